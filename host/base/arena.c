@@ -1,0 +1,64 @@
+#include "base/arena.h"
+
+#include <string.h>
+
+/* In checked builds every allocation is its own chunk, so that the address sanitizer sees an
+ * overrun of any of them. */
+#ifdef MESHLUA_CHECKED
+enum { CHUNK_MIN = 0, CHUNK_MAX = 0 };
+#else
+enum { CHUNK_MIN = 4096, CHUNK_MAX = 1 << 18 };
+#endif
+
+struct ArenaChunk {
+    ArenaChunk *older;
+    size_t size; /* of the whole chunk */
+};
+enum { HEAD = (sizeof(ArenaChunk) + 15) / 16 * 16 };
+
+void arena_init(Arena *a, Alloc *alloc) {
+    *a = (Arena){.alloc = alloc};
+}
+
+void arena_free(Arena *a) {
+    for (ArenaChunk *c = a->chunk, *older; c; c = older) {
+        older = c->older;
+        alloc_free(a->alloc, c, c->size);
+    }
+    a->chunk = NULL;
+    a->at = a->end = NULL;
+}
+
+static bool grow(Arena *a, size_t size) {
+    size_t want = a->chunk ? a->chunk->size * 2 : CHUNK_MIN;
+    if (want > CHUNK_MAX) want = CHUNK_MAX;
+    if (want < size + HEAD) want = size + HEAD;
+    ArenaChunk *c = alloc_new(a->alloc, want);
+    if (!c) return false;
+    c->older = a->chunk;
+    c->size = want;
+    a->chunk = c;
+    a->at = (char *)c + HEAD;
+    a->end = (char *)c + want;
+    return true;
+}
+
+void *arena_alloc(Arena *a, size_t size) {
+    if (size > SIZE_MAX / 4) return NULL;
+    size = (size + 15) / 16 * 16;
+    if (size == 0) size = 16;
+    if ((size_t)(a->end - a->at) < size && !grow(a, size)) return NULL;
+    void *p = a->at;
+    a->at += size;
+    return p;
+}
+
+void *arena_copy(Arena *a, const void *p, size_t size) {
+    void *copy = arena_alloc(a, size);
+    if (copy && size) memcpy(copy, p, size);
+    return copy;
+}
+
+char *arena_strdup(Arena *a, const char *s) {
+    return arena_copy(a, s, strlen(s) + 1);
+}

@@ -1,0 +1,20 @@
+/* ctx.h - what every function of the core gets: memory accounting, the error in flight, the log.
+ *
+ * There are no globals. A Ctx belongs to one Lua state and one thread; the workers of the pool
+ * never see it. */
+#ifndef MESHLUA_CTX_H
+#define MESHLUA_CTX_H
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+typedef struct Ctx {
+    Alloc alloc;
+    ErrState err;
+    struct Interns *interns; /* meshes, types, ops: owned by ir/intern.c */
+    int log_level;           /* messages above it are dropped; see log.h */
+} Ctx;
+
+void ctx_init(Ctx *cx);
+
+#endif

@@ -1,0 +1,27 @@
+/* map.h - an index from a 64-bit hash to small integers, for interning: the caller keeps the things
+ * themselves and says whether two are equal. */
+#ifndef MESHLUA_MAP_H
+#define MESHLUA_MAP_H
+
+#include "base/arena.h"
+
+typedef struct Map {
+    uint64_t *hash;
+    int32_t *value; /* -1: empty */
+    int32_t n, cap; /* cap is a power of two, or 0 */
+} Map;
+
+typedef bool MapEq(const void *ud, const void *probe, int32_t value);
+
+/* The value with this hash for which eq(ud, probe, value) holds, or -1. */
+int32_t map_find(const Map *m, uint64_t hash, MapEq *eq, const void *ud, const void *probe);
+/* Adds (does not look for an equal one first); false when out of memory. */
+bool map_add(Arena *a, Map *m, uint64_t hash, int32_t value);
+void map_clear(Map *m);
+
+/* XXH3, seeded with `h`: chain calls to hash several things. */
+uint64_t hash_bytes(uint64_t h, const void *p, size_t size);
+uint64_t hash_u64(uint64_t h, uint64_t x);
+uint64_t hash_str(uint64_t h, const char *s);
+
+#endif

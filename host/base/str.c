@@ -1,0 +1,93 @@
+#include "base/str.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void str_init(Str *s, Alloc *alloc) {
+    *s = (Str){.alloc = alloc};
+}
+
+void str_free(Str *s) {
+    alloc_free(s->alloc, s->at, s->cap);
+    *s = (Str){.alloc = s->alloc};
+}
+
+void str_clear(Str *s) {
+    s->n = 0;
+    if (s->at) s->at[0] = '\0';
+}
+
+static bool room(Str *s, size_t more) {
+    if (s->failed) return false;
+    if (s->n + more + 1 <= s->cap) return true;
+    size_t cap = s->cap ? s->cap * 2 : 64;
+    while (cap < s->n + more + 1) cap *= 2;
+    char *at = alloc_resize(s->alloc, s->at, s->cap, cap);
+    if (!at) {
+        s->failed = true;
+        return false;
+    }
+    s->at = at;
+    s->cap = cap;
+    return true;
+}
+
+void str_put_n(Str *s, const char *bytes, size_t n) {
+    if (!room(s, n)) return;
+    memcpy(s->at + s->n, bytes, n);
+    s->n += n;
+    s->at[s->n] = '\0';
+}
+
+void str_put(Str *s, const char *text) {
+    str_put_n(s, text, strlen(text));
+}
+
+void str_fmt(Str *s, const char *fmt, ...) {
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    if (n >= 0 && room(s, (size_t)n)) {
+        vsnprintf(s->at + s->n, (size_t)n + 1, fmt, again);
+        s->n += (size_t)n;
+    }
+    va_end(again);
+}
+
+void str_double(Str *s, double x) {
+    char buf[40];
+    if (isnan(x)) {
+        str_put(s, "nan");
+        return;
+    }
+    if (isinf(x)) {
+        str_put(s, x < 0 ? "-inf" : "inf");
+        return;
+    }
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(buf, sizeof buf, "%.*g", digits, x);
+        if (strtod(buf, NULL) == x) break;
+    }
+    str_put(s, buf);
+    if (!strpbrk(buf, ".e")) str_put(s, ".0");
+}
+
+const char *str_of(const Str *s) {
+    return s->at ? s->at : "";
+}
+
+const char *bytes_text(double bytes, char buf[BYTES_TEXT]) {
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    int u = 0;
+    while (bytes >= 1024 && u < 5) {
+        bytes /= 1024;
+        u++;
+    }
+    snprintf(buf, BYTES_TEXT, u ? "%.2f %s" : "%.0f %s", bytes, unit[u]);
+    return buf;
+}

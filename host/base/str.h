@@ -1,0 +1,29 @@
+/* str.h - a growing string for printers. A failed allocation is remembered and checked once, at the
+ * end: a printer needs no error handling of its own. */
+#ifndef MESHLUA_STR_H
+#define MESHLUA_STR_H
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+typedef struct Str {
+    Alloc *alloc;
+    char *at; /* NUL-terminated, or NULL while empty */
+    size_t n, cap;
+    bool failed;
+} Str;
+
+void str_init(Str *s, Alloc *alloc);
+void str_free(Str *s);
+void str_clear(Str *s);
+void str_put(Str *s, const char *text);
+void str_put_n(Str *s, const char *bytes, size_t n);
+void str_fmt(Str *s, const char *fmt, ...) PRINTF(2, 3);
+/* The shortest decimal that reads back as the same double; "nan", "inf" and "-inf". */
+void str_double(Str *s, double x);
+const char *str_of(const Str *s); /* never NULL */
+/* A count of bytes for people: "1.50 MiB". Returns buf. */
+enum { BYTES_TEXT = 32 };
+const char *bytes_text(double bytes, char buf[BYTES_TEXT]);
+
+#endif

@@ -1,0 +1,125 @@
+#include "ir/attr.h"
+
+#include <string.h>
+
+Scalar scalar_int(int64_t i) {
+    return (Scalar){i, (double)i};
+}
+Scalar scalar_float(double f) {
+    bool fits = f >= -9.2233720368547758e18 && f < 9.2233720368547758e18;
+    return (Scalar){fits ? (int64_t)f : 0, f};
+}
+
+static size_t size_of(AttrKind kind) {
+    switch (kind) {
+    case ATTR_INT: return sizeof(int64_t);
+    case ATTR_FLOAT: return sizeof(double);
+    case ATTR_SCALAR: return sizeof(Scalar);
+    case ATTR_LAYOUT: return sizeof(Layout *);
+    case ATTR_NAME: return sizeof(char *);
+    default: return sizeof(int32_t);
+    }
+}
+
+static bool field_equal(const AttrField *f, const char *x, const char *y) {
+    switch (f->kind) {
+    case ATTR_DIMS:
+    case ATTR_SHAPE:
+    case ATTR_LIST: return dims_equal((const Dims *)x, (const Dims *)y);
+    case ATTR_AXES: return axes_equal((const AxisList *)x, (const AxisList *)y);
+    default: return memcmp(x, y, size_of(f->kind)) == 0;
+    }
+}
+
+bool attr_equal(const AttrField *fields, const void *a, const void *b) {
+    for (const AttrField *f = fields; f && f->name; f++)
+        if (!field_equal(f, (const char *)a + f->offset, (const char *)b + f->offset)) return false;
+    return true;
+}
+
+static uint64_t hash_axes(uint64_t h, const AxisList *l) {
+    for (int i = 0; i < l->n; i++)
+        h = hash_u64(h,
+                     (uint64_t)l->at[i].axis << 32 | (uint64_t)l->at[i].pre << 16 | l->at[i].size);
+    return hash_u64(h, l->n);
+}
+
+uint64_t attr_hash(const AttrField *fields, const void *a, uint64_t h) {
+    for (const AttrField *f = fields; f && f->name; f++) {
+        const char *x = (const char *)a + f->offset;
+        switch (f->kind) {
+        case ATTR_DIMS:
+        case ATTR_SHAPE:
+        case ATTR_LIST: {
+            const Dims *d = (const Dims *)x;
+            h = hash_bytes(h, d->at, sizeof d->at[0] * (size_t)d->rank);
+            break;
+        }
+        case ATTR_AXES: h = hash_axes(h, (const AxisList *)x); break;
+        default: h = hash_bytes(h, x, size_of(f->kind)); break;
+        }
+    }
+    return h;
+}
+
+static void print_list(const Dims *d, int add, Str *s) {
+    str_put(s, "[");
+    for (int i = 0; i < d->rank; i++) str_fmt(s, "%s%lld", i ? "," : "", (long long)d->at[i] + add);
+    str_put(s, "]");
+}
+
+static void print_scalar(const Scalar *x, DType dtype, Str *s) {
+    if (dtype == DT_BOOL)
+        str_put(s, x->i ? "true" : "false");
+    else if (dtype_is_float(dtype))
+        str_double(s, x->f);
+    else
+        str_fmt(s, "%lld", (long long)x->i);
+}
+
+static void print_layout(const Layout *l, Str *s) {
+    str_put(s, "[");
+    for (int d = 0; l && d < l->rank; d++) {
+        if (d) str_put(s, ",");
+        axes_print(&l->dim[d].axes, l->mesh, s);
+        if (l->dim[d].open) str_put(s, "?");
+    }
+    str_put(s, "]");
+}
+
+void attr_print(const AttrField *fields, const void *a, const Mesh *m, Str *s) {
+    if (!fields) return;
+    DType dtype = DT_F32;
+    str_put(s, "{");
+    for (const AttrField *f = fields; f->name; f++) {
+        const char *x = (const char *)a + f->offset;
+        int32_t i32;
+        memcpy(&i32, x, sizeof i32);
+        str_fmt(s, "%s%s=", f == fields ? "" : ", ", f->name);
+        switch (f->kind) {
+        case ATTR_INT: str_fmt(s, "%lld", (long long)*(const int64_t *)x); break;
+        case ATTR_BOOL: str_put(s, i32 ? "true" : "false"); break;
+        case ATTR_FLOAT: str_double(s, *(const double *)x); break;
+        case ATTR_DTYPE: str_put(s, dtype_name(dtype = (DType)i32)); break;
+        case ATTR_SCALAR: print_scalar((const Scalar *)x, dtype, s); break;
+        case ATTR_DIM: str_fmt(s, "%d", i32 + 1); break;
+        case ATTR_DIMS: print_list((const Dims *)x, 1, s); break;
+        case ATTR_SHAPE:
+        case ATTR_LIST: print_list((const Dims *)x, 0, s); break;
+        case ATTR_AXES: axes_print((const AxisList *)x, m, s); break;
+        case ATTR_MASK:
+            str_put(s, "(");
+            mesh_print_axes(m, (uint32_t)i32, s);
+            str_put(s, ")");
+            break;
+        case ATTR_LAYOUT: print_layout(*(const Layout *const *)(const void *)x, s); break;
+        case ATTR_NAME: {
+            const char *name = *(const char *const *)(const void *)x;
+            str_fmt(s, "\"%s\"", name ? name : "");
+            break;
+        }
+        case ATTR_ENUM: str_put(s, f->names[i32]); break;
+        }
+    }
+    str_put(s, "}");
+}

@@ -1,0 +1,49 @@
+/* attr.h - what an op knows beside its operands. Each op has a struct and a table of its fields;
+ * from the table alone attributes are compared, hashed, printed, parsed and bound to Lua. */
+#ifndef MESHLUA_ATTR_H
+#define MESHLUA_ATTR_H
+
+#include "ir/type.h"
+
+typedef enum AttrKind {
+    ATTR_INT,    /* int64_t */
+    ATTR_BOOL,   /* int32_t, 0 or 1 */
+    ATTR_FLOAT,  /* double */
+    ATTR_DTYPE,  /* int32_t, a DType */
+    ATTR_SCALAR, /* Scalar: a number of the dtype field before it */
+    ATTR_DIM,    /* int32_t: a dim, 0-based here, 1-based in text and in Lua */
+    ATTR_DIMS,   /* Dims: a list of dims, counted as ATTR_DIM */
+    ATTR_SHAPE,  /* Dims: sizes */
+    ATTR_LIST,   /* Dims: plain integers */
+    ATTR_AXES,   /* AxisList */
+    ATTR_MASK,   /* uint32_t: a set of mesh axes */
+    ATTR_LAYOUT, /* const Layout *, or NULL */
+    ATTR_NAME,   /* const char *, interned, or NULL */
+    ATTR_ENUM,   /* int32_t, an index into `names` */
+} AttrKind;
+
+typedef struct AttrField {
+    const char *name; /* NULL ends the table */
+    AttrKind kind;
+    size_t offset;
+    const char *const *names; /* ATTR_ENUM: words, NULL-terminated */
+} AttrField;
+
+#define ATTR_FIELD(type, kind, field)                                                              \
+    { #field, kind, offsetof(type, field), NULL }
+
+/* Integers are exact in `i`, floats in `f`; the other holds the same number converted. */
+typedef struct Scalar {
+    int64_t i;
+    double f;
+} Scalar;
+
+Scalar scalar_int(int64_t i);
+Scalar scalar_float(double f);
+
+bool attr_equal(const AttrField *fields, const void *a, const void *b);
+uint64_t attr_hash(const AttrField *fields, const void *a, uint64_t h);
+/* "{axes=[1], keepdims=true}"; nothing when there are no fields. */
+void attr_print(const AttrField *fields, const void *a, const Mesh *m, Str *s);
+
+#endif

@@ -1,0 +1,208 @@
+#include "ir/build.h"
+
+#include <string.h>
+
+enum { FEW = 8 }; /* operands and results that fit on the stack */
+
+Build build_in(Graph *g, int32_t region) {
+    return (Build){.g = g, .region = region};
+}
+
+void build_fail(Build *b, Err e) {
+    if (!b->err) b->err = e;
+}
+
+static Val out_of_memory(Build *b) {
+    build_fail(b, err_nomem(b->g->cx, "a graph"));
+    return 0;
+}
+
+static bool any_missing(const Val *in, int nin) {
+    for (int i = 0; i < nin; i++)
+        if (in[i] == 0) return true;
+    return false;
+}
+
+/* Appends a node whose results have the given types. */
+static Val append(Build *b, Node n, const Type *const *types) {
+    Graph *g = b->g;
+    n.out = g->value.n;
+    if (!VEC_ROOM(&g->arena, &g->value, n.nout) || !VEC_PUSH(&g->arena, &g->node, n))
+        return out_of_memory(b);
+    for (int i = 0; i < n.nout; i++) g->value.at[g->value.n++] = (Value){types[i], g->node.n - 1};
+    if (n.body) g->region.at[n.body].owner = g->node.n - 1;
+    return n.out;
+}
+
+/* The node with its lists copied into the graph's arena. */
+static bool own(Build *b, Node *n, const Val *in, const void *attr) {
+    const OpDef *def = graph_opdef(b->g, n);
+    n->in = arena_copy(&b->g->arena, in, sizeof *in * (size_t)n->nin);
+    if (n->nloc) n->loc = arena_copy(&b->g->arena, n->loc, sizeof *n->loc * (size_t)n->nloc);
+    if (!n->in || (n->nloc && !n->loc)) return false;
+    if (def->attr_size) {
+        n->attr = attr ? arena_copy(&b->g->arena, attr, def->attr_size)
+                       : arena_alloc(&b->g->arena, def->attr_size);
+        if (!n->attr) return false;
+    }
+    return true;
+}
+
+static const Type *local_type(Build *b, const OutType *t, uint32_t vary) {
+    Layout l;
+    layout_init(&l, b->g->mesh, t->dims.rank);
+    l.vary = (uint8_t)vary;
+    const Layout *layout = b->g->mesh ? layout_of(b->g->cx, &l) : NULL;
+    if (b->g->mesh && !layout) return NULL;
+    return type_of(
+        b->g->cx,
+        &(Type){
+            .dtype = t->dtype, .weak = t->weak, .local = true, .dims = t->dims, .layout = layout});
+}
+
+static const Type *result_type(Build *b, const OutType *t, uint32_t vary) {
+    if (b->local) return local_type(b, t, vary);
+    return type_of(b->g->cx, &(Type){.dtype = t->dtype, .weak = t->weak, .dims = t->dims});
+}
+
+static uint32_t vary_of(const OpArgs *a) {
+    uint32_t vary = 0;
+    for (int i = 0; i < a->nin; i++)
+        if (a->in[i]->layout) vary |= a->in[i]->layout->vary;
+    return a->def->vary ? a->def->vary(a, vary) : vary;
+}
+
+static bool check_count(Build *b, const OpDef *def, int nin) {
+    if (def->nin < 0 || def->nin == nin) return true;
+    build_fail(b, err_set(b->g->cx, E_VALUE, "%s: %d operands given, %d wanted (%s)", def->name,
+                          nin, def->nin, def->operands));
+    return false;
+}
+
+/* The result types by the row's shape rule; *nout is set. `types` has room for max(nin, FEW). */
+static bool infer(Build *b, const Node *n, const Val *in, const void *attr, const Type **types,
+                  int *nout) {
+    Ctx *cx = b->g->cx;
+    const OpDef *def = graph_opdef(b->g, n);
+    Arena scratch;
+    arena_init(&scratch, &cx->alloc);
+    int room = n->nin > FEW ? n->nin : FEW;
+    const Type **in_types = ARENA_ARRAY(&scratch, const Type *, room);
+    OutType *out = ARENA_ARRAY(&scratch, OutType, room);
+    bool ok = in_types && out;
+    if (!ok) out_of_memory(b);
+    if (ok) {
+        for (int i = 0; i < n->nin; i++) in_types[i] = graph_type(b->g, in[i]);
+        OpArgs a = {cx, def, n->nin, in_types, attr};
+        *nout = def->nout < 0 ? n->nin : def->nout;
+        Err e = def->shape(&a, out, nout);
+        if (e) build_fail(b, e);
+        ok = !e;
+        uint32_t vary = ok ? vary_of(&a) : 0;
+        for (int i = 0; ok && i < *nout; i++) {
+            types[i] = result_type(b, &out[i], vary);
+            if (!types[i]) {
+                out_of_memory(b);
+                ok = false;
+            }
+        }
+    }
+    arena_free(&scratch);
+    return ok;
+}
+
+Val build_op(Build *b, int op, const Val *in, int nin, const void *attr) {
+    const OpDef *def = &b->g->cx->interns->ops[op];
+    if (b->err || any_missing(in, nin) || !check_count(b, def, nin)) return 0;
+    Node n = {.op = (uint16_t)op,
+              .nin = nin,
+              .region = b->region,
+              .loc = b->loc,
+              .nloc = b->nloc,
+              .why = b->why};
+    if (!own(b, &n, in, attr)) return out_of_memory(b);
+    const Type *few[FEW], **types = few;
+    if (nin > FEW && !(types = ARENA_ARRAY(&b->g->arena, const Type *, nin)))
+        return out_of_memory(b);
+    int nout = 0;
+    if (!infer(b, &n, in, n.attr, types, &nout)) return 0;
+    n.nout = nout;
+    return append(b, n, types);
+}
+
+Val build_typed(Build *b, int op, const Val *in, int nin, const void *attr, int nout,
+                const Type *const *types, int32_t body) {
+    if (b->err || any_missing(in, nin)) return 0;
+    Node n = {.op = (uint16_t)op,
+              .nin = nin,
+              .nout = nout,
+              .region = b->region,
+              .body = body,
+              .loc = b->loc,
+              .nloc = b->nloc,
+              .why = b->why};
+    if (!own(b, &n, in, attr)) return out_of_memory(b);
+    return append(b, n, types);
+}
+
+Val build_like(Build *b, const Graph *from, const Node *n, const Val *in) {
+    Build like = *b;
+    like.loc = n->loc;
+    like.nloc = n->nloc;
+    like.why = n->why;
+    Val v;
+    if (graph_opdef(from, n)->flags & OPF_TYPED) {
+        const Type *few[FEW], **types = few;
+        if (n->nout > FEW && !(types = ARENA_ARRAY(&b->g->arena, const Type *, n->nout)))
+            return out_of_memory(b);
+        graph_out_types(from, n, types);
+        v = build_typed(&like, n->op, in, n->nin, n->attr, n->nout, types, 0);
+    } else {
+        v = build_op(&like, n->op, in, n->nin, n->attr);
+    }
+    build_fail(b, like.err);
+    if (v && n->clone) build_set_clone(b, v, n->clone);
+    if (v && n->noffset) build_set_offsets(b, v, n->offset, n->noffset);
+    return v;
+}
+
+Val build_param(Build *b, int param_op, const void *attr, const Type *type) {
+    Val v = build_typed(b, param_op, NULL, 0, attr, 1, &type, 0);
+    if (v && !VEC_PUSH(&b->g->arena, &b->g->region.at[b->region].param, v)) return out_of_memory(b);
+    return v;
+}
+
+int32_t build_region(Build *b) {
+    if (b->err || !VEC_PUSH(&b->g->arena, &b->g->region, (Region){0})) return out_of_memory(b);
+    return b->g->region.n - 1;
+}
+
+void build_result(Build *b, Val v) {
+    if (b->err || v == 0) return;
+    if (!VEC_PUSH(&b->g->arena, &b->g->region.at[b->region].result, v)) out_of_memory(b);
+}
+
+void build_set_offsets(Build *b, Val v, const Offset *offset, int n) {
+    if (b->err || v == 0) return;
+    Graph *g = b->g;
+    Node *node = &g->node.at[g->value.at[v].node];
+    node->offset = arena_copy(&g->arena, offset, sizeof *offset * (size_t)n);
+    node->noffset = n;
+    if (!node->offset) {
+        out_of_memory(b);
+        return;
+    }
+    uint32_t vary = 0;
+    for (int i = 0; i < n; i++) vary |= axes_mask(&offset[i].axes);
+    for (int i = 0; b->local && i < node->nout; i++) {
+        Value *value = &g->value.at[node->out + i];
+        OutType t = {value->type->dtype, value->type->weak, value->type->dims};
+        uint32_t before = value->type->layout ? value->type->layout->vary : 0;
+        value->type = local_type(b, &t, before | vary);
+        if (!value->type) out_of_memory(b);
+    }
+}
+
+void build_set_clone(Build *b, Val v, int32_t clone) {
+    b->g->node.at[b->g->value.at[v].node].clone = clone;
+}

@@ -1,0 +1,37 @@
+/* build.h - appends nodes. Errors stick: after the first, every call returns 0, and a 0 operand
+ * gives 0, so that rules read like formulas; whoever made the Build checks `err` at the end. */
+#ifndef MESHLUA_BUILD_H
+#define MESHLUA_BUILD_H
+
+#include "ir/graph.h"
+
+typedef struct Build {
+    Graph *g;
+    int32_t region;
+    const Loc *const *loc; /* given to the nodes that are built; copied */
+    int32_t nloc;
+    const char *why;
+    bool local; /* a partitioned graph: types are of one shard, vary is inferred */
+    Err err;
+} Build;
+
+Build build_in(Graph *g, int32_t region);
+/* The node's results start at the value returned. attr is copied (NULL: zeroed). */
+Val build_op(Build *b, int op, const Val *in, int nin, const void *attr);
+/* As build_op with the result types given, and a body. */
+Val build_typed(Build *b, int op, const Val *in, int nin, const void *attr, int nout,
+                const Type *const *types, int32_t body);
+/* A node like `n` (of any graph of the same Ctx): attributes, locations, offsets, clone, reason;
+ * types are inferred anew except for OPF_TYPED. */
+Val build_like(Build *b, const Graph *from, const Node *n, const Val *in);
+Val build_param(Build *b, int param_op, const void *attr, const Type *type);
+/* A new region, owned by nobody yet; 0 when out of memory. */
+int32_t build_region(Build *b);
+void build_result(Build *b, Val v);
+/* Fills the offsets of the node that makes `v`. */
+void build_set_offsets(Build *b, Val v, const Offset *offset, int n);
+void build_set_clone(Build *b, Val v, int32_t clone);
+/* Remembers the error in flight. */
+void build_fail(Build *b, Err e);
+
+#endif

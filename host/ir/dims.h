@@ -1,0 +1,30 @@
+/* dims.h - a list of at most MAX_RANK integers: a shape, a list of dims, starts, limits. */
+#ifndef MESHLUA_DIMS_H
+#define MESHLUA_DIMS_H
+
+#include "base/err.h"
+#include "base/str.h"
+#include "kernel.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { MAX_RANK = K_MAX_RANK };
+
+typedef struct Dims {
+    int32_t rank;
+    int64_t at[MAX_RANK]; /* unused ones are 0, so that equal lists have equal bytes */
+} Dims;
+
+bool dims_equal(const Dims *a, const Dims *b);
+/* The number of elements; -1 if it does not fit in 62 bits. */
+int64_t dims_count(const Dims *d);
+void dims_push(Dims *d, int64_t x); /* room is the caller's to know */
+bool dims_has(const Dims *d, int64_t x);
+/* Row-major strides, in elements. */
+void dims_strides(const Dims *d, int64_t strides[MAX_RANK]);
+void dims_print(const Dims *d, Str *s); /* "[2,3]" */
+/* The shape that both broadcast to (numpy's rule); false where a dim differs and neither is 1. */
+bool dims_broadcast(const Dims *a, const Dims *b, Dims *out);
+
+#endif

@@ -1,0 +1,31 @@
+/* dtype.h - names, sizes and the meeting of element types (the enum is kernel.h's). */
+#ifndef MESHLUA_DTYPE_H
+#define MESHLUA_DTYPE_H
+
+#include "kernel.h"
+
+#include <stdbool.h>
+
+typedef enum DKind { KIND_BOOL, KIND_INT, KIND_FLOAT } DKind;
+
+const char *dtype_name(DType d); /* in full: "float32" */
+int dtype_of(const char *name);  /* a DType, or -1 */
+int dtype_size(DType d);         /* bytes */
+DKind dtype_kind(DType d);
+static inline bool dtype_is_float(DType d) {
+    return dtype_kind(d) == KIND_FLOAT;
+}
+bool dtype_is_signed(DType d);
+
+/* The type in which two tensors meet: JAX's lattice with 64-bit types off, except that a 64-bit
+ * tensor keeps its width. A weak operand (a Lua number) takes the other's type within its kind. */
+DType dtype_promote(DType a, bool a_weak, DType b, bool b_weak);
+/* What a mean, a division or a sine of `d` has: floats stay, the others become float32. */
+DType dtype_to_float(DType d);
+/* What sums and products of `d` are accumulated in: float32 for 16-bit floats. */
+DType dtype_accumulator(DType d);
+/* The lowest and highest values as doubles (64-bit integers rounded); floats: -inf, inf. */
+double dtype_lowest(DType d);
+double dtype_highest(DType d);
+
+#endif

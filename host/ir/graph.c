@@ -1,0 +1,86 @@
+#include "ir/graph.h"
+
+#include <string.h>
+
+Graph *graph_new(Ctx *cx) {
+    Graph *g = alloc_new(&cx->alloc, sizeof *g);
+    if (!g) return NULL;
+    g->cx = cx;
+    arena_init(&g->arena, &cx->alloc);
+    if (VEC_PUSH(&g->arena, &g->node, (Node){0}) && VEC_PUSH(&g->arena, &g->value, (Value){0}) &&
+        VEC_PUSH(&g->arena, &g->region, (Region){0}))
+        return g;
+    graph_free(g);
+    return NULL;
+}
+
+void graph_free(Graph *g) {
+    if (!g) return;
+    arena_free(&g->arena);
+    alloc_free(&g->cx->alloc, g, sizeof *g);
+}
+
+void graph_in_types(const Graph *g, const Node *n, const Type **types) {
+    for (int i = 0; i < n->nin; i++) types[i] = graph_type(g, n->in[i]);
+}
+
+void graph_out_types(const Graph *g, const Node *n, const Type **types) {
+    for (int i = 0; i < n->nout; i++) types[i] = graph_type(g, n->out + i);
+}
+
+int32_t *graph_use_counts(const Graph *g, Arena *arena) {
+    int32_t *uses = ARENA_ARRAY(arena, int32_t, g->value.n);
+    if (!uses) return NULL;
+    for (int32_t i = 1; i < g->node.n; i++) {
+        const Node *n = graph_node(g, i);
+        for (int k = 0; k < n->nin; k++) uses[n->in[k]]++;
+    }
+    for (int32_t r = 0; r < g->region.n; r++)
+        for (int k = 0; k < g->region.at[r].result.n; k++) uses[g->region.at[r].result.at[k]]++;
+    return uses;
+}
+
+Uses graph_uses(const Graph *g, Arena *arena) {
+    Uses u = {ARENA_ARRAY(arena, int32_t, g->value.n + 1), NULL};
+    int32_t total = 0;
+    for (int32_t i = 1; i < g->node.n; i++) total += graph_node(g, i)->nin;
+    u.list = ARENA_ARRAY(arena, int32_t, total ? total : 1);
+    if (!u.start || !u.list) return (Uses){0};
+    for (int32_t i = 1; i < g->node.n; i++)
+        for (int k = 0; k < graph_node(g, i)->nin; k++) u.start[graph_node(g, i)->in[k] + 1]++;
+    for (int32_t v = 0; v < g->value.n; v++) u.start[v + 1] += u.start[v];
+    int32_t *at = ARENA_ARRAY(arena, int32_t, g->value.n);
+    if (!at) return (Uses){0};
+    for (int32_t i = 1; i < g->node.n; i++) {
+        const Node *n = graph_node(g, i);
+        for (int k = 0; k < n->nin; k++) u.list[u.start[n->in[k]] + at[n->in[k]]++] = i;
+    }
+    return u;
+}
+
+static uint64_t hash_node(const Graph *g, const Node *n, uint64_t h) {
+    const OpDef *def = graph_opdef(g, n);
+    h = hash_str(h, def->name);
+    h = hash_bytes(h, n->in, sizeof *n->in * (size_t)n->nin);
+    if (def->attr) h = attr_hash(def->attr, n->attr, h);
+    h = hash_u64(h, (uint64_t)(uint32_t)n->region << 32 | (uint32_t)n->body);
+    h = hash_u64(h, (uint64_t)(uint32_t)n->clone);
+    for (int i = 0; i < n->nout; i++)
+        h = hash_u64(h, (uint64_t)(uint32_t)graph_type(g, n->out + i)->id);
+    return h;
+}
+
+GraphHash graph_hash(const Graph *g) {
+    GraphHash h = {1, 2};
+    for (int32_t i = 1; i < g->node.n; i++) {
+        h.lo = hash_node(g, graph_node(g, i), h.lo);
+        h.hi = hash_node(g, graph_node(g, i), h.hi);
+    }
+    for (int32_t r = 0; r < g->region.n; r++) {
+        const Region *region = &g->region.at[r];
+        h.lo = hash_bytes(h.lo, region->result.at, sizeof(Val) * (size_t)region->result.n);
+        h.hi = hash_bytes(h.hi, region->result.at, sizeof(Val) * (size_t)region->result.n);
+    }
+    if (g->mesh) h.hi = hash_u64(h.hi, (uint64_t)g->mesh->id);
+    return h;
+}

@@ -1,0 +1,101 @@
+/* graph.h - a program as data: SSA nodes in an arena.
+ *
+ * Invariants, held by graph_verify:
+ *  - a node comes after the nodes that make its inputs; ids ascend in program order;
+ *  - a value belongs to one region, and only nodes of that region use it: what a region needs from
+ *    outside enters as a parameter;
+ *  - the nodes of a region stand before the node that owns it;
+ *  - node and value 0 exist and mean "none".
+ * Nodes are appended and never changed; a pass that rewrites builds a new graph. Pointers to nodes
+ * stay readable (the arena keeps what a growing vec leaves behind) but go stale: hold ids. */
+#ifndef MESHLUA_GRAPH_H
+#define MESHLUA_GRAPH_H
+
+#include "ir/attr.h"
+#include "ir/opdef.h"
+
+typedef int32_t Val;
+
+/* What differs per device: unit * (the device's index along `axes`). */
+typedef struct Offset {
+    AxisList axes;
+    int64_t unit;
+} Offset;
+
+typedef struct Node {
+    uint16_t op;
+    int32_t nin, nout;
+    const Val *in;
+    Val out;          /* the results are out .. out + nout - 1 */
+    const void *attr; /* the op's struct, or NULL */
+    int32_t region;   /* it stands in; 0 is the program's */
+    int32_t body;     /* the region it owns, or 0 */
+    int32_t clone;    /* two nodes are the same only if this is, too: 0 unless copied on purpose */
+    int32_t nloc, noffset;
+    const Loc *const *loc; /* where it was written: more than one after merging */
+    const Offset *offset;  /* partitioned graphs: see OpDef.local */
+    const char *why;       /* collectives: the reason, interned */
+} Node;
+
+typedef struct Value {
+    const Type *type;
+    int32_t node;
+} Value;
+
+typedef struct Region {
+    int32_t owner; /* node, or 0 */
+    VEC(Val) param;
+    VEC(Val) result;
+} Region;
+
+typedef struct Graph {
+    Ctx *cx;
+    Arena arena;
+    const Mesh *mesh; /* of every layout in it; NULL: one device */
+    VEC(Node) node;
+    VEC(Value) value;
+    VEC(Region) region;
+} Graph;
+
+/* NULL when out of memory. */
+Graph *graph_new(Ctx *cx);
+void graph_free(Graph *g); /* NULL is fine */
+
+static inline const Node *graph_node(const Graph *g, int32_t id) {
+    return &g->node.at[id];
+}
+static inline const Node *graph_def(const Graph *g, Val v) {
+    return &g->node.at[g->value.at[v].node];
+}
+static inline const Type *graph_type(const Graph *g, Val v) {
+    return g->value.at[v].type;
+}
+static inline const OpDef *graph_opdef(const Graph *g, const Node *n) {
+    return &g->cx->interns->ops[n->op];
+}
+/* The node's operand and result types, for the functions of its row: arrays in the arena of `g`
+ * would grow without end, so the caller gives room for nin (nout) pointers. */
+void graph_in_types(const Graph *g, const Node *n, const Type **types);
+void graph_out_types(const Graph *g, const Node *n, const Type **types);
+
+/* How often each value is used (by nodes and as a region's result); indexed by Val, in `arena`. */
+int32_t *graph_use_counts(const Graph *g, Arena *arena);
+/* The users of each value: user node ids of v are list[start[v]] .. list[start[v + 1] - 1]. A
+ * region's result counts as no user. NULL start when out of memory. */
+typedef struct Uses {
+    int32_t *start, *list;
+} Uses;
+Uses graph_uses(const Graph *g, Arena *arena);
+
+/* Equal for programs that compute the same from the same inputs: everything but locations. */
+typedef struct GraphHash {
+    uint64_t lo, hi;
+} GraphHash;
+GraphHash graph_hash(const Graph *g);
+
+/* The text form, and back. The dump ends with a "return" line. */
+void graph_print(const Graph *g, Str *s);
+void graph_print_node(const Graph *g, const Node *n, int indent, Str *s);
+Err graph_verify(const Graph *g) MUST_CHECK;
+
+#endif

@@ -1,0 +1,258 @@
+#include "ir/layout.h"
+
+#include <string.h>
+
+bool axes_equal(const AxisList *a, const AxisList *b) {
+    if (a->n != b->n) return false;
+    for (int i = 0; i < a->n; i++)
+        if (a->at[i].axis != b->at[i].axis || a->at[i].pre != b->at[i].pre ||
+            a->at[i].size != b->at[i].size)
+            return false;
+    return true;
+}
+
+bool axes_is_prefix(const AxisList *a, const AxisList *b) {
+    if (a->n > b->n) return false;
+    for (int i = 0; i < a->n; i++) {
+        AxisRef x = a->at[i], y = b->at[i];
+        if (x.axis != y.axis || x.pre != y.pre) return false;
+        if (x.size == y.size) continue;
+        return i == a->n - 1 && y.size % x.size == 0;
+    }
+    return true;
+}
+
+int32_t axes_product(const AxisList *a) {
+    int32_t n = 1;
+    for (int i = 0; i < a->n; i++) n *= a->at[i].size;
+    return n;
+}
+
+uint32_t axes_mask(const AxisList *a) {
+    uint32_t mask = 0;
+    for (int i = 0; i < a->n; i++) mask |= 1u << a->at[i].axis;
+    return mask;
+}
+
+bool axes_overlap(AxisRef a, AxisRef b) {
+    return a.axis == b.axis && a.pre < b.pre * b.size && b.pre < a.pre * a.size;
+}
+
+void axes_push(AxisList *list, AxisRef r) {
+    if (list->n) {
+        AxisRef *last = &list->at[list->n - 1];
+        if (last->axis == r.axis && last->pre * last->size == r.pre) {
+            last->size = (uint16_t)(last->size * r.size);
+            return;
+        }
+    }
+    ASSERT(list->n < MAX_AXES, "a dim split by more than %d axes", MAX_AXES);
+    list->at[list->n++] = r;
+}
+
+AxisRef axes_whole(const Mesh *m, int axis) {
+    return (AxisRef){(uint8_t)axis, 1, (uint16_t)m->size[axis]};
+}
+
+int32_t axes_index(const AxisList *list, const Mesh *m, const int32_t coord[MAX_AXES]) {
+    int32_t index = 0;
+    for (int i = 0; i < list->n; i++) {
+        AxisRef r = list->at[i];
+        int32_t rest = m->size[r.axis] / (r.pre * r.size);
+        index = index * r.size + coord[r.axis] / rest % r.size;
+    }
+    return index;
+}
+
+void axes_print(const AxisList *list, const Mesh *m, Str *s) {
+    if (list->n != 1) str_put(s, "(");
+    for (int i = 0; i < list->n; i++) {
+        AxisRef r = list->at[i];
+        str_fmt(s, "%s%s", i ? "," : "", m->name[r.axis]);
+        if (r.pre != 1 || r.size != m->size[r.axis]) str_fmt(s, ":(%d)%d", r.pre, r.size);
+    }
+    if (list->n != 1) str_put(s, ")");
+}
+
+void layout_init(Layout *l, const Mesh *m, int rank) {
+    memset(l, 0, sizeof *l);
+    l->mesh = m;
+    l->rank = rank;
+}
+
+bool layout_equal(const Layout *a, const Layout *b) {
+    if (a->mesh != b->mesh || a->rank != b->rank || a->partial_kind != b->partial_kind ||
+        a->replicated != b->replicated || a->partial != b->partial || a->vary != b->vary)
+        return false;
+    for (int d = 0; d < a->rank; d++)
+        if (a->dim[d].open != b->dim[d].open || a->dim[d].priority != b->dim[d].priority ||
+            !axes_equal(&a->dim[d].axes, &b->dim[d].axes))
+            return false;
+    return true;
+}
+
+static AxisList without_size_1(const AxisList *list) {
+    AxisList out = {0};
+    for (int i = 0; i < list->n; i++)
+        if (list->at[i].size != 1) out.at[out.n++] = list->at[i];
+    return out;
+}
+
+void layout_drop_ones(Layout *l) {
+    for (int d = 0; d < l->rank; d++) l->dim[d].axes = without_size_1(&l->dim[d].axes);
+}
+
+bool layout_drop_parts(Layout *l) {
+    bool any = false;
+    for (int d = 0; d < l->rank; d++)
+        for (int i = 0; i < l->dim[d].axes.n; i++) {
+            AxisRef r = l->dim[d].axes.at[i];
+            if (r.pre == 1 && r.size == l->mesh->size[r.axis]) continue;
+            l->dim[d].axes.n = (uint8_t)i;
+            any = true;
+        }
+    return any;
+}
+
+bool layout_same_shards(const Layout *a, const Layout *b) {
+    if (a == b) return true;
+    if (!a || !b) {
+        const Layout *l = a ? a : b;
+        return l->mesh->ndevices == 1 && l->partial == 0;
+    }
+    if (a->mesh != b->mesh || a->rank != b->rank || a->partial != b->partial) return false;
+    if (a->partial && a->partial_kind != b->partial_kind) return false;
+    for (int d = 0; d < a->rank; d++) {
+        AxisList x = without_size_1(&a->dim[d].axes), y = without_size_1(&b->dim[d].axes);
+        if (!axes_equal(&x, &y)) return false;
+    }
+    return true;
+}
+
+static bool interned_equal(const void *a, const void *b) {
+    return layout_equal(a, b);
+}
+
+const Layout *layout_of(Ctx *cx, const Layout *l) {
+    uint64_t h = hash_u64(0, (uint64_t)l->mesh->id);
+    h = hash_u64(h, (uint64_t)l->rank << 32 | (uint64_t)l->partial_kind << 24 |
+                        (uint64_t)l->replicated << 16 | (uint64_t)l->partial << 8 | l->vary);
+    for (int d = 0; d < l->rank; d++)
+        for (int i = 0; i < l->dim[d].axes.n; i++) {
+            AxisRef r = l->dim[d].axes.at[i];
+            h = hash_u64(h, (uint64_t)d << 48 | (uint64_t)r.axis << 40 | (uint64_t)r.pre << 20 |
+                                r.size);
+        }
+    return intern_item(cx, &cx->interns->layouts, l, sizeof *l, h, interned_equal);
+}
+
+uint32_t layout_used(const Layout *l) {
+    uint32_t mask = l->partial;
+    for (int d = 0; d < l->rank; d++) mask |= axes_mask(&l->dim[d].axes);
+    return mask;
+}
+
+int32_t layout_parts(const Layout *l, int dim) {
+    return l ? axes_product(&l->dim[dim].axes) : 1;
+}
+
+bool layout_is_replicated(const Layout *l) {
+    if (!l) return true;
+    for (int d = 0; d < l->rank; d++)
+        if (axes_product(&l->dim[d].axes) != 1) return false;
+    return mesh_product(l->mesh, l->partial) == 1;
+}
+
+Dims layout_local(const Layout *l, const Dims *global) {
+    Dims local = *global;
+    for (int d = 0; l && d < global->rank; d++) {
+        int64_t parts = layout_parts(l, d);
+        local.at[d] = (global->at[d] + parts - 1) / parts;
+    }
+    return local;
+}
+
+int64_t layout_start(const Layout *l, const Dims *global, int dim, const int32_t coord[MAX_AXES]) {
+    if (!l) return 0;
+    int64_t parts = layout_parts(l, dim);
+    int64_t each = (global->at[dim] + parts - 1) / parts;
+    return each * axes_index(&l->dim[dim].axes, l->mesh, coord);
+}
+
+static Err axis_error(Ctx *cx, const Mesh *m, const Spec *s, const char *what, const char *axis) {
+    Str mesh, spec;
+    str_init(&mesh, &cx->alloc);
+    str_init(&spec, &cx->alloc);
+    mesh_print(m, &mesh);
+    spec_print(s, &spec);
+    Err e = err_set(cx, E_SPEC, "%s: axis '%s' of %s is not an axis of %s", what, axis,
+                    str_of(&spec), str_of(&mesh));
+    str_free(&mesh);
+    str_free(&spec);
+    return e;
+}
+
+static Err indivisible(Ctx *cx, const Layout *l, const Dims *dims, int d, const char *what) {
+    int64_t parts = layout_parts(l, d), size = dims->at[d];
+    Str axes;
+    str_init(&axes, &cx->alloc);
+    axes_print(&l->dim[d].axes, l->mesh, &axes);
+    Err e =
+        err_set(cx, E_INDIVISIBLE,
+                "%s: dim %d has size %lld, which mesh axis %s of size %lld does not divide; use "
+                "a size of %lld or leave the dim whole",
+                what, d + 1, (long long)size, str_of(&axes), (long long)parts,
+                (long long)((size + parts - 1) / parts * parts));
+    str_free(&axes);
+    return e;
+}
+
+static Err bind_entry(Ctx *cx, const Spec *s, int d, const char *what, uint32_t *used,
+                      Layout *out) {
+    const SpecEntry *e = &s->entry[d];
+    out->dim[d].open = e->kind == SPEC_UNCONSTRAINED;
+    for (int k = 0; k < e->n; k++) {
+        int axis = mesh_axis(out->mesh, e->axis[k]);
+        if (axis < 0) return axis_error(cx, out->mesh, s, what, e->axis[k]);
+        if (*used >> axis & 1)
+            return err_set(cx, E_SPEC,
+                           "%s: duplicate entries for axis '%s'; an axis splits one dim "
+                           "of a tensor",
+                           what, e->axis[k]);
+        *used |= 1u << axis;
+        axes_push(&out->dim[d].axes, axes_whole(out->mesh, axis));
+    }
+    return E_OK;
+}
+
+Err layout_bind(Ctx *cx, const Mesh *m, const Spec *s, const Dims *dims, const char *what,
+                Layout *out) {
+    layout_init(out, m, dims->rank);
+    if (s->n > dims->rank) {
+        Str spec;
+        str_init(&spec, &cx->alloc);
+        spec_print(s, &spec);
+        Err e =
+            err_set(cx, E_SPEC, "%s: %s has %d entries but the tensor has rank %d%s", what,
+                    str_of(&spec), s->n, dims->rank, dims->rank == 0 ? "; a scalar takes P()" : "");
+        str_free(&spec);
+        return e;
+    }
+    uint32_t used = 0;
+    for (int d = 0; d < s->n; d++) TRY(bind_entry(cx, s, d, what, &used, out));
+    for (int d = 0; d < dims->rank; d++)
+        if (dims->at[d] % layout_parts(out, d) != 0) return indivisible(cx, out, dims, d, what);
+    return E_OK;
+}
+
+const Spec *layout_spec(Ctx *cx, const Layout *l) {
+    Spec s = {.n = l->rank};
+    for (int d = 0; d < l->rank; d++) {
+        SpecEntry *e = &s.entry[d];
+        for (int i = 0; i < l->dim[d].axes.n; i++) {
+            e->kind = SPEC_AXES;
+            e->axis[e->n++] = l->mesh->name[l->dim[d].axes.at[i].axis];
+        }
+    }
+    return spec_of(cx, &s);
+}

@@ -1,0 +1,82 @@
+/* layout.h - how one tensor lies on one mesh: for each dim the mesh axes that split it, major to
+ * minor, and what else is known of the axes.
+ *
+ * A layout on a mesh never leaves a question open at run time: an axis splits a dim, carries
+ * partial values, or is replicated. `open`, `priority` and `replicated` matter to propagation only.
+ * Interned layouts are compared by address. */
+#ifndef MESHLUA_LAYOUT_H
+#define MESHLUA_LAYOUT_H
+
+#include "ir/spec.h"
+
+/* A mesh axis, or a part of one: the axis seen as [pre, size, rest], this is `size`. A whole axis
+ * has pre 1. Parts arise inside, when a dim is split by reshape; users never see or write them. */
+typedef struct AxisRef {
+    uint8_t axis;
+    uint16_t pre, size;
+} AxisRef;
+
+typedef struct AxisList {
+    uint8_t n;
+    AxisRef at[MAX_AXES]; /* major to minor */
+} AxisList;
+
+typedef enum PartialKind { PARTIAL_SUM, PARTIAL_MAX, PARTIAL_MIN } PartialKind;
+
+typedef struct LayoutDim {
+    AxisList axes;
+    bool open;        /* propagation may add axes behind these */
+    uint8_t priority; /* 0 propagates first */
+} LayoutDim;
+
+typedef struct Layout {
+    const Mesh *mesh;
+    int32_t rank;
+    uint8_t partial_kind;
+    uint8_t replicated; /* axes that may not be used (masks of axes) */
+    uint8_t partial;    /* axes over which the value is still to be reduced */
+    uint8_t vary;       /* partitioned graphs: axes along which local values may differ */
+    LayoutDim dim[MAX_RANK];
+} Layout;
+
+bool axes_equal(const AxisList *a, const AxisList *b);
+/* Is `a` a prefix of `b`? A leading part of an axis is a prefix of it. */
+bool axes_is_prefix(const AxisList *a, const AxisList *b);
+int32_t axes_product(const AxisList *a);
+uint32_t axes_mask(const AxisList *a);
+bool axes_overlap(AxisRef a, AxisRef b);
+/* Appends, joining parts of one axis that follow each other. */
+void axes_push(AxisList *list, AxisRef r);
+AxisRef axes_whole(const Mesh *m, int axis);
+/* The coordinate of a device along the list, as one number, major axis first. */
+int32_t axes_index(const AxisList *list, const Mesh *m, const int32_t coord[MAX_AXES]);
+void axes_print(const AxisList *list, const Mesh *m, Str *s); /* "data", "(x,y)" */
+
+/* The same shards, without axes of size 1. */
+void layout_drop_ones(Layout *l);
+/* Cuts each dim's axes before the first that is only a part of an axis; false if none was. */
+bool layout_drop_parts(Layout *l);
+/* Every dim whole, closed. */
+void layout_init(Layout *l, const Mesh *m, int rank);
+bool layout_equal(const Layout *a, const Layout *b);
+/* The same shards on the same devices: trailing replication, open bits, priorities and size-1 axes
+ * do not count. NULL stands for a tensor on one device. */
+bool layout_same_shards(const Layout *a, const Layout *b);
+const Layout *layout_of(Ctx *cx, const Layout *l); /* interned; NULL when out of memory */
+/* All axes that split a dim or are partial. */
+uint32_t layout_used(const Layout *l);
+int32_t layout_parts(const Layout *l, int dim);
+bool layout_is_replicated(const Layout *l); /* NULL is */
+/* The dims of one shard: each is ceil(dim / parts). */
+Dims layout_local(const Layout *l, const Dims *global);
+/* Where the shard of the device at `coord` begins along `dim`. */
+int64_t layout_start(const Layout *l, const Dims *global, int dim, const int32_t coord[MAX_AXES]);
+
+/* Binds a spec: unknown and duplicate axes, too many entries, dims that the axes do not divide are
+ * errors that call the tensor `what`. `open` gives open dims where the spec says unconstrained. */
+Err layout_bind(Ctx *cx, const Mesh *m, const Spec *s, const Dims *dims, const char *what,
+                Layout *out) MUST_CHECK;
+/* The spec that would give this layout (NULL when out of memory): one entry per dim. */
+const Spec *layout_spec(Ctx *cx, const Layout *l);
+
+#endif

@@ -1,0 +1,32 @@
+/* mesh.h - a grid of devices with named axes. Interned: equal meshes are one object. */
+#ifndef MESHLUA_MESH_H
+#define MESHLUA_MESH_H
+
+#include "ir/intern.h"
+
+enum { MAX_AXES = 8, MAX_DEVICES = 65535 };
+
+typedef enum AxisType { AXIS_AUTO, AXIS_EXPLICIT, AXIS_MANUAL } AxisType;
+
+typedef struct Mesh {
+    int32_t id, naxes;
+    const char *name[MAX_AXES]; /* interned */
+    int32_t size[MAX_AXES];
+    uint8_t type[MAX_AXES]; /* AxisType */
+    int32_t ndevices;
+    const int32_t *device; /* ids, row-major: the last axis is the fastest */
+} Mesh;
+
+/* Checks names (distinct, not empty), sizes (positive) and the device list (distinct, as many as
+ * the product of sizes), then interns. */
+Err mesh_of(Ctx *cx, int naxes, const char *const *names, const int32_t *sizes,
+            const uint8_t *types, const int32_t *devices, const Mesh **out) MUST_CHECK;
+int mesh_axis(const Mesh *m, const char *name); /* its index, or -1 */
+/* Sets coord[axis] of the device at `index` of the row-major grid. */
+void mesh_coords(const Mesh *m, int32_t index, int32_t coord[MAX_AXES]);
+/* The product of the sizes of the axes in `mask`. */
+int32_t mesh_product(const Mesh *m, uint32_t mask);
+void mesh_print(const Mesh *m, Str *s);                     /* "Mesh(data=4, model=2)" */
+void mesh_print_axes(const Mesh *m, uint32_t mask, Str *s); /* "data,model" */
+
+#endif

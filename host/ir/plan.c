@@ -1,0 +1,114 @@
+#include "ir/plan.h"
+
+int32_t plan_slots(const Plan *p, uint32_t vary) {
+    int32_t n = 1;
+    for (int i = 0; i < p->naxes; i++)
+        if (vary >> i & 1) n *= p->axis_size[i];
+    return n;
+}
+
+int32_t plan_slot(const Plan *p, uint32_t vary, const int32_t coord[MAX_AXES]) {
+    int32_t slot = 0;
+    for (int i = 0; i < p->naxes; i++)
+        if (vary >> i & 1) slot = slot * p->axis_size[i] + coord[i];
+    return slot;
+}
+
+int64_t plan_offset(const Plan *p, const PlanOffset *o, const int32_t coord[MAX_AXES]) {
+    int64_t index = 0;
+    for (int i = 0; i < o->axes.n; i++) {
+        AxisRef r = o->axes.at[i];
+        int32_t rest = p->axis_size[r.axis] / (r.pre * r.size);
+        index = index * r.size + coord[r.axis] / rest % r.size;
+    }
+    return index * o->unit;
+}
+
+double plan_operand_bytes(const Plan *p, const PlanStep *s) {
+    double bytes = 0;
+    for (int i = 0; i < s->in.n; i++) {
+        const PlanValue *v = plan_value(p, PLAN_LIST(p, int32_t, s->in)[i]);
+        double n = dtype_size((DType)v->dtype);
+        for (int d = 0; d < v->rank; d++) n *= (double)plan_dims(p, v)[d];
+        bytes += n;
+    }
+    return bytes;
+}
+
+double plan_bytes_sent(const Plan *p, const PlanStep *s) {
+    double bytes = plan_operand_bytes(p, s), n = plan_slots(p, s->coll.axes);
+    if (s->coll.list.n) { /* a group along parts of axes is smaller */
+        n = 1;
+        for (int i = 0; i < s->coll.list.n; i++) n *= s->coll.list.at[i].size;
+    }
+    switch (s->coll.kind) {
+    case COLL_ALL_GATHER: return bytes * (n - 1);
+    case COLL_ALL_REDUCE: return bytes * 2 * (n - 1) / n;
+    case COLL_REDUCE_SCATTER:
+    case COLL_ALL_TO_ALL: return bytes * (n - 1) / n;
+    case COLL_PERMUTE: return bytes;
+    default: return 0;
+    }
+}
+
+void plan_free(Ctx *cx, Plan *p) {
+    if (p) alloc_free(&cx->alloc, p, (size_t)p->size);
+}
+
+static void print_value(const Plan *p, int32_t id, Str *s) {
+    static const char *const kind[] = {"p", "r", "t"};
+    const PlanValue *v = plan_value(p, id);
+    const PlanBuffer *b = plan_buffer(p, v->buffer);
+    str_fmt(s, " %s%d", kind[b->kind], v->buffer);
+    if (v->offset) str_fmt(s, "+%lld", (long long)v->offset);
+    if (v->per_device.n) str_put(s, "+device");
+    str_fmt(s, ":%s[", dtype_name((DType)v->dtype));
+    for (int d = 0; d < v->rank; d++)
+        str_fmt(s, "%s%lld", d ? "," : "", (long long)plan_dims(p, v)[d]);
+    str_put(s, "]");
+}
+
+static void print_step(const Plan *p, const Mesh *mesh, int32_t i, Str *s) {
+    const PlanStep *step = plan_step(p, i);
+    str_fmt(s, "%4d %s", i, plan_str(p, step->name));
+    if (step->ops.n) {
+        str_put(s, "(");
+        for (int k = 0; k < step->ops.n; k++)
+            str_fmt(s, "%s%s", k ? " " : "", plan_str(p, PLAN_LIST(p, int32_t, step->ops)[k]));
+        str_put(s, ")");
+    }
+    if (step->kind == STEP_COLLECTIVE && mesh) {
+        str_put(s, " over ");
+        mesh_print_axes(mesh, step->coll.axes, s);
+    }
+    str_put(s, " :");
+    for (int k = 0; k < step->in.n; k++) print_value(p, PLAN_LIST(p, int32_t, step->in)[k], s);
+    str_put(s, " ->");
+    for (int k = 0; k < step->out.n; k++) print_value(p, PLAN_LIST(p, int32_t, step->out)[k], s);
+    if (mesh && step->vary) {
+        str_put(s, " {V:");
+        mesh_print_axes(mesh, step->vary, s);
+        str_put(s, "}");
+    }
+    if (step->locs.n) {
+        str_put(s, "  ; ");
+        for (int k = 0; k < step->locs.n; k++)
+            str_fmt(s, "%s%s", k ? ", " : "", plan_str(p, PLAN_LIST(p, int32_t, step->locs)[k]));
+    }
+    if (step->why) str_fmt(s, ": %s", plan_str(p, step->why));
+    str_put(s, "\n");
+}
+
+void plan_print(const Plan *p, const Mesh *mesh, Str *s) {
+    char buf[BYTES_TEXT];
+    if (mesh) {
+        mesh_print(mesh, s);
+        str_put(s, "\n");
+    }
+    for (int32_t i = 0; i < p->steps.n; i++) print_step(p, mesh, i, s);
+    str_put(s, "return");
+    for (int32_t i = 0; i < p->results.n; i++)
+        print_value(p, PLAN_LIST(p, int32_t, p->results)[i], s);
+    str_fmt(s, "\n%d steps, %.4g flops and %s of memory per device\n", p->steps.n, p->flops,
+            bytes_text(p->peak_bytes, buf));
+}

@@ -1,0 +1,116 @@
+/* plan.h - the contract between the passes and run/: a program as a flat list of steps.
+ *
+ * A plan is one block of memory without pointers: the same bytes on every process, and hashable. It
+ * knows the mesh's shape but no device, no address and no Lua. Everything per device follows from
+ * the coordinates: which slot of a buffer a device uses, where a view starts, what an offset is.
+ *
+ * Slots: devices that agree along the axes of `vary` hold equal bytes, so a buffer has one slot for
+ * each combination of coordinates along its vary axes (row-major in mesh order), where memory is
+ * shared, and one for each device where it is not. */
+#ifndef MESHLUA_PLAN_H
+#define MESHLUA_PLAN_H
+
+#include "ir/graph.h"
+
+typedef struct PlanSpan { /* a list somewhere in the block */
+    int32_t at, n;        /* byte offset, count */
+} PlanSpan;
+
+typedef enum BufferKind {
+    BUFFER_PARAM,  /* an argument's memory */
+    BUFFER_RESULT, /* allocated for the caller */
+    BUFFER_TEMP    /* in the workspace of its vary class, at `offset` of each slot's part */
+} BufferKind;
+
+typedef struct PlanBuffer {
+    uint8_t kind, vary;
+    int32_t index;  /* PARAM: which */
+    int32_t take;   /* RESULT: the param whose memory it takes over when that is donated, or -1 */
+    int64_t bytes;  /* of one slot */
+    int64_t offset; /* TEMP */
+    int32_t first, last; /* steps between which it is in use */
+} PlanBuffer;
+
+typedef struct PlanOffset { /* unit * index of the device along the axes */
+    int64_t unit;
+    AxisList axes;
+} PlanOffset;
+
+typedef struct PlanValue { /* a tensor as a kernel sees it: a view of a buffer's slot */
+    int32_t buffer;
+    uint8_t dtype, rank;
+    uint8_t vary;        /* axes along which its bytes or its place differ */
+    int64_t offset;      /* bytes from the slot's start */
+    PlanSpan dims;       /* int64: rank dims, then rank byte strides */
+    PlanSpan per_device; /* PlanOffset: bytes to add */
+} PlanValue;
+
+typedef enum StepKind { STEP_KERNEL, STEP_COLLECTIVE } StepKind;
+typedef struct PlanCollective {
+    uint8_t kind, reduce; /* CollectiveKind, PartialKind */
+    uint8_t axes;         /* mask of the group's mesh axes */
+    int32_t dim, dim2;    /* gather and scatter: the dim; all_to_all: split, concat */
+    AxisList list;        /* gather, scatter, all_to_all: major to minor */
+    PlanSpan from, to;    /* permute: AxisList of each dim */
+} PlanCollective;
+
+typedef struct PlanStep {
+    uint8_t kind, vary;
+    int32_t name;     /* string: the kernel's, or the collective's */
+    int32_t op;       /* string: the op's, for messages */
+    PlanSpan in, out; /* int32: values */
+    PlanSpan attr;    /* bytes: the kernel's struct */
+    PlanSpan offsets; /* PlanOffset: the kernel's `offsets` */
+    PlanCollective coll;
+    double flops;  /* of one device */
+    double bytes;  /* read and written by one device */
+    PlanSpan locs; /* int32: strings, where it was written */
+    int32_t why;   /* string, or 0 */
+    PlanSpan ops;  /* int32: strings, the ops of a fused step */
+} PlanStep;
+
+typedef struct PlanParam {
+    int32_t value, name; /* value; string or 0 */
+    uint8_t donated;
+} PlanParam;
+
+typedef struct Plan {
+    int64_t size;  /* bytes of the block */
+    uint64_t hash; /* of everything behind this field */
+    int32_t naxes, axis_size[MAX_AXES], ndevices;
+    int32_t alignment;
+    PlanSpan steps, values, buffers, params;
+    PlanSpan results;         /* int32: values */
+    PlanSpan classes;         /* int64 per vary mask: workspace bytes of one slot */
+    double flops, peak_bytes; /* one device: operations; params + results + workspace */
+} Plan;
+
+#define PLAN_LIST(plan, T, span) ((const T *)(const void *)((const char *)(plan) + (span).at))
+static inline const char *plan_str(const Plan *p, int32_t at) {
+    return (const char *)p + at;
+}
+static inline const PlanStep *plan_step(const Plan *p, int32_t i) {
+    return &PLAN_LIST(p, PlanStep, p->steps)[i];
+}
+static inline const PlanValue *plan_value(const Plan *p, int32_t i) {
+    return &PLAN_LIST(p, PlanValue, p->values)[i];
+}
+static inline const PlanBuffer *plan_buffer(const Plan *p, int32_t i) {
+    return &PLAN_LIST(p, PlanBuffer, p->buffers)[i];
+}
+static inline const int64_t *plan_dims(const Plan *p, const PlanValue *v) {
+    return PLAN_LIST(p, int64_t, v->dims);
+}
+/* The slot of a buffer with these vary axes that the device at `coord` uses, and their number. */
+int32_t plan_slot(const Plan *p, uint32_t vary, const int32_t coord[MAX_AXES]);
+int32_t plan_slots(const Plan *p, uint32_t vary);
+int64_t plan_offset(const Plan *p, const PlanOffset *o, const int32_t coord[MAX_AXES]);
+/* The elements that one device sends in a collective, counted as a ring would send them: n - 1 of n
+ * parts for a gather or a scatter, twice that for an all_reduce, (n - 1) / n for the others. */
+double plan_bytes_sent(const Plan *p, const PlanStep *s);
+double plan_operand_bytes(const Plan *p, const PlanStep *s); /* of its inputs, one device */
+
+void plan_free(Ctx *cx, Plan *p);
+void plan_print(const Plan *p, const Mesh *mesh, Str *s);
+
+#endif

@@ -1,0 +1,251 @@
+#include "ir/program.h"
+
+#include <string.h>
+
+KType program_ktype(DType d) {
+    switch (d) {
+    case DT_U32: return KT_U32;
+    case DT_I64: return KT_I64;
+    case DT_BF16:
+    case DT_F16:
+    case DT_F32: return KT_F32;
+    case DT_F64: return KT_F64;
+    default: return KT_I32;
+    }
+}
+
+uint16_t program_reg(Emit *e) {
+    return (uint16_t)e->nreg++;
+}
+
+void program_instr(Emit *e, KOp op, KType type, int dst, int a, int b, int c, int d) {
+    KInstr i = {(uint8_t)op, (uint8_t)type, (uint16_t)dst, (uint16_t)a,
+                (uint16_t)b, (uint16_t)c,   (uint16_t)d};
+    if (!VEC_PUSH(e->arena, &e->code, i)) e->failed = true;
+}
+
+uint16_t program_op(Emit *e, KOp op, KType type, int a, int b) {
+    uint16_t dst = program_reg(e);
+    program_instr(e, op, type, dst, a, b, 0, 0);
+    return dst;
+}
+
+int program_imm_int(Emit *e, int64_t x) {
+    if (!VEC_PUSH(e->arena, &e->imm, (KImm){.i = x})) e->failed = true;
+    return e->imm.n - 1;
+}
+
+uint16_t program_imm(Emit *e, DType dtype, const Scalar *x) {
+    KImm imm = {.i = x->i};
+    if (dtype_is_float(dtype)) imm.f = x->f;
+    if (!VEC_PUSH(e->arena, &e->imm, imm)) e->failed = true;
+    return program_op(e, KI_IMM, program_ktype(dtype), e->imm.n - 1, 0);
+}
+
+int program_offset(Emit *e, const Offset *o) {
+    if (!VEC_PUSH(e->arena, &e->offset, *o)) e->failed = true;
+    return e->offset.n - 1;
+}
+
+uint16_t program_reg_of(const Emit *e, Val v) {
+    return (uint16_t)e->reg[v - e->base];
+}
+void program_set(Emit *e, Val v, uint16_t reg) {
+    e->reg[v - e->base] = reg;
+}
+
+/* Which of a, b, c, d are registers (bits 0 to 3). */
+static int sources(const KInstr *i) {
+    switch (i->op) {
+    case KI_LOAD:
+    case KI_IMM:
+    case KI_IOTA: return 0;
+    case KI_RANDOM_BITS: return 3;
+    case KI_THREEFRY: return 15;
+    case KI_SELECT:
+    case KI_FMA: return 7;
+    case KI_INT_POW:
+    case KI_CONVERT:
+    case KI_BITCAST: return 1;
+    default: return i->op >= KI_ADD && i->op <= KI_GE ? 3 : 1;
+    }
+}
+
+static uint16_t *source(KInstr *i, int k) {
+    return k == 0 ? &i->a : k == 1 ? &i->b : k == 2 ? &i->c : &i->d;
+}
+
+/* Renumbers registers so that one is used again after its last reader. A destination never shares
+ * with the sources of its own instruction. */
+static int32_t reuse_registers(Emit *e) {
+    int32_t *last = ARENA_ARRAY(e->arena, int32_t, e->nreg + 1);
+    int32_t *home = ARENA_ARRAY(e->arena, int32_t, e->nreg + 1);
+    int32_t *free_list = ARENA_ARRAY(e->arena, int32_t, e->nreg + 1);
+    int32_t nfree = 0, nreg = 0;
+    if (!last || !home || !free_list) {
+        e->failed = true;
+        return 0;
+    }
+    for (int32_t at = 0; at < e->code.n; at++)
+        for (int k = 0; k < 4; k++)
+            if (sources(&e->code.at[at]) >> k & 1) last[*source(&e->code.at[at], k)] = at;
+    for (int32_t at = 0; at < e->code.n; at++) {
+        KInstr *i = &e->code.at[at];
+        uint16_t dst = i->dst;
+        bool writes = i->op != KI_STORE;
+        if (writes) {
+            home[dst] = nfree ? free_list[--nfree] : nreg++;
+            i->dst = (uint16_t)home[dst];
+        }
+        for (int k = 0; k < 4; k++) {
+            if (!(sources(i) >> k & 1)) continue;
+            uint16_t *r = source(i, k), old = *r;
+            *r = (uint16_t)home[old];
+            if (last[old] == at) {
+                free_list[nfree++] = home[old];
+                last[old] = -1; /* the same register read twice is freed once */
+            }
+        }
+        if (writes && last[dst] == 0 && at > 0) free_list[nfree++] = home[dst]; /* never read */
+    }
+    return nreg;
+}
+
+/* The rounding that a narrow dtype needs after arithmetic in its register type. */
+static void round_result(Emit *e, const Graph *g, Val v) {
+    DType d = graph_type(g, v)->dtype;
+    uint16_t r = program_reg_of(e, v);
+    if (d == DT_BF16) program_set(e, v, program_op(e, KI_ROUND_BF16, KT_F32, r, 0));
+    if (d == DT_F16) program_set(e, v, program_op(e, KI_ROUND_F16, KT_F32, r, 0));
+    if (d == DT_U8) {
+        Scalar mask = scalar_int(255);
+        program_set(e, v, program_op(e, KI_AND, KT_I32, r, program_imm(e, DT_I32, &mask)));
+    }
+}
+
+static void emit_node(Emit *e, const Graph *g, const Node *n) {
+    enum { MAX = 8 };
+    const OpDef *def = graph_opdef(g, n);
+    const Type *in[MAX], *out[MAX];
+    ASSERT(n->nin <= MAX && n->nout <= MAX, "%s in a fused region", def->name);
+    graph_in_types(g, n, in);
+    graph_out_types(g, n, out);
+    if (def->emit) {
+        def->emit(e, n, in, out);
+    } else {
+        ASSERT(def->instr && n->nin >= 1 && n->nin <= 2, "%s has no instruction", def->name);
+        int b = n->nin > 1 ? program_reg_of(e, n->in[1]) : 0;
+        program_set(e, n->out,
+                    program_op(e, (KOp)def->instr, program_ktype(in[0]->dtype),
+                               program_reg_of(e, n->in[0]), b));
+    }
+    for (int i = 0; i < n->nout; i++) round_result(e, g, n->out + i);
+}
+
+KProgram *program_pack(Emit *e, size_t *size) {
+    int32_t nreg = reuse_registers(e);
+    if (e->failed) return NULL;
+    KProgram head = {e->code.n, e->imm.n, nreg, e->offset.n};
+    *size = program_size(&head);
+    KProgram *p = arena_alloc(e->arena, *size);
+    if (!p) return NULL;
+    *p = head;
+    if (head.ninstr)
+        memcpy((void *)(uintptr_t)k_program_code(p), e->code.at,
+               sizeof(KInstr) * (size_t)head.ninstr);
+    if (head.nimm)
+        memcpy((void *)(uintptr_t)k_program_imm(p), e->imm.at, sizeof(KImm) * (size_t)head.nimm);
+    return p;
+}
+
+size_t program_size(const KProgram *p) {
+    return sizeof *p + sizeof(KInstr) * (size_t)p->ninstr + sizeof(KImm) * (size_t)p->nimm;
+}
+
+KProgram *program_of(const Graph *g, int32_t body, Arena *arena, size_t *size,
+                     const Offset **offset, int32_t *noffset) {
+    const Region *r = &g->region.at[body];
+    /* The nodes of a body stand together, right before the node that owns it. */
+    int32_t first = r->owner;
+    while (first > 1 && graph_node(g, first - 1)->region == body) first--;
+    Val base = graph_node(g, first)->out, end = graph_node(g, r->owner)->out;
+    Emit e = {.arena = arena, .reg = ARENA_ARRAY(arena, int32_t, end - base + 1), .base = base};
+    if (!e.reg) return NULL;
+    for (int i = 0; i < r->param.n; i++) {
+        Val v = r->param.at[i];
+        program_set(&e, v, program_op(&e, KI_LOAD, program_ktype(graph_type(g, v)->dtype), i, 0));
+    }
+    for (int32_t id = first; id < r->owner; id++)
+        if (!(graph_opdef(g, graph_node(g, id))->flags & OPF_PARAM))
+            emit_node(&e, g, graph_node(g, id));
+    for (int i = 0; i < r->result.n; i++)
+        program_instr(&e, KI_STORE, program_ktype(graph_type(g, r->result.at[i])->dtype), i,
+                      program_reg_of(&e, r->result.at[i]), 0, 0, 0);
+    *offset = e.offset.at;
+    *noffset = e.offset.n;
+    return program_pack(&e, size);
+}
+
+void program_print(const KProgram *p, Str *s) {
+    static const char *const type[] = {"f32", "f64", "i32", "u32", "i64"};
+    static const char *const name[KI_COUNT] = {
+        [KI_LOAD] = "load",
+        [KI_STORE] = "store",
+        [KI_IMM] = "imm",
+        [KI_IOTA] = "iota",
+        [KI_RANDOM_BITS] = "random_bits",
+        [KI_THREEFRY] = "threefry",
+        [KI_NEG] = "neg",
+        [KI_ABS] = "abs",
+        [KI_SIGN] = "sign",
+        [KI_EXP] = "exp",
+        [KI_LOG] = "log",
+        [KI_LOG1P] = "log1p",
+        [KI_EXPM1] = "expm1",
+        [KI_TANH] = "tanh",
+        [KI_LOGISTIC] = "sigmoid",
+        [KI_ERF] = "erf",
+        [KI_ERF_INV] = "erf_inv",
+        [KI_SIN] = "sin",
+        [KI_COS] = "cos",
+        [KI_SQRT] = "sqrt",
+        [KI_RSQRT] = "rsqrt",
+        [KI_FLOOR] = "floor",
+        [KI_CEIL] = "ceil",
+        [KI_ROUND] = "round",
+        [KI_SQUARE] = "square",
+        [KI_NOT] = "not",
+        [KI_IS_FINITE] = "isfinite",
+        [KI_ROUND_BF16] = "round_bf16",
+        [KI_ROUND_F16] = "round_f16",
+        [KI_INT_POW] = "int_pow",
+        [KI_CONVERT] = "convert",
+        [KI_BITCAST] = "bitcast",
+        [KI_ADD] = "add",
+        [KI_SUB] = "sub",
+        [KI_MUL] = "mul",
+        [KI_DIV] = "div",
+        [KI_REM] = "rem",
+        [KI_POW] = "pow",
+        [KI_MAX] = "max",
+        [KI_MIN] = "min",
+        [KI_AND] = "and",
+        [KI_OR] = "or",
+        [KI_XOR] = "xor",
+        [KI_SHL] = "shl",
+        [KI_SHR] = "shr",
+        [KI_EQ] = "eq",
+        [KI_NE] = "ne",
+        [KI_LT] = "lt",
+        [KI_LE] = "le",
+        [KI_GT] = "gt",
+        [KI_GE] = "ge",
+        [KI_SELECT] = "select",
+        [KI_FMA] = "fma",
+    };
+    for (int i = 0; i < p->ninstr; i++) {
+        const KInstr *c = &k_program_code(p)[i];
+        str_fmt(s, "%s %d = %s.%s %d %d %d %d\n", c->op == KI_STORE ? "out" : "r", c->dst,
+                name[c->op], type[c->type], c->a, c->b, c->c, c->d);
+    }
+}

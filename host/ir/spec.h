@@ -1,0 +1,28 @@
+/* spec.h - P: what the user wrote about a layout. Names only, bound to no mesh; interned, so that
+ * equal specs are one object. layout.h turns a spec into the layout of one tensor on one mesh. */
+#ifndef MESHLUA_SPEC_H
+#define MESHLUA_SPEC_H
+
+#include "ir/dims.h"
+#include "ir/mesh.h"
+
+typedef enum SpecKind {
+    SPEC_NONE,         /* nil: the dim is not split */
+    SPEC_AXES,         /* one or more mesh axes, major to minor */
+    SPEC_UNCONSTRAINED /* left to propagation */
+} SpecKind;
+
+typedef struct SpecEntry {
+    uint8_t kind, n;
+    const char *axis[MAX_AXES]; /* interned */
+} SpecEntry;
+
+typedef struct Spec {
+    int32_t n; /* entries written; dims beyond are not split */
+    SpecEntry entry[MAX_RANK];
+} Spec;
+
+const Spec *spec_of(Ctx *cx, const Spec *s); /* interned; NULL when out of memory */
+void spec_print(const Spec *s, Str *out);    /* P("data", nil), P({"x","y"}) */
+
+#endif

@@ -1,0 +1,73 @@
+#include "ir/graph.h"
+
+static Err bad(const Graph *g, int32_t id, const char *what) {
+    Str s;
+    str_init(&s, &g->cx->alloc);
+    for (int32_t i = id > 5 ? id - 5 : 1; i <= id + 2 && i < g->node.n; i++)
+        graph_print_node(g, graph_node(g, i), i == id ? 0 : 2, &s);
+    Err e = err_set(g->cx, E_PARSE, "graph: %s at node %d:\n%s", what, id, str_of(&s));
+    str_free(&s);
+    return e;
+}
+
+static Err check_inputs(const Graph *g, int32_t id) {
+    const Node *n = graph_node(g, id);
+    for (int i = 0; i < n->nin; i++) {
+        if (n->in[i] <= 0 || n->in[i] >= n->out) return bad(g, id, "an input that comes later");
+        if (graph_def(g, n->in[i])->region != n->region)
+            return bad(g, id, "an input from another region");
+    }
+    return E_OK;
+}
+
+static Err check_types(const Graph *g, int32_t id) {
+    const Node *n = graph_node(g, id);
+    for (int i = 0; i < n->nout; i++) {
+        const Type *t = graph_type(g, n->out + i);
+        if (g->value.at[n->out + i].node != id) return bad(g, id, "a value of another node");
+        if (!t) return bad(g, id, "a value without a type");
+        if (t->layout && (t->layout->mesh != g->mesh || t->layout->rank != t->dims.rank))
+            return bad(g, id, "a layout of another mesh or rank");
+        for (int d = 0; t->layout && !t->local && d < t->dims.rank; d++)
+            if (t->dims.at[d] % layout_parts(t->layout, d) != 0)
+                return bad(g, id, "a layout that does not divide its dim");
+    }
+    return E_OK;
+}
+
+static Err check_again(const Graph *g, int32_t id) {
+    const Node *n = graph_node(g, id);
+    const OpDef *def = graph_opdef(g, n);
+    enum { FEW = 64 };
+    if (def->flags & OPF_TYPED || n->nin > FEW || n->nout > FEW) return E_OK;
+    const Type *in[FEW];
+    OutType out[FEW];
+    int nout = def->nout < 0 ? n->nin : def->nout;
+    graph_in_types(g, n, in);
+    OpArgs a = {g->cx, def, n->nin, in, n->attr};
+    TRY(def->shape(&a, out, &nout));
+    if (nout != n->nout) return bad(g, id, "a wrong number of results");
+    for (int i = 0; i < nout; i++) {
+        const Type *t = graph_type(g, n->out + i);
+        if (t->dtype != out[i].dtype || !dims_equal(&t->dims, &out[i].dims))
+            return bad(g, id, "a result type that the shape rule does not give");
+    }
+    return E_OK;
+}
+
+Err graph_verify(const Graph *g) {
+    for (int32_t id = 1; id < g->node.n; id++) {
+        TRY(check_inputs(g, id));
+        TRY(check_types(g, id));
+        TRY(check_again(g, id));
+        const Node *n = graph_node(g, id);
+        if (n->body && g->region.at[n->body].owner != id)
+            return bad(g, id, "a body of another node");
+    }
+    for (int32_t r = 0; r < g->region.n; r++)
+        for (int i = 0; i < g->region.at[r].result.n; i++)
+            if (graph_def(g, g->region.at[r].result.at[i])->region != r)
+                return bad(g, g->value.at[g->region.at[r].result.at[i]].node,
+                           "a result of another region");
+    return E_OK;
+}

@@ -1,0 +1,69 @@
+/* core.c - luaopen_meshlua: the table `meshlua.core` that C gives, and the embedded Lua library on
+ * top. */
+#include "lua/core.h"
+#include "lua/plan_info.h"
+#include "lua/trace.h"
+#include "lua/value.h"
+#include "lua/walk.h"
+#include "meshlua.h"
+
+#include <string.h>
+
+static int open_core(lua_State *L) {
+    lua_newtable(L);
+    where_open(L);
+    walk_open(L);
+    ltensor_open(L);
+    lbox_open(L);
+    lmesh_open(L);
+    lops_open(L);
+    ltrace_open(L);
+    ljit_open(L);
+    ldata_open(L);
+    ldebug_open(L);
+    plan_info_open(L);
+    return 1;
+}
+
+/* Loads an embedded module: its name is the upvalue. */
+static int load_embedded(lua_State *L) {
+    const char *name = lua_tostring(L, lua_upvalueindex(1));
+    for (const EmbeddedFile *f = core_embedded; f->name; f++) {
+        if (strcmp(f->name, name) != 0) continue;
+        lua_pushfstring(L, "=%s", f->chunk);
+        if (luaL_loadbufferx(L, f->text, strlen(f->text), lua_tostring(L, -1), "t") != LUA_OK)
+            return lua_error(L);
+        lua_insert(L, 1);
+        lua_settop(L, 2);
+        lua_call(L, 1, 1);
+        return 1;
+    }
+    return luaL_error(L, "no embedded module %s", name);
+}
+
+static void preload(lua_State *L) {
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+    lua_pushcfunction(L, open_core);
+    lua_setfield(L, -2, "meshlua.core");
+    for (const EmbeddedFile *f = core_embedded; f->name; f++) {
+        if (strcmp(f->name, "meshlua") == 0) continue;
+        lua_pushstring(L, f->name);
+        lua_pushcclosure(L, load_embedded, 1);
+        lua_setfield(L, -2, f->name);
+    }
+    lua_pop(L, 1);
+}
+
+void core_prepare(lua_State *L, const char *devices) {
+    state_open(L, devices);
+    preload(L);
+}
+
+int luaopen_meshlua(lua_State *L) {
+    if (!state_of(L)) core_prepare(L, NULL);
+    lua_pushliteral(L, "meshlua");
+    lua_pushcclosure(L, load_embedded, 1);
+    lua_pushliteral(L, "meshlua");
+    lua_call(L, 1, 1);
+    return 1;
+}

@@ -1,0 +1,19 @@
+/* core.h - what the program needs beside luaopen_meshlua. */
+#ifndef MESHLUA_CORE_H
+#define MESHLUA_CORE_H
+
+#include "lua/state.h"
+
+/* The Lua library, embedded at build time; ends with a row whose name is NULL. */
+typedef struct EmbeddedFile {
+    const char *name, *chunk; /* "meshlua.nn", "meshlua/nn.lua" */
+    const char *text;         /* NUL-terminated */
+} EmbeddedFile;
+extern const EmbeddedFile core_embedded[];
+
+/* Opens the host with these devices (NULL: as the environment says); before the first require. */
+void core_prepare(lua_State *L, const char *devices);
+/* "STAGE[:FILE]" (ldebug.c) */
+Err ldebug_set_dump(Host *h, const char *text) MUST_CHECK;
+
+#endif

@@ -1,0 +1,56 @@
+/* jit.h - a jitted function and what it has traced.
+ *
+ * A call walks its arguments, makes a key of their structure, types and plain values, and looks for
+ * an entry with that key. An entry knows the plan, which inputs are donated, which boxes get which
+ * results, and the shape of what is returned. */
+#ifndef MESHLUA_JIT_H
+#define MESHLUA_JIT_H
+
+#include "lua/trace.h"
+#include "lua/walk.h"
+
+#define VALUE_JIT "meshlua.jit"
+
+/* What may happen to an input's memory. */
+typedef enum Donation { DONATE_NO, DONATE_IF_SOLE, DONATE_ASKED } Donation;
+
+typedef struct JitEntry {
+    uint64_t hash;
+    char *key, *describe;
+    size_t nkey, ndescribe;
+    Exec *exec;
+    int32_t nleaf, nnumber, ncapture; /* inputs, in this order */
+    int32_t nout, nwrite;             /* results: returned tensors, then writes to boxes */
+    int32_t *write_leaf;              /* the leaf (from 0) whose box gets result nout + i */
+    uint8_t *donated;                 /* by input: Donation */
+    /* Room for a call: by input, and by result. */
+    Tensor **args, **results;
+    LuaTensor **handle;
+    uint8_t *keep;
+} JitEntry;
+
+/* User values: 1 the function; 2 what is called (the function, or the library's wrapper of it); 3 a
+ * list with a table per entry: template (of the returned values), mixed (its tables that hold
+ * tensors), n (values returned), captures. */
+typedef struct LuaJit {
+    Ctx *cx;
+    JitEntry *entry;
+    int32_t n, cap;
+    int64_t hits, misses;
+    uint64_t static_args, donate_args; /* bit i: argument i + 1 */
+    bool keep_boxes;                   /* boxes that are written keep their old tensor */
+    Str why;                           /* why the last call was traced */
+} LuaJit;
+
+/* The stack of a call: the jitted function, its arguments. */
+enum { JIT = 1, FIRST = 2 };
+
+/* Traces and plans for the arguments at FIRST..last, as the walk `w` (with slots and description)
+ * saw them; returns the new entry. To be called under trace_protected. */
+JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last, int32_t nnumber);
+void jit_free_entry(Ctx *cx, JitEntry *e);
+/* Pushes the values that the function returns: the entry's template with results in their places.
+ * `side`: the entry's table; `results`: a list of handles. */
+int jit_push_returned(lua_State *L, int side, int results);
+
+#endif

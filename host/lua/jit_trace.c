@@ -1,0 +1,380 @@
+#include "lua/jit.h"
+
+#include <string.h>
+
+void jit_free_entry(Ctx *cx, JitEntry *e) {
+    Alloc *a = &cx->alloc;
+    size_t nin = (size_t)(e->nleaf + e->nnumber + e->ncapture) + 1;
+    size_t nres = (size_t)(e->nout + e->nwrite) + 1;
+    exec_release(e->exec);
+    alloc_free(a, e->key, e->nkey);
+    alloc_free(a, e->describe, e->ndescribe);
+    alloc_free(a, e->write_leaf, sizeof *e->write_leaf * (size_t)e->nwrite);
+    alloc_free(a, e->donated, nin);
+    alloc_free(a, e->keep, nin);
+    alloc_free(a, e->args, sizeof *e->args * nin);
+    alloc_free(a, e->handle, sizeof *e->handle * nin);
+    alloc_free(a, e->results, sizeof *e->results * nres);
+    *e = (JitEntry){0};
+}
+
+/* ---- arguments become tracers ---- */
+
+/* Puts the handle on top of the stack into every slot of a table where leaf `number` lies. */
+static void enter_slots(lua_State *L, const Walk *w, int32_t number) {
+    int handle = lua_gettop(L);
+    lua_Integer n = (lua_Integer)lua_rawlen(L, w->slots) / 3;
+    for (lua_Integer s = 0; s < n; s++) {
+        lua_rawgeti(L, w->slots, 3 * s + 3);
+        bool mine = lua_tointeger(L, -1) == number;
+        lua_pop(L, 1);
+        if (!mine) continue;
+        lua_rawgeti(L, w->slots, 3 * s + 1);
+        lua_rawgeti(L, w->slots, 3 * s + 2);
+        lua_pushvalue(L, handle);
+        trace_enter_slot(L, handle + 1);
+        lua_pop(L, 1);
+    }
+}
+
+/* A parameter per leaf: in boxes, in the slots of tables, and among the copies of the arguments on
+ * the stack from `copies` on. */
+static void enter_leaves(lua_State *L, Host *h, const Walk *w, int copies, int n) {
+    for (int32_t i = 1; i <= w->nleaf; i++) {
+        lua_rawgeti(L, w->leaves, i);
+        int leaf = lua_gettop(L);
+        value_push_traced(L, h, trace_param(L, h, value_type(h, value_tensor(L, h, leaf)), NULL));
+        for (int a = copies; a < copies + n; a++)
+            if (!luaL_testudata(L, leaf, VALUE_BOX) && lua_rawequal(L, a, leaf)) {
+                lua_pushvalue(L, leaf + 1);
+                lua_replace(L, a);
+            }
+        if (luaL_testudata(L, leaf, VALUE_BOX)) {
+            trace_enter_box(L, leaf);
+        } else {
+            enter_slots(L, w, i);
+            lua_pop(L, 1);
+        }
+        lua_settop(L, leaf - 1);
+    }
+}
+
+static void enter_numbers(lua_State *L, Host *h, const LuaJit *j, int copies, int n) {
+    for (int i = 0; i < n; i++) {
+        if (lua_type(L, copies + i) != LUA_TNUMBER || j->static_args >> i & 1) continue;
+        Type t = {.dtype = lua_isinteger(L, copies + i) ? DT_I32 : DT_F32, .weak = true};
+        const Type *type = type_of(&h->cx, &t);
+        if (!type) state_check(L, h, err_nomem(&h->cx, "a type"));
+        value_push_traced(L, h, trace_param(L, h, type, NULL));
+        lua_replace(L, copies + i);
+    }
+}
+
+/* ---- nothing but boxes may have changed ---- */
+
+/* The tables among the arguments, described with tensors by identity: pushed as a string. */
+static void push_state_of(lua_State *L, Host *h, int copies, int n) {
+    int top = lua_gettop(L);
+    Walk w;
+    walk_begin(&w, L, h, false);
+    w.describe = w.identity = true;
+    for (int i = 0; i < n; i++)
+        if (lua_istable(L, copies + i)) walk_value(&w, copies + i, "argument");
+    lua_pushlstring(L, str_of(&h->describe), h->describe.n);
+    lua_replace(L, top + 1);
+    lua_settop(L, top + 1);
+}
+
+static int line_length(const char *s) {
+    return (int)strcspn(s, "\n");
+}
+
+static void check_unchanged(lua_State *L, int before, int after) {
+    const char *a = lua_tostring(L, before), *b = lua_tostring(L, after);
+    while (*a || *b) {
+        int na = line_length(a), nb = line_length(b);
+        if (na != nb || memcmp(a, b, (size_t)na) != 0)
+            state_error(
+                L, E_STATE,
+                "an argument was changed inside the traced function: now %.*s, before %.*s; "
+                "only Params can change (box:set): return new values, or keep the value in a "
+                "Param",
+                nb ? nb : 7, nb ? b : "nothing", na ? na : 7, na ? a : "nothing");
+        a += na + (a[na] == '\n');
+        b += nb + (b[nb] == '\n');
+    }
+}
+
+/* ---- results ---- */
+
+static bool is_leaf(lua_State *L, const Walk *w, int index) {
+    lua_pushvalue(L, index);
+    bool known = lua_rawget(L, w->seen) == LUA_TNUMBER;
+    lua_pop(L, 1);
+    return known;
+}
+
+/* Pushes the template of the value at `index`: tensors become light userdata with the number of
+ * their result, tables that hold any are copied and noted in the table `mixed`. True if it holds a
+ * tensor. */
+static bool push_template(lua_State *L, Host *h, const Walk *w, int index, int mixed, int depth) {
+    luaL_checkstack(L, 8, "results nested too deep");
+    if (depth > 100) state_error(L, E_VALUE, "the returned table contains itself");
+    if (luaL_testudata(L, index, VALUE_TENSOR)) {
+        trace_result(L, h, value_in_trace(L, h, index), NULL);
+        lua_pushlightuserdata(L, (void *)(uintptr_t)h->trace->graph->region.at[0].result.n);
+        return true;
+    }
+    if (luaL_testudata(L, index, VALUE_BOX) && !is_leaf(L, w, index))
+        state_error(L, E_STATE,
+                    "a Param made inside a jitted function is returned; make modules with ml.init");
+    if (lua_type(L, index) == LUA_TLIGHTUSERDATA)
+        state_error(L, E_VALUE, "a jitted function cannot return light userdata");
+    if (!lua_istable(L, index)) {
+        lua_pushvalue(L, index);
+        return false;
+    }
+    lua_newtable(L);
+    int copy = lua_gettop(L);
+    walk_push_keys(L, index);
+    bool any = false;
+    lua_Integer n = (lua_Integer)lua_rawlen(L, copy + 1);
+    for (lua_Integer i = 1; i <= n; i++) {
+        lua_rawgeti(L, copy + 1, i);
+        lua_pushvalue(L, -1);
+        lua_rawget(L, index);
+        any = push_template(L, h, w, lua_gettop(L), mixed, depth + 1) || any;
+        lua_remove(L, -2);
+        lua_rawset(L, copy);
+    }
+    lua_settop(L, copy);
+    if (!any) {
+        lua_pushvalue(L, index);
+        lua_replace(L, copy);
+        return false;
+    }
+    if (lua_getmetatable(L, index)) lua_setmetatable(L, copy);
+    lua_pushvalue(L, copy);
+    lua_pushboolean(L, 1);
+    lua_rawset(L, mixed);
+    return true;
+}
+
+/* Pushes the entry's table for the n values from `first` on. */
+static int push_side(lua_State *L, Host *h, const Walk *w, int first, int n) {
+    lua_createtable(L, 0, 4);
+    int side = lua_gettop(L);
+    lua_newtable(L);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, side, "mixed");
+    int mixed = lua_gettop(L);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        push_template(L, h, w, first + i, mixed, 0);
+        lua_rawseti(L, mixed + 1, i + 1);
+    }
+    lua_setfield(L, side, "template");
+    lua_pushinteger(L, n);
+    lua_setfield(L, side, "n");
+    lua_settop(L, side);
+    return side;
+}
+
+static bool is_mixed(lua_State *L, int template, int mixed) {
+    lua_pushvalue(L, template);
+    bool found = lua_istable(L, template) && lua_rawget(L, mixed) != LUA_TNIL;
+    lua_pop(L, 1);
+    return found;
+}
+
+/* Pushes a copy of the template with results in their places. */
+static void put_result(lua_State *L, int template, int mixed, int results) {
+    luaL_checkstack(L, 6, "results nested too deep");
+    if (lua_islightuserdata(L, template)) {
+        lua_rawgeti(L, results, (lua_Integer)(uintptr_t)lua_touserdata(L, template));
+        return;
+    }
+    if (!is_mixed(L, template, mixed)) {
+        lua_pushvalue(L, template);
+        return;
+    }
+    lua_newtable(L);
+    int copy = lua_gettop(L);
+    for (lua_pushnil(L); lua_next(L, template);) {
+        int value = lua_gettop(L);
+        lua_pushvalue(L, value - 1);
+        put_result(L, value, mixed, results);
+        lua_rawset(L, copy);
+        lua_settop(L, value - 1);
+    }
+    if (lua_getmetatable(L, template)) lua_setmetatable(L, copy);
+}
+
+int jit_push_returned(lua_State *L, int side, int results) {
+    lua_getfield(L, side, "n");
+    int n = (int)lua_tointeger(L, -1);
+    lua_getfield(L, side, "template");
+    lua_getfield(L, side, "mixed");
+    int mixed = lua_gettop(L), first = mixed + 1;
+    luaL_checkstack(L, n + 8, "too many results");
+    for (int i = 1; i <= n; i++) {
+        lua_rawgeti(L, mixed - 1, i);
+        put_result(L, first + i - 1, mixed, results);
+        lua_remove(L, first + i - 1);
+    }
+    return n;
+}
+
+/* A result for every box that the function wrote; write_leaf has room for every leaf. A box keeps
+ * its layout as long as it keeps its shape. */
+static int32_t add_writes(lua_State *L, Host *h, const Walk *w, int32_t *write_leaf) {
+    const Graph *g = h->trace->graph;
+    int32_t n = 0;
+    for (int32_t i = 0; i < w->nleaf; i++) {
+        lua_rawgeti(L, w->leaves, i + 1);
+        if (luaL_testudata(L, -1, VALUE_BOX)) {
+            Val param = g->region.at[0].param.at[i];
+            lua_getiuservalue(L, -1, 1);
+            LuaTensor *now = luaL_testudata(L, -1, VALUE_TENSOR);
+            lua_pop(L, 1);
+            Val v = now ? now->t ? value_in_trace(L, h, -1) : now->v : param;
+            const Type *before = graph_type(g, param);
+            if (v != param) {
+                bool same = dims_equal(&before->dims, &graph_type(g, v)->dims);
+                trace_result(L, h, v, same ? before->layout : NULL);
+                write_leaf[n++] = i;
+            }
+        }
+        lua_pop(L, 1);
+    }
+    return n;
+}
+
+/* Tensors in arguments that the user asked to donate. */
+static void mark_donated(lua_State *L, Host *h, const LuaJit *j, const Walk *all, int last,
+                         uint8_t *donated) {
+    for (int i = FIRST; i <= last; i++) {
+        if (!(j->donate_args >> (i - FIRST) & 1)) continue;
+        int top = lua_gettop(L);
+        Walk w;
+        walk_begin(&w, L, h, false);
+        walk_value(&w, i, NULL);
+        for (int32_t k = 1; k <= w.nleaf; k++) {
+            lua_rawgeti(L, w.leaves, k);
+            bool box = luaL_testudata(L, -1, VALUE_BOX) != NULL;
+            lua_rawget(L, all->seen);
+            int32_t number = (int32_t)lua_tointeger(L, -1);
+            lua_pop(L, 1);
+            if (box) continue; /* boxes that are written are donated anyway */
+            if (donated[number - 1] == DONATE_ASKED)
+                state_error(L, E_DONATE, "argument %d: one tensor is donated twice", i - FIRST + 1);
+            donated[number - 1] = DONATE_ASKED;
+        }
+        lua_settop(L, top);
+    }
+}
+
+static void push_captures(lua_State *L, Host *h) {
+    const Trace *t = h->trace;
+    lua_createtable(L, t->capture.n, 0);
+    for (int i = 0; i < t->capture.n; i++) {
+        const Capture *c = &t->capture.at[i];
+        if (c->ref != LUA_NOREF)
+            lua_rawgeti(L, LUA_REGISTRYINDEX, c->ref);
+        else
+            value_new_tensor(L)->t = tensor_retain(c->tensor);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+/* ---- the entry ---- */
+
+static bool room_for_entry(LuaJit *j) {
+    if (j->n < j->cap) return true;
+    int32_t cap = j->cap ? j->cap * 2 : 4;
+    JitEntry *grown = alloc_resize(&j->cx->alloc, j->entry, sizeof *grown * (size_t)j->cap,
+                                   sizeof *grown * (size_t)cap);
+    if (!grown) return false;
+    j->entry = grown;
+    j->cap = cap;
+    return true;
+}
+
+static void *copy_bytes(Alloc *a, const void *p, size_t n) {
+    void *copy = alloc_new(a, n);
+    if (copy && n) memcpy(copy, p, n);
+    return copy;
+}
+
+static Err fill_entry(Ctx *cx, JitEntry *e, const char *key, size_t nkey, const char *describe,
+                      const int32_t *write_leaf, const uint8_t *donated) {
+    Alloc *a = &cx->alloc;
+    size_t nin = (size_t)(e->nleaf + e->nnumber + e->ncapture) + 1;
+    size_t nres = (size_t)(e->nout + e->nwrite) + 1;
+    e->hash = hash_bytes(0, key, nkey);
+    e->nkey = nkey;
+    e->key = copy_bytes(a, key, nkey);
+    e->ndescribe = strlen(describe) + 1;
+    e->describe = copy_bytes(a, describe, e->ndescribe);
+    e->write_leaf = copy_bytes(a, write_leaf, sizeof *write_leaf * (size_t)e->nwrite);
+    e->donated = copy_bytes(a, donated, nin);
+    e->keep = alloc_new(a, nin);
+    e->args = alloc_new(a, sizeof *e->args * nin);
+    e->handle = alloc_new(a, sizeof *e->handle * nin);
+    e->results = alloc_new(a, sizeof *e->results * nres);
+    bool ok = e->key && e->describe && e->write_leaf && e->donated && e->keep && e->args &&
+              e->handle && e->results;
+    return ok ? E_OK : err_nomem(cx, "a jitted function");
+}
+
+JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last, int32_t nnumber) {
+    int base = lua_gettop(L), nargs = last - FIRST + 1;
+    size_t nkey = h->key.n;
+    char *key = lua_newuserdatauv(L, nkey + 1, 0); /* the walks below use h->key again */
+    memcpy(key, str_of(&h->key), nkey);
+    lua_pushlstring(L, str_of(&h->describe), h->describe.n);
+    const char *describe = lua_tostring(L, -1);
+    int32_t *write_leaf = lua_newuserdatauv(L, sizeof *write_leaf * (size_t)(w->nleaf + 1), 0);
+    luaL_checkstack(L, 2 * nargs + 16, "too many arguments");
+    int copies = lua_gettop(L) + 1;
+    for (int i = FIRST; i <= last; i++) lua_pushvalue(L, i);
+    trace_begin(L, h, h->mesh, false);
+    enter_leaves(L, h, w, copies, nargs);
+    enter_numbers(L, h, j, copies, nargs);
+    push_state_of(L, h, copies, nargs);
+    int before = lua_gettop(L);
+    lua_getiuservalue(L, JIT, 2);
+    for (int i = 0; i < nargs; i++) lua_pushvalue(L, copies + i);
+    lua_call(L, nargs, LUA_MULTRET);
+    int nret = lua_gettop(L) - before;
+    push_state_of(L, h, copies, nargs);
+    check_unchanged(L, before, lua_gettop(L));
+    int side = push_side(L, h, w, before + 1, nret);
+    JitEntry e = {.nleaf = w->nleaf, .nnumber = nnumber};
+    e.nout = h->trace->graph->region.at[0].result.n;
+    e.nwrite = add_writes(L, h, w, write_leaf);
+    e.ncapture = h->trace->capture.n;
+    push_captures(L, h);
+    lua_setfield(L, side, "captures");
+    size_t nin = (size_t)(e.nleaf + e.nnumber + e.ncapture) + 1;
+    uint8_t *donated = lua_newuserdatauv(L, nin, 0);
+    memset(donated, DONATE_NO, nin);
+    for (int32_t i = 0; i < e.nwrite && !j->keep_boxes; i++)
+        donated[write_leaf[i]] = DONATE_IF_SOLE;
+    mark_donated(L, h, j, w, last, donated);
+    lua_getiuservalue(L, JIT, 3);
+    lua_pushvalue(L, side);
+    lua_rawseti(L, -2, j->n + 1);
+    /* From here on nothing raises until the entry is owned. */
+    Err err = room_for_entry(j) ? E_OK : err_nomem(&h->cx, "a jitted function");
+    if (!err) err = fill_entry(&h->cx, &e, key, nkey, describe, write_leaf, donated);
+    if (!err) err = state_compile(h, h->trace->graph, donated, &e.exec);
+    if (err) {
+        jit_free_entry(&h->cx, &e);
+        state_check(L, h, err);
+    }
+    j->entry[j->n++] = e;
+    trace_end(L, h);
+    lua_settop(L, base);
+    return &j->entry[j->n - 1];
+}

@@ -1,0 +1,147 @@
+/* lbox.c - Param: a place that holds a tensor, so that modules, optimizers and rngs have state that
+ * a jitted function can change. Equality is identity; a box shared by two modules is one leaf. */
+#include "lua/trace.h"
+
+#include <string.h>
+
+static LuaBox *box_at(lua_State *L, int index) {
+    return luaL_checkudata(L, index, VALUE_BOX);
+}
+
+/* box_new(tensor or nil, metadata table) */
+static int box_new(lua_State *L) {
+    Host *h = state_of(L);
+    if (!lua_isnil(L, 1)) value_tensor(L, h, 1);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    LuaBox *b = lua_newuserdatauv(L, sizeof *b, 2);
+    *b = (LuaBox){0};
+    if (luaL_testudata(L, 1, VALUE_BOX))
+        lua_getiuservalue(L, 1, 1);
+    else
+        lua_pushvalue(L, 1);
+    lua_setiuservalue(L, -2, 1);
+    lua_pushvalue(L, 2);
+    lua_setiuservalue(L, -2, 2);
+    luaL_setmetatable(L, VALUE_BOX);
+    lua_getfield(L, LUA_REGISTRYINDEX, "meshlua.box_made"); /* ml.init listens */
+    if (lua_isfunction(L, -1)) {
+        lua_pushvalue(L, -2);
+        lua_call(L, 1, 0);
+    } else {
+        lua_pop(L, 1);
+    }
+    return 1;
+}
+
+/* Pushes a handle of its own for the tensor at `index` (or in the box there), so that a box shares
+ * its handle with nobody: a step that takes over the box's memory can tell who else holds the
+ * tensor. */
+static void push_own_handle(lua_State *L, Host *h, int index) {
+    index = lua_absindex(L, index);
+    LuaTensor *own = value_new_tensor(L), *from = value_tensor(L, h, index);
+    own->serial = from->serial;
+    own->v = from->v;
+    if (from->t) own->t = tensor_retain(from->t);
+}
+
+/* box:get(): the tensor it holds, or nil. */
+static int box_get(lua_State *L) {
+    box_at(L, 1);
+    lua_getiuservalue(L, 1, 1);
+    if (!lua_isnil(L, -1)) push_own_handle(L, state_of(L), 1);
+    return 1;
+}
+
+/* box:set(t): t replaces the tensor; in a trace, for good when the trace ends well. */
+static int box_set(lua_State *L) {
+    Host *h = state_of(L);
+    box_at(L, 1);
+    lua_settop(L, 2);
+    value_tensor(L, h, 2);
+    if (h->trace) trace_note_write(L, h, 1);
+    push_own_handle(L, h, 2);
+    lua_setiuservalue(L, 1, 1);
+    lua_settop(L, 1);
+    return 1;
+}
+
+/* box_swap(box, tensor or nil): sets without any check; returns what it held. For the library's own
+ * transforms, which put things back. */
+static int box_swap(lua_State *L) {
+    box_at(L, 1);
+    lua_settop(L, 2);
+    lua_getiuservalue(L, 1, 1);
+    lua_pushvalue(L, 2);
+    lua_setiuservalue(L, 1, 1);
+    return 1;
+}
+
+/* box_meta(box): its metadata table. */
+static int box_meta(lua_State *L) {
+    box_at(L, 1);
+    lua_getiuservalue(L, 1, 2);
+    return 1;
+}
+
+/* is_box(x) */
+static int is_box(lua_State *L) {
+    lua_pushboolean(L, luaL_testudata(L, 1, VALUE_BOX) != NULL);
+    return 1;
+}
+static int is_tensor(lua_State *L) {
+    lua_pushboolean(L, luaL_testudata(L, 1, VALUE_TENSOR) != NULL);
+    return 1;
+}
+
+/* Fields: the metadata (kind, axes, ...), then the box's own methods, then everything of its
+ * tensor. */
+static int box_index(lua_State *L) {
+    if (lua_type(L, 2) == LUA_TSTRING) {
+        lua_getiuservalue(L, 1, 2);
+        lua_pushvalue(L, 2);
+        if (lua_rawget(L, -2) != LUA_TNIL) return 1;
+        lua_pushvalue(L, 2);
+        if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) return 1;
+    }
+    lua_getiuservalue(L, 1, 1);
+    if (lua_isnil(L, -1)) return 1;
+    lua_pushvalue(L, 2);
+    lua_gettable(L, -2);
+    return 1;
+}
+
+static int box_tostring(lua_State *L) {
+    lua_getiuservalue(L, 1, 2);
+    lua_getfield(L, -1, "kind");
+    lua_getiuservalue(L, 1, 1);
+    luaL_tolstring(L, -1, NULL);
+    const char *kind = lua_isstring(L, -3) ? lua_tostring(L, -3) : "param";
+    lua_pushfstring(L, "Param(%s, %s)", kind, lua_tostring(L, -1));
+    return 1;
+}
+
+static int box_len(lua_State *L) {
+    lua_getiuservalue(L, 1, 1);
+    lua_pushinteger(L, luaL_len(L, -1));
+    return 1;
+}
+
+void lbox_open(lua_State *L) {
+    static const luaL_Reg meta[] = {{"__tostring", box_tostring}, {"__len", box_len}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"get", box_get}, {"set", box_set}, {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"box_new", box_new},     {"box_swap", box_swap},
+                                   {"box_meta", box_meta},   {"is_box", is_box},
+                                   {"is_tensor", is_tensor}, {NULL, NULL}};
+    luaL_newmetatable(L, VALUE_BOX);
+    luaL_setfuncs(L, meta, 0);
+    lua_pushliteral(L, "protected");
+    lua_setfield(L, -2, "__metatable");
+    lua_newtable(L);
+    luaL_setfuncs(L, methods, 0);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -3, "methods");
+    lua_pushcclosure(L, box_index, 1);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+    luaL_setfuncs(L, fns, 0);
+}

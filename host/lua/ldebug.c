@@ -1,0 +1,166 @@
+/* ldebug.c - counters, memory, dumps, and switches for tests. */
+#include "lua/core.h"
+#include "lua/value.h"
+
+#include "base/env.h"
+
+#include <string.h>
+
+/* counters([device]): what a device has done so far: flops, matmul_flops, collectives, plans, and
+ * bytes sent by kind of collective. */
+static int counters(lua_State *L) {
+    static const char *const kind[] = {NULL,         "all_gather", "all_reduce", "reduce_scatter",
+                                       "all_to_all", "permute"};
+    Host *h = state_of(L);
+    lua_Integer device = luaL_optinteger(L, 1, 0);
+    luaL_argcheck(L, device >= 0 && device < h->rt.ndevices, 1, "no such device");
+    const Counters *c = &h->rt.counters[device];
+    lua_createtable(L, 0, 6);
+    lua_pushnumber(L, c->flops);
+    lua_setfield(L, -2, "flops");
+    lua_pushnumber(L, c->matmul_flops);
+    lua_setfield(L, -2, "matmul_flops");
+    lua_pushinteger(L, c->collectives);
+    lua_setfield(L, -2, "collectives");
+    lua_pushinteger(L, c->plans);
+    lua_setfield(L, -2, "plans");
+    lua_createtable(L, 0, 5);
+    for (int i = 1; i <= COLL_PERMUTE; i++) {
+        lua_pushnumber(L, c->sent[i]);
+        lua_setfield(L, -2, kind[i]);
+    }
+    lua_setfield(L, -2, "sent");
+    return 1;
+}
+
+/* memory(): bytes live and at the peak of everything the core has allocated, tensors included. */
+static int memory(lua_State *L) {
+    const Alloc *a = &state_of(L)->cx.alloc;
+    lua_createtable(L, 0, 2);
+    lua_pushinteger(L, (lua_Integer)a->live);
+    lua_setfield(L, -2, "live");
+    lua_pushinteger(L, (lua_Integer)a->peak);
+    lua_setfield(L, -2, "peak");
+    return 1;
+}
+
+/* fail_alloc(n): the n-th allocation from now (from 0) fails; nil: none. Returns what was left of
+ * the countdown, -1 if it has happened or was off. */
+static int fail_alloc(lua_State *L) {
+    Alloc *a = &state_of(L)->cx.alloc;
+    lua_Integer left = a->fail_in;
+    a->fail_in = lua_isnoneornil(L, 1) ? -1 : luaL_checkinteger(L, 1);
+    lua_pushinteger(L, left);
+    return 1;
+}
+
+Err ldebug_set_dump(Host *h, const char *text) {
+    static const char *const stages[] = {"trace", "expand", "simplify", "propagate", "partition",
+                                         "comm",  "fuse",   "plan",     "all"};
+    size_t n = strcspn(text, ":");
+    bool known = false;
+    for (unsigned i = 0; i < sizeof stages / sizeof stages[0]; i++)
+        known = known || (strlen(stages[i]) == n && memcmp(stages[i], text, n) == 0);
+    if (!known)
+        return err_set(&h->cx, E_KEY,
+                       "--dump=%s: the stages are trace, expand, simplify, propagate, partition, "
+                       "comm, fuse, plan and all",
+                       text);
+    char *stage = alloc_new(&h->cx.alloc, n + 1);
+    if (!stage) return err_nomem(&h->cx, "a dump");
+    memcpy(stage, text, n);
+    FILE *file = text[n] ? fopen(text + n + 1, "w") : stderr;
+    if (!file) {
+        alloc_free(&h->cx.alloc, stage, n + 1);
+        return err_set(&h->cx, E_IO, "--dump: cannot write %s", text + n + 1);
+    }
+    if (h->dump && h->dump != stderr) fclose(h->dump);
+    if (h->dump_stage) alloc_free(&h->cx.alloc, h->dump_stage, strlen(h->dump_stage) + 1);
+    h->dump_stage = stage;
+    h->dump = file;
+    return E_OK;
+}
+
+/* dump("STAGE[:FILE]"); nil: no more. */
+static int dump(lua_State *L) {
+    Host *h = state_of(L);
+    if (!lua_isnoneornil(L, 1)) {
+        state_check(L, h, ldebug_set_dump(h, luaL_checkstring(L, 1)));
+        return 0;
+    }
+    if (h->dump && h->dump != stderr) fclose(h->dump);
+    h->dump = NULL;
+    return 0;
+}
+
+/* expand(on): run every op by its definition; returns what it was. */
+static int set_expand(lua_State *L) {
+    Host *h = state_of(L);
+    lua_pushboolean(L, h->expand);
+    h->expand = lua_toboolean(L, 1);
+    return 1;
+}
+
+/* raise(code, text): the error at the user's line. */
+static int raise(lua_State *L) {
+    Host *h = state_of(L);
+    const char *name = luaL_checkstring(L, 1), *text = luaL_checkstring(L, 2);
+    for (int code = E_OK + 1; code < E_COUNT; code++)
+        if (strcmp(err_name(code), name) == 0)
+            state_check(L, h, err_set(&h->cx, (ErrCode)code, "%s", text));
+    return luaL_error(L, "no error code %s", name);
+}
+
+/* set_rules(value): what the key of jitted calls holds for the rules in context. */
+static int set_rules(lua_State *L) {
+    lua_settop(L, 1);
+    lua_setfield(L, LUA_REGISTRYINDEX, "meshlua.rules");
+    return 0;
+}
+
+/* env(): the table of environment variables: name, value, doc. */
+static int env(lua_State *L) {
+    lua_createtable(L, ENV_COUNT, 0);
+    for (int i = 0; i < ENV_COUNT; i++) {
+        const EnvRow *r = env_row((EnvVar)i);
+        lua_createtable(L, 0, 4);
+        lua_pushstring(L, r->name);
+        lua_setfield(L, -2, "name");
+        lua_pushstring(L, r->value);
+        lua_setfield(L, -2, "value");
+        lua_pushstring(L, r->doc);
+        lua_setfield(L, -2, "doc");
+        if (env_get((EnvVar)i)) {
+            lua_pushstring(L, env_get((EnvVar)i));
+            lua_setfield(L, -2, "now");
+        }
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+/* doctor(): what runs the CPU's part: BLAS file and core, kernel level, threads. Loads the BLAS. */
+static int doctor(lua_State *L) {
+    Host *h = state_of(L);
+    const KBlas *blas = blas_load(&h->cx, &h->rt.blas);
+    lua_createtable(L, 0, 6);
+    lua_pushstring(L, blas ? h->rt.blas.file : "none");
+    lua_setfield(L, -2, "blas");
+    lua_pushstring(L, blas ? h->rt.blas.core : "none");
+    lua_setfield(L, -2, "blas_core");
+    lua_pushstring(L, h->rt.level);
+    lua_setfield(L, -2, "kernels");
+    lua_pushinteger(L, env_int(ENV_THREADS, runtime_cores()));
+    lua_setfield(L, -2, "threads");
+    lua_pushinteger(L, h->rt.ndevices);
+    lua_setfield(L, -2, "devices");
+    return 1;
+}
+
+void ldebug_open(lua_State *L) {
+    static const luaL_Reg fns[] = {
+        {"counters", counters}, {"memory", memory}, {"fail_alloc", fail_alloc}, {"dump", dump},
+        {"expand", set_expand}, {"raise", raise},   {"set_rules", set_rules},   {"env", env},
+        {"doctor", doctor},     {NULL, NULL}};
+    luaL_setfuncs(L, fns, 0);
+}

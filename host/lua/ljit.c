@@ -1,0 +1,371 @@
+/* ljit.c - jit: a function traced once for each kind of arguments, and from then on a plan. */
+#include "lua/jit.h"
+#include "lua/plan_info.h"
+
+#include "base/log.h"
+
+#include <string.h>
+
+static LuaJit *jit_at(lua_State *L, int index) {
+    return luaL_checkudata(L, index, VALUE_JIT);
+}
+
+static int jit_gc(lua_State *L) {
+    LuaJit *j = jit_at(L, 1);
+    if (!j->cx) return 0;
+    for (int32_t i = 0; i < j->n; i++) jit_free_entry(j->cx, &j->entry[i]);
+    alloc_free(&j->cx->alloc, j->entry, sizeof *j->entry * (size_t)j->cap);
+    str_free(&j->why);
+    j->cx = NULL;
+    return 0;
+}
+
+/* ---- the key ---- */
+
+/* What the function closes over directly: plain values and tensors are compared at each call. */
+static void walk_upvalues(Walk *w, int fn) {
+    lua_State *L = w->L;
+    const char *name;
+    for (int i = 1; (name = lua_getupvalue(L, fn, i)); i++) {
+        int type = lua_type(L, -1);
+        bool plain = type == LUA_TNUMBER || type == LUA_TSTRING || type == LUA_TBOOLEAN;
+        if (plain || luaL_testudata(L, -1, VALUE_TENSOR)) {
+            str_clear(&w->h->path);
+            if (w->describe) str_fmt(&w->h->path, "upvalue %s", name);
+            walk_static(w, lua_gettop(L));
+        }
+        lua_pop(L, 1);
+    }
+}
+
+static void walk_context(Walk *w) {
+    lua_State *L = w->L;
+    Host *h = w->h;
+    lua_getfield(L, LUA_REGISTRYINDEX, "meshlua.rules");
+    const void *context[3] = {h->mesh, lua_topointer(L, -1), h->rt.target};
+    lua_pop(L, 1);
+    str_put_n(&h->key, (const char *)context, sizeof context);
+    str_put_n(&h->key, h->expand ? "e" : "-", 1);
+    if (!w->describe) return;
+    str_put(&h->describe, "the mesh in context = ");
+    if (h->mesh) mesh_print(h->mesh, &h->describe);
+    str_fmt(&h->describe, "\nthe rules in context = %p\nexpanded = %d\n", context[1], h->expand);
+}
+
+static const char *param_name(lua_State *L, int fn, int i) {
+    if (lua_iscfunction(L, fn)) return "argument";
+    lua_pushvalue(L, fn);
+    const char *name = lua_getlocal(L, NULL, i);
+    return name ? name : "argument";
+}
+
+/* Walks the arguments; numbers that are not static are collected in the table `numbers`. */
+static int32_t walk_arguments(Walk *w, const LuaJit *j, int fn, int last, int numbers) {
+    lua_State *L = w->L;
+    int32_t nnumber = 0;
+    for (int i = FIRST; i <= last; i++) {
+        bool is_static = j->static_args >> (i - FIRST) & 1;
+        const char *name = w->describe ? param_name(L, fn, i - FIRST + 1) : NULL;
+        if (is_static && (lua_istable(L, i) || value_is_tensor(L, i)))
+            state_error(L, E_VALUE,
+                        "static argument %d is a %s; only numbers, strings and booleans can be "
+                        "static",
+                        i - FIRST + 1, luaL_typename(L, i));
+        if (lua_type(L, i) != LUA_TNUMBER || is_static) {
+            walk_value(w, i, name);
+            continue;
+        }
+        bool whole = lua_isinteger(L, i);
+        str_put_n(&w->h->key, whole ? "N" : "D", 1);
+        if (w->describe)
+            str_fmt(&w->h->describe, "%s = %s\n", name, whole ? "a whole number" : "a number");
+        lua_pushvalue(L, i);
+        lua_rawseti(L, numbers, ++nnumber);
+    }
+    return nnumber;
+}
+
+/* Walks the whole call. Leaves on the stack behind the arguments: the function, the walk's three
+ * tables, the table of numbers. */
+enum { AFTER_FN = 1, AFTER_NUMBERS = 5 };
+
+static Walk walk_call(lua_State *L, Host *h, const LuaJit *j, int last, bool describe,
+                      int32_t *nnumber) {
+    Walk w;
+    lua_settop(L, last);
+    lua_getiuservalue(L, JIT, 1);
+    walk_begin(&w, L, h, true);
+    w.describe = w.name_modules = describe;
+    lua_newtable(L);
+    walk_context(&w);
+    walk_upvalues(&w, last + AFTER_FN);
+    *nnumber = walk_arguments(&w, j, last + AFTER_FN, last, last + AFTER_NUMBERS);
+    return w;
+}
+
+static JitEntry *find_entry(LuaJit *j, const Str *key) {
+    uint64_t hash = hash_bytes(0, key->at, key->n);
+    for (int32_t i = 0; i < j->n; i++) {
+        JitEntry *e = &j->entry[i];
+        if (e->hash == hash && e->nkey == key->n && memcmp(e->key, key->at, key->n) == 0) return e;
+    }
+    return NULL;
+}
+
+/* ---- why a call was traced again ---- */
+
+/* Compares with the latest trace, line by line. */
+static void explain_miss(LuaJit *j, const Str *now) {
+    str_clear(&j->why);
+    if (j->n == 0) {
+        str_put(&j->why, "the first call is always traced");
+        return;
+    }
+    const char *a = j->entry[j->n - 1].describe, *b = str_of(now);
+    while (*a || *b) {
+        int na = (int)strcspn(a, "\n"), nb = (int)strcspn(b, "\n");
+        if (na != nb || memcmp(a, b, (size_t)na) != 0) {
+            str_fmt(&j->why, "now %.*s; the last trace had %.*s", nb ? nb : 7, nb ? b : "nothing",
+                    na ? na : 7, na ? a : "nothing");
+            return;
+        }
+        a += na + (a[na] == '\n');
+        b += nb + (b[nb] == '\n');
+    }
+    str_put(&j->why, "a class, function or mesh in the arguments is another object than before");
+}
+
+static void report_miss(Host *h, const LuaJit *j) {
+    bool upvalue = strncmp(str_of(&j->why), "now upvalue", 11) == 0;
+    if (j->n > 0)
+        log_line(&h->cx, upvalue ? LOG_WARN : LOG_INFO, "a jitted function is traced again: %s",
+                 str_of(&j->why));
+}
+
+/* ---- running ---- */
+
+/* A handle with a scalar tensor for the number on top of the stack. */
+static LuaTensor *push_scalar(lua_State *L, Host *h) {
+    bool whole = lua_isinteger(L, -1);
+    Type t = {.dtype = whole ? DT_I32 : DT_F32, .weak = true};
+    const Type *type = type_of(&h->cx, &t);
+    lua_Integer i = lua_tointeger(L, -1);
+    float f = (float)lua_tonumber(L, -1);
+    if (whole && (i < INT32_MIN || i > INT32_MAX))
+        state_error(L, E_VALUE,
+                    "the number %lld is out of range for int32; make it static or a float",
+                    (long long)i);
+    int32_t i32 = (int32_t)i;
+    LuaTensor *u = value_new_tensor(L);
+    u->t = type ? tensor_alloc(&h->cx, type) : NULL;
+    if (!u->t) state_check(L, h, err_nomem(&h->cx, "a number"));
+    memcpy(tensor_data(u->t, 0), whole ? (const void *)&i32 : (const void *)&f, 4);
+    return u;
+}
+
+/* Fills handle, args and keep. Everything stays owned by boxes and tables on the stack. */
+static void gather_inputs(lua_State *L, Host *h, JitEntry *e, const Walk *w, int numbers,
+                          int side) {
+    int32_t n = 0;
+    for (int32_t i = 1; i <= e->nleaf; i++) {
+        lua_rawgeti(L, w->leaves, i);
+        e->handle[n++] = value_tensor(L, h, -1);
+        lua_pop(L, 1);
+    }
+    for (int32_t i = 1; i <= e->nnumber; i++) {
+        lua_rawgeti(L, numbers, i);
+        e->handle[n++] = push_scalar(L, h);
+        lua_rawseti(L, numbers, i);
+        lua_pop(L, 1);
+    }
+    lua_getfield(L, side, "captures");
+    for (int32_t i = 1; i <= e->ncapture; i++) {
+        lua_rawgeti(L, -1, i);
+        e->handle[n++] = value_tensor(L, h, -1);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+    for (int32_t i = 0; i < n; i++) {
+        e->args[i] = e->handle[i]->t;
+        /* A box has a handle of its own: a second reference means that somebody kept the tensor. */
+        e->keep[i] = e->donated[i] == DONATE_IF_SOLE && e->args[i]->refs > 1;
+    }
+}
+
+/* Is every captured box still of the type that was traced? */
+static bool captures_fit(lua_State *L, Host *h, const JitEntry *e, int side) {
+    const Plan *p = e->exec->plan;
+    bool fit = true;
+    lua_getfield(L, side, "captures");
+    for (int32_t i = 0; i < e->ncapture && fit; i++) {
+        lua_rawgeti(L, -1, i + 1);
+        const PlanValue *v =
+            plan_value(p, PLAN_LIST(p, PlanParam, p->params)[e->nleaf + e->nnumber + i].value);
+        const Type *now = value_type(h, value_tensor(L, h, -1));
+        Dims local = layout_local(now->layout, &now->dims);
+        fit = now->dtype == (DType)v->dtype && local.rank == v->rank &&
+              memcmp(local.at, plan_dims(p, v), sizeof(int64_t) * v->rank) == 0 &&
+              (now->layout ? layout_used(now->layout) : 0) == v->vary;
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+    return fit;
+}
+
+/* The boxes that were written get their results; donated tensors are gone. Cannot raise. */
+static void commit(JitEntry *e) {
+    static const char *const why = "it was donated to a jitted function";
+    for (int32_t i = 0; i < e->nleaf; i++)
+        if (e->donated[i] == DONATE_ASKED) tensor_delete(e->args[i], why);
+    for (int32_t i = 0; i < e->nwrite; i++) {
+        LuaTensor *u = e->handle[e->write_leaf[i]];
+        tensor_release(u->t);
+        u->t = e->results[e->nout + i];
+    }
+}
+
+static int run_entry(lua_State *L, Host *h, JitEntry *e, const Walk *w, int numbers, int side) {
+    lua_createtable(L, e->nout, 0);
+    int results = lua_gettop(L);
+    LuaTensor **out = lua_newuserdatauv(L, sizeof *out * (size_t)(e->nout + 1), 0);
+    for (int32_t i = 0; i < e->nout; i++) {
+        out[i] = value_new_tensor(L);
+        lua_rawseti(L, results, i + 1);
+    }
+    state_collect_if_needed(L, h);
+    gather_inputs(L, h, e, w, numbers, side);
+    state_check(L, h, exec_run(e->exec, e->args, e->keep, e->results));
+    commit(e);
+    for (int32_t i = 0; i < e->nout; i++) out[i]->t = e->results[i];
+    h->used = true;
+    return jit_push_returned(L, side, results);
+}
+
+/* ---- the call ---- */
+
+/* The entry for the arguments on the stack, traced if need be; its table is pushed. */
+static JitEntry *entry_for_call(lua_State *L, Host *h, LuaJit *j, int last, Walk *w) {
+    int32_t nnumber;
+    *w = walk_call(L, h, j, last, false, &nnumber);
+    JitEntry *e = find_entry(j, &h->key);
+    lua_getiuservalue(L, JIT, 3);
+    if (e) {
+        lua_rawgeti(L, -1, e - j->entry + 1);
+        if (captures_fit(L, h, e, lua_gettop(L))) {
+            j->hits++;
+            return e;
+        }
+    }
+    j->misses++;
+    *w = walk_call(L, h, j, last, true, &nnumber);
+    explain_miss(j, &h->describe);
+    report_miss(h, j);
+    e = jit_trace(L, h, j, w, last, nnumber);
+    lua_getiuservalue(L, JIT, 3);
+    lua_rawgeti(L, -1, j->n);
+    return e;
+}
+
+static int call_body(lua_State *L) {
+    Host *h = state_of(L);
+    LuaJit *j = jit_at(L, JIT);
+    int last = lua_gettop(L);
+    Walk w;
+    JitEntry *e = entry_for_call(L, h, j, last, &w);
+    return run_entry(L, h, e, &w, last + AFTER_NUMBERS, lua_gettop(L));
+}
+
+/* Inside another trace the function is part of it. */
+static int call_inline(lua_State *L) {
+    lua_getiuservalue(L, JIT, 2);
+    lua_replace(L, JIT);
+    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
+static int jit_call(lua_State *L) {
+    Host *h = state_of(L);
+    if (h->trace) return call_inline(L);
+    if (h->rt.interrupted) {
+        h->rt.interrupted = 0;
+        state_error(L, E_INTERRUPT, "interrupted");
+    }
+    return trace_protected(L, call_body);
+}
+
+static int plan_body(lua_State *L) {
+    Walk w;
+    JitEntry *e = entry_for_call(L, state_of(L), jit_at(L, JIT), lua_gettop(L), &w);
+    plan_info_push(L, e->exec);
+    return 1;
+}
+
+/* step:plan(arguments...): the plan for a call with these arguments, without running it. */
+static int jit_plan(lua_State *L) {
+    jit_at(L, JIT);
+    return trace_protected(L, plan_body);
+}
+
+/* step:why_miss(): why the latest trace was made. */
+static int jit_why_miss(lua_State *L) {
+    const LuaJit *j = jit_at(L, 1);
+    lua_pushstring(L, j->why.n ? str_of(&j->why) : "it has not been called");
+    return 1;
+}
+
+/* step:stats(): calls that found a plan, calls that were traced. */
+static int jit_stats(lua_State *L) {
+    const LuaJit *j = jit_at(L, 1);
+    lua_pushinteger(L, j->hits);
+    lua_pushinteger(L, j->misses);
+    return 2;
+}
+
+static uint64_t mask_field(lua_State *L, int index, const char *name) {
+    lua_getfield(L, index, name);
+    uint64_t mask = (uint64_t)lua_tointeger(L, -1);
+    lua_pop(L, 1);
+    return mask;
+}
+
+/* jit_new{fn =, call =, static = mask, donate = mask, keep_boxes =} */
+static int jit_new(lua_State *L) {
+    Host *h = state_of(L);
+    luaL_checktype(L, 1, LUA_TTABLE);
+    LuaJit *j = lua_newuserdatauv(L, sizeof *j, 3);
+    *j = (LuaJit){.cx = &h->cx};
+    str_init(&j->why, &h->cx.alloc);
+    luaL_setmetatable(L, VALUE_JIT);
+    lua_getfield(L, 1, "fn");
+    luaL_checktype(L, -1, LUA_TFUNCTION);
+    lua_setiuservalue(L, 2, 1);
+    lua_getfield(L, 1, "call");
+    luaL_checktype(L, -1, LUA_TFUNCTION);
+    lua_setiuservalue(L, 2, 2);
+    lua_newtable(L);
+    lua_setiuservalue(L, 2, 3);
+    j->static_args = mask_field(L, 1, "static");
+    j->donate_args = mask_field(L, 1, "donate");
+    lua_getfield(L, 1, "keep_boxes");
+    j->keep_boxes = lua_toboolean(L, -1);
+    lua_settop(L, 2);
+    return 1;
+}
+
+void ljit_open(lua_State *L) {
+    static const luaL_Reg meta[] = {{"__call", jit_call}, {"__gc", jit_gc}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"plan", jit_plan}, {"why_miss", jit_why_miss}, {"stats", jit_stats}, {NULL, NULL}};
+    luaL_newmetatable(L, VALUE_JIT);
+    luaL_setfuncs(L, meta, 0);
+    lua_pushliteral(L, "protected");
+    lua_setfield(L, -2, "__metatable");
+    lua_newtable(L);
+    luaL_setfuncs(L, methods, 0);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -3, "methods");
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+    lua_pushcfunction(L, jit_new);
+    lua_setfield(L, -2, "jit_new");
+}

@@ -1,0 +1,450 @@
+/* lmesh.c - Mesh, P, NamedSharding, devices. */
+#include "lua/value.h"
+
+#include <string.h>
+
+/* ---- P ---- */
+static const char none_key, unconstrained_key;
+
+static bool is_sentinel(lua_State *L, int index, const char *which) {
+    return lua_islightuserdata(L, index) && lua_touserdata(L, index) == (const void *)which;
+}
+
+static const char *axis_name(lua_State *L, Host *h, int index) {
+    const char *name = intern_name(&h->cx, lua_tostring(L, index));
+    if (!name) state_check(L, h, err_nomem(&h->cx, "a P"));
+    return name;
+}
+
+static void read_entry(lua_State *L, Host *h, int index, int number, SpecEntry *e) {
+    index = lua_absindex(L, index);
+    if (lua_isnil(L, index) || is_sentinel(L, index, &none_key) ||
+        (lua_isboolean(L, index) && !lua_toboolean(L, index))) {
+        e->kind = SPEC_NONE;
+    } else if (is_sentinel(L, index, &unconstrained_key)) {
+        e->kind = SPEC_UNCONSTRAINED;
+    } else if (lua_type(L, index) == LUA_TSTRING) {
+        e->kind = SPEC_AXES;
+        e->axis[e->n++] = axis_name(L, h, index);
+    } else if (lua_istable(L, index)) {
+        lua_Unsigned n = lua_rawlen(L, index);
+        if (n > MAX_AXES) state_error(L, E_SPEC, "P: entry %d names %d axes", number, (int)n);
+        e->kind = n ? SPEC_AXES : SPEC_NONE;
+        for (lua_Unsigned i = 1; i <= n; i++) {
+            if (lua_rawgeti(L, index, (lua_Integer)i) != LUA_TSTRING)
+                state_error(L, E_SPEC, "P: entry %d: expected names of mesh axes, got %s", number,
+                            luaL_typename(L, -1));
+            e->axis[e->n++] = axis_name(L, h, -1);
+            lua_pop(L, 1);
+        }
+    } else {
+        state_error(L, E_SPEC,
+                    "P: entry %d: expected nil, the name of a mesh axis or a list of names, got %s",
+                    number, luaL_typename(L, index));
+    }
+}
+
+/* P(entry, ...): nil holes count. */
+static int spec_new(lua_State *L) {
+    Host *h = state_of(L);
+    Spec s = {0};
+    int n = lua_gettop(L) - 1; /* argument 1 is the callable table P */
+    if (n > MAX_RANK) state_error(L, E_SPEC, "P: %d entries; at most %d", n, MAX_RANK);
+    for (int i = 0; i < n; i++) read_entry(L, h, i + 2, i + 1, &s.entry[i]);
+    s.n = n;
+    const Spec *interned = spec_of(&h->cx, &s);
+    if (!interned) state_check(L, h, err_nomem(&h->cx, "a P"));
+    value_push_spec(L, interned);
+    return 1;
+}
+
+static int spec_tostring(lua_State *L) {
+    Host *h = state_of(L);
+    spec_print(value_spec(L, 1), state_text(h));
+    return state_push_text(L, h);
+}
+
+static int spec_eq(lua_State *L) {
+    const Spec **a = luaL_testudata(L, 1, VALUE_SPEC), **b = luaL_testudata(L, 2, VALUE_SPEC);
+    lua_pushboolean(L, a && b && *a == *b);
+    return 1;
+}
+
+static int spec_len(lua_State *L) {
+    lua_pushinteger(L, value_spec(L, 1)->n);
+    return 1;
+}
+
+/* spec[i]: nil, an axis, or a list of axes. */
+static int spec_index(lua_State *L) {
+    const Spec *s = value_spec(L, 1);
+    int whole;
+    lua_Integer i = lua_tointegerx(L, 2, &whole);
+    if (!whole || i < 1 || i > s->n) {
+        lua_pushnil(L);
+        return 1;
+    }
+    const SpecEntry *e = &s->entry[i - 1];
+    if (e->kind == SPEC_UNCONSTRAINED) {
+        lua_pushlightuserdata(L, (void *)(uintptr_t)&unconstrained_key);
+    } else if (e->n == 0) {
+        lua_pushnil(L);
+    } else if (e->n == 1) {
+        lua_pushstring(L, e->axis[0]);
+    } else {
+        lua_createtable(L, e->n, 0);
+        for (int k = 0; k < e->n; k++) {
+            lua_pushstring(L, e->axis[k]);
+            lua_rawseti(L, -2, k + 1);
+        }
+    }
+    return 1;
+}
+
+/* ---- Mesh ---- */
+
+/* mesh_new(names, sizes, device ids, axis types or nil) */
+static int mesh_new(lua_State *L) {
+    Host *h = state_of(L);
+    const char *names[MAX_AXES];
+    int32_t sizes[MAX_AXES];
+    luaL_checktype(L, 1, LUA_TTABLE);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    luaL_checktype(L, 3, LUA_TTABLE);
+    lua_Unsigned n = lua_rawlen(L, 1), ndevices = lua_rawlen(L, 3);
+    if (n > MAX_AXES) state_error(L, E_MESH, "mesh: %d axes; at most %d", (int)n, MAX_AXES);
+    for (lua_Unsigned i = 0; i < n; i++) {
+        if (lua_rawgeti(L, 1, (lua_Integer)i + 1) != LUA_TSTRING)
+            state_error(L, E_MESH, "mesh: the name of axis %d is not a string", (int)i + 1);
+        names[i] = lua_tostring(L, -1); /* the table keeps it */
+        lua_rawgeti(L, 2, (lua_Integer)i + 1);
+        sizes[i] = (int32_t)luaL_checkinteger(L, -1);
+        lua_pop(L, 2);
+    }
+    int32_t *ids = lua_newuserdatauv(L, sizeof *ids * (ndevices + 1), 0);
+    for (lua_Unsigned i = 0; i < ndevices; i++) {
+        lua_rawgeti(L, 3, (lua_Integer)i + 1);
+        ids[i] = (int32_t)luaL_checkinteger(L, -1);
+        lua_pop(L, 1);
+        if (ids[i] < 0 || ids[i] >= h->rt.ndevices)
+            state_error(L, E_MESH, "mesh: there is no device %d; this process has devices 0..%d",
+                        (int)ids[i], (int)h->rt.ndevices - 1);
+    }
+    int64_t product = 1;
+    for (lua_Unsigned i = 0; i < n; i++) product *= sizes[i] > 0 ? sizes[i] : 1;
+    if (product != (int64_t)ndevices)
+        state_error(L, E_MESH,
+                    "mesh: the sizes multiply to %lld, but there are %d devices; change the sizes, "
+                    "ask for devices with --devices=%lld, or pass the devices to use",
+                    (long long)product, (int)ndevices, (long long)product);
+    const Mesh *m;
+    state_check(L, h, mesh_of(&h->cx, (int)n, names, sizes, NULL, ids, &m));
+    h->used = true;
+    value_push_mesh(L, m);
+    return 1;
+}
+
+static int mesh_tostring(lua_State *L) {
+    Host *h = state_of(L);
+    mesh_print(value_mesh(L, 1), state_text(h));
+    return state_push_text(L, h);
+}
+
+static int mesh_eq(lua_State *L) {
+    const Mesh **a = luaL_testudata(L, 1, VALUE_MESH), **b = luaL_testudata(L, 2, VALUE_MESH);
+    lua_pushboolean(L, a && b && *a == *b);
+    return 1;
+}
+
+static void push_nested_devices(lua_State *L, const Mesh *m, int axis, int32_t first) {
+    int32_t below = 1;
+    for (int i = axis + 1; i < m->naxes; i++) below *= m->size[i];
+    lua_createtable(L, m->size[axis], 0);
+    for (int32_t i = 0; i < m->size[axis]; i++) {
+        if (axis == m->naxes - 1)
+            lua_pushinteger(L, m->device[first + i]);
+        else
+            push_nested_devices(L, m, axis + 1, first + i * below);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+/* Fields: axis_names, sizes, shape (name -> size), size, devices (nested ids), device_ids (flat).
+ * The rest comes from the methods table. */
+static int mesh_index(lua_State *L) {
+    const Mesh *m = value_mesh(L, 1);
+    const char *k = luaL_checkstring(L, 2);
+    if (strcmp(k, "size") == 0) {
+        lua_pushinteger(L, m->ndevices);
+    } else if (strcmp(k, "axis_names") == 0) {
+        lua_createtable(L, m->naxes, 0);
+        for (int i = 0; i < m->naxes; i++) {
+            lua_pushstring(L, m->name[i]);
+            lua_rawseti(L, -2, i + 1);
+        }
+    } else if (strcmp(k, "sizes") == 0) {
+        lua_createtable(L, m->naxes, 0);
+        for (int i = 0; i < m->naxes; i++) {
+            lua_pushinteger(L, m->size[i]);
+            lua_rawseti(L, -2, i + 1);
+        }
+    } else if (strcmp(k, "shape") == 0) {
+        lua_createtable(L, 0, m->naxes);
+        for (int i = 0; i < m->naxes; i++) {
+            lua_pushinteger(L, m->size[i]);
+            lua_setfield(L, -2, m->name[i]);
+        }
+    } else if (strcmp(k, "devices") == 0 && m->naxes) {
+        push_nested_devices(L, m, 0, 0);
+    } else if (strcmp(k, "device_ids") == 0) {
+        lua_createtable(L, m->ndevices, 0);
+        for (int32_t i = 0; i < m->ndevices; i++) {
+            lua_pushinteger(L, m->device[i]);
+            lua_rawseti(L, -2, i + 1);
+        }
+    } else {
+        lua_pushvalue(L, 2);
+        lua_rawget(L, lua_upvalueindex(1));
+    }
+    return 1;
+}
+
+/* mesh_context([mesh]): sets the mesh in context, returns the one before (nil: none). */
+static int mesh_context(lua_State *L) {
+    Host *h = state_of(L);
+    const Mesh *before = h->mesh;
+    h->mesh = lua_isnoneornil(L, 1) ? NULL : value_mesh(L, 1);
+    if (before)
+        value_push_mesh(L, before);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
+static int mesh_current(lua_State *L) {
+    Host *h = state_of(L);
+    if (h->mesh)
+        value_push_mesh(L, h->mesh);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
+/* ---- NamedSharding ---- */
+static int sharding_new(lua_State *L) {
+    Host *h = state_of(L);
+    LuaSharding s = {value_mesh(L, 1), NULL, 0};
+    if (!luaL_testudata(L, 2, VALUE_SPEC))
+        state_error(L, E_SPEC, "NamedSharding: expected a P, got %s", luaL_typename(L, 2));
+    s.spec = value_spec(L, 2);
+    uint32_t used = 0;
+    for (int d = 0; d < s.spec->n; d++)
+        for (int k = 0; k < s.spec->entry[d].n; k++) {
+            const char *name = s.spec->entry[d].axis[k];
+            int axis = mesh_axis(s.mesh, name);
+            if (axis < 0) {
+                Str text;
+                str_init(&text, &h->cx.alloc);
+                mesh_print(s.mesh, &text);
+                err_set(&h->cx, E_SPEC, "NamedSharding: axis '%s' is not an axis of %s", name,
+                        str_of(&text));
+                str_free(&text);
+                state_raise(L, h);
+            }
+            if (used >> axis & 1)
+                state_error(
+                    L, E_SPEC,
+                    "NamedSharding: duplicate entries for axis '%s'; an axis splits one dim "
+                    "of a tensor",
+                    name);
+            used |= 1u << axis;
+        }
+    value_push_sharding(L, &s);
+    return 1;
+}
+
+static int sharding_tostring(lua_State *L) {
+    const LuaSharding *u = luaL_checkudata(L, 1, VALUE_SHARDING);
+    Host *h = state_of(L);
+    Str *s = state_text(h);
+    if (!u->mesh) {
+        lua_pushfstring(L, "SingleDeviceSharding(CPU %d)", (int)u->device);
+        return 1;
+    }
+    str_put(s, "NamedSharding(");
+    mesh_print(u->mesh, s);
+    str_put(s, ", ");
+    spec_print(u->spec, s);
+    str_put(s, ")");
+    return state_push_text(L, h);
+}
+
+static int sharding_eq(lua_State *L) {
+    const LuaSharding *a = luaL_testudata(L, 1, VALUE_SHARDING),
+                      *b = luaL_testudata(L, 2, VALUE_SHARDING);
+    lua_pushboolean(L,
+                    a && b && a->mesh == b->mesh && a->spec == b->spec && a->device == b->device);
+    return 1;
+}
+
+static int sharding_index(lua_State *L) {
+    const LuaSharding *u = luaL_checkudata(L, 1, VALUE_SHARDING);
+    const char *k = luaL_checkstring(L, 2);
+    if (strcmp(k, "mesh") == 0 && u->mesh) {
+        value_push_mesh(L, u->mesh);
+    } else if (strcmp(k, "spec") == 0 && u->spec) {
+        value_push_spec(L, u->spec);
+    } else if (strcmp(k, "num_devices") == 0) {
+        lua_pushinteger(L, u->mesh ? u->mesh->ndevices : 1);
+    } else {
+        lua_pushvalue(L, 2);
+        lua_rawget(L, lua_upvalueindex(1));
+    }
+    return 1;
+}
+
+/* sharding:shard_shape(shape) */
+static int sharding_shard_shape(lua_State *L) {
+    Host *h = state_of(L);
+    const LuaSharding *u = luaL_checkudata(L, 1, VALUE_SHARDING);
+    Dims dims = value_dims(L, 2, 0, "shard_shape");
+    const Layout *l = value_layout(L, h, u, &dims, "shard_shape");
+    Dims local = layout_local(l, &dims);
+    value_push_dims(L, &local, 0);
+    return 1;
+}
+
+/* sharding:check(shape, what): raises if a tensor of that shape, called `what`, cannot have it. */
+static int sharding_check(lua_State *L) {
+    Host *h = state_of(L);
+    const LuaSharding *u = luaL_checkudata(L, 1, VALUE_SHARDING);
+    Dims dims = value_dims(L, 2, 0, "shape");
+    value_layout(L, h, u, &dims, luaL_checkstring(L, 3));
+    return 0;
+}
+
+/* bind_spec(P): with the mesh in context. */
+static int bind_spec(lua_State *L) {
+    LuaSharding s = value_sharding(L, state_of(L), 1);
+    value_push_sharding(L, &s);
+    return 1;
+}
+
+static int is_spec(lua_State *L) {
+    lua_pushboolean(L, luaL_testudata(L, 1, VALUE_SPEC) != NULL);
+    return 1;
+}
+static int is_sharding(lua_State *L) {
+    lua_pushboolean(L, luaL_testudata(L, 1, VALUE_SHARDING) != NULL);
+    return 1;
+}
+
+/* ---- devices ---- */
+static int devices(lua_State *L) {
+    Host *h = state_of(L);
+    lua_createtable(L, h->rt.ndevices, 0);
+    for (int32_t i = 0; i < h->rt.ndevices; i++) {
+        lua_pushinteger(L, i);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+static int device_count(lua_State *L) {
+    lua_pushinteger(L, state_of(L)->rt.ndevices);
+    return 1;
+}
+
+static int device_kind(lua_State *L) {
+    Host *h = state_of(L);
+    lua_pushstring(L, h->rt.target->name);
+    lua_pushboolean(L, h->rt.fake);
+    return 2;
+}
+
+/* set_devices("8"): before the first tensor or mesh. */
+static int set_devices(lua_State *L) {
+    Host *h = state_of(L);
+    const char *text = luaL_checkstring(L, 1);
+    if (h->used)
+        state_error(
+            L, E_STATE,
+            "the devices cannot change after the first tensor or mesh; call ml.config first, "
+            "or start with --devices=%s",
+            text);
+    state_check(L, h, runtime_set_devices(&h->rt, text));
+    return 0;
+}
+
+static void new_type(lua_State *L, const char *name, const luaL_Reg *meta,
+                     const luaL_Reg *methods) {
+    luaL_newmetatable(L, name);
+    luaL_setfuncs(L, meta, 0);
+    lua_pushliteral(L, "protected");
+    lua_setfield(L, -2, "__metatable");
+    lua_newtable(L);
+    if (methods) luaL_setfuncs(L, methods, 0);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -3, "methods"); /* lualib adds to it */
+    lua_getfield(L, -2, "index");
+    if (lua_iscfunction(L, -1)) {
+        lua_CFunction index = lua_tocfunction(L, -1);
+        lua_pop(L, 1);
+        lua_pushcclosure(L, index, 1);
+    } else {
+        lua_pop(L, 1);
+    }
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+}
+
+/* methods(type name): the table of its methods, for the library to add to. */
+static int methods(lua_State *L) {
+    luaL_getmetatable(L, luaL_checkstring(L, 1));
+    luaL_checktype(L, -1, LUA_TTABLE);
+    lua_getfield(L, -1, "methods");
+    return 1;
+}
+
+void lmesh_open(lua_State *L) {
+    static const luaL_Reg spec_meta[] = {{"__tostring", spec_tostring},
+                                         {"__eq", spec_eq},
+                                         {"__len", spec_len},
+                                         {"index", spec_index},
+                                         {NULL, NULL}};
+    static const luaL_Reg mesh_meta[] = {
+        {"__tostring", mesh_tostring}, {"__eq", mesh_eq}, {"index", mesh_index}, {NULL, NULL}};
+    static const luaL_Reg sharding_meta[] = {{"__tostring", sharding_tostring},
+                                             {"__eq", sharding_eq},
+                                             {"index", sharding_index},
+                                             {NULL, NULL}};
+    static const luaL_Reg sharding_methods[] = {
+        {"shard_shape", sharding_shard_shape}, {"check", sharding_check}, {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"mesh_new", mesh_new},
+                                   {"mesh_context", mesh_context},
+                                   {"mesh_current", mesh_current},
+                                   {"NamedSharding", sharding_new},
+                                   {"bind_spec", bind_spec},
+                                   {"is_spec", is_spec},
+                                   {"is_sharding", is_sharding},
+                                   {"devices", devices},
+                                   {"device_count", device_count},
+                                   {"device_kind", device_kind},
+                                   {"set_devices", set_devices},
+                                   {"methods", methods},
+                                   {NULL, NULL}};
+    new_type(L, VALUE_SPEC, spec_meta, NULL);
+    new_type(L, VALUE_MESH, mesh_meta, NULL);
+    new_type(L, VALUE_SHARDING, sharding_meta, sharding_methods);
+    luaL_setfuncs(L, fns, 0);
+    lua_createtable(L, 0, 2); /* P, callable */
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&none_key);
+    lua_setfield(L, -2, "none");
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&unconstrained_key);
+    lua_setfield(L, -2, "unconstrained");
+    lua_createtable(L, 0, 1);
+    lua_pushcfunction(L, spec_new);
+    lua_setfield(L, -2, "__call");
+    lua_setmetatable(L, -2);
+    lua_setfield(L, -2, "P");
+}

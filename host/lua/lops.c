@@ -1,0 +1,344 @@
+/* lops.c - every op of the table as a Lua function, eager or traced; and the operators.
+ *
+ * An eager op is a program of one op: the same passes, the same plan, found by (op, attributes,
+ * operand types) in the plan cache. */
+#include "lua/value.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_ARGS = 64 };
+
+/* ---- attributes from a Lua table, by the op's fields ---- */
+
+static void read_layout(lua_State *L, Host *h, const Dims *dims, const Layout **out) {
+    LuaSharding s = value_sharding(L, h, -1);
+    *out = value_layout(L, h, &s, dims, "constrain");
+}
+
+static void read_scalar(lua_State *L, DType dtype, Scalar *out) {
+    if (lua_isboolean(L, -1))
+        *out = scalar_int(lua_toboolean(L, -1));
+    else if (lua_isinteger(L, -1) && !dtype_is_float(dtype))
+        *out = scalar_int(lua_tointeger(L, -1));
+    else
+        *out = scalar_float(luaL_checknumber(L, -1));
+    if (lua_isinteger(L, -1)) out->f = (double)lua_tointeger(L, -1);
+}
+
+static int32_t read_enum(lua_State *L, const AttrField *f) {
+    const char *word = luaL_checkstring(L, -1);
+    for (int32_t i = 0; f->names[i]; i++)
+        if (strcmp(f->names[i], word) == 0) return i;
+    state_error(L, E_VALUE, "%s: unknown word '%s'", f->name, word);
+}
+
+/* The value on top of the stack into the field. `dims`: of operand 0, for layouts. */
+static void read_field(lua_State *L, Host *h, const AttrField *f, const Dims *dims, DType *dtype,
+                       char *at) {
+    int32_t i32 = 0;
+    switch (f->kind) {
+    case ATTR_INT: {
+        int64_t x = luaL_checkinteger(L, -1);
+        memcpy(at, &x, sizeof x);
+        return;
+    }
+    case ATTR_FLOAT: {
+        double x = luaL_checknumber(L, -1);
+        memcpy(at, &x, sizeof x);
+        return;
+    }
+    case ATTR_SCALAR: {
+        Scalar x;
+        read_scalar(L, *dtype, &x);
+        memcpy(at, &x, sizeof x);
+        return;
+    }
+    case ATTR_DIMS:
+    case ATTR_SHAPE:
+    case ATTR_LIST: {
+        Dims d = value_dims(L, -1, f->kind == ATTR_DIMS ? -1 : 0, f->name);
+        memcpy(at, &d, sizeof d);
+        return;
+    }
+    case ATTR_LAYOUT: {
+        const Layout *l = NULL;
+        read_layout(L, h, dims, &l);
+        memcpy(at, &l, sizeof l);
+        return;
+    }
+    case ATTR_DTYPE: *dtype = value_dtype(L, -1), i32 = (int32_t)*dtype; break;
+    case ATTR_BOOL: i32 = lua_toboolean(L, -1); break;
+    case ATTR_DIM: i32 = (int32_t)luaL_checkinteger(L, -1) - 1; break;
+    case ATTR_ENUM: i32 = read_enum(L, f); break;
+    default: state_error(L, E_KEY, "%s cannot be given from Lua", f->name);
+    }
+    memcpy(at, &i32, sizeof i32);
+}
+
+static void read_attr(lua_State *L, Host *h, const OpDef *def, int index, const Dims *dims,
+                      char *attr) {
+    DType dtype = DT_F32;
+    memset(attr, 0, def->attr_size);
+    if (!def->attr) return;
+    if (!lua_istable(L, index))
+        state_error(L, E_VALUE, "%s: attributes expected as a table", def->name);
+    for (const AttrField *f = def->attr; f->name; f++) {
+        if (lua_getfield(L, index, f->name) != LUA_TNIL)
+            read_field(L, h, f, dims, &dtype, attr + f->offset);
+        lua_pop(L, 1);
+    }
+}
+
+/* ---- eager ---- */
+
+typedef struct EagerArgs {
+    Host *h;
+    const OpDef *def;
+    int op, n;
+    Tensor *t[MAX_ARGS]; /* NULL: a number */
+    Operand number[MAX_ARGS];
+    const char *attr;
+} EagerArgs;
+
+static CacheKey eager_key(const EagerArgs *a) {
+    uint64_t h = hash_u64(7, (uint64_t)a->op << 1 | a->h->expand);
+    h = attr_hash(a->def->attr, a->attr, h);
+    for (int i = 0; i < a->n; i++) {
+        h = hash_u64(h, a->t[i] ? (uint64_t)(uintptr_t)a->t[i]->type : a->number[i].is_float);
+        if (!a->t[i]) h = hash_bytes(h, &a->number[i].number, sizeof(Scalar));
+    }
+    h = hash_u64(h, (uint64_t)(uintptr_t)a->h->rt.target);
+    return (CacheKey){h, hash_u64(h, 0x9e3779b97f4a7c15ull)};
+}
+
+static Err build_eager(const EagerArgs *a, const Loc *loc, Graph *g) {
+    Build b = build_in(g, 0);
+    Operand in[MAX_ARGS];
+    b.loc = &loc;
+    b.nloc = 1;
+    for (int i = 0; i < a->n; i++) {
+        in[i] = a->number[i];
+        if (!a->t[i]) continue;
+        const Layout *l = a->t[i]->type->layout;
+        if (l && g->mesh && g->mesh != l->mesh)
+            return err_set(g->cx, E_MESH,
+                           "%s: the operands are on two meshes; move one with device_put",
+                           a->def->name);
+        if (l) g->mesh = l->mesh;
+        in[i] = (Operand){.v = build_param(&b, OP_PARAM, &(ParamAttr){i + 1, NULL}, a->t[i]->type)};
+    }
+    if (a->def->attr == NULL || !(a->def->flags & OPF_CONSTRAINT)) {
+    } else if (((const ConstrainAttr *)(const void *)a->attr)->layout) {
+        g->mesh = ((const ConstrainAttr *)(const void *)a->attr)->layout->mesh;
+    }
+    Val v = op_apply(&b, a->op, in, a->n, a->def->attr_size ? a->attr : NULL);
+    int nout = v ? graph_def(g, v)->nout : 0;
+    for (int i = 0; i < nout; i++) build_result(&b, v + i);
+    return b.err;
+}
+
+static Err compile_eager(const EagerArgs *a, const Loc *loc, CacheKey key, Exec **out) {
+    Host *h = a->h;
+    Graph *g = graph_new(&h->cx);
+    if (!g) return err_nomem(&h->cx, "a graph");
+    static const uint8_t none[MAX_ARGS];
+    Err e = build_eager(a, loc, g);
+    if (!e) e = state_compile(h, g, none, out);
+    if (!e) {
+        e = cache_add(&h->plans, key, *out);
+        exec_release(*out); /* the cache holds it now */
+    }
+    graph_free(g);
+    return e;
+}
+
+static int run_eager(lua_State *L, EagerArgs *a) {
+    Host *h = a->h;
+    CacheKey key = eager_key(a);
+    Exec *exec = cache_find(&h->plans, key);
+    state_collect_if_needed(L, h);
+    if (!exec) {
+        const Loc *loc = where_loc(L, h);
+        state_check(L, h, loc ? compile_eager(a, loc, key, &exec) : err_nomem(&h->cx, "a place"));
+    }
+    int nout = exec->plan->results.n, nin = 0;
+    LuaTensor *out[MAX_ARGS];
+    Tensor *in[MAX_ARGS], *results[MAX_ARGS];
+    static const uint8_t keep[MAX_ARGS];
+    if (nout > MAX_ARGS) state_error(L, E_VALUE, "%s: too many results", a->def->name);
+    luaL_checkstack(L, nout + 2, "too many results");
+    for (int i = 0; i < nout; i++) out[i] = value_new_tensor(L);
+    exec = cache_find(&h->plans, key); /* making handles may have run finalizers that ran ops */
+    if (!exec) return run_eager(L, a);
+    for (int i = 0; i < a->n; i++)
+        if (a->t[i]) in[nin++] = a->t[i];
+    state_check(L, h, exec_run(exec, in, keep, results));
+    for (int i = 0; i < nout; i++) out[i]->t = results[i];
+    h->used = true;
+    return nout;
+}
+
+/* ---- traced ---- */
+
+static int build_traced(lua_State *L, Host *h, int op, const Operand *in, int n, const char *attr) {
+    Trace *t = h->trace;
+    const OpDef *def = op_def(op);
+    const Loc *loc = where_loc(L, h);
+    Build at = t->build;
+    if (!loc) state_check(L, h, err_nomem(&h->cx, "a trace"));
+    at.loc = &loc;
+    at.nloc = 1;
+    Val v = op_apply(&at, op, in, n, def->attr_size ? attr : NULL);
+    state_check(L, h, at.err);
+    int nout = graph_def(t->graph, v)->nout;
+    luaL_checkstack(L, nout + 2, "too many results");
+    for (int i = 0; i < nout; i++) value_push_traced(L, h, v + i);
+    return nout;
+}
+
+/* ---- the call ---- */
+
+static bool read_number(lua_State *L, int index, Operand *o) {
+    if (lua_type(L, index) != LUA_TNUMBER) return false;
+    *o = (Operand){.is_float = !lua_isinteger(L, index)};
+    o->number =
+        o->is_float ? scalar_float(lua_tonumber(L, index)) : scalar_int(lua_tointeger(L, index));
+    return true;
+}
+
+/* Number of operands: the row's, or all leading tensors and numbers. */
+static int count_operands(lua_State *L, const OpDef *def) {
+    if (def->nin >= 0) return def->nin;
+    int n = 0;
+    while (n < lua_gettop(L) && (lua_type(L, n + 1) == LUA_TNUMBER || value_is_tensor(L, n + 1)))
+        n++;
+    return n;
+}
+
+static int apply(lua_State *L, int op) {
+    Host *h = state_of(L);
+    const OpDef *def = op_def(op);
+    EagerArgs a = {.h = h, .def = def, .op = op, .n = count_operands(L, def)};
+    if (a.n > MAX_ARGS) state_error(L, E_VALUE, "%s: more than %d operands", def->name, MAX_ARGS);
+    if (lua_gettop(L) < a.n)
+        state_error(L, E_VALUE, "%s: %d operands given, %d wanted (%s)", def->name, lua_gettop(L),
+                    a.n, def->operands);
+    Operand in[MAX_ARGS];
+    _Alignas(16) char attr[1024];
+    ASSERT(def->attr_size <= sizeof attr, "attributes of %s", def->name);
+    Dims dims = {0};
+    for (int i = 0; i < a.n; i++) {
+        if (read_number(L, i + 1, &a.number[i])) {
+            in[i] = a.number[i];
+            continue;
+        }
+        LuaTensor *u = value_tensor(L, h, i + 1);
+        if (i == 0) dims = value_type(h, u)->dims;
+        if (h->trace)
+            in[i] = (Operand){.v = value_in_trace(L, h, i + 1)};
+        else
+            a.t[i] = u->t;
+    }
+    read_attr(L, h, def, a.n + 1, &dims, attr);
+    a.attr = attr;
+    return h->trace ? build_traced(L, h, op, in, a.n, attr) : run_eager(L, &a);
+}
+
+/* upvalue 1: the op */
+static int call_op(lua_State *L) {
+    return apply(L, (int)lua_tointeger(L, lua_upvalueindex(1)));
+}
+
+/* Operators pass two operands also for unary ones. */
+static int call_unary(lua_State *L) {
+    lua_settop(L, 1);
+    return call_op(L);
+}
+
+static void push_op(lua_State *L, int op, lua_CFunction fn) {
+    lua_pushinteger(L, op);
+    lua_pushcclosure(L, fn, 1);
+}
+
+/* ---- the table of ops, for --ops and help ---- */
+static void push_row(lua_State *L, const OpDef *d) {
+    lua_createtable(L, 0, 8);
+    lua_pushstring(L, d->name);
+    lua_setfield(L, -2, "name");
+    lua_pushstring(L, d->operands);
+    lua_setfield(L, -2, "operands");
+    lua_pushstring(L, d->doc);
+    lua_setfield(L, -2, "doc");
+    lua_pushboolean(L, (d->flags & OPF_ELEMENTWISE) != 0);
+    lua_setfield(L, -2, "elementwise");
+    lua_pushboolean(L, (d->flags & OPF_INTERNAL) != 0);
+    lua_setfield(L, -2, "internal");
+    lua_pushstring(L, d->flags & OPF_NO_GRAD ? "none"
+                      : d->vjp               ? "vjp"
+                      : d->expand            ? "expand"
+                                             : "-");
+    lua_setfield(L, -2, "grad");
+    lua_pushboolean(L, d->expand != NULL);
+    lua_setfield(L, -2, "expands");
+    lua_pushboolean(L, d->factors != NULL);
+    lua_setfield(L, -2, "factors");
+    lua_pushboolean(L, d->fold != NULL);
+    lua_setfield(L, -2, "folds");
+    lua_pushstring(L, d->view               ? "view"
+                      : d->instr || d->emit ? "fused"
+                      : d->kernel           ? d->kernel
+                      : d->collective       ? "collective"
+                                            : "-");
+    lua_setfield(L, -2, "runs");
+    lua_createtable(L, 4, 0);
+    for (int i = 0; d->attr && d->attr[i].name; i++) {
+        lua_pushstring(L, d->attr[i].name);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "attributes");
+}
+
+static int ops(lua_State *L) {
+    lua_createtable(L, OP_COUNT, 0);
+    for (int i = 1; i < OP_COUNT; i++) {
+        push_row(L, op_def(i));
+        lua_rawseti(L, -2, i);
+    }
+    return 1;
+}
+
+static void add_operators(lua_State *L, const char *type) {
+    static const struct {
+        const char *event;
+        OpId op;
+        bool unary;
+    } events[] = {
+        {"__add", OP_ADD, false},     {"__sub", OP_SUB, false},     {"__mul", OP_MUL, false},
+        {"__div", OP_DIV, false},     {"__mod", OP_REM, false},     {"__pow", OP_POW, false},
+        {"__unm", OP_NEG, true},      {"__band", OP_BITAND, false}, {"__bor", OP_BITOR, false},
+        {"__bxor", OP_BITXOR, false}, {"__bnot", OP_BITNOT, true},  {"__shl", OP_SHL, false},
+        {"__shr", OP_SHR, false},
+    };
+    luaL_getmetatable(L, type);
+    for (unsigned i = 0; i < sizeof events / sizeof events[0]; i++) {
+        push_op(L, events[i].op, events[i].unary ? call_unary : call_op);
+        lua_setfield(L, -2, events[i].event);
+    }
+    lua_pop(L, 1);
+}
+
+/* The table `op` of the core: one function per op, operands first, then a table of attributes. */
+void lops_open(lua_State *L) {
+    lua_createtable(L, 0, OP_COUNT);
+    for (int i = 1; i < OP_COUNT; i++) {
+        if (op_def(i)->flags & (OPF_PARAM | OPF_COLLECTIVE | OPF_TYPED)) continue;
+        push_op(L, i, call_op);
+        lua_setfield(L, -2, op_def(i)->name);
+    }
+    lua_setfield(L, -2, "op");
+    lua_pushcfunction(L, ops);
+    lua_setfield(L, -2, "ops");
+    add_operators(L, VALUE_TENSOR);
+    add_operators(L, VALUE_BOX);
+}

@@ -1,0 +1,525 @@
+/* ltensor.c - the Tensor userdata: what it is, its values, from Lua tables and back. */
+#include "lua/value.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- elements ---- */
+
+static float half_to_float(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exp = h >> 10 & 31, man = h & 1023, bits;
+    if (exp == 31)
+        bits = sign | 0x7f800000 | man << 13;
+    else if (exp)
+        bits = sign | (exp + 112) << 23 | man << 13;
+    else {
+        float f = (float)man * 0x1p-24f;
+        memcpy(&bits, &f, 4);
+        bits |= sign;
+    }
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+static void push_element(lua_State *L, DType dtype, const char *p) {
+    uint16_t u16;
+    uint32_t u32;
+    int32_t i32;
+    int64_t i64;
+    float f;
+    double d;
+    switch (dtype) {
+    case DT_BOOL: lua_pushboolean(L, *p); return;
+    case DT_U8: lua_pushinteger(L, (uint8_t)*p); return;
+    case DT_U32:
+        memcpy(&u32, p, 4);
+        lua_pushinteger(L, u32);
+        return;
+    case DT_I32:
+        memcpy(&i32, p, 4);
+        lua_pushinteger(L, i32);
+        return;
+    case DT_I64:
+        memcpy(&i64, p, 8);
+        lua_pushinteger(L, i64);
+        return;
+    case DT_BF16:
+        memcpy(&u16, p, 2);
+        u32 = (uint32_t)u16 << 16;
+        memcpy(&f, &u32, 4);
+        lua_pushnumber(L, (double)f);
+        return;
+    case DT_F16:
+        memcpy(&u16, p, 2);
+        lua_pushnumber(L, (double)half_to_float(u16));
+        return;
+    case DT_F32:
+        memcpy(&f, p, 4);
+        lua_pushnumber(L, (double)f);
+        return;
+    default:
+        memcpy(&d, p, 8);
+        lua_pushnumber(L, d);
+        return;
+    }
+}
+
+/* Writes the number or boolean on top of the stack; raises where it does not fit. */
+static void write_element(lua_State *L, DType dtype, char *p) {
+    if (dtype == DT_BOOL) {
+        *p = (char)(lua_isboolean(L, -1) ? lua_toboolean(L, -1) : luaL_checknumber(L, -1) != 0);
+        return;
+    }
+    if (!lua_isnumber(L, -1) || lua_type(L, -1) == LUA_TSTRING)
+        state_error(L, E_DTYPE, "expected a number for %s, got %s", dtype_name(dtype),
+                    luaL_typename(L, -1));
+    double x = lua_tonumber(L, -1);
+    if (dtype == DT_F32) {
+        float f = (float)x;
+        memcpy(p, &f, 4);
+        return;
+    }
+    if (dtype == DT_F64) {
+        memcpy(p, &x, 8);
+        return;
+    }
+    int whole;
+    lua_Integer i = lua_tointegerx(L, -1, &whole);
+    if (!whole)
+        state_error(L, E_DTYPE, "%.17g is not a whole number, as %s needs", x, dtype_name(dtype));
+    if ((double)i < dtype_lowest(dtype) || (double)i > dtype_highest(dtype))
+        state_error(L, E_VALUE, "%lld is out of range for %s", (long long)i, dtype_name(dtype));
+    uint32_t low = (uint32_t)i;
+    if (dtype == DT_I64)
+        memcpy(p, &i, 8);
+    else if (dtype == DT_U8)
+        *p = (char)i;
+    else
+        memcpy(p, &low, 4);
+}
+
+/* ---- from Lua ---- */
+
+/* The shape of a nested list, from its first elements; whether all numbers are whole, or booleans.
+ */
+typedef struct Shape {
+    Dims dims;
+    bool any, is_float, is_bool;
+} Shape;
+
+static void scan(lua_State *L, Shape *s, int depth) {
+    luaL_checkstack(L, 4, "nested too deep");
+    if (!lua_istable(L, -1)) {
+        if (depth != s->dims.rank)
+            state_error(L, E_SHAPE, "ragged: a number stands where a list of %lld was expected",
+                        (long long)s->dims.at[depth]);
+        bool boolean = lua_isboolean(L, -1);
+        if (!boolean && lua_type(L, -1) != LUA_TNUMBER)
+            state_error(L, E_VALUE, "expected numbers, got %s", luaL_typename(L, -1));
+        if (s->any && boolean != s->is_bool)
+            state_error(L, E_DTYPE, "booleans and numbers are mixed");
+        s->is_bool = boolean;
+        if (!boolean && !lua_isinteger(L, -1)) s->is_float = true;
+        s->any = true;
+        return;
+    }
+    lua_Unsigned n = lua_rawlen(L, -1);
+    if (depth == s->dims.rank) {
+        if (s->any || depth == MAX_RANK)
+            state_error(L, E_SHAPE, "ragged or too deeply nested list");
+        dims_push(&s->dims, (int64_t)n);
+    }
+    if ((int64_t)n != s->dims.at[depth])
+        state_error(L, E_SHAPE, "ragged: a list has %d entries, its neighbours %lld", (int)n,
+                    (long long)s->dims.at[depth]);
+    for (lua_Unsigned i = 1; i <= n; i++) {
+        lua_rawgeti(L, -1, (lua_Integer)i);
+        scan(L, s, depth + 1);
+        lua_pop(L, 1);
+    }
+}
+
+static char *fill(lua_State *L, DType dtype, char *at) {
+    if (!lua_istable(L, -1)) {
+        if (dtype == DT_BF16 || dtype == DT_F16)
+            write_element(L, DT_F32, at);
+        else
+            write_element(L, dtype, at);
+        return at + (dtype == DT_BF16 || dtype == DT_F16 ? 4 : dtype_size(dtype));
+    }
+    lua_Unsigned n = lua_rawlen(L, -1);
+    for (lua_Unsigned i = 1; i <= n; i++) {
+        lua_rawgeti(L, -1, (lua_Integer)i);
+        at = fill(L, dtype, at);
+        lua_pop(L, 1);
+    }
+    return at;
+}
+
+/* Pushes a fresh tensor on one device, its bytes still to be written. */
+static Tensor *push_alloc(lua_State *L, Host *h, DType dtype, const Dims *dims) {
+    LuaTensor *u = value_new_tensor(L);
+    state_collect_if_needed(L, h);
+    const Type *type = type_make(&h->cx, dtype, dims, NULL);
+    if (type) u->t = tensor_alloc(&h->cx, type);
+    if (type && !u->t) {
+        lua_gc(L, LUA_GCCOLLECT);
+        u->t = tensor_alloc(&h->cx, type);
+    }
+    if (!u->t) state_check(L, h, err_nomem(&h->cx, "a tensor"));
+    h->used = true;
+    return u->t;
+}
+
+/* tensor(numbers [, dtype]): a number or nested lists. 16-bit floats come as float32. */
+static int tensor_from_table(lua_State *L) {
+    Host *h = state_of(L);
+    Shape s = {.dims = {0}};
+    lua_settop(L, 2);
+    lua_pushvalue(L, 1);
+    scan(L, &s, 0);
+    lua_pop(L, 1);
+    DType dtype = s.is_bool ? DT_BOOL : s.is_float || !s.any ? DT_F32 : DT_I32;
+    if (!lua_isnil(L, 2)) dtype = value_dtype(L, 2);
+    Tensor *t = push_alloc(L, h, dtype == DT_BF16 || dtype == DT_F16 ? DT_F32 : dtype, &s.dims);
+    lua_pushvalue(L, 1);
+    fill(L, dtype, tensor_data(t, 0));
+    lua_pop(L, 1);
+    return 1;
+}
+
+/* from_string(bytes, dtype, shape): little-endian elements, row-major. */
+static int tensor_from_string(lua_State *L) {
+    Host *h = state_of(L);
+    size_t n;
+    const char *bytes = luaL_checklstring(L, 1, &n);
+    DType dtype = value_dtype(L, 2);
+    Dims dims = value_dims(L, 3, 0, "shape");
+    int64_t count = dims_count(&dims);
+    if (count < 0 || (uint64_t)count * (uint64_t)dtype_size(dtype) != n)
+        state_error(L, E_SHAPE, "%d bytes are not %lld elements of %s", (int)n, (long long)count,
+                    dtype_name(dtype));
+    memcpy(tensor_data(push_alloc(L, h, dtype, &dims), 0), bytes, n);
+    return 1;
+}
+
+/* ---- to Lua ---- */
+
+static int tensor_item(lua_State *L) {
+    Host *h = state_of(L);
+    Tensor *t = value_concrete(L, h, 1, "item");
+    char element[8];
+    if (type_count(t->type) != 1)
+        state_error(L, E_SHAPE, "item: the tensor has %lld elements, not one",
+                    (long long)type_count(t->type));
+    tensor_read(t, element);
+    push_element(L, t->type->dtype, element);
+    return 1;
+}
+
+static const char *push_lists(lua_State *L, DType dtype, const Dims *dims, int d, const char *at) {
+    if (d == dims->rank) {
+        push_element(L, dtype, at);
+        return at + dtype_size(dtype);
+    }
+    luaL_checkstack(L, 4, "nested too deep");
+    lua_createtable(L, (int)dims->at[d], 0);
+    for (int64_t i = 1; i <= dims->at[d]; i++) {
+        at = push_lists(L, dtype, dims, d + 1, at);
+        lua_rawseti(L, -2, i);
+    }
+    return at;
+}
+
+static char *push_bytes(lua_State *L, Tensor *t) { /* the whole tensor, in a userdata */
+    char *bytes = lua_newuserdatauv(L, (size_t)type_bytes(t->type) + 1, 0);
+    tensor_read(t, bytes);
+    return bytes;
+}
+
+static int tensor_totable(lua_State *L) {
+    Tensor *t = value_concrete(L, state_of(L), 1, "totable");
+    char *bytes = push_bytes(L, t);
+    push_lists(L, t->type->dtype, &t->type->dims, 0, bytes);
+    return 1;
+}
+
+static int tensor_tostring_bytes(lua_State *L) {
+    Tensor *t = value_concrete(L, state_of(L), 1, "bytes");
+    char *bytes = push_bytes(L, t);
+    lua_pushlstring(L, bytes, (size_t)type_bytes(t->type));
+    return 1;
+}
+
+/* ---- text ---- */
+enum { SHOW_ELEMENTS = 64 };
+
+static void print_element(lua_State *L, DType dtype, const char *p, Str *s) {
+    push_element(L, dtype, p);
+    if (lua_isboolean(L, -1))
+        str_put(s, lua_toboolean(L, -1) ? "true" : "false");
+    else if (lua_isinteger(L, -1))
+        str_fmt(s, "%lld", (long long)lua_tointeger(L, -1));
+    else
+        str_fmt(s, dtype == DT_F64 ? "%.15g" : "%.8g", lua_tonumber(L, -1));
+    lua_pop(L, 1);
+}
+
+static const char *print_lists(lua_State *L, DType dtype, const Dims *dims, int d, const char *at,
+                               Str *s) {
+    if (d == dims->rank) {
+        print_element(L, dtype, at, s);
+        return at + dtype_size(dtype);
+    }
+    str_put(s, "[");
+    for (int64_t i = 0; i < dims->at[d]; i++) {
+        if (i && d + 1 < dims->rank)
+            str_fmt(s, "\n%*s", d + 1, "");
+        else if (i)
+            str_put(s, " ");
+        at = print_lists(L, dtype, dims, d + 1, at, s);
+    }
+    str_put(s, "]");
+    return at;
+}
+
+/* "float32[32@data,128] on Mesh(data=4, model=2)", and the values of a small tensor. */
+static int tensor_tostring(lua_State *L) {
+    Host *h = state_of(L);
+    LuaTensor *u = luaL_checkudata(L, 1, VALUE_TENSOR);
+    if (u->t && tensor_is_deleted(u->t)) {
+        lua_pushfstring(L, "deleted tensor (%s)", u->t->deleted_by);
+        return 1;
+    }
+    u = value_tensor(L, h, 1);
+    const Type *type = value_type(h, u);
+    char *bytes = NULL;
+    if (u->t && tensor_has_data(u->t) && type_count(type) <= SHOW_ELEMENTS)
+        bytes = push_bytes(L, u->t);
+    Str *s = state_text(h);
+    type_print(type, s);
+    if (!u->t) str_put(s, " traced");
+    if (type->layout) {
+        str_put(s, " on ");
+        mesh_print(type->layout->mesh, s);
+    }
+    if (bytes) {
+        str_put(s, type->dims.rank ? "\n" : " ");
+        print_lists(L, type->dtype, &type->dims, 0, bytes, s);
+    }
+    return state_push_text(L, h);
+}
+
+/* typeof(x): of a tensor, Param, number, boolean, or of every leaf of a table. */
+static int tensor_typeof(lua_State *L) {
+    Host *h = state_of(L);
+    luaL_checkany(L, 1);
+    switch (lua_type(L, 1)) {
+    case LUA_TNUMBER:
+        lua_pushstring(L, lua_isinteger(L, 1) ? "int32[]{weak}" : "float32[]{weak}");
+        return 1;
+    case LUA_TBOOLEAN: lua_pushliteral(L, "bool[]"); return 1;
+    case LUA_TTABLE:
+        lua_newtable(L);
+        for (lua_pushnil(L); lua_next(L, 1); lua_pop(L, 1)) {
+            lua_pushvalue(L, -2);
+            lua_pushcfunction(L, tensor_typeof);
+            lua_pushvalue(L, -3);
+            lua_call(L, 1, 1);
+            lua_rawset(L, -5);
+        }
+        return 1;
+    default: break;
+    }
+    if (!value_is_tensor(L, 1)) {
+        lua_pushstring(L, luaL_typename(L, 1));
+        return 1;
+    }
+    type_print(value_type(h, value_tensor(L, h, 1)), state_text(h));
+    return state_push_text(L, h);
+}
+
+/* ---- what it is ---- */
+
+static void push_sharding(lua_State *L, Host *h, const Type *type) {
+    LuaSharding s = {0};
+    if (type->layout) {
+        s.mesh = type->layout->mesh;
+        s.spec = layout_spec(&h->cx, type->layout);
+        if (!s.spec) state_check(L, h, err_nomem(&h->cx, "a sharding"));
+    }
+    value_push_sharding(L, &s);
+}
+
+/* Fields: shape, ndim, size, dtype, sharding. The rest are methods. */
+static int tensor_index(lua_State *L) {
+    const char *k = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : NULL;
+    if (!k)
+        state_error(
+            L, E_VALUE,
+            "tensors are not indexed with brackets; use x:slice(...), x:at(i) or x:take(ids)");
+    lua_pushvalue(L, 2);
+    if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) return 1;
+    Host *h = state_of(L);
+    const Type *type = value_type(h, value_tensor(L, h, 1));
+    if (strcmp(k, "shape") == 0)
+        value_push_dims(L, &type->dims, 0);
+    else if (strcmp(k, "ndim") == 0)
+        lua_pushinteger(L, type->dims.rank);
+    else if (strcmp(k, "size") == 0)
+        lua_pushinteger(L, type_count(type));
+    else if (strcmp(k, "dtype") == 0)
+        lua_pushstring(L, dtype_name(type->dtype));
+    else if (strcmp(k, "sharding") == 0)
+        push_sharding(L, h, type);
+    else
+        state_error(L, E_KEY, "a tensor has no field or method '%s'", k);
+    return 1;
+}
+
+static int tensor_len(lua_State *L) {
+    Host *h = state_of(L);
+    const Type *type = value_type(h, value_tensor(L, h, 1));
+    if (type->dims.rank == 0) state_error(L, E_SHAPE, "#: a scalar has no length");
+    lua_pushinteger(L, type->dims.at[0]);
+    return 1;
+}
+
+static int tensor_eq(lua_State *L) { /* identity: two handles of one tensor */
+    LuaTensor *a = luaL_testudata(L, 1, VALUE_TENSOR), *b = luaL_testudata(L, 2, VALUE_TENSOR);
+    lua_pushboolean(L, a && b && a->t == b->t && a->serial == b->serial && a->v == b->v);
+    return 1;
+}
+
+static int tensor_no_order(lua_State *L) {
+    state_error(L, E_VALUE,
+                "tensors have no Lua order: `<` would give one boolean; use x:lt(y), x:le(y), "
+                "x:gt(y), x:ge(y)");
+}
+
+static int tensor_gc(lua_State *L) {
+    LuaTensor *u = luaL_checkudata(L, 1, VALUE_TENSOR);
+    tensor_release(u->t);
+    u->t = NULL;
+    return 0;
+}
+
+/* release(): frees the bytes now; also at the end of `local t <close>`. */
+static int tensor_free(lua_State *L) {
+    LuaTensor *u = luaL_checkudata(L, 1, VALUE_TENSOR);
+    if (u->t) tensor_delete(u->t, "released");
+    return 0;
+}
+
+static int tensor_is_traced(lua_State *L) {
+    Host *h = state_of(L);
+    lua_pushboolean(L, value_is_tensor(L, 1) && !value_tensor(L, h, 1)->t);
+    return 1;
+}
+
+/* is_deleted() */
+static int tensor_deleted(lua_State *L) {
+    LuaTensor *u = luaL_checkudata(L, 1, VALUE_TENSOR);
+    lua_pushboolean(L, u->t && tensor_is_deleted(u->t));
+    return 1;
+}
+
+/* address(slot, from 0): where the shard's bytes are; for tests of donation. */
+static int tensor_address(lua_State *L) {
+    Tensor *t = value_concrete(L, state_of(L), 1, "address");
+    lua_Integer slot = luaL_optinteger(L, 2, 0);
+    luaL_argcheck(L, slot >= 0 && slot < t->nslot, 2, "no such slot");
+    lua_pushinteger(L, (lua_Integer)(uintptr_t)tensor_data(t, (int32_t)slot));
+    return 1;
+}
+
+/* ---- shards ---- */
+
+/* shards(): for each device of the mesh {device, index = {{first, last}, ...} (1-based), replica (0
+ * holds the first copy), data}. */
+static int tensor_shards(lua_State *L) {
+    Host *h = state_of(L);
+    Tensor *t = value_tensor(L, h, 1)->t;
+    if (!t) state_error(L, E_TRACED, "shards needs a concrete tensor");
+    const Layout *l = t->type->layout;
+    int32_t n = l ? l->mesh->ndevices : 1;
+    const Type *local = type_make(&h->cx, t->type->dtype, &t->local, NULL);
+    if (!local) state_check(L, h, err_nomem(&h->cx, "shards"));
+    int32_t *seen = lua_newuserdatauv(L, sizeof *seen * (size_t)t->nslot, 0);
+    memset(seen, 0, sizeof *seen * (size_t)t->nslot);
+    lua_createtable(L, n, 0);
+    for (int32_t i = 0; i < n; i++) {
+        int32_t coord[MAX_AXES] = {0};
+        if (l) mesh_coords(l->mesh, i, coord);
+        int32_t slot = tensor_slot(t, coord);
+        lua_createtable(L, 0, 4);
+        lua_pushinteger(L, l ? l->mesh->device[i] : 0);
+        lua_setfield(L, -2, "device");
+        lua_pushinteger(L, seen[slot]++);
+        lua_setfield(L, -2, "replica");
+        lua_createtable(L, t->local.rank, 0);
+        for (int d = 0; d < t->local.rank; d++) {
+            int64_t start = layout_start(l, &t->type->dims, d, coord);
+            lua_createtable(L, 2, 0);
+            lua_pushinteger(L, start + 1);
+            lua_rawseti(L, -2, 1);
+            lua_pushinteger(L, start + t->local.at[d]);
+            lua_rawseti(L, -2, 2);
+            lua_rawseti(L, -2, d + 1);
+        }
+        lua_setfield(L, -2, "index");
+        if (tensor_has_data(t)) {
+            Tensor *shard = value_new_tensor(L)->t = tensor_new(&h->cx, local);
+            if (!shard) state_check(L, h, err_nomem(&h->cx, "shards"));
+            shard->shard[0] = (Shard){buffer_retain(t->shard[slot].buffer), t->shard[slot].offset};
+            memcpy(shard->strides, t->strides, sizeof shard->strides);
+            lua_setfield(L, -2, "data");
+        }
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+/* promote(a, b): the dtype in which tensors of two dtypes meet. */
+static int promote(lua_State *L) {
+    DType d = dtype_promote(value_dtype(L, 1), false, value_dtype(L, 2), false);
+    lua_pushstring(L, dtype_name(d));
+    return 1;
+}
+
+void ltensor_open(lua_State *L) {
+    static const luaL_Reg meta[] = {{"__tostring", tensor_tostring},
+                                    {"__len", tensor_len},
+                                    {"__eq", tensor_eq},
+                                    {"__lt", tensor_no_order},
+                                    {"__le", tensor_no_order},
+                                    {"__gc", tensor_gc},
+                                    {"__close", tensor_free},
+                                    {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"item", tensor_item},
+                                       {"totable", tensor_totable},
+                                       {"bytes", tensor_tostring_bytes},
+                                       {"release", tensor_free},
+                                       {"is_traced", tensor_is_traced},
+                                       {"is_deleted", tensor_deleted},
+                                       {"address", tensor_address},
+                                       {"shards", tensor_shards},
+                                       {NULL, NULL}};
+    static const luaL_Reg fns[] = {
+        {"tensor", tensor_from_table}, {"from_string", tensor_from_string},
+        {"typeof", tensor_typeof},     {"is_traced", tensor_is_traced},
+        {"promote", promote},          {NULL, NULL}};
+    luaL_newmetatable(L, VALUE_TENSOR);
+    luaL_setfuncs(L, meta, 0);
+    lua_pushliteral(L, "protected");
+    lua_setfield(L, -2, "__metatable");
+    lua_newtable(L);
+    luaL_setfuncs(L, methods, 0);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -3, "methods");
+    lua_pushcclosure(L, tensor_index, 1);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+    luaL_setfuncs(L, fns, 0);
+}

@@ -1,0 +1,355 @@
+#include "lua/trace.h"
+
+#include <string.h>
+
+static const char undo_key;
+
+/* The undo table: entries of three at 3i + 1 (a box or table), 3i + 2 (false, or the key of the
+ * slot), 3i + 3 (what was there); and [box] = true for every box in it. */
+static void push_undo(lua_State *L) {
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &undo_key);
+}
+
+void trace_begin(lua_State *L, Host *h, const Mesh *mesh, bool open) {
+    lua_newtable(L);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &undo_key);
+    Trace *t = alloc_new(&h->cx.alloc, sizeof *t);
+    Graph *g = t ? graph_new(&h->cx) : NULL;
+    if (!g) {
+        alloc_free(&h->cx.alloc, t, sizeof *t);
+        state_check(L, h, err_nomem(&h->cx, "a trace"));
+    }
+    *t = (Trace){.serial = ++h->traces, .open = open, .graph = g, .build = build_in(g, 0)};
+    arena_init(&t->arena, &h->cx.alloc);
+    g->mesh = mesh;
+    h->trace = t;
+}
+
+static void restore(lua_State *L) {
+    push_undo(L);
+    int undo = lua_gettop(L);
+    for (lua_Integer i = (lua_Integer)lua_rawlen(L, undo) / 3 - 1; i >= 0; i--) {
+        lua_rawgeti(L, undo, 3 * i + 1);
+        lua_rawgeti(L, undo, 3 * i + 2);
+        lua_rawgeti(L, undo, 3 * i + 3);
+        if (lua_isboolean(L, -2)) {
+            lua_setiuservalue(L, -3, 1);
+            lua_pop(L, 2);
+        } else {
+            lua_rawset(L, -3);
+            lua_pop(L, 1);
+        }
+    }
+    lua_pop(L, 1);
+    lua_pushnil(L);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &undo_key);
+}
+
+void trace_end(lua_State *L, Host *h) {
+    Trace *t = h->trace;
+    restore(L);
+    for (int i = 0; i < t->capture.n; i++) {
+        tensor_release(t->capture.at[i].tensor);
+        if (t->capture.at[i].ref != LUA_NOREF)
+            luaL_unref(L, LUA_REGISTRYINDEX, t->capture.at[i].ref);
+    }
+    graph_free(t->graph);
+    arena_free(&t->arena);
+    alloc_free(&h->cx.alloc, t, sizeof *t);
+    h->trace = NULL;
+}
+
+/* Keeps the traceback of an error inside a traced function: unwinding loses it. */
+static int note_traceback(lua_State *L) {
+    if (lua_type(L, 1) == LUA_TSTRING) {
+        luaL_traceback(L, L, NULL, 1);
+        lua_setfield(L, LUA_REGISTRYINDEX, "meshlua.traceback");
+    }
+    lua_settop(L, 1);
+    return 1;
+}
+
+int trace_protected(lua_State *L, lua_CFunction body) {
+    Host *h = state_of(L);
+    int32_t depth = h->depth;
+    if (h->trace) state_error(L, E_STATE, "a trace is under way already");
+    lua_pushcfunction(L, note_traceback);
+    lua_insert(L, 1);
+    lua_pushcfunction(L, body);
+    lua_insert(L, 2);
+    int status = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 1);
+    if (h->trace) trace_end(L, h);
+    if (status == LUA_OK) return lua_gettop(L) - 1;
+    h->depth = depth;
+    return lua_error(L);
+}
+
+Val trace_param(lua_State *L, Host *h, const Type *type, const char *name) {
+    Trace *t = h->trace;
+    const char *own = name ? intern_name(&h->cx, name) : NULL;
+    ParamAttr attr = {t->graph->region.at[0].param.n + 1, own};
+    Val v = build_param(&t->build, OP_PARAM, &attr, type);
+    if (type->layout) {
+        if (t->graph->mesh && t->graph->mesh != type->layout->mesh) {
+            Str *s = state_text(h);
+            mesh_print(t->graph->mesh, s);
+            str_put(s, " and ");
+            mesh_print(type->layout->mesh, s);
+            state_error(
+                L, E_MESH,
+                "argument %s is on another mesh than the rest (%s); move it with device_put",
+                name ? name : "?", str_of(s));
+        }
+        t->graph->mesh = type->layout->mesh;
+    }
+    state_check(L, h, t->build.err);
+    return v;
+}
+
+/* Appends (target, key or false, old) from the top three of the stack to the undo table. */
+static void note(lua_State *L) {
+    push_undo(L);
+    lua_insert(L, -4);
+    lua_Integer n = (lua_Integer)lua_rawlen(L, -4);
+    /* The last first: rawlen must never see half an entry. */
+    lua_rawseti(L, -4, n + 3);
+    lua_rawseti(L, -3, n + 2);
+    lua_rawseti(L, -2, n + 1);
+    lua_pop(L, 1);
+}
+
+static void note_box(lua_State *L, int box) {
+    lua_pushvalue(L, box);
+    lua_pushboolean(L, 0);
+    lua_getiuservalue(L, box, 1);
+    note(L);
+    push_undo(L);
+    lua_pushvalue(L, box);
+    lua_pushboolean(L, 1);
+    lua_rawset(L, -3);
+    lua_pop(L, 1);
+}
+
+void trace_enter_box(lua_State *L, int box) {
+    box = lua_absindex(L, box);
+    note_box(L, box);
+    lua_setiuservalue(L, box, 1);
+}
+
+void trace_enter_slot(lua_State *L, int table) {
+    table = lua_absindex(L, table);
+    lua_pushvalue(L, table);
+    lua_pushvalue(L, -3); /* key */
+    lua_pushvalue(L, -1);
+    lua_rawget(L, table);
+    note(L);
+    lua_rawset(L, table);
+}
+
+void trace_note_write(lua_State *L, Host *h, int index) {
+    index = lua_absindex(L, index);
+    push_undo(L);
+    lua_pushvalue(L, index);
+    bool known = lua_rawget(L, -2) != LUA_TNIL;
+    lua_pop(L, 2);
+    if (known) return;
+    if (!h->trace->open)
+        state_error(
+            L, E_STATE,
+            "a Param that is no argument of the traced function is written in it; pass what "
+            "holds it (the model, the optimizer) as an argument");
+    note_box(L, index);
+}
+
+bool trace_box(lua_State *L, int n) {
+    push_undo(L);
+    lua_Integer count = (lua_Integer)lua_rawlen(L, -1) / 3;
+    for (lua_Integer i = 0; i < count; i++) {
+        lua_rawgeti(L, -1, 3 * i + 2);
+        bool box = lua_isboolean(L, -1);
+        lua_pop(L, 1);
+        if (!box || --n > 0) continue;
+        lua_rawgeti(L, -1, 3 * i + 1);
+        lua_remove(L, -2);
+        return true;
+    }
+    lua_pop(L, 1);
+    return false;
+}
+
+void trace_result(lua_State *L, Host *h, Val v, const Layout *l) {
+    Build *b = &h->trace->build;
+    if (l) {
+        h->trace->graph->mesh = l->mesh;
+        v = build_op(b, OP_CONSTRAIN, &v, 1, &(ConstrainAttr){l});
+    }
+    build_result(b, v);
+    state_check(L, h, b->err);
+}
+
+void trace_captured(lua_State *L, Host *h, int32_t i, Tensor **out) {
+    const Capture *c = &h->trace->capture.at[i];
+    *out = c->tensor;
+    if (c->ref == LUA_NOREF) return;
+    /* The box may have been written since: its tensor of before the trace is the input. */
+    push_undo(L);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, c->ref);
+    lua_Integer n = (lua_Integer)lua_rawlen(L, -2) / 3;
+    LuaTensor *u = NULL;
+    for (lua_Integer k = 0; k < n && !u; k++) {
+        lua_rawgeti(L, -2, 3 * k + 1);
+        if (lua_rawequal(L, -1, -2)) {
+            lua_rawgeti(L, -3, 3 * k + 3);
+            u = lua_touserdata(L, -1);
+            lua_pop(L, 1);
+        }
+        lua_pop(L, 1);
+    }
+    if (!u) {
+        lua_getiuservalue(L, -1, 1);
+        u = lua_touserdata(L, -1);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 2);
+    *out = u->t;
+}
+
+/* ---- run_traced: a function traced and run at once, everything concrete in it an input ---- */
+
+/* Marks the box's tensor as a result if the trace wrote it; pushes the box on the list. */
+static int add_written(lua_State *L, Host *h, int list) {
+    int count = 0;
+    for (int n = 1; trace_box(L, n); n++) {
+        lua_getiuservalue(L, -1, 1);
+        LuaTensor *u = luaL_testudata(L, -1, VALUE_TENSOR);
+        lua_pop(L, 1);
+        if (u && !u->t) {
+            trace_result(L, h, u->v, NULL);
+            lua_rawseti(L, list, ++count);
+        } else {
+            lua_pop(L, 1);
+        }
+    }
+    return count;
+}
+
+static int run_traced_body(lua_State *L) {
+    Host *h = state_of(L);
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    const Mesh *mesh = lua_isnoneornil(L, 2) ? h->mesh : value_mesh(L, 2);
+    lua_settop(L, 1);
+    lua_newtable(L); /* 2: boxes that were written */
+    lua_pushvalue(L, 1);
+    trace_begin(L, h, mesh, true);
+    lua_call(L, 0, LUA_MULTRET);
+    int nout = lua_gettop(L) - 2;
+    for (int i = 0; i < nout; i++) {
+        LuaTensor *u = luaL_testudata(L, 3 + i, VALUE_TENSOR);
+        if (!u)
+            state_error(L, E_VALUE, "the traced function returned a %s where a tensor was expected",
+                        luaL_typename(L, 3 + i));
+        trace_result(L, h, u->t ? value_in_trace(L, h, 3 + i) : u->v, NULL);
+    }
+    int nwritten = add_written(L, h, 2), total = nout + nwritten;
+    int32_t nin = h->trace->capture.n;
+    lua_settop(L, 2);
+    lua_createtable(L, total, 0); /* 3: handles of the results */
+    for (int i = 1; i <= total; i++) {
+        value_new_tensor(L);
+        lua_rawseti(L, 3, i);
+    }
+    Tensor **in = lua_newuserdatauv(L, sizeof *in * (size_t)(nin + total + 1), 0);
+    uint8_t *none = lua_newuserdatauv(L, (size_t)nin + 1, 0);
+    memset(none, 0, (size_t)nin + 1);
+    for (int32_t i = 0; i < nin; i++) {
+        trace_captured(L, h, i, &in[i]);
+        tensor_retain(in[i]); /* the trace lets go of them before they are read */
+    }
+    Exec *exec = NULL;
+    Err e = state_compile(h, h->trace->graph, none, &exec);
+    trace_end(L, h);
+    if (!e) e = exec_run(exec, in, none, in + nin);
+    exec_release(exec);
+    for (int32_t i = 0; i < nin; i++) tensor_release(in[i]);
+    state_check(L, h, e);
+    h->used = true;
+    luaL_checkstack(L, total + 4, "too many results");
+    int first = lua_gettop(L) + 1;
+    for (int i = 0; i < total; i++) {
+        lua_rawgeti(L, 3, i + 1);
+        ((LuaTensor *)lua_touserdata(L, -1))->t = in[nin + i];
+    }
+    for (int i = 0; i < nwritten; i++) {
+        lua_rawgeti(L, 2, i + 1);
+        lua_pushvalue(L, first + nout + i);
+        lua_setiuservalue(L, -2, 1);
+        lua_pop(L, 1);
+    }
+    lua_settop(L, first + nout - 1);
+    return nout;
+}
+
+/* run_traced(fn [, mesh]): fn returns traced tensors; they come back concrete. */
+static int run_traced(lua_State *L) {
+    return trace_protected(L, run_traced_body);
+}
+
+/* variable(x): x as a fresh variable of a gradient. */
+static int variable(lua_State *L) {
+    Host *h = state_of(L);
+    if (!h->trace) state_error(L, E_STATE, "variable: no trace is under way");
+    Val v = value_in_trace(L, h, 1);
+    v = build_op(&h->trace->build, OP_IDENTITY, &v, 1, NULL);
+    state_check(L, h, h->trace->build.err);
+    value_push_traced(L, h, v);
+    return 1;
+}
+
+/* gradient(ys, cts, wrt): lists of traced tensors; false in cts stands for zero. Returns the list
+ * of cotangents of wrt. */
+static int gradient(lua_State *L) {
+    Host *h = state_of(L);
+    Trace *t = h->trace;
+    if (!t) state_error(L, E_STATE, "gradient: no trace is under way");
+    int n[3];
+    Val *vals[4];
+    for (int k = 0; k < 3; k++) {
+        luaL_checktype(L, k + 1, LUA_TTABLE);
+        n[k] = (int)lua_rawlen(L, k + 1);
+    }
+    for (int k = 0; k < 4; k++) {
+        int count = n[k < 3 ? k : 2];
+        vals[k] = lua_newuserdatauv(L, sizeof(Val) * (size_t)(count + 1), 0);
+        for (int i = 0; k < 3 && i < count; i++) {
+            lua_rawgeti(L, k + 1, i + 1);
+            vals[k][i] = lua_toboolean(L, -1) ? value_in_trace(L, h, -1) : 0;
+            lua_pop(L, 1);
+        }
+    }
+    const Loc *loc = where_loc(L, h);
+    Build at = t->build;
+    at.loc = &loc;
+    at.nloc = loc ? 1 : 0;
+    pass_grad(&at, vals[0], vals[1], n[0], vals[2], n[2], vals[3]);
+    state_check(L, h, at.err);
+    lua_createtable(L, n[2], 0);
+    for (int i = 0; i < n[2]; i++) {
+        value_push_traced(L, h, vals[3][i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+static int is_tracing(lua_State *L) {
+    lua_pushboolean(L, state_of(L)->trace != NULL);
+    return 1;
+}
+
+void ltrace_open(lua_State *L) {
+    static const luaL_Reg fns[] = {{"run_traced", run_traced},
+                                   {"variable", variable},
+                                   {"gradient", gradient},
+                                   {"is_tracing", is_tracing},
+                                   {NULL, NULL}};
+    luaL_setfuncs(L, fns, 0);
+}

@@ -1,0 +1,167 @@
+#include "lua/plan_info.h"
+
+#include <string.h>
+
+#define VALUE_PLAN "meshlua.Plan"
+
+static Exec *plan_at(lua_State *L) {
+    return *(Exec **)luaL_checkudata(L, 1, VALUE_PLAN);
+}
+
+void plan_info_push(lua_State *L, Exec *e) {
+    Exec **u = lua_newuserdatauv(L, sizeof *u, 0);
+    *u = NULL;
+    luaL_setmetatable(L, VALUE_PLAN);
+    *u = exec_retain(e);
+}
+
+static int plan_gc(lua_State *L) {
+    Exec **u = luaL_checkudata(L, 1, VALUE_PLAN);
+    exec_release(*u);
+    *u = NULL;
+    return 0;
+}
+
+static void set_number(lua_State *L, const char *name, double x) {
+    lua_pushnumber(L, x);
+    lua_setfield(L, -2, name);
+}
+static void set_string(lua_State *L, const char *name, const char *s) {
+    lua_pushstring(L, s);
+    lua_setfield(L, -2, name);
+}
+
+static void push_strings(lua_State *L, const Plan *p, PlanSpan ids) {
+    lua_createtable(L, ids.n, 0);
+    for (int i = 0; i < ids.n; i++) {
+        lua_pushstring(L, plan_str(p, PLAN_LIST(p, int32_t, ids)[i]));
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+static void push_axes(lua_State *L, const Mesh *m, uint32_t mask) {
+    lua_newtable(L);
+    for (int i = 0, n = 0; m && i < m->naxes; i++)
+        if (mask >> i & 1) {
+            lua_pushstring(L, m->name[i]);
+            lua_rawseti(L, -2, ++n);
+        }
+}
+
+/* A list of {dtype, shape (local), bytes}. */
+static void push_operands(lua_State *L, const Plan *p, PlanSpan ids) {
+    lua_createtable(L, ids.n, 0);
+    for (int i = 0; i < ids.n; i++) {
+        const PlanValue *v = plan_value(p, PLAN_LIST(p, int32_t, ids)[i]);
+        double bytes = dtype_size((DType)v->dtype);
+        lua_createtable(L, 0, 3);
+        set_string(L, "dtype", dtype_name((DType)v->dtype));
+        lua_createtable(L, v->rank, 0);
+        for (int d = 0; d < v->rank; d++) {
+            lua_pushinteger(L, plan_dims(p, v)[d]);
+            lua_rawseti(L, -2, d + 1);
+            bytes *= (double)plan_dims(p, v)[d];
+        }
+        lua_setfield(L, -2, "shape");
+        set_number(L, "bytes", bytes);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+static void push_step(lua_State *L, const Exec *e, const PlanStep *s) {
+    const Plan *p = e->plan;
+    lua_createtable(L, 0, 12);
+    set_string(L, "op", plan_str(p, s->op));
+    set_string(L, "kernel", plan_str(p, s->name));
+    set_number(L, "flops", s->flops);
+    set_number(L, "traffic", s->bytes);
+    push_axes(L, e->mesh, s->vary);
+    lua_setfield(L, -2, "vary");
+    push_strings(L, p, s->locs);
+    lua_setfield(L, -2, "where");
+    push_strings(L, p, s->ops);
+    lua_setfield(L, -2, "ops");
+    push_operands(L, p, s->in);
+    lua_setfield(L, -2, "inputs");
+    push_operands(L, p, s->out);
+    lua_setfield(L, -2, "outputs");
+    if (s->why) set_string(L, "why", plan_str(p, s->why));
+    if (s->kind != STEP_COLLECTIVE) return;
+    push_axes(L, e->mesh, s->coll.axes);
+    lua_setfield(L, -2, "axes");
+    set_number(L, "bytes", plan_operand_bytes(p, s));
+    set_number(L, "sent", plan_bytes_sent(p, s));
+}
+
+static int push_steps(lua_State *L, bool only_collectives) {
+    const Exec *e = plan_at(L);
+    lua_newtable(L);
+    for (int32_t i = 0, n = 0; i < e->plan->steps.n; i++) {
+        const PlanStep *s = plan_step(e->plan, i);
+        if (only_collectives && s->kind != STEP_COLLECTIVE) continue;
+        push_step(L, e, s);
+        lua_rawseti(L, -2, ++n);
+    }
+    return 1;
+}
+
+/* plan:steps(), plan:collectives(): in the order in which they run. Bytes are of one device. */
+static int plan_steps(lua_State *L) {
+    return push_steps(L, false);
+}
+static int plan_collectives(lua_State *L) {
+    return push_steps(L, true);
+}
+
+/* plan:memory(): bytes of one device {arguments, results, temporaries, peak}; results that take
+ * over an argument's memory are not counted again. */
+static int plan_memory(lua_State *L) {
+    const Plan *p = plan_at(L)->plan;
+    double bytes[3] = {0}, temporaries = 0;
+    for (int32_t i = 0; i < p->buffers.n; i++) {
+        const PlanBuffer *b = plan_buffer(p, i);
+        if (b->kind != BUFFER_TEMP && b->take < 0) bytes[b->kind] += (double)b->bytes;
+    }
+    for (int i = 0; i < p->classes.n; i++)
+        temporaries += (double)PLAN_LIST(p, int64_t, p->classes)[i];
+    lua_createtable(L, 0, 4);
+    set_number(L, "arguments", bytes[BUFFER_PARAM]);
+    set_number(L, "results", bytes[BUFFER_RESULT]);
+    set_number(L, "temporaries", temporaries);
+    set_number(L, "peak", p->peak_bytes);
+    return 1;
+}
+
+/* plan:flops(): of one device. */
+static int plan_flops(lua_State *L) {
+    lua_pushnumber(L, plan_at(L)->plan->flops);
+    return 1;
+}
+
+static int plan_tostring(lua_State *L) {
+    Host *h = state_of(L);
+    const Exec *e = plan_at(L);
+    plan_print(e->plan, e->mesh, state_text(h));
+    return state_push_text(L, h);
+}
+
+/* plan:copies(): donations so far that needed a copy because somebody else held the bytes. */
+static int plan_copies(lua_State *L) {
+    lua_pushinteger(L, plan_at(L)->copied);
+    return 1;
+}
+
+void plan_info_open(lua_State *L) {
+    static const luaL_Reg methods[] = {{"steps", plan_steps},   {"collectives", plan_collectives},
+                                       {"memory", plan_memory}, {"flops", plan_flops},
+                                       {"copies", plan_copies}, {NULL, NULL}};
+    luaL_newmetatable(L, VALUE_PLAN);
+    lua_pushcfunction(L, plan_gc);
+    lua_setfield(L, -2, "__gc");
+    lua_pushcfunction(L, plan_tostring);
+    lua_setfield(L, -2, "__tostring");
+    lua_newtable(L);
+    luaL_setfuncs(L, methods, 0);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+}

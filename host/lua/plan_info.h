@@ -1,0 +1,10 @@
+/* plan_info.h - a plan as scripts see it: its steps, collectives, memory and text. */
+#ifndef MESHLUA_PLAN_INFO_H
+#define MESHLUA_PLAN_INFO_H
+
+#include "lua/value.h"
+
+void plan_info_push(lua_State *L, Exec *e); /* a userdata with a reference of its own */
+void plan_info_open(lua_State *L);
+
+#endif

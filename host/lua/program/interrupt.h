@@ -1,0 +1,12 @@
+/* interrupt.h - Ctrl-C while a chunk runs: the first one stops it with E_INTERRUPT at the user's
+ * line, the second one ends the process. */
+#ifndef MESHLUA_INTERRUPT_H
+#define MESHLUA_INTERRUPT_H
+
+#include <lua.h>
+
+/* From here to interrupt_end SIGINT is ours. Not to be nested; from the thread that runs L. */
+void interrupt_begin(lua_State *L);
+void interrupt_end(lua_State *L);
+
+#endif

@@ -1,0 +1,163 @@
+#include "lua/state.h"
+
+#include "base/env.h"
+#include "lua/heap.h"
+#include "op/op.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+static const char key; /* its address is the registry key */
+
+static void free_trace(Trace *t, Host *h) {
+    graph_free(t->graph);
+    arena_free(&t->arena);
+    alloc_free(&h->cx.alloc, t, sizeof *t);
+}
+
+/* Runs last of all finalizers: the host was the first userdata made. */
+static int host_gc(lua_State *L) {
+    Host *h = lua_touserdata(L, 1);
+    heap_share(L, NULL);
+    if (h->trace) free_trace(h->trace, h);
+    h->trace = NULL;
+    cache_free(&h->plans);
+    runtime_free(&h->rt);
+    alloc_free(&h->cx.alloc, h->entry, sizeof *h->entry * (size_t)h->depth_cap);
+    alloc_free(&h->cx.alloc, h->dump_stage, h->dump_stage ? strlen(h->dump_stage) + 1 : 0);
+    h->entry = NULL;
+    h->dump_stage = NULL;
+    if (h->dump && h->dump != stderr) fclose(h->dump);
+    h->dump = NULL;
+    str_free(&h->text);
+    str_free(&h->key);
+    str_free(&h->path);
+    str_free(&h->describe);
+    intern_free(&h->cx);
+    return 0;
+}
+
+Host *state_open(lua_State *L, const char *devices) {
+    Host *h = lua_newuserdatauv(L, sizeof *h, 0);
+    memset(h, 0, sizeof *h);
+    ctx_init(&h->cx);
+    str_init(&h->text, &h->cx.alloc);
+    str_init(&h->key, &h->cx.alloc);
+    str_init(&h->path, &h->cx.alloc);
+    str_init(&h->describe, &h->cx.alloc);
+    lua_createtable(L, 0, 1);
+    lua_pushcfunction(L, host_gc);
+    lua_setfield(L, -2, "__gc");
+    lua_setmetatable(L, -2);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &key);
+    heap_share(L, &h->cx.alloc);
+    state_check(L, h, intern_init(&h->cx));
+    state_check(L, h, op_init(&h->cx));
+    state_check(L, h, runtime_init(&h->rt, &h->cx, devices));
+    cache_init(&h->plans, &h->cx);
+#ifdef MESHLUA_CHECKED
+    h->verify = true;
+#else
+    h->verify = env_get(ENV_CHECK) != NULL;
+#endif
+    return h;
+}
+
+Host *state_of(lua_State *L) {
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &key);
+    Host *h = lua_touserdata(L, -1);
+    lua_pop(L, 1);
+    return h;
+}
+
+_Noreturn void state_raise(lua_State *L, Host *h) {
+    Loc loc;
+    where_find(L, h, &loc);
+    const char *chunk = loc.chunk;
+    if (chunk)
+        lua_pushfstring(L, "%s:%d: ", chunk, (int)loc.line);
+    else
+        lua_pushliteral(L, "");
+    lua_pushfstring(L, "[%s] %s", err_name(h->cx.err.code), h->cx.err.text);
+    lua_concat(L, 2);
+    err_clear(&h->cx);
+    lua_error(L);
+    __builtin_unreachable();
+}
+
+_Noreturn void state_error(lua_State *L, ErrCode code, const char *fmt, ...) {
+    Host *h = state_of(L);
+    va_list ap;
+    va_start(ap, fmt);
+    h->cx.err.code = (Err)code;
+    vsnprintf(h->cx.err.text, sizeof h->cx.err.text, fmt, ap);
+    va_end(ap);
+    state_raise(L, h);
+}
+
+Str *state_text(Host *h) {
+    str_clear(&h->text);
+    h->text.failed = false;
+    return &h->text;
+}
+
+int state_push_text(lua_State *L, Host *h) {
+    if (h->text.failed) state_check(L, h, err_nomem(&h->cx, "a text"));
+    lua_pushlstring(L, str_of(&h->text), h->text.n);
+    return 1;
+}
+
+/* ---- memory pressure: Lua does not see the bytes behind its small userdata ---- */
+void state_collect_if_needed(lua_State *L, Host *h) {
+    enum { FLOOR = 64 << 20 };
+    size_t since = h->bytes_at_gc > FLOOR ? h->bytes_at_gc : FLOOR;
+    if (h->cx.alloc.live < h->bytes_at_gc + since) return;
+    lua_gc(L, LUA_GCCOLLECT);
+    h->bytes_at_gc = h->cx.alloc.live;
+}
+
+/* ---- from a traced graph to something that runs ---- */
+static bool wants_dump(void *ud, const char *stage) {
+    const Host *h = ud;
+    return h->dump_stage &&
+           (strcmp(h->dump_stage, stage) == 0 || strcmp(h->dump_stage, "all") == 0);
+}
+
+static void dump_stage(void *ud, const char *stage, const char *text) {
+    const Host *h = ud;
+    fprintf(h->dump, "-- %s\n%s", stage, text);
+    fflush(h->dump);
+}
+
+Err state_compile(Host *h, const Graph *g, const uint8_t *donated, Exec **out) {
+    int32_t nparam = g->region.at[0].param.n, nresult = g->region.at[0].result.n;
+    GraphHash hash = graph_hash(g);
+    CacheKey k = {hash_bytes(hash.lo, donated, (size_t)nparam), hash.hi};
+    k.hi = hash_u64(k.hi, (uint64_t)h->expand << 8 | (uint64_t)(uintptr_t)h->rt.target);
+    *out = cache_find(&h->plans, k);
+    if (*out) {
+        exec_retain(*out);
+        return E_OK;
+    }
+    PassOptions o = {.target = h->rt.target,
+                     .expand = h->expand,
+                     .verify = h->verify,
+                     .dump = h->dump ? dump_stage : NULL,
+                     .dump_ud = h,
+                     .wants = wants_dump};
+    Arena scratch;
+    arena_init(&scratch, &h->cx.alloc);
+    const Type **types = ARENA_ARRAY(&scratch, const Type *, nresult + 1);
+    Plan *plan = NULL;
+    Exec *exec = NULL;
+    Err e = types ? E_OK : err_nomem(&h->cx, "a plan");
+    if (!e) e = pipeline_run(g, &o, donated, &plan, types);
+    if (!e) e = exec_bind(&h->rt, plan, g->mesh, types, &exec);
+    if (!e) e = cache_add(&h->plans, k, exec);
+    arena_free(&scratch);
+    if (e)
+        exec_release(exec);
+    else
+        *out = exec;
+    return e;
+}

@@ -1,0 +1,85 @@
+/* state.h - what one Lua state knows: context, runtime, plans, the trace under way, and where we
+ * are in the user's script. Kept in the registry; dies after every other userdata. */
+#ifndef MESHLUA_STATE_H
+#define MESHLUA_STATE_H
+
+#include "ir/build.h"
+#include "pass/pass.h"
+#include "run/cache.h"
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <stdio.h>
+
+/* Where the user's code entered the library: see where.c. */
+typedef struct Entry {
+    const char *chunk; /* the user's, interned; NULL: entered from library code */
+    int32_t line;
+    const char *scope; /* path of modules, interned, or NULL */
+} Entry;
+
+/* A tensor or box that a trace met although it is no argument: an input all the same. */
+typedef struct Capture {
+    Tensor *tensor; /* retained; NULL: the box at `ref` */
+    int ref;        /* registry reference to the box, or LUA_NOREF */
+    Val v;
+} Capture;
+
+typedef struct Trace {
+    uint64_t serial; /* tracers of other traces are refused */
+    bool open;       /* boxes that are no arguments may be written, too */
+    Graph *graph;
+    Build build;
+    VEC(Capture) capture;
+    Arena arena;
+} Trace;
+
+typedef struct Host {
+    Ctx cx;
+    Runtime rt;
+    Cache plans;
+    Trace *trace; /* NULL: eager */
+    uint64_t traces;
+    Entry *entry; /* a stack */
+    int32_t depth, depth_cap;
+    const Mesh *mesh;   /* of `mesh:with`, or NULL */
+    size_t bytes_at_gc; /* tensor bytes after the last full collection */
+    bool used;          /* a tensor or mesh was made: devices can no longer change */
+    char *dump_stage, *dump_file;
+    FILE *dump;
+    bool expand, verify;
+    Str text; /* scratch of the printers: kept, so that a raise in Lua leaks nothing */
+    Str key, path, describe; /* of a walk over arguments */
+} Host;
+
+/* Opens a state's host; the registry owns it. Raises on failure. */
+Host *state_open(lua_State *L, const char *devices);
+Host *state_of(lua_State *L);
+
+/* ---- the one place that raises ---- */
+/* Raises the error in flight: "mlp.lua:12: [E_SHAPE] matmul: ...". Never returns. */
+_Noreturn void state_raise(lua_State *L, Host *h);
+/* Raises if e is an error. */
+static inline void state_check(lua_State *L, Host *h, Err e) {
+    if (e) state_raise(L, h);
+}
+/* Sets the error and raises it. */
+_Noreturn void state_error(lua_State *L, ErrCode code, const char *fmt, ...) PRINTF(3, 4);
+
+/* The host's scratch text, emptied; and the string in it pushed (E_NOMEM if it did not fit). */
+Str *state_text(Host *h);
+int state_push_text(lua_State *L, Host *h);
+/* Tensor bytes have grown much since the last full collection: collect now. */
+void state_collect_if_needed(lua_State *L, Host *h);
+/* A plan for the graph, from the cache or new; borrowed from the cache. `donated`: see pass_plan.
+ */
+Err state_compile(Host *h, const Graph *g, const uint8_t *donated, Exec **out) MUST_CHECK;
+
+/* ---- where we are in the user's script (where.c) ---- */
+void where_find(lua_State *L, Host *h, Loc *loc);
+const Loc *where_loc(lua_State *L, Host *h); /* interned, for a node; NULL when out of memory */
+/* Names a module (a table) for the scopes of the ops inside it. */
+void where_set_path(lua_State *L, int module, const char *path);
+void where_open(lua_State *L); /* adds its functions to the table on top */
+
+#endif

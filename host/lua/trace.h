@@ -1,0 +1,40 @@
+/* trace.h - a trace under way: between trace_begin and trace_end the ops of the script become
+ * nodes.
+ *
+ * What the trace puts into the user's boxes and tables is noted in an undo table (in the registry),
+ * so that the end can put everything back, also after an error. */
+#ifndef MESHLUA_TRACE_H
+#define MESHLUA_TRACE_H
+
+#include "lua/value.h"
+
+/* Begins a trace; there must be none. `mesh`: of the whole trace, or NULL: that of the first tensor
+ * met that is on one. open: see Trace. */
+void trace_begin(lua_State *L, Host *h, const Mesh *mesh, bool open);
+/* Frees the trace; boxes and slots get back what they held. Never raises. */
+void trace_end(lua_State *L, Host *h);
+/* Runs `body` with the arguments on the stack, under a pcall: where it raises, a trace that it
+ * began is ended before the error goes on. Returns body's results. A trace may begin only within.
+ */
+int trace_protected(lua_State *L, lua_CFunction body);
+
+/* A parameter of the program, named for messages; raises when out of memory. */
+Val trace_param(lua_State *L, Host *h, const Type *type, const char *name);
+/* The traced value on top of the stack (popped) takes the place of the box's tensor. */
+void trace_enter_box(lua_State *L, int box);
+/* The same for the slot of a table: pops value and key. */
+void trace_enter_slot(lua_State *L, int table);
+/* The box at `index` is about to be written: E_STATE unless it was entered, or the trace is open.
+ */
+void trace_note_write(lua_State *L, Host *h, int index);
+/* Pushes the n-th box (from 1) that the trace has seen, entered or written; false at the end. */
+bool trace_box(lua_State *L, int n);
+
+/* Marks value v as a result, in layout `l` if not NULL. */
+void trace_result(lua_State *L, Host *h, Val v, const Layout *l);
+/* The inputs of the program in order, as tensors: params from `args`, then captures. */
+void trace_captured(lua_State *L, Host *h, int32_t i, Tensor **out);
+
+void ltrace_open(lua_State *L);
+
+#endif

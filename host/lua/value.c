@@ -1,0 +1,199 @@
+#include "lua/value.h"
+
+#include <string.h>
+
+/* ---- tensors ---- */
+
+LuaTensor *value_new_tensor(lua_State *L) {
+    LuaTensor *u = lua_newuserdatauv(L, sizeof *u, 0);
+    *u = (LuaTensor){.t = NULL};
+    luaL_setmetatable(L, VALUE_TENSOR);
+    return u;
+}
+
+void value_push_traced(lua_State *L, Host *h, Val v) {
+    LuaTensor *u = value_new_tensor(L);
+    u->serial = h->trace->serial;
+    u->v = v;
+}
+
+bool value_is_tensor(lua_State *L, int index) {
+    return luaL_testudata(L, index, VALUE_TENSOR) || luaL_testudata(L, index, VALUE_BOX);
+}
+
+LuaTensor *value_tensor(lua_State *L, Host *h, int index) {
+    LuaTensor *u = luaL_testudata(L, index, VALUE_TENSOR);
+    if (!u && luaL_testudata(L, index, VALUE_BOX)) {
+        lua_getiuservalue(L, index, 1);
+        u = luaL_testudata(L, -1, VALUE_TENSOR);
+        lua_pop(L, 1); /* the box keeps it alive */
+        if (!u) state_error(L, E_STATE, "the Param is empty");
+    }
+    if (!u) state_error(L, E_VALUE, "expected a tensor, got %s", luaL_typename(L, index));
+    if (u->t) {
+        if (tensor_is_deleted(u->t))
+            state_error(L, E_DELETED, "this tensor has been deleted: %s", u->t->deleted_by);
+    } else if (!h->trace || h->trace->serial != u->serial) {
+        state_error(L, E_TRACED,
+                    "a traced tensor was kept after its trace; return it from the jitted function "
+                    "instead");
+    }
+    return u;
+}
+
+Tensor *value_concrete(lua_State *L, Host *h, int index, const char *what) {
+    LuaTensor *u = value_tensor(L, h, index);
+    if (!u->t)
+        state_error(L, E_TRACED,
+                    "%s needs the value of a traced tensor, which is only known when the jitted "
+                    "function runs; return the tensor, or move this out of the function",
+                    what);
+    if (!tensor_has_data(u->t))
+        state_error(L, E_MESH, "%s needs values, but the devices are fake", what);
+    return u->t;
+}
+
+const Type *value_type(Host *h, const LuaTensor *u) {
+    return u->t ? u->t->type : graph_type(h->trace->graph, u->v);
+}
+
+static Val find_capture(const Trace *t, const Tensor *tensor) {
+    for (int i = 0; i < t->capture.n; i++)
+        if (t->capture.at[i].tensor == tensor) return t->capture.at[i].v;
+    return 0;
+}
+
+static Val find_box(lua_State *L, const Trace *t, int index) {
+    for (int i = 0; i < t->capture.n; i++) {
+        if (t->capture.at[i].ref == LUA_NOREF) continue;
+        lua_rawgeti(L, LUA_REGISTRYINDEX, t->capture.at[i].ref);
+        bool same = lua_rawequal(L, -1, index);
+        lua_pop(L, 1);
+        if (same) return t->capture.at[i].v;
+    }
+    return 0;
+}
+
+Val value_in_trace(lua_State *L, Host *h, int index) {
+    index = lua_absindex(L, index);
+    LuaTensor *u = value_tensor(L, h, index);
+    Trace *t = h->trace;
+    if (!u->t) return u->v;
+    bool box = luaL_testudata(L, index, VALUE_BOX) != NULL;
+    Val v = box ? find_box(L, t, index) : find_capture(t, u->t);
+    if (v) return v;
+    const Layout *l = u->t->type->layout;
+    if (l && t->graph->mesh && l->mesh != t->graph->mesh)
+        state_error(L, E_MESH, "a tensor of another mesh was met in this trace");
+    if (l) t->graph->mesh = l->mesh;
+    Capture c = {.ref = LUA_NOREF};
+    if (box) {
+        lua_pushvalue(L, index);
+        c.ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    }
+    c.v = build_param(&t->build, OP_PARAM, &(ParamAttr){t->graph->region.at[0].param.n + 1, NULL},
+                      u->t->type);
+    bool ok = c.v && VEC_ROOM(&t->arena, &t->capture, 1);
+    if (!ok) {
+        if (box) luaL_unref(L, LUA_REGISTRYINDEX, c.ref);
+        state_check(L, h, err_nomem(&h->cx, "a trace"));
+    }
+    if (!box) c.tensor = tensor_retain(u->t);
+    t->capture.at[t->capture.n++] = c;
+    return c.v;
+}
+
+/* ---- meshes, specs, shardings ---- */
+
+void value_push_mesh(lua_State *L, const Mesh *m) {
+    const Mesh **u = lua_newuserdatauv(L, sizeof *u, 0);
+    *u = m;
+    luaL_setmetatable(L, VALUE_MESH);
+}
+const Mesh *value_mesh(lua_State *L, int index) {
+    return *(const Mesh **)luaL_checkudata(L, index, VALUE_MESH);
+}
+void value_push_spec(lua_State *L, const Spec *s) {
+    const Spec **u = lua_newuserdatauv(L, sizeof *u, 0);
+    *u = s;
+    luaL_setmetatable(L, VALUE_SPEC);
+}
+const Spec *value_spec(lua_State *L, int index) {
+    return *(const Spec **)luaL_checkudata(L, index, VALUE_SPEC);
+}
+void value_push_sharding(lua_State *L, const LuaSharding *s) {
+    LuaSharding *u = lua_newuserdatauv(L, sizeof *u, 0);
+    *u = *s;
+    luaL_setmetatable(L, VALUE_SHARDING);
+}
+
+LuaSharding value_sharding(lua_State *L, Host *h, int index) {
+    LuaSharding *u = luaL_testudata(L, index, VALUE_SHARDING);
+    if (u) return *u;
+    if (!luaL_testudata(L, index, VALUE_SPEC))
+        state_error(L, E_SPEC, "expected a NamedSharding or a P, got %s", luaL_typename(L, index));
+    if (!h->mesh)
+        state_error(L, E_MESH,
+                    "a bare P requires a mesh in context; use NamedSharding(mesh, P(...)), or call "
+                    "this inside mesh:with(rules, fn)");
+    return (LuaSharding){h->mesh, value_spec(L, index), 0};
+}
+
+const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Dims *dims,
+                           const char *what) {
+    if (!s->mesh) return NULL;
+    Layout l;
+    state_check(L, h, layout_bind(&h->cx, s->mesh, s->spec, dims, what, &l));
+    const Layout *interned = layout_of(&h->cx, &l);
+    if (!interned) state_check(L, h, err_nomem(&h->cx, "a layout"));
+    return interned;
+}
+
+/* ---- plain values ---- */
+
+DType value_dtype(lua_State *L, int index) {
+    const char *name = luaL_checkstring(L, index);
+    int d = dtype_of(name);
+    if (d < 0)
+        state_error(L, E_DTYPE,
+                    "unknown dtype '%s'; there are bool, uint8, uint32, int32, int64, bfloat16, "
+                    "float16, float32, float64",
+                    name);
+    return (DType)d;
+}
+
+Dims value_dims(lua_State *L, int index, int add, const char *what) {
+    Dims d = {0};
+    index = lua_absindex(L, index);
+    if (!lua_istable(L, index))
+        state_error(L, E_VALUE, "%s: expected a list of whole numbers, got %s", what,
+                    luaL_typename(L, index));
+    lua_Unsigned n = lua_rawlen(L, index);
+    if (n > MAX_RANK)
+        state_error(L, E_SHAPE, "%s: %d entries; tensors have at most %d dims", what, (int)n,
+                    MAX_RANK);
+    for (lua_Unsigned i = 1; i <= n; i++) {
+        int whole;
+        lua_rawgeti(L, index, (lua_Integer)i);
+        lua_Integer x = lua_tointegerx(L, -1, &whole);
+        if (!whole) state_error(L, E_VALUE, "%s: entry %d is not a whole number", what, (int)i);
+        lua_pop(L, 1);
+        dims_push(&d, x + add);
+    }
+    return d;
+}
+
+void value_push_dims(lua_State *L, const Dims *d, int add) {
+    lua_createtable(L, d->rank, 0);
+    for (int i = 0; i < d->rank; i++) {
+        lua_pushinteger(L, d->at[i] + add);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+void value_push_name(lua_State *L, const char *name) {
+    if (name)
+        lua_pushstring(L, name);
+    else
+        lua_pushnil(L);
+}

@@ -1,0 +1,75 @@
+/* value.h - the userdata that scripts hold: tensors, boxes, meshes, specs, shardings. */
+#ifndef MESHLUA_VALUE_H
+#define MESHLUA_VALUE_H
+
+#include "lua/state.h"
+#include "op/op.h"
+
+#define VALUE_TENSOR   "meshlua.Tensor"
+#define VALUE_BOX      "meshlua.Param"
+#define VALUE_MESH     "meshlua.Mesh"
+#define VALUE_SPEC     "meshlua.P"
+#define VALUE_SHARDING "meshlua.NamedSharding"
+
+/* A tensor: concrete (t), or traced (t is NULL): value v of the trace with that serial. */
+typedef struct LuaTensor {
+    Tensor *t;
+    uint64_t serial;
+    Val v;
+} LuaTensor;
+
+/* nn.Param: a place for a tensor. User value 1 holds the tensor's userdata, 2 the metadata table.
+ */
+typedef struct LuaBox {
+    uint64_t written; /* serial of the trace that wrote it last */
+} LuaBox;
+
+typedef struct LuaSharding {
+    const Mesh *mesh; /* NULL: one device */
+    const Spec *spec;
+    int32_t device;
+} LuaSharding;
+
+/* Pushes an empty handle, to be given a tensor afterwards: nothing is owned while Lua may raise. */
+LuaTensor *value_new_tensor(lua_State *L);
+void value_push_traced(lua_State *L, Host *h, Val v);
+/* The tensor at `index`: a Tensor, or what a Param holds. Raises if it is none, deleted, or a
+ * tracer of another trace. */
+LuaTensor *value_tensor(lua_State *L, Host *h, int index);
+/* The same, which must be concrete: `what` asks for its value. */
+Tensor *value_concrete(lua_State *L, Host *h, int index, const char *what);
+bool value_is_tensor(lua_State *L, int index); /* or a Param */
+/* Its type, concrete or traced. */
+const Type *value_type(Host *h, const LuaTensor *t);
+/* Its value in the trace under way: a concrete one becomes an input of the trace. */
+Val value_in_trace(lua_State *L, Host *h, int index);
+
+void value_push_mesh(lua_State *L, const Mesh *m);
+const Mesh *value_mesh(lua_State *L, int index);
+void value_push_spec(lua_State *L, const Spec *s);
+const Spec *value_spec(lua_State *L, int index);
+void value_push_sharding(lua_State *L, const LuaSharding *s);
+/* A NamedSharding, or a P bound to the mesh in context. */
+LuaSharding value_sharding(lua_State *L, Host *h, int index);
+/* The layout it gives a tensor of these dims; NULL for one device. Raises for misfits, calling the
+ * tensor `what`. */
+const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Dims *dims,
+                           const char *what);
+
+/* A dtype name. */
+DType value_dtype(lua_State *L, int index);
+/* A list of integers (at most MAX_RANK), each plus `add`. */
+Dims value_dims(lua_State *L, int index, int add, const char *what);
+void value_push_dims(lua_State *L, const Dims *d, int add);
+void value_push_name(lua_State *L, const char *name); /* nil if NULL */
+
+/* Each adds its functions to the table on top, and makes its metatables. */
+void ltensor_open(lua_State *L);
+void lbox_open(lua_State *L);
+void lmesh_open(lua_State *L);
+void lops_open(lua_State *L);
+void ljit_open(lua_State *L);
+void ldata_open(lua_State *L);
+void ldebug_open(lua_State *L);
+
+#endif

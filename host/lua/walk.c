@@ -1,0 +1,280 @@
+#include "lua/walk.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- keys in order ---- */
+typedef struct Key {
+    const char *s; /* NULL: a number */
+    size_t n;
+    double x;
+} Key;
+
+static int compare_keys(const void *a, const void *b) {
+    const Key *x = a, *y = b;
+    if (!x->s && !y->s) return (x->x > y->x) - (x->x < y->x);
+    if (!x->s || !y->s) return x->s ? 1 : -1;
+    int c = memcmp(x->s, y->s, x->n < y->n ? x->n : y->n);
+    return c ? c : (x->n > y->n) - (x->n < y->n);
+}
+
+enum { FEW_KEYS = 48 };
+
+/* The keys of the table at `index`, sorted; strings stay valid as long as the table has them. `few`
+ * is room for FEW_KEYS; more come in a userdata, which is pushed (else nil is). */
+static Key *sorted_keys(lua_State *L, int index, Key *few, int *count) {
+    Key *keys = few;
+    int n = 0, cap = FEW_KEYS;
+    index = lua_absindex(L, index);
+    lua_pushnil(L); /* the userdata's place */
+    int place = lua_gettop(L);
+    for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
+        if (n == cap) {
+            Key *more = lua_newuserdatauv(L, sizeof *more * (size_t)cap * 2, 0);
+            memcpy(more, keys, sizeof *more * (size_t)n);
+            keys = more;
+            cap *= 2;
+            lua_replace(L, place);
+        }
+        int type = lua_type(L, -2);
+        if (type == LUA_TSTRING) {
+            keys[n].s = lua_tolstring(L, -2, &keys[n].n);
+        } else if (type == LUA_TNUMBER) {
+            keys[n] = (Key){.x = lua_tonumber(L, -2)};
+        } else {
+            state_error(L, E_VALUE,
+                        "a table with a %s as key cannot be an argument; use strings and "
+                        "numbers",
+                        lua_typename(L, type));
+        }
+        n++;
+    }
+    bool sorted = true;
+    for (int i = 1; i < n && sorted; i++) sorted = compare_keys(&keys[i - 1], &keys[i]) < 0;
+    if (!sorted) qsort(keys, (size_t)n, sizeof *keys, compare_keys);
+    *count = n;
+    return keys;
+}
+
+static void push_key(lua_State *L, const Key *k) {
+    if (k->s)
+        lua_pushlstring(L, k->s, k->n);
+    else if (k->x == (double)(lua_Integer)k->x)
+        lua_pushinteger(L, (lua_Integer)k->x);
+    else
+        lua_pushnumber(L, k->x);
+}
+
+void walk_push_keys(lua_State *L, int table) {
+    Key few[FEW_KEYS];
+    int n;
+    Key *keys = sorted_keys(L, table, few, &n);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        push_key(L, &keys[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_remove(L, -2);
+}
+
+/* ---- the walk ---- */
+
+static void put(Walk *w, char tag, const void *bytes, size_t n) {
+    Str *k = &w->h->key;
+    str_put_n(k, &tag, 1);
+    if (n) str_put_n(k, bytes, n);
+    if (k->failed) state_check(w->L, w->h, err_nomem(&w->h->cx, "the key of a call"));
+}
+
+static void put_pointer(Walk *w, char tag, const void *p) {
+    put(w, tag, &p, sizeof p);
+}
+
+/* "path = text\n" for why_miss. */
+static void describe(Walk *w, const char *text) {
+    if (!w->describe) return;
+    str_fmt(&w->h->describe, "%s = %s\n", str_of(&w->h->path), text);
+}
+
+void walk_begin(Walk *w, lua_State *L, Host *h, bool slots) {
+    *w = (Walk){.L = L, .h = h};
+    lua_newtable(L);
+    w->leaves = lua_gettop(L);
+    lua_newtable(L);
+    w->seen = lua_gettop(L);
+    if (slots) {
+        lua_newtable(L);
+        w->slots = lua_gettop(L);
+    }
+    str_clear(&h->key);
+    str_clear(&h->path);
+    str_clear(&h->describe);
+    h->key.failed = h->path.failed = h->describe.failed = false;
+}
+
+void walk_static(Walk *w, int index) {
+    lua_State *L = w->L;
+    size_t n;
+    switch (lua_type(L, index)) {
+    case LUA_TNIL:
+    case LUA_TNONE: put(w, 'n', NULL, 0); break;
+    case LUA_TBOOLEAN: put(w, lua_toboolean(L, index) ? 't' : 'f', NULL, 0); break;
+    case LUA_TNUMBER:
+        if (lua_isinteger(L, index)) {
+            lua_Integer i = lua_tointeger(L, index);
+            put(w, 'i', &i, sizeof i);
+        } else {
+            lua_Number x = lua_tonumber(L, index);
+            put(w, 'd', &x, sizeof x);
+        }
+        break;
+    case LUA_TSTRING: {
+        const char *s = lua_tolstring(L, index, &n);
+        put(w, 's', &n, sizeof n);
+        str_put_n(&w->h->key, s, n);
+        break;
+    }
+    case LUA_TUSERDATA:
+        if (luaL_testudata(L, index, VALUE_MESH))
+            put_pointer(w, 'm', value_mesh(L, index));
+        else if (luaL_testudata(L, index, VALUE_SPEC))
+            put_pointer(w, 'p', value_spec(L, index));
+        else
+            put_pointer(w, 'u', lua_topointer(L, index));
+        break;
+    default: put_pointer(w, 'u', lua_topointer(L, index)); break;
+    }
+    if (!w->describe) return;
+    luaL_tolstring(L, index, NULL);
+    describe(w, lua_tostring(L, -1));
+    lua_pop(L, 1);
+}
+
+/* A leaf seen before is named by its number: tied weights are one leaf. */
+static bool known_leaf(Walk *w, int index, int32_t *number) {
+    lua_pushvalue(w->L, index);
+    bool known = lua_rawget(w->L, w->seen) == LUA_TNUMBER;
+    *number = known ? (int32_t)lua_tointeger(w->L, -1) : ++w->nleaf;
+    lua_pop(w->L, 1);
+    if (known) return true;
+    lua_pushvalue(w->L, index);
+    lua_pushinteger(w->L, *number);
+    lua_rawset(w->L, w->seen);
+    lua_pushvalue(w->L, index);
+    lua_rawseti(w->L, w->leaves, *number);
+    return false;
+}
+
+static void leaf(Walk *w, int index, char tag) {
+    int32_t number;
+    if (known_leaf(w, index, &number)) {
+        put(w, 'r', &number, sizeof number);
+        return;
+    }
+    LuaTensor *u = value_tensor(w->L, w->h, index);
+    const Type *type = value_type(w->h, u);
+    put_pointer(w, tag, type);
+    if (!w->describe) return;
+    Str *s = state_text(w->h);
+    if (!w->identity)
+        type_print(type, s);
+    else if (tag == 'B')
+        str_put(s, "a Param");
+    else
+        str_fmt(s, "tensor %%%d", u->v);
+    describe(w, str_of(s));
+}
+
+static void add_slot(Walk *w, int table, int key, int value) {
+    lua_State *L = w->L;
+    lua_Integer n = (lua_Integer)lua_rawlen(L, w->slots);
+    lua_pushvalue(L, value);
+    lua_rawget(L, w->seen);
+    lua_rawseti(L, w->slots, n + 3);
+    lua_pushvalue(L, key);
+    lua_rawseti(L, w->slots, n + 2);
+    lua_pushvalue(L, table);
+    lua_rawseti(L, w->slots, n + 1);
+}
+
+static void value(Walk *w, int index);
+
+static void table(Walk *w, int index) {
+    lua_State *L = w->L;
+    luaL_checkstack(L, 8, "arguments nested too deep");
+    lua_pushvalue(L, index);
+    if (lua_rawget(L, w->seen) != LUA_TNIL)
+        state_error(L, E_VALUE, "the table at %s contains itself", str_of(&w->h->path));
+    lua_pop(L, 1);
+    lua_pushvalue(L, index);
+    lua_pushboolean(L, 1);
+    lua_rawset(L, w->seen);
+    const void *class = NULL;
+    if (lua_getmetatable(L, index)) {
+        class = lua_topointer(L, -1);
+        lua_pop(L, 1);
+        if (w->name_modules) where_set_path(L, index, str_of(&w->h->path));
+    }
+    put_pointer(w, '{', class);
+    Key few[FEW_KEYS];
+    int n;
+    size_t length = w->h->path.n;
+    Key *keys = sorted_keys(L, index, few, &n);
+    for (int i = 0; i < n; i++) {
+        push_key(L, &keys[i]);
+        if (keys[i].s)
+            put(w, 'k', keys[i].s, keys[i].n + 1);
+        else
+            put(w, 'K', &keys[i].x, sizeof keys[i].x);
+        if (w->describe || w->name_modules) {
+            const char *dot = w->h->path.n ? "." : "";
+            if (keys[i].s)
+                str_fmt(&w->h->path, "%s%s", dot, keys[i].s);
+            else
+                str_fmt(&w->h->path, "%s%.14g", dot, keys[i].x);
+        }
+        lua_pushvalue(L, -1);
+        lua_rawget(L, index);
+        value(w, lua_gettop(L));
+        if (w->slots && luaL_testudata(L, -1, VALUE_TENSOR))
+            add_slot(w, index, lua_gettop(L) - 1, lua_gettop(L));
+        lua_pop(L, 2);
+        w->h->path.n = length;
+        if (w->h->path.at) w->h->path.at[length] = '\0';
+    }
+    lua_pop(L, 1); /* the keys' userdata */
+    put(w, '}', NULL, 0);
+    lua_pushvalue(L, index);
+    lua_pushnil(L);
+    lua_rawset(L, w->seen);
+}
+
+static void value(Walk *w, int index) {
+    if (luaL_testudata(w->L, index, VALUE_BOX))
+        leaf(w, index, 'B');
+    else if (luaL_testudata(w->L, index, VALUE_TENSOR))
+        leaf(w, index, 'T');
+    else if (lua_istable(w->L, index))
+        table(w, index);
+    else
+        walk_static(w, index);
+}
+
+void walk_value(Walk *w, int index, const char *name) {
+    /* Scopes are named from the module down, descriptions with the argument's name. */
+    str_clear(&w->h->path);
+    if (name && w->describe) str_put(&w->h->path, name);
+    value(w, lua_absindex(w->L, index));
+}
+
+/* tree_keys(t) */
+static int tree_keys(lua_State *L) {
+    luaL_checktype(L, 1, LUA_TTABLE);
+    walk_push_keys(L, 1);
+    return 1;
+}
+
+void walk_open(lua_State *L) {
+    lua_pushcfunction(L, tree_keys);
+    lua_setfield(L, -2, "tree_keys");
+}

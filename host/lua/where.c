@@ -1,0 +1,177 @@
+/* where.c - which line of the user's script is behind what runs now.
+ *
+ * Library functions are wrapped in a C closure that notes the caller's line before the library
+ * runs: the call stack alone would not do, since a tail call drops frames. An op looks at its
+ * caller's frame; if that is the user's code, it is the place, else the innermost note is. Chunks
+ * called =meshlua/... are library. Module calls also push their path, which names the scope of the
+ * ops inside. */
+#include "lua/state.h"
+
+#include <string.h>
+
+static bool is_library(const lua_Debug *ar) {
+    return strncmp(ar->source, "=meshlua/", 9) == 0;
+}
+
+/* The nearest Lua function at or above `level`; false at the end of the stack. */
+static bool lua_frame(lua_State *L, int *level, lua_Debug *ar) {
+    for (; lua_getstack(L, *level, ar); (*level)++) {
+        lua_getinfo(L, "Sl", ar);
+        if (ar->currentline >= 0) return true;
+    }
+    return false;
+}
+
+void where_find(lua_State *L, Host *h, Loc *loc) {
+    lua_Debug ar;
+    int level = 0;
+    *loc = (Loc){.scope = h->depth ? h->entry[h->depth - 1].scope : NULL};
+    if (!lua_frame(L, &level, &ar)) return;
+    if (!is_library(&ar)) {
+        loc->chunk = intern_name(&h->cx, ar.short_src);
+        loc->line = ar.currentline;
+        return;
+    }
+    loc->lib_chunk = intern_name(&h->cx, ar.short_src);
+    loc->lib_line = ar.currentline;
+    for (int32_t i = h->depth - 1; i >= 0; i--)
+        if (h->entry[i].chunk) {
+            loc->chunk = h->entry[i].chunk;
+            loc->line = h->entry[i].line;
+            return;
+        }
+    /* Library code that nothing wraps (a script run from the library): the nearest user frame. */
+    for (level++; lua_frame(L, &level, &ar); level++)
+        if (!is_library(&ar)) {
+            loc->chunk = intern_name(&h->cx, ar.short_src);
+            loc->line = ar.currentline;
+            return;
+        }
+}
+
+const Loc *where_loc(lua_State *L, Host *h) {
+    Loc loc;
+    where_find(L, h, &loc);
+    return intern_loc(&h->cx, &loc);
+}
+
+/* ---- the wrapper ---- */
+
+static const char guard_key, paths_key;
+
+/* __close of the guard: leaves the innermost entry, also when an error passes. */
+static int leave(lua_State *L) {
+    Host *h = state_of(L);
+    if (h->depth > 0) h->depth--;
+    return 0;
+}
+
+static bool push_entry(lua_State *L, Host *h, const char *scope) {
+    if (h->depth == h->depth_cap) {
+        int32_t cap = h->depth_cap ? h->depth_cap * 2 : 32;
+        Entry *grown = alloc_resize(&h->cx.alloc, h->entry, sizeof *grown * (size_t)h->depth_cap,
+                                    sizeof *grown * (size_t)cap);
+        if (!grown) return false;
+        h->entry = grown;
+        h->depth_cap = cap;
+    }
+    Entry e = {.scope = scope ? scope : h->depth ? h->entry[h->depth - 1].scope : NULL};
+    lua_Debug ar;
+    int level = 1;
+    if (lua_frame(L, &level, &ar) && !is_library(&ar)) {
+        e.chunk = intern_name(&h->cx, ar.short_src);
+        e.line = ar.currentline;
+        if (!e.chunk) return false;
+    }
+    h->entry[h->depth++] = e;
+    return true;
+}
+
+/* The path under which the module on top of the arguments was last flattened, or its class's name
+ * behind the scope around it; interned. */
+static const char *module_scope(lua_State *L, Host *h) {
+    const char *scope = NULL;
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &paths_key);
+    lua_pushvalue(L, 1);
+    if (lua_rawget(L, -2) == LUA_TSTRING) {
+        scope = intern_name(&h->cx, lua_tostring(L, -1));
+    } else if (luaL_getmetafield(L, 1, "__name") == LUA_TSTRING) {
+        const char *outer = h->depth ? h->entry[h->depth - 1].scope : NULL;
+        lua_pushfstring(L, "%s%s%s", outer ? outer : "", outer ? "." : "", lua_tostring(L, -1));
+        scope = intern_name(&h->cx, lua_tostring(L, -1));
+    }
+    return scope;
+}
+
+/* upvalues: the function, whether it is a module's __call. */
+static int call_wrapped(lua_State *L) {
+    Host *h = state_of(L);
+    int n = lua_gettop(L);
+    const char *scope = NULL;
+    if (lua_toboolean(L, lua_upvalueindex(2))) {
+        scope = module_scope(L, h);
+        lua_settop(L, n);
+    }
+    luaL_checkstack(L, n + 4, "too many arguments");
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &guard_key);
+    if (!push_entry(L, h, scope)) state_check(L, h, err_nomem(&h->cx, "the call"));
+    lua_toclose(L, -1);
+    lua_pushvalue(L, lua_upvalueindex(1));
+    for (int i = 1; i <= n; i++) lua_pushvalue(L, i);
+    lua_call(L, n, LUA_MULTRET);
+    return lua_gettop(L) - n - 1;
+}
+
+/* wrap(fn [, is_module]) */
+static int wrap(lua_State *L) {
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    lua_settop(L, 2);
+    lua_pushcclosure(L, call_wrapped, 2);
+    return 1;
+}
+
+/* unwrap(fn): the function behind a wrapper, or fn itself. */
+static int unwrap(lua_State *L) {
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    lua_settop(L, 1);
+    if (lua_tocfunction(L, 1) == call_wrapped) lua_getupvalue(L, 1, 1);
+    return 1;
+}
+
+/* set_path(module, path) */
+static int set_path(lua_State *L) {
+    luaL_checktype(L, 1, LUA_TTABLE);
+    luaL_checkstring(L, 2);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &paths_key);
+    lua_pushvalue(L, 1);
+    lua_pushvalue(L, 2);
+    lua_rawset(L, -3);
+    return 0;
+}
+
+void where_set_path(lua_State *L, int module, const char *path) {
+    module = lua_absindex(L, module);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &paths_key);
+    lua_pushvalue(L, module);
+    lua_pushstring(L, path);
+    lua_rawset(L, -3);
+    lua_pop(L, 1);
+}
+
+void where_open(lua_State *L) {
+    static const luaL_Reg fns[] = {
+        {"wrap", wrap}, {"unwrap", unwrap}, {"set_path", set_path}, {NULL, NULL}};
+    luaL_setfuncs(L, fns, 0);
+    lua_newuserdatauv(L, 0, 0);
+    lua_createtable(L, 0, 1);
+    lua_pushcfunction(L, leave);
+    lua_setfield(L, -2, "__close");
+    lua_setmetatable(L, -2);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &guard_key);
+    lua_newtable(L); /* module -> path, weak */
+    lua_createtable(L, 0, 1);
+    lua_pushliteral(L, "k");
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &paths_key);
+}

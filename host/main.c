@@ -1,0 +1,337 @@
+/* main.c - the program: flags, then a script or the REPL, then an exit code. As stock lua where
+ * stock lua has the flag; the texts for people are in lualib/meshlua/cli.lua. */
+#include "base/env.h"
+#include "lua/core.h"
+#include "lua/heap.h"
+#include "lua/program/chunk.h"
+#include "lua/program/probe.h"
+#include "lua/program/terminal.h"
+#include "meshlua.h"
+#include "run/blas.h"
+
+#include <lualib.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXIT_OK, EXIT_SCRIPT, EXIT_USAGE, EXIT_ENVIRONMENT };
+
+typedef struct Program {
+    int argc;
+    char **argv;
+    int script;          /* index of its name in argv; argc: none */
+    const char *command; /* a function of cli.lua to run instead, or NULL */
+    const char *devices, *dump;
+    const char *wrong, *wrong_flag;         /* what is wrong with the flags, or NULL */
+    bool no_env, interactive, version, ran; /* -E -i -v; ran: -e or -l stand for a script */
+    int exit_code;
+    bool interrupted;
+} Program;
+
+/* ---- flags ---- */
+
+static bool bad_flag(Program *p, int i, const char *wrong) {
+    p->wrong = wrong;
+    p->wrong_flag = p->argv[i];
+    return false;
+}
+
+/* The text after "--name=" in the i-th argument; NULL if it is another flag. */
+static const char *value_of(const Program *p, int i, const char *name) {
+    size_t n = strlen(name);
+    const char *s = p->argv[i] + 2;
+    return strncmp(s, name, n) == 0 && s[n] == '=' ? s + n + 1 : NULL;
+}
+
+static bool long_flag(Program *p, int i) {
+    static const char *const commands[] = {"help", "ops", "env"}, *const valued[] = {"devices",
+                                                                                     "dump"};
+    const char **const value[] = {&p->devices, &p->dump};
+    const char *name = p->argv[i] + 2;
+    for (unsigned k = 0; k < 3; k++)
+        if (strcmp(name, commands[k]) == 0) {
+            p->command = commands[k];
+            return true;
+        }
+    for (unsigned k = 0; k < 2; k++) {
+        if (strcmp(name, valued[k]) == 0) return bad_flag(p, i, "needs a value");
+        const char *text = value_of(p, i, valued[k]);
+        if (!text) continue;
+        if (!*text) return bad_flag(p, i, "needs a value");
+        *value[k] = text;
+        return true;
+    }
+    return bad_flag(p, i, "unknown");
+}
+
+/* Sorts the arguments; -e, -l and -W are run later, in their order. */
+static bool read_flags(Program *p) {
+    p->script = p->argc;
+    for (int i = 1; i < p->argc; i++) {
+        const char *s = p->argv[i];
+        if (s[0] != '-' || s[1] == '\0') {
+            p->script = i;
+            return true;
+        }
+        if (s[1] == '-' && s[2] == '\0') {
+            p->script = i + 1;
+            return true;
+        }
+        if (s[1] == '-') {
+            if (!long_flag(p, i)) return false;
+            continue;
+        }
+        if (s[1] == 'e' || s[1] == 'l') {
+            p->ran = p->ran || s[1] == 'e';
+            if (s[2] != '\0') continue;
+            i++;
+            if (i == p->argc || p->argv[i][0] == '-')
+                return bad_flag(p, i - 1, "needs an argument");
+            continue;
+        }
+        if (s[2] != '\0') return bad_flag(p, i, "unknown");
+        switch (s[1]) {
+        case 'E': p->no_env = true; break;
+        case 'W': break;
+        case 'i': p->interactive = true; break;
+        case 'v': p->version = true; break;
+        default: return bad_flag(p, i, "unknown");
+        }
+    }
+    return true;
+}
+
+/* ---- running ---- */
+
+/* Takes the result of a load or a call: an error is printed and becomes the exit code. */
+static bool finish(lua_State *L, Program *p, int status, int exit_code) {
+    if (status == LUA_OK) return true;
+    const char *text = lua_tostring(L, -1);
+    p->interrupted = text && strstr(text, "[E_INTERRUPT]");
+    p->exit_code = exit_code;
+    chunk_report(L);
+    return false;
+}
+
+static bool run_text(lua_State *L, Program *p, const char *text, const char *chunk) {
+    int status = luaL_loadbuffer(L, text, strlen(text), chunk);
+    if (status == LUA_OK) status = chunk_call(L, 0, 0);
+    return finish(L, p, status, EXIT_SCRIPT);
+}
+
+static bool run_file(lua_State *L, Program *p, const char *file, int nargs) {
+    int status = luaL_loadfile(L, file);
+    int failed = status == LUA_ERRFILE ? EXIT_USAGE : EXIT_SCRIPT;
+    if (status == LUA_OK) {
+        lua_insert(L, -nargs - 1);
+        status = chunk_call(L, nargs, 0);
+    }
+    return finish(L, p, status, failed);
+}
+
+/* arg: the script is 0, its arguments follow, what stands before it is negative. */
+static void set_arg(lua_State *L, const Program *p) {
+    int script = p->script < p->argc ? p->script : 0;
+    lua_createtable(L, p->argc - script, script + 1);
+    for (int i = 0; i < p->argc; i++) {
+        lua_pushstring(L, p->argv[i]);
+        lua_rawseti(L, -2, i - script);
+    }
+    lua_setglobal(L, "arg");
+}
+
+/* Adds folder/?.lua and folder/?/init.lua; the folder is the first n bytes of `path`. */
+static void add_folder(luaL_Buffer *b, const char *path, size_t n) {
+    static const char *const patterns[] = {"?.lua;", "?/init.lua;"};
+    for (int i = 0; i < 2; i++) {
+        luaL_addlstring(b, path, n);
+        luaL_addstring(b, patterns[i]);
+    }
+}
+
+/* In front of package.path: the script's folder, ./lua, MESHLUA_PATH. */
+static void set_path(lua_State *L, const Program *p) {
+    const char *script = p->script < p->argc ? p->argv[p->script] : "-";
+    const char *more = p->no_env ? NULL : env_get(ENV_PATH);
+    lua_getglobal(L, "package");
+    lua_getfield(L, -1, "path");
+    const char *standard = lua_tostring(L, -1);
+    luaL_Buffer b;
+    luaL_buffinit(L, &b);
+    if (strcmp(script, "-") != 0) {
+        const char *slash = strrchr(script, '/');
+        add_folder(&b, slash ? script : "./", slash ? (size_t)(slash - script) + 1 : 2);
+    }
+    add_folder(&b, "./lua/", 6);
+    const char *gap = more ? strstr(more, ";;") : NULL;
+    if (more) {
+        luaL_addlstring(&b, more, gap ? (size_t)(gap - more) : strlen(more));
+        luaL_addchar(&b, ';');
+    }
+    luaL_addstring(&b, standard ? standard : "");
+    if (gap && gap[2]) luaL_addstring(&b, gap + 1);
+    luaL_pushresult(&b);
+    lua_setfield(L, -3, "path");
+    lua_pop(L, 2);
+}
+
+static bool run_init(lua_State *L, Program *p) {
+    if (p->no_env) return true;
+    const char *name = "=LUA_INIT_5_4", *text = env_get(ENV_LUA_INIT_5_4);
+    if (!text) name = "=LUA_INIT", text = env_get(ENV_LUA_INIT);
+    if (!text) return true;
+    if (text[0] == '@') return run_file(L, p, text + 1, 0);
+    return run_text(L, p, text, name);
+}
+
+/* -l name, -l global=name */
+static bool run_library(lua_State *L, Program *p, const char *text) {
+    const char *equals = strchr(text, '=');
+    lua_getglobal(L, "require");
+    lua_pushstring(L, equals ? equals + 1 : text);
+    int status = chunk_call(L, 1, 1);
+    if (status == LUA_OK) {
+        lua_pushlstring(L, text, equals ? (size_t)(equals - text) : strlen(text));
+        lua_insert(L, -2);
+        lua_setglobal(L, lua_tostring(L, -2));
+        lua_pop(L, 1);
+    }
+    return finish(L, p, status, EXIT_SCRIPT);
+}
+
+/* -e, -l and -W, in their order. */
+static bool run_flags(lua_State *L, Program *p) {
+    for (int i = 1; i < p->script; i++) {
+        char flag = p->argv[i][1];
+        if (flag == 'W') lua_warning(L, "@on", 0);
+        if (flag != 'e' && flag != 'l') continue;
+        const char *text = p->argv[i] + 2;
+        if (*text == '\0') text = p->argv[++i];
+        if (!(flag == 'e' ? run_text(L, p, text, "=(command line)") : run_library(L, p, text)))
+            return false;
+    }
+    return true;
+}
+
+static bool run_script(lua_State *L, Program *p) {
+    const char *file = p->argv[p->script];
+    if (strcmp(file, "-") == 0 && strcmp(p->argv[p->script - 1], "--") != 0) file = NULL;
+    int nargs = p->argc - p->script - 1;
+    luaL_checkstack(L, nargs + 3, "too many arguments to script");
+    for (int i = 1; i <= nargs; i++) lua_pushstring(L, p->argv[p->script + i]);
+    return run_file(L, p, file, nargs);
+}
+
+/* A function of the library's part of the program, with two texts (or NULL). */
+static bool run_module(lua_State *L, Program *p, const char *module, const char *name,
+                       const char *first, const char *second) {
+    lua_getglobal(L, "require");
+    lua_pushstring(L, module);
+    int status = lua_pcall(L, 1, 1, 0);
+    if (status == LUA_OK) {
+        lua_getfield(L, -1, name);
+        lua_pushstring(L, first);
+        lua_pushstring(L, second);
+        status = lua_pcall(L, 2, 0, 0);
+    }
+    return finish(L, p, status, EXIT_SCRIPT);
+}
+
+/* ---- start ---- */
+
+static int open_program(lua_State *L) {
+    lua_newtable(L);
+    chunk_open(L);
+    terminal_open(L);
+    probe_open(L);
+    lua_pushliteral(L, MESHLUA_VERSION);
+    lua_setfield(L, -2, "version");
+    lua_pushliteral(L, LUA_RELEASE);
+    lua_setfield(L, -2, "lua");
+    return 1;
+}
+
+static int prepare(lua_State *L) {
+    const Program *p = lua_touserdata(L, 1);
+    const char *dump = p->dump ? p->dump : env_get(ENV_DUMP);
+    core_prepare(L, p->wrong ? "1" : p->devices);
+    if (dump && !p->wrong) state_check(L, state_of(L), ldebug_set_dump(state_of(L), dump));
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+    lua_pushcfunction(L, luaopen_meshlua);
+    lua_setfield(L, -2, "meshlua");
+    lua_pushcfunction(L, open_program);
+    lua_setfield(L, -2, "meshlua.program");
+    return 0;
+}
+
+static bool open_host(lua_State *L, Program *p) {
+    lua_pushcfunction(L, prepare);
+    lua_pushlightuserdata(L, p);
+    int status = lua_pcall(L, 1, 0, 0);
+    const char *text = status == LUA_OK ? "" : lua_tostring(L, -1);
+    bool ours = !strstr(text, "[E_IO]") && !strstr(text, "[E_NOMEM]") && status != LUA_ERRMEM;
+    return finish(L, p, status, ours ? EXIT_USAGE : EXIT_ENVIRONMENT);
+}
+
+static void run(lua_State *L, Program *p) {
+    bool script = p->script < p->argc;
+    if (p->version) printf("meshlua %s  %s\n", MESHLUA_VERSION, LUA_RELEASE);
+    if (script && !p->command && strcmp(p->argv[p->script], "doctor") == 0) {
+        p->command = "doctor";
+        if (p->script + 1 < p->argc) bad_flag(p, p->script + 1, "one argument too many for doctor");
+    }
+    if (!open_host(L, p)) return;
+    if (p->wrong) {
+        run_module(L, p, "meshlua.cli", "bad_flag", p->wrong_flag, p->wrong);
+        p->exit_code = EXIT_USAGE;
+        return;
+    }
+    if (p->command) {
+        run_module(L, p, "meshlua.cli", p->command, NULL, NULL);
+        return;
+    }
+    set_arg(L, p);
+    set_path(L, p);
+    if (!run_init(L, p) || !run_flags(L, p)) return;
+    if (script && !run_script(L, p)) return;
+    bool idle = !script && !p->ran && !p->version;
+    if (p->interactive || (idle && isatty(STDIN_FILENO)))
+        run_module(L, p, "meshlua.repl", "run", NULL, NULL);
+    else if (idle)
+        run_file(L, p, NULL, 0);
+}
+
+static int protected_main(lua_State *L) {
+    Program *p = lua_touserdata(L, 1);
+    if (!read_flags(p)) p->version = false;
+    if (p->no_env) {
+        lua_pushboolean(L, 1);
+        lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV");
+    }
+    luaL_openlibs(L);
+    run(L, p);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    Program p = {.argc = argc, .argv = argv};
+    Heap heap;
+    blas_prepare_environment();
+    lua_State *L = heap_new_state(&heap);
+    if (!L) {
+        fprintf(stderr, "meshlua: out of memory\n");
+        return EXIT_ENVIRONMENT;
+    }
+    lua_pushcfunction(L, protected_main);
+    lua_pushlightuserdata(L, &p);
+    if (lua_pcall(L, 1, 0, 0) != LUA_OK) {
+        chunk_report(L);
+        p.exit_code = EXIT_SCRIPT;
+    }
+    lua_close(L);
+    if (p.interrupted) { /* so that a shell's loop stops, too; it sees 130 */
+        signal(SIGINT, SIG_DFL);
+        raise(SIGINT);
+    }
+    return p.exit_code;
+}

@@ -1,0 +1,96 @@
+/* apply.c - operands as they come from outside: numbers among tensors, different dtypes and shapes.
+ */
+#include "op/op.h"
+
+/* The dtype and weakness in which all operands from `first` on meet. */
+static void meet(const Build *b, const Operand *in, int first, int nin, DType *dtype, bool *weak) {
+    bool any = false;
+    for (int i = first; i < nin; i++) {
+        DType d = in[i].v ? op_dtype(b, in[i].v) : in[i].is_float ? DT_F32 : DT_I32;
+        bool w = in[i].v ? graph_type(b->g, in[i].v)->weak : true;
+        if (!any) {
+            *dtype = d;
+            *weak = w;
+        } else {
+            *dtype = dtype_promote(*dtype, *weak, d, w);
+            *weak = *weak && w;
+        }
+        any = true;
+    }
+}
+
+static Err wrong_dtype(Build *b, int op, DType dtype) {
+    return err_set(b->g->cx, E_DTYPE, "%s: %s operands; it takes integers and bool",
+                   op_def(op)->name, dtype_name(dtype));
+}
+
+/* The dims that all operands broadcast to. */
+static bool common_dims(Build *b, int op, const Operand *in, int nin, Dims *dims) {
+    *dims = (Dims){0};
+    for (int i = 0; i < nin; i++) {
+        Dims d = op_dims(b, in[i].v), sofar = *dims;
+        if (dims_broadcast(&sofar, &d, dims)) continue;
+        const Type *types[8];
+        OpArgs a = {b->g->cx, op_def(op), 0, types, NULL};
+        for (int k = 0; k < nin && k < 8; k++)
+            if (in[k].v) types[a.nin++] = graph_type(b->g, in[k].v);
+        build_fail(b, op_error(&a, E_SHAPE, "shapes do not broadcast"));
+        return false;
+    }
+    return true;
+}
+
+static Val bring(Build *b, int op, const Operand *o, DType dtype, bool weak, const Dims *dims) {
+    if (o->v) {
+        Val v = o->v;
+        if (op_dtype(b, v) != dtype || (graph_type(b->g, v)->weak && !weak))
+            v = build_op(b, OP_ASTYPE, &v, 1, &(DtypeAttr){(int32_t)dtype});
+        return op_broadcast_to(b, v, dims);
+    }
+    double x = o->number.f;
+    if (!dtype_is_float(dtype) && (x < dtype_lowest(dtype) || x > dtype_highest(dtype))) {
+        build_fail(b, err_set(b->g->cx, E_VALUE, "%s: the number %.17g is out of range for %s",
+                              op_def(op)->name, x, dtype_name(dtype)));
+        return 0;
+    }
+    return op_full(b, dtype, dims, o->number);
+}
+
+Val op_operand(Build *b, const Operand *o) {
+    if (o->v) return o->v;
+    Val v = op_scalar(b, o->is_float ? DT_F32 : DT_I32, o->number);
+    return v;
+}
+
+Val op_apply(Build *b, int op, const Operand *in, int nin, const void *attr) {
+    enum { MAX = 8 };
+    const OpDef *def = op_def(op);
+    Val v[MAX];
+    if (def->promote == PROMOTE_NONE || nin > MAX) {
+        Val few[64];
+        ASSERT(nin <= 64, "%s: %d operands", def->name, nin);
+        for (int i = 0; i < nin; i++) few[i] = op_operand(b, &in[i]);
+        return build_op(b, op, few, nin, attr);
+    }
+    if (nin != def->nin) {
+        build_fail(b, err_set(b->g->cx, E_VALUE, "%s: %d operands given, %d wanted (%s)", def->name,
+                              nin, def->nin, def->operands));
+        return 0;
+    }
+    int first = def->promote == PROMOTE_BROADCAST ? 1 : 0;
+    DType dtype = DT_F32;
+    bool weak = false;
+    Dims dims;
+    meet(b, in, first, nin, &dtype, &weak);
+    if (def->promote == PROMOTE_FLOAT) dtype = dtype_to_float(dtype);
+    if (def->promote == PROMOTE_INT && dtype_is_float(dtype)) {
+        build_fail(b, wrong_dtype(b, op, dtype));
+        return 0;
+    }
+    if (!common_dims(b, op, in, nin, &dims)) return 0;
+    for (int i = 0; i < nin; i++) {
+        bool cond = i < first;
+        v[i] = bring(b, op, &in[i], cond ? DT_BOOL : dtype, weak && !cond, &dims);
+    }
+    return build_op(b, op, v, nin, attr);
+}

@@ -1,0 +1,322 @@
+/* attention.c - scaled dot-product attention with grouped heads, and rotary positions. */
+#include "op/op.h"
+
+#include <math.h>
+
+#define CT (a->ct)
+
+static const AttrField fields[] = {ATTR_FIELD(AttentionAttr, ATTR_FLOAT, scale),
+                                   ATTR_FIELD(AttentionAttr, ATTR_BOOL, causal),
+                                   {0}};
+
+/* q [B,T,H,D], k and v [B,S,G,D] */
+static Err check_qkv(const OpArgs *a) {
+    const Dims *q = &a->in[0]->dims, *k = &a->in[1]->dims, *v = &a->in[2]->dims;
+    for (int i = 0; i < 3; i++) {
+        if (a->in[i]->dims.rank != 4)
+            return op_error(a, E_SHAPE, "takes [batch, length, heads, head size]");
+        if (!dtype_is_float(a->in[i]->dtype) || a->in[i]->dtype != a->in[0]->dtype)
+            return op_error(a, E_DTYPE, "takes floats of one dtype");
+    }
+    if (!dims_equal(k, v) || k->at[0] != q->at[0] || k->at[3] != q->at[3])
+        return op_error(a, E_SHAPE, "q, k and v do not fit together");
+    if (k->at[2] == 0 || q->at[2] % k->at[2] != 0)
+        return op_error(a, E_SHAPE, "%lld query heads are not a multiple of %lld key heads",
+                        (long long)q->at[2], (long long)k->at[2]);
+    if (((const AttentionAttr *)a->attr)->causal && k->at[1] < q->at[1])
+        return op_error(a, E_SHAPE, "causal attention needs as many keys as queries");
+    return E_OK;
+}
+
+static OutType lse_type(const OpArgs *a) {
+    const Dims *q = &a->in[0]->dims;
+    return (OutType){
+        dtype_accumulator(a->in[0]->dtype), false, {3, {q->at[0], q->at[2], q->at[1]}}};
+}
+
+static Err shape_attention(const OpArgs *a, OutType *out, int *nout) {
+    (void)nout;
+    TRY(check_qkv(a));
+    out[0] = (OutType){a->in[0]->dtype, false, a->in[0]->dims};
+    out[1] = lse_type(a);
+    return E_OK;
+}
+
+static Err shape_attention_grad(const OpArgs *a, OutType *out, int *nout) {
+    TRY(check_qkv(a));
+    OutType lse = lse_type(a);
+    if (!dims_equal(&a->in[3]->dims, &a->in[0]->dims) ||
+        !dims_equal(&a->in[5]->dims, &a->in[0]->dims) || !dims_equal(&a->in[4]->dims, &lse.dims))
+        return op_error(a, E_SHAPE, "shapes differ");
+    for (int i = 0; i < *nout; i++) out[i] = (OutType){a->in[i]->dtype, false, a->in[i]->dims};
+    return E_OK;
+}
+
+/* Batch and heads pass; query heads are (key head, member of its group). Lengths and the head size
+ * are whole. `lse` tells which tensor has dims [B,H,T]; tensors 1, 2 and (in the gradient) results
+ * 1 and 2 are laid out as keys. */
+static void factors(const OpArgs *a, FactorRule *r, int lse, int first_key_result) {
+    const Dims *q = &a->in[0]->dims, *k = &a->in[1]->dims;
+    int batch = factor_add(r, FACTOR_PASS, q->at[0]);
+    int head = factor_add(r, FACTOR_PASS, k->at[2]);
+    int member = factor_add(r, FACTOR_PASS, q->at[2] / k->at[2]);
+    int t_len = factor_add(r, FACTOR_REPLICATE, q->at[1]);
+    int s_len = factor_add(r, FACTOR_REPLICATE, k->at[1]);
+    int size = factor_add(r, FACTOR_REPLICATE, q->at[3]);
+    bool grouped = q->at[2] != k->at[2];
+    for (int t = 0; t < r->ntensor; t++) {
+        bool keys = t == 1 || t == 2 || (first_key_result && t >= first_key_result);
+        factor_map(r, t, 0, batch);
+        factor_map(r, t, t == lse ? 1 : 2, head);
+        if (!keys && grouped) factor_map(r, t, t == lse ? 1 : 2, member);
+        factor_map(r, t, t == lse ? 2 : 1, keys ? s_len : t_len);
+        if (t != lse) factor_map(r, t, 3, size);
+    }
+    /* Keys have no members: their gradients add up over a group. */
+    if (first_key_result) r->kind[member] = FACTOR_SUM;
+}
+
+static void factors_attention(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    (void)out;
+    factors(a, r, 4, 0);
+}
+static void factors_attention_grad(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    (void)out;
+    factors(a, r, 4, 7);
+}
+
+/* 2 products forward, 5 in the gradient; the causal half counted as half. */
+static double flops_of(const OpArgs *a, double products) {
+    const Dims *q = &a->in[0]->dims;
+    double pairs = (double)q->at[1] * (double)a->in[1]->dims.at[1];
+    if (((const AttentionAttr *)a->attr)->causal) pairs /= 2;
+    return products * 2 * (double)(q->at[0] * q->at[2] * q->at[3]) * pairs;
+}
+static double flops_attention(const OpArgs *a, const Type *const *out) {
+    (void)out;
+    return flops_of(a, 2);
+}
+static double flops_attention_grad(const OpArgs *a, const Type *const *out) {
+    (void)out;
+    return flops_of(a, 5);
+}
+
+static void lower_attention(const OpArgs *a, const Type *const *out, void *kernel_attr) {
+    const AttentionAttr *t = a->attr;
+    (void)out;
+    *(KAttention *)kernel_attr = (KAttention){t->scale, t->causal};
+}
+
+static void vjp_attention(Build *b, const VjpArgs *a) {
+    Val in[6] = {a->in[0], a->in[1], a->in[2], a->out[0], a->out[1], CT[0]};
+    Val d = build_op(b, OP_ATTENTION_GRAD, in, 6, a->node->attr);
+    for (int i = 0; d && i < 3; i++) a->din[i] = d + i;
+}
+
+/* ---- the definition ---- */
+typedef struct Sizes {
+    int64_t b, t, s, g, r, d; /* r: query heads per key head */
+} Sizes;
+
+static Sizes sizes_of(Build *b, const Val *in) {
+    Dims q = op_dims(b, in[0]), k = op_dims(b, in[1]);
+    if (b->err) return (Sizes){1, 1, 1, 1, 1, 1};
+    return (Sizes){q.at[0], q.at[1], k.at[1], k.at[2], q.at[2] / k.at[2], q.at[3]};
+}
+
+static Val split_heads(Build *b, Val q, Sizes z) { /* [B,T,H,D] -> [B,T,G,R,D], accumulator dtype */
+    Dims dims = {5, {z.b, z.t, z.g, z.r, z.d}};
+    return op_reshape(b, op_astype(b, q, dtype_accumulator(op_dtype(b, q))), &dims);
+}
+
+static Val product(Build *b, Val x, Val w, MatmulAttr m) {
+    return build_op(b, OP_MATMUL, (Val[]){x, w}, 2, &m);
+}
+
+/* Scores [B,G,T,R,S], -inf where a query may not look. */
+static Val scores_of(Build *b, const Node *n, Val q, Val k, Sizes z) {
+    const AttentionAttr *attr = n->attr;
+    MatmulAttr m = {{1, {4}}, {1, {3}}, {2, {0, 2}}, {2, {0, 2}}};
+    Val s = product(b, q, k, m);
+    s = op2(b, OP_MUL, s, op_const_like(b, s, attr->scale));
+    if (!attr->causal || !s) return s;
+    Dims dims = op_dims(b, s);
+    Val query = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, dims, 2});
+    Val key = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, dims, 4});
+    Val ahead = op_full(b, DT_I32, &dims, scalar_int(z.s - z.t));
+    Val sees = op2(b, OP_LE, key, op2(b, OP_ADD, query, ahead));
+    return op3(b, OP_WHERE, sees, s, op_const_like(b, s, -INFINITY));
+}
+
+static Val lse_of(Build *b, Val scores, Sizes z) { /* [B,G,T,R,S] -> [B,H,T] */
+    Val max = op1(b, OP_STOP_GRADIENT, op_reduce_last(b, OP_MAX, scores));
+    Val e = op1(b, OP_EXP, op2(b, OP_SUB, scores, op_broadcast_like(b, max, scores)));
+    Val lse = op2(b, OP_ADD, max, op1(b, OP_LOG, op_reduce_last(b, OP_SUM, e)));
+    Dims perm = {4, {0, 1, 3, 2}}, dims = {3, {z.b, z.g * z.r, z.t}};
+    return op_reshape(b, op_transpose(b, op_drop_last(b, lse), &perm), &dims);
+}
+
+static Val lse_to_scores(Build *b, Val lse, Val scores, Sizes z) { /* the way back, broadcast */
+    Dims dims = {4, {z.b, z.g, z.r, z.t}}, perm = {4, {0, 1, 3, 2}};
+    Val x = op_transpose(b, op_reshape(b, lse, &dims), &perm);
+    return op_broadcast_like(b, op_add_last(b, x), scores);
+}
+
+static Val join_heads(Build *b, Val y, Sizes z, DType dtype) { /* [B,G,T,R,D] -> [B,T,H,D] */
+    Dims perm = {5, {0, 2, 1, 3, 4}}, dims = {4, {z.b, z.t, z.g * z.r, z.d}};
+    return op_astype(b, op_reshape(b, op_transpose(b, y, &perm), &dims), dtype);
+}
+
+static void expand_attention(Build *b, const Node *n, const Val *in, Val *out) {
+    Sizes z = sizes_of(b, in);
+    DType dtype = op_dtype(b, in[0]), acc = dtype_accumulator(dtype);
+    Val q = split_heads(b, in[0], z), k = op_astype(b, in[1], acc), v = op_astype(b, in[2], acc);
+    Val s = scores_of(b, n, q, k, z);
+    Val lse = lse_of(b, s, z);
+    Val p = op1(b, OP_EXP, op2(b, OP_SUB, s, lse_to_scores(b, lse, s, z)));
+    MatmulAttr m = {{1, {4}}, {1, {1}}, {2, {0, 1}}, {2, {0, 2}}};
+    out[0] = join_heads(b, product(b, p, v, m), z, dtype);
+    out[1] = lse;
+}
+
+/* p = exp(s - lse); ds = p * (dy v^T - rowsum(dy * y)); dq = ds k, dk = ds^T q, dv = p^T dy. */
+static void expand_attention_grad(Build *b, const Node *n, const Val *in, Val *out) {
+    Sizes z = sizes_of(b, in);
+    DType dtype = op_dtype(b, in[0]), acc = dtype_accumulator(dtype);
+    double scale = ((const AttentionAttr *)n->attr)->scale;
+    Val q = split_heads(b, in[0], z), k = op_astype(b, in[1], acc), v = op_astype(b, in[2], acc);
+    Val y = split_heads(b, in[3], z), dy = split_heads(b, in[5], z);
+    Val s = scores_of(b, n, q, k, z);
+    Val p = op1(b, OP_EXP, op2(b, OP_SUB, s, lse_to_scores(b, in[4], s, z)));
+    MatmulAttr with_keys = {{1, {4}}, {1, {3}}, {2, {0, 2}}, {2, {0, 2}}};
+    Val dp = product(b, dy, v, with_keys); /* [B,G,T,R,S] */
+    Dims perm = {5, {0, 2, 1, 3, 4}};
+    Val dot = op_transpose(b, op_reduce_last(b, OP_SUM, op2(b, OP_MUL, dy, y)), &perm);
+    Val ds = op2(b, OP_MUL, p, op2(b, OP_SUB, dp, op_broadcast_like(b, dot, dp)));
+    ds = op2(b, OP_MUL, ds, op_const_like(b, ds, scale));
+    MatmulAttr over_keys = {{1, {4}}, {1, {1}}, {2, {0, 1}}, {2, {0, 2}}};
+    out[0] = join_heads(b, product(b, ds, k, over_keys), z, dtype);
+    /* [B,G,T,R,S] x [B,T,G,R,D] over T and R -> [B,G,S,D] -> [B,S,G,D] */
+    MatmulAttr over_queries = {{2, {2, 3}}, {2, {1, 3}}, {2, {0, 1}}, {2, {0, 2}}};
+    Dims back = {4, {0, 2, 1, 3}};
+    out[1] = op_astype(b, op_transpose(b, product(b, ds, q, over_queries), &back), dtype);
+    out[2] = op_astype(b, op_transpose(b, product(b, p, dy, over_queries), &back), dtype);
+}
+
+const OpDef op_row_ATTENTION = {
+    .name = "attention",
+    .operands = "q,k,v",
+    .doc = "softmax(scale q k^T) v per head, and the log-sum-exp of the scores",
+    .nin = 3,
+    .nout = 2,
+    .attr = fields,
+    .attr_size = sizeof(AttentionAttr),
+    .shape = shape_attention,
+    .vjp = vjp_attention,
+    .expand = expand_attention,
+    .factors = factors_attention,
+    .flops = flops_attention,
+    .kernel = "attention",
+    .lower = lower_attention,
+    .lower_size = sizeof(KAttention),
+    .inner = 7,
+    .grad_results = 1,
+    .flags = OPF_SAVE,
+};
+
+const OpDef op_row_ATTENTION_GRAD = {
+    .name = "attention_grad",
+    .operands = "q,k,v,y,lse,dy",
+    .doc = "gradient of attention",
+    .nin = 6,
+    .nout = 3,
+    .attr = fields,
+    .attr_size = sizeof(AttentionAttr),
+    .shape = shape_attention_grad,
+    .expand = expand_attention_grad,
+    .factors = factors_attention_grad,
+    .flops = flops_attention_grad,
+    .kernel = "attention_grad",
+    .lower = lower_attention,
+    .lower_size = sizeof(KAttention),
+    .inner = 0x2f,
+    .flags = OPF_INTERNAL,
+};
+
+/* ---- rope (Su et al. 2021), in the halves layout: element i pairs with i + D/2 ---- */
+static const AttrField rope_fields[] = {
+    ATTR_FIELD(RopeAttr, ATTR_FLOAT, base), ATTR_FIELD(RopeAttr, ATTR_FLOAT, sign), {0}};
+
+static Err shape_rope(const OpArgs *a, OutType *out, int *nout) {
+    const Dims *x = &a->in[0]->dims, *p = &a->in[1]->dims;
+    if (!dtype_is_float(a->in[0]->dtype) || a->in[1]->dtype != DT_I32)
+        return op_error(a, E_DTYPE, "takes floats and int32 positions");
+    if (x->rank < 3 || x->at[x->rank - 1] % 2 != 0 || p->rank != 1 ||
+        p->at[0] != x->at[x->rank - 3])
+        return op_error(a, E_SHAPE, "takes [..., length, heads, even size] and one position each");
+    return op_shape_same(a, out, nout);
+}
+
+static void vjp_rope(Build *b, const VjpArgs *a) {
+    RopeAttr r = *(const RopeAttr *)a->node->attr;
+    r.sign = -r.sign;
+    a->din[0] = build_op(b, OP_ROPE, (Val[]){CT[0], a->in[1]}, 2, &r);
+}
+
+static void expand_rope(Build *b, const Node *n, const Val *in, Val *out) {
+    const RopeAttr *r = n->attr;
+    Dims dims = op_dims(b, in[0]);
+    if (b->err) return;
+    DType dtype = op_dtype(b, in[0]), acc = dtype_accumulator(dtype);
+    int last = dims.rank - 1;
+    Dims half = dims;
+    half.at[last] /= 2;
+    Val x = op_astype(b, in[0], acc), part[2];
+    SliceAttr s = {{.rank = dims.rank}, dims, {.rank = dims.rank}};
+    for (int d = 0; d < dims.rank; d++) s.step.at[d] = 1;
+    for (int i = 0; i < 2; i++) {
+        s.start.at[last] = i * half.at[last];
+        s.limit.at[last] = (i + 1) * half.at[last];
+        part[i] = build_op(b, OP_SLICE, &x, 1, &s);
+    }
+    Val i = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){(int32_t)acc, half, last});
+    double step = -2 * log(r->base) / (double)dims.at[last];
+    Val freq = op1(b, OP_EXP, op2(b, OP_MUL, i, op_const_like(b, i, step)));
+    Dims at = {1, {dims.rank - 3}};
+    Val position = op_broadcast(b, op_astype(b, in[1], acc), &half, &at);
+    Val angle = op2(b, OP_MUL, op2(b, OP_MUL, position, freq), op_const_like(b, freq, r->sign));
+    Val c = op1(b, OP_COS, angle), sn = op1(b, OP_SIN, angle);
+    Val rotated[2] = {
+        op2(b, OP_SUB, op2(b, OP_MUL, part[0], c), op2(b, OP_MUL, part[1], sn)),
+        op2(b, OP_ADD, op2(b, OP_MUL, part[1], c), op2(b, OP_MUL, part[0], sn)),
+    };
+    out[0] = op_astype(b, build_op(b, OP_CONCAT, rotated, 2, &(AxisAttr){last}), dtype);
+}
+
+static void factors_rope(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    const Dims *x = &out[0]->dims;
+    (void)a;
+    for (int d = 0; d < x->rank; d++) {
+        int f = factor_add(r, d == x->rank - 1 ? FACTOR_REPLICATE : FACTOR_PASS, x->at[d]);
+        factor_map(r, 0, d, f);
+        factor_map(r, 2, d, f);
+        if (d == x->rank - 3) factor_map(r, 1, 0, f);
+    }
+}
+
+const OpDef op_row_ROPE = {
+    .name = "rope",
+    .operands = "x,positions",
+    .doc = "pairs of elements rotated by position * base^(-2i/size)",
+    .nin = 2,
+    .nout = 1,
+    .attr = rope_fields,
+    .attr_size = sizeof(RopeAttr),
+    .shape = shape_rope,
+    .vjp = vjp_rope,
+    .expand = expand_rope,
+    .factors = factors_rope,
+    .kernel = "rope",
+    .inner = 1,
+    .linear = 1,
+};

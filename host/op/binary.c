@@ -1,0 +1,248 @@
+/* binary.c - two or three operands of equal dims. */
+#include "op/op.h"
+
+#include "ir/program.h"
+
+#define X         (a->in[0])
+#define Y         (a->in[1])
+#define CT        (a->ct[0])
+#define K(c)      op_const_like(b, X, (c))
+#define MUL(x, y) op2(b, OP_MUL, (x), (y))
+#define DIV(x, y) op2(b, OP_DIV, (x), (y))
+#define NEG(x)    op1(b, OP_NEG, (x))
+#define WANT(i)   (a->wanted >> (i)&1)
+
+static Err shape_any(const OpArgs *a, OutType *out, int *nout) {
+    const Type *x = a->in[0], *y = a->in[1];
+    if (!dims_equal(&x->dims, &y->dims)) return op_error(a, E_SHAPE, "shapes differ");
+    if (x->dtype != y->dtype) return op_error(a, E_DTYPE, "dtypes differ");
+    TRY(op_shape_same(a, out, nout));
+    out[0].weak = x->weak && y->weak;
+    return E_OK;
+}
+
+static Err shape_number(const OpArgs *a, OutType *out, int *nout) {
+    if (a->in[0]->dtype == DT_BOOL)
+        return op_error(a, E_DTYPE, "takes numbers, not bool; convert with astype");
+    return shape_any(a, out, nout);
+}
+
+static Err shape_bits(const OpArgs *a, OutType *out, int *nout) {
+    if (dtype_is_float(a->in[0]->dtype)) return op_error(a, E_DTYPE, "takes integers and bool");
+    return shape_any(a, out, nout);
+}
+
+static Err shape_shift(const OpArgs *a, OutType *out, int *nout) {
+    if (a->in[0]->dtype == DT_BOOL) return op_error(a, E_DTYPE, "takes integers");
+    return shape_bits(a, out, nout);
+}
+
+static Err shape_compare(const OpArgs *a, OutType *out, int *nout) {
+    TRY(shape_any(a, out, nout));
+    out[0].dtype = DT_BOOL;
+    out[0].weak = false;
+    return E_OK;
+}
+
+/* ---- gradients ---- */
+static void vjp_add(Build *b, const VjpArgs *a) {
+    (void)b;
+    a->din[0] = a->din[1] = CT;
+}
+static void vjp_sub(Build *b, const VjpArgs *a) {
+    a->din[0] = CT;
+    if (WANT(1)) a->din[1] = NEG(CT);
+}
+static void vjp_mul(Build *b, const VjpArgs *a) {
+    if (WANT(0)) a->din[0] = MUL(CT, Y);
+    if (WANT(1)) a->din[1] = MUL(CT, X);
+}
+static void vjp_div(Build *b, const VjpArgs *a) {
+    if (WANT(0)) a->din[0] = DIV(CT, Y);
+    if (WANT(1)) a->din[1] = NEG(MUL(CT, DIV(a->out[0], Y)));
+}
+/* x - y * trunc(x / y) */
+static void vjp_rem(Build *b, const VjpArgs *a) {
+    a->din[0] = CT;
+    if (!WANT(1)) return;
+    Val q = DIV(X, Y);
+    Val trunc = MUL(op1(b, OP_SIGN, q), op1(b, OP_FLOOR, op1(b, OP_ABS, q)));
+    a->din[1] = NEG(MUL(CT, trunc));
+}
+/* d/dx = y x^(y-1), with x^0 at y = 0; d/dy = log(x) x^y, 0 at x = 0 (as JAX). */
+static void vjp_pow(Build *b, const VjpArgs *a) {
+    Val zero = K(0), one = K(1);
+    if (WANT(0)) {
+        Val y1 = op3(b, OP_WHERE, op2(b, OP_EQ, Y, zero), one, op2(b, OP_SUB, Y, one));
+        a->din[0] = MUL(CT, MUL(Y, op2(b, OP_POW, X, y1)));
+    }
+    if (WANT(1)) {
+        Val base = op3(b, OP_WHERE, op2(b, OP_EQ, X, zero), one, X);
+        a->din[1] = MUL(CT, MUL(op1(b, OP_LOG, base), a->out[0]));
+    }
+}
+/* The larger operand gets the cotangent, equal ones half each. */
+static void vjp_extremum(Build *b, const VjpArgs *a) {
+    Val half = op_const_like(b, CT, 0.5), one = op_const_like(b, CT, 1),
+        zero = op_const_like(b, CT, 0);
+    Val tie = op2(b, OP_EQ, X, Y);
+    for (int i = 0; i < 2; i++) {
+        if (!WANT(i)) continue;
+        Val is_result = op2(b, OP_EQ, a->in[i], a->out[0]);
+        Val share = op3(b, OP_WHERE, tie, half, op3(b, OP_WHERE, is_result, one, zero));
+        a->din[i] = MUL(CT, share);
+    }
+}
+
+/* ---- folding: identities, and constants of + - * / ---- */
+static bool is_number(const FullAttr *f, double x) {
+    return f && (dtype_is_float((DType)f->dtype) ? f->value.f : (double)f->value.i) == x;
+}
+
+/* Folded only where double arithmetic rounds to the same result as the dtype's own. */
+static Val fold_floats(Build *b, const FullAttr *x, const FullAttr *y,
+                       double (*f)(double, double)) {
+    if (!x || !y || (x->dtype != DT_F32 && x->dtype != DT_F64)) return 0;
+    double r = f(x->value.f, y->value.f);
+    return op_full(b, (DType)x->dtype, &x->dims,
+                   scalar_float(x->dtype == DT_F32 ? (double)(float)r : r));
+}
+
+static double do_add(double x, double y) {
+    return x + y;
+}
+static double do_sub(double x, double y) {
+    return x - y;
+}
+static double do_mul(double x, double y) {
+    return x * y;
+}
+static double do_div(double x, double y) {
+    return x / y;
+}
+
+/* x + 0 is x but for x = -0, where it is +0: kept, so that folding changes no bit. */
+static Val fold_add(Build *b, const Node *n, const Val *in) {
+    const FullAttr *x = op_full_attr(b, in[0]), *y = op_full_attr(b, in[1]);
+    (void)n;
+    if (y && !dtype_is_float((DType)y->dtype) && is_number(y, 0)) return in[0];
+    if (x && !dtype_is_float((DType)x->dtype) && is_number(x, 0)) return in[1];
+    return fold_floats(b, x, y, do_add);
+}
+static Val fold_sub(Build *b, const Node *n, const Val *in) {
+    const FullAttr *x = op_full_attr(b, in[0]), *y = op_full_attr(b, in[1]);
+    (void)n;
+    return is_number(y, 0) ? in[0] : fold_floats(b, x, y, do_sub);
+}
+static Val fold_mul(Build *b, const Node *n, const Val *in) {
+    const FullAttr *x = op_full_attr(b, in[0]), *y = op_full_attr(b, in[1]);
+    (void)n;
+    if (is_number(y, 1)) return in[0];
+    if (is_number(x, 1)) return in[1];
+    return fold_floats(b, x, y, do_mul);
+}
+static Val fold_div(Build *b, const Node *n, const Val *in) {
+    const FullAttr *x = op_full_attr(b, in[0]), *y = op_full_attr(b, in[1]);
+    (void)n;
+    return is_number(y, 1) ? in[0] : fold_floats(b, x, y, do_div);
+}
+/* x ^ 2.0 and the like: small whole exponents become products. */
+static Val fold_pow(Build *b, const Node *n, const Val *in) {
+    const FullAttr *y = op_full_attr(b, in[1]);
+    (void)n;
+    if (!y) return 0;
+    double e = dtype_is_float((DType)y->dtype) ? y->value.f : (double)y->value.i;
+    if (e == 0.5) return op1(b, OP_SQRT, in[0]);
+    if (e < 0 || e > 16 || e != (double)(int64_t)e) return 0;
+    return build_op(b, OP_INT_POW, in, 1, &(IntPowAttr){(int64_t)e});
+}
+
+#define ROW(NAME, name_, doc_, promote_, shape_, vjp_, ...)                                        \
+    const OpDef op_row_##NAME = {.name = name_,                                                    \
+                                 .operands = "x,y",                                                \
+                                 .doc = doc_,                                                      \
+                                 .nin = 2,                                                         \
+                                 .nout = 1,                                                        \
+                                 .promote = promote_,                                              \
+                                 .shape = shape_,                                                  \
+                                 .vjp = vjp_,                                                      \
+                                 .factors = op_factors_elementwise,                                \
+                                 __VA_ARGS__}
+#define EW             .flags = OPF_ELEMENTWISE
+#define EW_COMM        .flags = OPF_ELEMENTWISE | OPF_COMMUTES
+#define EW_NOGRAD      .flags = OPF_ELEMENTWISE | OPF_NO_GRAD
+#define EW_NOGRAD_COMM .flags = OPF_ELEMENTWISE | OPF_NO_GRAD | OPF_COMMUTES
+
+ROW(ADD, "add", "x + y", PROMOTE_ALL, shape_number, vjp_add,
+    .flags = OPF_ELEMENTWISE | OPF_COMMUTES | OPF_JOINT, .linear = 3, .fold = fold_add,
+    .instr = KI_ADD);
+ROW(SUB, "sub", "x - y", PROMOTE_ALL, shape_number, vjp_sub, .flags = OPF_ELEMENTWISE | OPF_JOINT,
+    .linear = 3, .fold = fold_sub, .instr = KI_SUB);
+ROW(MUL, "mul", "x * y", PROMOTE_ALL, shape_number, vjp_mul, EW_COMM, .linear = 3, .fold = fold_mul,
+    .instr = KI_MUL);
+ROW(DIV, "div", "x / y; integers become float32", PROMOTE_FLOAT, shape_number, vjp_div, EW,
+    .linear = 1, .fold = fold_div, .instr = KI_DIV);
+ROW(REM, "rem", "remainder, with the sign of x", PROMOTE_ALL, shape_number, vjp_rem, EW,
+    .instr = KI_REM);
+ROW(POW, "pow", "x to the y", PROMOTE_ALL, shape_number, vjp_pow, EW, .fold = fold_pow,
+    .instr = KI_POW);
+ROW(MAXIMUM, "maximum", "the larger; NaN if either is; equal ones share the gradient", PROMOTE_ALL,
+    shape_any, vjp_extremum, EW_COMM, .instr = KI_MAX);
+ROW(MINIMUM, "minimum", "the smaller; NaN if either is; equal ones share the gradient", PROMOTE_ALL,
+    shape_any, vjp_extremum, EW_COMM, .instr = KI_MIN);
+ROW(BITAND, "bitand", "x & y; of bool: and", PROMOTE_INT, shape_bits, NULL, EW_NOGRAD_COMM,
+    .instr = KI_AND);
+ROW(BITOR, "bitor", "x | y; of bool: or", PROMOTE_INT, shape_bits, NULL, EW_NOGRAD_COMM,
+    .instr = KI_OR);
+ROW(BITXOR, "bitxor", "x ~ y; of bool: differ", PROMOTE_INT, shape_bits, NULL, EW_NOGRAD_COMM,
+    .instr = KI_XOR);
+ROW(SHL, "shl", "x << y", PROMOTE_INT, shape_shift, NULL, EW_NOGRAD, .instr = KI_SHL);
+ROW(SHR, "shr", "x >> y; keeps the sign of signed x", PROMOTE_INT, shape_shift, NULL, EW_NOGRAD,
+    .instr = KI_SHR);
+ROW(EQ, "eq", "x equals y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD_COMM, .instr = KI_EQ);
+ROW(NE, "ne", "x differs from y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD_COMM, .instr = KI_NE);
+ROW(LT, "lt", "x < y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .instr = KI_LT);
+ROW(LE, "le", "x <= y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .instr = KI_LE);
+ROW(GT, "gt", "x > y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .instr = KI_GT);
+ROW(GE, "ge", "x >= y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .instr = KI_GE);
+
+/* ---- where ---- */
+static Err shape_where(const OpArgs *a, OutType *out, int *nout) {
+    const Type *c = a->in[0], *x = a->in[1], *y = a->in[2];
+    (void)nout;
+    if (c->dtype != DT_BOOL) return op_error(a, E_DTYPE, "the condition is not bool");
+    if (x->dtype != y->dtype) return op_error(a, E_DTYPE, "dtypes differ");
+    if (!dims_equal(&c->dims, &x->dims) || !dims_equal(&x->dims, &y->dims))
+        return op_error(a, E_SHAPE, "shapes differ");
+    out[0] = (OutType){x->dtype, x->weak && y->weak, x->dims};
+    return E_OK;
+}
+
+static void vjp_where(Build *b, const VjpArgs *a) {
+    Val zero = op_const_like(b, CT, 0);
+    if (WANT(1)) a->din[1] = op3(b, OP_WHERE, a->in[0], CT, zero);
+    if (WANT(2)) a->din[2] = op3(b, OP_WHERE, a->in[0], zero, CT);
+}
+
+static void emit_where(Emit *e, const Node *n, const Type *const *in, const Type *const *out) {
+    uint16_t dst = program_reg(e);
+    (void)in;
+    program_instr(e, KI_SELECT, program_ktype(out[0]->dtype), dst, program_reg_of(e, n->in[0]),
+                  program_reg_of(e, n->in[1]), program_reg_of(e, n->in[2]), 0);
+    program_set(e, n->out, dst);
+}
+
+const OpDef op_row_WHERE = {
+    .name = "where",
+    .operands = "condition,x,y",
+    .doc = "x where the condition holds, else y",
+    .nin = 3,
+    .nout = 1,
+    .flags = OPF_ELEMENTWISE | OPF_JOINT,
+    .promote = PROMOTE_BROADCAST,
+    .shape = shape_where,
+    .vjp = vjp_where,
+    .factors = op_factors_elementwise,
+    .emit = emit_where,
+    .linear = 6,
+};

@@ -1,0 +1,228 @@
+/* index.c - rows by number, and lines in order. */
+#include "op/op.h"
+
+#define CT (a->ct)
+
+static const AttrField take_fields[] = {
+    ATTR_FIELD(TakeAttr, ATTR_DIM, axis), ATTR_FIELD(TakeAttr, ATTR_INT, size), {0}};
+
+static Err check_ids(const OpArgs *a, int operand) {
+    if (a->in[operand]->dtype != DT_I32)
+        return op_error(a, E_DTYPE, "the ids must be int32, not %s",
+                        dtype_name(a->in[operand]->dtype));
+    return E_OK;
+}
+
+/* ---- take ---- */
+static Err shape_take(const OpArgs *a, OutType *out, int *nout) {
+    const TakeAttr *t = a->attr;
+    const Dims *table = &a->in[0]->dims, *ids = &a->in[1]->dims;
+    (void)nout;
+    TRY(check_ids(a, 1));
+    if (t->axis < 0 || t->axis >= table->rank)
+        return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", t->axis + 1, table->rank);
+    if (table->rank - 1 + ids->rank > MAX_RANK)
+        return op_error(a, E_SHAPE, "the result would have rank %d", table->rank - 1 + ids->rank);
+    out[0] = (OutType){.dtype = a->in[0]->dtype};
+    for (int d = 0; d < t->axis; d++) dims_push(&out[0].dims, table->at[d]);
+    for (int d = 0; d < ids->rank; d++) dims_push(&out[0].dims, ids->at[d]);
+    for (int d = t->axis + 1; d < table->rank; d++) dims_push(&out[0].dims, table->at[d]);
+    if (dims_count(&out[0].dims) < 0) return op_error(a, E_SHAPE, "more than 2^62 elements");
+    return E_OK;
+}
+
+static void vjp_take(Build *b, const VjpArgs *a) {
+    TakeAttr t = *(const TakeAttr *)a->node->attr;
+    t.rows = t.size;
+    a->din[0] = build_op(b, OP_SCATTER_ADD, (Val[]){a->in[1], CT[0]}, 2, &t);
+}
+
+/* Between `rows` (take's result, scatter_add's updates), `ids` and `table`, given as tensor
+ * numbers. A table split along its axis holds other rows on each device: those it has not count as
+ * zeros. */
+static void map_take(FactorRule *r, const TakeAttr *t, int table, const Dims *table_dims, int ids,
+                     const Dims *ids_dims, int rows, FactorKind along_table, FactorKind along_ids) {
+    for (int d = 0; d < table_dims->rank; d++) {
+        int f = factor_add(r, d == t->axis ? along_table : FACTOR_PASS, table_dims->at[d]);
+        factor_map(r, table, d, f);
+        if (d != t->axis) factor_map(r, rows, d < t->axis ? d : d - 1 + ids_dims->rank, f);
+    }
+    for (int d = 0; d < ids_dims->rank; d++) {
+        int f = factor_add(r, along_ids, ids_dims->at[d]);
+        factor_map(r, ids, d, f);
+        factor_map(r, rows, t->axis + d, f);
+    }
+}
+
+static void factors_take(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    (void)out;
+    map_take(r, a->attr, 0, &a->in[0]->dims, 1, &a->in[1]->dims, 2, FACTOR_SUM, FACTOR_PASS);
+}
+
+static void table_offset(LocalArgs *a, const Layout *table, const Type *type) {
+    int axis = ((const TakeAttr *)a->attr)->axis;
+    Dims local = layout_local(table, &type->dims);
+    a->offset[0] =
+        (Offset){.axes = table ? table->dim[axis].axes : (AxisList){0}, .unit = local.at[axis]};
+    a->noffset = 1;
+}
+
+static void local_take(LocalArgs *a) {
+    table_offset(a, a->in_layout[0], a->in[0]);
+}
+
+static double no_flops(const OpArgs *a, const Type *const *out) {
+    (void)a;
+    (void)out;
+    return 0;
+}
+
+static void lower_take(const OpArgs *a, const Type *const *out, void *kernel_attr) {
+    const TakeAttr *t = a->attr;
+    (void)out;
+    *(KTake *)kernel_attr = (KTake){t->axis, t->size};
+}
+
+const OpDef op_row_TAKE = {
+    .name = "take",
+    .operands = "table,ids",
+    .doc = "rows of a table by 0-based id; an id outside the table is an error",
+    .nin = 2,
+    .nout = 1,
+    .attr = take_fields,
+    .attr_size = sizeof(TakeAttr),
+    .shape = shape_take,
+    .vjp = vjp_take,
+    .factors = factors_take,
+    .local = local_take,
+    .flops = no_flops,
+    .kernel = "take",
+    .lower = lower_take,
+    .lower_size = sizeof(KTake),
+    .linear = 1,
+};
+
+/* ---- scatter_add ---- */
+static const AttrField scatter_add_fields[] = {ATTR_FIELD(TakeAttr, ATTR_DIM, axis),
+                                               ATTR_FIELD(TakeAttr, ATTR_INT, size),
+                                               ATTR_FIELD(TakeAttr, ATTR_INT, rows),
+                                               {0}};
+
+static Err shape_scatter_add(const OpArgs *a, OutType *out, int *nout) {
+    const TakeAttr *t = a->attr;
+    const Dims *ids = &a->in[0]->dims, *rows = &a->in[1]->dims;
+    (void)nout;
+    TRY(check_ids(a, 0));
+    if (t->axis < 0 || t->axis + ids->rank > rows->rank)
+        return op_error(a, E_SHAPE, "axis %d does not fit the updates", t->axis + 1);
+    out[0] = (OutType){.dtype = a->in[1]->dtype};
+    for (int d = 0; d < rows->rank; d++) {
+        int i = d - t->axis;
+        if (i == 0) dims_push(&out[0].dims, t->rows);
+        if (i >= 0 && i < ids->rank) {
+            if (rows->at[d] != ids->at[i])
+                return op_error(a, E_SHAPE, "dim %d of the updates is not dim %d of the ids", d + 1,
+                                i + 1);
+        } else {
+            dims_push(&out[0].dims, rows->at[d]);
+        }
+    }
+    if (t->axis == rows->rank) dims_push(&out[0].dims, t->rows);
+    return E_OK;
+}
+
+static void vjp_scatter_add(Build *b, const VjpArgs *a) {
+    a->din[1] = build_op(b, OP_TAKE, (Val[]){CT[0], a->in[0]}, 2, a->node->attr);
+}
+
+static void factors_scatter_add(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    map_take(r, a->attr, 2, &out[0]->dims, 0, &a->in[0]->dims, 1, FACTOR_PASS, FACTOR_SUM);
+}
+
+static void local_scatter_add(LocalArgs *a) {
+    TakeAttr *t = a->attr;
+    table_offset(a, a->out_layout[0], a->out[0]);
+    t->rows = layout_local(a->out_layout[0], &a->out[0]->dims).at[t->axis];
+}
+
+const OpDef op_row_SCATTER_ADD = {
+    .name = "scatter_add",
+    .operands = "ids,updates",
+    .doc = "a table of zeros with the updates added to the rows named by their ids",
+    .nin = 2,
+    .nout = 1,
+    .attr = scatter_add_fields,
+    .attr_size = sizeof(TakeAttr),
+    .shape = shape_scatter_add,
+    .vjp = vjp_scatter_add,
+    .factors = factors_scatter_add,
+    .local = local_scatter_add,
+    .flops = no_flops,
+    .kernel = "scatter_add",
+    .lower = lower_take,
+    .lower_size = sizeof(KTake),
+    .linear = 2,
+};
+
+/* ---- sort ---- */
+static const AttrField sort_fields[] = {
+    ATTR_FIELD(SortAttr, ATTR_DIM, axis), ATTR_FIELD(SortAttr, ATTR_BOOL, descending), {0}};
+
+static Err shape_sort(const OpArgs *a, OutType *out, int *nout) {
+    int axis = ((const SortAttr *)a->attr)->axis;
+    *nout = a->nin;
+    if (a->nin == 0) return err_set(a->cx, E_VALUE, "sort: no tensors");
+    if (axis < 0 || axis >= a->in[0]->dims.rank)
+        return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", axis + 1,
+                        a->in[0]->dims.rank);
+    for (int i = 0; i < a->nin; i++) {
+        if (!dims_equal(&a->in[i]->dims, &a->in[0]->dims))
+            return op_error(a, E_SHAPE, "shapes differ");
+        out[i] = (OutType){a->in[i]->dtype, false, a->in[i]->dims};
+    }
+    return E_OK;
+}
+
+/* The cotangents go back by sorting them by where their elements came from. */
+static void vjp_sort(Build *b, const VjpArgs *a) {
+    const SortAttr *s = a->node->attr;
+    Dims dims = op_dims(b, a->in[0]);
+    Val place = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, dims, s->axis});
+    Val sorted = build_op(b, OP_SORT, (Val[]){a->in[0], place}, 2, s);
+    for (int i = 0; sorted && i < a->node->nin; i++) {
+        if (!CT[i] || !dtype_is_float(op_dtype(b, a->in[i]))) continue;
+        Val back = build_op(b, OP_SORT, (Val[]){sorted + 1, CT[i]}, 2, &(SortAttr){s->axis, 0});
+        a->din[i] = back ? back + 1 : 0;
+    }
+}
+
+static void factors_sort(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    int axis = ((const SortAttr *)a->attr)->axis;
+    for (int d = 0; d < out[0]->dims.rank; d++) {
+        int f = factor_add(r, d == axis ? FACTOR_REPLICATE : FACTOR_PASS, out[0]->dims.at[d]);
+        for (int t = 0; t < r->ntensor; t++) factor_map(r, t, d, f);
+    }
+}
+
+static void lower_sort(const OpArgs *a, const Type *const *out, void *kernel_attr) {
+    const SortAttr *s = a->attr;
+    (void)out;
+    *(KSort *)kernel_attr = (KSort){s->axis, s->descending};
+}
+
+const OpDef op_row_SORT = {
+    .name = "sort",
+    .operands = "keys,values",
+    .doc = "lines along an axis in the order of their keys, stable; NaN last",
+    .nin = -1,
+    .nout = -1,
+    .attr = sort_fields,
+    .attr_size = sizeof(SortAttr),
+    .shape = shape_sort,
+    .vjp = vjp_sort,
+    .factors = factors_sort,
+    .flops = no_flops,
+    .kernel = "sort",
+    .lower = lower_sort,
+    .lower_size = sizeof(KSort),
+};

@@ -1,0 +1,552 @@
+/* movement.c - the same elements in another place. Most are views: new strides, no work. */
+#include "op/op.h"
+
+#define X  (a->in[0])
+#define CT (a->ct[0])
+
+/* Unchanged dims pass, changed ones must be whole. */
+static void factors_changed_whole(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    const Dims *x = &a->in[0]->dims, *y = &out[0]->dims;
+    for (int d = 0; d < x->rank; d++) {
+        int f = factor_add(r, x->at[d] == y->at[d] ? FACTOR_PASS : FACTOR_REPLICATE, x->at[d]);
+        factor_map(r, 0, d, f);
+        if (x->at[d] == y->at[d]) factor_map(r, r->ntensor - 1, d, f);
+    }
+}
+
+/* ---- reshape ---- */
+static const AttrField shape_fields[] = {ATTR_FIELD(ShapeAttr, ATTR_SHAPE, dims), {0}};
+
+static Err shape_reshape(const OpArgs *a, OutType *out, int *nout) {
+    const Dims *to = &((const ShapeAttr *)a->attr)->dims;
+    int64_t have = dims_count(&a->in[0]->dims), want = dims_count(to);
+    (void)nout;
+    if (have != want)
+        return op_error(a, E_SHAPE, "%lld elements do not fill a shape of %lld", (long long)have,
+                        (long long)want);
+    out[0] = (OutType){a->in[0]->dtype, a->in[0]->weak, *to};
+    return E_OK;
+}
+
+static void vjp_reshape(Build *b, const VjpArgs *a) {
+    Dims dims = op_dims(b, X);
+    a->din[0] = op_reshape(b, CT, &dims);
+}
+
+/* Walks both shapes from the major side and cuts them into common factors. Where neither of two
+ * dims divides the other, the rest of that group of dims cannot be split. */
+static void factors_reshape(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    const Dims *dims[2] = {&a->in[0]->dims, &out[0]->dims};
+    int at[2] = {0, 0};
+    int64_t rest[2] = {1, 1};
+    bool stuck = false;
+    if (dims_count(dims[0]) == 0) return;
+    for (;;) {
+        for (int t = 0; t < 2; t++) /* enter the next dim that is not of size 1 */
+            while (rest[t] == 1 && at[t] < dims[t]->rank) {
+                rest[t] = dims[t]->at[at[t]];
+                if (rest[t] == 1) at[t]++;
+            }
+        if (rest[0] == 1 && rest[1] == 1) return;
+        if (rest[0] == rest[1]) stuck = false;
+        int64_t small = rest[0] < rest[1] ? rest[0] : rest[1];
+        int64_t large = rest[0] < rest[1] ? rest[1] : rest[0];
+        if (small == 1 || large % small != 0) stuck = true;
+        for (int t = 0; t < 2; t++) {
+            if (stuck && rest[t] > 1) {
+                factor_map(r, t, at[t], factor_add(r, FACTOR_REPLICATE, rest[t]));
+            }
+        }
+        if (stuck) { /* skip to where the products meet again */
+            int64_t product[2] = {rest[0], rest[1]};
+            at[0] += rest[0] > 1;
+            at[1] += rest[1] > 1;
+            while (product[0] != product[1]) {
+                int t = product[0] < product[1] ? 0 : 1;
+                int64_t size = dims[t]->at[at[t]];
+                if (size > 1) factor_map(r, t, at[t], factor_add(r, FACTOR_REPLICATE, size));
+                product[t] *= size;
+                at[t]++;
+            }
+            rest[0] = rest[1] = 1;
+            stuck = false;
+            continue;
+        }
+        int f = factor_add(r, FACTOR_PASS, small);
+        for (int t = 0; t < 2; t++) {
+            factor_map(r, t, at[t], f);
+            rest[t] /= small;
+            if (rest[t] == 1) at[t]++;
+        }
+    }
+}
+
+static void local_reshape(LocalArgs *a) {
+    ((ShapeAttr *)a->attr)->dims = layout_local(a->out_layout[0], &a->out[0]->dims);
+}
+
+static Val fold_reshape(Build *b, const Node *n, const Val *in) {
+    const Dims *to = &((const ShapeAttr *)n->attr)->dims;
+    Dims have = op_dims(b, in[0]);
+    const FullAttr *f = op_full_attr(b, in[0]);
+    if (dims_equal(&have, to)) return in[0];
+    if (f) return op_full(b, (DType)f->dtype, to, f->value);
+    const Node *src = graph_def(b->g, in[0]);
+    return src->op == OP_RESHAPE ? op_reshape(b, src->in[0], to) : 0;
+}
+
+/* Groups of dims with equal products keep a view where the operand's dims of the group lie without
+ * gaps. */
+static bool view_reshape(ViewArgs *v) {
+    Dims x = {0};
+    int64_t stride[MAX_RANK];
+    const Dims *y = v->out_dims;
+    for (int d = 0; d < v->in_dims->rank; d++)
+        if (v->in_dims->at[d] != 1) {
+            stride[x.rank] = v->in_strides[d];
+            dims_push(&x, v->in_dims->at[d]);
+        }
+    if (dims_count(&x) == 0) { /* no element: any strides will do */
+        for (int d = 0; d < y->rank; d++) v->out_strides[d] = 0;
+        return true;
+    }
+    int i = 0, o = 0;
+    while (o < y->rank) {
+        if (i == x.rank) { /* only dims of size 1 are left */
+            v->out_strides[o++] = 0;
+            continue;
+        }
+        int i0 = i, o0 = o;
+        int64_t np = x.at[i++], op = y->at[o++];
+        while (np != op) {
+            if (np < op)
+                np *= x.at[i++];
+            else
+                op *= y->at[o++];
+        }
+        for (int k = i0; k + 1 < i; k++)
+            if (stride[k] != x.at[k + 1] * stride[k + 1]) return false;
+        int64_t s = stride[i - 1];
+        for (int k = o - 1; k >= o0; k--) {
+            v->out_strides[k] = s;
+            s *= y->at[k];
+        }
+    }
+    return true;
+}
+
+#define ROW(NAME, name_, doc_, attr_, size_, shape_, vjp_, factors_, ...)                          \
+    const OpDef op_row_##NAME = {.name = name_,                                                    \
+                                 .operands = "x",                                                  \
+                                 .doc = doc_,                                                      \
+                                 .nin = 1,                                                         \
+                                 .nout = 1,                                                        \
+                                 .attr = attr_,                                                    \
+                                 .attr_size = size_,                                               \
+                                 .shape = shape_,                                                  \
+                                 .vjp = vjp_,                                                      \
+                                 .factors = factors_,                                              \
+                                 .linear = 1,                                                      \
+                                 __VA_ARGS__}
+
+ROW(RESHAPE, "reshape", "the same elements in row-major order, another shape", shape_fields,
+    sizeof(ShapeAttr), shape_reshape, vjp_reshape, factors_reshape, .local = local_reshape,
+    .fold = fold_reshape, .view = view_reshape);
+
+/* ---- transpose ---- */
+static const AttrField perm_fields[] = {ATTR_FIELD(PermAttr, ATTR_DIMS, perm), {0}};
+
+static Err shape_transpose(const OpArgs *a, OutType *out, int *nout) {
+    const Dims *perm = &((const PermAttr *)a->attr)->perm, *x = &a->in[0]->dims;
+    uint32_t seen = 0;
+    (void)nout;
+    if (perm->rank != x->rank)
+        return op_error(a, E_SHAPE, "%d axes given for a tensor of rank %d", perm->rank, x->rank);
+    out[0] = (OutType){a->in[0]->dtype, a->in[0]->weak, {.rank = x->rank}};
+    for (int d = 0; d < x->rank; d++) {
+        int64_t p = perm->at[d];
+        if (p < 0 || p >= x->rank || (seen >> p & 1))
+            return op_error(a, E_SHAPE, "the axes are not a permutation of 1..%d", x->rank);
+        seen |= 1u << p;
+        out[0].dims.at[d] = x->at[p];
+    }
+    return E_OK;
+}
+
+static void vjp_transpose(Build *b, const VjpArgs *a) {
+    const Dims *perm = &((const PermAttr *)a->node->attr)->perm;
+    Dims inverse = {.rank = perm->rank};
+    for (int d = 0; d < perm->rank; d++) inverse.at[perm->at[d]] = d;
+    a->din[0] = op_transpose(b, CT, &inverse);
+}
+
+static void factors_transpose(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    const Dims *perm = &((const PermAttr *)a->attr)->perm;
+    for (int d = 0; d < perm->rank; d++) {
+        int f = factor_add(r, FACTOR_PASS, out[0]->dims.at[d]);
+        factor_map(r, 0, (int)perm->at[d], f);
+        factor_map(r, 1, d, f);
+    }
+}
+
+static Val fold_transpose(Build *b, const Node *n, const Val *in) {
+    const Dims *perm = &((const PermAttr *)n->attr)->perm;
+    const Node *src = graph_def(b->g, in[0]);
+    const FullAttr *f = op_full_attr(b, in[0]);
+    bool same = true;
+    for (int d = 0; d < perm->rank; d++) same = same && perm->at[d] == d;
+    if (same) return in[0];
+    if (f) {
+        Dims dims = {.rank = perm->rank};
+        for (int d = 0; d < perm->rank; d++) dims.at[d] = f->dims.at[perm->at[d]];
+        return op_full(b, (DType)f->dtype, &dims, f->value);
+    }
+    if (src->op != OP_TRANSPOSE) return 0;
+    const Dims *inner = &((const PermAttr *)src->attr)->perm;
+    Dims both = {.rank = perm->rank};
+    for (int d = 0; d < perm->rank; d++) both.at[d] = inner->at[perm->at[d]];
+    return op_transpose(b, src->in[0], &both);
+}
+
+static bool view_transpose(ViewArgs *v) {
+    const Dims *perm = &((const PermAttr *)v->attr)->perm;
+    for (int d = 0; d < perm->rank; d++) v->out_strides[d] = v->in_strides[perm->at[d]];
+    return true;
+}
+
+ROW(TRANSPOSE, "transpose", "the dims in another order", perm_fields, sizeof(PermAttr),
+    shape_transpose, vjp_transpose, factors_transpose, .fold = fold_transpose,
+    .view = view_transpose);
+
+/* ---- broadcast ---- */
+static const AttrField broadcast_fields[] = {
+    ATTR_FIELD(BroadcastAttr, ATTR_SHAPE, dims), ATTR_FIELD(BroadcastAttr, ATTR_DIMS, at), {0}};
+
+static Err shape_broadcast(const OpArgs *a, OutType *out, int *nout) {
+    const BroadcastAttr *t = a->attr;
+    const Dims *x = &a->in[0]->dims;
+    (void)nout;
+    if (t->at.rank != x->rank)
+        return op_error(a, E_SHAPE, "%d dims placed of %d", t->at.rank, x->rank);
+    if (dims_count(&t->dims) < 0) return op_error(a, E_SHAPE, "more than 2^62 elements");
+    for (int d = 0; d < x->rank; d++) {
+        int64_t to = t->at.at[d];
+        if (to < 0 || to >= t->dims.rank || (d && to <= t->at.at[d - 1]))
+            return op_error(a, E_SHAPE, "dims must be placed in ascending order within the shape");
+        if (x->at[d] != 1 && x->at[d] != t->dims.at[to])
+            return op_error(a, E_SHAPE, "dim %d of size %lld does not broadcast to %lld", d + 1,
+                            (long long)x->at[d], (long long)t->dims.at[to]);
+    }
+    out[0] = (OutType){a->in[0]->dtype, a->in[0]->weak, t->dims};
+    return E_OK;
+}
+
+/* The sum over every dim that broadcasting made or stretched. */
+static void vjp_broadcast(Build *b, const VjpArgs *a) {
+    const BroadcastAttr *t = a->node->attr;
+    Dims x = op_dims(b, X), axes = {0};
+    for (int d = 0; d < t->dims.rank; d++) {
+        int from = -1;
+        for (int k = 0; k < t->at.rank; k++)
+            if (t->at.at[k] == d) from = k;
+        if (from < 0 || (x.at[from] == 1 && t->dims.at[d] != 1)) dims_push(&axes, d);
+    }
+    a->din[0] = op_reshape(b, op_reduce(b, OP_SUM, CT, &axes), &x);
+}
+
+static void factors_broadcast(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    const BroadcastAttr *t = a->attr;
+    for (int d = 0; d < t->dims.rank; d++) {
+        int f = factor_add(r, FACTOR_PASS, out[0]->dims.at[d]);
+        factor_map(r, 1, d, f);
+        for (int k = 0; k < t->at.rank; k++)
+            if (t->at.at[k] == d && a->in[0]->dims.at[k] == t->dims.at[d]) factor_map(r, 0, k, f);
+    }
+}
+
+static void local_broadcast(LocalArgs *a) {
+    ((BroadcastAttr *)a->attr)->dims = layout_local(a->out_layout[0], &a->out[0]->dims);
+}
+
+static Val fold_broadcast(Build *b, const Node *n, const Val *in) {
+    const BroadcastAttr *t = n->attr;
+    const FullAttr *f = op_full_attr(b, in[0]);
+    Dims have = op_dims(b, in[0]);
+    if (dims_equal(&have, &t->dims)) return in[0];
+    return f ? op_full(b, (DType)f->dtype, &t->dims, f->value) : 0;
+}
+
+static bool view_broadcast(ViewArgs *v) {
+    const BroadcastAttr *t = v->attr;
+    for (int d = 0; d < t->dims.rank; d++) v->out_strides[d] = 0;
+    for (int d = 0; d < t->at.rank; d++)
+        if (v->in_dims->at[d] == v->out_dims->at[t->at.at[d]])
+            v->out_strides[t->at.at[d]] = v->in_strides[d];
+    return true;
+}
+
+ROW(BROADCAST, "broadcast", "repeated along new dims and dims of size 1", broadcast_fields,
+    sizeof(BroadcastAttr), shape_broadcast, vjp_broadcast, factors_broadcast,
+    .local = local_broadcast, .fold = fold_broadcast, .view = view_broadcast);
+
+/* ---- slice ---- */
+static const AttrField slice_fields[] = {ATTR_FIELD(SliceAttr, ATTR_LIST, start),
+                                         ATTR_FIELD(SliceAttr, ATTR_LIST, limit),
+                                         ATTR_FIELD(SliceAttr, ATTR_LIST, step),
+                                         {0}};
+
+static Err shape_slice(const OpArgs *a, OutType *out, int *nout) {
+    const SliceAttr *s = a->attr;
+    const Dims *x = &a->in[0]->dims;
+    (void)nout;
+    if (s->start.rank != x->rank || s->limit.rank != x->rank || s->step.rank != x->rank)
+        return op_error(a, E_SHAPE, "one range per dim");
+    out[0] = (OutType){a->in[0]->dtype, a->in[0]->weak, {.rank = x->rank}};
+    for (int d = 0; d < x->rank; d++) {
+        int64_t lo = s->start.at[d], hi = s->limit.at[d], step = s->step.at[d];
+        if (lo < 0 || hi < lo || hi > x->at[d] || step < 1)
+            return op_error(a, E_SHAPE, "range %lld..%lld step %lld of dim %d, which has %lld",
+                            (long long)lo + 1, (long long)hi, (long long)step, d + 1,
+                            (long long)x->at[d]);
+        out[0].dims.at[d] = (hi - lo + step - 1) / step;
+    }
+    return E_OK;
+}
+
+static void vjp_slice(Build *b, const VjpArgs *a) {
+    const SliceAttr *s = a->node->attr;
+    Dims x = op_dims(b, X), y = op_dims(b, CT);
+    PadAttr p = {s->start, {.rank = x.rank}, {.rank = x.rank}};
+    for (int d = 0; d < x.rank; d++) {
+        int64_t span = y.at[d] ? (y.at[d] - 1) * s->step.at[d] + 1 : 0;
+        p.interior.at[d] = s->step.at[d] - 1;
+        p.high.at[d] = x.at[d] - s->start.at[d] - span;
+    }
+    Val zero = op_scalar(b, op_dtype(b, CT), scalar_float(0));
+    a->din[0] = build_op(b, OP_PAD, (Val[]){CT, zero}, 2, &p);
+}
+
+/* A dim taken whole keeps its range, whatever its local size. */
+static void local_slice(LocalArgs *a) {
+    SliceAttr *s = a->attr;
+    for (int d = 0; d < a->in[0]->dims.rank; d++)
+        if (a->in[0]->dims.at[d] == a->out[0]->dims.at[d])
+            s->limit.at[d] = layout_local(a->in_layout[0], &a->in[0]->dims).at[d];
+}
+
+static Val fold_slice(Build *b, const Node *n, const Val *in) {
+    const SliceAttr *s = n->attr;
+    const FullAttr *f = op_full_attr(b, in[0]);
+    const Dims *y = &graph_type(b->g, in[0])->dims;
+    Dims dims = {.rank = y->rank};
+    for (int d = 0; d < y->rank; d++)
+        dims.at[d] = (s->limit.at[d] - s->start.at[d] + s->step.at[d] - 1) / s->step.at[d];
+    if (dims_equal(&dims, y)) return in[0];
+    return f ? op_full(b, (DType)f->dtype, &dims, f->value) : 0;
+}
+
+static bool view_slice(ViewArgs *v) {
+    const SliceAttr *s = v->attr;
+    for (int d = 0; d < v->in_dims->rank; d++) {
+        v->start += s->start.at[d] * v->in_strides[d];
+        v->out_strides[d] = s->step.at[d] * v->in_strides[d];
+    }
+    return true;
+}
+
+ROW(SLICE, "slice", "a range of each dim", slice_fields, sizeof(SliceAttr), shape_slice, vjp_slice,
+    factors_changed_whole, .local = local_slice, .fold = fold_slice, .view = view_slice);
+
+/* ---- flip ---- */
+static const AttrField axes_fields[] = {ATTR_FIELD(AxesAttr, ATTR_DIMS, axes), {0}};
+
+static Err shape_flip(const OpArgs *a, OutType *out, int *nout) {
+    const Dims *axes = &((const AxesAttr *)a->attr)->axes;
+    for (int i = 0; i < axes->rank; i++)
+        if (axes->at[i] < 0 || axes->at[i] >= a->in[0]->dims.rank)
+            return op_error(a, E_SHAPE, "axis %lld of a tensor of rank %d",
+                            (long long)axes->at[i] + 1, a->in[0]->dims.rank);
+    return op_shape_same(a, out, nout);
+}
+
+static void vjp_flip(Build *b, const VjpArgs *a) {
+    a->din[0] = build_op(b, OP_FLIP, &CT, 1, a->node->attr);
+}
+
+static void factors_flip(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    const Dims *axes = &((const AxesAttr *)a->attr)->axes, *x = &out[0]->dims;
+    for (int d = 0; d < x->rank; d++) {
+        int f = factor_add(r, dims_has(axes, d) ? FACTOR_REPLICATE : FACTOR_PASS, x->at[d]);
+        factor_map(r, 0, d, f);
+        factor_map(r, 1, d, f);
+    }
+}
+
+static bool view_flip(ViewArgs *v) {
+    const Dims *axes = &((const AxesAttr *)v->attr)->axes;
+    for (int d = 0; d < v->in_dims->rank; d++) {
+        bool flip = dims_has(axes, d) && v->in_dims->at[d] > 0;
+        if (flip) v->start += (v->in_dims->at[d] - 1) * v->in_strides[d];
+        v->out_strides[d] = flip ? -v->in_strides[d] : v->in_strides[d];
+    }
+    return true;
+}
+
+ROW(FLIP, "flip", "the given axes backwards", axes_fields, sizeof(AxesAttr), shape_flip, vjp_flip,
+    factors_flip, .view = view_flip);
+
+/* ---- copy: put in by the plan where a kernel needs its operand without gaps ---- */
+static void vjp_copy(Build *b, const VjpArgs *a) {
+    (void)b;
+    a->din[0] = CT;
+}
+
+ROW(COPY, "copy", "x in memory of its own", NULL, 0, op_shape_same, vjp_copy,
+    op_factors_elementwise, .flags = OPF_INTERNAL, .kernel = "copy");
+
+/* ---- pad ---- */
+static const AttrField pad_fields[] = {ATTR_FIELD(PadAttr, ATTR_LIST, low),
+                                       ATTR_FIELD(PadAttr, ATTR_LIST, high),
+                                       ATTR_FIELD(PadAttr, ATTR_LIST, interior),
+                                       {0}};
+
+static Err shape_pad(const OpArgs *a, OutType *out, int *nout) {
+    const PadAttr *p = a->attr;
+    const Dims *x = &a->in[0]->dims;
+    (void)nout;
+    if (p->low.rank != x->rank || p->high.rank != x->rank || p->interior.rank != x->rank)
+        return op_error(a, E_SHAPE, "one amount per dim");
+    if (a->in[1]->dims.rank || a->in[1]->dtype != a->in[0]->dtype)
+        return op_error(a, E_DTYPE, "the value must be a scalar of the tensor's dtype");
+    out[0] = (OutType){a->in[0]->dtype, a->in[0]->weak, {.rank = x->rank}};
+    for (int d = 0; d < x->rank; d++) {
+        int64_t inner = x->at[d] ? x->at[d] + (x->at[d] - 1) * p->interior.at[d] : 0;
+        int64_t size = p->low.at[d] + inner + p->high.at[d];
+        if (p->interior.at[d] < 0 || size < 0)
+            return op_error(a, E_SHAPE, "padding leaves dim %d with size %lld", d + 1,
+                            (long long)size);
+        out[0].dims.at[d] = size;
+    }
+    if (dims_count(&out[0].dims) < 0) return op_error(a, E_SHAPE, "more than 2^62 elements");
+    return E_OK;
+}
+
+static void vjp_pad(Build *b, const VjpArgs *a) {
+    const PadAttr *p = a->node->attr;
+    Dims x = op_dims(b, X);
+    PadAttr cut = {{.rank = x.rank}, {.rank = x.rank}, {.rank = x.rank}};
+    SliceAttr s = {{.rank = x.rank}, {.rank = x.rank}, {.rank = x.rank}};
+    for (int d = 0; d < x.rank; d++) {
+        cut.low.at[d] = -p->low.at[d];
+        cut.high.at[d] = -p->high.at[d];
+        s.step.at[d] = p->interior.at[d] + 1;
+        s.limit.at[d] = x.at[d] ? (x.at[d] - 1) * s.step.at[d] + 1 : 0;
+    }
+    Val zero = op_scalar(b, op_dtype(b, CT), scalar_float(0));
+    Val inner = build_op(b, OP_PAD, (Val[]){CT, zero}, 2, &cut);
+    a->din[0] = build_op(b, OP_SLICE, &inner, 1, &s);
+    if (!(a->wanted >> 1 & 1)) return;
+    Dims all = {.rank = x.rank}, scalar = {0};
+    for (int d = 0; d < x.rank; d++) all.at[d] = d;
+    Val total = op_reduce(b, OP_SUM, CT, &all), kept = op_reduce(b, OP_SUM, a->din[0], &all);
+    a->din[1] = op_reshape(b, op2(b, OP_SUB, total, kept), &scalar);
+}
+
+static void local_pad(LocalArgs *a) {
+    (void)a; /* padded dims are whole, the others have none */
+}
+
+static void lower_pad(const OpArgs *a, const Type *const *out, void *kernel_attr) {
+    const PadAttr *p = a->attr;
+    KPad *k = kernel_attr;
+    (void)out;
+    for (int d = 0; d < p->low.rank; d++) {
+        k->low[d] = p->low.at[d];
+        k->interior[d] = p->interior.at[d];
+    }
+}
+
+const OpDef op_row_PAD = {
+    .name = "pad",
+    .operands = "x,value",
+    .doc = "x with `low` and `high` elements of the value around each dim and `interior` between",
+    .nin = 2,
+    .nout = 1,
+    .attr = pad_fields,
+    .attr_size = sizeof(PadAttr),
+    .shape = shape_pad,
+    .vjp = vjp_pad,
+    .factors = factors_changed_whole,
+    .local = local_pad,
+    .kernel = "pad",
+    .lower = lower_pad,
+    .lower_size = sizeof(KPad),
+    .linear = 3,
+    .flags = OPF_JOINT,
+};
+
+/* ---- concat ---- */
+static const AttrField axis_fields[] = {ATTR_FIELD(AxisAttr, ATTR_DIM, axis), {0}};
+
+static Err shape_concat(const OpArgs *a, OutType *out, int *nout) {
+    int axis = ((const AxisAttr *)a->attr)->axis;
+    *nout = 1;
+    if (a->nin == 0) return err_set(a->cx, E_VALUE, "concat: no tensors");
+    const Dims *x = &a->in[0]->dims;
+    if (axis < 0 || axis >= x->rank)
+        return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", axis + 1, x->rank);
+    out[0] = (OutType){a->in[0]->dtype, a->in[0]->weak, *x};
+    for (int i = 1; i < a->nin; i++) {
+        const Dims *y = &a->in[i]->dims;
+        bool fits = y->rank == x->rank;
+        for (int d = 0; fits && d < x->rank; d++) fits = d == axis || y->at[d] == x->at[d];
+        if (!fits) return op_error(a, E_SHAPE, "shapes differ beside axis %d", axis + 1);
+        if (a->in[i]->dtype != a->in[0]->dtype) return op_error(a, E_DTYPE, "dtypes differ");
+        out[0].dims.at[axis] += y->at[axis];
+        out[0].weak = out[0].weak && a->in[i]->weak;
+    }
+    return E_OK;
+}
+
+static void vjp_concat(Build *b, const VjpArgs *a) {
+    int axis = ((const AxisAttr *)a->node->attr)->axis;
+    Dims y = op_dims(b, CT);
+    SliceAttr s = {{.rank = y.rank}, y, {.rank = y.rank}};
+    for (int d = 0; d < y.rank; d++) s.step.at[d] = 1;
+    for (int i = 0; i < a->node->nin; i++) {
+        s.limit.at[axis] = s.start.at[axis] + op_dims(b, a->in[i]).at[axis];
+        a->din[i] = build_op(b, OP_SLICE, &CT, 1, &s);
+        s.start.at[axis] = s.limit.at[axis];
+    }
+}
+
+static void factors_concat(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    int axis = ((const AxisAttr *)a->attr)->axis;
+    for (int d = 0; d < out[0]->dims.rank; d++) {
+        if (d == axis) continue;
+        int f = factor_add(r, FACTOR_PASS, out[0]->dims.at[d]);
+        for (int t = 0; t < r->ntensor; t++) factor_map(r, t, d, f);
+    }
+}
+
+static Val fold_concat(Build *b, const Node *n, const Val *in) {
+    (void)b;
+    return n->nin == 1 ? in[0] : 0;
+}
+
+const OpDef op_row_CONCAT = {
+    .name = "concat",
+    .operands = "x,y",
+    .doc = "tensors behind each other along one axis",
+    .nin = -1,
+    .nout = 1,
+    .attr = axis_fields,
+    .attr_size = sizeof(AxisAttr),
+    .shape = shape_concat,
+    .vjp = vjp_concat,
+    .factors = factors_concat,
+    .fold = fold_concat,
+    .kernel = "concat",
+    .linear = ~0u,
+    .flags = OPF_JOINT,
+};

@@ -1,0 +1,195 @@
+#include "op/op.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define OP(NAME, family) extern const OpDef op_row_##NAME;
+#include "op/oplist.h"
+#undef OP
+
+static const OpDef *const rows[OP_COUNT] = {
+#define OP(NAME, family) [OP_##NAME] = &op_row_##NAME,
+#include "op/oplist.h"
+#undef OP
+};
+
+const OpDef *op_def(int op) {
+    return rows[op];
+}
+
+int op_find(const char *name) {
+    for (int i = 1; i < OP_COUNT; i++)
+        if (strcmp(rows[i]->name, name) == 0) return i;
+    return OP_NONE;
+}
+
+/* The first thing that the row lacks, or NULL. */
+static const char *hole(const OpDef *d) {
+    bool internal = d->flags & (OPF_PARAM | OPF_COLLECTIVE);
+    if (!d->name || !d->doc || !d->operands) return "a name, doc and operands";
+    if (!d->shape && !(d->flags & OPF_TYPED)) return "a shape rule";
+    if (d->attr && !d->attr_size) return "attr_size";
+    if (internal) return NULL;
+    if (!d->vjp && !d->expand && !(d->flags & (OPF_NO_GRAD | OPF_TYPED)))
+        return "a gradient (vjp, expand or OPF_NO_GRAD)";
+    if (!d->factors && !(d->flags & OPF_TYPED)) return "a sharding rule";
+    if (!d->view && !d->emit && !d->instr && !d->kernel)
+        return "a view, an instruction or a kernel";
+    return NULL;
+}
+
+Err op_init(Ctx *cx) {
+    OpDef *table = arena_alloc(&cx->interns->arena, sizeof *table * OP_COUNT);
+    if (!table) return err_nomem(cx, "the op table");
+    for (int i = 1; i < OP_COUNT; i++) {
+        const char *what = hole(rows[i]);
+        ASSERT(!what, "op %d (%s) has no %s", i, rows[i]->name ? rows[i]->name : "?", what);
+        table[i] = *rows[i];
+    }
+    table[0].name = "none";
+    cx->interns->ops = table;
+    cx->interns->nops = OP_COUNT;
+    return E_OK;
+}
+
+/* " (x float32[64,512], w float32[256,2048])" */
+static void print_operands(const OpArgs *a, Str *s) {
+    const char *name = a->def->operands;
+    for (int i = 0; i < a->nin && i < 6; i++) {
+        size_t n = strcspn(name, ",");
+        str_put(s, i ? ", " : " (");
+        str_put_n(s, name, n);
+        str_put(s, n ? " " : "");
+        type_print(a->in[i], s);
+        name += n + (name[n] == ',');
+    }
+    if (a->nin) str_put(s, a->nin > 6 ? ", ...)" : ")");
+}
+
+Err op_error(const OpArgs *a, ErrCode code, const char *fmt, ...) {
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    Str s;
+    str_init(&s, &a->cx->alloc);
+    print_operands(a, &s);
+    Err e = err_set(a->cx, code, "%s: %s%s", a->def->name, text, str_of(&s));
+    str_free(&s);
+    return e;
+}
+
+Dims op_dims(const Build *b, Val v) {
+    return v ? graph_type(b->g, v)->dims : (Dims){0};
+}
+DType op_dtype(const Build *b, Val v) {
+    return v ? graph_type(b->g, v)->dtype : DT_F32;
+}
+
+const FullAttr *op_full_attr(const Build *b, Val v) {
+    const Node *n = graph_def(b->g, v);
+    return n->op == OP_FULL ? n->attr : NULL;
+}
+
+Val op_full(Build *b, DType dtype, const Dims *dims, Scalar x) {
+    return build_op(b, OP_FULL, NULL, 0, &(FullAttr){(int32_t)dtype, *dims, x});
+}
+
+Val op_scalar(Build *b, DType dtype, Scalar x) {
+    return op_full(b, dtype, &(Dims){0}, x);
+}
+
+Val op_const_like(Build *b, Val like, double x) {
+    if (!like) return 0;
+    Dims dims = op_dims(b, like);
+    return op_full(b, op_dtype(b, like), &dims, scalar_float(x));
+}
+
+Val op_astype(Build *b, Val x, DType dtype) {
+    if (!x || (op_dtype(b, x) == dtype && !graph_type(b->g, x)->weak)) return x;
+    return build_op(b, OP_ASTYPE, &x, 1, &(DtypeAttr){(int32_t)dtype});
+}
+
+Val op_reshape(Build *b, Val x, const Dims *dims) {
+    if (!x) return 0;
+    Dims have = op_dims(b, x);
+    if (dims_equal(&have, dims)) return x;
+    return build_op(b, OP_RESHAPE, &x, 1, &(ShapeAttr){*dims});
+}
+
+Val op_transpose(Build *b, Val x, const Dims *perm) {
+    bool same = true;
+    for (int d = 0; d < perm->rank; d++) same = same && perm->at[d] == d;
+    return same ? x : build_op(b, OP_TRANSPOSE, &x, 1, &(PermAttr){*perm});
+}
+
+Val op_broadcast(Build *b, Val x, const Dims *dims, const Dims *at) {
+    if (!x) return 0;
+    Dims have = op_dims(b, x);
+    if (dims_equal(&have, dims)) return x;
+    return build_op(b, OP_BROADCAST, &x, 1, &(BroadcastAttr){*dims, *at});
+}
+
+Val op_broadcast_to(Build *b, Val x, const Dims *dims) {
+    Dims have = op_dims(b, x), at = {0};
+    for (int d = 0; d < have.rank; d++) dims_push(&at, dims->rank - have.rank + d);
+    return op_broadcast(b, x, dims, &at);
+}
+
+Val op_broadcast_like(Build *b, Val x, Val like) {
+    Dims dims = op_dims(b, like);
+    return op_broadcast_to(b, x, &dims);
+}
+
+Val op_reduce(Build *b, int op, Val x, const Dims *axes) {
+    if (axes->rank == 0) return x;
+    return build_op(b, op, &x, 1, &(AxesAttr){*axes});
+}
+
+Val op_reduce_last(Build *b, int op, Val x) {
+    Dims axes = {1, {op_dims(b, x).rank - 1}};
+    return op_reduce(b, op, x, &axes);
+}
+
+Val op_drop_last(Build *b, Val x) {
+    Dims dims = op_dims(b, x);
+    if (!x) return 0;
+    dims.at[--dims.rank] = 0;
+    return op_reshape(b, x, &dims);
+}
+
+Val op_add_last(Build *b, Val x) {
+    Dims dims = op_dims(b, x);
+    if (!x) return 0;
+    dims_push(&dims, 1);
+    return op_reshape(b, x, &dims);
+}
+
+void op_factors_elementwise(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    const Dims *dims = &out[0]->dims;
+    (void)a;
+    for (int d = 0; d < dims->rank; d++) {
+        int f = factor_add(r, FACTOR_PASS, dims->at[d]);
+        for (int t = 0; t < r->ntensor; t++) factor_map(r, t, d, f);
+    }
+}
+
+void op_factors_last_whole(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    const Dims *dims = &a->in[0]->dims;
+    int last = dims->rank - 1;
+    for (int d = 0; d < dims->rank; d++) {
+        int f = factor_add(r, d == last ? FACTOR_REPLICATE : FACTOR_PASS, dims->at[d]);
+        for (int t = 0; t < r->ntensor; t++) {
+            const Type *type = t < a->nin ? a->in[t] : out[t - a->nin];
+            if (d < type->dims.rank) factor_map(r, t, d, f);
+        }
+    }
+}
+
+Err op_shape_same(const OpArgs *a, OutType *out, int *nout) {
+    for (int i = 0; i < *nout; i++)
+        out[i] = (OutType){a->in[0]->dtype, a->in[0]->weak, a->in[0]->dims};
+    return E_OK;
+}

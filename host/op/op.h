@@ -1,0 +1,175 @@
+/* op.h - the table of ops and the calls that build them. */
+#ifndef MESHLUA_OP_H
+#define MESHLUA_OP_H
+
+#include "ir/build.h"
+
+typedef enum OpId {
+    OP_NONE,
+#define OP(NAME, family) OP_##NAME,
+#include "op/oplist.h"
+#undef OP
+    OP_COUNT
+} OpId;
+
+/* Assembles the families' rows into the table, checks that no row has a hole, and gives the table
+ * to cx->interns. */
+Err op_init(Ctx *cx) MUST_CHECK;
+int op_find(const char *name); /* an OpId, or OP_NONE */
+const OpDef *op_def(int op);
+
+/* Reports the error with the op's name before the text and its operands' types behind it. */
+Err op_error(const OpArgs *a, ErrCode code, const char *fmt, ...) PRINTF(3, 4);
+
+/* ---- operands from outside ---- */
+
+/* A value, or (value 0) a number that takes the dtype of what it meets. */
+typedef struct Operand {
+    Val v;
+    bool is_float;
+    Scalar number;
+} Operand;
+
+/* Brings the operands to one dtype and shape, as the op's row says, and applies the op. */
+Val op_apply(Build *b, int op, const Operand *in, int nin, const void *attr);
+Val op_operand(Build *b, const Operand *o); /* the value; a number alone becomes a weak scalar */
+
+/* ---- attributes (the kernels' structs are in kernel.h) ---- */
+typedef struct ParamAttr {
+    int64_t index; /* 1-based */
+    const char *name;
+} ParamAttr;
+typedef struct ConstrainAttr {
+    const Layout *layout;
+} ConstrainAttr;
+typedef struct FullAttr {
+    int32_t dtype;
+    Dims dims;
+    Scalar value;
+} FullAttr;
+typedef struct IotaAttr {
+    int32_t dtype;
+    Dims dims;
+    int32_t dim;
+} IotaAttr;
+typedef struct RandomAttr {
+    int64_t bits; /* 32 -> uint32, 64 -> int64 */
+    Dims strides; /* of the global shape, in elements */
+} RandomAttr;
+typedef struct IntPowAttr {
+    int64_t exponent;
+} IntPowAttr;
+typedef struct DtypeAttr {
+    int32_t dtype;
+} DtypeAttr;
+typedef struct ShapeAttr {
+    Dims dims;
+} ShapeAttr;
+typedef struct PermAttr {
+    Dims perm; /* result dim d is operand dim perm[d] */
+} PermAttr;
+typedef struct BroadcastAttr {
+    Dims dims, at; /* operand dim d is result dim at[d]; it has that size, or 1 */
+} BroadcastAttr;
+typedef struct SliceAttr {
+    Dims start, limit, step; /* 0-based, limit exclusive, step > 0 */
+} SliceAttr;
+typedef struct AxesAttr {
+    Dims axes; /* ascending */
+} AxesAttr;
+typedef struct PadAttr {
+    Dims low, high, interior;
+} PadAttr;
+typedef struct AxisAttr {
+    int32_t axis;
+} AxisAttr;
+typedef struct MatmulAttr {
+    Dims x_contract, w_contract, x_batch, w_batch; /* pairs by position */
+} MatmulAttr;
+typedef struct TakeAttr {
+    int32_t axis;
+    int64_t size; /* rows of the whole table */
+    int64_t rows; /* scatter_add: rows of this device's part of its result */
+} TakeAttr;
+typedef struct SortAttr {
+    int32_t axis, descending;
+} SortAttr;
+typedef struct NormAttr {
+    double eps;
+} NormAttr;
+typedef struct AttentionAttr {
+    double scale;
+    int32_t causal;
+} AttentionAttr;
+typedef struct RopeAttr {
+    double base, sign;
+} RopeAttr;
+typedef struct DropoutAttr {
+    double keep;
+    Dims strides; /* of the global shape, in elements */
+} DropoutAttr;
+typedef struct AdamwAttr {
+    double b1, b2, eps, eps_root, decay;
+} AdamwAttr;
+/* Collectives. `axes`: the mesh axes of the group, major to minor; `dim`: the tensor's. */
+typedef struct GatherAttr {
+    int32_t dim;
+    AxisList axes;
+} GatherAttr;
+typedef struct ReduceAttr {
+    uint32_t axes;
+    int32_t kind; /* PartialKind */
+} ReduceAttr;
+typedef struct ScatterAttr {
+    int32_t dim;
+    AxisList axes;
+    int32_t kind;
+} ScatterAttr;
+typedef struct AllToAllAttr {
+    int32_t split, concat; /* `split` is divided over the axes, `concat` is put together */
+    AxisList axes;
+} AllToAllAttr;
+typedef struct PermuteAttr {
+    const Layout *from, *to; /* equal local shapes */
+} PermuteAttr;
+
+/* ---- formulas: short names for rules. All take values of equal dims and dtype. ---- */
+static inline Val op1(Build *b, int op, Val x) {
+    return build_op(b, op, &x, 1, NULL);
+}
+static inline Val op2(Build *b, int op, Val x, Val y) {
+    return build_op(b, op, (Val[]){x, y}, 2, NULL);
+}
+static inline Val op3(Build *b, int op, Val x, Val y, Val z) {
+    return build_op(b, op, (Val[]){x, y, z}, 3, NULL);
+}
+/* A constant of the dtype and dims of `like`. */
+Val op_const_like(Build *b, Val like, double x);
+Val op_scalar(Build *b, DType dtype, Scalar x);
+Val op_full(Build *b, DType dtype, const Dims *dims, Scalar x);
+Val op_astype(Build *b, Val x, DType dtype);       /* x itself if it has it */
+Val op_reshape(Build *b, Val x, const Dims *dims); /* x itself if it has them */
+Val op_transpose(Build *b, Val x, const Dims *perm);
+Val op_broadcast(Build *b, Val x, const Dims *dims, const Dims *at);
+/* To `dims` by numpy's rule: dims align at the end. */
+Val op_broadcast_to(Build *b, Val x, const Dims *dims);
+/* A reduction over `axes`, kept as dims of size 1. */
+Val op_reduce(Build *b, int op, Val x, const Dims *axes);
+/* Over the last dim, kept as size 1; and back by broadcast to the dims of `like`. */
+Val op_reduce_last(Build *b, int op, Val x);
+Val op_broadcast_like(Build *b, Val x, Val like); /* same rank */
+Val op_drop_last(Build *b, Val x);                /* reshape without the last dim, of size 1 */
+Val op_add_last(Build *b, Val x);                 /* reshape with a last dim of size 1 */
+/* The attributes of the `full` that makes v, or NULL: a constant that folding knows. */
+const FullAttr *op_full_attr(const Build *b, Val v);
+Dims op_dims(const Build *b, Val v);
+DType op_dtype(const Build *b, Val v);
+
+/* ---- sharding rules that several families share ---- */
+void op_factors_elementwise(const OpArgs *a, const Type *const *out, FactorRule *r);
+/* All dims of all tensors align from the first one on; dim `axis` of `from_rank` cannot be split.
+ */
+void op_factors_last_whole(const OpArgs *a, const Type *const *out, FactorRule *r);
+Err op_shape_same(const OpArgs *a, OutType *out, int *nout); /* every result as operand 0 */
+
+#endif

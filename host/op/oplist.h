@@ -1,0 +1,123 @@
+/* oplist.h - the only list of ops: OP(NAME, family). The name in text, Lua and errors is the row's.
+ */
+
+/* control */
+OP(PARAM, control)
+OP(IDENTITY, control)
+OP(STOP_GRADIENT, control)
+OP(CONSTRAIN, control)
+OP(BARRIER, control)
+OP(FUSED, control)
+
+/* source */
+OP(FULL, source)
+OP(IOTA, source)
+OP(RANDOM_BITS, source)
+OP(THREEFRY, source)
+
+/* unary */
+OP(NEG, unary)
+OP(ABS, unary)
+OP(SIGN, unary)
+OP(EXP, unary)
+OP(EXPM1, unary)
+OP(LOG, unary)
+OP(LOG1P, unary)
+OP(TANH, unary)
+OP(SIGMOID, unary)
+OP(ERF, unary)
+OP(ERF_INV, unary)
+OP(SIN, unary)
+OP(COS, unary)
+OP(SQRT, unary)
+OP(RSQRT, unary)
+OP(SQUARE, unary)
+OP(INT_POW, unary)
+OP(FLOOR, unary)
+OP(CEIL, unary)
+OP(ROUND, unary)
+OP(ISFINITE, unary)
+OP(BITNOT, unary)
+OP(ASTYPE, unary)
+OP(BITCAST, unary)
+
+/* binary */
+OP(ADD, binary)
+OP(SUB, binary)
+OP(MUL, binary)
+OP(DIV, binary)
+OP(REM, binary)
+OP(POW, binary)
+OP(MAXIMUM, binary)
+OP(MINIMUM, binary)
+OP(BITAND, binary)
+OP(BITOR, binary)
+OP(BITXOR, binary)
+OP(SHL, binary)
+OP(SHR, binary)
+OP(EQ, binary)
+OP(NE, binary)
+OP(LT, binary)
+OP(LE, binary)
+OP(GT, binary)
+OP(GE, binary)
+OP(WHERE, binary)
+
+/* movement */
+OP(RESHAPE, movement)
+OP(TRANSPOSE, movement)
+OP(BROADCAST, movement)
+OP(SLICE, movement)
+OP(FLIP, movement)
+OP(PAD, movement)
+OP(CONCAT, movement)
+OP(COPY, movement)
+
+/* reduce */
+OP(SUM, reduce)
+OP(MAX, reduce)
+OP(MIN, reduce)
+OP(ALL, reduce)
+OP(ANY, reduce)
+OP(ARGMAX, reduce)
+OP(ARGMIN, reduce)
+
+/* contract */
+OP(MATMUL, contract)
+
+/* index */
+OP(TAKE, index)
+OP(SCATTER_ADD, index)
+OP(SORT, index)
+
+/* rowwise */
+OP(SOFTMAX, rowwise)
+OP(SOFTMAX_GRAD, rowwise)
+OP(LOG_SOFTMAX, rowwise)
+OP(SOFTMAX_CROSS_ENTROPY, rowwise)
+OP(SOFTMAX_CROSS_ENTROPY_GRAD, rowwise)
+
+/* norm */
+OP(LAYER_NORM, norm)
+OP(LAYER_NORM_GRAD, norm)
+OP(LAYER_NORM_GRAD_PARAMS, norm)
+OP(RMS_NORM, norm)
+OP(RMS_NORM_GRAD, norm)
+OP(RMS_NORM_GRAD_PARAMS, norm)
+
+/* attention */
+OP(ATTENTION, attention)
+OP(ATTENTION_GRAD, attention)
+OP(ROPE, attention)
+
+/* train */
+OP(DROPOUT, train)
+OP(ADAMW, train)
+
+/* collective */
+OP(ALL_GATHER, collective)
+OP(ALL_SLICE, collective)
+OP(ALL_REDUCE, collective)
+OP(REDUCE_SCATTER, collective)
+OP(ALL_TO_ALL, collective)
+OP(PERMUTE, collective)

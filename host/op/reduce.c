@@ -1,0 +1,135 @@
+/* reduce.c - over any dims, which stay as dims of size 1 (a reshape drops them: a view). */
+#include "op/op.h"
+
+#define X  (a->in[0])
+#define CT (a->ct[0])
+
+static const AttrField axes_fields[] = {ATTR_FIELD(AxesAttr, ATTR_DIMS, axes), {0}};
+
+static Err reduced_dims(const OpArgs *a, Dims *dims) {
+    const Dims *axes = &((const AxesAttr *)a->attr)->axes, *x = &a->in[0]->dims;
+    *dims = *x;
+    for (int i = 0; i < axes->rank; i++) {
+        int64_t d = axes->at[i];
+        if (d < 0 || d >= x->rank || (i && d <= axes->at[i - 1]))
+            return op_error(a, E_SHAPE, "axes must be distinct and in 1..%d", x->rank);
+        dims->at[d] = 1;
+    }
+    return E_OK;
+}
+
+static Err shape_sum(const OpArgs *a, OutType *out, int *nout) {
+    DType d = a->in[0]->dtype;
+    (void)nout;
+    out[0] = (OutType){.dtype = d == DT_BOOL ? DT_I32 : d};
+    return reduced_dims(a, &out[0].dims);
+}
+
+static Err shape_extremum(const OpArgs *a, OutType *out, int *nout) {
+    (void)nout;
+    out[0] = (OutType){.dtype = a->in[0]->dtype};
+    TRY(reduced_dims(a, &out[0].dims));
+    for (int d = 0; d < out[0].dims.rank; d++)
+        if (out[0].dims.at[d] == 1 && a->in[0]->dims.at[d] == 0)
+            return op_error(a, E_SHAPE, "dim %d is empty and has no extremum", d + 1);
+    return E_OK;
+}
+
+static Err shape_logical(const OpArgs *a, OutType *out, int *nout) {
+    (void)nout;
+    if (a->in[0]->dtype != DT_BOOL) return op_error(a, E_DTYPE, "takes bool");
+    out[0] = (OutType){.dtype = DT_BOOL};
+    return reduced_dims(a, &out[0].dims);
+}
+
+static Err shape_arg(const OpArgs *a, OutType *out, int *nout) {
+    TRY(shape_extremum(a, out, nout));
+    if (((const AxesAttr *)a->attr)->axes.rank != 1) return op_error(a, E_SHAPE, "takes one axis");
+    out[0].dtype = DT_I32;
+    return E_OK;
+}
+
+static void vjp_sum(Build *b, const VjpArgs *a) {
+    if (dtype_is_float(op_dtype(b, X))) a->din[0] = op_broadcast_like(b, CT, X);
+}
+
+/* The cotangent goes to the extremal elements, in equal shares. */
+static void vjp_extremum(Build *b, const VjpArgs *a) {
+    Val hit = op2(b, OP_EQ, X, op_broadcast_like(b, a->out[0], X));
+    Val ones = op_astype(b, hit, op_dtype(b, X));
+    Val count = op_reduce(b, OP_SUM, ones, &((const AxesAttr *)a->node->attr)->axes);
+    Val share = op_broadcast_like(b, op2(b, OP_DIV, CT, count), X);
+    a->din[0] = op2(b, OP_MUL, ones, share);
+}
+
+static void factors(const OpArgs *a, const Type *const *out, FactorRule *r, FactorKind kind) {
+    const Dims *axes = &((const AxesAttr *)a->attr)->axes, *x = &a->in[0]->dims;
+    (void)out;
+    for (int d = 0; d < x->rank; d++) {
+        bool reduced = dims_has(axes, d);
+        int f = factor_add(r, reduced ? kind : FACTOR_PASS, x->at[d]);
+        factor_map(r, 0, d, f);
+        if (!reduced) factor_map(r, 1, d, f);
+    }
+}
+static void factors_sum(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    factors(a, out, r, FACTOR_SUM);
+}
+static void factors_max(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    factors(a, out, r, FACTOR_MAX);
+}
+static void factors_min(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    factors(a, out, r, FACTOR_MIN);
+}
+static void factors_whole(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    factors(a, out, r, FACTOR_REPLICATE);
+}
+
+static double flops(const OpArgs *a, const Type *const *out) {
+    (void)out;
+    return (double)type_count(a->in[0]);
+}
+
+static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
+    const Dims *axes = &((const AxesAttr *)a->attr)->axes;
+    KReduce *k = kernel_attr;
+    (void)out;
+    for (int i = 0; i < axes->rank; i++) k->reduced[axes->at[i]] = 1;
+}
+
+static Val fold(Build *b, const Node *n, const Val *in) {
+    (void)b;
+    return ((const AxesAttr *)n->attr)->axes.rank == 0 ? in[0] : 0;
+}
+
+#define ROW(NAME, name_, doc_, shape_, factors_, kernel_, ...)                                     \
+    const OpDef op_row_##NAME = {.name = name_,                                                    \
+                                 .operands = "x",                                                  \
+                                 .doc = doc_,                                                      \
+                                 .nin = 1,                                                         \
+                                 .nout = 1,                                                        \
+                                 .attr = axes_fields,                                              \
+                                 .attr_size = sizeof(AxesAttr),                                    \
+                                 .shape = shape_,                                                  \
+                                 .factors = factors_,                                              \
+                                 .flops = flops,                                                   \
+                                 .kernel = kernel_,                                                \
+                                 .lower = lower,                                                   \
+                                 .lower_size = sizeof(KReduce),                                    \
+                                 __VA_ARGS__}
+#define NO_GRAD .flags = OPF_NO_GRAD
+
+ROW(SUM, "sum", "sum over axes; 16-bit floats add up in float32, bool counts in int32", shape_sum,
+    factors_sum, "reduce_sum", .vjp = vjp_sum, .linear = 1);
+ROW(MAX, "max", "largest over axes", shape_extremum, factors_max, "reduce_max", .vjp = vjp_extremum,
+    .fold = fold);
+ROW(MIN, "min", "smallest over axes", shape_extremum, factors_min, "reduce_min",
+    .vjp = vjp_extremum, .fold = fold);
+ROW(ALL, "all", "whether all are true", shape_logical, factors_min, "reduce_and", NO_GRAD,
+    .fold = fold);
+ROW(ANY, "any", "whether any is true", shape_logical, factors_max, "reduce_or", NO_GRAD,
+    .fold = fold);
+ROW(ARGMAX, "argmax", "0-based place of the first largest along one axis", shape_arg, factors_whole,
+    "argmax", NO_GRAD);
+ROW(ARGMIN, "argmin", "0-based place of the first smallest along one axis", shape_arg,
+    factors_whole, "argmin", NO_GRAD);

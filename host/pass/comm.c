@@ -1,0 +1,365 @@
+/* comm.c - fewer and larger collectives.
+ *
+ * Reassociation: a sum of partial sums is reduced once. A pending value stands for
+ *     reduce_1(raw_1) + reduce_2(raw_2) + ... + rest
+ * and linear ops go through it part by part, as long as each value on the way has one user and
+ * nothing grows. Reductions are made where a value is needed after all.
+ *
+ * Bucketing: all_reduces over the same axes become one with several operands, made before the first
+ * of them is used or when the bucket is full. A result that only the caller waits for is not held
+ * back. */
+#include "op/op.h"
+#include "pass/pass.h"
+
+#include <string.h>
+
+enum { MAX_PARTS = 4 };
+
+typedef struct Part {
+    const Node *reduce; /* of the old graph: the collective to make, with its place and reason */
+    Val raw;            /* what it reduces */
+} Part;
+
+typedef struct Pending {
+    int32_t n;
+    Part part[MAX_PARTS];
+    Val rest; /* 0: nothing */
+} Pending;
+
+typedef struct Comm {
+    const Graph *g;
+    Build b;
+    Arena arena;
+    int32_t *uses;
+    Val *map;          /* by value of `g`: its value, once made */
+    Pending **pending; /* by value of `g`: not made yet */
+} Comm;
+
+static void no_memory(Comm *c) {
+    build_fail(&c->b, err_nomem(c->g->cx, "a graph"));
+}
+
+static Val like(Comm *c, const Node *n, const Val *in) {
+    return build_like(&c->b, c->g, n, in);
+}
+
+/* The value itself: makes the reductions that are still to be made. */
+static Val made(Comm *c, Val v) {
+    Pending *p = c->pending[v];
+    if (c->map[v] || !p) return c->map[v];
+    Val sum = p->rest;
+    for (int i = 0; i < p->n; i++) {
+        Val reduced = like(c, p->part[i].reduce, &p->part[i].raw);
+        Build at = c->b;
+        at.loc = p->part[i].reduce->loc;
+        at.nloc = p->part[i].reduce->nloc;
+        sum = sum ? op2(&at, OP_ADD, reduced, sum) : reduced;
+        build_fail(&c->b, at.err);
+    }
+    return c->map[v] = sum;
+}
+
+static bool sums(const Node *n) {
+    if (n->op == OP_ALL_REDUCE)
+        return n->nin == 1 && ((const ReduceAttr *)n->attr)->kind == PARTIAL_SUM;
+    if (n->op == OP_REDUCE_SCATTER) return ((const ScatterAttr *)n->attr)->kind == PARTIAL_SUM;
+    return false;
+}
+
+static bool same_collective(const Graph *g, const Node *a, const Node *b) {
+    return a->op == b->op && attr_equal(graph_opdef(g, a)->attr, a->attr, b->attr);
+}
+
+/* ---- linear ops over pending operands ---- */
+
+/* The axes over which the parts are reduced. */
+static uint32_t reduced_axes(const Comm *c, const Pending *p) {
+    uint32_t axes = 0;
+    for (int i = 0; i < p->n; i++) {
+        CollectiveInfo info = {.kind = COLL_NONE};
+        graph_opdef(c->g, p->part[i].reduce)->collective(p->part[i].reduce->attr, &info);
+        axes |= info.axes;
+    }
+    return axes;
+}
+
+/* Does the node do the same on all devices that differ along the axes only, but for operand `but`?
+ */
+static bool same_along(const Comm *c, const Node *n, int but, uint32_t axes) {
+    for (int i = 0; i < n->noffset; i++)
+        if (axes_mask(&n->offset[i].axes) & axes) return false;
+    for (int k = 0; k < n->nin; k++)
+        if (k != but && graph_type(c->g, n->in[k])->layout->vary & axes) return false;
+    return true;
+}
+
+/* f(x) for f linear in operand i and the same on all devices of the group: every part goes through.
+ */
+static bool through_one(Comm *c, const Node *n, int i, Pending *out) {
+    const OpDef *def = graph_opdef(c->g, n);
+    const Pending *p = c->pending[n->in[i]];
+    const Type *x = graph_type(c->g, n->in[i]), *y = graph_type(c->g, n->out);
+    if (n->nout != 1 || !(def->linear >> i & 1) || def->flags & OPF_JOINT) return false;
+    if (type_bytes(y) > type_bytes(x) || x->dtype != y->dtype) return false;
+    if (p->rest && n->nin > 1) return false;
+    if (!same_along(c, n, i, reduced_axes(c, p))) return false;
+    for (int k = 0; k < p->n; k++)
+        if (p->part[k].reduce->op != OP_ALL_REDUCE &&
+            (n->nin > 1 || !(def->flags & OPF_ELEMENTWISE)))
+            return false;
+    *out = *p;
+    Val in[8];
+    if (n->nin > 8) return false;
+    for (int k = 0; k < n->nin; k++) in[k] = k == i ? 0 : made(c, n->in[k]);
+    for (int k = 0; k < p->n; k++) {
+        in[i] = p->part[k].raw;
+        out->part[k].raw = like(c, n, in);
+    }
+    in[i] = p->rest;
+    if (p->rest) out->rest = like(c, n, in);
+    return true;
+}
+
+/* f(x, y) jointly linear: parts with the same reduction meet; a part without a partner stays, which
+ * is right where f(x, 0) = f(0, x) = x. */
+static bool through_two(Comm *c, const Node *n, Pending *out) {
+    const OpDef *def = graph_opdef(c->g, n);
+    if (n->nin != 2 || n->nout != 1 || def->linear != 3 || !(def->flags & OPF_JOINT)) return false;
+    const Pending *x = c->pending[n->in[0]], *y = c->pending[n->in[1]];
+    Pending px = {.rest = x ? 0 : made(c, n->in[0])}, py = {.rest = y ? 0 : made(c, n->in[1])};
+    if (x) px = *x;
+    if (y) py = *y;
+    bool neutral = def->flags & OPF_COMMUTES;
+    if (!neutral && (px.n != 1 || py.n != 1 || !px.rest != !py.rest ||
+                     !same_collective(c->g, px.part[0].reduce, py.part[0].reduce)))
+        return false;
+    *out = px;
+    for (int i = 0; i < py.n; i++) {
+        int k = 0;
+        while (k < out->n && !same_collective(c->g, out->part[k].reduce, py.part[i].reduce)) k++;
+        if (k == MAX_PARTS) return false;
+        if (k == out->n) {
+            out->part[out->n++] = py.part[i];
+            continue;
+        }
+        Val both[2] = {out->part[k].raw, py.part[i].raw};
+        out->part[k].raw = like(c, n, both);
+    }
+    Val rests[2] = {px.rest, py.rest};
+    if (px.rest && py.rest)
+        out->rest = like(c, n, rests);
+    else
+        out->rest = px.rest ? px.rest : py.rest;
+    return true;
+}
+
+/* Tries to keep the node's result pending. Operands must have no other user. */
+static bool stays_pending(Comm *c, const Node *n, Pending *out) {
+    int pending = 0, last = 0;
+    for (int i = 0; i < n->nin; i++) {
+        if (!c->pending[n->in[i]] || c->map[n->in[i]]) continue;
+        if (c->uses[n->in[i]] != 1) return false;
+        pending++;
+        last = i;
+    }
+    if (!pending || n->nout != 1 || c->uses[n->out] != 1) return false;
+    if (graph_opdef(c->g, n)->flags & OPF_JOINT) return through_two(c, n, out);
+    return pending == 1 && through_one(c, n, last, out);
+}
+
+static void keep(Comm *c, Val v, const Pending *p) {
+    c->pending[v] = ARENA_NEW(&c->arena, Pending);
+    if (!c->pending[v])
+        no_memory(c);
+    else
+        *c->pending[v] = *p;
+}
+
+static void reassociate_node(Comm *c, const Node *n) {
+    Pending p = {0};
+    if (graph_opdef(c->g, n)->flags & OPF_PARAM) {
+        c->map[n->out] = build_param(&c->b, n->op, n->attr, graph_type(c->g, n->out));
+        return;
+    }
+    if (sums(n) && c->uses[n->out] == 1) {
+        p = (Pending){.n = 1, .part = {{n, made(c, n->in[0])}}};
+        keep(c, n->out, &p);
+        return;
+    }
+    if (stays_pending(c, n, &p)) {
+        keep(c, n->out, &p);
+        return;
+    }
+    Val *in = ARENA_ARRAY(&c->arena, Val, n->nin + 1);
+    if (!in) {
+        no_memory(c);
+        return;
+    }
+    for (int i = 0; i < n->nin; i++) in[i] = made(c, n->in[i]);
+    Val v = like(c, n, in);
+    for (int i = 0; i < n->nout; i++) c->map[n->out + i] = v + i;
+}
+
+/* ---- buckets ---- */
+typedef struct Bucket {
+    const Node *first; /* NULL: empty */
+    VEC(const Node *) member;
+    int64_t bytes;
+} Bucket;
+
+typedef struct Buckets {
+    Comm c;
+    int64_t limit;
+    VEC(Bucket) open;
+    bool *waits; /* by value of `g`: an all_reduce that is in an open bucket */
+    int32_t *node_uses;
+} Buckets;
+
+static void flush(Buckets *k, Bucket *bucket) {
+    Comm *c = &k->c;
+    int n = bucket->member.n;
+    if (!n || c->b.err) return;
+    Val *in = ARENA_ARRAY(&c->arena, Val, n);
+    const Loc **loc = ARENA_ARRAY(&c->arena, const Loc *, n);
+    if (!in || !loc) {
+        no_memory(c);
+        return;
+    }
+    int nloc = 0;
+    for (int i = 0; i < n; i++) {
+        in[i] = c->map[bucket->member.at[i]->in[0]];
+        for (int l = 0; l < bucket->member.at[i]->nloc && nloc < n; l++)
+            loc[nloc++] = bucket->member.at[i]->loc[l];
+    }
+    Build at = c->b;
+    at.loc = loc;
+    at.nloc = nloc;
+    at.why = bucket->first->why;
+    Val v = build_op(&at, bucket->first->op, in, n, bucket->first->attr);
+    build_fail(&c->b, at.err);
+    for (int i = 0; i < n; i++) {
+        c->map[bucket->member.at[i]->out] = v ? v + i : 0;
+        k->waits[bucket->member.at[i]->out] = false;
+    }
+    bucket->member.n = 0;
+    bucket->bytes = 0;
+    bucket->first = NULL;
+}
+
+static void flush_for(Buckets *k, Val v) {
+    for (int i = 0; i < k->open.n; i++)
+        for (int m = 0; m < k->open.at[i].member.n; m++)
+            if (k->open.at[i].member.at[m]->out == v) {
+                flush(k, &k->open.at[i]);
+                return;
+            }
+}
+
+/* One collective has one answer to which axes its results vary along. */
+static bool may_share(const Graph *g, const Node *a, const Node *b) {
+    return same_collective(g, a, b) &&
+           graph_type(g, a->in[0])->layout->vary == graph_type(g, b->in[0])->layout->vary;
+}
+
+static void put_in_bucket(Buckets *k, const Node *n) {
+    Bucket *bucket = NULL;
+    int64_t bytes = type_bytes(graph_type(k->c.g, n->in[0]));
+    for (int i = 0; i < k->open.n && !bucket; i++)
+        if (!k->open.at[i].first || may_share(k->c.g, k->open.at[i].first, n))
+            bucket = &k->open.at[i];
+    if (!bucket) {
+        if (!VEC_PUSH(&k->c.arena, &k->open, (Bucket){0})) {
+            no_memory(&k->c);
+            return;
+        }
+        bucket = &k->open.at[k->open.n - 1];
+    }
+    if (bucket->member.n && bucket->bytes + bytes > k->limit) flush(k, bucket);
+    bucket->first = bucket->member.n ? bucket->first : n;
+    bucket->bytes += bytes;
+    if (!VEC_PUSH(&k->c.arena, &bucket->member, n)) no_memory(&k->c);
+    k->waits[n->out] = true;
+}
+
+static void bucket_node(Buckets *k, const Node *n) {
+    Comm *c = &k->c;
+    if (graph_opdef(c->g, n)->flags & OPF_PARAM) {
+        c->map[n->out] = build_param(&c->b, n->op, n->attr, graph_type(c->g, n->out));
+        return;
+    }
+    Val *in = ARENA_ARRAY(&c->arena, Val, n->nin + 1);
+    if (!in) {
+        no_memory(c);
+        return;
+    }
+    for (int i = 0; i < n->nin; i++) {
+        if (k->waits[n->in[i]]) flush_for(k, n->in[i]);
+        in[i] = c->map[n->in[i]];
+    }
+    if (n->op == OP_ALL_REDUCE && n->nin == 1 && k->node_uses[n->out] > 0) {
+        put_in_bucket(k, n);
+        return;
+    }
+    Val v = like(c, n, in);
+    for (int i = 0; i < n->nout; i++) c->map[n->out + i] = v + i;
+}
+
+/* ---- the pass ---- */
+static bool comm_init(Comm *c, const Graph *g, Graph *to) {
+    *c = (Comm){.g = g, .b = build_in(to, 0)};
+    c->b.local = true;
+    to->mesh = g->mesh;
+    arena_init(&c->arena, &g->cx->alloc);
+    c->uses = graph_use_counts(g, &c->arena);
+    c->map = ARENA_ARRAY(&c->arena, Val, g->value.n);
+    c->pending = ARENA_ARRAY(&c->arena, Pending *, g->value.n);
+    if (!c->uses || !c->map || !c->pending) no_memory(c);
+    return !c->b.err;
+}
+
+static Err reassociate(const Graph *g, Graph *to) {
+    Comm c;
+    if (comm_init(&c, g, to)) {
+        for (int32_t id = 1; id < g->node.n && !c.b.err; id++)
+            reassociate_node(&c, graph_node(g, id));
+        for (int i = 0; i < g->region.at[0].result.n && !c.b.err; i++)
+            build_result(&c.b, made(&c, g->region.at[0].result.at[i]));
+    }
+    arena_free(&c.arena);
+    return c.b.err;
+}
+
+static Err bucket(const Graph *g, Graph *to, int64_t limit) {
+    Buckets k = {.limit = limit};
+    if (comm_init(&k.c, g, to)) {
+        Uses users = graph_uses(g, &k.c.arena);
+        k.waits = ARENA_ARRAY(&k.c.arena, bool, g->value.n);
+        k.node_uses = ARENA_ARRAY(&k.c.arena, int32_t, g->value.n);
+        if (!users.start || !k.waits || !k.node_uses) no_memory(&k.c);
+        for (Val v = 0; v < g->value.n && !k.c.b.err; v++)
+            k.node_uses[v] = users.start[v + 1] - users.start[v];
+        for (int32_t id = 1; id < g->node.n && !k.c.b.err; id++) bucket_node(&k, graph_node(g, id));
+        for (int i = 0; i < k.open.n; i++) flush(&k, &k.open.at[i]);
+        for (int i = 0; i < g->region.at[0].result.n && !k.c.b.err; i++)
+            build_result(&k.c.b, k.c.map[g->region.at[0].result.at[i]]);
+    }
+    arena_free(&k.c.arena);
+    return k.c.b.err;
+}
+
+Err pass_comm(const Graph *g, const PassOptions *o, Graph **out) {
+    Graph *first = graph_new(g->cx), *second = graph_new(g->cx);
+    Err e = first && second ? E_OK : err_nomem(g->cx, "a graph");
+    const Graph *now = g;
+    if (!e && !o->no_reassociate && g->mesh) {
+        e = reassociate(g, first);
+        now = first;
+    }
+    if (!e) e = bucket(now, second, o->no_bucket || !g->mesh ? 0 : o->target->bucket_bytes);
+    graph_free(first);
+    if (e)
+        graph_free(second);
+    else
+        *out = second;
+    return e;
+}

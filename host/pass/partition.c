@@ -1,0 +1,454 @@
+/* partition.c - from the whole tensors of the program to what one device computes.
+ *
+ * Every op runs in local shapes under one assignment of mesh axes to its factors. Where the layouts
+ * of its operands and results agree, that is theirs. Where they do not, the assignment that most
+ * tensors already have wins, and the others are resharded: operands before the op, results after
+ * it. */
+#include "pass/reshard.h"
+#include "pass/rule.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct Moved { /* a value in a layout that some user asked for */
+    Val value;         /* of the old graph */
+    const Layout *to;
+    Val local;
+} Moved;
+
+typedef struct Partition {
+    const Graph *g;
+    Build b; /* the partitioned graph */
+    Arena arena;
+    Val *local;     /* by value of `g`: its local value, in the layout of its type */
+    Layout *layout; /* by value of `g`: that of its type, without axes of size 1 */
+    VEC(Moved) moved;
+} Partition;
+
+/* One op under way. */
+typedef struct Split {
+    const Node *n;
+    const OpDef *def;
+    const FactorRule *r;
+    Projection *proj; /* by tensor: what it has */
+    AxisList *axes;   /* by factor: what the op will use */
+    Layout *layout;   /* by tensor: under `axes` */
+} Split;
+
+static Err no_memory(Partition *p) {
+    return err_nomem(p->g->cx, "partitioning");
+}
+
+static Val tensor_value(const Node *n, int t) {
+    return t < n->nin ? n->in[t] : n->out + t - n->nin;
+}
+
+static const Type *tensor_type(const Partition *p, const Node *n, int t) {
+    return graph_type(p->g, tensor_value(n, t));
+}
+
+/* ---- which axes each factor gets ---- */
+
+/* A list that some tensor has for a factor, and what speaks for it. */
+typedef struct Candidate {
+    int factor;
+    AxisList axes;
+    int support;  /* tensors that have it */
+    double bytes; /* of them */
+} Candidate;
+
+static bool better(const FactorRule *r, const Candidate *a, const Candidate *b) {
+    if (a->support != b->support) return a->support > b->support;
+    if (a->bytes != b->bytes) return a->bytes > b->bytes;
+    bool pass_a = r->kind[a->factor] == FACTOR_PASS, pass_b = r->kind[b->factor] == FACTOR_PASS;
+    if (pass_a != pass_b) return pass_a;
+    if (axes_product(&a->axes) != axes_product(&b->axes))
+        return axes_product(&a->axes) > axes_product(&b->axes);
+    return a->factor < b->factor;
+}
+
+/* The part of the tensor's list that no chosen factor uses and that divides the factor. Partial
+ * values are known by whole axes, so a factor that leaves any takes no part of an axis. */
+static AxisList usable(const Partition *p, const Split *s, int tensor, int factor) {
+    AxisList out = {0};
+    const AxisList *have = &s->proj[tensor].factor[factor];
+    for (int i = 0; i < have->n; i++) {
+        bool taken = false;
+        for (int f = 0; f < s->r->nfactor; f++)
+            for (int k = 0; k < s->axes[f].n; k++)
+                taken = taken || axes_overlap(s->axes[f].at[k], have->at[i]);
+        AxisList longer = out;
+        axes_push(&longer, have->at[i]);
+        AxisRef r = have->at[i];
+        bool whole = r.pre == 1 && r.size == p->g->mesh->size[r.axis];
+        if (taken || (s->r->kind[factor] != FACTOR_PASS && !whole)) break;
+        if (!rule_divides(s->r, factor, &longer)) break;
+        out = longer;
+    }
+    return out;
+}
+
+static bool best_candidate(const Partition *p, const Split *s, const bool *decided,
+                           Candidate *best) {
+    bool any = false;
+    for (int f = 0; f < s->r->nfactor; f++) {
+        if (decided[f] || s->r->kind[f] == FACTOR_REPLICATE) continue;
+        for (int t = 0; t < s->r->ntensor; t++) {
+            Candidate c = {f, usable(p, s, t, f), 0, 0};
+            if (!c.axes.n) continue;
+            for (int u = 0; u < s->r->ntensor; u++) {
+                AxisList other = usable(p, s, u, f);
+                if (!axes_is_prefix(&c.axes, &other)) continue;
+                c.support++;
+                c.bytes += (double)type_bytes(tensor_type(p, s->n, u));
+            }
+            if (!any || better(s->r, &c, best)) *best = c;
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* Drops factors until every tensor's layout can say what they ask. */
+static bool layouts_under(const Partition *p, Split *s) {
+    for (int t = 0; t < s->r->ntensor; t++) {
+        int rank = tensor_type(p, s->n, t)->dims.rank;
+        AxisList mine[MAX_FACTORS];
+        for (int f = 0; f < s->r->nfactor; f++)
+            mine[f] = factor_in(&s->r->tensor[t], rank, f) ? s->axes[f] : (AxisList){0};
+        if (!rule_unproject(s->r, t, rank, p->g->mesh, mine, &s->layout[t])) return false;
+    }
+    return true;
+}
+
+/* A minor factor of a dim can only be split once the major ones are split to the end: a choice that
+ * no layout can say yet is tried again after the next one. */
+static void choose_axes(const Partition *p, Split *s) {
+    bool decided[MAX_FACTORS] = {false}, waits[MAX_FACTORS] = {false};
+    Candidate c;
+    memset(s->axes, 0, sizeof *s->axes * (size_t)s->r->nfactor);
+    while (best_candidate(p, s, decided, &c)) {
+        s->axes[c.factor] = c.axes;
+        decided[c.factor] = true;
+        if (layouts_under(p, s)) {
+            for (int f = 0; f < s->r->nfactor; f++)
+                if (waits[f]) decided[f] = waits[f] = false;
+            continue;
+        }
+        s->axes[c.factor] = (AxisList){0};
+        waits[c.factor] = true;
+    }
+    bool ok = layouts_under(p, s);
+    ASSERT(ok, "no layout for %s", s->def->name);
+}
+
+/* ---- reasons ---- */
+
+static const char *operand_name(const OpDef *def, int i, char buf[32]) {
+    const char *name = def->operands;
+    for (; i > 0 && *name; i--) {
+        name += strcspn(name, ",");
+        name += *name == ',';
+    }
+    snprintf(buf, 32, "%.*s", (int)strcspn(name, ","), name);
+    return buf[0] ? buf : "operand";
+}
+
+static const char *reason(Partition *p, const Str *s) {
+    const char *why = s->failed ? NULL : intern_name(p->g->cx, str_of(s));
+    if (!why) build_fail(&p->b, no_memory(p));
+    return why;
+}
+
+/* Why tensor t must change its layout for the op: the first dim that loses axes tells. */
+static const char *why_reshard(Partition *p, const Split *s, int t, const Layout *from,
+                               const Layout *to) {
+    Str str;
+    char name[32] = "result";
+    str_init(&str, &p->g->cx->alloc);
+    if (t < s->n->nin) operand_name(s->def, t, name);
+    for (int d = 0; d < to->rank; d++) {
+        const AxisList *have = &from->dim[d].axes, *want = &to->dim[d].axes;
+        if (axes_is_prefix(have, want)) continue;
+        const FactorMap *m = &s->r->tensor[t];
+        bool whole = m->n[d] > 0 && s->r->kind[m->at[d][0]] == FACTOR_REPLICATE;
+        str_fmt(&str, "%s of %s: dim %d is split on ", name, s->def->name, d + 1);
+        axes_print(have, p->g->mesh, &str);
+        if (whole)
+            str_put(&str, " but is needed whole");
+        else
+            str_put(&str, ", which splits other dims of this op");
+        break;
+    }
+    if (!str.n) str_fmt(&str, "%s of %s is split further", name, s->def->name);
+    const char *why = reason(p, &str);
+    str_free(&str);
+    return why;
+}
+
+/* Why a result is a sum still to be made. */
+static const char *why_partial(Partition *p, const Split *s, uint32_t partial) {
+    Str str;
+    char name[32];
+    str_init(&str, &p->g->cx->alloc);
+    str_fmt(&str, "%s runs over ", s->def->name);
+    bool first = true;
+    for (int t = 0; t < s->n->nin; t++)
+        for (int d = 0; d < s->layout[t].rank; d++) {
+            if (!(axes_mask(&s->layout[t].dim[d].axes) & partial)) continue;
+            const FactorMap *m = &s->r->tensor[t];
+            if (!m->n[d] || s->r->kind[m->at[d][0]] == FACTOR_PASS) continue;
+            str_fmt(&str, "%sdim %d of %s", first ? "" : " and ", d + 1,
+                    operand_name(s->def, t, name));
+            first = false;
+        }
+    str_put(&str, ", split on ");
+    mesh_print_axes(p->g->mesh, partial, &str);
+    const char *why = reason(p, &str);
+    str_free(&str);
+    return why;
+}
+
+/* ---- building ---- */
+
+static Build at_node(const Partition *p, const Node *n, const char *why) {
+    Build at = p->b;
+    at.loc = n->loc;
+    at.nloc = n->nloc;
+    at.why = why;
+    return at;
+}
+
+static bool same_dims(const Layout *a, const Layout *b) {
+    for (int d = 0; d < a->rank; d++)
+        if (!axes_equal(&a->dim[d].axes, &b->dim[d].axes)) return false;
+    return a->partial == b->partial;
+}
+
+static Layout plain(const Layout *l) { /* only what says where shards are */
+    Layout out;
+    layout_init(&out, l->mesh, l->rank);
+    for (int d = 0; d < l->rank; d++) out.dim[d].axes = l->dim[d].axes;
+    return out;
+}
+
+static Val build_local(Partition *p, const Split *s, const Val *in);
+
+/* A source costs nothing to make again, in the layout in which it is wanted. */
+static Val source_as(Partition *p, const Node *src, const Layout *to) {
+    Layout layout = *to;
+    Split s = {.n = src, .def = graph_opdef(p->g, src), .layout = &layout};
+    return build_local(p, &s, NULL);
+}
+
+/* The operand's local value in layout `to`. A value that was moved there before is used again,
+ * except a parameter: one that lies split is gathered for each use, so that it is never whole for
+ * long. */
+static Val operand(Partition *p, const Split *s, int t) {
+    Val v = s->n->in[t];
+    const Type *type = graph_type(p->g, v);
+    const Layout *from = &p->layout[v], *to = &s->layout[t];
+    if (same_dims(from, to)) return p->local[v];
+    uint32_t flags = graph_opdef(p->g, graph_def(p->g, v))->flags;
+    bool param = flags & OPF_PARAM;
+    if (flags & OPF_SOURCE) return source_as(p, graph_def(p->g, v), to);
+    Layout asked = plain(to);
+    const Layout *key = layout_of(p->g->cx, &asked);
+    if (!key) {
+        build_fail(&p->b, no_memory(p));
+        return 0;
+    }
+    for (int i = 0; !param && i < p->moved.n; i++)
+        if (p->moved.at[i].value == v && p->moved.at[i].to == key) return p->moved.at[i].local;
+    Build at = at_node(p, s->n, why_reshard(p, s, t, from, to));
+    Val moved = reshard(&at, p->local[v], &type->dims, from, to);
+    build_fail(&p->b, at.err);
+    if (!param && !VEC_PUSH(&p->arena, &p->moved, (Moved){v, key, moved}))
+        build_fail(&p->b, no_memory(p));
+    return moved;
+}
+
+/* The axes over which result i is partial: those of factors that it does not have. */
+static uint32_t partial_of(const Partition *p, const Split *s, int result, PartialKind *kind) {
+    int t = s->n->nin + result, rank = tensor_type(p, s->n, t)->dims.rank;
+    uint32_t mask = 0;
+    for (int f = 0; f < s->r->nfactor; f++) {
+        if (!s->axes[f].n || factor_in(&s->r->tensor[t], rank, f)) continue;
+        ASSERT(s->r->kind[f] >= FACTOR_SUM && s->r->kind[f] <= FACTOR_MIN,
+               "%s: a result without a split factor", s->def->name);
+        *kind = s->r->kind[f] == FACTOR_SUM   ? PARTIAL_SUM
+                : s->r->kind[f] == FACTOR_MAX ? PARTIAL_MAX
+                                              : PARTIAL_MIN;
+        mask |= axes_mask(&s->axes[f]);
+    }
+    return mask;
+}
+
+/* The node itself, in local shapes. */
+static Val build_local(Partition *p, const Split *s, const Val *in) {
+    const Node *n = s->n;
+    int nt = n->nin + n->nout;
+    const Type **types = ARENA_ARRAY(&p->arena, const Type *, nt);
+    const Layout **layouts = ARENA_ARRAY(&p->arena, const Layout *, nt);
+    void *attr = arena_copy(&p->arena, n->attr, n->attr ? s->def->attr_size : 0);
+    Offset *offset = ARENA_ARRAY(&p->arena, Offset, 2 * MAX_RANK);
+    if (!types || !layouts || !attr || !offset) {
+        build_fail(&p->b, no_memory(p));
+        return 0;
+    }
+    for (int t = 0; t < nt; t++) {
+        types[t] = tensor_type(p, n, t);
+        layouts[t] = &s->layout[t];
+    }
+    LocalArgs a = {p->g->cx, n->nin,           n->nout, types,  types + n->nin,
+                   layouts,  layouts + n->nin, attr,    offset, 0};
+    if (s->def->local) s->def->local(&a);
+    Build at = at_node(p, n, NULL);
+    Val v = build_op(&at, n->op, in, n->nin, n->attr ? attr : NULL);
+    if (v && n->clone) build_set_clone(&at, v, n->clone);
+    bool differs = false;
+    for (int i = 0; i < a.noffset; i++) differs = differs || offset[i].axes.n;
+    if (v && differs) build_set_offsets(&at, v, offset, a.noffset);
+    build_fail(&p->b, at.err);
+    return v;
+}
+
+static Err partition_node(Partition *p, const Node *n) {
+    Split s = {.n = n, .def = graph_opdef(p->g, n)};
+    FactorRule *r;
+    TRY(rule_of(p->g, n, &p->arena, &r));
+    s.r = r;
+    s.proj = rule_projections(r, &p->arena);
+    s.axes = ARENA_ARRAY(&p->arena, AxisList, r->nfactor + 1);
+    s.layout = ARENA_ARRAY(&p->arena, Layout, r->ntensor + 1);
+    Val *in = ARENA_ARRAY(&p->arena, Val, n->nin + 1);
+    if (!s.proj || !s.axes || !s.layout || !in) return no_memory(p);
+    for (int t = 0; t < r->ntensor; t++)
+        rule_project(r, t, &p->layout[tensor_value(n, t)], &s.proj[t]);
+    choose_axes(p, &s);
+    for (int t = 0; t < n->nin; t++) in[t] = operand(p, &s, t);
+    Val v = build_local(p, &s, in);
+    for (int i = 0; v && i < n->nout; i++) {
+        PartialKind kind = PARTIAL_SUM;
+        Layout have = s.layout[n->nin + i];
+        have.partial = (uint8_t)partial_of(p, &s, i, &kind);
+        have.partial_kind = (uint8_t)kind;
+        const Layout *want = &p->layout[n->out + i];
+        p->local[n->out + i] = v + i;
+        if (same_dims(&have, want)) continue;
+        const char *why = have.partial ? why_partial(p, &s, have.partial)
+                                       : why_reshard(p, &s, n->nin + i, &have, want);
+        Build at = at_node(p, n, why);
+        p->local[n->out + i] =
+            reshard(&at, v + i, &graph_type(p->g, n->out + i)->dims, &have, want);
+        build_fail(&p->b, at.err);
+    }
+    return p->b.err;
+}
+
+static const char *why_constraint(Partition *p, const Layout *to) {
+    Str s;
+    str_init(&s, &p->g->cx->alloc);
+    const Spec *spec = layout_spec(p->g->cx, to);
+    str_put(&s, "asked for here: ");
+    if (spec) spec_print(spec, &s);
+    const char *why = reason(p, &s);
+    str_free(&s);
+    return why;
+}
+
+static Err partition_constraint(Partition *p, const Node *n) {
+    const Layout *from = &p->layout[n->in[0]], *to = &p->layout[n->out];
+    Build at = at_node(p, n, why_constraint(p, to));
+    p->local[n->out] = p->local[n->in[0]];
+    if (!same_dims(from, to))
+        p->local[n->out] =
+            reshard(&at, p->local[n->in[0]], &graph_type(p->g, n->out)->dims, from, to);
+    build_fail(&p->b, at.err);
+    return p->b.err;
+}
+
+static Err partition_param(Partition *p, const Node *n) {
+    const Type *t = graph_type(p->g, n->out);
+    Layout l;
+    layout_init(&l, p->g->mesh, t->dims.rank);
+    l.vary = (uint8_t)layout_used(t->layout);
+    Type local = {.dtype = t->dtype,
+                  .weak = t->weak,
+                  .local = true,
+                  .dims = layout_local(t->layout, &t->dims),
+                  .layout = layout_of(p->g->cx, &l)};
+    const Type *type = local.layout ? type_of(p->g->cx, &local) : NULL;
+    if (!type) return no_memory(p);
+    p->local[n->out] = build_param(&p->b, n->op, n->attr, type);
+    return p->b.err;
+}
+
+static Err partition(Partition *p) {
+    const Graph *g = p->g;
+    p->local = ARENA_ARRAY(&p->arena, Val, g->value.n);
+    p->layout = ARENA_ARRAY(&p->arena, Layout, g->value.n);
+    if (!p->local || !p->layout) return no_memory(p);
+    for (Val v = 1; v < g->value.n; v++) {
+        p->layout[v] = *graph_type(g, v)->layout;
+        layout_drop_ones(&p->layout[v]);
+    }
+    for (int32_t id = 1; id < g->node.n; id++) {
+        const Node *n = graph_node(g, id);
+        uint32_t flags = graph_opdef(g, n)->flags;
+        if (flags & OPF_PARAM)
+            TRY(partition_param(p, n));
+        else if (flags & OPF_CONSTRAINT)
+            TRY(partition_constraint(p, n));
+        else
+            TRY(partition_node(p, n));
+    }
+    for (int i = 0; i < g->region.at[0].result.n; i++)
+        build_result(&p->b, p->local[g->region.at[0].result.at[i]]);
+    return p->b.err;
+}
+
+/* Without a mesh: the same nodes, local types. */
+static Err copy_unsplit(Partition *p) {
+    const Graph *g = p->g;
+    p->local = ARENA_ARRAY(&p->arena, Val, g->value.n);
+    if (!p->local) return no_memory(p);
+    for (int32_t id = 1; id < g->node.n && !p->b.err; id++) {
+        const Node *n = graph_node(g, id);
+        uint32_t flags = graph_opdef(g, n)->flags;
+        Val *in = ARENA_ARRAY(&p->arena, Val, n->nin + 1);
+        if (!in) return no_memory(p);
+        for (int i = 0; i < n->nin; i++) in[i] = p->local[n->in[i]];
+        Val v;
+        if (flags & OPF_PARAM) {
+            Type t = *graph_type(g, n->out);
+            t.local = true;
+            const Type *type = type_of(g->cx, &t);
+            if (!type) return no_memory(p);
+            v = build_param(&p->b, n->op, n->attr, type);
+        } else {
+            v = build_like(&p->b, g, n, in);
+        }
+        for (int i = 0; i < n->nout; i++) p->local[n->out + i] = v + i;
+    }
+    for (int i = 0; i < g->region.at[0].result.n && !p->b.err; i++)
+        build_result(&p->b, p->local[g->region.at[0].result.at[i]]);
+    return p->b.err;
+}
+
+Err pass_partition(const Graph *g, const PassOptions *o, Graph **out) {
+    (void)o;
+    Graph *new_graph = graph_new(g->cx);
+    if (!new_graph) return err_nomem(g->cx, "a graph");
+    new_graph->mesh = g->mesh;
+    Partition p = {.g = g, .b = build_in(new_graph, 0)};
+    p.b.local = true;
+    arena_init(&p.arena, &g->cx->alloc);
+    Err e = g->mesh ? partition(&p) : copy_unsplit(&p);
+    arena_free(&p.arena);
+    if (e)
+        graph_free(new_graph);
+    else
+        *out = new_graph;
+    return e;
+}

@@ -1,0 +1,50 @@
+/* pass.h - the passes, each from a graph to a new one; pipeline.c runs them in order. No pass
+ * includes another, and none asks which op it has: they read the ops' rows. */
+#ifndef MESHLUA_PASS_H
+#define MESHLUA_PASS_H
+
+#include "ir/build.h"
+#include "ir/plan.h"
+#include "ir/target.h"
+
+/* ---- on a graph under construction ---- */
+
+/* Appends to `b` the cotangents of `wrt` given those of `y` (one each; 0: zero), and fills `grad`
+ * with one value each: zeros where y does not depend on it. Nodes that are not differentiable are
+ * errors only where a gradient would have to pass through them. */
+void pass_grad(Build *b, const Val *y, const Val *ct, int ny, const Val *wrt, int nwrt, Val *grad);
+
+/* ---- the pipeline ---- */
+typedef struct PassOptions {
+    const Target *target;
+    bool expand; /* every op that has one is replaced by its definition before the rest */
+    bool verify; /* graph_verify after every pass */
+    bool no_reassociate, no_bucket, no_fuse;
+    /* Called with each stage's name and text, if set. */
+    void (*dump)(void *ud, const char *stage, const char *text);
+    void *dump_ud;
+    /* Asked before text is made: does anybody want this stage? */
+    bool (*wants)(void *ud, const char *stage);
+} PassOptions;
+
+/* Each returns a new graph in *out and leaves `g` alone. */
+Err pass_expand(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
+Err pass_simplify(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
+/* Gives every value a layout. Parameters bring theirs; constraints give theirs. */
+Err pass_propagate(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
+/* Local shapes, explicit collectives. */
+Err pass_partition(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
+/* Fewer and larger collectives. */
+Err pass_comm(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
+/* Elementwise regions become fused nodes. */
+Err pass_fuse(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
+
+/* Order, buffers, offsets: the last graph as a list of steps. `donated` has a bit (byte) per
+ * parameter of the program: its buffer may be written over. */
+Err pass_plan(const Graph *g, const PassOptions *o, const uint8_t *donated, Plan **out) MUST_CHECK;
+
+/* All of them, from a traced graph to a plan. `types` gets the global type of each result. */
+Err pipeline_run(const Graph *traced, const PassOptions *o, const uint8_t *donated, Plan **out,
+                 const Type **types) MUST_CHECK;
+
+#endif

@@ -1,0 +1,68 @@
+#include "pass/pass.h"
+
+typedef struct Pass {
+    const char *stage;
+    Err (*run)(const Graph *g, const PassOptions *o, Graph **out);
+} Pass;
+
+static const Pass passes[] = {
+    {"simplify", pass_simplify}, {"propagate", pass_propagate}, {"partition", pass_partition},
+    {"comm", pass_comm},         {"fuse", pass_fuse},
+};
+
+static void dump_text(const PassOptions *o, const char *stage, const Str *s) {
+    if (!s->failed) o->dump(o->dump_ud, stage, str_of(s));
+}
+
+static void dump_graph(const Graph *g, const PassOptions *o, const char *stage) {
+    if (!o->dump || !o->wants(o->dump_ud, stage)) return;
+    Str s;
+    str_init(&s, &g->cx->alloc);
+    graph_print(g, &s);
+    dump_text(o, stage, &s);
+    str_free(&s);
+}
+
+static void dump_plan(const Graph *g, const Plan *p, const PassOptions *o) {
+    if (!o->dump || !o->wants(o->dump_ud, "plan")) return;
+    Str s;
+    str_init(&s, &g->cx->alloc);
+    plan_print(p, g->mesh, &s);
+    dump_text(o, "plan", &s);
+    str_free(&s);
+}
+
+/* Runs a pass and checks what it made. */
+static Err run(const Pass *pass, const Graph *g, const PassOptions *o, Graph **out) {
+    TRY(pass->run(g, o, out));
+    dump_graph(*out, o, pass->stage);
+    if (!o->verify) return E_OK;
+    Err e = graph_verify(*out);
+    ASSERT(!e, "%s made a bad graph: %s", pass->stage, g->cx->err.text);
+    return E_OK;
+}
+
+Err pipeline_run(const Graph *traced, const PassOptions *o, const uint8_t *donated, Plan **out,
+                 const Type **types) {
+    const Graph *now = traced;
+    Graph *owned = NULL;
+    Err e = E_OK;
+    dump_graph(traced, o, "trace");
+    if (o->expand) {
+        e = run(&(Pass){"expand", pass_expand}, now, o, &owned);
+        now = owned;
+    }
+    for (unsigned i = 0; !e && i < sizeof passes / sizeof passes[0]; i++) {
+        Graph *next = NULL;
+        e = run(&passes[i], now, o, &next);
+        graph_free(owned);
+        now = owned = next;
+        if (!e && passes[i].run == pass_propagate) /* the last graph with global types */
+            for (int k = 0; k < now->region.at[0].result.n; k++)
+                types[k] = graph_type(now, now->region.at[0].result.at[k]);
+    }
+    if (!e) e = pass_plan(now, o, donated, out);
+    if (!e) dump_plan(now, *out, o);
+    graph_free(owned);
+    return e;
+}

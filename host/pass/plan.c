@@ -1,0 +1,379 @@
+/* plan.c - the last graph as steps over buffers.
+ *
+ * Nodes without work become views of their operand's buffer. A kernel that cannot read an operand
+ * as it lies gets a copy. A result takes over the buffer of a dying operand where its row lets it.
+ * What is left lives in a workspace, one per vary class: within a class a slot's memory is touched
+ * by that slot only, so that a worker can run ahead through steps of the class without disturbing
+ * another. */
+#include "pass/plan_build.h"
+
+#include "ir/program.h"
+#include "op/op.h"
+
+#include <string.h>
+
+static int32_t new_buffer(PlanBuild *p, BufferKind kind, uint32_t vary, int64_t bytes) {
+    BuildBuffer b = {.kind = kind,
+                     .vary = vary,
+                     .bytes = bytes,
+                     .first = p->step.n,
+                     .last = p->step.n,
+                     .param = -1,
+                     .take = -1};
+    if (!VEC_PUSH(p->arena, &p->buffer, b)) plan_build_no_memory(p);
+    return p->buffer.n - 1;
+}
+
+static uint32_t vary_of(const Type *t) {
+    return t->layout ? t->layout->vary : 0;
+}
+
+static void row_major(const Type *t, int64_t strides[MAX_RANK]) {
+    dims_strides(&t->dims, strides);
+    for (int d = 0; d < t->dims.rank; d++) strides[d] *= dtype_size(t->dtype);
+}
+
+static BuildValue *value_at(PlanBuild *p, Val v) {
+    return &p->value[v];
+}
+
+/* A fresh buffer for the value. */
+static void own_buffer(PlanBuild *p, BuildValue *v, const Type *t, BufferKind kind) {
+    *v = (BuildValue){.type = t};
+    row_major(t, v->strides);
+    v->buffer = new_buffer(p, kind, vary_of(t), type_bytes(t));
+}
+
+static bool lies_row_major(const BuildValue *v) {
+    int64_t want[MAX_RANK];
+    row_major(v->type, want);
+    for (int d = 0; d < v->type->dims.rank; d++)
+        if (v->type->dims.at[d] > 1 && v->strides[d] != want[d]) return false;
+    return true;
+}
+
+static bool inner_is_dense(const BuildValue *v) {
+    int last = v->type->dims.rank - 1;
+    return last < 0 || v->type->dims.at[last] <= 1 ||
+           v->strides[last] == dtype_size(v->type->dtype);
+}
+
+static void touch(PlanBuild *p, const BuildValue *v) {
+    p->buffer.at[v->buffer].last = p->step.n;
+}
+
+/* ---- steps ---- */
+
+static BuildStep *add_step(PlanBuild *p, const Node *n) {
+    if (!VEC_PUSH(p->arena, &p->step, (BuildStep){.node = n})) {
+        plan_build_no_memory(p);
+        return NULL;
+    }
+    return &p->step.at[p->step.n - 1];
+}
+
+static bool set_operands(PlanBuild *p, BuildStep *s, const BuildValue *in, int nin,
+                         const BuildValue *out, int nout) {
+    s->in = arena_copy(p->arena, in, sizeof *in * (size_t)nin);
+    s->out = arena_copy(p->arena, out, sizeof *out * (size_t)nout);
+    s->nin = nin;
+    s->nout = nout;
+    if (!s->in || !s->out) plan_build_no_memory(p);
+    return !p->err;
+}
+
+/* A row-major copy of the value in a buffer of its own. */
+static void copy_value(PlanBuild *p, const Node *for_node, BuildValue *v) {
+    BuildValue copy;
+    touch(p, v);
+    own_buffer(p, &copy, v->type, BUFFER_TEMP);
+    BuildStep *s = add_step(p, for_node);
+    if (!s || !set_operands(p, s, v, 1, &copy, 1)) return;
+    s->kernel = "copy";
+    s->bytes = 2 * (double)type_bytes(v->type);
+    *v = copy;
+}
+
+/* The kernel's attribute struct. */
+static void lower_attr(PlanBuild *p, BuildStep *s, const Node *n, const OpDef *def) {
+    if (n->body) {
+        size_t size;
+        s->attr = program_of(p->g, n->body, p->arena, &size, &s->offset, &s->noffset);
+        s->attr_size = (int32_t)size;
+        if (!s->attr) plan_build_no_memory(p);
+        return;
+    }
+    s->offset = n->offset;
+    s->noffset = n->noffset;
+    s->attr = n->attr;
+    s->attr_size = (int32_t)def->attr_size;
+    if (!def->lower) return;
+    const Type **types = ARENA_ARRAY(p->arena, const Type *, n->nin + n->nout + 1);
+    void *attr = arena_alloc(p->arena, def->lower_size);
+    if (!types || !attr) {
+        plan_build_no_memory(p);
+        return;
+    }
+    graph_in_types(p->g, n, types);
+    graph_out_types(p->g, n, types + n->nin);
+    OpArgs a = {p->g->cx, def, n->nin, types, n->attr};
+    def->lower(&a, types + n->nin, attr);
+    s->attr = attr;
+    s->attr_size = (int32_t)def->lower_size;
+}
+
+static double node_flops(PlanBuild *p, const Node *n, const OpDef *def) {
+    double flops = 0;
+    const Type **types = ARENA_ARRAY(p->arena, const Type *, n->nin + n->nout + 1);
+    if (!types) {
+        plan_build_no_memory(p);
+        return 0;
+    }
+    if (n->body) {
+        const Region *r = &p->g->region.at[n->body];
+        for (int32_t id = r->owner - 1; graph_node(p->g, id)->region == n->body; id--)
+            flops += (double)type_count(graph_type(p->g, graph_node(p->g, id)->out));
+        return flops;
+    }
+    graph_in_types(p->g, n, types);
+    graph_out_types(p->g, n, types + n->nin);
+    OpArgs a = {p->g->cx, def, n->nin, types, n->attr};
+    if (def->flops) return def->flops(&a, types + n->nin);
+    return (double)type_count(types[n->nin]);
+}
+
+/* May result i live in operand k's buffer from this step on? */
+static bool can_take(const PlanBuild *p, const BuildValue *in, const Type *out) {
+    const BuildBuffer *b = &p->buffer.at[in->buffer];
+    bool writable = b->kind == BUFFER_TEMP || (b->param >= 0 && p->donated[b->param]);
+    return writable && p->last_use[in->buffer] <= p->now && in->offset == 0 && !in->noffset &&
+           lies_row_major(in) && b->bytes == type_bytes(out) && in->type->dtype == out->dtype &&
+           dims_equal(&in->type->dims, &out->dims) && b->vary == vary_of(out);
+}
+
+static void place_results(PlanBuild *p, const Node *n, const OpDef *def, BuildValue *in,
+                          BuildValue *out) {
+    uint64_t taken = 0; /* operands whose buffer went to a result */
+    for (int i = 0; i < n->nout; i++) {
+        const Type *t = graph_type(p->g, n->out + i);
+        int from = -1;
+        for (int k = 0; k < n->nin && k < 64 && from < 0; k++) {
+            bool allowed = def->flags & OPF_ALIAS_ANY || (i < 4 && def->alias[i] == k + 1);
+            bool shared = taken >> k & 1;
+            for (int j = 0; j < n->nin; j++) /* another operand reads the same buffer */
+                if (j != k && in[j].buffer == in[k].buffer) shared = true;
+            if (allowed && !shared && can_take(p, &in[k], t)) from = k;
+        }
+        if (from < 0) {
+            own_buffer(p, &out[i], t, BUFFER_TEMP);
+            continue;
+        }
+        taken |= 1ull << from;
+        out[i] = in[from];
+        out[i].type = t;
+        p->last_use[in[from].buffer] = p->value_last[n->out + i];
+    }
+}
+
+static void kernel_step(PlanBuild *p, const Node *n, const OpDef *def) {
+    BuildValue *in = ARENA_ARRAY(p->arena, BuildValue, n->nin + 1);
+    BuildValue *out = ARENA_ARRAY(p->arena, BuildValue, n->nout + 1);
+    if (!in || !out) {
+        plan_build_no_memory(p);
+        return;
+    }
+    bool collective = def->flags & OPF_COLLECTIVE;
+    double bytes = 0;
+    for (int i = 0; i < n->nin; i++) {
+        int bit = i < 31 ? i : 31;
+        in[i] = *value_at(p, n->in[i]);
+        bool dense = (def->contiguous >> bit & 1) || collective;
+        if (dense && (!lies_row_major(&in[i]) || in[i].noffset))
+            copy_value(p, n, &in[i]);
+        else if ((def->inner >> bit & 1) && !inner_is_dense(&in[i]))
+            copy_value(p, n, &in[i]);
+        bytes += (double)type_bytes(in[i].type);
+    }
+    for (int i = 0; i < n->nin; i++) touch(p, &in[i]);
+    if (p->err) return;
+    place_results(p, n, def, in, out);
+    for (int i = 0; i < n->nout; i++) {
+        bytes += (double)type_bytes(out[i].type);
+        touch(p, &out[i]);
+        *value_at(p, n->out + i) = out[i];
+    }
+    double flops = collective ? 0 : node_flops(p, n, def);
+    BuildStep *s = add_step(p, n);
+    if (!s || !set_operands(p, s, in, n->nin, out, n->nout)) return;
+    s->kernel = def->kernel;
+    s->flops = flops;
+    s->bytes = bytes;
+    if (collective)
+        s->collective = true;
+    else
+        lower_attr(p, s, n, def);
+}
+
+/* ---- views ---- */
+
+static bool try_view(PlanBuild *p, const Node *n, const OpDef *def, const BuildValue *x,
+                     BuildValue *out) {
+    const Type *t = graph_type(p->g, n->out);
+    *out = *x;
+    out->type = t;
+    ViewArgs v = {.attr = n->attr,
+                  .in_dims = &x->type->dims,
+                  .out_dims = &t->dims,
+                  .in_strides = x->strides,
+                  .out_strides = out->strides};
+    if (!def->view(&v)) return false;
+    out->offset += v.start;
+    if (!n->noffset) return true;
+    Offset *all = ARENA_ARRAY(p->arena, Offset, x->noffset + n->noffset);
+    if (!all) {
+        plan_build_no_memory(p);
+        return true;
+    }
+    if (x->noffset) memcpy(all, x->per_device, sizeof *all * (size_t)x->noffset);
+    for (int i = 0; i < n->noffset; i++) {
+        all[x->noffset + i] = n->offset[i];
+        all[x->noffset + i].unit *= v.per_offset[i];
+    }
+    out->per_device = all;
+    out->noffset = x->noffset + n->noffset;
+    return true;
+}
+
+static void view_node(PlanBuild *p, const Node *n, const OpDef *def) {
+    BuildValue x = *value_at(p, n->in[0]), out;
+    if (!try_view(p, n, def, &x, &out)) {
+        copy_value(p, n, &x);
+        bool ok = try_view(p, n, def, &x, &out);
+        ASSERT(ok, "%s has no view of a row-major operand", def->name);
+    }
+    *value_at(p, n->out) = out;
+}
+
+/* ---- last uses ---- */
+
+/* A use of a value is a use of what it may be a view of. */
+static void use(PlanBuild *p, Val v, int32_t id) {
+    const Graph *g = p->g;
+    while (true) {
+        if (p->value_last[v] < id) p->value_last[v] = id;
+        const Node *n = graph_def(g, v);
+        if (!graph_opdef(g, n)->view) return;
+        v = n->in[0];
+    }
+}
+
+static void find_last_uses(PlanBuild *p) {
+    const Graph *g = p->g;
+    for (int32_t id = 1; id < g->node.n; id++) {
+        const Node *n = graph_node(g, id);
+        for (int i = 0; n->region == 0 && i < n->nin; i++) use(p, n->in[i], id);
+    }
+    const Region *top = &g->region.at[0];
+    for (int i = 0; i < top->result.n; i++) use(p, top->result.at[i], g->node.n);
+}
+
+static void node(PlanBuild *p, int32_t id) {
+    const Node *n = graph_node(p->g, id);
+    const OpDef *def = graph_opdef(p->g, n);
+    p->now = id;
+    int32_t first_new = p->buffer.n;
+    if (def->flags & OPF_PARAM) {
+        BuildValue *v = value_at(p, n->out);
+        own_buffer(p, v, graph_type(p->g, n->out), BUFFER_PARAM);
+        if (p->err) return;
+        p->buffer.at[v->buffer].param = p->nparam;
+        p->param[p->nparam++] = n->out;
+    } else if (def->view) {
+        view_node(p, n, def);
+    } else {
+        kernel_step(p, n, def);
+    }
+    if (!plan_build_room(p)) return;
+    for (int32_t b = first_new; b < p->buffer.n; b++) p->last_use[b] = id;
+    for (int i = 0; i < n->nout && !p->err; i++) {
+        int32_t b = value_at(p, n->out + i)->buffer;
+        if (p->value_last[n->out + i] > p->last_use[b]) p->last_use[b] = p->value_last[n->out + i];
+    }
+}
+
+/* ---- results ---- */
+
+/* A result keeps its whole buffer alive, so a small view of a large one is copied. */
+static void result(PlanBuild *p, int i, Val v) {
+    BuildValue r = *value_at(p, v);
+    BuildBuffer *b = &p->buffer.at[r.buffer];
+    bool param = b->kind == BUFFER_PARAM;
+    bool view_varies = (vary_of(r.type) & ~b->vary) != 0;
+    if (!param && (type_bytes(r.type) < b->bytes || view_varies))
+        copy_value(p, graph_def(p->g, v), &r);
+    if (p->err) return;
+    b = &p->buffer.at[r.buffer];
+    if (b->kind == BUFFER_TEMP) b->kind = BUFFER_RESULT;
+    b->last = INT32_MAX;
+    p->result[i] = r;
+}
+
+/* Donated parameters that no step has taken over give their memory to a result of their size that
+ * begins after their last use. */
+static void give_donated(PlanBuild *p) {
+    for (int i = 0; i < p->nparam; i++) {
+        int32_t mine = p->value[p->param[i]].buffer;
+        if (!p->donated[i] || p->buffer.at[mine].last == INT32_MAX) continue;
+        for (int32_t b = 0; b < p->buffer.n; b++) {
+            BuildBuffer *r = &p->buffer.at[b];
+            if (r->kind != BUFFER_RESULT || r->take >= 0 || r->bytes != p->buffer.at[mine].bytes ||
+                r->vary != p->buffer.at[mine].vary || r->first <= p->buffer.at[mine].last)
+                continue;
+            r->take = i;
+            p->buffer.at[mine].given = true;
+            break;
+        }
+    }
+}
+
+static Err check_donations(PlanBuild *p) {
+    enum { EXPLICIT = 2 };
+    for (int i = 0; i < p->nparam; i++) {
+        const BuildBuffer *b = &p->buffer.at[p->value[p->param[i]].buffer];
+        bool used = b->given;
+        for (int r = 0; r < p->g->region.at[0].result.n; r++)
+            used = used || p->result[r].buffer == p->value[p->param[i]].buffer;
+        if (p->donated[i] != EXPLICIT || used) continue;
+        const ParamAttr *a = graph_def(p->g, p->param[i])->attr;
+        Str s;
+        str_init(&s, &p->g->cx->alloc);
+        type_print(graph_type(p->g, p->param[i]), &s);
+        Err e =
+            err_set(p->g->cx, E_DONATE,
+                    "donated argument %s (%s on each device) cannot be reused: no result of its "
+                    "size comes after its last use; leave it out of `donate`",
+                    a->name ? a->name : "?", str_of(&s));
+        str_free(&s);
+        return e;
+    }
+    return E_OK;
+}
+
+Err pass_plan(const Graph *g, const PassOptions *o, const uint8_t *donated, Plan **out) {
+    PlanBuild p;
+    if (!plan_build_init(&p, g, o, donated)) {
+        plan_build_free(&p);
+        return err_nomem(g->cx, "a plan");
+    }
+    find_last_uses(&p);
+    for (int32_t id = 1; id < g->node.n && !p.err; id++)
+        if (graph_node(g, id)->region == 0) node(&p, id);
+    for (int i = 0; i < g->region.at[0].result.n && !p.err; i++)
+        result(&p, i, g->region.at[0].result.at[i]);
+    if (!p.err) give_donated(&p);
+    if (!p.err) p.err = check_donations(&p);
+    if (!p.err) p.err = plan_build_place(&p);
+    if (!p.err) p.err = plan_build_pack(&p, out);
+    plan_build_free(&p);
+    return p.err;
+}

@@ -1,0 +1,390 @@
+/* propagate.c - a layout for every value: the fixpoint of the ops' sharding rules, in the order of
+ * Shardy (github.com/openxla/shardy, docs/propagation.md): simple ops before others, agreement
+ * before conflict. Layouts only grow, so it ends. */
+#include "op/op.h"
+#include "pass/rule.h"
+
+#include <string.h>
+
+typedef struct Propagate {
+    const Graph *g;
+    Arena arena;
+    Layout *layout;    /* by value */
+    FactorRule **rule; /* by node; NULL: takes no part */
+    int32_t *uses;     /* by value */
+    Uses users;
+    int32_t *queue; /* nodes to look at again */
+    bool *queued;
+} Propagate;
+
+/* What a stage lets through. */
+typedef struct Stage {
+    bool single_use, only_pass_ops, only_pass_factors, expand_backward;
+} Stage;
+static const Stage stages[] = {
+    {true, true, true, true},     /* elementwise, reshape, transpose: results used once */
+    {false, true, true, true},    /* the same, used any number of times */
+    {false, false, true, true},   /* pass factors of any op */
+    {false, false, false, true},  /* everything, but an expanding op only backward */
+    {false, false, false, false}, /* everything */
+};
+
+/* Has the op a factor that only its results have (a broadcast)? */
+static bool expands(const FactorRule *r, int nin, const int *ranks) {
+    for (int f = 0; f < r->nfactor; f++) {
+        bool in = false;
+        for (int t = 0; t < nin; t++) in = in || factor_in(&r->tensor[t], ranks[t], f);
+        if (!in) return true;
+    }
+    return false;
+}
+
+static bool is_pass_op(const FactorRule *r) {
+    for (int f = 0; f < r->nfactor; f++)
+        if (r->kind[f] != FACTOR_PASS) return false;
+    return true;
+}
+
+static int rank_of(const Propagate *p, const Node *n, int tensor) {
+    Val v = tensor < n->nin ? n->in[tensor] : n->out + tensor - n->nin;
+    return graph_type(p->g, v)->dims.rank;
+}
+
+static Layout *layout_of_tensor(Propagate *p, const Node *n, int tensor) {
+    return &p->layout[tensor < n->nin ? n->in[tensor] : n->out + tensor - n->nin];
+}
+
+static int64_t bytes_of_tensor(const Propagate *p, const Node *n, int tensor) {
+    return type_bytes(graph_type(p->g, tensor < n->nin ? n->in[tensor] : n->out + tensor - n->nin));
+}
+
+/* One op at one time: its tensors' projections, and what they may take. */
+typedef struct View {
+    Propagate *p;
+    const Node *n;
+    const FactorRule *r;
+    Projection *proj; /* by tensor */
+    const int *ranks;
+    bool aggressive;
+} View;
+
+/* Is the axis wanted by another factor of this op that the tensor also has? Then agreement is not
+ * possible and only the aggressive round decides. */
+static bool contended(const View *v, int tensor, int factor, AxisRef ref) {
+    for (int f = 0; f < v->r->nfactor; f++) {
+        if (f == factor || !factor_in(&v->r->tensor[tensor], v->ranks[tensor], f)) continue;
+        for (int t = 0; t < v->r->ntensor; t++)
+            for (int i = 0; i < v->proj[t].factor[f].n; i++)
+                if (axes_overlap(v->proj[t].factor[f].at[i], ref)) return true;
+    }
+    return false;
+}
+
+/* The largest tensor whose list for the factor is the longest agreed one; -1 if none has any. In
+ * the basic round lists must agree (each a prefix of the longest), else their common part is taken.
+ */
+static int source_of(const View *v, int factor, AxisList *list) {
+    int source = -1;
+    *list = (AxisList){0};
+    for (int t = 0; t < v->r->ntensor; t++) {
+        const AxisList *have = &v->proj[t].factor[factor];
+        if (!have->n) continue;
+        bool longer = axes_is_prefix(list, have), shorter = axes_is_prefix(have, list);
+        bool larger =
+            source >= 0 && bytes_of_tensor(v->p, v->n, t) > bytes_of_tensor(v->p, v->n, source);
+        if (source < 0 || (longer && !shorter)) {
+            *list = *have;
+            source = t;
+        } else if (longer && shorter) {
+            if (larger) source = t;
+        } else if (!shorter) { /* conflict */
+            if (!v->aggressive) {
+                int common = 0;
+                while (common < list->n && common < have->n &&
+                       axes_equal(&(AxisList){1, {list->at[common]}},
+                                  &(AxisList){1, {have->at[common]}}))
+                    common++;
+                list->n = (uint8_t)common;
+            } else if (larger) {
+                *list = *have;
+                source = t;
+            }
+        }
+    }
+    return source;
+}
+
+static int dim_of(const FactorRule *r, int tensor, int rank, int factor) {
+    const FactorMap *m = &r->tensor[tensor];
+    for (int d = 0; d < rank; d++)
+        for (int k = 0; k < m->n[d]; k++)
+            if (m->at[d][k] == factor) return d;
+    return -1;
+}
+
+/* Extends the tensor's list for the factor towards `want`; true if it grew. */
+static bool extend(View *v, int tensor, int factor, const AxisList *want) {
+    Projection *proj = &v->proj[tensor];
+    Layout *layout = layout_of_tensor(v->p, v->n, tensor);
+    AxisList *have = &proj->factor[factor];
+    if (have->n >= want->n || !axes_is_prefix(have, want)) return false;
+    AxisList grown = *have;
+    for (int i = have->n; i < want->n; i++) {
+        AxisRef ref = want->at[i];
+        AxisList longer = grown;
+        axes_push(&longer, ref);
+        if (!rule_is_free(v->r, proj, ref) || (layout->replicated >> ref.axis & 1) ||
+            !rule_divides(v->r, factor, &longer))
+            break;
+        if (!v->aggressive && contended(v, tensor, factor, ref)) break;
+        grown = longer;
+    }
+    if (axes_equal(&grown, have)) return false;
+    int d = dim_of(v->r, tensor, layout->rank, factor);
+    AxisList before = *have;
+    Layout old, new;
+    bool ok = layout->dim[d].open &&
+              rule_unproject(v->r, tensor, layout->rank, v->p->g->mesh, proj->factor, &old) &&
+              axes_equal(&old.dim[d].axes, &layout->dim[d].axes); /* no axes left over */
+    *have = grown;
+    ok = ok && rule_unproject(v->r, tensor, layout->rank, v->p->g->mesh, proj->factor, &new);
+    if (ok)
+        layout->dim[d].axes = new.dim[d].axes;
+    else
+        *have = before;
+    return ok;
+}
+
+/* May this stage propagate along the factor? */
+static bool stage_lets(const View *v, const Stage *s, int factor) {
+    if (v->r->kind[factor] == FACTOR_REPLICATE) return false;
+    return !s->only_pass_factors || v->r->kind[factor] == FACTOR_PASS;
+}
+
+static bool stage_takes_op(const View *v, const Stage *s) {
+    if (s->only_pass_ops && !is_pass_op(v->r)) return false;
+    for (int i = 0; s->single_use && i < v->n->nout; i++)
+        if (v->p->uses[v->n->out + i] > 1) return false;
+    return true;
+}
+
+static void requeue(Propagate *p, Val v, int32_t *n) {
+    int32_t def = p->g->value.at[v].node;
+    if (!p->queued[def]) p->queued[p->queue[(*n)++] = def] = true;
+    for (int32_t i = p->users.start[v]; i < p->users.start[v + 1]; i++) {
+        int32_t user = p->users.list[i];
+        if (!p->queued[user]) p->queued[p->queue[(*n)++] = user] = true;
+    }
+}
+
+/* Factors in the order in which conflicts are settled: the largest source first, then by number. */
+static void order_factors(const View *v, int *order) {
+    int64_t size[MAX_FACTORS];
+    for (int f = 0; f < v->r->nfactor; f++) {
+        AxisList list;
+        int source = source_of(v, f, &list);
+        size[f] = source < 0 ? -1 : bytes_of_tensor(v->p, v->n, source);
+        int at = f;
+        while (at > 0 && size[order[at - 1]] < size[f]) {
+            order[at] = order[at - 1];
+            at--;
+        }
+        order[at] = f;
+    }
+}
+
+static Err visit(Propagate *p, int32_t id, const Stage *s, bool aggressive, Arena *scratch,
+                 int32_t *queue_n) {
+    const Node *n = graph_node(p->g, id);
+    const FactorRule *r = p->rule[id];
+    if (!r || r->nfactor == 0) return E_OK;
+    View v = {p, n, r, rule_projections(r, scratch), NULL, aggressive};
+    int *ranks = ARENA_ARRAY(scratch, int, r->ntensor);
+    if (!v.proj || !ranks) return err_nomem(p->g->cx, "propagation");
+    for (int t = 0; t < r->ntensor; t++) {
+        ranks[t] = rank_of(p, n, t);
+        rule_project(r, t, layout_of_tensor(p, n, t), &v.proj[t]);
+    }
+    v.ranks = ranks;
+    if (!stage_takes_op(&v, s)) return E_OK;
+    bool backward_only = s->expand_backward && expands(r, n->nin, ranks);
+    int order[MAX_FACTORS];
+    order_factors(&v, order);
+    for (int k = 0; k < r->nfactor; k++) {
+        AxisList want;
+        int f = order[k];
+        if (!stage_lets(&v, s, f) || source_of(&v, f, &want) < 0) continue;
+        for (int t = 0; t < r->ntensor; t++) {
+            if (backward_only && t >= n->nin) continue;
+            if (!factor_in(&r->tensor[t], ranks[t], f)) continue;
+            if (extend(&v, t, f, &want))
+                requeue(p, t < n->nin ? n->in[t] : n->out + t - n->nin, queue_n);
+        }
+    }
+    return E_OK;
+}
+
+static Err fixpoint(Propagate *p, const Stage *s, bool aggressive) {
+    int32_t n = 0;
+    Err e = E_OK;
+    for (int32_t id = 1; id < p->g->node.n; id++) p->queued[p->queue[n++] = id] = true;
+    /* The queue is an array that starts again when it is full: nodes are in it at most once. */
+    while (!e && n > 0) {
+        Arena scratch;
+        arena_init(&scratch, &p->g->cx->alloc);
+        int32_t batch = n;
+        int32_t *now = ARENA_ARRAY(&scratch, int32_t, batch);
+        if (!now) e = err_nomem(p->g->cx, "propagation");
+        for (int32_t i = 0; !e && i < batch; i++) now[i] = p->queue[i];
+        for (int32_t i = 0; !e && i < batch; i++) p->queued[now[i]] = false;
+        n = 0;
+        for (int32_t i = 0; !e && i < batch; i++) e = visit(p, now[i], s, aggressive, &scratch, &n);
+        arena_free(&scratch);
+    }
+    return e;
+}
+
+/* Where propagation starts: parameters and constraints are closed, everything else open. */
+static void seed(Propagate *p) {
+    const Graph *g = p->g;
+    for (Val v = 1; v < g->value.n; v++) {
+        Layout *l = &p->layout[v];
+        const Type *t = graph_type(g, v);
+        const Node *n = graph_def(g, v);
+        uint32_t flags = graph_opdef(g, n)->flags;
+        layout_init(l, g->mesh, t->dims.rank);
+        if (flags & OPF_CONSTRAINT) {
+            *l = **(const Layout *const *)n->attr;
+        } else if (flags & OPF_PARAM) {
+            if (t->layout) *l = *t->layout;
+        } else {
+            for (int d = 0; d < l->rank; d++) l->dim[d].open = true;
+        }
+        layout_drop_ones(l); /* they split nothing, and would be found free again and again */
+    }
+}
+
+static Err prepare(Propagate *p) {
+    const Graph *g = p->g;
+    p->layout = ARENA_ARRAY(&p->arena, Layout, g->value.n);
+    p->rule = ARENA_ARRAY(&p->arena, FactorRule *, g->node.n);
+    p->uses = graph_use_counts(g, &p->arena);
+    p->users = graph_uses(g, &p->arena);
+    p->queue = ARENA_ARRAY(&p->arena, int32_t, g->node.n);
+    p->queued = ARENA_ARRAY(&p->arena, bool, g->node.n);
+    if (!p->layout || !p->rule || !p->uses || !p->users.start || !p->queue || !p->queued)
+        return err_nomem(g->cx, "propagation");
+    for (int32_t id = 1; id < g->node.n; id++)
+        if (graph_opdef(g, graph_node(g, id))->factors)
+            TRY(rule_of(g, graph_node(g, id), &p->arena, &p->rule[id]));
+    seed(p);
+    return E_OK;
+}
+
+/* The same graph with the layouts in its types; what parameters and constraints say stays as it was
+ * written. */
+static Err write_types(Propagate *p, Graph *out) {
+    for (Val v = 1; v < out->value.n; v++) {
+        const Node *n = graph_def(out, v);
+        uint32_t flags = graph_opdef(out, n)->flags;
+        Layout l = p->layout[v];
+        if (flags & OPF_CONSTRAINT) l = **(const Layout *const *)n->attr;
+        if (flags & OPF_PARAM && graph_type(out, v)->layout) continue;
+        for (int d = 0; d < l.rank; d++) l.dim[d].open = false;
+        const Layout *layout = layout_of(out->cx, &l);
+        const Type *t = layout ? type_with_layout(out->cx, graph_type(out, v), layout) : NULL;
+        if (!t) return err_nomem(out->cx, "propagation");
+        out->value.at[v].type = t;
+    }
+    return E_OK;
+}
+
+/* Users never see parts of axes: a result split by one is asked for without. */
+static Err strip_results(Graph *g) {
+    Build b = build_in(g, 0);
+    Region *top = &g->region.at[0];
+    for (int i = 0; i < top->result.n; i++) {
+        Val v = top->result.at[i];
+        Layout l = *graph_type(g, v)->layout;
+        if (!layout_drop_parts(&l)) continue;
+        ConstrainAttr attr = {layout_of(g->cx, &l)};
+        const Type *t = attr.layout ? type_with_layout(g->cx, graph_type(g, v), attr.layout) : NULL;
+        if (!t) return err_nomem(g->cx, "propagation");
+        v = build_op(&b, OP_CONSTRAIN, &v, 1, &attr);
+        if (b.err) return b.err;
+        g->value.at[v].type = t;
+        top = &g->region.at[0];
+        top->result.at[i] = v;
+    }
+    return E_OK;
+}
+
+/* A copy in which cheap sources, and whatever is made of scalars only, stand once per use, so that
+ * two users of a constant do not pull each other's layout along. */
+static Err split_sources(const Graph *g, Graph *to) {
+    Build b = build_in(to, 0);
+    Arena scratch;
+    arena_init(&scratch, &g->cx->alloc);
+    Val *map = ARENA_ARRAY(&scratch, Val, g->value.n);
+    int32_t *seen = ARENA_ARRAY(&scratch, int32_t, g->value.n);
+    if (!map || !seen) build_fail(&b, err_nomem(g->cx, "propagation"));
+    int32_t clone = 0;
+    for (int32_t id = 1; id < g->node.n && !b.err; id++) {
+        const Node *n = graph_node(g, id);
+        Val *in = ARENA_ARRAY(&scratch, Val, n->nin + 1);
+        if (!in) {
+            build_fail(&b, err_nomem(g->cx, "propagation"));
+            break;
+        }
+        for (int i = 0; i < n->nin; i++) {
+            const Node *src = graph_def(g, n->in[i]);
+            bool scalars = src->nin > 0 && src->nout == 1;
+            for (int k = 0; scalars && k < src->nin; k++)
+                scalars = graph_type(g, src->in[k])->dims.rank == 0;
+            bool source = graph_opdef(g, src)->flags & OPF_SOURCE || scalars;
+            in[i] = map[n->in[i]];
+            if (!source || graph_type(g, n->in[i])->dims.rank == 0 || seen[n->in[i]]++ == 0)
+                continue;
+            Val *copied = ARENA_ARRAY(&scratch, Val, src->nin + 1);
+            for (int k = 0; copied && k < src->nin; k++) copied[k] = map[src->in[k]];
+            in[i] = copied ? build_like(&b, g, src, copied) : 0;
+            if (in[i]) build_set_clone(&b, in[i], ++clone);
+        }
+        Val v = graph_opdef(g, n)->flags & OPF_PARAM
+                    ? build_param(&b, n->op, n->attr, graph_type(g, n->out))
+                    : build_like(&b, g, n, in);
+        for (int i = 0; i < n->nout; i++) map[n->out + i] = v + i;
+    }
+    for (int i = 0; i < g->region.at[0].result.n && !b.err; i++)
+        build_result(&b, map[g->region.at[0].result.at[i]]);
+    arena_free(&scratch);
+    return b.err;
+}
+
+static Err propagate(Propagate *p) {
+    TRY(prepare(p));
+    for (unsigned s = 0; s < sizeof stages / sizeof stages[0]; s++) {
+        TRY(fixpoint(p, &stages[s], false));
+        TRY(fixpoint(p, &stages[s], true));
+    }
+    return E_OK;
+}
+
+Err pass_propagate(const Graph *g, const PassOptions *o, Graph **out) {
+    (void)o;
+    Graph *new_graph = graph_new(g->cx);
+    if (!new_graph) return err_nomem(g->cx, "a graph");
+    new_graph->mesh = g->mesh;
+    Propagate p = {.g = new_graph};
+    arena_init(&p.arena, &g->cx->alloc);
+    Err e = split_sources(g, new_graph);
+    if (!e && g->mesh) e = propagate(&p);
+    if (!e && g->mesh) e = write_types(&p, new_graph);
+    if (!e && g->mesh) e = strip_results(new_graph);
+    arena_free(&p.arena);
+    if (e)
+        graph_free(new_graph);
+    else
+        *out = new_graph;
+    return e;
+}

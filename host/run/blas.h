@@ -1,0 +1,24 @@
+/* blas.h - the BLAS library, loaded when the first large product is about to run: loading takes
+ * longer than most scripts. */
+#ifndef MESHLUA_BLAS_H
+#define MESHLUA_BLAS_H
+
+#include "base/ctx.h"
+#include "kernel.h"
+
+/* Products of at least this many operations go through BLAS. */
+#define BLAS_MIN_FLOPS 262144.0
+
+typedef struct Blas {
+    bool tried;
+    KBlas table; /* empty where none was found, or MESHLUA_BLAS=off */
+    char core[64], file[256];
+} Blas;
+
+/* To be called before any thread starts: one thread per call, and the right kernels for processors
+ * that the library does not know (OpenBLAS 0.3.21 takes recent ones for a Prescott). */
+void blas_prepare_environment(void);
+/* Loads it the first time. NULL where there is none. */
+const KBlas *blas_load(Ctx *cx, Blas *b);
+
+#endif

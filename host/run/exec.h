@@ -1,0 +1,82 @@
+/* exec.h - a plan bound to this process: which kernel on which bytes, in which order, on how many
+ * threads. Bound once, run many times. */
+#ifndef MESHLUA_EXEC_H
+#define MESHLUA_EXEC_H
+
+#include "run/runtime.h"
+#include "run/tensor.h"
+
+typedef struct OperandRef { /* where an operand's bytes are */
+    int32_t base;           /* index into Exec.base */
+    int64_t offset;
+} OperandRef;
+
+typedef struct Item { /* one kernel on one slot's operands; collectives become several */
+    const KernelRow *row;
+    int32_t nin, nout;
+    KTensor *tensor; /* inputs, then outputs; data is filled in at each run */
+    OperandRef *ref;
+    const void *attr;
+    const int64_t *offsets;
+    int64_t units;
+} Item;
+
+typedef struct BoundStep {
+    int32_t first, n; /* items; a kernel step has one per slot of its outputs */
+    int32_t cuts;     /* pieces of an item where it is cut */
+} BoundStep;
+
+/* Steps that one worker may run through for one slot without waiting for others. A collective
+ * stands alone. */
+typedef struct Segment {
+    int32_t first, n; /* steps */
+    int32_t slots;
+    bool collective;
+    double seconds; /* estimated, all slots on one thread */
+} Segment;
+
+typedef struct Exec {
+    int32_t refs;
+    Runtime *rt;
+    Plan *plan;
+    const Mesh *mesh;
+    const Type **result_type; /* plan->results.n */
+    Arena arena;
+    Item *item;
+    int32_t nitem;
+    BoundStep *step;
+    VEC(Segment) segment;
+    char **base;         /* by buffer and slot: see first_base */
+    int32_t *first_base; /* by buffer */
+    int32_t nbase;
+    const char *base_at;  /* the workspace that the bases of temporaries point into */
+    int64_t *class_start; /* by vary class: where its part of the workspace begins */
+    size_t workspace, scratch;
+    bool *written;  /* by param: a result takes its memory */
+    Counters cost;  /* of one run, one device */
+    int64_t copied; /* donations that needed a copy because somebody else held the bytes */
+} Exec;
+
+/* Takes the plan. result_type has one global type per result. */
+Err exec_bind(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *result_type,
+              Exec **out) MUST_CHECK;
+Exec *exec_retain(Exec *e);
+void exec_release(Exec *e);
+/* Runs it: one tensor per param, of the types it was planned for. Fills `results`. `keep` has a
+ * byte per param: somebody still wants the tensor, so that a result may not take its memory.
+ * Donated arguments whose memory went to a result still have their shards; the caller deletes them.
+ * On fake devices nothing runs and the results have no data. */
+Err exec_run(Exec *e, Tensor *const *args, const uint8_t *keep, Tensor **results) MUST_CHECK;
+
+/* Binding, in parts (bind.c, comm_local.c). */
+Err exec_bind_kernel(Exec *e, const PlanStep *s, BoundStep *b) MUST_CHECK;
+Err exec_bind_collective(Exec *e, const PlanStep *s, BoundStep *b) MUST_CHECK;
+/* An item under construction: room for the operands; NULL when out of memory. */
+Item *exec_add_item(Exec *e, const char *kernel, int nin, int nout);
+/* Operand k of the item: the value as the device at `coord` sees it. */
+void exec_set_operand(Exec *e, Item *item, int k, int32_t value, const int32_t coord[MAX_AXES]);
+/* The coordinates of slot `slot` of a vary class; 0 along the other axes. */
+void exec_slot_coords(const Plan *p, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]);
+void exec_finish_item(Exec *e, Item *item); /* units and scratch, once operands and attr are set */
+
+#endif

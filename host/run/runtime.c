@@ -1,0 +1,115 @@
+#include "run/runtime.h"
+#include "base/env.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+int runtime_cores(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    int n = CPU_COUNT(&set);
+    return n > 0 ? n : 1;
+}
+
+static Err bad_devices(Ctx *cx, const char *s) {
+    return err_set(
+        cx, E_MESH,
+        "--devices=%s: expected a number of virtual CPU devices from 1 to %d, or fake:N, "
+        "or fake:KIND:N (cpu, h100, h200)",
+        s, MAX_DEVICES);
+}
+
+/* A count from 1 on, up to the end of the text; 0 if it is not one. */
+static int32_t count_of(const char *s) {
+    char *end;
+    long n = strtol(s, &end, 10);
+    return *s && !*end && n >= 1 && n <= MAX_DEVICES ? (int32_t)n : 0;
+}
+
+Err runtime_set_devices(Runtime *rt, const char *devices) {
+    const Target *target = target_of("cpu");
+    const char *number = devices;
+    bool fake = strncmp(devices, "fake:", 5) == 0;
+    if (fake) {
+        const char *colon = strchr(devices + 5, ':');
+        number = colon ? colon + 1 : devices + 5;
+        if (colon) {
+            char kind[32] = "";
+            size_t n = (size_t)(colon - devices - 5);
+            if (n < sizeof kind) memcpy(kind, devices + 5, n);
+            target = target_of(kind);
+        }
+    }
+    int32_t n = count_of(number);
+    if (!target || !n) return bad_devices(rt->cx, devices);
+    Counters *counters = alloc_new(&rt->cx->alloc, sizeof *counters * (size_t)n);
+    if (!counters) return err_nomem(rt->cx, "device counters");
+    alloc_free(&rt->cx->alloc, rt->counters, sizeof *counters * (size_t)rt->ndevices);
+    rt->counters = counters;
+    rt->target = target;
+    rt->ndevices = n;
+    rt->fake = fake;
+    return E_OK;
+}
+
+Err runtime_init(Runtime *rt, Ctx *cx, const char *devices) {
+    memset(rt, 0, sizeof *rt);
+    rt->cx = cx;
+    const char *level = env_get(ENV_KERNELS);
+    rt->level = level ? level : k_cpu_best_level();
+    rt->kernels = k_cpu_table(rt->level);
+    if (!rt->kernels)
+        return err_set(
+            cx, E_VALUE,
+            "MESHLUA_KERNELS=%s: this processor has no such kernels; use default, v3, v4 "
+            "or naive",
+            rt->level);
+    if (!devices) devices = env_get(ENV_DEVICES);
+    return runtime_set_devices(rt, devices ? devices : "1");
+}
+
+void runtime_free(Runtime *rt) {
+    if (!rt->cx) return;
+    Alloc *a = &rt->cx->alloc;
+    int threads = rt->pool ? pool_threads(rt->pool) : 0;
+    pool_free(rt->cx, rt->pool);
+    alloc_free(a, rt->workspace, rt->workspace_bytes);
+    alloc_free(a, rt->scratch, rt->scratch_each * (size_t)threads);
+    alloc_free(a, rt->counters, sizeof *rt->counters * (size_t)rt->ndevices);
+    memset(rt, 0, sizeof *rt);
+}
+
+static Err grow(Runtime *rt, char **at, size_t *have, size_t want, size_t times) {
+    if (want <= *have) return E_OK;
+    Alloc *a = &rt->cx->alloc;
+    char *fresh = alloc_aligned(a, want * times);
+    if (!fresh) {
+        char text[BYTES_TEXT];
+        return err_set(rt->cx, E_NOMEM, "out of memory: a plan needs a workspace of %s",
+                       bytes_text((double)(want * times), text));
+    }
+    alloc_free(a, *at, *have * times);
+    *at = fresh;
+    *have = want;
+    return E_OK;
+}
+
+Err runtime_ready(Runtime *rt, size_t workspace, size_t scratch_each) {
+    if (!rt->pool) {
+        int64_t threads = env_int(ENV_THREADS, runtime_cores());
+        if (threads < 1 || threads > 1024)
+            return err_set(rt->cx, E_VALUE, "MESHLUA_THREADS: must be from 1 to 1024");
+        rt->pool = pool_new(rt->cx, (int)threads);
+        if (!rt->pool) return err_nomem(rt->cx, "threads");
+    }
+    TRY(grow(rt, &rt->workspace, &rt->workspace_bytes, workspace, 1));
+    scratch_each = (scratch_each + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
+    return grow(rt, &rt->scratch, &rt->scratch_each, scratch_each, (size_t)pool_threads(rt->pool));
+}
+
+const KernelRow *runtime_kernel(const Runtime *rt, const char *name) {
+    for (const KernelRow *k = rt->kernels; k->name; k++)
+        if (strcmp(k->name, name) == 0) return k;
+    return NULL;
+}

@@ -1,0 +1,44 @@
+/* runtime.h - what runs plans in this process: devices, threads, kernels, workspaces, counters. */
+#ifndef MESHLUA_RUNTIME_H
+#define MESHLUA_RUNTIME_H
+
+#include "ir/plan.h"
+#include "ir/target.h"
+#include "run/blas.h"
+#include "run/pool.h"
+
+/* What one device has done since the start, from the plans it ran. */
+typedef struct Counters {
+    double flops, matmul_flops;    /* operations; those of matmul and attention alone */
+    double sent[COLL_PERMUTE + 1]; /* bytes, by CollectiveKind */
+    int64_t collectives, plans;
+} Counters;
+
+typedef struct Runtime {
+    Ctx *cx;
+    const Target *target;
+    int32_t ndevices; /* of this process */
+    bool fake;        /* devices that can be planned for, not run on */
+    const KernelRow *kernels;
+    const char *level; /* of the kernels */
+    Blas blas;
+    Pool *pool;      /* NULL until something runs */
+    char *workspace; /* temporaries of the plan that runs; plans take turns */
+    size_t workspace_bytes;
+    char *scratch; /* per thread */
+    size_t scratch_each;
+    Counters *counters;       /* by device */
+    volatile int interrupted; /* set by a signal handler; read between plans */
+} Runtime;
+
+/* Reads --devices (or NULL) and the environment. */
+Err runtime_init(Runtime *rt, Ctx *cx, const char *devices) MUST_CHECK;
+void runtime_free(Runtime *rt);
+/* "8", "fake:64", "fake:h200:4096". */
+Err runtime_set_devices(Runtime *rt, const char *devices) MUST_CHECK;
+/* Threads and memory for a plan that needs these; grows what is there. */
+Err runtime_ready(Runtime *rt, size_t workspace, size_t scratch_each) MUST_CHECK;
+const KernelRow *runtime_kernel(const Runtime *rt, const char *name); /* NULL: none */
+int runtime_cores(void);
+
+#endif

@@ -1,0 +1,176 @@
+#include "run/tensor.h"
+
+#include <string.h>
+
+Tensor *tensor_new(Ctx *cx, const Type *type) {
+    Tensor *t = alloc_new(&cx->alloc, sizeof *t);
+    if (!t) return NULL;
+    uint32_t used = type->layout ? layout_used(type->layout) : 0;
+    int32_t nslot = type->layout ? mesh_product(type->layout->mesh, used) : 1;
+    *t = (Tensor){.refs = 1, .cx = cx, .type = type, .nslot = nslot};
+    t->local = layout_local(type->layout, &type->dims);
+    dims_strides(&t->local, t->strides);
+    for (int d = 0; d < t->local.rank; d++) t->strides[d] *= dtype_size(type->dtype);
+    t->shard = alloc_new(&cx->alloc, sizeof *t->shard * (size_t)nslot);
+    if (t->shard) return t;
+    alloc_free(&cx->alloc, t, sizeof *t);
+    return NULL;
+}
+
+static size_t slot_stride(const Tensor *t) {
+    size_t bytes = (size_t)dims_count(&t->local) * (size_t)dtype_size(t->type->dtype);
+    return (bytes + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
+}
+
+/* Gives every slot its part of one new buffer. */
+static bool give_buffer(Tensor *t) {
+    size_t each = slot_stride(t);
+    Buffer *b = buffer_new(&t->cx->alloc, each * (size_t)t->nslot);
+    if (!b) return false;
+    for (int32_t i = 0; i < t->nslot; i++) {
+        t->shard[i] = (Shard){buffer_retain(b), (int64_t)each * i};
+    }
+    buffer_release(b);
+    return true;
+}
+
+Tensor *tensor_alloc(Ctx *cx, const Type *type) {
+    Tensor *t = tensor_new(cx, type);
+    if (t && !give_buffer(t)) {
+        tensor_release(t);
+        return NULL;
+    }
+    return t;
+}
+
+Tensor *tensor_retain(Tensor *t) {
+    t->refs++;
+    return t;
+}
+
+static void drop_shards(Tensor *t) {
+    for (int32_t i = 0; t->shard && i < t->nslot; i++) buffer_release(t->shard[i].buffer);
+    alloc_free(&t->cx->alloc, t->shard, sizeof *t->shard * (size_t)t->nslot);
+    t->shard = NULL;
+    t->nslot = 0;
+}
+
+void tensor_release(Tensor *t) {
+    if (!t || --t->refs > 0) return;
+    drop_shards(t);
+    alloc_free(&t->cx->alloc, t, sizeof *t);
+}
+
+void tensor_delete(Tensor *t, const char *why) {
+    if (tensor_is_deleted(t)) return;
+    drop_shards(t);
+    t->type = NULL;
+    t->deleted_by = why;
+}
+
+char *tensor_data(const Tensor *t, int32_t slot) {
+    return t->shard[slot].buffer->data + t->shard[slot].offset;
+}
+
+bool tensor_is_dense(const Tensor *t) {
+    int64_t want[MAX_RANK];
+    dims_strides(&t->local, want);
+    for (int d = 0; d < t->local.rank; d++)
+        if (t->local.at[d] > 1 && t->strides[d] != want[d] * dtype_size(t->type->dtype))
+            return false;
+    return true;
+}
+
+Err tensor_make_dense(Tensor *t) {
+    if (tensor_is_dense(t) || !tensor_has_data(t)) return E_OK;
+    Tensor *dense = tensor_alloc(t->cx, t->type);
+    if (!dense) return err_nomem(t->cx, "a copy of a strided tensor");
+    for (int32_t i = 0; i < t->nslot; i++) tensor_read_shard(t, i, tensor_data(dense, i));
+    for (int32_t i = 0; i < t->nslot; i++) {
+        buffer_release(t->shard[i].buffer);
+        t->shard[i] = (Shard){buffer_retain(dense->shard[i].buffer), dense->shard[i].offset};
+    }
+    memcpy(t->strides, dense->strides, sizeof t->strides);
+    tensor_release(dense);
+    return E_OK;
+}
+
+int32_t tensor_slot(const Tensor *t, const int32_t coord[MAX_AXES]) {
+    const Layout *l = t->type->layout;
+    int32_t slot = 0;
+    uint32_t used = l ? layout_used(l) : 0;
+    for (int i = 0; l && i < l->mesh->naxes; i++)
+        if (used >> i & 1) slot = slot * l->mesh->size[i] + coord[i];
+    return slot;
+}
+
+void tensor_copy_box(char *to, const int64_t *to_strides, const char *from,
+                     const int64_t *from_strides, const Dims *box, int elem) {
+    int64_t index[MAX_RANK] = {0};
+    int last = box->rank - 1;
+    if (dims_count(box) == 0) return;
+    int64_t run = last < 0 ? 1 : box->at[last];
+    bool dense = last < 0 || (to_strides[last] == elem && from_strides[last] == elem);
+    for (;;) {
+        if (dense) memcpy(to, from, (size_t)run * (size_t)elem);
+        for (int64_t i = 0; !dense && i < run; i++)
+            memcpy(to + i * to_strides[last], from + i * from_strides[last], (size_t)elem);
+        int d = last - 1;
+        for (; d >= 0; d--) {
+            to += to_strides[d];
+            from += from_strides[d];
+            if (++index[d] < box->at[d]) break;
+            to -= to_strides[d] * box->at[d];
+            from -= from_strides[d] * box->at[d];
+            index[d] = 0;
+        }
+        if (d < 0) return;
+    }
+}
+
+void tensor_read_shard(const Tensor *t, int32_t slot, void *out) {
+    int64_t strides[MAX_RANK];
+    int elem = dtype_size(t->type->dtype);
+    dims_strides(&t->local, strides);
+    for (int d = 0; d < t->local.rank; d++) strides[d] *= elem;
+    tensor_copy_box(out, strides, tensor_data(t, slot), t->strides, &t->local, elem);
+}
+
+/* Copies between the whole tensor, row-major at `whole`, and the shards. */
+static void copy_whole(const Tensor *t, char *whole, bool write) {
+    const Layout *l = t->type->layout;
+    int elem = dtype_size(t->type->dtype);
+    int64_t strides[MAX_RANK];
+    dims_strides(&t->type->dims, strides);
+    for (int d = 0; d < t->local.rank; d++) strides[d] *= elem;
+    uint32_t used = l ? layout_used(l) : 0;
+    for (int32_t dev = 0; dev < (l ? l->mesh->ndevices : 1); dev++) {
+        int32_t coord[MAX_AXES] = {0};
+        bool first = true; /* of its slot: 0 along the axes that are not used */
+        if (l) mesh_coords(l->mesh, dev, coord);
+        for (int a = 0; l && a < l->mesh->naxes; a++)
+            if (!(used >> a & 1) && coord[a]) first = false;
+        if (!first) continue;
+        char *at = whole, *shard = tensor_data(t, tensor_slot(t, coord));
+        for (int d = 0; d < t->local.rank; d++)
+            at += layout_start(l, &t->type->dims, d, coord) * strides[d];
+        if (write)
+            tensor_copy_box(shard, t->strides, at, strides, &t->local, elem);
+        else
+            tensor_copy_box(at, strides, shard, t->strides, &t->local, elem);
+    }
+}
+
+void tensor_read(const Tensor *t, void *out) {
+    copy_whole(t, out, false);
+}
+
+void tensor_write(Tensor *t, const void *whole) {
+    copy_whole(t, (char *)(uintptr_t)whole, true);
+}
+
+int64_t tensor_bytes(const Tensor *t) {
+    return tensor_is_deleted(t)
+               ? 0
+               : dims_count(&t->local) * dtype_size(t->type->dtype) * (int64_t)t->nslot;
+}

@@ -1,0 +1,61 @@
+/* tensor.h - a concrete tensor: a type, and for each slot where its bytes are.
+ *
+ * A slot stands for all devices that agree along the axes that the layout uses (row-major in mesh
+ * order); shards of one tensor may lie in one buffer, or share bytes. Tensors never change, except
+ * that donation and release leave them deleted. */
+#ifndef MESHLUA_TENSOR_H
+#define MESHLUA_TENSOR_H
+
+#include "ir/type.h"
+#include "run/buffer.h"
+
+typedef struct Shard {
+    Buffer *buffer;
+    int64_t offset; /* bytes */
+} Shard;
+
+typedef struct Tensor {
+    int32_t refs;
+    Ctx *cx;
+    const Type *type; /* NULL: deleted */
+    int32_t nslot;
+    Dims local;
+    int64_t strides[MAX_RANK]; /* bytes, of every shard */
+    const char *deleted_by;    /* why it is gone: an interned text */
+    Shard *shard;              /* nslot */
+} Tensor;
+
+/* Shards without buffers, row-major strides. NULL when out of memory. */
+Tensor *tensor_new(Ctx *cx, const Type *type);
+/* One buffer for all slots, not zeroed. */
+Tensor *tensor_alloc(Ctx *cx, const Type *type);
+Tensor *tensor_retain(Tensor *t);
+void tensor_release(Tensor *t); /* NULL is fine */
+/* Frees the bytes; later use says "deleted: <why>". */
+void tensor_delete(Tensor *t, const char *why);
+static inline bool tensor_is_deleted(const Tensor *t) {
+    return t->type == NULL;
+}
+/* Is there memory behind it? Not on devices that are only planned for. */
+static inline bool tensor_has_data(const Tensor *t) {
+    return t->nslot && t->shard[0].buffer;
+}
+char *tensor_data(const Tensor *t, int32_t slot);
+bool tensor_is_dense(const Tensor *t); /* every shard row-major without gaps */
+/* Replaces strided shards by row-major copies. */
+Err tensor_make_dense(Tensor *t) MUST_CHECK;
+/* The slot that the device at `coord` uses; 0 without a mesh. */
+int32_t tensor_slot(const Tensor *t, const int32_t coord[MAX_AXES]);
+/* Copies the whole tensor, row-major, to `out` (type_bytes of the type). */
+void tensor_read(const Tensor *t, void *out);
+/* The other way: fills every shard. The shards must not share bytes. */
+void tensor_write(Tensor *t, const void *whole);
+/* Copies one slot's shard, row-major. */
+void tensor_read_shard(const Tensor *t, int32_t slot, void *out);
+int64_t tensor_bytes(const Tensor *t); /* of all slots */
+
+/* Copies a box of elements between two strided places. */
+void tensor_copy_box(char *to, const int64_t *to_strides, const char *from,
+                     const int64_t *from_strides, const Dims *box, int elem);
+
+#endif

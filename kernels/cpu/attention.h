@@ -1,0 +1,57 @@
+/* attention.h - what the two attention files share. */
+#ifndef MESHLUA_CPU_ATTENTION_H
+#define MESHLUA_CPU_ATTENTION_H
+
+#include "convert.h"
+
+#define k_attention_wide      K_SYM(k_attention_wide)
+#define k_attention_wide_grad K_SYM(k_attention_wide_grad)
+#define k_attention_workspace K_SYM(k_attention_workspace)
+
+/* float64, in plain loops: attention_f64.c */
+int k_attention_wide(const KArgs *);
+int k_attention_wide_grad(const KArgs *);
+size_t k_attention_workspace(const KArgs *);
+
+/* q is [B, T, H, D]; k and v are [B, S, G, D]. */
+typedef struct Heads {
+    int64_t batches, queries, heads, depth, keys, groups;
+    double scale;
+    int causal;
+} Heads;
+
+static inline Heads k_heads(const KArgs *a) {
+    const KAttention *attr = a->attr;
+    const int64_t *q = a->in[0].dims, *k = a->in[1].dims;
+    Heads h = {q[0], q[1], q[2], q[3], k[1], k[2], attr->scale, attr->causal};
+    return h;
+}
+
+/* The number of keys, from the first, that query t sees. */
+static inline int64_t k_visible(const Heads *h, int64_t t) {
+    int64_t n = h->causal ? t + 1 + h->keys - h->queries : h->keys;
+    return n < 0 ? 0 : k_min(n, h->keys);
+}
+
+/* One head's [rows, D] of an operand [B, rows, heads, D]. */
+typedef struct HeadRows {
+    char *data;
+    int64_t row, element; /* strides */
+    DType dtype;
+} HeadRows;
+
+static inline HeadRows k_head_rows(const KTensor *t, int64_t b, int64_t h) {
+    HeadRows r = {t->data + b * t->strides[0] + h * t->strides[2], t->strides[1], t->strides[3],
+                  t->dtype};
+    return r;
+}
+static inline char *k_row_at(const HeadRows *r, int64_t i) {
+    return r->data + i * r->row;
+}
+
+/* lse[b, h, t] */
+static inline char *k_lse_at(const KTensor *lse, int64_t b, int64_t h, int64_t t) {
+    return lse->data + b * lse->strides[0] + h * lse->strides[1] + t * lse->strides[2];
+}
+
+#endif

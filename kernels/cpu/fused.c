@@ -1,0 +1,256 @@
+/* fused.c - runs a register program over tiles of the output (kernel.h, "fused").
+ *
+ * Every element of a tile goes through one instruction before the next, so an instruction is one
+ * call for K_TILE elements and the values stay in the first level cache. The dims that all operands
+ * lay out as one are merged first. Then (decode.c)
+ *   - the value of a contiguous LOAD is the operand's own memory;
+ *   - what is stored to a contiguous output is computed there;
+ *   - what is the same in every tile (immediates, broadcast scalars, rows that repeat inside a
+ * tile, and what is computed from those alone) is computed once;
+ *   - some pairs of float32 instructions are one loop.
+ * Operands: any strides. An output may alias an input if no LOAD of that input follows the STORE.
+ */
+#include "fused.h"
+#include "threefry.h"
+
+enum {
+    UNIT = 64 * K_TILE, /* elements */
+    STREAM = 1 << 17,   /* elements from which on a tile is worth fetching ahead */
+};
+
+/* ---- loads and stores -------------------------------------------------------------------------
+ */
+/* Walks the n positions from i on in runs along the last merged dim. */
+typedef struct Runs {
+    int64_t index[K_MAX_RANK];
+    char *at;
+    int64_t left, length, stride; /* of all; of this run */
+} Runs;
+
+static void next_run(const Fused *f, Runs *r) {
+    int d = f->rank - 1;
+    r->length = d < 0 ? 1 : k_min(r->left, f->dims[d] - r->index[d]);
+}
+
+static void first_run(const Fused *f, const Operand *o, int64_t i, int64_t n, Runs *r) {
+    r->at = o->data;
+    r->left = n;
+    r->stride = f->rank ? o->stride[f->rank - 1] : 0;
+    for (int d = f->rank - 1; d >= 0; d--) {
+        r->index[d] = i % f->dims[d];
+        i /= f->dims[d];
+        r->at += r->index[d] * o->stride[d];
+    }
+    next_run(f, r);
+}
+
+static int step_run(const Fused *f, const Operand *o, Runs *r) {
+    r->left -= r->length;
+    if (r->left == 0) return 0;
+    int d = f->rank - 1;
+    r->index[d] += r->length;
+    r->at += r->length * o->stride[d];
+    for (; d > 0 && r->index[d] == f->dims[d]; d--) {
+        r->index[d] = 0;
+        r->index[d - 1]++;
+        r->at += o->stride[d - 1] - f->dims[d] * o->stride[d];
+    }
+    next_run(f, r);
+    return 1;
+}
+
+/* Zeros up to the next multiple of K_STEP: instructions compute whole steps. */
+static void pad_tile(char *reg, int64_t n, int64_t size) {
+    int64_t end = (n + K_STEP - 1) / K_STEP * K_STEP;
+    memset(reg + n * size, 0, (size_t)((end - n) * size));
+}
+
+/* Asks for a tile that is read two tiles from now, or written in the next one; the distances are
+ * measured. A tile is too short for the processor to notice the stream by itself. */
+static void prefetch_read(const char *at, int64_t size) {
+    for (int64_t k = 0; k < K_TILE * size; k += 64) __builtin_prefetch(at + 2 * K_TILE * size + k);
+}
+static void prefetch_write(const char *at, int64_t size) {
+    for (int64_t k = 0; k < K_TILE * size; k += 64) __builtin_prefetch(at + K_TILE * size + k, 1);
+}
+
+static const char *load_tile(const Fused *f, const Step *s, int64_t i, int64_t n) {
+    const Operand *o = &f->operand[s->instr->a];
+    int64_t size = k_type_size(k_dtype_register(o->dtype));
+    int direct = s->direct && k_dtype_native(o->dtype) && n % K_STEP == 0;
+    if (o->arrangement == DENSE) {
+        const char *at = o->data + i * o->size;
+        if (f->streams) prefetch_read(at, o->size);
+        if (direct) return at;
+        o->load(s->storage, at, o->size, n);
+    } else {
+        Runs r;
+        first_run(f, o, i, n, &r);
+        if (direct && r.stride == o->size && r.length == n) return r.at;
+        char *to = s->storage;
+        do {
+            o->load(to, r.at, r.stride, r.length);
+            to += r.length * size;
+        } while (step_run(f, o, &r));
+    }
+    pad_tile(s->storage, n, size);
+    return s->storage;
+}
+
+static void store_tile(const Fused *f, const Step *s, int64_t i, int64_t n) {
+    const Operand *o = &f->operand[f->args->nin + s->instr->dst];
+    const char *from = f->value[s->src[0]];
+    if (o->arrangement == DENSE) {
+        char *at = o->data + i * o->size;
+        if (from != at) o->store(at, o->size, from, n);
+        return;
+    }
+    int64_t size = k_type_size(k_dtype_register(o->dtype));
+    Runs r;
+    first_run(f, o, i, n, &r);
+    do {
+        o->store(r.at, r.stride, from, r.length);
+        from += r.length * size;
+    } while (step_run(f, o, &r));
+}
+
+/* ---- registers that are made from nothing -----------------------------------------------------
+ */
+static void fill_imm(char *dst, KType type, KImm imm) {
+    uint32_t *narrow = (void *)dst, bits = type == KT_F32 ? k_bits((float)imm.f) : (uint32_t)imm.i;
+    uint64_t *wide = (void *)dst;
+    if (k_type_size(type) == 4)
+        for (int j = 0; j < K_TILE; j++) narrow[j] = bits;
+    else
+        for (int j = 0; j < K_TILE; j++) wide[j] = (uint64_t)imm.i;
+}
+
+static void put_integer(char *dst, KType type, int64_t j, int64_t v) {
+    switch (type) {
+    case KT_F32: ((float *)(void *)dst)[j] = (float)v; break;
+    case KT_F64: ((double *)(void *)dst)[j] = (double)v; break;
+    case KT_I64: ((int64_t *)(void *)dst)[j] = v; break;
+    default: ((uint32_t *)(void *)dst)[j] = (uint32_t)v; break;
+    }
+}
+
+/* The index along one dim of the output's own shape, for n positions from i on. */
+static void fill_iota(const Fused *f, const KInstr *in, char *dst, int64_t i, int64_t n) {
+    int64_t inner = 1, size = f->shape->dims[in->a], offset = f->args->offsets[in->b];
+    for (int d = f->shape->rank - 1; d > in->a; d--) inner *= f->shape->dims[d];
+    int64_t index = i / inner % size, left = inner - i % inner;
+    for (int64_t j = 0; j < n; j++) {
+        put_integer(dst, (KType)in->type, j, offset + index);
+        if (--left == 0) {
+            left = inner;
+            if (++index == size) index = 0;
+        }
+    }
+}
+
+static void fill_counters(const Fused *f, const KInstr *in, int64_t i, int64_t n, uint64_t *out) {
+    const KTensor *t = f->shape;
+    const int64_t *offset = f->args->offsets + in->c;
+    const KImm *stride = f->imm + in->d;
+    int64_t index[K_MAX_RANK];
+    uint64_t at = 0, last = t->rank ? (uint64_t)stride[t->rank - 1].i : 0;
+    for (int d = t->rank - 1; d >= 0; d--) {
+        index[d] = i % t->dims[d];
+        i /= t->dims[d];
+        at += (uint64_t)(index[d] + offset[d]) * (uint64_t)stride[d].i;
+    }
+    for (int64_t j = 0; j < n; j++) {
+        out[j] = at;
+        if (t->rank == 0) continue;
+        at += last;
+        int d = t->rank - 1;
+        index[d]++;
+        for (; d > 0 && index[d] == t->dims[d]; d--) {
+            index[d] = 0;
+            index[d - 1]++;
+            at += (uint64_t)stride[d - 1].i - (uint64_t)t->dims[d] * (uint64_t)stride[d].i;
+        }
+    }
+}
+
+static void fill_random(const Fused *f, const Step *s, char *dst, int64_t i, int64_t n) {
+    uint64_t counter[K_TILE];
+    const uint32_t *k0 = (const void *)f->value[s->src[0]], *k1 = (const void *)f->value[s->src[1]];
+    uint32_t *narrow = (void *)dst;
+    uint64_t *wide = (void *)dst;
+    memset(counter, 0, sizeof counter);
+    fill_counters(f, s->instr, i, n, counter);
+    for (int64_t t = 0; t < n; t += K_STEP) {
+        uint32_t a[K_STEP], b[K_STEP];
+        for (int j = 0; j < K_STEP; j++)
+            k_threefry(k0[t + j], k1[t + j], (uint32_t)(counter[t + j] >> 32),
+                       (uint32_t)counter[t + j], &a[j], &b[j]);
+        if (s->instr->type == KT_I64)
+            for (int j = 0; j < K_STEP; j++) wide[t + j] = (uint64_t)a[j] << 32 | b[j];
+        else
+            for (int j = 0; j < K_STEP; j++) narrow[t + j] = a[j] ^ b[j];
+    }
+}
+
+/* ---- the loop ---------------------------------------------------------------------------------
+ */
+/* The steps that have no function. */
+static __attribute__((noinline)) const char *run_other(const Fused *f, const Step *s, int64_t i,
+                                                       int64_t n) {
+    const KInstr *in = s->instr;
+    switch (in->op) {
+    case KI_LOAD: return load_tile(f, s, i, n);
+    case KI_STORE: store_tile(f, s, i, n); return NULL;
+    case KI_IMM: fill_imm(s->storage, (KType)in->type, f->imm[in->a]); break;
+    case KI_IOTA:
+        fill_iota(f, in, s->storage, i, n);
+        pad_tile(s->storage, n, k_type_size((KType)in->type));
+        break;
+    default: fill_random(f, s, s->storage, i, n); break;
+    }
+    return s->storage;
+}
+
+/* n is K_TILE but in the last tile. */
+static void run_tile(const Fused *f, int64_t i, int64_t n, int once) {
+    int64_t whole = (n + K_STEP - 1) & ~(int64_t)(K_STEP - 1);
+    for (int32_t k = 0; k < f->nsteps; k++) {
+        const Step *s = &f->step[k];
+        if (s->once != once || s->gone) continue;
+        if (!s->fn) {
+            f->value[k] = run_other(f, s, i, n);
+            continue;
+        }
+        const char *src[4];
+        for (int j = 0; j < 4; j++) src[j] = f->value[s->src[j]];
+        if (s->instr->op == KI_INT_POW) src[1] = (const char *)&f->imm[s->instr->b];
+        char *dst = s->storage;
+        if (s->target && n == whole) {
+            dst = s->target->data + i * s->target->size;
+            if (f->streams) prefetch_write(dst, s->target->size);
+        }
+        s->fn(dst, src, whole);
+        f->value[k] = dst;
+    }
+}
+
+static int fused(const KArgs *a) {
+    int64_t count = k_count(&a->out[0]), end = k_min(a->hi * UNIT, count);
+    if (a->lo * UNIT >= end) return 0;
+    Fused f;
+    k_decode(&f, a);
+    f.streams = count >= STREAM;
+    for (int32_t k = 0; k < f.nsteps; k++) f.value[k] = f.step[0].storage; /* of unread sources */
+    run_tile(&f, 0, k_min(K_TILE, count), 1);
+    for (int64_t i = a->lo * UNIT; i < end; i += K_TILE) run_tile(&f, i, k_min(K_TILE, end - i), 0);
+    return 0;
+}
+
+static int64_t fused_units(const KArgs *a) {
+    return k_ceil_div(k_count(&a->out[0]), UNIT);
+}
+
+K_ROWS(fused) = {
+    {"fused", fused, fused_units, k_decode_bytes},
+    {NULL, NULL, NULL, NULL},
+};

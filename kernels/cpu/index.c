@@ -1,0 +1,233 @@
+/* index.c - take and scatter_add (kernel.h). Any strides.
+ *
+ * take: a unit is a block of the (before, id) pairs, each of which copies the elements after
+ * `axis`. scatter_add: a unit is a block of table rows and of the elements after `axis`. It adds,
+ * for each of its rows, the updates of that row in the order of ids, in the register type, and
+ * rounds once. To find them, a call first strings the positions in ids together by row.
+ */
+#include "convert.h"
+#include "rows.h"
+
+enum { COLUMNS = 1024, ROW_BLOCKS = 64 };
+
+static const uint64_t zero = 0; /* an element of any dtype */
+
+/* ---- the shape ---------------------------------------------------------------------------------
+ * The table is [before, rows, after], the other operand (y of take, updates of scatter_add) is
+ * [before, ids, after]; each group is merged where both, or ids and the other, allow it. */
+typedef struct Group {
+    int rank;
+    int64_t size, dims[K_MAX_RANK], strides[2][K_MAX_RANK];
+} Group;
+
+typedef struct Index {
+    const KTensor *table, *ids, *other;
+    Group before, id, after;               /* strides of: table, other; id: ids, other */
+    int64_t rows, row_stride, first, size; /* rows are ids first .. first + rows - 1 of size */
+} Index;
+
+static Group group_of(const KTensor *a, int from_a, const KTensor *b, int from_b, int rank) {
+    Group g = {.rank = rank, .size = 1};
+    for (int d = 0; d < rank; d++) {
+        g.dims[d] = b->dims[from_b + d];
+        g.size *= g.dims[d];
+        g.strides[0][d] = a->strides[from_a + d];
+        g.strides[1][d] = b->strides[from_b + d];
+    }
+    g.rank = k_collapse(g.rank, g.dims, 2, g.strides);
+    return g;
+}
+
+static Index describe(const KArgs *a, const KTensor *table, const KTensor *ids,
+                      const KTensor *other) {
+    const KTake *attr = a->attr;
+    int axis = attr->axis;
+    Index x = {.table = table,
+               .ids = ids,
+               .other = other,
+               .before = group_of(table, 0, other, 0, axis),
+               .id = group_of(ids, 0, other, axis, ids->rank),
+               .after = group_of(table, axis + 1, other, axis + ids->rank, table->rank - axis - 1),
+               .rows = table->dims[axis],
+               .row_stride = table->strides[axis],
+               .first = a->offsets ? a->offsets[0] : 0,
+               .size = attr->size};
+    return x;
+}
+
+static int64_t group_at(const Group *g, int operand, int64_t i) {
+    return k_offset(g->rank, g->dims, g->strides[operand], i);
+}
+
+/* Reads id number i; 1 if there is no such row anywhere. */
+static int read_id(const KArgs *a, const Index *x, int64_t i, int64_t *row) {
+    int32_t id = *(const int32_t *)(const void *)(x->ids->data + group_at(&x->id, 0, i));
+    if (id < 0 || id >= x->size) {
+        *a->fault = (KFault){K_FAULT_INDEX, id, x->size};
+        return 1;
+    }
+    *row = id - x->first;
+    return 0;
+}
+
+/* ---- take -------------------------------------------------------------------------------------
+ */
+/* One row of y: from the table, or zeros where `from` is NULL. */
+static void copy_after(const Index *x, char *to, const char *from) {
+    const Group *g = &x->after;
+    int64_t size = k_dtype_size(x->table->dtype), run = g->rank ? g->dims[g->rank - 1] : 1;
+    int64_t ts = g->rank ? g->strides[1][g->rank - 1] : size;
+    int64_t fs = g->rank ? g->strides[0][g->rank - 1] : size;
+    if (g->rank == 0) {
+        k_copy_run(size, to, 0, from ? from : (const char *)&zero, 0, 1);
+        return;
+    }
+    for (int64_t i = 0; i < g->size; i += run) {
+        if (from)
+            k_copy_run(size, to + group_at(g, 1, i), ts, from + group_at(g, 0, i), fs, run);
+        else
+            k_copy_run(size, to + group_at(g, 1, i), ts, (const char *)&zero, 0, run);
+    }
+}
+
+static int64_t take_rows(const Index *x) {
+    return k_max(1, K_UNIT_ELEMENTS / k_max(1, x->after.size));
+}
+
+static int take(const KArgs *a) {
+    Index x = describe(a, &a->in[0], &a->in[1], &a->out[0]);
+    int64_t rows = take_rows(&x), end = k_min(a->hi * rows, x.before.size * x.id.size), n;
+    for (int64_t i = a->lo * rows; i < end; i += n) {
+        int64_t before = i / x.id.size, first = i % x.id.size, row;
+        n = k_min(end - i, x.id.size - first);
+        char *to = x.other->data + group_at(&x.before, 1, before);
+        const char *from = x.table->data + group_at(&x.before, 0, before);
+        for (int64_t id = first; id < first + n; id++) {
+            if (read_id(a, &x, id, &row)) return 1;
+            int here = row >= 0 && row < x.rows;
+            copy_after(&x, to + group_at(&x.id, 1, id), here ? from + row * x.row_stride : NULL);
+        }
+    }
+    return 0;
+}
+
+static int64_t take_units(const KArgs *a) {
+    Index x = describe(a, &a->in[0], &a->in[1], &a->out[0]);
+    return x.after.size ? k_ceil_div(x.before.size * x.id.size, take_rows(&x)) : 0;
+}
+
+/* ---- scatter_add ------------------------------------------------------------------------------
+ */
+#define ADD(name, T)                                                                               \
+    static void name(void *to_, const void *from_, int64_t n) {                                    \
+        T *restrict to = to_;                                                                      \
+        const T *restrict from = from_;                                                            \
+        for (int64_t i = 0; i < n; i++) to[i] += from[i];                                          \
+    }
+ADD(add_f32, float)
+ADD(add_f64, double)
+ADD(add_u32, uint32_t)
+ADD(add_u64, uint64_t)
+
+typedef void AddFn(void *to, const void *from, int64_t n);
+static AddFn *const add_fn[KT_COUNT] = {add_f32, add_f64, add_u32, add_u32, add_u64};
+
+/* Positions in ids by row: head[r] is the first of row r of the block, next[i] the one after i; -1
+ * ends. */
+typedef struct Lists {
+    int64_t first, rows; /* the rows that have lists */
+    int32_t *head, *next;
+} Lists;
+
+typedef struct Cut {
+    int64_t rows, blocks, column_blocks; /* rows of a block, blocks of rows and of columns */
+} Cut;
+
+static Cut cut(const Index *x) {
+    Cut c = {.rows = k_max(1, k_ceil_div(x->rows, ROW_BLOCKS))};
+    c.blocks = k_ceil_div(x->rows, c.rows);
+    c.column_blocks = k_ceil_div(x->after.size, COLUMNS);
+    return c;
+}
+
+/* From the last position to the first, so that a list rises. */
+static int string_ids(const KArgs *a, const Index *x, Lists *l) {
+    memset(l->head, 0xff, (size_t)l->rows * sizeof *l->head);
+    for (int64_t i = x->id.size - 1; i >= 0; i--) {
+        int64_t row;
+        if (read_id(a, x, i, &row)) return 1;
+        row -= l->first;
+        if (row < 0 || row >= l->rows) continue;
+        l->next[i] = l->head[row];
+        l->head[row] = (int32_t)i;
+    }
+    return 0;
+}
+
+/* The elements [c, c + n) of one row: the sum of its updates. `base`: of the updates, at `before`.
+ */
+static void sum_row(const Index *x, const Lists *l, int64_t row, int64_t c, int64_t n,
+                    const char *base, char *to) {
+    _Alignas(64) char acc[COLUMNS * 8], buf[COLUMNS * 8];
+    const Group *g = &x->after;
+    DType type = x->other->dtype;
+    KType reg = k_dtype_register(type);
+    int64_t size = k_type_size(reg), last = g->rank ? g->dims[g->rank - 1] : 1, run;
+    int64_t fs = g->rank ? g->strides[1][g->rank - 1] : 0;
+    int64_t ts = g->rank ? g->strides[0][g->rank - 1] : 0;
+    int64_t first = l->head[row - l->first];
+    if (first >= 0) memset(acc, 0, (size_t)(n * size));
+    for (int64_t i = first; i >= 0; i = l->next[i])
+        for (int64_t j = 0; j < n; j += run) {
+            run = k_min(n - j, last - (c + j) % last);
+            const char *from = base + group_at(&x->id, 1, i) + group_at(g, 1, c + j);
+            add_fn[reg](acc + j * size, k_run_in(type, from, fs, run, buf), run);
+        }
+    for (int64_t j = 0; j < n; j += run) {
+        run = k_min(n - j, last - (c + j) % last);
+        char *at = to + group_at(g, 0, c + j);
+        if (first >= 0)
+            k_store_fn(type)(at, ts, acc + j * size, run);
+        else
+            k_copy_run(k_dtype_size(type), at, ts, (const char *)&zero, 0, run);
+    }
+}
+
+static int scatter_add(const KArgs *a) {
+    Index x = describe(a, &a->out[0], &a->in[0], &a->in[1]);
+    Cut cuts = cut(&x);
+    if (a->lo >= a->hi) return 0;
+    int64_t per_block = x.before.size * cuts.column_blocks;
+    Lists l = {.first = a->lo / per_block * cuts.rows};
+    l.rows = k_min(((a->hi - 1) / per_block + 1) * cuts.rows, x.rows) - l.first;
+    l.head = a->workspace;
+    l.next = l.head + x.rows;
+    if (string_ids(a, &x, &l)) return 1;
+    for (int64_t u = a->lo; u < a->hi; u++) {
+        int64_t column = u % cuts.column_blocks * COLUMNS,
+                n = k_min(COLUMNS, x.after.size - column);
+        int64_t before = u / cuts.column_blocks % x.before.size;
+        int64_t row = u / per_block * cuts.rows, end = k_min(row + cuts.rows, x.rows);
+        const char *base = x.other->data + group_at(&x.before, 1, before);
+        char *to = x.table->data + group_at(&x.before, 0, before);
+        for (; row < end; row++) sum_row(&x, &l, row, column, n, base, to + row * x.row_stride);
+    }
+    return 0;
+}
+
+static int64_t scatter_add_units(const KArgs *a) {
+    Index x = describe(a, &a->out[0], &a->in[0], &a->in[1]);
+    Cut cuts = cut(&x);
+    return cuts.blocks * x.before.size * cuts.column_blocks;
+}
+
+static size_t scatter_add_workspace(const KArgs *a) {
+    Index x = describe(a, &a->out[0], &a->in[0], &a->in[1]);
+    return (size_t)(x.rows + x.id.size) * sizeof(int32_t);
+}
+
+K_ROWS(index) = {
+    {"take", take, take_units, NULL},
+    {"scatter_add", scatter_add, scatter_add_units, scatter_add_workspace},
+    {NULL, NULL, NULL, NULL},
+};

@@ -1,0 +1,376 @@
+/* matmul.c - y[batch, m, n] = sum over k of x[batch, m, k] * w[batch, k, n].
+ *
+ * Each of the four roles is a group of dims, in any order and of any strides; position i of a group
+ * is row-major over its dims. A unit is a block of rows (and, where rows are few, of columns) of
+ * one batch matrix, chosen by shape alone. Where a group is one stride and the elements are what is
+ * computed with, a unit reads and writes the operands themselves; else blocks are copied (and
+ * converted) to the workspace. Products above BLAS_FLOPS go to BLAS if there is one. float32 and
+ * float64 only; other types, and small products, use the loops here and gemm.c.
+ */
+#include <math.h>
+#include "convert.h"
+#include "gemm.h"
+#include "view.h"
+
+enum {
+    BLOCK_K = 512, /* of what is copied; a multiple of CHAIN_K */
+    BLOCK_N = 512,
+    CHAIN_K = 256, /* elements of k that gemm.c adds in one chain */
+    MAX_ROWS = 256,
+    MIN_ROWS = 32,
+    MIN_COLUMNS = 128,
+    MANY = 8,             /* units, if they are not too small for it */
+    UNIT_FLOPS = 1 << 20, /* about the least work of a unit */
+    BLAS_FLOPS = 1 << 18,
+    ROW_MAJOR = 101,
+    PLAIN = 111,
+    TRANSPOSED = 112,
+};
+
+/* One group of one operand. */
+typedef struct Axis {
+    int64_t size, dims[K_MAX_RANK], strides[1][K_MAX_RANK];
+    int rank; /* merged */
+} Axis;
+
+typedef struct Operand {
+    DType dtype;
+    char *data;
+    Axis batch, row, column;
+} Operand;
+
+typedef struct Product {
+    Operand x, w, y;
+    KType type;
+    int64_t size; /* of an element of that type */
+    int64_t m, n, k, rows, columns, row_blocks, column_blocks, batch;
+    const KBlas *blas; /* NULL: not for this product */
+} Product;
+
+/* A block of a matrix: strides in elements. */
+typedef struct Block {
+    char *data;
+    int64_t rs, cs;
+} Block;
+
+static Axis axis_of(const KTensor *t, const uint8_t *roles, KRole role) {
+    Axis a = {.size = 1};
+    for (int d = 0; d < t->rank; d++) {
+        if (roles[d] != role) continue;
+        a.strides[0][a.rank] = t->strides[d];
+        a.dims[a.rank++] = t->dims[d];
+        a.size *= t->dims[d];
+    }
+    a.rank = k_collapse(a.rank, a.dims, 1, a.strides);
+    return a;
+}
+
+static Operand operand_of(const KTensor *t, const uint8_t *roles, KRole row, KRole column) {
+    Operand o = {t->dtype, t->data, axis_of(t, roles, K_BATCH), axis_of(t, roles, row),
+                 axis_of(t, roles, column)};
+    return o;
+}
+
+static int64_t inner_stride(const Axis *a) {
+    int64_t s = a->rank ? a->strides[0][a->rank - 1] : 0;
+    return s < 0 ? -s : s;
+}
+
+static int64_t at(const Axis *a, int64_t i) {
+    return k_offset(a->rank, a->dims, a->strides[0], i);
+}
+
+/* (x w)^T = w^T x^T, so that y's columns are the ones next to each other. */
+static void transpose(Product *p) {
+    Operand x = p->w, w = p->x;
+    Axis t = x.row;
+    x.row = x.column;
+    x.column = t;
+    t = w.row;
+    w.row = w.column;
+    w.column = t;
+    t = p->y.row;
+    p->y.row = p->y.column;
+    p->y.column = t;
+    p->x = x;
+    p->w = w;
+}
+
+static void cut(Product *p) {
+    double flops = 2.0 * (double)p->n * (double)p->k;
+    p->rows = MAX_ROWS;
+    p->columns = p->n;
+    while (p->rows > MIN_ROWS && p->batch * k_ceil_div(p->m, p->rows) < MANY &&
+           flops * (double)(p->rows / 2) >= UNIT_FLOPS)
+        p->rows /= 2;
+    p->row_blocks = k_ceil_div(p->m, p->rows);
+    flops = flops * (double)k_min(p->rows, p->m) / (double)k_max(1, p->n);
+    while (p->columns > 2 * MIN_COLUMNS &&
+           p->batch * p->row_blocks * k_ceil_div(p->n, p->columns) < MANY &&
+           flops * (double)(p->columns / 2) >= UNIT_FLOPS)
+        p->columns = (p->columns / 2 + 63) & ~(int64_t)63;
+    p->column_blocks = p->n ? k_ceil_div(p->n, p->columns) : 0;
+}
+
+static Product describe(const KArgs *a) {
+    const KMatmul *roles = a->attr;
+    Product p = {.x = operand_of(&a->in[0], roles->x, K_M, K_K),
+                 .w = operand_of(&a->in[1], roles->w, K_K, K_N),
+                 .y = operand_of(&a->out[0], roles->y, K_M, K_N)};
+    if (p.y.column.size > 1 && inner_stride(&p.y.column) != k_dtype_size(p.y.dtype) &&
+        inner_stride(&p.y.row) == k_dtype_size(p.y.dtype))
+        transpose(&p);
+    p.type = k_dtype_register(p.x.dtype);
+    p.size = k_type_size(p.type);
+    p.batch = p.y.batch.size;
+    p.m = p.y.row.size;
+    p.n = p.y.column.size;
+    p.k = p.x.column.size;
+    cut(&p);
+    double flops = 2.0 * (double)p.m * (double)p.n * (double)p.k;
+    if ((p.type == KT_F32 || p.type == KT_F64) && flops > BLAS_FLOPS) p.blas = a->blas;
+    return p;
+}
+
+/* ---- blocks of operands -----------------------------------------------------------------------
+ */
+/* The block where it lies, if both groups are one stride. */
+static int block_lies(const Operand *o, KType type, Block *b) {
+    if (!k_dtype_native(o->dtype) || k_dtype_register(o->dtype) != type) return 0;
+    if (o->row.rank > 1 || o->column.rank > 1) return 0;
+    int64_t size = k_dtype_size(o->dtype);
+    b->rs = o->row.rank ? o->row.strides[0][0] / size : 0;
+    b->cs = o->column.rank ? o->column.strides[0][0] / size : 0;
+    return 1;
+}
+
+/* Whether a matrix of this many rows and columns can be given to BLAS; makes the strides of dims of
+ * size 1 what BLAS wants. */
+static int blas_takes(Block *b, int64_t rows, int64_t columns) {
+    if (columns == 1) b->cs = 1;
+    if (rows == 1) b->rs = k_max(1, columns);
+    if (b->cs == 1 && b->rs >= columns) return b->rs <= INT32_MAX;
+    if (rows == 1) b->rs = 1;
+    if (columns == 1) b->cs = k_max(1, rows);
+    return b->rs == 1 && b->cs >= rows && b->cs <= INT32_MAX;
+}
+
+/* Whether a whole operand can be used where it lies, by BLAS or by gemm.c alike. */
+static int lies(const Operand *o, KType type) {
+    Block b;
+    return block_lies(o, type, &b) && blas_takes(&b, o->row.size, o->column.size);
+}
+
+/* n positions of an axis from i on, with `fixed` as the other axis's address. */
+static char *copy_axis(const Operand *o, const Axis *a, char *fixed, int64_t i, int64_t n,
+                       char *to) {
+    KLoadFn *load = k_load_fn(o->dtype);
+    int64_t last = a->rank ? a->dims[a->rank - 1] : 1,
+            size = k_type_size(k_dtype_register(o->dtype));
+    int64_t stride = a->rank ? a->strides[0][a->rank - 1] : 0;
+    for (int64_t run; n > 0; n -= run, i += run) {
+        run = k_min(n, last - i % last);
+        load(to, fixed + at(a, i), stride, run);
+        to += run * size;
+    }
+    return to;
+}
+
+/* Copies a block to `to`, along the axis that is closer together in memory. */
+static Block copy_block(const Operand *o, char *base, int64_t r, int64_t rows, int64_t c,
+                        int64_t columns, char *to) {
+    Block b = {to, columns, 1};
+    if (columns == 1 || (rows > 1 && inner_stride(&o->row) < inner_stride(&o->column))) {
+        b.rs = 1;
+        b.cs = rows;
+        for (int64_t j = c; j < c + columns; j++)
+            to = copy_axis(o, &o->row, base + at(&o->column, j), r, rows, to);
+    } else {
+        for (int64_t i = r; i < r + rows; i++)
+            to = copy_axis(o, &o->column, base + at(&o->row, i), c, columns, to);
+    }
+    return b;
+}
+
+static Block get_block(const Product *p, const Operand *o, char *base, int64_t r, int64_t rows,
+                       int64_t c, int64_t columns, char *workspace) {
+    Block b;
+    if (!lies(o, p->type)) return copy_block(o, base, r, rows, c, columns, workspace);
+    block_lies(o, p->type, &b);
+    b.data = base + (r * b.rs + c * b.cs) * p->size;
+    return b;
+}
+
+/* Writes a block that was computed in the workspace, row-major, to y. */
+static void put_block(const Product *p, char *base, int64_t r, int64_t rows, int64_t c,
+                      int64_t columns, const char *from) {
+    const Axis *a = &p->y.column;
+    KStoreFn *store = k_store_fn(p->y.dtype);
+    int64_t last = a->rank ? a->dims[a->rank - 1] : 1;
+    int64_t stride = a->rank ? a->strides[0][a->rank - 1] : 0;
+    for (int64_t i = r; i < r + rows; i++) {
+        char *row = base + at(&p->y.row, i);
+        for (int64_t j = c, run; j < c + columns; j += run) {
+            run = k_min(c + columns - j, last - j % last);
+            store(row + at(a, j), stride, from, run);
+            from += run * p->size;
+        }
+    }
+}
+
+/* ---- products of blocks -----------------------------------------------------------------------
+ */
+static void blas_product(const Product *p, int64_t m, int64_t n, int64_t k, Block a, Block b,
+                         char *c, int64_t ldc, int accumulate) {
+    blas_takes(&a, m, k);
+    blas_takes(&b, k, n);
+    int ta = a.cs == 1 && a.rs >= k ? PLAIN : TRANSPOSED;
+    int tb = b.cs == 1 && b.rs >= n ? PLAIN : TRANSPOSED;
+    int lda = (int)(ta == PLAIN ? a.rs : a.cs), ldb = (int)(tb == PLAIN ? b.rs : b.cs);
+    if (p->type == KT_F32)
+        p->blas->sgemm(ROW_MAJOR, ta, tb, (int)m, (int)n, (int)k, 1, (float *)(void *)a.data, lda,
+                       (float *)(void *)b.data, ldb, (float)accumulate, (float *)(void *)c,
+                       (int)ldc);
+    else
+        p->blas->dgemm(ROW_MAJOR, ta, tb, (int)m, (int)n, (int)k, 1, (double *)(void *)a.data, lda,
+                       (double *)(void *)b.data, ldb, accumulate, (double *)(void *)c, (int)ldc);
+}
+
+/* gemm.c, in blocks whose part of B it can pack into the second level cache */
+static void own_product(int64_t m, int64_t n, int64_t k, Block a, Block b, char *c_, int64_t ldc,
+                        int accumulate, float *packed) {
+    const float *x = (const float *)(void *)a.data, *w = (const float *)(void *)b.data;
+    float *c = (float *)(void *)c_;
+    for (int64_t j = 0; j < n; j += BLOCK_N) {
+        int64_t columns = k_min(BLOCK_N, n - j);
+        for (int64_t l = 0; l < k; l += CHAIN_K) {
+            int64_t depth = k_min(CHAIN_K, k - l);
+            KMatrix left = {x + l * a.cs, a.rs, a.cs};
+            KMatrix right = {w + l * b.rs + j * b.cs, b.rs, b.cs};
+            if (m <= 16 && k_gemm_takes(right, columns)) {
+                k_gemm_direct(m, columns, depth, left, right, c + j, ldc, accumulate || l > 0);
+                continue;
+            }
+            k_gemm_pack(packed, right, depth, columns);
+            k_gemm(m, columns, depth, left, packed, c + j, ldc, accumulate || l > 0);
+        }
+    }
+}
+
+/* Rows of c as sums of multiples of rows of b. */
+#define PLAIN_PRODUCT(name, T, U, madd)                                                            \
+    static void name(int64_t m, int64_t n, int64_t k, Block a, Block b, char *c, int64_t ldc,      \
+                     int accumulate) {                                                             \
+        for (int64_t i = 0; i < m; i++) {                                                          \
+            T *restrict to = (T *)(void *)c + i * ldc;                                             \
+            if (!accumulate) memset(to, 0, (size_t)n * sizeof *to);                                \
+            for (int64_t l = 0; l < k; l++) {                                                      \
+                U x = (U)((const T *)(void *)a.data)[i * a.rs + l * a.cs];                         \
+                const T *restrict row = (const T *)(void *)b.data + l * b.rs;                      \
+                if (b.cs == 1)                                                                     \
+                    for (int64_t j = 0; j < n; j++) to[j] = (T)madd(x, (U)row[j], (U)to[j]);       \
+                else                                                                               \
+                    for (int64_t j = 0; j < n; j++)                                                \
+                        to[j] = (T)madd(x, (U)row[j * b.cs], (U)to[j]);                            \
+            }                                                                                      \
+        }                                                                                          \
+    }
+#define WRAP(x, y, z) ((x) * (y) + (z))
+PLAIN_PRODUCT(product_f64, double, double, fma)
+PLAIN_PRODUCT(product_i32, uint32_t, uint32_t, WRAP)
+PLAIN_PRODUCT(product_i64, uint64_t, uint64_t, WRAP)
+
+static void multiply(const Product *p, int64_t m, int64_t n, int64_t k, Block a, Block b, char *c,
+                     int64_t ldc, int accumulate, char *packed) {
+    if (p->blas)
+        blas_product(p, m, n, k, a, b, c, ldc, accumulate);
+    else if (p->type == KT_F32)
+        own_product(m, n, k, a, b, c, ldc, accumulate, (float *)(void *)packed);
+    else if (p->type == KT_F64)
+        product_f64(m, n, k, a, b, c, ldc, accumulate);
+    else if (p->type == KT_I64)
+        product_i64(m, n, k, a, b, c, ldc, accumulate);
+    else
+        product_i32(m, n, k, a, b, c, ldc, accumulate);
+}
+
+/* ---- units ------------------------------------------------------------------------------------
+ */
+/* Whether y's rows can be computed where they lie. */
+static int writes_in_place(const Product *p, Block *b) {
+    return block_lies(&p->y, p->type, b) && (b->cs == 1 || p->n == 1) &&
+           (b->rs >= p->n || p->m == 1) && b->rs <= INT32_MAX;
+}
+
+typedef struct Sizes { /* of the parts of the workspace; blocks of k and n */
+    int64_t x, w, y, packed, k, n;
+} Sizes;
+
+static Sizes sizes_of(const Product *p) {
+    int x = lies(&p->x, p->type), w = lies(&p->w, p->type);
+    Block b;
+    int y = writes_in_place(p, &b);
+    int small = p->m <= INT32_MAX && p->n <= INT32_MAX && p->k <= INT32_MAX;
+    Sizes s = {.k = x && w && small ? p->k : BLOCK_K, .n = w && y && small ? p->columns : BLOCK_N};
+    s.k = k_min(s.k, p->k);
+    s.n = k_min(s.n, p->n);
+    int64_t rows = k_min(p->rows, p->m);
+    s.x = x ? 0 : rows * s.k * p->size;
+    s.w = w ? 0 : s.k * s.n * p->size;
+    s.y = y ? 0 : rows * s.n * p->size;
+    if (p->type == KT_F32) /* also with BLAS, which may come after the plan */
+        s.packed = k_gemm_pack_bytes(k_min(CHAIN_K, p->k), k_min(BLOCK_N, s.n));
+    return s;
+}
+
+static void run_unit(const Product *p, const Sizes *s, int64_t u, char *workspace) {
+    char *x_work = workspace, *w_work = x_work + ((s->x + 63) & ~(int64_t)63);
+    char *y_work = w_work + ((s->w + 63) & ~(int64_t)63);
+    char *packed = y_work + ((s->y + 63) & ~(int64_t)63);
+    int64_t first_column = u % p->column_blocks * p->columns, block = u / p->column_blocks;
+    int64_t r = block % p->row_blocks * p->rows, batch = block / p->row_blocks;
+    int64_t rows = k_min(p->rows, p->m - r);
+    int64_t last_column = k_min(first_column + p->columns, p->n);
+    char *x = p->x.data + at(&p->x.batch, batch), *w = p->w.data + at(&p->w.batch, batch);
+    char *y = p->y.data + at(&p->y.batch, batch);
+    for (int64_t j = first_column; j < last_column; j += s->n) {
+        int64_t columns = k_min(s->n, last_column - j);
+        Block c = {y_work, columns, 1};
+        int in_place = s->y == 0 && writes_in_place(p, &c);
+        if (in_place) c.data = y + (r * c.rs + j) * p->size;
+        if (p->m == 1) c.rs = columns;
+        if (p->k == 0)
+            for (int64_t i = 0; i < rows; i++)
+                memset(c.data + i * c.rs * p->size, 0, (size_t)(columns * p->size));
+        for (int64_t l = 0; l < p->k; l += s->k) {
+            int64_t depth = k_min(s->k, p->k - l);
+            Block a = get_block(p, &p->x, x, r, rows, l, depth, x_work);
+            Block b = get_block(p, &p->w, w, l, depth, j, columns, w_work);
+            multiply(p, rows, columns, depth, a, b, c.data, c.rs, l > 0, packed);
+        }
+        if (!in_place) put_block(p, y, r, rows, j, columns, y_work);
+    }
+}
+
+static int matmul(const KArgs *a) {
+    Product p = describe(a);
+    Sizes s = sizes_of(&p);
+    for (int64_t u = a->lo; u < a->hi; u++) run_unit(&p, &s, u, k_align(a->workspace));
+    return 0;
+}
+
+static int64_t matmul_units(const KArgs *a) {
+    Product p = describe(a);
+    return p.batch * p.row_blocks * p.column_blocks;
+}
+
+static size_t matmul_workspace(const KArgs *a) {
+    Product p = describe(a);
+    Sizes s = sizes_of(&p);
+    return (size_t)(s.x + s.w + s.y + s.packed) + 320;
+}
+
+K_ROWS(matmul) = {
+    {"matmul", matmul, matmul_units, matmul_workspace},
+    {NULL, NULL, NULL, NULL},
+};

@@ -1,0 +1,138 @@
+/* naive.h - what the naive kernels share: elements as doubles or 64-bit integers, one at a time.
+ *
+ * The naive table is the specification. It is written for the reader: one loop per kernel over the
+ * indices of a shape, libm, sums in double. Rows have no units: one call computes everything.
+ */
+#ifndef MESHLUA_CPU_NAIVE_H
+#define MESHLUA_CPU_NAIVE_H
+
+#include <math.h>
+#include <string.h>
+#include "kernel.h"
+
+/* o0 << 32 | o1 of Threefry-2x32 with 20 rounds (naive_fused.c). */
+uint64_t k_naive_threefry(const uint32_t key[2], const uint32_t counter[2]);
+
+static inline int64_t n_count(const KTensor *t) {
+    int64_t n = 1;
+    for (int d = 0; d < t->rank; d++) n *= t->dims[d];
+    return n;
+}
+
+/* Index of the row-major position i in t's shape. */
+static inline void n_index(const KTensor *t, int64_t i, int64_t *index) {
+    for (int d = t->rank - 1; d >= 0; d--) {
+        index[d] = i % t->dims[d];
+        i /= t->dims[d];
+    }
+}
+static inline char *n_at(const KTensor *t, const int64_t *index) {
+    char *p = t->data;
+    for (int d = 0; d < t->rank; d++) p += index[d] * t->strides[d];
+    return p;
+}
+/* Address of the row-major position i. */
+static inline char *n_elem(const KTensor *t, int64_t i) {
+    int64_t index[K_MAX_RANK];
+    n_index(t, i, index);
+    return n_at(t, index);
+}
+
+static inline int n_is_float(DType t) {
+    return t >= DT_BF16;
+}
+
+/* x rounded to `digits` bits of mantissa (the leading one included), ties to even, with exponents
+ * from emin on; beyond `max` it is infinite. */
+static inline double n_round(double x, int digits, int emin, double max) {
+    if (x == 0 || !isfinite(x)) return x;
+    int e = ilogb(x) < emin ? emin : ilogb(x);
+    double unit = ldexp(1, e - digits + 1), r = rint(x / unit) * unit;
+    return fabs(r) > max ? copysign(INFINITY, x) : r;
+}
+static inline double n_round_bf16(double x) {
+    return n_round(x, 8, -126, 0x1.fep127);
+}
+static inline double n_round_f16(double x) {
+    return n_round(x, 11, -14, 65504);
+}
+
+/* An IEEE format of 16 bits with this many bits of fraction and this bias. */
+static inline double n_decode16(uint16_t h, int fraction, int bias) {
+    int e = (h & 0x7fff) >> fraction, max = (1 << (15 - fraction)) - 1;
+    double m = h & ((1 << fraction) - 1), x;
+    if (e == max)
+        x = m != 0 ? NAN : INFINITY;
+    else if (e == 0)
+        x = ldexp(m, 1 - bias - fraction);
+    else
+        x = ldexp(m + (1 << fraction), e - bias - fraction);
+    return h >> 15 ? -x : x;
+}
+static inline uint16_t n_encode16(double x, int fraction, int bias) { /* x has that precision */
+    int max = (1 << (15 - fraction)) - 1, sign = signbit(x) ? 0x8000 : 0;
+    if (x != x) return (uint16_t)(sign | max << fraction | 1 << (fraction - 1));
+    if (isinf(x)) return (uint16_t)(sign | max << fraction);
+    x = fabs(x);
+    if (x < ldexp(1, 1 - bias)) return (uint16_t)(sign | (int)ldexp(x, bias - 1 + fraction));
+    int e = ilogb(x);
+    return (uint16_t)(sign | (e + bias) << fraction |
+                      (int)(ldexp(x, fraction - e) - (1 << fraction)));
+}
+
+static inline double n_get(const KTensor *t, const char *p) {
+    uint16_t h;
+    float f;
+    double d;
+    switch (t->dtype) {
+    case DT_BF16: memcpy(&h, p, 2); return n_decode16(h, 7, 127);
+    case DT_F16: memcpy(&h, p, 2); return n_decode16(h, 10, 15);
+    case DT_F32: memcpy(&f, p, 4); return f;
+    default: memcpy(&d, p, 8); return d;
+    }
+}
+static inline void n_put(const KTensor *t, char *p, double x) {
+    float f = (float)x;
+    uint16_t h;
+    switch (t->dtype) {
+    case DT_BF16:
+        h = n_encode16(n_round_bf16(f), 7, 127);
+        memcpy(p, &h, 2);
+        return;
+    case DT_F16:
+        h = n_encode16(n_round_f16(f), 10, 15);
+        memcpy(p, &h, 2);
+        return;
+    case DT_F32: memcpy(p, &f, 4); return;
+    default: memcpy(p, &x, 8); return;
+    }
+}
+
+static inline int64_t n_get_int(const KTensor *t, const char *p) {
+    uint32_t u;
+    int64_t i;
+    switch (t->dtype) {
+    case DT_BOOL:
+    case DT_U8: return *(const uint8_t *)p;
+    case DT_U32: memcpy(&u, p, 4); return u;
+    case DT_I32: memcpy(&u, p, 4); return (int32_t)u;
+    default: memcpy(&i, p, 8); return i;
+    }
+}
+static inline void n_put_int(const KTensor *t, char *p, int64_t i) {
+    uint32_t u = (uint32_t)i;
+    switch (t->dtype) {
+    case DT_BOOL: *p = i != 0; return;
+    case DT_U8: *(uint8_t *)p = (uint8_t)i; return;
+    case DT_U32:
+    case DT_I32: memcpy(p, &u, 4); return;
+    default: memcpy(p, &i, 8); return;
+    }
+}
+
+static inline int64_t n_size(DType t) {
+    static const uint8_t size[DT_COUNT] = {1, 1, 4, 4, 8, 2, 2, 4, 8};
+    return size[t];
+}
+
+#endif

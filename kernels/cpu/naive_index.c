@@ -1,0 +1,78 @@
+/* naive_index.c - take and scatter_add. */
+#include <stdlib.h>
+#include "naive.h"
+
+/* The table's index for an index of the other operand [before, ids, after]; 0 if another device has
+ * that row, -1 on a fault. */
+static int table_index(const KArgs *a, const KTensor *table, const KTensor *ids,
+                       const int64_t *other, int64_t *index) {
+    const KTake *t = a->attr;
+    int64_t id = n_get_int(ids, n_at(ids, other + t->axis));
+    if (id < 0 || id >= t->size) {
+        *a->fault = (KFault){K_FAULT_INDEX, id, t->size};
+        return -1;
+    }
+    for (int d = 0; d < table->rank; d++) {
+        if (d < t->axis)
+            index[d] = other[d];
+        else if (d > t->axis)
+            index[d] = other[d - 1 + ids->rank];
+        else
+            index[d] = id - a->offsets[0];
+    }
+    return index[t->axis] >= 0 && index[t->axis] < table->dims[t->axis];
+}
+
+static int take(const KArgs *a) {
+    const KTensor *table = &a->in[0], *ids = &a->in[1], *y = &a->out[0];
+    int64_t n = n_count(y), o[K_MAX_RANK + 1], i[K_MAX_RANK];
+    size_t size = (size_t)n_size(y->dtype);
+    for (int64_t k = 0; k < n; k++) {
+        n_index(y, k, o);
+        int here = table_index(a, table, ids, o, i);
+        if (here < 0) return 1;
+        if (here)
+            memcpy(n_at(y, o), n_at(table, i), size);
+        else
+            memset(n_at(y, o), 0, size);
+    }
+    return 0;
+}
+
+/* The sums are kept in double (or 64-bit integers) in the workspace. */
+static size_t scatter_workspace(const KArgs *a) {
+    return sizeof(double) * (size_t)n_count(&a->out[0]);
+}
+
+static int scatter_add(const KArgs *a) {
+    const KTensor *ids = &a->in[0], *u = &a->in[1], *table = &a->out[0];
+    int64_t n = n_count(u), rows = n_count(table), o[K_MAX_RANK + 1], i[K_MAX_RANK];
+    double *sum = a->workspace;
+    int64_t *whole = a->workspace;
+    memset(a->workspace, 0, scatter_workspace(a));
+    for (int64_t k = 0; k < n; k++) {
+        n_index(u, k, o);
+        int here = table_index(a, table, ids, o, i);
+        if (here < 0) return 1;
+        if (!here) continue;
+        int64_t at = 0;
+        for (int d = 0; d < table->rank; d++) at = at * table->dims[d] + i[d];
+        if (n_is_float(u->dtype))
+            sum[at] += n_get(u, n_at(u, o));
+        else
+            whole[at] = (int64_t)((uint64_t)whole[at] + (uint64_t)n_get_int(u, n_at(u, o)));
+    }
+    for (int64_t k = 0; k < rows; k++) {
+        if (n_is_float(u->dtype))
+            n_put(table, n_elem(table, k), sum[k]);
+        else
+            n_put_int(table, n_elem(table, k), whole[k]);
+    }
+    return 0;
+}
+
+const KernelRow k_rows_index_naive[] = {
+    {"take", take, NULL, NULL},
+    {"scatter_add", scatter_add, NULL, scatter_workspace},
+    {NULL, NULL, NULL, NULL},
+};

@@ -1,0 +1,113 @@
+/* naive_reduce.c - reductions and argmax, argmin: for each output, one loop over x. */
+#include <stdlib.h>
+#include "naive.h"
+
+typedef enum Op { SUM, MAX, MIN, AND, OR } Op;
+
+static double join_float(Op op, double l, double m) {
+    if (op == SUM) return l + m;
+    if (l != l || m != m) return NAN;
+    return op == MAX ? (m > l ? m : l) : (m < l ? m : l);
+}
+
+static int64_t join_int(Op op, int64_t l, int64_t m) {
+    switch (op) {
+    case SUM: return (int64_t)((uint64_t)l + (uint64_t)m);
+    case MAX: return m > l ? m : l;
+    case MIN: return m < l ? m : l;
+    case AND: return l & m;
+    case OR: return l | m;
+    }
+    abort();
+}
+
+static int64_t identity_int(Op op, DType t) {
+    static const int64_t lowest[] = {0, 0, 0, INT32_MIN, INT64_MIN};
+    static const int64_t highest[] = {1, 255, UINT32_MAX, INT32_MAX, INT64_MAX};
+    if (op == MAX) return lowest[t];
+    if (op == MIN) return highest[t];
+    return op == AND ? (t == DT_BOOL ? 1 : -1) : 0;
+}
+
+/* Whether x's index belongs to y's output. */
+static int same_output(const KReduce *r, int rank, const int64_t *x, const int64_t *y) {
+    for (int d = 0; d < rank; d++)
+        if (!r->reduced[d] && x[d] != y[d]) return 0;
+    return 1;
+}
+
+static int reduce(const KArgs *a, Op op) {
+    const KTensor *x = &a->in[0], *y = &a->out[0];
+    int64_t n = n_count(x), outputs = n_count(y), i[K_MAX_RANK], o[K_MAX_RANK];
+    for (int64_t k = 0; k < outputs; k++) {
+        n_index(y, k, o);
+        double f = op == SUM ? 0 : op == MAX ? -INFINITY : INFINITY;
+        int64_t v = n_is_float(x->dtype) ? 0 : identity_int(op, x->dtype);
+        for (int64_t j = 0; j < n; j++) {
+            n_index(x, j, i);
+            if (!same_output(a->attr, x->rank, i, o)) continue;
+            if (n_is_float(x->dtype))
+                f = join_float(op, f, n_get(x, n_at(x, i)));
+            else
+                v = join_int(op, v, n_get_int(x, n_at(x, i)));
+        }
+        if (n_is_float(x->dtype))
+            n_put(y, n_at(y, o), f);
+        else
+            n_put_int(y, n_at(y, o), v);
+    }
+    return 0;
+}
+
+static int argreduce(const KArgs *a, int min) {
+    const KTensor *x = &a->in[0], *y = &a->out[0];
+    const KReduce *r = a->attr;
+    int64_t outputs = n_count(y), i[K_MAX_RANK];
+    int axis = 0;
+    while (!r->reduced[axis]) axis++;
+    for (int64_t k = 0; k < outputs; k++) {
+        int64_t best = 0;
+        n_index(y, k, i);
+        char *out = n_at(y, i);
+        for (int64_t j = 1; j < x->dims[axis]; j++) {
+            i[axis] = best;
+            char *l = n_at(x, i);
+            i[axis] = j;
+            char *m = n_at(x, i);
+            int better;
+            if (n_is_float(x->dtype)) {
+                double p = n_get(x, m), q = n_get(x, l);
+                better = (p != p && q == q) || (min ? p < q : p > q);
+            } else {
+                int64_t p = n_get_int(x, m), q = n_get_int(x, l);
+                better = min ? p < q : p > q;
+            }
+            if (better) best = j;
+        }
+        n_put_int(y, out, best);
+    }
+    return 0;
+}
+
+#define KERNEL(name, call)                                                                         \
+    static int name(const KArgs *a) {                                                              \
+        return call;                                                                               \
+    }
+KERNEL(reduce_sum, reduce(a, SUM))
+KERNEL(reduce_max, reduce(a, MAX))
+KERNEL(reduce_min, reduce(a, MIN))
+KERNEL(reduce_and, reduce(a, AND))
+KERNEL(reduce_or, reduce(a, OR))
+KERNEL(argmax, argreduce(a, 0))
+KERNEL(argmin, argreduce(a, 1))
+
+const KernelRow k_rows_reduce_naive[] = {
+    {"reduce_sum", reduce_sum, NULL, NULL}, {"reduce_max", reduce_max, NULL, NULL},
+    {"reduce_min", reduce_min, NULL, NULL}, {"reduce_and", reduce_and, NULL, NULL},
+    {"reduce_or", reduce_or, NULL, NULL},   {NULL, NULL, NULL, NULL},
+};
+const KernelRow k_rows_argreduce_naive[] = {
+    {"argmax", argmax, NULL, NULL},
+    {"argmin", argmin, NULL, NULL},
+    {NULL, NULL, NULL, NULL},
+};

@@ -1,0 +1,267 @@
+/* reduce.c - reduce_sum, reduce_max, reduce_min, reduce_and, reduce_or.
+ *
+ * x any dims; y: x's dims with the reduced ones set to 1. Any strides. The dims fall into two
+ * groups, each sorted by x's strides and merged where possible. If x runs along a reduced dim, an
+ * output is computed at a time from runs of x; if it runs along a kept dim, a block of outputs at a
+ * time from rows of as many elements. float32 sums add runs of 1024 in K_LANES lanes and then in
+ * double, or go straight to double by columns.
+ */
+#include "lanes.h"
+#include "rows.h"
+
+enum {
+    WIDE = 2048,  /* most columns of a pass over x */
+    NARROW = 128, /* least columns of a unit */
+    CHUNK = 1024, /* elements of a run that are added as float32 */
+};
+
+typedef enum Op { SUM, MAX, MIN, AND, OR } Op;
+
+/* acc = acc op (all of v's n elements); acc[i] = acc[i] op v[i] */
+typedef void Fold(void *acc, const void *v, int64_t n);
+
+#define FOLD_ROW(name, A, T, expr)                                                                 \
+    static void name(void *acc_, const void *v_, int64_t n) {                                      \
+        A *acc = acc_, l = *acc;                                                                   \
+        const T *v = v_;                                                                           \
+        *acc = expr;                                                                               \
+    }
+#define FOLD_ROW_INT(name, T, expr)                                                                \
+    static void name(void *acc, const void *v_, int64_t n) {                                       \
+        T l = *(T *)acc;                                                                           \
+        const T *v = v_;                                                                           \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            T m = v[i];                                                                            \
+            l = expr;                                                                              \
+        }                                                                                          \
+        *(T *)acc = l;                                                                             \
+    }
+#define FOLD_COLUMNS(name, A, T, expr)                                                             \
+    static void name(void *acc_, const void *v_, int64_t n) {                                      \
+        A *restrict acc = acc_;                                                                    \
+        const T *restrict v = v_;                                                                  \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            A l = acc[i];                                                                          \
+            T m = v[i];                                                                            \
+            acc[i] = expr;                                                                         \
+        }                                                                                          \
+    }
+#define FOLDS_INT(op, t, T, expr)                                                                  \
+    FOLD_ROW_INT(op##_row_##t, T, expr)                                                            \
+    FOLD_COLUMNS(op##_columns_##t, T, T, expr)
+#define JOIN_MAX (((m > l) | (m != m)) ? m : l)
+#define JOIN_MIN (((m < l) | (m != m)) ? m : l)
+#define FOLDS_FLOAT(t, T)                                                                          \
+    FOLD_ROW(sum_row_##t, double, T, l + (double)sum_##t(v, n))                                    \
+    FOLD_COLUMNS(sum_columns_##t, double, T, l + (double)m)                                        \
+    static T higher_##t(T l, T m) {                                                                \
+        return JOIN_MAX;                                                                           \
+    }                                                                                              \
+    static T lower_##t(T l, T m) {                                                                 \
+        return JOIN_MIN;                                                                           \
+    }                                                                                              \
+    FOLD_ROW(max_row_##t, T, T, higher_##t(l, peak_##t(v, n)))                                     \
+    FOLD_ROW(min_row_##t, T, T, lower_##t(l, dip_##t(v, n)))                                       \
+    FOLD_COLUMNS(max_columns_##t, T, T, JOIN_MAX)                                                  \
+    FOLD_COLUMNS(min_columns_##t, T, T, JOIN_MIN)
+
+FOLDS_FLOAT(f32, float)
+FOLDS_FLOAT(f64, double)
+FOLDS_INT(sum, u32, uint32_t, l + m)
+FOLDS_INT(sum, u64, uint64_t, l + m)
+FOLDS_INT(max, i32, int32_t, m > l ? m : l)
+FOLDS_INT(max, u32, uint32_t, m > l ? m : l)
+FOLDS_INT(max, i64, int64_t, m > l ? m : l)
+FOLDS_INT(min, i32, int32_t, m < l ? m : l)
+FOLDS_INT(min, u32, uint32_t, m < l ? m : l)
+FOLDS_INT(min, i64, int64_t, m < l ? m : l)
+FOLDS_INT(and, u32, uint32_t, l &m)
+FOLDS_INT(and, u64, uint64_t, l &m)
+FOLDS_INT(or, u32, uint32_t, l | m)
+FOLDS_INT(or, u64, uint64_t, l | m)
+
+#define PAIR(op, t)                                                                                \
+    { op##_row_##t, op##_columns_##t }
+/* [op][register type]: by rows, by columns */
+static Fold *const folds[][KT_COUNT][2] = {
+    [SUM] = {PAIR(sum, f32), PAIR(sum, f64), PAIR(sum, u32), PAIR(sum, u32), PAIR(sum, u64)},
+    [MAX] = {PAIR(max, f32), PAIR(max, f64), PAIR(max, i32), PAIR(max, u32), PAIR(max, i64)},
+    [MIN] = {PAIR(min, f32), PAIR(min, f64), PAIR(min, i32), PAIR(min, u32), PAIR(min, i64)},
+    [AND] = {{0}, {0}, PAIR(and, u32), PAIR(and, u32), PAIR(and, u64)},
+    [OR] = {{0}, {0}, PAIR(or, u32), PAIR(or, u32), PAIR(or, u64)},
+};
+
+/* The result of reducing nothing, in the accumulator's type. */
+static void identity(Op op, DType t, void *acc) {
+    static const int64_t lowest[DT_COUNT] = {0, 0, 0, INT32_MIN, INT64_MIN};
+    static const int64_t highest[DT_COUNT] = {1, 255, UINT32_MAX, INT32_MAX, INT64_MAX};
+    KType type = k_dtype_register(t);
+    double edge = op == MAX ? -INFINITY : INFINITY;
+    float narrow = (float)edge;
+    int64_t i = op == MAX   ? lowest[t]
+                : op == MIN ? highest[t]
+                : op == AND ? (t == DT_BOOL ? 1 : -1)
+                            : 0;
+    memset(acc, 0, 8);
+    if (type == KT_F64 && op != SUM)
+        memcpy(acc, &edge, 8);
+    else if (type == KT_F32 && op != SUM)
+        memcpy(acc, &narrow, 4);
+    else if (type == KT_I64)
+        memcpy(acc, &i, 8);
+    else if (type == KT_I32 || type == KT_U32)
+        memcpy(acc, &(uint32_t){(uint32_t)i}, 4);
+}
+
+typedef struct Reduction {
+    const KTensor *x, *y;
+    Op op;
+    int kept_rank, rank;                        /* rank: of the reduced dims */
+    int64_t kept[K_MAX_RANK], dims[K_MAX_RANK]; /* sorted and merged */
+    int64_t kept_strides[2][K_MAX_RANK], strides[1][K_MAX_RANK];
+    int by_columns;
+    int64_t outputs, positions; /* products of kept and of dims */
+    int64_t columns, blocks;    /* by columns: of a block; blocks of the last kept dim */
+} Reduction;
+
+static Reduction describe(const KArgs *a, Op op) {
+    const KReduce *attr = a->attr;
+    Reduction r = {.x = &a->in[0], .y = &a->out[0], .op = op, .outputs = 1, .positions = 1};
+    for (int d = 0; d < r.x->rank; d++) {
+        int64_t n = r.x->dims[d], s = r.x->strides[d];
+        if (attr->reduced[d]) {
+            r.strides[0][r.rank] = s;
+            r.dims[r.rank++] = n;
+            r.positions *= n;
+        } else {
+            r.kept_strides[0][r.kept_rank] = s;
+            r.kept_strides[1][r.kept_rank] = r.y->strides[d];
+            r.kept[r.kept_rank++] = n;
+            r.outputs *= n;
+        }
+    }
+    k_sort_dims(r.kept_rank, r.kept, 2, r.kept_strides);
+    k_sort_dims(r.rank, r.dims, 1, r.strides);
+    r.kept_rank = k_collapse(r.kept_rank, r.kept, 2, r.kept_strides);
+    r.rank = k_collapse(r.rank, r.dims, 1, r.strides);
+    if (r.kept_rank == 0) return r;
+    int64_t kept = r.kept_strides[0][r.kept_rank - 1];
+    int64_t run = r.rank ? r.dims[r.rank - 1] : 1, along = r.rank ? r.strides[0][r.rank - 1] : 0;
+    r.by_columns = r.kept[r.kept_rank - 1] >= 8 &&
+                   (run < 32 || (kept < 0 ? -kept : kept) < (along < 0 ? -along : along));
+    /* eight blocks if they are not too narrow to be worth a visit to each row */
+    r.columns = k_max(NARROW, k_min(WIDE / 4, (r.kept[r.kept_rank - 1] / 8 + 31) & ~(int64_t)31));
+    r.blocks = k_ceil_div(r.kept[r.kept_rank - 1], r.columns);
+    return r;
+}
+
+/* n outputs, 8 bytes per accumulator or 4 where the register type has 4 and op is not SUM of
+ * floats, to y in runs of `stride`. */
+static void finish(const Reduction *r, char *at, int64_t stride, void *acc, int64_t n) {
+    float narrow[WIDE];
+    if (r->op == SUM && k_dtype_register(r->x->dtype) == KT_F32) {
+        const double *wide = acc;
+        for (int64_t i = 0; i < n; i++) narrow[i] = (float)wide[i];
+        acc = narrow;
+    }
+    k_store_fn(r->y->dtype)(at, stride, acc, n);
+}
+
+static KWalk walk_reduced(const Reduction *r, char *at) {
+    KWalk w = {.rank = r->rank, .count = 1, .at = {at}};
+    memcpy(w.dims, r->dims, sizeof w.dims);
+    memcpy(w.strides[0], r->strides[0], sizeof w.strides[0]);
+    if (r->positions) k_walk_start(&w, 0);
+    return w;
+}
+
+/* Folds all reduced elements from `at` on into one accumulator, by runs. */
+static void reduce_row(const Reduction *r, char *at, void *acc, void *buf) {
+    Fold *fold = folds[r->op][k_dtype_register(r->x->dtype)][0];
+    if (r->rank <= 1 && r->positions <= CHUNK) { /* what a walk would do, for short rows */
+        int64_t stride = r->rank ? r->strides[0][0] : 0;
+        if (r->positions)
+            fold(acc, k_run_in(r->x->dtype, at, stride, r->positions, buf), r->positions);
+        return;
+    }
+    KWalk w = walk_reduced(r, at);
+    for (int64_t left = r->positions, n; left > 0; left -= n) {
+        n = k_min(k_walk_run(&w), CHUNK);
+        fold(acc, k_run_in(r->x->dtype, w.at[0], k_walk_stride(&w, 0), n, buf), n);
+        k_walk_advance(&w, n);
+    }
+}
+
+/* Folds rows of n neighbours into n accumulators. */
+static void reduce_columns(const Reduction *r, char *at, void *acc, int64_t n, void *buf) {
+    Fold *fold = folds[r->op][k_dtype_register(r->x->dtype)][1];
+    int64_t stride = r->kept_strides[0][r->kept_rank - 1];
+    KWalk w = walk_reduced(r, at);
+    for (int64_t left = r->positions; left > 0; left--) {
+        fold(acc, k_run_in(r->x->dtype, w.at[0], stride, n, buf), n);
+        k_walk_advance(&w, 1);
+    }
+}
+
+static int64_t accumulator_bytes(const Reduction *r) {
+    KType t = k_dtype_register(r->x->dtype);
+    return r->op == SUM && t == KT_F32 ? 8 : k_type_size(t);
+}
+
+/* Outputs from `first` on, n of them by columns, else one. */
+static void reduce_outputs(const Reduction *r, int64_t first, int64_t n, void *acc, void *buf) {
+    int64_t stride = r->by_columns ? r->kept_strides[1][r->kept_rank - 1] : 0;
+    char *x = r->x->data + k_offset(r->kept_rank, r->kept, r->kept_strides[0], first);
+    char *y = r->y->data + k_offset(r->kept_rank, r->kept, r->kept_strides[1], first);
+    for (int64_t i = 0; i < n; i++)
+        identity(r->op, r->x->dtype, (char *)acc + i * accumulator_bytes(r));
+    if (r->by_columns)
+        reduce_columns(r, x, acc, n, buf);
+    else
+        reduce_row(r, x, acc, buf);
+    finish(r, y, stride, acc, n);
+}
+
+static int reduce(const KArgs *a, Op op) {
+    Reduction r = describe(a, op);
+    _Alignas(64) char acc[WIDE * 8], buf[WIDE * 8];
+    for (int64_t u = a->lo, blocks; u < a->hi; u += blocks) {
+        int64_t first = u, n = 1;
+        blocks = 1;
+        if (r.by_columns) {
+            /* neighbouring blocks in one pass: many rows are read by longer pieces */
+            int64_t last = r.kept[r.kept_rank - 1], block = u % r.blocks;
+            blocks =
+                k_min(k_min(a->hi - u, r.blocks - block), r.positions < 8 ? 1 : WIDE / r.columns);
+            first = u / r.blocks * last + block * r.columns;
+            n = k_min(blocks * r.columns, last - block * r.columns);
+        }
+        reduce_outputs(&r, first, n, acc, buf);
+    }
+    return 0;
+}
+
+static int64_t units(const KArgs *a, Op op) {
+    Reduction r = describe(a, op);
+    if (r.outputs == 0) return 0;
+    return r.by_columns ? r.outputs / r.kept[r.kept_rank - 1] * r.blocks : r.outputs;
+}
+
+#define KERNEL(name, op)                                                                           \
+    static int reduce_##name(const KArgs *a) {                                                     \
+        return reduce(a, op);                                                                      \
+    }                                                                                              \
+    static int64_t units_##name(const KArgs *a) {                                                  \
+        return units(a, op);                                                                       \
+    }
+KERNEL(sum, SUM)
+KERNEL(max, MAX)
+KERNEL(min, MIN)
+KERNEL(and, AND)
+KERNEL(or, OR)
+
+K_ROWS(reduce) = {
+    {"reduce_sum", reduce_sum, units_sum, NULL}, {"reduce_max", reduce_max, units_max, NULL},
+    {"reduce_min", reduce_min, units_min, NULL}, {"reduce_and", reduce_and, units_and, NULL},
+    {"reduce_or", reduce_or, units_or, NULL},    {NULL, NULL, NULL, NULL},
+};

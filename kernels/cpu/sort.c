@@ -1,0 +1,134 @@
+/* sort.c - sort (kernel.h): in keys, then values; out the same, permuted. Any strides.
+ *
+ * Keys become unsigned integers of the same order: -0 is 0, every NaN the greatest key, and a
+ * falling order inverts the bits of all but NaN. Lines of them are sorted with their positions,
+ * short ones by insertion, long ones by their bytes from the lowest (both stable). A unit is a
+ * line.
+ */
+#include <math.h>
+#include "convert.h"
+#include "view.h"
+
+enum { SHORT = 48 };
+
+typedef struct Item {
+    uint64_t key;
+    int64_t from; /* position in the line */
+} Item;
+
+#define FLIP64 ((uint64_t)1 << 63)
+
+static uint64_t float_key(double x, int descending) {
+    if (x != x) return ~(uint64_t)0;
+    uint64_t u = k_bits64(x == 0 ? 0.0 : x);
+    u = u >> 63 ? ~u : u | FLIP64;
+    return descending ? ~u : u;
+}
+static uint64_t int_key(int64_t x, int descending) {
+    uint64_t u = (uint64_t)x ^ FLIP64;
+    return descending ? ~u : u;
+}
+
+static void read_keys(DType type, const char *at, int64_t stride, int64_t n, int descending,
+                      Item *item) {
+    for (int64_t i = 0; i < n; i++, at += stride) {
+        union {
+            float f;
+            double d;
+            int32_t i;
+            uint32_t u;
+            int64_t l;
+        } x;
+        k_load_fn(type)(&x, at, 0, 1);
+        item[i].from = i;
+        switch (k_dtype_register(type)) {
+        case KT_F32: item[i].key = float_key(x.f, descending); break;
+        case KT_F64: item[i].key = float_key(x.d, descending); break;
+        case KT_I32: item[i].key = int_key(x.i, descending); break;
+        case KT_U32: item[i].key = int_key(x.u, descending); break;
+        default: item[i].key = int_key(x.l, descending); break;
+        }
+    }
+}
+
+static void insertion_sort(Item *item, int64_t n) {
+    for (int64_t i = 1; i < n; i++) {
+        Item x = item[i];
+        int64_t j = i;
+        for (; j > 0 && item[j - 1].key > x.key; j--) item[j] = item[j - 1];
+        item[j] = x;
+    }
+}
+
+/* Sorts by each byte that differs somewhere; returns where the result is, item or other. */
+static Item *radix_sort(Item *item, Item *other, int64_t n) {
+    uint64_t differ = 0;
+    for (int64_t i = 1; i < n; i++) differ |= item[i].key ^ item[0].key;
+    for (int shift = 0; shift < 64; shift += 8) {
+        if ((differ >> shift & 255) == 0) continue;
+        int64_t start[257] = {0};
+        for (int64_t i = 0; i < n; i++) start[(item[i].key >> shift & 255) + 1]++;
+        for (int b = 0; b < 256; b++) start[b + 1] += start[b];
+        for (int64_t i = 0; i < n; i++) other[start[item[i].key >> shift & 255]++] = item[i];
+        Item *t = item;
+        item = other;
+        other = t;
+    }
+    return item;
+}
+
+/* The dims but `axis` of one operand, and that dim's stride. */
+typedef struct Lines {
+    int64_t dims[K_MAX_RANK], strides[K_MAX_RANK], stride;
+    int rank;
+} Lines;
+
+static Lines lines_of(const KTensor *t, int axis) {
+    Lines l = {.stride = t->strides[axis]};
+    for (int d = 0; d < t->rank; d++) {
+        if (d == axis) continue;
+        l.dims[l.rank] = t->dims[d];
+        l.strides[l.rank++] = t->strides[d];
+    }
+    return l;
+}
+
+static int sort(const KArgs *a) {
+    const KSort *attr = a->attr;
+    int axis = attr->axis;
+    int64_t n = a->in[0].dims[axis];
+    Item *item = a->workspace, *other = item + n;
+    for (int64_t u = a->lo; u < a->hi; u++) {
+        Lines key = lines_of(&a->in[0], axis);
+        read_keys(a->in[0].dtype, a->in[0].data + k_offset(key.rank, key.dims, key.strides, u),
+                  key.stride, n, attr->descending, item);
+        Item *sorted = item;
+        if (n <= SHORT)
+            insertion_sort(item, n);
+        else
+            sorted = radix_sort(item, other, n);
+        for (int k = 0; k < a->nin; k++) {
+            Lines in = lines_of(&a->in[k], axis), out = lines_of(&a->out[k], axis);
+            const char *from = a->in[k].data + k_offset(in.rank, in.dims, in.strides, u);
+            char *to = a->out[k].data + k_offset(out.rank, out.dims, out.strides, u);
+            int64_t size = k_dtype_size(a->in[k].dtype);
+            for (int64_t i = 0; i < n; i++)
+                k_copy_run(size, to + i * out.stride, 0, from + sorted[i].from * in.stride, 0, 1);
+        }
+    }
+    return 0;
+}
+
+static int64_t sort_units(const KArgs *a) {
+    int64_t n = a->in[0].dims[((const KSort *)a->attr)->axis];
+    return n ? k_count(&a->in[0]) / n : 0;
+}
+
+static size_t sort_workspace(const KArgs *a) {
+    return 2 * sizeof(Item) * (size_t)a->in[0].dims[((const KSort *)a->attr)->axis];
+}
+
+K_ROWS(sort) = {
+    {"sort", sort, sort_units, sort_workspace},
+    {NULL, NULL, NULL, NULL},
+};

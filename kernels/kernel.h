@@ -1,0 +1,312 @@
+/* kernel.h - the contract between a plan and the kernels that run its steps.
+ *
+ * Plain C and nothing else: this is the only header that a kernel includes, and the only thing that
+ * the rest of the program knows of kernels. A kernel gets tensors with byte strides and computes
+ * the work units [lo, hi) of a step. Units write disjoint parts of the outputs, so the caller may
+ * hand them to any number of threads in any order: a result never depends on the cut.
+ *
+ * Strides are in bytes and may be 0 (a broadcast dim) or negative (a reversed one). Inputs and
+ * outputs never overlap, except where an op's row lets an output alias an input of the same
+ * strides.
+ *
+ * A NaN in a result is some NaN: its sign and payload are promised nowhere.
+ */
+#ifndef MESHLUA_KERNEL_H
+#define MESHLUA_KERNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { K_MAX_RANK = 8 };
+
+/* Element types. The order is that of `promote` (ir/dtype.c) within a kind. */
+typedef enum DType {
+    DT_BOOL, /* one byte, 0 or 1 */
+    DT_U8,
+    DT_U32,
+    DT_I32,
+    DT_I64,
+    DT_BF16, /* storage only on a CPU: arithmetic is float32 */
+    DT_F16,
+    DT_F32,
+    DT_F64,
+    DT_COUNT
+} DType;
+
+typedef struct KTensor {
+    char *data;
+    const int64_t *dims;    /* rank of them */
+    const int64_t *strides; /* bytes, rank of them */
+    int32_t rank;
+    DType dtype;
+} KTensor;
+
+/* What a kernel found in its data that has no result; the host turns it into an error at the user's
+ * line. Only the first fault of a step is kept. */
+typedef enum KFaultKind { K_FAULT_NONE, K_FAULT_INDEX } KFaultKind;
+typedef struct KFault {
+    KFaultKind kind;
+    int64_t value, limit; /* K_FAULT_INDEX: the id found; valid ids are 0 <= id < limit */
+} KFault;
+
+/* Row-major gemm used by the matmul kernel when a BLAS was loaded: cblas_sgemm / cblas_dgemm. */
+typedef void KSgemm(int order, int transa, int transb, int m, int n, int k, float alpha,
+                    const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                    int ldc);
+typedef void KDgemm(int order, int transa, int transb, int m, int n, int k, double alpha,
+                    const double *a, int lda, const double *b, int ldb, double beta, double *c,
+                    int ldc);
+typedef struct KBlas {
+    KSgemm *sgemm;
+    KDgemm *dgemm;
+} KBlas;
+
+typedef struct KArgs {
+    const KTensor *in, *out;
+    int32_t nin, nout;
+    const void *attr;       /* the struct that the kernel's comment names; NULL if none */
+    const int64_t *offsets; /* attributes that differ per device, already evaluated for this one */
+    void *workspace;        /* this thread's, as many bytes as `workspace` of the row asked for,
+                               aligned like malloc's; its contents do not matter */
+    int64_t lo, hi;         /* the units to compute */
+    KFault *fault;
+    const KBlas *blas; /* NULL until one is loaded */
+} KArgs;
+
+/* Returns 0, or 1 after filling *fault. */
+typedef int KernelFn(const KArgs *);
+
+/* One row per kernel; a family file exports its rows (`k_rows_<family>`), table.c lists families.
+ */
+typedef struct KernelRow {
+    const char *name;
+    KernelFn *fn;
+    /* NULL: one unit, or no workspace. Both read dtypes, dims, strides and attr only, never data or
+     * offsets. The workspace's bytes are for one thread, however many units it computes. */
+    int64_t (*units)(const KArgs *);
+    size_t (*workspace)(const KArgs *);
+} KernelRow;
+
+/* All kernels of the CPU for one level; the table ends with a row whose name is NULL. The levels
+ * "default", "v3" and "v4" are the same sources compiled for that level of x86-64; all three give
+ * the same bits, matrix products excepted. "naive" is the specification: one obvious loop per
+ * kernel, to which tests hold the others. NULL if the level is unknown or this processor cannot run
+ * it. */
+const KernelRow *k_cpu_table(const char *level);
+/* The best level this processor runs. */
+const char *k_cpu_best_level(void);
+
+/* ---- fused: a small program over registers that hold a tile of elements -------------------------
+ * Computes every output element from the inputs' elements at the same index of the output's shape
+ * (inputs have the outputs' dims; broadcasting is a zero stride). attr is a KProgram: the header,
+ * then nimm KImm, then ninstr KInstr (in this order, so that each is aligned).
+ *
+ * A register has one type while it lives. bool and uint8 travel in KT_I32 registers; after an
+ * operation on uint8 the program itself holds an AND with 255. float16 and bfloat16 travel in
+ * KT_F32 registers; the program holds a ROUND after each operation whose result has that type.
+ *
+ * Where an output aliases an input, every LOAD of that input stands before the STORE of that
+ * output. */
+typedef enum KType { KT_F32, KT_F64, KT_I32, KT_U32, KT_I64, KT_COUNT } KType;
+
+typedef enum KOp {
+    /* dst = input `a`, converted to the register's type (bf16, f16 -> f32; bool, u8 -> i32) */
+    KI_LOAD,
+    /* output `dst` = register `a`, converted to the output's dtype (i32 -> bool: != 0) */
+    KI_STORE,
+    /* dst = imm[a] in every element */
+    KI_IMM,
+    /* dst = index along dim `a` of the output's shape + offsets[b]; integer types and floats */
+    KI_IOTA,
+    /* dst = random bits of key (KT_U32 registers a, b) at the row-major global index i =
+     * sum over the output's dims k of (index_k + offsets[c + k]) * imm[d + k], as 64 bits.
+     * (o0, o1) = threefry2x32(key, (i >> 32, i & 0xffffffff)), 20 rounds; type KT_U32: o0 ^ o1,
+     * KT_I64: o0 << 32 | o1. (JAX's partitionable scheme.) */
+    KI_RANDOM_BITS,
+    /* dst (KT_I64) = o0 << 32 | o1 of threefry2x32(key = (a, b), counter = (c, d)), all KT_U32 */
+    KI_THREEFRY,
+    /* unary: dst = f(a) */
+    KI_NEG,
+    KI_ABS,
+    KI_SIGN,
+    KI_EXP,
+    KI_LOG,
+    KI_LOG1P,
+    KI_EXPM1,
+    KI_TANH,
+    KI_LOGISTIC,
+    KI_ERF,
+    KI_ERF_INV,
+    KI_SIN,
+    KI_COS,
+    KI_SQRT,
+    KI_RSQRT,
+    KI_FLOOR,
+    KI_CEIL,
+    KI_ROUND, /* to nearest, ties to even */
+    KI_SQUARE,
+    KI_NOT,       /* bitwise; of bool values the program uses XOR with 1 */
+    KI_IS_FINITE, /* -> KT_I32 0 or 1 */
+    KI_ROUND_BF16,
+    KI_ROUND_F16,
+    KI_INT_POW, /* a ^ imm[b], an integer exponent >= 0, by repeated squaring */
+    /* conversions: `type` is the source's, `d` is the destination KType. Float to integer truncates
+     * toward zero and saturates, NaN gives 0. BITCAST keeps the bits (equal widths only). */
+    KI_CONVERT,
+    KI_BITCAST,
+    /* binary: dst = f(a, b) */
+    KI_ADD,
+    KI_SUB,
+    KI_MUL,
+    KI_DIV, /* integers: truncating; division by zero gives -1 (all bits set) */
+    KI_REM, /* sign of the dividend; integers: by zero gives the dividend */
+    /* integers wrap; a negative exponent gives 1 / a^-b truncated, and all bits set for a = 0 */
+    KI_POW,
+    KI_MAX, /* NaN if either is NaN */
+    KI_MIN,
+    KI_AND,
+    KI_OR,
+    KI_XOR,
+    KI_SHL,
+    KI_SHR, /* arithmetic for signed types; a count >= the width gives 0 or the sign */
+    /* comparisons: `type` is the operands', the result is KT_I32 0 or 1 */
+    KI_EQ,
+    KI_NE,
+    KI_LT,
+    KI_LE,
+    KI_GT,
+    KI_GE,
+    /* ternary: dst = a ? b : c, a is KT_I32; b, c, dst have `type` */
+    KI_SELECT,
+    KI_FMA, /* a * b + c with one rounding; floats only */
+    KI_COUNT
+} KOp;
+
+typedef struct KInstr {
+    uint8_t op;   /* KOp */
+    uint8_t type; /* KType */
+    uint16_t dst; /* register, or output of STORE */
+    uint16_t a, b, c, d;
+} KInstr;
+
+typedef union KImm {
+    double f; /* for KT_F32 and KT_F64 */
+    int64_t i;
+} KImm;
+
+typedef struct KProgram {
+    int32_t ninstr, nimm, nreg;
+    int32_t noffset; /* entries of KArgs.offsets that the program reads */
+} KProgram;
+
+static inline const KImm *k_program_imm(const KProgram *p) {
+    return (const KImm *)(p + 1);
+}
+static inline const KInstr *k_program_code(const KProgram *p) {
+    return (const KInstr *)(k_program_imm(p) + p->nimm);
+}
+
+/* ---- attributes of the other kernels -----------------------------------------------------------
+ */
+
+/* reduce_sum, reduce_max, reduce_min, reduce_and, reduce_or: in x; out y has x's dims with the
+ * reduced ones set to 1 (the plan drops or keeps them by a view). argmax, argmin: one reduced dim,
+ * y is int32, the first of equal elements wins, NaN wins over all. bool sums as int32.
+ * float16/bfloat16 accumulate in float32 and may go to a float32 y. An output is one unit's work: a
+ * sum to few elements that should use many threads must be made in two steps. */
+typedef struct KReduce {
+    uint8_t reduced[K_MAX_RANK]; /* 1 where the dim is reduced */
+} KReduce;
+
+/* matmul: y[batch..., m..., n...] = sum over k of x[batch, m, k] * w[batch, k, n]. The dims of x, w
+ * and y are in any order; a role per dim says what it is, and dims of one role correspond in order.
+ * float16/bfloat16: float32 products and sums, one rounding at the end (or none to a float32 y).
+ * Integers wrap. */
+typedef enum KRole { K_BATCH, K_M, K_N, K_K } KRole;
+typedef struct KMatmul {
+    uint8_t x[K_MAX_RANK], w[K_MAX_RANK], y[K_MAX_RANK]; /* KRole per dim */
+} KMatmul;
+
+/* take: in table, ids (int32); out y. y's dims: table's before `axis`, ids', table's after. An id
+ * is global; this device holds rows [offsets[0], offsets[0] + table.dims[axis]) of `size`. An id
+ * outside 0 <= id < size is K_FAULT_INDEX; one held elsewhere gives zeros. */
+/* scatter_add: in ids, updates (laid out as take's y); out table = zeros, then updates added in the
+ * order of ids. Same attr and rules. float16/bfloat16 are added in float32 and rounded once. */
+typedef struct KTake {
+    int32_t axis; /* 0-based */
+    int64_t size;
+} KTake;
+
+/* concat: any number of inputs along `axis`. */
+typedef struct KConcat {
+    int32_t axis;
+} KConcat;
+
+/* pad: in x, value (scalar); out y = value, with x at `low` and `interior` elements between. A
+ * negative low or high cuts. */
+typedef struct KPad {
+    int64_t low[K_MAX_RANK], interior[K_MAX_RANK];
+} KPad;
+
+/* sort: in keys, then any number of values, all with the same dims; out the same, each line along
+ * `axis` permuted so that keys ascend (descending if set). Stable; -0 equals 0; NaN last either
+ * way. */
+typedef struct KSort {
+    int32_t axis;
+    int32_t descending;
+} KSort;
+
+/* softmax along the last dim: in x; out y. softmax_grad: in y, dy; out dx = y * (dy - sum(dy * y)).
+ * log_softmax: in x; out y. No attr. */
+
+/* layer_norm over the last dim: in x, scale[C], bias[C]; out y, mean[rows...], rstd[rows...] (mean
+ * and rstd float32, or float64 for float64 x; x's dims less the last).
+ * layer_norm_grad: in dy, x, scale, mean, rstd; out dx.
+ * layer_norm_grad_params: in dy, x, mean, rstd; out dscale[C], dbias[C]; units are column blocks.
+ * rms_norm, rms_norm_grad, rms_norm_grad_params: the same without mean, bias and dbias. Only
+ * layer_norm and rms_norm have an attr. */
+typedef struct KNorm {
+    double eps;
+} KNorm;
+
+/* softmax_cross_entropy over the last dim: in logits[rows..., V], labels[rows...] (int32); out
+ * loss[rows...], lse[rows...]. A label outside 0 <= label < V is K_FAULT_INDEX.
+ * softmax_cross_entropy_grad: in logits, labels, lse, dloss; out dlogits. No attr. */
+
+/* attention: in q[B,T,H,D], k[B,S,G,D], v[B,S,G,D] (G divides H: query head h uses h*G/H); out
+ * y[B,T,H,D], lse[B,H,T] (float32, or float64). scores = scale * q.k, softmax over S; causal: query
+ * t sees keys s <= t + (S - T). A query that sees none has y = 0, lse = -inf and no gradient.
+ * units: B*H (forward), B*G (grad). attention_grad: in q, k, v, y, lse, dy; out dq, dk, dv. */
+typedef struct KAttention {
+    double scale;
+    int32_t causal;
+} KAttention;
+
+/* dropout: in x, key (uint32[2]); out y = u(key, i) < keep ? x / keep : 0, where i is the row-major
+ * index in the global shape (offsets[d] is this device's first index along dim d) and u the uniform
+ * float32 in [0, 1) of its 32 random bits, (bits >> 9) / 2^23: the mask is
+ * jax.random.bernoulli(key, keep, shape). */
+typedef struct KDropout {
+    double keep;
+    int64_t strides[K_MAX_RANK]; /* of the global shape, in elements */
+} KDropout;
+
+/* rope: in x[..., T, H, D], positions[T] (int32); out y: pairs (i, i + D/2) rotated by
+ * positions * base^(-2i/D). sign -1 rotates back (the gradient). */
+typedef struct KRope {
+    double base;
+    double sign;
+} KRope;
+
+/* adamw: in p, g, mu, nu, lr, step (float32 scalars; step counts from 1), clip (float32 scalar, g
+ * is multiplied by it); out p, mu, nu. float32 arithmetic, float64 for float64 p.
+ *   mu = b1 mu + (1 - b1) g
+ *   nu = b2 nu + (1 - b2) g^2
+ *   p -= lr (mu / (1 - b1^step) / (sqrt(nu / (1 - b2^step) + eps_root) + eps) + decay p) */
+typedef struct KAdamw {
+    double b1, b2, eps, eps_root, decay;
+} KAdamw;
+
+/* copy: in x; out y, same dims and dtype. fill is `copy` from a stride-0 input. No attr. */
+
+#endif

@@ -1,0 +1,83 @@
+-- cli.lua: what the program prints about itself.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+
+local M = {}
+
+local usage = [==[
+usage: meshlua [flags] [script.lua [arguments]]
+       meshlua doctor          what this machine has: kernels, BLAS, devices, CUDA, NCCL, MPI
+
+  -e code            run the code
+  -l name            require the library into the global `name`; -l g=name into the global `g`
+  -i                 interactive, after the script
+  -v                 print the versions
+  -E                 ignore LUA_INIT, LUA_PATH, LUA_CPATH and MESHLUA_PATH
+  -W                 turn warnings on
+  --                 stop reading flags
+  -                  stop reading flags and run what comes in
+  --devices=N        N virtual devices of this processor; fake:N, fake:KIND:N: devices that can be
+                     planned for but not run on (KIND: cpu, h100, h200)
+  --dump=STAGE       print programs after a stage to the standard error; STAGE:FILE into a file. Stages:
+                     trace, expand, simplify, propagate, partition, comm, fuse, plan, all
+  --ops              the table of ops: which rules each has
+  --env              the environment variables
+  --help             this text
+
+Exit code: 0 done, 1 error in the script, 2 wrong use, 3 the machine lacks something, 4 a training run
+stopped on a loss that is not finite, 128 + N ended by signal N.
+]==]
+
+local flags = {"--devices", "--dump", "--ops", "--env", "--help"}
+
+--- Prints the flags.
+function M.help()
+  io.write(usage)
+end
+
+--- Prints what is wrong with a flag.
+---@param flag string as given
+---@param wrong string
+function M.bad_flag(flag, wrong)
+  local near = wrong == "unknown" and flag:find "^%-%-" and lib.nearest(flag:match "^[^=]*", flags)
+  io.stderr:write("meshlua: ", flag, ": ", wrong,
+    near and ("; did you mean " .. near .. "?") or "", "\n       meshlua --help lists the flags\n")
+end
+
+--- Writes rows as columns, each as wide as its widest cell but the last.
+local function write_table(rows)
+  local width = {}
+  for _, row in ipairs(rows) do
+    for i = 1, #row - 1 do width[i] = math.max(width[i] or 0, #row[i]) end
+  end
+  for _, row in ipairs(rows) do
+    local cells = {}
+    for i, cell in ipairs(row) do cells[i] = i == #row and cell or cell .. (" "):rep(width[i] - #cell) end
+    io.write((table.concat(cells, "  "):gsub("%s+$", "")), "\n")
+  end
+end
+
+--- Prints the environment variables, and which are set.
+function M.env()
+  local rows = {{"variable", "value", "now", "meaning"}}
+  for _, row in ipairs(core.env()) do rows[#rows + 1] = {row.name, row.value, row.now or "-", row.doc} end
+  write_table(rows)
+end
+
+--- Prints the ops and the rules each has: one line an op.
+function M.ops()
+  local rows = {{"op", "operands", "shape", "gradient", "sharding", "fold", "expand", "runs as", "meaning"}}
+  local function mark(has) return has and "yes" or "-" end
+  for _, op in ipairs(core.ops()) do
+    rows[#rows + 1] = {op.name, op.operands or "", "yes", op.grad, mark(op.factors), mark(op.folds),
+      mark(op.expands), op.runs, op.doc}
+  end
+  write_table(rows)
+end
+
+--- Prints what the program found on this machine.
+function M.doctor()
+  write_table(require("meshlua.doctor").rows())
+end
+
+return M

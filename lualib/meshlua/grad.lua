@@ -1,0 +1,197 @@
+-- grad.lua: gradients of Lua functions. Inside a trace the variables become fresh nodes of it; outside,
+-- the function is traced, and the plan found by content runs at once.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+local tree = require "meshlua.tree"
+
+local raise = lib.raise
+
+local M = {}
+
+local known = {argnums = true, has_aux = "boolean"}
+
+local function is_float(x) return x.dtype:match("float") ~= nil end
+
+--- Checks options; returns the list of argument numbers and whether one number was given.
+local function read(who, options)
+  options = lib.options(who, options, known)
+  local numbers = options.argnums or 1
+  local single = math.type(numbers) == "integer"
+  if single then numbers = {numbers} end
+  if type(numbers) ~= "table" or #numbers == 0 then
+    raise("E_VALUE", "%s: argnums is a 1-based position or a list of them", who)
+  end
+  for _, n in ipairs(numbers) do
+    if math.type(n) ~= "integer" or n < 1 then
+      raise("E_VALUE", "%s: argument %s; positions count from 1", who, tostring(n))
+    end
+  end
+  return numbers, single, options.has_aux
+end
+
+--- The leaves of an argument that are differentiated: Params of kind "param", and tensors; all floats.
+local function variables_of(who, x, argument)
+  if type(x) == "number" then x = core.tensor(x + 0.0) end
+  local leaves, paths = tree.leaves(x)
+  local list = {}
+  for i, leaf in ipairs(leaves) do
+    local box = core.is_box(leaf)
+    if not box or leaf.kind == "param" then
+      if not is_float(leaf) then
+        raise("E_GRAD", "%s: argument %d%s is %s; gradients are of floats", who, argument,
+          paths[i] ~= "" and " at " .. paths[i] or "", core.typeof(leaf))
+      end
+      list[#list + 1] = leaf
+    end
+  end
+  if #list == 0 then
+    raise("E_GRAD", "%s: argument %d holds nothing to differentiate", who, argument)
+  end
+  return x, list
+end
+
+--- Puts variables into boxes; closing it puts the tensors back, unless fn has written the box.
+local function enter_boxes(boxes)
+  local before, variables = {}, {}
+  for i, box in ipairs(boxes) do
+    variables[i] = core.variable(box)
+    before[i] = core.box_swap(box, variables[i])
+  end
+  return variables, setmetatable({}, {__close = function()
+    for i, box in ipairs(boxes) do
+      local now = core.box_swap(box, before[i])
+      if now ~= variables[i] then core.box_swap(box, now) end
+    end
+  end})
+end
+
+--- Runs fn(args...) in the trace under way with variables for the leaves of args[argnums]. Returns what
+--- it returned (packed), and for each argnum a function from leaf cotangents to its gradient tree.
+local function forward(who, fn, args, numbers)
+  local all, boxes, places = {}, {}, {}
+  for _, n in ipairs(numbers) do
+    if n > args.n then raise("E_VALUE", "%s: argument %d of %d", who, n, args.n) end
+    local x, leaves = variables_of(who, args[n], n)
+    local variable = {}
+    for _, leaf in ipairs(leaves) do
+      if core.is_box(leaf) then boxes[#boxes + 1] = leaf else variable[leaf] = core.variable(leaf) end
+    end
+    places[#places + 1] = {n = n, tree = x, leaves = leaves, variable = variable}
+  end
+  local box_variables, guard = enter_boxes(boxes)
+  local restore <close> = guard
+  local box_variable = {}
+  for i, box in ipairs(boxes) do box_variable[box] = box_variables[i] end
+  local call = table.move(args, 1, args.n, 1, {n = args.n})
+  for _, place in ipairs(places) do
+    if next(place.variable) then
+      call[place.n] = tree.is_leaf(place.tree) and place.variable[place.tree]
+        or tree.replace(place.tree, place.variable)
+    end
+    for _, leaf in ipairs(place.leaves) do
+      place.variable[leaf] = place.variable[leaf] or box_variable[leaf]
+      all[#all + 1] = place.variable[leaf]
+    end
+  end
+  return table.pack(fn(table.unpack(call, 1, call.n))), places, all
+end
+
+--- The gradients as trees like the arguments: of the leaves that were differentiated.
+local function gradient_trees(places, cotangents)
+  local next_one, trees = 1, {}
+  for i, place in ipairs(places) do
+    local of = {}
+    for _, leaf in ipairs(place.leaves) do
+      of[leaf] = cotangents[next_one]
+      next_one = next_one + 1
+    end
+    trees[i] = tree.only(place.tree, of)
+  end
+  return trees
+end
+
+--- Calls body in a trace: the one under way, or one of its own that runs at once. body returns a tree.
+local function in_trace(body)
+  if core.is_tracing() then return body() end
+  local result, leaves
+  local values = table.pack(core.run_traced(function()
+    result = body()
+    leaves = tree.leaves(result)
+    return table.unpack(leaves)
+  end))
+  local concrete = {}
+  for i, leaf in ipairs(leaves) do concrete[leaf] = values[i] end
+  return tree.is_leaf(result) and concrete[result] or tree.replace(result, concrete)
+end
+
+local function value_and_grad(who, fn, numbers, single, has_aux)
+  return function(...)
+    local args = table.pack(...)
+    local out = in_trace(function()
+      local results, places, variables = forward(who, fn, args, numbers)
+      local loss = results[1]
+      if not core.is_tensor(loss) then
+        raise("E_GRAD", "%s: the function returned a %s; the loss must be a tensor", who, type(loss))
+      end
+      if loss.ndim ~= 0 or not is_float(loss) then
+        raise("E_GRAD", "%s: the loss is %s; it must be a float scalar (use :mean() or :sum())", who,
+          core.typeof(loss))
+      end
+      local one = core.op.full {dtype = loss.dtype, dims = {}, value = 1.0}
+      local cotangents = core.gradient({loss}, {one}, variables)
+      local trees = gradient_trees(places, cotangents)
+      return {loss = loss, aux = has_aux and {table.unpack(results, 2, results.n)} or nil,
+        grads = single and trees[1] or trees}
+    end)
+    return out
+  end
+end
+
+--- A function that returns fn's loss and its gradients. The gradient of an argument is a tree like it
+--- (of a module: of its Params of kind "param"). With has_aux, what fn returns behind the loss comes
+--- behind the gradients.
+---@param fn function returns a float scalar
+---@param options {argnums: integer|integer[], has_aux: boolean}?
+function M.value_and_grad(fn, options)
+  local numbers, single, has_aux = read("value_and_grad", options)
+  local run = value_and_grad("value_and_grad", fn, numbers, single, has_aux)
+  return function(...)
+    local out = run(...)
+    return out.loss, out.grads, table.unpack(out.aux or {})
+  end
+end
+
+--- A function that returns the gradients of fn's loss (and aux behind them, with has_aux).
+function M.grad(fn, options)
+  local numbers, single, has_aux = read("grad", options)
+  local run = value_and_grad("grad", fn, numbers, single, has_aux)
+  return function(...)
+    local out = run(...)
+    return out.grads, table.unpack(out.aux or {})
+  end
+end
+
+--- fn's result at the arguments, and its pullback: a function from the result's cotangent to those of the
+--- arguments, in order. Inside a trace only: outside, the residuals would be traced anew at each call.
+---@param fn function returns one tensor
+function M.vjp(fn, ...)
+  local args = table.pack(...)
+  local numbers = {}
+  for i = 1, args.n do numbers[i] = i end
+  if core.is_tracing() then
+    local results, places, variables = forward("vjp", fn, args, numbers)
+    return results[1], function(ct)
+      return table.unpack(gradient_trees(places, core.gradient({results[1]}, {ct}, variables)))
+    end
+  end
+  local y = in_trace(function() return fn(table.unpack(args, 1, args.n)) end)
+  return y, function(ct)
+    local trees = in_trace(function()
+      local results, places, variables = forward("vjp", fn, args, numbers)
+      return gradient_trees(places, core.gradient({results[1]}, {ct}, variables))
+    end)
+    return table.unpack(trees)
+  end
+end
+
+return lib.export(M)

@@ -1,0 +1,37 @@
+-- init.lua: the module `meshlua`, put together from its parts.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+
+local ops = lib.export(require "meshlua.ops")
+local mesh = require "meshlua.mesh"
+local jit = require "meshlua.jit"
+local grad = require "meshlua.grad"
+
+local ml = {core = core}
+
+for name, fn in pairs(ops) do ml[name] = fn end
+
+ml.P, ml.NamedSharding = core.P, core.NamedSharding
+ml.Mesh, ml.make_mesh = mesh.Mesh, mesh.make_mesh
+ml.device_put, ml.constrain = mesh.device_put, mesh.constrain
+ml.visualize_sharding, ml.visualize_mesh = mesh.visualize_sharding, mesh.visualize_mesh
+ml.devices, ml.device_count = core.devices, core.device_count
+ml.tensor, ml.typeof = core.tensor, core.typeof
+ml.jit = jit.jit
+ml.grad, ml.value_and_grad, ml.vjp = grad.grad, grad.value_and_grad, grad.vjp
+ml.random = require "meshlua.random"
+ml.tree = require "meshlua.tree"
+
+-- Methods: what takes a tensor first is a method, too.
+local methods, box_methods = core.methods "meshlua.Tensor", core.methods "meshlua.Param"
+local not_methods = {concat = true, stack = true, where = true, full = true, zeros = true, ones = true,
+  iota = true, arange = true, linspace = true, eye = true, scatter_add = true}
+for name, fn in pairs(ops) do
+  if not not_methods[name] then methods[name] = fn end
+end
+methods.constrain, methods.where = mesh.constrain, nil
+for name, fn in pairs(methods) do
+  if not box_methods[name] then box_methods[name] = fn end
+end
+
+return ml

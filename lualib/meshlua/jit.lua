@@ -1,0 +1,93 @@
+-- jit.lua: options of jit, and the contexts and constraints that hold while it traces.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+local mesh_of = require "meshlua.mesh"
+local rules_of = require "meshlua.rules"
+
+local raise = lib.raise
+
+local M = {}
+
+--- Names of a Lua function's parameters.
+local function parameters(fn)
+  local names, inner = {}, core.unwrap(fn)
+  local info = debug.getinfo(inner, "u")
+  for i = 1, info.nparams do names[i] = debug.getlocal(inner, i) end
+  return names
+end
+
+--- A bit mask of arguments given by name or 1-based position.
+local function argument_mask(what, list, names)
+  if list == nil then return 0 end
+  if type(list) ~= "table" then list = {list} end
+  local mask = 0
+  for _, which in ipairs(list) do
+    local position
+    if math.type(which) == "integer" then
+      position = which
+      if which < 1 or which > 64 then raise("E_KEY", "jit: %s: there is no argument %d", what, which) end
+    else
+      for i, name in ipairs(names) do
+        if name == which then position = i end
+      end
+      if not position then
+        local near = lib.nearest(tostring(which), names)
+        raise("E_KEY", "jit: %s: the function has no parameter '%s'%s", what, tostring(which),
+          near and "; did you mean '" .. near .. "'?" or "")
+      end
+    end
+    mask = mask | 1 << (position - 1)
+  end
+  return mask
+end
+
+--- Arguments and results of a trace with the shardings asked for.
+local function constrained(values, shardings, who)
+  if shardings == nil then return values end
+  if core.is_spec(shardings) or core.is_sharding(shardings) then
+    for i = 1, values.n do values[i] = mesh_of.device_put(values[i], shardings) end
+    return values
+  end
+  if #shardings > values.n then
+    raise("E_SPEC", "jit: %s has %d entries for %d values", who, #shardings, values.n)
+  end
+  for i = 1, values.n do
+    if shardings[i] then values[i] = mesh_of.device_put(values[i], shardings[i]) end
+  end
+  return values
+end
+
+local known = {mesh = true, rules = "table", static = true, donate = true, in_shardings = true,
+  out_shardings = true}
+
+--- The function, traced once per kind of arguments and then run as a plan.
+---@param fn function
+---@param options {mesh: Mesh, rules: table, static: (string|integer)[], donate: (string|integer)[]|false, in_shardings: table, out_shardings: table}?
+function M.jit(fn, options)
+  if type(fn) ~= "function" then raise("E_VALUE", "jit: expected a function, got %s", type(fn)) end
+  options = lib.options("jit", options, known)
+  if options.rules then rules_of.check(options.rules) end
+  local names = parameters(fn)
+  local call = fn
+  local mesh, rules = options.mesh, options.rules
+  local ins, outs = options.in_shardings, options.out_shardings
+  if mesh or rules or ins or outs then
+    call = function(...)
+      local context <close> = (mesh or rules)
+        and rules_of.enter(mesh or core.mesh_current(), rules or rules_of.current()) or nil
+      local args = constrained(table.pack(...), ins, "in_shardings")
+      if not outs then return fn(table.unpack(args, 1, args.n)) end
+      local results = constrained(table.pack(fn(table.unpack(args, 1, args.n))), outs, "out_shardings")
+      return table.unpack(results, 1, results.n)
+    end
+  end
+  return core.jit_new {
+    fn = core.unwrap(fn),
+    call = call,
+    static = argument_mask("static", options.static, names),
+    donate = argument_mask("donate", options.donate or nil, names),
+    keep_boxes = options.donate == false,
+  }
+end
+
+return lib.export(M)

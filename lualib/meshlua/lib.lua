@@ -1,0 +1,86 @@
+-- lib.lua: what every module of the library uses: errors at the user's line, checks of options, and the
+-- wrapping of public functions (so that ops inside them are blamed on the user's line).
+local core = require "meshlua.core"
+
+local lib = {}
+
+--- Raises "chunk:line: [CODE] text" at the user's line.
+---@param code string one of the E_... codes
+---@param fmt string as string.format
+function lib.raise(code, fmt, ...)
+  core.raise(code, string.format(fmt, ...))
+end
+
+--- Wraps every function of a module's table, in place; returns the table.
+---@param module table
+---@return table
+function lib.export(module)
+  for name, value in pairs(module) do
+    if type(value) == "function" then module[name] = core.wrap(value) end
+  end
+  return module
+end
+
+--- The number of edits between two words, for "did you mean".
+local function distance(a, b)
+  local row = {}
+  for j = 0, #b do row[j] = j end
+  for i = 1, #a do
+    local diagonal = row[0]
+    row[0] = i
+    for j = 1, #b do
+      local cost = a:byte(i) == b:byte(j) and 0 or 1
+      local best = math.min(row[j] + 1, row[j - 1] + 1, diagonal + cost)
+      diagonal, row[j] = row[j], best
+    end
+  end
+  return row[#b]
+end
+
+--- The name nearest to `name`, or nil if none is near.
+---@param name string
+---@param names string[]
+---@return string?
+function lib.nearest(name, names)
+  local best, best_distance
+  for _, candidate in ipairs(names) do
+    local d = distance(name, candidate)
+    if not best or d < best_distance then best, best_distance = candidate, d end
+  end
+  if best and best_distance <= math.max(2, #name // 2) then return best end
+end
+
+--- The sorted keys of a table of names.
+function lib.names(t)
+  local names = {}
+  for name in pairs(t) do names[#names + 1] = tostring(name) end
+  table.sort(names)
+  return names
+end
+
+--- Checks an options table: every key must be in `known` (name -> true or a type name). Unknown keys
+--- raise with the nearest name.
+---@param who string the function, for messages
+---@param options table?
+---@param known table<string, string|boolean>
+---@return table the options, never nil
+function lib.options(who, options, known)
+  if options == nil then return {} end
+  if type(options) ~= "table" then
+    lib.raise("E_VALUE", "%s: options must be a table, not a %s", who, type(options))
+  end
+  for key, value in pairs(options) do
+    local want = known[key]
+    if not want then
+      local near = lib.nearest(tostring(key), lib.names(known))
+      lib.raise("E_KEY", "%s: unknown option '%s'%s", who, tostring(key),
+        near and ("; did you mean '" .. near .. "'?") or "")
+    end
+    if type(want) == "string" and type(value) ~= want then
+      lib.raise("E_VALUE", "%s: option '%s' must be a %s, not a %s", who, key, want, type(value))
+    end
+  end
+  return options
+end
+
+return lib

@@ -1,0 +1,210 @@
+-- mesh.lua: meshes from sizes or devices, placing tensors on them, and pictures of both.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+local rules_of = require "meshlua.rules"
+
+local op, raise = core.op, lib.raise
+
+local M = {}
+
+--- Devices from a nested list: sizes, flat ids.
+local function flatten_devices(devices)
+  local sizes, ids = {}, {}
+  local function go(node, depth)
+    if math.type(node) == "integer" then
+      ids[#ids + 1] = node
+      if depth <= #sizes then raise("E_MESH", "mesh: the device list is ragged") end
+      return
+    end
+    if type(node) ~= "table" then
+      raise("E_MESH", "mesh: devices are ids (0-based), not %s", type(node))
+    end
+    if sizes[depth] == nil and #ids == 0 then sizes[depth] = #node end
+    if sizes[depth] ~= #node then raise("E_MESH", "mesh: the device list is ragged") end
+    for _, child in ipairs(node) do go(child, depth + 1) end
+  end
+  go(devices, 1)
+  return sizes, ids
+end
+
+--- A mesh from a nested list of device ids: Mesh({{0, 1}, {2, 3}}, {"data", "model"}).
+---@param devices integer[]|table
+---@param names string[]|string
+function M.Mesh(devices, names)
+  if type(names) == "string" then names = {names} end
+  if type(devices) ~= "table" or type(names) ~= "table" then
+    raise("E_MESH", "Mesh: expected a list of device ids and a list of names")
+  end
+  local sizes, ids = flatten_devices(devices)
+  if #sizes ~= #names then
+    raise("E_MESH", "Mesh: %d names for a device list of rank %d", #names, #sizes)
+  end
+  return core.mesh_new(names, sizes, ids)
+end
+
+--- A mesh over all devices, the last axis fastest: make_mesh({4, 2}, {"data", "model"}).
+---@param sizes integer[]
+---@param names string[]
+---@param devices integer[]? the device ids to use, in order; default all
+function M.make_mesh(sizes, names, devices)
+  if type(sizes) ~= "table" or type(names) ~= "table" then
+    raise("E_MESH", "make_mesh: expected a list of sizes and a list of names")
+  end
+  if #sizes ~= #names then
+    raise("E_MESH", "make_mesh: %d sizes but %d names", #sizes, #names)
+  end
+  for i, n in ipairs(sizes) do
+    if math.type(n) ~= "integer" or n < 1 then
+      raise("E_MESH", "make_mesh: the size of axis '%s' is %s; sizes are whole numbers from 1 on",
+        tostring(names[i]), tostring(n))
+    end
+  end
+  return core.mesh_new(names, sizes, devices or core.devices())
+end
+
+local function put(x, sharding, what)
+  if type(x) == "number" or type(x) == "boolean" then x = core.tensor(x) end
+  if core.is_traced(x) then return op.constrain(x, {layout = sharding}) end
+  if sharding.mesh == nil or (x.sharding.mesh and x.sharding.mesh ~= sharding.mesh) then
+    if x.sharding.mesh == nil and sharding.mesh == nil then return x end
+    return core.put_across(x, sharding.mesh and sharding or nil)
+  end
+  if what then sharding:check(x.shape, what) end
+  return op.constrain(x, {layout = sharding})
+end
+
+local function as_sharding(s)
+  if core.is_spec(s) then return core.bind_spec(s) end
+  return s
+end
+
+--- x, or every leaf of a tree, with the given sharding. A tree of shardings may stop where one sharding
+--- serves all below it; nil leaves a leaf alone.
+---@param x Tensor|table|number
+---@param sharding NamedSharding|P|table|nil
+function M.device_put(x, sharding)
+  local function go(node, s, path)
+    s = as_sharding(s)
+    if s == nil then return node end
+    if type(node) == "table" then
+      local copy = {}
+      for _, key in ipairs(core.tree_keys(node)) do
+        local below = type(s) == "table" and s[key] or s
+        local name = path == "" and tostring(key) or path .. "." .. tostring(key)
+        copy[key] = go(node[key], type(s) == "table" and s[key] or below, name)
+      end
+      return setmetatable(copy, getmetatable(node))
+    end
+    if type(s) == "table" then
+      raise("E_SPEC", "device_put: the shardings go deeper than the tree at %s",
+        path == "" and "the top" or path)
+    end
+    if core.is_box(node) then
+      node:set(put(node:get(), s, path))
+      return node
+    end
+    if not core.is_tensor(node) and type(node) ~= "number" then return node end
+    return put(node, s, path ~= "" and path or nil)
+  end
+  return go(x, sharding, "")
+end
+
+--- The tensor with the layout, as a hard constraint: P(...) names mesh axes, a table logical axes.
+function M.constrain(x, spec)
+  if type(spec) == "table" then spec = rules_of.spec_of(spec, "constrain", x.ndim) end
+  return op.constrain(x, {layout = as_sharding(spec)})
+end
+
+--- Calls fn with this mesh (and rules) in context: there a bare P is a sharding, and logical names are
+--- known. mesh:with(fn) or mesh:with(rules, fn); further arguments go to fn.
+local function with(mesh, rules, fn, ...)
+  if type(rules) == "function" then return with(mesh, nil, rules, fn, ...) end
+  local context <close> = rules_of.enter(mesh, rules)
+  return fn(...)
+end
+core.methods("meshlua.Mesh").with = core.wrap(with)
+
+-- ---- pictures -------------------------------------------------------------------------------------
+
+--- Boxes of one row each: a list of rows, each a list of texts.
+local function boxes(rows)
+  local width = 9
+  for _, row in ipairs(rows) do
+    for _, text in ipairs(row) do width = math.max(width, #text + 2) end
+  end
+  local function line(left, middle, right, n)
+    local cells = {}
+    for i = 1, n do cells[i] = string.rep("─", width) end
+    return left .. table.concat(cells, middle) .. right
+  end
+  local out, n = {}, #rows[1]
+  out[1] = line("┌", "┬", "┐", n)
+  for r, row in ipairs(rows) do
+    local cells = {}
+    for i, text in ipairs(row) do
+      local space = width - #text
+      cells[i] = string.rep(" ", space // 2) .. text .. string.rep(" ", space - space // 2)
+    end
+    out[#out + 1] = "│" .. table.concat(cells, "│") .. "│"
+    out[#out + 1] = r < #rows and line("├", "┼", "┤", n) or line("└", "┴", "┘", n)
+  end
+  return table.concat(out, "\n")
+end
+
+--- The shards of a tensor of rank 1 or 2 as boxes with the devices that hold them, as text.
+---@param x Tensor
+---@return string
+function M.sharding_text(x)
+  if x.ndim > 2 then
+    raise("E_SHAPE", "visualize_sharding: rank %d; tensors of rank 1 and 2 can be drawn", x.ndim)
+  end
+  local holders, starts = {}, {{}, {}}
+  for _, shard in ipairs(x:shards()) do
+    local row = x.ndim == 2 and shard.index[1][1] or 1
+    local column = x.ndim > 0 and shard.index[x.ndim][1] or 1
+    starts[1][row], starts[2][column] = true, true
+    holders[row] = holders[row] or {}
+    holders[row][column] = holders[row][column] or {}
+    table.insert(holders[row][column], shard.device)
+  end
+  local function sorted(set)
+    local list = {}
+    for k in pairs(set) do list[#list + 1] = k end
+    table.sort(list)
+    return list
+  end
+  local rows = {}
+  for i, row in ipairs(sorted(starts[1])) do
+    rows[i] = {}
+    for j, column in ipairs(sorted(starts[2])) do
+      local ids = holders[row][column] or {}
+      table.sort(ids)
+      rows[i][j] = "CPU " .. table.concat(ids, ",")
+    end
+  end
+  return boxes(rows)
+end
+
+--- Prints the shards of a tensor of rank 1 or 2 as boxes.
+function M.visualize_sharding(x) print(M.sharding_text(x)) end
+
+--- Prints which device stands where in a mesh of any rank.
+function M.visualize_mesh(mesh)
+  print("Mesh shape: (" .. table.concat(mesh.sizes, ", ") .. ")")
+  print("Axis names: " .. table.concat(mesh.axis_names, ", "))
+  print("Device layout:")
+  local function go(node, index)
+    if type(node) ~= "table" then
+      print(string.format("  [%s]: CPU %d", table.concat(index, ","), node))
+      return
+    end
+    for i, child in ipairs(node) do
+      index[#index + 1] = i
+      go(child, index)
+      index[#index] = nil
+    end
+  end
+  go(mesh.devices, {})
+end
+
+return lib.export(M)

@@ -1,0 +1,256 @@
+-- random.lua: jax.random's numbers. A key is uint32[2]; the bits of element i are threefry2x32 of the key
+-- at counter i (JAX's partitionable scheme), so every device makes its own part, whatever the mesh.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+local ops = require "meshlua.ops"
+
+local op, raise = core.op, lib.raise
+
+local M = {}
+
+--- A key from a seed: its high and low 32 bits.
+---@param seed integer
+---@return Tensor uint32[2]
+function M.key(seed)
+  if math.type(seed) ~= "integer" then
+    raise("E_VALUE", "random.key: the seed must be a whole number, not %s", tostring(seed))
+  end
+  return core.tensor({seed >> 32 & 0xffffffff, seed & 0xffffffff}, "uint32")
+end
+
+local function check_key(who, key)
+  if not (core.is_tensor(key) or core.is_box(key)) or key.dtype ~= "uint32" or key.ndim ~= 1
+      or key.shape[1] ~= 2 then
+    raise("E_VALUE", "%s: expected a key (uint32[2]), from random.key or random.split", who)
+  end
+end
+
+--- The two words of a key, as scalars.
+local function words(key)
+  local w = {}
+  for i = 1, 2 do
+    w[i] = op.reshape(op.slice(key, {start = {i - 1}, limit = {i}, step = {1}}), {dims = {}})
+  end
+  return w[1], w[2]
+end
+
+local function raw_bits(key, shape, width)
+  local strides, n = {}, 1
+  for d = #shape, 1, -1 do
+    strides[d], n = n, n * shape[d]
+  end
+  local k0, k1 = words(key)
+  return op.random_bits(ops.broadcast(k0, shape), ops.broadcast(k1, shape),
+    {bits = width, strides = strides})
+end
+
+--- Random words: uint32, or int64 for width 64.
+---@param key Tensor
+---@param shape integer[]?
+---@param width integer? 32 or 64
+function M.bits(key, shape, width)
+  check_key("random.bits", key)
+  return raw_bits(key, shape or {}, width or 32)
+end
+
+--- int64 words (o0 << 32 | o1) as uint32 pairs in a new last dim.
+local function pairs_of(w)
+  local high = op.astype(op.bitand(op.shr(w, 32), 0xffffffff), {dtype = "uint32"})
+  local low = op.astype(op.bitand(w, 0xffffffff), {dtype = "uint32"})
+  return ops.stack({high, low}, -1)
+end
+
+--- n new keys (default 2): uint32[n, 2].
+function M.split(key, n)
+  check_key("random.split", key)
+  return pairs_of(raw_bits(key, {n or 2}, 64))
+end
+
+--- A list of n new keys, to be taken apart: local k1, k2 = table.unpack(random.keys(key, 2)).
+function M.keys(key, n)
+  local all, list = M.split(key, n), {}
+  for i = 1, n or 2 do list[i] = ops.slice(all, i) end
+  return list
+end
+
+--- The key that belongs to a number (a Lua integer or an integer tensor) under this key.
+function M.fold_in(key, data)
+  check_key("random.fold_in", key)
+  local low
+  if math.type(data) == "integer" then
+    low = op.full {dtype = "uint32", dims = {}, value = data & 0xffffffff}
+  elseif core.is_tensor(data) or core.is_box(data) then
+    low = op.astype(data, {dtype = "uint32"})
+  else
+    raise("E_VALUE", "random.fold_in: expected a whole number or an integer tensor")
+  end
+  local k0, k1 = words(key)
+  local zero = op.full {dtype = "uint32", dims = {}, value = 0}
+  return pairs_of(op.threefry(k0, k1, zero, low))
+end
+
+--- The smallest float of a dtype above (below) x, for the two dtypes that samplers work in.
+local function next_after(x, dtype, up)
+  local epsilon = dtype == "float64" and 2.0 ^ -53 or 2.0 ^ -24
+  if x == -1.0 and up then return -1.0 + epsilon end
+  if x == 0.0 then return up and 2.0 ^ -149 or -(2.0 ^ -149) end
+  local exponent = math.floor(math.log(math.abs(x), 2))
+  while 2.0 ^ exponent > math.abs(x) do exponent = exponent - 1 end
+  while 2.0 ^ (exponent + 1) <= math.abs(x) do exponent = exponent + 1 end
+  local ulp = 2.0 ^ exponent * epsilon * 2
+  if math.abs(x) == 2.0 ^ exponent and (x > 0) ~= up then ulp = ulp / 2 end
+  return up and x + ulp or x - ulp
+end
+
+--- Floats in [0, 1) from the mantissa's bits.
+local function unit(key, shape, dtype)
+  if dtype == "float64" then
+    local w = raw_bits(key, shape, 64)
+    w = op.bitor(op.bitand(op.shr(w, 12), 0x000fffffffffffff), 0x3ff0000000000000)
+    return op.sub(op.bitcast(w, {dtype = "float64"}), 1.0)
+  end
+  local w = raw_bits(key, shape, 32)
+  w = op.bitor(op.shr(w, 9), 0x3f800000)
+  return op.sub(op.bitcast(w, {dtype = "float32"}), 1.0)
+end
+
+local function float_dtype(who, dtype)
+  dtype = dtype or "float32"
+  if not dtype:match("float") then raise("E_DTYPE", "%s: %s is no float dtype", who, dtype) end
+  return dtype
+end
+
+--- Draws in float32 (float64 for float64) and rounds to a narrower dtype at the end.
+local function drawn(who, dtype, draw)
+  dtype = float_dtype(who, dtype)
+  local x = draw(dtype == "float64" and "float64" or "float32")
+  return x.dtype == dtype and x or op.astype(x, {dtype = dtype})
+end
+
+--- low + u * (high - low), and never below low. The bounds are numbers or scalar tensors.
+local function between(u, low, high)
+  local span = op.sub(high, low)
+  if type(low) == "number" and type(high) == "number" then
+    -- The width rounds like the dtype does: subtract as tensors.
+    local h = op.full {dtype = u.dtype, dims = {}, value = high}
+    local l = op.full {dtype = u.dtype, dims = {}, value = low}
+    span = op.sub(h, l)
+  end
+  return op.maximum(op.add(op.mul(u, span), low), low)
+end
+
+--- Uniform in [low, high), default [0, 1).
+---@param key Tensor
+---@param shape integer[]?
+---@param dtype string? float32
+function M.uniform(key, shape, dtype, low, high)
+  check_key("random.uniform", key)
+  return drawn("random.uniform", dtype, function(d)
+    return between(unit(key, shape or {}, d), (low or 0) + 0.0, (high or 1) + 0.0)
+  end)
+end
+
+local SQRT2 = 1.4142135623730951
+
+--- Standard normal: sqrt(2) erf_inv(u), u uniform in (-1, 1).
+function M.normal(key, shape, dtype)
+  check_key("random.normal", key)
+  return drawn("random.normal", dtype, function(d)
+    local u = between(unit(key, shape or {}, d), next_after(-1.0, d, true), 1.0)
+    return op.mul(op.erf_inv(u), SQRT2)
+  end)
+end
+
+--- Standard normal cut to [low, high].
+function M.truncated_normal(key, low, high, shape, dtype)
+  check_key("random.truncated_normal", key)
+  return drawn("random.truncated_normal", dtype, function(d)
+    local function edge(x)
+      local t = op.full {dtype = d, dims = {}, value = x + 0.0}
+      local root = op.full {dtype = d, dims = {}, value = SQRT2}
+      return op.erf(op.div(t, root))
+    end
+    local u = between(unit(key, shape or {}, d), edge(low), edge(high))
+    local x = op.mul(op.erf_inv(u), SQRT2)
+    return ops.clip(x, next_after(low + 0.0, d, true), next_after(high + 0.0, d, false))
+  end)
+end
+
+--- true with probability p (default 0.5; a number or a tensor of that shape).
+function M.bernoulli(key, p, shape)
+  check_key("random.bernoulli", key)
+  p = p or 0.5
+  if not shape then shape = type(p) == "number" and {} or p.shape end
+  return op.lt(unit(key, shape, "float32"), p)
+end
+
+--- Whole numbers in [low, high): int32. (JAX's way: two draws, reduced by the width of the range.)
+function M.randint(key, shape, low, high)
+  check_key("random.randint", key)
+  if math.type(low) ~= "integer" or math.type(high) ~= "integer" or high <= low
+      or low < -2147483648 or high > 2147483648 then
+    raise("E_VALUE", "random.randint: needs whole numbers low < high within int32")
+  end
+  local span = high - low
+  local k = M.keys(key, 2)
+  local upper, lower = raw_bits(k[1], shape or {}, 32), raw_bits(k[2], shape or {}, 32)
+  local multiplier = 65536 % span
+  multiplier = multiplier * multiplier & 0xffffffff
+  multiplier = multiplier % span
+  local offset = op.add(op.mul(op.rem(upper, span), multiplier), op.rem(lower, span))
+  return op.add(op.astype(op.rem(offset, span), {dtype = "int32"}), low)
+end
+
+--- Standard Gumbel: -log(-log(u)).
+function M.gumbel(key, shape, dtype)
+  check_key("random.gumbel", key)
+  return drawn("random.gumbel", dtype, function(d)
+    local tiny = d == "float64" and 2.2250738585072014e-308 or 1.1754943508222875e-38
+    local u = between(unit(key, shape or {}, d), tiny, 1.0)
+    return op.neg(op.log(op.neg(op.log(u))))
+  end)
+end
+
+--- 0-based classes drawn with probability softmax(logits) along an axis (default last): int32.
+---@param shape integer[]? of the draws; its end must be the logits' shape without the axis
+function M.categorical(key, logits, axis, shape)
+  check_key("random.categorical", key)
+  axis = axis or -1
+  local a = axis < 0 and axis + logits.ndim + 1 or axis
+  local batch = {}
+  for d, n in ipairs(logits.shape) do
+    if d ~= a then batch[#batch + 1] = n end
+  end
+  local extra = shape and #shape - #batch or 0
+  if extra < 0 then
+    raise("E_SHAPE", "random.categorical: the shape is shorter than the logits' batch dims")
+  end
+  local full = {}
+  for d = 1, extra do full[d] = shape[d] end
+  for _, n in ipairs(logits.shape) do full[#full + 1] = n end
+  local noise = M.gumbel(key, full, logits.dtype)
+  return ops.argmax(op.add(noise, logits), extra + a)
+end
+
+--- The rows of x, or 0..n-1, in random order: sorted by random words, as often as JAX does.
+---@param x integer|Tensor
+function M.permutation(key, x)
+  check_key("random.permutation", key)
+  local n
+  if math.type(x) == "integer" then
+    n, x = x, nil
+  else
+    n = x.shape[1]
+  end
+  local order = ops.arange(n)
+  local rounds = math.ceil(3 * math.log(math.max(1, n)) / math.log(0xffffffff))
+  for _ = 1, rounds do
+    local k = M.keys(key, 2)
+    key = k[1]
+    local _, values = op.sort(raw_bits(k[2], {n}, 32), order, {axis = 1, descending = false})
+    order = values
+  end
+  return x and ops.take(x, order, 1) or order
+end
+
+return lib.export(M)

@@ -1,0 +1,133 @@
+-- tree.lua: nested tables with tensors at their leaves. Leaves are tensors and Params (by identity: one
+-- that is held twice is one leaf); everything else is structure. Keys are visited in one order: numbers
+-- ascending, then strings bytewise.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+
+local raise = lib.raise
+
+local M = {}
+
+function M.is_leaf(x) return core.is_tensor(x) or core.is_box(x) end
+local is_leaf = M.is_leaf
+
+local function walk(tree, path, visit, on_path)
+  if is_leaf(tree) then return visit(path, tree) end
+  if type(tree) ~= "table" then return end
+  if on_path[tree] then raise("E_VALUE", "tree: the table at %s contains itself", path) end
+  on_path[tree] = true
+  for _, key in ipairs(core.tree_keys(tree)) do
+    walk(tree[key], path == "" and tostring(key) or path .. "." .. tostring(key), visit, on_path)
+  end
+  on_path[tree] = nil
+end
+
+--- Calls visit(path, leaf) for every distinct leaf, in order.
+---@param tree any
+---@param visit fun(path: string, leaf: Tensor|Param)
+function M.visit(tree, visit)
+  local seen = {}
+  walk(tree, "", function(path, leaf)
+    if seen[leaf] then return end
+    seen[leaf] = true
+    visit(path, leaf)
+  end, {})
+end
+
+--- The distinct leaves and their paths ("h.3.mlp.up.kernel").
+---@return table leaves, string[] paths
+function M.leaves(tree)
+  local leaves, paths = {}, {}
+  M.visit(tree, function(path, leaf)
+    leaves[#leaves + 1], paths[#paths + 1] = leaf, path
+  end)
+  return leaves, paths
+end
+
+local function rebuild(tree, path, fn, known, on_path)
+  if is_leaf(tree) then
+    if known[tree] == nil then known[tree] = {fn(path, tree)} end
+    return known[tree][1]
+  end
+  if type(tree) ~= "table" then return tree end
+  if on_path[tree] then raise("E_VALUE", "tree: the table at %s contains itself", path) end
+  on_path[tree] = true
+  local copy = {}
+  for _, key in ipairs(core.tree_keys(tree)) do
+    copy[key] = rebuild(tree[key], path == "" and tostring(key) or path .. "." .. tostring(key), fn,
+      known, on_path)
+  end
+  on_path[tree] = nil
+  return copy
+end
+
+--- A tree of the same structure with fn(path, leaf) in the place of each leaf; a leaf held twice is
+--- mapped once. The copy is of plain tables.
+function M.map_with_path(fn, tree) return rebuild(tree, "", fn, {}, {}) end
+
+--- The same without the path; further trees of the same structure give fn more arguments.
+---@param fn fun(leaf: any, ...): any
+function M.map(fn, tree, ...)
+  local others, n = {...}, select("#", ...)
+  if n == 0 then return rebuild(tree, "", function(_, leaf) return fn(leaf) end, {}, {}) end
+  local function at(other, path, key, number)
+    if type(other) ~= "table" or other[key] == nil then
+      raise("E_VALUE", "tree.map: tree %d has nothing at %s", number,
+        path == "" and tostring(key) or path .. "." .. tostring(key))
+    end
+    return other[key]
+  end
+  local function go(node, rest, path)
+    if is_leaf(node) then return fn(node, table.unpack(rest, 1, n)) end
+    if type(node) ~= "table" then return node end
+    local copy = {}
+    for _, key in ipairs(core.tree_keys(node)) do
+      local below = {}
+      for i = 1, n do below[i] = at(rest[i], path, key, i + 1) end
+      copy[key] = go(node[key], below, path == "" and tostring(key) or path .. "." .. tostring(key))
+    end
+    return copy
+  end
+  return go(tree, others, "")
+end
+
+--- A tree of the same tables' structure with the leaves in `with` replaced, metatables kept: the copy
+--- stands for the original in a call. Tables without such a leaf are the originals.
+---@param tree any
+---@param with table<any, any> leaf -> what takes its place
+function M.replace(tree, with)
+  local function go(node)
+    if is_leaf(node) then
+      if with[node] ~= nil then return with[node], true end
+      return node, false
+    end
+    if type(node) ~= "table" then return node, false end
+    local copy, any = {}, false
+    for key, child in pairs(node) do
+      local new, changed = go(child)
+      copy[key], any = new, any or changed
+    end
+    if not any then return node, false end
+    return setmetatable(copy, getmetatable(node)), true
+  end
+  return (go(tree))
+end
+
+--- A tree of plain tables with only the leaves in `of`, replaced by what it maps them to.
+---@param tree any
+---@param of table<any, any>
+function M.only(tree, of)
+  local function go(node)
+    if is_leaf(node) then return of[node] end
+    if type(node) ~= "table" then return nil end
+    local copy, any = {}, false
+    for key, child in pairs(node) do
+      copy[key] = go(child)
+      any = any or copy[key] ~= nil
+    end
+    return any and copy or nil
+  end
+  return go(tree)
+end
+
+return lib.export(M)

@@ -1,0 +1,44 @@
+-- Every environment variable stands in one table, is read somewhere, and is in the README.
+local gate = require "gate"
+require "meshlua"
+local core = require "meshlua.core"
+
+local table_file = "host/base/env.c"
+local may_read = {[table_file] = true}
+local may_set = {["host/run/blas.c"] = true}
+
+local looked, used = 0, {}
+for _, file in ipairs(gate.files "%.[ch]$") do
+  if file:find "^host/" or file:find "^kernels/" then
+    local text = gate.read(file)
+    if text:find "getenv%s*%(" and not may_read[file] then
+      gate.fail(file, "it calls getenv")
+    end
+    if text:find "[^%w_]setenv%s*%(" and not may_set[file] then gate.fail(file, "it calls setenv") end
+    if not file:find "^host/base/env%.[ch]$" then
+      for name in text:gmatch "ENV_[A-Z0-9_]+" do used[name] = true end
+    end
+  end
+end
+for _, file in ipairs(gate.files "%.lua$") do
+  if (file:find "^lualib/" or file:find "^models/") and gate.read(file):find "os%.getenv" then
+    gate.fail(file, "it calls os.getenv")
+  end
+end
+
+local readme = gate.read "README.md"
+local header = gate.read "host/base/env.h"
+for _, row in ipairs(core.env()) do
+  looked = looked + 1
+  local word = row.name:gsub("^MESHLUA_", "")
+  if not readme:find("\n| `" .. row.name .. "` |", 1, true) then
+    gate.fail(row.name, "the README's table has no row for it")
+  end
+  if not header:find("ENV_" .. word .. ",", 1, true) then
+    gate.fail(row.name, "no enumerator ENV_%s in host/base/env.h", word)
+  elseif not used["ENV_" .. word] then
+    gate.fail(row.name, "nothing reads it (ENV_%s)", word)
+  end
+end
+gate.finish(looked, [[a variable is a row in host/base/env.c, read through env_get, with a row in the README's
+table of environment variables; one that nothing reads goes.]])

@@ -1,0 +1,49 @@
+-- Includes go down only: base <- ir <- op <- pass, base <- ir <- run, lua sees all.
+local gate = require "gate"
+
+local below = {
+  base = {"base"},
+  ir = {"base", "ir"},
+  op = {"base", "ir", "op"},
+  pass = {"base", "ir", "op", "pass"},
+  run = {"base", "ir", "run"},
+  lua = {"base", "ir", "op", "pass", "run", "lua"},
+}
+
+--- May `file` include "name"?
+local function allowed(file, name)
+  if file:find "^kernels/" then return name == "kernel.h" or not name:find "/" end
+  if name == "kernel.h" then return not file:find "^host/base/" end
+  local layer = file:match "^host/(%w+)/" or file:match "^tests/unit/(%w+)/"
+  if layer == "kernels" or not name:find "/" then
+    return file == "host/main.c" or file:find "^host/lua/" or file:find "^tests/unit/"
+  end
+  for _, folder in ipairs(below[layer or "lua"] or {}) do
+    if name:find("^" .. folder .. "/") then return true end
+  end
+  return false
+end
+
+--- Lua's own headers belong to the binding.
+local function may_see_lua(file)
+  return file:find "^host/lua/" or file == "host/main.c" or file == "host/meshlua.h"
+end
+
+local looked = 0
+for _, file in ipairs(gate.files "%.c?u?[ch]$") do
+  if file:find "^host/" or file:find "^kernels/" or file:find "^tests/unit/" then
+    local at = 0
+    for line in gate.read(file):gmatch "[^\n]*" do
+      at = at + 1
+      local own = line:match '^%s*#%s*include%s*"([^"]+)"'
+      local system = line:match "^%s*#%s*include%s*<([^>]+)>"
+      looked = looked + ((own or system) and 1 or 0)
+      if own and not allowed(file, own) then gate.fail(file .. ":" .. at, "may not include \"%s\"", own) end
+      local lua = system and (system:find "^lua" or system == "lauxlib.h")
+      if lua and not may_see_lua(file) then gate.fail(file .. ":" .. at, "may not include <%s>", system) end
+    end
+  end
+end
+gate.finish(looked, [[a layer knows only those below it (README, "Source tour"). Move what both need down,
+or pass it in as an argument or a function pointer. Kernels see kernel.h and their own folder; Lua's headers
+are for host/lua and main.c.]])

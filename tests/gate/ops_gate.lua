@@ -1,0 +1,34 @@
+-- No op has a hole: each has words, a gradient or the word that it has none, a sharding rule, and something
+-- that runs it on every level of kernels.
+local gate = require "gate"
+require "meshlua"
+local core = require "meshlua.core"
+local program = require "meshlua.program"
+
+--- What the passes make and no script calls: no gradient is ever taken of it, and its layout is its maker's
+--- business. A collective is one of these, too.
+local made_by_passes = {param = true, fused = true, all_slice = true}
+
+local kernels = {}
+for _, level in ipairs {"naive", "default", "v3", "v4"} do
+  kernels[level] = program.kernels(level) -- nil: not for this processor
+end
+
+local looked = 0
+for _, op in ipairs(core.ops()) do
+  looked = looked + 1
+  local function need(ok, what) if not ok then gate.fail("op " .. op.name, what) end end
+  need(op.doc and #op.doc > 0, "it has no words (doc)")
+  local made = made_by_passes[op.name] or op.runs == "collective"
+  need(made or op.grad ~= "-",
+    "it has no gradient and no word that it has none (vjp, expand or OPF_NO_GRAD)")
+  need(made or op.factors, "it has no sharding rule (factors)")
+  need(op.name == "param" or op.runs ~= "-", "nothing runs it (view, emit, instr, kernel or collective)")
+  if not ({view = 1, fused = 1, collective = 1, ["-"] = 1})[op.runs] then
+    for level, names in pairs(kernels) do
+      need(names[op.runs], ("kernel '%s' is not in the table of level '%s'"):format(op.runs, level))
+    end
+  end
+end
+gate.finish(looked, [[fill the op's row in host/op/<family>.c; a kernel stands under its name in the rows at the
+end of kernels/cpu/<family>.c and of kernels/cpu/naive_*.c.]])

@@ -1,0 +1,55 @@
+-- File = module = symbol prefix: a global symbol of x.c begins with x_, so that a name says where it lives.
+local gate = require "gate"
+local build = assert(arg[1], "usage: symbols_gate.lua BUILD_FOLDER")
+
+--- Other prefixes that a file may use, by the file's path without its ending; the first that fits counts.
+local exceptions = {
+  {"^host/op/op$", "op_"},
+  {"^host/op/apply$", "op_"},      -- the part of op.h that brings operands together
+  {"^host/op/", "op_row_"},        -- families give rows and nothing else
+  {"^host/pass/reshard$", "reshard"},
+  {"^host/pass/", "pass_"},        -- pass_<file>
+  {"^host/base/map$", "hash_"},
+  {"^host/base/str$", "bytes_text"},
+  {"^host/ir/attr$", "scalar_"},
+  {"^host/ir/layout$", "axes_"},
+  {"^host/ir/print$", "graph_"},   -- parts of graph.h
+  {"^host/ir/verify$", "graph_"},
+  {"^host/run/bind$", "exec_"},    -- parts of exec.h
+  {"^host/run/comm_local$", "exec_"},
+  {"^host/lua/core$", "luaopen_meshlua"},
+  {"^host/lua/l?jit[a-z_]*$", "jit_"}, -- parts of jit.h and trace.h
+  {"^host/lua/ltrace$", "trace_"},
+  {"^host/main$", "main"},
+  {"^embedded$", "core_"},         -- the generated half of core.c
+  {"^kernels/", "k_"},
+}
+
+local function fits(module, symbol)
+  local name = module:match "[^/]+$"
+  if symbol:find("^" .. name .. "_") or symbol == name then return true end
+  for _, row in ipairs(exceptions) do
+    if module:find(row[1]) then
+      local wanted = row[2] == "pass_" and "pass_" .. name or row[2]
+      return symbol:sub(1, #wanted) == wanted
+    end
+  end
+  return false
+end
+
+--- What a sanitizer or the compiler adds.
+local function is_foreign(symbol)
+  return symbol:find "^__" or symbol:find "^asan%." or symbol:find "^%.L"
+end
+
+local looked = 0
+local command = ("find %s/CMakeFiles -name '*.c.o' -not -path '*/unit_*' -exec nm -A -g --defined-only {} +")
+for _, line in ipairs(gate.output(command:format(build))) do
+  local module, kind, symbol = line:match "%.dir/(.*)%.c%.o:%x* (%a) (%S+)$"
+  if symbol and not is_foreign(symbol) then
+    looked = looked + 1
+    if not fits(module, symbol) then gate.fail(module .. ".c", "global symbol %s (%s)", symbol, kind) end
+  end
+end
+gate.finish(looked, [[make the symbol static, or give it the file's name as prefix. A file that is one part of
+another's header gets a row in `exceptions` of tests/gate/symbols_gate.lua.]])

@@ -1,0 +1,12 @@
+-- run_spec.lua: runs spec files with busted, inside meshlua: `build/meshlua tests/run_spec.lua FILE...`.
+-- What busted's command line takes may stand before the files (--filter=PATTERN, --verbose).
+local ok, runner = pcall(require, "busted.runner")
+if not ok then
+  io.stderr:write("run_spec: busted for Lua 5.4 is missing (Debian: lua-busted)\n")
+  os.exit(3)
+end
+package.path = "tests/?.lua;" .. package.path
+local fixed = {"--helper=tests/spec/helper.lua", "--output=plainTerminal", "--pattern=_spec"}
+table.move(arg, 1, #arg, #fixed + 1)
+table.move(fixed, 1, #fixed, 1, arg)
+runner {standalone = false}

@@ -1,0 +1,326 @@
+-- program_spec.lua: the command line, errors, exit codes, the REPL and Ctrl-C.
+local helper = require "spec.helper"
+local run, shell, file = helper.run, helper.shell, helper.file
+
+local function first_line(text) return text:match "^[^\n]*" end
+
+describe("flags", function()
+  it("-e runs code, in order with -l", function()
+    local out, err, code = run {"-e", "x = 1", "-lstring", "-e", "print(x, string.rep('a', 2))"}
+    assert.same({"1\taa\n", "", 0}, {out, err, code})
+  end)
+
+  it("-l puts a library into a global, -l g=mod into another", function()
+    local out = run {"-l", "ml=meshlua", "-e", "print(ml.ones({2}):sum():item())"}
+    assert.equal("2.0\n", out)
+  end)
+
+  it("-v prints both versions", function()
+    assert.truthy(run {"-v"}:find "^meshlua %d+%.%d+%.%d+  Lua 5%.4%.%d+\n$")
+  end)
+
+  it("-E ignores LUA_INIT, LUA_PATH and MESHLUA_PATH", function()
+    local env = [[LUA_INIT='print("init")' LUA_PATH='gone/?.lua' MESHLUA_PATH='mine/?.lua' ]]
+    local code = [["$MESHLUA" %s -e 'print((package.path:find("mine/", 1, true)), #package.path > 40)']]
+    assert.truthy(shell(env .. code:format ""):find "^init\n%d+\tfalse\n$")
+    assert.equal("nil\ttrue\n", (shell(env .. code:format "-E")))
+  end)
+
+  it("LUA_INIT_5_4 goes before LUA_INIT, and may name a file", function()
+    local script = file("print 'from a file'")
+    local out = shell(([[LUA_INIT_5_4='@%s' LUA_INIT='print(2)' "$MESHLUA" -e ""]]):format(script))
+    assert.equal("from a file\n", out)
+  end)
+
+  it("-W turns warnings on", function()
+    local _, err = run {"-W", "-e", "warn 'careful'"}
+    assert.equal("Lua warning: careful\n", err)
+    assert.equal("", select(2, run {"-e", "warn 'careful'"}))
+  end)
+
+  it("a script gets its arguments, and arg as stock lua", function()
+    local script = file("print(select('#', ...), ..., arg[0], arg[1], arg[-1], arg[-2])", ".lua")
+    local out = run {"-e", "", script, "a", "-x"}
+    assert.equal(("2\ta\t%s\ta\t\t-e\n"):format(script), (out:gsub("\t%-x\t", "\t", 1)))
+  end)
+
+  it("runs what comes in for -, and without a script", function()
+    assert.equal("a\n", (run({"-", "a"}, "print(...)")))
+    assert.equal("nil\n", (run({}, "print(...)")))
+  end)
+
+  it("-- ends the flags", function()
+    local script = file("print(...)")
+    assert.equal("-v\n", (run {"--", script, "-v"}))
+  end)
+
+  it("unknown flags are refused with the nearest", function()
+    local out, err, code = run {"--device=8", "-e", "print(1)"}
+    assert.same({"", 2}, {out, code})
+    assert.truthy(err:find("did you mean --devices?", 1, true))
+    for _, flag in ipairs {"-x", "-ix", "--devices", "--dump=", "-e", "--Help"} do
+      assert.equal(2, select(3, run {flag}), flag)
+    end
+  end)
+
+  it("bad values are wrong use", function()
+    for _, n in ipairs {"0", "-1", "x", "fake:", "fake:nothing:8", "8x", "99999999999"} do
+      local _, err, code = run {"--devices=" .. n, "-e", ""}
+      assert.equal(2, code, n)
+      assert.truthy(err:find("meshlua: [E_MESH] --devices=" .. n, 1, true), err)
+    end
+    assert.equal(2, select(3, run {"--dump=plam", "-e", ""}))
+    assert.equal(3, select(3, run {"--dump=plan:/nonexistent/file", "-e", ""}))
+    assert.equal(2, select(3, shell [[MESHLUA_KERNELS=fast "$MESHLUA" -e '']]))
+  end)
+
+  it("--devices gives devices", function()
+    local count = "print(#require('meshlua').devices())"
+    assert.equal("8\n", (run {"--devices=8", "-e", count}))
+    assert.equal("3\n", (shell("MESHLUA_DEVICES=3 \"$MESHLUA\" -e \"" .. count .. "\"")))
+  end)
+
+  it("--dump prints a stage, to a file where one is named", function()
+    local code = "local ml = require 'meshlua' print((ml.ones({2}) + 1):sum():item())"
+    local out, err = run {"--dump=simplify", "-e", code}
+    assert.equal("4.0\n", out)
+    assert.truthy(err:find "^%-%- simplify\n", err)
+    local name = file("")
+    run {"--dump=plan:" .. name, "-e", code}
+    local handle <close> = io.open(name)
+    assert.truthy(handle:read "a":find "^%-%- plan\n")
+  end)
+
+  it("--help, --ops, --env and doctor print", function()
+    assert.truthy(run {"--help"}:find "^usage: meshlua")
+    assert.truthy(run {"--ops"}:find "\nmatmul +x,w +yes +vjp")
+    assert.truthy(run {"--env"}:find "\nMESHLUA_DEVICES ")
+    local out, _, code = run {"doctor"}
+    assert.equal(0, code)
+    for _, label in ipairs {"Lua", "kernels", "BLAS", "CUDA driver", "NCCL", "MPI"} do
+      assert.truthy(out:find("\n" .. label .. "  ", 1, true), label)
+    end
+    assert.equal(2, select(3, run {"doctor", "me"}))
+  end)
+end)
+
+describe("package.path", function()
+  it("begins with the script's folder, ./lua and MESHLUA_PATH", function()
+    local script = file("print(package.path)", ".lua")
+    local folder = script:match "^(.*/)"
+    local out = shell(([[MESHLUA_PATH='a/?.lua;;b/?.lua' "$MESHLUA" %s]]):format(script))
+    local wanted = ("%s?.lua;%s?/init.lua;./lua/?.lua;./lua/?/init.lua;a/?.lua;"):format(folder, folder)
+    assert.equal(wanted, out:sub(1, #wanted))
+    assert.truthy(out:find "/lua/5%.4/%?%.lua;")
+    assert.truthy(out:find ";b/%?%.lua\n$")
+  end)
+end)
+
+describe("errors", function()
+  it("name the user's line first, then the user's frames, then the library's", function()
+    local script = file([[
+local ml = require "meshlua"
+local function inner()
+  return ml.ones({2, 3}):mean(7)
+end
+local x = inner()
+]], ".lua")
+    local out, err, code = run {script}
+    assert.same({"", 1}, {out, code})
+    assert.equal(script .. ":3: [E", first_line(err):sub(1, #script + 6))
+    assert.truthy(first_line(err):find "%[E_%u+%] ")
+    local user = err:find(script .. ":5: in main chunk", 1, true)
+    local library = err:find("in the library:", 1, true)
+    assert.truthy(user)
+    assert.truthy(not library or user < library, err)
+    assert.falsy(err:find "\27")
+  end)
+
+  it("inside a jitted function show its frames", function()
+    local script = file([[
+local ml = require "meshlua"
+local function layer(x)
+  local y = x + ml.ones({5})
+  return y
+end
+local step = ml.jit(function(x)
+  local y = layer(x)
+  return y
+end)
+step(ml.ones({3}))
+]], ".lua")
+    local _, err, code = run {script}
+    assert.equal(1, code)
+    assert.equal(script .. ":3: [E_SHAPE]", first_line(err):sub(1, #script + 13))
+    for _, frame in ipairs {":3: in ", ":7: in ", ":10: in main chunk"} do
+      assert.truthy(err:find(script .. frame, 1, true), frame .. err)
+    end
+  end)
+
+  it("do not show the frames of an earlier error that was caught", function()
+    local script = file([[
+local ml = require "meshlua"
+local step = ml.jit(function(x) return x + ml.ones({5}) end)
+pcall(step, ml.ones({3}))
+error("another")
+]], ".lua")
+    local _, err = run {script}
+    assert.equal(script .. ":4: another", first_line(err))
+    assert.falsy(err:find(script .. ":2:", 1, true), err)
+  end)
+
+  it("that are no strings print as in stock lua", function()
+    local _, err = run {"-e", "error({})"}
+    assert.equal("meshlua: (error object is a table value)", first_line(err))
+    _, err = run {"-e", "error(setmetatable({}, {__tostring = function() return 'mine' end}))"}
+    assert.equal("meshlua: mine\n", err)
+    _, err = run {"-e", "error()"}
+    assert.equal("meshlua: (error object is a nil value)", first_line(err))
+  end)
+
+  it("of syntax name file and line; a missing script is wrong use", function()
+    local script = file("x = = 1", ".lua")
+    local _, err, code = run {script}
+    assert.equal(1, code)
+    assert.equal(script .. ":1: ", err:sub(1, #script + 4))
+    _, err, code = run {"nowhere.lua"}
+    assert.equal(2, code)
+    assert.equal("meshlua: cannot open nowhere.lua: No such file or directory\n", err)
+  end)
+
+  it("in a to-be-closed file's block leave the file whole", function()
+    local name = file("")
+    run {"-e", ("local f <close> = io.open('%s', 'w') f:write('whole') error('stop')"):format(name)}
+    local handle <close> = io.open(name)
+    assert.equal("whole", handle:read "a")
+  end)
+end)
+
+describe("exit codes", function()
+  it("are the script's own", function()
+    assert.equal(0, select(3, run {"-e", ""}))
+    assert.equal(1, select(3, run {"-e", "error 'x'"}))
+    assert.equal(4, select(3, run {"-e", "os.exit(4)"}))
+    assert.equal(1, select(3, run {"-e", "os.exit(false, true)"}))
+    assert.equal(143, select(3, shell [["$MESHLUA" -e 'os.execute("kill -TERM $PPID") while true do end']]))
+  end)
+end)
+
+describe("the REPL, piped", function()
+  local function repl(input)
+    local out, err, code = run({"-i"}, input)
+    assert.equal(0, code)
+    return out, err
+  end
+
+  it("prints expressions, with and without =", function()
+    assert.equal("2\n3\tnil\nnil\n", (repl "1+1\n=3, nil\nnil\n"))
+  end)
+
+  it("a semicolon at the end suppresses", function()
+    assert.equal("1\n", (repl "x = 1;\nx;\nx\n"))
+  end)
+
+  it("_ is the last value", function()
+    assert.equal("4\n16\n", (repl "2+2\n_ * 4\n"))
+  end)
+
+  it("goes on while the text is unfinished", function()
+    assert.equal("1\n2\n7\n", (repl "for i = 1, 2 do\nprint(i)\nend\n3 +\n4\n"))
+    assert.equal("3\n", (repl "=1 +\n2\n"))
+  end)
+
+  it("survives errors, and says where", function()
+    local out, err = repl "error 'no'\nx y\nerror({})\nsetmetatable({}, {__tostring = error})\n5\n"
+    assert.equal("5\n", out)
+    assert.truthy(err:find("stdin:1: no\n", 1, true))
+    assert.truthy(err:find("stdin:1: syntax error near 'y'\n", 1, true))
+    assert.truthy(err:find("(error object is a table value)\n", 1, true))
+    assert.falsy(err:find("repl.lua", 1, true), err)
+  end)
+
+  it("has ml at hand, and an unfinished last line is an error", function()
+    local out, err = repl "ml.ones({2}):sum():item()\nfor"
+    assert.equal("2.0\n", out)
+    assert.truthy(err:find "<eof>")
+  end)
+
+  it("comes after the script with -i", function()
+    local script = file("x = 7")
+    assert.equal("7\n", (run({"-i", script}, "x\n")))
+  end)
+end)
+
+describe("Ctrl-C", function()
+  --- Runs the script, which makes the file `...` when it is ready, and interrupts it `times` times.
+  local function interrupt(script, times)
+    local ready = os.tmpname()
+    os.remove(ready)
+    local command = [["$MESHLUA" %s %s & pid=$!
+while [ ! -e %s ]; do sleep 0.01; done
+for i in %s; do kill -INT $pid; sleep 0.1; done
+wait $pid]]
+    local numbers = {}
+    for i = 1, times do numbers[i] = tostring(i) end
+    local out, err, code = shell(command:format(script, ready, ready, table.concat(numbers, " ")))
+    os.remove(ready)
+    return out, err, code
+  end
+
+  it("stops a loop at its line; files are closed whole; the code is 130", function()
+    local name = file("")
+    local script = file(([[
+local ready = ...
+local f <close> = io.open("%s", "w")
+f:write("whole")
+io.open(ready, "w"):close()
+while true do
+  local x = 1
+end]]):format(name), ".lua")
+    local out, err, code = interrupt(script, 1)
+    assert.same({"", 130}, {out, code})
+    assert.truthy(err:find "^[^\n]*%.lua:[56]: %[E_INTERRUPT%] interrupted!\n", err)
+    local handle <close> = io.open(name)
+    assert.equal("whole", handle:read "a")
+  end)
+
+  it("ends the process the second time, where the script caught the first", function()
+    local script = file([[
+io.open((...), "w"):close()
+while true do pcall(function() while true do end end) end]], ".lua")
+    assert.equal(130, select(3, interrupt(script, 2)))
+  end)
+
+  it("does not cut a __close short", function()
+    local script = file([[
+local ready = ...
+local function count() local n = 0 for i = 1, 3e7 do n = n + 1 end return n end
+do
+  local guard <close> = setmetatable({}, {__close = function()
+    io.open(ready, "w"):close()
+    print(count())
+  end})
+end
+while true do end]], ".lua")
+    local out, _, code = interrupt(script, 1)
+    assert.same({"30000000\n", 130}, {out, code})
+  end)
+
+  it("leaves a model as it was when it hits a trace", function()
+    local script = file([[
+local ml = require "meshlua"
+local box = ml.core.Param(ml.ones({4}))
+local ready = ...
+local step = ml.jit(function(b)
+  b:set(b:get() + 1)
+  local f = io.open(ready, "w")
+  if f then f:close() end
+  while true do end
+end)
+local ok, err = pcall(step, box)
+print(ok, err:match "E_INTERRUPT", box:get():sum():item(), ml.core.is_tracing())
+print((box:get() + 1):sum():item())]], ".lua")
+    local out, err = interrupt(script, 1)
+    assert.equal("false\tE_INTERRUPT\t4.0\tfalse\n8.0\n", out, err)
+  end)
+end)

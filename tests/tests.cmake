@@ -1,0 +1,53 @@
+# tests.cmake - every test as one entry of ctest: unit/LAYER/NAME, spec/NAME (and fault, fuzz, golden,
+# ... by folder), gate/NAME.
+
+# ---- unit: those of a layer link that layer and the ones below it, so that a call upwards fails to
+# link --------------------------------------------------------------------------------------------
+function(unit_tests folder)
+  file(GLOB tests CONFIGURE_DEPENDS tests/unit/${folder}/test_*.c)
+  foreach(source ${tests})
+    get_filename_component(name ${source} NAME_WE)
+    set(target unit_${folder}_${name})
+    add_executable(${target} ${source} ${ARGN})
+    target_include_directories(${target} PRIVATE host kernels tests/unit)
+    target_link_libraries(${target} PRIVATE m ${CMAKE_DL_LIBS} Threads::Threads)
+    add_test(NAME unit/${folder}/${name} COMMAND ${target})
+  endforeach()
+endfunction()
+set(below "")
+foreach(name base ir op pass)
+  list(APPEND below $<TARGET_OBJECTS:${name}>)
+  unit_tests(${name} ${below})
+endforeach()
+unit_tests(run $<TARGET_OBJECTS:base> $<TARGET_OBJECTS:ir> $<TARGET_OBJECTS:run> ${kernel_objects})
+unit_tests(kernels ${kernel_objects})
+
+# ---- specs: busted, run by the program. "-- devices: 8" in a spec's first line is its --devices --
+file(GLOB_RECURSE specs CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/tests tests/*_spec.lua)
+foreach(spec ${specs})
+  set(file ${CMAKE_SOURCE_DIR}/tests/${spec})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  file(STRINGS ${file} first LIMIT_COUNT 1)
+  set(flags "")
+  if(first MATCHES "^-- devices: *([^ ]+)")
+    set(flags --devices=${CMAKE_MATCH_1})
+  endif()
+  string(REPLACE "_spec.lua" "" name ${spec})
+  add_test(NAME ${name} COMMAND meshlua ${flags} tests/run_spec.lua ${file}
+           WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+endforeach()
+
+# ---- gates: what holds for the tree as a whole ---------------------------------------------------
+file(GLOB gates CONFIGURE_DEPENDS tests/gate/*_gate.lua)
+foreach(gate ${gates})
+  get_filename_component(name ${gate} NAME_WE)
+  string(REPLACE "_gate" "" name ${name})
+  add_test(NAME gate/${name} COMMAND meshlua ${gate} ${CMAKE_BINARY_DIR}
+           WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(gate/${name} PROPERTIES SKIP_RETURN_CODE 77)
+endforeach()
+find_program(LUACHECK luacheck)
+if(LUACHECK)
+  add_test(NAME gate/luacheck COMMAND ${LUACHECK} --quiet --no-color lualib models tests
+           WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+endif()

@@ -1,0 +1,135 @@
+/* kcheck.h - runs a case on every level of this processor and holds it to the naive kernel.
+ *
+ * Checked: the result code and fault; every element against the naive kernel; that inputs, guards
+ * and gaps are unharmed; that random cuts of the units in random order give the same bits as one
+ * call; and that the levels agree bit for bit (NaNs of any bits are equal).
+ */
+#ifndef MESHLUA_KCHECK_H
+#define MESHLUA_KCHECK_H
+
+#include "krun.h"
+
+/* Whether all bytes that are not elements are GUARD_BYTE. Spoils the elements. */
+static inline int kc_unharmed(Tensor *x) {
+    for (int64_t i = 0; i < kt_count(x); i++)
+        memset(kt_at(x, i), GUARD_BYTE, (size_t)kt_size(x->t.dtype));
+    for (size_t i = 0; i < x->bytes; i++)
+        if ((uint8_t)x->block[i] != GUARD_BYTE) return 0;
+    return 1;
+}
+
+static inline int kc_same_bits(const Tensor *x, const Tensor *y) {
+    size_t size = (size_t)kt_size(x->t.dtype);
+    for (int64_t i = 0; i < kt_count(x); i++) {
+        const char *p = kt_at(x, i), *q = kt_at(y, i);
+        int nan = kt_is_float(x->t.dtype) && isnan(kt_float(x->t.dtype, p)) &&
+                  isnan(kt_float(x->t.dtype, q));
+        if (!nan && memcmp(p, q, size) != 0) return 0;
+    }
+    return 1;
+}
+
+static inline int kc_close(const Case *c, DType t, const void *p, const void *q) {
+    if (!kt_is_float(t)) return memcmp(p, q, (size_t)kt_size(t)) == 0;
+    double x = kt_float(t, p), y = kt_float(t, q);
+    if (isnan(y) || isnan(x)) return isnan(x) && isnan(y);
+    double unit = t == DT_BF16  ? 0x1p-7
+                  : t == DT_F16 ? 0x1p-10
+                                : 0,
+           tiny = t == DT_F16 ? 0x1p-24 : 0;
+    if (isinf(x) != isinf(y)) return t == DT_F16 && fabs(isinf(x) ? y : x) > 65000;
+    return x == y || fabs(x - y) <= c->atol + tiny + (c->rtol + unit) * fabs(y);
+}
+
+static inline void kc_compare(const Case *c, const char *level, const Tensor *x, const Tensor *y,
+                              int k) {
+    for (int64_t i = 0; i < kt_count(x); i++) {
+        if (kc_close(c, x->t.dtype, kt_at(x, i), kt_at(y, i))) continue;
+        DType t = x->t.dtype;
+        int f = kt_is_float(t);
+        CHECKF(0, "%s %s: out %d element %lld is %.9g, not %.9g", level, c->name, k, (long long)i,
+               f ? kt_float(t, kt_at(x, i)) : (double)kt_int(t, kt_at(x, i)),
+               f ? kt_float(t, kt_at(y, i)) : (double)kt_int(t, kt_at(y, i)));
+        kc_print(c);
+        return;
+    }
+    CHECK(1);
+}
+
+static inline void kc_inputs_kept(const Case *c, const char *level, const Tensor *in) {
+    for (int k = 0; k < c->nin; k++) {
+        int aliased = 0;
+        for (int o = 0; o < c->nout; o++) aliased |= c->alias[o] == k + 1;
+        CHECKF(aliased || memcmp(in[k].block, c->in[k].block, in[k].bytes) == 0,
+               "%s %s: input %d was written", level, c->name, k);
+    }
+}
+
+/* Gives a tensor that shares an input's block its own. */
+static inline void kc_keep(Tensor *x) {
+    char *block = malloc(x->bytes);
+    memcpy(block, x->block, x->bytes);
+    x->block = block;
+    kt_fix(x);
+}
+
+/* What one level made of the case, in one call and in pieces. `earlier`: outputs that must be the
+ * same bits, or NULL. Returns the outputs, or NULL if this processor has no such level. */
+static inline Tensor *kc_level(const Case *c, const char *level, const Tensor *want,
+                               const Tensor *earlier) {
+    static Tensor in[KC_MAX], in_cut[KC_MAX], cut[KC_MAX];
+    const KernelRow *row = kc_row(level, c->name);
+    KFault fault = {0}, other = {0};
+    int fails = c->fault.kind != K_FAULT_NONE;
+    if (!row) return NULL;
+    Tensor *got = malloc(sizeof(Tensor) * KC_MAX);
+    kc_operands(c, in, got);
+    kc_operands(c, in_cut, cut);
+    CHECKF(kc_run(c, row, in, got, 0, &fault) == fails, "%s %s", level, c->name);
+    CHECKF(kc_run(c, row, in_cut, cut, 1, &other) == fails, "%s %s", level, c->name);
+    CHECKF(!fails || (fault.kind == c->fault.kind && fault.value == c->fault.value &&
+                      fault.limit == c->fault.limit),
+           "%s %s: fault %lld of %lld", level, c->name, (long long)fault.value,
+           (long long)fault.limit);
+    kc_inputs_kept(c, level, in);
+    for (int k = 0; k < c->nout; k++)
+        if (c->alias[k]) kc_keep(&got[k]);
+    for (int k = 0; k < c->nout && !fails; k++) {
+        kc_compare(c, level, &got[k], &want[k], k);
+        CHECKF(memcmp(got[k].block, cut[k].block, got[k].bytes) == 0, "%s %s: a cut changed out %d",
+               level, c->name, k);
+        CHECKF(!earlier || kc_same_bits(&got[k], &earlier[k]), "%s %s: out %d differs in bits",
+               level, c->name, k);
+        CHECKF(c->alias[k] || kc_unharmed(&cut[k]), "%s %s: wrote outside out %d", level, c->name,
+               k);
+    }
+    kc_free_operands(c, in_cut, cut);
+    for (int k = 0; k < c->nin; k++) free(in[k].block);
+    return got;
+}
+
+/* Runs the case and frees its tensors. */
+static inline void check_case(Case *c) {
+    static Tensor in[KC_MAX], want[KC_MAX];
+    KFault fault = {0};
+    Tensor *got[3], *earlier = NULL;
+    int before = test_failures;
+    kc_operands(c, in, want);
+    CHECK(kc_run(c, kc_row("naive", c->name), in, want, 0, &fault) ==
+          (c->fault.kind != K_FAULT_NONE));
+    for (int l = 0; l < 3; l++) {
+        got[l] = kc_level(c, kc_levels[l], want, earlier);
+        if (got[l] && !(c->products && l == 0)) earlier = got[l];
+    }
+    if (test_failures != before) kc_print(c);
+    for (int l = 0; l < 3; l++) {
+        for (int k = 0; got[l] && k < c->nout; k++) free(got[l][k].block);
+        free(got[l]);
+    }
+    kc_free_operands(c, in, want);
+    for (int k = 0; k < c->nin; k++) free(c->in[k].block);
+    for (int k = 0; k < c->nout; k++)
+        if (!c->alias[k]) free(c->out[k].block);
+}
+
+#endif

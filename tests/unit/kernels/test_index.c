@@ -1,0 +1,49 @@
+/* test_index.c - take and scatter_add, their faults, and rows that other devices hold. */
+#include "kcheck.h"
+
+/* fault: an id below 0 (1) or at size (2) */
+static void indexing(int scatter, DType t, int fault) {
+    int before = (int)below(3), ids = (int)below(3), after = (int)below(3);
+    int64_t table[8], other[8], id_dims[8];
+    for (int d = 0; d < before + after + 1; d++) table[d] = 1 + below(d == before ? 30 : 5);
+    if (after && rnd() % 6 == 0) table[before + after] = 300;
+    for (int d = 0; d < ids; d++) id_dims[d] = 1 + below(rnd() % 4 ? 6 : 20);
+    int *any = &before;
+    if (!fault && rnd() % 8 == 0) (rnd() % 2 && ids ? id_dims : table)[0] = 0;
+    for (int d = 0; d < before; d++) other[d] = table[d];
+    for (int d = 0; d < ids; d++) other[before + d] = id_dims[d];
+    for (int d = 0; d < after; d++) other[before + ids + d] = table[before + 1 + d];
+    int64_t rows = table[before], offset = rnd() % 2 ? 0 : 1 + below(9);
+    KTake attr = {*any, rows + offset + (rnd() % 2 ? 0 : below(9))};
+    if (attr.size == 0) return;
+    Case c = {.name = scatter ? "scatter_add" : "take",
+              .attr = &attr,
+              .offsets = &offset,
+              .nin = 2,
+              .nout = 1};
+    c.rtol = t == DT_F64 ? 1e-14 : t >= DT_BF16 ? 1e-5 : 0;
+    c.atol = scatter && kt_is_float(t) ? 1e-5 : 0;
+    Tensor index = tensor(DT_I32, ids, id_dims, ANY_BROADCAST);
+    fill(&index, 0, (double)(attr.size - 1));
+    if (attr.size == 1) memset(index.block, 0, index.bytes);
+    if (fault) {
+        int64_t bad = fault == 1 ? -1 - below(5) : attr.size + below(5);
+        kt_put_int(DT_I32, kt_at(&index, below(kt_count(&index))), bad);
+        c.fault = (KFault){K_FAULT_INDEX, bad, attr.size};
+    }
+    c.in[scatter ? 0 : 1] = index;
+    c.in[scatter ? 1 : 0] = tensor(t, scatter ? before + ids + after : before + 1 + after,
+                                   scatter ? other : table, ANY_BROADCAST);
+    fill(&c.in[scatter ? 1 : 0], kt_is_float(t) ? -5 : 0, kt_is_float(t) ? 5 : 0);
+    c.out[0] = scatter ? tensor(t, before + 1 + after, table, ANY)
+                       : tensor(t, before + ids + after, other, ANY);
+    check_case(&c);
+}
+
+int main(void) {
+    for (int k = 0; k < 30; k++)
+        for (int t = 0; t < DT_COUNT; t++)
+            for (int scatter = 0; scatter < 2; scatter++) indexing(scatter, (DType)t, 0);
+    for (int k = 0; k < 20; k++) indexing(k % 2, DT_F32, 1 + k / 2 % 2);
+    return test_end();
+}

@@ -1,0 +1,149 @@
+/* test_rowwise.c - softmax, norms and cross-entropy along the last dim. */
+#include "kcheck.h"
+
+static const DType floats[] = {DT_F32, DT_BF16, DT_F16, DT_F64};
+
+/* Leading dims and a last one of n. */
+static int shape(int64_t *dims, int64_t n) {
+    int rank = 1 + (int)below(3);
+    for (int d = 0; d < rank - 1; d++) dims[d] = rnd() % 16 ? 1 + below(7) : 0;
+    dims[rank - 1] = n;
+    return rank;
+}
+static int64_t length(void) {
+    static const int64_t sizes[] = {1, 2, 5, 16, 31, 32, 33, 64, 100, 257, 768};
+    return sizes[below(11)];
+}
+static Layout input_layout(void) {
+    return (Layout)below(4);
+}
+static Layout output_layout(void) {
+    return (Layout)below(3);
+}
+static double tolerance(DType t) {
+    return t == DT_F64 ? 1e-13 : 2e-6;
+}
+
+static void softmax(const char *name, DType t) {
+    int64_t dims[8];
+    int rank = shape(dims, length()), grad = strcmp(name, "softmax_grad") == 0;
+    Case c = {.name = name, .nin = 1 + grad, .nout = 1, .rtol = tolerance(t), .atol = tolerance(t)};
+    if (grad) c.atol *= 50; /* the dot product is not small here, as y need not add up to 1 */
+    for (int k = 0; k < c.nin; k++) {
+        c.in[k] = tensor(t, rank, dims, input_layout());
+        fill(&c.in[k], -3, 3);
+        if (rnd() % 6 == 0) sprinkle(&c.in[k]);
+    }
+    c.out[0] = tensor(t, rank, dims, output_layout());
+    if (rnd() % 4 == 0) alias_output(&c, 0, (int)below(c.nin));
+    check_case(&c);
+}
+
+/* The parameters may have another 16-bit or 32-bit type than x. */
+static DType other(DType t) {
+    return t == DT_F64 ? t : floats[below(3)];
+}
+static Tensor leading(const Tensor *x, DType t, Layout layout) {
+    return tensor(t == DT_F64 ? DT_F64 : DT_F32, x->t.rank - 1, x->dims, layout);
+}
+
+static void norm(DType t, int centered) {
+    int64_t dims[8], n = length();
+    int rank = shape(dims, n), k = 0;
+    KNorm attr = {1e-5};
+    Case c = {.name = centered ? "layer_norm" : "rms_norm",
+              .attr = &attr,
+              .nin = 2 + centered,
+              .nout = 2 + centered,
+              .rtol = 4 * tolerance(t),
+              .atol = 4 * tolerance(t)};
+    DType params = other(t);
+    c.in[k++] = tensor(t, rank, dims, input_layout());
+    c.in[k++] = tensor(params, 1, &n, input_layout());
+    if (centered) c.in[k++] = tensor(params, 1, &n, input_layout());
+    for (k = 0; k < c.nin; k++) fill(&c.in[k], -2, 3);
+    if (rnd() % 6 == 0) sprinkle(&c.in[0]);
+    c.out[0] = tensor(t, rank, dims, output_layout());
+    for (k = 1; k < c.nout; k++) c.out[k] = leading(&c.out[0], t, ANY);
+    if (rnd() % 4 == 0) alias_output(&c, 0, 0);
+    /* in a row of equal elements 1 / sqrt(eps) magnifies what is left of x - mean */
+    if (n == 1 || c.in[0].strides[rank - 1] == 0) c.atol *= 1000;
+    check_case(&c);
+}
+
+static void norm_grad(DType t, int centered, int params) {
+    int64_t dims[8], n = length();
+    int rank = shape(dims, n), k = 0;
+    static const char *const names[2][2] = {{"rms_norm_grad", "rms_norm_grad_params"},
+                                            {"layer_norm_grad", "layer_norm_grad_params"}};
+    Case c = {.name = names[centered][params],
+              .nout = params && centered ? 2 : 1,
+              .rtol = 4 * tolerance(t),
+              .atol = 20 * tolerance(t)};
+    c.in[k++] = tensor(t, rank, dims, input_layout());
+    c.in[k++] = tensor(t, rank, dims, input_layout());
+    if (!params) c.in[k++] = tensor(other(t), 1, &n, input_layout());
+    if (centered) c.in[k++] = leading(&c.in[0], t, input_layout());
+    c.in[k++] = leading(&c.in[0], t, input_layout());
+    c.nin = k;
+    for (k = 0; k < c.nin; k++) fill(&c.in[k], -1, 2);
+    DType out = params ? other(t) : t;
+    for (k = 0; k < c.nout; k++)
+        c.out[k] = params ? tensor(out, 1, &n, ANY) : tensor(out, rank, dims, output_layout());
+    if (!params && rnd() % 4 == 0) alias_output(&c, 0, (int)below(2));
+    check_case(&c);
+}
+
+static void cross_entropy(DType t, int grad, int fault) {
+    int64_t dims[8], n = length();
+    int rank = shape(dims, n);
+    if (fault)
+        for (int d = 0; d < rank; d++) dims[d] = dims[d] ? dims[d] : 1;
+    Case c = {.name = grad ? "softmax_cross_entropy_grad" : "softmax_cross_entropy",
+              .nin = grad ? 4 : 2,
+              .nout = grad ? 1 : 2,
+              .rtol = tolerance(t),
+              .atol = 4 * tolerance(t)};
+    c.in[0] = tensor(t, rank, dims, input_layout());
+    c.in[1] = tensor(DT_I32, rank - 1, dims, input_layout());
+    fill(&c.in[0], -4, 4);
+    if (rnd() % 4 == 0) sprinkle(&c.in[0]);
+    if (n > 1)
+        fill(&c.in[1], 0, (double)(n - 1));
+    else
+        memset(c.in[1].block, 0, c.in[1].bytes);
+    if (fault) {
+        int64_t bad = fault == 1 ? -1 : n;
+        kt_put_int(DT_I32, kt_at(&c.in[1], below(kt_count(&c.in[1]))), bad);
+        c.fault = (KFault){K_FAULT_INDEX, bad, n};
+    }
+    if (grad) {
+        c.in[2] = leading(&c.in[0], t, input_layout());
+        c.in[3] = leading(&c.in[0], t, input_layout());
+        fill(&c.in[2], 4, 9);
+        fill(&c.in[3], -1, 1);
+        c.out[0] = tensor(t, rank, dims, output_layout());
+        if (rnd() % 4 == 0) alias_output(&c, 0, 0);
+    } else {
+        for (int k = 0; k < 2; k++) c.out[k] = leading(&c.in[0], t, ANY);
+    }
+    check_case(&c);
+}
+
+int main(void) {
+    for (int k = 0; k < 50; k++)
+        for (int f = 0; f < 4; f++) {
+            softmax("softmax", floats[f]);
+            softmax("log_softmax", floats[f]);
+            softmax("softmax_grad", floats[f]);
+            for (int centered = 0; centered < 2; centered++) {
+                norm(floats[f], centered);
+                norm_grad(floats[f], centered, 0);
+                norm_grad(floats[f], centered, 1);
+            }
+            cross_entropy(floats[f], 0, 0);
+            cross_entropy(floats[f], 1, 0);
+        }
+    for (int k = 0; k < 16; k++) cross_entropy(floats[k % 4], k / 4 % 2, 1 + k / 8);
+    return test_end();
+}
