@@ -209,7 +209,7 @@ static inline const KInstr *k_program_code(const KProgram *p) {
 /* ---- attributes of the other kernels -----------------------------------------------------------
  */
 
-/* reduce_sum, reduce_max, reduce_min, reduce_and, reduce_or: in x; out y has x's dims with the
+/* sum, max, min, all, any: in x; out y has x's dims with the
  * reduced ones set to 1 (the plan drops or keeps them by a view). argmax, argmin: one reduced dim,
  * y is int32, the first of equal elements wins, NaN wins over all. bool sums as int32.
  * float16/bfloat16 accumulate in float32 and may go to a float32 y. An output is one unit's work: a
@@ -298,7 +298,7 @@ typedef struct KRope {
     double sign;
 } KRope;
 
-/* adamw: in p, g, mu, nu, lr, step (float32 scalars; step counts from 1), clip (float32 scalar, g
+/* adamw: in p, g, mu, nu, lr, step (scalars of float32 or float64; step counts from 1), clip (one, g
  * is multiplied by it); out p, mu, nu. float32 arithmetic, float64 for float64 p.
  *   mu = b1 mu + (1 - b1) g
  *   nu = b2 nu + (1 - b2) g^2

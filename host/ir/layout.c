@@ -152,6 +152,13 @@ uint32_t layout_used(const Layout *l) {
     return mask;
 }
 
+uint32_t layout_vary(const Layout *l) {
+    uint32_t mask = l ? layout_used(l) : 0;
+    for (int i = 0; l && i < l->mesh->naxes; i++)
+        if (l->mesh->size[i] == 1) mask &= ~(1u << i);
+    return mask;
+}
+
 int32_t layout_parts(const Layout *l, int dim) {
     return l ? axes_product(&l->dim[dim].axes) : 1;
 }

@@ -65,6 +65,8 @@ bool layout_same_shards(const Layout *a, const Layout *b);
 const Layout *layout_of(Ctx *cx, const Layout *l); /* interned; NULL when out of memory */
 /* All axes that split a dim or are partial. */
 uint32_t layout_used(const Layout *l);
+/* Those of them along which shards differ: axes of size 1 left out. 0 for NULL. */
+uint32_t layout_vary(const Layout *l);
 int32_t layout_parts(const Layout *l, int dim);
 bool layout_is_replicated(const Layout *l); /* NULL is */
 /* The dims of one shard: each is ceil(dim / parts). */

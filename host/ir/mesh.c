@@ -25,10 +25,13 @@ static Err check(Ctx *cx, const Mesh *m) {
         if (product > MAX_DEVICES)
             return err_set(cx, E_MESH, "mesh: more than %d devices", MAX_DEVICES);
     }
-    for (int i = 0; i < m->ndevices; i++)
-        for (int j = 0; j < i && m->device[i] <= m->device[i - 1]; j++)
+    bool ascending = true; /* the usual list, where no pair has to be compared */
+    for (int i = 1; i < m->ndevices; i++) {
+        ascending = ascending && m->device[i] > m->device[i - 1];
+        for (int j = 0; j < i && !ascending; j++)
             if (m->device[i] == m->device[j])
                 return err_set(cx, E_MESH, "mesh: device %d is listed twice", (int)m->device[i]);
+    }
     return E_OK;
 }
 

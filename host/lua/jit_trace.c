@@ -43,13 +43,15 @@ static void enter_leaves(lua_State *L, Host *h, const Walk *w, int copies, int n
     for (int32_t i = 1; i <= w->nleaf; i++) {
         lua_rawgeti(L, w->leaves, i);
         int leaf = lua_gettop(L);
-        value_push_traced(L, h, trace_param(L, h, value_type(h, value_tensor(L, h, leaf)), NULL));
+        bool box = luaL_testudata(L, leaf, VALUE_BOX) != NULL;
+        const Type *type = value_type(h, value_tensor(L, h, leaf));
+        value_push_traced(L, h, trace_param(L, h, type, NULL, box));
         for (int a = copies; a < copies + n; a++)
-            if (!luaL_testudata(L, leaf, VALUE_BOX) && lua_rawequal(L, a, leaf)) {
+            if (!box && lua_rawequal(L, a, leaf)) {
                 lua_pushvalue(L, leaf + 1);
                 lua_replace(L, a);
             }
-        if (luaL_testudata(L, leaf, VALUE_BOX)) {
+        if (box) {
             trace_enter_box(L, leaf);
         } else {
             enter_slots(L, w, i);
@@ -65,7 +67,7 @@ static void enter_numbers(lua_State *L, Host *h, const LuaJit *j, int copies, in
         Type t = {.dtype = lua_isinteger(L, copies + i) ? DT_I32 : DT_F32, .weak = true};
         const Type *type = type_of(&h->cx, &t);
         if (!type) state_check(L, h, err_nomem(&h->cx, "a type"));
-        value_push_traced(L, h, trace_param(L, h, type, NULL));
+        value_push_traced(L, h, trace_param(L, h, type, NULL, false));
         lua_replace(L, copies + i);
     }
 }

@@ -93,13 +93,20 @@ static int is_tensor(lua_State *L) {
     return 1;
 }
 
-/* Fields: the metadata (kind, axes, ...), then the box's own methods, then everything of its
- * tensor. */
+static bool is_metadata(const char *name) {
+    static const char *const names[] = {"kind", "axes", "opt_axes", "opt_sharding", "role"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], name) == 0) return true;
+    return false;
+}
+
+/* Fields: the metadata (nil where it is not set), then the box's own methods, then everything of
+ * its tensor. */
 static int box_index(lua_State *L) {
     if (lua_type(L, 2) == LUA_TSTRING) {
         lua_getiuservalue(L, 1, 2);
         lua_pushvalue(L, 2);
-        if (lua_rawget(L, -2) != LUA_TNIL) return 1;
+        if (lua_rawget(L, -2) != LUA_TNIL || is_metadata(lua_tostring(L, 2))) return 1;
         lua_pushvalue(L, 2);
         if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) return 1;
     }

@@ -205,7 +205,7 @@ static bool captures_fit(lua_State *L, Host *h, const JitEntry *e, int side) {
         Dims local = layout_local(now->layout, &now->dims);
         fit = now->dtype == (DType)v->dtype && local.rank == v->rank &&
               memcmp(local.at, plan_dims(p, v), sizeof(int64_t) * v->rank) == 0 &&
-              (now->layout ? layout_used(now->layout) : 0) == v->vary;
+              layout_vary(now->layout) == v->vary;
         lua_pop(L, 1);
     }
     lua_pop(L, 1);

@@ -126,7 +126,8 @@ static Err build_eager(const EagerArgs *a, const Loc *loc, Graph *g) {
                            "%s: the operands are on two meshes; move one with device_put",
                            a->def->name);
         if (l) g->mesh = l->mesh;
-        in[i] = (Operand){.v = build_param(&b, OP_PARAM, &(ParamAttr){i + 1, NULL}, a->t[i]->type)};
+        in[i] =
+            (Operand){.v = build_param(&b, OP_PARAM, &(ParamAttr){.index = i + 1}, a->t[i]->type)};
     }
     if (a->def->attr == NULL || !(a->def->flags & OPF_CONSTRAINT)) {
     } else if (((const ConstrainAttr *)(const void *)a->attr)->layout) {

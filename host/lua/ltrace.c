@@ -84,10 +84,10 @@ int trace_protected(lua_State *L, lua_CFunction body) {
     return lua_error(L);
 }
 
-Val trace_param(lua_State *L, Host *h, const Type *type, const char *name) {
+Val trace_param(lua_State *L, Host *h, const Type *type, const char *name, bool state) {
     Trace *t = h->trace;
     const char *own = name ? intern_name(&h->cx, name) : NULL;
-    ParamAttr attr = {t->graph->region.at[0].param.n + 1, own};
+    ParamAttr attr = {t->graph->region.at[0].param.n + 1, own, state};
     Val v = build_param(&t->build, OP_PARAM, &attr, type);
     if (type->layout) {
         if (t->graph->mesh && t->graph->mesh != type->layout->mesh) {

@@ -18,8 +18,9 @@ void trace_end(lua_State *L, Host *h);
  */
 int trace_protected(lua_State *L, lua_CFunction body);
 
-/* A parameter of the program, named for messages; raises when out of memory. */
-Val trace_param(lua_State *L, Host *h, const Type *type, const char *name);
+/* A parameter of the program, named for messages; `state`: it comes from a box. Raises when out of
+ * memory. */
+Val trace_param(lua_State *L, Host *h, const Type *type, const char *name, bool state);
 /* The traced value on top of the stack (popped) takes the place of the box's tensor. */
 void trace_enter_box(lua_State *L, int box);
 /* The same for the slot of a table: pops value and key. */

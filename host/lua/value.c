@@ -91,7 +91,8 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
         lua_pushvalue(L, index);
         c.ref = luaL_ref(L, LUA_REGISTRYINDEX);
     }
-    c.v = build_param(&t->build, OP_PARAM, &(ParamAttr){t->graph->region.at[0].param.n + 1, NULL},
+    c.v = build_param(&t->build, OP_PARAM,
+                      &(ParamAttr){.index = t->graph->region.at[0].param.n + 1, .state = box},
                       u->t->type);
     bool ok = c.v && VEC_ROOM(&t->arena, &t->capture, 1);
     if (!ok) {

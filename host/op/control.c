@@ -1,8 +1,10 @@
 /* control.c - nodes that steer: parameters, variables, constraints, barriers, fused regions. */
 #include "op/op.h"
 
-static const AttrField param_fields[] = {
-    ATTR_FIELD(ParamAttr, ATTR_INT, index), ATTR_FIELD(ParamAttr, ATTR_NAME, name), {0}};
+static const AttrField param_fields[] = {ATTR_FIELD(ParamAttr, ATTR_INT, index),
+                                         ATTR_FIELD(ParamAttr, ATTR_NAME, name),
+                                         ATTR_FIELD(ParamAttr, ATTR_BOOL, state),
+                                         {0}};
 
 const OpDef op_row_PARAM = {
     .name = "param",

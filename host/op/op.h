@@ -38,6 +38,7 @@ Val op_operand(Build *b, const Operand *o); /* the value; a number alone becomes
 typedef struct ParamAttr {
     int64_t index; /* 1-based */
     const char *name;
+    int32_t state; /* kept in a Param rather than passed as data: its layout propagates second */
 } ParamAttr;
 typedef struct ConstrainAttr {
     const Layout *layout;

@@ -120,14 +120,14 @@ static Val fold(Build *b, const Node *n, const Val *in) {
 #define NO_GRAD .flags = OPF_NO_GRAD
 
 ROW(SUM, "sum", "sum over axes; 16-bit floats add up in float32, bool counts in int32", shape_sum,
-    factors_sum, "reduce_sum", .vjp = vjp_sum, .linear = 1);
-ROW(MAX, "max", "largest over axes", shape_extremum, factors_max, "reduce_max", .vjp = vjp_extremum,
+    factors_sum, "sum", .vjp = vjp_sum, .linear = 1);
+ROW(MAX, "max", "largest over axes", shape_extremum, factors_max, "max", .vjp = vjp_extremum,
     .fold = fold);
-ROW(MIN, "min", "smallest over axes", shape_extremum, factors_min, "reduce_min",
+ROW(MIN, "min", "smallest over axes", shape_extremum, factors_min, "min",
     .vjp = vjp_extremum, .fold = fold);
-ROW(ALL, "all", "whether all are true", shape_logical, factors_min, "reduce_and", NO_GRAD,
+ROW(ALL, "all", "whether all are true", shape_logical, factors_min, "all", NO_GRAD,
     .fold = fold);
-ROW(ANY, "any", "whether any is true", shape_logical, factors_max, "reduce_or", NO_GRAD,
+ROW(ANY, "any", "whether any is true", shape_logical, factors_max, "any", NO_GRAD,
     .fold = fold);
 ROW(ARGMAX, "argmax", "0-based place of the first largest along one axis", shape_arg, factors_whole,
     "argmax", NO_GRAD);

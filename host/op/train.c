@@ -118,11 +118,14 @@ static Err shape_adamw(const OpArgs *a, OutType *out, int *nout) {
     for (int i = 1; i < 4; i++)
         if (!dims_equal(&a->in[i]->dims, &a->in[0]->dims))
             return op_error(a, E_SHAPE, "parameter, gradient and moments differ");
+    DType acc = dtype_accumulator(a->in[0]->dtype);
     for (int i = 0; i < 4; i++)
-        if (!dtype_is_float(a->in[i]->dtype)) return op_error(a, E_DTYPE, "takes floats");
+        if (!dtype_is_float(a->in[i]->dtype) || dtype_accumulator(a->in[i]->dtype) != acc)
+            return op_error(a, E_DTYPE, "takes floats, either all of float64 or none");
     for (int i = 4; i < 7; i++)
-        if (a->in[i]->dims.rank || a->in[i]->dtype != DT_F32)
-            return op_error(a, E_SHAPE, "lr, step and clip must be float32 scalars");
+        if (a->in[i]->dims.rank || (a->in[i]->dtype != DT_F32 && a->in[i]->dtype != acc))
+            return op_error(a, E_SHAPE, "lr, step and clip must be scalars of float32 or %s",
+                            dtype_name(acc));
     for (int i = 0; i < 3; i++) out[i] = (OutType){a->in[like_p[i]]->dtype, false, a->in[0]->dims};
     return E_OK;
 }

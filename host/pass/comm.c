@@ -30,7 +30,8 @@ typedef struct Comm {
     const Graph *g;
     Build b;
     Arena arena;
-    int32_t *uses;
+    int32_t *uses; /* by value: its users, results included */
+    Uses users;
     Val *map;          /* by value of `g`: its value, once made */
     Pending **pending; /* by value of `g`: not made yet */
 } Comm;
@@ -93,13 +94,12 @@ static bool same_along(const Comm *c, const Node *n, int but, uint32_t axes) {
     return true;
 }
 
-/* f(x) for f linear in operand i and the same on all devices of the group: every part goes through.
- */
-static bool through_one(Comm *c, const Node *n, int i, Pending *out) {
+/* Is f linear in operand i, the same on all devices of the group, and no larger in result? */
+static bool goes_through(const Comm *c, const Node *n, int i, const Pending *p) {
     const OpDef *def = graph_opdef(c->g, n);
-    const Pending *p = c->pending[n->in[i]];
     const Type *x = graph_type(c->g, n->in[i]), *y = graph_type(c->g, n->out);
-    if (n->nout != 1 || !(def->linear >> i & 1) || def->flags & OPF_JOINT) return false;
+    if (n->nout != 1 || n->nin > 8 || !(def->linear >> i & 1) || def->flags & OPF_JOINT)
+        return false;
     if (type_bytes(y) > type_bytes(x) || x->dtype != y->dtype) return false;
     if (p->rest && n->nin > 1) return false;
     if (!same_along(c, n, i, reduced_axes(c, p))) return false;
@@ -107,9 +107,15 @@ static bool through_one(Comm *c, const Node *n, int i, Pending *out) {
         if (p->part[k].reduce->op != OP_ALL_REDUCE &&
             (n->nin > 1 || !(def->flags & OPF_ELEMENTWISE)))
             return false;
+    return true;
+}
+
+/* Every part goes through f. */
+static bool through_one(Comm *c, const Node *n, int i, Pending *out) {
+    const Pending *p = c->pending[n->in[i]];
+    if (!goes_through(c, n, i, p)) return false;
     *out = *p;
     Val in[8];
-    if (n->nin > 8) return false;
     for (int k = 0; k < n->nin; k++) in[k] = k == i ? 0 : made(c, n->in[k]);
     for (int k = 0; k < p->n; k++) {
         in[i] = p->part[k].raw;
@@ -153,7 +159,8 @@ static bool through_two(Comm *c, const Node *n, Pending *out) {
     return true;
 }
 
-/* Tries to keep the node's result pending. Operands must have no other user. */
+/* Tries to keep the node's result pending. Operands must have no other user; the result may have
+ * many, it is made for the first. */
 static bool stays_pending(Comm *c, const Node *n, Pending *out) {
     int pending = 0, last = 0;
     for (int i = 0; i < n->nin; i++) {
@@ -162,17 +169,32 @@ static bool stays_pending(Comm *c, const Node *n, Pending *out) {
         pending++;
         last = i;
     }
-    if (!pending || n->nout != 1 || c->uses[n->out] != 1) return false;
+    if (!pending || n->nout != 1) return false;
     if (graph_opdef(c->g, n)->flags & OPF_JOINT) return through_two(c, n, out);
     return pending == 1 && through_one(c, n, last, out);
 }
 
+/* Will the only user of v take it as it is? */
+static bool user_goes_on(const Comm *c, Val v, const Pending *p) {
+    if (c->uses[v] != 1 || c->users.start[v] == c->users.start[v + 1]) return false;
+    const Node *u = graph_node(c->g, c->users.list[c->users.start[v]]);
+    const OpDef *def = graph_opdef(c->g, u);
+    int i = 0;
+    while (u->in[i] != v) i++;
+    if (def->flags & OPF_JOINT) return u->nin == 2 && u->nout == 1 && def->linear == 3;
+    return goes_through(c, u, i, p);
+}
+
+/* Keeps the value pending, or makes it at once if nothing is gained by waiting: the earlier a
+ * reduction stands, the more of them can go together. */
 static void keep(Comm *c, Val v, const Pending *p) {
     c->pending[v] = ARENA_NEW(&c->arena, Pending);
-    if (!c->pending[v])
+    if (!c->pending[v]) {
         no_memory(c);
-    else
-        *c->pending[v] = *p;
+        return;
+    }
+    *c->pending[v] = *p;
+    if (!user_goes_on(c, v, p)) made(c, v);
 }
 
 static void reassociate_node(Comm *c, const Node *n) {
@@ -212,7 +234,6 @@ typedef struct Buckets {
     int64_t limit;
     VEC(Bucket) open;
     bool *waits; /* by value of `g`: an all_reduce that is in an open bucket */
-    int32_t *node_uses;
 } Buckets;
 
 static void flush(Buckets *k, Bucket *bucket) {
@@ -296,7 +317,8 @@ static void bucket_node(Buckets *k, const Node *n) {
         if (k->waits[n->in[i]]) flush_for(k, n->in[i]);
         in[i] = c->map[n->in[i]];
     }
-    if (n->op == OP_ALL_REDUCE && n->nin == 1 && k->node_uses[n->out] > 0) {
+    if (n->op == OP_ALL_REDUCE && n->nin == 1 &&
+        c->users.start[n->out + 1] > c->users.start[n->out]) {
         put_in_bucket(k, n);
         return;
     }
@@ -311,9 +333,10 @@ static bool comm_init(Comm *c, const Graph *g, Graph *to) {
     to->mesh = g->mesh;
     arena_init(&c->arena, &g->cx->alloc);
     c->uses = graph_use_counts(g, &c->arena);
+    c->users = graph_uses(g, &c->arena);
     c->map = ARENA_ARRAY(&c->arena, Val, g->value.n);
     c->pending = ARENA_ARRAY(&c->arena, Pending *, g->value.n);
-    if (!c->uses || !c->map || !c->pending) no_memory(c);
+    if (!c->users.start || !c->uses || !c->map || !c->pending) no_memory(c);
     return !c->b.err;
 }
 
@@ -332,12 +355,8 @@ static Err reassociate(const Graph *g, Graph *to) {
 static Err bucket(const Graph *g, Graph *to, int64_t limit) {
     Buckets k = {.limit = limit};
     if (comm_init(&k.c, g, to)) {
-        Uses users = graph_uses(g, &k.c.arena);
         k.waits = ARENA_ARRAY(&k.c.arena, bool, g->value.n);
-        k.node_uses = ARENA_ARRAY(&k.c.arena, int32_t, g->value.n);
-        if (!users.start || !k.waits || !k.node_uses) no_memory(&k.c);
-        for (Val v = 0; v < g->value.n && !k.c.b.err; v++)
-            k.node_uses[v] = users.start[v + 1] - users.start[v];
+        if (!k.waits) no_memory(&k.c);
         for (int32_t id = 1; id < g->node.n && !k.c.b.err; id++) bucket_node(&k, graph_node(g, id));
         for (int i = 0; i < k.open.n; i++) flush(&k, &k.open.at[i]);
         for (int i = 0; i < g->region.at[0].result.n && !k.c.b.err; i++)

@@ -179,7 +179,7 @@ static void build_group(Fuse *f, const Group *grp) {
         Val v = grp->input[i];
         in[i] = f->map[v];
         set_inner(f, v,
-                  build_param(&body, OP_PARAM, &(ParamAttr){i + 1, NULL}, graph_type(f->g, v)));
+                  build_param(&body, OP_PARAM, &(ParamAttr){.index = i + 1}, graph_type(f->g, v)));
     }
     int nout = 0, nloc = 0;
     for (int i = 0; i < grp->nnode; i++) {

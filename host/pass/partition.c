@@ -372,7 +372,7 @@ static Err partition_param(Partition *p, const Node *n) {
     const Type *t = graph_type(p->g, n->out);
     Layout l;
     layout_init(&l, p->g->mesh, t->dims.rank);
-    l.vary = (uint8_t)layout_used(t->layout);
+    l.vary = (uint8_t)layout_vary(t->layout);
     Type local = {.dtype = t->dtype,
                   .weak = t->weak,
                   .local = true,

@@ -244,6 +244,10 @@ static Err fixpoint(Propagate *p, const Stage *s, bool aggressive) {
     return e;
 }
 
+static bool is_state(const Node *n) {
+    return n->op == OP_PARAM && ((const ParamAttr *)n->attr)->state;
+}
+
 /* Where propagation starts: parameters and constraints are closed, everything else open. */
 static void seed(Propagate *p) {
     const Graph *g = p->g;
@@ -256,11 +260,22 @@ static void seed(Propagate *p) {
         if (flags & OPF_CONSTRAINT) {
             *l = **(const Layout *const *)n->attr;
         } else if (flags & OPF_PARAM) {
-            if (t->layout) *l = *t->layout;
+            if (t->layout && !is_state(n)) *l = *t->layout;
         } else {
             for (int d = 0; d < l->rank; d++) l->dim[d].open = true;
         }
         layout_drop_ones(l); /* they split nothing, and would be found free again and again */
+    }
+}
+
+/* What is kept in Params has its say once the data has been followed. */
+static void seed_state(Propagate *p) {
+    const Graph *g = p->g;
+    for (Val v = 1; v < g->value.n; v++) {
+        const Type *t = graph_type(g, v);
+        if (!is_state(graph_def(g, v)) || !t->layout) continue;
+        p->layout[v] = *t->layout;
+        layout_drop_ones(&p->layout[v]);
     }
 }
 
@@ -361,13 +376,19 @@ static Err split_sources(const Graph *g, Graph *to) {
     return b.err;
 }
 
-static Err propagate(Propagate *p) {
-    TRY(prepare(p));
+static Err run_stages(Propagate *p) {
     for (unsigned s = 0; s < sizeof stages / sizeof stages[0]; s++) {
         TRY(fixpoint(p, &stages[s], false));
         TRY(fixpoint(p, &stages[s], true));
     }
     return E_OK;
+}
+
+static Err propagate(Propagate *p) {
+    TRY(prepare(p));
+    TRY(run_stages(p));
+    seed_state(p);
+    return run_stages(p);
 }
 
 Err pass_propagate(const Graph *g, const PassOptions *o, Graph **out) {

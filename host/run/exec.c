@@ -214,7 +214,7 @@ static Err make_result(Call *c, int32_t i, Tensor **out) {
     Tensor *t = tensor_new(e->rt->cx, e->result_type[i]);
     if (!t) return err_nomem(e->rt->cx, "a result");
     memcpy(t->strides, plan_dims(p, v) + v->rank, sizeof(int64_t) * v->rank);
-    uint32_t used = t->type->layout ? layout_used(t->type->layout) : 0;
+    uint32_t used = layout_vary(t->type->layout);
     for (int32_t s = 0; s < t->nslot; s++) {
         int32_t coord[MAX_AXES];
         exec_slot_coords(p, used, s, coord);

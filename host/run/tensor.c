@@ -5,7 +5,7 @@
 Tensor *tensor_new(Ctx *cx, const Type *type) {
     Tensor *t = alloc_new(&cx->alloc, sizeof *t);
     if (!t) return NULL;
-    uint32_t used = type->layout ? layout_used(type->layout) : 0;
+    uint32_t used = layout_vary(type->layout);
     int32_t nslot = type->layout ? mesh_product(type->layout->mesh, used) : 1;
     *t = (Tensor){.refs = 1, .cx = cx, .type = type, .nslot = nslot};
     t->local = layout_local(type->layout, &type->dims);
@@ -98,7 +98,7 @@ Err tensor_make_dense(Tensor *t) {
 int32_t tensor_slot(const Tensor *t, const int32_t coord[MAX_AXES]) {
     const Layout *l = t->type->layout;
     int32_t slot = 0;
-    uint32_t used = l ? layout_used(l) : 0;
+    uint32_t used = layout_vary(l);
     for (int i = 0; l && i < l->mesh->naxes; i++)
         if (used >> i & 1) slot = slot * l->mesh->size[i] + coord[i];
     return slot;
@@ -143,7 +143,7 @@ static void copy_whole(const Tensor *t, char *whole, bool write) {
     int64_t strides[MAX_RANK];
     dims_strides(&t->type->dims, strides);
     for (int d = 0; d < t->local.rank; d++) strides[d] *= elem;
-    uint32_t used = l ? layout_used(l) : 0;
+    uint32_t used = layout_vary(l);
     for (int32_t dev = 0; dev < (l ? l->mesh->ndevices : 1); dev++) {
         int32_t coord[MAX_AXES] = {0};
         bool first = true; /* of its slot: 0 along the axes that are not used */

@@ -68,8 +68,7 @@ static int64_t whole_blocks(int64_t n) {
     return (n + LANES - 1) & ~(int64_t)(LANES - 1);
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward -------------------------------------------------------------------------------- */
 typedef struct Forward {
     Heads h;
     float *q, *k, *v, *scores, *y, *packed;
@@ -194,8 +193,7 @@ static int attention(const KArgs *a) {
     return 0;
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward ------------------------------------------------------------------------------- */
 typedef struct Backward {
     Heads h;
     float *q, *k, *v, *y, *dy, *dq, *dk, *dv, *p, *ds;
@@ -285,8 +283,7 @@ static int attention_grad(const KArgs *a) {
     return 0;
 }
 
-/* ---- rows -------------------------------------------------------------------------------------
- */
+/* ---- rows ----------------------------------------------------------------------------------- */
 static int64_t units(const KArgs *a) {
     Heads h = k_heads(a);
     return h.batches * h.heads;

@@ -2,8 +2,7 @@
  * in the number of instructions. */
 #include "fused.h"
 
-/* ---- what an instruction reads and writes -----------------------------------------------------
- */
+/* ---- what an instruction reads and writes --------------------------------------------------- */
 static int source_count(KOp op) {
     switch (op) {
     case KI_LOAD:
@@ -28,8 +27,7 @@ static KType result_type(const KArgs *a, const KInstr *in) {
     }
 }
 
-/* ---- operands ---------------------------------------------------------------------------------
- */
+/* ---- operands ------------------------------------------------------------------------------- */
 static Arrangement arrangement_of(const Fused *f, const int64_t *stride, int64_t size) {
     int64_t dense = size, period = 1;
     int d = f->rank - 1;
@@ -66,8 +64,7 @@ static void prepare_operands(Fused *f, int64_t (*strides)[K_MAX_RANK]) {
     }
 }
 
-/* ---- steps ------------------------------------------------------------------------------------
- */
+/* ---- steps ---------------------------------------------------------------------------------- */
 /* Whether the value is the same in every tile. */
 static int is_once(const Fused *f, const Step *s) {
     if (s->instr->op == KI_IMM) return 1;
@@ -157,8 +154,7 @@ static void aim_stores(Fused *f) {
     }
 }
 
-/* ---- memory of the values ----------------------------------------------------------------------
- */
+/* ---- memory of the values ------------------------------------------------------------------- */
 static int64_t value_bytes(const KArgs *a, const KInstr *in) {
     return K_TILE * k_type_size(result_type(a, in)) + K_PAD;
 }
@@ -195,8 +191,7 @@ static void place_values(Fused *f, char *memory, char **unused) {
     }
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- all of it ------------------------------------------------------------------------------ */
 static size_t table_bytes(const KArgs *a) {
     const KProgram *p = a->attr;
     return (size_t)(a->nin + a->nout) * (sizeof(Operand) + K_MAX_RANK * sizeof(int64_t)) +

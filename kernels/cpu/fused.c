@@ -18,8 +18,7 @@ enum {
     STREAM = 1 << 17,   /* elements from which on a tile is worth fetching ahead */
 };
 
-/* ---- loads and stores -------------------------------------------------------------------------
- */
+/* ---- loads and stores ----------------------------------------------------------------------- */
 /* Walks the n positions from i on in runs along the last merged dim. */
 typedef struct Runs {
     int64_t index[K_MAX_RANK];
@@ -114,8 +113,7 @@ static void store_tile(const Fused *f, const Step *s, int64_t i, int64_t n) {
     } while (step_run(f, o, &r));
 }
 
-/* ---- registers that are made from nothing -----------------------------------------------------
- */
+/* ---- registers that are made from nothing --------------------------------------------------- */
 static void fill_imm(char *dst, KType type, KImm imm) {
     uint32_t *narrow = (void *)dst, bits = type == KT_F32 ? k_bits((float)imm.f) : (uint32_t)imm.i;
     uint64_t *wide = (void *)dst;
@@ -192,8 +190,7 @@ static void fill_random(const Fused *f, const Step *s, char *dst, int64_t i, int
     }
 }
 
-/* ---- the loop ---------------------------------------------------------------------------------
- */
+/* ---- the loop ------------------------------------------------------------------------------- */
 /* The steps that have no function. */
 static __attribute__((noinline)) const char *run_other(const Fused *f, const Step *s, int64_t i,
                                                        int64_t n) {

@@ -70,8 +70,7 @@ static int read_id(const KArgs *a, const Index *x, int64_t i, int64_t *row) {
     return 0;
 }
 
-/* ---- take -------------------------------------------------------------------------------------
- */
+/* ---- take ----------------------------------------------------------------------------------- */
 /* One row of y: from the table, or zeros where `from` is NULL. */
 static void copy_after(const Index *x, char *to, const char *from) {
     const Group *g = &x->after;
@@ -116,8 +115,7 @@ static int64_t take_units(const KArgs *a) {
     return x.after.size ? k_ceil_div(x.before.size * x.id.size, take_rows(&x)) : 0;
 }
 
-/* ---- scatter_add ------------------------------------------------------------------------------
- */
+/* ---- scatter_add ---------------------------------------------------------------------------- */
 #define ADD(name, T)                                                                               \
     static void name(void *to_, const void *from_, int64_t n) {                                    \
         T *restrict to = to_;                                                                      \

@@ -80,8 +80,7 @@
     BINARY(ge_##t, T, int32_t, x >= y)                                                             \
     SELECT(select_##t, T)
 
-/* ---- floats ------------------------------------------------------------------------------------
- */
+/* ---- floats --------------------------------------------------------------------------------- */
 #define FLOAT(t, T, fma)                                                                           \
     UNARY(neg_##t, T, T, -x)                                                                       \
     UNARY(square_##t, T, T, x *x)                                                                  \
@@ -171,8 +170,7 @@ UNARY(is_finite_f64, double, int32_t, fabs(x) < (double)INFINITY)
 BINARY_SCALAR(rem_f64, double, double, fmod(x, y))
 BINARY_SCALAR(pow_f64, double, double, pow(x, y))
 
-/* ---- integers: arithmetic wraps, so it is done unsigned -----------------------------------------
- */
+/* ---- integers: arithmetic wraps, so it is done unsigned ------------------------------------- */
 /* base^e wrapped; for e < 0 the integer part of the quotient 1 / base^-e, all ones for base 0 */
 static uint64_t int_pow(int64_t base, int64_t e) {
     if (e < 0)
@@ -229,8 +227,7 @@ static void threefry(char *dst_, const char *const *src, int64_t n) {
     }
 }
 
-/* ---- conversions -------------------------------------------------------------------------------
- */
+/* ---- conversions ---------------------------------------------------------------------------- */
 /* Truncates, saturates and takes NaN to 0. low and high are the first and last values of the float
  * type inside the integer's range, end the first above it. */
 #define TRUNCATE(name, T, R, low, high, end, max)                                                  \

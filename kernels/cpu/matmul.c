@@ -132,8 +132,7 @@ static Product describe(const KArgs *a) {
     return p;
 }
 
-/* ---- blocks of operands -----------------------------------------------------------------------
- */
+/* ---- blocks of operands --------------------------------------------------------------------- */
 /* The block where it lies, if both groups are one stride. */
 static int block_lies(const Operand *o, KType type, Block *b) {
     if (!k_dtype_native(o->dtype) || k_dtype_register(o->dtype) != type) return 0;
@@ -218,8 +217,7 @@ static void put_block(const Product *p, char *base, int64_t r, int64_t rows, int
     }
 }
 
-/* ---- products of blocks -----------------------------------------------------------------------
- */
+/* ---- products of blocks --------------------------------------------------------------------- */
 static void blas_product(const Product *p, int64_t m, int64_t n, int64_t k, Block a, Block b,
                          char *c, int64_t ldc, int accumulate) {
     blas_takes(&a, m, k);
@@ -294,8 +292,7 @@ static void multiply(const Product *p, int64_t m, int64_t n, int64_t k, Block a,
         product_i32(m, n, k, a, b, c, ldc, accumulate);
 }
 
-/* ---- units ------------------------------------------------------------------------------------
- */
+/* ---- units ---------------------------------------------------------------------------------- */
 /* Whether y's rows can be computed where they lie. */
 static int writes_in_place(const Product *p, Block *b) {
     return block_lies(&p->y, p->type, b) && (b->cs == 1 || p->n == 1) &&

@@ -15,8 +15,7 @@ enum {
     BLOCK_COLUMNS = 128, /* of a transposing unit: rows of the output, elements of a row */
 };
 
-/* ---- copy -------------------------------------------------------------------------------------
- */
+/* ---- copy ----------------------------------------------------------------------------------- */
 typedef struct Copy {
     char *to;
     const char *from;
@@ -154,8 +153,7 @@ static int copy(const KArgs *a) {
     return 0;
 }
 
-/* ---- concat: one copy per input, their units one after the other -------------------------------
- */
+/* ---- concat: one copy per input, their units one after the other ---------------------------- */
 static int64_t concat_units(const KArgs *a) {
     int64_t units = 0;
     for (int k = 0; k < a->nin; k++) {
@@ -178,8 +176,7 @@ static int concat(const KArgs *a) {
     return 0;
 }
 
-/* ---- pad: one row of y at a time ----------------------------------------------------------------
- */
+/* ---- pad: one row of y at a time ------------------------------------------------------------ */
 typedef struct Pad {
     int rank; /* of the dims below, at least 1 */
     int64_t size, low[K_MAX_RANK], step[K_MAX_RANK];

@@ -93,18 +93,18 @@ static int argreduce(const KArgs *a, int min) {
     static int name(const KArgs *a) {                                                              \
         return call;                                                                               \
     }
-KERNEL(reduce_sum, reduce(a, SUM))
-KERNEL(reduce_max, reduce(a, MAX))
-KERNEL(reduce_min, reduce(a, MIN))
-KERNEL(reduce_and, reduce(a, AND))
-KERNEL(reduce_or, reduce(a, OR))
+KERNEL(sum, reduce(a, SUM))
+KERNEL(max, reduce(a, MAX))
+KERNEL(min, reduce(a, MIN))
+KERNEL(all, reduce(a, AND))
+KERNEL(any, reduce(a, OR))
 KERNEL(argmax, argreduce(a, 0))
 KERNEL(argmin, argreduce(a, 1))
 
 const KernelRow k_rows_reduce_naive[] = {
-    {"reduce_sum", reduce_sum, NULL, NULL}, {"reduce_max", reduce_max, NULL, NULL},
-    {"reduce_min", reduce_min, NULL, NULL}, {"reduce_and", reduce_and, NULL, NULL},
-    {"reduce_or", reduce_or, NULL, NULL},   {NULL, NULL, NULL, NULL},
+    {"sum", sum, NULL, NULL}, {"max", max, NULL, NULL},
+    {"min", min, NULL, NULL}, {"all", all, NULL, NULL},
+    {"any", any, NULL, NULL},   {NULL, NULL, NULL, NULL},
 };
 const KernelRow k_rows_argreduce_naive[] = {
     {"argmax", argmax, NULL, NULL},

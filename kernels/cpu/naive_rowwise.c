@@ -34,8 +34,7 @@ static double sum_exp(const KTensor *x, int64_t r, double top) {
     return sum;
 }
 
-/* ---- softmax ----------------------------------------------------------------------------------
- */
+/* ---- softmax -------------------------------------------------------------------------------- */
 static int softmax(const KArgs *a) {
     const KTensor *x = &a->in[0], *y = &a->out[0];
     for (int64_t r = 0; r < rows(x); r++) {
@@ -67,8 +66,7 @@ static int softmax_grad(const KArgs *a) {
     return 0;
 }
 
-/* ---- norms: centered is layer norm, else RMS norm -----------------------------------------------
- */
+/* ---- norms: centered is layer norm, else RMS norm ------------------------------------------- */
 static int norm(const KArgs *a, int centered) {
     const KTensor *x = &a->in[0], *scale = &a->in[1], *y = &a->out[0];
     double n = (double)columns(x), eps = ((const KNorm *)a->attr)->eps;
@@ -123,8 +121,7 @@ static int norm_params(const KArgs *a, int centered) {
     return 0;
 }
 
-/* ---- cross-entropy ------------------------------------------------------------------------------
- */
+/* ---- cross-entropy -------------------------------------------------------------------------- */
 static int bad_label(const KArgs *a, int64_t r, int64_t *label) {
     *label = n_get_int(&a->in[1], n_elem(&a->in[1], r));
     if (*label >= 0 && *label < columns(&a->in[0])) return 0;

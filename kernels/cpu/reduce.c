@@ -1,4 +1,4 @@
-/* reduce.c - reduce_sum, reduce_max, reduce_min, reduce_and, reduce_or.
+/* reduce.c - sum, max, min, all, any.
  *
  * x any dims; y: x's dims with the reduced ones set to 1. Any strides. The dims fall into two
  * groups, each sorted by x's strides and merged where possible. If x runs along a reduced dim, an
@@ -261,7 +261,7 @@ KERNEL(and, AND)
 KERNEL(or, OR)
 
 K_ROWS(reduce) = {
-    {"reduce_sum", reduce_sum, units_sum, NULL}, {"reduce_max", reduce_max, units_max, NULL},
-    {"reduce_min", reduce_min, units_min, NULL}, {"reduce_and", reduce_and, units_and, NULL},
-    {"reduce_or", reduce_or, units_or, NULL},    {NULL, NULL, NULL, NULL},
+    {"sum", reduce_sum, units_sum, NULL}, {"max", reduce_max, units_max, NULL},
+    {"min", reduce_min, units_min, NULL}, {"all", reduce_and, units_and, NULL},
+    {"any", reduce_or, units_or, NULL},   {NULL, NULL, NULL, NULL},
 };

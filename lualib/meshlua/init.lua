@@ -22,6 +22,18 @@ ml.grad, ml.value_and_grad, ml.vjp = grad.grad, grad.value_and_grad, grad.vjp
 ml.random = require "meshlua.random"
 ml.tree = require "meshlua.tree"
 
+-- The rest is loaded when it is first used: a script that needs no layers should not wait for them.
+local parts = {nn = "nn", optim = "optim", schedule = "schedule", data = "data", init = "initialize",
+  abstract = "initialize", split = "state", merge = "state", update = "state", state = "state",
+  get_partition_spec = "state", get_named_sharding = "state", tabulate = "state"}
+setmetatable(ml, {__index = function(_, name)
+  local part = parts[name]
+  if not part then return nil end
+  local module = require("meshlua." .. part)
+  ml[name] = part == name and name ~= "state" and module or module[name]
+  return ml[name]
+end})
+
 -- Methods: what takes a tensor first is a method, too.
 local methods, box_methods = core.methods "meshlua.Tensor", core.methods "meshlua.Param"
 local not_methods = {concat = true, stack = true, where = true, full = true, zeros = true, ones = true,

@@ -130,7 +130,7 @@ function M.param_spec(param, path)
     end
     if spec then return spec end
   end
-  local axes = param.axes
+  local axes = core.box_meta(param).axes
   if axes == nil or core.is_spec(axes) then return axes end
   if not current then return nil end
   return M.spec_of(axes, path, param.ndim)

@@ -1,5 +1,5 @@
 -- tree.lua: nested tables with tensors at their leaves. Leaves are tensors and Params (by identity: one
--- that is held twice is one leaf); everything else is structure. Keys are visited in one order: numbers
+-- that is held twice is one leaf), and what ml.abstract gives for them; everything else is structure. Keys are visited in one order: numbers
 -- ascending, then strings bytewise.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
@@ -8,7 +8,12 @@ local raise = lib.raise
 
 local M = {}
 
-function M.is_leaf(x) return core.is_tensor(x) or core.is_box(x) end
+--- Metatable of the types that ml.abstract gives: {shape, dtype, ndim, size, sharding}.
+local TensorType = {__name = "TensorType"}
+
+function M.is_leaf(x)
+  return core.is_tensor(x) or core.is_box(x) or getmetatable(x) == TensorType
+end
 local is_leaf = M.is_leaf
 
 local function walk(tree, path, visit, on_path)
@@ -130,4 +135,5 @@ function M.only(tree, of)
   return go(tree)
 end
 
+M.TensorType = TensorType
 return lib.export(M)

@@ -30,5 +30,5 @@ for _, op in ipairs(core.ops()) do
     end
   end
 end
-gate.finish(looked, [[fill the op's row in host/op/<family>.c; a kernel stands under its name in the rows at the
-end of kernels/cpu/<family>.c and of kernels/cpu/naive_*.c.]])
+gate.finish(looked, [[fill the op's row in host/op/<family>.c; a kernel stands under its name in the rows at
+the end of kernels/cpu/<family>.c and of kernels/cpu/naive_*.c.]])

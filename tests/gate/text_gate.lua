@@ -25,4 +25,5 @@ for _, file in ipairs(gate.files()) do
     end
   end
 end
-gate.finish(looked, "do the work or file an issue; name files relative to the tree, or take them as an argument.")
+gate.finish(looked, [[do the work or file an issue; name files relative to the tree, or take them as an
+argument.]])

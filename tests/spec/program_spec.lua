@@ -21,9 +21,9 @@ describe("flags", function()
 
   it("-E ignores LUA_INIT, LUA_PATH and MESHLUA_PATH", function()
     local env = [[LUA_INIT='print("init")' LUA_PATH='gone/?.lua' MESHLUA_PATH='mine/?.lua' ]]
-    local code = [["$MESHLUA" %s -e 'print((package.path:find("mine/", 1, true)), #package.path > 40)']]
-    assert.truthy(shell(env .. code:format ""):find "^init\n%d+\tfalse\n$")
-    assert.equal("nil\ttrue\n", (shell(env .. code:format "-E")))
+    local code = [["$MESHLUA" %s -e 'print(package.path:match "mine", package.path:match "gone")']]
+    assert.equal("init\nmine\tgone\n", (shell(env .. code:format "")))
+    assert.equal("nil\tnil\n", (shell(env .. code:format "-E")))
   end)
 
   it("LUA_INIT_5_4 goes before LUA_INIT, and may name a file", function()
@@ -46,7 +46,7 @@ describe("flags", function()
 
   it("runs what comes in for -, and without a script", function()
     assert.equal("a\n", (run({"-", "a"}, "print(...)")))
-    assert.equal("nil\n", (run({}, "print(...)")))
+    assert.equal("0\n", (run({}, "print(select('#', ...))")))
   end)
 
   it("-- ends the flags", function()
@@ -257,9 +257,12 @@ describe("Ctrl-C", function()
     local ready = os.tmpname()
     os.remove(ready)
     local command = [["$MESHLUA" %s %s & pid=$!
-while [ ! -e %s ]; do sleep 0.01; done
+for i in $(seq 1000); do [ -e %s ] && break; sleep 0.01; done
 for i in %s; do kill -INT $pid; sleep 0.1; done
-wait $pid]]
+(sleep 10; kill -KILL $pid) 2>/dev/null & watch=$!
+wait $pid; code=$?
+kill $watch 2>/dev/null
+exit $code]]
     local numbers = {}
     for i = 1, times do numbers[i] = tostring(i) end
     local out, err, code = shell(command:format(script, ready, ready, table.concat(numbers, " ")))
@@ -309,7 +312,7 @@ while true do end]], ".lua")
   it("leaves a model as it was when it hits a trace", function()
     local script = file([[
 local ml = require "meshlua"
-local box = ml.core.Param(ml.ones({4}))
+local box = ml.core.box_new(ml.ones({4}), {kind = "param"})
 local ready = ...
 local step = ml.jit(function(b)
   b:set(b:get() + 1)

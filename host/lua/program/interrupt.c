@@ -31,7 +31,10 @@ static bool is_cleaning_up(lua_State *L) {
 static void stop(lua_State *L, lua_Debug *ar) {
     (void)ar;
     Host *h = state_of(L);
-    if (h->rt.interrupted && is_cleaning_up(L)) return;
+    if (h->rt.interrupted && is_cleaning_up(L)) {
+        lua_sethook(L, stop, LUA_MASKCOUNT, 1000);
+        return;
+    }
     lua_sethook(L, NULL, 0, 0);
     if (!h->rt.interrupted) return; /* a jitted call has seen it first */
     h->rt.interrupted = 0;

@@ -66,7 +66,6 @@ static char *prompt_of(EditLine *el) {
 
 /* One character for libedit. Ctrl-C ends the line: the caller sees `abandoned`. */
 static int read_char(EditLine *el, wchar_t *out) {
-    (void)el;
     mbstate_t state = {0};
     for (;;) {
         char byte;
@@ -76,7 +75,10 @@ static int read_char(EditLine *el, wchar_t *out) {
             *out = L'\n';
             return 1;
         }
-        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EINTR) { /* back from the shell: the line is gone from the screen */
+            el_set(el, EL_REFRESH);
+            continue;
+        }
         if (n <= 0) return (int)n;
         size_t used = mbrtowc(out, &byte, 1, &state);
         if (used == (size_t)-1) { /* not a character of this locale: as it is */

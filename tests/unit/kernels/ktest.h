@@ -26,8 +26,7 @@ enum { GUARD = 192 };
 #endif
 enum { GUARD_BYTE = 0xa5 };
 
-/* ---- random numbers (splitmix64) ----------------------------------------------------------------
- */
+/* ---- random numbers (splitmix64) ------------------------------------------------------------ */
 static uint64_t rng_state = 1;
 
 static inline uint64_t rnd(void) {

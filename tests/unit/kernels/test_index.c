@@ -40,7 +40,30 @@ static void indexing(int scatter, DType t, int fault) {
     check_case(&c);
 }
 
+/* Updates of one row are added in the order of ids: 1 is lost in 2^30, which then goes. */
+static void order(void) {
+    static const double updates[] = {1, 0x1p30, -0x1p30, 3};
+    int64_t rows = 2, n = 4, offset = 0;
+    KTake attr = {0, 2};
+    KFault fault;
+    Case c = {.name = "scatter_add", .attr = &attr, .offsets = &offset, .nin = 2, .nout = 1};
+    c.in[0] = tensor(DT_I32, 1, &n, DENSE);
+    c.in[1] = tensor(DT_F32, 1, &n, DENSE);
+    c.out[0] = tensor(DT_F32, 1, &rows, DENSE);
+    for (int64_t i = 0; i < n; i++) {
+        kt_put_int(DT_I32, kt_at(&c.in[0], i), 1);
+        kt_put_float(DT_F32, kt_at(&c.in[1], i), updates[i]);
+    }
+    const KernelRow *row = kc_row(k_cpu_best_level(), c.name);
+    CHECK(kc_run(&c, row, c.in, c.out, 0, &fault) == 0);
+    CHECK(kt_float(DT_F32, kt_at(&c.out[0], 0)) == 0 && kt_float(DT_F32, kt_at(&c.out[0], 1)) == 3);
+    free(c.in[0].block);
+    free(c.in[1].block);
+    free(c.out[0].block);
+}
+
 int main(void) {
+    order();
     for (int k = 0; k < 30; k++)
         for (int t = 0; t < DT_COUNT; t++)
             for (int scatter = 0; scatter < 2; scatter++) indexing(scatter, (DType)t, 0);

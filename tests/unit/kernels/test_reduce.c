@@ -25,7 +25,7 @@ static void reduction(const char *name, DType in, DType out) {
     }
     Case c = {
         .name = name, .attr = &attr, .nin = 1, .nout = 1, .rtol = in == DT_F64 ? 1e-13 : 3e-7};
-    if (strcmp(name, "reduce_sum") == 0) c.atol = in == DT_F64 ? 1e-12 : 3e-4;
+    if (strcmp(name, "sum") == 0) c.atol = in == DT_F64 ? 1e-12 : 3e-4;
     c.in[0] = tensor(in, rank, dims, rnd() % 3 ? ANY_BROADCAST : DENSE);
     fill(&c.in[0], kt_is_float(in) ? -10 : 0, kt_is_float(in) ? 10 : 0);
     if (rnd() % 4 == 0) sprinkle(&c.in[0]);
@@ -58,7 +58,7 @@ static void arg(const char *name, DType in) {
 static void large(int64_t rows, int64_t columns, int axis) {
     KReduce attr = {{(uint8_t)(axis != 1), (uint8_t)(axis != 0)}};
     int64_t dims[2] = {rows, columns}, kept[2] = {axis != 1 ? 1 : rows, axis != 0 ? 1 : columns};
-    Case c = {.name = "reduce_sum", .attr = &attr, .nin = 1, .nout = 1, .rtol = 1e-6};
+    Case c = {.name = "sum", .attr = &attr, .nin = 1, .nout = 1, .rtol = 1e-6};
     c.in[0] = tensor(DT_F32, 2, dims, DENSE);
     fill(&c.in[0], 0, 1);
     c.out[0] = tensor(DT_F32, 2, kept, DENSE);
@@ -66,13 +66,12 @@ static void large(int64_t rows, int64_t columns, int axis) {
 }
 
 int main(void) {
-    static const char *const names[] = {"reduce_sum", "reduce_max", "reduce_min", "reduce_and",
-                                        "reduce_or"};
+    static const char *const names[] = {"sum", "max", "min", "all", "any"};
     for (int k = 0; k < 12; k++)
         for (int n = 0; n < 5; n++)
             for (int t = 0; t < (n < 3 ? DT_COUNT : DT_BF16); t++)
                 reduction(names[n], (DType)t, n == 0 && t == DT_BOOL ? DT_I32 : (DType)t);
-    for (int k = 0; k < 10; k++) reduction("reduce_sum", k % 2 ? DT_BF16 : DT_F16, DT_F32);
+    for (int k = 0; k < 10; k++) reduction("sum", k % 2 ? DT_BF16 : DT_F16, DT_F32);
     for (int k = 0; k < 25; k++)
         for (int t = 0; t < DT_COUNT; t++) arg(k % 2 ? "argmax" : "argmin", (DType)t);
     large(1, 300007, 2);

@@ -4,11 +4,11 @@
 int main(void) {
     static const char *const names[] = {
         "fused",
-        "reduce_sum",
-        "reduce_max",
-        "reduce_min",
-        "reduce_and",
-        "reduce_or",
+        "sum",
+        "max",
+        "min",
+        "all",
+        "any",
         "argmax",
         "argmin",
         "matmul",

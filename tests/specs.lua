@@ -1,8 +1,8 @@
--- run_spec.lua: runs spec files with busted, inside meshlua: `build/meshlua tests/run_spec.lua FILE...`.
+-- specs.lua: runs spec files with busted, inside meshlua: `build/meshlua tests/specs.lua FILE...`.
 -- What busted's command line takes may stand before the files (--filter=PATTERN, --verbose).
 local ok, runner = pcall(require, "busted.runner")
 if not ok then
-  io.stderr:write("run_spec: busted for Lua 5.4 is missing (Debian: lua-busted)\n")
+  io.stderr:write("tests: busted for Lua 5.4 is missing (Debian: lua-busted)\n")
   os.exit(3)
 end
 package.path = "tests/?.lua;" .. package.path

@@ -1,0 +1,189 @@
+-- initialize.lua: ml.init, which makes a module with every Param born in its sharding, and ml.abstract,
+-- which tells the types of what a function makes without making it.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+local rngs_of = require "meshlua.nn.rngs"
+local rules_of = require "meshlua.rules"
+local tree = require "meshlua.tree"
+
+local op, raise = core.op, lib.raise
+
+local M = {}
+
+-- ---- shardings of Params ----------------------------------------------------------------------------
+
+--- The sharding of a Param by its axes and the rules in context; replicated where nothing says how it
+--- lies. Raises, naming the path, where its shape does not allow it.
+local function sharding_of(mesh, box, path)
+  local sharding = core.NamedSharding(mesh, rules_of.param_spec(box, path) or core.P())
+  sharding:check(box.shape, path)
+  return sharding
+end
+
+--- The sharding that a Param's opt_axes ask for, or nil.
+local function state_sharding_of(mesh, box, path)
+  local axes = core.box_meta(box).opt_axes
+  if axes == nil then return nil end
+  local spec = core.is_spec(axes) and axes
+    or rules_of.spec_of(axes, path .. " (opt_axes)", box.ndim)
+  local sharding = core.NamedSharding(mesh, spec)
+  sharding:check(box.shape, path .. " (opt_axes)")
+  return sharding
+end
+
+-- ---- init -------------------------------------------------------------------------------------------
+
+-- Params made in a trace that is not theirs (ml.abstract) -> the sharding they are born in: the traced
+-- tensor does not know it yet.
+local born = setmetatable({}, {__mode = "k"})
+
+--- Puts tensors for leaves into the slots of the tree's tables: what `with` maps them to.
+local function fill(node, with, seen)
+  if type(node) ~= "table" or seen[node] then return end
+  seen[node] = true
+  for key, child in pairs(node) do
+    if core.is_tensor(child) then
+      if with[child] then rawset(node, key, with[child]) end
+    else
+      fill(child, with, seen)
+    end
+  end
+end
+
+--- Calls fn(rngs) in the trace under way. Returns the module, its leaves, and for each leaf the traced
+--- tensor in its sharding.
+local function build(fn, rngs, mesh)
+  local model = fn(rngs)
+  if type(model) ~= "table" then
+    raise("E_VALUE", "init: the function returned a %s; expected a module", type(model))
+  end
+  local leaves, paths = tree.leaves(model)
+  local placed = {}
+  for i, leaf in ipairs(leaves) do
+    local box = core.is_box(leaf)
+    local value = box and leaf:get() or leaf
+    if value == nil then raise("E_VALUE", "init: the Param at %s is empty", paths[i]) end
+    if mesh then
+      local sharding
+      if box then
+        sharding = sharding_of(mesh, leaf, paths[i])
+        born[leaf] = sharding
+        core.box_meta(leaf).opt_sharding = state_sharding_of(mesh, leaf, paths[i])
+      else
+        sharding = core.NamedSharding(mesh, core.P())
+      end
+      value = op.constrain(value, {layout = sharding})
+    elseif not core.is_traced(value) then
+      value = op.identity(value)
+    end
+    placed[i] = value
+  end
+  return model, leaves, placed
+end
+
+--- Puts the leaves' values in place: into boxes, and into the tables that hold plain tensors.
+local function settle(model, leaves, values)
+  local with = {}
+  for i, leaf in ipairs(leaves) do
+    if core.is_box(leaf) then core.box_swap(leaf, values[i]) else with[leaf] = values[i] end
+  end
+  fill(model, with, {})
+  return model
+end
+
+local known = {mesh = true, rules = "table", seed = "number"}
+
+--- The module that fn(rngs) makes. On a mesh every Param is computed in its sharding (by the rules, or its
+--- axes), so that no device ever sees the whole; the numbers do not depend on the mesh.
+---@param fn fun(rngs: Rngs): table
+---@param options {mesh: Mesh, rules: table, seed: integer}? mesh and rules: default those in context.
+--- seed: default 0
+---@return table model
+function M.init(fn, options)
+  if type(fn) ~= "function" then raise("E_VALUE", "init: expected a function, got a %s", type(fn)) end
+  options = lib.options("init", options, known)
+  local seed = options.seed or 0
+  if math.type(seed) ~= "integer" then
+    raise("E_VALUE", "init: the seed is %s; it must be a whole number", tostring(seed))
+  end
+  local mesh = options.mesh or core.mesh_current()
+  local context <close> = rules_of.enter(mesh, options.rules or rules_of.current())
+  local rngs = rngs_of.Rngs(seed)
+  if core.is_tracing() then
+    local model, leaves, placed = build(fn, rngs, mesh)
+    return settle(model, leaves, placed)
+  end
+  local model, leaves
+  local values = table.pack(core.run_traced(function()
+    local placed
+    model, leaves, placed = build(fn, rngs, mesh)
+    return table.unpack(placed)
+  end, mesh))
+  return settle(model, leaves, values)
+end
+
+-- ---- abstract ---------------------------------------------------------------------------------------
+
+local TensorType = tree.TensorType
+
+--- "float32[32@data,128]", as tensors print.
+function TensorType.__tostring(t)
+  local dims = {}
+  for d, n in ipairs(t.shape) do
+    local entry = t.sharding and t.sharding.spec[d]
+    local axes = type(entry) == "table" and "(" .. table.concat(entry, ",") .. ")" or entry
+    dims[d] = axes and n .. "@" .. axes or tostring(n)
+  end
+  return t.dtype .. "[" .. table.concat(dims, ",") .. "]"
+end
+
+--- The type of a tensor or Param.
+local function type_of(x)
+  local meta = core.is_box(x) and core.box_meta(x) or {}
+  local sharding = x.sharding
+  if not sharding.mesh then sharding = core.is_box(x) and born[x] or nil end
+  return setmetatable({shape = x.shape, dtype = x.dtype, ndim = x.ndim, size = x.size,
+    sharding = sharding, kind = meta.kind, axes = meta.axes}, TensorType)
+end
+
+--- A traced stand-in for a type.
+local function stand_in(t)
+  local x = op.full {dims = t.shape, dtype = t.dtype, value = 0}
+  return t.sharding and op.constrain(x, {layout = t.sharding}) or x
+end
+
+local function is_type(x) return getmetatable(x) == TensorType end
+
+--- What fn(...) returns, with the type {shape, dtype, ndim, size, sharding} in the place of every tensor
+--- and Param. Nothing runs, and no memory is taken. Arguments may be types, too. The sharding is that of
+--- ml.init, or of a constraint; nil: not decided.
+---@param fn function
+---@return any
+function M.abstract(fn, ...)
+  if type(fn) ~= "function" then raise("E_VALUE", "abstract: expected a function, got a %s", type(fn)) end
+  local args, results = table.pack(...), nil
+  local function body()
+    for i = 1, args.n do
+      args[i] = tree.map_with_path(function(_, leaf) return is_type(leaf) and stand_in(leaf) or leaf end,
+        args[i])
+    end
+    results = table.pack(fn(table.unpack(args, 1, args.n)))
+    for i = 1, results.n do
+      results[i] = tree.map_with_path(function(_, leaf) return type_of(leaf) end, results[i])
+    end
+  end
+  if core.is_tracing() then
+    body()
+    return table.unpack(results, 1, results.n)
+  end
+  -- A trace that is left by an error is dropped before anything is planned.
+  local done = {}
+  local _, message = pcall(core.run_traced, function()
+    body()
+    error(done, 0)
+  end)
+  if message ~= done then error(message, 0) end
+  return table.unpack(results, 1, results.n)
+end
+
+return lib.export(M)

@@ -1,0 +1,192 @@
+-- attention.lua: scaled dot-product attention, and the layer of projections around it.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+local linear = require "meshlua.nn.linear"
+local module = require "meshlua.nn.module"
+local ops = require "meshlua.ops"
+local param = require "meshlua.nn.param"
+
+local op, raise = core.op, lib.raise
+
+local M = {}
+
+local known = {mask = true, causal = "boolean", scale = "number"}
+
+-- What a masked score becomes: finite, so that a row with nothing to look at is uniform, not NaN.
+local lowest = {float32 = -3.4028234663852886e38, float64 = -1.7976931348623157e308,
+  bfloat16 = -3.3895313892515355e38, float16 = -65504.0}
+
+--- Where query t sees key s: all but what lies ahead of it.
+local function causal_mask(t, s)
+  local query = op.iota {dtype = "int32", dims = {t, s}, dim = 1}
+  local key = op.iota {dtype = "int32", dims = {t, s}, dim = 2}
+  return op.le(key, op.add(query, s - t))
+end
+
+--- The definition, for masks that the native op does not know. q [B,T,H,D]; k, v [B,S,G,D].
+local function masked(q, k, v, mask, causal, scale)
+  local heads, groups = q.shape[3], k.shape[3]
+  if heads ~= groups then
+    local b, s, d = k.shape[1], k.shape[2], k.shape[4]
+    local shape = {b, s, groups, heads // groups, d}
+    local function spread(x)
+      x = op.reshape(x, {dims = {b, s, groups, 1, d}})
+      return op.reshape(ops.broadcast(x, shape), {dims = {b, s, heads, d}})
+    end
+    k, v = spread(k), spread(v)
+  end
+  local scores = op.mul(ops.einsum("bthd,bshd->bhts", q, k), scale)
+  local hidden = lowest[scores.dtype]
+  if causal then scores = op.where(causal_mask(q.shape[2], k.shape[2]), scores, hidden) end
+  scores = op.where(mask, scores, hidden)
+  return ops.einsum("bhts,bshd->bthd", ops.softmax(scores), v)
+end
+
+--- softmax(scale q k^T) v for each head. Fewer key heads than query heads serve groups of them in order.
+---@param q Tensor [batch, length, heads, head_dim], or without batch
+---@param k Tensor [batch, keys, key heads, head_dim]
+---@param v Tensor of k's shape
+---@param options {mask: Tensor, causal: boolean, scale: number}? mask: bool, broadcast to [batch, heads,
+--- length, keys], true where a query may look. causal: nothing ahead is seen. scale: default
+--- 1 / sqrt(head_dim)
+---@return Tensor of q's shape
+function M.attention(q, k, v, options)
+  options = lib.options("attention", options, known)
+  for i, x in ipairs {q, k, v} do
+    if not core.is_tensor(x) and not core.is_box(x) then
+      raise("E_VALUE", "attention: operand %d is a %s, not a tensor", i, type(x))
+    end
+  end
+  local rank = q.ndim
+  if rank ~= 3 and rank ~= 4 then
+    raise("E_SHAPE", "attention: takes [batch, length, heads, head size], got %s", core.typeof(q))
+  end
+  if rank == 3 then
+    q, k, v = ops.expand_dims(q, 1), ops.expand_dims(k, 1), ops.expand_dims(v, 1)
+  end
+  local scale = (options.scale or 1 / math.sqrt(q.shape[4])) + 0.0
+  local y
+  if options.mask then
+    if options.mask.dtype ~= "bool" then
+      raise("E_DTYPE", "attention: the mask is %s; it must be bool", core.typeof(options.mask))
+    end
+    y = masked(q, k, v, options.mask, options.causal, scale)
+  else
+    y = op.attention(q, k, v, {scale = scale, causal = options.causal or false})
+  end
+  return rank == 3 and ops.squeeze(y, 1) or y
+end
+
+-- ---- the layer --------------------------------------------------------------------------------------
+
+local layer_options = {rngs = "table", axes = "table", kv_heads = "number", head_dim = "number",
+  causal = "boolean", fused = "boolean", use_bias = "boolean", kernel_init = "function",
+  out_kernel_init = "function", bias_init = "function", param_dtype = "string", dtype = "string",
+  rope = "number"}
+
+--- The head counts that divide a width, for messages.
+local function divisors(width, near)
+  local below, above = 1, width
+  for n = 1, width do
+    if width % n == 0 then
+      if n < near then below = n end
+      if n > near and above == width then above = n end
+    end
+  end
+  return below == above and tostring(below) or below .. " or " .. above
+end
+
+--- Self-attention (or, with a second input, cross-attention) with q, k, v and output projections. The
+--- kernels have a dim of heads of their own, so that a mesh axis over it never cuts a head.
+M.MultiHeadAttention = module.module("MultiHeadAttention")
+
+---@param width integer features of input and result
+---@param heads integer
+---@param options {rngs: Rngs, axes: (string|false)[], kv_heads: integer, head_dim: integer, causal: boolean, fused: boolean, use_bias: boolean, kernel_init: Initializer, out_kernel_init: Initializer, bias_init: Initializer, param_dtype: string, dtype: string, rope: number}
+--- axes: names of {width, heads [, key heads]}. kv_heads: default heads; fewer are shared by groups of
+--- queries. head_dim: default width / heads. causal: default false. fused: q, k and v in one Param
+--- [width, 3, heads, head_dim]; default false. rope: base of rotary positions (10000); default none.
+--- The rest as Linear's.
+function M.MultiHeadAttention:init(width, heads, options)
+  local who = "MultiHeadAttention"
+  options = lib.options(who, options, layer_options)
+  width = linear.features(who, "the width", width)[1]
+  heads = linear.features(who, "heads", heads)[1]
+  local kv_heads = linear.features(who, "kv_heads", options.kv_heads or heads)[1]
+  local head_dim = options.head_dim
+  if not head_dim then
+    if width % heads ~= 0 then
+      raise("E_INDIVISIBLE", "%s: %d heads do not divide the width %d; use %s heads, or give head_dim",
+        who, heads, width, divisors(width, heads))
+    end
+    head_dim = width // heads
+  end
+  linear.features(who, "head_dim", head_dim)
+  if heads % kv_heads ~= 0 then
+    raise("E_INDIVISIBLE", "%s: %d key heads do not divide %d heads", who, kv_heads, heads)
+  end
+  if options.fused and kv_heads ~= heads then
+    raise("E_VALUE", "%s: fused needs as many key heads as heads; %d and %d are given", who, kv_heads,
+      heads)
+  end
+  local names = options.axes or {}
+  local embed, head, kv = names[1] or false, names[2] or false, names[3]
+  if kv == nil then kv = head end
+  local function projection(outputs, axes)
+    return linear.Linear(width, outputs, {rngs = options.rngs, axes = options.axes and axes,
+      use_bias = options.use_bias, kernel_init = options.kernel_init, bias_init = options.bias_init,
+      param_dtype = options.param_dtype, dtype = options.dtype})
+  end
+  if options.fused then
+    self.qkv = projection({3, heads, head_dim}, {embed, false, head, false})
+  else
+    self.query = projection({heads, head_dim}, {embed, head, false})
+    self.key = projection({kv_heads, head_dim}, {embed, kv, false})
+    self.value = projection({kv_heads, head_dim}, {embed, kv, false})
+  end
+  self.out = linear.Linear({heads, head_dim}, width, {rngs = options.rngs,
+    axes = options.axes and {head, false, embed}, bias_axes = options.axes and {embed},
+    use_bias = options.use_bias, kernel_init = options.out_kernel_init or options.kernel_init,
+    bias_init = options.bias_init, param_dtype = options.param_dtype, dtype = options.dtype})
+  self.causal = options.causal or false
+  self.rope = options.rope
+end
+
+local call_options = {mask = true, kv = true, causal = "boolean"}
+
+--- One third of the fused projection.
+local function third(qkv, i)
+  local ranges = {}
+  for d = 1, qkv.ndim do ranges[d] = false end
+  ranges[qkv.ndim - 2] = i
+  return ops.slice(qkv, table.unpack(ranges))
+end
+
+---@param x Tensor [batch, length, width]
+---@param options {mask: Tensor, kv: Tensor, causal: boolean}? mask: see nn.attention. kv: what keys and
+--- values are made of (default x). causal: default the layer's
+---@return Tensor of x's shape
+function M.MultiHeadAttention:__call(x, options)
+  options = lib.options("MultiHeadAttention", options, call_options)
+  local q, k, v
+  if self.qkv then
+    if options.kv then
+      raise("E_VALUE", "MultiHeadAttention: a fused layer has one input; make it without fused")
+    end
+    local qkv = self.qkv(x)
+    q, k, v = third(qkv, 1), third(qkv, 2), third(qkv, 3)
+  else
+    local other = options.kv or x
+    q, k, v = self.query(x), self.key(other), self.value(other)
+  end
+  if self.rope then
+    local attr = {base = self.rope + 0.0, sign = 1.0}
+    q = op.rope(q, ops.arange(q.shape[q.ndim - 2]), attr)
+    k = op.rope(k, ops.arange(k.shape[k.ndim - 2]), attr)
+  end
+  local causal = options.causal
+  if causal == nil then causal = self.causal end
+  return self.out(M.attention(q, k, v, {mask = options.mask, causal = causal}))
+end
+
+return M

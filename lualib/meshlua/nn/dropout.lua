@@ -1,0 +1,60 @@
+-- dropout.lua: elements dropped at random while training. The mask is a pure function of a key and the
+-- element's global index: equal on every mesh.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+local module = require "meshlua.nn.module"
+local ops = require "meshlua.ops"
+local rngs_of = require "meshlua.nn.rngs"
+
+local raise = lib.raise
+
+local M = {}
+
+--- x / keep with probability keep, else 0.
+---@param x Tensor
+---@param rate number the share that is dropped, in [0, 1)
+---@param key Tensor
+---@return Tensor
+function M.dropout(x, rate, key)
+  local strides, n = {}, 1
+  for d = x.ndim, 1, -1 do
+    strides[d], n = n, n * x.shape[d]
+  end
+  return core.op.dropout(x, key, {keep = 1.0 - rate, strides = strides})
+end
+
+local known = {rngs = "table", stream = "string"}
+
+--- Drops elements while training (see :train() and :eval()).
+M.Dropout = module.module("Dropout")
+
+---@param rate number the share that is dropped, from 0 to 1
+---@param options {rngs: Rngs, stream: string}? rngs: keys of its own, from a fork of the stream (default
+--- "dropout"); without it they come with each call
+function M.Dropout:init(rate, options)
+  options = lib.options("Dropout", options, known)
+  if type(rate) ~= "number" or not (rate >= 0 and rate <= 1) then
+    raise("E_VALUE", "Dropout: the rate is %s; it must be from 0 to 1", tostring(rate))
+  end
+  self.rate = rate + 0.0
+  self.stream = options.stream or "dropout"
+  if options.rngs then
+    self.rngs = rngs_of.stream("Dropout", options.rngs, self.stream):fork()
+  end
+end
+
+---@param x Tensor
+---@param rngs Rngs? takes the place of the module's own
+---@return Tensor
+function M.Dropout:__call(x, rngs)
+  if self.rate == 0 or not self.training then return x end
+  if self.rate == 1 then return ops.mul(x, 0) end
+  rngs = rngs or self.rngs
+  if rngs == nil then
+    raise("E_STATE", "Dropout: no random keys while training: make it with {rngs = rngs}, call it with "
+      .. "rngs, or switch the model with :eval()")
+  end
+  return M.dropout(x, self.rate, rngs_of.stream("Dropout", rngs, self.stream)())
+end
+
+return M

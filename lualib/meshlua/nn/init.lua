@@ -1,0 +1,31 @@
+-- init.lua: the module `meshlua.nn`: modules, layers, activations, initialisers and losses.
+local lib = require "meshlua.lib"
+local attention = require "meshlua.nn.attention"
+local module = require "meshlua.nn.module"
+local param = require "meshlua.nn.param"
+local rngs = require "meshlua.nn.rngs"
+
+local M = lib.export {
+  module = function(name) return (module.module(name)) end,
+  is_module = module.is_module,
+  each_module = module.each,
+  Param = param.Param,
+  attention = attention.attention,
+  dropout = require("meshlua.nn.dropout").dropout,
+}
+
+M.Rngs, M.RngStream, M.Sequential = rngs.Rngs, rngs.RngStream, module.Sequential
+M.Linear = require("meshlua.nn.linear").Linear
+M.Embed = require("meshlua.nn.embed").Embed
+M.LayerNorm = require("meshlua.nn.norm").LayerNorm
+M.RMSNorm = require("meshlua.nn.norm").RMSNorm
+M.MultiHeadAttention = attention.MultiHeadAttention
+M.Dropout = require("meshlua.nn.dropout").Dropout
+M.initializers = lib.export(require "meshlua.nn.initializers")
+
+for _, functions in ipairs {lib.export(require "meshlua.nn.activations"),
+    lib.export(require "meshlua.nn.losses")} do
+  for name, fn in pairs(functions) do M[name] = fn end
+end
+
+return M

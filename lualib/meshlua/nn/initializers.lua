@@ -1,0 +1,176 @@
+-- initializers.lua: what parameters start from: functions (key, shape, dtype, dims) -> tensor, with the
+-- mathematics of jax.nn.initializers, so that equal keys give JAX's numbers. Scales are computed in the
+-- dtype of the draw, as JAX does. dims = {in_axis =, out_axis =} comes from layers whose kernels have
+-- several input or output dims.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+local ops = require "meshlua.ops"
+local random = require "meshlua.random"
+
+local raise = lib.raise
+
+local M = {}
+
+---@alias Initializer fun(key: Tensor, shape: integer[], dtype: string?, dims: table?): Tensor
+
+local function default(dtype) return dtype or "float32" end
+
+--- x as the nearest number of the dtype in which a draw is scaled.
+local function rounded(x, dtype)
+  if dtype == "float64" then return x end
+  return (string.unpack("<f", string.pack("<f", x)))
+end
+
+local function number(who, x)
+  if type(x) ~= "number" then raise("E_VALUE", "%s: expected a number, got a %s", who, type(x)) end
+  return x
+end
+
+local function scaled(x, factor) return core.op.mul(x, factor + 0.0) end
+
+--- Zeros and ones; themselves initialisers.
+function M.zeros(_, shape, dtype) return ops.zeros(shape, default(dtype)) end
+function M.ones(_, shape, dtype) return ops.ones(shape, default(dtype)) end
+
+--- Every element the same.
+---@param value number
+---@return Initializer
+function M.constant(value)
+  number("initializers.constant", value)
+  return function(_, shape, dtype) return ops.full(shape, value + 0.0, default(dtype)) end
+end
+
+--- Uniform in [0, scale).
+---@param scale number? default 0.01
+---@return Initializer
+function M.uniform(scale)
+  scale = number("initializers.uniform", scale or 1e-2)
+  return function(key, shape, dtype)
+    return scaled(random.uniform(key, shape, default(dtype)), scale)
+  end
+end
+
+--- Normal with mean 0.
+---@param stddev number? default 0.01
+---@return Initializer
+function M.normal(stddev)
+  stddev = number("initializers.normal", stddev or 1e-2)
+  return function(key, shape, dtype)
+    return scaled(random.normal(key, shape, default(dtype)), stddev)
+  end
+end
+
+--- Normal, cut to [lower, upper] before it is multiplied by stddev (which is not corrected for the cut).
+---@param stddev number? default 0.01
+---@param lower number? default -2
+---@param upper number? default 2
+---@return Initializer
+function M.truncated_normal(stddev, lower, upper)
+  stddev = number("initializers.truncated_normal", stddev or 1e-2)
+  lower = number("initializers.truncated_normal", lower or -2.0)
+  upper = number("initializers.truncated_normal", upper or 2.0)
+  return function(key, shape, dtype)
+    return scaled(random.truncated_normal(key, lower, upper, shape, default(dtype)), stddev)
+  end
+end
+
+--- Positions of dims (a number or a list, negative from the end) as a set; their sizes' product.
+local function sizes_of(who, shape, axes)
+  if type(axes) == "number" then axes = {axes} end
+  local product = 1
+  for _, axis in ipairs(axes) do
+    local d = axis < 0 and axis + #shape + 1 or axis
+    if not shape[d] then
+      raise("E_SHAPE", "%s: axis %d of a shape of rank %d", who, axis, #shape)
+    end
+    product = product * shape[d]
+  end
+  return product
+end
+
+--- Inputs and outputs of one element of the result; dims that are neither in, out nor batch are the
+--- receptive field of a convolution.
+local function fans(who, shape, in_axis, out_axis, batch_axis)
+  local n_in = sizes_of(who, shape, in_axis)
+  local n_out = sizes_of(who, shape, out_axis)
+  local batch, total = sizes_of(who, shape, batch_axis), 1
+  for _, n in ipairs(shape) do total = total * n end
+  if total == 0 then raise("E_SHAPE", "%s: a shape without elements", who) end
+  local field = total / n_in / n_out / batch
+  return n_in * field, n_out * field
+end
+
+local known = {in_axis = true, out_axis = true, batch_axis = true}
+
+-- Standard deviation of the standard normal cut to [-2, 2].
+local CUT_STDDEV = .87962566103423978
+
+local draws = {
+  truncated_normal = function(key, shape, dtype, variance)
+    local stddev = rounded(rounded(math.sqrt(variance), dtype) / rounded(CUT_STDDEV, dtype), dtype)
+    return scaled(random.truncated_normal(key, -2.0, 2.0, shape, dtype), stddev)
+  end,
+  normal = function(key, shape, dtype, variance)
+    return scaled(random.normal(key, shape, dtype), rounded(math.sqrt(variance), dtype))
+  end,
+  uniform = function(key, shape, dtype, variance)
+    local bound = rounded(math.sqrt(rounded(3 * variance, dtype)), dtype)
+    return scaled(random.uniform(key, shape, dtype, -1.0, 1.0), bound)
+  end,
+}
+
+local denominators = {
+  fan_in = function(n_in) return n_in end,
+  fan_out = function(_, n_out) return n_out end,
+  fan_avg = function(n_in, n_out) return (n_in + n_out) / 2 end,
+  fan_geo_avg = function(n_in, n_out) return (n_in * n_out) ^ 0.5 end,
+}
+
+--- Mean 0 and variance scale / n, where n is the number of inputs (mode "fan_in"), of outputs ("fan_out"),
+--- or their arithmetic ("fan_avg") or geometric ("fan_geo_avg") mean. (He et al. 2015; Glorot and Bengio
+--- 2010; LeCun et al. 1998)
+---@param scale number
+---@param mode "fan_in"|"fan_out"|"fan_avg"|"fan_geo_avg"
+---@param distribution "truncated_normal"|"normal"|"uniform"
+---@param options {in_axis: integer|integer[], out_axis: integer|integer[], batch_axis: integer|integer[]}?
+--- dims of the shape; default what the layer says, else -2, -1 and none
+---@return Initializer
+function M.variance_scaling(scale, mode, distribution, options)
+  local who = "initializers.variance_scaling"
+  number(who, scale)
+  options = lib.options(who, options, known)
+  local denominator, draw = denominators[mode], draws[distribution]
+  if not denominator then
+    raise("E_VALUE", "%s: the mode is '%s'; there are %s", who, tostring(mode),
+      table.concat(lib.names(denominators), ", "))
+  end
+  if not draw then
+    raise("E_VALUE", "%s: the distribution is '%s'; there are %s", who, tostring(distribution),
+      table.concat(lib.names(draws), ", "))
+  end
+  return function(key, shape, dtype, dims)
+    dtype, dims = default(dtype), dims or {}
+    local in_axis, out_axis = options.in_axis or dims.in_axis, options.out_axis or dims.out_axis
+    if #shape < 2 and not in_axis then
+      raise("E_SHAPE", "%s: a shape of rank %d has no inputs and outputs; give in_axis and out_axis", who,
+        #shape)
+    end
+    local n_in, n_out = fans(who, shape, in_axis or -2, out_axis or -1, options.batch_axis or {})
+    return draw(key, shape, dtype, rounded(scale / denominator(n_in, n_out), dtype))
+  end
+end
+
+local function family(scale, mode, distribution)
+  return function(options) return M.variance_scaling(scale, mode, distribution, options) end
+end
+
+--- The named members of variance_scaling; each takes its options.
+M.lecun_normal = family(1.0, "fan_in", "truncated_normal")
+M.lecun_uniform = family(1.0, "fan_in", "uniform")
+M.he_normal = family(2.0, "fan_in", "truncated_normal")
+M.he_uniform = family(2.0, "fan_in", "uniform")
+M.xavier_normal = family(1.0, "fan_avg", "truncated_normal")
+M.xavier_uniform = family(1.0, "fan_avg", "uniform")
+M.glorot_normal, M.glorot_uniform = M.xavier_normal, M.xavier_uniform
+
+return M

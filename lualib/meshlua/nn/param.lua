@@ -1,0 +1,90 @@
+-- param.lua: nn.Param, the box that holds a tensor of a module, with its kind and its axes.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+
+local raise = lib.raise
+
+local M = {}
+
+--- The kinds that the library knows; others may be used freely.
+M.kinds = {"param", "batch_stat", "rng", "opt_state", "cache", "intermediate"}
+
+-- Names that a Param has of its own: metadata must not hide them.
+local taken = {shape = true, ndim = true, size = true, dtype = true, sharding = true}
+
+local function check_axes(what, axes, rank)
+  if axes == nil then return end
+  if core.is_spec(axes) then
+    if #axes > rank then
+      raise("E_SPEC", "nn.Param: %s %s has %d entries but the tensor has rank %d", what, tostring(axes),
+        #axes, rank)
+    end
+    return
+  end
+  if type(axes) ~= "table" then
+    raise("E_SPEC", "nn.Param: %s must be a list of logical names (false: whole) or a P, not a %s", what,
+      type(axes))
+  end
+  for key, name in pairs(axes) do
+    if math.type(key) ~= "integer" or key < 1 or key > rank then
+      raise("E_SPEC", "nn.Param: %s names dim %s of a tensor of rank %d", what, tostring(key), rank)
+    end
+    if name ~= false and type(name) ~= "string" then
+      raise("E_SPEC", "nn.Param: entry %d of %s is a %s; expected a name or false", key, what,
+        type(name))
+    end
+  end
+end
+
+--- A place for a tensor in a module. In ops it stands for its tensor; box:get() and box:set(t) read and
+--- write it.
+---@param value Tensor|Param|number|table the tensor, or numbers for one
+---@param meta {kind: string, axes: (string|false)[]|P, opt_axes: (string|false)[]|P, role: string}?
+--- kind: default "param", what gradients are taken of. axes: a logical name for each dim, or a P. opt_axes:
+--- the same for the optimizer's state of it (default: axes). role: "kernel", "bias", "scale" or "embedding".
+--- Any other key is free metadata.
+---@return Param
+function M.Param(value, meta)
+  if meta ~= nil and type(meta) ~= "table" then
+    raise("E_VALUE", "nn.Param: metadata must be a table, not a %s", type(meta))
+  end
+  if type(value) == "number" or type(value) == "table" then
+    value = core.tensor(value)
+  elseif not core.is_tensor(value) and not core.is_box(value) then
+    raise("E_VALUE", "nn.Param: expected a tensor or numbers, got a %s", type(value))
+  end
+  local own = {kind = "param"}
+  local methods = core.methods "meshlua.Param"
+  for key, entry in pairs(meta or {}) do
+    if type(key) ~= "string" then
+      raise("E_KEY", "nn.Param: metadata has the key %s; keys are words", tostring(key))
+    end
+    if taken[key] or methods[key] then
+      raise("E_KEY", "nn.Param: metadata '%s' would hide the Param's own %s", key, key)
+    end
+    own[key] = entry
+  end
+  if type(own.kind) ~= "string" then
+    raise("E_VALUE", "nn.Param: kind must be a word, not a %s", type(own.kind))
+  end
+  check_axes("axes", own.axes, value.ndim)
+  check_axes("opt_axes", own.opt_axes, value.ndim)
+  return core.box_new(value, own)
+end
+
+--- The axes of a bias: the last n entries of the kernel's axes.
+---@param axes (string|false)[]|P|nil
+---@param rank integer the kernel's
+---@param n integer the bias's rank
+function M.last_axes(axes, rank, n)
+  if axes == nil then return nil end
+  local entries = {}
+  for d = 1, n do
+    local entry = axes[rank - n + d]
+    if core.is_spec(axes) then entries[d] = entry or core.P.none else entries[d] = entry or false end
+  end
+  if core.is_spec(axes) then return core.P(table.unpack(entries, 1, n)) end
+  return entries
+end
+
+return M

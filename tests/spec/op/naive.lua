@@ -1,0 +1,316 @@
+-- naive.lua: the definitions of the ops in plain Lua over flat lists; see data.lua. Slow and obvious.
+local M = {}
+
+local function strides_of(shape)
+  local strides, n = {}, 1
+  for d = #shape, 1, -1 do strides[d], n = n, n * shape[d] end
+  return strides, n
+end
+
+local function list(shape, dtype) return {shape = shape, dtype = dtype} end
+
+--- Calls fn(index, flat position) for every element of a shape; the index counts from 0.
+local function each(shape, fn)
+  local _, n = strides_of(shape)
+  local index = {}
+  for d = 1, #shape do index[d] = 0 end
+  for i = 1, n do
+    fn(index, i)
+    for d = #shape, 1, -1 do
+      index[d] = index[d] + 1
+      if index[d] < shape[d] then break end
+      index[d] = 0
+    end
+  end
+end
+
+local function position(shape, index)
+  local p = 0
+  for d = 1, #shape do p = p * shape[d] + index[d] end
+  return p + 1
+end
+
+--- A list of a shape with fn(index) everywhere.
+function M.make(shape, fn, dtype)
+  local out = list(shape, dtype)
+  each(shape, function(index, i) out[i] = fn(index) end)
+  return out
+end
+
+function M.at(x, index) return x[position(x.shape, index)] end
+
+--- The shape that shapes broadcast to.
+local function common(lists)
+  local shape = {}
+  for _, x in ipairs(lists) do
+    local rank, added = #x.shape, {}
+    for _ = #shape + 1, rank do added[#added + 1] = 1 end
+    table.move(shape, 1, #shape, #added + 1, added)
+    shape = added
+    for d = 1, rank do
+      local k = #shape - rank + d
+      if shape[k] == 1 then shape[k] = x.shape[d] end
+    end
+  end
+  return shape
+end
+
+--- fn applied element by element, with broadcasting.
+function M.map(fn, ...)
+  local inputs = {...}
+  local shape = common(inputs)
+  return M.make(shape, function(index)
+    local values = {}
+    for k, x in ipairs(inputs) do
+      local own = {}
+      for d = 1, #x.shape do
+        own[d] = x.shape[d] == 1 and 0 or index[#shape - #x.shape + d]
+      end
+      values[k] = M.at(x, own)
+    end
+    return fn(table.unpack(values))
+  end)
+end
+
+--- Integers as the dtype holds them.
+function M.wrap(dtype, x)
+  if dtype == "uint8" then return x & 0xff end
+  if dtype == "uint32" then return x & 0xffffffff end
+  if dtype == "int32" then
+    x = x & 0xffffffff
+    return x >= 1 << 31 and x - (1 << 32) or x
+  end
+  return x
+end
+
+function M.reshape(x, shape)
+  local out = table.move(x, 1, #x, 1, list(shape, x.dtype))
+  return out
+end
+
+function M.transpose(x, perm)
+  local shape = {}
+  for d, p in ipairs(perm) do shape[d] = x.shape[p] end
+  return M.make(shape, function(index)
+    local from = {}
+    for d, p in ipairs(perm) do from[p] = index[d] end
+    return M.at(x, from)
+  end)
+end
+
+--- Dims of x stand at the places `at` of the shape.
+function M.broadcast(x, shape, at)
+  return M.make(shape, function(index)
+    local from = {}
+    for d, place in ipairs(at) do from[d] = x.shape[d] == 1 and 0 or index[place] end
+    return M.at(x, from)
+  end)
+end
+
+--- start, limit 0-based and half-open.
+function M.slice(x, start, limit, step)
+  local shape = {}
+  for d = 1, #x.shape do shape[d] = (limit[d] - start[d] + step[d] - 1) // step[d] end
+  return M.make(shape, function(index)
+    local from = {}
+    for d = 1, #shape do from[d] = start[d] + index[d] * step[d] end
+    return M.at(x, from)
+  end)
+end
+
+function M.flip(x, axes)
+  return M.make(x.shape, function(index)
+    local from = table.move(index, 1, #index, 1, {})
+    for _, a in ipairs(axes) do from[a] = x.shape[a] - 1 - index[a] end
+    return M.at(x, from)
+  end)
+end
+
+function M.pad(x, value, low, high, interior)
+  local shape = {}
+  for d, n in ipairs(x.shape) do shape[d] = low[d] + high[d] + (n > 0 and n + (n - 1) * interior[d] or 0) end
+  return M.make(shape, function(index)
+    local from = {}
+    for d, n in ipairs(x.shape) do
+      local p = index[d] - low[d]
+      if p < 0 or p % (interior[d] + 1) ~= 0 or p // (interior[d] + 1) >= n then return value end
+      from[d] = p // (interior[d] + 1)
+    end
+    return M.at(x, from)
+  end)
+end
+
+function M.concat(axis, ...)
+  local inputs, shape = {...}, nil
+  for _, x in ipairs(inputs) do
+    if shape then shape[axis] = shape[axis] + x.shape[axis]
+    else shape = table.move(x.shape, 1, #x.shape, 1, {}) end
+  end
+  return M.make(shape, function(index)
+    local from = table.move(index, 1, #index, 1, {})
+    for _, x in ipairs(inputs) do
+      if from[axis] < x.shape[axis] then return M.at(x, from) end
+      from[axis] = from[axis] - x.shape[axis]
+    end
+  end)
+end
+
+--- Folds fn(accumulator, element, place along the first axis) over axes, which stay with size 1.
+function M.reduce(x, axes, start, fn)
+  local shape, is_reduced = table.move(x.shape, 1, #x.shape, 1, {}), {}
+  for _, a in ipairs(axes) do shape[a], is_reduced[a] = 1, true end
+  local out = M.make(shape, function() return start end)
+  each(x.shape, function(index, i)
+    local to = {}
+    for d = 1, #shape do to[d] = is_reduced[d] and 0 or index[d] end
+    local p = position(shape, to)
+    out[p] = fn(out[p], x[i], axes[1] and index[axes[1]])
+  end)
+  return out
+end
+
+function M.sum(x, axes) return M.reduce(x, axes, 0, function(a, v) return a + v end) end
+
+--- The best element under `better`, and its place, along one axis.
+function M.arg(x, axis, better)
+  local best = {}
+  local place = M.reduce(x, {axis}, false, function(a, v, i)
+    if a == false or better(v, best[a]) then
+      best[i] = v
+      return i
+    end
+    return a
+  end)
+  return place
+end
+
+--- A general product: labels name the dims of x, w and the result; what the result lacks is summed.
+function M.einsum(spec, x, w)
+  local a, b, result = spec:match "^(%a*),(%a*)%->(%a*)$"
+  local size, shape, rest, inner = {}, {}, "", {}
+  for i = 1, #a do size[a:sub(i, i)] = x.shape[i] end
+  for i = 1, #b do size[b:sub(i, i)] = w.shape[i] end
+  for i = 1, #result do shape[i] = size[result:sub(i, i)] end
+  for c in (a .. b):gmatch "." do
+    if not (result .. rest):find(c, 1, true) then rest, inner[#inner + 1] = rest .. c, size[c] end
+  end
+  local function pick(labels, from)
+    local index = {}
+    for i = 1, #labels do index[i] = from[labels:sub(i, i)] end
+    return index
+  end
+  return M.make(shape, function(index)
+    local total, from = 0, {}
+    for i = 1, #result do from[result:sub(i, i)] = index[i] end
+    each(inner, function(summed)
+      for i = 1, #rest do from[rest:sub(i, i)] = summed[i] end
+      total = total + M.at(x, pick(a, from)) * M.at(w, pick(b, from))
+    end)
+    return total
+  end)
+end
+
+--- fn(row) -> row along the last axis; row is a plain list.
+function M.rows(x, fn, ...)
+  local n, out = x.shape[#x.shape], list(x.shape, x.dtype)
+  for first = 1, #x, n do
+    local row = fn(table.move(x, first, first + n - 1, 1, {}), ...)
+    table.move(row, 1, n, first, out)
+  end
+  return out
+end
+
+function M.take(x, ids, axis)
+  local shape = {}
+  for d = 1, axis - 1 do shape[d] = x.shape[d] end
+  for _, n in ipairs(ids.shape) do shape[#shape + 1] = n end
+  for d = axis + 1, #x.shape do shape[#shape + 1] = x.shape[d] end
+  local k = #ids.shape
+  return M.make(shape, function(index)
+    local from, at = {}, {}
+    for d = 1, axis - 1 do from[d] = index[d] end
+    for d = 1, k do at[d] = index[axis - 1 + d] end
+    from[axis] = M.at(ids, at)
+    for d = axis + 1, #x.shape do from[d] = index[d - 1 + k] end
+    return M.at(x, from)
+  end)
+end
+
+function M.scatter_add(ids, updates, size, axis)
+  local shape, k = {}, #ids.shape
+  for d = 1, axis - 1 do shape[d] = updates.shape[d] end
+  shape[axis] = size
+  for d = axis + k, #updates.shape do shape[#shape + 1] = updates.shape[d] end
+  local out = M.make(shape, function() return 0 end)
+  each(updates.shape, function(index, i)
+    local to, at = {}, {}
+    for d = 1, axis - 1 do to[d] = index[d] end
+    for d = 1, k do at[d] = index[axis - 1 + d] end
+    to[axis] = M.at(ids, at)
+    for d = axis + k, #updates.shape do to[#to + 1] = index[d] end
+    local p = position(shape, to)
+    out[p] = out[p] + updates[i]
+  end)
+  return out
+end
+
+--- Lines along an axis in order (NaN last), stable; further lists are permuted alike.
+function M.sort(axis, descending, keys, ...)
+  local inputs = {keys, ...}
+  local outs, n = {}, keys.shape[axis]
+  for k, x in ipairs(inputs) do outs[k] = list(x.shape, x.dtype) end
+  local lines = table.move(keys.shape, 1, #keys.shape, 1, {})
+  lines[axis] = 1
+  each(lines, function(index)
+    local places = {}
+    for i = 1, n do
+      local at = table.move(index, 1, #index, 1, {})
+      at[axis] = i - 1
+      places[i] = position(keys.shape, at)
+    end
+    local order = table.move(places, 1, n, 1, {})
+    table.sort(order, function(p, q)
+      local x, y = keys[p], keys[q]
+      if x ~= x or y ~= y then
+        if x == x or y == y then return y ~= y end
+        return p < q
+      end
+      if x == y then return p < q end
+      if descending then return x > y end
+      return x < y
+    end)
+    for k, x in ipairs(inputs) do
+      for i = 1, n do outs[k][places[i]] = x[order[i]] end
+    end
+  end)
+  return table.unpack(outs)
+end
+
+--- erf by its power series, exact to a few units of 2^-52 for |x| < 3.
+function M.erf(x)
+  local term, total, n = x, x, 0
+  repeat
+    n = n + 1
+    term = -term * x * x / n
+    total = total + term / (2 * n + 1)
+  until math.abs(term) < 1e-18
+  return 2 / math.sqrt(math.pi) * total
+end
+
+--- Its inverse, by Newton's method.
+function M.erf_inv(y)
+  local x = 0.0
+  for _ = 1, 60 do
+    x = x - (M.erf(x) - y) / (2 / math.sqrt(math.pi) * math.exp(-x * x))
+  end
+  return x
+end
+
+function M.round_half_even(x)
+  local low = math.floor(x)
+  local rest = x - low
+  if rest > 0.5 or rest == 0.5 and low % 2 == 1 then return low + 1.0 end
+  return low + 0.0
+end
+
+return M
