@@ -19,28 +19,38 @@ void blas_prepare_environment(void) {
 #endif
 }
 
-/* The serial build first: it has no threads of its own to get in the way; never the OpenMP one,
- * which ignores the thread limit of other callers. */
-static void *open_library(const char *asked, char file[256]) {
-    static const char *const names[] = {"openblas-serial/libopenblas.so.0",
-                                        "openblas-pthread/libopenblas.so.0", "libopenblas.so.0",
-                                        "libopenblas.so"};
-    static const char *const folders[] = {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
-                                          "/usr/lib64", "/usr/lib"};
-    if (asked) {
-        snprintf(file, 256, "%s", asked);
-        return dlopen(asked, RTLD_NOW | RTLD_LOCAL);
-    }
-    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
-        bool in_folder = strchr(names[i], '/') != NULL;
-        for (unsigned k = 0; k < (in_folder ? sizeof folders / sizeof folders[0] : 1); k++) {
-            if (in_folder)
-                snprintf(file, 256, "%s/%s", folders[k], names[i]);
-            else
-                snprintf(file, 256, "%s", names[i]);
-            void *lib = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-            if (lib) return lib;
+/* Only the build with POSIX threads, held to one thread, may be called from several threads: a
+ * serial one hands the same packing buffer to two callers (OpenBLAS issue 2126), and the OpenMP one
+ * ignores the limit. What openblas_get_parallel says of each: */
+enum { PARALLEL_SERIAL, PARALLEL_PTHREAD, PARALLEL_OPENMP };
+
+static bool is_thread_safe(void *lib) {
+    int (*parallel)(void) = (int (*)(void))dlsym(lib, "openblas_get_parallel");
+    return !parallel || parallel() == PARALLEL_PTHREAD;
+}
+
+/* The library asked for, or the first of the usual places that may be used. `file` is the last one
+ * tried. */
+static void *open_library(Ctx *cx, const char *asked, char file[256]) {
+    static const char *const usual[] = {
+        "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0",
+        "/usr/lib/aarch64-linux-gnu/openblas-pthread/libopenblas.so.0",
+        "/usr/lib64/libopenblasp.so.0", "libopenblas.so.0", "libopenblas.so"};
+    const char *const *names = asked ? &asked : usual;
+    size_t n = asked ? 1 : sizeof usual / sizeof *usual;
+    for (size_t i = 0; i < n; i++) {
+        snprintf(file, 256, "%s", names[i]);
+        void *lib = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+        if (!lib) {
+            if (asked) log_line(cx, LOG_WARN, "BLAS: %s", dlerror());
+            continue;
         }
+        if (is_thread_safe(lib)) return lib;
+        log_line(cx, asked ? LOG_WARN : LOG_INFO,
+                 "%s is built without threads, or for OpenMP: it may not be called from several "
+                 "threads and is left alone (Debian: libopenblas0-pthread)",
+                 file);
+        dlclose(lib);
     }
     return NULL;
 }
@@ -50,7 +60,7 @@ const KBlas *blas_load(Ctx *cx, Blas *b) {
     if (!b->tried) {
         b->tried = true;
         if (asked && strcmp(asked, "off") == 0) return NULL;
-        void *lib = open_library(asked, b->file);
+        void *lib = open_library(cx, asked, b->file);
         if (lib) {
             char *(*core)(void) = (char *(*)(void))dlsym(lib, "openblas_get_corename");
             b->table.sgemm = (KSgemm *)dlsym(lib, "cblas_sgemm");
@@ -59,9 +69,7 @@ const KBlas *blas_load(Ctx *cx, Blas *b) {
             log_line(cx, LOG_INFO, "BLAS %s, core %s", b->file, b->core);
         } else {
             b->file[0] = '\0';
-            log_line(cx, asked ? LOG_WARN : LOG_INFO,
-                     "no BLAS found%s%s; large products run slower", asked ? " at " : "",
-                     asked ? asked : "");
+            log_line(cx, LOG_INFO, "no BLAS is used: the portable kernel serves all products");
         }
     }
     return b->table.sgemm && b->table.dgemm ? &b->table : NULL;
