@@ -12,7 +12,7 @@ int64_t dims_count(const Dims *d) {
     for (int i = 0; i < d->rank; i++) {
         if (d->at[i] == 0)
             zero = true;
-        else if (n > ((int64_t)1 << 62) / d->at[i])
+        else if (n > DIMS_MOST / d->at[i])
             return -1;
         else
             n *= d->at[i];

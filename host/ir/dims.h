@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 enum { MAX_RANK = K_MAX_RANK };
+#define DIMS_MOST ((int64_t)1 << 56) /* elements of a tensor: their bytes fit in 62 bits */
 
 typedef struct Dims {
     int32_t rank;
@@ -17,7 +18,7 @@ typedef struct Dims {
 } Dims;
 
 bool dims_equal(const Dims *a, const Dims *b);
-/* The number of elements; -1 if it does not fit in 62 bits. */
+/* The number of elements; -1 if the sizes that are not 0 multiply to more than DIMS_MOST. */
 int64_t dims_count(const Dims *d);
 void dims_push(Dims *d, int64_t x); /* room is the caller's to know */
 bool dims_has(const Dims *d, int64_t x);

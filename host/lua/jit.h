@@ -31,7 +31,7 @@ typedef struct JitEntry {
 
 /* User values: 1 the function; 2 what is called (the function, or the library's wrapper of it); 3 a
  * list with a table per entry: template (of the returned values), mixed (its tables that hold
- * tensors), n (values returned), captures. */
+ * tensors), n (values returned), captures, held (see walk.h). */
 typedef struct LuaJit {
     Ctx *cx;
     JitEntry *entry;

@@ -82,6 +82,7 @@ static void push_state_of(lua_State *L, Host *h, int copies, int n) {
     w.describe = w.identity = true;
     for (int i = 0; i < n; i++)
         if (lua_istable(L, copies + i)) walk_value(&w, copies + i, "argument");
+    walk_check(&w);
     lua_pushlstring(L, str_of(&h->describe), h->describe.n);
     lua_replace(L, top + 1);
     lua_settop(L, top + 1);
@@ -261,6 +262,7 @@ static void mark_donated(lua_State *L, Host *h, const LuaJit *j, const Walk *all
         Walk w;
         walk_begin(&w, L, h, false);
         walk_value(&w, i, NULL);
+        walk_check(&w);
         for (int32_t k = 1; k <= w.nleaf; k++) {
             lua_rawgeti(L, w.leaves, k);
             bool box = luaL_testudata(L, -1, VALUE_BOX) != NULL;
@@ -352,6 +354,8 @@ JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last, i
     push_state_of(L, h, copies, nargs);
     check_unchanged(L, before, lua_gettop(L));
     int side = push_side(L, h, w, before + 1, nret);
+    lua_pushvalue(L, w->held);
+    lua_setfield(L, side, "held");
     JitEntry e = {.nleaf = w->nleaf, .nnumber = nnumber};
     e.nout = h->trace->graph->region.at[0].result.n;
     e.nwrite = add_writes(L, h, w, write_leaf);

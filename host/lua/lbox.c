@@ -5,14 +5,15 @@
 #include <string.h>
 
 static LuaBox *box_at(lua_State *L, int index) {
-    return luaL_checkudata(L, index, VALUE_BOX);
+    return value_udata(L, index, VALUE_BOX);
 }
 
 /* box_new(tensor or nil, metadata table) */
 static int box_new(lua_State *L) {
     Host *h = state_of(L);
+    lua_settop(L, 2);
     if (!lua_isnil(L, 1)) value_tensor(L, h, 1);
-    luaL_checktype(L, 2, LUA_TTABLE);
+    value_check_type(L, 2, LUA_TTABLE, "the metadata of a Param");
     LuaBox *b = lua_newuserdatauv(L, sizeof *b, 2);
     *b = (LuaBox){0};
     if (luaL_testudata(L, 1, VALUE_BOX))
@@ -65,11 +66,13 @@ static int box_set(lua_State *L) {
     return 1;
 }
 
-/* box_swap(box, tensor or nil): sets without any check; returns what it held. For the library's own
- * transforms, which put things back. */
+/* box_swap(box, tensor or nil): sets, and returns what it held. For the library's own transforms,
+ * which put things back; where one fails to, the end of the trace does. */
 static int box_swap(lua_State *L) {
     box_at(L, 1);
     lua_settop(L, 2);
+    if (!lua_isnil(L, 2)) value_udata(L, 2, VALUE_TENSOR);
+    if (state_of(L)->trace) trace_note_swap(L, 1);
     lua_getiuservalue(L, 1, 1);
     lua_pushvalue(L, 2);
     lua_setiuservalue(L, 1, 1);
@@ -100,6 +103,12 @@ static bool is_metadata(const char *name) {
     return false;
 }
 
+/* type_name(x): for messages. */
+static int type_name(lua_State *L) {
+    lua_pushstring(L, value_type_name(L, 1));
+    return 1;
+}
+
 /* Fields: the metadata (nil where it is not set), then the box's own methods, then everything of
  * its tensor. */
 static int box_index(lua_State *L) {
@@ -111,7 +120,7 @@ static int box_index(lua_State *L) {
         if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) return 1;
     }
     lua_getiuservalue(L, 1, 1);
-    if (lua_isnil(L, -1)) return 1;
+    if (lua_isnil(L, -1)) state_error(L, E_STATE, "the Param is empty");
     lua_pushvalue(L, 2);
     lua_gettable(L, -2);
     return 1;
@@ -128,6 +137,7 @@ static int box_tostring(lua_State *L) {
 }
 
 static int box_len(lua_State *L) {
+    value_tensor(L, state_of(L), 1);
     lua_getiuservalue(L, 1, 1);
     lua_pushinteger(L, luaL_len(L, -1));
     return 1;
@@ -138,7 +148,8 @@ void lbox_open(lua_State *L) {
     static const luaL_Reg methods[] = {{"get", box_get}, {"set", box_set}, {NULL, NULL}};
     static const luaL_Reg fns[] = {{"box_new", box_new},     {"box_swap", box_swap},
                                    {"box_meta", box_meta},   {"is_box", is_box},
-                                   {"is_tensor", is_tensor}, {NULL, NULL}};
+                                   {"is_tensor", is_tensor}, {"type_name", type_name},
+                                   {NULL, NULL}};
     luaL_newmetatable(L, VALUE_BOX);
     luaL_setfuncs(L, meta, 0);
     lua_pushliteral(L, "protected");

@@ -1,7 +1,11 @@
 /* ldata.c - data from outside into tensors, and tensors from one sharding to another. */
 #include "lua/value.h"
 
+#include "base/map.h"
+
+#include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 /* ---- device_put ---- */
@@ -34,57 +38,68 @@ static int put_across(lua_State *L) {
 }
 
 /* ---- files ---- */
+#define VALUE_INFLATE "meshlua.inflate"
+
+static int inflate_gc(lua_State *L) {
+    inflateEnd(luaL_checkudata(L, 1, VALUE_INFLATE));
+    return 0;
+}
 
 /* gunzip(bytes): the content, or nil, message. */
 static int gunzip(lua_State *L) {
-    size_t n;
-    const char *bytes = luaL_checklstring(L, 1, &n);
-    luaL_Buffer out;
-    z_stream z = {.next_in = (Bytef *)(uintptr_t)bytes, .avail_in = (uInt)n};
     enum { CHUNK = 1 << 16 };
-    char *chunk = lua_newuserdatauv(L, CHUNK, 0);
+    size_t n;
+    luaL_Buffer out;
+    const char *bytes = luaL_checklstring(L, 1, &n);
+    luaL_argcheck(L, n <= UINT32_MAX, 1, "4 GiB or more");
+    z_stream *z = lua_newuserdatauv(L, sizeof *z, 0);
+    *z = (z_stream){.next_in = (Bytef *)(uintptr_t)bytes, .avail_in = (uInt)n};
+    int status = inflateInit2(z, 15 + 32); /* the largest window; gzip or zlib by its header */
+    if (status == Z_OK) luaL_setmetatable(L, VALUE_INFLATE);
     luaL_buffinit(L, &out);
-    if (n > UINT32_MAX || inflateInit2(&z, 15 + 32) != Z_OK) {
-        lua_pushnil(L);
-        lua_pushliteral(L, "cannot decompress");
-        return 2;
+    while (status == Z_OK) {
+        z->next_out = (Bytef *)luaL_prepbuffsize(&out, CHUNK);
+        z->avail_out = CHUNK;
+        status = inflate(z, Z_NO_FLUSH);
+        luaL_addsize(&out, CHUNK - z->avail_out);
+        if (status == Z_STREAM_END && z->avail_in) status = inflateReset(z); /* the next member */
     }
-    /* zlib allocates with malloc: nothing below may raise before inflateEnd, so the output is
-     * counted first and written in a second pass. */
-    size_t total = 0;
-    int status;
-    do {
-        z.next_out = (Bytef *)chunk;
-        z.avail_out = CHUNK;
-        status = inflate(&z, Z_NO_FLUSH);
-        total += CHUNK - z.avail_out;
-    } while (status == Z_OK);
-    inflateEnd(&z);
-    if (status != Z_STREAM_END) {
-        lua_pushnil(L);
-        lua_pushliteral(L, "the compressed data is damaged or cut short");
-        return 2;
+    luaL_pushresult(&out);
+    if (status == Z_STREAM_END) return 1;
+    lua_pushnil(L);
+    lua_pushliteral(L, "the compressed data is damaged or cut short");
+    return 2;
+}
+
+/* make_folder(path): it and those above it, where they are missing; true, or nil, message. */
+static int make_folder(lua_State *L) {
+    const char *path = luaL_checkstring(L, 1);
+    size_t n = strlen(path);
+    char *part = lua_newuserdatauv(L, n + 1, 0);
+    memcpy(part, path, n + 1);
+    for (size_t i = 1; i <= n; i++) {
+        if (part[i] != '/' && part[i] != '\0') continue;
+        part[i] = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST) return luaL_fileresult(L, 0, part);
+        part[i] = path[i];
     }
-    char *content = luaL_buffinitsize(L, &out, total ? total : 1);
-    z = (z_stream){.next_in = (Bytef *)(uintptr_t)bytes, .avail_in = (uInt)n};
-    if (inflateInit2(&z, 15 + 32) == Z_OK) {
-        z.next_out = (Bytef *)content;
-        z.avail_out = (uInt)total;
-        inflate(&z, Z_FINISH);
-        inflateEnd(&z);
+    struct stat info;
+    if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode)) {
+        errno = ENOTDIR;
+        return luaL_fileresult(L, 0, path);
     }
-    luaL_pushresultsize(&out, total);
+    lua_pushboolean(L, 1);
     return 1;
 }
 
-/* ---- tokens: a list of ids in one block, one, two or four bytes each ---- */
+/* ---- tokens: a list of whole numbers in the bytes of a Lua string, which user value 1 holds ----
+ */
 #define VALUE_TOKENS "meshlua.tokens"
 
 typedef struct Tokens {
+    const uint8_t *bytes;
     int64_t n;
-    int32_t width; /* bytes per id: 1, 2 or 4, little-endian, unsigned */
-    uint32_t largest;
-    uint8_t bytes[];
+    int32_t width; /* bytes per number: 1, 2 or 4, little-endian, unsigned */
 } Tokens;
 
 static uint32_t token_at(const Tokens *t, int64_t i) {
@@ -95,6 +110,10 @@ static uint32_t token_at(const Tokens *t, int64_t i) {
     return id;
 }
 
+static const Tokens *tokens_at(lua_State *L, int index) {
+    return luaL_checkudata(L, index, VALUE_TOKENS);
+}
+
 /* tokens(bytes, width [, first byte, from 0 [, count]]) */
 static int tokens_new(lua_State *L) {
     size_t n;
@@ -102,61 +121,165 @@ static int tokens_new(lua_State *L) {
     lua_Integer width = luaL_checkinteger(L, 2), skip = luaL_optinteger(L, 3, 0);
     luaL_argcheck(L, width == 1 || width == 2 || width == 4, 2, "must be 1, 2 or 4");
     luaL_argcheck(L, skip >= 0 && (size_t)skip <= n, 3, "outside the data");
-    lua_Integer count = luaL_optinteger(L, 4, (lua_Integer)(n - (size_t)skip) / width);
-    luaL_argcheck(L, count >= 0 && (size_t)(skip + count * width) <= n, 4, "more ids than bytes");
-    Tokens *t = lua_newuserdatauv(L, sizeof *t + (size_t)(count * width), 0);
-    *t = (Tokens){.n = count, .width = (int32_t)width};
-    memcpy(t->bytes, bytes + skip, (size_t)(count * width));
-    for (int64_t i = 0; i < t->n; i++)
-        if (token_at(t, i) > t->largest) t->largest = token_at(t, i);
+    lua_Integer room = (lua_Integer)(n - (size_t)skip) / width;
+    lua_Integer count = luaL_optinteger(L, 4, room);
+    luaL_argcheck(L, count >= 0 && count <= room, 4, "more numbers than bytes");
+    Tokens *t = lua_newuserdatauv(L, sizeof *t, 1);
+    *t = (Tokens){.bytes = (const uint8_t *)bytes + skip, .n = count, .width = (int32_t)width};
+    lua_pushvalue(L, 1);
+    lua_setiuservalue(L, -2, 1);
     luaL_setmetatable(L, VALUE_TOKENS);
     return 1;
 }
 
 static int tokens_len(lua_State *L) {
-    lua_pushinteger(L, ((Tokens *)luaL_checkudata(L, 1, VALUE_TOKENS))->n);
+    lua_pushinteger(L, tokens_at(L, 1)->n);
     return 1;
 }
 
+/* tokens:width(): bytes per number. */
+static int tokens_width(lua_State *L) {
+    lua_pushinteger(L, tokens_at(L, 1)->width);
+    return 1;
+}
+
+/* tokens:largest(): 0 where there are none. */
 static int tokens_largest(lua_State *L) {
-    lua_pushinteger(L, ((Tokens *)luaL_checkudata(L, 1, VALUE_TOKENS))->largest);
+    const Tokens *t = tokens_at(L, 1);
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < t->n; i++) {
+        uint32_t id = token_at(t, i);
+        if (id > largest) largest = id;
+    }
+    lua_pushinteger(L, largest);
     return 1;
 }
 
-/* tokens:windows(starts, length): int32[#starts, length], row i the ids from starts[i] (0-based)
- * on. */
-static int tokens_windows(lua_State *L) {
-    Host *h = state_of(L);
-    const Tokens *t = luaL_checkudata(L, 1, VALUE_TOKENS);
-    luaL_checktype(L, 2, LUA_TTABLE);
-    lua_Integer length = luaL_checkinteger(L, 3);
-    Dims dims = {2, {(int64_t)lua_rawlen(L, 2), length}};
-    if (length < 1 || length > t->n)
-        state_error(L, E_VALUE, "windows of %lld ids from %lld", (long long)length,
-                    (long long)t->n);
-    const Type *type = type_make(&h->cx, DT_I32, &dims, NULL);
-    LuaTensor *u = value_new_tensor(L);
-    u->t = type ? tensor_alloc(&h->cx, type) : NULL;
-    if (!u->t) state_check(L, h, err_nomem(&h->cx, "a batch"));
-    int32_t *out = (int32_t *)(void *)tensor_data(u->t, 0);
-    for (int64_t i = 0; i < dims.at[0]; i++) {
-        lua_rawgeti(L, 2, i + 1);
+/* Reads rows of `length` numbers from each start in the list at index 2 into out: as bytes, or as
+ * int32. */
+static void read_windows(lua_State *L, const Tokens *t, lua_Integer length, DType dtype,
+                         char *out) {
+    lua_Integer rows = (lua_Integer)lua_rawlen(L, 2);
+    for (lua_Integer i = 1; i <= rows; i++) {
+        lua_rawgeti(L, 2, i);
         lua_Integer start = luaL_checkinteger(L, -1);
         lua_pop(L, 1);
-        if (start < 0 || start + length > t->n)
-            state_error(L, E_VALUE, "a window from %lld on leaves the %lld ids", (long long)start,
-                        (long long)t->n);
-        for (int64_t k = 0; k < length; k++) *out++ = (int32_t)token_at(t, start + k);
+        if (start < 0 || start > t->n - length)
+            state_error(L, E_VALUE, "%lld numbers from %lld on leave the %lld there are",
+                        (long long)length, (long long)start, (long long)t->n);
+        if (dtype == DT_U8) {
+            memcpy(out, t->bytes + start, (size_t)length);
+            out += length;
+            continue;
+        }
+        for (lua_Integer k = 0; k < length; k++, out += 4) {
+            int32_t id = (int32_t)token_at(t, start + k);
+            memcpy(out, &id, 4);
+        }
     }
+}
+
+static int64_t product_of(const Dims *d) {
+    int64_t n = dims_count(d);
+    return n < 0 ? 0 : n;
+}
+
+/* tokens:windows(starts, shape, dtype [, sharding]): [#starts, shape...], row i the numbers from
+ * starts[i] (from 0) on, put where the sharding wants them. dtype: "int32", or "uint8" where a
+ * number is a byte. */
+static int tokens_windows(lua_State *L) {
+    Host *h = state_of(L);
+    const Tokens *t = tokens_at(L, 1);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    Dims row = value_dims(L, 3, 0, "a row's shape"), dims = {1, {(int64_t)lua_rawlen(L, 2)}};
+    DType dtype = value_dtype(L, 4);
+    luaL_argcheck(L, dtype == DT_I32 || (dtype == DT_U8 && t->width == 1), 4,
+                  "must be int32, or uint8 for bytes");
+    luaL_argcheck(L, row.rank < MAX_RANK, 3, "too many dims");
+    for (int d = 0; d < row.rank; d++) dims_push(&dims, row.at[d]);
+    const Layout *layout = NULL;
+    if (!lua_isnoneornil(L, 5)) {
+        LuaSharding s = value_sharding(L, h, 5);
+        layout = value_layout(L, h, &s, &dims, "the batch");
+    }
+    const Type *type = type_make(&h->cx, dtype, &dims, layout);
+    LuaTensor *u = value_new_tensor(L);
+    int tensor = lua_gettop(L);
     h->used = true;
+    state_collect_if_needed(L, h);
+    if (type) u->t = h->rt.fake ? tensor_new(&h->cx, type) : tensor_alloc(&h->cx, type);
+    if (!u->t) state_check(L, h, err_nomem(&h->cx, "a batch"));
+    if (h->rt.fake) return 1;
+    char *whole = u->t->nslot == 1 ? tensor_data(u->t, 0)
+                                   : lua_newuserdatauv(L, (size_t)type_bytes(type) + 1, 0);
+    read_windows(L, t, product_of(&row), dtype, whole);
+    if (u->t->nslot > 1) tensor_write(u->t, whole);
+    lua_settop(L, tensor);
+    return 1;
+}
+
+/* tokens:bytes(first, last): of the numbers first <= i < last, from 0, as they lie in memory. */
+static int tokens_bytes(lua_State *L) {
+    const Tokens *t = tokens_at(L, 1);
+    lua_Integer first = luaL_checkinteger(L, 2), last = luaL_checkinteger(L, 3);
+    luaL_argcheck(L, first >= 0 && first <= last && last <= t->n, 2, "outside the list");
+    lua_pushlstring(L, (const char *)t->bytes + first * t->width,
+                    (size_t)((last - first) * t->width));
+    return 1;
+}
+
+/* ---- order ---- */
+
+/* A permutation of 0 .. 4^half_bits - 1 that depends on the key: a balanced Feistel network (Luby
+ * and Rackoff 1988) of keyed hashes. */
+static uint64_t feistel(uint64_t key, int half_bits, uint64_t x) {
+    enum { ROUNDS = 6 };
+    uint64_t mask = ((uint64_t)1 << half_bits) - 1, left = x >> half_bits, right = x & mask;
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        uint64_t next = left ^ (hash_u64(key + round, right) & mask);
+        left = right;
+        right = next;
+    }
+    return left << half_bits | right;
+}
+
+/* shuffled(seed, first, count, n): the ids at places first .. first + count - 1 (from 0) of an
+ * endless list in which each run of n holds 0 .. n-1 once, in an order of its own. Nothing is kept
+ * between calls. */
+static int shuffled(lua_State *L) {
+    uint64_t seed = (uint64_t)luaL_checkinteger(L, 1);
+    lua_Integer first = luaL_checkinteger(L, 2), count = luaL_checkinteger(L, 3),
+                n = luaL_checkinteger(L, 4);
+    luaL_argcheck(L, first >= 0, 2, "must not be negative");
+    luaL_argcheck(L, count >= 0, 3, "must not be negative");
+    luaL_argcheck(L, n > 0 && n <= (lua_Integer)1 << 60, 4, "must be from 1 to 2^60");
+    int half_bits = 1;
+    while ((lua_Integer)1 << (2 * half_bits) < n) half_bits++;
+    lua_createtable(L, (int)count, 0);
+    for (lua_Integer i = 0; i < count; i++) {
+        uint64_t key = hash_u64(seed, (uint64_t)((first + i) / n));
+        uint64_t x = (uint64_t)((first + i) % n);
+        do x = feistel(key, half_bits, x); /* until it is back among 0 .. n-1 */
+        while (x >= (uint64_t)n);
+        lua_pushinteger(L, (lua_Integer)x);
+        lua_rawseti(L, -2, i + 1);
+    }
     return 1;
 }
 
 void ldata_open(lua_State *L) {
-    static const luaL_Reg fns[] = {
-        {"put_across", put_across}, {"gunzip", gunzip}, {"tokens", tokens_new}, {NULL, NULL}};
-    static const luaL_Reg methods[] = {
-        {"windows", tokens_windows}, {"largest", tokens_largest}, {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"put_across", put_across}, {"gunzip", gunzip},
+                                   {"tokens", tokens_new},     {"make_folder", make_folder},
+                                   {"shuffled", shuffled},     {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"windows", tokens_windows},
+                                       {"largest", tokens_largest},
+                                       {"bytes", tokens_bytes},
+                                       {"width", tokens_width},
+                                       {NULL, NULL}};
+    luaL_newmetatable(L, VALUE_INFLATE);
+    lua_pushcfunction(L, inflate_gc);
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 1);
     luaL_newmetatable(L, VALUE_TOKENS);
     lua_pushcfunction(L, tokens_len);
     lua_setfield(L, -2, "__len");

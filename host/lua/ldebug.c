@@ -5,6 +5,7 @@
 #include "base/env.h"
 
 #include <string.h>
+#include <time.h>
 
 /* counters([device]): what a device has done so far: flops, matmul_flops, collectives, plans, and
  * bytes sent by kind of collective. */
@@ -12,8 +13,10 @@ static int counters(lua_State *L) {
     static const char *const kind[] = {NULL,         "all_gather", "all_reduce", "reduce_scatter",
                                        "all_to_all", "permute"};
     Host *h = state_of(L);
-    lua_Integer device = luaL_optinteger(L, 1, 0);
-    luaL_argcheck(L, device >= 0 && device < h->rt.ndevices, 1, "no such device");
+    lua_Integer device = lua_isnoneornil(L, 1) ? 0 : value_integer(L, 1, "counters: device");
+    if (device < 0 || device >= h->rt.ndevices)
+        state_error(L, E_VALUE, "counters: there is no device %lld; this process has devices 0..%d",
+                    (long long)device, (int)h->rt.ndevices - 1);
     const Counters *c = &h->rt.counters[device];
     lua_createtable(L, 0, 6);
     lua_pushnumber(L, c->flops);
@@ -44,12 +47,20 @@ static int memory(lua_State *L) {
     return 1;
 }
 
+/* clock(): seconds from some moment on, of a clock that nobody sets. */
+static int clock_now(lua_State *L) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    lua_pushnumber(L, (double)t.tv_sec + 1e-9 * (double)t.tv_nsec);
+    return 1;
+}
+
 /* fail_alloc(n): the n-th allocation from now (from 0) fails; nil: none. Returns what was left of
  * the countdown, -1 if it has happened or was off. */
 static int fail_alloc(lua_State *L) {
     Alloc *a = &state_of(L)->cx.alloc;
     lua_Integer left = a->fail_in;
-    a->fail_in = lua_isnoneornil(L, 1) ? -1 : luaL_checkinteger(L, 1);
+    a->fail_in = lua_isnoneornil(L, 1) ? -1 : value_integer(L, 1, "fail_alloc");
     lua_pushinteger(L, left);
     return 1;
 }
@@ -85,7 +96,7 @@ Err ldebug_set_dump(Host *h, const char *text) {
 static int dump(lua_State *L) {
     Host *h = state_of(L);
     if (!lua_isnoneornil(L, 1)) {
-        state_check(L, h, ldebug_set_dump(h, luaL_checkstring(L, 1)));
+        state_check(L, h, ldebug_set_dump(h, value_string(L, 1, NULL, "dump")));
         return 0;
     }
     if (h->dump && h->dump != stderr) fclose(h->dump);
@@ -104,11 +115,12 @@ static int set_expand(lua_State *L) {
 /* raise(code, text): the error at the user's line. */
 static int raise(lua_State *L) {
     Host *h = state_of(L);
-    const char *name = luaL_checkstring(L, 1), *text = luaL_checkstring(L, 2);
+    const char *name = value_string(L, 1, NULL, "raise: code");
+    const char *text = value_string(L, 2, NULL, "raise: text");
     for (int code = E_OK + 1; code < E_COUNT; code++)
         if (strcmp(err_name(code), name) == 0)
             state_check(L, h, err_set(&h->cx, (ErrCode)code, "%s", text));
-    return luaL_error(L, "no error code %s", name);
+    state_error(L, E_KEY, "raise: there is no error code %s", name);
 }
 
 /* set_rules(value): what the key of jitted calls holds for the rules in context. */
@@ -157,10 +169,25 @@ static int doctor(lua_State *L) {
     return 1;
 }
 
+/* bytes_text(n): "1.50 MiB". */
+static int bytes_to_text(lua_State *L) {
+    char text[BYTES_TEXT];
+    lua_pushstring(L, bytes_text(value_number(L, 1, "bytes_text: the number"), text));
+    return 1;
+}
+
 void ldebug_open(lua_State *L) {
-    static const luaL_Reg fns[] = {
-        {"counters", counters}, {"memory", memory}, {"fail_alloc", fail_alloc}, {"dump", dump},
-        {"expand", set_expand}, {"raise", raise},   {"set_rules", set_rules},   {"env", env},
-        {"doctor", doctor},     {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"counters", counters},
+                                   {"memory", memory},
+                                   {"clock", clock_now},
+                                   {"fail_alloc", fail_alloc},
+                                   {"dump", dump},
+                                   {"expand", set_expand},
+                                   {"raise", raise},
+                                   {"set_rules", set_rules},
+                                   {"env", env},
+                                   {"doctor", doctor},
+                                   {"bytes_text", bytes_to_text},
+                                   {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 static LuaJit *jit_at(lua_State *L, int index) {
-    return luaL_checkudata(L, index, VALUE_JIT);
+    return value_udata(L, index, VALUE_JIT);
 }
 
 static int jit_gc(lua_State *L) {
@@ -29,7 +29,8 @@ static void walk_upvalues(Walk *w, int fn) {
     for (int i = 1; (name = lua_getupvalue(L, fn, i)); i++) {
         int type = lua_type(L, -1);
         bool plain = type == LUA_TNUMBER || type == LUA_TSTRING || type == LUA_TBOOLEAN;
-        if (plain || luaL_testudata(L, -1, VALUE_TENSOR)) {
+        const LuaTensor *u = luaL_testudata(L, -1, VALUE_TENSOR);
+        if (plain || (u && u->t)) { /* what an earlier trace left behind is of no use to this one */
             str_clear(&w->h->path);
             if (w->describe) str_fmt(&w->h->path, "upvalue %s", name);
             walk_static(w, lua_gettop(L));
@@ -41,15 +42,17 @@ static void walk_upvalues(Walk *w, int fn) {
 static void walk_context(Walk *w) {
     lua_State *L = w->L;
     Host *h = w->h;
-    lua_getfield(L, LUA_REGISTRYINDEX, "meshlua.rules");
-    const void *context[3] = {h->mesh, lua_topointer(L, -1), h->rt.target};
-    lua_pop(L, 1);
+    const void *context[2] = {h->mesh, h->rt.target};
     str_put_n(&h->key, (const char *)context, sizeof context);
     str_put_n(&h->key, h->expand ? "e" : "-", 1);
-    if (!w->describe) return;
-    str_put(&h->describe, "the mesh in context = ");
-    if (h->mesh) mesh_print(h->mesh, &h->describe);
-    str_fmt(&h->describe, "\nthe rules in context = %p\nexpanded = %d\n", context[1], h->expand);
+    if (w->describe) {
+        str_put(&h->describe, "the mesh in context = ");
+        if (h->mesh) mesh_print(h->mesh, &h->describe);
+        str_fmt(&h->describe, "\nexpanded = %d\n", h->expand);
+    }
+    lua_getfield(L, LUA_REGISTRYINDEX, "meshlua.rules");
+    walk_value(w, -1, "the rules in context");
+    lua_pop(L, 1);
 }
 
 static const char *param_name(lua_State *L, int fn, int i) {
@@ -70,7 +73,7 @@ static int32_t walk_arguments(Walk *w, const LuaJit *j, int fn, int last, int nu
             state_error(L, E_VALUE,
                         "static argument %d is a %s; only numbers, strings and booleans can be "
                         "static",
-                        i - FIRST + 1, luaL_typename(L, i));
+                        i - FIRST + 1, value_type_name(L, i));
         if (lua_type(L, i) != LUA_TNUMBER || is_static) {
             walk_value(w, i, name);
             continue;
@@ -86,7 +89,7 @@ static int32_t walk_arguments(Walk *w, const LuaJit *j, int fn, int last, int nu
 }
 
 /* Walks the whole call. Leaves on the stack behind the arguments: the function, the walk's three
- * tables, the table of numbers. */
+ * tables, the table of numbers; and, to describe it, that of the objects held. */
 enum { AFTER_FN = 1, AFTER_NUMBERS = 5 };
 
 static Walk walk_call(lua_State *L, Host *h, const LuaJit *j, int last, bool describe,
@@ -97,26 +100,28 @@ static Walk walk_call(lua_State *L, Host *h, const LuaJit *j, int last, bool des
     walk_begin(&w, L, h, true);
     w.describe = w.name_modules = describe;
     lua_newtable(L);
+    if (describe) {
+        lua_newtable(L);
+        w.held = lua_gettop(L);
+    }
     walk_context(&w);
     walk_upvalues(&w, last + AFTER_FN);
     *nnumber = walk_arguments(&w, j, last + AFTER_FN, last, last + AFTER_NUMBERS);
+    walk_check(&w);
     return w;
 }
 
-static JitEntry *find_entry(LuaJit *j, const Str *key) {
-    uint64_t hash = hash_bytes(0, key->at, key->n);
-    for (int32_t i = 0; i < j->n; i++) {
-        JitEntry *e = &j->entry[i];
-        if (e->hash == hash && e->nkey == key->n && memcmp(e->key, key->at, key->n) == 0) return e;
-    }
-    return NULL;
-}
 
 /* ---- why a call was traced again ---- */
 
 /* Compares with the latest trace, line by line. */
-static void explain_miss(LuaJit *j, const Str *now) {
+static void explain_miss(LuaJit *j, const Str *now, bool stale) {
     str_clear(&j->why);
+    j->why.failed = false;
+    if (stale) {
+        str_put(&j->why, "a Param that is used without being an argument has another type now");
+        return;
+    }
     if (j->n == 0) {
         str_put(&j->why, "the first call is always traced");
         return;
@@ -132,7 +137,7 @@ static void explain_miss(LuaJit *j, const Str *now) {
         a += na + (a[na] == '\n');
         b += nb + (b[nb] == '\n');
     }
-    str_put(&j->why, "a class, function or mesh in the arguments is another object than before");
+    str_put(&j->why, "a class, function or other object in the arguments is not the one before");
 }
 
 static void report_miss(Host *h, const LuaJit *j) {
@@ -163,19 +168,32 @@ static LuaTensor *push_scalar(lua_State *L, Host *h) {
     return u;
 }
 
+/* A tensor may come under several handles: those of them that are donated must not be taken twice,
+ * and not be written while they are read. */
+static void keep_shared(lua_State *L, JitEntry *e, int32_t i, int32_t n) {
+    for (int32_t k = 0; k < n; k++) {
+        if (k == i || e->args[k] != e->args[i]) continue;
+        if (e->donated[i] == DONATE_ASKED && e->donated[k] == DONATE_ASKED)
+            state_error(L, E_DONATE, "one tensor (%s) is donated twice",
+                        dtype_name(e->args[i]->type->dtype));
+        e->keep[i] = true;
+    }
+}
+
 /* Fills handle, args and keep. Everything stays owned by boxes and tables on the stack. */
 static void gather_inputs(lua_State *L, Host *h, JitEntry *e, const Walk *w, int numbers,
                           int side) {
-    int32_t n = 0;
-    for (int32_t i = 1; i <= e->nleaf; i++) {
-        lua_rawgeti(L, w->leaves, i);
-        e->handle[n++] = value_tensor(L, h, -1);
-        lua_pop(L, 1);
-    }
+    int32_t n = e->nleaf;
+    /* First what allocates: it may run finalizers, and they may write boxes. */
     for (int32_t i = 1; i <= e->nnumber; i++) {
         lua_rawgeti(L, numbers, i);
         e->handle[n++] = push_scalar(L, h);
         lua_rawseti(L, numbers, i);
+        lua_pop(L, 1);
+    }
+    for (int32_t i = 0; i < e->nleaf; i++) {
+        lua_rawgeti(L, w->leaves, i + 1);
+        e->handle[i] = value_tensor(L, h, -1);
         lua_pop(L, 1);
     }
     lua_getfield(L, side, "captures");
@@ -190,6 +208,8 @@ static void gather_inputs(lua_State *L, Host *h, JitEntry *e, const Walk *w, int
         /* A box has a handle of its own: a second reference means that somebody kept the tensor. */
         e->keep[i] = e->donated[i] == DONATE_IF_SOLE && e->args[i]->refs > 1;
     }
+    for (int32_t i = 0; i < n; i++)
+        if (e->donated[i] == DONATE_ASKED && e->args[i]->refs > 1) keep_shared(L, e, i, n);
 }
 
 /* Is every captured box still of the type that was traced? */
@@ -243,22 +263,37 @@ static int run_entry(lua_State *L, Host *h, JitEntry *e, const Walk *w, int numb
 
 /* ---- the call ---- */
 
+/* The entry with this key whose captures are as they were, with its table pushed; NULL with nothing
+ * pushed. *stale: there is one but for its captures. */
+static JitEntry *push_entry(lua_State *L, Host *h, LuaJit *j, const Str *key, bool *stale) {
+    uint64_t hash = hash_bytes(0, key->at, key->n);
+    *stale = false;
+    lua_getiuservalue(L, JIT, 3);
+    for (int32_t i = 0; i < j->n; i++) {
+        JitEntry *e = &j->entry[i];
+        if (e->hash != hash || e->nkey != key->n || memcmp(e->key, key->at, key->n) != 0) continue;
+        lua_rawgeti(L, -1, i + 1);
+        if (captures_fit(L, h, e, lua_gettop(L))) return e;
+        lua_pop(L, 1);
+        *stale = true;
+    }
+    lua_pop(L, 1);
+    return NULL;
+}
+
 /* The entry for the arguments on the stack, traced if need be; its table is pushed. */
 static JitEntry *entry_for_call(lua_State *L, Host *h, LuaJit *j, int last, Walk *w) {
     int32_t nnumber;
+    bool stale;
     *w = walk_call(L, h, j, last, false, &nnumber);
-    JitEntry *e = find_entry(j, &h->key);
-    lua_getiuservalue(L, JIT, 3);
+    JitEntry *e = push_entry(L, h, j, &h->key, &stale);
     if (e) {
-        lua_rawgeti(L, -1, e - j->entry + 1);
-        if (captures_fit(L, h, e, lua_gettop(L))) {
-            j->hits++;
-            return e;
-        }
+        j->hits++;
+        return e;
     }
     j->misses++;
     *w = walk_call(L, h, j, last, true, &nnumber);
-    explain_miss(j, &h->describe);
+    explain_miss(j, &h->describe, stale);
     report_miss(h, j);
     e = jit_trace(L, h, j, w, last, nnumber);
     lua_getiuservalue(L, JIT, 3);
@@ -331,16 +366,17 @@ static uint64_t mask_field(lua_State *L, int index, const char *name) {
 /* jit_new{fn =, call =, static = mask, donate = mask, keep_boxes =} */
 static int jit_new(lua_State *L) {
     Host *h = state_of(L);
-    luaL_checktype(L, 1, LUA_TTABLE);
+    value_check_type(L, 1, LUA_TTABLE, "jit_new");
+    lua_settop(L, 1);
     LuaJit *j = lua_newuserdatauv(L, sizeof *j, 3);
     *j = (LuaJit){.cx = &h->cx};
     str_init(&j->why, &h->cx.alloc);
     luaL_setmetatable(L, VALUE_JIT);
     lua_getfield(L, 1, "fn");
-    luaL_checktype(L, -1, LUA_TFUNCTION);
+    value_check_type(L, -1, LUA_TFUNCTION, "jit_new: fn");
     lua_setiuservalue(L, 2, 1);
     lua_getfield(L, 1, "call");
-    luaL_checktype(L, -1, LUA_TFUNCTION);
+    value_check_type(L, -1, LUA_TFUNCTION, "jit_new: call");
     lua_setiuservalue(L, 2, 2);
     lua_newtable(L);
     lua_setiuservalue(L, 2, 3);

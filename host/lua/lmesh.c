@@ -33,14 +33,14 @@ static void read_entry(lua_State *L, Host *h, int index, int number, SpecEntry *
         for (lua_Unsigned i = 1; i <= n; i++) {
             if (lua_rawgeti(L, index, (lua_Integer)i) != LUA_TSTRING)
                 state_error(L, E_SPEC, "P: entry %d: expected names of mesh axes, got %s", number,
-                            luaL_typename(L, -1));
+                            value_type_name(L, -1));
             e->axis[e->n++] = axis_name(L, h, -1);
             lua_pop(L, 1);
         }
     } else {
         state_error(L, E_SPEC,
                     "P: entry %d: expected nil, the name of a mesh axis or a list of names, got %s",
-                    number, luaL_typename(L, index));
+                    number, value_type_name(L, index));
     }
 }
 
@@ -108,9 +108,9 @@ static int mesh_new(lua_State *L) {
     Host *h = state_of(L);
     const char *names[MAX_AXES];
     int32_t sizes[MAX_AXES];
-    luaL_checktype(L, 1, LUA_TTABLE);
-    luaL_checktype(L, 2, LUA_TTABLE);
-    luaL_checktype(L, 3, LUA_TTABLE);
+    value_check_type(L, 1, LUA_TTABLE, "mesh: names");
+    value_check_type(L, 2, LUA_TTABLE, "mesh: sizes");
+    value_check_type(L, 3, LUA_TTABLE, "mesh: devices");
     lua_Unsigned n = lua_rawlen(L, 1), ndevices = lua_rawlen(L, 3);
     if (n > MAX_AXES) state_error(L, E_MESH, "mesh: %d axes; at most %d", (int)n, MAX_AXES);
     for (lua_Unsigned i = 0; i < n; i++) {
@@ -118,20 +118,21 @@ static int mesh_new(lua_State *L) {
             state_error(L, E_MESH, "mesh: the name of axis %d is not a string", (int)i + 1);
         names[i] = lua_tostring(L, -1); /* the table keeps it */
         lua_rawgeti(L, 2, (lua_Integer)i + 1);
-        sizes[i] = (int32_t)luaL_checkinteger(L, -1);
+        sizes[i] = value_int32(L, -1, "mesh: size");
         lua_pop(L, 2);
     }
     int32_t *ids = lua_newuserdatauv(L, sizeof *ids * (ndevices + 1), 0);
     for (lua_Unsigned i = 0; i < ndevices; i++) {
         lua_rawgeti(L, 3, (lua_Integer)i + 1);
-        ids[i] = (int32_t)luaL_checkinteger(L, -1);
+        ids[i] = value_int32(L, -1, "mesh: device");
         lua_pop(L, 1);
         if (ids[i] < 0 || ids[i] >= h->rt.ndevices)
             state_error(L, E_MESH, "mesh: there is no device %d; this process has devices 0..%d",
                         (int)ids[i], (int)h->rt.ndevices - 1);
     }
     int64_t product = 1;
-    for (lua_Unsigned i = 0; i < n; i++) product *= sizes[i] > 0 ? sizes[i] : 1;
+    for (lua_Unsigned i = 0; i < n && product <= INT32_MAX; i++)
+        product *= sizes[i] > 0 ? sizes[i] : 1;
     if (product != (int64_t)ndevices)
         state_error(L, E_MESH,
                     "mesh: the sizes multiply to %lld, but there are %d devices; change the sizes, "
@@ -173,7 +174,7 @@ static void push_nested_devices(lua_State *L, const Mesh *m, int axis, int32_t f
  * The rest comes from the methods table. */
 static int mesh_index(lua_State *L) {
     const Mesh *m = value_mesh(L, 1);
-    const char *k = luaL_checkstring(L, 2);
+    const char *k = value_string(L, 2, NULL, "mesh: field");
     if (strcmp(k, "size") == 0) {
         lua_pushinteger(L, m->ndevices);
     } else if (strcmp(k, "axis_names") == 0) {
@@ -212,12 +213,12 @@ static int mesh_index(lua_State *L) {
 /* mesh_context([mesh]): sets the mesh in context, returns the one before (nil: none). */
 static int mesh_context(lua_State *L) {
     Host *h = state_of(L);
-    const Mesh *before = h->mesh;
-    h->mesh = lua_isnoneornil(L, 1) ? NULL : value_mesh(L, 1);
-    if (before)
-        value_push_mesh(L, before);
+    const Mesh *m = lua_isnoneornil(L, 1) ? NULL : value_mesh(L, 1);
+    if (h->mesh)
+        value_push_mesh(L, h->mesh);
     else
         lua_pushnil(L);
+    h->mesh = m;
     return 1;
 }
 
@@ -235,7 +236,7 @@ static int sharding_new(lua_State *L) {
     Host *h = state_of(L);
     LuaSharding s = {value_mesh(L, 1), NULL, 0};
     if (!luaL_testudata(L, 2, VALUE_SPEC))
-        state_error(L, E_SPEC, "NamedSharding: expected a P, got %s", luaL_typename(L, 2));
+        state_error(L, E_SPEC, "NamedSharding: expected a P, got %s", value_type_name(L, 2));
     s.spec = value_spec(L, 2);
     uint32_t used = 0;
     for (int d = 0; d < s.spec->n; d++)
@@ -264,7 +265,7 @@ static int sharding_new(lua_State *L) {
 }
 
 static int sharding_tostring(lua_State *L) {
-    const LuaSharding *u = luaL_checkudata(L, 1, VALUE_SHARDING);
+    const LuaSharding *u = value_udata(L, 1, VALUE_SHARDING);
     Host *h = state_of(L);
     Str *s = state_text(h);
     if (!u->mesh) {
@@ -279,17 +280,28 @@ static int sharding_tostring(lua_State *L) {
     return state_push_text(L, h);
 }
 
+/* Without the entries at the end that name nothing: P("x") and P("x", nil) place alike. */
+static bool same_placing(const Spec *a, const Spec *b) {
+    if (a == b || !a || !b) return a == b;
+    for (int d = 0; d < a->n || d < b->n; d++) {
+        static const SpecEntry none;
+        const SpecEntry *x = d < a->n ? &a->entry[d] : &none, *y = d < b->n ? &b->entry[d] : &none;
+        if (memcmp(x, y, sizeof *x) != 0) return false;
+    }
+    return true;
+}
+
 static int sharding_eq(lua_State *L) {
     const LuaSharding *a = luaL_testudata(L, 1, VALUE_SHARDING),
                       *b = luaL_testudata(L, 2, VALUE_SHARDING);
-    lua_pushboolean(L,
-                    a && b && a->mesh == b->mesh && a->spec == b->spec && a->device == b->device);
+    lua_pushboolean(L, a && b && a->mesh == b->mesh && same_placing(a->spec, b->spec) &&
+                           a->device == b->device);
     return 1;
 }
 
 static int sharding_index(lua_State *L) {
-    const LuaSharding *u = luaL_checkudata(L, 1, VALUE_SHARDING);
-    const char *k = luaL_checkstring(L, 2);
+    const LuaSharding *u = value_udata(L, 1, VALUE_SHARDING);
+    const char *k = value_string(L, 2, NULL, "sharding: field");
     if (strcmp(k, "mesh") == 0 && u->mesh) {
         value_push_mesh(L, u->mesh);
     } else if (strcmp(k, "spec") == 0 && u->spec) {
@@ -306,7 +318,7 @@ static int sharding_index(lua_State *L) {
 /* sharding:shard_shape(shape) */
 static int sharding_shard_shape(lua_State *L) {
     Host *h = state_of(L);
-    const LuaSharding *u = luaL_checkudata(L, 1, VALUE_SHARDING);
+    const LuaSharding *u = value_udata(L, 1, VALUE_SHARDING);
     Dims dims = value_dims(L, 2, 0, "shard_shape");
     const Layout *l = value_layout(L, h, u, &dims, "shard_shape");
     Dims local = layout_local(l, &dims);
@@ -317,9 +329,9 @@ static int sharding_shard_shape(lua_State *L) {
 /* sharding:check(shape, what): raises if a tensor of that shape, called `what`, cannot have it. */
 static int sharding_check(lua_State *L) {
     Host *h = state_of(L);
-    const LuaSharding *u = luaL_checkudata(L, 1, VALUE_SHARDING);
+    const LuaSharding *u = value_udata(L, 1, VALUE_SHARDING);
     Dims dims = value_dims(L, 2, 0, "shape");
-    value_layout(L, h, u, &dims, luaL_checkstring(L, 3));
+    value_layout(L, h, u, &dims, value_string(L, 3, NULL, "check"));
     return 0;
 }
 
@@ -330,6 +342,10 @@ static int bind_spec(lua_State *L) {
     return 1;
 }
 
+static int is_mesh(lua_State *L) {
+    lua_pushboolean(L, luaL_testudata(L, 1, VALUE_MESH) != NULL);
+    return 1;
+}
 static int is_spec(lua_State *L) {
     lua_pushboolean(L, luaL_testudata(L, 1, VALUE_SPEC) != NULL);
     return 1;
@@ -365,7 +381,7 @@ static int device_kind(lua_State *L) {
 /* set_devices("8"): before the first tensor or mesh. */
 static int set_devices(lua_State *L) {
     Host *h = state_of(L);
-    const char *text = luaL_checkstring(L, 1);
+    const char *text = value_string(L, 1, NULL, "devices");
     if (h->used)
         state_error(
             L, E_STATE,
@@ -400,8 +416,8 @@ static void new_type(lua_State *L, const char *name, const luaL_Reg *meta,
 
 /* methods(type name): the table of its methods, for the library to add to. */
 static int methods(lua_State *L) {
-    luaL_getmetatable(L, luaL_checkstring(L, 1));
-    luaL_checktype(L, -1, LUA_TTABLE);
+    luaL_getmetatable(L, value_string(L, 1, NULL, "methods"));
+    value_check_type(L, -1, LUA_TTABLE, "methods: the type");
     lua_getfield(L, -1, "methods");
     return 1;
 }
@@ -425,6 +441,7 @@ void lmesh_open(lua_State *L) {
                                    {"mesh_current", mesh_current},
                                    {"NamedSharding", sharding_new},
                                    {"bind_spec", bind_spec},
+                                   {"is_mesh", is_mesh},
                                    {"is_spec", is_spec},
                                    {"is_sharding", is_sharding},
                                    {"devices", devices},

@@ -22,12 +22,12 @@ static void read_scalar(lua_State *L, DType dtype, Scalar *out) {
     else if (lua_isinteger(L, -1) && !dtype_is_float(dtype))
         *out = scalar_int(lua_tointeger(L, -1));
     else
-        *out = scalar_float(luaL_checknumber(L, -1));
+        *out = scalar_float(value_number(L, -1, "value"));
     if (lua_isinteger(L, -1)) out->f = (double)lua_tointeger(L, -1);
 }
 
 static int32_t read_enum(lua_State *L, const AttrField *f) {
-    const char *word = luaL_checkstring(L, -1);
+    const char *word = value_string(L, -1, NULL, f->name);
     for (int32_t i = 0; f->names[i]; i++)
         if (strcmp(f->names[i], word) == 0) return i;
     state_error(L, E_VALUE, "%s: unknown word '%s'", f->name, word);
@@ -39,12 +39,12 @@ static void read_field(lua_State *L, Host *h, const AttrField *f, const Dims *di
     int32_t i32 = 0;
     switch (f->kind) {
     case ATTR_INT: {
-        int64_t x = luaL_checkinteger(L, -1);
+        int64_t x = value_integer(L, -1, f->name);
         memcpy(at, &x, sizeof x);
         return;
     }
     case ATTR_FLOAT: {
-        double x = luaL_checknumber(L, -1);
+        double x = value_number(L, -1, f->name);
         memcpy(at, &x, sizeof x);
         return;
     }
@@ -69,7 +69,7 @@ static void read_field(lua_State *L, Host *h, const AttrField *f, const Dims *di
     }
     case ATTR_DTYPE: *dtype = value_dtype(L, -1), i32 = (int32_t)*dtype; break;
     case ATTR_BOOL: i32 = lua_toboolean(L, -1); break;
-    case ATTR_DIM: i32 = (int32_t)luaL_checkinteger(L, -1) - 1; break;
+    case ATTR_DIM: i32 = value_dim(L, -1, f->name); break;
     case ATTR_ENUM: i32 = read_enum(L, f); break;
     default: state_error(L, E_KEY, "%s cannot be given from Lua", f->name);
     }
@@ -84,8 +84,12 @@ static void read_attr(lua_State *L, Host *h, const OpDef *def, int index, const 
     if (!lua_istable(L, index))
         state_error(L, E_VALUE, "%s: attributes expected as a table", def->name);
     for (const AttrField *f = def->attr; f->name; f++) {
+        bool optional = f->kind == ATTR_BOOL || f->kind == ATTR_LAYOUT || f->kind == ATTR_DIMS ||
+                        f->kind == ATTR_LIST;
         if (lua_getfield(L, index, f->name) != LUA_TNIL)
             read_field(L, h, f, dims, &dtype, attr + f->offset);
+        else if (!optional)
+            state_error(L, E_VALUE, "%s: no %s is given", def->name, f->name);
         lua_pop(L, 1);
     }
 }
@@ -112,6 +116,20 @@ static CacheKey eager_key(const EagerArgs *a) {
     return (CacheKey){h, hash_u64(h, 0x9e3779b97f4a7c15ull)};
 }
 
+/* A constraint puts the program on its mesh. */
+static Err take_mesh(Graph *g, const OpDef *def, const char *attr) {
+    if (!(def->flags & OPF_CONSTRAINT)) return E_OK;
+    const Layout *l = ((const ConstrainAttr *)(const void *)attr)->layout;
+    if (!l) return E_OK;
+    if (g->mesh && g->mesh != l->mesh)
+        return err_set(g->cx, E_MESH,
+                       "%s: the layout is on another mesh than the tensors; move them with "
+                       "device_put first",
+                       def->name);
+    g->mesh = l->mesh;
+    return E_OK;
+}
+
 static Err build_eager(const EagerArgs *a, const Loc *loc, Graph *g) {
     Build b = build_in(g, 0);
     Operand in[MAX_ARGS];
@@ -129,10 +147,7 @@ static Err build_eager(const EagerArgs *a, const Loc *loc, Graph *g) {
         in[i] =
             (Operand){.v = build_param(&b, OP_PARAM, &(ParamAttr){.index = i + 1}, a->t[i]->type)};
     }
-    if (a->def->attr == NULL || !(a->def->flags & OPF_CONSTRAINT)) {
-    } else if (((const ConstrainAttr *)(const void *)a->attr)->layout) {
-        g->mesh = ((const ConstrainAttr *)(const void *)a->attr)->layout->mesh;
-    }
+    TRY(take_mesh(g, a->def, a->attr));
     Val v = op_apply(&b, a->op, in, a->n, a->def->attr_size ? a->attr : NULL);
     int nout = v ? graph_def(g, v)->nout : 0;
     for (int i = 0; i < nout; i++) build_result(&b, v + i);
@@ -190,6 +205,7 @@ static int build_traced(lua_State *L, Host *h, int op, const Operand *in, int n,
     if (!loc) state_check(L, h, err_nomem(&h->cx, "a trace"));
     at.loc = &loc;
     at.nloc = 1;
+    state_check(L, h, take_mesh(t->graph, def, attr));
     Val v = op_apply(&at, op, in, n, def->attr_size ? attr : NULL);
     state_check(L, h, at.err);
     int nout = graph_def(t->graph, v)->nout;
@@ -234,6 +250,9 @@ static int apply(lua_State *L, int op) {
             in[i] = a.number[i];
             continue;
         }
+        if (!value_is_tensor(L, i + 1))
+            state_error(L, E_VALUE, "%s: expected a tensor or a number, got %s", def->name,
+                        value_type_name(L, i + 1));
         LuaTensor *u = value_tensor(L, h, i + 1);
         if (i == 0) dims = value_type(h, u)->dims;
         if (h->trace)

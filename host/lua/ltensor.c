@@ -68,12 +68,12 @@ static void push_element(lua_State *L, DType dtype, const char *p) {
 /* Writes the number or boolean on top of the stack; raises where it does not fit. */
 static void write_element(lua_State *L, DType dtype, char *p) {
     if (dtype == DT_BOOL) {
-        *p = (char)(lua_isboolean(L, -1) ? lua_toboolean(L, -1) : luaL_checknumber(L, -1) != 0);
+        *p = (char)(lua_isboolean(L, -1) ? lua_toboolean(L, -1) : value_number(L, -1, "bool") != 0);
         return;
     }
     if (!lua_isnumber(L, -1) || lua_type(L, -1) == LUA_TSTRING)
         state_error(L, E_DTYPE, "expected a number for %s, got %s", dtype_name(dtype),
-                    luaL_typename(L, -1));
+                    value_type_name(L, -1));
     double x = lua_tonumber(L, -1);
     if (dtype == DT_F32) {
         float f = (float)x;
@@ -116,7 +116,7 @@ static void scan(lua_State *L, Shape *s, int depth) {
                         (long long)s->dims.at[depth]);
         bool boolean = lua_isboolean(L, -1);
         if (!boolean && lua_type(L, -1) != LUA_TNUMBER)
-            state_error(L, E_VALUE, "expected numbers, got %s", luaL_typename(L, -1));
+            state_error(L, E_VALUE, "expected numbers, got %s", value_type_name(L, -1));
         if (s->any && boolean != s->is_bool)
             state_error(L, E_DTYPE, "booleans and numbers are mixed");
         s->is_bool = boolean;
@@ -193,7 +193,7 @@ static int tensor_from_table(lua_State *L) {
 static int tensor_from_string(lua_State *L) {
     Host *h = state_of(L);
     size_t n;
-    const char *bytes = luaL_checklstring(L, 1, &n);
+    const char *bytes = value_string(L, 1, &n, "from_string");
     DType dtype = value_dtype(L, 2);
     Dims dims = value_dims(L, 3, 0, "shape");
     int64_t count = dims_count(&dims);
@@ -287,7 +287,7 @@ static const char *print_lists(lua_State *L, DType dtype, const Dims *dims, int 
 /* "float32[32@data,128] on Mesh(data=4, model=2)", and the values of a small tensor. */
 static int tensor_tostring(lua_State *L) {
     Host *h = state_of(L);
-    LuaTensor *u = luaL_checkudata(L, 1, VALUE_TENSOR);
+    LuaTensor *u = value_udata(L, 1, VALUE_TENSOR);
     if (u->t && tensor_is_deleted(u->t)) {
         lua_pushfstring(L, "deleted tensor (%s)", u->t->deleted_by);
         return 1;
@@ -311,33 +311,38 @@ static int tensor_tostring(lua_State *L) {
     return state_push_text(L, h);
 }
 
+/* Pushes the type of the value at `index`, of a table that of every leaf. */
+static void push_typeof(lua_State *L, Host *h, int index, int depth) {
+    enum { DEEPEST = 100 };
+    luaL_checkstack(L, 8, "typeof");
+    if (lua_isnumber(L, index) && lua_type(L, index) == LUA_TNUMBER) {
+        lua_pushstring(L, lua_isinteger(L, index) ? "int32[]{weak}" : "float32[]{weak}");
+    } else if (lua_isboolean(L, index)) {
+        lua_pushliteral(L, "bool[]");
+    } else if (value_is_tensor(L, index)) {
+        type_print(value_type(h, value_tensor(L, h, index)), state_text(h));
+        state_push_text(L, h);
+    } else if (!lua_istable(L, index)) {
+        lua_pushstring(L, value_type_name(L, index));
+    } else {
+        if (depth == DEEPEST)
+            state_error(L, E_VALUE, "typeof: a table is nested deeper than %d, or contains itself",
+                        DEEPEST);
+        lua_newtable(L);
+        int copy = lua_gettop(L);
+        for (lua_pushnil(L); lua_next(L, index); lua_settop(L, copy + 1)) {
+            lua_pushvalue(L, copy + 1);
+            push_typeof(L, h, copy + 2, depth + 1);
+            lua_rawset(L, copy);
+        }
+    }
+}
+
 /* typeof(x): of a tensor, Param, number, boolean, or of every leaf of a table. */
 static int tensor_typeof(lua_State *L) {
-    Host *h = state_of(L);
-    luaL_checkany(L, 1);
-    switch (lua_type(L, 1)) {
-    case LUA_TNUMBER:
-        lua_pushstring(L, lua_isinteger(L, 1) ? "int32[]{weak}" : "float32[]{weak}");
-        return 1;
-    case LUA_TBOOLEAN: lua_pushliteral(L, "bool[]"); return 1;
-    case LUA_TTABLE:
-        lua_newtable(L);
-        for (lua_pushnil(L); lua_next(L, 1); lua_pop(L, 1)) {
-            lua_pushvalue(L, -2);
-            lua_pushcfunction(L, tensor_typeof);
-            lua_pushvalue(L, -3);
-            lua_call(L, 1, 1);
-            lua_rawset(L, -5);
-        }
-        return 1;
-    default: break;
-    }
-    if (!value_is_tensor(L, 1)) {
-        lua_pushstring(L, luaL_typename(L, 1));
-        return 1;
-    }
-    type_print(value_type(h, value_tensor(L, h, 1)), state_text(h));
-    return state_push_text(L, h);
+    lua_settop(L, 1);
+    push_typeof(L, state_of(L), 1, 0);
+    return 1;
 }
 
 /* ---- what it is ---- */
@@ -399,7 +404,7 @@ static int tensor_no_order(lua_State *L) {
 }
 
 static int tensor_gc(lua_State *L) {
-    LuaTensor *u = luaL_checkudata(L, 1, VALUE_TENSOR);
+    LuaTensor *u = value_udata(L, 1, VALUE_TENSOR);
     tensor_release(u->t);
     u->t = NULL;
     return 0;
@@ -407,7 +412,7 @@ static int tensor_gc(lua_State *L) {
 
 /* release(): frees the bytes now; also at the end of `local t <close>`. */
 static int tensor_free(lua_State *L) {
-    LuaTensor *u = luaL_checkudata(L, 1, VALUE_TENSOR);
+    LuaTensor *u = value_udata(L, 1, VALUE_TENSOR);
     if (u->t) tensor_delete(u->t, "released");
     return 0;
 }
@@ -420,7 +425,7 @@ static int tensor_is_traced(lua_State *L) {
 
 /* is_deleted() */
 static int tensor_deleted(lua_State *L) {
-    LuaTensor *u = luaL_checkudata(L, 1, VALUE_TENSOR);
+    LuaTensor *u = value_udata(L, 1, VALUE_TENSOR);
     lua_pushboolean(L, u->t && tensor_is_deleted(u->t));
     return 1;
 }
@@ -428,8 +433,9 @@ static int tensor_deleted(lua_State *L) {
 /* address(slot, from 0): where the shard's bytes are; for tests of donation. */
 static int tensor_address(lua_State *L) {
     Tensor *t = value_concrete(L, state_of(L), 1, "address");
-    lua_Integer slot = luaL_optinteger(L, 2, 0);
-    luaL_argcheck(L, slot >= 0 && slot < t->nslot, 2, "no such slot");
+    lua_Integer slot = lua_isnoneornil(L, 2) ? 0 : value_integer(L, 2, "address: slot");
+    if (slot < 0 || slot >= t->nslot)
+        state_error(L, E_VALUE, "address: slot %lld of %d", (long long)slot, (int)t->nslot);
     lua_pushinteger(L, (lua_Integer)(uintptr_t)tensor_data(t, (int32_t)slot));
     return 1;
 }

@@ -5,7 +5,7 @@
 static const char undo_key;
 
 /* The undo table: entries of three at 3i + 1 (a box or table), 3i + 2 (false, or the key of the
- * slot), 3i + 3 (what was there); and [box] = true for every box in it. */
+ * slot), 3i + 3 (what was there); and for every box in it [box] = whether it may be written. */
 static void push_undo(lua_State *L) {
     lua_rawgetp(L, LUA_REGISTRYINDEX, &undo_key);
 }
@@ -47,7 +47,6 @@ static void restore(lua_State *L) {
 
 void trace_end(lua_State *L, Host *h) {
     Trace *t = h->trace;
-    restore(L);
     for (int i = 0; i < t->capture.n; i++) {
         tensor_release(t->capture.at[i].tensor);
         if (t->capture.at[i].ref != LUA_NOREF)
@@ -57,11 +56,24 @@ void trace_end(lua_State *L, Host *h) {
     arena_free(&t->arena);
     alloc_free(&h->cx.alloc, t, sizeof *t);
     h->trace = NULL;
+    restore(L); /* last: a slot that the script has emptied may need memory to come back */
+}
+
+/* "mlp.lua:12: [E_STATE] ..." for what Lua says when a traced function yields. */
+static void explain_yield(lua_State *L) {
+    Loc loc;
+    if (strncmp(lua_tostring(L, 1), "attempt to yield", 16) != 0) return;
+    where_find(L, state_of(L), &loc);
+    lua_pushfstring(L, "%s:%d: [E_STATE] a traced function cannot yield; call the jitted function "
+                       "from the coroutine instead",
+                    loc.chunk ? loc.chunk : "?", (int)loc.line);
+    lua_replace(L, 1);
 }
 
 /* Keeps the traceback of an error inside a traced function: unwinding loses it. */
 static int note_traceback(lua_State *L) {
     if (lua_type(L, 1) == LUA_TSTRING) {
+        explain_yield(L);
         luaL_traceback(L, L, NULL, 1);
         lua_setfield(L, LUA_REGISTRYINDEX, "meshlua.traceback");
     }
@@ -118,22 +130,41 @@ static void note(lua_State *L) {
     lua_pop(L, 1);
 }
 
-static void note_box(lua_State *L, int box) {
-    lua_pushvalue(L, box);
-    lua_pushboolean(L, 0);
-    lua_getiuservalue(L, box, 1);
-    note(L);
+/* LUA_TNIL: the box is not in the undo table; else whether it may be written, as a Lua type. */
+static int noted(lua_State *L, int box, bool *may_write) {
     push_undo(L);
     lua_pushvalue(L, box);
-    lua_pushboolean(L, 1);
+    int type = lua_rawget(L, -2);
+    *may_write = lua_toboolean(L, -1);
+    lua_pop(L, 2);
+    return type;
+}
+
+static void note_box(lua_State *L, int box, bool may_write) {
+    bool before;
+    if (noted(L, box, &before) == LUA_TNIL) {
+        lua_pushvalue(L, box);
+        lua_pushboolean(L, 0);
+        lua_getiuservalue(L, box, 1);
+        note(L);
+    }
+    push_undo(L);
+    lua_pushvalue(L, box);
+    lua_pushboolean(L, may_write);
     lua_rawset(L, -3);
     lua_pop(L, 1);
 }
 
 void trace_enter_box(lua_State *L, int box) {
     box = lua_absindex(L, box);
-    note_box(L, box);
+    note_box(L, box, true);
     lua_setiuservalue(L, box, 1);
+}
+
+void trace_note_swap(lua_State *L, int box) {
+    bool may_write;
+    box = lua_absindex(L, box);
+    if (noted(L, box, &may_write) == LUA_TNIL) note_box(L, box, false);
 }
 
 void trace_enter_slot(lua_State *L, int table) {
@@ -147,18 +178,16 @@ void trace_enter_slot(lua_State *L, int table) {
 }
 
 void trace_note_write(lua_State *L, Host *h, int index) {
+    bool may_write;
     index = lua_absindex(L, index);
-    push_undo(L);
-    lua_pushvalue(L, index);
-    bool known = lua_rawget(L, -2) != LUA_TNIL;
-    lua_pop(L, 2);
-    if (known) return;
+    noted(L, index, &may_write);
+    if (may_write) return;
     if (!h->trace->open)
         state_error(
             L, E_STATE,
             "a Param that is no argument of the traced function is written in it; pass what "
             "holds it (the model, the optimizer) as an argument");
-    note_box(L, index);
+    note_box(L, index, true);
 }
 
 bool trace_box(lua_State *L, int n) {
@@ -178,13 +207,13 @@ bool trace_box(lua_State *L, int n) {
 }
 
 void trace_result(lua_State *L, Host *h, Val v, const Layout *l) {
-    Build *b = &h->trace->build;
+    Build at = h->trace->build;
     if (l) {
         h->trace->graph->mesh = l->mesh;
-        v = build_op(b, OP_CONSTRAIN, &v, 1, &(ConstrainAttr){l});
+        v = build_op(&at, OP_CONSTRAIN, &v, 1, &(ConstrainAttr){l});
     }
-    build_result(b, v);
-    state_check(L, h, b->err);
+    build_result(&at, v);
+    state_check(L, h, at.err);
 }
 
 void trace_captured(lua_State *L, Host *h, int32_t i, Tensor **out) {
@@ -235,7 +264,7 @@ static int add_written(lua_State *L, Host *h, int list) {
 
 static int run_traced_body(lua_State *L) {
     Host *h = state_of(L);
-    luaL_checktype(L, 1, LUA_TFUNCTION);
+    value_check_type(L, 1, LUA_TFUNCTION, "run_traced");
     const Mesh *mesh = lua_isnoneornil(L, 2) ? h->mesh : value_mesh(L, 2);
     lua_settop(L, 1);
     lua_newtable(L); /* 2: boxes that were written */
@@ -247,7 +276,7 @@ static int run_traced_body(lua_State *L) {
         LuaTensor *u = luaL_testudata(L, 3 + i, VALUE_TENSOR);
         if (!u)
             state_error(L, E_VALUE, "the traced function returned a %s where a tensor was expected",
-                        luaL_typename(L, 3 + i));
+                        value_type_name(L, 3 + i));
         trace_result(L, h, u->t ? value_in_trace(L, h, 3 + i) : u->v, NULL);
     }
     int nwritten = add_written(L, h, 2), total = nout + nwritten;
@@ -261,11 +290,10 @@ static int run_traced_body(lua_State *L) {
     Tensor **in = lua_newuserdatauv(L, sizeof *in * (size_t)(nin + total + 1), 0);
     uint8_t *none = lua_newuserdatauv(L, (size_t)nin + 1, 0);
     memset(none, 0, (size_t)nin + 1);
-    for (int32_t i = 0; i < nin; i++) {
-        trace_captured(L, h, i, &in[i]);
-        tensor_retain(in[i]); /* the trace lets go of them before they are read */
-    }
+    for (int32_t i = 0; i < nin; i++) trace_captured(L, h, i, &in[i]);
+    luaL_checkstack(L, total + 4, "too many results");
     Exec *exec = NULL;
+    for (int32_t i = 0; i < nin; i++) tensor_retain(in[i]); /* beyond the trace */
     Err e = state_compile(h, h->trace->graph, none, &exec);
     trace_end(L, h);
     if (!e) e = exec_run(exec, in, none, in + nin);
@@ -273,7 +301,6 @@ static int run_traced_body(lua_State *L) {
     for (int32_t i = 0; i < nin; i++) tensor_release(in[i]);
     state_check(L, h, e);
     h->used = true;
-    luaL_checkstack(L, total + 4, "too many results");
     int first = lua_gettop(L) + 1;
     for (int i = 0; i < total; i++) {
         lua_rawgeti(L, 3, i + 1);
@@ -299,10 +326,36 @@ static int variable(lua_State *L) {
     Host *h = state_of(L);
     if (!h->trace) state_error(L, E_STATE, "variable: no trace is under way");
     Val v = value_in_trace(L, h, 1);
-    v = build_op(&h->trace->build, OP_IDENTITY, &v, 1, NULL);
-    state_check(L, h, h->trace->build.err);
+    Build at = h->trace->build;
+    v = build_op(&at, OP_IDENTITY, &v, 1, NULL);
+    state_check(L, h, at.err);
     value_push_traced(L, h, v);
     return 1;
+}
+
+/* The traced values of the list at `index`, in a userdata that is pushed; 0 for false. */
+static Val *read_list(lua_State *L, Host *h, int index, int *n) {
+    value_check_type(L, index, LUA_TTABLE, "gradient");
+    *n = (int)lua_rawlen(L, index);
+    Val *list = lua_newuserdatauv(L, sizeof *list * (size_t)(*n + 1), 0);
+    for (int i = 0; i < *n; i++) {
+        lua_rawgeti(L, index, i + 1);
+        bool zero = lua_isboolean(L, -1) && !lua_toboolean(L, -1);
+        list[i] = zero ? 0 : value_in_trace(L, h, -1);
+        lua_pop(L, 1);
+    }
+    return list;
+}
+
+static void check_cotangent(lua_State *L, const Type *y, const Type *ct) {
+    if (y->dtype == ct->dtype && dims_equal(&y->dims, &ct->dims)) return;
+    Host *h = state_of(L);
+    Str *s = state_text(h);
+    type_print(ct, s);
+    str_put(s, ", the result is ");
+    type_print(y, s);
+    state_error(L, y->dtype == ct->dtype ? E_SHAPE : E_DTYPE, "gradient: the cotangent is %s",
+                str_of(s));
 }
 
 /* gradient(ys, cts, wrt): lists of traced tensors; false in cts stands for zero. Returns the list
@@ -310,31 +363,28 @@ static int variable(lua_State *L) {
 static int gradient(lua_State *L) {
     Host *h = state_of(L);
     Trace *t = h->trace;
+    int ny, nct, nwrt;
     if (!t) state_error(L, E_STATE, "gradient: no trace is under way");
-    int n[3];
-    Val *vals[4];
-    for (int k = 0; k < 3; k++) {
-        luaL_checktype(L, k + 1, LUA_TTABLE);
-        n[k] = (int)lua_rawlen(L, k + 1);
-    }
-    for (int k = 0; k < 4; k++) {
-        int count = n[k < 3 ? k : 2];
-        vals[k] = lua_newuserdatauv(L, sizeof(Val) * (size_t)(count + 1), 0);
-        for (int i = 0; k < 3 && i < count; i++) {
-            lua_rawgeti(L, k + 1, i + 1);
-            vals[k][i] = lua_toboolean(L, -1) ? value_in_trace(L, h, -1) : 0;
-            lua_pop(L, 1);
-        }
-    }
+    lua_settop(L, 3);
+    const Val *y = read_list(L, h, 1, &ny), *ct = read_list(L, h, 2, &nct);
+    const Val *wrt = read_list(L, h, 3, &nwrt);
+    Val *grad = lua_newuserdatauv(L, sizeof *grad * (size_t)(nwrt + 1), 0);
+    if (ny != nct) state_error(L, E_VALUE, "gradient: %d results, %d cotangents", ny, nct);
+    for (int i = 0; i < ny; i++)
+        if (y[i] && ct[i])
+            check_cotangent(L, graph_type(t->graph, y[i]), graph_type(t->graph, ct[i]));
+    for (int i = 0; i < ny + nwrt; i++)
+        if (!(i < ny ? y[i] : wrt[i - ny]))
+            state_error(L, E_VALUE, "gradient: expected a tensor, got false");
     const Loc *loc = where_loc(L, h);
     Build at = t->build;
     at.loc = &loc;
     at.nloc = loc ? 1 : 0;
-    pass_grad(&at, vals[0], vals[1], n[0], vals[2], n[2], vals[3]);
+    pass_grad(&at, y, ct, ny, wrt, nwrt, grad);
     state_check(L, h, at.err);
-    lua_createtable(L, n[2], 0);
-    for (int i = 0; i < n[2]; i++) {
-        value_push_traced(L, h, vals[3][i]);
+    lua_createtable(L, nwrt, 0);
+    for (int i = 0; i < nwrt; i++) {
+        value_push_traced(L, h, grad[i]);
         lua_rawseti(L, -2, i + 1);
     }
     return 1;

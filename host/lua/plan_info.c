@@ -5,7 +5,7 @@
 #define VALUE_PLAN "meshlua.Plan"
 
 static Exec *plan_at(lua_State *L) {
-    return *(Exec **)luaL_checkudata(L, 1, VALUE_PLAN);
+    return *(Exec **)value_udata(L, 1, VALUE_PLAN);
 }
 
 void plan_info_push(lua_State *L, Exec *e) {
@@ -16,7 +16,7 @@ void plan_info_push(lua_State *L, Exec *e) {
 }
 
 static int plan_gc(lua_State *L) {
-    Exec **u = luaL_checkudata(L, 1, VALUE_PLAN);
+    Exec **u = value_udata(L, 1, VALUE_PLAN);
     exec_release(*u);
     *u = NULL;
     return 0;
@@ -68,6 +68,13 @@ static void push_operands(lua_State *L, const Plan *p, PlanSpan ids) {
     }
 }
 
+/* The least time that a step takes on one device. */
+static double seconds_of(const Exec *e, const PlanStep *s) {
+    const Target *t = e->rt->target;
+    if (s->kind != STEP_COLLECTIVE) return target_seconds(t, s->flops, s->bytes);
+    return t->latency + plan_bytes_sent(e->plan, s) / t->link;
+}
+
 static void push_step(lua_State *L, const Exec *e, const PlanStep *s) {
     const Plan *p = e->plan;
     lua_createtable(L, 0, 12);
@@ -75,6 +82,7 @@ static void push_step(lua_State *L, const Exec *e, const PlanStep *s) {
     set_string(L, "kernel", plan_str(p, s->name));
     set_number(L, "flops", s->flops);
     set_number(L, "traffic", s->bytes);
+    set_number(L, "seconds", seconds_of(e, s));
     push_axes(L, e->mesh, s->vary);
     lua_setfield(L, -2, "vary");
     push_strings(L, p, s->locs);

@@ -28,6 +28,8 @@ void trace_enter_slot(lua_State *L, int table);
 /* The box at `index` is about to be written: E_STATE unless it was entered, or the trace is open.
  */
 void trace_note_write(lua_State *L, Host *h, int index);
+/* The same before a transform puts something into the box for a while: that is always allowed. */
+void trace_note_swap(lua_State *L, int box);
 /* Pushes the n-th box (from 1) that the trace has seen, entered or written; false at the end. */
 bool trace_box(lua_State *L, int n);
 

@@ -29,7 +29,7 @@ LuaTensor *value_tensor(lua_State *L, Host *h, int index) {
         lua_pop(L, 1); /* the box keeps it alive */
         if (!u) state_error(L, E_STATE, "the Param is empty");
     }
-    if (!u) state_error(L, E_VALUE, "expected a tensor, got %s", luaL_typename(L, index));
+    if (!u) state_error(L, E_VALUE, "expected a tensor, got %s", value_type_name(L, index));
     if (u->t) {
         if (tensor_is_deleted(u->t))
             state_error(L, E_DELETED, "this tensor has been deleted: %s", u->t->deleted_by);
@@ -91,7 +91,8 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
         lua_pushvalue(L, index);
         c.ref = luaL_ref(L, LUA_REGISTRYINDEX);
     }
-    c.v = build_param(&t->build, OP_PARAM,
+    Build at = t->build; /* a copy: what goes wrong here is raised, and no state of the trace */
+    c.v = build_param(&at, OP_PARAM,
                       &(ParamAttr){.index = t->graph->region.at[0].param.n + 1, .state = box},
                       u->t->type);
     bool ok = c.v && VEC_ROOM(&t->arena, &t->capture, 1);
@@ -112,7 +113,7 @@ void value_push_mesh(lua_State *L, const Mesh *m) {
     luaL_setmetatable(L, VALUE_MESH);
 }
 const Mesh *value_mesh(lua_State *L, int index) {
-    return *(const Mesh **)luaL_checkudata(L, index, VALUE_MESH);
+    return *(const Mesh **)value_udata(L, index, VALUE_MESH);
 }
 void value_push_spec(lua_State *L, const Spec *s) {
     const Spec **u = lua_newuserdatauv(L, sizeof *u, 0);
@@ -120,7 +121,7 @@ void value_push_spec(lua_State *L, const Spec *s) {
     luaL_setmetatable(L, VALUE_SPEC);
 }
 const Spec *value_spec(lua_State *L, int index) {
-    return *(const Spec **)luaL_checkudata(L, index, VALUE_SPEC);
+    return *(const Spec **)value_udata(L, index, VALUE_SPEC);
 }
 void value_push_sharding(lua_State *L, const LuaSharding *s) {
     LuaSharding *u = lua_newuserdatauv(L, sizeof *u, 0);
@@ -132,7 +133,8 @@ LuaSharding value_sharding(lua_State *L, Host *h, int index) {
     LuaSharding *u = luaL_testudata(L, index, VALUE_SHARDING);
     if (u) return *u;
     if (!luaL_testudata(L, index, VALUE_SPEC))
-        state_error(L, E_SPEC, "expected a NamedSharding or a P, got %s", luaL_typename(L, index));
+        state_error(L, E_SPEC, "expected a NamedSharding or a P, got %s",
+                    value_type_name(L, index));
     if (!h->mesh)
         state_error(L, E_MESH,
                     "a bare P requires a mesh in context; use NamedSharding(mesh, P(...)), or call "
@@ -152,8 +154,66 @@ const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Di
 
 /* ---- plain values ---- */
 
+const char *value_type_name(lua_State *L, int index) {
+    const char *name = luaL_typename(L, index);
+    if (lua_type(L, index) != LUA_TUSERDATA || !luaL_getmetafield(L, index, "__name")) return name;
+    if (lua_type(L, -1) == LUA_TSTRING) name = lua_tostring(L, -1); /* the metatable keeps it */
+    lua_pop(L, 1);
+    return strncmp(name, "meshlua.", 8) == 0 ? name + 8 : name;
+}
+
+static _Noreturn void unexpected(lua_State *L, int index, const char *what, const char *wanted) {
+    state_error(L, E_VALUE, "%s: expected %s, got %s", what, wanted, value_type_name(L, index));
+}
+
+lua_Integer value_integer(lua_State *L, int index, const char *what) {
+    int whole;
+    if (lua_type(L, index) != LUA_TNUMBER) unexpected(L, index, what, "a whole number");
+    lua_Integer x = lua_tointegerx(L, index, &whole);
+    if (!whole)
+        state_error(L, E_VALUE, "%s: %.14g is not a whole number", what, lua_tonumber(L, index));
+    return x;
+}
+
+int32_t value_int32(lua_State *L, int index, const char *what) {
+    lua_Integer x = value_integer(L, index, what);
+    if (x < INT32_MIN || x > INT32_MAX)
+        state_error(L, E_VALUE, "%s: %lld is out of range", what, (long long)x);
+    return (int32_t)x;
+}
+
+int32_t value_dim(lua_State *L, int index, const char *what) {
+    int32_t d = value_int32(L, index, what);
+    if (d < 1 || d > MAX_RANK)
+        state_error(L, E_SHAPE, "%s: dim %d; tensors have at most %d dims", what, (int)d, MAX_RANK);
+    return d - 1;
+}
+
+lua_Number value_number(lua_State *L, int index, const char *what) {
+    if (lua_type(L, index) != LUA_TNUMBER) unexpected(L, index, what, "a number");
+    return lua_tonumber(L, index);
+}
+
+const char *value_string(lua_State *L, int index, size_t *n, const char *what) {
+    if (lua_type(L, index) != LUA_TSTRING) unexpected(L, index, what, "a string");
+    return lua_tolstring(L, index, n);
+}
+
+void value_check_type(lua_State *L, int index, int type, const char *what) {
+    if (lua_type(L, index) == type) return;
+    unexpected(L, index, what, lua_pushfstring(L, "a %s", lua_typename(L, type)));
+}
+
+void *value_udata(lua_State *L, int index, const char *type) {
+    void *u = luaL_testudata(L, index, type);
+    if (!u)
+        state_error(L, E_VALUE, "expected a %s, got %s", type + strlen("meshlua."),
+                    value_type_name(L, index));
+    return u;
+}
+
 DType value_dtype(lua_State *L, int index) {
-    const char *name = luaL_checkstring(L, index);
+    const char *name = value_string(L, index, NULL, "dtype");
     int d = dtype_of(name);
     if (d < 0)
         state_error(L, E_DTYPE,
@@ -168,16 +228,20 @@ Dims value_dims(lua_State *L, int index, int add, const char *what) {
     index = lua_absindex(L, index);
     if (!lua_istable(L, index))
         state_error(L, E_VALUE, "%s: expected a list of whole numbers, got %s", what,
-                    luaL_typename(L, index));
+                    value_type_name(L, index));
     lua_Unsigned n = lua_rawlen(L, index);
     if (n > MAX_RANK)
-        state_error(L, E_SHAPE, "%s: %d entries; tensors have at most %d dims", what, (int)n,
+        state_error(L, E_SHAPE, "%s: %lld entries; tensors have at most %d dims", what, (long long)n,
                     MAX_RANK);
     for (lua_Unsigned i = 1; i <= n; i++) {
         int whole;
         lua_rawgeti(L, index, (lua_Integer)i);
         lua_Integer x = lua_tointegerx(L, -1, &whole);
-        if (!whole) state_error(L, E_VALUE, "%s: entry %d is not a whole number", what, (int)i);
+        if (!whole || lua_type(L, -1) != LUA_TNUMBER)
+            state_error(L, E_VALUE, "%s: entry %d is not a whole number", what, (int)i);
+        if (x < -DIMS_MOST || x > DIMS_MOST)
+            state_error(L, E_VALUE, "%s: entry %d is %lld; no tensor is that large", what, (int)i,
+                        (long long)x);
         lua_pop(L, 1);
         dims_push(&d, x + add);
     }

@@ -56,6 +56,18 @@ LuaSharding value_sharding(lua_State *L, Host *h, int index);
 const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Dims *dims,
                            const char *what);
 
+/* ---- plain values: as luaL_check..., but the error is E_VALUE at the user's line. `what` names the
+ * value in it. Strings are no numbers. ---- */
+lua_Integer value_integer(lua_State *L, int index, const char *what);
+int32_t value_int32(lua_State *L, int index, const char *what); /* raises where it does not fit */
+int32_t value_dim(lua_State *L, int index, const char *what); /* 1-based; gives it 0-based */
+lua_Number value_number(lua_State *L, int index, const char *what);
+const char *value_string(lua_State *L, int index, size_t *n, const char *what); /* n may be NULL */
+void value_check_type(lua_State *L, int index, int type, const char *what);     /* a LUA_T... */
+/* "Mesh", "table", "nil", for messages. */
+const char *value_type_name(lua_State *L, int index);
+/* A userdata of the type, one of those above or another whose name begins with "meshlua.". */
+void *value_udata(lua_State *L, int index, const char *type);
 /* A dtype name. */
 DType value_dtype(lua_State *L, int index);
 /* A list of integers (at most MAX_RANK), each plus `add`. */

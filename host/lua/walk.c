@@ -1,5 +1,6 @@
 #include "lua/walk.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,6 +91,15 @@ static void put_pointer(Walk *w, char tag, const void *p) {
     put(w, tag, &p, sizeof p);
 }
 
+/* The object at `index`, by its address. */
+static void put_object(Walk *w, char tag, int index) {
+    lua_State *L = w->L;
+    put_pointer(w, tag, lua_topointer(L, index));
+    if (!w->held) return;
+    lua_pushvalue(L, index);
+    lua_rawseti(L, w->held, (lua_Integer)lua_rawlen(L, w->held) + 1);
+}
+
 /* "path = text\n" for why_miss. */
 static void describe(Walk *w, const char *text) {
     if (!w->describe) return;
@@ -110,6 +120,22 @@ void walk_begin(Walk *w, lua_State *L, Host *h, bool slots) {
     str_clear(&h->path);
     str_clear(&h->describe);
     h->key.failed = h->path.failed = h->describe.failed = false;
+}
+
+/* Numbers in so many digits that no other number has the same text. */
+static void describe_static(Walk *w, int index) {
+    lua_State *L = w->L;
+    lua_Number x = lua_tonumber(L, index);
+    luaL_tolstring(L, index, NULL);
+    if (lua_type(L, index) == LUA_TNUMBER && !lua_isinteger(L, index) && x == x &&
+        lua_tonumber(L, -1) != x) {
+        char digits[32];
+        snprintf(digits, sizeof digits, "%.17g", x);
+        describe(w, digits);
+    } else {
+        describe(w, lua_tostring(L, -1));
+    }
+    lua_pop(L, 1);
 }
 
 void walk_static(Walk *w, int index) {
@@ -140,14 +166,11 @@ void walk_static(Walk *w, int index) {
         else if (luaL_testudata(L, index, VALUE_SPEC))
             put_pointer(w, 'p', value_spec(L, index));
         else
-            put_pointer(w, 'u', lua_topointer(L, index));
+            put_object(w, 'u', index);
         break;
-    default: put_pointer(w, 'u', lua_topointer(L, index)); break;
+    default: put_object(w, 'u', index); break;
     }
-    if (!w->describe) return;
-    luaL_tolstring(L, index, NULL);
-    describe(w, lua_tostring(L, -1));
-    lua_pop(L, 1);
+    if (w->describe) describe_static(w, index);
 }
 
 /* A leaf seen before is named by its number: tied weights are one leaf. */
@@ -200,22 +223,25 @@ static void add_slot(Walk *w, int table, int key, int value) {
 static void value(Walk *w, int index);
 
 static void table(Walk *w, int index) {
+    enum { DEEPEST = 100 };
     lua_State *L = w->L;
     luaL_checkstack(L, 8, "arguments nested too deep");
     lua_pushvalue(L, index);
     if (lua_rawget(L, w->seen) != LUA_TNIL)
         state_error(L, E_VALUE, "the table at %s contains itself", str_of(&w->h->path));
+    if (++w->depth > DEEPEST)
+        state_error(L, E_VALUE, "an argument is nested deeper than %d tables", DEEPEST);
     lua_pop(L, 1);
     lua_pushvalue(L, index);
     lua_pushboolean(L, 1);
     lua_rawset(L, w->seen);
-    const void *class = NULL;
     if (lua_getmetatable(L, index)) {
-        class = lua_topointer(L, -1);
+        put_object(w, '{', lua_gettop(L));
         lua_pop(L, 1);
         if (w->name_modules) where_set_path(L, index, str_of(&w->h->path));
+    } else {
+        put_pointer(w, '{', NULL);
     }
-    put_pointer(w, '{', class);
     Key few[FEW_KEYS];
     int n;
     size_t length = w->h->path.n;
@@ -244,6 +270,7 @@ static void table(Walk *w, int index) {
     }
     lua_pop(L, 1); /* the keys' userdata */
     put(w, '}', NULL, 0);
+    w->depth--;
     lua_pushvalue(L, index);
     lua_pushnil(L);
     lua_rawset(L, w->seen);
@@ -267,9 +294,15 @@ void walk_value(Walk *w, int index, const char *name) {
     value(w, lua_absindex(w->L, index));
 }
 
+void walk_check(const Walk *w) {
+    const Host *h = w->h;
+    if (h->key.failed || h->path.failed || h->describe.failed)
+        state_check(w->L, w->h, err_nomem(&w->h->cx, "the key of a call"));
+}
+
 /* tree_keys(t) */
 static int tree_keys(lua_State *L) {
-    luaL_checktype(L, 1, LUA_TTABLE);
+    value_check_type(L, 1, LUA_TTABLE, "tree_keys");
     walk_push_keys(L, 1);
     return 1;
 }

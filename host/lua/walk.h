@@ -12,6 +12,9 @@ typedef struct Walk {
     int seen;   /* stack index of a table: leaf -> its number; table on the way -> true */
     int slots;  /* 0, or a table: for each tensor that lies in a table, [3i+1] the table, [3i+2] the
                  * key, [3i+3] the leaf's number */
+    int held;  /* 0, or a table: a list of the objects whose addresses are in the key, to be kept as
+                * long as the key: another object could get the address otherwise */
+    int depth; /* of tables on the way */
     int32_t nleaf;
     bool name_modules; /* note the paths of modules, for scopes */
     bool describe;     /* one line per part into h->describe */
@@ -22,8 +25,11 @@ typedef struct Walk {
 void walk_begin(Walk *w, lua_State *L, Host *h, bool slots);
 /* Adds the value at `index`, called `name`. Raises for cycles. */
 void walk_value(Walk *w, int index, const char *name);
-/* Adds a plain value (nil, boolean, number, string, or anything by identity) to the key. */
+/* Adds a plain value (nil, boolean, number, string, or anything else by identity) to the key. */
 void walk_static(Walk *w, int index);
+
+/* Raises if the key or the description did not fit in memory. To be called at the end. */
+void walk_check(const Walk *w);
 
 /* Pushes the keys of a table as a list in the one order; raises for keys that have none. */
 void walk_push_keys(lua_State *L, int table);

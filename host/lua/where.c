@@ -5,7 +5,7 @@
  * caller's frame; if that is the user's code, it is the place, else the innermost note is. Chunks
  * called =meshlua/... are library. Module calls also push their path, which names the scope of the
  * ops inside. */
-#include "lua/state.h"
+#include "lua/value.h"
 
 #include <string.h>
 
@@ -22,11 +22,25 @@ static bool lua_frame(lua_State *L, int *level, lua_Debug *ar) {
     return false;
 }
 
+static lua_State *main_thread(lua_State *L) {
+    lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
+    lua_State *main = lua_tothread(L, -1);
+    lua_pop(L, 1);
+    return main;
+}
+
+/* As lua_frame from `level` on; behind the end of a coroutine's stack the main thread's goes on. */
+static bool frame_from(lua_State *L, int level, lua_Debug *ar) {
+    if (lua_frame(L, &level, ar)) return true;
+    lua_State *main = main_thread(L);
+    level = 0;
+    return main != L && lua_frame(main, &level, ar);
+}
+
 void where_find(lua_State *L, Host *h, Loc *loc) {
     lua_Debug ar;
-    int level = 0;
     *loc = (Loc){.scope = h->depth ? h->entry[h->depth - 1].scope : NULL};
-    if (!lua_frame(L, &level, &ar)) return;
+    if (!frame_from(L, 0, &ar)) return;
     if (!is_library(&ar)) {
         loc->chunk = intern_name(&h->cx, ar.short_src);
         loc->line = ar.currentline;
@@ -41,7 +55,7 @@ void where_find(lua_State *L, Host *h, Loc *loc) {
             return;
         }
     /* Library code that nothing wraps (a script run from the library): the nearest user frame. */
-    for (level++; lua_frame(L, &level, &ar); level++)
+    for (int level = 0; lua_frame(L, &level, &ar); level++)
         if (!is_library(&ar)) {
             loc->chunk = intern_name(&h->cx, ar.short_src);
             loc->line = ar.currentline;
@@ -77,8 +91,7 @@ static bool push_entry(lua_State *L, Host *h, const char *scope) {
     }
     Entry e = {.scope = scope ? scope : h->depth ? h->entry[h->depth - 1].scope : NULL};
     lua_Debug ar;
-    int level = 1;
-    if (lua_frame(L, &level, &ar) && !is_library(&ar)) {
+    if (frame_from(L, 1, &ar) && !is_library(&ar)) {
         e.chunk = intern_name(&h->cx, ar.short_src);
         e.line = ar.currentline;
         if (!e.chunk) return false;
@@ -103,6 +116,16 @@ static const char *module_scope(lua_State *L, Host *h) {
     return scope;
 }
 
+/* A coroutine that an error ends does not close what is pending in it: the error is stopped here
+ * first, so that the entry is left and the contexts of the library are. */
+static int call_in_coroutine(lua_State *L, Host *h, int n) {
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    int status = lua_pcall(L, n, LUA_MULTRET, 0);
+    if (h->depth > 0) h->depth--;
+    return status == LUA_OK ? lua_gettop(L) : lua_error(L);
+}
+
 /* upvalues: the function, whether it is a module's __call. */
 static int call_wrapped(lua_State *L) {
     Host *h = state_of(L);
@@ -115,6 +138,10 @@ static int call_wrapped(lua_State *L) {
     luaL_checkstack(L, n + 4, "too many arguments");
     lua_rawgetp(L, LUA_REGISTRYINDEX, &guard_key);
     if (!push_entry(L, h, scope)) state_check(L, h, err_nomem(&h->cx, "the call"));
+    if (main_thread(L) != L) {
+        lua_settop(L, n);
+        return call_in_coroutine(L, h, n);
+    }
     lua_toclose(L, -1);
     lua_pushvalue(L, lua_upvalueindex(1));
     for (int i = 1; i <= n; i++) lua_pushvalue(L, i);
@@ -124,7 +151,7 @@ static int call_wrapped(lua_State *L) {
 
 /* wrap(fn [, is_module]) */
 static int wrap(lua_State *L) {
-    luaL_checktype(L, 1, LUA_TFUNCTION);
+    value_check_type(L, 1, LUA_TFUNCTION, "wrap");
     lua_settop(L, 2);
     lua_pushcclosure(L, call_wrapped, 2);
     return 1;
@@ -132,7 +159,7 @@ static int wrap(lua_State *L) {
 
 /* unwrap(fn): the function behind a wrapper, or fn itself. */
 static int unwrap(lua_State *L) {
-    luaL_checktype(L, 1, LUA_TFUNCTION);
+    value_check_type(L, 1, LUA_TFUNCTION, "wrap");
     lua_settop(L, 1);
     if (lua_tocfunction(L, 1) == call_wrapped) lua_getupvalue(L, 1, 1);
     return 1;
@@ -140,8 +167,8 @@ static int unwrap(lua_State *L) {
 
 /* set_path(module, path) */
 static int set_path(lua_State *L) {
-    luaL_checktype(L, 1, LUA_TTABLE);
-    luaL_checkstring(L, 2);
+    value_check_type(L, 1, LUA_TTABLE, "set_path: the module");
+    value_string(L, 2, NULL, "set_path: the path");
     lua_rawgetp(L, LUA_REGISTRYINDEX, &paths_key);
     lua_pushvalue(L, 1);
     lua_pushvalue(L, 2);

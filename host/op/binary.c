@@ -1,7 +1,8 @@
 /* binary.c - two or three operands of equal dims. */
 #include "op/op.h"
-
 #include "ir/program.h"
+
+#include <math.h>
 
 #define X         (a->in[0])
 #define Y         (a->in[1])
@@ -157,6 +158,30 @@ static Val fold_pow(Build *b, const Node *n, const Val *in) {
     return build_op(b, OP_INT_POW, in, 1, &(IntPowAttr){(int64_t)e});
 }
 
+/* A comparison of constants: whether it holds where x < y, where x == y, where x > y. */
+static Val fold_compare(Build *b, const Val *in, bool less, bool equal, bool greater) {
+    const FullAttr *x = op_full_attr(b, in[0]), *y = op_full_attr(b, in[1]);
+    if (!x || !y) return 0;
+    bool lt = x->value.i<y->value.i, gt = x->value.i> y->value.i;
+    if (dtype_is_float((DType)x->dtype)) {
+        if (isnan(x->value.f) || isnan(y->value.f)) return 0;
+        lt = x->value.f < y->value.f;
+        gt = x->value.f > y->value.f;
+    }
+    return op_full(b, DT_BOOL, &x->dims, scalar_int(lt ? less : gt ? greater : equal));
+}
+#define COMPARE(name, less, equal, greater)                                                        \
+    static Val fold_##name(Build *b, const Node *n, const Val *in) {                               \
+        (void)n;                                                                                   \
+        return fold_compare(b, in, less, equal, greater);                                          \
+    }
+COMPARE(eq, false, true, false)
+COMPARE(ne, true, false, true)
+COMPARE(lt, true, false, false)
+COMPARE(le, true, true, false)
+COMPARE(gt, false, false, true)
+COMPARE(ge, false, true, true)
+
 #define ROW(NAME, name_, doc_, promote_, shape_, vjp_, ...)                                        \
     const OpDef op_row_##NAME = {.name = name_,                                                    \
                                  .operands = "x,y",                                                \
@@ -199,12 +224,18 @@ ROW(BITXOR, "bitxor", "x ~ y; of bool: differ", PROMOTE_INT, shape_bits, NULL, E
 ROW(SHL, "shl", "x << y", PROMOTE_INT, shape_shift, NULL, EW_NOGRAD, .instr = KI_SHL);
 ROW(SHR, "shr", "x >> y; keeps the sign of signed x", PROMOTE_INT, shape_shift, NULL, EW_NOGRAD,
     .instr = KI_SHR);
-ROW(EQ, "eq", "x equals y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD_COMM, .instr = KI_EQ);
-ROW(NE, "ne", "x differs from y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD_COMM, .instr = KI_NE);
-ROW(LT, "lt", "x < y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .instr = KI_LT);
-ROW(LE, "le", "x <= y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .instr = KI_LE);
-ROW(GT, "gt", "x > y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .instr = KI_GT);
-ROW(GE, "ge", "x >= y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .instr = KI_GE);
+ROW(EQ, "eq", "x equals y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD_COMM, .fold = fold_eq,
+    .instr = KI_EQ);
+ROW(NE, "ne", "x differs from y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD_COMM, .fold = fold_ne,
+    .instr = KI_NE);
+ROW(LT, "lt", "x < y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .fold = fold_lt,
+    .instr = KI_LT);
+ROW(LE, "le", "x <= y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .fold = fold_le,
+    .instr = KI_LE);
+ROW(GT, "gt", "x > y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .fold = fold_gt,
+    .instr = KI_GT);
+ROW(GE, "ge", "x >= y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .fold = fold_ge,
+    .instr = KI_GE);
 
 /* ---- where ---- */
 static Err shape_where(const OpArgs *a, OutType *out, int *nout) {
@@ -222,6 +253,13 @@ static void vjp_where(Build *b, const VjpArgs *a) {
     Val zero = op_const_like(b, CT, 0);
     if (WANT(1)) a->din[1] = op3(b, OP_WHERE, a->in[0], CT, zero);
     if (WANT(2)) a->din[2] = op3(b, OP_WHERE, a->in[0], zero, CT);
+}
+
+static Val fold_where(Build *b, const Node *n, const Val *in) {
+    const FullAttr *c = op_full_attr(b, in[0]);
+    (void)n;
+    if (in[1] == in[2]) return in[1];
+    return c ? in[c->value.i ? 1 : 2] : 0;
 }
 
 static void emit_where(Emit *e, const Node *n, const Type *const *in, const Type *const *out) {
@@ -243,6 +281,7 @@ const OpDef op_row_WHERE = {
     .shape = shape_where,
     .vjp = vjp_where,
     .factors = op_factors_elementwise,
+    .fold = fold_where,
     .emit = emit_where,
     .linear = 6,
 };

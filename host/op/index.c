@@ -27,7 +27,7 @@ static Err shape_take(const OpArgs *a, OutType *out, int *nout) {
     for (int d = 0; d < t->axis; d++) dims_push(&out[0].dims, table->at[d]);
     for (int d = 0; d < ids->rank; d++) dims_push(&out[0].dims, ids->at[d]);
     for (int d = t->axis + 1; d < table->rank; d++) dims_push(&out[0].dims, table->at[d]);
-    if (dims_count(&out[0].dims) < 0) return op_error(a, E_SHAPE, "more than 2^62 elements");
+    if (dims_count(&out[0].dims) < 0) return op_error(a, E_SHAPE, "more than 2^56 elements");
     return E_OK;
 }
 

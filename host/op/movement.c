@@ -228,7 +228,7 @@ static Err shape_broadcast(const OpArgs *a, OutType *out, int *nout) {
     (void)nout;
     if (t->at.rank != x->rank)
         return op_error(a, E_SHAPE, "%d dims placed of %d", t->at.rank, x->rank);
-    if (dims_count(&t->dims) < 0) return op_error(a, E_SHAPE, "more than 2^62 elements");
+    if (dims_count(&t->dims) < 0) return op_error(a, E_SHAPE, "more than 2^56 elements");
     for (int d = 0; d < x->rank; d++) {
         int64_t to = t->at.at[d];
         if (to < 0 || to >= t->dims.rank || (d && to <= t->at.at[d - 1]))
@@ -427,7 +427,7 @@ static Err shape_pad(const OpArgs *a, OutType *out, int *nout) {
                             (long long)size);
         out[0].dims.at[d] = size;
     }
-    if (dims_count(&out[0].dims) < 0) return op_error(a, E_SHAPE, "more than 2^62 elements");
+    if (dims_count(&out[0].dims) < 0) return op_error(a, E_SHAPE, "more than 2^56 elements");
     return E_OK;
 }
 
@@ -450,6 +450,18 @@ static void vjp_pad(Build *b, const VjpArgs *a) {
     for (int d = 0; d < x.rank; d++) all.at[d] = d;
     Val total = op_reduce(b, OP_SUM, CT, &all), kept = op_reduce(b, OP_SUM, a->din[0], &all);
     a->din[1] = op_reshape(b, op2(b, OP_SUB, total, kept), &scalar);
+}
+
+/* A dim passes only if nothing is put around it: one that is padded and cut by the same amount
+ * keeps its size, but not its elements' places. */
+static void factors_pad(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    const PadAttr *p = a->attr;
+    for (int d = 0; d < out[0]->dims.rank; d++) {
+        bool whole = p->low.at[d] || p->high.at[d] || p->interior.at[d];
+        int f = factor_add(r, whole ? FACTOR_REPLICATE : FACTOR_PASS, a->in[0]->dims.at[d]);
+        factor_map(r, 0, d, f);
+        if (!whole) factor_map(r, 2, d, f);
+    }
 }
 
 static void local_pad(LocalArgs *a) {
@@ -476,7 +488,7 @@ const OpDef op_row_PAD = {
     .attr_size = sizeof(PadAttr),
     .shape = shape_pad,
     .vjp = vjp_pad,
-    .factors = factors_changed_whole,
+    .factors = factors_pad,
     .local = local_pad,
     .kernel = "pad",
     .lower = lower_pad,

@@ -25,7 +25,7 @@ static Err check_dims(const OpArgs *a, const Dims *dims) {
     for (int d = 0; d < dims->rank; d++)
         if (dims->at[d] < 0)
             return op_error(a, E_SHAPE, "dim %d has size %lld", d + 1, (long long)dims->at[d]);
-    if (dims_count(dims) < 0) return op_error(a, E_SHAPE, "more than 2^62 elements");
+    if (dims_count(dims) < 0) return op_error(a, E_SHAPE, "more than 2^56 elements");
     return E_OK;
 }
 

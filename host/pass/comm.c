@@ -36,6 +36,11 @@ typedef struct Comm {
     Pending **pending; /* by value of `g`: not made yet */
 } Comm;
 
+/* What is pending of v: nothing where it has been made. */
+static const Pending *pending_of(const Comm *c, Val v) {
+    return c->map[v] ? NULL : c->pending[v];
+}
+
 static void no_memory(Comm *c) {
     build_fail(&c->b, err_nomem(c->g->cx, "a graph"));
 }
@@ -46,8 +51,8 @@ static Val like(Comm *c, const Node *n, const Val *in) {
 
 /* The value itself: makes the reductions that are still to be made. */
 static Val made(Comm *c, Val v) {
-    Pending *p = c->pending[v];
-    if (c->map[v] || !p) return c->map[v];
+    const Pending *p = pending_of(c, v);
+    if (!p) return c->map[v];
     Val sum = p->rest;
     for (int i = 0; i < p->n; i++) {
         Val reduced = like(c, p->part[i].reduce, &p->part[i].raw);
@@ -112,7 +117,7 @@ static bool goes_through(const Comm *c, const Node *n, int i, const Pending *p) 
 
 /* Every part goes through f. */
 static bool through_one(Comm *c, const Node *n, int i, Pending *out) {
-    const Pending *p = c->pending[n->in[i]];
+    const Pending *p = pending_of(c, n->in[i]);
     if (!goes_through(c, n, i, p)) return false;
     *out = *p;
     Val in[8];
@@ -131,7 +136,7 @@ static bool through_one(Comm *c, const Node *n, int i, Pending *out) {
 static bool through_two(Comm *c, const Node *n, Pending *out) {
     const OpDef *def = graph_opdef(c->g, n);
     if (n->nin != 2 || n->nout != 1 || def->linear != 3 || !(def->flags & OPF_JOINT)) return false;
-    const Pending *x = c->pending[n->in[0]], *y = c->pending[n->in[1]];
+    const Pending *x = pending_of(c, n->in[0]), *y = pending_of(c, n->in[1]);
     Pending px = {.rest = x ? 0 : made(c, n->in[0])}, py = {.rest = y ? 0 : made(c, n->in[1])};
     if (x) px = *x;
     if (y) py = *y;
@@ -164,7 +169,7 @@ static bool through_two(Comm *c, const Node *n, Pending *out) {
 static bool stays_pending(Comm *c, const Node *n, Pending *out) {
     int pending = 0, last = 0;
     for (int i = 0; i < n->nin; i++) {
-        if (!c->pending[n->in[i]] || c->map[n->in[i]]) continue;
+        if (!pending_of(c, n->in[i])) continue;
         if (c->uses[n->in[i]] != 1) return false;
         pending++;
         last = i;

@@ -50,19 +50,24 @@ local function variables_of(who, x, argument)
   return x, list
 end
 
---- Puts variables into boxes; closing it puts the tensors back, unless fn has written the box.
-local function enter_boxes(boxes)
-  local before, variables = {}, {}
-  for i, box in ipairs(boxes) do
-    variables[i] = core.variable(box)
-    before[i] = core.box_swap(box, variables[i])
-  end
-  return variables, setmetatable({}, {__close = function()
-    for i, box in ipairs(boxes) do
-      local now = core.box_swap(box, before[i])
-      if now ~= variables[i] then core.box_swap(box, now) end
+-- Boxes that hold variables for a while: {boxes, variables, before}. Closing it puts the tensors back,
+-- but not into boxes that have been written since.
+local Swapped = {}
+function Swapped.__close(swapped)
+  for i, box in ipairs(swapped.boxes) do
+    if swapped.before[i] then
+      local now = core.box_swap(box, swapped.before[i])
+      if not rawequal(now, swapped.variables[i]) then core.box_swap(box, now) end
     end
-  end})
+  end
+end
+
+--- Puts variables into the boxes.
+local function swap(swapped)
+  for i, box in ipairs(swapped.boxes) do
+    swapped.variables[i], swapped.before[i] = core.variable(box), false
+    swapped.before[i] = core.box_swap(box, swapped.variables[i])
+  end
 end
 
 --- Runs fn(args...) in the trace under way with variables for the leaves of args[argnums]. Returns what
@@ -78,10 +83,10 @@ local function forward(who, fn, args, numbers)
     end
     places[#places + 1] = {n = n, tree = x, leaves = leaves, variable = variable}
   end
-  local box_variables, guard = enter_boxes(boxes)
-  local restore <close> = guard
+  local swapped <close> = setmetatable({boxes = boxes, variables = {}, before = {}}, Swapped)
+  swap(swapped)
   local box_variable = {}
-  for i, box in ipairs(boxes) do box_variable[box] = box_variables[i] end
+  for i, box in ipairs(boxes) do box_variable[box] = swapped.variables[i] end
   local call = table.move(args, 1, args.n, 1, {n = args.n})
   for _, place in ipairs(places) do
     if next(place.variable) then
@@ -96,13 +101,21 @@ local function forward(who, fn, args, numbers)
   return table.pack(fn(table.unpack(call, 1, call.n))), places, all
 end
 
---- The gradients as trees like the arguments: of the leaves that were differentiated.
-local function gradient_trees(places, cotangents)
+--- A gradient in the layout of what it is the gradient of.
+local function laid_out_like(leaf, gradient)
+  local sharding = leaf.sharding
+  return sharding.mesh and core.op.constrain(gradient, {layout = sharding}) or gradient
+end
+
+--- The gradients as trees like the arguments: of the leaves that were differentiated. `eager`: they leave
+--- their trace at once, where nothing else says how they lie.
+local function gradient_trees(places, cotangents, eager)
   local next_one, trees = 1, {}
   for i, place in ipairs(places) do
     local of = {}
     for _, leaf in ipairs(place.leaves) do
-      of[leaf] = cotangents[next_one]
+      local gradient = cotangents[next_one]
+      of[leaf] = eager and laid_out_like(leaf, gradient) or gradient
       next_one = next_one + 1
     end
     trees[i] = tree.only(place.tree, of)
@@ -125,8 +138,9 @@ local function in_trace(body)
 end
 
 local function value_and_grad(who, fn, numbers, single, has_aux)
+  lib.check_function(who, fn)
   return function(...)
-    local args = table.pack(...)
+    local args, eager = table.pack(...), not core.is_tracing()
     local out = in_trace(function()
       local results, places, variables = forward(who, fn, args, numbers)
       local loss = results[1]
@@ -139,7 +153,7 @@ local function value_and_grad(who, fn, numbers, single, has_aux)
       end
       local one = core.op.full {dtype = loss.dtype, dims = {}, value = 1.0}
       local cotangents = core.gradient({loss}, {one}, variables)
-      local trees = gradient_trees(places, cotangents)
+      local trees = gradient_trees(places, cotangents, eager)
       return {loss = loss, aux = has_aux and {table.unpack(results, 2, results.n)} or nil,
         grads = single and trees[1] or trees}
     end)
@@ -155,19 +169,44 @@ end
 function M.value_and_grad(fn, options)
   local numbers, single, has_aux = read("value_and_grad", options)
   local run = value_and_grad("value_and_grad", fn, numbers, single, has_aux)
-  return function(...)
+  return core.wrap(function(...)
     local out = run(...)
     return out.loss, out.grads, table.unpack(out.aux or {})
-  end
+  end)
 end
 
 --- A function that returns the gradients of fn's loss (and aux behind them, with has_aux).
 function M.grad(fn, options)
   local numbers, single, has_aux = read("grad", options)
   local run = value_and_grad("grad", fn, numbers, single, has_aux)
-  return function(...)
+  return core.wrap(function(...)
     local out = run(...)
     return out.grads, table.unpack(out.aux or {})
+  end)
+end
+
+--- The one tensor among what a function returned.
+local function check_result(results)
+  local y = results[1]
+  if results.n ~= 1 or not core.is_tensor(y) then
+    raise("E_GRAD", "vjp: the function returned %d values, the first %s; it must return one tensor", results.n,
+      lib.kind(y))
+  end
+  if not is_float(y) then
+    raise("E_GRAD", "vjp: the function returned %s; gradients are of floats", core.typeof(y))
+  end
+  return y
+end
+
+local function check_cotangent(y, ct)
+  if not core.is_tensor(ct) and not core.is_box(ct) then
+    raise("E_GRAD", "vjp: expected a cotangent like %s, got %s", core.typeof(y), lib.kind(ct))
+  end
+  local same = ct.dtype == y.dtype and ct.ndim == y.ndim
+  for d, n in ipairs(y.shape) do same = same and ct.shape[d] == n end
+  if not same then
+    raise("E_GRAD", "vjp: the cotangent is %s, the result %s; they must have one shape and dtype", core.typeof(ct),
+      core.typeof(y))
   end
 end
 
@@ -175,23 +214,27 @@ end
 --- arguments, in order. Inside a trace only: outside, the residuals would be traced anew at each call.
 ---@param fn function returns one tensor
 function M.vjp(fn, ...)
+  lib.check_function("vjp", fn)
   local args = table.pack(...)
   local numbers = {}
   for i = 1, args.n do numbers[i] = i end
   if core.is_tracing() then
     local results, places, variables = forward("vjp", fn, args, numbers)
-    return results[1], function(ct)
+    check_result(results)
+    return results[1], core.wrap(function(ct)
+      check_cotangent(results[1], ct)
       return table.unpack(gradient_trees(places, core.gradient({results[1]}, {ct}, variables)))
-    end
+    end)
   end
-  local y = in_trace(function() return fn(table.unpack(args, 1, args.n)) end)
-  return y, function(ct)
+  local y = in_trace(function() return check_result(table.pack(fn(table.unpack(args, 1, args.n)))) end)
+  return y, core.wrap(function(ct)
+    check_cotangent(y, ct)
     local trees = in_trace(function()
       local results, places, variables = forward("vjp", fn, args, numbers)
-      return gradient_trees(places, core.gradient({results[1]}, {ct}, variables))
+      return gradient_trees(places, core.gradient({results[1]}, {ct}, variables), true)
     end)
     return table.unpack(trees)
-  end
+  end)
 end
 
 return lib.export(M)

@@ -23,14 +23,16 @@ ml.random = require "meshlua.random"
 ml.tree = require "meshlua.tree"
 
 -- The rest is loaded when it is first used: a script that needs no layers should not wait for them.
-local parts = {nn = "nn", optim = "optim", schedule = "schedule", data = "data", init = "initialize",
-  abstract = "initialize", split = "state", merge = "state", update = "state", state = "state",
-  get_partition_spec = "state", get_named_sharding = "state", tabulate = "state"}
+local modules = {nn = true, optim = true, schedule = true, data = true, train = true}
+local functions = {explain = "explain", init = "initialize", abstract = "initialize", config = "config",
+  split = "state", merge = "state", update = "state", state = "state", get_partition_spec = "state",
+  get_named_sharding = "state", tabulate = "state", shard_largest = "rules"}
+ml.split = nil -- of tensors and of modules: see state.lua
 setmetatable(ml, {__index = function(_, name)
-  local part = parts[name]
-  if not part then return nil end
-  local module = require("meshlua." .. part)
-  ml[name] = part == name and name ~= "state" and module or module[name]
+  local from = modules[name] and name or functions[name]
+  if not from then return nil end
+  local module = require("meshlua." .. from)
+  ml[name] = modules[name] and module or module[name]
   return ml[name]
 end})
 

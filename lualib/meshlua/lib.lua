@@ -21,6 +21,56 @@ function lib.export(module)
   return module
 end
 
+--- "nil", "a table", "a Tensor": what a value is, for messages.
+function lib.kind(x)
+  return x == nil and "nil" or "a " .. core.type_name(x)
+end
+
+--- Raises unless x can be called; returns it.
+function lib.check_function(who, x)
+  local callable = type(x) == "function"
+  if type(x) == "table" or type(x) == "userdata" then
+    local meta = debug.getmetatable(x)
+    callable = meta and meta.__call ~= nil
+  end
+  if not callable then lib.raise("E_VALUE", "%s: expected a function, got %s", who, lib.kind(x)) end
+  return x
+end
+
+--- Raises unless x is a number that is whole; returns it.
+function lib.check_integer(who, what, x)
+  if math.type(x) ~= "integer" then
+    lib.raise("E_VALUE", "%s: %s must be a whole number, not %s", who, what,
+      type(x) == "number" and tostring(x) or lib.kind(x))
+  end
+  return x
+end
+
+--- Raises unless t is a table whose keys are 1, 2, ... without holes; returns it.
+function lib.check_list(who, what, t)
+  if type(t) ~= "table" then
+    lib.raise("E_VALUE", "%s: %s must be a list, not %s", who, what, lib.kind(t))
+  end
+  local n = 0
+  for _ in next, t do n = n + 1 end
+  if n ~= rawlen(t) then
+    lib.raise("E_VALUE", "%s: %s must be a list; this table has holes or other keys", who, what)
+  end
+  return t
+end
+
+--- A shape, given as a list or as numbers; raises unless all are whole. nil is no shape.
+---@return integer[]
+function lib.check_shape(who, first, ...)
+  local shape = type(first) == "table" and lib.check_list(who, "the shape", first) or {first, ...}
+  for i = 1, math.max(#shape, type(first) == "table" and 0 or 1) do
+    if math.type(shape[i]) ~= "integer" then
+      lib.raise("E_VALUE", "%s: dim %d of the shape is %s, not a whole number", who, i, tostring(shape[i]))
+    end
+  end
+  return shape
+end
+
 --- The number of edits between two words, for "did you mean".
 local function distance(a, b)
   local row = {}

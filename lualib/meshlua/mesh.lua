@@ -7,6 +7,8 @@ local op, raise = core.op, lib.raise
 
 local M = {}
 
+local MAX_AXES = 8
+
 --- Devices from a nested list: sizes, flat ids.
 local function flatten_devices(devices)
   local sizes, ids = {}, {}
@@ -17,8 +19,9 @@ local function flatten_devices(devices)
       return
     end
     if type(node) ~= "table" then
-      raise("E_MESH", "mesh: devices are ids (0-based), not %s", type(node))
+      raise("E_MESH", "mesh: devices are ids (0-based), not %s", lib.kind(node))
     end
+    if depth > MAX_AXES then raise("E_MESH", "mesh: the device list has more than %d levels", MAX_AXES) end
     if sizes[depth] == nil and #ids == 0 then sizes[depth] = #node end
     if sizes[depth] ~= #node then raise("E_MESH", "mesh: the device list is ragged") end
     for _, child in ipairs(node) do go(child, depth + 1) end
@@ -73,8 +76,11 @@ local function put(x, sharding, what)
   return op.constrain(x, {layout = sharding})
 end
 
-local function as_sharding(s)
+local function as_sharding(who, s)
   if core.is_spec(s) then return core.bind_spec(s) end
+  if not core.is_sharding(s) then
+    raise("E_SPEC", "%s: expected a NamedSharding or a P, got %s", who, lib.kind(s))
+  end
   return s
 end
 
@@ -83,16 +89,21 @@ end
 ---@param x Tensor|table|number
 ---@param sharding NamedSharding|P|table|nil
 function M.device_put(x, sharding)
+  local above = {}
   local function go(node, s, path)
-    s = as_sharding(s)
     if s == nil then return node end
+    if type(s) ~= "table" then s = as_sharding("device_put", s) end
     if type(node) == "table" then
+      if above[node] then raise("E_VALUE", "device_put: the table at %s contains itself", path) end
+      above[node] = true
       local copy = {}
       for _, key in ipairs(core.tree_keys(node)) do
-        local below = type(s) == "table" and s[key] or s
+        local below = s
+        if type(s) == "table" then below = s[key] end
         local name = path == "" and tostring(key) or path .. "." .. tostring(key)
-        copy[key] = go(node[key], type(s) == "table" and s[key] or below, name)
+        copy[key] = go(node[key], below, name)
       end
+      above[node] = nil
       return setmetatable(copy, getmetatable(node))
     end
     if type(s) == "table" then
@@ -103,22 +114,31 @@ function M.device_put(x, sharding)
       node:set(put(node:get(), s, path))
       return node
     end
-    if not core.is_tensor(node) and type(node) ~= "number" then return node end
+    -- A number inside a tree is static: a module's settings stay what they are.
+    if not core.is_tensor(node) and (path ~= "" or type(node) ~= "number") then return node end
     return put(node, s, path ~= "" and path or nil)
   end
   return go(x, sharding, "")
 end
 
---- The tensor with the layout, as a hard constraint: P(...) names mesh axes, a table logical axes.
+--- The tensor with the layout, as a hard constraint: P(...) names mesh axes, a table logical axes. Where rules
+--- are in context and no mesh (one device), logical axes ask for nothing.
 function M.constrain(x, spec)
-  if type(spec) == "table" then spec = rules_of.spec_of(spec, "constrain", x.ndim) end
-  return op.constrain(x, {layout = as_sharding(spec)})
+  if not core.is_tensor(x) and not core.is_box(x) then
+    raise("E_VALUE", "constrain: expected a tensor, got %s", lib.kind(x))
+  end
+  if type(spec) == "table" then
+    spec = rules_of.spec_of(spec, "constrain", x.ndim)
+    if not core.mesh_current() then return x end
+  end
+  return op.constrain(x, {layout = as_sharding("constrain", spec)})
 end
 
 --- Calls fn with this mesh (and rules) in context: there a bare P is a sharding, and logical names are
 --- known. mesh:with(fn) or mesh:with(rules, fn); further arguments go to fn.
 local function with(mesh, rules, fn, ...)
   if type(rules) == "function" then return with(mesh, nil, rules, fn, ...) end
+  lib.check_function("with", fn)
   local context <close> = rules_of.enter(mesh, rules)
   return fn(...)
 end
@@ -155,6 +175,9 @@ end
 ---@param x Tensor
 ---@return string
 function M.sharding_text(x)
+  if not core.is_tensor(x) and not core.is_box(x) then
+    raise("E_VALUE", "visualize_sharding: expected a tensor, got %s", lib.kind(x))
+  end
   if x.ndim > 2 then
     raise("E_SHAPE", "visualize_sharding: rank %d; tensors of rank 1 and 2 can be drawn", x.ndim)
   end
@@ -190,6 +213,9 @@ function M.visualize_sharding(x) print(M.sharding_text(x)) end
 
 --- Prints which device stands where in a mesh of any rank.
 function M.visualize_mesh(mesh)
+  if not core.is_mesh(mesh) then
+    raise("E_VALUE", "visualize_mesh: expected a Mesh, got %s", lib.kind(mesh))
+  end
   print("Mesh shape: (" .. table.concat(mesh.sizes, ", ") .. ")")
   print("Axis names: " .. table.concat(mesh.axis_names, ", "))
   print("Device layout:")

@@ -10,8 +10,20 @@ local M = {}
 local function is_tensor(x) return core.is_tensor(x) or core.is_box(x) end
 
 local function check_tensor(who, x)
-  if not is_tensor(x) then raise("E_VALUE", "%s: expected a tensor, got a %s", who, type(x)) end
+  if not is_tensor(x) then raise("E_VALUE", "%s: expected a tensor, got %s", who, lib.kind(x)) end
   return x
+end
+
+--- Raises unless x is a number or a tensor.
+local function check_operand(who, x)
+  if type(x) ~= "number" then check_tensor(who, x) end
+end
+
+local function check_dtype(who, dtype)
+  if type(dtype) ~= "string" then
+    raise("E_VALUE", "%s: expected the name of a dtype, got %s", who, lib.kind(dtype))
+  end
+  return dtype
 end
 
 --- An axis as 1..rank.
@@ -34,7 +46,7 @@ local function axes_of(who, axes, rank)
     return list
   end
   if type(axes) == "number" then axes = {axes} end
-  for i, axis in ipairs(axes) do
+  for i, axis in ipairs(lib.check_list(who, "axes", axes)) do
     list[i] = axis_of(who, axis, rank)
     if seen[list[i]] then raise("E_SHAPE", "%s: axis %d is given twice", who, axis) end
     seen[list[i]] = true
@@ -43,16 +55,7 @@ local function axes_of(who, axes, rank)
   return list
 end
 
---- A shape given as a table, or as numbers.
-local function shape_of(who, first, ...)
-  local shape = type(first) == "table" and first or {first, ...}
-  for i, n in ipairs(shape) do
-    if math.type(n) ~= "integer" then
-      raise("E_VALUE", "%s: dim %d of the shape is %s, not a whole number", who, i, tostring(n))
-    end
-  end
-  return shape
-end
+local shape_of = lib.check_shape
 
 local function product(list)
   local n = 1
@@ -76,7 +79,7 @@ M.threefry = nil
 ---@param x Tensor
 ---@param dtype string
 function M.astype(x, dtype)
-  return op.astype(check_tensor("astype", x), {dtype = dtype})
+  return op.astype(check_tensor("astype", x), {dtype = check_dtype("astype", dtype)})
 end
 
 --- The bits of x as another dtype of the same width.
@@ -86,6 +89,7 @@ end
 
 --- x within [low, high]; either may be nil.
 function M.clip(x, low, high)
+  check_operand("clip", x)
   if low ~= nil then x = op.maximum(x, low) end
   if high ~= nil then x = op.minimum(x, high) end
   return x
@@ -127,7 +131,7 @@ function M.transpose(x, ...)
   if ... == nil then
     for d = 1, rank do perm[d] = rank + 1 - d end
   else
-    perm = copy(shape_of("transpose", ...))
+    perm = copy(type(...) == "table" and lib.check_list("transpose", "axes", ...) or {...})
     for i, axis in ipairs(perm) do perm[i] = axis_of("transpose", axis, rank) end
   end
   return op.transpose(x, {perm = perm})
@@ -216,13 +220,18 @@ function M.slice(x, ...)
     local range = select(d, ...)
     start[d], limit[d], step[d] = 0, n, 1
     if d > given then range = nil end
-    if type(range) == "number" then
+    if range and type(range) ~= "number" and type(range) ~= "table" then
+      raise("E_VALUE", "slice: the range of dim %d is %s; expected {first, last, step}, a position or false",
+        d, lib.kind(range))
+    elseif type(range) == "number" then
       local p = position("slice", range, n, d)
       start[d], limit[d], dropped = p - 1, p, true
     else
       if range then
         local first, last = range[1] or 1, range[2] or -1
         step[d] = range[3] or 1
+        lib.check_integer("slice", "the first position of a range", first)
+        lib.check_integer("slice", "the last position of a range", last)
         if math.type(step[d]) ~= "integer" or step[d] < 1 then
           raise("E_VALUE", "slice: the step of dim %d is %s; it must be 1 or more", d,
             tostring(step[d]))
@@ -259,9 +268,14 @@ end
 function M.pad(x, pads, value)
   check_tensor("pad", x)
   local low, high, interior = {}, {}, {}
+  if #lib.check_list("pad", "the pads", pads) ~= x.ndim then
+    raise("E_SHAPE", "pad: %d pads for a tensor of rank %d; false leaves a dim alone", #pads, x.ndim)
+  end
   for d = 1, x.ndim do
-    local p = pads[d] or {0, 0}
-    low[d], high[d], interior[d] = p[1], p[2], p[3] or 0
+    local p = lib.check_list("pad", "the pad of a dim", pads[d] or {0, 0})
+    low[d] = lib.check_integer("pad", "the low pad", p[1])
+    high[d] = lib.check_integer("pad", "the high pad", p[2])
+    interior[d] = lib.check_integer("pad", "the interior pad", p[3] or 0)
   end
   local v = op.full({dtype = x.dtype, dims = {}, value = value or 0})
   return op.pad(x, v, {low = low, high = high, interior = interior})
@@ -269,7 +283,7 @@ end
 
 --- Brings a list of tensors to one dtype.
 local function meet(who, list)
-  if #list == 0 then raise("E_VALUE", "%s: no tensors", who) end
+  if #lib.check_list(who, "the tensors", list) == 0 then raise("E_VALUE", "%s: no tensors", who) end
   local dtype = nil
   for i, x in ipairs(list) do
     check_tensor(who, x)
@@ -333,13 +347,18 @@ end
 
 --- A table of `size` rows of zeros along `axis` (default 1), with the updates added to rows `ids`.
 function M.scatter_add(ids, updates, size, axis)
-  return op.scatter_add(ids, updates, {axis = axis or 1, size = size, rows = size})
+  check_tensor("scatter_add", ids)
+  check_tensor("scatter_add", updates)
+  lib.check_integer("scatter_add", "the size", size)
+  axis = axis_of("scatter_add", axis or 1, updates.ndim - ids.ndim + 1)
+  return op.scatter_add(ids, updates, {axis = axis, size = size, rows = size})
 end
 
 --- 1 where the last, new dim's 0-based position is the id, else 0.
 ---@param dtype string? default float32
 function M.one_hot(ids, n, dtype)
   check_tensor("one_hot", ids)
+  lib.check_integer("one_hot", "the number of classes", n)
   local shape = copy(ids.shape)
   shape[#shape + 1] = n
   local classes = op.iota {dtype = "int32", dims = shape, dim = #shape}
@@ -353,6 +372,7 @@ function M.sort(x, axis, descending, ...)
   check_tensor("sort", x)
   local attr = {axis = axis_of("sort", axis or -1, x.ndim), descending = descending or false}
   local list = {x, ...}
+  for i = 1, select("#", ...) do check_tensor("sort", list[i + 1]) end
   list[#list + 1] = attr
   return op.sort(table.unpack(list))
 end
@@ -405,35 +425,47 @@ local function count_of(x, axes)
   return n
 end
 
+--- fn of x as a float wide enough for sums and counts, its result as the float that x is.
+local function in_sums(x, fn)
+  local dtype = x.dtype:match("float") and x.dtype or "float32"
+  local wide = dtype == "float64" and dtype or "float32"
+  local y = fn(x.dtype == wide and x or op.astype(x, {dtype = wide}))
+  return wide == dtype and y or op.astype(y, {dtype = dtype})
+end
+
 --- The mean over axes; integers become float32.
 function M.mean(x, axes, keepdims)
-  x = to_float(check_tensor("mean", x))
-  axes = axes_of("mean", axes, x.ndim)
-  local s = reduced(x, op.sum(x, {axes = axes}), axes, keepdims)
-  return op.div(s, count_of(x, axes))
+  axes = axes_of("mean", axes, check_tensor("mean", x).ndim)
+  return in_sums(x, function(w)
+    return op.div(reduced(w, op.sum(w, {axes = axes}), axes, keepdims), count_of(w, axes))
+  end)
 end
 
 --- The variance over axes, divided by n - ddof (ddof default 0).
 function M.var(x, axes, keepdims, ddof)
-  x = to_float(check_tensor("var", x))
-  axes = axes_of("var", axes, x.ndim)
-  local n = count_of(x, axes)
-  local mean = op.div(op.sum(x, {axes = axes}), n)
-  local squares = op.square(op.sub(x, mean))
-  return op.div(reduced(x, op.sum(squares, {axes = axes}), axes, keepdims), n - (ddof or 0))
+  axes = axes_of("var", axes, check_tensor("var", x).ndim)
+  return in_sums(x, function(w)
+    local n = count_of(w, axes)
+    local mean = op.div(op.sum(w, {axes = axes}), n)
+    local squares = op.square(op.sub(w, mean))
+    return op.div(reduced(w, op.sum(squares, {axes = axes}), axes, keepdims), n - (ddof or 0))
+  end)
 end
 
 --- The standard deviation over axes.
-function M.std(x, axes, keepdims, ddof) return op.sqrt(M.var(x, axes, keepdims, ddof)) end
+function M.std(x, axes, keepdims, ddof)
+  return in_sums(check_tensor("std", x), function(w) return op.sqrt(M.var(w, axes, keepdims, ddof)) end)
+end
 
 --- log(sum(exp(x))) over axes, without overflow.
 function M.logsumexp(x, axes, keepdims)
-  x = to_float(check_tensor("logsumexp", x))
-  axes = axes_of("logsumexp", axes, x.ndim)
-  local m = op.stop_gradient(op.max(x, {axes = axes}))
-  m = op.where(op.isfinite(m), m, 0.0)
-  local s = op.log(op.sum(op.exp(op.sub(x, m)), {axes = axes}))
-  return reduced(x, op.add(s, m), axes, keepdims)
+  axes = axes_of("logsumexp", axes, check_tensor("logsumexp", x).ndim)
+  return in_sums(x, function(w)
+    local m = op.stop_gradient(op.max(w, {axes = axes}))
+    m = op.where(op.isfinite(m), m, 0.0)
+    local s = op.log(op.sum(op.exp(op.sub(w, m)), {axes = axes}))
+    return reduced(w, op.add(s, m), axes, keepdims)
+  end)
 end
 
 -- ---- products -------------------------------------------------------------------------------------
@@ -450,10 +482,11 @@ function M.matmul(x, w)
   local rx, rw = x.ndim, w.ndim
   if rx == 0 or rw == 0 then raise("E_SHAPE", "matmul: a scalar operand; use *") end
   if rw <= 2 then
-    return op.matmul(x, w, {x_contract = {rx}, w_contract = {math.max(rw - 1, 1)}})
+    return op.matmul(x, w, {x_contract = {rx}, w_contract = {math.max(rw - 1, 1)},
+      x_batch = {}, w_batch = {}})
   end
   if rx == 1 then
-    return op.matmul(x, w, {x_contract = {1}, w_contract = {rw - 1}})
+    return op.matmul(x, w, {x_contract = {1}, w_contract = {rw - 1}, x_batch = {}, w_batch = {}})
   end
   -- Batched: bring the batch dims to one shape.
   local nb = math.max(rx, rw) - 2
@@ -481,6 +514,9 @@ end
 --- that the result lacks are summed over.
 ---@param spec string
 function M.einsum(spec, x, w)
+  if type(spec) ~= "string" then
+    raise("E_VALUE", "einsum: expected a text like \"ij,jk->ik\" first, got %s", lib.kind(spec))
+  end
   local inputs, result = spec:gsub("%s", ""):match("^([%a,]+)%->(%a*)$")
   if not inputs then raise("E_VALUE", "einsum: cannot read '%s'; write \"ij,jk->ik\"", spec) end
   local a, b = inputs:match("^(%a+),(%a+)$")
@@ -597,6 +633,9 @@ end
 ---@param value number|boolean
 ---@param dtype string?
 function M.full(shape, value, dtype)
+  if type(value) ~= "number" and type(value) ~= "boolean" then
+    raise("E_VALUE", "full: expected a number or boolean, got %s", lib.kind(value))
+  end
   return op.full {dims = shape_of("full", shape), value = value, dtype = dtype_for(value, dtype)}
 end
 
@@ -621,8 +660,8 @@ function M.arange(first, last, step, dtype)
   local whole = math.type(first) == "integer" and math.type(last) == "integer"
     and math.type(step) == "integer"
   dtype = dtype or (whole and "int32" or "float32")
-  local n = math.max(0, math.ceil((last - first) / step))
-  n = math.tointeger(n)
+  local n = math.tointeger(math.max(0, math.ceil((last + 0.0 - first) / step)))
+  if not n then raise("E_VALUE", "arange: from %s to %s by %s is no number of elements", first, last, step) end
   local largest = first + (n - 1) * step
   if dtype == "int32" and n > 0 and math.max(math.abs(first), math.abs(largest)) > 2147483647 then
     raise("E_VALUE", "arange: %s does not fit in int32", tostring(largest))
@@ -635,13 +674,17 @@ end
 
 --- n numbers from first to last, both included: float32.
 function M.linspace(first, last, n)
+  lib.check_integer("linspace", "the number of elements", n)
+  if type(first) ~= "number" or type(last) ~= "number" then
+    raise("E_VALUE", "linspace: expected numbers, got %s and %s", lib.kind(first), lib.kind(last))
+  end
   local x = op.iota {dims = {n}, dim = 1, dtype = "float32"}
   return op.add(op.mul(x, n > 1 and (last - first) / (n - 1) or 0.0), first + 0.0)
 end
 
 --- The identity matrix.
 function M.eye(n, m, dtype)
-  local shape = {n, m or n}
+  local shape = shape_of("eye", {n, m or n})
   local row, column = M.iota(shape, 1), M.iota(shape, 2)
   return op.astype(op.eq(row, column), {dtype = dtype or "float32"})
 end
@@ -649,6 +692,9 @@ end
 --- A constant with the shape, dtype and sharding of x.
 function M.full_like(x, value, dtype)
   check_tensor("full_like", x)
+  if type(value) ~= "number" and type(value) ~= "boolean" then
+    raise("E_VALUE", "full_like: expected a number or boolean, got %s", lib.kind(value))
+  end
   local y = op.full {dims = x.shape, value = value, dtype = dtype or x.dtype}
   if not core.is_traced(x) and x.sharding.mesh then y = op.constrain(y, {layout = x.sharding}) end
   return y

@@ -34,8 +34,9 @@ local function words(key)
   return w[1], w[2]
 end
 
-local function raw_bits(key, shape, width)
+local function raw_bits(who, key, shape, width)
   local strides, n = {}, 1
+  shape = lib.check_shape(who, shape or {})
   for d = #shape, 1, -1 do
     strides[d], n = n, n * shape[d]
   end
@@ -50,7 +51,7 @@ end
 ---@param width integer? 32 or 64
 function M.bits(key, shape, width)
   check_key("random.bits", key)
-  return raw_bits(key, shape or {}, width or 32)
+  return raw_bits("random.bits", key, shape, lib.check_integer("random.bits", "the width", width or 32))
 end
 
 --- int64 words (o0 << 32 | o1) as uint32 pairs in a new last dim.
@@ -63,7 +64,7 @@ end
 --- n new keys (default 2): uint32[n, 2].
 function M.split(key, n)
   check_key("random.split", key)
-  return pairs_of(raw_bits(key, {n or 2}, 64))
+  return pairs_of(raw_bits("random.split", key, {n or 2}, 64))
 end
 
 --- A list of n new keys, to be taken apart: local k1, k2 = table.unpack(random.keys(key, 2)).
@@ -103,20 +104,22 @@ local function next_after(x, dtype, up)
 end
 
 --- Floats in [0, 1) from the mantissa's bits.
-local function unit(key, shape, dtype)
+local function unit(who, key, shape, dtype)
   if dtype == "float64" then
-    local w = raw_bits(key, shape, 64)
+    local w = raw_bits(who, key, shape, 64)
     w = op.bitor(op.bitand(op.shr(w, 12), 0x000fffffffffffff), 0x3ff0000000000000)
     return op.sub(op.bitcast(w, {dtype = "float64"}), 1.0)
   end
-  local w = raw_bits(key, shape, 32)
+  local w = raw_bits(who, key, shape, 32)
   w = op.bitor(op.shr(w, 9), 0x3f800000)
   return op.sub(op.bitcast(w, {dtype = "float32"}), 1.0)
 end
 
 local function float_dtype(who, dtype)
   dtype = dtype or "float32"
-  if not dtype:match("float") then raise("E_DTYPE", "%s: %s is no float dtype", who, dtype) end
+  if type(dtype) ~= "string" or not dtype:match("float") then
+    raise("E_DTYPE", "%s: %s is no float dtype", who, tostring(dtype))
+  end
   return dtype
 end
 
@@ -127,16 +130,33 @@ local function drawn(who, dtype, draw)
   return x.dtype == dtype and x or op.astype(x, {dtype = dtype})
 end
 
---- low + u * (high - low), and never below low. The bounds are numbers or scalar tensors.
+--- Is x, rounded to float32, a power of two? Products with it are exact.
+local function is_power_of_two(x)
+  return x > 0 and string.unpack("<I4", string.pack("<f", x)) & 0x7fffff == 0
+end
+
+--- low + u * (high - low), and never below low. The bounds are numbers or scalar tensors of u's dtype. In
+--- float32 the sum is rounded once, as XLA's fused multiply-add does: the product is exact in float64.
 local function between(u, low, high)
-  local span = op.sub(high, low)
-  if type(low) == "number" and type(high) == "number" then
-    -- The width rounds like the dtype does: subtract as tensors.
-    local h = op.full {dtype = u.dtype, dims = {}, value = high}
-    local l = op.full {dtype = u.dtype, dims = {}, value = low}
-    span = op.sub(h, l)
+  local plain = u.dtype ~= "float32"
+    or type(low) == "number" and (low == 0 or is_power_of_two(high - low))
+  local function scalar(x)
+    return type(x) == "number" and op.full {dtype = u.dtype, dims = {}, value = x} or x
   end
-  return op.maximum(op.add(op.mul(u, span), low), low)
+  low, high = scalar(low), scalar(high)
+  local span = op.sub(high, low)
+  if plain then return op.maximum(op.add(op.mul(u, span), low), low) end
+  local function wide(x) return op.astype(x, {dtype = "float64"}) end
+  local y = op.add(op.mul(wide(u), wide(span)), wide(low))
+  return op.maximum(op.astype(y, {dtype = "float32"}), low)
+end
+
+--- A bound of a range, as a float.
+local function check_bound(who, what, x)
+  if type(x) ~= "number" or x ~= x then
+    raise("E_VALUE", "%s: %s must be a number, not %s", who, what, type(x) == "number" and "nan" or lib.kind(x))
+  end
+  return x + 0.0
 end
 
 --- Uniform in [low, high), default [0, 1).
@@ -145,8 +165,9 @@ end
 ---@param dtype string? float32
 function M.uniform(key, shape, dtype, low, high)
   check_key("random.uniform", key)
+  low, high = check_bound("random.uniform", "low", low or 0), check_bound("random.uniform", "high", high or 1)
   return drawn("random.uniform", dtype, function(d)
-    return between(unit(key, shape or {}, d), (low or 0) + 0.0, (high or 1) + 0.0)
+    return between(unit("random.uniform", key, shape, d), low, high)
   end)
 end
 
@@ -156,23 +177,25 @@ local SQRT2 = 1.4142135623730951
 function M.normal(key, shape, dtype)
   check_key("random.normal", key)
   return drawn("random.normal", dtype, function(d)
-    local u = between(unit(key, shape or {}, d), next_after(-1.0, d, true), 1.0)
+    local u = between(unit("random.normal", key, shape, d), next_after(-1.0, d, true), 1.0)
     return op.mul(op.erf_inv(u), SQRT2)
   end)
 end
 
 --- Standard normal cut to [low, high].
 function M.truncated_normal(key, low, high, shape, dtype)
-  check_key("random.truncated_normal", key)
-  return drawn("random.truncated_normal", dtype, function(d)
+  local who = "random.truncated_normal"
+  check_key(who, key)
+  low, high = check_bound(who, "low", low), check_bound(who, "high", high)
+  return drawn(who, dtype, function(d)
     local function edge(x)
-      local t = op.full {dtype = d, dims = {}, value = x + 0.0}
+      local t = op.full {dtype = d, dims = {}, value = x}
       local root = op.full {dtype = d, dims = {}, value = SQRT2}
       return op.erf(op.div(t, root))
     end
-    local u = between(unit(key, shape or {}, d), edge(low), edge(high))
+    local u = between(unit(who, key, shape, d), edge(low), edge(high))
     local x = op.mul(op.erf_inv(u), SQRT2)
-    return ops.clip(x, next_after(low + 0.0, d, true), next_after(high + 0.0, d, false))
+    return ops.clip(x, next_after(low, d, true), next_after(high, d, false))
   end)
 end
 
@@ -180,8 +203,11 @@ end
 function M.bernoulli(key, p, shape)
   check_key("random.bernoulli", key)
   p = p or 0.5
+  if type(p) ~= "number" and not core.is_tensor(p) and not core.is_box(p) then
+    raise("E_VALUE", "random.bernoulli: p must be a number or a tensor, not %s", lib.kind(p))
+  end
   if not shape then shape = type(p) == "number" and {} or p.shape end
-  return op.lt(unit(key, shape, "float32"), p)
+  return op.lt(unit("random.bernoulli", key, shape, "float32"), p)
 end
 
 --- Whole numbers in [low, high): int32. (JAX's way: two draws, reduced by the width of the range.)
@@ -193,7 +219,8 @@ function M.randint(key, shape, low, high)
   end
   local span = high - low
   local k = M.keys(key, 2)
-  local upper, lower = raw_bits(k[1], shape or {}, 32), raw_bits(k[2], shape or {}, 32)
+  local upper = raw_bits("random.randint", k[1], shape, 32)
+  local lower = raw_bits("random.randint", k[2], shape, 32)
   local multiplier = 65536 % span
   multiplier = multiplier * multiplier & 0xffffffff
   multiplier = multiplier % span
@@ -206,7 +233,7 @@ function M.gumbel(key, shape, dtype)
   check_key("random.gumbel", key)
   return drawn("random.gumbel", dtype, function(d)
     local tiny = d == "float64" and 2.2250738585072014e-308 or 1.1754943508222875e-38
-    local u = between(unit(key, shape or {}, d), tiny, 1.0)
+    local u = between(unit("random.gumbel", key, shape, d), tiny, 1.0)
     return op.neg(op.log(op.neg(op.log(u))))
   end)
 end
@@ -214,9 +241,17 @@ end
 --- 0-based classes drawn with probability softmax(logits) along an axis (default last): int32.
 ---@param shape integer[]? of the draws; its end must be the logits' shape without the axis
 function M.categorical(key, logits, axis, shape)
-  check_key("random.categorical", key)
-  axis = axis or -1
+  local who = "random.categorical"
+  check_key(who, key)
+  if not core.is_tensor(logits) and not core.is_box(logits) then
+    raise("E_VALUE", "%s: the logits must be a tensor, not %s", who, lib.kind(logits))
+  end
+  axis = lib.check_integer(who, "the axis", axis or -1)
   local a = axis < 0 and axis + logits.ndim + 1 or axis
+  if a < 1 or a > logits.ndim then
+    raise("E_SHAPE", "%s: axis %d of logits of rank %d; axes count from 1", who, axis, logits.ndim)
+  end
+  if shape ~= nil then lib.check_shape(who, shape) end
   local batch = {}
   for d, n in ipairs(logits.shape) do
     if d ~= a then batch[#batch + 1] = n end
@@ -239,9 +274,12 @@ function M.permutation(key, x)
   local n
   if math.type(x) == "integer" then
     n, x = x, nil
-  else
+  elseif (core.is_tensor(x) or core.is_box(x)) and x.ndim > 0 then
     n = x.shape[1]
+  else
+    raise("E_VALUE", "random.permutation: expected a whole number or a tensor of rank 1 or more, got %s", lib.kind(x))
   end
+  if n < 0 then raise("E_VALUE", "random.permutation: of %d numbers", n) end
   local order = ops.arange(n)
   local rounds = math.ceil(3 * math.log(math.max(1, n)) / math.log(0xffffffff))
   for _ = 1, rounds do

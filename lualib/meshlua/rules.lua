@@ -1,9 +1,10 @@
 -- rules.lua: from logical axis names to mesh axes. A rule set is an ordered list of
 --   {"hidden", "model"}                  a logical axis on a mesh axis (or {"x", "y"}, or false: whole)
 --   {"embedding$", P("model", nil)}      Params whose path matches a Lua pattern
---   function(path, param) -> P or nil    anything else
--- The first rule for a name whose mesh axes are still free in the tensor wins; that none is free is an
--- error unless a later rule for the name says what then ({"hidden", false}).
+--   function(path, param, spec)          anything else: a P, or nil to leave it to the rest; spec is what
+--                                        the rules for the Param's logical axes give (nil: it has none)
+-- The first rule for a name wins whose mesh axes exist in the mesh and are still free in the tensor; that
+-- there is none is an error unless a later rule for the name says what then ({"hidden", false}).
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 
@@ -29,19 +30,24 @@ function M.check(rules)
   return rules
 end
 
+-- What was in context before, to be put back.
+local Context = {}
+function Context.__close(before)
+  core.mesh_context(before.mesh)
+  current = before.rules
+  core.set_rules(before.rules)
+end
+
 --- Puts a mesh and rules into context; the value returned takes them out again when it is closed.
 ---@param mesh Mesh?
 ---@param rules table?
 function M.enter(mesh, rules)
   if rules ~= nil then M.check(rules) end
-  local before_mesh, before_rules = core.mesh_context(mesh), current
+  local context = setmetatable({mesh = core.mesh_current(), rules = current}, Context)
+  core.set_rules(rules) -- what can run out of memory comes first: it has changed nothing then
+  core.mesh_context(mesh)
   current = rules
-  core.set_rules(rules)
-  return setmetatable({}, {__close = function()
-    core.mesh_context(before_mesh)
-    current = before_rules
-    core.set_rules(before_rules)
-  end})
+  return context
 end
 
 --- The rules in context, or nil.
@@ -58,9 +64,16 @@ local function logical_names()
   return names
 end
 
---- The mesh axes for one logical name, none of them in `used`. Raises where no rule is left.
+--- Why a mesh axis cannot be had, or nil if it can.
+local function obstacle(axis, used)
+  local mesh = core.mesh_current()
+  if mesh and not mesh.shape[axis] then return ("the mesh has no axis '%s'"):format(axis) end
+  if used[axis] then return ("'%s' already uses mesh axis '%s' in this tensor"):format(used[axis], axis) end
+end
+
+--- The mesh axes for one logical name: all there, none of them in `used`. Raises where no rule is left.
 local function axes_for(name, used, what)
-  local known, conflict = false, nil
+  local known, why = false, nil
   for _, rule in ipairs(current) do
     if type(rule) == "table" and rule[1] == name and not core.is_spec(rule[2]) then
       known = true
@@ -68,7 +81,8 @@ local function axes_for(name, used, what)
       if axes == false then return false end
       local list, free = type(axes) == "table" and axes or {axes}, true
       for _, axis in ipairs(list) do
-        if used[axis] then free, conflict = false, axis end
+        local found = obstacle(axis, used)
+        if found then free, why = false, found end
       end
       if free then
         for _, axis in ipairs(list) do used[axis] = name end
@@ -81,8 +95,8 @@ local function axes_for(name, used, what)
     raise("E_SPEC", "%s: no rule for the logical axis '%s'%s; add {\"%s\", axis} or {\"%s\", false}",
       what, name, near and " (did you mean '" .. near .. "'?)" or "", name, name)
   end
-  raise("E_SPEC", "%s: '%s' wants mesh axis '%s', which '%s' already uses in this tensor; add a later "
-    .. "rule {\"%s\", false} to leave it whole then", what, name, conflict, used[conflict], name)
+  raise("E_SPEC", "%s: no rule for '%s' can be used: %s; add a later rule {\"%s\", false} to leave it whole "
+    .. "then", what, name, why, name)
 end
 
 --- The P for a list of logical names (false or nil: whole), by the rules in context.
@@ -115,6 +129,14 @@ function M.names_text(names, rank)
   return table.concat(words, ", ")
 end
 
+--- The P that a Param's own axes give: they are a P, or logical names, which need rules. nil: neither.
+local function own_spec(param, path)
+  local axes = core.box_meta(param).axes
+  if axes == nil or core.is_spec(axes) then return axes end
+  if not current then return nil end
+  return M.spec_of(axes, path, param.ndim)
+end
+
 --- The P of a Param: by path rules and functions in context, else by its `axes` (a P, or logical names).
 --- nil: nothing says how it lies.
 ---@param param Param
@@ -124,16 +146,47 @@ function M.param_spec(param, path)
   for _, rule in ipairs(current or {}) do
     local spec
     if type(rule) == "function" then
-      spec = rule(path, param)
+      spec = rule(path, param, own_spec(param, path))
+      if spec ~= nil and not core.is_spec(spec) then
+        raise("E_SPEC", "%s: a rule gave a %s; a rule function returns a P or nil", path, type(spec))
+      end
     elseif core.is_spec(rule[2]) and path:find(rule[1]) then
       spec = rule[2]
     end
     if spec then return spec end
   end
-  local axes = core.box_meta(param).axes
-  if axes == nil or core.is_spec(axes) then return axes end
-  if not current then return nil end
-  return M.spec_of(axes, path, param.ndim)
+  return own_spec(param, path)
+end
+
+--- A rule that spreads every Param of at least min_size elements over a mesh axis, on its largest dim that
+--- the Param's own axes leave whole and that the axis divides (ZeRO-3, also called FSDP: Rajbhandari et al.
+--- 2020). Smaller ones lie as their axes say. A mesh without the axis: nothing happens. Raises where no dim
+--- can be divided.
+---@param axis string
+---@param min_size integer? default 1
+---@return fun(path: string, param: Param, spec: P?): P?
+function M.shard_largest(axis, min_size)
+  if type(axis) ~= "string" then
+    raise("E_SPEC", "shard_largest: expected the name of a mesh axis, got a %s", type(axis))
+  end
+  min_size = min_size or 1
+  return function(path, param, spec)
+    local mesh = core.mesh_current()
+    local n = mesh and mesh.shape[axis]
+    if not n or param.size < min_size then return nil end
+    local shape, entries, best = param.shape, {}, nil
+    for d, size in ipairs(shape) do
+      entries[d] = spec and spec[d] or core.P.none
+      local whole = entries[d] == core.P.none
+      if whole and size % n == 0 and (not best or size > shape[best]) then best = d end
+    end
+    if not best then
+      raise("E_INDIVISIBLE", "%s: mesh axis '%s' of size %d divides no whole dim of %s; give it a rule of "
+        .. "its own before this one, or raise min_size above %d", path, axis, n, core.typeof(param), param.size)
+    end
+    entries[best] = axis
+    return core.P(table.unpack(entries, 1, #shape))
+  end
 end
 
 return M

@@ -16,11 +16,16 @@ function M.is_leaf(x)
 end
 local is_leaf = M.is_leaf
 
+--- Notes that `node` is being visited; on_path has the tables above it. Raises for cycles.
+local function enter(node, on_path, path)
+  if on_path[node] then raise("E_VALUE", "tree: the table at %s contains itself", path or "some key") end
+  on_path[node] = true
+end
+
 local function walk(tree, path, visit, on_path)
   if is_leaf(tree) then return visit(path, tree) end
   if type(tree) ~= "table" then return end
-  if on_path[tree] then raise("E_VALUE", "tree: the table at %s contains itself", path) end
-  on_path[tree] = true
+  enter(tree, on_path, path)
   for _, key in ipairs(core.tree_keys(tree)) do
     walk(tree[key], path == "" and tostring(key) or path .. "." .. tostring(key), visit, on_path)
   end
@@ -31,6 +36,7 @@ end
 ---@param tree any
 ---@param visit fun(path: string, leaf: Tensor|Param)
 function M.visit(tree, visit)
+  lib.check_function("tree.visit", visit)
   local seen = {}
   walk(tree, "", function(path, leaf)
     if seen[leaf] then return end
@@ -55,8 +61,7 @@ local function rebuild(tree, path, fn, known, on_path)
     return known[tree][1]
   end
   if type(tree) ~= "table" then return tree end
-  if on_path[tree] then raise("E_VALUE", "tree: the table at %s contains itself", path) end
-  on_path[tree] = true
+  enter(tree, on_path, path)
   local copy = {}
   for _, key in ipairs(core.tree_keys(tree)) do
     copy[key] = rebuild(tree[key], path == "" and tostring(key) or path .. "." .. tostring(key), fn,
@@ -68,12 +73,15 @@ end
 
 --- A tree of the same structure with fn(path, leaf) in the place of each leaf; a leaf held twice is
 --- mapped once. The copy is of plain tables.
-function M.map_with_path(fn, tree) return rebuild(tree, "", fn, {}, {}) end
+function M.map_with_path(fn, tree)
+  return rebuild(tree, "", lib.check_function("tree.map_with_path", fn), {}, {})
+end
 
 --- The same without the path; further trees of the same structure give fn more arguments.
 ---@param fn fun(leaf: any, ...): any
 function M.map(fn, tree, ...)
-  local others, n = {...}, select("#", ...)
+  lib.check_function("tree.map", fn)
+  local others, n, on_path = {...}, select("#", ...), {}
   if n == 0 then return rebuild(tree, "", function(_, leaf) return fn(leaf) end, {}, {}) end
   local function at(other, path, key, number)
     if type(other) ~= "table" or other[key] == nil then
@@ -85,15 +93,23 @@ function M.map(fn, tree, ...)
   local function go(node, rest, path)
     if is_leaf(node) then return fn(node, table.unpack(rest, 1, n)) end
     if type(node) ~= "table" then return node end
+    enter(node, on_path, path)
     local copy = {}
     for _, key in ipairs(core.tree_keys(node)) do
       local below = {}
       for i = 1, n do below[i] = at(rest[i], path, key, i + 1) end
       copy[key] = go(node[key], below, path == "" and tostring(key) or path .. "." .. tostring(key))
     end
+    on_path[node] = nil
     return copy
   end
   return go(tree, others, "")
+end
+
+local function check_map(who, map)
+  if type(map) ~= "table" then
+    raise("E_VALUE", "%s: expected a table from leaves to what takes their place, got %s", who, lib.kind(map))
+  end
 end
 
 --- A tree of the same tables' structure with the leaves in `with` replaced, metatables kept: the copy
@@ -101,17 +117,21 @@ end
 ---@param tree any
 ---@param with table<any, any> leaf -> what takes its place
 function M.replace(tree, with)
+  local on_path = {}
+  check_map("tree.replace", with)
   local function go(node)
     if is_leaf(node) then
       if with[node] ~= nil then return with[node], true end
       return node, false
     end
     if type(node) ~= "table" then return node, false end
+    enter(node, on_path)
     local copy, any = {}, false
     for key, child in pairs(node) do
       local new, changed = go(child)
       copy[key], any = new, any or changed
     end
+    on_path[node] = nil
     if not any then return node, false end
     return setmetatable(copy, getmetatable(node)), true
   end
@@ -122,14 +142,18 @@ end
 ---@param tree any
 ---@param of table<any, any>
 function M.only(tree, of)
+  local on_path = {}
+  check_map("tree.only", of)
   local function go(node)
     if is_leaf(node) then return of[node] end
     if type(node) ~= "table" then return nil end
+    enter(node, on_path)
     local copy, any = {}, false
     for key, child in pairs(node) do
       copy[key] = go(child)
       any = any or copy[key] ~= nil
     end
+    on_path[node] = nil
     return any and copy or nil
   end
   return go(tree)

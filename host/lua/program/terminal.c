@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -53,6 +54,15 @@ static int is_terminal(lua_State *L) {
 /* has_colour(stream) */
 static int has_colour(lua_State *L) {
     lua_pushboolean(L, is_capable(stream_at(L, 1)) && !env_get(ENV_NO_COLOR));
+    return 1;
+}
+
+/* columns(stream): the width of a capable terminal; nil for anything else. */
+static int columns(lua_State *L) {
+    FILE *f = stream_at(L, 1);
+    struct winsize size;
+    if (!is_capable(f) || ioctl(fileno(f), TIOCGWINSZ, &size) != 0) return 0;
+    lua_pushinteger(L, size.ws_col ? size.ws_col : 80); /* 0: it does not know */
     return 1;
 }
 
@@ -198,6 +208,7 @@ static int editor_remember(lua_State *L) {
 void terminal_open(lua_State *L) {
     static const luaL_Reg fns[] = {{"is_terminal", is_terminal},
                                    {"has_colour", has_colour},
+                                   {"columns", columns},
                                    {"editor", editor_new},
                                    {NULL, NULL}};
     static const luaL_Reg methods[] = {

@@ -4,7 +4,6 @@ local lib = require "meshlua.lib"
 local linear = require "meshlua.nn.linear"
 local module = require "meshlua.nn.module"
 local ops = require "meshlua.ops"
-local param = require "meshlua.nn.param"
 
 local op, raise = core.op, lib.raise
 
@@ -100,9 +99,17 @@ end
 --- kernels have a dim of heads of their own, so that a mesh axis over it never cuts a head.
 M.MultiHeadAttention = module.module("MultiHeadAttention")
 
+---@class AttentionOptions: LinearOptions
+---@field kv_heads integer
+---@field head_dim integer
+---@field causal boolean
+---@field fused boolean
+---@field out_kernel_init Initializer
+---@field rope number
+
 ---@param width integer features of input and result
 ---@param heads integer
----@param options {rngs: Rngs, axes: (string|false)[], kv_heads: integer, head_dim: integer, causal: boolean, fused: boolean, use_bias: boolean, kernel_init: Initializer, out_kernel_init: Initializer, bias_init: Initializer, param_dtype: string, dtype: string, rope: number}
+---@param options AttentionOptions
 --- axes: names of {width, heads [, key heads]}. kv_heads: default heads; fewer are shared by groups of
 --- queries. head_dim: default width / heads. causal: default false. fused: q, k and v in one Param
 --- [width, 3, heads, head_dim]; default false. rope: base of rotary positions (10000); default none.

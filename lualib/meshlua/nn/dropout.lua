@@ -48,7 +48,7 @@ end
 ---@return Tensor
 function M.Dropout:__call(x, rngs)
   if self.rate == 0 or not self.training then return x end
-  if self.rate == 1 then return ops.mul(x, 0) end
+  if self.rate == 1 then return ops.zeros_like(x) end
   rngs = rngs or self.rngs
   if rngs == nil then
     raise("E_STATE", "Dropout: no random keys while training: make it with {rngs = rngs}, call it with "

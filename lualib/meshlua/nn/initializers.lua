@@ -172,5 +172,6 @@ M.he_uniform = family(2.0, "fan_in", "uniform")
 M.xavier_normal = family(1.0, "fan_avg", "truncated_normal")
 M.xavier_uniform = family(1.0, "fan_avg", "uniform")
 M.glorot_normal, M.glorot_uniform = M.xavier_normal, M.xavier_uniform
+M.kaiming_normal, M.kaiming_uniform = M.he_normal, M.he_uniform
 
 return M

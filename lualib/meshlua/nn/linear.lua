@@ -78,9 +78,19 @@ M.apply = apply
 --- heads, Linear({8, 16}, 128) joins them.
 M.Linear = module.module("Linear")
 
+---@class LinearOptions
+---@field rngs Rngs
+---@field axes (string|false)[]|P
+---@field bias_axes (string|false)[]|P
+---@field use_bias boolean
+---@field kernel_init Initializer
+---@field bias_init Initializer
+---@field param_dtype string
+---@field dtype string
+
 ---@param n_in integer|integer[] features of the input: x's last dim(s)
 ---@param n_out integer|integer[] features of the result
----@param options {rngs: Rngs, axes: (string|false)[]|P, bias_axes: (string|false)[]|P, use_bias: boolean, kernel_init: Initializer, bias_init: Initializer, param_dtype: string, dtype: string}
+---@param options LinearOptions
 --- axes: of the kernel (its last ones are the bias's, unless bias_axes says otherwise). use_bias: default
 --- true. kernel_init: default lecun_normal. bias_init: default zeros. param_dtype: default float32. dtype: in
 --- which it computes; default where input and kernel meet.

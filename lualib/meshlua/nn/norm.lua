@@ -13,7 +13,9 @@ local known = {rngs = "table", axes = true, epsilon = "number", use_bias = "bool
   use_scale = "boolean", scale_init = "function", bias_init = "function", param_dtype = "string",
   dtype = "string"}
 
-local function constant(x, value) return op.full {dims = {x.shape[x.ndim]}, value = value, dtype = x.dtype} end
+local function constant(x, value)
+  return op.full {dims = {x.shape[x.ndim]}, value = value, dtype = x.dtype}
+end
 
 --- The tensor or Param in x's dtype.
 local function like(t, x)
@@ -42,8 +44,19 @@ end
 --- (x - mean) / sqrt(variance + epsilon) * scale + bias over the last dim (Ba et al. 2016).
 M.LayerNorm = module.module("LayerNorm")
 
+---@class NormOptions
+---@field rngs Rngs
+---@field axes (string|false)[]|P
+---@field epsilon number
+---@field use_bias boolean
+---@field use_scale boolean
+---@field scale_init Initializer
+---@field bias_init Initializer
+---@field param_dtype string
+---@field dtype string
+
 ---@param features integer size of the last dim
----@param options {rngs: Rngs, axes: (string|false)[]|P, epsilon: number, use_bias: boolean, use_scale: boolean, scale_init: Initializer, bias_init: Initializer, param_dtype: string, dtype: string}
+---@param options NormOptions
 --- epsilon: default 1e-6, as flax. use_bias, use_scale: default true. axes: of scale and bias.
 function M.LayerNorm:init(features, options)
   options = lib.options("LayerNorm", options, known)
@@ -66,7 +79,7 @@ end
 M.RMSNorm = module.module("RMSNorm")
 
 ---@param features integer
----@param options table as LayerNorm's, without bias
+---@param options NormOptions without those of the bias
 function M.RMSNorm:init(features, options)
   local own = {}
   for key, value in pairs(known) do

@@ -8,10 +8,15 @@ local M = {generator = programs.generator, random_spec = programs.random_spec}
 M.floats = {"float64", "float32", "bfloat16", "float16"}
 M.ints = {"int32", "uint32", "uint8", "int64"}
 
---- What one rounding of a value of magnitude 1 costs.
+--- What one rounding of a value of magnitude 1 costs at most, twice.
 M.epsilon = {float64 = 2 ^ -52, float32 = 2 ^ -23, float16 = 2 ^ -10, bfloat16 = 2 ^ -7}
 
 function M.is_float(dtype) return M.epsilon[dtype] ~= nil end
+
+--- The dtype in which sums over a dtype are kept.
+function M.accumulator(dtype)
+  return (dtype == "bfloat16" or dtype == "float16") and "float32" or dtype
+end
 
 function M.count(shape)
   local n = 1
@@ -35,6 +40,13 @@ function M.flat(x)
   return out
 end
 
+--- Tensors as flat lists.
+function M.flats(tensors)
+  local out = {}
+  for k, x in ipairs(tensors) do out[k] = M.flat(x) end
+  return out
+end
+
 --- The tensor of a flat list.
 function M.tensor(list, dtype)
   dtype = dtype or list.dtype
@@ -49,7 +61,8 @@ local function shuffled(g, n)
   local order = {}
   for i = 1, n do
     local k = g.int(1, i)
-    order[i], order[k] = order[k], i
+    order[i] = order[k]
+    order[k] = i
   end
   return order
 end
@@ -94,27 +107,38 @@ function M.random(g, input, dtype, shape)
   local range = input
   if kind == "int" and not input.dtype then
     -- The same op on integers: the domain's whole numbers that the dtype has.
-    local low, high = math.ceil(input.int_low or input.low or -8), math.floor(input.int_high or input.high or 8)
-    range = {low = dtype:match "^u" and math.max(low, 0) or low, high = math.max(high, 1)}
+    local low = math.ceil(input.int_low or input.low or -8)
+    local high = math.floor(input.int_high or input.high or 8)
+    range = {low = dtype:match "^u" and math.max(low, 0) or low, high = math.max(high, low, 0)}
   end
   local out = fill[kind](g, range, M.count(shape))
   out.shape, out.dtype = shape, dtype
   return out
 end
 
---- Where two flat lists differ by more than `tolerance` times the larger magnitude of either (at least
---- `floor`, 1 by default), or in shape: a text. NaN equals NaN.
-function M.difference(expected, actual, tolerance, floor)
+local function same(x, y) return x == y or x ~= x and y ~= y end
+
+--- The largest finite magnitude in a flat list.
+function M.scale(list)
+  local scale = 0
+  for _, x in ipairs(list) do
+    if type(x) == "number" and x - x == 0 then scale = math.max(scale, math.abs(x)) end
+  end
+  return scale
+end
+
+--- Where two flat lists differ in shape, or by more than `tolerance` times the scale (by default that of what
+--- is expected): a text. NaN equals NaN.
+function M.difference(expected, actual, tolerance, scale)
   local a, b = table.concat(expected.shape, ","), table.concat(actual.shape, ",")
   if a ~= b then return ("shape [%s], expected [%s]"):format(b, a) end
+  local limit = tolerance * (scale or M.scale(expected))
   for i = 1, math.max(#expected, #actual) do
     local x, y = expected[i], actual[i]
     if type(x) == "boolean" and type(y) == "number" then x = x and 1 or 0 end
-    local same = x == y or x ~= x and y ~= y
-    if not same and type(x) == "number" and type(y) == "number" and tolerance > 0 then
-      same = math.abs(x - y) <= tolerance * math.max(floor or 1, math.abs(x), math.abs(y))
+    if not same(x, y) and not (type(x) == "number" and type(y) == "number" and math.abs(x - y) <= limit) then
+      return ("element %d: expected %s, got %s"):format(i, x, y)
     end
-    if not same then return ("element %d: expected %s, got %s"):format(i, x, y) end
   end
 end
 

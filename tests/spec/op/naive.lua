@@ -1,4 +1,6 @@
 -- naive.lua: the definitions of the ops in plain Lua over flat lists; see data.lua. Slow and obvious.
+local scalar = require "spec.op.scalar"
+
 local M = {}
 
 local function strides_of(shape)
@@ -72,21 +74,12 @@ function M.map(fn, ...)
   end)
 end
 
---- Integers as the dtype holds them.
-function M.wrap(dtype, x)
-  if dtype == "uint8" then return x & 0xff end
-  if dtype == "uint32" then return x & 0xffffffff end
-  if dtype == "int32" then
-    x = x & 0xffffffff
-    return x >= 1 << 31 and x - (1 << 32) or x
-  end
-  return x
+--- Every integer of a list as its dtype holds it.
+function M.wrapped(dtype, x)
+  return M.map(function(v) return scalar.wrap(dtype, v) end, x)
 end
 
-function M.reshape(x, shape)
-  local out = table.move(x, 1, #x, 1, list(shape, x.dtype))
-  return out
-end
+function M.reshape(x, shape) return table.move(x, 1, #x, 1, list(shape, x.dtype)) end
 
 function M.transpose(x, perm)
   local shape = {}
@@ -171,17 +164,19 @@ end
 
 function M.sum(x, axes) return M.reduce(x, axes, 0, function(a, v) return a + v end) end
 
---- The best element under `better`, and its place, along one axis.
+--- The place of the best element under `better` along one axis, the first of equals.
 function M.arg(x, axis, better)
-  local best = {}
-  local place = M.reduce(x, {axis}, false, function(a, v, i)
-    if a == false or better(v, best[a]) then
-      best[i] = v
-      return i
+  local shape = table.move(x.shape, 1, #x.shape, 1, {})
+  shape[axis] = 1
+  return M.make(shape, function(index)
+    local at, best, place = table.move(index, 1, #index, 1, {}), nil, 0
+    for i = 0, x.shape[axis] - 1 do
+      at[axis] = i
+      local v = M.at(x, at)
+      if best == nil or better(v, best) then best, place = v, i end
     end
-    return a
+    return place
   end)
-  return place
 end
 
 --- A general product: labels name the dims of x, w and the result; what the result lacks is summed.
@@ -208,6 +203,16 @@ function M.einsum(spec, x, w)
     end)
     return total
   end)
+end
+
+--- Without the dims that a reduction left with size 1.
+function M.drop(x, axes)
+  local gone, shape = {}, {}
+  for _, a in ipairs(axes) do gone[a] = true end
+  for d, n in ipairs(x.shape) do
+    if not gone[d] then shape[#shape + 1] = n end
+  end
+  return M.reshape(x, shape)
 end
 
 --- fn(row) -> row along the last axis; row is a plain list.
@@ -284,33 +289,6 @@ function M.sort(axis, descending, keys, ...)
     end
   end)
   return table.unpack(outs)
-end
-
---- erf by its power series, exact to a few units of 2^-52 for |x| < 3.
-function M.erf(x)
-  local term, total, n = x, x, 0
-  repeat
-    n = n + 1
-    term = -term * x * x / n
-    total = total + term / (2 * n + 1)
-  until math.abs(term) < 1e-18
-  return 2 / math.sqrt(math.pi) * total
-end
-
---- Its inverse, by Newton's method.
-function M.erf_inv(y)
-  local x = 0.0
-  for _ = 1, 60 do
-    x = x - (M.erf(x) - y) / (2 / math.sqrt(math.pi) * math.exp(-x * x))
-  end
-  return x
-end
-
-function M.round_half_even(x)
-  local low = math.floor(x)
-  local rest = x - low
-  if rest > 0.5 or rest == 0.5 and low % 2 == 1 then return low + 1.0 end
-  return low + 0.0
 end
 
 return M

@@ -1,6 +1,7 @@
--- rows.lua: the case rows of all ops, from cases/*.lua. From one row the op specs derive everything: the
--- value against plain Lua, gradients against differences, sharded against whole, all dtypes, edge sizes.
--- A row:
+-- rows.lua: the case rows of all ops, from cases/*.lua: one file per family of host/op, and composed.lua for
+-- the functions of ops.lua that are compositions (their `op` is the one that matters most). From one row the op
+-- specs derive everything: the value against plain Lua, gradients against differences, sharded against whole,
+-- all dtypes, edge sizes. A row:
 --   op        the op's name in core.ops()
 --   name      the case; default the op's name
 --   inputs    a list of {dims..., fields}: low, high the domain of floats (default -2, 2), distinct = true
@@ -8,15 +9,21 @@
 --             where it does not follow what is under test, keep = "accumulator" for float32 at 16 bits
 --   call      function(tensors...) -> tensors: what is under test
 --   ref       function(flat lists...) -> flat lists: the same in plain Lua; see data.lua, naive.lua
+--   rule      what the op promises of sharding, as einsum letters of operands and results: "ab,b->a". A
+--             tensor split along a letter needs nothing sent if every result has the letter, and one sum over
+--             the devices if none has it; nothing is promised of capitals, and "." has size 1 or is new.
+--             Elementwise rows need none: dims of one place that have one size have one letter
 -- and where needed
---   elementwise  float results of every shape: sizes 0 and 1 are tried, sharded results are equal bit for bit
---   exact     sharded results are equal bit for bit
---   tolerance in roundings of the dtype, of values; default 4
+--   elementwise  of every shape: sizes 0 and 1 are tried
+--   exact     the definition is met bit for bit
+--   tolerance in roundings of the dtype, against the largest value of the result; default 4
 --   ints, bool, floats   whether it takes them; default false, false, true
 --   dtypes    the dtypes under test, if it is neither all floats nor all integers
 --   float     integers become float32
 --   result    "bool", a dtype, "accumulator": of every result; results: the same, one each ("same")
 --   no_gradient_check    differences say nothing there (casts to 16 bits, ties)
+--   sums      over the devices, where a letter is in no result; default one per result
+--   mesh      the only mesh on which it runs
 local ml = require "meshlua"
 local data = require "spec.op.data"
 
@@ -25,22 +32,19 @@ local M = {}
 --- What the passes make and no script can call.
 M.made_by_passes = {param = true, fused = true}
 
+M.ops = {}
 for _, row in ipairs(ml.core.ops()) do
+  M.ops[row.name] = row
   if row.runs == "collective" or row.name == "all_slice" then M.made_by_passes[row.name] = true end
 end
 
-M.ops = {}
-for _, row in ipairs(ml.core.ops()) do M.ops[row.name] = row end
-
-local function read(file)
-  local rows = require("spec.op.cases." .. file)
-  for _, row in ipairs(rows) do
+for _, file in ipairs {"control", "source", "unary", "binary", "movement", "reduce", "contract", "index",
+  "rowwise", "norm", "attention", "train", "composed"} do
+  for _, row in ipairs(require("spec.op.cases." .. file)) do
     row.name = row.name or row.op
     M[#M + 1] = row
   end
 end
-for _, file in ipairs {"unary", "binary", "movement", "reduce", "fused", "source"} do read(file) end
-table.sort(M, function(a, b) return a.name < b.name end)
 
 --- A generator whose stream belongs to the row.
 function M.generator(row, salt)
@@ -60,17 +64,22 @@ function M.dtypes(row)
   return list
 end
 
-local function accumulator(dtype)
-  return (dtype == "bfloat16" or dtype == "float16") and "float32" or dtype
-end
-
 --- The dtype of result i for inputs of a dtype.
 function M.result_dtype(row, i, dtype)
   local want = row.results and row.results[i] or row.result or "same"
-  if want == "accumulator" then return accumulator(dtype) end
+  if want == "accumulator" then return data.accumulator(dtype) end
   if want ~= "same" then return want end
   if row.float and not data.is_float(dtype) then return "float32" end
   return dtype
+end
+
+--- How far a result may be from what is exact, against its largest value: one rounding to 16 bits, or the
+--- row's own number of roundings.
+function M.tolerance(row, result, dtype)
+  if row.exact or not data.is_float(result) then return 0 end
+  local worked = data.epsilon[data.accumulator(data.is_float(dtype) and dtype or result)]
+  worked = math.max(worked, data.epsilon[data.accumulator(result)]) * (row.tolerance or 4)
+  return data.accumulator(result) == result and worked or worked + data.epsilon[result] / 2
 end
 
 --- Random contents for every input, as tensors of the dtype; the numbers in them are those that the dtype
@@ -78,7 +87,7 @@ end
 function M.inputs(row, dtype, g, shapes)
   local tensors = {}
   for k, input in ipairs(row.inputs) do
-    local own = input.keep == "accumulator" and accumulator(dtype) or dtype
+    local own = input.keep == "accumulator" and data.accumulator(dtype) or dtype
     tensors[k] = data.tensor(data.random(g, input, own, shapes and shapes[k]))
   end
   return tensors
@@ -95,6 +104,42 @@ function M.differentiable(row)
     if not input.dtype then list[#list + 1] = k end
   end
   return list
+end
+
+-- Letters of a row whose dims align at the end and broadcast.
+local function elementwise_rule(row)
+  local rank, size, words = 0, {}, {}
+  for _, input in ipairs(row.inputs) do rank = math.max(rank, #input) end
+  for _, input in ipairs(row.inputs) do
+    for d, n in ipairs(input) do
+      local at = rank - #input + d
+      size[at] = math.max(size[at] or 1, n)
+    end
+  end
+  for k, input in ipairs(row.inputs) do
+    local word = ""
+    for d, n in ipairs(input) do
+      local at = rank - #input + d
+      word = word .. (n == size[at] and string.char(96 + at) or ".")
+    end
+    words[k] = word
+  end
+  local result = ""
+  for at = 1, rank do result = result .. string.char(96 + at) end
+  return table.concat(words, ",") .. "->" .. result
+end
+
+local function split(text)
+  local words = {}
+  for word in (text .. ","):gmatch "([^,]*)," do words[#words + 1] = word end
+  return words
+end
+
+--- The row's rule: letters of each operand and of each result.
+---@return string[] operands, string[] results
+function M.rule(row)
+  local left, right = (row.rule or elementwise_rule(row)):match "^(.*)%->(.*)$"
+  return split(left), split(right)
 end
 
 return M

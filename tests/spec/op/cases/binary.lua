@@ -1,6 +1,7 @@
 -- Rows of the ops with two or three operands of one shape.
 local ml = require "meshlua"
 local naive = require "spec.op.naive"
+local scalar = require "spec.op.scalar"
 
 local rows = {}
 
@@ -10,7 +11,7 @@ local shapes = {
   {", a scalar", {8, 16}, {}},
 }
 
---- {name, f, domains of x and y, more}
+--- An op by its function of two numbers, on the domains of x and y; integers are wrapped as the dtype does.
 local function binary(name, f, x, y, more)
   for _, s in ipairs(shapes) do
     local row = {}
@@ -21,45 +22,31 @@ local function binary(name, f, x, y, more)
     for k, v in pairs(y) do row.inputs[2][k] = v end
     row.call = ml[name]
     row.ref = function(a, b)
-      return naive.map(function(p, q) return f(p, q, a.dtype) end, a, b)
+      return naive.map(function(p, q) return scalar.wrap(a.dtype, f(p, q)) end, a, b)
     end
     rows[#rows + 1] = row
-  end
-end
-
-local function wrapped(f)
-  return function(x, y, dtype)
-    return math.type(x) == "integer" and naive.wrap(dtype, f(x, y)) or f(x, y)
   end
 end
 
 local any = {low = -2, high = 2}
 local apart = {{distinct = true}, {distinct = true, phase = 0.3}}
 
-binary("add", wrapped(function(x, y) return x + y end), any, any, {ints = true})
-binary("sub", wrapped(function(x, y) return x - y end), any, any, {ints = true})
-binary("mul", wrapped(function(x, y) return x * y end), any, any, {ints = true})
+binary("add", function(x, y) return x + y end, any, any, {ints = true})
+binary("sub", function(x, y) return x - y end, any, any, {ints = true})
+binary("mul", function(x, y) return x * y end, any, any, {ints = true})
 binary("div", function(x, y) return x / y end, any, {low = 0.5, high = 2, int_low = 1, int_high = 9},
   {float = true, ints = true})
--- The remainder has the sign of x; quotients stay away from whole numbers, where it jumps.
-binary("rem", function(x, y)
-  if math.type(x) == "integer" then return y == 0 and x or math.fmod(x, y) end
-  return math.fmod(x, y)
-end, {low = 1.1, high = 1.9}, {low = 0.98, high = 1.02, int_low = -3, int_high = 3}, {ints = true})
-binary("pow", wrapped(function(x, y)
-  if math.type(x) ~= "integer" then return x ^ y end
-  local z = 1
-  for _ = 1, y do z = z * x end
-  return z
-end), {low = 0.5, high = 2, int_low = -3, int_high = 3}, {low = -2, high = 2, int_low = 0, int_high = 3},
-  {ints = true})
-binary("maximum", math.max, apart[1], apart[2], {ints = true})
-binary("minimum", math.min, apart[1], apart[2], {ints = true})
+-- Quotients stay away from whole numbers, where the remainder jumps.
+binary("rem", scalar.rem, {low = 1.1, high = 1.9}, {low = 0.98, high = 1.02, int_low = -3, int_high = 3}, {ints = true})
+binary("pow", scalar.pow, {low = 0.5, high = 2, int_low = -3, int_high = 3},
+  {low = -2, high = 2, int_low = 0, int_high = 3}, {ints = true})
+binary("maximum", scalar.max, apart[1], apart[2], {ints = true, exact = true})
+binary("minimum", scalar.min, apart[1], apart[2], {ints = true, exact = true})
 
 local function either(f, g) -- f of booleans, g of integers
-  return function(x, y, dtype)
+  return function(x, y)
     if type(x) == "boolean" then return f(x, y) end
-    return naive.wrap(dtype, g(x, y))
+    return g(x, y)
   end
 end
 local bits = {floats = false, ints = true, bool = true}
@@ -68,8 +55,8 @@ binary("bitor", either(function(x, y) return x or y end, function(x, y) return x
 binary("bitxor", either(function(x, y) return x ~= y end, function(x, y) return x ~ y end), {}, {}, bits)
 local shifts = {floats = false, ints = true}
 local amount = {int_low = 0, int_high = 7}
-binary("shl", wrapped(function(x, y) return x << y end), {}, amount, shifts)
-binary("shr", wrapped(function(x, y) return x // (1 << y) end), {}, amount, shifts)
+binary("shl", function(x, y) return x << y end, {}, amount, shifts)
+binary("shr", function(x, y) return x // (1 << y) end, {}, amount, shifts)
 
 for name, f in pairs {
   eq = function(x, y) return x == y end, ne = function(x, y) return x ~= y end,

@@ -1,6 +1,7 @@
 -- Rows of the ops that make values from nothing, or from a key and the index.
 local ml = require "meshlua"
 local naive = require "spec.op.naive"
+local scalar = require "spec.op.scalar"
 local op = ml.core.op
 
 local rows = {}
@@ -25,41 +26,29 @@ for dtype, value in pairs {
     end
   end
 end
+add {op = "full", name = "full of rank 0 and size 0", call = function() return ml.full({}, 2.5), ml.zeros {0, 4} end,
+  ref = function() return {shape = {}, 2.5}, {shape = {0, 4}} end}
 
--- threefry2x32 (Salmon et al. 2011), 20 rounds, over unsigned words.
-local function threefry(k0, k1, x0, x1)
-  local M = 0xffffffff
-  local keys, rotations = {k0, k1, k0 ~ k1 ~ 0x1BD11BDA}, {{13, 15, 26, 6}, {17, 29, 16, 24}}
-  x0, x1 = (x0 + keys[1]) & M, (x1 + keys[2]) & M
-  for r = 1, 5 do
-    for _, by in ipairs(rotations[(r - 1) % 2 + 1]) do
-      x0 = (x0 + x1) & M
-      x1 = ((x1 << by | x1 >> (32 - by)) & M) ~ x0
-    end
-    x0 = (x0 + keys[r % 3 + 1]) & M
-    x1 = (x1 + keys[(r + 1) % 3 + 1] + r) & M
-  end
-  return x0, x1
-end
 local words = {8, 4, dtype = "uint32", low = 0, high = 4294967295}
-add {op = "threefry", result = "int64", inputs = {words, words, words, words},
+add {op = "threefry", result = "int64", inputs = {words, words, words, words}, rule = "ab,ab,ab,ab->ab",
   call = function(k0, k1, hi, lo) return op.threefry(k0, k1, hi, lo) end,
   ref = function(k0, k1, hi, lo)
     return naive.map(function(...)
-      local a, b = threefry(...)
+      local a, b = scalar.threefry(...)
       return a << 32 | b
     end, k0, k1, hi, lo)
   end}
 for _, width in ipairs {32, 64} do
   add {op = "random_bits", name = "random_bits " .. width, result = width == 32 and "uint32" or "int64",
-    inputs = {words, words},
+    inputs = {words, words}, rule = "ab,ab->ab",
     call = function(k0, k1) return op.random_bits(k0, k1, {bits = width, strides = {4, 1}}) end,
     ref = function(k0, k1)
       return naive.make({8, 4}, function(i)
-        local a, b = threefry(naive.at(k0, i), naive.at(k1, i), 0, i[1] * 4 + i[2])
+        local a, b = scalar.threefry(naive.at(k0, i), naive.at(k1, i), 0, i[1] * 4 + i[2])
         return width == 32 and a ~ b or a << 32 | b
       end)
     end}
 end
+table.sort(rows, function(a, b) return (a.name or a.op) < (b.name or b.op) end)
 
 return rows

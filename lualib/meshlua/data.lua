@@ -1,0 +1,239 @@
+-- data.lua: what training reads. Files become lists of numbers that stay as they lie in the file; records
+-- are equal pieces of such lists; a batch is some of the records, put on the mesh as it is wanted there.
+-- What is wrong with a file is a result (nil, message, code); what is wrong with a call raises.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+
+local raise = lib.raise
+
+local M = {}
+
+local function failed(path, fmt, ...)
+  return nil, path .. ": " .. fmt:format(...), "E_IO"
+end
+
+--- A file's bytes; those of a gzip file unpacked.
+---@param path string
+---@return string? bytes, string? message, string? code
+local function read(path)
+  if type(path) ~= "string" then raise("E_VALUE", "data: a file's name is a %s", type(path)) end
+  local file <close>, message = io.open(path, "rb")
+  if not file then return nil, message, "E_IO" end
+  local bytes
+  bytes, message = file:read "a"
+  if not bytes then return failed(path, "%s", message) end
+  if bytes == "" then return failed(path, "the file is empty") end
+  if bytes:sub(1, 2) ~= "\x1f\x8b" then return bytes end
+  bytes, message = core.gunzip(bytes)
+  if not bytes then return failed(path, "%s", message) end
+  return bytes
+end
+
+-- ---- lists of ids -----------------------------------------------------------------------------------
+
+-- The first number of llm.c's files is a date. Token files: version, bytes per id.
+local llmc = {[20240520] = {1, 2}, [20240801] = {7, 4}}
+local LLMC_HEADER = 1024
+
+--- Is this an llm.c header, of whatever kind? It begins with a date, or its few numbers are followed by
+--- more zeros than a list of ids has.
+local function has_header(bytes)
+  local magic = #bytes >= 4 and string.unpack("<i4", bytes) or 0
+  return magic >= 20230000 and magic < 20400000
+    or #bytes >= LLMC_HEADER and not bytes:sub(13, LLMC_HEADER):find "[^\0]"
+end
+
+local function llmc_tokens(path, bytes)
+  if #bytes < LLMC_HEADER then return failed(path, "%d bytes are less than the header's 1024", #bytes) end
+  local magic, version, count = string.unpack("<i4i4i4", bytes)
+  local kind = llmc[magic]
+  if not kind then
+    return failed(path, "the magic number is %d, which is no token file's (20240520: uint16 ids)", magic)
+  end
+  if version ~= kind[1] then
+    return failed(path, "version %d of llm.c's token files; %d is known", version, kind[1])
+  end
+  local there = (#bytes - LLMC_HEADER) // kind[2]
+  if count < 0 or count > there then
+    return failed(path, "cut short: the header counts %d ids, the file holds %d", count, there)
+  end
+  return core.tokens(bytes, kind[2], LLMC_HEADER, count)
+end
+
+--- The Bible's text, which Debian's package bible-kjv prints.
+local function bible()
+  local pipe <close> = io.popen("bible -f 'gen1:1-rev22:21' 2>/dev/null </dev/null", "r")
+  local text = pipe and pipe:read "a" or ""
+  if text == "" then
+    return nil, "bible: there is no command `bible`; install Debian's package bible-kjv, or name a file",
+      "E_IO"
+  end
+  return core.tokens(text, 1)
+end
+
+--- The ids of a file, by what it is: llm.c's token files (by their first number: uint16, or uint32 for
+--- Llama's), any other `.bin` as nanoGPT's (uint16 without a header), everything else as text, a byte an
+--- id. "bible:" is the King James Bible as Debian's package bible-kjv prints it. gzip files are unpacked.
+---@param path string
+---@return Tokens? ids #ids many; ids:largest() is the largest
+---@return string? message, string? code
+function M.tokens(path)
+  if path == "bible:" then return bible() end
+  local bytes, message, code = read(path)
+  if not bytes then return nil, message, code end
+  local is_bin = path:find "%.bin$" or path:find "%.bin%.gz$"
+  if llmc[#bytes >= 4 and string.unpack("<i4", bytes)] or is_bin and has_header(bytes) then
+    return llmc_tokens(path, bytes)
+  end
+  if not is_bin then return core.tokens(bytes, 1) end
+  if #bytes % 2 ~= 0 then return failed(path, "%d bytes are no whole number of uint16 ids", #bytes) end
+  return core.tokens(bytes, 2)
+end
+
+-- ---- records ----------------------------------------------------------------------------------------
+
+-- A field of record i (from 0) is numbers first + i stride on, of this shape.
+---@class Field
+---@field numbers Tokens
+---@field first integer
+---@field stride integer
+---@field shape integer[]
+---@field dtype string
+
+---@class Records
+---@field n integer how many there are
+---@field fields table<string, Field>
+local Records = {}
+local Records_meta = {__index = Records, __name = "Records", __len = function(self) return self.n end}
+
+local function new_records(n, fields)
+  return setmetatable({n = n, fields = fields}, Records_meta)
+end
+
+--- The given records (ids from 0): a tensor of each field, [#ids, the field's shape...].
+---@param ids integer[]
+---@param shardings table<string, NamedSharding>? where each field is put; default one device
+---@return table<string, Tensor>
+function Records:batch(ids, shardings)
+  local batch = {}
+  for name, field in pairs(self.fields) do
+    local starts = {}
+    for i, id in ipairs(ids) do starts[i] = field.first + id * field.stride end
+    batch[name] = field.numbers:windows(starts, field.shape, field.dtype, shardings and shardings[name])
+  end
+  return batch
+end
+
+local function check_batch(who, size)
+  if math.type(size) ~= "integer" or size < 1 then
+    raise("E_VALUE", "%s: the batch size is %s; it must be a whole number from 1 on", who, tostring(size))
+  end
+end
+
+--- Batches in random order, every record once before any comes again: a function from a step (from 1) to
+--- its batch. It depends on seed and step alone, so that every mesh and every resumed run sees the same.
+---@param options {batch: integer, seed: integer, shardings: table<string, NamedSharding>}
+--- seed: default 0
+---@return fun(step: integer): table<string, Tensor>
+function Records:shuffled(options)
+  options = lib.options("shuffled", options, {batch = "number", seed = "number", shardings = "table"})
+  local size, seed, shardings = options.batch, options.seed or 0, options.shardings
+  check_batch("shuffled", size)
+  return function(step)
+    if math.type(step) ~= "integer" or step < 1 then
+      raise("E_VALUE", "shuffled: step %s; steps count from 1", tostring(step))
+    end
+    return self:batch(core.shuffled(seed, (step - 1) * size, size, self.n), shardings)
+  end
+end
+
+--- All records in order, in batches of one size: `for batch, count in records:each(16) do`. The last batch
+--- is filled up with its first record; count is how many of its rows are records of their own.
+---@param size integer
+---@param shardings table<string, NamedSharding>?
+function Records:each(size, shardings)
+  check_batch("each", size)
+  local done = 0
+  return function()
+    local count, ids = math.min(size, self.n - done), {}
+    if count <= 0 then return nil end
+    for i = 1, size do ids[i] = done + (i <= count and i - 1 or 0) end
+    done = done + count
+    return self:batch(ids, shardings), count
+  end
+end
+
+--- Pieces of a text, to learn from each what comes next: records {inputs, labels}, int32[length] each,
+--- the labels one further on than the inputs. Pieces do not overlap; what is left at the end is not used.
+---@param tokens Tokens
+---@param length integer
+---@param first integer? the range of tokens to use: first <= i < last, from 0; default all
+---@param last integer?
+---@return Records? records, string? message, string? code
+function M.windows(tokens, length, first, last)
+  first, last = first or 0, last or #tokens
+  if math.type(length) ~= "integer" or length < 1 then
+    raise("E_VALUE", "windows: the length is %s; it must be a whole number from 1 on", tostring(length))
+  end
+  if not (0 <= first and first <= last and last <= #tokens) then
+    raise("E_VALUE", "windows: from %d to %d of %d ids", first, last, #tokens)
+  end
+  local n = (last - first - 1) // length
+  if n < 1 then
+    return nil, ("%d ids are too few for a piece of %d and the one that follows"):format(last - first,
+      length), "E_IO"
+  end
+  local function field(from)
+    return {numbers = tokens, first = from, stride = length, shape = {length}, dtype = "int32"}
+  end
+  return new_records(n, {inputs = field(first), labels = field(first + 1)})
+end
+
+-- ---- IDX --------------------------------------------------------------------------------------------
+
+--- A field from an IDX file: two zeros, the element type (8: bytes), the rank, the dims, the elements;
+--- all big-endian (Y. LeCun, the MNIST database). Returns it and the number of its records.
+local function idx_field(path)
+  local bytes, message, code = read(path)
+  if not bytes then return nil, message, code end
+  local zeros, kind, rank = 1, nil, nil
+  if #bytes >= 4 then zeros, kind, rank = string.unpack(">I2BB", bytes) end
+  if zeros ~= 0 or rank == 0 then return failed(path, "not an IDX file") end
+  if kind ~= 8 then return failed(path, "IDX elements of type 0x%02x; bytes (0x08) can be read", kind) end
+  local header, size, shape = 4 + 4 * rank, 1, {}
+  if #bytes < header then return failed(path, "cut short in the header") end
+  for d = 1, rank do
+    shape[d] = string.unpack(">I4", bytes, 1 + 4 * d)
+    size = size * shape[d]
+  end
+  if size == 0 then return failed(path, "it holds no records") end
+  if #bytes - header < size then
+    return failed(path, "cut short: %d elements of %d", #bytes - header, size)
+  end
+  local n = table.remove(shape, 1)
+  return {numbers = core.tokens(bytes, 1, header, size), first = 0, stride = size // n, shape = shape,
+    dtype = "uint8"}, n
+end
+
+--- Records from IDX files, one file a field: idx{image = "train-images-idx3-ubyte.gz", label = ...}. All
+--- elements are bytes (uint8); a file's first dim counts the records, which all files must agree on.
+---@param files table<string, string> field -> path
+---@return Records? records, string? message, string? code
+function M.idx(files)
+  if type(files) ~= "table" or next(files) == nil then
+    raise("E_VALUE", "idx: expected a table of fields and their files")
+  end
+  local fields, count, of = {}, nil, nil
+  for _, name in ipairs(core.tree_keys(files)) do
+    local field, n, code = idx_field(files[name])
+    if not field then return nil, n, code end
+    if count and n ~= count then
+      return failed(files[name], "%d records, but %s has %d", n, files[of], count)
+    end
+    fields[name], count, of = field, n, name
+  end
+  return new_records(count, fields)
+end
+
+lib.export(Records)
+return lib.export(M)

@@ -1,0 +1,167 @@
+-- params.lua: what an optimizer sees of a model: its Params of kind "param", each once, in tree order; the
+-- gradients and masks that belong to them; and boxes of state that lie as they do.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+local param = require "meshlua.nn.param"
+local tree = require "meshlua.tree"
+
+local op, raise = core.op, lib.raise
+
+local M = {}
+
+---@class OptimEntry
+---@field box Param
+---@field path string "h.3.mlp.up.kernel"
+---@field keys (string|integer)[] the keys on the way
+
+local function joined(path, key) return path == "" and tostring(key) or path .. "." .. tostring(key) end
+
+--- The Params of kind "param" in a model: a list in tree order, and the set of all paths to them (a Param
+--- that is held twice is one entry with two paths).
+---@param model table
+---@return OptimEntry[] entries, table<string, boolean> paths
+function M.of(model)
+  if type(model) ~= "table" then
+    raise("E_VALUE", "optim: expected a model (a table with Params), got a %s", type(model))
+  end
+  tree.leaves(model) -- raises for a cyclic model
+  local entries, paths, seen, keys = {}, {}, {}, {}
+  local function go(node, path)
+    if core.is_box(node) then
+      if core.box_meta(node).kind ~= "param" then return end
+      paths[path] = true
+      if seen[node] then return end
+      seen[node] = true
+      entries[#entries + 1] = {box = node, path = path, keys = table.move(keys, 1, #keys, 1, {})}
+    elseif type(node) == "table" then
+      for _, key in ipairs(core.tree_keys(node)) do
+        keys[#keys + 1] = key
+        go(node[key], joined(path, key))
+        keys[#keys] = nil
+      end
+    end
+  end
+  go(model, "")
+  if #entries == 0 then raise("E_VALUE", "optim: the model has no Param of kind \"param\"") end
+  return entries, paths
+end
+
+--- What stands in `tree` where the keys lead, or the leaf at which the way ends before.
+local function at(node, keys)
+  for _, key in ipairs(keys) do
+    if type(node) ~= "table" then return node end
+    node = node[key]
+  end
+  return node
+end
+
+--- The gradients of the entries, in their order. Raises where the tree is not that of the model.
+---@param entries OptimEntry[]
+---@param paths table<string, boolean>
+---@param grads table
+---@return Tensor[]
+function M.gradients(entries, paths, grads)
+  if type(grads) ~= "table" then
+    raise("E_VALUE", "update: the gradients are a %s, not a tree like the model", type(grads))
+  end
+  tree.visit(grads, function(path)
+    if not paths[path] then
+      raise("E_VALUE", "update: gradients of another tree: the model has no parameter at %s", path)
+    end
+  end)
+  local list = {}
+  for i, entry in ipairs(entries) do
+    local g = at(grads, entry.keys)
+    if not core.is_tensor(g) and not core.is_box(g) then
+      raise("E_VALUE", "update: gradients of another tree: there is none for %s", entry.path)
+    end
+    local a, b = g.shape, entry.box.shape
+    for d = 1, math.max(#a, #b) do
+      if a[d] ~= b[d] then
+        raise("E_SHAPE", "update: the gradient at %s is %s, its Param %s", entry.path, core.typeof(g),
+          core.typeof(entry.box))
+      end
+    end
+    list[i] = g
+  end
+  return list
+end
+
+--- Reads a mask: nil (everything), "matrices" (rank 2 and more), fun(path, param): boolean, or a tree of
+--- booleans like the model, which may stop where one serves all below it.
+---@param who string for messages
+---@return fun(entry: OptimEntry): boolean
+function M.mask(who, mask)
+  if mask == nil then return function() return true end end
+  if mask == "matrices" then return function(entry) return entry.box.ndim >= 2 end end
+  if type(mask) ~= "function" and type(mask) ~= "table" then
+    raise("E_VALUE", "%s: the mask must be \"matrices\", a function (path, param) or a tree of booleans, "
+      .. "not %s", who, tostring(mask))
+  end
+  return function(entry)
+    local on
+    if type(mask) == "function" then on = mask(entry.path, entry.box) else on = at(mask, entry.keys) end
+    if type(on) ~= "boolean" then
+      raise("E_VALUE", "%s: the mask gives %s for %s; expected true or false", who, tostring(on), entry.path)
+    end
+    return on
+  end
+end
+
+-- ---- state ------------------------------------------------------------------------------------------
+
+--- The mesh on which the Params lie, or nil.
+local function mesh_of(entries)
+  for _, entry in ipairs(entries) do
+    local mesh = not core.is_traced(entry.box) and entry.box.sharding.mesh
+    if mesh then return mesh end
+  end
+end
+
+--- Zeros for a list of {dtype =, dims =, sharding =}, each born in its sharding.
+local function zeros(list, mesh)
+  local function make(t)
+    local x = op.full {dtype = t.dtype, dims = t.dims, value = 0}
+    return t.sharding and op.constrain(x, {layout = t.sharding}) or op.identity(x)
+  end
+  local function all()
+    local made = {}
+    for i, t in ipairs(list) do made[i] = make(t) end
+    return table.unpack(made)
+  end
+  if core.is_tracing() then return {all()} end
+  return {core.run_traced(all, mesh)}
+end
+
+--- A tree like the model with a box of zeros for each entry: in the Param's shape, in its dtype unless
+--- another is given, and in its opt_sharding or sharding.
+---@param model table
+---@param entries OptimEntry[]
+---@param dtype string?
+function M.zeros_like(model, entries, dtype)
+  local list, mesh = {}, mesh_of(entries)
+  for i, entry in ipairs(entries) do
+    local box = entry.box
+    local own = core.box_meta(box).opt_sharding
+    if not own and not core.is_traced(box) and box.sharding.mesh then own = box.sharding end
+    list[i] = {dtype = dtype or box.dtype, dims = box.shape, sharding = own}
+  end
+  local boxes = {}
+  for i, x in ipairs(zeros(list, mesh)) do
+    local meta = core.box_meta(entries[i].box)
+    boxes[entries[i].box] = param.Param(x, {kind = "opt_state", axes = meta.opt_axes or meta.axes})
+  end
+  return tree.only(model, boxes)
+end
+
+--- A box with a whole number, 0, on the mesh of the Params.
+---@param entries OptimEntry[]
+---@return Param int32 scalar
+function M.counter(entries)
+  local mesh = mesh_of(entries)
+  local sharding = mesh and core.NamedSharding(mesh, core.P())
+  local x = zeros({{dtype = "int32", dims = {}, sharding = sharding}}, mesh)[1]
+  return param.Param(x, {kind = "opt_state"})
+end
+
+return M

@@ -1,0 +1,279 @@
+-- transform.lua: gradient transformations with optax's names, mathematics and defaults. A transformation
+-- has init(model, entries), which makes its state (a tree of boxes), and update(updates, state, context),
+-- which turns a list of updates into another. The last list is added to the Params. Lists stand in the
+-- order of `entries`; context = {entries =, count = scalar: updates before this one}.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+local params_of = require "meshlua.optim.params"
+local tree = require "meshlua.tree"
+
+local op, raise = core.op, lib.raise
+
+local M = {}
+
+---@class Transformation
+---@field name string
+---@field init fun(model: table, entries: OptimEntry[]): table?
+---@field update fun(updates: Tensor[], state: table?, context: table): Tensor[]
+---@field step (fun(grads: Tensor[], state: table?, context: table, clip: Tensor?))? writes the Params itself
+
+--- A transformation that needs no state.
+local function stateless(name, update)
+  return {name = name, update = update, init = function() return nil end}
+end
+
+local function check_number(who, what, x, low, below)
+  if type(x) ~= "number" or not (x >= low) or below and not (x < below) then
+    raise("E_VALUE", "%s: %s is %s; it must be a number from %s on%s", who, what, tostring(x), low,
+      below and (", below " .. below) or "")
+  end
+  return x + 0.0
+end
+M.check_number = check_number
+
+--- The boxes of a state tree, in the order of the entries.
+local function boxes_of(state, entries)
+  local boxes = tree.leaves(state)
+  if #boxes ~= #entries then
+    raise("E_VALUE", "update: the optimizer was made for another model: it has state for %d parameters, the "
+      .. "model has %d", #boxes, #entries)
+  end
+  return boxes
+end
+M.boxes_of = boxes_of
+
+--- A scalar tensor in another dtype; numbers as they are.
+local function scalar_as(x, dtype)
+  if type(x) == "number" or x.dtype == dtype then return x end
+  return op.astype(x, {dtype = dtype})
+end
+M.scalar_as = scalar_as
+
+--- A number or schedule at this update.
+---@param rate number|fun(count: Tensor): Tensor|number
+local function rate_at(rate, context)
+  if type(rate) == "function" then return rate(context.count) end
+  return rate
+end
+M.rate_at = rate_at
+
+--- Checks that a learning rate is a number or a schedule.
+function M.check_rate(who, rate)
+  if type(rate) ~= "function" and type(rate) ~= "number" then
+    raise("E_VALUE", "%s: the learning rate is a %s; expected a number or a schedule", who, type(rate))
+  end
+  return rate
+end
+
+local function map(updates, fn)
+  local out = {}
+  for i, u in ipairs(updates) do out[i] = fn(u, i) end
+  return out
+end
+
+-- ---- scaling ----------------------------------------------------------------------------------------
+
+--- Multiplies by a number.
+---@param factor number
+---@return Transformation
+function M.scale(factor)
+  if type(factor) ~= "number" then
+    raise("E_VALUE", "scale: expected a number, got a %s", type(factor))
+  end
+  return stateless("scale", function(updates)
+    return map(updates, function(u) return op.mul(u, factor + 0.0) end)
+  end)
+end
+
+--- Multiplies by what a schedule gives.
+---@param schedule fun(count: Tensor): Tensor|number
+---@return Transformation
+function M.scale_by_schedule(schedule)
+  if type(schedule) ~= "function" then
+    raise("E_VALUE", "scale_by_schedule: expected a schedule, got a %s", type(schedule))
+  end
+  return stateless("scale_by_schedule", function(updates, _, context)
+    local factor = schedule(context.count)
+    return map(updates, function(u) return op.mul(u, scalar_as(factor, u.dtype)) end)
+  end)
+end
+
+--- Multiplies by -lr: what turns a direction uphill into a step downhill.
+---@param lr number|fun(count: Tensor): Tensor|number
+---@return Transformation
+function M.scale_by_learning_rate(lr)
+  if type(M.check_rate("scale_by_learning_rate", lr)) == "number" then return M.scale(-lr) end
+  return M.scale_by_schedule(function(count) return -lr(count) end)
+end
+
+-- ---- moments ----------------------------------------------------------------------------------------
+
+local adam_options = {b1 = "number", b2 = "number", eps = "number", eps_root = "number",
+  mu_dtype = "string", nesterov = "boolean"}
+
+--- Checks Adam's numbers; fills in optax's defaults.
+function M.adam_numbers(who, options)
+  return {
+    b1 = check_number(who, "b1", options.b1 or 0.9, 0, 1),
+    b2 = check_number(who, "b2", options.b2 or 0.999, 0, 1),
+    eps = check_number(who, "eps", options.eps or 1e-8, 0),
+    eps_root = check_number(who, "eps_root", options.eps_root or 0.0, 0),
+  }
+end
+
+--- The state of Adam: mu and nu for each Param.
+function M.adam_state(mu_dtype)
+  return function(model, entries)
+    return {mu = params_of.zeros_like(model, entries, mu_dtype), nu = params_of.zeros_like(model, entries)}
+  end
+end
+
+--- Divides the running mean of gradients by the root of the running mean of their squares, both corrected
+--- for their start at 0 (Adam, Kingma and Ba 2015; with nesterov: Dozat 2016).
+---@param options {b1: number, b2: number, eps: number, eps_root: number, mu_dtype: string, nesterov: boolean}?
+--- b1: default 0.9. b2: default 0.999. eps: outside the root, default 1e-8. eps_root: inside it, default 0.
+--- mu_dtype: default the Param's
+---@return Transformation
+function M.scale_by_adam(options)
+  options = lib.options("scale_by_adam", options, adam_options)
+  local n, nesterov = M.adam_numbers("scale_by_adam", options), options.nesterov
+  local function update(updates, state, context)
+    local mus, nus = boxes_of(state.mu, context.entries), boxes_of(state.nu, context.entries)
+    local step = op.add(context.count, 1)
+    local function correction(beta, count) return op.sub(1.0, op.pow(beta, count)) end
+    local unbias1, unbias2 = correction(n.b1, step), correction(n.b2, step)
+    local ahead = nesterov and correction(n.b1, op.add(step, 1))
+    return map(updates, function(g, i)
+      local mu = op.add(op.mul(g, 1 - n.b1), op.mul(mus[i], n.b1))
+      local nu = op.add(op.mul(op.square(g), 1 - n.b2), op.mul(nus[i], n.b2))
+      mus[i]:set(scalar_as(mu, mus[i].dtype))
+      nus[i]:set(scalar_as(nu, nus[i].dtype))
+      local first
+      if nesterov then
+        first = op.add(op.mul(op.div(mu, scalar_as(ahead, mu.dtype)), n.b1),
+          op.mul(op.div(g, scalar_as(unbias1, g.dtype)), 1 - n.b1))
+      else
+        first = op.div(mu, scalar_as(unbias1, mu.dtype))
+      end
+      local second = op.div(nu, scalar_as(unbias2, nu.dtype))
+      return op.div(first, op.add(op.sqrt(op.add(second, n.eps_root)), n.eps))
+    end)
+  end
+  return {name = "scale_by_adam", init = M.adam_state(options.mu_dtype), update = update}
+end
+
+local trace_options = {nesterov = "boolean", accumulator_dtype = "string"}
+
+--- Momentum: the sum of gradients that fade by `decay` at each step (Sutskever et al. 2013).
+---@param decay number
+---@param options {nesterov: boolean, accumulator_dtype: string}?
+---@return Transformation
+function M.trace(decay, options)
+  options = lib.options("trace", options, trace_options)
+  decay = check_number("trace", "decay", decay, 0)
+  local function init(model, entries)
+    return {trace = params_of.zeros_like(model, entries, options.accumulator_dtype)}
+  end
+  local function update(updates, state, context)
+    local traces = boxes_of(state.trace, context.entries)
+    return map(updates, function(g, i)
+      local sum = op.add(g, op.mul(traces[i], decay))
+      traces[i]:set(scalar_as(sum, traces[i].dtype))
+      return options.nesterov and op.add(g, op.mul(sum, decay)) or sum
+    end)
+  end
+  return {name = "trace", init = init, update = update}
+end
+
+-- ---- decay and clipping -----------------------------------------------------------------------------
+
+--- Adds weight_decay times the Param.
+---@param weight_decay number
+---@param mask nil|"matrices"|table|fun(path: string, param: Param): boolean which Params; default all
+---@return Transformation
+function M.add_decayed_weights(weight_decay, mask)
+  weight_decay = check_number("add_decayed_weights", "weight_decay", weight_decay, 0)
+  local on = params_of.mask("add_decayed_weights", mask)
+  return stateless("add_decayed_weights", function(updates, _, context)
+    return map(updates, function(u, i)
+      local entry = context.entries[i]
+      if weight_decay == 0 or not on(entry) then return u end
+      return op.add(u, op.mul(entry.box, weight_decay))
+    end)
+  end)
+end
+
+--- Cuts every element to [-limit, limit].
+---@param limit number
+---@return Transformation
+function M.clip(limit)
+  limit = check_number("clip", "the limit", limit, 0)
+  return stateless("clip", function(updates)
+    return map(updates, function(u) return op.minimum(op.maximum(u, -limit), limit) end)
+  end)
+end
+
+--- sqrt(sum of all squares) over all tensors of a tree: one number. Squares are summed in float32 (float64
+--- for float64), and the sums over devices are one number, too.
+---@param x table|Tensor
+---@return Tensor scalar
+function M.global_norm(x)
+  local total
+  for _, leaf in ipairs((tree.leaves(x))) do
+    local t = leaf
+    if t.dtype ~= "float32" and t.dtype ~= "float64" then t = op.astype(t, {dtype = "float32"}) end
+    local axes = {}
+    for d = 1, t.ndim do axes[d] = d end
+    local sum = op.reshape(op.sum(op.square(t), {axes = axes}), {dims = {}})
+    if total and total.dtype ~= sum.dtype then
+      total, sum = scalar_as(total, "float64"), scalar_as(sum, "float64")
+    end
+    total = total and op.add(total, sum) or sum
+  end
+  if not total then raise("E_VALUE", "global_norm: the tree holds no tensor") end
+  return op.sqrt(total)
+end
+
+--- min(1, max_norm / norm), as a tensor.
+function M.clip_factor(norm, max_norm)
+  return op.where(op.lt(norm, max_norm), op.full {dtype = norm.dtype, dims = {}, value = 1.0},
+    op.div(max_norm, norm))
+end
+
+--- Scales all updates by one factor, so that their global norm is at most max_norm (Pascanu et al. 2012).
+---@param max_norm number
+---@return Transformation
+function M.clip_by_global_norm(max_norm)
+  max_norm = check_number("clip_by_global_norm", "max_norm", max_norm, 0)
+  return stateless("clip_by_global_norm", function(updates)
+    local factor = M.clip_factor(M.global_norm(updates), max_norm)
+    return map(updates, function(u) return op.mul(u, scalar_as(factor, u.dtype)) end)
+  end)
+end
+
+--- One transformation behind the other, in this order: chain(clip_by_global_norm(1.0), adam{lr = 1e-3}).
+---@param ... Transformation
+---@return Transformation
+function M.chain(...)
+  local parts = {...}
+  for i, part in ipairs(parts) do
+    if type(part) ~= "table" or type(part.update) ~= "function" then
+      raise("E_VALUE", "chain: argument %d is not a transformation; alone in a chain an optimizer is made "
+        .. "without a model: adam{lr = 1e-3}", i)
+    end
+  end
+  return {
+    name = "chain",
+    init = function(model, entries)
+      local states = {}
+      for i, part in ipairs(parts) do states[i] = part.init(model, entries) end
+      return states
+    end,
+    update = function(updates, states, context)
+      for i, part in ipairs(parts) do updates = part.update(updates, states[i], context) end
+      return updates
+    end,
+  }
+end
+
+return M

@@ -1,0 +1,209 @@
+-- init.lua: the training program. It knows recipes (see run.lua), not models.
+local core = require "meshlua.core"
+local files = require "meshlua.train.files"
+local json = require "meshlua.train.json"
+local lib = require "meshlua.lib"
+local options = require "meshlua.train.options"
+local progress = require "meshlua.train.progress"
+local runs = require "meshlua.train.run"
+
+local M = {}
+
+local EXIT_USAGE, EXIT_ENVIRONMENT, EXIT_NOT_FINITE = 2, 3, 4
+local METRICS = {"step", "loss", "grad_norm", "lr", "ms", "tokens_per_s"}
+
+--- Ends the program.
+local function stop(code, fmt, ...)
+  io.stderr:write("train: ", fmt:format(...), "\n")
+  os.exit(code, true)
+end
+
+--- What a function gave, or the end of the program with its message.
+local function check(value, message, code)
+  if value == nil and message then
+    stop(code == "E_VALUE" and EXIT_USAGE or EXIT_ENVIRONMENT, "%s", message)
+  end
+  return value
+end
+
+-- ---- the command line -------------------------------------------------------------------------------
+
+local usage = [[
+usage: meshlua train.lua [--key=value ...]
+
+Trains a recipe: a model, its data and its rule sets. The mesh and the rules change what each device
+holds, computes and sends, not the result.
+]]
+
+--- The recipe of a name (a file beside the script) or of a path.
+local function load_recipe(name)
+  local path = name
+  if not name:find "[/.]" then
+    path = package.searchpath(name, package.path)
+    if not path then stop(EXIT_USAGE, "--recipe=%s: there is no such recipe", name) end
+  end
+  local file <close>, missing = io.open(path)
+  if not file then stop(EXIT_USAGE, "--recipe=%s: %s", name, missing) end
+  local chunk, message = loadfile(path)
+  if not chunk then error(message, 0) end
+  local recipe = chunk(name)
+  if type(recipe) ~= "table" or type(recipe.config) ~= "table" or type(recipe.build) ~= "function" then
+    stop(EXIT_USAGE, "--recipe=%s: the file returns no recipe", name)
+  end
+  return recipe
+end
+
+--- The program's own options, then the recipe's.
+local function option_rows(recipe, name)
+  local layout = recipe.layout or {}
+  local own = {
+    {"recipe", name, "what to train: a file beside the script, or its path"},
+    {"mesh", layout.mesh or "none", "axes and sizes, as in data:4,model:2; none: one device"},
+    {"rules", layout.rules or "", "the rule set: " .. table.concat(lib.names(recipe.rules or {}), ", ")},
+    {"seed", 0, "of parameters, data order, dropout and sample"},
+    {"data", "", "in place of the recipe's own"},
+    {"out", "", "a folder for config.json, metrics.jsonl, result.json and sample.txt"},
+    {"metrics", "", "a file with a JSON object for each step"},
+    {"log_every", 100, "steps between lines", least = 1},
+    {"help", false, "this text"},
+  }
+  local n = #own
+  for i, key in ipairs(lib.names(recipe.config)) do
+    local least = (key == "batch" or key == "steps") and 1 or nil
+    own[n + i] = {key, recipe.config[key], recipe.help and recipe.help[key], least = least}
+  end
+  return own, n
+end
+
+--- Reads the command line. Returns recipe, the program's options, the recipe's config.
+local function read_arguments(recipe, default, args)
+  local name = recipe and recipe.name or default
+  for _, word in ipairs(args) do name = not recipe and word:match "^%-%-recipe=(.+)$" or name end
+  recipe = recipe or load_recipe(name)
+  local rows, n = option_rows(recipe, name)
+  local values, message = options.parse(args, rows)
+  if not values then stop(EXIT_USAGE, "%s\n       --help lists the options", message) end
+  if values.help then
+    print(usage .. "\n" .. options.help(table.move(rows, 1, n, 1, {})) .. "\n\nThe recipe "
+      .. recipe.name .. ":\n" .. options.help(table.move(rows, n + 1, #rows, 1, {})))
+    os.exit(0, true)
+  end
+  local config = {}
+  for key in pairs(recipe.config) do config[key] = values[key] end
+  return recipe, values, config
+end
+
+--- The rule set of that name.
+local function rule_set(recipe, name)
+  local rules = recipe.rules and recipe.rules[name]
+  if rules or name == "" then return rules end
+  local names = lib.names(recipe.rules or {})
+  local near = lib.nearest(name, names)
+  return nil, ("--rules=%s: no such rule set%s; there are %s"):format(name,
+    near and "; did you mean " .. near .. "?" or "", table.concat(names, ", ")), "E_VALUE"
+end
+
+-- ---- the run ----------------------------------------------------------------------------------------
+
+--- The run that the options ask for.
+local function prepare(recipe, values, config)
+  local rules = check(rule_set(recipe, values.rules))
+  local mesh = check(runs.mesh(values.mesh))
+  local data = check(recipe.data(config, values.data ~= "" and values.data or nil))
+  local ok, run = pcall(runs.new, recipe, {config = config, seed = values.seed, mesh = mesh,
+    rules = mesh and rules or rules, data = data})
+  if ok then return run end
+  if not tostring(run):find "%[E_INDIVISIBLE%]" then error(run, 0) end
+  stop(EXIT_USAGE, "--mesh=%s: %s", values.mesh, run)
+end
+
+local function count_parameters(model)
+  local n = 0
+  for _, leaf in ipairs((require("meshlua.tree").leaves(model))) do
+    if core.is_box(leaf) and leaf.kind == "param" then n = n + leaf.size end
+  end
+  return n
+end
+
+local function describe(run, values)
+  local words = {}
+  for _, key in ipairs(lib.names(run.config)) do words[#words + 1] = key .. "=" .. tostring(run.config[key]) end
+  print(("%s: %d parameters; mesh %s, rules %s; seed %d"):format(run.recipe.name, count_parameters(run.model),
+    values.mesh, values.mesh ~= "none" and values.rules or "none", values.seed))
+  print(table.concat(words, " "))
+end
+
+--- Where each step is noted, or nil.
+local function open_metrics(values)
+  local path = values.metrics
+  if path == "" and values.out ~= "" then path = values.out .. "/metrics.jsonl" end
+  if path == "" then return nil end
+  return check(files.lines(path, METRICS))
+end
+
+local function is_finite(x) return x == x and x ~= math.huge and x ~= -math.huge end
+
+local function train(run, values, metrics)
+  local steps = run.config.steps
+  local bar <close> = progress.new {steps = steps, every = values.log_every, unit = run.data.unit or "items"}
+  run:train(function(row)
+    local ok, message = true, nil
+    if metrics then ok, message = metrics:add(row) end
+    if ok and is_finite(row.loss) then return bar:update(row) end
+    bar:clear()
+    if not ok then stop(EXIT_ENVIRONMENT, "step %d: %s", row.step, message) end
+    stop(EXIT_NOT_FINITE, "step %d: the loss is %s; the run is stopped", row.step, row.loss)
+  end)
+end
+
+--- Prints what the recipe says at the end; adds it to result.
+local function conclude(run, hook, result)
+  if not hook then return end
+  for _, row in ipairs(hook(run)) do
+    result[row.key] = row.value
+    print(row.text)
+  end
+end
+
+--- The program: trains a recipe as the arguments say. Ends the process where they, a file or the machine are at
+--- fault (2, 3), or the loss is not finite (4).
+---@param recipe table|string the recipe, or the name of the default one
+---@param args string[] as in the global `arg`
+function M.main(recipe, args)
+  local default = type(recipe) == "string" and recipe or nil
+  local values, config
+  recipe, values, config = read_arguments(not default and recipe or nil, default, args)
+  local out = values.out
+  if out ~= "" then
+    check(files.make_folder(out))
+    check(files.write(out .. "/config.json", json.encode {recipe = recipe.name, mesh = values.mesh,
+      rules = values.rules, seed = values.seed, data = values.data, config = config} .. "\n"))
+  end
+  local metrics <close> = open_metrics(values)
+  local before = core.clock()
+  local run = prepare(recipe, values, config)
+  describe(run, values)
+  train(run, values, metrics)
+  local result = {seconds = core.clock() - before}
+  conclude(run, recipe.evaluate, result)
+  conclude(run, recipe.sample, result)
+  if out == "" then return end
+  if result.sample then
+    check(files.write(out .. "/sample.txt", result.sample .. "\n"))
+    result.sample = nil
+  end
+  check(files.write(out .. "/result.json", json.encode(result) .. "\n"))
+end
+
+--- At the end of a recipe's file: runs the program where the file is the script that was started, so that a
+--- recipe can be run by itself.
+---@param recipe table
+function M.script(recipe)
+  local from = debug.getinfo(2, "S").source
+  if arg and from == "@" .. tostring(arg[0]) then M.main(recipe, arg) end
+end
+
+M.run, M.mesh = runs.new, runs.mesh
+M.text = require "meshlua.train.text"
+
+return M

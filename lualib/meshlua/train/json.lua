@@ -1,0 +1,55 @@
+-- json.lua: values as JSON text, on one line. Objects have their keys in order; numbers read back as what
+-- they were.
+local M = {}
+
+local escapes = {['"'] = '\\"', ["\\"] = "\\\\", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t"}
+
+--- A JSON string. Bytes that are not UTF-8 are taken for Latin-1.
+local function quoted(s)
+  if not utf8.len(s) then s = s:gsub("[\x80-\xff]", function(c) return utf8.char(c:byte()) end) end
+  return '"' .. s:gsub('[%c"\\]', function(c)
+    return escapes[c] or ("\\u%04x"):format(c:byte())
+  end) .. '"'
+end
+
+--- A number; null for one that is not finite, which JSON has no word for. Nine digits give a float32 back.
+local function number(x)
+  if math.type(x) == "integer" then return tostring(x) end
+  if x ~= x or x == math.huge or x == -math.huge then return "null" end
+  return (("%.9g"):format(x))
+end
+
+local encode
+
+--- An object, its keys as in `order` (default: ascending).
+local function object(t, order)
+  local words = {}
+  if not order then
+    order = {}
+    for key in pairs(t) do order[#order + 1] = key end
+    table.sort(order)
+  end
+  for _, key in ipairs(order) do
+    if t[key] ~= nil then words[#words + 1] = quoted(key) .. ":" .. encode(t[key]) end
+  end
+  return "{" .. table.concat(words, ",") .. "}"
+end
+
+--- The text of a value: a boolean, number, string, list or table with words as keys.
+---@param x any
+---@param order string[]? the keys of the outermost object, in this order; others are left out
+---@return string
+function encode(x, order)
+  local kind = type(x)
+  if kind == "table" then
+    if #x == 0 then return object(x, order) end
+    local words = {}
+    for i, item in ipairs(x) do words[i] = encode(item) end
+    return "[" .. table.concat(words, ",") .. "]"
+  end
+  if kind == "number" then return number(x) end
+  return kind == "string" and quoted(x) or tostring(x)
+end
+M.encode = encode
+
+return M

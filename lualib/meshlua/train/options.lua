@@ -1,0 +1,82 @@
+-- options.lua: what a program is told as --key=value. A row names an option and its default, whose type is
+-- the option's.
+local lib = require "meshlua.lib"
+
+local M = {}
+
+---@class OptionRow
+---@field [1] string name: words joined by "_" (or, as given, by "-")
+---@field [2] boolean|number|string default; "" for a text that need not be given
+---@field [3] string? what it is, for people
+---@field least number? the smallest value
+
+local kinds = {integer = "a whole number", float = "a number", string = "a text", boolean = "true or false"}
+
+local function kind_of(x) return math.type(x) or type(x) end
+
+--- A text as a value of the default's type, or nil.
+local function typed(text, default)
+  local kind = kind_of(default)
+  if kind == "string" then return text end
+  if kind == "boolean" then
+    if text == "true" then return true end
+    return text ~= "false" and nil
+  end
+  local x = tonumber(text)
+  if kind == "integer" then return x and math.tointeger(x) end
+  return x and x + 0.0
+end
+
+--- Reads arguments. A switch may stand alone (--key is --key=true); the last of two equal keys counts.
+---@param args string[]
+---@param rows OptionRow[]
+---@return table<string, any>? values with the defaults of what is not given
+---@return string? message what is wrong
+function M.parse(args, rows)
+  local known, values = {}, {}
+  for _, row in ipairs(rows) do
+    known[row[1]], values[row[1]] = row, row[2]
+  end
+  for _, word in ipairs(args) do
+    local name, text = word:match "^%-%-([^=]+)=(.*)$"
+    name = name or word:match "^%-%-([^=]+)$"
+    if not name then return nil, ("'%s': options are written --key=value"):format(word) end
+    local key = name:gsub("-", "_")
+    local row = known[key]
+    if not row then
+      local near = lib.nearest(key, lib.names(known))
+      return nil, ("unknown option --%s%s"):format(name, near and "; did you mean --" .. near .. "?" or "")
+    end
+    if not text then
+      if type(row[2]) ~= "boolean" then return nil, ("--%s needs a value: --%s=..."):format(name, name) end
+      text = "true"
+    end
+    local value = typed(text, row[2])
+    if value == nil then
+      return nil, ("--%s=%s: expected %s"):format(name, text, kinds[kind_of(row[2])])
+    end
+    if row.least and value < row.least then
+      return nil, ("--%s=%s: the least is %s"):format(name, text, row.least)
+    end
+    values[key] = value
+  end
+  return values
+end
+
+--- The options as lines, aligned.
+---@param rows OptionRow[]
+---@return string
+function M.help(rows)
+  local lines, width = {}, 0
+  local function text(row)
+    return "  --" .. row[1] .. (type(row[2]) == "string" and row[2] == "" and "=..." or "=" .. tostring(row[2]))
+  end
+  for _, row in ipairs(rows) do width = math.max(width, #text(row)) end
+  for i, row in ipairs(rows) do
+    local shown = text(row)
+    lines[i] = row[3] and shown .. (" "):rep(width - #shown + 2) .. row[3] or shown
+  end
+  return table.concat(lines, "\n")
+end
+
+return M

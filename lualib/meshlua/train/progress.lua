@@ -1,0 +1,103 @@
+-- progress.lua: how a run says how far it is: one line that is drawn again and again on a terminal, and
+-- plain lines at intervals, there and elsewhere.
+local core = require "meshlua.core"
+local has_program, program = pcall(require, "meshlua.program") -- a stock lua lacks it
+
+local M = {}
+
+local REDRAW_SECONDS = 0.1
+local SMOOTHING = 0.05 -- weight of the latest step in the time that the rest is estimated from
+
+---@class Progress
+---@field steps integer
+---@field every integer plain lines: each so many steps
+---@field unit string what `rate` counts per second
+local Progress = {}
+local Progress_meta = {__index = Progress}
+
+--- "0:07", "1:02:30".
+local function clock(seconds)
+  local s = math.ceil(seconds)
+  if s < 3600 then return ("%d:%02d"):format(s // 60, s % 60) end
+  return ("%d:%02d:%02d"):format(s // 3600, s // 60 % 60, s % 60)
+end
+
+--- "93 MB", "1.4 GB".
+local function bytes(n)
+  if n < 1e9 then return ("%.0f MB"):format(n / 1e6) end
+  return ("%.1f GB"):format(n / 1e9)
+end
+
+--- The parts of a line: what it is and its text.
+function Progress:fields(row)
+  local total = tostring(self.steps)
+  return {
+    {"step", ("%" .. #total .. "d/%s"):format(row.step, total)},
+    {"loss", ("%.4f"):format(row.loss)},
+    {"grad norm", ("%.3f"):format(row.grad_norm)},
+    {"lr", ("%.2e"):format(row.lr)},
+    {"", ("%.1f ms"):format(row.ms)},
+    {"", ("%.0f %s/s"):format(row.tokens_per_s, self.unit)},
+    {"peak", bytes(core.memory().peak)},
+    {"eta", clock((self.steps - row.step) * self.seconds)},
+  }
+end
+
+--- The line, as many of its parts as fit into `width` columns; labels dim where there is colour.
+local function line(fields, width, colour)
+  local words, used = {}, 0
+  for _, field in ipairs(fields) do
+    local label, value = field[1], field[2]
+    local gap = used > 0 and "  " or ""
+    local size = #gap + #label + (label ~= "" and 1 or 0) + #value
+    if width and used + size > width then break end
+    used = used + size
+    if label ~= "" then label = (colour and "\27[2m" .. label .. "\27[0m" or label) .. " " end
+    words[#words + 1] = gap .. label .. value
+  end
+  return table.concat(words)
+end
+
+--- Takes in a finished step.
+---@param row {step: integer, loss: number, grad_norm: number, lr: number, ms: number, tokens_per_s: number}
+function Progress:update(row)
+  local seconds = row.ms / 1e3
+  -- The first step is traced and planned: it says nothing of the others.
+  self.seconds = (not self.seconds or row.step <= 2) and seconds
+    or self.seconds + SMOOTHING * (seconds - self.seconds)
+  local width = has_program and program.columns "stdout"
+  local colour = has_program and program.has_colour "stdout"
+  local plain = row.step % self.every == 0 or row.step == 1 or row.step == self.steps
+  if plain then
+    self:clear()
+    io.write(line(self:fields(row), nil, colour), "\n")
+  elseif width and core.clock() - self.drawn >= REDRAW_SECONDS then
+    -- One column stays free: some terminals wrap when the last is written.
+    io.write("\r", line(self:fields(row), width - 1, colour), "\27[K")
+    self.drawn, self.is_drawn = core.clock(), true
+  else
+    return
+  end
+  io.flush()
+end
+
+--- Takes the line off the terminal.
+function Progress:clear()
+  if self.is_drawn then io.write "\r\27[K" end
+  self.is_drawn = false
+end
+
+Progress_meta.__close = function(self)
+  self:clear()
+  io.flush()
+end
+
+--- A line for a run of so many steps. Close it, also when the run fails: what is printed next needs the place.
+---@param options {steps: integer, every: integer, unit: string}
+---@return Progress
+function M.new(options)
+  return setmetatable({steps = options.steps, every = options.every, unit = options.unit, drawn = -1e9,
+    is_drawn = false}, Progress_meta)
+end
+
+return M

@@ -1,0 +1,148 @@
+-- run.lua: one training run of a recipe: its mesh, data, model and optimizer, the loop over steps, and the
+-- means over the validation records. What is wrong with the machine or a file is a result (nil, message,
+-- code); what is wrong with the recipe raises.
+--
+-- A recipe is a table that knows a model and nothing of meshes and loops:
+--   name                               for people
+--   config                             what can be set, with defaults; `batch` and `steps` among it
+--   help                               a line for each key of config (may be missing)
+--   rules                              rule sets by name
+--   layout = {mesh =, rules =}         default mesh, as --mesh takes it, and default rule set
+--   build(config, rngs)                the model
+--   loss(model, inputs, labels, rngs)  a scalar
+--   schedule(config)                   the learning rate
+--   optimizer(model, config)
+--   data(config, path)                 {train = Records, valid = Records, unit = "tok", ...}: records with the
+--                                      fields inputs and labels; unit: what one label is
+--   evaluate(run), sample(run)         what is said at the end (may be missing): lists of {key, value, text}
+local core = require "meshlua.core"
+local grad = require "meshlua.grad"
+local initialize = require "meshlua.initialize"
+local jit = require "meshlua.jit"
+local mesh_of = require "meshlua.mesh"
+local nn = require "meshlua.nn"
+local rules_of = require "meshlua.rules"
+local state_of = require "meshlua.state"
+local tree = require "meshlua.tree"
+
+local M = {}
+
+---@class Run
+---@field recipe table
+---@field config table
+---@field seed integer
+---@field mesh Mesh?
+---@field rules table?
+---@field data table
+---@field model table
+---@field optimizer Optimizer
+local Run = {}
+local Run_meta = {__index = Run}
+
+--- A mesh from "data:4,model:2"; nil for "none". Takes as many virtual devices as it needs, unless the
+--- program was started with some.
+---@param text string
+---@return Mesh?
+---@return string? message, string? code
+function M.mesh(text)
+  if text == "none" then return nil end
+  local names, sizes, need, seen = {}, {}, 1, {}
+  for word in (text .. ","):gmatch "([^,]*)," do
+    local name, size = word:match "^([%a_][%w_]*):(%d+)$"
+    size = math.tointeger(tonumber(size))
+    if not size or size < 1 or seen[name] then
+      return nil, ("--mesh=%s: expected axes and sizes as in data:4,model:2, or none"):format(text), "E_VALUE"
+    end
+    names[#names + 1], sizes[#sizes + 1], seen[name], need = name, size, true, need * size
+  end
+  local have = core.device_count()
+  if have == 1 and need > 1 then
+    core.set_devices(tostring(need))
+  elseif have < need then
+    return nil, ("--mesh=%s needs %d devices, and there are %d"):format(text, need, have), "E_VALUE"
+  end
+  local kind, fake = core.device_kind()
+  if fake then
+    return nil, ("the devices are fake (%s): a run needs devices that can run"):format(kind), "E_VALUE"
+  end
+  return mesh_of.make_mesh(sizes, names, table.move(core.devices(), 1, need, 1, {}))
+end
+
+--- Where the fields of a batch are put: the records over the logical axis "batch". Raises where the mesh does
+--- not divide them.
+local function batch_shardings(self)
+  if not self.mesh then return nil end
+  local context <close> = rules_of.enter(self.mesh, self.rules)
+  local sharding = core.NamedSharding(self.mesh, rules_of.spec_of({"batch"}, "the batch", 1))
+  sharding:check({self.config.batch}, "the batch")
+  local shardings = {}
+  for name in pairs(self.data.train.fields) do shardings[name] = sharding end
+  return shardings
+end
+
+--- A run, ready for its first step. The seed decides the parameters, the order of the data and dropout.
+---@param recipe table
+---@param options {config: table, seed: integer, mesh: Mesh?, rules: table?, data: table}
+---@return Run
+function M.new(recipe, options)
+  local config, seed = options.config, options.seed
+  local self = setmetatable({recipe = recipe, config = config, seed = seed, mesh = options.mesh,
+    rules = options.rules, data = options.data}, Run_meta)
+  self.shardings = batch_shardings(self)
+  self.model = initialize.init(function(rngs) return recipe.build(config, rngs) end,
+    {mesh = self.mesh, rules = self.rules, seed = seed})
+  self.optimizer = recipe.optimizer(self.model, config)
+  self.rngs = nn.Rngs(seed)
+  if self.mesh then mesh_of.device_put(self.rngs, core.NamedSharding(self.mesh, core.P())) end
+  self.train_step = self:jit(function(model, optimizer, rngs, inputs, labels)
+    local loss, grads = grad.value_and_grad(function(m) return recipe.loss(m, inputs, labels, rngs) end)(model)
+    return loss, optimizer:update(model, grads).grad_norm
+  end)
+  return self
+end
+
+--- A function jitted on the run's mesh, with its rules.
+---@param fn function
+function Run:jit(fn) return jit.jit(fn, {mesh = self.mesh, rules = self.rules}) end
+
+--- Trains for config.steps steps, calling report(row) after each with {step, loss, grad_norm, lr, ms,
+--- tokens_per_s}: the next step overwrites the row. Stops where report returns false. The first step's ms
+--- hold the tracing and planning.
+---@param report fun(row: table): any
+function Run:train(report)
+  local config, rate = self.config, self.recipe.schedule(self.config)
+  local batches = self.data.train:shuffled {batch = config.batch, seed = self.seed, shardings = self.shardings}
+  local model, optimizer, rngs, step = self.model:train(), self.optimizer, self.rngs, self.train_step
+  local row, before = {}, core.clock()
+  for s = 1, config.steps do
+    local batch = batches(s)
+    local loss, norm = step(model, optimizer, rngs, batch.inputs, batch.labels)
+    row.step, row.loss, row.grad_norm = s, loss:item(), norm:item()
+    local now = core.clock()
+    row.lr, row.ms, row.tokens_per_s = rate(s - 1), (now - before) * 1e3, batch.labels.size / (now - before)
+    before = now
+    if report(row) == false then return end
+  end
+end
+
+--- A copy of the model on one device.
+---@return table
+function Run:gathered()
+  local structure, state = state_of.split(self.model)
+  return state_of.merge(structure, tree.map(function(x) return core.put_across(x) end, state))
+end
+
+--- The mean over the validation records of score(model, inputs, labels), a number for each record of a batch.
+---@param score function returns a tensor [batch]
+---@return number
+function Run:mean(score)
+  local model, jitted, sum, n = self.model:eval(), self:jit(score), 0.0, 0
+  for batch, count in self.data.valid:each(self.config.batch, self.shardings) do
+    local rows = jitted(model, batch.inputs, batch.labels):totable()
+    for i = 1, count do sum = sum + rows[i] end
+    n = n + count
+  end
+  return sum / n
+end
+
+return M

@@ -1,0 +1,110 @@
+-- text.lua: what recipes of language models share: windows of a text as data, the validation loss beside the
+-- best count table, and a sample. The last tenth of a text is for validation.
+local core = require "meshlua.core"
+local data = require "meshlua.data"
+local jit = require "meshlua.jit"
+local losses = require "meshlua.nn.losses"
+local ngram = require "meshlua.train.ngram"
+local ops = require "meshlua.ops"
+local random = require "meshlua.random"
+
+local M = {}
+
+local LONGEST_CONTEXT = 4 -- bytes, of the count tables
+local SHORTEST_WORD = 4 -- letters: shorter ones are too easily hit
+
+--- A recipe's `data`: config.seq ids to a record. The default is the King James Bible.
+---@param config table seq, vocab
+---@param path string? see data.tokens
+---@return table? data, string? message, string? code
+function M.data(config, path)
+  local tokens, message, code = data.tokens(path or "bible:")
+  if not tokens then return nil, message, code end
+  local largest = tokens:largest()
+  if largest >= config.vocab then
+    return nil, ("id %d of the data is outside the vocabulary of %d; set --vocab"):format(largest, config.vocab),
+      "E_VALUE"
+  end
+  local cut = #tokens - #tokens // 10
+  local train, valid
+  train, message, code = data.windows(tokens, config.seq, 0, cut)
+  if not train then return nil, message, code end
+  valid, message, code = data.windows(tokens, config.seq, cut)
+  if not valid then return nil, message, code end
+  return {train = train, valid = valid, unit = "tok", tokens = tokens, cut = cut, is_text = tokens:width() == 1}
+end
+
+--- A recipe's `evaluate`: the validation loss, and for a text that of the best count table on the same bytes.
+---@param run Run
+---@return {key: string, value: number, text: string}[]
+function M.evaluate(run)
+  local d, seq = run.data, run.config.seq
+  local loss = run:mean(function(model, ids, labels)
+    return ops.mean(losses.softmax_cross_entropy_with_integer_labels(model(ids), labels), 2)
+  end)
+  local unit = d.is_text and "byte" or "token"
+  local rows = {{key = "validation_loss", value = loss,
+    text = ("validation loss %.4f nats per %s, on the last tenth of the data"):format(loss, unit)}}
+  if not d.is_text then return rows end
+  -- The first byte of the validation part has nothing before it there: it is not predicted.
+  local first = d.cut + 2
+  local nats = ngram.cross_entropies(d.tokens:bytes(0, #d.tokens), d.cut, first, first + d.valid.n * seq - 1,
+    LONGEST_CONTEXT)
+  local best = 1
+  for order, x in ipairs(nats) do best = x < nats[best] and order or best end
+  rows[2] = {key = "count_table", value = nats[best],
+    text = ("best count table %.4f nats per byte (%d bytes of context)"):format(nats[best], best)}
+  return rows
+end
+
+--- Bytes drawn one after the other from what the model gives for the last config.seq of them.
+local function generate(run, prompt)
+  local config = run.config
+  local model, key, seq = run:gathered():eval(), random.key(run.seed), config.seq
+  local draw = jit.jit(function(m, ids, last, k, i)
+    local logits = ops.div(ops.take(m(ids), last, 2), config.temperature)
+    return random.categorical(random.fold_in(k, i), logits)
+  end, {rules = run.rules})
+  local ids, bytes = {prompt:byte(1, -1)}, {}
+  for i = 1, config.sample do
+    local window = table.move(ids, math.max(1, #ids - seq + 1), #ids, 1, {})
+    local n = #window
+    for k = n + 1, seq do window[k] = 0 end -- behind what the model looks at
+    local id = draw(model, core.tensor {window}, n - 1, key, i):item()
+    ids[#ids + 1], bytes[i] = id, string.char(id)
+  end
+  return table.concat(bytes)
+end
+
+--- How many of a sample's words stand in the text, and how many it has. A word that the end cuts is left out.
+local function known_words(sample, text)
+  local set, known, n = {}, 0, 0
+  for word in text:gmatch "%a+" do set[word] = true end
+  for word in sample:gsub("%a+$", ""):gmatch "%a+" do
+    if #word >= SHORTEST_WORD then
+      n = n + 1
+      known = known + (set[word] and 1 or 0)
+    end
+  end
+  return known, n
+end
+
+--- A recipe's `sample`: config.sample bytes at config.temperature, decided by the run's seed, and the share
+--- of their words that the training text has, too.
+---@param run Run
+---@return {key: string, value: any, text: string}[]
+function M.sample(run)
+  local d, config = run.data, run.config
+  if not d.is_text or config.sample == 0 then return {} end
+  local text = generate(run, "\n")
+  local known, n = known_words(text, d.tokens:bytes(0, d.cut))
+  local share = n > 0 and known / n or 0.0
+  return {
+    {key = "sample", value = text, text = ("sample at temperature %g:\n%s"):format(config.temperature, text)},
+    {key = "known_words", value = share,
+      text = ("%d of the sample's %d words of %d letters or more occur in the training text (%.0f%%)"):format(
+        known, n, SHORTEST_WORD, 100 * share)},
+  }
+end
+
+return M

@@ -1,0 +1,153 @@
+-- gpt.lua: a recipe: GPT-2's architecture (Radford et al. 2019), by default byte-level and small. A recipe
+-- says what to train and in which layouts; models/train.lua trains it.
+local ml = require "meshlua"
+
+local nn, optim, schedule, text = ml.nn, ml.optim, ml.schedule, ml.train.text
+
+local M = {name = "gpt", layout = {mesh = "data:4,model:2", rules = "tp"}}
+
+--- What can be set, with defaults: the model's sizes, how it is trained, what is said at the end.
+M.config = {
+  layers = 4, width = 128, heads = 8, seq = 64, vocab = 256, dropout = 0.0, dtype = "float32",
+  batch = 16, steps = 3000, lr = 1e-3, min_lr = 1e-4, warmup = 100, beta1 = 0.9, beta2 = 0.99,
+  weight_decay = 0.1, clip = 1.0,
+  sample = 500, temperature = 0.8,
+}
+
+--- What each of them is.
+M.help = {
+  layers = "blocks of attention and MLP", width = "features of a token", heads = "of attention; they divide width",
+  seq = "tokens of context", vocab = "ids are 0 .. vocab - 1", dropout = "share of features dropped while training",
+  dtype = "of parameters and arithmetic", batch = "texts in a step", steps = "updates of the parameters",
+  lr = "learning rate, at its peak", min_lr = "at the end", warmup = "steps up to the peak",
+  beta1 = "Adam's memory of gradients", beta2 = "and of their squares",
+  weight_decay = "of matrices, times the learning rate", clip = "largest global norm of gradients",
+  sample = "bytes to write at the end", temperature = "of the sample: below 1 the likely is likelier",
+}
+
+-- ---- the model ----------------------------------------------------------------------------------------
+
+--- What a layer needs to make its Params.
+local function options(cfg, rngs, more)
+  more.rngs, more.param_dtype, more.dtype = rngs, cfg.dtype, cfg.dtype
+  return more
+end
+
+local function normal(stddev) return nn.initializers.normal(stddev) end
+
+local MLP = nn.module "MLP"
+
+function MLP:init(cfg, rngs, residual)
+  self.up = nn.Linear(cfg.width, 4 * cfg.width, options(cfg, rngs, {axes = {"embed", "mlp"},
+    kernel_init = normal(0.02)}))
+  self.down = nn.Linear(4 * cfg.width, cfg.width, options(cfg, rngs, {axes = {"mlp", "embed"},
+    kernel_init = residual}))
+end
+
+function MLP:__call(x)
+  return self.down(nn.gelu(self.up(x)):constrain {"batch", "seq", "mlp"})
+end
+
+local Block = nn.module "Block"
+
+function Block:init(cfg, rngs)
+  -- The sum of 2 * layers residual branches starts with the variance of one (GPT-2).
+  local residual = normal(0.02 / math.sqrt(2 * cfg.layers))
+  self.ln_1 = nn.LayerNorm(cfg.width, options(cfg, rngs, {axes = {"embed"}, epsilon = 1e-5}))
+  self.attn = nn.MultiHeadAttention(cfg.width, cfg.heads, options(cfg, rngs, {axes = {"embed", "heads"},
+    causal = true, kernel_init = normal(0.02), out_kernel_init = residual}))
+  self.ln_2 = nn.LayerNorm(cfg.width, options(cfg, rngs, {axes = {"embed"}, epsilon = 1e-5}))
+  self.mlp = MLP(cfg, rngs, residual)
+  self.dropout = nn.Dropout(cfg.dropout)
+end
+
+function Block:__call(x, rngs)
+  x = x + self.dropout(self.attn(self.ln_1(x)), rngs):constrain {"batch", "seq", "embed"}
+  return x + self.dropout(self.mlp(self.ln_2(x)), rngs):constrain {"batch", "seq", "embed"}
+end
+
+local GPT = nn.module "GPT"
+
+function GPT:init(cfg, rngs)
+  self.wte = nn.Embed(cfg.vocab, cfg.width, options(cfg, rngs, {axes = {"vocab", "embed"},
+    embedding_init = normal(0.02)}))
+  self.wpe = nn.Param(normal(0.02)(rngs.params(), {cfg.seq, cfg.width}, cfg.dtype),
+    {axes = {"seq", "embed"}, role = "embedding"})
+  self.dropout = nn.Dropout(cfg.dropout)
+  self.h = {}
+  for i = 1, cfg.layers do self.h[i] = Block(cfg, rngs) end
+  self.ln_f = nn.LayerNorm(cfg.width, options(cfg, rngs, {axes = {"embed"}, epsilon = 1e-5}))
+end
+
+--- Logits for the token behind each position; the embedding table is the head, too.
+---@param ids Tensor int32 [batch, T], T at most cfg.seq
+---@param rngs Rngs? keys for dropout while training
+---@return Tensor [batch, T, vocab]
+function GPT:__call(ids, rngs)
+  local positions = self.wpe:slice({1, ids.shape[2]})
+  local x = (self.wte(ids) + positions):constrain {"batch", "seq", "embed"}
+  x = self.dropout(x, rngs)
+  for _, block in ipairs(self.h) do x = block(x, rngs) end
+  return self.wte:attend(self.ln_f(x)):constrain {"batch", "seq", "vocab"}
+end
+
+---@param cfg table as M.config
+---@param rngs Rngs
+---@return table model
+function M.build(cfg, rngs) return GPT(cfg, rngs) end
+
+--- The mean loss in nats per token.
+---@param model table
+---@param ids Tensor int32 [batch, T]
+---@param labels Tensor int32 [batch, T] the token behind each position
+---@param rngs Rngs? for dropout
+---@return Tensor scalar
+function M.loss(model, ids, labels, rngs)
+  return nn.softmax_cross_entropy_with_integer_labels(model(ids, rngs), labels):mean()
+end
+
+--- The learning rate of a step.
+---@param cfg table
+---@return Schedule
+function M.schedule(cfg)
+  return schedule.warmup_cosine {peak_value = cfg.lr, end_value = cfg.min_lr,
+    warmup_steps = math.min(cfg.warmup, cfg.steps // 2), decay_steps = cfg.steps}
+end
+
+---@param model table
+---@param cfg table
+---@return Optimizer
+function M.optimizer(model, cfg)
+  return optim.adamw(model, {lr = M.schedule(cfg), b1 = cfg.beta1, b2 = cfg.beta2, clip = cfg.clip,
+    weight_decay = cfg.weight_decay, mask = "matrices"})
+end
+
+M.data, M.evaluate, M.sample = text.data, text.evaluate, text.sample
+
+-- ---- layouts ------------------------------------------------------------------------------------------
+
+--- Rules for the logical axes: batch over `data`, heads and hidden features of the MLP over `model` if
+--- `model` is true; what the mesh has no axis for stays whole.
+local function axes(model)
+  local rules = {{"batch", "data"}, {"batch", false}, {"seq", false}, {"embed", false}, {"vocab", false}}
+  for _, name in ipairs {"heads", "mlp"} do
+    if model then rules[#rules + 1] = {name, "model"} end
+    rules[#rules + 1] = {name, false}
+  end
+  return rules
+end
+
+--- Parameters of fewer elements stay whole over `data` under fsdp: norms and biases.
+M.min_sharded = 4096
+
+local function with_fsdp(rules)
+  table.insert(rules, 1, ml.shard_largest("data", M.min_sharded))
+  return rules
+end
+
+--- dp: parameters replicated. tp: each block's matrices split over `model`, the first by columns, the second by
+--- rows; embeddings replicated. fsdp: each matrix split over `data`, too.
+M.rules = {dp = axes(false), tp = axes(true), fsdp = with_fsdp(axes(false)), fsdp_tp = with_fsdp(axes(true))}
+
+ml.train.script(M)
+return M

@@ -1,0 +1,78 @@
+-- initializers_spec.lua: equal keys give the numbers of jax.nn.initializers.
+local ml = require "meshlua"
+local helper = require "spec.helper"
+local oracle = require "spec.oracle"
+
+local init = ml.nn.initializers
+local expected = oracle.read "nn".initializers
+
+-- Name in the oracle -> initialiser and shape.
+local rows = {
+  uniform = {init.uniform(), {4, 6}},
+  uniform_3 = {init.uniform(3.0), {4, 6}},
+  normal = {init.normal(), {4, 6}},
+  normal_002 = {init.normal(0.02), {4, 6}},
+  truncated_normal = {init.truncated_normal(), {4, 6}},
+  truncated_normal_wide = {init.truncated_normal(0.5, -1.0, 3.0), {4, 6}},
+  lecun_normal = {init.lecun_normal(), {4, 6}},
+  lecun_uniform = {init.lecun_uniform(), {4, 6}},
+  he_normal = {init.he_normal(), {4, 6}},
+  he_uniform = {init.he_uniform(), {4, 6}},
+  xavier_normal = {init.xavier_normal(), {4, 6}},
+  xavier_uniform = {init.xavier_uniform(), {4, 6}},
+  geometric = {init.variance_scaling(0.7, "fan_geo_avg", "normal"), {4, 6}},
+  fan_out = {init.variance_scaling(2.0, "fan_out", "truncated_normal"), {4, 6}},
+  receptive_field = {init.lecun_normal(), {3, 2, 4}},
+  axes = {init.variance_scaling(1.0, "fan_in", "normal", {in_axis = {1, 2}, out_axis = 3}), {2, 3, 4}},
+  embedding = {init.variance_scaling(1.0, "fan_in", "normal", {out_axis = 1}), {6, 4}},
+}
+
+describe("initializers", function()
+  for _, dtype in ipairs {"float32", "float64"} do
+    for name, numbers in pairs(expected[dtype]) do
+      it(name .. " in " .. dtype, function()
+        assert.is_table(rows[name])
+        local fn, shape = rows[name][1], rows[name][2]
+        local made = fn(ml.random.key(42), shape, dtype)
+        assert.equal(dtype, made.dtype)
+        assert.same(shape, made.shape)
+        if dtype == "float32" then
+          -- Uniform draws are promised bit for bit, normal ones within 2 ulp.
+          local bound = name:find "uniform" and 0 or 2
+          local apart = oracle.ulps(numbers, made)
+          assert(apart <= bound, ("%d ulp apart"):format(apart))
+        else
+          helper.close(numbers, made, 1e-14)
+        end
+      end)
+    end
+  end
+
+  it("zeros, ones and constant need no key", function()
+    assert.same({{0, 0}, {0, 0}}, init.zeros(nil, {2, 2}):totable())
+    assert.same({1, 1}, init.ones(nil, {2}, "float64"):totable())
+    assert.same({2.5, 2.5}, init.constant(2.5)(nil, {2}):totable())
+  end)
+
+  it("other names", function()
+    local key = ml.random.key(1)
+    helper.close(init.xavier_normal()(key, {3, 3}), init.glorot_normal()(key, {3, 3}))
+    helper.close(init.he_uniform()(key, {3, 3}), init.kaiming_uniform()(key, {3, 3}))
+  end)
+
+  it("16-bit floats are drawn in float32 and rounded", function()
+    local key = ml.random.key(3)
+    local wide = init.lecun_normal()(key, {8, 8})
+    local narrow = init.lecun_normal()(key, {8, 8}, "bfloat16")
+    assert.equal("bfloat16", narrow.dtype)
+    helper.close(wide, narrow:astype("float32"), 2 ^ -7)
+  end)
+
+  it("refuses what it cannot do", function()
+    helper.raises("E_VALUE", init.variance_scaling, 1.0, "fan_inn", "normal")
+    helper.raises("E_VALUE", init.variance_scaling, 1.0, "fan_in", "gauss")
+    helper.raises("E_SHAPE", init.lecun_normal(), ml.random.key(0), {4})
+    helper.raises("E_KEY", init.lecun_normal, {in_axes = 1})
+    helper.raises("E_VALUE", init.normal, "wide")
+  end)
+end)

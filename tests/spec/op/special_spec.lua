@@ -1,0 +1,209 @@
+-- special_spec.lua: zeros of both signs, infinities, NaN, the smallest and the largest numbers; and gradients
+-- where a function has a kink.
+local ml = require "meshlua"
+local data = require "spec.op.data"
+local rows = require "spec.op.rows"
+
+local inf, nan = math.huge, 0 / 0
+local specials = {0.0, -0.0, 1.0, -1.0, inf, -inf, nan, 0.5, -0.5, 2.5, -3.0, 1e4, -1e4}
+
+local function text(x) return x == 0 and (1 / x < 0 and "-0.0" or "0.0") or tostring(x) end
+
+--- Equal in sign of zero, too; finite floats within the tolerance.
+local function same(x, y, tolerance)
+  if type(x) ~= "number" or type(y) ~= "number" then return x == y end
+  if x ~= x or y ~= y then return x ~= x and y ~= y end
+  if x == 0 and y == 0 then return 1 / x == 1 / y end
+  return x == y or math.abs(x - y) <= tolerance * math.max(math.abs(x), 1e-30)
+end
+
+--- Calls the row on all pairs (triples) of special numbers and compares with its definition.
+local function check(row, dtype, sign_matters)
+  local n, lists, count = #specials, {}, #row.inputs
+  for k = 1, count do lists[k] = {shape = {n ^ count // 1 | 0}, dtype = dtype} end
+  for i = 0, n ^ count // 1 - 1 do
+    for k = 1, count do lists[k][i + 1] = specials[(i // n ^ (k - 1)) % n // 1 + 1] end
+  end
+  local tensors = {}
+  for k, list in ipairs(lists) do
+    list.shape[1] = #list
+    tensors[k] = data.tensor(list)
+  end
+  local inputs = data.flats(tensors)
+  local expected, actual = row.ref(table.unpack(inputs)), data.flat((row.call(table.unpack(tensors))))
+  local tolerance = rows.tolerance(row, actual.dtype, dtype)
+  for i = 1, #expected do
+    local x, y = expected[i], actual[i]
+    if not sign_matters and x == 0 then x = 0.0 + math.abs(x) end
+    if not sign_matters and y == 0 then y = 0.0 + math.abs(y) end
+    if data.is_float(actual.dtype) and type(x) == "number" and x - x == 0 then
+      x = data.flat(ml.tensor({x * 1.0}, "float64"):astype(actual.dtype))[1] -- as the dtype holds it
+    end
+    if not same(x, y, tolerance) then
+      local words = {}
+      for k, list in ipairs(inputs) do words[k] = text(list[i]) end
+      error(("%s of (%s): expected %s, got %s"):format(dtype, table.concat(words, ", "), text(x), text(y)))
+    end
+  end
+end
+
+-- Which of two zeros is the larger is not said.
+local zeros_alike = {maximum = true, minimum = true}
+
+describe("special numbers through", function()
+  for _, row in ipairs(rows) do
+    if row.elementwise and row.name == row.op and row.floats ~= false and row.op ~= "where" then
+      it(row.op, function()
+        for _, dtype in ipairs(data.floats) do check(row, dtype, not zeros_alike[row.op]) end
+      end)
+    end
+  end
+end)
+
+-- ---- reductions, order, rows ------------------------------------------------------------------------
+
+--- fn of a vector equals a list, or a number, in every float dtype.
+local function expect(numbers, wanted, fn)
+  for _, dtype in ipairs(data.floats) do
+    local got = data.flat(fn(ml.tensor(numbers, "float64"):astype(dtype)))
+    local list = type(wanted) == "table" and wanted or {wanted}
+    assert.equal(#list, #got)
+    for i, x in ipairs(list) do
+      if not same(x * 1.0, got[i] * 1.0, data.epsilon[dtype]) then
+        error(("%s, element %d: expected %s, got %s"):format(dtype, i, x, got[i]), 2)
+      end
+    end
+  end
+end
+
+describe("special numbers in lines:", function()
+  it("NaN wins in max and min, and infinities do", function()
+    for place = 1, 19 do
+      local x = {}
+      for i = 1, 19 do x[i] = i == place and nan or i - 9.0 end
+      expect(x, nan, function(v) return v:max() end)
+      expect(x, nan, function(v) return v:min() end)
+      x[place] = inf
+      expect(x, inf, function(v) return v:max() end)
+      x[place] = -inf
+      expect(x, -inf, function(v) return v:min() end)
+    end
+    expect({-inf, -inf}, -inf, function(v) return v:max() end)
+    expect({inf, inf}, inf, function(v) return v:min() end)
+  end)
+
+  it("the first NaN is the place of the largest and of the smallest", function()
+    for place = 1, 19 do
+      local x = {}
+      for i = 1, 19 do x[i] = i >= place and i % 3 == place % 3 and nan or i - 9.0 end
+      expect(x, place - 1, function(v) return v:argmax() end)
+      expect(x, place - 1, function(v) return v:argmin() end)
+    end
+    expect({-inf, -inf, -inf}, 0, function(v) return v:argmax() end)
+    expect({inf, inf, inf}, 0, function(v) return v:argmin() end)
+    expect({0.0, -0.0, 0.0}, 0, function(v) return v:argmax() end)
+  end)
+
+  it("a sum keeps infinities and NaN", function()
+    expect({1, inf, 2}, inf, function(v) return v:sum() end)
+    expect({inf, 1, -inf}, nan, function(v) return v:sum() end)
+    expect({1, nan, 2}, nan, function(v) return v:sum() end)
+  end)
+
+  it("sort puts NaN last, and infinities in their places", function()
+    expect({nan, 1, -inf, inf, nan, -2}, {-inf, -2, 1, inf, nan, nan}, function(v) return (v:sort()) end)
+    expect({nan, 1, -inf, inf, nan, -2}, {inf, 1, -2, -inf, nan, nan}, function(v) return (v:sort(1, true)) end)
+  end)
+
+  it("sort is stable among zeros of both signs and among NaN", function()
+    for _, descending in ipairs {false, true} do
+      expect({0.0, -0.0, nan, 0.0, nan, -0.0}, {0, 1, 3, 5, 2, 4}, function(v)
+        return select(2, v:sort(1, descending, ml.arange(6)))
+      end)
+    end
+  end)
+
+  it("softmax takes -inf for a share of 0, and has nothing to say of infinities alone", function()
+    expect({-inf, 0, -inf, 0}, {0, 0.5, 0, 0.5}, function(v) return v:softmax() end)
+    expect({-inf, 0, -inf}, {-inf, 0, -inf}, function(v) return v:log_softmax() end)
+    expect({-inf, -inf}, {nan, nan}, function(v) return v:softmax() end)
+    expect({inf, 0}, {nan, nan}, function(v) return v:softmax() end)
+    expect({1, nan}, {nan, nan}, function(v) return v:softmax() end)
+    expect({300, 0}, {1, 0}, function(v) return v:softmax() end)
+    expect({-inf, 3, -inf}, 3, function(v) return v:logsumexp() end)
+    expect({-inf, -inf}, -inf, function(v) return v:logsumexp() end)
+    expect({inf, 1}, inf, function(v) return v:logsumexp() end)
+  end)
+
+  it("where takes nothing from the other side", function()
+    local condition = ml.tensor {true, false, true, false}
+    expect({nan, 1, inf, -0.0}, {nan, 5, inf, 5}, function(v) return ml.where(condition, v, 5.0) end)
+    expect({nan, 1, inf, -0.0}, {5, 1, 5, -0.0}, function(v) return ml.where(condition, 5.0, v) end)
+  end)
+end)
+
+-- ---- kinks ------------------------------------------------------------------------------------------
+
+--- The gradient of fn's sum at the numbers.
+local function slope_at(numbers, wanted, fn)
+  for _, dtype in ipairs {"float64", "float32", "bfloat16"} do
+    local x = ml.tensor(numbers, "float64"):astype(dtype)
+    local got = data.flat(ml.grad(function(v) return ml.sum(fn(v)) end)(x))
+    for i, want in ipairs(wanted) do
+      if not same(math.abs(want), math.abs(got[i]), data.epsilon[dtype]) or want * got[i] < 0 then
+        error(("%s: the gradient at %s is %s, expected %s"):format(dtype, numbers[i], got[i], want), 2)
+      end
+    end
+  end
+end
+
+describe("gradients at kinks:", function()
+  it("|x| has none at 0", function() slope_at({-2, 0, 3}, {-1, 0, 1}, ml.abs) end)
+
+  it("equal operands share", function()
+    slope_at({1, 2, 3}, {0, 0.5, 1}, function(x) return ml.maximum(x, 2.0) end)
+    slope_at({1, 2, 3}, {1, 0.5, 0}, function(x) return ml.minimum(x, 2.0) end)
+    slope_at({1, 2, 3}, {1, 1, 1}, function(x) return ml.maximum(x, x) end)
+  end)
+
+  it("equal elements share", function()
+    slope_at({1, 4, 4, 4, 4}, {0, 0.25, 0.25, 0.25, 0.25}, function(x) return x:max() end)
+    slope_at({1, 4, 1}, {0.5, 0, 0.5}, function(x) return x:min() end)
+  end)
+
+  it("steps, comparisons, places and stopped values have none", function()
+    for _, name in ipairs {"floor", "ceil", "round", "sign", "stop_gradient"} do
+      slope_at({-1.5, 0, 2.5}, {0, 0, 0}, ml[name])
+    end
+    slope_at({-1.5, 0, 2.5}, {0, 0, 0}, function(x) return x:gt(0):astype "float32" end)
+    slope_at({-1.5, 0, 2.5}, {0, 0, 0}, function(x) return x:argmax():astype "float32" end)
+    slope_at({-1.5, 0, 2.5}, {0, 0, 0}, function(x) return x:astype "int32":astype "float32" end)
+  end)
+
+  it("powers at 0", function()
+    slope_at({0, 2}, {0, 4}, function(x) return x ^ 2 end)
+    slope_at({0, 2}, {1, 1}, function(x) return x ^ 1 end)
+    slope_at({0, 2}, {0, 0}, function(x) return x ^ 0 end)
+    slope_at({0, 4}, {inf, 0.25}, function(x) return x ^ 0.5 end)
+    slope_at({0, 2}, {0, 4}, function(x) return ml.pow(x, ml.tensor {2.0, 2.0}) end)
+    slope_at({0, 2}, {0, 0}, function(x) return ml.pow(x, ml.tensor {0.0, 0.0}) end)
+    slope_at({0, 1}, {0, 2 * math.log(2)}, function(y) return ml.pow(ml.tensor {0.0, 2.0}, y) end)
+  end)
+
+  it("roots and logarithms at 0", function()
+    slope_at({0, 4}, {inf, 0.25}, ml.sqrt)
+    slope_at({0, 4}, {inf, 0.25}, ml.log)
+    slope_at({-1, 0}, {inf, 1}, ml.log1p)
+  end)
+
+  it("the side that where leaves out gets 0", function()
+    slope_at({-1, 2}, {0, 1}, function(x) return ml.where(x:gt(0), x, 7.0) end)
+  end)
+
+  it("saturated functions end in 0, not in NaN", function()
+    slope_at({-1000, 1000}, {0, 0}, ml.sigmoid)
+    slope_at({-1000, 1000}, {0, 0}, ml.tanh)
+    slope_at({-1000, 1000}, {0, 0}, ml.erf)
+    slope_at({-inf, 0}, {0, 0}, function(x) return x:softmax() end)
+  end)
+end)
