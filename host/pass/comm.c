@@ -65,6 +65,18 @@ static Val made(Comm *c, Val v) {
     return c->map[v] = sum;
 }
 
+/* The node in the new graph. */
+static void copy_node(Comm *c, const Node *n) {
+    Val *in = ARENA_ARRAY(&c->arena, Val, n->nin + 1);
+    if (!in) {
+        no_memory(c);
+        return;
+    }
+    for (int i = 0; i < n->nin; i++) in[i] = made(c, n->in[i]);
+    Val v = like(c, n, in);
+    for (int i = 0; i < n->nout; i++) c->map[n->out + i] = v + i;
+}
+
 static bool sums(const Node *n) {
     if (n->op == OP_ALL_REDUCE)
         return n->nin == 1 && ((const ReduceAttr *)n->attr)->kind == PARTIAL_SUM;
@@ -217,17 +229,13 @@ static void reassociate_node(Comm *c, const Node *n) {
         keep(c, n->out, &p);
         return;
     }
-    Val *in = ARENA_ARRAY(&c->arena, Val, n->nin + 1);
-    if (!in) {
-        no_memory(c);
-        return;
-    }
-    for (int i = 0; i < n->nin; i++) in[i] = made(c, n->in[i]);
-    Val v = like(c, n, in);
-    for (int i = 0; i < n->nout; i++) c->map[n->out + i] = v + i;
+    copy_node(c, n);
 }
 
-/* ---- buckets ---- */
+/* ---- buckets ----
+ * A bucket would have to be sent as soon as one member is used. So what uses one, and leads to
+ * results without any further collective (updates of parameters), is put off until the bucket has
+ * been sent. */
 typedef struct Bucket {
     const Node *first; /* NULL: empty */
     VEC(const Node *) member;
@@ -238,8 +246,51 @@ typedef struct Buckets {
     Comm c;
     int64_t limit;
     VEC(Bucket) open;
-    bool *waits; /* by value of `g`: an all_reduce that is in an open bucket */
+    bool *waits; /* by value of `g`: an all_reduce that is in an open bucket, or a node put off */
+    bool *last;  /* by node of `g`: no collective comes after it */
+    VEC(const Node *) put_off;
 } Buckets;
+
+static bool is_collective(const Graph *g, const Node *n) {
+    return graph_opdef(g, n)->collective != NULL;
+}
+
+/* Which nodes have no collective among those that depend on them. */
+static bool *mark_last(Comm *c) {
+    const Graph *g = c->g;
+    bool *last = ARENA_ARRAY(&c->arena, bool, g->node.n);
+    for (int32_t id = g->node.n - 1; last && id > 0; id--) {
+        const Node *n = graph_node(g, id);
+        last[id] = true;
+        for (int i = 0; i < n->nout; i++)
+            for (int32_t u = c->users.start[n->out + i]; u < c->users.start[n->out + i + 1]; u++) {
+                int32_t user = c->users.list[u];
+                last[id] = last[id] && last[user] && !is_collective(g, graph_node(g, user));
+            }
+    }
+    return last;
+}
+
+static bool has_waiting_input(const Buckets *k, const Node *n) {
+    for (int i = 0; i < n->nin; i++)
+        if (k->waits[n->in[i]]) return true;
+    return false;
+}
+
+/* Makes what was put off and now has all its operands. */
+static void resume(Buckets *k) {
+    int kept = 0;
+    for (int i = 0; i < k->put_off.n; i++) {
+        const Node *n = k->put_off.at[i];
+        if (has_waiting_input(k, n)) {
+            k->put_off.at[kept++] = n;
+            continue;
+        }
+        copy_node(&k->c, n);
+        for (int o = 0; o < n->nout; o++) k->waits[n->out + o] = false;
+    }
+    k->put_off.n = kept;
+}
 
 static void flush(Buckets *k, Bucket *bucket) {
     Comm *c = &k->c;
@@ -270,6 +321,7 @@ static void flush(Buckets *k, Bucket *bucket) {
     bucket->member.n = 0;
     bucket->bytes = 0;
     bucket->first = NULL;
+    resume(k);
 }
 
 static void flush_for(Buckets *k, Val v) {
@@ -313,22 +365,20 @@ static void bucket_node(Buckets *k, const Node *n) {
         c->map[n->out] = build_param(&c->b, n->op, n->attr, graph_type(c->g, n->out));
         return;
     }
-    Val *in = ARENA_ARRAY(&c->arena, Val, n->nin + 1);
-    if (!in) {
-        no_memory(c);
+    if (k->last[c->g->value.at[n->out].node] && !is_collective(c->g, n) &&
+        has_waiting_input(k, n)) {
+        if (!VEC_PUSH(&c->arena, &k->put_off, n)) no_memory(c);
+        for (int i = 0; i < n->nout; i++) k->waits[n->out + i] = true;
         return;
     }
-    for (int i = 0; i < n->nin; i++) {
+    for (int i = 0; i < n->nin; i++)
         if (k->waits[n->in[i]]) flush_for(k, n->in[i]);
-        in[i] = c->map[n->in[i]];
-    }
     if (n->op == OP_ALL_REDUCE && n->nin == 1 &&
         c->users.start[n->out + 1] > c->users.start[n->out]) {
         put_in_bucket(k, n);
         return;
     }
-    Val v = like(c, n, in);
-    for (int i = 0; i < n->nout; i++) c->map[n->out + i] = v + i;
+    copy_node(c, n);
 }
 
 /* ---- the pass ---- */
@@ -361,7 +411,8 @@ static Err bucket(const Graph *g, Graph *to, int64_t limit) {
     Buckets k = {.limit = limit};
     if (comm_init(&k.c, g, to)) {
         k.waits = ARENA_ARRAY(&k.c.arena, bool, g->value.n);
-        if (!k.waits) no_memory(&k.c);
+        k.last = mark_last(&k.c);
+        if (!k.waits || !k.last) no_memory(&k.c);
         for (int32_t id = 1; id < g->node.n && !k.c.b.err; id++) bucket_node(&k, graph_node(g, id));
         for (int i = 0; i < k.open.n; i++) flush(&k, &k.open.at[i]);
         for (int i = 0; i < g->region.at[0].result.n && !k.c.b.err; i++)

@@ -11,10 +11,19 @@ local function tensors_text(c)
   return #c.inputs > 1 and ("%s and %d more"):format(text, #c.inputs - 1) or text
 end
 
---- The first places, and how many more there are.
+--- The first places, and how many more there are. Numbers in modules' paths are left out ("h.*.mlp"), so
+-- that layers alike read alike.
 local function places_text(where)
-  local text = table.concat(where, ", ", 1, math.min(#where, 3))
-  return #where > 3 and ("%s and %d more"):format(text, #where - 3) or text
+  local shown, seen, more = {}, {}, 0
+  for _, place in ipairs(where) do
+    place = place:gsub("%.%d+%f[.)]", ".*")
+    if not seen[place] then
+      seen[place] = true
+      if #shown < 3 then shown[#shown + 1] = place else more = more + 1 end
+    end
+  end
+  local text = table.concat(shown, ", ")
+  return more > 0 and ("%s and %d more"):format(text, more) or text
 end
 
 --- Collectives alike in everything that is told of them, as one row {n, sent, seconds, cells}, in the order

@@ -1,0 +1,99 @@
+-- expected.lua: what a GPT's train step must send under each rule set, from the config alone: the traffic
+-- that the parallelism costs by its definition, and nothing else.
+--
+-- Each entry is {op, axes, count, bytes}: bytes of one device's operands, all such collectives together;
+-- count {least, most} where a scalar may go with another, nil where joining is free to choose how many. A product sums what it contracts over a
+-- split dim, so it ends in partial sums:
+--   dp    each gradient, once over data. The loss, a scalar.
+--   tp    Megatron's f and g (Shoeybi et al. 2019): per block the attention's output and the MLP's, forward,
+--         and the gradients of their inputs, backward: 4 all_reduces of [B/data, T, C] over model. The
+--         gradient norm sums squares of split gradients: a scalar over model.
+--   fsdp  each matrix is gathered before each use and its gradient scattered (ZeRO-3, Rajbhandari et al.
+--         2020). A use is a product with it, forward or backward; the token table is looked up, is the
+--         head, and is used again for the head's gradient; positions are looked up. What is below the
+--         recipe's threshold is as under dp. The loss and the norm are scalars; the norm may go with the leaves.
+local M = {}
+
+local FLOAT = 4
+
+--- The parameters of a GPT: {shape, uses, role}. role: what tp does, "column" (split by columns: also its
+--- bias), "row" (by rows), or nil (whole).
+---@param cfg table layers, width, seq, vocab
+function M.parameters(cfg)
+  local C, list = cfg.width, {}
+  local function add(shape, uses, role) list[#list + 1] = {shape = shape, uses = uses, role = role} end
+  local function norm()
+    add {C}
+    add {C}
+  end
+  add({cfg.vocab, C}, 3)
+  add({cfg.seq, C}, 1)
+  for _ = 1, cfg.layers do
+    norm()
+    for _ = 1, 3 do -- query, key, value
+      add({C, C}, 2, "column")
+      add({C}, nil, "column")
+    end
+    add({C, C}, 2, "row")
+    add {C}
+    norm()
+    add({C, 4 * C}, 2, "column")
+    add({4 * C}, nil, "column")
+    add({4 * C, C}, 2, "row")
+    add {C}
+  end
+  norm()
+  return list
+end
+
+function M.elements(p)
+  local n = 1
+  for _, d in ipairs(p.shape) do n = n * d end
+  return n
+end
+
+--- Bytes of a list of parameters; `split` of each: by how much one device's part is smaller.
+local function bytes(list, split)
+  local sum = 0
+  for _, p in ipairs(list) do sum = sum + M.elements(p) * FLOAT // (split and split(p) or 1) end
+  return sum
+end
+
+function M.dp(cfg)
+  return {
+    {"all_reduce", "data", nil, bytes(M.parameters(cfg)) + FLOAT},
+  }
+end
+
+---@param data integer size of the axis
+---@param model integer
+function M.tp(cfg, data, model)
+  local activations = cfg.batch // data * cfg.seq * cfg.width * FLOAT
+  local gradients = bytes(M.parameters(cfg), function(p) return p.role and model or 1 end)
+  return {
+    {"all_reduce", "model", {4 * cfg.layers, 4 * cfg.layers + 1}, 4 * cfg.layers * activations + FLOAT},
+    {"all_reduce", "data", nil, gradients + FLOAT},
+  }
+end
+
+---@param data integer size of the axis
+---@param threshold integer elements
+function M.fsdp(cfg, data, threshold)
+  local gathers, gathered, scatters, scattered, small = 0, 0, 0, 0, 0
+  for _, p in ipairs(M.parameters(cfg)) do
+    local n = M.elements(p) * FLOAT
+    if M.elements(p) < threshold then
+      small = small + n
+    else
+      gathers, gathered = gathers + p.uses, gathered + p.uses * n // data
+      scatters, scattered = scatters + 1, scattered + n
+    end
+  end
+  return {
+    {"all_gather", "data", gathers, gathered},
+    {"reduce_scatter", "data", scatters, scattered},
+    {"all_reduce", "data", nil, small + 2 * FLOAT}, -- the loss, and a bucket with the norm in it
+  }
+end
+
+return M
