@@ -79,6 +79,17 @@ static bool check_count(Build *b, const OpDef *def, int nin) {
     return false;
 }
 
+/* Sizes that memory and arithmetic can hold, whatever an op's rule made of its attributes. */
+static Err check_result(Build *b, const OpDef *def, const Dims *dims) {
+    for (int d = 0; d < dims->rank; d++)
+        if (dims->at[d] < 0)
+            return err_set(b->g->cx, E_SHAPE, "%s: dim %d of the result has size %lld", def->name,
+                           d + 1, (long long)dims->at[d]);
+    if (dims_count(dims) < 0)
+        return err_set(b->g->cx, E_SHAPE, "%s: the result has more than 2^56 elements", def->name);
+    return E_OK;
+}
+
 /* The result types by the row's shape rule; *nout is set. `types` has room for max(nin, FEW). */
 static bool infer(Build *b, const Node *n, const Val *in, const void *attr, const Type **types,
                   int *nout) {
@@ -96,6 +107,7 @@ static bool infer(Build *b, const Node *n, const Val *in, const void *attr, cons
         OpArgs a = {cx, def, n->nin, in_types, attr};
         *nout = def->nout < 0 ? n->nin : def->nout;
         Err e = def->shape(&a, out, nout);
+        for (int i = 0; !e && i < *nout; i++) e = check_result(b, def, &out[i].dims);
         if (e) build_fail(b, e);
         ok = !e;
         uint32_t vary = ok ? vary_of(&a) : 0;

@@ -145,9 +145,32 @@ static int mesh_new(lua_State *L) {
     return 1;
 }
 
+/* "{{0,1},{2,3}}": where the devices stand. */
+static void print_devices(const Mesh *m, int axis, int32_t first, Str *s) {
+    int32_t below = 1;
+    for (int i = axis + 1; i < m->naxes; i++) below *= m->size[i];
+    for (int32_t i = 0; i < m->size[axis]; i++) {
+        str_put(s, i ? "," : "{");
+        if (axis == m->naxes - 1)
+            str_fmt(s, "%d", (int)m->device[first + i]);
+        else
+            print_devices(m, axis + 1, first + i * below, s);
+    }
+    str_put(s, "}");
+}
+
+/* "Mesh(data=4, model=2) of devices {{0,1},{2,3},{4,5},{6,7}}"; of many devices visualize_mesh
+ * tells where they are. */
 static int mesh_tostring(lua_State *L) {
+    enum { SHOW_DEVICES = 64 };
     Host *h = state_of(L);
-    mesh_print(value_mesh(L, 1), state_text(h));
+    const Mesh *m = value_mesh(L, 1);
+    Str *s = state_text(h);
+    mesh_print(m, s);
+    if (m->naxes && m->ndevices <= SHOW_DEVICES) {
+        str_put(s, " of devices ");
+        print_devices(m, 0, 0, s);
+    }
     return state_push_text(L, h);
 }
 
@@ -436,20 +459,13 @@ void lmesh_open(lua_State *L) {
                                              {NULL, NULL}};
     static const luaL_Reg sharding_methods[] = {
         {"shard_shape", sharding_shard_shape}, {"check", sharding_check}, {NULL, NULL}};
-    static const luaL_Reg fns[] = {{"mesh_new", mesh_new},
-                                   {"mesh_context", mesh_context},
-                                   {"mesh_current", mesh_current},
-                                   {"NamedSharding", sharding_new},
-                                   {"bind_spec", bind_spec},
-                                   {"is_mesh", is_mesh},
-                                   {"is_spec", is_spec},
-                                   {"is_sharding", is_sharding},
-                                   {"devices", devices},
-                                   {"device_count", device_count},
-                                   {"device_kind", device_kind},
-                                   {"set_devices", set_devices},
-                                   {"methods", methods},
-                                   {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"mesh_new", mesh_new},         {"mesh_context", mesh_context},
+                                   {"mesh_current", mesh_current}, {"NamedSharding", sharding_new},
+                                   {"bind_spec", bind_spec},       {"is_mesh", is_mesh},
+                                   {"is_spec", is_spec},           {"is_sharding", is_sharding},
+                                   {"devices", devices},           {"device_count", device_count},
+                                   {"device_kind", device_kind},   {"set_devices", set_devices},
+                                   {"methods", methods},           {NULL, NULL}};
     new_type(L, VALUE_SPEC, spec_meta, NULL);
     new_type(L, VALUE_MESH, mesh_meta, NULL);
     new_type(L, VALUE_SHARDING, sharding_meta, sharding_methods);

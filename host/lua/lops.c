@@ -16,14 +16,25 @@ static void read_layout(lua_State *L, Host *h, const Dims *dims, const Layout **
     *out = value_layout(L, h, &s, dims, "constrain");
 }
 
+/* A number for an integer dtype is whole and within its range. */
 static void read_scalar(lua_State *L, DType dtype, Scalar *out) {
-    if (lua_isboolean(L, -1))
+    if (lua_isboolean(L, -1)) {
         *out = scalar_int(lua_toboolean(L, -1));
-    else if (lua_isinteger(L, -1) && !dtype_is_float(dtype))
-        *out = scalar_int(lua_tointeger(L, -1));
+        return;
+    }
+    double x = value_number(L, -1, "value");
+    int whole;
+    lua_Integer i = lua_tointegerx(L, -1, &whole);
+    if (dtype_is_float(dtype))
+        *out = scalar_float(x);
+    else if (dtype == DT_BOOL)
+        *out = scalar_int(x != 0);
+    else if (x < dtype_lowest(dtype) || x > dtype_highest(dtype))
+        state_error(L, E_VALUE, "the number %.17g is out of range for %s", x, dtype_name(dtype));
+    else if (!whole)
+        state_error(L, E_VALUE, "%.17g is not a whole number, as %s needs", x, dtype_name(dtype));
     else
-        *out = scalar_float(value_number(L, -1, "value"));
-    if (lua_isinteger(L, -1)) out->f = (double)lua_tointeger(L, -1);
+        *out = scalar_int(i);
 }
 
 static int32_t read_enum(lua_State *L, const AttrField *f) {

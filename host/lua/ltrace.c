@@ -182,6 +182,8 @@ void trace_note_write(lua_State *L, Host *h, int index) {
     index = lua_absindex(L, index);
     noted(L, index, &may_write);
     if (may_write) return;
+    const LuaBox *box = lua_touserdata(L, index);
+    if (box->made_in == h->trace->serial) return; /* nobody else has it yet */
     if (!h->trace->open)
         state_error(
             L, E_STATE,

@@ -79,7 +79,9 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
     LuaTensor *u = value_tensor(L, h, index);
     Trace *t = h->trace;
     if (!u->t) return u->v;
-    bool box = luaL_testudata(L, index, VALUE_BOX) != NULL;
+    /* A box from outside may hold another tensor at the next call; one made in this trace may not. */
+    const LuaBox *b = luaL_testudata(L, index, VALUE_BOX);
+    bool box = b && b->made_in != t->serial;
     Val v = box ? find_box(L, t, index) : find_capture(t, u->t);
     if (v) return v;
     const Layout *l = u->t->type->layout;

@@ -21,7 +21,7 @@ typedef struct LuaTensor {
 /* nn.Param: a place for a tensor. User value 1 holds the tensor's userdata, 2 the metadata table.
  */
 typedef struct LuaBox {
-    uint64_t written; /* serial of the trace that wrote it last */
+    uint64_t made_in; /* serial of the trace it was made in; 0: in none */
 } LuaBox;
 
 typedef struct LuaSharding {

@@ -27,7 +27,6 @@ static Err shape_take(const OpArgs *a, OutType *out, int *nout) {
     for (int d = 0; d < t->axis; d++) dims_push(&out[0].dims, table->at[d]);
     for (int d = 0; d < ids->rank; d++) dims_push(&out[0].dims, ids->at[d]);
     for (int d = t->axis + 1; d < table->rank; d++) dims_push(&out[0].dims, table->at[d]);
-    if (dims_count(&out[0].dims) < 0) return op_error(a, E_SHAPE, "more than 2^56 elements");
     return E_OK;
 }
 
@@ -115,6 +114,11 @@ static Err shape_scatter_add(const OpArgs *a, OutType *out, int *nout) {
     TRY(check_ids(a, 0));
     if (t->axis < 0 || t->axis + ids->rank > rows->rank)
         return op_error(a, E_SHAPE, "axis %d does not fit the updates", t->axis + 1);
+    if (rows->rank - ids->rank + 1 > MAX_RANK)
+        return op_error(a, E_SHAPE, "the result would have rank %d", rows->rank - ids->rank + 1);
+    if (t->rows < 0 || t->size < 0)
+        return op_error(a, E_SHAPE, "a table of %lld rows",
+                        (long long)(t->rows < 0 ? t->rows : t->size));
     out[0] = (OutType){.dtype = a->in[1]->dtype};
     for (int d = 0; d < rows->rank; d++) {
         int i = d - t->axis;

@@ -228,7 +228,6 @@ static Err shape_broadcast(const OpArgs *a, OutType *out, int *nout) {
     (void)nout;
     if (t->at.rank != x->rank)
         return op_error(a, E_SHAPE, "%d dims placed of %d", t->at.rank, x->rank);
-    if (dims_count(&t->dims) < 0) return op_error(a, E_SHAPE, "more than 2^56 elements");
     for (int d = 0; d < x->rank; d++) {
         int64_t to = t->at.at[d];
         if (to < 0 || to >= t->dims.rank || (d && to <= t->at.at[d - 1]))
@@ -420,6 +419,8 @@ static Err shape_pad(const OpArgs *a, OutType *out, int *nout) {
         return op_error(a, E_DTYPE, "the value must be a scalar of the tensor's dtype");
     out[0] = (OutType){a->in[0]->dtype, a->in[0]->weak, {.rank = x->rank}};
     for (int d = 0; d < x->rank; d++) {
+        if (p->interior.at[d] > DIMS_MOST / (x->at[d] ? x->at[d] : 1))
+            return op_error(a, E_SHAPE, "an interior pad of %lld", (long long)p->interior.at[d]);
         int64_t inner = x->at[d] ? x->at[d] + (x->at[d] - 1) * p->interior.at[d] : 0;
         int64_t size = p->low.at[d] + inner + p->high.at[d];
         if (p->interior.at[d] < 0 || size < 0)
@@ -427,7 +428,6 @@ static Err shape_pad(const OpArgs *a, OutType *out, int *nout) {
                             (long long)size);
         out[0].dims.at[d] = size;
     }
-    if (dims_count(&out[0].dims) < 0) return op_error(a, E_SHAPE, "more than 2^56 elements");
     return E_OK;
 }
 

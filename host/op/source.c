@@ -21,14 +21,6 @@ static int emit_offsets(Emit *e, const Node *n, int rank) {
     return first;
 }
 
-static Err check_dims(const OpArgs *a, const Dims *dims) {
-    for (int d = 0; d < dims->rank; d++)
-        if (dims->at[d] < 0)
-            return op_error(a, E_SHAPE, "dim %d has size %lld", d + 1, (long long)dims->at[d]);
-    if (dims_count(dims) < 0) return op_error(a, E_SHAPE, "more than 2^56 elements");
-    return E_OK;
-}
-
 /* ---- full ---- */
 static const AttrField full_fields[] = {ATTR_FIELD(FullAttr, ATTR_DTYPE, dtype),
                                         ATTR_FIELD(FullAttr, ATTR_SHAPE, dims),
@@ -38,7 +30,6 @@ static const AttrField full_fields[] = {ATTR_FIELD(FullAttr, ATTR_DTYPE, dtype),
 static Err shape_full(const OpArgs *a, OutType *out, int *nout) {
     const FullAttr *f = a->attr;
     (void)nout;
-    TRY(check_dims(a, &f->dims));
     out[0] = (OutType){(DType)f->dtype, false, f->dims};
     return E_OK;
 }
@@ -77,7 +68,6 @@ static const AttrField iota_fields[] = {ATTR_FIELD(IotaAttr, ATTR_DTYPE, dtype),
 static Err shape_iota(const OpArgs *a, OutType *out, int *nout) {
     const IotaAttr *f = a->attr;
     (void)nout;
-    TRY(check_dims(a, &f->dims));
     if (f->dtype == DT_BOOL) return op_error(a, E_DTYPE, "cannot count in bool");
     if (f->dim < 0 || f->dim >= f->dims.rank)
         return op_error(a, E_SHAPE, "dim %d of a shape of rank %d", f->dim + 1, f->dims.rank);

@@ -241,8 +241,13 @@ static Val source_as(Partition *p, const Node *src, const Layout *to) {
     return build_local(p, &s, NULL);
 }
 
+static bool is_state(const Graph *g, Val v) {
+    const Node *n = graph_def(g, v);
+    return graph_opdef(g, n)->flags & OPF_PARAM && ((const ParamAttr *)n->attr)->state;
+}
+
 /* The operand's local value in layout `to`. A value that was moved there before is used again,
- * except a parameter: one that lies split is gathered for each use, so that it is never whole for
+ * except state (weights): what lies split is gathered for each use, so that it is never whole for
  * long. */
 static Val operand(Partition *p, const Split *s, int t) {
     Val v = s->n->in[t];
@@ -250,7 +255,7 @@ static Val operand(Partition *p, const Split *s, int t) {
     const Layout *from = &p->layout[v], *to = &s->layout[t];
     if (same_dims(from, to)) return p->local[v];
     uint32_t flags = graph_opdef(p->g, graph_def(p->g, v))->flags;
-    bool param = flags & OPF_PARAM;
+    bool state = is_state(p->g, v);
     if (flags & OPF_SOURCE) return source_as(p, graph_def(p->g, v), to);
     Layout asked = plain(to);
     const Layout *key = layout_of(p->g->cx, &asked);
@@ -258,12 +263,12 @@ static Val operand(Partition *p, const Split *s, int t) {
         build_fail(&p->b, no_memory(p));
         return 0;
     }
-    for (int i = 0; !param && i < p->moved.n; i++)
+    for (int i = 0; !state && i < p->moved.n; i++)
         if (p->moved.at[i].value == v && p->moved.at[i].to == key) return p->moved.at[i].local;
     Build at = at_node(p, s->n, why_reshard(p, s, t, from, to));
     Val moved = reshard(&at, p->local[v], &type->dims, from, to);
     build_fail(&p->b, at.err);
-    if (!param && !VEC_PUSH(&p->arena, &p->moved, (Moved){v, key, moved}))
+    if (!state && !VEC_PUSH(&p->arena, &p->moved, (Moved){v, key, moved}))
         build_fail(&p->b, no_memory(p));
     return moved;
 }

@@ -4,11 +4,13 @@ local lib = require "meshlua.lib"
 
 local raise = lib.raise
 
+local M = {}
+
 --- Asks for devices: ml.config{devices = 8} gives eight virtual devices of this processor, {devices =
 --- "fake:64"} such as can be planned for and not run on. In place of the flag --devices, and over it. Raises
 --- after the first tensor or mesh.
 ---@param options {devices: integer|string}
-local function config(options)
+function M.config(options)
   options = lib.options("config", options, {devices = true})
   local devices = options.devices
   if devices == nil then raise("E_VALUE", "config: nothing is asked for; write ml.config{devices = 8}") end
@@ -19,4 +21,4 @@ local function config(options)
   core.set_devices(tostring(devices))
 end
 
-return core.wrap(config)
+return lib.export(M)

@@ -91,7 +91,10 @@ end
 function M.device_put(x, sharding)
   local above = {}
   local function go(node, s, path)
-    if s == nil then return node end
+    local is_leaf = core.is_tensor(node) or core.is_box(node)
+    -- A number inside a tree is static: a module's settings stay what they are.
+    local is_static = not is_leaf and type(node) ~= "table" and (path ~= "" or type(node) ~= "number")
+    if s == nil or is_static then return node end
     if type(s) ~= "table" then s = as_sharding("device_put", s) end
     if type(node) == "table" then
       if above[node] then raise("E_VALUE", "device_put: the table at %s contains itself", path) end
@@ -114,8 +117,6 @@ function M.device_put(x, sharding)
       node:set(put(node:get(), s, path))
       return node
     end
-    -- A number inside a tree is static: a module's settings stay what they are.
-    if not core.is_tensor(node) and (path ~= "" or type(node) ~= "number") then return node end
     return put(node, s, path ~= "" and path or nil)
   end
   return go(x, sharding, "")

@@ -173,8 +173,8 @@ M.adam = made("adam", adam_options {}, function(options) return adam_like("adam"
 --- Adam with weight decay beside the gradients, times lr (Loshchilov and Hutter 2019).
 ---@overload fun(options: table): Transformation
 ---@param model table
----@param options AdamWOptions weight_decay: default 1e-4. mask: which Params decay: "matrices" (rank 2 and
---- more), fun(path, param): boolean, or a tree of booleans; default all. The rest as adam
+---@param options AdamWOptions weight_decay: default 1e-4. mask: which Params decay: "matrices" (kernels and
+--- embeddings), fun(path, param): boolean, or a tree of booleans; default all. The rest as adam
 ---@return Optimizer
 M.adamw = made("adamw", adam_options {weight_decay = "number", mask = true}, function(options)
   local decay = transform.check_number("adamw", "weight_decay", options.weight_decay or 1e-4, 0)

@@ -189,9 +189,8 @@ function M.truncated_normal(key, low, high, shape, dtype)
   low, high = check_bound(who, "low", low), check_bound(who, "high", high)
   return drawn(who, dtype, function(d)
     local function edge(x)
-      local t = op.full {dtype = d, dims = {}, value = x}
-      local root = op.full {dtype = d, dims = {}, value = SQRT2}
-      return op.erf(op.div(t, root))
+      local t = op.erf(op.full {dtype = "float64", dims = {}, value = x / SQRT2})
+      return d == "float64" and t or op.astype(t, {dtype = d})
     end
     local u = between(unit(who, key, shape, d), edge(low), edge(high))
     local x = op.mul(op.erf_inv(u), SQRT2)

@@ -17,9 +17,9 @@ local function plan_of(cfg, sizes, names, rules)
   local mesh = ml.make_mesh(sizes, names)
   local model = ml.init(function(rngs) return recipe.build(cfg, rngs) end, {mesh = mesh, rules = rules})
   local opt = recipe.optimizer(model, cfg)
-  local step = ml.jit(function(model, opt, x, y)
-    local loss, grads = ml.value_and_grad(function(m) return recipe.loss(m, x, y) end)(model)
-    return loss, opt:update(model, grads).grad_norm
+  local step = ml.jit(function(m, o, x, y)
+    local loss, grads = ml.value_and_grad(function(v) return recipe.loss(v, x, y) end)(m)
+    return loss, o:update(m, grads).grad_norm
   end, {mesh = mesh, rules = rules})
   local ids = ml.device_put(ml.zeros({cfg.batch, cfg.seq}, "int32"), NamedSharding(mesh, P("data")))
   return step:plan(model, opt, ids, ids)

@@ -5,7 +5,7 @@ local initializers = require "meshlua.nn.initializers"
 local linear = require "meshlua.nn.linear"
 local module = require "meshlua.nn.module"
 
-local op = core.op
+local op, raise = core.op, lib.raise
 
 local M = {}
 
@@ -17,16 +17,19 @@ local function constant(x, value)
   return op.full {dims = {x.shape[x.ndim]}, value = value, dtype = x.dtype}
 end
 
---- The tensor or Param in x's dtype.
-local function like(t, x)
-  return t.dtype == x.dtype and t or op.astype(t, {dtype = x.dtype})
-end
+local function as(t, dtype) return t.dtype == dtype and t or op.astype(t, {dtype = dtype}) end
 
---- Scale and bias in the dtype of x; ones and zeros where the module has none.
-local function operands(self, x)
-  if self.dtype and x.dtype ~= self.dtype then x = op.astype(x, {dtype = self.dtype}) end
-  if not x.dtype:match "float" then x = op.astype(x, {dtype = "float32"}) end
-  return x, self.scale and like(self.scale, x) or constant(x, 1.0)
+--- x and the scale (ones where there is none) in the dtype to compute in: the module's, or where x and its
+--- Params meet.
+local function operands(self, who, x)
+  if not core.is_tensor(x) and not core.is_box(x) then
+    raise("E_VALUE", "%s: expected a tensor, got a %s", who, type(x))
+  end
+  local known, dtype = self.scale or self.bias, self.dtype
+  if not dtype then dtype = known and core.promote(x.dtype, known.dtype) or x.dtype end
+  if not dtype:match "float" then dtype = "float32" end
+  x = as(x, dtype)
+  return x, self.scale and as(self.scale, dtype) or constant(x, 1.0)
 end
 
 local function init_scale(self, who, features, options)
@@ -57,7 +60,8 @@ M.LayerNorm = module.module("LayerNorm")
 
 ---@param features integer size of the last dim
 ---@param options NormOptions
---- epsilon: default 1e-6, as flax. use_bias, use_scale: default true. axes: of scale and bias.
+--- epsilon: default 1e-6, as flax. use_bias, use_scale: default true. axes: of scale and bias. dtype: in which
+--- it computes; default where input and Params meet.
 function M.LayerNorm:init(features, options)
   options = lib.options("LayerNorm", options, known)
   local n, dtype = init_scale(self, "LayerNorm", features, options)
@@ -70,8 +74,8 @@ end
 ---@return Tensor of x's shape
 function M.LayerNorm:__call(x)
   local scale
-  x, scale = operands(self, x)
-  local bias = self.bias and like(self.bias, x) or constant(x, 0.0)
+  x, scale = operands(self, "LayerNorm", x)
+  local bias = self.bias and as(self.bias, x.dtype) or constant(x, 0.0)
   return (op.layer_norm(x, scale, bias, {eps = self.epsilon}))
 end
 
@@ -92,7 +96,7 @@ end
 ---@return Tensor of x's shape
 function M.RMSNorm:__call(x)
   local scale
-  x, scale = operands(self, x)
+  x, scale = operands(self, "RMSNorm", x)
   return (op.rms_norm(x, scale, {eps = self.epsilon}))
 end
 

@@ -87,13 +87,21 @@ function M.gradients(entries, paths, grads)
   return list
 end
 
---- Reads a mask: nil (everything), "matrices" (rank 2 and more), fun(path, param): boolean, or a tree of
---- booleans like the model, which may stop where one serves all below it.
+--- Is it a matrix: a kernel or embedding, or (where the Param has no role) of rank 2 and more? A bias of heads
+--- has rank 2 and is none.
+local function is_matrix(entry)
+  local role = core.box_meta(entry.box).role
+  if role == nil then return entry.box.ndim >= 2 end
+  return role == "kernel" or role == "embedding"
+end
+
+--- Reads a mask: nil (everything), "matrices" (kernels and embeddings), fun(path, param): boolean, or a tree
+--- of booleans like the model, which may stop where one serves all below it.
 ---@param who string for messages
 ---@return fun(entry: OptimEntry): boolean
 function M.mask(who, mask)
   if mask == nil then return function() return true end end
-  if mask == "matrices" then return function(entry) return entry.box.ndim >= 2 end end
+  if mask == "matrices" then return is_matrix end
   if type(mask) ~= "function" and type(mask) ~= "table" then
     raise("E_VALUE", "%s: the mask must be \"matrices\", a function (path, param) or a tree of booleans, "
       .. "not %s", who, tostring(mask))

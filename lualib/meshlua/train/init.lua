@@ -111,7 +111,7 @@ local function prepare(recipe, values, config)
   local mesh = check(runs.mesh(values.mesh))
   local data = check(recipe.data(config, values.data ~= "" and values.data or nil))
   local ok, run = pcall(runs.new, recipe, {config = config, seed = values.seed, mesh = mesh,
-    rules = mesh and rules or rules, data = data})
+    rules = rules, data = data})
   if ok then return run end
   if not tostring(run):find "%[E_INDIVISIBLE%]" then error(run, 0) end
   stop(EXIT_USAGE, "--mesh=%s: %s", values.mesh, run)
@@ -184,9 +184,11 @@ function M.main(recipe, args)
   local run = prepare(recipe, values, config)
   describe(run, values)
   train(run, values, metrics)
-  local result = {seconds = core.clock() - before}
+  local result = {}
   conclude(run, recipe.evaluate, result)
   conclude(run, recipe.sample, result)
+  result.seconds = core.clock() - before
+  print(("%.0f seconds in all"):format(result.seconds))
   if out == "" then return end
   if result.sample then
     check(files.write(out .. "/sample.txt", result.sample .. "\n"))

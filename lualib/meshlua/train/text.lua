@@ -96,7 +96,7 @@ end
 function M.sample(run)
   local d, config = run.data, run.config
   if not d.is_text or config.sample == 0 then return {} end
-  local text = generate(run, "\n")
+  local text = generate(run, "\n"):gsub("[^\n\32-\126\128-\255]", "?") -- nothing that moves a cursor
   local known, n = known_words(text, d.tokens:bytes(0, d.cut))
   local share = n > 0 and known / n or 0.0
   return {

@@ -58,8 +58,8 @@ local function problem(row, shapes)
   local g = rows.generator(row)
   local tensors, cotangents = rows.inputs(row, "float64", g, shapes), {}
   for i, y in ipairs {row.call(table.unpack(tensors))} do
-    cotangents[i] = data.tensor(data.random(g, {low = -1, high = 1}, data.is_float(y.dtype) and y.dtype or "float64",
-      y.shape))
+    local dtype = data.is_float(y.dtype) and y.dtype or "float64"
+    cotangents[i] = data.tensor(data.random(g, {low = -1, high = 1}, dtype, y.shape))
   end
   return g, tensors, rows.differentiable(row), functional(row.call, cotangents)
 end

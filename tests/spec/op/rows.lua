@@ -1,6 +1,6 @@
 -- rows.lua: the case rows of all ops, from cases/*.lua: one file per family of host/op, and composed.lua for
--- the functions of ops.lua that are compositions (their `op` is the one that matters most). From one row the op
--- specs derive everything: the value against plain Lua, gradients against differences, sharded against whole,
+-- the functions of ops.lua that are compositions (their `op` is the one that matters most). From one row
+-- the op specs derive everything: the value against plain Lua, gradients against differences, sharded against whole,
 -- all dtypes, edge sizes. A row:
 --   op        the op's name in core.ops()
 --   name      the case; default the op's name

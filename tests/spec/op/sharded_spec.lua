@@ -64,7 +64,8 @@ local function same(row, dtype, what, expected, actual, times)
   assert.equal(#expected, #actual)
   for i, y in ipairs(actual) do
     assert.equal(expected[i].dtype, y.dtype)
-    local found = data.difference(data.flat(expected[i]), data.flat(y), times * rows.tolerance(row, y.dtype, dtype))
+    local tolerance = times * rows.tolerance(row, y.dtype, dtype)
+    local found = data.difference(data.flat(expected[i]), data.flat(y), tolerance)
     if found then error(("%s %d: %s (%s)"):format(what, i, found, ml.typeof(y))) end
   end
 end
@@ -72,7 +73,8 @@ end
 local function check_values(row, case, args)
   same(row, case.dtype, "result", case.results, {ml.jit(row.call)(table.unpack(args))}, row.exact and 0 or 2)
   if case.gradient then
-    same({tolerance = row.tolerance}, case.dtype, "gradient", case.gradients, case.gradient(table.unpack(args)), 4)
+    local gradients = case.gradient(table.unpack(args))
+    same({tolerance = row.tolerance}, case.dtype, "gradient", case.gradients, gradients, 4)
   end
 end
 

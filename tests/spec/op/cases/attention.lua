@@ -75,7 +75,7 @@ for _, s in ipairs {
   local attr = {scale = 1 / math.sqrt(q[4]), causal = s[4]}
   local queries, keys = "aThD", "aShD"
   add {op = "attention", name = name, inputs = {q, k, k}, tolerance = 16, results = {"same", "accumulator"},
-    rule = ("%s,%s,%s->%s,ahT"):format(queries, keys, keys, queries),
+    rule = ("Q,K,K->Q,ahT"):gsub("[QK]", {Q = queries, K = keys}),
     call = function(...)
       local x = {...}
       x[4] = attr
@@ -84,7 +84,7 @@ for _, s in ipairs {
     ref = function(x, y, z) return attention(x, y, z, attr) end}
   -- y and lse need not be attention's results: the formula holds for any.
   add {op = "attention_grad", name = name:gsub("attention", "attention_grad"), tolerance = 32,
-    rule = ("%s,%s,%s,%s,ahT,%s->%s,%s,%s"):format(queries, keys, keys, queries, queries, queries, keys, keys),
+    rule = ("Q,K,K,Q,ahT,Q->Q,K,K"):gsub("[QK]", {Q = queries, K = keys}),
     inputs = {q, k, k, q, {q[1], q[3], q[2], low = 1, high = 3, keep = "accumulator"}, q},
     call = function(...)
       local x = {...}

@@ -37,7 +37,8 @@ binary("mul", function(x, y) return x * y end, any, any, {ints = true})
 binary("div", function(x, y) return x / y end, any, {low = 0.5, high = 2, int_low = 1, int_high = 9},
   {float = true, ints = true})
 -- Quotients stay away from whole numbers, where the remainder jumps.
-binary("rem", scalar.rem, {low = 1.1, high = 1.9}, {low = 0.98, high = 1.02, int_low = -3, int_high = 3}, {ints = true})
+binary("rem", scalar.rem, {low = 1.1, high = 1.9},
+  {low = 0.98, high = 1.02, int_low = -3, int_high = 3}, {ints = true})
 binary("pow", scalar.pow, {low = 0.5, high = 2, int_low = -3, int_high = 3},
   {low = -2, high = 2, int_low = 0, int_high = 3}, {ints = true})
 binary("maximum", scalar.max, apart[1], apart[2], {ints = true, exact = true})

@@ -47,8 +47,8 @@ add {op = "maximum", name = "clip", inputs = {{8, 16, distinct = true}}, element
   float = false,
   call = function(x) return x:clip(0, 1) end,
   ref = function(x) return naive.map(function(v) return math.max(0, math.min(v, 1)) end, x) end}
-add {op = "maximum", name = "clip below alone", inputs = {{8, 16, distinct = true}}, elementwise = true, ints = true,
-  float = false,
+add {op = "maximum", name = "clip below alone", inputs = {{8, 16, distinct = true}}, elementwise = true,
+  ints = true, float = false,
   call = function(x) return x:clip(1) end,
   ref = function(x) return naive.map(function(v) return math.max(1, v) end, x) end}
 add {op = "eq", name = "one_hot", rule = "ab->ab.", inputs = {{8, 2, dtype = "int32", low = 0, high = 4}},
@@ -58,20 +58,26 @@ add {op = "eq", name = "one_hot", rule = "ab->ab.", inputs = {{8, 2, dtype = "in
     return naive.make({8, 2, 4}, function(i) return naive.at(x, i) == i[3] and 1 or 0 end)
   end}
 
-local function source(name, call, shape, fn, result)
-  add {op = "iota", name = name, inputs = {}, dtypes = {"float32"}, result = result or "float32", call = call,
+local function source(name, result, call, shape, fn)
+  add {op = "iota", name = name, inputs = {}, dtypes = {"float32"}, result = result, call = call,
     ref = function() return naive.make(shape, fn) end}
 end
-source("arange(n)", function() return ml.arange(7) end, {7}, function(i) return i[1] end, "int32")
-source("arange(first, last)", function() return ml.arange(2, 7) end, {5}, function(i) return i[1] + 2 end, "int32")
-source("arange down", function() return ml.arange(7, 1, -3) end, {2}, function(i) return 7 - 3 * i[1] end, "int32")
-source("arange of floats", function() return ml.arange(0.5, 2.0, 0.25) end, {6},
+local whole = "int32"
+source("arange(n)", whole, function() return ml.arange(7) end, {7}, function(i) return i[1] end)
+source("arange(first, last)", whole, function() return ml.arange(2, 7) end, {5},
+  function(i) return i[1] + 2 end)
+source("arange down", whole, function() return ml.arange(7, 1, -3) end, {2},
+  function(i) return 7 - 3 * i[1] end)
+source("arange of nothing", whole, function() return ml.arange(3, 3) end, {0})
+source("arange of floats", "float32", function() return ml.arange(0.5, 2.0, 0.25) end, {6},
   function(i) return 0.5 + 0.25 * i[1] end)
-source("arange of nothing", function() return ml.arange(3, 3) end, {0}, function() end, "int32")
-source("linspace", function() return ml.linspace(-1, 1, 5) end, {5}, function(i) return -1 + i[1] / 2 end)
-source("eye", function() return ml.eye(3, 4) end, {3, 4}, function(i) return i[1] == i[2] and 1 or 0 end)
-source("zeros_like, ones_like", function()
-  return ml.zeros_like(ml.ones({2}, "int32"), "float32")
-end, {2}, function() return 0 end)
+source("linspace", "float32", function() return ml.linspace(-1, 1, 5) end, {5},
+  function(i) return -1 + i[1] / 2 end)
+source("eye", "float32", function() return ml.eye(3, 4) end, {3, 4},
+  function(i) return i[1] == i[2] and 1 or 0 end)
+source("zeros_like", "float32", function() return ml.zeros_like(ml.ones({2}, "int32"), "float32") end, {2},
+  function() return 0 end)
+source("ones_like", whole, function() return ml.ones_like(ml.zeros({2}, "int32")) end, {2},
+  function() return 1 end)
 
 return rows

@@ -5,15 +5,16 @@ local op = ml.core.op
 local rows = {}
 
 for _, name in ipairs {"identity", "opt_barrier", "copy", "stop_gradient"} do
-  rows[#rows + 1] = {op = name, elementwise = true, exact = true, ints = true, bool = true, inputs = {{8, 16}},
+  rows[#rows + 1] = {op = name, inputs = {{8, 16}}, elementwise = true, exact = true, ints = true,
+    bool = true,
     call = function(x) return op[name](x, {}) end,
     ref = function(x) return x end}
 end
 
 local mesh = ml.make_mesh({4, 2}, {"x", "y"})
 for _, spec in ipairs {ml.P("x", "y"), ml.P(nil, {"y", "x"}), ml.P()} do
-  rows[#rows + 1] = {op = "constrain", name = "constrain to " .. tostring(spec), exact = true, ints = true, bool = true,
-    inputs = {{8, 16}}, mesh = mesh,
+  rows[#rows + 1] = {op = "constrain", name = "constrain to " .. tostring(spec), inputs = {{8, 16}},
+    exact = true, ints = true, bool = true, mesh = mesh,
     call = function(x) return op.constrain(x, {layout = ml.NamedSharding(mesh, spec)}) end,
     ref = function(x) return x end}
 end

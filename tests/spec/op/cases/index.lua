@@ -35,8 +35,8 @@ end
 
 for axis, rule in ipairs {"Ab->Ab", "aB->aB"} do
   for _, descending in ipairs {false, true} do
-    add {op = "sort", name = ("sort along %d, %s"):format(axis, descending and "falling" or "rising"), rule = rule,
-      inputs = {{8, 12, distinct = true}}, ints = true, exact = true,
+    add {op = "sort", name = ("sort along %d, %s"):format(axis, descending and "falling" or "rising"),
+      rule = rule, inputs = {{8, 12, distinct = true}}, ints = true, exact = true,
       call = function(x) return (x:sort(axis, descending)) end,
       ref = function(x) return (naive.sort(axis, descending, x)) end}
   end

@@ -5,20 +5,22 @@ local naive = require "spec.op.naive"
 local rows = {}
 
 local function movement(op, name, rule, inputs, call, ref, more)
-  local row = {op = op, name = name, rule = rule, inputs = inputs, call = call, ref = ref, exact = true, ints = true,
-    bool = true}
+  local row = {op = op, name = name, rule = rule, inputs = inputs, call = call, ref = ref, exact = true,
+    ints = true, bool = true}
   for k, v in pairs(more or {}) do row[k] = v end
   rows[#rows + 1] = row
 end
 
 -- ---- reshape: merged, split, both, through a dim that does not fit ------------------------------
 for _, s in ipairs {
-  {{8, 4, 2}, {64}, "aBC->a"}, {{64}, {8, 8}, "a->aB"}, {{8, 8}, {4, 16}, "aB->aC"}, {{4, 6}, {6, 4}, "AB->CD"},
+  {{8, 4, 2}, {64}, "aBC->a"}, {{64}, {8, 8}, "a->aB"}, {{8, 8}, {4, 16}, "aB->aC"},
+  {{4, 6}, {6, 4}, "AB->CD"},
   {{8, 2, 4}, {8, 8}, "abC->ab"}, {{16}, {1, 16, 1}, "a->.a."}, {{1, 8, 1}, {8}, ".a.->a"},
   {{8, 6}, {2, 4, 3, 2}, "ab->aCbD"}, {{1, 1}, {}, "..->"}, {{0, 4}, {2, 0}, "AB->CD"},
 } do
-  movement("reshape", ("reshape [%s] to [%s]"):format(table.concat(s[1], ","), table.concat(s[2], ",")), s[3],
-    {s[1]}, function(x) return x:reshape(s[2]) end, function(x) return naive.reshape(x, s[2]) end)
+  local name = ("reshape [%s] to [%s]"):format(table.concat(s[1], ","), table.concat(s[2], ","))
+  movement("reshape", name, s[3], {s[1]}, function(x) return x:reshape(s[2]) end,
+    function(x) return naive.reshape(x, s[2]) end)
 end
 movement("reshape", "reshape, one dim to be found", "aB->aC", {{8, 4}},
   function(x) return x:reshape(2, -1) end, function(x) return naive.reshape(x, {2, 16}) end)
@@ -47,8 +49,9 @@ for _, s in ipairs {
 } do
   local at = {}
   for d = 1, #s[1] do at[d] = #s[2] - #s[1] + d end
-  movement("broadcast", ("broadcast [%s] to [%s]"):format(table.concat(s[1], ","), table.concat(s[2], ",")), s[3],
-    {s[1]}, function(x) return x:broadcast(s[2]) end, function(x) return naive.broadcast(x, s[2], at) end)
+  local name = ("broadcast [%s] to [%s]"):format(table.concat(s[1], ","), table.concat(s[2], ","))
+  movement("broadcast", name, s[3], {s[1]}, function(x) return x:broadcast(s[2]) end,
+    function(x) return naive.broadcast(x, s[2], at) end)
 end
 movement("broadcast", "broadcast in the middle", "ab->a.b", {{8, 4}},
   function(x) return ml.core.op.broadcast(x, {dims = {8, 2, 4}, at = {1, 3}}) end,

@@ -19,8 +19,8 @@ for _, axes in ipairs {{1}, {2}, {3}, {1, 3}, {2, 3}, {1, 2, 3}} do
     call = function(x) return x:sum(axes) end,
     ref = function(x) return naive.drop(naive.wrapped(x.dtype, naive.sum(x, axes)), axes) end}
   for op, f in pairs {max = scalar.max, min = scalar.min} do
-    add {op = op, name = op .. " over " .. name, rule = rule, inputs = {{8, 4, 6, distinct = true}}, ints = true,
-      exact = true,
+    add {op = op, name = op .. " over " .. name, rule = rule, inputs = {{8, 4, 6, distinct = true}},
+      ints = true, exact = true,
       call = function(x) return x[op](x, axes) end,
       ref = function(x)
         return naive.drop(naive.reduce(x, axes, false, function(a, v) return a and f(a, v) or v end), axes)
@@ -29,8 +29,8 @@ for _, axes in ipairs {{1}, {2}, {3}, {1, 3}, {2, 3}, {1, 2, 3}} do
   for op, f in pairs {
     all = function(a, v) return a and v end, any = function(a, v) return a or v end,
   } do
-    add {op = op, name = op .. " over " .. name, rule = rule, inputs = {{8, 4, 6, dtype = "bool"}}, exact = true,
-      dtypes = {"bool"},
+    add {op = op, name = op .. " over " .. name, rule = rule, inputs = {{8, 4, 6, dtype = "bool"}},
+      exact = true, dtypes = {"bool"},
       call = function(x) return x[op](x, axes) end,
       ref = function(x) return naive.drop(naive.reduce(x, axes, op == "all", f), axes) end}
   end
@@ -39,14 +39,16 @@ add {op = "sum", name = "sum, dims kept", rule = "ab->a.", inputs = {{8, 4}}, in
   call = function(x) return x:sum(-1, true) end,
   ref = function(x) return naive.wrapped(x.dtype, naive.sum(x, {2})) end}
 add {op = "sum", name = "sum of nothing", rule = "AB->A", inputs = {{8, 0}}, exact = true, ints = true,
-  call = function(x) return x:sum(2) end, ref = function() return naive.make({8}, function() return 0 end) end}
+  call = function(x) return x:sum(2) end,
+  ref = function() return naive.make({8}, function() return 0 end) end}
 add {op = "sum", name = "sum of bool counts in int32", rule = "ab->b", inputs = {{8, 4}}, dtypes = {"bool"},
   result = "int32", exact = true,
   call = function(x) return x:sum(1) end,
   ref = function(x)
     return naive.drop(naive.reduce(x, {1}, 0, function(a, v) return a + (v and 1 or 0) end), {1})
   end}
-add {op = "sum", name = "sum of many, whose rounding grows with the logarithm", rule = "a->", inputs = {{4096}},
+add {op = "sum", name = "sum of many, whose rounding grows with the logarithm", rule = "a->",
+  inputs = {{4096}},
   call = function(x) return x:sum() end,
   ref = function(x) return naive.drop(naive.sum(x, {1}), {1}) end}
 add {op = "max", name = "max with ties", rule = "aB->a", inputs = {{8, 6, low = 0, high = 0}},
@@ -58,8 +60,8 @@ for op, better in pairs {
   argmax = function(v, best) return v > best end, argmin = function(v, best) return v < best end,
 } do
   for axis, rule in ipairs {"Abc->bc", "aBc->ac", "abC->ab"} do
-    add {op = op, name = op .. " along " .. axis, rule = rule, inputs = {{8, 4, 6, int_low = -2, int_high = 2}},
-      ints = true, exact = true, result = "int32",
+    add {op = op, name = op .. " along " .. axis, rule = rule,
+      inputs = {{8, 4, 6, int_low = -2, int_high = 2}}, ints = true, exact = true, result = "int32",
       call = function(x) return x[op](x, axis) end,
       ref = function(x) return naive.drop(naive.arg(x, axis, better), {axis}) end}
   end

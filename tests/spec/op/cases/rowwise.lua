@@ -13,7 +13,8 @@ for _, s in ipairs {{{8, 4, 6}, "abC->abC"}, {{8, 16}, "aB->aB"}, {{8}, "A->A"},
   local function shape() return table.move(s[1], 1, #s[1], 1, {low = -3, high = 3}) end
   add {op = "softmax", name = "softmax" .. name, rule = s[2], inputs = {shape()}, call = op.softmax,
     ref = function(x) return naive.rows(x, row.softmax) end}
-  add {op = "log_softmax", name = "log_softmax" .. name, rule = s[2], inputs = {shape()}, call = op.log_softmax,
+  add {op = "log_softmax", name = "log_softmax" .. name, rule = s[2], inputs = {shape()},
+    call = op.log_softmax,
     ref = function(x) return naive.rows(x, row.log_softmax) end}
 end
 add {op = "softmax", name = "softmax along the first axis", rule = "Ab->Ab", inputs = {{8, 4}}, float = true,
@@ -21,7 +22,8 @@ add {op = "softmax", name = "softmax along the first axis", rule = "Ab->Ab", inp
   ref = function(x)
     return naive.transpose(naive.rows(naive.transpose(x, {2, 1}), row.softmax), {2, 1})
   end}
-add {op = "softmax_grad", rule = "aB,aB->aB", inputs = {{8, 6}, {8, 6}}, call = op.softmax_grad, tolerance = 8,
+add {op = "softmax_grad", rule = "aB,aB->aB", inputs = {{8, 6}, {8, 6}}, tolerance = 8,
+  call = op.softmax_grad,
   ref = function(y, dy)
     local out = {shape = y.shape}
     for r = 1, 8 do

@@ -12,8 +12,8 @@ local function add(row)
 end
 
 for dtype, value in pairs {
-  float64 = 0.1, float32 = 0.5, bfloat16 = 1.5, float16 = -2.0, int32 = -7, int64 = 1 << 40, uint32 = 4294967295,
-  uint8 = 255, bool = true,
+  float64 = 0.1, float32 = 0.5, bfloat16 = 1.5, float16 = -2.0, int32 = -7, int64 = 1 << 40,
+  uint32 = 4294967295, uint8 = 255, bool = true,
 } do
   add {op = "full", name = "full " .. dtype, result = dtype,
     call = function() return ml.full({8, 4}, value, dtype) end,
@@ -26,7 +26,8 @@ for dtype, value in pairs {
     end
   end
 end
-add {op = "full", name = "full of rank 0 and size 0", call = function() return ml.full({}, 2.5), ml.zeros {0, 4} end,
+add {op = "full", name = "full of rank 0 and size 0",
+  call = function() return ml.full({}, 2.5), ml.zeros {0, 4} end,
   ref = function() return {shape = {}, 2.5}, {shape = {0, 4}} end}
 
 local words = {8, 4, dtype = "uint32", low = 0, high = 4294967295}

@@ -13,7 +13,9 @@ local function unary(name, f, domain, more)
   row.inputs = {{8, 16, low = domain[1], high = domain[2], distinct = row.distinct}}
   row.inputs[1].int_low, row.inputs[1].int_high = row.int_low, row.int_high
   row.call = row.call or ml[name]
-  row.ref = function(x) return naive.map(function(v) return scalar.wrap(row.result or x.dtype, f(v)) end, x) end
+  row.ref = function(x)
+    return naive.map(function(v) return scalar.wrap(row.result or x.dtype, f(v)) end, x)
+  end
   rows[#rows + 1] = row
 end
 
@@ -37,7 +39,8 @@ unary("erf_inv", scalar.erf_inv, {-0.9, 0.9}, {float = true, int_low = 0, int_hi
 unary("sin", math.sin, {-4, 4}, {float = true})
 unary("cos", math.cos, {-4, 4}, {float = true})
 unary("sqrt", function(x) return x == 0 and x or math.sqrt(x) end, {0.1, 4}, {float = true, int_low = 0})
-unary("rsqrt", function(x) return 1 / (x == 0 and x or math.sqrt(x)) end, {0.1, 4}, {float = true, int_low = 1})
+unary("rsqrt", function(x) return 1 / (x == 0 and x or math.sqrt(x)) end, {0.1, 4},
+  {float = true, int_low = 1})
 unary("isfinite", function(x) return x - x == 0 end, any, {result = "bool", ints = true})
 
 for _, exponent in ipairs {0, 1, 2, 3, 7} do

@@ -1,0 +1,327 @@
+-- devices: 8
+-- error_spec.lua: bad calls of every op raise at the caller's line, with the op's name, the fact and the
+-- types,
+-- eager and in a trace, and leave nothing broken.
+local ml = require "meshlua"
+local rows = require "spec.op.rows"
+local op = ml.core.op
+
+local f, b, i = ml.zeros {2, 3}, ml.full({2, 3}, true), ml.zeros({2, 3}, "int32")
+local vector, scalar, words = ml.zeros {4}, ml.zeros {}, ml.zeros({2, 3}, "uint32")
+local qkv = ml.zeros {2, 4, 4, 8}
+local lse = ml.zeros {2, 4, 4}
+local mesh = ml.make_mesh({4, 2}, {"x", "y"})
+local other = ml.make_mesh({8}, {"x"})
+local key = ml.random.key(0)
+
+local cases = {} -- op -> list of {code, fact, fn}
+
+local function bad(name, code, fact, fn)
+  cases[name] = cases[name] or {}
+  table.insert(cases[name], {code, fact, fn})
+end
+
+-- ---- families with one rule -------------------------------------------------------------------------
+
+for _, name in ipairs {"neg", "abs", "sign", "square"} do
+  bad(name, "E_DTYPE", "takes numbers, not bool (x bool[2,3])", function() return op[name](b) end)
+end
+for name, def in pairs(rows.ops) do
+  if def.elementwise and op[name] and #def.attributes == 0 and def.operands:match "^x" then
+    bad(name, "E_VALUE", "expected a tensor or a number, got string", function()
+      return op[name]("four", f)
+    end)
+    bad(name, "E_VALUE", "0 operands given, ", function() return op[name]() end)
+  end
+  if def.elementwise and def.operands == "x,y" then
+    bad(name, "E_SHAPE", "shapes do not broadcast (x int32[2,3], y int32[4])", function()
+      return op[name](i, ml.zeros({4}, "int32"))
+    end)
+  end
+end
+for _, name in ipairs {"add", "sub", "mul", "rem", "pow"} do
+  bad(name, "E_DTYPE", "takes numbers, not bool; convert with astype (x bool[2,3], y bool[2,3])", function()
+    return op[name](b, b)
+  end)
+end
+for _, name in ipairs {"add", "maximum", "eq", "bitand", "shl"} do
+  bad(name, "E_VALUE", "the number 1099511627776 is out of range for int32", function()
+    return op[name](i, 1 << 40)
+  end)
+  bad(name, "E_VALUE", "the number -1 is out of range for uint32", function() return op[name](words, -1) end)
+end
+for _, name in ipairs {"bitand", "bitor", "bitxor", "shl", "shr", "bitnot"} do
+  bad(name, "E_DTYPE", "float32 operands; it takes integers and bool", function() return op[name](f, f) end)
+end
+for _, name in ipairs {"shl", "shr"} do
+  bad(name, "E_DTYPE", "takes integers (x bool[2,3]", function() return op[name](b, b) end)
+end
+bad("where", "E_SHAPE", "shapes do not broadcast", function() return ml.where(b, f, vector) end)
+bad("where", "E_VALUE", "expected a tensor or a number, got nil", function() return ml.where(b, f, nil) end)
+
+-- ---- control, source, casts -------------------------------------------------------------------------
+
+for _, name in ipairs {"identity", "opt_barrier", "copy", "stop_gradient"} do
+  bad(name, "E_VALUE", "expected a tensor or a number, got boolean", function() return op[name](true) end)
+end
+bad("constrain", "E_SPEC", "3", function()
+  return f:constrain(ml.NamedSharding(mesh, ml.P(nil, nil, "x")))
+end)
+bad("constrain", "E_INDIVISIBLE", "dim 1", function()
+  return f:constrain(ml.NamedSharding(mesh, ml.P "x"))
+end)
+bad("constrain", "E_MESH", "another mesh", function()
+  return ml.zeros({8}):constrain(ml.NamedSharding(mesh, ml.P "x")):constrain(ml.NamedSharding(other,
+    ml.P "x"))
+end)
+bad("full", "E_SHAPE", "dim 1 has size -2", function() return ml.full({-2, 4}, 0) end)
+bad("full", "E_SHAPE", "elements", function() return ml.zeros {1 << 40, 1 << 40} end)
+bad("full", "E_VALUE", "dim 2 of the shape is 1.5, not a whole number", function()
+  return ml.zeros {2, 1.5}
+end)
+bad("full", "E_VALUE", "out of range for uint8", function() return ml.full({2}, 256, "uint8") end)
+bad("full", "E_VALUE", "whole", function() return ml.full({2}, 0.5, "int32") end)
+bad("full", "E_DTYPE", "float33", function() return ml.zeros({2}, "float33") end)
+bad("iota", "E_DTYPE", "cannot count in bool", function() return ml.iota({2}, 1, "bool") end)
+bad("iota", "E_SHAPE", "dim 3 of a shape of rank 2", function() return ml.iota({2, 2}, 3) end)
+bad("iota", "E_VALUE", "256 does not fit in uint8", function() return ml.iota({257}, 1, "uint8") end)
+bad("random_bits", "E_DTYPE", "takes uint32 words", function()
+  return op.random_bits(i, i, {bits = 32, strides = {3, 1}})
+end)
+bad("random_bits", "E_VALUE", "bits is 32 or 64", function()
+  return op.random_bits(words, words, {bits = 16, strides = {3, 1}})
+end)
+bad("random_bits", "E_SHAPE", "one stride per dim", function()
+  return op.random_bits(words, words, {bits = 32, strides = {1}})
+end)
+bad("threefry", "E_DTYPE", "takes uint32 words", function() return op.threefry(words, words, words, f) end)
+bad("int_pow", "E_VALUE", "exponent -1 is negative", function() return op.int_pow(f, {exponent = -1}) end)
+bad("int_pow", "E_DTYPE", "takes numbers, not bool", function() return op.int_pow(b, {exponent = 2}) end)
+bad("astype", "E_DTYPE", "float31", function() return f:astype "float31" end)
+bad("bitcast", "E_DTYPE", "float32 and int64 are not of one width", function() return f:bitcast "int64" end)
+bad("bitcast", "E_DTYPE", "not of one width of 32 or 64 bits", function()
+  return f:astype "float16":bitcast "bfloat16"
+end)
+
+-- ---- movement ---------------------------------------------------------------------------------------
+
+bad("reshape", "E_SHAPE", "6 elements do not fill a shape of 8 (x float32[2,3])", function()
+  return f:reshape(2, 4)
+end)
+bad("reshape", "E_SHAPE", "6 elements are not divided by 4", function() return f:reshape(4, -1) end)
+bad("reshape", "E_SHAPE", "only one dim can be -1", function() return f:reshape(-1, -1) end)
+bad("reshape", "E_SHAPE", "dim 2 is -3", function() return f:reshape(-1, -3) end)
+bad("transpose", "E_SHAPE", "the axes are not a permutation of 1..2", function() return f:transpose(1, 1) end)
+bad("transpose", "E_SHAPE", "3 axes given for a tensor of rank 2", function() return f:transpose(1, 2, 1) end)
+bad("transpose", "E_SHAPE", "axis 3 of a tensor of rank 2; axes count from 1", function()
+  return f:transpose(3, 1)
+end)
+bad("transpose", "E_SHAPE", "axis 0 of a tensor of rank 2", function() return f:transpose(0, 1) end)
+bad("broadcast", "E_SHAPE", "dim 2 of size 3 does not broadcast to 4", function()
+  return f:broadcast {2, 4}
+end)
+bad("broadcast", "E_SHAPE", "rank 2 to rank 1", function() return f:broadcast {3} end)
+bad("slice", "E_SHAPE", "position 3 of dim 1, which has 2; positions count from 1", function()
+  return f:slice {1, 3}
+end)
+bad("slice", "E_SHAPE", "position 0 of dim 1", function() return f:at(0) end)
+bad("slice", "E_SHAPE", "3 ranges for rank 2", function() return f:slice(1, 1, 1) end)
+bad("slice", "E_SHAPE", "the range 3..1 of dim 2 is backwards; use flip", function()
+  return f:slice(false, {3, 1})
+end)
+bad("slice", "E_VALUE", "the step of dim 1 is 0", function() return f:slice {1, 2, 0} end)
+bad("flip", "E_SHAPE", "axis 3 of a tensor of rank 2", function() return f:flip(3) end)
+bad("flip", "E_SHAPE", "axis -2 is given twice", function() return f:flip {1, -2} end)
+bad("pad", "E_SHAPE", "padding leaves dim 1 with size -1", function() return f:pad {{-1, -2}, false} end)
+bad("pad", "E_SHAPE", "1 pads for a tensor of rank 2; false leaves a dim alone", function()
+  return f:pad {{1, 1}}
+end)
+bad("pad", "E_DTYPE", "the value must be a scalar of the tensor's dtype", function()
+  return op.pad(f, i, {low = {0, 0}, high = {0, 0}, interior = {0, 0}})
+end)
+bad("concat", "E_SHAPE", "shapes differ beside axis 1", function() return ml.concat {f, ml.zeros {2, 4}} end)
+bad("concat", "E_SHAPE", "axis 3 of a tensor of rank 2", function() return ml.concat({f, f}, 3) end)
+bad("concat", "E_VALUE", "no tensors", function() return ml.concat {} end)
+
+-- ---- reductions, products, indices ------------------------------------------------------------------
+
+for _, name in ipairs {"sum", "max", "min", "argmax", "argmin"} do
+  bad(name, "E_SHAPE", "axis 3 of a tensor of rank 2; axes count from 1", function()
+    return ml[name](f, 3)
+  end)
+  bad(name, "E_SHAPE", "axis 0 of a tensor of rank 2", function() return ml[name](f, 0) end)
+end
+for _, name in ipairs {"max", "min", "argmax", "argmin"} do
+  bad(name, "E_SHAPE", "dim 2 is empty and has no extremum", function()
+    return ml[name](ml.zeros {2, 0}, 2)
+  end)
+end
+bad("sum", "E_SHAPE", "axis -1 is given twice", function() return f:sum {2, -1} end)
+bad("sum", "E_VALUE", "an axis is a whole number, not 1.5", function() return f:sum(1.5) end)
+for _, name in ipairs {"all", "any"} do
+  bad(name, "E_DTYPE", "takes bool (x float32[2,3])", function() return ml[name](f) end)
+end
+bad("matmul", "E_SHAPE", "inner dims 3 and 2 differ (x float32[2,3], w float32[2,3])", function()
+  return ml.matmul(f, f)
+end)
+bad("matmul", "E_SHAPE", "a scalar operand; use *", function() return ml.matmul(f, scalar) end)
+bad("matmul", "E_SHAPE", "batch dims 2 and 3 differ", function()
+  return ml.matmul(ml.zeros {2, 4, 4}, ml.zeros {3, 4, 4})
+end)
+bad("matmul", "E_DTYPE", "takes numbers, not bool", function() return ml.matmul(b, b:T()) end)
+bad("matmul", "E_SHAPE", "must ascend; transpose an operand", function()
+  return op.matmul(f, f:T(), {x_contract = {2, 1}, w_contract = {1, 2}, x_batch = {}, w_batch = {}})
+end)
+local ids = ml.tensor {0, 1}
+bad("take", "E_DTYPE", "the ids must be int32, not float32", function() return f:take(f) end)
+bad("take", "E_SHAPE", "axis 3 of a tensor of rank 2", function() return f:take(ids, 3) end)
+bad("scatter_add", "E_DTYPE", "the ids must be int32", function() return ml.scatter_add(f, f, 4) end)
+bad("scatter_add", "E_SHAPE", "dim 1 of the updates is not dim 1 of the ids", function()
+  return ml.scatter_add(ml.tensor {0, 1, 2}, f, 4)
+end)
+bad("scatter_add", "E_SHAPE", "axis 3 of a tensor of rank 2", function()
+  return ml.scatter_add(ids, f, 4, 3)
+end)
+bad("scatter_add", "E_SHAPE", "axis 2 does not fit the updates", function()
+  return op.scatter_add(i, f, {axis = 2, size = 4, rows = 4})
+end)
+bad("sort", "E_SHAPE", "axis 3 of a tensor of rank 2", function() return f:sort(3) end)
+bad("sort", "E_SHAPE", "shapes differ (keys float32[2,3], values float32[4])", function()
+  return f:sort(1, false, vector)
+end)
+
+-- ---- fused ops --------------------------------------------------------------------------------------
+
+local empty = ml.zeros {2, 0}
+for _, name in ipairs {"softmax", "log_softmax"} do
+  bad(name, "E_SHAPE", "needs a last dim of at least one element", function() return op[name](empty) end)
+  bad(name, "E_SHAPE", "axis 3 of a tensor of rank 2", function() return ml[name](f, 3) end)
+end
+bad("softmax_grad", "E_SHAPE", "shapes differ (y float32[2,3], dy float32[4])", function()
+  return op.softmax_grad(f, vector)
+end)
+bad("softmax_grad", "E_DTYPE", "takes floats", function() return op.softmax_grad(i, i) end)
+bad("softmax_cross_entropy", "E_DTYPE", "labels must be int32", function()
+  return op.softmax_cross_entropy(f, f)
+end)
+bad("softmax_cross_entropy", "E_DTYPE", "logits must be floats", function()
+  return op.softmax_cross_entropy(i, ids)
+end)
+bad("softmax_cross_entropy", "E_SHAPE", "labels must have the logits' dims less the last", function()
+  return op.softmax_cross_entropy(f, ml.tensor {0, 1, 2})
+end)
+local pair = ml.zeros {2}
+bad("softmax_cross_entropy_grad", "E_SHAPE", "shapes differ", function()
+  return op.softmax_cross_entropy_grad(f, ids, pair, vector)
+end)
+local eps = {eps = 1e-5}
+local scale = ml.zeros {3}
+bad("layer_norm", "E_SHAPE", "scale and bias must have the last dim of x", function()
+  return op.layer_norm(f, vector, scale, eps)
+end)
+bad("layer_norm", "E_DTYPE", "takes floats", function() return op.layer_norm(i, scale, scale, eps) end)
+bad("layer_norm", "E_DTYPE", "dtypes differ", function()
+  return op.layer_norm(f, scale:astype "float16", scale, eps)
+end)
+bad("layer_norm_grad", "E_SHAPE", "scale and bias", function()
+  return op.layer_norm_grad(f, f, scale, f, f, eps)
+end)
+bad("layer_norm_grad_params", "E_SHAPE", "scale and bias", function()
+  return op.layer_norm_grad_params(f, f, pair, scale, eps)
+end)
+bad("rms_norm", "E_SHAPE", "needs a last dim", function() return op.rms_norm(scalar, scale, eps) end)
+bad("rms_norm_grad", "E_DTYPE", "dtypes differ", function()
+  return op.rms_norm_grad(f, f:astype "float64", scale, pair, eps)
+end)
+bad("rms_norm_grad_params", "E_SHAPE", "scale and bias", function()
+  return op.rms_norm_grad_params(f, f, f, eps)
+end)
+local attr = {scale = 1.0, causal = false}
+bad("attention", "E_SHAPE", "takes [batch, length, heads, head size]", function()
+  return op.attention(f, f, f, attr)
+end)
+bad("attention", "E_SHAPE", "q, k and v do not fit together", function()
+  return op.attention(qkv, ml.zeros {2, 4, 4, 4}, ml.zeros {2, 4, 4, 4}, attr)
+end)
+bad("attention", "E_SHAPE", "4 query heads are not a multiple of 3 key heads", function()
+  return op.attention(qkv, ml.zeros {2, 4, 3, 8}, ml.zeros {2, 4, 3, 8}, attr)
+end)
+bad("attention", "E_SHAPE", "causal attention needs as many keys as queries", function()
+  return op.attention(qkv, ml.zeros {2, 3, 4, 8}, ml.zeros {2, 3, 4, 8}, {scale = 1.0, causal = true})
+end)
+bad("attention", "E_DTYPE", "takes floats of one dtype", function()
+  return op.attention(qkv, qkv, qkv:astype "float64", attr)
+end)
+bad("attention_grad", "E_SHAPE", "shapes differ", function()
+  return op.attention_grad(qkv, qkv, qkv, qkv, qkv, qkv, attr)
+end)
+bad("attention_grad", "E_DTYPE", "takes floats of one dtype", function()
+  return op.attention_grad(qkv, qkv, qkv:astype "int32", qkv, lse, qkv, attr)
+end)
+local rope = {base = 1e4, sign = 1.0}
+bad("rope", "E_DTYPE", "takes floats and int32 positions", function() return op.rope(qkv, vector, rope) end)
+bad("rope", "E_SHAPE", "takes [..., length, heads, even size] and one position each", function()
+  return op.rope(ml.zeros {4, 4, 3}, ml.arange(4), rope)
+end)
+bad("rope", "E_SHAPE", "one position each", function() return op.rope(qkv, ml.arange(5), rope) end)
+bad("dropout", "E_DTYPE", "the key must be uint32[2]", function()
+  return op.dropout(f, words, {keep = 0.5, strides = {3, 1}})
+end)
+bad("dropout", "E_VALUE", "keeps a share of 0; it must be in (0, 1]", function()
+  return op.dropout(f, key, {keep = 0.0, strides = {3, 1}})
+end)
+bad("dropout", "E_DTYPE", "takes floats", function()
+  return op.dropout(i, key, {keep = 0.5, strides = {3, 1}})
+end)
+local hyper = {b1 = 0.9, b2 = 0.99, eps = 1e-8, eps_root = 0.0, decay = 0.0}
+bad("adamw", "E_SHAPE", "parameter, gradient and moments differ", function()
+  return op.adamw(f, vector, f, f, scalar, scalar, scalar, hyper)
+end)
+bad("adamw", "E_SHAPE", "lr, step and clip must be scalars", function()
+  return op.adamw(f, f, f, f, f, scalar, scalar, hyper)
+end)
+bad("adamw", "E_DTYPE", "takes floats", function()
+  return op.adamw(f, i, f, f, scalar, scalar, scalar, hyper)
+end)
+
+-- ---- the checks -------------------------------------------------------------------------------------
+
+--- fn raises "spec:line: [CODE] name: ... fact ...", with a line of fn's own.
+local function check(name, code, fact, fn, run)
+  local ok, message = pcall(run)
+  if ok then error(("%s: it did not raise (%s)"):format(name, fact)) end
+  local own = debug.getinfo(fn, "S")
+  local chunk, line, found, text = tostring(message):match "^(.-):(%d+): %[(E_%u+)%] (.*)$"
+  if not chunk then error("no place and code in: " .. tostring(message)) end
+  line = tonumber(line)
+  if chunk ~= own.short_src or line < own.linedefined or line > own.lastlinedefined then
+    error(("blamed on %s:%d instead of lines %d-%d: %s"):format(chunk, line, own.linedefined,
+      own.lastlinedefined,
+      message))
+  end
+  assert.equal(code, found, message)
+  assert.truthy(text:find(fact, 1, true), ("'%s' is not in: %s"):format(fact, message))
+end
+
+local names = {}
+for name in pairs(cases) do names[#names + 1] = name end
+table.sort(names)
+
+describe("a bad call of", function()
+  for _, name in ipairs(names) do
+    it(name, function()
+      for _, case in ipairs(cases[name]) do
+        local code, fact, fn = table.unpack(case)
+        check(name, code, fact, fn, fn)
+        check(name .. " in a trace", code, fact, fn, ml.jit(function() return fn() end))
+      end
+      assert.equal(3, ml.add(1, 2):item())
+    end)
+  end
+
+  it("is tried for every op", function()
+    for name in pairs(rows.ops) do
+      if not rows.made_by_passes[name] then assert.truthy(cases[name], "no bad call of " .. name) end
+    end
+  end)
+end)
