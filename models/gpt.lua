@@ -16,9 +16,10 @@ M.config = {
 
 --- What each of them is.
 M.help = {
-  layers = "blocks of attention and MLP", width = "features of a token", heads = "of attention; they divide width",
-  seq = "tokens of context", vocab = "ids are 0 .. vocab - 1", dropout = "share of features dropped while training",
-  dtype = "of parameters and arithmetic", batch = "texts in a step", steps = "updates of the parameters",
+  layers = "blocks of attention and MLP", width = "features of a token",
+  heads = "of attention; they divide width", seq = "tokens of context", vocab = "ids are 0 .. vocab - 1",
+  dropout = "share of features dropped while training", dtype = "of parameters and arithmetic",
+  batch = "texts in a step", steps = "updates of the parameters",
   lr = "learning rate, at its peak", min_lr = "at the end", warmup = "steps up to the peak",
   beta1 = "Adam's memory of gradients", beta2 = "and of their squares",
   weight_decay = "of matrices, times the learning rate", clip = "largest global norm of gradients",
@@ -126,28 +127,28 @@ M.data, M.evaluate, M.sample = text.data, text.evaluate, text.sample
 
 -- ---- layouts ------------------------------------------------------------------------------------------
 
---- Rules for the logical axes: batch over `data`, heads and hidden features of the MLP over `model` if
---- `model` is true; what the mesh has no axis for stays whole.
-local function axes(model)
-  local rules = {{"batch", "data"}, {"batch", false}, {"seq", false}, {"embed", false}, {"vocab", false}}
-  for _, name in ipairs {"heads", "mlp"} do
-    if model then rules[#rules + 1] = {name, "model"} end
-    rules[#rules + 1] = {name, false}
-  end
-  return rules
+--- A rule set: these rules, and behind them that everything else, and what the mesh has no axis for, is whole.
+local function rules(list)
+  for _, name in ipairs {"batch", "seq", "embed", "vocab", "heads", "mlp"} do list[#list + 1] = {name, false} end
+  return list
 end
 
 --- Parameters of fewer elements stay whole over `data` under fsdp: norms and biases.
 M.min_sharded = 4096
+local shard_largest = ml.shard_largest("data", M.min_sharded)
 
-local function with_fsdp(rules)
-  table.insert(rules, 1, ml.shard_largest("data", M.min_sharded))
-  return rules
-end
+-- The batch over all devices, whichever axes the mesh has.
+local all, data, model = {"batch", {"data", "model"}}, {"batch", "data"}, {"batch", "model"}
+-- Each block's matrices split over `model`, the first by columns, the second by rows; embeddings whole.
+local heads, hidden = {"heads", "model"}, {"mlp", "model"}
 
---- dp: parameters replicated. tp: each block's matrices split over `model`, the first by columns, the second by
---- rows; embeddings replicated. fsdp: each matrix split over `data`, too.
-M.rules = {dp = axes(false), tp = axes(true), fsdp = with_fsdp(axes(false)), fsdp_tp = with_fsdp(axes(true))}
+--- dp: parameters replicated. tp: blocks split over `model`. fsdp, fsdp_tp: each matrix split over `data`, too.
+M.rules = {
+  dp = rules {all, data, model},
+  tp = rules {data, heads, hidden},
+  fsdp = rules {shard_largest, all, data, model},
+  fsdp_tp = rules {shard_largest, data, heads, hidden},
+}
 
 ml.train.script(M)
 return M

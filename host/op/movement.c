@@ -1,6 +1,8 @@
 /* movement.c - the same elements in another place. Most are views: new strides, no work. */
 #include "op/op.h"
 
+#include <string.h>
+
 #define X  (a->in[0])
 #define CT (a->ct[0])
 
@@ -33,52 +35,54 @@ static void vjp_reshape(Build *b, const VjpArgs *a) {
     a->din[0] = op_reshape(b, CT, &dims);
 }
 
-/* Walks both shapes from the major side and cuts them into common factors. Where neither of two
- * dims divides the other, the rest of that group of dims cannot be split. */
-static void factors_reshape(const OpArgs *a, const Type *const *out, FactorRule *r) {
-    const Dims *dims[2] = {&a->in[0]->dims, &out[0]->dims};
-    int at[2] = {0, 0};
-    int64_t rest[2] = {1, 1};
-    bool stuck = false;
-    if (dims_count(dims[0]) == 0) return;
+/* Dims of two shapes, from the major side, whose products are equal and no less of which are. */
+typedef struct Group {
+    int start[2], end[2];
+} Group;
+
+/* The group behind this one; false at the end. No dim is 0, and both shapes have as many elements.
+ */
+static bool next_group(const Dims *const dims[2], Group *g) {
+    int64_t product[2] = {1, 1};
+    memcpy(g->start, g->end, sizeof g->start);
+    if (g->start[0] == dims[0]->rank && g->start[1] == dims[1]->rank) return false;
+    do {
+        int t = product[0] <= product[1] && g->end[0] < dims[0]->rank ? 0 : 1;
+        product[t] *= dims[t]->at[g->end[t]++];
+    } while (product[0] != product[1]);
+    return true;
+}
+
+/* Cuts a group into common factors. Where neither of two dims divides the other, the rest of the
+ * group cannot be split. */
+static void factors_of_group(const Dims *const dims[2], const Group *g, FactorRule *r) {
+    int at[2] = {g->start[0] - 1, g->start[1] - 1};
+    int64_t rest[2] = {1, 1}; /* of dims at[0], at[1] */
     for (;;) {
-        for (int t = 0; t < 2; t++) /* enter the next dim that is not of size 1 */
-            while (rest[t] == 1 && at[t] < dims[t]->rank) {
-                rest[t] = dims[t]->at[at[t]];
-                if (rest[t] == 1) at[t]++;
-            }
-        if (rest[0] == 1 && rest[1] == 1) return;
-        if (rest[0] == rest[1]) stuck = false;
-        int64_t small = rest[0] < rest[1] ? rest[0] : rest[1];
-        int64_t large = rest[0] < rest[1] ? rest[1] : rest[0];
-        if (small == 1 || large % small != 0) stuck = true;
-        for (int t = 0; t < 2; t++) {
-            if (stuck && rest[t] > 1) {
-                factor_map(r, t, at[t], factor_add(r, FACTOR_REPLICATE, rest[t]));
-            }
-        }
-        if (stuck) { /* skip to where the products meet again */
-            int64_t product[2] = {rest[0], rest[1]};
-            at[0] += rest[0] > 1;
-            at[1] += rest[1] > 1;
-            while (product[0] != product[1]) {
-                int t = product[0] < product[1] ? 0 : 1;
-                int64_t size = dims[t]->at[at[t]];
-                if (size > 1) factor_map(r, t, at[t], factor_add(r, FACTOR_REPLICATE, size));
-                product[t] *= size;
-                at[t]++;
-            }
-            rest[0] = rest[1] = 1;
-            stuck = false;
-            continue;
-        }
-        int f = factor_add(r, FACTOR_PASS, small);
+        for (int t = 0; t < 2; t++)
+            while (rest[t] == 1 && at[t] + 1 < g->end[t]) rest[t] = dims[t]->at[++at[t]];
+        int64_t common = rest[0] < rest[1] ? rest[0] : rest[1];
+        if (common == 1) return;
+        if (rest[0] % common || rest[1] % common) break;
+        int f = factor_add(r, FACTOR_PASS, common);
         for (int t = 0; t < 2; t++) {
             factor_map(r, t, at[t], f);
-            rest[t] /= small;
-            if (rest[t] == 1) at[t]++;
+            rest[t] /= common;
         }
     }
+    for (int t = 0; t < 2; t++) {
+        factor_map(r, t, at[t], factor_add(r, FACTOR_REPLICATE, rest[t]));
+        while (++at[t] < g->end[t])
+            if (dims[t]->at[at[t]] > 1)
+                factor_map(r, t, at[t], factor_add(r, FACTOR_REPLICATE, dims[t]->at[at[t]]));
+    }
+}
+
+static void factors_reshape(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    const Dims *const dims[2] = {&a->in[0]->dims, &out[0]->dims};
+    Group g = {0};
+    if (dims_count(dims[0]) == 0) return;
+    while (next_group(dims, &g)) factors_of_group(dims, &g, r);
 }
 
 static void local_reshape(LocalArgs *a) {
@@ -95,43 +99,33 @@ static Val fold_reshape(Build *b, const Node *n, const Val *in) {
     return src->op == OP_RESHAPE ? op_reshape(b, src->in[0], to) : 0;
 }
 
-/* Groups of dims with equal products keep a view where the operand's dims of the group lie without
- * gaps. */
+/* The strides of a group of the result, if the operand's dims of the group lie without gaps. */
+static bool view_group(ViewArgs *v, const Group *g) {
+    int64_t inner = 0, extent = 0; /* of the operand's dims so far, from the minor side */
+    for (int d = g->end[0] - 1; d >= g->start[0]; d--) {
+        int64_t size = v->in_dims->at[d];
+        if (size == 1) continue;
+        if (extent && v->in_strides[d] != extent * inner) return false;
+        if (!extent) inner = v->in_strides[d];
+        extent = size * (extent ? extent : 1);
+    }
+    int64_t stride = inner;
+    for (int d = g->end[1] - 1; d >= g->start[1]; d--) {
+        v->out_strides[d] = stride;
+        stride *= v->out_dims->at[d];
+    }
+    return true;
+}
+
 static bool view_reshape(ViewArgs *v) {
-    Dims x = {0};
-    int64_t stride[MAX_RANK];
-    const Dims *y = v->out_dims;
-    for (int d = 0; d < v->in_dims->rank; d++)
-        if (v->in_dims->at[d] != 1) {
-            stride[x.rank] = v->in_strides[d];
-            dims_push(&x, v->in_dims->at[d]);
-        }
-    if (dims_count(&x) == 0) { /* no element: any strides will do */
-        for (int d = 0; d < y->rank; d++) v->out_strides[d] = 0;
+    const Dims *const dims[2] = {v->in_dims, v->out_dims};
+    Group g = {0};
+    if (dims_count(v->in_dims) == 0) { /* no element: any strides will do */
+        for (int d = 0; d < v->out_dims->rank; d++) v->out_strides[d] = 0;
         return true;
     }
-    int i = 0, o = 0;
-    while (o < y->rank) {
-        if (i == x.rank) { /* only dims of size 1 are left */
-            v->out_strides[o++] = 0;
-            continue;
-        }
-        int i0 = i, o0 = o;
-        int64_t np = x.at[i++], op = y->at[o++];
-        while (np != op) {
-            if (np < op)
-                np *= x.at[i++];
-            else
-                op *= y->at[o++];
-        }
-        for (int k = i0; k + 1 < i; k++)
-            if (stride[k] != x.at[k + 1] * stride[k + 1]) return false;
-        int64_t s = stride[i - 1];
-        for (int k = o - 1; k >= o0; k--) {
-            v->out_strides[k] = s;
-            s *= y->at[k];
-        }
-    }
+    while (next_group(dims, &g))
+        if (!view_group(v, &g)) return false;
     return true;
 }
 

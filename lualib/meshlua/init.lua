@@ -16,7 +16,7 @@ ml.Mesh, ml.make_mesh = mesh.Mesh, mesh.make_mesh
 ml.device_put, ml.constrain = mesh.device_put, mesh.constrain
 ml.visualize_sharding, ml.visualize_mesh = mesh.visualize_sharding, mesh.visualize_mesh
 ml.devices, ml.device_count = core.devices, core.device_count
-ml.tensor, ml.typeof = core.tensor, core.typeof
+ml.typeof = core.typeof
 ml.jit = jit.jit
 ml.grad, ml.value_and_grad, ml.vjp = grad.grad, grad.value_and_grad, grad.vjp
 ml.random = require "meshlua.random"
@@ -38,7 +38,7 @@ end})
 
 -- Methods: what takes a tensor first is a method, too.
 local methods, box_methods = core.methods "meshlua.Tensor", core.methods "meshlua.Param"
-local not_methods = {concat = true, stack = true, where = true, full = true, zeros = true, ones = true,
+local not_methods = {tensor = true, concat = true, stack = true, where = true, full = true, zeros = true, ones = true,
   iota = true, arange = true, linspace = true, eye = true, scatter_add = true}
 for name, fn in pairs(ops) do
   if not not_methods[name] then methods[name] = fn end

@@ -628,6 +628,15 @@ local function dtype_for(value, dtype)
   return math.type(value) == "integer" and "int32" or "float32"
 end
 
+--- A tensor of a number or boolean, or of nested lists of them. Whole numbers are int32, others float32,
+--- unless a dtype is given.
+---@param values number|boolean|table
+---@param dtype string?
+function M.tensor(values, dtype)
+  local x = core.tensor(values, dtype) -- 16-bit floats come as float32
+  return dtype and x.dtype ~= dtype and M.astype(x, dtype) or x
+end
+
 --- Every element the same number. The dtype follows the number: full({2}, 0) is int32, 0.0 float32.
 ---@param shape integer[]
 ---@param value number|boolean

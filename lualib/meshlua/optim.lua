@@ -20,7 +20,7 @@ M.Optimizer = module.module("Optimizer")
 ---@param options {clip: number}? clip: the global norm that gradients are scaled down to; default none
 function M.Optimizer:init(model, transformation, options)
   options = lib.options("Optimizer", options, {clip = "number"})
-  if type(transformation) ~= "table" or type(transformation.update) ~= "function" then
+  if not transform.is_transformation(transformation) then
     raise("E_VALUE", "Optimizer: the second argument must be a transformation, got a %s",
       type(transformation))
   end

@@ -1,7 +1,7 @@
 -- rules.lua: from logical axis names to mesh axes. A rule set is an ordered list of
 --   {"hidden", "model"}                  a logical axis on a mesh axis (or {"x", "y"}, or false: whole)
 --   {"embedding$", P("model", nil)}      Params whose path matches a Lua pattern
---   function(path, param, spec)          anything else: a P, or nil to leave it to the rest; spec is what
+--   function(path, param, own)           anything else: a P, or nil to leave it to the rest; own() is what
 --                                        the rules for the Param's logical axes give (nil: it has none)
 -- The first rule for a name wins whose mesh axes exist in the mesh and are still free in the tensor; that
 -- there is none is an error unless a later rule for the name says what then ({"hidden", false}).
@@ -146,7 +146,7 @@ function M.param_spec(param, path)
   for _, rule in ipairs(current or {}) do
     local spec
     if type(rule) == "function" then
-      spec = rule(path, param, own_spec(param, path))
+      spec = rule(path, param, function() return own_spec(param, path) end)
       if spec ~= nil and not core.is_spec(spec) then
         raise("E_SPEC", "%s: a rule gave a %s; a rule function returns a P or nil", path, type(spec))
       end
@@ -164,17 +164,17 @@ end
 --- can be divided.
 ---@param axis string
 ---@param min_size integer? default 1
----@return fun(path: string, param: Param, spec: P?): P?
+---@return fun(path: string, param: Param, own_spec: fun(): P?): P?
 function M.shard_largest(axis, min_size)
   if type(axis) ~= "string" then
     raise("E_SPEC", "shard_largest: expected the name of a mesh axis, got a %s", type(axis))
   end
   min_size = min_size or 1
-  return function(path, param, spec)
+  return function(path, param, own)
     local mesh = core.mesh_current()
     local n = mesh and mesh.shape[axis]
     if not n or param.size < min_size then return nil end
-    local shape, entries, best = param.shape, {}, nil
+    local spec, shape, entries, best = own(), param.shape, {}, nil
     for d, size in ipairs(shape) do
       entries[d] = spec and spec[d] or core.P.none
       local whole = entries[d] == core.P.none

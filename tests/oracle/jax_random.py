@@ -2,8 +2,9 @@
 
     python tests/oracle/jax_random.py > tests/oracle/jax_random.json
 
-Each case has the bits of up to 64 elements, spread evenly over the result from its first to its last element,
-and a hash of all of them: FNV-1a of 64 bits over whole elements (as unsigned words) in row-major order.
+Each case has the bits of up to 64 elements, spread evenly over the result from its first to its last one (of
+more than 64, numbers i * (n - 1) // 63), and a hash of all: FNV-1a of 64 bits over whole elements, as unsigned
+words in row-major order.
 """
 
 import json
@@ -30,10 +31,9 @@ def add(fn, x, seed, **args):
     x = np.asarray(x)
     words = np.ascontiguousarray(x).reshape(-1).view(WORDS[x.dtype.itemsize])
     n = words.size
-    places = np.linspace(0, n - 1, min(n, 64)).astype(np.int64) if n else np.zeros(0, np.int64)
+    places = [i * (n - 1) // 63 for i in range(64)] if n > 64 else list(range(n))
     cases.append({
         "fn": fn, "seed": seed, "dtype": str(x.dtype), "shape": list(x.shape), "args": args,
-        "places": places.tolist() if n > 64 else [],
         # As text: a double does not hold 64 bits.
         "samples": ["%x" % w for w in words[places].tolist()],
         "hash": fnv1a(words),
@@ -68,13 +68,15 @@ def word_cases():
     add("bits", r.bits(r.key(3), (64, 24), "uint8"), 3, width=8)
     with jax.enable_x64(True):
         add("bits", r.bits(r.key(3), (64, 24), "uint64"), 3, width=64)
-    for i, (low, high) in enumerate([(0, 10), (-5, 1000003), (0, 65536), (-7, -6), (0, 2**31 - 1), (-2**31, 2**31 - 1)]):
+    ranges = [(0, 10), (-5, 1000003), (0, 65536), (-7, -6), (0, 2**31 - 1), (-2**31, 2**31 - 1)]
+    for i, (low, high) in enumerate(ranges):
         add("randint", r.randint(r.key(i), (64, 24), low, high), i, low=low, high=high)
     add("randint", r.randint(r.key(9), (), -3, 3), 9, low=-3, high=3)
     add("randint", r.randint(r.key(9), (1024, 1024), -1000, 1000), 9, low=-1000, high=1000)
     add("randint", r.randint(r.key(9), (1000,), 0, 256, "uint8"), 9, low=0, high=256, dtype="uint8")
-    add("randint", r.randint(r.key(9), (1000,), 5, 4000000000, "uint32"), 9, low=5, high=4000000000, dtype="uint32")
-    with jax.enable_x64(True):
+    with jax.enable_x64(True):  # for bounds that int32 does not hold
+        x = r.randint(r.key(9), (1000,), 5, 4000000000, "uint32")
+        add("randint", x, 9, low=5, high=4000000000, dtype="uint32")
         add("randint", r.randint(r.key(9), (1000,), -2**31, 2**31, "int32"), 9, low=-2**31, high=2**31)
     for p in [0.0, 0.1, 0.5, 0.9, 1.0]:
         add("bernoulli", r.bernoulli(r.key(4), p, (64, 24)), 4, p=p)

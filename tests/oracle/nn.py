@@ -187,7 +187,8 @@ def schedules():
 def optimizers():
     """Six updates of {b: [3], w: [3, 4]} with gradients ramp(step) and the norm of each."""
     mask = {"b": False, "w": True}
-    lr = optax.warmup_cosine_decay_schedule(0.0, 1e-1, 2, 6, 1e-3)
+    warmup_cosine = optax.warmup_cosine_decay_schedule(0.0, 1e-1, 2, 6, 1e-3)
+    lr = lambda count: warmup_cosine(jnp.asarray(count, "float64"))  # an int32 count gives float32
     made = {
         "sgd": optax.sgd(0.1),
         "momentum": optax.sgd(0.1, momentum=0.9),

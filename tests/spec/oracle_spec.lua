@@ -23,14 +23,14 @@ local function train(dtype, layout)
   for name, value in pairs(gpt.config) do cfg[name] = value end
   for name, value in pairs(expected.config) do cfg[name] = value end
   cfg.dtype = dtype
-  local where = {mesh = layout.mesh and ml.make_mesh(table.unpack(layout.mesh)), rules = gpt.rules[layout.rules]}
+  local mesh, rules = layout.mesh and ml.make_mesh(table.unpack(layout.mesh)), gpt.rules[layout.rules]
   local model = ml.init(function(rngs) return gpt.build(cfg, rngs) end,
-    {mesh = where.mesh, rules = where.rules, seed = expected.seed})
+    {mesh = mesh, rules = rules, seed = expected.seed})
   local opt = gpt.optimizer(model, cfg)
-  local step = ml.jit(function(model, opt, ids, labels)
-    local loss, grads = ml.value_and_grad(function(m) return gpt.loss(m, ids, labels) end)(model)
-    return loss, opt:update(model, grads).grad_norm
-  end, where)
+  local step = ml.jit(function(m, o, ids, labels)
+    local loss, grads = ml.value_and_grad(function(n) return gpt.loss(n, ids, labels) end)(m)
+    return loss, o:update(m, grads).grad_norm
+  end, {mesh = mesh, rules = rules})
   local losses, norms = {}, {}
   for i = 1, cfg.steps do
     local loss, norm = step(model, opt, batch(cfg, i - 1))

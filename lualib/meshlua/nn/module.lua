@@ -160,10 +160,16 @@ end
 M.Sequential = M.module("Sequential")
 
 function M.Sequential:init(layers)
-  if type(layers) ~= "table" then
-    raise("E_VALUE", "nn.Sequential: expected a list of modules and functions, got %s", type(layers))
+  if type(layers) ~= "table" or M.is_module(layers) then
+    raise("E_VALUE", "nn.Sequential: expected a list of modules and functions, got a %s",
+      M.is_module(layers) and getmetatable(layers).__name or type(layers))
   end
-  for i, layer in ipairs(layers) do self[i] = layer end
+  for i, layer in ipairs(layers) do
+    if type(layer) ~= "function" and not M.is_module(layer) then
+      raise("E_VALUE", "nn.Sequential: entry %d is a %s; expected a module or a function", i, type(layer))
+    end
+    self[i] = layer
+  end
 end
 
 function M.Sequential:__call(x, ...)

@@ -64,11 +64,16 @@ function M.gradients(entries, paths, grads)
   if type(grads) ~= "table" then
     raise("E_VALUE", "update: the gradients are a %s, not a tree like the model", type(grads))
   end
-  tree.visit(grads, function(path)
-    if not paths[path] then
+  tree.leaves(grads) -- raises for a cyclic tree
+  local function check_known(node, path)
+    if tree.is_leaf(node) then
+      if paths[path] then return end
       raise("E_VALUE", "update: gradients of another tree: the model has no parameter at %s", path)
+    elseif type(node) == "table" then
+      for _, key in ipairs(core.tree_keys(node)) do check_known(node[key], joined(path, key)) end
     end
-  end)
+  end
+  check_known(grads, "")
   local list = {}
   for i, entry in ipairs(entries) do
     local g = at(grads, entry.keys)

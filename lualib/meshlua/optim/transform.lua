@@ -11,11 +11,15 @@ local op, raise = core.op, lib.raise
 
 local M = {}
 
----@class Transformation
+---@class Transformation a table of its own; not an Optimizer, which has update as a method
 ---@field name string
 ---@field init fun(model: table, entries: OptimEntry[]): table?
 ---@field update fun(updates: Tensor[], state: table?, context: table): Tensor[]
 ---@field step (fun(grads: Tensor[], state: table?, context: table, clip: Tensor?))? writes the Params itself
+
+function M.is_transformation(x)
+  return type(x) == "table" and type(rawget(x, "update")) == "function"
+end
 
 --- A transformation that needs no state.
 local function stateless(name, update)
@@ -140,7 +144,8 @@ function M.scale_by_adam(options)
   local function update(updates, state, context)
     local mus, nus = boxes_of(state.mu, context.entries), boxes_of(state.nu, context.entries)
     local step = op.add(context.count, 1)
-    local function correction(beta, count) return op.sub(1.0, op.pow(beta, count)) end
+    -- 1 - beta^count, without the digits that the subtraction would lose in float32.
+    local function correction(beta, count) return op.neg(op.expm1(op.mul(count, math.log(beta)))) end
     local unbias1, unbias2 = correction(n.b1, step), correction(n.b2, step)
     local ahead = nesterov and correction(n.b1, op.add(step, 1))
     return map(updates, function(g, i)
@@ -257,7 +262,7 @@ end
 function M.chain(...)
   local parts = {...}
   for i, part in ipairs(parts) do
-    if type(part) ~= "table" or type(part.update) ~= "function" then
+    if not M.is_transformation(part) then
       raise("E_VALUE", "chain: argument %d is not a transformation; alone in a chain an optimizer is made "
         .. "without a model: adam{lr = 1e-3}", i)
     end

@@ -126,8 +126,8 @@ local function count_parameters(model)
 end
 
 local function describe(run, values)
-  local words = {}
-  for _, key in ipairs(lib.names(run.config)) do words[#words + 1] = key .. "=" .. tostring(run.config[key]) end
+  local words = lib.names(run.config)
+  for i, key in ipairs(words) do words[i] = key .. "=" .. tostring(run.config[key]) end
   print(("%s: %d parameters; mesh %s, rules %s; seed %d"):format(run.recipe.name, count_parameters(run.model),
     values.mesh, values.mesh ~= "none" and values.rules or "none", values.seed))
   print(table.concat(words, " "))
@@ -165,8 +165,8 @@ local function conclude(run, hook, result)
   end
 end
 
---- The program: trains a recipe as the arguments say. Ends the process where they, a file or the machine are at
---- fault (2, 3), or the loss is not finite (4).
+--- The program: trains a recipe as the arguments say. Ends the process where they, a file or the machine are
+--- at fault (2, 3), or the loss is not finite (4).
 ---@param recipe table|string the recipe, or the name of the default one
 ---@param args string[] as in the global `arg`
 function M.main(recipe, args)

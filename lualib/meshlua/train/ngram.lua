@@ -82,7 +82,7 @@ function M.cross_entropies(text, known, first, last, most)
   local held = known - known // 10
   local fit, lower, result = uniform(known - held), uniform(last - first + 1), {}
   for order = 0, most do
-    local counts, strength = {joint = {}, context = {}}, nil
+    local counts, strength = {joint = {}, context = {}}
     count(counts, text, order, 1, held)
     strength, fit = fitted(text, order, held + 1, known, counts, fit)
     count(counts, text, order, held + 1, known)

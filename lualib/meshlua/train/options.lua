@@ -69,7 +69,7 @@ end
 function M.help(rows)
   local lines, width = {}, 0
   local function text(row)
-    return "  --" .. row[1] .. (type(row[2]) == "string" and row[2] == "" and "=..." or "=" .. tostring(row[2]))
+    return ("  --%s=%s"):format(row[1], row[2] == "" and "..." or tostring(row[2]))
   end
   for _, row in ipairs(rows) do width = math.max(width, #text(row)) end
   for i, row in ipairs(rows) do

@@ -95,7 +95,8 @@ function M.new(recipe, options)
   self.rngs = nn.Rngs(seed)
   if self.mesh then mesh_of.device_put(self.rngs, core.NamedSharding(self.mesh, core.P())) end
   self.train_step = self:jit(function(model, optimizer, rngs, inputs, labels)
-    local loss, grads = grad.value_and_grad(function(m) return recipe.loss(m, inputs, labels, rngs) end)(model)
+    local function loss_of(m) return recipe.loss(m, inputs, labels, rngs) end
+    local loss, grads = grad.value_and_grad(loss_of)(model)
     return loss, optimizer:update(model, grads).grad_norm
   end)
   return self
@@ -111,7 +112,8 @@ function Run:jit(fn) return jit.jit(fn, {mesh = self.mesh, rules = self.rules}) 
 ---@param report fun(row: table): any
 function Run:train(report)
   local config, rate = self.config, self.recipe.schedule(self.config)
-  local batches = self.data.train:shuffled {batch = config.batch, seed = self.seed, shardings = self.shardings}
+  local batches = self.data.train:shuffled {batch = config.batch, seed = self.seed,
+    shardings = self.shardings}
   local model, optimizer, rngs, step = self.model:train(), self.optimizer, self.rngs, self.train_step
   local row, before = {}, core.clock()
   for s = 1, config.steps do

@@ -22,8 +22,8 @@ function M.data(config, path)
   if not tokens then return nil, message, code end
   local largest = tokens:largest()
   if largest >= config.vocab then
-    return nil, ("id %d of the data is outside the vocabulary of %d; set --vocab"):format(largest, config.vocab),
-      "E_VALUE"
+    return nil, ("id %d of the data is outside the vocabulary of %d; set --vocab"):format(largest,
+      config.vocab), "E_VALUE"
   end
   local cut = #tokens - #tokens // 10
   local train, valid
@@ -31,7 +31,8 @@ function M.data(config, path)
   if not train then return nil, message, code end
   valid, message, code = data.windows(tokens, config.seq, cut)
   if not valid then return nil, message, code end
-  return {train = train, valid = valid, unit = "tok", tokens = tokens, cut = cut, is_text = tokens:width() == 1}
+  return {train = train, valid = valid, unit = "tok", tokens = tokens, cut = cut,
+    is_text = tokens:width() == 1}
 end
 
 --- A recipe's `evaluate`: the validation loss, and for a text that of the best count table on the same bytes.
