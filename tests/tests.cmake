@@ -33,7 +33,7 @@ foreach(spec ${specs})
     set(flags --devices=${CMAKE_MATCH_1})
   endif()
   string(REPLACE "_spec.lua" "" name ${spec})
-  add_test(NAME ${name} COMMAND meshlua ${flags} tests/specs.lua ${file}
+  add_test(NAME ${name} COMMAND meshlua ${flags} tests/specs.lua tests/${spec}
            WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 endforeach()
 

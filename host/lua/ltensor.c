@@ -253,7 +253,14 @@ static int tensor_tostring_bytes(lua_State *L) {
 }
 
 /* ---- text ---- */
-enum { SHOW_ELEMENTS = 64 };
+/* Few enough elements to be shown, and brackets: also without elements. */
+static bool is_small(const Dims *dims) {
+    enum { MOST = 64 };
+    int64_t n = 1;
+    for (int d = 0; d < dims->rank && n <= MOST; d++)
+        if (dims->at[d] > 1) n = dims->at[d] > MOST ? MOST + 1 : n * dims->at[d];
+    return n <= MOST;
+}
 
 static void print_element(lua_State *L, DType dtype, const char *p, Str *s) {
     push_element(L, dtype, p);
@@ -292,11 +299,14 @@ static int tensor_tostring(lua_State *L) {
         lua_pushfstring(L, "deleted tensor (%s)", u->t->deleted_by);
         return 1;
     }
+    if (!u->t && (!h->trace || h->trace->serial != u->serial)) {
+        lua_pushliteral(L, "traced tensor of a trace that has ended");
+        return 1;
+    }
     u = value_tensor(L, h, 1);
     const Type *type = value_type(h, u);
     char *bytes = NULL;
-    if (u->t && tensor_has_data(u->t) && type_count(type) <= SHOW_ELEMENTS)
-        bytes = push_bytes(L, u->t);
+    if (u->t && tensor_has_data(u->t) && is_small(&type->dims)) bytes = push_bytes(L, u->t);
     Str *s = state_text(h);
     type_print(type, s);
     if (!u->t) str_put(s, " traced");

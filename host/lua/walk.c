@@ -208,6 +208,12 @@ static void leaf(Walk *w, int index, char tag) {
     describe(w, str_of(s));
 }
 
+/* "h.3.mlp.up": the path without the argument's name. */
+static const char *path_in_argument(const Walk *w) {
+    const char *path = str_of(&w->h->path) + w->root;
+    return *path == '.' ? path + 1 : path;
+}
+
 static void add_slot(Walk *w, int table, int key, int value) {
     lua_State *L = w->L;
     lua_Integer n = (lua_Integer)lua_rawlen(L, w->slots);
@@ -238,7 +244,7 @@ static void table(Walk *w, int index) {
     if (lua_getmetatable(L, index)) {
         put_object(w, '{', lua_gettop(L));
         lua_pop(L, 1);
-        if (w->name_modules) where_set_path(L, index, str_of(&w->h->path));
+        if (w->name_modules) where_set_path(L, index, path_in_argument(w));
     } else {
         put_pointer(w, '{', NULL);
     }
@@ -291,6 +297,7 @@ void walk_value(Walk *w, int index, const char *name) {
     /* Scopes are named from the module down, descriptions with the argument's name. */
     str_clear(&w->h->path);
     if (name && w->describe) str_put(&w->h->path, name);
+    w->root = w->h->path.n;
     value(w, lua_absindex(w->L, index));
 }
 

@@ -14,7 +14,8 @@ typedef struct Walk {
                  * key, [3i+3] the leaf's number */
     int held;  /* 0, or a table: a list of the objects whose addresses are in the key, to be kept as
                 * long as the key: another object could get the address otherwise */
-    int depth; /* of tables on the way */
+    int depth;   /* of tables on the way */
+    size_t root; /* bytes of h->path that are the name of the argument */
     int32_t nleaf;
     bool name_modules; /* note the paths of modules, for scopes */
     bool describe;     /* one line per part into h->describe */

@@ -191,19 +191,30 @@ static bool stays_pending(Comm *c, const Node *n, Pending *out) {
     return pending == 1 && through_one(c, n, last, out);
 }
 
-/* Will the only user of v take it as it is? */
-static bool user_goes_on(const Comm *c, Val v, const Pending *p) {
-    if (c->uses[v] != 1 || c->users.start[v] == c->users.start[v + 1]) return false;
-    const Node *u = graph_node(c->g, c->users.list[c->users.start[v]]);
-    const OpDef *def = graph_opdef(c->g, u);
-    int i = 0;
-    while (u->in[i] != v) i++;
-    if (def->flags & OPF_JOINT) return u->nin == 2 && u->nout == 1 && def->linear == 3;
-    return goes_through(c, u, i, p);
+/* Is anything gained by waiting: does v come, through its only users, to where sums meet or get
+ * smaller? What stands already and is not pending brings nothing to meet, but may lie on the way.
+ */
+static bool pays_to_wait(const Comm *c, Val v, const Pending *p) {
+    for (;;) {
+        if (c->uses[v] != 1 || c->users.start[v] == c->users.start[v + 1]) return false;
+        const Node *u = graph_node(c->g, c->users.list[c->users.start[v]]);
+        const OpDef *def = graph_opdef(c->g, u);
+        if (def->flags & OPF_JOINT) {
+            if (u->nin != 2 || def->linear != 3) return false;
+            if (!c->map[u->in[u->in[0] == v ? 1 : 0]]) return true;
+            if (!(def->flags & OPF_COMMUTES)) return false;
+        } else {
+            int i = 0;
+            while (u->in[i] != v) i++;
+            if (!goes_through(c, u, i, p)) return false;
+            if (type_bytes(graph_type(c->g, u->out)) < type_bytes(graph_type(c->g, v))) return true;
+        }
+        v = u->out;
+    }
 }
 
-/* Keeps the value pending, or makes it at once if nothing is gained by waiting: the earlier a
- * reduction stands, the more of them can go together. */
+/* Keeps the value pending, or makes it at once: the earlier a reduction stands, the more of them
+ * can go together, and the more work is left to hide it behind. */
 static void keep(Comm *c, Val v, const Pending *p) {
     c->pending[v] = ARENA_NEW(&c->arena, Pending);
     if (!c->pending[v]) {
@@ -211,7 +222,7 @@ static void keep(Comm *c, Val v, const Pending *p) {
         return;
     }
     *c->pending[v] = *p;
-    if (!user_goes_on(c, v, p)) made(c, v);
+    if (!pays_to_wait(c, v, p)) made(c, v);
 }
 
 static void reassociate_node(Comm *c, const Node *n) {

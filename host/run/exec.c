@@ -225,6 +225,16 @@ static Err make_result(Call *c, int32_t i, Tensor **out) {
     return E_OK;
 }
 
+static Err make_results(Call *c, Tensor **results) {
+    for (int32_t i = 0; i < c->e->plan->results.n; i++) {
+        Err err = make_result(c, i, &results[i]);
+        if (!err) continue;
+        while (i-- > 0) tensor_release(results[i]);
+        return err;
+    }
+    return E_OK;
+}
+
 static Err fault_error(Call *c) {
     const Plan *p = c->e->plan;
     const PlanStep *s = plan_step(p, c->fault_step);
@@ -260,17 +270,15 @@ static Err run(Call *c, Tensor **results) {
     for (int32_t i = 0; i < p->params.n; i++) TRY(place_param(c, i));
     TRY(place_results(c));
     place_temporaries(e);
-    for (int32_t i = 0; i < e->segment.n; i++) {
+    /* Before anything runs: what fails from here on would leave donated arguments half written. */
+    TRY(make_results(c, results));
+    for (int32_t i = 0; i < e->segment.n && !atomic_load(&c->failed); i++)
         run_segment(c, &e->segment.at[i]);
-        if (atomic_load(&c->failed)) return fault_error(c);
+    if (atomic_load(&c->failed)) {
+        for (int32_t i = 0; i < p->results.n; i++) tensor_release(results[i]);
+        return fault_error(c);
     }
     count(e);
-    for (int32_t i = 0; i < p->results.n; i++) {
-        Err err = make_result(c, i, &results[i]);
-        if (!err) continue;
-        while (i-- > 0) tensor_release(results[i]);
-        return err;
-    }
     return E_OK;
 }
 

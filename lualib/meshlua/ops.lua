@@ -443,6 +443,7 @@ end
 
 --- The variance over axes, divided by n - ddof (ddof default 0).
 function M.var(x, axes, keepdims, ddof)
+  if ddof ~= nil then lib.check_integer("var", "ddof", ddof) end
   axes = axes_of("var", axes, check_tensor("var", x).ndim)
   return in_sums(x, function(w)
     local n = count_of(w, axes)

@@ -34,6 +34,7 @@ local function words(key)
   return w[1], w[2]
 end
 
+--- Words of 8, 32 or 64 bits: uint8, uint32, int64.
 local function raw_bits(who, key, shape, width)
   local strides, n = {}, 1
   shape = lib.check_shape(who, shape or {})
@@ -41,17 +42,22 @@ local function raw_bits(who, key, shape, width)
     strides[d], n = n, n * shape[d]
   end
   local k0, k1 = words(key)
-  return op.random_bits(ops.broadcast(k0, shape), ops.broadcast(k1, shape),
-    {bits = width, strides = strides})
+  local w = op.random_bits(ops.broadcast(k0, shape), ops.broadcast(k1, shape),
+    {bits = width == 64 and 64 or 32, strides = strides})
+  return width == 8 and op.astype(w, {dtype = "uint8"}) or w
 end
 
---- Random words: uint32, or int64 for width 64.
+--- Random words: uint32; uint8 for width 8, int64 for width 64.
 ---@param key Tensor
 ---@param shape integer[]?
----@param width integer? 32 or 64
+---@param width integer? 8, 32 or 64
 function M.bits(key, shape, width)
   check_key("random.bits", key)
-  return raw_bits("random.bits", key, shape, lib.check_integer("random.bits", "the width", width or 32))
+  width = lib.check_integer("random.bits", "the width", width or 32)
+  if width ~= 8 and width ~= 32 and width ~= 64 then
+    raise("E_VALUE", "random.bits: the width is 8, 32 or 64, not %d", width)
+  end
+  return raw_bits("random.bits", key, shape, width)
 end
 
 --- int64 words (o0 << 32 | o1) as uint32 pairs in a new last dim.
@@ -90,17 +96,30 @@ function M.fold_in(key, data)
   return pairs_of(op.threefry(k0, k1, zero, low))
 end
 
---- The smallest float of a dtype above (below) x, for the two dtypes that samplers work in.
+--- Of a float dtype: the mantissa's bits, the exponent of the smallest normal number, and the width of the
+--- random words that make a mantissa (JAX takes 8 bits where 7 are needed).
+local formats = {
+  float64 = {mantissa = 52, lowest = -1022, width = 64}, float32 = {mantissa = 23, lowest = -126, width = 32},
+  float16 = {mantissa = 10, lowest = -14, width = 16}, bfloat16 = {mantissa = 7, lowest = -126, width = 8},
+}
+
+--- The distance between the floats of a dtype from x on, away from zero.
+local function spacing(x, format)
+  local exponent = x == 0 and format.lowest or tonumber(("%a"):format(x):match "p([+-]%d+)$")
+  return 2.0 ^ (math.max(exponent, format.lowest) - format.mantissa)
+end
+
+--- The float of a dtype that is next above (below) x.
 local function next_after(x, dtype, up)
-  local epsilon = dtype == "float64" and 2.0 ^ -53 or 2.0 ^ -24
-  if x == -1.0 and up then return -1.0 + epsilon end
-  if x == 0.0 then return up and 2.0 ^ -149 or -(2.0 ^ -149) end
-  local exponent = math.floor(math.log(math.abs(x), 2))
-  while 2.0 ^ exponent > math.abs(x) do exponent = exponent - 1 end
-  while 2.0 ^ (exponent + 1) <= math.abs(x) do exponent = exponent + 1 end
-  local ulp = 2.0 ^ exponent * epsilon * 2
-  if math.abs(x) == 2.0 ^ exponent and (x > 0) ~= up then ulp = ulp / 2 end
-  return up and x + ulp or x - ulp
+  local format, round = formats[dtype], 0x1.8p52
+  local q = spacing(x, format)
+  if dtype ~= "float64" then x = (x / q + round - round) * q end -- the nearest float of the dtype
+  q = spacing(x, format)
+  local toward_zero = (x > 0) ~= up
+  if x ~= 0 and toward_zero and math.abs(x) == q * 2.0 ^ format.mantissa then
+    q = math.max(q / 2, 2.0 ^ (format.lowest - format.mantissa))
+  end
+  return up and x + q or x - q
 end
 
 --- Floats in [0, 1) from the mantissa's bits.
@@ -111,23 +130,19 @@ local function unit(who, key, shape, dtype)
     return op.sub(op.bitcast(w, {dtype = "float64"}), 1.0)
   end
   local w = raw_bits(who, key, shape, 32)
-  w = op.bitor(op.shr(w, 9), 0x3f800000)
-  return op.sub(op.bitcast(w, {dtype = "float32"}), 1.0)
+  if dtype == "float32" then
+    w = op.bitor(op.shr(w, 9), 0x3f800000)
+    return op.sub(op.bitcast(w, {dtype = "float32"}), 1.0)
+  end
+  local format = formats[dtype]
+  w = op.shr(op.bitand(w, (1 << format.width) - 1), format.width - format.mantissa)
+  return op.mul(op.astype(w, {dtype = dtype}), 2.0 ^ -format.mantissa)
 end
 
 local function float_dtype(who, dtype)
   dtype = dtype or "float32"
-  if type(dtype) ~= "string" or not dtype:match("float") then
-    raise("E_DTYPE", "%s: %s is no float dtype", who, tostring(dtype))
-  end
+  if not formats[dtype] then raise("E_DTYPE", "%s: %s is no float dtype", who, tostring(dtype)) end
   return dtype
-end
-
---- Draws in float32 (float64 for float64) and rounds to a narrower dtype at the end.
-local function drawn(who, dtype, draw)
-  dtype = float_dtype(who, dtype)
-  local x = draw(dtype == "float64" and "float64" or "float32")
-  return x.dtype == dtype and x or op.astype(x, {dtype = dtype})
 end
 
 --- Is x, rounded to float32, a power of two? Products with it are exact.
@@ -154,7 +169,8 @@ end
 --- A bound of a range, as a float.
 local function check_bound(who, what, x)
   if type(x) ~= "number" or x ~= x then
-    raise("E_VALUE", "%s: %s must be a number, not %s", who, what, type(x) == "number" and "nan" or lib.kind(x))
+    raise("E_VALUE", "%s: %s must be a number, not %s", who, what,
+      type(x) == "number" and "nan" or lib.kind(x))
   end
   return x + 0.0
 end
@@ -164,38 +180,42 @@ end
 ---@param shape integer[]?
 ---@param dtype string? float32
 function M.uniform(key, shape, dtype, low, high)
-  check_key("random.uniform", key)
-  low, high = check_bound("random.uniform", "low", low or 0), check_bound("random.uniform", "high", high or 1)
-  return drawn("random.uniform", dtype, function(d)
-    return between(unit("random.uniform", key, shape, d), low, high)
-  end)
+  local who = "random.uniform"
+  check_key(who, key)
+  dtype = float_dtype(who, dtype)
+  low, high = check_bound(who, "low", low or 0), check_bound(who, "high", high or 1)
+  return between(unit(who, key, shape, dtype), low, high)
 end
 
 local SQRT2 = 1.4142135623730951
 
 --- Standard normal: sqrt(2) erf_inv(u), u uniform in (-1, 1).
 function M.normal(key, shape, dtype)
-  check_key("random.normal", key)
-  return drawn("random.normal", dtype, function(d)
-    local u = between(unit("random.normal", key, shape, d), next_after(-1.0, d, true), 1.0)
-    return op.mul(op.erf_inv(u), SQRT2)
-  end)
+  local who = "random.normal"
+  check_key(who, key)
+  dtype = float_dtype(who, dtype)
+  local u = between(unit(who, key, shape, dtype), next_after(-1.0, dtype, true), 1.0)
+  return op.mul(op.erf_inv(u), SQRT2)
+end
+
+--- erf(x / sqrt(2)), a scalar of the dtype.
+local function edge(x, dtype)
+  if dtype == "float32" then
+    return op.astype(op.erf(op.full {dtype = "float64", dims = {}, value = x / SQRT2}), {dtype = dtype})
+  end
+  local t = op.full {dtype = dtype, dims = {}, value = x}
+  return op.erf(op.div(t, SQRT2))
 end
 
 --- Standard normal cut to [low, high].
 function M.truncated_normal(key, low, high, shape, dtype)
   local who = "random.truncated_normal"
   check_key(who, key)
+  dtype = float_dtype(who, dtype)
   low, high = check_bound(who, "low", low), check_bound(who, "high", high)
-  return drawn(who, dtype, function(d)
-    local function edge(x)
-      local t = op.erf(op.full {dtype = "float64", dims = {}, value = x / SQRT2})
-      return d == "float64" and t or op.astype(t, {dtype = d})
-    end
-    local u = between(unit(who, key, shape, d), edge(low), edge(high))
-    local x = op.mul(op.erf_inv(u), SQRT2)
-    return ops.clip(x, next_after(low, d, true), next_after(high, d, false))
-  end)
+  local u = between(unit(who, key, shape, dtype), edge(low, dtype), edge(high, dtype))
+  local x = op.mul(op.erf_inv(u), SQRT2)
+  return ops.clip(x, next_after(low, dtype, true), next_after(high, dtype, false))
 end
 
 --- true with probability p (default 0.5; a number or a tensor of that shape).
@@ -206,35 +226,51 @@ function M.bernoulli(key, p, shape)
     raise("E_VALUE", "random.bernoulli: p must be a number or a tensor, not %s", lib.kind(p))
   end
   if not shape then shape = type(p) == "number" and {} or p.shape end
-  return op.lt(unit("random.bernoulli", key, shape, "float32"), p)
+  local dtype = type(p) ~= "number" and formats[p.dtype] and p.dtype or "float32"
+  return op.lt(unit("random.bernoulli", key, shape, dtype), p)
 end
 
---- Whole numbers in [low, high): int32. (JAX's way: two draws, reduced by the width of the range.)
-function M.randint(key, shape, low, high)
-  check_key("random.randint", key)
+--- What randint can give: the range of a dtype, and the width and dtype of the words it is drawn with.
+local whole = {
+  int32 = {low = -2147483648, high = 2147483647, width = 32},
+  uint32 = {low = 0, high = 4294967295, width = 32},
+  uint8 = {low = 0, high = 255, width = 8},
+}
+
+--- Whole numbers in [low, high). (JAX's way: two draws, reduced by the width of the range.)
+---@param key Tensor
+---@param shape integer[]?
+---@param low integer
+---@param high integer
+---@param dtype string? int32 (the default), uint32 or uint8
+function M.randint(key, shape, low, high, dtype)
+  local who = "random.randint"
+  check_key(who, key)
+  dtype = dtype or "int32"
+  local range = whole[dtype]
+  if not range then raise("E_DTYPE", "%s: gives int32, uint32 or uint8, not %s", who, tostring(dtype)) end
   if math.type(low) ~= "integer" or math.type(high) ~= "integer" or high <= low
-      or low < -2147483648 or high > 2147483648 then
-    raise("E_VALUE", "random.randint: needs whole numbers low < high within int32")
+      or low < range.low or high > range.high + 1 then
+    raise("E_VALUE", "%s: needs whole numbers low < high within %s", who, dtype)
   end
-  local span = high - low
-  local k = M.keys(key, 2)
-  local upper = raw_bits("random.randint", k[1], shape, 32)
-  local lower = raw_bits("random.randint", k[2], shape, 32)
-  local multiplier = 65536 % span
-  multiplier = multiplier * multiplier & 0xffffffff
-  multiplier = multiplier % span
-  local offset = op.add(op.mul(op.rem(upper, span), multiplier), op.rem(lower, span))
-  return op.add(op.astype(op.rem(offset, span), {dtype = "int32"}), low)
+  local span, k = high - low, M.keys(key, 2)
+  local offset = raw_bits(who, k[2], shape, range.width)
+  if span < 1 << range.width then -- else every word is an offset
+    local multiplier = (1 << range.width // 2) % span
+    multiplier = (multiplier * multiplier & (1 << range.width) - 1) % span
+    local upper = raw_bits(who, k[1], shape, range.width)
+    offset = op.rem(op.add(op.mul(op.rem(upper, span), multiplier), op.rem(offset, span)), span)
+  end
+  return op.add(op.astype(offset, {dtype = dtype}), low)
 end
 
 --- Standard Gumbel: -log(-log(u)).
 function M.gumbel(key, shape, dtype)
-  check_key("random.gumbel", key)
-  return drawn("random.gumbel", dtype, function(d)
-    local tiny = d == "float64" and 2.2250738585072014e-308 or 1.1754943508222875e-38
-    local u = between(unit("random.gumbel", key, shape, d), tiny, 1.0)
-    return op.neg(op.log(op.neg(op.log(u))))
-  end)
+  local who = "random.gumbel"
+  check_key(who, key)
+  dtype = float_dtype(who, dtype)
+  local u = between(unit(who, key, shape, dtype), 2.0 ^ formats[dtype].lowest, 1.0)
+  return op.neg(op.log(op.neg(op.log(u))))
 end
 
 --- 0-based classes drawn with probability softmax(logits) along an axis (default last): int32.
@@ -276,16 +312,17 @@ function M.permutation(key, x)
   elseif (core.is_tensor(x) or core.is_box(x)) and x.ndim > 0 then
     n = x.shape[1]
   else
-    raise("E_VALUE", "random.permutation: expected a whole number or a tensor of rank 1 or more, got %s", lib.kind(x))
+    raise("E_VALUE", "random.permutation: expected a whole number or a tensor of rank 1 or more, got %s",
+      lib.kind(x))
   end
   if n < 0 then raise("E_VALUE", "random.permutation: of %d numbers", n) end
-  local order = ops.arange(n)
+  local order, _ = ops.arange(n), nil
   local rounds = math.ceil(3 * math.log(math.max(1, n)) / math.log(0xffffffff))
   for _ = 1, rounds do
     local k = M.keys(key, 2)
     key = k[1]
-    local _, values = op.sort(raw_bits(k[2], {n}, 32), order, {axis = 1, descending = false})
-    order = values
+    local bits = raw_bits("random.permutation", k[2], {n}, 32)
+    _, order = op.sort(bits, order, {axis = 1, descending = false})
   end
   return x and ops.take(x, order, 1) or order
 end

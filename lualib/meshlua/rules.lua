@@ -129,11 +129,10 @@ function M.names_text(names, rank)
   return table.concat(words, ", ")
 end
 
---- The P that a Param's own axes give: they are a P, or logical names, which need rules. nil: neither.
+--- The P that a Param's own axes give: they are a P, or logical names, which need rules. nil: it has none.
 local function own_spec(param, path)
   local axes = core.box_meta(param).axes
   if axes == nil or core.is_spec(axes) then return axes end
-  if not current then return nil end
   return M.spec_of(axes, path, param.ndim)
 end
 

@@ -109,12 +109,9 @@ end
 local function prepare(recipe, values, config)
   local rules = check(rule_set(recipe, values.rules))
   local mesh = check(runs.mesh(values.mesh))
+  check(runs.check_batch(mesh, rules, config.batch))
   local data = check(recipe.data(config, values.data ~= "" and values.data or nil))
-  local ok, run = pcall(runs.new, recipe, {config = config, seed = values.seed, mesh = mesh,
-    rules = rules, data = data})
-  if ok then return run end
-  if not tostring(run):find "%[E_INDIVISIBLE%]" then error(run, 0) end
-  stop(EXIT_USAGE, "--mesh=%s: %s", values.mesh, run)
+  return runs.new(recipe, {config = config, seed = values.seed, mesh = mesh, rules = rules, data = data})
 end
 
 local function count_parameters(model)
@@ -152,7 +149,8 @@ local function train(run, values, metrics)
     if ok and is_finite(row.loss) then return bar:update(row) end
     bar:clear()
     if not ok then stop(EXIT_ENVIRONMENT, "step %d: %s", row.step, message) end
-    stop(EXIT_NOT_FINITE, "step %d: the loss is %s; the run is stopped", row.step, row.loss)
+    stop(EXIT_NOT_FINITE, "step %d: the loss is %s; the run is stopped", row.step,
+      row.loss ~= row.loss and "nan" or row.loss)
   end)
 end
 

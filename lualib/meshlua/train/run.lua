@@ -68,16 +68,26 @@ function M.mesh(text)
   return mesh_of.make_mesh(sizes, names, table.move(core.devices(), 1, need, 1, {}))
 end
 
---- Where the fields of a batch are put: the records over the logical axis "batch". Raises where the mesh does
---- not divide them.
-local function batch_shardings(self)
-  if not self.mesh then return nil end
-  local context <close> = rules_of.enter(self.mesh, self.rules)
-  local sharding = core.NamedSharding(self.mesh, rules_of.spec_of({"batch"}, "the batch", 1))
-  sharding:check({self.config.batch}, "the batch")
-  local shardings = {}
-  for name in pairs(self.data.train.fields) do shardings[name] = sharding end
-  return shardings
+--- How records are put on the mesh: over the logical axis "batch". Raises where the mesh does not divide them.
+local function batch_sharding(mesh, rules, size)
+  local context <close> = rules_of.enter(mesh, rules)
+  local sharding = core.NamedSharding(mesh, rules_of.spec_of({"batch"}, "the batch", 1))
+  sharding:check({size}, "the batch")
+  return sharding
+end
+
+--- Can batches of that size be put on the mesh?
+---@param mesh Mesh?
+---@param rules table?
+---@param size integer
+---@return true?, string? message, string? code
+function M.check_batch(mesh, rules, size)
+  if not mesh then return true end
+  local ok, message = pcall(batch_sharding, mesh, rules, size)
+  if ok then return true end
+  local text = message:match "%[E_INDIVISIBLE%] (.*)"
+  if not text then error(message, 0) end
+  return nil, ("--batch=%d: %s"):format(size, text), "E_VALUE"
 end
 
 --- A run, ready for its first step. The seed decides the parameters, the order of the data and dropout.
@@ -88,7 +98,11 @@ function M.new(recipe, options)
   local config, seed = options.config, options.seed
   local self = setmetatable({recipe = recipe, config = config, seed = seed, mesh = options.mesh,
     rules = options.rules, data = options.data}, Run_meta)
-  self.shardings = batch_shardings(self)
+  if self.mesh then
+    local sharding = batch_sharding(self.mesh, self.rules, config.batch)
+    self.shardings = {}
+    for name in pairs(self.data.train.fields) do self.shardings[name] = sharding end
+  end
   self.model = initialize.init(function(rngs) return recipe.build(config, rngs) end,
     {mesh = self.mesh, rules = self.rules, seed = seed})
   self.optimizer = recipe.optimizer(self.model, config)

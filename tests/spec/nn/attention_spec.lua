@@ -1,0 +1,184 @@
+-- devices: 8
+-- attention_spec.lua: attention against its definition, with masks, fewer key heads, fused projections and
+-- rotary positions; heads over a mesh.
+local ml = require "meshlua"
+local helper = require "spec.helper"
+local oracle = require "spec.oracle"
+
+local nn, P = ml.nn, ml.P
+
+--- The definition, number by number: q, k, v as nested lists [T][H][D], see(t, s) tells what is looked at.
+local function defined(q, k, v, scale, see)
+  local out = {}
+  for t = 1, #q do
+    out[t] = {}
+    for h = 1, #q[1] do
+      local group = (h - 1) * #k[1] // #q[1] + 1
+      local weights, total = {}, 0
+      for s = 1, #k do
+        local score = 0
+        for d = 1, #q[t][h] do score = score + q[t][h][d] * k[s][group][d] end
+        weights[s] = see(t, s) and math.exp(scale * score) or 0
+        total = total + weights[s]
+      end
+      out[t][h] = {}
+      for d = 1, #v[1][1] do
+        local sum = 0
+        for s = 1, #v do sum = sum + weights[s] / total * v[s][group][d] end
+        out[t][h][d] = sum
+      end
+    end
+  end
+  return out
+end
+
+local function everything() return true end
+local function nothing_ahead(t, s) return s <= t end
+
+describe("nn.attention", function()
+  local q, v = oracle.ramp {5, 4, 3}, oracle.ramp {5, 4, 3} + 0.5
+  local k = oracle.ramp({3, 4, 5}):transpose(3, 2, 1)
+  local scale = 1 / math.sqrt(3)
+
+  it("is its definition, with and without a look ahead", function()
+    for causal, see in pairs {[false] = everything, [true] = nothing_ahead} do
+      helper.close(defined(q:totable(), k:totable(), v:totable(), scale, see),
+        nn.attention(q, k, v, {causal = causal}), 1e-14)
+    end
+    helper.close(defined(q:totable(), k:totable(), v:totable(), 2.0, everything),
+      nn.attention(q, k, v, {scale = 2.0}), 1e-14)
+  end)
+
+  it("fewer key heads serve groups of query heads", function()
+    local k2, v2 = k:slice(false, {1, 2}), v:slice(false, {1, 2})
+    local expected = defined(q:totable(), k2:totable(), v2:totable(), scale, nothing_ahead)
+    helper.close(expected, nn.attention(q, k2, v2, {causal = true}), 1e-14)
+    local all = ml.full({1, 1, 5, 5}, true)
+    helper.close(expected, nn.attention(q, k2, v2, {causal = true, mask = all}), 1e-14)
+  end)
+
+  it("a mask hides what is false, its gradient too", function()
+    local rows, columns = ml.iota({5, 5}, 1), ml.iota({5, 5}, 2)
+    local band = (rows - columns):abs():le(1)
+    local expected = defined(q:totable(), k:totable(), v:totable(), scale,
+      function(t, s) return math.abs(t - s) <= 1 end)
+    helper.close(expected, nn.attention(q, k, v, {mask = band:reshape {1, 1, 5, 5}}), 1e-14)
+    local function loss(options)
+      return function(a, b, c) return (nn.attention(a, b, c, options) * oracle.ramp {5, 4, 3}):sum() end
+    end
+    local causal = ml.grad(loss {causal = true}, {argnums = {1, 2, 3}})(q, k, v)
+    local masked = ml.grad(loss {mask = columns:le(rows)}, {argnums = {1, 2, 3}})(q, k, v)
+    for i = 1, 3 do helper.close(causal[i], masked[i], 1e-13) end
+  end)
+
+  it("a query that may look at nothing looks at all alike, without NaN", function()
+    local none = ml.full({1, 1, 5, 5}, false)
+    local y = nn.attention(q, k, v, {mask = none})
+    helper.close(v:mean(1), y:slice(1), 1e-14)
+  end)
+
+  it("wrong operands are named", function()
+    helper.raises("E_SHAPE", nn.attention, ml.ones {2, 3}, ml.ones {2, 3}, ml.ones {2, 3})
+    helper.raises("operand 2", nn.attention, q, 3, v)
+    helper.raises("it must be bool", nn.attention, q, k, v, {mask = ml.ones {5, 5}})
+    helper.raises("did you mean 'causal'", nn.attention, q, k, v, {casual = true})
+  end)
+end)
+
+describe("nn.MultiHeadAttention", function()
+  local x = oracle.ramp({2, 5, 8}, "float32")
+
+  it("fused or as three projections: the same layer", function()
+    local fused = nn.MultiHeadAttention(8, 2, {rngs = nn.Rngs(0), fused = true, causal = true})
+    local apart = nn.MultiHeadAttention(8, 2, {rngs = nn.Rngs(1), causal = true})
+    assert.same({8, 3, 2, 4}, fused.qkv.kernel.shape)
+    for i, name in ipairs {"query", "key", "value"} do
+      apart[name].kernel:set(fused.qkv.kernel:slice(false, i))
+      apart[name].bias:set(fused.qkv.bias:slice(i))
+    end
+    ml.update(apart.out, ml.state(fused.out))
+    helper.close(apart(x), fused(x), 1e-6)
+    local function loss(m) return (m(x) * oracle.ramp({2, 5, 8}, "float32")):sum() end
+    local a, f = ml.grad(loss)(apart), ml.grad(loss)(fused)
+    helper.close(a.key.kernel, f.qkv.kernel:slice(false, 2), 1e-5)
+  end)
+
+  it("cross-attention takes keys and values from kv", function()
+    local layer = nn.MultiHeadAttention(8, 2, {rngs = nn.Rngs(0)})
+    local other = oracle.ramp({2, 3, 8}, "float32") * 0.5
+    local y = layer(x, {kv = other})
+    assert.same({2, 5, 8}, y.shape)
+    assert.is_string(helper.difference(layer(x), y))
+    local fused = nn.MultiHeadAttention(8, 2, {rngs = nn.Rngs(0), fused = true})
+    helper.raises("one input", fused, x, {kv = other})
+  end)
+
+  it("kv_heads makes the keys' kernels smaller", function()
+    local layer = nn.MultiHeadAttention(8, 4, {rngs = nn.Rngs(0), kv_heads = 2})
+    assert.same({8, 4, 2}, layer.query.kernel.shape)
+    assert.same({8, 2, 2}, layer.key.kernel.shape)
+    assert.same({2, 5, 8}, layer(x).shape)
+  end)
+
+  it("with rotary positions only distances count", function()
+    local layer = nn.MultiHeadAttention(8, 2, {rngs = nn.Rngs(0), rope = 10000, causal = true})
+    local plain = nn.MultiHeadAttention(8, 2, {rngs = nn.Rngs(0), causal = true})
+    assert.is_string(helper.difference(plain(x), layer(x), 1e-4))
+    -- Tokens that repeat every three places, seen one place back and no further: so do the results.
+    local three = oracle.ramp({1, 3, 8}, "float32")
+    local twice = ml.concat({three, three}, 2)
+    local back = ml.iota({6, 6}, 1) - ml.iota({6, 6}, 2)
+    local y = layer(twice, {mask = back:ge(0):bitand(back:le(1)):reshape {1, 1, 6, 6}})
+    helper.close(y:slice(1, {2, 3}), y:slice(1, {5, 6}), 1e-6)
+    assert.is_string(helper.difference(y:slice(1, 2), y:slice(1, 3), 1e-3))
+  end)
+
+  it("heads that do not divide the width are an error that names those that do", function()
+    local function made(heads, more)
+      more = more or {}
+      more.rngs = nn.Rngs(0)
+      return nn.MultiHeadAttention(128, heads, more)
+    end
+    helper.raises("E_INDIVISIBLE", made, 6)
+    helper.raises("3 heads do not divide the width 128; use 2 or 4 heads", made, 3)
+    assert.same({128, 3, 10}, made(3, {head_dim = 10}).query.kernel.shape)
+    helper.raises("3 key heads do not divide 8 heads", made, 8, {kv_heads = 3})
+    helper.raises("E_VALUE", made, 8, {kv_heads = 4, fused = true})
+    helper.raises("E_VALUE", made, 0)
+  end)
+
+  it("heads over a mesh axis: one all_reduce forward, one backward, the same result", function()
+    local mesh = ml.make_mesh({2, 4}, {"data", "model"})
+    local rules = {{"batch", "data"}, {"seq", false}, {"embed", false}, {"heads", "model"}}
+    for _, fused in ipairs {false, true} do
+      local function build(rngs)
+        return nn.MultiHeadAttention(16, 4,
+          {rngs = rngs, axes = {"embed", "heads"}, causal = true, fused = fused})
+      end
+      local function loss(m, input)
+        local y = m(input:constrain {"batch", "seq", "embed"}):constrain {"batch", "seq", "embed"}
+        return (y ^ 2):mean()
+      end
+      local input = oracle.ramp({4, 6, 16}, "float32")
+      local sharded = ml.init(build, {mesh = mesh, rules = rules})
+      local whole = ml.init(build)
+      assert.equal(ml.NamedSharding(mesh, fused and P(nil, nil, "model") or P(nil, "model")),
+        (fused and sharded.qkv or sharded.query).kernel.sharding)
+      local both = ml.value_and_grad(loss, {argnums = 2})
+      local step = ml.jit(both, {mesh = mesh, rules = rules})
+      local value, grad = step(sharded, input)
+      local expected, expected_grad = ml.jit(both, {rules = rules})(whole, input)
+      helper.close(expected, value, 1e-6)
+      helper.close(expected_grad, grad, 1e-6)
+      local count = 0
+      for _, c in ipairs(step:plan(sharded, input):collectives()) do
+        if c.axes[1] == "model" then
+          assert.equal("all_reduce", c.op)
+          assert.equal(2 * 6 * 16 * 4, c.bytes)
+          count = count + 1
+        end
+      end
+      assert.equal(2, count)
+    end
+  end)
+end)

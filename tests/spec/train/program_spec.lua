@@ -1,0 +1,243 @@
+-- program_spec.lua: models/train.lua and recipes as programs: what they print, write and refuse.
+local helper = require "spec.helper"
+local shell, file = helper.shell, helper.file
+
+-- A text with an order to learn, and a model that takes a millisecond a step.
+local words = {}
+for i = 1, 3000 do words[i] = ("line %d of many "):format(i % 97) end
+local TEXT = table.concat(words)
+local SMALL = " --layers=1 --width=16 --heads=2 --seq=8 --batch=8 --sample=40 --steps=4"
+
+--- A folder that is not there yet, and goes after the test with what a run writes into it.
+local function folder()
+  local name = os.tmpname()
+  os.remove(name)
+  for _, part in ipairs {"/config.json", "/metrics.jsonl", "/result.json", "/sample.txt", ""} do
+    helper.files[#helper.files + 1] = name .. part
+  end
+  return name
+end
+
+local function read(path)
+  local handle <close> = assert(io.open(path, "rb"))
+  return handle:read "a"
+end
+
+--- Runs models/train.lua on the text, small, with these further options.
+local function train(options, script)
+  return shell(('"$MESHLUA" %s %s --data=%s %s'):format(script or "models/train.lua", SMALL, file(TEXT),
+    options or ""))
+end
+
+--- The lines of a metrics file, each of which must be one whole JSON object with the six keys in order.
+local function metrics(path)
+  local rows, text = {}, read(path)
+  assert.truthy(text == "" or text:sub(-1) == "\n", "the last line is cut")
+  for line in text:gmatch "[^\n]+" do
+    local row = {}
+    row.step, row.loss, row.grad_norm, row.lr, row.ms, row.tokens_per_s = line:match(
+      '^{"step":(%d+),"loss":([%d.e+-]+),"grad_norm":([%d.e+-]+),"lr":([%d.e+-]+),"ms":([%d.e+-]+),'
+      .. '"tokens_per_s":([%d.e+-]+)}$')
+    if not row.step then row.step = line:match '^{"step":(%d+),"loss":null,.*}$' end
+    assert.equal(#rows + 1, math.tointeger(tonumber(row.step)), line)
+    for key, text_of in pairs(row) do row[key] = tonumber(text_of) end
+    rows[#rows + 1] = row
+  end
+  return rows
+end
+
+--- Asserts exit code and a piece of the message.
+local function refuses(code, wanted, out, err, actual)
+  assert.equal(code, actual, err)
+  assert.truthy(err:find(wanted, 1, true), err)
+  assert.falsy(err:find "stack traceback", err)
+  return out
+end
+
+describe("train.lua", function()
+  it("trains on a mesh, and says how", function()
+    local out, err, code = train "--mesh=data:4,model:2 --log-every=2"
+    assert.same({"", 0}, {err, code})
+    assert.truthy(out:find "^gpt: %d+ parameters; mesh data:4,model:2, rules tp; seed 0\n")
+    for _, step in ipairs {1, 2, 4} do
+      local wanted = ("\nstep %d/4  loss %%d.%%d%%d%%d%%d  grad norm [%%d.]+  lr %%d.%%d%%de[+-]%%d+  "
+        .. "[%%d.]+ ms  %%d+ tok/s  peak %%d+ MB  eta %%d+:%%d%%d\n"):format(step)
+      assert.truthy(out:find(wanted), out)
+    end
+    assert.falsy(out:find "step 3/4")
+    assert.truthy(out:find "\nvalidation loss %d%.%d%d%d%d nats per byte")
+    assert.truthy(out:find "\nbest count table %d%.%d%d%d%d nats per byte %(%d bytes of context%)")
+    assert.truthy(out:find "\nsample at temperature 0.8:\n")
+    assert.truthy(out:find "words of 4 letters or more occur in the training text")
+    assert.falsy(out:find "[\r\27]", "no terminal, no escape sequences")
+  end)
+
+  it("writes a line for each step, and the files of --out", function()
+    local path, out = file(""), folder()
+    local text, _, code = train(("--mesh=none --metrics=%s --out=%s/deep"):format(path, out))
+    for _, part in ipairs {"config.json", "metrics.jsonl", "result.json", "sample.txt", ""} do
+      table.insert(helper.files, #helper.files - 4, out .. "/deep/" .. part)
+    end
+    assert.equal(0, code)
+    local rows = metrics(path)
+    assert.equal(4, #rows)
+    assert.truthy(rows[1].loss > 0 and rows[1].lr == 0 and rows[2].lr > 0 and rows[1].ms > 0)
+    assert.near(8 * 8 / (rows[3].ms / 1e3), rows[3].tokens_per_s, 1e-3 * rows[3].tokens_per_s)
+    assert.truthy(read(out .. "/deep/config.json"):find('"config":{"batch":8,', 1, true))
+    assert.truthy(read(out .. "/deep/result.json"):find '"count_table":%d.*"validation_loss":%d')
+    assert.truthy(text:find(read(out .. "/deep/sample.txt"), 1, true))
+    local other = folder()
+    train("--mesh=none --out=" .. other)
+    assert.equal(4, #metrics(other .. "/metrics.jsonl"))
+  end)
+
+  it("gives the same on every mesh, and from the same seed; another from another", function()
+    local losses = {}
+    for i, options in ipairs {"--mesh=none", "--mesh=none", "--mesh=data:2,model:2 --rules=fsdp_tp",
+        "--mesh=none --seed=1"} do
+      local path = file("")
+      assert.equal(0, select(3, train(options .. " --metrics=" .. path)))
+      losses[i] = metrics(path)
+    end
+    for step = 1, 4 do
+      assert.equal(losses[1][step].loss, losses[2][step].loss)
+      assert.near(1, losses[3][step].loss / losses[1][step].loss, 1e-5)
+      assert.not_equal(losses[1][step].loss, losses[4][step].loss)
+    end
+  end)
+
+  it("lists its options", function()
+    local out, _, code = shell '"$MESHLUA" models/train.lua --help'
+    assert.equal(0, code)
+    for _, line in ipairs {"--mesh=data:4,model:2 ", "--rules=tp ", "dp, fsdp, fsdp_tp, tp", "--steps=",
+        "--lr=", "--data=... ", "The recipe gpt:"} do
+      assert.truthy(out:find(line, 1, true), line)
+    end
+    out = shell '"$MESHLUA" models/train.lua --recipe=mlp --help'
+    assert.truthy(out:find("The recipe mlp:", 1, true) and out:find("images in a step", 1, true))
+  end)
+
+  it("refuses unknown and ill-typed options", function()
+    refuses(2, "unknown option --step; did you mean --steps?", train "--step=5")
+    refuses(2, "unknown option --log-evry; did you mean --log_every?", train "--log-evry=5")
+    refuses(2, "--steps=many: expected a whole number", train "--steps=many")
+    refuses(2, "--steps=2.5: expected a whole number", train "--steps=2.5")
+    refuses(2, "--lr=fast: expected a number", train "--lr=fast")
+    refuses(2, "--batch=0: the least is 1", train "--batch=0")
+    refuses(2, "--steps needs a value", train "--steps")
+    refuses(2, "'5': options are written --key=value", train "5")
+    refuses(2, "'-v'", train "-v")
+  end)
+
+  it("refuses meshes, rules and recipes that are none", function()
+    for _, mesh in ipairs {"data", "data:", "data:0", "data:-1", "data:2,", "data:2,data:4", "4,2",
+        "data:2;model:2", "", "data:99999999999999999999"} do
+      refuses(2, ("--mesh=%s: expected axes and sizes"):format(mesh), train(("'--mesh=%s'"):format(mesh)))
+    end
+    refuses(2, "--rules=ftdp: no such rule set; did you mean fsdp?", train "--rules=ftdp")
+    refuses(2, "there is no such recipe", shell '"$MESHLUA" models/train.lua --recipe=gtp')
+    refuses(2, "No such file", shell '"$MESHLUA" models/train.lua --recipe=./gtp.lua')
+    local none = file("return 5", ".lua")
+    refuses(2, "returns no recipe", shell('"$MESHLUA" models/train.lua --recipe=' .. none))
+    refuses(2, "--batch=8: the batch", train "--mesh=data:3")
+  end)
+
+  it("takes devices that it was started with, if they are enough and can run", function()
+    assert.equal(0, select(3, train("--mesh=data:2", "--devices=4 models/train.lua")))
+    refuses(2, "needs 8 devices, and there are 4", train("--mesh=data:8", "--devices=4 models/train.lua"))
+    refuses(2, "fake", train("--mesh=data:8", "--devices=fake:8 models/train.lua"))
+  end)
+
+  it("refuses heads that do not divide the width, at the recipe's line", function()
+    local wanted = "^models/gpt%.lua:%d+: %[E_INDIVISIBLE%] MultiHeadAttention: 3 heads do not divide"
+    local _, err, code = train "--mesh=none --heads=3"
+    assert.equal(1, code)
+    assert.truthy(err:find(wanted), err)
+  end)
+
+  it("refuses data that is missing, empty, too short, damaged or outside the vocabulary", function()
+    local function data(path)
+      return shell(('"$MESHLUA" models/train.lua %s --data=%s'):format(SMALL, path))
+    end
+    refuses(3, "/nonexistent/text: No such file", data "/nonexistent/text")
+    refuses(3, "the file is empty", data(file("")))
+    refuses(3, "too few", data(file("short")))
+    refuses(3, "magic number", data(file(string.pack("<i4i4i4", 20240326, 3, 0) .. ("\0"):rep(1012), ".bin")))
+    refuses(2, "of the data is outside the vocabulary of 49", train "--vocab=49 --mesh=none")
+    refuses(3, "install Debian's package bible-kjv",
+      shell('PATH=/nonexistent "$MESHLUA" models/train.lua' .. SMALL))
+  end)
+
+  it("says where it cannot write, before it trains", function()
+    local path = file("")
+    refuses(3, path, train("--mesh=none --out=" .. path))
+    refuses(3, path, train(("--mesh=none --out=%s/below"):format(path)))
+    refuses(3, "/nonexistent/m.jsonl: No such file", train "--mesh=none --metrics=/nonexistent/m.jsonl")
+  end)
+
+  it("stops where the disk is full", function()
+    refuses(3, "step 1: /dev/full: No space left on device", train "--mesh=none --metrics=/dev/full")
+  end)
+
+  it("stops on a loss that is not finite, with the step", function()
+    local path = file("")
+    local out = refuses(4, "step 2: the loss is nan; the run is stopped",
+      train("--mesh=none --warmup=0 --lr=1e38 --metrics=" .. path))
+    local rows = metrics(path)
+    assert.equal(2, #rows)
+    assert.truthy(rows[1].loss and not rows[2].loss)
+    assert.falsy(out:find "validation")
+  end)
+end)
+
+describe("Ctrl-C", function()
+  it("in the middle of a step leaves the metrics whole; the code is 130", function()
+    local path = file("")
+    local command = [["$MESHLUA" models/train.lua %s --data=%s --steps=1000000 --metrics=%s & pid=$!
+for i in $(seq 2000); do [ "$(wc -l <%s)" -ge 20 ] && break; sleep 0.01; done
+kill -INT $pid
+(sleep 20; kill -KILL $pid) 2>/dev/null & watch=$!
+wait $pid; code=$?
+kill $watch 2>/dev/null
+exit $code]]
+    local _, err, code = shell(command:format(SMALL, file(TEXT), path, path))
+    assert.equal(130, code)
+    assert.truthy(err:find("[E_INTERRUPT]", 1, true), err)
+    assert.truthy(#metrics(path) >= 20)
+  end)
+end)
+
+describe("on a terminal", function()
+  --- What the program prints on a terminal of so many columns.
+  local function terminal(columns, environment, options)
+    local command = 'stty cols %d; %s "$MESHLUA" models/train.lua %s --mesh=none --data=%s %s'
+    command = command:format(columns, environment, SMALL, file(TEXT), options or "")
+    local out, _, code = shell(("TERM=xterm script -qec '%s' /dev/null"):format(command:gsub("'", "'\\''")))
+    assert.equal(0, code, out)
+    return (out:gsub("\r\n", "\n"))
+  end
+
+  it("a line is drawn again and again, as wide as there is room", function()
+    local out = terminal(40, "NO_COLOR=1", "--steps=300 --log-every=1000")
+    local drawn = 0
+    for text in out:gmatch "\r([^\r\n\27]*)\27%[K" do
+      if text ~= "" then
+        drawn = drawn + 1
+        assert.truthy(#text <= 39 and text:find "^step +%d+/300  loss %d", text)
+      end
+    end
+    assert.truthy(drawn >= 1, out)
+    for _, step in ipairs {"\nstep   1/300", "step 300/300"} do
+      assert.truthy(out:find(step .. "  loss [^\r\n]*eta"), out)
+    end
+  end)
+
+  it("labels are dim unless NO_COLOR is set", function()
+    assert.truthy(terminal(100, ""):find("\27[2mloss\27[0m", 1, true))
+    assert.falsy(terminal(100, "NO_COLOR=1"):find("\27[2m", 1, true))
+  end)
+
+  it("a dumb one gets plain lines", function()
+    assert.falsy(terminal(100, "TERM=dumb"):find "\27" or terminal(100, "TERM=dumb"):find "\r")
+  end)
+end)
