@@ -66,6 +66,18 @@ DType dtype_promote(DType a, bool a_weak, DType b, bool b_weak) {
     return weak; /* a float meets integers, an integer meets bool: the weak one's default type */
 }
 
+double dtype_round(DType d, double x) {
+    bool half = d == DT_F16;
+    if (d != DT_F32 && !half && d != DT_BF16) return x;
+    x = (double)(float)x;
+    if (d == DT_F32 || x == 0 || !isfinite(x)) return x;
+    int exponent, lowest = half ? -13 : -125; /* of the smallest normal number, as frexp has it */
+    frexp(x, &exponent);
+    double step = ldexp(1, (exponent > lowest ? exponent : lowest) - (half ? 11 : 8));
+    double y = rint(x / step) * step;
+    return fabs(y) > (half ? 65504.0 : 0x1.fep127) ? copysign(INFINITY, x) : y;
+}
+
 DType dtype_to_float(DType d) {
     return dtype_is_float(d) ? d : DT_F32;
 }

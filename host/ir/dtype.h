@@ -27,5 +27,7 @@ DType dtype_accumulator(DType d);
 /* The lowest and highest values as doubles (64-bit integers rounded); floats: -inf, inf. */
 double dtype_lowest(DType d);
 double dtype_highest(DType d);
+/* The float of the dtype that is nearest to x, ties to even; 16-bit floats by way of float32. */
+double dtype_round(DType d, double x);
 
 #endif

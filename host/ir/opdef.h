@@ -29,6 +29,7 @@ enum {
     OPF_INTERNAL = 1 << 10,   /* not offered to Lua under its own name */
     OPF_SAVE = 1 << 11,       /* remat policies: worth keeping (matrix products) */
     OPF_ALIAS_ANY = 1 << 12,  /* any result may take over any operand of its dtype and dims */
+    OPF_FAULTS = 1 << 13,     /* its kernel can find fault with the values (an id out of range) */
 };
 
 /* How the operands of a call from outside meet before the op sees them (op_apply). */

@@ -11,9 +11,6 @@
 
 #define VALUE_JIT "meshlua.jit"
 
-/* What may happen to an input's memory. */
-typedef enum Donation { DONATE_NO, DONATE_IF_SOLE, DONATE_ASKED } Donation;
-
 typedef struct JitEntry {
     uint64_t hash;
     char *key, *describe;
@@ -41,6 +38,11 @@ typedef struct LuaJit {
     bool keep_boxes;                   /* boxes that are written keep their old tensor */
     Str why;                           /* why the last call was traced */
 } LuaJit;
+
+/* Is argument i (from 0) in the set? No argument behind the 64th is. */
+static inline bool jit_has(uint64_t set, int i) {
+    return i < 64 && (set >> i & 1);
+}
 
 /* The stack of a call: the jitted function, its arguments. */
 enum { JIT = 1, FIRST = 2 };

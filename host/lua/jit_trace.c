@@ -45,7 +45,10 @@ static void enter_leaves(lua_State *L, Host *h, const Walk *w, int copies, int n
         int leaf = lua_gettop(L);
         bool box = luaL_testudata(L, leaf, VALUE_BOX) != NULL;
         const Type *type = value_type(h, value_tensor(L, h, leaf));
-        value_push_traced(L, h, trace_param(L, h, type, NULL, box));
+        lua_rawgeti(L, w->names, i);
+        Val v = trace_param(L, h, type, lua_tostring(L, -1), box);
+        lua_pop(L, 1);
+        value_push_traced(L, h, v);
         for (int a = copies; a < copies + n; a++)
             if (!box && lua_rawequal(L, a, leaf)) {
                 lua_pushvalue(L, leaf + 1);
@@ -63,11 +66,14 @@ static void enter_leaves(lua_State *L, Host *h, const Walk *w, int copies, int n
 
 static void enter_numbers(lua_State *L, Host *h, const LuaJit *j, int copies, int n) {
     for (int i = 0; i < n; i++) {
-        if (lua_type(L, copies + i) != LUA_TNUMBER || j->static_args >> i & 1) continue;
+        if (lua_type(L, copies + i) != LUA_TNUMBER || jit_has(j->static_args, i)) continue;
         Type t = {.dtype = lua_isinteger(L, copies + i) ? DT_I32 : DT_F32, .weak = true};
         const Type *type = type_of(&h->cx, &t);
         if (!type) state_check(L, h, err_nomem(&h->cx, "a type"));
-        value_push_traced(L, h, trace_param(L, h, type, NULL, false));
+        lua_getiuservalue(L, JIT, 1);
+        const char *name = lua_getlocal(L, NULL, i + 1);
+        lua_pop(L, 1);
+        value_push_traced(L, h, trace_param(L, h, type, name, false));
         lua_replace(L, copies + i);
     }
 }
@@ -257,7 +263,7 @@ static int32_t add_writes(lua_State *L, Host *h, const Walk *w, int32_t *write_l
 static void mark_donated(lua_State *L, Host *h, const LuaJit *j, const Walk *all, int last,
                          uint8_t *donated) {
     for (int i = FIRST; i <= last; i++) {
-        if (!(j->donate_args >> (i - FIRST) & 1)) continue;
+        if (!jit_has(j->donate_args, i - FIRST)) continue;
         int top = lua_gettop(L);
         Walk w;
         walk_begin(&w, L, h, false);

@@ -55,10 +55,11 @@ static void walk_context(Walk *w) {
     lua_pop(L, 1);
 }
 
+/* The name of the function's i-th parameter, from 1; the function keeps it. */
 static const char *param_name(lua_State *L, int fn, int i) {
-    if (lua_iscfunction(L, fn)) return "argument";
     lua_pushvalue(L, fn);
     const char *name = lua_getlocal(L, NULL, i);
+    lua_pop(L, 1);
     return name ? name : "argument";
 }
 
@@ -67,7 +68,7 @@ static int32_t walk_arguments(Walk *w, const LuaJit *j, int fn, int last, int nu
     lua_State *L = w->L;
     int32_t nnumber = 0;
     for (int i = FIRST; i <= last; i++) {
-        bool is_static = j->static_args >> (i - FIRST) & 1;
+        bool is_static = jit_has(j->static_args, i - FIRST);
         const char *name = w->describe ? param_name(L, fn, i - FIRST + 1) : NULL;
         if (is_static && (lua_istable(L, i) || value_is_tensor(L, i)))
             state_error(L, E_VALUE,
@@ -89,18 +90,22 @@ static int32_t walk_arguments(Walk *w, const LuaJit *j, int fn, int last, int nu
 }
 
 /* Walks the whole call. Leaves on the stack behind the arguments: the function, the walk's three
- * tables, the table of numbers; and, to describe it, that of the objects held. */
+ * tables, the table of numbers; and, to describe it, those of the leaves' names and of the objects
+ * held. */
 enum { AFTER_FN = 1, AFTER_NUMBERS = 5 };
 
 static Walk walk_call(lua_State *L, Host *h, const LuaJit *j, int last, bool describe,
                       int32_t *nnumber) {
     Walk w;
     lua_settop(L, last);
+    luaL_checkstack(L, 2 * LUA_MINSTACK, "too many arguments");
     lua_getiuservalue(L, JIT, 1);
     walk_begin(&w, L, h, true);
     w.describe = w.name_modules = describe;
     lua_newtable(L);
     if (describe) {
+        lua_newtable(L);
+        w.names = lua_gettop(L);
         lua_newtable(L);
         w.held = lua_gettop(L);
     }

@@ -26,7 +26,7 @@ static void read_scalar(lua_State *L, DType dtype, Scalar *out) {
     int whole;
     lua_Integer i = lua_tointegerx(L, -1, &whole);
     if (dtype_is_float(dtype))
-        *out = scalar_float(x);
+        *out = scalar_float(dtype_round(dtype, x));
     else if (dtype == DT_BOOL)
         *out = scalar_int(x != 0);
     else if (x < dtype_lowest(dtype) || x > dtype_highest(dtype))

@@ -185,6 +185,10 @@ static bool known_leaf(Walk *w, int index, int32_t *number) {
     lua_rawset(w->L, w->seen);
     lua_pushvalue(w->L, index);
     lua_rawseti(w->L, w->leaves, *number);
+    if (w->names) {
+        lua_pushstring(w->L, str_of(&w->h->path));
+        lua_rawseti(w->L, w->names, *number);
+    }
     return false;
 }
 

@@ -12,6 +12,7 @@ typedef struct Walk {
     int seen;   /* stack index of a table: leaf -> its number; table on the way -> true */
     int slots;  /* 0, or a table: for each tensor that lies in a table, [3i+1] the table, [3i+2] the
                  * key, [3i+3] the leaf's number */
+    int names; /* 0, or a table: the path of each leaf, by number */
     int held;  /* 0, or a table: a list of the objects whose addresses are in the key, to be kept as
                 * long as the key: another object could get the address otherwise */
     int depth;   /* of tables on the way */

@@ -107,7 +107,8 @@ static const char *module_scope(lua_State *L, Host *h) {
     lua_rawgetp(L, LUA_REGISTRYINDEX, &paths_key);
     lua_pushvalue(L, 1);
     if (lua_rawget(L, -2) == LUA_TSTRING) {
-        scope = intern_name(&h->cx, lua_tostring(L, -1));
+        const char *path = lua_tostring(L, -1); /* "": the module is an argument itself */
+        scope = *path ? intern_name(&h->cx, path) : NULL;
     } else if (luaL_getmetafield(L, 1, "__name") == LUA_TSTRING) {
         const char *outer = h->depth ? h->entry[h->depth - 1].scope : NULL;
         lua_pushfstring(L, "%s%s%s", outer ? outer : "", outer ? "." : "", lua_tostring(L, -1));

@@ -94,6 +94,7 @@ const FullAttr *op_full_attr(const Build *b, Val v) {
 }
 
 Val op_full(Build *b, DType dtype, const Dims *dims, Scalar x) {
+    if (dtype_is_float(dtype)) x = scalar_float(dtype_round(dtype, x.f));
     return build_op(b, OP_FULL, NULL, 0, &(FullAttr){(int32_t)dtype, *dims, x});
 }
 

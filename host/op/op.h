@@ -46,7 +46,7 @@ typedef struct ConstrainAttr {
 typedef struct FullAttr {
     int32_t dtype;
     Dims dims;
-    Scalar value;
+    Scalar value; /* one that the dtype holds: what is folded is what would be computed */
 } FullAttr;
 typedef struct IotaAttr {
     int32_t dtype;

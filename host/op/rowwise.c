@@ -144,7 +144,7 @@ static void expand_xent_grad(Build *b, const Node *n, const Val *in, Val *out) {
 
 ROW(SOFTMAX_CROSS_ENTROPY, "softmax_cross_entropy", "logits,labels",
     "-log softmax(logits)[label] of each row, and log(sum(exp(logits)))", 2, 2, shape_xent,
-    .vjp = vjp_xent, .expand = expand_xent, .inner = 1, .grad_results = 1);
+    .vjp = vjp_xent, .expand = expand_xent, .inner = 1, .grad_results = 1, .flags = OPF_FAULTS);
 ROW(SOFTMAX_CROSS_ENTROPY_GRAD, "softmax_cross_entropy_grad", "logits,labels,lse,dloss",
     "gradient of softmax_cross_entropy", 4, 1, shape_xent_grad, .expand = expand_xent_grad,
-    .flags = OPF_INTERNAL, .inner = 1, .alias = {1});
+    .flags = OPF_INTERNAL | OPF_FAULTS, .inner = 1, .alias = {1});

@@ -39,8 +39,12 @@ Err pass_comm(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Elementwise regions become fused nodes. */
 Err pass_fuse(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 
-/* Order, buffers, offsets: the last graph as a list of steps. `donated` has a bit (byte) per
- * parameter of the program: its buffer may be written over. */
+/* What may happen to the memory of a program's parameter: nothing; written over if nobody else
+ * holds it and the program cannot fail any more; taken over, as the caller asked for. */
+typedef enum Donation { DONATE_NO, DONATE_IF_SOLE, DONATE_ASKED } Donation;
+
+/* Order, buffers, offsets: the last graph as a list of steps. `donated`: a Donation per parameter.
+ */
 Err pass_plan(const Graph *g, const PassOptions *o, const uint8_t *donated, Plan **out) MUST_CHECK;
 
 /* All of them, from a traced graph to a plan. `types` gets the global type of each result. */

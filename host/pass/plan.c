@@ -142,10 +142,17 @@ static double node_flops(PlanBuild *p, const Node *n, const OpDef *def) {
     return (double)type_count(types[n->nin]);
 }
 
+/* May parameter i be written over from here on? When the program fails, one that the caller did not
+ * offer must be as it was. */
+static bool may_write(const PlanBuild *p, int32_t i, bool behind_last_fault) {
+    return p->donated[i] == DONATE_ASKED || (p->donated[i] == DONATE_IF_SOLE && behind_last_fault);
+}
+
 /* May result i live in operand k's buffer from this step on? */
 static bool can_take(const PlanBuild *p, const BuildValue *in, const Type *out) {
     const BuildBuffer *b = &p->buffer.at[in->buffer];
-    bool writable = b->kind == BUFFER_TEMP || (b->param >= 0 && p->donated[b->param]);
+    bool writable =
+        b->kind == BUFFER_TEMP || (b->param >= 0 && may_write(p, b->param, p->now > p->last_fault));
     return writable && p->last_use[in->buffer] <= p->now && in->offset == 0 && !in->noffset &&
            lies_row_major(in) && b->bytes == type_bytes(out) && in->type->dtype == out->dtype &&
            dims_equal(&in->type->dims, &out->dims) && b->vary == vary_of(out);
@@ -292,6 +299,7 @@ static void node(PlanBuild *p, int32_t id) {
         view_node(p, n, def);
     } else {
         kernel_step(p, n, def);
+        if (id == p->last_fault) p->fault_step = p->step.n - 1;
     }
     if (!plan_build_room(p)) return;
     for (int32_t b = first_new; b < p->buffer.n; b++) p->last_use[b] = id;
@@ -323,11 +331,12 @@ static void result(PlanBuild *p, int i, Val v) {
 static void give_donated(PlanBuild *p) {
     for (int i = 0; i < p->nparam; i++) {
         int32_t mine = p->value[p->param[i]].buffer;
-        if (!p->donated[i] || p->buffer.at[mine].last == INT32_MAX) continue;
+        if (p->buffer.at[mine].last == INT32_MAX) continue;
         for (int32_t b = 0; b < p->buffer.n; b++) {
             BuildBuffer *r = &p->buffer.at[b];
             if (r->kind != BUFFER_RESULT || r->take >= 0 || r->bytes != p->buffer.at[mine].bytes ||
-                r->vary != p->buffer.at[mine].vary || r->first <= p->buffer.at[mine].last)
+                r->vary != p->buffer.at[mine].vary || r->first <= p->buffer.at[mine].last ||
+                !may_write(p, i, r->first > p->fault_step))
                 continue;
             r->take = i;
             p->buffer.at[mine].given = true;
@@ -337,13 +346,12 @@ static void give_donated(PlanBuild *p) {
 }
 
 static Err check_donations(PlanBuild *p) {
-    enum { EXPLICIT = 2 };
     for (int i = 0; i < p->nparam; i++) {
         const BuildBuffer *b = &p->buffer.at[p->value[p->param[i]].buffer];
         bool used = b->given;
         for (int r = 0; r < p->g->region.at[0].result.n; r++)
             used = used || p->result[r].buffer == p->value[p->param[i]].buffer;
-        if (p->donated[i] != EXPLICIT || used) continue;
+        if (p->donated[i] != DONATE_ASKED || used) continue;
         const ParamAttr *a = graph_def(p->g, p->param[i])->attr;
         Str s;
         str_init(&s, &p->g->cx->alloc);
@@ -359,6 +367,12 @@ static Err check_donations(PlanBuild *p) {
     return E_OK;
 }
 
+static void find_last_fault(PlanBuild *p) {
+    p->last_fault = p->fault_step = -1;
+    for (int32_t id = 1; id < p->g->node.n; id++)
+        if (graph_opdef(p->g, graph_node(p->g, id))->flags & OPF_FAULTS) p->last_fault = id;
+}
+
 Err pass_plan(const Graph *g, const PassOptions *o, const uint8_t *donated, Plan **out) {
     PlanBuild p;
     if (!plan_build_init(&p, g, o, donated)) {
@@ -366,6 +380,7 @@ Err pass_plan(const Graph *g, const PassOptions *o, const uint8_t *donated, Plan
         return err_nomem(g->cx, "a plan");
     }
     find_last_uses(&p);
+    find_last_fault(&p);
     for (int32_t id = 1; id < g->node.n && !p.err; id++)
         if (graph_node(g, id)->region == 0) node(&p, id);
     for (int i = 0; i < g->region.at[0].result.n && !p.err; i++)

@@ -37,7 +37,7 @@ typedef struct BuildStep {
 typedef struct PlanBuild {
     const Graph *g;
     const PassOptions *o;
-    const uint8_t *donated; /* by param: 0 no, 1 may be written over, 2 must be */
+    const uint8_t *donated; /* by param: a Donation */
     Arena *arena, memory;
     Err err;
     VEC(BuildStep) step;
@@ -46,6 +46,7 @@ typedef struct PlanBuild {
     int32_t *value_last; /* by value: the last node that reads it or a view of it */
     int32_t *last_use;   /* by buffer: the last node that reads it */
     int32_t last_use_cap, now;
+    int32_t last_fault, fault_step; /* the last node that can fault, and its step; -1: none */
     Val *param;
     int32_t nparam;
     BuildValue *result;

@@ -64,7 +64,8 @@ describe("ml.init", function()
     for name, value in pairs(cfg) do own[name] = value end
     own.width = 192 -- as no other model here: a plan that is known is not made again, and not dumped
     ml.core.dump("partition:" .. file)
-    local model = ml.init(function(rngs) return gpt.build(own, rngs) end, {mesh = mesh, rules = gpt.rules.fsdp})
+    local model = ml.init(function(rngs) return gpt.build(own, rngs) end,
+      {mesh = mesh, rules = gpt.rules.fsdp})
     ml.core.dump()
     local largest, looked = 0, 0
     ml.tree.visit(model, function(_, box)

@@ -4,6 +4,7 @@ local helper = require "spec.helper"
 local ml = require "meshlua"
 package.path = "models/?.lua;" .. package.path
 local mlp = require "mlp"
+local images = require "spec.train.images"
 
 local train = ml.train
 local data = assert(mlp.data(mlp.config))
@@ -62,5 +63,8 @@ describe("the MLP", function()
     local out, err, code = helper.run {"models/mlp.lua", "--data=/nonexistent"}
     assert.same({"", 3}, {out, code})
     assert.truthy(err:find("/nonexistent/train-images-idx3-ubyte.gz: No such file", 1, true), err)
+    out, err, code = helper.run {"models/mlp.lua", "--data=" .. images(9, 8)}
+    assert.same({"", 3}, {out, code})
+    assert.truthy(err:find("train-labels-idx1-ubyte.gz: 8 records, but ", 1, true), err)
   end)
 end)

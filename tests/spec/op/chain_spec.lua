@@ -7,7 +7,8 @@ local op = ml.core.op
 local floats = {"neg", "abs", "square", "tanh", "sigmoid", "sin", "cos", "erf", "floor", "round", "sign"}
 local float_pairs = {"add", "sub", "mul", "maximum", "minimum", "div"}
 local ints = {"neg", "abs", "square", "bitnot", "sign"}
-local int_pairs = {"add", "sub", "mul", "maximum", "minimum", "rem", "bitand", "bitor", "bitxor", "shl", "shr"}
+local int_pairs = {"add", "sub", "mul", "maximum", "minimum", "rem", "bitand", "bitor", "bitxor", "shl",
+  "shr"}
 local all = {"float64", "float32", "bfloat16", "float16", "int32", "uint32", "uint8", "int64"}
 local compare = {"lt", "ge", "eq"}
 
@@ -46,21 +47,38 @@ local function describe_chain(steps)
   return table.concat(lines, "\n")
 end
 
+--- The steps one by one and fused give the same. make(k): input k, made anew where it is used.
+local function check(seed, steps, dtype, make)
+  local one_by_one = {run(steps, dtype, make(1), make(2))}
+  local fused = {ml.jit(function() return run(steps, dtype, make(1), make(2)) end)()}
+  for i in ipairs(steps) do
+    local found = data.difference(data.flat(one_by_one[i]), data.flat(fused[i]), 0)
+    if found then
+      error(("seed %d, v%d: %s (one by one, fused)\n%s"):format(seed, i + 2, found, describe_chain(steps)))
+    end
+  end
+end
+
+local function range_of(dtype)
+  if data.is_float(dtype) then return {low = -4, high = 4} end
+  return {low = dtype:match "^u" and 0 or -100, high = 250}
+end
+
 for _, dtype in ipairs(all) do
   it("chains in " .. dtype, function()
     for seed = 1, 40 do
       local g = data.generator(seed)
       local steps, inputs = chain_of(g, dtype), {}
-      local range = dtype:match "int" and {low = dtype:match "^u" and 0 or -100, high = 250} or {low = -4, high = 4}
-      for k = 1, 2 do inputs[k] = data.tensor(data.random(g, range, dtype, {3, 37})) end
-      local one_by_one = {run(steps, dtype, table.unpack(inputs))}
-      local fused = {ml.jit(function(x, y) return run(steps, dtype, x, y) end)(table.unpack(inputs))}
-      for i in ipairs(steps) do
-        local found = data.difference(data.flat(one_by_one[i]), data.flat(fused[i]), 0)
-        if found then
-          error(("seed %d, v%d: %s (one by one, fused)\n%s"):format(seed, i + 2, found, describe_chain(steps)))
-        end
-      end
+      for k = 1, 2 do inputs[k] = data.tensor(data.random(g, range_of(dtype), dtype, {3, 37})) end
+      check(seed, steps, dtype, function(k) return inputs[k] end)
+    end
+  end)
+
+  it("chains of constants in " .. dtype .. ", which are folded", function()
+    for seed = 1, 40 do
+      local g = data.generator(seed)
+      local steps, numbers = chain_of(g, dtype), data.random(g, range_of(dtype), dtype, {2})
+      check(seed, steps, dtype, function(k) return ml.full({2}, numbers[k], dtype) end)
     end
   end)
 end

@@ -1,9 +1,9 @@
 -- devices: 4
 -- memory_spec.lua: a long run takes no more memory than a short one.
-local helper = require "spec.helper"
 local ml = require "meshlua"
 package.path = "models/?.lua;" .. package.path
 local mlp = require "mlp"
+local images = require "spec.train.images"
 
 local train = ml.train
 
@@ -16,38 +16,12 @@ local function resident()
   return size * PAGE < 1 << 40 and pages * PAGE or nil
 end
 
---- IDX files of n images, as the recipe wants them.
-local function images(n)
-  local pixels, labels = {}, {}
-  for i = 1, n do
-    pixels[i] = string.char(i % 10 * 25):rep(28 * 28)
-    labels[i] = string.char(i % 10)
-  end
-  local folder = os.tmpname()
-  os.remove(folder)
-  assert(ml.core.make_folder(folder))
-  for _, part in ipairs {"train", "t10k"} do
-    local contents = {
-      ["images-idx3"] = string.pack(">I2BBI4I4I4", 0, 8, 3, n, 28, 28) .. table.concat(pixels),
-      ["labels-idx1"] = string.pack(">I2BBI4", 0, 8, 1, n) .. table.concat(labels),
-    }
-    for name, bytes in pairs(contents) do
-      local path = ("%s/%s-%s-ubyte.gz"):format(folder, part, name)
-      local file <close> = assert(io.open(path, "wb"))
-      file:write(bytes)
-      helper.files[#helper.files + 1] = path
-    end
-  end
-  helper.files[#helper.files + 1] = folder
-  return assert(mlp.data(nil, folder))
-end
-
 describe("10,000 steps", function()
   it("of an MLP leave memory as it was at step 1,000", function()
     local cfg = {width = 16, layers = 2, classes = 10, dropout = 0.1, batch = 8, steps = 10000, lr = 1e-3,
       warmup = 10, weight_decay = 1e-2}
     local run = train.run(mlp, {config = cfg, seed = 0, mesh = train.mesh "data:2,model:2",
-      rules = mlp.rules.tp, data = images(64)})
+      rules = mlp.rules.tp, data = assert(mlp.data(cfg, images(64)))})
     local pages, heap, live = {}, {}, {}
     run:train(function(row)
       if row.step % 1000 ~= 0 then return end
