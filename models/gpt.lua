@@ -9,7 +9,7 @@ local M = {name = "gpt", layout = {mesh = "data:4,model:2", rules = "tp"}}
 --- What can be set, with defaults: the model's sizes, how it is trained, what is said at the end.
 M.config = {
   layers = 4, width = 128, heads = 8, seq = 64, vocab = 256, dropout = 0.0, dtype = "float32",
-  batch = 16, steps = 3000, lr = 1e-3, min_lr = 1e-4, warmup = 100, beta1 = 0.9, beta2 = 0.99,
+  batch = 16, steps = 3000, lr = 3e-3, min_lr = 3e-4, warmup = 100, beta1 = 0.9, beta2 = 0.99,
   weight_decay = 0.1, clip = 1.0,
   sample = 500, temperature = 0.8,
 }
@@ -34,13 +34,16 @@ local function options(cfg, rngs, more)
   return more
 end
 
-local function normal(stddev) return nn.initializers.normal(stddev) end
+--- Normal with the variance scale / fan_in: it suits any width (GPT-2's 0.02 is made for 768 and more).
+local function normal(scale) return nn.initializers.variance_scaling(scale, "fan_in", "normal") end
+
+local EMBEDDING = nn.initializers.normal(0.02)
 
 local MLP = nn.module "MLP"
 
 function MLP:init(cfg, rngs, residual)
   self.up = nn.Linear(cfg.width, 4 * cfg.width, options(cfg, rngs, {axes = {"embed", "mlp"},
-    kernel_init = normal(0.02)}))
+    kernel_init = normal(1.0)}))
   self.down = nn.Linear(4 * cfg.width, cfg.width, options(cfg, rngs, {axes = {"mlp", "embed"},
     kernel_init = residual}))
 end
@@ -53,10 +56,10 @@ local Block = nn.module "Block"
 
 function Block:init(cfg, rngs)
   -- The sum of 2 * layers residual branches starts with the variance of one (GPT-2).
-  local residual = normal(0.02 / math.sqrt(2 * cfg.layers))
+  local residual = normal(1 / (2 * cfg.layers))
   self.ln_1 = nn.LayerNorm(cfg.width, options(cfg, rngs, {axes = {"embed"}, epsilon = 1e-5}))
   self.attn = nn.MultiHeadAttention(cfg.width, cfg.heads, options(cfg, rngs, {axes = {"embed", "heads"},
-    causal = true, kernel_init = normal(0.02), out_kernel_init = residual}))
+    causal = true, kernel_init = normal(1.0), out_kernel_init = residual}))
   self.ln_2 = nn.LayerNorm(cfg.width, options(cfg, rngs, {axes = {"embed"}, epsilon = 1e-5}))
   self.mlp = MLP(cfg, rngs, residual)
   self.dropout = nn.Dropout(cfg.dropout)
@@ -71,8 +74,8 @@ local GPT = nn.module "GPT"
 
 function GPT:init(cfg, rngs)
   self.wte = nn.Embed(cfg.vocab, cfg.width, options(cfg, rngs, {axes = {"vocab", "embed"},
-    embedding_init = normal(0.02)}))
-  self.wpe = nn.Param(normal(0.02)(rngs.params(), {cfg.seq, cfg.width}, cfg.dtype),
+    embedding_init = EMBEDDING}))
+  self.wpe = nn.Param(EMBEDDING(rngs.params(), {cfg.seq, cfg.width}, cfg.dtype),
     {axes = {"seq", "embed"}, role = "embedding"})
   self.dropout = nn.Dropout(cfg.dropout)
   self.h = {}

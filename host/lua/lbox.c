@@ -146,20 +146,10 @@ static int box_len(lua_State *L) {
 void lbox_open(lua_State *L) {
     static const luaL_Reg meta[] = {{"__tostring", box_tostring}, {"__len", box_len}, {NULL, NULL}};
     static const luaL_Reg methods[] = {{"get", box_get}, {"set", box_set}, {NULL, NULL}};
-    static const luaL_Reg fns[] = {{"box_new", box_new},     {"box_swap", box_swap},
-                                   {"box_meta", box_meta},   {"is_box", is_box},
-                                   {"is_tensor", is_tensor}, {"type_name", type_name},
-                                   {NULL, NULL}};
-    luaL_newmetatable(L, VALUE_BOX);
-    luaL_setfuncs(L, meta, 0);
-    lua_pushliteral(L, "protected");
-    lua_setfield(L, -2, "__metatable");
-    lua_newtable(L);
-    luaL_setfuncs(L, methods, 0);
-    lua_pushvalue(L, -1);
-    lua_setfield(L, -3, "methods");
-    lua_pushcclosure(L, box_index, 1);
-    lua_setfield(L, -2, "__index");
-    lua_pop(L, 1);
+    static const luaL_Reg fns[] = {
+        {"box_new", box_new}, {"box_swap", box_swap},   {"box_meta", box_meta},
+        {"is_box", is_box},   {"is_tensor", is_tensor}, {"type_name", type_name},
+        {NULL, NULL}};
+    value_new_type(L, VALUE_BOX, meta, methods, box_index);
     luaL_setfuncs(L, fns, 0);
 }

@@ -271,21 +271,14 @@ void ldata_open(lua_State *L) {
     static const luaL_Reg fns[] = {{"put_across", put_across}, {"gunzip", gunzip},
                                    {"tokens", tokens_new},     {"make_folder", make_folder},
                                    {"shuffled", shuffled},     {NULL, NULL}};
+    static const luaL_Reg inflate_meta[] = {{"__gc", inflate_gc}, {NULL, NULL}};
+    static const luaL_Reg tokens_meta[] = {{"__len", tokens_len}, {NULL, NULL}};
     static const luaL_Reg methods[] = {{"windows", tokens_windows},
                                        {"largest", tokens_largest},
                                        {"bytes", tokens_bytes},
                                        {"width", tokens_width},
                                        {NULL, NULL}};
-    luaL_newmetatable(L, VALUE_INFLATE);
-    lua_pushcfunction(L, inflate_gc);
-    lua_setfield(L, -2, "__gc");
-    lua_pop(L, 1);
-    luaL_newmetatable(L, VALUE_TOKENS);
-    lua_pushcfunction(L, tokens_len);
-    lua_setfield(L, -2, "__len");
-    lua_newtable(L);
-    luaL_setfuncs(L, methods, 0);
-    lua_setfield(L, -2, "__index");
-    lua_pop(L, 1);
+    value_new_type(L, VALUE_INFLATE, inflate_meta, NULL, NULL);
+    value_new_type(L, VALUE_TOKENS, tokens_meta, methods, NULL);
     luaL_setfuncs(L, fns, 0);
 }

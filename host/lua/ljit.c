@@ -116,7 +116,6 @@ static Walk walk_call(lua_State *L, Host *h, const LuaJit *j, int last, bool des
     return w;
 }
 
-
 /* ---- why a call was traced again ---- */
 
 /* Compares with the latest trace, line by line. */
@@ -397,16 +396,7 @@ void ljit_open(lua_State *L) {
     static const luaL_Reg meta[] = {{"__call", jit_call}, {"__gc", jit_gc}, {NULL, NULL}};
     static const luaL_Reg methods[] = {
         {"plan", jit_plan}, {"why_miss", jit_why_miss}, {"stats", jit_stats}, {NULL, NULL}};
-    luaL_newmetatable(L, VALUE_JIT);
-    luaL_setfuncs(L, meta, 0);
-    lua_pushliteral(L, "protected");
-    lua_setfield(L, -2, "__metatable");
-    lua_newtable(L);
-    luaL_setfuncs(L, methods, 0);
-    lua_pushvalue(L, -1);
-    lua_setfield(L, -3, "methods");
-    lua_setfield(L, -2, "__index");
-    lua_pop(L, 1);
+    value_new_type(L, VALUE_JIT, meta, methods, NULL);
     lua_pushcfunction(L, jit_new);
     lua_setfield(L, -2, "jit_new");
 }

@@ -415,28 +415,6 @@ static int set_devices(lua_State *L) {
     return 0;
 }
 
-static void new_type(lua_State *L, const char *name, const luaL_Reg *meta,
-                     const luaL_Reg *methods) {
-    luaL_newmetatable(L, name);
-    luaL_setfuncs(L, meta, 0);
-    lua_pushliteral(L, "protected");
-    lua_setfield(L, -2, "__metatable");
-    lua_newtable(L);
-    if (methods) luaL_setfuncs(L, methods, 0);
-    lua_pushvalue(L, -1);
-    lua_setfield(L, -3, "methods"); /* lualib adds to it */
-    lua_getfield(L, -2, "index");
-    if (lua_iscfunction(L, -1)) {
-        lua_CFunction index = lua_tocfunction(L, -1);
-        lua_pop(L, 1);
-        lua_pushcclosure(L, index, 1);
-    } else {
-        lua_pop(L, 1);
-    }
-    lua_setfield(L, -2, "__index");
-    lua_pop(L, 1);
-}
-
 /* methods(type name): the table of its methods, for the library to add to. */
 static int methods(lua_State *L) {
     luaL_getmetatable(L, value_string(L, 1, NULL, "methods"));
@@ -446,17 +424,12 @@ static int methods(lua_State *L) {
 }
 
 void lmesh_open(lua_State *L) {
-    static const luaL_Reg spec_meta[] = {{"__tostring", spec_tostring},
-                                         {"__eq", spec_eq},
-                                         {"__len", spec_len},
-                                         {"index", spec_index},
-                                         {NULL, NULL}};
+    static const luaL_Reg spec_meta[] = {
+        {"__tostring", spec_tostring}, {"__eq", spec_eq}, {"__len", spec_len}, {NULL, NULL}};
     static const luaL_Reg mesh_meta[] = {
-        {"__tostring", mesh_tostring}, {"__eq", mesh_eq}, {"index", mesh_index}, {NULL, NULL}};
-    static const luaL_Reg sharding_meta[] = {{"__tostring", sharding_tostring},
-                                             {"__eq", sharding_eq},
-                                             {"index", sharding_index},
-                                             {NULL, NULL}};
+        {"__tostring", mesh_tostring}, {"__eq", mesh_eq}, {NULL, NULL}};
+    static const luaL_Reg sharding_meta[] = {
+        {"__tostring", sharding_tostring}, {"__eq", sharding_eq}, {NULL, NULL}};
     static const luaL_Reg sharding_methods[] = {
         {"shard_shape", sharding_shard_shape}, {"check", sharding_check}, {NULL, NULL}};
     static const luaL_Reg fns[] = {{"mesh_new", mesh_new},         {"mesh_context", mesh_context},
@@ -466,9 +439,9 @@ void lmesh_open(lua_State *L) {
                                    {"devices", devices},           {"device_count", device_count},
                                    {"device_kind", device_kind},   {"set_devices", set_devices},
                                    {"methods", methods},           {NULL, NULL}};
-    new_type(L, VALUE_SPEC, spec_meta, NULL);
-    new_type(L, VALUE_MESH, mesh_meta, NULL);
-    new_type(L, VALUE_SHARDING, sharding_meta, sharding_methods);
+    value_new_type(L, VALUE_SPEC, spec_meta, NULL, spec_index);
+    value_new_type(L, VALUE_MESH, mesh_meta, NULL, mesh_index);
+    value_new_type(L, VALUE_SHARDING, sharding_meta, sharding_methods, sharding_index);
     luaL_setfuncs(L, fns, 0);
     lua_createtable(L, 0, 2); /* P, callable */
     lua_pushlightuserdata(L, (void *)(uintptr_t)&none_key);

@@ -526,16 +526,6 @@ void ltensor_open(lua_State *L) {
         {"tensor", tensor_from_table}, {"from_string", tensor_from_string},
         {"typeof", tensor_typeof},     {"is_traced", tensor_is_traced},
         {"promote", promote},          {NULL, NULL}};
-    luaL_newmetatable(L, VALUE_TENSOR);
-    luaL_setfuncs(L, meta, 0);
-    lua_pushliteral(L, "protected");
-    lua_setfield(L, -2, "__metatable");
-    lua_newtable(L);
-    luaL_setfuncs(L, methods, 0);
-    lua_pushvalue(L, -1);
-    lua_setfield(L, -3, "methods");
-    lua_pushcclosure(L, tensor_index, 1);
-    lua_setfield(L, -2, "__index");
-    lua_pop(L, 1);
+    value_new_type(L, VALUE_TENSOR, meta, methods, tensor_index);
     luaL_setfuncs(L, fns, 0);
 }

@@ -64,8 +64,9 @@ static void explain_yield(lua_State *L) {
     Loc loc;
     if (strncmp(lua_tostring(L, 1), "attempt to yield", 16) != 0) return;
     where_find(L, state_of(L), &loc);
-    lua_pushfstring(L, "%s:%d: [E_STATE] a traced function cannot yield; call the jitted function "
-                       "from the coroutine instead",
+    lua_pushfstring(L,
+                    "%s:%d: [E_STATE] a traced function cannot yield; call the jitted function "
+                    "from the coroutine instead",
                     loc.chunk ? loc.chunk : "?", (int)loc.line);
     lua_replace(L, 1);
 }

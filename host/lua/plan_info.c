@@ -160,16 +160,9 @@ static int plan_copies(lua_State *L) {
 }
 
 void plan_info_open(lua_State *L) {
+    static const luaL_Reg meta[] = {{"__gc", plan_gc}, {"__tostring", plan_tostring}, {NULL, NULL}};
     static const luaL_Reg methods[] = {{"steps", plan_steps},   {"collectives", plan_collectives},
                                        {"memory", plan_memory}, {"flops", plan_flops},
                                        {"copies", plan_copies}, {NULL, NULL}};
-    luaL_newmetatable(L, VALUE_PLAN);
-    lua_pushcfunction(L, plan_gc);
-    lua_setfield(L, -2, "__gc");
-    lua_pushcfunction(L, plan_tostring);
-    lua_setfield(L, -2, "__tostring");
-    lua_newtable(L);
-    luaL_setfuncs(L, methods, 0);
-    lua_setfield(L, -2, "__index");
-    lua_pop(L, 1);
+    value_new_type(L, VALUE_PLAN, meta, methods, NULL);
 }

@@ -53,6 +53,21 @@ Tensor *value_concrete(lua_State *L, Host *h, int index, const char *what) {
     return u->t;
 }
 
+void value_new_type(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods,
+                    lua_CFunction index) {
+    luaL_newmetatable(L, name);
+    luaL_setfuncs(L, meta, 0);
+    lua_pushliteral(L, "protected");
+    lua_setfield(L, -2, "__metatable");
+    lua_newtable(L);
+    if (methods) luaL_setfuncs(L, methods, 0);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -3, "methods");
+    if (index) lua_pushcclosure(L, index, 1);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+}
+
 const Type *value_type(Host *h, const LuaTensor *u) {
     return u->t ? u->t->type : graph_type(h->trace->graph, u->v);
 }
@@ -79,7 +94,8 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
     LuaTensor *u = value_tensor(L, h, index);
     Trace *t = h->trace;
     if (!u->t) return u->v;
-    /* A box from outside may hold another tensor at the next call; one made in this trace may not. */
+    /* A box from outside may hold another tensor at the next call; one made in this trace may not.
+     */
     const LuaBox *b = luaL_testudata(L, index, VALUE_BOX);
     bool box = b && b->made_in != t->serial;
     Val v = box ? find_box(L, t, index) : find_capture(t, u->t);
@@ -233,8 +249,8 @@ Dims value_dims(lua_State *L, int index, int add, const char *what) {
                     value_type_name(L, index));
     lua_Unsigned n = lua_rawlen(L, index);
     if (n > MAX_RANK)
-        state_error(L, E_SHAPE, "%s: %lld entries; tensors have at most %d dims", what, (long long)n,
-                    MAX_RANK);
+        state_error(L, E_SHAPE, "%s: %lld entries; tensors have at most %d dims", what,
+                    (long long)n, MAX_RANK);
     for (lua_Unsigned i = 1; i <= n; i++) {
         int whole;
         lua_rawgeti(L, index, (lua_Integer)i);

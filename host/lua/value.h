@@ -30,6 +30,11 @@ typedef struct LuaSharding {
     int32_t device;
 } LuaSharding;
 
+/* A type of userdata. Its methods stand in the metatable's field "methods", where lualib adds to
+ * them; `index`, if not NULL, is __index and has them as its upvalue. */
+void value_new_type(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods,
+                    lua_CFunction index);
+
 /* Pushes an empty handle, to be given a tensor afterwards: nothing is owned while Lua may raise. */
 LuaTensor *value_new_tensor(lua_State *L);
 void value_push_traced(lua_State *L, Host *h, Val v);
@@ -56,11 +61,11 @@ LuaSharding value_sharding(lua_State *L, Host *h, int index);
 const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Dims *dims,
                            const char *what);
 
-/* ---- plain values: as luaL_check..., but the error is E_VALUE at the user's line. `what` names the
- * value in it. Strings are no numbers. ---- */
+/* ---- plain values: as luaL_check..., but the error is E_VALUE at the user's line. `what` names
+ * the value in it. Strings are no numbers. ---- */
 lua_Integer value_integer(lua_State *L, int index, const char *what);
 int32_t value_int32(lua_State *L, int index, const char *what); /* raises where it does not fit */
-int32_t value_dim(lua_State *L, int index, const char *what); /* 1-based; gives it 0-based */
+int32_t value_dim(lua_State *L, int index, const char *what);   /* 1-based; gives it 0-based */
 lua_Number value_number(lua_State *L, int index, const char *what);
 const char *value_string(lua_State *L, int index, size_t *n, const char *what); /* n may be NULL */
 void value_check_type(lua_State *L, int index, int type, const char *what);     /* a LUA_T... */

@@ -59,24 +59,40 @@ def casts():
 
 
 def with_number(number):
-    out = {a: str((jnp.zeros(1, a) + number).dtype) for a in SHORT}
-    return out
+    return {a: str((jnp.zeros(1, a) + number).dtype) for a in SHORT}
 
 
 def functions():
-    """The dtypes of results for integers and bool."""
+    """The dtypes of results; null where jax.numpy does not take the dtype."""
     fns = {"sin": jnp.sin, "exp": jnp.exp, "sqrt": jnp.sqrt, "sigmoid": jax.nn.sigmoid, "mean": jnp.mean,
            "var": jnp.var, "std": jnp.std, "softmax": jax.nn.softmax, "logsumexp": jax.nn.logsumexp,
            "div": lambda x: x / x, "argmax": jnp.argmax, "isfinite": jnp.isfinite, "eq": lambda x: x == x,
            "tanh": jnp.tanh, "log": jnp.log}
-    return {name: {a: str(fn(jnp.ones(2, a)).dtype) for a in SHORT} for name, fn in fns.items()}
+
+    def result(fn, dtype):
+        try:
+            return str(fn(jnp.ones(2, dtype)).dtype)
+        except TypeError:
+            return None
+
+    return {name: {a: result(fn, a) for a in SHORT} for name, fn in fns.items()}
 
 
-print(json.dumps({
+parts = {
     "jax": jax.__version__,
     "meet": {a: {b: meet(a, b) for b in SHORT + LONG} for a in SHORT + LONG},
     "with_integer": with_number(1),
     "with_float": with_number(1.0),
     "functions": functions(),
     "casts": casts(),
-}, indent=0, separators=(",", ":")).replace('",\n"', '","').replace('[\n"', '["').replace('"\n]', '"]'))
+}
+lines = []
+for name, part in parts.items():  # one line per entry of a part
+    if isinstance(part, dict):
+        rows = ",\n".join(json.dumps(k) + ":" + json.dumps(v) for k, v in part.items())
+        lines.append('"%s":{\n%s\n}' % (name, rows))
+    elif isinstance(part, list):
+        lines.append('"%s":[\n%s\n]' % (name, ",\n".join(json.dumps(v) for v in part)))
+    else:
+        lines.append('"%s":%s' % (name, json.dumps(part)))
+print("{\n%s\n}" % ",\n".join(lines))

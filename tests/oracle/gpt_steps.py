@@ -39,7 +39,8 @@ def init(dtype):
             return jnp.zeros(shape, dtype)
         return jax.random.normal(key, shape, dtype) * jnp.asarray(stddev, dtype)
 
-    def linear(n_in, n_out, stddev=0.02):
+    def linear(n_in, n_out, scale=1.0):
+        stddev = np.sqrt(scale / np.prod(n_in))
         return {"kernel": draw((*n_in, *n_out), stddev), "bias": draw(n_out, None)}
 
     def norm():
@@ -47,7 +48,7 @@ def init(dtype):
 
     def block():
         head = (heads, width // heads)
-        residual = 0.02 / np.sqrt(2 * c["layers"])
+        residual = 1 / (2 * c["layers"])
         return {
             "ln_1": norm(),
             "query": linear((width,), head),

@@ -52,7 +52,7 @@ def initializers():
     key = jax.random.key(42)
     return {
         dtype: {name: plain(init(key, shape, dtype)) for name, (init, shape) in made.items()}
-        for dtype in ("float32", "float64")
+        for dtype in ("float32", "float64", "bfloat16")
     }
 
 

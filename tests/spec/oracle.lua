@@ -30,16 +30,19 @@ local function flat(x, out)
   return out
 end
 
+-- Of each float dtype: string.pack's formats of the number and its bits, and the bits that it has fewer.
+local bits_of = {float64 = {"<d", "<i8", 0}, float32 = {"<f", "<i4", 0}, bfloat16 = {"<f", "<i4", 16}}
+
 --- How many representable numbers of the dtype lie between the farthest two of a tensor and its (nested)
 --- expected numbers.
 ---@param expected table
----@param actual Tensor
+---@param actual Tensor float64, float32 or bfloat16
 ---@return integer
 function M.ulps(expected, actual)
-  local format = actual.dtype == "float64" and {"<d", "<i8"} or {"<f", "<i4"}
+  local float, integer, shift = table.unpack(bits_of[actual.dtype])
   local function ordinal(x)
-    local bits = string.unpack(format[2], string.pack(format[1], x))
-    return bits < 0 and -(bits & math.maxinteger >> (format[2] == "<i4" and 32 or 0)) or bits
+    local bits = string.unpack(integer, string.pack(float, math.abs(x))) >> shift
+    return x < 0 and -bits or bits
   end
   local a, b, most = flat(expected, {}), flat(actual:totable(), {}), 0
   if #a ~= #b then error(("%d numbers, %d expected"):format(#b, #a), 2) end

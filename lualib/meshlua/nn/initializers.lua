@@ -7,7 +7,7 @@ local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"
 local random = require "meshlua.random"
 
-local raise = lib.raise
+local op, raise = core.op, lib.raise
 
 local M = {}
 
@@ -15,18 +15,15 @@ local M = {}
 
 local function default(dtype) return dtype or "float32" end
 
---- x as the nearest number of the dtype in which a draw is scaled.
-local function rounded(x, dtype)
-  if dtype == "float64" then return x end
-  return (string.unpack("<f", string.pack("<f", x)))
-end
+--- x as a scalar tensor: what is computed from it rounds as the dtype does.
+local function scalar(x, dtype) return op.full {dtype = dtype, dims = {}, value = x + 0.0} end
 
 local function number(who, x)
   if type(x) ~= "number" then raise("E_VALUE", "%s: expected a number, got a %s", who, type(x)) end
   return x
 end
 
-local function scaled(x, factor) return core.op.mul(x, factor + 0.0) end
+local function scaled(x, factor) return op.mul(x, factor + 0.0) end
 
 --- Zeros and ones; themselves initialisers.
 function M.zeros(_, shape, dtype) return ops.zeros(shape, default(dtype)) end
@@ -107,15 +104,14 @@ local CUT_STDDEV = .87962566103423978
 
 local draws = {
   truncated_normal = function(key, shape, dtype, variance)
-    local stddev = rounded(rounded(math.sqrt(variance), dtype) / rounded(CUT_STDDEV, dtype), dtype)
-    return scaled(random.truncated_normal(key, -2.0, 2.0, shape, dtype), stddev)
+    local stddev = op.div(op.sqrt(variance), scalar(CUT_STDDEV, dtype))
+    return op.mul(random.truncated_normal(key, -2.0, 2.0, shape, dtype), stddev)
   end,
   normal = function(key, shape, dtype, variance)
-    return scaled(random.normal(key, shape, dtype), rounded(math.sqrt(variance), dtype))
+    return op.mul(random.normal(key, shape, dtype), op.sqrt(variance))
   end,
   uniform = function(key, shape, dtype, variance)
-    local bound = rounded(math.sqrt(rounded(3 * variance, dtype)), dtype)
-    return scaled(random.uniform(key, shape, dtype, -1.0, 1.0), bound)
+    return op.mul(random.uniform(key, shape, dtype, -1.0, 1.0), op.sqrt(op.mul(variance, 3.0)))
   end,
 }
 
@@ -156,7 +152,7 @@ function M.variance_scaling(scale, mode, distribution, options)
         #shape)
     end
     local n_in, n_out = fans(who, shape, in_axis or -2, out_axis or -1, options.batch_axis or {})
-    return draw(key, shape, dtype, rounded(scale / denominator(n_in, n_out), dtype))
+    return draw(key, shape, dtype, scalar(scale / denominator(n_in, n_out), dtype))
   end
 end
 
