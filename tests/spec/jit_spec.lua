@@ -1,0 +1,578 @@
+-- jit_spec.lua: what a jitted function is: when it is traced, what it takes and gives, and what it refuses.
+local helper = require "spec.helper"
+local ml = require "meshlua"
+
+local core, nn = ml.core, ml.nn
+
+local function param(t) return core.box_new(t, {kind = "param"}) end
+local function list(...) return ml.tensor {...} end
+
+--- How often the function was traced, and how often not.
+local function traces(step)
+  local hits, misses = step:stats()
+  return misses, hits
+end
+
+describe("a jitted function", function()
+  it("is traced once for each kind of arguments", function()
+    local calls = {n = 0}
+    local step = ml.jit(function(x)
+      calls.n = calls.n + 1
+      return x * 2
+    end)
+    for i = 1, 5 do assert.same({2.0 * i}, step(list(i + 0.0)):totable()) end
+    assert.equal(1, calls.n)
+    assert.same({1, 4}, {traces(step)})
+    step(list(1.0, 2.0)) -- a shape
+    step(list(1)) -- a dtype
+    step(param(list(1.0))) -- a Param
+    step({list(1.0)}[1], nil) -- a nil behind
+    assert.equal(5, calls.n)
+    step(list(1.0, 2.0))
+    step(list(1))
+    assert.equal(5, calls.n)
+  end)
+
+  it("takes trees and gives trees, with all that is no tensor as it is", function()
+    local tag = {"kept"}
+    local step = ml.jit(function(t, s, flag)
+      return {sum = t.a + t.list[2], deep = {{t.a * 2}}, name = s, flag = flag, n = 3, tag = tag}, nil, t.a, "end"
+    end)
+    for _ = 1, 2 do
+      local out, hole, a, last = step({a = list(1.0), list = {false, list(5.0)}}, "text", true)
+      assert.same({6.0}, out.sum:totable())
+      assert.same({2.0}, out.deep[1][1]:totable())
+      assert.same({"text", true, 3}, {out.name, out.flag, out.n})
+      assert.equal(tag, out.tag)
+      assert.is_nil(hole)
+      assert.same({1.0}, a:totable())
+      assert.equal("end", last)
+    end
+    assert.equal(1, (traces(step)))
+    assert.same({}, {ml.jit(function() end)()})
+  end)
+
+  it("keeps metatables of what it takes and gives", function()
+    local Pair = {__index = {total = function(self) return self.a + self.b end}}
+    local step = ml.jit(function(p) return setmetatable({a = p:total(), b = p.b}, Pair) end)
+    local out = step(setmetatable({a = list(1.0), b = list(2.0)}, Pair))
+    assert.equal(Pair, getmetatable(out))
+    assert.same({5.0}, out:total():totable())
+  end)
+
+  it("gives fresh tables and tensors at each call", function()
+    local step = ml.jit(function(x) return {x + 1} end)
+    local a, b = step(list(1.0)), step(list(2.0))
+    assert.not_equal(a, b)
+    assert.same({2.0}, a[1]:totable())
+    assert.same({3.0}, b[1]:totable())
+  end)
+
+  it("traces numbers, and keeps strings and booleans static", function()
+    local seen = {}
+    local step = ml.jit(function(x, n, mode)
+      seen[#seen + 1] = {core.is_tensor(n), mode}
+      return x * n
+    end)
+    assert.same({3.0}, step(list(1.5), 2, "a"):totable())
+    assert.same({4.5}, step(list(1.5), 3, "a"):totable())
+    assert.equal(1, #seen)
+    assert.same({true, "a"}, seen[1])
+    step(list(1.5), 3.0, "a") -- a float is another kind of number
+    step(list(1.5), 3, "b")
+    assert.equal(3, #seen)
+    assert.equal("int32[]{weak}", ml.typeof(3))
+    -- Weak: a number does not widen a tensor within its kind.
+    assert.equal("bfloat16", step(ml.ones({1}, "bfloat16"), 0.5, "a").dtype)
+    helper.raises("2147483648 is out of range for int32", step, list(1.5), 1 << 31, "a")
+  end)
+
+  it("takes static arguments by name and by position", function()
+    local step = ml.jit(function(x, n)
+      local y = x
+      for _ = 1, n do y = y + x end
+      return y
+    end, {static = "n"})
+    assert.same({3.0}, step(list(1.0), 2):totable())
+    assert.same({4.0}, step(list(1.0), 3):totable())
+    assert.same({3.0}, step(list(1.0), 2):totable())
+    assert.same({2, 1}, {traces(step)})
+    step = ml.jit(function(_, n) return ml.ones {n} end, {static = {2}})
+    assert.same({3}, step(list(1.0), 3).shape)
+    step = ml.jit(function(...) return ml.ones {(select(3, ...))} end, {static = 3})
+    assert.same({4}, step(1, 2, 4).shape)
+    helper.raises("no parameter 'steps'; did you mean 'step'?", ml.jit, function(step) return step end,
+      {static = "steps"})
+    helper.raises("static: there is no argument 0", ml.jit, function(a) return a end, {static = 0})
+    helper.raises("static: there is no argument 2", ml.jit, function(a) return a end, {static = {2}})
+    helper.raises("donate: the function has no parameter 'b'", ml.jit, function(a) return a end, {donate = {"b"}})
+    helper.raises("only numbers, strings and booleans can be static",
+      ml.jit(function(a) return a end, {static = "a"}), list(1))
+  end)
+
+  it("is part of the trace where it is called in another", function()
+    local inner = ml.jit(function(x) return x * 2 end)
+    local outer = ml.jit(function(x) return inner(x) + inner(x) end)
+    assert.same({4.0}, outer(list(1.0)):totable())
+    assert.same({0, 0}, {inner:stats()})
+    assert.same({2.0, 2.0}, ml.grad(function(x) return inner(x):sum() end)(list(1.0, 1.0)):totable())
+    local again
+    again = ml.jit(function(x, n) return n == 0 and x or again(x * 2, n - 1) end, {static = "n"})
+    assert.same({8.0}, again(list(1.0), 3):totable())
+  end)
+
+  it("takes hundreds of arguments", function()
+    local args = {}
+    for i = 1, 200 do args[i] = i % 2 == 0 and i or list(i + 0.0) end
+    local step = ml.jit(function(...)
+      local sum = 0
+      for _, a in ipairs {...} do sum = sum + a end
+      return sum, ...
+    end)
+    local results = table.pack(step(table.unpack(args)))
+    assert.equal(201, results.n)
+    assert.same({20100.0}, results[1]:totable())
+  end)
+
+  it("refuses what is no tree", function()
+    local step = ml.jit(function(t) return t end)
+    local cyclic = {a = {}}
+    cyclic.a.b = cyclic
+    helper.raises("the table at t.a.b contains itself", step, cyclic)
+    helper.raises("a table with a boolean as key", step, {[true] = 1})
+    local deep = {}
+    for _ = 1, 200 do deep = {deep} end
+    helper.raises("nested deeper than 100 tables", step, deep)
+    helper.raises("the returned table contains itself", ml.jit(function()
+      local t = {}
+      t[1] = t
+      return t
+    end))
+  end)
+
+  it("refuses unknown options, and names the nearest", function()
+    local fn = function(x) return x end
+    helper.raises("jit: unknown option 'dontate'; did you mean 'donate'?", ml.jit, fn, {dontate = {1}})
+    helper.raises("jit: expected a function, got a table", ml.jit, {})
+    helper.raises("jit: options must be a table, not a string", ml.jit, fn, "static")
+    helper.raises("option 'rules' must be a table", ml.jit, fn, {rules = 1})
+    helper.raises("option 'mesh' must be a Mesh", ml.jit, fn, {mesh = {}})
+    helper.raises("in_shardings must be", ml.jit, fn, {in_shardings = "data"})
+  end)
+end)
+
+describe("a trace", function()
+  it("refuses to tell the value of a tensor", function()
+    for name, read in pairs {
+      item = function(x) return x:item() end,
+      totable = function(x) return x:totable() end,
+      bytes = function(x) return x:bytes() end,
+      shards = function(x) return x:shards() end,
+      release = function(x) return x:release() end,
+      visualize_sharding = ml.visualize_sharding,
+      put_across = function(x) return core.put_across(x) end,
+    } do
+      local message = helper.raises("[E_TRACED] " .. name:gsub("put_across", "device_put"), function()
+        ml.jit(function(x) return read(x:sum()) end)(list(1.0))
+      end)
+      assert.falsy(core.is_tracing(), message)
+    end
+  end)
+
+  it("shows types in place of values", function()
+    local text
+    ml.jit(function(x)
+      text = tostring(x)
+      return x
+    end)(list(1.0))
+    assert.equal("float32[1] traced", text)
+  end)
+
+  it("refuses tensors under < and <=, and names what to write", function()
+    for _, compare in ipairs {function(x) return x < 1 end, function(x) return 1 <= x end,
+      function(x) return x > x end, function(x) return x >= x end} do
+      helper.raises("use x:lt(y)", compare, list(1.0))
+      helper.raises("use x:lt(y)", ml.jit(compare), list(1.0))
+    end
+  end)
+
+  it("does not let its tensors out", function()
+    local kept = {}
+    local step = ml.jit(function(x)
+      kept[1] = x * 2
+      return x
+    end)
+    step(list(1.0))
+    assert.equal("traced tensor of a trace that has ended", tostring(kept[1]))
+    local message = "[E_TRACED] a traced tensor was kept after its trace"
+    helper.raises(message, function() return kept[1] + 1 end)
+    helper.raises(message, function() return kept[1]:sum() end)
+    helper.raises(message, function() return kept[1].shape end)
+    helper.raises(message, function() return ml.typeof(kept[1]) end)
+    helper.raises(message, step, kept[1])
+    helper.raises(message, ml.jit(function(x) return x + kept[1] end), list(1.0))
+    helper.raises(message, function() param(list(1.0)):set(kept[1]) end)
+  end)
+
+  it("can leave a tensor behind in an upvalue without harm", function()
+    local last
+    local step = ml.jit(function(x)
+      last = x
+      return x + 1
+    end)
+    step(list(1.0))
+    assert.same({3.0}, step(list(2.0)):totable())
+    assert.equal(1, (traces(step)))
+    assert.truthy(last)
+  end)
+
+  it("takes what it meets as inputs, without copying it into the plan", function()
+    local table_of = {w = list(2.0, 3.0)}
+    local step = ml.jit(function(x) return x * table_of.w end)
+    assert.same({2.0, 3.0}, step(list(1.0, 1.0)):totable())
+    assert.same({4.0, 6.0}, step(list(2.0, 2.0)):totable())
+    assert.equal(1, (traces(step)))
+  end)
+end)
+
+describe("an error in a trace", function()
+  local function check(body)
+    local model = {w = param(list(1.0)), x = list(2.0), n = 3, deep = {y = list(4.0)}}
+    local w, x, y = model.w:get(), model.x, model.deep.y
+    local on = {false}
+    local step = ml.jit(function(m)
+      local out = m.w * m.x
+      if on[1] then body(m) end
+      return out
+    end)
+    assert.same({2.0}, step(model):totable())
+    on[1] = true
+    local ok = pcall(step, {w = model.w, x = model.x, n = 4, deep = model.deep}) -- n = 4: to be traced
+    assert.falsy(ok)
+    on[1] = false
+    assert.falsy(core.is_tracing())
+    assert.is_true(model.w:get() == w)
+    assert.same({1.0}, model.w:get():totable())
+    assert.is_true(rawequal(x, model.x))
+    assert.is_true(rawequal(y, model.deep.y))
+    local hits = select(2, traces(step))
+    assert.same({2.0}, step(model):totable())
+    assert.equal(hits + 1, (select(2, traces(step)))) -- the trace of before is still there
+  end
+
+  it("leaves modules, tables and the cache as before", function()
+    check(function() error "raised" end)
+    check(function() error {} end)
+    check(function(m) return m.x + list(1.0, 2.0, 3.0) + list(1.0, 2.0) end)
+    check(function(m)
+      m.w:set(m.w * 5)
+      error "raised"
+    end)
+    check(function(m)
+      m.x, m.deep.y, m.n, m.new = m.x * 2, nil, 7, m.x
+      error "raised"
+    end)
+    check(function() coroutine.yield() end)
+    check(function(m) ml.grad(function(n) return n.w * list(1.0, 2.0) end)(m) end)
+  end)
+
+  it("that the function itself catches ends nothing", function()
+    local model = {w = param(list(1.0))}
+    local step = ml.jit(function(m)
+      local ok = pcall(function() return m.w:reshape(5) end)
+      assert(not ok)
+      m.w:set(m.w + 1)
+      return m.w * 2
+    end)
+    assert.same({4.0}, step(model):totable())
+    assert.same({2.0}, model.w:get():totable())
+  end)
+
+  it("in a gradient outside of jit leaves Params as before", function()
+    local model = {a = param(list(1.0)), b = param(list(2.0))}
+    helper.raises("raised", ml.grad(function(m)
+      m.a:set(m.a * 3)
+      error "raised"
+    end), model)
+    assert.same({1.0}, model.a:get():totable())
+    model.b:get():release()
+    helper.raises("E_DELETED", ml.grad(function(m) return (m.a * m.b):sum() end), model)
+    assert.same({1.0}, model.a:get():totable())
+    assert.is_false(model.a:get():is_traced())
+  end)
+end)
+
+describe("what a trace may change", function()
+  local function refused(wanted, body)
+    local t = {n = 1, s = "a", flag = true, x = list(1.0), deep = {list(2.0)}}
+    local message = helper.raises(wanted, ml.jit(function(a)
+      body(a)
+      return a.x
+    end), t)
+    assert.truthy(message:find("[E_STATE]", 1, true), message)
+    assert.truthy(message:find("only Params can change (box:set)", 1, true), message)
+    assert.same({1.0}, t.x:totable())
+    assert.same({2.0}, t.deep[1]:totable())
+  end
+
+  it("is no number, string or boolean of an argument", function()
+    refused("now argument.n = 2, before argument.n = 1", function(a) a.n = 2 end)
+    refused("now argument.n = 1.0, before argument.n = 1", function(a) a.n = 1.0 end)
+    refused("argument.s = b", function(a) a.s = "b" end)
+    refused("argument.flag = false", function(a) a.flag = false end)
+    refused("argument.flag", function(a) a.flag = nil end)
+    refused("argument.new = 1", function(a) a.new = 1 end)
+  end)
+
+  it("is no plain tensor of an argument", function()
+    refused("argument.x", function(a) a.x = a.x * 1 end)
+    refused("argument.deep.1", function(a) a.deep[1] = a.x end)
+    refused("argument.y", function(a) a.y = a.x end)
+    refused("argument.deep", function(a) a.deep = nil end)
+  end)
+
+  it("is no number by so little that its text does not show it", function()
+    local t = {n = 0.1, x = list(1.0)}
+    helper.raises("E_STATE", ml.jit(function(a)
+      a.n = a.n + 2 ^ -56
+      return a.x
+    end), t)
+  end)
+
+  it("is no Param that is not an argument", function()
+    local w = param(list(1.0))
+    local hidden = {w = w}
+    local message = helper.raises("[E_STATE]", ml.jit(function(x)
+      w:set(x)
+      return x
+    end), list(2.0))
+    assert.truthy(message:find("pass what holds it (the model, the optimizer) as an argument", 1, true), message)
+    helper.raises("[E_STATE]", ml.jit(function(x)
+      hidden.w:set(hidden.w + x)
+      return x
+    end), list(2.0))
+    helper.raises("[E_STATE]", ml.jit(function(x) -- also where a gradient has its hand in it
+      return ml.grad(function(m)
+        m.w:set(m.w * 2)
+        return (m.w * x):sum()
+      end)(hidden).w
+    end), list(2.0))
+    assert.same({1.0}, w:get():totable())
+  end)
+
+  it("may be read without being an argument, with the values of each call", function()
+    local w = param(list(1.0))
+    local step = ml.jit(function(x) return x * w end)
+    assert.same({2.0}, step(list(2.0)):totable())
+    w:set(list(5.0))
+    assert.same({10.0}, step(list(2.0)):totable())
+    assert.equal(1, (traces(step)))
+    w:set(list(5.0, 6.0)) -- another type: traced again, once
+    for _ = 1, 3 do assert.same({10.0, 12.0}, step(list(2.0)):totable()) end
+    assert.equal(2, (traces(step)))
+    assert.equal("a Param that is used without being an argument has another type now", step:why_miss())
+    w:set(list(7.0))
+    assert.same({14.0}, step(list(2.0)):totable())
+    assert.equal(2, (traces(step)))
+  end)
+end)
+
+describe("between two calls", function()
+  it("a model that is changed outside is used as it is then", function()
+    local model = {w = param(list(1.0)), b = list(1.0), n = 2}
+    local step = ml.jit(function(m) return m.w * m.n + m.b end)
+    assert.same({3.0}, step(model):totable())
+    model.w:set(list(10.0))
+    assert.same({21.0}, step(model):totable())
+    model.b = list(5.0)
+    assert.same({25.0}, step(model):totable())
+    assert.equal(1, (traces(step)))
+    model.n = 3
+    assert.same({35.0}, step(model):totable())
+    model.w = param(list(1.0))
+    assert.same({8.0}, step(model):totable())
+    assert.equal(2, (traces(step)))
+    model.w:set(list(1.0, 2.0))
+    assert.same({8.0, 11.0}, step(model):totable())
+    assert.equal(3, (traces(step)))
+  end)
+
+  it("a changed upvalue is seen and said", function()
+    local n, s, flag, t = 2, "a", true, list(1.0)
+    local step = ml.jit(function(x) return x * n + (flag and #s or 0) + t end)
+    local function gives(value, why)
+      assert.same({value}, step(list(1.0)):totable())
+      assert.truthy(step:why_miss():find(why, 1, true), step:why_miss())
+    end
+    gives(4.0, "the first call is always traced")
+    n = 3
+    gives(5.0, "now upvalue n = 3; the last trace had upvalue n = 2")
+    s = "abc"
+    gives(7.0, "now upvalue s = abc; the last trace had upvalue s = a")
+    flag = false
+    gives(4.0, "now upvalue flag = false; the last trace had upvalue flag = true")
+    t = list(10.0)
+    gives(13.0, "upvalue t")
+    assert.equal(5, (traces(step)))
+    gives(13.0, "upvalue t")
+    assert.equal(5, (traces(step)))
+    n, s, flag = 2, "a", true
+    gives(13.0, "upvalue")
+    t = nil
+    helper.raises("arithmetic", step, list(1.0))
+  end)
+
+  it("a changed upvalue is warned of", function()
+    local _, err = helper.run {"-e", [[
+      local ml = require "meshlua"
+      local n = 1
+      local step = ml.jit(function(x) return x * n end)
+      step(ml.ones {2}) n = 2 step(ml.ones {2}) step(ml.ones {2})]]}
+    assert.equal("meshlua: warning: a jitted function is traced again: now upvalue n = 2; the last trace had "
+      .. "upvalue n = 1\n", err)
+  end)
+
+  it("a tensor that has the address of an old one is not taken for it", function()
+    local t
+    local step = ml.jit(function(x) return x:reshape(t.shape) * t end)
+    for i = 1, 60 do
+      t = ml.full({i % 3 + 1}, i + 0.0)
+      assert.same(ml.full({i % 3 + 1}, i + 0.0):totable(), step(ml.ones {i % 3 + 1}):totable())
+      collectgarbage()
+    end
+  end)
+end)
+
+describe("why_miss", function()
+  it("always answers", function()
+    local step = ml.jit(function(_, x) return x end)
+    assert.equal("it has not been called", step:why_miss())
+    local function why(...)
+      step(...)
+      return step:why_miss()
+    end
+    assert.equal("the first call is always traced", why({}, list(1.0)))
+    assert.equal("now x = float32[2]; the last trace had x = float32[1]", why({}, list(1.0, 2.0)))
+    assert.equal("now x = int32[2]; the last trace had x = float32[2]", why({}, list(1, 2)))
+    assert.equal("now x = a number; the last trace had x = int32[2]", why({}, 0.5))
+    assert.equal("now _.a = 1; the last trace had x = a number", why({a = 1}, 0.5))
+    assert.equal("now _.a = 2; the last trace had _.a = 1", why({a = 2}, 0.5))
+    assert.equal("now _.a.b = text; the last trace had _.a = 2", why({a = {b = "text"}}, 0.5))
+    assert.equal("now _.a.b = text; the last trace had _.a = 2", why({a = {b = "text"}}, 0.5)) -- a hit
+    assert.truthy(why({a = print}, 0.5):find("now _.a = function", 1, true))
+    assert.equal("a class, function or other object in the arguments is not the one before",
+      why(setmetatable({a = print}, {}), 0.5))
+    local mesh = ml.make_mesh({1}, {"data"}, {0})
+    mesh:with(function()
+      assert.equal("now the mesh in context = Mesh(data=1); the last trace had the mesh in context = ",
+        why(setmetatable({a = print}, {}), 0.5))
+    end)
+    mesh:with({{"batch", "data"}}, function()
+      assert.equal("now the rules in context.1.1 = batch; the last trace had the rules in context = nil",
+        why(setmetatable({a = print}, {}), 0.5))
+    end)
+  end)
+
+  it("knows rules by what they say, not by which table they are", function()
+    local mesh = ml.make_mesh({1}, {"data"}, {0})
+    local step = ml.jit(function(x) return x:constrain {"batch"} end)
+    local rules = {{"batch", "data"}}
+    for i = 1, 3 do
+      rules = {{"batch", i < 3 and "data" or false}}
+      mesh:with(rules, step, list(1.0))
+    end
+    assert.equal(2, (traces(step)))
+    rules[1][2] = "data"
+    mesh:with(rules, step, list(1.0))
+    assert.equal(2, (traces(step)))
+  end)
+end)
+
+describe("tied weights", function()
+  local Tied = nn.module "Tied"
+  function Tied:init(rngs)
+    self.embed = nn.Embed(5, 3, {rngs = rngs})
+    self.head = {embedding = self.embed.embedding}
+  end
+  function Tied:__call(ids) return self.embed(ids):matmul(self.head.embedding:T()) end
+
+  local function loss(model, ids) return (model(ids) ^ 2):mean() end
+
+  it("are one leaf, with one gradient", function()
+    local model = ml.init(function(rngs) return Tied(rngs) end)
+    local ids = list(0, 3)
+    assert.equal(1, #ml.tree.leaves(model))
+    local value, grads = ml.jit(ml.value_and_grad(loss))(model, ids)
+    assert.is_true(rawequal(grads.embed.embedding, grads.head.embedding))
+    -- By a copy of the weights in the second place, the gradient is the sum of two.
+    local w = model.embed.embedding:get()
+    local two = ml.grad(function(a, b) return (ml.take(a, ids):matmul(b:T()) ^ 2):mean() end, {argnums = {1, 2}})
+    local parts = two(w, w)
+    helper.close((parts[1] + parts[2]):totable(), grads.embed.embedding:totable(), 1e-6)
+    assert.is_true(value:item() > 0)
+  end)
+
+  it("are one parameter of the plan, updated once", function()
+    local model = ml.init(function(rngs) return Tied(rngs) end)
+    local before = model.embed.embedding:get()
+    local step = ml.jit(function(m)
+      for _, box in ipairs(ml.tree.leaves(m)) do box:set(box + 1) end
+    end)
+    assert.equal(5 * 3 * 4, step:plan(model):memory().arguments)
+    step(model)
+    helper.close((before + 1):totable(), model.head.embedding:get():totable())
+    assert.equal(model.embed.embedding, model.head.embedding)
+  end)
+
+  it("trace again when they are tied no longer", function()
+    local step = ml.jit(function(m) return m.a * m.b end)
+    local w = param(list(2.0))
+    assert.same({4.0}, step({a = w, b = w}):totable())
+    assert.same({6.0}, step({a = w, b = param(list(3.0))}):totable())
+    assert.equal(2, (traces(step)))
+  end)
+end)
+
+describe("Params and jit", function()
+  it("a Param made in the trace cannot be returned", function()
+    helper.raises("a Param made inside a jitted function is returned", ml.jit(function(x) return param(x) end),
+      list(1.0))
+  end)
+
+  it("a Param may change its shape", function()
+    local m = {w = param(list(1.0))}
+    local step = ml.jit(function(model) model.w:set(ml.concat {model.w:get(), list(9.0)}) end)
+    step(m)
+    assert.same({1.0, 9.0}, m.w:get():totable())
+    step(m)
+    assert.same({1.0, 9.0, 9.0}, m.w:get():totable())
+    assert.equal(2, (traces(step)))
+  end)
+
+  it("two Params may exchange their tensors", function()
+    local m = {a = param(list(1.0)), b = param(list(2.0))}
+    local step = ml.jit(function(model)
+      local a = model.a:get()
+      model.a:set(model.b)
+      model.b:set(a)
+    end)
+    for _ = 1, 3 do step(m) end
+    assert.same({2.0}, m.a:get():totable())
+    assert.same({1.0}, m.b:get():totable())
+  end)
+
+  it("a Param may get a tensor that is no argument, or one that is", function()
+    local outside, m = list(7.0), {a = param(list(1.0)), b = param(list(1.0))}
+    local step = ml.jit(function(model, x)
+      model.a:set(outside)
+      model.b:set(x)
+      return x * 2
+    end)
+    local x = list(3.0)
+    for _ = 1, 2 do assert.same({6.0}, step(m, x):totable()) end
+    assert.same({7.0}, m.a:get():totable())
+    assert.same({3.0}, m.b:get():totable())
+    assert.same({7.0}, outside:totable())
+    assert.same({3.0}, x:totable())
+  end)
+end)
