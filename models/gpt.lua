@@ -132,7 +132,9 @@ M.data, M.evaluate, M.sample = text.data, text.evaluate, text.sample
 
 --- A rule set: these rules, and behind them that everything else, and what the mesh has no axis for, is whole.
 local function rules(list)
-  for _, name in ipairs {"batch", "seq", "embed", "vocab", "heads", "mlp"} do list[#list + 1] = {name, false} end
+  for _, name in ipairs {"batch", "seq", "embed", "vocab", "heads", "mlp"} do
+    list[#list + 1] = {name, false}
+  end
   return list
 end
 

@@ -194,6 +194,15 @@ void build_result(Build *b, Val v) {
     if (!VEC_PUSH(&b->g->arena, &b->g->region.at[b->region].result, v)) out_of_memory(b);
 }
 
+void build_set_weak(Build *b, Val v) {
+    if (b->err || v == 0) return;
+    Value *value = &b->g->value.at[v];
+    Type t = *value->type;
+    t.weak = true;
+    value->type = type_of(b->g->cx, &t);
+    if (!value->type) out_of_memory(b);
+}
+
 void build_set_offsets(Build *b, Val v, const Offset *offset, int n) {
     if (b->err || v == 0) return;
     Graph *g = b->g;

@@ -30,6 +30,8 @@ int32_t build_region(Build *b);
 void build_result(Build *b, Val v);
 /* Fills the offsets of the node that makes `v`. */
 void build_set_offsets(Build *b, Val v, const Offset *offset, int n);
+/* Marks the type of v as come from a Lua number: while a trace is built, it widens nothing. */
+void build_set_weak(Build *b, Val v);
 void build_set_clone(Build *b, Val v, int32_t clone);
 /* Remembers the error in flight. */
 void build_fail(Build *b, Err e);

@@ -53,7 +53,9 @@ static Val bring(Build *b, int op, const Operand *o, DType dtype, bool weak, con
                               op_def(op)->name, x, dtype_name(dtype)));
         return 0;
     }
-    return op_full(b, dtype, dims, o->number);
+    Val v = op_full(b, dtype, dims, o->number);
+    if (weak) build_set_weak(b, v);
+    return v;
 }
 
 Val op_operand(Build *b, const Operand *o) {

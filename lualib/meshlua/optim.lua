@@ -86,7 +86,8 @@ end
 --- before (nesterov: looking one step ahead).
 ---@overload fun(options: table): Transformation
 ---@param model table
----@param options {lr: number|Schedule, momentum: number, nesterov: boolean, clip: number} lr: a number or a schedule. momentum: default none. clip: largest global norm; default none
+---@param options {lr: number|Schedule, momentum: number, nesterov: boolean, clip: number}
+--- lr: a number or a schedule. momentum: default none. clip: largest global norm; default none
 ---@return Optimizer
 M.sgd = made("sgd", {momentum = "number", nesterov = "boolean"}, function(options)
   local step = transform.scale_by_learning_rate(options.lr)

@@ -180,8 +180,9 @@ function M.shard_largest(axis, min_size)
       if whole and size % n == 0 and (not best or size > shape[best]) then best = d end
     end
     if not best then
-      raise("E_INDIVISIBLE", "%s: mesh axis '%s' of size %d divides no whole dim of %s; give it a rule of "
-        .. "its own before this one, or raise min_size above %d", path, axis, n, core.typeof(param), param.size)
+      raise("E_INDIVISIBLE", "%s: mesh axis '%s' of size %d divides no whole dim of %s; give it a rule "
+        .. "of its own before this one, or raise min_size above %d", path, axis, n, core.typeof(param),
+        param.size)
     end
     entries[best] = axis
     return core.P(table.unpack(entries, 1, #shape))

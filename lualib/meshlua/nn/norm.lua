@@ -25,8 +25,8 @@ local function operands(self, who, x)
   if not core.is_tensor(x) and not core.is_box(x) then
     raise("E_VALUE", "%s: expected a tensor, got a %s", who, type(x))
   end
-  local known, dtype = self.scale or self.bias, self.dtype
-  if not dtype then dtype = known and core.promote(x.dtype, known.dtype) or x.dtype end
+  local own, dtype = self.scale or self.bias, self.dtype
+  if not dtype then dtype = own and core.promote(x.dtype, own.dtype) or x.dtype end
   if not dtype:match "float" then dtype = "float32" end
   x = as(x, dtype)
   return x, self.scale and as(self.scale, dtype) or constant(x, 1.0)
