@@ -123,6 +123,19 @@ static bool is_leaf(lua_State *L, const Walk *w, int index) {
     return known;
 }
 
+/* Pushes the number of the result that the tensor at `index` is, as light userdata. `mixed` knows
+ * those that were met before: a tensor that is returned twice is one result. */
+static void push_number(lua_State *L, Host *h, int index, int mixed) {
+    lua_pushvalue(L, index);
+    if (lua_rawget(L, mixed) != LUA_TNIL) return;
+    lua_pop(L, 1);
+    trace_result(L, h, value_in_trace(L, h, index), NULL);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)h->trace->graph->region.at[0].result.n);
+    lua_pushvalue(L, index);
+    lua_pushvalue(L, -2);
+    lua_rawset(L, mixed);
+}
+
 /* Pushes the template of the value at `index`: tensors become light userdata with the number of
  * their result, tables that hold any are copied and noted in the table `mixed`. True if it holds a
  * tensor. */
@@ -130,8 +143,7 @@ static bool push_template(lua_State *L, Host *h, const Walk *w, int index, int m
     luaL_checkstack(L, 8, "results nested too deep");
     if (depth > 100) state_error(L, E_VALUE, "the returned table contains itself");
     if (luaL_testudata(L, index, VALUE_TENSOR)) {
-        trace_result(L, h, value_in_trace(L, h, index), NULL);
-        lua_pushlightuserdata(L, (void *)(uintptr_t)h->trace->graph->region.at[0].result.n);
+        push_number(L, h, index, mixed);
         return true;
     }
     if (luaL_testudata(L, index, VALUE_BOX) && !is_leaf(L, w, index))
@@ -244,9 +256,8 @@ static int32_t add_writes(lua_State *L, Host *h, const Walk *w, int32_t *write_l
         if (luaL_testudata(L, -1, VALUE_BOX)) {
             Val param = g->region.at[0].param.at[i];
             lua_getiuservalue(L, -1, 1);
-            LuaTensor *now = luaL_testudata(L, -1, VALUE_TENSOR);
+            Val v = lua_isnil(L, -1) ? param : value_in_trace(L, h, -1);
             lua_pop(L, 1);
-            Val v = now ? now->t ? value_in_trace(L, h, -1) : now->v : param;
             const Type *before = graph_type(g, param);
             if (v != param) {
                 bool same = dims_equal(&before->dims, &graph_type(g, v)->dims);

@@ -50,8 +50,8 @@ static int gunzip(lua_State *L) {
     enum { CHUNK = 1 << 16 };
     size_t n;
     luaL_Buffer out;
-    const char *bytes = luaL_checklstring(L, 1, &n);
-    luaL_argcheck(L, n <= UINT32_MAX, 1, "4 GiB or more");
+    const char *bytes = value_string(L, 1, &n, "gunzip: the bytes");
+    if (n > UINT32_MAX) state_error(L, E_VALUE, "gunzip: %lld bytes; at most 4 GiB", (long long)n);
     z_stream *z = lua_newuserdatauv(L, sizeof *z, 0);
     *z = (z_stream){.next_in = (Bytef *)(uintptr_t)bytes, .avail_in = (uInt)n};
     int status = inflateInit2(z, 15 + 32); /* the largest window; gzip or zlib by its header */
@@ -73,7 +73,7 @@ static int gunzip(lua_State *L) {
 
 /* make_folder(path): it and those above it, where they are missing; true, or nil, message. */
 static int make_folder(lua_State *L) {
-    const char *path = luaL_checkstring(L, 1);
+    const char *path = value_string(L, 1, NULL, "the folder");
     size_t n = strlen(path);
     char *part = lua_newuserdatauv(L, n + 1, 0);
     memcpy(part, path, n + 1);
@@ -111,19 +111,23 @@ static uint32_t token_at(const Tokens *t, int64_t i) {
 }
 
 static const Tokens *tokens_at(lua_State *L, int index) {
-    return luaL_checkudata(L, index, VALUE_TOKENS);
+    return value_udata(L, index, VALUE_TOKENS);
 }
 
 /* tokens(bytes, width [, first byte, from 0 [, count]]) */
 static int tokens_new(lua_State *L) {
     size_t n;
-    const char *bytes = luaL_checklstring(L, 1, &n);
-    lua_Integer width = luaL_checkinteger(L, 2), skip = luaL_optinteger(L, 3, 0);
-    luaL_argcheck(L, width == 1 || width == 2 || width == 4, 2, "must be 1, 2 or 4");
-    luaL_argcheck(L, skip >= 0 && (size_t)skip <= n, 3, "outside the data");
-    lua_Integer room = (lua_Integer)(n - (size_t)skip) / width;
-    lua_Integer count = luaL_optinteger(L, 4, room);
-    luaL_argcheck(L, count >= 0 && count <= room, 4, "more numbers than bytes");
+    const char *bytes = value_string(L, 1, &n, "tokens: the bytes");
+    lua_Integer width = value_integer(L, 2, "tokens: the width"), skip = 0;
+    if (!lua_isnoneornil(L, 3)) skip = value_integer(L, 3, "tokens: the first byte");
+    if ((width != 1 && width != 2 && width != 4) || skip < 0 || (size_t)skip > n)
+        state_error(L, E_VALUE, "tokens: a width of %lld, from byte %lld of %lld", (long long)width,
+                    (long long)skip, (long long)n);
+    lua_Integer room = (lua_Integer)(n - (size_t)skip) / width, count = room;
+    if (!lua_isnoneornil(L, 4)) count = value_integer(L, 4, "tokens: the count");
+    if (count < 0 || count > room)
+        state_error(L, E_VALUE, "tokens: %lld numbers; there are %lld", (long long)count,
+                    (long long)room);
     Tokens *t = lua_newuserdatauv(L, sizeof *t, 1);
     *t = (Tokens){.bytes = (const uint8_t *)bytes + skip, .n = count, .width = (int32_t)width};
     lua_pushvalue(L, 1);
@@ -162,7 +166,7 @@ static void read_windows(lua_State *L, const Tokens *t, lua_Integer length, DTyp
     lua_Integer rows = (lua_Integer)lua_rawlen(L, 2);
     for (lua_Integer i = 1; i <= rows; i++) {
         lua_rawgeti(L, 2, i);
-        lua_Integer start = luaL_checkinteger(L, -1);
+        lua_Integer start = value_integer(L, -1, "windows: a start");
         lua_pop(L, 1);
         if (start < 0 || start > t->n - length)
             state_error(L, E_VALUE, "%lld numbers from %lld on leave the %lld there are",
@@ -190,12 +194,13 @@ static int64_t product_of(const Dims *d) {
 static int tokens_windows(lua_State *L) {
     Host *h = state_of(L);
     const Tokens *t = tokens_at(L, 1);
-    luaL_checktype(L, 2, LUA_TTABLE);
+    value_check_type(L, 2, LUA_TTABLE, "windows: the starts");
     Dims row = value_dims(L, 3, 0, "a row's shape"), dims = {1, {(int64_t)lua_rawlen(L, 2)}};
     DType dtype = value_dtype(L, 4);
-    luaL_argcheck(L, dtype == DT_I32 || (dtype == DT_U8 && t->width == 1), 4,
-                  "must be int32, or uint8 for bytes");
-    luaL_argcheck(L, row.rank < MAX_RANK, 3, "too many dims");
+    if (dtype != DT_I32 && (dtype != DT_U8 || t->width != 1))
+        state_error(L, E_DTYPE, "windows: %s; numbers become int32, bytes uint8, too",
+                    dtype_name(dtype));
+    if (row.rank == MAX_RANK) state_error(L, E_SHAPE, "windows: a row of rank %d", row.rank);
     for (int d = 0; d < row.rank; d++) dims_push(&dims, row.at[d]);
     const Layout *layout = NULL;
     if (!lua_isnoneornil(L, 5)) {
@@ -221,8 +226,11 @@ static int tokens_windows(lua_State *L) {
 /* tokens:bytes(first, last): of the numbers first <= i < last, from 0, as they lie in memory. */
 static int tokens_bytes(lua_State *L) {
     const Tokens *t = tokens_at(L, 1);
-    lua_Integer first = luaL_checkinteger(L, 2), last = luaL_checkinteger(L, 3);
-    luaL_argcheck(L, first >= 0 && first <= last && last <= t->n, 2, "outside the list");
+    lua_Integer first = value_integer(L, 2, "bytes: the first"),
+                last = value_integer(L, 3, "bytes: the last");
+    if (first < 0 || first > last || last > t->n)
+        state_error(L, E_VALUE, "bytes: from %lld to %lld of %lld numbers", (long long)first,
+                    (long long)last, (long long)t->n);
     lua_pushlstring(L, (const char *)t->bytes + first * t->width,
                     (size_t)((last - first) * t->width));
     return 1;
@@ -247,12 +255,13 @@ static uint64_t feistel(uint64_t key, int half_bits, uint64_t x) {
  * endless list in which each run of n holds 0 .. n-1 once, in an order of its own. Nothing is kept
  * between calls. */
 static int shuffled(lua_State *L) {
-    uint64_t seed = (uint64_t)luaL_checkinteger(L, 1);
-    lua_Integer first = luaL_checkinteger(L, 2), count = luaL_checkinteger(L, 3),
-                n = luaL_checkinteger(L, 4);
-    luaL_argcheck(L, first >= 0, 2, "must not be negative");
-    luaL_argcheck(L, count >= 0, 3, "must not be negative");
-    luaL_argcheck(L, n > 0 && n <= (lua_Integer)1 << 60, 4, "must be from 1 to 2^60");
+    uint64_t seed = (uint64_t)value_integer(L, 1, "shuffled: the seed");
+    lua_Integer first = value_integer(L, 2, "shuffled: the first place"),
+                count = value_int32(L, 3, "shuffled: the count"),
+                n = value_integer(L, 4, "shuffled: how many there are");
+    if (first < 0 || count < 0 || n < 1 || n > (lua_Integer)1 << 60 || first > INT64_MAX - count)
+        state_error(L, E_VALUE, "shuffled: %lld places from %lld on, of runs of %lld",
+                    (long long)count, (long long)first, (long long)n);
     int half_bits = 1;
     while ((lua_Integer)1 << (2 * half_bits) < n) half_bits++;
     lua_createtable(L, (int)count, 0);

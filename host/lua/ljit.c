@@ -102,6 +102,7 @@ static Walk walk_call(lua_State *L, Host *h, const LuaJit *j, int last, bool des
     lua_getiuservalue(L, JIT, 1);
     walk_begin(&w, L, h, true);
     w.describe = w.name_modules = describe;
+    w.quiet = !describe;
     lua_newtable(L);
     if (describe) {
         lua_newtable(L);
@@ -288,9 +289,9 @@ static JitEntry *push_entry(lua_State *L, Host *h, LuaJit *j, const Str *key, bo
 /* The entry for the arguments on the stack, traced if need be; its table is pushed. */
 static JitEntry *entry_for_call(lua_State *L, Host *h, LuaJit *j, int last, Walk *w) {
     int32_t nnumber;
-    bool stale;
+    bool stale = false;
     *w = walk_call(L, h, j, last, false, &nnumber);
-    JitEntry *e = push_entry(L, h, j, &h->key, &stale);
+    JitEntry *e = w->failed ? NULL : push_entry(L, h, j, &h->key, &stale);
     if (e) {
         j->hits++;
         return e;

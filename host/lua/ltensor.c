@@ -420,11 +420,19 @@ static int tensor_gc(lua_State *L) {
     return 0;
 }
 
-/* release(): frees the bytes now; also at the end of `local t <close>`. */
-static int tensor_free(lua_State *L) {
+/* The end of `local t <close>`. */
+static int tensor_close(lua_State *L) {
     LuaTensor *u = value_udata(L, 1, VALUE_TENSOR);
     if (u->t) tensor_delete(u->t, "released");
     return 0;
+}
+
+/* release(): frees the bytes now. Twice is once. */
+static int tensor_free(lua_State *L) {
+    const LuaTensor *u = value_udata(L, 1, VALUE_TENSOR);
+    if (!u->t || !tensor_is_deleted(u->t)) value_tensor(L, state_of(L), 1);
+    if (!u->t) state_error(L, E_TRACED, "release: a traced tensor has no bytes to free");
+    return tensor_close(L);
 }
 
 static int tensor_is_traced(lua_State *L) {
@@ -511,7 +519,7 @@ void ltensor_open(lua_State *L) {
                                     {"__lt", tensor_no_order},
                                     {"__le", tensor_no_order},
                                     {"__gc", tensor_gc},
-                                    {"__close", tensor_free},
+                                    {"__close", tensor_close},
                                     {NULL, NULL}};
     static const luaL_Reg methods[] = {{"item", tensor_item},
                                        {"totable", tensor_totable},

@@ -193,22 +193,6 @@ void trace_note_write(lua_State *L, Host *h, int index) {
     note_box(L, index, true);
 }
 
-bool trace_box(lua_State *L, int n) {
-    push_undo(L);
-    lua_Integer count = (lua_Integer)lua_rawlen(L, -1) / 3;
-    for (lua_Integer i = 0; i < count; i++) {
-        lua_rawgeti(L, -1, 3 * i + 2);
-        bool box = lua_isboolean(L, -1);
-        lua_pop(L, 1);
-        if (!box || --n > 0) continue;
-        lua_rawgeti(L, -1, 3 * i + 1);
-        lua_remove(L, -2);
-        return true;
-    }
-    lua_pop(L, 1);
-    return false;
-}
-
 void trace_result(lua_State *L, Host *h, Val v, const Layout *l) {
     Build at = h->trace->build;
     if (l) {
@@ -248,20 +232,23 @@ void trace_captured(lua_State *L, Host *h, int32_t i, Tensor **out) {
 
 /* ---- run_traced: a function traced and run at once, everything concrete in it an input ---- */
 
-/* Marks the box's tensor as a result if the trace wrote it; pushes the box on the list. */
+/* Marks the tensors of boxes that the trace wrote as results; those boxes make the list. */
 static int add_written(lua_State *L, Host *h, int list) {
     int count = 0;
-    for (int n = 1; trace_box(L, n); n++) {
-        lua_getiuservalue(L, -1, 1);
-        LuaTensor *u = luaL_testudata(L, -1, VALUE_TENSOR);
-        lua_pop(L, 1);
-        if (u && !u->t) {
-            trace_result(L, h, u->v, NULL);
+    push_undo(L);
+    lua_Integer n = (lua_Integer)lua_rawlen(L, -1) / 3;
+    for (lua_Integer i = 0; i < n; i++) {
+        lua_rawgeti(L, -1, 3 * i + 1);
+        lua_rawgeti(L, -2, 3 * i + 3);
+        lua_getiuservalue(L, -2, 1);
+        if (!lua_rawequal(L, -1, -2) && !lua_isnil(L, -1)) {
+            trace_result(L, h, value_in_trace(L, h, -1), NULL);
+            lua_pushvalue(L, -3);
             lua_rawseti(L, list, ++count);
-        } else {
-            lua_pop(L, 1);
         }
+        lua_pop(L, 3);
     }
+    lua_pop(L, 1);
     return count;
 }
 

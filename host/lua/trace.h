@@ -30,8 +30,6 @@ void trace_enter_slot(lua_State *L, int table);
 void trace_note_write(lua_State *L, Host *h, int index);
 /* The same before a transform puts something into the box for a while: that is always allowed. */
 void trace_note_swap(lua_State *L, int box);
-/* Pushes the n-th box (from 1) that the trace has seen, entered or written; false at the end. */
-bool trace_box(lua_State *L, int n);
 
 /* Marks value v as a result, in layout `l` if not NULL. */
 void trace_result(lua_State *L, Host *h, Val v, const Layout *l);

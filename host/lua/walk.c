@@ -91,6 +91,12 @@ static void put_pointer(Walk *w, char tag, const void *p) {
     put(w, tag, &p, sizeof p);
 }
 
+static void put_sharding(Walk *w, const LuaSharding *s) {
+    put_pointer(w, 'h', s->mesh);
+    put_pointer(w, 'p', s->spec);
+    put(w, 'd', &s->device, sizeof s->device);
+}
+
 /* The object at `index`, by its address. */
 static void put_object(Walk *w, char tag, int index) {
     lua_State *L = w->L;
@@ -122,13 +128,21 @@ void walk_begin(Walk *w, lua_State *L, Host *h, bool slots) {
     h->key.failed = h->path.failed = h->describe.failed = false;
 }
 
-/* Numbers in so many digits that no other number has the same text. */
+/* Numbers in so many digits that no other number has the same text; objects by type and address. */
 static void describe_static(Walk *w, int index) {
     lua_State *L = w->L;
+    int type = lua_type(L, index);
     lua_Number x = lua_tonumber(L, index);
-    luaL_tolstring(L, index, NULL);
-    if (lua_type(L, index) == LUA_TNUMBER && !lua_isinteger(L, index) && x == x &&
-        lua_tonumber(L, -1) != x) {
+    if (luaL_testudata(L, index, VALUE_TENSOR))
+        type_print(value_type(w->h, value_tensor(L, w->h, index)), state_text(w->h));
+    else
+        str_put(state_text(w->h), value_type_name(L, index));
+    if (type != LUA_TUSERDATA || luaL_testudata(L, index, VALUE_MESH) ||
+        luaL_testudata(L, index, VALUE_SPEC) || luaL_testudata(L, index, VALUE_SHARDING))
+        luaL_tolstring(L, index, NULL);
+    else
+        lua_pushfstring(L, "%s at %p", str_of(&w->h->text), lua_topointer(L, index));
+    if (type == LUA_TNUMBER && !lua_isinteger(L, index) && x == x && lua_tonumber(L, -1) != x) {
         char digits[32];
         snprintf(digits, sizeof digits, "%.17g", x);
         describe(w, digits);
@@ -165,6 +179,8 @@ void walk_static(Walk *w, int index) {
             put_pointer(w, 'm', value_mesh(L, index));
         else if (luaL_testudata(L, index, VALUE_SPEC))
             put_pointer(w, 'p', value_spec(L, index));
+        else if (luaL_testudata(L, index, VALUE_SHARDING))
+            put_sharding(w, lua_touserdata(L, index));
         else
             put_object(w, 'u', index);
         break;
@@ -196,6 +212,8 @@ static void leaf(Walk *w, int index, char tag) {
     int32_t number;
     if (known_leaf(w, index, &number)) {
         put(w, 'r', &number, sizeof number);
+        if (w->describe) str_fmt(state_text(w->h), "tied to leaf %d", (int)number);
+        describe(w, str_of(&w->h->text));
         return;
     }
     LuaTensor *u = value_tensor(w->L, w->h, index);
@@ -232,16 +250,25 @@ static void add_slot(Walk *w, int table, int key, int value) {
 
 static void value(Walk *w, int index);
 
-static void table(Walk *w, int index) {
+/* Is the table one that a walk can enter? */
+static bool can_enter(Walk *w, int index) {
     enum { DEEPEST = 100 };
     lua_State *L = w->L;
-    luaL_checkstack(L, 8, "arguments nested too deep");
     lua_pushvalue(L, index);
-    if (lua_rawget(L, w->seen) != LUA_TNIL)
-        state_error(L, E_VALUE, "the table at %s contains itself", str_of(&w->h->path));
-    if (++w->depth > DEEPEST)
-        state_error(L, E_VALUE, "an argument is nested deeper than %d tables", DEEPEST);
+    bool cyclic = lua_rawget(L, w->seen) != LUA_TNIL;
     lua_pop(L, 1);
+    if (!cyclic && w->depth < DEEPEST) return true;
+    w->failed = true;
+    if (w->quiet) return false;
+    if (cyclic) state_error(L, E_VALUE, "the table at %s contains itself", str_of(&w->h->path));
+    state_error(L, E_VALUE, "an argument is nested deeper than %d tables", DEEPEST);
+}
+
+static void table(Walk *w, int index) {
+    lua_State *L = w->L;
+    luaL_checkstack(L, 8, "arguments nested too deep");
+    if (!can_enter(w, index)) return;
+    w->depth++;
     lua_pushvalue(L, index);
     lua_pushboolean(L, 1);
     lua_rawset(L, w->seen);

@@ -18,14 +18,15 @@ typedef struct Walk {
     int depth;   /* of tables on the way */
     size_t root; /* bytes of h->path that are the name of the argument */
     int32_t nleaf;
-    bool name_modules; /* note the paths of modules, for scopes */
+    bool quiet, failed; /* quiet: what is no tree makes `failed` true where it would raise */
+    bool name_modules;  /* note the paths of modules, for scopes */
     bool describe;     /* one line per part into h->describe */
     bool identity;     /* describe leaves by which they are, not by their types */
 } Walk;
 
 /* Pushes the tables it needs; h->key is emptied. */
 void walk_begin(Walk *w, lua_State *L, Host *h, bool slots);
-/* Adds the value at `index`, called `name`. Raises for cycles. */
+/* Adds the value at `index`, called `name`. Raises for cycles, and for what is nested too deep. */
 void walk_value(Walk *w, int index, const char *name);
 /* Adds a plain value (nil, boolean, number, string, or anything else by identity) to the key. */
 void walk_static(Walk *w, int index);

@@ -2,6 +2,7 @@
 -- which tells the types of what a function makes without making it.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local param = require "meshlua.nn.param"
 local rngs_of = require "meshlua.nn.rngs"
 local rules_of = require "meshlua.rules"
 local tree = require "meshlua.tree"
@@ -33,10 +34,6 @@ end
 
 -- ---- init -------------------------------------------------------------------------------------------
 
--- Params made in a trace that is not theirs (ml.abstract) -> the sharding they are born in: the traced
--- tensor does not know it yet.
-local born = setmetatable({}, {__mode = "k"})
-
 --- Puts tensors for leaves into the slots of the tree's tables: what `with` maps them to.
 local function fill(node, with, seen)
   if type(node) ~= "table" or seen[node] then return end
@@ -67,7 +64,7 @@ local function build(fn, rngs, mesh)
       local sharding
       if box then
         sharding = sharding_of(mesh, leaf, paths[i])
-        born[leaf] = sharding
+        param.set_sharding(leaf, sharding)
         core.box_meta(leaf).opt_sharding = state_sharding_of(mesh, leaf, paths[i])
       else
         sharding = core.NamedSharding(mesh, core.P())
@@ -141,9 +138,8 @@ end
 local function type_of(x)
   local meta = core.is_box(x) and core.box_meta(x) or {}
   local sharding = x.sharding
-  if not sharding.mesh then sharding = core.is_box(x) and born[x] or nil end
   return setmetatable({shape = x.shape, dtype = x.dtype, ndim = x.ndim, size = x.size,
-    sharding = sharding, kind = meta.kind, axes = meta.axes}, TensorType)
+    sharding = sharding.mesh and sharding or core.is_box(x) and param.sharding(x) or nil, kind = meta.kind, axes = meta.axes}, TensorType)
 end
 
 --- A traced stand-in for a type.

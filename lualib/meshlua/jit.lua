@@ -8,24 +8,24 @@ local raise = lib.raise
 
 local M = {}
 
---- Names of a Lua function's parameters.
+--- Names of a Lua function's parameters, and how many arguments it can have: as a bit mask knows them.
 local function parameters(fn)
   local names, inner = {}, core.unwrap(fn)
   local info = debug.getinfo(inner, "u")
   for i = 1, info.nparams do names[i] = debug.getlocal(inner, i) end
-  return names
+  return names, math.min(info.isvararg and 64 or info.nparams, 64)
 end
 
 --- A bit mask of arguments given by name or 1-based position.
-local function argument_mask(what, list, names)
+local function argument_mask(what, list, names, most)
   if list == nil then return 0 end
   if type(list) ~= "table" then list = {list} end
   local mask = 0
-  for _, which in ipairs(list) do
+  for _, which in ipairs(lib.check_list("jit", what, list)) do
     local position
     if math.type(which) == "integer" then
       position = which
-      if which < 1 or which > 64 then raise("E_KEY", "jit: %s: there is no argument %d", what, which) end
+      if which < 1 or which > most then raise("E_KEY", "jit: %s: there is no argument %d", what, which) end
     else
       for i, name in ipairs(names) do
         if name == which then position = i end
@@ -39,6 +39,14 @@ local function argument_mask(what, list, names)
     mask = mask | 1 << (position - 1)
   end
   return mask
+end
+
+--- A copy of nested tables.
+local function copy_of(t)
+  if type(t) ~= "table" then return t end
+  local copy = {}
+  for _, key in ipairs(core.tree_keys(t)) do copy[key] = copy_of(t[key]) end
+  return copy
 end
 
 --- Arguments and results of a trace with the shardings asked for.
@@ -57,20 +65,30 @@ local function constrained(values, shardings, who)
   return values
 end
 
-local known = {mesh = true, rules = "table", static = true, donate = true, in_shardings = true,
+--- Checks in_shardings or out_shardings; returns a copy: what becomes of the table later is of no matter.
+local function check_shardings(what, shardings)
+  if shardings == nil or core.is_spec(shardings) or core.is_sharding(shardings) then return shardings end
+  if type(shardings) ~= "table" then
+    raise("E_SPEC", "jit: %s must be a sharding, or a list of shardings and trees of them, not %s", what,
+      lib.kind(shardings))
+  end
+  return copy_of(shardings)
+end
+
+local known = {mesh = "Mesh", rules = "table", static = true, donate = true, in_shardings = true,
   out_shardings = true}
 
 --- The function, traced once per kind of arguments and then run as a plan.
 ---@param fn function
 ---@param options {mesh: Mesh, rules: table, static: (string|integer)[], donate: (string|integer)[]|false, in_shardings: table, out_shardings: table}?
 function M.jit(fn, options)
-  if type(fn) ~= "function" then raise("E_VALUE", "jit: expected a function, got %s", type(fn)) end
+  if type(fn) ~= "function" then raise("E_VALUE", "jit: expected a function, got %s", lib.kind(fn)) end
   options = lib.options("jit", options, known)
-  if options.rules then rules_of.check(options.rules) end
-  local names = parameters(fn)
+  local names, most = parameters(fn)
   local call = fn
-  local mesh, rules = options.mesh, options.rules
-  local ins, outs = options.in_shardings, options.out_shardings
+  local mesh, rules = options.mesh, options.rules and copy_of(rules_of.check(options.rules))
+  local ins = check_shardings("in_shardings", options.in_shardings)
+  local outs = check_shardings("out_shardings", options.out_shardings)
   if mesh or rules or ins or outs then
     call = function(...)
       local context <close> = (mesh or rules)
@@ -84,8 +102,8 @@ function M.jit(fn, options)
   return core.jit_new {
     fn = core.unwrap(fn),
     call = call,
-    static = argument_mask("static", options.static, names),
-    donate = argument_mask("donate", options.donate or nil, names),
+    static = argument_mask("static", options.static, names, most),
+    donate = argument_mask("donate", options.donate or nil, names, most),
     keep_boxes = options.donate == false,
   }
 end

@@ -108,7 +108,8 @@ function lib.names(t)
   return names
 end
 
---- Checks an options table: every key must be in `known` (name -> true or a type name). Unknown keys
+--- Checks an options table: every key must be in `known` (name -> true, or a type's name: "table", "Mesh").
+--- Unknown keys
 --- raise with the nearest name.
 ---@param who string the function, for messages
 ---@param options table?
@@ -117,7 +118,7 @@ end
 function lib.options(who, options, known)
   if options == nil then return {} end
   if type(options) ~= "table" then
-    lib.raise("E_VALUE", "%s: options must be a table, not a %s", who, type(options))
+    lib.raise("E_VALUE", "%s: options must be a table, not %s", who, lib.kind(options))
   end
   for key, value in pairs(options) do
     local want = known[key]
@@ -126,8 +127,8 @@ function lib.options(who, options, known)
       lib.raise("E_KEY", "%s: unknown option '%s'%s", who, tostring(key),
         near and ("; did you mean '" .. near .. "'?") or "")
     end
-    if type(want) == "string" and type(value) ~= want then
-      lib.raise("E_VALUE", "%s: option '%s' must be a %s, not a %s", who, key, want, type(value))
+    if type(want) == "string" and core.type_name(value) ~= want then
+      lib.raise("E_VALUE", "%s: option '%s' must be a %s, not %s", who, key, want, lib.kind(value))
     end
   end
   return options

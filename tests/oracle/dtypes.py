@@ -48,6 +48,8 @@ def casts():
     for source in ["float32", "bfloat16", "float16"]:
         for to in SHORT:
             x = jnp.asarray(FLOATS, source)
+            if to == "bool":  # XLA on a CPU takes numbers below the normal ones for zeros there
+                x = jnp.asarray([v for v in FLOATS if v != 1e-40], source)
             if to in INSIDE:  # outside an integer's range XLA promises nothing
                 low, high = INSIDE[to]
                 x = x[(x.astype("float32") > low) & (x.astype("float32") <= high)]

@@ -256,7 +256,8 @@ describe("every number of", function()
       for word = 0, 65535 do
         local want = decode(word, format)
         if not same(want, read[word + 1]) or not same(want, wide[word + 1]) then
-          error(("word %04x: expected %s, read %s, widened %s"):format(word, want, read[word + 1], wide[word + 1]))
+          error(("word %04x: expected %s, read %s, widened %s"):format(word, want, read[word + 1],
+            wide[word + 1]))
         end
       end
       local back = x:astype "float32":astype(dtype):bytes()

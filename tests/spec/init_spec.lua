@@ -145,6 +145,18 @@ describe("ml.abstract", function()
     assert.equal(1, types.inputs)
   end)
 
+  it("an optimizer's state is known to lie as its Params do", function()
+    local mesh = ml.make_mesh({4, 2}, {"data", "model"})
+    local types = ml.abstract(function()
+      local model = ml.init(build, {mesh = mesh, rules = gpt.rules.fsdp_tp})
+      return {model = model, opt = gpt.optimizer(model, cfg)}
+    end)
+    local up = types.model.h[1].mlp.up.kernel
+    assert.equal("float32[128@data,512@model]", tostring(up))
+    assert.equal(tostring(up), tostring(types.opt.state.nu.h[1].mlp.up.kernel))
+    assert.equal(ml.NamedSharding(mesh, P()), types.opt.count.sharding)
+  end)
+
   it("of any function, with types as arguments", function()
     local x = ml.abstract(function() return ml.zeros({8, 3}, "bfloat16") end)
     local y, n = ml.abstract(function(t) return t:matmul(ml.ones({3, 5}, "bfloat16")), 7 end, x)

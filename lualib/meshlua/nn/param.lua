@@ -72,6 +72,20 @@ function M.Param(value, meta)
   return core.box_new(value, own)
 end
 
+-- Params made in a trace -> the sharding that they get: the traced tensor does not know it yet.
+local promised = setmetatable({}, {__mode = "k"})
+
+--- Notes the sharding of a Param whose tensor is traced.
+function M.set_sharding(box, sharding) promised[box] = sharding end
+
+--- The sharding of a Param on a mesh, or nil.
+---@param box Param
+---@return NamedSharding?
+function M.sharding(box)
+  if core.is_traced(box) then return promised[box] end
+  return box.sharding.mesh and box.sharding or nil
+end
+
 --- The axes of a bias: the last n entries of the kernel's axes.
 ---@param axes (string|false)[]|P|nil
 ---@param rank integer the kernel's

@@ -126,8 +126,8 @@ end
 --- The mesh on which the Params lie, or nil.
 local function mesh_of(entries)
   for _, entry in ipairs(entries) do
-    local mesh = not core.is_traced(entry.box) and entry.box.sharding.mesh
-    if mesh then return mesh end
+    local sharding = param.sharding(entry.box)
+    if sharding then return sharding.mesh end
   end
 end
 
@@ -155,14 +155,15 @@ function M.zeros_like(model, entries, dtype)
   local list, mesh = {}, mesh_of(entries)
   for i, entry in ipairs(entries) do
     local box = entry.box
-    local own = core.box_meta(box).opt_sharding
-    if not own and not core.is_traced(box) and box.sharding.mesh then own = box.sharding end
-    list[i] = {dtype = dtype or box.dtype, dims = box.shape, sharding = own}
+    list[i] = {dtype = dtype or box.dtype, dims = box.shape,
+      sharding = core.box_meta(box).opt_sharding or param.sharding(box)}
   end
   local boxes = {}
   for i, x in ipairs(zeros(list, mesh)) do
     local meta = core.box_meta(entries[i].box)
-    boxes[entries[i].box] = param.Param(x, {kind = "opt_state", axes = meta.opt_axes or meta.axes})
+    local box = param.Param(x, {kind = "opt_state", axes = meta.opt_axes or meta.axes})
+    if core.is_traced(x) then param.set_sharding(box, list[i].sharding) end
+    boxes[entries[i].box] = box
   end
   return tree.only(model, boxes)
 end
@@ -174,7 +175,9 @@ function M.counter(entries)
   local mesh = mesh_of(entries)
   local sharding = mesh and core.NamedSharding(mesh, core.P())
   local x = zeros({{dtype = "int32", dims = {}, sharding = sharding}}, mesh)[1]
-  return param.Param(x, {kind = "opt_state"})
+  local box = param.Param(x, {kind = "opt_state"})
+  if core.is_traced(x) then param.set_sharding(box, sharding) end
+  return box
 end
 
 return M

@@ -74,7 +74,7 @@ bad("constrain", "E_MESH", "another mesh", function()
   return ml.zeros({8}):constrain(ml.NamedSharding(mesh, ml.P "x")):constrain(ml.NamedSharding(other,
     ml.P "x"))
 end)
-bad("full", "E_SHAPE", "dim 1 has size -2", function() return ml.full({-2, 4}, 0) end)
+bad("full", "E_SHAPE", "has size -2", function() return ml.full({-2, 4}, 0) end)
 bad("full", "E_SHAPE", "elements", function() return ml.zeros {1 << 40, 1 << 40} end)
 bad("full", "E_VALUE", "dim 2 of the shape is 1.5, not a whole number", function()
   return ml.zeros {2, 1.5}
