@@ -55,6 +55,12 @@ static int clock_now(lua_State *L) {
     return 1;
 }
 
+/* clear_plans(): forgets every plan found by content; jitted functions keep theirs. */
+static int clear_plans(lua_State *L) {
+    cache_clear(&state_of(L)->plans);
+    return 0;
+}
+
 /* fail_alloc(n): the n-th allocation from now (from 0) fails; nil: none. Returns what was left of
  * the countdown, -1 if it has happened or was off. */
 static int fail_alloc(lua_State *L) {
@@ -180,6 +186,7 @@ void ldebug_open(lua_State *L) {
     static const luaL_Reg fns[] = {{"counters", counters},
                                    {"memory", memory},
                                    {"clock", clock_now},
+                                   {"clear_plans", clear_plans},
                                    {"fail_alloc", fail_alloc},
                                    {"dump", dump},
                                    {"expand", set_expand},

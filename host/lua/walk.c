@@ -221,9 +221,13 @@ static void leaf(Walk *w, int index, char tag) {
     put_pointer(w, tag, type);
     if (!w->describe) return;
     Str *s = state_text(w->h);
-    if (!w->identity)
+    if (!w->identity) {
         type_print(type, s);
-    else if (tag == 'B')
+        if (type->layout) {
+            str_put(s, " on ");
+            mesh_print(type->layout->mesh, s);
+        }
+    } else if (tag == 'B')
         str_put(s, "a Param");
     else
         str_fmt(s, "tensor %%%d", u->v);

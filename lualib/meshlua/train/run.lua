@@ -45,6 +45,10 @@ local Run_meta = {__index = Run}
 ---@return Mesh?
 ---@return string? message, string? code
 function M.mesh(text)
+  local kind, fake = core.device_kind()
+  if fake then
+    return nil, ("the devices are fake (%s): a run needs some that can run"):format(kind), "E_VALUE"
+  end
   if text == "none" then return nil end
   local names, sizes, need, seen = {}, {}, 1, {}
   for word in (text .. ","):gmatch "([^,]*)," do
@@ -60,10 +64,6 @@ function M.mesh(text)
     core.set_devices(tostring(need))
   elseif have < need then
     return nil, ("--mesh=%s needs %d devices, and there are %d"):format(text, need, have), "E_VALUE"
-  end
-  local kind, fake = core.device_kind()
-  if fake then
-    return nil, ("the devices are fake (%s): a run needs devices that can run"):format(kind), "E_VALUE"
   end
   return mesh_of.make_mesh(sizes, names, table.move(core.devices(), 1, need, 1, {}))
 end

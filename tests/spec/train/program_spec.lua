@@ -145,7 +145,9 @@ describe("train.lua", function()
   it("takes devices that it was started with, if they are enough and can run", function()
     assert.equal(0, select(3, train("--mesh=data:2", "--devices=4 models/train.lua")))
     refuses(2, "needs 8 devices, and there are 4", train("--mesh=data:8", "--devices=4 models/train.lua"))
-    refuses(2, "fake", train("--mesh=data:8", "--devices=fake:8 models/train.lua"))
+    for _, mesh in ipairs {"data:8", "none"} do
+      refuses(2, "the devices are fake", train("--mesh=" .. mesh, "--devices=fake:8 models/train.lua"))
+    end
   end)
 
   it("refuses heads that do not divide the width, at the recipe's line", function()
