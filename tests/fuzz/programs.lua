@@ -47,7 +47,7 @@ function M.random_spec(g, mesh, shape)
   for _, name in ipairs(mesh.axis_names) do free[#free + 1] = name end
   for d, n in ipairs(shape) do
     entries[d] = P.none
-    if #free > 0 and g.chance(55) then
+    if #free > 0 and g.chance(70) then
       local list, rest = {}, n
       repeat
         local i = g.int(1, #free)
@@ -91,8 +91,8 @@ function M.make(seed)
   local ids = {}
   for i = 1, count do ids[i] = i - 1 end
   local mesh = ml.make_mesh(def[1], def[2], ids)
-  local program = {seed = seed, mesh = mesh, inputs = {}, pool = {}, constraints = {}, mesh_text = tostring(mesh),
-    random_spec = M.random_spec}
+  local program = {seed = seed, mesh = mesh, mesh_text = tostring(mesh), inputs = {}, pool = {},
+    constraints = {}, random_spec = M.random_spec}
   local dtype, pool = g.pick(floats), program.pool
   for i = 1, g.int(1, 3) do
     local shape = random_shape(g, g.int(1, 4))
@@ -102,7 +102,7 @@ function M.make(seed)
     pool[i] = program.inputs[i]
   end
   local lines, params, names = {}, {}, {}
-  for i = 1, g.int(2, 9) do
+  for i = 1, g.int(2, 12) do
     local source, shape, result, exact = next_step(g, program)
     if source then
       local v = {name = "v" .. i, shape = shape, dtype = result, exact = exact}

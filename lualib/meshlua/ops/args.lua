@@ -1,0 +1,84 @@
+-- args.lua: how the functions on tensors read their arguments. `who` is the function, for messages.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+
+local raise = lib.raise
+
+local M = {}
+
+function M.is_tensor(x) return core.is_tensor(x) or core.is_box(x) end
+
+function M.check_tensor(who, x)
+  if not M.is_tensor(x) then raise("E_VALUE", "%s: expected a tensor, got %s", who, lib.kind(x)) end
+  return x
+end
+
+--- Raises unless x is a number or a tensor.
+function M.check_operand(who, x)
+  if type(x) ~= "number" then M.check_tensor(who, x) end
+end
+
+function M.check_dtype(who, dtype)
+  if type(dtype) ~= "string" then
+    raise("E_VALUE", "%s: expected the name of a dtype, got %s", who, lib.kind(dtype))
+  end
+  return dtype
+end
+
+--- An axis as 1..rank.
+function M.axis_of(who, axis, rank)
+  if math.type(axis) ~= "integer" then
+    raise("E_VALUE", "%s: an axis is a whole number, not %s", who, tostring(axis))
+  end
+  local a = axis < 0 and axis + rank + 1 or axis
+  if a < 1 or a > rank then
+    raise("E_SHAPE", "%s: axis %d of a tensor of rank %d; axes count from 1", who, axis, rank)
+  end
+  return a
+end
+
+--- Axes as an ascending list; nil means all.
+function M.axes_of(who, axes, rank)
+  local list, seen = {}, {}
+  if axes == nil then
+    for a = 1, rank do list[a] = a end
+    return list
+  end
+  if type(axes) == "number" then axes = {axes} end
+  for i, axis in ipairs(lib.check_list(who, "axes", axes)) do
+    list[i] = M.axis_of(who, axis, rank)
+    if seen[list[i]] then raise("E_SHAPE", "%s: axis %d is given twice", who, axis) end
+    seen[list[i]] = true
+  end
+  table.sort(list)
+  return list
+end
+
+function M.product(list)
+  local n = 1
+  for _, x in ipairs(list) do n = n * x end
+  return n
+end
+
+function M.copy(list)
+  return table.move(list, 1, #list, 1, {})
+end
+
+--- Brings a list of tensors to one dtype.
+function M.meet(who, list)
+  if #lib.check_list(who, "the tensors", list) == 0 then raise("E_VALUE", "%s: no tensors", who) end
+  local dtype = nil
+  for i, x in ipairs(list) do
+    M.check_tensor(who, x)
+    local d = x.dtype
+    dtype = dtype and core.promote(dtype, d) or d
+    list[i] = x
+  end
+  local out = {}
+  for i, x in ipairs(list) do
+    out[i] = x.dtype == dtype and x or core.op.astype(x, {dtype = dtype})
+  end
+  return out
+end
+
+return M

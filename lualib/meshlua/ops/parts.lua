@@ -1,0 +1,179 @@
+-- parts.lua: tensors taken apart and put together: slices, rows by id, concatenation, sorting.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+local args = require "meshlua.ops.args"
+local shapes = require "meshlua.ops.shape"
+
+local op, raise = core.op, lib.raise
+local check_tensor, axis_of, axes_of = args.check_tensor, args.axis_of, args.axes_of
+local copy, meet = args.copy, args.meet
+
+local M = {}
+
+--- One position along a dim as 1..n.
+local function position(who, i, n, d)
+  if math.type(i) ~= "integer" then
+    raise("E_VALUE", "%s: positions of dim %d are whole numbers, not %s", who, d, tostring(i))
+  end
+  local p = i < 0 and i + n + 1 or i
+  if p < 1 or p > n then
+    raise("E_SHAPE", "%s: position %d of dim %d, which has %d; positions count from 1", who, i, d, n)
+  end
+  return p
+end
+
+--- A range of each dim, 1-based and inclusive: x:slice({1, 4}, false, {2, -1, 2}, 3). nil or false takes
+--- the whole dim, {first, last, step} a range (last nil: to the end), a number one position, whose dim
+--- is dropped.
+---@param x Tensor
+function M.slice(x, ...)
+  check_tensor("slice", x)
+  local shape = x.shape
+  local given = select("#", ...)
+  if given > #shape then raise("E_SHAPE", "slice: %d ranges for rank %d", given, #shape) end
+  local start, limit, step, kept, dropped = {}, {}, {}, {}, false
+  for d, n in ipairs(shape) do
+    local range = select(d, ...)
+    start[d], limit[d], step[d] = 0, n, 1
+    if d > given then range = nil end
+    if range and type(range) ~= "number" and type(range) ~= "table" then
+      raise("E_VALUE", "slice: the range of dim %d is %s; expected {first, last, step}, a position or false",
+        d, lib.kind(range))
+    elseif type(range) == "number" then
+      local p = position("slice", range, n, d)
+      start[d], limit[d], dropped = p - 1, p, true
+    else
+      if range then
+        local first, last = range[1] or 1, range[2] or -1
+        step[d] = range[3] or 1
+        lib.check_integer("slice", "the first position of a range", first)
+        lib.check_integer("slice", "the last position of a range", last)
+        if math.type(step[d]) ~= "integer" or step[d] < 1 then
+          raise("E_VALUE", "slice: the step of dim %d is %s; it must be 1 or more", d,
+            tostring(step[d]))
+        end
+        if first == n + 1 and (last == n or last == -1) then
+          start[d], limit[d] = n, n
+        elseif last == first - 1 then
+          start[d], limit[d] = first - 1, first - 1
+        elseif not (n == 0 and first == 1 and last == -1) then
+          start[d], limit[d] = position("slice", first, n, d) - 1, position("slice", last, n, d)
+        end
+        if limit[d] < start[d] then
+          raise("E_SHAPE", "slice: the range %d..%d of dim %d is backwards; use flip", first, last, d)
+        end
+      end
+      kept[#kept + 1] = (limit[d] - start[d] + step[d] - 1) // step[d]
+    end
+  end
+  local y = op.slice(x, {start = start, limit = limit, step = step})
+  return dropped and op.reshape(y, {dims = kept}) or y
+end
+
+--- x at position i (1-based) of its first dim, which is dropped; more positions go on with the next.
+function M.at(x, ...) return M.slice(x, ...) end
+
+--- The given axes backwards (nil: all).
+function M.flip(x, axes)
+  check_tensor("flip", x)
+  return op.flip(x, {axes = axes_of("flip", axes, x.ndim)})
+end
+
+--- x with a border: pad(x, {{low, high}, ...}, value) with one pair (or false) per dim.
+---@param value number? default 0
+function M.pad(x, pads, value)
+  check_tensor("pad", x)
+  local low, high, interior = {}, {}, {}
+  if #lib.check_list("pad", "the pads", pads) ~= x.ndim then
+    raise("E_SHAPE", "pad: %d pads for a tensor of rank %d; false leaves a dim alone", #pads, x.ndim)
+  end
+  for d = 1, x.ndim do
+    local p = lib.check_list("pad", "the pad of a dim", pads[d] or {0, 0})
+    low[d] = lib.check_integer("pad", "the low pad", p[1])
+    high[d] = lib.check_integer("pad", "the high pad", p[2])
+    interior[d] = lib.check_integer("pad", "the interior pad", p[3] or 0)
+  end
+  local v = op.full({dtype = x.dtype, dims = {}, value = value or 0})
+  return op.pad(x, v, {low = low, high = high, interior = interior})
+end
+
+--- Tensors behind each other along an axis (default 1).
+---@param list Tensor[]
+---@param axis integer?
+function M.concat(list, axis)
+  list = meet("concat", list)
+  local attr = {axis = axis_of("concat", axis or 1, list[1].ndim)}
+  list[#list + 1] = attr
+  return op.concat(table.unpack(list))
+end
+
+--- Tensors of one shape along a new axis (default 1).
+function M.stack(list, axis)
+  list = meet("stack", list)
+  for i, x in ipairs(list) do list[i] = shapes.expand_dims(x, axis or 1) end
+  return M.concat(list, axis or 1)
+end
+
+--- x cut into n equal parts along an axis (default 1): a list.
+function M.split(x, n, axis)
+  check_tensor("split", x)
+  axis = axis_of("split", axis or 1, x.ndim)
+  local size = x.shape[axis]
+  if math.type(n) ~= "integer" or n < 1 or size % n ~= 0 then
+    raise("E_INDIVISIBLE", "split: dim %d of size %d is not divided by %s", axis, size, tostring(n))
+  end
+  local parts, each, ranges = {}, size // n, {}
+  for d = 1, x.ndim do ranges[d] = false end
+  for i = 1, n do
+    ranges[axis] = {(i - 1) * each + 1, i * each}
+    parts[i] = M.slice(x, table.unpack(ranges))
+  end
+  return parts
+end
+
+--- Rows of x by 0-based id along an axis (default 1): the ids' shape takes the axis's place. An id
+--- outside the table is an error.
+---@param x Tensor
+---@param ids Tensor int32
+---@param axis integer?
+function M.take(x, ids, axis)
+  check_tensor("take", x)
+  check_tensor("take", ids)
+  axis = axis_of("take", axis or 1, x.ndim)
+  if ids.dtype ~= "int32" and ids.dtype:match("int") then ids = op.astype(ids, {dtype = "int32"}) end
+  return op.take(x, ids, {axis = axis, size = x.shape[axis]})
+end
+
+--- A table of `size` rows of zeros along `axis` (default 1), with the updates added to rows `ids`.
+function M.scatter_add(ids, updates, size, axis)
+  check_tensor("scatter_add", ids)
+  check_tensor("scatter_add", updates)
+  lib.check_integer("scatter_add", "the size", size)
+  axis = axis_of("scatter_add", axis or 1, updates.ndim - ids.ndim + 1)
+  return op.scatter_add(ids, updates, {axis = axis, size = size, rows = size})
+end
+
+--- 1 where the last, new dim's 0-based position is the id, else 0.
+---@param dtype string? default float32
+function M.one_hot(ids, n, dtype)
+  check_tensor("one_hot", ids)
+  lib.check_integer("one_hot", "the number of classes", n)
+  local shape = copy(ids.shape)
+  shape[#shape + 1] = n
+  local classes = op.iota {dtype = "int32", dims = shape, dim = #shape}
+  local hit = op.eq(classes, shapes.expand_dims(op.astype(ids, {dtype = "int32"}), -1))
+  return op.astype(hit, {dtype = dtype or "float32"})
+end
+
+--- The lines along an axis (default last) in ascending order, or descending; NaN last. Further tensors
+--- are permuted alike and returned behind.
+function M.sort(x, axis, descending, ...)
+  check_tensor("sort", x)
+  local attr = {axis = axis_of("sort", axis or -1, x.ndim), descending = descending or false}
+  local list = {x, ...}
+  for i = 1, select("#", ...) do check_tensor("sort", list[i + 1]) end
+  list[#list + 1] = attr
+  return op.sort(table.unpack(list))
+end
+
+return M

@@ -1,0 +1,147 @@
+-- product.lua: matrix products, and einsum in terms of them.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+local args = require "meshlua.ops.args"
+local reduce = require "meshlua.ops.reduce"
+local shapes = require "meshlua.ops.shape"
+
+local op, raise = core.op, lib.raise
+local check_tensor, meet = args.check_tensor, args.meet
+
+local M = {}
+
+--- The matrix product by numpy's rules: the last dim of x with the second last of w (the only one of a
+--- vector); leading dims are batch dims and broadcast.
+---@param x Tensor
+---@param w Tensor
+function M.matmul(x, w)
+  check_tensor("matmul", x)
+  check_tensor("matmul", w)
+  local list = meet("matmul", {x, w})
+  x, w = list[1], list[2]
+  local rx, rw = x.ndim, w.ndim
+  if rx == 0 or rw == 0 then raise("E_SHAPE", "matmul: a scalar operand; use *") end
+  if rw <= 2 then
+    return op.matmul(x, w, {x_contract = {rx}, w_contract = {math.max(rw - 1, 1)},
+      x_batch = {}, w_batch = {}})
+  end
+  if rx == 1 then
+    return op.matmul(x, w, {x_contract = {1}, w_contract = {rw - 1}, x_batch = {}, w_batch = {}})
+  end
+  -- Batched: bring the batch dims to one shape.
+  local nb = math.max(rx, rw) - 2
+  local sx, sw, bx, bw = x.shape, w.shape, {}, {}
+  for i = 1, nb do
+    local dx, dw = sx[rx - 1 - nb + i - 1] or 1, sw[rw - 1 - nb + i - 1] or 1
+    if rx - 2 - nb + i < 1 then dx = 1 end
+    if rw - 2 - nb + i < 1 then dw = 1 end
+    if dx ~= dw and dx ~= 1 and dw ~= 1 then
+      raise("E_SHAPE", "matmul: batch dims %d and %d differ (x %s, w %s)", dx, dw,
+        core.typeof(x), core.typeof(w))
+    end
+    bx[i] = math.max(dx, dw) * (math.min(dx, dw) == 0 and 0 or 1)
+    bw[i] = bx[i]
+  end
+  bx[nb + 1], bx[nb + 2] = sx[rx - 1], sx[rx]
+  bw[nb + 1], bw[nb + 2] = sw[rw - 1], sw[rw]
+  local batch = {}
+  for i = 1, nb do batch[i] = i end
+  return op.matmul(shapes.broadcast(x, bx), shapes.broadcast(w, bw),
+    {x_contract = {nb + 2}, w_contract = {nb + 1}, x_batch = batch, w_batch = batch})
+end
+
+--- A sum of products of two tensors (or a sum over one) by letters: einsum("btc,vc->btv", x, w). Letters
+--- that the result lacks are summed over.
+---@param spec string
+function M.einsum(spec, x, w)
+  if type(spec) ~= "string" then
+    raise("E_VALUE", "einsum: expected a text like \"ij,jk->ik\" first, got %s", lib.kind(spec))
+  end
+  local inputs, result = spec:gsub("%s", ""):match("^([%a,]+)%->(%a*)$")
+  if not inputs then raise("E_VALUE", "einsum: cannot read '%s'; write \"ij,jk->ik\"", spec) end
+  local a, b = inputs:match("^(%a+),(%a+)$")
+  if not a then a = inputs end
+  if (b == nil) ~= (w == nil) then
+    raise("E_VALUE", "einsum: '%s' has %d operands, %d are given", spec, b and 2 or 1, w and 2 or 1)
+  end
+  local function check(letters, t)
+    local seen = {}
+    if #letters ~= check_tensor("einsum", t).ndim then
+      raise("E_SHAPE", "einsum: '%s' for a tensor of rank %d", letters, t.ndim)
+    end
+    for c in letters:gmatch(".") do
+      if seen[c] then raise("E_VALUE", "einsum: '%s' repeats %s; diagonals are not taken", letters, c) end
+      seen[c] = true
+    end
+  end
+  local function sum_out(letters, t, keep)
+    local axes, left = {}, ""
+    for i = 1, #letters do
+      local c = letters:sub(i, i)
+      if keep:find(c, 1, true) then left = left .. c else axes[#axes + 1] = i end
+    end
+    if #axes == 0 then return letters, t end
+    return left, reduce.sum(t, axes)
+  end
+  local function arrange(letters, t)
+    local perm = {}
+    if #letters ~= #result then raise("E_VALUE", "einsum: the result of '%s' has unknown letters", spec) end
+    for i = 1, #result do
+      perm[i] = letters:find(result:sub(i, i), 1, true)
+      if not perm[i] then raise("E_VALUE", "einsum: '%s' is in no operand", result:sub(i, i)) end
+    end
+    for i = 1, #perm do
+      if perm[i] ~= i then return op.transpose(t, {perm = perm}) end
+    end
+    return t
+  end
+  check(a, x)
+  if not b then
+    a, x = sum_out(a, x, result)
+    return arrange(a, x)
+  end
+  check(b, w)
+  a, x = sum_out(a, x, b .. result)
+  b, w = sum_out(b, w, a .. result)
+  local list = meet("einsum", {x, w})
+  x, w = list[1], list[2]
+  -- Letters in both: batch if the result has them, else contracted; in x's order, which w must share.
+  local batch, contract, free = "", "", ""
+  for c in a:gmatch(".") do
+    if b:find(c, 1, true) then
+      if result:find(c, 1, true) then batch = batch .. c else contract = contract .. c end
+    else
+      free = free .. c
+    end
+  end
+  local function positions(letters, within)
+    local list_of, last, ordered = {}, 0, true
+    for i = 1, #letters do
+      list_of[i] = within:find(letters:sub(i, i), 1, true)
+      ordered = ordered and list_of[i] > last
+      last = list_of[i]
+    end
+    return list_of, ordered
+  end
+  local w_batch, batch_ordered = positions(batch, b)
+  local w_contract, contract_ordered = positions(contract, b)
+  if not (batch_ordered and contract_ordered) then
+    local rest, order, perm = "", batch .. contract, {}
+    for c in b:gmatch(".") do
+      if not order:find(c, 1, true) then rest = rest .. c end
+    end
+    local wanted = order .. rest
+    for i = 1, #wanted do perm[i] = b:find(wanted:sub(i, i), 1, true) end
+    w, b = op.transpose(w, {perm = perm}), wanted
+    w_batch, w_contract = positions(batch, b), positions(contract, b)
+  end
+  local y = op.matmul(x, w, {x_batch = (positions(batch, a)), w_batch = w_batch,
+    x_contract = (positions(contract, a)), w_contract = w_contract})
+  local letters = batch .. free
+  for c in b:gmatch(".") do
+    if not a:find(c, 1, true) then letters = letters .. c end
+  end
+  return arrange(letters, y)
+end
+
+return M

@@ -1,0 +1,118 @@
+-- reduce.lua: reductions over axes, and softmax along one.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+local args = require "meshlua.ops.args"
+local shapes = require "meshlua.ops.shape"
+
+local op = core.op
+local check_tensor, axis_of, axes_of = args.check_tensor, args.axis_of, args.axes_of
+
+local M = {}
+
+local function reduced(x, y, axes, keepdims)
+  if keepdims or #axes == 0 then return y end
+  local gone, shape = {}, {}
+  for _, a in ipairs(axes) do gone[a] = true end
+  for d, n in ipairs(x.shape) do
+    if not gone[d] then shape[#shape + 1] = n end
+  end
+  return op.reshape(y, {dims = shape})
+end
+
+local function reduction(name)
+  return function(x, axes, keepdims)
+    check_tensor(name, x)
+    axes = axes_of(name, axes, x.ndim)
+    return reduced(x, op[name](x, {axes = axes}), axes, keepdims)
+  end
+end
+
+--- Sums, extrema and logic over axes (nil: all; a number or a list); keepdims leaves dims of size 1.
+M.sum, M.max, M.min = reduction "sum", reduction "max", reduction "min"
+M.all, M.any = reduction "all", reduction "any"
+
+local function arg_reduction(name)
+  return function(x, axis, keepdims)
+    check_tensor(name, x)
+    if axis == nil then
+      x, axis = op.reshape(x, {dims = {x.size}}), 1
+    end
+    local axes = {axis_of(name, axis, x.ndim)}
+    return reduced(x, op[name](x, {axes = axes}), axes, keepdims)
+  end
+end
+
+--- The 0-based place of the first largest (smallest) along an axis; without one, in row-major order.
+M.argmax, M.argmin = arg_reduction "argmax", arg_reduction "argmin"
+
+local function to_float(x)
+  return x.dtype:match("float") and x or op.astype(x, {dtype = "float32"})
+end
+
+local function count_of(x, axes)
+  local n = 1
+  for _, a in ipairs(axes) do n = n * x.shape[a] end
+  return n
+end
+
+--- fn of x as a float wide enough for sums and counts, its result as the float that x is.
+local function in_sums(x, fn)
+  local dtype = x.dtype:match("float") and x.dtype or "float32"
+  local wide = dtype == "float64" and dtype or "float32"
+  local y = fn(x.dtype == wide and x or op.astype(x, {dtype = wide}))
+  return wide == dtype and y or op.astype(y, {dtype = dtype})
+end
+
+--- The mean over axes; integers become float32.
+function M.mean(x, axes, keepdims)
+  axes = axes_of("mean", axes, check_tensor("mean", x).ndim)
+  return in_sums(x, function(w)
+    return op.div(reduced(w, op.sum(w, {axes = axes}), axes, keepdims), count_of(w, axes))
+  end)
+end
+
+--- The variance over axes, divided by n - ddof (ddof default 0).
+function M.var(x, axes, keepdims, ddof)
+  if ddof ~= nil then lib.check_integer("var", "ddof", ddof) end
+  axes = axes_of("var", axes, check_tensor("var", x).ndim)
+  return in_sums(x, function(w)
+    local n = count_of(w, axes)
+    local mean = op.div(op.sum(w, {axes = axes}), n)
+    local squares = op.square(op.sub(w, mean))
+    return op.div(reduced(w, op.sum(squares, {axes = axes}), axes, keepdims), n - (ddof or 0))
+  end)
+end
+
+--- The standard deviation over axes.
+function M.std(x, axes, keepdims, ddof)
+  return in_sums(check_tensor("std", x), function(w) return op.sqrt(M.var(w, axes, keepdims, ddof)) end)
+end
+
+--- log(sum(exp(x))) over axes, without overflow.
+function M.logsumexp(x, axes, keepdims)
+  axes = axes_of("logsumexp", axes, check_tensor("logsumexp", x).ndim)
+  return in_sums(x, function(w)
+    local m = op.stop_gradient(op.max(w, {axes = axes}))
+    m = op.where(op.isfinite(m), m, 0.0)
+    local s = op.log(op.sum(op.exp(op.sub(w, m)), {axes = axes}))
+    return reduced(w, op.add(s, m), axes, keepdims)
+  end)
+end
+
+-- ---- along one axis -------------------------------------------------------------------------------
+
+--- Applies a function of the last dim to another axis.
+local function along(who, x, axis, fn)
+  x = to_float(check_tensor(who, x))
+  axis = axis_of(who, axis or -1, x.ndim)
+  if axis == x.ndim then return fn(x) end
+  return shapes.swapaxes(fn(shapes.swapaxes(x, axis, x.ndim)), axis, x.ndim)
+end
+
+--- exp(x) / sum(exp(x)) along an axis (default the last).
+function M.softmax(x, axis) return along("softmax", x, axis, op.softmax) end
+
+--- x - log(sum(exp(x))) along an axis (default the last).
+function M.log_softmax(x, axis) return along("log_softmax", x, axis, op.log_softmax) end
+
+return M
