@@ -8,7 +8,7 @@ local M = {name = "mlp", layout = {mesh = "data:4,model:2", rules = "tp"}}
 
 M.config = {
   width = 256, layers = 2, classes = 10, dropout = 0.1,
-  batch = 128, steps = 3500, lr = 2e-3, warmup = 100, weight_decay = 1e-2,
+  batch = 128, steps = 6000, lr = 2e-3, warmup = 100, weight_decay = 1e-2,
 }
 
 M.help = {

@@ -190,8 +190,9 @@ int32_t build_region(Build *b) {
 }
 
 void build_result(Build *b, Val v) {
-    if (b->err || v == 0) return;
-    if (!VEC_PUSH(&b->g->arena, &b->g->region.at[b->region].result, v)) out_of_memory(b);
+    if (b->err) return;
+    /* A value that is missing although nothing went wrong: whoever was to make it had no memory. */
+    if (!v || !VEC_PUSH(&b->g->arena, &b->g->region.at[b->region].result, v)) out_of_memory(b);
 }
 
 void build_set_weak(Build *b, Val v) {

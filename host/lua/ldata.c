@@ -92,8 +92,8 @@ static int make_folder(lua_State *L) {
     return 1;
 }
 
-/* ---- tokens: a list of whole numbers in the bytes of a Lua string, which user value 1 holds ----
- */
+/* ---- tokens: a list of whole numbers in the bytes of a Lua string, which user value 1 holds; user
+ * value 2 is memory for a batch on its way ---- */
 #define VALUE_TOKENS "meshlua.tokens"
 
 typedef struct Tokens {
@@ -128,7 +128,7 @@ static int tokens_new(lua_State *L) {
     if (count < 0 || count > room)
         state_error(L, E_VALUE, "tokens: %lld numbers; there are %lld", (long long)count,
                     (long long)room);
-    Tokens *t = lua_newuserdatauv(L, sizeof *t, 1);
+    Tokens *t = lua_newuserdatauv(L, sizeof *t, 2);
     *t = (Tokens){.bytes = (const uint8_t *)bytes + skip, .n = count, .width = (int32_t)width};
     lua_pushvalue(L, 1);
     lua_setiuservalue(L, -2, 1);
@@ -188,6 +188,17 @@ static int64_t product_of(const Dims *d) {
     return n < 0 ? 0 : n;
 }
 
+/* n bytes that last as long as the tokens at `index`, until the next call. */
+static char *batch_memory(lua_State *L, int index, size_t n) {
+    lua_getiuservalue(L, index, 2);
+    if (lua_rawlen(L, -1) < n) {
+        lua_newuserdatauv(L, n, 0);
+        lua_pushvalue(L, -1);
+        lua_setiuservalue(L, index, 2);
+    }
+    return lua_touserdata(L, -1);
+}
+
 /* tokens:windows(starts, shape, dtype [, sharding]): [#starts, shape...], row i the numbers from
  * starts[i] (from 0) on, put where the sharding wants them. dtype: "int32", or "uint8" where a
  * number is a byte. */
@@ -215,10 +226,10 @@ static int tokens_windows(lua_State *L) {
     if (type) u->t = h->rt.fake ? tensor_new(&h->cx, type) : tensor_alloc(&h->cx, type);
     if (!u->t) state_check(L, h, err_nomem(&h->cx, "a batch"));
     if (h->rt.fake) return 1;
-    char *whole = u->t->nslot == 1 ? tensor_data(u->t, 0)
-                                   : lua_newuserdatauv(L, (size_t)type_bytes(type) + 1, 0);
-    read_windows(L, t, product_of(&row), dtype, whole);
-    if (u->t->nslot > 1) tensor_write(u->t, whole);
+    bool is_whole = u->t->nslot == 1;
+    char *out = is_whole ? tensor_data(u->t, 0) : batch_memory(L, 1, (size_t)type_bytes(type) + 1);
+    read_windows(L, t, product_of(&row), dtype, out);
+    if (!is_whole) tensor_write(u->t, out);
     lua_settop(L, tensor);
     return 1;
 }

@@ -59,7 +59,7 @@ static bool inner_is_dense(const BuildValue *v) {
 }
 
 static void touch(PlanBuild *p, const BuildValue *v) {
-    p->buffer.at[v->buffer].last = p->step.n;
+    if (!p->err) p->buffer.at[v->buffer].last = p->step.n;
 }
 
 /* ---- steps ---- */
@@ -255,6 +255,7 @@ static void view_node(PlanBuild *p, const Node *n, const OpDef *def) {
     BuildValue x = *value_at(p, n->in[0]), out;
     if (!try_view(p, n, def, &x, &out)) {
         copy_value(p, n, &x);
+        if (p->err) return;
         bool ok = try_view(p, n, def, &x, &out);
         ASSERT(ok, "%s has no view of a row-major operand", def->name);
     }

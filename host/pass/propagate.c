@@ -362,6 +362,7 @@ static Err split_sources(const Graph *g, Graph *to) {
                 continue;
             Val *copied = ARENA_ARRAY(&scratch, Val, src->nin + 1);
             for (int k = 0; copied && k < src->nin; k++) copied[k] = map[src->in[k]];
+            if (!copied) build_fail(&b, err_nomem(g->cx, "propagation"));
             in[i] = copied ? build_like(&b, g, src, copied) : 0;
             if (in[i]) build_set_clone(&b, in[i], ++clone);
         }

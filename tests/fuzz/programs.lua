@@ -157,8 +157,9 @@ end
 
 --- Runs the program on its mesh and on one device; values and gradients must agree up to rounding, and what is
 --- exact bit for bit.
+---@param put function? what places an input on the mesh; ml.device_put
 ---@return string? error
-function M.check(program)
+function M.check(program, put)
   local chunk = assert(load(program.source, "=program" .. program.seed))
   local function on_mesh(x, i)
     return x:constrain(NamedSharding(program.mesh, program.constraints[i]))
@@ -166,7 +167,7 @@ function M.check(program)
   local sharded, plain = chunk(ml, on_mesh), chunk(ml, function(x) return x end)
   local there, here, floats_in, leaves, limit = {}, {}, {}, {}, 0
   for i, input in ipairs(program.inputs) do
-    there[i] = ml.device_put(input.data, NamedSharding(program.mesh, input.spec))
+    there[i] = (put or ml.device_put)(input.data, NamedSharding(program.mesh, input.spec))
     here[i] = input.data
     if tolerance[input.dtype] then
       floats_in[#floats_in + 1], leaves[#leaves + 1] = input, i

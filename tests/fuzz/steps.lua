@@ -74,7 +74,8 @@ step("binary", "number", function(g, x, program)
   local y = partner(g, x, program, M.fits.number)
   if not y then return end
   local dtype = ml.core.promote(x.dtype, y.dtype)
-  return ("ml.%s(%s, %s)"):format(g.pick {"add", "sub", "mul", "maximum", "minimum"}, x.name, y.name), x.shape,
+  local f = g.pick {"add", "sub", "mul", "maximum", "minimum"}
+  return ("ml.%s(%s, %s)"):format(f, x.name, y.name), x.shape,
     {dtype = dtype, exact = x.exact and y.exact and not is_float(dtype)}
 end)
 

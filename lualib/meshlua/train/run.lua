@@ -132,10 +132,13 @@ function Run:train(report)
   local row, before = {}, core.clock()
   for s = 1, config.steps do
     local batch = batches(s)
+    local labels = batch.labels.size
     local loss, norm = step(model, optimizer, rngs, batch.inputs, batch.labels)
     row.step, row.loss, row.grad_norm = s, loss:item(), norm:item()
+    batch.inputs:release() -- now, not when Lua collects: the next batch takes the memory, still warm
+    batch.labels:release()
     local now = core.clock()
-    row.lr, row.ms, row.tokens_per_s = rate(s - 1), (now - before) * 1e3, batch.labels.size / (now - before)
+    row.lr, row.ms, row.tokens_per_s = rate(s - 1), (now - before) * 1e3, labels / (now - before)
     before = now
     if report(row) == false then return end
   end

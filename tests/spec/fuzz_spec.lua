@@ -1,0 +1,44 @@
+-- devices: 8
+-- fuzz_spec.lua: random programs give the same on a mesh as on one device, values and gradients. More of them:
+--   meshlua --devices=8 tests/fuzz/programs.lua COUNT FIRST
+local ml = require "meshlua"
+local programs = require "fuzz.programs"
+local steps = require "fuzz.steps"
+
+describe("random programs are the same on a mesh as on one device:", function()
+  for first = 1, 200, 20 do
+    it(("seeds %d to %d"):format(first, first + 19), function()
+      for seed = first, first + 19 do
+        local program = programs.make(seed)
+        local ok, bad = pcall(programs.check, program)
+        if not ok or bad then error(programs.describe(program) .. "\n-- " .. tostring(bad)) end
+      end
+    end)
+  end
+
+  it("a seed makes the same program every time", function()
+    assert.equal(programs.describe(programs.make(7)), programs.describe(programs.make(7)))
+  end)
+
+  it("every step is in some program", function()
+    local text = {}
+    for seed = 1, 200 do text[seed] = programs.make(seed).source end
+    text = table.concat(text)
+    for _, word in ipairs {"attention", "argmax", "sort", "scatter_add", "take", "one_hot", "softmax", "norm",
+      "rope", "dropout", "einsum", "pad", "concat", "C(", "int32", "uint8", "bfloat16", "float64"} do
+      assert(text:find(word, 1, true), word)
+    end
+    assert(#steps > 30)
+  end)
+
+  it("inputs that differ are found", function()
+    local found = 0
+    for seed = 1, 20 do
+      local bad = programs.check(programs.make(seed), function(x, sharding)
+        return ml.device_put(x:flip(1), sharding)
+      end)
+      found = found + (bad and 1 or 0)
+    end
+    assert(found >= 15, found)
+  end)
+end)
