@@ -16,6 +16,7 @@ static int open_core(lua_State *L) {
     ltensor_open(L);
     lbox_open(L);
     lmesh_open(L);
+    lcontext_open(L);
     lops_open(L);
     ltrace_open(L);
     ljit_open(L);

@@ -270,7 +270,8 @@ static int32_t add_writes(lua_State *L, Host *h, const Walk *w, int32_t *write_l
     return n;
 }
 
-/* Tensors in arguments that the user asked to donate. */
+/* Tensors in arguments that the user asked to donate, by leaf. To be called while they are still in
+ * their places. */
 static void mark_donated(lua_State *L, Host *h, const LuaJit *j, const Walk *all, int last,
                          uint8_t *donated) {
     for (int i = FIRST; i <= last; i++) {
@@ -286,6 +287,7 @@ static void mark_donated(lua_State *L, Host *h, const LuaJit *j, const Walk *all
             lua_rawget(L, all->seen);
             int32_t number = (int32_t)lua_tointeger(L, -1);
             lua_pop(L, 1);
+            ASSERT(number > 0, "leaf %d of argument %d is none of the call", (int)k, i);
             if (box) continue; /* boxes that are written are donated anyway */
             if (donated[number - 1] == DONATE_ASKED)
                 state_error(L, E_DONATE, "argument %d: one tensor is donated twice", i - FIRST + 1);
@@ -356,7 +358,10 @@ JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last, i
     lua_pushlstring(L, str_of(&h->describe), h->describe.n);
     const char *describe = lua_tostring(L, -1);
     int32_t *write_leaf = lua_newuserdatauv(L, sizeof *write_leaf * (size_t)(w->nleaf + 1), 0);
-    luaL_checkstack(L, 2 * nargs + 16, "too many arguments");
+    uint8_t *asked = lua_newuserdatauv(L, (size_t)w->nleaf + 1, 0);
+    memset(asked, DONATE_NO, (size_t)w->nleaf + 1);
+    luaL_checkstack(L, 2 * nargs + 2 * LUA_MINSTACK, "too many arguments");
+    mark_donated(L, h, j, w, last, asked);
     int copies = lua_gettop(L) + 1;
     for (int i = FIRST; i <= last; i++) lua_pushvalue(L, i);
     trace_begin(L, h, h->mesh, false);
@@ -382,9 +387,9 @@ JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last, i
     size_t nin = (size_t)(e.nleaf + e.nnumber + e.ncapture) + 1;
     uint8_t *donated = lua_newuserdatauv(L, nin, 0);
     memset(donated, DONATE_NO, nin);
+    memcpy(donated, asked, (size_t)e.nleaf);
     for (int32_t i = 0; i < e.nwrite && !j->keep_boxes; i++)
         donated[write_leaf[i]] = DONATE_IF_SOLE;
-    mark_donated(L, h, j, w, last, donated);
     lua_getiuservalue(L, JIT, 3);
     lua_pushvalue(L, side);
     lua_rawseti(L, -2, j->n + 1);

@@ -213,6 +213,7 @@ static int tokens_windows(lua_State *L) {
                     dtype_name(dtype));
     if (row.rank == MAX_RANK) state_error(L, E_SHAPE, "windows: a row of rank %d", row.rank);
     for (int d = 0; d < row.rank; d++) dims_push(&dims, row.at[d]);
+    if (dims_count(&dims) < 0) state_error(L, E_SHAPE, "windows: a row has no such shape");
     const Layout *layout = NULL;
     if (!lua_isnoneornil(L, 5)) {
         LuaSharding s = value_sharding(L, h, 5);

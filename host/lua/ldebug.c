@@ -129,13 +129,6 @@ static int raise(lua_State *L) {
     state_error(L, E_KEY, "raise: there is no error code %s", name);
 }
 
-/* set_rules(value): what the key of jitted calls holds for the rules in context. */
-static int set_rules(lua_State *L) {
-    lua_settop(L, 1);
-    lua_setfield(L, LUA_REGISTRYINDEX, "meshlua.rules");
-    return 0;
-}
-
 /* env(): the table of environment variables: name, value, doc. */
 static int env(lua_State *L) {
     lua_createtable(L, ENV_COUNT, 0);
@@ -191,7 +184,6 @@ void ldebug_open(lua_State *L) {
                                    {"dump", dump},
                                    {"expand", set_expand},
                                    {"raise", raise},
-                                   {"set_rules", set_rules},
                                    {"env", env},
                                    {"doctor", doctor},
                                    {"bytes_text", bytes_to_text},

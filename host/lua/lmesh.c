@@ -233,27 +233,6 @@ static int mesh_index(lua_State *L) {
     return 1;
 }
 
-/* mesh_context([mesh]): sets the mesh in context, returns the one before (nil: none). */
-static int mesh_context(lua_State *L) {
-    Host *h = state_of(L);
-    const Mesh *m = lua_isnoneornil(L, 1) ? NULL : value_mesh(L, 1);
-    if (h->mesh)
-        value_push_mesh(L, h->mesh);
-    else
-        lua_pushnil(L);
-    h->mesh = m;
-    return 1;
-}
-
-static int mesh_current(lua_State *L) {
-    Host *h = state_of(L);
-    if (h->mesh)
-        value_push_mesh(L, h->mesh);
-    else
-        lua_pushnil(L);
-    return 1;
-}
-
 /* ---- NamedSharding ---- */
 static int sharding_new(lua_State *L) {
     Host *h = state_of(L);
@@ -432,8 +411,7 @@ void lmesh_open(lua_State *L) {
         {"__tostring", sharding_tostring}, {"__eq", sharding_eq}, {NULL, NULL}};
     static const luaL_Reg sharding_methods[] = {
         {"shard_shape", sharding_shard_shape}, {"check", sharding_check}, {NULL, NULL}};
-    static const luaL_Reg fns[] = {{"mesh_new", mesh_new},         {"mesh_context", mesh_context},
-                                   {"mesh_current", mesh_current}, {"NamedSharding", sharding_new},
+    static const luaL_Reg fns[] = {{"mesh_new", mesh_new}, {"NamedSharding", sharding_new},
                                    {"bind_spec", bind_spec},       {"is_mesh", is_mesh},
                                    {"is_spec", is_spec},           {"is_sharding", is_sharding},
                                    {"devices", devices},           {"device_count", device_count},

@@ -59,40 +59,15 @@ void trace_end(lua_State *L, Host *h) {
     restore(L); /* last: a slot that the script has emptied may need memory to come back */
 }
 
-/* "mlp.lua:12: [E_STATE] ..." for what Lua says when a traced function yields. */
-static void explain_yield(lua_State *L) {
-    Loc loc;
-    if (strncmp(lua_tostring(L, 1), "attempt to yield", 16) != 0) return;
-    where_find(L, state_of(L), &loc);
-    lua_pushfstring(L,
-                    "%s:%d: [E_STATE] a traced function cannot yield; call the jitted function "
-                    "from the coroutine instead",
-                    loc.chunk ? loc.chunk : "?", (int)loc.line);
-    lua_replace(L, 1);
-}
-
-/* Keeps the traceback of an error inside a traced function: unwinding loses it. */
-static int note_traceback(lua_State *L) {
-    if (lua_type(L, 1) == LUA_TSTRING) {
-        explain_yield(L);
-        luaL_traceback(L, L, NULL, 1);
-        lua_setfield(L, LUA_REGISTRYINDEX, "meshlua.traceback");
-    }
-    lua_settop(L, 1);
-    return 1;
-}
-
 int trace_protected(lua_State *L, lua_CFunction body) {
     Host *h = state_of(L);
     int32_t depth = h->depth;
     if (h->trace) state_error(L, E_STATE, "a trace is under way already");
-    lua_pushcfunction(L, note_traceback);
-    lua_insert(L, 1);
     lua_pushcfunction(L, body);
-    lua_insert(L, 2);
-    int status = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 1);
+    lua_insert(L, 1);
+    int status = where_pcall(L, lua_gettop(L) - 1);
     if (h->trace) trace_end(L, h);
-    if (status == LUA_OK) return lua_gettop(L) - 1;
+    if (status == LUA_OK) return lua_gettop(L);
     h->depth = depth;
     return lua_error(L);
 }

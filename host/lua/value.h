@@ -61,6 +61,8 @@ LuaSharding value_sharding(lua_State *L, Host *h, int index);
 const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Dims *dims,
                            const char *what);
 
+void context_push_rules(lua_State *L); /* those in context, or nil */
+
 /* ---- plain values: as luaL_check..., but the error is E_VALUE at the user's line. `what` names
  * the value in it. Strings are no numbers. ---- */
 lua_Integer value_integer(lua_State *L, int index, const char *what);
@@ -84,6 +86,7 @@ void value_push_name(lua_State *L, const char *name); /* nil if NULL */
 void ltensor_open(lua_State *L);
 void lbox_open(lua_State *L);
 void lmesh_open(lua_State *L);
+void lcontext_open(lua_State *L);
 void lops_open(lua_State *L);
 void ljit_open(lua_State *L);
 void ldata_open(lua_State *L);

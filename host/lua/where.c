@@ -117,12 +117,54 @@ static const char *module_scope(lua_State *L, Host *h) {
     return scope;
 }
 
+/* ---- errors that pass through C ---- */
+
+static const char *const traceback_key = "meshlua.traceback", *const noted_key = "meshlua.noted";
+
+/* "mlp.lua:12: [E_STATE] ..." for what Lua says when a function called from C yields. */
+static void explain_yield(lua_State *L) {
+    Loc loc;
+    if (strncmp(lua_tostring(L, 1), "attempt to yield", 16) != 0) return;
+    where_find(L, state_of(L), &loc);
+    lua_pushfstring(L, "%s:%d: [E_STATE] %s cannot yield", loc.chunk ? loc.chunk : "?",
+                    (int)loc.line,
+                    state_of(L)->trace ? "a traced function" : "a function called by the library");
+    lua_replace(L, 1);
+}
+
+/* Keeps the traceback of an error, with its message: unwinding loses it. The message that is passed
+ * on from an inner call has been noted there. */
+static int note_traceback(lua_State *L) {
+    lua_settop(L, 1);
+    if (lua_type(L, 1) != LUA_TSTRING) return 1;
+    lua_getfield(L, LUA_REGISTRYINDEX, noted_key);
+    if (lua_rawequal(L, -1, 1)) return lua_settop(L, 1), 1;
+    explain_yield(L);
+    luaL_traceback(L, L, NULL, 1);
+    lua_setfield(L, LUA_REGISTRYINDEX, traceback_key);
+    lua_pushvalue(L, 1);
+    lua_setfield(L, LUA_REGISTRYINDEX, noted_key);
+    lua_settop(L, 1);
+    return 1;
+}
+
+int where_pcall(lua_State *L, int nargs) {
+    int handler = lua_gettop(L) - nargs;
+    lua_pushcfunction(L, note_traceback);
+    lua_insert(L, handler);
+    int status = lua_pcall(L, nargs, LUA_MULTRET, handler);
+    lua_remove(L, handler);
+    return status;
+}
+
+/* ---- the call ---- */
+
 /* A coroutine that an error ends does not close what is pending in it: the error is stopped here
  * first, so that the entry is left and the contexts of the library are. */
 static int call_in_coroutine(lua_State *L, Host *h, int n) {
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);
-    int status = lua_pcall(L, n, LUA_MULTRET, 0);
+    int status = where_pcall(L, n);
     if (h->depth > 0) h->depth--;
     return status == LUA_OK ? lua_gettop(L) : lua_error(L);
 }

@@ -189,8 +189,8 @@ end
 local function check_result(results)
   local y = results[1]
   if results.n ~= 1 or not core.is_tensor(y) then
-    raise("E_GRAD", "vjp: the function returned %d values, the first %s; it must return one tensor", results.n,
-      lib.kind(y))
+    raise("E_GRAD", "vjp: the function returned %d values, the first %s; it must return one tensor",
+      results.n, lib.kind(y))
   end
   if not is_float(y) then
     raise("E_GRAD", "vjp: the function returned %s; gradients are of floats", core.typeof(y))
@@ -205,8 +205,8 @@ local function check_cotangent(y, ct)
   local same = ct.dtype == y.dtype and ct.ndim == y.ndim
   for d, n in ipairs(y.shape) do same = same and ct.shape[d] == n end
   if not same then
-    raise("E_GRAD", "vjp: the cotangent is %s, the result %s; they must have one shape and dtype", core.typeof(ct),
-      core.typeof(y))
+    raise("E_GRAD", "vjp: the cotangent is %s, the result %s; they must have one shape and dtype",
+      core.typeof(ct), core.typeof(y))
   end
 end
 

@@ -38,8 +38,8 @@ end})
 
 -- Methods: what takes a tensor first is a method, too.
 local methods, box_methods = core.methods "meshlua.Tensor", core.methods "meshlua.Param"
-local not_methods = {tensor = true, concat = true, stack = true, where = true, full = true, zeros = true, ones = true,
-  iota = true, arange = true, linspace = true, eye = true, scatter_add = true}
+local not_methods = {tensor = true, concat = true, stack = true, where = true, full = true,
+  zeros = true, ones = true, iota = true, arange = true, linspace = true, eye = true, scatter_add = true}
 for name, fn in pairs(ops) do
   if not not_methods[name] then methods[name] = fn end
 end

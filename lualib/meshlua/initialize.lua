@@ -104,19 +104,17 @@ function M.init(fn, options)
     raise("E_VALUE", "init: the seed is %s; it must be a whole number", tostring(seed))
   end
   local mesh = options.mesh or core.mesh_current()
-  local context <close> = rules_of.enter(mesh, options.rules or rules_of.current())
-  local rngs = rngs_of.Rngs(seed)
-  if core.is_tracing() then
-    local model, leaves, placed = build(fn, rngs, mesh)
-    return settle(model, leaves, placed)
-  end
-  local model, leaves
-  local values = table.pack(core.run_traced(function()
-    local placed
-    model, leaves, placed = build(fn, rngs, mesh)
-    return table.unpack(placed)
-  end, mesh))
-  return settle(model, leaves, values)
+  return rules_of.within(mesh, options.rules or core.rules_current(), function()
+    local rngs = rngs_of.Rngs(seed)
+    if core.is_tracing() then return settle(build(fn, rngs, mesh)) end
+    local model, leaves
+    local values = table.pack(core.run_traced(function()
+      local placed
+      model, leaves, placed = build(fn, rngs, mesh)
+      return table.unpack(placed)
+    end, mesh))
+    return settle(model, leaves, values)
+  end)
 end
 
 -- ---- abstract ---------------------------------------------------------------------------------------
@@ -138,8 +136,9 @@ end
 local function type_of(x)
   local meta = core.is_box(x) and core.box_meta(x) or {}
   local sharding = x.sharding
-  return setmetatable({shape = x.shape, dtype = x.dtype, ndim = x.ndim, size = x.size,
-    sharding = sharding.mesh and sharding or core.is_box(x) and param.sharding(x) or nil, kind = meta.kind, axes = meta.axes}, TensorType)
+  if not sharding.mesh then sharding = core.is_box(x) and param.sharding(x) or nil end
+  return setmetatable({shape = x.shape, dtype = x.dtype, ndim = x.ndim, size = x.size, sharding = sharding,
+    kind = meta.kind, axes = meta.axes}, TensorType)
 end
 
 --- A traced stand-in for a type.

@@ -90,13 +90,14 @@ function M.jit(fn, options)
   local ins = check_shardings("in_shardings", options.in_shardings)
   local outs = check_shardings("out_shardings", options.out_shardings)
   if mesh or rules or ins or outs then
-    call = function(...)
-      local context <close> = (mesh or rules)
-        and rules_of.enter(mesh or core.mesh_current(), rules or rules_of.current()) or nil
+    local function body(...)
       local args = constrained(table.pack(...), ins, "in_shardings")
       if not outs then return fn(table.unpack(args, 1, args.n)) end
       local results = constrained(table.pack(fn(table.unpack(args, 1, args.n))), outs, "out_shardings")
       return table.unpack(results, 1, results.n)
+    end
+    call = function(...)
+      return rules_of.within(mesh or core.mesh_current(), rules or core.rules_current(), body, ...)
     end
   end
   return core.jit_new {

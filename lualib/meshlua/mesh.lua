@@ -140,8 +140,7 @@ end
 local function with(mesh, rules, fn, ...)
   if type(rules) == "function" then return with(mesh, nil, rules, fn, ...) end
   lib.check_function("with", fn)
-  local context <close> = rules_of.enter(mesh, rules)
-  return fn(...)
+  return rules_of.within(mesh, rules, fn, ...)
 end
 core.methods("meshlua.Mesh").with = core.wrap(with)
 

@@ -12,8 +12,6 @@ local raise = lib.raise
 
 local M = {}
 
-local current -- the rules in context, or nil
-
 --- Checks a rule set; raises for entries that are none.
 function M.check(rules)
   if type(rules) ~= "table" then raise("E_VALUE", "rules: expected a list, got %s", type(rules)) end
@@ -30,32 +28,17 @@ function M.check(rules)
   return rules
 end
 
--- What was in context before, to be put back.
-local Context = {}
-function Context.__close(before)
-  core.mesh_context(before.mesh)
-  current = before.rules
-  core.set_rules(before.rules)
-end
-
---- Puts a mesh and rules into context; the value returned takes them out again when it is closed.
+--- fn(...) with a mesh and rules in context, in place of those that are.
 ---@param mesh Mesh?
 ---@param rules table?
-function M.enter(mesh, rules)
-  if rules ~= nil then M.check(rules) end
-  local context = setmetatable({mesh = core.mesh_current(), rules = current}, Context)
-  core.set_rules(rules) -- what can run out of memory comes first: it has changed nothing then
-  core.mesh_context(mesh)
-  current = rules
-  return context
+---@param fn function
+function M.within(mesh, rules, fn, ...)
+  return core.in_context(mesh, rules and M.check(rules), fn, ...)
 end
 
---- The rules in context, or nil.
-function M.current() return current end
-
-local function logical_names()
+local function logical_names(rules)
   local names, seen = {}, {}
-  for _, rule in ipairs(current) do
+  for _, rule in ipairs(rules) do
     if type(rule) == "table" and not core.is_spec(rule[2]) and not seen[rule[1]] then
       seen[rule[1]] = true
       names[#names + 1] = rule[1]
@@ -72,9 +55,9 @@ local function obstacle(axis, used)
 end
 
 --- The mesh axes for one logical name: all there, none of them in `used`. Raises where no rule is left.
-local function axes_for(name, used, what)
+local function axes_for(rules, name, used, what)
   local known, why = false, nil
-  for _, rule in ipairs(current) do
+  for _, rule in ipairs(rules) do
     if type(rule) == "table" and rule[1] == name and not core.is_spec(rule[2]) then
       known = true
       local axes = rule[2]
@@ -91,7 +74,7 @@ local function axes_for(name, used, what)
     end
   end
   if not known then
-    local near = lib.nearest(name, logical_names())
+    local near = lib.nearest(name, logical_names(rules))
     raise("E_SPEC", "%s: no rule for the logical axis '%s'%s; add {\"%s\", axis} or {\"%s\", false}",
       what, name, near and " (did you mean '" .. near .. "'?)" or "", name, name)
   end
@@ -105,14 +88,15 @@ end
 ---@param rank integer
 ---@return P
 function M.spec_of(names, what, rank)
-  if not current then
+  local rules = core.rules_current()
+  if not rules then
     raise("E_SPEC", "%s: the logical axes {%s} mean nothing without rules; pass rules to jit or init, or "
       .. "use mesh:with(rules, fn)", what, M.names_text(names, rank))
   end
   local used, entries = {}, {}
   for d = 1, rank do
     local name = names[d]
-    entries[d] = name and axes_for(name, used, what) or core.P.none
+    entries[d] = name and axes_for(rules, name, used, what) or core.P.none
   end
   for key in pairs(names) do
     if math.type(key) ~= "integer" or key < 1 or key > rank then
@@ -142,7 +126,7 @@ end
 ---@param path string
 ---@return P?
 function M.param_spec(param, path)
-  for _, rule in ipairs(current or {}) do
+  for _, rule in ipairs(core.rules_current() or {}) do
     local spec
     if type(rule) == "function" then
       spec = rule(path, param, function() return own_spec(param, path) end)

@@ -10,9 +10,9 @@ describe("the same bits", function()
     local x = ml.random.normal(ml.random.key(1), {512, 96})
     local w = ml.random.normal(ml.random.key(2), {96, 96}) * 0.1
     x = ml.device_put(x, NamedSharding(mesh, P("x")))
-    local step = ml.jit(function(x, w)
-      for _ = 1, 4 do x = ml.tanh(ml.matmul(x, w)) end
-      return x
+    local step = ml.jit(function(h, v)
+      for _ = 1, 4 do h = ml.tanh(ml.matmul(h, v)) end
+      return h
     end)
     local first = step(x, w)
     for i = 1, 300 do

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const noted = "meshlua.traceback"; /* see note_traceback in ltrace.c */
+static const char *const noted = "meshlua.traceback"; /* see note_traceback in where.c */
 
 /* An error that came out of a trace has lost the frames inside it; they were noted on the way. The
  * note is of this error if it names the place that the message names. */
@@ -43,6 +43,8 @@ int chunk_call(lua_State *L, int nargs, int nresults) {
     lua_insert(L, handler);
     lua_pushnil(L);
     lua_setfield(L, LUA_REGISTRYINDEX, noted);
+    lua_pushnil(L);
+    lua_setfield(L, LUA_REGISTRYINDEX, "meshlua.noted");
     interrupt_begin(L);
     int status = lua_pcall(L, nargs, nresults, handler);
     interrupt_end(L);

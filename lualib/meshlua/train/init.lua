@@ -29,10 +29,11 @@ end
 -- ---- the command line -------------------------------------------------------------------------------
 
 local usage = [[
-usage: meshlua train.lua [--key=value ...]
+usage: meshlua %s [--key=value ...]
 
 Trains a recipe: a model, its data and its rule sets. The mesh and the rules change what each device
 holds, computes and sends, not the result.
+
 ]]
 
 --- The recipe of a name (a file beside the script) or of a path.
@@ -53,11 +54,10 @@ local function load_recipe(name)
   return recipe
 end
 
---- The program's own options, then the recipe's.
+--- The program's own options, then the recipe's. With `name` the recipe is an option, too.
 local function option_rows(recipe, name)
   local layout = recipe.layout or {}
   local own = {
-    {"recipe", name, "what to train: a file beside the script, or its path"},
     {"mesh", layout.mesh or "none", "axes and sizes, as in data:4,model:2; none: one device"},
     {"rules", layout.rules or "", "the rule set: " .. table.concat(lib.names(recipe.rules or {}), ", ")},
     {"seed", 0, "of parameters, data order, dropout and sample"},
@@ -67,6 +67,9 @@ local function option_rows(recipe, name)
     {"log_every", 100, "steps between lines", least = 1},
     {"help", false, "this text"},
   }
+  if name then
+    table.insert(own, 1, {"recipe", name, "what to train: a file beside the script, or its path"})
+  end
   local n = #own
   for i, key in ipairs(lib.names(recipe.config)) do
     local least = (key == "batch" or key == "steps") and 1 or nil
@@ -76,15 +79,18 @@ local function option_rows(recipe, name)
 end
 
 --- Reads the command line. Returns recipe, the program's options, the recipe's config.
-local function read_arguments(recipe, default, args)
-  local name = recipe and recipe.name or default
-  for _, word in ipairs(args) do name = not recipe and word:match "^%-%-recipe=(.+)$" or name end
-  recipe = recipe or load_recipe(name)
+---@param recipe table|string the recipe, or the name of the default one
+local function read_arguments(recipe, args)
+  local name = type(recipe) == "string" and recipe or nil
+  if name then
+    for _, word in ipairs(args) do name = word:match "^%-%-recipe=(.+)$" or name end
+    recipe = load_recipe(name)
+  end
   local rows, n = option_rows(recipe, name)
   local values, message = options.parse(args, rows)
   if not values then stop(EXIT_USAGE, "%s\n       --help lists the options", message) end
   if values.help then
-    print(usage .. "\n" .. options.help(table.move(rows, 1, n, 1, {})) .. "\n\nThe recipe "
+    print(usage:format(args[0]) .. options.help(table.move(rows, 1, n, 1, {})) .. "\n\nThe recipe "
       .. recipe.name .. ":\n" .. options.help(table.move(rows, n + 1, #rows, 1, {})))
     os.exit(0, true)
   end
@@ -168,9 +174,8 @@ end
 ---@param recipe table|string the recipe, or the name of the default one
 ---@param args string[] as in the global `arg`
 function M.main(recipe, args)
-  local default = type(recipe) == "string" and recipe or nil
   local values, config
-  recipe, values, config = read_arguments(not default and recipe or nil, default, args)
+  recipe, values, config = read_arguments(recipe, args)
   local out = values.out
   if out ~= "" then
     check(files.make_folder(out))

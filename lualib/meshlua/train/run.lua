@@ -70,8 +70,8 @@ end
 
 --- How records are put on the mesh: over the logical axis "batch". Raises where the mesh does not divide them.
 local function batch_sharding(mesh, rules, size)
-  local context <close> = rules_of.enter(mesh, rules)
-  local sharding = core.NamedSharding(mesh, rules_of.spec_of({"batch"}, "the batch", 1))
+  local spec = rules_of.within(mesh, rules, rules_of.spec_of, {"batch"}, "the batch", 1)
+  local sharding = core.NamedSharding(mesh, spec)
   sharding:check({size}, "the batch")
   return sharding
 end
@@ -158,6 +158,8 @@ function Run:mean(score)
   local model, jitted, sum, n = self.model:eval(), self:jit(score), 0.0, 0
   for batch, count in self.data.valid:each(self.config.batch, self.shardings) do
     local rows = jitted(model, batch.inputs, batch.labels):totable()
+    batch.inputs:release()
+    batch.labels:release()
     for i = 1, count do sum = sum + rows[i] end
     n = n + count
   end

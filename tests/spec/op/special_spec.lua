@@ -1,8 +1,10 @@
+-- devices: 8
 -- special_spec.lua: zeros of both signs, infinities, NaN, the smallest and the largest numbers; and gradients
 -- where a function has a kink.
 local ml = require "meshlua"
 local data = require "spec.op.data"
 local rows = require "spec.op.rows"
+local scalar = require "spec.op.scalar"
 
 local inf, nan = math.huge, 0 / 0
 local specials = {0.0, -0.0, 1.0, -1.0, inf, -inf, nan, 0.5, -0.5, 2.5, -3.0, 1e4, -1e4}
@@ -57,6 +59,66 @@ describe("special numbers through", function()
         for _, dtype in ipairs(data.floats) do check(row, dtype, not zeros_alike[row.op]) end
       end)
     end
+  end
+end)
+
+-- ---- integers at their ends -------------------------------------------------------------------------
+
+local ends = {
+  int32 = {-2147483648, 2147483647, -1, 0, 1, 31}, int64 = {math.mininteger, math.maxinteger, -1, 0, 1, 63},
+  uint32 = {0, 4294967295, 2147483648, 1, 2, 31}, uint8 = {0, 255, 128, 1, 2, 7},
+}
+local bits = {int32 = 32, int64 = 64, uint32 = 32, uint8 = 8}
+
+--- What shifting by any amount leaves: nothing, or the sign.
+local function shl(dtype, x, by) return by >= 0 and by < bits[dtype] and x << by or 0 end
+local function shr(dtype, x, by)
+  if by < 0 or by >= bits[dtype] then return x < 0 and -1 or 0 end
+  return x >> by | (x < 0 and by > 0 and ~0 << 64 - by or 0)
+end
+
+describe("integers at their ends wrap, shift out and divide by nothing:", function()
+  local pairs_of = {
+    add = function(x, y) return x + y end, sub = function(x, y) return x - y end,
+    mul = function(x, y) return x * y end, rem = scalar.rem, maximum = scalar.max, minimum = scalar.min,
+    shl = function(x, y, dtype) return shl(dtype, x, y) end,
+    shr = function(x, y, dtype) return shr(dtype, x, y) end,
+    lt = function(x, y) return x < y end, eq = function(x, y) return x == y end,
+  }
+  local alone = {
+    neg = function(x) return -x end, abs = math.abs, square = function(x) return x * x end,
+    bitnot = function(x) return ~x end, sign = function(x) return x > 0 and 1 or x < 0 and -1 or 0 end,
+  }
+  for dtype, values in pairs(ends) do
+    it(dtype, function()
+      local x, y = {}, {}
+      for i, a in ipairs(values) do
+        for k, b in ipairs(values) do
+          x[(i - 1) * #values + k], y[(i - 1) * #values + k] = a, b
+        end
+      end
+      local tx, ty = ml.tensor(x, dtype), ml.tensor(y, dtype)
+      for name, f in pairs(pairs_of) do
+        for i, got in ipairs(ml[name](tx, ty):totable()) do
+          local want = scalar.wrap(dtype, f(x[i], y[i], dtype))
+          if got ~= want then error(("%s(%d, %d) is %s, expected %s"):format(name, x[i], y[i], got, want)) end
+        end
+      end
+      for name, f in pairs(alone) do
+        for i, got in ipairs(ml[name](tx):totable()) do
+          local want = scalar.wrap(dtype, f(x[i]))
+          if got ~= want then error(("%s(%d) is %s, expected %s"):format(name, x[i], got, want)) end
+        end
+      end
+      local total, most, least = 0, values[1], values[1]
+      for _, v in ipairs(x) do total, most, least = total + v, math.max(most, v), math.min(least, v) end
+      assert.equal(scalar.wrap(dtype, total), tx:sum():item())
+      assert.equal(most, tx:max():item())
+      assert.equal(least, tx:min():item())
+      local sorted = table.move(x, 1, #x, 1, {})
+      table.sort(sorted)
+      assert.same(sorted, (tx:sort()):totable())
+    end)
   end
 end)
 

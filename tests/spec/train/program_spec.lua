@@ -113,6 +113,7 @@ describe("train.lua", function()
         "--lr=", "--data=... ", "The recipe gpt:"} do
       assert.truthy(out:find(line, 1, true), line)
     end
+    assert.truthy(out:find("usage: meshlua models/train.lua [", 1, true))
     out = shell '"$MESHLUA" models/train.lua --recipe=mlp --help'
     assert.truthy(out:find("The recipe mlp:", 1, true) and out:find("images in a step", 1, true))
   end)
@@ -140,6 +141,11 @@ describe("train.lua", function()
     local none = file("return 5", ".lua")
     refuses(2, "returns no recipe", shell('"$MESHLUA" models/train.lua --recipe=' .. none))
     refuses(2, "--batch=8: the batch", train "--mesh=data:3")
+  end)
+
+  it("is in each recipe, too", function()
+    assert.equal(0, select(3, train("--mesh=none", "models/gpt.lua")))
+    refuses(2, "unknown option --recipe", train("--recipe=mlp", "models/gpt.lua"))
   end)
 
   it("takes devices that it was started with, if they are enough and can run", function()

@@ -1,0 +1,63 @@
+/* lcontext.c - what is in context: a mesh, with which a bare P is a sharding, and rules. */
+#include "lua/value.h"
+
+static const char *const rules_key = "meshlua.rules"; /* in the registry: a table, or false */
+
+/* in_context(mesh or nil, rules or nil, fn, ...): fn's results, with these in context meanwhile. What
+ * puts the context back needs no memory and is no Lua, so that nothing can keep it from happening. */
+static int in_context(lua_State *L) {
+    Host *h = state_of(L);
+    const Mesh *mesh = lua_isnil(L, 1) ? NULL : value_mesh(L, 1), *before = h->mesh;
+    int nargs = lua_gettop(L) > 3 ? lua_gettop(L) - 3 : 0;
+    if (!lua_isnil(L, 2)) value_check_type(L, 2, LUA_TTABLE, "the rules in context");
+    lua_settop(L, nargs + 3);
+    if (!luaL_getmetafield(L, 3, "__call")) value_check_type(L, 3, LUA_TFUNCTION, "in_context");
+    lua_settop(L, nargs + 3);
+    lua_getfield(L, LUA_REGISTRYINDEX, rules_key);
+    lua_replace(L, 1); /* the rules of before */
+    if (lua_isnil(L, 2)) {
+        lua_pushboolean(L, 0);
+        lua_replace(L, 2);
+    }
+    lua_pushvalue(L, 2);
+    lua_setfield(L, LUA_REGISTRYINDEX, rules_key);
+    h->mesh = mesh;
+    int status = where_pcall(L, nargs);
+    h->mesh = before;
+    lua_pushvalue(L, 1);
+    lua_setfield(L, LUA_REGISTRYINDEX, rules_key);
+    if (status != LUA_OK) return lua_error(L);
+    return lua_gettop(L) - 2;
+}
+
+/* mesh_current(): nil if none is in context. */
+static int mesh_current(lua_State *L) {
+    const Host *h = state_of(L);
+    if (h->mesh)
+        value_push_mesh(L, h->mesh);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
+void context_push_rules(lua_State *L) {
+    if (lua_getfield(L, LUA_REGISTRYINDEX, rules_key) == LUA_TTABLE) return;
+    lua_pop(L, 1);
+    lua_pushnil(L);
+}
+
+/* rules_current(): nil if none are in context. */
+static int rules_current(lua_State *L) {
+    context_push_rules(L);
+    return 1;
+}
+
+void lcontext_open(lua_State *L) {
+    static const luaL_Reg fns[] = {{"in_context", in_context},
+                                   {"mesh_current", mesh_current},
+                                   {"rules_current", rules_current},
+                                   {NULL, NULL}};
+    lua_pushboolean(L, 0);
+    lua_setfield(L, LUA_REGISTRYINDEX, rules_key);
+    luaL_setfuncs(L, fns, 0);
+}

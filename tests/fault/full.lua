@@ -1,0 +1,6 @@
+-- full.lua: the fault specs without their time limit, so that every single allocation fails once:
+-- `build/meshlua --devices=8 tests/fault/full.lua [SPEC...]`. Minutes.
+package.path = "tests/?.lua;" .. package.path
+FAULT_BUDGET = math.huge -- luacheck: ignore
+if #arg == 0 then arg[1], arg[2] = "tests/fault/core_spec.lua", "tests/fault/ops_spec.lua" end
+dofile "tests/specs.lua"

@@ -1,0 +1,397 @@
+-- scenarios.lua: uses of every function that Lua can reach, for the fault specs. See faults.lua for what a
+-- scenario holds.
+local helper = require "spec.helper"
+local ml = require "meshlua"
+
+local core, nn, P, NamedSharding = ml.core, ml.nn, ml.P, ml.NamedSharding
+local random = ml.random
+
+local M = {}
+
+local function add(name, scenario)
+  scenario.name = name
+  M[#M + 1] = scenario
+end
+
+--- A scenario that is a function of the tensors of a state.
+local function simple(name, run) add(name, {run = run}) end
+
+local function param(t) return core.box_new(t, {kind = "param"}) end
+local function same(a, b) helper.close(a, b) end
+
+local mesh = ml.make_mesh({4, 2}, {"data", "model"})
+local line = ml.make_mesh({8}, {"all"})
+
+-- ---- tensors ----------------------------------------------------------------------------------------
+
+add("tensors from Lua values, and back", {
+  run = function()
+    local x = ml.tensor {{1, 2, 3}, {4, 5, 6}}
+    local h = ml.tensor({1, 2.5}, "bfloat16")
+    local b = core.from_string(x:bytes(), "int32", {3, 2})
+    return {x:totable(), h:totable(), b:totable(), ml.tensor(true):item(), tostring(x), ml.typeof {x, 1, {h}},
+      #x, x == b, tostring(ml.zeros {100})}
+  end,
+  check = function(_, r)
+    assert(r[1][2][3] == 6 and r[2][2] == 2.5 and r[3][3][2] == 6 and r[4] == true and r[7] == 2)
+    assert(r[6][3][1] == "bfloat16[2]")
+  end,
+})
+
+add("what a tensor says of itself", {
+  make = function() return {x = ml.device_put(ml.arange(16.0), NamedSharding(mesh, P {"data", "model"}))} end,
+  run = function(s)
+    local x = s.x
+    local shards = x:shards()
+    return {x.shape[1], x.ndim, x.size, x.dtype, tostring(x.sharding), x:is_deleted(), x:is_traced(), x:address(1),
+      shards[8].data:totable()[2], core.is_tensor(x), core.is_traced(x), core.type_name(x)}
+  end,
+  check = function(_, r) assert(r[9] == 15.0) end,
+})
+
+add("a tensor released", {
+  run = function()
+    local x <close> = ml.ones {2}
+    local y = x + 1
+    y:release()
+    return y:is_deleted() and tostring(y)
+  end,
+})
+
+simple("making tensors", function()
+  return {ml.full({2}, 3, "int64"), ml.zeros {2}, ml.ones {2}, ml.iota({2, 3}, 2), ml.arange(1, 9, 2), ml.linspace(0, 1, 5),
+    ml.eye(3), ml.full_like(ml.ones {2}, 2), ml.zeros_like(ml.ones {2}), ml.ones_like(ml.ones {2})}
+end)
+
+add("shapes and parts", {
+  make = function() return {x = ml.arange(24.0):reshape {2, 3, 4}, ids = ml.tensor {1, 0}} end,
+  run = function(s)
+    local x = s.x
+    return {x:reshape(6, -1), x:transpose(), x:T(), x:swapaxes(1, 3), x:broadcast(2, 2, 3, 4), x:expand_dims(1):squeeze(),
+      x:slice({1, 2}, {2, -1}, 1), x:at(1), x:flip(2), x:pad({{1, 0}, {0, 1}, false}, 1), ml.concat {x, x}, ml.stack {x, x},
+      ml.T(x:at(1)), x:split(3, 2), x:take(s.ids), ml.scatter_add(s.ids, x, 3), ml.one_hot(s.ids, 3),
+      x:sort(-1, true), x:astype "int32", x:bitcast "int32", x:clip(1, 2), x:stop_gradient()}
+  end,
+})
+
+add("reductions and products", {
+  make = function() return {x = ml.arange(6.0):reshape {2, 3}} end,
+  run = function(s)
+    local x = s.x
+    local b = x:gt(2)
+    return {x:sum(1), x:max(), x:min(2, true), x:mean(), x:var(), x:std(1), x:logsumexp(2), b:all(), b:any(1), x:argmax(1),
+      x:argmin(), x:softmax(), x:log_softmax(1), x:matmul(x:T()), ml.einsum("ab,cb->ac", x, x), ml.where(b, x, 0.0)}
+  end,
+  check = function(s, r) same(s.x:sum(1), r[1]) end,
+})
+
+add("operators", {
+  make = function() return {x = ml.tensor {1.0, 2.0}, n = ml.tensor {5, 6}} end,
+  run = function(s)
+    local x, n = s.x, s.n
+    return {x + 1, 2 - x, x * x, x / 2, x % 2, x ^ 2, -x, n & 3, n | 1, n ~ 1, ~n, n << 1, n >> 1, param(x) + x}
+  end,
+})
+
+simple("promotion and the table of ops", function() return {core.promote("int32", "bfloat16"), #core.ops()} end)
+
+-- ---- random numbers ---------------------------------------------------------------------------------
+
+add("random numbers", {
+  make = function() return {key = random.key(3)} end,
+  run = function(s)
+    local key = s.key
+    local keys = random.keys(random.split(key, 3):at(1))
+    return {random.key(1), random.fold_in(key, 2), keys, random.bits(key, {3}), random.uniform(key, {3}),
+      random.normal(key, {3}), random.truncated_normal(key, -1, 1, {3}), random.bernoulli(key, 0.5, {3}),
+      random.randint(key, {3}, 0, 9), random.gumbel(key, {3}), random.categorical(key, ml.zeros {2, 3}),
+      random.permutation(key, 5)}
+  end,
+})
+
+-- ---- trees ------------------------------------------------------------------------------------------
+
+add("trees", {
+  make = function() return {t = {a = ml.ones {2}, b = {ml.zeros {2}, 3, "x"}}} end,
+  run = function(s)
+    local t, n, tree = s.t, 0, ml.tree
+    tree.visit(t, function() n = n + 1 end)
+    local copy = tree.map_with_path(function(path, leaf) return {path, leaf} end, t)
+    return {n, tree.leaves(t), copy, tree.map(function(x, y) return x + y end, t, t), tree.replace(t, {[t.a] = t.b[1]}),
+      tree.only(t, {[t.a] = 1}), tree.is_leaf(t.a), core.tree_keys(t)}
+  end,
+})
+
+-- ---- layouts ----------------------------------------------------------------------------------------
+
+add("meshes, specs and shardings", {
+  run = function()
+    local m = ml.Mesh({{0, 1}, {2, 3}}, {"x", "y"})
+    local spec = P({"x", "y"}, nil)
+    local s = NamedSharding(m, spec)
+    local nested = m.devices
+    return {tostring(m), tostring(spec), tostring(s), m.shape.x, m.sizes, m.axis_names, m.device_ids, nested[2][1], #spec,
+      spec[1], spec == P({"x", "y"}, nil), m == mesh, s == NamedSharding(m, spec), s.mesh, s.spec, s:shard_shape {8, 2},
+      s:check({8, 1}, "x"), core.is_mesh(m), core.is_spec(spec), core.is_sharding(s), core.device_count(), core.devices(),
+      core.device_kind(), core.bind_spec(s)}
+  end,
+  check = function(_, r) assert(r[8] == 2 and r[16][1] == 2) end,
+})
+
+add("tensors put from one layout into others", {
+  make = function() return {x = ml.arange(64.0):reshape {8, 8}} end,
+  run = function(s)
+    local x = ml.device_put(s.x, NamedSharding(mesh, P("data", "model")))
+    local y = ml.device_put(x, NamedSharding(mesh, P("model", "data")))
+    local z = ml.device_put(y, NamedSharding(line, P("all")))
+    local t = ml.device_put({a = z, b = {s.x}}, {a = s.x.sharding, b = {NamedSharding(line, P())}})
+    return {x, y, z, t.a, t.b[1], core.put_across(x)}
+  end,
+  check = function(s, r)
+    for i = 1, 6 do same(s.x, r[i]) end
+  end,
+})
+
+add("contexts and constraints", {
+  make = function() return {x = ml.ones {8, 4}, rules = {{"batch", "data"}, {"embed", false}}} end,
+  run = function(s)
+    return mesh:with(s.rules, function()
+      local before = core.mesh_current()
+      assert(core.rules_current() == s.rules)
+      return {s.x:constrain {"batch", "embed"}, ml.constrain(s.x, P(nil, "model")), ml.device_put(s.x, P("data")), before}
+    end)
+  end,
+  check = function(_, r) assert(r[1].sharding == NamedSharding(mesh, P "data")) end,
+})
+
+local printed
+add("pictures", {
+  make = function() return {x = ml.device_put(ml.ones {8, 4}, NamedSharding(mesh, P("data", "model")))} end,
+  run = function(s)
+    local lines, real = {}, print
+    local restore <close> = setmetatable({}, {__close = function() print = real end}) -- luacheck: ignore
+    print = function(text) lines[#lines + 1] = text end -- luacheck: ignore
+    ml.visualize_sharding(s.x)
+    ml.visualize_mesh(mesh)
+    return table.concat(lines, "\n")
+  end,
+  check = function(_, text)
+    printed = printed or text
+    assert(text == printed and text:find "CPU 7")
+  end,
+})
+
+-- ---- Params, jit and gradients ------------------------------------------------------------------------
+
+add("Params", {
+  make = function() return {x = ml.ones {2}} end,
+  run = function(s)
+    local p = core.box_new(s.x, {kind = "param", axes = {"embed"}})
+    p:set(p:get() * 2)
+    core.box_swap(p, p:get())
+    return {tostring(p), #p, p.shape, p.kind, core.box_meta(p), core.is_box(p), p:sum():item()}
+  end,
+  check = function(_, r) assert(r[7] == 4) end,
+})
+
+--- A state of two Params, one of them tied, a plain tensor and numbers; what a step makes of it.
+local function stateful()
+  local w = param(ml.tensor {1.0, 2.0})
+  return {model = {w = w, tied = {w}, n = param(ml.tensor(0)), x = ml.tensor {3.0, 4.0}, k = 2}}
+end
+local function advance(m, rate)
+  local loss, grads = ml.value_and_grad(function(model) return ((model.w * model.tied[1] + m.x) ^ 2):sum() end)({w = m.w,
+    tied = m.tied})
+  m.w:set(m.w - rate * grads.w)
+  m.n:set(m.n + 1)
+  return loss, {m.n:get() * m.k}
+end
+local function advanced(s)
+  local w, n = s.model.w:get():totable(), s.model.n:get():item()
+  return n, math.abs(w[1] - 0.84) < 1e-5 and math.abs(w[2] - 1.36) < 1e-5 and 1 or w[1] == 1 and w[2] == 2 and 0
+end
+
+add("a step that is traced", {
+  make = function()
+    local s = stateful()
+    s.step = ml.jit(advance)
+    return s
+  end,
+  run = function(s)
+    local loss = s.step(s.model, 0.01)
+    return loss
+  end,
+  intact = function(s)
+    local n, moved = advanced(s)
+    assert(n == moved, "the state is half old, half new")
+    assert(rawequal(s.model.tied[1], s.model.w) and core.is_tensor(s.model.x) and not s.model.x:is_traced())
+    s.step(s.model, 0.01) -- and the function can still be called
+  end,
+  check = function(s, loss)
+    local n, moved = advanced(s)
+    assert(n == 1 and moved == 1 and loss:item() == 80)
+  end,
+})
+
+add("a step that is known", {
+  make = function()
+    local s = stateful()
+    s.step = ml.jit(advance)
+    s.step(stateful().model, 0.01)
+    return s
+  end,
+  run = function(s) return s.step(s.model, 0.01) end,
+  intact = function(s)
+    local n, moved = advanced(s)
+    assert(n == moved, "the state is half old, half new")
+    s.step(s.model, 0.01)
+  end,
+  check = function(s)
+    local n, moved = advanced(s)
+    assert(n == 1 and moved == 1)
+  end,
+})
+
+add("a step without jit", {
+  make = stateful,
+  run = function(s) return advance(s.model, 0.01) end,
+  intact = function(s)
+    assert(not s.model.w:get():is_traced() and not s.model.n:get():is_traced())
+    advance(s.model, 0.01)
+  end,
+})
+
+add("what a jitted function tells", {
+  make = function()
+    return {x = ml.device_put(ml.ones {8, 4}, NamedSharding(mesh, P("data")))}
+  end,
+  run = function(s)
+    local step = ml.jit(function(t, scale, mode) return t.x * scale, {mode} end,
+      {mesh = mesh, rules = {{"a", "data"}}, in_shardings = {{x = P("data")}}, out_shardings = {P("data")}, donate = "t"})
+    local plan = step:plan({x = s.x}, 2, "mode")
+    step({x = s.x + 1}, 2, "mode")
+    return {tostring(plan), plan:steps(), plan:collectives(), plan:memory(), plan:flops(), plan:copies(), step:why_miss(),
+      step:stats(), core.unwrap(core.wrap(print))}
+  end,
+})
+
+add("gradients", {
+  make = function() return {x = ml.tensor {1.0, 2.0}, f = function(x) return (x * x):sum() end} end,
+  run = function(s)
+    local loss, aux
+    local y, pull = ml.vjp(function(x) return x * x end, s.x)
+    local g = ml.grad(s.f)(s.x)
+    loss, g, aux = ml.value_and_grad(function(a, b) return s.f(a * b), b end, {argnums = {1, 2}, has_aux = true})(s.x, s.x)
+    local inside = ml.jit(function(x)
+      local z, back = ml.vjp(function(t) return t * t end, x)
+      return z, back(x), ml.grad(function(t) return ml.grad(s.f)(t):sum() end)(x)
+    end)
+    return {loss, g[1], aux, y, pull(s.x), inside(s.x)}
+  end,
+  check = function(_, r) same({2.0, 8.0}, r[5]) end,
+})
+
+add("a trace run at once", {
+  make = function() return {x = ml.ones {2}} end,
+  run = function(s)
+    return {core.run_traced(function()
+      local v = core.variable(s.x)
+      assert(core.is_tracing())
+      return core.gradient({v * v}, {s.x}, {v})[1]
+    end)}
+  end,
+  check = function(_, r) same({2.0, 2.0}, r[1]) end,
+})
+
+-- ---- modules ----------------------------------------------------------------------------------------
+
+local Mlp = nn.module "Mlp"
+function Mlp:init(rngs)
+  self.up = nn.Linear(4, 8, {axes = {"embed", "hidden"}, rngs = rngs})
+  self.down = nn.Linear(8, 4, {axes = {"hidden", "embed"}, rngs = rngs})
+end
+function Mlp:__call(x) return self.down(nn.gelu(self.up(x))) end
+
+local rules = {{"batch", "data"}, {"hidden", "model"}, {"embed", false}}
+
+add("a model made on a mesh and trained there", {
+  make = function() return {x = ml.ones {8, 4}} end,
+  run = function(s)
+    local model = ml.init(function(rngs) return Mlp(rngs) end, {mesh = mesh, rules = rules})
+    local step = ml.jit(function(m, x)
+      local loss, grads = ml.value_and_grad(function(net) return (net(x) ^ 2):mean() end)(m)
+      for _, layer in ipairs {"up", "down"} do
+        m[layer].kernel:set(m[layer].kernel - 0.1 * grads[layer].kernel)
+      end
+      return loss
+    end, {mesh = mesh, rules = rules})
+    local first = step(model, s.x)
+    return {first, step(model, s.x)}
+  end,
+  check = function(_, r) assert(r[2]:item() < r[1]:item()) end,
+})
+
+-- ---- data, counters and switches ----------------------------------------------------------------------
+
+add("what has been done and held", {
+  run = function()
+    return {core.counters(1), core.memory(), core.clock(), core.bytes_text(1e6), core.env(), core.doctor()}
+  end,
+})
+
+local hello = "\x1f\x8b\8\0\0\0\0\0\0\3\xcbH\xcd\xc9\xc9W\xc8@\x90\0\x80\x88\xf9\xe5\x11\0\0\0" -- gzip
+
+add("data", {
+  make = function() return {folder = helper.file "" .. ".folder"} end,
+  run = function(s)
+    local tokens = core.tokens(core.gunzip(hello), 1)
+    local rows = tokens:windows({0, 6, 12}, {5}, "int32")
+    local parts = tokens:windows(core.shuffled(1, 0, 8, 9), {2, 4}, "uint8", NamedSharding(mesh, P "data"))
+    assert(core.make_folder(s.folder))
+    os.remove(s.folder)
+    return {#tokens, rows, parts, tokens:bytes(6, 11), tokens:width(), tokens:largest()}
+  end,
+  check = function(_, r)
+    assert(r[1] == 17 and r[4] == "hello" and r[2]:at(3):totable()[5] == ("o"):byte())
+  end,
+})
+
+add("errors", {
+  run = function()
+    local caught = {}
+    for i, bad in ipairs {function() ml.ones({2}):matmul(ml.ones {3}) end, function() core.raise("E_VALUE", "text") end,
+      function() ml.jit(function(x) return x:item() end)(ml.ones {1}) end,
+      function() ml.make_mesh({3}, {"x"}) end, function() NamedSharding(mesh, P("x")) end,
+      function() NamedSharding(mesh, P("data")):check({7}, "x") end} do
+      local _, message = pcall(bad)
+      if not tostring(message):find "%[E_[^N]" then error(message, 0) end -- ran out of memory on its way
+      caught[i] = message
+    end
+    return caught
+  end,
+})
+
+add("switches", {
+  run = function()
+    core.expand(core.expand(true))
+    local file = helper.file ""
+    core.dump("all:" .. file)
+    local y = ml.jit(function(x) return x:softmax():sum() end)(ml.ones {3})
+    core.dump()
+    return y
+  end,
+  intact = function()
+    core.expand(false)
+    core.dump()
+  end,
+})
+
+add("modules that are called and named", {
+  make = function() return {module = setmetatable({}, {__name = "Named"})} end,
+  run = function(s)
+    core.set_path(s.module, "path")
+    return core.wrap(function(self) return ml.zeros {1}, self end, true)(s.module)
+  end,
+})
+
+return M
