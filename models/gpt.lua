@@ -9,9 +9,9 @@ local M = {name = "gpt", layout = {mesh = "data:4,model:2", rules = "tp"}}
 --- What can be set, with defaults: the model's sizes, how it is trained, what is said at the end.
 M.config = {
   layers = 4, width = 128, heads = 8, seq = 64, vocab = 256, dropout = 0.0, dtype = "float32",
-  batch = 16, steps = 2500, lr = 3e-3, min_lr = 3e-4, warmup = 100, beta1 = 0.9, beta2 = 0.99,
+  batch = 16, steps = 3000, lr = 3e-3, min_lr = 3e-5, warmup = 100, beta1 = 0.9, beta2 = 0.99,
   weight_decay = 0.1, clip = 1.0,
-  sample = 600, temperature = 0.5,
+  sample = 1000, temperature = 0.5,
 }
 
 --- What each of them is.

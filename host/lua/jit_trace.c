@@ -123,6 +123,14 @@ static bool is_leaf(lua_State *L, const Walk *w, int index) {
     return known;
 }
 
+/* Does the box hold a tensor of this trace? One that is no argument was made in the trace, then. */
+static bool holds_traced(lua_State *L, int box) {
+    lua_getiuservalue(L, box, 1);
+    const LuaTensor *u = luaL_testudata(L, -1, VALUE_TENSOR);
+    lua_pop(L, 1);
+    return u && !u->t;
+}
+
 /* Pushes the number of the result that the tensor at `index` is, as light userdata. `mixed` knows
  * those that were met before: a tensor that is returned twice is one result. */
 static void push_number(lua_State *L, Host *h, int index, int mixed) {
@@ -146,7 +154,7 @@ static bool push_template(lua_State *L, Host *h, const Walk *w, int index, int m
         push_number(L, h, index, mixed);
         return true;
     }
-    if (luaL_testudata(L, index, VALUE_BOX) && !is_leaf(L, w, index))
+    if (luaL_testudata(L, index, VALUE_BOX) && !is_leaf(L, w, index) && holds_traced(L, index))
         state_error(L, E_STATE,
                     "a Param made inside a jitted function is returned; make modules with ml.init");
     if (lua_type(L, index) == LUA_TLIGHTUSERDATA)

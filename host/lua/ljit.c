@@ -175,12 +175,13 @@ static LuaTensor *push_scalar(lua_State *L, Host *h) {
 
 /* A tensor may come under several handles: those of them that are donated must not be taken twice,
  * and not be written while they are read. */
-static void keep_shared(lua_State *L, JitEntry *e, int32_t i, int32_t n) {
+static void keep_shared(lua_State *L, Host *h, JitEntry *e, int32_t i, int32_t n) {
     for (int32_t k = 0; k < n; k++) {
         if (k == i || e->args[k] != e->args[i]) continue;
-        if (e->donated[i] == DONATE_ASKED && e->donated[k] == DONATE_ASKED)
-            state_error(L, E_DONATE, "one tensor (%s) is donated twice",
-                        dtype_name(e->args[i]->type->dtype));
+        if (e->donated[i] == DONATE_ASKED && e->donated[k] == DONATE_ASKED) {
+            type_print(e->args[i]->type, state_text(h));
+            state_error(L, E_DONATE, "one tensor (%s) is donated twice", str_of(&h->text));
+        }
         e->keep[i] = true;
     }
 }
@@ -214,7 +215,7 @@ static void gather_inputs(lua_State *L, Host *h, JitEntry *e, const Walk *w, int
         e->keep[i] = e->donated[i] == DONATE_IF_SOLE && e->args[i]->refs > 1;
     }
     for (int32_t i = 0; i < n; i++)
-        if (e->donated[i] == DONATE_ASKED && e->args[i]->refs > 1) keep_shared(L, e, i, n);
+        if (e->donated[i] == DONATE_ASKED && e->args[i]->refs > 1) keep_shared(L, h, e, i, n);
 }
 
 /* Is every captured box still of the type that was traced? */

@@ -345,11 +345,13 @@ static void add_operators(lua_State *L, const char *type) {
         OpId op;
         bool unary;
     } events[] = {
-        {"__add", OP_ADD, false},     {"__sub", OP_SUB, false},     {"__mul", OP_MUL, false},
-        {"__div", OP_DIV, false},     {"__mod", OP_REM, false},     {"__pow", OP_POW, false},
-        {"__unm", OP_NEG, true},      {"__band", OP_BITAND, false}, {"__bor", OP_BITOR, false},
-        {"__bxor", OP_BITXOR, false}, {"__bnot", OP_BITNOT, true},  {"__shl", OP_SHL, false},
-        {"__shr", OP_SHR, false},
+        {"__add", OP_ADD, false},     {"__sub", OP_SUB, false},
+        {"__mul", OP_MUL, false},     {"__div", OP_DIV, false},
+        {"__mod", OP_MOD, false},     {"__idiv", OP_FLOOR_DIVIDE, false},
+        {"__pow", OP_POW, false},     {"__unm", OP_NEG, true},
+        {"__band", OP_BITAND, false}, {"__bor", OP_BITOR, false},
+        {"__bxor", OP_BITXOR, false}, {"__bnot", OP_BITNOT, true},
+        {"__shl", OP_SHL, false},     {"__shr", OP_SHR, false},
     };
     luaL_getmetatable(L, type);
     for (unsigned i = 0; i < sizeof events / sizeof events[0]; i++) {

@@ -70,6 +70,11 @@ static void vjp_rem(Build *b, const VjpArgs *a) {
     Val trunc = MUL(op1(b, OP_SIGN, q), op1(b, OP_FLOOR, op1(b, OP_ABS, q)));
     a->din[1] = NEG(MUL(CT, trunc));
 }
+/* x - y * floor(x / y) */
+static void vjp_mod(Build *b, const VjpArgs *a) {
+    a->din[0] = CT;
+    if (WANT(1)) a->din[1] = NEG(MUL(CT, op1(b, OP_FLOOR, DIV(X, Y))));
+}
 /* d/dx = y x^(y-1), with x^0 at y = 0; d/dy = log(x) x^y, 0 at x = 0 (as JAX). */
 static void vjp_pow(Build *b, const VjpArgs *a) {
     Val zero = K(0), one = K(1);
@@ -236,6 +241,55 @@ ROW(GT, "gt", "x > y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .fold = fold
     .instr = KI_GT);
 ROW(GE, "ge", "x >= y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .fold = fold_ge,
     .instr = KI_GE);
+
+/* ---- mod, floor_divide: as Lua's % and //, where rem and the integers' division cut toward zero
+ * ---- */
+
+/* A remainder of x by y, and (KT_I32) whether its sign is not y's. */
+static uint16_t emit_remainder(Emit *e, const Node *n, DType d, uint16_t *other_sign) {
+    KType t = program_ktype(d);
+    uint16_t y = program_reg_of(e, n->in[1]);
+    Scalar nought = dtype_is_float(d) ? scalar_float(0) : scalar_int(0);
+    uint16_t zero = program_imm(e, d, &nought);
+    uint16_t r = program_op(e, KI_REM, t, program_reg_of(e, n->in[0]), y);
+    uint16_t signs = program_op(e, KI_XOR, KT_I32, program_op(e, KI_LT, t, r, zero),
+                                program_op(e, KI_LT, t, y, zero));
+    *other_sign = program_op(e, KI_AND, KT_I32, signs, program_op(e, KI_NE, t, r, zero));
+    return r;
+}
+
+static void emit_select(Emit *e, const Node *n, KType t, uint16_t c, uint16_t x, uint16_t y) {
+    uint16_t dst = program_reg(e);
+    program_instr(e, KI_SELECT, t, dst, c, x, y, 0);
+    program_set(e, n->out, dst);
+}
+
+static void emit_mod(Emit *e, const Node *n, const Type *const *in, const Type *const *out) {
+    KType t = program_ktype(out[0]->dtype);
+    uint16_t other_sign, r = emit_remainder(e, n, in[0]->dtype, &other_sign);
+    emit_select(e, n, t, other_sign, program_op(e, KI_ADD, t, r, program_reg_of(e, n->in[1])), r);
+}
+
+static void emit_floor_divide(Emit *e, const Node *n, const Type *const *in,
+                              const Type *const *out) {
+    KType t = program_ktype(out[0]->dtype);
+    uint16_t q = program_op(e, KI_DIV, t, program_reg_of(e, n->in[0]), program_reg_of(e, n->in[1]));
+    if (dtype_is_float(out[0]->dtype)) {
+        program_set(e, n->out, program_op(e, KI_FLOOR, t, q, 0));
+        return;
+    }
+    uint16_t other_sign;
+    emit_remainder(e, n, in[0]->dtype, &other_sign);
+    Scalar one = scalar_int(1);
+    uint16_t below = program_op(e, KI_SUB, t, q, program_imm(e, out[0]->dtype, &one));
+    emit_select(e, n, t, other_sign, below, q);
+}
+
+ROW(MOD, "mod", "remainder, with the sign of y; integers by 0: x", PROMOTE_ALL, shape_number,
+    vjp_mod, EW, .emit = emit_mod);
+ROW(FLOOR_DIVIDE, "floor_divide",
+    "the largest whole number <= x / y; integers by 0: -1, below 0 -2", PROMOTE_ALL, shape_number,
+    NULL, EW_NOGRAD, .emit = emit_floor_divide);
 
 /* ---- where ---- */
 static Err shape_where(const OpArgs *a, OutType *out, int *nout) {

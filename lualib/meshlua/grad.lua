@@ -21,10 +21,13 @@ local function read(who, options)
   if type(numbers) ~= "table" or #numbers == 0 then
     raise("E_VALUE", "%s: argnums is a 1-based position or a list of them", who)
   end
-  for _, n in ipairs(numbers) do
+  local seen = {}
+  for _, n in ipairs(lib.check_list(who, "argnums", numbers)) do
     if math.type(n) ~= "integer" or n < 1 then
       raise("E_VALUE", "%s: argument %s; positions count from 1", who, tostring(n))
     end
+    if seen[n] then raise("E_VALUE", "%s: argument %d is listed twice", who, n) end
+    seen[n] = true
   end
   return numbers, single, options.has_aux
 end
@@ -73,13 +76,17 @@ end
 --- Runs fn(args...) in the trace under way with variables for the leaves of args[argnums]. Returns what
 --- it returned (packed), and for each argnum a function from leaf cotangents to its gradient tree.
 local function forward(who, fn, args, numbers)
-  local all, boxes, places = {}, {}, {}
+  local all, boxes, is_known, places = {}, {}, {}, {}
   for _, n in ipairs(numbers) do
     if n > args.n then raise("E_VALUE", "%s: argument %d of %d", who, n, args.n) end
     local x, leaves = variables_of(who, args[n], n)
     local variable = {}
     for _, leaf in ipairs(leaves) do
-      if core.is_box(leaf) then boxes[#boxes + 1] = leaf else variable[leaf] = core.variable(leaf) end
+      if not core.is_box(leaf) then
+        variable[leaf] = core.variable(leaf)
+      elseif not is_known[leaf] then -- a Param in two arguments is one leaf, with one gradient
+        is_known[leaf], boxes[#boxes + 1] = true, leaf
+      end
     end
     places[#places + 1] = {n = n, tree = x, leaves = leaves, variable = variable}
   end
@@ -128,8 +135,10 @@ local function in_trace(body)
   if core.is_tracing() then return body() end
   local result, leaves
   local values = table.pack(core.run_traced(function()
-    result = body()
-    leaves = tree.leaves(result)
+    result, leaves = body(), {}
+    tree.visit(result, function(_, leaf)
+      if core.is_tensor(leaf) then leaves[#leaves + 1] = leaf end
+    end)
     return table.unpack(leaves)
   end))
   local concrete = {}
@@ -145,7 +154,11 @@ local function value_and_grad(who, fn, numbers, single, has_aux)
       local results, places, variables = forward(who, fn, args, numbers)
       local loss = results[1]
       if not core.is_tensor(loss) then
-        raise("E_GRAD", "%s: the function returned a %s; the loss must be a tensor", who, type(loss))
+        raise("E_GRAD", "%s: the function returned %s; the loss must be a tensor", who, lib.kind(loss))
+      end
+      if results.n > 1 and not has_aux then
+        raise("E_GRAD", "%s: the function returned %d values; has_aux = true gives the others back, too", who,
+          results.n)
       end
       if loss.ndim ~= 0 or not is_float(loss) then
         raise("E_GRAD", "%s: the loss is %s; it must be a float scalar (use :mean() or :sum())", who,
@@ -154,7 +167,7 @@ local function value_and_grad(who, fn, numbers, single, has_aux)
       local one = core.op.full {dtype = loss.dtype, dims = {}, value = 1.0}
       local cotangents = core.gradient({loss}, {one}, variables)
       local trees = gradient_trees(places, cotangents, eager)
-      return {loss = loss, aux = has_aux and {table.unpack(results, 2, results.n)} or nil,
+      return {loss = loss, aux = table.pack(table.unpack(results, 2, results.n)),
         grads = single and trees[1] or trees}
     end)
     return out
@@ -171,7 +184,7 @@ function M.value_and_grad(fn, options)
   local run = value_and_grad("value_and_grad", fn, numbers, single, has_aux)
   return core.wrap(function(...)
     local out = run(...)
-    return out.loss, out.grads, table.unpack(out.aux or {})
+    return out.loss, out.grads, table.unpack(out.aux, 1, out.aux.n)
   end)
 end
 
@@ -181,7 +194,7 @@ function M.grad(fn, options)
   local run = value_and_grad("grad", fn, numbers, single, has_aux)
   return core.wrap(function(...)
     local out = run(...)
-    return out.grads, table.unpack(out.aux or {})
+    return out.grads, table.unpack(out.aux, 1, out.aux.n)
   end)
 end
 

@@ -26,6 +26,15 @@ function lib.kind(x)
   return x == nil and "nil" or "a " .. core.type_name(x)
 end
 
+--- What stands where a whole number should, and a way out where it is known.
+function lib.not_whole(x)
+  if type(x) == "number" then return tostring(x) end
+  if not core.is_tensor(x) then return lib.kind(x) end
+  local traced = core.is_traced(x) and x.ndim == 0
+  return "the tensor " .. core.typeof(x) .. (traced and " (if it is a number among a jitted function's arguments, "
+    .. "name that in `static`)" or "")
+end
+
 --- Raises unless x can be called; returns it.
 function lib.check_function(who, x)
   local callable = type(x) == "function"
@@ -40,8 +49,7 @@ end
 --- Raises unless x is a number that is whole; returns it.
 function lib.check_integer(who, what, x)
   if math.type(x) ~= "integer" then
-    lib.raise("E_VALUE", "%s: %s must be a whole number, not %s", who, what,
-      type(x) == "number" and tostring(x) or lib.kind(x))
+    lib.raise("E_VALUE", "%s: %s must be a whole number, not %s", who, what, lib.not_whole(x))
   end
   return x
 end
@@ -63,9 +71,9 @@ end
 ---@return integer[]
 function lib.check_shape(who, first, ...)
   local shape = type(first) == "table" and lib.check_list(who, "the shape", first) or {first, ...}
-  for i = 1, math.max(#shape, type(first) == "table" and 0 or 1) do
+  for i = 1, type(first) == "table" and #shape or select("#", ...) + 1 do
     if math.type(shape[i]) ~= "integer" then
-      lib.raise("E_VALUE", "%s: dim %d of the shape is %s, not a whole number", who, i, tostring(shape[i]))
+      lib.raise("E_VALUE", "%s: dim %d of the shape is %s, not a whole number", who, i, lib.not_whole(shape[i]))
     end
   end
   return shape

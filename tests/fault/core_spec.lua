@@ -45,7 +45,7 @@ describe("the scenarios", function()
     for _, row in ipairs(rows) do ops[row.op] = true end -- ops_spec.lua
     local missing = {}
     for name, fn in pairs(registered()) do
-      local op = name:match "^op%.(.*)" or name:match "^[%l_]+$" or name:match "^%u%w*:(.*)"
+      local op = name:match "^op%.(.*)" or name:match "^[%l%d_]+$" or name:match "^%u%w*:(.*)"
       local covered = called[fn] or without[name] or ops[op]
       if not covered then missing[#missing + 1] = name end
     end

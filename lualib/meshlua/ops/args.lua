@@ -28,7 +28,7 @@ end
 --- An axis as 1..rank.
 function M.axis_of(who, axis, rank)
   if math.type(axis) ~= "integer" then
-    raise("E_VALUE", "%s: an axis is a whole number, not %s", who, tostring(axis))
+    raise("E_VALUE", "%s: an axis is a whole number, not %s", who, lib.not_whole(axis))
   end
   local a = axis < 0 and axis + rank + 1 or axis
   if a < 1 or a > rank then

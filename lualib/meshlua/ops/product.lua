@@ -81,7 +81,7 @@ function M.einsum(spec, x, w)
       if keep:find(c, 1, true) then left = left .. c else axes[#axes + 1] = i end
     end
     if #axes == 0 then return letters, t end
-    return left, reduce.sum(t, axes)
+    return left, op.astype(reduce.sum(t, axes), {dtype = t.dtype})
   end
   local function arrange(letters, t)
     local perm = {}

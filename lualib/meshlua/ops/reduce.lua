@@ -19,6 +19,11 @@ local function reduced(x, y, axes, keepdims)
   return op.reshape(y, {dims = shape})
 end
 
+--- x in a dtype in which its sums have room.
+local function countable(x)
+  return x.dtype == "uint8" and op.astype(x, {dtype = "uint32"}) or x
+end
+
 local function reduction(name)
   return function(x, axes, keepdims)
     check_tensor(name, x)
@@ -27,8 +32,11 @@ local function reduction(name)
   end
 end
 
---- Sums, extrema and logic over axes (nil: all; a number or a list); keepdims leaves dims of size 1.
-M.sum, M.max, M.min = reduction "sum", reduction "max", reduction "min"
+--- Sums, extrema and logic over axes (nil: all; a number or a list); keepdims leaves dims of size 1. Sums
+--- of uint8 are uint32.
+M.max, M.min = reduction "max", reduction "min"
+local sum = reduction "sum"
+function M.sum(x, axes, keepdims) return sum(countable(check_tensor("sum", x)), axes, keepdims) end
 M.all, M.any = reduction "all", reduction "any"
 
 local function arg_reduction(name)
@@ -97,6 +105,31 @@ function M.logsumexp(x, axes, keepdims)
     local s = op.log(op.sum(op.exp(op.sub(w, m)), {axes = axes}))
     return reduced(w, op.add(s, m), axes, keepdims)
   end)
+end
+
+--- Sums of the elements up to each one along an axis, itself among them; reverse: from each one on. A bool
+--- counts as int32.
+---@param x Tensor
+---@param axis integer
+---@param reverse boolean?
+---@return Tensor
+function M.cumsum(x, axis, reverse)
+  axis = axis_of("cumsum", axis, check_tensor("cumsum", x).ndim)
+  if x.dtype == "bool" then x = op.astype(x, {dtype = "int32"}) end
+  local function sums(y)
+    -- After each round every element has the sum of twice as many (Hillis and Steele 1986).
+    local by, none = 1, {}
+    for d = 1, y.ndim do none[d] = 0 end
+    local nought = op.full {dtype = y.dtype, dims = {}, value = 0}
+    while by < y.shape[axis] do
+      local low, high = {table.unpack(none)}, {table.unpack(none)}
+      low[axis], high[axis] = reverse and -by or by, reverse and by or -by
+      y = op.add(y, op.pad(y, nought, {low = low, high = high, interior = none}))
+      by = by * 2
+    end
+    return y
+  end
+  return x.dtype:match "float" and in_sums(x, sums) or sums(countable(x))
 end
 
 -- ---- along one axis -------------------------------------------------------------------------------

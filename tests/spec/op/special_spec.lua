@@ -112,7 +112,7 @@ describe("integers at their ends wrap, shift out and divide by nothing:", functi
       end
       local total, most, least = 0, values[1], values[1]
       for _, v in ipairs(x) do total, most, least = total + v, math.max(most, v), math.min(least, v) end
-      assert.equal(scalar.wrap(dtype, total), tx:sum():item())
+      assert.equal(scalar.wrap(dtype == "uint8" and "uint32" or dtype, total), tx:sum():item())
       assert.equal(most, tx:max():item())
       assert.equal(least, tx:min():item())
       local sorted = table.move(x, 1, #x, 1, {})

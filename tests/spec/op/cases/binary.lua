@@ -39,6 +39,18 @@ binary("div", function(x, y) return x / y end, any, {low = 0.5, high = 2, int_lo
 -- Quotients stay away from whole numbers, where the remainder jumps.
 binary("rem", scalar.rem, {low = 1.1, high = 1.9},
   {low = 0.98, high = 1.02, int_low = -3, int_high = 3}, {ints = true})
+-- Lua's own; its integers raise where the divisor is 0.
+local function unless_zero(f, at_zero)
+  return function(x, y)
+    if y == 0 and math.type(y) == "integer" then return at_zero(x) end
+    return f(x, y)
+  end
+end
+binary("mod", unless_zero(function(x, y) return x % y end, function(x) return x end),
+  {low = 1.1, high = 1.9}, {low = 0.98, high = 1.02, int_low = -3, int_high = 3}, {ints = true})
+local function by_zero(x) return x < 0 and -2 or -1 end
+binary("floor_divide", unless_zero(function(x, y) return x // y end, by_zero), {low = -2, high = 2},
+  {low = 0.5, high = 0.7, int_low = -3, int_high = 3}, {ints = true})
 binary("pow", scalar.pow, {low = 0.5, high = 2, int_low = -3, int_high = 3},
   {low = -2, high = 2, int_low = 0, int_high = 3}, {ints = true})
 binary("maximum", scalar.max, apart[1], apart[2], {ints = true, exact = true})

@@ -13,9 +13,12 @@ local function rule_of(axes)
   return "abc->" .. left
 end
 
+-- uint8 adds up in uint32, bool in int32: rows of their own.
+local sums = {"float64", "float32", "bfloat16", "float16", "int32", "uint32", "int64"}
+
 for _, axes in ipairs {{1}, {2}, {3}, {1, 3}, {2, 3}, {1, 2, 3}} do
   local name, rule = table.concat(axes, ","), rule_of(axes)
-  add {op = "sum", name = "sum over " .. name, rule = rule, inputs = {{8, 4, 6}}, ints = true,
+  add {op = "sum", name = "sum over " .. name, rule = rule, inputs = {{8, 4, 6}}, dtypes = sums,
     call = function(x) return x:sum(axes) end,
     ref = function(x) return naive.drop(naive.wrapped(x.dtype, naive.sum(x, axes)), axes) end}
   for op, f in pairs {max = scalar.max, min = scalar.min} do
@@ -35,12 +38,15 @@ for _, axes in ipairs {{1}, {2}, {3}, {1, 3}, {2, 3}, {1, 2, 3}} do
       ref = function(x) return naive.drop(naive.reduce(x, axes, op == "all", f), axes) end}
   end
 end
-add {op = "sum", name = "sum, dims kept", rule = "ab->a.", inputs = {{8, 4}}, ints = true,
+add {op = "sum", name = "sum, dims kept", rule = "ab->a.", inputs = {{8, 4}}, dtypes = sums,
   call = function(x) return x:sum(-1, true) end,
   ref = function(x) return naive.wrapped(x.dtype, naive.sum(x, {2})) end}
-add {op = "sum", name = "sum of nothing", rule = "AB->A", inputs = {{8, 0}}, exact = true, ints = true,
+add {op = "sum", name = "sum of nothing", rule = "AB->A", inputs = {{8, 0}}, exact = true, dtypes = sums,
   call = function(x) return x:sum(2) end,
   ref = function() return naive.make({8}, function() return 0 end) end}
+add {op = "sum", name = "sum of uint8 counts in uint32", rule = "ab->b", inputs = {{8, 4}},
+  dtypes = {"uint8"}, result = "uint32", exact = true,
+  call = function(x) return x:sum(1) end, ref = function(x) return naive.drop(naive.sum(x, {1}), {1}) end}
 add {op = "sum", name = "sum of bool counts in int32", rule = "ab->b", inputs = {{8, 4}}, dtypes = {"bool"},
   result = "int32", exact = true,
   call = function(x) return x:sum(1) end,

@@ -1,0 +1,241 @@
+-- devices: 8
+-- donation_spec.lua: what is donated is taken over where it lies; what cannot be is an error that names it; what
+-- is gone says why.
+local helper = require "spec.helper"
+local ml = require "meshlua"
+
+local core, P, NamedSharding = ml.core, ml.P, ml.NamedSharding
+
+local function param(t) return core.box_new(t, {kind = "param"}) end
+
+--- A tensor that shares no bytes with another.
+local function fresh(x) return ml.tensor(x:totable(), x.dtype) end
+
+--- Addresses of all distinct shards.
+local function addresses(x)
+  local list, n = {}, x.sharding.mesh and x.size // ml.jit(function(t) return t end):plan(x):memory().arguments * 4 or 1
+  for i = 1, n do list[i] = x:address(i - 1) end
+  return list
+end
+
+describe("a donated argument", function()
+  it("gives its memory to the result", function()
+    local step = ml.jit(function(x) return x * 2 + 1 end, {donate = "x"})
+    local x = fresh(ml.arange(1000.0))
+    for _ = 1, 3 do
+      local before = x:address()
+      local y = step(x)
+      assert.equal(before, y:address())
+      x = y
+    end
+    assert.same(8.0 + 7, x:totable()[2])
+    assert.equal(0, step:plan(ml.ones {1000}):copies())
+  end)
+
+  it("does on every device of a mesh", function()
+    local mesh = ml.make_mesh({4, 2}, {"data", "model"})
+    for _, spec in ipairs {P("data", "model"), P(nil, "model"), P {"data", "model"}, P()} do
+      local step = ml.jit(function(x) return x + 1 end, {donate = {1}})
+      local x = step(ml.device_put(ml.ones {16, 8}, NamedSharding(mesh, spec))) -- no views of the whole
+      local before = addresses(x)
+      local y = step(x)
+      assert.same(before, addresses(y))
+      assert.equal(3.0, y:totable()[16][8])
+    end
+  end)
+
+  it("is gone afterwards, and says why", function()
+    local step = ml.jit(function(x, y) return x + y end, {donate = {1}})
+    local x, y = fresh(ml.ones {4}), ml.ones {4}
+    local z = step(x, y)
+    assert.is_true(x:is_deleted())
+    assert.is_false(y:is_deleted())
+    assert.equal("deleted tensor (it was donated to a jitted function)", tostring(x))
+    for _, use in ipairs {function() return x + 1 end, function() return x:sum() end, function() return x.shape end,
+      function() return #x end, function() return x:totable() end, function() return x:shards() end,
+      function() return ml.typeof(x) end, function() return ml.typeof {x} end, function() return step(x, y) end,
+      function() return step(y, x) end, function() return ml.device_put(x, NamedSharding(ml.make_mesh({8}, {"d"}), P())) end,
+      function() return ml.jit(function(t) return t.a[1] end)({a = {x}}) end, function() return param(x) end,
+      function() return param(y):set(x) end, function() return ml.grad(function(a) return (a * x):sum() end)(y) end} do
+      helper.raises("[E_DELETED] this tensor has been deleted: it was donated to a jitted function", use)
+    end
+    assert.same({2.0, 2.0, 2.0, 2.0}, z:totable())
+  end)
+
+  it("that no result can take is an error that names it", function()
+    local sum = ml.jit(function(x, scale) return x:sum() * scale end, {donate = "x"})
+    local message = helper.raises("[E_DONATE] donated argument x (float32[4] on each device) cannot be reused", sum,
+      ml.ones {4}, 2)
+    assert.truthy(message:find("leave it out of `donate`", 1, true))
+    helper.raises("donated argument batch.x.1 (int32[4] on each device)", ml.jit(function(batch)
+      return batch.x[1]:astype "float32"
+    end, {donate = {1}}), {x = {ml.arange(4)}})
+    helper.raises("donated argument b (float32[4] on each device)", ml.jit(function(a, b) return a + b end,
+      {donate = {"a", "b"}}), ml.ones {4}, ml.ones {4})
+  end)
+
+  it("that cannot be reused is still there", function()
+    local step = ml.jit(function(x) return x:sum() end, {donate = "x"})
+    local x = ml.ones {4}
+    assert.falsy(pcall(step, x))
+    assert.equal(4.0, x:sum():item())
+  end)
+
+  it("given twice is an error", function()
+    local step = ml.jit(function(a, b) return a + 1, b + 2 end, {donate = {"a", "b"}})
+    local x = fresh(ml.ones {4})
+    helper.raises("[E_DONATE] argument 2: one tensor is donated twice", step, x, x)
+    helper.raises("[E_DONATE] argument 2: one tensor is donated twice", ml.jit(function(t, u)
+      return t[1] + 1, u.x + 1
+    end, {donate = {1, 2}}), {x}, {x = x})
+    -- Two handles of one tensor.
+    local box = param(ml.ones {4})
+    assert.truthy(step(fresh(ml.ones {4}), fresh(ml.ones {4})))
+    helper.raises("[E_DONATE] one tensor (float32[4]) is donated twice", step, box:get(), box:get())
+    assert.equal(4.0, x:sum():item())
+    assert.equal(4.0, box:sum():item())
+  end)
+
+  it("that is also passed undonated is copied before it is written", function()
+    local step = ml.jit(function(a, b) return a * 10, b + a end, {donate = {"a"}})
+    step(ml.ones {4}, ml.ones {4})
+    local box = param(ml.arange(4.0))
+    local a, b = step(box:get(), box:get())
+    assert.same({0.0, 10.0, 20.0, 30.0}, a:totable())
+    assert.same({0.0, 2.0, 4.0, 6.0}, b:totable())
+  end)
+
+  it("whose bytes others hold is copied, and they keep theirs", function()
+    local step = ml.jit(function(x) return x * 2 end, {donate = "x"})
+    local x = fresh(ml.arange(6.0))
+    local view = x:reshape {2, 3}
+    local plan = step:plan(fresh(ml.arange(6.0)))
+    local y = step(x)
+    assert.same({0.0, 2.0, 4.0, 6.0, 8.0, 10.0}, y:totable())
+    assert.same({{0.0, 1.0, 2.0}, {3.0, 4.0, 5.0}}, view:totable())
+    assert.is_true(x:is_deleted())
+    assert.equal(1, plan:copies())
+  end)
+
+  it("of a tree is each of its tensors", function()
+    local step = ml.jit(function(state) return {n = state.n + 1, w = {state.w[1] * 2, "text"}} end, {donate = "state"})
+    local state = {n = ml.tensor(0), w = {fresh(ml.ones {8, 8}), "text"}}
+    for i = 1, 3 do
+      local n, w = state.n:address(), state.w[1]:address()
+      local after = step(state)
+      assert.same({n, w}, {after.n:address(), after.w[1]:address()})
+      assert.is_true(state.w[1]:is_deleted())
+      assert.equal(i, after.n:item())
+      state = after
+    end
+  end)
+end)
+
+describe("Params that a step writes", function()
+  local step = ml.jit(function(m) m.w:set(m.w * 2) end)
+
+  it("keep their memory", function()
+    local m = {w = param(ml.ones {64})}
+    step(m)
+    local before = m.w:address()
+    for _ = 1, 3 do step(m) end
+    assert.equal(before, m.w:address())
+    assert.equal(16.0, m.w:max():item())
+  end)
+
+  it("leave the tensors alone that somebody has taken from them", function()
+    local m = {w = param(ml.ones {64})}
+    step(m)
+    local kept = m.w:get()
+    step(m)
+    step(m)
+    assert.equal(2.0, kept:max():item())
+    assert.equal(8.0, m.w:max():item())
+  end)
+
+  it("keep their old tensors where the step is told to", function()
+    local keeping = ml.jit(function(m) m.w:set(m.w + 1) end, {donate = false})
+    local m = {w = param(ml.ones {64})}
+    keeping(m)
+    local before, kept = m.w:address(), m.w:get()
+    keeping(m)
+    assert.not_equal(before, m.w:address())
+    assert.equal(2.0, kept:max():item())
+  end)
+
+  it("do on every device of a mesh", function()
+    local mesh = ml.make_mesh({8}, {"data"})
+    local m = {w = param(ml.device_put(ml.ones {16, 4}, NamedSharding(mesh, P "data")))}
+    step(m)
+    local before = addresses(m.w)
+    step(m)
+    assert.same(before, addresses(m.w))
+    assert.equal(4.0, m.w:totable()[16][4])
+  end)
+
+  it("do when one is another's tensor", function()
+    local m = {a = param(ml.ones {8}), b = param(ml.zeros {8})}
+    local swap = ml.jit(function(t)
+      local a = t.a:get()
+      t.a:set(t.b * 1)
+      t.b:set(a * 1)
+    end)
+    for _ = 1, 3 do swap(m) end
+    assert.same({0.0, 8.0}, {m.a:sum():item(), m.b:sum():item()})
+    m.b:set(m.a)
+    step({w = m.a})
+    assert.same({0.0, 0.0}, {m.a:sum():item(), m.b:sum():item()})
+  end)
+
+  it("stay as they were when the step fails on the way", function()
+    local m = {n = param(ml.tensor(1)), w = param(ml.arange(6.0):reshape {3, 2})}
+    local look = ml.jit(function(t, ids)
+      t.n:set(t.n + 1)
+      t.w:set(t.w * 2)
+      return ml.take(t.w, ids):sum()
+    end)
+    look(m, ml.tensor {0, 1})
+    look(m, ml.tensor {0, 1})
+    collectgarbage()
+    helper.raises("[E_INDEX] take: id 7 is outside 0..2", look, m, ml.tensor {0, 7})
+    assert.equal(3, m.n:item())
+    assert.same({{0.0, 4.0}, {8.0, 12.0}, {16.0, 20.0}}, m.w:totable())
+    assert.equal(2 * (8 + 12), look(m, ml.tensor {1, 1}):item() / 2)
+  end)
+end)
+
+describe("a tensor that is released", function()
+  it("gives its bytes back, and says so afterwards", function()
+    local before = core.memory().live
+    local x = ml.ones {1 << 20}
+    x:release()
+    assert.is_true(core.memory().live < before + (1 << 20))
+    x:release()
+    helper.raises("[E_DELETED] this tensor has been deleted: released", function() return x + 1 end)
+  end)
+
+  it("leaves its views alone", function()
+    local x = fresh(ml.arange(6.0))
+    local view = x:reshape {2, 3}
+    x:release()
+    assert.same({{0.0, 1.0, 2.0}, {3.0, 4.0, 5.0}}, view:totable())
+  end)
+
+  it("is, at the end of its block", function()
+    local kept
+    do
+      local t <close> = ml.ones {2}
+      kept = t
+    end
+    assert.is_true(kept:is_deleted())
+  end)
+
+  it("is a problem for the Param that holds it, until it is set", function()
+    local box = param(ml.ones {2})
+    box:get():release()
+    helper.raises("[E_DELETED]", function() return box + 1 end)
+    assert.truthy(tostring(box):find("deleted", 1, true))
+    box:set(ml.ones {2})
+    assert.equal(2.0, box:sum():item())
+  end)
+end)
