@@ -171,7 +171,11 @@ end
 ---@param last integer?
 ---@return Records? records, string? message, string? code
 function M.windows(tokens, length, first, last)
-  first, last = first or 0, last or #tokens
+  if core.type_name(tokens) ~= "tokens" then
+    raise("E_VALUE", "windows: expected tokens (of data.text, data.tokens), got %s", lib.kind(tokens))
+  end
+  first = lib.check_integer("windows", "the first", first or 0)
+  last = lib.check_integer("windows", "the last", last or #tokens)
   if math.type(length) ~= "integer" or length < 1 then
     raise("E_VALUE", "windows: the length is %s; it must be a whole number from 1 on", tostring(length))
   end

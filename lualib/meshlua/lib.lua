@@ -30,9 +30,9 @@ end
 function lib.not_whole(x)
   if type(x) == "number" then return tostring(x) end
   if not core.is_tensor(x) then return lib.kind(x) end
-  local traced = core.is_traced(x) and x.ndim == 0
-  return "the tensor " .. core.typeof(x) .. (traced and " (if it is a number among a jitted function's arguments, "
-    .. "name that in `static`)" or "")
+  local way_out = core.is_traced(x) and x.ndim == 0
+    and " (if it is a number among a jitted function's arguments, name that in `static`)" or ""
+  return "the tensor " .. core.typeof(x) .. way_out
 end
 
 --- Raises unless x can be called; returns it.
@@ -43,6 +43,14 @@ function lib.check_function(who, x)
     callable = meta and meta.__call ~= nil
   end
   if not callable then lib.raise("E_VALUE", "%s: expected a function, got %s", who, lib.kind(x)) end
+  return x
+end
+
+--- Raises unless x is a number; returns it.
+function lib.check_number(who, what, x)
+  if type(x) ~= "number" then
+    lib.raise("E_VALUE", "%s: %s must be a number, not %s", who, what, lib.kind(x))
+  end
   return x
 end
 
@@ -73,7 +81,8 @@ function lib.check_shape(who, first, ...)
   local shape = type(first) == "table" and lib.check_list(who, "the shape", first) or {first, ...}
   for i = 1, type(first) == "table" and #shape or select("#", ...) + 1 do
     if math.type(shape[i]) ~= "integer" then
-      lib.raise("E_VALUE", "%s: dim %d of the shape is %s, not a whole number", who, i, lib.not_whole(shape[i]))
+      lib.raise("E_VALUE", "%s: dim %d of the shape is %s, not a whole number", who, i,
+        lib.not_whole(shape[i]))
     end
   end
   return shape

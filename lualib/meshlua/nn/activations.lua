@@ -3,7 +3,7 @@
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 
-local op, raise = core.op, lib.raise
+local op = core.op
 
 local M = {}
 
@@ -41,9 +41,7 @@ function M.log_sigmoid(x) return op.neg(M.softplus(op.neg(x))) end
 --- x where it is positive, else alpha (exp(x) - 1).
 ---@param alpha number? default 1
 function M.elu(x, alpha)
-  if alpha ~= nil and type(alpha) ~= "number" then
-    raise("E_VALUE", "nn.elu: alpha is a %s, not a number", type(alpha))
-  end
+  if alpha ~= nil then lib.check_number("elu", "alpha", alpha) end
   local positive = op.gt(x, 0)
   -- Both branches must be finite where the other is taken: a gradient of 0 * inf is NaN.
   local rest = op.expm1(op.where(positive, 0, x))
@@ -53,7 +51,8 @@ end
 --- x where it is not negative, else slope x.
 ---@param slope number? default 0.01
 function M.leaky_relu(x, slope)
-  return op.where(op.ge(x, 0), x, op.mul(x, (slope or 0.01) + 0.0))
+  slope = lib.check_number("leaky_relu", "the slope", slope or 0.01)
+  return op.where(op.ge(x, 0), x, op.mul(x, slope + 0.0))
 end
 
 M.tanh, M.sigmoid = op.tanh, op.sigmoid

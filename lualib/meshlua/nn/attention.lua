@@ -3,6 +3,7 @@ local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local linear = require "meshlua.nn.linear"
 local module = require "meshlua.nn.module"
+local args = require "meshlua.ops.args"
 local ops = require "meshlua.ops"
 
 local op, raise = core.op, lib.raise
@@ -51,11 +52,9 @@ end
 ---@return Tensor of q's shape
 function M.attention(q, k, v, options)
   options = lib.options("attention", options, known)
-  for i, x in ipairs {q, k, v} do
-    if not core.is_tensor(x) and not core.is_box(x) then
-      raise("E_VALUE", "attention: operand %d is a %s, not a tensor", i, type(x))
-    end
-  end
+  args.check_tensor("attention", q, "q")
+  args.check_tensor("attention", k, "k")
+  args.check_tensor("attention", v, "v")
   local rank = q.ndim
   if rank ~= 3 and rank ~= 4 then
     raise("E_SHAPE", "attention: takes [batch, length, heads, head size], got %s", core.typeof(q))

@@ -3,6 +3,7 @@
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local module = require "meshlua.nn.module"
+local args = require "meshlua.ops.args"
 local ops = require "meshlua.ops"
 local rngs_of = require "meshlua.nn.rngs"
 
@@ -16,6 +17,11 @@ local M = {}
 ---@param key Tensor
 ---@return Tensor
 function M.dropout(x, rate, key)
+  args.check_tensor("dropout", x)
+  args.check_tensor("dropout", key, "the key")
+  if not (lib.check_number("dropout", "the rate", rate) >= 0 and rate < 1) then
+    raise("E_VALUE", "dropout: the rate is %s; it must be from 0 to below 1", tostring(rate))
+  end
   local strides, n = {}, 1
   for d = x.ndim, 1, -1 do
     strides[d], n = n, n * x.shape[d]

@@ -2,6 +2,7 @@
 -- row or element, to be reduced by :mean(), except mse, which is a mean by name.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local args = require "meshlua.ops.args"
 local ops = require "meshlua.ops"
 local activations = require "meshlua.nn.activations"
 
@@ -9,13 +10,10 @@ local op, raise = core.op, lib.raise
 
 local M = {}
 
-local function is_tensor(x) return core.is_tensor(x) or core.is_box(x) end
-
 --- Two tensors of one shape, or an error: a silent broadcast would be a wrong loss.
 local function same_shape(who, x, y, names)
-  for i, t in ipairs {x, y} do
-    if not is_tensor(t) then raise("E_VALUE", "%s: %s is a %s, not a tensor", who, names[i], type(t)) end
-  end
+  args.check_tensor(who, x, names[1])
+  args.check_tensor(who, y, names[2])
   local a, b = x.shape, y.shape
   local same = #a == #b
   for d = 1, #a do same = same and a[d] == b[d] end
@@ -31,9 +29,8 @@ end
 ---@return Tensor [...] float32 (float64 for float64)
 function M.softmax_cross_entropy_with_integer_labels(logits, labels)
   local who = "softmax_cross_entropy"
-  if not is_tensor(logits) or not is_tensor(labels) then
-    raise("E_VALUE", "%s: expected logits and labels as tensors", who)
-  end
+  args.check_tensor(who, logits, "logits")
+  args.check_tensor(who, labels, "labels")
   if labels.dtype:match "float" or labels.dtype == "bool" then
     raise("E_DTYPE", "%s: labels are class ids, not %s", who, core.typeof(labels))
   end
@@ -55,7 +52,7 @@ end
 ---@return Tensor of each element
 function M.huber(predictions, targets, delta)
   same_shape("huber", predictions, targets, {"predictions", "targets"})
-  delta = (delta or 1.0) + 0.0
+  delta = lib.check_number("huber", "delta", delta or 1.0) + 0.0
   local error = op.abs(op.sub(predictions, targets))
   local quadratic = op.minimum(error, delta)
   local linear = op.sub(error, quadratic)

@@ -1,0 +1,101 @@
+-- misuse_spec.lua: every public function works or raises an error of the form "file:line: [E_CODE] text" at the
+-- caller's line, whatever it is called with; and leaves everything usable.
+local helper = require "spec.helper"
+local misuse = require "spec.misuse"
+local ml = require "meshlua"
+
+local core = ml.core
+local DRAWN = 40 -- lists of arguments that are drawn for each function
+
+local function tensor() return ml.reshape(ml.arange(6.0), {2, 3}) end
+local function ids() return ml.tensor {0, 1} end
+local function key() return ml.random.key(0) end
+local function mesh() return ml.make_mesh({ml.device_count()}, {"data"}) end
+
+--- The names of a table's functions, in order.
+local function functions(t)
+  local names = {}
+  for name, value in pairs(t) do
+    if type(value) == "function" then names[#names + 1] = name end
+  end
+  table.sort(names)
+  return names
+end
+
+local function check_usable(where)
+  assert(not core.is_tracing(), where .. ": a trace is left open")
+  assert(core.mesh_current() == nil and core.rules_current() == nil, where .. ": a context is left")
+end
+
+--- Is this an error as errors must be? Its place is the line of misuse.lua that calls.
+local function is_good(message, anywhere)
+  if type(message) ~= "string" then return false end
+  local place = anywhere and "[^\n]-" or "[^\n]-misuse%.lua"
+  return message == "raised" or message:find("^" .. place .. ":%d+: %[E_%u+%] ") ~= nil
+end
+
+local function check(name, fn, first, anywhere)
+  local bad = {}
+  misuse.call(fn, first, DRAWN, function(arguments, ok, result)
+    local where = ("%s(%s)"):format(name, arguments)
+    check_usable(where)
+    if not ok and not is_good(result, anywhere) then bad[#bad + 1] = where .. ": " .. tostring(result) end
+  end)
+  if #bad > 0 then error(("%d calls end badly, as\n  %s"):format(#bad, table.concat(bad, "\n  ", 1, math.min(#bad, 5)))) end
+end
+
+--- A test for each function of a table.
+local function describe_all(prefix, t, first, except)
+  for _, name in ipairs(functions(t)) do
+    if not (except and except[name]) then
+      it(prefix .. name, function() check(prefix .. name, t[name], first) end)
+    end
+  end
+end
+
+describe("called with anything,", function()
+  describe_all("ml.", ml, {tensor, ids})
+  describe_all("ml.", {P = ml.P, init = ml.init, abstract = ml.abstract, config = ml.config, explain = ml.explain}, {})
+  describe_all("ml.random.", ml.random, {key})
+  describe_all("ml.tree.", ml.tree, {function() return {a = tensor()} end, function() return function(x) return x end end})
+  describe_all("Tensor:", core.methods "meshlua.Tensor", {tensor, ids})
+  describe_all("Param:", core.methods "meshlua.Param", {function() return core.box_new(tensor(), {kind = "param"}) end})
+  describe_all("Mesh:", core.methods "meshlua.Mesh", {mesh})
+  describe_all("NamedSharding:", core.methods "meshlua.NamedSharding", {function()
+    return ml.NamedSharding(mesh(), ml.P "data")
+  end})
+  describe_all("jit:", core.methods "meshlua.jit", {function() return ml.jit(function(x) return x end) end})
+  describe_all("Plan:", core.methods "meshlua.Plan", {function()
+    return ml.jit(function(x) return x end):plan(tensor())
+  end})
+
+  for name, fn in pairs {
+    ["a jitted function"] = ml.jit(function(...) return ... end),
+    ["a gradient"] = ml.grad(function(x) return ml.sum(x) end),
+    ["a pullback"] = select(2, ml.vjp(function(x) return x * 2 end, tensor())),
+    ["a field of a tensor"] = function(...) return tensor()[...] end,
+    ["a field of a mesh"] = function(...) return mesh()[...] end,
+    ["an entry of a P"] = function(...) return ml.P("a", nil)[...] end,
+    ["tostring"] = function(...) return (...) == nil or tostring((...)) end,
+    ["an operator"] = function(x, y) return tensor() + x, y * tensor() end,
+  } do
+    it(name, function() check(name, fn, {tensor}, name:find " a" or name:find "operator" or name == "a gradient") end)
+  end
+end)
+
+describe("called with anything, the core's", function()
+  -- What they do is meant for tests, or lasts.
+  local except = {fail_alloc = true, set_devices = true, make_folder = true, dump = true, expand = true}
+  describe_all("core.", core, {tensor}, except)
+  describe_all("op.", core.op, {tensor, ids})
+end)
+
+describe("afterwards", function()
+  it("everything works as before", function()
+    check_usable("at the end")
+    local step = ml.jit(function(x) return (x * 2):sum() end)
+    assert.equal(30.0, step(tensor()):item())
+    assert.same({0.0, 2.0, 4.0}, ml.grad(function(x) return (x * x):sum() end)(tensor()):totable()[1])
+    helper.raises("[E_SHAPE] matmul", ml.matmul, tensor(), tensor())
+  end)
+end)
