@@ -3,8 +3,9 @@
 
 static const char *const rules_key = "meshlua.rules"; /* in the registry: a table, or false */
 
-/* in_context(mesh or nil, rules or nil, fn, ...): fn's results, with these in context meanwhile. What
- * puts the context back needs no memory and is no Lua, so that nothing can keep it from happening. */
+/* in_context(mesh or nil, rules or nil, fn, ...): fn's results, with these in context meanwhile.
+ * What puts the context back needs no memory and is no Lua, so that nothing can keep it from
+ * happening. */
 static int in_context(lua_State *L) {
     Host *h = state_of(L);
     const Mesh *mesh = lua_isnil(L, 1) ? NULL : value_mesh(L, 1), *before = h->mesh;
@@ -40,7 +41,7 @@ static int mesh_current(lua_State *L) {
     return 1;
 }
 
-void context_push_rules(lua_State *L) {
+void lcontext_push_rules(lua_State *L) {
     if (lua_getfield(L, LUA_REGISTRYINDEX, rules_key) == LUA_TTABLE) return;
     lua_pop(L, 1);
     lua_pushnil(L);
@@ -48,7 +49,7 @@ void context_push_rules(lua_State *L) {
 
 /* rules_current(): nil if none are in context. */
 static int rules_current(lua_State *L) {
-    context_push_rules(L);
+    lcontext_push_rules(L);
     return 1;
 }
 

@@ -50,7 +50,7 @@ static void walk_context(Walk *w) {
         if (h->mesh) mesh_print(h->mesh, &h->describe);
         str_fmt(&h->describe, "\nexpanded = %d\n", h->expand);
     }
-    context_push_rules(L);
+    lcontext_push_rules(L);
     walk_value(w, -1, "the rules in context");
     lua_pop(L, 1);
 }

@@ -61,7 +61,7 @@ LuaSharding value_sharding(lua_State *L, Host *h, int index);
 const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Dims *dims,
                            const char *what);
 
-void context_push_rules(lua_State *L); /* those in context, or nil */
+void lcontext_push_rules(lua_State *L); /* those in context, or nil */
 
 /* ---- plain values: as luaL_check..., but the error is E_VALUE at the user's line. `what` names
  * the value in it. Strings are no numbers. ---- */

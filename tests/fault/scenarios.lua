@@ -70,6 +70,7 @@ add("shapes and parts", {
     return {x:reshape(6, -1), x:transpose(), x:T(), x:swapaxes(1, 3), x:broadcast(2, 2, 3, 4), x:expand_dims(1):squeeze(),
       x:slice({1, 2}, {2, -1}, 1), x:at(1), x:flip(2), x:pad({{1, 0}, {0, 1}, false}, 1), ml.concat {x, x}, ml.stack {x, x},
       ml.T(x:at(1)), x:split(3, 2), x:take(s.ids), ml.scatter_add(s.ids, x, 3), ml.one_hot(s.ids, 3),
+      x:cumsum(1), x:dynamic_slice({0, 1, 0}, {1, 1, 1}), x:dynamic_update_slice(x:at(1):expand_dims(1), {1, 0, 0}),
       x:sort(-1, true), x:astype "int32", x:bitcast "int32", x:clip(1, 2), x:stop_gradient()}
   end,
 })

@@ -79,7 +79,7 @@ describe("nn.attention", function()
 
   it("wrong operands are named", function()
     helper.raises("E_SHAPE", nn.attention, ml.ones {2, 3}, ml.ones {2, 3}, ml.ones {2, 3})
-    helper.raises("operand 2", nn.attention, q, 3, v)
+    helper.raises("expected a tensor as k", nn.attention, q, 3, v)
     helper.raises("it must be bool", nn.attention, q, k, v, {mask = ml.ones {5, 5}})
     helper.raises("did you mean 'causal'", nn.attention, q, k, v, {casual = true})
   end)
