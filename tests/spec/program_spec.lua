@@ -252,6 +252,9 @@ describe("the REPL, piped", function()
 end)
 
 describe("Ctrl-C", function()
+  -- The thread sanitizer hands a signal over only in a call that it knows.
+  local spin = (rawget(_G, "SANITIZE") or ""):find "thread" and "os.time()" or "local x = 1"
+
   --- Runs the script, which makes the file `...` when it is ready, and interrupts it `times` times.
   local function interrupt(script, times)
     local ready = os.tmpname()
@@ -278,8 +281,8 @@ local f <close> = io.open("%s", "w")
 f:write("whole")
 io.open(ready, "w"):close()
 while true do
-  local x = 1
-end]]):format(name), ".lua")
+  %s
+end]]):format(name, spin), ".lua")
     local out, err, code = interrupt(script, 1)
     assert.same({"", 130}, {out, code})
     assert.truthy(err:find "^[^\n]*%.lua:[56]: %[E_INTERRUPT%] interrupted!\n", err)
@@ -288,14 +291,14 @@ end]]):format(name), ".lua")
   end)
 
   it("ends the process the second time, where the script caught the first", function()
-    local script = file([[
+    local script = file(([[
 io.open((...), "w"):close()
-while true do pcall(function() while true do end end) end]], ".lua")
+while true do pcall(function() while true do %s end end) end]]):format(spin), ".lua")
     assert.equal(130, select(3, interrupt(script, 2)))
   end)
 
   it("does not cut a __close short", function()
-    local script = file([[
+    local script = file(([[
 local ready = ...
 local function count() local n = 0 for i = 1, 3e7 do n = n + 1 end return n end
 do
@@ -304,13 +307,13 @@ do
     print(count())
   end})
 end
-while true do end]], ".lua")
+while true do %s end]]):format(spin), ".lua")
     local out, _, code = interrupt(script, 1)
     assert.same({"30000000\n", 130}, {out, code})
   end)
 
   it("leaves a model as it was when it hits a trace", function()
-    local script = file([[
+    local script = file(([[
 local ml = require "meshlua"
 local box = ml.core.box_new(ml.ones({4}), {kind = "param"})
 local ready = ...
@@ -318,11 +321,11 @@ local step = ml.jit(function(b)
   b:set(b:get() + 1)
   local f = io.open(ready, "w")
   if f then f:close() end
-  while true do end
+  while true do %s end
 end)
 local ok, err = pcall(step, box)
 print(ok, err:match "E_INTERRUPT", box:get():sum():item(), ml.core.is_tracing())
-print((box:get() + 1):sum():item())]], ".lua")
+print((box:get() + 1):sum():item())]]):format(spin), ".lua")
     local out, err = interrupt(script, 1)
     assert.equal("false\tE_INTERRUPT\t4.0\tfalse\n8.0\n", out, err)
   end)
