@@ -1,5 +1,6 @@
 /* ldebug.c - counters, memory, dumps, and switches for tests. */
 #include "lua/core.h"
+#include "lua/heap.h"
 #include "lua/value.h"
 
 #include "base/env.h"
@@ -67,6 +68,7 @@ static int fail_alloc(lua_State *L) {
     Alloc *a = &state_of(L)->cx.alloc;
     lua_Integer left = a->fail_in;
     a->fail_in = lua_isnoneornil(L, 1) ? -1 : value_integer(L, 1, "fail_alloc");
+    heap_share(L, a); /* the retry that an earlier failure may still wait for is forgotten */
     lua_pushinteger(L, left);
     return 1;
 }

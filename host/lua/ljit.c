@@ -63,6 +63,14 @@ static const char *param_name(lua_State *L, int fn, int i) {
     return name ? name : "argument";
 }
 
+static void check_static(lua_State *L, const LuaJit *j, int i) {
+    if (!jit_has(j->static_args, i - FIRST)) return;
+    if (lua_istable(L, i) || value_is_tensor(L, i))
+        state_error(L, E_VALUE,
+                    "static argument %d is a %s; only numbers, strings and booleans can be static",
+                    i - FIRST + 1, value_type_name(L, i));
+}
+
 /* Walks the arguments; numbers that are not static are collected in the table `numbers`. */
 static int32_t walk_arguments(Walk *w, const LuaJit *j, int fn, int last, int numbers) {
     lua_State *L = w->L;
@@ -70,11 +78,7 @@ static int32_t walk_arguments(Walk *w, const LuaJit *j, int fn, int last, int nu
     for (int i = FIRST; i <= last; i++) {
         bool is_static = jit_has(j->static_args, i - FIRST);
         const char *name = w->describe ? param_name(L, fn, i - FIRST + 1) : NULL;
-        if (is_static && (lua_istable(L, i) || value_is_tensor(L, i)))
-            state_error(L, E_VALUE,
-                        "static argument %d is a %s; only numbers, strings and booleans can be "
-                        "static",
-                        i - FIRST + 1, value_type_name(L, i));
+        check_static(L, j, i);
         if (lua_type(L, i) != LUA_TNUMBER || is_static) {
             walk_value(w, i, name);
             continue;
@@ -142,7 +146,8 @@ static void explain_miss(LuaJit *j, const Str *now, bool stale) {
         a += na + (a[na] == '\n');
         b += nb + (b[nb] == '\n');
     }
-    str_put(&j->why, "a class, function or other object in the arguments is not the one before");
+    str_put(&j->why,
+            "a class, function, mesh or other object in the arguments is not the one before");
 }
 
 static void report_miss(Host *h, const LuaJit *j) {
@@ -155,7 +160,7 @@ static void report_miss(Host *h, const LuaJit *j) {
 /* ---- running ---- */
 
 /* A handle with a scalar tensor for the number on top of the stack. */
-static LuaTensor *push_scalar(lua_State *L, Host *h) {
+static void push_scalar(lua_State *L, Host *h) {
     bool whole = lua_isinteger(L, -1);
     Type t = {.dtype = whole ? DT_I32 : DT_F32, .weak = true};
     const Type *type = type_of(&h->cx, &t);
@@ -170,7 +175,6 @@ static LuaTensor *push_scalar(lua_State *L, Host *h) {
     u->t = type ? tensor_alloc(&h->cx, type) : NULL;
     if (!u->t) state_check(L, h, err_nomem(&h->cx, "a number"));
     memcpy(tensor_data(u->t, 0), whole ? (const void *)&i32 : (const void *)&f, 4);
-    return u;
 }
 
 /* A tensor may come under several handles: those of them that are donated must not be taken twice,
@@ -190,12 +194,16 @@ static void keep_shared(lua_State *L, Host *h, JitEntry *e, int32_t i, int32_t n
 static void gather_inputs(lua_State *L, Host *h, JitEntry *e, const Walk *w, int numbers,
                           int side) {
     int32_t n = e->nleaf;
+    int top = lua_gettop(L);
     /* First what allocates: it may run finalizers, and they may write boxes. */
     for (int32_t i = 1; i <= e->nnumber; i++) {
-        lua_rawgeti(L, numbers, i);
-        e->handle[n++] = push_scalar(L, h);
-        lua_rawseti(L, numbers, i);
-        lua_pop(L, 1);
+        if (lua_rawgeti(L, numbers, i) == LUA_TNUMBER) {
+            push_scalar(L, h);
+            lua_pushvalue(L, -1);
+            lua_rawseti(L, numbers, i);
+        }
+        e->handle[n++] = lua_touserdata(L, -1);
+        lua_settop(L, top);
     }
     for (int32_t i = 0; i < e->nleaf; i++) {
         lua_rawgeti(L, w->leaves, i + 1);
@@ -250,7 +258,9 @@ static void commit(JitEntry *e) {
     }
 }
 
-static int run_entry(lua_State *L, Host *h, JitEntry *e, const Walk *w, int numbers, int side) {
+static int run_entry(lua_State *L, Host *h, const LuaJit *j, int32_t index, const Walk *w,
+                     int numbers, int side) {
+    JitEntry *e = &j->entry[index];
     lua_createtable(L, e->nout, 0);
     int results = lua_gettop(L);
     LuaTensor **out = lua_newuserdatauv(L, sizeof *out * (size_t)(e->nout + 1), 0);
@@ -259,8 +269,15 @@ static int run_entry(lua_State *L, Host *h, JitEntry *e, const Walk *w, int numb
         lua_rawseti(L, results, i + 1);
     }
     state_collect_if_needed(L, h);
+    e = &j->entry[index]; /* finalizers may have called this function, too */
     gather_inputs(L, h, e, w, numbers, side);
-    state_check(L, h, exec_run(e->exec, e->args, e->keep, e->results));
+    Err err = exec_run(e->exec, e->args, e->keep, e->results);
+    if (state_collect_after(L, h, err)) {
+        e = &j->entry[index];
+        gather_inputs(L, h, e, w, numbers, side);
+        err = exec_run(e->exec, e->args, e->keep, e->results);
+    }
+    state_check(L, h, err);
     commit(e);
     for (int32_t i = 0; i < e->nout; i++) out[i]->t = e->results[i];
     h->used = true;
@@ -313,11 +330,17 @@ static int call_body(lua_State *L) {
     int last = lua_gettop(L);
     Walk w;
     JitEntry *e = entry_for_call(L, h, j, last, &w);
-    return run_entry(L, h, e, &w, last + AFTER_NUMBERS, lua_gettop(L));
+    return run_entry(L, h, j, (int32_t)(e - j->entry), &w, last + AFTER_NUMBERS, lua_gettop(L));
 }
 
 /* Inside another trace the function is part of it. */
 static int call_inline(lua_State *L) {
+    const LuaJit *j = jit_at(L, JIT);
+    for (int i = FIRST; i <= lua_gettop(L); i++) check_static(L, j, i);
+    if (j->donate_args)
+        state_error(L, E_DONATE,
+                    "a jitted function that donates is called in another traced function, where "
+                    "nothing is donated; say `donate` to the outer jit");
     lua_getiuservalue(L, JIT, 2);
     lua_replace(L, JIT);
     lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);

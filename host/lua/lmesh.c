@@ -218,8 +218,11 @@ static int mesh_index(lua_State *L) {
             lua_pushinteger(L, m->size[i]);
             lua_setfield(L, -2, m->name[i]);
         }
-    } else if (strcmp(k, "devices") == 0 && m->naxes) {
-        push_nested_devices(L, m, 0, 0);
+    } else if (strcmp(k, "devices") == 0) {
+        if (m->naxes)
+            push_nested_devices(L, m, 0, 0);
+        else
+            lua_pushinteger(L, m->device[0]);
     } else if (strcmp(k, "device_ids") == 0) {
         lua_createtable(L, m->ndevices, 0);
         for (int32_t i = 0; i < m->ndevices; i++) {
@@ -228,40 +231,31 @@ static int mesh_index(lua_State *L) {
         }
     } else {
         lua_pushvalue(L, 2);
-        lua_rawget(L, lua_upvalueindex(1));
+        if (lua_rawget(L, lua_upvalueindex(1)) == LUA_TNIL)
+            state_error(L, E_KEY,
+                        "a Mesh has no field '%s'; it has shape, sizes, size, axis_names, devices "
+                        "and device_ids",
+                        k);
     }
     return 1;
 }
 
 /* ---- NamedSharding ---- */
+
+/* distance(a, b) */
+static int push_distance(lua_State *L) {
+    const char *a = value_string(L, 1, NULL, "distance"), *b = value_string(L, 2, NULL, "distance");
+    lua_pushinteger(L, value_distance(a, b));
+    return 1;
+}
+
 static int sharding_new(lua_State *L) {
     Host *h = state_of(L);
     LuaSharding s = {value_mesh(L, 1), NULL, 0};
     if (!luaL_testudata(L, 2, VALUE_SPEC))
         state_error(L, E_SPEC, "NamedSharding: expected a P, got %s", value_type_name(L, 2));
     s.spec = value_spec(L, 2);
-    uint32_t used = 0;
-    for (int d = 0; d < s.spec->n; d++)
-        for (int k = 0; k < s.spec->entry[d].n; k++) {
-            const char *name = s.spec->entry[d].axis[k];
-            int axis = mesh_axis(s.mesh, name);
-            if (axis < 0) {
-                Str text;
-                str_init(&text, &h->cx.alloc);
-                mesh_print(s.mesh, &text);
-                err_set(&h->cx, E_SPEC, "NamedSharding: axis '%s' is not an axis of %s", name,
-                        str_of(&text));
-                str_free(&text);
-                state_raise(L, h);
-            }
-            if (used >> axis & 1)
-                state_error(
-                    L, E_SPEC,
-                    "NamedSharding: duplicate entries for axis '%s'; an axis splits one dim "
-                    "of a tensor",
-                    name);
-            used |= 1u << axis;
-        }
+    value_check_spec(L, h, "NamedSharding", s.mesh, s.spec);
     value_push_sharding(L, &s);
     return 1;
 }
@@ -282,13 +276,26 @@ static int sharding_tostring(lua_State *L) {
     return state_push_text(L, h);
 }
 
-/* Without the entries at the end that name nothing: P("x") and P("x", nil) place alike. */
-static bool same_placing(const Spec *a, const Spec *b) {
+/* An entry without what splits nothing: axes of size 1, and the end of a shorter spec. */
+static SpecEntry splitting(const Mesh *m, const Spec *s, int d) {
+    SpecEntry out = {0};
+    if (d >= s->n) return out;
+    out.kind = s->entry[d].kind == SPEC_UNCONSTRAINED ? SPEC_UNCONSTRAINED : SPEC_NONE;
+    for (int k = 0; k < s->entry[d].n; k++) {
+        int axis = mesh_axis(m, s->entry[d].axis[k]);
+        if (axis < 0 || m->size[axis] > 1) out.axis[out.n++] = s->entry[d].axis[k];
+    }
+    return out;
+}
+
+/* P("x") and P("x", nil) place alike. */
+static bool same_placing(const Mesh *m, const Spec *a, const Spec *b) {
     if (a == b || !a || !b) return a == b;
     for (int d = 0; d < a->n || d < b->n; d++) {
-        static const SpecEntry none;
-        const SpecEntry *x = d < a->n ? &a->entry[d] : &none, *y = d < b->n ? &b->entry[d] : &none;
-        if (memcmp(x, y, sizeof *x) != 0) return false;
+        SpecEntry x = splitting(m, a, d), y = splitting(m, b, d);
+        if (x.kind != y.kind || x.n != y.n) return false;
+        for (int k = 0; k < x.n; k++)
+            if (x.axis[k] != y.axis[k]) return false;
     }
     return true;
 }
@@ -296,7 +303,7 @@ static bool same_placing(const Spec *a, const Spec *b) {
 static int sharding_eq(lua_State *L) {
     const LuaSharding *a = luaL_testudata(L, 1, VALUE_SHARDING),
                       *b = luaL_testudata(L, 2, VALUE_SHARDING);
-    lua_pushboolean(L, a && b && a->mesh == b->mesh && same_placing(a->spec, b->spec) &&
+    lua_pushboolean(L, a && b && a->mesh == b->mesh && same_placing(a->mesh, a->spec, b->spec) &&
                            a->device == b->device);
     return 1;
 }
@@ -411,12 +418,19 @@ void lmesh_open(lua_State *L) {
         {"__tostring", sharding_tostring}, {"__eq", sharding_eq}, {NULL, NULL}};
     static const luaL_Reg sharding_methods[] = {
         {"shard_shape", sharding_shard_shape}, {"check", sharding_check}, {NULL, NULL}};
-    static const luaL_Reg fns[] = {{"mesh_new", mesh_new}, {"NamedSharding", sharding_new},
-                                   {"bind_spec", bind_spec},       {"is_mesh", is_mesh},
-                                   {"is_spec", is_spec},           {"is_sharding", is_sharding},
-                                   {"devices", devices},           {"device_count", device_count},
-                                   {"device_kind", device_kind},   {"set_devices", set_devices},
-                                   {"methods", methods},           {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"mesh_new", mesh_new},
+                                   {"NamedSharding", sharding_new},
+                                   {"bind_spec", bind_spec},
+                                   {"is_mesh", is_mesh},
+                                   {"is_spec", is_spec},
+                                   {"is_sharding", is_sharding},
+                                   {"devices", devices},
+                                   {"device_count", device_count},
+                                   {"device_kind", device_kind},
+                                   {"set_devices", set_devices},
+                                   {"methods", methods},
+                                   {"distance", push_distance},
+                                   {NULL, NULL}};
     value_new_type(L, VALUE_SPEC, spec_meta, NULL, spec_index);
     value_new_type(L, VALUE_MESH, mesh_meta, NULL, mesh_index);
     value_new_type(L, VALUE_SHARDING, sharding_meta, sharding_methods, sharding_index);

@@ -114,6 +114,7 @@ typedef struct EagerArgs {
     Tensor *t[MAX_ARGS]; /* NULL: a number */
     Operand number[MAX_ARGS];
     const char *attr;
+    bool again; /* after a collection */
 } EagerArgs;
 
 static CacheKey eager_key(const EagerArgs *a) {
@@ -127,16 +128,26 @@ static CacheKey eager_key(const EagerArgs *a) {
     return (CacheKey){h, hash_u64(h, 0x9e3779b97f4a7c15ull)};
 }
 
+static Err two_meshes(Graph *g, const OpDef *def, const char *what, const Mesh *its) {
+    Str a, b;
+    str_init(&a, &g->cx->alloc);
+    str_init(&b, &g->cx->alloc);
+    mesh_print(g->mesh, &a);
+    mesh_print(its, &b);
+    Err e =
+        err_set(g->cx, E_MESH, "%s: %s is on %s, what comes before on %s; move one with device_put",
+                def->name, what, str_of(&b), str_of(&a));
+    str_free(&a);
+    str_free(&b);
+    return e;
+}
+
 /* A constraint puts the program on its mesh. */
 static Err take_mesh(Graph *g, const OpDef *def, const char *attr) {
     if (!(def->flags & OPF_CONSTRAINT)) return E_OK;
     const Layout *l = ((const ConstrainAttr *)(const void *)attr)->layout;
     if (!l) return E_OK;
-    if (g->mesh && g->mesh != l->mesh)
-        return err_set(g->cx, E_MESH,
-                       "%s: the layout is on another mesh than the tensors; move them with "
-                       "device_put first",
-                       def->name);
+    if (g->mesh && g->mesh != l->mesh) return two_meshes(g, def, "the layout", l->mesh);
     g->mesh = l->mesh;
     return E_OK;
 }
@@ -150,10 +161,7 @@ static Err build_eager(const EagerArgs *a, const Loc *loc, Graph *g) {
         in[i] = a->number[i];
         if (!a->t[i]) continue;
         const Layout *l = a->t[i]->type->layout;
-        if (l && g->mesh && g->mesh != l->mesh)
-            return err_set(g->cx, E_MESH,
-                           "%s: the operands are on two meshes; move one with device_put",
-                           a->def->name);
+        if (l && g->mesh && g->mesh != l->mesh) return two_meshes(g, a->def, "an operand", l->mesh);
         if (l) g->mesh = l->mesh;
         in[i] =
             (Operand){.v = build_param(&b, OP_PARAM, &(ParamAttr){.index = i + 1}, a->t[i]->type)};
@@ -200,7 +208,12 @@ static int run_eager(lua_State *L, EagerArgs *a) {
     if (!exec) return run_eager(L, a);
     for (int i = 0; i < a->n; i++)
         if (a->t[i]) in[nin++] = a->t[i];
-    state_check(L, h, exec_run(exec, in, keep, results));
+    Err e = exec_run(exec, in, keep, results);
+    if (!a->again && state_collect_after(L, h, e)) {
+        a->again = true;
+        return run_eager(L, a);
+    }
+    state_check(L, h, e);
     for (int i = 0; i < nout; i++) out[i]->t = results[i];
     h->used = true;
     return nout;

@@ -79,14 +79,8 @@ Val trace_param(lua_State *L, Host *h, const Type *type, const char *name, bool 
     Val v = build_param(&t->build, OP_PARAM, &attr, type);
     if (type->layout) {
         if (t->graph->mesh && t->graph->mesh != type->layout->mesh) {
-            Str *s = state_text(h);
-            mesh_print(t->graph->mesh, s);
-            str_put(s, " and ");
-            mesh_print(type->layout->mesh, s);
-            state_error(
-                L, E_MESH,
-                "argument %s is on another mesh than the rest (%s); move it with device_put",
-                name ? name : "?", str_of(s));
+            lua_pushfstring(L, "argument %s", name ? name : "?");
+            value_two_meshes(L, lua_tostring(L, -1), type->layout->mesh, t->graph->mesh);
         }
         t->graph->mesh = type->layout->mesh;
     }
@@ -262,6 +256,7 @@ static int run_traced_body(lua_State *L) {
     Err e = state_compile(h, h->trace->graph, none, &exec);
     trace_end(L, h);
     if (!e) e = exec_run(exec, in, none, in + nin);
+    if (exec && state_collect_after(L, h, e)) e = exec_run(exec, in, none, in + nin);
     exec_release(exec);
     for (int32_t i = 0; i < nin; i++) tensor_release(in[i]);
     state_check(L, h, e);

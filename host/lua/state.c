@@ -116,6 +116,14 @@ void state_collect_if_needed(lua_State *L, Host *h) {
     h->bytes_at_gc = h->cx.alloc.live;
 }
 
+bool state_collect_after(lua_State *L, Host *h, Err e) {
+    if (e != E_NOMEM) return false;
+    err_clear(&h->cx);
+    lua_gc(L, LUA_GCCOLLECT);
+    h->bytes_at_gc = h->cx.alloc.live;
+    return true;
+}
+
 /* ---- from a traced graph to something that runs ---- */
 static bool wants_dump(void *ud, const char *stage) {
     const Host *h = ud;

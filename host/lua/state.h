@@ -71,6 +71,8 @@ Str *state_text(Host *h);
 int state_push_text(lua_State *L, Host *h);
 /* Tensor bytes have grown much since the last full collection: collect now. */
 void state_collect_if_needed(lua_State *L, Host *h);
+/* Was it memory that ran out? Then all garbage is collected: a second try may do. */
+bool state_collect_after(lua_State *L, Host *h, Err e);
 /* A plan for the graph, from the cache or new; borrowed from the cache. `donated`: see pass_plan.
  */
 Err state_compile(Host *h, const Graph *g, const uint8_t *donated, Exec **out) MUST_CHECK;

@@ -102,7 +102,7 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
     if (v) return v;
     const Layout *l = u->t->type->layout;
     if (l && t->graph->mesh && l->mesh != t->graph->mesh)
-        state_error(L, E_MESH, "a tensor of another mesh was met in this trace");
+        value_two_meshes(L, "a tensor met in this trace", l->mesh, t->graph->mesh);
     if (l) t->graph->mesh = l->mesh;
     Capture c = {.ref = LUA_NOREF};
     if (box) {
@@ -124,6 +124,14 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
 }
 
 /* ---- meshes, specs, shardings ---- */
+
+_Noreturn void value_two_meshes(lua_State *L, const char *what, const Mesh *its, const Mesh *rest) {
+    Str *s = state_text(state_of(L));
+    mesh_print(its, s);
+    str_put(s, ", the rest on ");
+    mesh_print(rest, s);
+    state_error(L, E_MESH, "%s is on %s; move one with device_put", what, str_of(s));
+}
 
 void value_push_mesh(lua_State *L, const Mesh *m) {
     const Mesh **u = lua_newuserdatauv(L, sizeof *u, 0);
@@ -147,6 +155,55 @@ void value_push_sharding(lua_State *L, const LuaSharding *s) {
     luaL_setmetatable(L, VALUE_SHARDING);
 }
 
+int value_distance(const char *a, const char *b) {
+    enum { MOST = 32 };
+    int row[MOST + 1], nb = (int)strnlen(b, MOST);
+    for (int j = 0; j <= nb; j++) row[j] = j;
+    for (int i = 1; i <= MOST && a[i - 1]; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= nb; j++) {
+            int best = diagonal + (a[i - 1] != b[j - 1]);
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[nb];
+}
+
+static _Noreturn void unknown_axis(lua_State *L, Host *h, const char *who, const Mesh *m,
+                                   const char *name) {
+    const char *near = NULL;
+    int most = (int)strlen(name) / 2;
+    for (int i = 0; i < m->naxes; i++)
+        if (value_distance(name, m->name[i]) <= most) {
+            near = m->name[i];
+            most = value_distance(name, near) - 1;
+        }
+    Str *s = state_text(h);
+    mesh_print(m, s);
+    if (near) str_fmt(s, "; did you mean '%s'?", near);
+    state_error(L, E_SPEC, "%s: axis '%s' is not an axis of %s", who, name, str_of(s));
+}
+
+void value_check_spec(lua_State *L, Host *h, const char *who, const Mesh *m, const Spec *spec) {
+    uint32_t used = 0;
+    for (int d = 0; d < spec->n; d++)
+        for (int k = 0; k < spec->entry[d].n; k++) {
+            const char *name = spec->entry[d].axis[k];
+            int axis = mesh_axis(m, name);
+            if (axis < 0) unknown_axis(L, h, who, m, name);
+            if (used >> axis & 1)
+                state_error(L, E_SPEC,
+                            "%s: duplicate entries for axis '%s'; an axis splits one dim of a "
+                            "tensor",
+                            who, name);
+            used |= 1u << axis;
+        }
+}
+
 LuaSharding value_sharding(lua_State *L, Host *h, int index) {
     LuaSharding *u = luaL_testudata(L, index, VALUE_SHARDING);
     if (u) return *u;
@@ -157,7 +214,9 @@ LuaSharding value_sharding(lua_State *L, Host *h, int index) {
         state_error(L, E_MESH,
                     "a bare P requires a mesh in context; use NamedSharding(mesh, P(...)), or call "
                     "this inside mesh:with(rules, fn)");
-    return (LuaSharding){h->mesh, value_spec(L, index), 0};
+    const Spec *spec = value_spec(L, index);
+    value_check_spec(L, h, "P", h->mesh, spec);
+    return (LuaSharding){h->mesh, spec, 0};
 }
 
 const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Dims *dims,

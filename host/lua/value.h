@@ -56,6 +56,10 @@ const Spec *value_spec(lua_State *L, int index);
 void value_push_sharding(lua_State *L, const LuaSharding *s);
 /* A NamedSharding, or a P bound to the mesh in context. */
 LuaSharding value_sharding(lua_State *L, Host *h, int index);
+/* "argument b is on Mesh(data=8), the rest on ..." */
+_Noreturn void value_two_meshes(lua_State *L, const char *what, const Mesh *its, const Mesh *rest);
+/* Raises unless every axis of the P is one of the mesh, and only once there. */
+void value_check_spec(lua_State *L, Host *h, const char *who, const Mesh *m, const Spec *spec);
 /* The layout it gives a tensor of these dims; NULL for one device. Raises for misfits, calling the
  * tensor `what`. */
 const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Dims *dims,
@@ -71,6 +75,8 @@ int32_t value_dim(lua_State *L, int index, const char *what);   /* 1-based; give
 lua_Number value_number(lua_State *L, int index, const char *what);
 const char *value_string(lua_State *L, int index, size_t *n, const char *what); /* n may be NULL */
 void value_check_type(lua_State *L, int index, int type, const char *what);     /* a LUA_T... */
+/* The number of edits between two words, of which only the start is read. */
+int value_distance(const char *a, const char *b);
 /* "Mesh", "table", "nil", for messages. */
 const char *value_type_name(lua_State *L, int index);
 /* A userdata of the type, one of those above or another whose name begins with "meshlua.". */

@@ -12,16 +12,16 @@ typedef struct Walk {
     int seen;   /* stack index of a table: leaf -> its number; table on the way -> true */
     int slots;  /* 0, or a table: for each tensor that lies in a table, [3i+1] the table, [3i+2] the
                  * key, [3i+3] the leaf's number */
-    int names; /* 0, or a table: the path of each leaf, by number */
+    int names;  /* 0, or a table: the path of each leaf, by number */
     int held;  /* 0, or a table: a list of the objects whose addresses are in the key, to be kept as
                 * long as the key: another object could get the address otherwise */
-    int depth;   /* of tables on the way */
+    int depth; /* of tables on the way */
     size_t root; /* bytes of h->path that are the name of the argument */
     int32_t nleaf;
     bool quiet, failed; /* quiet: what is no tree makes `failed` true where it would raise */
     bool name_modules;  /* note the paths of modules, for scopes */
-    bool describe;     /* one line per part into h->describe */
-    bool identity;     /* describe leaves by which they are, not by their types */
+    bool describe;      /* one line per part into h->describe */
+    bool identity;      /* describe leaves by which they are, not by their types */
 } Walk;
 
 /* Pushes the tables it needs; h->key is emptied. */

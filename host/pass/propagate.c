@@ -303,7 +303,9 @@ static Err write_types(Propagate *p, Graph *out) {
         const Node *n = graph_def(out, v);
         uint32_t flags = graph_opdef(out, n)->flags;
         Layout l = p->layout[v];
-        if (flags & OPF_CONSTRAINT) l = **(const Layout *const *)n->attr;
+        const Layout *asked = flags & OPF_CONSTRAINT ? *(const Layout *const *)n->attr : NULL;
+        for (int d = 0; asked && d < l.rank; d++)
+            if (!asked->dim[d].open) l.dim[d] = asked->dim[d];
         if (flags & OPF_PARAM && graph_type(out, v)->layout) continue;
         for (int d = 0; d < l.rank; d++) l.dim[d].open = false;
         const Layout *layout = layout_of(out->cx, &l);

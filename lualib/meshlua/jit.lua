@@ -53,14 +53,14 @@ end
 local function constrained(values, shardings, who)
   if shardings == nil then return values end
   if core.is_spec(shardings) or core.is_sharding(shardings) then
-    for i = 1, values.n do values[i] = mesh_of.device_put(values[i], shardings) end
+    for i = 1, values.n do values[i] = mesh_of.place(("%s[%d]"):format(who, i), values[i], shardings) end
     return values
   end
   if #shardings > values.n then
     raise("E_SPEC", "jit: %s has %d entries for %d values", who, #shardings, values.n)
   end
   for i = 1, values.n do
-    if shardings[i] then values[i] = mesh_of.device_put(values[i], shardings[i]) end
+    if shardings[i] then values[i] = mesh_of.place(("%s[%d]"):format(who, i), values[i], shardings[i]) end
   end
   return values
 end

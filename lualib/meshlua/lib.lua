@@ -88,22 +88,6 @@ function lib.check_shape(who, first, ...)
   return shape
 end
 
---- The number of edits between two words, for "did you mean".
-local function distance(a, b)
-  local row = {}
-  for j = 0, #b do row[j] = j end
-  for i = 1, #a do
-    local diagonal = row[0]
-    row[0] = i
-    for j = 1, #b do
-      local cost = a:byte(i) == b:byte(j) and 0 or 1
-      local best = math.min(row[j] + 1, row[j - 1] + 1, diagonal + cost)
-      diagonal, row[j] = row[j], best
-    end
-  end
-  return row[#b]
-end
-
 --- The name nearest to `name`, or nil if none is near.
 ---@param name string
 ---@param names string[]
@@ -111,10 +95,10 @@ end
 function lib.nearest(name, names)
   local best, best_distance
   for _, candidate in ipairs(names) do
-    local d = distance(name, candidate)
+    local d = core.distance(name, candidate)
     if not best or d < best_distance then best, best_distance = candidate, d end
   end
-  if best and best_distance <= math.max(2, #name // 2) then return best end
+  if best and best_distance <= math.max(2, #name // 2) and best_distance < #name then return best end
 end
 
 --- The sorted keys of a table of names.

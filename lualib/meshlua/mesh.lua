@@ -65,14 +65,24 @@ function M.make_mesh(sizes, names, devices)
   return core.mesh_new(names, sizes, devices or core.devices())
 end
 
-local function put(x, sharding, what)
+--- Raises unless the leaf `place` of what is to be put can have the sharding; gives it back.
+local function check_put(x, sharding, place)
+  local shape = type(x) == "userdata" and x.shape or {}
+  if sharding.mesh then sharding:check(shape, place) end
+  return x
+end
+
+local function put(x, sharding)
   if type(x) == "number" or type(x) == "boolean" then x = core.tensor(x) end
+  if core.is_box(x) then
+    x:set(put(x:get(), sharding))
+    return x
+  end
   if core.is_traced(x) then return op.constrain(x, {layout = sharding}) end
+  if x.sharding == sharding then return x end
   if sharding.mesh == nil or (x.sharding.mesh and x.sharding.mesh ~= sharding.mesh) then
-    if x.sharding.mesh == nil and sharding.mesh == nil then return x end
     return core.put_across(x, sharding.mesh and sharding or nil)
   end
-  if what then sharding:check(x.shape, what) end
   return op.constrain(x, {layout = sharding})
 end
 
@@ -88,38 +98,38 @@ end
 --- serves all below it; nil leaves a leaf alone.
 ---@param x Tensor|table|number
 ---@param sharding NamedSharding|P|table|nil
-function M.device_put(x, sharding)
+function M.device_put(x, sharding) return M.place("device_put", x, sharding) end
+
+--- The same for the function `who`, which errors name.
+function M.place(who, x, sharding)
   local above = {}
-  local function go(node, s, path)
+  local function place_of(path) return path == "" and who or who .. ": " .. path end
+  local function go(node, s, path, leaf)
     local is_leaf = core.is_tensor(node) or core.is_box(node)
     -- A number inside a tree is static: a module's settings stay what they are.
     local is_static = not is_leaf and type(node) ~= "table" and (path ~= "" or type(node) ~= "number")
     if s == nil or is_static then return node end
-    if type(s) ~= "table" then s = as_sharding("device_put", s) end
+    if type(s) ~= "table" then s = as_sharding(place_of(path), s) end
     if type(node) == "table" then
-      if above[node] then raise("E_VALUE", "device_put: the table at %s contains itself", path) end
+      if above[node] then raise("E_VALUE", "%s: the table contains itself", place_of(path)) end
       above[node] = true
       local copy = {}
       for _, key in ipairs(core.tree_keys(node)) do
         local below = s
         if type(s) == "table" then below = s[key] end
         local name = path == "" and tostring(key) or path .. "." .. tostring(key)
-        copy[key] = go(node[key], below, name)
+        copy[key] = go(node[key], below, name, leaf)
       end
       above[node] = nil
       return setmetatable(copy, getmetatable(node))
     end
     if type(s) == "table" then
-      raise("E_SPEC", "device_put: the shardings go deeper than the tree at %s",
-        path == "" and "the top" or path)
+      raise("E_SPEC", "%s: the shardings go deeper than the tree", place_of(path))
     end
-    if core.is_box(node) then
-      node:set(put(node:get(), s, path))
-      return node
-    end
-    return put(node, s, path ~= "" and path or nil)
+    return leaf(node, s, place_of(path))
   end
-  return go(x, sharding, "")
+  go(x, sharding, "", check_put) -- all of it before any of it is moved
+  return go(x, sharding, "", put)
 end
 
 --- The tensor with the layout, as a hard constraint: P(...) names mesh axes, a table logical axes. Where rules

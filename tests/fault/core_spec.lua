@@ -8,8 +8,28 @@ local rows = require "spec.op.rows"
 
 describe("with an allocation failing,", function()
   for _, scenario in ipairs(scenarios) do
-    it(scenario.name .. ": ends in a clean error, and nothing is lost", function() faults.survive(scenario) end)
+    it(scenario.name .. ": ends in a clean error, and nothing is lost",
+      function() faults.survive(scenario) end)
   end
+end)
+
+describe("memory that runs out", function()
+  it("is looked for once more after all garbage is collected", function()
+    local x, step = ml.ones {1000}, ml.jit(function(a, n) return a * n end)
+    for _, run in ipairs {function() return x + 1 end, function() return step(x, 2) end} do
+      local survived, n = 0, 0
+      run()
+      repeat
+        local fired, ok, y = faults.try(n, run)
+        if ok and fired then
+          survived = survived + 1
+          assert.equal(2.0, y:max():item())
+        end
+        n = n + 1
+      until not fired
+      assert.is_true(survived > 0)
+    end
+  end)
 end)
 
 describe("the scenarios", function()

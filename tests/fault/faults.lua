@@ -36,13 +36,25 @@ local function is_clean(message)
     and (message:find("out of memory", 1, true) or message == "not enough memory") ~= nil
 end
 
+--- fn(...) with allocation n failing. Returns whether there was one, whether fn ended well, and its result. A
+--- call needs memory, too, so what surrounds fn may fail as well.
+---@return boolean fired, boolean ok, any result
+function M.try(n, fn, ...)
+  local entered, ok, result = pcall(function(...)
+    core.fail_alloc(n)
+    return pcall(fn, ...)
+  end, ...)
+  if not entered then ok, result = false, ok end
+  local disarmed, left = pcall(core.fail_alloc)
+  if not disarmed then left = core.fail_alloc() end
+  return left == -1, ok, result
+end
+
 --- One run with allocation n failing. Returns whether there was one, the state and the result.
 local function attempt(scenario, n)
   core.clear_plans()
   local state = scenario.make and scenario.make() or {}
-  core.fail_alloc(n)
-  local ok, result = pcall(scenario.run, state)
-  local fired = core.fail_alloc() == -1
+  local fired, ok, result = M.try(n, scenario.run, state)
   local place = ("%s, allocation %d: "):format(scenario.name, n)
   if not ok and not (fired and is_clean(result)) then error(place .. tostring(result), 0) end
   if fired then

@@ -21,7 +21,8 @@ describe("with an allocation failing,", function()
   for _, row in ipairs(rows) do
     if not seen[row.op] then
       seen[row.op] = true
-      it(row.op .. " ends in a clean error, and nothing is lost", function() faults.survive(scenario_of(row)) end)
+      it(row.op .. " ends in a clean error, and nothing is lost",
+        function() faults.survive(scenario_of(row)) end)
     end
   end
 end)

@@ -14,7 +14,8 @@ end
 local function one_of(list) return list[pick(#list)] end
 
 local dtypes = {"bool", "uint8", "uint32", "int32", "int64", "bfloat16", "float16", "float32", "float64"}
-local small, huge = {-1, 0, 1, 2, 3}, {-2, 4, 5, 7, 8, 100, 1 << 33, 1 << 55, 1 << 57, math.maxinteger, math.mininteger}
+local small, huge = {-1, 0, 1, 2, 3}, {-2, 4, 5, 7, 8, 100, 1 << 33, 1 << 55, 1 << 57, math.maxinteger,
+  math.mininteger}
 local function whole() return pick(5) > 1 and one_of(small) or one_of(huge) end
 
 -- Ways to draw an attribute. What an attribute's own kind is, the op's errors say: see learn.
@@ -45,7 +46,8 @@ local function learn(message, attributes, drawn)
 end
 
 local pool = {}
-for _, shape in ipairs {{}, {0}, {1}, {2}, {3}, {2, 3}, {3, 2}, {0, 3}, {2, 0}, {2, 3, 4}, {1, 3, 1}, {2, 2, 2, 2}, {4, 4},
+for _, shape in ipairs {{}, {0}, {1}, {2}, {3}, {2, 3}, {3, 2}, {0, 3}, {2, 0}, {2, 3, 4}, {1, 3, 1},
+  {2, 2, 2, 2}, {4, 4},
   {1, 1, 1, 1, 1, 1, 1, 1}, {2, 4, 2, 4}} do
   local n = 1
   for _, size in ipairs(shape) do n = n * size end
@@ -95,7 +97,8 @@ local function draw_operands(row)
   for _ in row.operands:gmatch "[^,]+" do n = n + 1 end
   if pick(10) == 1 then n = pick(6) - 1 end
   for k = 1, n do
-    operands[k] = pick(8) == 1 and one_of {0, 1, -1, 2.5, 1e30, math.maxinteger} or same and pick(5) > 1 and same
+    operands[k] = pick(8) == 1 and one_of {0, 1, -1, 2.5, 1e30, math.maxinteger} or same and pick(5) > 1
+      and same
       or one_of(pool)
   end
   return operands
@@ -140,7 +143,8 @@ describe("ops with drawn attributes", function()
       if ATTRIBUTE_TRACE then ATTRIBUTE_TRACE(i, row, operands, how) end -- luacheck: ignore
       local ok, message = pcall(call, core.op[row.name], operands, how)
       if ok then worked = worked + 1 end
-      if not ok and not is_good(message) then error(("call %d, %s (%s): %s"):format(i, row.name, how, tostring(message))) end
+      if not ok and not is_good(message) then error(("call %d, %s (%s): %s"):format(i, row.name, how,
+        tostring(message))) end
       if not ok then learn(message, row.attributes, drawn) end
     end
     assert(not core.is_tracing())

@@ -1,6 +1,6 @@
 -- devices: 8
 -- donation_spec.lua: what is donated is taken over where it lies; what cannot be is an error that names it; what
--- is gone says why.
+-- is gone says why. The numbers are those of the checklist of JAX's semantics.
 local helper = require "spec.helper"
 local ml = require "meshlua"
 
@@ -13,13 +13,14 @@ local function fresh(x) return ml.tensor(x:totable(), x.dtype) end
 
 --- Addresses of all distinct shards.
 local function addresses(x)
-  local list, n = {}, x.sharding.mesh and x.size // ml.jit(function(t) return t end):plan(x):memory().arguments * 4 or 1
+  local list, n = {}, x.sharding.mesh
+    and x.size // ml.jit(function(t) return t end):plan(x):memory().arguments * 4 or 1
   for i = 1, n do list[i] = x:address(i - 1) end
   return list
 end
 
 describe("a donated argument", function()
-  it("gives its memory to the result", function()
+  it("J4: gives its memory to the result", function()
     local step = ml.jit(function(x) return x * 2 + 1 end, {donate = "x"})
     local x = fresh(ml.arange(1000.0))
     for _ = 1, 3 do
@@ -44,27 +45,32 @@ describe("a donated argument", function()
     end
   end)
 
-  it("is gone afterwards, and says why", function()
+  it("N12: is gone afterwards, and says why", function()
     local step = ml.jit(function(x, y) return x + y end, {donate = {1}})
     local x, y = fresh(ml.ones {4}), ml.ones {4}
     local z = step(x, y)
     assert.is_true(x:is_deleted())
     assert.is_false(y:is_deleted())
     assert.equal("deleted tensor (it was donated to a jitted function)", tostring(x))
-    for _, use in ipairs {function() return x + 1 end, function() return x:sum() end, function() return x.shape end,
+    for _, use in ipairs {function() return x + 1 end, function() return x:sum() end,
+      function() return x.shape end,
       function() return #x end, function() return x:totable() end, function() return x:shards() end,
-      function() return ml.typeof(x) end, function() return ml.typeof {x} end, function() return step(x, y) end,
-      function() return step(y, x) end, function() return ml.device_put(x, NamedSharding(ml.make_mesh({8}, {"d"}), P())) end,
+      function() return ml.typeof(x) end, function() return ml.typeof {x} end, function() return step(x,
+        y) end,
+      function() return step(y, x) end, function() return ml.device_put(x, NamedSharding(ml.make_mesh({8},
+        {"d"}), P())) end,
       function() return ml.jit(function(t) return t.a[1] end)({a = {x}}) end, function() return param(x) end,
-      function() return param(y):set(x) end, function() return ml.grad(function(a) return (a * x):sum() end)(y) end} do
+      function() return param(y):set(x) end,
+        function() return ml.grad(function(a) return (a * x):sum() end)(y) end} do
       helper.raises("[E_DELETED] this tensor has been deleted: it was donated to a jitted function", use)
     end
     assert.same({2.0, 2.0, 2.0, 2.0}, z:totable())
   end)
 
-  it("that no result can take is an error that names it", function()
+  it("J4: that no result can take is an error that names it", function()
     local sum = ml.jit(function(x, scale) return x:sum() * scale end, {donate = "x"})
-    local message = helper.raises("[E_DONATE] donated argument x (float32[4] on each device) cannot be reused", sum,
+    local message = helper.raises("[E_DONATE] donated argument x (float32[4] on each device) cannot be "
+      .. "reused", sum,
       ml.ones {4}, 2)
     assert.truthy(message:find("leave it out of `donate`", 1, true))
     helper.raises("donated argument batch.x.1 (int32[4] on each device)", ml.jit(function(batch)
@@ -81,7 +87,7 @@ describe("a donated argument", function()
     assert.equal(4.0, x:sum():item())
   end)
 
-  it("given twice is an error", function()
+  it("J4: given twice is an error", function()
     local step = ml.jit(function(a, b) return a + 1, b + 2 end, {donate = {"a", "b"}})
     local x = fresh(ml.ones {4})
     helper.raises("[E_DONATE] argument 2: one tensor is donated twice", step, x, x)
@@ -117,8 +123,16 @@ describe("a donated argument", function()
     assert.equal(1, plan:copies())
   end)
 
+  it("of a function that is called in another traced one is an error: nothing would be donated", function()
+    local inner = ml.jit(function(x) return x * 2 end, {donate = "x"})
+    helper.raises("[E_VALUE] jit: expected a function, got a jit", ml.jit, inner)
+    local outer = ml.jit(function(x) return inner(x) end)
+    helper.raises("say `donate` to the outer jit", outer, ml.ones {4})
+  end)
+
   it("of a tree is each of its tensors", function()
-    local step = ml.jit(function(state) return {n = state.n + 1, w = {state.w[1] * 2, "text"}} end, {donate = "state"})
+    local step = ml.jit(function(state) return {n = state.n + 1, w = {state.w[1] * 2, "text"}} end,
+      {donate = "state"})
     local state = {n = ml.tensor(0), w = {fresh(ml.ones {8, 8}), "text"}}
     for i = 1, 3 do
       local n, w = state.n:address(), state.w[1]:address()
@@ -205,7 +219,7 @@ describe("Params that a step writes", function()
 end)
 
 describe("a tensor that is released", function()
-  it("gives its bytes back, and says so afterwards", function()
+  it("N12: gives its bytes back, and says so afterwards", function()
     local before = core.memory().live
     local x = ml.ones {1 << 20}
     x:release()

@@ -1,4 +1,5 @@
--- grad_spec.lua: grad, value_and_grad and vjp: of what, of which arguments, at any order, in and outside of jit.
+-- grad_spec.lua: grad, value_and_grad and vjp: of what, of which arguments, at any order, in and outside of jit. (C2
+-- of the checklist of JAX's semantics.)
 local helper = require "spec.helper"
 local ml = require "meshlua"
 
@@ -51,7 +52,8 @@ describe("a gradient", function()
     local grads, aux = call(ml.grad(f, {has_aux = true}), list(1.0, 2.0))
     assert.same({2.0, 4.0}, grads:totable())
     assert.equal("aux", aux.name)
-    helper.raises("[E_GRAD] grad: the function returned 5 values; has_aux = true gives the others back, too", call,
+    helper.raises("[E_GRAD] grad: the function returned 5 values; has_aux = true gives the others back, too",
+      call,
       ml.grad(f), list(1.0))
   end)
 
@@ -66,7 +68,8 @@ describe("a gradient", function()
   end)
 
   both("of a module is of its Params of kind param", function(call)
-    local model = {w = param(list(2.0)), stat = param(list(10.0), "batch_stat"), ids = param(list(1), "state")}
+    local model = {w = param(list(2.0)), stat = param(list(10.0), "batch_stat"), ids = param(list(1),
+      "state")}
     local grads = call(ml.grad(function(m) return (m.w * m.stat * m.ids):sum() end), model)
     assert.same({10.0}, grads.w:totable())
     assert.is_nil(grads.stat)
@@ -75,7 +78,8 @@ describe("a gradient", function()
 
   both("of a Param in two arguments is one", function(call)
     local w = param(list(3.0))
-    local grads = call(ml.grad(function(a, b) return (a.w * b.w):sum() end, {argnums = {1, 2}}), {w = w}, {w = w})
+    local grads = call(ml.grad(function(a, b) return (a.w * b.w):sum() end, {argnums = {1, 2}}), {w = w},
+      {w = w})
     assert.same({6.0}, grads[1].w:totable())
     assert.same({6.0}, grads[2].w:totable())
     assert.same({3.0}, w:get():totable())
@@ -99,18 +103,22 @@ describe("a gradient", function()
   end)
 
   both("does not go through stop_gradient", function(call)
-    assert.same({2.0}, call(ml.grad(function(x) return (ml.stop_gradient(x) * x):sum() end), list(2.0)):totable())
-    assert.same({0.0}, call(ml.grad(function(x) return ml.stop_gradient(x * x):sum() end), list(2.0)):totable())
+    assert.same({2.0}, call(ml.grad(function(x) return (ml.stop_gradient(x) * x):sum() end),
+      list(2.0)):totable())
+    assert.same({0.0}, call(ml.grad(function(x) return ml.stop_gradient(x * x):sum() end),
+      list(2.0)):totable())
   end)
 
   both("is zero where the loss does not depend on it", function(call)
     assert.same({0.0, 0.0}, call(ml.grad(function() return ml.tensor(1.0) end), list(1.0, 2.0)):totable())
-    assert.same({0.0}, call(ml.grad(function(x) return x:gt(0):astype "float32":sum() end), list(2.0)):totable())
+    assert.same({0.0}, call(ml.grad(function(x) return x:gt(0):astype "float32":sum() end),
+      list(2.0)):totable())
   end)
 
   both("has the dtype of what it is the gradient of", function(call)
     for _, dtype in ipairs {"float32", "bfloat16", "float16", "float64"} do
-      assert.equal(dtype, call(ml.grad(function(x) return x:astype "float32":sum() end), ml.ones({2}, dtype)).dtype)
+      assert.equal(dtype, call(ml.grad(function(x) return x:astype "float32":sum() end),
+        ml.ones({2}, dtype)).dtype)
     end
   end)
 
@@ -198,12 +206,14 @@ describe("vjp", function()
       end
     end
     local x = list(1.0, 2.0)
-    helper.raises("[E_GRAD] vjp: the cotangent is float32[3], the result float32[2]", call, pull_with(list(1.0, 2.0, 3.0)),
+    helper.raises("[E_GRAD] vjp: the cotangent is float32[3], the result float32[2]", call,
+      pull_with(list(1.0, 2.0, 3.0)),
       x)
     helper.raises("[E_GRAD] vjp: the cotangent is int32[2]", call, pull_with(list(1, 2)), x)
     helper.raises("[E_GRAD] vjp: expected a cotangent like float32[2], got nil", call, pull_with(nil), x)
     helper.raises("[E_GRAD] vjp: expected a cotangent like float32[2], got a number", call, pull_with(1.0), x)
-    helper.raises("[E_GRAD] vjp: the function returned 0 values", call, function(a) return ml.vjp(function() end, a) end, x)
+    helper.raises("[E_GRAD] vjp: the function returned 0 values", call,
+      function(a) return ml.vjp(function() end, a) end, x)
     helper.raises("[E_GRAD] vjp: the function returned 2 values", call,
       function(a) return ml.vjp(function() return a, a end, a) end, x)
     helper.raises("gradients are of floats", call, function(a)
@@ -215,7 +225,8 @@ end)
 describe("gradients refuse", function()
   both("a loss that is no float scalar", function(call)
     local x = list(1.0, 2.0)
-    helper.raises("[E_GRAD] grad: the loss is float32[2]; it must be a float scalar (use :mean() or :sum())", call,
+    helper.raises("[E_GRAD] grad: the loss is float32[2]; it must be a float scalar (use :mean() or :sum())",
+      call,
       ml.grad(function(a) return a * 2 end), x)
     helper.raises("the loss is float32[1]", call, ml.grad(function(a) return a:sum(1, true) end), x)
     helper.raises("the loss is int32[]", call, ml.grad(function(a) return a:astype "int32":sum() end), x)
@@ -230,7 +241,8 @@ describe("gradients refuse", function()
       ml.grad(function(x) return x:astype "float32":sum() end), list(1, 2))
     helper.raises("[E_GRAD] grad: argument 2 at a.1 is bool[1]", call,
       ml.grad(function(x) return x:sum() end, {argnums = 2}), list(1.0), {a = {list(true)}})
-    helper.raises("[E_GRAD] grad: argument 1 holds nothing to differentiate", call, ml.grad(function(x) return x end), {})
+    helper.raises("[E_GRAD] grad: argument 1 holds nothing to differentiate", call,
+      ml.grad(function(x) return x end), {})
     helper.raises("[E_GRAD] value_and_grad: argument 1 holds nothing to differentiate", call,
       ml.value_and_grad(function(x) return x end), "text")
     helper.raises("holds nothing to differentiate", call, ml.grad(function(m) return m.n:sum() end),

@@ -37,12 +37,14 @@ function M.values()
     {"nine dims", {1, 1, 1, 1, 1, 1, 1, 1, 1}}, {"function", function(...) return ... end},
     {"raising function", function() error("raised", 0) end}, {"thread", coroutine.create(print)},
     {"file", io.stdout}, {"tensor", ml.reshape(ml.arange(6.0), {2, 3})}, {"scalar", ml.tensor(2.0)},
-    {"empty tensor", ml.zeros {0, 3}}, {"int tensor", ml.tensor {0, 1}}, {"bool tensor", ml.tensor {true, false}},
+    {"empty tensor", ml.zeros {0, 3}}, {"int tensor", ml.tensor {0, 1}}, {"bool tensor", ml.tensor {true,
+      false}},
     {"int64 tensor", ml.tensor({math.maxinteger, math.mininteger}, "int64")}, {"key", ml.random.key(0)},
     {"nan tensor", ml.tensor {0 / 0, 1 / 0, -1 / 0}}, {"{tensor}", {ml.ones {2, 3}}},
     {"released tensor", released}, {"tracer", kept_tracer()}, {"{tracer}", {kept_tracer()}},
     {"Param", ml.core.box_new(ml.ones {2, 3}, {kind = "param"})}, {"empty Param", ml.core.box_new(nil, {})},
-    {"mesh", mesh}, {"P", ml.P("misused")}, {"P()", ml.P()}, {"NamedSharding", ml.NamedSharding(mesh, ml.P())},
+    {"mesh", mesh}, {"P", ml.P("misused")}, {"P()", ml.P()}, {"NamedSharding", ml.NamedSharding(mesh,
+      ml.P())},
     {"jitted", jitted}, {"plan", jitted:plan(ml.ones {2})},
   }
 end

@@ -41,7 +41,8 @@ local function check(name, fn, first, anywhere)
     check_usable(where)
     if not ok and not is_good(result, anywhere) then bad[#bad + 1] = where .. ": " .. tostring(result) end
   end)
-  if #bad > 0 then error(("%d calls end badly, as\n  %s"):format(#bad, table.concat(bad, "\n  ", 1, math.min(#bad, 5)))) end
+  if #bad > 0 then error(("%d calls end badly, as\n  %s"):format(#bad, table.concat(bad, "\n  ", 1,
+    math.min(#bad, 5)))) end
 end
 
 --- A test for each function of a table.
@@ -55,11 +56,14 @@ end
 
 describe("called with anything,", function()
   describe_all("ml.", ml, {tensor, ids})
-  describe_all("ml.", {P = ml.P, init = ml.init, abstract = ml.abstract, config = ml.config, explain = ml.explain}, {})
+  describe_all("ml.", {P = ml.P, init = ml.init, abstract = ml.abstract, config = ml.config,
+    explain = ml.explain}, {})
   describe_all("ml.random.", ml.random, {key})
-  describe_all("ml.tree.", ml.tree, {function() return {a = tensor()} end, function() return function(x) return x end end})
+  describe_all("ml.tree.", ml.tree, {function() return {a = tensor()} end,
+    function() return function(x) return x end end})
   describe_all("Tensor:", core.methods "meshlua.Tensor", {tensor, ids})
-  describe_all("Param:", core.methods "meshlua.Param", {function() return core.box_new(tensor(), {kind = "param"}) end})
+  describe_all("Param:", core.methods "meshlua.Param", {function() return core.box_new(tensor(),
+    {kind = "param"}) end})
   describe_all("Mesh:", core.methods "meshlua.Mesh", {mesh})
   describe_all("NamedSharding:", core.methods "meshlua.NamedSharding", {function()
     return ml.NamedSharding(mesh(), ml.P "data")
@@ -79,7 +83,8 @@ describe("called with anything,", function()
     ["tostring"] = function(...) return (...) == nil or tostring((...)) end,
     ["an operator"] = function(x, y) return tensor() + x, y * tensor() end,
   } do
-    it(name, function() check(name, fn, {tensor}, name:find " a" or name:find "operator" or name == "a gradient") end)
+    it(name, function() check(name, fn, {tensor}, name:find " a" or name:find "operator"
+      or name == "a gradient") end)
   end
 end)
 

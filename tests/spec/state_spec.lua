@@ -126,7 +126,8 @@ describe("what a trace may change", function()
       w:set(x)
       return x
     end), list(2.0))
-    assert.truthy(message:find("pass what holds it (the model, the optimizer) as an argument", 1, true), message)
+    assert.truthy(message:find("pass what holds it (the model, the optimizer) as an argument", 1, true),
+      message)
     helper.raises("[E_STATE]", ml.jit(function(x)
       hidden.w:set(hidden.w + x)
       return x
@@ -175,7 +176,8 @@ describe("tied weights", function()
     assert.is_true(rawequal(grads.embed.embedding, grads.head.embedding))
     -- By a copy of the weights in the second place, the gradient is the sum of two.
     local w = model.embed.embedding:get()
-    local two = ml.grad(function(a, b) return (ml.take(a, ids):matmul(b:T()) ^ 2):mean() end, {argnums = {1, 2}})
+    local two = ml.grad(function(a, b) return (ml.take(a, ids):matmul(b:T()) ^ 2):mean() end,
+      {argnums = {1, 2}})
     local parts = two(w, w)
     helper.close((parts[1] + parts[2]):totable(), grads.embed.embedding:totable(), 1e-6)
     assert.is_true(value:item() > 0)
@@ -204,7 +206,8 @@ end)
 
 describe("Params and jit", function()
   it("a Param made in the trace cannot be returned", function()
-    helper.raises("a Param made inside a jitted function is returned", ml.jit(function(x) return param(x) end),
+    helper.raises("a Param made inside a jitted function is returned",
+      ml.jit(function(x) return param(x) end),
       list(1.0))
   end)
 

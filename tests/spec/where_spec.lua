@@ -294,7 +294,8 @@ local step = ml.jit(function(x)
   return y
 end)
 step(ml.ones {2, 3})]]
-    assert.equal("FILE:3: [E_SHAPE] matmul: inner dims 3 and 2 differ (x float32[2,3], w float32[2,3])", lines[1])
+    assert.equal("FILE:3: [E_SHAPE] matmul: inner dims 3 and 2 differ (x float32[2,3], w float32[2,3])",
+      lines[1])
     assert.truthy(lines[3]:find("\tFILE:3: in ", 1, true), lines[3])
     assert.truthy(lines[4]:find("\tFILE:7: in ", 1, true), lines[4])
     assert.truthy(lines[5]:find("\tFILE:10: in main chunk", 1, true), lines[5])

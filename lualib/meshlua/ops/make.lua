@@ -35,8 +35,8 @@ function M.full(shape, value, dtype)
 end
 
 --- Zeros, ones: float32 unless a dtype is given.
-function M.zeros(shape, dtype) return M.full(shape, 0.0, dtype or "float32") end
-function M.ones(shape, dtype) return M.full(shape, 1.0, dtype or "float32") end
+function M.zeros(shape, dtype) return M.full(shape_of("zeros", shape), 0.0, dtype or "float32") end
+function M.ones(shape, dtype) return M.full(shape_of("ones", shape), 1.0, dtype or "float32") end
 
 --- 0, 1, 2, ... along the dim of a shape.
 function M.iota(shape, dim, dtype)

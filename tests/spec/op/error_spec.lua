@@ -70,7 +70,7 @@ end)
 bad("constrain", "E_INDIVISIBLE", "dim 1", function()
   return f:constrain(ml.NamedSharding(mesh, ml.P "x"))
 end)
-bad("constrain", "E_MESH", "another mesh", function()
+bad("constrain", "E_MESH", "the layout is on Mesh(x=8)", function()
   return ml.zeros({8}):constrain(ml.NamedSharding(mesh, ml.P "x")):constrain(ml.NamedSharding(other,
     ml.P "x"))
 end)

@@ -1,0 +1,183 @@
+-- error_spec.lua: the form of errors, and sizes at the edge of what is possible. (That every function ends in such an
+-- error: misuse_spec.lua. The words of each op: op/error_spec.lua.)
+local helper = require "spec.helper"
+local ml = require "meshlua"
+
+local core = ml.core
+
+describe("an error", function()
+  it("has a place, a code, the fact with the types in it, and a way out", function()
+    local line = debug.getinfo(1, "l").currentline + 1
+    local ok, message = pcall(function() return ml.matmul(ml.ones {64, 512}, ml.ones {256, 2048}) end)
+    assert.falsy(ok)
+    assert.equal(("tests/spec/error_spec.lua:%d: [E_SHAPE] matmul: inner dims 512 and 256 differ "
+      .. ""):format(line)
+      .. "(x float32[64,512], w float32[256,2048])", message)
+  end)
+
+  it("is a text that can be raised on, with the place it had", function()
+    local _, first = pcall(ml.sum, ml.ones {2}, 3)
+    local _, second = pcall(function() error(first, 0) end)
+    assert.equal(first, second)
+  end)
+
+  it("of any length is cut, not lost", function()
+    local name = ("x"):rep(100000)
+    local ok, message = pcall(ml.astype, ml.ones {1}, name)
+    assert.falsy(ok)
+    assert.truthy(message:find("[E_DTYPE] unknown dtype 'xxx", 1, true))
+    assert.is_true(#message > 1000 and #message < 8000)
+    assert.falsy(pcall(function() return ml.ones({1})[name] end))
+  end)
+
+  it("that is no text passes through the library as it is", function()
+    local object = setmetatable({}, {__tostring = function() return "object" end})
+    local function raise() error(object) end
+    for _, fn in ipairs {function() ml.jit(raise)() end, function() ml.grad(raise)(ml.ones {1}) end,
+      function() ml.tree.map(raise, {ml.ones {1}}) end, function() ml.make_mesh({1}, {"x"},
+        {0}):with(raise) end,
+      function() ml.init(raise) end, coroutine.wrap(function() ml.tree.map(raise, {ml.ones {1}}) end)} do
+      local ok, found = pcall(fn)
+      assert.falsy(ok)
+      assert.is_true(rawequal(object, found))
+    end
+  end)
+
+  it("in a finalizer or a __close does no harm", function()
+    local closed
+    local ok = pcall(function()
+      local guard <close> = setmetatable({}, {__close = function()
+        closed = ml.sum(ml.ones {4}):item()
+        ml.sum(ml.ones {4}, 9)
+      end})
+      assert(guard)
+      ml.jit(function(x) return x:reshape(7) end)(ml.ones {2})
+    end)
+    assert.falsy(ok)
+    assert.equal(4.0, closed)
+    assert.equal(2.0, ml.ones({2}):sum():item())
+  end)
+
+  it("of recursion without end is Lua's, and all is well afterwards", function()
+    local function deeper(x) return deeper(x + 1) + 1 end
+    local ok, message = pcall(deeper, ml.ones {1})
+    assert.falsy(ok)
+    assert.truthy(message:find("overflow", 1, true), message)
+    local step
+    step = ml.jit(function(x) return step(x) end)
+    ok, message = pcall(step, ml.ones {1})
+    assert.falsy(ok)
+    assert.truthy(message:find("overflow", 1, true), message)
+    assert.falsy(core.is_tracing())
+    assert.equal(2.0, ml.jit(function(x) return x * 2 end)(ml.ones {1}):item())
+  end)
+end)
+
+describe("sizes", function()
+  it("of 0 are sizes like any others", function()
+    local empty = ml.zeros {0, 3}
+    assert.same({0, 3}, empty.shape)
+    assert.equal(0, empty.size)
+    assert.same({}, empty:totable())
+    assert.equal("float32[0,3]\n[]", tostring(empty))
+    assert.same({0.0, 0.0, 0.0}, empty:sum(1):totable())
+    assert.equal(0.0, empty:sum():item())
+    assert.same({{}, {}}, ml.zeros({2, 0}):totable())
+    assert.same({3, 0}, empty:T().shape)
+    assert.same({0, 5}, empty:matmul(ml.ones {3, 5}).shape)
+    assert.same({{0.0, 0.0}, {0.0, 0.0}, {0.0, 0.0}}, empty:T():matmul(ml.ones {0, 2}):totable())
+    assert.same({0, 3}, (empty + 1):exp().shape)
+    assert.same({2, 3}, ml.concat({empty, ml.ones {2, 3}}).shape)
+    assert.same({0, 3}, ml.grad(function(x) return (x * x):sum() end)(empty).shape)
+    assert.same({0}, ml.arange(0).shape)
+    assert.same({0, 2}, ml.random.normal(ml.random.key(0), {0, 2}).shape)
+    assert.equal(true, ml.zeros({0}, "bool"):all():item())
+    helper.raises("[E_SHAPE] max: dim 1 is empty and has no extremum",
+      function() return ml.zeros({0}):max() end)
+    helper.raises("item: the tensor has 0 elements, not one", function() return empty:item() end)
+    assert.equal("float32[2147483648,0]", tostring(ml.zeros {1 << 31, 0}))
+  end)
+
+  it("that no memory holds are refused before anything is computed", function()
+    local huge = "result has more than 2^56 elements"
+    helper.raises("[E_SHAPE] full: the " .. huge, ml.zeros, {1 << 30, 1 << 30})
+    helper.raises("[E_SHAPE] full: the " .. huge, ml.zeros, {0, 1 << 30, 1 << 30})
+    helper.raises("[E_SHAPE] broadcast: the " .. huge, ml.broadcast, ml.ones {1}, {1 << 50, 1 << 50})
+    helper.raises("no tensor is that large", ml.ones, {math.maxinteger})
+    helper.raises("no tensor is that large", ml.ones, {math.mininteger})
+    helper.raises("no tensor is that large", ml.reshape, ml.ones {1}, {math.maxinteger, math.maxinteger})
+    local wide = ml.broadcast(ml.ones {1}, {1 << 40}) -- a view, which takes nothing
+    helper.raises("[E_SHAPE] matmul: the " .. huge, ml.einsum, "a,b->ab", wide, wide)
+    helper.raises("[E_SHAPE] pad: an interior pad of", ml.pad, ml.ones {4}, {{0, 0, 1 << 55}})
+  end)
+
+  it("that this memory does not hold are out of memory, and all is well afterwards", function()
+    local before = core.memory().live
+    for _, make in ipairs {function() return ml.zeros {1 << 50} end, function() return ml.iota({1 << 28,
+      1 << 20}, 1) end,
+      function() return ml.broadcast(ml.ones {1}, {1 << 50}) + 1 end,
+      function() return ml.random.uniform(ml.random.key(0), {1 << 50}) end,
+      function() return ml.jit(function(x) return ml.broadcast(x, {1 << 50}):sort() end)(ml.ones {1}) end} do
+      helper.raises("[E_NOMEM] out of memory", make)
+    end
+    collectgarbage()
+    collectgarbage()
+    assert.is_true(core.memory().live < before + (1 << 20))
+    assert.equal(10.0, ml.ones({10}):sum():item())
+  end)
+
+  it("below 0, in between, or no numbers are refused", function()
+    helper.raises("[E_SHAPE]", ml.zeros, {-1})
+    helper.raises("[E_SHAPE]", ml.zeros, {2, -3})
+    helper.raises("[E_SHAPE] reshape: dim 1 is -2", ml.reshape, ml.ones {2}, {-2})
+    for _, wrong in ipairs {0.5, 2.0, 0 / 0, 1 / 0, -1 / 0, "2", true, {}} do
+      helper.raises("[E_VALUE] zeros: dim 1 of the shape is", ml.zeros, {wrong})
+      helper.raises("[E_VALUE] reshape: dim 2 of the shape is", ml.reshape, ml.ones {2}, {1, wrong})
+      helper.raises("[E_VALUE] random.uniform: dim 1 of the shape is", ml.random.uniform, ml.random.key(0),
+        {wrong})
+    end
+    helper.raises("the shape must be a list; this table has holes or other keys", ml.zeros, {2, n = 3})
+    helper.raises("the shape must be a list; this table has holes or other keys", ml.zeros,
+      {[1] = 2, [3] = 3})
+    helper.raises("9 entries; tensors have at most 8 dims", ml.zeros, {1, 1, 1, 1, 1, 1, 1, 1, 1})
+    helper.raises("an axis is a whole number, not 0.5", ml.sum, ml.ones {2}, 0.5)
+    helper.raises("axis 3 of a tensor of rank 1; axes count from 1", ml.sum, ml.ones {2}, 3)
+    helper.raises("axis 0 of a tensor of rank 1; axes count from 1", ml.sum, ml.ones {2}, 0)
+  end)
+end)
+
+describe("numbers", function()
+  it("out of a dtype's range are refused; NaN and the infinities are floats", function()
+    helper.raises("[E_VALUE] 2147483648 is out of range for int32", ml.tensor, {1 << 31}, "int32")
+    helper.raises("[E_VALUE] -1 is out of range for uint8", ml.tensor, {-1}, "uint8")
+    helper.raises("[E_VALUE] 256 is out of range for uint8", ml.tensor, {256}, "uint8")
+    helper.raises("[E_DTYPE] 0.5 is not a whole number, as int32 needs", ml.tensor, {0.5}, "int32")
+    helper.raises("is not a whole number, as int64 needs", ml.tensor, {0 / 0}, "int64")
+    helper.raises("is not a whole number, as int64 needs", ml.tensor, {2.0 ^ 63}, "int64")
+    helper.raises("[E_VALUE] add: the number 300 is out of range for uint8", function()
+      return ml.zeros({1}, "uint8") + 300
+    end)
+    helper.raises("[E_VALUE] mul: the number", function() return ml.tensor {1} * math.maxinteger end)
+    local x = ml.tensor {0 / 0, 1 / 0, -1 / 0, 1e300}
+    assert.same({false, false, false, false}, x:isfinite():totable())
+    assert.equal("int64", ml.tensor({math.mininteger, math.maxinteger}, "int64").dtype)
+    assert.same({math.mininteger, math.maxinteger}, ml.tensor({math.mininteger, math.maxinteger},
+      "int64"):totable())
+  end)
+
+  it("of the wrong kind are refused", function()
+    helper.raises("[E_DTYPE] booleans and numbers are mixed", ml.tensor, {1, true})
+    helper.raises("[E_SHAPE] ragged: a list has 1 entries, its neighbours 2", ml.tensor, {{1, 2}, {3}})
+    helper.raises("[E_SHAPE] ragged or too deeply nested list", ml.tensor, {1, {2}})
+    helper.raises("expected numbers, got string", ml.tensor, {"1"})
+    helper.raises("expected numbers, got nil", ml.tensor)
+    helper.raises("[E_DTYPE] unknown dtype 'float'; there are bool, uint8", ml.tensor, {1}, "float")
+    helper.raises("[E_VALUE] astype: expected the name of a dtype, got nil", ml.astype, ml.ones {1})
+    helper.raises("[E_SHAPE] 5 bytes are not 2 elements of float32", core.from_string, "12345", "float32",
+      {2})
+    helper.raises("[E_SHAPE] 0 bytes are not", core.from_string, "", "float32", {1 << 55, 1 << 30})
+    local cyclic = {}
+    cyclic[1] = cyclic
+    helper.raises("[E_SHAPE] ragged or too deeply nested list", ml.tensor, cyclic)
+  end)
+end)
