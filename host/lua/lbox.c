@@ -24,13 +24,6 @@ static int box_new(lua_State *L) {
     lua_pushvalue(L, 2);
     lua_setiuservalue(L, -2, 2);
     luaL_setmetatable(L, VALUE_BOX);
-    lua_getfield(L, LUA_REGISTRYINDEX, "meshlua.box_made"); /* ml.init listens */
-    if (lua_isfunction(L, -1)) {
-        lua_pushvalue(L, -2);
-        lua_call(L, 1, 0);
-    } else {
-        lua_pop(L, 1);
-    }
     return 1;
 }
 

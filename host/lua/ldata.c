@@ -183,11 +183,6 @@ static void read_windows(lua_State *L, const Tokens *t, lua_Integer length, DTyp
     }
 }
 
-static int64_t product_of(const Dims *d) {
-    int64_t n = dims_count(d);
-    return n < 0 ? 0 : n;
-}
-
 /* n bytes that last as long as the tokens at `index`, until the next call. */
 static char *batch_memory(lua_State *L, int index, size_t n) {
     lua_getiuservalue(L, index, 2);
@@ -229,7 +224,7 @@ static int tokens_windows(lua_State *L) {
     if (h->rt.fake) return 1;
     bool is_whole = u->t->nslot == 1;
     char *out = is_whole ? tensor_data(u->t, 0) : batch_memory(L, 1, (size_t)type_bytes(type) + 1);
-    read_windows(L, t, product_of(&row), dtype, out);
+    read_windows(L, t, dims_count(&row), dtype, out);
     if (!is_whole) tensor_write(u->t, out);
     lua_settop(L, tensor);
     return 1;

@@ -167,13 +167,12 @@ static Val fold_pow(Build *b, const Node *n, const Val *in) {
 static Val fold_compare(Build *b, const Val *in, bool less, bool equal, bool greater) {
     const FullAttr *x = op_full_attr(b, in[0]), *y = op_full_attr(b, in[1]);
     if (!x || !y) return 0;
-    bool lt = x->value.i<y->value.i, gt = x->value.i> y->value.i;
+    bool holds = x->value.i < y->value.i ? less : x->value.i == y->value.i ? equal : greater;
     if (dtype_is_float((DType)x->dtype)) {
         if (isnan(x->value.f) || isnan(y->value.f)) return 0;
-        lt = x->value.f < y->value.f;
-        gt = x->value.f > y->value.f;
+        holds = x->value.f < y->value.f ? less : x->value.f == y->value.f ? equal : greater;
     }
-    return op_full(b, DT_BOOL, &x->dims, scalar_int(lt ? less : gt ? greater : equal));
+    return op_full(b, DT_BOOL, &x->dims, scalar_int(holds));
 }
 #define COMPARE(name, less, equal, greater)                                                        \
     static Val fold_##name(Build *b, const Node *n, const Val *in) {                               \
@@ -242,8 +241,7 @@ ROW(GT, "gt", "x > y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .fold = fold
 ROW(GE, "ge", "x >= y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .fold = fold_ge,
     .instr = KI_GE);
 
-/* ---- mod, floor_divide: as Lua's % and //, where rem and the integers' division cut toward zero
- * ---- */
+/* ---- mod, floor_divide: as Lua's % and //; rem and the integers' division cut toward zero ---- */
 
 /* A remainder of x by y, and (KT_I32) whether its sign is not y's. */
 static uint16_t emit_remainder(Emit *e, const Node *n, DType d, uint16_t *other_sign) {
@@ -317,11 +315,9 @@ static Val fold_where(Build *b, const Node *n, const Val *in) {
 }
 
 static void emit_where(Emit *e, const Node *n, const Type *const *in, const Type *const *out) {
-    uint16_t dst = program_reg(e);
     (void)in;
-    program_instr(e, KI_SELECT, program_ktype(out[0]->dtype), dst, program_reg_of(e, n->in[0]),
-                  program_reg_of(e, n->in[1]), program_reg_of(e, n->in[2]), 0);
-    program_set(e, n->out, dst);
+    emit_select(e, n, program_ktype(out[0]->dtype), program_reg_of(e, n->in[0]),
+                program_reg_of(e, n->in[1]), program_reg_of(e, n->in[2]));
 }
 
 const OpDef op_row_WHERE = {

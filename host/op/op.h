@@ -40,6 +40,10 @@ typedef struct ParamAttr {
     const char *name;
     int32_t state; /* kept in a Param rather than passed as data: its layout propagates second */
 } ParamAttr;
+/* Is it a parameter whose tensor is kept in a Param? */
+static inline bool op_is_state(const Node *n) {
+    return n->op == OP_PARAM && ((const ParamAttr *)n->attr)->state;
+}
 typedef struct ConstrainAttr {
     const Layout *layout;
 } ConstrainAttr;

@@ -263,7 +263,7 @@ typedef struct Buckets {
 } Buckets;
 
 static bool is_collective(const Graph *g, const Node *n) {
-    return graph_opdef(g, n)->collective != NULL;
+    return graph_opdef(g, n)->flags & OPF_COLLECTIVE;
 }
 
 /* Which nodes have no collective among those that depend on them. */

@@ -241,11 +241,6 @@ static Val source_as(Partition *p, const Node *src, const Layout *to) {
     return build_local(p, &s, NULL);
 }
 
-static bool is_state(const Graph *g, Val v) {
-    const Node *n = graph_def(g, v);
-    return graph_opdef(g, n)->flags & OPF_PARAM && ((const ParamAttr *)n->attr)->state;
-}
-
 /* The operand's local value in layout `to`. A value that was moved there before is used again,
  * except state (weights): what lies split is gathered for each use, so that it is never whole for
  * long. */
@@ -255,7 +250,7 @@ static Val operand(Partition *p, const Split *s, int t) {
     const Layout *from = &p->layout[v], *to = &s->layout[t];
     if (same_dims(from, to)) return p->local[v];
     uint32_t flags = graph_opdef(p->g, graph_def(p->g, v))->flags;
-    bool state = is_state(p->g, v);
+    bool state = op_is_state(graph_def(p->g, v));
     if (flags & OPF_SOURCE) return source_as(p, graph_def(p->g, v), to);
     Layout asked = plain(to);
     const Layout *key = layout_of(p->g->cx, &asked);

@@ -244,10 +244,6 @@ static Err fixpoint(Propagate *p, const Stage *s, bool aggressive) {
     return e;
 }
 
-static bool is_state(const Node *n) {
-    return n->op == OP_PARAM && ((const ParamAttr *)n->attr)->state;
-}
-
 /* Where propagation starts: parameters and constraints are closed, everything else open. */
 static void seed(Propagate *p) {
     const Graph *g = p->g;
@@ -260,7 +256,7 @@ static void seed(Propagate *p) {
         if (flags & OPF_CONSTRAINT) {
             *l = **(const Layout *const *)n->attr;
         } else if (flags & OPF_PARAM) {
-            if (t->layout && !is_state(n)) *l = *t->layout;
+            if (t->layout && !op_is_state(n)) *l = *t->layout;
         } else {
             for (int d = 0; d < l->rank; d++) l->dim[d].open = true;
         }
@@ -273,7 +269,7 @@ static void seed_state(Propagate *p) {
     const Graph *g = p->g;
     for (Val v = 1; v < g->value.n; v++) {
         const Type *t = graph_type(g, v);
-        if (!is_state(graph_def(g, v)) || !t->layout) continue;
+        if (!op_is_state(graph_def(g, v)) || !t->layout) continue;
         p->layout[v] = *t->layout;
         layout_drop_ones(&p->layout[v]);
     }

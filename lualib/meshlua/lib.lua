@@ -21,6 +21,9 @@ function lib.export(module)
   return module
 end
 
+--- Is x what ops take in a tensor's place: a tensor, or a Param?
+function lib.is_tensor(x) return core.is_tensor(x) or core.is_box(x) end
+
 --- "nil", "a table", "a Tensor": what a value is, for messages.
 function lib.kind(x)
   return x == nil and "nil" or "a " .. core.type_name(x)

@@ -105,7 +105,7 @@ function M.place(who, x, sharding)
   local above = {}
   local function place_of(path) return path == "" and who or who .. ": " .. path end
   local function go(node, s, path, leaf)
-    local is_leaf = core.is_tensor(node) or core.is_box(node)
+    local is_leaf = lib.is_tensor(node)
     -- A number inside a tree is static: a module's settings stay what they are.
     local is_static = not is_leaf and type(node) ~= "table" and (path ~= "" or type(node) ~= "number")
     if s == nil or is_static then return node end
@@ -135,7 +135,7 @@ end
 --- The tensor with the layout, as a hard constraint: P(...) names mesh axes, a table logical axes. Where rules
 --- are in context and no mesh (one device), logical axes ask for nothing.
 function M.constrain(x, spec)
-  if not core.is_tensor(x) and not core.is_box(x) then
+  if not lib.is_tensor(x) then
     raise("E_VALUE", "constrain: expected a tensor, got %s", lib.kind(x))
   end
   if type(spec) == "table" then
@@ -185,7 +185,7 @@ end
 ---@param x Tensor
 ---@return string
 function M.sharding_text(x)
-  if not core.is_tensor(x) and not core.is_box(x) then
+  if not lib.is_tensor(x) then
     raise("E_VALUE", "visualize_sharding: expected a tensor, got %s", lib.kind(x))
   end
   if x.ndim > 2 then

@@ -19,7 +19,7 @@ function M.key(seed)
 end
 
 local function check_key(who, key)
-  if not (core.is_tensor(key) or core.is_box(key)) or key.dtype ~= "uint32" or key.ndim ~= 1
+  if not lib.is_tensor(key) or key.dtype ~= "uint32" or key.ndim ~= 1
       or key.shape[1] ~= 2 then
     raise("E_VALUE", "%s: expected a key (uint32[2]), from random.key or random.split", who)
   end
@@ -86,7 +86,7 @@ function M.fold_in(key, data)
   local low
   if math.type(data) == "integer" then
     low = op.full {dtype = "uint32", dims = {}, value = data & 0xffffffff}
-  elseif core.is_tensor(data) or core.is_box(data) then
+  elseif lib.is_tensor(data) then
     low = op.astype(data, {dtype = "uint32"})
   else
     raise("E_VALUE", "random.fold_in: expected a whole number or an integer tensor")
@@ -222,7 +222,7 @@ end
 function M.bernoulli(key, p, shape)
   check_key("random.bernoulli", key)
   p = p or 0.5
-  if type(p) ~= "number" and not core.is_tensor(p) and not core.is_box(p) then
+  if type(p) ~= "number" and not lib.is_tensor(p) then
     raise("E_VALUE", "random.bernoulli: p must be a number or a tensor, not %s", lib.kind(p))
   end
   if not shape then shape = type(p) == "number" and {} or p.shape end
@@ -278,7 +278,7 @@ end
 function M.categorical(key, logits, axis, shape)
   local who = "random.categorical"
   check_key(who, key)
-  if not core.is_tensor(logits) and not core.is_box(logits) then
+  if not lib.is_tensor(logits) then
     raise("E_VALUE", "%s: the logits must be a tensor, not %s", who, lib.kind(logits))
   end
   axis = lib.check_integer(who, "the axis", axis or -1)
@@ -309,7 +309,7 @@ function M.permutation(key, x)
   local n
   if math.type(x) == "integer" then
     n, x = x, nil
-  elseif (core.is_tensor(x) or core.is_box(x)) and x.ndim > 0 then
+  elseif lib.is_tensor(x) and x.ndim > 0 then
     n = x.shape[1]
   else
     raise("E_VALUE", "random.permutation: expected a whole number or a tensor of rank 1 or more, got %s",

@@ -10,17 +10,15 @@ local M = {}
 
 ---@alias Schedule fun(count: number|Tensor): number|Tensor
 
-local function is_tensor(x) return core.is_tensor(x) or core.is_box(x) end
-
 --- The count as a float.
 local function float(count)
-  if not is_tensor(count) then return count + 0.0 end
+  if not lib.is_tensor(count) then return count + 0.0 end
   return count.dtype:match "float" and count or op.astype(count, {dtype = "float32"})
 end
 
-local function minimum(x, limit) return is_tensor(x) and op.minimum(x, limit) or math.min(x, limit) end
-local function maximum(x, limit) return is_tensor(x) and op.maximum(x, limit) or math.max(x, limit) end
-local function cos(x) return is_tensor(x) and op.cos(x) or math.cos(x) end
+local function minimum(x, limit) return lib.is_tensor(x) and op.minimum(x, limit) or math.min(x, limit) end
+local function maximum(x, limit) return lib.is_tensor(x) and op.maximum(x, limit) or math.max(x, limit) end
+local function cos(x) return lib.is_tensor(x) and op.cos(x) or math.cos(x) end
 
 local function number(who, options, name, default)
   local x = options[name]
@@ -93,7 +91,7 @@ function M.join(schedules, boundaries)
     local value = schedules[1](count)
     for i, boundary in ipairs(boundaries) do
       local after = schedules[i + 1](count - boundary)
-      if is_tensor(count) then
+      if lib.is_tensor(count) then
         value = op.where(op.lt(float(count), boundary + 0.0), value, after)
       elseif count >= boundary then
         value = after

@@ -107,7 +107,7 @@ function Structure.__tostring(structure) return "Structure(" .. structure.name .
 ---@param ... string|function|table|true filters, see ml.state
 ---@return table structure, table state, ...
 function M.split(model, ...)
-  if core.is_tensor(model) or core.is_box(model) then return ops.split(model, ...) end
+  if lib.is_tensor(model) then return ops.split(model, ...) end
   check_module("split", model)
   local n = math.max(1, select("#", ...))
   local holds, taken, states = {}, {}, {}
@@ -192,7 +192,7 @@ function M.update(model, state)
     if type(from) ~= "table" then return end
     for _, key in ipairs(core.tree_keys(from)) do
       local to, value, at = node[key], from[key], joined(path, key)
-      if core.is_tensor(value) or core.is_box(value) then
+      if lib.is_tensor(value) then
         if core.is_box(to) then
           check_like(to, value, at)
           to:set(value)

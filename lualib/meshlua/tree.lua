@@ -12,7 +12,7 @@ local M = {}
 local TensorType = {__name = "TensorType"}
 
 function M.is_leaf(x)
-  return core.is_tensor(x) or core.is_box(x) or getmetatable(x) == TensorType
+  return lib.is_tensor(x) or getmetatable(x) == TensorType
 end
 local is_leaf = M.is_leaf
 

@@ -35,7 +35,7 @@ end
 ---@param ids Tensor [...] integers, 0-based
 ---@return Tensor [..., features]
 function M.Embed:__call(ids)
-  if not core.is_tensor(ids) and not core.is_box(ids) then
+  if not lib.is_tensor(ids) then
     raise("E_VALUE", "Embed: expected ids as a tensor, got a %s", type(ids))
   end
   if ids.dtype:match "float" or ids.dtype == "bool" then

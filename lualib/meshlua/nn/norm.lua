@@ -22,7 +22,7 @@ local function as(t, dtype) return t.dtype == dtype and t or op.astype(t, {dtype
 --- x and the scale (ones where there is none) in the dtype to compute in: the module's, or where x and its
 --- Params meet.
 local function operands(self, who, x)
-  if not core.is_tensor(x) and not core.is_box(x) then
+  if not lib.is_tensor(x) then
     raise("E_VALUE", "%s: expected a tensor, got a %s", who, type(x))
   end
   local own, dtype = self.scale or self.bias, self.dtype

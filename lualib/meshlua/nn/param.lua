@@ -50,7 +50,7 @@ function M.Param(value, meta)
   end
   if type(value) == "number" or type(value) == "table" then
     value = core.tensor(value)
-  elseif not core.is_tensor(value) and not core.is_box(value) then
+  elseif not lib.is_tensor(value) then
     raise("E_VALUE", "nn.Param: expected a tensor or numbers, got a %s", type(value))
   end
   local own = {kind = "param"}

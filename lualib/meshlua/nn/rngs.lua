@@ -20,7 +20,7 @@ M.RngStream, stream_meta = module.module("RngStream")
 ---@param tag string the stream's name
 function M.RngStream:init(key, tag)
   if math.type(key) == "integer" then key = random.key(key) end
-  if not core.is_tensor(key) and not core.is_box(key) or key.dtype ~= "uint32" or key.ndim ~= 1 then
+  if not lib.is_tensor(key) or key.dtype ~= "uint32" or key.ndim ~= 1 then
     raise("E_VALUE", "rngs: stream '%s' needs a seed or a key (uint32[2])", tag)
   end
   self.tag = tag

@@ -6,12 +6,10 @@ local raise = lib.raise
 
 local M = {}
 
-function M.is_tensor(x) return core.is_tensor(x) or core.is_box(x) end
-
 --- Raises unless x is a tensor or a Param; returns it.
 ---@param what string? which argument it is
 function M.check_tensor(who, x, what)
-  if not M.is_tensor(x) then
+  if not lib.is_tensor(x) then
     raise("E_VALUE", "%s: expected a tensor%s, got %s", who, what and " as " .. what or "", lib.kind(x))
   end
   return x

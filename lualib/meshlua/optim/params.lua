@@ -77,7 +77,7 @@ function M.gradients(entries, paths, grads)
   local list = {}
   for i, entry in ipairs(entries) do
     local g = at(grads, entry.keys)
-    if not core.is_tensor(g) and not core.is_box(g) then
+    if not lib.is_tensor(g) then
       raise("E_VALUE", "update: gradients of another tree: there is none for %s", entry.path)
     end
     local a, b = g.shape, entry.box.shape
