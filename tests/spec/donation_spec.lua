@@ -6,7 +6,7 @@ local ml = require "meshlua"
 
 local core, P, NamedSharding = ml.core, ml.P, ml.NamedSharding
 
-local function param(t) return core.box_new(t, {kind = "param"}) end
+local param = helper.param
 
 --- A tensor that shares no bytes with another.
 local function fresh(x) return ml.tensor(x:totable(), x.dtype) end

@@ -33,6 +33,15 @@ function M.left_behind(fn, times)
   return ml.core.memory().live - before
 end
 
+--- A Param with this tensor.
+function M.param(t) return ml.core.box_new(t, {kind = "param"}) end
+
+--- How often a jitted function was traced, and how often not.
+function M.traces(step)
+  local hits, misses = step:stats()
+  return misses, hits
+end
+
 local function quote(text)
   return "'" .. tostring(text):gsub("'", "'\\''") .. "'"
 end

@@ -5,14 +5,10 @@ local ml = require "meshlua"
 
 local core = ml.core
 
-local function param(t) return core.box_new(t, {kind = "param"}) end
+local param = helper.param
 local function list(...) return ml.tensor {...} end
 
---- How often the function was traced, and how often not.
-local function traces(step)
-  local hits, misses = step:stats()
-  return misses, hits
-end
+local traces = helper.traces
 
 describe("a jitted function", function()
   it("J5: is traced once for each kind of arguments", function()

@@ -5,14 +5,10 @@ local ml = require "meshlua"
 
 local core, nn = ml.core, ml.nn
 
-local function param(t) return core.box_new(t, {kind = "param"}) end
+local param = helper.param
 local function list(...) return ml.tensor {...} end
 
---- How often the function was traced, and how often not.
-local function traces(step)
-  local hits, misses = step:stats()
-  return misses, hits
-end
+local traces = helper.traces
 
 describe("an error in a trace", function()
   local function check(body)
