@@ -91,3 +91,21 @@ const char *bytes_text(double bytes, char buf[BYTES_TEXT]) {
     snprintf(buf, BYTES_TEXT, u ? "%.2f %s" : "%.0f %s", bytes, unit[u]);
     return buf;
 }
+
+int str_distance(const char *a, const char *b) {
+    enum { MOST = 32 };
+    int row[MOST + 1], nb = (int)strnlen(b, MOST);
+    for (int j = 0; j <= nb; j++) row[j] = j;
+    for (int i = 1; i <= MOST && a[i - 1]; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= nb; j++) {
+            int best = diagonal + (a[i - 1] != b[j - 1]);
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[nb];
+}

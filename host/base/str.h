@@ -22,6 +22,8 @@ void str_fmt(Str *s, const char *fmt, ...) PRINTF(2, 3);
 /* The shortest decimal that reads back as the same double; "nan", "inf" and "-inf". */
 void str_double(Str *s, double x);
 const char *str_of(const Str *s); /* never NULL */
+/* The number of edits between two words, of which the first 32 bytes are read. */
+int str_distance(const char *a, const char *b);
 /* A count of bytes for people: "1.50 MiB". Returns buf. */
 enum { BYTES_TEXT = 32 };
 const char *bytes_text(double bytes, char buf[BYTES_TEXT]);

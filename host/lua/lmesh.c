@@ -245,7 +245,7 @@ static int mesh_index(lua_State *L) {
 /* distance(a, b) */
 static int push_distance(lua_State *L) {
     const char *a = value_string(L, 1, NULL, "distance"), *b = value_string(L, 2, NULL, "distance");
-    lua_pushinteger(L, value_distance(a, b));
+    lua_pushinteger(L, str_distance(a, b));
     return 1;
 }
 

@@ -155,32 +155,14 @@ void value_push_sharding(lua_State *L, const LuaSharding *s) {
     luaL_setmetatable(L, VALUE_SHARDING);
 }
 
-int value_distance(const char *a, const char *b) {
-    enum { MOST = 32 };
-    int row[MOST + 1], nb = (int)strnlen(b, MOST);
-    for (int j = 0; j <= nb; j++) row[j] = j;
-    for (int i = 1; i <= MOST && a[i - 1]; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= nb; j++) {
-            int best = diagonal + (a[i - 1] != b[j - 1]);
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = best;
-        }
-    }
-    return row[nb];
-}
-
 static _Noreturn void unknown_axis(lua_State *L, Host *h, const char *who, const Mesh *m,
                                    const char *name) {
     const char *near = NULL;
     int most = (int)strlen(name) / 2;
     for (int i = 0; i < m->naxes; i++)
-        if (value_distance(name, m->name[i]) <= most) {
+        if (str_distance(name, m->name[i]) <= most) {
             near = m->name[i];
-            most = value_distance(name, near) - 1;
+            most = str_distance(name, near) - 1;
         }
     Str *s = state_text(h);
     mesh_print(m, s);

@@ -75,8 +75,6 @@ int32_t value_dim(lua_State *L, int index, const char *what);   /* 1-based; give
 lua_Number value_number(lua_State *L, int index, const char *what);
 const char *value_string(lua_State *L, int index, size_t *n, const char *what); /* n may be NULL */
 void value_check_type(lua_State *L, int index, int type, const char *what);     /* a LUA_T... */
-/* The number of edits between two words, of which only the start is read. */
-int value_distance(const char *a, const char *b);
 /* "Mesh", "table", "nil", for messages. */
 const char *value_type_name(lua_State *L, int index);
 /* A userdata of the type, one of those above or another whose name begins with "meshlua.". */

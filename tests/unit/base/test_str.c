@@ -103,7 +103,16 @@ static void test_env(void) {
     }
 }
 
+static void test_distance(void) {
+    CHECK(str_distance("", "") == 0);
+    CHECK(str_distance("model", "model") == 0);
+    CHECK(str_distance("modle", "model") == 2);
+    CHECK(str_distance("kitten", "sitting") == 3);
+    CHECK(str_distance("", "data") == 4 && str_distance("data", "") == 4);
+}
+
 int main(void) {
+    test_distance();
     test_put();
     test_double();
     test_bytes();
