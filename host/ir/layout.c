@@ -82,7 +82,8 @@ void layout_init(Layout *l, const Mesh *m, int rank) {
 
 bool layout_equal(const Layout *a, const Layout *b) {
     if (a->mesh != b->mesh || a->rank != b->rank || a->partial_kind != b->partial_kind ||
-        a->replicated != b->replicated || a->partial != b->partial || a->vary != b->vary)
+        a->replicated != b->replicated || a->partial != b->partial || a->reduced != b->reduced ||
+        a->manual != b->manual || a->vary != b->vary)
         return false;
     for (int d = 0; d < a->rank; d++)
         if (a->dim[d].open != b->dim[d].open || a->dim[d].priority != b->dim[d].priority ||
@@ -120,7 +121,9 @@ bool layout_same_shards(const Layout *a, const Layout *b) {
         const Layout *l = a ? a : b;
         return l->mesh->ndevices == 1 && l->partial == 0;
     }
-    if (a->mesh != b->mesh || a->rank != b->rank || a->partial != b->partial) return false;
+    if (a->mesh != b->mesh || a->rank != b->rank || a->partial != b->partial ||
+        a->reduced != b->reduced || a->manual != b->manual)
+        return false;
     if (a->partial && a->partial_kind != b->partial_kind) return false;
     for (int d = 0; d < a->rank; d++) {
         AxisList x = without_size_1(&a->dim[d].axes), y = without_size_1(&b->dim[d].axes);
@@ -137,6 +140,7 @@ const Layout *layout_of(Ctx *cx, const Layout *l) {
     uint64_t h = hash_u64(0, (uint64_t)l->mesh->id);
     h = hash_u64(h, (uint64_t)l->rank << 32 | (uint64_t)l->partial_kind << 24 |
                         (uint64_t)l->replicated << 16 | (uint64_t)l->partial << 8 | l->vary);
+    h = hash_u64(h, (uint64_t)l->reduced << 8 | l->manual);
     for (int d = 0; d < l->rank; d++)
         for (int i = 0; i < l->dim[d].axes.n; i++) {
             AxisRef r = l->dim[d].axes.at[i];

@@ -35,7 +35,9 @@ typedef struct Layout {
     uint8_t partial_kind;
     uint8_t replicated; /* axes that may not be used (masks of axes) */
     uint8_t partial;    /* axes over which the value is still to be reduced */
-    uint8_t vary;       /* partitioned graphs: axes along which local values may differ */
+    uint8_t reduced;    /* axes over which it is replicated, and its cotangent partial */
+    uint8_t manual;     /* axes along which dims are one device's already: inside shard_map */
+    uint8_t vary;       /* partitioned graphs, and manual axes: where local values may differ */
     LayoutDim dim[MAX_RANK];
 } Layout;
 

@@ -64,6 +64,7 @@ void type_print(const Type *t, Str *s) {
     if (t->layout) {
         print_mask(t->layout, "V", t->layout->vary, &first, s);
         print_mask(t->layout, partial[t->layout->partial_kind], t->layout->partial, &first, s);
+        print_mask(t->layout, "R", t->layout->reduced, &first, s);
     }
     if (t->weak) {
         str_put(s, first ? "{weak" : ", weak");
