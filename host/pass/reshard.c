@@ -1,7 +1,10 @@
 /* reshard.c - in the order of Shardy's planner: pending sums first (scattered where the target
  * splits a dim over the same axes), then free local slices, shards changing places, all_to_all, and
- * all_gather last, on as little data as possible. */
+ * all_gather last, on as little data as possible. What that leaves to be wished for, a search finds
+ * (reshard_search.c). */
 #include "pass/reshard.h"
+
+#include <string.h>
 
 /* What is left of two lists behind their common prefix, with axes split so that they meet. */
 static void strip(const AxisList *a, const AxisList *b, AxisList *common, AxisList *rest_a,
@@ -44,9 +47,54 @@ static void append(AxisList *list, const AxisList *more) {
     for (int i = 0; i < more->n; i++) axes_push(list, more->at[i]);
 }
 
+static AxisList without_suffix(const AxisList *list, const AxisList *suffix) {
+    AxisList out = {0};
+    int32_t keep = axes_product(list) / axes_product(suffix), have = 1;
+    for (int i = 0; i < list->n && have < keep; i++) {
+        AxisRef r = list->at[i];
+        if (have * r.size > keep) r.size = (uint16_t)(keep / have);
+        axes_push(&out, r);
+        have *= r.size;
+    }
+    return out;
+}
+
+void reshard_push(Moves *m, Move move, Layout *cur) {
+    double local = 1, n = axes_product(&move.axes);
+    for (int d = 0; d < cur->rank; d++) local /= layout_parts(cur, d);
+    AxisList *dim = &cur->dim[move.dim].axes, *from = &cur->dim[move.from].axes;
+    switch (move.kind) {
+    case MOVE_SLICE: append(dim, &move.axes); break;
+    case MOVE_REDUCE:
+        m->sent += local * 2 * (n - 1) / n;
+        cur->partial &= (uint8_t)~axes_mask(&move.axes);
+        break;
+    case MOVE_SCATTER:
+        m->sent += local * (n - 1) / n;
+        append(dim, &move.axes);
+        cur->partial &= (uint8_t)~axes_mask(&move.axes);
+        break;
+    case MOVE_PERMUTE:
+        m->sent += local;
+        for (int d = 0; d < cur->rank; d++) cur->dim[d].axes = m->lists[d];
+        break;
+    case MOVE_TO_ALL:
+        m->sent += local * (n - 1) / n;
+        *from = without_suffix(from, &move.axes);
+        append(dim, &move.axes);
+        break;
+    case MOVE_GATHER:
+        m->sent += local * (n - 1);
+        *dim = without_suffix(dim, &move.axes);
+        break;
+    }
+    ASSERT(m->n < MAX_MOVES, "a reshard of more than %d moves", MAX_MOVES);
+    m->at[m->n++] = move;
+}
+
 /* Sums that are still to be made: over the axes that the target puts on a dim next, scattered
  * there; over the others, for everybody. */
-static Val reduce(Build *b, Val v, Layout *cur, const Layout *to) {
+static void reduce(Moves *m, Layout *cur, const Layout *to) {
     for (int d = 0; d < cur->rank && cur->partial; d++) {
         AxisList common, rest_cur, rest_to, take = {0};
         strip(&cur->dim[d].axes, &to->dim[d].axes, &common, &rest_cur, &rest_to);
@@ -57,54 +105,38 @@ static Val reduce(Build *b, Val v, Layout *cur, const Layout *to) {
             if (!whole || !(cur->partial >> r.axis & 1)) break;
             axes_push(&take, r);
         }
-        if (!take.n) continue;
-        v = build_op(b, OP_REDUCE_SCATTER, &v, 1, &(ScatterAttr){d, take, cur->partial_kind});
-        append(&cur->dim[d].axes, &take);
-        cur->partial &= (uint8_t)~axes_mask(&take);
+        if (take.n) reshard_push(m, (Move){MOVE_SCATTER, d, d, take}, cur);
     }
-    if (cur->partial) {
-        v = build_op(b, OP_ALL_REDUCE, &v, 1, &(ReduceAttr){cur->partial, cur->partial_kind});
-        cur->partial = 0;
-    }
-    return v;
+    AxisList rest = {0};
+    for (int i = 0; i < cur->mesh->naxes; i++)
+        if (cur->partial >> i & 1) axes_push(&rest, axes_whole(cur->mesh, i));
+    if (rest.n) reshard_push(m, (Move){MOVE_REDUCE, 0, 0, rest}, cur);
 }
 
 /* Axes that the target adds to a dim and nobody uses yet: every device keeps its part. */
-static Val slice(Build *b, Val v, const Dims *global, Layout *cur, const Layout *to) {
+static void slice(Moves *m, Layout *cur, const Layout *to) {
     for (int d = 0; d < cur->rank; d++) {
         AxisList common, rest_cur, rest_to, take = {0};
         strip(&cur->dim[d].axes, &to->dim[d].axes, &common, &rest_cur, &rest_to);
         if (rest_cur.n) continue;
         for (int i = 0; i < rest_to.n && !layout_uses(cur, rest_to.at[i]); i++)
             axes_push(&take, rest_to.at[i]);
-        if (!take.n) continue;
-        v = build_op(b, OP_ALL_SLICE, &v, 1, &(GatherAttr){d, take});
-        append(&cur->dim[d].axes, &take);
-        int64_t part = global->at[d] / layout_parts(cur, d);
-        build_set_offsets(b, v, &(Offset){.axes = take, .unit = part}, 1);
+        if (take.n) reshard_push(m, (Move){MOVE_SLICE, d, d, take}, cur);
     }
-    return v;
+}
+
+static bool arrived(const Layout *cur, const Layout *to) {
+    for (int d = 0; d < cur->rank; d++)
+        if (!axes_equal(&cur->dim[d].axes, &to->dim[d].axes)) return false;
+    return cur->partial == 0;
 }
 
 /* Equal shard shapes on both sides: whole shards travel. */
-static Val permute(Build *b, Val v, Layout *cur, const Layout *to) {
+static void permute(Moves *m, Layout *cur, const Layout *to) {
     for (int d = 0; d < cur->rank; d++)
-        if (layout_parts(cur, d) != layout_parts(to, d)) return v;
-    Layout from = *cur;
-    for (int d = 0; d < cur->rank; d++) {
-        cur->dim[d].axes = to->dim[d].axes;
-        from.dim[d].open = false;
-        from.dim[d].priority = 0;
-    }
-    from.vary = from.replicated = 0;
-    Layout target = from;
-    for (int d = 0; d < cur->rank; d++) target.dim[d].axes = to->dim[d].axes;
-    PermuteAttr attr = {layout_of(b->g->cx, &from), layout_of(b->g->cx, &target)};
-    if (!attr.from || !attr.to) {
-        build_fail(b, err_nomem(b->g->cx, "a layout"));
-        return 0;
-    }
-    return build_op(b, OP_PERMUTE, &v, 1, &attr);
+        if (layout_parts(cur, d) != layout_parts(to, d)) return;
+    for (int d = 0; d < cur->rank; d++) m->lists[d] = to->dim[d].axes;
+    if (!arrived(cur, to)) reshard_push(m, (Move){.kind = MOVE_PERMUTE}, cur);
 }
 
 /* A suffix of one dim's axes that the target wants next on another dim. */
@@ -133,62 +165,92 @@ static bool find_move(const Layout *cur, const Layout *to, int *src, int *dst, A
     return false;
 }
 
-static AxisList without_suffix(const AxisList *list, const AxisList *suffix) {
-    AxisList out = {0};
-    int32_t keep = axes_product(list) / axes_product(suffix), have = 1;
-    for (int i = 0; i < list->n && have < keep; i++) {
-        AxisRef r = list->at[i];
-        if (have * r.size > keep) r.size = (uint16_t)(keep / have);
-        axes_push(&out, r);
-        have *= r.size;
-    }
-    return out;
-}
-
-static Val all_to_all(Build *b, Val v, Layout *cur, const Layout *to, bool *moved) {
-    int src, dst;
-    AxisList move;
-    *moved = find_move(cur, to, &src, &dst, &move);
-    if (!*moved) return v;
-    v = build_op(b, OP_ALL_TO_ALL, &v, 1, &(AllToAllAttr){dst, src, move});
-    cur->dim[src].axes = without_suffix(&cur->dim[src].axes, &move);
-    append(&cur->dim[dst].axes, &move);
-    return v;
-}
-
 /* The first dim with axes that do not belong there loses them. */
-static Val gather(Build *b, Val v, Layout *cur, const Layout *to, bool *gathered) {
-    *gathered = false;
+static void gather(Moves *m, Layout *cur, const Layout *to) {
     for (int d = 0; d < cur->rank; d++) {
         AxisList common, rest_cur, rest_to;
         strip(&cur->dim[d].axes, &to->dim[d].axes, &common, &rest_cur, &rest_to);
         if (!rest_cur.n) continue;
-        v = build_op(b, OP_ALL_GATHER, &v, 1, &(GatherAttr){d, rest_cur});
-        cur->dim[d].axes = common;
-        *gathered = true;
-        return v;
+        reshard_push(m, (Move){MOVE_GATHER, d, d, rest_cur}, cur);
+        return;
     }
-    return v;
 }
 
-static bool arrived(const Layout *cur, const Layout *to) {
-    for (int d = 0; d < cur->rank; d++)
-        if (!axes_equal(&cur->dim[d].axes, &to->dim[d].axes)) return false;
-    return cur->partial == 0;
+static void plan_greedily(Moves *m, const Layout *from, const Layout *to) {
+    Layout cur = *from;
+    if (cur.partial) reduce(m, &cur, to);
+    while (!arrived(&cur, to)) {
+        int src, dst, before = m->n;
+        AxisList move;
+        slice(m, &cur, to);
+        permute(m, &cur, to);
+        if (arrived(&cur, to)) break;
+        if (find_move(&cur, to, &src, &dst, &move))
+            reshard_push(m, (Move){MOVE_TO_ALL, dst, src, move}, &cur);
+        else
+            gather(m, &cur, to);
+        ASSERT(m->n > before, "a reshard that makes no progress");
+    }
+}
+
+/* Does every device receive only what it misses? Slices first and then gathers, or one all_to_all,
+ * or sums with nothing to slice behind them, are not to be bettered. */
+static bool is_least(const Moves *m) {
+    bool sends = false, gathers = false;
+    for (int i = 0; i < m->n; i++) {
+        MoveKind k = m->at[i].kind;
+        if (k == MOVE_PERMUTE || (k == MOVE_SLICE && sends)) return false;
+        if ((k == MOVE_TO_ALL || k == MOVE_GATHER) && sends && !(k == MOVE_GATHER && gathers))
+            return false;
+        sends = sends || k != MOVE_SLICE;
+        gathers = k == MOVE_GATHER;
+    }
+    return true;
+}
+
+static const Layout *permuted(Build *b, const Layout *cur, const AxisList *lists) {
+    Layout l;
+    layout_init(&l, cur->mesh, cur->rank);
+    for (int d = 0; d < cur->rank; d++) l.dim[d].axes = lists ? lists[d] : cur->dim[d].axes;
+    const Layout *out = layout_of(b->g->cx, &l);
+    if (!out) build_fail(b, err_nomem(b->g->cx, "a layout"));
+    return out;
+}
+
+static Val build_move(Build *b, Val v, const Dims *global, const Layout *cur, const Moves *m,
+                      const Move *move) {
+    int d = move->dim, kind = cur->partial_kind;
+    switch (move->kind) {
+    case MOVE_SLICE:
+        v = build_op(b, OP_ALL_SLICE, &v, 1, &(GatherAttr){d, move->axes});
+        int64_t part = global->at[d] / layout_parts(cur, d) / axes_product(&move->axes);
+        build_set_offsets(b, v, &(Offset){.axes = move->axes, .unit = part}, 1);
+        return v;
+    case MOVE_REDUCE:
+        return build_op(b, OP_ALL_REDUCE, &v, 1, &(ReduceAttr){axes_mask(&move->axes), kind});
+    case MOVE_SCATTER:
+        return build_op(b, OP_REDUCE_SCATTER, &v, 1, &(ScatterAttr){d, move->axes, kind});
+    case MOVE_PERMUTE: {
+        PermuteAttr attr = {permuted(b, cur, NULL), permuted(b, cur, m->lists)};
+        return b->err ? 0 : build_op(b, OP_PERMUTE, &v, 1, &attr);
+    }
+    case MOVE_TO_ALL:
+        return build_op(b, OP_ALL_TO_ALL, &v, 1, &(AllToAllAttr){d, move->from, move->axes});
+    case MOVE_GATHER: return build_op(b, OP_ALL_GATHER, &v, 1, &(GatherAttr){d, move->axes});
+    }
+    return 0;
 }
 
 Val reshard(Build *b, Val v, const Dims *global, const Layout *from, const Layout *to) {
+    Moves plan = {0}, done = {0};
+    plan_greedily(&plan, from, to);
+    if (!is_least(&plan)) reshard_search(global, from, to, &plan);
     Layout cur = *from;
-    if (cur.partial) v = reduce(b, v, &cur, to);
-    while (v && !arrived(&cur, to)) {
-        bool done = false;
-        v = slice(b, v, global, &cur, to);
-        if (arrived(&cur, to)) break;
-        v = permute(b, v, &cur, to);
-        if (arrived(&cur, to)) break;
-        v = all_to_all(b, v, &cur, to, &done);
-        if (!done) v = gather(b, v, &cur, to, &done);
-        ASSERT(done || !v, "a reshard that makes no progress");
+    memcpy(done.lists, plan.lists, sizeof plan.lists);
+    for (int i = 0; i < plan.n && v; i++) {
+        v = build_move(b, v, global, &cur, &plan, &plan.at[i]);
+        reshard_push(&done, plan.at[i], &cur);
     }
+    ASSERT(!v || arrived(&cur, to), "a reshard that ends elsewhere");
     return v;
 }
