@@ -236,6 +236,21 @@ static Err bind_entry(Ctx *cx, const Spec *s, int d, const char *what, uint32_t 
     return E_OK;
 }
 
+/* The axes of `unreduced` or `reduced`, as a mask. */
+static Err bind_set(Ctx *cx, const Mesh *m, const Spec *s, const SpecEntry *set, const char *what,
+                    uint32_t used, uint8_t *out) {
+    *out = 0;
+    for (int k = 0; k < set->n; k++) {
+        int axis = mesh_axis(m, set->axis[k]);
+        if (axis < 0) return axis_error(cx, m, s, what, set->axis[k]);
+        if (used >> axis & 1)
+            return err_set(cx, E_SPEC, "%s: axis '%s' both splits a dim and is unreduced or reduced",
+                           what, set->axis[k]);
+        *out |= (uint8_t)(1u << axis);
+    }
+    return E_OK;
+}
+
 Err layout_bind(Ctx *cx, const Mesh *m, const Spec *s, const Dims *dims, const char *what,
                 Layout *out) {
     layout_init(out, m, dims->rank);
@@ -251,13 +266,31 @@ Err layout_bind(Ctx *cx, const Mesh *m, const Spec *s, const Dims *dims, const c
     }
     uint32_t used = 0;
     for (int d = 0; d < s->n; d++) TRY(bind_entry(cx, s, d, what, &used, out));
+    TRY(bind_set(cx, m, s, &s->unreduced, what, used, &out->partial));
+    TRY(bind_set(cx, m, s, &s->reduced, what, used, &out->reduced));
+    out->partial_kind = s->unreduced_kind;
     for (int d = 0; d < dims->rank; d++)
         if (dims->at[d] % layout_parts(out, d) != 0) return indivisible(cx, out, dims, d, what);
     return E_OK;
 }
 
+static SpecEntry set_of(const Mesh *m, uint32_t mask) {
+    SpecEntry e = {0};
+    for (int i = 0; i < m->naxes; i++) {
+        if (!(mask >> i & 1)) continue;
+        int at = e.n++;
+        for (; at > 0 && strcmp(e.axis[at - 1], m->name[i]) > 0; at--) e.axis[at] = e.axis[at - 1];
+        e.axis[at] = m->name[i];
+    }
+    e.kind = e.n ? SPEC_AXES : SPEC_NONE;
+    return e;
+}
+
 const Spec *layout_spec(Ctx *cx, const Layout *l) {
-    Spec s = {.n = l->rank};
+    Spec s = {.n = l->rank,
+              .unreduced = set_of(l->mesh, l->partial),
+              .reduced = set_of(l->mesh, l->reduced),
+              .unreduced_kind = l->partial ? l->partial_kind : 0};
     for (int d = 0; d < l->rank; d++) {
         SpecEntry *e = &s.entry[d];
         for (int i = 0; i < l->dim[d].axes.n; i++) {

@@ -21,8 +21,6 @@ typedef struct AxisList {
     AxisRef at[MAX_AXES]; /* major to minor */
 } AxisList;
 
-typedef enum PartialKind { PARTIAL_SUM, PARTIAL_MAX, PARTIAL_MIN } PartialKind;
-
 typedef struct LayoutDim {
     AxisList axes;
     bool open;        /* propagation may add axes behind these */

@@ -78,6 +78,13 @@ void mesh_coords(const Mesh *m, int32_t index, int32_t coord[MAX_AXES]) {
     }
 }
 
+uint32_t mesh_axes_of(const Mesh *m, AxisType type) {
+    uint32_t mask = 0;
+    for (int i = 0; m && i < m->naxes; i++)
+        if (m->type[i] == type) mask |= 1u << i;
+    return mask;
+}
+
 int32_t mesh_product(const Mesh *m, uint32_t mask) {
     int32_t n = 1;
     for (int i = 0; m && i < m->naxes; i++)
@@ -88,7 +95,8 @@ int32_t mesh_product(const Mesh *m, uint32_t mask) {
 void mesh_print(const Mesh *m, Str *s) {
     str_put(s, "Mesh(");
     for (int i = 0; i < m->naxes; i++)
-        str_fmt(s, "%s%s=%d", i ? ", " : "", m->name[i], (int)m->size[i]);
+        str_fmt(s, "%s%s=%d%s", i ? ", " : "", m->name[i], (int)m->size[i],
+                m->type[i] == AXIS_EXPLICIT ? " explicit" : "");
     str_put(s, ")");
 }
 

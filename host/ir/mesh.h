@@ -24,9 +24,11 @@ Err mesh_of(Ctx *cx, int naxes, const char *const *names, const int32_t *sizes,
 int mesh_axis(const Mesh *m, const char *name); /* its index, or -1 */
 /* Sets coord[axis] of the device at `index` of the row-major grid. */
 void mesh_coords(const Mesh *m, int32_t index, int32_t coord[MAX_AXES]);
+/* The axes of a type, as a mask; 0 for NULL. */
+uint32_t mesh_axes_of(const Mesh *m, AxisType type);
 /* The product of the sizes of the axes in `mask`. */
 int32_t mesh_product(const Mesh *m, uint32_t mask);
-void mesh_print(const Mesh *m, Str *s);                     /* "Mesh(data=4, model=2)" */
+void mesh_print(const Mesh *m, Str *s);                     /* "Mesh(data=4, model=2 explicit)" */
 void mesh_print_axes(const Mesh *m, uint32_t mask, Str *s); /* "data,model" */
 
 #endif

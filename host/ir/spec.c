@@ -1,37 +1,70 @@
 #include "ir/spec.h"
 
-static bool spec_equal(const void *a, const void *b) {
-    const Spec *x = a, *y = b;
-    if (x->n != y->n) return false;
-    for (int i = 0; i < x->n; i++) {
-        const SpecEntry *p = &x->entry[i], *q = &y->entry[i];
-        if (p->kind != q->kind || p->n != q->n) return false;
-        for (int k = 0; k < p->n; k++)
-            if (p->axis[k] != q->axis[k]) return false;
-    }
+static bool entry_equal(const SpecEntry *p, const SpecEntry *q) {
+    if (p->kind != q->kind || p->n != q->n) return false;
+    for (int k = 0; k < p->n; k++)
+        if (p->axis[k] != q->axis[k]) return false;
     return true;
 }
 
+static bool spec_equal(const void *a, const void *b) {
+    const Spec *x = a, *y = b;
+    if (x->n != y->n || x->unreduced_kind != y->unreduced_kind ||
+        !entry_equal(&x->unreduced, &y->unreduced) || !entry_equal(&x->reduced, &y->reduced))
+        return false;
+    for (int i = 0; i < x->n; i++)
+        if (!entry_equal(&x->entry[i], &y->entry[i])) return false;
+    return true;
+}
+
+static uint64_t entry_hash(uint64_t h, const SpecEntry *e) {
+    h = hash_u64(h, (uint64_t)e->kind << 8 | e->n);
+    for (int k = 0; k < e->n; k++) h = hash_str(h, e->axis[k]);
+    return h;
+}
+
 const Spec *spec_of(Ctx *cx, const Spec *s) {
-    uint64_t h = hash_u64(0, (uint64_t)s->n);
-    for (int i = 0; i < s->n; i++) {
-        h = hash_u64(h, s->entry[i].kind);
-        for (int k = 0; k < s->entry[i].n; k++) h = hash_str(h, s->entry[i].axis[k]);
-    }
+    uint64_t h = hash_u64(s->unreduced_kind, (uint64_t)s->n);
+    for (int i = 0; i < s->n; i++) h = entry_hash(h, &s->entry[i]);
+    h = entry_hash(entry_hash(h, &s->unreduced), &s->reduced);
     return intern_item(cx, &cx->interns->specs, s, sizeof *s, h, spec_equal);
 }
 
+static void print_list(const SpecEntry *e, Str *out) {
+    for (int k = 0; k < e->n; k++) str_fmt(out, "%s\"%s\"", k ? "," : "", e->axis[k]);
+}
+
+static void print_entry(const SpecEntry *e, Str *out) {
+    if (e->kind == SPEC_NONE) str_put(out, "nil");
+    if (e->kind == SPEC_UNCONSTRAINED) str_put(out, "P.unconstrained");
+    if (e->kind != SPEC_AXES) return;
+    if (e->n > 1) str_put(out, "{");
+    print_list(e, out);
+    if (e->n > 1) str_put(out, "}");
+}
+
+static void print_set(const char *name, const SpecEntry *e, bool *first, Str *out) {
+    if (!e->n) return;
+    str_fmt(out, "%s%s={", *first ? "" : ", ", name);
+    print_list(e, out);
+    str_put(out, "}");
+    *first = false;
+}
+
 void spec_print(const Spec *s, Str *out) {
+    static const char *const kind[] = {NULL, "max", "min"};
     str_put(out, "P(");
     for (int i = 0; i < s->n; i++) {
-        const SpecEntry *e = &s->entry[i];
         if (i) str_put(out, ", ");
-        if (e->kind == SPEC_NONE) str_put(out, "nil");
-        if (e->kind == SPEC_UNCONSTRAINED) str_put(out, "P.unconstrained");
-        if (e->kind != SPEC_AXES) continue;
-        if (e->n > 1) str_put(out, "{");
-        for (int k = 0; k < e->n; k++) str_fmt(out, "%s\"%s\"", k ? "," : "", e->axis[k]);
-        if (e->n > 1) str_put(out, "}");
+        print_entry(&s->entry[i], out);
+    }
+    if (s->unreduced.n || s->reduced.n) {
+        bool first = true;
+        str_put(out, s->n ? ", {" : "{");
+        print_set("unreduced", &s->unreduced, &first, out);
+        print_set("reduced", &s->reduced, &first, out);
+        if (s->unreduced_kind) str_fmt(out, ", unreduced_kind=\"%s\"", kind[s->unreduced_kind]);
+        str_put(out, "}");
     }
     str_put(out, ")");
 }

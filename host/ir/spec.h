@@ -17,12 +17,20 @@ typedef struct SpecEntry {
     const char *axis[MAX_AXES]; /* interned */
 } SpecEntry;
 
+/* How a value that is still to be reduced becomes whole. */
+typedef enum PartialKind { PARTIAL_SUM, PARTIAL_MAX, PARTIAL_MIN } PartialKind;
+
 typedef struct Spec {
     int32_t n; /* entries written; dims beyond are not split */
     SpecEntry entry[MAX_RANK];
+    /* Sets of axes, sorted by name: over which the value is still to be reduced; over which it is
+     * replicated and its cotangent still to be reduced. */
+    SpecEntry unreduced, reduced;
+    uint8_t unreduced_kind; /* PartialKind */
 } Spec;
 
 const Spec *spec_of(Ctx *cx, const Spec *s); /* interned; NULL when out of memory */
-void spec_print(const Spec *s, Str *out);    /* P("data", nil), P({"x","y"}) */
+/* P("data", nil), P({"x","y"}), P("x", {unreduced={"y"}}) */
+void spec_print(const Spec *s, Str *out);
 
 #endif

@@ -15,6 +15,7 @@ static int open_core(lua_State *L) {
     walk_open(L);
     ltensor_open(L);
     lbox_open(L);
+    lspec_open(L);
     lmesh_open(L);
     lcontext_open(L);
     lops_open(L);

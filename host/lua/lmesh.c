@@ -1,113 +1,27 @@
-/* lmesh.c - Mesh, P, NamedSharding, devices. */
+/* lmesh.c - Mesh, NamedSharding, devices. */
 #include "lua/value.h"
 
 #include <string.h>
 
-/* ---- P ---- */
-static const char none_key, unconstrained_key;
-
-static bool is_sentinel(lua_State *L, int index, const char *which) {
-    return lua_islightuserdata(L, index) && lua_touserdata(L, index) == (const void *)which;
-}
-
-static const char *axis_name(lua_State *L, Host *h, int index) {
-    const char *name = intern_name(&h->cx, lua_tostring(L, index));
-    if (!name) state_check(L, h, err_nomem(&h->cx, "a P"));
-    return name;
-}
-
-static void read_entry(lua_State *L, Host *h, int index, int number, SpecEntry *e) {
-    index = lua_absindex(L, index);
-    if (lua_isnil(L, index) || is_sentinel(L, index, &none_key) ||
-        (lua_isboolean(L, index) && !lua_toboolean(L, index))) {
-        e->kind = SPEC_NONE;
-    } else if (is_sentinel(L, index, &unconstrained_key)) {
-        e->kind = SPEC_UNCONSTRAINED;
-    } else if (lua_type(L, index) == LUA_TSTRING) {
-        e->kind = SPEC_AXES;
-        e->axis[e->n++] = axis_name(L, h, index);
-    } else if (lua_istable(L, index)) {
-        lua_Unsigned n = lua_rawlen(L, index);
-        if (n > MAX_AXES) state_error(L, E_SPEC, "P: entry %d names %d axes", number, (int)n);
-        e->kind = n ? SPEC_AXES : SPEC_NONE;
-        for (lua_Unsigned i = 1; i <= n; i++) {
-            if (lua_rawgeti(L, index, (lua_Integer)i) != LUA_TSTRING)
-                state_error(L, E_SPEC, "P: entry %d: expected names of mesh axes, got %s", number,
-                            value_type_name(L, -1));
-            e->axis[e->n++] = axis_name(L, h, -1);
-            lua_pop(L, 1);
-        }
-    } else {
-        state_error(L, E_SPEC,
-                    "P: entry %d: expected nil, the name of a mesh axis or a list of names, got %s",
-                    number, value_type_name(L, index));
-    }
-}
-
-/* P(entry, ...): nil holes count. */
-static int spec_new(lua_State *L) {
-    Host *h = state_of(L);
-    Spec s = {0};
-    int n = lua_gettop(L) - 1; /* argument 1 is the callable table P */
-    if (n > MAX_RANK) state_error(L, E_SPEC, "P: %d entries; at most %d", n, MAX_RANK);
-    for (int i = 0; i < n; i++) read_entry(L, h, i + 2, i + 1, &s.entry[i]);
-    s.n = n;
-    const Spec *interned = spec_of(&h->cx, &s);
-    if (!interned) state_check(L, h, err_nomem(&h->cx, "a P"));
-    value_push_spec(L, interned);
-    return 1;
-}
-
-static int spec_tostring(lua_State *L) {
-    Host *h = state_of(L);
-    spec_print(value_spec(L, 1), state_text(h));
-    return state_push_text(L, h);
-}
-
-static int spec_eq(lua_State *L) {
-    const Spec **a = luaL_testudata(L, 1, VALUE_SPEC), **b = luaL_testudata(L, 2, VALUE_SPEC);
-    lua_pushboolean(L, a && b && *a == *b);
-    return 1;
-}
-
-static int spec_len(lua_State *L) {
-    lua_pushinteger(L, value_spec(L, 1)->n);
-    return 1;
-}
-
-/* spec[i]: nil, an axis, or a list of axes. */
-static int spec_index(lua_State *L) {
-    const Spec *s = value_spec(L, 1);
-    int whole;
-    lua_Integer i = lua_tointegerx(L, 2, &whole);
-    if (!whole || i < 1 || i > s->n) {
-        lua_pushnil(L);
-        return 1;
-    }
-    const SpecEntry *e = &s->entry[i - 1];
-    if (e->kind == SPEC_UNCONSTRAINED) {
-        lua_pushlightuserdata(L, (void *)(uintptr_t)&unconstrained_key);
-    } else if (e->n == 0) {
-        lua_pushnil(L);
-    } else if (e->n == 1) {
-        lua_pushstring(L, e->axis[0]);
-    } else {
-        lua_createtable(L, e->n, 0);
-        for (int k = 0; k < e->n; k++) {
-            lua_pushstring(L, e->axis[k]);
-            lua_rawseti(L, -2, k + 1);
-        }
-    }
-    return 1;
-}
-
 /* ---- Mesh ---- */
 
-/* mesh_new(names, sizes, device ids, axis types or nil) */
+static uint8_t read_axis_type(lua_State *L, const char *axis) {
+    const char *word = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
+    if (word && strcmp(word, "auto") == 0) return AXIS_AUTO;
+    if (word && strcmp(word, "explicit") == 0) return AXIS_EXPLICIT;
+    if (word && strcmp(word, "manual") == 0)
+        state_error(L, E_MESH,
+                    "mesh: axis '%s' is manual; axes become manual inside ml.shard_map only", axis);
+    state_error(L, E_MESH, "mesh: the type of axis '%s' is %s; there are \"auto\" and \"explicit\"",
+                axis, word ? word : value_type_name(L, -1));
+}
+
+/* mesh_new(names, sizes, device ids, list of axis types or nil) */
 static int mesh_new(lua_State *L) {
     Host *h = state_of(L);
     const char *names[MAX_AXES];
     int32_t sizes[MAX_AXES];
+    uint8_t types[MAX_AXES] = {0};
     value_check_type(L, 1, LUA_TTABLE, "mesh: names");
     value_check_type(L, 2, LUA_TTABLE, "mesh: sizes");
     value_check_type(L, 3, LUA_TTABLE, "mesh: devices");
@@ -139,7 +53,12 @@ static int mesh_new(lua_State *L) {
                     "ask for devices with --devices=%lld, or pass the devices to use",
                     (long long)product, (int)ndevices, (long long)product);
     const Mesh *m;
-    state_check(L, h, mesh_of(&h->cx, (int)n, names, sizes, NULL, ids, &m));
+    for (lua_Unsigned i = 0; i < n && lua_istable(L, 4); i++) {
+        lua_rawgeti(L, 4, (lua_Integer)i + 1);
+        types[i] = read_axis_type(L, names[i]);
+        lua_pop(L, 1);
+    }
+    state_check(L, h, mesh_of(&h->cx, (int)n, names, sizes, types, ids, &m));
     h->used = true;
     value_push_mesh(L, m);
     return 1;
@@ -193,7 +112,18 @@ static void push_nested_devices(lua_State *L, const Mesh *m, int axis, int32_t f
     }
 }
 
-/* Fields: axis_names, sizes, shape (name -> size), size, devices (nested ids), device_ids (flat).
+static const char *const axis_type[] = {"auto", "explicit", "manual"};
+
+static void push_axes_of(lua_State *L, const Mesh *m, AxisType type) {
+    lua_createtable(L, m->naxes, 0);
+    for (int i = 0, n = 0; i < m->naxes; i++) {
+        if (m->type[i] != type) continue;
+        lua_pushstring(L, m->name[i]);
+        lua_rawseti(L, -2, ++n);
+    }
+}
+
+/* Fields: axis_names, axis_types, {auto,explicit,manual}_axes, sizes, shape (name -> size), size, devices (nested ids), device_ids (flat).
  * The rest comes from the methods table. */
 static int mesh_index(lua_State *L) {
     const Mesh *m = value_mesh(L, 1);
@@ -206,6 +136,18 @@ static int mesh_index(lua_State *L) {
             lua_pushstring(L, m->name[i]);
             lua_rawseti(L, -2, i + 1);
         }
+    } else if (strcmp(k, "axis_types") == 0) {
+        lua_createtable(L, m->naxes, 0);
+        for (int i = 0; i < m->naxes; i++) {
+            lua_pushstring(L, axis_type[m->type[i]]);
+            lua_rawseti(L, -2, i + 1);
+        }
+    } else if (strcmp(k, "auto_axes") == 0) {
+        push_axes_of(L, m, AXIS_AUTO);
+    } else if (strcmp(k, "explicit_axes") == 0) {
+        push_axes_of(L, m, AXIS_EXPLICIT);
+    } else if (strcmp(k, "manual_axes") == 0) {
+        push_axes_of(L, m, AXIS_MANUAL);
     } else if (strcmp(k, "sizes") == 0) {
         lua_createtable(L, m->naxes, 0);
         for (int i = 0; i < m->naxes; i++) {
@@ -233,8 +175,8 @@ static int mesh_index(lua_State *L) {
         lua_pushvalue(L, 2);
         if (lua_rawget(L, lua_upvalueindex(1)) == LUA_TNIL)
             state_error(L, E_KEY,
-                        "a Mesh has no field '%s'; it has shape, sizes, size, axis_names, devices "
-                        "and device_ids",
+                        "a Mesh has no field '%s'; it has shape, sizes, size, axis_names, "
+                        "axis_types, devices and device_ids",
                         k);
     }
     return 1;
@@ -288,9 +230,22 @@ static SpecEntry splitting(const Mesh *m, const Spec *s, int d) {
     return out;
 }
 
+/* Equal but for axes of size 1. Both are sorted. */
+static bool same_set(const Mesh *m, const SpecEntry *a, const SpecEntry *b) {
+    Spec x = {.n = 1, .entry = {*a}}, y = {.n = 1, .entry = {*b}};
+    SpecEntry p = splitting(m, &x, 0), q = splitting(m, &y, 0);
+    if (p.n != q.n) return false;
+    for (int k = 0; k < p.n; k++)
+        if (p.axis[k] != q.axis[k]) return false;
+    return true;
+}
+
 /* P("x") and P("x", nil) place alike. */
 static bool same_placing(const Mesh *m, const Spec *a, const Spec *b) {
     if (a == b || !a || !b) return a == b;
+    if (a->unreduced_kind != b->unreduced_kind || !same_set(m, &a->unreduced, &b->unreduced) ||
+        !same_set(m, &a->reduced, &b->reduced))
+        return false;
     for (int d = 0; d < a->n || d < b->n; d++) {
         SpecEntry x = splitting(m, a, d), y = splitting(m, b, d);
         if (x.kind != y.kind || x.n != y.n) return false;
@@ -355,10 +310,6 @@ static int is_mesh(lua_State *L) {
     lua_pushboolean(L, luaL_testudata(L, 1, VALUE_MESH) != NULL);
     return 1;
 }
-static int is_spec(lua_State *L) {
-    lua_pushboolean(L, luaL_testudata(L, 1, VALUE_SPEC) != NULL);
-    return 1;
-}
 static int is_sharding(lua_State *L) {
     lua_pushboolean(L, luaL_testudata(L, 1, VALUE_SHARDING) != NULL);
     return 1;
@@ -410,8 +361,6 @@ static int methods(lua_State *L) {
 }
 
 void lmesh_open(lua_State *L) {
-    static const luaL_Reg spec_meta[] = {
-        {"__tostring", spec_tostring}, {"__eq", spec_eq}, {"__len", spec_len}, {NULL, NULL}};
     static const luaL_Reg mesh_meta[] = {
         {"__tostring", mesh_tostring}, {"__eq", mesh_eq}, {NULL, NULL}};
     static const luaL_Reg sharding_meta[] = {
@@ -422,7 +371,6 @@ void lmesh_open(lua_State *L) {
                                    {"NamedSharding", sharding_new},
                                    {"bind_spec", bind_spec},
                                    {"is_mesh", is_mesh},
-                                   {"is_spec", is_spec},
                                    {"is_sharding", is_sharding},
                                    {"devices", devices},
                                    {"device_count", device_count},
@@ -431,18 +379,7 @@ void lmesh_open(lua_State *L) {
                                    {"methods", methods},
                                    {"distance", push_distance},
                                    {NULL, NULL}};
-    value_new_type(L, VALUE_SPEC, spec_meta, NULL, spec_index);
     value_new_type(L, VALUE_MESH, mesh_meta, NULL, mesh_index);
     value_new_type(L, VALUE_SHARDING, sharding_meta, sharding_methods, sharding_index);
     luaL_setfuncs(L, fns, 0);
-    lua_createtable(L, 0, 2); /* P, callable */
-    lua_pushlightuserdata(L, (void *)(uintptr_t)&none_key);
-    lua_setfield(L, -2, "none");
-    lua_pushlightuserdata(L, (void *)(uintptr_t)&unconstrained_key);
-    lua_setfield(L, -2, "unconstrained");
-    lua_createtable(L, 0, 1);
-    lua_pushcfunction(L, spec_new);
-    lua_setfield(L, -2, "__call");
-    lua_setmetatable(L, -2);
-    lua_setfield(L, -2, "P");
 }

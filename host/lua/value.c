@@ -170,6 +170,20 @@ static _Noreturn void unknown_axis(lua_State *L, Host *h, const char *who, const
     state_error(L, E_SPEC, "%s: axis '%s' is not an axis of %s", who, name, str_of(s));
 }
 
+/* Only an explicit axis can be unreduced or reduced: the types know no other. */
+static void check_set(lua_State *L, Host *h, const char *who, const Mesh *m, const char *what,
+                      const SpecEntry *set) {
+    for (int k = 0; k < set->n; k++) {
+        int axis = mesh_axis(m, set->axis[k]);
+        if (axis < 0) unknown_axis(L, h, who, m, set->axis[k]);
+        if (m->type[axis] != AXIS_EXPLICIT)
+            state_error(L, E_SPEC,
+                        "%s: axis '%s' is %s, but is not explicit in the mesh; make it so: "
+                        "axis_types = {%s = \"explicit\"}",
+                        who, set->axis[k], what, set->axis[k]);
+    }
+}
+
 void value_check_spec(lua_State *L, Host *h, const char *who, const Mesh *m, const Spec *spec) {
     uint32_t used = 0;
     for (int d = 0; d < spec->n; d++)
@@ -184,6 +198,15 @@ void value_check_spec(lua_State *L, Host *h, const char *who, const Mesh *m, con
                             who, name);
             used |= 1u << axis;
         }
+    check_set(L, h, who, m, "unreduced", &spec->unreduced);
+    check_set(L, h, who, m, "reduced", &spec->reduced);
+    for (int d = 0; d < spec->n; d++)
+        if (spec->entry[d].kind == SPEC_UNCONSTRAINED && m->naxes &&
+            !mesh_axes_of(m, AXIS_AUTO))
+            state_error(L, E_SPEC,
+                        "%s: entry %d is P.unconstrained, which leaves the dim to propagation, but "
+                        "no axis of the mesh is auto; name the axes of the dim, or nil",
+                        who, d + 1);
 }
 
 LuaSharding value_sharding(lua_State *L, Host *h, int index) {

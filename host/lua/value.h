@@ -89,6 +89,7 @@ void value_push_name(lua_State *L, const char *name); /* nil if NULL */
 /* Each adds its functions to the table on top, and makes its metatables. */
 void ltensor_open(lua_State *L);
 void lbox_open(lua_State *L);
+void lspec_open(lua_State *L);
 void lmesh_open(lua_State *L);
 void lcontext_open(lua_State *L);
 void lops_open(lua_State *L);

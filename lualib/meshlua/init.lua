@@ -6,12 +6,14 @@ local ops = lib.export(require "meshlua.ops")
 local mesh = require "meshlua.mesh"
 local jit = require "meshlua.jit"
 local grad = require "meshlua.grad"
+require "meshlua.explicit"
 
 local ml = {core = core}
 
 for name, fn in pairs(ops) do ml[name] = fn end
 
 ml.P, ml.NamedSharding = core.P, core.NamedSharding
+ml.Auto, ml.Explicit, ml.Manual = "auto", "explicit", "manual"
 ml.Mesh, ml.make_mesh = mesh.Mesh, mesh.make_mesh
 ml.device_put, ml.constrain = mesh.device_put, mesh.constrain
 ml.visualize_sharding, ml.visualize_mesh = mesh.visualize_sharding, mesh.visualize_mesh

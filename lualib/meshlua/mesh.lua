@@ -30,10 +30,48 @@ local function flatten_devices(devices)
   return sizes, ids
 end
 
---- A mesh from a nested list of device ids: Mesh({{0, 1}, {2, 3}}, {"data", "model"}).
+--- The type of each axis as a list, from what the user wrote: one for all, a list, or types by name
+--- (the others are auto).
+local function axis_types_of(who, types, names)
+  local list = {}
+  if types == nil then return nil end
+  if type(types) == "string" then
+    for i in ipairs(names) do list[i] = types end
+    return list
+  end
+  if type(types) ~= "table" then
+    raise("E_MESH", "%s: axis_types is \"auto\", \"explicit\", a list of them or a table by axis name, not %s",
+      who, lib.kind(types))
+  end
+  if types[1] ~= nil then
+    if #types ~= #names then
+      raise("E_MESH", "%s: %d axis types for %d axes; give one for each axis name", who, #types, #names)
+    end
+    return types
+  end
+  for i in ipairs(names) do list[i] = "auto" end
+  for name, value in pairs(types) do
+    local at
+    for i, axis in ipairs(names) do
+      if axis == name then at = i end
+    end
+    if not at then
+      local near = lib.nearest(tostring(name), names)
+      raise("E_MESH", "%s: axis_types names '%s', which is no axis%s", who, tostring(name),
+        near and "; did you mean '" .. near .. "'?" or "")
+    end
+    list[at] = value
+  end
+  return list
+end
+
+--- A mesh from a nested list of device ids: Mesh({{0, 1}, {2, 3}}, {"data", "model"}). Axes are "auto"
+--- unless axis_types says "explicit": for all, in order, or by name.
 ---@param devices integer[]|table
 ---@param names string[]|string
-function M.Mesh(devices, names)
+---@param options {axis_types: string|string[]|table<string, string>}?
+function M.Mesh(devices, names, options)
+  options = lib.options("Mesh", options, {axis_types = true})
   if type(names) == "string" then names = {names} end
   if type(devices) ~= "table" or type(names) ~= "table" then
     raise("E_MESH", "Mesh: expected a list of device ids and a list of names")
@@ -42,14 +80,22 @@ function M.Mesh(devices, names)
   if #sizes ~= #names then
     raise("E_MESH", "Mesh: %d names for a device list of rank %d", #names, #sizes)
   end
-  return core.mesh_new(names, sizes, ids)
+  return core.mesh_new(names, sizes, ids, axis_types_of("Mesh", options.axis_types, names))
 end
 
---- A mesh over all devices, the last axis fastest: make_mesh({4, 2}, {"data", "model"}).
+--- A mesh over all devices, the last axis fastest: make_mesh({4, 2}, {"data", "model"}). Options: `devices`,
+--- the ids to use, in order (a plain list in their place is that list); `axis_types`, as for Mesh.
 ---@param sizes integer[]
 ---@param names string[]
----@param devices integer[]? the device ids to use, in order; default all
-function M.make_mesh(sizes, names, devices)
+---@param options integer[]|{devices: integer[], axis_types: string|string[]|table<string, string>}?
+function M.make_mesh(sizes, names, options)
+  local devices = options
+  if type(options) == "table" and type(next(options)) == "string" then
+    options = lib.options("make_mesh", options, {devices = "table", axis_types = true})
+    devices = options.devices
+  else
+    options = {}
+  end
   if type(sizes) ~= "table" or type(names) ~= "table" then
     raise("E_MESH", "make_mesh: expected a list of sizes and a list of names")
   end
@@ -62,7 +108,8 @@ function M.make_mesh(sizes, names, devices)
         tostring(names[i]), tostring(n))
     end
   end
-  return core.mesh_new(names, sizes, devices or core.devices())
+  return core.mesh_new(names, sizes, devices or core.devices(),
+    axis_types_of("make_mesh", options.axis_types, names))
 end
 
 --- Raises unless the leaf `place` of what is to be put can have the sharding; gives it back.
