@@ -40,7 +40,7 @@ local function axis_types_of(who, types, names)
     return list
   end
   if type(types) ~= "table" then
-    raise("E_MESH", "%s: axis_types is \"auto\", \"explicit\", a list of them or a table by axis name, not %s",
+    raise("E_MESH", "%s: axis_types is \"auto\", \"explicit\", a list of them or a table by axis, not %s",
       who, lib.kind(types))
   end
   if types[1] ~= nil then

@@ -36,7 +36,7 @@ describe("axis types of a mesh", function()
     raises("mesh: the type of axis 'data' is number; there are \"auto\" and \"explicit\"", mesh, {data = 3})
     raises("mesh: the type of axis 'model' is expl; there are", mesh, {"auto", "expl"})
     raises("mesh: axis 'data' is manual; axes become manual inside ml.shard_map only", mesh, ml.Manual)
-    raises("make_mesh: axis_types is \"auto\", \"explicit\", a list of them or a table by axis name, "
+    raises("make_mesh: axis_types is \"auto\", \"explicit\", a list of them or a table by axis, "
       .. "not a number",
       mesh, 5)
   end)
