@@ -91,14 +91,18 @@ void attr_print(const AttrField *fields, const void *a, const Mesh *m, Str *s) {
     if (!fields) return;
     DType dtype = DT_F32;
     str_put(s, "{");
+    bool first = true;
     for (const AttrField *f = fields; f->name; f++) {
         const char *x = (const char *)a + f->offset;
         int32_t i32;
         memcpy(&i32, x, sizeof i32);
-        str_fmt(s, "%s%s=", f == fields ? "" : ", ", f->name);
+        if (f->kind == ATTR_FLAG && !i32) continue;
+        str_fmt(s, "%s%s=", first ? "" : ", ", f->name);
+        first = false;
         switch (f->kind) {
         case ATTR_INT: str_fmt(s, "%lld", (long long)*(const int64_t *)x); break;
-        case ATTR_BOOL: str_put(s, i32 ? "true" : "false"); break;
+        case ATTR_BOOL:
+        case ATTR_FLAG: str_put(s, i32 ? "true" : "false"); break;
         case ATTR_FLOAT: str_double(s, *(const double *)x); break;
         case ATTR_DTYPE: str_put(s, dtype_name(dtype = (DType)i32)); break;
         case ATTR_SCALAR: print_scalar((const Scalar *)x, dtype, s); break;

@@ -8,6 +8,7 @@
 typedef enum AttrKind {
     ATTR_INT,    /* int64_t */
     ATTR_BOOL,   /* int32_t, 0 or 1 */
+    ATTR_FLAG,   /* the same, and not printed where it is 0 */
     ATTR_FLOAT,  /* double */
     ATTR_DTYPE,  /* int32_t, a DType */
     ATTR_SCALAR, /* Scalar: a number of the dtype field before it */

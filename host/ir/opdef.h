@@ -150,7 +150,9 @@ typedef struct OpDef {
     uint32_t linear;       /* operands in which it is linear (in each alone, unless OPF_JOINT) */
     uint32_t grad_results; /* results whose cotangents `vjp` takes; where another is not zero, the
                             * expansion is differentiated. 0: all */
-    int8_t alias[4];       /* of result i: 1 + the operand whose buffer it may take over; 0: none */
+    size_t wide;     /* where in the attributes an int32 asks that 16-bit floats, which add up in
+                      * float32, give float32; 0: there is none */
+    int8_t alias[4]; /* of result i: 1 + the operand whose buffer it may take over; 0: none */
 } OpDef;
 
 #endif

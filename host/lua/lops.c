@@ -79,7 +79,8 @@ static void read_field(lua_State *L, Host *h, const AttrField *f, const Dims *di
         return;
     }
     case ATTR_DTYPE: *dtype = value_dtype(L, -1), i32 = (int32_t)*dtype; break;
-    case ATTR_BOOL: i32 = lua_toboolean(L, -1); break;
+    case ATTR_BOOL:
+    case ATTR_FLAG: i32 = lua_toboolean(L, -1); break;
     case ATTR_DIM: i32 = value_dim(L, -1, f->name); break;
     case ATTR_ENUM: i32 = read_enum(L, f); break;
     default: state_error(L, E_KEY, "%s cannot be given from Lua", f->name);
@@ -95,8 +96,8 @@ static void read_attr(lua_State *L, Host *h, const OpDef *def, int index, const 
     if (!lua_istable(L, index))
         state_error(L, E_VALUE, "%s: attributes expected as a table", def->name);
     for (const AttrField *f = def->attr; f->name; f++) {
-        bool optional = f->kind == ATTR_BOOL || f->kind == ATTR_LAYOUT || f->kind == ATTR_DIMS ||
-                        f->kind == ATTR_LIST;
+        bool optional = f->kind == ATTR_BOOL || f->kind == ATTR_FLAG || f->kind == ATTR_LAYOUT ||
+                        f->kind == ATTR_DIMS || f->kind == ATTR_LIST;
         if (lua_getfield(L, index, f->name) != LUA_TNIL)
             read_field(L, h, f, dims, &dtype, attr + f->offset);
         else if (!optional)

@@ -136,7 +136,7 @@ static Val product(Build *b, Val x, Val w, MatmulAttr m) {
 /* Scores [B,G,T,R,S], -inf where a query may not look. */
 static Val scores_of(Build *b, const Node *n, Val q, Val k, Sizes z) {
     const AttentionAttr *attr = n->attr;
-    MatmulAttr m = {{1, {4}}, {1, {3}}, {2, {0, 2}}, {2, {0, 2}}};
+    MatmulAttr m = {{1, {4}}, {1, {3}}, {2, {0, 2}}, {2, {0, 2}}, 0};
     Val s = product(b, q, k, m);
     s = op2(b, OP_MUL, s, op_const_like(b, s, attr->scale));
     if (!attr->causal || !s) return s;
@@ -174,7 +174,7 @@ static void expand_attention(Build *b, const Node *n, const Val *in, Val *out) {
     Val s = scores_of(b, n, q, k, z);
     Val lse = lse_of(b, s, z);
     Val p = op1(b, OP_EXP, op2(b, OP_SUB, s, lse_to_scores(b, lse, s, z)));
-    MatmulAttr m = {{1, {4}}, {1, {1}}, {2, {0, 1}}, {2, {0, 2}}};
+    MatmulAttr m = {{1, {4}}, {1, {1}}, {2, {0, 1}}, {2, {0, 2}}, 0};
     out[0] = join_heads(b, product(b, p, v, m), z, dtype);
     out[1] = lse;
 }
@@ -188,16 +188,16 @@ static void expand_attention_grad(Build *b, const Node *n, const Val *in, Val *o
     Val y = split_heads(b, in[3], z), dy = split_heads(b, in[5], z);
     Val s = scores_of(b, n, q, k, z);
     Val p = op1(b, OP_EXP, op2(b, OP_SUB, s, lse_to_scores(b, in[4], s, z)));
-    MatmulAttr with_keys = {{1, {4}}, {1, {3}}, {2, {0, 2}}, {2, {0, 2}}};
+    MatmulAttr with_keys = {{1, {4}}, {1, {3}}, {2, {0, 2}}, {2, {0, 2}}, 0};
     Val dp = product(b, dy, v, with_keys); /* [B,G,T,R,S] */
     Dims perm = {5, {0, 2, 1, 3, 4}};
     Val dot = op_transpose(b, op_reduce_last(b, OP_SUM, op2(b, OP_MUL, dy, y)), &perm);
     Val ds = op2(b, OP_MUL, p, op2(b, OP_SUB, dp, op_broadcast_like(b, dot, dp)));
     ds = op2(b, OP_MUL, ds, op_const_like(b, ds, scale));
-    MatmulAttr over_keys = {{1, {4}}, {1, {1}}, {2, {0, 1}}, {2, {0, 2}}};
+    MatmulAttr over_keys = {{1, {4}}, {1, {1}}, {2, {0, 1}}, {2, {0, 2}}, 0};
     out[0] = join_heads(b, product(b, ds, k, over_keys), z, dtype);
     /* [B,G,T,R,S] x [B,T,G,R,D] over T and R -> [B,G,S,D] -> [B,S,G,D] */
-    MatmulAttr over_queries = {{2, {2, 3}}, {2, {1, 3}}, {2, {0, 1}}, {2, {0, 2}}};
+    MatmulAttr over_queries = {{2, {2, 3}}, {2, {1, 3}}, {2, {0, 1}}, {2, {0, 2}}, 0};
     Dims back = {4, {0, 2, 1, 3}};
     out[1] = op_astype(b, op_transpose(b, product(b, ds, q, over_queries), &back), dtype);
     out[2] = op_astype(b, op_transpose(b, product(b, p, dy, over_queries), &back), dtype);

@@ -3,11 +3,10 @@
  * that dims of one role correspond in order in every tensor. */
 #include "op/op.h"
 
-static const AttrField fields[] = {ATTR_FIELD(MatmulAttr, ATTR_DIMS, x_contract),
-                                   ATTR_FIELD(MatmulAttr, ATTR_DIMS, w_contract),
-                                   ATTR_FIELD(MatmulAttr, ATTR_DIMS, x_batch),
-                                   ATTR_FIELD(MatmulAttr, ATTR_DIMS, w_batch),
-                                   {0}};
+static const AttrField fields[] = {
+    ATTR_FIELD(MatmulAttr, ATTR_DIMS, x_contract), ATTR_FIELD(MatmulAttr, ATTR_DIMS, w_contract),
+    ATTR_FIELD(MatmulAttr, ATTR_DIMS, x_batch),    ATTR_FIELD(MatmulAttr, ATTR_DIMS, w_batch),
+    ATTR_FIELD(MatmulAttr, ATTR_FLAG, wide),       {0}};
 
 static bool is_free(const Dims *contract, const Dims *batch, int d) {
     return !dims_has(contract, d) && !dims_has(batch, d);
@@ -44,7 +43,8 @@ static Err shape(const OpArgs *a, OutType *out, int *nout) {
     if (a->in[0]->dtype == DT_BOOL) return op_error(a, E_DTYPE, "takes numbers, not bool");
     int rank = x->rank + w->rank - 2 * m->x_contract.rank - m->x_batch.rank;
     if (rank > MAX_RANK) return op_error(a, E_SHAPE, "the result would have rank %d", rank);
-    out[0] = (OutType){.dtype = a->in[0]->dtype};
+    DType dtype = a->in[0]->dtype;
+    out[0] = (OutType){.dtype = m->wide ? dtype_accumulator(dtype) : dtype};
     for (int i = 0; i < m->x_batch.rank; i++) dims_push(&out[0].dims, x->at[m->x_batch.at[i]]);
     for (int d = 0; d < x->rank; d++)
         if (is_free(&m->x_contract, &m->x_batch, d)) dims_push(&out[0].dims, x->at[d]);
@@ -77,8 +77,8 @@ static Val side_gradient(Build *b, Val ct, Val other, const Side *me, const Side
     for (int i = 0; i < nb; i++) ct_batch.at[i] = i;
     for (int i = 0; i < ny; i++) ct_free_you.at[i] = nb + (x_side ? nm : 0) + i;
     bool ct_left = nm == 0 || me->contract->rank == 0 || me->free.at[0] < me->contract->at[0];
-    MatmulAttr m = ct_left ? (MatmulAttr){ct_free_you, you->free, ct_batch, *you->batch}
-                           : (MatmulAttr){you->free, ct_free_you, *you->batch, ct_batch};
+    MatmulAttr m = ct_left ? (MatmulAttr){ct_free_you, you->free, ct_batch, *you->batch, 0}
+                           : (MatmulAttr){you->free, ct_free_you, *you->batch, ct_batch, 0};
     Val pair[2] = {ct_left ? ct : other, ct_left ? other : ct};
     Val product = build_op(b, OP_MATMUL, pair, 2, &m);
     /* The product's dims: batch, then (free, contracted) or (contracted, free). */
@@ -95,8 +95,9 @@ static void vjp(Build *b, const VjpArgs *a) {
     const MatmulAttr *m = a->node->attr;
     Side x = side_of(&m->x_contract, &m->x_batch, op_dims(b, a->in[0]).rank);
     Side w = side_of(&m->w_contract, &m->w_batch, op_dims(b, a->in[1]).rank);
-    if (a->wanted & 1) a->din[0] = side_gradient(b, a->ct[0], a->in[1], &x, &w, true);
-    if (a->wanted >> 1 & 1) a->din[1] = side_gradient(b, a->ct[0], a->in[0], &w, &x, false);
+    Val ct = op_astype(b, a->ct[0], op_dtype(b, a->in[0]));
+    if (a->wanted & 1) a->din[0] = side_gradient(b, ct, a->in[1], &x, &w, true);
+    if (a->wanted >> 1 & 1) a->din[1] = side_gradient(b, ct, a->in[0], &w, &x, false);
 }
 
 static void factors(const OpArgs *a, const Type *const *out, FactorRule *r) {
@@ -193,5 +194,6 @@ const OpDef op_row_MATMUL = {
     .lower = lower,
     .lower_size = sizeof(KMatmul),
     .linear = 3,
+    .wide = offsetof(MatmulAttr, wide),
     .flags = OPF_SAVE,
 };

@@ -106,6 +106,7 @@ const OpDef op_row_TAKE = {
 static const AttrField scatter_add_fields[] = {ATTR_FIELD(TakeAttr, ATTR_DIM, axis),
                                                ATTR_FIELD(TakeAttr, ATTR_INT, size),
                                                ATTR_FIELD(TakeAttr, ATTR_INT, rows),
+                                               ATTR_FIELD(TakeAttr, ATTR_FLAG, wide),
                                                {0}};
 
 static Err shape_scatter_add(const OpArgs *a, OutType *out, int *nout) {
@@ -120,7 +121,8 @@ static Err shape_scatter_add(const OpArgs *a, OutType *out, int *nout) {
     if (t->rows < 0 || t->size < 0)
         return op_error(a, E_SHAPE, "a table of %lld rows",
                         (long long)(t->rows < 0 ? t->rows : t->size));
-    out[0] = (OutType){.dtype = a->in[1]->dtype};
+    DType dtype = a->in[1]->dtype;
+    out[0] = (OutType){.dtype = t->wide ? dtype_accumulator(dtype) : dtype};
     for (int d = 0; d < rows->rank; d++) {
         int i = d - t->axis;
         if (i == 0) dims_push(&out[0].dims, t->rows);
@@ -138,6 +140,7 @@ static Err shape_scatter_add(const OpArgs *a, OutType *out, int *nout) {
 
 static void vjp_scatter_add(Build *b, const VjpArgs *a) {
     a->din[1] = build_op(b, OP_TAKE, (Val[]){CT[0], a->in[0]}, 2, a->node->attr);
+    a->din[1] = op_astype(b, a->din[1], op_dtype(b, a->in[1]));
 }
 
 static void factors_scatter_add(const OpArgs *a, const Type *const *out, FactorRule *r) {
@@ -168,6 +171,7 @@ const OpDef op_row_SCATTER_ADD = {
     .lower = lower_take,
     .lower_size = sizeof(KTake),
     .linear = 2,
+    .wide = offsetof(TakeAttr, wide),
 };
 
 /* ---- sort ---- */

@@ -113,6 +113,25 @@ Val op_astype(Build *b, Val x, DType dtype) {
     return build_op(b, OP_ASTYPE, &x, 1, &(DtypeAttr){(int32_t)dtype});
 }
 
+Val op_wide(Build *b, Val x) {
+    if (!x || dtype_size(op_dtype(b, x)) != 2) return op_astype(b, x, DT_F32);
+    const Node n = *graph_def(b->g, x);
+    const OpDef *def = graph_opdef(b->g, &n);
+    if (def->wide) {
+        int32_t *attr = arena_copy(&b->g->arena, n.attr, def->attr_size);
+        if (!attr) {
+            build_fail(b, err_nomem(b->g->cx, "a graph"));
+            return 0;
+        }
+        attr[def->wide / sizeof *attr] = 1;
+        return build_op(b, n.op, n.in, n.nin, attr);
+    }
+    bool moves = def->view && n.nin == 1 && !(def->flags & (OPF_BARRIER | OPF_CONSTRAINT));
+    if (!moves) return op_astype(b, x, DT_F32);
+    Val in = op_wide(b, n.in[0]);
+    return build_op(b, n.op, &in, 1, n.attr);
+}
+
 Val op_reshape(Build *b, Val x, const Dims *dims) {
     if (!x) return 0;
     Dims have = op_dims(b, x);
@@ -146,7 +165,7 @@ Val op_broadcast_like(Build *b, Val x, Val like) {
 
 Val op_reduce(Build *b, int op, Val x, const Dims *axes) {
     if (axes->rank == 0) return x;
-    return build_op(b, op, &x, 1, &(AxesAttr){*axes});
+    return build_op(b, op, &x, 1, &(AxesAttr){*axes, 0});
 }
 
 Val op_reduce_last(Build *b, int op, Val x) {

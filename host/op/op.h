@@ -80,7 +80,8 @@ typedef struct SliceAttr {
     Dims start, limit, step; /* 0-based, limit exclusive, step > 0 */
 } SliceAttr;
 typedef struct AxesAttr {
-    Dims axes; /* ascending */
+    Dims axes;    /* ascending */
+    int32_t wide; /* sum: see OpDef.wide */
 } AxesAttr;
 typedef struct PadAttr {
     Dims low, high, interior;
@@ -90,11 +91,13 @@ typedef struct AxisAttr {
 } AxisAttr;
 typedef struct MatmulAttr {
     Dims x_contract, w_contract, x_batch, w_batch; /* pairs by position */
+    int32_t wide;                                  /* see OpDef.wide */
 } MatmulAttr;
 typedef struct TakeAttr {
     int32_t axis;
     int64_t size; /* rows of the whole table */
     int64_t rows; /* scatter_add: rows of this device's part of its result */
+    int32_t wide; /* scatter_add: see OpDef.wide */
 } TakeAttr;
 typedef struct SortAttr {
     int32_t axis, descending;
@@ -152,7 +155,10 @@ static inline Val op3(Build *b, int op, Val x, Val y, Val z) {
 Val op_const_like(Build *b, Val like, double x);
 Val op_scalar(Build *b, DType dtype, Scalar x);
 Val op_full(Build *b, DType dtype, const Dims *dims, Scalar x);
-Val op_astype(Build *b, Val x, DType dtype);       /* x itself if it has it */
+Val op_astype(Build *b, Val x, DType dtype); /* x itself if it has it */
+/* As op_astype to float32, where nothing else uses x: made in float32 from the start where the op
+ * that makes it adds up in float32 anyway. */
+Val op_wide(Build *b, Val x);
 Val op_reshape(Build *b, Val x, const Dims *dims); /* x itself if it has them */
 Val op_transpose(Build *b, Val x, const Dims *perm);
 Val op_broadcast(Build *b, Val x, const Dims *dims, const Dims *at);

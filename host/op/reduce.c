@@ -6,6 +6,9 @@
 
 static const AttrField axes_fields[] = {ATTR_FIELD(AxesAttr, ATTR_DIMS, axes), {0}};
 
+static const AttrField sum_fields[] = {
+    ATTR_FIELD(AxesAttr, ATTR_DIMS, axes), ATTR_FIELD(AxesAttr, ATTR_FLAG, wide), {0}};
+
 static Err reduced_dims(const OpArgs *a, Dims *dims) {
     const Dims *axes = &((const AxesAttr *)a->attr)->axes, *x = &a->in[0]->dims;
     *dims = *x;
@@ -21,7 +24,8 @@ static Err reduced_dims(const OpArgs *a, Dims *dims) {
 static Err shape_sum(const OpArgs *a, OutType *out, int *nout) {
     DType d = a->in[0]->dtype;
     (void)nout;
-    out[0] = (OutType){.dtype = d == DT_BOOL ? DT_I32 : d};
+    bool wide = ((const AxesAttr *)a->attr)->wide;
+    out[0] = (OutType){.dtype = d == DT_BOOL ? DT_I32 : wide ? dtype_accumulator(d) : d};
     return reduced_dims(a, &out[0].dims);
 }
 
@@ -50,7 +54,8 @@ static Err shape_arg(const OpArgs *a, OutType *out, int *nout) {
 }
 
 static void vjp_sum(Build *b, const VjpArgs *a) {
-    if (dtype_is_float(op_dtype(b, X))) a->din[0] = op_broadcast_like(b, CT, X);
+    DType dtype = op_dtype(b, X);
+    if (dtype_is_float(dtype)) a->din[0] = op_broadcast_like(b, op_astype(b, CT, dtype), X);
 }
 
 /* The cotangent goes to the extremal elements, in equal shares. */
@@ -102,13 +107,13 @@ static Val fold(Build *b, const Node *n, const Val *in) {
     return ((const AxesAttr *)n->attr)->axes.rank == 0 ? in[0] : 0;
 }
 
-#define ROW(NAME, name_, doc_, shape_, factors_, kernel_, ...)                                     \
+#define ROW(NAME, name_, doc_, shape_, factors_, kernel_, fields_, ...)                            \
     const OpDef op_row_##NAME = {.name = name_,                                                    \
                                  .operands = "x",                                                  \
                                  .doc = doc_,                                                      \
                                  .nin = 1,                                                         \
                                  .nout = 1,                                                        \
-                                 .attr = axes_fields,                                              \
+                                 .attr = fields_,                                                  \
                                  .attr_size = sizeof(AxesAttr),                                    \
                                  .shape = shape_,                                                  \
                                  .factors = factors_,                                              \
@@ -120,16 +125,16 @@ static Val fold(Build *b, const Node *n, const Val *in) {
 #define NO_GRAD .flags = OPF_NO_GRAD
 
 ROW(SUM, "sum", "sum over axes; 16-bit floats add up in float32, bool counts in int32", shape_sum,
-    factors_sum, "sum", .vjp = vjp_sum, .linear = 1);
-ROW(MAX, "max", "largest over axes", shape_extremum, factors_max, "max", .vjp = vjp_extremum,
-    .fold = fold);
-ROW(MIN, "min", "smallest over axes", shape_extremum, factors_min, "min",
+    factors_sum, "sum", sum_fields, .vjp = vjp_sum, .linear = 1, .wide = offsetof(AxesAttr, wide));
+ROW(MAX, "max", "largest over axes", shape_extremum, factors_max, "max", axes_fields,
     .vjp = vjp_extremum, .fold = fold);
-ROW(ALL, "all", "whether all are true", shape_logical, factors_min, "all", NO_GRAD,
+ROW(MIN, "min", "smallest over axes", shape_extremum, factors_min, "min", axes_fields,
+    .vjp = vjp_extremum, .fold = fold);
+ROW(ALL, "all", "whether all are true", shape_logical, factors_min, "all", axes_fields, NO_GRAD,
     .fold = fold);
-ROW(ANY, "any", "whether any is true", shape_logical, factors_max, "any", NO_GRAD,
+ROW(ANY, "any", "whether any is true", shape_logical, factors_max, "any", axes_fields, NO_GRAD,
     .fold = fold);
 ROW(ARGMAX, "argmax", "0-based place of the first largest along one axis", shape_arg, factors_whole,
-    "argmax", NO_GRAD);
+    "argmax", axes_fields, NO_GRAD);
 ROW(ARGMIN, "argmin", "0-based place of the first smallest along one axis", shape_arg,
-    factors_whole, "argmin", NO_GRAD);
+    factors_whole, "argmin", axes_fields, NO_GRAD);

@@ -212,7 +212,8 @@ static Err shape_astype(const OpArgs *a, OutType *out, int *nout) {
 
 static void vjp_astype(Build *b, const VjpArgs *a) {
     DType from = op_dtype(b, X);
-    if (dtype_is_float(from) && dtype_is_float(op_dtype(b, CT))) a->din[0] = op_astype(b, CT, from);
+    if (dtype_is_float(from) && dtype_is_float(op_dtype(b, CT)))
+        a->din[0] = from == DT_F32 ? op_wide(b, CT) : op_astype(b, CT, from);
 }
 
 static Val fold_astype(Build *b, const Node *n, const Val *in) {

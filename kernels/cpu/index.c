@@ -168,7 +168,7 @@ static void sum_row(const Index *x, const Lists *l, int64_t row, int64_t c, int6
                     const char *base, char *to) {
     _Alignas(64) char acc[COLUMNS * 8], buf[COLUMNS * 8];
     const Group *g = &x->after;
-    DType type = x->other->dtype;
+    DType type = x->other->dtype, table = x->table->dtype; /* the table may be wider */
     KType reg = k_dtype_register(type);
     int64_t size = k_type_size(reg), last = g->rank ? g->dims[g->rank - 1] : 1, run;
     int64_t fs = g->rank ? g->strides[1][g->rank - 1] : 0;
@@ -185,9 +185,9 @@ static void sum_row(const Index *x, const Lists *l, int64_t row, int64_t c, int6
         run = k_min(n - j, last - (c + j) % last);
         char *at = to + group_at(g, 0, c + j);
         if (first >= 0)
-            k_store_fn(type)(at, ts, acc + j * size, run);
+            k_store_fn(table)(at, ts, acc + j * size, run);
         else
-            k_copy_run(k_dtype_size(type), at, ts, (const char *)&zero, 0, run);
+            k_copy_run(k_dtype_size(table), at, ts, (const char *)&zero, 0, run);
     }
 }
 
