@@ -8,7 +8,7 @@ local M = {name = "gpt", layout = {mesh = "data:4,model:2", rules = "tp"}}
 
 --- What can be set, with defaults: the model's sizes, how it is trained, what is said at the end.
 M.config = {
-  layers = 4, width = 128, heads = 8, seq = 64, vocab = 256, dropout = 0.0, dtype = "float32",
+  layers = 4, width = 128, heads = 8, seq = 64, vocab = 256, dropout = 0.0, dtype = "float32", precision = "",
   batch = 16, steps = 3000, lr = 3e-3, min_lr = 3e-5, warmup = 100, beta1 = 0.9, beta2 = 0.99,
   weight_decay = 0.1, clip = 1.0,
   sample = 1000, temperature = 0.5,
@@ -18,7 +18,8 @@ M.config = {
 M.help = {
   layers = "blocks of attention and MLP", width = "features of a token",
   heads = "of attention; they divide width", seq = "tokens of context", vocab = "ids are 0 .. vocab - 1",
-  dropout = "share of features dropped while training", dtype = "of parameters and arithmetic",
+  dropout = "share of features dropped while training", dtype = "of parameters",
+  precision = "of arithmetic, where it is not dtype: bf16, f16 (with a loss scale)",
   batch = "texts in a step", steps = "updates of the parameters",
   lr = "learning rate, at its peak", min_lr = "at the end", warmup = "steps up to the peak",
   beta1 = "Adam's memory of gradients", beta2 = "and of their squares",
@@ -30,7 +31,7 @@ M.help = {
 
 --- What a layer needs to make its Params.
 local function options(cfg, rngs, more)
-  more.rngs, more.param_dtype, more.dtype = rngs, cfg.dtype, cfg.dtype
+  more.rngs, more.param_dtype, more.dtype = rngs, cfg.dtype, ml.train.precision(cfg)
   return more
 end
 
@@ -77,6 +78,7 @@ function GPT:init(cfg, rngs)
     embedding_init = EMBEDDING}))
   self.wpe = nn.Param(EMBEDDING(rngs.params(), {cfg.seq, cfg.width}, cfg.dtype),
     {axes = {"seq", "embed"}, role = "embedding"})
+  self.dtype = ml.train.precision(cfg)
   self.dropout = nn.Dropout(cfg.dropout)
   self.h = {}
   for i = 1, cfg.layers do self.h[i] = Block(cfg, rngs) end
@@ -88,7 +90,7 @@ end
 ---@param rngs Rngs? keys for dropout while training
 ---@return Tensor [batch, T, vocab]
 function GPT:__call(ids, rngs)
-  local positions = self.wpe:slice({1, ids.shape[2]})
+  local positions = self.wpe:slice({1, ids.shape[2]}):astype(self.dtype)
   local x = (self.wte(ids) + positions):constrain {"batch", "seq", "embed"}
   x = self.dropout(x, rngs)
   for _, block in ipairs(self.h) do x = block(x, rngs) end

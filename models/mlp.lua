@@ -8,11 +8,12 @@ local M = {name = "mlp", layout = {mesh = "data:4,model:2", rules = "tp"}}
 
 M.config = {
   width = 256, layers = 2, classes = 10, dropout = 0.1,
-  batch = 128, steps = 6000, lr = 2e-3, warmup = 100, weight_decay = 1e-2,
+  precision = "", batch = 128, steps = 6000, lr = 2e-3, warmup = 100, weight_decay = 1e-2,
 }
 
 M.help = {
   width = "features of a hidden layer", layers = "hidden layers", classes = "labels are 0 .. classes - 1",
+  precision = "of arithmetic: bf16, f16 (with a loss scale); default f32",
   dropout = "share of features dropped while training", batch = "images in a step",
   steps = "updates of the parameters", lr = "learning rate, at its peak", warmup = "steps up to the peak",
   weight_decay = "of matrices, times the learning rate",
@@ -26,15 +27,16 @@ local FOLDER = "/usr/share/datasets/fashion-mnist"
 local MLP = nn.module "MLP"
 
 function MLP:init(cfg, rngs)
+  local dtype = ml.train.precision(cfg)
   local n_in, name_in, name_out = PIXELS, "pixels", "hidden"
   self.hidden = {}
   for i = 1, cfg.layers do
-    self.hidden[i] = nn.Linear(n_in, cfg.width, {rngs = rngs, axes = {name_in, name_out},
+    self.hidden[i] = nn.Linear(n_in, cfg.width, {rngs = rngs, dtype = dtype, axes = {name_in, name_out},
       kernel_init = nn.initializers.he_normal()})
     n_in, name_in, name_out = cfg.width, name_out, name_out == "hidden" and "features" or "hidden"
   end
   self.dropout = nn.Dropout(cfg.dropout)
-  self.head = nn.Linear(n_in, cfg.classes, {rngs = rngs, axes = {name_in, "classes"}})
+  self.head = nn.Linear(n_in, cfg.classes, {rngs = rngs, dtype = dtype, axes = {name_in, "classes"}})
 end
 
 ---@param images Tensor uint8 [batch, 28, 28]

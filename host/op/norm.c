@@ -9,7 +9,8 @@
 #define SUB(x, y) op2(b, OP_SUB, (x), (y))
 #define MUL(x, y) op2(b, OP_MUL, (x), (y))
 
-static const AttrField fields[] = {ATTR_FIELD(NormAttr, ATTR_FLOAT, eps), {0}};
+static const AttrField fields[] = {
+    ATTR_FIELD(NormAttr, ATTR_FLOAT, eps), ATTR_FIELD(NormAttr, ATTR_FLAG, wide), {0}};
 
 /* What each tensor is, one letter each, operands then results: x like the input, v a vector over
  * its last dim, s statistics with one number per row. */
@@ -39,7 +40,10 @@ static Err shape(const OpArgs *a, OutType *out, const char *kinds, int nout) {
             return op_error(a, E_SHAPE, "scale and bias must have the last dim of x");
         if (a->in[i]->dtype != want.dtype) return op_error(a, E_DTYPE, "dtypes differ");
     }
-    for (int i = 0; i < nout; i++) out[i] = type_of_kind(kinds[a->nin + i], x);
+    for (int i = 0; i < nout; i++) {
+        out[i] = type_of_kind(kinds[a->nin + i], x);
+        if (((const NormAttr *)a->attr)->wide) out[i].dtype = dtype_accumulator(x->dtype);
+    }
     return E_OK;
 }
 
@@ -83,6 +87,11 @@ static Val widen(Build *b, Val x) {
 }
 static Val narrow(Build *b, Val x, Val like) {
     return op_astype(b, x, op_dtype(b, like));
+}
+
+/* The gradient of a parameter. */
+static Val param_gradient(Build *b, const Node *n, Val x, Val like) {
+    return ((const NormAttr *)n->attr)->wide ? x : narrow(b, x, like);
 }
 
 static Val row_mean(Build *b, Val x) { /* kept as a last dim of size 1 */
@@ -146,9 +155,8 @@ static void expand_layer_norm_grad(Build *b, const Node *n, const Val *in, Val *
 
 static void expand_layer_norm_grad_params(Build *b, const Node *n, const Val *in, Val *out) {
     Val dy = widen(b, in[0]), h = normalized(b, widen(b, in[1]), in[2], in[3]);
-    (void)n;
-    out[0] = narrow(b, column_sum(b, MUL(dy, h)), in[0]);
-    out[1] = narrow(b, column_sum(b, dy), in[0]);
+    out[0] = param_gradient(b, n, column_sum(b, MUL(dy, h)), in[0]);
+    out[1] = param_gradient(b, n, column_sum(b, dy), in[0]);
 }
 
 static void vjp_layer_norm(Build *b, const VjpArgs *a) {
@@ -177,8 +185,7 @@ static void expand_rms_norm_grad(Build *b, const Node *n, const Val *in, Val *ou
 
 static void expand_rms_norm_grad_params(Build *b, const Node *n, const Val *in, Val *out) {
     Val x = widen(b, in[1]), h = MUL(x, spread(b, in[2], x));
-    (void)n;
-    out[0] = narrow(b, column_sum(b, MUL(widen(b, in[0]), h)), in[0]);
+    out[0] = param_gradient(b, n, column_sum(b, MUL(widen(b, in[0]), h)), in[0]);
 }
 
 static void vjp_rms_norm(Build *b, const VjpArgs *a) {
@@ -203,18 +210,19 @@ static void vjp_rms_norm(Build *b, const VjpArgs *a) {
                                  .inner = inner_,                                                  \
                                  __VA_ARGS__}
 
-/* NormAttr and KNorm are the same struct: no lowering. */
+/* KNorm is how NormAttr begins: no lowering. */
 ROW(LAYER_NORM, layer_norm, "x,scale,bias",
     "(x - mean) / sqrt(var + eps) * scale + bias along the last dim; also mean and rstd", 3, 3, 7,
     .vjp = vjp_layer_norm, .grad_results = 1);
 ROW(LAYER_NORM_GRAD, layer_norm_grad, "dy,x,scale,mean,rstd", "gradient of layer_norm to x", 5, 1,
     7, .flags = OPF_INTERNAL);
 ROW(LAYER_NORM_GRAD_PARAMS, layer_norm_grad_params, "dy,x,mean,rstd",
-    "gradient of layer_norm to scale and bias", 4, 2, 3, .flags = OPF_INTERNAL);
+    "gradient of layer_norm to scale and bias", 4, 2, 3, .flags = OPF_INTERNAL,
+    .wide = offsetof(NormAttr, wide));
 ROW(RMS_NORM, rms_norm, "x,scale",
     "x / sqrt(mean(x^2) + eps) * scale along the last dim; also 1 / sqrt(...)", 2, 2, 3,
     .vjp = vjp_rms_norm, .grad_results = 1);
 ROW(RMS_NORM_GRAD, rms_norm_grad, "dy,x,scale,rstd", "gradient of rms_norm to x", 4, 1, 7,
     .flags = OPF_INTERNAL);
 ROW(RMS_NORM_GRAD_PARAMS, rms_norm_grad_params, "dy,x,rstd", "gradient of rms_norm to scale", 3, 1,
-    3, .flags = OPF_INTERNAL);
+    3, .flags = OPF_INTERNAL, .wide = offsetof(NormAttr, wide));

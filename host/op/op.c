@@ -124,7 +124,8 @@ Val op_wide(Build *b, Val x) {
             return 0;
         }
         attr[def->wide / sizeof *attr] = 1;
-        return build_op(b, n.op, n.in, n.nin, attr);
+        Val v = build_op(b, n.op, n.in, n.nin, attr);
+        return v ? v + (x - n.out) : 0;
     }
     bool moves = def->view && n.nin == 1 && !(def->flags & (OPF_BARRIER | OPF_CONSTRAINT));
     if (!moves) return op_astype(b, x, DT_F32);

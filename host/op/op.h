@@ -104,6 +104,7 @@ typedef struct SortAttr {
 } SortAttr;
 typedef struct NormAttr {
     double eps;
+    int32_t wide; /* gradients of parameters: see OpDef.wide */
 } NormAttr;
 typedef struct AttentionAttr {
     double scale;

@@ -234,6 +234,14 @@ static Layout plain(const Layout *l) { /* only what says where shards are */
 
 static Val build_local(Partition *p, const Split *s, const Val *in);
 
+/* Is it kept in a Param, or such a tensor converted? */
+static bool is_state(const Partition *p, Val v) {
+    const Node *n = graph_def(p->g, v);
+    while (n->nin == 1 && graph_opdef(p->g, n)->flags & OPF_ELEMENTWISE)
+        n = graph_def(p->g, n->in[0]);
+    return op_is_state(n);
+}
+
 /* A source costs nothing to make again, in the layout in which it is wanted. */
 static Val source_as(Partition *p, const Node *src, const Layout *to) {
     Layout layout = *to;
@@ -250,7 +258,7 @@ static Val operand(Partition *p, const Split *s, int t) {
     const Layout *from = &p->layout[v], *to = &s->layout[t];
     if (same_dims(from, to)) return p->local[v];
     uint32_t flags = graph_opdef(p->g, graph_def(p->g, v))->flags;
-    bool state = op_is_state(graph_def(p->g, v));
+    bool state = is_state(p, v);
     if (flags & OPF_SOURCE) return source_as(p, graph_def(p->g, v), to);
     Layout asked = plain(to);
     const Layout *key = layout_of(p->g->cx, &asked);

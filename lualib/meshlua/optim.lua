@@ -4,8 +4,10 @@
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local module = require "meshlua.nn.module"
+local loss_scale = require "meshlua.optim.loss_scale"
 local params_of = require "meshlua.optim.params"
 local transform = require "meshlua.optim.transform"
+local tree = require "meshlua.tree"
 
 local op, raise = core.op, lib.raise
 
@@ -39,14 +41,29 @@ local function scalar_dtype(entries)
   return "float32"
 end
 
+--- Every box that an update writes, with what it holds now.
+local function snapshot(optimizer, entries)
+  local before = {}
+  for _, entry in ipairs(entries) do before[#before + 1] = {entry.box, entry.box:get()} end
+  for _, box in ipairs((tree.leaves({optimizer.state, optimizer.count}))) do
+    before[#before + 1] = {box, box:get()}
+  end
+  return before
+end
+
 --- One step: the Params and the state are written.
 ---@param model table
 ---@param grads table a tree like the model, from ml.value_and_grad
----@return {grad_norm: Tensor} info grad_norm: the global norm of grads, before clipping
-function M.Optimizer:update(model, grads)
+---@param options {if_finite: boolean}? if_finite: an update whose gradients are not all finite leaves
+--- everything as it was
+---@return {grad_norm: Tensor, finite: Tensor?} info grad_norm: the global norm of grads, before clipping.
+--- finite: bool, with if_finite
+function M.Optimizer:update(model, grads, options)
+  options = lib.options("update", options, {if_finite = "boolean"})
   local entries, paths = params_of.of(model)
   local updates = params_of.gradients(entries, paths, grads)
   local norm = transform.global_norm(updates)
+  local before = options.if_finite and snapshot(self, entries)
   local context = {entries = entries, count = op.astype(self.count, {dtype = scalar_dtype(entries)})}
   local factor = self.clip and transform.clip_factor(norm, self.clip)
   if self.transformation.step then
@@ -62,7 +79,13 @@ function M.Optimizer:update(model, grads)
     end
   end
   self.count:set(op.add(self.count, 1))
-  return {grad_norm = norm}
+  if not before then return {grad_norm = norm} end
+  local finite = op.isfinite(norm)
+  for _, saved in ipairs(before) do
+    local box, old = saved[1], saved[2]
+    box:set(op.where(finite, box:get(), old))
+  end
+  return {grad_norm = norm, finite = finite}
 end
 
 -- ---- the ones with names ----------------------------------------------------------------------------
@@ -187,9 +210,11 @@ for _, name in ipairs {"chain", "clip", "clip_by_global_norm", "add_decayed_weig
   M[name] = transform[name]
 end
 
+M.LossScale = loss_scale
+
 local Optimizer = M.Optimizer
-M.Optimizer = nil
+M.Optimizer, M.LossScale = nil, nil
 lib.export(M)
-M.Optimizer = Optimizer
+M.Optimizer, M.LossScale = Optimizer, loss_scale
 
 return M

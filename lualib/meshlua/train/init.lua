@@ -4,6 +4,7 @@ local files = require "meshlua.train.files"
 local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
 local options = require "meshlua.train.options"
+local precision = require "meshlua.train.precision"
 local progress = require "meshlua.train.progress"
 local runs = require "meshlua.train.run"
 
@@ -115,6 +116,7 @@ end
 local function prepare(recipe, values, config)
   local rules = check(rule_set(recipe, values.rules))
   local mesh = check(runs.mesh(values.mesh))
+  check(precision.of(config))
   check(runs.check_batch(mesh, rules, config.batch))
   local data = check(recipe.data(config, values.data ~= "" and values.data or nil))
   return runs.new(recipe, {config = config, seed = values.seed, mesh = mesh, rules = rules, data = data})
@@ -209,6 +211,15 @@ function M.script(recipe)
 end
 
 M.run, M.mesh = runs.new, runs.mesh
+
+--- The dtype of a recipe's arithmetic (see precision.lua). Raises where config.precision names none.
+---@param config table
+---@return string dtype
+function M.precision(config)
+  local dtype, message, code = precision.of(config)
+  return dtype or lib.raise(code, "%s", message)
+end
+
 M.text = require "meshlua.train.text"
 
 return M

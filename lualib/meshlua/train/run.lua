@@ -4,7 +4,8 @@
 --
 -- A recipe is a table that knows a model and nothing of meshes and loops:
 --   name                               for people
---   config                             what can be set, with defaults; `batch` and `steps` among it
+--   config                             what can be set, with defaults; `batch` and `steps` among it.
+--                                      `precision`, if there: see precision.lua
 --   help                               a line for each key of config (may be missing)
 --   rules                              rule sets by name
 --   layout = {mesh =, rules =}         default mesh, as --mesh takes it, and default rule set
@@ -21,6 +22,8 @@ local initialize = require "meshlua.initialize"
 local jit = require "meshlua.jit"
 local mesh_of = require "meshlua.mesh"
 local nn = require "meshlua.nn"
+local optim = require "meshlua.optim"
+local precision = require "meshlua.train.precision"
 local rules_of = require "meshlua.rules"
 local state_of = require "meshlua.state"
 local tree = require "meshlua.tree"
@@ -36,6 +39,7 @@ local M = {}
 ---@field data table
 ---@field model table
 ---@field optimizer Optimizer
+---@field loss_scale LossScale? of float16
 local Run = {}
 local Run_meta = {__index = Run}
 
@@ -90,6 +94,12 @@ function M.check_batch(mesh, rules, size)
   return nil, ("--batch=%d: %s"):format(size, text), "E_VALUE"
 end
 
+--- The same, on every device of the mesh if there is one.
+local function on_mesh(mesh, tree_of_boxes)
+  if mesh then mesh_of.device_put(tree_of_boxes, core.NamedSharding(mesh, core.P())) end
+  return tree_of_boxes
+end
+
 --- A run, ready for its first step. The seed decides the parameters, the order of the data and dropout.
 ---@param recipe table
 ---@param options {config: table, seed: integer, mesh: Mesh?, rules: table?, data: table}
@@ -106,12 +116,18 @@ function M.new(recipe, options)
   self.model = initialize.init(function(rngs) return recipe.build(config, rngs) end,
     {mesh = self.mesh, rules = self.rules, seed = seed})
   self.optimizer = recipe.optimizer(self.model, config)
-  self.rngs = nn.Rngs(seed)
-  if self.mesh then mesh_of.device_put(self.rngs, core.NamedSharding(self.mesh, core.P())) end
-  self.train_step = self:jit(function(model, optimizer, rngs, inputs, labels)
-    local function loss_of(m) return recipe.loss(m, inputs, labels, rngs) end
-    local loss, grads = grad.value_and_grad(loss_of)(model)
-    return loss, optimizer:update(model, grads).grad_norm
+  self.rngs = on_mesh(self.mesh, nn.Rngs(seed))
+  if precision.of(config) == "float16" then self.loss_scale = on_mesh(self.mesh, optim.LossScale()) end
+  self.train_step = self:jit(function(model, optimizer, rngs, inputs, labels, scale)
+    local function loss_of(m)
+      local loss = recipe.loss(m, inputs, labels, rngs)
+      return scale and scale:scaled(loss) or loss, loss
+    end
+    local _, grads, loss = grad.value_and_grad(loss_of, {has_aux = true})(model)
+    if not scale then return loss, optimizer:update(model, grads).grad_norm end
+    local done = optimizer:update(model, scale:unscaled(grads), {if_finite = true})
+    scale:note(done.finite)
+    return loss, done.grad_norm
   end)
   return self
 end
@@ -133,7 +149,7 @@ function Run:train(report)
   for s = 1, config.steps do
     local batch = batches(s)
     local labels = batch.labels.size
-    local loss, norm = step(model, optimizer, rngs, batch.inputs, batch.labels)
+    local loss, norm = step(model, optimizer, rngs, batch.inputs, batch.labels, self.loss_scale)
     row.step, row.loss, row.grad_norm = s, loss:item(), norm:item()
     batch.inputs:release() -- now, not when Lua collects: the next batch takes the memory, still warm
     batch.labels:release()

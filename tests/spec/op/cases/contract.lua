@@ -32,6 +32,11 @@ for _, s in ipairs {
   add {name = "matmul: " .. s[1], rule = s[2], inputs = {s[3], s[4]},
     call = ml.matmul, ref = function(x, w) return naive.einsum(s[2], x, w) end}
 end
+-- What the cotangent of a cast asks for.
+add {name = "matmul of 16 bits into 32", rule = "ij,jk->ik", inputs = {{8, 4}, {4, 16}},
+  result = "accumulator",
+  call = function(x, w) return ml.core.op.matmul(x, w, {x_contract = {2}, w_contract = {1}, wide = true}) end,
+  ref = function(x, w) return naive.einsum("ij,jk->ik", x, w) end}
 add {name = "matmul: batch dims broadcast", rule = "a.bc,dce->adbe", inputs = {{2, 1, 8, 4}, {4, 4, 2}},
   call = ml.matmul,
   ref = function(x, w)

@@ -33,6 +33,11 @@ for axis, rule in ipairs {"ij,ijbc->Nbc", "ij,aijc->aNc", "ij,abij->abN"} do
     ref = function(i, u) return naive.wrapped(u.dtype, naive.scatter_add(i, u, 8, axis)) end}
 end
 
+add {op = "scatter_add", name = "scatter_add of 16 bits into 32", rule = "bc,bca->Aa",
+  inputs = {ids {4, 2}, {4, 2, 2}}, result = "accumulator",
+  call = function(i, u) return ml.core.op.scatter_add(i, u, {axis = 1, size = 8, rows = 8, wide = true}) end,
+  ref = function(i, u) return naive.scatter_add(i, u, 8, 1) end}
+
 for axis, rule in ipairs {"Ab->Ab", "aB->aB"} do
   for _, descending in ipairs {false, true} do
     add {op = "sort", name = ("sort along %d, %s"):format(axis, descending and "falling" or "rising"),
