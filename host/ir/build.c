@@ -39,7 +39,8 @@ static bool own(Build *b, Node *n, const Val *in, const void *attr) {
     const OpDef *def = graph_opdef(b->g, n);
     n->in = arena_copy(&b->g->arena, in, sizeof *in * (size_t)n->nin);
     if (n->nloc) n->loc = arena_copy(&b->g->arena, n->loc, sizeof *n->loc * (size_t)n->nloc);
-    if (!n->in || (n->nloc && !n->loc)) return false;
+    if (n->nwhy) n->why = arena_copy(&b->g->arena, n->why, sizeof *n->why * (size_t)n->nwhy);
+    if (!n->in || (n->nloc && !n->loc) || (n->nwhy && !n->why)) return false;
     if (def->attr_size) {
         n->attr = attr ? arena_copy(&b->g->arena, attr, def->attr_size)
                        : arena_alloc(&b->g->arena, def->attr_size);
@@ -131,7 +132,8 @@ Val build_op(Build *b, int op, const Val *in, int nin, const void *attr) {
               .region = b->region,
               .loc = b->loc,
               .nloc = b->nloc,
-              .why = b->why};
+              .why = b->why,
+              .nwhy = b->nwhy};
     if (!own(b, &n, in, attr)) return out_of_memory(b);
     const Type *few[FEW], **types = few;
     if (nin > FEW && !(types = ARENA_ARRAY(&b->g->arena, const Type *, nin)))
@@ -152,7 +154,8 @@ Val build_typed(Build *b, int op, const Val *in, int nin, const void *attr, int 
               .body = body,
               .loc = b->loc,
               .nloc = b->nloc,
-              .why = b->why};
+              .why = b->why,
+              .nwhy = b->nwhy};
     if (!own(b, &n, in, attr)) return out_of_memory(b);
     return append(b, n, types);
 }
@@ -162,6 +165,7 @@ Val build_like(Build *b, const Graph *from, const Node *n, const Val *in) {
     like.loc = n->loc;
     like.nloc = n->nloc;
     like.why = n->why;
+    like.nwhy = n->nwhy;
     Val v;
     if (graph_opdef(from, n)->flags & OPF_TYPED) {
         const Type *few[FEW], **types = few;

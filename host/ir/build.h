@@ -10,7 +10,8 @@ typedef struct Build {
     int32_t region;
     const Loc *const *loc; /* given to the nodes that are built; copied */
     int32_t nloc;
-    const char *why;
+    const Reason *const *why; /* the same */
+    int32_t nwhy;
     bool local; /* a partitioned graph: types are of one shard, vary is inferred */
     Err err;
 } Build;

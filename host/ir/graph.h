@@ -13,6 +13,7 @@
 
 #include "ir/attr.h"
 #include "ir/opdef.h"
+#include "ir/reason.h"
 
 typedef int32_t Val;
 
@@ -34,13 +35,21 @@ typedef struct Node {
     int32_t nloc, noffset;
     const Loc *const *loc; /* where it was written: more than one after merging */
     const Offset *offset;  /* partitioned graphs: see OpDef.local */
-    const char *why;       /* collectives: the reason, interned */
+    const Reason *const *why; /* collectives: one reason for each that was joined */
+    int32_t nwhy;
 } Node;
 
 typedef struct Value {
     const Type *type;
     int32_t node;
 } Value;
+
+/* Where a value got a mesh axis from: the value `from`, by the rule of `node`; 0: it says so
+ * itself. */
+typedef struct AxisSource {
+    Val from;
+    int32_t node;
+} AxisSource;
 
 typedef struct Region {
     int32_t owner; /* node, or 0 */
@@ -55,6 +64,8 @@ typedef struct Graph {
     VEC(Node) node;
     VEC(Value) value;
     VEC(Region) region;
+    AxisSource *source; /* by value and axis (v * naxes + axis), from propagate on; or NULL */
+    int32_t nsource;
 } Graph;
 
 /* NULL when out of memory. */

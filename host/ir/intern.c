@@ -85,10 +85,10 @@ const Loc *intern_loc(Ctx *cx, const Loc *loc) {
 }
 
 void intern_print_loc(const Loc *loc, Str *s) {
-    if (!loc || !loc->chunk) {
+    bool scope = loc && loc->scope;
+    if (loc && loc->chunk)
+        str_fmt(s, "%s:%d%s", loc->chunk, loc->line, scope ? " " : "");
+    else if (!scope)
         str_put(s, "?");
-        return;
-    }
-    str_fmt(s, "%s:%d", loc->chunk, loc->line);
-    if (loc->scope) str_fmt(s, " (%s)", loc->scope);
+    if (scope) str_fmt(s, "(%s)", loc->scope);
 }

@@ -25,7 +25,7 @@ typedef struct InternTable {
 
 typedef struct Interns {
     Arena arena;
-    InternTable names, locs, meshes, specs, layouts, types;
+    InternTable names, locs, meshes, specs, layouts, types, reasons;
     const struct OpDef *ops; /* the op table, set once by op_init (op/op.c); indexed by op id */
     int32_t nops;
 } Interns;
@@ -37,7 +37,7 @@ void intern_free(Ctx *cx);
 const char *intern_name_n(Ctx *cx, const char *s, size_t n);
 const char *intern_name(Ctx *cx, const char *s);
 const Loc *intern_loc(Ctx *cx, const Loc *loc);
-/* "mlp.lua:12 (h.3.mlp.up)"; "?" if NULL. */
+/* "mlp.lua:12 (h.3.mlp.up)"; "?" if NULL; "(h.3.mlp.up)" where only the path is known. */
 void intern_print_loc(const Loc *loc, Str *s);
 
 typedef bool InternEqual(const void *a, const void *b);

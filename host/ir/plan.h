@@ -54,6 +54,16 @@ typedef struct PlanCollective {
     PlanSpan from, to;    /* permute: AxisList of each dim */
 } PlanCollective;
 
+typedef struct PlanOrigin { /* see Origin */
+    uint8_t kind, axis;
+    int32_t index, name, loc; /* the last two: strings, or 0 */
+} PlanOrigin;
+
+typedef struct PlanReason { /* see Reason */
+    int32_t text, tensor, loc; /* strings; loc may be 0 */
+    PlanSpan origins;          /* PlanOrigin */
+} PlanReason;
+
 typedef struct PlanStep {
     uint8_t kind, vary;
     int32_t name;     /* string: the kernel's, or the collective's */
@@ -65,7 +75,7 @@ typedef struct PlanStep {
     double flops;  /* of one device */
     double bytes;  /* read and written by one device */
     PlanSpan locs; /* int32: strings, where it was written */
-    int32_t why;   /* string, or 0 */
+    PlanSpan why;  /* PlanReason: collectives have at least one */
     PlanSpan ops;  /* int32: strings, the ops of a fused step */
 } PlanStep;
 

@@ -19,13 +19,14 @@ static void print_offsets(const Graph *g, const Node *n, Str *s) {
 }
 
 static void print_comment(const Node *n, Str *s) {
-    if (n->nloc == 0 && !n->why) return;
+    if (n->nloc == 0 && !n->nwhy) return;
     str_put(s, "  ; ");
     for (int i = 0; i < n->nloc; i++) {
         if (i) str_put(s, ", ");
         intern_print_loc(n->loc[i], s);
     }
-    if (n->why) str_fmt(s, "%s%s", n->nloc ? ": " : "", n->why);
+    if (n->nwhy) str_fmt(s, "%s%s", n->nloc ? ": " : "", n->why[0]->text);
+    if (n->nwhy > 1) str_fmt(s, " and %d more", n->nwhy - 1);
 }
 
 static void print_region(const Graph *g, int32_t region, int indent, Str *s);

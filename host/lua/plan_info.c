@@ -75,6 +75,41 @@ static double seconds_of(const Exec *e, const PlanStep *s) {
     return t->latency + plan_bytes_sent(e->plan, s) / t->link;
 }
 
+static void push_origin(lua_State *L, const Exec *e, const PlanOrigin *o) {
+    static const char *const kind[] = {"argument", "param", "constraint", "op"};
+    lua_createtable(L, 0, 5);
+    set_string(L, "kind", kind[o->kind]);
+    set_string(L, "name", plan_str(e->plan, o->name));
+    if (o->axis != ORIGIN_ANY_AXIS) set_string(L, "axis", e->mesh->name[o->axis]);
+    if (o->loc) set_string(L, "where", plan_str(e->plan, o->loc));
+    if (o->index) {
+        lua_pushinteger(L, o->index);
+        lua_setfield(L, -2, "index");
+    }
+}
+
+/* Sets `why`, the first reason's text, and `reasons`: a list of {text, tensor, where, origins}. */
+static void push_reasons(lua_State *L, const Exec *e, const PlanStep *s) {
+    const PlanReason *r = PLAN_LIST(e->plan, PlanReason, s->why);
+    set_string(L, "why", plan_str(e->plan, r->text));
+    lua_createtable(L, s->why.n, 0);
+    for (int i = 0; i < s->why.n; i++, r++) {
+        const PlanOrigin *o = PLAN_LIST(e->plan, PlanOrigin, r->origins);
+        lua_createtable(L, 0, 4);
+        set_string(L, "text", plan_str(e->plan, r->text));
+        set_string(L, "tensor", plan_str(e->plan, r->tensor));
+        if (r->loc) set_string(L, "where", plan_str(e->plan, r->loc));
+        lua_createtable(L, r->origins.n, 0);
+        for (int k = 0; k < r->origins.n; k++) {
+            push_origin(L, e, &o[k]);
+            lua_rawseti(L, -2, k + 1);
+        }
+        lua_setfield(L, -2, "origins");
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "reasons");
+}
+
 static void push_step(lua_State *L, const Exec *e, const PlanStep *s) {
     const Plan *p = e->plan;
     lua_createtable(L, 0, 12);
@@ -93,7 +128,7 @@ static void push_step(lua_State *L, const Exec *e, const PlanStep *s) {
     lua_setfield(L, -2, "inputs");
     push_operands(L, p, s->out);
     lua_setfield(L, -2, "outputs");
-    if (s->why) set_string(L, "why", plan_str(p, s->why));
+    if (s->why.n) push_reasons(L, e, s);
     if (s->kind != STEP_COLLECTIVE) return;
     push_axes(L, e->mesh, s->coll.axes);
     lua_setfield(L, -2, "axes");

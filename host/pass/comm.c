@@ -15,9 +15,16 @@
 
 enum { MAX_PARTS = 4 };
 
+typedef struct Notes { /* places and reasons of nodes that became one */
+    const Loc *const *loc;
+    const Reason *const *why;
+    int32_t nloc, nwhy;
+} Notes;
+
 typedef struct Part {
-    const Node *reduce; /* of the old graph: the collective to make, with its place and reason */
+    const Node *reduce; /* of the old graph: the collective to make */
     Val raw;            /* what it reduces */
+    Notes notes;
 } Part;
 
 typedef struct Pending {
@@ -49,16 +56,54 @@ static Val like(Comm *c, const Node *n, const Val *in) {
     return build_like(&c->b, c->g, n, in);
 }
 
+static Notes notes_of(const Node *n) {
+    return (Notes){n->loc, n->why, n->nloc, n->nwhy};
+}
+
+/* Those of both, each once, in order. */
+static Notes join(Comm *c, const Notes *a, const Notes *b) {
+    const Loc **loc = ARENA_ARRAY(&c->arena, const Loc *, a->nloc + b->nloc + 1);
+    const Reason **why = ARENA_ARRAY(&c->arena, const Reason *, a->nwhy + b->nwhy + 1);
+    Notes out = {loc, why, 0, 0};
+    if (!loc || !why) {
+        no_memory(c);
+        return *a;
+    }
+    const Notes *both[2] = {a, b};
+    for (int s = 0; s < 2; s++) {
+        for (int i = 0; i < both[s]->nloc; i++) {
+            int k = 0;
+            while (k < out.nloc && loc[k] != both[s]->loc[i]) k++;
+            if (k == out.nloc) loc[out.nloc++] = both[s]->loc[i];
+        }
+        for (int i = 0; i < both[s]->nwhy; i++) {
+            int k = 0;
+            while (k < out.nwhy && why[k] != both[s]->why[i]) k++;
+            if (k == out.nwhy) why[out.nwhy++] = both[s]->why[i];
+        }
+    }
+    return out;
+}
+
+static Build noted(const Comm *c, const Notes *notes) {
+    Build at = c->b;
+    at.loc = notes->loc;
+    at.nloc = notes->nloc;
+    at.why = notes->why;
+    at.nwhy = notes->nwhy;
+    return at;
+}
+
 /* The value itself: makes the reductions that are still to be made. */
 static Val made(Comm *c, Val v) {
     const Pending *p = pending_of(c, v);
     if (!p) return c->map[v];
     Val sum = p->rest;
     for (int i = 0; i < p->n; i++) {
-        Val reduced = like(c, p->part[i].reduce, &p->part[i].raw);
-        Build at = c->b;
-        at.loc = p->part[i].reduce->loc;
-        at.nloc = p->part[i].reduce->nloc;
+        const Part *part = &p->part[i];
+        Build at = noted(c, &part->notes);
+        Val reduced = build_op(&at, part->reduce->op, &part->raw, 1, part->reduce->attr);
+        at.nwhy = 0;
         sum = sum ? op2(&at, OP_ADD, reduced, sum) : reduced;
         build_fail(&c->b, at.err);
     }
@@ -167,6 +212,7 @@ static bool through_two(Comm *c, const Node *n, Pending *out) {
         }
         Val both[2] = {out->part[k].raw, py.part[i].raw};
         out->part[k].raw = like(c, n, both);
+        out->part[k].notes = join(c, &out->part[k].notes, &py.part[i].notes);
     }
     Val rests[2] = {px.rest, py.rest};
     if (px.rest && py.rest)
@@ -232,7 +278,7 @@ static void reassociate_node(Comm *c, const Node *n) {
         return;
     }
     if (sums(n) && c->uses[n->out] == 1) {
-        p = (Pending){.n = 1, .part = {{n, made(c, n->in[0])}}};
+        p = (Pending){.n = 1, .part = {{n, made(c, n->in[0]), notes_of(n)}}};
         keep(c, n->out, &p);
         return;
     }
@@ -308,21 +354,17 @@ static void flush(Buckets *k, Bucket *bucket) {
     int n = bucket->member.n;
     if (!n || c->b.err) return;
     Val *in = ARENA_ARRAY(&c->arena, Val, n);
-    const Loc **loc = ARENA_ARRAY(&c->arena, const Loc *, n);
-    if (!in || !loc) {
+    if (!in) {
         no_memory(c);
         return;
     }
-    int nloc = 0;
+    Notes notes = {0};
     for (int i = 0; i < n; i++) {
+        Notes own = notes_of(bucket->member.at[i]);
         in[i] = c->map[bucket->member.at[i]->in[0]];
-        for (int l = 0; l < bucket->member.at[i]->nloc && nloc < n; l++)
-            loc[nloc++] = bucket->member.at[i]->loc[l];
+        notes = join(c, &notes, &own);
     }
-    Build at = c->b;
-    at.loc = loc;
-    at.nloc = nloc;
-    at.why = bucket->first->why;
+    Build at = noted(c, &notes);
     Val v = build_op(&at, bucket->first->op, in, n, bucket->first->attr);
     build_fail(&c->b, at.err);
     for (int i = 0; i < n; i++) {

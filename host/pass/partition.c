@@ -4,6 +4,7 @@
  * of its operands and results agree, that is theirs. Where they do not, the assignment that most
  * tensors already have wins, and the others are resharded: operands before the op, results after
  * it. */
+#include "pass/origin.h"
 #include "pass/reshard.h"
 #include "pass/rule.h"
 
@@ -142,81 +143,30 @@ static void choose_axes(const Partition *p, Split *s) {
     ASSERT(ok, "no layout for %s", s->def->name);
 }
 
-/* ---- reasons ---- */
-
-static const char *operand_name(const OpDef *def, int i, char buf[32]) {
-    const char *name = def->operands;
-    for (; i > 0 && *name; i--) {
-        name += strcspn(name, ",");
-        name += *name == ',';
-    }
-    snprintf(buf, 32, "%.*s", (int)strcspn(name, ","), name);
-    return buf[0] ? buf : "operand";
-}
-
-static const char *reason(Partition *p, const Str *s) {
-    const char *why = s->failed ? NULL : intern_name(p->g->cx, str_of(s));
-    if (!why) build_fail(&p->b, no_memory(p));
-    return why;
-}
-
-/* Why tensor t must change its layout for the op: the first dim that loses axes tells. */
-static const char *why_reshard(Partition *p, const Split *s, int t, const Layout *from,
-                               const Layout *to) {
-    Str str;
-    char name[32] = "result";
-    str_init(&str, &p->g->cx->alloc);
-    if (t < s->n->nin) operand_name(s->def, t, name);
-    for (int d = 0; d < to->rank; d++) {
-        const AxisList *have = &from->dim[d].axes, *want = &to->dim[d].axes;
-        if (axes_is_prefix(have, want)) continue;
-        const FactorMap *m = &s->r->tensor[t];
-        bool whole = m->n[d] > 0 && s->r->kind[m->at[d][0]] == FACTOR_REPLICATE;
-        str_fmt(&str, "%s of %s: dim %d is split on ", name, s->def->name, d + 1);
-        axes_print(have, p->g->mesh, &str);
-        if (whole)
-            str_put(&str, " but is needed whole");
-        else
-            str_put(&str, ", which splits other dims of this op");
-        break;
-    }
-    if (!str.n) str_fmt(&str, "%s of %s is split further", name, s->def->name);
-    const char *why = reason(p, &str);
-    str_free(&str);
-    return why;
-}
-
-/* Why a result is a sum still to be made. */
-static const char *why_partial(Partition *p, const Split *s, uint32_t partial) {
-    Str str;
-    char name[32];
-    str_init(&str, &p->g->cx->alloc);
-    str_fmt(&str, "%s runs over ", s->def->name);
-    bool first = true;
-    for (int t = 0; t < s->n->nin; t++)
-        for (int d = 0; d < s->layout[t].rank; d++) {
-            if (!(axes_mask(&s->layout[t].dim[d].axes) & partial)) continue;
-            const FactorMap *m = &s->r->tensor[t];
-            if (!m->n[d] || s->r->kind[m->at[d][0]] == FACTOR_PASS) continue;
-            str_fmt(&str, "%sdim %d of %s", first ? "" : " and ", d + 1,
-                    operand_name(s->def, t, name));
-            first = false;
-        }
-    str_put(&str, ", split on ");
-    mesh_print_axes(p->g->mesh, partial, &str);
-    const char *why = reason(p, &str);
-    str_free(&str);
-    return why;
-}
-
 /* ---- building ---- */
 
-static Build at_node(const Partition *p, const Node *n, const char *why) {
+static Build at_node(const Partition *p, const Node *n) {
     Build at = p->b;
     at.loc = n->loc;
     at.nloc = n->nloc;
-    at.why = why;
     return at;
+}
+
+/* `v` in another layout, for the reason; NULL: there was no memory for it. */
+static Val moved_for(Partition *p, const Node *n, const Reason *why, Val v, const Dims *global,
+                     const Layout *from, const Layout *to) {
+    Build at = at_node(p, n);
+    at.why = &why;
+    at.nwhy = 1;
+    if (!why) build_fail(&at, no_memory(p));
+    v = reshard(&at, v, global, from, to);
+    build_fail(&p->b, at.err);
+    return v;
+}
+
+/* What reasons are made of. */
+static Step step_of(const Partition *p, const Split *s) {
+    return (Step){p->g, s->n, s->r, s->layout, p->layout};
 }
 
 static bool same_dims(const Layout *a, const Layout *b) {
@@ -268,9 +218,9 @@ static Val operand(Partition *p, const Split *s, int t) {
     }
     for (int i = 0; !state && i < p->moved.n; i++)
         if (p->moved.at[i].value == v && p->moved.at[i].to == key) return p->moved.at[i].local;
-    Build at = at_node(p, s->n, why_reshard(p, s, t, from, to));
-    Val moved = reshard(&at, p->local[v], &type->dims, from, to);
-    build_fail(&p->b, at.err);
+    Step step = step_of(p, s);
+    Val moved = moved_for(p, s->n, origin_reshard(&step, t, from, to), p->local[v], &type->dims,
+                          from, to);
     if (!state && !VEC_PUSH(&p->arena, &p->moved, (Moved){v, key, moved}))
         build_fail(&p->b, no_memory(p));
     return moved;
@@ -311,7 +261,7 @@ static Val build_local(Partition *p, const Split *s, const Val *in) {
     LocalArgs a = {p->g->cx, n->nin,           n->nout, types,  types + n->nin,
                    layouts,  layouts + n->nin, attr,    offset, 0};
     if (s->def->local) s->def->local(&a);
-    Build at = at_node(p, n, NULL);
+    Build at = at_node(p, n);
     Val v = build_op(&at, n->op, in, n->nin, n->attr ? attr : NULL);
     if (v && n->clone) build_set_clone(&at, v, n->clone);
     bool differs = false;
@@ -344,35 +294,21 @@ static Err partition_node(Partition *p, const Node *n) {
         const Layout *want = &p->layout[n->out + i];
         p->local[n->out + i] = v + i;
         if (same_dims(&have, want)) continue;
-        const char *why = have.partial ? why_partial(p, &s, have.partial)
-                                       : why_reshard(p, &s, n->nin + i, &have, want);
-        Build at = at_node(p, n, why);
-        p->local[n->out + i] =
-            reshard(&at, v + i, &graph_type(p->g, n->out + i)->dims, &have, want);
-        build_fail(&p->b, at.err);
+        Step step = step_of(p, &s);
+        const Reason *why = have.partial ? origin_partial(&step, i, &have)
+                                         : origin_reshard(&step, n->nin + i, &have, want);
+        p->local[n->out + i] = moved_for(p, n, why, v + i,
+                                         &graph_type(p->g, n->out + i)->dims, &have, want);
     }
     return p->b.err;
 }
 
-static const char *why_constraint(Partition *p, const Layout *to) {
-    Str s;
-    str_init(&s, &p->g->cx->alloc);
-    const Spec *spec = layout_spec(p->g->cx, to);
-    str_put(&s, "asked for here: ");
-    if (spec) spec_print(spec, &s);
-    const char *why = reason(p, &s);
-    str_free(&s);
-    return why;
-}
-
 static Err partition_constraint(Partition *p, const Node *n) {
     const Layout *from = &p->layout[n->in[0]], *to = &p->layout[n->out];
-    Build at = at_node(p, n, why_constraint(p, to));
     p->local[n->out] = p->local[n->in[0]];
     if (!same_dims(from, to))
-        p->local[n->out] =
-            reshard(&at, p->local[n->in[0]], &graph_type(p->g, n->out)->dims, from, to);
-    build_fail(&p->b, at.err);
+        p->local[n->out] = moved_for(p, n, origin_constraint(p->g, n, from, to), p->local[n->in[0]],
+                                     &graph_type(p->g, n->out)->dims, from, to);
     return p->b.err;
 }
 

@@ -257,6 +257,37 @@ static PlanSpan put_locations(Pack *k, const Node *n) {
     return put(k, at, count, sizeof *at);
 }
 
+static int32_t put_location(Pack *k, const Loc *loc) {
+    Str s;
+    if (!loc) return 0;
+    str_init(&s, &k->p->g->cx->alloc);
+    intern_print_loc(loc, &s);
+    int32_t at = put_string(k, str_of(&s));
+    if (s.failed) plan_build_no_memory(k->p);
+    str_free(&s);
+    return at;
+}
+
+static PlanSpan put_reasons(Pack *k, const Node *n) {
+    PlanReason *all = ARENA_ARRAY(k->p->arena, PlanReason, n->nwhy + 1);
+    if (!all) plan_build_no_memory(k->p);
+    for (int i = 0; all && i < n->nwhy; i++) {
+        const Reason *r = n->why[i];
+        PlanOrigin origins[MAX_ORIGINS];
+        memset(origins, 0, sizeof origins);
+        for (int o = 0; o < r->norigin; o++)
+            origins[o] = (PlanOrigin){.kind = r->origin[o].kind,
+                                      .axis = r->origin[o].axis,
+                                      .index = r->origin[o].index,
+                                      .name = put_string(k, r->origin[o].name),
+                                      .loc = put_location(k, r->origin[o].loc)};
+        all[i] = (PlanReason){put_string(k, r->text), put_string(k, r->tensor),
+                              put_location(k, r->loc),
+                              put(k, origins, r->norigin, sizeof *origins)};
+    }
+    return put(k, all, n->nwhy, sizeof *all);
+}
+
 /* The names of the ops in a fused body. */
 static PlanSpan put_body(Pack *k, const Node *n) {
     const Graph *g = k->p->g;
@@ -291,7 +322,7 @@ static PlanStep pack_step(Pack *k, Values *values, const BuildStep *s) {
     out.flops = s->flops;
     out.bytes = s->bytes;
     out.locs = put_locations(k, s->node);
-    out.why = put_string(k, s->node->why);
+    out.why = put_reasons(k, s->node);
     out.ops = put_body(k, s->node);
     return out;
 }

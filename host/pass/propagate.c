@@ -2,6 +2,7 @@
  * Shardy (github.com/openxla/shardy, docs/propagation.md): simple ops before others, agreement
  * before conflict. Layouts only grow, so it ends. */
 #include "op/op.h"
+#include "pass/origin.h"
 #include "pass/rule.h"
 
 #include <string.h>
@@ -15,6 +16,7 @@ typedef struct Propagate {
     Uses users;
     int32_t *queue; /* nodes to look at again */
     bool *queued;
+    Graph *sources; /* where axes come from is noted in it */
 } Propagate;
 
 /* What a stage lets through. */
@@ -48,6 +50,10 @@ static bool is_pass_op(const FactorRule *r) {
 static int rank_of(const Propagate *p, const Node *n, int tensor) {
     Val v = tensor < n->nin ? n->in[tensor] : n->out + tensor - n->nin;
     return graph_type(p->g, v)->dims.rank;
+}
+
+static Val value_of_tensor(const Node *n, int tensor) {
+    return tensor < n->nin ? n->in[tensor] : n->out + tensor - n->nin;
 }
 
 static Layout *layout_of_tensor(Propagate *p, const Node *n, int tensor) {
@@ -213,12 +219,16 @@ static Err visit(Propagate *p, int32_t id, const Stage *s, bool aggressive, Aren
     for (int k = 0; k < r->nfactor; k++) {
         AxisList want;
         int f = order[k];
-        if (!stage_lets(&v, s, f) || source_of(&v, f, &want) < 0) continue;
+        int source = stage_lets(&v, s, f) ? source_of(&v, f, &want) : -1;
+        if (source < 0) continue;
         for (int t = 0; t < r->ntensor; t++) {
             if (backward_only && t >= n->nin) continue;
             if (!factor_in(&r->tensor[t], ranks[t], f)) continue;
-            if (extend(&v, t, f, &want))
-                requeue(p, t < n->nin ? n->in[t] : n->out + t - n->nin, queue_n);
+            uint32_t had = layout_used(layout_of_tensor(p, n, t));
+            if (!extend(&v, t, f, &want)) continue;
+            requeue(p, value_of_tensor(n, t), queue_n);
+            origin_note(p->sources, value_of_tensor(n, t), value_of_tensor(n, source), id,
+                        layout_used(layout_of_tensor(p, n, t)) & ~had);
         }
     }
     return E_OK;
@@ -395,9 +405,10 @@ Err pass_propagate(const Graph *g, const PassOptions *o, Graph **out) {
     Graph *new_graph = graph_new(g->cx);
     if (!new_graph) return err_nomem(g->cx, "a graph");
     new_graph->mesh = g->mesh;
-    Propagate p = {.g = new_graph};
+    Propagate p = {.g = new_graph, .sources = new_graph};
     arena_init(&p.arena, &g->cx->alloc);
     Err e = split_sources(g, new_graph);
+    if (!e && g->mesh) e = origin_init(new_graph);
     if (!e && g->mesh) e = propagate(&p);
     if (!e && g->mesh) e = write_types(&p, new_graph);
     if (!e && g->mesh) e = strip_results(new_graph);

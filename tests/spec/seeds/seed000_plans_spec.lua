@@ -92,7 +92,7 @@ describe("the layout of a weight", function()
     assert.equal(WEIGHT_BYTES, gathers[1].outputs[1].bytes) -- 2.416 GB
     local told = ml.explain(forward, batch, weight)
     assert.truthy(told:find("1 x  all_gather over data  float32[1536,49152]", 1, true), told)
-    assert.truthy(told:find("w of matmul: dim 1 is split on data, which splits other dims", 1, true), told)
+    assert.truthy(told:find("w of matmul: dim 1 is split on data, which splits dim 1 of x", 1, true), told)
   end)
 
   it("000 L199: split on the model axis it needs no communication forward", function()

@@ -1,0 +1,30 @@
+/* origin.h - who split what: propagate notes where each value got its mesh axes from, and partition
+ * makes of it the reasons of the collectives. */
+#ifndef MESHLUA_ORIGIN_H
+#define MESHLUA_ORIGIN_H
+
+#include "pass/pass.h"
+
+Err origin_init(Graph *g) MUST_CHECK; /* nothing has come from anywhere yet */
+/* Value `to` got the axes (a mask) from value `from`, by the rule of the node. */
+void origin_note(Graph *g, Val to, Val from, int32_t node, uint32_t axes);
+/* Who split the value along the axis, in the end. */
+Origin origin_of(const Graph *g, Val v, int axis);
+
+/* An op as partition sees it. */
+typedef struct Step {
+    const Graph *g;
+    const Node *n;
+    const FactorRule *r;
+    const Layout *under; /* by tensor: operands, then results: in which the op runs */
+    const Layout *have;  /* by value */
+} Step;
+
+/* Each is NULL when out of memory. */
+const Reason *origin_reshard(const Step *s, int tensor, const Layout *from, const Layout *to);
+/* Result i is a sum (or the like) still to be made: its layout `have` says over what. */
+const Reason *origin_partial(const Step *s, int i, const Layout *have);
+const Reason *origin_constraint(const Graph *g, const Node *n, const Layout *from,
+                                const Layout *to);
+
+#endif
