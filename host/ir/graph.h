@@ -33,8 +33,8 @@ typedef struct Node {
     int32_t body;     /* the region it owns, or 0 */
     int32_t clone;    /* two nodes are the same only if this is, too: 0 unless copied on purpose */
     int32_t nloc, noffset;
-    const Loc *const *loc; /* where it was written: more than one after merging */
-    const Offset *offset;  /* partitioned graphs: see OpDef.local */
+    const Loc *const *loc;    /* where it was written: more than one after merging */
+    const Offset *offset;     /* partitioned graphs: see OpDef.local */
     const Reason *const *why; /* collectives: one reason for each that was joined */
     int32_t nwhy;
 } Node;

@@ -95,8 +95,7 @@ static void print_step(const Plan *p, const Mesh *mesh, int32_t i, Str *s) {
         for (int k = 0; k < step->locs.n; k++)
             str_fmt(s, "%s%s", k ? ", " : "", plan_str(p, PLAN_LIST(p, int32_t, step->locs)[k]));
     }
-    if (step->why.n)
-        str_fmt(s, ": %s", plan_str(p, PLAN_LIST(p, PlanReason, step->why)[0].text));
+    if (step->why.n) str_fmt(s, ": %s", plan_str(p, PLAN_LIST(p, PlanReason, step->why)[0].text));
     if (step->why.n > 1) str_fmt(s, " and %d more", step->why.n - 1);
     str_put(s, "\n");
 }

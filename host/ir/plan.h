@@ -59,7 +59,7 @@ typedef struct PlanOrigin { /* see Origin */
     int32_t index, name, loc; /* the last two: strings, or 0 */
 } PlanOrigin;
 
-typedef struct PlanReason { /* see Reason */
+typedef struct PlanReason {    /* see Reason */
     int32_t text, tensor, loc; /* strings; loc may be 0 */
     PlanSpan origins;          /* PlanOrigin */
 } PlanReason;

@@ -9,8 +9,7 @@ static bool reason_equal(const void *a, const void *b) {
     const Reason *x = a, *y = b;
     bool same = x->text == y->text && x->tensor == y->tensor && x->loc == y->loc &&
                 x->norigin == y->norigin;
-    for (int i = 0; same && i < x->norigin; i++)
-        same = origin_equal(&x->origin[i], &y->origin[i]);
+    for (int i = 0; same && i < x->norigin; i++) same = origin_equal(&x->origin[i], &y->origin[i]);
     return same;
 }
 

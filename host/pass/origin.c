@@ -160,8 +160,8 @@ const Reason *origin_reshard(const Step *s, int t, const Layout *from, const Lay
         if (axes_is_prefix(have, want)) continue;
         said = true;
         if (!lost) lost = axes_mask(have);
-        str_fmt(&d.text, "%s of %s: dim %d is split on ", operand ? tensor_name(s, t, name) : "result",
-                op, k + 1);
+        str_fmt(&d.text, "%s of %s: dim %d is split on ",
+                operand ? tensor_name(s, t, name) : "result", op, k + 1);
         axes_print(have, s->g->mesh, &d.text);
         add_origins(&d, v, operand ? lost : axes_mask(want));
         if (operand) {
@@ -174,8 +174,8 @@ const Reason *origin_reshard(const Step *s, int t, const Layout *from, const Lay
         }
     }
     if (!said) {
-        str_fmt(&d.text, "%s of %s is split further",
-                operand ? tensor_name(s, t, name) : "result", op);
+        str_fmt(&d.text, "%s of %s is split further", operand ? tensor_name(s, t, name) : "result",
+                op);
         add_origins(&d, v, gained);
     }
     return finish(&d);

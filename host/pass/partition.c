@@ -219,8 +219,8 @@ static Val operand(Partition *p, const Split *s, int t) {
     for (int i = 0; !state && i < p->moved.n; i++)
         if (p->moved.at[i].value == v && p->moved.at[i].to == key) return p->moved.at[i].local;
     Step step = step_of(p, s);
-    Val moved = moved_for(p, s->n, origin_reshard(&step, t, from, to), p->local[v], &type->dims,
-                          from, to);
+    Val moved =
+        moved_for(p, s->n, origin_reshard(&step, t, from, to), p->local[v], &type->dims, from, to);
     if (!state && !VEC_PUSH(&p->arena, &p->moved, (Moved){v, key, moved}))
         build_fail(&p->b, no_memory(p));
     return moved;
@@ -297,8 +297,8 @@ static Err partition_node(Partition *p, const Node *n) {
         Step step = step_of(p, &s);
         const Reason *why = have.partial ? origin_partial(&step, i, &have)
                                          : origin_reshard(&step, n->nin + i, &have, want);
-        p->local[n->out + i] = moved_for(p, n, why, v + i,
-                                         &graph_type(p->g, n->out + i)->dims, &have, want);
+        p->local[n->out + i] =
+            moved_for(p, n, why, v + i, &graph_type(p->g, n->out + i)->dims, &have, want);
     }
     return p->b.err;
 }

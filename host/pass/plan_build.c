@@ -281,9 +281,9 @@ static PlanSpan put_reasons(Pack *k, const Node *n) {
                                       .index = r->origin[o].index,
                                       .name = put_string(k, r->origin[o].name),
                                       .loc = put_location(k, r->origin[o].loc)};
-        all[i] = (PlanReason){put_string(k, r->text), put_string(k, r->tensor),
-                              put_location(k, r->loc),
-                              put(k, origins, r->norigin, sizeof *origins)};
+        all[i] =
+            (PlanReason){put_string(k, r->text), put_string(k, r->tensor), put_location(k, r->loc),
+                         put(k, origins, r->norigin, sizeof *origins)};
     }
     return put(k, all, n->nwhy, sizeof *all);
 }
