@@ -1,4 +1,4 @@
-#include "ir/build.h"
+#include "ir/copy.h"
 
 #include <string.h>
 
@@ -30,7 +30,7 @@ static Val append(Build *b, Node n, const Type *const *types) {
     if (!VEC_ROOM(&g->arena, &g->value, n.nout) || !VEC_PUSH(&g->arena, &g->node, n))
         return out_of_memory(b);
     for (int i = 0; i < n.nout; i++) g->value.at[g->value.n++] = (Value){types[i], g->node.n - 1};
-    if (n.body) g->region.at[n.body].owner = g->node.n - 1;
+    for (int k = 0; k < n.nbody; k++) g->region.at[n.body[k]].owner = g->node.n - 1;
     return n.out;
 }
 
@@ -40,7 +40,9 @@ static bool own(Build *b, Node *n, const Val *in, const void *attr) {
     n->in = arena_copy(&b->g->arena, in, sizeof *in * (size_t)n->nin);
     if (n->nloc) n->loc = arena_copy(&b->g->arena, n->loc, sizeof *n->loc * (size_t)n->nloc);
     if (n->nwhy) n->why = arena_copy(&b->g->arena, n->why, sizeof *n->why * (size_t)n->nwhy);
-    if (!n->in || (n->nloc && !n->loc) || (n->nwhy && !n->why)) return false;
+    if (n->nbody) n->body = arena_copy(&b->g->arena, n->body, sizeof *n->body * (size_t)n->nbody);
+    if (!n->in || (n->nloc && !n->loc) || (n->nwhy && !n->why) || (n->nbody && !n->body))
+        return false;
     if (def->attr_size) {
         n->attr = attr ? arena_copy(&b->g->arena, attr, def->attr_size)
                        : arena_alloc(&b->g->arena, def->attr_size);
@@ -145,13 +147,14 @@ Val build_op(Build *b, int op, const Val *in, int nin, const void *attr) {
 }
 
 Val build_typed(Build *b, int op, const Val *in, int nin, const void *attr, int nout,
-                const Type *const *types, int32_t body) {
+                const Type *const *types, const int32_t *body, int nbody) {
     if (b->err || any_missing(in, nin)) return 0;
     Node n = {.op = (uint16_t)op,
               .nin = nin,
               .nout = nout,
               .region = b->region,
               .body = body,
+              .nbody = nbody,
               .loc = b->loc,
               .nloc = b->nloc,
               .why = b->why,
@@ -172,7 +175,7 @@ Val build_like(Build *b, const Graph *from, const Node *n, const Val *in) {
         if (n->nout > FEW && !(types = ARENA_ARRAY(&b->g->arena, const Type *, n->nout)))
             return out_of_memory(b);
         graph_out_types(from, n, types);
-        v = build_typed(&like, n->op, in, n->nin, n->attr, n->nout, types, 0);
+        v = build_typed(&like, n->op, in, n->nin, n->attr, n->nout, types, NULL, 0);
     } else {
         v = build_op(&like, n->op, in, n->nin, n->attr);
     }
@@ -183,9 +186,33 @@ Val build_like(Build *b, const Graph *from, const Node *n, const Val *in) {
 }
 
 Val build_param(Build *b, int param_op, const void *attr, const Type *type) {
-    Val v = build_typed(b, param_op, NULL, 0, attr, 1, &type, 0);
+    Val v = build_typed(b, param_op, NULL, 0, attr, 1, &type, NULL, 0);
     if (v && !VEC_PUSH(&b->g->arena, &b->g->region.at[b->region].param, v)) return out_of_memory(b);
     return v;
+}
+
+void build_inline(Build *b, int32_t region, const Val *args, int32_t clone, Val *results) {
+    if (b->err) return;
+    const Graph *g = b->g;
+    int32_t end = g->node.n;
+    Copy c;
+    if (copy_begin(&c, g, b)) {
+        c.region[region] = b->region;
+        const Region *r = &g->region.at[region];
+        for (int i = 0; i < r->param.n; i++) c.map[r->param.at[i]] = args[i];
+        for (int32_t id = 1; id < end && !c.b.err; id++) {
+            const Node *n = graph_node(g, id);
+            if (!graph_within(g, n->region, region)) continue;
+            bool param = graph_opdef(g, n)->flags & OPF_PARAM;
+            if (n->region == region && param) continue;
+            Val v = copy_node(&c, n);
+            if (v && clone && !param) build_set_clone(&c.b, v, clone);
+        }
+        r = &g->region.at[region];
+        for (int i = 0; i < r->result.n; i++) results[i] = c.map[r->result.at[i]];
+    }
+    build_fail(b, c.b.err);
+    copy_end(&c);
 }
 
 int32_t build_region(Build *b) {

@@ -19,13 +19,16 @@ typedef struct Build {
 Build build_in(Graph *g, int32_t region);
 /* The node's results start at the value returned. attr is copied (NULL: zeroed). */
 Val build_op(Build *b, int op, const Val *in, int nin, const void *attr);
-/* As build_op with the result types given, and a body. */
+/* As build_op with the result types given, and the regions it owns. */
 Val build_typed(Build *b, int op, const Val *in, int nin, const void *attr, int nout,
-                const Type *const *types, int32_t body);
+                const Type *const *types, const int32_t *body, int nbody);
 /* A node like `n` (of any graph of the same Ctx): attributes, locations, offsets, clone, reason;
- * types are inferred anew except for OPF_TYPED. */
+ * types are inferred anew except for OPF_TYPED. Regions do not come along: see copy.h. */
 Val build_like(Build *b, const Graph *from, const Node *n, const Val *in);
 Val build_param(Build *b, int param_op, const void *attr, const Type *type);
+/* Appends what is in `region` (of b->g) as if it were written here: its parameters are `args`;
+ * fills `results`. `clone` (if not 0) marks the new nodes: no pass merges them with the old. */
+void build_inline(Build *b, int32_t region, const Val *args, int32_t clone, Val *results);
 /* A new region, owned by nobody yet; 0 when out of memory. */
 int32_t build_region(Build *b);
 void build_result(Build *b, Val v);

@@ -20,6 +20,12 @@ void graph_free(Graph *g) {
     alloc_free(&g->cx->alloc, g, sizeof *g);
 }
 
+bool graph_within(const Graph *g, int32_t region, int32_t outer) {
+    while (region != outer && region != 0)
+        region = graph_node(g, g->region.at[region].owner)->region;
+    return region == outer;
+}
+
 void graph_in_types(const Graph *g, const Node *n, const Type **types) {
     for (int i = 0; i < n->nin; i++) types[i] = graph_type(g, n->in[i]);
 }
@@ -63,7 +69,8 @@ static uint64_t hash_node(const Graph *g, const Node *n, uint64_t h) {
     h = hash_str(h, def->name);
     h = hash_bytes(h, n->in, sizeof *n->in * (size_t)n->nin);
     if (def->attr) h = attr_hash(def->attr, n->attr, h);
-    h = hash_u64(h, (uint64_t)(uint32_t)n->region << 32 | (uint32_t)n->body);
+    h = hash_u64(h, (uint64_t)(uint32_t)n->region << 32 | (uint32_t)n->nbody);
+    if (n->nbody) h = hash_bytes(h, n->body, sizeof *n->body * (size_t)n->nbody);
     h = hash_u64(h, (uint64_t)(uint32_t)n->clone);
     for (int i = 0; i < n->nout; i++)
         h = hash_u64(h, (uint64_t)(uint32_t)graph_type(g, n->out + i)->id);
@@ -78,8 +85,13 @@ GraphHash graph_hash(const Graph *g) {
     }
     for (int32_t r = 0; r < g->region.n; r++) {
         const Region *region = &g->region.at[r];
-        h.lo = hash_bytes(h.lo, region->result.at, sizeof(Val) * (size_t)region->result.n);
-        h.hi = hash_bytes(h.hi, region->result.at, sizeof(Val) * (size_t)region->result.n);
+        uint64_t *both[2] = {&h.lo, &h.hi};
+        for (int k = 0; k < 2; k++) {
+            *both[k] =
+                hash_bytes(*both[k], region->param.at, sizeof(Val) * (size_t)region->param.n);
+            *both[k] =
+                hash_bytes(*both[k], region->result.at, sizeof(Val) * (size_t)region->result.n);
+        }
     }
     if (g->mesh) h.hi = hash_u64(h.hi, (uint64_t)g->mesh->id);
     return h;

@@ -27,11 +27,12 @@ typedef struct Node {
     uint16_t op;
     int32_t nin, nout;
     const Val *in;
-    Val out;          /* the results are out .. out + nout - 1 */
-    const void *attr; /* the op's struct, or NULL */
-    int32_t region;   /* it stands in; 0 is the program's */
-    int32_t body;     /* the region it owns, or 0 */
-    int32_t clone;    /* two nodes are the same only if this is, too: 0 unless copied on purpose */
+    Val out;             /* the results are out .. out + nout - 1 */
+    const void *attr;    /* the op's struct, or NULL */
+    int32_t region;      /* it stands in; 0 is the program's */
+    const int32_t *body; /* the regions it owns: one for a loop, one for each branch */
+    int32_t nbody;
+    int32_t clone; /* two nodes are the same only if this is, too: 0 unless copied on purpose */
     int32_t nloc, noffset;
     const Loc *const *loc;    /* where it was written: more than one after merging */
     const Offset *offset;     /* partitioned graphs: see OpDef.local */
@@ -84,6 +85,8 @@ static inline const Type *graph_type(const Graph *g, Val v) {
 static inline const OpDef *graph_opdef(const Graph *g, const Node *n) {
     return &g->cx->interns->ops[n->op];
 }
+/* Is `region` this one, or of a node that stands in it at any depth? */
+bool graph_within(const Graph *g, int32_t region, int32_t outer);
 /* The node's operand and result types, for the functions of its row: arrays in the arena of `g`
  * would grow without end, so the caller gives room for nin (nout) pointers. */
 void graph_in_types(const Graph *g, const Node *n, const Type **types);

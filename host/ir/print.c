@@ -48,9 +48,9 @@ void graph_print_node(const Graph *g, const Node *n, int indent, Str *s) {
         if (i) str_put(s, ", ");
         type_print(graph_type(g, n->out + i), s);
     }
-    if (n->body) {
+    for (int k = 0; k < n->nbody; k++) {
         str_put(s, " {\n");
-        print_region(g, n->body, indent + 2, s);
+        print_region(g, n->body[k], indent + 2, s);
         str_fmt(s, "%*s}", indent, "");
     }
     print_comment(n, s);

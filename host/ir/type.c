@@ -1,5 +1,7 @@
 #include "ir/type.h"
 
+#include <string.h>
+
 static bool type_equal(const void *a, const void *b) {
     const Type *x = a, *y = b;
     return x->dtype == y->dtype && x->weak == y->weak && x->local == y->local &&
@@ -23,6 +25,51 @@ const Type *type_with_layout(Ctx *cx, const Type *t, const Layout *layout) {
     Type copy = *t;
     copy.layout = layout;
     return type_of(cx, &copy);
+}
+
+const Type *type_undecided(Ctx *cx, const Type *t) {
+    if (!t->layout) return t;
+    Layout l = *t->layout;
+    bool any = l.manual || l.vary || l.partial || l.reduced;
+    for (int d = 0; d < l.rank; d++) {
+        AxisList kept = {0};
+        for (int i = 0; i < l.dim[d].axes.n; i++)
+            if (l.mesh->type[l.dim[d].axes.at[i].axis] == AXIS_EXPLICIT)
+                kept.at[kept.n++] = l.dim[d].axes.at[i];
+        any = any || kept.n;
+        l.dim[d] = (LayoutDim){.axes = kept};
+    }
+    const Layout *layout = any ? layout_of(cx, &l) : NULL;
+    return any && !layout ? NULL : type_with_layout(cx, t, layout);
+}
+
+const Type *type_stack(Ctx *cx, const Type *t, int64_t n) {
+    Type out = *t;
+    Layout l;
+    out.dims = (Dims){0};
+    dims_push(&out.dims, n);
+    for (int d = 0; d < t->dims.rank; d++) dims_push(&out.dims, t->dims.at[d]);
+    if (!t->layout) return type_of(cx, &out);
+    l = *t->layout;
+    l.rank = out.dims.rank;
+    l.dim[0] = (LayoutDim){0};
+    for (int d = 0; d < t->dims.rank; d++) l.dim[d + 1] = t->layout->dim[d];
+    out.layout = layout_of(cx, &l);
+    return out.layout ? type_of(cx, &out) : NULL;
+}
+
+const Type *type_slice(Ctx *cx, const Type *t) {
+    Type out = *t;
+    Layout l;
+    out.dims = (Dims){0};
+    for (int d = 1; d < t->dims.rank; d++) dims_push(&out.dims, t->dims.at[d]);
+    if (!t->layout) return type_of(cx, &out);
+    l = *t->layout;
+    l.rank = out.dims.rank;
+    for (int d = 0; d < out.dims.rank; d++) l.dim[d] = t->layout->dim[d + 1];
+    memset(&l.dim[l.rank], 0, sizeof l.dim[0]);
+    out.layout = layout_of(cx, &l);
+    return out.layout ? type_of(cx, &out) : NULL;
 }
 
 int64_t type_count(const Type *t) {

@@ -19,6 +19,13 @@ typedef struct Type {
 const Type *type_of(Ctx *cx, const Type *t);
 const Type *type_make(Ctx *cx, DType dtype, const Dims *dims, const Layout *layout);
 const Type *type_with_layout(Ctx *cx, const Type *t, const Layout *layout);
+/* The type less what propagation decides: axes of Auto type split nothing yet. What a result in a
+ * traced graph, or a region's parameter, knows of the layout of what it was made from. */
+const Type *type_undecided(Ctx *cx, const Type *t);
+/* A stack of `n` of them along a new dim 1 (the rank must allow it), and back: one slice. NULL when
+ * out of memory. */
+const Type *type_stack(Ctx *cx, const Type *t, int64_t n);
+const Type *type_slice(Ctx *cx, const Type *t);
 int64_t type_count(const Type *t);       /* elements of the (local, if local) shape */
 int64_t type_bytes(const Type *t);       /* of it */
 int64_t type_shard_bytes(const Type *t); /* of one device's shard of a global type */

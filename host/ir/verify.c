@@ -55,19 +55,28 @@ static Err check_again(const Graph *g, int32_t id) {
     return E_OK;
 }
 
+static Err check_region(const Graph *g, int32_t r) {
+    const Region *region = &g->region.at[r];
+    for (int i = 0; i < region->param.n; i++) {
+        const Node *n = graph_def(g, region->param.at[i]);
+        if (n->region != r || !(graph_opdef(g, n)->flags & OPF_PARAM))
+            return bad(g, g->value.at[region->param.at[i]].node, "a parameter of another region");
+    }
+    for (int i = 0; i < region->result.n; i++)
+        if (graph_def(g, region->result.at[i])->region != r)
+            return bad(g, g->value.at[region->result.at[i]].node, "a result of another region");
+    return E_OK;
+}
+
 Err graph_verify(const Graph *g) {
     for (int32_t id = 1; id < g->node.n; id++) {
         TRY(check_inputs(g, id));
         TRY(check_types(g, id));
         TRY(check_again(g, id));
         const Node *n = graph_node(g, id);
-        if (n->body && g->region.at[n->body].owner != id)
-            return bad(g, id, "a body of another node");
+        for (int k = 0; k < n->nbody; k++)
+            if (g->region.at[n->body[k]].owner != id) return bad(g, id, "a body of another node");
     }
-    for (int32_t r = 0; r < g->region.n; r++)
-        for (int i = 0; i < g->region.at[r].result.n; i++)
-            if (graph_def(g, g->region.at[r].result.at[i])->region != r)
-                return bad(g, g->value.at[g->region.at[r].result.at[i]].node,
-                           "a result of another region");
+    for (int32_t r = 0; r < g->region.n; r++) TRY(check_region(g, r));
     return E_OK;
 }

@@ -20,6 +20,7 @@ static int open_core(lua_State *L) {
     lcontext_open(L);
     lops_open(L);
     ltrace_open(L);
+    lregion_open(L);
     ljit_open(L);
     ldata_open(L);
     ldebug_open(L);

@@ -15,7 +15,8 @@ static int box_new(lua_State *L) {
     if (!lua_isnil(L, 1)) value_tensor(L, h, 1);
     value_check_type(L, 2, LUA_TTABLE, "the metadata of a Param");
     LuaBox *b = lua_newuserdatauv(L, sizeof *b, 2);
-    *b = (LuaBox){h->trace ? h->trace->serial : 0};
+    *b = (LuaBox){0};
+    if (h->trace) *b = (LuaBox){h->trace->serial, h->trace->build.region};
     if (luaL_testudata(L, 1, VALUE_BOX))
         lua_getiuservalue(L, 1, 1);
     else

@@ -151,9 +151,17 @@ void trace_note_write(lua_State *L, Host *h, int index) {
     bool may_write;
     index = lua_absindex(L, index);
     noted(L, index, &may_write);
-    if (may_write) return;
+    if (may_write && h->trace->build.region == 0) return;
     const LuaBox *box = lua_touserdata(L, index);
-    if (box->made_in == h->trace->serial) return; /* nobody else has it yet */
+    bool inside = h->trace->build.region != 0;
+    if (box->made_in == h->trace->serial && (!inside || box->region == h->trace->build.region))
+        return; /* nobody else has it yet */
+    if (inside)
+        state_error(
+            L, E_STATE,
+            "a Param is written in the body of a loop or branch, where its value would "
+            "stay; make the value a carry of the loop (a result of the branch), and set the "
+            "Param behind it");
     if (!h->trace->open)
         state_error(
             L, E_STATE,
@@ -164,6 +172,7 @@ void trace_note_write(lua_State *L, Host *h, int index) {
 
 void trace_result(lua_State *L, Host *h, Val v, const Layout *l) {
     Build at = h->trace->build;
+    at.region = 0;
     if (l) {
         h->trace->graph->mesh = l->mesh;
         v = build_op(&at, OP_CONSTRAIN, &v, 1, &(ConstrainAttr){l});
@@ -236,7 +245,7 @@ static int run_traced_body(lua_State *L) {
         if (!u)
             state_error(L, E_VALUE, "the traced function returned a %s where a tensor was expected",
                         value_type_name(L, 3 + i));
-        trace_result(L, h, u->t ? value_in_trace(L, h, 3 + i) : u->v, NULL);
+        trace_result(L, h, value_in_trace(L, h, 3 + i), NULL);
     }
     int nwritten = add_written(L, h, 2), total = nout + nwritten;
     int32_t nin = h->trace->capture.n;

@@ -25,11 +25,19 @@ typedef struct Capture {
     Val v;
 } Capture;
 
+/* A region under way, and the values that entered it from the one around it. */
+typedef struct Frame {
+    int32_t region;
+    VEC(Val) outer;
+    VEC(Val) param; /* what stands for them inside */
+} Frame;
+
 typedef struct Trace {
     uint64_t serial; /* tracers of other traces are refused */
     bool open;       /* boxes that are no arguments may be written, too */
     Graph *graph;
-    Build build;
+    Build build;      /* of the innermost region */
+    VEC(Frame) frame; /* the regions under way, the innermost last; see lregion.c */
     VEC(Capture) capture;
     Arena arena;
 } Trace;

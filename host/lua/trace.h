@@ -36,6 +36,10 @@ void trace_result(lua_State *L, Host *h, Val v, const Layout *l);
 /* The inputs of the program in order, as tensors: params from `args`, then captures. */
 void trace_captured(lua_State *L, Host *h, int32_t i, Tensor **out);
 
+/* v, a value of the region under way or of one around it, as a value of the former. */
+Val lregion_capture(lua_State *L, Host *h, Val v);
+
 void ltrace_open(lua_State *L);
+void lregion_open(lua_State *L);
 
 #endif

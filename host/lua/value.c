@@ -1,4 +1,4 @@
-#include "lua/value.h"
+#include "lua/trace.h"
 
 #include <string.h>
 
@@ -93,13 +93,13 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
     index = lua_absindex(L, index);
     LuaTensor *u = value_tensor(L, h, index);
     Trace *t = h->trace;
-    if (!u->t) return u->v;
+    if (!u->t) return lregion_capture(L, h, u->v);
     /* A box from outside may hold another tensor at the next call; one made in this trace may not.
      */
     const LuaBox *b = luaL_testudata(L, index, VALUE_BOX);
     bool box = b && b->made_in != t->serial;
     Val v = box ? find_box(L, t, index) : find_capture(t, u->t);
-    if (v) return v;
+    if (v) return lregion_capture(L, h, v);
     const Layout *l = u->t->type->layout;
     if (l && t->graph->mesh && l->mesh != t->graph->mesh)
         value_two_meshes(L, "a tensor met in this trace", l->mesh, t->graph->mesh);
@@ -110,6 +110,7 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
         c.ref = luaL_ref(L, LUA_REGISTRYINDEX);
     }
     Build at = t->build; /* a copy: what goes wrong here is raised, and no state of the trace */
+    at.region = 0;
     c.v = build_param(&at, OP_PARAM,
                       &(ParamAttr){.index = t->graph->region.at[0].param.n + 1, .state = box},
                       u->t->type);
@@ -120,7 +121,7 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
     }
     if (!box) c.tensor = tensor_retain(u->t);
     t->capture.at[t->capture.n++] = c;
-    return c.v;
+    return lregion_capture(L, h, c.v);
 }
 
 /* ---- meshes, specs, shardings ---- */

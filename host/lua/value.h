@@ -22,6 +22,7 @@ typedef struct LuaTensor {
  */
 typedef struct LuaBox {
     uint64_t made_in; /* serial of the trace it was made in; 0: in none */
+    int32_t region;   /* of that trace's graph */
 } LuaBox;
 
 typedef struct LuaSharding {

@@ -1,24 +1,26 @@
 /* expand.c - every op that has a definition in simpler ops is replaced by it: what the fused ops
  * are compared to, and a way to run them where no kernel is. */
+#include "ir/copy.h"
 #include "pass/pass.h"
 
-static void expand_node(Build *b, const Graph *g, const Node *n, const Val *in, Val *map) {
-    const OpDef *def = graph_opdef(g, n);
+static void expand_node(Copy *c, const Node *n) {
+    const OpDef *def = graph_opdef(c->from, n);
     enum { MAX = 8 };
     Val out[MAX] = {0};
-    Build at = *b;
+    if (!def->expand) {
+        copy_node(c, n);
+        return;
+    }
+    const Val *in = copy_operands(c, n);
+    if (!in) return;
+    copy_enter(c, n);
+    Build at = c->b;
     at.loc = n->loc;
     at.nloc = n->nloc;
-    if (!def->expand) {
-        Val v = def->flags & OPF_PARAM ? build_param(&at, n->op, n->attr, graph_type(g, n->out))
-                                       : build_like(&at, g, n, in);
-        for (int i = 0; i < n->nout; i++) map[n->out + i] = v + i;
-    } else {
-        ASSERT(n->nout <= MAX, "%s has %d results", def->name, n->nout);
-        def->expand(&at, n, in, out);
-        for (int i = 0; i < n->nout; i++) map[n->out + i] = out[i];
-    }
-    build_fail(b, at.err);
+    ASSERT(n->nout <= MAX, "%s has %d results", def->name, n->nout);
+    def->expand(&at, n, in, out);
+    for (int i = 0; i < n->nout; i++) c->map[n->out + i] = out[i];
+    build_fail(&c->b, at.err);
 }
 
 Err pass_expand(const Graph *g, const PassOptions *o, Graph **out) {
@@ -27,26 +29,15 @@ Err pass_expand(const Graph *g, const PassOptions *o, Graph **out) {
     if (!to) return err_nomem(g->cx, "a graph");
     to->mesh = g->mesh;
     Build b = build_in(to, 0);
-    Arena scratch;
-    arena_init(&scratch, &g->cx->alloc);
-    Val *map = ARENA_ARRAY(&scratch, Val, g->value.n);
-    if (!map) build_fail(&b, err_nomem(g->cx, "a graph"));
-    for (int32_t id = 1; id < g->node.n && !b.err; id++) {
-        const Node *n = graph_node(g, id);
-        Val *in = ARENA_ARRAY(&scratch, Val, n->nin + 1);
-        if (!in) {
-            build_fail(&b, err_nomem(g->cx, "a graph"));
-            break;
-        }
-        for (int i = 0; i < n->nin; i++) in[i] = map[n->in[i]];
-        expand_node(&b, g, n, in, map);
+    Copy c;
+    if (copy_begin(&c, g, &b)) {
+        for (int32_t id = 1; id < g->node.n && !c.b.err; id++) expand_node(&c, graph_node(g, id));
+        copy_results(&c, 0);
     }
-    for (int i = 0; i < g->region.at[0].result.n && !b.err; i++)
-        build_result(&b, map[g->region.at[0].result.at[i]]);
-    arena_free(&scratch);
-    if (b.err)
+    copy_end(&c);
+    if (c.b.err)
         graph_free(to);
     else
         *out = to;
-    return b.err;
+    return c.b.err;
 }

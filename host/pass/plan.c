@@ -96,9 +96,9 @@ static void copy_value(PlanBuild *p, const Node *for_node, BuildValue *v) {
 
 /* The kernel's attribute struct. */
 static void lower_attr(PlanBuild *p, BuildStep *s, const Node *n, const OpDef *def) {
-    if (n->body) {
+    if (n->nbody) {
         size_t size;
-        s->attr = program_of(p->g, n->body, p->arena, &size, &s->offset, &s->noffset);
+        s->attr = program_of(p->g, n->body[0], p->arena, &size, &s->offset, &s->noffset);
         s->attr_size = (int32_t)size;
         if (!s->attr) plan_build_no_memory(p);
         return;
@@ -129,9 +129,9 @@ static double node_flops(PlanBuild *p, const Node *n, const OpDef *def) {
         plan_build_no_memory(p);
         return 0;
     }
-    if (n->body) {
-        const Region *r = &p->g->region.at[n->body];
-        for (int32_t id = r->owner - 1; graph_node(p->g, id)->region == n->body; id--)
+    if (n->nbody) {
+        const Region *r = &p->g->region.at[n->body[0]];
+        for (int32_t id = r->owner - 1; graph_node(p->g, id)->region == n->body[0]; id--)
             flops += (double)type_count(graph_type(p->g, graph_node(p->g, id)->out));
         return flops;
     }

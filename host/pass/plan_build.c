@@ -293,10 +293,10 @@ static PlanSpan put_body(Pack *k, const Node *n) {
     const Graph *g = k->p->g;
     int32_t names[64];
     int count = 0;
-    if (!n->body) return (PlanSpan){0, 0};
-    int32_t first = g->region.at[n->body].owner;
-    while (first > 1 && graph_node(g, first - 1)->region == n->body) first--;
-    for (int32_t id = first; id < g->region.at[n->body].owner && count < 64; id++) {
+    if (!n->nbody) return (PlanSpan){0, 0};
+    int32_t owner = g->region.at[n->body[0]].owner, first = owner;
+    while (first > 1 && graph_node(g, first - 1)->region == n->body[0]) first--;
+    for (int32_t id = first; id < owner && count < 64; id++) {
         const OpDef *def = graph_opdef(g, graph_node(g, id));
         if (!(def->flags & OPF_PARAM)) names[count++] = put_string(k, def->name);
     }

@@ -1,26 +1,32 @@
 /* simplify.c - dead code, folding by the ops' own rules, and equal nodes made one. */
+#include "ir/copy.h"
 #include "pass/pass.h"
 
 #include <string.h>
 
 typedef struct Simplify {
-    const Graph *from;
-    Build b;
-    Arena arena;
-    Val *map; /* value of `from` -> value of the new graph */
+    Copy c;
     Map seen; /* nodes of the new graph by content */
 } Simplify;
+
+static void mark_results(const Graph *g, int32_t region, bool *live) {
+    const Region *r = &g->region.at[region];
+    for (int i = 0; i < r->result.n; i++) live[g->value.at[r->result.at[i]].node] = true;
+}
 
 /* Which nodes lead to a result. */
 static bool *mark_live(const Graph *g, Arena *arena) {
     bool *live = ARENA_ARRAY(arena, bool, g->node.n);
     if (!live) return NULL;
-    const Region *top = &g->region.at[0];
-    for (int i = 0; i < top->result.n; i++) live[g->value.at[top->result.at[i]].node] = true;
+    mark_results(g, 0, live);
     for (int32_t id = g->node.n - 1; id > 0; id--) {
         const Node *n = graph_node(g, id);
-        if (graph_opdef(g, n)->flags & OPF_PARAM) live[id] = true; /* the signature stays */
-        for (int i = 0; live[id] && i < n->nin; i++) live[g->value.at[n->in[i]].node] = true;
+        int32_t owner = g->region.at[n->region].owner;
+        if (graph_opdef(g, n)->flags & OPF_PARAM) /* signatures stay */
+            live[id] = n->region == 0 || (owner && live[owner]);
+        if (!live[id]) continue;
+        for (int i = 0; i < n->nin; i++) live[g->value.at[n->in[i]].node] = true;
+        for (int k = 0; k < n->nbody; k++) mark_results(g, n->body[k], live);
     }
     return live;
 }
@@ -30,7 +36,7 @@ typedef struct Candidate {
     const Val *in;
     int nin;
     const void *attr;
-    int32_t clone;
+    int32_t clone, region;
 } Candidate;
 
 static bool same_node(const void *ud, const void *probe, int32_t id) {
@@ -38,13 +44,14 @@ static bool same_node(const void *ud, const void *probe, int32_t id) {
     const Candidate *c = probe;
     const Node *n = graph_node(g, id);
     const AttrField *fields = graph_opdef(g, n)->attr;
-    return n->op == c->op && n->nin == c->nin && n->clone == c->clone &&
+    return n->op == c->op && n->nin == c->nin && n->clone == c->clone && n->region == c->region &&
            memcmp(n->in, c->in, sizeof(Val) * (size_t)n->nin) == 0 &&
            attr_equal(fields, n->attr, c->attr);
 }
 
 static uint64_t content_hash(const Graph *g, const Candidate *c) {
     uint64_t h = hash_u64(0, (uint64_t)c->op << 32 | (uint32_t)c->clone);
+    h = hash_u64(h, (uint64_t)(uint32_t)c->region);
     h = hash_bytes(h, c->in, sizeof(Val) * (size_t)c->nin);
     return attr_hash(g->cx->interns->ops[c->op].attr, c->attr, h);
 }
@@ -59,7 +66,7 @@ static void order_operands(const OpDef *def, Val *in) {
 
 /* Both were written: keep both places. */
 static void merge_locations(Simplify *s, Node *into, const Node *other) {
-    Graph *g = s->b.g;
+    Graph *g = s->c.b.g;
     for (int i = 0; i < other->nloc; i++) {
         bool known = false;
         for (int k = 0; k < into->nloc; k++) known = known || into->loc[k] == other->loc[i];
@@ -74,71 +81,58 @@ static void merge_locations(Simplify *s, Node *into, const Node *other) {
 }
 
 /* The node in the new graph: folded, or an equal one, or a copy. */
-static Val simplified(Simplify *s, const Node *n, Val *in) {
-    Graph *g = s->b.g;
-    const OpDef *def = graph_opdef(s->from, n);
-    if (def->flags & OPF_PARAM)
-        return build_param(&s->b, n->op, n->attr, graph_type(s->from, n->out));
+static void simplify_node(Simplify *s, const Node *n) {
+    Copy *c = &s->c;
+    Graph *g = c->b.g;
+    const OpDef *def = graph_opdef(c->from, n);
+    bool free_to_change = !(def->flags & (OPF_BARRIER | OPF_PARAM)) && !n->nbody;
+    Val *in = copy_operands(c, n);
+    if (!in) return;
+    copy_enter(c, n);
     order_operands(def, in);
-    Build at = s->b;
-    at.loc = n->loc;
-    at.nloc = n->nloc;
-    bool free_to_change = !(def->flags & OPF_BARRIER);
     if (def->fold && free_to_change && n->nout == 1) {
+        Build at = c->b;
+        at.loc = n->loc;
+        at.nloc = n->nloc;
         Val folded = def->fold(&at, n, in);
-        s->b.err = at.err;
-        if (folded || at.err) return folded;
-    }
-    Candidate c = {n->op, in, n->nin, n->attr, n->clone};
-    uint64_t h = content_hash(g, &c);
-    int32_t same = free_to_change ? map_find(&s->seen, h, same_node, g, &c) : -1;
-    if (same >= 0) {
-        merge_locations(s, &g->node.at[same], n);
-        return graph_node(g, same)->out;
-    }
-    Val v = build_like(&s->b, s->from, n, in);
-    if (v && !map_add(&s->arena, &s->seen, h, g->value.at[v].node))
-        build_fail(&s->b, err_nomem(g->cx, "a graph"));
-    return v;
-}
-
-static void rewrite(Simplify *s) {
-    const Graph *from = s->from;
-    bool *live = mark_live(from, &s->arena);
-    s->map = ARENA_ARRAY(&s->arena, Val, from->value.n);
-    if (!live || !s->map) {
-        build_fail(&s->b, err_nomem(from->cx, "a graph"));
-        return;
-    }
-    for (int32_t id = 1; id < from->node.n && !s->b.err; id++) {
-        const Node *n = graph_node(from, id);
-        if (!live[id]) continue;
-        Val *in = ARENA_ARRAY(&s->arena, Val, n->nin + 1);
-        if (!in) {
-            build_fail(&s->b, err_nomem(from->cx, "a graph"));
+        build_fail(&c->b, at.err);
+        if (folded || at.err) {
+            copy_set(c, n, folded);
             return;
         }
-        for (int i = 0; i < n->nin; i++) in[i] = s->map[n->in[i]];
-        Val v = simplified(s, n, in);
-        for (int i = 0; i < n->nout; i++) s->map[n->out + i] = v + i;
     }
-    for (int i = 0; i < from->region.at[0].result.n; i++)
-        build_result(&s->b, s->map[from->region.at[0].result.at[i]]);
+    Candidate want = {n->op, in, n->nin, n->attr, n->clone, c->b.region};
+    uint64_t h = content_hash(g, &want);
+    int32_t same = free_to_change ? map_find(&s->seen, h, same_node, g, &want) : -1;
+    if (same >= 0) {
+        merge_locations(s, &g->node.at[same], n);
+        copy_set(c, n, graph_node(g, same)->out);
+        return;
+    }
+    Val v = copy_node_with(c, n, in);
+    if (v && free_to_change && !map_add(&c->arena, &s->seen, h, g->value.at[v].node))
+        copy_no_memory(c);
 }
 
 static Err round_once(const Graph *g, Graph **out) {
     Graph *new_graph = graph_new(g->cx);
     if (!new_graph) return err_nomem(g->cx, "a graph");
     new_graph->mesh = g->mesh;
-    Simplify s = {.from = g, .b = build_in(new_graph, 0)};
-    arena_init(&s.arena, &g->cx->alloc);
-    rewrite(&s);
-    arena_free(&s.arena);
-    if (s.b.err)
+    Build b = build_in(new_graph, 0);
+    Simplify s = {0};
+    if (copy_begin(&s.c, g, &b)) {
+        const bool *live = mark_live(g, &s.c.arena);
+        if (!live) copy_no_memory(&s.c);
+        for (int32_t id = 1; id < g->node.n && !s.c.b.err; id++)
+            if (live[id]) simplify_node(&s, graph_node(g, id));
+        copy_results(&s.c, 0);
+    }
+    copy_end(&s.c);
+    if (s.c.b.err)
         graph_free(new_graph);
     else
         *out = new_graph;
-    return s.b.err;
+    return s.c.b.err;
 }
 
 Err pass_simplify(const Graph *g, const PassOptions *o, Graph **out) {

@@ -227,6 +227,16 @@ local function advanced(s)
     and 0
 end
 
+simple("a function traced into regions", function()
+  return ml.jit(function(a)
+    local _, outer, results = core.trace_region(function(x)
+      local _, inner = core.trace_region(function(y) return y * a end, {x})
+      return x + inner[1]
+    end, {a})
+    return results and outer[1] * 2
+  end)(ml.ones {3})
+end)
+
 add("a step that is traced", {
   make = function()
     local s = stateful()

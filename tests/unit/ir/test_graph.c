@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { NONE, PARAM, ADD, SPLIT, OPS };
+enum { NONE, PARAM, ADD, SPLIT, OWNER, OPS };
 
 static Err same(const OpArgs *a, OutType *out, int *nout) {
     for (int i = 1; i < a->nin; i++)
@@ -30,6 +30,7 @@ static const OpDef ops[OPS] = {
                .attr = param_fields,
                .attr_size = sizeof(ParamAttr)},
     [ADD] = {.name = "add", .operands = "x,y", .nin = 2, .nout = 1, .shape = same},
+    [OWNER] = {.name = "owner", .operands = "x", .nin = 1, .nout = 1, .flags = OPF_TYPED},
     [SPLIT] = {.name = "split", .operands = "x", .nin = 1, .nout = 2, .shape = same},
 };
 
@@ -96,6 +97,51 @@ static void test_example(void) {
     graph_free(g);
     graph_free(again);
     graph_free(NULL);
+    intern_free(&cx);
+    CHECK(cx.alloc.live == 0);
+}
+
+/* A region in a region, inlined: the outer one's nodes stand where it was asked for, the inner one
+ * comes along as a region of its own. */
+static void test_inline(void) {
+    Ctx cx;
+    start(&cx);
+    Graph *g = graph_new(&cx);
+    Build b = build_in(g, 0), body = b, inner = b;
+    const Type *t = type(&cx, 4);
+    Val x = build_param(&b, PARAM, &(ParamAttr){1}, t);
+    body.region = build_region(&b);
+    Val p = build_param(&body, PARAM, &(ParamAttr){1}, t);
+    Val q = build_param(&body, PARAM, &(ParamAttr){2}, t);
+    inner.region = build_region(&body);
+    Val r = build_param(&inner, PARAM, &(ParamAttr){1}, t);
+    build_result(&inner, build_op(&inner, ADD, (Val[]){r, r}, 2, NULL));
+    Val owned = build_typed(&body, OWNER, &p, 1, NULL, 1, &t, &inner.region, 1);
+    build_result(&body, build_op(&body, ADD, (Val[]){owned, q}, 2, NULL));
+    build_result(&body, p);
+    CHECK(!b.err && !body.err && !inner.err && graph_within(g, inner.region, body.region));
+    Val out[2];
+    build_inline(&b, body.region, (Val[]){x, x}, 7, out);
+    CHECK(!b.err && out[1] == x && graph_verify(g) == E_OK);
+    build_result(&b, out[0]);
+    const Node *sum = graph_def(g, out[0]), *owner = graph_def(g, sum->in[0]);
+    CHECK(sum->op == ADD && sum->in[1] == x && sum->region == 0 && sum->clone == 7);
+    CHECK(owner->op == OWNER && owner->nbody == 1 && owner->body[0] != inner.region);
+    CHECK(graph_within(g, owner->body[0], 0) && g->region.at[owner->body[0]].result.n == 1);
+    Str s;
+    str_init(&s, &cx.alloc);
+    graph_print(g, &s);
+    CHECKF(strcmp(str_of(&s), "%1 = param {index=1} : float32[4]\n"
+                              "%10 = owner %1 clone=7 : float32[4] {\n"
+                              "  %8 = param {index=1} : float32[4]\n"
+                              "  %9 = add %8 %8 clone=7 : float32[4]\n"
+                              "  return %9\n"
+                              "}\n"
+                              "%11 = add %10 %1 clone=7 : float32[4]\n"
+                              "return %11\n") == 0,
+           "%s", str_of(&s));
+    str_free(&s);
+    graph_free(g);
     intern_free(&cx);
     CHECK(cx.alloc.live == 0);
 }
@@ -169,6 +215,7 @@ static void test_out_of_memory(void) {
 
 int main(void) {
     test_example();
+    test_inline();
     test_errors_stick();
     test_verify();
     test_out_of_memory();

@@ -1,0 +1,38 @@
+/* copy.h - a graph, or a part of one, node by node into another: what every pass that rewrites does
+ * between its own decisions. Nodes are visited in the order of their ids, in all regions, so that
+ * the regions of a node have been copied when the node's turn comes. */
+#ifndef MESHLUA_COPY_H
+#define MESHLUA_COPY_H
+
+#include "ir/build.h"
+
+typedef struct Copy {
+    const Graph *from; /* may be the graph that is built: nodes added since are not looked at */
+    Build b;           /* stands in the region that copy_enter chose last */
+    Arena arena;
+    Val *map;        /* by value of `from`: its value in the new graph; 0: none yet */
+    int32_t *region; /* by region of `from`: that of the new graph; -1: none yet */
+} Copy;
+
+/* Builds with what `b` says, errors in c->b. Region 0 goes to region 0. False when out of memory
+ * (copy_end is called all the same). */
+bool copy_begin(Copy *c, const Graph *from, const Build *b);
+void copy_end(Copy *c);
+void copy_no_memory(Copy *c);
+/* c->b stands in the region that node n's became; it is made where there is none yet. */
+void copy_enter(Copy *c, const Node *n);
+/* The operands' new values, in the copy's arena; NULL when out of memory. */
+Val *copy_operands(Copy *c, const Node *n);
+/* The regions of n as they are now, with their mapped results: to be called when all nodes in them
+ * are copied, once. NULL when out of memory, or n owns none. */
+const int32_t *copy_bodies(Copy *c, const Node *n);
+/* The node, its parameters mapped and its regions along; its results are mapped. */
+Val copy_node(Copy *c, const Node *n);
+/* As copy_node, of these operands. */
+Val copy_node_with(Copy *c, const Node *n, const Val *in);
+/* v .. are the new results of n. */
+void copy_set(Copy *c, const Node *n, Val v);
+/* The results of `from`'s region, appended to its new one. */
+void copy_results(Copy *c, int32_t region);
+
+#endif
