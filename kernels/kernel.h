@@ -237,6 +237,25 @@ typedef struct KTake {
     int64_t size;
 } KTake;
 
+/* scatter_set: in x, ids, updates (laid out as take's y); out x with the rows named by the ids
+ * replaced by their updates: of several the last in the order of ids. Attr and rules of take. */
+
+/* dynamic_slice: in x, starts (int32, one per dim); out y, the part of y's dims that begins at the
+ * starts of a whole of which x is the part that begins at offsets[d]; zeros where x has nothing.
+ * dynamic_update_slice: in x, update, starts; out y (may alias x): x with that part of the whole
+ * replaced by update. A start is clamped to 0 .. size[d] - (y's or update's dims[d]). */
+typedef struct KDynamic {
+    int64_t size[K_MAX_RANK]; /* of the whole */
+} KDynamic;
+
+/* cumsum, cumprod, cummax, cummin: in x; out y of x's dims, each element what the elements of its
+ * line up to it (reverse: from it on) combine to. Floats are added and multiplied in float64;
+ * integers wrap; NaN wins over all that follow it. */
+typedef struct KCumulative {
+    int32_t axis;
+    int32_t reverse;
+} KCumulative;
+
 /* concat: any number of inputs along `axis`. */
 typedef struct KConcat {
     int32_t axis;
@@ -255,6 +274,12 @@ typedef struct KSort {
     int32_t axis;
     int32_t descending;
 } KSort;
+
+/* top_k: in x; out values, ids (int32): the y.dims[axis] largest of each line along `axis`, falling,
+ * and their 0-based places; of equal ones the first stands first; NaN is above all. */
+typedef struct KTopK {
+    int32_t axis;
+} KTopK;
 
 /* softmax along the last dim: in x; out y. softmax_grad: in y, dy; out dx = y * (dy - sum(dy * y)).
  * log_softmax: in x; out y. No attr. */

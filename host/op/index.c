@@ -174,6 +174,84 @@ const OpDef op_row_SCATTER_ADD = {
     .wide = offsetof(TakeAttr, wide),
 };
 
+/* ---- scatter_set ---- */
+static Err shape_scatter_set(const OpArgs *a, OutType *out, int *nout) {
+    const TakeAttr *t = a->attr;
+    const Dims *x = &a->in[0]->dims, *ids = &a->in[1]->dims, *rows = &a->in[2]->dims;
+    Dims want = {0};
+    (void)nout;
+    TRY(check_ids(a, 1));
+    if (a->in[0]->dtype != a->in[2]->dtype) return op_error(a, E_DTYPE, "dtypes differ");
+    if (t->axis < 0 || t->axis >= x->rank)
+        return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", t->axis + 1, x->rank);
+    if (x->rank - 1 + ids->rank > MAX_RANK)
+        return op_error(a, E_SHAPE, "the updates would have rank %d", x->rank - 1 + ids->rank);
+    for (int d = 0; d < t->axis; d++) dims_push(&want, x->at[d]);
+    for (int d = 0; d < ids->rank; d++) dims_push(&want, ids->at[d]);
+    for (int d = t->axis + 1; d < x->rank; d++) dims_push(&want, x->at[d]);
+    if (!dims_equal(&want, rows))
+        return op_error(a, E_SHAPE, "the updates must have x's dims with the ids' at axis %d",
+                        t->axis + 1);
+    out[0] = (OutType){.dtype = a->in[0]->dtype, .dims = *x};
+    return E_OK;
+}
+
+/* An update that a later one of its row has replaced has no gradient: the winner of each row is
+ * found by setting positions instead of updates. */
+static Val kept_updates(Build *b, Val ids, Val updates, const TakeAttr *t) {
+    Dims dims = op_dims(b, ids), one = {.rank = 1}, at = dims, rows = op_dims(b, updates);
+    int64_t n = dims_count(&dims);
+    one.at[0] = n;
+    Val flat = op_reshape(b, ids, &one);
+    Val place = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, one, 0});
+    TakeAttr list = {.size = t->size, .rows = t->size};
+    one.at[0] = t->size;
+    Val table = op_full(b, DT_I32, &one, scalar_int(0));
+    Val winner = build_op(b, OP_SCATTER_SET, (Val[]){table, flat, place}, 3, &list);
+    Val kept = op2(b, OP_EQ, build_op(b, OP_TAKE, (Val[]){winner, flat}, 2, &list), place);
+    for (int d = 0; d < at.rank; d++) at.at[d] = t->axis + d;
+    return op_broadcast(b, op_reshape(b, kept, &dims), &rows, &at);
+}
+
+static void vjp_scatter_set(Build *b, const VjpArgs *a) {
+    const TakeAttr *t = a->node->attr;
+    Val zeros = op_const_like(b, a->in[2], 0);
+    a->din[0] = build_op(b, OP_SCATTER_SET, (Val[]){CT[0], a->in[1], zeros}, 3, t);
+    if (!(a->wanted >> 2 & 1)) return;
+    Val rows = build_op(b, OP_TAKE, (Val[]){CT[0], a->in[1]}, 2, t);
+    a->din[2] = op3(b, OP_WHERE, kept_updates(b, a->in[1], a->in[2], t), rows, zeros);
+}
+
+/* Each device sets the rows that it has; which update of a row is last only who sees all ids can
+ * tell. */
+static void factors_scatter_set(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    const TakeAttr *t = a->attr;
+    (void)out;
+    map_take(r, t, 0, &a->in[0]->dims, 1, &a->in[1]->dims, 2, FACTOR_PASS, FACTOR_REPLICATE);
+    for (int d = 0; d < a->in[0]->dims.rank; d++) factor_map(r, 3, d, d);
+}
+
+const OpDef op_row_SCATTER_SET = {
+    .name = "scatter_set",
+    .operands = "x,ids,updates",
+    .doc = "x with the rows named by 0-based ids replaced; of several updates of a row the last",
+    .nin = 3,
+    .nout = 1,
+    .flags = OPF_FAULTS | OPF_JOINT,
+    .attr = take_fields,
+    .attr_size = sizeof(TakeAttr),
+    .shape = shape_scatter_set,
+    .vjp = vjp_scatter_set,
+    .factors = factors_scatter_set,
+    .local = local_take,
+    .flops = no_flops,
+    .kernel = "scatter_set",
+    .lower = lower_take,
+    .lower_size = sizeof(KTake),
+    .linear = 5,
+    .alias = {1},
+};
+
 /* ---- sort ---- */
 static const AttrField sort_fields[] = {
     ATTR_FIELD(SortAttr, ATTR_DIM, axis), ATTR_FIELD(SortAttr, ATTR_BOOL, descending), {0}};
@@ -235,4 +313,83 @@ const OpDef op_row_SORT = {
     .kernel = "sort",
     .lower = lower_sort,
     .lower_size = sizeof(KSort),
+};
+
+/* ---- top_k ---- */
+typedef struct TopKAttr {
+    int64_t k;
+    int32_t axis;
+} TopKAttr;
+
+static const AttrField top_k_fields[] = {
+    ATTR_FIELD(TopKAttr, ATTR_INT, k), ATTR_FIELD(TopKAttr, ATTR_DIM, axis), {0}};
+
+static Err shape_top_k(const OpArgs *a, OutType *out, int *nout) {
+    const TopKAttr *t = a->attr;
+    const Dims *x = &a->in[0]->dims;
+    (void)nout;
+    if (t->axis < 0 || t->axis >= x->rank)
+        return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", t->axis + 1, x->rank);
+    if (t->k < 0 || t->k > x->at[t->axis])
+        return op_error(a, E_SHAPE, "the %lld largest of %lld", (long long)t->k,
+                        (long long)x->at[t->axis]);
+    out[0] = (OutType){.dtype = a->in[0]->dtype, .dims = *x};
+    out[0].dims.at[t->axis] = t->k;
+    out[1] = (OutType){.dtype = DT_I32, .dims = out[0].dims};
+    return E_OK;
+}
+
+/* Each cotangent goes back to the place that its id names: a sum over k of what hits. */
+static void vjp_top_k(Build *b, const VjpArgs *a) {
+    int axis = ((const TopKAttr *)a->node->attr)->axis;
+    Dims x = op_dims(b, a->in[0]), y = op_dims(b, a->out[0]), wide = {0}, at = {0};
+    if (!CT[0] || !dtype_is_float(op_dtype(b, a->in[0]))) return;
+    if (x.rank == MAX_RANK) {
+        build_fail(b,
+                   err_set(b->g->cx, E_SHAPE, "top_k: no gradient of a tensor of rank %d", x.rank));
+        return;
+    }
+    for (int d = 0; d < x.rank; d++) { /* [..., k, n, ...] */
+        dims_push(&at, wide.rank);
+        dims_push(&wide, y.at[d]);
+        if (d == axis) dims_push(&wide, x.at[d]);
+    }
+    Val place = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, wide, axis + 1});
+    Val hit = op2(b, OP_EQ, place, op_broadcast(b, a->out[1], &wide, &at));
+    Val spread = op_broadcast(b, CT[0], &wide, &at);
+    Val sums = op_reduce(b, OP_SUM, op3(b, OP_WHERE, hit, spread, op_const_like(b, spread, 0)),
+                         &(Dims){.rank = 1, .at = {axis}});
+    a->din[0] = op_reshape(b, sums, &x);
+}
+
+static void factors_top_k(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    int axis = ((const TopKAttr *)a->attr)->axis;
+    const Dims *x = &a->in[0]->dims;
+    (void)out;
+    for (int d = 0; d < x->rank; d++) {
+        int f = factor_add(r, d == axis ? FACTOR_REPLICATE : FACTOR_PASS, x->at[d]);
+        for (int t = 0; t < (d == axis ? 1 : 3); t++) factor_map(r, t, d, f);
+    }
+}
+
+static void lower_top_k(const OpArgs *a, const Type *const *out, void *kernel_attr) {
+    (void)out;
+    *(KTopK *)kernel_attr = (KTopK){((const TopKAttr *)a->attr)->axis};
+}
+
+const OpDef op_row_TOP_K = {
+    .name = "top_k",
+    .operands = "x",
+    .doc = "the k largest along an axis, falling, and their 0-based places; NaN is above all",
+    .nin = 1,
+    .nout = 2,
+    .attr = top_k_fields,
+    .attr_size = sizeof(TopKAttr),
+    .shape = shape_top_k,
+    .vjp = vjp_top_k,
+    .factors = factors_top_k,
+    .flops = no_flops,
+    .kernel = "top_k",
+    .lower = lower_top_k,
+    .lower_size = sizeof(KTopK),
 };

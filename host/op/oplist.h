@@ -90,7 +90,19 @@ OP(MATMUL, contract)
 /* index */
 OP(TAKE, index)
 OP(SCATTER_ADD, index)
+OP(SCATTER_SET, index)
 OP(SORT, index)
+OP(TOP_K, index)
+
+/* dynamic */
+OP(DYNAMIC_SLICE, dynamic)
+OP(DYNAMIC_UPDATE_SLICE, dynamic)
+
+/* cumulative */
+OP(CUMSUM, cumulative)
+OP(CUMPROD, cumulative)
+OP(CUMMAX, cumulative)
+OP(CUMMIN, cumulative)
 
 /* rowwise */
 OP(SOFTMAX, rowwise)

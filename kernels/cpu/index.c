@@ -1,4 +1,4 @@
-/* index.c - take and scatter_add (kernel.h). Any strides.
+/* index.c - take, scatter_add and scatter_set (kernel.h). Any strides.
  *
  * take: a unit is a block of the (before, id) pairs, each of which copies the elements after
  * `axis`. scatter_add: a unit is a block of table rows and of the elements after `axis`. It adds,
@@ -224,8 +224,58 @@ static size_t scatter_add_workspace(const KArgs *a) {
     return (size_t)(x.rows + x.id.size) * sizeof(int32_t);
 }
 
+/* ---- scatter_set ---------------------------------------------------------------------------- */
+/* `after` holds the strides of `to`, then of `from`. */
+static void copy_row(int64_t size, const Group *after, char *to, const char *from) {
+    int64_t run = after->rank ? after->dims[after->rank - 1] : 1;
+    int64_t ts = after->rank ? after->strides[0][after->rank - 1] : 0;
+    int64_t fs = after->rank ? after->strides[1][after->rank - 1] : 0;
+    for (int64_t i = 0; i < after->size; i += run)
+        k_copy_run(size, to + group_at(after, 0, i), ts, from + group_at(after, 1, i), fs, run);
+}
+
+/* A unit is a block of rows. last[r] is the last position in ids of row r. */
+static int scatter_set(const KArgs *a) {
+    const KTensor *x = &a->in[0], *y = &a->out[0];
+    Index u = describe(a, y, &a->in[1], &a->in[2]);
+    int64_t rows = cut(&u).rows, size = k_dtype_size(y->dtype);
+    int32_t *last = a->workspace;
+    memset(last, 0xff, (size_t)u.rows * sizeof *last);
+    for (int64_t i = 0; i < u.id.size; i++) {
+        int64_t row;
+        if (read_id(a, &u, i, &row)) return 1;
+        if (row >= 0 && row < u.rows) last[row] = (int32_t)i;
+    }
+    int axis = ((const KTake *)a->attr)->axis;
+    Group before = group_of(y, 0, x, 0, axis);
+    Group after = group_of(y, axis + 1, x, axis + 1, y->rank - axis - 1);
+    for (int64_t unit = a->lo; unit < a->hi; unit++) {
+        int64_t b = unit % u.before.size, row = unit / u.before.size * rows;
+        for (int64_t end = k_min(row + rows, u.rows); row < end; row++) {
+            char *to = y->data + group_at(&u.before, 0, b) + row * u.row_stride;
+            if (last[row] >= 0)
+                copy_row(size, &u.after, to,
+                         u.other->data + group_at(&u.before, 1, b) + group_at(&u.id, 1, last[row]));
+            else if (x->data != y->data)
+                copy_row(size, &after, to,
+                         x->data + group_at(&before, 1, b) + row * x->strides[axis]);
+        }
+    }
+    return 0;
+}
+
+static int64_t scatter_set_units(const KArgs *a) {
+    Index x = describe(a, &a->out[0], &a->in[1], &a->in[2]);
+    return x.after.size ? cut(&x).blocks * x.before.size : 0;
+}
+
+static size_t scatter_set_workspace(const KArgs *a) {
+    return (size_t)a->out[0].dims[((const KTake *)a->attr)->axis] * sizeof(int32_t);
+}
+
 K_ROWS(index) = {
     {"take", take, take_units, NULL},
     {"scatter_add", scatter_add, scatter_add_units, scatter_add_workspace},
+    {"scatter_set", scatter_set, scatter_set_units, scatter_set_workspace},
     {NULL, NULL, NULL, NULL},
 };

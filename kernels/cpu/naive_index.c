@@ -1,4 +1,4 @@
-/* naive_index.c - take and scatter_add. */
+/* naive_index.c - take, scatter_add and scatter_set. */
 #include <stdlib.h>
 #include "naive.h"
 
@@ -71,8 +71,23 @@ static int scatter_add(const KArgs *a) {
     return 0;
 }
 
+static int scatter_set(const KArgs *a) {
+    const KTensor *x = &a->in[0], *ids = &a->in[1], *u = &a->in[2], *y = &a->out[0];
+    int64_t n = n_count(y), updates = n_count(u), o[K_MAX_RANK + 1], i[K_MAX_RANK];
+    size_t size = (size_t)n_size(y->dtype);
+    for (int64_t k = 0; k < n; k++) memcpy(n_elem(y, k), n_elem(x, k), size);
+    for (int64_t k = 0; k < updates; k++) {
+        n_index(u, k, o);
+        int here = table_index(a, y, ids, o, i);
+        if (here < 0) return 1;
+        if (here) memcpy(n_at(y, i), n_at(u, o), size);
+    }
+    return 0;
+}
+
 const KernelRow k_rows_index_naive[] = {
     {"take", take, NULL, NULL},
     {"scatter_add", scatter_add, NULL, scatter_workspace},
+    {"scatter_set", scatter_set, NULL, NULL},
     {NULL, NULL, NULL, NULL},
 };

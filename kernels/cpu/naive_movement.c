@@ -1,4 +1,4 @@
-/* naive_movement.c - copy, concat, pad and sort. */
+/* naive_movement.c - copy, concat, pad, sort and top_k. */
 #include <stdlib.h>
 #include "naive.h"
 
@@ -89,7 +89,46 @@ const KernelRow k_rows_movement_naive[] = {
     {"pad", pad, NULL, NULL},
     {NULL, NULL, NULL, NULL},
 };
+/* Whether p stands before q in a falling order; `first`: it does where they are equal. */
+static int precedes(const KTensor *t, const char *p, const char *q, int first) {
+    if (!n_is_float(t->dtype)) {
+        int64_t a = n_get_int(t, p), b = n_get_int(t, q);
+        return a > b || (a == b && first);
+    }
+    double a = n_get(t, p), b = n_get(t, q);
+    if (a != a || b != b) return b == b || (a != a && first);
+    return a > b || (a == b && first);
+}
+
+static int top_k(const KArgs *a) {
+    const KTensor *x = &a->in[0], *values = &a->out[0], *ids = &a->out[1];
+    int axis = ((const KTopK *)a->attr)->axis;
+    int64_t count = n_count(values), i[K_MAX_RANK];
+    for (int64_t e = 0; e < count; e++) {
+        n_index(values, e, i);
+        int64_t rank = i[axis];
+        for (int64_t k = 0; k < x->dims[axis]; k++) { /* the one that `rank` others precede */
+            int64_t preceding = 0;
+            i[axis] = k;
+            const char *here = n_at(x, i);
+            for (int64_t j = 0; j < x->dims[axis]; j++) {
+                i[axis] = j;
+                preceding += precedes(x, n_at(x, i), here, j < k);
+            }
+            i[axis] = k;
+            if (preceding != rank) continue;
+            char *from = n_at(x, i);
+            i[axis] = rank;
+            memcpy(n_at(values, i), from, (size_t)n_size(x->dtype));
+            n_put_int(ids, n_at(ids, i), k);
+            break;
+        }
+    }
+    return 0;
+}
+
 const KernelRow k_rows_sort_naive[] = {
+    {"top_k", top_k, NULL, NULL},
     {"sort", sort, NULL, NULL},
     {NULL, NULL, NULL, NULL},
 };

@@ -128,7 +128,72 @@ static size_t sort_workspace(const KArgs *a) {
     return 2 * sizeof(Item) * (size_t)a->in[0].dims[((const KSort *)a->attr)->axis];
 }
 
+/* ---- top_k: the least keys of a falling order, by a heap whose top is the last of those kept --
+ */
+static int before(const Item *x, const Item *y) {
+    return x->key < y->key || (x->key == y->key && x->from < y->from);
+}
+
+static void sift_down(Item *heap, int64_t n, int64_t i) {
+    Item x = heap[i];
+    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
+        child += child + 1 < n && before(&heap[child], &heap[child + 1]);
+        if (!before(&x, &heap[child])) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = x;
+}
+
+/* Puts the k first of n items in front, in order. */
+static void select_first(Item *item, int64_t n, int64_t k) {
+    for (int64_t i = k / 2; i-- > 0;) sift_down(item, k, i);
+    for (int64_t i = k; i < n && k > 0; i++) {
+        if (!before(&item[i], &item[0])) continue;
+        item[0] = item[i];
+        sift_down(item, k, 0);
+    }
+    for (int64_t i = k - 1; i > 0; i--) {
+        Item x = item[0];
+        item[0] = item[i];
+        item[i] = x;
+        sift_down(item, i, 0);
+    }
+}
+
+static int top_k(const KArgs *a) {
+    const KTensor *x = &a->in[0], *values = &a->out[0], *ids = &a->out[1];
+    int axis = ((const KTopK *)a->attr)->axis;
+    int64_t n = x->dims[axis], k = values->dims[axis];
+    Item *item = a->workspace;
+    Lines in = lines_of(x, axis), out = lines_of(values, axis), places = lines_of(ids, axis);
+    for (int64_t u = a->lo; u < a->hi; u++) {
+        const char *from = x->data + k_offset(in.rank, in.dims, in.strides, u);
+        char *to = values->data + k_offset(out.rank, out.dims, out.strides, u);
+        char *place = ids->data + k_offset(places.rank, places.dims, places.strides, u);
+        read_keys(x->dtype, from, in.stride, n, 1, item);
+        if (x->dtype >= DT_BF16) /* NaN, the greatest key, becomes 0 */
+            for (int64_t i = 0; i < n; i++) item[i].key += 1;
+        select_first(item, n, k);
+        for (int64_t i = 0; i < k; i++) {
+            int32_t id = (int32_t)item[i].from;
+            k_copy_run(k_dtype_size(x->dtype), to + i * out.stride, 0, from + id * in.stride, 0, 1);
+            memcpy(place + i * places.stride, &id, sizeof id);
+        }
+    }
+    return 0;
+}
+
+static int64_t top_k_units(const KArgs *a) {
+    int64_t k = a->out[0].dims[((const KTopK *)a->attr)->axis];
+    return k ? k_count(&a->out[0]) / k : 0;
+}
+
+static size_t top_k_workspace(const KArgs *a) {
+    return sizeof(Item) * (size_t)a->in[0].dims[((const KTopK *)a->attr)->axis];
+}
+
 K_ROWS(sort) = {
+    {"top_k", top_k, top_k_units, top_k_workspace},
     {"sort", sort, sort_units, sort_workspace},
     {NULL, NULL, NULL, NULL},
 };

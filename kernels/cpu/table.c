@@ -16,6 +16,8 @@
     X(argreduce, level)                                                                            \
     X(matmul, level)                                                                               \
     X(index, level)                                                                                \
+    X(dynamic, level)                                                                              \
+    X(cumulative, level)                                                                           \
     X(movement, level)                                                                             \
     X(sort, level)                                                                                 \
     X(softmax, level)                                                                              \
@@ -26,7 +28,7 @@
     X(rope, level)                                                                                 \
     X(adamw, level)
 
-enum { MAX_ROWS = 48 };
+enum { MAX_ROWS = 64 };
 
 #define DECLARE(family, level) extern const KernelRow k_rows_##family##_##level[];
 #define NAME(family, level)    k_rows_##family##_##level,

@@ -76,6 +76,8 @@ add("shapes and parts", {
       ml.T(x:at(1)), x:split(3, 2), x:take(s.ids), ml.scatter_add(s.ids, x, 3), ml.one_hot(s.ids, 3),
       x:cumsum(1), x:dynamic_slice({0, 1, 0}, {1, 1, 1}), x:dynamic_update_slice(x:at(1):expand_dims(1),
         {1, 0, 0}),
+      x:cumprod(2), x:cummax(3), x:cummin(1, true), ml.scatter_set(x, s.ids, x),
+      ml.dynamic_slice(x, {0, s.ids:at(1), 0}, {1, 1, 1}), x:top_k(2), x:argsort(),
       x:sort(-1, true), x:astype "int32", x:bitcast "int32", x:clip(1, 2), x:stop_gradient()}
   end,
 })

@@ -383,6 +383,41 @@ step("argsort", "exact", function(g, x)
     list(x.shape), d), x.shape, {dtype = "int32", exact = true}
 end)
 
+step("top_k", "number", function(g, x)
+  local d = axis_of(g, x)
+  if not d or x.shape[d] == 0 then return end
+  local shape = copy(x.shape)
+  shape[d] = g.int(1, x.shape[d])
+  return ("(ml.top_k(%s, %d, %d))"):format(x.name, shape[d], d), shape, moved(x)
+end)
+
+step("cumulative", "number", function(g, x)
+  local d = axis_of(g, x)
+  if not d then return end
+  local name = g.pick {"cummax", "cummin"}
+  return ("ml.%s(%s, %d, %s)"):format(name, x.name, d, tostring(g.chance(40))), x.shape, moved(x)
+end)
+
+step("dynamic_slice", "any", function(g, x)
+  if #x.shape == 0 then return end
+  local starts, sizes = {}, {}
+  for d, n in ipairs(x.shape) do
+    starts[d], sizes[d] = g.int(-1, n), g.chance(50) and n or g.int(math.min(1, n), n)
+  end
+  return ("ml.dynamic_slice(%s, %s, %s)"):format(x.name, list(starts), list(sizes)), sizes, moved(x)
+end)
+
+step("dynamic_update_slice", "any", function(g, x)
+  if #x.shape == 0 then return end
+  local starts, limit = {}, {}
+  for d, n in ipairs(x.shape) do
+    starts[d], limit[d] = g.int(-1, n), ("{1, %d}"):format(g.int(math.min(1, n), n))
+    if n == 0 then limit[d] = "false" end
+  end
+  local part = ("ml.slice(%s, %s)"):format(x.name, table.concat(limit, ", "))
+  return ("ml.dynamic_update_slice(%s, %s, %s)"):format(x.name, part, list(starts)), x.shape, moved(x)
+end)
+
 -- ---- fused ops ----------------------------------------------------------------------------------------
 
 step("softmax", "float", function(g, x)

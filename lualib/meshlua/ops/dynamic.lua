@@ -3,7 +3,6 @@
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local args = require "meshlua.ops.args"
-local parts = require "meshlua.ops.parts"
 
 local op, raise = core.op, lib.raise
 local check_tensor = args.check_tensor
@@ -23,15 +22,28 @@ local function check(who, x, starts, sizes)
   end
 end
 
---- The start along a dim as an int32 scalar within 0 .. last.
-local function start_within(who, start, last)
-  if math.type(start) == "integer" then start = core.tensor(start) end
-  check_tensor(who, start)
-  if start.ndim ~= 0 or not start.dtype:match "int" then
-    raise("E_VALUE", "%s: a start is %s; expected a whole number or an integer scalar", who,
-      core.typeof(start))
+--- The starts as int32 [rank].
+local function vector(who, starts)
+  local parts, numbers = {}, true
+  for d, start in ipairs(starts) do
+    if math.type(start) == "integer" then
+      parts[d] = math.max(0, math.min(start, 2147483647))
+    else
+      check_tensor(who, start)
+      if start.ndim ~= 0 or not start.dtype:match "int" then
+        raise("E_VALUE", "%s: a start is %s; expected a whole number or an integer scalar", who,
+          core.typeof(start))
+      end
+      parts[d], numbers = op.reshape(op.astype(start, {dtype = "int32"}), {dims = {1}}), false
+    end
   end
-  return op.minimum(op.maximum(op.astype(start, {dtype = "int32"}), 0), last)
+  if #parts == 0 then return op.full {dims = {0}, value = 0, dtype = "int32"} end
+  if numbers then return core.tensor(parts, "int32") end
+  for d, part in ipairs(parts) do
+    if math.type(part) then parts[d] = op.full {dims = {1}, value = part, dtype = "int32"} end
+  end
+  parts[#parts + 1] = {axis = 1}
+  return op.concat(table.unpack(parts))
 end
 
 --- The part of x with these sizes that begins at starts.
@@ -41,18 +53,13 @@ end
 ---@return Tensor
 function M.dynamic_slice(x, starts, sizes)
   check_tensor("dynamic_slice", x)
-  check("dynamic_slice", x, starts, lib.check_shape("dynamic_slice", sizes))
-  for d, size in ipairs(sizes) do
-    local n = x.shape[d]
-    if size < n then
-      local first = start_within("dynamic_slice", starts[d], n - size)
-      x = parts.take(x, op.add(op.iota {dims = {size}, dim = 1, dtype = "int32"}, first), d)
-    end
-  end
-  return x
+  sizes = lib.check_shape("dynamic_slice", sizes)
+  check("dynamic_slice", x, starts, sizes)
+  return op.dynamic_slice(x, vector("dynamic_slice", starts), {dims = sizes})
 end
 
---- x with the part that begins at starts replaced by update.
+--- x with the part that begins at starts replaced by update. Split, x stays as it is: each device writes what
+--- falls into its part.
 ---@param x Tensor
 ---@param update Tensor of x's dtype and rank
 ---@param starts (integer|Tensor)[]
@@ -64,21 +71,7 @@ function M.dynamic_update_slice(x, update, starts)
     raise("E_DTYPE", "dynamic_update_slice: %s into %s", core.typeof(update), core.typeof(x))
   end
   check("dynamic_update_slice", x, starts, update.shape)
-  local inside
-  for d, n in ipairs(x.shape) do
-    local size = update.shape[d]
-    if size == 0 then return x end
-    if size < n then
-      local first = start_within("dynamic_update_slice", starts[d], n - size)
-      local place = op.sub(op.iota {dims = {n}, dim = 1, dtype = "int32"}, first)
-      update = parts.take(update, op.minimum(op.maximum(place, 0), size - 1), d)
-      local column = {}
-      for k = 1, x.ndim do column[k] = k == d and n or 1 end
-      local here = op.reshape(op.bitand(op.ge(place, 0), op.lt(place, size)), {dims = column})
-      inside = inside and op.bitand(inside, here) or here
-    end
-  end
-  return inside and op.where(inside, update, x) or update
+  return op.dynamic_update_slice(x, update, vector("dynamic_update_slice", starts), {})
 end
 
 return M

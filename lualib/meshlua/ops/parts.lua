@@ -153,6 +153,21 @@ function M.scatter_add(ids, updates, size, axis)
   return op.scatter_add(ids, updates, {axis = axis, size = size, rows = size})
 end
 
+--- x with its rows `ids` along an axis (default 1) replaced by the updates; of several of one row the last.
+--- An id outside x is an error.
+---@param x Tensor
+---@param ids Tensor int32, 0-based
+---@param updates Tensor of x's dtype; x's shape with the ids' in the axis's place
+---@param axis integer?
+---@return Tensor of x's shape
+function M.scatter_set(x, ids, updates, axis)
+  check_tensor("scatter_set", x)
+  check_tensor("scatter_set", ids)
+  check_tensor("scatter_set", updates)
+  axis = axis_of("scatter_set", axis or 1, x.ndim)
+  return op.scatter_set(x, ids, updates, {axis = axis, size = x.shape[axis]})
+end
+
 --- 1 where the last, new dim's 0-based position is the id, else 0.
 ---@param dtype string? default float32
 function M.one_hot(ids, n, dtype)
@@ -174,6 +189,29 @@ function M.sort(x, axis, descending, ...)
   for i = 1, select("#", ...) do check_tensor("sort", list[i + 1]) end
   list[#list + 1] = attr
   return op.sort(table.unpack(list))
+end
+
+--- The 0-based places that sorting the lines along an axis (default last) would take: stable, NaN last.
+---@param x Tensor
+---@param axis integer?
+---@param descending boolean?
+---@return Tensor int32 of x's shape
+function M.argsort(x, axis, descending)
+  check_tensor("argsort", x)
+  axis = axis_of("argsort", axis or -1, x.ndim)
+  return select(2, M.sort(x, axis, descending, op.iota {dims = x.shape, dim = axis, dtype = "int32"}))
+end
+
+--- The k largest along an axis (default last), falling, and their 0-based places. Of equal ones the first
+--- stands first; NaN is above all.
+---@param x Tensor
+---@param k integer
+---@param axis integer?
+---@return Tensor values, Tensor ids int32
+function M.top_k(x, k, axis)
+  check_tensor("top_k", x)
+  lib.check_integer("top_k", "k", k)
+  return op.top_k(x, {k = k, axis = axis_of("top_k", axis or -1, x.ndim)})
 end
 
 return M

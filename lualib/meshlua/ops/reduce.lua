@@ -107,30 +107,26 @@ function M.logsumexp(x, axes, keepdims)
   end)
 end
 
+local function cumulative(name)
+  return function(x, axis, reverse)
+    axis = axis_of(name, axis, check_tensor(name, x).ndim)
+    if x.dtype == "bool" then x = op.astype(x, {dtype = "int32"}) end
+    return op[name](x, {axis = axis, reverse = reverse or false})
+  end
+end
+
+--- Products, largest and smallest of the elements up to each one along an axis, itself among them; reverse:
+--- from each one on. fn(x, axis, reverse); a bool counts as int32.
+M.cumprod, M.cummax, M.cummin = cumulative "cumprod", cumulative "cummax", cumulative "cummin"
+local cumsum = cumulative "cumsum"
+
 --- Sums of the elements up to each one along an axis, itself among them; reverse: from each one on. A bool
---- counts as int32.
+--- counts as int32, sums of uint8 are uint32.
 ---@param x Tensor
 ---@param axis integer
 ---@param reverse boolean?
 ---@return Tensor
-function M.cumsum(x, axis, reverse)
-  axis = axis_of("cumsum", axis, check_tensor("cumsum", x).ndim)
-  if x.dtype == "bool" then x = op.astype(x, {dtype = "int32"}) end
-  local function sums(y)
-    -- After each round every element has the sum of twice as many (Hillis and Steele 1986).
-    local by, none = 1, {}
-    for d = 1, y.ndim do none[d] = 0 end
-    local nought = op.full {dtype = y.dtype, dims = {}, value = 0}
-    while by < y.shape[axis] do
-      local low, high = {table.unpack(none)}, {table.unpack(none)}
-      low[axis], high[axis] = reverse and -by or by, reverse and by or -by
-      y = op.add(y, op.pad(y, nought, {low = low, high = high, interior = none}))
-      by = by * 2
-    end
-    return y
-  end
-  return x.dtype:match "float" and in_sums(x, sums) or sums(countable(x))
-end
+function M.cumsum(x, axis, reverse) return cumsum(countable(check_tensor("cumsum", x)), axis, reverse) end
 
 -- ---- along one axis -------------------------------------------------------------------------------
 

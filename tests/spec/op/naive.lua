@@ -259,6 +259,19 @@ function M.scatter_add(ids, updates, size, axis)
   return out
 end
 
+function M.scatter_set(x, ids, updates, axis)
+  local out, k = table.move(x, 1, #x, 1, list(x.shape, x.dtype)), #ids.shape
+  each(updates.shape, function(index, i)
+    local to, at = {}, {}
+    for d = 1, axis - 1 do to[d] = index[d] end
+    for d = 1, k do at[d] = index[axis - 1 + d] end
+    to[axis] = M.at(ids, at)
+    for d = axis + k, #updates.shape do to[#to + 1] = index[d] end
+    out[position(x.shape, to)] = updates[i]
+  end)
+  return out
+end
+
 --- Lines along an axis in order (NaN last), stable; further lists are permuted alike.
 function M.sort(axis, descending, keys, ...)
   local inputs = {keys, ...}

@@ -44,38 +44,6 @@ end
 add {op = "sum", name = "mean of bool", rule = "ab->a", inputs = {{8, 16}}, dtypes = {"bool", "uint8"},
   call = function(x) return x:mean(2) end, ref = function(x) return over(x, {2}, mean) end}
 
-for _, reverse in ipairs {false, true} do
-  add {op = "pad", name = "cumsum" .. (reverse and " reversed" or ""), rule = "aB->aB", inputs = {{8, 11}},
-    ints = true, float = false, tolerance = 32, dtypes = {"float64", "float32", "int32", "int64", "uint32"},
-    call = function(x) return x:cumsum(2, reverse) end,
-    ref = function(x)
-      return naive.make(x.shape, function(i)
-        local sum = 0
-        for k = reverse and i[2] or 0, reverse and 10 or i[2] do sum = sum + naive.at(x, {i[1], k}) end
-        return sum
-      end)
-    end}
-end
-
-local first = {2, 20} -- the second is beyond 12 - 4 = 8
-local function start() return {ml.tensor(first[1]), first[2]} end
-add {op = "take", name = "dynamic_slice", inputs = {{8, 12}}, ints = true, float = false, exact = true,
-  rule = "AB->..",
-  call = function(x) return ml.dynamic_slice(x, start(), {3, 4}) end,
-  ref = function(x)
-    return naive.make({3, 4}, function(i) return naive.at(x, {first[1] + i[1], 8 + i[2]}) end)
-  end}
-add {op = "where", name = "dynamic_update_slice", inputs = {{8, 12}, {3, 4}}, ints = true, float = false,
-  exact = true, rule = "AB,CD->..",
-  call = function(x, u) return ml.dynamic_update_slice(x, u, start()) end,
-  ref = function(x, u)
-    return naive.make({8, 12}, function(i)
-      local a, b = i[1] - first[1], i[2] - 8
-      local inside = a >= 0 and a < 3 and b >= 0 and b < 4
-      return inside and naive.at(u, {a, b}) or naive.at(x, i)
-    end)
-  end}
-
 add {op = "maximum", name = "clip", inputs = {{8, 16, distinct = true}}, elementwise = true, ints = true,
   float = false,
   call = function(x) return x:clip(0, 1) end,
@@ -84,6 +52,13 @@ add {op = "maximum", name = "clip below alone", inputs = {{8, 16, distinct = tru
   ints = true, float = false,
   call = function(x) return x:clip(1) end,
   ref = function(x) return naive.map(function(v) return math.max(1, v) end, x) end}
+add {op = "sort", name = "argsort", rule = "aB->aB", inputs = {{8, 12, low = -2, high = 2}}, ints = true,
+  float = false, exact = true, result = "int32",
+  call = function(x) return x:argsort(2, true) end,
+  ref = function(x)
+    local places = naive.make(x.shape, function(i) return i[2] end)
+    return (select(2, naive.sort(2, true, x, places)))
+  end}
 add {op = "eq", name = "one_hot", rule = "ab->ab.", inputs = {{8, 2, dtype = "int32", low = 0, high = 4}},
   result = "float32", exact = true, dtypes = {"float32"},
   call = function(x) return ml.one_hot(x, 4) end, -- 4 is outside: all zeros

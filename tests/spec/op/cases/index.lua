@@ -38,6 +38,37 @@ add {op = "scatter_add", name = "scatter_add of 16 bits into 32", rule = "bc,bca
   call = function(i, u) return ml.core.op.scatter_add(i, u, {axis = 1, size = 8, rows = 8, wide = true}) end,
   ref = function(i, u) return naive.scatter_add(i, u, 8, 1) end}
 
+for axis, rule in ipairs {"nbc,IJ,IJbc->nbc", "anc,IJ,aIJc->anc", "abn,IJ,abIJ->abn"} do
+  local x, updates = {4, 4, 4}, {4, 4, 4}
+  x[axis], updates[axis] = 8, 4
+  table.insert(updates, axis + 1, 2)
+  add {op = "scatter_set", name = "scatter_set along " .. axis, rule = rule,
+    inputs = {x, ids {4, 2}, updates}, ints = true, bool = true, exact = true,
+    call = function(t, i, u) return t:scatter_set(i, u, axis) end,
+    ref = function(t, i, u) return naive.scatter_set(t, i, u, axis) end}
+end
+add {op = "scatter_set", name = "scatter_set of one row", rule = "na,,a->na", exact = true,
+  inputs = {{8, 4}, ids {}, {4}},
+  call = function(x, i, u) return ml.scatter_set(x, i, u) end,
+  ref = function(x, i, u) return naive.scatter_set(x, i, u, 1) end}
+
+for axis, rule in ipairs {"Ab->.b,.b", "aB->a.,a."} do
+  add {op = "top_k", name = "top_k along " .. axis, rule = rule, inputs = {{8, 12, distinct = true}},
+    ints = true, exact = true, results = {"same", "int32"},
+    call = function(x) return x:top_k(3, axis) end,
+    ref = function(x)
+      local places = naive.make(x.shape, function(i) return i[axis] end, "int32")
+      local limit = {8, 12}
+      limit[axis] = 3
+      local values, order = naive.sort(axis, true, x, places)
+      return naive.slice(values, {0, 0}, limit, {1, 1}), naive.slice(order, {0, 0}, limit, {1, 1})
+    end}
+end
+add {op = "top_k", name = "top_k of all", rule = "aB->aB,aB", inputs = {{2, 4, distinct = true}},
+  exact = true, results = {"same", "int32"},
+  call = function(x) return x:top_k(4) end,
+  ref = function(x) return naive.sort(2, true, x, naive.make(x.shape, function(i) return i[2] end)) end}
+
 for axis, rule in ipairs {"Ab->Ab", "aB->aB"} do
   for _, descending in ipairs {false, true} do
     add {op = "sort", name = ("sort along %d, %s"):format(axis, descending and "falling" or "rising"),

@@ -1,0 +1,163 @@
+/* dynamic.c - slices whose place is computed. A start is clamped so that the slice fits, as in JAX.
+ * x may lie split along any dim. Each device gives what of a slice it has and zeros for the rest,
+ * so that a slice of a split dim is a sum; and it writes what of an update falls into its part. */
+#include "op/op.h"
+
+#define CT (a->ct[0])
+
+/* `dims`: of the slice. `global`: of the whole x, to which starts are clamped; none: x's. */
+typedef struct DynamicAttr {
+    Dims dims, global;
+} DynamicAttr;
+
+static const AttrField slice_fields[] = {
+    ATTR_FIELD(DynamicAttr, ATTR_SHAPE, dims), ATTR_FIELD(DynamicAttr, ATTR_LIST, global), {0}};
+static const AttrField update_fields[] = {ATTR_FIELD(DynamicAttr, ATTR_LIST, global), {0}};
+
+static Err check(const OpArgs *a, int operand, const Dims *part) {
+    const Type *starts = a->in[operand];
+    const Dims *x = &a->in[0]->dims, *global = &((const DynamicAttr *)a->attr)->global;
+    if (starts->dtype != DT_I32)
+        return op_error(a, E_DTYPE, "the starts must be int32, not %s", dtype_name(starts->dtype));
+    if (starts->dims.rank != 1 || starts->dims.at[0] != x->rank || part->rank != x->rank ||
+        (global->rank && global->rank != x->rank))
+        return op_error(a, E_SHAPE, "one start and one size per dim");
+    for (int d = 0; d < x->rank; d++) {
+        int64_t size = global->rank ? global->at[d] : x->at[d];
+        if (part->at[d] < 0 || part->at[d] > size)
+            return op_error(a, E_SHAPE, "%lld of dim %d, which has %lld", (long long)part->at[d],
+                            d + 1, (long long)size);
+    }
+    return E_OK;
+}
+
+/* A dim that is taken whole is, on each device, a tensor of its own. */
+static void local_dims(LocalArgs *a, const Dims *part) {
+    Dims *global = &((DynamicAttr *)a->attr)->global;
+    const Dims *x = &a->in[0]->dims;
+    Dims local = layout_local(a->in_layout[0], x);
+    *global = *x;
+    a->noffset = x->rank;
+    for (int d = 0; d < x->rank; d++) {
+        bool whole = x->at[d] == part->at[d];
+        if (whole) global->at[d] = local.at[d];
+        a->offset[d] = (Offset){.unit = local.at[d]};
+        if (!whole && a->in_layout[0]) a->offset[d].axes = a->in_layout[0]->dim[d].axes;
+    }
+}
+
+static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
+    const Dims *global = &((const DynamicAttr *)a->attr)->global;
+    KDynamic *k = kernel_attr;
+    (void)out;
+    for (int d = 0; d < a->in[0]->dims.rank; d++)
+        k->size[d] = global->rank ? global->at[d] : a->in[0]->dims.at[d];
+}
+
+static double no_flops(const OpArgs *a, const Type *const *out) {
+    (void)a;
+    (void)out;
+    return 0;
+}
+
+/* ---- dynamic_slice ---- */
+static Err shape_slice(const OpArgs *a, OutType *out, int *nout) {
+    const Dims *sizes = &((const DynamicAttr *)a->attr)->dims;
+    (void)nout;
+    TRY(check(a, 1, sizes));
+    out[0] = (OutType){.dtype = a->in[0]->dtype, .dims = *sizes};
+    return E_OK;
+}
+
+static void vjp_slice(Build *b, const VjpArgs *a) {
+    Dims dims = op_dims(b, a->in[0]);
+    Val zeros = op_full(b, op_dtype(b, CT), &dims, scalar_float(0));
+    a->din[0] = build_op(b, OP_DYNAMIC_UPDATE_SLICE, (Val[]){zeros, CT, a->in[1]}, 3, NULL);
+}
+
+static void factors_slice(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    const Dims *x = &a->in[0]->dims, *y = &out[0]->dims;
+    for (int d = 0; d < x->rank; d++) {
+        bool whole = x->at[d] == y->at[d];
+        int f = factor_add(r, whole ? FACTOR_PASS : FACTOR_SUM, x->at[d]);
+        factor_map(r, 0, d, f);
+        if (whole) factor_map(r, 2, d, f);
+    }
+}
+
+static void local_slice(LocalArgs *a) {
+    local_dims(a, &a->out[0]->dims);
+    ((DynamicAttr *)a->attr)->dims = layout_local(a->out_layout[0], &a->out[0]->dims);
+}
+
+const OpDef op_row_DYNAMIC_SLICE = {
+    .name = "dynamic_slice",
+    .operands = "x,starts",
+    .doc = "the part of x with these sizes that begins at the 0-based starts, clamped to fit",
+    .nin = 2,
+    .nout = 1,
+    .attr = slice_fields,
+    .attr_size = sizeof(DynamicAttr),
+    .shape = shape_slice,
+    .vjp = vjp_slice,
+    .factors = factors_slice,
+    .local = local_slice,
+    .flops = no_flops,
+    .kernel = "dynamic_slice",
+    .lower = lower,
+    .lower_size = sizeof(KDynamic),
+    .linear = 1,
+};
+
+/* ---- dynamic_update_slice ---- */
+static Err shape_update(const OpArgs *a, OutType *out, int *nout) {
+    (void)nout;
+    if (a->in[0]->dtype != a->in[1]->dtype) return op_error(a, E_DTYPE, "dtypes differ");
+    TRY(check(a, 2, &a->in[1]->dims));
+    out[0] = (OutType){.dtype = a->in[0]->dtype, .dims = a->in[0]->dims};
+    return E_OK;
+}
+
+static void vjp_update(Build *b, const VjpArgs *a) {
+    Dims update = op_dims(b, a->in[1]);
+    Val zeros = op_full(b, op_dtype(b, CT), &update, scalar_float(0));
+    a->din[0] = build_op(b, OP_DYNAMIC_UPDATE_SLICE, (Val[]){CT, zeros, a->in[2]}, 3, NULL);
+    a->din[1] =
+        build_op(b, OP_DYNAMIC_SLICE, (Val[]){CT, a->in[2]}, 2, &(DynamicAttr){.dims = update});
+}
+
+static void factors_update(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    const Dims *x = &a->in[0]->dims, *update = &a->in[1]->dims;
+    (void)out;
+    for (int d = 0; d < x->rank; d++) {
+        int f = factor_add(r, FACTOR_PASS, x->at[d]);
+        factor_map(r, 0, d, f);
+        factor_map(r, 3, d, f);
+        if (x->at[d] == update->at[d]) factor_map(r, 1, d, f);
+    }
+}
+
+static void local_update(LocalArgs *a) {
+    local_dims(a, &a->in[1]->dims);
+}
+
+const OpDef op_row_DYNAMIC_UPDATE_SLICE = {
+    .name = "dynamic_update_slice",
+    .operands = "x,update,starts",
+    .doc = "x with the part that begins at the 0-based starts, clamped to fit, replaced by update",
+    .nin = 3,
+    .nout = 1,
+    .flags = OPF_JOINT,
+    .attr = update_fields,
+    .attr_size = sizeof(DynamicAttr),
+    .shape = shape_update,
+    .vjp = vjp_update,
+    .factors = factors_update,
+    .local = local_update,
+    .flops = no_flops,
+    .kernel = "dynamic_update_slice",
+    .lower = lower,
+    .lower_size = sizeof(KDynamic),
+    .linear = 3,
+    .alias = {1},
+};
