@@ -14,6 +14,7 @@
 #include "ir/attr.h"
 #include "ir/opdef.h"
 #include "ir/reason.h"
+#include "ir/span.h"
 
 typedef int32_t Val;
 
@@ -67,6 +68,7 @@ typedef struct Graph {
     VEC(Region) region;
     AxisSource *source; /* by value and axis (v * naxes + axis), from propagate on; or NULL */
     int32_t nsource;
+    VEC(Span) span; /* by their ends, ascending: an inner one before the one around it */
 } Graph;
 
 /* NULL when out of memory. */

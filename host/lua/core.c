@@ -21,6 +21,7 @@ static int open_core(lua_State *L) {
     lops_open(L);
     ltrace_open(L);
     lregion_open(L);
+    ltransform_open(L);
     ljit_open(L);
     ldata_open(L);
     ldebug_open(L);

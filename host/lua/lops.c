@@ -78,6 +78,12 @@ static void read_field(lua_State *L, Host *h, const AttrField *f, const Dims *di
         memcpy(at, &l, sizeof l);
         return;
     }
+    case ATTR_NAME: {
+        const char *name = intern_name(&h->cx, value_string(L, -1, NULL, f->name));
+        if (!name) state_check(L, h, err_nomem(&h->cx, "a name"));
+        memcpy(at, &name, sizeof name);
+        return;
+    }
     case ATTR_DTYPE: *dtype = value_dtype(L, -1), i32 = (int32_t)*dtype; break;
     case ATTR_BOOL:
     case ATTR_FLAG: i32 = lua_toboolean(L, -1); break;

@@ -97,5 +97,6 @@ void lops_open(lua_State *L);
 void ljit_open(lua_State *L);
 void ldata_open(lua_State *L);
 void ldebug_open(lua_State *L);
+void ltransform_open(lua_State *L);
 
 #endif

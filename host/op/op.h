@@ -44,6 +44,9 @@ typedef struct ParamAttr {
 static inline bool op_is_state(const Node *n) {
     return n->op == OP_PARAM && ((const ParamAttr *)n->attr)->state;
 }
+typedef struct NameAttr {
+    const char *name;
+} NameAttr;
 typedef struct ConstrainAttr {
     const Layout *layout;
 } ConstrainAttr;
@@ -176,6 +179,9 @@ Val op_add_last(Build *b, Val x);                 /* reshape with a last dim of 
 const FullAttr *op_full_attr(const Build *b, Val v);
 Dims op_dims(const Build *b, Val v);
 DType op_dtype(const Build *b, Val v);
+
+/* Does the policy keep the results of the node, which stands in a checkpointed stretch? */
+bool remat_keeps(const Graph *g, const Span *span, const Node *n);
 
 /* ---- sharding rules that several families share ---- */
 void op_factors_elementwise(const OpArgs *a, const Type *const *out, FactorRule *r);

@@ -7,6 +7,7 @@ OP(IDENTITY, control)
 OP(STOP_GRADIENT, control)
 OP(CONSTRAIN, control)
 OP(BARRIER, control)
+OP(CHECKPOINT_NAME, control)
 OP(FUSED, control)
 
 /* source */

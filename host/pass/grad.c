@@ -1,16 +1,26 @@
 /* grad.c - reverse accumulation: walks the nodes between the variables and the results backwards
  * and appends each op's vjp rule. Higher orders need nothing more: the rules are ops like any
  * others. */
+#include "ir/copy.h"
 #include "op/op.h"
 #include "pass/pass.h"
 
 #include <string.h>
+
+/* A stretch of nodes that is computed anew, and what stands there for the values it knows: a
+ * checkpointed one, in which rules read the second computation, or a user's own backward. */
+typedef struct Anew {
+    const Span *span;
+    struct Anew *outer; /* the stretch around it */
+    Copy copy;          /* its map: 0 for what has not been asked for yet */
+} Anew;
 
 typedef struct Grad {
     Build *b;
     Arena arena;
     bool *active; /* value leads from a variable */
     Val *ct;      /* cotangent so far, by value */
+    Anew *anew;   /* the innermost checkpointed stretch that the walk is in, or NULL */
     int32_t nvalue;
 } Grad;
 
@@ -29,10 +39,24 @@ static void add_cotangent(Grad *g, const Node *n, Val v, Val ct) {
     build_fail(g->b, at.err);
 }
 
+/* The results of a function with a gradient of its own lead from its arguments, whatever is inside.
+ */
+static void mark_custom(Grad *g, const CustomVjp *rule) {
+    bool any = false;
+    for (int i = 0; i < rule->nx; i++) any = any || g->active[rule->x[i]];
+    for (int i = 0; i < rule->ny; i++)
+        g->active[rule->y[i]] =
+            any && dtype_is_float(graph_type(g->b->g, rule->y[i])->dtype);
+}
+
 static void mark_active(Grad *g, const Val *wrt, int nwrt) {
     const Graph *graph = g->b->g;
+    int32_t span = 0;
     for (int i = 0; i < nwrt; i++) g->active[wrt[i]] = true;
-    for (int32_t id = 1; id < graph->node.n; id++) {
+    for (int32_t id = 1; id <= graph->node.n; id++) {
+        for (; span < graph->span.n && graph->span.at[span].end <= id; span++)
+            if (graph->span.at[span].rule) mark_custom(g, graph->span.at[span].rule);
+        if (id == graph->node.n) break;
         const Node *n = graph_node(graph, id);
         bool any = false;
         for (int i = 0; i < n->nin; i++) any = any || g->active[n->in[i]];
@@ -46,14 +70,15 @@ static void mark_active(Grad *g, const Val *wrt, int nwrt) {
  */
 static void walk(Grad *g, int32_t first, int32_t end);
 
-static void differentiate_expansion(Grad *g, const Node *n, const Val *ct, Val *din) {
+static void differentiate_expansion(Grad *g, const Node *n, const Val *in, const Val *ct,
+                                    Val *din) {
     Graph *graph = g->b->g;
     const OpDef *def = graph_opdef(graph, n);
     enum { MAX = 8 };
     Val out[MAX] = {0};
     int32_t first = graph->node.n;
     Build at = at_node(g, n);
-    def->expand(&at, n, n->in, out);
+    def->expand(&at, n, in, out);
     build_fail(g->b, at.err);
     if (g->b->err) return;
     int32_t end = graph->node.n;
@@ -66,7 +91,7 @@ static void differentiate_expansion(Grad *g, const Node *n, const Val *ct, Val *
         build_fail(g->b, err_nomem(graph->cx, "a gradient"));
     } else {
         for (int i = 0; i < n->nin; i++)
-            if (g->active[n->in[i]]) inner.active[n->in[i]] = true;
+            if (g->active[n->in[i]]) inner.active[in[i]] = true;
         for (int32_t id = first; id < end; id++) {
             const Node *m = graph_node(graph, id);
             bool any = false;
@@ -77,13 +102,156 @@ static void differentiate_expansion(Grad *g, const Node *n, const Val *ct, Val *
         for (int i = 0; i < n->nout; i++)
             if (ct[i]) add_cotangent(&inner, n, out[i], ct[i]);
         walk(&inner, first, end);
-        for (int i = 0; i < n->nin; i++) din[i] = inner.ct[n->in[i]];
+        for (int i = 0; i < n->nin; i++) din[i] = inner.ct[in[i]];
         /* An operand given twice gets its whole cotangent once. */
         for (int i = 0; i < n->nin; i++)
             for (int k = 0; k < i; k++)
-                if (n->in[k] == n->in[i]) din[i] = 0;
+                if (in[k] == in[i]) din[i] = 0;
     }
     arena_free(&inner.arena);
+}
+
+/* ---- stretches that are computed anew ---- */
+
+static Anew *anew_in(Grad *g, const Span *span, Anew *outer) {
+    Anew *a = ARENA_NEW(&g->arena, Anew);
+    if (!a) {
+        build_fail(g->b, err_nomem(g->b->g->cx, "a gradient"));
+        return NULL;
+    }
+    *a = (Anew){.span = span, .outer = outer};
+    if (copy_begin(&a->copy, g->b->g, g->b)) a->copy.region[g->b->region] = g->b->region;
+    build_fail(g->b, a->copy.b.err);
+    return a;
+}
+
+static void anew_end(Anew *a) {
+    copy_end(&a->copy);
+}
+
+/* What rules inside the stretch read for v. What comes from outside of a checkpointed one, or is
+ * kept, goes through a barrier: the second computation is not to be found equal to the first. */
+static Val anew_value(Grad *g, Anew *a, Val v) {
+    if (!a || v >= g->nvalue || g->b->err) return v;
+    Val *at = &a->copy.map[v];
+    if (*at) return *at;
+    Val outside = anew_value(g, a->outer, v);
+    bool source = graph_opdef(g->b->g, graph_def(g->b->g, v))->flags & OPF_SOURCE;
+    return *at = a->span->rule || source ? outside : op1(g->b, OP_BARRIER, outside);
+}
+
+/* Appends nodes [first, end) of the stretch once more, without those whose results are kept. */
+static void compute_anew(Grad *g, Anew *a, int32_t first, int32_t end) {
+    Graph *graph = g->b->g;
+    int32_t clone = graph->node.n; /* no other copy has it */
+    for (int32_t id = first; id < end && !g->b->err; id++) {
+        Node n = *graph_node(graph, id);
+        bool top = n.region == g->b->region;
+        if (!top && !graph_within(graph, n.region, g->b->region)) continue;
+        if (top && graph_opdef(graph, &n)->flags & OPF_PARAM) continue;
+        if (n.nout == 0 || a->copy.map[n.out]) continue; /* a placeholder that has its value */
+        if (top && a->span->policy && remat_keeps(graph, a->span, &n)) continue;
+        for (int i = 0; top && i < n.nin; i++) anew_value(g, a, n.in[i]);
+        a->copy.b.err = g->b->err;
+        Val v = copy_node(&a->copy, &n);
+        build_fail(g->b, a->copy.b.err);
+        if (v && !n.clone && a->span->policy) build_set_clone(g->b, v, clone);
+    }
+}
+
+static bool within(const Span *s, int32_t id) {
+    return s->first <= id && id < s->end;
+}
+
+static void leave_stretch(Grad *g) {
+    anew_end(g->anew);
+    g->anew = g->anew->outer;
+}
+
+/* Makes g->anew the innermost checkpointed stretch around the node. */
+static void enter_stretch(Grad *g, int32_t id) {
+    const Graph *graph = g->b->g;
+    while (g->anew && !within(g->anew->span, id)) leave_stretch(g);
+    for (int32_t i = graph->span.n - 1; i >= 0 && !g->b->err; i--) {
+        const Span *s = &graph->span.at[i];
+        bool inside = !g->anew || (s != g->anew->span && s->first >= g->anew->span->first &&
+                                   s->end <= g->anew->span->end);
+        if (!s->policy || !within(s, id) || !inside) continue;
+        Anew *a = anew_in(g, s, g->anew);
+        if (!a) return;
+        g->anew = a;
+        Build at = at_node(g, graph_node(graph, id)), *b = g->b;
+        g->b = &at;
+        compute_anew(g, a, s->first, s->end);
+        g->b = b;
+        build_fail(b, at.err);
+    }
+}
+
+/* ---- a gradient that the user gave ---- */
+
+/* The gradient of a custom_vjp's function reaches its arguments only. */
+static void check_closed(Grad *g, const Span *s) {
+    const Graph *graph = g->b->g;
+    for (int32_t id = s->first; id < s->rule->bwd; id++) {
+        const Node *n = graph_node(graph, id);
+        for (int k = 0; k < n->nin; k++) {
+            if (!g->active[n->in[k]] || graph->value.at[n->in[k]].node >= s->first) continue;
+            bool argument = false;
+            for (int i = 0; i < s->rule->nx; i++) argument = argument || s->rule->x[i] == n->in[k];
+            if (argument) continue;
+            Str t;
+            str_init(&t, &graph->cx->alloc);
+            type_print(graph_type(graph, n->in[k]), &t);
+            build_fail(g->b, err_set(graph->cx, E_GRAD,
+                                     "custom_vjp: the function uses a %s from outside of it that is "
+                                     "differentiated, and its bwd gives nothing for it; pass it as "
+                                     "an argument",
+                                     str_of(&t)));
+            str_free(&t);
+            return;
+        }
+    }
+}
+
+static void step_custom(Grad *g, const Span *s) {
+    const CustomVjp *rule = s->rule;
+    bool any = false;
+    for (int i = 0; i < rule->ny; i++) any = any || g->ct[rule->y[i]];
+    if (!any) return;
+    check_closed(g, s);
+    enter_stretch(g, s->end - 1);
+    Anew *a = g->b->err ? NULL : anew_in(g, s, g->anew);
+    if (!a) return;
+    const Node *last = graph_node(g->b->g, s->end - 1);
+    Build at = at_node(g, last), *b = g->b;
+    g->b = &at;
+    for (int i = 0; i < rule->ny && !b->err; i++) {
+        Val ct = g->ct[rule->y[i]];
+        if (!rule->ct[i]) continue;
+        a->copy.map[rule->ct[i]] = ct ? ct : op_const_like(&at, rule->ct[i], 0);
+    }
+    compute_anew(g, a, rule->bwd, rule->bwd_end);
+    g->b = b;
+    build_fail(b, at.err);
+    for (int i = 0; i < rule->nx && !b->err; i++)
+        if (rule->dx[i])
+            add_cotangent(g, graph_node(b->g, s->end - 1), rule->x[i],
+                          anew_value(g, a, rule->dx[i]));
+    anew_end(a);
+}
+
+/* The span of a custom_vjp that ends behind the node, or NULL. */
+static const Span *custom_ending(const Graph *g, int32_t id) {
+    int32_t lo = 0, hi = g->span.n;
+    while (lo < hi) {
+        int32_t mid = (lo + hi) / 2;
+        if (g->span.at[mid].end <= id) lo = mid + 1;
+        else hi = mid;
+    }
+    for (; lo < g->span.n && g->span.at[lo].end == id + 1; lo++)
+        if (g->span.at[lo].rule) return &g->span.at[lo];
+    return NULL;
 }
 
 static void refuse(Grad *g, const Node *n) {
@@ -98,21 +266,23 @@ static void refuse(Grad *g, const Node *n) {
 static void step(Grad *g, const Node *n, const Val *ct) {
     const OpDef *def = graph_opdef(g->b->g, n);
     Val *din = ARENA_ARRAY(&g->arena, Val, n->nin + 1);
-    if (!din) {
+    Val *in = ARENA_ARRAY(&g->arena, Val, n->nin + 1); /* what the rule reads */
+    if (!din || !in) {
         build_fail(g->b, err_nomem(g->b->g->cx, "a gradient"));
         return;
     }
+    for (int i = 0; i < n->nin; i++) in[i] = anew_value(g, g->anew, n->in[i]);
     bool beyond = false; /* a cotangent that the rule does not take */
     for (int i = 0; i < n->nout; i++)
         if (ct[i] && def->grad_results && !(def->grad_results >> i & 1)) beyond = true;
     if (def->vjp && !beyond) {
-        VjpArgs a = {.node = n, .in = n->in, .ct = ct, .din = din};
+        VjpArgs a = {.node = n, .in = in, .ct = ct, .din = din};
         Val *out = ARENA_ARRAY(&g->arena, Val, n->nout);
         if (!out) {
             build_fail(g->b, err_nomem(g->b->g->cx, "a gradient"));
             return;
         }
-        for (int i = 0; i < n->nout; i++) out[i] = n->out + i;
+        for (int i = 0; i < n->nout; i++) out[i] = anew_value(g, g->anew, n->out + i);
         a.out = out;
         for (int i = 0; i < n->nin; i++)
             if (g->active[n->in[i]]) a.wanted |= 1ull << (i < 63 ? i : 63);
@@ -120,7 +290,7 @@ static void step(Grad *g, const Node *n, const Val *ct) {
         def->vjp(&at, &a);
         build_fail(g->b, at.err);
     } else if (def->expand) {
-        differentiate_expansion(g, n, ct, din);
+        differentiate_expansion(g, n, in, ct, din);
     } else {
         refuse(g, n);
         return;
@@ -130,10 +300,17 @@ static void step(Grad *g, const Node *n, const Val *ct) {
 
 static void walk(Grad *g, int32_t first, int32_t end) {
     for (int32_t id = end - 1; id >= first && !g->b->err; id--) {
+        const Span *custom = custom_ending(g->b->g, id);
+        if (custom) {
+            step_custom(g, custom);
+            id -= custom->rule->ny - 1; /* its results; what is inside leads to residuals */
+            continue;
+        }
         Node n = *graph_node(g->b->g, id); /* a copy: the array moves as nodes are added */
         bool any = false;
         for (int i = 0; i < n.nout; i++) any = any || g->ct[n.out + i];
         if (!any || n.nin == 0) continue;
+        enter_stretch(g, id);
         step(g, &n, &g->ct[n.out]);
     }
 }
@@ -160,6 +337,7 @@ void pass_grad(Build *b, const Val *y, const Val *ct, int ny, const Val *wrt, in
         for (int i = 0; i < ny; i++)
             if (ct[i]) add_cotangent(&g, graph_def(b->g, y[i]), y[i], ct[i]);
         walk(&g, first, end);
+        while (g.anew) leave_stretch(&g);
         for (int i = 0; i < nwrt && !b->err; i++)
             grad[i] = g.ct[wrt[i]] ? g.ct[wrt[i]] : zeros_like(b, wrt[i]);
     }

@@ -28,7 +28,9 @@ ml.tree = require "meshlua.tree"
 local modules = {nn = true, optim = true, schedule = true, data = true, train = true}
 local functions = {explain = "explain", init = "initialize", abstract = "initialize", config = "config",
   split = "state", merge = "state", update = "state", state = "state", get_partition_spec = "state",
-  get_named_sharding = "state", tabulate = "state", shard_largest = "rules"}
+  get_named_sharding = "state", tabulate = "state", shard_largest = "rules",
+  checkpoint = "transform.checkpoint", checkpoint_name = "transform.checkpoint",
+  checkpoint_policies = "transform.checkpoint"}
 ml.split = nil -- of tensors and of modules: see state.lua
 setmetatable(ml, {__index = function(_, name)
   local from = modules[name] and name or functions[name]

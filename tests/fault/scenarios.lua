@@ -425,4 +425,17 @@ add("modules that are called and named", {
   end,
 })
 
+-- ---- transforms -------------------------------------------------------------------------------------
+
+add("checkpoint", {
+  run = function()
+    local policies = ml.checkpoint_policies
+    local keep = policies.save_from_both_policies(policies.save_only_these_names("a", "b"),
+      policies.dots_with_no_batch_dims_saveable)
+    local inner = ml.checkpoint(function(x) return ml.checkpoint_name(x:matmul(x):sin(), "a"):sin() end,
+      {policy = keep})
+    return ml.grad(ml.checkpoint(function(x) return inner(x):sum() end))(ml.ones {2, 2})
+  end,
+})
+
 return M

@@ -11,6 +11,11 @@ for _, name in ipairs {"identity", "opt_barrier", "copy", "stop_gradient"} do
     ref = function(x) return x end}
 end
 
+rows[#rows + 1] = {op = "checkpoint_name", inputs = {{8, 16}}, elementwise = true, exact = true, ints = true,
+  bool = true,
+  call = function(x) return op.checkpoint_name(x, {name = "row"}) end,
+  ref = function(x) return x end}
+
 local mesh = ml.make_mesh({4, 2}, {"x", "y"})
 for _, spec in ipairs {ml.P("x", "y"), ml.P(nil, {"y", "x"}), ml.P()} do
   rows[#rows + 1] = {op = "constrain", name = "constrain to " .. tostring(spec), inputs = {{8, 16}},
