@@ -190,6 +190,14 @@ int64_t layout_start(const Layout *l, const Dims *global, int dim, const int32_t
     return each * axes_index(&l->dim[dim].axes, l->mesh, coord);
 }
 
+int32_t layout_slot(const Layout *l, const int32_t coord[MAX_AXES]) {
+    int32_t slot = 0;
+    uint32_t used = layout_vary(l);
+    for (int i = 0; l && i < l->mesh->naxes; i++)
+        if (used >> i & 1) slot = slot * l->mesh->size[i] + coord[i];
+    return slot;
+}
+
 static Err axis_error(Ctx *cx, const Mesh *m, const Spec *s, const char *what, const char *axis) {
     Str mesh, spec;
     str_init(&mesh, &cx->alloc);

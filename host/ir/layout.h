@@ -74,6 +74,9 @@ Dims layout_local(const Layout *l, const Dims *global);
 /* Where the shard of the device at `coord` begins along `dim`. */
 int64_t layout_start(const Layout *l, const Dims *global, int dim, const int32_t coord[MAX_AXES]);
 
+/* Which of the distinct shards the device at `coord` holds, from 0; 0 for NULL. */
+int32_t layout_slot(const Layout *l, const int32_t coord[MAX_AXES]);
+
 /* Binds a spec: unknown and duplicate axes, too many entries, dims that the axes do not divide are
  * errors that call the tensor `what`. `open` gives open dims where the spec says unconstrained. */
 Err layout_bind(Ctx *cx, const Mesh *m, const Spec *s, const Dims *dims, const char *what,

@@ -4,11 +4,13 @@
 
 static bool mesh_equal(const void *a, const void *b) {
     const Mesh *x = a, *y = b;
-    if (x->naxes != y->naxes || x->ndevices != y->ndevices) return false;
+    if (x->naxes != y->naxes || x->ndevices != y->ndevices || x->abstract != y->abstract)
+        return false;
     for (int i = 0; i < x->naxes; i++)
         if (x->name[i] != y->name[i] || x->size[i] != y->size[i] || x->type[i] != y->type[i])
             return false;
-    return memcmp(x->device, y->device, sizeof *x->device * (size_t)x->ndevices) == 0;
+    return x->abstract ||
+           memcmp(x->device, y->device, sizeof *x->device * (size_t)x->ndevices) == 0;
 }
 
 static Err check(Ctx *cx, const Mesh *m) {
@@ -26,7 +28,7 @@ static Err check(Ctx *cx, const Mesh *m) {
             return err_set(cx, E_MESH, "mesh: more than %d devices", MAX_DEVICES);
     }
     bool ascending = true; /* the usual list, where no pair has to be compared */
-    for (int i = 1; i < m->ndevices; i++) {
+    for (int i = 1; i < m->ndevices && !m->abstract; i++) {
         ascending = ascending && m->device[i] > m->device[i - 1];
         for (int j = 0; j < i && !ascending; j++)
             if (m->device[i] == m->device[j])
@@ -35,11 +37,20 @@ static Err check(Ctx *cx, const Mesh *m) {
     return E_OK;
 }
 
+/* The list that an interned mesh keeps; NULL when out of memory. */
+static const int32_t *devices_of(Ctx *cx, const Mesh *m) {
+    Arena *a = &cx->interns->arena;
+    if (!m->abstract) return arena_copy(a, m->device, sizeof *m->device * (size_t)m->ndevices);
+    int32_t *ids = ARENA_ARRAY(a, int32_t, m->ndevices);
+    for (int32_t i = 0; ids && i < m->ndevices; i++) ids[i] = i;
+    return ids;
+}
+
 Err mesh_of(Ctx *cx, int naxes, const char *const *names, const int32_t *sizes,
             const uint8_t *types, const int32_t *devices, const Mesh **out) {
     if (naxes > MAX_AXES)
         return err_set(cx, E_MESH, "mesh: %d axes; at most %d are allowed", naxes, MAX_AXES);
-    Mesh m = {.naxes = naxes, .ndevices = 1, .device = devices};
+    Mesh m = {.naxes = naxes, .ndevices = 1, .abstract = !devices, .device = devices};
     for (int i = 0; i < naxes; i++) {
         m.name[i] = intern_name(cx, names[i]);
         if (!m.name[i]) return err_nomem(cx, "a mesh");
@@ -52,12 +63,12 @@ Err mesh_of(Ctx *cx, int naxes, const char *const *names, const int32_t *sizes,
     uint64_t h = hash_bytes(0, m.size, sizeof m.size);
     h = hash_bytes(h, m.type, sizeof m.type);
     for (int i = 0; i < naxes; i++) h = hash_str(h, m.name[i]);
-    h = hash_bytes(h, devices, sizeof *devices * (size_t)m.ndevices);
+    if (devices) h = hash_bytes(h, devices, sizeof *devices * (size_t)m.ndevices);
     InternTable *t = &cx->interns->meshes;
     const Mesh *mesh = intern_find(t, &m, h, mesh_equal);
     if (!mesh) {
         m.id = t->items.n + 1;
-        m.device = arena_copy(&cx->interns->arena, devices, sizeof *devices * (size_t)m.ndevices);
+        m.device = devices_of(cx, &m);
         if (m.device) mesh = intern_item(cx, t, &m, sizeof m, h, mesh_equal);
     }
     if (!mesh) return err_nomem(cx, "a mesh");
@@ -93,11 +104,28 @@ int32_t mesh_product(const Mesh *m, uint32_t mask) {
 }
 
 void mesh_print(const Mesh *m, Str *s) {
-    str_put(s, "Mesh(");
+    if (m->naxes == 0 && !m->abstract) {
+        str_fmt(s, "device %d", (int)m->device[0]);
+        return;
+    }
+    str_put(s, m->abstract ? "AbstractMesh(" : "Mesh(");
     for (int i = 0; i < m->naxes; i++)
         str_fmt(s, "%s%s=%d%s", i ? ", " : "", m->name[i], (int)m->size[i],
                 m->type[i] == AXIS_EXPLICIT ? " explicit" : "");
     str_put(s, ")");
+}
+
+void mesh_print_devices(const Mesh *m, Str *s) {
+    enum { SHOWN = 16 };
+    bool run = true;
+    for (int32_t i = 1; i < m->ndevices; i++) run = run && m->device[i] == m->device[i - 1] + 1;
+    str_fmt(s, m->ndevices == 1 ? "device %d" : "devices %d", (int)m->device[0]);
+    if (run && m->ndevices > 2) {
+        str_fmt(s, "..%d", (int)m->device[m->ndevices - 1]);
+        return;
+    }
+    for (int32_t i = 1; i < m->ndevices && i < SHOWN; i++) str_fmt(s, ",%d", (int)m->device[i]);
+    if (m->ndevices > SHOWN) str_put(s, ",...");
 }
 
 void mesh_print_axes(const Mesh *m, uint32_t mask, Str *s) {

@@ -14,11 +14,12 @@ typedef struct Mesh {
     int32_t size[MAX_AXES];
     uint8_t type[MAX_AXES]; /* AxisType */
     int32_t ndevices;
-    const int32_t *device; /* ids, row-major: the last axis is the fastest */
+    bool abstract;         /* sizes and names alone: for planning, not for running */
+    const int32_t *device; /* ids, row-major: the last axis is the fastest; abstract: 0, 1, ... */
 } Mesh;
 
 /* Checks names (distinct, not empty), sizes (positive) and the device list (distinct, as many as
- * the product of sizes), then interns. */
+ * the product of sizes; NULL: the mesh is abstract), then interns. */
 Err mesh_of(Ctx *cx, int naxes, const char *const *names, const int32_t *sizes,
             const uint8_t *types, const int32_t *devices, const Mesh **out) MUST_CHECK;
 int mesh_axis(const Mesh *m, const char *name); /* its index, or -1 */
@@ -28,7 +29,8 @@ void mesh_coords(const Mesh *m, int32_t index, int32_t coord[MAX_AXES]);
 uint32_t mesh_axes_of(const Mesh *m, AxisType type);
 /* The product of the sizes of the axes in `mask`. */
 int32_t mesh_product(const Mesh *m, uint32_t mask);
-void mesh_print(const Mesh *m, Str *s);                     /* "Mesh(data=4, model=2 explicit)" */
+void mesh_print(const Mesh *m, Str *s);         /* "Mesh(data=4, model=2 explicit)"; "device 3" */
+void mesh_print_devices(const Mesh *m, Str *s); /* "devices 0..7", "devices 3,1" */
 void mesh_print_axes(const Mesh *m, uint32_t mask, Str *s); /* "data,model" */
 
 #endif

@@ -14,6 +14,7 @@ static int open_core(lua_State *L) {
     where_open(L);
     walk_open(L);
     ltensor_open(L);
+    larray_open(L);
     lbox_open(L);
     lspec_open(L);
     lmesh_open(L);

@@ -36,6 +36,7 @@ typedef struct LuaJit {
     int64_t hits, misses;
     uint64_t static_args, donate_args; /* bit i: argument i + 1 */
     bool keep_boxes;                   /* boxes that are written keep their old tensor */
+    const Mesh *mesh;                  /* that the program is to run on; NULL: that in context */
     Str why;                           /* why the last call was traced */
 } LuaJit;
 

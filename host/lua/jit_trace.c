@@ -64,6 +64,49 @@ static void enter_leaves(lua_State *L, Host *h, const Walk *w, int copies, int n
     }
 }
 
+/* "x float32[8@data] on Mesh(data=8), devices 0..7" */
+static void print_offender(lua_State *L, const Walk *w, int32_t i, const Type *type, Str *s) {
+    const Mesh *m = type->layout->mesh;
+    lua_rawgeti(L, w->names, i);
+    str_fmt(s, "%s ", lua_tostring(L, -1));
+    lua_pop(L, 1);
+    type_print(type, s);
+    str_put(s, " on ");
+    mesh_print(m, s);
+    if (m->naxes == 0) return; /* it prints as its device */
+    str_put(s, ", ");
+    mesh_print_devices(m, s);
+}
+
+/* All leaves that were put somewhere are on one mesh, the function's if it has one: else an
+ * error that lists the first leaf of each mesh. */
+static void check_meshes(lua_State *L, Host *h, const Walk *w, const Mesh *mesh) {
+    enum { SHOWN = 4 };
+    const Mesh *met[SHOWN];
+    int n = 0;
+    Str *s = state_text(h);
+    for (int32_t i = 1; i <= w->nleaf && n < SHOWN; i++) {
+        lua_rawgeti(L, w->leaves, i);
+        const Type *type = value_type(h, value_tensor(L, h, -1));
+        lua_pop(L, 1);
+        int k = 0;
+        while (type->layout && k < n && met[k] != type->layout->mesh) k++;
+        if (!type->layout || k < n) continue;
+        met[n++] = type->layout->mesh;
+        if (n > 1) str_put(s, "; ");
+        print_offender(L, w, i, type, s);
+    }
+    if (n == 0 || (n == 1 && (!mesh || mesh == met[0]))) return;
+    if (mesh) {
+        str_put(s, "; the function's mesh is ");
+        mesh_print(mesh, s);
+        str_put(s, ", ");
+        mesh_print_devices(mesh, s);
+    }
+    state_error(L, E_MESH, "arguments are on different devices: %s; move them with device_put",
+                str_of(s));
+}
+
 static void enter_numbers(lua_State *L, Host *h, const LuaJit *j, int copies, int n) {
     for (int i = 0; i < n; i++) {
         if (lua_type(L, copies + i) != LUA_TNUMBER || jit_has(j->static_args, i)) continue;
@@ -369,10 +412,12 @@ JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last, i
     uint8_t *asked = lua_newuserdatauv(L, (size_t)w->nleaf + 1, 0);
     memset(asked, DONATE_NO, (size_t)w->nleaf + 1);
     luaL_checkstack(L, 2 * nargs + 2 * LUA_MINSTACK, "too many arguments");
+    const Mesh *mesh = j->mesh ? j->mesh : h->mesh;
+    check_meshes(L, h, w, mesh);
     mark_donated(L, h, j, w, last, asked);
     int copies = lua_gettop(L) + 1;
     for (int i = FIRST; i <= last; i++) lua_pushvalue(L, i);
-    trace_begin(L, h, h->mesh, false);
+    trace_begin(L, h, mesh, false);
     enter_leaves(L, h, w, copies, nargs);
     enter_numbers(L, h, j, copies, nargs);
     push_state_of(L, h, copies, nargs);

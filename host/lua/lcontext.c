@@ -41,6 +41,19 @@ static int mesh_current(lua_State *L) {
     return 1;
 }
 
+/* set_mesh(mesh or nil): from now on in context; returns the one before. */
+static int set_mesh(lua_State *L) {
+    Host *h = state_of(L);
+    const Mesh *mesh = lua_isnoneornil(L, 1) ? NULL : value_mesh(L, 1);
+    if (h->trace)
+        state_error(L, E_STATE,
+                    "set_mesh inside a traced function: its mesh is settled when it is called; use "
+                    "mesh:with(fn)");
+    mesh_current(L);
+    h->mesh = mesh;
+    return 1;
+}
+
 void lcontext_push_rules(lua_State *L) {
     if (lua_getfield(L, LUA_REGISTRYINDEX, rules_key) == LUA_TTABLE) return;
     lua_pop(L, 1);
@@ -56,6 +69,7 @@ static int rules_current(lua_State *L) {
 void lcontext_open(lua_State *L) {
     static const luaL_Reg fns[] = {{"in_context", in_context},
                                    {"mesh_current", mesh_current},
+                                   {"set_mesh", set_mesh},
                                    {"rules_current", rules_current},
                                    {NULL, NULL}};
     lua_pushboolean(L, 0);

@@ -392,7 +392,7 @@ static uint64_t mask_field(lua_State *L, int index, const char *name) {
     return mask;
 }
 
-/* jit_new{fn =, call =, static = mask, donate = mask, keep_boxes =} */
+/* jit_new{fn =, call =, static = mask, donate = mask, keep_boxes =, mesh =} */
 static int jit_new(lua_State *L) {
     Host *h = state_of(L);
     value_check_type(L, 1, LUA_TTABLE, "jit_new");
@@ -413,6 +413,7 @@ static int jit_new(lua_State *L) {
     j->donate_args = mask_field(L, 1, "donate");
     lua_getfield(L, 1, "keep_boxes");
     j->keep_boxes = lua_toboolean(L, -1);
+    if (lua_getfield(L, 1, "mesh") != LUA_TNIL) j->mesh = value_mesh(L, -1);
     lua_settop(L, 2);
     return 1;
 }

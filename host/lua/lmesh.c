@@ -16,7 +16,7 @@ static uint8_t read_axis_type(lua_State *L, const char *axis) {
                 axis, word ? word : value_type_name(L, -1));
 }
 
-/* mesh_new(names, sizes, device ids, list of axis types or nil) */
+/* mesh_new(names, sizes, device ids (nil: abstract), list of axis types or nil) */
 static int mesh_new(lua_State *L) {
     Host *h = state_of(L);
     const char *names[MAX_AXES];
@@ -24,8 +24,9 @@ static int mesh_new(lua_State *L) {
     uint8_t types[MAX_AXES] = {0};
     value_check_type(L, 1, LUA_TTABLE, "mesh: names");
     value_check_type(L, 2, LUA_TTABLE, "mesh: sizes");
-    value_check_type(L, 3, LUA_TTABLE, "mesh: devices");
-    lua_Unsigned n = lua_rawlen(L, 1), ndevices = lua_rawlen(L, 3);
+    bool abstract = lua_isnil(L, 3);
+    if (!abstract) value_check_type(L, 3, LUA_TTABLE, "mesh: devices");
+    lua_Unsigned n = lua_rawlen(L, 1), ndevices = abstract ? 0 : lua_rawlen(L, 3);
     if (n > MAX_AXES) state_error(L, E_MESH, "mesh: %d axes; at most %d", (int)n, MAX_AXES);
     for (lua_Unsigned i = 0; i < n; i++) {
         if (lua_rawgeti(L, 1, (lua_Integer)i + 1) != LUA_TSTRING)
@@ -47,7 +48,7 @@ static int mesh_new(lua_State *L) {
     int64_t product = 1;
     for (lua_Unsigned i = 0; i < n && product <= INT32_MAX; i++)
         product *= sizes[i] > 0 ? sizes[i] : 1;
-    if (product != (int64_t)ndevices)
+    if (!abstract && product != (int64_t)ndevices)
         state_error(L, E_MESH,
                     "mesh: the sizes multiply to %lld, but there are %d devices; change the sizes, "
                     "ask for devices with --devices=%lld, or pass the devices to use",
@@ -58,8 +59,8 @@ static int mesh_new(lua_State *L) {
         types[i] = read_axis_type(L, names[i]);
         lua_pop(L, 1);
     }
-    state_check(L, h, mesh_of(&h->cx, (int)n, names, sizes, types, ids, &m));
-    h->used = true;
+    state_check(L, h, mesh_of(&h->cx, (int)n, names, sizes, types, abstract ? NULL : ids, &m));
+    if (!abstract) h->used = true;
     value_push_mesh(L, m);
     return 1;
 }
@@ -86,7 +87,7 @@ static int mesh_tostring(lua_State *L) {
     const Mesh *m = value_mesh(L, 1);
     Str *s = state_text(h);
     mesh_print(m, s);
-    if (m->naxes && m->ndevices <= SHOW_DEVICES) {
+    if (m->naxes && m->ndevices <= SHOW_DEVICES && !m->abstract) {
         str_put(s, " of devices ");
         print_devices(m, 0, 0, s);
     }
@@ -97,6 +98,13 @@ static int mesh_eq(lua_State *L) {
     const Mesh **a = luaL_testudata(L, 1, VALUE_MESH), **b = luaL_testudata(L, 2, VALUE_MESH);
     lua_pushboolean(L, a && b && *a == *b);
     return 1;
+}
+
+static const Mesh *concrete(lua_State *L, const Mesh *m, const char *field) {
+    if (m->abstract)
+        state_error(L, E_MESH,
+                    "an AbstractMesh has no %s; make_mesh puts one of its shape on devices", field);
+    return m;
 }
 
 static void push_nested_devices(lua_State *L, const Mesh *m, int axis, int32_t first) {
@@ -123,8 +131,8 @@ static void push_axes_of(lua_State *L, const Mesh *m, AxisType type) {
     }
 }
 
-/* Fields: axis_names, axis_types, {auto,explicit,manual}_axes, sizes, shape (name -> size), size, devices (nested ids), device_ids (flat).
- * The rest comes from the methods table. */
+/* Fields: axis_names, axis_types, {auto,explicit,manual}_axes, sizes, shape (name -> size), size,
+ * devices (nested ids), device_ids (flat). The rest comes from the methods table. */
 static int mesh_index(lua_State *L) {
     const Mesh *m = value_mesh(L, 1);
     const char *k = value_string(L, 2, NULL, "mesh: field");
@@ -160,12 +168,16 @@ static int mesh_index(lua_State *L) {
             lua_pushinteger(L, m->size[i]);
             lua_setfield(L, -2, m->name[i]);
         }
+    } else if (strcmp(k, "is_abstract") == 0) {
+        lua_pushboolean(L, m->abstract);
     } else if (strcmp(k, "devices") == 0) {
+        concrete(L, m, k);
         if (m->naxes)
             push_nested_devices(L, m, 0, 0);
         else
             lua_pushinteger(L, m->device[0]);
     } else if (strcmp(k, "device_ids") == 0) {
+        concrete(L, m, k);
         lua_createtable(L, m->ndevices, 0);
         for (int32_t i = 0; i < m->ndevices; i++) {
             lua_pushinteger(L, m->device[i]);
@@ -173,7 +185,7 @@ static int mesh_index(lua_State *L) {
         }
     } else {
         lua_pushvalue(L, 2);
-        if (lua_rawget(L, lua_upvalueindex(1)) == LUA_TNIL)
+        if (lua_rawget(L, lua_upvalueindex(1)) == LUA_TNIL && !value_push_field(L))
             state_error(L, E_KEY,
                         "a Mesh has no field '%s'; it has shape, sizes, size, axis_names, "
                         "axis_types, devices and device_ids",
@@ -274,7 +286,7 @@ static int sharding_index(lua_State *L) {
         lua_pushinteger(L, u->mesh ? u->mesh->ndevices : 1);
     } else {
         lua_pushvalue(L, 2);
-        lua_rawget(L, lua_upvalueindex(1));
+        if (lua_rawget(L, lua_upvalueindex(1)) == LUA_TNIL && !value_push_field(L)) lua_pushnil(L);
     }
     return 1;
 }
@@ -360,6 +372,14 @@ static int methods(lua_State *L) {
     return 1;
 }
 
+/* fields(type name): the table of its computed fields, name -> function of the object. */
+static int fields(lua_State *L) {
+    luaL_getmetatable(L, value_string(L, 1, NULL, "fields"));
+    value_check_type(L, -1, LUA_TTABLE, "fields: the type");
+    lua_getfield(L, -1, "fields");
+    return 1;
+}
+
 void lmesh_open(lua_State *L) {
     static const luaL_Reg mesh_meta[] = {
         {"__tostring", mesh_tostring}, {"__eq", mesh_eq}, {NULL, NULL}};
@@ -377,6 +397,7 @@ void lmesh_open(lua_State *L) {
                                    {"device_kind", device_kind},
                                    {"set_devices", set_devices},
                                    {"methods", methods},
+                                   {"fields", fields},
                                    {"distance", push_distance},
                                    {NULL, NULL}};
     value_new_type(L, VALUE_MESH, mesh_meta, NULL, mesh_index);

@@ -388,7 +388,7 @@ static int tensor_index(lua_State *L) {
         lua_pushstring(L, dtype_name(type->dtype));
     else if (strcmp(k, "sharding") == 0)
         push_sharding(L, h, type);
-    else
+    else if (!value_push_field(L))
         state_error(L, E_KEY, "a tensor has no field or method '%s'", k);
     return 1;
 }
@@ -458,53 +458,6 @@ static int tensor_address(lua_State *L) {
     return 1;
 }
 
-/* ---- shards ---- */
-
-/* shards(): for each device of the mesh {device, index = {{first, last}, ...} (1-based), replica (0
- * holds the first copy), data}. */
-static int tensor_shards(lua_State *L) {
-    Host *h = state_of(L);
-    Tensor *t = value_tensor(L, h, 1)->t;
-    if (!t) state_error(L, E_TRACED, "shards needs a concrete tensor");
-    const Layout *l = t->type->layout;
-    int32_t n = l ? l->mesh->ndevices : 1;
-    const Type *local = type_make(&h->cx, t->type->dtype, &t->local, NULL);
-    if (!local) state_check(L, h, err_nomem(&h->cx, "shards"));
-    int32_t *seen = lua_newuserdatauv(L, sizeof *seen * (size_t)t->nslot, 0);
-    memset(seen, 0, sizeof *seen * (size_t)t->nslot);
-    lua_createtable(L, n, 0);
-    for (int32_t i = 0; i < n; i++) {
-        int32_t coord[MAX_AXES] = {0};
-        if (l) mesh_coords(l->mesh, i, coord);
-        int32_t slot = tensor_slot(t, coord);
-        lua_createtable(L, 0, 4);
-        lua_pushinteger(L, l ? l->mesh->device[i] : 0);
-        lua_setfield(L, -2, "device");
-        lua_pushinteger(L, seen[slot]++);
-        lua_setfield(L, -2, "replica");
-        lua_createtable(L, t->local.rank, 0);
-        for (int d = 0; d < t->local.rank; d++) {
-            int64_t start = layout_start(l, &t->type->dims, d, coord);
-            lua_createtable(L, 2, 0);
-            lua_pushinteger(L, start + 1);
-            lua_rawseti(L, -2, 1);
-            lua_pushinteger(L, start + t->local.at[d]);
-            lua_rawseti(L, -2, 2);
-            lua_rawseti(L, -2, d + 1);
-        }
-        lua_setfield(L, -2, "index");
-        if (tensor_has_data(t)) {
-            Tensor *shard = value_new_tensor(L)->t = tensor_new(&h->cx, local);
-            if (!shard) state_check(L, h, err_nomem(&h->cx, "shards"));
-            shard->shard[0] = (Shard){buffer_retain(t->shard[slot].buffer), t->shard[slot].offset};
-            memcpy(shard->strides, t->strides, sizeof shard->strides);
-            lua_setfield(L, -2, "data");
-        }
-        lua_rawseti(L, -2, i + 1);
-    }
-    return 1;
-}
-
 /* promote(a, b): the dtype in which tensors of two dtypes meet. */
 static int promote(lua_State *L) {
     DType d = dtype_promote(value_dtype(L, 1), false, value_dtype(L, 2), false);
@@ -528,7 +481,6 @@ void ltensor_open(lua_State *L) {
                                        {"is_traced", tensor_is_traced},
                                        {"is_deleted", tensor_deleted},
                                        {"address", tensor_address},
-                                       {"shards", tensor_shards},
                                        {NULL, NULL}};
     static const luaL_Reg fns[] = {
         {"tensor", tensor_from_table}, {"from_string", tensor_from_string},

@@ -49,7 +49,9 @@ Tensor *value_concrete(lua_State *L, Host *h, int index, const char *what) {
                     "function runs; return the tensor, or move this out of the function",
                     what);
     if (!tensor_has_data(u->t))
-        state_error(L, E_MESH, "%s needs values, but the devices are fake", what);
+        state_error(L, E_MESH, h->rt.fake ? "%s needs values, but the devices are fake"
+                                          : "%s needs values, but a ShapeDtypeStruct has none",
+                    what);
     return u->t;
 }
 
@@ -63,9 +65,20 @@ void value_new_type(lua_State *L, const char *name, const luaL_Reg *meta, const 
     if (methods) luaL_setfuncs(L, methods, 0);
     lua_pushvalue(L, -1);
     lua_setfield(L, -3, "methods");
+    lua_newtable(L);
+    lua_setfield(L, -3, "fields");
     if (index) lua_pushcclosure(L, index, 1);
     lua_setfield(L, -2, "__index");
     lua_pop(L, 1);
+}
+
+bool value_push_field(lua_State *L) {
+    if (luaL_getmetafield(L, 1, "fields") == LUA_TNIL) return false;
+    lua_pushvalue(L, 2);
+    if (lua_rawget(L, -2) == LUA_TNIL) return false;
+    lua_pushvalue(L, 1);
+    lua_call(L, 1, 1);
+    return true;
 }
 
 const Type *value_type(Host *h, const LuaTensor *u) {

@@ -32,9 +32,13 @@ typedef struct LuaSharding {
 } LuaSharding;
 
 /* A type of userdata. Its methods stand in the metatable's field "methods", where lualib adds to
- * them; `index`, if not NULL, is __index and has them as its upvalue. */
+ * them; `index`, if not NULL, is __index and has them as its upvalue. Lualib may add computed
+ * fields to "fields": functions of the object. */
 void value_new_type(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods,
                     lua_CFunction index);
+
+/* For __index: pushes the computed field of argument 1 with the name at 2; false if there is none. */
+bool value_push_field(lua_State *L);
 
 /* Pushes an empty handle, to be given a tensor afterwards: nothing is owned while Lua may raise. */
 LuaTensor *value_new_tensor(lua_State *L);
@@ -89,6 +93,7 @@ void value_push_name(lua_State *L, const char *name); /* nil if NULL */
 
 /* Each adds its functions to the table on top, and makes its metatables. */
 void ltensor_open(lua_State *L);
+void larray_open(lua_State *L);
 void lbox_open(lua_State *L);
 void lspec_open(lua_State *L);
 void lmesh_open(lua_State *L);

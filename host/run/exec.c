@@ -39,6 +39,10 @@ static Err place_param(Call *c, int32_t i) {
     Exec *e = c->e;
     const Plan *p = e->plan;
     Tensor *t = c->args[i];
+    if (!tensor_has_data(t))
+        return err_set(e->rt->cx, E_VALUE,
+                       "a ShapeDtypeStruct has no values to compute with; it is for step:lower and "
+                       "step:plan");
     int32_t buffer = plan_value(p, PLAN_LIST(p, PlanParam, p->params)[i].value)->buffer;
     char **base = &e->base[e->first_base[buffer]];
     TRY(tensor_make_dense(t));
@@ -266,6 +270,10 @@ static void count(Exec *e) {
 static Err run(Call *c, Tensor **results) {
     Exec *e = c->e;
     const Plan *p = e->plan;
+    if (e->mesh && e->mesh->abstract)
+        return err_set(e->rt->cx, E_MESH,
+                       "an AbstractMesh has no devices to run on; it is for step:lower and "
+                       "step:plan");
     TRY(runtime_ready(e->rt, e->workspace, e->scratch));
     for (int32_t i = 0; i < p->params.n; i++) TRY(place_param(c, i));
     TRY(place_results(c));

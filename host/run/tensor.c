@@ -96,12 +96,7 @@ Err tensor_make_dense(Tensor *t) {
 }
 
 int32_t tensor_slot(const Tensor *t, const int32_t coord[MAX_AXES]) {
-    const Layout *l = t->type->layout;
-    int32_t slot = 0;
-    uint32_t used = layout_vary(l);
-    for (int i = 0; l && i < l->mesh->naxes; i++)
-        if (used >> i & 1) slot = slot * l->mesh->size[i] + coord[i];
-    return slot;
+    return layout_slot(t->type->layout, coord);
 }
 
 void tensor_copy_box(char *to, const int64_t *to_strides, const char *from,

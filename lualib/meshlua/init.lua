@@ -6,6 +6,8 @@ local ops = lib.export(require "meshlua.ops")
 local mesh = require "meshlua.mesh"
 local jit = require "meshlua.jit"
 local grad = require "meshlua.grad"
+local arrays = require "meshlua.arrays"
+require "meshlua.sharding" -- methods and fields of meshes and shardings
 require "meshlua.explicit"
 
 local ml = {core = core}
@@ -14,10 +16,12 @@ for name, fn in pairs(ops) do ml[name] = fn end
 
 ml.P, ml.NamedSharding = core.P, core.NamedSharding
 ml.Auto, ml.Explicit, ml.Manual = "auto", "explicit", "manual"
-ml.Mesh, ml.make_mesh = mesh.Mesh, mesh.make_mesh
+ml.Mesh, ml.make_mesh, ml.AbstractMesh = mesh.Mesh, mesh.make_mesh, mesh.AbstractMesh
+ml.set_mesh, ml.get_mesh = mesh.set_mesh, mesh.get_mesh
 ml.device_put, ml.constrain = mesh.device_put, mesh.constrain
 ml.visualize_sharding, ml.visualize_mesh = mesh.visualize_sharding, mesh.visualize_mesh
 ml.devices, ml.device_count = core.devices, core.device_count
+for name, fn in pairs(arrays) do ml[name] = fn end
 ml.typeof = core.typeof
 ml.jit = jit.jit
 ml.grad, ml.value_and_grad, ml.vjp = grad.grad, grad.value_and_grad, grad.vjp

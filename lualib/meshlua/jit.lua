@@ -106,6 +106,7 @@ function M.jit(fn, options)
     static = argument_mask("static", options.static, names, most),
     donate = argument_mask("donate", options.donate or nil, names, most),
     keep_boxes = options.donate == false,
+    mesh = mesh,
   }
 end
 

@@ -83,6 +83,19 @@ function M.Mesh(devices, names, options)
   return core.mesh_new(names, sizes, ids, axis_types_of("Mesh", options.axis_types, names))
 end
 
+local function check_sizes(who, sizes, names)
+  if type(sizes) ~= "table" or type(names) ~= "table" then
+    raise("E_MESH", "%s: expected a list of sizes and a list of names", who)
+  end
+  if #sizes ~= #names then raise("E_MESH", "%s: %d sizes but %d names", who, #sizes, #names) end
+  for i, n in ipairs(sizes) do
+    if math.type(n) ~= "integer" or n < 1 then
+      raise("E_MESH", "%s: the size of axis '%s' is %s; sizes are whole numbers from 1 on", who,
+        tostring(names[i]), tostring(n))
+    end
+  end
+end
+
 --- A mesh over all devices, the last axis fastest: make_mesh({4, 2}, {"data", "model"}). Options: `devices`,
 --- the ids to use, in order (a plain list in their place is that list); `axis_types`, as for Mesh.
 ---@param sizes integer[]
@@ -96,20 +109,20 @@ function M.make_mesh(sizes, names, options)
   else
     options = {}
   end
-  if type(sizes) ~= "table" or type(names) ~= "table" then
-    raise("E_MESH", "make_mesh: expected a list of sizes and a list of names")
-  end
-  if #sizes ~= #names then
-    raise("E_MESH", "make_mesh: %d sizes but %d names", #sizes, #names)
-  end
-  for i, n in ipairs(sizes) do
-    if math.type(n) ~= "integer" or n < 1 then
-      raise("E_MESH", "make_mesh: the size of axis '%s' is %s; sizes are whole numbers from 1 on",
-        tostring(names[i]), tostring(n))
-    end
-  end
+  check_sizes("make_mesh", sizes, names)
   return core.mesh_new(names, sizes, devices or core.devices(),
     axis_types_of("make_mesh", options.axis_types, names))
+end
+
+--- Names and sizes of a mesh without devices: shardings on it tell shapes and can be planned for (see
+--- ml.ShapeDtypeStruct), and hold no data. The last axis is the fastest.
+---@param sizes integer[]
+---@param names string[]
+---@param options {axis_types: string|string[]|table<string, string>}? as for Mesh
+function M.AbstractMesh(sizes, names, options)
+  check_sizes("AbstractMesh", sizes, names)
+  options = lib.options("AbstractMesh", options, {axis_types = true})
+  return core.mesh_new(names, sizes, nil, axis_types_of("AbstractMesh", options.axis_types, names))
 end
 
 --- Raises unless the leaf `place` of what is to be put can have the sharding; gives it back.
@@ -119,37 +132,61 @@ local function check_put(x, sharding, place)
   return x
 end
 
-local function put(x, sharding)
-  if type(x) == "number" or type(x) == "boolean" then x = core.tensor(x) end
-  if core.is_box(x) then
-    x:set(put(x:get(), sharding))
-    return x
-  end
-  if core.is_traced(x) then return op.constrain(x, {layout = sharding}) end
-  if x.sharding == sharding then return x end
-  if sharding.mesh == nil or (x.sharding.mesh and x.sharding.mesh ~= sharding.mesh) then
+--- A concrete tensor in another sharding.
+local function moved_to(x, sharding)
+  local between = x.sharding.mesh and x.sharding.mesh ~= sharding.mesh
+  if sharding.mesh == nil or between then
     return core.put_across(x, sharding.mesh and sharding or nil)
   end
   return op.constrain(x, {layout = sharding})
 end
 
+--- x moved; `options` as device_put has them.
+local function put(x, sharding, options)
+  if type(x) == "number" or type(x) == "boolean" then x = core.tensor(x) end
+  if core.is_box(x) then
+    x:set(put(x:get(), sharding, options))
+    return x
+  end
+  if core.is_traced(x) then return op.constrain(x, {layout = sharding}) end
+  local to = sharding.mesh and sharding or nil
+  if options.may_alias == false then return core.put_across(x, to) end
+  if x.sharding == sharding then return x end
+  local moved = moved_to(x, sharding)
+  if options.donate then core.donate(x, "it was donated to device_put") end
+  return moved
+end
+
 local function as_sharding(who, s)
   if core.is_spec(s) then return core.bind_spec(s) end
+  if math.type(s) == "integer" then return core.NamedSharding(M.make_mesh({}, {}, {s}), core.P()) end
   if not core.is_sharding(s) then
     raise("E_SPEC", "%s: expected a NamedSharding or a P, got %s", who, lib.kind(s))
   end
   return s
 end
 
---- x, or every leaf of a tree, with the given sharding. A tree of shardings may stop where one sharding
---- serves all below it; nil leaves a leaf alone.
+local put_options = {donate = "boolean", may_alias = "boolean"}
+
+--- x, or every leaf of a tree, with the given sharding: committed to its devices. A tree of shardings may stop
+--- where one sharding serves all below it; nil leaves a leaf alone. A tensor that lies as asked is given back
+--- itself.
 ---@param x Tensor|table|number
----@param sharding NamedSharding|P|table|nil
-function M.device_put(x, sharding) return M.place("device_put", x, sharding) end
+---@param sharding NamedSharding|P|integer|table|nil an integer is a device, from 0
+---@param options {donate: boolean, may_alias: boolean}? donate: what is moved is gone afterwards. may_alias =
+--- false: always a copy with bytes of its own. E_VALUE where both are asked for
+function M.device_put(x, sharding, options)
+  options = lib.options("device_put", options, put_options)
+  if options.donate and options.may_alias then
+    raise("E_VALUE", "device_put: donate and may_alias cannot both be true: what is donated is gone")
+  end
+  return M.place("device_put", x, sharding, options)
+end
 
 --- The same for the function `who`, which errors name.
-function M.place(who, x, sharding)
+function M.place(who, x, sharding, options)
   local above = {}
+  options = options or {}
   local function place_of(path) return path == "" and who or who .. ": " .. path end
   local function go(node, s, path, leaf)
     local is_leaf = lib.is_tensor(node)
@@ -176,7 +213,7 @@ function M.place(who, x, sharding)
     return leaf(node, s, place_of(path))
   end
   go(x, sharding, "", check_put) -- all of it before any of it is moved
-  return go(x, sharding, "", put)
+  return go(x, sharding, "", function(leaf, s) return put(leaf, s, options) end)
 end
 
 --- The tensor with the layout, as a hard constraint: P(...) names mesh axes, a table logical axes. Where rules
@@ -195,11 +232,27 @@ end
 --- Calls fn with this mesh (and rules) in context: there a bare P is a sharding, and logical names are
 --- known. mesh:with(fn) or mesh:with(rules, fn); further arguments go to fn.
 local function with(mesh, rules, fn, ...)
-  if type(rules) == "function" then return with(mesh, nil, rules, fn, ...) end
+  if type(rules) == "function" or core.type_name(rules) == "jit" then return with(mesh, nil, rules, fn, ...) end
   lib.check_function("with", fn)
   return rules_of.within(mesh, rules, fn, ...)
 end
 core.methods("meshlua.Mesh").with = core.wrap(with)
+
+--- Puts a mesh into context (nil: none), until another one is put there, or, as `local _ <close> =
+--- ml.set_mesh(mesh)`, until the end of the block. E_STATE inside a traced function.
+---@param mesh Mesh?
+---@return table scope closing it puts the mesh of before back
+function M.set_mesh(mesh)
+  if mesh ~= nil and not core.is_mesh(mesh) then
+    raise("E_VALUE", "set_mesh: expected a Mesh or nil, got %s", lib.kind(mesh))
+  end
+  local before = core.set_mesh(mesh)
+  return setmetatable({}, {__close = function() core.set_mesh(before) end})
+end
+
+--- The mesh in context, or nil; also inside a traced function.
+---@return Mesh?
+function M.get_mesh() return core.mesh_current() end
 
 -- ---- pictures -------------------------------------------------------------------------------------
 

@@ -170,11 +170,16 @@ describe("tensors of two meshes", function()
     helper.raises("[E_MESH] add: an operand is on Mesh(a=2, b=2, c=2), what comes before on Mesh(data=4, "
       .. "model=2); move "
       .. "one with device_put", function() return x + y end)
-    helper.raises("[E_MESH] argument b is on Mesh(a=2, b=2, c=2), the rest on Mesh(data=4, model=2); move "
-      .. "one with "
+    helper.raises("[E_MESH] arguments are on different devices: a float32[8@data,8@model] on Mesh(data=4, "
+      .. "model=2), devices 0..7; b float32[8@a,8] on Mesh(a=2, b=2, c=2), devices 0..7; move them with "
       .. "device_put", ml.jit(function(a, b) return a + b end), x, y)
-    helper.raises("[E_MESH] argument a.2 is on Mesh(a=2, b=2, c=2), the rest on Mesh(data=4, model=2)",
+    helper.raises("; a.2 float32[8@a,8] on Mesh(a=2, b=2, c=2), devices 0..7; move them",
       ml.jit(function(a) return a[1] end), {x, y})
+    helper.raises("[E_MESH] arguments are on different devices: a float32[8@data,8@model] on Mesh(data=4, "
+      .. "model=2), devices 0..7; the function's mesh is Mesh(a=2, b=2, c=2), devices 0..7; move them",
+      ml.jit(function(a) return a + 1 end, {mesh = cube}), x)
+    helper.raises("the function's mesh is Mesh(all=8), devices 7,6,5,4,3,2,1,0", turned.with, turned,
+      ml.jit(function(a) return a + 1 end), x)
     helper.raises("[E_MESH] a tensor met in this trace is on Mesh(a=2, b=2, c=2), the rest on Mesh(data=4, "
       .. "model=2)",
       ml.jit(function(a) return a + y end), x)

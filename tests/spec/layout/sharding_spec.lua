@@ -10,7 +10,7 @@ local mesh = ml.make_mesh({4, 2}, {"data", "model"})
 --- {device, {{first, last}, ...}, replica} of every shard.
 local function where(x)
   local list = {}
-  for i, shard in ipairs(x:shards()) do list[i] = {shard.device, shard.index, shard.replica} end
+  for i, shard in ipairs(x:shards()) do list[i] = {shard.device, shard.index, shard.replica_id} end
   return list
 end
 

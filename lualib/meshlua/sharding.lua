@@ -1,0 +1,124 @@
+-- sharding.lua: what meshes and shardings say of themselves: which device has which part of a tensor, and
+-- what is alike. Indices are lists of {first, last}, 1-based and inclusive, one for each dim.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+
+local raise = lib.raise
+
+-- ---- NamedSharding ----------------------------------------------------------------------------------
+
+local Sharding = {}
+
+--- The places of all devices, in the mesh's order: {device, index, replica_id, slot}. Raises as shard_shape.
+local function places(who, sharding, shape)
+  if not core.is_sharding(sharding) then
+    raise("E_VALUE", "%s: expected a NamedSharding, got %s", who, lib.kind(sharding))
+  end
+  return core.shard_places(sharding, lib.check_shape(who, shape), who)
+end
+
+--- Device id -> index of its shard of a tensor of this shape: {{first, last}, ...}, 1-based and inclusive. The
+--- order of the devices is that of mesh.device_ids. Raises E_SPEC and E_INDIVISIBLE where the spec does not fit.
+---@param shape integer[]
+---@return table<integer, integer[][]>
+function Sharding:devices_indices_map(shape)
+  local map = {}
+  for _, place in ipairs(places("devices_indices_map", self, shape)) do map[place.device] = place.index end
+  return map
+end
+
+--- The same for the devices of this process. A program is one process: they are all.
+---@param shape integer[]
+---@return table<integer, integer[][]>
+function Sharding:addressable_devices_indices_map(shape)
+  local map = {}
+  for _, place in ipairs(places("addressable_devices_indices_map", self, shape)) do
+    map[place.device] = place.index
+  end
+  return map
+end
+
+--- Does it place tensors of this rank as the other does: the same part on the same device, in one order of
+--- devices? The meshes may differ in names and sizes. Raises E_SPEC where a spec is longer than the rank.
+---@param other NamedSharding
+---@param ndim integer
+---@return boolean
+function Sharding:is_equivalent_to(other, ndim)
+  for _, x in ipairs {self, other == nil and false or other} do
+    if not core.is_sharding(x) then
+      raise("E_VALUE", "is_equivalent_to: expected a NamedSharding, got %s", lib.kind(x or nil))
+    end
+  end
+  return core.equivalent(self, other, lib.check_integer("is_equivalent_to", "the rank", ndim))
+end
+
+local of_sharding = {}
+
+--- Whether every device holds the whole tensor.
+function of_sharding.is_fully_replicated(sharding) return (core.sharding_facts(sharding)) end
+
+--- The mesh axes that the spec does not name, in the mesh's order.
+function of_sharding.replicated_axes(sharding) return (select(2, core.sharding_facts(sharding))) end
+
+--- Whether all devices are this process's.
+function of_sharding.is_fully_addressable(sharding) return not (sharding.mesh and sharding.mesh.is_abstract) end
+
+--- The ids of the devices, in the mesh's order.
+function of_sharding.device_ids(sharding)
+  return sharding.mesh and sharding.mesh.device_ids or {0}
+end
+
+-- ---- Mesh -------------------------------------------------------------------------------------------
+
+local of_mesh = {}
+
+--- Raises for an abstract mesh.
+local function devices_of(mesh, field)
+  if mesh.is_abstract then
+    raise("E_MESH", "an AbstractMesh has no %s; make_mesh puts one of its shape on devices", field)
+  end
+  return mesh.device_ids
+end
+
+--- The devices of this process: a program is one process, so all of them.
+function of_mesh.local_devices(mesh) return devices_of(mesh, "local_devices") end
+
+--- The part of the mesh that is this process's: the mesh itself.
+function of_mesh.local_mesh(mesh)
+  devices_of(mesh, "local_mesh")
+  return mesh
+end
+
+--- Whether devices of several processes are in it.
+function of_mesh.is_multi_process(mesh)
+  devices_of(mesh, "is_multi_process")
+  return false
+end
+
+--- Its names, sizes and axis types, without devices.
+function of_mesh.abstract_mesh(mesh)
+  return core.mesh_new(mesh.axis_names, mesh.sizes, nil, mesh.axis_types)
+end
+
+-- ---- Tensor -----------------------------------------------------------------------------------------
+
+local of_tensor = {}
+
+--- Whether the tensor was put on a mesh or a device. One that was not moves to where an op needs it.
+function of_tensor.committed(x)
+  return x.sharding.mesh ~= nil
+end
+
+--- Whether every device holds the whole tensor.
+function of_tensor.is_fully_replicated(x) return (core.sharding_facts(x.sharding)) end
+
+--- Whether all of its devices are this process's.
+function of_tensor.is_fully_addressable(x) return of_sharding.is_fully_addressable(x.sharding) end
+
+for type_name, fields in pairs {NamedSharding = of_sharding, Mesh = of_mesh, Tensor = of_tensor} do
+  local own = core.fields("meshlua." .. type_name)
+  for name, fn in pairs(fields) do own[name] = core.wrap(fn) end
+end
+for name, fn in pairs(Sharding) do core.methods "meshlua.NamedSharding"[name] = core.wrap(fn) end
+
+return {}
