@@ -41,7 +41,7 @@ static int mesh_current(lua_State *L) {
     return 1;
 }
 
-/* set_mesh(mesh or nil): from now on in context; returns the one before. */
+/* set_mesh(mesh or nil): from now on in context. Needs no memory. */
 static int set_mesh(lua_State *L) {
     Host *h = state_of(L);
     const Mesh *mesh = lua_isnoneornil(L, 1) ? NULL : value_mesh(L, 1);
@@ -49,9 +49,8 @@ static int set_mesh(lua_State *L) {
         state_error(L, E_STATE,
                     "set_mesh inside a traced function: its mesh is settled when it is called; use "
                     "mesh:with(fn)");
-    mesh_current(L);
     h->mesh = mesh;
-    return 1;
+    return 0;
 }
 
 void lcontext_push_rules(lua_State *L) {

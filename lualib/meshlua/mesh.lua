@@ -232,7 +232,8 @@ end
 --- Calls fn with this mesh (and rules) in context: there a bare P is a sharding, and logical names are
 --- known. mesh:with(fn) or mesh:with(rules, fn); further arguments go to fn.
 local function with(mesh, rules, fn, ...)
-  if type(rules) == "function" or core.type_name(rules) == "jit" then return with(mesh, nil, rules, fn, ...) end
+  local is_called = type(rules) == "function" or core.type_name(rules) == "jit"
+  if is_called then return with(mesh, nil, rules, fn, ...) end
   lib.check_function("with", fn)
   return rules_of.within(mesh, rules, fn, ...)
 end
@@ -246,8 +247,10 @@ function M.set_mesh(mesh)
   if mesh ~= nil and not core.is_mesh(mesh) then
     raise("E_VALUE", "set_mesh: expected a Mesh or nil, got %s", lib.kind(mesh))
   end
-  local before = core.set_mesh(mesh)
-  return setmetatable({}, {__close = function() core.set_mesh(before) end})
+  local before = core.mesh_current()
+  local scope = setmetatable({}, {__close = function() core.set_mesh(before) end})
+  core.set_mesh(mesh) -- last: nothing fails after it
+  return scope
 end
 
 --- The mesh in context, or nil; also inside a traced function.

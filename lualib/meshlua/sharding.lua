@@ -61,7 +61,9 @@ function of_sharding.is_fully_replicated(sharding) return (core.sharding_facts(s
 function of_sharding.replicated_axes(sharding) return (select(2, core.sharding_facts(sharding))) end
 
 --- Whether all devices are this process's.
-function of_sharding.is_fully_addressable(sharding) return not (sharding.mesh and sharding.mesh.is_abstract) end
+function of_sharding.is_fully_addressable(sharding)
+  return not (sharding.mesh and sharding.mesh.is_abstract)
+end
 
 --- The ids of the devices, in the mesh's order.
 function of_sharding.device_ids(sharding)

@@ -168,6 +168,37 @@ add("tensors put from one layout into others", {
   end,
 })
 
+add("arrays from parts, and parts of arrays", {
+  make = function()
+    return {x = ml.device_put(ml.arange(64.0):reshape {8, 8}, NamedSharding(mesh, P "data"))}
+  end,
+  run = function(s)
+    local x, sharding, parts = s.x, s.x.sharding, {}
+    for i, shard in ipairs(x:addressable_shards()) do parts[i] = ml.device_put(shard.data, shard.device) end
+    local moved = ml.device_put(x + 1, NamedSharding(mesh, P "model"), {donate = true})
+    return {ml.make_array_from_callback({8, 8}, sharding, function(i) return x:slice(i[1], i[2]) end),
+      ml.make_array_from_process_local_data(sharding, x),
+      ml.make_array_from_single_device_arrays({8, 8}, sharding, parts), moved - 1,
+      x:addressable_data(2), x:on_device_size_in_bytes(), #x:global_shards(), #x:shards(),
+      sharding:devices_indices_map {8, 8}, sharding:addressable_devices_indices_map {8, 8},
+      sharding:is_equivalent_to(NamedSharding(line, P "all"), 2), sharding.replicated_axes,
+      core.typeof(ml.ShapeDtypeStruct({8, 8}, "int32", sharding)), tostring(ml.AbstractMesh({2}, {"x"})),
+      mesh.abstract_mesh.is_abstract, mesh.local_devices, x.committed, core.fields "meshlua.Mesh"}
+  end,
+  check = function(s, r)
+    for i = 1, 4 do same(s.x, r[i]) end
+    assert(r[6] == 512 and r[11] == false and r[15] == true)
+  end,
+})
+
+add("a mesh that is set", {
+  run = function()
+    local _ <close> = ml.set_mesh(mesh)
+    return {ml.get_mesh(), ml.device_put(ml.ones {8}, P "data")}
+  end,
+  check = function() assert(ml.get_mesh() == nil) end,
+})
+
 add("contexts and constraints", {
   make = function() return {x = ml.ones {8, 4}, rules = {{"batch", "data"}, {"embed", false}}} end,
   run = function(s)

@@ -55,7 +55,7 @@ local function describe_all(prefix, t, first, except)
 end
 
 describe("called with anything,", function()
-  describe_all("ml.", ml, {tensor, ids})
+  describe_all("ml.", ml, {tensor, ids}, {set_mesh = true}) -- it lasts: see below
   describe_all("ml.", {P = ml.P, init = ml.init, abstract = ml.abstract, config = ml.config,
     explain = ml.explain}, {})
   describe_all("ml.random.", ml.random, {key})
@@ -80,17 +80,21 @@ describe("called with anything,", function()
     ["a field of a tensor"] = function(...) return tensor()[...] end,
     ["a field of a mesh"] = function(...) return mesh()[...] end,
     ["an entry of a P"] = function(...) return ml.P("a", nil)[...] end,
+    ["ml.set_mesh"] = function(...)
+      local _ <close> = ml.set_mesh(...)
+    end,
     ["tostring"] = function(...) return (...) == nil or tostring((...)) end,
     ["an operator"] = function(x, y) return tensor() + x, y * tensor() end,
   } do
     it(name, function() check(name, fn, {tensor}, name:find " a" or name:find "operator"
-      or name == "a gradient") end)
+      or name == "a gradient" or name == "ml.set_mesh") end)
   end
 end)
 
 describe("called with anything, the core's", function()
   -- What they do is meant for tests, or lasts.
-  local except = {fail_alloc = true, set_devices = true, make_folder = true, dump = true, expand = true}
+  local except = {fail_alloc = true, set_devices = true, make_folder = true, dump = true, expand = true,
+    set_mesh = true}
   describe_all("core.", core, {tensor}, except)
   describe_all("op.", core.op, {tensor, ids})
 end)
