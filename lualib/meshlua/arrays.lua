@@ -178,11 +178,16 @@ end
 
 local Tensor = {}
 
+local function check_tensor(who, x)
+  if not lib.is_tensor(x) then raise("E_VALUE", "%s: expected a tensor, got %s", who, lib.kind(x)) end
+end
+
 --- The data of the i-th shard (1-based, in the mesh's order of devices), on one device: where the tensor is
 --- replicated, all of it.
 ---@param i integer
 ---@return Tensor
 function Tensor:addressable_data(i)
+  check_tensor("addressable_data", self)
   local shards = self:addressable_shards()
   lib.check_integer("addressable_data", "the number of the shard", i)
   if not shards[i] then
@@ -197,6 +202,7 @@ local element_bytes = {float64 = 8, int64 = 8, float32 = 4, int32 = 4, uint32 = 
 --- Bytes on all devices together: those of a shard, times the devices.
 ---@return integer
 function Tensor:on_device_size_in_bytes()
+  check_tensor("on_device_size_in_bytes", self)
   local bytes = element_bytes[self.dtype] * self.sharding.num_devices
   for _, n in ipairs(self.sharding:shard_shape(self.shape)) do bytes = bytes * n end
   return bytes

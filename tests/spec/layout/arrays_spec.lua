@@ -104,7 +104,8 @@ describe("make_array_from_callback", function()
     local x = ml.make_array_from_callback({8}, named "data", cb)
     assert.equal("int32[8@data]", ml.typeof(x))
     assert.same({1, 2, 3, 4, 5, 6, 7, 8}, x:totable())
-    assert.equal("bfloat16[8@data]", ml.typeof(ml.make_array_from_callback({8}, named "data", cb, "bfloat16")))
+    assert.equal("bfloat16[8@data]", ml.typeof(ml.make_array_from_callback({8}, named "data", cb,
+      "bfloat16")))
     assert.equal(2.5, ml.make_array_from_callback({}, named(), function() return 2.5 end):item())
     mesh:with(function()
       assert.is_true(ml.make_array_from_callback({8}, P "data", cb).sharding == named "data")
@@ -209,11 +210,13 @@ describe("device_put", function()
     assert.is_false(values.committed)
     assert.same(values:totable(), x:totable())
     assert.is_true((x + 1).sharding == x.sharding)
-    helper.raises("[E_MESH] mesh: there is no device 8; this process has devices 0..7", ml.device_put, values, 8)
+    helper.raises("[E_MESH] mesh: there is no device 8; this process has devices 0..7", ml.device_put, values,
+      8)
     local tree = ml.device_put({a = values, b = {ml.ones {2}}}, {a = named("data"), b = 2})
     assert.is_true(tree.a.sharding == named("data"))
     assert.same({2}, tree.b[1].sharding.device_ids)
-    helper.raises("[E_MESH]", ml.jit(function(t) return ml.device_put(t, 3) end), ml.device_put(values, named()))
+    helper.raises("[E_MESH]", ml.jit(function(t) return ml.device_put(t, 3) end),
+      ml.device_put(values, named()))
   end)
 
   it("N7: may_alias = false copies, donate takes", function()
@@ -245,8 +248,8 @@ describe("device_put", function()
     assert.same({3}, add(on_three, values).sharding.device_ids)
     helper.raises("[E_MESH] add: an operand is on device 3, what comes before on Mesh(data=4, model=2)",
       function() return x + on_three end)
-    helper.raises("[E_MESH] arguments are on different devices: a float32[8@data,8] on Mesh(data=4, model=2), "
-      .. "devices 0..7; b float32[8,8] on device 3; move them with device_put", add, x, on_three)
+    helper.raises("[E_MESH] arguments are on different devices: a float32[8@data,8] on Mesh(data=4, "
+      .. "model=2), devices 0..7; b float32[8,8] on device 3; move them with device_put", add, x, on_three)
     helper.raises("a float32[8,8] on device 3; b float32[8,8] on device 4", add, on_three,
       ml.device_put(values, 4))
   end)
@@ -262,7 +265,8 @@ describe("ShapeDtypeStruct", function()
     helper.raises("[E_VALUE] a ShapeDtypeStruct has no values to compute with", ml.jit(function(t)
       return t * 2
     end), x)
-    helper.raises("[E_INDIVISIBLE] ShapeDtypeStruct: dim 1", ml.ShapeDtypeStruct, {6}, "float32", named("data"))
+    helper.raises("[E_INDIVISIBLE] ShapeDtypeStruct: dim 1", ml.ShapeDtypeStruct, {6}, "float32",
+      named("data"))
     helper.raises("[E_DTYPE] unknown dtype 'float'", ml.ShapeDtypeStruct, {6}, "float")
     assert.is_nil(x:addressable_shards()[1].data)
   end)
