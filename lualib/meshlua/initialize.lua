@@ -21,14 +21,12 @@ local function sharding_of(mesh, box, path)
   return sharding
 end
 
---- The sharding that a Param's opt_axes ask for, or nil.
+--- The sharding of a Param's optimizer state where it is not the Param's, or nil.
 local function state_sharding_of(mesh, box, path)
-  local axes = core.box_meta(box).opt_axes
-  if axes == nil then return nil end
-  local spec = core.is_spec(axes) and axes
-    or rules_of.spec_of(axes, path .. " (opt_axes)", box.ndim)
+  local spec = rules_of.state_spec(box, path)
+  if not spec then return nil end
   local sharding = core.NamedSharding(mesh, spec)
-  sharding:check(box.shape, path .. " (opt_axes)")
+  sharding:check(box.shape, path .. " (optimizer state)")
   return sharding
 end
 

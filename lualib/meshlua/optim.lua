@@ -124,6 +124,7 @@ local function fused_step(numbers, lr, decay_of)
     local entries = context.entries
     local mus = transform.boxes_of(state.mu, entries)
     local nus = transform.boxes_of(state.nu, entries)
+    local masters = state.master and transform.boxes_of(state.master, entries)
     local function scalar(x)
       if type(x) ~= "number" then return x end
       return op.full {dtype = context.count.dtype, dims = {}, value = x + 0.0}
@@ -134,10 +135,12 @@ local function fused_step(numbers, lr, decay_of)
       local box = entry.box
       local scalars = box.dtype == "float64" and "float64" or "float32"
       local function as(x) return transform.scalar_as(x, scalars) end
-      local p, mu, nu = op.adamw(box, grads[i], mus[i], nus[i], as(rate), as(step), as(clip),
+      local held = masters and masters[i] or box
+      local p, mu, nu = op.adamw(held, grads[i], mus[i], nus[i], as(rate), as(step), as(clip),
         {b1 = numbers.b1, b2 = numbers.b2, eps = numbers.eps, eps_root = numbers.eps_root,
           decay = decay_of(entry)})
-      box:set(p)
+      held:set(p)
+      if masters then box:set(op.astype(p, {dtype = box.dtype})) end
       mus[i]:set(mu)
       nus[i]:set(nu)
     end
@@ -152,10 +155,17 @@ local function adam_like(who, options, weight_decay, mask)
   local parts = {transform.scale_by_adam(adam), transform.add_decayed_weights(weight_decay, mask),
     transform.scale_by_learning_rate(options.lr)}
   local on = params_of.mask(who, mask)
+  if options.master and options.nesterov then
+    raise("E_VALUE", "%s: master weights and nesterov do not go together", who)
+  end
   return {
     name = who,
-    init = parts[1].init,
+    init = transform.adam_state(adam.mu_dtype, options.master),
     update = function(updates, state, context)
+      if options.master then
+        raise("E_VALUE", "%s: master weights need the optimizer itself: %s(model, options), not a part of a "
+          .. "chain", who, who)
+      end
       updates = parts[1].update(updates, state, context)
       return parts[3].update(parts[2].update(updates, nil, context), nil, context)
     end,
@@ -168,7 +178,7 @@ end
 --- The options of adam, and of adamw with `more`.
 local function adam_options(more)
   local known = {b1 = "number", b2 = "number", eps = "number", eps_root = "number", mu_dtype = "string",
-    nesterov = "boolean"}
+    nesterov = "boolean", master = "boolean"}
   for name, kind in pairs(more) do known[name] = kind end
   return known
 end
@@ -181,6 +191,7 @@ end
 ---@field eps_root number
 ---@field mu_dtype string
 ---@field nesterov boolean
+---@field master boolean
 ---@field clip number
 
 ---@class AdamWOptions: AdamOptions
@@ -190,7 +201,8 @@ end
 --- Adam (Kingma and Ba 2015).
 ---@overload fun(options: table): Transformation
 ---@param model table
----@param options AdamOptions see scale_by_adam; lr and clip as sgd
+---@param options AdamOptions see scale_by_adam; lr and clip as sgd. master: updates a float32 copy that the
+--- state keeps of each Param, for Params of 16 bits; default false
 ---@return Optimizer
 M.adam = made("adam", adam_options {}, function(options) return adam_like("adam", options, 0.0) end)
 

@@ -3,6 +3,8 @@
 --   {"embedding$", P("model", nil)}      Params whose path matches a Lua pattern
 --   function(path, param, own)           anything else: a P, or nil to leave it to the rest; own() is what
 --                                        the rules for the Param's logical axes give (nil: it has none)
+--   {opt = rule}                           a pattern or function rule, for the Param's optimizer state alone:
+--                                        own() is the Param's own P; nil: the state lies as the Param
 -- The first rule for a name wins whose mesh axes exist in the mesh and are still free in the tensor; that
 -- there is none is an error unless a later rule for the name says what then ({"hidden", false}).
 local core = require "meshlua.core"
@@ -17,12 +19,16 @@ function M.check(rules)
   if type(rules) ~= "table" then raise("E_VALUE", "rules: expected a list, got %s", type(rules)) end
   for i, rule in ipairs(rules) do
     local ok = type(rule) == "function"
-    if type(rule) == "table" and type(rule[1]) == "string" then
+    if type(rule) == "table" and rule.opt ~= nil then
+      M.check {rule.opt}
+      ok = true
+    elseif type(rule) == "table" and type(rule[1]) == "string" then
       local to = rule[2]
       ok = to == false or type(to) == "string" or type(to) == "table" or core.is_spec(to)
     end
     if not ok then
-      raise("E_VALUE", "rules: entry %d is neither {name, axis}, {pattern, P(...)} nor a function", i)
+      raise("E_VALUE", "rules: entry %d is none of {name, axis}, {pattern, P(...)}, {opt = rule} and a function",
+        i)
     end
   end
   return rules
@@ -39,7 +45,7 @@ end
 local function logical_names(rules)
   local names, seen = {}, {}
   for _, rule in ipairs(rules) do
-    if type(rule) == "table" and not core.is_spec(rule[2]) and not seen[rule[1]] then
+    if type(rule) == "table" and rule[1] and not core.is_spec(rule[2]) and not seen[rule[1]] then
       seen[rule[1]] = true
       names[#names + 1] = rule[1]
     end
@@ -120,6 +126,18 @@ local function own_spec(param, path)
   return M.spec_of(axes, path, param.ndim)
 end
 
+--- The P that one rule gives a Param, or nil.
+local function spec_by(rule, param, path, own)
+  if type(rule) == "function" then
+    local spec = rule(path, param, own)
+    if spec ~= nil and not core.is_spec(spec) then
+      raise("E_SPEC", "%s: a rule gave a %s; a rule function returns a P or nil", path, type(spec))
+    end
+    return spec
+  end
+  if rule[1] and core.is_spec(rule[2]) and path:find(rule[1]) then return rule[2] end
+end
+
 --- The P of a Param: by path rules and functions in context, else by its `axes` (a P, or logical names).
 --- nil: nothing says how it lies.
 ---@param param Param
@@ -127,23 +145,34 @@ end
 ---@return P?
 function M.param_spec(param, path)
   for _, rule in ipairs(core.rules_current() or {}) do
-    local spec
-    if type(rule) == "function" then
-      spec = rule(path, param, function() return own_spec(param, path) end)
-      if spec ~= nil and not core.is_spec(spec) then
-        raise("E_SPEC", "%s: a rule gave a %s; a rule function returns a P or nil", path, type(spec))
-      end
-    elseif core.is_spec(rule[2]) and path:find(rule[1]) then
-      spec = rule[2]
-    end
+    local spec = spec_by(rule, param, path, function() return own_spec(param, path) end)
     if spec then return spec end
   end
   return own_spec(param, path)
 end
 
+--- The P of a Param's optimizer state: by its `opt_axes`, else by the {opt = rule} in context. nil: as the
+--- Param's.
+---@param param Param
+---@param path string
+---@return P?
+function M.state_spec(param, path)
+  local axes = core.box_meta(param).opt_axes
+  if axes ~= nil then
+    return core.is_spec(axes) and axes or M.spec_of(axes, path .. " (opt_axes)", param.ndim)
+  end
+  for _, rule in ipairs(core.rules_current() or {}) do
+    local of_state = type(rule) == "table" and rule.opt
+    local function own() return M.param_spec(param, path) end
+    local spec = of_state and spec_by(of_state, param, path, own)
+    if spec then return spec end
+  end
+end
+
 --- A rule that spreads every Param of at least min_size elements over a mesh axis, on its largest dim that
 --- the Param's own axes leave whole and that the axis divides (ZeRO-3, also called FSDP: Rajbhandari et al.
---- 2020). Smaller ones lie as their axes say. A mesh without the axis: nothing happens. Raises where no dim
+--- 2020; as {opt = ...}: ZeRO-1). Smaller ones lie as their axes say. Where no dim is whole, one that is split
+--- is split further. A mesh without the axis: nothing happens. Raises where no dim
 --- can be divided.
 ---@param axis string
 ---@param min_size integer? default 1
@@ -157,18 +186,26 @@ function M.shard_largest(axis, min_size)
     local mesh = core.mesh_current()
     local n = mesh and mesh.shape[axis]
     if not n or param.size < min_size then return nil end
-    local spec, shape, entries, best = own(), param.shape, {}, nil
+    local spec, shape, entries, best, best_parts = own(), param.shape, {}, nil, nil
     for d, size in ipairs(shape) do
-      entries[d] = spec and spec[d] or core.P.none
-      local whole = entries[d] == core.P.none
-      if whole and size % n == 0 and (not best or size > shape[best]) then best = d end
+      local axes, parts = spec and spec[d] or {}, 1
+      if type(axes) == "string" then axes = {axes} end
+      for _, name in ipairs(axes) do
+        if name == axis then return nil end
+        parts = parts * mesh.shape[name]
+      end
+      entries[d] = axes
+      local better = not best or parts == 1 and best_parts > 1
+        or (parts == 1) == (best_parts == 1) and size // parts > shape[best] // best_parts
+      if size % (parts * n) == 0 and better then best, best_parts = d, parts end
     end
     if not best then
-      raise("E_INDIVISIBLE", "%s: mesh axis '%s' of size %d divides no whole dim of %s; give it a rule "
+      raise("E_INDIVISIBLE", "%s: mesh axis '%s' of size %d divides no dim of %s; give it a rule "
         .. "of its own before this one, or raise min_size above %d", path, axis, n, core.typeof(param),
         param.size)
     end
-    entries[best] = axis
+    entries[best] = table.move(entries[best], 1, #entries[best], 1, {})
+    table.insert(entries[best], axis)
     return core.P(table.unpack(entries, 1, #shape))
   end
 end

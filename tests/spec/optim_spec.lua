@@ -277,6 +277,56 @@ describe("optimizers on a mesh", function()
     helper.close(before - 0.1, model.w:get(), 1e-6)
   end)
 
+  it("an {opt = rule} puts the state elsewhere than the Param: gradients are scattered, Params gathered", function()
+    local mesh = ml.make_mesh({8}, {"data"})
+    local rules = {{opt = ml.shard_largest "data"}, {"a", false}, {"b", false}}
+    local function run(list)
+      local model = ml.init(function(rngs)
+        return {w = nn.Param(ml.random.normal(rngs.params(), {16, 4}), {axes = {"a", "b"}})}
+      end, {mesh = mesh, rules = list})
+      local opt = optim.adam(model, {lr = 0.1})
+      local x = ml.device_put(ml.random.normal(ml.random.key(1), {8, 16}), ml.NamedSharding(mesh, P "data"))
+      local step = ml.jit(function(m, o, v)
+        o:update(m, ml.grad(function(n) return (v:matmul(n.w) ^ 2):sum() end)(m))
+      end)
+      local ops = {}
+      for i, c in ipairs(step:plan(model, opt, x):collectives()) do ops[i] = c.op end
+      for _ = 1, 3 do step(model, opt, x) end
+      return model.w, opt, table.concat(ops, " ")
+    end
+    local w, opt, ops = run(rules)
+    assert.equal(ml.NamedSharding(mesh, P()), w.sharding)
+    assert.equal(ml.NamedSharding(mesh, P "data"), opt.state.mu.w.sharding)
+    assert.equal("reduce_scatter all_gather", ops:gsub("all_reduce ", ""))
+    helper.close(run {{"a", false}, {"b", false}}:get(), w:get(), 1e-6)
+  end)
+
+  it("master weights: Params of 16 bits follow a float32 copy", function()
+    local function trained(dtype, master)
+      local model = {w = nn.Param(ml.ones({4}):astype(dtype))}
+      local opt = optim.adamw(model, {lr = 1e-3, weight_decay = 0.0, master = master})
+      local step = ml.jit(function(m, o)
+        o:update(m, ml.grad(function(n) return n.w:astype "float32":sum() end)(m))
+      end)
+      for _ = 1, 3 do step(model, opt) end
+      return model, opt
+    end
+    local exact = trained "float32"
+    local model, opt = trained("bfloat16", true)
+    assert.equal("bfloat16", model.w.dtype)
+    assert.same({"float32", "float32", "float32"},
+      {opt.state.master.w.dtype, opt.state.mu.w.dtype, opt.state.nu.w.dtype})
+    helper.close(exact.w:get(), opt.state.master.w:get(), 1e-7)
+    assert.same(opt.state.master.w:get():astype "bfloat16":totable(), model.w:get():totable())
+    -- Without them three steps of 0.001 are lost in a bfloat16 near 1.
+    assert.same({1.0, 1.0, 1.0, 1.0}, (trained "bfloat16").w:get():totable())
+    helper.raises("not a part of a chain", function()
+      local chained = optim.Optimizer(model, optim.chain(optim.adamw {lr = 1e-3, master = true}))
+      chained:update(model, {w = ml.ones({4}):astype "bfloat16"})
+    end)
+    helper.raises("do not go together", optim.adam, model, {lr = 1e-3, master = true, nesterov = true})
+  end)
+
   it("the norm over sharded gradients is one scalar per set of axes, and right", function()
     local mesh = ml.make_mesh({4, 2}, {"data", "model"})
     local model = made(mesh)

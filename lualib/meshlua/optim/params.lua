@@ -131,10 +131,12 @@ local function mesh_of(entries)
   end
 end
 
---- Zeros for a list of {dtype =, dims =, sharding =}, each born in its sharding.
-local function zeros(list, mesh)
+--- Tensors for a list of {dtype =, dims =, sharding =, copy = Param?}, zeros where there is no copy, each
+--- born in its sharding.
+local function tensors(list, mesh)
   local function make(t)
-    local x = op.full {dtype = t.dtype, dims = t.dims, value = 0}
+    local x = t.copy and op.astype(t.copy, {dtype = t.dtype})
+      or op.full {dtype = t.dtype, dims = t.dims, value = 0}
     return t.sharding and op.constrain(x, {layout = t.sharding}) or op.identity(x)
   end
   local function all()
@@ -146,20 +148,17 @@ local function zeros(list, mesh)
   return {core.run_traced(all, mesh)}
 end
 
---- A tree like the model with a box of zeros for each entry: in the Param's shape, in its dtype unless
---- another is given, and in its opt_sharding or sharding.
----@param model table
----@param entries OptimEntry[]
----@param dtype string?
-function M.zeros_like(model, entries, dtype)
+--- A tree like the model with a box for each entry: in the Param's shape, in its dtype unless another is
+--- given, and in its opt_sharding or sharding.
+local function state_like(model, entries, dtype, copies)
   local list, mesh = {}, mesh_of(entries)
   for i, entry in ipairs(entries) do
     local box = entry.box
     list[i] = {dtype = dtype or box.dtype, dims = box.shape,
-      sharding = core.box_meta(box).opt_sharding or param.sharding(box)}
+      sharding = core.box_meta(box).opt_sharding or param.sharding(box), copy = copies and box}
   end
   local boxes = {}
-  for i, x in ipairs(zeros(list, mesh)) do
+  for i, x in ipairs(tensors(list, mesh)) do
     local meta = core.box_meta(entries[i].box)
     local box = param.Param(x, {kind = "opt_state", axes = meta.opt_axes or meta.axes})
     if core.is_traced(x) then param.set_sharding(box, list[i].sharding) end
@@ -168,13 +167,25 @@ function M.zeros_like(model, entries, dtype)
   return tree.only(model, boxes)
 end
 
+--- A tree like the model with a box of zeros for each entry, where the optimizer's state for it belongs.
+---@param model table
+---@param entries OptimEntry[]
+---@param dtype string? default: the Param's
+function M.zeros_like(model, entries, dtype) return state_like(model, entries, dtype, false) end
+
+--- The same with a copy of the Param.
+---@param model table
+---@param entries OptimEntry[]
+---@param dtype string
+function M.copies_of(model, entries, dtype) return state_like(model, entries, dtype, true) end
+
 --- A box with a whole number, 0, on the mesh of the Params.
 ---@param entries OptimEntry[]
 ---@return Param int32 scalar
 function M.counter(entries)
   local mesh = mesh_of(entries)
   local sharding = mesh and core.NamedSharding(mesh, core.P())
-  local x = zeros({{dtype = "int32", dims = {}, sharding = sharding}}, mesh)[1]
+  local x = tensors({{dtype = "int32", dims = {}, sharding = sharding}}, mesh)[1]
   local box = param.Param(x, {kind = "opt_state"})
   if core.is_traced(x) then param.set_sharding(box, sharding) end
   return box

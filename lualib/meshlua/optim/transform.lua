@@ -125,10 +125,13 @@ function M.adam_numbers(who, options)
   }
 end
 
---- The state of Adam: mu and nu for each Param.
-function M.adam_state(mu_dtype)
+--- The state of Adam: mu and nu for each Param; with `master`, in float32, and a copy of the Param beside.
+function M.adam_state(mu_dtype, master)
   return function(model, entries)
-    return {mu = params_of.zeros_like(model, entries, mu_dtype), nu = params_of.zeros_like(model, entries)}
+    local dtype = master and "float32" or nil
+    return {mu = params_of.zeros_like(model, entries, mu_dtype or dtype),
+      nu = params_of.zeros_like(model, entries, dtype),
+      master = master and params_of.copies_of(model, entries, dtype) or nil}
   end
 end
 

@@ -119,6 +119,12 @@ describe("shard_largest", function()
     assert.equal(sharding("data"), spec(rules(), nil, {8}))
   end)
 
+  it("splits a dim that is split already where none is whole", function()
+    assert.equal(sharding {"model", "data"}, spec(rules(), {"a"}, {16}))
+    assert.equal(sharding({"model", "data"}), spec(rules(), {"a", "b"}, {8, 3}))
+    assert.equal(sharding "data", spec({ml.shard_largest "data", {"a", "data"}}, {"a"}, {16}))
+  end)
+
   it("leaves small Params, and meshes without the axis, alone", function()
     assert.equal(sharding("model"), spec(rules(65), {"a", "b"}))
     assert.equal(sharding("model", "data"), spec(rules(64), {"a", "b"}))
