@@ -10,6 +10,23 @@ Scalar scalar_float(double f) {
     return (Scalar){fits ? (int64_t)f : 0, f};
 }
 
+static bool list_equal(const void *a, const void *b) {
+    const IntList *x = a, *y = b;
+    return x->n == y->n && memcmp(x->at, y->at, sizeof *x->at * (size_t)x->n) == 0;
+}
+
+const IntList *attr_list_of(Ctx *cx, const int32_t *at, int32_t n) {
+    size_t size = sizeof(IntList) + sizeof *at * (size_t)n;
+    IntList *list = alloc_new(&cx->alloc, size);
+    if (!list) return NULL;
+    list->n = n;
+    memcpy(list->at, at, sizeof *at * (size_t)n);
+    uint64_t h = hash_bytes(0, at, sizeof *at * (size_t)n);
+    const IntList *out = intern_item(cx, &cx->interns->lists, list, size, h, list_equal);
+    alloc_free(&cx->alloc, list, size);
+    return out;
+}
+
 static size_t size_of(AttrKind kind) {
     switch (kind) {
     case ATTR_INT: return sizeof(int64_t);
@@ -17,6 +34,7 @@ static size_t size_of(AttrKind kind) {
     case ATTR_SCALAR: return sizeof(Scalar);
     case ATTR_LAYOUT: return sizeof(Layout *);
     case ATTR_NAME: return sizeof(char *);
+    case ATTR_INTS: return sizeof(IntList *);
     default: return sizeof(int32_t);
     }
 }
@@ -65,6 +83,12 @@ uint64_t attr_hash(const AttrField *fields, const void *a, uint64_t h) {
 static void print_list(const Dims *d, int add, Str *s) {
     str_put(s, "[");
     for (int i = 0; i < d->rank; i++) str_fmt(s, "%s%lld", i ? "," : "", (long long)d->at[i] + add);
+    str_put(s, "]");
+}
+
+static void print_ints(const IntList *list, Str *s) {
+    str_put(s, "[");
+    for (int32_t i = 0; i < list->n; i++) str_fmt(s, "%s%d", i ? "," : "", list->at[i]);
     str_put(s, "]");
 }
 
@@ -123,6 +147,7 @@ void attr_print(const AttrField *fields, const void *a, const Mesh *m, Str *s) {
             break;
         }
         case ATTR_ENUM: str_put(s, f->names[i32]); break;
+        case ATTR_INTS: print_ints(*(const IntList *const *)(const void *)x, s); break;
         }
     }
     str_put(s, "}");

@@ -21,6 +21,7 @@ typedef enum AttrKind {
     ATTR_LAYOUT, /* const Layout *, or NULL */
     ATTR_NAME,   /* const char *, interned, or NULL */
     ATTR_ENUM,   /* int32_t, an index into `names` */
+    ATTR_INTS,   /* const IntList * */
 } AttrKind;
 
 typedef struct AttrField {
@@ -38,6 +39,14 @@ typedef struct Scalar {
     int64_t i;
     double f;
 } Scalar;
+
+/* A list of any length, interned. */
+typedef struct IntList {
+    int32_t n, at[];
+} IntList;
+
+/* NULL when out of memory. */
+const IntList *attr_list_of(Ctx *cx, const int32_t *at, int32_t n);
 
 Scalar scalar_int(int64_t i);
 Scalar scalar_float(double f);

@@ -63,9 +63,12 @@ static const Type *local_type(Build *b, const OutType *t, uint32_t vary) {
             .dtype = t->dtype, .weak = t->weak, .local = true, .dims = t->dims, .layout = layout});
 }
 
-static const Type *result_type(Build *b, const OutType *t, uint32_t vary) {
+static const Type *result_type(Build *b, const OutType *t, uint32_t vary, Mode mode) {
+    const Layout *layout;
     if (b->local) return local_type(b, t, vary);
-    return type_of(b->g->cx, &(Type){.dtype = t->dtype, .weak = t->weak, .dims = t->dims});
+    if (mode_layout(b->g->cx, b->g->mesh, t->dims.rank, mode, &layout)) return NULL;
+    return type_of(b->g->cx,
+                   &(Type){.dtype = t->dtype, .weak = t->weak, .dims = t->dims, .layout = layout});
 }
 
 static uint32_t vary_of(const OpArgs *a) {
@@ -94,8 +97,7 @@ static Err check_result(Build *b, const OpDef *def, const Dims *dims) {
 }
 
 /* The result types by the row's shape rule; *nout is set. `types` has room for max(nin, FEW). */
-static bool infer(Build *b, const Node *n, const Val *in, const void *attr, const Type **types,
-                  int *nout) {
+static bool infer(Build *b, const Node *n, Mode mode, const Type **types, int *nout) {
     Ctx *cx = b->g->cx;
     const OpDef *def = graph_opdef(b->g, n);
     Arena scratch;
@@ -106,8 +108,8 @@ static bool infer(Build *b, const Node *n, const Val *in, const void *attr, cons
     bool ok = in_types && out;
     if (!ok) out_of_memory(b);
     if (ok) {
-        for (int i = 0; i < n->nin; i++) in_types[i] = graph_type(b->g, in[i]);
-        OpArgs a = {cx, def, n->nin, in_types, attr};
+        for (int i = 0; i < n->nin; i++) in_types[i] = graph_type(b->g, n->in[i]);
+        OpArgs a = {cx, def, n->nin, in_types, n->attr};
         *nout = def->nout < 0 ? n->nin : def->nout;
         Err e = def->shape(&a, out, nout);
         for (int i = 0; !e && i < *nout; i++) e = check_result(b, def, &out[i].dims);
@@ -115,7 +117,7 @@ static bool infer(Build *b, const Node *n, const Val *in, const void *attr, cons
         ok = !e;
         uint32_t vary = ok ? vary_of(&a) : 0;
         for (int i = 0; ok && i < *nout; i++) {
-            types[i] = result_type(b, &out[i], vary);
+            types[i] = result_type(b, &out[i], vary, mode);
             if (!types[i]) {
                 out_of_memory(b);
                 ok = false;
@@ -136,12 +138,19 @@ Val build_op(Build *b, int op, const Val *in, int nin, const void *attr) {
               .nloc = b->nloc,
               .why = b->why,
               .nwhy = b->nwhy};
-    if (!own(b, &n, in, attr)) return out_of_memory(b);
     const Type *few[FEW], **types = few;
-    if (nin > FEW && !(types = ARENA_ARRAY(&b->g->arena, const Type *, nin)))
-        return out_of_memory(b);
+    Val few_in[FEW], *own_in = few_in;
+    if (nin > FEW) {
+        types = ARENA_ARRAY(&b->g->arena, const Type *, nin);
+        own_in = ARENA_ARRAY(&b->g->arena, Val, nin);
+        if (!types || !own_in) return out_of_memory(b);
+    }
+    for (int i = 0; i < nin; i++) own_in[i] = in[i];
+    Mode mode = {0};
+    if (!b->local && !mode_meet(b, def, own_in, nin, attr, &mode)) return 0;
+    if (!own(b, &n, own_in, attr)) return out_of_memory(b);
     int nout = 0;
-    if (!infer(b, &n, in, n.attr, types, &nout)) return 0;
+    if (!infer(b, &n, mode, types, &nout)) return 0;
     n.nout = nout;
     return append(b, n, types);
 }
@@ -163,12 +172,18 @@ Val build_typed(Build *b, int op, const Val *in, int nin, const void *attr, int 
     return append(b, n, types);
 }
 
+Build build_at(const Build *b, const Graph *g, const Node *n) {
+    Build at = *b;
+    at.loc = n->loc;
+    at.nloc = n->nloc;
+    at.why = n->why;
+    at.nwhy = n->nwhy;
+    at.manual = n->nout ? mode_of(graph_type(g, n->out)).manual : 0;
+    return at;
+}
+
 Val build_like(Build *b, const Graph *from, const Node *n, const Val *in) {
-    Build like = *b;
-    like.loc = n->loc;
-    like.nloc = n->nloc;
-    like.why = n->why;
-    like.nwhy = n->nwhy;
+    Build like = build_at(b, from, n);
     Val v;
     if (graph_opdef(from, n)->flags & OPF_TYPED) {
         const Type *few[FEW], **types = few;

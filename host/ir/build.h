@@ -12,13 +12,16 @@ typedef struct Build {
     int32_t nloc;
     const Reason *const *why; /* the same */
     int32_t nwhy;
-    bool local; /* a partitioned graph: types are of one shard, vary is inferred */
+    bool local;      /* a partitioned graph: types are of one shard, vary is inferred */
+    uint32_t manual; /* axes that are manual where the nodes stand, whatever their operands say */
     Err err;
 } Build;
 
 Build build_in(Graph *g, int32_t region);
 /* The node's results start at the value returned. attr is copied (NULL: zeroed). */
 Val build_op(Build *b, int op, const Val *in, int nin, const void *attr);
+/* The same place, reasons and manual axes as node `n` of `g`. */
+Build build_at(const Build *b, const Graph *g, const Node *n);
 /* As build_op with the result types given, and the regions it owns. */
 Val build_typed(Build *b, int op, const Val *in, int nin, const void *attr, int nout,
                 const Type *const *types, const int32_t *body, int nbody);

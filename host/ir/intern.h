@@ -9,6 +9,8 @@
 #include "base/map.h"
 #include "base/vec.h"
 
+struct Build;
+struct Mode;
 struct OpDef;
 
 /* Where a node was written: the user's line, the library's line that ran for it, and the path of
@@ -25,9 +27,11 @@ typedef struct InternTable {
 
 typedef struct Interns {
     Arena arena;
-    InternTable names, locs, meshes, specs, layouts, types, reasons;
+    InternTable names, locs, meshes, specs, layouts, types, reasons, lists;
     const struct OpDef *ops; /* the op table, set once by op_init (op/op.c); indexed by op id */
     int32_t nops;
+    /* A value in another mode (ir/mode.h), as ops; set by op_init, too. */
+    int32_t (*cast)(struct Build *b, int32_t v, struct Mode m);
 } Interns;
 
 Err intern_init(Ctx *cx) MUST_CHECK; /* sets cx->interns */

@@ -8,6 +8,7 @@
 
 #include "ir/attr.h"
 #include "ir/factor.h"
+#include "ir/mode.h"
 #include "ir/type.h"
 
 struct Build;
@@ -22,7 +23,7 @@ enum {
     OPF_NO_GRAD = 1 << 3,     /* derivative zero or undefined: gradients stop here */
     OPF_SOURCE = 1 << 4,      /* no tensor operand, cheap: copied per use rather than shared */
     OPF_PARAM = 1 << 5,       /* a region's parameter */
-    OPF_COLLECTIVE = 1 << 6,  /* moves data between devices; in partitioned graphs only */
+    OPF_COLLECTIVE = 1 << 6,  /* moves data between devices; of local or manual values */
     OPF_CONSTRAINT = 1 << 7,  /* the layout attribute is the result's, whatever its operand has */
     OPF_BARRIER = 1 << 8,     /* folding and CSE stop here */
     OPF_TYPED = 1 << 9,       /* result types come from the builder, not from `shape` */
@@ -30,6 +31,7 @@ enum {
     OPF_SAVE = 1 << 11,       /* remat policies: worth keeping (matrix products) */
     OPF_ALIAS_ANY = 1 << 12,  /* any result may take over any operand of its dtype and dims */
     OPF_FAULTS = 1 << 13,     /* its kernel can find fault with the values (an id out of range) */
+    OPF_CAST = 1 << 14,       /* only the type is another: nothing is left of it when partitioned */
 };
 
 /* How the operands of a call from outside meet before the op sees them (op_apply). */
@@ -90,6 +92,7 @@ typedef struct CollectiveInfo {
     int32_t dim, dim2;       /* gather, scatter: the dim; all_to_all: split, concat */
     AxisList list;           /* gather, scatter, all_to_all */
     const Layout *from, *to; /* permute */
+    const IntList *pairs;    /* permute without layouts: who sends to whom in the group */
 } CollectiveInfo;
 
 /* Byte strides of an operand of `dims`; to fill: those of the result, and where it starts. */
@@ -131,6 +134,12 @@ typedef struct OpDef {
     /* Partitioned graphs: the axes along which results vary, from those of the operands. NULL: the
      * same. */
     uint32_t (*vary)(const OpArgs *a, uint32_t in);
+    /* Manual mode: changes the rule, which says that results are as all operands are together. NULL
+     * where that holds. */
+    Err (*mode)(const OpArgs *a, ModeRule *r);
+    /* Into manual mode, or out of it: how the tensor outside lies along the axes that are manual
+     * inside; `enters`: the operand is the one outside. */
+    const Layout *(*manual)(const void *attr, bool *enters);
 
     /* What runs it, one of: `view` (no work, new strides; false where the strides do not allow it,
      * then the operand is copied first), `emit` (elementwise: instructions of a fused program),

@@ -52,6 +52,7 @@ typedef struct PlanCollective {
     int32_t dim, dim2;    /* gather and scatter: the dim; all_to_all: split, concat */
     AxisList list;        /* gather, scatter, all_to_all: major to minor */
     PlanSpan from, to;    /* permute: AxisList of each dim */
+    PlanSpan pairs;       /* permute without these: int32 source, destination, ... */
 } PlanCollective;
 
 typedef struct PlanOrigin { /* see Origin */

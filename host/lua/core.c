@@ -18,6 +18,7 @@ static int open_core(lua_State *L) {
     lbox_open(L);
     lspec_open(L);
     lmesh_open(L);
+    lmanual_open(L);
     lcontext_open(L);
     lops_open(L);
     ltrace_open(L);

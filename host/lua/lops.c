@@ -44,6 +44,21 @@ static int32_t read_enum(lua_State *L, const AttrField *f) {
     state_error(L, E_VALUE, "%s: unknown word '%s'", f->name, word);
 }
 
+static const IntList *read_ints(lua_State *L, Host *h, const char *what) {
+    value_check_type(L, -1, LUA_TTABLE, what);
+    lua_Unsigned n = lua_rawlen(L, -1);
+    int32_t *at = lua_newuserdatauv(L, sizeof *at * (n + 1), 0);
+    for (lua_Unsigned i = 0; i < n; i++) {
+        lua_rawgeti(L, -2, (lua_Integer)i + 1);
+        at[i] = value_int32(L, -1, what);
+        lua_pop(L, 1);
+    }
+    const IntList *list = attr_list_of(&h->cx, at, (int32_t)n);
+    if (!list) state_check(L, h, err_nomem(&h->cx, "a list"));
+    lua_pop(L, 1);
+    return list;
+}
+
 /* The value on top of the stack into the field. `dims`: of operand 0, for layouts. */
 static void read_field(lua_State *L, Host *h, const AttrField *f, const Dims *dims, DType *dtype,
                        char *at) {
@@ -83,6 +98,21 @@ static void read_field(lua_State *L, Host *h, const AttrField *f, const Dims *di
         if (!name) state_check(L, h, err_nomem(&h->cx, "a name"));
         memcpy(at, &name, sizeof name);
         return;
+    }
+    case ATTR_AXES: {
+        AxisList axes = lmanual_axes(L, h, -1);
+        memcpy(at, &axes, sizeof axes);
+        return;
+    }
+    case ATTR_INTS: {
+        const IntList *list = read_ints(L, h, f->name);
+        memcpy(at, &list, sizeof list);
+        return;
+    }
+    case ATTR_MASK: {
+        AxisList axes = lmanual_axes(L, h, -1);
+        i32 = (int32_t)axes_mask(&axes);
+        break;
     }
     case ATTR_DTYPE: *dtype = value_dtype(L, -1), i32 = (int32_t)*dtype; break;
     case ATTR_BOOL:
@@ -385,7 +415,9 @@ static void add_operators(lua_State *L, const char *type) {
 void lops_open(lua_State *L) {
     lua_createtable(L, 0, OP_COUNT);
     for (int i = 1; i < OP_COUNT; i++) {
-        if (op_def(i)->flags & (OPF_PARAM | OPF_COLLECTIVE | OPF_TYPED)) continue;
+        uint32_t flags = op_def(i)->flags;
+        bool of_passes = flags & OPF_COLLECTIVE && !op_def(i)->mode;
+        if (of_passes || op_def(i)->manual || flags & (OPF_PARAM | OPF_TYPED)) continue;
         push_op(L, i, call_op);
         lua_setfield(L, -2, op_def(i)->name);
     }

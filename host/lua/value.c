@@ -106,7 +106,13 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
     index = lua_absindex(L, index);
     LuaTensor *u = value_tensor(L, h, index);
     Trace *t = h->trace;
-    if (!u->t) return lregion_capture(L, h, u->v);
+    if (!u->t) {
+        if (mode_of(graph_type(t->graph, u->v)).manual & ~t->build.manual)
+            state_error(L, E_STATE,
+                        "a value of shard_map's function is used outside it; return it through "
+                        "out_specs");
+        return lregion_capture(L, h, u->v);
+    }
     /* A box from outside may hold another tensor at the next call; one made in this trace may not.
      */
     const LuaBox *b = luaL_testudata(L, index, VALUE_BOX);
@@ -215,8 +221,7 @@ void value_check_spec(lua_State *L, Host *h, const char *who, const Mesh *m, con
     check_set(L, h, who, m, "unreduced", &spec->unreduced);
     check_set(L, h, who, m, "reduced", &spec->reduced);
     for (int d = 0; d < spec->n; d++)
-        if (spec->entry[d].kind == SPEC_UNCONSTRAINED && m->naxes &&
-            !mesh_axes_of(m, AXIS_AUTO))
+        if (spec->entry[d].kind == SPEC_UNCONSTRAINED && m->naxes && !mesh_axes_of(m, AXIS_AUTO))
             state_error(L, E_SPEC,
                         "%s: entry %d is P.unconstrained, which leaves the dim to propagation, but "
                         "no axis of the mesh is auto; name the axes of the dim, or nil",

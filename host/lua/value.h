@@ -70,6 +70,8 @@ void value_check_spec(lua_State *L, Host *h, const char *who, const Mesh *m, con
 const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Dims *dims,
                            const char *what);
 
+/* A list of names of manual mesh axes, major to minor; raises where they are not manual. */
+AxisList lmanual_axes(lua_State *L, Host *h, int index);
 void lcontext_push_rules(lua_State *L); /* those in context, or nil */
 
 /* ---- plain values: as luaL_check..., but the error is E_VALUE at the user's line. `what` names
@@ -97,6 +99,7 @@ void larray_open(lua_State *L);
 void lbox_open(lua_State *L);
 void lspec_open(lua_State *L);
 void lmesh_open(lua_State *L);
+void lmanual_open(lua_State *L);
 void lcontext_open(lua_State *L);
 void lops_open(lua_State *L);
 void ljit_open(lua_State *L);

@@ -1,6 +1,7 @@
-/* collective.c - what the partitioner puts between local computations. Types are local: dims of one
- * shard. A group is all devices that differ along the axes only. */
-#include "op/op.h"
+/* collective.c - what the partitioner puts between local computations, and users write in manual
+ * mode. Types are local: dims of one shard. A group is all devices that differ along the axes only.
+ */
+#include "op/manual.h"
 
 static const Mesh *mesh_of_op(const OpArgs *a) {
     return a->in[0]->layout->mesh;
@@ -112,6 +113,17 @@ static uint32_t vary_all_to_all(const OpArgs *a, uint32_t in) {
     return in | axes_mask(&((const AllToAllAttr *)a->attr)->axes);
 }
 
+/* ---- ppermute: who gets nothing gets zeros ---- */
+static const AttrField ppermute_fields[] = {
+    ATTR_FIELD(PpermuteAttr, ATTR_AXES, axes), ATTR_FIELD(PpermuteAttr, ATTR_INTS, pairs), {0}};
+
+static Err shape_ppermute(const OpArgs *a, OutType *out, int *nout) {
+    return op_shape_same(a, out, nout);
+}
+static uint32_t vary_ppermute(const OpArgs *a, uint32_t in) {
+    return in | axes_mask(&((const PpermuteAttr *)a->attr)->axes);
+}
+
 /* ---- permute: whole shards change places, as two layouts of equal shards say ---- */
 static const AttrField permute_fields[] = {
     ATTR_FIELD(PermuteAttr, ATTR_LAYOUT, from), ATTR_FIELD(PermuteAttr, ATTR_LAYOUT, to), {0}};
@@ -157,6 +169,98 @@ static void info_permute(const void *attr, CollectiveInfo *c) {
                           .to = p->to};
 }
 
+static void info_ppermute(const void *attr, CollectiveInfo *c) {
+    const PpermuteAttr *p = attr;
+    *c = (CollectiveInfo){
+        .kind = COLL_PERMUTE, .axes = axes_mask(&p->axes), .list = p->axes, .pairs = p->pairs};
+}
+
+/* ---- in manual mode: as users write them ---- */
+
+/* Operands vary over the axes (a copy of a value is as good as another), and so do results. */
+static Err mode_over(const OpArgs *a, ModeRule *r) {
+    CollectiveInfo c = {.kind = COLL_NONE};
+    a->def->collective(a->attr, &c);
+    TRY(manual_check(a, c.axes, r));
+    r->in.vary |= c.axes;
+    r->out.vary |= c.axes;
+    return E_OK;
+}
+/* The type of a reduction says that all have the same. */
+static Err mode_all_reduce(const OpArgs *a, ModeRule *r) {
+    TRY(mode_over(a, r));
+    r->out.vary &= ~((const ReduceAttr *)a->attr)->axes;
+    return E_OK;
+}
+
+/* Unchanged dims pass; those that change, or change hands, are whole. */
+static void factors_but(const OpArgs *a, const Type *const *out, int dim, int dim2, FactorRule *r) {
+    for (int d = 0; d < a->in[0]->dims.rank; d++) {
+        bool changed = d == dim || d == dim2;
+        int f = factor_add(r, changed ? FACTOR_REPLICATE : FACTOR_PASS, a->in[0]->dims.at[d]);
+        factor_map(r, 0, d, f);
+        if (changed) f = factor_add(r, FACTOR_REPLICATE, out[0]->dims.at[d]);
+        factor_map(r, 1, d, f);
+    }
+}
+static void factors_all_gather(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    factors_but(a, out, ((const GatherAttr *)a->attr)->dim, -1, r);
+}
+static void factors_reduce_scatter(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    factors_but(a, out, ((const ScatterAttr *)a->attr)->dim, -1, r);
+}
+static void factors_all_to_all(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    const AllToAllAttr *t = a->attr;
+    factors_but(a, out, t->split, t->concat, r);
+}
+static void factors_all_reduce(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    for (int i = 0; i < a->nin; i++)
+        for (int d = 0; d < out[i]->dims.rank; d++) {
+            int f = factor_add(r, FACTOR_PASS, out[i]->dims.at[d]);
+            factor_map(r, i, d, f);
+            factor_map(r, a->nin + i, d, f);
+        }
+}
+
+static bool is_sum(Build *b, int32_t kind, const char *name) {
+    if (kind == PARTIAL_SUM) return true;
+    build_fail(b, err_set(b->g->cx, E_GRAD,
+                          "%s of a maximum or minimum is not differentiable; use stop_gradient on "
+                          "what goes into pmax and pmin, or all_gather and max",
+                          name));
+    return false;
+}
+/* The cotangent is the same on all; it is cast to vary where it is added to others. */
+static void vjp_all_reduce(Build *b, const VjpArgs *a) {
+    if (!is_sum(b, ((const ReduceAttr *)a->node->attr)->kind, "all_reduce")) return;
+    for (int i = 0; i < a->node->nin; i++) a->din[i] = a->ct[i];
+}
+static void vjp_all_gather(Build *b, const VjpArgs *a) {
+    const GatherAttr *g = a->node->attr;
+    a->din[0] = build_op(b, OP_REDUCE_SCATTER, a->ct, 1, &(ScatterAttr){g->dim, g->axes, 0});
+}
+static void vjp_reduce_scatter(Build *b, const VjpArgs *a) {
+    const ScatterAttr *s = a->node->attr;
+    if (!is_sum(b, s->kind, "reduce_scatter")) return;
+    a->din[0] = build_op(b, OP_ALL_GATHER, a->ct, 1, &(GatherAttr){s->dim, s->axes});
+}
+static void vjp_all_to_all(Build *b, const VjpArgs *a) {
+    const AllToAllAttr *t = a->node->attr;
+    AllToAllAttr back = {.split = t->concat, .concat = t->split, .axes = t->axes};
+    a->din[0] = build_op(b, OP_ALL_TO_ALL, a->ct, 1, &back);
+}
+static void vjp_ppermute(Build *b, const VjpArgs *a) {
+    const PpermuteAttr *p = a->node->attr;
+    Ctx *cx = b->g->cx;
+    int32_t n = p->pairs->n, *back = ARENA_ARRAY(&b->g->arena, int32_t, n + 1);
+    for (int32_t i = 0; back && i < n; i++) back[i] = p->pairs->at[i ^ 1];
+    const IntList *pairs = back ? attr_list_of(cx, back, n) : NULL;
+    if (!pairs)
+        build_fail(b, err_nomem(cx, "a gradient"));
+    else
+        a->din[0] = build_op(b, OP_PPERMUTE, a->ct, 1, &(PpermuteAttr){p->axes, pairs});
+}
+
 #define ROW(NAME, name_, doc_, type_, fields_, ...)                                                \
     const OpDef op_row_##NAME = {.name = #name_,                                                   \
                                  .operands = "x",                                                  \
@@ -169,14 +273,21 @@ static void info_permute(const void *attr, CollectiveInfo *c) {
                                  __VA_ARGS__}
 
 ROW(ALL_GATHER, all_gather, "the parts of a dim, put together on every device", GatherAttr,
-    gather_fields, .nin = 1, .nout = 1, .collective = info_all_gather);
+    gather_fields, .nin = 1, .nout = 1, .collective = info_all_gather, .mode = mode_over,
+    .factors = factors_all_gather, .vjp = vjp_all_gather);
 ROW(ALL_SLICE, all_slice, "this device's part of a dim; nothing is sent", GatherAttr, gather_fields,
     .nin = 1, .nout = 1, .view = view_all_slice, .linear = 1);
 ROW(ALL_REDUCE, all_reduce, "the sum over the group, on every device", ReduceAttr, reduce_fields,
-    .nin = -1, .nout = -1, .collective = info_all_reduce);
+    .nin = -1, .nout = -1, .collective = info_all_reduce, .mode = mode_all_reduce,
+    .factors = factors_all_reduce, .vjp = vjp_all_reduce);
 ROW(REDUCE_SCATTER, reduce_scatter, "this device's part of the sum over the group", ScatterAttr,
-    scatter_fields, .nin = 1, .nout = 1, .collective = info_reduce_scatter);
+    scatter_fields, .nin = 1, .nout = 1, .collective = info_reduce_scatter, .mode = mode_over,
+    .factors = factors_reduce_scatter, .vjp = vjp_reduce_scatter);
 ROW(ALL_TO_ALL, all_to_all, "the split moved from one dim to another", AllToAllAttr,
-    all_to_all_fields, .nin = 1, .nout = 1, .collective = info_all_to_all);
+    all_to_all_fields, .nin = 1, .nout = 1, .collective = info_all_to_all, .mode = mode_over,
+    .factors = factors_all_to_all, .vjp = vjp_all_to_all);
 ROW(PERMUTE, permute, "shards sent to other devices", PermuteAttr, permute_fields, .nin = 1,
     .nout = 1, .collective = info_permute);
+ROW(PPERMUTE, ppermute, "x of the device that each is sent from, zeros where none is", PpermuteAttr,
+    ppermute_fields, .nin = 1, .nout = 1, .collective = info_ppermute, .mode = mode_over,
+    .factors = op_factors_elementwise, .vjp = vjp_ppermute);

@@ -1,4 +1,4 @@
-#include "op/op.h"
+#include "op/manual.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -50,6 +50,7 @@ Err op_init(Ctx *cx) {
     table[0].name = "none";
     cx->interns->ops = table;
     cx->interns->nops = OP_COUNT;
+    cx->interns->cast = manual_cast;
     return E_OK;
 }
 
@@ -90,6 +91,8 @@ DType op_dtype(const Build *b, Val v) {
 
 const FullAttr *op_full_attr(const Build *b, Val v) {
     const Node *n = graph_def(b->g, v);
+    while (graph_opdef(b->g, n)->flags & OPF_CAST && !graph_opdef(b->g, n)->manual)
+        n = graph_def(b->g, n->in[0]);
     return n->op == OP_FULL ? n->attr : NULL;
 }
 

@@ -123,6 +123,16 @@ typedef struct DropoutAttr {
 typedef struct AdamwAttr {
     double b1, b2, eps, eps_root, decay;
 } AdamwAttr;
+typedef struct ManualAttr {
+    uint32_t axes;        /* that are manual inside */
+    const Layout *layout; /* of the tensor outside, along these; open for the others */
+} ManualAttr;
+typedef struct MaskAttr {
+    uint32_t axes;
+} MaskAttr;
+typedef struct AxisIndexAttr {
+    AxisList axes;
+} AxisIndexAttr;
 /* Collectives. `axes`: the mesh axes of the group, major to minor; `dim`: the tensor's. */
 typedef struct GatherAttr {
     int32_t dim;
@@ -141,6 +151,10 @@ typedef struct AllToAllAttr {
     int32_t split, concat; /* `split` is divided over the axes, `concat` is put together */
     AxisList axes;
 } AllToAllAttr;
+typedef struct PpermuteAttr {
+    AxisList axes;
+    const IntList *pairs; /* source, destination, ...: 0-based places along `axes` */
+} PpermuteAttr;
 typedef struct PermuteAttr {
     const Layout *from, *to; /* equal local shapes */
 } PermuteAttr;

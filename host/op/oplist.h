@@ -129,6 +129,12 @@ OP(ROPE, attention)
 OP(DROPOUT, train)
 OP(ADAMW, train)
 
+/* manual */
+OP(MANUAL_ENTER, manual)
+OP(MANUAL_EXIT, manual)
+OP(PCAST, manual)
+OP(AXIS_INDEX, manual)
+
 /* collective */
 OP(ALL_GATHER, collective)
 OP(ALL_SLICE, collective)
@@ -136,3 +142,4 @@ OP(ALL_REDUCE, collective)
 OP(REDUCE_SCATTER, collective)
 OP(ALL_TO_ALL, collective)
 OP(PERMUTE, collective)
+OP(PPERMUTE, collective)

@@ -14,9 +14,7 @@ static void expand_node(Copy *c, const Node *n) {
     const Val *in = copy_operands(c, n);
     if (!in) return;
     copy_enter(c, n);
-    Build at = c->b;
-    at.loc = n->loc;
-    at.nloc = n->nloc;
+    Build at = build_at(&c->b, c->from, n);
     ASSERT(n->nout <= MAX, "%s has %d results", def->name, n->nout);
     def->expand(&at, n, in, out);
     for (int i = 0; i < n->nout; i++) c->map[n->out + i] = out[i];

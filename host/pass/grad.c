@@ -26,15 +26,18 @@ typedef struct Grad {
 
 /* The locations of a node, for what its rule builds. */
 static Build at_node(const Grad *g, const Node *n) {
-    Build at = *g->b;
-    at.loc = n->loc;
-    at.nloc = n->nloc;
+    Build at = build_at(g->b, g->b->g, n);
+    at.why = NULL;
     return at;
 }
 
+/* A cotangent is in the mode of its value: it varies over the same axes. */
 static void add_cotangent(Grad *g, const Node *n, Val v, Val ct) {
     if (!ct || v >= g->nvalue || !g->active[v]) return;
+    Mode mode = mode_of(graph_type(g->b->g, v));
     Build at = at_node(g, n);
+    at.manual = mode.manual;
+    ct = mode_bring(&at, ct, mode);
     g->ct[v] = g->ct[v] ? op2(&at, OP_ADD, g->ct[v], ct) : ct;
     build_fail(g->b, at.err);
 }
@@ -317,8 +320,13 @@ static void walk(Grad *g, int32_t first, int32_t end) {
 
 static Val zeros_like(Build *b, Val v) {
     Dims dims = op_dims(b, v);
-    Scalar zero = scalar_float(0);
-    return op_full(b, op_dtype(b, v), &dims, zero);
+    Mode mode = mode_of(graph_type(b->g, v));
+    Build at = *b;
+    at.manual = mode.manual;
+    Val zeros = op_full(&at, op_dtype(b, v), &dims, scalar_float(0));
+    zeros = mode_bring(&at, zeros, mode);
+    build_fail(b, at.err);
+    return zeros;
 }
 
 void pass_grad(Build *b, const Val *y, const Val *ct, int ny, const Val *wrt, int nwrt, Val *grad) {

@@ -223,3 +223,15 @@ const Reason *origin_constraint(const Graph *g, const Node *n, const Layout *fro
     add_origins(&d, n->in[0], lost ? lost : layout_used(from));
     return finish(&d);
 }
+
+const Reason *origin_written(const Graph *g, const Node *n) {
+    Draft d = draft(g, n);
+    set_tensor(&d, n->in[0], graph_type(g, n->in[0])->layout);
+    str_put(&d.text, "written here");
+    Origin o = {.kind = ORIGIN_OP,
+                .axis = ORIGIN_ANY_AXIS,
+                .name = graph_opdef(g, n)->name,
+                .loc = d.r.loc};
+    reason_add(&d.r, &o);
+    return finish(&d);
+}

@@ -262,6 +262,13 @@ static Val build_local(Partition *p, const Split *s, const Val *in) {
                    layouts,  layouts + n->nin, attr,    offset, 0};
     if (s->def->local) s->def->local(&a);
     Build at = at_node(p, n);
+    const Reason *why = NULL;
+    if (s->def->flags & OPF_COLLECTIVE) {
+        why = origin_written(p->g, n);
+        if (!why) build_fail(&at, no_memory(p));
+        at.why = &why;
+        at.nwhy = 1;
+    }
     Val v = build_op(&at, n->op, in, n->nin, n->attr ? attr : NULL);
     if (v && n->clone) build_set_clone(&at, v, n->clone);
     bool differs = false;
@@ -303,13 +310,46 @@ static Err partition_node(Partition *p, const Node *n) {
     return p->b.err;
 }
 
-static Err partition_constraint(Partition *p, const Node *n) {
-    const Layout *from = &p->layout[n->in[0]], *to = &p->layout[n->out];
+/* The result is the operand in another layout, as asked for; `global` has their dims. */
+static Err partition_as(Partition *p, const Node *n, const Layout *from, const Layout *to,
+                        Val global) {
     p->local[n->out] = p->local[n->in[0]];
     if (!same_dims(from, to))
         p->local[n->out] = moved_for(p, n, origin_constraint(p->g, n, from, to), p->local[n->in[0]],
-                                     &graph_type(p->g, n->out)->dims, from, to);
+                                     &graph_type(p->g, global)->dims, from, to);
     return p->b.err;
+}
+
+/* Of a constraint and of a cast nothing is left but what it takes to get there. */
+static Err partition_constraint(Partition *p, const Node *n) {
+    const Layout *from = &p->layout[n->in[0]], *to = &p->layout[n->out];
+    return partition_as(p, n, from, to, n->out);
+}
+
+/* How the tensor outside lies: along the manual axes as asked, along the others as inside. */
+static Layout outside_layout(const Layout *asked, const Layout *inside) {
+    Layout l;
+    layout_init(&l, asked->mesh, asked->rank);
+    for (int d = 0; d < l.rank; d++) {
+        l.dim[d].axes = (AxisList){0};
+        for (int i = 0; i < asked->dim[d].axes.n; i++)
+            if (asked->dim[d].axes.at[i].size > 1)
+                axes_push(&l.dim[d].axes, asked->dim[d].axes.at[i]);
+        for (int i = 0; i < inside->dim[d].axes.n; i++)
+            axes_push(&l.dim[d].axes, inside->dim[d].axes.at[i]);
+    }
+    return l;
+}
+
+/* Into manual mode and out of it: the local value inside is that of the tensor outside. */
+static Err partition_manual(Partition *p, const Node *n) {
+    bool enters;
+    const Layout *asked = graph_opdef(p->g, n)->manual(n->attr, &enters);
+    Val outside = enters ? n->in[0] : n->out, inside = enters ? n->out : n->in[0];
+    Layout l = outside_layout(asked, &p->layout[inside]);
+    const Layout *have = enters ? &p->layout[outside] : &l;
+    const Layout *want = enters ? &l : &p->layout[outside];
+    return partition_as(p, n, have, want, outside);
 }
 
 static Err partition_param(Partition *p, const Node *n) {
@@ -342,7 +382,9 @@ static Err partition(Partition *p) {
         uint32_t flags = graph_opdef(g, n)->flags;
         if (flags & OPF_PARAM)
             TRY(partition_param(p, n));
-        else if (flags & OPF_CONSTRAINT)
+        else if (graph_opdef(g, n)->manual)
+            TRY(partition_manual(p, n));
+        else if (flags & (OPF_CONSTRAINT | OPF_CAST))
             TRY(partition_constraint(p, n));
         else
             TRY(partition_node(p, n));

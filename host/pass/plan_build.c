@@ -240,6 +240,7 @@ static void put_collective(Pack *k, const Node *n, PlanCollective *c) {
     c->list = info.list;
     if (info.from) c->from = put_layout(k, info.from);
     if (info.to) c->to = put_layout(k, info.to);
+    if (info.pairs) c->pairs = put(k, info.pairs->at, info.pairs->n, sizeof(int32_t));
 }
 
 static PlanSpan put_locations(Pack *k, const Node *n) {

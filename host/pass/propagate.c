@@ -262,14 +262,20 @@ static void seed(Propagate *p) {
         const Type *t = graph_type(g, v);
         const Node *n = graph_def(g, v);
         uint32_t flags = graph_opdef(g, n)->flags;
+        bool enters = true;
+        const Layout *outside = NULL;
+        if (graph_opdef(g, n)->manual) outside = graph_opdef(g, n)->manual(n->attr, &enters);
         layout_init(l, g->mesh, t->dims.rank);
-        if (flags & OPF_CONSTRAINT) {
+        if (!enters) {
+            *l = *outside;
+        } else if (flags & OPF_CONSTRAINT) {
             *l = **(const Layout *const *)n->attr;
         } else if (flags & OPF_PARAM) {
             if (t->layout && !op_is_state(n)) *l = *t->layout;
         } else {
             for (int d = 0; d < l->rank; d++) l->dim[d].open = true;
         }
+        l->replicated |= (uint8_t)mode_of(t).manual; /* dims have none of these left */
         layout_drop_ones(l); /* they split nothing, and would be found free again and again */
     }
 }
@@ -314,6 +320,9 @@ static Err write_types(Propagate *p, Graph *out) {
             if (!asked->dim[d].open) l.dim[d] = asked->dim[d];
         if (flags & OPF_PARAM && graph_type(out, v)->layout) continue;
         for (int d = 0; d < l.rank; d++) l.dim[d].open = false;
+        Mode mode = mode_of(graph_type(out, v));
+        l.manual = (uint8_t)mode.manual;
+        l.vary = (uint8_t)mode.vary;
         const Layout *layout = layout_of(out->cx, &l);
         const Type *t = layout ? type_with_layout(out->cx, graph_type(out, v), layout) : NULL;
         if (!t) return err_nomem(out->cx, "propagation");

@@ -37,6 +37,7 @@ typedef struct Candidate {
     int nin;
     const void *attr;
     int32_t clone, region;
+    uint32_t manual; /* a constant inside shard_map is not the same one outside */
 } Candidate;
 
 static bool same_node(const void *ud, const void *probe, int32_t id) {
@@ -45,13 +46,14 @@ static bool same_node(const void *ud, const void *probe, int32_t id) {
     const Node *n = graph_node(g, id);
     const AttrField *fields = graph_opdef(g, n)->attr;
     return n->op == c->op && n->nin == c->nin && n->clone == c->clone && n->region == c->region &&
+           mode_of(graph_type(g, n->out)).manual == c->manual &&
            memcmp(n->in, c->in, sizeof(Val) * (size_t)n->nin) == 0 &&
            attr_equal(fields, n->attr, c->attr);
 }
 
 static uint64_t content_hash(const Graph *g, const Candidate *c) {
     uint64_t h = hash_u64(0, (uint64_t)c->op << 32 | (uint32_t)c->clone);
-    h = hash_u64(h, (uint64_t)(uint32_t)c->region);
+    h = hash_u64(h, (uint64_t)(uint32_t)c->region << 32 | c->manual);
     h = hash_bytes(h, c->in, sizeof(Val) * (size_t)c->nin);
     return attr_hash(g->cx->interns->ops[c->op].attr, c->attr, h);
 }
@@ -90,10 +92,8 @@ static void simplify_node(Simplify *s, const Node *n) {
     if (!in) return;
     copy_enter(c, n);
     order_operands(def, in);
+    Build at = build_at(&c->b, c->from, n);
     if (def->fold && free_to_change && n->nout == 1) {
-        Build at = c->b;
-        at.loc = n->loc;
-        at.nloc = n->nloc;
         Val folded = def->fold(&at, n, in);
         build_fail(&c->b, at.err);
         if (folded || at.err) {
@@ -101,7 +101,7 @@ static void simplify_node(Simplify *s, const Node *n) {
             return;
         }
     }
-    Candidate want = {n->op, in, n->nin, n->attr, n->clone, c->b.region};
+    Candidate want = {n->op, in, n->nin, n->attr, n->clone, c->b.region, at.manual};
     uint64_t h = content_hash(g, &want);
     int32_t same = free_to_change ? map_find(&s->seen, h, same_node, g, &want) : -1;
     if (same >= 0) {

@@ -146,10 +146,10 @@ static void permute_source(const Exec *e, const PlanStep *s, const int32_t coord
     }
 }
 
-static Err bind_permute(Exec *e, const PlanStep *s, const int32_t coord[MAX_AXES]) {
+/* The whole operand of the device at `from`. */
+static Err bind_copy(Exec *e, const PlanStep *s, const int32_t from[MAX_AXES],
+                     const int32_t coord[MAX_AXES]) {
     const Plan *p = e->plan;
-    int32_t from[MAX_AXES];
-    permute_source(e, s, coord, from);
     Item *item = exec_add_item(e, "copy", 1, 1);
     if (!item) return err_nomem(e->rt->cx, "binding a plan");
     exec_set_operand(e, item, 0, PLAN_LIST(p, int32_t, s->in)[0], from);
@@ -158,13 +158,40 @@ static Err bind_permute(Exec *e, const PlanStep *s, const int32_t coord[MAX_AXES
     return E_OK;
 }
 
+/* Zeros, on a device that nobody sends to. */
+static Err bind_zeros(Exec *e, const PlanStep *s, const int32_t coord[MAX_AXES]) {
+    Emit emit = {.arena = &e->arena};
+    size_t size;
+    Item *item = exec_add_item(e, "fused", 0, 1);
+    if (!item) return err_nomem(e->rt->cx, "binding a plan");
+    exec_set_operand(e, item, 0, PLAN_LIST(e->plan, int32_t, s->out)[0], coord);
+    DType dtype = item->tensor[0].dtype;
+    uint16_t zero = program_imm(&emit, dtype, &(Scalar){0, 0});
+    program_instr(&emit, KI_STORE, program_ktype(dtype), 0, zero, 0, 0, 0);
+    item->attr = program_pack(&emit, &size);
+    if (!item->attr) return err_nomem(e->rt->cx, "binding a plan");
+    exec_finish_item(e, item);
+    return E_OK;
+}
+
+/* By pairs of places in the group: every device has what is sent to it. */
+static Err bind_pairs(Exec *e, const Group *g, const int32_t coord[MAX_AXES], int32_t mine) {
+    const Plan *p = e->plan;
+    const int32_t *pair = PLAN_LIST(p, int32_t, g->s->coll.pairs);
+    int32_t i = 0, from[MAX_AXES];
+    while (i < g->s->coll.pairs.n && pair[i + 1] != mine) i += 2;
+    if (i >= g->s->coll.pairs.n) return bind_zeros(e, g->s, coord);
+    member(g, coord, pair[i], from);
+    return bind_copy(e, g->s, from, coord);
+}
+
 Err exec_bind_collective(Exec *e, const PlanStep *s, BoundStep *b) {
     const Plan *p = e->plan;
     const PlanCollective *c = &s->coll;
     Group g = group_of(e, s);
     int32_t slots = plan_slots(p, s->vary), before = e->nitem;
     for (int32_t slot = 0; slot < slots; slot++) {
-        int32_t coord[MAX_AXES];
+        int32_t coord[MAX_AXES], from[MAX_AXES];
         exec_slot_coords(p, s->vary, slot, coord);
         int32_t mine = number_in_group(&g, coord);
         switch (c->kind) {
@@ -174,7 +201,14 @@ Err exec_bind_collective(Exec *e, const PlanStep *s, BoundStep *b) {
             for (int i = 0; i < s->in.n; i++) TRY(bind_tree(e, &g, coord, i, 0, 0, 1));
             break;
         case COLL_REDUCE_SCATTER: TRY(bind_tree(e, &g, coord, 0, c->dim, mine, g.size)); break;
-        case COLL_PERMUTE: TRY(bind_permute(e, s, coord)); break;
+        case COLL_PERMUTE:
+            if (c->from.n || c->to.n) {
+                permute_source(e, s, coord, from);
+                TRY(bind_copy(e, s, from, coord));
+            } else {
+                TRY(bind_pairs(e, &g, coord, mine));
+            }
+            break;
         default: ASSERT(false, "collective kind %d", c->kind);
         }
     }

@@ -2,6 +2,7 @@
 -- the function is traced, and the plan found by content runs at once.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local traced = require "meshlua.traced"
 local tree = require "meshlua.tree"
 
 local raise = lib.raise
@@ -130,27 +131,11 @@ local function gradient_trees(places, cotangents, eager)
   return trees
 end
 
---- Calls body in a trace: the one under way, or one of its own that runs at once. body returns a tree.
-local function in_trace(body)
-  if core.is_tracing() then return body() end
-  local result, leaves
-  local values = table.pack(core.run_traced(function()
-    result, leaves = body(), {}
-    tree.visit(result, function(_, leaf)
-      if core.is_tensor(leaf) then leaves[#leaves + 1] = leaf end
-    end)
-    return table.unpack(leaves)
-  end))
-  local concrete = {}
-  for i, leaf in ipairs(leaves) do concrete[leaf] = values[i] end
-  return tree.is_leaf(result) and concrete[result] or tree.replace(result, concrete)
-end
-
 local function value_and_grad(who, fn, numbers, single, has_aux)
   lib.check_function(who, fn)
   return function(...)
     local args, eager = table.pack(...), not core.is_tracing()
-    local out = in_trace(function()
+    local out = traced.run(function()
       local results, places, variables = forward(who, fn, args, numbers)
       local loss = results[1]
       if not core.is_tensor(loss) then
@@ -239,10 +224,10 @@ function M.vjp(fn, ...)
       return table.unpack(gradient_trees(places, core.gradient({results[1]}, {ct}, variables)))
     end)
   end
-  local y = in_trace(function() return check_result(table.pack(fn(table.unpack(args, 1, args.n)))) end)
+  local y = traced.run(function() return check_result(table.pack(fn(table.unpack(args, 1, args.n)))) end)
   return y, core.wrap(function(ct)
     check_cotangent(y, ct)
-    local trees = in_trace(function()
+    local trees = traced.run(function()
       local results, places, variables = forward("vjp", fn, args, numbers)
       return gradient_trees(places, core.gradient({results[1]}, {ct}, variables), true)
     end)

@@ -448,6 +448,24 @@ add("switches", {
   end,
 })
 
+local function gathered(x, model)
+  local i, y = ml.axis_index "data", ml.ppermute(x, "data", {{0, 1}, {1, 0}}) * model.w
+  y = ml.all_to_all(ml.all_gather(y, "model", {tiled = true}), {"model"}, 2, 1, {tiled = true})
+  local part = ml.psum_scatter(ml.pcast(ml.ones {4}, "data"), "data", {tiled = true})
+  local mean, most = ml.pmean(y, "data"), ml.pmax(ml.stop_gradient(y), "data")
+  return ml.psum({y, i, x:gt(0)}, {"data", "model"}), mean + most, part
+end
+
+add("a function of blocks", {
+  make = function() return {x = ml.arange(32.0):reshape {8, 4}, w = param(ml.ones {4})} end,
+  run = function(s)
+    local f = ml.shard_map(gathered, {mesh = mesh, in_specs = {P("data", "model"), {w = P "model"}},
+      out_specs = {P(), P("model"), P "data"}})
+    local a, b, c = f(s.x, {w = s.w})
+    return {a[1], a[2], a[3], b, c, ml.grad(function(x) return (select(2, f(x, {w = s.w})):sum()) end)(s.x)}
+  end,
+})
+
 add("modules that are called and named", {
   make = function() return {module = setmetatable({}, {__name = "Named"})} end,
   run = function(s)

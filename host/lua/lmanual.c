@@ -1,0 +1,146 @@
+/* lmanual.c - into manual mode and out of it, for lualib's shard_map. */
+#include "lua/value.h"
+#include "op/manual.h"
+
+/* The mask of a list of axis names, which are the mesh's. */
+static uint32_t read_axes(lua_State *L, Host *h, int index, const Mesh *m, AxisList *list) {
+    uint32_t mask = 0;
+    index = lua_absindex(L, index);
+    value_check_type(L, index, LUA_TTABLE, "mesh axes");
+    lua_Unsigned n = lua_rawlen(L, index);
+    (void)h;
+    if (list) *list = (AxisList){0};
+    for (lua_Unsigned i = 1; i <= n; i++) {
+        lua_rawgeti(L, index, (lua_Integer)i);
+        const char *name = value_string(L, -1, NULL, "a mesh axis");
+        int axis = mesh_axis(m, name);
+        if (axis < 0) state_error(L, E_SPEC, "'%s' is not an axis of the mesh", name);
+        if (mask >> axis & 1) state_error(L, E_SPEC, "mesh axis '%s' is given twice", name);
+        lua_pop(L, 1);
+        mask |= 1u << axis;
+        if (list) axes_push(list, axes_whole(m, axis));
+    }
+    return mask;
+}
+
+AxisList lmanual_axes(lua_State *L, Host *h, int index) {
+    AxisList list;
+    if (!h->trace || !h->trace->build.manual)
+        state_error(L, E_STATE, "a collective outside shard_map; call it in its function");
+    read_axes(L, h, index, h->trace->graph->mesh, &list);
+    return list;
+}
+
+static void push_axes(lua_State *L, const Mesh *m, uint32_t mask) {
+    int n = 0;
+    lua_createtable(L, m ? m->naxes : 0, 0);
+    for (int i = 0; m && i < m->naxes; i++) {
+        if (!(mask >> i & 1)) continue;
+        lua_pushstring(L, m->name[i]);
+        lua_rawseti(L, -2, ++n);
+    }
+}
+
+static Trace *trace_of(lua_State *L, Host *h) {
+    if (!h->trace) state_error(L, E_STATE, "shard_map: no trace is under way");
+    return h->trace;
+}
+
+/* in_manual(mesh, axes, fn, ...): fn's results, with these axes manual, too, meanwhile. */
+static int in_manual(lua_State *L) {
+    Host *h = state_of(L);
+    Trace *t = trace_of(L, h);
+    const Mesh *mesh = value_mesh(L, 1);
+    uint32_t axes = read_axes(L, h, 2, mesh, NULL), before = t->build.manual;
+    value_check_type(L, 3, LUA_TFUNCTION, "in_manual");
+    if (t->graph->mesh && t->graph->mesh != mesh)
+        value_two_meshes(L, "shard_map", mesh, t->graph->mesh);
+    t->graph->mesh = mesh;
+    uint64_t serial = t->serial;
+    t->build.manual |= axes;
+    int status = where_pcall(L, lua_gettop(L) - 3);
+    if (h->trace && h->trace->serial == serial) h->trace->build.manual = before;
+    if (status != LUA_OK) return lua_error(L);
+    return lua_gettop(L) - 2;
+}
+
+/* manual(): the mesh and the axes that are manual here; nil where none are. */
+static int manual(lua_State *L) {
+    Host *h = state_of(L);
+    if (!h->trace || !h->trace->build.manual) {
+        lua_pushnil(L);
+        return 1;
+    }
+    value_push_mesh(L, h->trace->graph->mesh);
+    push_axes(L, h->trace->graph->mesh, h->trace->build.manual);
+    return 2;
+}
+
+/* vary(x): the manual axes along which x may differ. */
+static int vary(lua_State *L) {
+    Host *h = state_of(L);
+    const Type *t = value_type(h, value_tensor(L, h, 1));
+    push_axes(L, t->layout ? t->layout->mesh : NULL, mode_of(t).vary);
+    return 1;
+}
+
+/* The spec's layout; its dims divide where they are outside. */
+static void bind(lua_State *L, Host *h, const Mesh *m, const Spec *s, const Dims *inside,
+                 Layout *out) {
+    Dims dims = *inside;
+    value_check_spec(L, h, "shard_map", m, s);
+    for (int d = 0; d < s->n && d < dims.rank; d++)
+        for (int k = 0; k < s->entry[d].n; k++)
+            dims.at[d] *= m->size[mesh_axis(m, s->entry[d].axis[k])];
+    state_check(L, h, layout_bind(&h->cx, m, s, &dims, "shard_map", out));
+}
+
+static int push_built(lua_State *L, Host *h, Build *at, Val v) {
+    state_check(L, h, at->err);
+    value_push_traced(L, h, v);
+    return 1;
+}
+
+/* manual_enter(x, mesh, P, axes): x's block where the axes are manual. */
+static int push_enter(lua_State *L) {
+    Host *h = state_of(L);
+    Trace *t = trace_of(L, h);
+    const Mesh *m = value_mesh(L, 2);
+    uint32_t axes = read_axes(L, h, 4, m, NULL);
+    Layout l;
+    const Loc *loc = where_loc(L, h);
+    Val v = value_in_trace(L, h, 1);
+    state_check(
+        L, h,
+        layout_bind(&h->cx, m, value_spec(L, 3), &graph_type(t->graph, v)->dims, "shard_map", &l));
+    t->graph->mesh = m;
+    Build at = t->build;
+    at.loc = &loc;
+    at.nloc = loc ? 1 : 0;
+    at.manual = mode_of(graph_type(t->graph, v)).manual | axes;
+    return push_built(L, h, &at, manual_enter(&at, v, &l, axes));
+}
+
+/* manual_exit(x, mesh, P, axes): the whole of which x is one device's block. */
+static int push_exit(lua_State *L) {
+    Host *h = state_of(L);
+    Trace *t = trace_of(L, h);
+    const Mesh *m = value_mesh(L, 2);
+    uint32_t axes = read_axes(L, h, 4, m, NULL);
+    Layout l;
+    const Loc *loc = where_loc(L, h);
+    Val v = value_in_trace(L, h, 1);
+    bind(L, h, m, value_spec(L, 3), &graph_type(t->graph, v)->dims, &l);
+    Build at = t->build;
+    at.loc = &loc;
+    at.nloc = loc ? 1 : 0;
+    at.manual |= axes;
+    return push_built(L, h, &at, manual_exit(&at, v, &l, axes));
+}
+
+void lmanual_open(lua_State *L) {
+    static const luaL_Reg fns[] = {
+        {"in_manual", in_manual},     {"manual", manual},         {"vary", vary},
+        {"manual_enter", push_enter}, {"manual_exit", push_exit}, {NULL, NULL}};
+    luaL_setfuncs(L, fns, 0);
+}

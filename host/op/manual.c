@@ -1,0 +1,253 @@
+/* manual.c - the ways into manual mode and out of it (shard_map), and what is known only there.
+ *
+ * manual_enter gives each device its block of a whole tensor, manual_exit puts blocks together;
+ * each is the other's transpose. A tensor that the layout leaves whole along an axis enters with
+ * equal copies, which the type says (it does not vary there); pcast makes copies of their own of
+ * them, and its transpose is the sum over the axes. That is all that gradients need to know. */
+#include "op/manual.h"
+
+#include "ir/program.h"
+
+/* ---- manual_enter, manual_exit ---- */
+static const AttrField manual_fields[] = {
+    ATTR_FIELD(ManualAttr, ATTR_MASK, axes), ATTR_FIELD(ManualAttr, ATTR_LAYOUT, layout), {0}};
+
+static const ManualAttr *manual_of(const OpArgs *a) {
+    return a->attr;
+}
+
+static Err check_rank(const OpArgs *a) {
+    if (manual_of(a)->layout && manual_of(a)->layout->rank == a->in[0]->dims.rank) return E_OK;
+    return op_error(a, E_SPEC, "the layout is of another rank");
+}
+
+static Err shape_enter(const OpArgs *a, OutType *out, int *nout) {
+    TRY(check_rank(a));
+    TRY(op_shape_same(a, out, nout));
+    for (int d = 0; d < a->in[0]->dims.rank; d++) {
+        int64_t parts = layout_parts(manual_of(a)->layout, d);
+        if (out[0].dims.at[d] % parts)
+            return op_error(a, E_INDIVISIBLE, "dim %d is not divided by %lld", d + 1,
+                            (long long)parts);
+        out[0].dims.at[d] /= parts;
+    }
+    return E_OK;
+}
+
+static Err shape_exit(const OpArgs *a, OutType *out, int *nout) {
+    TRY(check_rank(a));
+    TRY(op_shape_same(a, out, nout));
+    for (int d = 0; d < a->in[0]->dims.rank; d++)
+        out[0].dims.at[d] *= layout_parts(manual_of(a)->layout, d);
+    return E_OK;
+}
+
+static Err mode_enter(const OpArgs *a, ModeRule *r) {
+    uint32_t axes = manual_of(a)->axes, vary = layout_used(manual_of(a)->layout);
+    r->in.manual &= ~axes;
+    r->in.vary &= ~axes;
+    r->out.manual |= axes;
+    r->out.vary = r->in.vary | vary;
+    return E_OK;
+}
+
+static Err mode_exit(const OpArgs *a, ModeRule *r) {
+    uint32_t axes = manual_of(a)->axes, vary = layout_used(manual_of(a)->layout);
+    if (r->in.vary & axes & ~vary)
+        return op_error(a, E_SPEC, "the value varies over an axis that its layout does not name");
+    r->in.manual |= axes;
+    r->in.vary |= vary;
+    r->out.manual &= ~axes;
+    r->out.vary &= ~axes;
+    return E_OK;
+}
+
+/* A dim outside is (what the manual axes split, the rest); inside it is the rest. */
+static void factors_manual(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    bool enters;
+    const Layout *l = a->def->manual(a->attr, &enters);
+    const Dims *inside = enters ? &out[0]->dims : &a->in[0]->dims;
+    for (int d = 0; d < inside->rank; d++) {
+        int64_t parts = layout_parts(l, d);
+        if (parts > 1) factor_map(r, enters ? 0 : 1, d, factor_add(r, FACTOR_PASS, parts));
+        int rest = factor_add(r, FACTOR_PASS, inside->at[d]);
+        factor_map(r, 0, d, rest);
+        factor_map(r, 1, d, rest);
+    }
+}
+
+static void vjp_enter(Build *b, const VjpArgs *a) {
+    const ManualAttr *m = a->node->attr;
+    a->din[0] = build_op(b, OP_MANUAL_EXIT, a->ct, 1, m);
+}
+static void vjp_exit(Build *b, const VjpArgs *a) {
+    const ManualAttr *m = a->node->attr;
+    a->din[0] = manual_enter(b, a->ct[0], m->layout, m->axes);
+}
+
+static const Layout *outside_of_enter(const void *attr, bool *enters) {
+    *enters = true;
+    return ((const ManualAttr *)attr)->layout;
+}
+static const Layout *outside_of_exit(const void *attr, bool *enters) {
+    *enters = false;
+    return ((const ManualAttr *)attr)->layout;
+}
+
+static bool view_same(ViewArgs *v) {
+    for (int d = 0; d < v->in_dims->rank; d++) v->out_strides[d] = v->in_strides[d];
+    return true;
+}
+
+#define ROW(NAME, name_, doc_, ...)                                                                \
+    const OpDef op_row_##NAME = {.name = name_,                                                    \
+                                 .operands = "x",                                                  \
+                                 .doc = doc_,                                                      \
+                                 .nin = 1,                                                         \
+                                 .nout = 1,                                                        \
+                                 .flags = OPF_CAST | OPF_INTERNAL,                                 \
+                                 .view = view_same,                                                \
+                                 .linear = 1,                                                      \
+                                 __VA_ARGS__}
+
+ROW(MANUAL_ENTER, "manual_enter", "each device's block of x, as shard_map gives it to its function",
+    .attr = manual_fields, .attr_size = sizeof(ManualAttr), .shape = shape_enter,
+    .mode = mode_enter, .factors = factors_manual, .vjp = vjp_enter, .manual = outside_of_enter);
+ROW(MANUAL_EXIT, "manual_exit", "the blocks of all devices as one tensor", .attr = manual_fields,
+    .attr_size = sizeof(ManualAttr), .shape = shape_exit, .mode = mode_exit,
+    .factors = factors_manual, .vjp = vjp_exit, .manual = outside_of_exit);
+
+/* What may be split, and along what, in a tensor outside: the manual axes lie as the layout says,
+ * the others as propagation finds. */
+static const Layout *open_layout(Build *b, const Layout *l, uint32_t manual) {
+    Layout out = *l;
+    uint32_t all = (1u << l->mesh->naxes) - 1;
+    out.replicated = (uint8_t)(manual & ~layout_used(l));
+    for (int d = 0; d < l->rank; d++) out.dim[d].open = (all & ~manual) != 0;
+    const Layout *interned = layout_of(b->g->cx, &out);
+    if (!interned) build_fail(b, err_nomem(b->g->cx, "a layout"));
+    return interned;
+}
+
+Val manual_enter(Build *b, Val x, const Layout *layout, uint32_t axes) {
+    if (b->err || x == 0) return 0;
+    uint32_t outside = mode_of(graph_type(b->g, x)).manual;
+    const Layout *open = open_layout(b, layout, outside | axes);
+    if (b->err) return 0;
+    if (layout_used(layout)) { /* so that x is made as it is wanted */
+        Build at = *b;
+        at.manual = outside;
+        x = build_op(&at, OP_CONSTRAIN, &x, 1, &(ConstrainAttr){open});
+        build_fail(b, at.err);
+    }
+    return build_op(b, OP_MANUAL_ENTER, &x, 1, &(ManualAttr){axes, open});
+}
+
+Val manual_exit(Build *b, Val x, const Layout *layout, uint32_t axes) {
+    if (b->err || x == 0) return 0;
+    const Layout *open = open_layout(b, layout, mode_of(graph_type(b->g, x)).manual | axes);
+    return b->err ? 0 : build_op(b, OP_MANUAL_EXIT, &x, 1, &(ManualAttr){axes, open});
+}
+
+/* ---- pcast ---- */
+static const AttrField axes_fields[] = {ATTR_FIELD(MaskAttr, ATTR_MASK, axes), {0}};
+
+static uint32_t mask_of(const OpArgs *a) {
+    return ((const MaskAttr *)a->attr)->axes;
+}
+
+Err manual_check(const OpArgs *a, uint32_t axes, const ModeRule *r) {
+    if (axes & ~r->in.manual)
+        return op_error(a, E_STATE,
+                        "a collective over mesh axes that are not manual here; use it inside "
+                        "shard_map, whose axis_names has them");
+    return E_OK;
+}
+
+static Err mode_pcast(const OpArgs *a, ModeRule *r) {
+    TRY(manual_check(a, mask_of(a), r));
+    r->out.vary |= mask_of(a);
+    return E_OK;
+}
+
+static void vjp_pcast(Build *b, const VjpArgs *a) {
+    uint32_t axes = ((const MaskAttr *)a->node->attr)->axes;
+    a->din[0] = build_op(b, OP_ALL_REDUCE, a->ct, 1, &(ReduceAttr){axes, PARTIAL_SUM});
+}
+
+ROW(PCAST, "pcast", "x, which its type says to vary over the axes", .attr = axes_fields,
+    .attr_size = sizeof(MaskAttr), .shape = op_shape_same, .mode = mode_pcast,
+    .factors = op_factors_elementwise, .vjp = vjp_pcast);
+#undef ROW
+
+Val manual_cast(Build *b, Val v, Mode m) {
+    Mode have = mode_of(graph_type(b->g, v));
+    if (have.manual & ~m.manual) {
+        build_fail(b, err_set(b->g->cx, E_STATE,
+                              "a value of shard_map's function is used outside it; return it "
+                              "through out_specs"));
+        return 0;
+    }
+    if (have.vary & ~m.vary) {
+        build_fail(b, err_set(b->g->cx, E_GRAD,
+                              "a cotangent varies over mesh axes that its value does not; sum it "
+                              "over them with psum"));
+        return 0;
+    }
+    if (have.manual != m.manual) {
+        Layout whole;
+        layout_init(&whole, b->g->mesh, graph_type(b->g, v)->dims.rank);
+        Build at = *b;
+        at.manual = m.manual;
+        v = manual_enter(&at, v, &whole, m.manual & ~have.manual);
+        build_fail(b, at.err);
+    }
+    if (have.vary == m.vary) return v;
+    return build_op(b, OP_PCAST, &v, 1, &(MaskAttr){m.vary & ~have.vary});
+}
+
+/* ---- axis_index ---- */
+static const AttrField index_fields[] = {ATTR_FIELD(AxisIndexAttr, ATTR_AXES, axes), {0}};
+
+static Err shape_axis_index(const OpArgs *a, OutType *out, int *nout) {
+    (void)a;
+    (void)nout;
+    out[0] = (OutType){DT_I32, false, {1, {1}}};
+    return E_OK;
+}
+
+static Err mode_axis_index(const OpArgs *a, ModeRule *r) {
+    uint32_t axes = axes_mask(&((const AxisIndexAttr *)a->attr)->axes);
+    TRY(manual_check(a, axes, r));
+    r->out.vary = axes;
+    return E_OK;
+}
+
+static void local_axis_index(LocalArgs *a) {
+    a->offset[0] = (Offset){.axes = ((const AxisIndexAttr *)a->attr)->axes, .unit = 1};
+    a->noffset = 1;
+}
+
+static void emit_axis_index(Emit *e, const Node *n, const Type *const *in, const Type *const *out) {
+    uint16_t dst = program_reg(e);
+    int offset = program_offset(e, n->noffset ? &n->offset[0] : &(Offset){.unit = 0});
+    (void)in;
+    program_instr(e, KI_IOTA, program_ktype(out[0]->dtype), dst, 0, offset, 0, 0);
+    program_set(e, n->out, dst);
+}
+
+const OpDef op_row_AXIS_INDEX = {
+    .name = "axis_index",
+    .operands = "",
+    .doc = "the device's 0-based place along the axes, the first of them the slowest",
+    .nin = 0,
+    .nout = 1,
+    .flags = OPF_ELEMENTWISE | OPF_SOURCE | OPF_NO_GRAD | OPF_INTERNAL,
+    .attr = index_fields,
+    .attr_size = sizeof(AxisIndexAttr),
+    .shape = shape_axis_index,
+    .mode = mode_axis_index,
+    .factors = op_factors_elementwise,
+    .local = local_axis_index,
+    .emit = emit_axis_index,
+};

@@ -1,0 +1,253 @@
+-- collectives.lua: what shard_map's function may do with the other devices' blocks. An axis is the name of a
+-- manual mesh axis or a list of names, the first the slowest. Dims count from 1; places along an axis, as
+-- axis_index gives them and ppermute takes them, from 0.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+local args = require "meshlua.ops.args"
+local shapes = require "meshlua.ops.shape"
+
+local op, raise, axis_of = core.op, lib.raise, args.axis_of
+
+local M = {}
+
+local function quoted(names)
+  local list = {}
+  for i, name in ipairs(names) do list[i] = "'" .. name .. "'" end
+  return table.concat(list, ", ")
+end
+
+local function unbound(who, name, mesh, manual)
+  if not mesh then
+    raise("E_STATE", "%s: mesh axis '%s' is not bound here; collectives are called in the function that "
+      .. "shard_map or pmap runs", who, tostring(name))
+  end
+  if mesh.shape[name] then
+    raise("E_SPEC", "%s: mesh axis '%s' is not manual here; shard_map's axis_names are %s: put it among them",
+      who, name, quoted(manual))
+  end
+  local near = lib.nearest(tostring(name), manual)
+  raise("E_SPEC", "%s: axis '%s' is not bound here; the manual mesh axes are %s%s", who, tostring(name),
+    quoted(manual), near and "; did you mean '" .. near .. "'?" or "")
+end
+
+--- The names of manual axes, as a list, and the number of devices along them.
+local function axes_of(who, axes)
+  local mesh, manual = core.manual()
+  if type(axes) == "string" then axes = {axes} end
+  lib.check_list(who, "the mesh axes", axes)
+  local is_manual, seen, size = {}, {}, 1
+  for _, name in ipairs(manual or {}) do is_manual[name] = true end
+  for i = 1, #axes do
+    local name = axes[i]
+    if not is_manual[name] then unbound(who, name, mesh, manual) end
+    if seen[name] then raise("E_SPEC", "%s: mesh axis '%s' is given twice", who, name) end
+    seen[name], size = true, size * mesh.shape[name]
+  end
+  return axes, size
+end
+
+--- fn of x, or of every tensor of a tree; `number` of a Lua number.
+local function each(who, x, fn, number)
+  local above = {}
+  local function go(node)
+    if lib.is_tensor(node) then return fn(node) end
+    if type(node) == "number" and number then return number(node) end
+    if type(node) ~= "table" then
+      raise("E_VALUE", "%s: expected a tensor or a tree of them, got %s", who, lib.kind(node))
+    end
+    if above[node] then raise("E_VALUE", "%s: the table contains itself", who) end
+    above[node] = true
+    local copy = {}
+    for _, key in ipairs(core.tree_keys(node)) do copy[key] = go(node[key]) end
+    above[node] = nil
+    return copy
+  end
+  return go(x)
+end
+
+local function all_reduce(who, x, axes, kind)
+  if #axes_of(who, axes) == 0 then return x end
+  if type(axes) == "string" then axes = {axes} end
+  return op.all_reduce(x, {axes = axes, kind = kind})
+end
+
+local function no_bool(x) return x.dtype == "bool" and op.astype(x, {dtype = "int32"}) or x end
+
+--- The sum of all devices' x along mesh axes: the same on all of them. A bool counts as int32; of a number it
+--- is the number times the devices.
+---@param x Tensor|number|table a tensor, or a tree of them
+---@param axis_name string|string[]
+---@return Tensor|number|table
+function M.psum(x, axis_name)
+  local _, n = axes_of("psum", axis_name)
+  return each("psum", x, function(t) return all_reduce("psum", no_bool(t), axis_name, "sum") end,
+    function(number) return number * n end)
+end
+
+--- The mean of all devices' x along mesh axes; integers become float32.
+---@param x Tensor|number|table
+---@param axis_name string|string[]
+function M.pmean(x, axis_name)
+  local _, n = axes_of("pmean", axis_name)
+  return each("pmean", x, function(t)
+    return op.div(all_reduce("pmean", no_bool(t), axis_name, "sum"), n)
+  end, function(number) return number end)
+end
+
+local function extremum(who, kind)
+  return function(x, axis_name)
+    axes_of(who, axis_name)
+    return each(who, x, function(t)
+      if t.dtype ~= "bool" then return all_reduce(who, t, axis_name, kind) end
+      return op.astype(all_reduce(who, no_bool(t), axis_name, kind), {dtype = "bool"})
+    end, function(number) return number end)
+  end
+end
+
+--- The largest (smallest) of all devices' x along mesh axes, element by element. Not differentiable.
+M.pmax, M.pmin = extremum("pmax", "max"), extremum("pmin", "min")
+
+local function check_options(who, options, known)
+  options = lib.options(who, options, known)
+  return options, options.tiled or false
+end
+
+--- All devices' x along mesh axes: stacked along a new dim at `axis` (default 1), or with tiled = true put
+--- behind each other along that dim.
+---@param x Tensor|table
+---@param axis_name string|string[]
+---@param options {axis: integer, tiled: boolean}?
+function M.all_gather(x, axis_name, options)
+  local axes = axes_of("all_gather", axis_name)
+  local o, tiled = check_options("all_gather", options, {axis = true, tiled = "boolean"})
+  return each("all_gather", x, function(t)
+    local dim = axis_of("all_gather", o.axis or 1, tiled and t.ndim or t.ndim + 1)
+    if not tiled then t = shapes.expand_dims(t, dim) end
+    return op.all_gather(t, {dim = dim, axes = axes})
+  end)
+end
+
+local function check_parts(who, t, dim, n, axes, tiled)
+  local size = t.shape[dim]
+  if tiled and size % n ~= 0 then
+    raise("E_INDIVISIBLE", "%s: dim %d of %s has size %d, which %s of size %d does not divide", who, dim,
+      core.typeof(t), size, quoted(axes), n)
+  elseif not tiled and size ~= n then
+    raise("E_SHAPE", "%s: dim %d of %s must have the size of %s, %d, and goes away; tiled = true cuts a "
+      .. "larger dim into as many parts", who, dim, core.typeof(t), quoted(axes), n)
+  end
+end
+
+--- The sum of all devices' x along mesh axes, of which each keeps its part of a dim (default 1). Without
+--- tiled = true the dim has one place per device and goes away.
+---@param x Tensor|table
+---@param axis_name string|string[]
+---@param options {scatter_dimension: integer, tiled: boolean}?
+function M.psum_scatter(x, axis_name, options)
+  local axes, n = axes_of("psum_scatter", axis_name)
+  local o, tiled = check_options("psum_scatter", options, {scatter_dimension = true, tiled = "boolean"})
+  return each("psum_scatter", x, function(t)
+    t = no_bool(t)
+    local dim = axis_of("psum_scatter", o.scatter_dimension or 1, t.ndim)
+    check_parts("psum_scatter", t, dim, n, axes, tiled)
+    local y = op.reduce_scatter(t, {dim = dim, axes = axes, kind = "sum"})
+    return tiled and y or shapes.squeeze(y, dim)
+  end)
+end
+
+--- Each device cuts x along `split_axis` into one part per device and sends these; what it gets it puts
+--- behind each other along `concat_axis`. Without tiled = true the split dim has one place per device and
+--- goes away, and the parts are stacked along a new dim at `concat_axis` of the result.
+---@param x Tensor|table
+---@param axis_name string|string[]
+---@param split_axis integer
+---@param concat_axis integer
+---@param options {tiled: boolean}?
+function M.all_to_all(x, axis_name, split_axis, concat_axis, options)
+  local axes, n = axes_of("all_to_all", axis_name)
+  local _, tiled = check_options("all_to_all", options, {tiled = "boolean"})
+  return each("all_to_all", x, function(t)
+    local split = axis_of("all_to_all", split_axis, t.ndim)
+    local concat = axis_of("all_to_all", concat_axis, t.ndim)
+    check_parts("all_to_all", t, split, n, axes, tiled)
+    if tiled then return op.all_to_all(t, {split = split, concat = concat, axes = axes}) end
+    -- A new dim where concat will be once the split dim is gone.
+    local at = concat < split and concat or concat + 1
+    if at <= split then split = split + 1 end
+    local y = op.all_to_all(shapes.expand_dims(t, at), {split = split, concat = at, axes = axes})
+    return shapes.squeeze(y, split)
+  end)
+end
+
+--- The pairs flattened, once each place sends and receives at most once.
+local function pairs_of(perm, n, axes)
+  local flat, seen = {}, {{}, {}}
+  lib.check_list("ppermute", "the permutation", perm)
+  for i = 1, #perm do
+    local pair = lib.check_list("ppermute", "a pair", perm[i])
+    if #pair ~= 2 then raise("E_VALUE", "ppermute: pair %d is not {source, destination}", i) end
+    for k, what in ipairs {"source", "destination"} do
+      local place = lib.check_integer("ppermute", "a " .. what, pair[k])
+      if place < 0 or place >= n then
+        raise("E_VALUE", "ppermute: pair %d: %s %d is outside 0..%d, the places along %s", i, what, place,
+          n - 1, quoted(axes))
+      end
+      if seen[k][place] then
+        raise("E_VALUE", "ppermute: place %d along %s is the %s of pairs %d and %d; each sends and receives "
+          .. "at most once (all_gather and psum reach all)", place, quoted(axes), what, seen[k][place], i)
+      end
+      seen[k][place], flat[#flat + 1] = i, place
+    end
+  end
+  return flat
+end
+
+--- x of another device: perm is a list of {source, destination}, 0-based places along the axes. Who is no
+--- destination gets zeros.
+---@param x Tensor|table
+---@param axis_name string|string[]
+---@param perm integer[][]
+function M.ppermute(x, axis_name, perm)
+  local axes, n = axes_of("ppermute", axis_name)
+  local flat = pairs_of(perm, n, axes)
+  return each("ppermute", x, function(t) return op.ppermute(t, {axes = axes, pairs = flat}) end)
+end
+
+--- This device's place along the axes, from 0: an int32 scalar.
+---@param axis_name string|string[]
+function M.axis_index(axis_name)
+  local axes = axes_of("axis_index", axis_name)
+  return op.reshape(op.axis_index {axes = axes}, {dims = {}})
+end
+
+--- How many devices there are along the axes: a number.
+---@param axis_name string|string[]
+---@return integer
+function M.axis_size(axis_name)
+  local _, n = axes_of("axis_size", axis_name)
+  return n
+end
+
+--- x as a value that may differ along mesh axes ("varying"), where the type says that it does not: nothing is
+--- moved. Ops do it themselves where values meet; its transpose is psum.
+---@param x Tensor|table
+---@param axis_name string|string[]
+---@param options {to: string}? to = "varying"
+function M.pcast(x, axis_name, options)
+  local axes = axes_of("pcast", axis_name)
+  local to = lib.options("pcast", options, {to = "string"}).to or "varying"
+  if to ~= "varying" then
+    raise("E_VALUE", "pcast: to = '%s'; a value can be cast to 'varying' (psum makes one that is the same "
+      .. "on all devices)", to)
+  end
+  return each("pcast", x, function(t)
+    local varies, rest = {}, {}
+    for _, name in ipairs(core.vary(t)) do varies[name] = true end
+    for _, name in ipairs(axes) do
+      if not varies[name] then rest[#rest + 1] = name end
+    end
+    return #rest > 0 and op.pcast(t, {axes = rest}) or t
+  end)
+end
+
+return lib.export(M)

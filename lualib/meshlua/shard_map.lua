@@ -1,0 +1,370 @@
+-- shard_map.lua: a function of one device's blocks, run on all of them.
+--
+-- The function is traced once, for any device. On the way in each tensor becomes this device's block of it,
+-- as its in_spec says; on the way out blocks become whole tensors. A value's type says along which mesh axes
+-- the devices' values may differ ("{V:data}"), so that a wrong out_spec is found before anything runs.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+local traced = require "meshlua.traced"
+
+local raise = lib.raise
+
+local M = {}
+
+local function set_of(list)
+  local set = {}
+  for _, name in ipairs(list) do set[name] = true end
+  return set
+end
+
+local function join(list)
+  local quoted = {}
+  for i, name in ipairs(list) do quoted[i] = "'" .. name .. "'" end
+  return table.concat(quoted, ", ")
+end
+
+--- The axes of entry d of a spec, as a list.
+local function entry(spec, d)
+  local e = spec[d]
+  if e == nil then return {} end
+  return type(e) == "table" and e or {e}
+end
+
+-- ---- options ------------------------------------------------------------------------------------------
+
+--- The mesh: that given, or that in context. Inside another shard_map it is that one's.
+local function mesh_of(given)
+  local outer, manual = core.manual()
+  local context = outer or core.mesh_current()
+  if given and not core.is_mesh(given) then
+    raise("E_MESH", "shard_map: option 'mesh' must be a Mesh, not %s", lib.kind(given))
+  end
+  local mesh = given or context
+  if not mesh then
+    raise("E_MESH", "shard_map: there is no mesh; pass mesh = ..., or call it inside mesh:with(fn)")
+  end
+  if context and mesh ~= context then
+    raise("E_MESH", "shard_map: its mesh is %s, but the one in context is %s", tostring(mesh),
+      tostring(context))
+  end
+  if #mesh.axis_names == 0 then raise("E_MESH", "shard_map: the mesh has no axes") end
+  return mesh, set_of(manual or {})
+end
+
+--- The axes that become manual: all that are not yet, or those named.
+local function axes_of(names, mesh, manual)
+  local axes = {}
+  if names == nil then
+    for _, name in ipairs(mesh.axis_names) do
+      if not manual[name] then axes[#axes + 1] = name end
+    end
+    if #axes == 0 then raise("E_SPEC", "shard_map: every axis of %s is manual already", tostring(mesh)) end
+    return axes
+  end
+  local seen = {}
+  if type(names) == "string" then names = {names} end
+  for i, name in ipairs(lib.check_list("shard_map", "axis_names", names)) do
+    if type(name) ~= "string" or not mesh.shape[name] then
+      local near = lib.nearest(tostring(name), mesh.axis_names)
+      raise("E_SPEC", "shard_map: axis_names[%d] is '%s', which is not an axis of %s%s", i, tostring(name),
+        tostring(mesh), near and "; did you mean '" .. near .. "'?" or "")
+    end
+    if seen[name] then raise("E_SPEC", "shard_map: axis_names has '%s' twice", name) end
+    if manual[name] then
+      raise("E_SPEC", "shard_map: axis '%s' is manual already, by the shard_map around this one", name)
+    end
+    seen[name], axes[i] = true, name
+  end
+  if #axes == 0 then raise("E_SPEC", "shard_map: axis_names names no axis") end
+  return axes
+end
+
+--- Raises unless the spec at `place` names manual axes only, each once.
+local function check_spec(spec, place, axes)
+  local known, seen = set_of(axes), {}
+  for d = 1, #spec do
+    for _, name in ipairs(entry(spec, d)) do
+      if name == core.P.unconstrained then
+        raise("E_SPEC", "shard_map: %s: %s leaves dim %d unconstrained; inside, a block has one shape: nil "
+          .. "keeps the dim whole", place, tostring(spec), d)
+      end
+      if not known[name] then
+        raise("E_SPEC", "shard_map: %s: %s names '%s', which is none of the manual axes (%s); the others are "
+          .. "left to propagation", place, tostring(spec), tostring(name), join(axes))
+      end
+      if seen[name] then
+        raise("E_SPEC", "shard_map: %s: %s has duplicate entries for axis '%s'", place, tostring(spec), name)
+      end
+      seen[name] = true
+    end
+  end
+end
+
+local function check_specs(what, specs, axes)
+  local above = {}
+  local function go(node, path)
+    if core.is_spec(node) then return check_spec(node, path, axes) end
+    if node == false or node == nil then return end
+    if type(node) ~= "table" then
+      raise("E_SPEC", "shard_map: %s is %s; expected a P, a tree of them, or false for a static argument",
+        path, lib.kind(node))
+    end
+    if above[node] then raise("E_SPEC", "shard_map: %s contains itself", path) end
+    above[node] = true
+    for _, key in ipairs(core.tree_keys(node)) do
+      go(node[key], ("%s[%s]"):format(path, type(key) == "string" and '"' .. key .. '"' or tostring(key)))
+    end
+    above[node] = nil
+  end
+  go(specs, what)
+end
+
+--- A spec (or tree) for value i of n: `specs` is one P for all, or a list with one entry each.
+local function spec_at(specs, i)
+  if core.is_spec(specs) then return specs end
+  return specs[i]
+end
+
+local function check_number(what, specs, n, values)
+  if core.is_spec(specs) then return end
+  local most = 0
+  for key in pairs(specs) do
+    if math.type(key) ~= "integer" or key < 1 then
+      raise("E_SPEC", "shard_map: %s has the key %s; it is a P, or a list with one entry per %s", what,
+        tostring(key), values)
+    end
+    most = math.max(most, key)
+  end
+  if most > n then
+    raise("E_SPEC", "shard_map: %s has %d entries for %d %ss", what, most, n, values)
+  end
+end
+
+-- ---- trees --------------------------------------------------------------------------------------------
+
+--- Calls visit(leaf, spec, path) for every leaf below `node` and puts what it returns in its place; tables in
+--- which nothing changes stay what they are.
+local function map_leaves(node, specs, path, visit)
+  local above = {}
+  local function go(x, spec, at)
+    local number = spec ~= nil and type(x) == "number" and at == path
+    if lib.is_tensor(x) or number then return visit(x, spec, at) end
+    if type(x) ~= "table" then return x end
+    if above[x] then raise("E_VALUE", "shard_map: %s: the table contains itself", at) end
+    above[x] = true
+    local copy, any = {}, false
+    for _, key in ipairs(core.tree_keys(x)) do
+      local below = spec
+      if type(spec) == "table" then below = spec[key] end
+      copy[key] = go(x[key], below or nil, at .. "." .. tostring(key))
+      any = any or copy[key] ~= x[key]
+    end
+    above[x] = nil
+    return any and setmetatable(copy, getmetatable(x)) or x
+  end
+  return go(node, specs or nil, path)
+end
+
+local function shape_of(x) return type(x) == "number" and {} or x.shape end
+
+-- ---- in -----------------------------------------------------------------------------------------------
+
+--- What is wrong with the spec for a tensor of this shape, or nil.
+local function misfit(x, spec, mesh)
+  local shape = shape_of(x)
+  if #spec > #shape then
+    return ("%s has %d entries but the tensor has rank %d%s"):format(tostring(spec), #spec, #shape,
+      #shape == 0 and "; a scalar takes P()" or ""), "E_SPEC"
+  end
+  for d = 1, #spec do
+    local names, n, sizes = entry(spec, d), 1, {}
+    for i, name in ipairs(names) do
+      n = n * mesh.shape[name]
+      sizes[i] = ("'%s' of size %d"):format(name, mesh.shape[name])
+    end
+    if shape[d] % n ~= 0 then
+      return ("dim %d of size %d is not divided by %s (%s)"):format(d, shape[d],
+        table.concat(sizes, " and "), tostring(spec)), "E_INDIVISIBLE"
+    end
+  end
+end
+
+local function names_of(fn)
+  local names = {}
+  if type(fn) ~= "function" then return names end
+  local inner = core.unwrap(fn)
+  for i = 1, debug.getinfo(inner, "u").nparams do names[i] = debug.getlocal(inner, i) end
+  return names
+end
+
+--- Raises unless every argument fits its spec, and names all that do not.
+local function check_args(args, names, specs, mesh)
+  local wrong, code = {}, nil
+  for i = 1, args.n do
+    local path = names[i] and ("argument %s"):format(names[i]) or ("argument %d"):format(i)
+    map_leaves(args[i], spec_at(specs, i), path, function(x, spec, at)
+      if not core.is_spec(spec) then
+        raise("E_SPEC", "shard_map: %s is a tensor, but in_specs has %s for it; give it a P (P() for one "
+          .. "that all devices have whole)", at, spec == nil and "nothing" or "a table")
+      end
+      local what, kind = misfit(x, spec, mesh)
+      if what then wrong[#wrong + 1], code = at .. ": " .. what, code or kind end
+      return x
+    end)
+  end
+  if #wrong > 0 then raise(code, "shard_map: %s", table.concat(wrong, "; ")) end
+end
+
+-- Params hold their blocks while the function runs; closing puts back what they held.
+local Held = {}
+function Held.__close(held)
+  for i, box in ipairs(held.boxes) do
+    if held.before[i] then core.box_swap(box, held.before[i]) end
+  end
+end
+
+local function enter_args(args, specs, mesh, axes, held)
+  local entered, spec_of = {n = args.n}, {}
+  for i = 1, args.n do
+    entered[i] = map_leaves(args[i], spec_at(specs, i), "", function(x, spec)
+      if not core.is_box(x) then
+        return core.manual_enter(type(x) == "number" and core.tensor(x) or x, mesh, spec, axes)
+      end
+      if spec_of[x] and spec_of[x] ~= spec then
+        raise("E_SPEC", "shard_map: one Param stands in the arguments twice, with %s and with %s",
+          tostring(spec_of[x]), tostring(spec))
+      end
+      if not spec_of[x] then
+        local k = #held.boxes + 1
+        local block = core.manual_enter(x, mesh, spec, axes)
+        held.boxes[k], held.block[k], held.before[k] = x, block, false
+        spec_of[x] = spec
+      end
+      return x
+    end)
+  end
+  for i, box in ipairs(held.boxes) do held.before[i] = core.box_swap(box, held.block[i]) end
+  return entered
+end
+
+local function check_held(held)
+  for i, box in ipairs(held.boxes) do
+    if not rawequal(core.box_swap(box, held.before[i]), held.block[i]) then
+      held.before[i] = false
+      raise("E_STATE", "shard_map: its function writes a Param; return the new value through out_specs and "
+        .. "set it outside")
+    end
+    held.before[i] = false
+  end
+end
+
+-- ---- out ----------------------------------------------------------------------------------------------
+
+--- What keeps a result from being put together by its spec, or nil.
+local function cannot_leave(x, spec, axes)
+  if #spec > #shape_of(x) then
+    return ("%s has %d entries but the value has rank %d; %s"):format(tostring(spec), #spec, #shape_of(x),
+      #shape_of(x) == 0 and "a scalar takes P(), or reshape({1}) makes one element per device"
+      or "leave entries out")
+  end
+  if type(x) == "number" then return end
+  local named, is_manual, left = {}, set_of(axes), {}
+  for d = 1, #spec do
+    for _, name in ipairs(entry(spec, d)) do named[name] = true end
+  end
+  for _, name in ipairs(core.vary(x)) do
+    if is_manual[name] and not named[name] then left[#left + 1] = name end
+  end
+  if #left == 0 then return end
+  return ("it varies over mesh axis %s, which %s does not name: that all devices along it have the same "
+    .. "value can't be statically inferred; reduce it over the axis (psum, pmean, pmax), or name the axis "
+    .. "in out_specs"):format(join(left), tostring(spec))
+end
+
+--- The results as whole tensors.
+local function exit_results(results, specs, mesh, axes)
+  -- A tree alone stands for the list of one tree.
+  if not core.is_spec(specs) and rawlen(specs) == 0 and next(specs) ~= nil and results.n == 1 then
+    specs = {specs}
+  end
+  check_number("out_specs", specs, results.n, "result")
+  local function each(visit)
+    local out = {n = results.n}
+    for i = 1, results.n do
+      local path = results.n == 1 and "output" or ("output %d"):format(i)
+      out[i] = map_leaves(results[i], spec_at(specs, i), path, visit)
+    end
+    return out
+  end
+  local wrong = {}
+  each(function(x, spec, at)
+    if not core.is_spec(spec) then
+      raise("E_SPEC", "shard_map: %s is a tensor, but out_specs has %s for it; give it a P", at,
+        spec == nil and "nothing" or "a table")
+    end
+    local what = cannot_leave(x, spec, axes)
+    if what then wrong[#wrong + 1] = at .. ": " .. what end
+    return x
+  end)
+  if #wrong > 0 then raise("E_SPEC", "shard_map: %s", table.concat(wrong, "; ")) end
+  return each(function(x, spec)
+    return core.manual_exit(type(x) == "number" and core.tensor(x) or x, mesh, spec, axes)
+  end)
+end
+
+-- ---- the call -----------------------------------------------------------------------------------------
+
+local known = {mesh = true, in_specs = true, out_specs = true, axis_names = true}
+
+local function check_given(options, what)
+  local specs = options[what]
+  if specs == nil then raise("E_SPEC", "shard_map: no %s are given", what) end
+  if not core.is_spec(specs) and type(specs) ~= "table" then
+    raise("E_SPEC", "shard_map: %s is %s; expected a P, or a list with one entry per %s", what,
+      lib.kind(specs), what == "in_specs" and "argument" or "result")
+  end
+  return specs
+end
+
+local function run(fn, args, names, mesh, axes, ins, outs)
+  check_number("in_specs", ins, args.n, "argument")
+  check_args(args, names, ins, mesh)
+  local held <close> = setmetatable({boxes = {}, block = {}, before = {}}, Held)
+  local entered = enter_args(args, ins, mesh, axes, held)
+  return core.in_manual(mesh, axes, function()
+    local results = table.pack(fn(table.unpack(entered, 1, entered.n)))
+    check_held(held)
+    return exit_results(results, outs, mesh, axes)
+  end)
+end
+
+--- A function that runs fn on every device of a mesh, on its block of each argument. Inside, shapes are those
+--- of blocks and the collectives (psum, all_gather, ...) reach the other devices' blocks. Arguments are resharded
+--- to their in_specs. A dim of a result is put together along the axes that its out_spec names; a result that
+--- may differ along an axis that it does not name is an error (E_SPEC), before anything runs.
+---  in_specs: one P for all arguments, or a list with one entry each: a P, a tree (prefix) of them, or false
+---    for an argument that is no tensor.
+---  out_specs: the same for the results; of one result that is a table also a tree with its keys.
+---  axis_names: the axes that become manual (default all); the others are left to propagation.
+--- Errors: E_INDIVISIBLE names every argument that does not divide, E_SPEC what does not fit, E_MESH.
+---@param fn function
+---@param options {mesh: Mesh?, in_specs: P|table, out_specs: P|table, axis_names: string[]?}
+---@return function
+function M.shard_map(fn, options)
+  lib.check_function("shard_map", fn)
+  options = lib.options("shard_map", options, known)
+  local ins, outs = check_given(options, "in_specs"), check_given(options, "out_specs")
+  local given, axis_names, names = options.mesh, options.axis_names, names_of(fn)
+  if given then mesh_of(given) end
+  return core.wrap(function(...)
+    local args = table.pack(...)
+    local mesh, manual = mesh_of(given)
+    local axes = axes_of(axis_names, mesh, manual)
+    check_specs("in_specs", ins, axes)
+    check_specs("out_specs", outs, axes)
+    local results = traced.run(function() return run(fn, args, names, mesh, axes, ins, outs) end, mesh)
+    return table.unpack(results, 1, results.n)
+  end)
+end
+
+return lib.export(M)
