@@ -35,8 +35,8 @@ local functions = {explain = "explain", init = "initialize", abstract = "initial
   get_named_sharding = "state", tabulate = "state", shard_largest = "rules",
   checkpoint = "transform.checkpoint", checkpoint_name = "transform.checkpoint",
   checkpoint_policies = "transform.checkpoint"}
-for _, name in ipairs {"psum", "pmean", "pmax", "pmin", "all_gather", "psum_scatter", "ppermute", "all_to_all",
-  "axis_index", "axis_size", "pcast"} do functions[name] = "collectives" end
+for _, name in ipairs {"psum", "pmean", "pmax", "pmin", "all_gather", "psum_scatter", "ppermute",
+  "all_to_all", "axis_index", "axis_size", "pcast"} do functions[name] = "collectives" end
 functions.shard_map = "shard_map"
 ml.split = nil -- of tensors and of modules: see state.lua
 setmetatable(ml, {__index = function(_, name)

@@ -33,7 +33,9 @@ local M = {}
 M.made_by_passes = {param = true, fused = true}
 
 --- What stands in shard_map only: tests/spec/manual.
-for _, name in ipairs {"manual_enter", "manual_exit", "pcast", "axis_index"} do M.made_by_passes[name] = true end
+for _, name in ipairs {"manual_enter", "manual_exit", "pcast", "axis_index"} do
+  M.made_by_passes[name] = true
+end
 
 M.ops = {}
 for _, row in ipairs(ml.core.ops()) do
