@@ -1,5 +1,6 @@
 #include "lua/plan_info.h"
 
+#include <math.h>
 #include <string.h>
 
 #define VALUE_PLAN "meshlua.Plan"
@@ -175,6 +176,24 @@ static int plan_memory(lua_State *L) {
     return 1;
 }
 
+/* plan:fits(): true, or nil, message, code where a device has too little memory for it. */
+static int plan_fits(lua_State *L) {
+    const Exec *e = plan_at(L);
+    const Target *t = e->rt->target;
+    double need = e->plan->peak_bytes;
+    if (t->memory == 0 || need <= t->memory) {
+        lua_pushboolean(L, 1);
+        return 1;
+    }
+    lua_pushnil(L);
+    lua_pushfstring(L,
+                    "the plan needs %f GB on each device, and %s has %f GB: split what it holds over "
+                    "more devices (weights, optimizer state), or take a smaller batch",
+                    round(need / 1e8) / 10, t->name, t->memory / 1e9);
+    lua_pushstring(L, err_name(E_NOMEM));
+    return 3;
+}
+
 /* plan:flops(): of one device. */
 static int plan_flops(lua_State *L) {
     lua_pushnumber(L, plan_at(L)->plan->flops);
@@ -198,6 +217,7 @@ void plan_info_open(lua_State *L) {
     static const luaL_Reg meta[] = {{"__gc", plan_gc}, {"__tostring", plan_tostring}, {NULL, NULL}};
     static const luaL_Reg methods[] = {{"steps", plan_steps},   {"collectives", plan_collectives},
                                        {"memory", plan_memory}, {"flops", plan_flops},
-                                       {"copies", plan_copies}, {NULL, NULL}};
+                                       {"copies", plan_copies},
+                                       {"fits", plan_fits}, {NULL, NULL}};
     value_new_type(L, VALUE_PLAN, meta, methods, NULL);
 }

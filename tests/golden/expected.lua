@@ -96,4 +96,51 @@ function M.fsdp(cfg, data, threshold)
   }
 end
 
+-- ---- the same at scale: vocabulary and block matrices split over `model`, what has `least` elements over `data`
+
+--- How many parts the parameter has over the axes.
+local function parts(cfg, p, model, data, least)
+  local over_model = (p.role or p.shape[1] == cfg.vocab) and model or 1
+  if p.role == "row" and #p.shape == 1 then over_model = 1 end
+  return over_model * (M.elements(p) >= least and data or 1)
+end
+
+--- Bytes that one device sends under FSDP: each matrix gathered for its uses, its gradient scattered.
+---@param least integer elements of a matrix that is split
+---@param width integer bytes of an element
+function M.fsdp_sent(cfg, model, data, least, width)
+  local sum = 0
+  for _, p in ipairs(M.parameters(cfg)) do
+    if M.elements(p) >= least then
+      local whole = M.elements(p) * width // parts(cfg, p, model, 1, 1)
+      sum = sum + (p.uses + 1) * whole // data * (data - 1)
+    end
+  end
+  return sum
+end
+
+--- Elements of all parameters that one device holds.
+---@param model integer size of the axis
+---@param data integer
+---@param least integer elements
+function M.held(cfg, model, data, least)
+  local sum = 0
+  for _, p in ipairs(M.parameters(cfg)) do
+    sum = sum + M.elements(p) // parts(cfg, p, model, data, least)
+  end
+  return sum
+end
+
+--- Bytes of what one device keeps of a batch of one sequence from the forward pass to the backward one, in
+--- 16 bits. Of each block, in units of seq * width elements: whole on every device, x and its norm, twice
+--- (4); split, query, key, value and attention's result (4), and of the hidden layer, four times as wide, the
+--- product and four values on the way through gelu (5 * 4). In float32 the norms' mean and deviation, and
+--- attention's log-sum.
+---@param model integer size of the axis
+function M.activations(cfg, model)
+  local unit = cfg.seq * cfg.width * 2
+  local statistics = (4 + cfg.heads // model) * cfg.seq * FLOAT
+  return cfg.layers * (4 * unit + 24 * unit // model + statistics)
+end
+
 return M

@@ -277,9 +277,9 @@ describe("optimizers on a mesh", function()
     helper.close(before - 0.1, model.w:get(), 1e-6)
   end)
 
-  it("an {opt = rule} puts the state elsewhere than the Param: gradients are scattered, Params gathered", function()
+  it("an {opt = rule} puts the state elsewhere: gradients are scattered, Params gathered", function()
     local mesh = ml.make_mesh({8}, {"data"})
-    local rules = {{opt = ml.shard_largest "data"}, {"a", false}, {"b", false}}
+    local zero = {{opt = ml.shard_largest "data"}, {"a", false}, {"b", false}}
     local function run(list)
       local model = ml.init(function(rngs)
         return {w = nn.Param(ml.random.normal(rngs.params(), {16, 4}), {axes = {"a", "b"}})}
@@ -294,7 +294,7 @@ describe("optimizers on a mesh", function()
       for _ = 1, 3 do step(model, opt, x) end
       return model.w, opt, table.concat(ops, " ")
     end
-    local w, opt, ops = run(rules)
+    local w, opt, ops = run(zero)
     assert.equal(ml.NamedSharding(mesh, P()), w.sharding)
     assert.equal(ml.NamedSharding(mesh, P "data"), opt.state.mu.w.sharding)
     assert.equal("reduce_scatter all_gather", ops:gsub("all_reduce ", ""))

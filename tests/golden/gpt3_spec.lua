@@ -1,0 +1,147 @@
+-- devices: fake:h200:4096
+-- A step of GPT-3 175B (Brown et al. 2020) on meshes of H200s, planned here: what each device holds and sends,
+-- against the formulas in tests/golden/expected.lua, and those against the numbers of the usual hand table.
+local ml = require "meshlua"
+local expected = require "golden.expected"
+local recipe = require "models.gpt"
+
+local P, NamedSharding = ml.P, ml.NamedSharding
+local T = 8            -- devices that share a tensor
+local LEAST = 1 << 20  -- elements of what is split over `data`
+
+local function config(changes)
+  local cfg = {}
+  for key, value in pairs(recipe.config) do cfg[key] = value end
+  for key, value in pairs {layers = 96, width = 12288, heads = 96, seq = 2048, vocab = 51200} do
+    cfg[key] = value
+  end
+  for key, value in pairs(changes) do cfg[key] = value end
+  return cfg
+end
+
+--- Rules: Megatron's, with the vocabulary split, too; before them `more`.
+local function rules(...)
+  local list = {...}
+  for _, rule in ipairs(recipe.rules.tp) do
+    list[#list + 1] = rule[1] == "vocab" and {"vocab", "model"} or rule
+  end
+  return list
+end
+
+--- The plan of a step over a batch of one sequence for each data group, and the processor's seconds it took.
+local function plan_of(data, cfg, list, master)
+  local mesh = ml.make_mesh({data, T}, {"data", "model"}, table.move(ml.devices(), 1, data * T, 1, {}))
+  cfg.batch = data
+  local model = ml.init(function(rngs) return recipe.build(cfg, rngs) end, {mesh = mesh, rules = list})
+  local opt = ml.optim.adamw(model, {lr = 1e-4, b1 = 0.9, b2 = 0.95, clip = 1.0, weight_decay = 0.1,
+    mask = "matrices", master = master})
+  local step = ml.jit(function(m, o, x, y)
+    local loss, grads = ml.value_and_grad(function(v) return recipe.loss(v, x, y) end)(m)
+    o:update(m, grads)
+    return loss
+  end, {mesh = mesh, rules = list})
+  local ids = ml.device_put(ml.zeros({cfg.batch, cfg.seq}, "int32"), NamedSharding(mesh, P "data"))
+  local before = os.clock()
+  local plan = step:plan(model, opt, ids, ids)
+  return plan, os.clock() - before
+end
+
+--- Bytes of one device by group, from the plan: operands of the updates, and what else is given or made.
+local function held(plan)
+  local sum = {updated = 0, gradients = 0, moments = 0, copies = 0}
+  for _, step in ipairs(plan:steps()) do
+    if step.op == "adamw" then
+      local x = step.inputs
+      sum.updated, sum.gradients = sum.updated + x[1].bytes, sum.gradients + x[2].bytes
+      sum.moments = sum.moments + x[3].bytes + x[4].bytes
+    elseif #step.ops == 1 and step.ops[1] == "astype" and step.outputs[1].dtype == "bfloat16" then
+      sum.copies = sum.copies + step.outputs[1].bytes
+    end
+  end
+  return sum
+end
+
+--- {count, bytes} of the collectives of a kind, of dtype; bytes of one device's operands.
+local function sent(plan, op, axes, dtype)
+  local n, given, over = 0, 0, 0
+  for _, c in ipairs(plan:collectives()) do
+    if c.op == op and table.concat(c.axes, ",") == axes and c.inputs[1].dtype == dtype then
+      n, given, over = n + 1, given + c.bytes, over + c.sent
+    end
+  end
+  return n, given, over
+end
+
+local N = 174.6e9 -- parameters, in the hand table
+local function check_near(hand, bytes, share) assert.near(hand, bytes, share * hand) end
+
+describe("GPT-3 175B", function()
+  local bf16 = {dtype = "bfloat16"}
+
+  it("has the hand table's parameters", function()
+    local n = 0
+    for _, p in ipairs(expected.parameters(config {})) do n = n + expected.elements(p) end
+    check_near(N, n, 5e-4)
+  end)
+
+  it("fully sharded on 8x8: 16 bytes of a parameter, 43.7 GB", function()
+    local plan, seconds = plan_of(8, config(bf16), rules(ml.shard_largest("data", LEAST)), true)
+    assert.is_true(seconds < 2, "planned in " .. seconds .. " s")
+    local own, sum = held(plan), expected.held(config(bf16), T, 8, LEAST)
+    assert.equal(4 * sum, own.updated)     -- master weights
+    assert.equal(2 * sum, own.gradients)   -- bfloat16
+    assert.equal(8 * sum, own.moments)
+    assert.equal(2 * sum, own.copies)      -- the weights themselves
+    check_near(43.7e9, 16 * sum, 5e-3) -- small leaves are on every device
+    assert.is_true(plan:fits())
+    check_near(plan:memory().temporaries, expected.activations(config(bf16), T), 0.1)
+    -- FSDP: each matrix gathered for each use, its gradient scattered: 3 (d - 1) / d of the weights; the hand
+    -- table has 114.6 GB, and does not count that the token table is used three times.
+    local cfg = config(bf16)
+    local _, _, gathered = sent(plan, "all_gather", "data", "bfloat16")
+    local _, _, scattered = sent(plan, "reduce_scatter", "data", "bfloat16")
+    assert.equal(expected.fsdp_sent(cfg, T, 8, LEAST, 2), gathered + scattered)
+    check_near(114.6e9, gathered + scattered - cfg.vocab * cfg.width * 2 / T * 7 / 8, 2e-3)
+  end)
+
+  it("split 8 ways, optimizer state 64 ways (ZeRO-1): 120.0 GB with whole gradients", function()
+    for _, data in ipairs {8, 512} do
+      local plan, seconds = plan_of(data, config(bf16), rules {opt = ml.shard_largest("data", LEAST)}, true)
+      assert.is_true(seconds < 2, "planned in " .. seconds .. " s")
+      local own, cfg = held(plan), config(bf16)
+      local whole = expected.held(cfg, T, 1, 1)
+      local part = expected.held(cfg, T, data, LEAST)
+      assert.equal(4 * part, own.updated)
+      assert.equal(8 * part, own.moments)
+      -- Gradients are scattered as soon as they are made (ZeRO-2): a device never holds all of them.
+      assert.equal(2 * part, own.gradients)
+      assert.equal(2 * whole + 12 * part + 4 + 4 * cfg.seq, math.tointeger(plan:memory().arguments))
+      check_near(plan:memory().temporaries, expected.activations(cfg, T), 0.1)
+      -- Megatron's four sums of [seq, width] in a block, and two for the split vocabulary.
+      local n, given, over = sent(plan, "all_reduce", "model", "bfloat16")
+      assert.equal(4 * cfg.layers + 2, n)
+      assert.equal(n * cfg.seq * cfg.width * 2, math.tointeger(given))
+      assert.equal(2 * (T - 1) / T * given, over)
+      check_near(33.8e9, over * 4 * cfg.layers // n, 2e-3)
+      if data == 8 then check_near(120.0e9, 4 * whole + 12 * part, 5e-3) end
+      assert.is_true(plan:fits())
+    end
+  end)
+
+  it("split 8 ways only: 18 bytes of a parameter, 392.9 GB: refused at 141 GB", function()
+    local cfg = config {precision = "bf16"}
+    local plan, seconds = plan_of(8, cfg, rules(), false)
+    assert.is_true(seconds < 2, "planned in " .. seconds .. " s")
+    local own, whole = held(plan), expected.held(cfg, T, 1, 1)
+    assert.equal(4 * whole, own.updated)
+    assert.equal(4 * whole, own.gradients)
+    assert.equal(8 * whole, own.moments)
+    assert.equal(2 * whole, own.copies)    -- for bfloat16 products
+    check_near(392.9e9, 18 * whole, 2e-3)
+    local ok, message, code = plan:fits()
+    assert.is_nil(ok)
+    assert.equal("E_NOMEM", code)
+    assert.equal("the plan needs 388.7 GB on each device, and h200 has 141.0 GB: split what it holds over "
+      .. "more devices (weights, optimizer state), or take a smaller batch", message)
+  end)
+end)
