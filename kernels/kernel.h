@@ -227,6 +227,17 @@ typedef struct KMatmul {
     uint8_t x[K_MAX_RANK], w[K_MAX_RANK], y[K_MAX_RANK]; /* KRole per dim */
 } KMatmul;
 
+/* conv: in x[batch, spatial..., groups * in], w[spatial..., in, groups * out] (row-major without
+ * gaps); out y[batch, spatial..., groups * out]. y at o = sum over taps k and features of x at
+ * (o stride + k w_dilation - low) / x_dilation times w at k, where x has that place; group g of y
+ * sees group g of x. Sums in float32, float64 for float64; one rounding at the end.
+ * conv_grad_kernel: in x, dy (as y); out dw (as w), the same sums with dy's elements instead of w's.
+ * Both store 16-bit results to a float32 tensor, too. One entry per spatial dim. */
+typedef struct KConv {
+    int64_t stride[K_MAX_RANK], low[K_MAX_RANK], x_dilation[K_MAX_RANK], w_dilation[K_MAX_RANK];
+    int64_t groups;
+} KConv;
+
 /* take: in table, ids (int32); out y. y's dims: table's before `axis`, ids', table's after. An id
  * is global; this device holds rows [offsets[0], offsets[0] + table.dims[axis]) of `size`. An id
  * outside 0 <= id < size is K_FAULT_INDEX; one held elsewhere gives zeros. */

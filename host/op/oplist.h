@@ -88,6 +88,10 @@ OP(ARGMIN, reduce)
 /* contract */
 OP(MATMUL, contract)
 
+/* conv */
+OP(CONV, conv)
+OP(CONV_GRAD_KERNEL, conv)
+
 /* index */
 OP(TAKE, index)
 OP(SCATTER_ADD, index)

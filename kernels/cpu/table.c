@@ -15,6 +15,7 @@
     X(reduce, level)                                                                               \
     X(argreduce, level)                                                                            \
     X(matmul, level)                                                                               \
+    X(conv, level)                                                                                 \
     X(index, level)                                                                                \
     X(dynamic, level)                                                                              \
     X(cumulative, level)                                                                           \

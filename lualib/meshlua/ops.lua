@@ -8,7 +8,7 @@ local check_operand, check_dtype = args.check_operand, args.check_dtype
 
 local M = {}
 
-for _, part in ipairs {"shape", "parts", "dynamic", "reduce", "product", "make"} do
+for _, part in ipairs {"shape", "parts", "dynamic", "reduce", "product", "conv", "make"} do
   for name, fn in pairs(require("meshlua.ops." .. part)) do M[name] = fn end
 end
 

@@ -104,6 +104,15 @@ add("operators", {
   end,
 })
 
+add("convolutions and their gradients", {
+  make = function() return {x = ml.ones {2, 4, 4, 2}, w = ml.ones {3, 3, 1, 4}} end,
+  run = function(s)
+    local function loss(x, w) return ml.conv(x, w, {groups = 2, padding = "same", strides = {1, 2}}):sum() end
+    return ml.grad(loss, {argnums = {1, 2}})(s.x, s.w)
+  end,
+  check = function(_, r) assert(r[2]:at(2, 1, 1, 1):item() == 8) end,
+})
+
 simple("promotion and the table of ops", function() return {core.promote("int32", "bfloat16"),
   #core.ops()} end)
 

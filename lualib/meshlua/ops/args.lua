@@ -83,4 +83,45 @@ function M.meet(who, list)
   return out
 end
 
+--- One whole number for each of n dims: a number stands for all.
+function M.each(who, what, value, n, default)
+  if value == nil then value = default end
+  if type(value) == "number" then
+    local list = {}
+    for i = 1, n do list[i] = value end
+    value = list
+  end
+  lib.check_list(who, what, value)
+  if #value ~= n then raise("E_SHAPE", "%s: %d %s for %d dims", who, #value, what, n) end
+  for i = 1, n do lib.check_integer(who, what, value[i]) end
+  return value
+end
+
+--- The low and high pads of n dims; sizes, strides and windows (with dilations) say what "same" is.
+---@param padding string|integer[][]|nil "same", "valid" or a pair for each dim
+function M.pads(who, padding, sizes, strides, windows)
+  local low, high = {}, {}
+  local word = type(padding) == "string" and padding:lower() or padding == nil and "valid"
+  if word and word ~= "same" and word ~= "valid" then
+    raise("E_VALUE", "%s: padding '%s'; it is 'same', 'valid' or a {low, high} for each dim", who, padding)
+  end
+  if not word and #lib.check_list(who, "the padding", padding) ~= #sizes then
+    raise("E_SHAPE", "%s: %d pads for %d dims", who, #padding, #sizes)
+  end
+  for i, n in ipairs(sizes) do
+    if word == "valid" then
+      low[i], high[i] = 0, 0
+    elseif word then
+      local stride = math.max(1, strides[i])
+      local total = math.max(0, (-(-n // stride) - 1) * stride + windows[i] - n)
+      low[i], high[i] = total // 2, total - total // 2
+    else
+      local pair = lib.check_list(who, "the pads of a dim", padding[i])
+      low[i] = lib.check_integer(who, "the low pad", pair[1])
+      high[i] = lib.check_integer(who, "the high pad", pair[2])
+    end
+  end
+  return low, high
+end
+
 return M

@@ -228,6 +228,36 @@ bad("dynamic_update_slice", "E_SHAPE", "3 of dim 1, which has 2", function()
   return f:dynamic_update_slice(ml.zeros {3, 3}, {0, 0})
 end)
 
+local image, kernel = ml.zeros {2, 4, 4, 6}, ml.zeros {3, 3, 6, 8}
+local plain = {strides = {1, 1}, low = {0, 0}, high = {0, 0}, x_dilation = {1, 1}, w_dilation = {1, 1},
+  window = {3, 3}, groups = 1}
+bad("conv", "E_SHAPE", "expected [batch, spatial..., in] and [spatial..., in, out]", function()
+  return ml.conv(f, f)
+end)
+bad("conv", "E_SHAPE", "x has 6 features, the kernel 6 in each of 2 groups", function()
+  return ml.conv(image, kernel, {groups = 2})
+end)
+bad("conv", "E_SHAPE", "8 features of the result in 3 groups", function()
+  return ml.conv(image, ml.zeros {3, 3, 2, 8}, {groups = 3})
+end)
+bad("conv", "E_SHAPE", "3 strides for 2 dims", function()
+  return ml.conv(image, kernel, {strides = {1, 1, 1}})
+end)
+bad("conv", "E_VALUE", "a stride, pad, dilation or window of 0", function()
+  return ml.conv(image, kernel, {strides = 0})
+end)
+bad("conv", "E_VALUE", "padding 'full'; it is 'same', 'valid' or a {low, high} for each dim", function()
+  return ml.conv(image, kernel, {padding = "full"})
+end)
+bad("conv", "E_VALUE", "'same' of a dilated input says too little", function()
+  return ml.conv(image, kernel, {padding = "same", input_dilation = 2})
+end)
+bad("conv", "E_DTYPE", "takes floats", function() return op.conv(i:reshape {1, 2, 3}, i:reshape {1, 3, 2},
+  {strides = {1}, low = {0}, high = {0}, x_dilation = {1}, w_dilation = {1}, groups = 1}) end)
+bad("conv_grad_kernel", "E_SHAPE", "dy is not what this convolution of x gives", function()
+  return op.conv_grad_kernel(image, image, plain)
+end)
+
 -- ---- fused ops --------------------------------------------------------------------------------------
 
 local empty = ml.zeros {2, 0}

@@ -259,6 +259,39 @@ function M.scatter_add(ids, updates, size, axis)
   return out
 end
 
+--- options: strides, low, high, x_dilation, w_dilation (one entry for each spatial dim), groups.
+function M.conv(x, w, options)
+  local n, groups = #x.shape - 2, options.groups or 1
+  local function of(what, i, default) return options[what] and options[what][i] or default end
+  local shape = {x.shape[1]}
+  for i = 1, n do
+    local room = (x.shape[i + 1] - 1) * of("x_dilation", i, 1) + 1 + of("low", i, 0) + of("high", i, 0)
+    local window = (w.shape[i] - 1) * of("w_dilation", i, 1) + 1
+    shape[i + 1] = math.max(0, (room - window) // of("strides", i, 1) + 1)
+  end
+  local out = w.shape[n + 2]
+  shape[n + 2] = out
+  local taps = table.move(w.shape, 1, n + 1, 1, {})
+  return M.make(shape, function(index)
+    local sum = 0.0
+    each(taps, function(tap)
+      local from, inside = {index[1]}, true
+      for i = 1, n do
+        local p = index[i + 1] * of("strides", i, 1) + tap[i] * of("w_dilation", i, 1) - of("low", i, 0)
+        local dilation = of("x_dilation", i, 1)
+        from[i + 1] = p // dilation
+        inside = inside and p >= 0 and p % dilation == 0 and p // dilation < x.shape[i + 1]
+      end
+      if not inside then return end
+      from[n + 2] = index[n + 2] // (out // groups) * w.shape[n + 1] + tap[n + 1]
+      local at = table.move(tap, 1, n + 1, 1, {})
+      at[n + 2] = index[n + 2]
+      sum = sum + M.at(x, from) * M.at(w, at)
+    end)
+    return sum
+  end)
+end
+
 function M.scatter_set(x, ids, updates, axis)
   local out, k = table.move(x, 1, #x, 1, list(x.shape, x.dtype)), #ids.shape
   each(updates.shape, function(index, i)
