@@ -28,7 +28,8 @@ add("in groups", "nHWI,KLIO->n..O", {2, 4, 4, 8}, {3, 3, 2, 8}, {groups = 4, pad
 add("of each feature alone", "nHWc,KL.c->n..c", {2, 4, 4, 8}, {3, 3, 1, 8}, {groups = 8, padding = "same"},
   {groups = 8, low = {1, 1}, high = {1, 1}})
 add("with everything", "nHWI,KLIO->n..O", {2, 4, 5, 4}, {2, 3, 2, 6},
-  {groups = 2, strides = {2, 3}, input_dilation = {3, 1}, kernel_dilation = {1, 2}, padding = {{2, 1}, {3, 2}}},
+  {groups = 2, strides = {2, 3}, input_dilation = {3, 1}, kernel_dilation = {1, 2},
+    padding = {{2, 1}, {3, 2}}},
   {groups = 2, strides = {2, 3}, x_dilation = {3, 1}, w_dilation = {1, 2}, low = {2, 3}, high = {1, 2}})
 
 local grad = {strides = {2, 1}, low = {1, 0}, high = {0, 1}, x_dilation = {1, 2}, w_dilation = {1, 2},
@@ -55,7 +56,8 @@ rows[#rows + 1] = {op = "conv_grad_kernel", rule = "nHWI,nPQO->..IO", tolerance 
   ref = kernel_gradient}
 
 -- What the cotangent of a cast asks for.
-local plain = {strides = {1}, low = {0}, high = {0}, x_dilation = {1}, w_dilation = {1}, groups = 1, wide = true}
+local plain = {strides = {1}, low = {0}, high = {0}, x_dilation = {1}, w_dilation = {1}, groups = 1,
+  wide = true}
 rows[#rows + 1] = {op = "conv", name = "conv of 16 bits into 32", rule = "nWi,Kio->n.o",
   inputs = {{4, 6, 2}, {3, 2, 4}}, tolerance = 16, result = "accumulator",
   call = function(x, w) return ml.core.op.conv(x, w, plain) end,
