@@ -38,6 +38,8 @@ typedef struct LuaJit {
     bool keep_boxes;                   /* boxes that are written keep their old tensor */
     const Mesh *mesh;                  /* that the program is to run on; NULL: that in context */
     Str why;                           /* why the last call was traced */
+    bool sealed; /* lowered for certain arguments: others are an error, not another trace */
+    Str stages;  /* sealed: the program after every stage, see state_compile */
 } LuaJit;
 
 /* Is argument i (from 0) in the set? No argument behind the 64th is. */
@@ -45,8 +47,21 @@ static inline bool jit_has(uint64_t set, int i) {
     return i < 64 && (set >> i & 1);
 }
 
+/* Pushes a new one with room for three user values. */
+LuaJit *jit_push_new(lua_State *L, Host *h);
+
 /* The stack of a call: the jitted function, its arguments. */
 enum { JIT = 1, FIRST = 2 };
+
+/* Walks the whole call, its arguments at FIRST..last; numbers that are not static are counted. With
+ * `describe` also into h->describe, and with what a trace needs. Leaves on the stack behind the
+ * arguments: the function, the walk's three tables, the table of numbers; and, to describe it,
+ * those of the leaves' names and of the objects held. */
+enum { AFTER_FN = 1, AFTER_NUMBERS = 5 };
+Walk jit_walk_call(lua_State *L, Host *h, const LuaJit *j, int last, bool describe,
+                   int32_t *nnumber);
+/* Raises: the call that h->describe tells of is not one that a sealed function was lowered for. */
+_Noreturn void jit_raise_mismatch(lua_State *L, Host *h, const LuaJit *j);
 
 /* Traces and plans for the arguments at FIRST..last, as the walk `w` (with slots and description)
  * saw them; returns the new entry. To be called under trace_protected. */
@@ -55,5 +70,6 @@ void jit_free_entry(Ctx *cx, JitEntry *e);
 /* Pushes the values that the function returns: the entry's template with results in their places.
  * `side`: the entry's table; `results`: a list of handles. */
 int jit_push_returned(lua_State *L, int side, int results);
+void jit_stages_open(lua_State *L); /* adds its functions to the table on top */
 
 #endif

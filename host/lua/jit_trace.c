@@ -449,7 +449,8 @@ JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last, i
     /* From here on nothing raises until the entry is owned. */
     Err err = room_for_entry(j) ? E_OK : err_nomem(&h->cx, "a jitted function");
     if (!err) err = fill_entry(&h->cx, &e, key, nkey, describe, write_leaf, donated);
-    if (!err) err = state_compile(h, h->trace->graph, donated, &e.exec);
+    Str *stages = j->sealed ? &j->stages : NULL;
+    if (!err) err = state_compile(h, h->trace->graph, donated, stages, &e.exec);
     if (err) {
         jit_free_entry(&h->cx, &e);
         state_check(L, h, err);

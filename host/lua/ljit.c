@@ -16,6 +16,7 @@ static int jit_gc(lua_State *L) {
     for (int32_t i = 0; i < j->n; i++) jit_free_entry(j->cx, &j->entry[i]);
     alloc_free(&j->cx->alloc, j->entry, sizeof *j->entry * (size_t)j->cap);
     str_free(&j->why);
+    str_free(&j->stages);
     j->cx = NULL;
     return 0;
 }
@@ -84,6 +85,12 @@ static int32_t walk_arguments(Walk *w, const LuaJit *j, int fn, int last, int nu
             continue;
         }
         bool whole = lua_isinteger(L, i);
+        lua_Integer n = lua_tointeger(L, i);
+        if (whole && (n < INT32_MIN || n > INT32_MAX))
+            state_error(L, E_VALUE,
+                        "argument %s: the number %lld is out of range for int32; make it static or "
+                        "a float",
+                        param_name(L, fn, i - FIRST + 1), (long long)n);
         str_put_n(&w->h->key, whole ? "N" : "D", 1);
         if (w->describe)
             str_fmt(&w->h->describe, "%s = %s\n", name, whole ? "a whole number" : "a number");
@@ -93,13 +100,8 @@ static int32_t walk_arguments(Walk *w, const LuaJit *j, int fn, int last, int nu
     return nnumber;
 }
 
-/* Walks the whole call. Leaves on the stack behind the arguments: the function, the walk's three
- * tables, the table of numbers; and, to describe it, those of the leaves' names and of the objects
- * held. */
-enum { AFTER_FN = 1, AFTER_NUMBERS = 5 };
-
-static Walk walk_call(lua_State *L, Host *h, const LuaJit *j, int last, bool describe,
-                      int32_t *nnumber) {
+Walk jit_walk_call(lua_State *L, Host *h, const LuaJit *j, int last, bool describe,
+                   int32_t *nnumber) {
     Walk w;
     lua_settop(L, last);
     luaL_checkstack(L, 2 * LUA_MINSTACK, "too many arguments");
@@ -166,10 +168,6 @@ static void push_scalar(lua_State *L, Host *h) {
     const Type *type = type_of(&h->cx, &t);
     lua_Integer i = lua_tointeger(L, -1);
     float f = (float)lua_tonumber(L, -1);
-    if (whole && (i < INT32_MIN || i > INT32_MAX))
-        state_error(L, E_VALUE,
-                    "the number %lld is out of range for int32; make it static or a float",
-                    (long long)i);
     int32_t i32 = (int32_t)i;
     LuaTensor *u = value_new_tensor(L);
     u->t = type ? tensor_alloc(&h->cx, type) : NULL;
@@ -308,14 +306,15 @@ static JitEntry *push_entry(lua_State *L, Host *h, LuaJit *j, const Str *key, bo
 static JitEntry *entry_for_call(lua_State *L, Host *h, LuaJit *j, int last, Walk *w) {
     int32_t nnumber;
     bool stale = false;
-    *w = walk_call(L, h, j, last, false, &nnumber);
+    *w = jit_walk_call(L, h, j, last, false, &nnumber);
     JitEntry *e = w->failed ? NULL : push_entry(L, h, j, &h->key, &stale);
     if (e) {
         j->hits++;
         return e;
     }
     j->misses++;
-    *w = walk_call(L, h, j, last, true, &nnumber);
+    *w = jit_walk_call(L, h, j, last, true, &nnumber);
+    if (j->sealed) jit_raise_mismatch(L, h, j);
     explain_miss(j, &h->describe, stale);
     report_miss(h, j);
     e = jit_trace(L, h, j, w, last, nnumber);
@@ -336,6 +335,10 @@ static int call_body(lua_State *L) {
 /* Inside another trace the function is part of it. */
 static int call_inline(lua_State *L) {
     const LuaJit *j = jit_at(L, JIT);
+    if (j->sealed)
+        state_error(L, E_TRACED,
+                    "a compiled function cannot be part of a traced one, nor be differentiated; "
+                    "call the jitted function it was lowered from");
     for (int i = FIRST; i <= lua_gettop(L); i++) check_static(L, j, i);
     if (j->donate_args)
         state_error(L, E_DONATE,
@@ -392,23 +395,29 @@ static uint64_t mask_field(lua_State *L, int index, const char *name) {
     return mask;
 }
 
+LuaJit *jit_push_new(lua_State *L, Host *h) {
+    LuaJit *j = lua_newuserdatauv(L, sizeof *j, 3);
+    *j = (LuaJit){.cx = &h->cx};
+    str_init(&j->why, &h->cx.alloc);
+    str_init(&j->stages, &h->cx.alloc);
+    luaL_setmetatable(L, VALUE_JIT);
+    lua_newtable(L);
+    lua_setiuservalue(L, -2, 3);
+    return j;
+}
+
 /* jit_new{fn =, call =, static = mask, donate = mask, keep_boxes =, mesh =} */
 static int jit_new(lua_State *L) {
     Host *h = state_of(L);
     value_check_type(L, 1, LUA_TTABLE, "jit_new");
     lua_settop(L, 1);
-    LuaJit *j = lua_newuserdatauv(L, sizeof *j, 3);
-    *j = (LuaJit){.cx = &h->cx};
-    str_init(&j->why, &h->cx.alloc);
-    luaL_setmetatable(L, VALUE_JIT);
+    LuaJit *j = jit_push_new(L, h);
     lua_getfield(L, 1, "fn");
     value_check_type(L, -1, LUA_TFUNCTION, "jit_new: fn");
     lua_setiuservalue(L, 2, 1);
     lua_getfield(L, 1, "call");
     value_check_type(L, -1, LUA_TFUNCTION, "jit_new: call");
     lua_setiuservalue(L, 2, 2);
-    lua_newtable(L);
-    lua_setiuservalue(L, 2, 3);
     j->static_args = mask_field(L, 1, "static");
     j->donate_args = mask_field(L, 1, "donate");
     lua_getfield(L, 1, "keep_boxes");
@@ -425,4 +434,5 @@ void ljit_open(lua_State *L) {
     value_new_type(L, VALUE_JIT, meta, methods, NULL);
     lua_pushcfunction(L, jit_new);
     lua_setfield(L, -2, "jit_new");
+    jit_stages_open(L);
 }

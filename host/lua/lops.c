@@ -216,7 +216,7 @@ static Err compile_eager(const EagerArgs *a, const Loc *loc, CacheKey key, Exec 
     if (!g) return err_nomem(&h->cx, "a graph");
     static const uint8_t none[MAX_ARGS];
     Err e = build_eager(a, loc, g);
-    if (!e) e = state_compile(h, g, none, out);
+    if (!e) e = state_compile(h, g, none, NULL, out);
     if (!e) {
         e = cache_add(&h->plans, key, *out);
         exec_release(*out); /* the cache holds it now */

@@ -262,7 +262,7 @@ static int run_traced_body(lua_State *L) {
     luaL_checkstack(L, total + 4, "too many results");
     Exec *exec = NULL;
     for (int32_t i = 0; i < nin; i++) tensor_retain(in[i]); /* beyond the trace */
-    Err e = state_compile(h, h->trace->graph, none, &exec);
+    Err e = state_compile(h, h->trace->graph, none, NULL, &exec);
     trace_end(L, h);
     if (!e) e = exec_run(exec, in, none, in + nin);
     if (exec && state_collect_after(L, h, e)) e = exec_run(exec, in, none, in + nin);

@@ -157,8 +157,25 @@ static int plan_collectives(lua_State *L) {
     return push_steps(L, true);
 }
 
-/* plan:memory(): bytes of one device {arguments, results, temporaries, peak}; results that take
- * over an argument's memory are not counted again. */
+static int32_t result_buffer(const Plan *p, int32_t i) {
+    return plan_value(p, PLAN_LIST(p, int32_t, p->results)[i])->buffer;
+}
+
+/* Of the results, what lies in the memory of arguments. */
+static double aliased_bytes(const Plan *p) {
+    double bytes = 0;
+    for (int32_t i = 0; i < p->results.n; i++) {
+        const PlanBuffer *b = plan_buffer(p, result_buffer(p, i));
+        bool counted = false;
+        for (int32_t k = 0; k < i; k++)
+            counted = counted || result_buffer(p, k) == result_buffer(p, i);
+        if (!counted && (b->kind == BUFFER_PARAM || b->take >= 0)) bytes += (double)b->bytes;
+    }
+    return bytes;
+}
+
+/* plan:memory(): bytes of one device {arguments, results, temporaries, aliased, peak}; results that
+ * take over an argument's memory are `aliased`, and not counted again. */
 static int plan_memory(lua_State *L) {
     const Plan *p = plan_at(L)->plan;
     double bytes[3] = {0}, temporaries = 0;
@@ -172,6 +189,7 @@ static int plan_memory(lua_State *L) {
     set_number(L, "arguments", bytes[BUFFER_PARAM]);
     set_number(L, "results", bytes[BUFFER_RESULT]);
     set_number(L, "temporaries", temporaries);
+    set_number(L, "aliased", aliased_bytes(p));
     set_number(L, "peak", p->peak_bytes);
     return 1;
 }

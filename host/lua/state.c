@@ -125,33 +125,49 @@ bool state_collect_after(lua_State *L, Host *h, Err e) {
 }
 
 /* ---- from a traced graph to something that runs ---- */
+typedef struct Dump {
+    const Host *h;
+    Str *stages; /* or NULL */
+} Dump;
+
+static bool to_file(const Host *h, const char *stage) {
+    if (!h->dump || !h->dump_stage) return false;
+    return strcmp(h->dump_stage, stage) == 0 || strcmp(h->dump_stage, "all") == 0;
+}
+
 static bool wants_dump(void *ud, const char *stage) {
-    const Host *h = ud;
-    return h->dump_stage &&
-           (strcmp(h->dump_stage, stage) == 0 || strcmp(h->dump_stage, "all") == 0);
+    const Dump *d = ud;
+    return d->stages || to_file(d->h, stage);
 }
 
 static void dump_stage(void *ud, const char *stage, const char *text) {
-    const Host *h = ud;
-    fprintf(h->dump, "-- %s\n%s", stage, text);
-    fflush(h->dump);
+    const Dump *d = ud;
+    if (d->stages) {
+        str_put_n(d->stages, "", 1);
+        str_put_n(d->stages, stage, strlen(stage) + 1);
+        str_put(d->stages, text);
+    }
+    if (!to_file(d->h, stage)) return;
+    fprintf(d->h->dump, "-- %s\n%s", stage, text);
+    fflush(d->h->dump);
 }
 
-Err state_compile(Host *h, const Graph *g, const uint8_t *donated, Exec **out) {
+Err state_compile(Host *h, const Graph *g, const uint8_t *donated, Str *stages, Exec **out) {
     int32_t nparam = g->region.at[0].param.n, nresult = g->region.at[0].result.n;
     GraphHash hash = graph_hash(g);
     CacheKey k = {hash_bytes(hash.lo, donated, (size_t)nparam), hash.hi};
     k.hi = hash_u64(k.hi, (uint64_t)h->expand << 8 | (uint64_t)(uintptr_t)h->rt.target);
-    *out = cache_find(&h->plans, k);
+    *out = stages ? NULL : cache_find(&h->plans, k);
     if (*out) {
         exec_retain(*out);
         return E_OK;
     }
+    Dump dump = {h, stages};
     PassOptions o = {.target = h->rt.target,
                      .expand = h->expand,
                      .verify = h->verify,
-                     .dump = h->dump ? dump_stage : NULL,
-                     .dump_ud = h,
+                     .dump = h->dump || stages ? dump_stage : NULL,
+                     .dump_ud = &dump,
                      .wants = wants_dump};
     Arena scratch;
     arena_init(&scratch, &h->cx.alloc);
@@ -161,7 +177,8 @@ Err state_compile(Host *h, const Graph *g, const uint8_t *donated, Exec **out) {
     Err e = types ? E_OK : err_nomem(&h->cx, "a plan");
     if (!e) e = pipeline_run(g, &o, donated, &plan, types);
     if (!e) e = exec_bind(&h->rt, plan, g->mesh, types, &exec);
-    if (!e) e = cache_add(&h->plans, k, exec);
+    if (!e && stages && stages->failed) e = err_nomem(&h->cx, "the text of a program");
+    if (!e && !stages) e = cache_add(&h->plans, k, exec);
     arena_free(&scratch);
     if (e)
         exec_release(exec);

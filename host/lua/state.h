@@ -81,9 +81,11 @@ int state_push_text(lua_State *L, Host *h);
 void state_collect_if_needed(lua_State *L, Host *h);
 /* Was it memory that ran out? Then all garbage is collected: a second try may do. */
 bool state_collect_after(lua_State *L, Host *h, Err e);
-/* A plan for the graph, from the cache or new; borrowed from the cache. `donated`: see pass_plan.
- */
-Err state_compile(Host *h, const Graph *g, const uint8_t *donated, Exec **out) MUST_CHECK;
+/* A plan for the graph, from the cache or new; the caller releases it. `donated`: see pass_plan.
+ * `stages`, if not NULL, gets the text of the program after every stage, each behind "\0NAME\0"; the
+ * plan is then a new one. */
+Err state_compile(Host *h, const Graph *g, const uint8_t *donated, Str *stages,
+                  Exec **out) MUST_CHECK;
 
 /* ---- where we are in the user's script (where.c) ---- */
 void where_find(lua_State *L, Host *h, Loc *loc);

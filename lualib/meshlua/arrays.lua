@@ -2,6 +2,7 @@
 -- 1-based and inclusive, one for each dim, as x:slice takes them.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local tree = require "meshlua.tree"
 
 local raise = lib.raise
 
@@ -174,6 +175,20 @@ function M.ShapeDtypeStruct(shape, dtype, sharding)
   return core.shape_dtype_struct(shape, dtype, sharding)
 end
 
+--- Waits until all tensors of a tree are computed; returns the tree. On CPU devices a call returns when it is
+--- done. E_TRACED for what is traced, E_DELETED for what is gone.
+---@generic T
+---@param x T
+---@return T
+function M.block_until_ready(x)
+  for _, leaf in ipairs((tree.leaves(x))) do
+    if core.is_traced(leaf) then
+      raise("E_TRACED", "block_until_ready: a traced tensor is computed when the jitted function runs")
+    end
+  end
+  return x
+end
+
 -- ---- methods ----------------------------------------------------------------------------------------
 
 local Tensor = {}
@@ -207,6 +222,8 @@ function Tensor:on_device_size_in_bytes()
   for _, n in ipairs(self.sharding:shard_shape(self.shape)) do bytes = bytes * n end
   return bytes
 end
+
+Tensor.block_until_ready = M.block_until_ready
 
 for name, fn in pairs(Tensor) do core.methods "meshlua.Tensor"[name] = core.wrap(fn) end
 

@@ -8,6 +8,7 @@ local jit = require "meshlua.jit"
 local grad = require "meshlua.grad"
 local arrays = require "meshlua.arrays"
 require "meshlua.sharding" -- methods and fields of meshes and shardings
+require "meshlua.stages" -- methods of jitted functions
 require "meshlua.explicit"
 
 local ml = {core = core}

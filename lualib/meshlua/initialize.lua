@@ -119,17 +119,6 @@ end
 
 local TensorType = tree.TensorType
 
---- "float32[32@data,128]", as tensors print.
-function TensorType.__tostring(t)
-  local dims = {}
-  for d, n in ipairs(t.shape) do
-    local entry = t.sharding and t.sharding.spec[d]
-    local axes = type(entry) == "table" and "(" .. table.concat(entry, ",") .. ")" or entry
-    dims[d] = axes and n .. "@" .. axes or tostring(n)
-  end
-  return t.dtype .. "[" .. table.concat(dims, ",") .. "]"
-end
-
 --- The type of a tensor or Param.
 local function type_of(x)
   local meta = core.is_box(x) and core.box_meta(x) or {}

@@ -183,7 +183,25 @@ function M.device_put(x, sharding, options)
   return M.place("device_put", x, sharding, options)
 end
 
---- The same for the function `who`, which errors name.
+--- The names at a level of a tree, for messages.
+local function names_text(node)
+  local names = {}
+  for i, key in ipairs(core.tree_keys(node)) do names[i] = tostring(key) end
+  if #names == 0 then return "nothing" end
+  return table.concat(names, ", ", 1, math.min(#names, 8)) .. (#names > 8 and ", ..." or "")
+end
+
+--- Raises where a tree of shardings has something that the tree has not.
+local function check_prefix(node, shardings, place)
+  for _, key in ipairs(core.tree_keys(shardings)) do
+    if node[key] == nil and shardings[key] then
+      raise("E_SPEC", "%s: the shardings have '%s', but the tree has %s", place, tostring(key),
+        names_text(node))
+    end
+  end
+end
+
+--- The same for the function `who`, which errors name. false in a tree of shardings leaves alone, as nil does.
 function M.place(who, x, sharding, options)
   local above = {}
   options = options or {}
@@ -192,11 +210,12 @@ function M.place(who, x, sharding, options)
     local is_leaf = lib.is_tensor(node)
     -- A number inside a tree is static: a module's settings stay what they are.
     local is_static = not is_leaf and type(node) ~= "table" and (path ~= "" or type(node) ~= "number")
-    if s == nil or is_static then return node end
+    if not s or is_static then return node end
     if type(s) ~= "table" then s = as_sharding(place_of(path), s) end
     if type(node) == "table" then
       if above[node] then raise("E_VALUE", "%s: the table contains itself", place_of(path)) end
       above[node] = true
+      if type(s) == "table" then check_prefix(node, s, place_of(path)) end
       local copy = {}
       for _, key in ipairs(core.tree_keys(node)) do
         local below = s

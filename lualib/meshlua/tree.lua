@@ -11,6 +11,17 @@ local M = {}
 --- Metatable of the types that ml.abstract gives: {shape, dtype, ndim, size, sharding}.
 local TensorType = {__name = "TensorType"}
 
+--- "float32[32@data,128]", as tensors print.
+function TensorType.__tostring(t)
+  local dims = {}
+  for d, n in ipairs(t.shape) do
+    local entry = t.sharding and t.sharding.spec[d]
+    local axes = type(entry) == "table" and "(" .. table.concat(entry, ",") .. ")" or entry
+    dims[d] = axes and n .. "@" .. axes or tostring(n)
+  end
+  return t.dtype .. "[" .. table.concat(dims, ",") .. "]"
+end
+
 function M.is_leaf(x)
   return lib.is_tensor(x) or getmetatable(x) == TensorType
 end

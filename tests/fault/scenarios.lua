@@ -200,6 +200,20 @@ add("arrays from parts, and parts of arrays", {
   end,
 })
 
+add("stages of a jitted function", {
+  make = function() return {x = ml.device_put(ml.ones {8, 8}, NamedSharding(mesh, P("data", "model")))} end,
+  run = function(s)
+    local step = ml.jit(function(x, n) return {x:matmul(x) * n} end)
+    local traced, types = step:trace(s.x, 2), core.shape_dtype_struct({8}, "float32")
+    local compiled = step:lower(s.x, 2):compile()
+    return {compiled(s.x, 3), traced:as_text(), traced:lower():as_text(), compiled:cost_analysis().flops,
+      compiled:memory_analysis().peak_memory_in_bytes, compiled.output_shardings[1][1],
+      tostring(traced.in_avals[1]), pcall(compiled, types) and error "it ran",
+      ml.block_until_ready(s.x) == s.x:block_until_ready()}
+  end,
+  check = function(_, r) assert(r[1][1]:sum():item() == 64 * 8 * 3) end,
+})
+
 add("a mesh that is set", {
   run = function()
     local _ <close> = ml.set_mesh(mesh)

@@ -80,7 +80,19 @@ describe("a donated argument", function()
       {donate = {"a", "b"}}), ml.ones {4}, ml.ones {4})
   end)
 
-  it("that cannot be reused is still there", function()
+  it("J4: a result of its size takes it, whatever its dtype, once its last use is over", function()
+    local step = ml.jit(function(x)
+      return x:sum():astype "int32" + ml.arange(4)
+    end, {donate = "x"})
+    local x = ml.ones {4}
+    local at = x:address()
+    local y = step(x)
+    assert.same({4, 5, 6, 7}, y:totable())
+    assert.equal(at, y:address())
+    assert.is_true(x:is_deleted())
+  end)
+
+  it("J4: that cannot be reused is still there", function()
     local step = ml.jit(function(x) return x:sum() end, {donate = "x"})
     local x = ml.ones {4}
     assert.falsy(pcall(step, x))

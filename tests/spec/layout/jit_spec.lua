@@ -46,6 +46,12 @@ describe("in_shardings and out_shardings", function()
       jit {in_shardings = {{a = {P()}}}}, two)
     helper.raises("[E_SPEC] in_shardings[1]: a: expected a NamedSharding or a P, got a string",
       jit {in_shardings = {{a = "data"}}}, two)
+    helper.raises("[E_SPEC] in_shardings[1]: the shardings have 'b', but the tree has a",
+      jit {in_shardings = {{a = P(), b = P()}}}, two)
+    helper.raises("[E_SPEC] out_shardings[1]: a: the shardings have '3', but the tree has 1, 2", ml.jit(
+      function(x) return {a = {x, x}} end, {mesh = mesh, out_shardings = {{a = {P(), P(), P()}}}}), one)
+    helper.raises("[E_SPEC] device_put: a.w: the shardings have 'kernl', but the tree has bias, kernel",
+      ml.device_put, {a = {w = {kernel = one, bias = one}}}, {a = {w = {kernl = named(P())}}})
     helper.raises("[E_SPEC] P: axis 'dta' is not an axis of Mesh(data=4, model=2); did you mean 'data'?",
       jit {in_shardings = P "dta"}, one)
     helper.raises("[E_SPEC] jit: in_shardings must be a sharding, or a list of shardings and trees of "
@@ -118,6 +124,43 @@ describe("a call", function()
     assert.same({hits + 1, misses}, {step:stats()})
     mesh:with(function() assert.truthy(why(ml.ones {8,
       8}):find("now the mesh in context = Mesh(data=4, model=2)", 1, true)) end)
+  end)
+
+  it("J3: identity keeps the sharding, also in its spelling", function()
+    local step = ml.jit(function(x) return x end)
+    for _, spec in ipairs {P("data", "model"), P(), P {"model", "data"}, P(nil, "data")} do
+      local x = ml.device_put(ml.ones {8, 8}, named(spec))
+      assert.is_true(step(x).sharding == x.sharding)
+    end
+    local x = ml.device_put(ml.ones {8}, 5)
+    assert.same({5}, step(x).sharding.device_ids)
+    assert.is_false(step(ml.ones {8}).committed)
+  end)
+
+  it("J9: what is not used is still part of the kind of call; what is met is an input", function()
+    local held = ml.full({4}, 2.0)
+    local box = {held}
+    local step = ml.jit(function(x, _) return x * box[1] end)
+    local x = ml.ones {4}
+    step(x, {ml.ones {3}, name = "a"})
+    step(x, {ml.zeros {3}, name = "a"})
+    assert.same({1, 1}, {step:stats()})
+    step(x, {ml.ones {3}, name = "b"})
+    step(x, {ml.ones {2}, name = "b"})
+    assert.same({1, 3}, {step:stats()})
+    assert.same({2.0, 2.0, 2.0, 2.0}, step(x, {ml.ones {2}, name = "b"}):totable())
+    helper.raises("[E_VALUE] argument n: the number 4294967296 is out of range for int32; make it static or "
+      .. "a float", ml.jit(function(a, n) return a * n end), x, 1 << 32)
+  end)
+
+  it("J11: what it gives is there when it is asked for", function()
+    local x = ml.device_put(ml.ones {8, 8}, named(P "data"))
+    local tree = {ml.jit(function(t) return t * 2 end)(x), {n = 3}}
+    assert.equal(tree, ml.block_until_ready(tree))
+    assert.equal(x, x:block_until_ready())
+    helper.raises("[E_TRACED] block_until_ready", ml.jit(function(t) return ml.block_until_ready(t) end), x)
+    x:release()
+    helper.raises("[E_DELETED]", ml.block_until_ready, {x})
   end)
 
   it("J5: on two meshes of one shape is two plans, each right", function()
