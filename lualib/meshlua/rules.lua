@@ -27,7 +27,7 @@ function M.check(rules)
       ok = to == false or type(to) == "string" or type(to) == "table" or core.is_spec(to)
     end
     if not ok then
-      raise("E_VALUE", "rules: entry %d is none of {name, axis}, {pattern, P(...)}, {opt = rule} and a "
+      raise("E_VALUE", "rules: entry %d is neither {name, axis}, {pattern, P(...)}, {opt = rule} nor a "
         .. "function", i)
     end
   end

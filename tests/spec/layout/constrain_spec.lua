@@ -140,7 +140,8 @@ describe("logical names", function()
 
   it("a rule that is none is an error", function()
     for _, wrong in ipairs {{1}, {{"batch"}}, {{"batch", 3}}, {{2, "data"}}, {"batch"}} do
-      helper.raises("[E_VALUE] rules: entry 1 is neither {name, axis}, {pattern, P(...)} nor a function",
+      helper.raises("[E_VALUE] rules: entry 1 is neither {name, axis}, {pattern, P(...)}, {opt = rule} nor a "
+        .. "function",
         mesh.with, mesh,
         wrong, print)
       helper.raises("rules: entry 1", ml.jit, print, {rules = wrong})
