@@ -12,6 +12,7 @@ typedef struct Ctx {
     Alloc alloc;
     ErrState err;
     struct Interns *interns; /* meshes, types, ops: owned by ir/intern.c */
+    int planted;             /* for tests: the op whose local form is made wrong; 0: none */
     int log_level;           /* messages above it are dropped; see log.h */
 } Ctx;
 

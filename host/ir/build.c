@@ -137,7 +137,8 @@ Val build_op(Build *b, int op, const Val *in, int nin, const void *attr) {
               .loc = b->loc,
               .nloc = b->nloc,
               .why = b->why,
-              .nwhy = b->nwhy};
+              .nwhy = b->nwhy,
+              .role = b->role};
     const Type *few[FEW], **types = few;
     Val few_in[FEW], *own_in = few_in;
     if (nin > FEW) {
@@ -167,7 +168,8 @@ Val build_typed(Build *b, int op, const Val *in, int nin, const void *attr, int 
               .loc = b->loc,
               .nloc = b->nloc,
               .why = b->why,
-              .nwhy = b->nwhy};
+              .nwhy = b->nwhy,
+              .role = b->role};
     if (!own(b, &n, in, attr)) return out_of_memory(b);
     return append(b, n, types);
 }
@@ -178,6 +180,7 @@ Build build_at(const Build *b, const Graph *g, const Node *n) {
     at.nloc = n->nloc;
     at.why = n->why;
     at.nwhy = n->nwhy;
+    at.role = n->role;
     at.manual = n->nout ? mode_of(graph_type(g, n->out)).manual : 0;
     return at;
 }

@@ -12,6 +12,7 @@ typedef struct Build {
     int32_t nloc;
     const Reason *const *why; /* the same */
     int32_t nwhy;
+    uint8_t role;    /* the same */
     bool local;      /* a partitioned graph: types are of one shard, vary is inferred */
     uint32_t manual; /* axes that are manual where the nodes stand, whatever their operands say */
     Err err;

@@ -24,6 +24,9 @@ typedef struct Offset {
     int64_t unit;
 } Offset;
 
+/* Which part of a step a node belongs to, for what is told of memory. */
+typedef enum Role { ROLE_FORWARD, ROLE_BACKWARD, ROLE_GRADIENT } Role;
+
 typedef struct Node {
     uint16_t op;
     int32_t nin, nout;
@@ -39,6 +42,7 @@ typedef struct Node {
     const Offset *offset;     /* partitioned graphs: see OpDef.local */
     const Reason *const *why; /* collectives: one reason for each that was joined */
     int32_t nwhy;
+    uint8_t role; /* Role */
 } Node;
 
 typedef struct Value {

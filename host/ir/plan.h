@@ -67,6 +67,7 @@ typedef struct PlanReason {    /* see Reason */
 
 typedef struct PlanStep {
     uint8_t kind, vary;
+    uint8_t role;     /* Role */
     int32_t name;     /* string: the kernel's, or the collective's */
     int32_t op;       /* string: the op's, for messages */
     PlanSpan in, out; /* int32: values */

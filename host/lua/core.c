@@ -25,6 +25,7 @@ static int open_core(lua_State *L) {
     lregion_open(L);
     ltransform_open(L);
     ljit_open(L);
+    lprogram_open(L);
     ldata_open(L);
     ldebug_open(L);
     plan_info_open(L);

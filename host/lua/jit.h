@@ -62,6 +62,19 @@ Walk jit_walk_call(lua_State *L, Host *h, const LuaJit *j, int last, bool descri
                    int32_t *nnumber);
 /* Raises: the call that h->describe tells of is not one that a sealed function was lowered for. */
 _Noreturn void jit_raise_mismatch(lua_State *L, Host *h, const LuaJit *j);
+/* A call that has been traced; the trace is still open. The lists are in userdata on the stack. */
+typedef struct Traced {
+    JitEntry e;          /* counts only */
+    int side;            /* the entry's table, on the stack */
+    int32_t *write_leaf; /* see JitEntry */
+    uint8_t *donated;
+} Traced;
+/* Runs the function in a trace, with tracers for its arguments. */
+Traced jit_trace_call(lua_State *L, Host *h, const LuaJit *j, const Walk *w, int last,
+                      int32_t nnumber);
+void jit_push_scalar(lua_State *L, Host *h);
+/* step:program(arguments...): see lprogram.c. */
+int lprogram_trace(lua_State *L);
 
 /* Traces and plans for the arguments at FIRST..last, as the walk `w` (with slots and description)
  * saw them; returns the new entry. To be called under trace_protected. */

@@ -88,6 +88,7 @@ static void check_meshes(lua_State *L, Host *h, const Walk *w, const Mesh *mesh)
     for (int32_t i = 1; i <= w->nleaf && n < SHOWN; i++) {
         lua_rawgeti(L, w->leaves, i);
         const Type *type = value_type(h, value_tensor(L, h, -1));
+        type = value_type_now(L, h, type, "argument");
         lua_pop(L, 1);
         int k = 0;
         while (type->layout && k < n && met[k] != type->layout->mesh) k++;
@@ -401,18 +402,16 @@ static Err fill_entry(Ctx *cx, JitEntry *e, const char *key, size_t nkey, const 
     return ok ? E_OK : err_nomem(cx, "a jitted function");
 }
 
-JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last, int32_t nnumber) {
-    int base = lua_gettop(L), nargs = last - FIRST + 1;
-    size_t nkey = h->key.n;
-    char *key = lua_newuserdatauv(L, nkey + 1, 0); /* the walks below use h->key again */
-    memcpy(key, str_of(&h->key), nkey);
-    lua_pushlstring(L, str_of(&h->describe), h->describe.n);
-    const char *describe = lua_tostring(L, -1);
-    int32_t *write_leaf = lua_newuserdatauv(L, sizeof *write_leaf * (size_t)(w->nleaf + 1), 0);
+Traced jit_trace_call(lua_State *L, Host *h, const LuaJit *j, const Walk *w, int last,
+                      int32_t nnumber) {
+    int nargs = last - FIRST + 1;
+    Traced t = {.e = {.nleaf = w->nleaf, .nnumber = nnumber}};
+    JitEntry *e = &t.e;
+    t.write_leaf = lua_newuserdatauv(L, sizeof *t.write_leaf * (size_t)(w->nleaf + 1), 0);
     uint8_t *asked = lua_newuserdatauv(L, (size_t)w->nleaf + 1, 0);
     memset(asked, DONATE_NO, (size_t)w->nleaf + 1);
     luaL_checkstack(L, 2 * nargs + 2 * LUA_MINSTACK, "too many arguments");
-    const Mesh *mesh = j->mesh ? j->mesh : h->mesh;
+    const Mesh *mesh = value_mesh_now(h, j->mesh ? j->mesh : h->mesh);
     check_meshes(L, h, w, mesh);
     mark_donated(L, h, j, w, last, asked);
     int copies = lua_gettop(L) + 1;
@@ -428,29 +427,40 @@ JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last, i
     int nret = lua_gettop(L) - before;
     push_state_of(L, h, copies, nargs);
     check_unchanged(L, before, lua_gettop(L));
-    int side = push_side(L, h, w, before + 1, nret);
+    t.side = push_side(L, h, w, before + 1, nret);
     lua_pushvalue(L, w->held);
-    lua_setfield(L, side, "held");
-    JitEntry e = {.nleaf = w->nleaf, .nnumber = nnumber};
-    e.nout = h->trace->graph->region.at[0].result.n;
-    e.nwrite = add_writes(L, h, w, write_leaf);
-    e.ncapture = h->trace->capture.n;
+    lua_setfield(L, t.side, "held");
+    e->nout = h->trace->graph->region.at[0].result.n;
+    e->nwrite = add_writes(L, h, w, t.write_leaf);
+    e->ncapture = h->trace->capture.n;
     push_captures(L, h);
-    lua_setfield(L, side, "captures");
-    size_t nin = (size_t)(e.nleaf + e.nnumber + e.ncapture) + 1;
-    uint8_t *donated = lua_newuserdatauv(L, nin, 0);
-    memset(donated, DONATE_NO, nin);
-    memcpy(donated, asked, (size_t)e.nleaf);
-    for (int32_t i = 0; i < e.nwrite && !j->keep_boxes; i++)
-        donated[write_leaf[i]] = DONATE_IF_SOLE;
+    lua_setfield(L, t.side, "captures");
+    size_t nin = (size_t)(e->nleaf + e->nnumber + e->ncapture) + 1;
+    t.donated = lua_newuserdatauv(L, nin, 0);
+    memset(t.donated, DONATE_NO, nin);
+    memcpy(t.donated, asked, (size_t)e->nleaf);
+    for (int32_t i = 0; i < e->nwrite && !j->keep_boxes; i++)
+        t.donated[t.write_leaf[i]] = DONATE_IF_SOLE;
+    return t;
+}
+
+JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last, int32_t nnumber) {
+    int base = lua_gettop(L);
+    size_t nkey = h->key.n;
+    char *key = lua_newuserdatauv(L, nkey + 1, 0); /* the walks below use h->key again */
+    memcpy(key, str_of(&h->key), nkey);
+    lua_pushlstring(L, str_of(&h->describe), h->describe.n);
+    const char *describe = lua_tostring(L, -1);
+    Traced t = jit_trace_call(L, h, j, w, last, nnumber);
+    JitEntry e = t.e;
     lua_getiuservalue(L, JIT, 3);
-    lua_pushvalue(L, side);
+    lua_pushvalue(L, t.side);
     lua_rawseti(L, -2, j->n + 1);
     /* From here on nothing raises until the entry is owned. */
     Err err = room_for_entry(j) ? E_OK : err_nomem(&h->cx, "a jitted function");
-    if (!err) err = fill_entry(&h->cx, &e, key, nkey, describe, write_leaf, donated);
+    if (!err) err = fill_entry(&h->cx, &e, key, nkey, describe, t.write_leaf, t.donated);
     Str *stages = j->sealed ? &j->stages : NULL;
-    if (!err) err = state_compile(h, h->trace->graph, donated, stages, &e.exec);
+    if (!err) err = state_compile(h, h->trace->graph, t.donated, true, stages, &e.exec);
     if (err) {
         jit_free_entry(&h->cx, &e);
         state_check(L, h, err);

@@ -31,6 +31,24 @@ static int in_context(lua_State *L) {
     return lua_gettop(L) - 2;
 }
 
+/* instead_of(mesh, other, fn, ...): fn's results, where meanwhile the other mesh stands in for the
+ * first wherever the script names it, and in the types of tensors that a trace meets. For asking
+ * what a step would be elsewhere: nothing can run that way. */
+static int instead_of(lua_State *L) {
+    Host *h = state_of(L);
+    if (h->mesh_from) state_error(L, E_STATE, "instead_of: a mesh stands in for another already");
+    const Mesh *from = value_mesh(L, 1), *to = value_mesh(L, 2), *before = h->mesh;
+    value_check_type(L, 3, LUA_TFUNCTION, "instead_of");
+    h->mesh_from = from;
+    h->mesh_to = to;
+    h->mesh = value_mesh_now(h, before);
+    int status = where_pcall(L, lua_gettop(L) - 3);
+    h->mesh_from = h->mesh_to = NULL;
+    h->mesh = before;
+    if (status != LUA_OK) return lua_error(L);
+    return lua_gettop(L) - 2;
+}
+
 /* mesh_current(): nil if none is in context. */
 static int mesh_current(lua_State *L) {
     const Host *h = state_of(L);
@@ -67,6 +85,7 @@ static int rules_current(lua_State *L) {
 
 void lcontext_open(lua_State *L) {
     static const luaL_Reg fns[] = {{"in_context", in_context},
+                                   {"instead_of", instead_of},
                                    {"mesh_current", mesh_current},
                                    {"set_mesh", set_mesh},
                                    {"rules_current", rules_current},

@@ -73,6 +73,17 @@ static int fail_alloc(lua_State *L) {
     return 1;
 }
 
+/* plant(op): from now on the op's form for one device is wrong where it is split: what verify is
+ * there to find. nil: no op's. */
+static int plant(lua_State *L) {
+    Host *h = state_of(L);
+    const char *name = lua_isnoneornil(L, 1) ? NULL : value_string(L, 1, NULL, "plant: op");
+    int op = name ? op_find(name) : OP_NONE;
+    if (name && op == OP_NONE) state_error(L, E_KEY, "plant: there is no op '%s'", name);
+    h->cx.planted = op;
+    return 0;
+}
+
 Err ldebug_set_dump(Host *h, const char *text) {
     static const char *const stages[] = {"trace", "expand", "simplify", "propagate", "partition",
                                          "comm",  "fuse",   "plan",     "all"};
@@ -183,6 +194,7 @@ void ldebug_open(lua_State *L) {
                                    {"clock", clock_now},
                                    {"clear_plans", clear_plans},
                                    {"fail_alloc", fail_alloc},
+                                   {"plant", plant},
                                    {"dump", dump},
                                    {"expand", set_expand},
                                    {"raise", raise},

@@ -162,7 +162,7 @@ static void report_miss(Host *h, const LuaJit *j) {
 /* ---- running ---- */
 
 /* A handle with a scalar tensor for the number on top of the stack. */
-static void push_scalar(lua_State *L, Host *h) {
+void jit_push_scalar(lua_State *L, Host *h) {
     bool whole = lua_isinteger(L, -1);
     Type t = {.dtype = whole ? DT_I32 : DT_F32, .weak = true};
     const Type *type = type_of(&h->cx, &t);
@@ -196,7 +196,7 @@ static void gather_inputs(lua_State *L, Host *h, JitEntry *e, const Walk *w, int
     /* First what allocates: it may run finalizers, and they may write boxes. */
     for (int32_t i = 1; i <= e->nnumber; i++) {
         if (lua_rawgeti(L, numbers, i) == LUA_TNUMBER) {
-            push_scalar(L, h);
+            jit_push_scalar(L, h);
             lua_pushvalue(L, -1);
             lua_rawseti(L, numbers, i);
         }
@@ -429,8 +429,11 @@ static int jit_new(lua_State *L) {
 
 void ljit_open(lua_State *L) {
     static const luaL_Reg meta[] = {{"__call", jit_call}, {"__gc", jit_gc}, {NULL, NULL}};
-    static const luaL_Reg methods[] = {
-        {"plan", jit_plan}, {"why_miss", jit_why_miss}, {"stats", jit_stats}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"plan", jit_plan},
+                                       {"program", lprogram_trace},
+                                       {"why_miss", jit_why_miss},
+                                       {"stats", jit_stats},
+                                       {NULL, NULL}};
     value_new_type(L, VALUE_JIT, meta, methods, NULL);
     lua_pushcfunction(L, jit_new);
     lua_setfield(L, -2, "jit_new");

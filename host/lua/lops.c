@@ -161,7 +161,7 @@ static CacheKey eager_key(const EagerArgs *a) {
         h = hash_u64(h, a->t[i] ? (uint64_t)(uintptr_t)a->t[i]->type : a->number[i].is_float);
         if (!a->t[i]) h = hash_bytes(h, &a->number[i].number, sizeof(Scalar));
     }
-    h = hash_u64(h, (uint64_t)(uintptr_t)a->h->rt.target);
+    h = hash_u64(h, (uint64_t)(uintptr_t)a->h->rt.target ^ (uint64_t)a->h->cx.planted);
     return (CacheKey){h, hash_u64(h, 0x9e3779b97f4a7c15ull)};
 }
 
@@ -216,7 +216,7 @@ static Err compile_eager(const EagerArgs *a, const Loc *loc, CacheKey key, Exec 
     if (!g) return err_nomem(&h->cx, "a graph");
     static const uint8_t none[MAX_ARGS];
     Err e = build_eager(a, loc, g);
-    if (!e) e = state_compile(h, g, none, NULL, out);
+    if (!e) e = state_compile(h, g, none, false, NULL, out);
     if (!e) {
         e = cache_add(&h->plans, key, *out);
         exec_release(*out); /* the cache holds it now */

@@ -75,6 +75,7 @@ int trace_protected(lua_State *L, lua_CFunction body) {
 Val trace_param(lua_State *L, Host *h, const Type *type, const char *name, bool state) {
     Trace *t = h->trace;
     const char *own = name ? intern_name(&h->cx, name) : NULL;
+    type = value_type_now(L, h, type, name ? name : "argument");
     ParamAttr attr = {t->graph->region.at[0].param.n + 1, own, state};
     Val v = build_param(&t->build, OP_PARAM, &attr, type);
     if (type->layout) {
@@ -262,7 +263,7 @@ static int run_traced_body(lua_State *L) {
     luaL_checkstack(L, total + 4, "too many results");
     Exec *exec = NULL;
     for (int32_t i = 0; i < nin; i++) tensor_retain(in[i]); /* beyond the trace */
-    Err e = state_compile(h, h->trace->graph, none, NULL, &exec);
+    Err e = state_compile(h, h->trace->graph, none, false, NULL, &exec);
     trace_end(L, h);
     if (!e) e = exec_run(exec, in, none, in + nin);
     if (exec && state_collect_after(L, h, e)) e = exec_run(exec, in, none, in + nin);

@@ -32,6 +32,11 @@ static void set_string(lua_State *L, const char *name, const char *s) {
     lua_setfield(L, -2, name);
 }
 
+static void set_integer(lua_State *L, const char *name, lua_Integer x) {
+    lua_pushinteger(L, x);
+    lua_setfield(L, -2, name);
+}
+
 static void push_strings(lua_State *L, const Plan *p, PlanSpan ids) {
     lua_createtable(L, ids.n, 0);
     for (int i = 0; i < ids.n; i++) {
@@ -49,13 +54,14 @@ static void push_axes(lua_State *L, const Mesh *m, uint32_t mask) {
         }
 }
 
-/* A list of {dtype, shape (local), bytes}. */
+/* A list of {dtype, shape (local), bytes, buffer (its place in plan:buffers())}. */
 static void push_operands(lua_State *L, const Plan *p, PlanSpan ids) {
     lua_createtable(L, ids.n, 0);
     for (int i = 0; i < ids.n; i++) {
         const PlanValue *v = plan_value(p, PLAN_LIST(p, int32_t, ids)[i]);
         double bytes = dtype_size((DType)v->dtype);
-        lua_createtable(L, 0, 3);
+        lua_createtable(L, 0, 4);
+        set_integer(L, "buffer", v->buffer + 1);
         set_string(L, "dtype", dtype_name((DType)v->dtype));
         lua_createtable(L, v->rank, 0);
         for (int d = 0; d < v->rank; d++) {
@@ -83,10 +89,7 @@ static void push_origin(lua_State *L, const Exec *e, const PlanOrigin *o) {
     set_string(L, "name", plan_str(e->plan, o->name));
     if (o->axis != ORIGIN_ANY_AXIS) set_string(L, "axis", e->mesh->name[o->axis]);
     if (o->loc) set_string(L, "where", plan_str(e->plan, o->loc));
-    if (o->index) {
-        lua_pushinteger(L, o->index);
-        lua_setfield(L, -2, "index");
-    }
+    if (o->index) set_integer(L, "index", o->index);
 }
 
 /* Sets `why`, the first reason's text, and `reasons`: a list of {text, tensor, where, origins}. */
@@ -112,8 +115,10 @@ static void push_reasons(lua_State *L, const Exec *e, const PlanStep *s) {
 }
 
 static void push_step(lua_State *L, const Exec *e, const PlanStep *s) {
+    static const char *const role[] = {"forward", "backward", "gradient"};
     const Plan *p = e->plan;
-    lua_createtable(L, 0, 12);
+    lua_createtable(L, 0, 14);
+    set_string(L, "role", role[s->role]);
     set_string(L, "op", plan_str(p, s->op));
     set_string(L, "kernel", plan_str(p, s->name));
     set_number(L, "flops", s->flops);
@@ -204,12 +209,37 @@ static int plan_fits(lua_State *L) {
         return 1;
     }
     lua_pushnil(L);
-    lua_pushfstring(L,
-                    "the plan needs %f GB on each device, and %s has %f GB: split what it holds over "
-                    "more devices (weights, optimizer state), or take a smaller batch",
-                    round(need / 1e8) / 10, t->name, t->memory / 1e9);
+    lua_pushfstring(
+        L,
+        "the plan needs %f GB on each device, and %s has %f GB: split what it holds over "
+        "more devices (weights, optimizer state), or take a smaller batch",
+        round(need / 1e8) / 10, t->name, t->memory / 1e9);
     lua_pushstring(L, err_name(E_NOMEM));
     return 3;
+}
+
+/* plan:buffers(): a list of {kind ("argument", "result", "temporary"), bytes of one device, vary
+ * (mesh axes along which it differs), first, last (steps between which it is in use, from 1)}; and
+ * of an argument `index`, of a result that takes over an argument's memory `takes`. */
+static int plan_buffers(lua_State *L) {
+    static const char *const kind[] = {"argument", "result", "temporary"};
+    const Exec *e = plan_at(L);
+    const Plan *p = e->plan;
+    lua_createtable(L, p->buffers.n, 0);
+    for (int i = 0; i < p->buffers.n; i++) {
+        const PlanBuffer *b = plan_buffer(p, i);
+        lua_createtable(L, 0, 6);
+        set_string(L, "kind", kind[b->kind]);
+        set_number(L, "bytes", (double)b->bytes);
+        push_axes(L, e->mesh, b->vary);
+        lua_setfield(L, -2, "vary");
+        set_integer(L, "first", (lua_Integer)b->first + 1);
+        set_integer(L, "last", (lua_Integer)b->last + 1);
+        if (b->index >= 0) set_integer(L, "index", (lua_Integer)b->index + 1);
+        if (b->take >= 0) set_integer(L, "takes", (lua_Integer)b->take + 1);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
 }
 
 /* plan:flops(): of one device. */
@@ -231,11 +261,26 @@ static int plan_copies(lua_State *L) {
     return 1;
 }
 
+/* plan:mesh(): of its layouts, or nil. */
+static int plan_mesh(lua_State *L) {
+    const Exec *e = plan_at(L);
+    if (e->mesh)
+        value_push_mesh(L, e->mesh);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
 void plan_info_open(lua_State *L) {
     static const luaL_Reg meta[] = {{"__gc", plan_gc}, {"__tostring", plan_tostring}, {NULL, NULL}};
-    static const luaL_Reg methods[] = {{"steps", plan_steps},   {"collectives", plan_collectives},
-                                       {"memory", plan_memory}, {"flops", plan_flops},
+    static const luaL_Reg methods[] = {{"steps", plan_steps},
+                                       {"collectives", plan_collectives},
+                                       {"memory", plan_memory},
+                                       {"flops", plan_flops},
                                        {"copies", plan_copies},
-                                       {"fits", plan_fits}, {NULL, NULL}};
+                                       {"buffers", plan_buffers},
+                                       {"mesh", plan_mesh},
+                                       {"fits", plan_fits},
+                                       {NULL, NULL}};
     value_new_type(L, VALUE_PLAN, meta, methods, NULL);
 }

@@ -152,11 +152,24 @@ static void dump_stage(void *ud, const char *stage, const char *text) {
     fflush(d->h->dump);
 }
 
-Err state_compile(Host *h, const Graph *g, const uint8_t *donated, Str *stages, Exec **out) {
+/* Where a program was written: the same one from another line has a plan of its own, which names
+ * that line. */
+static uint64_t hash_places(const Graph *g) {
+    uint64_t h = 0;
+    for (int32_t id = 1; id < g->node.n; id++) {
+        const Node *n = graph_node(g, id);
+        for (int i = 0; i < n->nloc; i++) h = hash_u64(h, (uint64_t)(uintptr_t)n->loc[i]);
+    }
+    return h;
+}
+
+Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place, Str *stages,
+                  Exec **out) {
     int32_t nparam = g->region.at[0].param.n, nresult = g->region.at[0].result.n;
     GraphHash hash = graph_hash(g);
     CacheKey k = {hash_bytes(hash.lo, donated, (size_t)nparam), hash.hi};
     k.hi = hash_u64(k.hi, (uint64_t)h->expand << 8 | (uint64_t)(uintptr_t)h->rt.target);
+    k.hi = hash_u64(k.hi, (by_place ? hash_places(g) : 0) ^ (uint64_t)h->cx.planted);
     *out = stages ? NULL : cache_find(&h->plans, k);
     if (*out) {
         exec_retain(*out);

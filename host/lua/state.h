@@ -50,9 +50,10 @@ typedef struct Host {
     uint64_t traces;
     Entry *entry; /* a stack */
     int32_t depth, depth_cap;
-    const Mesh *mesh;   /* of `mesh:with`, or NULL */
-    size_t bytes_at_gc; /* tensor bytes after the last full collection */
-    bool used;          /* a tensor or mesh was made: devices can no longer change */
+    const Mesh *mesh;                /* of `mesh:with`, or NULL */
+    const Mesh *mesh_from, *mesh_to; /* mesh_to stands in for mesh_from: see instead_of */
+    size_t bytes_at_gc;              /* tensor bytes after the last full collection */
+    bool used;                       /* a tensor or mesh was made: devices can no longer change */
     char *dump_stage, *dump_file;
     FILE *dump;
     bool expand, verify;
@@ -82,9 +83,10 @@ void state_collect_if_needed(lua_State *L, Host *h);
 /* Was it memory that ran out? Then all garbage is collected: a second try may do. */
 bool state_collect_after(lua_State *L, Host *h, Err e);
 /* A plan for the graph, from the cache or new; the caller releases it. `donated`: see pass_plan.
- * `stages`, if not NULL, gets the text of the program after every stage, each behind "\0NAME\0"; the
- * plan is then a new one. */
-Err state_compile(Host *h, const Graph *g, const uint8_t *donated, Str *stages,
+ * by_place: one of its own for every place where the program is written.
+ * `stages`, if not NULL, gets the text of the program after every stage, each behind "\0NAME\0";
+ * the plan is then a new one. */
+Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place, Str *stages,
                   Exec **out) MUST_CHECK;
 
 /* ---- where we are in the user's script (where.c) ---- */

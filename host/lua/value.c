@@ -119,7 +119,8 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
     bool box = b && b->made_in != t->serial;
     Val v = box ? find_box(L, t, index) : find_capture(t, u->t);
     if (v) return lregion_capture(L, h, v);
-    const Layout *l = u->t->type->layout;
+    const Type *type = value_type_now(L, h, u->t->type, "a tensor met in this trace");
+    const Layout *l = type->layout;
     if (l && t->graph->mesh && l->mesh != t->graph->mesh)
         value_two_meshes(L, "a tensor met in this trace", l->mesh, t->graph->mesh);
     if (l) t->graph->mesh = l->mesh;
@@ -130,9 +131,9 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
     }
     Build at = t->build; /* a copy: what goes wrong here is raised, and no state of the trace */
     at.region = 0;
-    c.v = build_param(&at, OP_PARAM,
-                      &(ParamAttr){.index = t->graph->region.at[0].param.n + 1, .state = box},
-                      u->t->type);
+    c.v =
+        build_param(&at, OP_PARAM,
+                    &(ParamAttr){.index = t->graph->region.at[0].param.n + 1, .state = box}, type);
     bool ok = c.v && VEC_ROOM(&t->arena, &t->capture, 1);
     if (!ok) {
         if (box) luaL_unref(L, LUA_REGISTRYINDEX, c.ref);
@@ -159,7 +160,8 @@ void value_push_mesh(lua_State *L, const Mesh *m) {
     luaL_setmetatable(L, VALUE_MESH);
 }
 const Mesh *value_mesh(lua_State *L, int index) {
-    return *(const Mesh **)value_udata(L, index, VALUE_MESH);
+    const Mesh *m = *(const Mesh **)value_udata(L, index, VALUE_MESH);
+    return value_mesh_now(state_of(L), m);
 }
 void value_push_spec(lua_State *L, const Spec *s) {
     const Spec **u = lua_newuserdatauv(L, sizeof *u, 0);
@@ -230,7 +232,7 @@ void value_check_spec(lua_State *L, Host *h, const char *who, const Mesh *m, con
 
 LuaSharding value_sharding(lua_State *L, Host *h, int index) {
     LuaSharding *u = luaL_testudata(L, index, VALUE_SHARDING);
-    if (u) return *u;
+    if (u) return (LuaSharding){value_mesh_now(h, u->mesh), u->spec, u->device};
     if (!luaL_testudata(L, index, VALUE_SPEC))
         state_error(L, E_SPEC, "expected a NamedSharding or a P, got %s",
                     value_type_name(L, index));
@@ -247,10 +249,20 @@ const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Di
                            const char *what) {
     if (!s->mesh) return NULL;
     Layout l;
-    state_check(L, h, layout_bind(&h->cx, s->mesh, s->spec, dims, what, &l));
+    state_check(L, h, layout_bind(&h->cx, value_mesh_now(h, s->mesh), s->spec, dims, what, &l));
     const Layout *interned = layout_of(&h->cx, &l);
     if (!interned) state_check(L, h, err_nomem(&h->cx, "a layout"));
     return interned;
+}
+
+const Type *value_type_now(lua_State *L, Host *h, const Type *t, const char *what) {
+    if (!t->layout || t->layout->mesh != h->mesh_from) return t;
+    LuaSharding s = {h->mesh_to, layout_spec(&h->cx, t->layout), 0};
+    if (!s.spec) state_check(L, h, err_nomem(&h->cx, "a P"));
+    const Layout *l = value_layout(L, h, &s, &t->dims, what);
+    t = type_with_layout(&h->cx, t, l);
+    if (!t) state_check(L, h, err_nomem(&h->cx, "a type"));
+    return t;
 }
 
 /* ---- plain values ---- */

@@ -51,6 +51,11 @@ Tensor *value_concrete(lua_State *L, Host *h, int index, const char *what);
 bool value_is_tensor(lua_State *L, int index); /* or a Param */
 /* Its type, concrete or traced. */
 const Type *value_type(Host *h, const LuaTensor *t);
+/* The mesh, and the type, with the mesh that stands in for another in its place: see instead_of. */
+static inline const Mesh *value_mesh_now(const Host *h, const Mesh *m) {
+    return m && m == h->mesh_from ? h->mesh_to : m;
+}
+const Type *value_type_now(lua_State *L, Host *h, const Type *t, const char *what);
 /* Its value in the trace under way: a concrete one becomes an input of the trace. */
 Val value_in_trace(lua_State *L, Host *h, int index);
 
@@ -103,6 +108,7 @@ void lmanual_open(lua_State *L);
 void lcontext_open(lua_State *L);
 void lops_open(lua_State *L);
 void ljit_open(lua_State *L);
+void lprogram_open(lua_State *L);
 void ldata_open(lua_State *L);
 void ldebug_open(lua_State *L);
 void ltransform_open(lua_State *L);

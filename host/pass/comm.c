@@ -15,10 +15,11 @@
 
 enum { MAX_PARTS = 4 };
 
-typedef struct Notes { /* places and reasons of nodes that became one */
+typedef struct Notes { /* places and reasons of nodes that became one, and the role of the first */
     const Loc *const *loc;
     const Reason *const *why;
     int32_t nloc, nwhy;
+    uint8_t role;
 } Notes;
 
 typedef struct Part {
@@ -57,14 +58,14 @@ static Val like(Comm *c, const Node *n, const Val *in) {
 }
 
 static Notes notes_of(const Node *n) {
-    return (Notes){n->loc, n->why, n->nloc, n->nwhy};
+    return (Notes){n->loc, n->why, n->nloc, n->nwhy, n->role};
 }
 
 /* Those of both, each once, in order. */
 static Notes join(Comm *c, const Notes *a, const Notes *b) {
     const Loc **loc = ARENA_ARRAY(&c->arena, const Loc *, a->nloc + b->nloc + 1);
     const Reason **why = ARENA_ARRAY(&c->arena, const Reason *, a->nwhy + b->nwhy + 1);
-    Notes out = {loc, why, 0, 0};
+    Notes out = {loc, why, 0, 0, a->nwhy ? a->role : b->role};
     if (!loc || !why) {
         no_memory(c);
         return *a;
@@ -91,6 +92,7 @@ static Build noted(const Comm *c, const Notes *notes) {
     at.nloc = notes->nloc;
     at.why = notes->why;
     at.nwhy = notes->nwhy;
+    at.role = notes->role;
     return at;
 }
 

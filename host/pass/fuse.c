@@ -198,6 +198,7 @@ static void build_group(Fuse *f, const Group *grp) {
     Build at = f->b;
     at.loc = loc;
     at.nloc = nloc;
+    at.role = graph_node(f->g, grp->node[grp->nnode - 1])->role;
     Val v = build_typed(&at, OP_FUSED, in, grp->ninput, NULL, nout, types, &body.region, 1);
     build_fail(&f->b, at.err);
     for (int i = 0; i < nout; i++) f->map[results[i]] = v + i;

@@ -28,6 +28,8 @@ typedef struct Grad {
 static Build at_node(const Grad *g, const Node *n) {
     Build at = build_at(g->b, g->b->g, n);
     at.why = NULL;
+    at.nwhy = 0;
+    at.role = g->b->role;
     return at;
 }
 
@@ -339,6 +341,7 @@ void pass_grad(Build *b, const Val *y, const Val *ct, int ny, const Val *wrt, in
         build_fail(b, err_nomem(b->g->cx, "a gradient"));
     } else {
         int32_t end = b->g->node.n, first = end;
+        b->role = ROLE_BACKWARD;
         for (int i = 0; i < nwrt; i++)
             if (b->g->value.at[wrt[i]].node < first) first = b->g->value.at[wrt[i]].node;
         mark_active(&g, wrt, nwrt);
@@ -346,8 +349,11 @@ void pass_grad(Build *b, const Val *y, const Val *ct, int ny, const Val *wrt, in
             if (ct[i]) add_cotangent(&g, graph_def(b->g, y[i]), y[i], ct[i]);
         walk(&g, first, end);
         while (g.anew) leave_stretch(&g);
-        for (int i = 0; i < nwrt && !b->err; i++)
+        for (int i = 0; i < nwrt && !b->err; i++) {
             grad[i] = g.ct[wrt[i]] ? g.ct[wrt[i]] : zeros_like(b, wrt[i]);
+            int32_t id = b->err ? 0 : b->g->value.at[grad[i]].node;
+            if (id >= end) b->g->node.at[id].role = ROLE_GRADIENT;
+        }
     }
     arena_free(&g.arena);
 }

@@ -5,6 +5,7 @@
  * tensors already have wins, and the others are resharded: operands before the op, results after
  * it. */
 #include "pass/origin.h"
+#include "pass/plant.h"
 #include "pass/reshard.h"
 #include "pass/rule.h"
 
@@ -149,6 +150,7 @@ static Build at_node(const Partition *p, const Node *n) {
     Build at = p->b;
     at.loc = n->loc;
     at.nloc = n->nloc;
+    at.role = n->role;
     return at;
 }
 
@@ -273,6 +275,7 @@ static Val build_local(Partition *p, const Split *s, const Val *in) {
     if (v && n->clone) build_set_clone(&at, v, n->clone);
     bool differs = false;
     for (int i = 0; i < a.noffset; i++) differs = differs || offset[i].axes.n;
+    plant_offsets(p->g->cx, n, offset, a.noffset);
     if (v && differs) build_set_offsets(&at, v, offset, a.noffset);
     build_fail(&p->b, at.err);
     return v;
@@ -293,6 +296,7 @@ static Err partition_node(Partition *p, const Node *n) {
     choose_axes(p, &s);
     for (int t = 0; t < n->nin; t++) in[t] = operand(p, &s, t);
     Val v = build_local(p, &s, in);
+    uint32_t used = 0; /* axes that split the work */
     for (int i = 0; v && i < n->nout; i++) {
         PartialKind kind = PARTIAL_SUM;
         Layout have = s.layout[n->nin + i];
@@ -300,6 +304,7 @@ static Err partition_node(Partition *p, const Node *n) {
         have.partial_kind = (uint8_t)kind;
         const Layout *want = &p->layout[n->out + i];
         p->local[n->out + i] = v + i;
+        used |= layout_used(&have);
         if (same_dims(&have, want)) continue;
         Step step = step_of(p, &s);
         const Reason *why = have.partial ? origin_partial(&step, i, &have)
@@ -307,6 +312,10 @@ static Err partition_node(Partition *p, const Node *n) {
         p->local[n->out + i] =
             moved_for(p, n, why, v + i, &graph_type(p->g, n->out + i)->dims, &have, want);
     }
+    Build at = at_node(p, n);
+    for (int i = 0; v && i < n->nout; i++)
+        p->local[n->out + i] = plant_result(&at, n, p->local[n->out + i], used);
+    build_fail(&p->b, at.err);
     return p->b.err;
 }
 

@@ -311,6 +311,7 @@ static PlanStep pack_step(Pack *k, Values *values, const BuildStep *s) {
     out.kind = s->collective ? STEP_COLLECTIVE : STEP_KERNEL;
     for (int i = 0; i < s->nout; i++)
         if (s->out[i].type->layout) out.vary |= s->out[i].type->layout->vary;
+    out.role = s->node->role;
     out.name = put_string(k, s->collective ? def->name : s->kernel);
     out.op = put_string(k, def->name);
     out.in = put_values(k, values, s->in, s->nin);

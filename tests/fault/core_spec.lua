@@ -36,6 +36,7 @@ describe("the scenarios", function()
   -- What no scenario may use, and why.
   local without = {
     ["core.fail_alloc"] = "is what makes allocations fail",
+    ["core.plant"] = "is what makes ops wrong: tests/spec/insight/verify_spec.lua",
     ["core.clear_plans"] = "faults.lua calls it before each run",
     ["core.set_devices"] = "works only before the first tensor",
     ["core.jit_new"] = "jit calls it before anything can be recorded",
@@ -53,7 +54,7 @@ describe("the scenarios", function()
     take("random.", ml.random)
     take("tree.", ml.tree)
     take("", ml)
-    for _, name in ipairs {"Tensor", "Param", "Mesh", "NamedSharding", "jit", "Plan"} do
+    for _, name in ipairs {"Tensor", "Param", "Mesh", "NamedSharding", "jit", "Plan", "Program"} do
       take(name .. ":", ml.core.methods("meshlua." .. name))
     end
     return list

@@ -354,8 +354,35 @@ add("what a jitted function tells", {
     local plan = step:plan({x = s.x}, 2, "mode")
     step({x = s.x + 1}, 2, "mode")
     return {tostring(plan), plan:steps(), plan:collectives(), plan:memory(), plan:flops(), plan:copies(),
-      step:why_miss(), step:stats(), core.unwrap(core.wrap(print))}
+      step:why_miss(), step:stats(), plan:buffers(), plan:mesh(), core.unwrap(core.wrap(print))}
   end,
+})
+
+add("a step as a program", {
+  make = function()
+    return {x = ml.device_put(ml.arange(32.0):reshape {8, 4}, NamedSharding(mesh, P("data"))),
+      step = ml.jit(function(x, s) return (x * s):sum(1) end),
+      other = ml.make_mesh({1, 1}, {"data", "model"}, {0})}
+  end,
+  run = function(s)
+    local program <close> = s.step:program(s.x, 2)
+    local elsewhere = core.instead_of(mesh, s.other, function() return s.step:program(s.x, 2) end)
+    local inputs = {}
+    for i, p in ipairs(program:params()) do inputs[i] = p.object end
+    local told = {program:nodes(), program:plan():steps(), elsewhere:params()}
+    elsewhere:close()
+    return program:run(program:results(), inputs)[1], told
+  end,
+  check = function(_, y) same({224.0, 240.0, 256.0, 272.0}, y) end,
+})
+
+add("a step verified", {
+  make = function()
+    return {x = ml.device_put(ml.arange(32.0):reshape {8, 4}, NamedSharding(mesh, P("data"))),
+      step = ml.jit(function(x) return (x * 2):sum(1) end)}
+  end,
+  run = function(s) return ml.verify(s.step, s.x) end,
+  check = function(_, report) assert(report.ok, tostring(report)) end,
 })
 
 add("gradients", {

@@ -73,6 +73,10 @@ describe("called with anything,", function()
     return ml.jit(function(x) return x end):plan(tensor())
   end})
 
+  describe_all("Program:", core.methods "meshlua.Program", {function()
+    return ml.jit(function(x) return x end):program(tensor())
+  end})
+
   for name, fn in pairs {
     ["a jitted function"] = ml.jit(function(...) return ... end),
     ["a gradient"] = ml.grad(function(x) return ml.sum(x) end),
@@ -94,7 +98,7 @@ end)
 describe("called with anything, the core's", function()
   -- What they do is meant for tests, or lasts.
   local except = {fail_alloc = true, set_devices = true, make_folder = true, dump = true, expand = true,
-    set_mesh = true}
+    set_mesh = true, plant = true}
   describe_all("core.", core, {tensor}, except)
   describe_all("op.", core.op, {tensor, ids})
 end)

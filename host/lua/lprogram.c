@@ -1,0 +1,300 @@
+/* lprogram.c - a traced step as data: what ml.explain and ml.verify look at, plan in other ways and
+ * run in pieces. It owns the trace's graph; of the arguments it keeps the objects. */
+#include "lua/jit.h"
+#include "lua/plan_info.h"
+
+#include <string.h>
+
+#define VALUE_PROGRAM "meshlua.Program"
+
+/* User values: 1 a list of what goes in, one for each parameter of the graph: tensors and Params.
+ * 2 the names of the first of them. */
+typedef struct LuaProgram {
+    Ctx *cx;
+    Graph *graph; /* NULL: closed */
+    uint8_t *donated;
+    int32_t nparam;
+} LuaProgram;
+
+static LuaProgram *program_at(lua_State *L) {
+    LuaProgram *p = value_udata(L, 1, VALUE_PROGRAM);
+    if (!p->graph) state_error(L, E_STATE, "the program is closed");
+    return p;
+}
+
+static int program_close(lua_State *L) {
+    LuaProgram *p = value_udata(L, 1, VALUE_PROGRAM);
+    graph_free(p->graph);
+    if (p->cx) alloc_free(&p->cx->alloc, p->donated, (size_t)p->nparam + 1);
+    p->graph = NULL;
+    p->donated = NULL;
+    p->cx = NULL;
+    return 0;
+}
+
+/* The list of inputs: the objects of leaves, numbers as tensors, then captures. */
+static void push_inputs(lua_State *L, Host *h, const Walk *w, const Traced *t, int numbers) {
+    lua_Integer n = 0;
+    lua_createtable(L, t->e.nleaf + t->e.nnumber + t->e.ncapture, 0);
+    for (int32_t i = 1; i <= t->e.nleaf; i++) {
+        lua_rawgeti(L, w->leaves, i);
+        lua_rawseti(L, -2, ++n);
+    }
+    for (int32_t i = 1; i <= t->e.nnumber; i++) {
+        lua_rawgeti(L, numbers, i);
+        jit_push_scalar(L, h);
+        lua_rawseti(L, -3, ++n);
+        lua_pop(L, 1);
+    }
+    lua_getfield(L, t->side, "captures");
+    for (int32_t i = 1; i <= t->e.ncapture; i++) {
+        lua_rawgeti(L, -1, i);
+        lua_rawseti(L, -3, ++n);
+    }
+    lua_pop(L, 1);
+}
+
+static int program_body(lua_State *L) {
+    Host *h = state_of(L);
+    const LuaJit *j = value_udata(L, JIT, VALUE_JIT);
+    int last = lua_gettop(L);
+    int32_t nnumber;
+    Walk w = jit_walk_call(L, h, j, last, true, &nnumber);
+    Traced t = jit_trace_call(L, h, j, &w, last, nnumber);
+    push_inputs(L, h, &w, &t, last + AFTER_NUMBERS);
+    LuaProgram *p = lua_newuserdatauv(L, sizeof *p, 2);
+    *p = (LuaProgram){.cx = &h->cx};
+    luaL_setmetatable(L, VALUE_PROGRAM);
+    lua_pushvalue(L, -2);
+    lua_setiuservalue(L, -2, 1);
+    lua_pushvalue(L, w.names);
+    lua_setiuservalue(L, -2, 2);
+    p->nparam = h->trace->graph->region.at[0].param.n;
+    p->donated = alloc_new(&h->cx.alloc, (size_t)p->nparam + 1);
+    if (!p->donated) state_check(L, h, err_nomem(&h->cx, "a program"));
+    memcpy(p->donated, t.donated, (size_t)p->nparam);
+    p->graph = h->trace->graph;
+    h->trace->graph = NULL;
+    trace_end(L, h);
+    return 1;
+}
+
+int lprogram_trace(lua_State *L) {
+    value_udata(L, JIT, VALUE_JIT);
+    return trace_protected(L, program_body);
+}
+
+/* ---- what is in it ---- */
+
+static void set_text(lua_State *L, const char *name, const char *text) {
+    lua_pushstring(L, text);
+    lua_setfield(L, -2, name);
+}
+
+static void push_type(lua_State *L, Host *h, const Type *t) {
+    type_print(t, state_text(h));
+    state_push_text(L, h);
+}
+
+static void push_values(lua_State *L, const Val *v, int n) {
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        lua_pushinteger(L, v ? v[i] : 0);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+static void set_loc(lua_State *L, Host *h, const Node *n) {
+    Str *s = state_text(h);
+    intern_print_loc(n->nloc ? n->loc[0] : NULL, s);
+    state_push_text(L, h);
+    lua_setfield(L, -2, "where");
+    set_text(L, "scope", n->nloc && n->loc[0]->scope ? n->loc[0]->scope : "");
+}
+
+/* Does a value mean one device's part of something (inside shard_map)? */
+static bool is_manual(const Type *t) {
+    return t->local || (t->layout && t->layout->manual);
+}
+
+/* program:nodes(): in order, {op, where, scope, inputs (values), outputs, types (texts), dtypes,
+ * inner (it stands in a region of another op, or inside shard_map)}. */
+static int program_nodes(lua_State *L) {
+    Host *h = state_of(L);
+    const Graph *g = program_at(L)->graph;
+    lua_createtable(L, g->node.n, 0);
+    for (int32_t id = 1; id < g->node.n; id++) {
+        const Node *n = graph_node(g, id);
+        bool inner = n->region != 0;
+        lua_createtable(L, 0, 8);
+        set_text(L, "op", graph_opdef(g, n)->name);
+        set_loc(L, h, n);
+        push_values(L, n->in, n->nin);
+        lua_setfield(L, -2, "inputs");
+        lua_createtable(L, n->nout, 0);
+        lua_createtable(L, n->nout, 0);
+        lua_createtable(L, n->nout, 0);
+        for (int i = 0; i < n->nout; i++) {
+            const Type *t = graph_type(g, n->out + i);
+            inner = inner || is_manual(t);
+            lua_pushinteger(L, n->out + i);
+            lua_rawseti(L, -4, i + 1);
+            push_type(L, h, t);
+            lua_rawseti(L, -3, i + 1);
+            lua_pushstring(L, dtype_name(t->dtype));
+            lua_rawseti(L, -2, i + 1);
+        }
+        lua_setfield(L, -4, "dtypes");
+        lua_setfield(L, -3, "types");
+        lua_setfield(L, -2, "outputs");
+        lua_pushboolean(L, inner);
+        lua_setfield(L, -2, "inner");
+        lua_rawseti(L, -2, id);
+    }
+    return 1;
+}
+
+/* program:params(): one for each input: {name, value, state (kept in a Param), dtype, shape, type
+ * (a text), bytes, part (bytes of one device), object}. */
+static int program_params(lua_State *L) {
+    Host *h = state_of(L);
+    const LuaProgram *p = program_at(L);
+    const Region *top = &p->graph->region.at[0];
+    lua_getiuservalue(L, 1, 1);
+    int objects = lua_gettop(L);
+    lua_createtable(L, top->param.n, 0);
+    for (int i = 0; i < top->param.n; i++) {
+        const Node *n = graph_def(p->graph, top->param.at[i]);
+        const ParamAttr *attr = n->attr;
+        const Type *t = graph_type(p->graph, top->param.at[i]);
+        lua_createtable(L, 0, 10);
+        set_text(L, "name", attr->name ? attr->name : "");
+        lua_pushinteger(L, top->param.at[i]);
+        lua_setfield(L, -2, "value");
+        lua_pushboolean(L, attr->state);
+        lua_setfield(L, -2, "state");
+        set_text(L, "dtype", dtype_name(t->dtype));
+        value_push_dims(L, &t->dims, 0);
+        lua_setfield(L, -2, "shape");
+        push_type(L, h, t);
+        lua_setfield(L, -2, "type");
+        lua_pushnumber(L, (double)type_bytes(t));
+        lua_setfield(L, -2, "bytes");
+        lua_pushnumber(L, (double)type_shard_bytes(t));
+        lua_setfield(L, -2, "part");
+        lua_rawgeti(L, objects, i + 1);
+        lua_setfield(L, -2, "object");
+        if (t->layout) {
+            const Spec *spec = layout_spec(&h->cx, t->layout);
+            if (!spec) state_check(L, h, err_nomem(&h->cx, "a P"));
+            value_push_sharding(L, &(LuaSharding){t->layout->mesh, spec, 0});
+            lua_setfield(L, -2, "sharding");
+        }
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+/* program:results(): their values. */
+static int program_results(lua_State *L) {
+    const Region *top = &program_at(L)->graph->region.at[0];
+    push_values(L, top->result.at, top->result.n);
+    return 1;
+}
+
+/* ---- planning and running it ---- */
+
+/* The values of the list at `index` become the results. */
+static void set_results(lua_State *L, Host *h, Graph *g, int index) {
+    value_check_type(L, index, LUA_TTABLE, "the values wanted");
+    int n = (int)lua_rawlen(L, index);
+    for (int i = 1; i <= n; i++) {
+        lua_rawgeti(L, index, i);
+        lua_Integer v = value_integer(L, -1, "a value of the program");
+        if (v < 1 || v >= g->value.n || graph_def(g, (Val)v)->region != 0)
+            state_error(L, E_VALUE, "the program has no value %lld", (long long)v);
+        lua_pop(L, 1);
+    }
+    g->region.at[0].result.n = 0;
+    Build b = build_in(g, 0);
+    for (int i = 1; i <= n; i++) {
+        lua_rawgeti(L, index, i);
+        build_result(&b, (Val)lua_tointeger(L, -1));
+        lua_pop(L, 1);
+    }
+    state_check(L, h, b.err);
+}
+
+/* program:plan(): as the step itself would be planned. */
+static int program_plan(lua_State *L) {
+    Host *h = state_of(L);
+    const LuaProgram *p = program_at(L);
+    Exec *e = NULL;
+    state_check(L, h, state_compile(h, p->graph, p->donated, true, NULL, &e));
+    plan_info_push(L, e);
+    exec_release(e);
+    return 1;
+}
+
+static void check_input(lua_State *L, Host *h, const Type *want, const Type *have, int i) {
+    bool fits = want->dtype == have->dtype && dims_equal(&want->dims, &have->dims) &&
+                layout_same_shards(want->layout, have->layout);
+    if (fits) return;
+    Str *s = state_text(h);
+    type_print(want, s);
+    str_put(s, " wanted, got ");
+    type_print(have, s);
+    state_error(L, E_VALUE, "input %d of the program: %s", i + 1, str_of(s));
+}
+
+/* program:run(values, inputs): the values, as tensors. They are the program's results from then on.
+ */
+static int program_run(lua_State *L) {
+    Host *h = state_of(L);
+    LuaProgram *p = program_at(L);
+    lua_settop(L, 3);
+    value_check_type(L, 3, LUA_TTABLE, "the inputs of a program");
+    if (h->trace) state_error(L, E_STATE, "a program cannot run while another is traced");
+    set_results(L, h, p->graph, 2);
+    int nout = p->graph->region.at[0].result.n;
+    lua_createtable(L, nout, 0);
+    for (int i = 1; i <= nout; i++) {
+        value_new_tensor(L);
+        lua_rawseti(L, 4, i);
+    }
+    Tensor **in = lua_newuserdatauv(L, sizeof *in * (size_t)(p->nparam + nout + 1), 0);
+    uint8_t *none = lua_newuserdatauv(L, (size_t)p->nparam + 1, 0);
+    memset(none, 0, (size_t)p->nparam + 1);
+    for (int i = 0; i < p->nparam; i++) {
+        lua_rawgeti(L, 3, i + 1);
+        in[i] = value_concrete(L, h, -1, "an input of a program");
+        check_input(L, h, graph_type(p->graph, p->graph->region.at[0].param.at[i]), in[i]->type, i);
+        lua_pop(L, 1);
+    }
+    Exec *exec = NULL;
+    Err e = state_compile(h, p->graph, none, true, NULL, &exec);
+    if (!e) e = exec_run(exec, in, none, in + p->nparam);
+    if (exec && state_collect_after(L, h, e)) e = exec_run(exec, in, none, in + p->nparam);
+    exec_release(exec);
+    state_check(L, h, e);
+    for (int i = 0; i < nout; i++) {
+        lua_rawgeti(L, 4, i + 1);
+        ((LuaTensor *)lua_touserdata(L, -1))->t = in[p->nparam + i];
+        lua_pop(L, 1);
+    }
+    lua_settop(L, 4);
+    return 1;
+}
+
+void lprogram_open(lua_State *L) {
+    static const luaL_Reg meta[] = {
+        {"__gc", program_close}, {"__close", program_close}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"nodes", program_nodes},
+                                       {"params", program_params},
+                                       {"results", program_results},
+                                       {"plan", program_plan},
+                                       {"run", program_run},
+                                       {"close", program_close},
+                                       {NULL, NULL}};
+    value_new_type(L, VALUE_PROGRAM, meta, methods, NULL);
+}

@@ -1,0 +1,217 @@
+-- verify.lua: is a step the same on its mesh as on one device? Where it is not, which op is the first that
+-- differs.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+local ops = require "meshlua.ops"
+
+local raise = lib.raise
+
+local M = {}
+
+--- How far two roundings of one value may be apart, by dtype, as a part of the largest element.
+local tolerance = {float64 = 1e-10, float32 = 1e-3, bfloat16 = 1e-1, float16 = 2e-2}
+local CHUNK = 256 -- values looked at in one run
+
+-- ---- two tensors --------------------------------------------------------------------------------------
+
+--- The largest difference of x from y as a part of the largest finite element of y, and the two as float64.
+--- NaN equals NaN.
+local function difference(x, y)
+  x, y = ops.astype(core.put_across(x), "float64"), ops.astype(core.put_across(y), "float64")
+  if y.size == 0 then return 0, x, y end
+  local same = ops.bitor(ops.eq(x, y), ops.bitand(ops.ne(x, x), ops.ne(y, y)))
+  local apart = ops.max(ops.where(same, 0.0, ops.abs(x - y))):item()
+  local size = ops.max(ops.where(ops.isfinite(y), ops.abs(y), 0.0)):item()
+  if apart ~= apart then return math.huge, x, y end
+  return apart == 0 and 0 or apart / math.max(size, 1e-30), x, y
+end
+
+--- The one factor by which x is y, or nil if it is not one.
+local function factor_of(x, y)
+  local largest = ops.max(ops.abs(y)):item()
+  if not (largest > 0) or largest == math.huge then return nil end
+  local heavy = ops.gt(ops.abs(y), largest * 0.05)
+  local ratio = ops.where(heavy, x / ops.where(heavy, y, 1.0), 0.0)
+  local low = ops.min(ops.where(heavy, ratio, math.huge)):item()
+  local high = ops.max(ops.where(heavy, ratio, -math.huge)):item()
+  local mean = (low + high) / 2
+  if high - low <= 1e-2 * math.abs(mean) then return mean end
+end
+
+--- The mesh axes whose sizes multiply to n, as "data" or "data and model"; nil if there are none.
+local function axes_of_size(mesh, n)
+  local names = mesh.axis_names
+  for mask = 1, (1 << #names) - 1 do
+    local product, chosen = 1, {}
+    for i, name in ipairs(names) do
+      if mask >> (i - 1) & 1 == 1 and mesh.shape[name] > 1 then
+        product, chosen[#chosen + 1] = product * mesh.shape[name], name
+      end
+    end
+    if product == n and #chosen > 0 then return chosen end
+  end
+end
+
+-- ---- the report ---------------------------------------------------------------------------------------
+
+local Report = {__name = "Report"}
+Report.__index = Report
+
+function Report:__tostring()
+  if self.ok then
+    return ("the same on %s as on one device: %d results, the largest difference %.2g of the largest element")
+      :format(self.mesh, self.results, self.difference)
+  end
+  local lines = {("differs on %s from one device: result %d by %.2g of the largest element"):format(self.mesh,
+    self.result, self.difference)}
+  if self.op then
+    lines[#lines + 1] = ("the first op that differs is %s at %s: %s, by %.2g"):format(self.op, self.where,
+      self.type, self.op_difference)
+  else
+    lines[#lines + 1] = "looked at one by one the values inside do not differ; what differs is how the result "
+      .. "is put together"
+  end
+  if self.factor then
+    local text = ("it is %.4g times what it should be"):format(self.factor)
+    if self.axes then
+      local times = table.concat(self.axes, " and ")
+      text = text .. (", the size of mesh axis %s: %s over it where a %s was meant"):format(times,
+        self.factor > 1 and "a sum" or "a mean", self.factor > 1 and "mean" or "sum")
+    end
+    lines[#lines + 1] = text
+  end
+  return table.concat(lines, "\n")
+end
+
+-- ---- verify -------------------------------------------------------------------------------------------
+
+local function mesh_of(who, params)
+  for _, p in ipairs(params) do
+    if p.sharding then return p.sharding.mesh end
+  end
+  local mesh = core.mesh_current()
+  if not mesh then raise("E_MESH", "%s: no argument lies on a mesh: there is nothing to compare", who) end
+  return mesh
+end
+
+local function one_device_mesh(mesh)
+  local sizes = {}
+  for i in ipairs(mesh.axis_names) do sizes[i] = 1 end
+  return core.mesh_new(mesh.axis_names, sizes, {mesh.device_ids[1]})
+end
+
+--- The inputs of a program in the shardings it wants.
+local function inputs_of(program)
+  local list = {}
+  for i, p in ipairs(program:params()) do
+    list[i] = p.object
+    local own = core.is_box(p.object) and p.object:get() or p.object
+    if p.sharding and own.sharding ~= p.sharding then list[i] = core.put_across(own, p.sharding) end
+  end
+  return list
+end
+
+--- The first of the values (numbers of the program's) that differs beyond rounding: its position, by how
+--- much, and the two; and the largest difference of all up to there.
+local function first_difference(there, here, values, dtypes)
+  local worst = 0
+  local a, b = there.program:run(values, there.inputs), here.program:run(values, here.inputs)
+  for i in ipairs(values) do
+    local d, x, y = difference(a[i], b[i])
+    worst = math.max(worst, d)
+    if not (d <= (tolerance[dtypes[i]] or 0)) then return i, d, x, y end
+  end
+  return nil, worst
+end
+
+local function dtypes_of(nodes)
+  local by_value = {}
+  for _, node in ipairs(nodes) do
+    for i, v in ipairs(node.outputs) do by_value[v] = node.dtypes[i] end
+  end
+  return by_value
+end
+
+local function select_dtypes(by_value, values)
+  local list = {}
+  for i, v in ipairs(values) do list[i] = by_value[v] end
+  return list
+end
+
+--- The first op whose value differs: looked for in program order, many values in one run.
+local function find_op(report, there, here, nodes, by_value)
+  local values, node_of, types = {}, {}, {}
+  for _, node in ipairs(nodes) do
+    if not node.inner and node.op ~= "param" then
+      for i, v in ipairs(node.outputs) do
+        values[#values + 1] = v
+        node_of[#values], types[#values] = node, node.types[i]
+      end
+    end
+  end
+  for first = 1, #values, CHUNK do
+    local part = table.move(values, first, math.min(first + CHUNK - 1, #values), 1, {})
+    local i, d, x, y = first_difference(there, here, part, select_dtypes(by_value, part))
+    if i then
+      local node = node_of[first + i - 1]
+      report.op, report.where, report.scope = node.op, node.where, node.scope
+      report.type, report.op_difference = types[first + i - 1], d
+      return x, y
+    end
+  end
+end
+
+local function same_program(a, b)
+  if #a ~= #b then return false end
+  for i = 1, #a do
+    if a[i].op ~= b[i].op or #a[i].outputs ~= #b[i].outputs then return false end
+  end
+  return true
+end
+
+--- Runs a step on its mesh and on one device, with the same arguments, and compares the results: beyond
+--- rounding they must be equal. Nothing is written: Params keep what they hold. Where they differ, the report
+--- names the first op whose value does (in the order of the program) and its line, and the factor where the
+--- one is a multiple of the other: the size of a mesh axis means that a sum over it stands where a mean was
+--- meant.
+---@param step any what ml.jit returned
+---@param ... any its arguments
+---@return table report {ok, difference, op?, where?, scope?, type?, factor?, axes?}; as a text by tostring
+function M.verify(step, ...)
+  if core.type_name(step) ~= "jit" then
+    raise("E_VALUE", "verify: expected a function made by ml.jit, got %s", lib.kind(step))
+  end
+  if select(2, core.device_kind()) then
+    raise("E_STATE", "verify: these devices are only planned for; run with --devices=N")
+  end
+  local args = table.pack(...)
+  local there <close> = step:program(...)
+  local mesh = mesh_of("verify", there:params())
+  local here <close> = core.instead_of(mesh, one_device_mesh(mesh), function()
+    return step:program(table.unpack(args, 1, args.n))
+  end)
+  local a = {program = there, inputs = inputs_of(there)}
+  local b = {program = here, inputs = inputs_of(here)}
+  local values, nodes, other = there:results(), there:nodes(), here:nodes()
+  if not same_program(nodes, other) then
+    raise("E_STATE", "verify: on one device the step is another program: it looks at the mesh's sizes; "
+      .. "compare its results with those of a step for one device")
+  end
+  local by_value = dtypes_of(nodes)
+  local i, d, x, y = first_difference(a, b, values, select_dtypes(by_value, values))
+  local report = setmetatable({ok = not i, mesh = tostring(mesh):match "^[^ ]+ ?[^{]-%)", results = #values,
+    result = i, difference = d}, Report)
+  if not i then return report end
+  local at_x, at_y = find_op(report, a, b, nodes, by_value)
+  report.factor = factor_of(at_x or x, at_y or y)
+  local factor = report.factor
+  if factor and factor ~= 0 then
+    local n = factor > 1 and factor or 1 / factor
+    if math.abs(n - math.floor(n + 0.5)) < 1e-2 * n then
+      report.axes = axes_of_size(mesh, math.floor(n + 0.5))
+    end
+  end
+  return report
+end
+
+return lib.export(M)
