@@ -31,7 +31,8 @@ ml.tree = require "meshlua.tree"
 
 -- The rest is loaded when it is first used: a script that needs no layers should not wait for them.
 local modules = {nn = true, optim = true, schedule = true, data = true, train = true}
-local functions = {explain = "explain", verify = "insight.verify", init = "initialize", abstract = "initialize", config = "config",
+local functions = {init = "initialize", abstract = "initialize", config = "config",
+  explain = "explain", verify = "insight.verify",
   split = "state", merge = "state", update = "state", state = "state", get_partition_spec = "state",
   get_named_sharding = "state", tabulate = "state", shard_largest = "rules",
   checkpoint = "transform.checkpoint", checkpoint_name = "transform.checkpoint",

@@ -59,11 +59,11 @@ Report.__index = Report
 
 function Report:__tostring()
   if self.ok then
-    return ("the same on %s as on one device: %d results, the largest difference %.2g of the largest element")
-      :format(self.mesh, self.results, self.difference)
+    return ("the same on %s as on one device: %d results, %.2g of the largest element apart"):format(
+      self.mesh, self.results, self.difference)
   end
-  local lines = {("differs on %s from one device: result %d by %.2g of the largest element"):format(self.mesh,
-    self.result, self.difference)}
+  local lines = {("differs on %s from one device: result %d, by %.2g of its largest element"):format(
+    self.mesh, self.result, self.difference)}
   if self.op then
     lines[#lines + 1] = ("the first op that differs is %s at %s: %s, by %.2g"):format(self.op, self.where,
       self.type, self.op_difference)
@@ -74,9 +74,10 @@ function Report:__tostring()
   if self.factor then
     local text = ("it is %.4g times what it should be"):format(self.factor)
     if self.axes then
-      local times = table.concat(self.axes, " and ")
-      text = text .. (", the size of mesh axis %s: %s over it where a %s was meant"):format(times,
-        self.factor > 1 and "a sum" or "a mean", self.factor > 1 and "mean" or "sum")
+      local many, sum = #self.axes > 1, self.factor > 1
+      text = text .. (", the size of mesh %s %s: as if a %s over %s stood where a %s was meant"):format(
+        many and "axes" or "axis", table.concat(self.axes, " and "), sum and "sum" or "mean",
+        many and "them" or "it", sum and "mean" or "sum")
     end
     lines[#lines + 1] = text
   end
