@@ -67,8 +67,8 @@ function Block:init(cfg, rngs)
 end
 
 function Block:__call(x, rngs)
-  x = x + self.dropout(self.attn(self.ln_1(x)), rngs):constrain {"batch", "seq", "embed"}
-  return x + self.dropout(self.mlp(self.ln_2(x)), rngs):constrain {"batch", "seq", "embed"}
+  x = x + self.dropout(self.attn(self.ln_1(x)), rngs):constrain {"batch", "tokens", "embed"}
+  return x + self.dropout(self.mlp(self.ln_2(x)), rngs):constrain {"batch", "tokens", "embed"}
 end
 
 local GPT = nn.module "GPT"
@@ -91,10 +91,10 @@ end
 ---@return Tensor [batch, T, vocab]
 function GPT:__call(ids, rngs)
   local positions = self.wpe:slice({1, ids.shape[2]}):astype(self.dtype)
-  local x = (self.wte(ids) + positions):constrain {"batch", "seq", "embed"}
+  local x = (self.wte(ids) + positions):constrain {"batch", "tokens", "embed"}
   x = self.dropout(x, rngs)
   for _, block in ipairs(self.h) do x = block(x, rngs) end
-  return self.wte:attend(self.ln_f(x)):constrain {"batch", "seq", "vocab"}
+  return self.wte:attend(self.ln_f(x)):constrain {"batch", "tokens", "vocab"}
 end
 
 ---@param cfg table as M.config
@@ -134,7 +134,7 @@ M.data, M.evaluate, M.sample = text.data, text.evaluate, text.sample
 
 --- A rule set: these rules, and behind them that everything else, and what the mesh has no axis for, is whole.
 local function rules(list)
-  for _, name in ipairs {"batch", "seq", "embed", "vocab", "heads", "mlp"} do
+  for _, name in ipairs {"batch", "tokens", "seq", "embed", "vocab", "heads", "mlp"} do
     list[#list + 1] = {name, false}
   end
   return list
@@ -149,10 +149,12 @@ local all, data, model = {"batch", {"data", "model"}}, {"batch", "data"}, {"batc
 -- Each block's matrices split over `model`, the first by columns, the second by rows; embeddings whole.
 local heads, hidden = {"heads", "model"}, {"mlp", "model"}
 
---- dp: parameters replicated. tp: blocks split over `model`. fsdp, fsdp_tp: each matrix split over `data`, too.
+--- dp: parameters replicated. tp: blocks split over `model`. tp_sp: between the blocks' products the tokens
+--- are split over `model`, too (sequence parallelism, Korthikanti et al. 2022). fsdp, fsdp_tp: each matrix split over `data`, too.
 M.rules = {
   dp = rules {all, data, model},
   tp = rules {data, heads, hidden},
+  tp_sp = rules {data, heads, hidden, {"tokens", "model"}},
   fsdp = rules {shard_largest, all, data, model},
   fsdp_tp = rules {shard_largest, data, heads, hidden},
 }

@@ -294,7 +294,7 @@ static void reassociate_node(Comm *c, const Node *n) {
 /* ---- buckets ----
  * A bucket would have to be sent as soon as one member is used. So what uses one, and leads to
  * results without any further collective (updates of parameters), is put off until the bucket has
- * been sent. */
+ * been sent; and so are views of one. */
 typedef struct Bucket {
     const Node *first; /* NULL: empty */
     VEC(const Node *) member;
@@ -379,7 +379,14 @@ static void flush(Buckets *k, Bucket *bucket) {
     resume(k);
 }
 
+/* A view costs nothing, and may be made as late as what it looks at. */
+static bool is_view(const Graph *g, const Node *n) {
+    return n->nin == 1 && graph_opdef(g, n)->view;
+}
+
+/* Sends the bucket that v, or what it is a view of, waits for. */
 static void flush_for(Buckets *k, Val v) {
+    while (is_view(k->c.g, graph_def(k->c.g, v))) v = graph_def(k->c.g, v)->in[0];
     for (int i = 0; i < k->open.n; i++)
         for (int m = 0; m < k->open.at[i].member.n; m++)
             if (k->open.at[i].member.at[m]->out == v) {
@@ -420,8 +427,8 @@ static void bucket_node(Buckets *k, const Node *n) {
         c->map[n->out] = build_param(&c->b, n->op, n->attr, graph_type(c->g, n->out));
         return;
     }
-    if (k->last[c->g->value.at[n->out].node] && !is_collective(c->g, n) &&
-        has_waiting_input(k, n)) {
+    bool may_wait = k->last[c->g->value.at[n->out].node] || is_view(c->g, n);
+    if (may_wait && !is_collective(c->g, n) && has_waiting_input(k, n)) {
         if (!VEC_PUSH(&c->arena, &k->put_off, n)) no_memory(c);
         for (int i = 0; i < n->nout; i++) k->waits[n->out + i] = true;
         return;
@@ -462,6 +469,29 @@ static Err reassociate(const Graph *g, Graph *to) {
     return c.b.err;
 }
 
+/* Is a sum over one axis summed over another? Then joining the outer sums brings the inner ones
+ * together, for another round. */
+static bool sums_of_sums(const Graph *g) {
+    for (int32_t id = 1; id < g->node.n; id++) {
+        const Node *n = graph_node(g, id);
+        if (sums(n) && sums(graph_def(g, n->in[0]))) return true;
+    }
+    return false;
+}
+
+static Err reassociate_all(const Graph *g, Graph **out) {
+    enum { MOST = 3 };
+    const Graph *now = g;
+    Err e = E_OK;
+    for (int i = 0; !e && i < MOST && (i == 0 || sums_of_sums(now)); i++) {
+        Graph *next = graph_new(g->cx);
+        e = next ? reassociate(now, next) : err_nomem(g->cx, "a graph");
+        graph_free(*out);
+        now = *out = next;
+    }
+    return e;
+}
+
 static Err bucket(const Graph *g, Graph *to, int64_t limit) {
     Buckets k = {.limit = limit};
     if (comm_init(&k.c, g, to)) {
@@ -478,14 +508,12 @@ static Err bucket(const Graph *g, Graph *to, int64_t limit) {
 }
 
 Err pass_comm(const Graph *g, const PassOptions *o, Graph **out) {
-    Graph *first = graph_new(g->cx), *second = graph_new(g->cx);
-    Err e = first && second ? E_OK : err_nomem(g->cx, "a graph");
-    const Graph *now = g;
-    if (!e && !o->no_reassociate && g->mesh) {
-        e = reassociate(g, first);
-        now = first;
-    }
-    if (!e) e = bucket(now, second, o->no_bucket || !g->mesh ? 0 : o->target->bucket_bytes);
+    Graph *first = NULL, *second = graph_new(g->cx);
+    Err e = second ? E_OK : err_nomem(g->cx, "a graph");
+    if (!e && !o->no_reassociate && g->mesh) e = reassociate_all(g, &first);
+    if (!e)
+        e = bucket(first ? first : g, second,
+                   o->no_bucket || !g->mesh ? 0 : o->target->bucket_bytes);
     graph_free(first);
     if (e)
         graph_free(second);

@@ -236,7 +236,8 @@ function M.place(who, x, sharding, options)
 end
 
 --- The tensor with the layout, as a hard constraint: P(...) names mesh axes, a table logical axes. Where rules
---- are in context and no mesh (one device), logical axes ask for nothing.
+--- are in context and no mesh (one device), logical axes ask for nothing. P.unconstrained leaves a dim to
+--- propagation.
 function M.constrain(x, spec)
   if not lib.is_tensor(x) then
     raise("E_VALUE", "constrain: expected a tensor, got %s", lib.kind(x))

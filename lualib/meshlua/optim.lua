@@ -5,6 +5,7 @@ local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local module = require "meshlua.nn.module"
 local loss_scale = require "meshlua.optim.loss_scale"
+local param = require "meshlua.nn.param"
 local params_of = require "meshlua.optim.params"
 local transform = require "meshlua.optim.transform"
 local tree = require "meshlua.tree"
@@ -135,8 +136,10 @@ local function fused_step(numbers, lr, decay_of)
       local box = entry.box
       local scalars = box.dtype == "float64" and "float64" or "float32"
       local function as(x) return transform.scalar_as(x, scalars) end
-      local held = masters and masters[i] or box
-      local p, mu, nu = op.adamw(held, grads[i], mus[i], nus[i], as(rate), as(step), as(clip),
+      local held, sharding = masters and masters[i] or box, param.sharding(mus[i])
+      -- The gradient lies as the state: else all of the update might be made elsewhere, and moved back.
+      local g = sharding and op.constrain(grads[i], {layout = sharding}) or grads[i]
+      local p, mu, nu = op.adamw(held, g, mus[i], nus[i], as(rate), as(step), as(clip),
         {b1 = numbers.b1, b2 = numbers.b2, eps = numbers.eps, eps_root = numbers.eps_root,
           decay = decay_of(entry)})
       held:set(p)

@@ -88,7 +88,7 @@ local function axes_for(rules, name, used, what)
     .. "then", what, name, why, name)
 end
 
---- The P for a list of logical names (false or nil: whole), by the rules in context.
+--- The P for a list of logical names (false or nil: whole; P.unconstrained), by the rules in context.
 ---@param names table
 ---@param what string the tensor, for messages
 ---@param rank integer
@@ -102,7 +102,8 @@ function M.spec_of(names, what, rank)
   local used, entries = {}, {}
   for d = 1, rank do
     local name = names[d]
-    entries[d] = name and axes_for(rules, name, used, what) or core.P.none
+    local stays = not name or name == core.P.unconstrained
+    entries[d] = stays and (name or core.P.none) or axes_for(rules, name, used, what) or core.P.none
   end
   for key in pairs(names) do
     if math.type(key) ~= "integer" or key < 1 or key > rank then

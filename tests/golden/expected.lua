@@ -12,6 +12,9 @@
 --         2020). A use is a product with it, forward or backward; the token table is looked up, is the
 --         head, and is used again for the head's gradient; positions are looked up. What is below the
 --         recipe's threshold is as under dp. The loss and the norm are scalars; the norm may go with the leaves.
+--   tp_sp each of tp's four sums becomes a reduce_scatter, and the gather before the next product (Korthikanti
+--         et al. 2022): the same bytes. What is whole has gradients of the tokens at hand: summed over both axes.
+--   fsdp_tp, and fsdp with data and model as three axes: the two together.
 local M = {}
 
 local FLOAT = 4
@@ -94,6 +97,61 @@ function M.fsdp(cfg, data, threshold)
     {"reduce_scatter", "data", scatters, scattered},
     {"all_reduce", "data", nil, small + 2 * FLOAT}, -- the loss, and a bucket with the norm in it
   }
+end
+
+---@param data integer size of the axis
+---@param model integer
+function M.tp_sp(cfg, data, model)
+  local activations = cfg.batch // data * cfg.seq * cfg.width * FLOAT
+  local split, whole = 0, 0
+  for _, p in ipairs(M.parameters(cfg)) do
+    local n = M.elements(p) * FLOAT
+    if p.role then split = split + n // model else whole = whole + n end
+  end
+  local positions = cfg.seq * cfg.width * FLOAT -- each device has the gradient of its tokens' positions
+  return {
+    {"all_gather", "model", 4 * cfg.layers + 1, 4 * cfg.layers * activations // model + positions // model},
+    {"reduce_scatter", "model", 4 * cfg.layers, 4 * cfg.layers * activations},
+    {"all_reduce", "data", nil, split + positions // model},
+    {"all_reduce", "data,model", nil, whole - positions + FLOAT}, -- the loss
+    {"all_reduce", "model", 1, FLOAT}, -- the norm
+  }
+end
+
+--- Matrices split over `fsdp` beside `model`, the batch over `data` and `fsdp`; without `data` the axis that
+--- is called fsdp here is called data.
+---@param data integer? size of the axis
+---@param fsdp integer
+---@param model integer
+---@param threshold integer elements
+function M.fsdp_tp(cfg, data, fsdp, model, threshold)
+  local activations = cfg.batch // ((data or 1) * fsdp) * cfg.seq * cfg.width * FLOAT
+  local gathers, gathered, scatters, scattered, small = 0, 0, 0, 0, 0
+  for _, p in ipairs(M.parameters(cfg)) do
+    local n = M.elements(p) * FLOAT // (p.role and model or 1)
+    if M.elements(p) < threshold then
+      small = small + n
+    else
+      gathers, gathered = gathers + p.uses, gathered + p.uses * n // fsdp
+      scatters, scattered = scatters + 1, scattered + n
+    end
+  end
+  local axis, both = "fsdp", "data,fsdp"
+  if not data then axis, both = "data", "data" end
+  local list = {
+    {"all_gather", axis, gathers, gathered},
+    {"reduce_scatter", axis, scatters, scattered},
+    {"all_reduce", "model", {4 * cfg.layers, 4 * cfg.layers + 1}, 4 * cfg.layers * activations + FLOAT},
+    {"all_reduce", axis .. ",model", 1, FLOAT}, -- the norm of what is split over both
+  }
+  if data then
+    list[5] = {"all_reduce", "data", nil, scattered // fsdp}
+    list[6] = {"all_reduce", "fsdp", 1, FLOAT}       -- the norm of what is split over fsdp alone
+    list[7] = {"all_reduce", both, nil, small + FLOAT} -- the loss
+  else
+    list[5] = {"all_reduce", "data", nil, small + 2 * FLOAT}
+  end
+  return list
 end
 
 -- ---- the same at scale: vocabulary and block matrices split over `model`, what has `least` elements over `data`

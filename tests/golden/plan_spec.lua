@@ -13,7 +13,7 @@ local function config(changes)
 end
 
 --- The plan of a train step.
-local function plan_of(cfg, sizes, names, rules)
+local function plan_of(cfg, sizes, names, rules, batch)
   local mesh = ml.make_mesh(sizes, names)
   local model = ml.init(function(rngs) return recipe.build(cfg, rngs) end, {mesh = mesh, rules = rules})
   local opt = recipe.optimizer(model, cfg)
@@ -21,7 +21,7 @@ local function plan_of(cfg, sizes, names, rules)
     local loss, grads = ml.value_and_grad(function(v) return recipe.loss(v, x, y) end)(m)
     return loss, o:update(m, grads).grad_norm
   end, {mesh = mesh, rules = rules})
-  local ids = ml.device_put(ml.zeros({cfg.batch, cfg.seq}, "int32"), NamedSharding(mesh, P("data")))
+  local ids = ml.device_put(ml.zeros({cfg.batch, cfg.seq}, "int32"), NamedSharding(mesh, batch or P("data")))
   return step:plan(model, opt, ids, ids)
 end
 
@@ -72,6 +72,25 @@ for name, cfg in pairs(sizes) do
       local plan = plan_of(cfg, {1, 8}, {"data", "model"}, recipe.rules.tp)
       local list = expected.tp(cfg, 1, 8)
       check(plan, {list[1]}) -- one part of the batch: nothing over data
+    end)
+    for _, sizes_2d in ipairs {{4, 2}, {2, 4}} do
+      local data, model = table.unpack(sizes_2d)
+      it(("under tp_sp on data:%d,model:%d"):format(data, model), function()
+        local plan = plan_of(cfg, sizes_2d, {"data", "model"}, recipe.rules.tp_sp)
+        check(plan, expected.tp_sp(cfg, data, model))
+      end)
+      it(("under fsdp_tp on data:%d,model:%d"):format(data, model), function()
+        local plan = plan_of(cfg, sizes_2d, {"data", "model"}, recipe.rules.fsdp_tp)
+        check(plan, expected.fsdp_tp(cfg, nil, data, model, recipe.min_sharded))
+      end)
+    end
+    it("under fsdp_tp with data beside it, on data:2,fsdp:2,model:2", function()
+      local rules = {ml.shard_largest("fsdp", recipe.min_sharded), {"batch", {"data", "fsdp"}}}
+      for _, rule in ipairs(recipe.rules.tp) do
+        if rule[1] ~= "batch" then rules[#rules + 1] = rule end
+      end
+      local plan = plan_of(cfg, {2, 2, 2}, {"data", "fsdp", "model"}, rules, P {"data", "fsdp"})
+      check(plan, expected.fsdp_tp(cfg, 2, 2, 2, recipe.min_sharded))
     end)
     it("under fsdp on data:8", function()
       local plan = plan_of(cfg, {8}, {"data"}, recipe.rules.fsdp)

@@ -2,6 +2,7 @@
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local linear = require "meshlua.nn.linear"
+local mesh_of = require "meshlua.mesh"
 local module = require "meshlua.nn.module"
 local args = require "meshlua.ops.args"
 local ops = require "meshlua.ops"
@@ -154,8 +155,18 @@ function M.MultiHeadAttention:init(width, heads, options)
     axes = options.axes and {head, false, embed}, bias_axes = options.axes and {embed},
     use_bias = options.use_bias, kernel_init = options.out_kernel_init or options.kernel_init,
     bias_init = options.bias_init, param_dtype = options.param_dtype, dtype = options.dtype})
+  self.heads_axis, self.kv_axis = head or nil, kv or nil
   self.causal = options.causal or false
   self.rope = options.rope
+end
+
+--- x [..., heads, head_dim] with its heads laid as the rules in context say; where none are, as they fall.
+local function with_heads(x, name)
+  if type(name) ~= "string" or not core.rules_current() then return x end
+  local names = {}
+  for d = 1, x.ndim do names[d] = core.P.unconstrained end
+  names[x.ndim - 1] = name
+  return mesh_of.constrain(x, names)
 end
 
 local call_options = {mask = true, kv = true, causal = "boolean"}
@@ -185,6 +196,7 @@ function M.MultiHeadAttention:__call(x, options)
     local other = options.kv or x
     q, k, v = self.query(x), self.key(other), self.value(other)
   end
+  q, k, v = with_heads(q, self.heads_axis), with_heads(k, self.kv_axis), with_heads(v, self.kv_axis)
   if self.rope then
     local attr = {base = self.rope + 0.0, sign = 1.0}
     q = op.rope(q, ops.arange(q.shape[q.ndim - 2]), attr)
@@ -192,7 +204,8 @@ function M.MultiHeadAttention:__call(x, options)
   end
   local causal = options.causal
   if causal == nil then causal = self.causal end
-  return self.out(M.attention(q, k, v, {mask = options.mask, causal = causal}))
+  local y = M.attention(q, k, v, {mask = options.mask, causal = causal})
+  return self.out(with_heads(y, self.heads_axis))
 end
 
 return M

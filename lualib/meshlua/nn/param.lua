@@ -82,7 +82,7 @@ function M.set_sharding(box, sharding) promised[box] = sharding end
 ---@param box Param
 ---@return NamedSharding?
 function M.sharding(box)
-  if core.is_traced(box) then return promised[box] end
+  if core.is_traced(box) and promised[box] then return promised[box] end
   return box.sharding.mesh and box.sharding or nil
 end
 
