@@ -31,6 +31,20 @@ AxisList lmanual_axes(lua_State *L, Host *h, int index) {
     return list;
 }
 
+void lmanual_check_spec(lua_State *L, Host *h, const Mesh *m, const Spec *s) {
+    uint32_t manual = h->trace && h->trace->graph->mesh == m ? h->trace->build.manual : 0;
+    for (int d = 0; manual && d < s->n; d++)
+        for (int k = 0; k < s->entry[d].n; k++) {
+            int axis = mesh_axis(m, s->entry[d].axis[k]);
+            if (axis >= 0 && manual >> axis & 1)
+                state_error(L, E_SPEC,
+                            "constrain: mesh axis '%s' is manual here (inside shard_map): the "
+                            "value is one device's block along it already; name other axes, or "
+                            "use in_specs and out_specs",
+                            s->entry[d].axis[k]);
+        }
+}
+
 static void push_axes(lua_State *L, const Mesh *m, uint32_t mask) {
     int n = 0;
     lua_createtable(L, m ? m->naxes : 0, 0);

@@ -13,6 +13,7 @@ enum { MAX_ARGS = 64 };
 
 static void read_layout(lua_State *L, Host *h, const Dims *dims, const Layout **out) {
     LuaSharding s = value_sharding(L, h, -1);
+    if (s.spec) lmanual_check_spec(L, h, s.mesh, s.spec);
     *out = value_layout(L, h, &s, dims, "constrain");
 }
 

@@ -77,6 +77,8 @@ const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Di
 
 /* A list of names of manual mesh axes, major to minor; raises where they are not manual. */
 AxisList lmanual_axes(lua_State *L, Host *h, int index);
+/* Raises where a spec names an axis that is manual here: the value is split along it already. */
+void lmanual_check_spec(lua_State *L, Host *h, const Mesh *m, const Spec *s);
 void lcontext_push_rules(lua_State *L); /* those in context, or nil */
 
 /* ---- plain values: as luaL_check..., but the error is E_VALUE at the user's line. `what` names

@@ -68,29 +68,13 @@ static Err shape_constrain(const OpArgs *a, OutType *out, int *nout) {
     return op_shape_same(a, out, nout);
 }
 
-/* A spec in manual mode may name the other axes. */
-static Err mode_constrain(const OpArgs *a, ModeRule *r) {
-    const Layout *l = ((const ConstrainAttr *)a->attr)->layout;
-    uint32_t wrong = l ? layout_used(l) & r->in.manual : 0;
-    if (!wrong) return E_OK;
-    Str s;
-    str_init(&s, &a->cx->alloc);
-    mesh_print_axes(l->mesh, wrong, &s);
-    Err e = op_error(a, E_SPEC,
-                     "mesh axis '%s' is manual here (inside shard_map); the value is one device's "
-                     "block along it already, so name other axes, or use in_specs and out_specs",
-                     str_of(&s));
-    str_free(&s);
-    return e;
-}
-
 static void vjp_constrain(Build *b, const VjpArgs *a) {
     a->din[0] = build_op(b, OP_CONSTRAIN, a->ct, 1, a->node->attr);
 }
 
 ROW(CONSTRAIN, "constrain", "x, with the given layout", shape_constrain, .vjp = vjp_constrain,
     .flags = OPF_CONSTRAINT | OPF_INTERNAL, .attr = constrain_fields,
-    .attr_size = sizeof(ConstrainAttr), .linear = 1, .mode = mode_constrain);
+    .attr_size = sizeof(ConstrainAttr), .linear = 1);
 #undef ROW
 
 const OpDef op_row_FUSED = {

@@ -39,7 +39,7 @@ local functions = {init = "initialize", abstract = "initialize", config = "confi
   checkpoint_policies = "transform.checkpoint"}
 for _, name in ipairs {"psum", "pmean", "pmax", "pmin", "all_gather", "psum_scatter", "ppermute",
   "all_to_all", "axis_index", "axis_size", "pcast"} do functions[name] = "collectives" end
-functions.shard_map = "shard_map"
+functions.shard_map, functions.pmap, functions.device_put_replicated = "shard_map", "pmap", "pmap"
 ml.split = nil -- of tensors and of modules: see state.lua
 setmetatable(ml, {__index = function(_, name)
   local from = modules[name] and name or functions[name]

@@ -82,6 +82,10 @@ end
 --- Raises unless the spec at `place` names manual axes only, each once.
 local function check_spec(spec, place, axes)
   local known, seen = set_of(axes), {}
+  if #spec.unreduced > 0 or #spec.reduced > 0 then
+    raise("E_SPEC", "shard_map: %s: %s; a value inside says itself what it varies over, so specs have no "
+      .. "unreduced and reduced axes", place, tostring(spec))
+  end
   for d = 1, #spec do
     for _, name in ipairs(entry(spec, d)) do
       if name == core.P.unconstrained then

@@ -517,6 +517,13 @@ add("a function of blocks", {
   end,
 })
 
+add("a function mapped over devices", {
+  run = function()
+    local x = ml.device_put_replicated(ml.ones {2}, {0, 1})
+    return ml.pmap(function(a) return ml.psum(a, "i") end, {axis_name = "i"})(x)
+  end,
+})
+
 add("modules that are called and named", {
   make = function() return {module = setmetatable({}, {__name = "Named"})} end,
   run = function(s)

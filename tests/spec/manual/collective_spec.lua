@@ -1,9 +1,11 @@
 -- devices: 8
 -- The table of collectives in sharding-semantics.md §1.6: type change, shape, values, transpose, errors.
 local helper = require "spec.helper"
+local manual = require "spec.manual.manual"
 local ml = require "meshlua"
 
 local P = ml.P
+local raises, check_gradient, wave, count = manual.raises, manual.check_gradient, manual.wave, manual.count
 local mesh = ml.make_mesh({4, 2}, {"x", "y"})
 local line = ml.make_mesh({4}, {"x"}, {0, 1, 2, 3})
 local number_types = {"float32", "float64", "bfloat16", "float16", "int32", "int64", "uint32", "uint8"}
@@ -30,40 +32,6 @@ local function numbers(first, last)
   return t
 end
 
-local function count(n, shape, dtype)
-  return ml.astype(ml.arange(n + 0.0), dtype or "float32"):reshape(shape)
-end
-
-local function raises(code, fragments, f, ...)
-  local ok, message = pcall(f, ...)
-  assert.is_false(ok)
-  assert.truthy(message:find("[" .. code .. "]", 1, true), message)
-  for _, fragment in ipairs(fragments) do assert.truthy(message:find(fragment, 1, true), message) end
-  return message
-end
-
---- grad of a float64 function of trees of tensors against central differences.
-local function check_gradient(f, ...)
-  local args = table.pack(...)
-  for k = 1, args.n do
-    local g = ml.grad(f, {argnums = k})(...)
-    local flat, shape = args[k]:reshape {args[k].size}:totable(), args[k].shape
-    local got = g:reshape {args[k].size}:totable()
-    for i = 1, #flat do
-      local function at(h)
-        local moved = table.move(flat, 1, #flat, 1, {})
-        moved[i] = moved[i] + h
-        local with = table.move(args, 1, args.n, 1, {})
-        with[k] = ml.tensor(moved, "float64"):reshape(shape)
-        return f(table.unpack(with, 1, args.n)):item()
-      end
-      local want = (at(1e-5) - at(-1e-5)) / 2e-5
-      assert.truthy(math.abs(got[i] - want) <= 1e-6 * (1 + math.abs(want)),
-        ("argument %d, element %d: %.9g, by differences %.9g"):format(k, i, got[i], want))
-    end
-  end
-end
-
 --- f's blocks (one per device along x) as a function of whole float64 tensors to a scalar that weighs every
 --- element differently.
 local function weighed(f, ins, out)
@@ -72,12 +40,6 @@ local function weighed(f, ins, out)
     local y = mapped(...)
     return (y * ml.sin(count(y.size, y.shape, "float64") + 1.0)):sum()
   end
-end
-
-local function wave(shape)
-  local n = 1
-  for _, d in ipairs(shape) do n = n * d end
-  return ml.cos(count(n, shape, "float64") * 0.7)
 end
 
 describe("psum", function()
