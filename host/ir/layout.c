@@ -141,12 +141,14 @@ const Layout *layout_of(Ctx *cx, const Layout *l) {
     h = hash_u64(h, (uint64_t)l->rank << 32 | (uint64_t)l->partial_kind << 24 |
                         (uint64_t)l->replicated << 16 | (uint64_t)l->partial << 8 | l->vary);
     h = hash_u64(h, (uint64_t)l->reduced << 8 | l->manual);
-    for (int d = 0; d < l->rank; d++)
+    for (int d = 0; d < l->rank; d++) {
+        h = hash_u64(h, (uint64_t)l->dim[d].open << 8 | l->dim[d].priority);
         for (int i = 0; i < l->dim[d].axes.n; i++) {
             AxisRef r = l->dim[d].axes.at[i];
             h = hash_u64(h, (uint64_t)d << 48 | (uint64_t)r.axis << 40 | (uint64_t)r.pre << 20 |
                                 r.size);
         }
+    }
     return intern_item(cx, &cx->interns->layouts, l, sizeof *l, h, interned_equal);
 }
 
@@ -229,7 +231,8 @@ static Err indivisible(Ctx *cx, const Layout *l, const Dims *dims, int d, const 
 static Err bind_entry(Ctx *cx, const Spec *s, int d, const char *what, uint32_t *used,
                       Layout *out) {
     const SpecEntry *e = &s->entry[d];
-    out->dim[d].open = e->kind == SPEC_UNCONSTRAINED;
+    out->dim[d].open = e->kind == SPEC_UNCONSTRAINED || e->open;
+    out->dim[d].priority = e->priority;
     for (int k = 0; k < e->n; k++) {
         int axis = mesh_axis(out->mesh, e->axis[k]);
         if (axis < 0) return axis_error(cx, out->mesh, s, what, e->axis[k]);
@@ -252,8 +255,9 @@ static Err bind_set(Ctx *cx, const Mesh *m, const Spec *s, const SpecEntry *set,
         int axis = mesh_axis(m, set->axis[k]);
         if (axis < 0) return axis_error(cx, m, s, what, set->axis[k]);
         if (used >> axis & 1)
-            return err_set(cx, E_SPEC, "%s: axis '%s' both splits a dim and is unreduced or reduced",
-                           what, set->axis[k]);
+            return err_set(cx, E_SPEC,
+                           "%s: axis '%s' both splits a dim and is unreduced or reduced", what,
+                           set->axis[k]);
         *out |= (uint8_t)(1u << axis);
     }
     return E_OK;
@@ -301,6 +305,7 @@ const Spec *layout_spec(Ctx *cx, const Layout *l) {
               .unreduced_kind = l->partial ? l->partial_kind : 0};
     for (int d = 0; d < l->rank; d++) {
         SpecEntry *e = &s.entry[d];
+        e->priority = l->dim[d].axes.n ? l->dim[d].priority : 0;
         for (int i = 0; i < l->dim[d].axes.n; i++) {
             e->kind = SPEC_AXES;
             e->axis[e->n++] = l->mesh->name[l->dim[d].axes.at[i].axis];

@@ -32,6 +32,7 @@ enum {
     OPF_ALIAS_ANY = 1 << 12,  /* any result may take over any operand of its dtype and dims */
     OPF_FAULTS = 1 << 13,     /* its kernel can find fault with the values (an id out of range) */
     OPF_CAST = 1 << 14,       /* only the type is another: nothing is left of it when partitioned */
+    OPF_LAYOUT_STOP = 1 << 15, /* no layout propagates through it */
 };
 
 /* How the operands of a call from outside meet before the op sees them (op_apply). */

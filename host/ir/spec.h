@@ -14,6 +14,8 @@ typedef enum SpecKind {
 
 typedef struct SpecEntry {
     uint8_t kind, n;
+    bool open;        /* propagation may add axes behind these */
+    uint8_t priority; /* 0 propagates first, to the end, then 1, ... */
     const char *axis[MAX_AXES]; /* interned */
 } SpecEntry;
 
@@ -30,7 +32,7 @@ typedef struct Spec {
 } Spec;
 
 const Spec *spec_of(Ctx *cx, const Spec *s); /* interned; NULL when out of memory */
-/* P("data", nil), P({"x","y"}), P("x", {unreduced={"y"}}) */
+/* P("data", nil), P({"x","y",priority=1}), P("x", {unreduced={"y"}}) */
 void spec_print(const Spec *s, Str *out);
 
 #endif

@@ -85,16 +85,16 @@ static int plant(lua_State *L) {
 }
 
 Err ldebug_set_dump(Host *h, const char *text) {
-    static const char *const stages[] = {"trace", "expand", "simplify", "propagate", "partition",
-                                         "comm",  "fuse",   "plan",     "all"};
+    static const char *const stages[] = {"trace",     "expand", "simplify", "factors", "propagate",
+                                         "partition", "comm",   "fuse",     "plan",    "all"};
     size_t n = strcspn(text, ":");
     bool known = false;
     for (unsigned i = 0; i < sizeof stages / sizeof stages[0]; i++)
         known = known || (strlen(stages[i]) == n && memcmp(stages[i], text, n) == 0);
     if (!known)
         return err_set(&h->cx, E_KEY,
-                       "--dump=%s: the stages are trace, expand, simplify, propagate, partition, "
-                       "comm, fuse, plan and all",
+                       "--dump=%s: the stages are trace, expand, simplify, factors, propagate, "
+                       "partition, comm, fuse, plan and all",
                        text);
     char *stage = alloc_new(&h->cx.alloc, n + 1);
     if (!stage) return err_nomem(&h->cx, "a dump");

@@ -15,6 +15,35 @@ static const char *axis_name(lua_State *L, Host *h, int index) {
     return name;
 }
 
+/* {"data", open = true, priority = 1} */
+static void read_entry_options(lua_State *L, int index, int number, SpecEntry *e) {
+    enum { MOST = 255 };
+    for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
+        if (lua_type(L, -2) != LUA_TSTRING) continue;
+        const char *key = lua_tostring(L, -2);
+        if (strcmp(key, "open") == 0) {
+            if (!lua_isboolean(L, -1))
+                state_error(L, E_SPEC, "P: entry %d: open is true or false, not %s", number,
+                            value_type_name(L, -1));
+            e->open = lua_toboolean(L, -1);
+        } else if (strcmp(key, "priority") == 0) {
+            int whole;
+            lua_Integer i = lua_tointegerx(L, -1, &whole);
+            if (lua_type(L, -1) != LUA_TNUMBER || !whole || i < 0 || i > MOST)
+                state_error(L, E_SPEC, "P: entry %d: priority is a whole number from 0 to %d",
+                            number, MOST);
+            e->priority = (uint8_t)i;
+        } else {
+            state_error(L, E_SPEC, "P: entry %d: unknown option '%s'; there are open and priority",
+                        number, key);
+        }
+    }
+    if (e->n == 0 && (e->open || e->priority))
+        state_error(L, E_SPEC,
+                    "P: entry %d names no axis; P.unconstrained leaves the dim to propagation",
+                    number);
+}
+
 static void read_entry(lua_State *L, Host *h, int index, int number, SpecEntry *e) {
     index = lua_absindex(L, index);
     if (lua_isnil(L, index) || is_sentinel(L, index, &none_key) ||
@@ -36,6 +65,7 @@ static void read_entry(lua_State *L, Host *h, int index, int number, SpecEntry *
             e->axis[e->n++] = axis_name(L, h, -1);
             lua_pop(L, 1);
         }
+        read_entry_options(L, index, number, e);
     } else {
         state_error(L, E_SPEC,
                     "P: entry %d: expected nil, the name of a mesh axis or a list of names, got %s",
@@ -99,16 +129,15 @@ static void read_options(lua_State *L, Host *h, int index, Spec *s) {
         while (kind < 3 && strcmp(kinds[kind], word) != 0) kind++;
         if (kind == 3)
             state_error(L, E_SPEC, "P: unreduced_kind '%s'; there are sum, max and min", word);
-        if (!s->unreduced.n)
-            state_error(L, E_SPEC, "P: unreduced_kind is given without unreduced");
+        if (!s->unreduced.n) state_error(L, E_SPEC, "P: unreduced_kind is given without unreduced");
         s->unreduced_kind = (uint8_t)kind;
     }
     lua_pop(L, 3);
 }
 
-/* Has the table a key that is a string? Then it is no list of axes. */
+/* Has the table only keys that are strings? Then it is no list of axes. */
 static bool is_options(lua_State *L, int index) {
-    if (!lua_istable(L, index)) return false;
+    if (!lua_istable(L, index) || lua_rawlen(L, index)) return false;
     bool any = false;
     for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1))
         any = any || lua_type(L, -2) == LUA_TSTRING;

@@ -132,7 +132,8 @@ typedef struct Dump {
 
 static bool to_file(const Host *h, const char *stage) {
     if (!h->dump || !h->dump_stage) return false;
-    return strcmp(h->dump_stage, stage) == 0 || strcmp(h->dump_stage, "all") == 0;
+    if (strcmp(h->dump_stage, "all") == 0) return strcmp(stage, "factors") != 0; /* no program */
+    return strcmp(h->dump_stage, stage) == 0;
 }
 
 static bool wants_dump(void *ud, const char *stage) {

@@ -60,7 +60,12 @@ static void factors(const OpArgs *a, FactorRule *r, int lse, int first_key_resul
     int batch = factor_add(r, FACTOR_PASS, q->at[0]);
     int head = factor_add(r, FACTOR_PASS, k->at[2]);
     int member = factor_add(r, FACTOR_PASS, q->at[2] / k->at[2]);
-    int t_len = factor_add(r, FACTOR_REPLICATE, q->at[1]);
+    /* Causal rows must know their place; others stand alone, and keys' gradients add up over them.
+     */
+    FactorKind rows = ((const AttentionAttr *)a->attr)->causal ? FACTOR_REPLICATE
+                      : first_key_result                       ? FACTOR_SUM
+                                                               : FACTOR_PASS;
+    int t_len = factor_add(r, rows, q->at[1]);
     int s_len = factor_add(r, FACTOR_REPLICATE, k->at[1]);
     int size = factor_add(r, FACTOR_REPLICATE, q->at[3]);
     bool grouped = q->at[2] != k->at[2];

@@ -58,6 +58,29 @@ ROW(CHECKPOINT_NAME, "checkpoint_name", "x, under a name that policies of checkp
     op_shape_same, .vjp = vjp_identity, .fold = fold_to_operand, .attr = name_fields,
     .attr_size = sizeof(NameAttr), .linear = 1);
 
+/* ---- what only propagation sees ---- */
+ROW(PROPAGATION_BARRIER, "propagation_barrier", "x; no layout propagates through it", op_shape_same,
+    .vjp = vjp_identity, .flags = OPF_CAST | OPF_LAYOUT_STOP, .linear = 1);
+
+static Err shape_alike(const OpArgs *a, OutType *out, int *nout) {
+    if (!dims_equal(&a->in[0]->dims, &a->in[1]->dims))
+        return op_error(a, E_SHAPE, "the shapes differ; one layout serves tensors of one shape");
+    return op_shape_same(a, out, nout);
+}
+
+const OpDef op_row_SHARD_ALIKE = {
+    .name = "shard_alike",
+    .operands = "x,y",
+    .doc = "x, in one layout with y",
+    .nin = 2,
+    .nout = 1,
+    .shape = shape_alike,
+    .factors = op_factors_elementwise,
+    .view = view_same,
+    .vjp = vjp_identity,
+    .flags = OPF_CAST,
+};
+
 /* ---- constrain: its result has the layout, and so has its cotangent ---- */
 static const AttrField constrain_fields[] = {ATTR_FIELD(ConstrainAttr, ATTR_LAYOUT, layout), {0}};
 

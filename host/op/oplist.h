@@ -8,6 +8,8 @@ OP(STOP_GRADIENT, control)
 OP(CONSTRAIN, control)
 OP(BARRIER, control)
 OP(CHECKPOINT_NAME, control)
+OP(PROPAGATION_BARRIER, control)
+OP(SHARD_ALIKE, control)
 OP(FUSED, control)
 
 /* source */

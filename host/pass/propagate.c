@@ -2,6 +2,7 @@
  * Shardy (github.com/openxla/shardy, docs/propagation.md): simple ops before others, agreement
  * before conflict. Layouts only grow, so it ends. */
 #include "op/op.h"
+#include "pass/constraint.h"
 #include "pass/origin.h"
 #include "pass/rule.h"
 
@@ -183,17 +184,20 @@ static void requeue(Propagate *p, Val v, int32_t *n) {
     }
 }
 
-/* Factors in the order in which conflicts are settled: the largest source first, then by number. */
+/* Factors in the order in which conflicts are settled: the largest source first, then the first
+ * tensor, then by number. */
 static void order_factors(const View *v, int *order) {
     int64_t size[MAX_FACTORS];
+    int from[MAX_FACTORS];
     for (int f = 0; f < v->r->nfactor; f++) {
         AxisList list;
-        int source = source_of(v, f, &list);
+        int source = from[f] = source_of(v, f, &list);
         size[f] = source < 0 ? -1 : bytes_of_tensor(v->p, v->n, source);
         int at = f;
-        while (at > 0 && size[order[at - 1]] < size[f]) {
-            order[at] = order[at - 1];
-            at--;
+        for (; at > 0; at--) {
+            int g = order[at - 1];
+            if (size[g] > size[f] || (size[g] == size[f] && from[g] <= source)) break;
+            order[at] = g;
         }
         order[at] = f;
     }
@@ -254,41 +258,73 @@ static Err fixpoint(Propagate *p, const Stage *s, bool aggressive) {
     return e;
 }
 
-/* Where propagation starts: parameters and constraints are closed, everything else open. */
+/* What was written about the value: a parameter's layout, a constraint's, that of a global value
+ * which leaves manual axes; NULL: nothing. */
+static const Layout *written(const Graph *g, Val v) {
+    const Node *n = graph_def(g, v);
+    uint32_t flags = graph_opdef(g, n)->flags;
+    bool enters = true;
+    const Layout *outside = NULL;
+    if (graph_opdef(g, n)->manual) outside = graph_opdef(g, n)->manual(n->attr, &enters);
+    if (!enters) return outside;
+    if (flags & OPF_CONSTRAINT) return *(const Layout *const *)n->attr;
+    return flags & OPF_PARAM ? graph_type(g, v)->layout : NULL;
+}
+
+/* Where propagation starts: parameters closed and whole, everything else open. */
 static void seed(Propagate *p) {
     const Graph *g = p->g;
     for (Val v = 1; v < g->value.n; v++) {
         Layout *l = &p->layout[v];
-        const Type *t = graph_type(g, v);
-        const Node *n = graph_def(g, v);
-        uint32_t flags = graph_opdef(g, n)->flags;
-        bool enters = true;
-        const Layout *outside = NULL;
-        if (graph_opdef(g, n)->manual) outside = graph_opdef(g, n)->manual(n->attr, &enters);
-        layout_init(l, g->mesh, t->dims.rank);
-        if (!enters) {
-            *l = *outside;
-        } else if (flags & OPF_CONSTRAINT) {
-            *l = **(const Layout *const *)n->attr;
-        } else if (flags & OPF_PARAM) {
-            if (t->layout && !op_is_state(n)) *l = *t->layout;
-        } else {
-            for (int d = 0; d < l->rank; d++) l->dim[d].open = true;
-        }
-        l->replicated |= (uint8_t)mode_of(t).manual; /* dims have none of these left */
-        layout_drop_ones(l); /* they split nothing, and would be found free again and again */
+        bool closed = graph_opdef(g, graph_def(g, v))->flags & OPF_PARAM || written(g, v);
+        layout_init(l, g->mesh, graph_type(g, v)->dims.rank);
+        for (int d = 0; d < l->rank; d++) l->dim[d].open = !closed;
+        l->replicated =
+            (uint8_t)mode_of(graph_type(g, v)).manual; /* dims have none of these left */
     }
 }
 
-/* What is kept in Params has its say once the data has been followed. */
-static void seed_state(Propagate *p) {
+/* The dims of this priority begin to speak, of data or of what is kept in Params. Those of a later
+ * one wait, whole; their axes are not for other dims of the tensor. */
+static void seed_written(Propagate *p, int priority, bool state) {
     const Graph *g = p->g;
     for (Val v = 1; v < g->value.n; v++) {
-        const Type *t = graph_type(g, v);
-        if (!op_is_state(graph_def(g, v)) || !t->layout) continue;
-        p->layout[v] = *t->layout;
-        layout_drop_ones(&p->layout[v]);
+        const Layout *w = written(g, v);
+        if (!w || op_is_state(graph_def(g, v)) != state) continue;
+        Layout *l = &p->layout[v], asked = *w;
+        layout_drop_ones(&asked); /* they split nothing, and would be found free again and again */
+        l->replicated = (uint8_t)(asked.replicated | mode_of(graph_type(g, v)).manual);
+        l->partial = asked.partial;
+        l->partial_kind = asked.partial_kind;
+        l->reduced = asked.reduced;
+        l->manual = asked.manual;
+        l->vary = asked.vary;
+        for (int d = 0; d < l->rank; d++) {
+            if (asked.dim[d].priority == priority) l->dim[d] = asked.dim[d];
+            if (asked.dim[d].priority > priority)
+                l->replicated |= (uint8_t)axes_mask(&asked.dim[d].axes);
+        }
     }
+}
+
+static int last_priority(const Propagate *p) {
+    int last = 0;
+    for (Val v = 1; v < p->g->value.n; v++) {
+        const Layout *w = written(p->g, v);
+        for (int d = 0; w && d < w->rank; d++)
+            if (w->dim[d].priority > last) last = w->dim[d].priority;
+    }
+    return last;
+}
+
+/* What is to lie alike may not be asked to lie differently. */
+static Err check_alike(const Graph *g, const Node *n) {
+    const Node *a = graph_def(g, n->in[0]), *b = n->nin > 1 ? graph_def(g, n->in[1]) : NULL;
+    const uint32_t constraint = OPF_CONSTRAINT;
+    if (!b || !(graph_opdef(g, a)->flags & graph_opdef(g, b)->flags & constraint)) return E_OK;
+    return constraint_agree(a, b) ? E_OK
+                                  : constraint_error(g, graph_opdef(g, n)->name,
+                                                     "tensors in one layout are to lie", a, b);
 }
 
 static Err prepare(Propagate *p) {
@@ -301,9 +337,13 @@ static Err prepare(Propagate *p) {
     p->queued = ARENA_ARRAY(&p->arena, bool, g->node.n);
     if (!p->layout || !p->rule || !p->uses || !p->users.start || !p->queue || !p->queued)
         return err_nomem(g->cx, "propagation");
-    for (int32_t id = 1; id < g->node.n; id++)
-        if (graph_opdef(g, graph_node(g, id))->factors)
-            TRY(rule_of(g, graph_node(g, id), &p->arena, &p->rule[id]));
+    for (int32_t id = 1; id < g->node.n; id++) {
+        const Node *n = graph_node(g, id);
+        const OpDef *def = graph_opdef(g, n);
+        if (def->factors && !(def->flags & OPF_LAYOUT_STOP))
+            TRY(rule_of(g, n, &p->arena, &p->rule[id]));
+        if (def->flags & OPF_CAST) TRY(check_alike(g, n));
+    }
     seed(p);
     return E_OK;
 }
@@ -402,15 +442,40 @@ static Err run_stages(Propagate *p) {
     return E_OK;
 }
 
-static Err propagate(Propagate *p) {
+static void dump_factors(const Propagate *p, const PassOptions *o) {
+    if (!o->dump || !o->wants(o->dump_ud, "factors")) return;
+    Str s;
+    str_init(&s, &p->g->cx->alloc);
+    for (int32_t id = 1; id < p->g->node.n; id++) {
+        const Node *n = graph_node(p->g, id);
+        const FactorRule *r = p->rule[id];
+        int ranks[MAX_FACTORS];
+        if (!r || r->ntensor > MAX_FACTORS) continue;
+        for (int t = 0; t < r->ntensor; t++) ranks[t] = rank_of(p, n, t);
+        str_fmt(&s, "%%%d = %s ", n->out, graph_opdef(p->g, n)->name);
+        factor_print(r, n->nin, ranks, &s);
+        str_put(&s, "\n");
+    }
+    if (!s.failed) o->dump(o->dump_ud, "factors", str_of(&s));
+    str_free(&s);
+}
+
+/* Each priority to its fixpoint before the next; in each, what is kept in Params has its say once
+ * the data has been followed. */
+static Err propagate(Propagate *p, const PassOptions *o) {
     TRY(prepare(p));
-    TRY(run_stages(p));
-    seed_state(p);
-    return run_stages(p);
+    dump_factors(p, o);
+    int last = last_priority(p);
+    for (int priority = 0; priority <= last; priority++) {
+        seed_written(p, priority, false);
+        TRY(run_stages(p));
+        seed_written(p, priority, true);
+        TRY(run_stages(p));
+    }
+    return E_OK;
 }
 
 Err pass_propagate(const Graph *g, const PassOptions *o, Graph **out) {
-    (void)o;
     Graph *new_graph = graph_new(g->cx);
     if (!new_graph) return err_nomem(g->cx, "a graph");
     new_graph->mesh = g->mesh;
@@ -418,7 +483,7 @@ Err pass_propagate(const Graph *g, const PassOptions *o, Graph **out) {
     arena_init(&p.arena, &g->cx->alloc);
     Err e = split_sources(g, new_graph);
     if (!e && g->mesh) e = origin_init(new_graph);
-    if (!e && g->mesh) e = propagate(&p);
+    if (!e && g->mesh) e = propagate(&p, o);
     if (!e && g->mesh) e = write_types(&p, new_graph);
     if (!e && g->mesh) e = strip_results(new_graph);
     arena_free(&p.arena);

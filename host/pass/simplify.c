@@ -1,5 +1,6 @@
 /* simplify.c - dead code, folding by the ops' own rules, and equal nodes made one. */
 #include "ir/copy.h"
+#include "pass/constraint.h"
 #include "pass/pass.h"
 
 #include <string.h>
@@ -122,9 +123,17 @@ static Err round_once(const Graph *g, Graph **out) {
     Simplify s = {0};
     if (copy_begin(&s.c, g, &b)) {
         const bool *live = mark_live(g, &s.c.arena);
-        if (!live) copy_no_memory(&s.c);
-        for (int32_t id = 1; id < g->node.n && !s.c.b.err; id++)
-            if (live[id]) simplify_node(&s, graph_node(g, id));
+        Statements said = {0};
+        if (live)
+            build_fail(&s.c.b, constraint_statements(g, live, &s.c.arena, &said));
+        else
+            copy_no_memory(&s.c);
+        for (int32_t id = 1; id < g->node.n && !s.c.b.err; id++) {
+            if (live[id])
+                simplify_node(&s, graph_node(g, id));
+            else if (said.is[id])
+                constraint_copy(&said, &s.c, graph_node(g, id));
+        }
         copy_results(&s.c, 0);
     }
     copy_end(&s.c);

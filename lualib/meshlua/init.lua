@@ -20,6 +20,7 @@ ml.Auto, ml.Explicit, ml.Manual = "auto", "explicit", "manual"
 ml.Mesh, ml.make_mesh, ml.AbstractMesh = mesh.Mesh, mesh.make_mesh, mesh.AbstractMesh
 ml.set_mesh, ml.get_mesh = mesh.set_mesh, mesh.get_mesh
 ml.device_put, ml.constrain = mesh.device_put, mesh.constrain
+ml.shard_alike, ml.propagation_barrier = mesh.shard_alike, mesh.propagation_barrier
 ml.visualize_sharding, ml.visualize_mesh = mesh.visualize_sharding, mesh.visualize_mesh
 ml.devices, ml.device_count = core.devices, core.device_count
 for name, fn in pairs(arrays) do ml[name] = fn end

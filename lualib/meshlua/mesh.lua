@@ -249,6 +249,31 @@ function M.constrain(x, spec)
   return op.constrain(x, {layout = as_sharding("constrain", spec)})
 end
 
+--- x and y, which propagation gives one layout, whatever it is. Their shapes are equal (E_SHAPE); two arguments
+--- or constraints that lie differently are an error (E_SPEC).
+---@param x Tensor
+---@param y Tensor
+---@return Tensor x, Tensor y
+function M.shard_alike(x, y)
+  for _, t in ipairs {{x}, {y}} do
+    if not lib.is_tensor(t[1]) then
+      raise("E_VALUE", "shard_alike: expected a tensor, got %s", lib.kind(t[1]))
+    end
+  end
+  local same = op.shard_alike(x, y)
+  return same, op.shard_alike(y, same)
+end
+
+--- x; the layouts of what makes it and of what uses it do not reach each other.
+---@param x Tensor
+---@return Tensor
+function M.propagation_barrier(x)
+  if not lib.is_tensor(x) then
+    raise("E_VALUE", "propagation_barrier: expected a tensor, got %s", lib.kind(x))
+  end
+  return op.propagation_barrier(x)
+end
+
 --- Calls fn with this mesh (and rules) in context: there a bare P is a sharding, and logical names are
 --- known. mesh:with(fn) or mesh:with(rules, fn); further arguments go to fn.
 local function with(mesh, rules, fn, ...)

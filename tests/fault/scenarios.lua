@@ -228,8 +228,9 @@ add("contexts and constraints", {
     return mesh:with(s.rules, function()
       local before = core.mesh_current()
       assert(core.rules_current() == s.rules)
+      local alike, other = ml.shard_alike(s.x, ml.propagation_barrier(s.x * 1))
       return {s.x:constrain {"batch", "embed"}, ml.constrain(s.x, P(nil, "model")), ml.device_put(s.x,
-        P("data")), before}
+        P({"data", priority = 1}, P.unconstrained)), alike, other, before}
     end)
   end,
   check = function(_, r) assert(r[1].sharding == NamedSharding(mesh, P "data")) end,
