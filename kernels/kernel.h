@@ -238,6 +238,16 @@ typedef struct KConv {
     int64_t groups;
 } KConv;
 
+/* reduce_window_max, reduce_window_sum: in x; out y: of each window, the places
+ * o stride + k - low, 0 <= k < window, of x that exist (of none: the least number, or 0). The first
+ * of equal elements is the largest, NaN is larger than all.
+ * select_and_scatter_add: in x, dy (y's dims); out dx (x's): zeros, and each dy added to the place
+ * of the largest of its window of x. select_and_gather_add: in x, t (x's dims); out y: for each
+ * window what t has at that place (0 for a window that sees nothing). Both floats only. */
+typedef struct KWindow {
+    int64_t window[K_MAX_RANK], stride[K_MAX_RANK], low[K_MAX_RANK];
+} KWindow;
+
 /* take: in table, ids (int32); out y. y's dims: table's before `axis`, ids', table's after. An id
  * is global; this device holds rows [offsets[0], offsets[0] + table.dims[axis]) of `size`. An id
  * outside 0 <= id < size is K_FAULT_INDEX; one held elsewhere gives zeros. */

@@ -94,6 +94,12 @@ OP(MATMUL, contract)
 OP(CONV, conv)
 OP(CONV_GRAD_KERNEL, conv)
 
+/* window */
+OP(REDUCE_WINDOW_MAX, window)
+OP(REDUCE_WINDOW_SUM, window)
+OP(SELECT_AND_SCATTER_ADD, window)
+OP(SELECT_AND_GATHER_ADD, window)
+
 /* index */
 OP(TAKE, index)
 OP(SCATTER_ADD, index)

@@ -16,6 +16,7 @@
     X(argreduce, level)                                                                            \
     X(matmul, level)                                                                               \
     X(conv, level)                                                                                 \
+    X(window, level)                                                                               \
     X(index, level)                                                                                \
     X(dynamic, level)                                                                              \
     X(cumulative, level)                                                                           \

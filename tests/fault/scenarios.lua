@@ -113,6 +113,18 @@ add("convolutions and their gradients", {
   check = function(_, r) assert(r[2]:at(2, 1, 1, 1):item() == 16) end,
 })
 
+add("windows and their gradients", {
+  make = function() return {x = ml.arange(32.0):reshape {2, 4, 2, 2}} end,
+  run = function(s)
+    local options = {strides = {1, 2, 2, 1}}
+    return ml.grad(function(x)
+      local most = ml.reduce_window(x, "max", {1, 2, 2, 1}, options)
+      local sum = ml.reduce_window(x, "sum", {1, 2, 2, 1})
+      return (most * most):sum() + sum:sum()
+    end)(s.x)
+  end,
+})
+
 simple("promotion and the table of ops", function() return {core.promote("int32", "bfloat16"),
   #core.ops()} end)
 

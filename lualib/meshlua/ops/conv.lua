@@ -53,4 +53,25 @@ function M.conv(x, w, options)
     w_dilation = w_dilation, groups = lib.check_integer("conv", "groups", options.groups or 1)})
 end
 
+local known_window = {strides = true, padding = true}
+
+--- The largest, or the sum, of each window that slides over x. A window sees only what x has: pads add
+--- nothing to a sum, and are never the largest. The gradient of a largest goes to the first of equal ones.
+---@param x Tensor
+---@param kind "max"|"sum"
+---@param window integer[] sizes, one for each dim of x
+---@param options {strides: integer|integer[], padding: "same"|"valid"|integer[][]}? strides: default 1
+---@return Tensor
+function M.reduce_window(x, kind, window, options)
+  check_tensor("reduce_window", x)
+  options = lib.options("reduce_window", options, known_window)
+  if kind ~= "max" and kind ~= "sum" then
+    raise("E_VALUE", "reduce_window: '%s'; it is 'max' or 'sum'", tostring(kind))
+  end
+  window = each("reduce_window", "windows", window, x.ndim)
+  local strides = each("reduce_window", "strides", options.strides, x.ndim, 1)
+  local low, high = args.pads("reduce_window", options.padding, x.shape, strides, window)
+  return op["reduce_window_" .. kind](x, {window = window, strides = strides, low = low, high = high})
+end
+
 return M

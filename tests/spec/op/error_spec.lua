@@ -263,6 +263,23 @@ bad("conv_grad_kernel", "E_SHAPE", "dy is not what this convolution of x gives",
   return op.conv_grad_kernel(image, image, plain)
 end)
 
+local pool = {window = {1, 2}, strides = {1, 1}, low = {0, 0}, high = {0, 0}}
+for _, kind in ipairs {"max", "sum"} do
+  bad("reduce_window_" .. kind, "E_SHAPE", "3 windows for 2 dims", function()
+    return ml.reduce_window(f, kind, {1, 1, 1})
+  end)
+  bad("reduce_window_" .. kind, "E_VALUE", "dim 2 has a window, stride or pad of 0", function()
+    return ml.reduce_window(f, kind, {1, 2}, {strides = {1, 0}})
+  end)
+  bad("reduce_window_" .. kind, "E_DTYPE", "takes numbers, not bool", function()
+    return ml.reduce_window(b, kind, {1, 2})
+  end)
+end
+for _, name in ipairs {"select_and_scatter_add", "select_and_gather_add"} do
+  bad(name, "E_SHAPE", "the second must have the dims of", function() return op[name](f, vector, pool) end)
+  bad(name, "E_DTYPE", "takes floats", function() return op[name](i, i, pool) end)
+end
+
 -- ---- fused ops --------------------------------------------------------------------------------------
 
 local empty = ml.zeros {2, 0}

@@ -292,6 +292,50 @@ function M.conv(x, w, options)
   end)
 end
 
+--- Distinct numbers of a shape in an order that looks irregular.
+function M.ramp_list(shape)
+  local _, n = strides_of(shape)
+  local i = -1
+  return M.make(shape, function()
+    i = i + 1
+    return (37 * i % (n % 37 == 0 and n + 1 or n)) / 8
+  end)
+end
+
+--- Calls fn(place in x, index of the window) for all that windows see. w: window, strides, low (one entry for
+--- each dim), shape of what is over them.
+local function windows(x, w, fn)
+  each(w.shape, function(index)
+    each(w.window, function(tap)
+      local place = {}
+      for d = 1, #x.shape do
+        place[d] = index[d] * w.strides[d] + tap[d] - w.low[d]
+        if place[d] < 0 or place[d] >= x.shape[d] then return end
+      end
+      fn(place, index)
+    end)
+  end)
+end
+
+function M.reduce_window(x, w, none, combine)
+  local y = M.make(w.shape, function() return none end)
+  windows(x, w, function(place, index)
+    local p = position(w.shape, index)
+    y[p] = combine(y[p], M.at(x, place))
+  end)
+  return y
+end
+
+--- The position in x of the first largest of each window; 0 for a window that sees nothing.
+function M.largest_places(x, w)
+  local y = M.make(w.shape, function() return 0 end)
+  windows(x, w, function(place, index)
+    local p, from = position(w.shape, index), position(x.shape, place)
+    if y[p] == 0 or x[y[p]] < x[from] then y[p] = from end
+  end)
+  return y
+end
+
 function M.scatter_set(x, ids, updates, axis)
   local out, k = table.move(x, 1, #x, 1, list(x.shape, x.dtype)), #ids.shape
   each(updates.shape, function(index, i)

@@ -44,7 +44,7 @@ for _, row in ipairs(ml.core.ops()) do
 end
 
 for _, file in ipairs {"control", "source", "unary", "binary", "movement", "reduce", "contract", "index",
-  "dynamic", "cumulative", "conv", "rowwise", "norm", "attention", "train", "composed"} do
+  "dynamic", "cumulative", "conv", "window", "rowwise", "norm", "attention", "train", "composed"} do
   for _, row in ipairs(require("spec.op.cases." .. file)) do
     row.name = row.name or row.op
     M[#M + 1] = row
