@@ -35,7 +35,8 @@ local modules = {nn = true, optim = true, schedule = true, data = true, train = 
 local functions = {init = "initialize", abstract = "initialize", config = "config",
   explain = "explain", verify = "insight.verify",
   split = "state", merge = "state", update = "state", state = "state", get_partition_spec = "state",
-  get_named_sharding = "state", tabulate = "state", shard_largest = "rules",
+  get_named_sharding = "state", tabulate = "state", microbatches = "microbatch",
+  accumulate = "microbatch", shard_largest = "rules",
   checkpoint = "transform.checkpoint", checkpoint_name = "transform.checkpoint",
   checkpoint_policies = "transform.checkpoint"}
 for _, name in ipairs {"psum", "pmean", "pmax", "pmin", "all_gather", "psum_scatter", "ppermute",

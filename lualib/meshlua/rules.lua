@@ -14,6 +14,21 @@ local raise = lib.raise
 
 local M = {}
 
+--- Is `to` what a logical axis can go to: false, a mesh axis, or several? Raises for one that is there twice.
+local function is_target(name, to)
+  if to == false or type(to) == "string" then return true end
+  if type(to) ~= "table" then return false end
+  local seen = {}
+  for i = 1, #to do
+    if type(to[i]) ~= "string" then return false end
+    if seen[to[i]] then
+      raise("E_SPEC", "rules: '%s' asks for mesh axis '%s' twice; an axis splits a dim once", name, to[i])
+    end
+    seen[to[i]] = true
+  end
+  return next(to, #to > 0 and #to or nil) == nil
+end
+
 --- Checks a rule set; raises for entries that are none.
 function M.check(rules)
   if type(rules) ~= "table" then raise("E_VALUE", "rules: expected a list, got %s", type(rules)) end
@@ -23,8 +38,7 @@ function M.check(rules)
       M.check {rule.opt}
       ok = true
     elseif type(rule) == "table" and type(rule[1]) == "string" then
-      local to = rule[2]
-      ok = to == false or type(to) == "string" or type(to) == "table" or core.is_spec(to)
+      ok = core.is_spec(rule[2]) or is_target(rule[1], rule[2])
     end
     if not ok then
       raise("E_VALUE", "rules: entry %d is neither {name, axis}, {pattern, P(...)}, {opt = rule} nor a "
@@ -88,13 +102,46 @@ local function axes_for(rules, name, used, what)
     .. "then", what, name, why, name)
 end
 
---- The P for a list of logical names (false or nil: whole; P.unconstrained), by the rules in context.
+local function target_text(rule)
+  local to = rule[2]
+  if to == false then return "whole" end
+  return type(to) == "table" and "{" .. table.concat(to, ", ") .. "}" or to
+end
+
+--- The first rule of each logical name.
+local function first_rules(rules)
+  local first = {}
+  for _, rule in ipairs(rules) do
+    local is_name = type(rule) == "table" and rule[1] and not core.is_spec(rule[2])
+    if is_name and not first[rule[1]] then first[rule[1]] = rule end
+  end
+  return first
+end
+
+--- A variable's own rules before those in context, which must not say something else of the same name.
+local function merged(own, context, what)
+  if not own or not context then return own or context end
+  local of_context, list = first_rules(context), {}
+  for name, rule in pairs(first_rules(own)) do
+    local other = of_context[name]
+    if other and target_text(other) ~= target_text(rule) then
+      raise("E_SPEC", "%s: its own rules put '%s' on %s, those in context on %s; keep one of them", what,
+        name, target_text(rule), target_text(other))
+    end
+  end
+  for _, rules in ipairs {own, context} do table.move(rules, 1, #rules, #list + 1, list) end
+  return list
+end
+
+--- The P for a list of logical names (false or nil: whole; P.unconstrained), by the variable's own rules and
+--- those in context.
 ---@param names table
 ---@param what string the tensor, for messages
 ---@param rank integer
+---@param own table? the variable's own rules
 ---@return P
-function M.spec_of(names, what, rank)
-  local rules = core.rules_current()
+function M.spec_of(names, what, rank, own)
+  local rules = merged(own, core.rules_current(), what)
   if not rules then
     raise("E_SPEC", "%s: the logical axes {%s} mean nothing without rules; pass rules to jit or init, or "
       .. "use mesh:with(rules, fn)", what, M.names_text(names, rank))
@@ -124,7 +171,7 @@ end
 local function own_spec(param, path)
   local axes = core.box_meta(param).axes
   if axes == nil or core.is_spec(axes) then return axes end
-  return M.spec_of(axes, path, param.ndim)
+  return M.spec_of(axes, path, param.ndim, core.box_meta(param).rules)
 end
 
 --- The P that one rule gives a Param, or nil.
@@ -160,7 +207,8 @@ end
 function M.state_spec(param, path)
   local axes = core.box_meta(param).opt_axes
   if axes ~= nil then
-    return core.is_spec(axes) and axes or M.spec_of(axes, path .. " (opt_axes)", param.ndim)
+    return core.is_spec(axes) and axes or M.spec_of(axes, path .. " (opt_axes)", param.ndim,
+      core.box_meta(param).rules)
   end
   for _, rule in ipairs(core.rules_current() or {}) do
     local of_state = type(rule) == "table" and rule.opt

@@ -226,6 +226,24 @@ add("stages of a jitted function", {
   check = function(_, r) assert(r[1][1]:sum():item() == 64 * 8 * 3) end,
 })
 
+add("a stack of layers", {
+  run = function()
+    local stack = ml.init(function(rngs)
+      return nn.stack(2, function() return nn.Linear(4, 4, {rngs = rngs, axes = {"a", "b"}}) end)
+    end, {mesh = mesh, rules = {{"layers", "model"}, {"a", false}, {"b", false}}})
+    return {nn.layer(stack, 2)(ml.ones {2, 4}), stack.kernel.sharding}
+  end,
+  check = function(_, r) assert(r[2] == NamedSharding(mesh, P "model")) end,
+})
+
+add("microbatches", {
+  make = function() return {x = ml.arange(8.0)} end,
+  run = function(s)
+    return {ml.accumulate(2, function(part) return part:sum() end, s.x), ml.microbatches(s.x, 4)[2]}
+  end,
+  check = function(_, r) assert(r[1]:item() == 14.0 and r[2]:totable()[2] == 5.0) end,
+})
+
 add("a mesh that is set", {
   run = function()
     local _ <close> = ml.set_mesh(mesh)

@@ -229,7 +229,7 @@ describe("optimizers on a mesh", function()
     end, {mesh = mesh, rules = rules})
   end
 
-  it("state is born in the sharding of its Param, and stays there", function()
+  it("L3: state is born in the sharding of its Param, and stays there", function()
     local mesh = ml.make_mesh({4, 2}, {"data", "model"})
     local model = made(mesh)
     local opt = optim.adamw(model, {lr = 0.1, clip = 1.0})
@@ -256,7 +256,7 @@ describe("optimizers on a mesh", function()
     assert.same({1, 1}, {hits, traced})
   end)
 
-  it("opt_axes put the state elsewhere than the Param", function()
+  it("L3: opt_axes put the state elsewhere than the Param", function()
     local mesh = ml.make_mesh({8}, {"data"})
     local model = ml.init(function(rngs)
       local w = ml.random.normal(rngs.params(), {16, 4})
@@ -277,7 +277,7 @@ describe("optimizers on a mesh", function()
     helper.close(before - 0.1, model.w:get(), 1e-6)
   end)
 
-  it("an {opt = rule} puts the state elsewhere: gradients are scattered, Params gathered", function()
+  it("L3: an {opt = rule} puts the state elsewhere: gradients are scattered, Params gathered", function()
     local mesh = ml.make_mesh({8}, {"data"})
     local zero = {{opt = ml.shard_largest "data"}, {"a", false}, {"b", false}}
     local function run(list)

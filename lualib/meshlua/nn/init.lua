@@ -4,12 +4,15 @@ local attention = require "meshlua.nn.attention"
 local module = require "meshlua.nn.module"
 local param = require "meshlua.nn.param"
 local rngs = require "meshlua.nn.rngs"
+local stack = require "meshlua.nn.stack"
 
 local M = lib.export {
   module = function(name) return (module.module(name)) end,
   is_module = module.is_module,
   each_module = module.each,
   Param = param.Param,
+  stack = stack.stack,
+  layer = stack.layer,
   attention = attention.attention,
   dropout = require("meshlua.nn.dropout").dropout,
 }

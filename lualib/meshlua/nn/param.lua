@@ -1,6 +1,7 @@
 -- param.lua: nn.Param, the box that holds a tensor of a module, with its kind and its axes.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local rules_of = require "meshlua.rules"
 
 local raise = lib.raise
 
@@ -39,10 +40,11 @@ end
 --- A place for a tensor in a module. In ops it stands for its tensor; box:get() and box:set(t) read and
 --- write it.
 ---@param value Tensor|Param|number|table the tensor, or numbers for one
----@param meta {kind: string, axes: (string|false)[]|P, opt_axes: (string|false)[]|P, role: string}?
+---@param meta {kind: string, axes: table|P, opt_axes: table|P, role: string, rules: table}?
 --- kind: default "param", what gradients are taken of. axes: a logical name for each dim, or a P. opt_axes:
 --- the same for the optimizer's state of it (default: axes). role: "kernel", "bias", "scale" or "embedding".
---- Any other key is free metadata.
+--- rules: rules of its own for its logical names, before those in context (E_SPEC where they disagree). Any
+--- other key is free metadata.
 ---@return Param
 function M.Param(value, meta)
   if meta ~= nil and type(meta) ~= "table" then
@@ -67,6 +69,7 @@ function M.Param(value, meta)
   if type(own.kind) ~= "string" then
     raise("E_VALUE", "nn.Param: kind must be a word, not a %s", type(own.kind))
   end
+  if own.rules ~= nil then rules_of.check(own.rules) end
   check_axes("axes", own.axes, value.ndim)
   check_axes("opt_axes", own.opt_axes, value.ndim)
   return core.box_new(value, own)

@@ -61,6 +61,7 @@ local function option_rows(recipe, name)
   local own = {
     {"mesh", layout.mesh or "none", "axes and sizes, as in data:4,model:2; none: one device"},
     {"rules", layout.rules or "", "the rule set: " .. table.concat(lib.names(recipe.rules or {}), ", ")},
+    {"microbatches", 1, "parts that a step cuts its batch into, to hold less at a time", least = 1},
     {"seed", 0, "of parameters, data order, dropout and sample"},
     {"data", "", "in place of the recipe's own"},
     {"out", "", "a folder for config.json, metrics.jsonl, result.json and sample.txt"},
@@ -117,9 +118,10 @@ local function prepare(recipe, values, config)
   local rules = check(rule_set(recipe, values.rules))
   local mesh = check(runs.mesh(values.mesh))
   check(precision.of(config))
-  check(runs.check_batch(mesh, rules, config.batch))
+  check(runs.check_batch(mesh, rules, config.batch, values.microbatches))
   local data = check(recipe.data(config, values.data ~= "" and values.data or nil))
-  return runs.new(recipe, {config = config, seed = values.seed, mesh = mesh, rules = rules, data = data})
+  return runs.new(recipe, {config = config, seed = values.seed, mesh = mesh, rules = rules, data = data,
+    microbatches = values.microbatches})
 end
 
 local function count_parameters(model)

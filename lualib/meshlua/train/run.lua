@@ -21,6 +21,7 @@ local grad = require "meshlua.grad"
 local initialize = require "meshlua.initialize"
 local jit = require "meshlua.jit"
 local mesh_of = require "meshlua.mesh"
+local microbatch = require "meshlua.microbatch"
 local nn = require "meshlua.nn"
 local optim = require "meshlua.optim"
 local precision = require "meshlua.train.precision"
@@ -80,16 +81,19 @@ local function batch_sharding(mesh, rules, size)
   return sharding
 end
 
---- Can batches of that size be put on the mesh?
+--- Can batches of that size be put on the mesh, and be cut into so many parts?
 ---@param mesh Mesh?
 ---@param rules table?
 ---@param size integer
+---@param parts integer
 ---@return true?, string? message, string? code
-function M.check_batch(mesh, rules, size)
-  if not mesh then return true end
-  local ok, message = pcall(batch_sharding, mesh, rules, size)
+function M.check_batch(mesh, rules, size, parts)
+  local ok, message = pcall(function()
+    if mesh then batch_sharding(mesh, rules, size) end
+    microbatch.check("--microbatches", "the batch", size, parts)
+  end)
   if ok then return true end
-  local text = message:match "%[E_INDIVISIBLE%] (.*)"
+  local text = message:match "%[E_INDIVISIBLE%] (.*)" or message:match "%[E_SHAPE%] (.*)"
   if not text then error(message, 0) end
   return nil, ("--batch=%d: %s"):format(size, text), "E_VALUE"
 end
@@ -102,10 +106,12 @@ end
 
 --- A run, ready for its first step. The seed decides the parameters, the order of the data and dropout.
 ---@param recipe table
----@param options {config: table, seed: integer, mesh: Mesh?, rules: table?, data: table}
+---@param options {config: table, seed: integer, mesh: Mesh?, rules: table?, data: table, microbatches: integer?}
+--- microbatches: into how many parts a step cuts its batch; default 1
 ---@return Run
 function M.new(recipe, options)
   local config, seed = options.config, options.seed
+  microbatch.check("run", "the batch", config.batch, options.microbatches or 1)
   local self = setmetatable({recipe = recipe, config = config, seed = seed, mesh = options.mesh,
     rules = options.rules, data = options.data}, Run_meta)
   if self.mesh then
@@ -123,7 +129,10 @@ function M.new(recipe, options)
       local loss = recipe.loss(m, inputs, labels, rngs)
       return scale and scale:scaled(loss) or loss, loss
     end
-    local _, grads, loss = grad.value_and_grad(loss_of, {has_aux = true})(model)
+    local _, grads, loss = microbatch.accumulate(options.microbatches or 1, function(part)
+      inputs, labels = part[1], part[2]
+      return grad.value_and_grad(loss_of, {has_aux = true})(model)
+    end, {inputs, labels})
     if not scale then return loss, optimizer:update(model, grads).grad_norm end
     local done = optimizer:update(model, scale:unscaled(grads), {if_finite = true})
     scale:note(done.finite)
