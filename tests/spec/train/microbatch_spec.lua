@@ -30,8 +30,8 @@ describe("microbatches", function()
 
   it("that do not divide the rows are an error that names the tensor: none is dropped", function()
     local batch = {inputs = ml.ones {32, 2}, labels = ml.ones {30}}
-    helper.raises("[E_SHAPE] microbatches: labels has 30 rows, which 4 microbatches do not divide; take 28 or "
-      .. "32 rows, or 1, 2, 3, 5, 6, 10, 15, 30 microbatches", ml.microbatches, batch, 4)
+    helper.raises("[E_SHAPE] microbatches: labels has 30 rows, which 4 microbatches do not divide; take 28 "
+      .. "or 32 rows, or 1, 2, 3, 5, 6, 10, 15, 30 microbatches", ml.microbatches, batch, 4)
     helper.raises("[E_SHAPE] microbatches: the batch has 30 rows", ml.jit(function(x)
       return ml.accumulate(4, function(part) return part:sum() end, x)
     end), ml.ones {30, 2})
