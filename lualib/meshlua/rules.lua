@@ -26,7 +26,10 @@ local function is_target(name, to)
     end
     seen[to[i]] = true
   end
-  return next(to, #to > 0 and #to or nil) == nil
+  for key in pairs(to) do
+    if math.type(key) ~= "integer" or key < 1 or key > #to then return false end
+  end
+  return true
 end
 
 --- Checks a rule set; raises for entries that are none.
