@@ -254,8 +254,9 @@ typedef struct KWindow {
 /* scatter_add: in ids, updates (laid out as take's y); out table = zeros, then updates added in the
  * order of ids. Same attr and rules. float16/bfloat16 are added in float32 and rounded once. */
 typedef struct KTake {
-    int32_t axis; /* 0-based */
+    int32_t axis; /* 0-based, of one example's table */
     int64_t size;
+    int32_t batched; /* every tensor has a dim of examples in front */
 } KTake;
 
 /* scatter_set: in x, ids, updates (laid out as take's y); out x with the rows named by the ids

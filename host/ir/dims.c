@@ -25,6 +25,13 @@ void dims_push(Dims *d, int64_t x) {
     d->at[d->rank++] = x;
 }
 
+void dims_insert(Dims *d, int at, int64_t x) {
+    ASSERT(d->rank < MAX_RANK, "more than %d dims", MAX_RANK);
+    memmove(&d->at[at + 1], &d->at[at], sizeof d->at[0] * (size_t)(d->rank - at));
+    d->at[at] = x;
+    d->rank++;
+}
+
 bool dims_has(const Dims *d, int64_t x) {
     for (int i = 0; i < d->rank; i++)
         if (d->at[i] == x) return true;

@@ -30,6 +30,7 @@ enum {
     OPF_INTERNAL = 1 << 10,   /* not offered to Lua under its own name */
     OPF_SAVE = 1 << 11,       /* remat policies: worth keeping (matrix products) */
     OPF_ALIAS_ANY = 1 << 12,  /* any result may take over any operand of its dtype and dims */
+    OPF_PLACEHOLDER = 1 << 20, /* in traces only: nothing that is needed may depend on it */
     OPF_FAULTS = 1 << 13,     /* its kernel can find fault with the values (an id out of range) */
     OPF_CAST = 1 << 14,       /* only the type is another: nothing is left of it when partitioned */
     OPF_LAYOUT_STOP = 1 << 15, /* no layout propagates through it */
@@ -65,6 +66,19 @@ typedef struct VjpArgs {
     int32_t *din;            /* to fill; 0 stays "no gradient" */
     uint64_t wanted;         /* bit i: operand i (the last bit: all beyond) leads to a variable */
 } VjpArgs;
+
+/* A node on every example at once: of the operands, those that are `mapped` have the examples along
+ * dim 1, in front of their own dims; so has every result. */
+typedef struct BatchArgs {
+    const struct OpDef *def;
+    const struct Node *node; /* of one example */
+    int64_t size;            /* examples */
+    const int32_t *in;       /* values */
+    const bool *mapped;      /* by operand: one at least */
+    const char *const *axis; /* mesh axes that constraints put on the examples, or none */
+    int32_t naxis;
+    int32_t *out; /* to fill; 0 stays "by its expansion" */
+} BatchArgs;
 
 typedef struct LocalArgs {
     Ctx *cx;
@@ -124,6 +138,8 @@ typedef struct OpDef {
     void (*vjp)(struct Build *b, const VjpArgs *a);
     /* The op as simpler ops, by definition: what tests compare it to. Fills nout values. */
     void (*expand)(struct Build *b, const struct Node *n, const int32_t *in, int32_t *out);
+    /* Appends the op on many examples. NULL for elementwise ops, which need none. */
+    void (*batch)(struct Build *b, const BatchArgs *a);
     /* Fills a zeroed rule whose tensors are operands, then results. */
     void (*factors)(const OpArgs *a, const Type *const *out, FactorRule *r);
     /* Rewrites the attributes for one device. NULL: they hold for any part of the tensor. */
@@ -157,6 +173,7 @@ typedef struct OpDef {
     size_t lower_size;
     uint32_t contiguous;   /* operands that must be row-major without gaps (bit per operand) */
     uint32_t inner;        /* operands whose last dim must have the element's stride */
+    uint32_t shared;       /* operands that examples must share, or the expansion is batched */
     uint32_t linear;       /* operands in which it is linear (in each alone, unless OPF_JOINT) */
     uint32_t grad_results; /* results whose cotangents `vjp` takes; where another is not zero, the
                             * expansion is differentiated. 0: all */

@@ -363,6 +363,8 @@ static void push_row(lua_State *L, const OpDef *d) {
     lua_setfield(L, -2, "grad");
     lua_pushboolean(L, d->expand != NULL);
     lua_setfield(L, -2, "expands");
+    lua_pushboolean(L, d->batch || d->flags & OPF_ELEMENTWISE || d->nin == 0);
+    lua_setfield(L, -2, "batch");
     lua_pushboolean(L, d->factors != NULL);
     lua_setfield(L, -2, "factors");
     lua_pushboolean(L, d->fold != NULL);

@@ -152,11 +152,15 @@ void trace_note_write(lua_State *L, Host *h, int index) {
     bool may_write;
     index = lua_absindex(L, index);
     noted(L, index, &may_write);
-    if (may_write && h->trace->build.region == 0) return;
+    if (may_write && h->trace->build.region == 0 && !h->trace->inside) return;
     const LuaBox *box = lua_touserdata(L, index);
     bool inside = h->trace->build.region != 0;
     if (box->made_in == h->trace->serial && (!inside || box->region == h->trace->build.region))
         return; /* nobody else has it yet */
+    if (h->trace->inside)
+        state_error(L, E_STATE,
+                    "a Param is written inside vmap or custom_vjp, where a value is of one example; "
+                    "return the new value and set the Param outside");
     if (inside)
         state_error(
             L, E_STATE,

@@ -84,7 +84,144 @@ static int remat(lua_State *L) {
     return 0;
 }
 
+/* ---- values that do not last ---- */
+
+void ltransform_check(lua_State *L, Host *h, Val v) {
+    const Trace *t = h->trace;
+    int32_t node = t->graph->value.at[v].node, lo = 0, hi = t->gone.n;
+    while (lo < hi) {
+        int32_t mid = (lo + hi) / 2;
+        if (t->gone.at[mid].end <= node)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    if (lo == t->gone.n || t->gone.at[lo].first > node) return;
+    const Node *n = graph_node(t->graph, node);
+    Str *s = state_text(h);
+    if (n->nloc) intern_print_loc(n->loc[0], s);
+    state_error(L, E_TRACED,
+                "a tensor made for one example inside vmap, or inside custom_vjp (at %s), was kept "
+                "after it; return it from there instead",
+                n->nloc ? str_of(s) : "its entry");
+}
+
+/* transform_enter(): until transform_leave() no Param may be written. */
+static int transform_enter(lua_State *L) {
+    trace_of(L, "transform_enter")->inside++;
+    return 0;
+}
+static int transform_leave(lua_State *L) {
+    Host *h = state_of(L);
+    if (h->trace && h->trace->inside) h->trace->inside--;
+    return 0;
+}
+
+/* Values of nodes [first, end) are no longer to be used. */
+static void let_go(lua_State *L, Host *h, int32_t first, int32_t end) {
+    Trace *t = h->trace;
+    while (t->gone.n && t->gone.at[t->gone.n - 1].first >= first) t->gone.n--;
+    if (first < end && !VEC_PUSH(&t->arena, &t->gone, (NodeRange){first, end}))
+        state_check(L, h, err_nomem(&h->cx, "a trace"));
+}
+
+/* placeholder(x [, slice]): a tracer of x's type (slice: without its first dim) that stands for
+ * what comes later. */
+static int placeholder(lua_State *L) {
+    Trace *t = trace_of(L, "placeholder");
+    Host *h = state_of(L);
+    const Type *type = graph_type(t->graph, value_in_trace(L, h, 1));
+    if (lua_toboolean(L, 2)) {
+        if (type->dims.rank == 0) state_error(L, E_SHAPE, "placeholder: a scalar has no slice");
+        type = type_slice(&h->cx, type);
+    }
+    type = type ? type_undecided(&h->cx, type) : NULL;
+    if (!type) state_check(L, h, err_nomem(&h->cx, "a type"));
+    Build at = t->build;
+    Val v = build_typed(&at, OP_PLACEHOLDER, NULL, 0, NULL, 1, &type, NULL, 0);
+    state_check(L, h, at.err);
+    value_push_traced(L, h, v);
+    return 1;
+}
+
+/* The traced values of the list at `index`, in the trace's arena; false gives 0. */
+static Val *read_values(lua_State *L, Host *h, int index, int *n, const char *what) {
+    value_check_type(L, index, LUA_TTABLE, what);
+    *n = (int)lua_rawlen(L, index);
+    Val *list = ARENA_ARRAY(&h->trace->graph->arena, Val, *n + 1);
+    if (!list) state_check(L, h, err_nomem(&h->cx, "a trace"));
+    for (int i = 0; i < *n; i++) {
+        lua_rawgeti(L, index, i + 1);
+        if (!lua_isboolean(L, -1)) list[i] = value_in_trace(L, h, -1);
+        lua_pop(L, 1);
+    }
+    return list;
+}
+
+static void check_values(lua_State *L, const Val *list, int n, const char *what) {
+    for (int i = 0; i < n; i++)
+        if (!list[i]) state_error(L, E_VALUE, "%s %d is false", what, i + 1);
+}
+
+static const char **read_axes(lua_State *L, Host *h, int index, int *n) {
+    value_check_type(L, index, LUA_TTABLE, "batch: the axes");
+    *n = (int)lua_rawlen(L, index);
+    const char **axes = ARENA_ARRAY(&h->trace->graph->arena, const char *, *n + 1);
+    for (int i = 0; axes && i < *n; i++) {
+        lua_rawgeti(L, index, i + 1);
+        axes[i] = intern_name(&h->cx, value_string(L, -1, NULL, "a mesh axis"));
+        lua_pop(L, 1);
+    }
+    if (!axes) state_check(L, h, err_nomem(&h->cx, "a trace"));
+    return axes;
+}
+
+/* batch(first, examples, all, size, results, axes): what the nodes from `first` on compute, for all
+ * examples. `examples`: placeholders of one; `all`: the tensors whose slices they are. Returns a
+ * list with, for each result, that of all examples (they are its first dim), or false where it is
+ * the same for every one; then the list of the latter. What was made of one example is no longer to
+ * be used. */
+static int batch(lua_State *L) {
+    Trace *t = trace_of(L, "batch");
+    Host *h = state_of(L);
+    int nall, naxis;
+    BatchCall c = {.first = read_node(L, t, 1), .size = value_integer(L, 4, "the size")};
+    c.example = read_values(L, h, 2, &c.nexample, "batch: the examples");
+    c.all = read_values(L, h, 3, &nall, "batch: the tensors");
+    c.out = read_values(L, h, 5, &c.nout, "batch: the results");
+    c.axis = read_axes(L, h, 6, &naxis);
+    c.naxis = naxis;
+    if (c.nexample != nall)
+        state_error(L, E_VALUE, "batch: %d examples of %d tensors", c.nexample, nall);
+    check_values(L, c.example, c.nexample, "batch: example");
+    check_values(L, c.all, nall, "batch: tensor");
+    check_values(L, c.out, c.nout, "batch: result");
+    c.is_mapped = ARENA_ARRAY(&t->graph->arena, bool, c.nout + 1);
+    if (!c.is_mapped) state_check(L, h, err_nomem(&h->cx, "a trace"));
+    int32_t end = t->graph->node.n;
+    Build at = t->build;
+    pass_batch(&at, &c);
+    state_check(L, h, at.err);
+    lua_createtable(L, c.nout, 0);
+    lua_createtable(L, c.nout, 0);
+    for (int i = 0; i < c.nout; i++) {
+        for (int k = 0; k < 2; k++) {
+            if (c.is_mapped[i] == (k == 0))
+                value_push_traced(L, h, c.out[i]);
+            else
+                lua_pushboolean(L, 0);
+            lua_rawseti(L, -3 + k, i + 1);
+        }
+    }
+    let_go(L, h, c.first, end);
+    return 2;
+}
+
 void ltransform_open(lua_State *L) {
-    static const luaL_Reg fns[] = {{"next_node", next_node}, {"remat", remat}, {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"next_node", next_node}, {"remat", remat},
+                                   {"transform_enter", transform_enter},
+                                   {"transform_leave", transform_leave},
+                                   {"placeholder", placeholder}, {"batch", batch},
+                                   {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
 }

@@ -32,6 +32,10 @@ typedef struct Frame {
     VEC(Val) param; /* what stands for them inside */
 } Frame;
 
+typedef struct NodeRange {
+    int32_t first, end;
+} NodeRange;
+
 typedef struct Trace {
     uint64_t serial; /* tracers of other traces are refused */
     bool open;       /* boxes that are no arguments may be written, too */
@@ -39,6 +43,8 @@ typedef struct Trace {
     Build build;      /* of the innermost region */
     VEC(Frame) frame; /* the regions under way, the innermost last; see lregion.c */
     VEC(Capture) capture;
+    int32_t inside;       /* transforms under way whose values do not last: no Param is written */
+    VEC(NodeRange) gone;  /* nodes of such transforms that ended; ascending */
     Arena arena;
 } Trace;
 

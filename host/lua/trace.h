@@ -36,6 +36,8 @@ void trace_result(lua_State *L, Host *h, Val v, const Layout *l);
 /* The inputs of the program in order, as tensors: params from `args`, then captures. */
 void trace_captured(lua_State *L, Host *h, int32_t i, Tensor **out);
 
+/* Raises where v was made for one example of a vmap that has ended, or in a custom_vjp's bwd. */
+void ltransform_check(lua_State *L, Host *h, Val v);
 /* v, a value of the region under way or of one around it, as a value of the former. */
 Val lregion_capture(lua_State *L, Host *h, Val v);
 

@@ -111,6 +111,7 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
             state_error(L, E_STATE,
                         "a value of shard_map's function is used outside it; return it through "
                         "out_specs");
+        ltransform_check(L, h, u->v);
         return lregion_capture(L, h, u->v);
     }
     /* A box from outside may hold another tensor at the next call; one made in this trace may not.

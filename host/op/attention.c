@@ -208,6 +208,23 @@ static void expand_attention_grad(Build *b, const Node *n, const Val *in, Val *o
     out[2] = op_astype(b, op_transpose(b, product(b, p, dy, over_queries), &back), dtype);
 }
 
+/* Examples are more of the batch. */
+static void batch_attention(Build *b, const BatchArgs *a) {
+    Val in[6];
+    for (int i = 0; i < a->node->nin; i++) {
+        in[i] = batch_operand(b, a, i);
+        Dims one = op_dims(b, a->node->in[i]);
+        one.at[0] *= a->size;
+        in[i] = op_reshape(b, in[i], &one);
+    }
+    batch_apply(b, a, in, a->node->attr);
+    for (int i = 0; i < a->node->nout; i++) {
+        Dims dims = op_dims(b, a->node->out + i);
+        dims_insert(&dims, 0, a->size);
+        a->out[i] = op_reshape(b, a->out[i], &dims);
+    }
+}
+
 const OpDef op_row_ATTENTION = {
     .name = "attention",
     .operands = "q,k,v",
@@ -218,6 +235,7 @@ const OpDef op_row_ATTENTION = {
     .attr_size = sizeof(AttentionAttr),
     .shape = shape_attention,
     .vjp = vjp_attention,
+    .batch = batch_attention,
     .expand = expand_attention,
     .factors = factors_attention,
     .flops = flops_attention,
@@ -238,6 +256,7 @@ const OpDef op_row_ATTENTION_GRAD = {
     .attr = fields,
     .attr_size = sizeof(AttentionAttr),
     .shape = shape_attention_grad,
+    .batch = batch_attention,
     .expand = expand_attention_grad,
     .factors = factors_attention_grad,
     .flops = flops_attention_grad,
@@ -319,6 +338,8 @@ const OpDef op_row_ROPE = {
     .attr_size = sizeof(RopeAttr),
     .shape = shape_rope,
     .vjp = vjp_rope,
+    .batch = batch_leading,
+    .shared = 2,
     .expand = expand_rope,
     .factors = factors_rope,
     .kernel = "rope",

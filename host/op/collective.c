@@ -268,6 +268,7 @@ static void vjp_ppermute(Build *b, const VjpArgs *a) {
                                  .attr = fields_,                                                  \
                                  .attr_size = sizeof(type_),                                       \
                                  .shape = shape_##name_,                                           \
+                                 .batch = batch_leading,                                        \
                                  .vary = vary_##name_,                                             \
                                  .flags = OPF_COLLECTIVE | OPF_INTERNAL,                           \
                                  __VA_ARGS__}

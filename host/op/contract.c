@@ -177,6 +177,26 @@ static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
         k->y[d] = d < nb ? K_BATCH : d < nb + nm ? K_M : K_N;
 }
 
+static void shift_all(Dims *d) {
+    for (int i = 0; i < d->rank; i++) d->at[i]++;
+}
+
+/* Both mapped: a batch dim. x alone: the first of its free dims. w alone: the first of its free
+ * dims, which stand behind x's. */
+static void batch(Build *b, const BatchArgs *a) {
+    MatmulAttr m = *(const MatmulAttr *)a->node->attr;
+    bool x = a->mapped[0], w = a->mapped[1];
+    int nb = m.x_batch.rank, nx = op_dims(b, a->in[0]).rank - nb - m.x_contract.rank - x;
+    if (x) shift_all(&m.x_batch), shift_all(&m.x_contract);
+    if (w) shift_all(&m.w_batch), shift_all(&m.w_contract);
+    if (x && w) {
+        dims_insert(&m.x_batch, 0, 0);
+        dims_insert(&m.w_batch, 0, 0);
+    }
+    batch_apply(b, a, a->in, &m);
+    if (!(x && w)) a->out[0] = batch_to_front(b, a->out[0], x ? nb : nb + nx);
+}
+
 const OpDef op_row_MATMUL = {
     .name = "matmul",
     .operands = "x,w",
@@ -187,6 +207,7 @@ const OpDef op_row_MATMUL = {
     .attr_size = sizeof(MatmulAttr),
     .shape = shape,
     .vjp = vjp,
+    .batch = batch,
     .factors = factors,
     .fold = fold,
     .flops = flops,

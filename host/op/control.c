@@ -17,6 +17,17 @@ const OpDef op_row_PARAM = {
     .attr_size = sizeof(ParamAttr),
 };
 
+/* Stands for a value that comes later: one example of vmap's, the cotangent in a custom_vjp's bwd.
+ * What is made of it is rewritten with the value, and then dead. */
+const OpDef op_row_PLACEHOLDER = {
+    .name = "placeholder",
+    .operands = "",
+    .doc = "a value that is not known yet",
+    .nin = 0,
+    .nout = 1,
+    .flags = OPF_PLACEHOLDER | OPF_TYPED | OPF_INTERNAL,
+};
+
 static bool view_same(ViewArgs *v) {
     for (int d = 0; d < v->in_dims->rank; d++) v->out_strides[d] = v->in_strides[d];
     return true;
@@ -45,22 +56,23 @@ static Val fold_to_operand(Build *b, const Node *n, const Val *in) {
 }
 
 ROW(IDENTITY, "identity", "x; the fresh variable of a gradient", op_shape_same, .vjp = vjp_identity,
-    .flags = OPF_INTERNAL, .fold = fold_to_operand, .linear = 1);
+    .batch = batch_leading, .flags = OPF_INTERNAL, .fold = fold_to_operand, .linear = 1);
 ROW(STOP_GRADIENT, "stop_gradient", "x, as a constant to gradients", op_shape_same,
-    .flags = OPF_NO_GRAD, .fold = fold_to_operand, .linear = 1);
+    .batch = batch_leading, .flags = OPF_NO_GRAD, .fold = fold_to_operand, .linear = 1);
 ROW(BARRIER, "opt_barrier", "x; no pass looks through it", op_shape_same, .vjp = vjp_identity,
-    .flags = OPF_BARRIER | OPF_INTERNAL);
+    .batch = batch_leading, .flags = OPF_BARRIER | OPF_INTERNAL);
 
 /* ---- checkpoint_name: what policies of checkpoint ask for ---- */
 static const AttrField name_fields[] = {ATTR_FIELD(NameAttr, ATTR_NAME, name), {0}};
 
 ROW(CHECKPOINT_NAME, "checkpoint_name", "x, under a name that policies of checkpoint know",
-    op_shape_same, .vjp = vjp_identity, .fold = fold_to_operand, .attr = name_fields,
+    op_shape_same, .vjp = vjp_identity, .batch = batch_leading, .fold = fold_to_operand,
+    .attr = name_fields,
     .attr_size = sizeof(NameAttr), .linear = 1);
 
 /* ---- what only propagation sees ---- */
 ROW(PROPAGATION_BARRIER, "propagation_barrier", "x; no layout propagates through it", op_shape_same,
-    .vjp = vjp_identity, .flags = OPF_CAST | OPF_LAYOUT_STOP, .linear = 1);
+    .vjp = vjp_identity, .batch = batch_leading, .flags = OPF_CAST | OPF_LAYOUT_STOP, .linear = 1);
 
 static Err shape_alike(const OpArgs *a, OutType *out, int *nout) {
     if (!dims_equal(&a->in[0]->dims, &a->in[1]->dims))
@@ -75,6 +87,7 @@ const OpDef op_row_SHARD_ALIKE = {
     .nin = 2,
     .nout = 1,
     .shape = shape_alike,
+    .batch = batch_leading,
     .factors = op_factors_elementwise,
     .view = view_same,
     .vjp = vjp_identity,
@@ -95,7 +108,38 @@ static void vjp_constrain(Build *b, const VjpArgs *a) {
     a->din[0] = build_op(b, OP_CONSTRAIN, a->ct, 1, a->node->attr);
 }
 
+/* Nothing is asked of the examples' dim, or that it lies along the axes that vmap was told. */
+static void batch_constrain(Build *b, const BatchArgs *a) {
+    const Layout *one = ((const ConstrainAttr *)a->node->attr)->layout;
+    Layout l = *one;
+    l.rank++;
+    l.dim[0] = (LayoutDim){.open = a->naxis == 0};
+    for (int d = 0; d < one->rank; d++) l.dim[d + 1] = one->dim[d];
+    for (int i = 0; i < a->naxis; i++) {
+        int axis = mesh_axis(one->mesh, a->axis[i]);
+        bool used = axis >= 0 && layout_used(&l) >> axis & 1;
+        if (axis < 0 || used) {
+            build_fail(b, err_set(b->g->cx, E_SPEC, "vmap: spmd_axis '%s' %s", a->axis[i],
+                                  used ? "is used by a constraint inside already"
+                                       : "is no axis of the mesh of a constraint inside"));
+            return;
+        }
+        axes_push(&l.dim[0].axes, axes_whole(one->mesh, axis));
+    }
+    int32_t parts = axes_product(&l.dim[0].axes);
+    if (a->size % parts) {
+        build_fail(b, err_set(b->g->cx, E_INDIVISIBLE,
+                              "vmap: %lld examples are not divided by the %d parts of spmd_axis",
+                              (long long)a->size, (int)parts));
+        return;
+    }
+    const Layout *layout = layout_of(b->g->cx, &l);
+    if (!layout) build_fail(b, err_nomem(b->g->cx, "a layout"));
+    batch_apply(b, a, a->in, &(ConstrainAttr){layout});
+}
+
 ROW(CONSTRAIN, "constrain", "x, with the given layout", shape_constrain, .vjp = vjp_constrain,
+    .batch = batch_constrain,
     .flags = OPF_CONSTRAINT | OPF_INTERNAL, .attr = constrain_fields,
     .attr_size = sizeof(ConstrainAttr), .linear = 1);
 #undef ROW

@@ -242,6 +242,58 @@ static double flops_conv(const OpArgs *a, const Type *const *out) {
     return taps * (double)type_count(out[0]);
 }
 
+/* ---- many examples ---- */
+
+/* [examples, ..., features] as [..., examples * features], and back. */
+static Val join_features(Build *b, Val x) {
+    Dims dims = op_dims(b, x), perm = {0}, joined = {0};
+    int last = dims.rank - 1;
+    for (int d = 1; d < last; d++) {
+        dims_push(&perm, d);
+        dims_push(&joined, dims.at[d]);
+    }
+    dims_push(&perm, 0);
+    dims_push(&perm, last);
+    dims_push(&joined, dims.at[0] * dims.at[last]);
+    return op_reshape(b, op_transpose(b, x, &perm), &joined);
+}
+static Val split_features(Build *b, Val x, int64_t examples) {
+    Dims dims = op_dims(b, x);
+    int last = dims.rank - 1;
+    dims.at[last] /= examples;
+    dims_insert(&dims, last, examples);
+    return batch_to_front(b, op_reshape(b, x, &dims), last);
+}
+
+/* Each example is a group (or as many as one has) of features. */
+static void batch_features(Build *b, const BatchArgs *a) {
+    ConvAttr c = *(const ConvAttr *)a->node->attr;
+    Dims y = op_dims(b, a->node->out);
+    if (a->size == 0) {
+        dims_insert(&y, 0, 0);
+        a->out[0] = op_full(b, op_dtype(b, a->node->out), &y, scalar_int(0));
+        return;
+    }
+    c.groups *= a->size;
+    Val in[2];
+    for (int i = 0; i < 2; i++) in[i] = join_features(b, batch_operand(b, a, i));
+    batch_apply(b, a, in, &c);
+    a->out[0] = split_features(b, a->out[0], a->size);
+}
+
+/* One kernel for all: examples are more of the batch. */
+static void batch_conv(Build *b, const BatchArgs *a) {
+    Dims x = op_dims(b, a->node->in[0]), y = op_dims(b, a->node->out);
+    if (a->mapped[1]) {
+        batch_features(b, a);
+        return;
+    }
+    x.at[0] *= a->size;
+    dims_insert(&y, 0, a->size);
+    batch_apply(b, a, (Val[]){op_reshape(b, a->in[0], &x), a->in[1]}, a->node->attr);
+    a->out[0] = op_reshape(b, a->out[0], &y);
+}
+
 const OpDef op_row_CONV = {
     .name = "conv",
     .operands = "x,w",
@@ -252,6 +304,7 @@ const OpDef op_row_CONV = {
     .attr_size = sizeof(ConvAttr),
     .shape = shape_conv,
     .vjp = vjp_conv,
+    .batch = batch_conv,
     .factors = factors_conv,
     .local = local_conv,
     .flops = flops_conv,
@@ -300,6 +353,7 @@ const OpDef op_row_CONV_GRAD_KERNEL = {
     .attr_size = sizeof(ConvAttr),
     .shape = shape_grad,
     .vjp = vjp_grad,
+    .batch = batch_features,
     .factors = factors_grad,
     .local = local_grad,
     .flops = flops_grad,

@@ -98,6 +98,7 @@ static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
                                  .attr = fields,                                                   \
                                  .attr_size = sizeof(CumulativeAttr),                              \
                                  .shape = shape,                                                   \
+                                 .batch = batch_leading,                                        \
                                  .expand = expand_,                                                \
                                  .factors = factors,                                               \
                                  .kernel = name_,                                                  \

@@ -60,6 +60,78 @@ static double no_flops(const OpArgs *a, const Type *const *out) {
     return 0;
 }
 
+/* ---- many examples ---- */
+
+/* Starts for all of them: they begin at 0 of the dim in front. */
+static Val starts_with_zero(Build *b, Val starts) {
+    Val zero = op_full(b, DT_I32, &(Dims){1, {1}}, scalar_int(0));
+    return build_op(b, OP_CONCAT, (Val[]){zero, starts}, 2, &(AxisAttr){0});
+}
+
+static Val clamp(Build *b, Val x, int64_t low, int64_t high) {
+    Dims dims = op_dims(b, x);
+    Val lo = op_full(b, DT_I32, &dims, scalar_int(low));
+    Val hi = op_full(b, DT_I32, &dims, scalar_int(high));
+    return op2(b, OP_MINIMUM, op2(b, OP_MAXIMUM, x, lo), hi);
+}
+
+/* Each example's start along a dim, clamped so that `part` of `size` fits, as int32[examples, n]. */
+static Val starts_along(Build *b, Val starts, int d, int64_t size, int64_t part, int64_t n) {
+    Dims dims = op_dims(b, starts), wide = {2, {dims.at[0], n}};
+    SliceAttr s = {{2, {0, d}}, {2, {dims.at[0], d + 1}}, {2, {1, 1}}};
+    Val one = clamp(b, build_op(b, OP_SLICE, &starts, 1, &s), 0, size - part);
+    return op_broadcast(b, one, &wide, &(Dims){2, {0, 1}});
+}
+
+static Val count_along(Build *b, Val like) {
+    return build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, op_dims(b, like), 1});
+}
+
+static Val take_own(Build *b, Val x, Val ids, int axis) {
+    TakeAttr t = {.axis = axis, .size = op_dims(b, x).at[axis], .batched = 1};
+    return build_op(b, OP_TAKE, (Val[]){x, ids}, 2, &t);
+}
+
+static void batch_slice(Build *b, const BatchArgs *a) {
+    DynamicAttr attr = *(const DynamicAttr *)a->node->attr;
+    Dims one = op_dims(b, a->node->in[0]), part = attr.dims;
+    dims_insert(&attr.dims, 0, a->size);
+    if (!a->mapped[1]) {
+        batch_apply(b, a, (Val[]){a->in[0], starts_with_zero(b, a->in[1])}, &attr);
+        return;
+    }
+    Val x = batch_operand(b, a, 0);
+    for (int d = 0; d < one.rank; d++) {
+        if (part.at[d] == one.at[d]) continue;
+        Val first = starts_along(b, a->in[1], d, one.at[d], part.at[d], part.at[d]);
+        x = take_own(b, x, op2(b, OP_ADD, first, count_along(b, first)), d + 1);
+    }
+    a->out[0] = x;
+}
+
+/* Where starts differ: each element of x looks where in the update it would stand. */
+static void batch_update(Build *b, const BatchArgs *a) {
+    DynamicAttr attr = *(const DynamicAttr *)a->node->attr;
+    Val x = batch_operand(b, a, 0), u = batch_operand(b, a, 1), inside = 0;
+    if (!a->mapped[2]) {
+        batch_apply(b, a, (Val[]){x, u, starts_with_zero(b, a->in[2])}, &attr);
+        return;
+    }
+    Dims one = op_dims(b, a->node->in[0]), part = op_dims(b, a->node->in[1]), all = op_dims(b, x);
+    a->out[0] = x;
+    if (dims_count(&part) == 0 || b->err) return;
+    for (int d = 0; d < one.rank; d++) {
+        if (part.at[d] == one.at[d]) continue;
+        Val first = starts_along(b, a->in[2], d, one.at[d], part.at[d], one.at[d]);
+        Val place = op2(b, OP_SUB, count_along(b, first), first);
+        Val kept = clamp(b, place, 0, part.at[d] - 1);
+        Val in = op_broadcast(b, op2(b, OP_EQ, place, kept), &all, &(Dims){2, {0, d + 1}});
+        inside = inside ? op2(b, OP_BITAND, inside, in) : in;
+        u = take_own(b, u, kept, d + 1);
+    }
+    a->out[0] = inside ? op3(b, OP_WHERE, inside, u, x) : u;
+}
+
 /* ---- dynamic_slice ---- */
 static Err shape_slice(const OpArgs *a, OutType *out, int *nout) {
     const Dims *sizes = &((const DynamicAttr *)a->attr)->dims;
@@ -100,6 +172,7 @@ const OpDef op_row_DYNAMIC_SLICE = {
     .attr_size = sizeof(DynamicAttr),
     .shape = shape_slice,
     .vjp = vjp_slice,
+    .batch = batch_slice,
     .factors = factors_slice,
     .local = local_slice,
     .flops = no_flops,
@@ -152,6 +225,7 @@ const OpDef op_row_DYNAMIC_UPDATE_SLICE = {
     .attr_size = sizeof(DynamicAttr),
     .shape = shape_update,
     .vjp = vjp_update,
+    .batch = batch_update,
     .factors = factors_update,
     .local = local_update,
     .flops = no_flops,

@@ -3,14 +3,34 @@
 
 #define CT (a->ct)
 
-static const AttrField take_fields[] = {
-    ATTR_FIELD(TakeAttr, ATTR_DIM, axis), ATTR_FIELD(TakeAttr, ATTR_INT, size), {0}};
+static const AttrField take_fields[] = {ATTR_FIELD(TakeAttr, ATTR_DIM, axis),
+                                        ATTR_FIELD(TakeAttr, ATTR_INT, size),
+                                        ATTR_FIELD(TakeAttr, ATTR_FLAG, batched),
+                                        {0}};
 
 static Err check_ids(const OpArgs *a, int operand) {
     if (a->in[operand]->dtype != DT_I32)
         return op_error(a, E_DTYPE, "the ids must be int32, not %s",
                         dtype_name(a->in[operand]->dtype));
     return E_OK;
+}
+
+/* Table (or updates) and ids of a batched op share their first dim. */
+static Err check_batched(const OpArgs *a, int table, int ids) {
+    const TakeAttr *t = a->attr;
+    const Dims *x = &a->in[table]->dims, *i = &a->in[ids]->dims;
+    if (t->batched && (x->rank < 1 || i->rank < 1 || x->at[0] != i->at[0] || t->axis < 1))
+        return op_error(a, E_SHAPE, "the examples of table and ids differ");
+    return E_OK;
+}
+
+/* The dims of take's result, of updates: `table` with those of ids at the axis. */
+static Dims row_dims(const TakeAttr *t, const Dims *table, const Dims *ids) {
+    Dims rows = {0};
+    for (int d = 0; d < t->axis; d++) dims_push(&rows, table->at[d]);
+    for (int d = t->batched; d < ids->rank; d++) dims_push(&rows, ids->at[d]);
+    for (int d = t->axis + 1; d < table->rank; d++) dims_push(&rows, table->at[d]);
+    return rows;
 }
 
 /* ---- take ---- */
@@ -21,12 +41,10 @@ static Err shape_take(const OpArgs *a, OutType *out, int *nout) {
     TRY(check_ids(a, 1));
     if (t->axis < 0 || t->axis >= table->rank)
         return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", t->axis + 1, table->rank);
-    if (table->rank - 1 + ids->rank > MAX_RANK)
-        return op_error(a, E_SHAPE, "the result would have rank %d", table->rank - 1 + ids->rank);
-    out[0] = (OutType){.dtype = a->in[0]->dtype};
-    for (int d = 0; d < t->axis; d++) dims_push(&out[0].dims, table->at[d]);
-    for (int d = 0; d < ids->rank; d++) dims_push(&out[0].dims, ids->at[d]);
-    for (int d = t->axis + 1; d < table->rank; d++) dims_push(&out[0].dims, table->at[d]);
+    TRY(check_batched(a, 0, 1));
+    int rank = table->rank - 1 + ids->rank - t->batched;
+    if (rank > MAX_RANK) return op_error(a, E_SHAPE, "the result would have rank %d", rank);
+    out[0] = (OutType){.dtype = a->in[0]->dtype, .dims = row_dims(t, table, ids)};
     return E_OK;
 }
 
@@ -44,12 +62,14 @@ static void map_take(FactorRule *r, const TakeAttr *t, int table, const Dims *ta
     for (int d = 0; d < table_dims->rank; d++) {
         int f = factor_add(r, d == t->axis ? along_table : FACTOR_PASS, table_dims->at[d]);
         factor_map(r, table, d, f);
-        if (d != t->axis) factor_map(r, rows, d < t->axis ? d : d - 1 + ids_dims->rank, f);
+        int behind = d - 1 + ids_dims->rank - t->batched;
+        if (d != t->axis) factor_map(r, rows, d < t->axis ? d : behind, f);
+        if (d < t->batched) factor_map(r, ids, d, f);
     }
-    for (int d = 0; d < ids_dims->rank; d++) {
+    for (int d = t->batched; d < ids_dims->rank; d++) {
         int f = factor_add(r, along_ids, ids_dims->at[d]);
         factor_map(r, ids, d, f);
-        factor_map(r, rows, t->axis + d, f);
+        factor_map(r, rows, t->axis + d - t->batched, f);
     }
 }
 
@@ -79,7 +99,71 @@ static double no_flops(const OpArgs *a, const Type *const *out) {
 static void lower_take(const OpArgs *a, const Type *const *out, void *kernel_attr) {
     const TakeAttr *t = a->attr;
     (void)out;
-    *(KTake *)kernel_attr = (KTake){t->axis, t->size};
+    *(KTake *)kernel_attr = (KTake){t->axis - t->batched, t->size, t->batched};
+}
+
+/* Examples of a batched op: both are one dim in front. */
+static void batch_more(Build *b, const BatchArgs *a) {
+    Val in[3];
+    for (int i = 0; i < a->node->nin; i++) {
+        Dims one = op_dims(b, a->node->in[i]);
+        one.at[0] *= a->size;
+        in[i] = op_reshape(b, batch_operand(b, a, i), &one);
+    }
+    batch_apply(b, a, in, a->node->attr);
+    Dims dims = op_dims(b, a->node->out);
+    dims_insert(&dims, 0, a->size);
+    a->out[0] = op_reshape(b, a->out[0], &dims);
+}
+
+/* Every example its own ids: one dim that all share, in front. */
+static void batch_own_ids(Build *b, const BatchArgs *a) {
+    TakeAttr t = *(const TakeAttr *)a->node->attr;
+    Val in[3];
+    t.axis++;
+    t.batched = 1;
+    for (int i = 0; i < a->node->nin; i++) in[i] = batch_operand(b, a, i);
+    batch_apply(b, a, in, &t);
+}
+
+static void batch_take(Build *b, const BatchArgs *a) {
+    TakeAttr t = *(const TakeAttr *)a->node->attr;
+    if (t.batched) {
+        batch_more(b, a);
+    } else if (!a->mapped[0]) { /* a table for all: more ids */
+        batch_apply(b, a, a->in, &t);
+        a->out[0] = batch_to_front(b, a->out[0], t.axis);
+    } else if (!a->mapped[1]) {
+        t.axis++;
+        batch_apply(b, a, a->in, &t);
+    } else {
+        batch_own_ids(b, a);
+    }
+}
+
+static void batch_scatter_add(Build *b, const BatchArgs *a) {
+    TakeAttr t = *(const TakeAttr *)a->node->attr;
+    if (t.batched) {
+        batch_more(b, a);
+    } else if (!a->mapped[0]) {
+        t.axis++;
+        batch_apply(b, a, a->in, &t);
+    } else {
+        batch_own_ids(b, a);
+    }
+}
+
+static void batch_scatter_set(Build *b, const BatchArgs *a) {
+    TakeAttr t = *(const TakeAttr *)a->node->attr;
+    if (t.batched) {
+        batch_more(b, a);
+    } else if (!a->mapped[1]) {
+        t.axis++;
+        Val in[3] = {batch_operand(b, a, 0), a->in[1], batch_operand(b, a, 2)};
+        batch_apply(b, a, in, &t);
+    } else {
+        batch_own_ids(b, a);
+    }
 }
 
 const OpDef op_row_TAKE = {
@@ -93,6 +177,7 @@ const OpDef op_row_TAKE = {
     .attr_size = sizeof(TakeAttr),
     .shape = shape_take,
     .vjp = vjp_take,
+    .batch = batch_take,
     .factors = factors_take,
     .local = local_take,
     .flops = no_flops,
@@ -107,6 +192,7 @@ static const AttrField scatter_add_fields[] = {ATTR_FIELD(TakeAttr, ATTR_DIM, ax
                                                ATTR_FIELD(TakeAttr, ATTR_INT, size),
                                                ATTR_FIELD(TakeAttr, ATTR_INT, rows),
                                                ATTR_FIELD(TakeAttr, ATTR_FLAG, wide),
+                                               ATTR_FIELD(TakeAttr, ATTR_FLAG, batched),
                                                {0}};
 
 static Err shape_scatter_add(const OpArgs *a, OutType *out, int *nout) {
@@ -114,10 +200,12 @@ static Err shape_scatter_add(const OpArgs *a, OutType *out, int *nout) {
     const Dims *ids = &a->in[0]->dims, *rows = &a->in[1]->dims;
     (void)nout;
     TRY(check_ids(a, 0));
-    if (t->axis < 0 || t->axis + ids->rank > rows->rank)
+    TRY(check_batched(a, 1, 0));
+    int nids = ids->rank - t->batched;
+    if (t->axis < 0 || t->axis + nids > rows->rank)
         return op_error(a, E_SHAPE, "axis %d does not fit the updates", t->axis + 1);
-    if (rows->rank - ids->rank + 1 > MAX_RANK)
-        return op_error(a, E_SHAPE, "the result would have rank %d", rows->rank - ids->rank + 1);
+    if (rows->rank - nids + 1 > MAX_RANK)
+        return op_error(a, E_SHAPE, "the result would have rank %d", rows->rank - nids + 1);
     if (t->rows < 0 || t->size < 0)
         return op_error(a, E_SHAPE, "a table of %lld rows",
                         (long long)(t->rows < 0 ? t->rows : t->size));
@@ -126,8 +214,8 @@ static Err shape_scatter_add(const OpArgs *a, OutType *out, int *nout) {
     for (int d = 0; d < rows->rank; d++) {
         int i = d - t->axis;
         if (i == 0) dims_push(&out[0].dims, t->rows);
-        if (i >= 0 && i < ids->rank) {
-            if (rows->at[d] != ids->at[i])
+        if (i >= 0 && i < nids) {
+            if (rows->at[d] != ids->at[i + t->batched])
                 return op_error(a, E_SHAPE, "dim %d of the updates is not dim %d of the ids", d + 1,
                                 i + 1);
         } else {
@@ -164,6 +252,7 @@ const OpDef op_row_SCATTER_ADD = {
     .attr_size = sizeof(TakeAttr),
     .shape = shape_scatter_add,
     .vjp = vjp_scatter_add,
+    .batch = batch_scatter_add,
     .factors = factors_scatter_add,
     .local = local_scatter_add,
     .flops = no_flops,
@@ -178,17 +267,15 @@ const OpDef op_row_SCATTER_ADD = {
 static Err shape_scatter_set(const OpArgs *a, OutType *out, int *nout) {
     const TakeAttr *t = a->attr;
     const Dims *x = &a->in[0]->dims, *ids = &a->in[1]->dims, *rows = &a->in[2]->dims;
-    Dims want = {0};
     (void)nout;
     TRY(check_ids(a, 1));
+    TRY(check_batched(a, 0, 1));
     if (a->in[0]->dtype != a->in[2]->dtype) return op_error(a, E_DTYPE, "dtypes differ");
     if (t->axis < 0 || t->axis >= x->rank)
         return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", t->axis + 1, x->rank);
-    if (x->rank - 1 + ids->rank > MAX_RANK)
-        return op_error(a, E_SHAPE, "the updates would have rank %d", x->rank - 1 + ids->rank);
-    for (int d = 0; d < t->axis; d++) dims_push(&want, x->at[d]);
-    for (int d = 0; d < ids->rank; d++) dims_push(&want, ids->at[d]);
-    for (int d = t->axis + 1; d < x->rank; d++) dims_push(&want, x->at[d]);
+    int rank = x->rank - 1 + ids->rank - t->batched;
+    if (rank > MAX_RANK) return op_error(a, E_SHAPE, "the updates would have rank %d", rank);
+    Dims want = row_dims(t, x, ids);
     if (!dims_equal(&want, rows))
         return op_error(a, E_SHAPE, "the updates must have x's dims with the ids' at axis %d",
                         t->axis + 1);
@@ -199,17 +286,21 @@ static Err shape_scatter_set(const OpArgs *a, OutType *out, int *nout) {
 /* An update that a later one of its row has replaced has no gradient: the winner of each row is
  * found by setting positions instead of updates. */
 static Val kept_updates(Build *b, Val ids, Val updates, const TakeAttr *t) {
-    Dims dims = op_dims(b, ids), one = {.rank = 1}, at = dims, rows = op_dims(b, updates);
-    int64_t n = dims_count(&dims);
-    one.at[0] = n;
+    Dims dims = op_dims(b, ids), one = {.rank = 1 + t->batched}, at = dims;
+    Dims rows = op_dims(b, updates);
+    int last = t->batched;
+    one.at[0] = dims.rank ? dims.at[0] : 0;
+    one.at[last] = 1;
+    for (int d = last; d < dims.rank; d++) one.at[last] *= dims.at[d];
     Val flat = op_reshape(b, ids, &one);
-    Val place = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, one, 0});
-    TakeAttr list = {.size = t->size, .rows = t->size};
-    one.at[0] = t->size;
+    Val place = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, one, last});
+    TakeAttr list = {.axis = last, .size = t->size, .rows = t->size, .batched = t->batched};
+    one.at[last] = t->size;
     Val table = op_full(b, DT_I32, &one, scalar_int(0));
     Val winner = build_op(b, OP_SCATTER_SET, (Val[]){table, flat, place}, 3, &list);
     Val kept = op2(b, OP_EQ, build_op(b, OP_TAKE, (Val[]){winner, flat}, 2, &list), place);
-    for (int d = 0; d < at.rank; d++) at.at[d] = t->axis + d;
+    for (int d = last; d < at.rank; d++) at.at[d] = t->axis + d - last;
+    if (last) at.at[0] = 0;
     return op_broadcast(b, op_reshape(b, kept, &dims), &rows, &at);
 }
 
@@ -242,6 +333,7 @@ const OpDef op_row_SCATTER_SET = {
     .attr_size = sizeof(TakeAttr),
     .shape = shape_scatter_set,
     .vjp = vjp_scatter_set,
+    .batch = batch_scatter_set,
     .factors = factors_scatter_set,
     .local = local_take,
     .flops = no_flops,
@@ -308,6 +400,7 @@ const OpDef op_row_SORT = {
     .attr_size = sizeof(SortAttr),
     .shape = shape_sort,
     .vjp = vjp_sort,
+    .batch = batch_leading,
     .factors = factors_sort,
     .flops = no_flops,
     .kernel = "sort",
@@ -387,6 +480,7 @@ const OpDef op_row_TOP_K = {
     .attr_size = sizeof(TopKAttr),
     .shape = shape_top_k,
     .vjp = vjp_top_k,
+    .batch = batch_leading,
     .factors = factors_top_k,
     .flops = no_flops,
     .kernel = "top_k",

@@ -99,6 +99,19 @@ static bool view_same(ViewArgs *v) {
     return true;
 }
 
+/* The examples lie as propagation finds, along axes that are not manual. */
+static void batch_manual(Build *b, const BatchArgs *a) {
+    ManualAttr m = *(const ManualAttr *)a->node->attr;
+    Layout l = *m.layout;
+    uint32_t all = (1u << l.mesh->naxes) - 1;
+    l.rank++;
+    for (int d = l.rank - 1; d > 0; d--) l.dim[d] = l.dim[d - 1];
+    l.dim[0] = (LayoutDim){.open = (all & ~(l.replicated | m.axes)) != 0};
+    m.layout = layout_of(b->g->cx, &l);
+    if (!m.layout) build_fail(b, err_nomem(b->g->cx, "a layout"));
+    batch_apply(b, a, a->in, &m);
+}
+
 #define ROW(NAME, name_, doc_, ...)                                                                \
     const OpDef op_row_##NAME = {.name = name_,                                                    \
                                  .operands = "x",                                                  \
@@ -112,9 +125,10 @@ static bool view_same(ViewArgs *v) {
 
 ROW(MANUAL_ENTER, "manual_enter", "each device's block of x, as shard_map gives it to its function",
     .attr = manual_fields, .attr_size = sizeof(ManualAttr), .shape = shape_enter,
-    .mode = mode_enter, .factors = factors_manual, .vjp = vjp_enter, .manual = outside_of_enter);
+    .batch = batch_manual, .mode = mode_enter, .factors = factors_manual, .vjp = vjp_enter,
+    .manual = outside_of_enter);
 ROW(MANUAL_EXIT, "manual_exit", "the blocks of all devices as one tensor", .attr = manual_fields,
-    .attr_size = sizeof(ManualAttr), .shape = shape_exit, .mode = mode_exit,
+    .attr_size = sizeof(ManualAttr), .shape = shape_exit, .batch = batch_manual, .mode = mode_exit,
     .factors = factors_manual, .vjp = vjp_exit, .manual = outside_of_exit);
 
 /* What may be split, and along what, in a tensor outside: the manual axes lie as the layout says,
@@ -176,7 +190,8 @@ static void vjp_pcast(Build *b, const VjpArgs *a) {
 }
 
 ROW(PCAST, "pcast", "x, which its type says to vary over the axes", .attr = axes_fields,
-    .attr_size = sizeof(MaskAttr), .shape = op_shape_same, .mode = mode_pcast,
+    .attr_size = sizeof(MaskAttr), .shape = op_shape_same, .batch = batch_leading,
+    .mode = mode_pcast,
     .factors = op_factors_elementwise, .vjp = vjp_pcast);
 #undef ROW
 

@@ -145,7 +145,7 @@ static bool view_reshape(ViewArgs *v) {
 
 ROW(RESHAPE, "reshape", "the same elements in row-major order, another shape", shape_fields,
     sizeof(ShapeAttr), shape_reshape, vjp_reshape, factors_reshape, .local = local_reshape,
-    .fold = fold_reshape, .view = view_reshape);
+    .fold = fold_reshape, .view = view_reshape, .batch = batch_leading);
 
 /* ---- transpose ---- */
 static const AttrField perm_fields[] = {ATTR_FIELD(PermAttr, ATTR_DIMS, perm), {0}};
@@ -208,9 +208,16 @@ static bool view_transpose(ViewArgs *v) {
     return true;
 }
 
+static void batch_transpose(Build *b, const BatchArgs *a) {
+    PermAttr p;
+    batch_shift(a, &p);
+    dims_insert(&p.perm, 0, 0);
+    batch_apply(b, a, a->in, &p);
+}
+
 ROW(TRANSPOSE, "transpose", "the dims in another order", perm_fields, sizeof(PermAttr),
     shape_transpose, vjp_transpose, factors_transpose, .fold = fold_transpose,
-    .view = view_transpose);
+    .view = view_transpose, .batch = batch_transpose);
 
 /* ---- broadcast ---- */
 static const AttrField broadcast_fields[] = {
@@ -278,9 +285,17 @@ static bool view_broadcast(ViewArgs *v) {
     return true;
 }
 
+static void batch_broadcast(Build *b, const BatchArgs *a) {
+    BroadcastAttr t;
+    batch_shift(a, &t);
+    dims_insert(&t.at, 0, 0);
+    batch_apply(b, a, a->in, &t);
+}
+
 ROW(BROADCAST, "broadcast", "repeated along new dims and dims of size 1", broadcast_fields,
     sizeof(BroadcastAttr), shape_broadcast, vjp_broadcast, factors_broadcast,
-    .local = local_broadcast, .fold = fold_broadcast, .view = view_broadcast);
+    .local = local_broadcast, .fold = fold_broadcast, .view = view_broadcast,
+    .batch = batch_broadcast);
 
 /* ---- slice ---- */
 static const AttrField slice_fields[] = {ATTR_FIELD(SliceAttr, ATTR_LIST, start),
@@ -347,8 +362,17 @@ static bool view_slice(ViewArgs *v) {
     return true;
 }
 
+static void batch_slice(Build *b, const BatchArgs *a) {
+    SliceAttr s;
+    batch_shift(a, &s);
+    s.limit.at[0] = a->size;
+    s.step.at[0] = 1;
+    batch_apply(b, a, a->in, &s);
+}
+
 ROW(SLICE, "slice", "a range of each dim", slice_fields, sizeof(SliceAttr), shape_slice, vjp_slice,
-    factors_changed_whole, .local = local_slice, .fold = fold_slice, .view = view_slice);
+    factors_changed_whole, .local = local_slice, .fold = fold_slice, .view = view_slice,
+    .batch = batch_slice);
 
 /* ---- flip ---- */
 static const AttrField axes_fields[] = {ATTR_FIELD(AxesAttr, ATTR_DIMS, axes), {0}};
@@ -386,7 +410,7 @@ static bool view_flip(ViewArgs *v) {
 }
 
 ROW(FLIP, "flip", "the given axes backwards", axes_fields, sizeof(AxesAttr), shape_flip, vjp_flip,
-    factors_flip, .view = view_flip);
+    factors_flip, .view = view_flip, .batch = batch_leading);
 
 /* ---- copy: put in by the plan where a kernel needs its operand without gaps ---- */
 static void vjp_copy(Build *b, const VjpArgs *a) {
@@ -395,7 +419,7 @@ static void vjp_copy(Build *b, const VjpArgs *a) {
 }
 
 ROW(COPY, "copy", "x in memory of its own", NULL, 0, op_shape_same, vjp_copy,
-    op_factors_elementwise, .flags = OPF_INTERNAL, .kernel = "copy");
+    op_factors_elementwise, .flags = OPF_INTERNAL, .kernel = "copy", .batch = batch_leading);
 
 /* ---- pad ---- */
 static const AttrField pad_fields[] = {ATTR_FIELD(PadAttr, ATTR_LIST, low),
@@ -472,6 +496,24 @@ static void lower_pad(const OpArgs *a, const Type *const *out, void *kernel_attr
     }
 }
 
+/* A value for each example is put where padding by true leaves false. */
+static void batch_pad(Build *b, const BatchArgs *a) {
+    PadAttr p;
+    batch_shift(a, &p);
+    Val x = batch_operand(b, a, 0), value = a->in[1];
+    if (a->mapped[1]) value = op_scalar(b, op_dtype(b, value), scalar_int(0));
+    Val y = build_op(b, OP_PAD, (Val[]){x, value}, 2, &p);
+    if (a->mapped[1]) {
+        Dims x_dims = op_dims(b, x), y_dims = op_dims(b, y);
+        Val inside = op_full(b, DT_BOOL, &x_dims, scalar_int(1));
+        Val no = op_scalar(b, DT_BOOL, scalar_int(0));
+        inside = build_op(b, OP_PAD, (Val[]){inside, no}, 2, &p);
+        Val fill = op_broadcast(b, a->in[1], &y_dims, &(Dims){.rank = 1});
+        y = op3(b, OP_WHERE, inside, y, fill);
+    }
+    a->out[0] = y;
+}
+
 const OpDef op_row_PAD = {
     .name = "pad",
     .operands = "x,value",
@@ -482,6 +524,7 @@ const OpDef op_row_PAD = {
     .attr_size = sizeof(PadAttr),
     .shape = shape_pad,
     .vjp = vjp_pad,
+    .batch = batch_pad,
     .factors = factors_pad,
     .local = local_pad,
     .kernel = "pad",
@@ -550,6 +593,7 @@ const OpDef op_row_CONCAT = {
     .attr_size = sizeof(AxisAttr),
     .shape = shape_concat,
     .vjp = vjp_concat,
+    .batch = batch_leading,
     .factors = factors_concat,
     .fold = fold_concat,
     .kernel = "concat",

@@ -203,6 +203,7 @@ static void vjp_rms_norm(Build *b, const VjpArgs *a) {
                                  .attr = fields,                                                   \
                                  .attr_size = sizeof(NormAttr),                                    \
                                  .shape = shape_##name_,                                           \
+                                 .batch = batch_leading,                                        \
                                  .expand = expand_##name_,                                         \
                                  .factors = factors_##name_,                                       \
                                  .flops = flops,                                                   \
@@ -213,16 +214,16 @@ static void vjp_rms_norm(Build *b, const VjpArgs *a) {
 /* KNorm is how NormAttr begins: no lowering. */
 ROW(LAYER_NORM, layer_norm, "x,scale,bias",
     "(x - mean) / sqrt(var + eps) * scale + bias along the last dim; also mean and rstd", 3, 3, 7,
-    .vjp = vjp_layer_norm, .grad_results = 1);
+    .vjp = vjp_layer_norm, .grad_results = 1, .shared = 6);
 ROW(LAYER_NORM_GRAD, layer_norm_grad, "dy,x,scale,mean,rstd", "gradient of layer_norm to x", 5, 1,
-    7, .flags = OPF_INTERNAL);
+    7, .flags = OPF_INTERNAL, .shared = 4);
 ROW(LAYER_NORM_GRAD_PARAMS, layer_norm_grad_params, "dy,x,mean,rstd",
-    "gradient of layer_norm to scale and bias", 4, 2, 3, .flags = OPF_INTERNAL,
+    "gradient of layer_norm to scale and bias", 4, 2, 3, .flags = OPF_INTERNAL, .shared = ~0u,
     .wide = offsetof(NormAttr, wide));
 ROW(RMS_NORM, rms_norm, "x,scale",
     "x / sqrt(mean(x^2) + eps) * scale along the last dim; also 1 / sqrt(...)", 2, 2, 3,
-    .vjp = vjp_rms_norm, .grad_results = 1);
+    .vjp = vjp_rms_norm, .grad_results = 1, .shared = 2);
 ROW(RMS_NORM_GRAD, rms_norm_grad, "dy,x,scale,rstd", "gradient of rms_norm to x", 4, 1, 7,
-    .flags = OPF_INTERNAL);
+    .flags = OPF_INTERNAL, .shared = 4);
 ROW(RMS_NORM_GRAD_PARAMS, rms_norm_grad_params, "dy,x,rstd", "gradient of rms_norm to scale", 3, 1,
-    3, .flags = OPF_INTERNAL, .wide = offsetof(NormAttr, wide));
+    3, .flags = OPF_INTERNAL, .shared = ~0u, .wide = offsetof(NormAttr, wide));

@@ -26,7 +26,7 @@ int op_find(const char *name) {
 
 /* The first thing that the row lacks, or NULL. */
 static const char *hole(const OpDef *d) {
-    bool internal = d->flags & (OPF_PARAM | OPF_COLLECTIVE);
+    bool internal = d->flags & (OPF_PARAM | OPF_COLLECTIVE | OPF_PLACEHOLDER);
     if (!d->name || !d->doc || !d->operands) return "a name, doc and operands";
     if (!d->shape && !(d->flags & OPF_TYPED)) return "a shape rule";
     if (d->attr && !d->attr_size) return "attr_size";
@@ -36,6 +36,8 @@ static const char *hole(const OpDef *d) {
     if (!d->factors && !(d->flags & OPF_TYPED)) return "a sharding rule";
     if (!d->view && !d->emit && !d->instr && !d->kernel)
         return "a view, an instruction or a kernel";
+    if (!d->batch && d->nin != 0 && !(d->flags & (OPF_ELEMENTWISE | OPF_TYPED)))
+        return "a rule for many examples (batch)";
     return NULL;
 }
 
@@ -44,7 +46,7 @@ Err op_init(Ctx *cx) {
     if (!table) return err_nomem(cx, "the op table");
     for (int i = 1; i < OP_COUNT; i++) {
         const char *what = hole(rows[i]);
-        ASSERT(!what, "op %d (%s) has no %s", i, rows[i]->name ? rows[i]->name : "?", what);
+        ASSERT(!what, "op %d (%s) lacks %s", i, rows[i]->name ? rows[i]->name : "?", what);
         table[i] = *rows[i];
     }
     table[0].name = "none";

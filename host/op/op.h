@@ -101,6 +101,7 @@ typedef struct TakeAttr {
     int64_t size; /* rows of the whole table */
     int64_t rows; /* scatter_add: rows of this device's part of its result */
     int32_t wide; /* scatter_add: see OpDef.wide */
+    int32_t batched; /* table, ids and rows have a dim in front that they share; `axis` counts it */
 } TakeAttr;
 typedef struct SortAttr {
     int32_t axis, descending;
@@ -196,6 +197,17 @@ DType op_dtype(const Build *b, Val v);
 
 /* Does the policy keep the results of the node, which stands in a checkpointed stretch? */
 bool remat_keeps(const Graph *g, const Span *span, const Node *n);
+
+/* ---- examples (vmap): see BatchArgs ---- */
+Val batch_operand(Build *b, const BatchArgs *a, int i); /* mapped, by broadcast if it is not */
+Val batch_to_front(Build *b, Val x, int dim);           /* that dim becomes the first */
+/* The node's attributes where every tensor has one dim more in front: dims count one further, shapes
+ * have the examples and other lists a 0 in front. */
+void batch_shift(const BatchArgs *a, void *attr);
+/* The node's op on other operands and attributes; its results are the batch's. */
+void batch_apply(Build *b, const BatchArgs *a, const Val *in, const void *attr);
+/* A rule: the op works alike whatever stands in front. */
+void batch_leading(Build *b, const BatchArgs *a);
 
 /* ---- sharding rules that several families share ---- */
 void op_factors_elementwise(const OpArgs *a, const Type *const *out, FactorRule *r);

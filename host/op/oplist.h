@@ -3,6 +3,7 @@
 
 /* control */
 OP(PARAM, control)
+OP(PLACEHOLDER, control)
 OP(IDENTITY, control)
 OP(STOP_GRADIENT, control)
 OP(CONSTRAIN, control)

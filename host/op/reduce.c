@@ -116,6 +116,7 @@ static Val fold(Build *b, const Node *n, const Val *in) {
                                  .attr = fields_,                                                  \
                                  .attr_size = sizeof(AxesAttr),                                    \
                                  .shape = shape_,                                                  \
+                                 .batch = batch_leading,                                        \
                                  .factors = factors_,                                              \
                                  .flops = flops,                                                   \
                                  .kernel = kernel_,                                                \

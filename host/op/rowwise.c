@@ -70,6 +70,7 @@ static void expand_log_softmax(Build *b, const Node *n, const Val *in, Val *out)
                                  .nin = nin_,                                                      \
                                  .nout = nout_,                                                    \
                                  .shape = shape_,                                                  \
+                                 .batch = batch_leading,                                        \
                                  .factors = op_factors_last_whole,                                 \
                                  .flops = flops,                                                   \
                                  .kernel = name_,                                                  \

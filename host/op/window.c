@@ -151,6 +151,15 @@ static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
     }
 }
 
+static void batch_window(Build *b, const BatchArgs *a) {
+    WindowAttr w;
+    Val in[2];
+    batch_shift(a, &w);
+    w.window.at[0] = w.strides.at[0] = 1;
+    for (int i = 0; i < a->node->nin; i++) in[i] = batch_operand(b, a, i);
+    batch_apply(b, a, in, &w);
+}
+
 #define ROW(NAME, name_, operands_, nin_, doc_, shape_, vjp_, factors_, ...)                       \
     const OpDef op_row_##NAME = {.name = name_,                                                    \
                                  .operands = operands_,                                            \
@@ -161,6 +170,7 @@ static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
                                  .attr_size = sizeof(WindowAttr),                                  \
                                  .shape = shape_,                                                  \
                                  .vjp = vjp_,                                                      \
+                                 .batch = batch_window,                                            \
                                  .factors = factors_,                                              \
                                  .local = local,                                                   \
                                  .flops = flops,                                                   \

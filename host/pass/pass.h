@@ -14,6 +14,21 @@
  * errors only where a gradient would have to pass through them. */
 void pass_grad(Build *b, const Val *y, const Val *ct, int ny, const Val *wrt, int nwrt, Val *grad);
 
+typedef struct BatchCall {
+    int32_t first; /* nodes from here on are of one example */
+    /* Placeholders of one example, and the values of all: with a dim in front, of this size. */
+    const Val *example, *all;
+    int32_t nexample;
+    int64_t size;
+    const char *const *axis; /* mesh axes on which constraints inside put the examples */
+    int32_t naxis;
+    Val *out;        /* results of one example, that of all where they differ by example */
+    bool *is_mapped; /* to fill, by result: do they? */
+    int32_t nout;
+} BatchCall;
+/* Appends to `b` what the nodes compute, for all examples at once. */
+void pass_batch(Build *b, BatchCall *c);
+
 /* ---- the pipeline ---- */
 typedef struct PassOptions {
     const Target *target;

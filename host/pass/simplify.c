@@ -89,6 +89,10 @@ static void simplify_node(Simplify *s, const Node *n) {
     Graph *g = c->b.g;
     const OpDef *def = graph_opdef(c->from, n);
     bool free_to_change = !(def->flags & (OPF_BARRIER | OPF_PARAM)) && !n->nbody;
+    if (def->flags & OPF_PLACEHOLDER)
+        build_fail(&c->b, err_set(c->from->cx, E_TRACED,
+                                  "a value of one example (or of a custom_vjp's bwd) is needed "
+                                  "outside of what it was made in; return it from there"));
     Val *in = copy_operands(c, n);
     if (!in) return;
     copy_enter(c, n);

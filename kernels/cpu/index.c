@@ -273,9 +273,82 @@ static size_t scatter_set_workspace(const KArgs *a) {
     return (size_t)a->out[0].dims[((const KTake *)a->attr)->axis] * sizeof(int32_t);
 }
 
+/* ---- examples: every tensor of a batched call has one dim in front ---------------------------- */
+typedef struct Example {
+    KTensor tensor[4];
+    KTake attr;
+    KArgs args;
+} Example;
+
+static KTensor part(const KTensor *t, int64_t i) {
+    return (KTensor){t->data + i * t->strides[0], t->dims + 1, t->strides + 1, t->rank - 1,
+                     t->dtype};
+}
+
+static void example(const KArgs *a, int64_t i, Example *e) {
+    for (int k = 0; k < a->nin; k++) e->tensor[k] = part(&a->in[k], i);
+    e->tensor[3] = part(&a->out[0], i);
+    e->attr = *(const KTake *)a->attr;
+    e->attr.batched = 0;
+    e->args = *a;
+    e->args.in = e->tensor;
+    e->args.out = &e->tensor[3];
+    e->args.attr = &e->attr;
+}
+
+static int is_batched(const KArgs *a) {
+    return ((const KTake *)a->attr)->batched;
+}
+
+static int each(const KArgs *a, KernelFn *fn, int64_t (*units)(const KArgs *)) {
+    Example e;
+    if (!is_batched(a)) return fn(a);
+    example(a, 0, &e);
+    int64_t per = units(&e.args), n;
+    for (int64_t u = a->lo; u < a->hi; u += n) {
+        example(a, u / per, &e);
+        n = k_min(a->hi - u, per - u % per);
+        e.args.lo = u % per;
+        e.args.hi = u % per + n;
+        if (fn(&e.args)) return 1;
+    }
+    return 0;
+}
+
+static int64_t units_of_all(const KArgs *a, int64_t (*units)(const KArgs *)) {
+    Example e;
+    if (!is_batched(a)) return units(a);
+    example(a, 0, &e);
+    return units(&e.args) * a->out[0].dims[0];
+}
+
+#define EACH(name)                                                                                 \
+    static int name##_each(const KArgs *a) {                                                       \
+        return each(a, name, name##_units);                                                        \
+    }                                                                                              \
+    static int64_t name##_each_units(const KArgs *a) {                                             \
+        return units_of_all(a, name##_units);                                                      \
+    }
+EACH(take)
+EACH(scatter_add)
+EACH(scatter_set)
+
+static size_t scatter_add_each_workspace(const KArgs *a) {
+    Example e;
+    if (!is_batched(a)) return scatter_add_workspace(a);
+    example(a, 0, &e);
+    return scatter_add_workspace(&e.args);
+}
+static size_t scatter_set_each_workspace(const KArgs *a) {
+    Example e;
+    if (!is_batched(a)) return scatter_set_workspace(a);
+    example(a, 0, &e);
+    return scatter_set_workspace(&e.args);
+}
+
 K_ROWS(index) = {
-    {"take", take, take_units, NULL},
-    {"scatter_add", scatter_add, scatter_add_units, scatter_add_workspace},
-    {"scatter_set", scatter_set, scatter_set_units, scatter_set_workspace},
+    {"take", take_each, take_each_units, NULL},
+    {"scatter_add", scatter_add_each, scatter_add_each_units, scatter_add_each_workspace},
+    {"scatter_set", scatter_set_each, scatter_set_each_units, scatter_set_each_workspace},
     {NULL, NULL, NULL, NULL},
 };

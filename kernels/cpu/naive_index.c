@@ -85,9 +85,40 @@ static int scatter_set(const KArgs *a) {
     return 0;
 }
 
+/* ---- examples, one by one ---- */
+static KTensor part(const KTensor *t, int64_t i) {
+    return (KTensor){t->data + i * t->strides[0], t->dims + 1, t->strides + 1, t->rank - 1,
+                     t->dtype};
+}
+
+static int each(const KArgs *a, KernelFn *fn) {
+    KTake attr = *(const KTake *)a->attr;
+    if (!attr.batched) return fn(a);
+    attr.batched = 0;
+    for (int64_t i = 0; i < a->out[0].dims[0]; i++) {
+        KTensor in[3], out = part(&a->out[0], i);
+        for (int k = 0; k < a->nin; k++) in[k] = part(&a->in[k], i);
+        KArgs one = *a;
+        one.in = in;
+        one.out = &out;
+        one.attr = &attr;
+        if (fn(&one)) return 1;
+    }
+    return 0;
+}
+static int take_each(const KArgs *a) {
+    return each(a, take);
+}
+static int scatter_add_each(const KArgs *a) {
+    return each(a, scatter_add);
+}
+static int scatter_set_each(const KArgs *a) {
+    return each(a, scatter_set);
+}
+
 const KernelRow k_rows_index_naive[] = {
-    {"take", take, NULL, NULL},
-    {"scatter_add", scatter_add, NULL, scatter_workspace},
-    {"scatter_set", scatter_set, NULL, NULL},
+    {"take", take_each, NULL, NULL},
+    {"scatter_add", scatter_add_each, NULL, scatter_workspace},
+    {"scatter_set", scatter_set_each, NULL, NULL},
     {NULL, NULL, NULL, NULL},
 };

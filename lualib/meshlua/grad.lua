@@ -4,6 +4,7 @@ local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local traced = require "meshlua.traced"
 local tree = require "meshlua.tree"
+local trace = require "meshlua.transform.trace"
 
 local raise = lib.raise
 
@@ -54,26 +55,6 @@ local function variables_of(who, x, argument)
   return x, list
 end
 
--- Boxes that hold variables for a while: {boxes, variables, before}. Closing it puts the tensors back,
--- but not into boxes that have been written since.
-local Swapped = {}
-function Swapped.__close(swapped)
-  for i, box in ipairs(swapped.boxes) do
-    if swapped.before[i] then
-      local now = core.box_swap(box, swapped.before[i])
-      if not rawequal(now, swapped.variables[i]) then core.box_swap(box, now) end
-    end
-  end
-end
-
---- Puts variables into the boxes.
-local function swap(swapped)
-  for i, box in ipairs(swapped.boxes) do
-    swapped.variables[i], swapped.before[i] = core.variable(box), false
-    swapped.before[i] = core.box_swap(box, swapped.variables[i])
-  end
-end
-
 --- Runs fn(args...) in the trace under way with variables for the leaves of args[argnums]. Returns what
 --- it returned (packed), and for each argnum a function from leaf cotangents to its gradient tree.
 local function forward(who, fn, args, numbers)
@@ -91,10 +72,10 @@ local function forward(who, fn, args, numbers)
     end
     places[#places + 1] = {n = n, tree = x, leaves = leaves, variable = variable}
   end
-  local swapped <close> = setmetatable({boxes = boxes, variables = {}, before = {}}, Swapped)
-  swap(swapped)
+  local swapped <close> = trace.swapped(boxes)
+  for _, box in ipairs(boxes) do swapped:put(core.variable(box)) end
   local box_variable = {}
-  for i, box in ipairs(boxes) do box_variable[box] = swapped.variables[i] end
+  for i, box in ipairs(boxes) do box_variable[box] = swapped.values[i] end
   local call = table.move(args, 1, args.n, 1, {n = args.n})
   for _, place in ipairs(places) do
     if next(place.variable) then

@@ -576,4 +576,16 @@ add("checkpoint", {
   end,
 })
 
+add("vmap", {
+  make = function() return {x = ml.arange(12.0):reshape {3, 4}, b = param(ml.ones {3, 4})} end,
+  run = function(s)
+    local ids = ml.tensor {{0, 1}, {2, 3}, {1, 1}}
+    local function picked(a, i) return (a * s.x:at(1)):take(i):sin():sum() end
+    local function pair(a, b) return {a:matmul(b), ml.ones {2}} end
+    return {ml.vmap(ml.grad(picked))(s.x, ids),
+      ml.vmap(pair, {in_axes = {2, false}, out_axes = {{-1, 1}}})(s.x, s.b),
+      ml.vmap(function(a) return a * 2 end, {spmd_axis = "data"})(s.b)}
+  end,
+})
+
 return M

@@ -7,7 +7,7 @@ local program = require "meshlua.program"
 
 --- What the passes make and no script calls: no gradient is ever taken of it, and its layout is its maker's
 --- business. A collective is one of these, too.
-local made_by_passes = {param = true, fused = true, all_slice = true}
+local made_by_passes = {param = true, placeholder = true, fused = true, all_slice = true}
 
 local kernels = {}
 for _, level in ipairs {"naive", "default", "v3", "v4"} do
@@ -23,7 +23,9 @@ for _, op in ipairs(core.ops()) do
   need(made or op.grad ~= "-",
     "it has no gradient and no word that it has none (vjp, expand or OPF_NO_GRAD)")
   need(made or op.factors, "it has no sharding rule (factors)")
-  need(op.name == "param" or op.runs ~= "-", "nothing runs it (view, emit, instr, kernel or collective)")
+  need(made or op.batch, "it has no rule for many examples (batch)")
+  need(op.name == "param" or op.name == "placeholder" or op.runs ~= "-",
+    "nothing runs it (view, emit, instr, kernel or collective)")
   if not ({view = 1, fused = 1, collective = 1, ["-"] = 1})[op.runs] then
     for level, names in pairs(kernels) do
       need(names[op.runs], ("kernel '%s' is not in the table of level '%s'"):format(op.runs, level))

@@ -30,7 +30,7 @@ local data = require "spec.op.data"
 local M = {}
 
 --- What the passes make and no script can call.
-M.made_by_passes = {param = true, fused = true}
+M.made_by_passes = {param = true, placeholder = true, fused = true}
 
 --- What stands in shard_map only: tests/spec/manual.
 for _, name in ipairs {"manual_enter", "manual_exit", "pcast", "axis_index"} do

@@ -14,7 +14,7 @@ static void indexing(int scatter, DType t, int fault) {
     for (int d = 0; d < ids; d++) other[before + d] = id_dims[d];
     for (int d = 0; d < after; d++) other[before + ids + d] = table[before + 1 + d];
     int64_t rows = table[before], offset = rnd() % 2 ? 0 : 1 + below(9);
-    KTake attr = {*any, rows + offset + (rnd() % 2 ? 0 : below(9))};
+    KTake attr = {.axis = *any, .size = rows + offset + (rnd() % 2 ? 0 : below(9))};
     if (attr.size == 0) return;
     Case c = {.name = scatter ? "scatter_add" : "take",
               .attr = &attr,
@@ -44,7 +44,7 @@ static void indexing(int scatter, DType t, int fault) {
 static void order(void) {
     static const double updates[] = {1, 0x1p30, -0x1p30, 3};
     int64_t rows = 2, n = 4, offset = 0;
-    KTake attr = {0, 2};
+    KTake attr = {.size = 2};
     KFault fault;
     Case c = {.name = "scatter_add", .attr = &attr, .offsets = &offset, .nin = 2, .nout = 1};
     c.in[0] = tensor(DT_I32, 1, &n, DENSE);

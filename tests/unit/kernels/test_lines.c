@@ -64,7 +64,7 @@ static void scatter_set(DType t, int fault) {
     for (int d = 0; d < ids; d++) updates[before + d] = id_dims[d];
     for (int d = 0; d < after; d++) updates[before + ids + d] = x[before + 1 + d];
     int64_t offset = rnd() % 2 ? 0 : 1 + below(9);
-    KTake attr = {before, x[before] + offset + below(9)};
+    KTake attr = {.axis = before, .size = x[before] + offset + below(9)};
     Case c = {.name = "scatter_set", .attr = &attr, .offsets = &offset, .nin = 3, .nout = 1};
     c.in[0] = tensor(t, before + 1 + after, x, rnd() % 4 ? ANY : ANY_BROADCAST);
     c.in[1] = tensor(DT_I32, ids, id_dims, ANY_BROADCAST);

@@ -1,0 +1,311 @@
+/* batch.c - vmap: the nodes of one example become nodes of all, by the rules of their rows. What
+ * does not depend on a mapped value is the same for every example, and stays as it is. */
+#include "op/op.h"
+#include "pass/pass.h"
+
+#include <string.h>
+
+typedef struct Batch {
+    Build *b;
+    BatchCall *call;
+    Arena arena;
+    int32_t end;    /* the nodes of one example are [call->first, end), and expansions */
+    int32_t nvalue; /* room in `map` */
+    Val *map;       /* by value: that of all examples; 0: it is the same for every one */
+    bool *live;     /* by node of [0, end) */
+} Batch;
+
+static void no_memory(Batch *m) {
+    build_fail(m->b, err_nomem(m->b->g->cx, "vmap"));
+}
+
+static bool room_for(Batch *m, int32_t n) {
+    if (n <= m->nvalue) return true;
+    int32_t room = n + n / 2;
+    Val *map = ARENA_ARRAY(&m->arena, Val, room);
+    if (!map) {
+        no_memory(m);
+        return false;
+    }
+    if (m->nvalue) memcpy(map, m->map, sizeof *map * (size_t)m->nvalue);
+    m->map = map;
+    m->nvalue = room;
+    return true;
+}
+
+static Val mapped(const Batch *m, Val v) {
+    return v < m->nvalue ? m->map[v] : 0;
+}
+
+/* The value with the examples in front, whatever it is. */
+static Val spread(Batch *m, Val v) {
+    if (mapped(m, v)) return m->map[v];
+    const bool no = false;
+    BatchArgs a = {.size = m->call->size, .in = &v, .mapped = &no};
+    return batch_operand(m->b, &a, 0);
+}
+
+/* ---- what is needed ---- */
+
+static void need(Batch *m, Val v) {
+    const Value *value = &m->b->g->value.at[v];
+    if (v && value->node < m->end) m->live[value->node] = true;
+}
+
+/* The results of a custom_vjp's function: their gradient's parts are needed, too. */
+static void need_custom(Batch *m, const CustomVjp *c) {
+    bool any = false;
+    for (int i = 0; i < c->ny; i++) any = any || m->live[m->b->g->value.at[c->y[i]].node];
+    for (int i = 0; any && i < c->ny; i++) need(m, c->y[i]);
+    for (int i = 0; any && i < c->nx; i++) need(m, c->dx[i]);
+}
+
+static void mark_live(Batch *m) {
+    const Graph *g = m->b->g;
+    int32_t span = g->span.n - 1;
+    for (int i = 0; i < m->call->nout; i++) need(m, m->call->out[i]);
+    for (int32_t id = m->end - 1; id >= m->call->first; id--) {
+        const Node *n = graph_node(g, id);
+        /* A custom_vjp's results are the last nodes of its span. */
+        for (; span >= 0 && g->span.at[span].end > id; span--) {
+            const CustomVjp *c = g->span.at[span].rule;
+            if (c) need_custom(m, c);
+        }
+        for (int i = 0; m->live[id] && i < n->nin; i++) need(m, n->in[i]);
+    }
+}
+
+/* ---- one node ---- */
+
+static void batch_node(Batch *m, const Node *n);
+
+/* By the op's definition: that of one example is appended, and batched in turn. */
+static void batch_expansion(Batch *m, const Node *n, const OpDef *def) {
+    enum { MAX = 8 };
+    Val out[MAX] = {0};
+    Graph *g = m->b->g;
+    int32_t first = g->node.n;
+    def->expand(m->b, n, n->in, out);
+    int32_t end = g->node.n;
+    for (int32_t id = first; id < end && !m->b->err; id++) {
+        Node inner = *graph_node(g, id);
+        batch_node(m, &inner);
+    }
+    if (m->b->err || !room_for(m, g->value.n)) return;
+    for (int i = 0; i < n->nout; i++) m->map[n->out + i] = spread(m, out[i]);
+}
+
+static void refuse(Batch *m, const OpDef *def, const char *why) {
+    build_fail(m->b, err_set(m->b->g->cx, E_VALUE, "vmap: %s %s", def->name, why));
+}
+
+static void check_rank(Batch *m, const Node *n, const OpDef *def) {
+    for (int i = 0; i < n->nin + n->nout; i++) {
+        Val v = i < n->nin ? n->in[i] : n->out + i - n->nin;
+        if (graph_type(m->b->g, v)->dims.rank == MAX_RANK && !mapped(m, v))
+            build_fail(m->b, err_set(m->b->g->cx, E_SHAPE,
+                                     "vmap: %s works on rank %d for one example; %d is the most",
+                                     def->name, MAX_RANK, MAX_RANK - 1));
+    }
+}
+
+/* Nodes of all examples are copies where that of one is. */
+static void mark_clones(Batch *m, int32_t first, int32_t clone) {
+    for (int32_t id = first; clone && id < m->b->g->node.n; id++)
+        build_set_clone(m->b, graph_node(m->b->g, id)->out, clone);
+}
+
+static void batch_by_rule(Batch *m, const Node *n, const bool *is_mapped, Val *in) {
+    const OpDef *def = graph_opdef(m->b->g, n);
+    Val *out = ARENA_ARRAY(&m->arena, Val, n->nout + 1);
+    BatchArgs a = {.def = def,
+                   .node = n,
+                   .size = m->call->size,
+                   .in = in,
+                   .mapped = is_mapped,
+                   .axis = m->call->axis,
+                   .naxis = m->call->naxis,
+                   .out = out};
+    void (*rule)(Build *, const BatchArgs *) = def->batch;
+    if (!rule && def->flags & OPF_ELEMENTWISE) rule = batch_leading;
+    if (!out) no_memory(m);
+    if (rule && !m->b->err) rule(m->b, &a);
+    if (m->b->err) return;
+    if (rule && out[0]) {
+        for (int i = 0; i < n->nout; i++) m->map[n->out + i] = out[i];
+    } else if (def->expand) {
+        batch_expansion(m, n, def);
+    } else {
+        refuse(m, def, "has no rule for many examples");
+    }
+}
+
+static void batch_node(Batch *m, const Node *n) {
+    bool any = false, *is_mapped = ARENA_ARRAY(&m->arena, bool, n->nin + 1);
+    Val *in = ARENA_ARRAY(&m->arena, Val, n->nin + 1);
+    if (!is_mapped || !in) {
+        no_memory(m);
+        return;
+    }
+    for (int i = 0; i < n->nin; i++) {
+        is_mapped[i] = mapped(m, n->in[i]) != 0;
+        in[i] = is_mapped[i] ? m->map[n->in[i]] : n->in[i];
+        any = any || is_mapped[i];
+    }
+    if (!any || !room_for(m, n->out + n->nout)) return;
+    const OpDef *def = graph_opdef(m->b->g, n);
+    int32_t first = m->b->g->node.n;
+    Build at = build_at(m->b, m->b->g, n), *b = m->b;
+    m->b = &at;
+    check_rank(m, n, def);
+    if (n->nbody) refuse(m, def, "inside it is not possible yet");
+    if (!at.err) batch_by_rule(m, n, is_mapped, in);
+    if (!at.err) mark_clones(m, first, n->clone);
+    m->b = b;
+    build_fail(b, at.err);
+}
+
+/* ---- spans: what one example's transforms marked is marked for all ---- */
+
+static const int32_t *spread_list(Batch *m, const Val *list, int n) {
+    Val *all = ARENA_ARRAY(&m->b->g->arena, Val, n + 1);
+    if (!all) no_memory(m);
+    for (int i = 0; all && i < n; i++) all[i] = list[i] ? spread(m, list[i]) : 0;
+    return all;
+}
+
+/* Placeholders of the cotangents of all examples, before what computes with them. */
+static void spread_placeholders(Batch *m, const CustomVjp *c) {
+    for (int i = 0; i < c->ny && !m->b->err; i++) {
+        if (!c->ct[i] || !room_for(m, c->ct[i] + 1)) continue;
+        Type t = *graph_type(m->b->g, c->ct[i]);
+        if (t.dims.rank == MAX_RANK) {
+            refuse(m, graph_opdef(m->b->g, graph_def(m->b->g, c->ct[i])), "has no room for a dim");
+            return;
+        }
+        const Type *type = type_stack(m->b->g->cx, &t, m->call->size);
+        if (!type) no_memory(m);
+        else
+            m->map[c->ct[i]] = build_typed(m->b, OP_PLACEHOLDER, NULL, 0, NULL, 1, &type, NULL, 0);
+    }
+}
+
+/* The cotangents of what all examples share add up over them. */
+static Val sum_examples(Build *b, Val dx) {
+    Dims dims = op_dims(b, dx);
+    Val sum = op_reduce(b, OP_SUM, dx, &(Dims){1, {0}});
+    for (int d = 0; d < dims.rank; d++) dims.at[d] = d + 1 < dims.rank ? dims.at[d + 1] : 0;
+    dims.rank--;
+    return dx ? op_reshape(b, sum, &dims) : 0;
+}
+
+static CustomVjp *spread_custom(Batch *m, const CustomVjp *c) {
+    CustomVjp *all = ARENA_NEW(&m->b->g->arena, CustomVjp);
+    Val *x = ARENA_ARRAY(&m->b->g->arena, Val, c->nx + 1);
+    Val *dx = ARENA_ARRAY(&m->b->g->arena, Val, c->nx + 1);
+    if (!all || !x || !dx) {
+        no_memory(m);
+        return NULL;
+    }
+    for (int i = 0; i < c->nx; i++) {
+        Val many = mapped(m, c->x[i]);
+        x[i] = many ? many : c->x[i];
+        if (!c->dx[i]) continue;
+        dx[i] = many ? spread(m, c->dx[i])
+                : mapped(m, c->dx[i]) ? sum_examples(m->b, m->map[c->dx[i]])
+                                      : c->dx[i];
+        if (!many && !mapped(m, c->dx[i])) /* computed once, counted for every example */
+            dx[i] = sum_examples(m->b, spread(m, c->dx[i]));
+    }
+    *all = (CustomVjp){.nx = c->nx, .ny = c->ny, .x = x, .dx = dx};
+    all->ct = spread_list(m, c->ct, c->ny);
+    return all;
+}
+
+/* A span while its nodes are batched. */
+typedef struct Open {
+    Span one;
+    int32_t first, bwd, bwd_end; /* of all examples */
+} Open;
+
+/* Do the nodes [first, end) hold a mapped value? */
+static bool touches(const Batch *m, const Span *s) {
+    const Graph *g = m->b->g;
+    for (int32_t id = s->first; id < s->end; id++) {
+        const Node *n = graph_node(g, id);
+        for (int i = 0; m->live[id] && i < n->nin; i++)
+            if (mapped(m, n->in[i])) return true;
+    }
+    return false;
+}
+
+static void close_span(Batch *m, const Open *o) {
+    Graph *g = m->b->g;
+    Span all = {.first = o->first, .end = g->node.n, .policy = o->one.policy};
+    if (o->one.rule) {
+        CustomVjp *c = spread_custom(m, o->one.rule);
+        if (!c) return;
+        c->bwd = o->bwd;
+        c->bwd_end = g->node.n;
+        Val *y = ARENA_ARRAY(&g->arena, Val, c->ny + 1);
+        if (!y) {
+            no_memory(m);
+            return;
+        }
+        for (int i = 0; i < c->ny; i++) { /* the last nodes of the span, as in that of one */
+            Val one = o->one.rule->y[i];
+            m->map[one] = y[i] = op1(m->b, OP_IDENTITY, spread(m, graph_def(g, one)->in[0]));
+        }
+        c->y = y;
+        all.rule = c;
+        all.end = g->node.n;
+    }
+    if (all.first < all.end && !m->b->err && !VEC_PUSH(&g->arena, &g->span, all)) no_memory(m);
+}
+
+static void batch_all(Batch *m) {
+    Graph *g = m->b->g;
+    int32_t nspan = g->span.n;
+    VEC(Open) open = {0};
+    for (int32_t id = m->call->first; id <= m->end && !m->b->err; id++) {
+        while (open.n && open.at[open.n - 1].one.end == id) {
+            close_span(m, &open.at[open.n - 1]);
+            open.n--;
+        }
+        if (id == m->end) break;
+        for (int32_t s = nspan - 1; s >= 0; s--) { /* outer ones first */
+            Span one = g->span.at[s];
+            if (one.first != id || one.end > m->end || !touches(m, &one)) continue;
+            if (one.rule) spread_placeholders(m, one.rule);
+            if (!VEC_PUSH(&m->arena, &open, (Open){one, g->node.n, 0, 0})) no_memory(m);
+        }
+        for (int i = 0; i < open.n; i++)
+            if (open.at[i].one.rule && open.at[i].one.rule->bwd == id) open.at[i].bwd = g->node.n;
+        Node n = *graph_node(g, id);
+        bool result = false; /* identities that close_span makes */
+        for (int i = 0; i < open.n; i++)
+            result = result || (open.at[i].one.rule && id >= open.at[i].one.end -
+                                                             open.at[i].one.rule->ny);
+        if (m->live[id] && n.region == m->b->region && !result) batch_node(m, &n);
+    }
+}
+
+void pass_batch(Build *b, BatchCall *c) {
+    if (b->err) return;
+    Batch m = {.b = b, .call = c, .end = b->g->node.n};
+    arena_init(&m.arena, &b->g->cx->alloc);
+    m.live = ARENA_ARRAY(&m.arena, bool, m.end);
+    if (!m.live) no_memory(&m);
+    if (!b->err && room_for(&m, b->g->value.n)) {
+        for (int i = 0; i < c->nexample; i++) m.map[c->example[i]] = c->all[i];
+        mark_live(&m);
+        batch_all(&m);
+        for (int i = 0; i < c->nout && !b->err; i++) {
+            Val all = mapped(&m, c->out[i]);
+            c->is_mapped[i] = all != 0;
+            /* Not the node itself: those of one example are let go. */
+            c->out[i] = all ? all : op1(b, OP_IDENTITY, c->out[i]);
+        }
+    }
+    arena_free(&m.arena);
+}
