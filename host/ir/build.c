@@ -1,5 +1,7 @@
 #include "ir/copy.h"
 
+#include "ir/explicit.h"
+
 #include <string.h>
 
 enum { FEW = 8 }; /* operands and results that fit on the stack */
@@ -71,6 +73,31 @@ static const Type *result_type(Build *b, const OutType *t, uint32_t vary, Mode m
                    &(Type){.dtype = t->dtype, .weak = t->weak, .dims = t->dims, .layout = layout});
 }
 
+/* Explicit mode: the layouts in the types of the results. */
+static bool lay_out(Build *b, const OpArgs *a, const Val *in, Mode mode, const Type **types,
+                    int nout, Arena *scratch) {
+    if (b->local || (!b->given && !(explicit_axes(b) & ~mode.manual))) return true;
+    Layout *layouts = ARENA_ARRAY(scratch, Layout, nout + 1);
+    if (!layouts) return out_of_memory(b);
+    if (!b->given) {
+        Err e = explicit_infer(b, a, in, types, nout, mode, layouts);
+        if (e) {
+            build_fail(b, e);
+            return false;
+        }
+    }
+    for (int i = 0; i < nout; i++) {
+        if (b->given && !b->given[i]->layout) continue;
+        if (b->given) layouts[i] = *b->given[i]->layout;
+        layouts[i].manual = (uint8_t)mode.manual;
+        layouts[i].vary = (uint8_t)mode.vary;
+        const Layout *l = layout_of(a->cx, &layouts[i]);
+        types[i] = l ? type_with_layout(a->cx, types[i], l) : NULL;
+        if (!types[i]) return out_of_memory(b);
+    }
+    return true;
+}
+
 static uint32_t vary_of(const OpArgs *a) {
     uint32_t vary = 0;
     for (int i = 0; i < a->nin; i++)
@@ -124,6 +151,10 @@ static bool infer(Build *b, const Node *n, Mode mode, const Type **types, int *n
             }
         }
     }
+    if (ok) {
+        OpArgs a = {cx, def, n->nin, in_types, n->attr};
+        ok = lay_out(b, &a, n->in, mode, types, *nout, &scratch);
+    }
     arena_free(&scratch);
     return ok;
 }
@@ -175,6 +206,7 @@ Val build_typed(Build *b, int op, const Val *in, int nin, const void *attr, int 
 }
 
 Build build_at(const Build *b, const Graph *g, const Node *n) {
+    const Layout *l = n->nout ? graph_type(g, n->out)->layout : NULL;
     Build at = *b;
     at.loc = n->loc;
     at.nloc = n->nloc;
@@ -182,17 +214,19 @@ Build build_at(const Build *b, const Graph *g, const Node *n) {
     at.nwhy = n->nwhy;
     at.role = n->role;
     at.manual = n->nout ? mode_of(graph_type(g, n->out)).manual : 0;
+    at.flipped = l ? l->flipped : 0;
     return at;
 }
 
 Val build_like(Build *b, const Graph *from, const Node *n, const Val *in) {
     Build like = build_at(b, from, n);
     Val v;
+    const Type *few[FEW], **types = few;
+    if (n->nout > FEW && !(types = ARENA_ARRAY(&b->g->arena, const Type *, n->nout)))
+        return out_of_memory(b);
+    graph_out_types(from, n, types);
+    if (!b->local) like.given = types;
     if (graph_opdef(from, n)->flags & OPF_TYPED) {
-        const Type *few[FEW], **types = few;
-        if (n->nout > FEW && !(types = ARENA_ARRAY(&b->g->arena, const Type *, n->nout)))
-            return out_of_memory(b);
-        graph_out_types(from, n, types);
         v = build_typed(&like, n->op, in, n->nin, n->attr, n->nout, types, NULL, 0);
     } else {
         v = build_op(&like, n->op, in, n->nin, n->attr);

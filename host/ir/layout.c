@@ -83,7 +83,7 @@ void layout_init(Layout *l, const Mesh *m, int rank) {
 bool layout_equal(const Layout *a, const Layout *b) {
     if (a->mesh != b->mesh || a->rank != b->rank || a->partial_kind != b->partial_kind ||
         a->replicated != b->replicated || a->partial != b->partial || a->reduced != b->reduced ||
-        a->manual != b->manual || a->vary != b->vary)
+        a->manual != b->manual || a->vary != b->vary || a->flipped != b->flipped)
         return false;
     for (int d = 0; d < a->rank; d++)
         if (a->dim[d].open != b->dim[d].open || a->dim[d].priority != b->dim[d].priority ||
@@ -140,7 +140,7 @@ const Layout *layout_of(Ctx *cx, const Layout *l) {
     uint64_t h = hash_u64(0, (uint64_t)l->mesh->id);
     h = hash_u64(h, (uint64_t)l->rank << 32 | (uint64_t)l->partial_kind << 24 |
                         (uint64_t)l->replicated << 16 | (uint64_t)l->partial << 8 | l->vary);
-    h = hash_u64(h, (uint64_t)l->reduced << 8 | l->manual);
+    h = hash_u64(h, (uint64_t)l->flipped << 16 | (uint64_t)l->reduced << 8 | l->manual);
     for (int d = 0; d < l->rank; d++) {
         h = hash_u64(h, (uint64_t)l->dim[d].open << 8 | l->dim[d].priority);
         for (int i = 0; i < l->dim[d].axes.n; i++) {
@@ -284,6 +284,14 @@ Err layout_bind(Ctx *cx, const Mesh *m, const Spec *s, const Dims *dims, const c
     for (int d = 0; d < dims->rank; d++)
         if (dims->at[d] % layout_parts(out, d) != 0) return indivisible(cx, out, dims, d, what);
     return E_OK;
+}
+
+const Layout *layout_cotangent(Ctx *cx, const Layout *l) {
+    Layout ct = *l;
+    ct.partial = l->reduced;
+    ct.reduced = l->partial;
+    ct.partial_kind = PARTIAL_SUM;
+    return layout_of(cx, &ct);
 }
 
 static SpecEntry set_of(const Mesh *m, uint32_t mask) {

@@ -35,6 +35,7 @@ typedef struct Layout {
     uint8_t partial;    /* axes over which the value is still to be reduced */
     uint8_t reduced;    /* axes over which it is replicated, and its cotangent partial */
     uint8_t manual;     /* axes along which dims are one device's already: inside shard_map */
+    uint8_t flipped;    /* traced types: axes that are not in the mode that the mesh gives them */
     uint8_t vary;       /* partitioned graphs, and manual axes: where local values may differ */
     LayoutDim dim[MAX_RANK];
 } Layout;
@@ -81,6 +82,9 @@ int32_t layout_slot(const Layout *l, const int32_t coord[MAX_AXES]);
  * errors that call the tensor `what`. `open` gives open dims where the spec says unconstrained. */
 Err layout_bind(Ctx *cx, const Mesh *m, const Spec *s, const Dims *dims, const char *what,
                 Layout *out) MUST_CHECK;
+/* Of the cotangent of a value that lies so: what is reduced is unreduced there, and v. v.; NULL when
+ * out of memory. */
+const Layout *layout_cotangent(Ctx *cx, const Layout *l);
 /* The spec that would give this layout (NULL when out of memory): one entry per dim. */
 const Spec *layout_spec(Ctx *cx, const Layout *l);
 

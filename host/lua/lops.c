@@ -15,6 +15,13 @@ static void read_layout(lua_State *L, Host *h, const Dims *dims, const Layout **
     LuaSharding s = value_sharding(L, h, -1);
     if (s.spec) lmanual_check_spec(L, h, s.mesh, s.spec);
     *out = value_layout(L, h, &s, dims, "constrain");
+    uint32_t axes = *out ? mesh_axes_of((*out)->mesh, AXIS_EXPLICIT) : 0;
+    if (*out && h->trace) axes ^= h->trace->build.flipped;
+    if (!axes) return;
+    Layout l = **out; /* P.unconstrained leaves a dim to propagation, which has no say here */
+    l.replicated = (uint8_t)axes;
+    *out = layout_of(&h->cx, &l);
+    if (!*out) state_check(L, h, err_nomem(&h->cx, "a layout"));
 }
 
 /* A number for an integer dtype is whole and within its range. */
@@ -195,6 +202,7 @@ static Err build_eager(const EagerArgs *a, const Loc *loc, Graph *g) {
     Operand in[MAX_ARGS];
     b.loc = &loc;
     b.nloc = 1;
+    b.strict = true;
     for (int i = 0; i < a->n; i++) {
         in[i] = a->number[i];
         if (!a->t[i]) continue;

@@ -306,7 +306,8 @@ static int tensor_tostring(lua_State *L) {
     u = value_tensor(L, h, 1);
     const Type *type = value_type(h, u);
     char *bytes = NULL;
-    if (u->t && tensor_has_data(u->t) && is_small(&type->dims)) bytes = push_bytes(L, u->t);
+    bool whole = !type->layout || !type->layout->partial;
+    if (u->t && whole && tensor_has_data(u->t) && is_small(&type->dims)) bytes = push_bytes(L, u->t);
     Str *s = state_text(h);
     type_print(type, s);
     if (!u->t) str_put(s, " traced");
@@ -330,7 +331,8 @@ static void push_typeof(lua_State *L, Host *h, int index, int depth) {
     } else if (lua_isboolean(L, index)) {
         lua_pushliteral(L, "bool[]");
     } else if (value_is_tensor(L, index)) {
-        type_print(value_type(h, value_tensor(L, h, index)), state_text(h));
+        const Type *type = value_seen_type(L, h, value_tensor(L, h, index));
+        type_print(type, state_text(h));
         state_push_text(L, h);
     } else if (!lua_istable(L, index)) {
         lua_pushstring(L, value_type_name(L, index));
@@ -387,7 +389,7 @@ static int tensor_index(lua_State *L) {
     else if (strcmp(k, "dtype") == 0)
         lua_pushstring(L, dtype_name(type->dtype));
     else if (strcmp(k, "sharding") == 0)
-        push_sharding(L, h, type);
+        push_sharding(L, h, value_seen_type(L, h, value_tensor(L, h, 1)));
     else if (!value_push_field(L))
         state_error(L, E_KEY, "a tensor has no field or method '%s'", k);
     return 1;

@@ -20,6 +20,7 @@ void trace_begin(lua_State *L, Host *h, const Mesh *mesh, bool open) {
         state_check(L, h, err_nomem(&h->cx, "a trace"));
     }
     *t = (Trace){.serial = ++h->traces, .open = open, .graph = g, .build = build_in(g, 0)};
+    t->build.strict = true;
     arena_init(&t->arena, &h->cx.alloc);
     g->mesh = mesh;
     h->trace = t;
@@ -354,6 +355,7 @@ static int gradient(lua_State *L) {
     Build at = t->build;
     at.loc = &loc;
     at.nloc = loc ? 1 : 0;
+    at.strict = false;
     pass_grad(&at, y, ct, ny, wrt, nwrt, grad);
     state_check(L, h, at.err);
     lua_createtable(L, nwrt, 0);

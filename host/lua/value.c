@@ -1,5 +1,7 @@
 #include "lua/trace.h"
 
+#include "ir/explicit.h"
+
 #include <string.h>
 
 /* ---- tensors ---- */
@@ -52,6 +54,14 @@ Tensor *value_concrete(lua_State *L, Host *h, int index, const char *what) {
         state_error(L, E_MESH, h->rt.fake ? "%s needs values, but the devices are fake"
                                           : "%s needs values, but a ShapeDtypeStruct has none",
                     what);
+    const Layout *l = u->t->type->layout;
+    if (l && mesh_product(l->mesh, l->partial) > 1) {
+        mesh_print_axes(l->mesh, l->partial, state_text(h));
+        state_error(L, E_SPEC,
+                    "%s needs the value of a tensor that is unreduced over '%s': each device has a "
+                    "part of it; reshard it first",
+                    what, str_of(&h->text));
+    }
     return u->t;
 }
 
@@ -83,6 +93,23 @@ bool value_push_field(lua_State *L) {
 
 const Type *value_type(Host *h, const LuaTensor *u) {
     return u->t ? u->t->type : graph_type(h->trace->graph, u->v);
+}
+
+const Type *value_seen_type(lua_State *L, Host *h, const LuaTensor *u) {
+    const Type *t = value_type(h, u);
+    const Mesh *m = u->t ? NULL : h->trace->graph->mesh;
+    if (!mesh_axes_of(m, AXIS_EXPLICIT) && !(m && h->trace->build.flipped)) return t;
+    uint32_t axes = explicit_axes(&h->trace->build) & explicit_axes_of(m, t->layout);
+    Layout l;
+    explicit_view(t, m, axes, &l);
+    if (t->layout) {
+        l.manual = t->layout->manual;
+        l.vary = t->layout->vary;
+    }
+    const Layout *layout = layout_of(&h->cx, &l);
+    t = layout ? type_with_layout(&h->cx, t, layout) : NULL;
+    if (!t) state_check(L, h, err_nomem(&h->cx, "a type"));
+    return t;
 }
 
 static Val find_capture(const Trace *t, const Tensor *tensor) {

@@ -56,6 +56,9 @@ static inline const Mesh *value_mesh_now(const Host *h, const Mesh *m) {
     return m && m == h->mesh_from ? h->mesh_to : m;
 }
 const Type *value_type_now(lua_State *L, Host *h, const Type *t, const char *what);
+/* The same as users see it: of a traced tensor on a mesh with explicit axes, these alone. Raises when
+ * out of memory. */
+const Type *value_seen_type(lua_State *L, Host *h, const LuaTensor *t);
 /* Its value in the trace under way: a concrete one becomes an input of the trace. */
 Val value_in_trace(lua_State *L, Host *h, int index);
 
@@ -107,6 +110,7 @@ void lbox_open(lua_State *L);
 void lspec_open(lua_State *L);
 void lmesh_open(lua_State *L);
 void lmanual_open(lua_State *L);
+void lexplicit_open(lua_State *L);
 void lcontext_open(lua_State *L);
 void lops_open(lua_State *L);
 void ljit_open(lua_State *L);

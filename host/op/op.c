@@ -1,5 +1,7 @@
 #include "op/manual.h"
 
+#include "ir/explicit.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -82,6 +84,31 @@ Err op_error(const OpArgs *a, ErrCode code, const char *fmt, ...) {
     Err e = err_set(a->cx, code, "%s: %s%s", a->def->name, text, str_of(&s));
     str_free(&s);
     return e;
+}
+
+Val op_lay_like(Build *b, Val v, const Type *like, bool cotangent) {
+    const Mesh *m = b->g->mesh;
+    uint32_t axes = m ? explicit_axes_of(m, like->layout) : 0;
+    if (!v || b->err || !axes) return v;
+    Layout have, want;
+    explicit_view(graph_type(b->g, v), m, axes, &have);
+    explicit_view(like, m, axes, &want);
+    if (cotangent) {
+        uint8_t reduced = want.reduced;
+        want.reduced = want.partial;
+        want.partial = reduced;
+        want.partial_kind = PARTIAL_SUM;
+    }
+    if (layout_equal(&have, &want)) return v;
+    want.replicated = (uint8_t)axes;
+    for (int d = 0; d < want.rank; d++) want.dim[d].open = axes != (1u << m->naxes) - 1;
+    Build at = *b;
+    at.flipped = like->layout ? like->layout->flipped : 0;
+    at.given = NULL;
+    ConstrainAttr attr = {layout_of(b->g->cx, &want)};
+    v = attr.layout ? build_op(&at, OP_CONSTRAIN, &v, 1, &attr) : 0;
+    build_fail(b, attr.layout ? at.err : err_nomem(b->g->cx, "a layout"));
+    return v;
 }
 
 Dims op_dims(const Build *b, Val v) {

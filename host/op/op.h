@@ -190,6 +190,8 @@ Val op_reduce_last(Build *b, int op, Val x);
 Val op_broadcast_like(Build *b, Val x, Val like); /* same rank */
 Val op_drop_last(Build *b, Val x);                /* reshape without the last dim, of size 1 */
 Val op_add_last(Build *b, Val x);                 /* reshape with a last dim of size 1 */
+/* Explicit mode: v laid out as the type says, or as that of its cotangent; v itself if it is. */
+Val op_lay_like(Build *b, Val v, const Type *like, bool cotangent);
 /* The attributes of the `full` that makes v, or NULL: a constant that folding knows. */
 const FullAttr *op_full_attr(const Build *b, Val v);
 Dims op_dims(const Build *b, Val v);

@@ -1,5 +1,7 @@
 #include "pass/constraint.h"
 
+#include "ir/explicit.h"
+
 static const Layout *asked_by(const Node *n) {
     return *(const Layout *const *)n->attr;
 }
@@ -38,6 +40,16 @@ Err constraint_error(const Graph *g, const char *who, const char *what, const No
     return e;
 }
 
+/* In explicit mode a value lies as its type says, whatever else is made of it. */
+static bool moves(const Graph *g, const Node *n) {
+    uint32_t axes = g->mesh ? explicit_axes_of(g->mesh, graph_type(g, n->out)->layout) : 0;
+    Layout from, to;
+    if (!axes) return false;
+    explicit_view(graph_type(g, n->in[0]), g->mesh, axes, &from);
+    explicit_view(graph_type(g, n->out), g->mesh, axes, &to);
+    return !layout_equal(&from, &to);
+}
+
 Err constraint_statements(const Graph *g, const bool *live, Arena *arena, Statements *out) {
     int32_t *uses = graph_use_counts(g, arena), *first = ARENA_ARRAY(arena, int32_t, g->value.n);
     out->is = ARENA_ARRAY(arena, bool, g->node.n);
@@ -48,6 +60,7 @@ Err constraint_statements(const Graph *g, const bool *live, Arena *arena, Statem
         for (int i = 0; live[id] && i < n->nin; i++)
             if (!out->last[n->in[i]]) out->last[n->in[i]] = id;
         if (live[id] || !(graph_opdef(g, n)->flags & OPF_CONSTRAINT) || uses[n->out]) continue;
+        if (moves(g, n)) continue;
         out->is[id] = true;
         uses[n->in[0]]--;
     }

@@ -1,6 +1,7 @@
 /* expand.c - every op that has a definition in simpler ops is replaced by it: what the fused ops
  * are compared to, and a way to run them where no kernel is. */
 #include "ir/copy.h"
+#include "op/op.h"
 #include "pass/pass.h"
 
 static void expand_node(Copy *c, const Node *n) {
@@ -17,7 +18,8 @@ static void expand_node(Copy *c, const Node *n) {
     Build at = build_at(&c->b, c->from, n);
     ASSERT(n->nout <= MAX, "%s has %d results", def->name, n->nout);
     def->expand(&at, n, in, out);
-    for (int i = 0; i < n->nout; i++) c->map[n->out + i] = out[i];
+    for (int i = 0; i < n->nout; i++)
+        c->map[n->out + i] = op_lay_like(&at, out[i], graph_type(c->from, n->out + i), false);
     build_fail(&c->b, at.err);
 }
 

@@ -33,13 +33,14 @@ static Build at_node(const Grad *g, const Node *n) {
     return at;
 }
 
-/* A cotangent is in the mode of its value: it varies over the same axes. */
+/* A cotangent is in the mode of its value: it varies over the same axes; and in explicit mode it
+ * lies as the value's type says. */
 static void add_cotangent(Grad *g, const Node *n, Val v, Val ct) {
     if (!ct || v >= g->nvalue || !g->active[v]) return;
     Mode mode = mode_of(graph_type(g->b->g, v));
     Build at = at_node(g, n);
     at.manual = mode.manual;
-    ct = mode_bring(&at, ct, mode);
+    ct = op_lay_like(&at, mode_bring(&at, ct, mode), graph_type(g->b->g, v), true);
     g->ct[v] = g->ct[v] ? op2(&at, OP_ADD, g->ct[v], ct) : ct;
     build_fail(g->b, at.err);
 }
@@ -326,7 +327,7 @@ static Val zeros_like(Build *b, Val v) {
     Build at = *b;
     at.manual = mode.manual;
     Val zeros = op_full(&at, op_dtype(b, v), &dims, scalar_float(0));
-    zeros = mode_bring(&at, zeros, mode);
+    zeros = op_lay_like(&at, mode_bring(&at, zeros, mode), graph_type(b->g, v), true);
     build_fail(b, at.err);
     return zeros;
 }

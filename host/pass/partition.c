@@ -7,7 +7,8 @@
 #include "pass/origin.h"
 #include "pass/plant.h"
 #include "pass/reshard.h"
-#include "pass/rule.h"
+#include "ir/explicit.h"
+#include "ir/rule.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -35,6 +36,7 @@ typedef struct Split {
     Projection *proj; /* by tensor: what it has */
     AxisList *axes;   /* by factor: what the op will use */
     Layout *layout;   /* by tensor: under `axes` */
+    uint32_t through; /* axes over which pending sums of operands stay so in the results */
 } Split;
 
 static Err no_memory(Partition *p) {
@@ -79,6 +81,7 @@ static AxisList usable(const Partition *p, const Split *s, int tensor, int facto
         for (int f = 0; f < s->r->nfactor; f++)
             for (int k = 0; k < s->axes[f].n; k++)
                 taken = taken || axes_overlap(s->axes[f].at[k], have->at[i]);
+        taken = taken || s->through >> have->at[i].axis & 1;
         AxisList longer = out;
         axes_push(&longer, have->at[i]);
         AxisRef r = have->at[i];
@@ -181,6 +184,8 @@ static Layout plain(const Layout *l) { /* only what says where shards are */
     Layout out;
     layout_init(&out, l->mesh, l->rank);
     for (int d = 0; d < l->rank; d++) out.dim[d].axes = l->dim[d].axes;
+    out.partial = l->partial;
+    out.partial_kind = l->partial ? l->partial_kind : PARTIAL_SUM;
     return out;
 }
 
@@ -244,6 +249,24 @@ static uint32_t partial_of(const Partition *p, const Split *s, int result, Parti
     return mask;
 }
 
+/* Sums that its types leave to be made, and that the op lets through. */
+static uint32_t through_of(Partition *p, const Node *n, const FactorRule *r) {
+    const Type **types = ARENA_ARRAY(&p->arena, const Type *, r->ntensor + 1);
+    Layout *in = ARENA_ARRAY(&p->arena, Layout, n->nin + 1);
+    uint32_t wanted = n->nout ? ~0u : 0, pending = 0;
+    for (int i = 0; i < n->nout; i++) wanted &= p->layout[n->out + i].partial;
+    for (int t = 0; t < n->nin; t++) pending |= p->layout[n->in[t]].partial;
+    for (int f = 0; f < r->nfactor; f++)
+        if (r->kind[f] == FACTOR_MAX || r->kind[f] == FACTOR_MIN) wanted = 0;
+    if (!(wanted & pending)) return 0;
+    if (!types || !in) return 0; /* they are made, then */
+    graph_in_types(p->g, n, types);
+    graph_out_types(p->g, n, types + n->nin);
+    for (int t = 0; t < n->nin; t++) in[t] = p->layout[n->in[t]];
+    OpArgs a = {p->g->cx, graph_opdef(p->g, n), n->nin, types, n->attr};
+    return explicit_through(&a, in, types + n->nin) & wanted;
+}
+
 /* The node itself, in local shapes. */
 static Val build_local(Partition *p, const Split *s, const Val *in) {
     const Node *n = s->n;
@@ -293,14 +316,17 @@ static Err partition_node(Partition *p, const Node *n) {
     if (!s.proj || !s.axes || !s.layout || !in) return no_memory(p);
     for (int t = 0; t < r->ntensor; t++)
         rule_project(r, t, &p->layout[tensor_value(n, t)], &s.proj[t]);
+    s.through = through_of(p, n, r);
     choose_axes(p, &s);
+    for (int t = 0; t < n->nin; t++)
+        s.layout[t].partial = (uint8_t)(p->layout[n->in[t]].partial & s.through);
     for (int t = 0; t < n->nin; t++) in[t] = operand(p, &s, t);
     Val v = build_local(p, &s, in);
     uint32_t used = 0; /* axes that split the work */
     for (int i = 0; v && i < n->nout; i++) {
-        PartialKind kind = PARTIAL_SUM;
+        PartialKind kind = s.through ? p->layout[n->out + i].partial_kind : PARTIAL_SUM;
         Layout have = s.layout[n->nin + i];
-        have.partial = (uint8_t)partial_of(p, &s, i, &kind);
+        have.partial = (uint8_t)(partial_of(p, &s, i, &kind) | s.through);
         have.partial_kind = (uint8_t)kind;
         const Layout *want = &p->layout[n->out + i];
         p->local[n->out + i] = v + i;

@@ -4,7 +4,8 @@
 #include "op/op.h"
 #include "pass/constraint.h"
 #include "pass/origin.h"
-#include "pass/rule.h"
+#include "ir/explicit.h"
+#include "ir/rule.h"
 
 #include <string.h>
 
@@ -271,6 +272,21 @@ static const Layout *written(const Graph *g, Val v) {
     return flags & OPF_PARAM ? graph_type(g, v)->layout : NULL;
 }
 
+/* What the type says of the explicit axes stays as it is, and they go nowhere else. */
+static void seed_explicit(const Graph *g, Val v, Layout *l) {
+    const Type *t = graph_type(g, v);
+    uint32_t axes = explicit_axes_of(g->mesh, t->layout);
+    if (!axes || graph_opdef(g, graph_def(g, v))->flags & OPF_PARAM) return;
+    Layout view;
+    explicit_view(t, g->mesh, axes, &view);
+    l->replicated |= (uint8_t)axes;
+    l->partial = view.partial;
+    l->partial_kind = view.partial_kind;
+    l->reduced = view.reduced;
+    for (int d = 0; d < l->rank; d++)
+        if (l->dim[d].open && !l->dim[d].axes.n) l->dim[d].axes = view.dim[d].axes;
+}
+
 /* Where propagation starts: parameters closed and whole, everything else open. */
 static void seed(Propagate *p) {
     const Graph *g = p->g;
@@ -281,6 +297,7 @@ static void seed(Propagate *p) {
         for (int d = 0; d < l->rank; d++) l->dim[d].open = !closed;
         l->replicated =
             (uint8_t)mode_of(graph_type(g, v)).manual; /* dims have none of these left */
+        seed_explicit(g, v, l);
     }
 }
 
@@ -304,6 +321,7 @@ static void seed_written(Propagate *p, int priority, bool state) {
             if (asked.dim[d].priority > priority)
                 l->replicated |= (uint8_t)axes_mask(&asked.dim[d].axes);
         }
+        seed_explicit(g, v, l);
     }
 }
 
@@ -360,6 +378,7 @@ static Err write_types(Propagate *p, Graph *out) {
             if (!asked->dim[d].open) l.dim[d] = asked->dim[d];
         if (flags & OPF_PARAM && graph_type(out, v)->layout) continue;
         for (int d = 0; d < l.rank; d++) l.dim[d].open = false;
+        l.replicated = l.flipped = 0;
         Mode mode = mode_of(graph_type(out, v));
         l.manual = (uint8_t)mode.manual;
         l.vary = (uint8_t)mode.vary;

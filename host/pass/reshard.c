@@ -241,7 +241,26 @@ static Val build_move(Build *b, Val v, const Dims *global, const Layout *cur, co
     return 0;
 }
 
-Val reshard(Build *b, Val v, const Dims *global, const Layout *from, const Layout *to) {
+/* v where the device stands first along all `axes`, zeros elsewhere: parts with v as their sum. */
+static Val keep_first(Build *b, Val v, const Mesh *m, uint32_t axes) {
+    AxisList list = {0};
+    Dims one = {1, {1}}, scalar = {0};
+    for (int i = 0; i < m->naxes; i++)
+        if (axes >> i & 1 && m->size[i] > 1) axes_push(&list, axes_whole(m, i));
+    if (!list.n) return v;
+    Val index = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, one, 0});
+    build_set_offsets(b, index, &(Offset){.axes = list, .unit = 1}, 1);
+    Val first = op2(b, OP_EQ, index, op_const_like(b, index, 0));
+    first = op_broadcast_like(b, op_reshape(b, first, &scalar), v);
+    return op3(b, OP_WHERE, first, v, op_const_like(b, v, 0));
+}
+
+Val reshard(Build *b, Val v, const Dims *global, const Layout *whole_from, const Layout *whole_to) {
+    Layout plan_from = *whole_from, plan_to = *whole_to;
+    const Layout *from = &plan_from, *to = &plan_to;
+    uint32_t made = to->partial & ~(uint32_t)from->partial;
+    plan_from.partial &= (uint8_t)~to->partial;
+    plan_to.partial = 0;
     Moves plan = {0}, done = {0};
     plan_greedily(&plan, from, to);
     if (!is_least(&plan)) reshard_search(global, from, to, &plan);
@@ -252,5 +271,5 @@ Val reshard(Build *b, Val v, const Dims *global, const Layout *from, const Layou
         reshard_push(&done, plan.at[i], &cur);
     }
     ASSERT(!v || arrived(&cur, to), "a reshard that ends elsewhere");
-    return v;
+    return v ? keep_first(b, v, to->mesh, made) : 0;
 }

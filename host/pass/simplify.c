@@ -1,6 +1,7 @@
 /* simplify.c - dead code, folding by the ops' own rules, and equal nodes made one. */
 #include "ir/copy.h"
 #include "pass/constraint.h"
+#include "op/op.h"
 #include "pass/pass.h"
 
 #include <string.h>
@@ -38,7 +39,7 @@ typedef struct Candidate {
     int nin;
     const void *attr;
     int32_t clone, region;
-    uint32_t manual; /* a constant inside shard_map is not the same one outside */
+    const Layout *layout; /* of its first result, as far as its type says */
 } Candidate;
 
 static bool same_node(const void *ud, const void *probe, int32_t id) {
@@ -47,14 +48,14 @@ static bool same_node(const void *ud, const void *probe, int32_t id) {
     const Node *n = graph_node(g, id);
     const AttrField *fields = graph_opdef(g, n)->attr;
     return n->op == c->op && n->nin == c->nin && n->clone == c->clone && n->region == c->region &&
-           mode_of(graph_type(g, n->out)).manual == c->manual &&
+           (!n->nout || graph_type(g, n->out)->layout == c->layout) &&
            memcmp(n->in, c->in, sizeof(Val) * (size_t)n->nin) == 0 &&
            attr_equal(fields, n->attr, c->attr);
 }
 
 static uint64_t content_hash(const Graph *g, const Candidate *c) {
     uint64_t h = hash_u64(0, (uint64_t)c->op << 32 | (uint32_t)c->clone);
-    h = hash_u64(h, (uint64_t)(uint32_t)c->region << 32 | c->manual);
+    h = hash_u64(h, (uint64_t)(uint32_t)c->region);
     h = hash_bytes(h, c->in, sizeof(Val) * (size_t)c->nin);
     return attr_hash(g->cx->interns->ops[c->op].attr, c->attr, h);
 }
@@ -88,6 +89,7 @@ static void simplify_node(Simplify *s, const Node *n) {
     Copy *c = &s->c;
     Graph *g = c->b.g;
     const OpDef *def = graph_opdef(c->from, n);
+    const Type *type = n->nout ? graph_type(c->from, n->out) : NULL;
     bool free_to_change = !(def->flags & (OPF_BARRIER | OPF_PARAM)) && !n->nbody;
     if (def->flags & OPF_PLACEHOLDER)
         build_fail(&c->b, err_set(c->from->cx, E_TRACED,
@@ -99,14 +101,15 @@ static void simplify_node(Simplify *s, const Node *n) {
     order_operands(def, in);
     Build at = build_at(&c->b, c->from, n);
     if (def->fold && free_to_change && n->nout == 1) {
-        Val folded = def->fold(&at, n, in);
+        Val folded = op_lay_like(&at, def->fold(&at, n, in), type, false);
         build_fail(&c->b, at.err);
         if (folded || at.err) {
             copy_set(c, n, folded);
             return;
         }
     }
-    Candidate want = {n->op, in, n->nin, n->attr, n->clone, c->b.region, at.manual};
+    Candidate want = {n->op,    in,          n->nin, n->attr,
+                      n->clone, c->b.region, type ? type->layout : NULL};
     uint64_t h = content_hash(g, &want);
     int32_t same = free_to_change ? map_find(&s->seen, h, same_node, g, &want) : -1;
     if (same >= 0) {

@@ -2,6 +2,8 @@
 -- mode.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local traced = require "meshlua.traced"
+local tree = require "meshlua.tree"
 
 local raise = lib.raise
 
@@ -9,8 +11,8 @@ local M = {}
 
 local fields = {partitions = "table", unreduced = "table", reduced = "table", unreduced_kind = "string"}
 
---- A P like this one with some of its fields replaced: spec:update{partitions = {"x", false}, unreduced = {"y"}}.
---- In partitions a hole is false.
+--- A P like this one with some of its fields replaced:
+--- spec:update{partitions = {"x", false}, unreduced = {"y"}}. In partitions a hole is false.
 ---@param spec P
 ---@param changes {partitions: table, unreduced: string[], reduced: string[], unreduced_kind: string}
 ---@return P
@@ -26,4 +28,242 @@ local function update(spec, changes)
 end
 core.methods("meshlua.P").update = core.wrap(update)
 
-return lib.export(M)
+-- ---- which mesh, which sharding ---------------------------------------------------------------------
+
+--- The mesh of the first tensor in a list of values that is on one, else that of the context or trace; nil.
+local function mesh_of(values)
+  for i = 1, values.n do
+    local x, found = values[i], nil
+    if lib.is_tensor(x) then
+      found = x.sharding.mesh
+    elseif type(x) == "table" then
+      tree.visit(x, function(_, leaf)
+        if lib.is_tensor(leaf) then found = found or leaf.sharding.mesh end
+      end)
+    end
+    if found then return found end
+  end
+  return core.mesh_here()
+end
+
+--- A NamedSharding, of `mesh` where only a P is given.
+local function bind(who, s, mesh)
+  if core.is_sharding(s) then return s end
+  if not core.is_spec(s) then
+    raise("E_SPEC", "%s: expected a NamedSharding or a P, got %s", who, lib.kind(s))
+  end
+  if not mesh then return core.bind_spec(s) end
+  return core.NamedSharding(mesh, s)
+end
+
+--- The sharding without P.unconstrained; on a mesh with auto axes, what splits no dim is left to them.
+local function as_asked(sharding)
+  local mesh, parts = sharding.mesh, sharding.spec.partitions
+  if not mesh or #core.explicit_here(mesh) == #mesh.axis_names then return sharding end
+  for i, entry in ipairs(parts) do parts[i] = entry or core.P.unconstrained end
+  return core.NamedSharding(mesh, sharding.spec:update {partitions = parts})
+end
+
+--- x as the sharding says. Raises unless it is on the same mesh, or on none.
+local function lay_out(who, x, sharding)
+  local mesh = x.sharding.mesh
+  if mesh and sharding.mesh and mesh ~= sharding.mesh then
+    raise("E_MESH", "%s: the tensor is on %s, the sharding on %s; device_put moves between meshes", who,
+      tostring(mesh), tostring(sharding.mesh))
+  end
+  if sharding.mesh then sharding:check(x.shape, who) end
+  return core.op.constrain(x, {layout = as_asked(sharding)})
+end
+
+--- The tensors of a tree as a sharding, or a tree of them, says; nil leaves what is below alone.
+local function lay_out_tree(who, x, s, mesh)
+  if s == nil or type(x) ~= "table" and not lib.is_tensor(x) then return x end
+  if type(x) ~= "table" then return lay_out(who, x, bind(who, s, mesh or mesh_of {x, n = 1})) end
+  local copy = {}
+  for _, key in ipairs(core.tree_keys(x)) do
+    local below = s
+    if type(s) == "table" then below = s[key] end
+    copy[key] = lay_out_tree(who .. "." .. tostring(key), x[key], below, mesh)
+  end
+  return setmetatable(copy, getmetatable(x))
+end
+
+--- The tensors of x laid out as asked: any P of their mesh, also to and from unreduced and reduced. The cotangent
+--- goes the way back. Marking a tensor as reduced is free. A tree takes one sharding, or a tree of them.
+---@param x Tensor|table
+---@param sharding NamedSharding|P|table
+function M.reshard(x, sharding)
+  if not lib.is_tensor(x) and type(x) ~= "table" then
+    raise("E_VALUE", "reshard: expected a tensor or a table of them, got %s", lib.kind(x))
+  end
+  if type(sharding) ~= "table" then
+    bind("reshard", sharding, mesh_of {x, n = 1})
+  elseif type(x) ~= "table" then
+    raise("E_SPEC", "reshard: the shardings go deeper than the tree")
+  end
+  return lay_out_tree("reshard", x, sharding)
+end
+
+-- ---- out_sharding -----------------------------------------------------------------------------------
+
+--- The function on tensors with an option more: a table with out_sharding as the last argument says how the
+--- result lies, and settles what the operands' layouts leave open.
+function M.with_out_sharding(who, fn)
+  return core.with_option("out_sharding", fn, function(...)
+    local args, rest, n = table.pack(...), {}, select("#", ...)
+    local last = args[n]
+    for key, value in next, last do rest[key] = value end
+    rest.out_sharding = nil
+    args[n] = next(rest) ~= nil and rest or nil
+    args.n = args[n] and n or n - 1
+    local name = who .. ": out_sharding"
+    local sharding = bind(name, last.out_sharding, mesh_of(args))
+    local results = traced.run(function()
+      local _ <close> = core.resolving(sharding)
+      local list = table.pack(fn(table.unpack(args, 1, args.n)))
+      for i = 1, list.n do list[i] = lay_out_tree(name, list[i], sharding) end
+      return list
+    end, sharding.mesh)
+    return table.unpack(results, 1, results.n)
+  end)
+end
+
+-- ---- modes of axes in a function --------------------------------------------------------------------
+
+local function axes_of(who, axes, mesh, default)
+  if axes == nil then axes = default end
+  if type(axes) == "string" then axes = {axes} end
+  for _, axis in ipairs(lib.check_list(who, "axes", axes)) do
+    if not mesh.shape[axis] then
+      local near = lib.nearest(tostring(axis), mesh.axis_names)
+      raise("E_SPEC", "%s: axis '%s' is not an axis of %s%s", who, tostring(axis), tostring(mesh),
+        near and "; did you mean '" .. near .. "'?" or "")
+    end
+  end
+  return axes
+end
+
+--- What is made of a tensor in the mode that holds now: the same value.
+local function seen_here(x)
+  if type(x) ~= "table" and not core.is_tensor(x) then return x end
+  return tree.map(function(leaf) return core.is_tensor(leaf) and core.variable(leaf) or leaf end, x)
+end
+
+local function each(values, fn)
+  local out = {n = values.n}
+  for i = 1, values.n do out[i] = fn(values[i], i) end
+  return out
+end
+
+--- fn with explicit axes (default: all) left to propagation inside; its results lie as out_sharding says: one for
+--- all, or a list with one for each.
+---@param fn function
+---@param options {axes: string|string[]?, out_sharding: NamedSharding|P|table}
+function M.auto_axes(fn, options)
+  lib.check_function("auto_axes", fn)
+  options = lib.options("auto_axes", options, {axes = true, out_sharding = true})
+  local out = options.out_sharding
+  if out == nil then
+    raise("E_KEY", "auto_axes: out_sharding is missing; say how the results lie: {out_sharding = P(...)}")
+  end
+  return core.wrap(function(...)
+    local args = table.pack(...)
+    local mesh = core.is_sharding(out) and out.mesh or mesh_of(args)
+    if not mesh then return fn(...) end
+    local axes = axes_of("auto_axes", options.axes, mesh, core.explicit_here(mesh))
+    local results = traced.run(function()
+      local list
+      do
+        local _ <close> = core.switching(mesh, axes, "auto")
+        local inside = each(args, seen_here)
+        list = table.pack(fn(table.unpack(inside, 1, inside.n)))
+      end
+      return each(list, function(x, i)
+        local s = out
+        if type(out) == "table" then s = out[i] end
+        return lay_out_tree("auto_axes: out_sharding", x, s, mesh)
+      end)
+    end, mesh)
+    return table.unpack(results, 1, results.n)
+  end)
+end
+
+--- fn with auto axes (default: all) explicit inside. Its arguments are laid out as in_sharding says: one for all,
+--- or a list with one for each.
+---@param fn function
+---@param options {axes: string|string[]?, in_sharding: NamedSharding|P|table}
+function M.explicit_axes(fn, options)
+  lib.check_function("explicit_axes", fn)
+  options = lib.options("explicit_axes", options, {axes = true, in_sharding = true})
+  local ins = options.in_sharding
+  if ins == nil then
+    raise("E_KEY", "explicit_axes: in_sharding is missing; say how the arguments lie: {in_sharding = P(...)}")
+  end
+  return core.wrap(function(...)
+    local args = table.pack(...)
+    local mesh = core.is_sharding(ins) and ins.mesh or mesh_of(args)
+    if not mesh then return fn(...) end
+    local axes = axes_of("explicit_axes", options.axes, mesh, mesh.auto_axes)
+    local results = traced.run(function()
+      local list
+      do
+        local _ <close> = core.switching(mesh, axes, "explicit")
+        local inside = each(args, function(x, i)
+          local s = ins
+          if type(ins) == "table" then s = ins[i] end
+          return lay_out_tree("explicit_axes: in_sharding", x, s, mesh)
+        end)
+        list = table.pack(fn(table.unpack(inside, 1, inside.n)))
+      end
+      return each(list, seen_here)
+    end, mesh)
+    return table.unpack(results, 1, results.n)
+  end)
+end
+
+-- ---- constraints ------------------------------------------------------------------------------------
+
+--- What ml.constrain asks of x on a mesh with explicit axes: where all are, nothing: the type must say it
+--- already; else the auto axes that the spec names, beside what the type says. Gives the sharding to ask for, or
+--- nil.
+function M.constraint(x, sharding)
+  local mesh = sharding.mesh
+  local explicit = mesh and core.explicit_here(mesh) or {}
+  if #explicit == 0 then return sharding end
+  if #explicit == #mesh.axis_names then
+    local now = x.sharding.mesh and x.sharding or core.NamedSharding(mesh, core.P())
+    if now ~= sharding then
+      raise("E_SPEC", "constrain: all axes of the mesh are explicit, so that this is an assertion: the "
+        .. "tensor is %s, not %s; use ml.reshard to change how it lies", core.typeof(x),
+        tostring(sharding.spec))
+    end
+    return nil
+  end
+  local is_explicit, parts = {}, sharding.spec.partitions
+  for _, axis in ipairs(explicit) do is_explicit[axis] = true end
+  local have = x.sharding.mesh and x.sharding.spec.partitions or {}
+  local function list_of(entry)
+    return type(entry) == "table" and entry or type(entry) == "string" and {entry} or {}
+  end
+  for d = 1, x.ndim do
+    local axes = {}
+    for _, axis in ipairs(list_of(have[d])) do
+      if is_explicit[axis] then axes[#axes + 1] = axis end
+    end
+    local fixed = #axes
+    for _, axis in ipairs(list_of(parts[d])) do
+      if is_explicit[axis] then
+        raise("E_SPEC", "constrain: axis '%s' of %s is explicit: the type says it, and ml.reshard changes "
+          .. "it; a constraint names auto axes only", axis, tostring(sharding.spec))
+      end
+      axes[#axes + 1] = axis
+    end
+    if parts[d] == core.P.unconstrained and fixed == 0 then
+      axes = core.P.unconstrained
+    end
+    parts[d] = axes
+  end
+  return core.NamedSharding(mesh, core.P(table.unpack(parts)))
+end
+
+return M

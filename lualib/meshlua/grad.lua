@@ -90,10 +90,16 @@ local function forward(who, fn, args, numbers)
   return table.pack(fn(table.unpack(call, 1, call.n))), places, all
 end
 
---- A gradient in the layout of what it is the gradient of.
+--- A gradient in the layout of what it is the gradient of: what is reduced there is unreduced here.
 local function laid_out_like(leaf, gradient)
   local sharding = leaf.sharding
-  return sharding.mesh and core.op.constrain(gradient, {layout = sharding}) or gradient
+  if not sharding.mesh then return gradient end
+  local spec = sharding.spec
+  if #spec.unreduced + #spec.reduced > 0 then
+    sharding = core.NamedSharding(sharding.mesh, core.P(table.unpack(spec.partitions)):update {
+      unreduced = spec.reduced, reduced = spec.unreduced})
+  end
+  return core.op.constrain(gradient, {layout = sharding})
 end
 
 --- The gradients as trees like the arguments: of the leaves that were differentiated. `eager`: they leave

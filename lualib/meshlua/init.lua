@@ -7,9 +7,9 @@ local mesh = require "meshlua.mesh"
 local jit = require "meshlua.jit"
 local grad = require "meshlua.grad"
 local arrays = require "meshlua.arrays"
+local explicit = require "meshlua.explicit"
 require "meshlua.sharding" -- methods and fields of meshes and shardings
 require "meshlua.stages" -- methods of jitted functions
-require "meshlua.explicit"
 
 local ml = {core = core}
 
@@ -25,6 +25,7 @@ ml.visualize_sharding, ml.visualize_mesh = mesh.visualize_sharding, mesh.visuali
 ml.devices, ml.device_count = core.devices, core.device_count
 for name, fn in pairs(arrays) do ml[name] = fn end
 ml.typeof = core.typeof
+ml.reshard, ml.auto_axes, ml.explicit_axes = explicit.reshard, explicit.auto_axes, explicit.explicit_axes
 ml.jit = jit.jit
 ml.grad, ml.value_and_grad, ml.vjp = grad.grad, grad.value_and_grad, grad.vjp
 ml.random = require "meshlua.random"

@@ -1,6 +1,7 @@
 -- mesh.lua: meshes from sizes or devices, placing tensors on them, and pictures of both.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local explicit = require "meshlua.explicit"
 local rules_of = require "meshlua.rules"
 
 local op, raise = core.op, lib.raise
@@ -246,7 +247,8 @@ function M.constrain(x, spec)
     spec = rules_of.spec_of(spec, "constrain", x.ndim)
     if not core.mesh_current() then return x end
   end
-  return op.constrain(x, {layout = as_sharding("constrain", spec)})
+  local sharding = explicit.constraint(x, as_sharding("constrain", spec))
+  return sharding and op.constrain(x, {layout = sharding}) or x
 end
 
 --- x and y, which propagation gives one layout, whatever it is. Their shapes are equal (E_SHAPE); two arguments

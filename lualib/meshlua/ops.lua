@@ -2,6 +2,7 @@
 -- negative ones from the end; ids count from 0.
 local core = require "meshlua.core"
 local args = require "meshlua.ops.args"
+local explicit = require "meshlua.explicit"
 
 local op, check_tensor = core.op, args.check_tensor
 local check_operand, check_dtype = args.check_operand, args.check_dtype
@@ -42,5 +43,8 @@ end
 
 --- x as a constant to gradients.
 function M.stop_gradient(x) return op.stop_gradient(x) end
+
+-- Every one of them takes {out_sharding = P(...)} behind its arguments.
+for name, fn in pairs(M) do M[name] = explicit.with_out_sharding(name, fn) end
 
 return M

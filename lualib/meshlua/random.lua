@@ -1,6 +1,7 @@
 -- random.lua: jax.random's numbers. A key is uint32[2]; the bits of element i are threefry2x32 of the key
 -- at counter i (JAX's partitionable scheme), so every device makes its own part, whatever the mesh.
 local core = require "meshlua.core"
+local explicit = require "meshlua.explicit"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"
 
@@ -326,5 +327,8 @@ function M.permutation(key, x)
   end
   return x and ops.take(x, order, 1) or order
 end
+
+-- Every one of them takes {out_sharding = P(...)} behind its arguments.
+for name, fn in pairs(M) do M[name] = explicit.with_out_sharding("random." .. name, fn) end
 
 return lib.export(M)

@@ -563,6 +563,33 @@ add("modules that are called and named", {
   end,
 })
 
+-- ---- explicit mode ----------------------------------------------------------------------------------
+
+add("explicit types", {
+  make = function()
+    local m = ml.make_mesh({2, 4}, {"x", "y"}, {axis_types = {x = "explicit"}})
+    local a = ml.device_put(ml.arange(32.0):reshape(4, 8), NamedSharding(m, P("x", "y")))
+    return {mesh = m, a = a, w = ml.device_put(ml.ones {8, 4}, NamedSharding(m, P("x")))}
+  end,
+  run = function(s)
+    local z = ml.zeros({4}, {out_sharding = NamedSharding(s.mesh, P("x"))})
+    local y = s.mesh:with(function()
+      return ml.jit(function(a, w)
+        local b = ml.reshard(a, P(nil, "x"))
+        return ml.grad(function(v)
+          local both = ml.matmul(b, ml.reshard(v, P("x")), {out_sharding = P({unreduced = {"x"}})})
+          return ml.reshard(both + both, P("x")):sum()
+        end)(w)
+      end)(s.a, s.w)
+    end)
+    local auto = ml.auto_axes(function(v) return v * 2 end, {out_sharding = P(nil, "x")})(s.a)
+    local inside = ml.explicit_axes(function(v) return v + 1 end, {in_sharding = P("y")})(s.a)
+    local ok, message = pcall(ml.matmul, inside:T(), ml.reshard(s.a, P("x")))
+    if not ok and not tostring(message):find "%[E_SPEC" then error(message, 0) end
+    return {z, y, auto, inside}
+  end,
+})
+
 -- ---- transforms -------------------------------------------------------------------------------------
 
 add("checkpoint", {

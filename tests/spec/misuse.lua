@@ -45,6 +45,9 @@ function M.values()
     {"Param", ml.core.box_new(ml.ones {2, 3}, {kind = "param"})}, {"empty Param", ml.core.box_new(nil, {})},
     {"mesh", mesh}, {"P", ml.P("misused")}, {"P()", ml.P()}, {"NamedSharding", ml.NamedSharding(mesh,
       ml.P())},
+    {"{out_sharding=P}", {out_sharding = ml.P("misused")}}, {"{out_sharding=1}", {out_sharding = 1}},
+    {"explicit tensor", ml.device_put(ml.ones {2, 3}, ml.NamedSharding(ml.make_mesh({ml.device_count()},
+      {"misused"}, {axis_types = "explicit"}), ml.P({unreduced = {"misused"}})))},
     {"jitted", jitted}, {"plan", jitted:plan(ml.ones {2})},
   }
 end

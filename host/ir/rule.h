@@ -1,11 +1,12 @@
-/* rule.h - layouts seen through an op's sharding rule: shared by propagate and partition.
+/* rule.h - layouts seen through an op's sharding rule: shared by explicit mode, propagate and
+ * partition.
  *
  * A projection is, for one tensor of an op, the mesh axes on each factor. The axes of a dim are
  * dealt to its factors from the major side; what fits no factor is left over. */
 #ifndef MESHLUA_RULE_H
 #define MESHLUA_RULE_H
 
-#include "pass/pass.h"
+#include "ir/graph.h"
 
 typedef struct Projection {
     AxisList *factor; /* nfactor of them */
@@ -13,6 +14,8 @@ typedef struct Projection {
 } Projection;
 
 /* The rule of a node, in `arena`; tensors are its operands, then its results. */
+Err rule_make(const OpArgs *a, const Type *const *out, int nout, Arena *arena,
+              FactorRule **r) MUST_CHECK;
 Err rule_of(const Graph *g, const Node *n, Arena *arena, FactorRule **out) MUST_CHECK;
 /* Room for the projection of every tensor of the rule; NULL when out of memory. */
 Projection *rule_projections(const FactorRule *r, Arena *arena);

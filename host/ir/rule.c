@@ -1,19 +1,23 @@
-#include "pass/rule.h"
+#include "ir/rule.h"
+
+Err rule_make(const OpArgs *a, const Type *const *out, int nout, Arena *arena, FactorRule **rule) {
+    FactorRule *r = ARENA_NEW(arena, FactorRule);
+    if (!r) return err_nomem(a->cx, "a sharding rule");
+    r->ntensor = a->nin + nout;
+    r->tensor = ARENA_ARRAY(arena, FactorMap, r->ntensor + 1);
+    if (!r->tensor) return err_nomem(a->cx, "a sharding rule");
+    if (a->def->factors) a->def->factors(a, out, r);
+    *rule = r;
+    return E_OK;
+}
 
 Err rule_of(const Graph *g, const Node *n, Arena *arena, FactorRule **out) {
-    const OpDef *def = graph_opdef(g, n);
-    FactorRule *r = ARENA_NEW(arena, FactorRule);
     const Type **types = ARENA_ARRAY(arena, const Type *, n->nin + n->nout + 1);
-    if (!r || !types) return err_nomem(g->cx, "a sharding rule");
-    r->ntensor = n->nin + n->nout;
-    r->tensor = ARENA_ARRAY(arena, FactorMap, r->ntensor + 1);
-    if (!r->tensor) return err_nomem(g->cx, "a sharding rule");
+    if (!types) return err_nomem(g->cx, "a sharding rule");
     graph_in_types(g, n, types);
     graph_out_types(g, n, types + n->nin);
-    OpArgs a = {g->cx, def, n->nin, types, n->attr};
-    if (def->factors) def->factors(&a, types + n->nin, r);
-    *out = r;
-    return E_OK;
+    OpArgs a = {g->cx, graph_opdef(g, n), n->nin, types, n->attr};
+    return rule_make(&a, types + n->nin, n->nout, arena, out);
 }
 
 /* Deals one dim's axes to its factors. */
