@@ -26,6 +26,37 @@ local function check_key(who, key)
   end
 end
 
+-- While key reuse is looked for: key -> where it was used up.
+local used
+
+--- Switches on (or off) that a key which is used twice is an error: both draws would give the same numbers. Every
+--- draw and every split uses its key up; fold_in does not.
+---@param on boolean
+---@return boolean before what it was
+function M.debug_key_reuse(on)
+  local before = used ~= nil
+  if type(on) ~= "boolean" then
+    raise("E_VALUE", "random.debug_key_reuse: expected true or false, got %s", lib.kind(on))
+  end
+  used = on and setmetatable({}, {__mode = "k"}) or nil
+  return before
+end
+
+--- The user's line, as errors begin with it.
+local function place()
+  local _, message = pcall(raise, "E_STATE", "%s", "")
+  return message:match "^(.-): %[" or "?"
+end
+
+local function use_up(who, key)
+  if core.is_box(key) then key = key:get() end
+  if used[key] then
+    raise("E_STATE", "%s: this key was used at %s already, and would give the same numbers; take keys from "
+      .. "random.split", who, used[key])
+  end
+  used[key] = place()
+end
+
 --- The two words of a key, as scalars.
 local function words(key)
   local w = {}
@@ -37,6 +68,7 @@ end
 
 --- Words of 8, 32 or 64 bits: uint8, uint32, int64.
 local function raw_bits(who, key, shape, width)
+  if used then use_up(who, key) end
   local strides, n = {}, 1
   shape = lib.check_shape(who, shape or {})
   for d = #shape, 1, -1 do

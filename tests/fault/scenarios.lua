@@ -138,7 +138,7 @@ add("random numbers", {
     return {random.key(1), random.fold_in(key, 2), keys, random.bits(key, {3}), random.uniform(key, {3}),
       random.normal(key, {3}), random.truncated_normal(key, -1, 1, {3}), random.bernoulli(key, 0.5, {3}),
       random.randint(key, {3}, 0, 9), random.gumbel(key, {3}), random.categorical(key, ml.zeros {2, 3}),
-      random.permutation(key, 5)}
+      random.permutation(key, 5), random.debug_key_reuse(false)}
   end,
 })
 

@@ -58,7 +58,7 @@ describe("called with anything,", function()
   describe_all("ml.", ml, {tensor, ids}, {set_mesh = true}) -- it lasts: see below
   describe_all("ml.", {P = ml.P, init = ml.init, abstract = ml.abstract, config = ml.config,
     explain = ml.explain}, {})
-  describe_all("ml.random.", ml.random, {key})
+  describe_all("ml.random.", ml.random, {key}, {debug_key_reuse = true}) -- it lasts, too
   describe_all("ml.tree.", ml.tree, {function() return {a = tensor()} end,
     function() return function(x) return x end end})
   describe_all("Tensor:", core.methods "meshlua.Tensor", {tensor, ids})
@@ -84,6 +84,10 @@ describe("called with anything,", function()
     ["a field of a tensor"] = function(...) return tensor()[...] end,
     ["a field of a mesh"] = function(...) return mesh()[...] end,
     ["an entry of a P"] = function(...) return ml.P("a", nil)[...] end,
+    ["ml.random.debug_key_reuse"] = function(...)
+      ml.random.debug_key_reuse(...)
+      ml.random.debug_key_reuse(false)
+    end,
     ["ml.set_mesh"] = function(...)
       local _ <close> = ml.set_mesh(...)
     end,
@@ -91,7 +95,7 @@ describe("called with anything,", function()
     ["an operator"] = function(x, y) return tensor() + x, y * tensor() end,
   } do
     it(name, function() check(name, fn, {tensor}, name:find " a" or name:find "operator"
-      or name == "a gradient" or name == "ml.set_mesh") end)
+      or name == "a gradient" or name:find "^ml") end)
   end
 end)
 

@@ -188,7 +188,7 @@ local draws = {
   {"normal", {64, 24}, dtype = "float64"},
 }
 
-describe("in every layout the same bits, nothing sent and nothing whole:", function()
+describe("C5: in every layout the same bits, nothing sent and nothing whole:", function()
   for _, d in ipairs(draws) do
     local c = {fn = d[1], shape = d[2], dtype = d.dtype or "float32", args = d, seed = 21}
     it(("%s [%s] %s"):format(c.fn, table.concat(c.shape, ","), d.dtype or ""), function()
@@ -267,7 +267,7 @@ hash(r.bits(key, shape)) hash(r.randint(key, shape, -7, 1000)) hash(r.split(key,
 hash(r.permutation(key, 10000)) hash(r.categorical(key, r.normal(key, {500, 20})))
 ]]
 
-describe("the same bits", function()
+describe("C5: the same bits", function()
   local function run(settings)
     local out, err, code = helper.shell(settings .. ' "$MESHLUA" -', script)
     assert.equal(0, code, err)
@@ -284,6 +284,56 @@ describe("the same bits", function()
 
   it("on one thread and on three", function()
     assert.equal(run "MESHLUA_THREADS=1", run "MESHLUA_THREADS=3")
+  end)
+end)
+
+-- ---- keys that are used twice -----------------------------------------------------------------------
+
+describe("C6: a key that is used twice", function()
+  local function checked(fn)
+    return function()
+      assert.is_false(random.debug_key_reuse(true))
+      local _ <close> = setmetatable({}, {__close = function() random.debug_key_reuse(false) end})
+      fn()
+    end
+  end
+
+  it("is an error that names the place of the first use, where that is asked for", checked(function()
+    local key = random.key(0)
+    random.normal(key, {2})
+    local first = debug.getinfo(1, "l").currentline - 1
+    local message = helper.raises("[E_STATE] random.uniform: this key was used at ", function()
+      random.uniform(key, {2})
+    end)
+    assert.truthy(message:find(("random_spec.lua:%d already"):format(first), 1, true), message)
+    helper.raises("[E_STATE] random.split: this key was used", random.split, key)
+    helper.raises("[E_STATE]", ml.jit(function(k)
+      return random.bits(k, {2}) + random.bits(k, {2})
+    end), random.key(1))
+  end))
+
+  it("is none where its parts are, whatever the draw", checked(function()
+    local step = ml.jit(function(k) return random.normal(k, {2}) end)
+    for _ = 1, 2 do step(random.key(3)) end
+    local keys = random.keys(random.key(0), 3)
+    for i = 1, 3 do random.normal(keys[i], {2}) end
+    local base = random.key(1)
+    for i = 1, 3 do random.normal(random.fold_in(base, i), {2}) end
+    for _, d in ipairs(draws) do
+      draw[d[1]](random.key(2), {fn = d[1], shape = d[2], dtype = d.dtype or "float32", args = d, seed = 2})
+    end
+    random.permutation(random.key(4), 100000)
+    random.categorical(random.key(5), ml.zeros {2, 3})
+    local model = ml.init(function(rngs)
+      return {ml.nn.Linear(4, 4, {rngs = rngs}), ml.nn.Linear(4, 4, {rngs = rngs})}
+    end)
+    assert.equal(2, #model)
+  end))
+
+  it("gives the same numbers where nothing is asked", function()
+    local key = random.key(0)
+    assert.equal(random.normal(key, {4}):bytes(), random.normal(key, {4}):bytes())
+    helper.raises("[E_VALUE] random.debug_key_reuse: expected true or false", random.debug_key_reuse)
   end)
 end)
 
