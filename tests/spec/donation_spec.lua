@@ -33,7 +33,7 @@ describe("a donated argument", function()
     assert.equal(0, step:plan(ml.ones {1000}):copies())
   end)
 
-  it("does on every device of a mesh", function()
+  it("J4: does on every device of a mesh", function()
     local mesh = ml.make_mesh({4, 2}, {"data", "model"})
     for _, spec in ipairs {P("data", "model"), P(nil, "model"), P {"data", "model"}, P()} do
       local step = ml.jit(function(x) return x + 1 end, {donate = {1}})
@@ -114,7 +114,7 @@ describe("a donated argument", function()
     assert.equal(4.0, box:sum():item())
   end)
 
-  it("that is also passed undonated is copied before it is written", function()
+  it("J4: that is also passed undonated is copied before it is written", function()
     local step = ml.jit(function(a, b) return a * 10, b + a end, {donate = {"a"}})
     step(ml.ones {4}, ml.ones {4})
     local box = param(ml.arange(4.0))
@@ -123,7 +123,7 @@ describe("a donated argument", function()
     assert.same({0.0, 2.0, 4.0, 6.0}, b:totable())
   end)
 
-  it("whose bytes others hold is copied, and they keep theirs", function()
+  it("J4: whose bytes others hold is copied, and they keep theirs", function()
     local step = ml.jit(function(x) return x * 2 end, {donate = "x"})
     local x = fresh(ml.arange(6.0))
     local view = x:reshape {2, 3}
@@ -135,14 +135,14 @@ describe("a donated argument", function()
     assert.equal(1, plan:copies())
   end)
 
-  it("of a function that is called in another traced one is an error: nothing would be donated", function()
+  it("J4 J10: of a function that is called in another traced one is an error", function()
     local inner = ml.jit(function(x) return x * 2 end, {donate = "x"})
     helper.raises("[E_VALUE] jit: expected a function, got a jit", ml.jit, inner)
     local outer = ml.jit(function(x) return inner(x) end)
     helper.raises("say `donate` to the outer jit", outer, ml.ones {4})
   end)
 
-  it("of a tree is each of its tensors", function()
+  it("J4: of a tree is each of its tensors", function()
     local step = ml.jit(function(state) return {n = state.n + 1, w = {state.w[1] * 2, "text"}} end,
       {donate = "state"})
     local state = {n = ml.tensor(0), w = {fresh(ml.ones {8, 8}), "text"}}
@@ -240,7 +240,7 @@ describe("a tensor that is released", function()
     helper.raises("[E_DELETED] this tensor has been deleted: released", function() return x + 1 end)
   end)
 
-  it("leaves its views alone", function()
+  it("N12: leaves its views alone", function()
     local x = fresh(ml.arange(6.0))
     local view = x:reshape {2, 3}
     x:release()

@@ -50,7 +50,7 @@ describe("a jitted function", function()
     assert.same({}, {ml.jit(function() end)()})
   end)
 
-  it("keeps metatables of what it takes and gives", function()
+  it("J1: keeps metatables of what it takes and gives", function()
     local Pair = {__index = {total = function(self) return self.a + self.b end}}
     local step = ml.jit(function(p) return setmetatable({a = p:total(), b = p.b}, Pair) end)
     local out = step(setmetatable({a = list(1.0), b = list(2.0)}, Pair))
@@ -66,7 +66,7 @@ describe("a jitted function", function()
     assert.same({3.0}, b[1]:totable())
   end)
 
-  it("traces numbers, and keeps strings and booleans static", function()
+  it("J5: traces numbers, and keeps strings and booleans static", function()
     local seen = {}
     local step = ml.jit(function(x, n, mode)
       seen[#seen + 1] = {core.is_tensor(n), mode}
@@ -152,7 +152,7 @@ describe("a jitted function", function()
     end))
   end)
 
-  it("refuses unknown options, and names the nearest", function()
+  it("J1: refuses unknown options, and names the nearest", function()
     local fn = function(x) return x end
     helper.raises("jit: unknown option 'dontate'; did you mean 'donate'?", ml.jit, fn, {dontate = {1}})
     helper.raises("jit: expected a function, got a table", ml.jit, {})
@@ -226,7 +226,7 @@ describe("a trace", function()
     assert.truthy(last)
   end)
 
-  it("takes what it meets as inputs, without copying it into the plan", function()
+  it("J9: takes what it meets as inputs, without copying it into the plan", function()
     local table_of = {w = list(2.0, 3.0)}
     local step = ml.jit(function(x) return x * table_of.w end)
     assert.same({2.0, 3.0}, step(list(1.0, 1.0)):totable())
@@ -255,7 +255,7 @@ describe("between two calls", function()
     assert.equal(3, (traces(step)))
   end)
 
-  it("a changed upvalue is seen and said", function()
+  it("J6: a changed upvalue is seen and said", function()
     local n, s, flag, t = 2, "a", true, list(1.0)
     local step = ml.jit(function(x) return x * n + (flag and #s or 0) + t end)
     local function gives(value, why)

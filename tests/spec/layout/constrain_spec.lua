@@ -43,7 +43,7 @@ describe("a constraint", function()
     assert.same(ml.full({8, 8}, 2.0):totable(), g:totable())
   end)
 
-  it("is the same eagerly", function()
+  it("J12: is the same eagerly", function()
     local y = ml.ones({8, 8}):constrain(typed(P("model", "data")))
     assert.equal("float32[8@model,8@data]", ml.typeof(y))
     assert.equal("float32[8,8@data]", ml.typeof(ml.constrain(y, typed(P(nil, "data")))))
@@ -65,7 +65,7 @@ describe("logical names", function()
       or {8, 8}):constrain(names)) end)
   end
 
-  it("stand for the mesh axes that the rules say", function()
+  it("L1: stand for the mesh axes that the rules say", function()
     assert.equal("float32[8@data,8@model]", laid_out {"batch", "hidden"})
     assert.equal("float32[8,8@model]", laid_out {"embed", "hidden"})
     assert.equal("float32[8@(data,model),8]", laid_out {"both", "embed"})
@@ -75,7 +75,7 @@ describe("logical names", function()
     assert.equal("float32[8,8]", laid_out {})
   end)
 
-  it("mean nothing without rules, and say so", function()
+  it("L2: mean nothing without rules, and say so", function()
     local message = "[E_SPEC] constrain: the logical axes {batch, -} mean nothing without rules; pass "
       .. "rules to jit or init, "
       .. "or use mesh:with(rules, fn)"
@@ -105,12 +105,12 @@ describe("logical names", function()
     assert.equal("float32[8@data,8@model,8]", laid_out({"a", "b", "c"}, {8, 8, 8}, ordered))
   end)
 
-  it("that want an axis the mesh does not have are an error", function()
+  it("L1: that want an axis the mesh does not have are an error", function()
     helper.raises("the mesh has no axis 'expert'", laid_out, {"e"}, {8}, {{"e", "expert"}})
     assert.equal("float32[8]", laid_out({"e"}, {8}, {{"e", "expert"}, {"e", false}}))
   end)
 
-  it("are known in jit by its options, and there alone", function()
+  it("L2: are known in jit by its options, and there alone", function()
     local step = ml.jit(function(x) return x:constrain {"batch", "hidden"} end, {mesh = mesh, rules = rules})
     assert.equal("float32[8@data,8@model]", ml.typeof(step(ml.ones {8, 8})))
     helper.raises("mean nothing without rules", ml.constrain, ml.ones {8, 8}, {"batch"})
@@ -121,7 +121,7 @@ describe("logical names", function()
     assert.equal("float32[8@data]", ml.typeof(fixed(ml.ones {8})))
   end)
 
-  it("are part of what a call is traced for", function()
+  it("J5 L2: are part of what a call is traced for", function()
     local step = ml.jit(function(x) return x:constrain {"batch"} end)
     local x = ml.ones {8}
     assert.equal("float32[8@data]", ml.typeof(mesh:with(rules, step, x)))
@@ -130,7 +130,7 @@ describe("logical names", function()
     assert.same({1, 2}, {step:stats()})
   end)
 
-  it("a table holds logical names and P mesh axes, also where both know a word", function()
+  it("L2: a table holds logical names and P mesh axes, also where both know a word", function()
     local clash = {{"data", "model"}}
     mesh:with(clash, function()
       assert.equal("float32[8@model]", ml.typeof(ml.ones({8}):constrain {"data"}))
@@ -138,7 +138,7 @@ describe("logical names", function()
     end)
   end)
 
-  it("a rule that is none is an error", function()
+  it("L1: a rule that is none is an error", function()
     for _, wrong in ipairs {{1}, {{"batch"}}, {{"batch", 3}}, {{2, "data"}}, {"batch"}} do
       helper.raises("[E_VALUE] rules: entry 1 is neither {name, axis}, {pattern, P(...)}, {opt = rule} nor a "
         .. "function",

@@ -91,13 +91,13 @@ describe("in_shardings and out_shardings", function()
     assert.is_true(same.sharding == x.sharding)
   end)
 
-  it("put Params where they say, too", function()
+  it("J1: put Params where they say, too", function()
     local model = {w = ml.core.box_new(ml.ones {8}, {kind = "param"})}
     ml.jit(function(m) m.w:set(m.w + 1) end, {mesh = mesh, in_shardings = {P "data"}})(model)
     assert.equal(16.0, model.w:sum():item())
   end)
 
-  it("read their tables when jit is called", function()
+  it("J1: read their tables when jit is called", function()
     local ins = {P "data"}
     local step = ml.jit(function(x) return x end, {mesh = mesh, in_shardings = ins})
     ins[1] = P "model"
@@ -181,7 +181,7 @@ describe("a call", function()
     assert.equal("float32[8,8@model]", ml.typeof(outer(ml.device_put(ml.ones {8, 8}, named(P "data")))))
   end)
 
-  it("does not mix what it is called with on one device and on a mesh", function()
+  it("N13 J5: does not mix what it is called with on one device and on a mesh", function()
     local step = ml.jit(function(x, y) return x + y end)
     local x = ml.arange(8.0)
     local on_mesh = ml.device_put(x, named(P "data"))

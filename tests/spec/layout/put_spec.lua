@@ -35,7 +35,7 @@ local function check(x)
 end
 
 describe("device_put", function()
-  it("goes from every layout to every other, on one mesh or two", function()
+  it("N7: goes from every layout to every other, on one mesh or two", function()
     local n = 0
     for _, from in ipairs(shardings) do
       local x = ml.device_put(values, from)
@@ -69,7 +69,7 @@ describe("device_put", function()
         shardings[1]))
   end)
 
-  it("keeps every dtype bit for bit", function()
+  it("N7: keeps every dtype bit for bit", function()
     for _, dtype in ipairs {"bool", "uint8", "uint32", "int32", "int64", "bfloat16", "float16", "float32",
       "float64"} do
       local x = ml.arange(64):reshape({8, 8}):astype(dtype)
@@ -111,7 +111,7 @@ describe("device_put", function()
     assert.is_nil(tree.w.sharding.mesh)
   end)
 
-  it("moves Params in place, also those that are held twice", function()
+  it("N7: moves Params in place, also those that are held twice", function()
     local box = ml.core.box_new(ml.ones {8, 8}, {kind = "param"})
     local model = setmetatable({w = box, tied = {box}}, {__name = "Model"})
     local moved = ml.device_put(model, NamedSharding(mesh, P("data", "model")))
@@ -121,7 +121,7 @@ describe("device_put", function()
     assert.equal("float32[8@data,8@model]", ml.typeof(box))
   end)
 
-  it("names the leaf that does not fit, and leaves all as it was", function()
+  it("N7 P5: names the leaf that does not fit, and leaves all as it was", function()
     local box = ml.core.box_new(ml.ones {8}, {kind = "param"})
     local model = {a = box, b = {x = ml.ones {6}}}
     helper.raises("[E_INDIVISIBLE] device_put: b.x: dim 1 has size 6, which mesh axis data of size 4 does "
@@ -188,7 +188,7 @@ describe("tensors of two meshes", function()
       ml.constrain, x, NamedSharding(cube, P()))
   end)
 
-  it("meet with tensors of one device", function()
+  it("N13: meet with tensors of one device", function()
     assert.is_true((x + values).sharding == x.sharding)
     assert.is_true((values * y).sharding == y.sharding)
     assert.same((values + values):totable(), (x + values):totable())

@@ -82,7 +82,7 @@ describe("a tensor's shards", function()
     assert.same({{5, {{1, 2}}, 0}, {3, {{3, 4}}, 0}}, where(x))
   end)
 
-  it("of one device are one", function()
+  it("N6: of one device are one", function()
     local x = ml.arange(3.0)
     assert.same({{0, {{1, 3}}, 0}}, where(x))
     assert.is_nil(x.sharding.mesh)
@@ -90,7 +90,7 @@ describe("a tensor's shards", function()
     assert.equal("SingleDeviceSharding(CPU 0)", tostring(x.sharding))
   end)
 
-  it("put together are the tensor, in every layout", function()
+  it("N6: put together are the tensor, in every layout", function()
     local values = ml.arange(64.0):reshape {8, 8}
     for _, spec in ipairs {P(), P "data", P(nil, "model"), P("model", "data"), P {"data", "model"},
       P(nil, {"model", "data"})} do

@@ -19,14 +19,14 @@ end
 local function sharding(...) return ml.NamedSharding(mesh, P(...)) end
 
 describe("rules", function()
-  it("map names to axes, several axes, or none", function()
+  it("L1: map names to axes, several axes, or none", function()
     local rules = {{"batch", {"data", "model"}}, {"embed", false}, {"hidden", "model"}}
     assert.equal(sharding(nil, "model"), spec(rules, {"embed", "hidden"}))
     assert.equal(sharding({"data", "model"}), spec(rules, {"batch", "embed"}))
     assert.equal(sharding("model"), spec(rules, {"hidden", false}))
   end)
 
-  it("the first one wins whose axes are free; an axis serves one dim", function()
+  it("L1: the first one wins whose axes are free; an axis serves one dim", function()
     local rules = {{"a", "model"}, {"b", "model"}, {"b", "data"}, {"b", false}}
     assert.equal(sharding("model", "data"), spec(rules, {"a", "b"}))
     assert.equal(sharding("model", "data", nil), spec(rules, {"a", "b", "b"}, {8, 8, 8}))
@@ -35,7 +35,7 @@ describe("rules", function()
     assert.truthy(message:find('{"b", false}', 1, true), message)
   end)
 
-  it("an axis that the mesh lacks is an error, unless a later rule says what then", function()
+  it("L1: an axis that the mesh lacks is an error, unless a later rule says what then", function()
     local message = helper.raises("the mesh has no axis 'expert'", spec, {{"a", "expert"}, {"b", false}},
       {"a", "b"})
     assert.truthy(message:find('{"a", false}', 1, true), message)
@@ -43,7 +43,7 @@ describe("rules", function()
     assert.equal(sharding("data"), spec({{"a", "expert"}, {"a", "data"}, {"b", false}}, {"a", "b"}))
   end)
 
-  it("unknown names raise with the nearest; names without rules raise", function()
+  it("L2: unknown names raise with the nearest; names without rules raise", function()
     helper.raises("did you mean 'hidden'", spec, {{"hidden", "model"}}, {"hiden"})
     helper.raises("mean nothing without rules", function()
       return ml.jit(function(x) return x:constrain {"batch"} end, {mesh = mesh})(ml.ones {8})
@@ -52,11 +52,11 @@ describe("rules", function()
     helper.raises("E_VALUE", spec, {{"hidden", 3}}, {"hidden"})
   end)
 
-  it("a P as axes needs no rules", function()
+  it("L2: a P as axes needs no rules", function()
     assert.equal(sharding(nil, "model"), spec(nil, P(nil, "model")))
   end)
 
-  it("by path, and by a function of path, Param and what its axes give", function()
+  it("L2: by path, and by a function of path, Param and what its axes give", function()
     local seen = {}
     local rules = {
       {"embedding$", P("model", nil)},
@@ -79,7 +79,7 @@ describe("rules", function()
     helper.raises("a rule function returns a P", spec, {function() return "data" end}, {false})
   end)
 
-  it("constrain takes logical names in a jitted function, and asks for nothing without a mesh", function()
+  it("L2: constrain takes logical names in a jitted function, and asks for nothing without a mesh", function()
     local rules = {{"batch", "data"}, {"embed", false}}
     local x = ml.ones {8, 4}
     local function twice(t) return t:constrain {"batch", "embed"} * 2 end
@@ -90,7 +90,7 @@ describe("rules", function()
       {mesh = mesh, rules = rules}), ml.ones {8})
   end)
 
-  it("other rules make another trace", function()
+  it("J5 L2: other rules make another trace", function()
     local step = ml.jit(function(t) return t:constrain {"batch"} * 2 end)
     local x = ml.ones {8}
     for _, axis in ipairs {"data", "model"} do
@@ -100,7 +100,7 @@ describe("rules", function()
     assert.same({0, 2}, {step:stats()})
   end)
 
-  it("indivisible dims are errors that name the Param", function()
+  it("P5 L2: indivisible dims are errors that name the Param", function()
     local message = helper.raises("E_INDIVISIBLE", spec, {{"a", "data"}}, {"a"}, {6})
     assert.truthy(message:find("w", 1, true), message)
   end)
@@ -132,7 +132,7 @@ describe("shard_largest", function()
     assert.equal(sharding("model"), spec(rules(), {"a", "b"}))
   end)
 
-  it("a Param that it cannot split is an error", function()
+  it("P5: a Param that it cannot split is an error", function()
     local message = helper.raises("E_INDIVISIBLE", spec, rules(), {"a", "b"}, {2, 9})
     assert.truthy(message:find("raise min_size above 18", 1, true), message)
     helper.raises("E_SPEC", ml.shard_largest, 3)

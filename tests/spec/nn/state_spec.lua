@@ -133,7 +133,7 @@ describe("how a model lies", function()
     return ml.init(function(rngs) return Net(rngs) end, {mesh = mesh, rules = rules})
   end
 
-  it("get_partition_spec and get_named_sharding give a tree like the model", function()
+  it("L2: get_partition_spec and get_named_sharding give a tree like the model", function()
     local mesh = ml.make_mesh({2, 4}, {"data", "model"})
     local net = made(mesh)
     local specs, shardings = ml.get_partition_spec(net), ml.get_named_sharding(net)
@@ -142,7 +142,7 @@ describe("how a model lies", function()
     assert.equal(net.mean.sharding, shardings.mean)
   end)
 
-  it("before anything is made, too", function()
+  it("L2: before anything is made, too", function()
     local mesh = ml.make_mesh({2, 4}, {"data", "model"})
     mesh:with(rules, function()
       local net = Net(nn.Rngs(0)) -- on no mesh yet
@@ -154,7 +154,7 @@ describe("how a model lies", function()
     helper.raises("is on no mesh", ml.get_named_sharding, Net(nn.Rngs(0)))
   end)
 
-  it("device_put by a tree of shardings makes it so", function()
+  it("N7: device_put by a tree of shardings makes it so", function()
     local mesh = ml.make_mesh({2, 4}, {"data", "model"})
     local net = Net(nn.Rngs(0))
     local before = net(ids)
