@@ -181,7 +181,7 @@ static void push_number(lua_State *L, Host *h, int index, int mixed) {
     lua_pushvalue(L, index);
     if (lua_rawget(L, mixed) != LUA_TNIL) return;
     lua_pop(L, 1);
-    trace_result(L, h, value_in_trace(L, h, index), NULL);
+    trace_result(L, h, value_in_trace(L, h, index), NULL, NULL);
     lua_pushlightuserdata(L, (void *)(uintptr_t)h->trace->graph->region.at[0].result.n);
     lua_pushvalue(L, index);
     lua_pushvalue(L, -2);
@@ -313,7 +313,8 @@ static int32_t add_writes(lua_State *L, Host *h, const Walk *w, int32_t *write_l
             const Type *before = graph_type(g, param);
             if (v != param) {
                 bool same = dims_equal(&before->dims, &graph_type(g, v)->dims);
-                trace_result(L, h, v, same ? before->layout : NULL);
+                const ParamAttr *attr = graph_def(g, param)->attr;
+                trace_result(L, h, v, same ? before->layout : NULL, attr->name);
                 write_leaf[n++] = i;
             }
         }

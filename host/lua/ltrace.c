@@ -176,8 +176,11 @@ void trace_note_write(lua_State *L, Host *h, int index) {
     note_box(L, index, true);
 }
 
-void trace_result(lua_State *L, Host *h, Val v, const Layout *l) {
+void trace_result(lua_State *L, Host *h, Val v, const Layout *l, const char *name) {
     Build at = h->trace->build;
+    const Loc *loc = name ? intern_loc(&h->cx, &(Loc){.scope = name}) : NULL;
+    at.loc = &loc;
+    at.nloc = loc ? 1 : 0;
     at.region = 0;
     if (l) {
         h->trace->graph->mesh = l->mesh;
@@ -226,7 +229,7 @@ static int add_written(lua_State *L, Host *h, int list) {
         lua_rawgeti(L, -2, 3 * i + 3);
         lua_getiuservalue(L, -2, 1);
         if (!lua_rawequal(L, -1, -2) && !lua_isnil(L, -1)) {
-            trace_result(L, h, value_in_trace(L, h, -1), NULL);
+            trace_result(L, h, value_in_trace(L, h, -1), NULL, NULL);
             lua_pushvalue(L, -3);
             lua_rawseti(L, list, ++count);
         }
@@ -251,7 +254,7 @@ static int run_traced_body(lua_State *L) {
         if (!u)
             state_error(L, E_VALUE, "the traced function returned a %s where a tensor was expected",
                         value_type_name(L, 3 + i));
-        trace_result(L, h, value_in_trace(L, h, 3 + i), NULL);
+        trace_result(L, h, value_in_trace(L, h, 3 + i), NULL, NULL);
     }
     int nwritten = add_written(L, h, 2), total = nout + nwritten;
     int32_t nin = h->trace->capture.n;

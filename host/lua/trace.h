@@ -31,8 +31,8 @@ void trace_note_write(lua_State *L, Host *h, int index);
 /* The same before a transform puts something into the box for a while: that is always allowed. */
 void trace_note_swap(lua_State *L, int box);
 
-/* Marks value v as a result, in layout `l` if not NULL. */
-void trace_result(lua_State *L, Host *h, Val v, const Layout *l);
+/* Marks value v as a result; in layout `l`, if not NULL, which the Param `name` keeps. */
+void trace_result(lua_State *L, Host *h, Val v, const Layout *l, const char *name);
 /* The inputs of the program in order, as tensors: params from `args`, then captures. */
 void trace_captured(lua_State *L, Host *h, int32_t i, Tensor **out);
 

@@ -22,6 +22,15 @@ static const char *name_or_empty(const Graph *g, const char *name) {
     return name ? name : intern_name(g->cx, "");
 }
 
+static int32_t param_index(const Graph *g, const char *name) {
+    const Region *top = &g->region.at[0];
+    for (int i = 0; i < top->param.n; i++) {
+        const ParamAttr *attr = graph_def(g, top->param.at[i])->attr;
+        if (attr->name == name) return (int32_t)attr->index;
+    }
+    return 0;
+}
+
 Origin origin_of(const Graph *g, Val v, int axis) {
     /* A value takes an axis from one that has it already: no value comes twice. */
     for (int32_t i = v * g->mesh->naxes + axis; i < g->nsource && g->source[i].from;
@@ -35,6 +44,11 @@ Origin origin_of(const Graph *g, Val v, int axis) {
         o.kind = op_is_state(n) ? ORIGIN_PARAM : ORIGIN_ARGUMENT;
         o.index = (int32_t)attr->index;
         o.name = name_or_empty(g, attr->name);
+        o.loc = NULL;
+    } else if (flags & OPF_CONSTRAINT && o.loc && !o.loc->chunk) { /* what a Param keeps */
+        o.kind = ORIGIN_PARAM;
+        o.name = name_or_empty(g, o.loc->scope);
+        o.index = param_index(g, o.name);
         o.loc = NULL;
     } else if (flags & OPF_CONSTRAINT) {
         o.kind = ORIGIN_CONSTRAINT;

@@ -34,7 +34,8 @@ ml.tree = require "meshlua.tree"
 -- The rest is loaded when it is first used: a script that needs no layers should not wait for them.
 local modules = {nn = true, optim = true, schedule = true, data = true, train = true}
 local functions = {init = "initialize", abstract = "initialize", config = "config",
-  explain = "explain", verify = "insight.verify",
+  explain = "insight.explain", verify = "insight.verify",
+  expect = "insight.budget", forbid = "insight.budget", explain_rules = "insight.rules",
   split = "state", merge = "state", update = "state", state = "state", get_partition_spec = "state",
   get_named_sharding = "state", tabulate = "state", microbatches = "microbatch",
   accumulate = "microbatch", shard_largest = "rules",

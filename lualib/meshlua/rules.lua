@@ -190,14 +190,15 @@ local function spec_by(rule, param, path, own)
 end
 
 --- The P of a Param: by path rules and functions in context, else by its `axes` (a P, or logical names).
---- nil: nothing says how it lies.
+--- nil: nothing says how it lies. Also which rule it is that says so of the whole Param.
 ---@param param Param
 ---@param path string
----@return P?
+---@return P? spec
+---@return integer? rule
 function M.param_spec(param, path)
-  for _, rule in ipairs(core.rules_current() or {}) do
+  for i, rule in ipairs(core.rules_current() or {}) do
     local spec = spec_by(rule, param, path, function() return own_spec(param, path) end)
-    if spec then return spec end
+    if spec then return spec, i end
   end
   return own_spec(param, path)
 end

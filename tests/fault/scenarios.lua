@@ -401,11 +401,27 @@ add("a step as a program", {
     local elsewhere = core.instead_of(mesh, s.other, function() return s.step:program(s.x, 2) end)
     local inputs = {}
     for i, p in ipairs(program:params()) do inputs[i] = p.object end
-    local told = {program:nodes(), program:plan():steps(), elsewhere:params()}
+    local told = {program:nodes(), program:plan():steps(), elsewhere:params(),
+      elsewhere:relayout(1, NamedSharding(s.other, P()))}
     elsewhere:close()
     return program:run(program:results(), inputs)[1], told
   end,
   check = function(_, y) same({224.0, 240.0, 256.0, 272.0}, y) end,
+})
+
+add("a step explained, and held to a budget", {
+  make = function()
+    return {x = ml.device_put(ml.arange(32.0):reshape {8, 4}, NamedSharding(mesh, P("data"))),
+      w = param(ml.device_put(ml.ones {4, 8}, NamedSharding(mesh, P(nil, "data")))),
+      step = ml.jit(function(x, w) return (x:matmul(w)):sum() end)}
+  end,
+  run = function(s)
+    local told = ml.explain(s.step, s.x, s.w)
+    ml.expect(told, {all_gather = 1, bytes = "<=1 KB"})
+    ml.forbid(told, {"all_to_all", axes = "model"})
+    return told, tostring(told), tostring(ml.explain_rules({{"w$", P("data")}}, {w = s.w}, mesh))
+  end,
+  check = function(_, told) assert(told.fsdp[1].gathers == 1) end,
 })
 
 add("a step verified", {

@@ -1,0 +1,222 @@
+-- advice.lua: what is worth knowing of a plan beside its figures, and layouts that would serve better: the
+-- same step planned on other meshes, or with an argument on an axis that nothing uses. Nothing runs.
+local core = require "meshlua.core"
+local facts = require "meshlua.insight.facts"
+
+local M = {}
+
+local LARGE = 1 << 20 -- bytes that are worth a word when every device holds them
+local GAIN = 1.05     -- a layout must be better by this much to be named
+local PATIENCE = 1.0  -- seconds spent on looking for a better one
+
+-- ---- what stands in the plan --------------------------------------------------------------------------
+
+--- Mesh axes that split no argument and no step.
+function M.unused_axes(plan, mesh)
+  local used, unused = {}, {}
+  for _, list in ipairs {plan:steps(), plan:buffers()} do
+    for _, x in ipairs(list) do
+      for _, axis in ipairs(x.vary) do used[axis] = true end
+    end
+  end
+  for _, axis in ipairs(mesh.axis_names) do
+    if mesh.shape[axis] > 1 and not used[axis] then unused[#unused + 1] = axis end
+  end
+  return unused
+end
+
+--- Does something other than a Param split another tensor along the same axis?
+local function other_by_data(origins, first)
+  for _, o in ipairs(origins) do
+    if o.axis == first.axis and o.kind ~= "param" and o.index ~= first.index then return true end
+  end
+end
+
+--- Weights that lie over an axis that also splits the data, and are gathered for each use: by name and axis
+--- {name, axis, gathers, bytes (gathered, each device), sent}.
+function M.fsdp(rows)
+  local list, by_key = {}, {}
+  for _, row in ipairs(rows) do
+    for _, c in ipairs(row.op == "all_gather" and row.members or {}) do
+      local origins = c.reasons[1].origins
+      local first = origins[1]
+      if first and first.index and first.axis and other_by_data(origins, first) then
+        local key = first.name .. "\0" .. first.axis
+        local e = by_key[key]
+        if not e then
+          e = {name = first.name, axis = first.axis, gathers = 0, bytes = 0, sent = 0}
+          by_key[key], list[#list + 1] = e, e
+        end
+        e.gathers, e.sent = e.gathers + 1, e.sent + c.sent
+        for _, v in ipairs(c.outputs) do e.bytes = e.bytes + v.bytes end
+      end
+    end
+  end
+  return list
+end
+
+--- Arguments of which every device holds all: {name, bytes, copies}, the largest first.
+function M.replicated(params, mesh)
+  local list = {}
+  for _, p in ipairs(params) do
+    if p.part == p.bytes and p.bytes >= LARGE and mesh.size > 1 then
+      list[#list + 1] = {name = p.name, bytes = p.bytes, copies = mesh.size}
+    end
+  end
+  table.sort(list, function(a, b) return a.bytes > b.bytes or a.bytes == b.bytes and a.name < b.name end)
+  return list
+end
+
+-- ---- what would serve better --------------------------------------------------------------------------
+
+--- Seconds, share of unique compute and whether it fits, of a plan.
+local function judge(plan, mesh)
+  local work = facts.work(plan, mesh)
+  return {seconds = work.seconds, unique = work.unique, share = work.share, peak = plan:memory().peak,
+    fits = plan:fits() == true}
+end
+
+local function better(a, b)
+  if a.fits ~= b.fits then return a.fits end
+  return a.seconds < b.seconds
+end
+
+--- The divisors of n.
+local function divisors(n)
+  local list = {}
+  for d = 1, n do
+    if n % d == 0 then list[#list + 1] = d end
+  end
+  return list
+end
+
+--- Every way to write n as a product of k sizes.
+local function factorings(n, k)
+  if k == 1 then return {{n}} end
+  local list = {}
+  for _, d in ipairs(divisors(n)) do
+    for _, rest in ipairs(factorings(n // d, k - 1)) do
+      table.insert(rest, 1, d)
+      list[#list + 1] = rest
+    end
+  end
+  return list
+end
+
+local function ones(sizes)
+  local n = 0
+  for _, size in ipairs(sizes) do n = n + (size == 1 and 1 or 0) end
+  return n
+end
+
+--- Sizes for the mesh's axes, other than it has: all devices on one axis first.
+local function other_sizes(mesh)
+  local list = {}
+  for _, sizes in ipairs(factorings(mesh.size, #mesh.axis_names)) do
+    if table.concat(sizes, ",") ~= table.concat(mesh.sizes, ",") then list[#list + 1] = sizes end
+  end
+  table.sort(list, function(a, b)
+    if ones(a) ~= ones(b) then return ones(a) > ones(b) end
+    for i = 1, #a do
+      if a[i] ~= b[i] then return a[i] > b[i] end
+    end
+    return false
+  end)
+  return list
+end
+
+--- Do all devices stand along the axis that splits what is no state: the data?
+local function is_data_parallel(mesh, params)
+  for _, p in ipairs(params) do
+    for d = 1, not p.state and p.sharding and #p.sharding.spec or 0 do
+      local axes = p.sharding.spec[d]
+      for _, axis in ipairs(type(axes) == "table" and axes or {axes}) do
+        if mesh.shape[axis] == mesh.size then return true end
+      end
+    end
+  end
+  return false
+end
+
+local function mesh_text(mesh) return (tostring(mesh):gsub(" of devices.*", "")) end
+
+--- The same step with the mesh's devices in other numbers along its axes.
+local function try_meshes(found, mesh, retrace, deadline)
+  for _, sizes in ipairs(other_sizes(mesh)) do
+    if core.clock() > deadline then return end
+    local other = core.mesh_new(mesh.axis_names, sizes, mesh.device_ids)
+    local ok, program = pcall(core.instead_of, mesh, other, retrace)
+    if ok then
+      local planned, plan = pcall(program.plan, program)
+      if planned then
+        local j = judge(plan, other)
+        j.mesh, j.text = other, "on " .. mesh_text(other)
+        if is_data_parallel(other, program:params()) then j.text = j.text .. " (data parallelism)" end
+        found[#found + 1] = j
+      end
+      program:close()
+    end
+  end
+end
+
+--- The entry of a spec with one axis for another, as P takes it.
+local function entry_with(entry, from, to)
+  if entry == nil then return core.P.none end
+  if type(entry) ~= "table" then return entry == from and to or entry end
+  local list = {}
+  for i, axis in ipairs(entry) do list[i] = axis == from and to or axis end
+  return list
+end
+
+--- Two arguments ask for one axis: the same step with one of them on an axis that nothing uses.
+local function try_unused(found, mesh, rows, unused, retrace, deadline)
+  local tried = {}
+  for _, row in ipairs(rows) do
+    for _, o in ipairs(row.members[1].reasons[1].origins) do
+      for _, axis in ipairs(o.index and o.axis and unused or {}) do
+        local key = o.index .. " " .. o.axis .. " " .. axis
+        if tried[key] or core.clock() > deadline then goto continue end
+        tried[key] = true
+        local program <close> = retrace()
+        local p = program:params()[o.index]
+        local entries, spec = {}, p.sharding and p.sharding.spec
+        for d = 1, spec and #spec or 0 do entries[d] = entry_with(spec[d], o.axis, axis) end
+        local to = core.P(table.unpack(entries, 1, spec and #spec or 0))
+        local ok, plan = pcall(function()
+          return program:relayout(o.index, core.NamedSharding(mesh, to)) and program:plan()
+        end)
+        if ok and plan then
+          local j = judge(plan, mesh)
+          j.argument, j.spec, j.state = p.name, to, p.state
+          j.text = ("with %s as %s"):format(p.name, tostring(to))
+          found[#found + 1] = j
+        end
+        ::continue::
+      end
+    end
+  end
+end
+
+--- The best layout found for the step, if it is better than its own: {text, mesh? or argument and spec, seconds,
+--- gain (how many times faster), unique, share, peak, fits}; and all that were tried.
+---@param now table judge of the step's own plan
+---@param retrace fun(): Program
+function M.alternatives(plan, mesh, rows, unused, retrace)
+  local now, found = judge(plan, mesh), {}
+  local deadline = core.clock() + PATIENCE
+  try_unused(found, mesh, rows, unused, retrace, deadline)
+  try_meshes(found, mesh, retrace, deadline)
+  local best
+  for _, j in ipairs(found) do
+    j.gain = now.seconds / j.seconds
+    if not best or better(j, best) or j.seconds == best.seconds and best.state and not j.state then
+      best = j
+    end
+  end
+  if best and (best.fits and not now.fits or best.fits == now.fits and best.gain >= GAIN) then
+    return best, found
+  end
+  return nil, found
+end
+
+return M

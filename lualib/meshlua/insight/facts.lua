@@ -1,0 +1,228 @@
+-- facts.lua: what a plan does, counted: collectives in groups, memory by kind of tensor, work. All figures are
+-- of one device.
+local core = require "meshlua.core"
+
+local M = {}
+
+-- ---- collectives --------------------------------------------------------------------------------------
+
+--- "float32[8,4]", of the first operand, and how many more go with it.
+local function tensors_text(c)
+  local first = c.inputs[1]
+  local text = ("%s[%s]"):format(first.dtype, table.concat(first.shape, ","))
+  return #c.inputs > 1 and ("%s and %d more"):format(text, #c.inputs - 1) or text
+end
+
+--- Numbers in modules' paths are left out ("h.*.mlp"), so that layers alike read alike.
+function M.alike(text) return (text:gsub("%.%d+%f[.)%s]", ".*"):gsub("%.%d+$", ".*")) end
+
+--- The first few of a list of texts, and how many more there are.
+function M.some(list, n)
+  local text = table.concat(list, ", ", 1, math.min(n, #list))
+  return #list > n and ("%s and %d more"):format(text, #list - n) or text
+end
+
+--- A list of texts without those that are there already, in order.
+local function distinct(list)
+  local out, seen = {}, {}
+  for _, text in ipairs(list) do
+    if not seen[text] then
+      seen[text] = true
+      out[#out + 1] = text
+    end
+  end
+  return out
+end
+
+local origin_kinds = {argument = "argument ", param = "Param ", constraint = "", op = ""}
+
+--- "argument x", "Param h.*.mlp.weight", "train.lua:12 (h.*)".
+function M.origin_text(o)
+  if o.kind == "op" then return M.alike(("%s at %s"):format(o.name, o.where or "?")) end
+  if o.kind == "constraint" then return M.alike("constrained at " .. (o.where or "?")) end
+  if o.name == "" then return ("input %d, met in the trace"):format(o.index) end
+  return M.alike(origin_kinds[o.kind] .. o.name)
+end
+
+
+--- Who split what, a text for each mesh axis: "data: by argument x, Param up.weight".
+local function origins_text(reasons)
+  local who, axes = {}, {}
+  for _, r in ipairs(reasons) do
+    for _, o in ipairs(r.origins) do
+      if o.axis then
+        if not who[o.axis] then who[o.axis], axes[#axes + 1] = {}, o.axis end
+        table.insert(who[o.axis], M.origin_text(o))
+      end
+    end
+  end
+  for i, axis in ipairs(axes) do axes[i] = axis .. " by " .. M.some(distinct(who[axis]), 3) end
+  return axes
+end
+
+local function tensors_of(reasons)
+  local list = {}
+  for i, r in ipairs(reasons) do list[i] = M.alike(r.tensor) end
+  return distinct(list)
+end
+
+local function texts_of(reasons)
+  local list = {}
+  for i, r in ipairs(reasons) do list[i] = r.text end
+  return distinct(list)
+end
+
+local function alike_all(list)
+  local out = {}
+  for i, text in ipairs(list) do out[i] = M.alike(text) end
+  return distinct(out)
+end
+
+--- One collective, as texts: {count, op, axes, operands, bytes (of one device's operands), sent, seconds, and
+--- lists: where, tensors, reasons, by (who split what), members}; nothing counted yet.
+function M.row_of(c)
+  return {count = 0, op = c.op, axes = c.axes, operands = tensors_text(c), bytes = 0, sent = 0,
+    seconds = 0, where = alike_all(c.where), tensors = tensors_of(c.reasons),
+    reasons = texts_of(c.reasons), by = origins_text(c.reasons), members = {}}
+end
+
+--- Collectives alike in all that is told of them, as one row, in the order of their first; see row_of. Members:
+--- the collectives themselves.
+function M.collectives(plan)
+  local rows, by_text = {}, {}
+  for _, c in ipairs(plan:collectives()) do
+    local row = M.row_of(c)
+    local text = table.concat({c.op, table.concat(c.axes, ","), row.operands, table.concat(row.where, ","),
+      table.concat(row.reasons, ","), table.concat(row.by, ",")}, "\0")
+    if by_text[text] then
+      row = by_text[text]
+    else
+      by_text[text], rows[#rows + 1] = row, row
+    end
+    row.count, row.bytes, row.sent = row.count + 1, row.bytes + c.bytes, row.sent + c.sent
+    row.seconds = row.seconds + c.seconds
+    row.members[#row.members + 1] = c
+  end
+  return rows
+end
+
+--- Kind of collective -> {count, bytes, sent, seconds}.
+function M.by_op(rows)
+  local sums = {}
+  for _, row in ipairs(rows) do
+    local s = sums[row.op] or {count = 0, bytes = 0, sent = 0, seconds = 0}
+    sums[row.op] = s
+    s.count, s.bytes = s.count + row.count, s.bytes + row.bytes
+    s.sent, s.seconds = s.sent + row.sent, s.seconds + row.seconds
+  end
+  return sums
+end
+
+-- ---- work ---------------------------------------------------------------------------------------------
+
+--- {steps, flops, traffic, computing, sending (seconds), share (of the time, in communication), unique (of
+--- the operations of all devices, those that no other device does as well)}.
+function M.work(plan, mesh)
+  local w = {steps = 0, flops = 0, traffic = 0, computing = 0, sending = 0}
+  local distinct_flops, n = 0, mesh and mesh.size or 1
+  for _, s in ipairs(plan:steps()) do
+    w.steps = w.steps + 1
+    if s.axes then
+      w.sending = w.sending + s.seconds
+    else
+      w.computing, w.flops, w.traffic = w.computing + s.seconds, w.flops + s.flops, w.traffic + s.traffic
+      local slots = 1
+      for _, axis in ipairs(s.vary) do slots = slots * mesh.shape[axis] end
+      distinct_flops = distinct_flops + s.flops * slots
+    end
+  end
+  local seconds = w.computing + w.sending
+  w.seconds, w.share = seconds, seconds > 0 and w.sending / seconds or 0
+  w.unique = w.flops > 0 and distinct_flops / (w.flops * n) or 1
+  return w
+end
+
+-- ---- memory -------------------------------------------------------------------------------------------
+
+local groups = {"parameters", "optimizer state", "other state", "inputs", "results", "activations",
+  "gradients", "other temporaries"}
+M.groups = groups
+
+local group_of_kind = {param = "parameters", opt_state = "optimizer state"}
+
+local function group_of_argument(p)
+  if not p or not p.state then return "inputs" end
+  local kind = core.is_box(p.object) and core.box_meta(p.object).kind or "param"
+  return group_of_kind[kind] or "other state"
+end
+
+--- For each buffer the steps that write it, and the last step of the backward part that reads it.
+local function uses_of(steps)
+  local writes, read_backward = {}, {}
+  for i, s in ipairs(steps) do
+    for _, v in ipairs(s.outputs) do
+      local list = writes[v.buffer] or {}
+      writes[v.buffer], list[#list + 1] = list, i
+    end
+    if s.role ~= "forward" then
+      for _, v in ipairs(s.inputs) do read_backward[v.buffer] = i end
+    end
+  end
+  return writes, read_backward
+end
+
+--- The step at which most temporaries are in use (0: there are none).
+local function fullest_step(buffers, nsteps)
+  local change = {}
+  for i = 1, nsteps + 1 do change[i] = 0 end
+  for _, b in ipairs(buffers) do
+    if b.kind == "temporary" then
+      local last = math.min(b.last, nsteps)
+      change[b.first], change[last + 1] = change[b.first] + b.bytes, change[last + 1] - b.bytes
+    end
+  end
+  local live, best, at = 0, 0, 0
+  for i = 1, nsteps do
+    live = live + change[i]
+    if live > best then best, at = live, i end
+  end
+  return at
+end
+
+--- What the buffer holds at step `at`: who wrote it last, and who will read it.
+local function group_of_temporary(b, index, at, steps, writes, read_backward)
+  local writer
+  for _, i in ipairs(writes[index] or {}) do
+    if i <= at then writer = i end
+  end
+  local role = writer and steps[writer].role or "forward"
+  if role == "gradient" then return "gradients" end
+  local later = read_backward[index]
+  if role == "forward" and later and later >= at and b.last >= at then return "activations" end
+  return "other temporaries"
+end
+
+--- {peak, arguments, results, temporaries (all that is set aside), groups (name -> bytes), fullest ({step,
+--- where}), by_param}. The groups of temporaries are of the step at which most are in use.
+---@param params table[]? what program:params() gives
+function M.memory(plan, params)
+  local m, steps, buffers = plan:memory(), plan:steps(), plan:buffers()
+  m.groups = {}
+  for _, name in ipairs(groups) do m.groups[name] = 0 end
+  local function add(group, bytes) m.groups[group] = m.groups[group] + bytes end
+  local writes, read_backward = uses_of(steps)
+  local at = fullest_step(buffers, #steps)
+  for i, b in ipairs(buffers) do
+    if b.kind == "argument" then
+      add(group_of_argument(params and params[b.index]), b.bytes)
+    elseif b.kind == "result" then
+      if not b.takes then add("results", b.bytes) end
+    elseif b.first <= at and at <= b.last then
+      add(group_of_temporary(b, i, at, steps, writes, read_backward), b.bytes)
+    end
+  end
+  if at > 0 then m.fullest = {step = at, where = steps[at].where[1] or "?", op = steps[at].op} end
+  return m
+end
+
+return M

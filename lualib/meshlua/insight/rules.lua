@@ -1,0 +1,166 @@
+-- rules.lua: which rule gave which dim of which Param its mesh axes, and what that leaves on each device.
+local core = require "meshlua.core"
+local facts = require "meshlua.insight.facts"
+local lib = require "meshlua.lib"
+local rules_of = require "meshlua.rules"
+local tree = require "meshlua.tree"
+
+local raise = lib.raise
+
+local M = {}
+
+local element_bytes = {float32 = 4, float64 = 8, bfloat16 = 2, float16 = 2, int32 = 4, uint32 = 4, int64 = 8,
+  uint8 = 1, bool = 1}
+
+local function axes_text(axes)
+  if not axes then return "whole" end
+  return type(axes) == "table" and table.concat(axes, ",") or axes
+end
+
+local function same_axes(a, b) return axes_text(a) == axes_text(b) end
+
+--- "{"hidden", "model"}", for a rule.
+local function rule_text(rule)
+  if type(rule) == "function" then return "a function" end
+  if rule.opt then return "{opt = " .. rule_text(rule.opt) .. "}" end
+  local to = rule[2]
+  if core.is_spec(to) then to = tostring(to)
+  elseif type(to) == "table" then to = '{"' .. table.concat(to, '", "') .. '"}'
+  elseif type(to) == "string" then to = '"' .. to .. '"'
+  else to = tostring(to) end
+  return ('{"%s", %s}'):format(rule[1], to)
+end
+
+--- The rule for a logical name that gave these axes.
+local function rule_for(rules, name, axes)
+  for i, rule in ipairs(rules) do
+    if type(rule) == "table" and rule[1] == name and not core.is_spec(rule[2])
+      and same_axes(rule[2] or nil, axes) then
+      return i
+    end
+  end
+end
+
+--- How one Param lies: {path, type, spec, bytes, part, rule (the one for all of it, or nil), dims: list of
+--- {size, name?, axes (text), rule?}}.
+local function row_of(rules, mesh, box, path, used_rules)
+  local spec, by = rules_of.param_spec(box, path)
+  spec = spec or core.P()
+  local names = core.box_meta(box).axes
+  local shape, dims = box.shape, {}
+  local logical = not by and type(names) == "table" and not core.is_spec(names)
+  for d, size in ipairs(shape) do
+    local name = logical and names[d] or nil
+    local rule = name and rule_for(rules, name, spec[d])
+    if rule then used_rules[rule] = true end
+    dims[d] = {size = size, name = name, axes = axes_text(spec[d]), rule = rule}
+  end
+  if by then used_rules[by] = true end
+  local part, whole, each = 1, 1, element_bytes[box.dtype]
+  for d, size in ipairs(core.NamedSharding(mesh, spec):shard_shape(shape)) do
+    part, whole = part * size, whole * shape[d]
+  end
+  return {path = path, spec = spec, dtype = box.dtype, shape = shape, dims = dims, rule = by,
+    bytes = whole * each, part = part * each, count = 1}
+end
+
+local Report = {__name = "Rules"}
+Report.__index = Report
+
+local function dim_text(d)
+  local name = d.name or "-"
+  return d.rule and ("%s -> rule %d -> %s"):format(name, d.rule, d.axes) or ("%s -> %s"):format(name, d.axes)
+end
+
+local function how_text(row, rules)
+  if row.rule then
+    return ("rule %d, %s: %s"):format(row.rule, rule_text(rules[row.rule]), tostring(row.spec))
+  end
+  local words = {}
+  for d, dim in ipairs(row.dims) do words[d] = dim_text(dim) end
+  return #words > 0 and table.concat(words, "; ") or "a scalar"
+end
+
+function Report:__tostring()
+  local grouped, by_text = {}, {}
+  for _, row in ipairs(self.rows) do
+    local path, how = facts.alike(row.path), how_text(row, self.rules)
+    local type_text = ("%s[%s]"):format(row.dtype, table.concat(row.shape, ","))
+    local key = table.concat({path, how, type_text}, "\0")
+    local g = by_text[key]
+    if not g then
+      g = {path = path, how = how, type = type_text, count = 0, bytes = 0, part = 0}
+      by_text[key], grouped[#grouped + 1] = g, g
+    end
+    g.count, g.bytes, g.part = g.count + 1, g.bytes + row.bytes, g.part + row.part
+  end
+  local paths, types = 0, 0
+  for _, g in ipairs(grouped) do paths, types = math.max(paths, #g.path), math.max(types, #g.type) end
+  local lines = {("%d Params on %s: dim -> rule -> mesh axis"):format(#self.rows,
+    (tostring(self.mesh):gsub(" of devices.*", "")))}
+  for _, g in ipairs(grouped) do
+    lines[#lines + 1] = ("  %3d x %-" .. paths .. "s  %-" .. types .. "s  %10s of %s"):format(g.count, g.path,
+      g.type, core.bytes_text(g.part), core.bytes_text(g.bytes))
+    lines[#lines + 1] = "          " .. g.how
+  end
+  lines[#lines + 1] = ("each device holds %s of %s (%.3g%%); %.3g%% of the bytes lie on every device"):format(
+    core.bytes_text(self.part), core.bytes_text(self.bytes), 100 * self.part / math.max(self.bytes, 1),
+    100 * self.replicated)
+  if #self.unused_axes > 0 then
+    lines[#lines + 1] = "mesh axes without use: " .. table.concat(self.unused_axes, ", ")
+  end
+  for _, i in ipairs(self.unused_rules) do
+    lines[#lines + 1] = ("rule %d, %s, gives no Param its layout"):format(i, rule_text(self.rules[i]))
+  end
+  return table.concat(lines, "\n")
+end
+
+--- Says how a rule set lays out a model's Params on a mesh: for each dim the logical name, the rule that
+--- applies and the mesh axis; bytes on each device; how much lies on every device; mesh axes and rules without
+--- use. Nothing is moved. Raises where the rules do.
+---@param rules table
+---@param model table a module
+---@param mesh Mesh? default: the one in context
+---@return table report {rows, bytes, part, replicated, unused_axes, unused_rules}; as a text by tostring
+function M.explain_rules(rules, model, mesh)
+  rules_of.check(rules)
+  if type(model) ~= "table" then
+    raise("E_VALUE", "explain_rules: expected a module, got %s", lib.kind(model))
+  end
+  mesh = mesh or core.mesh_current()
+  if not core.is_mesh(mesh) then
+    raise("E_MESH", "explain_rules: expected a mesh as third argument, or one in context")
+  end
+  local leaves, paths = tree.leaves(model)
+  local report = setmetatable({rows = {}, rules = rules, mesh = mesh, bytes = 0, part = 0, unused_axes = {},
+    unused_rules = {}}, Report)
+  local used_rules, used_axes, everywhere = {}, {}, 0
+  rules_of.within(mesh, rules, function()
+    for i, leaf in ipairs(leaves) do
+      if core.is_box(leaf) then
+        local row = row_of(rules, mesh, leaf, paths[i], used_rules)
+        report.rows[#report.rows + 1] = row
+        report.bytes, report.part = report.bytes + row.bytes, report.part + row.part
+        if row.part == row.bytes then everywhere = everywhere + row.bytes end
+        for d = 1, #row.spec do
+          local axes = row.spec[d]
+          for _, axis in ipairs(type(axes) == "table" and axes or {axes}) do used_axes[axis] = true end
+        end
+      end
+    end
+  end)
+  report.replicated = report.bytes > 0 and everywhere / report.bytes or 0
+  for _, axis in ipairs(mesh.axis_names) do
+    if mesh.shape[axis] > 1 and not used_axes[axis] then
+      report.unused_axes[#report.unused_axes + 1] = axis
+    end
+  end
+  for i, rule in ipairs(rules) do
+    local of_state = type(rule) == "table" and rule.opt
+    local splits = type(rule) == "function" or not of_state and rule[2]
+    if splits and not used_rules[i] then report.unused_rules[#report.unused_rules + 1] = i end
+  end
+  return report
+end
+
+return lib.export(M)
