@@ -92,7 +92,8 @@ function M.forbid(plan, what)
   end
   local found = {}
   for _, c in ipairs(own:collectives()) do
-    if (any or of_kind[c.op]) and (not axes or axes_text(c) == axes) and (not what.bytes or c.bytes > most) then
+    local here = not axes or axes_text(c) == axes
+    if (any or of_kind[c.op]) and here and (not what.bytes or c.bytes > most) then
       found[#found + 1] = c
     end
   end

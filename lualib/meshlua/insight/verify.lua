@@ -68,8 +68,8 @@ function Report:__tostring()
     lines[#lines + 1] = ("the first op that differs is %s at %s: %s, by %.2g"):format(self.op, self.where,
       self.type, self.op_difference)
   else
-    lines[#lines + 1] = "looked at one by one the values inside do not differ; what differs is how the result "
-      .. "is put together"
+    lines[#lines + 1] = "looked at one by one the values inside do not differ: it is how the result is put "
+      .. "together that does"
   end
   if self.factor then
     local text = ("it is %.4g times what it should be"):format(self.factor)
