@@ -75,6 +75,18 @@ local function lay_out(who, x, sharding)
   return core.op.constrain(x, {layout = as_asked(sharding)})
 end
 
+--- y split as x is: a concrete x says all of it, a traced one what its type says.
+function M.laid_out_like(y, x)
+  local sharding = x.sharding
+  local mesh = sharding.mesh
+  if not mesh or core.is_traced(x) and #core.explicit_here(mesh) == 0 then return y end
+  local spec = sharding.spec
+  if #spec.unreduced + #spec.reduced > 0 then
+    sharding = core.NamedSharding(mesh, spec:update {unreduced = {}, reduced = {}})
+  end
+  return core.op.constrain(y, {layout = core.is_traced(x) and as_asked(sharding) or sharding})
+end
+
 --- The tensors of a tree as a sharding, or a tree of them, says; nil leaves what is below alone.
 local function lay_out_tree(who, x, s, mesh)
   if s == nil or type(x) ~= "table" and not lib.is_tensor(x) then return x end

@@ -2,6 +2,7 @@
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local args = require "meshlua.ops.args"
+local explicit = require "meshlua.explicit"
 
 local op, raise, shape_of = core.op, lib.raise, lib.check_shape
 local check_tensor = args.check_tensor
@@ -91,8 +92,7 @@ function M.full_like(x, value, dtype)
     raise("E_VALUE", "full_like: expected a number or boolean, got %s", lib.kind(value))
   end
   local y = op.full {dims = x.shape, value = value, dtype = dtype or x.dtype}
-  if not core.is_traced(x) and x.sharding.mesh then y = op.constrain(y, {layout = x.sharding}) end
-  return y
+  return explicit.laid_out_like(y, x)
 end
 function M.zeros_like(x, dtype) return M.full_like(x, 0, dtype) end
 function M.ones_like(x, dtype) return M.full_like(x, 1, dtype) end
