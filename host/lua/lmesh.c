@@ -131,7 +131,7 @@ static void push_axes_of(lua_State *L, const Mesh *m, AxisType type) {
     }
 }
 
-/* Fields: axis_names, axis_types, {auto,explicit,manual}_axes, sizes, shape (name -> size), size,
+/* Fields: axis_names, axis_types, {auto,explicit,manual}_axes, axis_sizes, shape (name -> size), size,
  * devices (nested ids), device_ids (flat). The rest comes from the methods table. */
 static int mesh_index(lua_State *L) {
     const Mesh *m = value_mesh(L, 1);
@@ -156,7 +156,7 @@ static int mesh_index(lua_State *L) {
         push_axes_of(L, m, AXIS_EXPLICIT);
     } else if (strcmp(k, "manual_axes") == 0) {
         push_axes_of(L, m, AXIS_MANUAL);
-    } else if (strcmp(k, "sizes") == 0) {
+    } else if (strcmp(k, "axis_sizes") == 0) {
         lua_createtable(L, m->naxes, 0);
         for (int i = 0; i < m->naxes; i++) {
             lua_pushinteger(L, m->size[i]);
@@ -187,7 +187,7 @@ static int mesh_index(lua_State *L) {
         lua_pushvalue(L, 2);
         if (lua_rawget(L, lua_upvalueindex(1)) == LUA_TNIL && !value_push_field(L))
             state_error(L, E_KEY,
-                        "a Mesh has no field '%s'; it has shape, sizes, size, axis_names, "
+                        "a Mesh has no field '%s'; it has shape, axis_sizes, size, axis_names, "
                         "axis_types, devices and device_ids",
                         k);
     }

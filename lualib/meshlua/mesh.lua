@@ -342,7 +342,7 @@ function M.sharding_text(x)
     raise("E_SHAPE", "visualize_sharding: rank %d; tensors of rank 1 and 2 can be drawn", x.ndim)
   end
   local holders, starts = {}, {{}, {}}
-  for _, shard in ipairs(x:shards()) do
+  for _, shard in ipairs(x:addressable_shards()) do
     local row = x.ndim == 2 and shard.index[1][1] or 1
     local column = x.ndim > 0 and shard.index[x.ndim][1] or 1
     starts[1][row], starts[2][column] = true, true
@@ -376,7 +376,7 @@ function M.visualize_mesh(mesh)
   if not core.is_mesh(mesh) then
     raise("E_VALUE", "visualize_mesh: expected a Mesh, got %s", lib.kind(mesh))
   end
-  print("Mesh shape: (" .. table.concat(mesh.sizes, ", ") .. ")")
+  print("Mesh shape: (" .. table.concat(mesh.axis_sizes, ", ") .. ")")
   print("Axis names: " .. table.concat(mesh.axis_names, ", "))
   print("Device layout:")
   local function go(node, index)

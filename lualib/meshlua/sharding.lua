@@ -99,7 +99,7 @@ end
 
 --- Its names, sizes and axis types, without devices.
 function of_mesh.abstract_mesh(mesh)
-  return core.mesh_new(mesh.axis_names, mesh.sizes, nil, mesh.axis_types)
+  return core.mesh_new(mesh.axis_names, mesh.axis_sizes, nil, mesh.axis_types)
 end
 
 -- ---- Tensor -----------------------------------------------------------------------------------------

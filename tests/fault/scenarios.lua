@@ -42,7 +42,7 @@ add("what a tensor says of itself", {
   make = function() return {x = ml.device_put(ml.arange(16.0), NamedSharding(mesh, P {"data", "model"}))} end,
   run = function(s)
     local x = s.x
-    local shards = x:shards()
+    local shards = x:addressable_shards()
     return {x.shape[1], x.ndim, x.size, x.dtype, tostring(x.sharding), x:is_deleted(), x:is_traced(),
       x:address(1),
       shards[8].data:totable()[2], core.is_tensor(x), core.is_traced(x), core.type_name(x)}
@@ -164,7 +164,7 @@ add("meshes, specs and shardings", {
     local spec = P({"x", "y"}, nil)
     local s = NamedSharding(m, spec)
     local nested = m.devices
-    return {tostring(m), tostring(spec), tostring(s), m.shape.x, m.sizes, m.axis_names, m.device_ids,
+    return {tostring(m), tostring(spec), tostring(s), m.shape.x, m.axis_sizes, m.axis_names, m.device_ids,
       nested[2][1], #spec,
       spec[1], spec == P({"x", "y"}, nil), m == mesh, s == NamedSharding(m, spec), s.mesh, s.spec,
         s:shard_shape {8, 2},
@@ -200,7 +200,7 @@ add("arrays from parts, and parts of arrays", {
     return {ml.make_array_from_callback({8, 8}, sharding, function(i) return x:slice(i[1], i[2]) end),
       ml.make_array_from_process_local_data(sharding, x),
       ml.make_array_from_single_device_arrays({8, 8}, sharding, parts), moved - 1,
-      x:addressable_data(2), x:on_device_size_in_bytes(), #x:global_shards(), #x:shards(),
+      x:addressable_data(2), x:on_device_size_in_bytes(), #x:global_shards(), #x:addressable_shards(),
       sharding:devices_indices_map {8, 8}, sharding:addressable_devices_indices_map {8, 8},
       sharding:is_equivalent_to(NamedSharding(line, P "all"), 2), sharding.replicated_axes,
       core.typeof(ml.ShapeDtypeStruct({8, 8}, "int32", sharding)), tostring(ml.AbstractMesh({2}, {"x"})),

@@ -54,7 +54,8 @@ describe("a donated argument", function()
     assert.equal("deleted tensor (it was donated to a jitted function)", tostring(x))
     for _, use in ipairs {function() return x + 1 end, function() return x:sum() end,
       function() return x.shape end,
-      function() return #x end, function() return x:totable() end, function() return x:shards() end,
+      function() return #x end, function() return x:totable() end,
+        function() return x:addressable_shards() end,
       function() return ml.typeof(x) end, function() return ml.typeof {x} end, function() return step(x,
         y) end,
       function() return step(y, x) end, function() return ml.device_put(x, NamedSharding(ml.make_mesh({8},

@@ -202,7 +202,7 @@ describe("C5: in every layout the same bits, nothing sent and nothing whole:", f
         assert.equal(whole:bytes(), x:bytes(), tostring(spec))
         assert.same({}, plan:collectives())
         -- One device holds its part of the result, and beside it no more than such a part.
-        local memory, part = plan:memory(), x:shards()[1].data.size * width[x.dtype]
+        local memory, part = plan:memory(), x:addressable_shards()[1].data.size * width[x.dtype]
         assert(memory.results <= part + 128, memory.results)
         assert(memory.temporaries <= part + 1024, memory.temporaries)
       end

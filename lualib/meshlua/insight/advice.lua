@@ -113,7 +113,7 @@ end
 local function other_sizes(mesh)
   local list = {}
   for _, sizes in ipairs(factorings(mesh.size, #mesh.axis_names)) do
-    if table.concat(sizes, ",") ~= table.concat(mesh.sizes, ",") then list[#list + 1] = sizes end
+    if table.concat(sizes, ",") ~= table.concat(mesh.axis_sizes, ",") then list[#list + 1] = sizes end
   end
   table.sort(list, function(a, b)
     if ones(a) ~= ones(b) then return ones(a) > ones(b) end

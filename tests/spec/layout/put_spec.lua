@@ -24,7 +24,7 @@ local expected = values:totable()
 
 --- Every shard holds its part of `expected`.
 local function check(x)
-  for _, shard in ipairs(x:shards()) do
+  for _, shard in ipairs(x:addressable_shards()) do
     local rows, columns, part = shard.index[1], shard.index[2], shard.data:totable()
     assert(#part == rows[2] - rows[1] + 1)
     for i, row in ipairs(part) do

@@ -10,7 +10,8 @@ local mesh = ml.make_mesh({4, 2}, {"data", "model"})
 --- {device, {{first, last}, ...}, replica} of every shard.
 local function where(x)
   local list = {}
-  for i, shard in ipairs(x:shards()) do list[i] = {shard.device, shard.index, shard.replica_id} end
+  for i, shard in ipairs(x:addressable_shards()) do list[i] = {shard.device, shard.index,
+    shard.replica_id} end
   return list
 end
 
@@ -45,8 +46,8 @@ describe("NamedSharding", function()
     local minor = ml.device_put(x, NamedSharding(mesh, P {"model", "data"}))
     local of_device = {{}, {}}
     for i = 1, 8 do
-      of_device[1][i] = major:shards()[i].data:totable()[1]
-      of_device[2][i] = minor:shards()[i].data:totable()[1]
+      of_device[1][i] = major:addressable_shards()[i].data:totable()[1]
+      of_device[2][i] = minor:addressable_shards()[i].data:totable()[1]
     end
     assert.same({0, 1, 2, 3, 4, 5, 6, 7}, of_device[1])
     assert.same({0, 4, 1, 5, 2, 6, 3, 7}, of_device[2])
@@ -57,7 +58,7 @@ end)
 describe("a tensor's shards", function()
   it("N6: are one per device, with 1-based inclusive indices and the data", function()
     local x = ml.device_put(ml.arange(32.0):reshape {8, 4}, NamedSharding(mesh, P("data", "model")))
-    local shards = x:shards()
+    local shards = x:addressable_shards()
     assert.equal(8, #shards)
     assert.same({{0, {{1, 2}, {1, 2}}, 0}, {1, {{1, 2}, {3, 4}}, 0}, {2, {{3, 4}, {1, 2}}, 0},
       {3, {{3, 4}, {3, 4}}, 0},
@@ -95,7 +96,7 @@ describe("a tensor's shards", function()
     for _, spec in ipairs {P(), P "data", P(nil, "model"), P("model", "data"), P {"data", "model"},
       P(nil, {"model", "data"})} do
       local whole, x = ml.zeros({8, 8}):totable(), ml.device_put(values, NamedSharding(mesh, spec))
-      for _, shard in ipairs(x:shards()) do
+      for _, shard in ipairs(x:addressable_shards()) do
         local rows, columns = shard.index[1], shard.index[2]
         for i, row in ipairs(shard.data:totable()) do
           for j, value in ipairs(row) do whole[rows[1] + i - 1][columns[1] + j - 1] = value end

@@ -79,7 +79,7 @@ describe("parameters are data", function()
     assert.is_true(prefix.scale.sharding == replicated)
     for _, leaf in ipairs(ml.tree.leaves(ml.device_put(params(), replicated))) do
       assert.is_true(leaf.sharding == replicated)
-      assert.equal(8, #leaf:shards())
+      assert.equal(8, #leaf:addressable_shards())
     end
     local split = ml.device_put(params(), {layer = NamedSharding(mesh, P("model"))})
     assert.is_true(split.layer.kernel.sharding == NamedSharding(mesh, P("model", nil)))

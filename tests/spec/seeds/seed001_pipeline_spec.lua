@@ -119,7 +119,7 @@ describe("pipeline stages", function()
       placed[i] = function(x) return stage(ml.device_put(x, device)) end
     end
     local output = pipeline_forward(placed, inputs, 4)
-    assert.equal(3, output:shards()[1].device)
+    assert.equal(3, output:addressable_shards()[1].device)
     helper.close(wanted, output, 1e-5)
   end)
 end)

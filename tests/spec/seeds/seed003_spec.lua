@@ -112,8 +112,8 @@ describe("the training loop", function()
     local sharded_labels = ml.device_put(labels, label_sharding)
     assert.equal(P("data", nil), sharded_batch.sharding.spec)
     assert.equal(P("data"), sharded_labels.sharding.spec)
-    for i, shard in ipairs(sharded_labels:shards()) do -- a device has the labels of its inputs
-      assert.same(sharded_batch:shards()[i].index[1], shard.index[1])
+    for i, shard in ipairs(sharded_labels:addressable_shards()) do -- a device has the labels of its inputs
+      assert.same(sharded_batch:addressable_shards()[i].index[1], shard.index[1])
       assert.equal(labels:slice(shard.index[1]):bytes(), shard.data:bytes())
     end
     helper.raises('P("data", nil) has 2 entries but the tensor has rank 1', ml.device_put, labels,

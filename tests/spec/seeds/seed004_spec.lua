@@ -19,8 +19,8 @@ describe("the notebook", function()
   it("004 L38: an array on one device", function()
     local a = ml.arange(32.0):reshape(4, 8)
     assert.equal("float32[4,8]", ml.typeof(a))
-    assert.equal(1, #a:shards())
-    assert.equal(0, a:shards()[1].device)
+    assert.equal(1, #a:addressable_shards())
+    assert.equal(0, a:addressable_shards()[1].device)
     assert.equal("SingleDeviceSharding(CPU 0)", tostring(a.sharding))
   end)
 
@@ -37,7 +37,7 @@ describe("the notebook", function()
       │  CPU 4  │  CPU 5  │  CPU 6  │  CPU 7  │
       └─────────┴─────────┴─────────┴─────────┘
       ]], twin.printed(ml.visualize_sharding, a_sharded()))
-    local last = a_sharded():shards()[8]
+    local last = a_sharded():addressable_shards()[8]
     assert.same({{3, 4}, {7, 8}}, last.index)
     assert.same({{22, 23}, {30, 31}}, last.data:totable())
   end)
@@ -84,7 +84,7 @@ describe("the notebook", function()
     assert.equal("int32[4,2]", ml.typeof(a))
     assert.equal("int32[4@X,2]", ml.typeof(sharded))
     assert.same({2, 2}, twin.local_shape(sharded))
-    for i, shard in ipairs(sharded:shards()) do -- X copies of two rows, each on the four devices of Y
+    for i, shard in ipairs(sharded:addressable_shards()) do -- X copies of two rows, each on the four devices of Y
       assert.same(i <= 4 and {{0, 1}, {2, 3}} or {{4, 5}, {6, 7}}, shard.data:totable())
     end
   end)

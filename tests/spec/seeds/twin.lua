@@ -27,7 +27,7 @@ end
 ---@return string[]
 function M.ranges(x)
   local list = {}
-  for i, shard in ipairs(x:shards()) do
+  for i, shard in ipairs(x:addressable_shards()) do
     local words = {}
     for d, range in ipairs(shard.index) do words[d] = range[1] .. ".." .. range[2] end
     list[i] = table.concat(words, " ")
