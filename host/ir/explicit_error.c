@@ -39,7 +39,7 @@ static void put_axes(const Infer *f, const AxisList *list, Str *s) {
 }
 
 static void put_layout(const Infer *f, const Layout *l, Str *s) {
-    const Spec *spec = layout_spec(f->a->cx, l);
+    const Spec *spec = layout_spec(f->a->cx, l, NULL);
     if (spec) spec_print(spec, s);
 }
 

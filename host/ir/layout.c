@@ -87,7 +87,7 @@ bool layout_equal(const Layout *a, const Layout *b) {
         return false;
     for (int d = 0; d < a->rank; d++)
         if (a->dim[d].open != b->dim[d].open || a->dim[d].priority != b->dim[d].priority ||
-            !axes_equal(&a->dim[d].axes, &b->dim[d].axes))
+            a->dim[d].refused != b->dim[d].refused || !axes_equal(&a->dim[d].axes, &b->dim[d].axes))
             return false;
     return true;
 }
@@ -142,7 +142,8 @@ const Layout *layout_of(Ctx *cx, const Layout *l) {
                         (uint64_t)l->replicated << 16 | (uint64_t)l->partial << 8 | l->vary);
     h = hash_u64(h, (uint64_t)l->flipped << 16 | (uint64_t)l->reduced << 8 | l->manual);
     for (int d = 0; d < l->rank; d++) {
-        h = hash_u64(h, (uint64_t)l->dim[d].open << 8 | l->dim[d].priority);
+        h = hash_u64(h, (uint64_t)l->dim[d].refused << 16 | (uint64_t)l->dim[d].open << 8 |
+                            l->dim[d].priority);
         for (int i = 0; i < l->dim[d].axes.n; i++) {
             AxisRef r = l->dim[d].axes.at[i];
             h = hash_u64(h, (uint64_t)d << 48 | (uint64_t)r.axis << 40 | (uint64_t)r.pre << 20 |
@@ -167,6 +168,10 @@ uint32_t layout_vary(const Layout *l) {
 
 int32_t layout_parts(const Layout *l, int dim) {
     return l ? axes_product(&l->dim[dim].axes) : 1;
+}
+
+bool layout_divides(const Layout *l, const Dims *dims, int dim) {
+    return dims->at[dim] % layout_parts(l, dim) == 0;
 }
 
 bool layout_is_replicated(const Layout *l) {
@@ -221,7 +226,8 @@ static Err indivisible(Ctx *cx, const Layout *l, const Dims *dims, int d, const 
     Err e =
         err_set(cx, E_INDIVISIBLE,
                 "%s: dim %d has size %lld, which mesh axis %s of size %lld does not divide; use "
-                "a size of %lld or leave the dim whole",
+                "a size of %lld or leave the dim whole, or say what then: {axis, uneven = "
+                "\"pad\"}",
                 what, d + 1, (long long)size, str_of(&axes), (long long)parts,
                 (long long)((size + parts - 1) / parts * parts));
     str_free(&axes);
@@ -281,8 +287,12 @@ Err layout_bind(Ctx *cx, const Mesh *m, const Spec *s, const Dims *dims, const c
     TRY(bind_set(cx, m, s, &s->unreduced, what, used, &out->partial));
     TRY(bind_set(cx, m, s, &s->reduced, what, used, &out->reduced));
     out->partial_kind = s->unreduced_kind;
-    for (int d = 0; d < dims->rank; d++)
-        if (dims->at[d] % layout_parts(out, d) != 0) return indivisible(cx, out, dims, d, what);
+    for (int d = 0; d < dims->rank; d++) {
+        if (layout_divides(out, dims, d) || s->entry[d].uneven == UNEVEN_PAD) continue;
+        if (s->entry[d].uneven == UNEVEN_ERROR) return indivisible(cx, out, dims, d, what);
+        out->dim[d].refused = (uint8_t)axes_mask(&out->dim[d].axes);
+        out->dim[d].axes = (AxisList){0};
+    }
     return E_OK;
 }
 
@@ -306,14 +316,20 @@ static SpecEntry set_of(const Mesh *m, uint32_t mask) {
     return e;
 }
 
-const Spec *layout_spec(Ctx *cx, const Layout *l) {
+const Spec *layout_spec(Ctx *cx, const Layout *l, const Dims *dims) {
     Spec s = {.n = l->rank,
               .unreduced = set_of(l->mesh, l->partial),
               .reduced = set_of(l->mesh, l->reduced),
               .unreduced_kind = l->partial ? l->partial_kind : 0};
     for (int d = 0; d < l->rank; d++) {
         SpecEntry *e = &s.entry[d];
+        if (l->dim[d].refused) {
+            *e = set_of(l->mesh, l->dim[d].refused);
+            e->uneven = UNEVEN_REPLICATE;
+            continue;
+        }
         e->priority = l->dim[d].axes.n ? l->dim[d].priority : 0;
+        if (dims && !layout_divides(l, dims, d)) e->uneven = UNEVEN_PAD;
         for (int i = 0; i < l->dim[d].axes.n; i++) {
             e->kind = SPEC_AXES;
             e->axis[e->n++] = l->mesh->name[l->dim[d].axes.at[i].axis];

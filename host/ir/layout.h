@@ -25,6 +25,7 @@ typedef struct LayoutDim {
     AxisList axes;
     bool open;        /* propagation may add axes behind these */
     uint8_t priority; /* 0 propagates first */
+    uint8_t refused;  /* axes (mask) asked for that do not divide the dim, which stays whole */
 } LayoutDim;
 
 typedef struct Layout {
@@ -69,6 +70,8 @@ uint32_t layout_used(const Layout *l);
 /* Those of them along which shards differ: axes of size 1 left out. 0 for NULL. */
 uint32_t layout_vary(const Layout *l);
 int32_t layout_parts(const Layout *l, int dim);
+/* Do the axes of the dim divide it? If not, its last shards are padded. */
+bool layout_divides(const Layout *l, const Dims *dims, int dim);
 bool layout_is_replicated(const Layout *l); /* NULL is */
 /* The dims of one shard: each is ceil(dim / parts). */
 Dims layout_local(const Layout *l, const Dims *global);
@@ -78,14 +81,16 @@ int64_t layout_start(const Layout *l, const Dims *global, int dim, const int32_t
 /* Which of the distinct shards the device at `coord` holds, from 0; 0 for NULL. */
 int32_t layout_slot(const Layout *l, const int32_t coord[MAX_AXES]);
 
-/* Binds a spec: unknown and duplicate axes, too many entries, dims that the axes do not divide are
- * errors that call the tensor `what`. `open` gives open dims where the spec says unconstrained. */
+/* Binds a spec: unknown and duplicate axes, too many entries, dims that the axes do not divide and
+ * that do not say what then are errors that call the tensor `what`. `open` gives open dims where
+ * the spec says unconstrained. */
 Err layout_bind(Ctx *cx, const Mesh *m, const Spec *s, const Dims *dims, const char *what,
                 Layout *out) MUST_CHECK;
 /* Of the cotangent of a value that lies so: what is reduced is unreduced there, and v. v.; NULL when
  * out of memory. */
 const Layout *layout_cotangent(Ctx *cx, const Layout *l);
-/* The spec that would give this layout (NULL when out of memory): one entry per dim. */
-const Spec *layout_spec(Ctx *cx, const Layout *l);
+/* The spec that would give a tensor of `dims` (NULL: of dims that the axes divide) this layout; one
+ * entry per dim. NULL when out of memory. */
+const Spec *layout_spec(Ctx *cx, const Layout *l, const Dims *dims);
 
 #endif

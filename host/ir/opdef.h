@@ -121,6 +121,14 @@ typedef struct ViewArgs {
     int64_t per_offset[MAX_RANK];
 } ViewArgs;
 
+/* May dims be padded: along which factors does what is behind a dim's end stay behind one, or count
+ * for nothing? */
+typedef enum Pads {
+    PADS_NONE, /* along none, unless the op is elementwise */
+    PADS_PASS, /* pass factors */
+    PADS_ALL   /* also reductions, where the padding holds their identity */
+} Pads;
+
 typedef struct OpDef {
     const char *name;     /* NULL: a hole in the table */
     const char *operands; /* names of the tensor operands, for messages and help: "x,w" */
@@ -179,6 +187,7 @@ typedef struct OpDef {
                             * expansion is differentiated. 0: all */
     size_t wide;     /* where in the attributes an int32 asks that 16-bit floats, which add up in
                       * float32, give float32; 0: there is none */
+    uint8_t pads;    /* Pads */
     int8_t alias[4]; /* of result i: 1 + the operand whose buffer it may take over; 0: none */
 } OpDef;
 

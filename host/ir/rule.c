@@ -25,6 +25,10 @@ static void deal(const FactorRule *r, const FactorMap *m, int dim, const AxisLis
                  Projection *p) {
     int k = 0, n = m->n[dim];
     int64_t room = n ? r->size[m->at[dim][0]] : 1;
+    if (n == 1 && room % axes_product(axes) != 0) { /* padded: all of them, or none */
+        for (int i = 0; i < axes->n; i++) axes_push(&p->factor[m->at[dim][0]], axes->at[i]);
+        return;
+    }
     for (int i = 0; i < axes->n; i++) {
         AxisRef ref = axes->at[i];
         while (ref.size > 1 || axes->at[i].size == 1) {
@@ -85,6 +89,17 @@ bool rule_unproject(const FactorRule *r, int tensor, int rank, const Mesh *m,
 
 bool rule_divides(const FactorRule *r, int factor, const AxisList *axes) {
     return r->size[factor] % axes_product(axes) == 0;
+}
+
+bool rule_pads(const FactorRule *r, const OpDef *def, int factor) {
+    for (int t = 0; t < r->ntensor; t++)
+        for (int d = 0; d < MAX_RANK; d++)
+            for (int k = 0; k < r->tensor[t].n[d] && r->tensor[t].n[d] > 1; k++)
+                if (r->tensor[t].at[d][k] == factor) return false;
+    if (r->kind[factor] == FACTOR_REPLICATE) return false;
+    if (r->kind[factor] != FACTOR_PASS) return def->pads == PADS_ALL;
+    bool each = def->flags & OPF_ELEMENTWISE && !(def->flags & OPF_FAULTS);
+    return each || def->pads != PADS_NONE;
 }
 
 bool rule_is_free(const FactorRule *r, const Projection *p, AxisRef ref) {

@@ -1,7 +1,8 @@
 #include "ir/spec.h"
 
 static bool entry_equal(const SpecEntry *p, const SpecEntry *q) {
-    if (p->kind != q->kind || p->n != q->n || p->open != q->open || p->priority != q->priority)
+    if (p->kind != q->kind || p->n != q->n || p->open != q->open || p->priority != q->priority ||
+        p->uneven != q->uneven)
         return false;
     for (int k = 0; k < p->n; k++)
         if (p->axis[k] != q->axis[k]) return false;
@@ -19,8 +20,8 @@ static bool spec_equal(const void *a, const void *b) {
 }
 
 static uint64_t entry_hash(uint64_t h, const SpecEntry *e) {
-    h = hash_u64(h, (uint64_t)e->priority << 24 | (uint64_t)e->open << 16 | (uint64_t)e->kind << 8 |
-                        e->n);
+    h = hash_u64(h, (uint64_t)e->uneven << 32 | (uint64_t)e->priority << 24 |
+                        (uint64_t)e->open << 16 | (uint64_t)e->kind << 8 | e->n);
     for (int k = 0; k < e->n; k++) h = hash_str(h, e->axis[k]);
     return h;
 }
@@ -40,11 +41,12 @@ static void print_entry(const SpecEntry *e, Str *out) {
     if (e->kind == SPEC_NONE) str_put(out, "nil");
     if (e->kind == SPEC_UNCONSTRAINED) str_put(out, "P.unconstrained");
     if (e->kind != SPEC_AXES) return;
-    bool braces = e->n != 1 || e->open || e->priority;
+    bool braces = e->n != 1 || e->open || e->priority || e->uneven;
     if (braces) str_put(out, "{");
     print_list(e, out);
     if (e->open) str_put(out, ",open=true");
     if (e->priority) str_fmt(out, ",priority=%d", e->priority);
+    if (e->uneven) str_fmt(out, ",uneven=\"%s\"", e->uneven == UNEVEN_PAD ? "pad" : "replicate");
     if (braces) str_put(out, "}");
 }
 

@@ -12,10 +12,18 @@ typedef enum SpecKind {
     SPEC_UNCONSTRAINED /* left to propagation */
 } SpecKind;
 
+/* What becomes of a dim that its axes do not divide. */
+typedef enum Uneven {
+    UNEVEN_ERROR,
+    UNEVEN_PAD,      /* the last shards are padded; what is in the padding is never seen */
+    UNEVEN_REPLICATE /* it stays whole */
+} Uneven;
+
 typedef struct SpecEntry {
     uint8_t kind, n;
-    bool open;        /* propagation may add axes behind these */
-    uint8_t priority; /* 0 propagates first, to the end, then 1, ... */
+    bool open;                  /* propagation may add axes behind these */
+    uint8_t priority;           /* 0 propagates first, to the end, then 1, ... */
+    uint8_t uneven;             /* Uneven */
     const char *axis[MAX_AXES]; /* interned */
 } SpecEntry;
 

@@ -28,9 +28,6 @@ static Err check_types(const Graph *g, int32_t id) {
         if (!t) return bad(g, id, "a value without a type");
         if (t->layout && (t->layout->mesh != g->mesh || t->layout->rank != t->dims.rank))
             return bad(g, id, "a layout of another mesh or rank");
-        for (int d = 0; t->layout && !t->local && d < t->dims.rank; d++)
-            if (t->dims.at[d] % layout_parts(t->layout, d) != 0)
-                return bad(g, id, "a layout that does not divide its dim");
     }
     return E_OK;
 }

@@ -185,7 +185,7 @@ static int program_params(lua_State *L) {
         lua_rawgeti(L, objects, i + 1);
         lua_setfield(L, -2, "object");
         if (t->layout) {
-            const Spec *spec = layout_spec(&h->cx, t->layout);
+            const Spec *spec = layout_spec(&h->cx, t->layout, &t->dims);
             if (!spec) state_check(L, h, err_nomem(&h->cx, "a P"));
             value_push_sharding(L, &(LuaSharding){t->layout->mesh, spec, 0});
             lua_setfield(L, -2, "sharding");

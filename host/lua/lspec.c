@@ -15,7 +15,7 @@ static const char *axis_name(lua_State *L, Host *h, int index) {
     return name;
 }
 
-/* {"data", open = true, priority = 1} */
+/* {"data", open = true, priority = 1, uneven = "pad"} */
 static void read_entry_options(lua_State *L, int index, int number, SpecEntry *e) {
     enum { MOST = 255 };
     for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
@@ -33,12 +33,20 @@ static void read_entry_options(lua_State *L, int index, int number, SpecEntry *e
                 state_error(L, E_SPEC, "P: entry %d: priority is a whole number from 0 to %d",
                             number, MOST);
             e->priority = (uint8_t)i;
+        } else if (strcmp(key, "uneven") == 0) {
+            static const char *const words[] = {"error", "pad", "replicate"};
+            const char *word = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
+            while (e->uneven < 3 && strcmp(words[e->uneven], word) != 0) e->uneven++;
+            if (e->uneven == 3)
+                state_error(L, E_SPEC, "P: entry %d: uneven is \"error\", \"pad\" or \"replicate\"",
+                            number);
         } else {
-            state_error(L, E_SPEC, "P: entry %d: unknown option '%s'; there are open and priority",
+            state_error(L, E_SPEC,
+                        "P: entry %d: unknown option '%s'; there are open, priority and uneven",
                         number, key);
         }
     }
-    if (e->n == 0 && (e->open || e->priority))
+    if (e->n == 0 && (e->open || e->priority || e->uneven))
         state_error(L, E_SPEC,
                     "P: entry %d names no axis; P.unconstrained leaves the dim to propagation",
                     number);

@@ -363,7 +363,7 @@ static void push_sharding(lua_State *L, Host *h, const Type *type) {
     LuaSharding s = {0};
     if (type->layout) {
         s.mesh = type->layout->mesh;
-        s.spec = layout_spec(&h->cx, type->layout);
+        s.spec = layout_spec(&h->cx, type->layout, &type->dims);
         if (!s.spec) state_check(L, h, err_nomem(&h->cx, "a sharding"));
     }
     value_push_sharding(L, &s);

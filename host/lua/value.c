@@ -285,7 +285,7 @@ const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Di
 
 const Type *value_type_now(lua_State *L, Host *h, const Type *t, const char *what) {
     if (!t->layout || t->layout->mesh != h->mesh_from) return t;
-    LuaSharding s = {h->mesh_to, layout_spec(&h->cx, t->layout), 0};
+    LuaSharding s = {h->mesh_to, layout_spec(&h->cx, t->layout, &t->dims), 0};
     if (!s.spec) state_check(L, h, err_nomem(&h->cx, "a P"));
     const Layout *l = value_layout(L, h, &s, &t->dims, what);
     t = type_with_layout(&h->cx, t, l);

@@ -210,6 +210,7 @@ const OpDef op_row_MATMUL = {
     .batch = batch,
     .factors = factors,
     .fold = fold,
+    .pads = PADS_ALL,
     .flops = flops,
     .kernel = "matmul",
     .lower = lower,

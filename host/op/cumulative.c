@@ -95,6 +95,7 @@ static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
                                  .doc = doc_,                                                      \
                                  .nin = 1,                                                         \
                                  .nout = 1,                                                        \
+                                 .pads = PADS_PASS,                                                \
                                  .attr = fields,                                                   \
                                  .attr_size = sizeof(CumulativeAttr),                              \
                                  .shape = shape,                                                   \

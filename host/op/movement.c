@@ -145,7 +145,7 @@ static bool view_reshape(ViewArgs *v) {
 
 ROW(RESHAPE, "reshape", "the same elements in row-major order, another shape", shape_fields,
     sizeof(ShapeAttr), shape_reshape, vjp_reshape, factors_reshape, .local = local_reshape,
-    .fold = fold_reshape, .view = view_reshape, .batch = batch_leading);
+    .pads = PADS_PASS, .fold = fold_reshape, .view = view_reshape, .batch = batch_leading);
 
 /* ---- transpose ---- */
 static const AttrField perm_fields[] = {ATTR_FIELD(PermAttr, ATTR_DIMS, perm), {0}};
@@ -216,7 +216,7 @@ static void batch_transpose(Build *b, const BatchArgs *a) {
 }
 
 ROW(TRANSPOSE, "transpose", "the dims in another order", perm_fields, sizeof(PermAttr),
-    shape_transpose, vjp_transpose, factors_transpose, .fold = fold_transpose,
+    shape_transpose, vjp_transpose, factors_transpose, .pads = PADS_PASS, .fold = fold_transpose,
     .view = view_transpose, .batch = batch_transpose);
 
 /* ---- broadcast ---- */
@@ -293,7 +293,7 @@ static void batch_broadcast(Build *b, const BatchArgs *a) {
 }
 
 ROW(BROADCAST, "broadcast", "repeated along new dims and dims of size 1", broadcast_fields,
-    sizeof(BroadcastAttr), shape_broadcast, vjp_broadcast, factors_broadcast,
+    sizeof(BroadcastAttr), shape_broadcast, vjp_broadcast, factors_broadcast, .pads = PADS_PASS,
     .local = local_broadcast, .fold = fold_broadcast, .view = view_broadcast,
     .batch = batch_broadcast);
 
@@ -371,8 +371,8 @@ static void batch_slice(Build *b, const BatchArgs *a) {
 }
 
 ROW(SLICE, "slice", "a range of each dim", slice_fields, sizeof(SliceAttr), shape_slice, vjp_slice,
-    factors_changed_whole, .local = local_slice, .fold = fold_slice, .view = view_slice,
-    .batch = batch_slice);
+    factors_changed_whole, .pads = PADS_PASS, .local = local_slice, .fold = fold_slice,
+    .view = view_slice, .batch = batch_slice);
 
 /* ---- flip ---- */
 static const AttrField axes_fields[] = {ATTR_FIELD(AxesAttr, ATTR_DIMS, axes), {0}};
@@ -526,6 +526,7 @@ const OpDef op_row_PAD = {
     .vjp = vjp_pad,
     .batch = batch_pad,
     .factors = factors_pad,
+    .pads = PADS_PASS,
     .local = local_pad,
     .kernel = "pad",
     .lower = lower_pad,
@@ -595,6 +596,7 @@ const OpDef op_row_CONCAT = {
     .vjp = vjp_concat,
     .batch = batch_leading,
     .factors = factors_concat,
+    .pads = PADS_PASS,
     .fold = fold_concat,
     .kernel = "concat",
     .linear = ~0u,

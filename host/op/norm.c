@@ -200,6 +200,7 @@ static void vjp_rms_norm(Build *b, const VjpArgs *a) {
                                  .doc = doc_,                                                      \
                                  .nin = nin_,                                                      \
                                  .nout = nout_,                                                    \
+                                 .pads = PADS_PASS,                                                \
                                  .attr = fields,                                                   \
                                  .attr_size = sizeof(NormAttr),                                    \
                                  .shape = shape_##name_,                                           \

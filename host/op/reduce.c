@@ -122,6 +122,7 @@ static Val fold(Build *b, const Node *n, const Val *in) {
                                  .kernel = kernel_,                                                \
                                  .lower = lower,                                                   \
                                  .lower_size = sizeof(KReduce),                                    \
+                                 .pads = PADS_ALL,                                                 \
                                  __VA_ARGS__}
 #define NO_GRAD .flags = OPF_NO_GRAD
 

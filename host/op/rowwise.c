@@ -69,6 +69,7 @@ static void expand_log_softmax(Build *b, const Node *n, const Val *in, Val *out)
                                  .doc = doc_,                                                      \
                                  .nin = nin_,                                                      \
                                  .nout = nout_,                                                    \
+                                 .pads = PADS_PASS,                                                \
                                  .shape = shape_,                                                  \
                                  .batch = batch_leading,                                        \
                                  .factors = op_factors_last_whole,                                 \

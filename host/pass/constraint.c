@@ -20,8 +20,8 @@ bool constraint_agree(const Node *a, const Node *b) {
     return true;
 }
 
-static void print_request(Ctx *cx, const Node *n, Str *s) {
-    const Spec *spec = layout_spec(cx, asked_by(n));
+static void print_request(const Graph *g, const Node *n, Str *s) {
+    const Spec *spec = layout_spec(g->cx, asked_by(n), &graph_type(g, n->out)->dims);
     if (spec) spec_print(spec, s);
     if (n->nloc) str_put(s, " at ");
     if (n->nloc) intern_print_loc(n->loc[0], s);
@@ -31,9 +31,9 @@ Err constraint_error(const Graph *g, const char *who, const char *what, const No
                      const Node *b) {
     Str s;
     str_init(&s, &g->cx->alloc);
-    print_request(g->cx, a, &s);
+    print_request(g, a, &s);
     str_put(&s, ", and ");
-    print_request(g->cx, b, &s);
+    print_request(g, b, &s);
     Err e = err_set(g->cx, E_SPEC, "%s: %s as %s; remove one of the two constraints", who, what,
                     str_of(&s));
     str_free(&s);

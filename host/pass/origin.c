@@ -222,7 +222,9 @@ const Reason *origin_constraint(const Graph *g, const Node *n, const Layout *fro
                                 const Layout *to) {
     Draft d = draft(g, n);
     set_tensor(&d, n->in[0], from);
-    const Spec *spec = layout_spec(g->cx, to);
+    const Type *in = graph_type(g, n->in[0]), *out = graph_type(g, n->out);
+    const Dims *whole = type_count(in) >= type_count(out) ? &in->dims : &out->dims;
+    const Spec *spec = layout_spec(g->cx, to, whole);
     str_put(&d.text, "asked for here: ");
     if (spec)
         spec_print(spec, &d.text);

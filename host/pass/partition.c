@@ -5,6 +5,7 @@
  * tensors already have wins, and the others are resharded: operands before the op, results after
  * it. */
 #include "pass/origin.h"
+#include "pass/pad.h"
 #include "pass/plant.h"
 #include "pass/reshard.h"
 #include "ir/explicit.h"
@@ -76,6 +77,7 @@ static bool better(const FactorRule *r, const Candidate *a, const Candidate *b) 
 static AxisList usable(const Partition *p, const Split *s, int tensor, int factor) {
     AxisList out = {0};
     const AxisList *have = &s->proj[tensor].factor[factor];
+    bool pads = !rule_divides(s->r, factor, have) && rule_pads(s->r, s->def, factor);
     for (int i = 0; i < have->n; i++) {
         bool taken = false;
         for (int f = 0; f < s->r->nfactor; f++)
@@ -87,10 +89,10 @@ static AxisList usable(const Partition *p, const Split *s, int tensor, int facto
         AxisRef r = have->at[i];
         bool whole = r.pre == 1 && r.size == p->g->mesh->size[r.axis];
         if (taken || (s->r->kind[factor] != FACTOR_PASS && !whole)) break;
-        if (!rule_divides(s->r, factor, &longer)) break;
+        if (!pads && !rule_divides(s->r, factor, &longer)) break;
         out = longer;
     }
-    return out;
+    return pads && out.n < have->n ? (AxisList){0} : out; /* padded shards do not nest */
 }
 
 static bool best_candidate(const Partition *p, const Split *s, const bool *decided,
@@ -103,7 +105,9 @@ static bool best_candidate(const Partition *p, const Split *s, const bool *decid
             if (!c.axes.n) continue;
             for (int u = 0; u < s->r->ntensor; u++) {
                 AxisList other = usable(p, s, u, f);
-                if (!axes_is_prefix(&c.axes, &other)) continue;
+                bool even = rule_divides(s->r, f, &c.axes);
+                if (even ? !axes_is_prefix(&c.axes, &other) : !axes_equal(&c.axes, &other))
+                    continue;
                 c.support++;
                 c.bytes += (double)type_bytes(tensor_type(p, s->n, u));
             }
@@ -233,6 +237,20 @@ static Val operand(Partition *p, const Split *s, int t) {
     return moved;
 }
 
+/* The local operand with the identity of a reduction where its dims are padded along it. */
+static Val masked(Partition *p, const Split *s, int t, Val v) {
+    const Type *type = tensor_type(p, s->n, t);
+    for (int d = 0; v && d < type->dims.rank; d++) {
+        const FactorMap *m = &s->r->tensor[t];
+        int f = m->n[d] == 1 ? m->at[d][0] : -1;
+        if (f < 0 || s->r->kind[f] == FACTOR_PASS || rule_divides(s->r, f, &s->axes[f])) continue;
+        Build at = at_node(p, s->n);
+        v = pad_mask(&at, v, d, &s->axes[f], type->dims.at[d], (FactorKind)s->r->kind[f]);
+        build_fail(&p->b, at.err);
+    }
+    return v;
+}
+
 /* The axes over which result i is partial: those of factors that it does not have. */
 static uint32_t partial_of(const Partition *p, const Split *s, int result, PartialKind *kind) {
     int t = s->n->nin + result, rank = tensor_type(p, s->n, t)->dims.rank;
@@ -320,7 +338,7 @@ static Err partition_node(Partition *p, const Node *n) {
     choose_axes(p, &s);
     for (int t = 0; t < n->nin; t++)
         s.layout[t].partial = (uint8_t)(p->layout[n->in[t]].partial & s.through);
-    for (int t = 0; t < n->nin; t++) in[t] = operand(p, &s, t);
+    for (int t = 0; t < n->nin; t++) in[t] = masked(p, &s, t, operand(p, &s, t));
     Val v = build_local(p, &s, in);
     uint32_t used = 0; /* axes that split the work */
     for (int i = 0; v && i < n->nout; i++) {

@@ -137,17 +137,19 @@ static bool extend(View *v, int tensor, int factor, const AxisList *want) {
     AxisList *have = &proj->factor[factor];
     if (have->n >= want->n || !axes_is_prefix(have, want)) return false;
     AxisList grown = *have;
+    bool pads = !rule_divides(v->r, factor, want);
+    if (pads && (have->n || !rule_pads(v->r, graph_opdef(v->p->g, v->n), factor))) return false;
     for (int i = have->n; i < want->n; i++) {
         AxisRef ref = want->at[i];
         AxisList longer = grown;
         axes_push(&longer, ref);
         if (!rule_is_free(v->r, proj, ref) || (layout->replicated >> ref.axis & 1) ||
-            !rule_divides(v->r, factor, &longer))
+            (!pads && !rule_divides(v->r, factor, &longer)))
             break;
         if (!v->aggressive && contended(v, tensor, factor, ref)) break;
         grown = longer;
     }
-    if (axes_equal(&grown, have)) return false;
+    if (axes_equal(&grown, have) || (pads && grown.n < want->n)) return false;
     int d = dim_of(v->r, tensor, layout->rank, factor);
     AxisList before = *have;
     Layout old, new;

@@ -3,6 +3,7 @@
  * all_gather last, on as little data as possible. What that leaves to be wished for, a search finds
  * (reshard_search.c). */
 #include "pass/reshard.h"
+#include "pass/pad.h"
 
 #include <string.h>
 
@@ -255,7 +256,8 @@ static Val keep_first(Build *b, Val v, const Mesh *m, uint32_t axes) {
     return op3(b, OP_WHERE, first, v, op_const_like(b, v, 0));
 }
 
-Val reshard(Build *b, Val v, const Dims *global, const Layout *whole_from, const Layout *whole_to) {
+static Val reshard_even(Build *b, Val v, const Dims *global, const Layout *whole_from,
+                        const Layout *whole_to) {
     Layout plan_from = *whole_from, plan_to = *whole_to;
     const Layout *from = &plan_from, *to = &plan_to;
     uint32_t made = to->partial & ~(uint32_t)from->partial;
@@ -272,4 +274,23 @@ Val reshard(Build *b, Val v, const Dims *global, const Layout *whole_from, const
     }
     ASSERT(!v || arrived(&cur, to), "a reshard that ends elsewhere");
     return v ? keep_first(b, v, to->mesh, made) : 0;
+}
+
+Val reshard(Build *b, Val v, const Dims *global, const Layout *from, const Layout *to) {
+    Layout have = *from, want = *to;
+    Dims dims = *global;
+    for (int d = 0; d < dims.rank; d++) {
+        bool stays = axes_equal(&from->dim[d].axes, &to->dim[d].axes);
+        if (stays) dims.at[d] = pad_size(from, global, d); /* padding and all */
+        if (!stays && !layout_divides(from, global, d)) {
+            v = pad_gather(b, v, d, &from->dim[d].axes, global->at[d]);
+            have.dim[d].axes = (AxisList){0};
+        }
+        if (!stays && !layout_divides(to, global, d)) want.dim[d].axes = (AxisList){0};
+    }
+    v = reshard_even(b, v, &dims, &have, &want);
+    for (int d = 0; d < dims.rank; d++)
+        if (!axes_equal(&want.dim[d].axes, &to->dim[d].axes))
+            v = pad_slice(b, v, d, &to->dim[d].axes, pad_size(to, global, d));
+    return v;
 }

@@ -35,8 +35,8 @@ void reshard_search(const Dims *global, const Layout *from, const Layout *to, Mo
 
 /* Appends to `b` (a partitioned graph) what turns the local value `v` of a tensor with the `global`
  * dims from one layout into the other. Sums that are pending in both stay so; a value that is whole
- * becomes parts by staying on the first device of each group, zeros elsewhere. Every dim must be
- * divided evenly by its axes in both. */
+ * becomes parts by staying on the first device of each group, zeros elsewhere. A dim that its
+ * axes do not divide is gathered and cut, or padded and sliced, where they change. */
 Val reshard(Build *b, Val v, const Dims *global, const Layout *from, const Layout *to);
 
 #endif

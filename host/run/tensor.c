@@ -131,6 +131,13 @@ void tensor_read_shard(const Tensor *t, int32_t slot, void *out) {
     tensor_copy_box(out, strides, tensor_data(t, slot), t->strides, &t->local, elem);
 }
 
+/* Padding is never read; should it be, NaN and -1 show. */
+static void poison(const Tensor *t, char *shard) {
+    int byte = t->type->dtype == DT_BOOL ? 1 : 0xff;
+    if (tensor_is_dense(t))
+        memset(shard, byte, (size_t)(dims_count(&t->local) * dtype_size(t->type->dtype)));
+}
+
 /* Copies between the whole tensor, row-major at `whole`, and the shards. */
 static void copy_whole(const Tensor *t, char *whole, bool write) {
     const Layout *l = t->type->layout;
@@ -147,12 +154,18 @@ static void copy_whole(const Tensor *t, char *whole, bool write) {
             if (!(used >> a & 1) && coord[a]) first = false;
         if (!first) continue;
         char *at = whole, *shard = tensor_data(t, tensor_slot(t, coord));
-        for (int d = 0; d < t->local.rank; d++)
-            at += layout_start(l, &t->type->dims, d, coord) * strides[d];
+        Dims box = t->local; /* without padding */
+        for (int d = 0; d < t->local.rank; d++) {
+            int64_t start = layout_start(l, &t->type->dims, d, coord);
+            int64_t rest = t->type->dims.at[d] - start;
+            if (box.at[d] > rest) box.at[d] = rest > 0 ? rest : 0;
+            at += rest > 0 ? start * strides[d] : 0;
+        }
+        if (write && !dims_equal(&box, &t->local)) poison(t, shard);
         if (write)
-            tensor_copy_box(shard, t->strides, at, strides, &t->local, elem);
+            tensor_copy_box(shard, t->strides, at, strides, &box, elem);
         else
-            tensor_copy_box(at, strides, shard, t->strides, &t->local, elem);
+            tensor_copy_box(at, strides, shard, t->strides, &box, elem);
     }
 }
 

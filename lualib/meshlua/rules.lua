@@ -1,5 +1,7 @@
 -- rules.lua: from logical axis names to mesh axes. A rule set is an ordered list of
 --   {"hidden", "model"}                  a logical axis on a mesh axis (or {"x", "y"}, or false: whole)
+--                                        with uneven = "pad" or "replicate" for dims that it does not divide,
+--                                        priority = 1 for what is to wait for the rest
 --   {"embedding$", P("model", nil)}      Params whose path matches a Lua pattern
 --   function(path, param, own)           anything else: a P, or nil to leave it to the rest; own() is what
 --                                        the rules for the Param's logical axes give (nil: it has none)
@@ -92,7 +94,10 @@ local function axes_for(rules, name, used, what)
       end
       if free then
         for _, axis in ipairs(list) do used[axis] = name end
-        return axes
+        if rule.uneven == nil and rule.priority == nil then return axes end
+        local entry = table.move(list, 1, #list, 1, {})
+        entry.uneven, entry.priority = rule.uneven, rule.priority
+        return entry
       end
     end
   end

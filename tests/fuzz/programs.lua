@@ -62,6 +62,20 @@ function M.random_spec(g, mesh, shape)
   return P(table.unpack(entries, 1, #shape))
 end
 
+--- A spec of any axes on any dims: padded where they do not divide, some with a later priority.
+function M.loose_spec(g, mesh, shape)
+  local free, entries = table.move(mesh.axis_names, 1, #mesh.axis_names, 1, {}), {}
+  for d = 1, #shape do
+    entries[d] = P.none
+    if #free > 0 and g.chance(60) then
+      local entry = {uneven = "pad", priority = g.chance(20) and g.int(1, 2) or nil}
+      repeat entry[#entry + 1] = table.remove(free, g.int(1, #free)) until #free == 0 or g.chance(65)
+      entries[d] = entry
+    end
+  end
+  return P(table.unpack(entries, 1, #shape))
+end
+
 local floats = {"float32", "float32", "float64", "bfloat16", "float16"}
 
 --- Data whose sums are well conditioned: small multiples of 1/8.
@@ -92,13 +106,13 @@ function M.make(seed)
   for i = 1, count do ids[i] = i - 1 end
   local mesh = ml.make_mesh(def[1], def[2], ids)
   local program = {seed = seed, mesh = mesh, mesh_text = tostring(mesh), inputs = {}, pool = {},
-    constraints = {}, random_spec = M.random_spec}
+    constraints = {}, random_spec = g.chance(30) and M.loose_spec or M.random_spec}
   local dtype, pool = g.pick(floats), program.pool
   for i = 1, g.int(1, 3) do
     local shape = random_shape(g, g.int(1, 4))
     local own = i > 1 and g.chance(30) and g.pick {"int32", "uint8", "int64", "bfloat16"} or dtype
     program.inputs[i] = {name = "x" .. i, shape = shape, dtype = own, exact = true,
-      spec = M.random_spec(g, mesh, shape), data = random_data(g, shape, own)}
+      spec = program.random_spec(g, mesh, shape), data = random_data(g, shape, own)}
     pool[i] = program.inputs[i]
   end
   local lines, params, names = {}, {}, {}

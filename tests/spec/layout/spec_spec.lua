@@ -90,7 +90,8 @@ describe("P", function()
     local function wrong(what, dim, size, axis, n, fix)
       return ("[E_INDIVISIBLE] %s: dim %d has size %d, which mesh axis %s of size %d does not divide; use "
         .. "a size of %d or "
-        .. "leave the dim whole"):format(what, dim, size, axis, n, fix)
+        .. "leave the dim whole, or say what then: {axis, uneven = \"pad\"}"
+      ):format(what, dim, size, axis, n, fix)
     end
     local s = NamedSharding(mesh, P(nil, "data"))
     helper.raises(wrong("device_put", 2, 6, "data", 4, 8), ml.device_put, ml.ones {8, 6}, s)

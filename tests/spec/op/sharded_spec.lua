@@ -5,7 +5,7 @@ local ml = require "meshlua"
 local data = require "spec.op.data"
 local rows = require "spec.op.rows"
 
-local meshes = {}
+local P, meshes = ml.P, {}
 
 local function mesh_of(...)
   local sizes, name = {...}, table.concat({...}, ",")
@@ -197,6 +197,43 @@ describe("in random layouts:", function()
           local mesh, specs, texts = row.mesh or mesh_of(table.unpack(case.g.pick(grids))), {}, {}
           for k, x in ipairs(case.inputs) do
             specs[k] = data.random_spec(case.g, mesh, x.shape)
+            texts[k] = tostring(specs[k])
+          end
+          local ok, message = pcall(check_values, row, case, put(case.inputs, mesh, specs))
+          if not ok then
+            error(("%s on %s: %s"):format(table.concat(texts, " "), tostring(mesh), message), 0)
+          end
+        end
+      end)
+    end
+  end
+end)
+
+-- ---- unevenly ---------------------------------------------------------------------------------------
+
+--- Most dims split over axes that need not divide them.
+local function uneven_spec(g, mesh, shape)
+  local names, entries = table.move(mesh.axis_names, 1, #mesh.axis_names, 1, {}), {}
+  for d = 1, #shape do
+    entries[d] = P.none
+    if #names > 0 and g.int(1, 4) > 1 then
+      local entry = {uneven = "pad"}
+      repeat entry[#entry + 1] = table.remove(names, g.int(1, #names)) until #names == 0 or g.int(1, 3) > 1
+      entries[d] = entry
+    end
+  end
+  return P(table.unpack(entries, 1, #shape))
+end
+
+describe("with dims that devices do not divide, padded:", function()
+  for _, row in ipairs(rows) do
+    if #row.inputs > 0 and not row.mesh then
+      it(row.name, function()
+        local case = whole(row)
+        for _, grid in ipairs {{3, 2}, {5}} do
+          local mesh, specs, texts = mesh_of(table.unpack(grid)), {}, {}
+          for k, x in ipairs(case.inputs) do
+            specs[k] = uneven_spec(case.g, mesh, x.shape)
             texts[k] = tostring(specs[k])
           end
           local ok, message = pcall(check_values, row, case, put(case.inputs, mesh, specs))

@@ -102,7 +102,7 @@ static void test_bind(void) {
     CHECK(dims_equal(&local, &(Dims){2, {8, 64}}));
     CHECK(layout_used(&l) == 3 && !layout_is_replicated(&l));
     CHECK(layout_start(&l, &dims, 1, (int32_t[MAX_AXES]){3, 1}) == 64);
-    CHECK(layout_spec(&cx, &l) == SPEC("data", "model"));
+    CHECK(layout_spec(&cx, &l, &dims) == SPEC("data", "model"));
     const Type *t = type_make(&cx, DT_F32, &dims, layout_of(&cx, &l));
     CHECK(prints(print_type, t, "float32[32@data,128@model]"));
     CHECK(type_bytes(t) == 32 * 128 * 4 && type_shard_bytes(t) == 8 * 64 * 4);
