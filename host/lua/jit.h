@@ -28,7 +28,8 @@ typedef struct JitEntry {
 
 /* User values: 1 the function; 2 what is called (the function, or the library's wrapper of it); 3 a
  * list with a table per entry: template (of the returned values), mixed (its tables that hold
- * tensors), n (values returned), captures, held (see walk.h). */
+ * tensors), n (values returned), captures, held (see walk.h), effects (the
+ * template of the list) if there are any. */
 typedef struct LuaJit {
     Ctx *cx;
     JitEntry *entry;
@@ -83,6 +84,8 @@ void jit_free_entry(Ctx *cx, JitEntry *e);
 /* Pushes the values that the function returns: the entry's template with results in their places.
  * `side`: the entry's table; `results`: a list of handles. */
 int jit_push_returned(lua_State *L, int side, int results);
+/* Calls what the trace noted to be called after the program. */
+void jit_run_effects(lua_State *L, int side, int results);
 void jit_stages_open(lua_State *L); /* adds its functions to the table on top */
 
 #endif

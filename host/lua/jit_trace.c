@@ -233,7 +233,7 @@ static bool push_template(lua_State *L, Host *h, const Walk *w, int index, int m
     return true;
 }
 
-/* Pushes the entry's table for the n values from `first` on. */
+/* Pushes the entry's table for the n values from `first` on, and the trace's effects. */
 static int push_side(lua_State *L, Host *h, const Walk *w, int first, int n) {
     lua_createtable(L, 0, 4);
     int side = lua_gettop(L);
@@ -247,6 +247,11 @@ static int push_side(lua_State *L, Host *h, const Walk *w, int first, int n) {
         lua_rawseti(L, mixed + 1, i + 1);
     }
     lua_setfield(L, side, "template");
+    trace_push_effects(L);
+    if (lua_rawlen(L, -1) > 0) {
+        push_template(L, h, w, lua_gettop(L), mixed, 0);
+        lua_setfield(L, side, "effects");
+    }
     lua_pushinteger(L, n);
     lua_setfield(L, side, "n");
     lua_settop(L, side);
@@ -281,6 +286,16 @@ static void put_result(lua_State *L, int template, int mixed, int results) {
         lua_settop(L, value - 1);
     }
     if (lua_getmetatable(L, template)) lua_setmetatable(L, copy);
+}
+
+void jit_run_effects(lua_State *L, int side, int results) {
+    int top = lua_gettop(L);
+    if (lua_getfield(L, side, "effects") != LUA_TNIL) {
+        lua_getfield(L, side, "mixed");
+        put_result(L, top + 1, top + 2, results);
+        trace_run_effects(L);
+    }
+    lua_settop(L, top);
 }
 
 int jit_push_returned(lua_State *L, int side, int results) {

@@ -279,6 +279,7 @@ static int run_entry(lua_State *L, Host *h, const LuaJit *j, int32_t index, cons
     commit(e);
     for (int32_t i = 0; i < e->nout; i++) out[i]->t = e->results[i];
     h->used = true;
+    jit_run_effects(L, side, results);
     return jit_push_returned(L, side, results);
 }
 

@@ -26,6 +26,52 @@ void trace_begin(lua_State *L, Host *h, const Mesh *mesh, bool open) {
     h->trace = t;
 }
 
+/* ---- effects: Lua that runs when the program has ---- */
+
+void trace_push_effects(lua_State *L) {
+    push_undo(L);
+    if (lua_getfield(L, -1, "effects") == LUA_TNIL) {
+        lua_pop(L, 1);
+        lua_newtable(L);
+        lua_pushvalue(L, -1);
+        lua_setfield(L, -3, "effects");
+    }
+    lua_remove(L, -2);
+}
+
+void trace_run_effects(lua_State *L) {
+    int list = lua_gettop(L);
+    lua_Integer n = (lua_Integer)lua_rawlen(L, list);
+    for (lua_Integer i = 1; i <= n; i++) {
+        lua_rawgeti(L, list, i);
+        lua_getfield(L, -1, "run");
+        lua_getfield(L, -2, "args");
+        lua_call(L, 1, 0);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+}
+
+/* effects([n]): the list of those of the trace under way; of them the first n stay. */
+static int effects(lua_State *L) {
+    Host *h = state_of(L);
+    if (!h->trace) state_error(L, E_STATE, "effects: no trace is under way");
+    bool cut = !lua_isnoneornil(L, 1);
+    lua_Integer keep = cut ? value_integer(L, 1, "effects") : 0;
+    trace_push_effects(L);
+    for (lua_Integer i = (lua_Integer)lua_rawlen(L, -1); cut && i > keep && i > 0; i--) {
+        lua_pushnil(L);
+        lua_rawseti(L, -2, i);
+    }
+    return 1;
+}
+
+static int in_region(lua_State *L) {
+    Host *h = state_of(L);
+    lua_pushboolean(L, h->trace && h->trace->build.region != 0);
+    return 1;
+}
+
 static void restore(lua_State *L) {
     push_undo(L);
     int undo = lua_gettop(L);
@@ -249,6 +295,11 @@ static int run_traced_body(lua_State *L) {
     trace_begin(L, h, mesh, true);
     lua_call(L, 0, LUA_MULTRET);
     int nout = lua_gettop(L) - 2;
+    trace_push_effects(L);
+    if (lua_rawlen(L, -1) > 0)
+        state_error(L, E_STATE,
+                    "debug_print is not possible here; print what the traced function returns");
+    lua_pop(L, 1);
     for (int i = 0; i < nout; i++) {
         LuaTensor *u = luaL_testudata(L, 3 + i, VALUE_TENSOR);
         if (!u)
@@ -379,6 +430,8 @@ void ltrace_open(lua_State *L) {
                                    {"variable", variable},
                                    {"gradient", gradient},
                                    {"is_tracing", is_tracing},
+                                   {"effects", effects},
+                                   {"in_region", in_region},
                                    {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
 }

@@ -217,11 +217,49 @@ static int batch(lua_State *L) {
     return 2;
 }
 
+/* custom_vjp(first, bwd, bwd_end, xs, dxs, ys, cts): the nodes from `first` on compute ys of xs, and
+ * those from `bwd` to before `bwd_end` the cotangents dxs (false: none) of xs, if those of ys are the
+ * placeholders cts (false: y is no float). Returns the list of ys, whose gradient that is; what was
+ * made from `bwd` on is no longer to be used. */
+static int custom_vjp(lua_State *L) {
+    Trace *t = trace_of(L, "custom_vjp");
+    Host *h = state_of(L);
+    int ndx, nct;
+    CustomVjp c = {.bwd = read_node(L, t, 2), .bwd_end = read_node(L, t, 3)};
+    int32_t first = read_node(L, t, 1);
+    c.x = read_values(L, h, 4, &c.nx, "custom_vjp: the arguments");
+    c.dx = read_values(L, h, 5, &ndx, "custom_vjp: the cotangents");
+    const Val *y = read_values(L, h, 6, &c.ny, "custom_vjp: the results");
+    c.ct = read_values(L, h, 7, &nct, "custom_vjp: the placeholders");
+    if (first > c.bwd || c.bwd > c.bwd_end || ndx != c.nx || nct != c.ny || c.ny == 0)
+        state_error(L, E_VALUE, "custom_vjp: lists that do not belong together");
+    check_values(L, c.x, c.nx, "custom_vjp: argument");
+    check_values(L, y, c.ny, "custom_vjp: result");
+    int32_t end = t->graph->node.n;
+    Val *out = ARENA_ARRAY(&t->graph->arena, Val, c.ny);
+    CustomVjp *rule = ARENA_NEW(&t->graph->arena, CustomVjp);
+    Build at = t->build;
+    for (int i = 0; out && i < c.ny; i++) out[i] = build_op(&at, OP_IDENTITY, &y[i], 1, NULL);
+    if (!out || !rule) build_fail(&at, err_nomem(&h->cx, "a trace"));
+    state_check(L, h, at.err);
+    c.y = out;
+    *rule = c;
+    push_span(L, h, &(Span){.first = first, .end = t->graph->node.n, .rule = rule});
+    lua_createtable(L, c.ny, 0);
+    for (int i = 0; i < c.ny; i++) {
+        value_push_traced(L, h, out[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    let_go(L, h, c.bwd, end);
+    return 1;
+}
+
 void ltransform_open(lua_State *L) {
     static const luaL_Reg fns[] = {{"next_node", next_node}, {"remat", remat},
                                    {"transform_enter", transform_enter},
                                    {"transform_leave", transform_leave},
                                    {"placeholder", placeholder}, {"batch", batch},
+                                   {"custom_vjp", custom_vjp},
                                    {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
 }

@@ -192,6 +192,24 @@ static int call_wrapped(lua_State *L) {
     return lua_gettop(L) - n - 1;
 }
 
+/* in_scope(name, fn, ...): calls fn where ops carry the name behind the scope around it. */
+static int in_scope(lua_State *L) {
+    Host *h = state_of(L);
+    int n = lua_gettop(L);
+    const char *outer = h->depth ? h->entry[h->depth - 1].scope : NULL;
+    lua_pushfstring(L, "%s%s%s", outer ? outer : "", outer ? "." : "",
+                    value_string(L, 1, NULL, "named_scope: the name"));
+    const char *scope = intern_name(&h->cx, lua_tostring(L, -1));
+    if (!scope) state_check(L, h, err_nomem(&h->cx, "a scope"));
+    if (h->depth == 0) state_error(L, E_STATE, "in_scope: not called by the library");
+    /* The library's wrapper has made an entry for this call, and will take it back. */
+    h->entry[h->depth - 1].scope = scope;
+    lua_settop(L, n);
+    lua_remove(L, 1);
+    lua_call(L, n - 2, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
 /* wrap(fn [, is_module]) */
 static int wrap(lua_State *L) {
     value_check_type(L, 1, LUA_TFUNCTION, "wrap");
@@ -230,7 +248,7 @@ void where_set_path(lua_State *L, int module, const char *path) {
 
 void where_open(lua_State *L) {
     static const luaL_Reg fns[] = {
-        {"wrap", wrap}, {"unwrap", unwrap}, {"set_path", set_path}, {NULL, NULL}};
+        {"wrap", wrap}, {"unwrap", unwrap}, {"set_path", set_path}, {"in_scope", in_scope}, {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
     lua_newuserdatauv(L, 0, 0);
     lua_createtable(L, 0, 1);

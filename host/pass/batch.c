@@ -304,7 +304,8 @@ void pass_batch(Build *b, BatchCall *c) {
             Val all = mapped(&m, c->out[i]);
             c->is_mapped[i] = all != 0;
             /* Not the node itself: those of one example are let go. */
-            c->out[i] = all ? all : op1(b, OP_IDENTITY, c->out[i]);
+            bool fresh = all && b->g->value.at[all].node >= m.end;
+            c->out[i] = fresh ? all : op1(b, OP_IDENTITY, all ? all : c->out[i]);
         }
     }
     arena_free(&m.arena);

@@ -40,7 +40,9 @@ local functions = {init = "initialize", abstract = "initialize", config = "confi
   get_named_sharding = "state", tabulate = "state", microbatches = "microbatch",
   accumulate = "microbatch", shard_largest = "rules",
   checkpoint = "transform.checkpoint", checkpoint_name = "transform.checkpoint",
-  checkpoint_policies = "transform.checkpoint", vmap = "transform.vmap"}
+  checkpoint_policies = "transform.checkpoint", vmap = "transform.vmap",
+  custom_vjp = "transform.custom_vjp", debug_print = "transform.debug", debug_callback = "transform.debug",
+  named_scope = "transform.scope"}
 for _, name in ipairs {"psum", "pmean", "pmax", "pmin", "all_gather", "psum_scatter", "ppermute",
   "all_to_all", "axis_index", "axis_size", "pcast"} do functions[name] = "collectives" end
 functions.shard_map, functions.pmap, functions.device_put_replicated = "shard_map", "pmap", "pmap"

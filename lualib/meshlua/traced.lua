@@ -10,16 +10,19 @@ local M = {}
 ---@param mesh Mesh?
 function M.run(body, mesh)
   if core.is_tracing() then return body() end
-  local result, leaves
+  local result, leaves, effects
   local values = table.pack(core.run_traced(function()
-    result, leaves = body(), {}
-    tree.visit(result, function(_, leaf)
+    result, leaves, effects = body(), {}, core.effects()
+    effects = table.move(effects, 1, #effects, 1, {})
+    core.effects(0) -- they are seen to here
+    tree.visit({result, effects}, function(_, leaf)
       if core.is_tensor(leaf) then leaves[#leaves + 1] = leaf end
     end)
     return table.unpack(leaves)
   end, mesh))
   local concrete = {}
   for i, leaf in ipairs(leaves) do concrete[leaf] = values[i] end
+  for _, effect in ipairs(effects) do effect.run(tree.replace(effect.args, concrete)) end
   return tree.is_leaf(result) and concrete[result] or tree.replace(result, concrete)
 end
 

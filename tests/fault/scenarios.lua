@@ -631,4 +631,42 @@ add("vmap", {
   end,
 })
 
+add("custom_vjp", {
+  run = function()
+    local f = ml.custom_vjp(function(t) return {t.a * 2, t.b} end, {
+      fwd = function(t) return {t.a * 2, t.b}, t.a:exp() end,
+      bwd = function(r, ct) return {a = ct[1] * r} end,
+    })
+    local function total(a) return (f {a = a:sin(), b = ml.tensor {1, 2}})[1]:sum() end
+    return {ml.grad(ml.checkpoint(total))(ml.ones {2}), ml.vmap(ml.grad(total))(ml.ones {3, 2})}
+  end,
+})
+
+add("effects and scopes", {
+  run = function()
+    local seen = {}
+    local function note(x, i) seen[i] = x:totable() end
+    local step = ml.jit(function(x)
+      return ml.named_scope("a", function()
+        ml.debug_callback(note, x:sum(), 1)
+        return ml.named_scope("b", ml.vmap(function(row)
+          ml.debug_callback(note, row, 2)
+          return row
+        end), x)
+      end)
+    end)
+    step(ml.ones {2, 3})
+    ml.grad(function(x)
+      ml.debug_callback(note, x, 3)
+      return x:sum()
+    end)(ml.ones {2})
+    ml.jit(ml.shard_map(function(b)
+      ml.debug_callback(note, b, 4)
+      return b
+    end, {mesh = line, in_specs = {P "all"}, out_specs = P "all"}))(ml.arange(8.0))
+    return seen
+  end,
+  check = function(_, r) assert(r[1] == 6 and r[2][3] == 1 and r[3][1] == 1 and r[4][1] == 7) end,
+})
+
 return M

@@ -57,7 +57,10 @@ end
 describe("called with anything,", function()
   describe_all("ml.", ml, {tensor, ids}, {set_mesh = true}) -- it lasts: see below
   describe_all("ml.", {P = ml.P, init = ml.init, abstract = ml.abstract, config = ml.config,
-    explain = ml.explain}, {})
+    explain = ml.explain, checkpoint = ml.checkpoint, checkpoint_name = ml.checkpoint_name, vmap = ml.vmap,
+    custom_vjp = ml.custom_vjp, named_scope = ml.named_scope, debug_print = ml.debug_print,
+    debug_callback = ml.debug_callback}, {})
+  describe_all("ml.checkpoint_policies.", ml.checkpoint_policies, {})
   describe_all("ml.random.", ml.random, {key}, {debug_key_reuse = true}) -- it lasts, too
   describe_all("ml.tree.", ml.tree, {function() return {a = tensor()} end,
     function() return function(x) return x end end})

@@ -1,25 +1,27 @@
--- trace.lua: what transforms of functions share: a trace to work in, and Params that hold something else for a
--- while.
+-- trace.lua: what transforms of functions share: trees by place, and Params that hold something else for a while.
 local core = require "meshlua.core"
-local tree = require "meshlua.tree"
+local lib = require "meshlua.lib"
 
 local M = {}
 
---- Calls body in a trace: the one under way, or one of its own that runs at once. body returns a tree.
-function M.in_trace(body)
-  if core.is_tracing() then return body() end
-  local result, leaves
-  local values = table.pack(core.run_traced(function()
-    result, leaves = body(), {}
-    tree.visit(result, function(_, leaf)
-      if core.is_tensor(leaf) then leaves[#leaves + 1] = leaf end
-    end)
-    return table.unpack(leaves)
-  end))
-  local concrete = {}
-  for i, leaf in ipairs(leaves) do concrete[leaf] = values[i] end
-  return tree.is_leaf(result) and concrete[result] or tree.replace(result, concrete)
+--- A tree like `node` with visit(leaf, path) in the place of each of its tensors, wherever they stand: one that
+--- is held twice is visited twice. Raises for cycles, in the name of `who`.
+function M.map(who, node, path, visit, above)
+  above = above or {}
+  if lib.is_tensor(node) then return visit(node, path) end
+  if type(node) ~= "table" then return node end
+  if above[node] then lib.raise("E_VALUE", "%s: %s contains itself", who, path) end
+  above[node] = true
+  local copy = {}
+  for _, key in ipairs(core.tree_keys(node)) do
+    copy[key] = M.map(who, node[key], M.below(path, key), visit, above)
+  end
+  above[node] = nil
+  return setmetatable(copy, getmetatable(node))
 end
+
+--- The path of what stands under a key.
+function M.below(path, key) return path .. (type(key) == "number" and "[%s]" or ".%s"):format(key) end
 
 -- Boxes that hold other tensors for a while: {boxes, values, before}. Closing it puts the tensors back, but not
 -- into boxes that have been written since.

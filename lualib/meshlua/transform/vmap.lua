@@ -2,7 +2,9 @@
 -- the rules of their ops.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local ops = require "meshlua.ops"
 local trace = require "meshlua.transform.trace"
+local traced = require "meshlua.traced"
 
 local op, raise = core.op, lib.raise
 
@@ -34,8 +36,6 @@ local function check_names(names)
   return table.move(names, 1, #names, 1, {})
 end
 
-local function below(path, key) return path .. (type(key) == "number" and "[%s]" or ".%s"):format(key) end
-
 --- Calls visit(leaf, axis, path) for each tensor in a tree of arguments or results, with what `axes`, a tree
 --- that may stop early, says of it (a position, or false). Returns the tree with what visit returns.
 local function go(what, node, axes, path, visit, above)
@@ -55,7 +55,7 @@ local function go(what, node, axes, path, visit, above)
   for _, key in ipairs(core.tree_keys(node)) do
     local axis = axes
     if type(axes) == "table" then axis = axes[key] end
-    copy[key] = go(what, node[key], axis, below(path, key), visit, above)
+    copy[key] = go(what, node[key], axis, trace.below(path, key), visit, above)
     changed = changed or not rawequal(copy[key], node[key])
   end
   above[node] = nil
@@ -195,6 +195,40 @@ local function tensors_of(results)
   return list
 end
 
+--- Appends the tensors of the effects behind number `before` to a list, which is returned.
+local function add_effects(tensors, before)
+  local effects = core.effects()
+  for i = before + 1, #effects do
+    for k = 1, effects[i].args.n do
+      if core.is_tensor(effects[i].args[k]) then tensors[#tensors + 1] = effects[i].args[k] end
+    end
+  end
+  return tensors
+end
+
+--- Effects of one example become effects of all, one after another. Their tensors are those behind number `at` in
+--- the two lists that core.batch gave.
+local function spread_effects(at, before, many, same, n)
+  local effects = core.effects()
+  for i = before + 1, #effects do
+    local run, args, mapped = effects[i].run, table.move(effects[i].args, 1, effects[i].args.n, 1, {}), {}
+    args.n = effects[i].args.n
+    for k = 1, args.n do
+      if core.is_tensor(args[k]) then
+        at = at + 1
+        args[k], mapped[k] = many[at] or same[at], many[at] and true or nil
+      end
+    end
+    effects[i] = {args = args, run = function(all)
+      for example = 1, n do
+        local one = table.move(all, 1, all.n, 1, {n = all.n})
+        for k in pairs(mapped) do one[k] = ops.at(all[k], example) end
+        run(one)
+      end
+    end}
+  end
+end
+
 local known = {in_axes = true, out_axes = true, axis_size = true, spmd_axis = true}
 
 --- The function of one example, for many at once: arguments are mapped along an axis each (by default every
@@ -223,10 +257,12 @@ function M.vmap(fn, options)
     local args = table.pack(...)
     local list = mapped_leaves(fn, args, in_axes)
     local n = examples_of(list, size)
-    local results = trace.in_trace(function()
-      local first = core.next_node()
+    local results = traced.run(function()
+      local first, before = core.next_node(), #core.effects()
       local one, examples, all = trace_one(fn, args, in_axes, list)
-      local many, same = core.batch(first, examples, all, n, tensors_of(one), axes)
+      local tensors = tensors_of(one)
+      local many, same = core.batch(first, examples, all, n, add_effects(tensors, before), axes)
+      spread_effects(#tensors_of(one), before, many, same, n)
       return placed(one, out_axes, many, same, n)
     end)
     return table.unpack(results, 1, results.n)
