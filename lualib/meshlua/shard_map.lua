@@ -219,6 +219,71 @@ local function check_args(args, names, specs, mesh)
   if #wrong > 0 then raise(code, "shard_map: %s", table.concat(wrong, "; ")) end
 end
 
+-- ---- explicit mode ------------------------------------------------------------------------------------
+
+--- What a tensor's type says along the manual axes that are explicit, as a P of its rank.
+local function typed_spec(x, mesh, of)
+  local spec, entries = x.sharding.spec, {}
+  for d = 1, x.ndim do
+    local kept = {}
+    for _, name in ipairs(x.sharding.mesh == mesh and entry(spec, d) or {}) do
+      if of[name] then kept[#kept + 1] = name end
+    end
+    entries[d] = #kept > 0 and kept or false
+  end
+  return core.P(table.unpack(entries, 1, x.ndim))
+end
+
+local function intersection(axes, set)
+  local both = {}
+  for _, name in ipairs(axes) do both[name] = set[name] end
+  return both
+end
+
+--- in_specs that were not given: what the types of the arguments say.
+local function infer_specs(args, mesh, axes, is_explicit)
+  for _, name in ipairs(axes) do
+    if not is_explicit[name] then
+      raise("E_SPEC", "shard_map: no in_specs are given; they can be left out where all manual axes are "
+        .. "Explicit, but '%s' is not", name)
+    end
+  end
+  local function specs_of(x)
+    if lib.is_tensor(x) then return typed_spec(x, mesh, set_of(axes)) end
+    if type(x) ~= "table" then return false end
+    local specs = {}
+    for _, key in ipairs(core.tree_keys(x)) do specs[key] = specs_of(x[key]) end
+    return specs
+  end
+  local ins = {}
+  for i = 1, args.n do ins[i] = specs_of(args[i]) end
+  return ins
+end
+
+--- Along explicit axes an argument must lie as its in_spec says: where it does not, moving it is the caller's
+--- to ask for.
+local function check_types(args, names, specs, mesh, axes, is_explicit)
+  local of = intersection(axes, is_explicit)
+  if next(of) == nil then return end
+  for i = 1, args.n do
+    local path = names[i] and ("argument %s"):format(names[i]) or ("argument %d"):format(i)
+    map_leaves(args[i], spec_at(specs, i), path, function(x, spec, at)
+      if type(x) == "number" then return x end
+      local have = typed_spec(x, mesh, of)
+      for d = 1, x.ndim do
+        local want = {}
+        for _, name in ipairs(entry(spec, d)) do want[#want + 1] = of[name] and name or nil end
+        if table.concat(want, ",") ~= table.concat(entry(have, d), ",") then
+          raise("E_SPEC", "shard_map: %s is %s, but its in_spec is %s; along Explicit axes nothing is moved "
+            .. "unasked: ml.reshard it first, change the in_spec, or leave in_specs out", at,
+            core.typeof(x), tostring(spec))
+        end
+      end
+      return x
+    end)
+  end
+end
+
 -- Params hold their blocks while the function runs; closing puts back what they held.
 local Held = {}
 function Held.__close(held)
@@ -322,6 +387,7 @@ local known = {mesh = true, in_specs = true, out_specs = true, axis_names = true
 
 local function check_given(options, what)
   local specs = options[what]
+  if specs == nil and what == "in_specs" then return nil end
   if specs == nil then raise("E_SPEC", "shard_map: no %s are given", what) end
   if not core.is_spec(specs) and type(specs) ~= "table" then
     raise("E_SPEC", "shard_map: %s is %s; expected a P, or a list with one entry per %s", what,
@@ -331,8 +397,11 @@ local function check_given(options, what)
 end
 
 local function run(fn, args, names, mesh, axes, ins, outs)
+  local is_explicit = set_of(core.explicit_here(mesh))
+  if ins == nil then ins = infer_specs(args, mesh, axes, is_explicit) end
   check_number("in_specs", ins, args.n, "argument")
   check_args(args, names, ins, mesh)
+  check_types(args, names, ins, mesh, axes, is_explicit)
   local held <close> = setmetatable({boxes = {}, block = {}, before = {}}, Held)
   local entered = enter_args(args, ins, mesh, axes, held)
   return core.in_manual(mesh, axes, function()
@@ -352,7 +421,7 @@ end
 ---  axis_names: the axes that become manual (default all); the others are left to propagation.
 --- Errors: E_INDIVISIBLE names every argument that does not divide, E_SPEC what does not fit, E_MESH.
 ---@param fn function
----@param options {mesh: Mesh?, in_specs: P|table, out_specs: P|table, axis_names: string[]?}
+---@param options {mesh: Mesh?, in_specs: P|table|nil, out_specs: P|table, axis_names: string[]?}
 ---@return function
 function M.shard_map(fn, options)
   lib.check_function("shard_map", fn)
@@ -364,7 +433,7 @@ function M.shard_map(fn, options)
     local args = table.pack(...)
     local mesh, manual = mesh_of(given)
     local axes = axes_of(axis_names, mesh, manual)
-    check_specs("in_specs", ins, axes)
+    if ins ~= nil then check_specs("in_specs", ins, axes) end
     check_specs("out_specs", outs, axes)
     local results = traced.run(function() return run(fn, args, names, mesh, axes, ins, outs) end, mesh)
     return table.unpack(results, 1, results.n)

@@ -194,6 +194,12 @@ function M.verify(step, ...)
   local a = {program = there, inputs = inputs_of(there)}
   local b = {program = here, inputs = inputs_of(here)}
   local values, nodes, other = there:results(), there:nodes(), here:nodes()
+  for _, node in ipairs(nodes) do
+    if node.op == "manual_exit" then
+      raise("E_STATE", "verify: the step has a shard_map (%s): what its function gives depends on the "
+        .. "blocks, so there is no one device to compare it with; verify what stands around it", node.where)
+    end
+  end
   if not same_program(nodes, other) then
     raise("E_STATE", "verify: on one device the step is another program: it looks at the mesh's sizes; "
       .. "compare its results with those of a step for one device")

@@ -45,7 +45,9 @@ describe("S1: shard_map's options", function()
   it("S1: an unknown option is an error: checks cannot be switched off", function()
     raises("E_KEY", {"unknown option 'check_vma'"}, ml.shard_map, same, {check_vma = false})
     raises("E_KEY", {"did you mean 'in_specs'?"}, ml.shard_map, same, {in_spec = P()})
-    raises("E_SPEC", {"no in_specs are given"}, ml.shard_map, same, {mesh = mesh, out_specs = P()})
+    raises("E_SPEC", {"no out_specs are given"}, ml.shard_map, same, {mesh = mesh, in_specs = P()})
+    raises("E_SPEC", {"no in_specs are given", "Explicit, but 'x' is not"},
+      ml.shard_map(same, {mesh = mesh, out_specs = P()}), ml.ones {4})
     local function with(fn, outs) ml.shard_map(fn, {mesh = mesh, in_specs = P(), out_specs = outs}) end
     raises("E_SPEC", {"out_specs is a number"}, with, same, 1)
     raises("E_VALUE", {"expected a function"}, with, 1, P())
@@ -286,6 +288,67 @@ describe("S6: what is outside", function()
     end)
     assert.same({2.0, 2.0, 2.0, 2.0}, step(ml.ones {4}):totable())
   end)
+end)
+
+describe("in explicit mode", function()
+  local explicit = ml.make_mesh({4, 2}, {"x", "y"}, {axis_types = {"explicit", "explicit"}})
+  local function on(spec) return ml.device_put(count(32, {8, 4}), NamedSharding(explicit, spec)) end
+  local function emap(f, ins, outs, names)
+    return ml.shard_map(f, {mesh = explicit, in_specs = ins, out_specs = outs, axis_names = names})
+  end
+  it("S1: an argument that does not lie as its in_spec says is an error, not a move", function()
+    local message = {"argument a is float32[8@x,4@y], but its in_spec is P(\"y\")", "reshard"}
+    local function f(a) return a * 2 end
+    raises("E_SPEC", message, emap(f, P "y", P "y"), on(P("x", "y")))
+    raises("E_SPEC", message, ml.jit(emap(f, P "y", P "y")), on(P("x", "y")))
+    raises("E_SPEC", {"argument a is float32[8,4]"}, emap(f, P "x", P "x"), ml.ones {8, 4})
+    local y = emap(f, P("x", "y"), P("x", "y"))(on(P("x", "y")))
+    assert.same((count(32, {8, 4}) * 2):totable(), y:totable())
+  end)
+  it("S1: in_specs that are left out are what the types say", function()
+    local seen
+    local f = ml.shard_map(function(a, t)
+      seen = {ml.typeof(a), ml.typeof(t.w), t.n}
+      return a
+    end, {mesh = explicit, out_specs = P("x", "y")})
+    local step = ml.jit(function(x)
+      local y = f(x, {w = x:sum(1), n = "name"})
+      assert.equal("float32[8@x,4@y]", ml.typeof(y))
+      return y
+    end)
+    assert.same(count(32, {8, 4}):totable(), step(on(P("x", "y"))):totable())
+    assert.same({"float32[2,2]{V:(x,y)}", "float32[2]{V:y}", "name"}, seen)
+  end)
+  it("S5: axes that are not manual stay explicit inside", function()
+    local seen
+    local step = ml.jit(function(x)
+      local y = emap(function(a)
+        seen = {ml.typeof(a), ml.typeof(ml.psum(a * 2, "x"))}
+        return ml.sin(a) * ml.psum(a, "x")
+      end, P "x", P "x", {"x"})(x)
+      assert.equal("float32[8@x,4@y]", ml.typeof(y))
+      return y:sum()
+    end)
+    local g = ml.grad(step)(on(P("x", "y")))
+    assert.same({"float32[2,4@y]{V:x}", "float32[2,4@y]"}, seen)
+    local whole = ml.grad(function(x) -- the same on one device
+      local parts, sum = ml.split(x, 4), 0
+      for _, a in ipairs(parts) do sum = sum + a end
+      return (ml.sin(x) * ml.concat {sum, sum, sum, sum}):sum()
+    end)(count(32, {8, 4}))
+    helper.close(g, whole, 1e-4)
+  end)
+  it("S6: closing over an explicitly split tensor takes it whole (JAX refuses)", function()
+    local c = on(P("x", "y"))
+    local y = emap(function(a) return a + c:sum() end, P("x", "y"), P("x", "y"))(c)
+    assert.same((count(32, {8, 4}) + 496):totable(), y:totable())
+  end)
+end)
+
+it("ml.verify says that a step with shard_map has no single device to compare with", function()
+  local step = ml.jit(map(function(a) return ml.psum(a, "x") end, P "x", P()))
+  raises("E_STATE", {"verify: the step has a shard_map (tests/spec/manual/"}, ml.verify, step,
+    ml.device_put(ml.ones {4}, NamedSharding(mesh, P "x")))
 end)
 
 describe("a module in shard_map", function()
