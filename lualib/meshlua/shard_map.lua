@@ -416,7 +416,8 @@ end
 --- to their in_specs. A dim of a result is put together along the axes that its out_spec names; a result that
 --- may differ along an axis that it does not name is an error (E_SPEC), before anything runs.
 ---  in_specs: one P for all arguments, or a list with one entry each: a P, a tree (prefix) of them, or false
----    for an argument that is no tensor.
+---    for an argument that is no tensor. Along Explicit axes an argument must lie as its in_spec says; where
+---    all manual axes are Explicit, in_specs can be left out.
 ---  out_specs: the same for the results; of one result that is a table also a tree with its keys.
 ---  axis_names: the axes that become manual (default all); the others are left to propagation.
 --- Errors: E_INDIVISIBLE names every argument that does not divide, E_SPEC what does not fit, E_MESH.
