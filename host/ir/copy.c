@@ -21,9 +21,22 @@ void copy_no_memory(Copy *c) {
     build_fail(&c->b, err_nomem(c->from->cx, "a graph"));
 }
 
+static int32_t region_of(Copy *c, int32_t region) {
+    if (c->region[region] >= 0) return c->region[region];
+    Build in = c->b;
+    in.region = c->region[region] = build_region(&c->b);
+    for (int i = 0; i < c->from->region.at[region].param.n; i++) {
+        Val v = c->from->region.at[region].param.at[i];
+        const Node *n = graph_def(c->from, v);
+        if (c->dropped && c->dropped[v]) continue;
+        c->map[v] = build_param(&in, n->op, n->attr, graph_type(c->from, v));
+    }
+    build_fail(&c->b, in.err);
+    return c->region[region];
+}
+
 void copy_enter(Copy *c, const Node *n) {
-    if (c->region[n->region] < 0) c->region[n->region] = build_region(&c->b);
-    c->b.region = c->region[n->region];
+    c->b.region = region_of(c, n->region);
 }
 
 Val *copy_operands(Copy *c, const Node *n) {
@@ -33,23 +46,24 @@ Val *copy_operands(Copy *c, const Node *n) {
     return in;
 }
 
-void copy_results(Copy *c, int32_t region) {
+int32_t copy_body(Copy *c, int32_t region, const bool *kept) {
     int32_t before = c->b.region;
-    c->b.region = c->region[region];
+    c->b.region = region_of(c, region);
     for (int i = 0; i < c->from->region.at[region].result.n; i++)
-        build_result(&c->b, c->map[c->from->region.at[region].result.at[i]]);
+        if (!kept || kept[i]) build_result(&c->b, c->map[c->from->region.at[region].result.at[i]]);
     c->b.region = before;
+    return c->region[region];
+}
+
+void copy_results(Copy *c, int32_t region) {
+    copy_body(c, region, NULL);
 }
 
 const int32_t *copy_bodies(Copy *c, const Node *n) {
     if (!n->nbody) return NULL;
     int32_t *body = ARENA_ARRAY(&c->arena, int32_t, n->nbody);
     if (!body) copy_no_memory(c);
-    for (int k = 0; body && k < n->nbody; k++) {
-        if (c->region[n->body[k]] < 0) c->region[n->body[k]] = build_region(&c->b);
-        body[k] = c->region[n->body[k]];
-        copy_results(c, n->body[k]);
-    }
+    for (int k = 0; body && k < n->nbody; k++) body[k] = copy_body(c, n->body[k], NULL);
     return body;
 }
 
@@ -65,11 +79,7 @@ static Val with_bodies(Copy *c, const Node *n, const Val *in) {
         return 0;
     }
     graph_out_types(c->from, n, types);
-    Build at = c->b;
-    at.loc = n->loc;
-    at.nloc = n->nloc;
-    at.why = n->why;
-    at.nwhy = n->nwhy;
+    Build at = build_at(&c->b, c->from, n);
     Val v = build_typed(&at, n->op, in, n->nin, n->attr, n->nout, types, body, n->nbody);
     build_fail(&c->b, at.err);
     if (v && n->clone) build_set_clone(&c->b, v, n->clone);
@@ -80,7 +90,9 @@ Val copy_node_with(Copy *c, const Node *n, const Val *in) {
     Val v;
     if (c->b.err) return 0;
     copy_enter(c, n);
-    if (graph_opdef(c->from, n)->flags & OPF_PARAM)
+    bool param = graph_opdef(c->from, n)->flags & OPF_PARAM;
+    if (param && n->region) return c->map[n->out];
+    if (param)
         v = build_param(&c->b, n->op, n->attr, graph_type(c->from, n->out));
     else
         v = n->nbody ? with_bodies(c, n, in) : build_like(&c->b, c->from, n, in);

@@ -10,8 +10,9 @@ typedef struct Copy {
     const Graph *from; /* may be the graph that is built: nodes added since are not looked at */
     Build b;           /* stands in the region that copy_enter chose last */
     Arena arena;
-    Val *map;        /* by value of `from`: its value in the new graph; 0: none yet */
-    int32_t *region; /* by region of `from`: that of the new graph; -1: none yet */
+    Val *map;            /* by value of `from`: its value in the new graph; 0: none yet */
+    int32_t *region;     /* by region of `from`: that of the new graph; -1: none yet */
+    const bool *dropped; /* by value, or NULL: parameters of regions that stay behind */
 } Copy;
 
 /* Builds with what `b` says, errors in c->b. Region 0 goes to region 0. False when out of memory
@@ -19,7 +20,8 @@ typedef struct Copy {
 bool copy_begin(Copy *c, const Graph *from, const Build *b);
 void copy_end(Copy *c);
 void copy_no_memory(Copy *c);
-/* c->b stands in the region that node n's became; it is made where there is none yet. */
+/* c->b stands in the region that node n's became; it is made, with all its parameters, where there
+ * is none yet. */
 void copy_enter(Copy *c, const Node *n);
 /* The operands' new values, in the copy's arena; NULL when out of memory. */
 Val *copy_operands(Copy *c, const Node *n);
@@ -34,5 +36,7 @@ Val copy_node_with(Copy *c, const Node *n, const Val *in);
 void copy_set(Copy *c, const Node *n, Val v);
 /* The results of `from`'s region, appended to its new one. */
 void copy_results(Copy *c, int32_t region);
+/* The same for those that are kept; the new region. */
+int32_t copy_body(Copy *c, int32_t region, const bool *kept);
 
 #endif

@@ -17,22 +17,23 @@ struct Node;
 struct Offset;
 
 enum {
-    OPF_ELEMENTWISE = 1 << 0, /* every operand and result has the same dims; fuses */
-    OPF_COMMUTES = 1 << 1,    /* operands 0 and 1 may be swapped */
-    OPF_JOINT = 1 << 2,       /* linear in the operands of `linear` taken together (add, select) */
-    OPF_NO_GRAD = 1 << 3,     /* derivative zero or undefined: gradients stop here */
-    OPF_SOURCE = 1 << 4,      /* no tensor operand, cheap: copied per use rather than shared */
-    OPF_PARAM = 1 << 5,       /* a region's parameter */
-    OPF_COLLECTIVE = 1 << 6,  /* moves data between devices; of local or manual values */
-    OPF_CONSTRAINT = 1 << 7,  /* the layout attribute is the result's, whatever its operand has */
-    OPF_BARRIER = 1 << 8,     /* folding and CSE stop here */
-    OPF_TYPED = 1 << 9,       /* result types come from the builder, not from `shape` */
-    OPF_INTERNAL = 1 << 10,   /* not offered to Lua under its own name */
-    OPF_SAVE = 1 << 11,       /* remat policies: worth keeping (matrix products) */
-    OPF_ALIAS_ANY = 1 << 12,  /* any result may take over any operand of its dtype and dims */
+    OPF_ELEMENTWISE = 1 << 0,  /* every operand and result has the same dims; fuses */
+    OPF_COMMUTES = 1 << 1,     /* operands 0 and 1 may be swapped */
+    OPF_JOINT = 1 << 2,        /* linear in the operands of `linear` taken together (add, select) */
+    OPF_NO_GRAD = 1 << 3,      /* derivative zero or undefined: gradients stop here */
+    OPF_SOURCE = 1 << 4,       /* no tensor operand, cheap: copied per use rather than shared */
+    OPF_PARAM = 1 << 5,        /* a region's parameter */
+    OPF_COLLECTIVE = 1 << 6,   /* moves data between devices; of local or manual values */
+    OPF_CONSTRAINT = 1 << 7,   /* the layout attribute is the result's, whatever its operand has */
+    OPF_BARRIER = 1 << 8,      /* folding and CSE stop here */
+    OPF_TYPED = 1 << 9,        /* result types come from the builder, not from `shape` */
+    OPF_INTERNAL = 1 << 10,    /* not offered to Lua under its own name */
+    OPF_SAVE = 1 << 11,        /* remat policies: worth keeping (matrix products) */
+    OPF_ALIAS_ANY = 1 << 12,   /* any result may take over any operand of its dtype and dims */
     OPF_PLACEHOLDER = 1 << 20, /* in traces only: nothing that is needed may depend on it */
-    OPF_FAULTS = 1 << 13,     /* its kernel can find fault with the values (an id out of range) */
-    OPF_CAST = 1 << 14,       /* only the type is another: nothing is left of it when partitioned */
+    OPF_FAULTS = 1 << 13,      /* its kernel can find fault with the values (an id out of range), or
+                                * Ctrl-C can stop it half-way */
+    OPF_CAST = 1 << 14, /* only the type is another: nothing is left of it when partitioned */
     OPF_LAYOUT_STOP = 1 << 15, /* no layout propagates through it */
 };
 
@@ -59,12 +60,27 @@ typedef struct OutType {
     Dims dims;
 } OutType;
 
+/* What differentiates the regions of a node for its rule. */
+typedef struct RegionGrads {
+    /* As pass_grad: the cotangents of `wrt` given those of `y`. */
+    void (*grad)(struct Build *b, const int32_t *y, const int32_t *ct, int ny, const int32_t *wrt,
+                 int nwrt, int32_t *grad);
+    /* Given the parameters of `region` that lead from a variable: the results that do. */
+    void (*active)(struct Build *b, int32_t region, const bool *param, bool *result);
+    /* The cotangents of the region's parameters (0: zero) given those of its results. What is built
+     * stands where `b` does, and finds the values of the region there by `primal`. */
+    void (*region)(struct Build *b, int32_t region, const bool *param, const int32_t *ct,
+                   int32_t (*primal)(void *ud, struct Build *b, int32_t v), void *ud,
+                   int32_t *dparam);
+} RegionGrads;
+
 typedef struct VjpArgs {
     const struct Node *node;
     const int32_t *in, *out; /* values */
     const int32_t *ct;       /* cotangent of each result; 0 where it is zero */
     int32_t *din;            /* to fill; 0 stays "no gradient" */
     uint64_t wanted;         /* bit i: operand i (the last bit: all beyond) leads to a variable */
+    const struct RegionGrads *regions; /* for nodes that own regions */
 } VjpArgs;
 
 /* A node on every example at once: of the operands, those that are `mapped` have the examples along
@@ -79,6 +95,23 @@ typedef struct BatchArgs {
     int32_t naxis;
     int32_t *out; /* to fill; 0 stays "by its expansion" */
 } BatchArgs;
+/* One way in or out of the regions that a node owns: which values belong together. -1: none there.
+ * A constant of a loop has an operand and a parameter, a carry all four, a stacked result a result
+ * of the region and one of the node. */
+typedef struct Flow {
+    int32_t in, out;       /* operand and result of the node */
+    int32_t param, result; /* of each of its regions */
+    bool carried;          /* what is `result` of one iteration is `param` of the next */
+    bool stacked; /* outside is the stack, along dim 1, of what is inside at each iteration */
+    bool steers;  /* says which region runs, or whether the loop goes on */
+} Flow;
+
+/* How the regions of a node run. */
+typedef struct ControlInfo {
+    bool branch;   /* one of them, by number; else the one region again and again */
+    bool reverse;  /* the last slice first */
+    int64_t trips; /* -1: as long as what steers is true */
+} ControlInfo;
 
 typedef struct LocalArgs {
     Ctx *cx;
@@ -188,6 +221,13 @@ typedef struct OpDef {
     size_t wide;     /* where in the attributes an int32 asks that 16-bit floats, which add up in
                       * float32, give float32; 0: there is none */
     uint8_t pads;    /* Pads */
+    /* Nodes that own regions: their i-th way in or out; false behind the last. The operands,
+     * results, parameters and region results are numbered so that leaving some of the ways out
+     * leaves the rest in order. */
+    bool (*flow)(const struct Node *n, int i, Flow *f);
+    /* Rewrites the attributes for the ways that are kept. */
+    void (*keep)(const struct Node *n, const bool *kept, void *attr);
+    void (*control)(const void *attr, ControlInfo *c);
     int8_t alias[4]; /* of result i: 1 + the operand whose buffer it may take over; 0: none */
 } OpDef;
 

@@ -36,7 +36,7 @@ double plan_operand_bytes(const Plan *p, const PlanStep *s) {
 }
 
 double plan_bytes_sent(const Plan *p, const PlanStep *s) {
-    double bytes = plan_operand_bytes(p, s), n = plan_slots(p, s->coll.axes);
+    double bytes = plan_operand_bytes(p, s) * s->times, n = plan_slots(p, s->coll.axes);
     if (s->coll.list.n) { /* a group along parts of axes is smaller */
         n = 1;
         for (int i = 0; i < s->coll.list.n; i++) n *= s->coll.list.at[i].size;
@@ -62,15 +62,28 @@ static void print_value(const Plan *p, int32_t id, Str *s) {
     str_fmt(s, " %s%d", kind[b->kind], v->buffer);
     if (v->offset) str_fmt(s, "+%lld", (long long)v->offset);
     if (v->per_device.n) str_put(s, "+device");
+    if (v->per_slice.n) str_put(s, "+slice");
     str_fmt(s, ":%s[", dtype_name((DType)v->dtype));
     for (int d = 0; d < v->rank; d++)
         str_fmt(s, "%s%lld", d ? "," : "", (long long)plan_dims(p, v)[d]);
     str_put(s, "]");
 }
 
-static void print_step(const Plan *p, const Mesh *mesh, int32_t i, Str *s) {
+/* Behind the name of a step: how its bodies run. */
+static void print_control(const Plan *p, const PlanStep *step, Str *s) {
+    const PlanControl *c = &step->control;
+    if (step->kind == STEP_LOOP && c->trips >= 0)
+        str_fmt(s, " %lld times%s", (long long)c->trips, c->reverse ? " from the end" : "");
+    if (step->kind == STEP_BRANCH) str_put(s, " one of");
+    for (int k = 0; k < c->body.n; k++)
+        str_fmt(s, "%s %d", k ? "," : "", PLAN_LIST(p, int32_t, c->body)[k]);
+    if (c->body.n) str_put(s, " steps");
+}
+
+static void print_step(const Plan *p, const Mesh *mesh, int32_t i, int depth, Str *s) {
     const PlanStep *step = plan_step(p, i);
-    str_fmt(s, "%4d %s", i, plan_str(p, step->name));
+    str_fmt(s, "%4d %*s%s", i, 2 * depth, "", plan_str(p, step->name));
+    print_control(p, step, s);
     if (step->ops.n) {
         str_put(s, "(");
         for (int k = 0; k < step->ops.n; k++)
@@ -100,13 +113,29 @@ static void print_step(const Plan *p, const Mesh *mesh, int32_t i, Str *s) {
     str_put(s, "\n");
 }
 
+int32_t plan_steps_in(const Plan *p, const PlanStep *s) {
+    int32_t n = 0;
+    for (int k = 0; k < s->control.body.n; k++) n += PLAN_LIST(p, int32_t, s->control.body)[k];
+    return n;
+}
+
+static void print_steps(const Plan *p, const Mesh *mesh, int32_t first, int32_t n, int depth,
+                        Str *s) {
+    for (int32_t i = first; i < first + n; i++) {
+        int32_t inside = plan_steps_in(p, plan_step(p, i));
+        print_step(p, mesh, i, depth, s);
+        if (inside) print_steps(p, mesh, i + 1, inside, depth + 1, s);
+        i += inside;
+    }
+}
+
 void plan_print(const Plan *p, const Mesh *mesh, Str *s) {
     char buf[BYTES_TEXT];
     if (mesh) {
         mesh_print(mesh, s);
         str_put(s, "\n");
     }
-    for (int32_t i = 0; i < p->steps.n; i++) print_step(p, mesh, i, s);
+    print_steps(p, mesh, 0, p->steps.n, 0, s);
     str_put(s, "return");
     for (int32_t i = 0; i < p->results.n; i++)
         print_value(p, PLAN_LIST(p, int32_t, p->results)[i], s);

@@ -36,6 +36,11 @@ typedef struct PlanOffset { /* unit * index of the device along the axes */
     AxisList axes;
 } PlanOffset;
 
+typedef struct PlanStride { /* bytes for each slice that a loop has come to */
+    int64_t bytes;
+    int32_t loop;
+} PlanStride;
+
 typedef struct PlanValue { /* a tensor as a kernel sees it: a view of a buffer's slot */
     int32_t buffer;
     uint8_t dtype, rank;
@@ -43,9 +48,11 @@ typedef struct PlanValue { /* a tensor as a kernel sees it: a view of a buffer's
     int64_t offset;      /* bytes from the slot's start */
     PlanSpan dims;       /* int64: rank dims, then rank byte strides */
     PlanSpan per_device; /* PlanOffset: bytes to add */
+    PlanSpan per_slice;  /* PlanStride: the same, where it is a slice of a stack */
 } PlanValue;
 
-typedef enum StepKind { STEP_KERNEL, STEP_COLLECTIVE } StepKind;
+/* The steps of the bodies of a LOOP or BRANCH stand behind it. */
+typedef enum StepKind { STEP_KERNEL, STEP_COLLECTIVE, STEP_LOOP, STEP_BRANCH } StepKind;
 typedef struct PlanCollective {
     uint8_t kind, reduce; /* CollectiveKind, PartialKind */
     uint8_t axes;         /* mask of the group's mesh axes */
@@ -65,6 +72,13 @@ typedef struct PlanReason {    /* see Reason */
     PlanSpan origins;          /* PlanOrigin */
 } PlanReason;
 
+typedef struct PlanControl {
+    int32_t loop;  /* LOOP: its number, for strides */
+    bool reverse;  /* LOOP: the last slice first */
+    int64_t trips; /* LOOP: -1: as long as operand 0 (bool) is true; BRANCH: operand 0 says which */
+    PlanSpan body; /* int32: the number of steps of each body */
+} PlanControl;
+
 typedef struct PlanStep {
     uint8_t kind, vary;
     uint8_t role;     /* Role */
@@ -74,7 +88,9 @@ typedef struct PlanStep {
     PlanSpan attr;    /* bytes: the kernel's struct */
     PlanSpan offsets; /* PlanOffset: the kernel's `offsets` */
     PlanCollective coll;
-    double flops;  /* of one device */
+    PlanControl control;
+    double times;  /* how often it runs, as far as known: the trips of the loops around it */
+    double flops;  /* of one device, each time */
     double bytes;  /* read and written by one device */
     PlanSpan locs; /* int32: strings, where it was written */
     PlanSpan why;  /* PlanReason: collectives have at least one */
@@ -90,7 +106,7 @@ typedef struct Plan {
     int64_t size;  /* bytes of the block */
     uint64_t hash; /* of everything behind this field */
     int32_t naxes, axis_size[MAX_AXES], ndevices;
-    int32_t alignment;
+    int32_t alignment, nloop;
     PlanSpan steps, values, buffers, params;
     PlanSpan results;         /* int32: values */
     PlanSpan classes;         /* int64 per vary mask: workspace bytes of one slot */
@@ -117,10 +133,13 @@ static inline const int64_t *plan_dims(const Plan *p, const PlanValue *v) {
 int32_t plan_slot(const Plan *p, uint32_t vary, const int32_t coord[MAX_AXES]);
 int32_t plan_slots(const Plan *p, uint32_t vary);
 int64_t plan_offset(const Plan *p, const PlanOffset *o, const int32_t coord[MAX_AXES]);
-/* The elements that one device sends in a collective, counted as a ring would send them: n - 1 of n
- * parts for a gather or a scatter, twice that for an all_reduce, (n - 1) / n for the others. */
+/* The bytes that one device sends in a collective, all its times, counted as a ring would send
+ * them: n - 1 of n parts for a gather or a scatter, twice that for an all_reduce, (n - 1) / n for
+ * the others. */
 double plan_bytes_sent(const Plan *p, const PlanStep *s);
 double plan_operand_bytes(const Plan *p, const PlanStep *s); /* of its inputs, one device */
+
+int32_t plan_steps_in(const Plan *p, const PlanStep *s); /* of all its bodies */
 
 void plan_free(Ctx *cx, Plan *p);
 void plan_print(const Plan *p, const Mesh *mesh, Str *s);

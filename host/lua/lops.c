@@ -381,6 +381,7 @@ static void push_row(lua_State *L, const OpDef *d) {
                       : d->instr || d->emit ? "fused"
                       : d->kernel           ? d->kernel
                       : d->collective       ? "collective"
+                      : d->control          ? "control"
                                             : "-");
     lua_setfield(L, -2, "runs");
     lua_createtable(L, 4, 0);

@@ -139,6 +139,7 @@ static void push_step(lua_State *L, const Exec *e, const PlanStep *s) {
     push_axes(L, e->mesh, s->coll.axes);
     lua_setfield(L, -2, "axes");
     set_number(L, "bytes", plan_operand_bytes(p, s));
+    set_number(L, "times", s->times);
     set_number(L, "sent", plan_bytes_sent(p, s));
 }
 

@@ -51,8 +51,9 @@ Tensor *value_concrete(lua_State *L, Host *h, int index, const char *what) {
                     "function runs; return the tensor, or move this out of the function",
                     what);
     if (!tensor_has_data(u->t))
-        state_error(L, E_MESH, h->rt.fake ? "%s needs values, but the devices are fake"
-                                          : "%s needs values, but a ShapeDtypeStruct has none",
+        state_error(L, E_MESH,
+                    h->rt.fake ? "%s needs values, but the devices are fake"
+                               : "%s needs values, but a ShapeDtypeStruct has none",
                     what);
     const Layout *l = u->t->type->layout;
     if (l && mesh_product(l->mesh, l->partial) > 1) {

@@ -37,7 +37,8 @@ typedef struct LuaSharding {
 void value_new_type(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods,
                     lua_CFunction index);
 
-/* For __index: pushes the computed field of argument 1 with the name at 2; false if there is none. */
+/* For __index: pushes the computed field of argument 1 with the name at 2; false if there is none.
+ */
 bool value_push_field(lua_State *L);
 
 /* Pushes an empty handle, to be given a tensor afterwards: nothing is owned while Lua may raise. */

@@ -98,9 +98,9 @@ typedef struct MatmulAttr {
 } MatmulAttr;
 typedef struct TakeAttr {
     int32_t axis;
-    int64_t size; /* rows of the whole table */
-    int64_t rows; /* scatter_add: rows of this device's part of its result */
-    int32_t wide; /* scatter_add: see OpDef.wide */
+    int64_t size;    /* rows of the whole table */
+    int64_t rows;    /* scatter_add: rows of this device's part of its result */
+    int32_t wide;    /* scatter_add: see OpDef.wide */
     int32_t batched; /* table, ids and rows have a dim in front that they share; `axis` counts it */
 } TakeAttr;
 typedef struct SortAttr {
@@ -134,6 +134,16 @@ typedef struct MaskAttr {
 typedef struct AxisIndexAttr {
     AxisList axes;
 } AxisIndexAttr;
+/* Operands of a scan: carries, xs, constants; results: carries, ys. */
+typedef struct ScanAttr {
+    int64_t ncarry, nxs, length;
+    int32_t reverse;
+} ScanAttr;
+/* Operands of a while: carries, whether to begin, constants. Its region gives the next carries and
+ * whether to go on. */
+typedef struct WhileAttr {
+    int64_t ncarry;
+} WhileAttr;
 /* Collectives. `axes`: the mesh axes of the group, major to minor; `dim`: the tensor's. */
 typedef struct GatherAttr {
     int32_t dim;
@@ -192,6 +202,19 @@ Val op_drop_last(Build *b, Val x);                /* reshape without the last di
 Val op_add_last(Build *b, Val x);                 /* reshape with a last dim of size 1 */
 /* Explicit mode: v laid out as the type says, or as that of its cotangent; v itself if it is. */
 Val op_lay_like(Build *b, Val v, const Type *like, bool cotangent);
+/* ---- nodes that own regions; what they are called with fits the regions ---- */
+
+/* A scan over the region, whose parameters are carries, slices of xs, constants, and whose results
+ * are the next carries and ys. Every value of the region becomes a stacked result behind the ys:
+ * the residuals of its gradient (simplify drops what nobody uses). */
+Val op_scan(Build *b, int32_t region, const Val *in, int nin, const ScanAttr *attr);
+Val op_while(Build *b, int32_t region, const Val *in, int nin, int64_t ncarry);
+/* Runs region in[0] (int32, clamped) of `region`; the other operands are the parameters of each. */
+Val op_cond(Build *b, const int32_t *region, int nregion, const Val *in, int nin);
+/* The parameters of the region in this order (all that are used must be there). */
+void op_region_params(Build *b, int32_t region, const Val *param, int n);
+Val op_region_param(Build *b, const Type *type); /* a parameter of the region that b stands in */
+
 /* The attributes of the `full` that makes v, or NULL: a constant that folding knows. */
 const FullAttr *op_full_attr(const Build *b, Val v);
 Dims op_dims(const Build *b, Val v);
@@ -203,8 +226,8 @@ bool remat_keeps(const Graph *g, const Span *span, const Node *n);
 /* ---- examples (vmap): see BatchArgs ---- */
 Val batch_operand(Build *b, const BatchArgs *a, int i); /* mapped, by broadcast if it is not */
 Val batch_to_front(Build *b, Val x, int dim);           /* that dim becomes the first */
-/* The node's attributes where every tensor has one dim more in front: dims count one further, shapes
- * have the examples and other lists a 0 in front. */
+/* The node's attributes where every tensor has one dim more in front: dims count one further,
+ * shapes have the examples and other lists a 0 in front. */
 void batch_shift(const BatchArgs *a, void *attr);
 /* The node's op on other operands and attributes; its results are the batch's. */
 void batch_apply(Build *b, const BatchArgs *a, const Val *in, const void *attr);

@@ -13,6 +13,13 @@ OP(PROPAGATION_BARRIER, control)
 OP(SHARD_ALIKE, control)
 OP(FUSED, control)
 
+/* loop */
+OP(SCAN, loop)
+OP(WHILE, loop)
+
+/* branch */
+OP(COND, branch)
+
 /* source */
 OP(FULL, source)
 OP(IOTA, source)

@@ -8,6 +8,7 @@
  * Bucketing: all_reduces over the same axes become one with several operands, made before the first
  * of them is used or when the bucket is full. A result that only the caller waits for is not held
  * back. */
+#include "ir/copy.h"
 #include "op/op.h"
 #include "pass/pass.h"
 
@@ -36,25 +37,23 @@ typedef struct Pending {
 
 typedef struct Comm {
     const Graph *g;
-    Build b;
-    Arena arena;
+    Copy copy;     /* its map: a value, once made */
     int32_t *uses; /* by value: its users, results included */
     Uses users;
-    Val *map;          /* by value of `g`: its value, once made */
     Pending **pending; /* by value of `g`: not made yet */
 } Comm;
 
 /* What is pending of v: nothing where it has been made. */
 static const Pending *pending_of(const Comm *c, Val v) {
-    return c->map[v] ? NULL : c->pending[v];
+    return c->copy.map[v] ? NULL : c->pending[v];
 }
 
 static void no_memory(Comm *c) {
-    build_fail(&c->b, err_nomem(c->g->cx, "a graph"));
+    build_fail(&c->copy.b, err_nomem(c->g->cx, "a graph"));
 }
 
 static Val like(Comm *c, const Node *n, const Val *in) {
-    return build_like(&c->b, c->g, n, in);
+    return build_like(&c->copy.b, c->g, n, in);
 }
 
 static Notes notes_of(const Node *n) {
@@ -63,8 +62,8 @@ static Notes notes_of(const Node *n) {
 
 /* Those of both, each once, in order. */
 static Notes join(Comm *c, const Notes *a, const Notes *b) {
-    const Loc **loc = ARENA_ARRAY(&c->arena, const Loc *, a->nloc + b->nloc + 1);
-    const Reason **why = ARENA_ARRAY(&c->arena, const Reason *, a->nwhy + b->nwhy + 1);
+    const Loc **loc = ARENA_ARRAY(&c->copy.arena, const Loc *, a->nloc + b->nloc + 1);
+    const Reason **why = ARENA_ARRAY(&c->copy.arena, const Reason *, a->nwhy + b->nwhy + 1);
     Notes out = {loc, why, 0, 0, a->nwhy ? a->role : b->role};
     if (!loc || !why) {
         no_memory(c);
@@ -87,7 +86,7 @@ static Notes join(Comm *c, const Notes *a, const Notes *b) {
 }
 
 static Build noted(const Comm *c, const Notes *notes) {
-    Build at = c->b;
+    Build at = c->copy.b;
     at.loc = notes->loc;
     at.nloc = notes->nloc;
     at.why = notes->why;
@@ -99,7 +98,8 @@ static Build noted(const Comm *c, const Notes *notes) {
 /* The value itself: makes the reductions that are still to be made. */
 static Val made(Comm *c, Val v) {
     const Pending *p = pending_of(c, v);
-    if (!p) return c->map[v];
+    if (!p) return c->copy.map[v];
+    copy_enter(&c->copy, graph_def(c->g, v));
     Val sum = p->rest;
     for (int i = 0; i < p->n; i++) {
         const Part *part = &p->part[i];
@@ -107,21 +107,18 @@ static Val made(Comm *c, Val v) {
         Val reduced = build_op(&at, part->reduce->op, &part->raw, 1, part->reduce->attr);
         at.nwhy = 0;
         sum = sum ? op2(&at, OP_ADD, reduced, sum) : reduced;
-        build_fail(&c->b, at.err);
+        build_fail(&c->copy.b, at.err);
     }
-    return c->map[v] = sum;
+    return c->copy.map[v] = sum;
 }
 
-/* The node in the new graph. */
-static void copy_node(Comm *c, const Node *n) {
-    Val *in = ARENA_ARRAY(&c->arena, Val, n->nin + 1);
-    if (!in) {
-        no_memory(c);
-        return;
-    }
-    for (int i = 0; i < n->nin; i++) in[i] = made(c, n->in[i]);
-    Val v = like(c, n, in);
-    for (int i = 0; i < n->nout; i++) c->map[n->out + i] = v + i;
+/* The node in the new graph, of operands that are made. */
+static void copy_made(Comm *c, const Node *n) {
+    for (int i = 0; i < n->nin; i++) made(c, n->in[i]);
+    for (int k = 0; k < n->nbody; k++)
+        for (int i = 0; i < c->g->region.at[n->body[k]].result.n; i++)
+            made(c, c->g->region.at[n->body[k]].result.at[i]);
+    copy_node(&c->copy, n);
 }
 
 static bool sums(const Node *n) {
@@ -247,9 +244,10 @@ static bool pays_to_wait(const Comm *c, Val v, const Pending *p) {
         if (c->uses[v] != 1 || c->users.start[v] == c->users.start[v + 1]) return false;
         const Node *u = graph_node(c->g, c->users.list[c->users.start[v]]);
         const OpDef *def = graph_opdef(c->g, u);
+        if (u->nbody) return false;
         if (def->flags & OPF_JOINT) {
             if (u->nin != 2 || def->linear != 3) return false;
-            if (!c->map[u->in[u->in[0] == v ? 1 : 0]]) return true;
+            if (!c->copy.map[u->in[u->in[0] == v ? 1 : 0]]) return true;
             if (!(def->flags & OPF_COMMUTES)) return false;
         } else {
             int i = 0;
@@ -264,7 +262,7 @@ static bool pays_to_wait(const Comm *c, Val v, const Pending *p) {
 /* Keeps the value pending, or makes it at once: the earlier a reduction stands, the more of them
  * can go together, and the more work is left to hide it behind. */
 static void keep(Comm *c, Val v, const Pending *p) {
-    c->pending[v] = ARENA_NEW(&c->arena, Pending);
+    c->pending[v] = ARENA_NEW(&c->copy.arena, Pending);
     if (!c->pending[v]) {
         no_memory(c);
         return;
@@ -275,10 +273,7 @@ static void keep(Comm *c, Val v, const Pending *p) {
 
 static void reassociate_node(Comm *c, const Node *n) {
     Pending p = {0};
-    if (graph_opdef(c->g, n)->flags & OPF_PARAM) {
-        c->map[n->out] = build_param(&c->b, n->op, n->attr, graph_type(c->g, n->out));
-        return;
-    }
+    copy_enter(&c->copy, n);
     if (sums(n) && c->uses[n->out] == 1) {
         p = (Pending){.n = 1, .part = {{n, made(c, n->in[0]), notes_of(n)}}};
         keep(c, n->out, &p);
@@ -288,7 +283,7 @@ static void reassociate_node(Comm *c, const Node *n) {
         keep(c, n->out, &p);
         return;
     }
-    copy_node(c, n);
+    copy_made(c, n);
 }
 
 /* ---- buckets ----
@@ -297,6 +292,7 @@ static void reassociate_node(Comm *c, const Node *n) {
  * been sent; and so are views of one. */
 typedef struct Bucket {
     const Node *first; /* NULL: empty */
+    int32_t region;
     VEC(const Node *) member;
     int64_t bytes;
 } Bucket;
@@ -306,25 +302,39 @@ typedef struct Buckets {
     int64_t limit;
     VEC(Bucket) open;
     bool *waits; /* by value of `g`: an all_reduce that is in an open bucket, or a node put off */
+    bool *talks; /* by node of `g`: is it a collective, or owns one? */
     bool *last;  /* by node of `g`: no collective comes after it */
     VEC(const Node *) put_off;
 } Buckets;
 
-static bool is_collective(const Graph *g, const Node *n) {
-    return graph_opdef(g, n)->flags & OPF_COLLECTIVE;
+/* Does the node, or what stands in its regions, talk to other devices? */
+static bool is_collective(const Buckets *k, int32_t id) {
+    return k->talks[id];
+}
+
+static bool *mark_talks(Comm *c) {
+    const Graph *g = c->g;
+    bool *talks = ARENA_ARRAY(&c->copy.arena, bool, g->node.n);
+    for (int32_t id = 1; talks && id < g->node.n; id++) {
+        const Node *n = graph_node(g, id);
+        if (!talks[id]) talks[id] = graph_opdef(g, n)->flags & OPF_COLLECTIVE;
+        if (talks[id] && n->region) talks[g->region.at[n->region].owner] = true;
+    }
+    return talks;
 }
 
 /* Which nodes have no collective among those that depend on them. */
-static bool *mark_last(Comm *c) {
+static bool *mark_last(Buckets *k) {
+    Comm *c = &k->c;
     const Graph *g = c->g;
-    bool *last = ARENA_ARRAY(&c->arena, bool, g->node.n);
+    bool *last = ARENA_ARRAY(&c->copy.arena, bool, g->node.n);
     for (int32_t id = g->node.n - 1; last && id > 0; id--) {
         const Node *n = graph_node(g, id);
         last[id] = true;
         for (int i = 0; i < n->nout; i++)
             for (int32_t u = c->users.start[n->out + i]; u < c->users.start[n->out + i + 1]; u++) {
                 int32_t user = c->users.list[u];
-                last[id] = last[id] && last[user] && !is_collective(g, graph_node(g, user));
+                last[id] = last[id] && last[user] && !is_collective(k, user);
             }
     }
     return last;
@@ -345,7 +355,7 @@ static void resume(Buckets *k) {
             k->put_off.at[kept++] = n;
             continue;
         }
-        copy_node(&k->c, n);
+        copy_made(&k->c, n);
         for (int o = 0; o < n->nout; o++) k->waits[n->out + o] = false;
     }
     k->put_off.n = kept;
@@ -354,23 +364,24 @@ static void resume(Buckets *k) {
 static void flush(Buckets *k, Bucket *bucket) {
     Comm *c = &k->c;
     int n = bucket->member.n;
-    if (!n || c->b.err) return;
-    Val *in = ARENA_ARRAY(&c->arena, Val, n);
+    if (!n || c->copy.b.err) return;
+    Val *in = ARENA_ARRAY(&c->copy.arena, Val, n);
     if (!in) {
         no_memory(c);
         return;
     }
     Notes notes = {0};
+    copy_enter(&c->copy, bucket->first);
     for (int i = 0; i < n; i++) {
         Notes own = notes_of(bucket->member.at[i]);
-        in[i] = c->map[bucket->member.at[i]->in[0]];
+        in[i] = c->copy.map[bucket->member.at[i]->in[0]];
         notes = join(c, &notes, &own);
     }
     Build at = noted(c, &notes);
     Val v = build_op(&at, bucket->first->op, in, n, bucket->first->attr);
-    build_fail(&c->b, at.err);
+    build_fail(&c->copy.b, at.err);
     for (int i = 0; i < n; i++) {
-        c->map[bucket->member.at[i]->out] = v ? v + i : 0;
+        c->copy.map[bucket->member.at[i]->out] = v ? v + i : 0;
         k->waits[bucket->member.at[i]->out] = false;
     }
     bucket->member.n = 0;
@@ -405,10 +416,11 @@ static void put_in_bucket(Buckets *k, const Node *n) {
     Bucket *bucket = NULL;
     int64_t bytes = type_bytes(graph_type(k->c.g, n->in[0]));
     for (int i = 0; i < k->open.n && !bucket; i++)
-        if (!k->open.at[i].first || may_share(k->c.g, k->open.at[i].first, n))
+        if (k->open.at[i].region == n->region &&
+            (!k->open.at[i].first || may_share(k->c.g, k->open.at[i].first, n)))
             bucket = &k->open.at[i];
     if (!bucket) {
-        if (!VEC_PUSH(&k->c.arena, &k->open, (Bucket){0})) {
+        if (!VEC_PUSH(&k->c.copy.arena, &k->open, (Bucket){.region = n->region})) {
             no_memory(&k->c);
             return;
         }
@@ -417,19 +429,24 @@ static void put_in_bucket(Buckets *k, const Node *n) {
     if (bucket->member.n && bucket->bytes + bytes > k->limit) flush(k, bucket);
     bucket->first = bucket->member.n ? bucket->first : n;
     bucket->bytes += bytes;
-    if (!VEC_PUSH(&k->c.arena, &bucket->member, n)) no_memory(&k->c);
+    if (!VEC_PUSH(&k->c.copy.arena, &bucket->member, n)) no_memory(&k->c);
     k->waits[n->out] = true;
+}
+
+/* Nothing waits beyond the end of its region. */
+static void flush_region(Buckets *k, int32_t region) {
+    for (int i = 0; i < k->open.n; i++)
+        if (k->open.at[i].region == region) flush(k, &k->open.at[i]);
 }
 
 static void bucket_node(Buckets *k, const Node *n) {
     Comm *c = &k->c;
-    if (graph_opdef(c->g, n)->flags & OPF_PARAM) {
-        c->map[n->out] = build_param(&c->b, n->op, n->attr, graph_type(c->g, n->out));
-        return;
-    }
-    bool may_wait = k->last[c->g->value.at[n->out].node] || is_view(c->g, n);
-    if (may_wait && !is_collective(c->g, n) && has_waiting_input(k, n)) {
-        if (!VEC_PUSH(&c->arena, &k->put_off, n)) no_memory(c);
+    for (int i = 0; i < n->nbody; i++) flush_region(k, n->body[i]);
+    copy_enter(&c->copy, n);
+    int32_t id = c->g->value.at[n->out].node;
+    bool may_wait = k->last[id] || is_view(c->g, n);
+    if (may_wait && !is_collective(k, id) && has_waiting_input(k, n)) {
+        if (!VEC_PUSH(&c->copy.arena, &k->put_off, n)) no_memory(c);
         for (int i = 0; i < n->nout; i++) k->waits[n->out + i] = true;
         return;
     }
@@ -440,33 +457,39 @@ static void bucket_node(Buckets *k, const Node *n) {
         put_in_bucket(k, n);
         return;
     }
-    copy_node(c, n);
+    copy_made(c, n);
 }
 
 /* ---- the pass ---- */
 static bool comm_init(Comm *c, const Graph *g, Graph *to) {
-    *c = (Comm){.g = g, .b = build_in(to, 0)};
-    c->b.local = true;
+    Build b = build_in(to, 0);
+    b.local = true;
     to->mesh = g->mesh;
-    arena_init(&c->arena, &g->cx->alloc);
-    c->uses = graph_use_counts(g, &c->arena);
-    c->users = graph_uses(g, &c->arena);
-    c->map = ARENA_ARRAY(&c->arena, Val, g->value.n);
-    c->pending = ARENA_ARRAY(&c->arena, Pending *, g->value.n);
-    if (!c->users.start || !c->uses || !c->map || !c->pending) no_memory(c);
-    return !c->b.err;
+    *c = (Comm){.g = g};
+    if (!copy_begin(&c->copy, g, &b)) return false;
+    c->uses = graph_use_counts(g, &c->copy.arena);
+    c->users = graph_uses(g, &c->copy.arena);
+    c->pending = ARENA_ARRAY(&c->copy.arena, Pending *, g->value.n);
+    if (!c->users.start || !c->uses || !c->pending) no_memory(c);
+    return !c->copy.b.err;
+}
+
+/* The program's results. */
+static void finish(Comm *c) {
+    const Region *top = &c->g->region.at[0];
+    for (int i = 0; i < top->result.n && !c->copy.b.err; i++) made(c, top->result.at[i]);
+    copy_results(&c->copy, 0);
 }
 
 static Err reassociate(const Graph *g, Graph *to) {
     Comm c;
     if (comm_init(&c, g, to)) {
-        for (int32_t id = 1; id < g->node.n && !c.b.err; id++)
+        for (int32_t id = 1; id < g->node.n && !c.copy.b.err; id++)
             reassociate_node(&c, graph_node(g, id));
-        for (int i = 0; i < g->region.at[0].result.n && !c.b.err; i++)
-            build_result(&c.b, made(&c, g->region.at[0].result.at[i]));
+        finish(&c);
     }
-    arena_free(&c.arena);
-    return c.b.err;
+    copy_end(&c.copy);
+    return c.copy.b.err;
 }
 
 /* Is a sum over one axis summed over another? Then joining the outer sums brings the inner ones
@@ -495,16 +518,17 @@ static Err reassociate_all(const Graph *g, Graph **out) {
 static Err bucket(const Graph *g, Graph *to, int64_t limit) {
     Buckets k = {.limit = limit};
     if (comm_init(&k.c, g, to)) {
-        k.waits = ARENA_ARRAY(&k.c.arena, bool, g->value.n);
-        k.last = mark_last(&k.c);
+        k.waits = ARENA_ARRAY(&k.c.copy.arena, bool, g->value.n);
+        k.talks = mark_talks(&k.c);
+        k.last = k.talks ? mark_last(&k) : NULL;
         if (!k.waits || !k.last) no_memory(&k.c);
-        for (int32_t id = 1; id < g->node.n && !k.c.b.err; id++) bucket_node(&k, graph_node(g, id));
+        for (int32_t id = 1; id < g->node.n && !k.c.copy.b.err; id++)
+            bucket_node(&k, graph_node(g, id));
         for (int i = 0; i < k.open.n; i++) flush(&k, &k.open.at[i]);
-        for (int i = 0; i < g->region.at[0].result.n && !k.c.b.err; i++)
-            build_result(&k.c.b, k.c.map[g->region.at[0].result.at[i]]);
+        finish(&k.c);
     }
-    arena_free(&k.c.arena);
-    return k.c.b.err;
+    copy_end(&k.c.copy);
+    return k.c.copy.b.err;
 }
 
 Err pass_comm(const Graph *g, const PassOptions *o, Graph **out) {

@@ -3,6 +3,7 @@
  *
  * A group grows while nobody outside has read from it; it then stands where its last member stood.
  * Constants and other sources are copied into every group that reads them. */
+#include "ir/copy.h"
 #include "op/op.h"
 #include "pass/pass.h"
 
@@ -19,10 +20,8 @@ typedef struct Group {
 
 typedef struct Fuse {
     const Graph *g;
-    Build b;
-    Arena arena;
+    Copy copy;
     Group **group;    /* by node: the group it is in */
-    Val *map;         /* by value of `g` */
     int32_t *uses;    /* by value: its users, results included */
     bool *read_alone; /* by value: read by a node outside groups, or a result */
     Val *inner;       /* by value of `g`: inside the body being built, if `stamp` is that body's */
@@ -40,7 +39,8 @@ static bool same_kind(const Fuse *f, int32_t a, int32_t b) {
     const Type *x = graph_type(f->g, graph_node(f->g, a)->out),
                *y = graph_type(f->g, graph_node(f->g, b)->out);
     uint32_t vx = x->layout ? x->layout->vary : 0, vy = y->layout ? y->layout->vary : 0;
-    return vx == vy && dims_equal(&x->dims, &y->dims);
+    return vx == vy && dims_equal(&x->dims, &y->dims) &&
+           graph_node(f->g, a)->region == graph_node(f->g, b)->region;
 }
 
 static Group *group_of(const Fuse *f, Val v) {
@@ -91,9 +91,9 @@ static bool merge(Fuse *f, Group *a, Group *b) {
 
 static void form_group(Fuse *f, int32_t id, bool alone) {
     const Node *n = graph_node(f->g, id);
-    Group *mine = ARENA_NEW(&f->arena, Group);
+    Group *mine = ARENA_NEW(&f->copy.arena, Group);
     if (!mine) {
-        build_fail(&f->b, err_nomem(f->g->cx, "fusion"));
+        build_fail(&f->copy.b, err_nomem(f->g->cx, "fusion"));
         return;
     }
     mine->node[mine->nnode++] = id;
@@ -112,7 +112,7 @@ static void form_group(Fuse *f, int32_t id, bool alone) {
 }
 
 static void find_groups(Fuse *f, bool alone) {
-    for (int32_t id = 1; id < f->g->node.n && !f->b.err; id++) {
+    for (int32_t id = 1; id < f->g->node.n && !f->copy.b.err; id++) {
         const Node *n = graph_node(f->g, id);
         uint32_t flags = def_of(f, id)->flags;
         if (flags & OPF_ELEMENTWISE && !(flags & OPF_SOURCE)) {
@@ -164,20 +164,21 @@ static void add_location(const Node *n, const Loc **loc, int *nloc) {
 }
 
 static void build_group(Fuse *f, const Group *grp) {
-    Build body = f->b;
-    const Type **types = ARENA_ARRAY(&f->arena, const Type *, MAX_GROUP);
-    Val *results = ARENA_ARRAY(&f->arena, Val, MAX_GROUP);
-    const Loc **loc = ARENA_ARRAY(&f->arena, const Loc *, MAX_GROUP);
+    copy_enter(&f->copy, graph_node(f->g, grp->node[0]));
+    Build body = f->copy.b;
+    const Type **types = ARENA_ARRAY(&f->copy.arena, const Type *, MAX_GROUP);
+    Val *results = ARENA_ARRAY(&f->copy.arena, Val, MAX_GROUP);
+    const Loc **loc = ARENA_ARRAY(&f->copy.arena, const Loc *, MAX_GROUP);
     f->bodies++;
-    body.region = build_region(&f->b);
+    body.region = build_region(&f->copy.b);
     if (!types || !results || !loc || !body.region) {
-        build_fail(&f->b, err_nomem(f->g->cx, "fusion"));
+        build_fail(&f->copy.b, err_nomem(f->g->cx, "fusion"));
         return;
     }
     Val in[MAX_GROUP_INPUTS];
     for (int i = 0; i < grp->ninput; i++) {
         Val v = grp->input[i];
-        in[i] = f->map[v];
+        in[i] = f->copy.map[v];
         set_inner(f, v,
                   build_param(&body, OP_PARAM, &(ParamAttr){.index = i + 1}, graph_type(f->g, v)));
     }
@@ -194,14 +195,14 @@ static void build_group(Fuse *f, const Group *grp) {
         types[nout] = graph_type(f->g, n->out);
         results[nout++] = n->out;
     }
-    build_fail(&f->b, body.err);
-    Build at = f->b;
+    build_fail(&f->copy.b, body.err);
+    Build at = f->copy.b;
     at.loc = loc;
     at.nloc = nloc;
     at.role = graph_node(f->g, grp->node[grp->nnode - 1])->role;
     Val v = build_typed(&at, OP_FUSED, in, grp->ninput, NULL, nout, types, &body.region, 1);
-    build_fail(&f->b, at.err);
-    for (int i = 0; i < nout; i++) f->map[results[i]] = v + i;
+    build_fail(&f->copy.b, at.err);
+    for (int i = 0; i < nout; i++) f->copy.map[results[i]] = v + i;
 }
 
 /* A source that something else than a fused group reads: a group of its own. */
@@ -214,29 +215,21 @@ static void mark_read_alone(Fuse *f) {
     for (int32_t id = 1; id < f->g->node.n; id++)
         for (int i = 0; !f->group[id] && i < graph_node(f->g, id)->nin; i++)
             f->read_alone[graph_node(f->g, id)->in[i]] = true;
-    const Region *top = &f->g->region.at[0];
-    for (int i = 0; i < top->result.n; i++) f->read_alone[top->result.at[i]] = true;
+    for (int32_t r = 0; r < f->g->region.n; r++)
+        for (int i = 0; i < f->g->region.at[r].result.n; i++)
+            f->read_alone[f->g->region.at[r].result.at[i]] = true;
 }
 
 static void build_node(Fuse *f, int32_t id) {
     const Node *n = graph_node(f->g, id);
     uint32_t flags = def_of(f, id)->flags;
-    if (flags & OPF_PARAM) {
-        f->map[n->out] = build_param(&f->b, n->op, n->attr, graph_type(f->g, n->out));
-    } else if (flags & OPF_SOURCE) {
+    if (flags & OPF_SOURCE) {
         build_source(f, id);
     } else if (f->group[id]) {
         const Group *grp = f->group[id];
         if (grp->node[grp->nnode - 1] == id) build_group(f, grp);
     } else {
-        Val *in = ARENA_ARRAY(&f->arena, Val, n->nin + 1);
-        if (!in) {
-            build_fail(&f->b, err_nomem(f->g->cx, "fusion"));
-            return;
-        }
-        for (int i = 0; i < n->nin; i++) in[i] = f->map[n->in[i]];
-        Val v = build_like(&f->b, f->g, n, in);
-        for (int i = 0; i < n->nout; i++) f->map[n->out + i] = v + i;
+        copy_node(&f->copy, n);
     }
 }
 
@@ -244,26 +237,26 @@ Err pass_fuse(const Graph *g, const PassOptions *o, Graph **out) {
     Graph *to = graph_new(g->cx);
     if (!to) return err_nomem(g->cx, "a graph");
     to->mesh = g->mesh;
-    Fuse f = {.g = g, .b = build_in(to, 0)};
-    f.b.local = true;
-    arena_init(&f.arena, &g->cx->alloc);
-    f.group = ARENA_ARRAY(&f.arena, Group *, g->node.n);
-    f.map = ARENA_ARRAY(&f.arena, Val, g->value.n);
-    f.uses = graph_use_counts(g, &f.arena);
-    f.read_alone = ARENA_ARRAY(&f.arena, bool, g->value.n);
-    f.inner = ARENA_ARRAY(&f.arena, Val, g->value.n);
-    f.stamp = ARENA_ARRAY(&f.arena, int32_t, g->value.n);
-    if (!f.group || !f.map || !f.uses || !f.read_alone || !f.inner || !f.stamp)
-        build_fail(&f.b, err_nomem(g->cx, "fusion"));
-    if (!f.b.err) find_groups(&f, o->no_fuse);
-    if (!f.b.err) mark_read_alone(&f);
-    for (int32_t id = 1; id < g->node.n && !f.b.err; id++) build_node(&f, id);
-    for (int i = 0; i < g->region.at[0].result.n && !f.b.err; i++)
-        build_result(&f.b, f.map[g->region.at[0].result.at[i]]);
-    arena_free(&f.arena);
-    if (f.b.err)
+    Build b = build_in(to, 0);
+    b.local = true;
+    Fuse f = {.g = g};
+    if (copy_begin(&f.copy, g, &b)) {
+        Arena *arena = &f.copy.arena;
+        f.group = ARENA_ARRAY(arena, Group *, g->node.n);
+        f.uses = graph_use_counts(g, arena);
+        f.read_alone = ARENA_ARRAY(arena, bool, g->value.n);
+        f.inner = ARENA_ARRAY(arena, Val, g->value.n);
+        f.stamp = ARENA_ARRAY(arena, int32_t, g->value.n);
+        if (!f.group || !f.uses || !f.read_alone || !f.inner || !f.stamp) copy_no_memory(&f.copy);
+    }
+    if (!f.copy.b.err) find_groups(&f, o->no_fuse);
+    if (!f.copy.b.err) mark_read_alone(&f);
+    for (int32_t id = 1; id < g->node.n && !f.copy.b.err; id++) build_node(&f, id);
+    if (!f.copy.b.err) copy_results(&f.copy, 0);
+    copy_end(&f.copy);
+    if (f.copy.b.err)
         graph_free(to);
     else
         *out = to;
-    return f.b.err;
+    return f.copy.b.err;
 }

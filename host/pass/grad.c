@@ -22,7 +22,13 @@ typedef struct Grad {
     Val *ct;      /* cotangent so far, by value */
     Anew *anew;   /* the innermost checkpointed stretch that the walk is in, or NULL */
     int32_t nvalue;
+    int32_t region; /* what is walked stands in it; what is built, where `b` does */
+    /* Where that is another region: what stands there for a value of the walked one. */
+    Val (*primal)(void *ud, Build *b, Val v);
+    void *ud;
 } Grad;
+
+static const RegionGrads region_grads;
 
 /* The locations of a node, for what its rule builds. */
 static Build at_node(const Grad *g, const Node *n) {
@@ -51,22 +57,27 @@ static void mark_custom(Grad *g, const CustomVjp *rule) {
     bool any = false;
     for (int i = 0; i < rule->nx; i++) any = any || g->active[rule->x[i]];
     for (int i = 0; i < rule->ny; i++)
-        g->active[rule->y[i]] =
-            any && dtype_is_float(graph_type(g->b->g, rule->y[i])->dtype);
+        g->active[rule->y[i]] = any && dtype_is_float(graph_type(g->b->g, rule->y[i])->dtype);
 }
 
-static void mark_active(Grad *g, const Val *wrt, int nwrt) {
+static bool any_active(const Grad *g, const Node *n) {
+    for (int i = 0; i < n->nin; i++)
+        if (g->active[n->in[i]]) return true;
+    return false;
+}
+
+/* What leads from the values that are active already. */
+static void mark_active(Grad *g) {
     const Graph *graph = g->b->g;
     int32_t span = 0;
-    for (int i = 0; i < nwrt; i++) g->active[wrt[i]] = true;
     for (int32_t id = 1; id <= graph->node.n; id++) {
         for (; span < graph->span.n && graph->span.at[span].end <= id; span++)
             if (graph->span.at[span].rule) mark_custom(g, graph->span.at[span].rule);
         if (id == graph->node.n) break;
         const Node *n = graph_node(graph, id);
-        bool any = false;
-        for (int i = 0; i < n->nin; i++) any = any || g->active[n->in[i]];
-        if (!any || graph_opdef(graph, n)->flags & OPF_NO_GRAD) continue;
+        if (n->region != g->region || !any_active(g, n) ||
+            graph_opdef(graph, n)->flags & OPF_NO_GRAD)
+            continue;
         for (int i = 0; i < n->nout; i++)
             if (dtype_is_float(graph_type(graph, n->out + i)->dtype)) g->active[n->out + i] = true;
     }
@@ -89,7 +100,7 @@ static void differentiate_expansion(Grad *g, const Node *n, const Val *in, const
     if (g->b->err) return;
     int32_t end = graph->node.n;
     /* A walk of its own, in which the node's operands are the variables. */
-    Grad inner = {.b = g->b, .nvalue = graph->value.n};
+    Grad inner = {.b = g->b, .nvalue = graph->value.n, .region = g->b->region};
     arena_init(&inner.arena, &graph->cx->alloc);
     inner.active = ARENA_ARRAY(&inner.arena, bool, inner.nvalue);
     inner.ct = ARENA_ARRAY(&inner.arena, Val, inner.nvalue);
@@ -126,7 +137,7 @@ static Anew *anew_in(Grad *g, const Span *span, Anew *outer) {
         return NULL;
     }
     *a = (Anew){.span = span, .outer = outer};
-    if (copy_begin(&a->copy, g->b->g, g->b)) a->copy.region[g->b->region] = g->b->region;
+    if (copy_begin(&a->copy, g->b->g, g->b)) a->copy.region[g->region] = g->b->region;
     build_fail(g->b, a->copy.b.err);
     return a;
 }
@@ -138,7 +149,8 @@ static void anew_end(Anew *a) {
 /* What rules inside the stretch read for v. What comes from outside of a checkpointed one, or is
  * kept, goes through a barrier: the second computation is not to be found equal to the first. */
 static Val anew_value(Grad *g, Anew *a, Val v) {
-    if (!a || v >= g->nvalue || g->b->err) return v;
+    if (v >= g->nvalue || g->b->err) return v;
+    if (!a) return g->primal ? g->primal(g->ud, g->b, v) : v;
     Val *at = &a->copy.map[v];
     if (*at) return *at;
     Val outside = anew_value(g, a->outer, v);
@@ -152,8 +164,8 @@ static void compute_anew(Grad *g, Anew *a, int32_t first, int32_t end) {
     int32_t clone = graph->node.n; /* no other copy has it */
     for (int32_t id = first; id < end && !g->b->err; id++) {
         Node n = *graph_node(graph, id);
-        bool top = n.region == g->b->region;
-        if (!top && !graph_within(graph, n.region, g->b->region)) continue;
+        bool top = n.region == g->region;
+        if (!top && !graph_within(graph, n.region, g->region)) continue;
         if (top && graph_opdef(graph, &n)->flags & OPF_PARAM) continue;
         if (n.nout == 0 || a->copy.map[n.out]) continue; /* a placeholder that has its value */
         if (top && a->span->policy && remat_keeps(graph, a->span, &n)) continue;
@@ -209,11 +221,12 @@ static void check_closed(Grad *g, const Span *s) {
             Str t;
             str_init(&t, &graph->cx->alloc);
             type_print(graph_type(graph, n->in[k]), &t);
-            build_fail(g->b, err_set(graph->cx, E_GRAD,
-                                     "custom_vjp: the function uses a %s from outside of it that is "
-                                     "differentiated, and its bwd gives nothing for it; pass it as "
-                                     "an argument",
-                                     str_of(&t)));
+            build_fail(g->b,
+                       err_set(graph->cx, E_GRAD,
+                               "custom_vjp: the function uses a %s from outside of it that is "
+                               "differentiated, and its bwd gives nothing for it; pass it as "
+                               "an argument",
+                               str_of(&t)));
             str_free(&t);
             return;
         }
@@ -252,8 +265,10 @@ static const Span *custom_ending(const Graph *g, int32_t id) {
     int32_t lo = 0, hi = g->span.n;
     while (lo < hi) {
         int32_t mid = (lo + hi) / 2;
-        if (g->span.at[mid].end <= id) lo = mid + 1;
-        else hi = mid;
+        if (g->span.at[mid].end <= id)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     for (; lo < g->span.n && g->span.at[lo].end == id + 1; lo++)
         if (g->span.at[lo].rule) return &g->span.at[lo];
@@ -282,7 +297,7 @@ static void step(Grad *g, const Node *n, const Val *ct) {
     for (int i = 0; i < n->nout; i++)
         if (ct[i] && def->grad_results && !(def->grad_results >> i & 1)) beyond = true;
     if (def->vjp && !beyond) {
-        VjpArgs a = {.node = n, .in = in, .ct = ct, .din = din};
+        VjpArgs a = {.node = n, .in = in, .ct = ct, .din = din, .regions = &region_grads};
         Val *out = ARENA_ARRAY(&g->arena, Val, n->nout);
         if (!out) {
             build_fail(g->b, err_nomem(g->b->g->cx, "a gradient"));
@@ -315,7 +330,7 @@ static void walk(Grad *g, int32_t first, int32_t end) {
         Node n = *graph_node(g->b->g, id); /* a copy: the array moves as nodes are added */
         bool any = false;
         for (int i = 0; i < n.nout; i++) any = any || g->ct[n.out + i];
-        if (!any || n.nin == 0) continue;
+        if (!any || n.nin == 0 || n.region != g->region) continue;
         enter_stretch(g, id);
         step(g, &n, &g->ct[n.out]);
     }
@@ -332,29 +347,80 @@ static Val zeros_like(Build *b, Val v) {
     return zeros;
 }
 
+static bool grad_init(Grad *g, Build *b, int32_t region) {
+    *g = (Grad){.b = b, .nvalue = b->g->value.n, .region = region};
+    arena_init(&g->arena, &b->g->cx->alloc);
+    g->active = ARENA_ARRAY(&g->arena, bool, g->nvalue);
+    g->ct = ARENA_ARRAY(&g->arena, Val, g->nvalue);
+    if (g->active && g->ct) return true;
+    build_fail(b, err_nomem(b->g->cx, "a gradient"));
+    return false;
+}
+
+static void grad_end(Grad *g) {
+    while (g->anew) leave_stretch(g);
+    arena_free(&g->arena);
+}
+
 void pass_grad(Build *b, const Val *y, const Val *ct, int ny, const Val *wrt, int nwrt, Val *grad) {
+    Grad g;
     if (b->err) return;
-    Grad g = {.b = b, .nvalue = b->g->value.n};
-    arena_init(&g.arena, &b->g->cx->alloc);
-    g.active = ARENA_ARRAY(&g.arena, bool, g.nvalue);
-    g.ct = ARENA_ARRAY(&g.arena, Val, g.nvalue);
-    if (!g.active || !g.ct) {
-        build_fail(b, err_nomem(b->g->cx, "a gradient"));
-    } else {
+    if (grad_init(&g, b, b->region)) {
         int32_t end = b->g->node.n, first = end;
         b->role = ROLE_BACKWARD;
-        for (int i = 0; i < nwrt; i++)
+        for (int i = 0; i < nwrt; i++) {
             if (b->g->value.at[wrt[i]].node < first) first = b->g->value.at[wrt[i]].node;
-        mark_active(&g, wrt, nwrt);
+            g.active[wrt[i]] = true;
+        }
+        mark_active(&g);
         for (int i = 0; i < ny; i++)
             if (ct[i]) add_cotangent(&g, graph_def(b->g, y[i]), y[i], ct[i]);
         walk(&g, first, end);
-        while (g.anew) leave_stretch(&g);
         for (int i = 0; i < nwrt && !b->err; i++) {
             grad[i] = g.ct[wrt[i]] ? g.ct[wrt[i]] : zeros_like(b, wrt[i]);
             int32_t id = b->err ? 0 : b->g->value.at[grad[i]].node;
             if (id >= end) b->g->node.at[id].role = ROLE_GRADIENT;
         }
     }
-    arena_free(&g.arena);
+    grad_end(&g);
 }
+
+/* ---- for the rules of nodes that own regions ---- */
+
+static void start_region(Grad *g, const bool *param) {
+    const Region *r = &g->b->g->region.at[g->region];
+    for (int i = 0; i < r->param.n; i++) g->active[r->param.at[i]] = param[i];
+    mark_active(g);
+}
+
+static void region_active(Build *b, int32_t region, const bool *param, bool *result) {
+    Grad g;
+    if (b->err) return;
+    if (grad_init(&g, b, region)) {
+        const Region *r = &b->g->region.at[region];
+        start_region(&g, param);
+        for (int i = 0; i < r->result.n; i++) result[i] = g.active[r->result.at[i]];
+    }
+    grad_end(&g);
+}
+
+static void region_grad(Build *b, int32_t region, const bool *param, const Val *ct,
+                        Val (*primal)(void *ud, Build *b, Val v), void *ud, Val *dparam) {
+    Grad g;
+    if (b->err) return;
+    if (grad_init(&g, b, region)) {
+        g.primal = primal;
+        g.ud = ud;
+        start_region(&g, param);
+        for (int i = 0; i < b->g->region.at[region].result.n; i++) {
+            Val v = b->g->region.at[region].result.at[i];
+            if (ct[i]) add_cotangent(&g, graph_def(b->g, v), v, ct[i]);
+        }
+        walk(&g, 1, b->g->node.n);
+        for (int i = 0; i < b->g->region.at[region].param.n; i++)
+            dparam[i] = g.ct[b->g->region.at[region].param.at[i]];
+    }
+    grad_end(&g);
+}
+
+static const RegionGrads region_grads = {pass_grad, region_active, region_grad};

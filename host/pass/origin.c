@@ -240,6 +240,23 @@ const Reason *origin_constraint(const Graph *g, const Node *n, const Layout *fro
     return finish(&d);
 }
 
+const Reason *origin_flow(const Graph *g, const Node *n, Val v, const Flow *f, const Layout *from,
+                          const Layout *to) {
+    Draft d = draft(g, n);
+    uint32_t lost = layout_used(from) & ~layout_used(to);
+    set_tensor(&d, v, from);
+    str_put(&d.text, graph_opdef(g, n)->name);
+    if (f->stacked && from->rank && from->dim[0].axes.n)
+        str_put(&d.text, " runs along dim 1, which is split on ");
+    else if (f->carried)
+        str_put(&d.text, " keeps its carry in one layout; this one is split on ");
+    else
+        str_put(&d.text, " has it in another layout inside; here it is split on ");
+    mesh_print_axes(g->mesh, layout_used(from), &d.text);
+    add_origins(&d, v, lost ? lost : layout_used(from));
+    return finish(&d);
+}
+
 const Reason *origin_written(const Graph *g, const Node *n) {
     Draft d = draft(g, n);
     set_tensor(&d, n->in[0], graph_type(g, n->in[0])->layout);

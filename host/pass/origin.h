@@ -24,6 +24,9 @@ typedef struct Step {
 const Reason *origin_reshard(const Step *s, int tensor, const Layout *from, const Layout *to);
 /* Result i is a sum (or the like) still to be made: its layout `have` says over what. */
 const Reason *origin_partial(const Step *s, int i, const Layout *have);
+/* A value that goes into or comes out of the regions of node n. */
+const Reason *origin_flow(const Graph *g, const Node *n, Val v, const Flow *f, const Layout *from,
+                          const Layout *to);
 /* A collective of the program itself. */
 const Reason *origin_written(const Graph *g, const Node *n);
 const Reason *origin_constraint(const Graph *g, const Node *n, const Layout *from,

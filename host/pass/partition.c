@@ -7,27 +7,14 @@
 #include "pass/origin.h"
 #include "pass/pad.h"
 #include "pass/plant.h"
+#include "ir/copy.h"
+#include "pass/partition.h"
 #include "pass/reshard.h"
 #include "ir/explicit.h"
 #include "ir/rule.h"
 
 #include <stdio.h>
 #include <string.h>
-
-typedef struct Moved { /* a value in a layout that some user asked for */
-    Val value;         /* of the old graph */
-    const Layout *to;
-    Val local;
-} Moved;
-
-typedef struct Partition {
-    const Graph *g;
-    Build b; /* the partitioned graph */
-    Arena arena;
-    Val *local;     /* by value of `g`: its local value, in the layout of its type */
-    Layout *layout; /* by value of `g`: that of its type, without axes of size 1 */
-    VEC(Moved) moved;
-} Partition;
 
 /* One op under way. */
 typedef struct Split {
@@ -40,7 +27,7 @@ typedef struct Split {
     uint32_t through; /* axes over which pending sums of operands stay so in the results */
 } Split;
 
-static Err no_memory(Partition *p) {
+Err partition_no_memory(Partition *p) {
     return err_nomem(p->g->cx, "partitioning");
 }
 
@@ -161,13 +148,12 @@ static Build at_node(const Partition *p, const Node *n) {
     return at;
 }
 
-/* `v` in another layout, for the reason; NULL: there was no memory for it. */
-static Val moved_for(Partition *p, const Node *n, const Reason *why, Val v, const Dims *global,
-                     const Layout *from, const Layout *to) {
+Val partition_moved(Partition *p, const Node *n, const Reason *why, Val v, const Dims *global,
+                    const Layout *from, const Layout *to) {
     Build at = at_node(p, n);
     at.why = &why;
     at.nwhy = 1;
-    if (!why) build_fail(&at, no_memory(p));
+    if (!why) build_fail(&at, partition_no_memory(p));
     v = reshard(&at, v, global, from, to);
     build_fail(&p->b, at.err);
     return v;
@@ -178,7 +164,7 @@ static Step step_of(const Partition *p, const Split *s) {
     return (Step){p->g, s->n, s->r, s->layout, p->layout};
 }
 
-static bool same_dims(const Layout *a, const Layout *b) {
+bool partition_same(const Layout *a, const Layout *b) {
     for (int d = 0; d < a->rank; d++)
         if (!axes_equal(&a->dim[d].axes, &b->dim[d].axes)) return false;
     return a->partial == b->partial;
@@ -203,8 +189,7 @@ static bool is_state(const Partition *p, Val v) {
     return op_is_state(n);
 }
 
-/* A source costs nothing to make again, in the layout in which it is wanted. */
-static Val source_as(Partition *p, const Node *src, const Layout *to) {
+Val partition_source(Partition *p, const Node *src, const Layout *to) {
     Layout layout = *to;
     Split s = {.n = src, .def = graph_opdef(p->g, src), .layout = &layout};
     return build_local(p, &s, NULL);
@@ -217,23 +202,23 @@ static Val operand(Partition *p, const Split *s, int t) {
     Val v = s->n->in[t];
     const Type *type = graph_type(p->g, v);
     const Layout *from = &p->layout[v], *to = &s->layout[t];
-    if (same_dims(from, to)) return p->local[v];
+    if (partition_same(from, to)) return p->local[v];
     uint32_t flags = graph_opdef(p->g, graph_def(p->g, v))->flags;
     bool state = is_state(p, v);
-    if (flags & OPF_SOURCE) return source_as(p, graph_def(p->g, v), to);
+    if (flags & OPF_SOURCE) return partition_source(p, graph_def(p->g, v), to);
     Layout asked = plain(to);
     const Layout *key = layout_of(p->g->cx, &asked);
     if (!key) {
-        build_fail(&p->b, no_memory(p));
+        build_fail(&p->b, partition_no_memory(p));
         return 0;
     }
     for (int i = 0; !state && i < p->moved.n; i++)
         if (p->moved.at[i].value == v && p->moved.at[i].to == key) return p->moved.at[i].local;
     Step step = step_of(p, s);
-    Val moved =
-        moved_for(p, s->n, origin_reshard(&step, t, from, to), p->local[v], &type->dims, from, to);
+    Val moved = partition_moved(p, s->n, origin_reshard(&step, t, from, to), p->local[v],
+                                &type->dims, from, to);
     if (!state && !VEC_PUSH(&p->arena, &p->moved, (Moved){v, key, moved}))
-        build_fail(&p->b, no_memory(p));
+        build_fail(&p->b, partition_no_memory(p));
     return moved;
 }
 
@@ -294,7 +279,7 @@ static Val build_local(Partition *p, const Split *s, const Val *in) {
     void *attr = arena_copy(&p->arena, n->attr, n->attr ? s->def->attr_size : 0);
     Offset *offset = ARENA_ARRAY(&p->arena, Offset, 2 * MAX_RANK);
     if (!types || !layouts || !attr || !offset) {
-        build_fail(&p->b, no_memory(p));
+        build_fail(&p->b, partition_no_memory(p));
         return 0;
     }
     for (int t = 0; t < nt; t++) {
@@ -308,7 +293,7 @@ static Val build_local(Partition *p, const Split *s, const Val *in) {
     const Reason *why = NULL;
     if (s->def->flags & OPF_COLLECTIVE) {
         why = origin_written(p->g, n);
-        if (!why) build_fail(&at, no_memory(p));
+        if (!why) build_fail(&at, partition_no_memory(p));
         at.why = &why;
         at.nwhy = 1;
     }
@@ -331,7 +316,7 @@ static Err partition_node(Partition *p, const Node *n) {
     s.axes = ARENA_ARRAY(&p->arena, AxisList, r->nfactor + 1);
     s.layout = ARENA_ARRAY(&p->arena, Layout, r->ntensor + 1);
     Val *in = ARENA_ARRAY(&p->arena, Val, n->nin + 1);
-    if (!s.proj || !s.axes || !s.layout || !in) return no_memory(p);
+    if (!s.proj || !s.axes || !s.layout || !in) return partition_no_memory(p);
     for (int t = 0; t < r->ntensor; t++)
         rule_project(r, t, &p->layout[tensor_value(n, t)], &s.proj[t]);
     s.through = through_of(p, n, r);
@@ -349,12 +334,12 @@ static Err partition_node(Partition *p, const Node *n) {
         const Layout *want = &p->layout[n->out + i];
         p->local[n->out + i] = v + i;
         used |= layout_used(&have);
-        if (same_dims(&have, want)) continue;
+        if (partition_same(&have, want)) continue;
         Step step = step_of(p, &s);
         const Reason *why = have.partial ? origin_partial(&step, i, &have)
                                          : origin_reshard(&step, n->nin + i, &have, want);
         p->local[n->out + i] =
-            moved_for(p, n, why, v + i, &graph_type(p->g, n->out + i)->dims, &have, want);
+            partition_moved(p, n, why, v + i, &graph_type(p->g, n->out + i)->dims, &have, want);
     }
     Build at = at_node(p, n);
     for (int i = 0; v && i < n->nout; i++)
@@ -367,9 +352,10 @@ static Err partition_node(Partition *p, const Node *n) {
 static Err partition_as(Partition *p, const Node *n, const Layout *from, const Layout *to,
                         Val global) {
     p->local[n->out] = p->local[n->in[0]];
-    if (!same_dims(from, to))
-        p->local[n->out] = moved_for(p, n, origin_constraint(p->g, n, from, to), p->local[n->in[0]],
-                                     &graph_type(p->g, global)->dims, from, to);
+    if (!partition_same(from, to))
+        p->local[n->out] =
+            partition_moved(p, n, origin_constraint(p->g, n, from, to), p->local[n->in[0]],
+                            &graph_type(p->g, global)->dims, from, to);
     return p->b.err;
 }
 
@@ -405,19 +391,24 @@ static Err partition_manual(Partition *p, const Node *n) {
     return partition_as(p, n, have, want, outside);
 }
 
-static Err partition_param(Partition *p, const Node *n) {
-    const Type *t = graph_type(p->g, n->out);
+const Type *partition_type(Partition *p, const Type *t, const Layout *layout) {
     Layout l;
     layout_init(&l, p->g->mesh, t->dims.rank);
-    l.vary = (uint8_t)layout_vary(t->layout);
+    l.vary = (uint8_t)(layout_vary(layout) | layout->vary);
     Type local = {.dtype = t->dtype,
                   .weak = t->weak,
                   .local = true,
-                  .dims = layout_local(t->layout, &t->dims),
+                  .dims = layout_local(layout, &t->dims),
                   .layout = layout_of(p->g->cx, &l)};
     const Type *type = local.layout ? type_of(p->g->cx, &local) : NULL;
-    if (!type) return no_memory(p);
-    p->local[n->out] = build_param(&p->b, n->op, n->attr, type);
+    if (!type) build_fail(&p->b, partition_no_memory(p));
+    return type;
+}
+
+static Err partition_param(Partition *p, const Node *n) {
+    const Type *t = graph_type(p->g, n->out);
+    const Type *type = partition_type(p, t, t->layout);
+    if (type) p->local[n->out] = build_param(&p->b, n->op, n->attr, type);
     return p->b.err;
 }
 
@@ -425,7 +416,9 @@ static Err partition(Partition *p) {
     const Graph *g = p->g;
     p->local = ARENA_ARRAY(&p->arena, Val, g->value.n);
     p->layout = ARENA_ARRAY(&p->arena, Layout, g->value.n);
-    if (!p->local || !p->layout) return no_memory(p);
+    p->region = ARENA_ARRAY(&p->arena, int32_t, g->region.n);
+    if (!p->local || !p->layout || !p->region) return partition_no_memory(p);
+    for (int32_t r = 1; r < g->region.n; r++) p->region[r] = -1;
     for (Val v = 1; v < g->value.n; v++) {
         p->layout[v] = *graph_type(g, v)->layout;
         layout_drop_ones(&p->layout[v]);
@@ -433,8 +426,13 @@ static Err partition(Partition *p) {
     for (int32_t id = 1; id < g->node.n; id++) {
         const Node *n = graph_node(g, id);
         uint32_t flags = graph_opdef(g, n)->flags;
-        if (flags & OPF_PARAM)
+        TRY(partition_enter(p, n->region));
+        if (flags & OPF_PARAM && n->region)
+            continue;
+        else if (flags & OPF_PARAM)
             TRY(partition_param(p, n));
+        else if (graph_opdef(g, n)->flow)
+            TRY(partition_control(p, n));
         else if (graph_opdef(g, n)->manual)
             TRY(partition_manual(p, n));
         else if (flags & (OPF_CONSTRAINT | OPF_CAST))
@@ -442,37 +440,28 @@ static Err partition(Partition *p) {
         else
             TRY(partition_node(p, n));
     }
+    TRY(partition_enter(p, 0));
     for (int i = 0; i < g->region.at[0].result.n; i++)
         build_result(&p->b, p->local[g->region.at[0].result.at[i]]);
     return p->b.err;
 }
 
 /* Without a mesh: the same nodes, local types. */
-static Err copy_unsplit(Partition *p) {
-    const Graph *g = p->g;
-    p->local = ARENA_ARRAY(&p->arena, Val, g->value.n);
-    if (!p->local) return no_memory(p);
-    for (int32_t id = 1; id < g->node.n && !p->b.err; id++) {
-        const Node *n = graph_node(g, id);
-        uint32_t flags = graph_opdef(g, n)->flags;
-        Val *in = ARENA_ARRAY(&p->arena, Val, n->nin + 1);
-        if (!in) return no_memory(p);
-        for (int i = 0; i < n->nin; i++) in[i] = p->local[n->in[i]];
-        Val v;
-        if (flags & OPF_PARAM) {
-            Type t = *graph_type(g, n->out);
-            t.local = true;
-            const Type *type = type_of(g->cx, &t);
-            if (!type) return no_memory(p);
-            v = build_param(&p->b, n->op, n->attr, type);
-        } else {
-            v = build_like(&p->b, g, n, in);
-        }
-        for (int i = 0; i < n->nout; i++) p->local[n->out + i] = v + i;
+static Err copy_unsplit(const Graph *g, const Build *b) {
+    Copy c;
+    if (copy_begin(&c, g, b)) {
+        for (int32_t id = 1; id < g->node.n && !c.b.err; id++) copy_node(&c, graph_node(g, id));
+        copy_results(&c, 0);
     }
-    for (int i = 0; i < g->region.at[0].result.n && !p->b.err; i++)
-        build_result(&p->b, p->local[g->region.at[0].result.at[i]]);
-    return p->b.err;
+    copy_end(&c);
+    Graph *to = b->g;
+    for (Val v = 1; v < to->value.n && !c.b.err; v++) {
+        Type t = *graph_type(to, v);
+        t.local = true;
+        to->value.at[v].type = type_of(g->cx, &t);
+        if (!to->value.at[v].type) c.b.err = err_nomem(g->cx, "partitioning");
+    }
+    return c.b.err;
 }
 
 Err pass_partition(const Graph *g, const PassOptions *o, Graph **out) {
@@ -483,7 +472,7 @@ Err pass_partition(const Graph *g, const PassOptions *o, Graph **out) {
     Partition p = {.g = g, .b = build_in(new_graph, 0)};
     p.b.local = true;
     arena_init(&p.arena, &g->cx->alloc);
-    Err e = g->mesh ? partition(&p) : copy_unsplit(&p);
+    Err e = g->mesh ? partition(&p) : copy_unsplit(g, &p.b);
     arena_free(&p.arena);
     if (e)
         graph_free(new_graph);

@@ -38,7 +38,7 @@ static BuildValue *value_at(PlanBuild *p, Val v) {
 }
 
 /* A fresh buffer for the value. */
-static void own_buffer(PlanBuild *p, BuildValue *v, const Type *t, BufferKind kind) {
+void plan_own_buffer(PlanBuild *p, BuildValue *v, const Type *t, BufferKind kind) {
     *v = (BuildValue){.type = t};
     row_major(t, v->strides);
     v->buffer = new_buffer(p, kind, vary_of(t), type_bytes(t));
@@ -58,22 +58,22 @@ static bool inner_is_dense(const BuildValue *v) {
            v->strides[last] == dtype_size(v->type->dtype);
 }
 
-static void touch(PlanBuild *p, const BuildValue *v) {
+void plan_touch(PlanBuild *p, const BuildValue *v) {
     if (!p->err) p->buffer.at[v->buffer].last = p->step.n;
 }
 
 /* ---- steps ---- */
 
-static BuildStep *add_step(PlanBuild *p, const Node *n) {
-    if (!VEC_PUSH(p->arena, &p->step, (BuildStep){.node = n})) {
+BuildStep *plan_add_step(PlanBuild *p, const Node *n) {
+    if (!VEC_PUSH(p->arena, &p->step, (BuildStep){.node = n, .times = p->times})) {
         plan_build_no_memory(p);
         return NULL;
     }
     return &p->step.at[p->step.n - 1];
 }
 
-static bool set_operands(PlanBuild *p, BuildStep *s, const BuildValue *in, int nin,
-                         const BuildValue *out, int nout) {
+bool plan_set_operands(PlanBuild *p, BuildStep *s, const BuildValue *in, int nin,
+                       const BuildValue *out, int nout) {
     s->in = arena_copy(p->arena, in, sizeof *in * (size_t)nin);
     s->out = arena_copy(p->arena, out, sizeof *out * (size_t)nout);
     s->nin = nin;
@@ -82,15 +82,22 @@ static bool set_operands(PlanBuild *p, BuildStep *s, const BuildValue *in, int n
     return !p->err;
 }
 
+void plan_copy(PlanBuild *p, const Node *n, const BuildValue *from, const BuildValue *to) {
+    plan_touch(p, from);
+    plan_touch(p, to);
+    BuildStep *s = plan_add_step(p, n);
+    if (!s || !plan_set_operands(p, s, from, 1, to, 1)) return;
+    s->kernel = "copy";
+    s->bytes = 2 * (double)type_bytes(from->type);
+}
+
 /* A row-major copy of the value in a buffer of its own. */
 static void copy_value(PlanBuild *p, const Node *for_node, BuildValue *v) {
     BuildValue copy;
-    touch(p, v);
-    own_buffer(p, &copy, v->type, BUFFER_TEMP);
-    BuildStep *s = add_step(p, for_node);
-    if (!s || !set_operands(p, s, v, 1, &copy, 1)) return;
-    s->kernel = "copy";
-    s->bytes = 2 * (double)type_bytes(v->type);
+    plan_touch(p, v);
+    plan_own_buffer(p, &copy, v->type, BUFFER_TEMP);
+    if (p->err) return;
+    plan_copy(p, for_node, v, &copy);
     *v = copy;
 }
 
@@ -149,13 +156,26 @@ static bool may_write(const PlanBuild *p, int32_t i, bool behind_last_fault) {
 }
 
 /* May result i live in operand k's buffer from this step on? */
-static bool can_take(const PlanBuild *p, const BuildValue *in, const Type *out) {
+bool plan_can_take(const PlanBuild *p, const BuildValue *in, const Type *out) {
     const BuildBuffer *b = &p->buffer.at[in->buffer];
     bool writable =
         b->kind == BUFFER_TEMP || (b->param >= 0 && may_write(p, b->param, p->now > p->last_fault));
     return writable && p->last_use[in->buffer] <= p->now && in->offset == 0 && !in->noffset &&
-           lies_row_major(in) && b->bytes == type_bytes(out) && in->type->dtype == out->dtype &&
-           dims_equal(&in->type->dims, &out->dims) && b->vary == vary_of(out);
+           !in->nslice && lies_row_major(in) && b->bytes == type_bytes(out) &&
+           in->type->dtype == out->dtype && dims_equal(&in->type->dims, &out->dims) &&
+           b->vary == vary_of(out);
+}
+
+/* Where the value is wanted, if nobody needs what lies there any more. */
+static bool take_place(PlanBuild *p, Val v, BuildValue *out) {
+    const BuildValue *place = p->place[v];
+    if (!place || p->last_use[place->buffer] >= p->now ||
+        p->buffer.at[place->buffer].vary != vary_of(graph_type(p->g, v)))
+        return false;
+    *out = *place;
+    out->type = graph_type(p->g, v);
+    if (!place->nslice) p->last_use[place->buffer] = p->value_last[v];
+    return true;
 }
 
 static void place_results(PlanBuild *p, const Node *n, const OpDef *def, BuildValue *in,
@@ -164,15 +184,16 @@ static void place_results(PlanBuild *p, const Node *n, const OpDef *def, BuildVa
     for (int i = 0; i < n->nout; i++) {
         const Type *t = graph_type(p->g, n->out + i);
         int from = -1;
+        if (take_place(p, n->out + i, &out[i])) continue;
         for (int k = 0; k < n->nin && k < 64 && from < 0; k++) {
             bool allowed = def->flags & OPF_ALIAS_ANY || (i < 4 && def->alias[i] == k + 1);
             bool shared = taken >> k & 1;
             for (int j = 0; j < n->nin; j++) /* another operand reads the same buffer */
                 if (j != k && in[j].buffer == in[k].buffer) shared = true;
-            if (allowed && !shared && can_take(p, &in[k], t)) from = k;
+            if (allowed && !shared && plan_can_take(p, &in[k], t)) from = k;
         }
         if (from < 0) {
-            own_buffer(p, &out[i], t, BUFFER_TEMP);
+            plan_own_buffer(p, &out[i], t, BUFFER_TEMP);
             continue;
         }
         taken |= 1ull << from;
@@ -201,22 +222,22 @@ static void kernel_step(PlanBuild *p, const Node *n, const OpDef *def) {
             copy_value(p, n, &in[i]);
         bytes += (double)type_bytes(in[i].type);
     }
-    for (int i = 0; i < n->nin; i++) touch(p, &in[i]);
+    for (int i = 0; i < n->nin; i++) plan_touch(p, &in[i]);
     if (p->err) return;
     place_results(p, n, def, in, out);
     for (int i = 0; i < n->nout; i++) {
         bytes += (double)type_bytes(out[i].type);
-        touch(p, &out[i]);
+        plan_touch(p, &out[i]);
         *value_at(p, n->out + i) = out[i];
     }
     double flops = collective ? 0 : node_flops(p, n, def);
-    BuildStep *s = add_step(p, n);
-    if (!s || !set_operands(p, s, in, n->nin, out, n->nout)) return;
+    BuildStep *s = plan_add_step(p, n);
+    if (!s || !plan_set_operands(p, s, in, n->nin, out, n->nout)) return;
     s->kernel = def->kernel;
     s->flops = flops;
     s->bytes = bytes;
     if (collective)
-        s->collective = true;
+        s->kind = STEP_COLLECTIVE;
     else
         lower_attr(p, s, n, def);
 }
@@ -279,29 +300,34 @@ static void find_last_uses(PlanBuild *p) {
     const Graph *g = p->g;
     for (int32_t id = 1; id < g->node.n; id++) {
         const Node *n = graph_node(g, id);
-        for (int i = 0; n->region == 0 && i < n->nin; i++) use(p, n->in[i], id);
+        for (int i = 0; i < n->nin; i++) use(p, n->in[i], id);
+        for (int k = 0; k < n->nbody; k++)
+            for (int i = 0; i < g->region.at[n->body[k]].result.n; i++)
+                use(p, g->region.at[n->body[k]].result.at[i], id);
     }
     const Region *top = &g->region.at[0];
     for (int i = 0; i < top->result.n; i++) use(p, top->result.at[i], g->node.n);
 }
 
-static void node(PlanBuild *p, int32_t id) {
+void plan_node(PlanBuild *p, int32_t id) {
     const Node *n = graph_node(p->g, id);
     const OpDef *def = graph_opdef(p->g, n);
     p->now = id;
     int32_t first_new = p->buffer.n;
     if (def->flags & OPF_PARAM) {
         BuildValue *v = value_at(p, n->out);
-        own_buffer(p, v, graph_type(p->g, n->out), BUFFER_PARAM);
+        plan_own_buffer(p, v, graph_type(p->g, n->out), BUFFER_PARAM);
         if (p->err) return;
         p->buffer.at[v->buffer].param = p->nparam;
         p->param[p->nparam++] = n->out;
     } else if (def->view) {
         view_node(p, n, def);
+    } else if (def->control) {
+        plan_control(p, id, def);
     } else {
         kernel_step(p, n, def);
-        if (id == p->last_fault) p->fault_step = p->step.n - 1;
     }
+    if (id == p->last_fault) p->fault_step = p->step.n - 1;
     if (!plan_build_room(p)) return;
     for (int32_t b = first_new; b < p->buffer.n; b++) p->last_use[b] = id;
     for (int i = 0; i < n->nout && !p->err; i++) {
@@ -368,10 +394,17 @@ static Err check_donations(PlanBuild *p) {
     return E_OK;
 }
 
+/* The node in the program's region that the node is or stands in. */
+static int32_t outermost(const Graph *g, int32_t id) {
+    while (graph_node(g, id)->region) id = g->region.at[graph_node(g, id)->region].owner;
+    return id;
+}
+
 static void find_last_fault(PlanBuild *p) {
     p->last_fault = p->fault_step = -1;
     for (int32_t id = 1; id < p->g->node.n; id++)
-        if (graph_opdef(p->g, graph_node(p->g, id))->flags & OPF_FAULTS) p->last_fault = id;
+        if (graph_opdef(p->g, graph_node(p->g, id))->flags & OPF_FAULTS)
+            p->last_fault = outermost(p->g, id);
 }
 
 Err pass_plan(const Graph *g, const PassOptions *o, const uint8_t *donated, Plan **out) {
@@ -383,7 +416,7 @@ Err pass_plan(const Graph *g, const PassOptions *o, const uint8_t *donated, Plan
     find_last_uses(&p);
     find_last_fault(&p);
     for (int32_t id = 1; id < g->node.n && !p.err; id++)
-        if (graph_node(g, id)->region == 0) node(&p, id);
+        if (graph_node(g, id)->region == 0) plan_node(&p, id);
     for (int i = 0; i < g->region.at[0].result.n && !p.err; i++)
         result(&p, i, g->region.at[0].result.at[i]);
     if (!p.err) give_donated(&p);

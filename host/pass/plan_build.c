@@ -17,10 +17,12 @@ bool plan_build_init(PlanBuild *p, const Graph *g, const PassOptions *o, const u
     p->arena = &p->memory;
     int32_t params = g->region.at[0].param.n, results = g->region.at[0].result.n;
     p->value = ARENA_ARRAY(p->arena, BuildValue, g->value.n);
+    p->place = ARENA_ARRAY(p->arena, BuildValue *, g->value.n);
+    p->times = 1;
     p->value_last = ARENA_ARRAY(p->arena, int32_t, g->value.n);
     p->param = ARENA_ARRAY(p->arena, Val, params + 1);
     p->result = ARENA_ARRAY(p->arena, BuildValue, results + 1);
-    return p->value && p->value_last && p->param && p->result;
+    return p->value && p->place && p->value_last && p->param && p->result;
 }
 
 void plan_build_free(PlanBuild *p) {
@@ -209,6 +211,7 @@ static int32_t put_value(Pack *k, Values *values, const BuildValue *v) {
     out.offset = v->offset;
     out.dims = put(k, list, 2 * rank, sizeof *list);
     out.per_device = put_offsets(k, v->per_device, v->noffset);
+    out.per_slice = put(k, v->per_slice, v->nslice, sizeof *v->per_slice);
     if (!VEC_PUSH(k->p->arena, values, out)) plan_build_no_memory(k->p);
     return values->n - 1;
 }
@@ -308,24 +311,29 @@ static PlanStep pack_step(Pack *k, Values *values, const BuildStep *s) {
     PlanStep out;
     const OpDef *def = graph_opdef(k->p->g, s->node);
     memset(&out, 0, sizeof out);
-    out.kind = s->collective ? STEP_COLLECTIVE : STEP_KERNEL;
+    out.kind = (uint8_t)s->kind;
+    bool control = s->kind == STEP_LOOP || s->kind == STEP_BRANCH;
     for (int i = 0; i < s->nout; i++)
         if (s->out[i].type->layout) out.vary |= s->out[i].type->layout->vary;
     out.role = s->node->role;
-    out.name = put_string(k, s->collective ? def->name : s->kernel);
+    out.name = put_string(k, s->kernel ? s->kernel : def->name);
     out.op = put_string(k, def->name);
     out.in = put_values(k, values, s->in, s->nin);
     out.out = put_values(k, values, s->out, s->nout);
-    if (s->collective)
+    if (control)
+        out.control = (PlanControl){s->loop, s->control.reverse, s->control.trips,
+                                    put(k, s->body, s->nbody, sizeof *s->body)};
+    if (s->kind == STEP_COLLECTIVE)
         put_collective(k, s->node, &out.coll);
     else
         out.attr = put(k, s->attr, s->attr_size, 1);
     out.offsets = put_offsets(k, s->offset, s->noffset);
+    out.times = s->times;
     out.flops = s->flops;
     out.bytes = s->bytes;
     out.locs = put_locations(k, s->node);
     out.why = put_reasons(k, s->node);
-    out.ops = put_body(k, s->node);
+    if (!control) out.ops = put_body(k, s->node);
     return out;
 }
 
@@ -371,13 +379,14 @@ Err plan_build_pack(PlanBuild *p, Plan **out) {
     head.ndevices = m ? m->ndevices : 1;
     head.naxes = m ? m->naxes : 0;
     for (int i = 0; i < head.naxes; i++) head.axis_size[i] = m->size[i];
+    head.nloop = p->nloop;
     head.alignment = (int32_t)p->o->target->alignment;
     pack_params(&k, &values, &head);
     PlanStep *steps = ARENA_ARRAY(p->arena, PlanStep, p->step.n + 1);
     if (!steps) plan_build_no_memory(p);
     for (int32_t i = 0; i < p->step.n && !p->err; i++) {
         steps[i] = pack_step(&k, &values, &p->step.at[i]);
-        head.flops += steps[i].flops;
+        head.flops += steps[i].flops * steps[i].times;
     }
     head.results = put_values(&k, &values, p->result, p->g->region.at[0].result.n);
     pack_buffers(&k, &head);

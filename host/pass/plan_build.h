@@ -20,6 +20,8 @@ typedef struct BuildValue {
     int32_t buffer, noffset;
     int64_t offset, strides[MAX_RANK]; /* bytes */
     const Offset *per_device;          /* units in bytes */
+    int32_t nslice;
+    const PlanStride *per_slice;
 } BuildValue;
 
 typedef struct BuildStep {
@@ -30,8 +32,11 @@ typedef struct BuildStep {
     const void *attr;
     int32_t attr_size, noffset;
     const Offset *offset;
-    bool collective;
-    double flops, bytes;
+    StepKind kind;
+    ControlInfo control;
+    int32_t loop, nbody;
+    int32_t *body; /* steps of each */
+    double flops, bytes, times;
 } BuildStep;
 
 typedef struct PlanBuild {
@@ -42,7 +47,10 @@ typedef struct PlanBuild {
     Err err;
     VEC(BuildStep) step;
     VEC(BuildBuffer) buffer;
-    BuildValue *value;   /* by value of the graph */
+    BuildValue *value;  /* by value of the graph */
+    BuildValue **place; /* by value: where it is wanted, or NULL */
+    double times;       /* how often what is planned now runs */
+    int32_t nloop;
     int32_t *value_last; /* by value: the last node that reads it or a view of it */
     int32_t *last_use;   /* by buffer: the last node that reads it */
     int32_t last_use_cap, now;
@@ -56,6 +64,20 @@ typedef struct PlanBuild {
 bool plan_build_init(PlanBuild *p, const Graph *g, const PassOptions *o, const uint8_t *donated);
 void plan_build_free(PlanBuild *p);
 void plan_build_no_memory(PlanBuild *p);
+
+/* plan.c, for plan_control.c: a fresh buffer for v; marks it as read or written by the next step; a
+ * step that copies; may a result live in the operand's buffer?; the steps of a node. */
+void plan_own_buffer(PlanBuild *p, BuildValue *v, const Type *t, BufferKind kind);
+void plan_touch(PlanBuild *p, const BuildValue *v);
+BuildStep *plan_add_step(PlanBuild *p, const Node *n);
+void plan_copy(PlanBuild *p, const Node *n, const BuildValue *from, const BuildValue *to);
+bool plan_can_take(const PlanBuild *p, const BuildValue *in, const Type *out);
+bool plan_set_operands(PlanBuild *p, BuildStep *s, const BuildValue *in, int nin,
+                       const BuildValue *out, int nout);
+void plan_node(PlanBuild *p, int32_t id);
+/* A node that owns regions (plan_control.c). */
+void plan_control(PlanBuild *p, int32_t id, const OpDef *def);
+
 bool plan_build_room(PlanBuild *p); /* last_use reaches to every buffer */
 /* Offsets in the workspaces, from the steps between which buffers live. */
 Err plan_build_place(PlanBuild *p) MUST_CHECK;

@@ -1,8 +1,10 @@
 /* propagate.c - a layout for every value: the fixpoint of the ops' sharding rules, in the order of
  * Shardy (github.com/openxla/shardy, docs/propagation.md): simple ops before others, agreement
  * before conflict. Layouts only grow, so it ends. */
+#include "ir/copy.h"
 #include "op/op.h"
 #include "pass/constraint.h"
+#include "pass/flow.h"
 #include "pass/origin.h"
 #include "ir/explicit.h"
 #include "ir/rule.h"
@@ -14,6 +16,7 @@ typedef struct Propagate {
     Arena arena;
     Layout *layout;    /* by value */
     FactorRule **rule; /* by node; NULL: takes no part */
+    FlowNodes flow;    /* numbered behind the nodes */
     int32_t *uses;     /* by value */
     Uses users;
     int32_t *queue; /* nodes to look at again */
@@ -185,6 +188,10 @@ static void requeue(Propagate *p, Val v, int32_t *n) {
         int32_t user = p->users.list[i];
         if (!p->queued[user]) p->queued[p->queue[(*n)++] = user] = true;
     }
+    for (int32_t i = p->flow.first[v]; i >= 0; i = p->flow.next[i]) {
+        int32_t way = p->g->node.n + p->flow.place[i];
+        if (!p->queued[way]) p->queued[p->queue[(*n)++] = way] = true;
+    }
 }
 
 /* Factors in the order in which conflicts are settled: the largest source first, then the first
@@ -206,10 +213,15 @@ static void order_factors(const View *v, int *order) {
     }
 }
 
+static const Node *node_at(const Propagate *p, int32_t id) {
+    return id < p->g->node.n ? graph_node(p->g, id) : &p->flow.node[id - p->g->node.n];
+}
+
 static Err visit(Propagate *p, int32_t id, const Stage *s, bool aggressive, Arena *scratch,
                  int32_t *queue_n) {
-    const Node *n = graph_node(p->g, id);
-    const FactorRule *r = p->rule[id];
+    bool way = id >= p->g->node.n;
+    const Node *n = node_at(p, id);
+    const FactorRule *r = way ? p->flow.rule[id - p->g->node.n] : p->rule[id];
     if (!r || r->nfactor == 0) return E_OK;
     View v = {p, n, r, rule_projections(r, scratch), NULL, aggressive};
     int *ranks = ARENA_ARRAY(scratch, int, r->ntensor);
@@ -234,7 +246,8 @@ static Err visit(Propagate *p, int32_t id, const Stage *s, bool aggressive, Aren
             uint32_t had = layout_used(layout_of_tensor(p, n, t));
             if (!extend(&v, t, f, &want)) continue;
             requeue(p, value_of_tensor(n, t), queue_n);
-            origin_note(p->sources, value_of_tensor(n, t), value_of_tensor(n, source), id,
+            origin_note(p->sources, value_of_tensor(n, t), value_of_tensor(n, source),
+                        way ? p->flow.owner[id - p->g->node.n] : id,
                         layout_used(layout_of_tensor(p, n, t)) & ~had);
         }
     }
@@ -244,7 +257,7 @@ static Err visit(Propagate *p, int32_t id, const Stage *s, bool aggressive, Aren
 static Err fixpoint(Propagate *p, const Stage *s, bool aggressive) {
     int32_t n = 0;
     Err e = E_OK;
-    for (int32_t id = 1; id < p->g->node.n; id++) p->queued[p->queue[n++] = id] = true;
+    for (int32_t id = 1; id < p->g->node.n + p->flow.n; id++) p->queued[p->queue[n++] = id] = true;
     /* The queue is an array that starts again when it is full: nodes are in it at most once. */
     while (!e && n > 0) {
         Arena scratch;
@@ -294,9 +307,11 @@ static void seed(Propagate *p) {
     const Graph *g = p->g;
     for (Val v = 1; v < g->value.n; v++) {
         Layout *l = &p->layout[v];
-        bool closed = graph_opdef(g, graph_def(g, v))->flags & OPF_PARAM || written(g, v);
+        const OpDef *def = graph_opdef(g, graph_def(g, v));
+        bool param = def->flags & OPF_PARAM && graph_def(g, v)->region == 0;
+        bool closed = param || written(g, v);
         layout_init(l, g->mesh, graph_type(g, v)->dims.rank);
-        for (int d = 0; d < l->rank; d++) l->dim[d].open = !closed;
+        for (int d = flow_is_stack(g, v); d < l->rank; d++) l->dim[d].open = !closed;
         l->replicated =
             (uint8_t)mode_of(graph_type(g, v)).manual; /* dims have none of these left */
         seed_explicit(g, v, l);
@@ -353,8 +368,9 @@ static Err prepare(Propagate *p) {
     p->rule = ARENA_ARRAY(&p->arena, FactorRule *, g->node.n);
     p->uses = graph_use_counts(g, &p->arena);
     p->users = graph_uses(g, &p->arena);
-    p->queue = ARENA_ARRAY(&p->arena, int32_t, g->node.n);
-    p->queued = ARENA_ARRAY(&p->arena, bool, g->node.n);
+    TRY(flow_nodes(g, &p->arena, &p->flow));
+    p->queue = ARENA_ARRAY(&p->arena, int32_t, g->node.n + p->flow.n);
+    p->queued = ARENA_ARRAY(&p->arena, bool, g->node.n + p->flow.n);
     if (!p->layout || !p->rule || !p->uses || !p->users.start || !p->queue || !p->queued)
         return err_nomem(g->cx, "propagation");
     for (int32_t id = 1; id < g->node.n; id++) {
@@ -378,7 +394,7 @@ static Err write_types(Propagate *p, Graph *out) {
         const Layout *asked = flags & OPF_CONSTRAINT ? *(const Layout *const *)n->attr : NULL;
         for (int d = 0; asked && d < l.rank; d++)
             if (!asked->dim[d].open) l.dim[d] = asked->dim[d];
-        if (flags & OPF_PARAM && graph_type(out, v)->layout) continue;
+        if (flags & OPF_PARAM && n->region == 0 && graph_type(out, v)->layout) continue;
         for (int d = 0; d < l.rank; d++) l.dim[d].open = false;
         l.replicated = l.flipped = 0;
         Mode mode = mode_of(graph_type(out, v));
@@ -412,47 +428,40 @@ static Err strip_results(Graph *g) {
     return E_OK;
 }
 
+static bool is_repeated(const Graph *g, const Node *n) {
+    bool scalars = n->nin > 0 && n->nout == 1 && n->nbody == 0;
+    for (int k = 0; scalars && k < n->nin; k++) scalars = graph_type(g, n->in[k])->dims.rank == 0;
+    return graph_opdef(g, n)->flags & OPF_SOURCE || scalars;
+}
+
 /* A copy in which cheap sources, and whatever is made of scalars only, stand once per use, so that
  * two users of a constant do not pull each other's layout along. */
 static Err split_sources(const Graph *g, Graph *to) {
     Build b = build_in(to, 0);
-    Arena scratch;
-    arena_init(&scratch, &g->cx->alloc);
-    Val *map = ARENA_ARRAY(&scratch, Val, g->value.n);
-    int32_t *seen = ARENA_ARRAY(&scratch, int32_t, g->value.n);
-    if (!map || !seen) build_fail(&b, err_nomem(g->cx, "propagation"));
+    Copy c;
     int32_t clone = 0;
-    for (int32_t id = 1; id < g->node.n && !b.err; id++) {
-        const Node *n = graph_node(g, id);
-        Val *in = ARENA_ARRAY(&scratch, Val, n->nin + 1);
-        if (!in) {
-            build_fail(&b, err_nomem(g->cx, "propagation"));
-            break;
+    if (copy_begin(&c, g, &b)) {
+        int32_t *seen = ARENA_ARRAY(&c.arena, int32_t, g->value.n);
+        if (!seen) copy_no_memory(&c);
+        for (int32_t id = 1; id < g->node.n && !c.b.err; id++) {
+            const Node *n = graph_node(g, id);
+            copy_enter(&c, n);
+            Val *in = copy_operands(&c, n);
+            for (int i = 0; in && i < n->nin; i++) {
+                const Node *src = graph_def(g, n->in[i]);
+                if (!is_repeated(g, src) || graph_type(g, n->in[i])->dims.rank == 0 ||
+                    seen[n->in[i]]++ == 0)
+                    continue;
+                const Val *operands = copy_operands(&c, src);
+                in[i] = operands ? build_like(&c.b, g, src, operands) : 0;
+                if (in[i]) build_set_clone(&c.b, in[i], ++clone);
+            }
+            if (in) copy_node_with(&c, n, in);
         }
-        for (int i = 0; i < n->nin; i++) {
-            const Node *src = graph_def(g, n->in[i]);
-            bool scalars = src->nin > 0 && src->nout == 1;
-            for (int k = 0; scalars && k < src->nin; k++)
-                scalars = graph_type(g, src->in[k])->dims.rank == 0;
-            bool source = graph_opdef(g, src)->flags & OPF_SOURCE || scalars;
-            in[i] = map[n->in[i]];
-            if (!source || graph_type(g, n->in[i])->dims.rank == 0 || seen[n->in[i]]++ == 0)
-                continue;
-            Val *copied = ARENA_ARRAY(&scratch, Val, src->nin + 1);
-            for (int k = 0; copied && k < src->nin; k++) copied[k] = map[src->in[k]];
-            if (!copied) build_fail(&b, err_nomem(g->cx, "propagation"));
-            in[i] = copied ? build_like(&b, g, src, copied) : 0;
-            if (in[i]) build_set_clone(&b, in[i], ++clone);
-        }
-        Val v = graph_opdef(g, n)->flags & OPF_PARAM
-                    ? build_param(&b, n->op, n->attr, graph_type(g, n->out))
-                    : build_like(&b, g, n, in);
-        for (int i = 0; i < n->nout; i++) map[n->out + i] = v + i;
+        copy_results(&c, 0);
     }
-    for (int i = 0; i < g->region.at[0].result.n && !b.err; i++)
-        build_result(&b, map[g->region.at[0].result.at[i]]);
-    arena_free(&scratch);
-    return b.err;
+    copy_end(&c);
+    return c.b.err;
 }
 
 static Err run_stages(Propagate *p) {

@@ -6,32 +6,81 @@
 
 #include <string.h>
 
+/* ---- what leads to a result ---- */
+
+typedef struct Live {
+    const Graph *g;
+    bool *value, *node, grown;
+} Live;
+
+static void mark(Live *l, Val v) {
+    l->grown = l->grown || !l->value[v];
+    l->value[v] = true;
+}
+
+static void mark_result(Live *l, const Node *n, int32_t result) {
+    for (int k = 0; result >= 0 && k < n->nbody; k++)
+        mark(l, l->g->region.at[n->body[k]].result.at[result]);
+}
+
+/* Is the way in or out of the node's regions used? */
+static bool is_used(const Live *l, const Node *n, const Flow *f) {
+    bool used = f->steers || (f->out >= 0 && l->value[n->out + f->out]);
+    for (int k = 0; f->param >= 0 && (f->carried || f->out < 0) && k < n->nbody; k++)
+        used = used || l->value[l->g->region.at[n->body[k]].param.at[f->param]];
+    return used;
+}
+
+static void mark_operands(Live *l, const Node *n, const OpDef *def) {
+    Flow f;
+    for (int i = 0; !def->flow && i < n->nin; i++) mark(l, n->in[i]);
+    for (int k = 0; !def->flow && k < n->nbody; k++)
+        for (int i = 0; i < l->g->region.at[n->body[k]].result.n; i++) mark_result(l, n, i);
+    for (int i = 0; def->flow && def->flow(n, i, &f); i++) {
+        if (!is_used(l, n, &f)) continue;
+        if (f.in >= 0) mark(l, n->in[f.in]);
+        mark_result(l, n, f.result);
+    }
+}
+
+/* Regions stand before their node, and carries lead back to their beginning: the walk is repeated
+ * until nothing is added. */
+static bool mark_live(Live *l, const Graph *g, Arena *arena) {
+    *l = (Live){g, ARENA_ARRAY(arena, bool, g->value.n), ARENA_ARRAY(arena, bool, g->node.n), true};
+    if (!l->value || !l->node) return false;
+    for (int i = 0; i < g->region.at[0].result.n; i++) mark(l, g->region.at[0].result.at[i]);
+    while (l->grown) {
+        l->grown = false;
+        for (int32_t id = g->node.n - 1; id > 0; id--) {
+            const Node *n = graph_node(g, id);
+            const OpDef *def = graph_opdef(g, n);
+            bool live = def->flags & OPF_PARAM && n->region == 0; /* the signature stays */
+            for (int i = 0; i < n->nout; i++) live = live || l->value[n->out + i];
+            l->node[id] = live;
+            if (live) mark_operands(l, n, def);
+        }
+    }
+    return true;
+}
+
+/* Parameters of regions that go with their way in. */
+static void mark_dropped(const Live *l, bool *dropped) {
+    const Graph *g = l->g;
+    Flow f;
+    for (int32_t id = 1; id < g->node.n; id++) {
+        const Node *n = graph_node(g, id);
+        const OpDef *def = graph_opdef(g, n);
+        for (int i = 0; l->node[id] && def->flow && def->flow(n, i, &f); i++)
+            for (int k = 0; f.param >= 0 && !is_used(l, n, &f) && k < n->nbody; k++)
+                dropped[g->region.at[n->body[k]].param.at[f.param]] = true;
+    }
+}
+
 typedef struct Simplify {
     Copy c;
+    Live live;
     Map seen; /* nodes of the new graph by content */
 } Simplify;
-
-static void mark_results(const Graph *g, int32_t region, bool *live) {
-    const Region *r = &g->region.at[region];
-    for (int i = 0; i < r->result.n; i++) live[g->value.at[r->result.at[i]].node] = true;
-}
-
-/* Which nodes lead to a result. */
-static bool *mark_live(const Graph *g, Arena *arena) {
-    bool *live = ARENA_ARRAY(arena, bool, g->node.n);
-    if (!live) return NULL;
-    mark_results(g, 0, live);
-    for (int32_t id = g->node.n - 1; id > 0; id--) {
-        const Node *n = graph_node(g, id);
-        int32_t owner = g->region.at[n->region].owner;
-        if (graph_opdef(g, n)->flags & OPF_PARAM) /* signatures stay */
-            live[id] = n->region == 0 || (owner && live[owner]);
-        if (!live[id]) continue;
-        for (int i = 0; i < n->nin; i++) live[g->value.at[n->in[i]].node] = true;
-        for (int k = 0; k < n->nbody; k++) mark_results(g, n->body[k], live);
-    }
-    return live;
-}
 
 typedef struct Candidate {
     uint16_t op;
@@ -84,6 +133,44 @@ static void merge_locations(Simplify *s, Node *into, const Node *other) {
     }
 }
 
+/* A node that owns regions, without the ways in and out that nobody uses. */
+static void narrow_node(Simplify *s, const Node *n, const OpDef *def) {
+    Copy *c = &s->c;
+    const Graph *g = c->from;
+    int nresult = g->region.at[n->body[0]].result.n, most = n->nin + nresult + n->nout + 1;
+    bool *kept = ARENA_ARRAY(&c->arena, bool, most), *result = ARENA_ARRAY(&c->arena, bool, most);
+    bool *out = ARENA_ARRAY(&c->arena, bool, most);
+    Val *in = ARENA_ARRAY(&c->arena, Val, most);
+    const Type **types = ARENA_ARRAY(&c->arena, const Type *, most);
+    int32_t *body = ARENA_ARRAY(&c->arena, int32_t, n->nbody);
+    void *attr = arena_alloc(&c->arena, def->attr_size + 1); /* not all ops have one */
+    if (!kept || !result || !out || !in || !types || !body || !attr) {
+        copy_no_memory(c);
+        return;
+    }
+    Flow f;
+    int nin = 0, nout = 0;
+    for (int i = 0; def->flow(n, i, &f); i++) {
+        kept[i] = is_used(&s->live, n, &f);
+        if (!kept[i]) continue;
+        if (f.in >= 0) in[nin++] = c->map[n->in[f.in]];
+        if (f.result >= 0) result[f.result] = true;
+        if (f.out >= 0) out[f.out] = true;
+    }
+    for (int k = 0; k < n->nbody; k++) body[k] = copy_body(c, n->body[k], result);
+    for (int i = 0; i < n->nout; i++)
+        if (out[i]) types[nout++] = graph_type(g, n->out + i);
+    if (n->attr) memcpy(attr, n->attr, def->attr_size);
+    def->keep(n, kept, attr);
+    copy_enter(c, n);
+    Build at = build_at(&c->b, g, n);
+    Val v = build_typed(&at, n->op, in, nin, attr, nout, types, body, n->nbody);
+    build_fail(&c->b, at.err);
+    if (v && n->clone) build_set_clone(&c->b, v, n->clone);
+    for (int i = 0; v && i < n->nout; i++)
+        if (out[i]) c->map[n->out + i] = v++;
+}
+
 /* The node in the new graph: folded, or an equal one, or a copy. */
 static void simplify_node(Simplify *s, const Node *n) {
     Copy *c = &s->c;
@@ -97,6 +184,10 @@ static void simplify_node(Simplify *s, const Node *n) {
                                   "outside of what it was made in; return it from there"));
     Val *in = copy_operands(c, n);
     if (!in) return;
+    if (def->flow) {
+        narrow_node(s, n, def);
+        return;
+    }
     copy_enter(c, n);
     order_operands(def, in);
     Build at = build_at(&c->b, c->from, n);
@@ -129,14 +220,15 @@ static Err round_once(const Graph *g, Graph **out) {
     Build b = build_in(new_graph, 0);
     Simplify s = {0};
     if (copy_begin(&s.c, g, &b)) {
-        const bool *live = mark_live(g, &s.c.arena);
+        bool *dropped = ARENA_ARRAY(&s.c.arena, bool, g->value.n);
         Statements said = {0};
-        if (live)
-            build_fail(&s.c.b, constraint_statements(g, live, &s.c.arena, &said));
-        else
-            copy_no_memory(&s.c);
+        if (!dropped || !mark_live(&s.live, g, &s.c.arena)) copy_no_memory(&s.c);
+        if (!s.c.b.err) mark_dropped(&s.live, dropped);
+        s.c.dropped = dropped;
+        if (!s.c.b.err)
+            build_fail(&s.c.b, constraint_statements(g, s.live.node, &s.c.arena, &said));
         for (int32_t id = 1; id < g->node.n && !s.c.b.err; id++) {
-            if (live[id])
+            if (s.live.node[id])
                 simplify_node(&s, graph_node(g, id));
             else if (said.is[id])
                 constraint_copy(&said, &s.c, graph_node(g, id));

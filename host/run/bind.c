@@ -27,17 +27,23 @@ Item *exec_add_item(Exec *e, const char *kernel, int nin, int nout) {
     return item->tensor && item->ref ? item : NULL;
 }
 
-void exec_set_operand(Exec *e, Item *item, int k, int32_t value, const int32_t coord[MAX_AXES]) {
+OperandRef exec_ref(Exec *e, int32_t value, const int32_t coord[MAX_AXES]) {
     const Plan *p = e->plan;
     const PlanValue *v = plan_value(p, value);
     const PlanBuffer *b = plan_buffer(p, v->buffer);
-    const int64_t *dims = plan_dims(p, v);
-    item->tensor[k] = (KTensor){
-        .dims = dims, .strides = dims + v->rank, .rank = v->rank, .dtype = (DType)v->dtype};
     int64_t offset = v->offset;
     for (int i = 0; i < v->per_device.n; i++)
         offset += plan_offset(p, &PLAN_LIST(p, PlanOffset, v->per_device)[i], coord);
-    item->ref[k] = (OperandRef){e->first_base[v->buffer] + plan_slot(p, b->vary, coord), offset};
+    return (OperandRef){e->first_base[v->buffer] + plan_slot(p, b->vary, coord), offset,
+                        v->per_slice.n, PLAN_LIST(p, PlanStride, v->per_slice)};
+}
+
+void exec_set_operand(Exec *e, Item *item, int k, int32_t value, const int32_t coord[MAX_AXES]) {
+    const PlanValue *v = plan_value(e->plan, value);
+    const int64_t *dims = plan_dims(e->plan, v);
+    item->tensor[k] = (KTensor){
+        .dims = dims, .strides = dims + v->rank, .rank = v->rank, .dtype = (DType)v->dtype};
+    item->ref[k] = exec_ref(e, value, coord);
 }
 
 void exec_finish_item(Exec *e, Item *item) {
@@ -80,6 +86,7 @@ Err exec_bind_kernel(Exec *e, const PlanStep *s, BoundStep *b) {
 /* How many items a step becomes at most. */
 static int64_t item_count(const Plan *p, const PlanStep *s) {
     int64_t slots = plan_slots(p, s->vary);
+    if (s->kind == STEP_LOOP || s->kind == STEP_BRANCH) return 0;
     if (s->kind == STEP_KERNEL) return slots;
     return (int64_t)s->in.n * p->ndevices * plan_slots(p, s->coll.axes);
 }
@@ -116,18 +123,49 @@ static Err bind_steps(Exec *e) {
         const PlanStep *s = plan_step(p, i);
         BoundStep *b = &e->step[i];
         b->first = e->nitem;
+        if (s->kind == STEP_LOOP || s->kind == STEP_BRANCH) {
+            const int32_t first[MAX_AXES] = {0};
+            if (s->in.n) b->steer = exec_ref(e, PLAN_LIST(p, int32_t, s->in)[0], first);
+            continue;
+        }
         TRY(s->kind == STEP_KERNEL ? exec_bind_kernel(e, s, b) : exec_bind_collective(e, s, b));
         b->cuts = cuts_of(e, s, b);
     }
     return E_OK;
 }
 
-static Err bind_segments(Exec *e) {
+static Err bind_segments(Exec *e, int32_t first, int32_t n);
+
+/* A LOOP or BRANCH, and its bodies. */
+static Err bind_control(Exec *e, int32_t step) {
     const Plan *p = e->plan;
-    for (int32_t i = 0; i < p->steps.n; i++) {
+    const PlanControl *c = &plan_step(p, step)->control;
+    Segment seg = {.first = step, .n = 1, .slots = 1, .nbody = c->body.n};
+    seg.body = ARENA_ARRAY(&e->arena, int32_t, seg.nbody + 1);
+    if (!seg.body || !VEC_PUSH(&e->arena, &e->segment, seg)) return no_memory(e);
+    int32_t at = step + 1;
+    for (int k = 0; k < c->body.n; k++) {
+        int32_t before = e->segment.n, steps = PLAN_LIST(p, int32_t, c->body)[k];
+        TRY(bind_segments(e, at, steps));
+        seg.body[k] = e->segment.n - before;
+        at += steps;
+    }
+    return E_OK;
+}
+
+static Err bind_segments(Exec *e, int32_t first, int32_t n) {
+    const Plan *p = e->plan;
+    int32_t begin = e->segment.n;
+    for (int32_t i = first; i < first + n; i++) {
         const PlanStep *s = plan_step(p, i);
         bool collective = s->kind == STEP_COLLECTIVE;
-        Segment *last = e->segment.n ? &e->segment.at[e->segment.n - 1] : NULL;
+        if (s->control.body.n) {
+            TRY(bind_control(e, i));
+            i += plan_steps_in(p, s);
+            begin = e->segment.n;
+            continue;
+        }
+        Segment *last = e->segment.n > begin ? &e->segment.at[e->segment.n - 1] : NULL;
         bool joins =
             last && !collective && !last->collective && plan_step(p, i - 1)->vary == s->vary;
         if (!joins) {
@@ -144,9 +182,10 @@ static Err bind_segments(Exec *e) {
 /* A slot for every combination of the vary axes of every buffer. */
 static Err bind_buffers(Exec *e) {
     const Plan *p = e->plan;
+    e->slice = ARENA_ARRAY(&e->arena, int64_t, p->nloop + 1);
     e->first_base = ARENA_ARRAY(&e->arena, int32_t, p->buffers.n + 1);
     e->class_start = ARENA_ARRAY(&e->arena, int64_t, p->classes.n + 1);
-    if (!e->first_base || !e->class_start) return no_memory(e);
+    if (!e->slice || !e->first_base || !e->class_start) return no_memory(e);
     for (int32_t i = 0; i < p->buffers.n; i++) {
         e->first_base[i] = e->nbase;
         e->nbase += plan_slots(p, plan_buffer(p, i)->vary);
@@ -185,15 +224,15 @@ static void add_costs(Exec *e) {
     e->cost.plans = 1;
     for (int32_t i = 0; i < p->steps.n; i++) {
         const PlanStep *s = plan_step(p, i);
-        e->cost.flops += s->flops;
+        e->cost.flops += s->flops * s->times;
         if (s->kind == STEP_COLLECTIVE) {
             e->cost.sent[s->coll.kind] += plan_bytes_sent(p, s);
-            e->cost.collectives++;
+            e->cost.collectives += (int64_t)s->times;
             continue;
         }
         const char *op = plan_str(p, s->op);
         bool product = strcmp(op, "matmul") == 0 || strncmp(op, "attention", 9) == 0;
-        if (product) e->cost.matmul_flops += s->flops;
+        if (product) e->cost.matmul_flops += s->flops * s->times;
         if (product && s->flops >= BLAS_MIN_FLOPS) blas_load(e->rt->cx, &e->rt->blas);
     }
 }
@@ -213,7 +252,7 @@ Err exec_bind(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *resu
     if (!err && !rt->fake) {
         err = bind_buffers(e);
         if (!err) err = bind_steps(e);
-        if (!err) err = bind_segments(e);
+        if (!err) err = bind_segments(e, 0, plan->steps.n);
         if (!err) err = bind_params(e);
     }
     if (err) {

@@ -11,6 +11,7 @@ typedef struct Call {
     const uint8_t *keep;
     Buffer **owned; /* by plan buffer: RESULT memory; by param (index + nbuffers): a private copy */
     _Atomic int failed; /* set by the first worker that finds a fault */
+    bool interrupted;
     KFault fault;
     int32_t fault_step;
 } Call;
@@ -105,6 +106,12 @@ static void place_temporaries(Exec *e) {
 /* Less work than this is done by the caller alone: waking others would cost more. */
 #define INLINE_SECONDS 20e-6
 
+static char *address(const Exec *e, const OperandRef *r) {
+    char *at = e->base[r->base] + r->offset;
+    for (int32_t i = 0; i < r->nslice; i++) at += r->slice[i].bytes * e->slice[r->slice[i].loop];
+    return at;
+}
+
 static void run_item(Call *c, int32_t step, const Item *item, int64_t lo, int64_t hi, int thread) {
     Exec *e = c->e;
     Runtime *rt = e->rt;
@@ -115,7 +122,7 @@ static void run_item(Call *c, int32_t step, const Item *item, int64_t lo, int64_
     size_t used = (sizeof *t * (size_t)n + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
     for (int k = 0; k < n; k++) {
         t[k] = item->tensor[k];
-        t[k].data = e->base[item->ref[k].base] + item->ref[k].offset;
+        t[k].data = address(e, &item->ref[k]);
     }
     KFault fault = {.kind = K_FAULT_NONE};
     KArgs a = {.in = t,
@@ -183,6 +190,52 @@ static void run_segment(Call *c, const Segment *seg) {
             for (int64_t i = 0; i < pieces; i++) run_cut(&w, i, 0);
         else
             pool_run(pool, run_cut, &w, pieces);
+    }
+}
+
+/* ---- loops and branches ---- */
+
+static void run_segments(Call *c, int32_t first, int32_t n);
+
+/* Does the loop go on for iteration `i`? Ctrl-C ends it here. */
+static bool goes_on(Call *c, const PlanControl *control, const OperandRef *steer, int64_t i) {
+    if (c->e->rt->interrupted) {
+        c->interrupted = true;
+        atomic_store(&c->failed, 1);
+    }
+    if (atomic_load(&c->failed)) return false;
+    return control->trips >= 0 ? i < control->trips : *address(c->e, steer) != 0;
+}
+
+static void run_control(Call *c, const Segment *seg, int32_t first) {
+    Exec *e = c->e;
+    const PlanStep *s = plan_step(e->plan, seg->first);
+    const PlanControl *control = &s->control;
+    const OperandRef *steer = &e->step[seg->first].steer;
+    if (s->kind == STEP_BRANCH) {
+        int32_t index;
+        memcpy(&index, address(e, steer), sizeof index);
+        index = index < 0 ? 0 : index < seg->nbody ? index : seg->nbody - 1;
+        for (int32_t k = 0; k < index; k++) first += seg->body[k];
+        run_segments(c, first, seg->body[index]);
+        return;
+    }
+    for (int64_t i = 0; goes_on(c, control, steer, i); i++) {
+        e->slice[control->loop] = control->reverse ? control->trips - 1 - i : i;
+        run_segments(c, first, seg->body[0]);
+    }
+}
+
+static void run_segments(Call *c, int32_t first, int32_t n) {
+    const Exec *e = c->e;
+    for (int32_t i = first; i < first + n && !atomic_load(&c->failed); i++) {
+        const Segment *seg = &e->segment.at[i];
+        if (!seg->nbody) {
+            run_segment(c, seg);
+            continue;
+        }
+        run_control(c, seg, i + 1);
+        for (int32_t k = 0; k < seg->nbody; k++) i += seg->body[k];
     }
 }
 
@@ -280,11 +333,10 @@ static Err run(Call *c, Tensor **results) {
     place_temporaries(e);
     /* Before anything runs: what fails from here on would leave donated arguments half written. */
     TRY(make_results(c, results));
-    for (int32_t i = 0; i < e->segment.n && !atomic_load(&c->failed); i++)
-        run_segment(c, &e->segment.at[i]);
+    run_segments(c, 0, e->segment.n);
     if (atomic_load(&c->failed)) {
         for (int32_t i = 0; i < p->results.n; i++) tensor_release(results[i]);
-        return fault_error(c);
+        return c->interrupted ? err_set(e->rt->cx, E_INTERRUPT, "interrupted") : fault_error(c);
     }
     count(e);
     return E_OK;

@@ -9,6 +9,8 @@
 typedef struct OperandRef { /* where an operand's bytes are */
     int32_t base;           /* index into Exec.base */
     int64_t offset;
+    int32_t nslice; /* of a slice: what the loops around it add */
+    const PlanStride *slice;
 } OperandRef;
 
 typedef struct Item { /* one kernel on one slot's operands; collectives become several */
@@ -24,15 +26,17 @@ typedef struct Item { /* one kernel on one slot's operands; collectives become s
 typedef struct BoundStep {
     int32_t first, n; /* items; a kernel step has one per slot of its outputs */
     int32_t cuts;     /* pieces of an item where it is cut */
+    OperandRef steer; /* LOOP, BRANCH: operand 0 */
 } BoundStep;
 
 /* Steps that one worker may run through for one slot without waiting for others. A collective
- * stands alone. */
+ * stands alone; so does a LOOP or BRANCH, and the segments of its bodies follow. */
 typedef struct Segment {
     int32_t first, n; /* steps */
     int32_t slots;
     bool collective;
-    double seconds; /* estimated, all slots on one thread */
+    int32_t nbody, *body; /* LOOP, BRANCH: the number of segments of each body */
+    double seconds;       /* estimated, all slots on one thread */
 } Segment;
 
 typedef struct Exec {
@@ -52,6 +56,7 @@ typedef struct Exec {
     const char *base_at;  /* the workspace that the bases of temporaries point into */
     int64_t *class_start; /* by vary class: where its part of the workspace begins */
     size_t workspace, scratch;
+    int64_t *slice; /* by loop: the slice it has come to */
     bool *written;  /* by param: a result takes its memory */
     Counters cost;  /* of one run, one device */
     int64_t copied; /* donations that needed a copy because somebody else held the bytes */
@@ -77,6 +82,7 @@ Item *exec_add_item(Exec *e, const char *kernel, int nin, int nout);
 void exec_set_operand(Exec *e, Item *item, int k, int32_t value, const int32_t coord[MAX_AXES]);
 /* The coordinates of slot `slot` of a vary class; 0 along the other axes. */
 void exec_slot_coords(const Plan *p, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]);
+OperandRef exec_ref(Exec *e, int32_t value, const int32_t coord[MAX_AXES]);
 void exec_finish_item(Exec *e, Item *item); /* units and scratch, once operands and attr are set */
 
 #endif

@@ -39,6 +39,7 @@ local functions = {init = "initialize", abstract = "initialize", config = "confi
   split = "state", merge = "state", update = "state", state = "state", get_partition_spec = "state",
   get_named_sharding = "state", tabulate = "state", microbatches = "microbatch",
   accumulate = "microbatch", shard_largest = "rules",
+  scan = "control", while_loop = "control", fori_loop = "control", cond = "control", switch = "control",
   checkpoint = "transform.checkpoint", checkpoint_name = "transform.checkpoint",
   checkpoint_policies = "transform.checkpoint", vmap = "transform.vmap",
   custom_vjp = "transform.custom_vjp", debug_print = "transform.debug", debug_callback = "transform.debug",

@@ -608,6 +608,21 @@ add("explicit types", {
 
 -- ---- transforms -------------------------------------------------------------------------------------
 
+add("loops and branches, and their gradients", {
+  make = function()
+    return {xs = ml.device_put(ml.ones {2, 4, 2}, NamedSharding(mesh, P(nil, "data")))}
+  end,
+  run = function(s)
+    return ml.value_and_grad(function(xs)
+      local c, ys = ml.scan(function(c, x)
+        return ml.cond(c:sum():gt(3.0), function(v) return v * x end, function(v) return v + x end, c), c * x
+      end, ml.ones {4, 2}, xs)
+      local n = ml.while_loop(function(v) return v:lt(3) end, function(v) return v + 1 end, 0)
+      return (c * ys):sum() * n:astype("float32")
+    end)(s.xs)
+  end,
+})
+
 add("checkpoint", {
   run = function()
     local policies = ml.checkpoint_policies

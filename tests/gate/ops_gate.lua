@@ -22,11 +22,12 @@ for _, op in ipairs(core.ops()) do
   local made = made_by_passes[op.name] or op.runs == "collective"
   need(made or op.grad ~= "-",
     "it has no gradient and no word that it has none (vjp, expand or OPF_NO_GRAD)")
-  need(made or op.factors, "it has no sharding rule (factors)")
-  need(made or op.batch, "it has no rule for many examples (batch)")
+  -- a node with regions: the flow through them is its sharding rule (op_init holds it to have one)
+  need(made or op.factors or op.runs == "control", "it has no sharding rule (factors)")
+  need(made or op.batch or op.runs == "control", "it has no rule for many examples (batch)")
   need(op.name == "param" or op.name == "placeholder" or op.runs ~= "-",
     "nothing runs it (view, emit, instr, kernel or collective)")
-  if not ({view = 1, fused = 1, collective = 1, ["-"] = 1})[op.runs] then
+  if not ({view = 1, fused = 1, collective = 1, control = 1, ["-"] = 1})[op.runs] then
     for level, names in pairs(kernels) do
       need(names[op.runs], ("kernel '%s' is not in the table of level '%s'"):format(op.runs, level))
     end

@@ -6,8 +6,11 @@ local build = assert(arg[1], "usage: symbols_gate.lua BUILD_FOLDER")
 local exceptions = {
   {"^host/op/op$", "op_"},
   {"^host/op/apply$", "op_"},      -- the part of op.h that brings operands together
+  {"^host/op/loop$", "op_"},       -- the part of op.h that builds nodes with regions
   {"^host/op/", "op_row_"},        -- families give rows and nothing else
   {"^host/pass/reshard$", "reshard"},
+  {"^host/pass/flow$", "flow_"},
+  {"^host/pass/partition_control$", "partition_"}, -- parts of partition.h
   {"^host/pass/", "pass_"},        -- pass_<file>
   {"^host/base/map$", "hash_"},
   {"^host/base/str$", "bytes_text"},

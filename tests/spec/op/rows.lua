@@ -41,6 +41,7 @@ M.ops = {}
 for _, row in ipairs(ml.core.ops()) do
   M.ops[row.name] = row
   if row.runs == "collective" or row.name == "all_slice" then M.made_by_passes[row.name] = true end
+  if row.runs == "control" then M.made_by_passes[row.name] = true end -- owns regions: tests/spec/control
 end
 
 for _, file in ipairs {"control", "source", "unary", "binary", "movement", "reduce", "contract", "index",

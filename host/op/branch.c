@@ -1,0 +1,110 @@
+/* branch.c - cond: one of its regions runs, as an index says. The gradient is a cond of the
+ * regions' gradients; each makes again what its forward region made. */
+#include "op/op.h"
+
+static bool flow_cond(const Node *n, int i, Flow *f) {
+    if (i >= n->nin + n->nout) return false;
+    if (i == 0)
+        *f = (Flow){.in = 0, .out = -1, .param = -1, .result = -1, .steers = true};
+    else if (i < n->nin)
+        *f = (Flow){.in = i, .out = -1, .param = i - 1, .result = -1};
+    else
+        *f = (Flow){.in = -1, .out = i - n->nin, .param = -1, .result = i - n->nin};
+    return true;
+}
+
+static void keep_cond(const Node *n, const bool *kept, void *attr) {
+    (void)n, (void)kept, (void)attr;
+}
+
+static void control_cond(const void *attr, ControlInfo *c) {
+    (void)attr;
+    *c = (ControlInfo){.branch = true, .trips = 1};
+}
+
+/* What the gradient's regions have in common. */
+typedef struct Plan {
+    const Node *n;
+    Val *in;    /* operands of the gradient's cond: index, those of the forward one, cotangents */
+    int *ct_of; /* by cotangent: the result it is of */
+    int *wrt;   /* the operands that lead to a variable */
+    int nct, nwrt;
+} Plan;
+
+/* The gradient of region k, as a region. */
+static int32_t branch_gradient(Build *b, const VjpArgs *a, const Plan *p, int k, Arena *arena) {
+    const Node *n = p->n;
+    Graph *g = b->g;
+    Build body = *b;
+    body.region = build_region(b);
+    int nparam = n->nin - 1, nresult = n->nout;
+    Val *param = ARENA_ARRAY(arena, Val, nparam + p->nct + 1);
+    Val *y = ARENA_ARRAY(arena, Val, nresult + 1), *ct = ARENA_ARRAY(arena, Val, nresult + 1);
+    Val *wrt = ARENA_ARRAY(arena, Val, p->nwrt + 1), *d = ARENA_ARRAY(arena, Val, p->nwrt + 1);
+    if (!body.region || !param || !y || !ct || !wrt || !d) {
+        build_fail(b, err_nomem(g->cx, "a gradient"));
+        return 0;
+    }
+    for (int i = 0; i < nparam + p->nct; i++)
+        param[i] = op_region_param(&body, graph_type(g, p->in[1 + i]));
+    Val *variable = ARENA_ARRAY(arena, Val, nparam + 1);
+    if (!variable) {
+        build_fail(b, err_nomem(g->cx, "a gradient"));
+        return 0;
+    }
+    for (int i = 0; i < nparam; i++) variable[i] = param[i];
+    for (int i = 0; i < p->nwrt; i++) {
+        int at = p->wrt[i] - 1;
+        wrt[i] = variable[at] = op1(&body, OP_IDENTITY, param[at]);
+    }
+    build_inline(&body, n->body[k], variable, 0, y);
+    int ny = 0;
+    for (int i = 0; i < p->nct; i++) {
+        y[ny] = y[p->ct_of[i]]; /* ct_of ascends */
+        ct[ny++] = param[nparam + i];
+    }
+    a->regions->grad(&body, y, ct, ny, wrt, p->nwrt, d);
+    for (int i = 0; i < p->nwrt; i++) build_result(&body, d[i]);
+    build_fail(b, body.err);
+    return body.region;
+}
+
+static void vjp_cond(Build *b, const VjpArgs *a) {
+    const Node n = *a->node;
+    Graph *g = b->g;
+    Arena arena;
+    arena_init(&arena, &g->cx->alloc);
+    Plan p = {.n = &n};
+    p.in = ARENA_ARRAY(&arena, Val, n.nin + n.nout + 1);
+    p.ct_of = ARENA_ARRAY(&arena, int, n.nout + 1);
+    p.wrt = ARENA_ARRAY(&arena, int, n.nin + 1);
+    int32_t *region = ARENA_ARRAY(&arena, int32_t, n.nbody + 1);
+    if (!p.in || !p.ct_of || !p.wrt || !region) build_fail(b, err_nomem(g->cx, "a gradient"));
+    for (int i = 0; !b->err && i < n.nin; i++) {
+        p.in[i] = a->in[i];
+        bool wanted = a->wanted >> (i < 63 ? i : 63) & 1;
+        if (i > 0 && wanted && dtype_is_float(graph_type(g, a->in[i])->dtype)) p.wrt[p.nwrt++] = i;
+    }
+    for (int i = 0; !b->err && i < n.nout; i++)
+        if (a->ct[i]) {
+            p.in[n.nin + p.nct] = a->ct[i];
+            p.ct_of[p.nct++] = i;
+        }
+    for (int k = 0; !b->err && k < n.nbody; k++) region[k] = branch_gradient(b, a, &p, k, &arena);
+    Val v = b->err ? 0 : op_cond(b, region, n.nbody, p.in, n.nin + p.nct);
+    for (int i = 0; v && i < p.nwrt; i++) a->din[p.wrt[i]] = v + i;
+    arena_free(&arena);
+}
+
+const OpDef op_row_COND = {
+    .name = "cond",
+    .operands = "index",
+    .doc = "the results of the region that the index says",
+    .nin = -1,
+    .nout = -1,
+    .flags = OPF_TYPED | OPF_INTERNAL,
+    .flow = flow_cond,
+    .keep = keep_cond,
+    .control = control_cond,
+    .vjp = vjp_cond,
+};

@@ -1,0 +1,426 @@
+/* loop.c - scan and while: one region, run again and again.
+ *
+ * The gradient of a scan is a scan that runs the other way over the forward one's residuals: its
+ * carries are the cotangents of the carries and, added up, those of the constants; its slices are
+ * the residuals, xs, and the cotangents of ys. */
+#include "op/op.h"
+
+/* ---- scan ---- */
+static const AttrField scan_fields[] = {ATTR_FIELD(ScanAttr, ATTR_INT, ncarry),
+                                        ATTR_FIELD(ScanAttr, ATTR_INT, nxs),
+                                        ATTR_FIELD(ScanAttr, ATTR_INT, length),
+                                        ATTR_FIELD(ScanAttr, ATTR_BOOL, reverse),
+                                        {0}};
+
+static bool flow_scan(const Node *n, int i, Flow *f) {
+    const ScanAttr *a = n->attr;
+    int32_t ncarry = (int32_t)a->ncarry, nxs = (int32_t)a->nxs;
+    if (i >= n->nin + n->nout - ncarry) return false;
+    *f = (Flow){.in = i, .out = -1, .param = i, .result = -1};
+    if (i < ncarry)
+        *f = (Flow){.in = i, .out = i, .param = i, .result = i, .carried = true};
+    else if (i < ncarry + nxs)
+        f->stacked = true;
+    else if (i >= n->nin)
+        *f = (Flow){.in = -1,
+                    .out = i - n->nin + ncarry,
+                    .param = -1,
+                    .result = i - n->nin + ncarry,
+                    .stacked = true};
+    return true;
+}
+
+static void keep_scan(const Node *n, const bool *kept, void *attr) {
+    const ScanAttr *a = n->attr;
+    ScanAttr *out = attr;
+    out->ncarry = out->nxs = 0;
+    for (int64_t i = 0; i < a->ncarry; i++) out->ncarry += kept[i];
+    for (int64_t i = 0; i < a->nxs; i++) out->nxs += kept[a->ncarry + i];
+}
+
+static void control_scan(const void *attr, ControlInfo *c) {
+    const ScanAttr *a = attr;
+    *c = (ControlInfo){.reverse = a->reverse, .trips = a->length};
+}
+
+/* ---- regions ---- */
+
+Val op_region_param(Build *b, const Type *type) {
+    ParamAttr attr = {.index = b->g->region.at[b->region].param.n + 1};
+    const Type *own = type ? type_undecided(b->g->cx, type) : NULL;
+    if (!own) {
+        build_fail(b, err_nomem(b->g->cx, "a type"));
+        return 0;
+    }
+    return build_param(b, OP_PARAM, &attr, own);
+}
+
+void op_region_params(Build *b, int32_t region, const Val *param, int n) {
+    if (b->err) return;
+    Graph *g = b->g;
+    Region *r = &g->region.at[region];
+    Val *list = arena_alloc(&g->arena, sizeof *list * (size_t)(n + 1));
+    for (int i = 0; list && i < n; i++) {
+        ParamAttr attr = {.index = i + 1};
+        Node *node = &g->node.at[g->value.at[param[i]].node];
+        list[i] = param[i];
+        node->attr = arena_copy(&g->arena, &attr, sizeof attr);
+        if (!node->attr) list = NULL;
+    }
+    if (!list) {
+        build_fail(b, err_nomem(g->cx, "a graph"));
+        return;
+    }
+    r->param.at = list;
+    r->param.n = n;
+    r->param.cap = n + 1;
+}
+
+/* What costs no work is made again rather than kept. */
+static bool is_free(const OpDef *def, const Node *n) {
+    return !n->nbody && n->nout == 1 && (def->flags & OPF_SOURCE || def->view);
+}
+
+/* Which values the gradient may ask for. */
+static bool may_be_residual(const Graph *g, const Node *n, Val v) {
+    return !is_free(graph_opdef(g, n), n) && graph_type(g, v)->dims.rank < MAX_RANK;
+}
+
+/* Appends the residuals to the region's results. */
+static void add_residuals(Build *b, int32_t region, int64_t ncarry) {
+    Build in = build_in(b->g, region);
+    for (int64_t i = 0; i < ncarry; i++) {
+        Val v = b->g->region.at[region].param.at[i];
+        if (may_be_residual(b->g, graph_def(b->g, v), v)) build_result(&in, v);
+    }
+    for (int32_t id = 1; id < b->g->node.n && !in.err; id++) {
+        const Node *n = graph_node(b->g, id);
+        if (n->region != region || graph_opdef(b->g, n)->flags & OPF_PARAM) continue;
+        for (int i = 0; i < n->nout; i++)
+            if (may_be_residual(b->g, n, n->out + i)) build_result(&in, n->out + i);
+    }
+    build_fail(b, in.err);
+}
+
+static const Type *strong(Build *b, const Type *t) {
+    Type out = *t;
+    out.weak = false;
+    return type_of(b->g->cx, &out);
+}
+
+/* The types of a node's results by its flow: those of what is inside, or stacks of them. */
+static Val build_control(Build *b, int op, const Val *in, int nin, const void *attr,
+                         const int32_t *region, int nregion, int nout, int64_t length) {
+    Graph *g = b->g;
+    Arena scratch;
+    arena_init(&scratch, &g->cx->alloc);
+    const Type **types = ARENA_ARRAY(&scratch, const Type *, nout + 1);
+    Node n = {.op = (uint16_t)op, .nin = nin, .nout = nout, .attr = attr};
+    Val v = 0;
+    Flow f;
+    bool ok = types && !b->err;
+    for (int i = 0; ok && op_def(op)->flow(&n, i, &f); i++) {
+        if (f.out < 0) continue;
+        const Type *t = graph_type(g, g->region.at[region[0]].result.at[f.result]);
+        t = type_undecided(g->cx, t);
+        if (t) t = f.stacked ? type_stack(g->cx, t, length) : t;
+        types[f.out] = t ? strong(b, t) : NULL;
+        ok = types[f.out] != NULL;
+    }
+    if (ok)
+        v = build_typed(b, op, in, nin, attr, nout, types, region, nregion);
+    else
+        build_fail(b, err_nomem(g->cx, "a graph"));
+    arena_free(&scratch);
+    return v;
+}
+
+Val op_scan(Build *b, int32_t region, const Val *in, int nin, const ScanAttr *attr) {
+    add_residuals(b, region, attr->ncarry);
+    return build_control(b, OP_SCAN, in, nin, attr, &region, 1, b->g->region.at[region].result.n,
+                         attr->length);
+}
+
+Val op_while(Build *b, int32_t region, const Val *in, int nin, int64_t ncarry) {
+    return build_control(b, OP_WHILE, in, nin, &(WhileAttr){ncarry}, &region, 1, (int)ncarry, 0);
+}
+
+Val op_cond(Build *b, const int32_t *region, int nregion, const Val *in, int nin) {
+    return build_control(b, OP_COND, in, nin, NULL, region, nregion,
+                         b->g->region.at[region[0]].result.n, 0);
+}
+
+/* ---- the gradient of a scan ---- */
+
+typedef struct Backward {
+    const Node *n; /* the forward scan; its operands and results as they are here */
+    const Val *in, *out;
+    int32_t region; /* its */
+    Build *b;       /* where the backward scan will stand */
+    Build body;     /* in the backward region */
+    Arena arena;
+    Val *map; /* by value of the forward region: what stands for it in the backward one */
+    int32_t nvalue;
+    bool *invariant; /* by value: made of constants only */
+    int32_t *result; /* by value: 1 + its number among the region's results, as a stack */
+    VEC(Val) slice;  /* parameters of the backward region, and the stacks they are slices of */
+    VEC(Val) stack;
+    VEC(Val) constant; /* the same for what does not change */
+    VEC(Val) outer;
+} Backward;
+
+static void no_memory(Backward *w) {
+    build_fail(&w->body, err_nomem(w->b->g->cx, "a gradient"));
+}
+
+static Val slice_of(Backward *w, Val stack) {
+    const Type *t = type_slice(w->b->g->cx, graph_type(w->b->g, stack));
+    Val v = op_region_param(&w->body, t);
+    if (!VEC_PUSH(&w->arena, &w->slice, v) || !VEC_PUSH(&w->arena, &w->stack, stack)) no_memory(w);
+    return v;
+}
+
+static Val constant_of(Backward *w, Val outer) {
+    Val v = op_region_param(&w->body, graph_type(w->b->g, outer));
+    if (!VEC_PUSH(&w->arena, &w->constant, v) || !VEC_PUSH(&w->arena, &w->outer, outer))
+        no_memory(w);
+    return v;
+}
+
+static Val primal(void *ud, Build *b, Val v);
+
+/* Made again from its operands: what costs no work, and what no iteration changes. */
+static Val made_again(Backward *w, const Node *n) {
+    Val *in = ARENA_ARRAY(&w->arena, Val, n->nin + 1);
+    if (!in) {
+        no_memory(w);
+        return 0;
+    }
+    for (int i = 0; i < n->nin; i++) in[i] = primal(w, &w->body, n->in[i]);
+    return build_like(&w->body, w->b->g, n, in);
+}
+
+/* The forward region's value v in the backward region. */
+static Val primal(void *ud, Build *b, Val v) {
+    Backward *w = ud;
+    const Graph *g = w->b->g;
+    const ScanAttr *a = w->n->attr;
+    if (w->body.err || v >= w->nvalue) return v;
+    if (w->map[v]) return w->map[v];
+    Node n = *graph_def(g, v);
+    const OpDef *def = graph_opdef(g, &n);
+    const Region *r = &g->region.at[w->region];
+    Val made = 0;
+    if (def->flags & OPF_PARAM) {
+        int i = 0;
+        while (r->param.at[i] != v) i++;
+        if (i >= a->ncarry + a->nxs)
+            made = constant_of(w, w->in[i]);
+        else if (i >= a->ncarry)
+            made = slice_of(w, w->in[i]);
+    } else if (is_free(def, &n) || (!n.nbody && n.nout == 1 && w->invariant[v])) {
+        made = made_again(w, &n);
+    }
+    if (!made && w->result[v]) made = slice_of(w, w->out[w->result[v] - 1]);
+    if (!made && !w->body.err)
+        build_fail(&w->body,
+                   err_set(g->cx, E_UNSUPPORTED,
+                           "scan: its gradient would stack %s's result of rank %d; tensors "
+                           "have at most %d dims",
+                           def->name, graph_type(g, v)->dims.rank, MAX_RANK));
+    build_fail(b, w->body.err);
+    return w->map[v] = made;
+}
+
+static bool prepare(Backward *w) {
+    const Graph *g = w->b->g;
+    const ScanAttr *a = w->n->attr;
+    const Region *r = &g->region.at[w->region];
+    w->map = ARENA_ARRAY(&w->arena, Val, w->nvalue);
+    w->invariant = ARENA_ARRAY(&w->arena, bool, w->nvalue);
+    w->result = ARENA_ARRAY(&w->arena, int32_t, w->nvalue);
+    if (!w->map || !w->invariant || !w->result) return false;
+    for (int i = (int)(a->ncarry + a->nxs); i < r->param.n; i++)
+        w->invariant[r->param.at[i]] = true;
+    for (int i = r->result.n - 1; i >= a->ncarry; i--) w->result[r->result.at[i]] = i + 1;
+    for (int32_t id = 1; id < g->node.n; id++) {
+        const Node *n = graph_node(g, id);
+        if (n->region != w->region || graph_opdef(g, n)->flags & OPF_PARAM) continue;
+        bool all = true;
+        for (int i = 0; i < n->nin; i++) all = all && w->invariant[n->in[i]];
+        for (int i = 0; i < n->nout; i++) w->invariant[n->out + i] = all;
+    }
+    return true;
+}
+
+/* Which parameters of the region lead from a variable: a carry does once its result does. */
+static bool *active_params(Backward *w, const VjpArgs *a) {
+    const ScanAttr *attr = w->n->attr;
+    const Graph *g = w->b->g;
+    const Region *r = &g->region.at[w->region];
+    bool *param = ARENA_ARRAY(&w->arena, bool, r->param.n + 1);
+    bool *result = ARENA_ARRAY(&w->arena, bool, r->result.n + 1);
+    if (!param || !result) return NULL;
+    for (int i = 0; i < w->n->nin; i++)
+        param[i] = (a->wanted >> (i < 63 ? i : 63) & 1) &&
+                   dtype_is_float(graph_type(g, r->param.at[i])->dtype);
+    for (bool grown = true; grown && !w->b->err;) {
+        grown = false;
+        a->regions->active(w->b, w->region, param, result);
+        for (int i = 0; i < attr->ncarry; i++) {
+            if (param[i] || !result[i]) continue;
+            param[i] = grown = true;
+        }
+    }
+    return param;
+}
+
+static Val zeros_of(Build *b, Val like) {
+    return op_const_like(b, like, 0);
+}
+
+/* The backward scan. Its carries: the cotangents of the active carries, then of the active
+ * constants; its ys: those of the active xs. */
+static void build_backward(Backward *w, const VjpArgs *a, const bool *active) {
+    Graph *g = w->b->g;
+    const ScanAttr *attr = w->n->attr;
+    int nin = w->n->nin, ncarry = (int)attr->ncarry, nxs = (int)attr->nxs;
+    int nresult = g->region.at[w->region].result.n;
+    Val *param = ARENA_ARRAY(&w->arena, Val, nin + 1),
+        *ct = ARENA_ARRAY(&w->arena, Val, nresult + 1);
+    Val *start = ARENA_ARRAY(&w->arena, Val, nin + 1), *d = ARENA_ARRAY(&w->arena, Val, nin + 1);
+    int *of = ARENA_ARRAY(&w->arena, int, nin + 1);
+    if (!param || !ct || !start || !d || !of) {
+        no_memory(w);
+        return;
+    }
+    int n = 0;
+    for (int i = 0; i < nin; i++) {
+        if (!active[i] || (i >= ncarry && i < ncarry + nxs)) continue;
+        Val ct_in = i < ncarry ? a->ct[i] : 0;
+        of[n] = i;
+        start[n] = ct_in ? ct_in : zeros_of(w->b, w->in[i]);
+        param[n] = op_region_param(&w->body, start[n] ? graph_type(g, start[n]) : NULL);
+        if (i < ncarry) ct[i] = param[n];
+        n++;
+    }
+    for (int i = ncarry; i < nresult; i++)
+        if (a->ct[i]) ct[i] = slice_of(w, a->ct[i]);
+    a->regions->region(&w->body, w->region, active, ct, primal, w, d);
+    for (int k = 0; k < n; k++) {
+        int i = of[k];
+        Val next = d[i];
+        if (i >= ncarry) next = next ? op2(&w->body, OP_ADD, param[k], next) : param[k];
+        build_result(&w->body, next ? next : zeros_of(&w->body, param[k]));
+    }
+    for (int i = ncarry; i < ncarry + nxs; i++) {
+        if (!active[i]) continue;
+        Val slice = primal(w, &w->body, g->region.at[w->region].param.at[i]);
+        build_result(&w->body, d[i] ? d[i] : slice ? zeros_of(&w->body, slice) : 0);
+    }
+    if (w->body.err) return;
+    /* Parameters in the order of operands: carries, slices, constants. */
+    int nslice = w->slice.n, nconst = w->constant.n, total = n + nslice + nconst;
+    Val *in = ARENA_ARRAY(&w->arena, Val, total + 1), *all = ARENA_ARRAY(&w->arena, Val, total + 1);
+    if (!in || !all) {
+        no_memory(w);
+        return;
+    }
+    for (int i = 0; i < total; i++) {
+        int s = i - n, c = i - n - nslice;
+        in[i] = i < n ? start[i] : c < 0 ? w->stack.at[s] : w->outer.at[c];
+        all[i] = i < n ? param[i] : c < 0 ? w->slice.at[s] : w->constant.at[c];
+    }
+    op_region_params(w->b, w->body.region, all, total);
+    ScanAttr back = {n, nslice, attr->length, !attr->reverse};
+    Val v = op_scan(w->b, w->body.region, in, total, &back);
+    if (!v) return;
+    for (int k = 0; k < n; k++) a->din[of[k]] = v + k;
+    for (int i = ncarry, y = n; i < ncarry + nxs; i++)
+        if (active[i]) a->din[i] = v + y++;
+}
+
+static void vjp_scan(Build *b, const VjpArgs *a) {
+    Node n = *a->node;
+    Backward w = {.n = &n,
+                  .in = a->in,
+                  .out = a->out,
+                  .region = n.body[0],
+                  .b = b,
+                  .nvalue = b->g->value.n,
+                  .body = *b};
+    arena_init(&w.arena, &b->g->cx->alloc);
+    bool ok = prepare(&w);
+    const bool *active = ok ? active_params(&w, a) : NULL;
+    w.body.region = active ? build_region(b) : 0;
+    if (!ok || !active)
+        no_memory(&w);
+    else if (w.body.region)
+        build_backward(&w, a, active);
+    build_fail(b, w.body.err);
+    arena_free(&w.arena);
+}
+
+const OpDef op_row_SCAN = {
+    .name = "scan",
+    .operands = "",
+    .doc = "its region for each slice of xs, with carries from one to the next",
+    .nin = -1,
+    .nout = -1,
+    .flags = OPF_TYPED | OPF_INTERNAL | OPF_FAULTS,
+    .attr = scan_fields,
+    .attr_size = sizeof(ScanAttr),
+    .flow = flow_scan,
+    .keep = keep_scan,
+    .control = control_scan,
+    .vjp = vjp_scan,
+};
+
+/* ---- while ---- */
+static const AttrField while_fields[] = {ATTR_FIELD(WhileAttr, ATTR_INT, ncarry), {0}};
+
+static bool flow_while(const Node *n, int i, Flow *f) {
+    int32_t ncarry = (int32_t)((const WhileAttr *)n->attr)->ncarry;
+    if (i >= n->nin) return false;
+    if (i < ncarry)
+        *f = (Flow){.in = i, .out = i, .param = i, .result = i, .carried = true};
+    else if (i == ncarry)
+        *f = (Flow){.in = i, .out = -1, .param = -1, .result = i, .steers = true};
+    else
+        *f = (Flow){.in = i, .out = -1, .param = i - 1, .result = -1};
+    return true;
+}
+
+static void keep_while(const Node *n, const bool *kept, void *attr) {
+    WhileAttr *out = attr;
+    out->ncarry = 0;
+    for (int64_t i = 0; i < ((const WhileAttr *)n->attr)->ncarry; i++) out->ncarry += kept[i];
+}
+
+static void control_while(const void *attr, ControlInfo *c) {
+    (void)attr;
+    *c = (ControlInfo){.trips = -1};
+}
+
+static void vjp_while(Build *b, const VjpArgs *a) {
+    (void)a;
+    build_fail(b, err_set(b->g->cx, E_GRAD,
+                          "while_loop is not differentiable: nobody knows beforehand how many "
+                          "iterations' values to keep; use scan, or fori_loop with bounds that are "
+                          "Lua numbers"));
+}
+
+const OpDef op_row_WHILE = {
+    .name = "while",
+    .operands = "",
+    .doc = "its region as long as its last result is true",
+    .nin = -1,
+    .nout = -1,
+    .flags = OPF_TYPED | OPF_INTERNAL | OPF_FAULTS,
+    .attr = while_fields,
+    .attr_size = sizeof(WhileAttr),
+    .flow = flow_while,
+    .keep = keep_while,
+    .control = control_while,
+    .vjp = vjp_while,
+};

@@ -1,0 +1,39 @@
+/* partition.h - partitioning under way: shared by partition.c and partition_control.c. */
+#ifndef MESHLUA_PARTITION_H
+#define MESHLUA_PARTITION_H
+
+#include "pass/pass.h"
+
+typedef struct Moved { /* a value in a layout that some user asked for */
+    Val value;         /* of the old graph */
+    const Layout *to;
+    Val local;
+} Moved;
+
+typedef struct Partition {
+    const Graph *g;
+    Build b; /* the partitioned graph */
+    Arena arena;
+    Val *local;     /* by value of `g`: its local value, in the layout of its type */
+    Layout *layout; /* by value of `g`: that of its type, without axes of size 1 */
+    VEC(Moved) moved;
+    int32_t *region; /* by region of `g`: that of the partitioned graph; -1: none yet */
+} Partition;
+
+Err partition_no_memory(Partition *p) MUST_CHECK;
+/* Do two layouts put the same shards on the same devices? */
+bool partition_same(const Layout *a, const Layout *b);
+/* `v` in another layout, for the reason; NULL: there was no memory for it. */
+Val partition_moved(Partition *p, const Node *n, const Reason *why, Val v, const Dims *global,
+                    const Layout *from, const Layout *to);
+/* A source costs nothing to make again, in the layout in which it is wanted. */
+Val partition_source(Partition *p, const Node *src, const Layout *to);
+/* The type of one device's part of a tensor in that layout; NULL when out of memory. */
+const Type *partition_type(Partition *p, const Type *t, const Layout *layout);
+
+/* ---- nodes that own regions (partition_control.c) ---- */
+/* What is built from now on stands in the region; it is made, with its parameters, at first. */
+Err partition_enter(Partition *p, int32_t region) MUST_CHECK;
+Err partition_control(Partition *p, const Node *n) MUST_CHECK;
+
+#endif

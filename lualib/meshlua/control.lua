@@ -1,0 +1,383 @@
+-- control.lua: loops and branches over trees of tensors. A body is traced once, into a region of the graph;
+-- tensors that it takes from outside become constants of the loop by themselves.
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+local ops = require "meshlua.ops"
+
+local raise = lib.raise
+
+local M = {}
+
+-- ---- trees, by place: a tensor held twice is two leaves, a number is a leaf ---------------------------
+
+local function is_leaf(x) return type(x) == "number" or lib.is_tensor(x) end
+
+local function below(path, key) return path == "" and tostring(key) or path .. "." .. tostring(key) end
+
+--- A number as a tensor of the trace.
+local function as_tensor(x)
+  if type(x) ~= "number" then return x end
+  return core.op.full {dtype = math.type(x) == "integer" and "int32" or "float32", dims = {}, value = x}
+end
+
+--- Leaves as tensors, with their paths: {leaves, paths, tree}.
+local function flatten(tree, path, into, on_path)
+  into, on_path = into or {leaves = {}, paths = {}, fixed = {}, tree = tree}, on_path or {}
+  path = path or ""
+  if is_leaf(tree) then
+    into.leaves[#into.leaves + 1], into.paths[#into.paths + 1] = as_tensor(tree), path
+  elseif type(tree) == "table" then
+    if on_path[tree] then raise("E_VALUE", "the table at %s contains itself", path) end
+    on_path[tree] = true
+    for _, key in ipairs(core.tree_keys(tree)) do flatten(tree[key], below(path, key), into, on_path) end
+    on_path[tree] = nil
+  elseif tree ~= nil then
+    into.fixed[path] = tree
+  end
+  return into
+end
+
+--- The tree with other leaves, in order; the rest is kept, metatables too.
+local function unflatten(tree, leaves, at)
+  at = at or {0}
+  if is_leaf(tree) then
+    at[1] = at[1] + 1
+    return leaves[at[1]]
+  end
+  if type(tree) ~= "table" then return tree end
+  local copy = {}
+  for _, key in ipairs(core.tree_keys(tree)) do copy[key] = unflatten(tree[key], leaves, at) end
+  return setmetatable(copy, getmetatable(tree))
+end
+
+local function named(what, path) return path == "" and what or what .. " at " .. path end
+
+local function same_type(a, b)
+  local same = a.dtype == b.dtype and a.ndim == b.ndim
+  for d, n in ipairs(a.shape) do same = same and b.shape[d] == n end
+  return same
+end
+
+--- Raises unless the trees have leaves at the same places, of the same types. `is` and `was` name them.
+local function check_alike(who, what, before, after, was, is)
+  local have, wanted = {}, {}
+  for i, path in ipairs(after.paths) do have[path] = i end
+  for i, path in ipairs(before.paths) do wanted[path] = i end
+  for _, path in ipairs(before.paths) do
+    if not have[path] then
+      raise("E_VALUE", "%s: %s is a tensor %s, and nothing %s; both must have one structure", who,
+        named(what, path), was, is)
+    end
+  end
+  for _, path in ipairs(after.paths) do
+    if not wanted[path] then
+      raise("E_VALUE", "%s: %s is a tensor %s, and nothing %s; both must have one structure", who,
+        named(what, path), is, was)
+    end
+  end
+  for i, path in ipairs(before.paths) do
+    local a, b = before.leaves[i], after.leaves[i]
+    if not same_type(a, b) then
+      raise(a.dtype == b.dtype and "E_SHAPE" or "E_DTYPE",
+        "%s: %s is %s %s, and %s %s; both must have one type", who, named(what, path), core.typeof(a), was,
+        core.typeof(b), is)
+    end
+  end
+end
+
+--- Calls body in a trace: the one under way, or one of its own that runs at once. body returns a tree.
+local function in_trace(body)
+  if core.is_tracing() then return body() end
+  local out
+  local values = table.pack(core.run_traced(function()
+    out = body()
+    return table.unpack(flatten(out).leaves)
+  end))
+  return unflatten(out, values)
+end
+
+--- Two lists, one behind the other.
+local function joined(a, b) return table.move(b, 1, #b, #a + 1, table.move(a, 1, #a, 1, {})) end
+
+--- A carry's leaves, each with a type of its own: what came from a Lua number gives way to nothing.
+local function carry_of(tree)
+  local carry = flatten(tree)
+  for i, leaf in ipairs(carry.leaves) do carry.leaves[i] = core.op.astype(leaf, {dtype = leaf.dtype}) end
+  return carry
+end
+
+-- ---- scan -------------------------------------------------------------------------------------------
+
+--- The number of slices that all xs have.
+local function length_of(xs, length)
+  if length ~= nil and (math.type(length) ~= "integer" or length < 0) then
+    raise("E_VALUE", "scan: length must be a whole number, not %s", lib.not_whole(length))
+  end
+  local from = length and "length"
+  for i, x in ipairs(xs.leaves) do
+    local what = named("xs", xs.paths[i])
+    if x.ndim == 0 then raise("E_SHAPE", "scan: %s is a scalar; a scan runs along dim 1", what) end
+    if length and x.shape[1] ~= length then
+      raise("E_SHAPE", "scan: %s has %d slices along dim 1, and %s says %d", what, x.shape[1], from, length)
+    end
+    length, from = x.shape[1], what
+  end
+  if not length then raise("E_VALUE", "scan: without xs, option 'length' says how often the body runs") end
+  if length == 0 then
+    raise("E_VALUE", "scan: an empty scan: %s has no slices, so nothing says what the body gives", from)
+  end
+  return length
+end
+
+--- Calls f with trees, and takes its results apart; the carry that comes out must be like the one that goes
+--- in.
+local function call_body(f, carry, x)
+  local out, y = f(carry.tree, x)
+  local after = flatten(out)
+  check_alike("scan", "the carry", carry, after, "when it goes in", "when it comes out")
+  return after, flatten(y)
+end
+
+--- One scan node; returns final carries and ys (flattened), and the tree of ys.
+local function scan_node(f, carry, xs, length, reverse)
+  local nc, nx, y_tree = #carry.leaves, #xs.leaves, nil
+  local function body(...)
+    local values = {...}
+    local inside = {leaves = table.move(values, 1, nc, 1, {}), paths = carry.paths}
+    inside.tree = unflatten(carry.tree, inside.leaves)
+    local slices = table.move(values, nc + 1, nc + nx, 1, {})
+    local after, ys = call_body(f, inside, unflatten(xs.tree, slices))
+    y_tree = ys.tree
+    return table.unpack(joined(after.leaves, ys.leaves))
+  end
+  local inputs = joined(carry.leaves, xs.leaves)
+  local region, captured = core.trace_region(body, inputs, nx)
+  local out = core.scan(region, joined(inputs, captured), nc, nx, length, reverse)
+  return table.move(out, 1, nc, 1, {}), table.move(out, nc + 1, #out, 1, {}), y_tree
+end
+
+--- The body, `times` after one another, on xs whose slices are stacks of as many.
+local function repeated(f, times, reverse)
+  return function(carry, xs)
+    local flat_xs, ys, tree = flatten(xs), {}, nil
+    for k = 1, times do
+      local at = reverse and times + 1 - k or k
+      local slices = {}
+      for i, x in ipairs(flat_xs.leaves) do slices[i] = ops.slice(x, at) end
+      local y
+      carry, y = f(carry, unflatten(xs, slices))
+      local flat = flatten(y)
+      tree = y
+      for i, leaf in ipairs(flat.leaves) do
+        ys[i] = ys[i] or {}
+        ys[i][at] = leaf
+      end
+    end
+    for i, list in ipairs(ys) do ys[i] = ops.stack(list, 1) end
+    return carry, unflatten(tree, ys)
+  end
+end
+
+local function part(xs, first, last)
+  local leaves = {}
+  for i, x in ipairs(xs.leaves) do leaves[i] = ops.slice(x, {first, last}) end
+  return leaves
+end
+
+--- Scan with `unroll` copies of the body per iteration, and what is left over behind (in front, reversed).
+local function unrolled(f, carry, xs, length, reverse, unroll)
+  local rounds = length // unroll
+  local rest = length - rounds * unroll
+  local first, last = reverse and rest + 1 or 1, reverse and length or rounds * unroll
+  local groups = part(xs, first, last)
+  for i, x in ipairs(groups) do
+    groups[i] = x:reshape(joined({rounds, unroll}, table.move(x.shape, 2, x.ndim, 1, {})))
+  end
+  local grouped = {leaves = groups, paths = xs.paths, tree = xs.tree}
+  local out, ys, tree = scan_node(repeated(f, unroll, reverse), carry, grouped, rounds, reverse)
+  for i, y in ipairs(ys) do
+    ys[i] = y:reshape(joined({rounds * unroll}, table.move(y.shape, 3, y.ndim, 1, {})))
+  end
+  if rest > 0 then
+    local slices = part(xs, reverse and 1 or last + 1, reverse and rest or length)
+    local after, more = repeated(f, rest, reverse)(unflatten(carry.tree, out), unflatten(xs.tree, slices))
+    out = flatten(after).leaves
+    for i, y in ipairs(flatten(more).leaves) do
+      ys[i] = ops.concat(reverse and {y, ys[i]} or {ys[i], y}, 1)
+    end
+  end
+  return out, ys, tree
+end
+
+--- Runs f for each slice of xs along dim 1: f(carry, x) gives the next carry, and y. Returns the last carry,
+--- and ys: y's leaves stacked along a new dim 1. carry, xs and y are tensors, numbers, or trees of them; the
+--- carry keeps its structure, shapes and dtypes. The body is traced once; it is differentiable.
+---@param f fun(carry: any, x: any): any, any
+---@param init any the first carry
+---@param xs any a tree of tensors with equally many slices; nil with `length`
+---@param options {length: integer, reverse: boolean, unroll: integer}? reverse: the last slice first (ys stay
+--- in the order of xs); unroll: copies of the body per iteration
+---@return any carry, any ys E_VALUE, E_SHAPE, E_DTYPE where carries or xs do not fit together
+function M.scan(f, init, xs, options)
+  lib.check_function("scan", f)
+  options = lib.options("scan", options, {length = true, reverse = "boolean", unroll = true})
+  local unroll, reverse = options.unroll or 1, options.reverse or false
+  if math.type(unroll) ~= "integer" or unroll < 1 then
+    raise("E_VALUE", "scan: unroll must be a whole number from 1 on, not %s", lib.not_whole(unroll))
+  end
+  local out = in_trace(function()
+    local flat_xs = flatten(xs)
+    local length, carry = length_of(flat_xs, options.length), carry_of(init)
+    local last, ys, tree
+    if unroll == 1 then
+      last, ys, tree = scan_node(f, carry, flat_xs, length, reverse)
+    else
+      last, ys, tree = unrolled(f, carry, flat_xs, length, reverse, math.min(unroll, length))
+    end
+    return {carry = unflatten(init, last), ys = unflatten(tree, ys)}
+  end)
+  return out.carry, out.ys
+end
+
+-- ---- while_loop and fori_loop -----------------------------------------------------------------------
+
+local function check_predicate(who, what, p)
+  if not core.is_tensor(p) then
+    raise("E_VALUE", "%s: %s is %s, not a tensor; compare with x:lt(y) and the like", who, what, lib.kind(p))
+  end
+  if p.dtype ~= "bool" then
+    raise("E_DTYPE", "%s: %s is %s; it must be a bool (x:lt(y), x:ne(0))", who, what, core.typeof(p))
+  end
+  if p.ndim ~= 0 then
+    raise("E_SHAPE", "%s: %s is %s; it must be a scalar (p:any(), p:all())", who, what, core.typeof(p))
+  end
+  return p
+end
+
+local function while_node(who, cond_fn, body_fn, init)
+  local carry = carry_of(init)
+  local what = "what the condition gives"
+  local first = check_predicate(who, what, cond_fn(unflatten(init, carry.leaves)))
+  local region, captured = core.trace_region(function(...)
+    local inside = {leaves = {...}, paths = carry.paths}
+    local out = body_fn(unflatten(init, inside.leaves))
+    local after = flatten(out)
+    check_alike(who, "the carry", inside, after, "when it goes in", "when it comes out")
+    local again = check_predicate(who, what, cond_fn(unflatten(init, after.leaves)))
+    return table.unpack(joined(after.leaves, {again}))
+  end, carry.leaves)
+  local operands = joined(joined(carry.leaves, {first}), captured)
+  return unflatten(init, core.while_loop(region, operands, #carry.leaves))
+end
+
+--- Runs body_fn on the carry as long as cond_fn of it is true; returns the last carry. Not differentiable:
+--- where the number of iterations is known, use fori_loop or scan.
+---@param cond_fn fun(carry: any): Tensor a bool scalar
+---@param body_fn fun(carry: any): any
+---@param init any a tree of tensors and numbers; the carry keeps its structure, shapes and dtypes
+function M.while_loop(cond_fn, body_fn, init)
+  lib.check_function("while_loop", cond_fn)
+  lib.check_function("while_loop", body_fn)
+  return in_trace(function() return {while_node("while_loop", cond_fn, body_fn, init)} end)[1]
+end
+
+--- A bound as a scalar int32 tensor.
+local function bound(name, x)
+  x = as_tensor(x)
+  if not lib.is_tensor(x) or x.ndim ~= 0 or not x.dtype:match("^u?int") then
+    raise("E_VALUE", "fori_loop: %s must be a whole number or an integer scalar, not %s", name,
+      lib.is_tensor(x) and core.typeof(x) or lib.kind(x))
+  end
+  return core.op.astype(x, {dtype = "int32"})
+end
+
+--- carry = body(i, carry) for i = lower, ..., upper - 1 (an int32 scalar); returns the last carry. With bounds
+--- that are Lua numbers it is a scan, and differentiable.
+---@param lower integer|Tensor
+---@param upper integer|Tensor not reached
+---@param body fun(i: Tensor, carry: any): any
+---@param init any
+function M.fori_loop(lower, upper, body, init)
+  lib.check_function("fori_loop", body)
+  local known = math.type(lower) == "integer" and math.type(upper) == "integer"
+  if known and upper <= lower then
+    return in_trace(function() return {unflatten(init, carry_of(init).leaves)} end)[1]
+  end
+  local function step(carry) return {i = carry.i + 1, value = body(carry.i, carry.value)} end
+  return in_trace(function()
+    local start = {i = bound("lower", lower), value = init}
+    if known then
+      local carry = carry_of(start)
+      local last = scan_node(function(c) return step(c) end, carry, flatten(nil), upper - lower, false)
+      return {unflatten(start, last).value}
+    end
+    upper = bound("upper", upper)
+    return {while_node("fori_loop", function(c) return c.i:lt(upper) end, step, start).value}
+  end)[1]
+end
+
+-- ---- cond and switch --------------------------------------------------------------------------------
+
+--- Traces each branch with its own copy of the operands; their results must be alike. Returns them as a list.
+local function branch_node(who, index, branches, args, narg)
+  local operands = flatten(args)
+  local regions, captured, first = {}, {}, nil
+  for k, branch in ipairs(branches) do
+    regions[k], captured[k] = core.trace_region(function(...)
+      local flat = flatten({branch(table.unpack(unflatten(args, {...}), 1, narg))})
+      if first then
+        check_alike(who, "the result", first, flat, "in branch 0", "in branch " .. k - 1)
+      end
+      first = first or flat
+      return table.unpack(flat.leaves)
+    end, operands.leaves)
+  end
+  return unflatten(first.tree, core.cond(index, operands.leaves, regions, captured))
+end
+
+--- `index`: a function, as it may have to be made in the trace.
+local function run_branches(who, index, branches, ...)
+  local args, narg = {...}, select("#", ...)
+  return table.unpack(in_trace(function() return branch_node(who, index(), branches, args, narg) end))
+end
+
+--- true_fn(...) or false_fn(...), as the predicate says; only one of them runs. Both must give results of the
+--- same structure, shapes and dtypes. A Lua boolean decides while tracing.
+---@param pred Tensor|boolean a bool scalar
+---@param true_fn function
+---@param false_fn function
+function M.cond(pred, true_fn, false_fn, ...)
+  lib.check_function("cond", true_fn)
+  lib.check_function("cond", false_fn)
+  if type(pred) == "boolean" then return (pred and true_fn or false_fn)(...) end
+  if core.is_box(pred) then pred = pred:get() end
+  check_predicate("cond", "the predicate", pred)
+  return run_branches("cond", function() return core.op.astype(pred, {dtype = "int32"}) end,
+    {false_fn, true_fn}, ...)
+end
+
+--- branches[index + 1](...): the index counts from 0 and is clamped. Only one branch runs; all must give results
+--- of the same structure, shapes and dtypes. A Lua number decides while tracing.
+---@param index Tensor|integer an integer scalar
+---@param branches function[]
+function M.switch(index, branches, ...)
+  lib.check_list("switch", "the branches", branches)
+  if #branches == 0 then raise("E_VALUE", "switch: no branches") end
+  for _, branch in ipairs(branches) do lib.check_function("switch", branch) end
+  if math.type(index) == "integer" then
+    return branches[math.max(0, math.min(index, #branches - 1)) + 1](...)
+  end
+  if not lib.is_tensor(index) then
+    raise("E_VALUE", "switch: the index must be an integer scalar, not %s", lib.kind(index))
+  end
+  if not index.dtype:match("^u?int") then
+    raise("E_DTYPE", "switch: the index is %s; it must be an integer", core.typeof(index))
+  end
+  if index.ndim ~= 0 then
+    raise("E_SHAPE", "switch: the index is %s; it must be a scalar", core.typeof(index))
+  end
+  return run_branches("switch", function() return core.op.astype(index, {dtype = "int32"}) end, branches,
+    ...)
+end
+
+return lib.export(M)
