@@ -61,7 +61,6 @@ describe("called with anything,", function()
     custom_vjp = ml.custom_vjp, named_scope = ml.named_scope, debug_print = ml.debug_print,
     debug_callback = ml.debug_callback}, {})
   describe_all("ml.checkpoint_policies.", ml.checkpoint_policies, {})
-    explain = ml.explain}, {})
   describe_all("ml.", {scan = ml.scan, while_loop = ml.while_loop, fori_loop = ml.fori_loop, cond = ml.cond,
     switch = ml.switch}, {function() return function(...) return ... end end})
   describe_all("ml.random.", ml.random, {key}, {debug_key_reuse = true}) -- it lasts, too
