@@ -65,6 +65,21 @@ local function constrained(values, shardings, who)
   return values
 end
 
+--- Raises where an argument's sharding leaves a dim open: there is nobody to settle it.
+local function check_constrained(s, place)
+  if type(s) == "table" then
+    for key, below in pairs(s) do check_constrained(below, place .. "." .. tostring(key)) end
+    return
+  end
+  local spec = core.is_sharding(s) and s.spec or core.is_spec(s) and s
+  for d, entry in ipairs(spec and spec.partitions or {}) do
+    if entry == core.P.unconstrained then
+      raise("E_SPEC", "jit: %s: entry %d is P.unconstrained, but an argument lies somewhere: name the axes of "
+        .. "the dim, or nil; without in_shardings an argument's own layout is taken", place, d)
+    end
+  end
+end
+
 --- Checks in_shardings or out_shardings; returns a copy: what becomes of the table later is of no matter.
 local function check_shardings(what, shardings)
   if shardings == nil or core.is_spec(shardings) or core.is_sharding(shardings) then return shardings end
@@ -88,6 +103,7 @@ function M.jit(fn, options)
   local call = fn
   local mesh, rules = options.mesh, options.rules and copy_of(rules_of.check(options.rules))
   local ins = check_shardings("in_shardings", options.in_shardings)
+  check_constrained(ins, "in_shardings")
   local outs = check_shardings("out_shardings", options.out_shardings)
   if mesh or rules or ins or outs then
     local function body(...)

@@ -598,6 +598,7 @@ add("explicit types", {
         end)(w)
       end)(s.a, s.w)
     end)
+    core.with_option("option", ml.zeros, function(shape) return ml.ones(shape) end)({2}, {option = true})
     local auto = ml.auto_axes(function(v) return v * 2 end, {out_sharding = P(nil, "x")})(s.a)
     local inside = ml.explicit_axes(function(v) return v + 1 end, {in_sharding = P("y")})(s.a)
     local ok, message = pcall(ml.matmul, inside:T(), ml.reshard(s.a, P("x")))

@@ -1,6 +1,7 @@
 -- programs.lua: random programs over sharded tensors, run on a mesh and on one device. Everything follows
 -- from one seed, so that a failing program can be made again and shrunk:
---   meshlua --devices=8 tests/fuzz/programs.lua [count] [first seed]
+--   meshlua --devices=8 tests/fuzz/programs.lua [count] [first seed] [auto | explicit | mixed]
+-- In explicit mode a line whose layout is ambiguous runs again in ml.auto_axes, its result where a random P says.
 local folder = arg and arg[0] and arg[0]:match "^(.*)fuzz/programs%.lua$" -- run as a script
 if folder then package.path = folder .. "?.lua;" .. package.path end
 local ml = require "meshlua"
@@ -96,17 +97,44 @@ local function next_step(g, program)
   end
 end
 
+--- The types of n axes in a mode.
+local function axis_types(g, mode, n)
+  local types = {}
+  for i = 1, n do
+    types[i] = mode == "mixed" and g.pick {"auto", "explicit"} or mode == "explicit" and mode or "auto"
+  end
+  return types
+end
+
+--- A spec for a value that some line constrains; with explicit axes some are unreduced.
+local function constraint_spec(g, mesh, shape, dtype)
+  local spec = M.random_spec(g, mesh, shape)
+  if #mesh.auto_axes > 0 or not dtype:match "float" or g.chance(60) then return spec end
+  local used, free = {}, {}
+  for _, entry in ipairs(spec.partitions) do
+    for _, axis in ipairs(type(entry) == "table" and entry or {entry}) do used[axis] = true end
+  end
+  for _, axis in ipairs(mesh.axis_names) do
+    if not used[axis] then free[#free + 1] = axis end
+  end
+  return spec:update {unreduced = #free > 0 and {g.pick(free)} or {}}
+end
+
 --- A random program: inputs (shape, spec, data), Lua source, constraints, the mesh it is for.
-function M.make(seed)
+---@param mode string? "auto", "explicit" or "mixed": what the axes of the mesh are
+function M.make(seed, mode)
   local g = generator(seed)
   local def = g.pick(meshes)
   local count = 1
   for _, n in ipairs(def[1]) do count = count * n end
   local ids = {}
   for i = 1, count do ids[i] = i - 1 end
-  local mesh = ml.make_mesh(def[1], def[2], ids)
+  mode = mode or "auto"
+  local types = mode ~= "auto" and axis_types(g, mode, #def[2]) or nil
+  local mesh = ml.make_mesh(def[1], def[2], {devices = ids, axis_types = types})
   local program = {seed = seed, mesh = mesh, mesh_text = tostring(mesh), inputs = {}, pool = {},
-    constraints = {}, random_spec = g.chance(30) and M.loose_spec or M.random_spec}
+    constraints = {}, fallback = {}, is_explicit = #mesh.explicit_axes > 0,
+    random_spec = g.chance(30) and mode == "auto" and M.loose_spec or M.random_spec}
   local dtype, pool = g.pick(floats), program.pool
   for i = 1, g.int(1, 3) do
     local shape = random_shape(g, g.int(1, 4))
@@ -121,13 +149,23 @@ function M.make(seed)
     if source then
       local v = {name = "v" .. i, shape = shape, dtype = result, exact = exact}
       lines[#lines + 1] = ("  local %s = ml.astype(%s, '%s')"):format(v.name, source, v.dtype)
+      if program.is_explicit then
+        program.fallback[i] = M.random_spec(g, mesh, shape)
+        lines[#lines] = ("  local %s = E(%d, function() return ml.astype(%s, '%s') end)"):format(v.name, i,
+          source, v.dtype)
+        if g.chance(15) then
+          program.moves = program.moves or {}
+          program.moves[i] = constraint_spec(g, mesh, shape, result)
+          lines[#lines + 1] = ("  %s = R(%s, %d)"):format(v.name, v.name, i)
+        end
+      end
       pool[#pool + 1] = v
     end
   end
   for i, input in ipairs(program.inputs) do params[i] = input.name end
   program.results = table.move(pool, math.min(#program.inputs + 1, #pool), #pool, 1, {})
   for i, v in ipairs(program.results) do names[i] = v.name end
-  program.source = ("local ml, C = ...\nreturn function(%s)\n%s\n  return %s\nend"):format(
+  program.source = ("local ml, C, E, R = ...\nreturn function(%s)\n%s\n  return %s\nend"):format(
     table.concat(params, ", "), table.concat(lines, "\n"), table.concat(names, ", "))
   return program
 end
@@ -139,6 +177,7 @@ local tolerance = {float64 = 1e-11, float32 = 2e-4, float16 = 4e-2, bfloat16 = 2
 --- The largest difference of two tensors against the largest finite magnitude of the second and 1. NaN equals
 --- NaN.
 local function difference(a, b)
+  if a.sharding.mesh and #a.sharding.spec.unreduced > 0 then a = ml.reshard(a, P()) end
   local x, y = ml.astype(core.put_across(a, nil), "float64"), ml.astype(b, "float64")
   local same = ml.bitor(ml.eq(x, y), ml.bitand(ml.ne(x, x), ml.ne(y, y)))
   local apart = ml.where(same, 0.0, ml.abs(x - y))
@@ -162,6 +201,7 @@ local function loss_of(fn)
   return function(...)
     local total
     for i, y in ipairs({fn(...)}) do
+      if y.sharding.mesh and #y.sharding.spec.unreduced > 0 then y = ml.reshard(y, P()) end
       local part = ml.mean(ml.astype(y, "float32") * (0.5 + 0.25 * i))
       total = total and total + part or part
     end
@@ -175,10 +215,23 @@ end
 ---@return string? error
 function M.check(program, put)
   local chunk = assert(load(program.source, "=program" .. program.seed))
+  local mesh = program.mesh
   local function on_mesh(x, i)
-    return x:constrain(NamedSharding(program.mesh, program.constraints[i]))
+    local move = program.is_explicit and ml.reshard or ml.constrain
+    return move(x, NamedSharding(mesh, program.constraints[i]))
   end
-  local sharded, plain = chunk(ml, on_mesh), chunk(ml, function(x) return x end)
+  local function line(i, fn)
+    local ok, y = pcall(fn)
+    if ok then return y end
+    -- Nothing but an ambiguous layout may go wrong, and it says what to do.
+    if not (y:find("[E_SPEC]", 1, true) and y:find("reshard", 1, true)) then error(y, 0) end
+    program.asked = (program.asked or 0) + 1
+    return ml.auto_axes(fn, {out_sharding = NamedSharding(mesh, program.fallback[i])})()
+  end
+  local function moved(x, i) return ml.reshard(x, NamedSharding(mesh, program.moves[i])) end
+  local function same(x) return x end
+  local sharded = chunk(ml, on_mesh, line, moved)
+  local plain = chunk(ml, same, function(_, fn) return fn() end, same)
   local there, here, floats_in, leaves, limit = {}, {}, {}, {}, 0
   for i, input in ipairs(program.inputs) do
     there[i] = (put or ml.device_put)(input.data, NamedSharding(program.mesh, input.spec))
@@ -194,7 +247,14 @@ function M.check(program, put)
   local function gradients(fn, args)
     return ml.jit(ml.grad(loss_of(fn), {argnums = leaves}))(table.unpack(args))
   end
-  return compare("gradient", floats_in, limit, gradients(sharded, there), gradients(plain, here))
+  local grads = gradients(sharded, there)
+  for k, i in ipairs(#mesh.auto_axes == 0 and leaves or {}) do -- all axes are in the type of a cotangent
+    local want = there[i].sharding.spec
+    if grads[k].sharding ~= NamedSharding(mesh, want) then
+      return ("the gradient of %s is %s, not %s"):format(floats_in[k].name, core.typeof(grads[k]), want)
+    end
+  end
+  return compare("gradient", floats_in, limit, grads, gradients(plain, here))
 end
 
 --- Text with which a failing program can be read.
@@ -205,16 +265,19 @@ function M.describe(program)
       tostring(input.spec))
   end
   for i, spec in ipairs(program.constraints) do specs[#specs + 1] = ("-- C %d: %s"):format(i, spec) end
+  for i, spec in pairs(program.fallback) do specs[#specs + 1] = ("-- E %d: %s"):format(i, spec) end
+  for i, spec in pairs(program.moves or {}) do specs[#specs + 1] = ("-- R %d: %s"):format(i, spec) end
   return ("-- seed %d on %s\n%s\n%s"):format(program.seed, program.mesh_text,
     table.concat(specs, "\n"), program.source)
 end
 
 if arg and arg[0] and arg[0]:match("programs%.lua$") then
   local count, first = tonumber(arg[1] or 100), tonumber(arg[2] or 1)
-  local failures = 0
+  local failures, asked = 0, 0
   for seed = math.tointeger(first), math.tointeger(first + count - 1) do
-    local program = M.make(seed)
+    local program = M.make(seed, arg[3])
     local ok, bad = pcall(M.check, program)
+    asked = asked + (program.asked or 0)
     if not ok or bad then
       failures = failures + 1
       print(M.describe(program))
@@ -223,6 +286,7 @@ if arg and arg[0] and arg[0]:match("programs%.lua$") then
     end
   end
   print(("%d programs, %d failures"):format(count, failures))
+  if asked > 0 then print(("%d ambiguous lines"):format(asked)) end
   os.exit(failures == 0 and 0 or 1)
 end
 

@@ -16,6 +16,19 @@ describe("random programs are the same on a mesh as on one device:", function()
     end)
   end
 
+  for _, mode in ipairs {"explicit", "mixed"} do
+    it(("with layouts in types, %s axes"):format(mode), function()
+      local asked = 0
+      for seed = 1, 40 do
+        local program = programs.make(seed, mode)
+        local ok, bad = pcall(programs.check, program)
+        if not ok or bad then error(programs.describe(program) .. "\n-- " .. tostring(bad)) end
+        asked = asked + (program.asked or 0)
+      end
+      assert(asked > 10, asked)
+    end)
+  end
+
   it("a seed makes the same program every time", function()
     assert.equal(programs.describe(programs.make(7)), programs.describe(programs.make(7)))
   end)

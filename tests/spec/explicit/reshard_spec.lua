@@ -95,6 +95,13 @@ describe("reshard", function()
     close(numbers(8, 16), ml.device_put(y, NamedSharding(mixed, P())))
   end)
 
+  it("P7: in_shardings of jit leave nothing open", function()
+    raises("[E_SPEC] jit: in_shardings.1: entry 2 is P.unconstrained, but an argument lies somewhere", ml.jit,
+      function(x) return x end, {in_shardings = {NamedSharding(auto, P("X", P.unconstrained))}})
+    raises("jit: in_shardings: entry 1 is P.unconstrained", ml.jit, function(x) return x end,
+      {in_shardings = P(P.unconstrained)})
+  end)
+
   it("a result that nobody takes changes nothing", function()
     local step = ml.jit(function(x)
       ml.reshard(x, P("Y"))
