@@ -74,8 +74,8 @@ local function check_constrained(s, place)
   local spec = core.is_sharding(s) and s.spec or core.is_spec(s) and s
   for d, entry in ipairs(spec and spec.partitions or {}) do
     if entry == core.P.unconstrained then
-      raise("E_SPEC", "jit: %s: entry %d is P.unconstrained, but an argument lies somewhere: name the axes of "
-        .. "the dim, or nil; without in_shardings an argument's own layout is taken", place, d)
+      raise("E_SPEC", "jit: %s: entry %d is P.unconstrained, but an argument lies somewhere: name the axes "
+        .. "of the dim, or nil; without in_shardings an argument's own layout is taken", place, d)
     end
   end
 end
