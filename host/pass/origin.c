@@ -225,7 +225,8 @@ const Reason *origin_constraint(const Graph *g, const Node *n, const Layout *fro
     const Type *in = graph_type(g, n->in[0]), *out = graph_type(g, n->out);
     const Dims *whole = type_count(in) >= type_count(out) ? &in->dims : &out->dims;
     const Spec *spec = layout_spec(g->cx, to, whole);
-    str_put(&d.text, "asked for here: ");
+    bool asked = n->out * g->mesh->naxes < g->nsource; /* else propagate's own, for a result */
+    str_put(&d.text, asked ? "asked for here: " : "a result is split on whole axes only: ");
     if (spec)
         spec_print(spec, &d.text);
     else
@@ -235,7 +236,7 @@ const Reason *origin_constraint(const Graph *g, const Node *n, const Layout *fro
                 .axis = ORIGIN_ANY_AXIS,
                 .name = intern_name(g->cx, ""),
                 .loc = d.r.loc};
-    reason_add(&d.r, &o);
+    if (asked) reason_add(&d.r, &o);
     add_origins(&d, n->in[0], lost ? lost : layout_used(from));
     return finish(&d);
 }

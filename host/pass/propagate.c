@@ -419,6 +419,8 @@ static Err strip_results(Graph *g) {
         ConstrainAttr attr = {layout_of(g->cx, &l)};
         const Type *t = attr.layout ? type_with_layout(g->cx, graph_type(g, v), attr.layout) : NULL;
         if (!t) return err_nomem(g->cx, "propagation");
+        b.loc = graph_def(g, v)->loc;
+        b.nloc = graph_def(g, v)->nloc;
         v = build_op(&b, OP_CONSTRAIN, &v, 1, &attr);
         if (b.err) return b.err;
         g->value.at[v].type = t;

@@ -34,6 +34,9 @@ local function sent(plan)
     by_kind[kind] = {sum[1] + 1, sum[2] + math.tointeger(c.bytes)}
     assert.truthy(c.why, kind .. " has no reason")
     assert.truthy(c.where[1], kind .. " has no place")
+    for _, r in ipairs(c.reasons) do
+      assert.truthy(r.tensor:find "^[%w_.]+ %w+%[.*%]" and r.where and #r.origins > 0, kind .. ": " .. r.text)
+    end
   end
   return by_kind
 end

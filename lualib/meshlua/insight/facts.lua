@@ -40,6 +40,7 @@ local origin_kinds = {argument = "argument ", param = "Param ", constraint = "",
 function M.origin_text(o)
   if o.kind == "op" then return M.alike(("%s at %s"):format(o.name, o.where or "?")) end
   if o.kind == "constraint" then return M.alike("constrained at " .. (o.where or "?")) end
+  if o.name == "argument" then return ("argument %d"):format(o.index) end -- of a vararg function
   if o.name == "" then return ("input %d, met in the trace"):format(o.index) end
   return M.alike(origin_kinds[o.kind] .. o.name)
 end

@@ -3,28 +3,36 @@
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"
+local random = require "meshlua.random"
 
 local raise = lib.raise
 
 local M = {}
 
---- How far two roundings of one value may be apart, by dtype, as a part of the largest element.
+-- How far two roundings of one value may be apart, by dtype, as a part of the largest element. Where sums
+-- cancel that is not enough: so the arguments are also shaken by a rounding error (`shake`, relative), and by
+-- some times of what that changes a value, it may differ.
 local tolerance = {float64 = 1e-10, float32 = 1e-3, bfloat16 = 1e-1, float16 = 2e-2}
+local shake = {float64 = 1e-15, float32 = 5e-7, bfloat16 = 8e-3, float16 = 1e-3}
+local SHAKES = 30
 local CHUNK = 256 -- values looked at in one run
 
 -- ---- two tensors --------------------------------------------------------------------------------------
 
---- The largest difference of x from y as a part of the largest finite element of y, and the two as float64.
---- NaN equals NaN.
-local function difference(x, y)
-  x, y = ops.astype(core.put_across(x), "float64"), ops.astype(core.put_across(y), "float64")
-  if y.size == 0 then return 0, x, y end
+--- The largest magnitude among the finite elements of x; 0 where there are none.
+local function magnitude(x)
+  return x.size == 0 and 0 or ops.max(ops.where(ops.isfinite(x), ops.abs(x), 0.0)):item()
+end
+
+--- The largest difference of two tensors; NaN equals NaN, and nothing else.
+local function distance(x, y)
+  if y.size == 0 then return 0 end
   local same = ops.bitor(ops.eq(x, y), ops.bitand(ops.ne(x, x), ops.ne(y, y)))
   local apart = ops.max(ops.where(same, 0.0, ops.abs(x - y))):item()
-  local size = ops.max(ops.where(ops.isfinite(y), ops.abs(y), 0.0)):item()
-  if apart ~= apart then return math.huge, x, y end
-  return apart == 0 and 0 or apart / math.max(size, 1e-30), x, y
+  return apart == apart and apart or math.huge
 end
+
+local function whole(x) return ops.astype(core.put_across(x), "float64") end
 
 --- The one factor by which x is y, or nil if it is not one.
 local function factor_of(x, y)
@@ -112,15 +120,37 @@ local function inputs_of(program)
   return list
 end
 
+--- The inputs, those that are floats moved by about a rounding error.
+local function shaken(inputs)
+  local list = {}
+  for i, x in ipairs(inputs) do
+    local own = core.is_box(x) and x:get() or x
+    list[i] = own
+    local by = shake[own.dtype]
+    if by and own.size > 0 then
+      local noise = random.uniform(random.key(i), own.shape, "float32", -by, by)
+      list[i] = core.put_across(ops.astype(core.put_across(own) * (1 + noise), own.dtype), own.sharding.mesh
+        and own.sharding or nil)
+    end
+  end
+  return list
+end
+
 --- The first of the values (numbers of the program's) that differs beyond rounding: its position, by how
---- much, and the two; and the largest difference of all up to there.
+--- much, and the two; and the largest difference of all up to there. Differences are parts of the largest
+--- element.
 local function first_difference(there, here, values, dtypes)
   local worst = 0
   local a, b = there.program:run(values, there.inputs), here.program:run(values, here.inputs)
+  local c = here.program:run(values, here.shaken)
   for i in ipairs(values) do
-    local d, x, y = difference(a[i], b[i])
-    worst = math.max(worst, d)
-    if not (d <= (tolerance[dtypes[i]] or 0)) then return i, d, x, y end
+    local x, y = whole(a[i]), whole(b[i])
+    local apart, size = distance(x, y), magnitude(y)
+    local rounding = (tolerance[dtypes[i]] or 0) * size
+    local limit = rounding + SHAKES * distance(whole(c[i]), y)
+    local d = apart == 0 and 0 or apart / math.max(size, 1e-300)
+    if not (apart <= limit) then return i, d, x, y end
+    if apart <= rounding then worst = math.max(worst, d) end -- what cancels has no size to compare with
   end
   return nil, worst
 end
@@ -193,6 +223,7 @@ function M.verify(step, ...)
   end)
   local a = {program = there, inputs = inputs_of(there)}
   local b = {program = here, inputs = inputs_of(here)}
+  b.shaken = shaken(b.inputs)
   local values, nodes, other = there:results(), there:nodes(), here:nodes()
   for _, node in ipairs(nodes) do
     if node.op == "manual_exit" then
