@@ -69,8 +69,8 @@ end
 
 local function add_work(lines, e)
   local w = e.work
-  lines[#lines + 1] = ("work: %.4g operations, %s read and written; %s of it all devices' own"):format(
-    w.flops, bytes_text(w.traffic), percent(w.unique))
+  lines[#lines + 1] = ("work: %.4g operations (%s unique), %s read and written"):format(w.flops,
+    percent(w.unique), bytes_text(w.traffic))
   lines[#lines + 1] = ("time at best: %s of computing, %s of sending: %s is communication"):format(
     seconds_text(w.computing), seconds_text(w.sending), percent(w.share))
 end
@@ -82,9 +82,9 @@ function Explanation:__tostring()
   end
   lines[1] = ("%s of %s; every figure is of one device"):format(
     self.mesh and (tostring(self.mesh):gsub(" of devices.*", "")) or "one device", self.kind)
-  lines[2] = self.count == 0 and ("%d steps, none of them collectives"):format(self.work.steps)
+  add_wrapped(lines, "", self.count == 0 and ("%d steps, none of them collectives"):format(self.work.steps)
     or ("%d steps, %d of them collectives, which send %s: %s"):format(self.work.steps, self.count,
-    bytes_text(self.sent), table.concat(sums, ", "))
+    bytes_text(self.sent), table.concat(sums, ", ")))
   add_collectives(lines, self.collectives)
   add_memory(lines, self)
   add_work(lines, self)
@@ -120,7 +120,7 @@ end
 local function notes_of(e)
   local notes = {}
   local function note(...) notes[#notes + 1] = string.format(...) end
-  if not e.fits then note("it does not fit: a device has %s of memory", bytes_text(e.device_memory)) end
+  if not e.fits then note("it does not fit: %s", e.misfit) end
   fsdp_notes(e, note)
   for _, axis in ipairs(e.unused_axes) do
     note("mesh axis %s splits nothing: its %d devices do the same work", axis, e.mesh.shape[axis])

@@ -1,0 +1,201 @@
+-- devices: fake:64
+-- explain_spec.lua: what ml.explain says: figures exact, the text letter by letter, layouts that would serve
+-- better found.
+local helper = require "spec.helper"
+local ml = require "meshlua"
+local P, NamedSharding = ml.P, ml.NamedSharding
+
+local mesh = ml.make_mesh({8, 8}, {"data", "model"})
+
+--- A tensor of ones with the layout P(...): its bytes are planned for, and nowhere.
+local function ones(shape, ...) return ml.device_put(ml.ones(shape), NamedSharding(mesh, P(...))) end
+
+local BATCH, WEIGHT = {64, 2048, 12288}, {12288, 49152}
+local WEIGHT_BYTES = 12288 * 49152 * 4
+local forward = ml.jit(function(batch, weight) return batch:matmul(weight) end)
+
+local function notes(e) return table.concat(e.notes, "\n") end
+
+describe("explain", function()
+  it("000 L230: batch and weight on one axis: an eighth of the compute is unique, and the mend makes it all",
+    function()
+      local batch, weight = ones(BATCH, "model", nil, nil), ones(WEIGHT, nil, "model")
+      local e = ml.explain(forward, batch, weight)
+      assert.equal(0.125, e.work.unique)
+      assert.equal(1, e.count)
+      assert.equal(1, e.by_op.all_gather.count)
+      assert.equal(WEIGHT_BYTES / 8, e.by_op.all_gather.bytes)
+      assert.equal(WEIGHT_BYTES * 7 / 8, e.sent)
+      assert.same({"data"}, e.unused_axes)
+      assert.truthy(notes(e):find("12.5% of the compute is unique", 1, true))
+      assert.truthy(notes(e):find("mesh axis data splits nothing: its 8 devices do the same work", 1, true))
+      -- The mend is named, and does what is said of it.
+      assert.equal(1.0, e.better.unique)
+      assert.equal("weight", e.better.argument)
+      assert.equal('P(nil, "data")', tostring(e.better.spec))
+      assert.truthy(notes(e):find('with weight as P(nil, "data") it would take 24.74 s, 8.01 times as fast, with '
+        .. "100% of the compute unique", 1, true), notes(e))
+      local mended = ml.explain(forward, batch, ones(WEIGHT, nil, "data"))
+      assert.equal(1.0, mended.work.unique)
+      assert.equal(0, mended.count)
+      assert.is_nil(mended.better)
+    end)
+
+  it("000 L173: a weight on the data axis is FSDP, with what its gathers cost", function()
+    local e = ml.explain(forward, ones(BATCH, "data", nil, nil), ones(WEIGHT, "data", nil))
+    assert.same({{name = "weight", axis = "data", gathers = 1, bytes = WEIGHT_BYTES, sent = WEIGHT_BYTES * 7 / 8}},
+      e.fsdp)
+    assert.truthy(notes(e):find("FSDP on data: weight lies over the axis that splits the data, and is gathered "
+      .. "for each use: 1 all_gather of 2.25 GiB in all, 1.97 GiB sent", 1, true), notes(e))
+  end)
+
+  it("000 L253: orthogonal splits send nothing and repeat nothing", function()
+    local e = ml.explain(forward, ones(BATCH, "data", nil, nil), ones(WEIGHT, nil, "model"))
+    assert.equal(0, e.count)
+    assert.equal(1.0, e.work.unique)
+    assert.equal(0, e.work.share)
+    assert.same({}, e.unused_axes)
+    assert.same({}, e.notes)
+  end)
+
+  it("says what each collective moves, for which line and why, and who asked for it", function()
+    local e = ml.explain(forward, ones(BATCH, "data", nil, nil), ones(WEIGHT, "data", nil))
+    local row = e.collectives[1]
+    assert.equal("all_gather", row.op)
+    assert.same({"data"}, row.axes)
+    assert.same({"weight float32[12288@data,49152]"}, row.tensors)
+    assert.truthy(row.where[1]:find "^tests/spec/insight/explain_spec.lua:%d+$")
+    assert.same({"w of matmul: dim 1 is split on data, which splits dim 1 of x"}, row.reasons)
+    assert.same({"data by argument weight, argument batch"}, row.by)
+    local reason = row.members[1].reasons[1]
+    assert.same({{kind = "argument", name = "weight", axis = "data", index = 2},
+      {kind = "argument", name = "batch", axis = "data", index = 1}}, reason.origins)
+  end)
+
+  it("the memory of a device by kind of tensor adds up", function()
+    local param = function(shape, kind, ...) return ml.core.box_new(ones(shape, ...), {kind = kind}) end
+    local w, m = param({1024, 1024}, "param", nil, "model"), param({1024, 1024}, "opt_state", nil, "model")
+    local step = ml.jit(function(weight, moment, x)
+      local loss, grad = ml.value_and_grad(function(v) return x:matmul(v:get()):tanh():mean() end)({get =
+        function() return weight:get() end, w = weight})
+      moment:set(moment * 0.9 + grad.w * 0.1)
+      weight:set(weight - moment * 0.1)
+      return loss
+    end)
+    local e = ml.explain(step, w, m, ones({512, 1024}, "data"))
+    local each = 1024 * 1024 / 8 * 4
+    assert.equal(each, e.memory.groups["parameters"])
+    assert.equal(each, e.memory.groups["optimizer state"])
+    assert.equal(512 * 1024 / 8 * 4, e.memory.groups["inputs"])
+    assert.is_true(e.memory.groups["activations"] + e.memory.groups["gradients"] > 0)
+    local arguments = 0
+    for _, name in ipairs {"parameters", "optimizer state", "other state", "inputs"} do
+      arguments = arguments + e.memory.groups[name]
+    end
+    assert.equal(e.memory.arguments, arguments)
+    assert.equal(e.memory.results, e.memory.groups["results"])
+    assert.is_true(e.memory.groups["activations"] + e.memory.groups["gradients"]
+      + e.memory.groups["other temporaries"] <= e.memory.temporaries)
+  end)
+
+  it("names over-sharding, and the data parallelism that would serve better", function()
+    local step = ml.jit(function(x, w1, w2) return ml.matmul(ml.matmul(x, w1):tanh(), w2) end)
+    local e = ml.explain(step, ones({512, 64}, "data"), ones({64, 64}, nil, "model"), ones({64, 64}, "model"))
+    assert.is_true(e.work.share > 0.5)
+    assert.truthy(notes(e):find("over-sharded: %d+%.?%d*%% of the time is communication"), notes(e))
+    assert.truthy(e.better, notes(e))
+    assert.is_true(e.better.gain > 2)
+    assert.equal(0, e.better.share)
+    assert.truthy(notes(e):find(e.better.text, 1, true))
+    assert.same({data = 64, model = 1}, e.better.mesh.shape)
+    assert.equal("on Mesh(data=64, model=1) (data parallelism)", e.better.text)
+  end)
+
+  it("names large tensors that every device holds", function()
+    local e = ml.explain(forward, ones({64, 8, 1024}, "data"), ones {1024, 1024})
+    assert.same({{name = "weight", bytes = 4 * 1024 * 1024, copies = 64}}, e.replicated)
+    assert.truthy(notes(e):find("every device holds all of weight (4.00 MiB)", 1, true))
+  end)
+
+  it("takes a plan, too", function()
+    local plan = forward:plan(ones(BATCH, "data", nil, nil), ones(WEIGHT, "data", nil))
+    local e = ml.explain(plan)
+    assert.equal(1, e.count)
+    assert.equal(WEIGHT_BYTES * 7 / 8, e.sent)
+  end)
+
+  it("on a target of its own says that a step does not fit", function()
+    local out, err, status = helper.run {"--devices=fake:h100:8", helper.file([[
+      local ml = require "meshlua"
+      local P, NamedSharding = ml.P, ml.NamedSharding
+      local mesh = ml.make_mesh({8}, {"data"})
+      local function ones(shape, ...) return ml.device_put(ml.ones(shape), NamedSharding(mesh, P(...))) end
+      local step = ml.jit(function(x, w) return (x:matmul(w)):sum() end)
+      local e = ml.explain(step, ones({8192, 150000}, "data"), ones {150000, 150000})
+      print(e.fits, e.misfit)
+    ]], ".lua")}
+    assert.equal("", err)
+    assert.equal(0, status)
+    assert.truthy(out:find("false\tthe plan needs", 1, true), out)
+  end)
+
+  it("refuses what is no step", function()
+    helper.raises("[E_VALUE] explain: expected a function made by ml.jit, or a plan, got a table", ml.explain, {})
+  end)
+
+  it("prints this", function()
+    local out, err, status = helper.run {"--devices=8", helper.file([[
+local ml = require "meshlua"
+local P, NamedSharding = ml.P, ml.NamedSharding
+local mesh = ml.make_mesh({4, 2}, {"data", "model"})
+local function put(shape, ...) return ml.device_put(ml.ones(shape), NamedSharding(mesh, P(...))) end
+local step = ml.jit(function(w, v, x)
+  local loss, g = ml.value_and_grad(function(u) return ml.mean(ml.matmul(ml.tanh(ml.matmul(x, u)), v)) end)(w)
+  return loss, w - g * 0.1
+end)
+local e = ml.explain(step, put({64, 256}, "data", "model"), put({256, 32}, "model"), put({512, 64}, "data"))
+print((tostring(e):gsub("/[^ ]*/[^ /]*%.lua", "step.lua")))
+]], ".lua")}
+    assert.equal("", err)
+    assert.equal(0, status)
+    local width = 0
+    for line in out:gmatch "[^\n]+" do width = math.max(width, #line) end
+    assert.is_true(width <= 100, "a line of " .. width)
+    assert.equal([[
+Mesh(data=4, model=2) of cpu; every figure is of one device
+14 steps, 4 of them collectives, which send 48.01 KiB: 1 all_gather 24.00 KiB, 2 all_reduce 10
+  B, 1 reduce_scatter 24.00 KiB
+    1 x  all_gather over data      float32[16,128]   24.00 KiB  4.05 us
+         at step.lua:6
+         of w float32[64@data,256@model]
+         as w of matmul: dim 1 is split on data, which splits dim 1 of x
+         split on data by argument w, argument x
+    1 x  all_reduce over model     float32[1,1]            4 B  2 us
+         at step.lua:6
+         of matmul float32[512@data,32]{U:model}
+         as matmul runs over dim 2 of x and dim 1 of w, split on model
+         split on model by argument w, argument v
+    1 x  reduce_scatter over data  float32[64,128]   24.00 KiB  4.05 us
+         at step.lua:6
+         of matmul float32[64,256@model]{U:data}
+         as matmul runs over dim 1 of x and dim 1 of w, split on data
+         split on data by argument x
+    1 x  all_reduce over data      float32[1,1]            6 B  2 us
+         at step.lua:6
+         of sum float32[1,1]{U:data}
+         as sum runs over dim 1 of x, split on data
+         split on data by argument x
+memory: 240.07 KiB at most
+  inputs                56.00 KiB
+  results                8.00 KiB
+  activations           64.00 KiB
+  other temporaries     80.00 KiB
+  temporaries take 176.06 KiB; most are in use in step 8, matmul at step.lua:6
+work: 6.441e+06 operations (87.7% unique), 824.01 KiB read and written
+time at best: 95 us of computing, 12.1 us of sending: 11.3% is communication
+note: FSDP on data: w lies over the axis that splits the data, and is gathered for each use: 1
+        all_gather of 32.00 KiB in all, 24.00 KiB sent
+note: 87.7% of the compute is unique: the rest is done by several devices alike
+]], out)
+  end)
+end)
