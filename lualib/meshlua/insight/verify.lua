@@ -79,6 +79,10 @@ function Report:__tostring()
     lines[#lines + 1] = "looked at one by one the values inside do not differ: it is how the result is put "
       .. "together that does"
   end
+  if self.shard_map then
+    lines[#lines + 1] = ("it has a shard_map (%s): on one device the block is all there is; a function that "
+      .. "means to give something else for each block does differ"):format(self.shard_map)
+  end
   if self.factor then
     local text = ("it is %.4g times what it should be"):format(self.factor)
     if self.axes then
@@ -192,19 +196,33 @@ local function find_op(report, there, here, nodes, by_value)
   end
 end
 
-local function same_program(a, b)
-  if #a ~= #b then return false end
-  for i = 1, #a do
-    if a[i].op ~= b[i].op or #a[i].outputs ~= #b[i].outputs then return false end
+local function shard_map_of(nodes)
+  for _, node in ipairs(nodes) do
+    if node.op == "manual_exit" then return node.where end
   end
-  return true
+end
+
+--- Raises unless the two traces are one program, whose values outside of shard_map have the same shapes.
+local function check_same(a, b)
+  for i = 1, math.max(#a, #b) do
+    local x, y = a[i], b[i]
+    local same = x and y and x.op == y.op and #x.outputs == #y.outputs
+    for k = 1, same and not x.inner and #x.types or 0 do same = same and x.types[k] == y.types[k] end
+    if not same and shard_map_of(a) then
+      raise("E_STATE", "verify: the step has a shard_map (%s) that gives other shapes for other blocks, so "
+        .. "there is no one device to compare it with; verify what stands around it", shard_map_of(a))
+    elseif not same then
+      raise("E_STATE", "verify: on one device the step is another program: it looks at the mesh's sizes; "
+        .. "compare its results with those of a step for one device")
+    end
+  end
 end
 
 --- Runs a step on its mesh and on one device, with the same arguments, and compares the results: beyond
 --- rounding they must be equal. Nothing is written: Params keep what they hold. Where they differ, the report
 --- names the first op whose value does (in the order of the program) and its line, and the factor where the
 --- one is a multiple of the other: the size of a mesh axis means that a sum over it stands where a mean was
---- meant.
+--- meant. A function in shard_map sees one block on one device: all.
 ---@param step any what ml.jit returned
 ---@param ... any its arguments
 ---@return table report {ok, difference, op?, where?, scope?, type?, factor?, axes?}; as a text by tostring
@@ -225,21 +243,13 @@ function M.verify(step, ...)
   local b = {program = here, inputs = inputs_of(here)}
   b.shaken = shaken(b.inputs)
   local values, nodes, other = there:results(), there:nodes(), here:nodes()
-  for _, node in ipairs(nodes) do
-    if node.op == "manual_exit" then
-      raise("E_STATE", "verify: the step has a shard_map (%s): what its function gives depends on the "
-        .. "blocks, so there is no one device to compare it with; verify what stands around it", node.where)
-    end
-  end
-  if not same_program(nodes, other) then
-    raise("E_STATE", "verify: on one device the step is another program: it looks at the mesh's sizes; "
-      .. "compare its results with those of a step for one device")
-  end
+  check_same(nodes, other)
   local by_value = dtypes_of(nodes)
   local i, d, x, y = first_difference(a, b, values, select_dtypes(by_value, values))
   local report = setmetatable({ok = not i, mesh = tostring(mesh):match "^[^ ]+ ?[^{]-%)", results = #values,
     result = i, difference = d}, Report)
   if not i then return report end
+  report.shard_map = shard_map_of(nodes)
   local at_x, at_y = find_op(report, a, b, nodes, by_value)
   report.factor = factor_of(at_x or x, at_y or y)
   local factor = report.factor

@@ -24,7 +24,8 @@ describe("explain_rules", function()
     local by_path = {}
     for _, row in ipairs(report.rows) do by_path[row.path] = row end
     local up = by_path["h.1.up.kernel"]
-    assert.same({{size = 8, name = "embed", axes = "whole", rule = 3}, {size = 16, name = "hidden", axes = "model",
+    assert.same({{size = 8, name = "embed", axes = "whole", rule = 3}, {size = 16, name = "hidden",
+      axes = "model",
       rule = 2}}, up.dims)
     assert.equal(8 * 16 * 4, up.bytes)
     assert.equal(8 * 8 * 4, up.part)

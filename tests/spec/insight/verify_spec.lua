@@ -23,14 +23,16 @@ local function row(family, op, line, fn, ...) rows[#rows + 1] = {family, op, lin
 
 row("source", "iota", this_line(), function(x) return x + ml.iota({8, 16}, 1, "float32"):tanh() end,
   normal(1, {8, 16}, "data"))
-row("source", "random_bits", this_line(), function(x) return x + ml.random.uniform(ml.random.key(3), {8, 16}) end,
+row("source", "random_bits", this_line(), function(x) return x + ml.random.uniform(ml.random.key(3), {8,
+  16}) end,
   normal(1, {8, 16}, "data"))
 row("unary", "tanh", this_line(), function(x) return (x * 2):tanh() end, normal(1, {8, 16}, "data"))
 row("binary", "sub", this_line(), function(x, y) return x:exp() - y end, normal(1, {8, 16}, "data"),
   normal(2, {8, 16}))
 row("binary", "lt", this_line(), function(x, y) return x:lt(y) end, normal(1, {8, 16}, "data"),
   normal(2, {8, 16}, "data"))
-row("movement", "transpose", this_line(), function(x) return (x * 2):transpose() end, normal(1, {8, 16}, "data"))
+row("movement", "transpose", this_line(), function(x) return (x * 2):transpose() end, normal(1, {8, 16},
+  "data"))
 row("movement", "concat", this_line(), function(x) return ml.concat({x, x * 2}, 2) end,
   normal(1, {8, 16}, "data"))
 row("reduce", "sum", this_line(), function(x) return (x * 2):sum(1) end, normal(1, {8, 16}, "data"))
@@ -39,7 +41,8 @@ row("contract", "matmul", this_line(), function(x, w) return x:tanh():matmul(w) 
   normal(1, {8, 16}, nil, "model"), normal(2, {16, 4}, "model"))
 row("conv", "conv", this_line(), function(x, w) return ml.conv(x, w) end,
   normal(1, {8, 6, 6, 4}, "data"), normal(2, {3, 3, 4, 8}))
-row("window", "reduce_window_sum", this_line(), function(x) return ml.reduce_window(x, "sum", {1, 2, 2, 1}) end,
+row("window", "reduce_window_sum", this_line(), function(x) return ml.reduce_window(x, "sum", {1, 2, 2,
+  1}) end,
   normal(1, {8, 6, 6, 4}, "data"))
 row("index", "take", this_line(), function(t, i) return t:take(i) end, normal(1, {16, 8}, "model"),
   ids({8}, 16))
@@ -48,7 +51,8 @@ row("dynamic", "dynamic_slice", this_line(), function(x) return x:dynamic_slice(
   normal(1, {8, 16}, "data"))
 row("cumulative", "cumsum", this_line(), function(x) return x:cumsum(2) end, normal(1, {8, 16}, "data"))
 row("rowwise", "softmax", this_line(), function(x) return ml.softmax(x * 2) end, normal(1, {8, 16}, "data"))
-row("norm", "layer_norm", this_line(), function(x, s) return core.op.layer_norm(x, s, s * 0.5, {eps = 1e-5}) end,
+row("norm", "layer_norm", this_line(), function(x, s) return core.op.layer_norm(x, s, s * 0.5,
+  {eps = 1e-5}) end,
   normal(1, {8, 16}, "data"), normal(2, {16}))
 row("attention", "attention", this_line(), function(q) return core.op.attention(q, q, q, {scale = 0.5}) end,
   normal(1, {4, 2, 8, 16}, "data", "model"))
@@ -90,8 +94,8 @@ describe("verify", function()
     assert.equal("sum", report.op)
     helper.close(4.0, report.factor, 1e-5)
     assert.same({"data"}, report.axes)
-    assert.truthy(tostring(report):find("it is 4 times what it should be, the size of mesh axis data: as if a sum "
-      .. "over it stood where a mean was meant", 1, true), tostring(report))
+    assert.truthy(tostring(report):find("it is 4 times what it should be, the size of mesh axis data: as if "
+      .. "a sum over it stood where a mean was meant", 1, true), tostring(report))
   end)
 
   it("001 L978: psum for pmean in shard_map makes the gradient 8 times too large", function()
@@ -154,7 +158,8 @@ describe("verify", function()
       ml.verify(ml.jit(function(x) return x end), ml.ones {2})
     ]], ".lua")}
     assert.equal(1, status)
-    assert.truthy(err:find("[E_STATE] verify: these devices are only planned for; run with --devices=N", 1, true),
+    assert.truthy(err:find("[E_STATE] verify: these devices are only planned for; run with --devices=N", 1,
+      true),
       err)
   end)
 

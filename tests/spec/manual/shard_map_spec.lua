@@ -345,7 +345,7 @@ describe("in explicit mode", function()
   end)
 end)
 
-it("ml.verify says that a step with shard_map has no single device to compare with", function()
+it("ml.verify says where what shard_map gives has other shapes for other blocks", function()
   local step = ml.jit(map(function(a) return ml.psum(a, "x") end, P "x", P()))
   raises("E_STATE", {"verify: the step has a shard_map (tests/spec/manual/"}, ml.verify, step,
     ml.device_put(ml.ones {4}, NamedSharding(mesh, P "x")))
