@@ -1,6 +1,7 @@
 -- control.lua: loops and branches over trees of tensors. A body is traced once, into a region of the graph;
 -- tensors that it takes from outside become constants of the loop by themselves.
 local core = require "meshlua.core"
+local explicit = require "meshlua.explicit"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"
 
@@ -81,6 +82,10 @@ local function check_alike(who, what, before, after, was, is)
       raise(a.dtype == b.dtype and "E_SHAPE" or "E_DTYPE",
         "%s: %s is %s %s, and %s %s; both must have one type", who, named(what, path), core.typeof(a), was,
         core.typeof(b), is)
+    end
+    if not explicit.lie_alike(a, b) then
+      raise("E_SPEC", "%s: %s is %s %s, and %s %s; where axes are explicit both must lie alike: ml.reshard "
+        .. "one of them", who, named(what, path), core.typeof(a), was, core.typeof(b), is)
     end
   end
 end

@@ -75,6 +75,16 @@ local function lay_out(who, x, sharding)
   return core.op.constrain(x, {layout = as_asked(sharding)})
 end
 
+--- Have two traced tensors the same layout along the explicit axes?
+function M.lie_alike(a, b)
+  local mesh = a.sharding.mesh or b.sharding.mesh
+  if not mesh or #core.explicit_here(mesh) == 0 then return true end
+  local function sharding_of(x)
+    return x.sharding.mesh and x.sharding or core.NamedSharding(mesh, core.P())
+  end
+  return sharding_of(a) == sharding_of(b)
+end
+
 --- y split as x is: a concrete x says all of it, a traced one what its type says.
 function M.laid_out_like(y, x)
   local sharding = x.sharding
