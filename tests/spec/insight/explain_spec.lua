@@ -33,7 +33,7 @@ describe("explain", function()
       assert.equal(1.0, e.better.unique)
       assert.equal("weight", e.better.argument)
       assert.equal('P(nil, "data")', tostring(e.better.spec))
-      assert.truthy(notes(e):find('with weight as P(nil, "data") it would take 24.74 s, 8.01 times as fast, with '
+      assert.truthy(notes(e):find('with weight as P(nil, "data") it would take 24.74 s, 8.01 times as fast, '
         .. "with 100% of the compute unique", 1, true), notes(e))
       local mended = ml.explain(forward, batch, ones(WEIGHT, nil, "data"))
       assert.equal(1.0, mended.work.unique)
