@@ -17,24 +17,24 @@ struct Node;
 struct Offset;
 
 enum {
-    OPF_ELEMENTWISE = 1 << 0,  /* every operand and result has the same dims; fuses */
-    OPF_COMMUTES = 1 << 1,     /* operands 0 and 1 may be swapped */
-    OPF_JOINT = 1 << 2,        /* linear in the operands of `linear` taken together (add, select) */
-    OPF_NO_GRAD = 1 << 3,      /* derivative zero or undefined: gradients stop here */
-    OPF_SOURCE = 1 << 4,       /* no tensor operand, cheap: copied per use rather than shared */
-    OPF_PARAM = 1 << 5,        /* a region's parameter */
-    OPF_COLLECTIVE = 1 << 6,   /* moves data between devices; of local or manual values */
-    OPF_CONSTRAINT = 1 << 7,   /* the layout attribute is the result's, whatever its operand has */
-    OPF_BARRIER = 1 << 8,      /* folding and CSE stop here */
-    OPF_TYPED = 1 << 9,        /* result types come from the builder, not from `shape` */
-    OPF_INTERNAL = 1 << 10,    /* not offered to Lua under its own name */
-    OPF_SAVE = 1 << 11,        /* remat policies: worth keeping (matrix products) */
-    OPF_ALIAS_ANY = 1 << 12,   /* any result may take over any operand of its dtype and dims */
-    OPF_PLACEHOLDER = 1 << 20, /* in traces only: nothing that is needed may depend on it */
-    OPF_FAULTS = 1 << 13,      /* its kernel can find fault with the values (an id out of range), or
-                                * Ctrl-C can stop it half-way */
-    OPF_CAST = 1 << 14, /* only the type is another: nothing is left of it when partitioned */
+    OPF_ELEMENTWISE = 1 << 0, /* every operand and result has the same dims; fuses */
+    OPF_COMMUTES = 1 << 1,    /* operands 0 and 1 may be swapped */
+    OPF_JOINT = 1 << 2,       /* linear in the operands of `linear` taken together (add, select) */
+    OPF_NO_GRAD = 1 << 3,     /* derivative zero or undefined: gradients stop here */
+    OPF_SOURCE = 1 << 4,      /* no tensor operand, cheap: copied per use rather than shared */
+    OPF_PARAM = 1 << 5,       /* a region's parameter */
+    OPF_COLLECTIVE = 1 << 6,  /* moves data between devices; of local or manual values */
+    OPF_CONSTRAINT = 1 << 7,  /* the layout attribute is the result's, whatever its operand has */
+    OPF_BARRIER = 1 << 8,     /* folding and CSE stop here */
+    OPF_TYPED = 1 << 9,       /* result types come from the builder, not from `shape` */
+    OPF_INTERNAL = 1 << 10,   /* not offered to Lua under its own name */
+    OPF_SAVE = 1 << 11,       /* remat policies: worth keeping (matrix products) */
+    OPF_ALIAS_ANY = 1 << 12,  /* any result may take over any operand of its dtype and dims */
+    OPF_FAULTS = 1 << 13,     /* its kernel can find fault with the values (an id out of range), or
+                               * Ctrl-C can stop it half-way */
+    OPF_CAST = 1 << 14,       /* only the type is another: nothing is left of it when partitioned */
     OPF_LAYOUT_STOP = 1 << 15, /* no layout propagates through it */
+    OPF_PLACEHOLDER = 1 << 16, /* in traces only: nothing that is needed may depend on it */
 };
 
 /* How the operands of a call from outside meet before the op sees them (op_apply). */
@@ -218,9 +218,9 @@ typedef struct OpDef {
     uint32_t linear;       /* operands in which it is linear (in each alone, unless OPF_JOINT) */
     uint32_t grad_results; /* results whose cotangents `vjp` takes; where another is not zero, the
                             * expansion is differentiated. 0: all */
-    size_t wide;     /* where in the attributes an int32 asks that 16-bit floats, which add up in
-                      * float32, give float32; 0: there is none */
-    uint8_t pads;    /* Pads */
+    size_t wide;  /* where in the attributes an int32 asks that 16-bit floats, which add up in
+                   * float32, give float32; 0: there is none */
+    uint8_t pads; /* Pads */
     /* Nodes that own regions: their i-th way in or out; false behind the last. The operands,
      * results, parameters and region results are numbered so that leaving some of the ways out
      * leaves the rest in order. */

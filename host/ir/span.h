@@ -22,7 +22,7 @@ typedef enum RematSave {
 typedef struct RematPolicy {
     RematSave save;
     int32_t nname;
-    const char *const *name;       /* interned */
+    const char *const *name;        /* interned */
     const struct RematPolicy *also; /* what this one keeps is kept, too; or NULL */
 } RematPolicy;
 

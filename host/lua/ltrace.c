@@ -205,9 +205,10 @@ void trace_note_write(lua_State *L, Host *h, int index) {
     if (box->made_in == h->trace->serial && (!inside || box->region == h->trace->build.region))
         return; /* nobody else has it yet */
     if (h->trace->inside)
-        state_error(L, E_STATE,
-                    "a Param is written inside vmap or custom_vjp, where a value is of one example; "
-                    "return the new value and set the Param outside");
+        state_error(
+            L, E_STATE,
+            "a Param is written inside vmap or custom_vjp, where a value is of one example; "
+            "return the new value and set the Param outside");
     if (inside)
         state_error(
             L, E_STATE,

@@ -24,8 +24,8 @@ static int next_node(lua_State *L) {
     return 1;
 }
 
-static const char *const save_words[] = {"nothing",    "everything",   "dots",
-                                         "dots_no_batch", "names", "names_except",
+static const char *const save_words[] = {"nothing",         "everything", "dots",
+                                         "dots_no_batch",   "names",      "names_except",
                                          "anything_except", NULL};
 
 static RematSave read_save(lua_State *L) {
@@ -217,10 +217,10 @@ static int batch(lua_State *L) {
     return 2;
 }
 
-/* custom_vjp(first, bwd, bwd_end, xs, dxs, ys, cts): the nodes from `first` on compute ys of xs, and
- * those from `bwd` to before `bwd_end` the cotangents dxs (false: none) of xs, if those of ys are the
- * placeholders cts (false: y is no float). Returns the list of ys, whose gradient that is; what was
- * made from `bwd` on is no longer to be used. */
+/* custom_vjp(first, bwd, bwd_end, xs, dxs, ys, cts): the nodes from `first` on compute ys of xs,
+ * and those from `bwd` to before `bwd_end` the cotangents dxs (false: none) of xs, if those of ys
+ * are the placeholders cts (false: y is no float). Returns the list of ys, whose gradient that is;
+ * what was made from `bwd` on is no longer to be used. */
 static int custom_vjp(lua_State *L) {
     Trace *t = trace_of(L, "custom_vjp");
     Host *h = state_of(L);
@@ -255,10 +255,12 @@ static int custom_vjp(lua_State *L) {
 }
 
 void ltransform_open(lua_State *L) {
-    static const luaL_Reg fns[] = {{"next_node", next_node}, {"remat", remat},
+    static const luaL_Reg fns[] = {{"next_node", next_node},
+                                   {"remat", remat},
                                    {"transform_enter", transform_enter},
                                    {"transform_leave", transform_leave},
-                                   {"placeholder", placeholder}, {"batch", batch},
+                                   {"placeholder", placeholder},
+                                   {"batch", batch},
                                    {"custom_vjp", custom_vjp},
                                    {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);

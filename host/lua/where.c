@@ -247,8 +247,11 @@ void where_set_path(lua_State *L, int module, const char *path) {
 }
 
 void where_open(lua_State *L) {
-    static const luaL_Reg fns[] = {
-        {"wrap", wrap}, {"unwrap", unwrap}, {"set_path", set_path}, {"in_scope", in_scope}, {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"wrap", wrap},
+                                   {"unwrap", unwrap},
+                                   {"set_path", set_path},
+                                   {"in_scope", in_scope},
+                                   {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
     lua_newuserdatauv(L, 0, 0);
     lua_createtable(L, 0, 1);

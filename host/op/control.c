@@ -67,8 +67,7 @@ static const AttrField name_fields[] = {ATTR_FIELD(NameAttr, ATTR_NAME, name), {
 
 ROW(CHECKPOINT_NAME, "checkpoint_name", "x, under a name that policies of checkpoint know",
     op_shape_same, .vjp = vjp_identity, .batch = batch_leading, .fold = fold_to_operand,
-    .attr = name_fields,
-    .attr_size = sizeof(NameAttr), .linear = 1);
+    .attr = name_fields, .attr_size = sizeof(NameAttr), .linear = 1);
 
 /* ---- what only propagation sees ---- */
 ROW(PROPAGATION_BARRIER, "propagation_barrier", "x; no layout propagates through it", op_shape_same,
@@ -108,13 +107,17 @@ static void vjp_constrain(Build *b, const VjpArgs *a) {
     a->din[0] = build_op(b, OP_CONSTRAIN, a->ct, 1, a->node->attr);
 }
 
-/* Nothing is asked of the examples' dim, or that it lies along the axes that vmap was told. */
+/* Nothing is asked of the examples' dim, or that it lies along the axes that vmap was told;
+ * explicit axes stay. */
 static void batch_constrain(Build *b, const BatchArgs *a) {
     const Layout *one = ((const ConstrainAttr *)a->node->attr)->layout;
+    const Layout *have = graph_type(b->g, a->in[0])->layout;
     Layout l = *one;
     l.rank++;
     l.dim[0] = (LayoutDim){.open = a->naxis == 0};
     for (int d = 0; d < one->rank; d++) l.dim[d + 1] = one->dim[d];
+    if (a->naxis == 0 && have && !(axes_mask(&have->dim[0].axes) & layout_used(one)))
+        l.dim[0].axes = have->dim[0].axes;
     for (int i = 0; i < a->naxis; i++) {
         int axis = mesh_axis(one->mesh, a->axis[i]);
         bool used = axis >= 0 && layout_used(&l) >> axis & 1;
@@ -139,8 +142,7 @@ static void batch_constrain(Build *b, const BatchArgs *a) {
 }
 
 ROW(CONSTRAIN, "constrain", "x, with the given layout", shape_constrain, .vjp = vjp_constrain,
-    .batch = batch_constrain,
-    .flags = OPF_CONSTRAINT | OPF_INTERNAL, .attr = constrain_fields,
+    .batch = batch_constrain, .flags = OPF_CONSTRAINT | OPF_INTERNAL, .attr = constrain_fields,
     .attr_size = sizeof(ConstrainAttr), .linear = 1);
 #undef ROW
 

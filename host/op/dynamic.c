@@ -75,7 +75,8 @@ static Val clamp(Build *b, Val x, int64_t low, int64_t high) {
     return op2(b, OP_MINIMUM, op2(b, OP_MAXIMUM, x, lo), hi);
 }
 
-/* Each example's start along a dim, clamped so that `part` of `size` fits, as int32[examples, n]. */
+/* Each example's start along a dim, clamped so that `part` of `size` fits, as int32[examples, n].
+ */
 static Val starts_along(Build *b, Val starts, int d, int64_t size, int64_t part, int64_t n) {
     Dims dims = op_dims(b, starts), wide = {2, {dims.at[0], n}};
     SliceAttr s = {{2, {0, d}}, {2, {dims.at[0], d + 1}}, {2, {1, 1}}};

@@ -188,12 +188,10 @@ const OpDef op_row_TAKE = {
 };
 
 /* ---- scatter_add ---- */
-static const AttrField scatter_add_fields[] = {ATTR_FIELD(TakeAttr, ATTR_DIM, axis),
-                                               ATTR_FIELD(TakeAttr, ATTR_INT, size),
-                                               ATTR_FIELD(TakeAttr, ATTR_INT, rows),
-                                               ATTR_FIELD(TakeAttr, ATTR_FLAG, wide),
-                                               ATTR_FIELD(TakeAttr, ATTR_FLAG, batched),
-                                               {0}};
+static const AttrField scatter_add_fields[] = {
+    ATTR_FIELD(TakeAttr, ATTR_DIM, axis),     ATTR_FIELD(TakeAttr, ATTR_INT, size),
+    ATTR_FIELD(TakeAttr, ATTR_INT, rows),     ATTR_FIELD(TakeAttr, ATTR_FLAG, wide),
+    ATTR_FIELD(TakeAttr, ATTR_FLAG, batched), {0}};
 
 static Err shape_scatter_add(const OpArgs *a, OutType *out, int *nout) {
     const TakeAttr *t = a->attr;

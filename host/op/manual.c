@@ -191,8 +191,7 @@ static void vjp_pcast(Build *b, const VjpArgs *a) {
 
 ROW(PCAST, "pcast", "x, which its type says to vary over the axes", .attr = axes_fields,
     .attr_size = sizeof(MaskAttr), .shape = op_shape_same, .batch = batch_leading,
-    .mode = mode_pcast,
-    .factors = op_factors_elementwise, .vjp = vjp_pcast);
+    .mode = mode_pcast, .factors = op_factors_elementwise, .vjp = vjp_pcast);
 #undef ROW
 
 Val manual_cast(Build *b, Val v, Mode m) {

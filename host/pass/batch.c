@@ -140,6 +140,32 @@ static void batch_by_rule(Batch *m, const Node *n, const bool *is_mapped, Val *i
     }
 }
 
+/* Was the layout of one example's result settled by its maker (out_sharding, a gradient), since the
+ * operands' leave it open? */
+static bool was_settled(Batch *m, const Node *n) {
+    Build again = build_at(m->b, m->b->g, n);
+    again.err = E_OK;
+    again.strict = true;
+    build_op(&again, n->op, n->in, n->nin, n->attr);
+    return again.err != E_OK;
+}
+
+/* How the result then lies: as that of one example, with the examples as they come. */
+static const Layout *settled_layout(Batch *m, const Node *n, const Val *in, const bool *is_mapped) {
+    const Layout *one = graph_type(m->b->g, n->out)->layout;
+    Layout l = {.rank = 0};
+    if (!one) return NULL;
+    l = *one;
+    l.rank++;
+    for (int d = 0; d < one->rank; d++) l.dim[d + 1] = one->dim[d];
+    l.dim[0] = (LayoutDim){.open = false};
+    for (int i = 0; i < n->nin; i++) {
+        const Layout *have = is_mapped[i] ? graph_type(m->b->g, in[i])->layout : NULL;
+        if (have && have->dim[0].axes.n > l.dim[0].axes.n) l.dim[0].axes = have->dim[0].axes;
+    }
+    return layout_of(m->b->g->cx, &l);
+}
+
 static void batch_node(Batch *m, const Node *n) {
     bool any = false, *is_mapped = ARENA_ARRAY(&m->arena, bool, n->nin + 1);
     Val *in = ARENA_ARRAY(&m->arena, Val, n->nin + 1);
@@ -159,7 +185,14 @@ static void batch_node(Batch *m, const Node *n) {
     m->b = &at;
     check_rank(m, n, def);
     if (n->nbody) refuse(m, def, "inside it is not possible yet");
+    Build before = at;
     if (!at.err) batch_by_rule(m, n, is_mapped, in);
+    if (at.err == E_SPEC && at.strict && was_settled(m, n)) {
+        at = before;
+        at.strict = false;
+        at.want = settled_layout(m, n, in, is_mapped);
+        batch_by_rule(m, n, is_mapped, in);
+    }
     if (!at.err) mark_clones(m, first, n->clone);
     m->b = b;
     build_fail(b, at.err);
@@ -184,7 +217,8 @@ static void spread_placeholders(Batch *m, const CustomVjp *c) {
             return;
         }
         const Type *type = type_stack(m->b->g->cx, &t, m->call->size);
-        if (!type) no_memory(m);
+        if (!type)
+            no_memory(m);
         else
             m->map[c->ct[i]] = build_typed(m->b, OP_PLACEHOLDER, NULL, 0, NULL, 1, &type, NULL, 0);
     }
@@ -211,7 +245,7 @@ static CustomVjp *spread_custom(Batch *m, const CustomVjp *c) {
         Val many = mapped(m, c->x[i]);
         x[i] = many ? many : c->x[i];
         if (!c->dx[i]) continue;
-        dx[i] = many ? spread(m, c->dx[i])
+        dx[i] = many                  ? spread(m, c->dx[i])
                 : mapped(m, c->dx[i]) ? sum_examples(m->b, m->map[c->dx[i]])
                                       : c->dx[i];
         if (!many && !mapped(m, c->dx[i])) /* computed once, counted for every example */
@@ -284,8 +318,8 @@ static void batch_all(Batch *m) {
         Node n = *graph_node(g, id);
         bool result = false; /* identities that close_span makes */
         for (int i = 0; i < open.n; i++)
-            result = result || (open.at[i].one.rule && id >= open.at[i].one.end -
-                                                             open.at[i].one.rule->ny);
+            result = result ||
+                     (open.at[i].one.rule && id >= open.at[i].one.end - open.at[i].one.rule->ny);
         if (m->live[id] && n.region == m->b->region && !result) batch_node(m, &n);
     }
 }

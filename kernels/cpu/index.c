@@ -273,7 +273,8 @@ static size_t scatter_set_workspace(const KArgs *a) {
     return (size_t)a->out[0].dims[((const KTake *)a->attr)->axis] * sizeof(int32_t);
 }
 
-/* ---- examples: every tensor of a batched call has one dim in front ---------------------------- */
+/* ---- examples: every tensor of a batched call has one dim in front ----------------------------
+ */
 typedef struct Example {
     KTensor tensor[4];
     KTake attr;

@@ -278,6 +278,25 @@ describe("vmap on a mesh:", function()
       {spmd_axis = {"data", 1}})
   end)
 
+  it("E6: explicit axes: the mapped dim's stays outside, all arguments must agree on it", function()
+    local explicit = ml.make_mesh({4, 2}, {"data", "model"}, {axis_types = "explicit"})
+    local function put(a, ...) return ml.device_put(a, NamedSharding(explicit, P(...))) end
+    local a, b = put(ml.arange(32.0):reshape(8, 4), "data"), put(ml.arange(8.0):reshape(4, 2), nil, "model")
+    local seen = {}
+    local y = ml.jit(ml.vmap(function(row, m)
+      seen = {ml.typeof(row), ml.typeof(m), ml.typeof(row:matmul(m)), ml.typeof(ml.reshard(row, P("model")))}
+      return ml.reshard(row, P("model")):matmul(ml.reshard(m, P("model", nil)), {out_sharding = P()})
+    end, {in_axes = {1, false}}))(a, b)
+    assert.same({"float32[4]", "float32[4,2@model]", "float32[2@model]", "float32[4@model]"}, seen)
+    assert.equal("float32[8@data,2]", ml.typeof(y))
+    assert.same(a:matmul(b):totable(), y:totable())
+    local add = ml.jit(ml.vmap(function(p, q) return p + q end))
+    helper.raises("[E_SPEC] add: dim 1 of x is sharded on 'data', dim 1 of y on 'model'", add, a,
+      put(ml.ones {8, 4}, "model"))
+    helper.raises("[E_SPEC] add: illegally sharded result: 'data'",
+      ml.jit(ml.vmap(function(p, q) return p + q end, {in_axes = {1, false}})), a, put(ml.ones {4}, "data"))
+  end)
+
   it("of shard_map, and inside it", function()
     local a = random.normal(random.key(9), {6, 8, 4})
     local function block(v) return ml.psum(v:sin():sum(1), "data") * 2 end
