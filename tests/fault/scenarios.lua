@@ -231,7 +231,7 @@ add("a stack of layers", {
     local stack = ml.init(function(rngs)
       return nn.stack(2, function() return nn.Linear(4, 4, {rngs = rngs, axes = {"a", "b"}}) end)
     end, {mesh = mesh, rules = {{"layers", "model"}, {"a", false}, {"b", false}}})
-    return {nn.layer(stack, 2)(ml.ones {2, 4}), stack.kernel.sharding}
+    return {nn.layer(stack, 2)(ml.ones {2, 4}), stack.kernel.sharding, nn.scan(stack, ml.ones {2, 4})}
   end,
   check = function(_, r) assert(r[2] == NamedSharding(mesh, P "model")) end,
 })

@@ -13,6 +13,7 @@ local M = lib.export {
   Param = param.Param,
   stack = stack.stack,
   layer = stack.layer,
+  scan = stack.scan,
   attention = attention.attention,
   dropout = require("meshlua.nn.dropout").dropout,
 }

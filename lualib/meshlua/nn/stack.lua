@@ -1,4 +1,5 @@
 -- stack.lua: layers of one kind as one module whose Params have a leading dim, a layer each: what a scan goes over.
+local control = require "meshlua.control"
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"
@@ -61,8 +62,8 @@ end
 local known = {axis = "string"}
 
 --- The modules make(1), ..., make(n) as one of their kind: each Param has a leading dim of size n, and its logical
---- axes (and opt_axes) the name `axis` in front; those that are a P have the dim whole. Layers are taken from it by
---- nn.layer. Raises where the layers differ in more than the values of their Params.
+--- axes (and opt_axes) the name `axis` in front; those that are a P have the dim whole. nn.scan goes through the
+--- layers, nn.layer takes one out. Raises where the layers differ in more than the values of their Params.
 ---@param n integer
 ---@param make fun(i: integer): table
 ---@param options {axis: string}? axis: the logical name of the new dim; default "layers"
@@ -113,6 +114,25 @@ function M.layer(stack, i)
     with[leaf] = leaf:at(i)
   end)
   return tree.replace(stack, with)
+end
+
+--- Goes through the layers of a stack in order, as one loop that is traced once: carry = layer(carry), or what `body`
+--- gives. Returns the last carry, and body's second values, stacked. It is differentiable in the stack and the carry.
+---@param stack table from nn.stack
+---@param carry any a tensor, or a tree of them
+---@param body (fun(layer: table, carry: any): any, any)? default: layer(carry)
+---@param options {reverse: boolean, unroll: integer}? as ml.scan
+---@return any carry, any ys
+function M.scan(stack, carry, body, options)
+  if type(stack) ~= "table" then raise("E_VALUE", "nn.scan: expected a stack, got %s", lib.kind(stack)) end
+  body = lib.check_function("nn.scan", body or function(layer, x) return layer(x) end)
+  local leaves, values = tree.leaves(stack), {}
+  for i, leaf in ipairs(leaves) do values[i] = core.is_box(leaf) and leaf:get() or leaf end
+  return control.scan(function(x, slices)
+    local with = {}
+    for i, leaf in ipairs(leaves) do with[leaf] = slices[i] end
+    return body(tree.replace(stack, with), x)
+  end, carry, values, options)
 end
 
 return M

@@ -27,6 +27,7 @@ local function run_stack(stack, x)
   for i = 1, LAYERS do x = nn.layer(stack, i)(x) end
   return x
 end
+local function run_scan(stack, x) return (nn.scan(stack, x)) end
 local function run_list(list, x)
   for i = 1, LAYERS do x = list[i](x) end
   return x
@@ -75,12 +76,34 @@ describe("nn.stack", function()
       end)(model, x)
     end
     local a, of_list = grads(list, run_list)
-    local b, of_stack = grads(stack, run_stack)
-    helper.close(a, b, 1e-5)
-    for i = 1, LAYERS do
-      helper.close(of_list[i].up.kernel, of_stack.up.kernel:at(i), 1e-5)
-      helper.close(of_list[i].down.bias, of_stack.down.bias:at(i), 1e-5)
+    local layout = {{"layers", false}, {"embed", false}, {"mlp", "model"}}
+    for _, case in ipairs {{stack, run_stack}, {stack, run_scan}, {ml.init(stack_of, {seed = 3}), run_scan},
+      {ml.init(stack_of, {seed = 3, mesh = mesh, rules = layout}), run_scan}} do
+      local b, of_stack = grads(case[1], case[2])
+      helper.close(a, b, 1e-5)
+      for i = 1, LAYERS do
+        helper.close(of_list[i].up.kernel, of_stack.up.kernel:at(i), 1e-5)
+        helper.close(of_list[i].down.bias, of_stack.down.bias:at(i), 1e-5)
+      end
     end
+  end)
+
+  it("goes through its layers in one loop, with a body of its own", function()
+    local stack = ml.init(stack_of, {seed = 3})
+    local x = ml.random.normal(ml.random.key(1), {4, 8})
+    local last, means = nn.scan(stack, x, function(layer, h)
+      local y = layer(h)
+      return y, y:mean()
+    end)
+    helper.close(run_stack(stack, x), last, 1e-6)
+    assert.same({LAYERS}, means.shape)
+    helper.close(last:mean(), means:at(LAYERS), 1e-6)
+    local plan = ml.jit(function(s, t) return (nn.scan(s, t)) end):plan(stack, x)
+    local products = 0
+    for _, s in ipairs(plan:steps()) do products = products + (s.op == "matmul" and 1 or 0) end
+    assert.equal(2, products) -- of one layer, not of four
+    helper.raises("[E_VALUE] nn.scan: expected a stack, got nil", nn.scan, nil, x)
+    helper.raises("[E_VALUE] nn.scan: expected a function", nn.scan, stack, x, 3)
   end)
 
   it("refuses layers that differ, and what are none", function()
