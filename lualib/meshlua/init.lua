@@ -21,7 +21,6 @@ ml.Mesh, ml.make_mesh, ml.AbstractMesh = mesh.Mesh, mesh.make_mesh, mesh.Abstrac
 ml.set_mesh, ml.get_mesh = mesh.set_mesh, mesh.get_mesh
 ml.device_put, ml.constrain = mesh.device_put, mesh.constrain
 ml.shard_alike, ml.propagation_barrier = mesh.shard_alike, mesh.propagation_barrier
-ml.visualize_sharding, ml.visualize_mesh = mesh.visualize_sharding, mesh.visualize_mesh
 ml.devices, ml.device_count = core.devices, core.device_count
 for name, fn in pairs(arrays) do ml[name] = fn end
 ml.typeof = core.typeof
@@ -36,6 +35,7 @@ local modules = {nn = true, optim = true, schedule = true, data = true, train = 
 local functions = {init = "initialize", abstract = "initialize", config = "config",
   explain = "insight.explain", verify = "insight.verify",
   expect = "insight.budget", forbid = "insight.budget", explain_rules = "insight.rules",
+  visualize_sharding = "insight.picture", visualize_mesh = "insight.picture",
   split = "state", merge = "state", update = "state", state = "state", get_partition_spec = "state",
   get_named_sharding = "state", tabulate = "state", microbatches = "microbatch",
   accumulate = "microbatch", shard_largest = "rules",

@@ -91,10 +91,79 @@ describe("visualize_sharding", function()
 ]], printed "ml.visualize_sharding(ml.ones {4, 4})")
   end)
 
-  it("refuses more dims, and what is no tensor", function()
-    helper.raises("[E_SHAPE] visualize_sharding: rank 3; tensors of rank 1 and 2 can be drawn",
-      ml.visualize_sharding,
-      ml.device_put(ml.ones {8, 8, 2}, NamedSharding(mesh, P "data")))
+  it("tells a tensor of rank 3 dim by dim, and draws every slice of it", function()
+    assert.equal([[
+float32[8@data,4,2@model]
+dim 1: 8 over data, 4 blocks of 2
+dim 2: 4, whole
+dim 3: 2 over model, 2 blocks of 1
+[1..2, :, :]
+┌─────────┬─────────┐
+│  CPU 0  │  CPU 1  │
+└─────────┴─────────┘
+[3..4, :, :]
+┌─────────┬─────────┐
+│  CPU 2  │  CPU 3  │
+└─────────┴─────────┘
+[5..6, :, :]
+┌─────────┬─────────┐
+│  CPU 4  │  CPU 5  │
+└─────────┴─────────┘
+[7..8, :, :]
+┌─────────┬─────────┐
+│  CPU 6  │  CPU 7  │
+└─────────┴─────────┘
+]], picture("{8, 4, 2}", [[P("data", nil, "model")]]))
+    assert.equal([[
+float32[2,8@(model,data),3,3]
+dim 1: 2, whole
+dim 2: 8 over model,data, 8 blocks of 1
+dim 3: 3, whole
+dim 4: 3, whole
+[1..2, 1..1, :, :]
+┌─────────┐
+│  CPU 0  │
+└─────────┘
+]], picture("{2, 8, 3, 3}", [[P(nil, {"model", "data"})]]):match "^.-┘\n")
+  end)
+
+  it("paints every block in a colour of its own where it is asked to", function()
+    local picture_of = require "meshlua.insight.picture".sharding_text
+    local x = ml.device_put(ml.ones {8, 8}, NamedSharding(mesh, P("data")))
+    local text, colours, n = picture_of(x, true), {}, 0
+    for colour in text:gmatch "\27%[48;5;(%d+)m" do
+      if not colours[colour] then n = n + 1 end
+      colours[colour] = true
+    end
+    assert.equal(4, n)
+    assert.equal(picture_of(x), (text:gsub("\27%[[%d;]*m", "")))
+  end)
+
+  it("writes an SVG document with a box for every block", function()
+    local file = helper.file("", ".svg")
+    local x = ml.device_put(ml.ones {8, 4, 2}, NamedSharding(mesh, P("data", nil, "model")))
+    assert.is_true(ml.visualize_sharding(x, {file = file}))
+    local handle <close> = assert(io.open(file))
+    local text = handle:read "a"
+    assert.truthy(text:find '^<svg xmlns="http://www.w3.org/2000/svg" width="%d+" height="%d+"')
+    local boxes, texts = select(2, text:gsub('<rect x="', "")), select(2, text:gsub(">CPU %d</text>", ""))
+    assert.equal(8, boxes)
+    assert.equal(8, texts)
+    assert.truthy(text:find("float32[8@data,4,2@model] on Mesh(data=4, model=2)", 1, true))
+    local ok, message, code = ml.visualize_sharding(x, {file = "/no/such/folder/x.svg"})
+    assert.is_nil(ok)
+    assert.truthy(message:find("No such file", 1, true))
+    assert.equal("E_IO", code)
+  end)
+
+  it("tells a traced tensor by its type", function()
+    local out = printed [[
+      ml.jit(function(x) ml.visualize_sharding(x) return x end)(ml.ones {4, 2})
+    ]]
+    assert.equal("float32[4,2]\n", out)
+  end)
+
+  it("refuses what is no tensor", function()
     helper.raises("[E_VALUE] visualize_sharding: expected a tensor, got a NamedSharding",
       ml.visualize_sharding,
       NamedSharding(mesh, P()))
