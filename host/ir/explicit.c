@@ -89,6 +89,29 @@ static bool is_wanted(const Infer *f, int factor, const AxisList *list) {
     return d >= 0 && d < want->rank && axes_equal(&want->dim[d].axes, list);
 }
 
+/* Is dim d, which no factor runs along (that of a concat), split alike in all operands, and can the
+ * results be split so? Then they are: as with is_whole, the dim is put together on the way. */
+static bool is_kept(const Infer *f, int d) {
+    const AxisList *axes = &f->view[0].dim[d].axes;
+    for (int t = 0; t < f->a->nin; t++)
+        if (f->view[t].rank != f->view[0].rank || f->r->tensor[t].n[d] ||
+            !axes_equal(&f->view[t].dim[d].axes, axes))
+            return false;
+    for (int i = 0; i < f->nout; i++)
+        if (f->out[i]->dims.rank != f->view[0].rank || f->r->tensor[f->a->nin + i].n[d] ||
+            f->out[i]->dims.at[d] % axes_product(axes))
+            return false;
+    return true;
+}
+
+/* Is dim d gone from every result, where it has size 1 (as of an argmax)? Nothing is left to lie.
+ */
+static bool is_gone(const Infer *f, int t, int d) {
+    for (int i = 0; i < f->nout; i++)
+        if (f->out[i]->dims.rank != f->view[t].rank || f->out[i]->dims.at[d] != 1) return false;
+    return f->nout > 0;
+}
+
 /* Operand t says `have` of the factor. */
 static Err merge(Infer *f, int factor, int t, const AxisList *have) {
     AxisList *list = &f->list[factor];
@@ -111,12 +134,13 @@ static Err merge(Infer *f, int factor, int t, const AxisList *have) {
 static Err merge_operand(Infer *f, int t) {
     const Projection *p = &f->proj[t];
     for (int d = 0; f->strict && p->leftover && d < f->view[t].rank; d++)
-        if (axes_mask(&f->view[t].dim[d].axes) & p->leftover) return explicit_error_whole(f, t, d);
+        if (axes_mask(&f->view[t].dim[d].axes) & p->leftover && !is_kept(f, d))
+            return explicit_error_whole(f, t, d);
     for (int k = 0; k < f->r->nfactor; k++) {
         if (!p->factor[k].n) continue;
         if (is_whole(f, k)) {
-            if (f->strict)
-                return explicit_error_whole(f, t, explicit_dim_of(f->r, t, f->view[t].rank, k));
+            int d = explicit_dim_of(f->r, t, f->view[t].rank, k);
+            if (f->strict && !is_gone(f, t, d)) return explicit_error_whole(f, t, d);
             continue;
         }
         TRY(merge(f, k, t, &p->factor[k]));
@@ -229,6 +253,11 @@ Err explicit_result(const Infer *f, int i, Layout *l) {
     AxisList mine[MAX_FACTORS];
     TRY(pick(f, i, mine));
     TRY(say(f, i, mine, l));
+    for (int d = 0; f->a->nin && d < l->rank && d < f->view[0].rank; d++) {
+        const AxisList *axes = &f->view[0].dim[d].axes;
+        if (!l->dim[d].axes.n && axes->n && !(axes_mask(axes) & layout_used(l)) && is_kept(f, d))
+            l->dim[d].axes = *axes;
+    }
     uint32_t through = explicit_through(f->a, f->view, f->out);
     for (int t = 0; f->strict && t < f->a->nin; t++)
         if (f->view[t].partial & ~through)
@@ -256,8 +285,8 @@ static Err infer_all(Infer *f, Layout *layouts) {
     return E_OK;
 }
 
-/* Into manual mode and out of it: axes that are not manual stay where they are; those that were come
- * as the spec says. */
+/* Into manual mode and out of it: axes that are not manual stay where they are; those that were
+ * come as the spec says. */
 static void enter_or_exit(const Infer *f, Layout *l) {
     bool enters;
     const Layout *outside = f->a->def->manual(f->a->attr, &enters);
