@@ -51,8 +51,10 @@ typedef struct PlanValue { /* a tensor as a kernel sees it: a view of a buffer's
     PlanSpan per_slice;  /* PlanStride: the same, where it is a slice of a stack */
 } PlanValue;
 
-/* The steps of the bodies of a LOOP or BRANCH stand behind it. */
-typedef enum StepKind { STEP_KERNEL, STEP_COLLECTIVE, STEP_LOOP, STEP_BRANCH } StepKind;
+/* The steps of the bodies of a LOOP or BRANCH stand behind it. A collective starts where it stands;
+ * where it overlaps with other steps, a DONE (operands: a result, and what it was made from) stands
+ * where it must be over. */
+typedef enum StepKind { STEP_KERNEL, STEP_COLLECTIVE, STEP_LOOP, STEP_BRANCH, STEP_DONE } StepKind;
 typedef struct PlanCollective {
     uint8_t kind, reduce; /* CollectiveKind, PartialKind */
     uint8_t axes;         /* mask of the group's mesh axes */

@@ -85,8 +85,9 @@ static int plant(lua_State *L) {
 }
 
 Err ldebug_set_dump(Host *h, const char *text) {
-    static const char *const stages[] = {"trace",     "expand", "simplify", "factors", "propagate",
-                                         "partition", "comm",   "fuse",     "plan",    "all"};
+    static const char *const stages[] = {"trace",     "expand",    "simplify", "factors",
+                                         "propagate", "partition", "comm",     "overlap",
+                                         "fuse",      "plan",      "all"};
     size_t n = strcspn(text, ":");
     bool known = false;
     for (unsigned i = 0; i < sizeof stages / sizeof stages[0]; i++)
@@ -94,7 +95,7 @@ Err ldebug_set_dump(Host *h, const char *text) {
     if (!known)
         return err_set(&h->cx, E_KEY,
                        "--dump=%s: the stages are trace, expand, simplify, factors, propagate, "
-                       "partition, comm, fuse, plan and all",
+                       "partition, comm, overlap, fuse, plan and all",
                        text);
     char *stage = alloc_new(&h->cx.alloc, n + 1);
     if (!stage) return err_nomem(&h->cx, "a dump");
@@ -128,6 +129,30 @@ static int set_expand(lua_State *L) {
     Host *h = state_of(L);
     lua_pushboolean(L, h->expand);
     h->expand = lua_toboolean(L, 1);
+    return 1;
+}
+
+/* switch_pass(name, on): true or false, or nil: as the pass itself sees fit. */
+static int switch_pass(lua_State *L) {
+    Host *h = state_of(L);
+    const char *name = value_string(L, 1, NULL, "switch_pass");
+    for (int i = 0; i < SWITCH_COUNT; i++) {
+        if (strcmp(name, pipeline_switch_names[i]) != 0) continue;
+        bool said = !lua_isnoneornil(L, 2), on = lua_toboolean(L, 2);
+        h->passes_on = (h->passes_on & ~(1u << i)) | (uint32_t)(said && on) << i;
+        h->passes_off = (h->passes_off & ~(1u << i)) | (uint32_t)(said && !on) << i;
+        return 0;
+    }
+    state_error(L, E_KEY, "there is no pass '%s' to switch", name);
+}
+
+/* passes(): the names of the passes that can be switched. */
+static int switched_passes(lua_State *L) {
+    lua_createtable(L, SWITCH_COUNT, 0);
+    for (int i = 0; i < SWITCH_COUNT; i++) {
+        lua_pushstring(L, pipeline_switch_names[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
     return 1;
 }
 
@@ -197,6 +222,8 @@ void ldebug_open(lua_State *L) {
                                    {"plant", plant},
                                    {"dump", dump},
                                    {"expand", set_expand},
+                                   {"switch_pass", switch_pass},
+                                   {"passes", switched_passes},
                                    {"raise", raise},
                                    {"env", env},
                                    {"doctor", doctor},

@@ -46,10 +46,12 @@ static void walk_context(Walk *w) {
     const void *context[2] = {h->mesh, h->rt.target};
     str_put_n(&h->key, (const char *)context, sizeof context);
     str_put_n(&h->key, h->expand ? "e" : "-", 1);
+    str_fmt(&h->key, "%x,%x;", h->passes_on, h->passes_off);
     if (w->describe) {
         str_put(&h->describe, "the mesh in context = ");
         if (h->mesh) mesh_print(h->mesh, &h->describe);
-        str_fmt(&h->describe, "\nexpanded = %d\n", h->expand);
+        str_fmt(&h->describe, "\nexpanded = %d\npasses switched on %x, off %x\n", h->expand,
+                h->passes_on, h->passes_off);
     }
     lcontext_push_rules(L);
     walk_value(w, -1, "the rules in context");

@@ -163,7 +163,8 @@ typedef struct EagerArgs {
 } EagerArgs;
 
 static CacheKey eager_key(const EagerArgs *a) {
-    uint64_t h = hash_u64(7, (uint64_t)a->op << 1 | a->h->expand);
+    uint64_t h = hash_u64((uint64_t)a->h->passes_on << 32 | a->h->passes_off,
+                          (uint64_t)a->op << 1 | a->h->expand);
     h = attr_hash(a->def->attr, a->attr, h);
     for (int i = 0; i < a->n; i++) {
         h = hash_u64(h, a->t[i] ? (uint64_t)(uintptr_t)a->t[i]->type : a->number[i].is_float);

@@ -169,6 +169,7 @@ Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place
     int32_t nparam = g->region.at[0].param.n, nresult = g->region.at[0].result.n;
     GraphHash hash = graph_hash(g);
     CacheKey k = {hash_bytes(hash.lo, donated, (size_t)nparam), hash.hi};
+    k.lo = hash_u64(k.lo, (uint64_t)h->passes_on << 32 | h->passes_off);
     k.hi = hash_u64(k.hi, (uint64_t)h->expand << 8 | (uint64_t)(uintptr_t)h->rt.target);
     k.hi = hash_u64(k.hi, (by_place ? hash_places(g) : 0) ^ (uint64_t)h->cx.planted);
     *out = stages ? NULL : cache_find(&h->plans, k);
@@ -180,6 +181,8 @@ Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place
     PassOptions o = {.target = h->rt.target,
                      .expand = h->expand,
                      .verify = h->verify,
+                     .on = h->passes_on,
+                     .off = h->passes_off,
                      .dump = h->dump || stages ? dump_stage : NULL,
                      .dump_ud = &dump,
                      .wants = wants_dump};

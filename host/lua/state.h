@@ -63,6 +63,7 @@ typedef struct Host {
     char *dump_stage, *dump_file;
     FILE *dump;
     bool expand, verify;
+    uint32_t passes_on, passes_off; /* masks of PassSwitch */
     Str text; /* scratch of the printers: kept, so that a raise in Lua leaks nothing */
     Str key, path, describe; /* of a walk over arguments */
 } Host;

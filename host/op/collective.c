@@ -268,7 +268,7 @@ static void vjp_ppermute(Build *b, const VjpArgs *a) {
                                  .attr = fields_,                                                  \
                                  .attr_size = sizeof(type_),                                       \
                                  .shape = shape_##name_,                                           \
-                                 .batch = batch_leading,                                        \
+                                 .batch = batch_leading,                                           \
                                  .vary = vary_##name_,                                             \
                                  .flags = OPF_COLLECTIVE | OPF_INTERNAL,                           \
                                  __VA_ARGS__}
@@ -292,3 +292,28 @@ ROW(PERMUTE, permute, "shards sent to other devices", PermuteAttr, permute_field
 ROW(PPERMUTE, ppermute, "x of the device that each is sent from, zeros where none is", PpermuteAttr,
     ppermute_fields, .nin = 1, .nout = 1, .collective = info_ppermute, .mode = mode_over,
     .factors = op_factors_elementwise, .vjp = vjp_ppermute);
+
+/* ---- done: what a collective has made, from here on to be used ---- */
+static Err shape_done(const OpArgs *a, OutType *out, int *nout) {
+    return op_shape_same(a, out, nout);
+}
+static uint32_t vary_done(const OpArgs *a, uint32_t in) {
+    (void)in;
+    return a->in[0]->layout->vary;
+}
+static bool view_done(ViewArgs *v) {
+    for (int d = 0; d < v->in_dims->rank; d++) v->out_strides[d] = v->in_strides[d];
+    return true;
+}
+
+const OpDef op_row_DONE = {
+    .name = "done",
+    .operands = "result,operand",
+    .doc = "the result of a collective once it is there; its operand is held until then",
+    .nin = 2,
+    .nout = 1,
+    .flags = OPF_WAIT | OPF_COLLECTIVE | OPF_INTERNAL,
+    .shape = shape_done,
+    .vary = vary_done,
+    .view = view_done,
+};

@@ -534,10 +534,10 @@ static Err bucket(const Graph *g, Graph *to, int64_t limit) {
 Err pass_comm(const Graph *g, const PassOptions *o, Graph **out) {
     Graph *first = NULL, *second = graph_new(g->cx);
     Err e = second ? E_OK : err_nomem(g->cx, "a graph");
-    if (!e && !o->no_reassociate && g->mesh) e = reassociate_all(g, &first);
+    if (!e && pass_is_on(o, SWITCH_REASSOCIATE, true) && g->mesh) e = reassociate_all(g, &first);
     if (!e)
         e = bucket(first ? first : g, second,
-                   o->no_bucket || !g->mesh ? 0 : o->target->bucket_bytes);
+                   pass_is_on(o, SWITCH_BUCKET, g->mesh) ? o->target->bucket_bytes : 0);
     graph_free(first);
     if (e)
         graph_free(second);

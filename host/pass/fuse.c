@@ -249,7 +249,7 @@ Err pass_fuse(const Graph *g, const PassOptions *o, Graph **out) {
         f.stamp = ARENA_ARRAY(arena, int32_t, g->value.n);
         if (!f.group || !f.uses || !f.read_alone || !f.inner || !f.stamp) copy_no_memory(&f.copy);
     }
-    if (!f.copy.b.err) find_groups(&f, o->no_fuse);
+    if (!f.copy.b.err) find_groups(&f, !pass_is_on(o, SWITCH_FUSE, true));
     if (!f.copy.b.err) mark_read_alone(&f);
     for (int32_t id = 1; id < g->node.n && !f.copy.b.err; id++) build_node(&f, id);
     if (!f.copy.b.err) copy_results(&f.copy, 0);

@@ -30,17 +30,31 @@ typedef struct BatchCall {
 void pass_batch(Build *b, BatchCall *c);
 
 /* ---- the pipeline ---- */
+
+/* What only changes costs, and can be switched off; some is on only where it pays. */
+typedef enum PassSwitch {
+    SWITCH_REASSOCIATE, /* a sum of partial sums is reduced once */
+    SWITCH_BUCKET,      /* all_reduces go together */
+    SWITCH_OVERLAP,     /* collectives run beside work: where links do not need the processor */
+    SWITCH_FUSE,        /* elementwise ops run as one program */
+    SWITCH_COUNT
+} PassSwitch;
+extern const char *const pipeline_switch_names[SWITCH_COUNT];
 typedef struct PassOptions {
     const Target *target;
-    bool expand; /* every op that has one is replaced by its definition before the rest */
-    bool verify; /* graph_verify after every pass */
-    bool no_reassociate, no_bucket, no_fuse;
+    bool expand;      /* every op that has one is replaced by its definition before the rest */
+    bool verify;      /* graph_verify after every pass */
+    uint32_t on, off; /* masks of PassSwitch; what is in neither is as the pass says */
     /* Called with each stage's name and text, if set. */
     void (*dump)(void *ud, const char *stage, const char *text);
     void *dump_ud;
     /* Asked before text is made: does anybody want this stage? */
     bool (*wants)(void *ud, const char *stage);
 } PassOptions;
+
+static inline bool pass_is_on(const PassOptions *o, PassSwitch s, bool otherwise) {
+    return !(o->off >> s & 1) && (otherwise || o->on >> s & 1);
+}
 
 /* Each returns a new graph in *out and leaves `g` alone. */
 Err pass_expand(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
@@ -51,6 +65,8 @@ Err pass_propagate(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK
 Err pass_partition(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Fewer and larger collectives. */
 Err pass_comm(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
+/* Collectives start early and are waited for late; for targets whose links work by themselves. */
+Err pass_overlap(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Elementwise regions become fused nodes. */
 Err pass_fuse(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 

@@ -3,11 +3,19 @@
 typedef struct Pass {
     const char *stage;
     Err (*run)(const Graph *g, const PassOptions *o, Graph **out);
+    bool (*is_on)(const PassOptions *o); /* NULL: always */
 } Pass;
 
+const char *const pipeline_switch_names[SWITCH_COUNT] = {"reassociate", "bucket", "overlap", "fuse"};
+
+static bool overlaps(const PassOptions *o) {
+    return pass_is_on(o, SWITCH_OVERLAP, !o->target->shared_memory);
+}
+
 static const Pass passes[] = {
-    {"simplify", pass_simplify}, {"propagate", pass_propagate}, {"partition", pass_partition},
-    {"comm", pass_comm},         {"fuse", pass_fuse},
+    {"simplify", pass_simplify, NULL},   {"propagate", pass_propagate, NULL},
+    {"partition", pass_partition, NULL}, {"comm", pass_comm, NULL},
+    {"overlap", pass_overlap, overlaps}, {"fuse", pass_fuse, NULL},
 };
 
 static void dump_text(const PassOptions *o, const char *stage, const Str *s) {
@@ -49,11 +57,12 @@ Err pipeline_run(const Graph *traced, const PassOptions *o, const uint8_t *donat
     Err e = E_OK;
     dump_graph(traced, o, "trace");
     if (o->expand) {
-        e = run(&(Pass){"expand", pass_expand}, now, o, &owned);
+        e = run(&(Pass){"expand", pass_expand, NULL}, now, o, &owned);
         now = owned;
     }
     for (unsigned i = 0; !e && i < sizeof passes / sizeof passes[0]; i++) {
         Graph *next = NULL;
+        if (passes[i].is_on && !passes[i].is_on(o)) continue;
         e = run(&passes[i], now, o, &next);
         graph_free(owned);
         now = owned = next;

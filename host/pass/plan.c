@@ -283,6 +283,22 @@ static void view_node(PlanBuild *p, const Node *n, const OpDef *def) {
     *value_at(p, n->out) = out;
 }
 
+/* A view that other steps may wait at: a step without work holds the operands until here. */
+static void wait_node(PlanBuild *p, const Node *n) {
+    BuildValue *in = ARENA_ARRAY(p->arena, BuildValue, n->nin);
+    if (!in) {
+        plan_build_no_memory(p);
+        return;
+    }
+    for (int i = 0; i < n->nin; i++) {
+        in[i] = *value_at(p, n->in[i]);
+        plan_touch(p, &in[i]);
+    }
+    BuildStep *s = plan_add_step(p, n);
+    if (!s || !plan_set_operands(p, s, in, n->nin, NULL, 0)) return;
+    s->kind = STEP_DONE;
+}
+
 /* ---- last uses ---- */
 
 /* A use of a value is a use of what it may be a view of. */
@@ -322,6 +338,7 @@ void plan_node(PlanBuild *p, int32_t id) {
         p->param[p->nparam++] = n->out;
     } else if (def->view) {
         view_node(p, n, def);
+        if (def->flags & OPF_WAIT) wait_node(p, n);
     } else if (def->control) {
         plan_control(p, id, def);
     } else {

@@ -88,6 +88,7 @@ static int64_t item_count(const Plan *p, const PlanStep *s) {
     int64_t slots = plan_slots(p, s->vary);
     if (s->kind == STEP_LOOP || s->kind == STEP_BRANCH) return 0;
     if (s->kind == STEP_KERNEL) return slots;
+    if (s->kind == STEP_DONE) return 0;
     return (int64_t)s->in.n * p->ndevices * plan_slots(p, s->coll.axes);
 }
 
@@ -128,6 +129,7 @@ static Err bind_steps(Exec *e) {
             if (s->in.n) b->steer = exec_ref(e, PLAN_LIST(p, int32_t, s->in)[0], first);
             continue;
         }
+        if (s->kind == STEP_DONE) continue; /* here a collective is over when it has been run */
         TRY(s->kind == STEP_KERNEL ? exec_bind_kernel(e, s, b) : exec_bind_collective(e, s, b));
         b->cuts = cuts_of(e, s, b);
     }
@@ -158,7 +160,7 @@ static Err bind_segments(Exec *e, int32_t first, int32_t n) {
     int32_t begin = e->segment.n;
     for (int32_t i = first; i < first + n; i++) {
         const PlanStep *s = plan_step(p, i);
-        bool collective = s->kind == STEP_COLLECTIVE;
+        bool collective = s->kind != STEP_KERNEL;
         if (s->control.body.n) {
             TRY(bind_control(e, i));
             i += plan_steps_in(p, s);

@@ -1,4 +1,4 @@
--- config.lua: what a script settles before its first tensor.
+-- config.lua: devices, which a script settles before its first tensor, and switches of passes.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 
@@ -6,14 +6,40 @@ local raise = lib.raise
 
 local M = {}
 
---- Asks for devices: ml.config{devices = 8} gives eight virtual devices of this processor, {devices =
---- "fake:64"} such as can be planned for and not run on. In place of the flag --devices, and over it. Raises
---- after the first tensor or mesh.
----@param options {devices: integer|string}
+local function switch_passes(switches)
+  local known, is_known = core.passes(), {}
+  for _, name in ipairs(known) do is_known[name] = true end
+  for name, on in pairs(switches) do
+    if not is_known[name] then
+      local near = lib.nearest(tostring(name), known)
+      raise("E_KEY", "config: passes: there is no pass '%s' to switch%s", tostring(name),
+        near and "; did you mean '" .. near .. "'?" or "; there are " .. table.concat(known, ", "))
+    end
+    if type(on) ~= "boolean" and on ~= "default" then
+      raise("E_VALUE", "config: passes: %s is %s; expected true, false or \"default\"", name, tostring(on))
+    end
+  end
+  for name, on in pairs(switches) do
+    if on == "default" then core.switch_pass(name) else core.switch_pass(name, on) end
+  end
+end
+
+--- devices: ml.config{devices = 8} gives eight virtual devices of this processor, {devices = "fake:64"} such as
+--- can be planned for and not run on. In place of the flag --devices, and over it. Raises after the first tensor
+--- or mesh.
+--- passes: {bucket = false, ...} switches what only changes the cost of plans, from then on; "default" undoes it.
+--- The names: reassociate (a sum of partial sums is reduced once), bucket (all_reduces go together), overlap
+--- (collectives run beside work; by default where links do not need the processor), fuse (elementwise ops run
+--- as one program).
+---@param options {devices: integer|string, passes: table<string, boolean|"default">}
 function M.config(options)
-  options = lib.options("config", options, {devices = true})
+  options = lib.options("config", options, {devices = true, passes = "table"})
   local devices = options.devices
-  if devices == nil then raise("E_VALUE", "config: nothing is asked for; write ml.config{devices = 8}") end
+  if devices == nil and options.passes == nil then
+    raise("E_VALUE", "config: nothing is asked for; write ml.config{devices = 8}")
+  end
+  if options.passes then switch_passes(options.passes) end
+  if devices == nil then return end
   if math.type(devices) ~= "integer" and type(devices) ~= "string" then
     raise("E_VALUE", "config: devices must be a whole number or a text as --devices takes, not %s",
       tostring(devices))

@@ -95,6 +95,16 @@ add("reductions and products", {
   check = function(s, r) same(s.x:sum(1), r[1]) end,
 })
 
+add("switches of passes", {
+  run = function()
+    ml.config {passes = {bucket = false, overlap = true}}
+    local known = core.passes()
+    ml.config {passes = {bucket = "default", overlap = "default"}}
+    return known
+  end,
+  check = function(_, known) assert(#known >= 4) end,
+})
+
 add("operators", {
   make = function() return {x = ml.tensor {1.0, 2.0}, n = ml.tensor {5, 6}} end,
   run = function(s)

@@ -40,7 +40,8 @@ end
 M.ops = {}
 for _, row in ipairs(ml.core.ops()) do
   M.ops[row.name] = row
-  if row.runs == "collective" or row.name == "all_slice" then M.made_by_passes[row.name] = true end
+  local inner = row.runs == "collective" or row.name == "all_slice" or row.name == "done"
+  if inner then M.made_by_passes[row.name] = true end
   if row.runs == "control" then M.made_by_passes[row.name] = true end -- owns regions: tests/spec/control
 end
 

@@ -1,0 +1,135 @@
+-- devices: 8
+-- passes_spec.lua: each pass that only changes costs, off and on: the same values, and the change that it is for.
+local helper = require "spec.helper"
+local ml = require "meshlua"
+local nn, P = ml.nn, ml.P
+
+local mesh
+
+before_each(function() mesh = ml.make_mesh({8}, {"data"}) end)
+after_each(function()
+  ml.config {passes = {reassociate = "default", bucket = "default", overlap = "default", fuse = "default"}}
+end)
+
+--- Whole numbers, so that sums are exact in any order.
+local function whole(key, shape, spec)
+  local x = ml.random.randint(ml.random.key(key), shape, -4, 5):astype "float32"
+  return ml.device_put(x, ml.NamedSharding(mesh, spec))
+end
+
+--- The plan and the results of fn(...) with a pass off and on.
+local function both(pass, fn, ...)
+  local plans, results = {}, {}
+  for i, on in ipairs {false, true} do
+    ml.config {passes = {[pass] = on}}
+    local step = ml.jit(fn, {mesh = mesh})
+    plans[i] = step:plan(...)
+    results[i] = table.pack(step(...))
+  end
+  for i = 1, results[1].n do assert.same(results[1][i]:totable(), results[2][i]:totable()) end
+  return plans[1], plans[2]
+end
+
+local function ops(plan)
+  local list = {}
+  for i, c in ipairs(plan:collectives()) do list[i] = c.op .. " " .. math.tointeger(c.bytes) end
+  return list
+end
+
+--- The steps' kernels in order, collectives by their op.
+local function order(plan)
+  local list = {}
+  for i, s in ipairs(plan:steps()) do list[i] = s.kernel end
+  return table.concat(list, " ")
+end
+
+describe("switching passes:", function()
+  it("reassociate: a sum of partial sums is reduced once", function()
+    local x, v = whole(1, {8, 32}, P(nil, "data")), whole(2, {8, 32}, P(nil, "data"))
+    local w = whole(3, {32, 4}, P "data")
+    local function fn(a, b, c) return a:matmul(c) + b:matmul(c) end
+    local off, on = both("reassociate", fn, x, v, w)
+    assert.equal(2 * 8 * 4 * 4, (function()
+      local n = 0
+      for _, c in ipairs(off:collectives()) do n = n + c.bytes end
+      return math.tointeger(n)
+    end)())
+    assert.same({"all_reduce 128"}, ops(on))
+  end)
+
+  it("bucket: all_reduces go together", function()
+    local x, w, b = whole(1, {16, 8}, P "data"), whole(2, {8, 4}, P()), whole(3, {4}, P())
+    local function fn(a, m, c)
+      local grads = ml.grad(function(p) return ((a:matmul(p[1]) + p[2]) ^ 2):sum() end)({m, c})
+      return m - grads[1], c - grads[2]
+    end
+    local off, on = both("bucket", fn, x, w, b)
+    assert.same({"all_reduce 16", "all_reduce 128"}, ops(off))
+    assert.same({"all_reduce 144"}, ops(on))
+  end)
+
+  it("fuse: elementwise ops run as one program", function()
+    local x = whole(1, {16, 8}, P "data")
+    local off, on = both("fuse", function(a) return (a * 2 + 1):abs() end, x)
+    assert.equal("fused fused fused", order(off))
+    assert.equal("fused", order(on))
+  end)
+
+  it("overlap: a weight is gathered while the layer before computes, a gradient scattered behind", function()
+    local M = nn.module "M"
+    function M:init(rngs)
+      self.layers = {}
+      for i = 1, 3 do
+        self.layers[i] = nn.Linear(256, 256, {rngs = rngs, axes = {"a", "b"}, use_bias = false})
+      end
+    end
+    function M:__call(x)
+      for _, layer in ipairs(self.layers) do x = nn.relu(layer(x)) end
+      return x
+    end
+    local rules = {ml.shard_largest "data", {"a", false}, {"b", false}}
+    local model = ml.init(function(rngs) return M(rngs) end, {mesh = mesh, rules = rules})
+    local x = whole(1, {128, 256}, P "data")
+    local off, on = both("overlap", function(m, a)
+      local grads = ml.grad(function(v) return (v(a) ^ 2):mean() end)(m)
+      local updated = {}
+      for i, layer in ipairs(m.layers) do
+        updated[i] = ml.constrain(layer.kernel - grads.layers[i].kernel, P "data")
+      end
+      return table.unpack(updated)
+    end, model, x)
+    assert.same(#off:collectives(), #on:collectives())
+    local a, b = order(off), order(on)
+    assert.is_nil(a:find("done", 1, true))
+    assert.truthy(a:match "^all_gather matmul fused all_gather matmul fused all_gather matmul", a)
+    -- The second layer's weight is on its way while the first is used.
+    assert.truthy(b:match "^all_gather all_gather done matmul fused all_gather done matmul", b)
+    -- A gradient is scattered while the next is computed.
+    assert.truthy(b:match "reduce_scatter [a-z_ ]*matmul [a-z_ ]*done", b)
+    local _, waits = b:gsub("done", "")
+    assert.equal(#on:collectives(), waits, "every result is waited for")
+  end)
+
+  it("overlap: on by itself where links do not need the processor", function()
+    local x, w = whole(1, {16, 8}, P "data"), whole(2, {8, 4}, P())
+    local function fn(a, m) return ml.grad(function(p) return a:matmul(p):sum() end)(m) end
+    assert.is_nil(order(ml.jit(fn):plan(x, w)):find("done", 1, true))
+    ml.config {passes = {overlap = true}}
+    assert.truthy(order(ml.jit(fn):plan(x, w)):find("done", 1, true))
+  end)
+
+  it("a switch replans a jitted function, and says so", function()
+    local step = ml.jit(function(a) return a * 2 + 1 end)
+    local x = whole(1, {16, 8}, P "data")
+    step(x)
+    ml.config {passes = {fuse = false}}
+    step(x)
+    assert.truthy(step:why_miss():find("passes switched", 1, true))
+  end)
+
+  it("names that are none are errors", function()
+    helper.raises("there is no pass 'buckets' to switch; did you mean 'bucket'?", ml.config,
+      {passes = {buckets = false}})
+    helper.raises("fuse is 1; expected true, false", ml.config, {passes = {fuse = 1}})
+  end)
+end)
