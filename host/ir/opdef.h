@@ -84,6 +84,16 @@ typedef struct VjpArgs {
     const struct RegionGrads *regions; /* for nodes that own regions */
 } VjpArgs;
 
+/* What puts the regions of a node on all examples for its rule. */
+typedef struct RegionBatch {
+    /* Given the parameters of `region` that are mapped: the results that are. */
+    void (*mapped)(const struct RegionBatch *r, int32_t region, const bool *param, bool *result);
+    /* The region on all examples, as a new one; `result`: those that are mapped, at least the ones
+     * that must be. */
+    int32_t (*region)(const struct RegionBatch *r, struct Build *b, int32_t region,
+                      const bool *param, const bool *result);
+} RegionBatch;
+
 /* A node on every example at once: of the operands, those that are `mapped` have the examples along
  * dim 1, in front of their own dims; so has every result. */
 typedef struct BatchArgs {
@@ -95,6 +105,8 @@ typedef struct BatchArgs {
     const char *const *axis; /* mesh axes that constraints put on the examples, or none */
     int32_t naxis;
     int32_t *out; /* to fill; 0 stays "by its expansion" */
+    bool *same;   /* by result: it is not mapped after all; for nodes that own regions */
+    const struct RegionBatch *regions;
 } BatchArgs;
 /* One way in or out of the regions that a node owns: which values belong together. -1: none there.
  * A constant of a loop has an operand and a parameter, a carry all four, a stacked result a result

@@ -98,6 +98,7 @@ void ltransform_check(lua_State *L, Host *h, Val v) {
     }
     if (lo == t->gone.n || t->gone.at[lo].first > node) return;
     const Node *n = graph_node(t->graph, node);
+    if (graph_opdef(t->graph, n)->flags & OPF_PARAM) return; /* what was met there from outside */
     Str *s = state_text(h);
     if (n->nloc) intern_print_loc(n->loc[0], s);
     state_error(L, E_TRACED,

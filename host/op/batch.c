@@ -17,6 +17,12 @@ Val batch_to_front(Build *b, Val x, int dim) {
     return x ? op_transpose(b, x, &perm) : 0;
 }
 
+Val batch_from_front(Build *b, Val x, int dim) {
+    Dims perm = {.rank = op_dims(b, x).rank};
+    for (int d = 0; d < perm.rank; d++) perm.at[d] = d == dim ? 0 : d < dim ? d + 1 : d;
+    return x ? op_transpose(b, x, &perm) : 0;
+}
+
 void batch_shift(const BatchArgs *a, void *attr) {
     const OpDef *def = a->def;
     memcpy(attr, a->node->attr, def->attr_size);

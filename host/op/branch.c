@@ -96,6 +96,57 @@ static void vjp_cond(Build *b, const VjpArgs *a) {
     arena_free(&arena);
 }
 
+/* ---- many examples ---- */
+
+/* Each its own branch: all of them run, and each example takes from its own. */
+static void batch_select(Build *b, const BatchArgs *a, const int32_t *region, const Val *in) {
+    int nout = a->node->nout, n = a->node->nbody;
+    Val **y = ARENA_ARRAY(&b->g->arena, Val *, n + 1);
+    for (int k = 0; y && k < n && !b->err; k++) {
+        y[k] = ARENA_ARRAY(&b->g->arena, Val, nout + 1);
+        if (y[k])
+            build_inline(b, region[k], in + 1, 0, y[k]);
+        else
+            y = NULL;
+    }
+    if (!y) build_fail(b, err_nomem(b->g->cx, "vmap"));
+    for (int i = 0; i < nout && !b->err; i++) {
+        Val x = y[n - 1][i];
+        Dims dims = op_dims(b, x);
+        for (int k = n - 2; k >= 0; k--) {
+            Val number = op_full(b, DT_I32, &(Dims){1, {a->size}}, scalar_int(k));
+            Val mine = op2(b, OP_LE, in[0], number);
+            x = op3(b, OP_WHERE, op_broadcast(b, mine, &dims, &(Dims){.rank = 1}), y[k][i], x);
+        }
+        a->out[i] = x;
+    }
+}
+
+static void batch_cond(Build *b, const BatchArgs *a) {
+    const Node n = *a->node;
+    Arena *arena = &b->g->arena;
+    bool *result = ARENA_ARRAY(arena, bool, n.nout + 1),
+         *one = ARENA_ARRAY(arena, bool, n.nout + 1);
+    int32_t *region = ARENA_ARRAY(arena, int32_t, n.nbody + 1);
+    if (!result || !one || !region) build_fail(b, err_nomem(b->g->cx, "vmap"));
+    for (int k = 0; k < n.nbody && !b->err; k++) {
+        a->regions->mapped(a->regions, n.body[k], a->mapped + 1, one);
+        for (int i = 0; i < n.nout; i++) result[i] = result[i] || one[i] || a->mapped[0];
+    }
+    for (int k = 0; k < n.nbody && !b->err; k++)
+        region[k] = a->regions->region(a->regions, b, n.body[k], a->mapped + 1, result);
+    if (b->err) return;
+    if (a->mapped[0]) {
+        batch_select(b, a, region, a->in);
+        return;
+    }
+    Val v = op_cond(b, region, n.nbody, a->in, n.nin);
+    for (int i = 0; v && i < n.nout; i++) {
+        a->out[i] = v + i;
+        a->same[i] = !result[i];
+    }
+}
+
 const OpDef op_row_COND = {
     .name = "cond",
     .operands = "index",
@@ -107,4 +158,5 @@ const OpDef op_row_COND = {
     .keep = keep_cond,
     .control = control_cond,
     .vjp = vjp_cond,
+    .batch = batch_cond,
 };

@@ -361,6 +361,50 @@ static void vjp_scan(Build *b, const VjpArgs *a) {
     arena_free(&w.arena);
 }
 
+/* ---- many examples: what is mapped in an iteration is a carry's fixpoint ---- */
+
+/* Room for the flags of a loop's parameters and results. */
+static bool *flags_of(Build *b, int n) {
+    bool *flags = ARENA_ARRAY(&b->g->arena, bool, n + 1);
+    if (!flags) build_fail(b, err_nomem(b->g->cx, "vmap"));
+    return flags;
+}
+
+/* Carries whose next value is mapped are mapped. */
+static void settle(const BatchArgs *a, int32_t region, int ncarry, bool *param, bool *result) {
+    for (bool grown = true; grown;) {
+        grown = false;
+        a->regions->mapped(a->regions, region, param, result);
+        for (int i = 0; i < ncarry; i++) {
+            if (result[i] && !param[i]) param[i] = grown = true;
+            result[i] = param[i];
+        }
+    }
+}
+
+static void batch_scan(Build *b, const BatchArgs *a) {
+    ScanAttr attr = *(const ScanAttr *)a->node->attr;
+    int32_t region = a->node->body[0];
+    int nin = a->node->nin, nout = a->node->nout, ncarry = (int)attr.ncarry;
+    bool *param = flags_of(b, nin), *result = flags_of(b, nout);
+    Val *in = ARENA_ARRAY(&b->g->arena, Val, nin + 1);
+    if (!in) build_fail(b, err_nomem(b->g->cx, "vmap"));
+    if (b->err) return;
+    for (int i = 0; i < nin; i++) param[i] = a->mapped[i];
+    settle(a, region, ncarry, param, result);
+    for (int i = 0; i < nin; i++) {
+        bool stack = i >= ncarry && i < ncarry + attr.nxs;
+        in[i] = param[i] ? batch_operand(b, a, i) : a->in[i];
+        if (stack && param[i]) in[i] = batch_from_front(b, in[i], 1);
+    }
+    int32_t all = a->regions->region(a->regions, b, region, param, result);
+    Val v = b->err ? 0 : op_scan(b, all, in, nin, &attr);
+    for (int i = 0; v && i < nout; i++) {
+        a->out[i] = result[i] && i >= ncarry ? batch_to_front(b, v + i, 1) : v + i;
+        a->same[i] = !result[i];
+    }
+}
+
 const OpDef op_row_SCAN = {
     .name = "scan",
     .operands = "",
@@ -374,6 +418,7 @@ const OpDef op_row_SCAN = {
     .keep = keep_scan,
     .control = control_scan,
     .vjp = vjp_scan,
+    .batch = batch_scan,
 };
 
 /* ---- while ---- */
@@ -410,6 +455,78 @@ static void vjp_while(Build *b, const VjpArgs *a) {
                           "Lua numbers"));
 }
 
+/* x where the examples still go on, else what it was. */
+static Val where_going(Build *b, Val going, Val x, Val before) {
+    Dims dims = op_dims(b, x);
+    return op3(b, OP_WHERE, op_broadcast(b, going, &dims, &(Dims){.rank = 1}), x, before);
+}
+
+static Val any_of(Build *b, Val flags) {
+    Dims scalar = {0}, axes = {1, {0}};
+    return op_reshape(b, op_reduce(b, OP_ANY, flags, &axes), &scalar);
+}
+
+/* The examples stop at different times: the loop goes on until none goes on, and those that have
+ * stopped keep their carries. `region`: on all examples; every carry is mapped, and one more says
+ * who goes on. */
+static void masked_while(Build *b, const BatchArgs *a, int32_t region, Val *in, int ncarry) {
+    int nin = a->node->nin;
+    Graph *g = b->g;
+    Build body = *b;
+    body.region = build_region(&body);
+    Val *param = ARENA_ARRAY(&g->arena, Val, nin + 1), *next = ARENA_ARRAY(&g->arena, Val, nin + 1);
+    Val *inner = ARENA_ARRAY(&g->arena, Val, nin + 1), *all = ARENA_ARRAY(&g->arena, Val, nin + 2);
+    if (!param || !next || !inner || !all) build_fail(&body, err_nomem(g->cx, "vmap"));
+    for (int i = 0; i < nin && !body.err; i++) {
+        param[i] = op_region_param(&body, graph_type(g, in[i]));
+        if (i != ncarry) inner[i < ncarry ? i : i - 1] = param[i];
+    }
+    if (!body.err) build_inline(&body, region, inner, 0, next);
+    if (!body.err) {
+        for (int i = 0; i < ncarry; i++)
+            build_result(&body, where_going(&body, param[ncarry], next[i], param[i]));
+        Val going = op2(&body, OP_BITAND, param[ncarry], next[ncarry]);
+        build_result(&body, going);
+        build_result(&body, any_of(&body, going));
+        for (int i = 0; i < nin; i++) all[i <= ncarry ? i : i + 1] = in[i];
+        all[ncarry + 1] = any_of(b, in[ncarry]);
+    }
+    build_fail(b, body.err);
+    Val v = b->err ? 0 : op_while(b, body.region, all, nin + 1, ncarry + 1);
+    for (int i = 0; v && i < ncarry; i++) a->out[i] = v + i;
+}
+
+static void batch_while(Build *b, const BatchArgs *a) {
+    int ncarry = (int)((const WhileAttr *)a->node->attr)->ncarry, nin = a->node->nin;
+    int32_t region = a->node->body[0];
+    bool *param = flags_of(b, nin), *result = flags_of(b, nin);
+    Val *in = ARENA_ARRAY(&b->g->arena, Val, nin + 1);
+    if (!in) build_fail(b, err_nomem(b->g->cx, "vmap"));
+    if (b->err) return;
+    for (int i = 0; i < nin; i++)
+        if (i != ncarry) param[i < ncarry ? i : i - 1] = a->mapped[i];
+    settle(a, region, ncarry, param, result);
+    bool masked = result[ncarry] || a->mapped[ncarry];
+    for (int i = 0; masked && i < ncarry; i++) param[i] = true;
+    if (masked) settle(a, region, ncarry, param, result);
+    result[ncarry] = masked;
+    for (int i = 0; i < nin; i++) {
+        bool is = i == ncarry ? masked : param[i < ncarry ? i : i - 1];
+        in[i] = is ? batch_operand(b, a, i) : a->in[i];
+    }
+    int32_t all = a->regions->region(a->regions, b, region, param, result);
+    if (b->err) return;
+    if (masked) {
+        masked_while(b, a, all, in, ncarry);
+        return;
+    }
+    Val v = op_while(b, all, in, nin, ncarry);
+    for (int i = 0; v && i < ncarry; i++) {
+        a->out[i] = v + i;
+        a->same[i] = !result[i];
+    }
+}
+
 const OpDef op_row_WHILE = {
     .name = "while",
     .operands = "",
@@ -423,4 +540,5 @@ const OpDef op_row_WHILE = {
     .keep = keep_while,
     .control = control_while,
     .vjp = vjp_while,
+    .batch = batch_while,
 };

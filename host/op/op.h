@@ -226,6 +226,7 @@ bool remat_keeps(const Graph *g, const Span *span, const Node *n);
 /* ---- examples (vmap): see BatchArgs ---- */
 Val batch_operand(Build *b, const BatchArgs *a, int i); /* mapped, by broadcast if it is not */
 Val batch_to_front(Build *b, Val x, int dim);           /* that dim becomes the first */
+Val batch_from_front(Build *b, Val x, int dim);         /* the first becomes that dim */
 /* The node's attributes where every tensor has one dim more in front: dims count one further,
  * shapes have the examples and other lists a 0 in front. */
 void batch_shift(const BatchArgs *a, void *attr);

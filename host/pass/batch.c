@@ -12,7 +12,9 @@ typedef struct Batch {
     int32_t end;    /* the nodes of one example are [call->first, end), and expansions */
     int32_t nvalue; /* room in `map` */
     Val *map;       /* by value: that of all examples; 0: it is the same for every one */
-    bool *live;     /* by node of [0, end) */
+    Val *same;      /* by value that is: what stands for it now; 0: itself */
+    RegionBatch regions;
+    bool *live; /* by node of [0, end) */
 } Batch;
 
 static void no_memory(Batch *m) {
@@ -22,13 +24,17 @@ static void no_memory(Batch *m) {
 static bool room_for(Batch *m, int32_t n) {
     if (n <= m->nvalue) return true;
     int32_t room = n + n / 2;
-    Val *map = ARENA_ARRAY(&m->arena, Val, room);
-    if (!map) {
+    Val *map = ARENA_ARRAY(&m->arena, Val, room), *same = ARENA_ARRAY(&m->arena, Val, room);
+    if (!map || !same) {
         no_memory(m);
         return false;
     }
-    if (m->nvalue) memcpy(map, m->map, sizeof *map * (size_t)m->nvalue);
+    if (m->nvalue) {
+        memcpy(map, m->map, sizeof *map * (size_t)m->nvalue);
+        memcpy(same, m->same, sizeof *same * (size_t)m->nvalue);
+    }
     m->map = map;
+    m->same = same;
     m->nvalue = room;
     return true;
 }
@@ -37,10 +43,16 @@ static Val mapped(const Batch *m, Val v) {
     return v < m->nvalue ? m->map[v] : 0;
 }
 
+/* The value that is the same for every example, where things are built now. */
+static Val plain(const Batch *m, Val v) {
+    return v < m->nvalue && m->same[v] ? m->same[v] : v;
+}
+
 /* The value with the examples in front, whatever it is. */
 static Val spread(Batch *m, Val v) {
     if (mapped(m, v)) return m->map[v];
     const bool no = false;
+    v = plain(m, v);
     BatchArgs a = {.size = m->call->size, .in = &v, .mapped = &no};
     return batch_operand(m->b, &a, 0);
 }
@@ -72,6 +84,10 @@ static void mark_live(Batch *m) {
             if (c) need_custom(m, c);
         }
         for (int i = 0; m->live[id] && i < n->nin; i++) need(m, n->in[i]);
+        for (int k = 0; m->live[id] && k < n->nbody; k++) {
+            const Region *r = &g->region.at[n->body[k]];
+            for (int i = 0; i < r->result.n; i++) need(m, r->result.at[i]);
+        }
     }
 }
 
@@ -85,7 +101,10 @@ static void batch_expansion(Batch *m, const Node *n, const OpDef *def) {
     Val out[MAX] = {0};
     Graph *g = m->b->g;
     int32_t first = g->node.n;
-    def->expand(m->b, n, n->in, out);
+    Build one = *m->b;
+    one.region = n->region;
+    def->expand(&one, n, n->in, out);
+    build_fail(m->b, one.err);
     int32_t end = g->node.n;
     for (int32_t id = first; id < end && !m->b->err; id++) {
         Node inner = *graph_node(g, id);
@@ -118,6 +137,7 @@ static void mark_clones(Batch *m, int32_t first, int32_t clone) {
 static void batch_by_rule(Batch *m, const Node *n, const bool *is_mapped, Val *in) {
     const OpDef *def = graph_opdef(m->b->g, n);
     Val *out = ARENA_ARRAY(&m->arena, Val, n->nout + 1);
+    bool *same = ARENA_ARRAY(&m->arena, bool, n->nout + 1);
     BatchArgs a = {.def = def,
                    .node = n,
                    .size = m->call->size,
@@ -125,14 +145,16 @@ static void batch_by_rule(Batch *m, const Node *n, const bool *is_mapped, Val *i
                    .mapped = is_mapped,
                    .axis = m->call->axis,
                    .naxis = m->call->naxis,
-                   .out = out};
+                   .out = out,
+                   .same = same,
+                   .regions = &m->regions};
     void (*rule)(Build *, const BatchArgs *) = def->batch;
     if (!rule && def->flags & OPF_ELEMENTWISE) rule = batch_leading;
-    if (!out) no_memory(m);
+    if (!out || !same) no_memory(m);
     if (rule && !m->b->err) rule(m->b, &a);
     if (m->b->err) return;
     if (rule && out[0]) {
-        for (int i = 0; i < n->nout; i++) m->map[n->out + i] = out[i];
+        for (int i = 0; i < n->nout; i++) (same[i] ? m->same : m->map)[n->out + i] = out[i];
     } else if (def->expand) {
         batch_expansion(m, n, def);
     } else {
@@ -143,6 +165,7 @@ static void batch_by_rule(Batch *m, const Node *n, const bool *is_mapped, Val *i
 /* Was the layout of one example's result settled by its maker (out_sharding, a gradient), since the
  * operands' leave it open? */
 static bool was_settled(Batch *m, const Node *n) {
+    if (graph_opdef(m->b->g, n)->flags & OPF_TYPED) return false;
     Build again = build_at(m->b, m->b->g, n);
     again.err = E_OK;
     again.strict = true;
@@ -175,16 +198,21 @@ static void batch_node(Batch *m, const Node *n) {
     }
     for (int i = 0; i < n->nin; i++) {
         is_mapped[i] = mapped(m, n->in[i]) != 0;
-        in[i] = is_mapped[i] ? m->map[n->in[i]] : n->in[i];
+        in[i] = is_mapped[i] ? m->map[n->in[i]] : plain(m, n->in[i]);
         any = any || is_mapped[i];
     }
-    if (!any || !room_for(m, n->out + n->nout)) return;
+    if (!room_for(m, n->out + n->nout)) return;
+    if (!any && n->region == m->b->region) return;
+    if (!any && !n->nbody) { /* in a region that is built anew */
+        Val v = build_like(m->b, m->b->g, n, in);
+        for (int i = 0; v && i < n->nout; i++) m->same[n->out + i] = v + i;
+        return;
+    }
     const OpDef *def = graph_opdef(m->b->g, n);
     int32_t first = m->b->g->node.n;
     Build at = build_at(m->b, m->b->g, n), *b = m->b;
     m->b = &at;
     check_rank(m, n, def);
-    if (n->nbody) refuse(m, def, "inside it is not possible yet");
     Build before = at;
     if (!at.err) batch_by_rule(m, n, is_mapped, in);
     if (at.err == E_SPEC && at.strict && was_settled(m, n)) {
@@ -243,7 +271,7 @@ static CustomVjp *spread_custom(Batch *m, const CustomVjp *c) {
     }
     for (int i = 0; i < c->nx; i++) {
         Val many = mapped(m, c->x[i]);
-        x[i] = many ? many : c->x[i];
+        x[i] = many ? many : plain(m, c->x[i]);
         if (!c->dx[i]) continue;
         dx[i] = many                  ? spread(m, c->dx[i])
                 : mapped(m, c->dx[i]) ? sum_examples(m->b, m->map[c->dx[i]])
@@ -297,19 +325,31 @@ static void close_span(Batch *m, const Open *o) {
     if (all.first < all.end && !m->b->err && !VEC_PUSH(&g->arena, &g->span, all)) no_memory(m);
 }
 
-static void batch_all(Batch *m) {
+/* Where a span's function was called: in the region of its last node. */
+static int32_t region_of(const Graph *g, const Span *s) {
+    return graph_node(g, s->end - 1)->region;
+}
+
+/* The nodes [first, end) of a region. */
+static void batch_nodes(Batch *m, int32_t first, int32_t end, int32_t region) {
     Graph *g = m->b->g;
     int32_t nspan = g->span.n;
+    bool anew = region != m->b->region;
     VEC(Open) open = {0};
-    for (int32_t id = m->call->first; id <= m->end && !m->b->err; id++) {
+    for (int32_t id = first; id <= end && !m->b->err; id++) {
         while (open.n && open.at[open.n - 1].one.end == id) {
             close_span(m, &open.at[open.n - 1]);
             open.n--;
         }
-        if (id == m->end) break;
+        if (id == end) break;
         for (int32_t s = nspan - 1; s >= 0; s--) { /* outer ones first */
             Span one = g->span.at[s];
-            if (one.first != id || one.end > m->end || !touches(m, &one)) continue;
+            if (one.first != id || one.end > end || region_of(g, &one) != region) continue;
+            if (!anew && !touches(m, &one)) continue;
+            if (one.rule && anew)
+                build_fail(m->b, err_set(g->cx, E_UNSUPPORTED,
+                                         "vmap of a loop or branch with a custom_vjp inside is not "
+                                         "possible yet; call vmap inside"));
             if (one.rule) spread_placeholders(m, one.rule);
             if (!VEC_PUSH(&m->arena, &open, (Open){one, g->node.n, 0, 0})) no_memory(m);
         }
@@ -320,26 +360,100 @@ static void batch_all(Batch *m) {
         for (int i = 0; i < open.n; i++)
             result = result ||
                      (open.at[i].one.rule && id >= open.at[i].one.end - open.at[i].one.rule->ny);
-        if (m->live[id] && n.region == m->b->region && !result) batch_node(m, &n);
+        if (m->live[id] && n.region == region && !result &&
+            !(graph_opdef(g, &n)->flags & OPF_PARAM))
+            batch_node(m, &n);
     }
+}
+
+/* ---- regions, for the rules of the nodes that own them ---- */
+
+static Batch *batch_of(const RegionBatch *r) {
+    return (Batch *)(void *)((char *)(uintptr_t)r - offsetof(Batch, regions));
+}
+
+static void region_mapped(const RegionBatch *rb, int32_t region, const bool *param, bool *result) {
+    Batch *m = batch_of(rb);
+    const Graph *g = m->b->g;
+    const Region *r = &g->region.at[region];
+    bool *is = ARENA_ARRAY(&m->arena, bool, g->value.n);
+    if (!is) {
+        no_memory(m);
+        return;
+    }
+    for (int i = 0; i < r->param.n; i++) is[r->param.at[i]] = param[i];
+    for (int32_t id = 1; id < g->node.n; id++) {
+        const Node *n = graph_node(g, id);
+        bool any = false;
+        for (int i = 0; n->region == region && i < n->nin; i++) any = any || is[n->in[i]];
+        for (int i = 0; any && i < n->nout; i++) is[n->out + i] = true;
+    }
+    for (int i = 0; i < r->result.n; i++) result[i] = is[r->result.at[i]];
+}
+
+/* A region's parameters in the new one. */
+static void enter_params(Batch *m, Build *inside, int32_t region, const bool *param) {
+    Graph *g = inside->g;
+    for (int i = 0; i < g->region.at[region].param.n && !inside->err; i++) {
+        Val p = g->region.at[region].param.at[i];
+        const Type *t = graph_type(g, p);
+        if (param[i] && t->dims.rank == MAX_RANK) {
+            build_fail(inside, err_set(g->cx, E_SHAPE,
+                                       "vmap: a loop carries a tensor of rank %d; "
+                                       "%d is the most",
+                                       MAX_RANK, MAX_RANK - 1));
+            return;
+        }
+        t = param[i] ? type_stack(g->cx, t, m->call->size) : t;
+        (param[i] ? m->map : m->same)[p] = op_region_param(inside, t);
+    }
+}
+
+static int32_t batch_region(const RegionBatch *rb, Build *b, int32_t region, const bool *param,
+                            const bool *result) {
+    Batch *m = batch_of(rb);
+    Graph *g = b->g;
+    int32_t first = 0, end = g->region.at[region].owner;
+    Build inside = *b, *outer = m->b;
+    inside.region = build_region(&inside);
+    if (inside.err || !room_for(m, g->value.n)) {
+        build_fail(b, inside.err);
+        return 0;
+    }
+    for (int32_t id = end - 1; id > 0; id--) { /* what an earlier rebuild has left */
+        const Node *n = graph_node(g, id);
+        if (n->region != region) continue;
+        first = id;
+        for (int i = 0; i < n->nout; i++) m->map[n->out + i] = m->same[n->out + i] = 0;
+    }
+    m->b = &inside;
+    enter_params(m, &inside, region, param);
+    if (first) batch_nodes(m, first, end, region);
+    for (int i = 0; i < g->region.at[region].result.n && !inside.err; i++) {
+        Val v = g->region.at[region].result.at[i];
+        build_result(&inside, result[i] ? spread(m, v) : plain(m, v));
+    }
+    m->b = outer;
+    build_fail(b, inside.err);
+    return inside.region;
 }
 
 void pass_batch(Build *b, BatchCall *c) {
     if (b->err) return;
-    Batch m = {.b = b, .call = c, .end = b->g->node.n};
+    Batch m = {.b = b, .call = c, .end = b->g->node.n, .regions = {region_mapped, batch_region}};
     arena_init(&m.arena, &b->g->cx->alloc);
     m.live = ARENA_ARRAY(&m.arena, bool, m.end);
     if (!m.live) no_memory(&m);
     if (!b->err && room_for(&m, b->g->value.n)) {
         for (int i = 0; i < c->nexample; i++) m.map[c->example[i]] = c->all[i];
         mark_live(&m);
-        batch_all(&m);
+        batch_nodes(&m, c->first, m.end, b->region);
         for (int i = 0; i < c->nout && !b->err; i++) {
             Val all = mapped(&m, c->out[i]);
             c->is_mapped[i] = all != 0;
             /* Not the node itself: those of one example are let go. */
             bool fresh = all && b->g->value.at[all].node >= m.end;
-            c->out[i] = fresh ? all : op1(b, OP_IDENTITY, all ? all : c->out[i]);
+            c->out[i] = fresh ? all : op1(b, OP_IDENTITY, all ? all : plain(&m, c->out[i]));
         }
     }
     arena_free(&m.arena);

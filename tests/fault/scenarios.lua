@@ -695,4 +695,16 @@ add("effects and scopes", {
   check = function(_, r) assert(r[1] == 6 and r[2][3] == 1 and r[3][1] == 1 and r[4][1] == 7) end,
 })
 
+add("loops and branches on many examples", {
+  make = function() return {x = ml.arange(12.0):reshape {3, 4} / 12} end,
+  run = function(s)
+    local function loop(x) return (ml.scan(function(c, v) return c * 0.5 + v:sin(), c end, x:sum(), x)) end
+    local function count(x)
+      return ml.while_loop(function(c) return c:lt(3.0) end, function(c) return c + x:sum() + 0.5 end, x:max())
+    end
+    local function pick(x) return ml.cond(x:sum():gt(1.0), function(a) return a * 2 end, ml.sin, x) end
+    return {ml.vmap(ml.grad(loop))(s.x), ml.vmap(count)(s.x), ml.vmap(pick)(s.x)}
+  end,
+})
+
 return M

@@ -151,7 +151,15 @@ describe("debug_print: C7:", function()
     assert.truthy(ml.jit(function(a) return a end)(ml.ones {1}))
   end)
 
-  it("refuses loops' bodies, misfits and what is no format", function()
+  it("refuses the bodies of loops", function()
+    helper.raises("[E_STATE] debug_print: in the body of a loop or branch it is not possible yet", ml.scan,
+      function(c, v)
+        ml.debug_print("%g", c)
+        return c + v, c
+      end, ml.tensor(0.0), ml.ones {3})
+  end)
+
+  it("refuses misfits and what is no format", function()
     helper.raises("[E_VALUE] debug_print: '%g %g' takes 2 values, 1 given", ml.debug_print, "%g %g", x:sum())
     helper.raises("[E_VALUE] debug_print: the format must be a string, not a number", ml.debug_print, 1)
     helper.raises("[E_VALUE] debug_print: bad argument", ml.debug_print, "%d", ml.tensor(0.5))
