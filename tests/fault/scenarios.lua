@@ -700,7 +700,8 @@ add("loops and branches on many examples", {
   run = function(s)
     local function loop(x) return (ml.scan(function(c, v) return c * 0.5 + v:sin(), c end, x:sum(), x)) end
     local function count(x)
-      return ml.while_loop(function(c) return c:lt(3.0) end, function(c) return c + x:sum() + 0.5 end, x:max())
+      local function more(c) return c + x:sum() + 0.5 end
+      return ml.while_loop(function(c) return c:lt(3.0) end, more, x:max())
     end
     local function pick(x) return ml.cond(x:sum():gt(1.0), function(a) return a * 2 end, ml.sin, x) end
     return {ml.vmap(ml.grad(loop))(s.x), ml.vmap(count)(s.x), ml.vmap(pick)(s.x)}

@@ -1,4 +1,4 @@
-/* test_index.c - take and scatter_add, their faults, and rows that other devices hold. */
+/* test_index.c - take and scatter_add, their faults, rows that other devices hold, many examples. */
 #include "kcheck.h"
 
 /* fault: an id below 0 (1) or at size (2) */
@@ -40,6 +40,37 @@ static void indexing(int scatter, DType t, int fault) {
     check_case(&c);
 }
 
+/* Every tensor with a dim of examples in front, each with ids of its own. `scatter_set` has x as
+ * its first operand. */
+static void batched(const char *name, DType t, int fault) {
+    int64_t n = rnd() % 8 ? 1 + below(4) : 0, rows = 1 + below(9), nids = below(5),
+            after = 1 + below(40);
+    int64_t table[] = {n, 3, rows, after}, other[] = {n, 3, nids, after}, id_dims[] = {n, nids};
+    int64_t offset = 0;
+    int take = strcmp(name, "take") == 0, set = strcmp(name, "scatter_set") == 0;
+    KTake attr = {.axis = 1, .size = rows, .batched = 1};
+    Case c = {.name = name, .attr = &attr, .offsets = &offset, .nin = set ? 3 : 2, .nout = 1};
+    c.rtol = t == DT_F64 ? 1e-14 : t >= DT_BF16 ? 1e-5 : 0;
+    c.atol = kt_is_float(t) ? 1e-5 : 0;
+    Tensor ids = tensor(DT_I32, 2, id_dims, ANY_BROADCAST);
+    fill(&ids, 0, (double)(rows - 1));
+    if (rows == 1) memset(ids.block, 0, ids.bytes);
+    if (fault && kt_count(&ids)) { /* it must not be taken for a row of the next example */
+        kt_put_int(DT_I32, kt_at(&ids, 0), rows);
+        c.fault = (KFault){K_FAULT_INDEX, rows, rows};
+    }
+    Tensor x = tensor(t, 4, take || set ? table : other, ANY_BROADCAST);
+    fill(&x, kt_is_float(t) ? -5 : 0, kt_is_float(t) ? 5 : 0);
+    c.in[take || set ? 0 : 1] = x;
+    c.in[take || set ? 1 : 0] = ids;
+    if (set) {
+        c.in[2] = tensor(t, 4, other, ANY_BROADCAST);
+        fill(&c.in[2], kt_is_float(t) ? -5 : 0, kt_is_float(t) ? 5 : 0);
+    }
+    c.out[0] = tensor(t, 4, take ? other : table, ANY);
+    check_case(&c);
+}
+
 /* Updates of one row are added in the order of ids: 1 is lost in 2^30, which then goes. */
 static void order(void) {
     static const double updates[] = {1, 0x1p30, -0x1p30, 3};
@@ -67,6 +98,8 @@ int main(void) {
     for (int k = 0; k < 30; k++)
         for (int t = 0; t < DT_COUNT; t++)
             for (int scatter = 0; scatter < 2; scatter++) indexing(scatter, (DType)t, 0);
+    static const char *const names[] = {"take", "scatter_add", "scatter_set"};
+    for (int k = 0; k < 60; k++) batched(names[k % 3], k % 2 ? DT_F32 : DT_I32, k % 5 == 0);
     for (int k = 0; k < 20; k++) indexing(k % 2, DT_F32, 1 + k / 2 % 2);
     return test_end();
 }
