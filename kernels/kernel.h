@@ -231,8 +231,8 @@ typedef struct KMatmul {
  * gaps); out y[batch, spatial..., groups * out]. y at o = sum over taps k and features of x at
  * (o stride + k w_dilation - low) / x_dilation times w at k, where x has that place; group g of y
  * sees group g of x. Sums in float32, float64 for float64; one rounding at the end.
- * conv_grad_kernel: in x, dy (as y); out dw (as w), the same sums with dy's elements instead of w's.
- * Both store 16-bit results to a float32 tensor, too. One entry per spatial dim. */
+ * conv_grad_kernel: in x, dy (as y); out dw (as w), the same sums with dy's elements instead of
+ * w's. Both store 16-bit results to a float32 tensor, too. One entry per spatial dim. */
 typedef struct KConv {
     int64_t stride[K_MAX_RANK], low[K_MAX_RANK], x_dilation[K_MAX_RANK], w_dilation[K_MAX_RANK];
     int64_t groups;
@@ -265,7 +265,8 @@ typedef struct KTake {
 /* dynamic_slice: in x, starts (int32, one per dim); out y, the part of y's dims that begins at the
  * starts of a whole of which x is the part that begins at offsets[d]; zeros where x has nothing.
  * dynamic_update_slice: in x, update, starts; out y (may alias x): x with that part of the whole
- * replaced by update. A start is clamped to 0 .. size[d] - (y's or update's dims[d]). */
+ * replaced by update. A start below 0 counts from the end, as s + size[d]; then it is clamped to
+ * 0 .. size[d] - (y's or update's dims[d]). */
 typedef struct KDynamic {
     int64_t size[K_MAX_RANK]; /* of the whole */
 } KDynamic;
@@ -297,8 +298,8 @@ typedef struct KSort {
     int32_t descending;
 } KSort;
 
-/* top_k: in x; out values, ids (int32): the y.dims[axis] largest of each line along `axis`, falling,
- * and their 0-based places; of equal ones the first stands first; NaN is above all. */
+/* top_k: in x; out values, ids (int32): the y.dims[axis] largest of each line along `axis`,
+ * falling, and their 0-based places; of equal ones the first stands first; NaN is above all. */
 typedef struct KTopK {
     int32_t axis;
 } KTopK;

@@ -1,4 +1,5 @@
-/* dynamic.c - slices whose place is computed. A start is clamped so that the slice fits, as in JAX.
+/* dynamic.c - slices whose place is computed. As in JAX, a start below 0 counts from the end, and
+ * one is clamped so that the slice fits.
  * x may lie split along any dim. Each device gives what of a slice it has and zeros for the rest,
  * so that a slice of a split dim is a sum; and it writes what of an update falls into its part. */
 #include "op/op.h"
@@ -75,12 +76,15 @@ static Val clamp(Build *b, Val x, int64_t low, int64_t high) {
     return op2(b, OP_MINIMUM, op2(b, OP_MAXIMUM, x, lo), hi);
 }
 
-/* Each example's start along a dim, clamped so that `part` of `size` fits, as int32[examples, n].
- */
+/* Each example's start along a dim, counted from the end below 0 and clamped so that `part` of
+ * `size` fits, as int32[examples, n]. */
 static Val starts_along(Build *b, Val starts, int d, int64_t size, int64_t part, int64_t n) {
     Dims dims = op_dims(b, starts), wide = {2, {dims.at[0], n}};
     SliceAttr s = {{2, {0, d}}, {2, {dims.at[0], d + 1}}, {2, {1, 1}}};
-    Val one = clamp(b, build_op(b, OP_SLICE, &starts, 1, &s), 0, size - part);
+    Val one = build_op(b, OP_SLICE, &starts, 1, &s), zero = op_const_like(b, one, 0);
+    Val from_end = op2(b, OP_ADD, one, op_const_like(b, one, (double)size));
+    one = op3(b, OP_WHERE, op2(b, OP_LT, one, zero), from_end, one);
+    one = clamp(b, one, 0, size - part);
     return op_broadcast(b, one, &wide, &(Dims){2, {0, 1}});
 }
 

@@ -66,9 +66,9 @@ static void put(const KArgs *a, const KTensor *x, const KTensor *from, const int
 
 /* Start d less the offset: where a part of `part`'s dims begins in x. */
 static int64_t place_of(const KArgs *a, const KTensor *starts, const KTensor *part, int d) {
-    int64_t last = ((const KDynamic *)a->attr)->size[d] - part->dims[d];
-    int32_t s = *(const int32_t *)(const void *)(starts->data + d * starts->strides[0]);
-    return k_min(k_max(s, 0), last) - (a->offsets ? a->offsets[d] : 0);
+    int64_t size = ((const KDynamic *)a->attr)->size[d], last = size - part->dims[d];
+    int64_t s = *(const int32_t *)(const void *)(starts->data + d * starts->strides[0]);
+    return k_min(k_max(s < 0 ? s + size : s, 0), last) - (a->offsets ? a->offsets[d] : 0);
 }
 
 static int dynamic_slice(const KArgs *a) {

@@ -4,7 +4,8 @@
 /* Start d less the offset: where a part of `part`'s dims begins in x. */
 static int64_t place_of(const KArgs *a, const KTensor *starts, const KTensor *part, int64_t d) {
     int64_t s = n_get_int(starts, n_at(starts, &d));
-    int64_t last = ((const KDynamic *)a->attr)->size[d] - part->dims[d];
+    int64_t size = ((const KDynamic *)a->attr)->size[d], last = size - part->dims[d];
+    if (s < 0) s += size;
     return (s < 0 ? 0 : s > last ? last : s) - a->offsets[d];
 }
 

@@ -135,6 +135,19 @@ add("windows and their gradients", {
   end,
 })
 
+add("a convolutional layer, its norm and pools, and experts behind them", {
+  make = function()
+    local rngs = nn.Rngs(0)
+    return {conv = nn.Conv(1, 4, {3, 3}, {rngs = rngs}), norm = nn.BatchNorm(4, {rngs = rngs}),
+      moe = nn.MoE(4, 4, 2, {rngs = rngs}), x = ml.ones {2, 4, 4, 1}}
+  end,
+  run = function(s)
+    local y = nn.max_pool(s.norm(s.conv(s.x)), 2, {strides = 2})
+    local z = nn.avg_pool(y, 2, {padding = "same", count_include_pad = false})
+    return {(s.moe(z:reshape(2, 4, 4))), s.moe:capacity(4)}
+  end,
+})
+
 simple("promotion and the table of ops", function() return {core.promote("int32", "bfloat16"),
   #core.ops()} end)
 

@@ -201,4 +201,69 @@ function M.activations(cfg, model)
   return cfg.layers * (4 * unit + 24 * unit // model + statistics)
 end
 
+-- ---- a convolutional network (models/convnet.lua) -----------------------------------------------------
+
+--- Its parameters: {shape, role}. tp splits every second kernel by its output features, with the norm behind
+--- it ("out"), the next by its input features ("in").
+---@param cfg table channels, blocks, width, classes
+local function convnet_parameters(cfg)
+  local list, norms, n, size = {}, {}, 1, 28
+  for i = 1, cfg.blocks do
+    local c, role = cfg.channels << (i - 1), i % 2 == 1 and "out" or "in"
+    list[#list + 1] = {shape = {3, 3, n, c}, role = role}
+    norms[#norms + 1] = {shape = {c}, role = role == "out" and role or nil}
+    for _ = 1, 2 do list[#list + 1] = norms[#norms] end -- scale and bias
+    n, size = c, size // 2
+  end
+  list[#list + 1] = {shape = {size * size * n, cfg.width}, role = cfg.blocks % 2 == 1 and "in" or nil}
+  for _, shape in ipairs {{cfg.width}, {cfg.width, cfg.classes}, {cfg.classes}} do
+    list[#list + 1] = {shape = shape}
+  end
+  return list, norms
+end
+
+--- Over data: each gradient and the loss, and of each norm the mean and the variance of the whole batch,
+--- forward, and the cotangent of the mean, backward (that of the variance is made of the scale's gradient).
+--- Over model (tp): the sums of each kernel that is split by its input features, [B/data, side, side, C],
+--- forward; backward, the gradient of what an "out" kernel after the first reads; the hidden layer's sums
+--- [B/data, width] where it reads split features; and the gradient norm.
+---@param model integer size of the axis; 1: dp
+function M.convnet(cfg, data, model)
+  local list, norms = convnet_parameters(cfg)
+  local function split(p) return p.role and model or 1 end
+  local over_data = bytes(list, split) + FLOAT + 3 * bytes(norms, split)
+  local out = {{"all_reduce", "data", nil, over_data}}
+  if model == 1 then return out end
+  local sums, count = 0, 0
+  for i = 1, cfg.blocks do
+    local side, features = 28 >> (i - 1), cfg.channels << (i - 1)
+    local function activations(c) return cfg.batch // data * side * side * c * FLOAT end
+    if i % 2 == 0 then sums, count = sums + activations(features), count + 1 end
+    if i % 2 == 1 and i > 1 then sums, count = sums + activations(features // 2), count + 1 end
+  end
+  if cfg.blocks % 2 == 1 then sums, count = sums + cfg.batch // data * cfg.width * FLOAT, count + 1 end
+  table.insert(out, 1, {"all_reduce", "model", {count, count + 1}, sums + FLOAT})
+  return out
+end
+
+-- ---- a mixture of experts (nn.MoE) --------------------------------------------------------------------
+
+--- Forward and backward of one layer whose batch lies over data and expert, and whose experts lie over expert.
+--- What goes to the experts, [experts, B, capacity, width], is sent there and back, forward and backward: four
+--- all_to_alls of a device's part. The experts' gradients are summed over data alone, the router's over all;
+--- a split inside the experts costs Megatron's f and g over model.
+---@param cfg table batch, width, hidden, experts, capacity
+---@param sizes {data: integer?, expert: integer, model: integer?}
+function M.moe(cfg, sizes)
+  local data, expert, model = sizes.data or 1, sizes.expert, sizes.model or 1
+  local sent = cfg.experts * cfg.batch * cfg.capacity * cfg.width * FLOAT // (data * expert)
+  local router = cfg.width * cfg.experts * FLOAT
+  local experts = 2 * cfg.experts * cfg.width * cfg.hidden * FLOAT // (expert * model)
+  local out = {{"all_to_all", "expert", 4, 4 * sent},
+    {"all_reduce", data > 1 and "data,expert" or "expert", nil, router + FLOAT}} -- and the loss
+  if data > 1 then out[#out + 1] = {"all_reduce", "data", nil, experts} end
+  if model > 1 then out[#out + 1] = {"all_reduce", "model", 2, 2 * sent} end
+  return out
+end
+
 return M

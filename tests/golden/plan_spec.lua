@@ -3,6 +3,7 @@
 local ml = require "meshlua"
 local expected = require "golden.expected"
 local recipe = require "models.gpt"
+local check = require "golden.traffic"
 
 local P, NamedSharding = ml.P, ml.NamedSharding
 
@@ -23,38 +24,6 @@ local function plan_of(cfg, sizes, names, rules, batch)
   end, {mesh = mesh, rules = rules})
   local ids = ml.device_put(ml.zeros({cfg.batch, cfg.seq}, "int32"), NamedSharding(mesh, batch or P("data")))
   return step:plan(model, opt, ids, ids)
-end
-
---- "op over axes" -> {count, bytes}, of a plan's collectives.
-local function sent(plan)
-  local by_kind = {}
-  for _, c in ipairs(plan:collectives()) do
-    local kind = c.op .. " over " .. table.concat(c.axes, ",")
-    local sum = by_kind[kind] or {0, 0}
-    by_kind[kind] = {sum[1] + 1, sum[2] + math.tointeger(c.bytes)}
-    assert.truthy(c.why, kind .. " has no reason")
-    assert.truthy(c.where[1], kind .. " has no place")
-    for _, r in ipairs(c.reasons) do
-      assert.truthy(r.tensor:find "^[%w_.]+ %w+%[.*%]" and r.where and #r.origins > 0, kind .. ": " .. r.text)
-    end
-  end
-  return by_kind
-end
-
-local function check(plan, list)
-  local got = sent(plan)
-  for _, entry in ipairs(list) do
-    local kind = entry[1] .. " over " .. entry[2]
-    local sum = got[kind] or {0, 0}
-    local least, most = entry[3], entry[3]
-    if type(least) == "table" then least, most = least[1], least[2] end
-    if least then
-      assert.is_true(least <= sum[1] and sum[1] <= most, kind .. ": " .. sum[1] .. " of them")
-    end
-    assert.equal(entry[4], sum[2], kind .. ": bytes")
-    got[kind] = nil
-  end
-  assert.same({}, got, "and nothing else")
 end
 
 local sizes = {

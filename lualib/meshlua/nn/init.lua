@@ -1,6 +1,7 @@
 -- init.lua: the module `meshlua.nn`: modules, layers, activations, initialisers and losses.
 local lib = require "meshlua.lib"
 local attention = require "meshlua.nn.attention"
+local conv = require "meshlua.nn.conv"
 local module = require "meshlua.nn.module"
 local param = require "meshlua.nn.param"
 local rngs = require "meshlua.nn.rngs"
@@ -16,6 +17,8 @@ local M = lib.export {
   scan = stack.scan,
   attention = attention.attention,
   dropout = require("meshlua.nn.dropout").dropout,
+  max_pool = conv.max_pool,
+  avg_pool = conv.avg_pool,
 }
 
 M.Rngs, M.RngStream, M.Sequential = rngs.Rngs, rngs.RngStream, module.Sequential
@@ -23,6 +26,9 @@ M.Linear = require("meshlua.nn.linear").Linear
 M.Embed = require("meshlua.nn.embed").Embed
 M.LayerNorm = require("meshlua.nn.norm").LayerNorm
 M.RMSNorm = require("meshlua.nn.norm").RMSNorm
+M.BatchNorm = require("meshlua.nn.batch_norm").BatchNorm
+M.Conv = conv.Conv
+M.MoE = require("meshlua.nn.moe").MoE
 M.MultiHeadAttention = attention.MultiHeadAttention
 M.Dropout = require("meshlua.nn.dropout").Dropout
 M.initializers = lib.export(require "meshlua.nn.initializers")

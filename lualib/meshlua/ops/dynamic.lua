@@ -1,5 +1,6 @@
--- dynamic.lua: slices whose place is computed. Starts are 0-based: whole numbers or int32 tensors, one for
--- each dim. As in JAX, a slice that would reach beyond x begins where it just does not.
+-- dynamic.lua: slices whose place is computed. Starts are 0-based: whole numbers or integer scalars, one for
+-- each dim. As in JAX, one below 0 counts from the end, and a slice that would reach beyond x begins where it
+-- just does not.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local args = require "meshlua.ops.args"
@@ -27,7 +28,7 @@ local function vector(who, starts)
   local parts, numbers = {}, true
   for d, start in ipairs(starts) do
     if math.type(start) == "integer" then
-      parts[d] = math.max(0, math.min(start, 2147483647))
+      parts[d] = math.max(-2147483648, math.min(start, 2147483647))
     else
       check_tensor(who, start)
       if start.ndim ~= 0 or not start.dtype:match "int" then

@@ -9,11 +9,13 @@ local function add(row)
   rows[#rows + 1] = row
 end
 
-local function clamped(start, last) return math.max(0, math.min(start, last)) end
+local function placed(start, n, size)
+  return math.max(0, math.min(start < 0 and start + n or start, n - size))
+end
 
 --- A slice of {8, 12}: starts beyond its ends are clamped.
 local function slice(name, rule, starts, sizes)
-  local first = {clamped(starts[1], 8 - sizes[1]), clamped(starts[2], 12 - sizes[2])}
+  local first = {placed(starts[1], 8, sizes[1]), placed(starts[2], 12, sizes[2])}
   local function given() return {ml.tensor(starts[1]), starts[2]} end
   add {op = "dynamic_slice", name = "dynamic_slice " .. name, inputs = {{8, 12}}, rule = rule,
     call = function(x) return ml.dynamic_slice(x, given(), sizes) end,
@@ -22,12 +24,12 @@ local function slice(name, rule, starts, sizes)
     end}
 end
 slice("of both dims", "ab->..", {2, 20}, {3, 4})
-slice("across what devices have", "ab->..", {3, -5}, {4, 7})
+slice("across what devices have", "ab->..", {3, -8}, {4, 7})
 slice("of a whole dim", "ab->a.", {9, 1}, {8, 4})
 slice("of nothing", "AB->..", {1, 1}, {0, 2})
 
 local function update(name, rule, starts, sizes)
-  local first = {clamped(starts[1], 8 - sizes[1]), clamped(starts[2], 12 - sizes[2])}
+  local first = {placed(starts[1], 8, sizes[1]), placed(starts[2], 12, sizes[2])}
   local function given() return {starts[1], ml.tensor(starts[2])} end
   add {op = "dynamic_update_slice", name = "dynamic_update_slice " .. name, inputs = {{8, 12}, sizes},
     rule = rule,
@@ -42,7 +44,7 @@ local function update(name, rule, starts, sizes)
     end}
 end
 update("of both dims", "ab,CD->ab", {2, 20}, {3, 4})
-update("across what devices have", "ab,CD->ab", {3, -5}, {4, 7})
+update("across what devices have", "ab,CD->ab", {3, -8}, {4, 7})
 update("of a whole dim", "ab,aD->ab", {9, 1}, {8, 4})
 update("of everything", "ab,ab->ab", {3, 3}, {8, 12})
 update("with nothing", "ab,CD->ab", {1, 1}, {0, 2})

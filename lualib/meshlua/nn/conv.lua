@@ -1,0 +1,126 @@
+-- conv.lua: convolution layers, and pooling. Tensors are [batch, spatial..., features].
+local core = require "meshlua.core"
+local lib = require "meshlua.lib"
+local linear = require "meshlua.nn.linear"
+local module = require "meshlua.nn.module"
+local param = require "meshlua.nn.param"
+local args = require "meshlua.ops.args"
+local convs = require "meshlua.ops.conv"
+local initializers = require "meshlua.nn.initializers"
+local rngs_of = require "meshlua.nn.rngs"
+
+local op, raise = core.op, lib.raise
+
+local M = {}
+
+local known = {rngs = "table", axes = true, bias_axes = true, use_bias = "boolean", strides = true,
+  padding = true, input_dilation = true, kernel_dilation = true, groups = "number",
+  kernel_init = "function", bias_init = "function", param_dtype = "string", dtype = "string"}
+
+--- y = conv(x, kernel) + bias.
+M.Conv = module.module("Conv")
+
+---@class ConvLayerOptions: ConvOptions
+---@field rngs Rngs
+---@field axes (string|false)[]|P of the kernel [spatial..., in / groups, out]; the last is the bias's
+---@field bias_axes (string|false)[]|P
+---@field use_bias boolean default true
+---@field kernel_init Initializer default lecun_normal, with the spatial dims in its fans
+---@field bias_init Initializer default zeros
+---@field param_dtype string default float32
+---@field dtype string in which it computes; default where x and kernel meet
+
+---@param n_in integer features of x
+---@param n_out integer features of the result
+---@param window integer[] the kernel's spatial dims: {3, 3}
+---@param options ConvLayerOptions padding: default "same", as flax
+function M.Conv:init(n_in, n_out, window, options)
+  options = lib.options("Conv", options, known)
+  n_in = linear.features("Conv", "in_features", n_in)[1]
+  n_out = linear.features("Conv", "out_features", n_out)[1]
+  window = linear.features("Conv", "the kernel's window", window)
+  local groups, dtype = options.groups or 1, options.param_dtype or "float32"
+  lib.check_integer("Conv", "groups", groups)
+  if groups < 1 or n_in % groups ~= 0 or n_out % groups ~= 0 then
+    raise("E_VALUE", "Conv: %d features to %d in %d groups; both must be multiples", n_in, n_out, groups)
+  end
+  local shape = table.move(window, 1, #window, 1, {})
+  shape[#shape + 1], shape[#shape + 2] = n_in // groups, n_out
+  self.dtype, self.groups = options.dtype, groups
+  self.padding = options.padding or "same"
+  self.strides, self.input_dilation = options.strides, options.input_dilation
+  self.kernel_dilation = options.kernel_dilation
+  local key = rngs_of.stream("Conv", options.rngs, "params")()
+  local init = options.kernel_init or initializers.lecun_normal()
+  self.kernel = param.Param(init(key, shape, dtype), {axes = options.axes, role = "kernel"})
+  if options.use_bias == false then return end
+  local axes = options.bias_axes
+  if axes == nil then axes = param.last_axes(options.axes, #shape, 1) end
+  self.bias = linear.bias_param("Conv", options.rngs, options.bias_init, {n_out}, dtype,
+    {axes = axes, role = "bias"})
+end
+
+---@param x Tensor [batch, spatial..., in]
+---@return Tensor [batch, spatial..., out]
+function M.Conv:__call(x)
+  args.check_tensor("Conv", x)
+  local kernel, bias, dtype = self.kernel, self.bias, self.dtype
+  if dtype then
+    x, kernel = op.astype(x, {dtype = dtype}), op.astype(kernel, {dtype = dtype})
+    bias = bias and op.astype(bias, {dtype = dtype})
+  end
+  local y = convs.conv(x, kernel, {strides = self.strides, padding = self.padding, groups = self.groups,
+    input_dilation = self.input_dilation, kernel_dilation = self.kernel_dilation})
+  return bias and op.add(y, bias) or y
+end
+
+-- ---- pooling --------------------------------------------------------------------------------------
+
+local known_pool = {strides = true, padding = true, count_include_pad = "boolean"}
+
+--- A window and strides of the spatial dims as those of all dims, and the pads.
+local function pool_of(who, x, window, options)
+  args.check_tensor(who, x)
+  options = lib.options(who, options, known_pool)
+  local n = x.ndim - 2
+  if n < 1 then
+    raise("E_SHAPE", "%s: x is %s; expected [batch, spatial..., features]", who, core.typeof(x))
+  end
+  local strides = args.each(who, "strides", options.strides, n, 1)
+  window = args.each(who, "windows", window, n)
+  local sizes = table.move(x.shape, 2, n + 1, 1, {})
+  local low, high = args.pads(who, options.padding, sizes, strides, window)
+  local all, by, pads = {1}, {1}, {{0, 0}}
+  for i = 1, n do all[i + 1], by[i + 1], pads[i + 1] = window[i], strides[i], {low[i], high[i]} end
+  all[n + 2], by[n + 2], pads[n + 2] = 1, 1, {0, 0}
+  return all, {strides = by, padding = pads}, options
+end
+
+--- The largest of each window over the spatial dims, feature by feature.
+---@param x Tensor [batch, spatial..., features]
+---@param window integer|integer[] sizes over the spatial dims
+---@param options {strides: integer|integer[], padding: "same"|"valid"|integer[][]}? strides: default 1, as
+--- flax; padding: default "valid"
+---@return Tensor
+function M.max_pool(x, window, options)
+  local all, how = pool_of("max_pool", x, window, options)
+  return convs.reduce_window(x, "max", all, how)
+end
+
+--- The mean of each window over the spatial dims. Places of pads count as zeros, unless count_include_pad is
+--- false: then the mean is of what x has.
+---@param x Tensor float [batch, spatial..., features]
+---@param window integer|integer[]
+---@param options {strides: integer|integer[], padding: "same"|"valid"|integer[][], count_include_pad: boolean}?
+---@return Tensor
+function M.avg_pool(x, window, options)
+  local all, how, given = pool_of("avg_pool", x, window, options)
+  local sums = convs.reduce_window(x, "sum", all, how)
+  if given.count_include_pad ~= false then return op.div(sums, args.product(all)) end
+  local shape = table.move(x.shape, 1, x.ndim, 1, {})
+  shape[1], shape[#shape] = 1, 1
+  local ones = op.full {dims = shape, value = 1, dtype = sums.dtype}
+  return op.div(sums, convs.reduce_window(ones, "sum", all, how))
+end
+
+return M
