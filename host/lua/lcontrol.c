@@ -56,14 +56,44 @@ static void check_operands(lua_State *L, int32_t have, int32_t want) {
     if (have != want) state_error(L, E_VALUE, "the region takes %d operands, not %d", want, have);
 }
 
-static int push_results(lua_State *L, Host *h, const Build *at, Val v, int32_t n) {
+static int push_results(lua_State *L, Host *h, const Build *at, const Val *v, int32_t n) {
     state_check(L, h, at->err);
     lua_createtable(L, n, 0);
     for (int32_t i = 0; i < n; i++) {
-        value_push_traced(L, h, v + i);
+        value_push_traced(L, h, v[i]);
         lua_rawseti(L, -2, i + 1);
     }
     return 1;
+}
+
+static Val *room_for(lua_State *L, int64_t n) {
+    return lua_newuserdatauv(L, sizeof(Val) * (size_t)(n + 1), 0);
+}
+
+/* join_modes(xs, ys): xs, each varying over what its y varies over, too; and whether any was
+ * changed. Outside shard_map nothing varies. */
+static int join_modes(lua_State *L) {
+    Host *h = tracing(L);
+    const Loc *loc;
+    lua_settop(L, 2);
+    value_check_type(L, 2, LUA_TTABLE, "values");
+    Vals x = read_vals(L, h, 1);
+    Val *out = room_for(L, x.n);
+    bool changed = false;
+    Build at = here(L, h, &loc);
+    for (int32_t i = 0; i < x.n; i++) {
+        lua_rawgeti(L, 2, i + 1);
+        Mode m = mode_of(graph_type(at.g, x.at[i]));
+        Mode other = mode_of(value_type(h, value_tensor(L, h, -1)));
+        lua_pop(L, 1);
+        m.manual |= other.manual;
+        m.vary |= other.vary;
+        out[i] = mode_bring(&at, x.at[i], m);
+        changed = changed || out[i] != x.at[i];
+    }
+    push_results(L, h, &at, out, x.n);
+    lua_pushboolean(L, changed);
+    return 2;
 }
 
 /* scan(region, operands, ncarry, nxs, length, reverse): the carries and ys, a list. */
@@ -81,8 +111,9 @@ static int scan(lua_State *L) {
     attr.nxs = count_at(L, 4, "nxs", nparam - attr.ncarry);
     attr.length = count_at(L, 5, "length", DIMS_MOST);
     Build at = here(L, h, &loc);
-    Val v = op_scan(&at, region, in.at, in.n, &attr);
-    return push_results(L, h, &at, v, nresult);
+    Val v = op_scan(&at, region, in.at, in.n, &attr), *out = room_for(L, nresult);
+    for (int32_t i = 0; i < nresult; i++) out[i] = v + i;
+    return push_results(L, h, &at, out, nresult);
 }
 
 /* while_loop(region, operands, ncarry): the carries. */
@@ -99,8 +130,9 @@ static int while_loop(lua_State *L) {
     if (nresult != ncarry + 1)
         state_error(L, E_VALUE, "%d carries, %d results", (int)ncarry, nresult);
     Build at = here(L, h, &loc);
-    Val v = op_while(&at, region, in.at, in.n, ncarry);
-    return push_results(L, h, &at, v, (int32_t)ncarry);
+    Val *out = room_for(L, ncarry);
+    op_while(&at, region, in.at, in.n, ncarry, out);
+    return push_results(L, h, &at, out, (int32_t)ncarry);
 }
 
 static int32_t find(const Vals *v, Val x) {
@@ -167,12 +199,16 @@ static int cond(lua_State *L) {
     Build at = here(L, h, &loc);
     for (int32_t k = 0; k < nregion; k++)
         widen_region(L, h, &at, region[k], operands.n, &in, &own[k]);
-    Val v = op_cond(&at, region, nregion, all, in.n + 1);
-    return push_results(L, h, &at, v, nresult);
+    Val *out = room_for(L, nresult);
+    op_cond(&at, region, nregion, all, in.n + 1, out);
+    return push_results(L, h, &at, out, nresult);
 }
 
 void lcontrol_open(lua_State *L) {
-    static const luaL_Reg fns[] = {
-        {"scan", scan}, {"while_loop", while_loop}, {"cond", cond}, {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"scan", scan},
+                                   {"while_loop", while_loop},
+                                   {"cond", cond},
+                                   {"join_modes", join_modes},
+                                   {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
 }

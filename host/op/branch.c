@@ -22,6 +22,60 @@ static void control_cond(const void *attr, ControlInfo *c) {
     *c = (ControlInfo){.branch = true, .trips = 1};
 }
 
+/* All regions, and the results of the one that the index says. */
+static void select(Build *b, const int32_t *region, int nregion, const Val *in, int nresult,
+                   Val *out, Arena *arena) {
+    Val *own = ARENA_ARRAY(arena, Val, nresult + 1);
+    if (!own) {
+        build_fail(b, err_nomem(b->g->cx, "a graph"));
+        return;
+    }
+    build_inline(b, region[nregion - 1], in + 1, 0, out);
+    for (int k = nregion - 2; k >= 0 && !b->err; k--) {
+        Val mine = op2(b, OP_LE, in[0], op_const_like(b, in[0], k));
+        build_inline(b, region[k], in + 1, 0, own);
+        for (int i = 0; i < nresult && !b->err; i++)
+            out[i] = op3(b, OP_WHERE, op_broadcast_like(b, mine, out[i]), own[i], out[i]);
+    }
+}
+
+/* The regions' results vary over the same axes: what one of them gives. */
+static void meet_modes(Build *b, const int32_t *region, int nregion, int nresult) {
+    Graph *g = b->g;
+    for (int i = 0; i < nresult; i++) {
+        Mode all = {0};
+        for (int k = 0; k < nregion; k++) {
+            Mode m = mode_of(graph_type(g, g->region.at[region[k]].result.at[i]));
+            all.manual |= m.manual;
+            all.vary |= m.vary;
+        }
+        for (int k = 0; k < nregion && !b->err; k++) {
+            Build in = *b;
+            in.region = region[k];
+            Val v = mode_bring(&in, g->region.at[region[k]].result.at[i], all);
+            if (v) g->region.at[region[k]].result.at[i] = v;
+            build_fail(b, in.err);
+        }
+    }
+}
+
+void op_cond(Build *b, const int32_t *region, int nregion, const Val *in, int nin, Val *out) {
+    Graph *g = b->g;
+    int nresult = g->region.at[region[0]].result.n;
+    uint32_t vary = in[0] ? mode_of(graph_type(g, in[0])).vary : 0;
+    if (vary) {
+        Arena arena;
+        arena_init(&arena, &g->cx->alloc);
+        op_check_varying(b, "cond", region, nregion, vary);
+        if (!b->err) select(b, region, nregion, in, nresult, out, &arena);
+        arena_free(&arena);
+        return;
+    }
+    meet_modes(b, region, nregion, nresult);
+    Val v = b->err ? 0 : op_control(b, OP_COND, in, nin, NULL, region, nregion, nresult, 0);
+    for (int i = 0; v && i < nresult; i++) out[i] = v + i;
+}
+
 /* What the gradient's regions have in common. */
 typedef struct Plan {
     const Node *n;
@@ -91,8 +145,10 @@ static void vjp_cond(Build *b, const VjpArgs *a) {
             p.ct_of[p.nct++] = i;
         }
     for (int k = 0; !b->err && k < n.nbody; k++) region[k] = branch_gradient(b, a, &p, k, &arena);
-    Val v = b->err ? 0 : op_cond(b, region, n.nbody, p.in, n.nin + p.nct);
-    for (int i = 0; v && i < p.nwrt; i++) a->din[p.wrt[i]] = v + i;
+    Val *d = ARENA_ARRAY(&arena, Val, p.nwrt + 1);
+    if (!d) build_fail(b, err_nomem(g->cx, "a gradient"));
+    if (!b->err) op_cond(b, region, n.nbody, p.in, n.nin + p.nct, d);
+    for (int i = 0; !b->err && i < p.nwrt; i++) a->din[p.wrt[i]] = d[i];
     arena_free(&arena);
 }
 
@@ -140,11 +196,8 @@ static void batch_cond(Build *b, const BatchArgs *a) {
         batch_select(b, a, region, a->in);
         return;
     }
-    Val v = op_cond(b, region, n.nbody, a->in, n.nin);
-    for (int i = 0; v && i < n.nout; i++) {
-        a->out[i] = v + i;
-        a->same[i] = !result[i];
-    }
+    op_cond(b, region, n.nbody, a->in, n.nin, a->out);
+    for (int i = 0; i < n.nout; i++) a->same[i] = !result[i];
 }
 
 const OpDef op_row_COND = {

@@ -109,8 +109,8 @@ static const Type *strong(Build *b, const Type *t) {
 }
 
 /* The types of a node's results by its flow: those of what is inside, or stacks of them. */
-static Val build_control(Build *b, int op, const Val *in, int nin, const void *attr,
-                         const int32_t *region, int nregion, int nout, int64_t length) {
+Val op_control(Build *b, int op, const Val *in, int nin, const void *attr, const int32_t *region,
+               int nregion, int nout, int64_t length) {
     Graph *g = b->g;
     Arena scratch;
     arena_init(&scratch, &g->cx->alloc);
@@ -137,17 +137,8 @@ static Val build_control(Build *b, int op, const Val *in, int nin, const void *a
 
 Val op_scan(Build *b, int32_t region, const Val *in, int nin, const ScanAttr *attr) {
     add_residuals(b, region, attr->ncarry);
-    return build_control(b, OP_SCAN, in, nin, attr, &region, 1, b->g->region.at[region].result.n,
-                         attr->length);
-}
-
-Val op_while(Build *b, int32_t region, const Val *in, int nin, int64_t ncarry) {
-    return build_control(b, OP_WHILE, in, nin, &(WhileAttr){ncarry}, &region, 1, (int)ncarry, 0);
-}
-
-Val op_cond(Build *b, const int32_t *region, int nregion, const Val *in, int nin) {
-    return build_control(b, OP_COND, in, nin, NULL, region, nregion,
-                         b->g->region.at[region[0]].result.n, 0);
+    return op_control(b, OP_SCAN, in, nin, attr, &region, 1, b->g->region.at[region].result.n,
+                      attr->length);
 }
 
 /* ---- the gradient of a scan ---- */
@@ -276,7 +267,8 @@ static bool *active_params(Backward *w, const VjpArgs *a) {
 }
 
 static Val zeros_of(Build *b, Val like) {
-    return op_const_like(b, like, 0);
+    Val zeros = op_const_like(b, like, 0);
+    return like ? mode_bring(b, zeros, mode_of(graph_type(b->g, like))) : 0;
 }
 
 /* The backward scan. Its carries: the cotangents of the active carries, then of the active
@@ -421,6 +413,103 @@ const OpDef op_row_SCAN = {
     .batch = batch_scan,
 };
 
+/* ---- devices that differ in what runs ---- */
+
+void op_check_varying(Build *b, const char *what, const int32_t *region, int nregion,
+                      uint32_t vary) {
+    const Graph *g = b->g;
+    for (int32_t id = 1; id < g->node.n && !b->err; id++) {
+        const Node *n = graph_node(g, id);
+        const OpDef *def = graph_opdef(g, n);
+        bool inside = false;
+        for (int k = 0; k < nregion; k++) inside = inside || graph_within(g, n->region, region[k]);
+        if (!inside || !def->collective) continue;
+        CollectiveInfo info = {.kind = COLL_NONE};
+        def->collective(n->attr, &info);
+        if (!(info.axes & vary)) continue;
+        Str axes;
+        str_init(&axes, &g->cx->alloc);
+        mesh_print_axes(g->mesh, info.axes & vary, &axes);
+        str_put(&axes, "', along which devices may differ in what they run");
+        if (n->nloc) str_put(&axes, "; it was written at ");
+        if (n->nloc) intern_print_loc(n->loc[0], &axes);
+        build_fail(b,
+                   err_set(g->cx, E_VALUE,
+                           "%s: %s inside is over '%s; make what decides the same on all of them "
+                           "(psum, pmax), or move the collective out",
+                           what, def->name, str_of(&axes)));
+        str_free(&axes);
+    }
+}
+
+static Val joined(Build *b, Val v, uint32_t vary) {
+    Mode m = mode_of(graph_type(b->g, v));
+    m.manual |= vary;
+    m.vary |= vary;
+    return mode_bring(b, v, m);
+}
+
+/* Is any device along the axes not done? The same on all of them. */
+static Val any_device(Build *b, Val p, uint32_t vary) {
+    Val one = op_astype(b, p, DT_I32);
+    one = build_op(b, OP_ALL_REDUCE, &one, 1, &(ReduceAttr){vary, PARTIAL_MAX});
+    return one ? op2(b, OP_GT, one, op_const_like(b, one, 0)) : 0;
+}
+
+/* The loop for devices that differ: one more carry says whether this device goes on. */
+static void varying_while(Build *b, int32_t region, const Val *in, int nin, int64_t ncarry,
+                          uint32_t vary, Val *out, Arena *arena) {
+    Build body = *b;
+    int total = nin + 1, nc = (int)ncarry;
+    Val *own = ARENA_ARRAY(arena, Val, total), *arg = ARENA_ARRAY(arena, Val, total);
+    Val *next = ARENA_ARRAY(arena, Val, total), *param = ARENA_ARRAY(arena, Val, total);
+    body.region = build_region(b);
+    if (!own || !arg || !next || !param || b->err) {
+        build_fail(b, err_nomem(b->g->cx, "a graph"));
+        return;
+    }
+    /* Carries, whether this device goes on, whether any does, constants. */
+    for (int i = 0; i <= nc; i++) own[i] = joined(b, in[i], vary);
+    own[nc + 1] = any_device(b, own[nc], vary);
+    for (int i = nc + 1; i < nin; i++) own[i + 1] = in[i];
+    for (int i = 0, k = 0; i < total && !b->err; i++)
+        if (i != nc + 1) param[k++] = op_region_param(&body, graph_type(b->g, own[i]));
+    build_fail(b, body.err);
+    if (b->err) return;
+    for (int i = 0; i < nc; i++) arg[i] = param[i];
+    for (int i = nc; i < nin - 1; i++) arg[i] = param[i + 1];
+    build_inline(&body, region, arg, 0, next);
+    for (int i = 0; i < nc && !body.err; i++) {
+        Val mine = op_broadcast_like(&body, param[nc], next[i]);
+        Val v = op3(&body, OP_WHERE, mine, next[i], param[i]);
+        build_result(&body, v ? joined(&body, v, vary) : 0);
+    }
+    Val on = op2(&body, OP_BITAND, param[nc], next[nc]);
+    build_result(&body, on ? joined(&body, on, vary) : 0);
+    build_result(&body, any_device(&body, on, vary));
+    build_fail(b, body.err);
+    if (b->err) return;
+    Val v =
+        op_control(b, OP_WHILE, own, total, &(WhileAttr){ncarry + 1}, &body.region, 1, nc + 1, 0);
+    for (int i = 0; v && i < nc; i++) out[i] = v + i;
+}
+
+void op_while(Build *b, int32_t region, const Val *in, int nin, int64_t ncarry, Val *out) {
+    Graph *g = b->g;
+    Val again = g->region.at[region].result.at[ncarry];
+    uint32_t vary = mode_of(graph_type(g, in[ncarry])).vary | mode_of(graph_type(g, again)).vary;
+    if (vary) {
+        Arena arena;
+        arena_init(&arena, &g->cx->alloc);
+        op_check_varying(b, "while_loop", &region, 1, vary);
+        if (!b->err) varying_while(b, region, in, nin, ncarry, vary, out, &arena);
+        arena_free(&arena);
+        return;
+    }
+    Val v = op_control(b, OP_WHILE, in, nin, &(WhileAttr){ncarry}, &region, 1, (int)ncarry, 0);
+    for (int i = 0; v && i < ncarry; i++) out[i] = v + i;
+}
+
 /* ---- while ---- */
 static const AttrField while_fields[] = {ATTR_FIELD(WhileAttr, ATTR_INT, ncarry), {0}};
 
@@ -492,8 +581,8 @@ static void masked_while(Build *b, const BatchArgs *a, int32_t region, Val *in, 
         all[ncarry + 1] = any_of(b, in[ncarry]);
     }
     build_fail(b, body.err);
-    Val v = b->err ? 0 : op_while(b, body.region, all, nin + 1, ncarry + 1);
-    for (int i = 0; v && i < ncarry; i++) a->out[i] = v + i;
+    if (!b->err) op_while(b, body.region, all, nin + 1, ncarry + 1, next);
+    for (int i = 0; !b->err && i < ncarry; i++) a->out[i] = next[i];
 }
 
 static void batch_while(Build *b, const BatchArgs *a) {
@@ -520,11 +609,8 @@ static void batch_while(Build *b, const BatchArgs *a) {
         masked_while(b, a, all, in, ncarry);
         return;
     }
-    Val v = op_while(b, all, in, nin, ncarry);
-    for (int i = 0; v && i < ncarry; i++) {
-        a->out[i] = v + i;
-        a->same[i] = !result[i];
-    }
+    op_while(b, all, in, nin, ncarry, a->out);
+    for (int i = 0; i < ncarry; i++) a->same[i] = !result[i];
 }
 
 const OpDef op_row_WHILE = {

@@ -208,9 +208,20 @@ Val op_lay_like(Build *b, Val v, const Type *like, bool cotangent);
  * are the next carries and ys. Every value of the region becomes a stacked result behind the ys:
  * the residuals of its gradient (simplify drops what nobody uses). */
 Val op_scan(Build *b, int32_t region, const Val *in, int nin, const ScanAttr *attr);
-Val op_while(Build *b, int32_t region, const Val *in, int nin, int64_t ncarry);
-/* Runs region in[0] (int32, clamped) of `region`; the other operands are the parameters of each. */
-Val op_cond(Build *b, const int32_t *region, int nregion, const Val *in, int nin);
+/* Fills the last carries. Inside shard_map devices may differ in when they end: then all go on, and
+ * those that are done keep their carries, until none is left. */
+void op_while(Build *b, int32_t region, const Val *in, int nin, int64_t ncarry, Val *out);
+/* Runs region in[0] (int32, clamped) of `region`; the other operands are the parameters of each.
+ * Inside shard_map devices may differ in the index: then all regions run, and each takes its own.
+ */
+void op_cond(Build *b, const int32_t *region, int nregion, const Val *in, int nin, Val *out);
+/* A node over regions, its results typed by its flow; `length` of its stacks. */
+Val op_control(Build *b, int op, const Val *in, int nin, const void *attr, const int32_t *region,
+               int nregion, int nout, int64_t length);
+/* Nobody may wait inside the regions for a device that does not come: an error that names the
+ * collective, if one is over axes along which devices differ in what runs. */
+void op_check_varying(Build *b, const char *what, const int32_t *region, int nregion,
+                      uint32_t vary);
 /* The parameters of the region in this order (all that are used must be there). */
 void op_region_params(Build *b, int32_t region, const Val *param, int n);
 Val op_region_param(Build *b, const Type *type); /* a parameter of the region that b stands in */

@@ -143,6 +143,23 @@ local function call_body(f, carry, x)
   return after, flatten(y)
 end
 
+--- Traces body (of the carry's leaves, and slices: the last of inputs) until the carry goes in varying over
+--- what it comes out varying over: inside shard_map what starts equal on all devices need not stay so.
+local function trace_loop(body, carry, slices)
+  while true do
+    local nc = #carry.leaves
+    local region, captured, results = core.trace_region(function(...)
+      local before = table.move({...}, 1, nc, 1, {})
+      local out = table.pack(body(...))
+      local after = core.join_modes(table.move(out, 1, nc, 1, {}), before)
+      return table.unpack(joined(after, table.move(out, nc + 1, out.n, 1, {})))
+    end, joined(carry.leaves, slices), #slices)
+    local leaves, changed = core.join_modes(carry.leaves, results)
+    carry.leaves = leaves
+    if not changed then return region, captured end
+  end
+end
+
 --- One scan node; returns final carries and ys (flattened), and the tree of ys.
 local function scan_node(f, carry, xs, length, reverse)
   local nc, nx, y_tree = #carry.leaves, #xs.leaves, nil
@@ -155,9 +172,8 @@ local function scan_node(f, carry, xs, length, reverse)
     y_tree = ys.tree
     return table.unpack(joined(after.leaves, ys.leaves))
   end
-  local inputs = joined(carry.leaves, xs.leaves)
-  local region, captured = core.trace_region(body, inputs, nx)
-  local out = core.scan(region, joined(inputs, captured), nc, nx, length, reverse)
+  local region, captured = trace_loop(body, carry, xs.leaves)
+  local out = core.scan(region, joined(joined(carry.leaves, xs.leaves), captured), nc, nx, length, reverse)
   return table.move(out, 1, nc, 1, {}), table.move(out, nc + 1, #out, 1, {}), y_tree
 end
 
@@ -262,15 +278,15 @@ end
 local function while_node(who, cond_fn, body_fn, init)
   local carry = carry_of(init)
   local what = "what the condition gives"
-  local first = check_predicate(who, what, cond_fn(unflatten(init, carry.leaves)))
-  local region, captured = core.trace_region(function(...)
+  local region, captured = trace_loop(function(...)
     local inside = {leaves = {...}, paths = carry.paths}
     local out = body_fn(unflatten(init, inside.leaves))
     local after = flatten(out)
     check_alike(who, "the carry", inside, after, "when it goes in", "when it comes out")
     local again = check_predicate(who, what, cond_fn(unflatten(init, after.leaves)))
     return table.unpack(joined(after.leaves, {again}))
-  end, carry.leaves)
+  end, carry, {})
+  local first = check_predicate(who, what, cond_fn(unflatten(init, carry.leaves)))
   local operands = joined(joined(carry.leaves, {first}), captured)
   return unflatten(init, core.while_loop(region, operands, #carry.leaves))
 end

@@ -6,7 +6,8 @@ local build = assert(arg[1], "usage: symbols_gate.lua BUILD_FOLDER")
 local exceptions = {
   {"^host/op/op$", "op_"},
   {"^host/op/apply$", "op_"},      -- the part of op.h that brings operands together
-  {"^host/op/loop$", "op_"},       -- the part of op.h that builds nodes with regions
+  {"^host/op/loop$", "op_"},       -- the parts of op.h that build nodes with regions
+  {"^host/op/branch$", "op_"},
   {"^host/op/", "op_row_"},        -- families give rows and nothing else
   {"^host/pass/reshard$", "reshard"},
   {"^host/pass/flow$", "flow_"},
