@@ -196,6 +196,9 @@ bad("sort", "E_SHAPE", "shapes differ (keys float32[2,3], values float32[4])", f
   return f:sort(1, false, vector)
 end)
 
+bad("checkpoint_name", "E_VALUE", "the name must be a string, not nil", function()
+  return ml.checkpoint_name(f)
+end)
 bad("top_k", "E_SHAPE", "the 4 largest of 3", function() return f:top_k(4) end)
 bad("top_k", "E_SHAPE", "axis 3 of a tensor of rank 2", function() return f:top_k(1, 3) end)
 bad("scatter_set", "E_DTYPE", "the ids must be int32", function() return f:scatter_set(f, f) end)
