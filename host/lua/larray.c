@@ -83,7 +83,7 @@ static void push_places(lua_State *L, Host *h, const Layout *l, const Dims *dims
 static int tensor_shards(lua_State *L) {
     Host *h = state_of(L);
     Tensor *t = value_tensor(L, h, 1)->t;
-    if (!t) state_error(L, E_TRACED, "shards needs a concrete tensor");
+    if (!t) state_error(L, E_TRACED, "addressable_shards needs a concrete tensor");
     push_places(L, h, t->type->layout, &t->type->dims, t);
     return 1;
 }
@@ -232,10 +232,8 @@ static int donate(lua_State *L) {
 }
 
 void larray_open(lua_State *L) {
-    static const luaL_Reg methods[] = {{"shards", tensor_shards},
-                                       {"addressable_shards", tensor_shards},
-                                       {"global_shards", tensor_shards},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"addressable_shards", tensor_shards}, {"global_shards", tensor_shards}, {NULL, NULL}};
     static const luaL_Reg fns[] = {{"shard_places", shard_places},
                                    {"assemble", assemble},
                                    {"donate", donate},

@@ -169,7 +169,7 @@ describe("a trace", function()
       item = function(x) return x:item() end,
       totable = function(x) return x:totable() end,
       bytes = function(x) return x:bytes() end,
-      shards = function(x) return x:addressable_shards() end,
+      addressable_shards = function(x) return x:addressable_shards() end,
       release = function(x) return x:release() end,
     } do
       local message = helper.raises("[E_TRACED] " .. name, function()

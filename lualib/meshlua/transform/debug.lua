@@ -94,7 +94,7 @@ end
 local function shards_of(args)
   local devices, by_device = {}, {}
   for i = 1, args.n do
-    for _, shard in ipairs(core.is_tensor(args[i]) and args[i]:shards() or {}) do
+    for _, shard in ipairs(core.is_tensor(args[i]) and args[i]:addressable_shards() or {}) do
       local id = shard.device
       if not by_device[id] then
         by_device[id] = table.move(args, 1, args.n, 1, {n = args.n})

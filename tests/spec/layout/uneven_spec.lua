@@ -30,7 +30,7 @@ describe("uneven = \"pad\"", function()
 
   it("gives every device ceil(size / parts), the last ones less that counts", function()
     local sizes = {}
-    for i, shard in ipairs(x:shards()) do
+    for i, shard in ipairs(x:addressable_shards()) do
       sizes[i] = shard.index[1][2] - shard.index[1][1] + 1
       assert.equal(sizes[i], shard.data.size)
     end
