@@ -61,6 +61,16 @@ enum { JIT = 1, FIRST = 2 };
 enum { AFTER_FN = 1, AFTER_NUMBERS = 5 };
 Walk jit_walk_call(lua_State *L, Host *h, const LuaJit *j, int last, bool describe,
                    int32_t *nnumber);
+/* Fills j->why for the call that h->describe tells of, and says it to the log. stale: the call is
+ * known but for a Param that it met. */
+void jit_explain_miss(lua_State *L, Host *h, LuaJit *j, bool stale);
+/* A line "name = text" of a description. */
+typedef struct JitLine {
+    const char *name, *text;
+    int nname, ntext;
+} JitLine;
+const char *jit_read_line(const char *at, JitLine *l); /* where the next one begins */
+bool jit_find_line(const char *in, const JitLine *name, JitLine *out);
 /* Raises: the call that h->describe tells of is not one that a sealed function was lowered for. */
 _Noreturn void jit_raise_mismatch(lua_State *L, Host *h, const LuaJit *j);
 /* A call that has been traced; the trace is still open. The lists are in userdata on the stack. */

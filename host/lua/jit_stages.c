@@ -7,38 +7,14 @@
 
 /* ---- what does not fit ---- */
 
-/* A line "name = text" of a description. */
-typedef struct Line {
-    const char *name, *text;
-    int nname, ntext;
-} Line;
-
-static const char *read_line(const char *at, Line *l) {
-    int n = (int)strcspn(at, "\n");
-    const char *eq = strstr(at, " = ");
-    bool has = eq && eq < at + n;
-    *l = (Line){.name = at, .nname = has ? (int)(eq - at) : n, .text = has ? eq + 3 : at + n};
-    l->ntext = (int)(at + n - l->text);
-    return at + n + (at[n] == '\n');
-}
-
-static bool find_line(const char *in, const Line *name, Line *out) {
-    while (*in) {
-        in = read_line(in, out);
-        if (out->nname == name->nname && memcmp(out->name, name->name, (size_t)name->nname) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* Appends what `now` has otherwise than `then`, and what it lacks; how many there are. */
 static int compare(const char *now, const char *then, Str *s) {
     enum { SHOWN = 6 };
     int n = 0;
-    Line a, b;
+    JitLine a, b;
     for (const char *at = now; *at;) {
-        at = read_line(at, &a);
-        bool there = find_line(then, &a, &b);
+        at = jit_read_line(at, &a);
+        bool there = jit_find_line(then, &a, &b);
         if (there && a.ntext == b.ntext && memcmp(a.text, b.text, (size_t)a.ntext) == 0) continue;
         if (n++ >= SHOWN) continue;
         str_fmt(s, "%s%.*s is %.*s, ", n > 1 ? "; " : "", a.nname, a.name, a.ntext, a.text);
@@ -48,8 +24,8 @@ static int compare(const char *now, const char *then, Str *s) {
             str_put(s, "which was not there");
     }
     for (const char *at = then; *at;) {
-        at = read_line(at, &b);
-        if (find_line(now, &b, &a)) continue;
+        at = jit_read_line(at, &b);
+        if (jit_find_line(now, &b, &a)) continue;
         if (n++ >= SHOWN) continue;
         str_fmt(s, "%s%.*s is missing, compiled for %.*s", n > 1 ? "; " : "", b.nname, b.name,
                 b.ntext, b.text);

@@ -2,8 +2,6 @@
 #include "lua/jit.h"
 #include "lua/plan_info.h"
 
-#include "base/log.h"
-
 #include <string.h>
 
 static LuaJit *jit_at(lua_State *L, int index) {
@@ -123,42 +121,6 @@ Walk jit_walk_call(lua_State *L, Host *h, const LuaJit *j, int last, bool descri
     *nnumber = walk_arguments(&w, j, last + AFTER_FN, last, last + AFTER_NUMBERS);
     walk_check(&w);
     return w;
-}
-
-/* ---- why a call was traced again ---- */
-
-/* Compares with the latest trace, line by line. */
-static void explain_miss(LuaJit *j, const Str *now, bool stale) {
-    str_clear(&j->why);
-    j->why.failed = false;
-    if (stale) {
-        str_put(&j->why, "a Param that is used without being an argument has another type now");
-        return;
-    }
-    if (j->n == 0) {
-        str_put(&j->why, "the first call is always traced");
-        return;
-    }
-    const char *a = j->entry[j->n - 1].describe, *b = str_of(now);
-    while (*a || *b) {
-        int na = (int)strcspn(a, "\n"), nb = (int)strcspn(b, "\n");
-        if (na != nb || memcmp(a, b, (size_t)na) != 0) {
-            str_fmt(&j->why, "now %.*s; the last trace had %.*s", nb ? nb : 7, nb ? b : "nothing",
-                    na ? na : 7, na ? a : "nothing");
-            return;
-        }
-        a += na + (a[na] == '\n');
-        b += nb + (b[nb] == '\n');
-    }
-    str_put(&j->why,
-            "a class, function, mesh or other object in the arguments is not the one before");
-}
-
-static void report_miss(Host *h, const LuaJit *j) {
-    bool upvalue = strncmp(str_of(&j->why), "now upvalue", 11) == 0;
-    if (j->n > 0)
-        log_line(&h->cx, upvalue ? LOG_WARN : LOG_INFO, "a jitted function is traced again: %s",
-                 str_of(&j->why));
 }
 
 /* ---- running ---- */
@@ -318,8 +280,7 @@ static JitEntry *entry_for_call(lua_State *L, Host *h, LuaJit *j, int last, Walk
     j->misses++;
     *w = jit_walk_call(L, h, j, last, true, &nnumber);
     if (j->sealed) jit_raise_mismatch(L, h, j);
-    explain_miss(j, &h->describe, stale);
-    report_miss(h, j);
+    jit_explain_miss(L, h, j, stale);
     e = jit_trace(L, h, j, w, last, nnumber);
     lua_getiuservalue(L, JIT, 3);
     lua_rawgeti(L, -1, j->n);

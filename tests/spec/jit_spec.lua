@@ -314,10 +314,10 @@ describe("why_miss", function()
     assert.equal("now x = float32[2]; the last trace had x = float32[1]", why({}, list(1.0, 2.0)))
     assert.equal("now x = int32[2]; the last trace had x = float32[2]", why({}, list(1, 2)))
     assert.equal("now x = a number; the last trace had x = int32[2]", why({}, 0.5))
-    assert.equal("now _.a = 1; the last trace had x = a number", why({a = 1}, 0.5))
+    assert.equal("now _.a = 1; the last trace had nothing there", why({a = 1}, 0.5))
     assert.equal("now _.a = 2; the last trace had _.a = 1", why({a = 2}, 0.5))
-    assert.equal("now _.a.b = text; the last trace had _.a = 2", why({a = {b = "text"}}, 0.5))
-    assert.equal("now _.a.b = text; the last trace had _.a = 2", why({a = {b = "text"}}, 0.5)) -- a hit
+    assert.equal("now _.a.b = text; an earlier trace had nothing there", why({a = {b = "text"}}, 0.5))
+    assert.equal("now _.a.b = text; an earlier trace had nothing there", why({a = {b = "text"}}, 0.5)) -- a hit
     assert.truthy(why({a = print}, 0.5):find("now _.a = function", 1, true))
     assert.equal("a class, function, mesh or other object in the arguments is not the one before",
       why(setmetatable({a = print}, {}), 0.5))
@@ -327,9 +327,35 @@ describe("why_miss", function()
         why(setmetatable({a = print}, {}), 0.5))
     end)
     mesh:with({{"batch", "data"}}, function()
-      assert.equal("now the rules in context.1.1 = batch; the last trace had the rules in context = nil",
-        why(setmetatable({a = print}, {}), 0.5))
+      assert.equal("now the rules in context.1.1 = batch and the rules in context.1.2 = data; the last trace "
+        .. "had the rules in context = nil", why(setmetatable({a = print}, {}), 0.5))
     end)
+  end)
+
+  it("J6: compares with the closest call before, argument by argument", function()
+    local step = ml.jit(function(x, y, n) return x:sum() + y:sum() * n end, {static = "n"})
+    local function why(...)
+      step(...)
+      return step:why_miss()
+    end
+    why(list(1.0), list(1.0), 1)
+    why(list(1.0, 2.0), list(1, 2, 3), 2)
+    assert.equal("now y = float32[2]; an earlier trace had y = float32[1]", why(list(1.0), list(1.0, 2.0), 1))
+    assert.equal("now x = float32[3] and y = float32[3]; the last trace had x = float32[1] and "
+      .. "y = float32[2]",
+      why(list(1.0, 2.0, 3.0), list(1.0, 2.0, 3.0), 1))
+    assert.equal("now n = 7; the last trace had n = 1", why(list(1.0, 2.0, 3.0), list(1.0, 2.0, 3.0), 7))
+  end)
+
+  it("J6: knows that a function made at the same line was traced before", function()
+    local function once(x) return ml.jit(function(a) return a + 1 end), x end
+    local first, second = once(), once()
+    first(list(1.0))
+    assert.equal("the first call is always traced", first:why_miss())
+    second(list(1.0))
+    assert.truthy(second:why_miss():find("^the first call is always traced; another function made at "
+      .. "tests/spec/jit_spec.lua:%d+ has been traced before: call ml.jit once, outside of the loop$"),
+      second:why_miss())
   end)
 
   it("knows rules by what they say, not by which table they are", function()
