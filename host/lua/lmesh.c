@@ -131,8 +131,8 @@ static void push_axes_of(lua_State *L, const Mesh *m, AxisType type) {
     }
 }
 
-/* Fields: axis_names, axis_types, {auto,explicit,manual}_axes, axis_sizes, shape (name -> size), size,
- * devices (nested ids), device_ids (flat). The rest comes from the methods table. */
+/* Fields: axis_names, axis_types, {auto,explicit,manual}_axes, axis_sizes, shape (name -> size),
+ * size, devices (nested ids), device_ids (flat). The rest comes from the methods table. */
 static int mesh_index(lua_State *L) {
     const Mesh *m = value_mesh(L, 1);
     const char *k = value_string(L, 2, NULL, "mesh: field");
@@ -210,6 +210,14 @@ static int sharding_new(lua_State *L) {
         state_error(L, E_SPEC, "NamedSharding: expected a P, got %s", value_type_name(L, 2));
     s.spec = value_spec(L, 2);
     value_check_spec(L, h, "NamedSharding", s.mesh, s.spec);
+    for (int d = 0; d < s.spec->n; d++)
+        if (s.spec->entry[d].kind == SPEC_UNCONSTRAINED && s.mesh->naxes &&
+            !mesh_axes_of(s.mesh, AXIS_AUTO))
+            state_error(L, E_SPEC,
+                        "NamedSharding: entry %d is P.unconstrained, which leaves the dim to "
+                        "propagation, but no axis of the mesh is auto; name the axes of the dim, "
+                        "or nil",
+                        d + 1);
     value_push_sharding(L, &s);
     return 1;
 }

@@ -251,12 +251,6 @@ void value_check_spec(lua_State *L, Host *h, const char *who, const Mesh *m, con
         }
     check_set(L, h, who, m, "unreduced", &spec->unreduced);
     check_set(L, h, who, m, "reduced", &spec->reduced);
-    for (int d = 0; d < spec->n; d++)
-        if (spec->entry[d].kind == SPEC_UNCONSTRAINED && m->naxes && !mesh_axes_of(m, AXIS_AUTO))
-            state_error(L, E_SPEC,
-                        "%s: entry %d is P.unconstrained, which leaves the dim to propagation, but "
-                        "no axis of the mesh is auto; name the axes of the dim, or nil",
-                        who, d + 1);
 }
 
 LuaSharding value_sharding(lua_State *L, Host *h, int index) {

@@ -245,6 +245,20 @@ end
 
 -- ---- constraints ------------------------------------------------------------------------------------
 
+--- What logical axes ask of x on a mesh with explicit axes, as ml.reshard; dims that are left open stay as they
+--- are. nil on other meshes.
+function M.named(x, sharding)
+  local mesh = sharding.mesh
+  if not mesh or #core.explicit_here(mesh) == 0 then return nil end
+  local parts, have = sharding.spec.partitions, x.sharding.mesh and x.sharding.spec.partitions or {}
+  for d, entry in ipairs(parts) do
+    if entry == core.P.unconstrained then
+      parts[d] = have[d] or #mesh.auto_axes > 0 and core.P.unconstrained or false
+    end
+  end
+  return core.NamedSharding(mesh, core.P(table.unpack(parts)))
+end
+
 --- What ml.constrain asks of x on a mesh with explicit axes: where all are, nothing: the type must say it
 --- already; else the auto axes that the spec names, beside what the type says. Gives the sharding to ask for, or
 --- nil.
@@ -254,7 +268,12 @@ function M.constraint(x, sharding)
   if #explicit == 0 then return sharding end
   if #explicit == #mesh.axis_names then
     local now = x.sharding.mesh and x.sharding or core.NamedSharding(mesh, core.P())
-    if now ~= sharding then
+    local asked, have = sharding.spec.partitions, now.spec.partitions
+    for d, entry in ipairs(asked) do -- dims that are left open are skipped
+      if entry == core.P.unconstrained then asked[d], have[d] = false, false end
+    end
+    if core.NamedSharding(mesh, now.spec:update {partitions = have})
+        ~= core.NamedSharding(mesh, sharding.spec:update {partitions = asked}) then
       raise("E_SPEC", "constrain: all axes of the mesh are explicit, so that this is an assertion: the "
         .. "tensor is %s, not %s; use ml.reshard to change how it lies", core.typeof(x),
         tostring(sharding.spec))

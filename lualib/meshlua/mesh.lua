@@ -246,6 +246,8 @@ function M.constrain(x, spec)
   if type(spec) == "table" then
     spec = rules_of.spec_of(spec, "constrain", x.ndim)
     if not core.mesh_current() then return x end
+    local wanted = explicit.named(x, as_sharding("constrain", spec))
+    if wanted then return op.constrain(x, {layout = wanted}) end
   end
   local sharding = explicit.constraint(x, as_sharding("constrain", spec))
   return sharding and op.constrain(x, {layout = sharding}) or x
