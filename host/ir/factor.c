@@ -43,5 +43,8 @@ void factor_print(const FactorRule *r, int nin, const int *ranks, Str *s) {
         str_fmt(s, "%s%c=%lld", f ? ", " : "", letter(f), (long long)r->size[f]);
     for (int f = 0; f < r->nfactor; f++)
         if (kind[r->kind[f]]) str_fmt(s, ", %s=%c", kind[r->kind[f]], letter(f));
+    for (int f = 0; f < r->nfactor; f++)
+        if (r->before[f] || r->behind[f])
+            str_fmt(s, ", halo(%c)=%d+%d", letter(f), r->before[f], r->behind[f]);
     str_put(s, "}");
 }

@@ -29,6 +29,9 @@ typedef struct FactorRule {
     int32_t nfactor, ntensor; /* tensors: operands, then results */
     int64_t size[MAX_FACTORS];
     uint8_t kind[MAX_FACTORS];
+    /* The halo: how many elements of operand 0 before and behind its own a shard needs, which it
+     * gets from its neighbours along the factor's axes (zeros at the ends). */
+    int32_t before[MAX_FACTORS], behind[MAX_FACTORS];
     FactorMap *tensor;
 } FactorRule;
 

@@ -88,7 +88,10 @@ bool rule_unproject(const FactorRule *r, int tensor, int rank, const Mesh *m,
 }
 
 bool rule_divides(const FactorRule *r, int factor, const AxisList *axes) {
-    return r->size[factor] % axes_product(axes) == 0;
+    int64_t parts = axes_product(axes), most = r->before[factor];
+    if (r->behind[factor] > most) most = r->behind[factor];
+    /* What a shard needs from elsewhere, its two neighbours have. */
+    return r->size[factor] % parts == 0 && (parts == 1 || r->size[factor] / parts >= most);
 }
 
 bool rule_pads(const FactorRule *r, const OpDef *def, int factor) {
@@ -97,6 +100,7 @@ bool rule_pads(const FactorRule *r, const OpDef *def, int factor) {
             for (int k = 0; k < r->tensor[t].n[d] && r->tensor[t].n[d] > 1; k++)
                 if (r->tensor[t].at[d][k] == factor) return false;
     if (r->kind[factor] == FACTOR_REPLICATE) return false;
+    if (r->before[factor] || r->behind[factor]) return false;
     if (r->kind[factor] != FACTOR_PASS) return def->pads == PADS_ALL;
     bool each = def->flags & OPF_ELEMENTWISE && !(def->flags & OPF_FAULTS);
     return each || def->pads != PADS_NONE;

@@ -141,6 +141,15 @@ static void vjp_grad(Build *b, const VjpArgs *a) {
 
 /* ---- sharding ---- */
 
+/* Has y one place for each `stride` of x, so that equal parts of both belong together? A part needs
+ * `low` elements of x before it, and `behind` it what the last window has beyond its stride. */
+static bool keeps_places(const ConvAttr *c, int i, int64_t x, int64_t w, int64_t y,
+                         int64_t *behind) {
+    *behind = dilated(w, c->w_dilation.at[i]) - c->strides.at[i] - c->low.at[i];
+    return w > 0 && c->x_dilation.at[i] == 1 && x == y * c->strides.at[i] && c->low.at[i] >= 0 &&
+           *behind >= 0;
+}
+
 /* Between x, w and y, given as tensor numbers, with what happens along the batch and the features
  * of the input. A feature dim is groups, then the features of one. */
 static void map_conv(FactorRule *r, const ConvAttr *c, int x, const Dims *x_dims, int w,
@@ -167,14 +176,20 @@ static void map_conv(FactorRule *r, const ConvAttr *c, int x, const Dims *x_dims
         factor_map(r, y, features, f);
     }
     for (int i = 0; i < n; i++) {
-        bool alone = w_dims->at[i] == 1 && c->strides.at[i] == 1 && c->x_dilation.at[i] == 1 &&
-                     c->low.at[i] == 0 && c->high.at[i] == 0;
-        f = factor_add(r, alone ? batch : FACTOR_REPLICATE, x_dims->at[i + 1]);
+        int64_t behind = 0, stride = c->strides.at[i];
+        bool local =
+            keeps_places(c, i, x_dims->at[i + 1], w_dims->at[i], y_dims->at[i + 1], &behind);
+        f = factor_add(r, local ? batch : FACTOR_REPLICATE,
+                       local ? y_dims->at[i + 1] : x_dims->at[i + 1]);
         factor_map(r, x, i + 1, f);
-        if (alone)
+        if (local) {
             factor_map(r, y, i + 1, f);
-        else if (batch == FACTOR_SUM) /* y is an operand */
+            if (stride > 1) factor_map(r, x, i + 1, factor_add(r, FACTOR_REPLICATE, stride));
+            r->before[f] = (int32_t)c->low.at[i];
+            r->behind[f] = (int32_t)behind;
+        } else if (batch == FACTOR_SUM) { /* y is an operand */
             factor_map(r, y, i + 1, factor_add(r, FACTOR_REPLICATE, y_dims->at[i + 1]));
+        }
     }
 }
 
@@ -194,10 +209,18 @@ static void local_groups(LocalArgs *a, const Layout *x, const Layout *w, const D
     if (c->groups == 1) return;
     c->groups = layout_local(x, &a->in[0]->dims).at[n + 1] / layout_local(w, w_dims).at[n];
 }
+/* A part comes with what it needs of its neighbours: nothing is left to be padded. */
+static void local_pads(LocalArgs *a) {
+    ConvAttr *c = a->attr;
+    for (int i = 0; a->in_layout[0] && i < c->low.rank; i++)
+        if (a->in_layout[0]->dim[i + 1].axes.n) c->low.at[i] = c->high.at[i] = 0;
+}
 static void local_conv(LocalArgs *a) {
+    local_pads(a);
     local_groups(a, a->in_layout[0], a->in_layout[1], &a->in[1]->dims);
 }
 static void local_grad(LocalArgs *a) {
+    local_pads(a);
     local_groups(a, a->in_layout[0], a->out_layout[0], &a->out[0]->dims);
 }
 

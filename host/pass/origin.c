@@ -218,6 +218,20 @@ const Reason *origin_partial(const Step *s, int i, const Layout *have) {
     return finish(&d);
 }
 
+const Reason *origin_halo(const Step *s, int dim, int before, int behind) {
+    Draft d = draft(s->g, s->n);
+    char name[32];
+    const AxisList *axes = &s->under[0].dim[dim].axes;
+    set_tensor(&d, s->n->in[0], &s->under[0]);
+    str_fmt(&d.text, "%s of %s: dim %d is split on ", tensor_name(s, 0, name),
+            graph_opdef(s->g, s->n)->name, dim + 1);
+    axes_print(axes, s->g->mesh, &d.text);
+    str_fmt(&d.text, ", and each part needs %d of the part before it and %d of the next", before,
+            behind);
+    add_origins(&d, s->n->in[0], axes_mask(axes));
+    return finish(&d);
+}
+
 const Reason *origin_constraint(const Graph *g, const Node *n, const Layout *from,
                                 const Layout *to) {
     Draft d = draft(g, n);

@@ -29,6 +29,8 @@ const Reason *origin_flow(const Graph *g, const Node *n, Val v, const Flow *f, c
                           const Layout *to);
 /* A collective of the program itself. */
 const Reason *origin_written(const Graph *g, const Node *n);
+/* Operand 0 is split along `dim` and needs elements of its neighbours. */
+const Reason *origin_halo(const Step *s, int dim, int before, int behind);
 const Reason *origin_constraint(const Graph *g, const Node *n, const Layout *from,
                                 const Layout *to);
 

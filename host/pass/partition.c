@@ -4,6 +4,7 @@
  * of its operands and results agree, that is theirs. Where they do not, the assignment that most
  * tensors already have wins, and the others are resharded: operands before the op, results after
  * it. */
+#include "pass/halo.h"
 #include "pass/origin.h"
 #include "pass/pad.h"
 #include "pass/plant.h"
@@ -195,6 +196,22 @@ Val partition_source(Partition *p, const Node *src, const Layout *to) {
     return build_local(p, &s, NULL);
 }
 
+/* The value as it was moved to that layout before; 0: it was not. The layout to remember it by. */
+static Val moved_before(Partition *p, Val v, const Layout *to, const Layout **key) {
+    Layout asked = plain(to);
+    bool reuse = pass_is_on(p->o, SWITCH_REUSE, true);
+    *key = reuse ? layout_of(p->g->cx, &asked) : NULL;
+    if (!*key && reuse) build_fail(&p->b, partition_no_memory(p));
+    for (int i = 0; *key && i < p->moved.n; i++)
+        if (p->moved.at[i].value == v && p->moved.at[i].to == *key) return p->moved.at[i].local;
+    return 0;
+}
+
+static void remember(Partition *p, Val v, const Layout *key, Val moved) {
+    if (!VEC_PUSH(&p->arena, &p->moved, (Moved){v, key, moved}))
+        build_fail(&p->b, partition_no_memory(p));
+}
+
 /* The operand's local value in layout `to`. A value that was moved there before is used again,
  * except state (weights): what lies split is gathered for each use, so that it is never whole for
  * long. */
@@ -206,19 +223,13 @@ static Val operand(Partition *p, const Split *s, int t) {
     uint32_t flags = graph_opdef(p->g, graph_def(p->g, v))->flags;
     bool state = is_state(p, v);
     if (flags & OPF_SOURCE) return partition_source(p, graph_def(p->g, v), to);
-    Layout asked = plain(to);
-    const Layout *key = layout_of(p->g->cx, &asked);
-    if (!key) {
-        build_fail(&p->b, partition_no_memory(p));
-        return 0;
-    }
-    for (int i = 0; !state && i < p->moved.n; i++)
-        if (p->moved.at[i].value == v && p->moved.at[i].to == key) return p->moved.at[i].local;
+    const Layout *key = NULL;
+    Val moved = state ? 0 : moved_before(p, v, to, &key);
+    if (moved) return moved;
     Step step = step_of(p, s);
-    Val moved = partition_moved(p, s->n, origin_reshard(&step, t, from, to), p->local[v],
-                                &type->dims, from, to);
-    if (!state && !VEC_PUSH(&p->arena, &p->moved, (Moved){v, key, moved}))
-        build_fail(&p->b, partition_no_memory(p));
+    moved = partition_moved(p, s->n, origin_reshard(&step, t, from, to), p->local[v], &type->dims,
+                            from, to);
+    if (key) remember(p, v, key, moved);
     return moved;
 }
 
@@ -231,6 +242,24 @@ static Val masked(Partition *p, const Split *s, int t, Val v) {
         if (f < 0 || s->r->kind[f] == FACTOR_PASS || rule_divides(s->r, f, &s->axes[f])) continue;
         Build at = at_node(p, s->n);
         v = pad_mask(&at, v, d, &s->axes[f], type->dims.at[d], (FactorKind)s->r->kind[f]);
+        build_fail(&p->b, at.err);
+    }
+    return v;
+}
+
+/* Operand 0 with what its parts need of their neighbours. */
+static Val with_halo(Partition *p, const Split *s, Val v) {
+    const FactorMap *m = &s->r->tensor[0];
+    for (int d = 0; v && s->n->nin && d < tensor_type(p, s->n, 0)->dims.rank; d++) {
+        int f = m->n[d] ? m->at[d][0] : -1;
+        if (f < 0 || !s->axes[f].n || !(s->r->before[f] || s->r->behind[f])) continue;
+        Step step = step_of(p, s);
+        const Reason *why = origin_halo(&step, d, s->r->before[f], s->r->behind[f]);
+        Build at = at_node(p, s->n);
+        at.why = &why;
+        at.nwhy = 1;
+        if (!why) build_fail(&at, partition_no_memory(p));
+        v = halo(&at, v, d, &s->axes[f], s->r->before[f], s->r->behind[f]);
         build_fail(&p->b, at.err);
     }
     return v;
@@ -324,6 +353,7 @@ static Err partition_node(Partition *p, const Node *n) {
     for (int t = 0; t < n->nin; t++)
         s.layout[t].partial = (uint8_t)(p->layout[n->in[t]].partial & s.through);
     for (int t = 0; t < n->nin; t++) in[t] = masked(p, &s, t, operand(p, &s, t));
+    if (n->nin) in[0] = with_halo(p, &s, in[0]);
     Val v = build_local(p, &s, in);
     uint32_t used = 0; /* axes that split the work */
     for (int i = 0; v && i < n->nout; i++) {
@@ -361,8 +391,13 @@ static Err partition_as(Partition *p, const Node *n, const Layout *from, const L
 
 /* Of a constraint and of a cast nothing is left but what it takes to get there. */
 static Err partition_constraint(Partition *p, const Node *n) {
-    const Layout *from = &p->layout[n->in[0]], *to = &p->layout[n->out];
-    return partition_as(p, n, from, to, n->out);
+    const Layout *from = &p->layout[n->in[0]], *to = &p->layout[n->out], *key = NULL;
+    bool moves = !partition_same(from, to) && !is_state(p, n->in[0]);
+    p->local[n->out] = moves ? moved_before(p, n->in[0], to, &key) : 0;
+    if (p->local[n->out]) return p->b.err;
+    TRY(partition_as(p, n, from, to, n->out));
+    if (key) remember(p, n->in[0], key, p->local[n->out]);
+    return p->b.err;
 }
 
 /* How the tensor outside lies: along the manual axes as asked, along the others as inside. */
@@ -465,11 +500,10 @@ static Err copy_unsplit(const Graph *g, const Build *b) {
 }
 
 Err pass_partition(const Graph *g, const PassOptions *o, Graph **out) {
-    (void)o;
     Graph *new_graph = graph_new(g->cx);
     if (!new_graph) return err_nomem(g->cx, "a graph");
     new_graph->mesh = g->mesh;
-    Partition p = {.g = g, .b = build_in(new_graph, 0)};
+    Partition p = {.g = g, .o = o, .b = build_in(new_graph, 0)};
     p.b.local = true;
     arena_init(&p.arena, &g->cx->alloc);
     Err e = g->mesh ? partition(&p) : copy_unsplit(g, &p.b);

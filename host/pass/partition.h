@@ -12,6 +12,7 @@ typedef struct Moved { /* a value in a layout that some user asked for */
 
 typedef struct Partition {
     const Graph *g;
+    const PassOptions *o;
     Build b; /* the partitioned graph */
     Arena arena;
     Val *local;     /* by value of `g`: its local value, in the layout of its type */

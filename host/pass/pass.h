@@ -33,6 +33,7 @@ void pass_batch(Build *b, BatchCall *c);
 
 /* What only changes costs, and can be switched off; some is on only where it pays. */
 typedef enum PassSwitch {
+    SWITCH_REUSE,       /* a value gathered for one use serves the others */
     SWITCH_REASSOCIATE, /* a sum of partial sums is reduced once */
     SWITCH_BUCKET,      /* all_reduces go together */
     SWITCH_OVERLAP,     /* collectives run beside work: where links do not need the processor */

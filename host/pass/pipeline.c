@@ -6,7 +6,8 @@ typedef struct Pass {
     bool (*is_on)(const PassOptions *o); /* NULL: always */
 } Pass;
 
-const char *const pipeline_switch_names[SWITCH_COUNT] = {"reassociate", "bucket", "overlap", "fuse"};
+const char *const pipeline_switch_names[SWITCH_COUNT] = {"reuse", "reassociate", "bucket",
+                                                         "overlap", "fuse"};
 
 static bool overlaps(const PassOptions *o) {
     return pass_is_on(o, SWITCH_OVERLAP, !o->target->shared_memory);

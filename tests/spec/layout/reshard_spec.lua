@@ -89,3 +89,34 @@ describe("sums that are still to be made", function()
     assert.equal("reduce_scatter 96.0, all_to_all 16.0", sum_into(P {"x", "y"}))
   end)
 end)
+
+describe("a value that is gathered for one use", function()
+  local mesh = ml.make_mesh({4, 2}, {"x", "y"})
+  local function gathers(fn, x)
+    local step, n = ml.jit(fn), 0
+    for _, c in ipairs(step:plan(x):collectives()) do n = n + (c.op == "all_gather" and 1 or 0) end
+    return n
+  end
+  local whole = NamedSharding(mesh, P())
+
+  it("serves every other one, and constraints", function()
+    local x = ml.device_put(ml.arange(64.0):reshape {8, 8}, NamedSharding(mesh, P "x"))
+    local function uses(a) return a:sort(1), a:argmax(1), ml.flip(a, 1), a:constrain(whole) end
+    assert.equal(1, gathers(uses, x))
+    local got, want = {ml.jit(uses)(x)}, {uses(ml.arange(64.0):reshape {8, 8})}
+    for i = 1, 3 do assert.same(want[i]:totable(), got[i]:totable()) end
+    -- Switched off, every use gathers for itself; the values are the same.
+    local restore <close> = setmetatable({}, {__close = function() -- luacheck: ignore
+      ml.config {passes = {reuse = "default"}}
+    end})
+    ml.config {passes = {reuse = false}}
+    assert.equal(4, gathers(uses, x))
+    got = {ml.jit(uses)(x)}
+    for i = 1, 3 do assert.same(want[i]:totable(), got[i]:totable()) end
+  end)
+
+  it("is gathered again if it is kept in a Param: weights are never whole for long", function()
+    local w = ml.nn.Param(ml.device_put(ml.arange(64.0):reshape {8, 8}, NamedSharding(mesh, P "x")))
+    assert.equal(2, gathers(function() return w:sort(1), ml.flip(w, 1) end))
+  end)
+end)
