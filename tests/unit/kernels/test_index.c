@@ -1,4 +1,5 @@
-/* test_index.c - take and scatter_add, their faults, rows that other devices hold, many examples. */
+/* test_index.c - take and scatter_add, their faults, rows that other devices hold, many examples.
+ */
 #include "kcheck.h"
 
 /* fault: an id below 0 (1) or at size (2) */

@@ -34,6 +34,20 @@ int main(void) {
         "rope",
         "adamw",
         "copy",
+        "scatter_set",
+        "top_k",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "cumsum",
+        "cumprod",
+        "cummax",
+        "cummin",
+        "conv",
+        "conv_grad_kernel",
+        "reduce_window_max",
+        "reduce_window_sum",
+        "select_and_scatter_add",
+        "select_and_gather_add",
     };
     static const char *const levels[] = {"naive", "default", "v3", "v4"};
     const int count = sizeof names / sizeof *names;
