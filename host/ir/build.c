@@ -91,6 +91,8 @@ static bool lay_out(Build *b, const OpArgs *a, const Val *in, Mode mode, const T
         if (b->given) layouts[i] = *b->given[i]->layout;
         layouts[i].manual = (uint8_t)mode.manual;
         layouts[i].vary = (uint8_t)mode.vary;
+        layouts[i].partial = (uint8_t)((layouts[i].partial & ~mode.manual) | mode.unreduced);
+        layouts[i].reduced = (uint8_t)((layouts[i].reduced & ~mode.manual) | mode.reduced);
         const Layout *l = layout_of(a->cx, &layouts[i]);
         types[i] = l ? type_with_layout(a->cx, types[i], l) : NULL;
         if (!types[i]) return out_of_memory(b);
@@ -179,7 +181,10 @@ Val build_op(Build *b, int op, const Val *in, int nin, const void *attr) {
     }
     for (int i = 0; i < nin; i++) own_in[i] = in[i];
     Mode mode = {0};
-    if (!b->local && !mode_meet(b, def, own_in, nin, attr, &mode)) return 0;
+    if (b->given) /* the operands have met before */
+        mode = mode_of(b->given[0]);
+    else if (!b->local && !mode_meet(b, def, own_in, nin, attr, &mode))
+        return 0;
     if (!own(b, &n, own_in, attr)) return out_of_memory(b);
     int nout = 0;
     if (!infer(b, &n, mode, types, &nout)) return 0;

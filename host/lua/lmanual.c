@@ -90,12 +90,15 @@ static int manual(lua_State *L) {
     return 2;
 }
 
-/* vary(x): the manual axes along which x may differ. */
+/* vary(x): the manual axes along which x may differ; and those along which it is unreduced or
+ * reduced. */
 static int vary(lua_State *L) {
     Host *h = state_of(L);
     const Type *t = value_type(h, value_tensor(L, h, 1));
-    push_axes(L, t->layout ? t->layout->mesh : NULL, mode_of(t).vary);
-    return 1;
+    Mode m = mode_of(t);
+    push_axes(L, t->layout ? t->layout->mesh : NULL, m.vary);
+    push_axes(L, t->layout ? t->layout->mesh : NULL, m.unreduced | m.reduced);
+    return 2;
 }
 
 /* The spec's layout; its dims divide where they are outside. */

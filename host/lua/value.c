@@ -106,6 +106,8 @@ const Type *value_seen_type(lua_State *L, Host *h, const LuaTensor *u) {
     if (t->layout) {
         l.manual = t->layout->manual;
         l.vary = t->layout->vary;
+        l.partial |= t->layout->partial & l.manual;
+        l.reduced |= t->layout->reduced & l.manual;
     }
     const Layout *layout = layout_of(&h->cx, &l);
     t = layout ? type_with_layout(&h->cx, t, layout) : NULL;

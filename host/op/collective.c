@@ -177,18 +177,30 @@ static void info_ppermute(const void *attr, CollectiveInfo *c) {
 
 /* ---- in manual mode: as users write them ---- */
 
-/* Operands vary over the axes (a copy of a value is as good as another), and so do results. */
-static Err mode_over(const OpArgs *a, ModeRule *r) {
+/* Operands vary over the axes (a copy of a value is as good as another), and so do results. A sum
+ * takes the parts of one that is still to be made, too. */
+static Err over(const OpArgs *a, ModeRule *r, bool sum) {
     CollectiveInfo c = {.kind = COLL_NONE};
     a->def->collective(a->attr, &c);
     TRY(manual_check(a, c.axes, r));
-    r->in.vary |= c.axes;
+    uint32_t parts = sum ? r->in.unreduced & c.axes : 0;
+    r->in.unreduced = parts | (r->in.unreduced & ~c.axes);
+    r->in.vary |= c.axes & ~parts;
+    r->in.reduced &= ~c.axes;
+    r->out = r->in;
+    r->out.unreduced &= ~c.axes;
     r->out.vary |= c.axes;
     return E_OK;
 }
+static Err mode_over(const OpArgs *a, ModeRule *r) {
+    return over(a, r, false);
+}
+static Err mode_reduce_scatter(const OpArgs *a, ModeRule *r) {
+    return over(a, r, ((const ScatterAttr *)a->attr)->kind == PARTIAL_SUM);
+}
 /* The type of a reduction says that all have the same. */
 static Err mode_all_reduce(const OpArgs *a, ModeRule *r) {
-    TRY(mode_over(a, r));
+    TRY(over(a, r, ((const ReduceAttr *)a->attr)->kind == PARTIAL_SUM));
     r->out.vary &= ~((const ReduceAttr *)a->attr)->axes;
     return E_OK;
 }
@@ -242,7 +254,9 @@ static void vjp_all_gather(Build *b, const VjpArgs *a) {
 static void vjp_reduce_scatter(Build *b, const VjpArgs *a) {
     const ScatterAttr *s = a->node->attr;
     if (!is_sum(b, s->kind, "reduce_scatter")) return;
+    uint32_t parts = mode_of(graph_type(b->g, a->in[0])).unreduced & axes_mask(&s->axes);
     a->din[0] = build_op(b, OP_ALL_GATHER, a->ct, 1, &(GatherAttr){s->dim, s->axes});
+    if (parts) a->din[0] = build_op(b, OP_PCAST, a->din, 1, &(PcastAttr){parts, PCAST_GATHERED});
 }
 static void vjp_all_to_all(Build *b, const VjpArgs *a) {
     const AllToAllAttr *t = a->node->attr;
@@ -282,8 +296,8 @@ ROW(ALL_REDUCE, all_reduce, "the sum over the group, on every device", ReduceAtt
     .nin = -1, .nout = -1, .collective = info_all_reduce, .mode = mode_all_reduce,
     .factors = factors_all_reduce, .vjp = vjp_all_reduce);
 ROW(REDUCE_SCATTER, reduce_scatter, "this device's part of the sum over the group", ScatterAttr,
-    scatter_fields, .nin = 1, .nout = 1, .collective = info_reduce_scatter, .mode = mode_over,
-    .factors = factors_reduce_scatter, .vjp = vjp_reduce_scatter);
+    scatter_fields, .nin = 1, .nout = 1, .collective = info_reduce_scatter,
+    .mode = mode_reduce_scatter, .factors = factors_reduce_scatter, .vjp = vjp_reduce_scatter);
 ROW(ALL_TO_ALL, all_to_all, "the split moved from one dim to another", AllToAllAttr,
     all_to_all_fields, .nin = 1, .nout = 1, .collective = info_all_to_all, .mode = mode_over,
     .factors = factors_all_to_all, .vjp = vjp_all_to_all);

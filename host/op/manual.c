@@ -53,6 +53,10 @@ static Err mode_enter(const OpArgs *a, ModeRule *r) {
 
 static Err mode_exit(const OpArgs *a, ModeRule *r) {
     uint32_t axes = manual_of(a)->axes, vary = layout_used(manual_of(a)->layout);
+    if ((r->in.unreduced | r->in.reduced) & axes)
+        return op_error(a, E_SPEC,
+                        "the value is unreduced or reduced; psum the one, use the other before "
+                        "pcast");
     if (r->in.vary & axes & ~vary)
         return op_error(a, E_SPEC, "the value varies over an axis that its layout does not name");
     r->in.manual |= axes;
@@ -164,11 +168,10 @@ Val manual_exit(Build *b, Val x, const Layout *layout, uint32_t axes) {
 }
 
 /* ---- pcast ---- */
-static const AttrField axes_fields[] = {ATTR_FIELD(MaskAttr, ATTR_MASK, axes), {0}};
-
-static uint32_t mask_of(const OpArgs *a) {
-    return ((const MaskAttr *)a->attr)->axes;
-}
+static const char *const pcast_words[] = {"varying", "unreduced", "reduced", "gathered", NULL};
+static const AttrField pcast_fields[] = {ATTR_FIELD(PcastAttr, ATTR_MASK, axes),
+                                         {"to", ATTR_ENUM, offsetof(PcastAttr, to), pcast_words},
+                                         {0}};
 
 Err manual_check(const OpArgs *a, uint32_t axes, const ModeRule *r) {
     if (axes & ~r->in.manual)
@@ -178,34 +181,77 @@ Err manual_check(const OpArgs *a, uint32_t axes, const ModeRule *r) {
     return E_OK;
 }
 
+/* "gathered": of a value that varies by its type, but has come together from all devices: only
+ * rules make it. */
 static Err mode_pcast(const OpArgs *a, ModeRule *r) {
-    TRY(manual_check(a, mask_of(a), r));
-    r->out.vary |= mask_of(a);
+    const PcastAttr *p = a->attr;
+    Mode m = r->in, *out = &r->out;
+    uint32_t from[] = {~m.unreduced, m.vary, ~(m.vary | m.unreduced), m.vary};
+    uint32_t *to[] = {&out->vary, &out->unreduced, &out->reduced, &out->reduced};
+    TRY(manual_check(a, p->axes, r));
+    if (p->axes & ~from[p->to])
+        return op_error(a, E_SPEC,
+                        "there is no cast to '%s' of this; values that are the same on all devices "
+                        "become varying or reduced, reduced ones varying, varying ones unreduced",
+                        pcast_words[p->to]);
+    out->vary &= ~p->axes;
+    out->reduced &= ~p->axes;
+    *to[p->to] |= p->axes;
     return E_OK;
 }
 
-static void vjp_pcast(Build *b, const VjpArgs *a) {
-    uint32_t axes = ((const MaskAttr *)a->node->attr)->axes;
-    a->din[0] = build_op(b, OP_ALL_REDUCE, a->ct, 1, &(ReduceAttr){axes, PARTIAL_SUM});
+static Val pcast(Build *b, Val x, uint32_t axes, PcastTo to) {
+    return axes ? build_op(b, OP_PCAST, &x, 1, &(PcastAttr){axes, to}) : x;
 }
 
-ROW(PCAST, "pcast", "x, which its type says to vary over the axes", .attr = axes_fields,
-    .attr_size = sizeof(MaskAttr), .shape = op_shape_same, .batch = batch_leading,
-    .mode = mode_pcast, .factors = op_factors_elementwise, .vjp = vjp_pcast);
+static void vjp_pcast(Build *b, const VjpArgs *a) {
+    const PcastAttr *p = a->node->attr;
+    uint32_t reduced = mode_of(graph_type(b->g, a->in[0])).reduced & p->axes;
+    uint32_t summed = p->to == PCAST_UNREDUCED ? 0 : p->axes & ~reduced;
+    Val ct = a->ct[0];
+    if (p->to == PCAST_GATHERED) {
+        build_fail(b, err_set(b->g->cx, E_GRAD,
+                              "the gradient of psum_scatter of an unreduced value is not "
+                              "differentiable again; psum_scatter the varying value"));
+        return;
+    }
+    if (p->to == PCAST_VARYING) ct = pcast(b, ct, reduced, PCAST_UNREDUCED);
+    if (p->to == PCAST_UNREDUCED) ct = pcast(b, ct, p->axes, PCAST_VARYING);
+    if (summed) ct = build_op(b, OP_ALL_REDUCE, &ct, 1, &(ReduceAttr){summed, PARTIAL_SUM});
+    a->din[0] = ct;
+}
+
+ROW(PCAST, "pcast", "x, whose type says otherwise how it differs along the axes",
+    .attr = pcast_fields, .attr_size = sizeof(PcastAttr), .shape = op_shape_same,
+    .batch = batch_leading, .mode = mode_pcast, .factors = op_factors_elementwise,
+    .vjp = vjp_pcast);
 #undef ROW
+
+/* What cannot be brought from one mode to the other, or NULL. */
+static const char *no_way(const Build *b, Val v, Mode have, Mode m) {
+    const FullAttr *f = op_full_attr(b, v);
+    bool nought = f && f->value.f == 0;
+    if (have.manual & ~m.manual)
+        return "a value of shard_map's function is used outside it; return it through out_specs";
+    if (have.unreduced & ~m.unreduced)
+        return "a value is unreduced: a sum still to be made; psum it first";
+    if (have.vary & ~(m.vary | m.unreduced))
+        return "a value varies over mesh axes where one that is the same on all devices is needed; "
+               "sum it over them with psum";
+    if (have.reduced & ~(m.vary | m.reduced))
+        return "a value is reduced, and its cotangent a sum still to be made; use the value before "
+               "pcast";
+    if (m.unreduced & ~(have.unreduced | have.vary) && !nought)
+        return "one value is unreduced, a sum still to be made, and the other is not; psum it "
+               "first, or pcast the other";
+    return NULL;
+}
 
 Val manual_cast(Build *b, Val v, Mode m) {
     Mode have = mode_of(graph_type(b->g, v));
-    if (have.manual & ~m.manual) {
-        build_fail(b, err_set(b->g->cx, E_STATE,
-                              "a value of shard_map's function is used outside it; return it "
-                              "through out_specs"));
-        return 0;
-    }
-    if (have.vary & ~m.vary) {
-        build_fail(b, err_set(b->g->cx, E_GRAD,
-                              "a cotangent varies over mesh axes that its value does not; sum it "
-                              "over them with psum"));
+    const char *why = no_way(b, v, have, m);
+    if (why) {
+        build_fail(b, err_set(b->g->cx, have.manual & ~m.manual ? E_STATE : E_SPEC, "%s", why));
         return 0;
     }
     if (have.manual != m.manual) {
@@ -216,8 +262,10 @@ Val manual_cast(Build *b, Val v, Mode m) {
         v = manual_enter(&at, v, &whole, m.manual & ~have.manual);
         build_fail(b, at.err);
     }
-    if (have.vary == m.vary) return v;
-    return build_op(b, OP_PCAST, &v, 1, &(MaskAttr){m.vary & ~have.vary});
+    uint32_t parts = m.unreduced & ~have.unreduced; /* nought is a sum of noughts */
+    v = pcast(b, v, (m.vary | parts) & ~have.vary, PCAST_VARYING);
+    v = pcast(b, v, parts, PCAST_UNREDUCED);
+    return pcast(b, v, m.reduced & ~have.reduced, PCAST_REDUCED);
 }
 
 /* ---- axis_index ---- */

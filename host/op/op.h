@@ -128,9 +128,11 @@ typedef struct ManualAttr {
     uint32_t axes;        /* that are manual inside */
     const Layout *layout; /* of the tensor outside, along these; open for the others */
 } ManualAttr;
-typedef struct MaskAttr {
+typedef enum PcastTo { PCAST_VARYING, PCAST_UNREDUCED, PCAST_REDUCED, PCAST_GATHERED } PcastTo;
+typedef struct PcastAttr {
     uint32_t axes;
-} MaskAttr;
+    int32_t to; /* PcastTo */
+} PcastAttr;
 typedef struct AxisIndexAttr {
     AxisList axes;
 } AxisIndexAttr;

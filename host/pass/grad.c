@@ -43,7 +43,7 @@ static Build at_node(const Grad *g, const Node *n) {
  * lies as the value's type says. */
 static void add_cotangent(Grad *g, const Node *n, Val v, Val ct) {
     if (!ct || v >= g->nvalue || !g->active[v]) return;
-    Mode mode = mode_of(graph_type(g->b->g, v));
+    Mode mode = mode_cotangent(mode_of(graph_type(g->b->g, v)));
     Build at = at_node(g, n);
     at.manual = mode.manual;
     ct = op_lay_like(&at, mode_bring(&at, ct, mode), graph_type(g->b->g, v), true);
@@ -338,7 +338,7 @@ static void walk(Grad *g, int32_t first, int32_t end) {
 
 static Val zeros_like(Build *b, Val v) {
     Dims dims = op_dims(b, v);
-    Mode mode = mode_of(graph_type(b->g, v));
+    Mode mode = mode_cotangent(mode_of(graph_type(b->g, v)));
     Build at = *b;
     at.manual = mode.manual;
     Val zeros = op_full(&at, op_dtype(b, v), &dims, scalar_float(0));

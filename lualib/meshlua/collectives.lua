@@ -228,25 +228,27 @@ function M.axis_size(axis_name)
   return n
 end
 
---- x as a value that may differ along mesh axes ("varying"), where the type says that it does not: nothing is
---- moved. Ops do it themselves where values meet; its transpose is psum.
+--- x with another type, nothing is moved. to = "varying" (default): a value that is the same on all devices
+--- may differ; ops do it themselves where values meet, its transpose is psum. "reduced": the same on all
+--- devices, but its cotangent stays a sum still to be made. "unreduced": a varying value as the parts of such
+--- a sum, which psum makes; linear ops take it.
 ---@param x Tensor|table
 ---@param axis_name string|string[]
----@param options {to: string}? to = "varying"
+---@param options {to: string}?
 function M.pcast(x, axis_name, options)
   local axes = axes_of("pcast", axis_name)
   local to = lib.options("pcast", options, {to = "string"}).to or "varying"
-  if to ~= "varying" then
-    raise("E_VALUE", "pcast: to = '%s'; a value can be cast to 'varying' (psum makes one that is the same "
-      .. "on all devices)", to)
+  if to ~= "varying" and to ~= "reduced" and to ~= "unreduced" then
+    raise("E_VALUE", "pcast: to = '%s'; a value can be cast to 'varying', 'reduced' and 'unreduced' (psum "
+      .. "makes one that is the same on all devices)", to)
   end
   return each("pcast", x, function(t)
     local varies, rest = {}, {}
-    for _, name in ipairs(core.vary(t)) do varies[name] = true end
+    for _, name in ipairs(to == "varying" and core.vary(t) or {}) do varies[name] = true end
     for _, name in ipairs(axes) do
       if not varies[name] then rest[#rest + 1] = name end
     end
-    return #rest > 0 and op.pcast(t, {axes = rest}) or t
+    return #rest > 0 and op.pcast(t, {axes = rest, to = to}) or t
   end)
 end
 

@@ -341,7 +341,12 @@ local function cannot_leave(x, spec, axes)
   for d = 1, #spec do
     for _, name in ipairs(entry(spec, d)) do named[name] = true end
   end
-  for _, name in ipairs(core.vary(x)) do
+  local varies, sums = core.vary(x)
+  if #sums > 0 then
+    return ("it is %s: psum an unreduced value, and return a reduced one as it was before pcast"):format(
+      core.typeof(x))
+  end
+  for _, name in ipairs(varies) do
     if is_manual[name] and not named[name] then left[#left + 1] = name end
   end
   if #left == 0 then return end

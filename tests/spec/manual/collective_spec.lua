@@ -352,9 +352,70 @@ describe("pcast", function()
     check_gradient(weighed(function(w, a) return a:matmul(w) end, {P(), P "x"}, P "x"), wave {2, 3},
       wave {4, 2})
   end)
+  it("to 'reduced' and 'unreduced' says how sums stand; types as in JAX", function()
+    local r, rr, rv, u, uu, s, part = types(function(w, a)
+      local reduced, unreduced = ml.pcast(w, "x", {to = "reduced"}), ml.pcast(a, "x", {to = "unreduced"})
+      return reduced, reduced + reduced, reduced * a, unreduced, unreduced + unreduced,
+        ml.psum(unreduced, "x"), ml.psum_scatter(ml.pcast(ml.concat {a, a}, "x", {to = "unreduced"}), "x", {tiled = true})
+    end, {P(), P "x"}, {ml.ones {2}, count(8, {8})})
+    assert.same({"float32[2]{R:x}", "float32[2]{R:x}", "float32[2]{V:x}", "float32[2]{U:x}",
+      "float32[2]{U:x}", "float32[2]", "float32[1]{V:x}"}, {r, rr, rv, u, uu, s, part})
+  end)
+  it("the gradient of a reduced value is unreduced: one sum at the end serves many", function()
+    local step = ml.jit(map(function(w, a)
+      local reduced, total = ml.pcast(w, "x", {to = "reduced"}), nil
+      for i = 1, 3 do
+        local g = ml.grad(function(v) return (ml.sin(v * a) * i):sum() end)(reduced)
+        assert.equal("float64[2]{U:x}", ml.typeof(g))
+        total = total and total + g or g
+      end
+      return ml.psum(total * 0.5, "x")
+    end, {P(), P "x"}, P()))
+    local w, a = wave {2}, wave {8}
+    local want = ml.grad(function(v)
+      return (ml.sin(ml.concat {v, v, v, v} * a) * 3):sum()
+    end)(w)
+    helper.close(step(w, a), want, 1e-12)
+    local sums = 0
+    for _, c in ipairs(step:plan(w, a):collectives()) do sums = sums + (c.op == "all_reduce" and 1 or 0) end
+    assert.equal(1, sums)
+  end)
+  it("of every kind transposes", function()
+    check_gradient(weighed(function(w, a)
+      local part = ml.sin(ml.pcast(w, "x", {to = "reduced"})) * a
+      return ml.psum(ml.pcast(part, "x", {to = "unreduced"}), "x") * a
+    end, {P(), P "x"}, P "x"), wave {2}, wave {8})
+    check_gradient(weighed(function(a)
+      local parts = ml.pcast(a * a, "x", {to = "unreduced"})
+      return ml.psum_scatter(-parts * 2 + parts, "x", {tiled = true}) * ml.axis_index "x"
+    end, P "x", P "x"), wave {16})
+    check_gradient(weighed(function(w)
+      return ml.pcast(ml.tanh(ml.pcast(w, "x", {to = "reduced"}) + 1), "x") * (ml.axis_index "x" + 1)
+    end, P(), P "x"), wave {3})
+  end)
+  it("a sum still to be made is refused where it would give something else", function()
+    local function with(f)
+      return map(function(a, w) return f(ml.pcast(a, "x", {to = "unreduced"}), a, w) end, {P "x", P()}, P "x")
+    end
+    local function refused(fragment, f)
+      raises("E_SPEC", {"unreduced", fragment, "psum"}, with(f), ml.ones {4}, ml.ones {1})
+    end
+    refused("sin: ", function(u) return ml.sin(u) end)
+    refused("mul: ", function(u) return u * u end)
+    refused("another operand varies", function(u, a) return u + a end)
+    refused("the other is not", function(u, _, w) return u + w end)
+    refused("sum still to be made", function(u) return ml.ppermute(u, "x", {{0, 1}}) end)
+    refused("output: it is float32[1]{U:x}", function(u) return u end)
+  end)
   it("to anything else is an error", function()
     raises("E_VALUE", {"pcast: to = 'invarying'"}, map(function(a)
       return ml.pcast(a, "x", {to = "invarying"})
     end, P(), P()), ml.ones {2})
+    raises("E_SPEC", {"pcast: there is no cast to 'unreduced' of this"}, map(function(a)
+      return ml.pcast(a, "x", {to = "unreduced"})
+    end, P(), P()), ml.ones {2})
+    raises("E_SPEC", {"pcast: there is no cast to 'reduced' of this"}, map(function(a)
+      return ml.pcast(a, "x", {to = "reduced"})
+    end, P "x", P()), ml.ones {4})
   end)
 end)
