@@ -356,7 +356,8 @@ describe("pcast", function()
     local r, rr, rv, u, uu, s, part = types(function(w, a)
       local reduced, unreduced = ml.pcast(w, "x", {to = "reduced"}), ml.pcast(a, "x", {to = "unreduced"})
       return reduced, reduced + reduced, reduced * a, unreduced, unreduced + unreduced,
-        ml.psum(unreduced, "x"), ml.psum_scatter(ml.pcast(ml.concat {a, a}, "x", {to = "unreduced"}), "x", {tiled = true})
+        ml.psum(unreduced, "x"),
+        ml.psum_scatter(ml.pcast(ml.concat {a, a}, "x", {to = "unreduced"}), "x", {tiled = true})
     end, {P(), P "x"}, {ml.ones {2}, count(8, {8})})
     assert.same({"float32[2]{R:x}", "float32[2]{R:x}", "float32[2]{V:x}", "float32[2]{U:x}",
       "float32[2]{U:x}", "float32[2]", "float32[1]{V:x}"}, {r, rr, rv, u, uu, s, part})
