@@ -71,8 +71,9 @@ static int switching(lua_State *L) {
     for (lua_Integer i = 1; i <= (lua_Integer)lua_rawlen(L, 2); i++) {
         lua_rawgeti(L, 2, i);
         int axis = mesh_axis(m, value_string(L, -1, NULL, "switching: axis"));
+        if (axis < 0)
+            state_error(L, E_SPEC, "switching: '%s' is no axis of the mesh", lua_tostring(L, -1));
         lua_pop(L, 1);
-        ASSERT(axis >= 0, "an axis that nobody checked");
         bool now = m->type[axis] == AXIS_EXPLICIT;
         flipped &= ~(1u << axis);
         if (now != to_explicit) flipped |= 1u << axis;
