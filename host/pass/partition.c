@@ -455,7 +455,11 @@ static Err partition(Partition *p) {
     if (!p->local || !p->layout || !p->region) return partition_no_memory(p);
     for (int32_t r = 1; r < g->region.n; r++) p->region[r] = -1;
     for (Val v = 1; v < g->value.n; v++) {
-        p->layout[v] = *graph_type(g, v)->layout;
+        Layout *l = &p->layout[v];
+        *l = *graph_type(g, v)->layout;
+        /* In manual mode the parts of a sum still to be made are values like others that vary. */
+        l->vary |= l->partial & l->manual;
+        l->partial &= (uint8_t)~l->manual;
         layout_drop_ones(&p->layout[v]);
     }
     for (int32_t id = 1; id < g->node.n; id++) {

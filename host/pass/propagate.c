@@ -399,7 +399,7 @@ static Err write_types(Propagate *p, Graph *out) {
         l.replicated = l.flipped = 0;
         Mode mode = mode_of(graph_type(out, v));
         l.manual = (uint8_t)mode.manual;
-        l.vary = (uint8_t)mode.vary;
+        l.vary = (uint8_t)(mode.vary | mode.unreduced);
         const Layout *layout = layout_of(out->cx, &l);
         const Type *t = layout ? type_with_layout(out->cx, graph_type(out, v), layout) : NULL;
         if (!t) return err_nomem(out->cx, "propagation");

@@ -381,6 +381,25 @@ describe("pcast", function()
     for _, c in ipairs(step:plan(w, a):collectives()) do sums = sums + (c.op == "all_reduce" and 1 or 0) end
     assert.equal(1, sums)
   end)
+  it("an unreduced sum is carried by a loop, and comes out of one", function()
+    local rows, w = wave {3, 8}, wave {2}
+    local sum, steps = map(function(v, a)
+      local reduced = ml.pcast(v, "x", {to = "reduced"})
+      local nought = ml.pcast(ml.pcast(ml.zeros({2}, "float64"), "x"), "x", {to = "unreduced"})
+      local total, each = ml.scan(function(c, row)
+        local g = ml.grad(function(u) return ml.sin(u * row):sum() end)(reduced)
+        return c + g, g
+      end, nought, a)
+      assert.same({"float64[2]{U:x}", "float64[3,2]{U:x}"}, {ml.typeof(total), ml.typeof(each)})
+      return ml.psum(total, "x"), ml.psum(each, "x")
+    end, {P(), P(nil, "x")}, {P(), P()})(w, rows)
+    local function loss(row)
+      return ml.grad(function(u) return ml.sin(ml.concat {u, u, u, u} * row):sum() end)(w)
+    end
+    local want = ml.stack {loss(rows:at(1)), loss(rows:at(2)), loss(rows:at(3))}
+    helper.close(steps, want, 1e-12)
+    helper.close(sum, want:sum(1), 1e-12)
+  end)
   it("of every kind transposes", function()
     check_gradient(weighed(function(w, a)
       local part = ml.sin(ml.pcast(w, "x", {to = "reduced"})) * a
