@@ -80,7 +80,8 @@ describe("verify", function()
 
   it("covers every family that has a form for one device", function()
     -- Not those that only steer, or only move: what runs in loops and branches is of the other families.
-    local covered, missing = {control = true, manual = true, collective = true, loop = true, branch = true}, {}
+    local missing = {}
+    local covered = {control = true, manual = true, collective = true, loop = true, branch = true}
     for _, r in ipairs(rows) do covered[r[1]] = true end
     for line in io.lines "host/op/oplist.h" do
       local family = line:match "^OP%([%w_]+, (%w+)%)"
