@@ -2,6 +2,7 @@
  * run in pieces. It owns the trace's graph; of the arguments it keeps the objects. */
 #include "lua/jit.h"
 #include "lua/plan_info.h"
+#include "pass/origin.h"
 
 #include <string.h>
 
@@ -313,12 +314,70 @@ static int program_run(lua_State *L) {
     return 1;
 }
 
+/* Pushes the type of a value of the graph as propagation has it, and the ways of its axes to who
+ * split it. */
+static int push_why(lua_State *L, Host *h, Graph *g, Val v) {
+    Region *top = &g->region.at[0];
+    PassOptions o = {.target = h->rt.target};
+    Region all = *top;
+    Graph *out = NULL;
+    top->result.n = top->result.cap = 0;
+    top->result.at = NULL;
+    Build b = build_in(g, 0);
+    build_result(&b, v);
+    Err e = b.err ? b.err : pass_propagate(g, &o, &out);
+    g->region.at[0].result.at = all.result.at;
+    g->region.at[0].result.n = all.result.n;
+    g->region.at[0].result.cap = all.result.cap;
+    state_check(L, h, e);
+    Val now = out->region.at[0].result.at[0];
+    Str *s = state_text(h);
+    type_print(graph_type(out, now), s);
+    str_put_n(s, "", 1);
+    size_t type = s->n;
+    Str chain;
+    str_init(&chain, &h->cx.alloc);
+    if (out->mesh) origin_print_chain(out, now, &chain);
+    str_put_n(s, str_of(&chain), chain.n);
+    bool failed = chain.failed || s->failed;
+    str_free(&chain);
+    graph_free(out);
+    if (failed) state_check(L, h, err_nomem(&h->cx, "a text"));
+    lua_pushlstring(L, s->at, type - 1);
+    lua_pushlstring(L, s->at + type, s->n - type);
+    return 2;
+}
+
+/* program:why(value): its type as it will lie, and who split it. */
+static int program_why(lua_State *L) {
+    Host *h = state_of(L);
+    Graph *g = program_at(L)->graph;
+    lua_Integer v = value_integer(L, 2, "why: the value");
+    if (v < 1 || v >= g->value.n || graph_def(g, (Val)v)->region != 0)
+        state_error(L, E_VALUE, "the program has no value %lld", (long long)v);
+    return push_why(L, h, g, (Val)v);
+}
+
+/* why_traced(x): the same of a traced tensor, as far as the trace has come. */
+static int why_traced(lua_State *L) {
+    Host *h = state_of(L);
+    if (!h->trace) state_error(L, E_STATE, "why_sharding: no trace is under way");
+    Val v = value_in_trace(L, h, 1);
+    Graph *g = h->trace->graph;
+    if (graph_def(g, v)->region != 0)
+        state_error(L, E_STATE,
+                    "why_sharding: the tensor belongs to a loop or branch; ask outside");
+    return push_why(L, h, g, v);
+}
+
 void lprogram_open(lua_State *L) {
     static const luaL_Reg meta[] = {
         {"__gc", program_close}, {"__close", program_close}, {NULL, NULL}};
-    static const luaL_Reg methods[] = {{"nodes", program_nodes},     {"params", program_params},
-                                       {"results", program_results}, {"plan", program_plan},
-                                       {"run", program_run},         {"relayout", program_relayout},
-                                       {"close", program_close},     {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"nodes", program_nodes},       {"params", program_params}, {"results", program_results},
+        {"plan", program_plan},         {"run", program_run},       {"why", program_why},
+        {"relayout", program_relayout}, {"close", program_close},   {NULL, NULL}};
     value_new_type(L, VALUE_PROGRAM, meta, methods, NULL);
+    lua_pushcfunction(L, why_traced);
+    lua_setfield(L, -2, "why_traced");
 }

@@ -59,6 +59,37 @@ Origin origin_of(const Graph *g, Val v, int axis) {
     return o;
 }
 
+/* The ops on the way from v to who split it: the first and the last few. */
+static void print_steps(const Graph *g, Val v, int axis, Str *s) {
+    enum { ENDS = 3 };
+    int n = 0, at = 0, naxes = g->mesh->naxes;
+    for (Val w = v; w * naxes + axis < g->nsource && g->source[w * naxes + axis].from;
+         w = g->source[w * naxes + axis].from)
+        n++;
+    for (Val w = v; at < n; at++, w = g->source[w * naxes + axis].from) {
+        const Node *step = graph_node(g, g->source[w * naxes + axis].node);
+        if (at == ENDS && n > 2 * ENDS) str_fmt(s, "%d more ops, ", n - 2 * ENDS);
+        if (n > 2 * ENDS && at >= ENDS && at < n - ENDS) continue;
+        str_fmt(s, "%s at ", graph_opdef(g, step)->name);
+        intern_print_loc(step->nloc ? step->loc[0] : NULL, s);
+        str_put(s, ", ");
+    }
+}
+
+void origin_print_chain(const Graph *g, Val v, Str *s) {
+    const Layout *l = graph_type(g, v)->layout;
+    for (int d = 0; l && d < l->rank; d++)
+        for (int i = 0; i < l->dim[d].axes.n; i++) {
+            int axis = l->dim[d].axes.at[i].axis;
+            Origin o = origin_of(g, v, axis);
+            if (s->n) str_put(s, "\n");
+            str_fmt(s, "dim %d on %s: ", d + 1, g->mesh->name[axis]);
+            print_steps(g, v, axis, s);
+            if (o.kind == ORIGIN_CONSTRAINT) str_put(s, "constrained at ");
+            if (o.name) reason_print_origin(&o, s);
+        }
+}
+
 /* ---- reasons ---- */
 
 typedef struct Draft { /* a reason being written */

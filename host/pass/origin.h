@@ -11,6 +11,10 @@ void origin_note(Graph *g, Val to, Val from, int32_t node, uint32_t axes);
 /* Who split the value along the axis, in the end. */
 Origin origin_of(const Graph *g, Val v, int axis);
 
+/* A line for each dim that is split: "dim 1 on data: tanh at t.lua:6, matmul at t.lua:5, argument x",
+ * the way to who said so. */
+void origin_print_chain(const Graph *g, Val v, Str *s);
+
 /* An op as partition sees it. */
 typedef struct Step {
     const Graph *g;

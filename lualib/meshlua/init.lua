@@ -35,6 +35,7 @@ local modules = {nn = true, optim = true, schedule = true, data = true, train = 
 local functions = {init = "initialize", abstract = "initialize", config = "config",
   explain = "insight.explain", verify = "insight.verify",
   expect = "insight.budget", forbid = "insight.budget", explain_rules = "insight.rules",
+  why_sharding = "insight.sharding",
   visualize_sharding = "insight.picture", visualize_mesh = "insight.picture",
   split = "state", merge = "state", update = "state", state = "state", get_partition_spec = "state",
   get_named_sharding = "state", tabulate = "state", microbatches = "microbatch",
