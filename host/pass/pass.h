@@ -34,6 +34,7 @@ void pass_batch(Build *b, BatchCall *c);
 /* What only changes costs, and can be switched off; some is on only where it pays. */
 typedef enum PassSwitch {
     SWITCH_REUSE,       /* a value gathered for one use serves the others */
+    SWITCH_HOIST,       /* a sum over devices that a loop only adds up is made behind the loop */
     SWITCH_REASSOCIATE, /* a sum of partial sums is reduced once */
     SWITCH_BUCKET,      /* all_reduces go together */
     SWITCH_OVERLAP,     /* collectives run beside work: where links do not need the processor */
@@ -66,6 +67,8 @@ Err pass_propagate(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK
 Err pass_partition(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Fewer and larger collectives. */
 Err pass_comm(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
+/* What a loop only adds up is summed over devices once, behind it. */
+Err pass_hoist(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Collectives start early and are waited for late; for targets whose links work by themselves. */
 Err pass_overlap(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Elementwise regions become fused nodes. */

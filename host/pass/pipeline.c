@@ -6,17 +6,22 @@ typedef struct Pass {
     bool (*is_on)(const PassOptions *o); /* NULL: always */
 } Pass;
 
-const char *const pipeline_switch_names[SWITCH_COUNT] = {"reuse", "reassociate", "bucket",
-                                                         "overlap", "fuse"};
+const char *const pipeline_switch_names[SWITCH_COUNT] = {"reuse",  "hoist",   "reassociate",
+                                                         "bucket", "overlap", "fuse"};
 
 static bool overlaps(const PassOptions *o) {
     return pass_is_on(o, SWITCH_OVERLAP, !o->target->shared_memory);
 }
 
+static bool hoists(const PassOptions *o) {
+    return pass_is_on(o, SWITCH_HOIST, true);
+}
+
 static const Pass passes[] = {
     {"simplify", pass_simplify, NULL},   {"propagate", pass_propagate, NULL},
-    {"partition", pass_partition, NULL}, {"comm", pass_comm, NULL},
-    {"overlap", pass_overlap, overlaps}, {"fuse", pass_fuse, NULL},
+    {"partition", pass_partition, NULL}, {"hoist", pass_hoist, hoists},
+    {"comm", pass_comm, NULL},           {"overlap", pass_overlap, overlaps},
+    {"fuse", pass_fuse, NULL},
 };
 
 static void dump_text(const PassOptions *o, const char *stage, const Str *s) {

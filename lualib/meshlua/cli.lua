@@ -19,8 +19,8 @@ usage: meshlua [flags] [script.lua [arguments]]
   --devices=N        N virtual devices of this processor; fake:N, fake:KIND:N: devices that can be
                      planned for but not run on (KIND: cpu, h100, h200)
   --dump=STAGE       print programs after a stage to the standard error; STAGE:FILE into a file. Stages:
-                     trace, expand, simplify, factors (the sharding rules), propagate, partition, comm,
-                     overlap, fuse, plan, all (programs)
+                     trace, expand, simplify, factors (the sharding rules), propagate, partition, hoist,
+                     comm, overlap, fuse, plan, all (programs)
   --ops              the table of ops: which rules each has
   --env              the environment variables
   --help             this text

@@ -28,7 +28,8 @@ end
 --- can be planned for and not run on. In place of the flag --devices, and over it. Raises after the first tensor
 --- or mesh.
 --- passes: {bucket = false, ...} switches what only changes the cost of plans, from then on; "default" undoes it.
---- The names: reuse (a gathered value serves every use), reassociate (a sum of partial sums is reduced once),
+--- The names: reuse (a gathered value serves every use), hoist (what a loop only adds up is summed over devices
+--- behind it), reassociate (a sum of partial sums is reduced once),
 --- bucket (all_reduces go together), overlap (collectives run beside work; by default where links do not need
 --- the processor), fuse (elementwise ops run as one program).
 ---@param options {devices: integer|string, passes: table<string, boolean|"default">}

@@ -8,7 +8,8 @@ local mesh
 
 before_each(function() mesh = ml.make_mesh({8}, {"data"}) end)
 after_each(function()
-  ml.config {passes = {reassociate = "default", bucket = "default", overlap = "default", fuse = "default"}}
+  ml.config {passes = {hoist = "default", reassociate = "default", bucket = "default", overlap = "default",
+    fuse = "default"}}
 end)
 
 --- Whole numbers, so that sums are exact in any order.
@@ -73,6 +74,23 @@ describe("switching passes:", function()
     local off, on = both("fuse", function(a) return (a * 2 + 1):abs() end, x)
     assert.equal("fused fused fused", order(off))
     assert.equal("fused", order(on))
+  end)
+
+  it("hoist: gradients that a loop adds up over microbatches are reduced once, behind it", function()
+    local function step(w, init, xs)
+      return (ml.scan(function(c, x)
+        return c + ml.grad(function(v) return (x:matmul(v) * 0.5):sum() end)(w)
+      end, init, xs))
+    end
+    local off, on = both("hoist", step, whole(1, {4, 2}, P()), whole(2, {4, 2}, P()),
+      whole(3, {5, 8, 4}, P(nil, "data")))
+    local function times(plan)
+      local n = 0
+      for _, c in ipairs(plan:collectives()) do n = n + c.times end
+      return n
+    end
+    assert.equal(5, times(off))
+    assert.equal(1, times(on))
   end)
 
   it("overlap: a weight is gathered while the layer before computes, a gradient scattered behind", function()

@@ -1,0 +1,154 @@
+/* hoist.c - a reduction over devices that a loop only adds to a carry is made once, behind the
+ * loop: carry = carry + all_reduce(x)   ->   own = own + x, and at the end init + all_reduce(own)
+ * where `own` starts at zero and is each device's own sum. (Gradients of microbatches.) */
+#include "ir/copy.h"
+#include "op/op.h"
+#include "pass/pass.h"
+
+typedef struct Carry { /* of a loop, that a sum over devices is only added to */
+    const Node *add, *reduce;
+    Val param, raw;
+    uint32_t axes;
+} Carry;
+
+typedef struct Hoist {
+    Copy c;
+    int32_t *uses;
+    Carry **of_add; /* by node */
+    Carry **of_out; /* by value: result of a loop */
+    bool *moved;    /* by node: the reduction that goes */
+} Hoist;
+
+/* The axes over which the node sums its one operand; 0: it does not. */
+static uint32_t summed_axes(const Graph *g, const Node *n) {
+    const OpDef *def = graph_opdef(g, n);
+    CollectiveInfo info = {.kind = COLL_NONE};
+    if (!def->collective || n->nin != 1) return 0;
+    def->collective(n->attr, &info);
+    return info.kind == COLL_ALL_REDUCE && info.reduce == PARTIAL_SUM ? info.axes : 0;
+}
+
+static bool is_sum(const Graph *g, const Node *n) {
+    const OpDef *def = graph_opdef(g, n);
+    return n->nin == 2 && def->linear == 3 && def->flags & OPF_JOINT && def->flags & OPF_COMMUTES &&
+           !n->noffset;
+}
+
+static bool match(const Hoist *h, const Node *n, const Flow *f, Carry *out) {
+    const Graph *g = h->c.from;
+    const Region *r = &g->region.at[n->body[0]];
+    Val param = r->param.at[f->param], result = r->result.at[f->result];
+    const Node *add = graph_def(g, result);
+    if (!is_sum(g, add) || h->uses[param] != 1 || h->uses[result] != 1) return false;
+    int at = add->in[0] == param ? 0 : 1;
+    if (add->in[at] != param) return false;
+    Val sum = add->in[1 - at];
+    const Node *reduce = graph_def(g, sum);
+    uint32_t axes = summed_axes(g, reduce);
+    if (!axes || h->uses[sum] != 1 || reduce->region != add->region) return false;
+    *out = (Carry){add, reduce, param, reduce->in[0], axes};
+    return true;
+}
+
+static bool find(Hoist *h) {
+    const Graph *g = h->c.from;
+    Arena *arena = &h->c.arena;
+    h->uses = graph_use_counts(g, arena);
+    h->of_add = ARENA_ARRAY(arena, Carry *, g->node.n);
+    h->of_out = ARENA_ARRAY(arena, Carry *, g->value.n);
+    h->moved = ARENA_ARRAY(arena, bool, g->node.n);
+    bool ok = h->uses && h->of_add && h->of_out && h->moved;
+    for (int32_t id = 1; ok && id < g->node.n; id++) {
+        const Node *n = graph_node(g, id);
+        const OpDef *def = graph_opdef(g, n);
+        Flow f;
+        for (int i = 0; ok && def->flow && def->flow(n, i, &f); i++) {
+            Carry found;
+            if (!f.carried || !match(h, n, &f, &found)) continue;
+            Carry *own = arena_copy(arena, &found, sizeof found);
+            ok = own != NULL;
+            if (!ok) break;
+            h->of_add[g->value.at[found.add->out].node] = own;
+            h->of_out[n->out + f.out] = own;
+            h->moved[g->value.at[found.reduce->out].node] = true;
+        }
+    }
+    return ok;
+}
+
+/* The value's type, varying along more axes. */
+static void widen(Copy *c, Val v, uint32_t axes) {
+    if (c->b.err || !v) return;
+    Graph *g = c->b.g;
+    Type t = *graph_type(g, v);
+    Layout l = *t.layout;
+    l.vary |= (uint8_t)axes;
+    t.layout = layout_of(g->cx, &l);
+    const Type *type = t.layout ? type_of(g->cx, &t) : NULL;
+    if (!type)
+        copy_no_memory(c);
+    else
+        g->value.at[v].type = type;
+}
+
+static Val like(Copy *c, const Node *n, const Val *in) {
+    return build_like(&c->b, c->from, n, in);
+}
+
+static void hoist_add(Hoist *h, const Node *n, const Carry *k) {
+    Copy *c = &h->c;
+    copy_enter(c, n);
+    widen(c, c->map[k->param], k->axes);
+    copy_set(c, n, like(c, n, (Val[]){c->map[k->param], c->map[k->raw]}));
+}
+
+static void hoist_loop(Hoist *h, const Node *n) {
+    Copy *c = &h->c;
+    const OpDef *def = graph_opdef(c->from, n);
+    Val *in = copy_operands(c, n);
+    Flow f;
+    if (!in) return;
+    copy_enter(c, n);
+    for (int i = 0; def->flow(n, i, &f); i++)
+        if (f.carried && h->of_out[n->out + f.out])
+            in[f.in] = op_const_like(&c->b, c->map[n->in[f.in]], 0);
+    Val v = copy_node_with(c, n, in);
+    for (int i = 0; v && def->flow(n, i, &f); i++) {
+        const Carry *k = f.carried ? h->of_out[n->out + f.out] : NULL;
+        if (!k || c->b.err) continue;
+        Val own = v + f.out;
+        widen(c, own, k->axes);
+        Val both[2] = {c->map[n->in[f.in]], like(c, k->reduce, &own)};
+        c->map[n->out + f.out] = both[1] ? like(c, k->add, both) : 0;
+    }
+}
+
+Err pass_hoist(const Graph *g, const PassOptions *o, Graph **out) {
+    (void)o;
+    Graph *to = graph_new(g->cx);
+    if (!to) return err_nomem(g->cx, "a graph");
+    to->mesh = g->mesh;
+    Build b = build_in(to, 0);
+    b.local = true;
+    Hoist h = {0};
+    if (copy_begin(&h.c, g, &b)) {
+        if (!find(&h)) copy_no_memory(&h.c);
+        for (int32_t id = 1; id < g->node.n && !h.c.b.err; id++) {
+            const Node *n = graph_node(g, id);
+            if (h.moved[id]) continue;
+            if (h.of_add[id])
+                hoist_add(&h, n, h.of_add[id]);
+            else if (graph_opdef(g, n)->flow)
+                hoist_loop(&h, n);
+            else
+                copy_node(&h.c, n);
+        }
+        copy_results(&h.c, 0);
+    }
+    copy_end(&h.c);
+    if (h.c.b.err)
+        graph_free(to);
+    else
+        *out = to;
+    return h.c.b.err;
+}
