@@ -36,9 +36,25 @@ Val lregion_capture(lua_State *L, Host *h, Val v) {
 
 /* ---- trace_region ---- */
 
+/* A loop runs along dim 1, so that no explicit axis may split it. */
+static void check_stack(lua_State *L, Host *h, const Type *t) {
+    const Layout *l = t->layout;
+    for (int i = 0; l && t->dims.rank && i < l->dim[0].axes.n; i++) {
+        int axis = l->dim[0].axes.at[i].axis;
+        if (l->mesh->type[axis] != AXIS_EXPLICIT || l->mesh->size[axis] == 1) continue;
+        Str *s = state_text(h);
+        type_print(t, s);
+        state_error(L, E_SPEC,
+                    "scan: dim 1 of xs is split on the explicit axis '%s' (%s), and the loop runs "
+                    "along it; ml.reshard it first, whole along dim 1",
+                    l->mesh->name[axis], str_of(s));
+    }
+}
+
 /* The type of the parameter that stands for the tensor at `index`; `slice`: without its dim 1. */
 static const Type *param_type(lua_State *L, Host *h, int index, bool slice) {
     const Type *t = value_type(h, value_tensor(L, h, index));
+    if (slice) check_stack(L, h, t);
     if (slice) t = type_slice(&h->cx, t);
     t = t ? type_undecided(&h->cx, t) : NULL;
     if (!t) state_check(L, h, err_nomem(&h->cx, "a type"));

@@ -79,6 +79,16 @@ describe("a scan over layers", function()
   end)
 end)
 
+it("C1: refuses xs whose dim 1 is split on an explicit axis", function()
+  local explicit = ml.make_mesh({8}, {"x"}, {axis_types = {"explicit"}})
+  local xs = ml.device_put(draw(9, 8, 4), NamedSharding(explicit, P("x")))
+  local function sum(a) return (ml.scan(function(c, s) return c + s end, ml.zeros {4}, a)) end
+  local wanted = "[E_SPEC] scan: dim 1 of xs is split on the explicit axis 'x' (float32[8@x,4])"
+  helper.raises(wanted, sum, xs)
+  helper.raises(wanted, ml.jit(sum), xs)
+  close(sum(draw(9, 8, 4)), sum(ml.device_put(xs, NamedSharding(explicit, P()))), 1e-6)
+end)
+
 describe("a while_loop under sharding", function()
   it("stops where one device stops, with the carry split", function()
     local step = ml.jit(function(v)
