@@ -11,6 +11,7 @@ local S001_PIPELINE = "tests/spec/seeds/seed001_pipeline_spec.lua"
 local S001_TRAINING = "tests/spec/seeds/seed001_training_spec.lua"
 local S002, S003 = "tests/spec/seeds/seed002_spec.lua", "tests/spec/seeds/seed003_spec.lua"
 local S003_BLOCK, S004 = "tests/spec/seeds/seed003_block_spec.lua", "tests/spec/seeds/seed004_spec.lua"
+local S004_MODES = "tests/spec/seeds/seed004_modes_spec.lua"
 
 return {
   -- ---- Distributed Training with JAX Simplified ----
@@ -169,21 +170,20 @@ return {
   {seed = "004", lines = "95-101", name = "a sum over the first axis", verdict = "same", spec = S004},
   {seed = "004", lines = "116-129", name = "the type of a value, outside jit and inside", verdict = "same",
     spec = S004},
-  {seed = "004", lines = "141-153", name = "the sharding in the type", verdict = "same", spec = S004,
-    waits = "explicit axes: the mesh's"},
+  {seed = "004", lines = "141-153", name = "the sharding in the type", verdict = "same",
+    spec = S004_MODES},
   {seed = "004", lines = "167-185", name = "types of a sum at trace time", verdict = "same",
-    waits = "explicit axes"},
+    spec = S004_MODES},
   {seed = "004", lines = "207-226", name = "an elementwise function by shard_map", verdict = "same",
-    waits = "shard_map"},
-  {seed = "004", lines = "242-251", name = "the shape of a shard", verdict = "same", waits = "shard_map"},
-  {seed = "004", lines = "263-272", name = "a sum of each shard", verdict = "same", waits = "shard_map"},
-  {seed = "004", lines = "281-294", name = "psum", verdict = "same", waits = "shard_map"},
+    spec = S004_MODES},
+  {seed = "004", lines = "242-251", name = "the shape of a shard", verdict = "same", spec = S004_MODES},
+  {seed = "004", lines = "263-272", name = "a sum of each shard", verdict = "same", spec = S004_MODES},
+  {seed = "004", lines = "281-294", name = "psum", verdict = "same", spec = S004_MODES},
   {seed = "004", lines = "305-331", name = "by jit and sharded data, with one all_reduce", verdict = "same",
     spec = S004},
   {seed = "004", lines = "342-361", name = "the layer with explicit sharding", verdict = "same",
-    waits = "explicit axes"},
-  {seed = "004", lines = "376-397", name = "the layer by shard_map", verdict = "same", waits = "shard_map"},
+    spec = S004_MODES},
+  {seed = "004", lines = "376-397", name = "the layer by shard_map", verdict = "same", spec = S004_MODES},
   {seed = "004", lines = "411-463", name = "as written it never learns; fed back it does",
-    verdict = "corrected: what a step returned was not fed back; a key was used twice", spec = S004,
-    waits = "lint: that a key is used twice"},
+    verdict = "corrected: what a step returned was not fed back; a key was used twice", spec = S004},
 }

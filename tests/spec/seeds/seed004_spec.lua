@@ -76,18 +76,6 @@ describe("the notebook", function()
     assert.same({0, 2, 4, 6, 8, 10, 12, 14}, result:totable())
     assert.equal("int32[8]", ml.typeof(result))
   end)
-
-  it("004 L141: the sharding in the type", function()
-    local mesh = ml.make_mesh({2, 4}, {"X", "Y"})
-    local a = ml.arange(8):reshape(4, 2)
-    local sharded = ml.device_put(a, NamedSharding(mesh, P("X", nil)))
-    assert.equal("int32[4,2]", ml.typeof(a))
-    assert.equal("int32[4@X,2]", ml.typeof(sharded))
-    assert.same({2, 2}, twin.local_shape(sharded))
-    for i, shard in ipairs(sharded:addressable_shards()) do -- X copies of two rows, each on the four devices of Y
-      assert.same(i <= 4 and {{0, 1}, {2, 3}} or {{4, 5}, {6, 7}}, shard.data:totable())
-    end
-  end)
 end)
 
 describe("the layer of the notebook", function()
@@ -131,6 +119,11 @@ describe("the training loop of the notebook", function()
     local key = random.key(1701)
     local X = random.normal(key, {B, D})
     local w_true = random.normal(key, {D, 1}) -- the same key: the first row of X over again
+    random.debug_key_reuse(true)
+    random.normal(key, {B, D})
+    local message = helper.raises("[E_STATE] random.normal: this key was used at", random.normal, key, {D, 1})
+    assert.truthy(message:find("seed004_spec.lua:%d+ already, and would give the same numbers"))
+    random.debug_key_reuse(false)
     local y = X:matmul(w_true):gt(0):astype "float32"
     assert.equal(w_true:reshape(32):bytes(), X:at(1):bytes())
     assert.equal(508.0, y:sum():item())
