@@ -3,6 +3,7 @@
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local args_of = require "meshlua.ops.args"
+local collectives = require "meshlua.collectives"
 local mesh_of = require "meshlua.mesh"
 local ops = require "meshlua.ops"
 local shard_map = require "meshlua.shard_map"
@@ -39,6 +40,13 @@ local function axis_at(who, what, axes, i)
   return axis
 end
 
+--- The first device's x, on all devices: where they may differ, it is what the others add nothing to.
+local function of_first_device(x, name)
+  if not core.is_tensor(x) or #core.vary(x) == 0 then return x end
+  local mine = ops.where(ops.eq(collectives.axis_index(name), 0), x, ops.zeros_like(x))
+  return ops.astype(collectives.psum(mine, name), x.dtype)
+end
+
 local known = {axis_name = "string", in_axes = true, out_axes = true, devices = "table"}
 
 --- The size of the mapped dims, which must agree.
@@ -63,7 +71,9 @@ end
 --- A function that runs fn once per place of its arguments' mapped dims, each on its own device; results are
 --- stacked. Inside, collectives reach the others by axis_name.
 ---  in_axes, out_axes: the mapped dim of all arguments (results; default 1), or a list with one for each, in
----    which false stands for an argument that all devices have whole.
+---    which false stands for an argument that all devices have whole, and for a result that is the first
+---    device's. Of a whole argument each device has a copy of its own, with a gradient of its own; Params are
+---    one for all, as in shard_map.
 --- Errors: E_SHAPE where mapped dims differ, E_MESH where there are fewer devices than places.
 ---@param fn function
 ---@param options {axis_name: string?, in_axes: integer|table?, out_axes: integer|table?, devices: integer[]?}?
@@ -90,17 +100,18 @@ function M.pmap(fn, options)
       local blocks = table.pack(...)
       for i = 1, blocks.n do
         local axis = axis_at("pmap", "in_axes", in_axes, i)
-        if axis then
-          blocks[i] = tree.map(function(leaf) return ops.squeeze(leaf, axis) end, blocks[i])
-        end
+        blocks[i] = tree.map(function(leaf)
+          if axis then return ops.squeeze(leaf, axis) end
+          return core.is_tensor(leaf) and collectives.pcast(leaf, name) or leaf
+        end, blocks[i])
       end
       local results = table.pack(fn(table.unpack(blocks, 1, blocks.n)))
       for i = 1, results.n do
         local axis = axis_at("pmap", "out_axes", out_axes, i)
         outs[i] = axis and spec_of(axis, name) or core.P()
-        if axis then
-          results[i] = tree.map(function(leaf) return ops.expand_dims(leaf, axis) end, results[i])
-        end
+        results[i] = tree.map(function(leaf)
+          return axis and ops.expand_dims(leaf, axis) or of_first_device(leaf, name)
+        end, results[i])
       end
       return table.unpack(results, 1, results.n)
     end

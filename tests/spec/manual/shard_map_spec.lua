@@ -416,6 +416,23 @@ it("pmap maps a dim over devices", function()
   raises("E_VALUE", {"no argument is mapped"}, ml.pmap(same, {in_axes = {false}}), ml.ones {2})
 end)
 
+it("pmap: an argument that all devices have whole has a gradient on each; the first one's result is whole",
+  function()
+    local w, x = count(3, {3}) / 8, count(24, {8, 3}) / 16
+    local function grad_of(v, rows)
+      return ml.grad(function(u) return ml.tanh(rows:matmul(u)):sum() end)(v)
+    end
+    local alone = ml.vmap(grad_of, {in_axes = {false, 1}})(w, x)
+    helper.close(alone, ml.pmap(grad_of, {in_axes = {false, 1}})(w, x), 1e-6)
+    local updated = ml.pmap(function(v, rows) return v - 0.1 * ml.pmean(grad_of(v, rows), "i") end,
+      {axis_name = "i", in_axes = {false, 1}, out_axes = {false}})(w, x)
+    helper.close(w - 0.1 * alone:mean(1), updated, 1e-6)
+    local first = ml.pmap(function(v) return {v, v:gt(3.5), v:astype "int32"} end, {out_axes = {false}})
+    local got = first(ml.tensor {7.5, 0 / 0, 2.0, 3.0})
+    assert.same({7.5, true, 7}, {got[1]:item(), got[2]:item(), got[3]:item()})
+    assert.same({"float32", "bool", "int32"}, {got[1].dtype, got[2].dtype, got[3].dtype})
+  end)
+
 it("device_put_replicated stacks a copy per device, which pmap maps", function()
   local x = ml.device_put_replicated({w = ml.tensor {1.0, 2.0}}, {0, 1, 2})
   assert.equal("float32[3@devices,2]", ml.typeof(x.w))

@@ -7,6 +7,7 @@
 local S000, S000_PLANS = "tests/spec/seeds/seed000_spec.lua", "tests/spec/seeds/seed000_plans_spec.lua"
 local S001_MESH = "tests/spec/seeds/seed001_mesh_spec.lua"
 local S001_LAYERS = "tests/spec/seeds/seed001_layers_spec.lua"
+local S001_PMAP = "tests/spec/seeds/seed001_pmap_spec.lua"
 local S001_PIPELINE = "tests/spec/seeds/seed001_pipeline_spec.lua"
 local S001_TRAINING = "tests/spec/seeds/seed001_training_spec.lua"
 local S002, S003 = "tests/spec/seeds/seed002_spec.lua", "tests/spec/seeds/seed003_spec.lua"
@@ -17,7 +18,7 @@ return {
   -- ---- Distributed Training with JAX Simplified ----
   {seed = "000", lines = "27-34", name = "no rank code, the same losses on any number of devices",
     verdict = "contrast: PyTorch's DDP", spec = S000, waits = "processes: the same script in two of them"},
-  {seed = "000", lines = "37-41", name = "pmap over rows", verdict = "same", waits = "shard_map: ml.pmap"},
+  {seed = "000", lines = "37-41", name = "pmap over rows", verdict = "same", spec = S000},
   {seed = "000", lines = "48-52", name = "a model with hidden state",
     verdict = "contrast: PyTorch; there is nothing to run"},
   {seed = "000", lines = "55-60", name = "init, apply and grad", verdict = "same", spec = S000},
@@ -51,8 +52,8 @@ return {
     waits = "processes"},
   {seed = "001", lines = "96-113", name = "its validations and derived values", verdict = "same",
     waits = "processes"},
-  {seed = "001", lines = "121-170", name = "data parallelism by pmap", verdict = "same",
-    waits = "shard_map: ml.pmap"},
+  {seed = "001", lines = "121-170", name = "data parallelism by pmap",
+    verdict = "corrected: nothing averages the gradients, so the devices' models go apart", spec = S001_PMAP},
   {seed = "001", lines = "176-226", name = "over a mesh sends the gradients and the loss, nothing else",
     verdict = "corrected: a spec of rank 4 fits no label; the optimizer is an argument",
     spec = S001_TRAINING},
@@ -63,8 +64,7 @@ return {
   {seed = "001", lines = "320-379", name = "the hidden layer is gathered before each use", verdict = "same",
     spec = S001_LAYERS},
   {seed = "001", lines = "385-406", name = "a constraint gathers the hidden layer",
-    verdict = "corrected: all_gather names an axis that is not manual in a plain jit", spec = S001_LAYERS,
-    waits = "shard_map: the error of all_gather outside it"},
+    verdict = "corrected: all_gather names an axis that is not manual in a plain jit", spec = S001_LAYERS},
   {seed = "001", lines = "414-463", name = "four of them, 784-512-512-256-10", verdict = "same",
     spec = S001_PIPELINE},
   {seed = "001", lines = "467-509", name = "last to first in each tick every microbatch comes out as itself",
@@ -104,7 +104,7 @@ return {
     waits = "processes"},
   {seed = "001", lines = "968-970", name = "a wrong number of devices says both numbers", verdict = "same",
     spec = S001_MESH, waits = "processes: their count"},
-  {seed = "001", lines = "978-981", name = "pmean against psum", verdict = "same", waits = "shard_map"},
+  {seed = "001", lines = "978-981", name = "pmean against psum", verdict = "same", spec = S001_PMAP},
   {seed = "001", lines = "983-989", name = "by the norm over all shards", verdict = "same",
     spec = S001_TRAINING},
 

@@ -44,6 +44,29 @@ end
   end)
 end)
 
+describe("a program of one device, mapped", function()
+  it("000 L37: pmap over rows", function()
+    local params, batch = random.normal(random.key(1), {16, 4}), random.normal(random.key(2), {8, 6, 16})
+    local function compute_grads(w, rows)
+      return ml.grad(function(v) return (ml.tanh(rows:matmul(v)) ^ 2):mean() end)(w)
+    end
+    local in_axes = {false, 1}
+    local wanted = ml.vmap(compute_grads, {in_axes = in_axes})(params, batch)
+    local grads = ml.pmap(compute_grads, {in_axes = in_axes})(params, batch)
+    assert.same({8, 16, 4}, grads.shape)
+    helper.close(wanted, grads, 1e-6)
+    for i = 1, 8 do helper.close(compute_grads(params, batch:at(i)), grads:at(i), 1e-6) end
+    assert.equal(P("devices", nil, nil), grads.sharding.spec)
+    for i, shard in ipairs(grads:addressable_shards()) do
+      assert.equal(i - 1, shard.device)
+      assert.same({i, i}, shard.index[1])
+    end
+    -- All arguments by rows, as the post has it: one set of parameters for each device.
+    local all = ml.pmap(compute_grads)(ml.device_put_replicated(params), batch)
+    helper.close(wanted, all, 1e-6)
+  end)
+end)
+
 describe("parameters are data", function()
   local function apply_of(structure, params, x) return ml.merge(structure, params)(x) end
   local layouts = {kernel = NamedSharding(mesh, P(nil, "model")), bias = NamedSharding(mesh, P("model"))}

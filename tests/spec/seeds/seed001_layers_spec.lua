@@ -121,5 +121,14 @@ describe("activation sharding", function()
     local plan = sharded_forward:plan(model, x)
     assert.same({("all_gather over model: %d bytes"):format(activation(8, 16))}, twin.collectives(plan))
     assert.truthy(plan:collectives()[1].why:find('asked for here: P("data", nil)', 1, true))
+    -- As written: what is gathered is whole already in a plain jit, and no axis is named.
+    local as_written = ml.jit(function(layers, inputs)
+      local h1 = nn.relu(layers.layer1(ml.device_put(inputs, data_sharding)))
+      return layers.layer2(ml.all_gather(h1, "model", {axis = 2, tiled = true}))
+    end)
+    local message = helper.raises("[E_STATE] all_gather: mesh axis 'model' is not bound here", as_written,
+      model, x)
+    assert.truthy(message:find("^tests/spec/seeds/seed001_layers_spec%.lua:%d+: "))
+    assert.truthy(message:find("shard_map", 1, true)) -- the way out
   end)
 end)

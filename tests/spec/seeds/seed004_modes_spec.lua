@@ -114,7 +114,8 @@ describe("the layer of the notebook", function()
     local out = layer_auto(x_sharded, W_replicated, b)
     assert.same({x = "float32[32@X]", W = "float32[32,4]", b = "float32[4]", out = "float32[4]"}, types)
     helper.close(exact, out, 1e-6)
-    assert.same({"all_reduce over X: 16 bytes"}, twin.collectives(layer_auto:plan(x_sharded, W_replicated, b)))
+    assert.same({"all_reduce over X: 16 bytes"},
+      twin.collectives(layer_auto:plan(x_sharded, W_replicated, b)))
   end)
 
   it("004 L376: the layer by shard_map", function()
