@@ -201,6 +201,57 @@ function M.activations(cfg, model)
   return cfg.layers * (4 * unit + 24 * unit // model + statistics)
 end
 
+-- ---- the block of seed 003 (tests/spec/seeds/block.lua) -----------------------------------------------
+
+--- Its parameters: {shape, role}, role as in M.parameters.
+local function block_parameters(cfg)
+  local C, list = cfg.width, {}
+  local function add(shape, role) list[#list + 1] = {shape = shape, role = role} end
+  for _ = 1, 4 do add {C} end -- two norms
+  for _ = 1, 3 do             -- query, key, value
+    add({C, C}, "column")
+    add({C}, "column")
+  end
+  add({C, C}, "row")
+  add {C}
+  add({C, cfg.hidden}, "column")
+  add({cfg.hidden}, "column")
+  add({cfg.hidden, C}, "row")
+  add {C}
+  return list
+end
+
+--- One step under Megatron's rules: f and g of the attention and of the MLP.
+---@param cfg table batch, seq, width, hidden
+---@param batch integer size of the axis
+---@param model integer
+function M.block_megatron(cfg, batch, model)
+  local rows = cfg.batch // batch * cfg.seq
+  local gradients = bytes(block_parameters(cfg), function(p) return p.role and model or 1 end)
+  return {
+    {"all_reduce", "model", 4, 4 * rows * cfg.width * FLOAT},
+    {"all_reduce", "batch", nil, gradients + FLOAT},
+  }
+end
+
+--- One step as the slides have it: dim 1 of every parameter over model. Each of the six products contracts over a
+--- split dim, and its sums are scattered, as its bias lies. Backward each takes the cotangent of what it made
+--- whole. Norms take rows whole: the second's input (the first's is the batch), both cotangents, and scale and
+--- bias, of which the second's scale once more for its input's gradient. The mean is over split features, too.
+---@param cfg table batch, seq, width, hidden
+---@param batch integer size of the axis
+---@param model integer
+function M.block_slides(cfg, batch, model)
+  local rows = cfg.batch // batch * cfg.seq
+  local width, hidden = rows * cfg.width * FLOAT, rows * cfg.hidden * FLOAT
+  return {
+    {"reduce_scatter", "model", 6, 5 * width + hidden},
+    {"all_gather", "model", 14, ((1 + 5 + 2) * width + hidden + 5 * cfg.width * FLOAT) // model},
+    {"all_reduce", "batch", nil, bytes(block_parameters(cfg)) // model},
+    {"all_reduce", "batch,model", 1, FLOAT}, -- the loss
+  }
+end
+
 -- ---- a convolutional network (models/convnet.lua) -----------------------------------------------------
 
 --- Its parameters: {shape, role}. tp splits every second kernel by its output features, with the norm behind

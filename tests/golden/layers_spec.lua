@@ -1,11 +1,12 @@
 -- devices: 8
--- Plans of a convolutional network's train step, and of a mixture of experts, send what
+-- Plans of a convolutional network's train step, of a mixture of experts and of the block of seed 003 send what
 -- tests/golden/expected.lua says, and nothing else.
 local ml = require "meshlua"
 package.path = "models/?.lua;" .. package.path
 local check = require "golden.traffic"
 local expected = require "golden.expected"
 local convnet = require "convnet"
+local block = require "spec.seeds.block"
 
 local P, NamedSharding = ml.P, ml.NamedSharding
 
@@ -70,4 +71,57 @@ describe("the plan of a mixture of experts", function()
       {{"batch", "expert"}, {"expert", "expert"}, {"mlp", "model"}})
     check(plan, expected.moe(cfg, {expert = 4, model = 2}))
   end)
+end)
+
+describe("the plan of the block of seed 003", function()
+  local function plan_of(cfg, sizes, rules)
+    local mesh = ml.make_mesh(sizes, {"batch", "model"})
+    local model = ml.init(function(rngs)
+      return block.TransformerBlock(cfg.width, cfg.heads, cfg.hidden, 0.1, rngs)
+    end, {mesh = mesh, rules = rules})
+    local x = ml.device_put(ml.ones {cfg.batch, cfg.seq, cfg.width}, NamedSharding(mesh, P("batch")))
+    return ml.jit(function(m, inputs)
+      local loss, grads = ml.value_and_grad(function(v) return (v(inputs) ^ 2):mean() end)(m)
+      return loss, ml.tree.map(function(p, g) return p - 0.1 * g end, ml.state(m), grads)
+    end, {mesh = mesh}):plan(model, x)
+  end
+
+  --- Bytes that one device sends by the list: rings, of `over` devices each.
+  local function sent(list, over)
+    local sum = 0
+    for _, entry in ipairs(list) do
+      local n = over[entry[2]]
+      local share = {all_reduce = 2 * (n - 1) / n, all_gather = n - 1, reduce_scatter = (n - 1) / n}
+      sum = sum + entry[4] * share[entry[1]]
+    end
+    return sum
+  end
+
+  local wide = {batch = 8, seq = 6, width = 32, heads = 4, hidden = 64}
+  local narrow = {batch = 16, seq = 5, width = 16, heads = 8, hidden = 48}
+  for name, case in pairs {["batch:4,model:2"] = {wide, 4, 2}, ["batch:2,model:4"] = {narrow, 2, 4}} do
+    local cfg, batch, model = table.unpack(case)
+    it("under Megatron's rules, and dim 1 of everything over model, on " .. name, function()
+      local megatron = plan_of(cfg, {batch, model}, block.rules.megatron)
+      local slides = plan_of(cfg, {batch, model}, block.rules.slides)
+      check(megatron, expected.block_megatron(cfg, batch, model))
+      check(slides, expected.block_slides(cfg, batch, model))
+      -- What that costs beyond Megatron's rules stands in explain, with the dims that it comes from.
+      local over = {batch = batch, model = model, ["batch,model"] = batch * model}
+      local beyond = sent(expected.block_slides(cfg, batch, model), over)
+        - sent(expected.block_megatron(cfg, batch, model), over)
+      local told, shorter = ml.explain(slides), ml.explain(megatron)
+      assert.is_true(beyond > 0)
+      assert.equal(beyond, told.sent - shorter.sent)
+      local contractions = 0
+      for _, row in ipairs(told.collectives) do
+        if row.op == "reduce_scatter" then
+          assert.truthy(row.reasons[1]:find "^matmul runs over dim %d of x and dim 1 of w, split on model$")
+          assert.truthy(row.by[1]:find("%.kernel"), row.by[1])
+          contractions = contractions + row.count
+        end
+      end
+      assert.equal(6, contractions)
+    end)
+  end
 end)

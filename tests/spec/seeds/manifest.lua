@@ -39,7 +39,7 @@ return {
   {seed = "000", lines = "210-221", name = "splits the batch at once, before any step",
     verdict = "same", spec = S000_PLANS},
   {seed = "000", lines = "230-241", name = "batch and weight on one axis leave an eighth of the work unique",
-    verdict = "same", spec = {S000_PLANS, S000}, waits = "explain: that it names the share, and the mend"},
+    verdict = "same", spec = {S000_PLANS, S000}},
   {seed = "000", lines = "253-255", name = "orthogonal splits leave no work done twice",
     verdict = "same", spec = S000_PLANS},
   {seed = "000", lines = "264-306", name = "shards by path and size, and trains as one device does",

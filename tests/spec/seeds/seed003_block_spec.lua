@@ -3,47 +3,14 @@
 -- data-parallel loop around one.
 local helper = require "spec.helper"
 local ml = require "meshlua"
+local blocks = require "spec.seeds.block"
 local oracle = require "spec.oracle"
 local twin = require "spec.seeds.twin"
 local P, NamedSharding, nn, optim, random = ml.P, ml.NamedSharding, ml.nn, ml.optim, ml.random
 
-local TransformerBlock = nn.module "TransformerBlock"
-
-function TransformerBlock:init(embed_dim, num_heads, ff_dim, dropout_rate, rngs)
-  local embed = {"embed"}
-  self.layer_norm1 = nn.LayerNorm(embed_dim, {epsilon = 1e-6, rngs = rngs, axes = embed})
-  self.mha = nn.MultiHeadAttention(embed_dim, num_heads, {rngs = rngs, axes = {"embed", "heads"}})
-  self.dropout1 = nn.Dropout(dropout_rate)
-  self.layer_norm2 = nn.LayerNorm(embed_dim, {epsilon = 1e-6, rngs = rngs, axes = embed})
-  self.linear1 = nn.Linear(embed_dim, ff_dim, {rngs = rngs, axes = {"embed", "hidden"}})
-  self.linear2 = nn.Linear(ff_dim, embed_dim, {rngs = rngs, axes = {"hidden", "embed"}})
-  self.dropout2 = nn.Dropout(dropout_rate)
-end
-
-local function causal_attention_mask(n)
-  local position = ml.arange(n)
-  return position:reshape(1, n):le(position:reshape(n, 1)) -- key, query
-end
-
---- With rngs it trains: elements are dropped.
-function TransformerBlock:__call(inputs, rngs)
-  local function dropout(layer, x) return rngs and layer(x, rngs) or x end
-  local attention_output = self.mha(self.layer_norm1(inputs), {mask = causal_attention_mask(inputs.shape[2])})
-  local x = inputs + dropout(self.dropout1, attention_output)
-  local mlp_output = self.linear1(self.layer_norm2(x))
-  mlp_output = nn.gelu(mlp_output)
-  mlp_output = self.linear2(mlp_output)
-  mlp_output = dropout(self.dropout2, mlp_output)
-  return x + mlp_output
-end
-
+local TransformerBlock, rules = blocks.TransformerBlock, blocks.rules
 local EMBED, HEADS, FF, LENGTH = 16, 4, 32, 6
 local mesh = ml.make_mesh({4, 2}, {"batch", "model"})
-local rules = {
-  -- As in the slides: the first dim of everything, which is the contraction dim of the products.
-  slides = {function() return P("model") end, {"embed", false}, {"heads", false}, {"hidden", false}},
-  megatron = {{"embed", false}, {"heads", "model"}, {"hidden", "model"}},
-}
 
 local function new_block(on, rule_set)
   return ml.init(function(rngs) return TransformerBlock(EMBED, HEADS, FF, 0.1, rngs) end,
