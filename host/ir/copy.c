@@ -59,7 +59,9 @@ void copy_results(Copy *c, int32_t region) {
     copy_body(c, region, NULL);
 }
 
-const int32_t *copy_bodies(Copy *c, const Node *n) {
+/* The regions of n as they are now, with their mapped results. NULL when out of memory, or n owns
+ * none. */
+static const int32_t *bodies(Copy *c, const Node *n) {
     if (!n->nbody) return NULL;
     int32_t *body = ARENA_ARRAY(&c->arena, int32_t, n->nbody);
     if (!body) copy_no_memory(c);
@@ -72,7 +74,7 @@ void copy_set(Copy *c, const Node *n, Val v) {
 }
 
 static Val with_bodies(Copy *c, const Node *n, const Val *in) {
-    const int32_t *body = copy_bodies(c, n);
+    const int32_t *body = bodies(c, n);
     const Type **types = ARENA_ARRAY(&c->arena, const Type *, n->nout + 1);
     if (!body || !types) {
         copy_no_memory(c);

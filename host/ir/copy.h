@@ -25,9 +25,6 @@ void copy_no_memory(Copy *c);
 void copy_enter(Copy *c, const Node *n);
 /* The operands' new values, in the copy's arena; NULL when out of memory. */
 Val *copy_operands(Copy *c, const Node *n);
-/* The regions of n as they are now, with their mapped results: to be called when all nodes in them
- * are copied, once. NULL when out of memory, or n owns none. */
-const int32_t *copy_bodies(Copy *c, const Node *n);
 /* The node, its parameters mapped and its regions along; its results are mapped. */
 Val copy_node(Copy *c, const Node *n);
 /* As copy_node, of these operands. */

@@ -46,12 +46,6 @@ void dims_strides(const Dims *d, int64_t strides[MAX_RANK]) {
     }
 }
 
-void dims_print(const Dims *d, Str *s) {
-    str_put(s, "[");
-    for (int i = 0; i < d->rank; i++) str_fmt(s, "%s%lld", i ? "," : "", (long long)d->at[i]);
-    str_put(s, "]");
-}
-
 bool dims_broadcast(const Dims *a, const Dims *b, Dims *out) {
     *out = (Dims){.rank = a->rank > b->rank ? a->rank : b->rank};
     for (int i = 0; i < out->rank; i++) {

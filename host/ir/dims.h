@@ -25,7 +25,6 @@ void dims_insert(Dims *d, int at, int64_t x); /* the same */
 bool dims_has(const Dims *d, int64_t x);
 /* Row-major strides, in elements. */
 void dims_strides(const Dims *d, int64_t strides[MAX_RANK]);
-void dims_print(const Dims *d, Str *s); /* "[2,3]" */
 /* The shape that both broadcast to (numpy's rule); false where a dim differs and neither is 1. */
 bool dims_broadcast(const Dims *a, const Dims *b, Dims *out);
 

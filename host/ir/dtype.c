@@ -6,18 +6,18 @@
 
 static const struct {
     const char *name;
-    int8_t size, kind, is_signed;
+    int8_t size, kind;
     double lowest, highest;
 } rows[DT_COUNT] = {
-    [DT_BOOL] = {"bool", 1, KIND_BOOL, 0, 0, 1},
-    [DT_U8] = {"uint8", 1, KIND_INT, 0, 0, 255},
-    [DT_U32] = {"uint32", 4, KIND_INT, 0, 0, 4294967295.0},
-    [DT_I32] = {"int32", 4, KIND_INT, 1, -2147483648.0, 2147483647.0},
-    [DT_I64] = {"int64", 8, KIND_INT, 1, -9223372036854775808.0, 9223372036854775807.0},
-    [DT_BF16] = {"bfloat16", 2, KIND_FLOAT, 1, -INFINITY, INFINITY},
-    [DT_F16] = {"float16", 2, KIND_FLOAT, 1, -INFINITY, INFINITY},
-    [DT_F32] = {"float32", 4, KIND_FLOAT, 1, -INFINITY, INFINITY},
-    [DT_F64] = {"float64", 8, KIND_FLOAT, 1, -INFINITY, INFINITY},
+    [DT_BOOL] = {"bool", 1, KIND_BOOL, 0, 1},
+    [DT_U8] = {"uint8", 1, KIND_INT, 0, 255},
+    [DT_U32] = {"uint32", 4, KIND_INT, 0, 4294967295.0},
+    [DT_I32] = {"int32", 4, KIND_INT, -2147483648.0, 2147483647.0},
+    [DT_I64] = {"int64", 8, KIND_INT, -9223372036854775808.0, 9223372036854775807.0},
+    [DT_BF16] = {"bfloat16", 2, KIND_FLOAT, -INFINITY, INFINITY},
+    [DT_F16] = {"float16", 2, KIND_FLOAT, -INFINITY, INFINITY},
+    [DT_F32] = {"float32", 4, KIND_FLOAT, -INFINITY, INFINITY},
+    [DT_F64] = {"float64", 8, KIND_FLOAT, -INFINITY, INFINITY},
 };
 
 const char *dtype_name(DType d) {
@@ -28,9 +28,6 @@ int dtype_size(DType d) {
 }
 DKind dtype_kind(DType d) {
     return (DKind)rows[d].kind;
-}
-bool dtype_is_signed(DType d) {
-    return rows[d].is_signed;
 }
 double dtype_lowest(DType d) {
     return rows[d].lowest;

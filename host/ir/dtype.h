@@ -15,7 +15,6 @@ DKind dtype_kind(DType d);
 static inline bool dtype_is_float(DType d) {
     return dtype_kind(d) == KIND_FLOAT;
 }
-bool dtype_is_signed(DType d);
 
 /* The type in which two tensors meet: JAX's lattice with 64-bit types off, except that a 64-bit
  * tensor keeps its width. A weak operand (a Lua number) takes the other's type within its kind. */

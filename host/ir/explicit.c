@@ -54,14 +54,6 @@ uint32_t explicit_through(const OpArgs *a, const Layout *in, const Type *const *
 
 /* ---- what the operands say of each factor ---- */
 
-int explicit_dim_of(const FactorRule *r, int tensor, int rank, int factor) {
-    const FactorMap *m = &r->tensor[tensor];
-    for (int d = 0; d < rank; d++)
-        for (int k = 0; k < m->n[d]; k++)
-            if (m->at[d][k] == factor) return d;
-    return -1;
-}
-
 static int rank_of(const Infer *f, int t) {
     return t < f->a->nin ? f->a->in[t]->dims.rank : f->out[t - f->a->nin]->dims.rank;
 }
@@ -85,7 +77,7 @@ static bool is_whole(const Infer *f, int factor) {
 /* Is it what somebody wants of the result? */
 static bool is_wanted(const Infer *f, int factor, const AxisList *list) {
     const Layout *want = f->b->want;
-    int d = want ? explicit_dim_of(f->r, f->a->nin, f->out[0]->dims.rank, factor) : -1;
+    int d = want ? factor_dim(&f->r->tensor[f->a->nin], f->out[0]->dims.rank, factor) : -1;
     return d >= 0 && d < want->rank && axes_equal(&want->dim[d].axes, list);
 }
 
@@ -139,7 +131,7 @@ static Err merge_operand(Infer *f, int t) {
     for (int k = 0; k < f->r->nfactor; k++) {
         if (!p->factor[k].n) continue;
         if (is_whole(f, k)) {
-            int d = explicit_dim_of(f->r, t, f->view[t].rank, k);
+            int d = factor_dim(&f->r->tensor[t], f->view[t].rank, k);
             if (f->strict && !is_gone(f, t, d)) return explicit_error_whole(f, t, d);
             continue;
         }

@@ -146,7 +146,7 @@ Err explicit_error_conflict(const Infer *f, int factor, int t, int u) {
     Choice c[MOST];
     int n = 0;
     for (int k = 0; k < 2; k++) {
-        int d = explicit_dim_of(f->r, which[k], f->view[which[k]].rank, factor);
+        int d = factor_dim(&f->r->tensor[which[k]], f->view[which[k]].rank, factor);
         str_fmt(&s, "%sdim %d of %s %son ", k ? ", " : "", d + 1,
                 operand_name(f, which[k], name[k]), k ? "" : "is sharded ");
         put_axes(f, &f->proj[which[k]].factor[factor], &s);
@@ -184,7 +184,7 @@ Err explicit_error_contracted(const Infer *f, int factor) {
     for (int t = 0; t < f->a->nin; t++) {
         if (!f->proj[t].factor[factor].n) continue;
         str_fmt(&s, "%s%d of ", first ? "" : " and ",
-                explicit_dim_of(f->r, t, f->view[t].rank, factor) + 1);
+                factor_dim(&f->r->tensor[t], f->view[t].rank, factor) + 1);
         put_operand(f, t, &s);
         first = false;
     }
@@ -236,7 +236,7 @@ Err explicit_error_illegal(const Infer *f, int result, int factor, int other) {
     int n = 0, rank = f->out[result]->dims.rank, which[2] = {factor, other};
     str_put(&s, "illegally sharded result: ");
     for (int k = 0; k < 2; k++) {
-        int d = explicit_dim_of(f->r, f->a->nin + result, rank, which[k]);
+        int d = factor_dim(&f->r->tensor[f->a->nin + result], rank, which[k]);
         put_axes(f, &f->list[which[k]], &s);
         str_fmt(&s, "%s dim %d%s", k ? "" : " would split", d + 1,
                 k ? ", but an axis splits one dim of a tensor" : " and ");

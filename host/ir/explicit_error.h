@@ -23,8 +23,6 @@ typedef struct Infer {
 
 /* The layout of result i from the lists as they are. Strict: an error where there is none. */
 Err explicit_result(const Infer *f, int i, Layout *l) MUST_CHECK;
-/* Dim (from 0) of a tensor in which the factor is; -1. */
-int explicit_dim_of(const FactorRule *r, int tensor, int rank, int factor);
 
 /* The errors of a strict build. Each lists what could be chosen, and what that costs. */
 Err explicit_error_conflict(const Infer *f, int factor, int t,

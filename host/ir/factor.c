@@ -13,11 +13,15 @@ void factor_map(FactorRule *r, int tensor, int dim, int factor) {
     m->at[dim][m->n[dim]++] = (uint8_t)factor;
 }
 
-bool factor_in(const FactorMap *m, int rank, int factor) {
+int factor_dim(const FactorMap *m, int rank, int factor) {
     for (int d = 0; d < rank; d++)
         for (int k = 0; k < m->n[d]; k++)
-            if (m->at[d][k] == factor) return true;
-    return false;
+            if (m->at[d][k] == factor) return d;
+    return -1;
+}
+
+bool factor_in(const FactorMap *m, int rank, int factor) {
+    return factor_dim(m, rank, factor) >= 0;
 }
 
 static char letter(int factor) {

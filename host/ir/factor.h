@@ -39,6 +39,8 @@ typedef struct FactorRule {
 int factor_add(FactorRule *r, FactorKind kind, int64_t size);
 /* Appends the factor to (minor side of) the dim. */
 void factor_map(FactorRule *r, int tensor, int dim, int factor);
+/* The dim that the factor is in; -1: none. */
+int factor_dim(const FactorMap *m, int rank, int factor);
 bool factor_in(const FactorMap *m, int rank, int factor);
 /* "([i,k],[k,j])->([i,j]) {i=64, k=512, j=2048, sum=k}" */
 void factor_print(const FactorRule *r, int nin, const int *ranks, Str *s);

@@ -91,6 +91,17 @@ static inline const Type *graph_type(const Graph *g, Val v) {
 static inline const OpDef *graph_opdef(const Graph *g, const Node *n) {
     return &g->cx->interns->ops[n->op];
 }
+/* Of the node's operands and, behind them, results: number t, from 0. */
+static inline Val node_tensor(const Node *n, int t) {
+    return t < n->nin ? n->in[t] : n->out + t - n->nin;
+}
+/* What the node sends and makes of it; kind COLL_NONE: it is no collective. */
+static inline CollectiveInfo graph_collective(const Graph *g, const Node *n) {
+    CollectiveInfo info = {.kind = COLL_NONE};
+    const OpDef *def = graph_opdef(g, n);
+    if (def->collective) def->collective(n->attr, &info);
+    return info;
+}
 /* Is `region` this one, or of a node that stands in it at any depth? */
 bool graph_within(const Graph *g, int32_t region, int32_t outer);
 /* The node's operand and result types, for the functions of its row: arrays in the arena of `g`

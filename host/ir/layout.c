@@ -296,14 +296,6 @@ Err layout_bind(Ctx *cx, const Mesh *m, const Spec *s, const Dims *dims, const c
     return E_OK;
 }
 
-const Layout *layout_cotangent(Ctx *cx, const Layout *l) {
-    Layout ct = *l;
-    ct.partial = l->reduced;
-    ct.reduced = l->partial;
-    ct.partial_kind = PARTIAL_SUM;
-    return layout_of(cx, &ct);
-}
-
 static SpecEntry set_of(const Mesh *m, uint32_t mask) {
     SpecEntry e = {0};
     for (int i = 0; i < m->naxes; i++) {

@@ -86,9 +86,6 @@ int32_t layout_slot(const Layout *l, const int32_t coord[MAX_AXES]);
  * the spec says unconstrained. */
 Err layout_bind(Ctx *cx, const Mesh *m, const Spec *s, const Dims *dims, const char *what,
                 Layout *out) MUST_CHECK;
-/* Of the cotangent of a value that lies so: what is reduced is unreduced there, and v. v.; NULL when
- * out of memory. */
-const Layout *layout_cotangent(Ctx *cx, const Layout *l);
 /* The spec that would give a tensor of `dims` (NULL: of dims that the axes divide) this layout; one
  * entry per dim. NULL when out of memory. */
 const Spec *layout_spec(Ctx *cx, const Layout *l, const Dims *dims);

@@ -142,11 +142,15 @@ static void emit_node(Emit *e, const Graph *g, const Node *n) {
     for (int i = 0; i < n->nout; i++) round_result(e, g, n->out + i);
 }
 
+static size_t size_of(const KProgram *p) {
+    return sizeof *p + sizeof(KInstr) * (size_t)p->ninstr + sizeof(KImm) * (size_t)p->nimm;
+}
+
 KProgram *program_pack(Emit *e, size_t *size) {
     int32_t nreg = reuse_registers(e);
     if (e->failed) return NULL;
     KProgram head = {e->code.n, e->imm.n, nreg, e->offset.n};
-    *size = program_size(&head);
+    *size = size_of(&head);
     KProgram *p = arena_alloc(e->arena, *size);
     if (!p) return NULL;
     *p = head;
@@ -156,10 +160,6 @@ KProgram *program_pack(Emit *e, size_t *size) {
     if (head.nimm)
         memcpy((void *)(uintptr_t)k_program_imm(p), e->imm.at, sizeof(KImm) * (size_t)head.nimm);
     return p;
-}
-
-size_t program_size(const KProgram *p) {
-    return sizeof *p + sizeof(KInstr) * (size_t)p->ninstr + sizeof(KImm) * (size_t)p->nimm;
 }
 
 KProgram *program_of(const Graph *g, int32_t body, Arena *arena, size_t *size,
@@ -186,66 +186,3 @@ KProgram *program_of(const Graph *g, int32_t body, Arena *arena, size_t *size,
     return program_pack(&e, size);
 }
 
-void program_print(const KProgram *p, Str *s) {
-    static const char *const type[] = {"f32", "f64", "i32", "u32", "i64"};
-    static const char *const name[KI_COUNT] = {
-        [KI_LOAD] = "load",
-        [KI_STORE] = "store",
-        [KI_IMM] = "imm",
-        [KI_IOTA] = "iota",
-        [KI_RANDOM_BITS] = "random_bits",
-        [KI_THREEFRY] = "threefry",
-        [KI_NEG] = "neg",
-        [KI_ABS] = "abs",
-        [KI_SIGN] = "sign",
-        [KI_EXP] = "exp",
-        [KI_LOG] = "log",
-        [KI_LOG1P] = "log1p",
-        [KI_EXPM1] = "expm1",
-        [KI_TANH] = "tanh",
-        [KI_LOGISTIC] = "sigmoid",
-        [KI_ERF] = "erf",
-        [KI_ERF_INV] = "erf_inv",
-        [KI_SIN] = "sin",
-        [KI_COS] = "cos",
-        [KI_SQRT] = "sqrt",
-        [KI_RSQRT] = "rsqrt",
-        [KI_FLOOR] = "floor",
-        [KI_CEIL] = "ceil",
-        [KI_ROUND] = "round",
-        [KI_SQUARE] = "square",
-        [KI_NOT] = "not",
-        [KI_IS_FINITE] = "isfinite",
-        [KI_ROUND_BF16] = "round_bf16",
-        [KI_ROUND_F16] = "round_f16",
-        [KI_INT_POW] = "int_pow",
-        [KI_CONVERT] = "convert",
-        [KI_BITCAST] = "bitcast",
-        [KI_ADD] = "add",
-        [KI_SUB] = "sub",
-        [KI_MUL] = "mul",
-        [KI_DIV] = "div",
-        [KI_REM] = "rem",
-        [KI_POW] = "pow",
-        [KI_MAX] = "max",
-        [KI_MIN] = "min",
-        [KI_AND] = "and",
-        [KI_OR] = "or",
-        [KI_XOR] = "xor",
-        [KI_SHL] = "shl",
-        [KI_SHR] = "shr",
-        [KI_EQ] = "eq",
-        [KI_NE] = "ne",
-        [KI_LT] = "lt",
-        [KI_LE] = "le",
-        [KI_GT] = "gt",
-        [KI_GE] = "ge",
-        [KI_SELECT] = "select",
-        [KI_FMA] = "fma",
-    };
-    for (int i = 0; i < p->ninstr; i++) {
-        const KInstr *c = &k_program_code(p)[i];
-        str_fmt(s, "%s %d = %s.%s %d %d %d %d\n", c->op == KI_STORE ? "out" : "r", c->dst,
-                name[c->op], type[c->type], c->a, c->b, c->c, c->d);
-    }
-}

@@ -35,7 +35,5 @@ KProgram *program_pack(Emit *e, size_t *size);
  * order. And the offsets it reads. NULL when out of memory. */
 KProgram *program_of(const Graph *g, int32_t body, Arena *arena, size_t *size,
                      const Offset **offset, int32_t *noffset);
-size_t program_size(const KProgram *p);
-void program_print(const KProgram *p, Str *s); /* one instruction per line */
 
 #endif

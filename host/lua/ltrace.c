@@ -237,7 +237,8 @@ void trace_result(lua_State *L, Host *h, Val v, const Layout *l, const char *nam
     state_check(L, h, at.err);
 }
 
-void trace_captured(lua_State *L, Host *h, int32_t i, Tensor **out) {
+/* The tensor that capture i is an input by. */
+static void find_captured(lua_State *L, Host *h, int32_t i, Tensor **out) {
     const Capture *c = &h->trace->capture.at[i];
     *out = c->tensor;
     if (c->ref == LUA_NOREF) return;
@@ -319,7 +320,7 @@ static int run_traced_body(lua_State *L) {
     Tensor **in = lua_newuserdatauv(L, sizeof *in * (size_t)(nin + total + 1), 0);
     uint8_t *none = lua_newuserdatauv(L, (size_t)nin + 1, 0);
     memset(none, 0, (size_t)nin + 1);
-    for (int32_t i = 0; i < nin; i++) trace_captured(L, h, i, &in[i]);
+    for (int32_t i = 0; i < nin; i++) find_captured(L, h, i, &in[i]);
     luaL_checkstack(L, total + 4, "too many results");
     Exec *exec = NULL;
     for (int32_t i = 0; i < nin; i++) tensor_retain(in[i]); /* beyond the trace */

@@ -60,7 +60,7 @@ typedef struct Host {
     const Mesh *mesh_from, *mesh_to; /* mesh_to stands in for mesh_from: see instead_of */
     size_t bytes_at_gc;              /* tensor bytes after the last full collection */
     bool used;                       /* a tensor or mesh was made: devices can no longer change */
-    char *dump_stage, *dump_file;
+    char *dump_stage;
     FILE *dump;
     bool expand, verify;
     uint32_t passes_on, passes_off; /* masks of PassSwitch */

@@ -38,8 +38,6 @@ void trace_result(lua_State *L, Host *h, Val v, const Layout *l, const char *nam
 void trace_push_effects(lua_State *L);
 /* Calls the list on top of the stack, in order; pops it. */
 void trace_run_effects(lua_State *L);
-/* The inputs of the program in order, as tensors: params from `args`, then captures. */
-void trace_captured(lua_State *L, Host *h, int32_t i, Tensor **out);
 
 /* Raises where v was made for one example of a vmap that has ended, or in a custom_vjp's bwd. */
 void ltransform_check(lua_State *L, Host *h, Val v);

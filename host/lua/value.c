@@ -394,9 +394,3 @@ void value_push_dims(lua_State *L, const Dims *d, int add) {
     }
 }
 
-void value_push_name(lua_State *L, const char *name) {
-    if (name)
-        lua_pushstring(L, name);
-    else
-        lua_pushnil(L);
-}

@@ -102,7 +102,6 @@ DType value_dtype(lua_State *L, int index);
 /* A list of integers (at most MAX_RANK), each plus `add`. */
 Dims value_dims(lua_State *L, int index, int add, const char *what);
 void value_push_dims(lua_State *L, const Dims *d, int add);
-void value_push_name(lua_State *L, const char *name); /* nil if NULL */
 
 /* Each adds its functions to the table on top, and makes its metatables. */
 void ltensor_open(lua_State *L);

@@ -58,10 +58,9 @@ static Val bring(Build *b, int op, const Operand *o, DType dtype, bool weak, con
     return v;
 }
 
-Val op_operand(Build *b, const Operand *o) {
-    if (o->v) return o->v;
-    Val v = op_scalar(b, o->is_float ? DT_F32 : DT_I32, o->number);
-    return v;
+/* A number alone becomes a scalar. */
+static Val operand(Build *b, const Operand *o) {
+    return o->v ? o->v : op_scalar(b, o->is_float ? DT_F32 : DT_I32, o->number);
 }
 
 Val op_apply(Build *b, int op, const Operand *in, int nin, const void *attr) {
@@ -71,7 +70,7 @@ Val op_apply(Build *b, int op, const Operand *in, int nin, const void *attr) {
     if (def->promote == PROMOTE_NONE || nin > MAX) {
         Val few[64];
         ASSERT(nin <= 64, "%s: %d operands", def->name, nin);
-        for (int i = 0; i < nin; i++) few[i] = op_operand(b, &in[i]);
+        for (int i = 0; i < nin; i++) few[i] = operand(b, &in[i]);
         return build_op(b, op, few, nin, attr);
     }
     if (nin != def->nin) {

@@ -126,44 +126,35 @@ static void batch_own_ids(Build *b, const BatchArgs *a) {
     batch_apply(b, a, in, &t);
 }
 
-static void batch_take(Build *b, const BatchArgs *a) {
+/* `ids`: the number of that operand. */
+static void batch_rows(Build *b, const BatchArgs *a, int ids) {
     TakeAttr t = *(const TakeAttr *)a->node->attr;
     if (t.batched) {
         batch_more(b, a);
-    } else if (!a->mapped[0]) { /* a table for all: more ids */
-        batch_apply(b, a, a->in, &t);
-        a->out[0] = batch_to_front(b, a->out[0], t.axis);
-    } else if (!a->mapped[1]) {
+    } else if (!a->mapped[ids]) {
+        Val in[3];
+        for (int i = 0; i < a->node->nin; i++) in[i] = i == ids ? a->in[i] : batch_operand(b, a, i);
         t.axis++;
-        batch_apply(b, a, a->in, &t);
-    } else {
-        batch_own_ids(b, a);
-    }
-}
-
-static void batch_scatter_add(Build *b, const BatchArgs *a) {
-    TakeAttr t = *(const TakeAttr *)a->node->attr;
-    if (t.batched) {
-        batch_more(b, a);
-    } else if (!a->mapped[0]) {
-        t.axis++;
-        batch_apply(b, a, a->in, &t);
-    } else {
-        batch_own_ids(b, a);
-    }
-}
-
-static void batch_scatter_set(Build *b, const BatchArgs *a) {
-    TakeAttr t = *(const TakeAttr *)a->node->attr;
-    if (t.batched) {
-        batch_more(b, a);
-    } else if (!a->mapped[1]) {
-        t.axis++;
-        Val in[3] = {batch_operand(b, a, 0), a->in[1], batch_operand(b, a, 2)};
         batch_apply(b, a, in, &t);
     } else {
         batch_own_ids(b, a);
     }
+}
+
+static void batch_take(Build *b, const BatchArgs *a) {
+    TakeAttr t = *(const TakeAttr *)a->node->attr;
+    if (t.batched || a->mapped[0]) {
+        batch_rows(b, a, 1);
+    } else { /* a table for all: more ids */
+        batch_apply(b, a, a->in, &t);
+        a->out[0] = batch_to_front(b, a->out[0], t.axis);
+    }
+}
+static void batch_scatter_add(Build *b, const BatchArgs *a) {
+    batch_rows(b, a, 0);
+}
+static void batch_scatter_set(Build *b, const BatchArgs *a) {
+    batch_rows(b, a, 1);
 }
 
 const OpDef op_row_TAKE = {

@@ -482,10 +482,6 @@ static void factors_pad(const OpArgs *a, const Type *const *out, FactorRule *r) 
     }
 }
 
-static void local_pad(LocalArgs *a) {
-    (void)a; /* padded dims are whole, the others have none */
-}
-
 static void lower_pad(const OpArgs *a, const Type *const *out, void *kernel_attr) {
     const PadAttr *p = a->attr;
     KPad *k = kernel_attr;
@@ -527,7 +523,6 @@ const OpDef op_row_PAD = {
     .batch = batch_pad,
     .factors = factors_pad,
     .pads = PADS_PASS,
-    .local = local_pad,
     .kernel = "pad",
     .lower = lower_pad,
     .lower_size = sizeof(KPad),

@@ -32,7 +32,6 @@ typedef struct Operand {
 
 /* Brings the operands to one dtype and shape, as the op's row says, and applies the op. */
 Val op_apply(Build *b, int op, const Operand *in, int nin, const void *attr);
-Val op_operand(Build *b, const Operand *o); /* the value; a number alone becomes a weak scalar */
 
 /* ---- attributes (the kernels' structs are in kernel.h) ---- */
 typedef struct ParamAttr {

@@ -120,7 +120,7 @@ static void refuse(Batch *m, const OpDef *def, const char *why) {
 
 static void check_rank(Batch *m, const Node *n, const OpDef *def) {
     for (int i = 0; i < n->nin + n->nout; i++) {
-        Val v = i < n->nin ? n->in[i] : n->out + i - n->nin;
+        Val v = node_tensor(n, i);
         if (graph_type(m->b->g, v)->dims.rank == MAX_RANK && !mapped(m, v))
             build_fail(m->b, err_set(m->b->g->cx, E_SHAPE,
                                      "vmap: %s works on rank %d for one example; %d is the most",

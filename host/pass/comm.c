@@ -121,11 +121,15 @@ static void copy_made(Comm *c, const Node *n) {
     copy_node(&c->copy, n);
 }
 
-static bool sums(const Node *n) {
-    if (n->op == OP_ALL_REDUCE)
-        return n->nin == 1 && ((const ReduceAttr *)n->attr)->kind == PARTIAL_SUM;
-    if (n->op == OP_REDUCE_SCATTER) return ((const ScatterAttr *)n->attr)->kind == PARTIAL_SUM;
-    return false;
+static bool is_all_reduce(const Graph *g, const Node *n) {
+    return graph_collective(g, n).kind == COLL_ALL_REDUCE;
+}
+
+/* Does the node sum its one operand over devices? */
+static bool sums(const Graph *g, const Node *n) {
+    CollectiveInfo c = graph_collective(g, n);
+    bool reduces = c.kind == COLL_ALL_REDUCE || c.kind == COLL_REDUCE_SCATTER;
+    return reduces && n->nin == 1 && c.reduce == PARTIAL_SUM;
 }
 
 static bool same_collective(const Graph *g, const Node *a, const Node *b) {
@@ -137,11 +141,7 @@ static bool same_collective(const Graph *g, const Node *a, const Node *b) {
 /* The axes over which the parts are reduced. */
 static uint32_t reduced_axes(const Comm *c, const Pending *p) {
     uint32_t axes = 0;
-    for (int i = 0; i < p->n; i++) {
-        CollectiveInfo info = {.kind = COLL_NONE};
-        graph_opdef(c->g, p->part[i].reduce)->collective(p->part[i].reduce->attr, &info);
-        axes |= info.axes;
-    }
+    for (int i = 0; i < p->n; i++) axes |= graph_collective(c->g, p->part[i].reduce).axes;
     return axes;
 }
 
@@ -165,7 +165,7 @@ static bool goes_through(const Comm *c, const Node *n, int i, const Pending *p) 
     if (p->rest && n->nin > 1) return false;
     if (!same_along(c, n, i, reduced_axes(c, p))) return false;
     for (int k = 0; k < p->n; k++)
-        if (p->part[k].reduce->op != OP_ALL_REDUCE &&
+        if (!is_all_reduce(c->g, p->part[k].reduce) &&
             (n->nin > 1 || !(def->flags & OPF_ELEMENTWISE)))
             return false;
     return true;
@@ -274,7 +274,7 @@ static void keep(Comm *c, Val v, const Pending *p) {
 static void reassociate_node(Comm *c, const Node *n) {
     Pending p = {0};
     copy_enter(&c->copy, n);
-    if (sums(n) && c->uses[n->out] == 1) {
+    if (sums(c->g, n) && c->uses[n->out] == 1) {
         p = (Pending){.n = 1, .part = {{n, made(c, n->in[0]), notes_of(n)}}};
         keep(c, n->out, &p);
         return;
@@ -452,7 +452,7 @@ static void bucket_node(Buckets *k, const Node *n) {
     }
     for (int i = 0; i < n->nin; i++)
         if (k->waits[n->in[i]]) flush_for(k, n->in[i]);
-    if (n->op == OP_ALL_REDUCE && n->nin == 1 &&
+    if (is_all_reduce(c->g, n) && n->nin == 1 &&
         c->users.start[n->out + 1] > c->users.start[n->out]) {
         put_in_bucket(k, n);
         return;
@@ -497,7 +497,7 @@ static Err reassociate(const Graph *g, Graph *to) {
 static bool sums_of_sums(const Graph *g) {
     for (int32_t id = 1; id < g->node.n; id++) {
         const Node *n = graph_node(g, id);
-        if (sums(n) && sums(graph_def(g, n->in[0]))) return true;
+        if (sums(g, n) && sums(g, graph_def(g, n->in[0]))) return true;
     }
     return false;
 }

@@ -21,11 +21,9 @@ typedef struct Hoist {
 
 /* The axes over which the node sums its one operand; 0: it does not. */
 static uint32_t summed_axes(const Graph *g, const Node *n) {
-    const OpDef *def = graph_opdef(g, n);
-    CollectiveInfo info = {.kind = COLL_NONE};
-    if (!def->collective || n->nin != 1) return 0;
-    def->collective(n->attr, &info);
-    return info.kind == COLL_ALL_REDUCE && info.reduce == PARTIAL_SUM ? info.axes : 0;
+    CollectiveInfo c = graph_collective(g, n);
+    bool sums = c.kind == COLL_ALL_REDUCE && c.reduce == PARTIAL_SUM && n->nin == 1;
+    return sums ? c.axes : 0;
 }
 
 static bool is_sum(const Graph *g, const Node *n) {

@@ -31,7 +31,8 @@ static int32_t param_index(const Graph *g, const char *name) {
     return 0;
 }
 
-Origin origin_of(const Graph *g, Val v, int axis) {
+/* Who split the value along the axis, in the end. */
+static Origin origin_of(const Graph *g, Val v, int axis) {
     /* A value takes an axis from one that has it already: no value comes twice. */
     for (int32_t i = v * g->mesh->naxes + axis; i < g->nsource && g->source[i].from;
          i = v * g->mesh->naxes + axis)
@@ -140,10 +141,6 @@ static const Reason *finish(Draft *d) {
     return failed || !d->r.text ? NULL : reason_of(d->g->cx, &d->r);
 }
 
-static Val value_of(const Node *n, int tensor) {
-    return tensor < n->nin ? n->in[tensor] : n->out + tensor - n->nin;
-}
-
 static const char *tensor_name(const Step *s, int t, char buf[32]) {
     const char *name = graph_opdef(s->g, s->n)->operands;
     if (t >= s->n->nin) return "the result";
@@ -169,7 +166,7 @@ static bool splits(const Step *s, int but, uint32_t axes, int *tensor, int *dim)
 
 /* Those of the axes that the tensor has itself: it may be about to get others for this op. */
 static void add_split(const Step *s, Draft *d, int tensor, uint32_t axes) {
-    Val v = value_of(s->n, tensor);
+    Val v = node_tensor(s->n, tensor);
     add_origins(d, v, axes & layout_used(&s->have[v]));
 }
 
@@ -192,7 +189,7 @@ const Reason *origin_reshard(const Step *s, int t, const Layout *from, const Lay
     Draft d = draft(s->g, s->n);
     char name[32];
     const char *op = graph_opdef(s->g, s->n)->name;
-    Val v = value_of(s->n, t);
+    Val v = node_tensor(s->n, t);
     bool operand = t < s->n->nin, said = false;
     uint32_t gained = 0;
     Layout full = *from;

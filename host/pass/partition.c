@@ -32,12 +32,8 @@ Err partition_no_memory(Partition *p) {
     return err_nomem(p->g->cx, "partitioning");
 }
 
-static Val tensor_value(const Node *n, int t) {
-    return t < n->nin ? n->in[t] : n->out + t - n->nin;
-}
-
 static const Type *tensor_type(const Partition *p, const Node *n, int t) {
-    return graph_type(p->g, tensor_value(n, t));
+    return graph_type(p->g, node_tensor(n, t));
 }
 
 /* ---- which axes each factor gets ---- */
@@ -347,7 +343,7 @@ static Err partition_node(Partition *p, const Node *n) {
     Val *in = ARENA_ARRAY(&p->arena, Val, n->nin + 1);
     if (!s.proj || !s.axes || !s.layout || !in) return partition_no_memory(p);
     for (int t = 0; t < r->ntensor; t++)
-        rule_project(r, t, &p->layout[tensor_value(n, t)], &s.proj[t]);
+        rule_project(r, t, &p->layout[node_tensor(n, t)], &s.proj[t]);
     s.through = through_of(p, n, r);
     choose_axes(p, &s);
     for (int t = 0; t < n->nin; t++)

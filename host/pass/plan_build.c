@@ -139,7 +139,6 @@ typedef struct Pack {
     char *at; /* the block; zeroed where nothing was written */
     size_t n, cap;
     Map strings;
-    VEC(int32_t) string_at;
 } Pack;
 
 static int32_t reserve(Pack *k, size_t size) {
@@ -233,8 +232,7 @@ static PlanSpan put_layout(Pack *k, const Layout *l) {
 }
 
 static void put_collective(Pack *k, const Node *n, PlanCollective *c) {
-    CollectiveInfo info = {.kind = COLL_NONE};
-    graph_opdef(k->p->g, n)->collective(n->attr, &info);
+    CollectiveInfo info = graph_collective(k->p->g, n);
     c->kind = (uint8_t)info.kind;
     c->reduce = (uint8_t)info.reduce;
     c->axes = (uint8_t)info.axes;

@@ -6,7 +6,7 @@
 #include "pass/constraint.h"
 #include "pass/flow.h"
 #include "pass/origin.h"
-#include "ir/explicit.h"
+#include "pass/seed.h"
 #include "ir/rule.h"
 
 #include <string.h>
@@ -53,20 +53,15 @@ static bool is_pass_op(const FactorRule *r) {
 }
 
 static int rank_of(const Propagate *p, const Node *n, int tensor) {
-    Val v = tensor < n->nin ? n->in[tensor] : n->out + tensor - n->nin;
-    return graph_type(p->g, v)->dims.rank;
-}
-
-static Val value_of_tensor(const Node *n, int tensor) {
-    return tensor < n->nin ? n->in[tensor] : n->out + tensor - n->nin;
+    return graph_type(p->g, node_tensor(n, tensor))->dims.rank;
 }
 
 static Layout *layout_of_tensor(Propagate *p, const Node *n, int tensor) {
-    return &p->layout[tensor < n->nin ? n->in[tensor] : n->out + tensor - n->nin];
+    return &p->layout[node_tensor(n, tensor)];
 }
 
 static int64_t bytes_of_tensor(const Propagate *p, const Node *n, int tensor) {
-    return type_bytes(graph_type(p->g, tensor < n->nin ? n->in[tensor] : n->out + tensor - n->nin));
+    return type_bytes(graph_type(p->g, node_tensor(n, tensor)));
 }
 
 /* One op at one time: its tensors' projections, and what they may take. */
@@ -125,14 +120,6 @@ static int source_of(const View *v, int factor, AxisList *list) {
     return source;
 }
 
-static int dim_of(const FactorRule *r, int tensor, int rank, int factor) {
-    const FactorMap *m = &r->tensor[tensor];
-    for (int d = 0; d < rank; d++)
-        for (int k = 0; k < m->n[d]; k++)
-            if (m->at[d][k] == factor) return d;
-    return -1;
-}
-
 /* Extends the tensor's list for the factor towards `want`; true if it grew. */
 static bool extend(View *v, int tensor, int factor, const AxisList *want) {
     Projection *proj = &v->proj[tensor];
@@ -153,7 +140,7 @@ static bool extend(View *v, int tensor, int factor, const AxisList *want) {
         grown = longer;
     }
     if (axes_equal(&grown, have) || (pads && grown.n < want->n)) return false;
-    int d = dim_of(v->r, tensor, layout->rank, factor);
+    int d = factor_dim(&v->r->tensor[tensor], layout->rank, factor);
     AxisList before = *have;
     Layout old, new;
     bool ok = layout->dim[d].open &&
@@ -245,8 +232,8 @@ static Err visit(Propagate *p, int32_t id, const Stage *s, bool aggressive, Aren
             if (!factor_in(&r->tensor[t], ranks[t], f)) continue;
             uint32_t had = layout_used(layout_of_tensor(p, n, t));
             if (!extend(&v, t, f, &want)) continue;
-            requeue(p, value_of_tensor(n, t), queue_n);
-            origin_note(p->sources, value_of_tensor(n, t), value_of_tensor(n, source),
+            requeue(p, node_tensor(n, t), queue_n);
+            origin_note(p->sources, node_tensor(n, t), node_tensor(n, source),
                         way ? p->flow.owner[id - p->g->node.n] : id,
                         layout_used(layout_of_tensor(p, n, t)) & ~had);
         }
@@ -272,84 +259,6 @@ static Err fixpoint(Propagate *p, const Stage *s, bool aggressive) {
         arena_free(&scratch);
     }
     return e;
-}
-
-/* What was written about the value: a parameter's layout, a constraint's, that of a global value
- * which leaves manual axes; NULL: nothing. */
-static const Layout *written(const Graph *g, Val v) {
-    const Node *n = graph_def(g, v);
-    uint32_t flags = graph_opdef(g, n)->flags;
-    bool enters = true;
-    const Layout *outside = NULL;
-    if (graph_opdef(g, n)->manual) outside = graph_opdef(g, n)->manual(n->attr, &enters);
-    if (!enters) return outside;
-    if (flags & OPF_CONSTRAINT) return *(const Layout *const *)n->attr;
-    return flags & OPF_PARAM ? graph_type(g, v)->layout : NULL;
-}
-
-/* What the type says of the explicit axes stays as it is, and they go nowhere else. */
-static void seed_explicit(const Graph *g, Val v, Layout *l) {
-    const Type *t = graph_type(g, v);
-    uint32_t axes = explicit_axes_of(g->mesh, t->layout);
-    if (!axes || graph_opdef(g, graph_def(g, v))->flags & OPF_PARAM) return;
-    Layout view;
-    explicit_view(t, g->mesh, axes, &view);
-    l->replicated |= (uint8_t)axes;
-    l->partial = view.partial;
-    l->partial_kind = view.partial_kind;
-    l->reduced = view.reduced;
-    for (int d = 0; d < l->rank; d++)
-        if (l->dim[d].open && !l->dim[d].axes.n) l->dim[d].axes = view.dim[d].axes;
-}
-
-/* Where propagation starts: parameters closed and whole, everything else open. */
-static void seed(Propagate *p) {
-    const Graph *g = p->g;
-    for (Val v = 1; v < g->value.n; v++) {
-        Layout *l = &p->layout[v];
-        const OpDef *def = graph_opdef(g, graph_def(g, v));
-        bool param = def->flags & OPF_PARAM && graph_def(g, v)->region == 0;
-        bool closed = param || written(g, v);
-        layout_init(l, g->mesh, graph_type(g, v)->dims.rank);
-        for (int d = flow_is_stack(g, v); d < l->rank; d++) l->dim[d].open = !closed;
-        l->replicated =
-            (uint8_t)mode_of(graph_type(g, v)).manual; /* dims have none of these left */
-        seed_explicit(g, v, l);
-    }
-}
-
-/* The dims of this priority begin to speak, of data or of what is kept in Params. Those of a later
- * one wait, whole; their axes are not for other dims of the tensor. */
-static void seed_written(Propagate *p, int priority, bool state) {
-    const Graph *g = p->g;
-    for (Val v = 1; v < g->value.n; v++) {
-        const Layout *w = written(g, v);
-        if (!w || op_is_state(graph_def(g, v)) != state) continue;
-        Layout *l = &p->layout[v], asked = *w;
-        layout_drop_ones(&asked); /* they split nothing, and would be found free again and again */
-        l->replicated = (uint8_t)(asked.replicated | mode_of(graph_type(g, v)).manual);
-        l->partial = asked.partial;
-        l->partial_kind = asked.partial_kind;
-        l->reduced = asked.reduced;
-        l->manual = asked.manual;
-        l->vary = asked.vary;
-        for (int d = 0; d < l->rank; d++) {
-            if (asked.dim[d].priority == priority) l->dim[d] = asked.dim[d];
-            if (asked.dim[d].priority > priority)
-                l->replicated |= (uint8_t)axes_mask(&asked.dim[d].axes);
-        }
-        seed_explicit(g, v, l);
-    }
-}
-
-static int last_priority(const Propagate *p) {
-    int last = 0;
-    for (Val v = 1; v < p->g->value.n; v++) {
-        const Layout *w = written(p->g, v);
-        for (int d = 0; w && d < w->rank; d++)
-            if (w->dim[d].priority > last) last = w->dim[d].priority;
-    }
-    return last;
 }
 
 /* What is to lie alike may not be asked to lie differently. */
@@ -380,7 +289,7 @@ static Err prepare(Propagate *p) {
             TRY(rule_of(g, n, &p->arena, &p->rule[id]));
         if (def->flags & OPF_CAST) TRY(check_alike(g, n));
     }
-    seed(p);
+    seed_all(g, p->layout);
     return E_OK;
 }
 
@@ -497,11 +406,11 @@ static void dump_factors(const Propagate *p, const PassOptions *o) {
 static Err propagate(Propagate *p, const PassOptions *o) {
     TRY(prepare(p));
     dump_factors(p, o);
-    int last = last_priority(p);
+    int last = seed_last_priority(p->g);
     for (int priority = 0; priority <= last; priority++) {
-        seed_written(p, priority, false);
+        seed_written(p->g, p->layout, priority, false);
         TRY(run_stages(p));
-        seed_written(p, priority, true);
+        seed_written(p->g, p->layout, priority, true);
         TRY(run_stages(p));
     }
     return E_OK;

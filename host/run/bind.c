@@ -27,7 +27,7 @@ Item *exec_add_item(Exec *e, const char *kernel, int nin, int nout) {
     return item->tensor && item->ref ? item : NULL;
 }
 
-OperandRef exec_ref(Exec *e, int32_t value, const int32_t coord[MAX_AXES]) {
+static OperandRef ref_of(Exec *e, int32_t value, const int32_t coord[MAX_AXES]) {
     const Plan *p = e->plan;
     const PlanValue *v = plan_value(p, value);
     const PlanBuffer *b = plan_buffer(p, v->buffer);
@@ -43,7 +43,7 @@ void exec_set_operand(Exec *e, Item *item, int k, int32_t value, const int32_t c
     const int64_t *dims = plan_dims(e->plan, v);
     item->tensor[k] = (KTensor){
         .dims = dims, .strides = dims + v->rank, .rank = v->rank, .dtype = (DType)v->dtype};
-    item->ref[k] = exec_ref(e, value, coord);
+    item->ref[k] = ref_of(e, value, coord);
 }
 
 void exec_finish_item(Exec *e, Item *item) {
@@ -59,7 +59,7 @@ void exec_finish_item(Exec *e, Item *item) {
     if (scratch > e->scratch) e->scratch = scratch;
 }
 
-Err exec_bind_kernel(Exec *e, const PlanStep *s, BoundStep *b) {
+static Err bind_kernel(Exec *e, const PlanStep *s, BoundStep *b) {
     const Plan *p = e->plan;
     b->n = plan_slots(p, s->vary);
     for (int32_t slot = 0; slot < b->n; slot++) {
@@ -126,11 +126,11 @@ static Err bind_steps(Exec *e) {
         b->first = e->nitem;
         if (s->kind == STEP_LOOP || s->kind == STEP_BRANCH) {
             const int32_t first[MAX_AXES] = {0};
-            if (s->in.n) b->steer = exec_ref(e, PLAN_LIST(p, int32_t, s->in)[0], first);
+            if (s->in.n) b->steer = ref_of(e, PLAN_LIST(p, int32_t, s->in)[0], first);
             continue;
         }
         if (s->kind == STEP_DONE) continue; /* here a collective is over when it has been run */
-        TRY(s->kind == STEP_KERNEL ? exec_bind_kernel(e, s, b) : exec_bind_collective(e, s, b));
+        TRY(s->kind == STEP_KERNEL ? bind_kernel(e, s, b) : exec_bind_collective(e, s, b));
         b->cuts = cuts_of(e, s, b);
     }
     return E_OK;

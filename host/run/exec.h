@@ -74,7 +74,6 @@ void exec_release(Exec *e);
 Err exec_run(Exec *e, Tensor *const *args, const uint8_t *keep, Tensor **results) MUST_CHECK;
 
 /* Binding, in parts (bind.c, comm_local.c). */
-Err exec_bind_kernel(Exec *e, const PlanStep *s, BoundStep *b) MUST_CHECK;
 Err exec_bind_collective(Exec *e, const PlanStep *s, BoundStep *b) MUST_CHECK;
 /* An item under construction: room for the operands; NULL when out of memory. */
 Item *exec_add_item(Exec *e, const char *kernel, int nin, int nout);
@@ -82,7 +81,6 @@ Item *exec_add_item(Exec *e, const char *kernel, int nin, int nout);
 void exec_set_operand(Exec *e, Item *item, int k, int32_t value, const int32_t coord[MAX_AXES]);
 /* The coordinates of slot `slot` of a vary class; 0 along the other axes. */
 void exec_slot_coords(const Plan *p, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]);
-OperandRef exec_ref(Exec *e, int32_t value, const int32_t coord[MAX_AXES]);
 void exec_finish_item(Exec *e, Item *item); /* units and scratch, once operands and attr are set */
 
 #endif

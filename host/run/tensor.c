@@ -72,7 +72,8 @@ char *tensor_data(const Tensor *t, int32_t slot) {
     return t->shard[slot].buffer->data + t->shard[slot].offset;
 }
 
-bool tensor_is_dense(const Tensor *t) {
+/* Is every shard row-major without gaps? */
+static bool is_dense(const Tensor *t) {
     int64_t want[MAX_RANK];
     dims_strides(&t->local, want);
     for (int d = 0; d < t->local.rank; d++)
@@ -82,7 +83,7 @@ bool tensor_is_dense(const Tensor *t) {
 }
 
 Err tensor_make_dense(Tensor *t) {
-    if (tensor_is_dense(t) || !tensor_has_data(t)) return E_OK;
+    if (is_dense(t) || !tensor_has_data(t)) return E_OK;
     Tensor *dense = tensor_alloc(t->cx, t->type);
     if (!dense) return err_nomem(t->cx, "a copy of a strided tensor");
     for (int32_t i = 0; i < t->nslot; i++) tensor_read_shard(t, i, tensor_data(dense, i));
@@ -95,11 +96,8 @@ Err tensor_make_dense(Tensor *t) {
     return E_OK;
 }
 
-int32_t tensor_slot(const Tensor *t, const int32_t coord[MAX_AXES]) {
-    return layout_slot(t->type->layout, coord);
-}
-
-void tensor_copy_box(char *to, const int64_t *to_strides, const char *from,
+/* Copies a box of elements between two strided places. */
+static void copy_box(char *to, const int64_t *to_strides, const char *from,
                      const int64_t *from_strides, const Dims *box, int elem) {
     int64_t index[MAX_RANK] = {0};
     int last = box->rank - 1;
@@ -128,13 +126,13 @@ void tensor_read_shard(const Tensor *t, int32_t slot, void *out) {
     int elem = dtype_size(t->type->dtype);
     dims_strides(&t->local, strides);
     for (int d = 0; d < t->local.rank; d++) strides[d] *= elem;
-    tensor_copy_box(out, strides, tensor_data(t, slot), t->strides, &t->local, elem);
+    copy_box(out, strides, tensor_data(t, slot), t->strides, &t->local, elem);
 }
 
 /* Padding is never read; should it be, NaN and -1 show. */
 static void poison(const Tensor *t, char *shard) {
     int byte = t->type->dtype == DT_BOOL ? 1 : 0xff;
-    if (tensor_is_dense(t))
+    if (is_dense(t))
         memset(shard, byte, (size_t)(dims_count(&t->local) * dtype_size(t->type->dtype)));
 }
 
@@ -153,7 +151,7 @@ static void copy_whole(const Tensor *t, char *whole, bool write) {
         for (int a = 0; l && a < l->mesh->naxes; a++)
             if (!(used >> a & 1) && coord[a]) first = false;
         if (!first) continue;
-        char *at = whole, *shard = tensor_data(t, tensor_slot(t, coord));
+        char *at = whole, *shard = tensor_data(t, layout_slot(t->type->layout, coord));
         Dims box = t->local; /* without padding */
         for (int d = 0; d < t->local.rank; d++) {
             int64_t start = layout_start(l, &t->type->dims, d, coord);
@@ -163,9 +161,9 @@ static void copy_whole(const Tensor *t, char *whole, bool write) {
         }
         if (write && !dims_equal(&box, &t->local)) poison(t, shard);
         if (write)
-            tensor_copy_box(shard, t->strides, at, strides, &box, elem);
+            copy_box(shard, t->strides, at, strides, &box, elem);
         else
-            tensor_copy_box(at, strides, shard, t->strides, &box, elem);
+            copy_box(at, strides, shard, t->strides, &box, elem);
     }
 }
 
@@ -177,8 +175,3 @@ void tensor_write(Tensor *t, const void *whole) {
     copy_whole(t, (char *)(uintptr_t)whole, true);
 }
 
-int64_t tensor_bytes(const Tensor *t) {
-    return tensor_is_deleted(t)
-               ? 0
-               : dims_count(&t->local) * dtype_size(t->type->dtype) * (int64_t)t->nslot;
-}

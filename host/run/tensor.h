@@ -41,21 +41,13 @@ static inline bool tensor_has_data(const Tensor *t) {
     return t->nslot && t->shard[0].buffer;
 }
 char *tensor_data(const Tensor *t, int32_t slot);
-bool tensor_is_dense(const Tensor *t); /* every shard row-major without gaps */
 /* Replaces strided shards by row-major copies. */
 Err tensor_make_dense(Tensor *t) MUST_CHECK;
-/* The slot that the device at `coord` uses; 0 without a mesh. */
-int32_t tensor_slot(const Tensor *t, const int32_t coord[MAX_AXES]);
 /* Copies the whole tensor, row-major, to `out` (type_bytes of the type). */
 void tensor_read(const Tensor *t, void *out);
 /* The other way: fills every shard. The shards must not share bytes. */
 void tensor_write(Tensor *t, const void *whole);
 /* Copies one slot's shard, row-major. */
 void tensor_read_shard(const Tensor *t, int32_t slot, void *out);
-int64_t tensor_bytes(const Tensor *t); /* of all slots */
-
-/* Copies a box of elements between two strided places. */
-void tensor_copy_box(char *to, const int64_t *to_strides, const char *from,
-                     const int64_t *from_strides, const Dims *box, int elem);
 
 #endif
