@@ -171,4 +171,68 @@ describe("a GPipe-style pipeline", function()
     for i, grad in ipairs(got) do helper.close(wanted[i], grad, 1e-5) end
     assert.is_true(ml.abs(wanted[1]):max():item() > 1e-3)
   end)
+
+  -- The same as one plan: a device for each stage, and a loop over the ticks.
+  local function one_plan(mesh, params, x, num_microbatches)
+    local num_stages, width = mesh.size, x.shape[2]
+    local rows = x.shape[1] // num_microbatches
+    local hops = {}
+    for stage_id = 0, num_stages - 2 do hops[#hops + 1] = {stage_id, stage_id + 1} end
+    local function device(own, microbatches)
+      local stage_id = ml.axis_index "stage"
+      local function stage(y)
+        for i = 1, own.kernel.shape[2] do y = nn.relu(y:matmul(own.kernel:at(1, i)) + own.bias:at(1, i)) end
+        return y
+      end
+      local bubble = ml.zeros {num_stages - 1, rows, width}
+      local _, outputs = ml.scan(function(from_before, microbatch)
+        local output = stage(ml.where(stage_id:eq(0), microbatch, from_before))
+        return ml.ppermute(output, "stage", hops), output
+      end, ml.zeros {rows, width}, ml.concat {microbatches, bubble})
+      local last = outputs:slice {num_stages, num_stages + num_microbatches - 1}
+      return ml.psum(ml.where(stage_id:eq(num_stages - 1), last, 0.0), "stage")
+    end
+    local run = ml.shard_map(device, {mesh = mesh, in_specs = {P("stage"), P()}, out_specs = P()})
+    return run(params, x:reshape(num_microbatches, rows, width)):reshape(x.shape)
+  end
+
+  it("001 L511: as one plan over a mesh of stages it is the same", function()
+    local STAGES, WIDTH = 4, 16
+    local model = GPipePipeline(STAGES, 2, WIDTH, {rngs = nn.Rngs(0)})
+    local function stacked(key)
+      local stages = {}
+      for i, layers in ipairs(model.stages) do
+        stages[i] = ml.stack {layers[1][key], layers[2][key]}
+      end
+      return ml.stack(stages)
+    end
+    local params = {kernel = stacked "kernel", bias = stacked "bias" + 0.1} -- so that no gradient is zero
+    for i, layers in ipairs(model.stages) do
+      for j, layer in ipairs(layers) do layer.bias = nn.Param(params.bias:at(i, j)) end
+    end
+    local x = random.normal(random.key(9), {32, WIDTH})
+    local loss, grads = ml.value_and_grad(function(m) return (m(x) ^ 2):sum() end)(model)
+    local mesh = ml.Mesh({0, 1, 2, 3}, {"stage"})
+    local sharded = ml.device_put(params, NamedSharding(mesh, P("stage")))
+    for _, num_microbatches in ipairs {1, 4} do
+      local function forward(p, inputs) return one_plan(mesh, p, inputs, num_microbatches) end
+      helper.close(model(x), forward(sharded, x), 1e-5)
+      local step = ml.jit(function(p, inputs)
+        return ml.value_and_grad(function(q) return (forward(q, inputs) ^ 2):sum() end)(p)
+      end)
+      local pipeline_loss, pipeline_grads = step(sharded, x)
+      helper.close(1, pipeline_loss:item() / loss:item(), 1e-6)
+      for i, layers in ipairs(grads.stages) do
+        for j, layer in ipairs(layers) do
+          helper.close(layer.kernel, pipeline_grads.kernel:at(i, j), 1e-5)
+          helper.close(layer.bias, pipeline_grads.bias:at(i, j), 1e-5)
+        end
+      end
+      assert.is_true(pipeline_grads.kernel.sharding == sharded.kernel.sharding)
+      local collectives = ml.jit(forward):plan(sharded, x):collectives()
+      assert.equal("ppermute", collectives[1].op)
+      assert.equal(STAGES + num_microbatches - 1, collectives[1].times) -- in each tick
+      assert.equal(32 // num_microbatches * WIDTH * 4, collectives[1].bytes)
+    end
+  end)
 end)

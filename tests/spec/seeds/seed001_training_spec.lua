@@ -147,6 +147,34 @@ describe("gradient accumulation", function()
     end), batch.data, 4) -- a traced number does not say how many
   end)
 
+  -- The same as a loop of the plan: its body stands there once, whatever the number.
+  local looped = ml.jit(function(model, batch, num_microbatches)
+    local parts = ml.tree.map(function(x)
+      return x:reshape(x.shape[1] // num_microbatches, num_microbatches, x.shape[2]):transpose(2, 1, 3)
+    end, batch)
+    local zero = {loss = 0.0, grads = ml.tree.map(ml.zeros_like, ml.state(model))}
+    local sum = ml.scan(function(carry, microbatch)
+      local loss, grads = loss_and_grads(model, microbatch)
+      return {loss = carry.loss + loss / num_microbatches,
+        grads = ml.tree.map(function(acc, g) return acc + g / num_microbatches end, carry.grads, grads)}
+    end, zero, parts)
+    return sum.loss, sum.grads
+  end, {static = {"num_microbatches"}})
+
+  it("001 L806: as a loop of the plan it does the same", function()
+    local model, batch = create_vae_model(), new_batch(32)
+    local loss, grads = ml.jit(loss_and_grads)(model, batch)
+    replicated(model)
+    local sharded = on_mesh(batch)
+    local total_loss, accumulated = looped(model, sharded, 4)
+    helper.close(loss:item(), total_loss:item(), 1e-6)
+    local wanted = ml.tree.leaves(grads)
+    for i, grad in ipairs(ml.tree.leaves(accumulated)) do helper.close(wanted[i], grad, 1e-6) end
+    local plan = looped:plan(model, sharded, 4)
+    assert.same({["all_reduce over data"] = bytes_of(model) + 4}, twin.traffic(plan))
+    assert.equal(#plan:steps(), #looped:plan(model, sharded, 8):steps())
+  end)
+
   it("001 L915: eight microbatches need less memory", function()
     local model, batch = replicated(create_vae_model()), on_mesh(new_batch(1024))
     local whole = train_step_with_accumulation:plan(model, batch, 1):memory()
