@@ -1,77 +1,12 @@
 -- devices: fake:h200:4096
 -- A step of GPT-3 175B (Brown et al. 2020) on meshes of H200s, planned here: what each device holds and sends,
 -- against the formulas in tests/golden/expected.lua, and those against the numbers of the usual hand table.
-local ml = require "meshlua"
 local expected = require "golden.expected"
-local recipe = require "models.gpt"
+local gpt3 = require "golden.gpt3"
+local ml = require "meshlua"
 
-local P, NamedSharding = ml.P, ml.NamedSharding
-local T = 8            -- devices that share a tensor
-local LEAST = 1 << 20  -- elements of what is split over `data`
-
-local function config(changes)
-  local cfg = {}
-  for key, value in pairs(recipe.config) do cfg[key] = value end
-  for key, value in pairs {layers = 96, width = 12288, heads = 96, seq = 2048, vocab = 51200} do
-    cfg[key] = value
-  end
-  for key, value in pairs(changes) do cfg[key] = value end
-  return cfg
-end
-
---- Rules: Megatron's, with the vocabulary split, too; before them `more`.
-local function rules(...)
-  local list = {...}
-  for _, rule in ipairs(recipe.rules.tp) do
-    list[#list + 1] = rule[1] == "vocab" and {"vocab", "model"} or rule
-  end
-  return list
-end
-
---- The plan of a step over a batch of one sequence for each data group, and the processor's seconds it took.
-local function plan_of(data, cfg, list, master)
-  local mesh = ml.make_mesh({data, T}, {"data", "model"}, table.move(ml.devices(), 1, data * T, 1, {}))
-  cfg.batch = data
-  local model = ml.init(function(rngs) return recipe.build(cfg, rngs) end, {mesh = mesh, rules = list})
-  local opt = ml.optim.adamw(model, {lr = 1e-4, b1 = 0.9, b2 = 0.95, clip = 1.0, weight_decay = 0.1,
-    mask = "matrices", master = master})
-  local step = ml.jit(function(m, o, x, y)
-    local loss, grads = ml.value_and_grad(function(v) return recipe.loss(v, x, y) end)(m)
-    o:update(m, grads)
-    return loss
-  end, {mesh = mesh, rules = list})
-  local ids = ml.device_put(ml.zeros({cfg.batch, cfg.seq}, "int32"), NamedSharding(mesh, P "data"))
-  local before = os.clock()
-  local plan = step:plan(model, opt, ids, ids)
-  return plan, os.clock() - before
-end
-
---- Bytes of one device by group, from the plan: operands of the updates, and what else is given or made.
-local function held(plan)
-  local sum = {updated = 0, gradients = 0, moments = 0, copies = 0}
-  for _, step in ipairs(plan:steps()) do
-    if step.op == "adamw" then
-      local x = step.inputs
-      sum.updated, sum.gradients = sum.updated + x[1].bytes, sum.gradients + x[2].bytes
-      sum.moments = sum.moments + x[3].bytes + x[4].bytes
-    elseif #step.ops == 1 and step.ops[1] == "astype" and step.outputs[1].dtype == "bfloat16" then
-      sum.copies = sum.copies + step.outputs[1].bytes
-    end
-  end
-  return sum
-end
-
---- {count, bytes} of the collectives of a kind, of dtype; bytes of one device's operands.
-local function sent(plan, op, axes, dtype)
-  local n, given, over = 0, 0, 0
-  for _, c in ipairs(plan:collectives()) do
-    if c.op == op and table.concat(c.axes, ",") == axes and c.inputs[1].dtype == dtype then
-      n, given, over = n + 1, given + c.bytes, over + c.sent
-    end
-  end
-  return n, given, over
-end
-
+local config, rules, plan_of, held, sent = gpt3.config, gpt3.rules, gpt3.plan_of, gpt3.held, gpt3.sent
+local T, LEAST = gpt3.T, gpt3.LEAST
 local N = 174.6e9 -- parameters, in the hand table
 local function check_near(hand, bytes, share) assert.near(hand, bytes, share * hand) end
 
