@@ -6,15 +6,9 @@ local lib = require "meshlua.lib"
 local args = require "meshlua.ops.args"
 local shapes = require "meshlua.ops.shape"
 
-local op, raise, axis_of = core.op, lib.raise, args.axis_of
+local op, raise, quoted, axis_of = core.op, lib.raise, lib.quoted, args.axis_of
 
 local M = {}
-
-local function quoted(names)
-  local list = {}
-  for i, name in ipairs(names) do list[i] = "'" .. name .. "'" end
-  return table.concat(list, ", ")
-end
 
 local function unbound(who, name, mesh, manual)
   if not mesh then

@@ -38,6 +38,15 @@ function lib.not_whole(x)
   return "the tensor " .. core.typeof(x) .. way_out
 end
 
+--- "'data', 'model'", for messages.
+---@param names string[]
+---@return string
+function lib.quoted(names)
+  local list = {}
+  for i, name in ipairs(names) do list[i] = "'" .. name .. "'" end
+  return table.concat(list, ", ")
+end
+
 --- Raises unless x can be called; returns it.
 function lib.check_function(who, x)
   local callable = type(x) == "function"
@@ -113,8 +122,7 @@ function lib.names(t)
 end
 
 --- Checks an options table: every key must be in `known` (name -> true, or a type's name: "table", "Mesh").
---- Unknown keys
---- raise with the nearest name.
+--- Unknown keys raise with the nearest name.
 ---@param who string the function, for messages
 ---@param options table?
 ---@param known table<string, string|boolean>

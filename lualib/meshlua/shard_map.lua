@@ -17,12 +17,6 @@ local function set_of(list)
   return set
 end
 
-local function join(list)
-  local quoted = {}
-  for i, name in ipairs(list) do quoted[i] = "'" .. name .. "'" end
-  return table.concat(quoted, ", ")
-end
-
 --- The axes of entry d of a spec, as a list.
 local function entry(spec, d)
   local e = spec[d]
@@ -94,7 +88,7 @@ local function check_spec(spec, place, axes)
       end
       if not known[name] then
         raise("E_SPEC", "shard_map: %s: %s names '%s', which is none of the manual axes (%s); the others are "
-          .. "left to propagation", place, tostring(spec), tostring(name), join(axes))
+          .. "left to propagation", place, tostring(spec), tostring(name), lib.quoted(axes))
       end
       if seen[name] then
         raise("E_SPEC", "shard_map: %s: %s has duplicate entries for axis '%s'", place, tostring(spec), name)
@@ -352,7 +346,7 @@ local function cannot_leave(x, spec, axes)
   if #left == 0 then return end
   return ("it varies over mesh axis %s, which %s does not name: that all devices along it have the same "
     .. "value can't be statically inferred; reduce it over the axis (psum, pmean, pmax), or name the axis "
-    .. "in out_specs"):format(join(left), tostring(spec))
+    .. "in out_specs"):format(lib.quoted(left), tostring(spec))
 end
 
 --- The results as whole tensors.
@@ -393,7 +387,9 @@ local known = {mesh = true, in_specs = true, out_specs = true, axis_names = true
 local function check_given(options, what)
   local specs = options[what]
   if specs == nil and what == "in_specs" then return nil end
-  if specs == nil then raise("E_SPEC", "shard_map: no %s are given", what) end
+  if specs == nil then
+    raise("E_SPEC", "shard_map: no out_specs are given; give a P, or a list with one entry per result")
+  end
   if not core.is_spec(specs) and type(specs) ~= "table" then
     raise("E_SPEC", "shard_map: %s is %s; expected a P, or a list with one entry per %s", what,
       lib.kind(specs), what == "in_specs" and "argument" or "result")

@@ -2,8 +2,8 @@
 -- that the parallelism costs by its definition, and nothing else.
 --
 -- Each entry is {op, axes, count, bytes}: bytes of one device's operands, all such collectives together;
--- count {least, most} where a scalar may go with another, nil where joining is free to choose how many. A product sums what it contracts over a
--- split dim, so it ends in partial sums:
+-- count {least, most} where a scalar may go with another, nil where joining is free to choose how many. A
+-- product sums what it contracts over a split dim, so it ends in partial sums:
 --   dp    each gradient, once over data. The loss, a scalar.
 --   tp    Megatron's f and g (Shoeybi et al. 2019): per block the attention's output and the MLP's, forward,
 --         and the gradients of their inputs, backward: 4 all_reduces of [B/data, T, C] over model. The

@@ -8,7 +8,7 @@ local P, bf16 = ml.P, {dtype = "bfloat16"}
 local by_size = ml.shard_largest("data", gpt3.LEAST)
 
 --- The usual first draft: the token table split by rows, every matrix by columns, the rest whole.
-local function by_columns(path, param)
+local function by_columns(path)
   if path:find "wte" then return P("model", nil) end
   if path:find "out.kernel" then return P(nil, nil, "model") end -- [heads, features of one, width]
   return path:find "kernel" and P(nil, "model") or P()
@@ -46,6 +46,7 @@ for _, layout in ipairs(layouts) do
   end
   table.sort(keys)
   for _, key in ipairs(keys) do
-    print(("  %s: %d, operands %s GB, sent %s GB"):format(key, sums[key][1], GB(sums[key][2]), GB(sums[key][3])))
+    local sum = sums[key]
+    print(("  %s: %d, operands %s GB, sent %s GB"):format(key, sum[1], GB(sum[2]), GB(sum[3])))
   end
 end

@@ -240,7 +240,7 @@ function M.visualize_sharding(x, options)
   options = lib.options("visualize_sharding", options, {file = "string"})
   if not options.file then
     print(M.sharding_text(x, core.has_colour ~= nil and core.has_colour "stdout"))
-    return true
+    return
   end
   if not lib.is_tensor(x) then
     raise("E_VALUE", "visualize_sharding: expected a tensor, got %s", lib.kind(x))
