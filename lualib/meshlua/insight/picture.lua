@@ -233,7 +233,7 @@ end
 --- NO_COLOR is set. With `file` an SVG document is written instead. A traced tensor is told by its type.
 ---@param x Tensor
 ---@param options {file: string?}?
----@return true? written
+---@return true? written (with `file`)
 ---@return string? message where the file cannot be written
 ---@return string? code
 function M.visualize_sharding(x, options)
