@@ -35,13 +35,8 @@ double plan_operand_bytes(const Plan *p, const PlanStep *s) {
     return bytes;
 }
 
-double plan_bytes_sent(const Plan *p, const PlanStep *s) {
-    double bytes = plan_operand_bytes(p, s) * s->times, n = plan_slots(p, s->coll.axes);
-    if (s->coll.list.n) { /* a group along parts of axes is smaller */
-        n = 1;
-        for (int i = 0; i < s->coll.list.n; i++) n *= s->coll.list.at[i].size;
-    }
-    switch (s->coll.kind) {
+double plan_collective_sent(CollectiveKind kind, double bytes, double n) {
+    switch (kind) {
     case COLL_ALL_GATHER: return bytes * (n - 1);
     case COLL_ALL_REDUCE: return bytes * 2 * (n - 1) / n;
     case COLL_REDUCE_SCATTER:
@@ -49,6 +44,16 @@ double plan_bytes_sent(const Plan *p, const PlanStep *s) {
     case COLL_PERMUTE: return bytes;
     default: return 0;
     }
+}
+
+double plan_bytes_sent(const Plan *p, const PlanStep *s) {
+    double n = plan_slots(p, s->coll.axes);
+    if (s->coll.list.n) { /* a group along parts of axes is smaller */
+        n = 1;
+        for (int i = 0; i < s->coll.list.n; i++) n *= s->coll.list.at[i].size;
+    }
+    return plan_collective_sent((CollectiveKind)s->coll.kind, plan_operand_bytes(p, s) * s->times,
+                                n);
 }
 
 void plan_free(Ctx *cx, Plan *p) {

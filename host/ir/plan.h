@@ -138,6 +138,7 @@ int64_t plan_offset(const Plan *p, const PlanOffset *o, const int32_t coord[MAX_
 /* The bytes that one device sends in a collective, all its times, counted as a ring would send
  * them: n - 1 of n parts for a gather or a scatter, twice that for an all_reduce, (n - 1) / n for
  * the others. */
+double plan_collective_sent(CollectiveKind kind, double bytes, double n);
 double plan_bytes_sent(const Plan *p, const PlanStep *s);
 double plan_operand_bytes(const Plan *p, const PlanStep *s); /* of its inputs, one device */
 

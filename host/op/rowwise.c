@@ -111,9 +111,13 @@ static Err shape_xent_grad(const OpArgs *a, OutType *out, int *nout) {
     return op_shape_same(a, out, nout);
 }
 
-/* 1 where the class is the label. */
+/* 1 where the class is the label; a label that is no class is found fault with. */
 static Val is_label(Build *b, Val labels, Val logits) {
-    Dims dims = op_dims(b, logits);
+    Dims dims = op_dims(b, logits), classes = {0};
+    dims_push(&classes, dims.rank ? dims.at[dims.rank - 1] : 1);
+    Val all = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, classes, 0});
+    labels = build_op(b, OP_TAKE, (Val[]){all, labels}, 2,
+                      &(TakeAttr){.axis = 0, .size = classes.at[0]});
     Val cls = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, dims, dims.rank - 1});
     return op2(b, OP_EQ, cls, op_broadcast_like(b, op_add_last(b, labels), logits));
 }

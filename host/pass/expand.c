@@ -1,5 +1,5 @@
-/* expand.c - every op that has a definition in simpler ops is replaced by it: what the fused ops
- * are compared to, and a way to run them where no kernel is. */
+/* expand.c - ops that have a definition in simpler ops are replaced by it: every one, which is what
+ * the fused ops are compared to and a way to run them where no kernel is, or those chosen. */
 #include "ir/copy.h"
 #include "op/op.h"
 #include "pass/pass.h"
@@ -8,10 +8,6 @@ static void expand_node(Copy *c, const Node *n) {
     const OpDef *def = graph_opdef(c->from, n);
     enum { MAX = 8 };
     Val out[MAX] = {0};
-    if (!def->expand) {
-        copy_node(c, n);
-        return;
-    }
     const Val *in = copy_operands(c, n);
     if (!in) return;
     copy_enter(c, n);
@@ -23,15 +19,21 @@ static void expand_node(Copy *c, const Node *n) {
     build_fail(&c->b, at.err);
 }
 
-Err pass_expand(const Graph *g, const PassOptions *o, Graph **out) {
-    (void)o;
+/* `chosen`: by node, or NULL: all. */
+static Err expand(const Graph *g, const bool *chosen, Graph **out) {
     Graph *to = graph_new(g->cx);
     if (!to) return err_nomem(g->cx, "a graph");
     to->mesh = g->mesh;
     Build b = build_in(to, 0);
     Copy c;
     if (copy_begin(&c, g, &b)) {
-        for (int32_t id = 1; id < g->node.n && !c.b.err; id++) expand_node(&c, graph_node(g, id));
+        for (int32_t id = 1; id < g->node.n && !c.b.err; id++) {
+            const Node *n = graph_node(g, id);
+            if (graph_opdef(g, n)->expand && (!chosen || chosen[id]))
+                expand_node(&c, n);
+            else
+                copy_node(&c, n);
+        }
         copy_results(&c, 0);
     }
     copy_end(&c);
@@ -40,4 +42,13 @@ Err pass_expand(const Graph *g, const PassOptions *o, Graph **out) {
     else
         *out = to;
     return c.b.err;
+}
+
+Err pass_expand(const Graph *g, const PassOptions *o, Graph **out) {
+    (void)o;
+    return expand(g, NULL, out);
+}
+
+Err pass_expand_chosen(const Graph *g, const bool *chosen, Graph **out) {
+    return expand(g, chosen, out);
 }

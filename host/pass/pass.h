@@ -60,9 +60,14 @@ static inline bool pass_is_on(const PassOptions *o, PassSwitch s, bool otherwise
 
 /* Each returns a new graph in *out and leaves `g` alone. */
 Err pass_expand(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
+/* The same for the nodes chosen only. */
+Err pass_expand_chosen(const Graph *g, const bool *chosen, Graph **out) MUST_CHECK;
 Err pass_simplify(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Gives every value a layout. Parameters bring theirs; constraints give theirs. */
 Err pass_propagate(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
+/* Given `g` and what pass_propagate made of it: `g` with the definitions of those nodes that would
+ * gather a dim they need whole, where these send less; NULL in *out where there is none. */
+Err pass_define(const Graph *g, const Graph *laid, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Local shapes, explicit collectives. */
 Err pass_partition(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Fewer and larger collectives. */

@@ -13,12 +13,39 @@ static bool overlaps(const PassOptions *o) {
     return pass_is_on(o, SWITCH_OVERLAP, !o->target->shared_memory);
 }
 
+/* Layouts for every value, and definitions for ops that would gather what lies split: with these,
+ * layouts get further and reach others, so propagation starts again until there are no more. A
+ * round costs time: what is found after the last one gathers. */
+static Err propagate(const Graph *g, const PassOptions *o, Graph **out) {
+    enum { ROUNDS = 8 };
+    Graph *owned = NULL, *laid = NULL;
+    Err e = E_OK;
+    for (int round = 0; !e; round++) {
+        Graph *defined = NULL, *next = NULL;
+        e = pass_propagate(g, o, &laid);
+        if (!e && round < ROUNDS) e = pass_define(g, laid, o, &defined);
+        if (e || !defined) break;
+        e = pass_simplify(defined, o, &next);
+        graph_free(defined);
+        graph_free(laid);
+        graph_free(owned);
+        laid = NULL;
+        g = owned = next;
+    }
+    graph_free(owned);
+    if (e)
+        graph_free(laid);
+    else
+        *out = laid;
+    return e;
+}
+
 static bool hoists(const PassOptions *o) {
     return pass_is_on(o, SWITCH_HOIST, true);
 }
 
 static const Pass passes[] = {
-    {"simplify", pass_simplify, NULL},   {"propagate", pass_propagate, NULL},
+    {"simplify", pass_simplify, NULL},   {"propagate", propagate, NULL},
     {"partition", pass_partition, NULL}, {"hoist", pass_hoist, hoists},
     {"comm", pass_comm, NULL},           {"overlap", pass_overlap, overlaps},
     {"fuse", pass_fuse, NULL},
@@ -72,7 +99,7 @@ Err pipeline_run(const Graph *traced, const PassOptions *o, const uint8_t *donat
         e = run(&passes[i], now, o, &next);
         graph_free(owned);
         now = owned = next;
-        if (!e && passes[i].run == pass_propagate) /* the last graph with global types */
+        if (!e && passes[i].run == propagate) /* the last graph with global types */
             for (int k = 0; k < now->region.at[0].result.n; k++)
                 types[k] = graph_type(now, now->region.at[0].result.at[k]);
     }

@@ -235,6 +235,18 @@ add("arrays from parts, and parts of arrays", {
   end,
 })
 
+add("rows that lie split", {
+  make = function()
+    local x = ml.random.normal(ml.random.key(1), {4, 32})
+    return {x = x, split = ml.device_put(x, NamedSharding(line, P(P.none, "all")))}
+  end,
+  run = function(s) return ml.jit(function(x) return x:softmax():log_softmax() end)(s.split) end,
+  check = function(s, r)
+    assert(r.sharding == NamedSharding(line, P(P.none, "all")))
+    helper.close(s.x:softmax():log_softmax(), r, 1e-6)
+  end,
+})
+
 add("stages of a jitted function", {
   make = function() return {x = ml.device_put(ml.ones {8, 8}, NamedSharding(mesh, P("data", "model")))} end,
   run = function(s)

@@ -79,6 +79,21 @@ function M.tp(cfg, data, model)
   }
 end
 
+--- With the vocabulary split, too: a sum for the looked-up tokens and one for the gradient of the head's
+--- input; of the logits, which stay where they are, each token's maximum, and the sums of their exponentials
+--- and of what is the label's, which may go together.
+---@param data integer size of the axis
+---@param model integer
+function M.tp_vocab(cfg, data, model)
+  local tokens = cfg.batch // data * cfg.seq * FLOAT
+  local sums, table_bytes = 4 * cfg.layers + 2, cfg.vocab * cfg.width * FLOAT
+  local gradients = bytes(M.parameters(cfg), function(p) return p.role and model or 1 end)
+  return {
+    {"all_reduce", "model", {sums + 2, sums + 4}, sums * cfg.width * tokens + 3 * tokens + FLOAT},
+    {"all_reduce", "data", nil, gradients - table_bytes + table_bytes // model + FLOAT},
+  }
+end
+
 ---@param data integer size of the axis
 ---@param threshold integer elements
 function M.fsdp(cfg, data, threshold)
@@ -236,17 +251,22 @@ end
 
 --- One step as the slides have it: dim 1 of every parameter over model. Each of the six products contracts over a
 --- split dim, and its sums are scattered, as its bias lies. Backward each takes the cotangent of what it made
---- whole. Norms take rows whole: the second's input (the first's is the batch), both cotangents, and scale and
---- bias, of which the second's scale once more for its input's gradient. The mean is over split features, too.
+--- whole. The second norm's rows are split: mean and variance are sums of each row, and so are the two that its
+--- gradient takes. The first norm's input is the batch, whole: its scale and bias are gathered, or one of its
+--- sums is split as they are, which is less where rows are fewer than features. The mean is over split
+--- features, too.
 ---@param cfg table batch, seq, width, hidden
 ---@param batch integer size of the axis
 ---@param model integer
 function M.block_slides(cfg, batch, model)
   local rows = cfg.batch // batch * cfg.seq
   local width, hidden = rows * cfg.width * FLOAT, rows * cfg.hidden * FLOAT
+  local gathers = rows < cfg.width and 0 or 2
+  local sums = rows < cfg.width and 5 or 4
   return {
     {"reduce_scatter", "model", 6, 5 * width + hidden},
-    {"all_gather", "model", 14, ((1 + 5 + 2) * width + hidden + 5 * cfg.width * FLOAT) // model},
+    {"all_gather", "model", 6 + gathers, (5 * width + hidden + gathers * cfg.width * FLOAT) // model},
+    {"all_reduce", "model", sums, sums * rows * FLOAT},
     {"all_reduce", "batch", nil, bytes(block_parameters(cfg)) // model},
     {"all_reduce", "batch,model", 1, FLOAT}, -- the loss
   }

@@ -57,6 +57,10 @@ describe("GPT-3 175B", function()
       assert.equal(4 * cfg.layers + 2, n)
       assert.equal(n * cfg.seq * cfg.width * 2, math.tointeger(given))
       assert.equal(2 * (T - 1) / T * given, over)
+      -- Logits stay split: of each token a maximum and two sums in float32, once forward.
+      assert.equal(0, (sent(plan, "all_gather", "model", "bfloat16")))
+      local _, rows = sent(plan, "all_reduce", "model", "float32")
+      assert.equal(3 * 4 * cfg.seq + 4, math.tointeger(rows)) -- and the norm
       check_near(33.8e9, over * 4 * cfg.layers // n, 2e-3)
       if data == 8 then check_near(120.0e9, 4 * whole + 12 * part, 5e-3) end
       assert.is_true(plan:fits())

@@ -221,8 +221,8 @@ describe("the whole training loop", function()
     local matrices = (VOCAB * WIDTH + WIDTH * HIDDEN + HIDDEN * VOCAB) // 2
     assert.same({
       ["all_reduce over data"] = 4 * (matrices + 2 * WIDTH) + 4, -- every gradient once, and the loss
-      ["all_reduce over model"] = 4 * rows * WIDTH * 2, -- the embedding forward, `up` backward
-      ["all_gather over model"] = 4 * rows * (HIDDEN + VOCAB) // 2, -- what `head` and the loss take whole
+      ["all_reduce over model"] = 4 * rows * (WIDTH * 2 + 3), -- the embedding forward, `up` backward; the loss
+      ["all_gather over model"] = 4 * rows * HIDDEN // 2, -- what `head` takes whole
       ["reduce_scatter over model"] = 4 * rows * HIDDEN, -- the gradient of the first of these
     }, twin.traffic(plan))
   end)
