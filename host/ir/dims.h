@@ -20,7 +20,7 @@ typedef struct Dims {
 bool dims_equal(const Dims *a, const Dims *b);
 /* The number of elements; -1 if the sizes that are not 0 multiply to more than DIMS_MOST. */
 int64_t dims_count(const Dims *d);
-void dims_push(Dims *d, int64_t x); /* room is the caller's to know */
+void dims_push(Dims *d, int64_t x);           /* room is the caller's to know */
 void dims_insert(Dims *d, int at, int64_t x); /* the same */
 bool dims_has(const Dims *d, int64_t x);
 /* Row-major strides, in elements. */

@@ -80,6 +80,14 @@ void layout_init(Layout *l, const Mesh *m, int rank) {
     l->rank = rank;
 }
 
+Layout layout_stack(const Layout *l) {
+    Layout out = *l;
+    out.rank++;
+    out.dim[0] = (LayoutDim){.open = false};
+    for (int d = 0; d < l->rank; d++) out.dim[d + 1] = l->dim[d];
+    return out;
+}
+
 bool layout_equal(const Layout *a, const Layout *b) {
     if (a->mesh != b->mesh || a->rank != b->rank || a->partial_kind != b->partial_kind ||
         a->replicated != b->replicated || a->partial != b->partial || a->reduced != b->reduced ||

@@ -60,6 +60,8 @@ void layout_drop_ones(Layout *l);
 bool layout_drop_parts(Layout *l);
 /* Every dim whole, closed. */
 void layout_init(Layout *l, const Mesh *m, int rank);
+/* With one dim more in front, whole and closed. */
+Layout layout_stack(const Layout *l);
 bool layout_equal(const Layout *a, const Layout *b);
 /* The same shards on the same devices: trailing replication, open bits, priorities and size-1 axes
  * do not count. NULL stands for a tensor on one device. */

@@ -185,4 +185,3 @@ KProgram *program_of(const Graph *g, int32_t body, Arena *arena, size_t *size,
     *noffset = e.offset.n;
     return program_pack(&e, size);
 }
-

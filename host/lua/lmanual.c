@@ -3,12 +3,11 @@
 #include "op/manual.h"
 
 /* The mask of a list of axis names, which are the mesh's. */
-static uint32_t read_axes(lua_State *L, Host *h, int index, const Mesh *m, AxisList *list) {
+static uint32_t read_axes(lua_State *L, int index, const Mesh *m, AxisList *list) {
     uint32_t mask = 0;
     index = lua_absindex(L, index);
     value_check_type(L, index, LUA_TTABLE, "mesh axes");
     lua_Unsigned n = lua_rawlen(L, index);
-    (void)h;
     if (list) *list = (AxisList){0};
     for (lua_Unsigned i = 1; i <= n; i++) {
         lua_rawgeti(L, index, (lua_Integer)i);
@@ -27,7 +26,7 @@ AxisList lmanual_axes(lua_State *L, Host *h, int index) {
     AxisList list;
     if (!h->trace || !h->trace->build.manual)
         state_error(L, E_STATE, "a collective outside shard_map; call it in its function");
-    read_axes(L, h, index, h->trace->graph->mesh, &list);
+    read_axes(L, index, h->trace->graph->mesh, &list);
     return list;
 }
 
@@ -65,7 +64,7 @@ static int in_manual(lua_State *L) {
     Host *h = state_of(L);
     Trace *t = trace_of(L, h);
     const Mesh *mesh = value_mesh(L, 1);
-    uint32_t axes = read_axes(L, h, 2, mesh, NULL), before = t->build.manual;
+    uint32_t axes = read_axes(L, 2, mesh, NULL), before = t->build.manual;
     value_check_type(L, 3, LUA_TFUNCTION, "in_manual");
     if (t->graph->mesh && t->graph->mesh != mesh)
         value_two_meshes(L, "shard_map", mesh, t->graph->mesh);
@@ -118,41 +117,50 @@ static int push_built(lua_State *L, Host *h, Build *at, Val v) {
     return 1;
 }
 
+/* What manual_enter and manual_exit are called with. */
+typedef struct Border {
+    Host *h;
+    Trace *t;
+    const Mesh *mesh;
+    uint32_t axes;
+    Val v;
+    const Dims *dims; /* of v */
+    const Loc *loc;
+    Build at; /* builds there: not to be moved */
+} Border;
+
+static void read_border(lua_State *L, Border *b) {
+    b->h = state_of(L);
+    b->t = trace_of(L, b->h);
+    b->mesh = value_mesh(L, 2);
+    b->axes = read_axes(L, 4, b->mesh, NULL);
+    b->loc = where_loc(L, b->h);
+    b->v = value_in_trace(L, b->h, 1);
+    b->dims = &graph_type(b->t->graph, b->v)->dims;
+    b->at = b->t->build;
+    b->at.loc = &b->loc;
+    b->at.nloc = b->loc ? 1 : 0;
+}
+
 /* manual_enter(x, mesh, P, axes): x's block where the axes are manual. */
 static int push_enter(lua_State *L) {
-    Host *h = state_of(L);
-    Trace *t = trace_of(L, h);
-    const Mesh *m = value_mesh(L, 2);
-    uint32_t axes = read_axes(L, h, 4, m, NULL);
+    Border b;
     Layout l;
-    const Loc *loc = where_loc(L, h);
-    Val v = value_in_trace(L, h, 1);
-    state_check(
-        L, h,
-        layout_bind(&h->cx, m, value_spec(L, 3), &graph_type(t->graph, v)->dims, "shard_map", &l));
-    t->graph->mesh = m;
-    Build at = t->build;
-    at.loc = &loc;
-    at.nloc = loc ? 1 : 0;
-    at.manual = mode_of(graph_type(t->graph, v)).manual | axes;
-    return push_built(L, h, &at, manual_enter(&at, v, &l, axes));
+    read_border(L, &b);
+    state_check(L, b.h, layout_bind(&b.h->cx, b.mesh, value_spec(L, 3), b.dims, "shard_map", &l));
+    b.t->graph->mesh = b.mesh;
+    b.at.manual = mode_of(graph_type(b.t->graph, b.v)).manual | b.axes;
+    return push_built(L, b.h, &b.at, manual_enter(&b.at, b.v, &l, b.axes));
 }
 
 /* manual_exit(x, mesh, P, axes): the whole of which x is one device's block. */
 static int push_exit(lua_State *L) {
-    Host *h = state_of(L);
-    Trace *t = trace_of(L, h);
-    const Mesh *m = value_mesh(L, 2);
-    uint32_t axes = read_axes(L, h, 4, m, NULL);
+    Border b;
     Layout l;
-    const Loc *loc = where_loc(L, h);
-    Val v = value_in_trace(L, h, 1);
-    bind(L, h, m, value_spec(L, 3), &graph_type(t->graph, v)->dims, &l);
-    Build at = t->build;
-    at.loc = &loc;
-    at.nloc = loc ? 1 : 0;
-    at.manual |= axes;
-    return push_built(L, h, &at, manual_exit(&at, v, &l, axes));
+    read_border(L, &b);
+    bind(L, b.h, b.mesh, value_spec(L, 3), b.dims, &l);
+    b.at.manual |= b.axes;
+    return push_built(L, b.h, &b.at, manual_exit(&b.at, b.v, &l, b.axes));
 }
 
 void lmanual_open(lua_State *L) {

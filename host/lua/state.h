@@ -43,8 +43,8 @@ typedef struct Trace {
     Build build;      /* of the innermost region */
     VEC(Frame) frame; /* the regions under way, the innermost last; see lregion.c */
     VEC(Capture) capture;
-    int32_t inside;       /* transforms under way whose values do not last: no Param is written */
-    VEC(NodeRange) gone;  /* nodes of such transforms that ended; ascending */
+    int32_t inside;      /* transforms under way whose values do not last: no Param is written */
+    VEC(NodeRange) gone; /* nodes of such transforms that ended; ascending */
     Arena arena;
 } Trace;
 

@@ -33,8 +33,8 @@ void trace_note_swap(lua_State *L, int box);
 
 /* Marks value v as a result; in layout `l`, if not NULL, which the Param `name` keeps. */
 void trace_result(lua_State *L, Host *h, Val v, const Layout *l, const char *name);
-/* Pushes the list of what is to be called after the program ran: tables {run = a function, args = its
- * argument}, whose tensors are results of the program; see effects in ltrace.c. */
+/* Pushes the list of what is to be called after the program ran: tables {run = a function, args =
+ * its argument}, whose tensors are results of the program; see effects in ltrace.c. */
 void trace_push_effects(lua_State *L);
 /* Calls the list on top of the stack, in order; pops it. */
 void trace_run_effects(lua_State *L);

@@ -393,4 +393,3 @@ void value_push_dims(lua_State *L, const Dims *d, int add) {
         lua_rawseti(L, -2, i + 1);
     }
 }
-

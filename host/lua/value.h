@@ -57,8 +57,8 @@ static inline const Mesh *value_mesh_now(const Host *h, const Mesh *m) {
     return m && m == h->mesh_from ? h->mesh_to : m;
 }
 const Type *value_type_now(lua_State *L, Host *h, const Type *t, const char *what);
-/* The same as users see it: of a traced tensor on a mesh with explicit axes, these alone. Raises when
- * out of memory. */
+/* The same as users see it: of a traced tensor on a mesh with explicit axes, these alone. Raises
+ * when out of memory. */
 const Type *value_seen_type(lua_State *L, Host *h, const LuaTensor *t);
 /* Its value in the trace under way: a concrete one becomes an input of the trace. */
 Val value_in_trace(lua_State *L, Host *h, int index);

@@ -55,10 +55,8 @@ static uint32_t vary_all_slice(const OpArgs *a, uint32_t in) {
     return in | axes_mask(&((const GatherAttr *)a->attr)->axes);
 }
 static bool view_all_slice(ViewArgs *v) {
-    int dim = ((const GatherAttr *)v->attr)->dim;
-    for (int d = 0; d < v->in_dims->rank; d++) v->out_strides[d] = v->in_strides[d];
-    v->per_offset[0] = v->in_strides[dim];
-    return true;
+    v->per_offset[0] = v->in_strides[((const GatherAttr *)v->attr)->dim];
+    return op_view_same(v);
 }
 
 /* ---- all_reduce: any number of operands, one exchange ---- */
@@ -315,10 +313,6 @@ static uint32_t vary_done(const OpArgs *a, uint32_t in) {
     (void)in;
     return a->in[0]->layout->vary;
 }
-static bool view_done(ViewArgs *v) {
-    for (int d = 0; d < v->in_dims->rank; d++) v->out_strides[d] = v->in_strides[d];
-    return true;
-}
 
 const OpDef op_row_DONE = {
     .name = "done",
@@ -329,5 +323,5 @@ const OpDef op_row_DONE = {
     .flags = OPF_WAIT | OPF_COLLECTIVE | OPF_INTERNAL,
     .shape = shape_done,
     .vary = vary_done,
-    .view = view_done,
+    .view = op_view_same,
 };

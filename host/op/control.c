@@ -28,11 +28,6 @@ const OpDef op_row_PLACEHOLDER = {
     .flags = OPF_PLACEHOLDER | OPF_TYPED | OPF_INTERNAL,
 };
 
-static bool view_same(ViewArgs *v) {
-    for (int d = 0; d < v->in_dims->rank; d++) v->out_strides[d] = v->in_strides[d];
-    return true;
-}
-
 static void vjp_identity(Build *b, const VjpArgs *a) {
     (void)b;
     a->din[0] = a->ct[0];
@@ -46,7 +41,7 @@ static void vjp_identity(Build *b, const VjpArgs *a) {
                                  .nout = 1,                                                        \
                                  .shape = shape_,                                                  \
                                  .factors = op_factors_elementwise,                                \
-                                 .view = view_same,                                                \
+                                 .view = op_view_same,                                             \
                                  __VA_ARGS__}
 
 static Val fold_to_operand(Build *b, const Node *n, const Val *in) {
@@ -88,7 +83,7 @@ const OpDef op_row_SHARD_ALIKE = {
     .shape = shape_alike,
     .batch = batch_leading,
     .factors = op_factors_elementwise,
-    .view = view_same,
+    .view = op_view_same,
     .vjp = vjp_identity,
     .flags = OPF_CAST,
 };
@@ -112,10 +107,8 @@ static void vjp_constrain(Build *b, const VjpArgs *a) {
 static void batch_constrain(Build *b, const BatchArgs *a) {
     const Layout *one = ((const ConstrainAttr *)a->node->attr)->layout;
     const Layout *have = graph_type(b->g, a->in[0])->layout;
-    Layout l = *one;
-    l.rank++;
-    l.dim[0] = (LayoutDim){.open = a->naxis == 0};
-    for (int d = 0; d < one->rank; d++) l.dim[d + 1] = one->dim[d];
+    Layout l = layout_stack(one);
+    l.dim[0].open = a->naxis == 0;
     if (a->naxis == 0 && have && !(axes_mask(&have->dim[0].axes) & layout_used(one)))
         l.dim[0].axes = have->dim[0].axes;
     for (int i = 0; i < a->naxis; i++) {

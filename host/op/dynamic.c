@@ -55,12 +55,6 @@ static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
         k->size[d] = global->rank ? global->at[d] : a->in[0]->dims.at[d];
 }
 
-static double no_flops(const OpArgs *a, const Type *const *out) {
-    (void)a;
-    (void)out;
-    return 0;
-}
-
 /* ---- many examples ---- */
 
 /* Starts for all of them: they begin at 0 of the dim in front. */
@@ -180,7 +174,7 @@ const OpDef op_row_DYNAMIC_SLICE = {
     .batch = batch_slice,
     .factors = factors_slice,
     .local = local_slice,
-    .flops = no_flops,
+    .flops = op_no_flops,
     .kernel = "dynamic_slice",
     .lower = lower,
     .lower_size = sizeof(KDynamic),
@@ -233,7 +227,7 @@ const OpDef op_row_DYNAMIC_UPDATE_SLICE = {
     .batch = batch_update,
     .factors = factors_update,
     .local = local_update,
-    .flops = no_flops,
+    .flops = op_no_flops,
     .kernel = "dynamic_update_slice",
     .lower = lower,
     .lower_size = sizeof(KDynamic),

@@ -90,12 +90,6 @@ static void local_take(LocalArgs *a) {
     table_offset(a, a->in_layout[0], a->in[0]);
 }
 
-static double no_flops(const OpArgs *a, const Type *const *out) {
-    (void)a;
-    (void)out;
-    return 0;
-}
-
 static void lower_take(const OpArgs *a, const Type *const *out, void *kernel_attr) {
     const TakeAttr *t = a->attr;
     (void)out;
@@ -171,7 +165,7 @@ const OpDef op_row_TAKE = {
     .batch = batch_take,
     .factors = factors_take,
     .local = local_take,
-    .flops = no_flops,
+    .flops = op_no_flops,
     .kernel = "take",
     .lower = lower_take,
     .lower_size = sizeof(KTake),
@@ -244,7 +238,7 @@ const OpDef op_row_SCATTER_ADD = {
     .batch = batch_scatter_add,
     .factors = factors_scatter_add,
     .local = local_scatter_add,
-    .flops = no_flops,
+    .flops = op_no_flops,
     .kernel = "scatter_add",
     .lower = lower_take,
     .lower_size = sizeof(KTake),
@@ -325,7 +319,7 @@ const OpDef op_row_SCATTER_SET = {
     .batch = batch_scatter_set,
     .factors = factors_scatter_set,
     .local = local_take,
-    .flops = no_flops,
+    .flops = op_no_flops,
     .kernel = "scatter_set",
     .lower = lower_take,
     .lower_size = sizeof(KTake),
@@ -391,7 +385,7 @@ const OpDef op_row_SORT = {
     .vjp = vjp_sort,
     .batch = batch_leading,
     .factors = factors_sort,
-    .flops = no_flops,
+    .flops = op_no_flops,
     .kernel = "sort",
     .lower = lower_sort,
     .lower_size = sizeof(KSort),
@@ -471,7 +465,7 @@ const OpDef op_row_TOP_K = {
     .vjp = vjp_top_k,
     .batch = batch_leading,
     .factors = factors_top_k,
-    .flops = no_flops,
+    .flops = op_no_flops,
     .kernel = "top_k",
     .lower = lower_top_k,
     .lower_size = sizeof(KTopK),

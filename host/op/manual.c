@@ -98,19 +98,12 @@ static const Layout *outside_of_exit(const void *attr, bool *enters) {
     return ((const ManualAttr *)attr)->layout;
 }
 
-static bool view_same(ViewArgs *v) {
-    for (int d = 0; d < v->in_dims->rank; d++) v->out_strides[d] = v->in_strides[d];
-    return true;
-}
-
 /* The examples lie as propagation finds, along axes that are not manual. */
 static void batch_manual(Build *b, const BatchArgs *a) {
     ManualAttr m = *(const ManualAttr *)a->node->attr;
-    Layout l = *m.layout;
+    Layout l = layout_stack(m.layout);
     uint32_t all = (1u << l.mesh->naxes) - 1;
-    l.rank++;
-    for (int d = l.rank - 1; d > 0; d--) l.dim[d] = l.dim[d - 1];
-    l.dim[0] = (LayoutDim){.open = (all & ~(l.replicated | m.axes)) != 0};
+    l.dim[0].open = (all & ~(l.replicated | m.axes)) != 0;
     m.layout = layout_of(b->g->cx, &l);
     if (!m.layout) build_fail(b, err_nomem(b->g->cx, "a layout"));
     batch_apply(b, a, a->in, &m);
@@ -123,7 +116,7 @@ static void batch_manual(Build *b, const BatchArgs *a) {
                                  .nin = 1,                                                         \
                                  .nout = 1,                                                        \
                                  .flags = OPF_CAST | OPF_INTERNAL,                                 \
-                                 .view = view_same,                                                \
+                                 .view = op_view_same,                                             \
                                  .linear = 1,                                                      \
                                  __VA_ARGS__}
 

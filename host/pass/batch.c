@@ -176,12 +176,8 @@ static bool was_settled(Batch *m, const Node *n) {
 /* How the result then lies: as that of one example, with the examples as they come. */
 static const Layout *settled_layout(Batch *m, const Node *n, const Val *in, const bool *is_mapped) {
     const Layout *one = graph_type(m->b->g, n->out)->layout;
-    Layout l = {.rank = 0};
     if (!one) return NULL;
-    l = *one;
-    l.rank++;
-    for (int d = 0; d < one->rank; d++) l.dim[d + 1] = one->dim[d];
-    l.dim[0] = (LayoutDim){.open = false};
+    Layout l = layout_stack(one);
     for (int i = 0; i < n->nin; i++) {
         const Layout *have = is_mapped[i] ? graph_type(m->b->g, in[i])->layout : NULL;
         if (have && have->dim[0].axes.n > l.dim[0].axes.n) l.dim[0].axes = have->dim[0].axes;
@@ -273,11 +269,9 @@ static CustomVjp *spread_custom(Batch *m, const CustomVjp *c) {
         Val many = mapped(m, c->x[i]);
         x[i] = many ? many : plain(m, c->x[i]);
         if (!c->dx[i]) continue;
-        dx[i] = many                  ? spread(m, c->dx[i])
-                : mapped(m, c->dx[i]) ? sum_examples(m->b, m->map[c->dx[i]])
-                                      : c->dx[i];
-        if (!many && !mapped(m, c->dx[i])) /* computed once, counted for every example */
-            dx[i] = sum_examples(m->b, spread(m, c->dx[i]));
+        /* What is computed once counts for every example. */
+        dx[i] = spread(m, c->dx[i]);
+        if (!many) dx[i] = sum_examples(m->b, dx[i]);
     }
     *all = (CustomVjp){.nx = c->nx, .ny = c->ny, .x = x, .dx = dx};
     all->ct = spread_list(m, c->ct, c->ny);

@@ -83,10 +83,10 @@ static void mark_active(Grad *g) {
     }
 }
 
-/* The cotangents of an expansion: its nodes stand at [first, end) and are walked like any others.
- */
 static void walk(Grad *g, int32_t first, int32_t end);
 
+/* The cotangents of an expansion: its nodes stand at [first, end) and are walked like any others.
+ */
 static void differentiate_expansion(Grad *g, const Node *n, const Val *in, const Val *ct,
                                     Val *din) {
     Graph *graph = g->b->g;

@@ -9,8 +9,8 @@ Err origin_init(Graph *g) MUST_CHECK; /* nothing has come from anywhere yet */
 /* Value `to` got the axes (a mask) from value `from`, by the rule of the node. */
 void origin_note(Graph *g, Val to, Val from, int32_t node, uint32_t axes);
 
-/* A line for each dim that is split: "dim 1 on data: tanh at t.lua:6, matmul at t.lua:5, argument x",
- * the way to who said so. */
+/* A line for each dim that is split: "dim 1 on data: tanh at t.lua:6, matmul at t.lua:5, argument
+ * x", the way to who said so. */
 void origin_print_chain(const Graph *g, Val v, Str *s);
 
 /* An op as partition sees it. */

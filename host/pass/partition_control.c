@@ -31,12 +31,7 @@ static Layout layout_of_way(const Partition *p, const Node *n, const Flow *f, bo
         for (int d = 0; d < inner.rank; d++) inner.dim[d] = l.dim[d + 1];
         memset(&inner.dim[inner.rank], 0, sizeof inner.dim[0]);
     }
-    if (!outside || !f->stacked) return inner;
-    l = inner;
-    l.rank++;
-    l.dim[0] = (LayoutDim){.open = false};
-    for (int d = 0; d < inner.rank; d++) l.dim[d + 1] = inner.dim[d];
-    return l;
+    return outside && f->stacked ? layout_stack(&inner) : inner;
 }
 
 /* The local value of v, in layout `to`. */

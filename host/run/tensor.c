@@ -174,4 +174,3 @@ void tensor_read(const Tensor *t, void *out) {
 void tensor_write(Tensor *t, const void *whole) {
     copy_whole(t, (char *)(uintptr_t)whole, true);
 }
-

@@ -1,0 +1,141 @@
+/* attrs.h - what ops know beside their operands, a struct each; the kernels' own are in kernel.h.
+ */
+#ifndef MESHLUA_ATTRS_H
+#define MESHLUA_ATTRS_H
+
+#include "ir/attr.h"
+
+typedef struct ParamAttr {
+    int64_t index; /* 1-based */
+    const char *name;
+    int32_t state; /* kept in a Param rather than passed as data: its layout propagates second */
+} ParamAttr;
+typedef struct NameAttr {
+    const char *name;
+} NameAttr;
+typedef struct ConstrainAttr {
+    const Layout *layout;
+} ConstrainAttr;
+typedef struct FullAttr {
+    int32_t dtype;
+    Dims dims;
+    Scalar value; /* one that the dtype holds: what is folded is what would be computed */
+} FullAttr;
+typedef struct IotaAttr {
+    int32_t dtype;
+    Dims dims;
+    int32_t dim;
+} IotaAttr;
+typedef struct RandomAttr {
+    int64_t bits; /* 32 -> uint32, 64 -> int64 */
+    Dims strides; /* of the global shape, in elements */
+} RandomAttr;
+typedef struct IntPowAttr {
+    int64_t exponent;
+} IntPowAttr;
+typedef struct DtypeAttr {
+    int32_t dtype;
+} DtypeAttr;
+typedef struct ShapeAttr {
+    Dims dims;
+} ShapeAttr;
+typedef struct PermAttr {
+    Dims perm; /* result dim d is operand dim perm[d] */
+} PermAttr;
+typedef struct BroadcastAttr {
+    Dims dims, at; /* operand dim d is result dim at[d]; it has that size, or 1 */
+} BroadcastAttr;
+typedef struct SliceAttr {
+    Dims start, limit, step; /* 0-based, limit exclusive, step > 0 */
+} SliceAttr;
+typedef struct AxesAttr {
+    Dims axes;    /* ascending */
+    int32_t wide; /* sum: see OpDef.wide */
+} AxesAttr;
+typedef struct PadAttr {
+    Dims low, high, interior;
+} PadAttr;
+typedef struct AxisAttr {
+    int32_t axis;
+} AxisAttr;
+typedef struct MatmulAttr {
+    Dims x_contract, w_contract, x_batch, w_batch; /* pairs by position */
+    int32_t wide;                                  /* see OpDef.wide */
+} MatmulAttr;
+typedef struct TakeAttr {
+    int32_t axis;
+    int64_t size;    /* rows of the whole table */
+    int64_t rows;    /* scatter_add: rows of this device's part of its result */
+    int32_t wide;    /* scatter_add: see OpDef.wide */
+    int32_t batched; /* table, ids and rows have a dim in front that they share; `axis` counts it */
+} TakeAttr;
+typedef struct SortAttr {
+    int32_t axis, descending;
+} SortAttr;
+typedef struct NormAttr {
+    double eps;
+    int32_t wide; /* gradients of parameters: see OpDef.wide */
+} NormAttr;
+typedef struct AttentionAttr {
+    double scale;
+    int32_t causal;
+} AttentionAttr;
+typedef struct RopeAttr {
+    double base, sign;
+} RopeAttr;
+typedef struct DropoutAttr {
+    double keep;
+    Dims strides; /* of the global shape, in elements */
+} DropoutAttr;
+typedef struct AdamwAttr {
+    double b1, b2, eps, eps_root, decay;
+} AdamwAttr;
+typedef struct ManualAttr {
+    uint32_t axes;        /* that are manual inside */
+    const Layout *layout; /* of the tensor outside, along these; open for the others */
+} ManualAttr;
+typedef enum PcastTo { PCAST_VARYING, PCAST_UNREDUCED, PCAST_REDUCED, PCAST_GATHERED } PcastTo;
+typedef struct PcastAttr {
+    uint32_t axes;
+    int32_t to; /* PcastTo */
+} PcastAttr;
+typedef struct AxisIndexAttr {
+    AxisList axes;
+} AxisIndexAttr;
+/* Operands of a scan: carries, xs, constants; results: carries, ys. */
+typedef struct ScanAttr {
+    int64_t ncarry, nxs, length;
+    int32_t reverse;
+} ScanAttr;
+/* Operands of a while: carries, whether to begin, constants. Its region gives the next carries and
+ * whether to go on. */
+typedef struct WhileAttr {
+    int64_t ncarry;
+} WhileAttr;
+/* Collectives. `axes`: the mesh axes of the group, major to minor; `dim`: the tensor's. */
+typedef struct GatherAttr {
+    int32_t dim;
+    AxisList axes;
+} GatherAttr;
+typedef struct ReduceAttr {
+    uint32_t axes;
+    int32_t kind; /* PartialKind */
+} ReduceAttr;
+typedef struct ScatterAttr {
+    int32_t dim;
+    AxisList axes;
+    int32_t kind;
+} ScatterAttr;
+typedef struct AllToAllAttr {
+    int32_t split, concat; /* `split` is divided over the axes, `concat` is put together */
+    AxisList axes;
+} AllToAllAttr;
+typedef struct PpermuteAttr {
+    AxisList axes;
+    const IntList *pairs; /* source, destination, ...: 0-based places along `axes` */
+} PpermuteAttr;
+typedef struct PermuteAttr {
+    const Layout *from, *to; /* equal local shapes */
+} PermuteAttr;
+
+#endif
