@@ -1,13 +1,14 @@
 /* hoist.c - a reduction over devices that a loop only adds to a carry is made once, behind the
  * loop: carry = carry + all_reduce(x)   ->   own = own + x, and at the end init + all_reduce(own)
- * where `own` starts at zero and is each device's own sum. (Gradients of microbatches.) */
+ * where `own` starts at zero and is each device's own sum. (Gradients of microbatches.) Between the
+ * reduction and the sum there may be ops that are linear in it: a mean's division, a reshape. */
 #include "ir/copy.h"
 #include "op/op.h"
 #include "pass/pass.h"
 
 typedef struct Carry { /* of a loop, that a sum over devices is only added to */
     const Node *add, *reduce;
-    Val param, raw;
+    Val param, sum;
     uint32_t axes;
 } Carry;
 
@@ -17,6 +18,7 @@ typedef struct Hoist {
     Carry **of_add; /* by node */
     Carry **of_out; /* by value: result of a loop */
     bool *moved;    /* by node: the reduction that goes */
+    bool *through;  /* by node: takes each device's own instead of the sum over devices */
 } Hoist;
 
 /* The axes over which the node sums its one operand; 0: it does not. */
@@ -32,6 +34,42 @@ static bool is_sum(const Graph *g, const Node *n) {
            !n->noffset;
 }
 
+enum { FAR = 16 }; /* linear ops between a reduction and the sum, at most */
+
+/* Is the node linear in operand i alone, of as many elements as it makes and of one dtype? `vary`:
+ * also the axes along which the other operands differ. */
+static bool is_linear(const Graph *g, const Node *n, int i, uint32_t *vary) {
+    const OpDef *def = graph_opdef(g, n);
+    if (!n->in[i] || n->nout != 1 || n->noffset || n->nbody || def->collective) return false;
+    if (!(def->linear >> i & 1) || (def->flags & OPF_JOINT && n->nin > 1)) return false;
+    const Type *out = graph_type(g, n->out), *in = graph_type(g, n->in[i]);
+    if (in->dtype != out->dtype || type_count(in) != type_count(out)) return false;
+    for (int k = 0; k < n->nin; k++) {
+        const Layout *l = k != i && n->in[k] ? graph_type(g, n->in[k])->layout : NULL;
+        if (l) *vary |= l->vary;
+    }
+    return true;
+}
+
+/* The reduction that v is, or is made of by linear ops that nothing else reads and whose other
+ * operands are alike on its devices; NULL. The ops are marked. */
+static const Node *reduction_of(const Hoist *h, Val v, int32_t region, uint32_t vary, int far) {
+    const Graph *g = h->c.from;
+    const Node *n = graph_def(g, v);
+    if (h->uses[v] != 1 || n->region != region || far > FAR) return NULL;
+    uint32_t axes = summed_axes(g, n);
+    if (axes) return axes & vary ? NULL : n;
+    for (int i = 0; i < n->nin && i < 32; i++) {
+        uint32_t others = vary;
+        if (!is_linear(g, n, i, &others)) continue;
+        const Node *reduce = reduction_of(h, n->in[i], region, others, far + 1);
+        if (!reduce) continue;
+        h->through[g->value.at[v].node] = true;
+        return reduce;
+    }
+    return NULL;
+}
+
 static bool match(const Hoist *h, const Node *n, const Flow *f, Carry *out) {
     const Graph *g = h->c.from;
     const Region *r = &g->region.at[n->body[0]];
@@ -41,10 +79,9 @@ static bool match(const Hoist *h, const Node *n, const Flow *f, Carry *out) {
     int at = add->in[0] == param ? 0 : 1;
     if (add->in[at] != param) return false;
     Val sum = add->in[1 - at];
-    const Node *reduce = graph_def(g, sum);
-    uint32_t axes = summed_axes(g, reduce);
-    if (!axes || h->uses[sum] != 1 || reduce->region != add->region) return false;
-    *out = (Carry){add, reduce, param, reduce->in[0], axes};
+    const Node *reduce = reduction_of(h, sum, add->region, 0, 0);
+    if (!reduce) return false;
+    *out = (Carry){add, reduce, param, sum, summed_axes(g, reduce)};
     return true;
 }
 
@@ -55,7 +92,8 @@ static bool find(Hoist *h) {
     h->of_add = ARENA_ARRAY(arena, Carry *, g->node.n);
     h->of_out = ARENA_ARRAY(arena, Carry *, g->value.n);
     h->moved = ARENA_ARRAY(arena, bool, g->node.n);
-    bool ok = h->uses && h->of_add && h->of_out && h->moved;
+    h->through = ARENA_ARRAY(arena, bool, g->node.n);
+    bool ok = h->uses && h->of_add && h->of_out && h->moved && h->through;
     for (int32_t id = 1; ok && id < g->node.n; id++) {
         const Node *n = graph_node(g, id);
         const OpDef *def = graph_opdef(g, n);
@@ -97,7 +135,15 @@ static void hoist_add(Hoist *h, const Node *n, const Carry *k) {
     Copy *c = &h->c;
     copy_enter(c, n);
     widen(c, c->map[k->param], k->axes);
-    copy_set(c, n, like(c, n, (Val[]){c->map[k->param], c->map[k->raw]}));
+    copy_set(c, n, like(c, n, (Val[]){c->map[k->param], c->map[k->sum]}));
+}
+
+/* A linear op between the reduction and the sum: of what each device has. */
+static void hoist_through(Copy *c, const Node *n) {
+    Val *in = copy_operands(c, n);
+    if (!in) return;
+    copy_enter(c, n);
+    copy_set(c, n, like(c, n, in));
 }
 
 static void hoist_loop(Hoist *h, const Node *n) {
@@ -133,8 +179,11 @@ Err pass_hoist(const Graph *g, const PassOptions *o, Graph **out) {
         if (!find(&h)) copy_no_memory(&h.c);
         for (int32_t id = 1; id < g->node.n && !h.c.b.err; id++) {
             const Node *n = graph_node(g, id);
-            if (h.moved[id]) continue;
-            if (h.of_add[id])
+            if (h.moved[id])
+                h.c.map[n->out] = h.c.map[n->in[0]];
+            else if (h.through[id])
+                hoist_through(&h.c, n);
+            else if (h.of_add[id])
                 hoist_add(&h, n, h.of_add[id]);
             else if (graph_opdef(g, n)->flow)
                 hoist_loop(&h, n);

@@ -91,6 +91,36 @@ describe("switching passes:", function()
     end
     assert.equal(5, times(off))
     assert.equal(1, times(on))
+    -- Means, too: what is between the reduction and the sum is linear, and alike on all devices.
+    local function mean_step(w, init, xs)
+      local sum = ml.scan(function(c, x)
+        local loss, grad = ml.value_and_grad(function(v) return (x:matmul(v) ^ 2):mean() end)(w)
+        return {loss = c.loss + loss / 4, grad = c.grad + grad / 4} -- exact in binary
+      end, {loss = 0.0, grad = init}, xs)
+      return sum.loss, sum.grad
+    end
+    off, on = both("hoist", mean_step, whole(1, {4, 2}, P()), whole(2, {4, 2}, P()),
+      whole(3, {5, 8, 4}, P(nil, "data")))
+    assert.equal(5, times(off))
+    assert.equal(1, times(on))
+    -- Not so a square, which is of the sum; nor what two read.
+    local function square_step(w, init, xs)
+      return (ml.scan(function(c, x) return c + x:matmul(w):sum(1) ^ 2 end, init, xs))
+    end
+    off, on = both("hoist", square_step, whole(1, {4, 2}, P()), ml.zeros {2},
+      whole(3, {5, 8, 4}, P(nil, "data")))
+    assert.equal(5, times(off))
+    assert.equal(5, times(on))
+    local function shared_step(w, init, xs)
+      return ml.scan(function(c, x)
+        local sum = x:matmul(w):sum(1)
+        return c + sum * 0.5, sum
+      end, init, xs)
+    end
+    off, on = both("hoist", shared_step, whole(1, {4, 2}, P()), ml.zeros {2},
+      whole(3, {5, 8, 4}, P(nil, "data")))
+    assert.equal(5, times(off))
+    assert.equal(5, times(on))
   end)
 
   it("overlap: a weight is gathered while the layer before computes, a gradient scattered behind", function()

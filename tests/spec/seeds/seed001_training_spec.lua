@@ -161,7 +161,7 @@ describe("gradient accumulation", function()
     return sum.loss, sum.grads
   end, {static = {"num_microbatches"}})
 
-  it("001 L806: as a loop of the plan it does the same", function()
+  it("001 L806: as a loop it does the same, and reduces behind the loop", function()
     local model, batch = create_vae_model(), new_batch(32)
     local loss, grads = ml.jit(loss_and_grads)(model, batch)
     replicated(model)
@@ -173,6 +173,7 @@ describe("gradient accumulation", function()
     local plan = looped:plan(model, sharded, 4)
     assert.same({["all_reduce over data"] = bytes_of(model) + 4}, twin.traffic(plan))
     assert.equal(#plan:steps(), #looped:plan(model, sharded, 8):steps())
+    for _, c in ipairs(plan:collectives()) do assert.equal(1, c.times) end -- not for each microbatch
   end)
 
   it("001 L915: eight microbatches need less memory", function()
