@@ -69,6 +69,7 @@ end
 function M.help(rows)
   local lines, width = {}, 0
   local function text(row)
+    if row[2] == false then return "  --" .. row[1] end
     return ("  --%s=%s"):format(row[1], row[2] == "" and "..." or tostring(row[2]))
   end
   for _, row in ipairs(rows) do width = math.max(width, #text(row)) end
