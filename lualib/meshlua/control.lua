@@ -13,8 +13,6 @@ local M = {}
 
 local function is_leaf(x) return type(x) == "number" or lib.is_tensor(x) end
 
-local function below(path, key) return path == "" and tostring(key) or path .. "." .. tostring(key) end
-
 --- A number as a tensor of the trace.
 local function as_tensor(x)
   if type(x) ~= "number" then return x end
@@ -30,7 +28,7 @@ local function flatten(tree, path, into, on_path)
   elseif type(tree) == "table" then
     if on_path[tree] then raise("E_VALUE", "the table at %s contains itself", path) end
     on_path[tree] = true
-    for _, key in ipairs(core.tree_keys(tree)) do flatten(tree[key], below(path, key), into, on_path) end
+    for _, key in ipairs(core.tree_keys(tree)) do flatten(tree[key], lib.below(path, key), into, on_path) end
     on_path[tree] = nil
   elseif tree ~= nil then
     into.fixed[path] = tree

@@ -38,6 +38,11 @@ function lib.not_whole(x)
   return "the tensor " .. core.typeof(x) .. way_out
 end
 
+--- The path of what stands under a key: "h.1.kernel".
+---@param path string "" at the root
+---@return string
+function lib.below(path, key) return path == "" and tostring(key) or path .. "." .. tostring(key) end
+
 --- "'data', 'model'", for messages.
 ---@param names string[]
 ---@return string

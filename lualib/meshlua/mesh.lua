@@ -221,7 +221,7 @@ function M.place(who, x, sharding, options)
       for _, key in ipairs(core.tree_keys(node)) do
         local below = s
         if type(s) == "table" then below = s[key] end
-        local name = path == "" and tostring(key) or path .. "." .. tostring(key)
+        local name = lib.below(path, key)
         copy[key] = go(node[key], below, name, leaf)
       end
       above[node] = nil

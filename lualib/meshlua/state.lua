@@ -11,7 +11,6 @@ local raise = lib.raise
 
 local M = {}
 
-local function joined(path, key) return path == "" and tostring(key) or path .. "." .. tostring(key) end
 
 -- ---- filters ----------------------------------------------------------------------------------------
 
@@ -163,7 +162,7 @@ function M.merge(structure, ...)
     if getmetatable(node) == Slot then return place(node, states, path) end
     if type(node) ~= "table" then return node end
     local copy = {}
-    for key, child in pairs(node) do copy[key] = go(child, below(states, key), joined(path, key)) end
+    for key, child in pairs(node) do copy[key] = go(child, below(states, key), lib.below(path, key)) end
     return setmetatable(copy, getmetatable(node))
   end
   return go(structure.outline, {...}, "")
@@ -191,7 +190,7 @@ function M.update(model, state)
   local function go(node, from, path)
     if type(from) ~= "table" then return end
     for _, key in ipairs(core.tree_keys(from)) do
-      local to, value, at = node[key], from[key], joined(path, key)
+      local to, value, at = node[key], from[key], lib.below(path, key)
       if lib.is_tensor(value) then
         if core.is_box(to) then
           check_like(to, value, at)

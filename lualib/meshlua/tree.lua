@@ -38,7 +38,7 @@ local function walk(tree, path, visit, on_path)
   if type(tree) ~= "table" then return end
   enter(tree, on_path, path)
   for _, key in ipairs(core.tree_keys(tree)) do
-    walk(tree[key], path == "" and tostring(key) or path .. "." .. tostring(key), visit, on_path)
+    walk(tree[key], lib.below(path, key), visit, on_path)
   end
   on_path[tree] = nil
 end
@@ -75,8 +75,7 @@ local function rebuild(tree, path, fn, known, on_path)
   enter(tree, on_path, path)
   local copy = {}
   for _, key in ipairs(core.tree_keys(tree)) do
-    copy[key] = rebuild(tree[key], path == "" and tostring(key) or path .. "." .. tostring(key), fn,
-      known, on_path)
+    copy[key] = rebuild(tree[key], lib.below(path, key), fn, known, on_path)
   end
   on_path[tree] = nil
   return copy
@@ -96,8 +95,7 @@ function M.map(fn, tree, ...)
   if n == 0 then return rebuild(tree, "", function(_, leaf) return fn(leaf) end, {}, {}) end
   local function at(other, path, key, number)
     if type(other) ~= "table" or other[key] == nil then
-      raise("E_VALUE", "tree.map: tree %d has nothing at %s", number,
-        path == "" and tostring(key) or path .. "." .. tostring(key))
+      raise("E_VALUE", "tree.map: tree %d has nothing at %s", number, lib.below(path, key))
     end
     return other[key]
   end
@@ -109,7 +107,7 @@ function M.map(fn, tree, ...)
     for _, key in ipairs(core.tree_keys(node)) do
       local below = {}
       for i = 1, n do below[i] = at(rest[i], path, key, i + 1) end
-      copy[key] = go(node[key], below, path == "" and tostring(key) or path .. "." .. tostring(key))
+      copy[key] = go(node[key], below, lib.below(path, key))
     end
     on_path[node] = nil
     return copy

@@ -28,7 +28,7 @@ function M.each(tree, visit)
     seen[node] = true
     if M.is_module(node) then visit(node, path) end
     for _, key in ipairs(core.tree_keys(node)) do
-      go(node[key], path == "" and tostring(key) or path .. "." .. tostring(key))
+      go(node[key], lib.below(path, key))
     end
   end
   go(tree, "")

@@ -24,8 +24,7 @@ local function check_alike(first, other, number, path)
       for key in pairs(t) do keys[key] = true end
     end
     for _, key in ipairs(core.tree_keys(keys)) do
-      check_alike(first[key], other[key], number, path == "" and tostring(key) or path .. "."
-        .. tostring(key))
+      check_alike(first[key], other[key], number, lib.below(path, key))
     end
   elseif first ~= other then
     raise("E_VALUE", "nn.stack: %s is %s in layer 1 and %s in layer %d; layers of a stack differ in their "

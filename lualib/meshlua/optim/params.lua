@@ -14,7 +14,6 @@ local M = {}
 ---@field path string "h.3.mlp.up.kernel"
 ---@field keys (string|integer)[] the keys on the way
 
-local function joined(path, key) return path == "" and tostring(key) or path .. "." .. tostring(key) end
 
 --- The Params of kind "param" in a model: a list in tree order, and the set of all paths to them (a Param
 --- that is held twice is one entry with two paths).
@@ -36,7 +35,7 @@ function M.of(model)
     elseif type(node) == "table" then
       for _, key in ipairs(core.tree_keys(node)) do
         keys[#keys + 1] = key
-        go(node[key], joined(path, key))
+        go(node[key], lib.below(path, key))
         keys[#keys] = nil
       end
     end
@@ -70,7 +69,7 @@ function M.gradients(entries, paths, grads)
       if paths[path] then return end
       raise("E_VALUE", "update: gradients of another tree: the model has no parameter at %s", path)
     elseif type(node) == "table" then
-      for _, key in ipairs(core.tree_keys(node)) do check_known(node[key], joined(path, key)) end
+      for _, key in ipairs(core.tree_keys(node)) do check_known(node[key], lib.below(path, key)) end
     end
   end
   check_known(grads, "")

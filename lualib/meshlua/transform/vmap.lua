@@ -250,7 +250,7 @@ function M.vmap(fn, options)
   if out_axes == nil then out_axes = 1 end
   local size = options.axis_size
   if size ~= nil and lib.check_integer("vmap", "axis_size", size) < 0 then
-    raise("E_VALUE", "vmap: axis_size is %d", size)
+    raise("E_VALUE", "vmap: axis_size is %d; it is at least 0", size)
   end
   local axes = check_names(options.spmd_axis)
   return core.wrap(function(...)

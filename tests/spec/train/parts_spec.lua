@@ -29,7 +29,7 @@ describe("options", function()
   end)
 
   it("list themselves", function()
-    assert.equal("  --steps=10        of work\n  --lr=1.0\n  --name=...        a name\n  --deep_sea\n"
+    assert.equal("  --steps=10   of work\n  --lr=1.0\n  --name=...   a name\n  --deep_sea\n"
       .. "  --calm=true", options.help(rows))
   end)
 end)
