@@ -6,8 +6,9 @@
  *    outside enters as a parameter;
  *  - the nodes of a region stand before the node that owns it;
  *  - node and value 0 exist and mean "none".
- * Nodes are appended and never changed; a pass that rewrites builds a new graph. Pointers to nodes
- * stay readable (the arena keeps what a growing vec leaves behind) but go stale: hold ids. */
+ * Nodes are appended, and changed only while their graph is built (types, offsets, clone); a pass
+ * that rewrites builds a new one. Pointers to nodes stay readable (the arena keeps what a growing
+ * vec leaves behind) but go stale: hold ids. */
 #ifndef MESHLUA_GRAPH_H
 #define MESHLUA_GRAPH_H
 

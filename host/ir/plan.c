@@ -24,6 +24,13 @@ int64_t plan_offset(const Plan *p, const PlanOffset *o, const int32_t coord[MAX_
     return index * o->unit;
 }
 
+int64_t plan_place(const Plan *p, const PlanValue *v, const int32_t coord[MAX_AXES]) {
+    int64_t at = v->offset;
+    for (int i = 0; i < v->per_device.n; i++)
+        at += plan_offset(p, &PLAN_LIST(p, PlanOffset, v->per_device)[i], coord);
+    return at;
+}
+
 double plan_operand_bytes(const Plan *p, const PlanStep *s) {
     double bytes = 0;
     for (int i = 0; i < s->in.n; i++) {

@@ -135,6 +135,9 @@ static inline const int64_t *plan_dims(const Plan *p, const PlanValue *v) {
 int32_t plan_slot(const Plan *p, uint32_t vary, const int32_t coord[MAX_AXES]);
 int32_t plan_slots(const Plan *p, uint32_t vary);
 int64_t plan_offset(const Plan *p, const PlanOffset *o, const int32_t coord[MAX_AXES]);
+/* Where in its buffer the value begins for the device at `coord`, in bytes; in a loop, the slice of
+ * iteration 0. */
+int64_t plan_place(const Plan *p, const PlanValue *v, const int32_t coord[MAX_AXES]);
 /* The bytes that one device sends in a collective, all its times, counted as a ring would send
  * them: n - 1 of n parts for a gather or a scatter, twice that for an all_reduce, (n - 1) / n for
  * the others. */

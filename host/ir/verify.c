@@ -71,6 +71,8 @@ Err graph_verify(const Graph *g) {
         TRY(check_types(g, id));
         TRY(check_again(g, id));
         const Node *n = graph_node(g, id);
+        int32_t owner = g->region.at[n->region].owner;
+        if (owner && owner <= id) return bad(g, id, "a node behind the one that owns its region");
         for (int k = 0; k < n->nbody; k++)
             if (g->region.at[n->body[k]].owner != id) return bad(g, id, "a body of another node");
     }

@@ -1,27 +1,62 @@
-/* comm.c - fewer and larger collectives.
+/* comm.c - fewer collectives: a sum of partial sums is reduced once. (comm_bucket.c: larger ones.)
  *
- * Reassociation: a sum of partial sums is reduced once. A pending value stands for
+ * A pending value stands for
  *     reduce_1(raw_1) + reduce_2(raw_2) + ... + rest
  * and linear ops go through it part by part, as long as each value on the way has one user and
- * nothing grows. Reductions are made where a value is needed after all.
- *
- * Bucketing: all_reduces over the same axes become one with several operands, made before the first
- * of them is used or when the bucket is full. A result that only the caller waits for is not held
- * back. */
-#include "ir/copy.h"
+ * nothing grows. Reductions are made where a value is needed after all. */
+#include "pass/comm.h"
 #include "op/op.h"
-#include "pass/pass.h"
 
-#include <string.h>
+/* ---- shared with comm_bucket.c ---- */
 
+Notes comm_notes_of(const Node *n) {
+    return (Notes){n->loc, n->why, n->nloc, n->nwhy, n->role};
+}
+
+Notes comm_join_notes(Copy *c, const Notes *a, const Notes *b) {
+    const Loc **loc = ARENA_ARRAY(&c->arena, const Loc *, a->nloc + b->nloc + 1);
+    const Reason **why = ARENA_ARRAY(&c->arena, const Reason *, a->nwhy + b->nwhy + 1);
+    Notes out = {loc, why, 0, 0, a->nwhy ? a->role : b->role};
+    if (!loc || !why) {
+        copy_no_memory(c);
+        return *a;
+    }
+    const Notes *both[2] = {a, b};
+    for (int s = 0; s < 2; s++) {
+        for (int i = 0; i < both[s]->nloc; i++) {
+            int k = 0;
+            while (k < out.nloc && loc[k] != both[s]->loc[i]) k++;
+            if (k == out.nloc) loc[out.nloc++] = both[s]->loc[i];
+        }
+        for (int i = 0; i < both[s]->nwhy; i++) {
+            int k = 0;
+            while (k < out.nwhy && why[k] != both[s]->why[i]) k++;
+            if (k == out.nwhy) why[out.nwhy++] = both[s]->why[i];
+        }
+    }
+    return out;
+}
+
+Build comm_build(const Copy *c, const Notes *notes) {
+    Build at = c->b;
+    at.loc = notes->loc;
+    at.nloc = notes->nloc;
+    at.why = notes->why;
+    at.nwhy = notes->nwhy;
+    at.role = notes->role;
+    return at;
+}
+
+bool comm_is_all_reduce(const Graph *g, const Node *n) {
+    return graph_collective(g, n).kind == COLL_ALL_REDUCE;
+}
+
+bool comm_same(const Graph *g, const Node *a, const Node *b) {
+    return a->op == b->op && attr_equal(graph_opdef(g, a)->attr, a->attr, b->attr);
+}
+
+/* ---- sums of partial sums ---- */
 enum { MAX_PARTS = 4 };
-
-typedef struct Notes { /* places and reasons of nodes that became one, and the role of the first */
-    const Loc *const *loc;
-    const Reason *const *why;
-    int32_t nloc, nwhy;
-    uint8_t role;
-} Notes;
 
 typedef struct Part {
     const Node *reduce; /* of the old graph: the collective to make */
@@ -48,51 +83,8 @@ static const Pending *pending_of(const Comm *c, Val v) {
     return c->copy.map[v] ? NULL : c->pending[v];
 }
 
-static void no_memory(Comm *c) {
-    build_fail(&c->copy.b, err_nomem(c->g->cx, "a graph"));
-}
-
 static Val like(Comm *c, const Node *n, const Val *in) {
     return build_like(&c->copy.b, c->g, n, in);
-}
-
-static Notes notes_of(const Node *n) {
-    return (Notes){n->loc, n->why, n->nloc, n->nwhy, n->role};
-}
-
-/* Those of both, each once, in order. */
-static Notes join(Comm *c, const Notes *a, const Notes *b) {
-    const Loc **loc = ARENA_ARRAY(&c->copy.arena, const Loc *, a->nloc + b->nloc + 1);
-    const Reason **why = ARENA_ARRAY(&c->copy.arena, const Reason *, a->nwhy + b->nwhy + 1);
-    Notes out = {loc, why, 0, 0, a->nwhy ? a->role : b->role};
-    if (!loc || !why) {
-        no_memory(c);
-        return *a;
-    }
-    const Notes *both[2] = {a, b};
-    for (int s = 0; s < 2; s++) {
-        for (int i = 0; i < both[s]->nloc; i++) {
-            int k = 0;
-            while (k < out.nloc && loc[k] != both[s]->loc[i]) k++;
-            if (k == out.nloc) loc[out.nloc++] = both[s]->loc[i];
-        }
-        for (int i = 0; i < both[s]->nwhy; i++) {
-            int k = 0;
-            while (k < out.nwhy && why[k] != both[s]->why[i]) k++;
-            if (k == out.nwhy) why[out.nwhy++] = both[s]->why[i];
-        }
-    }
-    return out;
-}
-
-static Build noted(const Comm *c, const Notes *notes) {
-    Build at = c->copy.b;
-    at.loc = notes->loc;
-    at.nloc = notes->nloc;
-    at.why = notes->why;
-    at.nwhy = notes->nwhy;
-    at.role = notes->role;
-    return at;
 }
 
 /* The value itself: makes the reductions that are still to be made. */
@@ -103,7 +95,7 @@ static Val made(Comm *c, Val v) {
     Val sum = p->rest;
     for (int i = 0; i < p->n; i++) {
         const Part *part = &p->part[i];
-        Build at = noted(c, &part->notes);
+        Build at = comm_build(&c->copy, &part->notes);
         Val reduced = build_op(&at, part->reduce->op, &part->raw, 1, part->reduce->attr);
         at.nwhy = 0;
         sum = sum ? op2(&at, OP_ADD, reduced, sum) : reduced;
@@ -121,19 +113,11 @@ static void copy_made(Comm *c, const Node *n) {
     copy_node(&c->copy, n);
 }
 
-static bool is_all_reduce(const Graph *g, const Node *n) {
-    return graph_collective(g, n).kind == COLL_ALL_REDUCE;
-}
-
 /* Does the node sum its one operand over devices? */
 static bool sums(const Graph *g, const Node *n) {
     CollectiveInfo c = graph_collective(g, n);
     bool reduces = c.kind == COLL_ALL_REDUCE || c.kind == COLL_REDUCE_SCATTER;
     return reduces && n->nin == 1 && c.reduce == PARTIAL_SUM;
-}
-
-static bool same_collective(const Graph *g, const Node *a, const Node *b) {
-    return a->op == b->op && attr_equal(graph_opdef(g, a)->attr, a->attr, b->attr);
 }
 
 /* ---- linear ops over pending operands ---- */
@@ -165,7 +149,7 @@ static bool goes_through(const Comm *c, const Node *n, int i, const Pending *p) 
     if (p->rest && n->nin > 1) return false;
     if (!same_along(c, n, i, reduced_axes(c, p))) return false;
     for (int k = 0; k < p->n; k++)
-        if (!is_all_reduce(c->g, p->part[k].reduce) &&
+        if (!comm_is_all_reduce(c->g, p->part[k].reduce) &&
             (n->nin > 1 || !(def->flags & OPF_ELEMENTWISE)))
             return false;
     return true;
@@ -198,12 +182,12 @@ static bool through_two(Comm *c, const Node *n, Pending *out) {
     if (y) py = *y;
     bool neutral = def->flags & OPF_COMMUTES;
     if (!neutral && (px.n != 1 || py.n != 1 || !px.rest != !py.rest ||
-                     !same_collective(c->g, px.part[0].reduce, py.part[0].reduce)))
+                     !comm_same(c->g, px.part[0].reduce, py.part[0].reduce)))
         return false;
     *out = px;
     for (int i = 0; i < py.n; i++) {
         int k = 0;
-        while (k < out->n && !same_collective(c->g, out->part[k].reduce, py.part[i].reduce)) k++;
+        while (k < out->n && !comm_same(c->g, out->part[k].reduce, py.part[i].reduce)) k++;
         if (k == MAX_PARTS) return false;
         if (k == out->n) {
             out->part[out->n++] = py.part[i];
@@ -211,7 +195,7 @@ static bool through_two(Comm *c, const Node *n, Pending *out) {
         }
         Val both[2] = {out->part[k].raw, py.part[i].raw};
         out->part[k].raw = like(c, n, both);
-        out->part[k].notes = join(c, &out->part[k].notes, &py.part[i].notes);
+        out->part[k].notes = comm_join_notes(&c->copy, &out->part[k].notes, &py.part[i].notes);
     }
     Val rests[2] = {px.rest, py.rest};
     if (px.rest && py.rest)
@@ -264,7 +248,7 @@ static bool pays_to_wait(const Comm *c, Val v, const Pending *p) {
 static void keep(Comm *c, Val v, const Pending *p) {
     c->pending[v] = ARENA_NEW(&c->copy.arena, Pending);
     if (!c->pending[v]) {
-        no_memory(c);
+        copy_no_memory(&c->copy);
         return;
     }
     *c->pending[v] = *p;
@@ -275,186 +259,12 @@ static void reassociate_node(Comm *c, const Node *n) {
     Pending p = {0};
     copy_enter(&c->copy, n);
     if (sums(c->g, n) && c->uses[n->out] == 1) {
-        p = (Pending){.n = 1, .part = {{n, made(c, n->in[0]), notes_of(n)}}};
+        p = (Pending){.n = 1, .part = {{n, made(c, n->in[0]), comm_notes_of(n)}}};
         keep(c, n->out, &p);
         return;
     }
     if (stays_pending(c, n, &p)) {
         keep(c, n->out, &p);
-        return;
-    }
-    copy_made(c, n);
-}
-
-/* ---- buckets ----
- * A bucket would have to be sent as soon as one member is used. So what uses one, and leads to
- * results without any further collective (updates of parameters), is put off until the bucket has
- * been sent; and so are views of one. */
-typedef struct Bucket {
-    const Node *first; /* NULL: empty */
-    int32_t region;
-    VEC(const Node *) member;
-    int64_t bytes;
-} Bucket;
-
-typedef struct Buckets {
-    Comm c;
-    int64_t limit;
-    VEC(Bucket) open;
-    bool *waits; /* by value of `g`: an all_reduce that is in an open bucket, or a node put off */
-    bool *talks; /* by node of `g`: is it a collective, or owns one? */
-    bool *last;  /* by node of `g`: no collective comes after it */
-    VEC(const Node *) put_off;
-} Buckets;
-
-/* Does the node, or what stands in its regions, talk to other devices? */
-static bool is_collective(const Buckets *k, int32_t id) {
-    return k->talks[id];
-}
-
-static bool *mark_talks(Comm *c) {
-    const Graph *g = c->g;
-    bool *talks = ARENA_ARRAY(&c->copy.arena, bool, g->node.n);
-    for (int32_t id = 1; talks && id < g->node.n; id++) {
-        const Node *n = graph_node(g, id);
-        if (!talks[id]) talks[id] = graph_opdef(g, n)->flags & OPF_COLLECTIVE;
-        if (talks[id] && n->region) talks[g->region.at[n->region].owner] = true;
-    }
-    return talks;
-}
-
-/* Which nodes have no collective among those that depend on them. */
-static bool *mark_last(Buckets *k) {
-    Comm *c = &k->c;
-    const Graph *g = c->g;
-    bool *last = ARENA_ARRAY(&c->copy.arena, bool, g->node.n);
-    for (int32_t id = g->node.n - 1; last && id > 0; id--) {
-        const Node *n = graph_node(g, id);
-        last[id] = true;
-        for (int i = 0; i < n->nout; i++)
-            for (int32_t u = c->users.start[n->out + i]; u < c->users.start[n->out + i + 1]; u++) {
-                int32_t user = c->users.list[u];
-                last[id] = last[id] && last[user] && !is_collective(k, user);
-            }
-    }
-    return last;
-}
-
-static bool has_waiting_input(const Buckets *k, const Node *n) {
-    for (int i = 0; i < n->nin; i++)
-        if (k->waits[n->in[i]]) return true;
-    return false;
-}
-
-/* Makes what was put off and now has all its operands. */
-static void resume(Buckets *k) {
-    int kept = 0;
-    for (int i = 0; i < k->put_off.n; i++) {
-        const Node *n = k->put_off.at[i];
-        if (has_waiting_input(k, n)) {
-            k->put_off.at[kept++] = n;
-            continue;
-        }
-        copy_made(&k->c, n);
-        for (int o = 0; o < n->nout; o++) k->waits[n->out + o] = false;
-    }
-    k->put_off.n = kept;
-}
-
-static void flush(Buckets *k, Bucket *bucket) {
-    Comm *c = &k->c;
-    int n = bucket->member.n;
-    if (!n || c->copy.b.err) return;
-    Val *in = ARENA_ARRAY(&c->copy.arena, Val, n);
-    if (!in) {
-        no_memory(c);
-        return;
-    }
-    Notes notes = {0};
-    copy_enter(&c->copy, bucket->first);
-    for (int i = 0; i < n; i++) {
-        Notes own = notes_of(bucket->member.at[i]);
-        in[i] = c->copy.map[bucket->member.at[i]->in[0]];
-        notes = join(c, &notes, &own);
-    }
-    Build at = noted(c, &notes);
-    Val v = build_op(&at, bucket->first->op, in, n, bucket->first->attr);
-    build_fail(&c->copy.b, at.err);
-    for (int i = 0; i < n; i++) {
-        c->copy.map[bucket->member.at[i]->out] = v ? v + i : 0;
-        k->waits[bucket->member.at[i]->out] = false;
-    }
-    bucket->member.n = 0;
-    bucket->bytes = 0;
-    bucket->first = NULL;
-    resume(k);
-}
-
-/* A view costs nothing, and may be made as late as what it looks at. */
-static bool is_view(const Graph *g, const Node *n) {
-    return n->nin == 1 && graph_opdef(g, n)->view;
-}
-
-/* Sends the bucket that v, or what it is a view of, waits for. */
-static void flush_for(Buckets *k, Val v) {
-    while (is_view(k->c.g, graph_def(k->c.g, v))) v = graph_def(k->c.g, v)->in[0];
-    for (int i = 0; i < k->open.n; i++)
-        for (int m = 0; m < k->open.at[i].member.n; m++)
-            if (k->open.at[i].member.at[m]->out == v) {
-                flush(k, &k->open.at[i]);
-                return;
-            }
-}
-
-/* One collective has one answer to which axes its results vary along. */
-static bool may_share(const Graph *g, const Node *a, const Node *b) {
-    return same_collective(g, a, b) &&
-           graph_type(g, a->in[0])->layout->vary == graph_type(g, b->in[0])->layout->vary;
-}
-
-static void put_in_bucket(Buckets *k, const Node *n) {
-    Bucket *bucket = NULL;
-    int64_t bytes = type_bytes(graph_type(k->c.g, n->in[0]));
-    for (int i = 0; i < k->open.n && !bucket; i++)
-        if (k->open.at[i].region == n->region &&
-            (!k->open.at[i].first || may_share(k->c.g, k->open.at[i].first, n)))
-            bucket = &k->open.at[i];
-    if (!bucket) {
-        if (!VEC_PUSH(&k->c.copy.arena, &k->open, (Bucket){.region = n->region})) {
-            no_memory(&k->c);
-            return;
-        }
-        bucket = &k->open.at[k->open.n - 1];
-    }
-    if (bucket->member.n && bucket->bytes + bytes > k->limit) flush(k, bucket);
-    bucket->first = bucket->member.n ? bucket->first : n;
-    bucket->bytes += bytes;
-    if (!VEC_PUSH(&k->c.copy.arena, &bucket->member, n)) no_memory(&k->c);
-    k->waits[n->out] = true;
-}
-
-/* Nothing waits beyond the end of its region. */
-static void flush_region(Buckets *k, int32_t region) {
-    for (int i = 0; i < k->open.n; i++)
-        if (k->open.at[i].region == region) flush(k, &k->open.at[i]);
-}
-
-static void bucket_node(Buckets *k, const Node *n) {
-    Comm *c = &k->c;
-    for (int i = 0; i < n->nbody; i++) flush_region(k, n->body[i]);
-    copy_enter(&c->copy, n);
-    int32_t id = c->g->value.at[n->out].node;
-    bool may_wait = k->last[id] || is_view(c->g, n);
-    if (may_wait && !is_collective(k, id) && has_waiting_input(k, n)) {
-        if (!VEC_PUSH(&c->copy.arena, &k->put_off, n)) no_memory(c);
-        for (int i = 0; i < n->nout; i++) k->waits[n->out + i] = true;
-        return;
-    }
-    for (int i = 0; i < n->nin; i++)
-        if (k->waits[n->in[i]]) flush_for(k, n->in[i]);
-    if (is_all_reduce(c->g, n) && n->nin == 1 &&
-        c->users.start[n->out + 1] > c->users.start[n->out]) {
-        put_in_bucket(k, n);
         return;
     }
     copy_made(c, n);
@@ -470,7 +280,7 @@ static bool comm_init(Comm *c, const Graph *g, Graph *to) {
     c->uses = graph_use_counts(g, &c->copy.arena);
     c->users = graph_uses(g, &c->copy.arena);
     c->pending = ARENA_ARRAY(&c->copy.arena, Pending *, g->value.n);
-    if (!c->users.start || !c->uses || !c->pending) no_memory(c);
+    if (!c->users.start || !c->uses || !c->pending) copy_no_memory(&c->copy);
     return !c->copy.b.err;
 }
 
@@ -515,29 +325,13 @@ static Err reassociate_all(const Graph *g, Graph **out) {
     return e;
 }
 
-static Err bucket(const Graph *g, Graph *to, int64_t limit) {
-    Buckets k = {.limit = limit};
-    if (comm_init(&k.c, g, to)) {
-        k.waits = ARENA_ARRAY(&k.c.copy.arena, bool, g->value.n);
-        k.talks = mark_talks(&k.c);
-        k.last = k.talks ? mark_last(&k) : NULL;
-        if (!k.waits || !k.last) no_memory(&k.c);
-        for (int32_t id = 1; id < g->node.n && !k.c.copy.b.err; id++)
-            bucket_node(&k, graph_node(g, id));
-        for (int i = 0; i < k.open.n; i++) flush(&k, &k.open.at[i]);
-        finish(&k.c);
-    }
-    copy_end(&k.c.copy);
-    return k.c.copy.b.err;
-}
-
 Err pass_comm(const Graph *g, const PassOptions *o, Graph **out) {
     Graph *first = NULL, *second = graph_new(g->cx);
     Err e = second ? E_OK : err_nomem(g->cx, "a graph");
     if (!e && pass_is_on(o, SWITCH_REASSOCIATE, true) && g->mesh) e = reassociate_all(g, &first);
     if (!e)
-        e = bucket(first ? first : g, second,
-                   pass_is_on(o, SWITCH_BUCKET, g->mesh) ? o->target->bucket_bytes : 0);
+        e = comm_bucket(first ? first : g, second,
+                        pass_is_on(o, SWITCH_BUCKET, g->mesh) ? o->target->bucket_bytes : 0);
     graph_free(first);
     if (e)
         graph_free(second);

@@ -31,11 +31,9 @@ static OperandRef ref_of(Exec *e, int32_t value, const int32_t coord[MAX_AXES]) 
     const Plan *p = e->plan;
     const PlanValue *v = plan_value(p, value);
     const PlanBuffer *b = plan_buffer(p, v->buffer);
-    int64_t offset = v->offset;
-    for (int i = 0; i < v->per_device.n; i++)
-        offset += plan_offset(p, &PLAN_LIST(p, PlanOffset, v->per_device)[i], coord);
-    return (OperandRef){e->first_base[v->buffer] + plan_slot(p, b->vary, coord), offset,
-                        v->per_slice.n, PLAN_LIST(p, PlanStride, v->per_slice)};
+    return (OperandRef){e->first_base[v->buffer] + plan_slot(p, b->vary, coord),
+                        plan_place(p, v, coord), v->per_slice.n,
+                        PLAN_LIST(p, PlanStride, v->per_slice)};
 }
 
 void exec_set_operand(Exec *e, Item *item, int k, int32_t value, const int32_t coord[MAX_AXES]) {

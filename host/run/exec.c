@@ -249,9 +249,7 @@ static Shard shard_of(Call *c, int32_t value, const int32_t coord[MAX_AXES]) {
     const PlanValue *v = plan_value(p, value);
     const PlanBuffer *b = plan_buffer(p, v->buffer);
     int32_t slot = plan_slot(p, b->vary, coord);
-    int64_t offset = v->offset;
-    for (int i = 0; i < v->per_device.n; i++)
-        offset += plan_offset(p, &PLAN_LIST(p, PlanOffset, v->per_device)[i], coord);
+    int64_t offset = plan_place(p, v, coord);
     int32_t param = b->kind == BUFFER_PARAM ? b->index : b->take;
     if (param < 0) {
         Buffer *own = c->owned[v->buffer];
