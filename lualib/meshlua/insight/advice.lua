@@ -125,14 +125,12 @@ local function other_sizes(mesh)
   return list
 end
 
---- Do all devices stand along the axis that splits what is no state: the data?
+--- Do all devices stand along an axis that splits dim 1 of what is no state: the rows of a batch?
 local function is_data_parallel(mesh, params)
   for _, p in ipairs(params) do
-    for d = 1, not p.state and p.sharding and #p.sharding.spec or 0 do
-      local axes = p.sharding.spec[d]
-      for _, axis in ipairs(type(axes) == "table" and axes or {axes}) do
-        if mesh.shape[axis] == mesh.size then return true end
-      end
+    local axes = not p.state and p.sharding and p.sharding.spec[1] or nil
+    for _, axis in ipairs(type(axes) == "table" and axes or {axes}) do
+      if mesh.shape[axis] == mesh.size then return true end
     end
   end
   return false

@@ -67,8 +67,8 @@ Report.__index = Report
 
 function Report:__tostring()
   if self.ok then
-    return ("the same on %s as on one device: %d results, %.2g of the largest element apart"):format(
-      self.mesh, self.results, self.difference)
+    return ("the same on %s as on one device: %d result%s, %.2g of the largest element apart"):format(
+      self.mesh, self.results, self.results == 1 and "" or "s", self.difference)
   end
   local lines = {("differs on %s from one device: result %d, by %.2g of its largest element"):format(
     self.mesh, self.result, self.difference)}

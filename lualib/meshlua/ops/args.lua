@@ -10,7 +10,8 @@ local M = {}
 ---@param what string? which argument it is
 function M.check_tensor(who, x, what)
   if not lib.is_tensor(x) then
-    raise("E_VALUE", "%s: expected a tensor%s, got %s", who, what and " as " .. what or "", lib.kind(x))
+    raise("E_VALUE", "%s: expected a tensor%s, got %s%s", who, what and " as " .. what or "", lib.kind(x),
+      type(x) == "function" and "; methods are called: x:T()" or "")
   end
   return x
 end
