@@ -85,9 +85,8 @@ static Cost cost_of(const Graph *g) {
             cost.largest = (double)type_bytes(graph_type(g, v));
     for (int32_t id = 1; id < g->node.n; id++) {
         const Node *n = graph_node(g, id);
-        if (!graph_opdef(g, n)->collective) continue;
-        CollectiveInfo info = {.kind = COLL_NONE};
-        graph_opdef(g, n)->collective(n->attr, &info);
+        CollectiveInfo info = graph_collective(g, n);
+        if (info.kind == COLL_NONE) continue;
         double bytes = 0;
         for (int i = 0; i < n->nin; i++) bytes += (double)type_bytes(graph_type(g, n->in[i]));
         cost.sent += plan_collective_sent(info.kind, bytes, group_size(g->mesh, &info));

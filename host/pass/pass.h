@@ -1,5 +1,6 @@
 /* pass.h - the passes, each from a graph to a new one; pipeline.c runs them in order. No pass
- * includes another, and none asks which op it has: they read the ops' rows. */
+ * includes another (define runs some on a node alone), and none asks which op it has: they read the
+ * ops' rows. */
 #ifndef MESHLUA_PASS_H
 #define MESHLUA_PASS_H
 

@@ -38,7 +38,6 @@ static void start(Ctx *cx) {
     ctx_init(cx);
     CHECK(intern_init(cx) == E_OK);
     cx->interns->ops = ops;
-    cx->interns->nops = OPS;
 }
 
 static const Type *type(Ctx *cx, int64_t n) {
