@@ -14,128 +14,9 @@
 #include "ir/explicit.h"
 #include "ir/rule.h"
 
-#include <stdio.h>
-#include <string.h>
-
-/* One op under way. */
-typedef struct Split {
-    const Node *n;
-    const OpDef *def;
-    const FactorRule *r;
-    Projection *proj; /* by tensor: what it has */
-    AxisList *axes;   /* by factor: what the op will use */
-    Layout *layout;   /* by tensor: under `axes` */
-    uint32_t through; /* axes over which pending sums of operands stay so in the results */
-} Split;
-
 Err partition_no_memory(Partition *p) {
     return err_nomem(p->g->cx, "partitioning");
 }
-
-static const Type *tensor_type(const Partition *p, const Node *n, int t) {
-    return graph_type(p->g, node_tensor(n, t));
-}
-
-/* ---- which axes each factor gets ---- */
-
-/* A list that some tensor has for a factor, and what speaks for it. */
-typedef struct Candidate {
-    int factor;
-    AxisList axes;
-    int support;  /* tensors that have it */
-    double bytes; /* of them */
-} Candidate;
-
-static bool better(const FactorRule *r, const Candidate *a, const Candidate *b) {
-    if (a->support != b->support) return a->support > b->support;
-    if (a->bytes != b->bytes) return a->bytes > b->bytes;
-    bool pass_a = r->kind[a->factor] == FACTOR_PASS, pass_b = r->kind[b->factor] == FACTOR_PASS;
-    if (pass_a != pass_b) return pass_a;
-    if (axes_product(&a->axes) != axes_product(&b->axes))
-        return axes_product(&a->axes) > axes_product(&b->axes);
-    return a->factor < b->factor;
-}
-
-/* The part of the tensor's list that no chosen factor uses and that divides the factor. Partial
- * values are known by whole axes, so a factor that leaves any takes no part of an axis. */
-static AxisList usable(const Partition *p, const Split *s, int tensor, int factor) {
-    AxisList out = {0};
-    const AxisList *have = &s->proj[tensor].factor[factor];
-    bool pads = !rule_divides(s->r, factor, have) && rule_pads(s->r, s->def, factor);
-    for (int i = 0; i < have->n; i++) {
-        bool taken = false;
-        for (int f = 0; f < s->r->nfactor; f++)
-            for (int k = 0; k < s->axes[f].n; k++)
-                taken = taken || axes_overlap(s->axes[f].at[k], have->at[i]);
-        taken = taken || s->through >> have->at[i].axis & 1;
-        AxisList longer = out;
-        axes_push(&longer, have->at[i]);
-        AxisRef r = have->at[i];
-        bool whole = r.pre == 1 && r.size == p->g->mesh->size[r.axis];
-        if (taken || (s->r->kind[factor] != FACTOR_PASS && !whole)) break;
-        if (!pads && !rule_divides(s->r, factor, &longer)) break;
-        out = longer;
-    }
-    return pads && out.n < have->n ? (AxisList){0} : out; /* padded shards do not nest */
-}
-
-static bool best_candidate(const Partition *p, const Split *s, const bool *decided,
-                           Candidate *best) {
-    bool any = false;
-    for (int f = 0; f < s->r->nfactor; f++) {
-        if (decided[f] || s->r->kind[f] == FACTOR_REPLICATE) continue;
-        for (int t = 0; t < s->r->ntensor; t++) {
-            Candidate c = {f, usable(p, s, t, f), 0, 0};
-            if (!c.axes.n) continue;
-            for (int u = 0; u < s->r->ntensor; u++) {
-                AxisList other = usable(p, s, u, f);
-                bool even = rule_divides(s->r, f, &c.axes);
-                if (even ? !axes_is_prefix(&c.axes, &other) : !axes_equal(&c.axes, &other))
-                    continue;
-                c.support++;
-                c.bytes += (double)type_bytes(tensor_type(p, s->n, u));
-            }
-            if (!any || better(s->r, &c, best)) *best = c;
-            any = true;
-        }
-    }
-    return any;
-}
-
-/* Drops factors until every tensor's layout can say what they ask. */
-static bool layouts_under(const Partition *p, Split *s) {
-    for (int t = 0; t < s->r->ntensor; t++) {
-        int rank = tensor_type(p, s->n, t)->dims.rank;
-        AxisList mine[MAX_FACTORS];
-        for (int f = 0; f < s->r->nfactor; f++)
-            mine[f] = factor_in(&s->r->tensor[t], rank, f) ? s->axes[f] : (AxisList){0};
-        if (!rule_unproject(s->r, t, rank, p->g->mesh, mine, &s->layout[t])) return false;
-    }
-    return true;
-}
-
-/* A minor factor of a dim can only be split once the major ones are split to the end: a choice that
- * no layout can say yet is tried again after the next one. */
-static void choose_axes(const Partition *p, Split *s) {
-    bool decided[MAX_FACTORS] = {false}, waits[MAX_FACTORS] = {false};
-    Candidate c;
-    memset(s->axes, 0, sizeof *s->axes * (size_t)s->r->nfactor);
-    while (best_candidate(p, s, decided, &c)) {
-        s->axes[c.factor] = c.axes;
-        decided[c.factor] = true;
-        if (layouts_under(p, s)) {
-            for (int f = 0; f < s->r->nfactor; f++)
-                if (waits[f]) decided[f] = waits[f] = false;
-            continue;
-        }
-        s->axes[c.factor] = (AxisList){0};
-        waits[c.factor] = true;
-    }
-    bool ok = layouts_under(p, s);
-    ASSERT(ok, "no layout for %s", s->def->name);
-}
-
-/* ---- building ---- */
 
 static Build at_node(const Partition *p, const Node *n) {
     Build at = p->b;
@@ -231,7 +112,7 @@ static Val operand(Partition *p, const Split *s, int t) {
 
 /* The local operand with the identity of a reduction where its dims are padded along it. */
 static Val masked(Partition *p, const Split *s, int t, Val v) {
-    const Type *type = tensor_type(p, s->n, t);
+    const Type *type = partition_tensor(p, s->n, t);
     for (int d = 0; v && d < type->dims.rank; d++) {
         const FactorMap *m = &s->r->tensor[t];
         int f = m->n[d] == 1 ? m->at[d][0] : -1;
@@ -246,7 +127,7 @@ static Val masked(Partition *p, const Split *s, int t, Val v) {
 /* Operand 0 with what its parts need of their neighbours. */
 static Val with_halo(Partition *p, const Split *s, Val v) {
     const FactorMap *m = &s->r->tensor[0];
-    for (int d = 0; v && s->n->nin && d < tensor_type(p, s->n, 0)->dims.rank; d++) {
+    for (int d = 0; v && s->n->nin && d < partition_tensor(p, s->n, 0)->dims.rank; d++) {
         int f = m->n[d] ? m->at[d][0] : -1;
         if (f < 0 || !s->axes[f].n || !(s->r->before[f] || s->r->behind[f])) continue;
         Step step = step_of(p, s);
@@ -263,7 +144,7 @@ static Val with_halo(Partition *p, const Split *s, Val v) {
 
 /* The axes over which result i is partial: those of factors that it does not have. */
 static uint32_t partial_of(const Partition *p, const Split *s, int result, PartialKind *kind) {
-    int t = s->n->nin + result, rank = tensor_type(p, s->n, t)->dims.rank;
+    int t = s->n->nin + result, rank = partition_tensor(p, s->n, t)->dims.rank;
     uint32_t mask = 0;
     for (int f = 0; f < s->r->nfactor; f++) {
         if (!s->axes[f].n || factor_in(&s->r->tensor[t], rank, f)) continue;
@@ -308,7 +189,7 @@ static Val build_local(Partition *p, const Split *s, const Val *in) {
         return 0;
     }
     for (int t = 0; t < nt; t++) {
-        types[t] = tensor_type(p, n, t);
+        types[t] = partition_tensor(p, n, t);
         layouts[t] = &s->layout[t];
     }
     LocalArgs a = {p->g->cx, n->nin,           n->nout, types,  types + n->nin,
@@ -345,7 +226,7 @@ static Err partition_node(Partition *p, const Node *n) {
     for (int t = 0; t < r->ntensor; t++)
         rule_project(r, t, &p->layout[node_tensor(n, t)], &s.proj[t]);
     s.through = through_of(p, n, r);
-    choose_axes(p, &s);
+    partition_axes(p, &s);
     for (int t = 0; t < n->nin; t++)
         s.layout[t].partial = (uint8_t)(p->layout[n->in[t]].partial & s.through);
     for (int t = 0; t < n->nin; t++) in[t] = masked(p, &s, t, operand(p, &s, t));

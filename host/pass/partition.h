@@ -1,7 +1,9 @@
-/* partition.h - partitioning under way: shared by partition.c and partition_control.c. */
+/* partition.h - partitioning under way: shared by partition.c, partition_axes.c and
+ * partition_control.c. */
 #ifndef MESHLUA_PARTITION_H
 #define MESHLUA_PARTITION_H
 
+#include "ir/rule.h"
 #include "pass/pass.h"
 
 typedef struct Moved { /* a value in a layout that some user asked for */
@@ -20,6 +22,25 @@ typedef struct Partition {
     VEC(Moved) moved;
     int32_t *region; /* by region of `g`: that of the partitioned graph; -1: none yet */
 } Partition;
+
+/* One op under way. */
+typedef struct Split {
+    const Node *n;
+    const OpDef *def;
+    const FactorRule *r;
+    Projection *proj; /* by tensor: what it has */
+    AxisList *axes;   /* by factor: what the op will use */
+    Layout *layout;   /* by tensor: under `axes` */
+    uint32_t through; /* axes over which pending sums of operands stay so in the results */
+} Split;
+
+/* The type of the node's operand or result number t. */
+static inline const Type *partition_tensor(const Partition *p, const Node *n, int t) {
+    return graph_type(p->g, node_tensor(n, t));
+}
+
+/* Fills s->axes and s->layout from what the tensors have. */
+void partition_axes(const Partition *p, Split *s);
 
 Err partition_no_memory(Partition *p) MUST_CHECK;
 /* Do two layouts put the same shards on the same devices? */
