@@ -409,6 +409,7 @@ static void region_grad(Build *b, int32_t region, const bool *param, const Val *
     Grad g;
     if (b->err) return;
     if (grad_init(&g, b, region)) {
+        int32_t end = b->g->node.n; /* casts of the first cotangents come behind it */
         g.primal = primal;
         g.ud = ud;
         start_region(&g, param);
@@ -416,7 +417,7 @@ static void region_grad(Build *b, int32_t region, const bool *param, const Val *
             Val v = b->g->region.at[region].result.at[i];
             if (ct[i]) add_cotangent(&g, graph_def(b->g, v), v, ct[i]);
         }
-        walk(&g, 1, b->g->node.n);
+        walk(&g, 1, end);
         for (int i = 0; i < b->g->region.at[region].param.n; i++)
             dparam[i] = g.ct[b->g->region.at[region].param.at[i]];
     }
