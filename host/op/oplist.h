@@ -76,14 +76,14 @@ OP(GT, binary)
 OP(GE, binary)
 OP(WHERE, binary)
 
-/* movement */
+/* movement; join: those that copy */
 OP(RESHAPE, movement)
 OP(TRANSPOSE, movement)
 OP(BROADCAST, movement)
 OP(SLICE, movement)
 OP(FLIP, movement)
-OP(PAD, movement)
-OP(CONCAT, movement)
+OP(PAD, join)
+OP(CONCAT, join)
 OP(COPY, movement)
 
 /* reduce */
