@@ -391,8 +391,20 @@ static int jit_new(lua_State *L) {
     return 1;
 }
 
+/* "jit(models/gpt.lua:12), 2 plans" */
+static int jit_tostring(lua_State *L) {
+    const LuaJit *j = value_udata(L, 1, VALUE_JIT);
+    lua_Debug ar;
+    lua_getiuservalue(L, 1, 1);
+    lua_getinfo(L, ">S", &ar);
+    lua_pushfstring(L, "jit(%s:%d), %d plan%s", ar.short_src, ar.linedefined, (int)j->n,
+                    j->n == 1 ? "" : "s");
+    return 1;
+}
+
 void ljit_open(lua_State *L) {
-    static const luaL_Reg meta[] = {{"__call", jit_call}, {"__gc", jit_gc}, {NULL, NULL}};
+    static const luaL_Reg meta[] = {
+        {"__call", jit_call}, {"__gc", jit_gc}, {"__tostring", jit_tostring}, {NULL, NULL}};
     static const luaL_Reg methods[] = {{"plan", jit_plan},
                                        {"program", lprogram_trace},
                                        {"why_miss", jit_why_miss},

@@ -11,6 +11,13 @@ local function list(...) return ml.tensor {...} end
 local traces = helper.traces
 
 describe("a jitted function", function()
+  it("prints where it was written, and how many plans it has", function()
+    local step = ml.jit(function(x) return x + 1 end)
+    assert.truthy(tostring(step):match "^jit%(.*jit_spec%.lua:%d+%), 0 plans$", tostring(step))
+    step(ml.ones {2})
+    assert.truthy(tostring(step):match ", 1 plan$")
+  end)
+
   it("J5: is traced once for each kind of arguments", function()
     local calls = {n = 0}
     local step = ml.jit(function(x)
