@@ -33,7 +33,7 @@ row("binary", "lt", this_line(), function(x, y) return x:lt(y) end, normal(1, {8
   normal(2, {8, 16}, "data"))
 row("movement", "transpose", this_line(), function(x) return (x * 2):transpose() end, normal(1, {8, 16},
   "data"))
-row("movement", "concat", this_line(), function(x) return ml.concat({x, x * 2}, 2) end,
+row("join", "concat", this_line(), function(x) return ml.concat({x, x * 2}, 2) end,
   normal(1, {8, 16}, "data"))
 row("reduce", "sum", this_line(), function(x) return (x * 2):sum(1) end, normal(1, {8, 16}, "data"))
 row("reduce", "argmax", this_line(), function(x) return x:argmax(2) end, normal(1, {8, 16}, "data"))
