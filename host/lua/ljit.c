@@ -44,7 +44,8 @@ static void walk_context(Walk *w) {
     const void *context[2] = {h->mesh, h->rt.target};
     str_put_n(&h->key, (const char *)context, sizeof context);
     str_put_n(&h->key, h->expand ? "e" : "-", 1);
-    str_fmt(&h->key, "%x,%x;", h->passes_on, h->passes_off);
+    const uint32_t passes[2] = {h->passes_on, h->passes_off};
+    str_put_n(&h->key, (const char *)passes, sizeof passes);
     if (w->describe) {
         str_put(&h->describe, "the mesh in context = ");
         if (h->mesh) mesh_print(h->mesh, &h->describe);
