@@ -212,21 +212,28 @@ Err explicit_error_contracted(const Infer *f, int factor) {
     return finish(f, E_SPEC, &s);
 }
 
+/* "reshard it first: ml.reshard(x, P(...)) (all_gather, 48 B per device)" */
+static void put_reshard(const Infer *f, int t, const Layout *to, const char *how, double bytes,
+                        Str *s) {
+    char buf[BYTES_TEXT];
+    str_put(s, "reshard it first: ml.reshard(");
+    put_operand(f, t, s);
+    str_put(s, ", ");
+    put_layout(f, to, s);
+    str_fmt(s, ") (%s, %s per device)", how, bytes_text(bytes, buf));
+}
+
 Err explicit_error_whole(const Infer *f, int t, int dim) {
     Str s = begin(f);
-    char buf[BYTES_TEXT];
     Layout whole = f->view[t];
     str_fmt(&s, "dim %d of ", dim + 1);
     put_operand(f, t, &s);
     str_put(&s, " is sharded on ");
     put_axes(f, &f->view[t].dim[dim].axes, &s);
     whole.dim[dim].axes.n = 0;
-    str_put(&s, ", but the op needs it whole; reshard it first: ml.reshard(");
-    put_operand(f, t, &s);
-    str_put(&s, ", ");
-    put_layout(f, &whole, &s);
-    str_fmt(&s, ") (all_gather, %s per device), or say how the result lies with out_sharding",
-            bytes_text(bytes_of_move(f->a->in[t], &f->view[t], &whole), buf));
+    str_put(&s, ", but the op needs it whole; ");
+    put_reshard(f, t, &whole, "all_gather", bytes_of_move(f->a->in[t], &f->view[t], &whole), &s);
+    str_put(&s, ", or say how the result lies with out_sharding");
     return finish(f, E_SPEC, &s);
 }
 
@@ -269,7 +276,6 @@ Err explicit_error_unsaid(const Infer *f, int result, int dim) {
 
 Err explicit_error_pending(const Infer *f, int t, uint32_t axes) {
     Str s = begin(f);
-    char buf[BYTES_TEXT];
     Layout whole = f->view[t];
     bool joint = f->a->def->flags & OPF_JOINT && t < 32 && f->a->def->linear >> t & 1;
     Dims local = layout_local(&whole, &f->a->in[t]->dims);
@@ -281,13 +287,8 @@ Err explicit_error_pending(const Infer *f, int t, uint32_t axes) {
     str_put(&s, joint ? "', and another operand is not"
                       : "', and the op is not linear in it alone: it would not act on the sum");
     whole.partial &= (uint8_t)~axes;
-    str_put(&s, "; reshard it first: ml.reshard(");
-    put_operand(f, t, &s);
-    str_put(&s, ", ");
-    put_layout(f, &whole, &s);
-    str_fmt(&s, ") (all_reduce, %s per device)", bytes_text(2 * size * (parts - 1) / parts, buf));
-    if (joint) {
-        str_put(&s, ", or make the other one unreduced, too");
-    }
+    str_put(&s, "; ");
+    put_reshard(f, t, &whole, "all_reduce", 2 * size * (parts - 1) / parts, &s);
+    if (joint) str_put(&s, ", or make the other one unreduced, too");
     return finish(f, E_SPEC, &s);
 }

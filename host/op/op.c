@@ -72,6 +72,16 @@ static void print_operands(const OpArgs *a, Str *s) {
     if (a->nin) str_put(s, a->nin > 6 ? ", ...)" : ")");
 }
 
+double op_flops(const Graph *g, const Node *n, const Type **room) {
+    const OpDef *def = graph_opdef(g, n);
+    const Type **out = room + n->nin;
+    graph_in_types(g, n, room);
+    graph_out_types(g, n, out);
+    OpArgs a = {g->cx, def, n->nin, room, n->attr};
+    if (def->flops) return def->flops(&a, out);
+    return n->nout ? (double)type_count(out[0]) : 0;
+}
+
 Err op_error(const OpArgs *a, ErrCode code, const char *fmt, ...) {
     char text[512];
     va_list ap;

@@ -19,6 +19,10 @@ Err op_init(Ctx *cx) MUST_CHECK;
 int op_find(const char *name); /* an OpId, or OP_NONE */
 const OpDef *op_def(int op);
 
+/* Floating-point operations of one run of the node, which owns no region; `room` has space for its
+ * types. */
+double op_flops(const Graph *g, const Node *n, const Type **room);
+
 /* Reports the error with the op's name before the text and its operands' types behind it. */
 Err op_error(const OpArgs *a, ErrCode code, const char *fmt, ...) PRINTF(3, 4);
 

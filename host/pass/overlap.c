@@ -51,13 +51,7 @@ static bool estimate(Overlap *o) {
         }
         const Type **types = ARENA_ARRAY(&o->c.arena, const Type *, n->nin + n->nout + 1);
         if (!types) return false;
-        graph_in_types(g, n, types);
-        graph_out_types(g, n, types + n->nin);
-        OpArgs a = {g->cx, def, n->nin, types, n->attr};
-        double flops = def->flops ? def->flops(&a, types + n->nin)
-                       : n->nout  ? (double)type_count(types[n->nin])
-                                  : 0;
-        o->seconds[id] = target_seconds(o->target, flops, bytes_of(g, n));
+        o->seconds[id] = target_seconds(o->target, op_flops(g, n, types), bytes_of(g, n));
     }
     return true;
 }

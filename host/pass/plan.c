@@ -129,7 +129,7 @@ static void lower_attr(PlanBuild *p, BuildStep *s, const Node *n, const OpDef *d
     s->attr_size = (int32_t)def->lower_size;
 }
 
-static double node_flops(PlanBuild *p, const Node *n, const OpDef *def) {
+static double node_flops(PlanBuild *p, const Node *n) {
     double flops = 0;
     const Type **types = ARENA_ARRAY(p->arena, const Type *, n->nin + n->nout + 1);
     if (!types) {
@@ -142,11 +142,7 @@ static double node_flops(PlanBuild *p, const Node *n, const OpDef *def) {
             flops += (double)type_count(graph_type(p->g, graph_node(p->g, id)->out));
         return flops;
     }
-    graph_in_types(p->g, n, types);
-    graph_out_types(p->g, n, types + n->nin);
-    OpArgs a = {p->g->cx, def, n->nin, types, n->attr};
-    if (def->flops) return def->flops(&a, types + n->nin);
-    return (double)type_count(types[n->nin]);
+    return op_flops(p->g, n, types);
 }
 
 /* May parameter i be written over from here on? When the program fails, one that the caller did not
@@ -230,7 +226,7 @@ static void kernel_step(PlanBuild *p, const Node *n, const OpDef *def) {
         plan_touch(p, &out[i]);
         *value_at(p, n->out + i) = out[i];
     }
-    double flops = collective ? 0 : node_flops(p, n, def);
+    double flops = collective ? 0 : node_flops(p, n);
     BuildStep *s = plan_add_step(p, n);
     if (!s || !plan_set_operands(p, s, in, n->nin, out, n->nout)) return;
     s->kernel = def->kernel;

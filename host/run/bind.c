@@ -83,10 +83,8 @@ static Err bind_kernel(Exec *e, const PlanStep *s, BoundStep *b) {
 
 /* How many items a step becomes at most. */
 static int64_t item_count(const Plan *p, const PlanStep *s) {
-    int64_t slots = plan_slots(p, s->vary);
-    if (s->kind == STEP_LOOP || s->kind == STEP_BRANCH) return 0;
-    if (s->kind == STEP_KERNEL) return slots;
-    if (s->kind == STEP_DONE) return 0;
+    if (s->kind == STEP_KERNEL) return plan_slots(p, s->vary);
+    if (s->kind != STEP_COLLECTIVE) return 0;
     return (int64_t)s->in.n * p->ndevices * plan_slots(p, s->coll.axes);
 }
 

@@ -7,10 +7,9 @@ local raise = lib.raise
 local M = {}
 
 local function switch_passes(switches)
-  local known, is_known = core.passes(), {}
-  for _, name in ipairs(known) do is_known[name] = true end
+  local known = core.passes()
   for name, on in pairs(switches) do
-    if not is_known[name] then
+    if not lib.position(known, name) then
       local near = lib.nearest(tostring(name), known)
       raise("E_KEY", "config: passes: there is no pass '%s' to switch%s", tostring(name),
         near and "; did you mean '" .. near .. "'?" or "; there are " .. table.concat(known, ", "))

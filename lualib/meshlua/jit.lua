@@ -27,9 +27,7 @@ local function argument_mask(what, list, names, most)
       position = which
       if which < 1 or which > most then raise("E_KEY", "jit: %s: there is no argument %d", what, which) end
     else
-      for i, name in ipairs(names) do
-        if name == which then position = i end
-      end
+      position = lib.position(names, which)
       if not position then
         local near = lib.nearest(tostring(which), names)
         raise("E_KEY", "jit: %s: the function has no parameter '%s'%s", what, tostring(which),

@@ -105,6 +105,15 @@ function lib.check_shape(who, first, ...)
   return shape
 end
 
+--- Where x stands in a list (the last place, as a later parameter of a name hides an earlier one), or nil.
+---@param list any[]
+---@return integer?
+function lib.position(list, x)
+  for i = #list, 1, -1 do
+    if list[i] == x then return i end
+  end
+end
+
 --- The name nearest to `name`, or nil if none is near.
 ---@param name string
 ---@param names string[]

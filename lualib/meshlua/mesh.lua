@@ -52,10 +52,7 @@ local function axis_types_of(who, types, names)
   end
   for i in ipairs(names) do list[i] = "auto" end
   for name, value in pairs(types) do
-    local at
-    for i, axis in ipairs(names) do
-      if axis == name then at = i end
-    end
+    local at = lib.position(names, name)
     if not at then
       local near = lib.nearest(tostring(name), names)
       raise("E_MESH", "%s: axis_types names '%s', which is no axis%s", who, tostring(name),

@@ -197,7 +197,7 @@ local function compare(what, values, limit, a, b)
 end
 
 --- A fixed functional of all results.
-local function loss_of(fn)
+function M.loss_of(fn)
   return function(...)
     local total
     for i, y in ipairs({fn(...)}) do
@@ -245,7 +245,7 @@ function M.check(program, put)
     {ml.jit(plain)(table.unpack(here))})
   if bad then return bad end
   local function gradients(fn, args)
-    return ml.jit(ml.grad(loss_of(fn), {argnums = leaves}))(table.unpack(args))
+    return ml.jit(ml.grad(M.loss_of(fn), {argnums = leaves}))(table.unpack(args))
   end
   local grads = gradients(sharded, there)
   for k, i in ipairs(#mesh.auto_axes == 0 and leaves or {}) do -- all axes are in the type of a cotangent

@@ -94,22 +94,29 @@ function M.tp_vocab(cfg, data, model)
   }
 end
 
----@param data integer size of the axis
----@param threshold integer elements
-function M.fsdp(cfg, data, threshold)
-  local gathers, gathered, scatters, scattered, small = 0, 0, 0, 0, 0
+--- What splitting matrices over an axis of size `fsdp` sends over it, beside `model`: gathers and scatters of
+--- those of at least `threshold` elements, a {count, bytes} each; and the bytes of the gradients of the rest.
+local function fully_sharded(cfg, fsdp, model, threshold)
+  local gathers, scatters, small = {0, 0}, {0, 0}, 0
   for _, p in ipairs(M.parameters(cfg)) do
-    local n = M.elements(p) * FLOAT
+    local n = M.elements(p) * FLOAT // (p.role and model or 1)
     if M.elements(p) < threshold then
       small = small + n
     else
-      gathers, gathered = gathers + p.uses, gathered + p.uses * n // data
-      scatters, scattered = scatters + 1, scattered + n
+      gathers = {gathers[1] + p.uses, gathers[2] + p.uses * n // fsdp}
+      scatters = {scatters[1] + 1, scatters[2] + n}
     end
   end
+  return gathers, scatters, small
+end
+
+---@param data integer size of the axis
+---@param threshold integer elements
+function M.fsdp(cfg, data, threshold)
+  local gathers, scatters, small = fully_sharded(cfg, data, 1, threshold)
   return {
-    {"all_gather", "data", gathers, gathered},
-    {"reduce_scatter", "data", scatters, scattered},
+    {"all_gather", "data", table.unpack(gathers)},
+    {"reduce_scatter", "data", table.unpack(scatters)},
     {"all_reduce", "data", nil, small + 2 * FLOAT}, -- the loss, and a bucket with the norm in it
   }
 end
@@ -141,26 +148,17 @@ end
 ---@param threshold integer elements
 function M.fsdp_tp(cfg, data, fsdp, model, threshold)
   local activations = cfg.batch // ((data or 1) * fsdp) * cfg.seq * cfg.width * FLOAT
-  local gathers, gathered, scatters, scattered, small = 0, 0, 0, 0, 0
-  for _, p in ipairs(M.parameters(cfg)) do
-    local n = M.elements(p) * FLOAT // (p.role and model or 1)
-    if M.elements(p) < threshold then
-      small = small + n
-    else
-      gathers, gathered = gathers + p.uses, gathered + p.uses * n // fsdp
-      scatters, scattered = scatters + 1, scattered + n
-    end
-  end
+  local gathers, scatters, small = fully_sharded(cfg, fsdp, model, threshold)
   local axis, both = "fsdp", "data,fsdp"
   if not data then axis, both = "data", "data" end
   local list = {
-    {"all_gather", axis, gathers, gathered},
-    {"reduce_scatter", axis, scatters, scattered},
+    {"all_gather", axis, table.unpack(gathers)},
+    {"reduce_scatter", axis, table.unpack(scatters)},
     {"all_reduce", "model", {4 * cfg.layers, 4 * cfg.layers + 1}, 4 * cfg.layers * activations + FLOAT},
     {"all_reduce", axis .. ",model", 1, FLOAT}, -- the norm of what is split over both
   }
   if data then
-    list[5] = {"all_reduce", "data", nil, scattered // fsdp}
+    list[5] = {"all_reduce", "data", nil, scatters[2] // fsdp}
     list[6] = {"all_reduce", "fsdp", 1, FLOAT}       -- the norm of what is split over fsdp alone
     list[7] = {"all_reduce", both, nil, small + FLOAT} -- the loss
   else

@@ -8,17 +8,6 @@ local core, P, NamedSharding = ml.core, ml.P, ml.NamedSharding
 
 local PROGRAMS = 500
 
-local function loss_of(fn)
-  return function(...)
-    local total
-    for i, y in ipairs {fn(...)} do
-      local part = ml.mean(ml.astype(y, "float32") * (0.5 + 0.25 * i))
-      total = total and total + part or part
-    end
-    return total
-  end
-end
-
 --- The jitted program and its arguments, without what `removed` names: "argument x1", "constraint 2".
 local function build(program, removed, gradients)
   local chunk = assert(load(program.source, "=program" .. program.seed))
@@ -33,7 +22,7 @@ local function build(program, removed, gradients)
     args[i] = ml.device_put(input.data, NamedSharding(program.mesh, spec))
     if input.dtype:match "float" then leaves[#leaves + 1] = i end
   end
-  if gradients then fn = ml.grad(loss_of(fn), {argnums = leaves}) end
+  if gradients then fn = ml.grad(programs.loss_of(fn), {argnums = leaves}) end
   return ml.jit(fn), args
 end
 

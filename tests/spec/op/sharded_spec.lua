@@ -188,21 +188,25 @@ end)
 
 local grids = {{8}, {4, 2}, {2, 4}, {2, 2, 2}, {2, 3}}
 
+--- The row on a mesh, its inputs in the layouts that spec_of(generator, mesh, shape) draws.
+local function check_in_layouts(row, case, mesh, spec_of)
+  local specs, texts = {}, {}
+  for k, x in ipairs(case.inputs) do
+    specs[k] = spec_of(case.g, mesh, x.shape)
+    texts[k] = tostring(specs[k])
+  end
+  local ok, message = pcall(check_values, row, case, put(case.inputs, mesh, specs))
+  if not ok then error(("%s on %s: %s"):format(table.concat(texts, " "), tostring(mesh), message), 0) end
+end
+
 describe("in random layouts:", function()
   for _, row in ipairs(rows) do
     if #row.inputs > 0 then
       it(row.name, function()
         local case = whole(row)
         for _ = 1, 3 do
-          local mesh, specs, texts = row.mesh or mesh_of(table.unpack(case.g.pick(grids))), {}, {}
-          for k, x in ipairs(case.inputs) do
-            specs[k] = data.random_spec(case.g, mesh, x.shape)
-            texts[k] = tostring(specs[k])
-          end
-          local ok, message = pcall(check_values, row, case, put(case.inputs, mesh, specs))
-          if not ok then
-            error(("%s on %s: %s"):format(table.concat(texts, " "), tostring(mesh), message), 0)
-          end
+          local mesh = row.mesh or mesh_of(table.unpack(case.g.pick(grids)))
+          check_in_layouts(row, case, mesh, data.random_spec)
         end
       end)
     end
@@ -231,15 +235,7 @@ describe("with dims that devices do not divide, padded:", function()
       it(row.name, function()
         local case = whole(row)
         for _, grid in ipairs {{3, 2}, {5}} do
-          local mesh, specs, texts = mesh_of(table.unpack(grid)), {}, {}
-          for k, x in ipairs(case.inputs) do
-            specs[k] = uneven_spec(case.g, mesh, x.shape)
-            texts[k] = tostring(specs[k])
-          end
-          local ok, message = pcall(check_values, row, case, put(case.inputs, mesh, specs))
-          if not ok then
-            error(("%s on %s: %s"):format(table.concat(texts, " "), tostring(mesh), message), 0)
-          end
+          check_in_layouts(row, case, mesh_of(table.unpack(grid)), uneven_spec)
         end
       end)
     end
