@@ -134,7 +134,8 @@ static void put_integer(char *dst, KType type, int64_t j, int64_t v) {
 
 /* The index along one dim of the output's own shape, for n positions from i on. */
 static void fill_iota(const Fused *f, const KInstr *in, char *dst, int64_t i, int64_t n) {
-    int64_t inner = 1, size = f->shape->dims[in->a], offset = f->args->offsets[in->b];
+    int64_t inner = 1, size = f->shape->dims[in->a],
+            offset = f->args->offsets[in->b] + f->origin[in->a];
     for (int d = f->shape->rank - 1; d > in->a; d--) inner *= f->shape->dims[d];
     int64_t index = i / inner % size, left = inner - i % inner;
     for (int64_t j = 0; j < n; j++) {
@@ -155,7 +156,7 @@ static void fill_counters(const Fused *f, const KInstr *in, int64_t i, int64_t n
     for (int d = t->rank - 1; d >= 0; d--) {
         index[d] = i % t->dims[d];
         i /= t->dims[d];
-        at += (uint64_t)(index[d] + offset[d]) * (uint64_t)stride[d].i;
+        at += (uint64_t)(index[d] + offset[d] + f->origin[d]) * (uint64_t)stride[d].i;
     }
     for (int64_t j = 0; j < n; j++) {
         out[j] = at;
@@ -231,15 +232,21 @@ static void run_tile(const Fused *f, int64_t i, int64_t n, int once) {
     }
 }
 
-static int fused(const KArgs *a) {
-    int64_t count = k_count(&a->out[0]), end = k_min(a->hi * UNIT, count);
-    if (a->lo * UNIT >= end) return 0;
+void k_fused_run(const KArgs *a, const int64_t *origin, int64_t from, int64_t to) {
+    int64_t count = k_count(&a->out[0]);
+    if (from >= to) return;
     Fused f;
     k_decode(&f, a);
+    f.origin = origin;
     f.streams = count >= STREAM;
     for (int32_t k = 0; k < f.nsteps; k++) f.value[k] = f.step[0].storage; /* of unread sources */
     run_tile(&f, 0, k_min(K_TILE, count), 1);
-    for (int64_t i = a->lo * UNIT; i < end; i += K_TILE) run_tile(&f, i, k_min(K_TILE, end - i), 0);
+    for (int64_t i = from; i < to; i += K_TILE) run_tile(&f, i, k_min(K_TILE, to - i), 0);
+}
+
+static int fused(const KArgs *a) {
+    static const int64_t whole[K_MAX_RANK] = {0};
+    k_fused_run(a, whole, a->lo * UNIT, k_min(a->hi * UNIT, k_count(&a->out[0])));
     return 0;
 }
 

@@ -9,7 +9,7 @@
  */
 #include <math.h>
 #include "convert.h"
-#include "gemm.h"
+#include "matmul.h"
 #include "view.h"
 
 enum {
@@ -27,32 +27,6 @@ enum {
     TRANSPOSED = 112,
 };
 
-/* One group of one operand. */
-typedef struct Axis {
-    int64_t size, dims[K_MAX_RANK], strides[1][K_MAX_RANK];
-    int rank; /* merged */
-} Axis;
-
-typedef struct Operand {
-    DType dtype;
-    char *data;
-    Axis batch, row, column;
-} Operand;
-
-typedef struct Product {
-    Operand x, w, y;
-    KType type;
-    int64_t size; /* of an element of that type */
-    int64_t m, n, k, rows, columns, row_blocks, column_blocks, batch;
-    const KBlas *blas; /* NULL: not for this product */
-} Product;
-
-/* A block of a matrix: strides in elements. */
-typedef struct Block {
-    char *data;
-    int64_t rs, cs;
-} Block;
-
 static Axis axis_of(const KTensor *t, const uint8_t *roles, KRole role) {
     Axis a = {.size = 1};
     for (int d = 0; d < t->rank; d++) {
@@ -65,9 +39,9 @@ static Axis axis_of(const KTensor *t, const uint8_t *roles, KRole role) {
     return a;
 }
 
-static Operand operand_of(const KTensor *t, const uint8_t *roles, KRole row, KRole column) {
-    Operand o = {t->dtype, t->data, axis_of(t, roles, K_BATCH), axis_of(t, roles, row),
-                 axis_of(t, roles, column)};
+static Matrix matrix_of(const KTensor *t, const uint8_t *roles, KRole row, KRole column) {
+    Matrix o = {t->dtype, t->data, axis_of(t, roles, K_BATCH), axis_of(t, roles, row),
+                axis_of(t, roles, column)};
     return o;
 }
 
@@ -82,7 +56,7 @@ static int64_t at(const Axis *a, int64_t i) {
 
 /* (x w)^T = w^T x^T, so that y's columns are the ones next to each other. */
 static void transpose(Product *p) {
-    Operand x = p->w, w = p->x;
+    Matrix x = p->w, w = p->x;
     Axis t = x.row;
     x.row = x.column;
     x.column = t;
@@ -112,29 +86,9 @@ static void cut(Product *p) {
     p->column_blocks = p->n ? k_ceil_div(p->n, p->columns) : 0;
 }
 
-static Product describe(const KArgs *a) {
-    const KMatmul *roles = a->attr;
-    Product p = {.x = operand_of(&a->in[0], roles->x, K_M, K_K),
-                 .w = operand_of(&a->in[1], roles->w, K_K, K_N),
-                 .y = operand_of(&a->out[0], roles->y, K_M, K_N)};
-    if (p.y.column.size > 1 && inner_stride(&p.y.column) != k_dtype_size(p.y.dtype) &&
-        inner_stride(&p.y.row) == k_dtype_size(p.y.dtype))
-        transpose(&p);
-    p.type = k_dtype_register(p.x.dtype);
-    p.size = k_type_size(p.type);
-    p.batch = p.y.batch.size;
-    p.m = p.y.row.size;
-    p.n = p.y.column.size;
-    p.k = p.x.column.size;
-    cut(&p);
-    double flops = 2.0 * (double)p.m * (double)p.n * (double)p.k;
-    if ((p.type == KT_F32 || p.type == KT_F64) && flops > BLAS_FLOPS) p.blas = a->blas;
-    return p;
-}
-
 /* ---- blocks of operands --------------------------------------------------------------------- */
 /* The block where it lies, if both groups are one stride. */
-static int block_lies(const Operand *o, KType type, Block *b) {
+static int block_lies(const Matrix *o, KType type, Block *b) {
     if (!k_dtype_native(o->dtype) || k_dtype_register(o->dtype) != type) return 0;
     if (o->row.rank > 1 || o->column.rank > 1) return 0;
     int64_t size = k_dtype_size(o->dtype);
@@ -155,13 +109,13 @@ static int blas_takes(Block *b, int64_t rows, int64_t columns) {
 }
 
 /* Whether a whole operand can be used where it lies, by BLAS or by gemm.c alike. */
-static int lies(const Operand *o, KType type) {
+static int lies(const Matrix *o, KType type) {
     Block b;
     return block_lies(o, type, &b) && blas_takes(&b, o->row.size, o->column.size);
 }
 
 /* n positions of an axis from i on, with `fixed` as the other axis's address. */
-static char *copy_axis(const Operand *o, const Axis *a, char *fixed, int64_t i, int64_t n,
+static char *copy_axis(const Matrix *o, const Axis *a, char *fixed, int64_t i, int64_t n,
                        char *to) {
     KLoadFn *load = k_load_fn(o->dtype);
     int64_t last = a->rank ? a->dims[a->rank - 1] : 1,
@@ -176,7 +130,7 @@ static char *copy_axis(const Operand *o, const Axis *a, char *fixed, int64_t i, 
 }
 
 /* Copies a block to `to`, along the axis that is closer together in memory. */
-static Block copy_block(const Operand *o, char *base, int64_t r, int64_t rows, int64_t c,
+static Block copy_block(const Matrix *o, char *base, int64_t r, int64_t rows, int64_t c,
                         int64_t columns, char *to) {
     Block b = {to, columns, 1};
     if (columns == 1 || (rows > 1 && inner_stride(&o->row) < inner_stride(&o->column))) {
@@ -191,7 +145,7 @@ static Block copy_block(const Operand *o, char *base, int64_t r, int64_t rows, i
     return b;
 }
 
-static Block get_block(const Product *p, const Operand *o, char *base, int64_t r, int64_t rows,
+static Block get_block(const Product *p, const Matrix *o, char *base, int64_t r, int64_t rows,
                        int64_t c, int64_t columns, char *workspace) {
     Block b;
     if (!lies(o, p->type)) return copy_block(o, base, r, rows, c, columns, workspace);
@@ -200,17 +154,16 @@ static Block get_block(const Product *p, const Operand *o, char *base, int64_t r
     return b;
 }
 
-/* Writes a block that was computed in the workspace, row-major, to y. */
-static void put_block(const Product *p, char *base, int64_t r, int64_t rows, int64_t c,
-                      int64_t columns, const char *from) {
+/* Writes a part that was computed in the workspace, row-major, to y's matrix at `base`. */
+static void put_block(const Product *p, char *base, const Part *t, const char *from) {
     const Axis *a = &p->y.column;
     KStoreFn *store = k_store_fn(p->y.dtype);
-    int64_t last = a->rank ? a->dims[a->rank - 1] : 1;
+    int64_t last = a->rank ? a->dims[a->rank - 1] : 1, end = t->column + t->columns;
     int64_t stride = a->rank ? a->strides[0][a->rank - 1] : 0;
-    for (int64_t i = r; i < r + rows; i++) {
+    for (int64_t i = t->row; i < t->row + t->rows; i++) {
         char *row = base + at(&p->y.row, i);
-        for (int64_t j = c, run; j < c + columns; j += run) {
-            run = k_min(c + columns - j, last - j % last);
+        for (int64_t j = t->column, run; j < end; j += run) {
+            run = k_min(end - j, last - j % last);
             store(row + at(a, j), stride, from, run);
             from += run * p->size;
         }
@@ -292,79 +245,118 @@ static void multiply(const Product *p, int64_t m, int64_t n, int64_t k, Block a,
         product_i32(m, n, k, a, b, c, ldc, accumulate);
 }
 
-/* ---- units ---------------------------------------------------------------------------------- */
+/* ---- parts of a product --------------------------------------------------------------------- */
+static int64_t align(int64_t bytes) {
+    return (bytes + 63) & ~(int64_t)63;
+}
+
+Product k_product(const KArgs *a, int transposes, int64_t most) {
+    const KMatmul *roles = a->attr;
+    Product p = {.x = matrix_of(&a->in[0], roles->x, K_M, K_K),
+                 .w = matrix_of(&a->in[1], roles->w, K_K, K_N),
+                 .y = matrix_of(&a->out[0], roles->y, K_M, K_N)};
+    if (transposes && p.y.column.size > 1 && inner_stride(&p.y.column) != k_dtype_size(p.y.dtype) &&
+        inner_stride(&p.y.row) == k_dtype_size(p.y.dtype))
+        transpose(&p);
+    p.type = k_dtype_register(p.x.dtype);
+    p.size = k_type_size(p.type);
+    p.batch = p.y.batch.size;
+    p.m = p.y.row.size;
+    p.n = p.y.column.size;
+    p.k = p.x.column.size;
+    cut(&p);
+    double flops = 2.0 * (double)p.m * (double)p.n * (double)p.k;
+    if ((p.type == KT_F32 || p.type == KT_F64) && flops > BLAS_FLOPS) p.blas = a->blas;
+    int x = lies(&p.x, p.type), w = lies(&p.w, p.type);
+    int small = p.m <= INT32_MAX && p.n <= INT32_MAX && p.k <= INT32_MAX;
+    p.step_k = k_min(x && w && small ? p.k : BLOCK_K, p.k);
+    p.step_n = k_min(k_min(w && small ? p.columns : BLOCK_N, p.n), most);
+    p.x_bytes = x ? 0 : align(k_min(p.rows, p.m) * p.step_k * p.size);
+    p.w_bytes = w ? 0 : align(p.step_k * p.step_n * p.size);
+    return p;
+}
+
+int64_t k_product_units(const Product *p) {
+    return p->batch * p->row_blocks * p->column_blocks;
+}
+
+int64_t k_product_workspace(const Product *p) {
+    int64_t packed = 0;
+    if (p->type == KT_F32) /* also with BLAS, which may come after the plan */
+        packed = k_gemm_pack_bytes(k_min(CHAIN_K, p->k), k_min(BLOCK_N, p->step_n));
+    return p->x_bytes + p->w_bytes + align(packed);
+}
+
+Part k_product_part(const Product *p, int64_t u) {
+    int64_t block = u / p->column_blocks;
+    Part t = {.batch = block / p->row_blocks,
+              .row = block % p->row_blocks * p->rows,
+              .column = u % p->column_blocks * p->columns};
+    t.rows = k_min(p->rows, p->m - t.row);
+    t.columns = k_min(p->columns, p->n - t.column);
+    return t;
+}
+
+void k_product_compute(const Product *p, const Part *t, Block c, char *workspace) {
+    char *w_work = workspace + p->x_bytes, *packed = w_work + p->w_bytes;
+    char *x = p->x.data + at(&p->x.batch, t->batch), *w = p->w.data + at(&p->w.batch, t->batch);
+    for (int64_t i = 0; i < t->rows && p->k == 0; i++)
+        memset(c.data + i * c.rs * p->size, 0, (size_t)(t->columns * p->size));
+    for (int64_t l = 0; l < p->k; l += p->step_k) {
+        int64_t depth = k_min(p->step_k, p->k - l);
+        Block a = get_block(p, &p->x, x, t->row, t->rows, l, depth, workspace);
+        Block b = get_block(p, &p->w, w, l, depth, t->column, t->columns, w_work);
+        multiply(p, t->rows, t->columns, depth, a, b, c.data, c.rs, l > 0, packed);
+    }
+}
+
+/* ---- the kernel ----------------------------------------------------------------------------- */
 /* Whether y's rows can be computed where they lie. */
 static int writes_in_place(const Product *p, Block *b) {
     return block_lies(&p->y, p->type, b) && (b->cs == 1 || p->n == 1) &&
            (b->rs >= p->n || p->m == 1) && b->rs <= INT32_MAX;
 }
 
-typedef struct Sizes { /* of the parts of the workspace; blocks of k and n */
-    int64_t x, w, y, packed, k, n;
-} Sizes;
-
-static Sizes sizes_of(const Product *p) {
-    int x = lies(&p->x, p->type), w = lies(&p->w, p->type);
+static int64_t y_bytes(const Product *p) {
     Block b;
-    int y = writes_in_place(p, &b);
-    int small = p->m <= INT32_MAX && p->n <= INT32_MAX && p->k <= INT32_MAX;
-    Sizes s = {.k = x && w && small ? p->k : BLOCK_K, .n = w && y && small ? p->columns : BLOCK_N};
-    s.k = k_min(s.k, p->k);
-    s.n = k_min(s.n, p->n);
-    int64_t rows = k_min(p->rows, p->m);
-    s.x = x ? 0 : rows * s.k * p->size;
-    s.w = w ? 0 : s.k * s.n * p->size;
-    s.y = y ? 0 : rows * s.n * p->size;
-    if (p->type == KT_F32) /* also with BLAS, which may come after the plan */
-        s.packed = k_gemm_pack_bytes(k_min(CHAIN_K, p->k), k_min(BLOCK_N, s.n));
-    return s;
+    return writes_in_place(p, &b) ? 0 : align(k_min(p->rows, p->m) * p->step_n * p->size);
 }
 
-static void run_unit(const Product *p, const Sizes *s, int64_t u, char *workspace) {
-    char *x_work = workspace, *w_work = x_work + ((s->x + 63) & ~(int64_t)63);
-    char *y_work = w_work + ((s->w + 63) & ~(int64_t)63);
-    char *packed = y_work + ((s->y + 63) & ~(int64_t)63);
-    int64_t first_column = u % p->column_blocks * p->columns, block = u / p->column_blocks;
-    int64_t r = block % p->row_blocks * p->rows, batch = block / p->row_blocks;
-    int64_t rows = k_min(p->rows, p->m - r);
-    int64_t last_column = k_min(first_column + p->columns, p->n);
-    char *x = p->x.data + at(&p->x.batch, batch), *w = p->w.data + at(&p->w.batch, batch);
-    char *y = p->y.data + at(&p->y.batch, batch);
-    for (int64_t j = first_column; j < last_column; j += s->n) {
-        int64_t columns = k_min(s->n, last_column - j);
-        Block c = {y_work, columns, 1};
-        int in_place = s->y == 0 && writes_in_place(p, &c);
-        if (in_place) c.data = y + (r * c.rs + j) * p->size;
-        if (p->m == 1) c.rs = columns;
-        if (p->k == 0)
-            for (int64_t i = 0; i < rows; i++)
-                memset(c.data + i * c.rs * p->size, 0, (size_t)(columns * p->size));
-        for (int64_t l = 0; l < p->k; l += s->k) {
-            int64_t depth = k_min(s->k, p->k - l);
-            Block a = get_block(p, &p->x, x, r, rows, l, depth, x_work);
-            Block b = get_block(p, &p->w, w, l, depth, j, columns, w_work);
-            multiply(p, rows, columns, depth, a, b, c.data, c.rs, l > 0, packed);
-        }
-        if (!in_place) put_block(p, y, r, rows, j, columns, y_work);
+static void run_part(const Product *p, const Part *t, char *workspace) {
+    char *y = p->y.data + at(&p->y.batch, t->batch);
+    Block c;
+    if (writes_in_place(p, &c)) {
+        c.data = y + (t->row * c.rs + t->column) * p->size;
+        if (p->m == 1) c.rs = t->columns;
+        k_product_compute(p, t, c, workspace);
+    } else {
+        c = (Block){workspace, t->columns, 1};
+        k_product_compute(p, t, c, workspace + y_bytes(p));
+        put_block(p, y, t, workspace);
     }
 }
 
 static int matmul(const KArgs *a) {
-    Product p = describe(a);
-    Sizes s = sizes_of(&p);
-    for (int64_t u = a->lo; u < a->hi; u++) run_unit(&p, &s, u, k_align(a->workspace));
+    Product p = k_product(a, 1, INT64_MAX);
+    for (int64_t u = a->lo; u < a->hi; u++) {
+        Part whole = k_product_part(&p, u), t = whole;
+        for (int64_t j = 0; j < whole.columns; j += p.step_n) {
+            t.column = whole.column + j;
+            t.columns = k_min(p.step_n, whole.columns - j);
+            run_part(&p, &t, k_align(a->workspace));
+        }
+    }
     return 0;
 }
 
 static int64_t matmul_units(const KArgs *a) {
-    Product p = describe(a);
-    return p.batch * p.row_blocks * p.column_blocks;
+    Product p = k_product(a, 1, INT64_MAX);
+    return k_product_units(&p);
 }
 
 static size_t matmul_workspace(const KArgs *a) {
-    Product p = describe(a);
-    Sizes s = sizes_of(&p);
-    return (size_t)(s.x + s.w + s.y + s.packed) + 320;
+    Product p = k_product(a, 1, INT64_MAX);
+    return (size_t)(y_bytes(&p) + k_product_workspace(&p)) + 64;
 }
 
 K_ROWS(matmul) = {

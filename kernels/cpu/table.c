@@ -15,6 +15,7 @@
     X(reduce, level)                                                                               \
     X(argreduce, level)                                                                            \
     X(matmul, level)                                                                               \
+    X(matmul_fused, level)                                                                         \
     X(conv, level)                                                                                 \
     X(window, level)                                                                               \
     X(index, level)                                                                                \

@@ -12,6 +12,7 @@ int main(void) {
         "argmax",
         "argmin",
         "matmul",
+        "matmul_fused",
         "take",
         "scatter_add",
         "concat",
