@@ -28,11 +28,94 @@ void *alloc_new(Alloc *a, size_t size) {
     return count(a, calloc(1, size ? size : 1), 0, size);
 }
 
+static size_t padded(size_t size) {
+    return size ? (size + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN : ALLOC_ALIGN;
+}
+
+/* Memory from the system, which gets back what is kept before it has to say no. */
+static void *fresh(Alloc *a, size_t size) {
+    void *p = aligned_alloc(ALLOC_ALIGN, padded(size));
+    if (p || !a->kept) return p;
+    alloc_trim(a);
+    return aligned_alloc(ALLOC_ALIGN, padded(size));
+}
+
 void *alloc_aligned(Alloc *a, size_t size) {
-    if (alloc_fails(a)) return NULL;
-    if (size > SIZE_MAX - ALLOC_ALIGN) return NULL;
-    size_t padded = (size + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
-    return count(a, aligned_alloc(ALLOC_ALIGN, padded ? padded : ALLOC_ALIGN), 0, size);
+    if (alloc_fails(a) || size > SIZE_MAX - ALLOC_ALIGN) return NULL;
+    return count(a, fresh(a, size), 0, size);
+}
+
+/* ---- blocks that are kept ---- */
+
+#ifdef __SANITIZE_ADDRESS__
+static const bool keeps = false; /* the sanitizer sees a use after free only if memory is freed */
+#else
+static const bool keeps = true;
+#endif
+
+static int bin_of(size_t size) {
+    return (int)(padded(size) / ALLOC_ALIGN) - 1;
+}
+
+static void forget(Alloc *a, int i) {
+    a->kept -= a->large[i].size;
+    a->nlarge--;
+    memmove(&a->large[i], &a->large[i + 1], sizeof a->large[0] * (size_t)(a->nlarge - i));
+}
+
+static void drop_oldest(Alloc *a) {
+    void *p = a->large[0].at;
+    forget(a, 0);
+    free(p);
+}
+
+void *alloc_take(Alloc *a, size_t size) {
+    if (alloc_fails(a) || size > SIZE_MAX - ALLOC_ALIGN) return NULL;
+    if (size <= ALLOC_BINS * ALLOC_ALIGN) {
+        void **bin = &a->bin[bin_of(size)], *p = *bin;
+        if (!p) return count(a, fresh(a, size), 0, size);
+        memcpy(bin, p, sizeof *bin);
+        a->kept -= padded(size);
+        return count(a, p, 0, size);
+    }
+    for (int i = a->nlarge - 1; i >= 0; i--) {
+        if (a->large[i].size != padded(size)) continue;
+        void *p = a->large[i].at;
+        forget(a, i);
+        return count(a, p, 0, size);
+    }
+    while (a->nlarge && a->live + a->kept + size > a->peak) drop_oldest(a);
+    return count(a, fresh(a, size), 0, size);
+}
+
+void alloc_give(Alloc *a, void *p, size_t size) {
+    if (!keeps || !p) {
+        alloc_free(a, p, size);
+        return;
+    }
+    a->live -= size;
+    a->kept += padded(size);
+    if (size <= ALLOC_BINS * ALLOC_ALIGN) {
+        void **bin = &a->bin[bin_of(size)];
+        memcpy(p, bin, sizeof *bin);
+        *bin = p;
+        return;
+    }
+    if (a->nlarge == ALLOC_LARGE) drop_oldest(a);
+    a->large[a->nlarge].at = p;
+    a->large[a->nlarge++].size = padded(size);
+}
+
+void alloc_trim(Alloc *a) {
+    while (a->nlarge) drop_oldest(a);
+    for (int i = 0; i < ALLOC_BINS; i++) {
+        for (void *next, *p = a->bin[i]; p; p = next) {
+            memcpy(&next, p, sizeof next);
+            free(p);
+        }
+        a->bin[i] = NULL;
+    }
+    a->kept = 0;
 }
 
 void *alloc_resize(Alloc *a, void *p, size_t old_size, size_t size) {

@@ -10,12 +10,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct Alloc {
-    size_t live, peak; /* bytes */
-    int64_t fail_in;   /* the allocation that many calls ahead fails, once; < 0: none */
-} Alloc;
+enum {
+    ALLOC_ALIGN = 64, /* of alloc_aligned: a cache line and an AVX-512 vector */
+    ALLOC_BINS = 8,   /* sizes up to that many cache lines are kept in lists of their own */
+    ALLOC_LARGE = 32  /* that many larger blocks are kept */
+};
 
-enum { ALLOC_ALIGN = 64 }; /* of alloc_aligned: a cache line and an AVX-512 vector */
+typedef struct Alloc {
+    size_t live, peak;     /* bytes */
+    int64_t fail_in;       /* the allocation that many calls ahead fails, once; < 0: none */
+    size_t kept;           /* bytes of the blocks below */
+    void *bin[ALLOC_BINS]; /* given back, by size; each begins with a pointer to the next */
+    struct {
+        void *at;
+        size_t size;
+    } large[ALLOC_LARGE]; /* the oldest first */
+    int nlarge;
+} Alloc;
 
 /* NULL when out of memory or made to fail. Zeroed. */
 void *alloc_new(Alloc *a, size_t size);
@@ -24,6 +35,15 @@ void *alloc_aligned(Alloc *a, size_t size);
 /* As realloc: p stays valid on failure. Growing does not zero. */
 void *alloc_resize(Alloc *a, void *p, size_t old_size, size_t size);
 void alloc_free(Alloc *a, void *p, size_t size);
+
+/* Blocks that come and go with every call. As alloc_aligned and alloc_free; a block that is given
+ * back is kept for the next one of its size, so that a call in steady state neither allocates nor
+ * touches fresh pages. What is kept is not live; together with what is live it never passes the
+ * peak, so keeping costs no memory at the peak. */
+void *alloc_take(Alloc *a, size_t size);
+void alloc_give(Alloc *a, void *p, size_t size);
+/* Frees what is kept. */
+void alloc_trim(Alloc *a);
 
 /* For an allocator elsewhere (Lua's, a device's) that shares the countdown: must this one fail? */
 bool alloc_fails(Alloc *a);

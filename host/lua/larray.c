@@ -54,7 +54,7 @@ static void push_data(lua_State *L, Host *h, const Tensor *t, const Part *p, int
     Tensor *shard = u->t = tensor_new(&h->cx, type);
     if (!shard) state_check(L, h, err_nomem(&h->cx, "shards"));
     shard->shard[0] = (Shard){buffer_retain(t->shard[slot].buffer), t->shard[slot].offset};
-    memcpy(shard->strides, t->strides, sizeof shard->strides);
+    tensor_set_strides(shard, t->strides);
 }
 
 /* Pushes a list of the places of all devices of the mesh, in its order; with the data of t. */

@@ -18,7 +18,7 @@ static int counters(lua_State *L) {
     if (device < 0 || device >= h->rt.ndevices)
         state_error(L, E_VALUE, "counters: there is no device %lld; this process has devices 0..%d",
                     (long long)device, (int)h->rt.ndevices - 1);
-    const Counters *c = &h->rt.counters[device];
+    const Counters *c = exec_counters(&h->rt, (int32_t)device);
     lua_createtable(L, 0, 6);
     lua_pushnumber(L, c->flops);
     lua_setfield(L, -2, "flops");

@@ -16,14 +16,14 @@ void exec_slot_coords(const Plan *p, uint32_t vary, int32_t slot, int32_t coord[
     }
 }
 
-Item *exec_add_item(Exec *e, const char *kernel, int nin, int nout) {
+Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout) {
     Item *item = &e->item[e->nitem++];
     item->row = runtime_kernel(e->rt, kernel);
     ASSERT(item->row, "no kernel named %s", kernel);
-    item->nin = nin;
-    item->nout = nout;
+    item->step = (int32_t)(s - plan_step(e->plan, 0));
     item->tensor = ARENA_ARRAY(&e->arena, KTensor, nin + nout);
     item->ref = ARENA_ARRAY(&e->arena, OperandRef, nin + nout);
+    item->args = (KArgs){.in = item->tensor, .out = item->tensor + nin, .nin = nin, .nout = nout};
     return item->tensor && item->ref ? item : NULL;
 }
 
@@ -45,15 +45,12 @@ void exec_set_operand(Exec *e, Item *item, int k, int32_t value, const int32_t c
 }
 
 void exec_finish_item(Exec *e, Item *item) {
-    KArgs a = {.in = item->tensor,
-               .out = item->tensor + item->nin,
-               .nin = item->nin,
-               .nout = item->nout,
-               .attr = item->attr,
-               .offsets = item->offsets};
-    item->units = item->row->units ? item->row->units(&a) : 1;
-    size_t scratch = item->row->workspace ? item->row->workspace(&a) : 0;
-    scratch += sizeof(KTensor) * (size_t)(item->nin + item->nout) + ALLOC_ALIGN;
+    const KArgs *a = &item->args;
+    item->units = item->row->units ? item->row->units(a) : 1;
+    size_t scratch = item->row->workspace ? item->row->workspace(a) : 0;
+    for (int k = 0; k < a->nin + a->nout; k++)
+        if (item->ref[k].nslice) item->sliced = true;
+    if (item->sliced) scratch += exec_operand_room(item);
     if (scratch > e->scratch) e->scratch = scratch;
 }
 
@@ -63,7 +60,7 @@ static Err bind_kernel(Exec *e, const PlanStep *s, BoundStep *b) {
     for (int32_t slot = 0; slot < b->n; slot++) {
         int32_t coord[MAX_AXES];
         exec_slot_coords(p, s->vary, slot, coord);
-        Item *item = exec_add_item(e, plan_str(p, s->name), s->in.n, s->out.n);
+        Item *item = exec_add_item(e, s, plan_str(p, s->name), s->in.n, s->out.n);
         /* A kernel that reads offsets reads one per dim, also where none was needed. */
         int32_t room = s->offsets.n > MAX_RANK ? s->offsets.n : MAX_RANK;
         int64_t *offsets = ARENA_ARRAY(&e->arena, int64_t, room);
@@ -74,8 +71,8 @@ static Err bind_kernel(Exec *e, const PlanStep *s, BoundStep *b) {
             exec_set_operand(e, item, s->in.n + k, PLAN_LIST(p, int32_t, s->out)[k], coord);
         for (int k = 0; k < s->offsets.n; k++)
             offsets[k] = plan_offset(p, &PLAN_LIST(p, PlanOffset, s->offsets)[k], coord);
-        item->attr = s->attr.n ? PLAN_LIST(p, char, s->attr) : NULL;
-        item->offsets = offsets;
+        item->args.attr = s->attr.n ? PLAN_LIST(p, char, s->attr) : NULL;
+        item->args.offsets = offsets;
         exec_finish_item(e, item);
     }
     return E_OK;
@@ -199,27 +196,107 @@ static Err bind_buffers(Exec *e) {
     return E_OK;
 }
 
+/* For every base the operands that follow it; those of sliced items are worked out at each run. */
+static Err bind_uses(Exec *e) {
+    int64_t n = 0;
+    e->use_start = ARENA_ARRAY(&e->arena, int32_t, e->nbase + 2);
+    if (!e->use_start) return no_memory(e);
+    int32_t *end = e->use_start + 1; /* first where base i begins, then where it ends */
+    for (int pass = 0; pass < 2; pass++) {
+        for (int32_t i = 0; i < e->nitem; i++) {
+            const Item *item = &e->item[i];
+            for (int k = 0; !item->sliced && k < item->args.nin + item->args.nout; k++) {
+                int32_t base = item->ref[k].base;
+                if (pass == 0)
+                    n++, end[base + 1]++;
+                else
+                    e->use[end[base]++] = (Use){&item->tensor[k], item->ref[k].offset};
+            }
+        }
+        if (pass == 1) break;
+        if (n > INT32_MAX) return no_memory(e);
+        for (int32_t i = 0; i < e->nbase; i++) end[i + 1] += end[i];
+        e->use = ARENA_ARRAY(&e->arena, Use, n + 1);
+        if (!e->use) return no_memory(e);
+    }
+    return E_OK;
+}
+
+static size_t slot_bytes(const Plan *p, const PlanBuffer *b) {
+    return (size_t)((b->bytes + p->alignment - 1) / p->alignment * p->alignment);
+}
+
 static Err bind_params(Exec *e) {
     const Plan *p = e->plan;
-    e->written = ARENA_ARRAY(&e->arena, bool, p->params.n + 1);
-    if (!e->written) return no_memory(e);
+    int32_t *param = ARENA_ARRAY(&e->arena, int32_t, p->buffers.n + 1); /* of a buffer, + 1 */
+    e->param = ARENA_ARRAY(&e->arena, BoundParam, p->params.n + 1);
+    e->copy = ARENA_ARRAY(&e->arena, Buffer *, p->params.n + 1);
+    if (!param || !e->param || !e->copy) return no_memory(e);
     for (int32_t i = 0; i < p->params.n; i++) {
         int32_t buffer = plan_value(p, PLAN_LIST(p, PlanParam, p->params)[i].value)->buffer;
-        for (int32_t k = 0; k < p->steps.n && !e->written[i]; k++) {
-            const PlanStep *s = plan_step(p, k);
-            for (int o = 0; o < s->out.n; o++)
-                if (plan_value(p, PLAN_LIST(p, int32_t, s->out)[o])->buffer == buffer)
-                    e->written[i] = true;
+        const PlanBuffer *b = plan_buffer(p, buffer);
+        e->param[i] = (BoundParam){.base = e->first_base[buffer],
+                                   .slots = plan_slots(p, b->vary),
+                                   .each = slot_bytes(p, b)};
+        param[buffer] = i + 1;
+    }
+    for (int32_t k = 0; k < p->steps.n; k++) {
+        const PlanStep *s = plan_step(p, k);
+        for (int o = 0; o < s->out.n; o++) {
+            int32_t i = param[plan_value(p, PLAN_LIST(p, int32_t, s->out)[o])->buffer];
+            if (i) e->param[i - 1].written = true;
         }
     }
-    for (int32_t i = 0; i < p->buffers.n; i++)
-        if (plan_buffer(p, i)->take >= 0) e->written[plan_buffer(p, i)->take] = true;
+    return E_OK;
+}
+
+/* Fills e->buffer; *index has, by plan buffer, the place there. */
+static Err bind_result_buffers(Exec *e, int32_t **index) {
+    const Plan *p = e->plan;
+    *index = ARENA_ARRAY(&e->arena, int32_t, p->buffers.n + 1);
+    e->buffer = ARENA_ARRAY(&e->arena, BoundBuffer, p->buffers.n + 1);
+    e->own = ARENA_ARRAY(&e->arena, Buffer *, p->buffers.n + 1);
+    if (!*index || !e->buffer || !e->own) return no_memory(e);
+    for (int32_t i = 0; i < p->buffers.n; i++) {
+        const PlanBuffer *b = plan_buffer(p, i);
+        if (b->kind != BUFFER_RESULT) continue;
+        (*index)[i] = e->nbuffer;
+        e->buffer[e->nbuffer++] = (BoundBuffer){.base = e->first_base[i],
+                                                .slots = plan_slots(p, b->vary),
+                                                .each = slot_bytes(p, b),
+                                                .take = b->take};
+        if (b->take >= 0) e->param[b->take].written = true;
+    }
+    return E_OK;
+}
+
+static Err bind_results(Exec *e) {
+    const Plan *p = e->plan;
+    int32_t *index;
+    TRY(bind_result_buffers(e, &index));
+    for (int32_t i = 0; i < p->results.n; i++) {
+        int32_t value = PLAN_LIST(p, int32_t, p->results)[i];
+        const PlanValue *v = plan_value(p, value);
+        const PlanBuffer *b = plan_buffer(p, v->buffer);
+        BoundResult *r = &e->result[i];
+        tensor_set_strides(&r->pattern, plan_dims(p, v) + v->rank);
+        r->shard = ARENA_ARRAY(&e->arena, BoundShard, r->pattern.nslot);
+        if (!r->shard) return no_memory(e);
+        uint32_t used = layout_vary(r->pattern.type->layout);
+        for (int32_t s = 0; s < r->pattern.nslot; s++) {
+            int32_t coord[MAX_AXES];
+            exec_slot_coords(p, used, s, coord);
+            r->shard[s] = (BoundShard){.own = index[v->buffer],
+                                       .param = b->kind == BUFFER_PARAM ? b->index : b->take,
+                                       .slot = plan_slot(p, b->vary, coord),
+                                       .place = plan_place(p, v, coord)};
+        }
+    }
     return E_OK;
 }
 
 static void add_costs(Exec *e) {
     const Plan *p = e->plan;
-    e->cost.plans = 1;
     for (int32_t i = 0; i < p->steps.n; i++) {
         const PlanStep *s = plan_step(p, i);
         e->cost.flops += s->flops * s->times;
@@ -235,6 +312,22 @@ static void add_costs(Exec *e) {
     }
 }
 
+static Err bind_all(Exec *e, const Type *const *result_type) {
+    const Plan *p = e->plan;
+    e->result_type = arena_copy(&e->arena, result_type, sizeof *result_type * (size_t)p->results.n);
+    e->result = ARENA_ARRAY(&e->arena, BoundResult, p->results.n + 1);
+    if (!e->result_type || !e->result) return no_memory(e);
+    for (int32_t i = 0; i < p->results.n; i++)
+        tensor_init(&e->result[i].pattern, e->rt->cx, result_type[i]);
+    if (e->rt->fake) return E_OK;
+    TRY(bind_buffers(e));
+    TRY(bind_steps(e));
+    TRY(bind_uses(e));
+    TRY(bind_segments(e, 0, p->steps.n));
+    TRY(bind_params(e));
+    return bind_results(e);
+}
+
 Err exec_bind(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *result_type,
               Exec **out) {
     Exec *e = alloc_new(&rt->cx->alloc, sizeof *e);
@@ -242,17 +335,11 @@ Err exec_bind(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *resu
         plan_free(rt->cx, plan);
         return err_nomem(rt->cx, "binding a plan");
     }
-    *e = (Exec){.refs = 1, .rt = rt, .plan = plan, .mesh = mesh};
+    *e = (Exec){.refs = 1, .rt = rt, .plan = plan, .mesh = mesh, .next = rt->exec};
+    if (rt->exec) rt->exec->prev = e;
+    rt->exec = e;
     arena_init(&e->arena, &rt->cx->alloc);
-    e->result_type =
-        arena_copy(&e->arena, result_type, sizeof *result_type * (size_t)plan->results.n);
-    Err err = e->result_type ? E_OK : no_memory(e);
-    if (!err && !rt->fake) {
-        err = bind_buffers(e);
-        if (!err) err = bind_steps(e);
-        if (!err) err = bind_segments(e, 0, plan->steps.n);
-        if (!err) err = bind_params(e);
-    }
+    Err err = bind_all(e, result_type);
     if (err) {
         exec_release(e);
         return err;
@@ -267,9 +354,36 @@ Exec *exec_retain(Exec *e) {
     return e;
 }
 
+/* Adds the runs since the last time to what the devices have done. */
+static void settle(Exec *e) {
+    Runtime *rt = e->rt;
+    int32_t n = e->runs == 0 ? 0 : e->mesh ? e->mesh->ndevices : 1;
+    double runs = (double)e->runs;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t device = e->mesh ? e->mesh->device[i] : 0;
+        if (device >= rt->ndevices) continue;
+        Counters *c = &rt->counters[device];
+        c->flops += e->cost.flops * runs;
+        c->matmul_flops += e->cost.matmul_flops * runs;
+        c->collectives += e->cost.collectives * e->runs;
+        c->plans += e->runs;
+        for (int k = 0; k <= COLL_PERMUTE; k++) c->sent[k] += e->cost.sent[k] * runs;
+    }
+    e->runs = 0;
+}
+
+const Counters *exec_counters(Runtime *rt, int32_t device) {
+    for (Exec *e = rt->exec; e; e = e->next) settle(e);
+    return &rt->counters[device];
+}
+
 void exec_release(Exec *e) {
     if (!e || --e->refs > 0) return;
     Ctx *cx = e->rt->cx;
+    settle(e);
+    if (e->prev) e->prev->next = e->next;
+    if (!e->prev) e->rt->exec = e->next;
+    if (e->next) e->next->prev = e->prev;
     plan_free(cx, e->plan);
     arena_free(&e->arena);
     alloc_free(&cx->alloc, e, sizeof *e);

@@ -1,12 +1,14 @@
 #include "run/buffer.h"
 
+/* The data begins one cache line behind the Buffer, which fits into that line. */
+enum { HEAD = ALLOC_ALIGN };
+_Static_assert(sizeof(Buffer) <= HEAD, "a Buffer and its data share a block");
+
 Buffer *buffer_new(Alloc *alloc, size_t bytes) {
-    Buffer *b = alloc_new(alloc, sizeof *b);
-    if (!b) return NULL;
-    *b = (Buffer){1, bytes, alloc_aligned(alloc, bytes), alloc};
-    if (b->data) return b;
-    alloc_free(alloc, b, sizeof *b);
-    return NULL;
+    if (bytes > SIZE_MAX - HEAD) return NULL;
+    Buffer *b = alloc_take(alloc, HEAD + bytes);
+    if (b) *b = (Buffer){1, bytes, (char *)b + HEAD, alloc};
+    return b;
 }
 
 Buffer *buffer_retain(Buffer *b) {
@@ -16,6 +18,5 @@ Buffer *buffer_retain(Buffer *b) {
 
 void buffer_release(Buffer *b) {
     if (!b || --b->refs > 0) return;
-    alloc_free(b->alloc, b->data, b->bytes);
-    alloc_free(b->alloc, b, sizeof *b);
+    alloc_give(b->alloc, b, HEAD + b->bytes);
 }

@@ -7,7 +7,7 @@
 typedef struct Buffer {
     int32_t refs;
     size_t bytes;
-    char *data; /* ALLOC_ALIGN-aligned; NULL on devices that are only planned for */
+    char *data; /* ALLOC_ALIGN-aligned, in the block of the Buffer itself */
     Alloc *alloc;
 } Buffer;
 

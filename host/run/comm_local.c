@@ -73,7 +73,7 @@ static Err bind_copies(Exec *e, const Group *g, const int32_t coord[MAX_AXES], i
     for (int32_t m = 0; m < g->size; m++) {
         int32_t from[MAX_AXES];
         member(g, coord, m, from);
-        Item *item = exec_add_item(e, "copy", 1, 1);
+        Item *item = exec_add_item(e, g->s, "copy", 1, 1);
         if (!item) return err_nomem(e->rt->cx, "binding a plan");
         exec_set_operand(e, item, 0, PLAN_LIST(p, int32_t, g->s->in)[0], from);
         exec_set_operand(e, item, 1, PLAN_LIST(p, int32_t, g->s->out)[0], coord);
@@ -110,7 +110,7 @@ static const KProgram *tree_program(Exec *e, PartialKind kind, DType dtype, int 
 static Err bind_tree(Exec *e, const Group *g, const int32_t coord[MAX_AXES], int i, int dim,
                      int32_t q, int32_t parts) {
     const Plan *p = e->plan;
-    Item *item = exec_add_item(e, "fused", g->size, 1);
+    Item *item = exec_add_item(e, g->s, "fused", g->size, 1);
     bool ok = item != NULL;
     for (int32_t m = 0; ok && m < g->size; m++) {
         int32_t from[MAX_AXES];
@@ -120,10 +120,10 @@ static Err bind_tree(Exec *e, const Group *g, const int32_t coord[MAX_AXES], int
     }
     if (ok) {
         exec_set_operand(e, item, g->size, PLAN_LIST(p, int32_t, g->s->out)[i], coord);
-        item->attr =
+        item->args.attr =
             tree_program(e, (PartialKind)g->s->coll.reduce, item->tensor[g->size].dtype, g->size);
     }
-    if (!ok || !item->attr) return err_nomem(e->rt->cx, "binding a plan");
+    if (!ok || !item->args.attr) return err_nomem(e->rt->cx, "binding a plan");
     exec_finish_item(e, item);
     return E_OK;
 }
@@ -150,7 +150,7 @@ static void permute_source(const Exec *e, const PlanStep *s, const int32_t coord
 static Err bind_copy(Exec *e, const PlanStep *s, const int32_t from[MAX_AXES],
                      const int32_t coord[MAX_AXES]) {
     const Plan *p = e->plan;
-    Item *item = exec_add_item(e, "copy", 1, 1);
+    Item *item = exec_add_item(e, s, "copy", 1, 1);
     if (!item) return err_nomem(e->rt->cx, "binding a plan");
     exec_set_operand(e, item, 0, PLAN_LIST(p, int32_t, s->in)[0], from);
     exec_set_operand(e, item, 1, PLAN_LIST(p, int32_t, s->out)[0], coord);
@@ -162,14 +162,14 @@ static Err bind_copy(Exec *e, const PlanStep *s, const int32_t from[MAX_AXES],
 static Err bind_zeros(Exec *e, const PlanStep *s, const int32_t coord[MAX_AXES]) {
     Emit emit = {.arena = &e->arena};
     size_t size;
-    Item *item = exec_add_item(e, "fused", 0, 1);
+    Item *item = exec_add_item(e, s, "fused", 0, 1);
     if (!item) return err_nomem(e->rt->cx, "binding a plan");
     exec_set_operand(e, item, 0, PLAN_LIST(e->plan, int32_t, s->out)[0], coord);
     DType dtype = item->tensor[0].dtype;
     uint16_t zero = program_imm(&emit, dtype, &(Scalar){0, 0});
     program_instr(&emit, KI_STORE, program_ktype(dtype), 0, zero, 0, 0, 0);
-    item->attr = program_pack(&emit, &size);
-    if (!item->attr) return err_nomem(e->rt->cx, "binding a plan");
+    item->args.attr = program_pack(&emit, &size);
+    if (!item->args.attr) return err_nomem(e->rt->cx, "binding a plan");
     exec_finish_item(e, item);
     return E_OK;
 }

@@ -9,80 +9,86 @@ typedef struct Call {
     Exec *e;
     Tensor *const *args;
     const uint8_t *keep;
-    Buffer **owned; /* by plan buffer: RESULT memory; by param (index + nbuffers): a private copy */
     _Atomic int failed; /* set by the first worker that finds a fault */
     bool interrupted;
     KFault fault;
     int32_t fault_step;
 } Call;
 
-static size_t slot_bytes(const Plan *p, const PlanBuffer *b) {
-    return (size_t)((b->bytes + p->alignment - 1) / p->alignment * p->alignment);
-}
-
 /* Is every byte of the tensor held by nobody but this tensor, and by one slot only? */
 static bool is_sole_owner(const Tensor *t) {
+    const Shard *shard = t->shard;
+    bool apart = true; /* one buffer, the slots' places rising */
+    for (int32_t i = 1; i < t->nslot; i++)
+        if (shard[i].buffer != shard[0].buffer || shard[i].offset <= shard[i - 1].offset)
+            apart = false;
+    if (apart) return shard[0].buffer->refs == t->nslot;
     for (int32_t i = 0; i < t->nslot; i++) {
         int32_t mine = 0;
         for (int32_t k = 0; k < t->nslot; k++) {
-            if (t->shard[k].buffer != t->shard[i].buffer) continue;
+            if (shard[k].buffer != shard[i].buffer) continue;
             mine++;
-            if (k != i && t->shard[k].offset == t->shard[i].offset) return false;
+            if (k != i && shard[k].offset == shard[i].offset) return false;
         }
-        if (t->shard[i].buffer->refs != mine) return false;
+        if (shard[i].buffer->refs != mine) return false;
     }
     return true;
 }
 
-/* Points the bases of param i at its shards, or at a private copy where it will be written but
- * others hold it too. */
+/* The operands in that buffer's slot follow. */
+static inline void set_base(Exec *e, int32_t base, char *at) {
+    if (e->base[base] == at) return;
+    e->base[base] = at;
+    for (int32_t i = e->use_start[base]; i < e->use_start[base + 1]; i++)
+        e->use[i].tensor->data = at + e->use[i].offset;
+}
+
+/* A private copy of an argument that will be written but that others hold, too. */
+static Err copy_param(Call *c, int32_t i) {
+    Exec *e = c->e;
+    const BoundParam *p = &e->param[i];
+    const Tensor *t = c->args[i];
+    Buffer *copy = e->copy[i] = buffer_new(&e->rt->cx->alloc, p->each * (size_t)t->nslot);
+    if (!copy) return err_nomem(e->rt->cx, "a copy of a donated argument");
+    for (int32_t s = 0; s < t->nslot; s++) {
+        char *at = copy->data + p->each * (size_t)s;
+        tensor_read_shard(t, s, at);
+        set_base(e, p->base + s, at);
+    }
+    e->copied++;
+    return E_OK;
+}
+
 static Err place_param(Call *c, int32_t i) {
     Exec *e = c->e;
-    const Plan *p = e->plan;
+    const BoundParam *p = &e->param[i];
     Tensor *t = c->args[i];
     if (!tensor_has_data(t))
         return err_set(e->rt->cx, E_VALUE,
                        "a ShapeDtypeStruct has no values to compute with; it is for step:lower and "
                        "step:plan");
-    int32_t buffer = plan_value(p, PLAN_LIST(p, PlanParam, p->params)[i].value)->buffer;
-    char **base = &e->base[e->first_base[buffer]];
-    TRY(tensor_make_dense(t));
-    for (int32_t s = 0; s < t->nslot; s++) base[s] = tensor_data(t, s);
-    if (!e->written[i] || (!c->keep[i] && is_sole_owner(t))) return E_OK;
-    size_t each = slot_bytes(p, plan_buffer(p, buffer));
-    Buffer *copy = buffer_new(&e->rt->cx->alloc, each * (size_t)t->nslot);
-    if (!copy) return err_nomem(e->rt->cx, "a copy of a donated argument");
-    for (int32_t s = 0; s < t->nslot; s++) {
-        tensor_read_shard(t, s, copy->data + each * (size_t)s);
-        base[s] = copy->data + each * (size_t)s;
-    }
-    c->owned[p->buffers.n + i] = copy;
-    e->copied++;
+    if (t->strided) TRY(tensor_make_dense(t));
+    if (p->written && (c->keep[i] || !is_sole_owner(t))) return copy_param(c, i);
+    for (int32_t s = 0; s < t->nslot; s++) set_base(e, p->base + s, tensor_data(t, s));
     return E_OK;
 }
 
-static Err place_results(Call *c) {
-    Exec *e = c->e;
-    const Plan *p = e->plan;
-    for (int32_t i = 0; i < p->buffers.n; i++) {
-        const PlanBuffer *b = plan_buffer(p, i);
-        if (b->kind != BUFFER_RESULT) continue;
-        char **base = &e->base[e->first_base[i]];
-        int32_t slots = plan_slots(p, b->vary);
-        if (b->take >= 0) {
-            int32_t from = plan_value(p, PLAN_LIST(p, PlanParam, p->params)[b->take].value)->buffer;
-            for (int32_t s = 0; s < slots; s++) base[s] = e->base[e->first_base[from] + s];
-            continue;
-        }
-        size_t each = slot_bytes(p, b);
-        c->owned[i] = buffer_new(&e->rt->cx->alloc, each * (size_t)slots);
-        if (!c->owned[i]) {
-            char text[BYTES_TEXT];
-            return err_set(e->rt->cx, E_NOMEM, "out of memory: a result needs %s",
-                           bytes_text((double)(each * (size_t)slots), text));
-        }
-        for (int32_t s = 0; s < slots; s++) base[s] = c->owned[i]->data + each * (size_t)s;
+static Err place_result(Exec *e, int32_t i) {
+    const BoundBuffer *b = &e->buffer[i];
+    if (b->take >= 0) {
+        int32_t from = e->param[b->take].base;
+        for (int32_t s = 0; s < b->slots; s++) set_base(e, b->base + s, e->base[from + s]);
+        return E_OK;
     }
+    size_t bytes = b->each * (size_t)b->slots;
+    Buffer *own = e->own[i] = buffer_new(&e->rt->cx->alloc, bytes);
+    if (!own) {
+        char text[BYTES_TEXT];
+        return err_set(e->rt->cx, E_NOMEM, "out of memory: a result needs %s",
+                       bytes_text((double)bytes, text));
+    }
+    for (int32_t s = 0; s < b->slots; s++)
+        set_base(e, b->base + s, own->data + b->each * (size_t)s);
     return E_OK;
 }
 
@@ -95,8 +101,8 @@ static void place_temporaries(Exec *e) {
         if (b->kind != BUFFER_TEMP) continue;
         int64_t each = PLAN_LIST(p, int64_t, p->classes)[b->vary];
         for (int32_t s = 0; s < plan_slots(p, b->vary); s++)
-            e->base[e->first_base[i] + s] =
-                e->rt->workspace + e->class_start[b->vary] + each * s + b->offset;
+            set_base(e, e->first_base[i] + s,
+                     e->rt->workspace + e->class_start[b->vary] + each * s + b->offset);
     }
     e->base_at = e->rt->workspace;
 }
@@ -112,35 +118,38 @@ static char *address(const Exec *e, const OperandRef *r) {
     return at;
 }
 
-static void run_item(Call *c, int32_t step, const Item *item, int64_t lo, int64_t hi, int thread) {
-    Exec *e = c->e;
-    Runtime *rt = e->rt;
+/* The item's operands with their addresses for the slices that the loops have come to, in `room`.
+ */
+static void slice_operands(const Exec *e, const Item *item, KArgs *a, KTensor *room) {
+    for (int k = 0; k < a->nin + a->nout; k++) {
+        room[k] = item->tensor[k];
+        room[k].data = address(e, &item->ref[k]);
+    }
+    a->in = room;
+    a->out = room + a->nin;
+}
+
+static void run_item(Call *c, const Item *item, int64_t lo, int64_t hi, int thread) {
+    const Exec *e = c->e;
+    const Runtime *rt = e->rt;
     if (atomic_load_explicit(&c->failed, memory_order_relaxed)) return;
     char *scratch = rt->scratch + rt->scratch_each * (size_t)thread;
-    KTensor *t = (KTensor *)(void *)scratch;
-    int n = item->nin + item->nout;
-    size_t used = (sizeof *t * (size_t)n + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
-    for (int k = 0; k < n; k++) {
-        t[k] = item->tensor[k];
-        t[k].data = address(e, &item->ref[k]);
-    }
     KFault fault = {.kind = K_FAULT_NONE};
-    KArgs a = {.in = t,
-               .out = t + item->nin,
-               .nin = item->nin,
-               .nout = item->nout,
-               .attr = item->attr,
-               .offsets = item->offsets,
-               .workspace = scratch + used,
-               .lo = lo,
-               .hi = hi,
-               .fault = &fault,
-               .blas = rt->blas.table.sgemm ? &rt->blas.table : NULL};
+    KArgs a = item->args;
+    if (item->sliced) {
+        slice_operands(e, item, &a, (KTensor *)(void *)scratch);
+        scratch += exec_operand_room(item);
+    }
+    a.workspace = scratch;
+    a.lo = lo;
+    a.hi = hi;
+    a.fault = &fault;
+    a.blas = rt->blas.table.sgemm ? &rt->blas.table : NULL;
     if (!item->row->fn(&a)) return;
     int expected = 0;
     if (atomic_compare_exchange_strong(&c->failed, &expected, 1)) {
         c->fault = fault;
-        c->fault_step = step;
+        c->fault_step = item->step;
     }
 }
 
@@ -156,7 +165,7 @@ static void run_slot(void *ud, int64_t slot, int thread) {
     const Exec *e = w->c->e;
     for (int32_t i = w->seg->first; i < w->seg->first + w->seg->n; i++) {
         const Item *item = &e->item[e->step[i].first + slot];
-        run_item(w->c, i, item, 0, item->units, thread);
+        run_item(w->c, item, 0, item->units, thread);
     }
 }
 
@@ -166,8 +175,7 @@ static void run_cut(void *ud, int64_t index, int thread) {
     const BoundStep *b = &e->step[w->step];
     const Item *item = &e->item[b->first + index / b->cuts];
     int64_t cut = index % b->cuts;
-    run_item(w->c, w->step, item, item->units * cut / b->cuts, item->units * (cut + 1) / b->cuts,
-             thread);
+    run_item(w->c, item, item->units * cut / b->cuts, item->units * (cut + 1) / b->cuts, thread);
 }
 
 static void run_segment(Call *c, const Segment *seg) {
@@ -241,51 +249,31 @@ static void run_segments(Call *c, int32_t first, int32_t n) {
 
 /* ---- results ---- */
 
-/* The shard of a value that the device at `coord` has: its buffer as a counted object, and where.
- */
-static Shard shard_of(Call *c, int32_t value, const int32_t coord[MAX_AXES]) {
-    Exec *e = c->e;
-    const Plan *p = e->plan;
-    const PlanValue *v = plan_value(p, value);
-    const PlanBuffer *b = plan_buffer(p, v->buffer);
-    int32_t slot = plan_slot(p, b->vary, coord);
-    int64_t offset = plan_place(p, v, coord);
-    int32_t param = b->kind == BUFFER_PARAM ? b->index : b->take;
-    if (param < 0) {
-        Buffer *own = c->owned[v->buffer];
-        return (Shard){own, e->base[e->first_base[v->buffer] + slot] - own->data + offset};
+static Shard shard_of(const Call *c, const BoundShard *s) {
+    const Exec *e = c->e;
+    if (s->param < 0) {
+        const BoundBuffer *b = &e->buffer[s->own];
+        return (Shard){e->own[s->own], (int64_t)b->each * s->slot + s->place};
     }
-    Buffer *copy = c->owned[p->buffers.n + param];
-    if (copy) return (Shard){copy, e->base[e->first_base[v->buffer] + slot] - copy->data + offset};
-    const Shard *s = &c->args[param]->shard[slot];
-    return (Shard){s->buffer, s->offset + offset};
-}
-
-static Err make_result(Call *c, int32_t i, Tensor **out) {
-    Exec *e = c->e;
-    const Plan *p = e->plan;
-    int32_t value = PLAN_LIST(p, int32_t, p->results)[i];
-    const PlanValue *v = plan_value(p, value);
-    Tensor *t = tensor_new(e->rt->cx, e->result_type[i]);
-    if (!t) return err_nomem(e->rt->cx, "a result");
-    memcpy(t->strides, plan_dims(p, v) + v->rank, sizeof(int64_t) * v->rank);
-    uint32_t used = layout_vary(t->type->layout);
-    for (int32_t s = 0; s < t->nslot; s++) {
-        int32_t coord[MAX_AXES];
-        exec_slot_coords(p, used, s, coord);
-        t->shard[s] = shard_of(c, value, coord);
-        buffer_retain(t->shard[s].buffer);
-    }
-    *out = t;
-    return E_OK;
+    Buffer *copy = e->copy[s->param];
+    if (copy) return (Shard){copy, (int64_t)e->param[s->param].each * s->slot + s->place};
+    const Shard *from = &c->args[s->param]->shard[s->slot];
+    return (Shard){from->buffer, from->offset + s->place};
 }
 
 static Err make_results(Call *c, Tensor **results) {
-    for (int32_t i = 0; i < c->e->plan->results.n; i++) {
-        Err err = make_result(c, i, &results[i]);
-        if (!err) continue;
-        while (i-- > 0) tensor_release(results[i]);
-        return err;
+    Exec *e = c->e;
+    for (int32_t i = 0; i < e->plan->results.n; i++) {
+        const BoundResult *r = &e->result[i];
+        Tensor *t = results[i] = tensor_like(&r->pattern);
+        if (!t) {
+            while (i-- > 0) tensor_release(results[i]);
+            return err_nomem(e->rt->cx, "a result");
+        }
+        for (int32_t s = 0; s < t->nslot; s++) {
+            t->shard[s] = shard_of(c, &r->shard[s]);
+            buffer_retain(t->shard[s].buffer);
+        }
     }
     return E_OK;
 }
@@ -303,21 +291,6 @@ static Err fault_error(Call *c) {
     return err;
 }
 
-static void count(Exec *e) {
-    Runtime *rt = e->rt;
-    int32_t n = e->mesh ? e->mesh->ndevices : 1;
-    for (int32_t i = 0; i < n; i++) {
-        int32_t device = e->mesh ? e->mesh->device[i] : 0;
-        if (device >= rt->ndevices) continue;
-        Counters *c = &rt->counters[device];
-        c->flops += e->cost.flops;
-        c->matmul_flops += e->cost.matmul_flops;
-        c->collectives += e->cost.collectives;
-        c->plans++;
-        for (int k = 0; k <= COLL_PERMUTE; k++) c->sent[k] += e->cost.sent[k];
-    }
-}
-
 static Err run(Call *c, Tensor **results) {
     Exec *e = c->e;
     const Plan *p = e->plan;
@@ -325,9 +298,10 @@ static Err run(Call *c, Tensor **results) {
         return err_set(e->rt->cx, E_MESH,
                        "an AbstractMesh has no devices to run on; it is for step:lower and "
                        "step:plan");
-    TRY(runtime_ready(e->rt, e->workspace, e->scratch));
+    if (!runtime_ready(e->rt, e->workspace, e->scratch))
+        TRY(runtime_grow(e->rt, e->workspace, e->scratch));
     for (int32_t i = 0; i < p->params.n; i++) TRY(place_param(c, i));
-    TRY(place_results(c));
+    for (int32_t i = 0; i < e->nbuffer; i++) TRY(place_result(e, i));
     place_temporaries(e);
     /* Before anything runs: what fails from here on would leave donated arguments half written. */
     TRY(make_results(c, results));
@@ -336,14 +310,22 @@ static Err run(Call *c, Tensor **results) {
         for (int32_t i = 0; i < p->results.n; i++) tensor_release(results[i]);
         return c->interrupted ? err_set(e->rt->cx, E_INTERRUPT, "interrupted") : fault_error(c);
     }
-    count(e);
+    e->runs++;
     return E_OK;
+}
+
+/* Lets go of the memory that only the results hold from here on. */
+static void release_all(Buffer **list, int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        if (list[i]) buffer_release(list[i]);
+        list[i] = NULL;
+    }
 }
 
 /* Results that are known by type only. */
 static Err run_fake(Exec *e, Tensor **results) {
     for (int32_t i = 0; i < e->plan->results.n; i++) {
-        results[i] = tensor_new(e->rt->cx, e->result_type[i]);
+        results[i] = tensor_like(&e->result[i].pattern);
         if (results[i]) continue;
         while (i-- > 0) tensor_release(results[i]);
         return err_nomem(e->rt->cx, "a result");
@@ -352,15 +334,10 @@ static Err run_fake(Exec *e, Tensor **results) {
 }
 
 Err exec_run(Exec *e, Tensor *const *args, const uint8_t *keep, Tensor **results) {
-    Ctx *cx = e->rt->cx;
-    const Plan *p = e->plan;
     if (e->rt->fake) return run_fake(e, results);
-    size_t n = (size_t)(p->buffers.n + p->params.n);
-    Buffer **owned = alloc_new(&cx->alloc, sizeof *owned * n);
-    if (!owned) return err_nomem(cx, "running a plan");
-    Call c = {.e = e, .args = args, .keep = keep, .owned = owned};
+    Call c = {.e = e, .args = args, .keep = keep};
     Err err = run(&c, results);
-    for (size_t i = 0; i < n; i++) buffer_release(owned[i]);
-    alloc_free(&cx->alloc, owned, sizeof *owned * n);
+    release_all(e->own, e->nbuffer);
+    release_all(e->copy, e->plan->params.n);
     return err;
 }

@@ -15,13 +15,40 @@ typedef struct OperandRef { /* where an operand's bytes are */
 
 typedef struct Item { /* one kernel on one slot's operands; collectives become several */
     const KernelRow *row;
-    int32_t nin, nout;
-    KTensor *tensor; /* inputs, then outputs; data is filled in at each run */
+    KArgs args;      /* all but workspace, units and fault; in and out are `tensor` */
+    KTensor *tensor; /* inputs, then outputs */
     OperandRef *ref;
-    const void *attr;
-    const int64_t *offsets;
+    bool sliced; /* an operand moves with a loop: its address is worked out at each run */
+    int32_t step;
     int64_t units;
 } Item;
+
+typedef struct Use { /* an operand that follows a base */
+    KTensor *tensor;
+    int64_t offset;
+} Use;
+
+typedef struct BoundParam {
+    int32_t base, slots;
+    size_t each;  /* bytes of a slot of a private copy */
+    bool written; /* a result takes its memory */
+} BoundParam;
+
+typedef struct BoundBuffer { /* one that is allocated for the caller, or taken from a param */
+    int32_t base, slots;
+    size_t each;
+    int32_t take; /* the param, or -1 */
+} BoundBuffer;
+
+typedef struct BoundShard { /* of a result: in an allocated buffer, or in a param's slot */
+    int32_t own, param, slot;
+    int64_t place; /* within the slot */
+} BoundShard;
+
+typedef struct BoundResult {
+    Tensor pattern;
+    BoundShard *shard; /* pattern.nslot */
+} BoundResult;
 
 typedef struct BoundStep {
     int32_t first, n; /* items; a kernel step has one per slot of its outputs */
@@ -44,6 +71,7 @@ typedef struct Exec {
     Runtime *rt;
     Plan *plan;
     const Mesh *mesh;
+    struct Exec *prev, *next; /* in the runtime's list */
     const Type **result_type; /* plan->results.n */
     Arena arena;
     Item *item;
@@ -53,13 +81,21 @@ typedef struct Exec {
     char **base;         /* by buffer and slot: see first_base */
     int32_t *first_base; /* by buffer */
     int32_t nbase;
+    Use *use;             /* those of base i are use_start[i] .. use_start[i + 1] */
+    int32_t *use_start;   /* nbase + 1 */
     const char *base_at;  /* the workspace that the bases of temporaries point into */
     int64_t *class_start; /* by vary class: where its part of the workspace begins */
     size_t workspace, scratch;
-    int64_t *slice; /* by loop: the slice it has come to */
-    bool *written;  /* by param: a result takes its memory */
-    Counters cost;  /* of one run, one device */
-    int64_t copied; /* donations that needed a copy because somebody else held the bytes */
+    int64_t *slice;      /* by loop: the slice it has come to */
+    BoundParam *param;   /* plan->params.n */
+    Buffer **copy;       /* by param: during a call, its private copy, or NULL */
+    BoundBuffer *buffer; /* nbuffer: the results' */
+    Buffer **own;        /* by those: during a call, the memory */
+    int32_t nbuffer;
+    BoundResult *result; /* plan->results.n */
+    Counters cost;       /* of one run, one device */
+    int64_t runs;        /* that the runtime's counters do not hold yet */
+    int64_t copied;      /* donations that needed a copy because somebody else held the bytes */
 } Exec;
 
 /* Takes the plan. result_type has one global type per result. */
@@ -73,14 +109,22 @@ void exec_release(Exec *e);
  * On fake devices nothing runs and the results have no data. */
 Err exec_run(Exec *e, Tensor *const *args, const uint8_t *keep, Tensor **results) MUST_CHECK;
 
+/* What a device has done so far. */
+const Counters *exec_counters(Runtime *rt, int32_t device);
+
 /* Binding, in parts (bind.c, comm_local.c). */
 Err exec_bind_collective(Exec *e, const PlanStep *s, BoundStep *b) MUST_CHECK;
 /* An item under construction: room for the operands; NULL when out of memory. */
-Item *exec_add_item(Exec *e, const char *kernel, int nin, int nout);
+Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout);
 /* Operand k of the item: the value as the device at `coord` sees it. */
 void exec_set_operand(Exec *e, Item *item, int k, int32_t value, const int32_t coord[MAX_AXES]);
 /* The coordinates of slot `slot` of a vary class; 0 along the other axes. */
 void exec_slot_coords(const Plan *p, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]);
 void exec_finish_item(Exec *e, Item *item); /* units and scratch, once operands and attr are set */
+/* Scratch bytes for the operands of a sliced item, in front of the kernel's workspace. */
+static inline size_t exec_operand_room(const Item *item) {
+    size_t bytes = sizeof(KTensor) * (size_t)(item->args.nin + item->args.nout);
+    return (bytes + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
+}
 
 #endif

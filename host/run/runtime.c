@@ -77,6 +77,7 @@ void runtime_free(Runtime *rt) {
     alloc_free(a, rt->workspace, rt->workspace_bytes);
     alloc_free(a, rt->scratch, rt->scratch_each * (size_t)threads);
     alloc_free(a, rt->counters, sizeof *rt->counters * (size_t)rt->ndevices);
+    alloc_trim(a);
     memset(rt, 0, sizeof *rt);
 }
 
@@ -95,7 +96,7 @@ static Err grow(Runtime *rt, char **at, size_t *have, size_t want, size_t times)
     return E_OK;
 }
 
-Err runtime_ready(Runtime *rt, size_t workspace, size_t scratch_each) {
+Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each) {
     if (!rt->pool) {
         int64_t threads = env_int(ENV_THREADS, runtime_cores());
         if (threads < 1 || threads > 1024)

@@ -14,6 +14,8 @@ typedef struct Counters {
     int64_t collectives, plans;
 } Counters;
 
+struct Exec;
+
 typedef struct Runtime {
     Ctx *cx;
     const Target *target;
@@ -27,7 +29,8 @@ typedef struct Runtime {
     size_t workspace_bytes;
     char *scratch; /* per thread */
     size_t scratch_each;
-    Counters *counters;       /* by device */
+    Counters *counters;       /* by device; less what the execs have not been asked for yet */
+    struct Exec *exec;        /* all that are bound, linked by `next` */
     volatile int interrupted; /* set by a signal handler; read between plans */
 } Runtime;
 
@@ -37,7 +40,10 @@ void runtime_free(Runtime *rt);
 /* "8", "fake:64", "fake:h200:4096". */
 Err runtime_set_devices(Runtime *rt, const char *devices) MUST_CHECK;
 /* Threads and memory for a plan that needs these; grows what is there. */
-Err runtime_ready(Runtime *rt, size_t workspace, size_t scratch_each) MUST_CHECK;
+Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each) MUST_CHECK;
+static inline bool runtime_ready(const Runtime *rt, size_t workspace, size_t scratch_each) {
+    return rt->pool && workspace <= rt->workspace_bytes && scratch_each <= rt->scratch_each;
+}
 const KernelRow *runtime_kernel(const Runtime *rt, const char *name); /* NULL: none */
 int runtime_cores(void);
 

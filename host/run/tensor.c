@@ -2,19 +2,36 @@
 
 #include <string.h>
 
-Tensor *tensor_new(Ctx *cx, const Type *type) {
-    Tensor *t = alloc_new(&cx->alloc, sizeof *t);
-    if (!t) return NULL;
+void tensor_init(Tensor *t, Ctx *cx, const Type *type) {
     uint32_t used = layout_vary(type->layout);
     int32_t nslot = type->layout ? mesh_product(type->layout->mesh, used) : 1;
     *t = (Tensor){.refs = 1, .cx = cx, .type = type, .nslot = nslot};
     t->local = layout_local(type->layout, &type->dims);
     dims_strides(&t->local, t->strides);
     for (int d = 0; d < t->local.rank; d++) t->strides[d] *= dtype_size(type->dtype);
-    t->shard = alloc_new(&cx->alloc, sizeof *t->shard * (size_t)nslot);
-    if (t->shard) return t;
-    alloc_free(&cx->alloc, t, sizeof *t);
+}
+
+Tensor *tensor_like(const Tensor *pattern) {
+    Alloc *a = &pattern->cx->alloc;
+    Tensor *t = alloc_take(a, sizeof *t);
+    if (!t) return NULL;
+    *t = *pattern;
+    t->shard = &t->only;
+    if (t->nslot == 1) return t;
+    size_t bytes = sizeof *t->shard * (size_t)t->nslot;
+    t->shard = alloc_take(a, bytes);
+    if (t->shard) {
+        memset(t->shard, 0, bytes);
+        return t;
+    }
+    alloc_give(a, t, sizeof *t);
     return NULL;
+}
+
+Tensor *tensor_new(Ctx *cx, const Type *type) {
+    Tensor pattern;
+    tensor_init(&pattern, cx, type);
+    return tensor_like(&pattern);
 }
 
 static size_t slot_stride(const Tensor *t) {
@@ -50,7 +67,8 @@ Tensor *tensor_retain(Tensor *t) {
 
 static void drop_shards(Tensor *t) {
     for (int32_t i = 0; t->shard && i < t->nslot; i++) buffer_release(t->shard[i].buffer);
-    alloc_free(&t->cx->alloc, t->shard, sizeof *t->shard * (size_t)t->nslot);
+    if (t->shard != &t->only)
+        alloc_give(&t->cx->alloc, t->shard, sizeof *t->shard * (size_t)t->nslot);
     t->shard = NULL;
     t->nslot = 0;
 }
@@ -58,7 +76,7 @@ static void drop_shards(Tensor *t) {
 void tensor_release(Tensor *t) {
     if (!t || --t->refs > 0) return;
     drop_shards(t);
-    alloc_free(&t->cx->alloc, t, sizeof *t);
+    alloc_give(&t->cx->alloc, t, sizeof *t);
 }
 
 void tensor_delete(Tensor *t, const char *why) {
@@ -66,10 +84,6 @@ void tensor_delete(Tensor *t, const char *why) {
     drop_shards(t);
     t->type = NULL;
     t->deleted_by = why;
-}
-
-char *tensor_data(const Tensor *t, int32_t slot) {
-    return t->shard[slot].buffer->data + t->shard[slot].offset;
 }
 
 /* Is every shard row-major without gaps? */
@@ -82,8 +96,13 @@ static bool is_dense(const Tensor *t) {
     return true;
 }
 
+void tensor_set_strides(Tensor *t, const int64_t *strides) {
+    memcpy(t->strides, strides, sizeof *strides * (size_t)t->local.rank);
+    t->strided = !is_dense(t);
+}
+
 Err tensor_make_dense(Tensor *t) {
-    if (is_dense(t) || !tensor_has_data(t)) return E_OK;
+    if (!t->strided || !tensor_has_data(t)) return E_OK;
     Tensor *dense = tensor_alloc(t->cx, t->type);
     if (!dense) return err_nomem(t->cx, "a copy of a strided tensor");
     for (int32_t i = 0; i < t->nslot; i++) tensor_read_shard(t, i, tensor_data(dense, i));
@@ -92,6 +111,7 @@ Err tensor_make_dense(Tensor *t) {
         t->shard[i] = (Shard){buffer_retain(dense->shard[i].buffer), dense->shard[i].offset};
     }
     memcpy(t->strides, dense->strides, sizeof t->strides);
+    t->strided = false;
     tensor_release(dense);
     return E_OK;
 }

@@ -21,12 +21,17 @@ typedef struct Tensor {
     int32_t nslot;
     Dims local;
     int64_t strides[MAX_RANK]; /* bytes, of every shard */
+    bool strided;              /* the shards may not be row-major without gaps */
     const char *deleted_by;    /* why it is gone: an interned text */
     Shard *shard;              /* nslot */
+    Shard only;                /* where there is one slot */
 } Tensor;
 
 /* Shards without buffers, row-major strides. NULL when out of memory. */
 Tensor *tensor_new(Ctx *cx, const Type *type);
+/* The same by a pattern made earlier, with its strides: what tensor_init filled in. */
+Tensor *tensor_like(const Tensor *pattern);
+void tensor_init(Tensor *t, Ctx *cx, const Type *type);
 /* One buffer for all slots, not zeroed. */
 Tensor *tensor_alloc(Ctx *cx, const Type *type);
 Tensor *tensor_retain(Tensor *t);
@@ -40,7 +45,11 @@ static inline bool tensor_is_deleted(const Tensor *t) {
 static inline bool tensor_has_data(const Tensor *t) {
     return t->nslot && t->shard[0].buffer;
 }
-char *tensor_data(const Tensor *t, int32_t slot);
+static inline char *tensor_data(const Tensor *t, int32_t slot) {
+    return t->shard[slot].buffer->data + t->shard[slot].offset;
+}
+/* Says that the strides are no longer those of tensor_init. */
+void tensor_set_strides(Tensor *t, const int64_t *strides);
 /* Replaces strided shards by row-major copies. */
 Err tensor_make_dense(Tensor *t) MUST_CHECK;
 /* Copies the whole tensor, row-major, to `out` (type_bytes of the type). */

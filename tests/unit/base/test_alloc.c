@@ -42,6 +42,39 @@ static void test_countdown(void) {
     CHECK(a.live == 0);
 }
 
+/* Blocks are kept by size, do not count as live, and never pass the peak. */
+static void test_kept(void) {
+    static const size_t sizes[] = {0, 1, 64, 65, 512, 513, 5000};
+    Alloc a = {.fail_in = -1};
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char *p = alloc_take(&a, sizes[i]), *q = alloc_take(&a, sizes[i]);
+        CHECK(p && q && p != q && (uintptr_t)p % ALLOC_ALIGN == 0);
+        CHECK(a.live == 2 * sizes[i]);
+        memset(p, 1, sizes[i]);
+        alloc_give(&a, p, sizes[i]);
+        alloc_give(&a, q, sizes[i]);
+        CHECK(a.live == 0);
+#ifndef __SANITIZE_ADDRESS__
+        char *again = alloc_take(&a, sizes[i]);
+        CHECK(again == q && a.live == sizes[i]);
+        alloc_give(&a, again, sizes[i]);
+#endif
+    }
+    alloc_give(&a, NULL, 7);
+    CHECK(a.live == 0 && a.peak == 10000);
+    void *large =
+        alloc_take(&a, 9000); /* with the 10000 bytes that are kept it would pass the peak */
+    CHECK(large && a.live + a.kept <= a.peak + 2048);
+    alloc_give(&a, large, 9000);
+    for (size_t i = 0; i < 2 * ALLOC_LARGE; i++) alloc_give(&a, alloc_take(&a, 600 + i), 600 + i);
+    CHECK(a.nlarge <= ALLOC_LARGE);
+    a.fail_in = 0;
+    CHECK(!alloc_take(&a, 1));
+    CHECK(!alloc_take(&a, SIZE_MAX - 3));
+    alloc_trim(&a);
+    CHECK(a.live == 0 && a.kept == 0 && a.nlarge == 0);
+}
+
 static void test_arena(void) {
     Alloc alloc = {.fail_in = -1};
     Arena a;
@@ -92,6 +125,7 @@ static void test_vec(void) {
 int main(void) {
     test_count();
     test_countdown();
+    test_kept();
     test_arena();
     test_vec();
     return test_end();
