@@ -1,0 +1,43 @@
+-- devices: 8
+-- bench_spec.lua: meshlua's side of the benchmark's rows, each once at a tiny size; nothing is timed.
+package.path = "bench/rows/?.lua;models/?.lua;" .. package.path
+
+local gpt = {layers = 1, width = 16, heads = 8, seq = 8, batch = 8, vocab = 16}
+
+--- The GPT with more parameters.
+local function gpt_with(more)
+  for key, value in pairs(gpt) do more[key] = value end
+  return more
+end
+
+local rows = {
+  {"matmul", {m = 3, n = 4, k = 5, form = "nn"}},
+  {"matmul", {m = 3, n = 4, k = 5, form = "nt"}},
+  {"matmul", {m = 3, n = 4, k = 5, form = "tn"}},
+  {"train", gpt_with {}},
+  {"train", gpt_with {mesh = "data:8", rules = "dp"}},
+  {"train", gpt_with {mesh = "data:4,model:2", rules = "tp"}},
+  {"train", gpt_with {mesh = "model:8", rules = "tp"}},
+}
+
+describe("the benchmark's row", function()
+  for i, row in ipairs(rows) do
+    it(("%d: %s"):format(i, row[1]), function()
+      local case = require(row[1])(row[2])
+      for name, x in pairs(case.inputs or {}) do assert.truthy(#x:bytes() > 0, name) end
+      local results = case.results and case.results() or {}
+      for k, x in ipairs(results) do
+        if x.dtype == "float32" then assert.truthy(x:isfinite():all():item(), "result " .. k) end
+      end
+      case.run()
+      if case.info then assert.equal("table", type(case.info())) end
+    end)
+  end
+
+  it("is of a family that is tried here", function()
+    local tried = {}
+    for _, row in ipairs(rows) do tried[row[1]] = true end
+    local pipe <close> = assert(io.popen "ls bench/rows/*.lua")
+    for path in pipe:lines() do assert.truthy(tried[path:match "([%w_]+)%.lua$"], path) end
+  end)
+end)
