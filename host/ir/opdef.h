@@ -108,6 +108,7 @@ typedef struct OpDef {
     size_t wide;  /* where in the attributes an int32 asks that 16-bit floats, which add up in
                    * float32, give float32; 0: there is none */
     uint8_t pads; /* Pads */
+    uint8_t work; /* elementwise: the time an element takes, in that of an addition; 0: the same */
     /* Nodes that own regions: their i-th way in or out; false behind the last. The operands,
      * results, parameters and region results are numbered so that leaving some of the ways out
      * leaves the rest in order. */

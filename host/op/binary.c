@@ -210,10 +210,10 @@ ROW(SUB, "sub", "x - y", PROMOTE_ALL, shape_number, vjp_sub, .flags = OPF_ELEMEN
 ROW(MUL, "mul", "x * y", PROMOTE_ALL, shape_number, vjp_mul, EW_COMM, .linear = 3, .fold = fold_mul,
     .instr = KI_MUL);
 ROW(DIV, "div", "x / y; integers become float32", PROMOTE_FLOAT, shape_number, vjp_div, EW,
-    .linear = 1, .fold = fold_div, .instr = KI_DIV);
-ROW(REM, "rem", "remainder, with the sign of x", PROMOTE_ALL, shape_number, vjp_rem, EW,
+    .work = 4, .linear = 1, .fold = fold_div, .instr = KI_DIV);
+ROW(REM, "rem", "remainder, with the sign of x", PROMOTE_ALL, shape_number, vjp_rem, EW, .work = 30,
     .instr = KI_REM);
-ROW(POW, "pow", "x to the y", PROMOTE_ALL, shape_number, vjp_pow, EW, .fold = fold_pow,
+ROW(POW, "pow", "x to the y", PROMOTE_ALL, shape_number, vjp_pow, EW, .work = 30, .fold = fold_pow,
     .instr = KI_POW);
 ROW(MAXIMUM, "maximum", "the larger; NaN if either is; equal ones share the gradient", PROMOTE_ALL,
     shape_any, vjp_extremum, EW_COMM, .instr = KI_MAX);

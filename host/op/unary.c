@@ -117,23 +117,24 @@ ROW(NEG, "neg", "-x", KI_NEG, PROMOTE_ALL, shape_number, vjp_neg, EW, .linear = 
     .fold = fold_neg);
 ROW(ABS, "abs", "|x|; gradient sign(x)", KI_ABS, PROMOTE_ALL, shape_number, vjp_abs, EW);
 ROW(SIGN, "sign", "-1, 0 or 1; NaN stays", KI_SIGN, PROMOTE_ALL, shape_number, NULL, EW_NOGRAD);
-ROW(EXP, "exp", "e to the x", KI_EXP, PROMOTE_FLOAT, shape_float, vjp_exp, EW);
-ROW(EXPM1, "expm1", "exp(x) - 1, exact near 0", KI_EXPM1, PROMOTE_FLOAT, shape_float, vjp_expm1,
-    EW);
-ROW(LOG, "log", "natural logarithm", KI_LOG, PROMOTE_FLOAT, shape_float, vjp_log, EW);
-ROW(LOG1P, "log1p", "log(1 + x), exact near 0", KI_LOG1P, PROMOTE_FLOAT, shape_float, vjp_log1p,
-    EW);
-ROW(TANH, "tanh", "hyperbolic tangent", KI_TANH, PROMOTE_FLOAT, shape_float, vjp_tanh, EW);
+ROW(EXP, "exp", "e to the x", KI_EXP, PROMOTE_FLOAT, shape_float, vjp_exp, EW, .work = 7);
+ROW(EXPM1, "expm1", "exp(x) - 1, exact near 0", KI_EXPM1, PROMOTE_FLOAT, shape_float, vjp_expm1, EW,
+    .work = 12);
+ROW(LOG, "log", "natural logarithm", KI_LOG, PROMOTE_FLOAT, shape_float, vjp_log, EW, .work = 8);
+ROW(LOG1P, "log1p", "log(1 + x), exact near 0", KI_LOG1P, PROMOTE_FLOAT, shape_float, vjp_log1p, EW,
+    .work = 12);
+ROW(TANH, "tanh", "hyperbolic tangent", KI_TANH, PROMOTE_FLOAT, shape_float, vjp_tanh, EW,
+    .work = 10);
 ROW(SIGMOID, "sigmoid", "1 / (1 + exp(-x))", KI_LOGISTIC, PROMOTE_FLOAT, shape_float, vjp_sigmoid,
-    EW);
-ROW(ERF, "erf", "error function", KI_ERF, PROMOTE_FLOAT, shape_float, vjp_erf, EW);
+    EW, .work = 10);
+ROW(ERF, "erf", "error function", KI_ERF, PROMOTE_FLOAT, shape_float, vjp_erf, EW, .work = 15);
 ROW(ERF_INV, "erf_inv", "inverse of erf on (-1, 1)", KI_ERF_INV, PROMOTE_FLOAT, shape_float,
-    vjp_erf_inv, EW);
-ROW(SIN, "sin", "sine of radians", KI_SIN, PROMOTE_FLOAT, shape_float, vjp_sin, EW);
-ROW(COS, "cos", "cosine of radians", KI_COS, PROMOTE_FLOAT, shape_float, vjp_cos, EW);
-ROW(SQRT, "sqrt", "square root", KI_SQRT, PROMOTE_FLOAT, shape_float, vjp_sqrt, EW,
+    vjp_erf_inv, EW, .work = 20);
+ROW(SIN, "sin", "sine of radians", KI_SIN, PROMOTE_FLOAT, shape_float, vjp_sin, EW, .work = 15);
+ROW(COS, "cos", "cosine of radians", KI_COS, PROMOTE_FLOAT, shape_float, vjp_cos, EW, .work = 15);
+ROW(SQRT, "sqrt", "square root", KI_SQRT, PROMOTE_FLOAT, shape_float, vjp_sqrt, EW, .work = 4,
     .fold = fold_sqrt);
-ROW(RSQRT, "rsqrt", "1 / sqrt(x)", KI_RSQRT, PROMOTE_FLOAT, shape_float, vjp_rsqrt, EW);
+ROW(RSQRT, "rsqrt", "1 / sqrt(x)", KI_RSQRT, PROMOTE_FLOAT, shape_float, vjp_rsqrt, EW, .work = 6);
 ROW(SQUARE, "square", "x * x", KI_SQUARE, PROMOTE_ALL, shape_number, vjp_square, EW);
 ROW(FLOOR, "floor", "largest integer <= x", KI_FLOOR, PROMOTE_FLOAT, shape_float, NULL, EW_NOGRAD);
 ROW(CEIL, "ceil", "smallest integer >= x", KI_CEIL, PROMOTE_FLOAT, shape_float, NULL, EW_NOGRAD);
@@ -174,7 +175,7 @@ static void emit_int_pow(Emit *e, const Node *n, const Type *const *in, const Ty
 }
 
 ROW(INT_POW, "int_pow", "x to a whole number >= 0", 0, PROMOTE_ALL, shape_int_pow, vjp_int_pow, EW,
-    .attr = int_pow_fields, .attr_size = sizeof(IntPowAttr), .fold = fold_int_pow,
+    .work = 4, .attr = int_pow_fields, .attr_size = sizeof(IntPowAttr), .fold = fold_int_pow,
     .emit = emit_int_pow);
 
 /* ---- isfinite, bitnot ---- */

@@ -11,6 +11,7 @@ local exceptions = {
   {"^host/op/", "op_row_"},        -- families give rows and nothing else
   {"^host/pass/reshard$", "reshard"},
   {"^host/pass/flow$", "flow_"},
+  {"^host/pass/fuse_", "fuse_"},   -- parts of fuse.h
   {"^host/pass/partition_control$", "partition_"}, -- parts of partition.h
   {"^host/pass/", "pass_"},        -- pass_<file>
   {"^host/base/map$", "hash_"},

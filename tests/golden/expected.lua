@@ -204,14 +204,14 @@ end
 
 --- Bytes of what one device keeps of a batch of one sequence from the forward pass to the backward one, in
 --- 16 bits. Of each block, in units of seq * width elements: whole on every device, x and its norm, twice
---- (4); split, query, key, value and attention's result (4), and of the hidden layer, four times as wide, the
---- product and four values on the way through gelu (5 * 4). In float32 the norms' mean and deviation, and
+--- (4); split, query, key, value and attention's result (4), and of the hidden layer, four times as wide, what goes
+--- into gelu and what comes out (2 * 4). In float32 the norms' mean and deviation, and
 --- attention's log-sum.
 ---@param model integer size of the axis
 function M.activations(cfg, model)
   local unit = cfg.seq * cfg.width * 2
   local statistics = (4 + cfg.heads // model) * cfg.seq * FLOAT
-  return cfg.layers * (4 * unit + 24 * unit // model + statistics)
+  return cfg.layers * (4 * unit + 12 * unit // model + statistics)
 end
 
 -- ---- the block of seed 003 (tests/spec/seeds/block.lua) -----------------------------------------------

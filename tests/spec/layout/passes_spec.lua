@@ -76,6 +76,24 @@ describe("switching passes:", function()
     assert.equal("fused", order(on))
   end)
 
+  it("fuse: what only other programs read is computed again where that is cheaper than keeping it", function()
+    local x, w, v = whole(1, {16, 8}, P "data"), whole(2, {8, 32}, P()), whole(3, {32, 8}, P())
+    local function kept(activation)
+      local _, on = both("fuse", function(a, m, n)
+        return ml.grad(function(q) return activation(a:matmul(q)):matmul(n):square():sum() end)(m)
+      end, x, w, v)
+      local count = 0
+      for _, step in ipairs(on:steps()) do
+        if step.kernel == "fused" then count = count + #step.outputs end
+      end
+      return count
+    end
+    -- Forward stores gelu's result alone: backward starts from the product. The others: the two gradients.
+    assert.equal(3, kept(ml.nn.gelu))
+    -- A power costs more than it takes to store: forward keeps it beside the result.
+    assert.equal(4, kept(function(u) return (u * u + 1) ^ 0.3 * u end))
+  end)
+
   it("hoist: gradients that a loop adds up over microbatches are reduced once, behind it", function()
     local function step(w, init, xs)
       return (ml.scan(function(c, x)
