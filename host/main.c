@@ -8,6 +8,7 @@
 #include "lua/program/terminal.h"
 #include "meshlua.h"
 #include "run/blas.h"
+#include "run/profile.h"
 
 #include <lualib.h>
 #include <signal.h>
@@ -21,7 +22,7 @@ typedef struct Program {
     char **argv;
     int script;          /* index of its name in argv; argc: none */
     const char *command; /* a function of cli.lua to run instead, or NULL */
-    const char *devices, *dump;
+    const char *devices, *dump, *profile;
     const char *wrong, *wrong_flag;         /* what is wrong with the flags, or NULL */
     bool no_env, interactive, version, ran; /* -E -i -v; ran: -e or -l stand for a script */
     int exit_code;
@@ -44,16 +45,16 @@ static const char *value_of(const Program *p, int i, const char *name) {
 }
 
 static bool long_flag(Program *p, int i) {
-    static const char *const commands[] = {"help", "ops", "env"}, *const valued[] = {"devices",
-                                                                                     "dump"};
-    const char **const value[] = {&p->devices, &p->dump};
+    static const char *const commands[] = {"help", "ops", "env"}, *const valued[] = {
+                                                                      "devices", "dump", "profile"};
+    const char **const value[] = {&p->devices, &p->dump, &p->profile};
     const char *name = p->argv[i] + 2;
     for (unsigned k = 0; k < 3; k++)
         if (strcmp(name, commands[k]) == 0) {
             p->command = commands[k];
             return true;
         }
-    for (unsigned k = 0; k < 2; k++) {
+    for (unsigned k = 0; k < 3; k++) {
         if (strcmp(name, valued[k]) == 0) return bad_flag(p, i, "needs a value");
         const char *text = value_of(p, i, valued[k]);
         if (!text) continue;
@@ -256,6 +257,8 @@ static int prepare(lua_State *L) {
     const char *dump = p->dump ? p->dump : env_get(ENV_DUMP);
     core_prepare(L, p->wrong ? "1" : p->devices);
     if (dump && !p->wrong) state_check(L, state_of(L), ldebug_set_dump(state_of(L), dump));
+    if (p->profile && !p->wrong)
+        state_check(L, state_of(L), profile_start(&state_of(L)->rt, p->profile));
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
     lua_pushcfunction(L, luaopen_meshlua);
     lua_setfield(L, -2, "meshlua");
@@ -271,6 +274,20 @@ static bool open_host(lua_State *L, Program *p) {
     const char *text = status == LUA_OK ? "" : lua_tostring(L, -1);
     bool ours = !strstr(text, "[E_IO]") && !strstr(text, "[E_NOMEM]") && status != LUA_ERRMEM;
     return finish(L, p, status, ours ? EXIT_USAGE : EXIT_ENVIRONMENT);
+}
+
+/* The flags' code, the script, the REPL. */
+static void run_chunks(lua_State *L, Program *p) {
+    bool script = p->script < p->argc;
+    set_arg(L, p);
+    set_path(L, p);
+    if (!run_init(L, p) || !run_flags(L, p)) return;
+    if (script && !run_script(L, p)) return;
+    bool idle = !script && !p->ran && !p->version;
+    if (p->interactive || (idle && isatty(STDIN_FILENO)))
+        run_module(L, p, "meshlua.repl", "run", NULL, NULL);
+    else if (idle)
+        run_file(L, p, NULL, 0);
 }
 
 static void run(lua_State *L, Program *p) {
@@ -290,15 +307,8 @@ static void run(lua_State *L, Program *p) {
         run_module(L, p, "meshlua.cli", p->command, NULL, NULL);
         return;
     }
-    set_arg(L, p);
-    set_path(L, p);
-    if (!run_init(L, p) || !run_flags(L, p)) return;
-    if (script && !run_script(L, p)) return;
-    bool idle = !script && !p->ran && !p->version;
-    if (p->interactive || (idle && isatty(STDIN_FILENO)))
-        run_module(L, p, "meshlua.repl", "run", NULL, NULL);
-    else if (idle)
-        run_file(L, p, NULL, 0);
+    run_chunks(L, p);
+    if (p->profile) run_module(L, p, "meshlua.profile", "finish", NULL, NULL);
 }
 
 static int protected_main(lua_State *L) {

@@ -2,6 +2,11 @@
 
 #include <string.h>
 
+const char *graph_role_name(Role role) {
+    static const char *const name[] = {"forward", "backward", "gradient"};
+    return name[role];
+}
+
 Graph *graph_new(Ctx *cx) {
     Graph *g = alloc_new(&cx->alloc, sizeof *g);
     if (!g) return NULL;

@@ -27,6 +27,7 @@ typedef struct Offset {
 
 /* Which part of a step a node belongs to, for what is told of memory. */
 typedef enum Role { ROLE_FORWARD, ROLE_BACKWARD, ROLE_GRADIENT } Role;
+const char *graph_role_name(Role role); /* "forward" */
 
 typedef struct Node {
     uint16_t op;

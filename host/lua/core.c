@@ -1,6 +1,7 @@
 /* core.c - luaopen_meshlua: the table `meshlua.core` that C gives, and the embedded Lua library on
  * top. */
 #include "lua/core.h"
+#include "lua/lprofile.h"
 #include "lua/plan_info.h"
 #include "lua/trace.h"
 #include "lua/value.h"
@@ -31,6 +32,7 @@ static int open_core(lua_State *L) {
     ldata_open(L);
     ldebug_open(L);
     plan_info_open(L);
+    lprofile_open(L);
     return 1;
 }
 

@@ -1,4 +1,5 @@
 #include "lua/jit.h"
+#include "lua/lprofile.h"
 
 #include <string.h>
 
@@ -467,7 +468,9 @@ JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last, i
     memcpy(key, str_of(&h->key), nkey);
     lua_pushlstring(L, str_of(&h->describe), h->describe.n);
     const char *describe = lua_tostring(L, -1);
+    int64_t start = profile_now(h->rt.profile);
     Traced t = jit_trace_call(L, h, j, w, last, nnumber);
+    if (start) lprofile_note(L, JIT, PROFILE_TRACE, start);
     JitEntry e = t.e;
     lua_getiuservalue(L, JIT, 3);
     lua_pushvalue(L, t.side);

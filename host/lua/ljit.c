@@ -1,5 +1,6 @@
 /* ljit.c - jit: a function traced once for each kind of arguments, and from then on a plan. */
 #include "lua/jit.h"
+#include "lua/lprofile.h"
 #include "lua/plan_info.h"
 
 #include <string.h>
@@ -293,8 +294,11 @@ static int call_body(lua_State *L) {
     LuaJit *j = jit_at(L, JIT);
     int last = lua_gettop(L);
     Walk w;
+    int64_t start = profile_now(h->rt.profile);
     JitEntry *e = entry_for_call(L, h, j, last, &w);
-    return run_entry(L, h, j, (int32_t)(e - j->entry), &w, last + AFTER_NUMBERS, lua_gettop(L));
+    int n = run_entry(L, h, j, (int32_t)(e - j->entry), &w, last + AFTER_NUMBERS, lua_gettop(L));
+    if (start) lprofile_note(L, JIT, PROFILE_CALL, start);
+    return n;
 }
 
 /* Inside another trace the function is part of it. */

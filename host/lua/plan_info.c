@@ -115,10 +115,9 @@ static void push_reasons(lua_State *L, const Exec *e, const PlanStep *s) {
 }
 
 static void push_step(lua_State *L, const Exec *e, const PlanStep *s) {
-    static const char *const role[] = {"forward", "backward", "gradient"};
     const Plan *p = e->plan;
     lua_createtable(L, 0, 14);
-    set_string(L, "role", role[s->role]);
+    set_string(L, "role", graph_role_name(s->role));
     set_string(L, "op", plan_str(p, s->op));
     set_string(L, "kernel", plan_str(p, s->name));
     set_number(L, "flops", s->flops);

@@ -1,8 +1,10 @@
 #include "lua/state.h"
 
 #include "base/env.h"
+#include "base/log.h"
 #include "lua/heap.h"
 #include "op/op.h"
+#include "run/profile.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -21,6 +23,7 @@ static int host_gc(lua_State *L) {
     heap_share(L, NULL);
     if (h->trace) free_trace(h->trace, h);
     h->trace = NULL;
+    if (profile_stop(&h->rt)) log_line(&h->cx, LOG_ERROR, "%s", h->cx.err.text);
     cache_free(&h->plans);
     runtime_free(&h->rt);
     alloc_free(&h->cx.alloc, h->entry, sizeof *h->entry * (size_t)h->depth_cap);
@@ -192,8 +195,12 @@ Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place
     Plan *plan = NULL;
     Exec *exec = NULL;
     Err e = types ? E_OK : err_nomem(&h->cx, "a plan");
+    int64_t start = profile_now(h->rt.profile);
     if (!e) e = pipeline_run(g, &o, donated, &plan, types);
+    if (!e) profile_note(h->rt.profile, PROFILE_PLAN, NULL, start);
+    start = profile_now(h->rt.profile);
     if (!e) e = exec_bind(&h->rt, plan, g->mesh, types, &exec);
+    if (!e) profile_note(h->rt.profile, PROFILE_BIND, NULL, start);
     if (!e && stages && stages->failed) e = err_nomem(&h->cx, "the text of a program");
     if (!e && !stages) e = cache_add(&h->plans, k, exec);
     arena_free(&scratch);

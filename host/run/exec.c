@@ -1,5 +1,5 @@
 /* exec.c - runs a bound plan: bases for this call's buffers, then segment after segment. */
-#include "run/exec.h"
+#include "run/profile.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -145,7 +145,10 @@ static void run_item(Call *c, const Item *item, int64_t lo, int64_t hi, int thre
     a.hi = hi;
     a.fault = &fault;
     a.blas = rt->blas.table.sgemm ? &rt->blas.table : NULL;
-    if (!item->row->fn(&a)) return;
+    int64_t start = profile_now(rt->profile);
+    int failed = item->row->fn(&a);
+    if (start) profile_piece(rt->profile, thread, item, lo, hi, start);
+    if (!failed) return;
     int expected = 0;
     if (atomic_compare_exchange_strong(&c->failed, &expected, 1)) {
         c->fault = fault;
@@ -300,12 +303,14 @@ static Err run(Call *c, Tensor **results) {
                        "step:plan");
     if (!runtime_ready(e->rt, e->workspace, e->scratch))
         TRY(runtime_grow(e->rt, e->workspace, e->scratch));
+    TRY(profile_enter(e->rt->profile, e));
     for (int32_t i = 0; i < p->params.n; i++) TRY(place_param(c, i));
     for (int32_t i = 0; i < e->nbuffer; i++) TRY(place_result(e, i));
     place_temporaries(e);
     /* Before anything runs: what fails from here on would leave donated arguments half written. */
     TRY(make_results(c, results));
     run_segments(c, 0, e->segment.n);
+    profile_leave(e->rt->profile);
     if (atomic_load(&c->failed)) {
         for (int32_t i = 0; i < p->results.n; i++) tensor_release(results[i]);
         return c->interrupted ? err_set(e->rt->cx, E_INTERRUPT, "interrupted") : fault_error(c);

@@ -1,5 +1,6 @@
 #include "run/runtime.h"
 #include "base/env.h"
+#include "run/profile.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -71,6 +72,7 @@ Err runtime_init(Runtime *rt, Ctx *cx, const char *devices) {
 
 void runtime_free(Runtime *rt) {
     if (!rt->cx) return;
+    profile_drop(rt);
     Alloc *a = &rt->cx->alloc;
     int threads = rt->pool ? pool_threads(rt->pool) : 0;
     pool_free(rt->cx, rt->pool);

@@ -32,6 +32,7 @@ typedef struct Runtime {
     Counters *counters;       /* by device; less what the execs have not been asked for yet */
     struct Exec *exec;        /* all that are bound, linked by `next` */
     volatile int interrupted; /* set by a signal handler; read between plans */
+    struct Profile *profile;  /* NULL: nothing is recorded */
 } Runtime;
 
 /* Reads --devices (or NULL) and the environment. */

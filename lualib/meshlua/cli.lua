@@ -21,6 +21,8 @@ usage: meshlua [flags] [script.lua [arguments]]
   --dump=STAGE       print programs after a stage to the standard error; STAGE:FILE into a file. Stages:
                      trace, expand, simplify, factors (the sharding rules), propagate, partition, hoist,
                      comm, overlap, fuse, plan, all (programs)
+  --profile=FILE     record what runs, when and on which thread and device, for ui.perfetto.dev or
+                     chrome://tracing; and print at the end what took how long
   --ops              the table of ops: which rules each has
   --env              the environment variables
   --help             this text
@@ -29,7 +31,7 @@ Exit code: 0 done, 1 error in the script, 2 wrong use, 3 the machine lacks somet
 stopped on a loss that is not finite, 128 + N ended by signal N.
 ]==]
 
-local flags = {"--devices", "--dump", "--ops", "--env", "--help"}
+local flags = {"--devices", "--dump", "--profile", "--ops", "--env", "--help"}
 
 --- Prints the flags.
 function M.help()

@@ -31,7 +31,8 @@ ml.random = require "meshlua.random"
 ml.tree = require "meshlua.tree"
 
 -- The rest is loaded when it is first used: a script that needs no layers should not wait for them.
-local modules = {nn = true, optim = true, schedule = true, data = true, train = true}
+local modules = {nn = true, optim = true, schedule = true, data = true, train = true,
+  profile = true}
 local functions = {init = "initialize", abstract = "initialize", config = "config",
   explain = "insight.explain", verify = "insight.verify",
   expect = "insight.budget", forbid = "insight.budget", explain_rules = "insight.rules",

@@ -450,6 +450,23 @@ add("a step as a program", {
   check = function(_, y) same({224.0, 240.0, 256.0, 272.0}, y) end,
 })
 
+add("a profile of a step", {
+  make = function()
+    local step = ml.jit(function(x) return ml.tanh(x:matmul(x)):sum() end)
+    return {step = step, x = ml.device_put(ml.ones {8, 8}, NamedSharding(mesh, P("data")))}
+  end,
+  run = function(s)
+    if core.profile_busy() then core.profile_stop() end -- what a failure has left open
+    assert(ml.profile.start "/dev/null")
+    local y = s.step(s.x):item()
+    local busy = ml.profile.meter()()
+    return {y, #busy.devices, tostring(ml.profile.stop())}
+  end,
+  check = function(_, r)
+    assert(r[1] > 63.9 and r[2] == 8 and r[3]:find "matmul")
+  end,
+})
+
 add("a step explained, and held to a budget", {
   make = function()
     return {x = ml.device_put(ml.arange(32.0):reshape {8, 4}, NamedSharding(mesh, P("data"))),

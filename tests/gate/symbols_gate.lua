@@ -22,6 +22,7 @@ local exceptions = {
   {"^host/ir/verify$", "graph_"},
   {"^host/run/bind$", "exec_"},    -- parts of exec.h
   {"^host/run/comm_local$", "exec_"},
+  {"^host/run/profile_", "profile_"}, -- parts of profile.h
   {"^host/lua/core$", "luaopen_meshlua"},
   {"^host/lua/l?jit[a-z_]*$", "jit_"}, -- parts of jit.h and trace.h
   {"^host/lua/ltrace$", "trace_"},

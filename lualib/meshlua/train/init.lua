@@ -5,6 +5,7 @@ local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
 local options = require "meshlua.train.options"
 local precision = require "meshlua.train.precision"
+local profile = require "meshlua.profile"
 local progress = require "meshlua.train.progress"
 local runs = require "meshlua.train.run"
 
@@ -67,6 +68,7 @@ local function option_rows(recipe, name)
     {"out", "", "a folder for config.json, metrics.jsonl, result.json and sample.txt"},
     {"metrics", "", "a file with a JSON object for each step"},
     {"log_every", 100, "steps between lines", least = 1},
+    {"profile", "", "a file for what runs when, for ui.perfetto.dev; and a table at the end"},
     {"help", false, "this text"},
   }
   if name then
@@ -190,7 +192,9 @@ function M.main(recipe, args)
   local before = core.clock()
   local run = prepare(recipe, values, config)
   describe(run, values)
+  if values.profile ~= "" then check(profile.start(values.profile)) end
   train(run, values, metrics)
+  if values.profile ~= "" then print(check(profile.stop())) end
   local result = {}
   conclude(run, recipe.evaluate, result)
   conclude(run, recipe.sample, result)

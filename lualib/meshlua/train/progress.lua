@@ -1,6 +1,7 @@
 -- progress.lua: how a run says how far it is: one line that is drawn again and again on a terminal, and
 -- plain lines at intervals, there and elsewhere.
 local core = require "meshlua.core"
+local profile = require "meshlua.profile"
 local has_program, program = pcall(require, "meshlua.program") -- a stock lua lacks it
 
 local M = {}
@@ -31,7 +32,7 @@ end
 --- The parts of a line: what it is and its text.
 function Progress:fields(row)
   local total = tostring(self.steps)
-  return {
+  local list = {
     {"step", ("%" .. #total .. "d/%s"):format(row.step, total)},
     {"loss", ("%.4f"):format(row.loss)},
     {"grad norm", ("%.3f"):format(row.grad_norm)},
@@ -41,6 +42,11 @@ function Progress:fields(row)
     {"peak", bytes(core.memory().peak)},
     {"eta", clock((self.steps - row.step) * self.seconds)},
   }
+  if row.busy then
+    list[#list + 1] = {"threads busy", profile.shares_text(row.busy.threads)}
+    list[#list + 1] = {"for each device", profile.shares_text(row.busy.devices)}
+  end
+  return list
 end
 
 --- The line, as many of its parts as fit into `width` columns; labels dim where there is colour.
@@ -59,7 +65,7 @@ local function line(fields, width, colour)
 end
 
 --- Takes in a finished step.
----@param row {step: integer, loss: number, grad_norm: number, lr: number, ms: number, tokens_per_s: number}
+---@param row {step: integer, loss: number, grad_norm: number, lr: number, ms: number, tokens_per_s: number, busy: table?}
 function Progress:update(row)
   local seconds = row.ms / 1e3
   -- The first step is traced and planned: it says nothing of the others.

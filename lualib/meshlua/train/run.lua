@@ -25,6 +25,7 @@ local microbatch = require "meshlua.microbatch"
 local nn = require "meshlua.nn"
 local optim = require "meshlua.optim"
 local precision = require "meshlua.train.precision"
+local profile = require "meshlua.profile"
 local rules_of = require "meshlua.rules"
 local state_of = require "meshlua.state"
 local tree = require "meshlua.tree"
@@ -146,15 +147,15 @@ end
 function Run:jit(fn) return jit.jit(fn, {mesh = self.mesh, rules = self.rules}) end
 
 --- Trains for config.steps steps, calling report(row) after each with {step, loss, grad_norm, lr, ms,
---- tokens_per_s}: the next step overwrites the row. Stops where report returns false. The first step's ms
---- hold the tracing and planning.
+--- tokens_per_s}, and busy (see profile.meter) while a profile is recorded: the next step overwrites the row.
+--- Stops where report returns false. The first step's ms hold the tracing and planning.
 ---@param report fun(row: table): any
 function Run:train(report)
   local config, rate = self.config, self.recipe.schedule(self.config)
   local batches = self.data.train:shuffled {batch = config.batch, seed = self.seed,
     shardings = self.shardings}
   local model, optimizer, rngs, step = self.model:train(), self.optimizer, self.rngs, self.train_step
-  local row, before = {}, core.clock()
+  local row, busy, before = {}, profile.meter(), core.clock()
   for s = 1, config.steps do
     local batch = batches(s)
     local labels = batch.labels.size
@@ -164,6 +165,7 @@ function Run:train(report)
     batch.labels:release()
     local now = core.clock()
     row.lr, row.ms, row.tokens_per_s = rate(s - 1), (now - before) * 1e3, labels / (now - before)
+    row.busy = busy()
     before = now
     if report(row) == false then return end
   end

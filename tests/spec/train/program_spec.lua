@@ -118,6 +118,18 @@ describe("train.lua", function()
     assert.truthy(out:find("The recipe mlp:", 1, true) and out:find("images in a step", 1, true))
   end)
 
+  it("says with --profile how busy threads and devices were, and at the end what took how long", function()
+    local path = file ""
+    local out, err, code = train("--log-every=1 --mesh=data:2 --rules=dp --profile=" .. path)
+    assert.same({"", 0}, {err, code})
+    assert.truthy(out:find "\nstep 4/4 [^\n]+threads busy [%d%% ]+  for each device %d+%% %d+%%\n")
+    assert.truthy(out:find "\nop +line +calls +total ms +share +of limit\n")
+    assert.truthy(read(path):find '"name":"matmul"')
+    local _, message, failed = train "--profile=/nonexistent/file"
+    assert.equal(3, failed)
+    assert.truthy(message:find("profile: cannot write /nonexistent/file", 1, true))
+  end)
+
   it("refuses unknown and ill-typed options", function()
     refuses(2, "unknown option --step; did you mean --steps?", train "--step=5")
     refuses(2, "unknown option --log-evry; did you mean --log_every?", train "--log-evry=5")

@@ -1,0 +1,65 @@
+/* profile_read.c - the recorded pieces seen through their plans: work, totals, devices. */
+#include "run/profile.h"
+
+static double tensor_bytes(const KTensor *t) {
+    double bytes = (double)dtype_size(t->dtype);
+    for (int d = 0; d < t->rank; d++) bytes *= (double)t->dims[d];
+    return bytes;
+}
+
+ProfileWork profile_work(const ProfilePlan *plan, int32_t i) {
+    const PlanStep *s = plan_step(plan->e->plan, plan->e->item[i].step);
+    if (s->kind == STEP_KERNEL) return (ProfileWork){s->flops, s->bytes};
+    const Item *item = &plan->e->item[i];
+    ProfileWork work = {0};
+    for (int k = 0; k < item->args.nin + item->args.nout; k++)
+        work.bytes += tensor_bytes(&item->tensor[k]);
+    return work;
+}
+
+ProfileTotal profile_total(const Profile *p, const ProfilePlan *plan, int32_t item) {
+    ProfileTotal sum = {0};
+    for (int32_t t = 0; t < p->threads; t++) {
+        sum.time += plan->total[t][item].time;
+        sum.share += plan->total[t][item].share;
+    }
+    return sum;
+}
+
+static int32_t slot_at(const Exec *e, uint32_t vary, int32_t index) {
+    int32_t coord[MAX_AXES] = {0};
+    if (e->mesh) mesh_coords(e->mesh, index, coord);
+    return plan_slot(e->plan, vary, coord);
+}
+
+bool profile_has_device(const ProfilePlan *plan, int32_t item, int32_t index) {
+    const ProfileItem *at = &plan->item[item];
+    return slot_at(plan->e, at->vary, index) == at->slot;
+}
+
+/* Sums by slot of each vary class, so that devices and items need not be met pairwise. */
+static Err add_plan(const Profile *p, const ProfilePlan *plan, double *device) {
+    const Exec *e = plan->e;
+    int32_t n = e->mesh ? e->mesh->ndevices : 1, classes = 1 << e->plan->naxes;
+    size_t size = sizeof(double) * (size_t)n * (size_t)classes;
+    double *sum = alloc_new(&p->cx->alloc, size);
+    if (!sum) return err_nomem(p->cx, "a profile");
+    for (int32_t i = 0; i < e->nitem; i++) {
+        const ProfileItem *at = &plan->item[i];
+        for (int32_t t = 0; t < p->threads; t++)
+            sum[at->vary * n + at->slot] += (double)plan->total[t][i].time;
+    }
+    for (int32_t vary = 0; vary < classes; vary++) {
+        int32_t sharing = n / plan_slots(e->plan, (uint32_t)vary);
+        for (int32_t i = 0; i < n; i++)
+            device[e->mesh ? e->mesh->device[i] : 0] +=
+                sum[vary * n + slot_at(e, (uint32_t)vary, i)] / sharing;
+    }
+    alloc_free(&p->cx->alloc, sum, size);
+    return E_OK;
+}
+
+Err profile_add_devices(const Profile *p, double *device) {
+    for (int32_t i = 0; i < p->plan.n; i++) TRY(add_plan(p, p->plan.at[i], device));
+    return E_OK;
+}
