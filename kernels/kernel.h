@@ -329,7 +329,8 @@ typedef struct KNorm {
 /* attention: in q[B,T,H,D], k[B,S,G,D], v[B,S,G,D] (G divides H: query head h uses h*G/H); out
  * y[B,T,H,D], lse[B,H,T] (float32, or float64). scores = scale * q.k, softmax over S; causal: query
  * t sees keys s <= t + (S - T). A query that sees none has y = 0, lse = -inf and no gradient.
- * units: B*H (forward), B*G (grad). attention_grad: in q, k, v, y, lse, dy; out dq, dk, dv. */
+ * units: B*H*ceil(T/64) (forward), B*G (grad). attention_grad: in q, k, v, y, lse, dy; out dq, dk,
+ * dv. */
 typedef struct KAttention {
     double scale;
     int32_t causal;

@@ -1,13 +1,20 @@
-/* attention.h - what the two attention files share. */
+/* attention.h - what the attention files share. */
 #ifndef MESHLUA_CPU_ATTENTION_H
 #define MESHLUA_CPU_ATTENTION_H
 
 #include "convert.h"
 
-#define k_attention_wide      K_SYM(k_attention_wide)
-#define k_attention_wide_grad K_SYM(k_attention_wide_grad)
-#define k_attention_workspace K_SYM(k_attention_workspace)
+#define k_attention_wide       K_SYM(k_attention_wide)
+#define k_attention_wide_grad  K_SYM(k_attention_wide_grad)
+#define k_attention_workspace  K_SYM(k_attention_workspace)
+#define k_attention_grad       K_SYM(k_attention_grad)
+#define k_attention_grad_bytes K_SYM(k_attention_grad_bytes)
 
+enum { QUERIES = 64 }; /* of a unit of work forward */
+
+/* attention_grad.c */
+int k_attention_grad(const KArgs *);
+size_t k_attention_grad_bytes(const KArgs *);
 /* float64, in plain loops: attention_f64.c */
 int k_attention_wide(const KArgs *);
 int k_attention_wide_grad(const KArgs *);
@@ -16,6 +23,7 @@ size_t k_attention_workspace(const KArgs *);
 /* q is [B, T, H, D]; k and v are [B, S, G, D]. */
 typedef struct Heads {
     int64_t batches, queries, heads, depth, keys, groups;
+    int64_t blocks; /* units of a head */
     double scale;
     int causal;
 } Heads;
@@ -23,7 +31,8 @@ typedef struct Heads {
 static inline Heads k_heads(const KArgs *a) {
     const KAttention *attr = a->attr;
     const int64_t *q = a->in[0].dims, *k = a->in[1].dims;
-    Heads h = {q[0], q[1], q[2], q[3], k[1], k[2], attr->scale, attr->causal};
+    Heads h = {q[0],        q[1],        q[2], q[3], k[1], k[2], k_ceil_div(q[1], QUERIES),
+               attr->scale, attr->causal};
     return h;
 }
 

@@ -23,10 +23,11 @@ int k_attention_wide(const KArgs *a) {
     Heads h = k_heads(a);
     double *scores = a->workspace, *q = scores + h.keys, *buf = q + h.depth, *sum = buf + h.depth;
     for (int64_t u = a->lo; u < a->hi; u++) {
-        int64_t b = u / h.heads, head = u % h.heads, g = head * h.groups / h.heads;
+        int64_t from = u % h.blocks * QUERIES, b = u / h.blocks / h.heads;
+        int64_t head = u / h.blocks % h.heads, g = head * h.groups / h.heads;
         HeadRows qs = k_head_rows(&a->in[0], b, head), k = k_head_rows(&a->in[1], b, g);
         HeadRows v = k_head_rows(&a->in[2], b, g), y = k_head_rows(&a->out[0], b, head);
-        for (int64_t t = 0; t < h.queries; t++) {
+        for (int64_t t = from; t < k_min(h.queries, from + QUERIES); t++) {
             int64_t seen = k_visible(&h, t);
             score(&h, row_in(&qs, t, h.depth, q), &k, seen, buf, scores);
             double top = max_f64(scores, seen), base = top == -INFINITY ? 0 : top;

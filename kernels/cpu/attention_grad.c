@@ -1,0 +1,160 @@
+/* attention_grad.c - the gradient of attention, a group of heads at a time (kernel.h).
+ *
+ * The scores are made again from lse, in tiles as in attention.c: p = e^(s - lse), dv = p^T dy,
+ * ds = p (dy v^T - sum of dy y), dq = scale ds k, dk = scale ds^T q. A unit sums dk and dv of one
+ * key head over the queries of its group in rising order.
+ */
+#include "attention_rows.h"
+
+typedef struct Backward {
+    Heads h;
+    int64_t depth;             /* in whole lanes */
+    float *q_panel, *dy_panel; /* [BLOCKS][depth][LANES] */
+    float *dq;                 /* the same */
+    float *p, *ds;             /* [BLOCKS][KEYS][LANES] */
+    float *q, *dy, *k, *v;     /* rows, where they have to be copied */
+    float *dk, *dv;            /* [keys][depth] */
+    float *rows;
+    float lse[QUERIES], delta[QUERIES];
+} Backward;
+
+static int64_t backward_floats(const Heads *h) {
+    int64_t depth = k_whole(h->depth);
+    return 3 * QUERIES * depth + 2 * QUERIES * KEYS + 2 * QUERIES * depth + 2 * KEYS * depth +
+           2 * k_whole(h->keys) * depth + LANES * depth;
+}
+
+/* delta[lane] = the sum over d of x[lane][d] y[lane][d] */
+static void row_dots(Tile x, Tile y, int64_t depth, float *delta) {
+    float part[LANES][LANES], lanes[LANES][LANES];
+    for (int i = 0; i < LANES; i++) {
+        const float *u = x.data + i * x.row, *w = y.data + i * y.row;
+        for (int v = 0; v < LANES; v += VEC) {
+            Vec sum = vec_all(0);
+            for (int64_t d = v; d < depth; d += LANES)
+                sum = vec_fma(vec_load(u + d), vec_load(w + d), sum);
+            vec_store(part[i] + v, sum);
+        }
+    }
+    tile_transpose(lanes[0], LANES, part[0], LANES);
+    for (int w = LANES / 2; w; w /= 2)
+        for (int i = 0; i < w; i++)
+            for (int j = 0; j < LANES; j++) lanes[i][j] += lanes[i + w][j];
+    memcpy(delta, lanes[0], sizeof lanes[0]);
+}
+
+/* Rows [s, s + n) of `to` += the sum over the queries of blocks from `first[s]` on of
+ * p[query][s] x[query], where p is [BLOCKS][KEYS][LANES]. */
+static void add_outer(float *to, int64_t depth, const Sight *see, int blocks, const float *p,
+                      Tile x) {
+    int64_t n = see[blocks - 1].most;
+    int first = 0;
+    for (int64_t s = 0; s < n; s += STRIP) {
+        while (see[first].most <= s) first++;
+        for (int64_t d = 0; d < depth; d += LANES) {
+            Strip acc;
+            strip_clear(acc);
+            for (int i = first; i < blocks; i++)
+                strip_add(acc, LANES, p + (i * KEYS + s) * LANES, LANES, 1,
+                          x.data + i * LANES * x.row + d, x.row);
+            for (int i = 0; i < STRIP; i++)
+                for (int v = 0; v < VECS; v++) {
+                    float *at = to + (s + i) * depth + d + v * VEC;
+                    vec_store(at, vec_load(at) + acc[i][v]);
+                }
+        }
+    }
+}
+
+/* QUERIES queries of one head from t on: adds to dk and dv of the group, and makes dq. */
+static void backward_block(Backward *w, const KArgs *a, int64_t b, int64_t h, int64_t t) {
+    int64_t depth = w->h.depth, rows = k_min(QUERIES, w->h.queries - t), panel = w->depth * LANES;
+    int64_t g = h * w->h.groups / w->h.heads, end = k_visible(&w->h, t + rows - 1);
+    HeadRows q = k_head_rows(&a->in[0], b, h), k = k_head_rows(&a->in[1], b, g);
+    HeadRows v = k_head_rows(&a->in[2], b, g), y = k_head_rows(&a->in[3], b, h);
+    HeadRows dy = k_head_rows(&a->in[5], b, h), dq = k_head_rows(&a->out[0], b, h);
+    static const float one[LANES] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    Tile queries = k_rows_in(&q, t, rows, depth, w->q),
+         grads = k_rows_in(&dy, t, rows, depth, w->dy);
+    int blocks = (int)k_ceil_div(rows, LANES);
+    for (int i = 0; i < blocks; i++) {
+        int64_t from = i * LANES, n = k_min(LANES, rows - from);
+        Tile qs = {queries.data + from * queries.row, queries.row};
+        Tile dys = {grads.data + from * grads.row, grads.row};
+        k_panel(w->q_panel + i * panel, qs, w->depth, (float)(w->h.scale / M_LN2));
+        k_panel(w->dy_panel + i * panel, dys, w->depth, 1);
+        row_dots(dys, k_rows_in(&y, t + from, n, depth, w->rows), w->depth, w->delta + from);
+        for (int64_t j = 0; j < LANES; j++) {
+            float lse = 0;
+            if (j < n) memcpy(&lse, k_lse_at(&a->in[4], b, h, t + from + j), sizeof lse);
+            w->lse[from + j] = lse == -INFINITY ? 0 : lse * (1 / SCORE_UNIT);
+        }
+    }
+    memset(w->dq, 0, (size_t)(QUERIES * w->depth) * sizeof *w->dq);
+    for (int64_t s = 0; s < end; s += KEYS) {
+        int64_t n = k_min(k_whole(k_min(KEYS, end - s)), w->h.keys - s);
+        Tile keys = k_rows_in(&k, s, n, depth, w->k), values = k_rows_in(&v, s, n, depth, w->v);
+        Sight see[BLOCKS];
+        for (int i = 0; i < blocks; i++) {
+            float *p = w->p + i * KEYS * LANES, *ds = w->ds + i * KEYS * LANES;
+            see[i] = k_sight(&w->h, t + i * LANES, s, n);
+            tile_scores(p, see[i].most, w->depth, keys.data, keys.row, w->q_panel + i * panel);
+            tile_scores(ds, see[i].most, w->depth, values.data, values.row,
+                        w->dy_panel + i * panel);
+            tile_grad(p, ds, see[i].most, w->lse + i * LANES, w->delta + i * LANES);
+            k_hide(p, &see[i], 0);
+            k_hide(ds, &see[i], 0);
+            tile_values(w->dq + i * panel, one, see[i].most, w->depth, keys.data, keys.row, ds);
+        }
+        add_outer(w->dv + s * w->depth, w->depth, see, blocks, w->p, grads);
+        add_outer(w->dk + s * w->depth, w->depth, see, blocks, w->ds, queries);
+    }
+    float scale[LANES];
+    for (int j = 0; j < LANES; j++) scale[j] = (float)w->h.scale;
+    for (int i = 0; i < blocks; i++)
+        k_panel_out(&dq, t + i * LANES, k_min(LANES, rows - i * LANES), depth, w->dq + i * panel,
+                    scale, w->rows);
+}
+
+static void rows_out(const HeadRows *r, const Heads *h, float scale, float *from) {
+    int64_t row = k_whole(h->depth);
+    for (int64_t i = 0; i < h->keys * row; i++) from[i] *= scale;
+    for (int64_t j = 0; j < h->keys; j++)
+        k_store_fn(r->dtype)(k_row_at(r, j), r->element, from + j * row, h->depth);
+}
+
+int k_attention_grad(const KArgs *a) {
+    if (a->in[0].dtype == DT_F64) return k_attention_wide_grad(a);
+    Backward w = {.h = k_heads(a)};
+    char *workspace = k_align(a->workspace);
+    int64_t depth = w.depth = k_whole(w.h.depth), keys = k_whole(w.h.keys) * depth;
+    w.q_panel = k_take(&workspace, QUERIES * depth);
+    w.dy_panel = k_take(&workspace, QUERIES * depth);
+    w.dq = k_take(&workspace, QUERIES * depth);
+    w.p = k_take(&workspace, QUERIES * KEYS);
+    w.ds = k_take(&workspace, QUERIES * KEYS);
+    w.q = k_take(&workspace, QUERIES * depth);
+    w.dy = k_take(&workspace, QUERIES * depth);
+    w.k = k_take(&workspace, KEYS * depth);
+    w.v = k_take(&workspace, KEYS * depth);
+    w.dk = k_take(&workspace, keys);
+    w.dv = k_take(&workspace, keys);
+    w.rows = k_take(&workspace, LANES * depth);
+    int64_t shared = w.h.groups ? w.h.heads / w.h.groups : 0;
+    for (int64_t u = a->lo; u < a->hi; u++) {
+        int64_t b = u / w.h.groups, g = u % w.h.groups;
+        HeadRows dk = k_head_rows(&a->out[1], b, g), dv = k_head_rows(&a->out[2], b, g);
+        memset(w.dk, 0, (size_t)keys * sizeof *w.dk);
+        memset(w.dv, 0, (size_t)keys * sizeof *w.dv);
+        for (int64_t h = g * shared; h < (g + 1) * shared; h++)
+            for (int64_t t = 0; t < w.h.queries; t += QUERIES) backward_block(&w, a, b, h, t);
+        rows_out(&dk, &w.h, (float)w.h.scale, w.dk);
+        rows_out(&dv, &w.h, 1, w.dv);
+    }
+    return 0;
+}
+
+size_t k_attention_grad_bytes(const KArgs *a) {
+    Heads h = k_heads(a);
+    return (size_t)(4 * backward_floats(&h) + 64);
+}
