@@ -85,26 +85,6 @@ static int64_t item_count(const Plan *p, const PlanStep *s) {
     return (int64_t)s->in.n * p->ndevices * plan_slots(p, s->coll.axes);
 }
 
-/* Pieces of about this much work are worth a thread's while. */
-#define CUT_SECONDS   25e-6
-#define STEP_OVERHEAD 0.3e-6
-enum { MAX_CUTS = 64 };
-
-static double step_seconds(const Exec *e, const PlanStep *s) {
-    return STEP_OVERHEAD + target_seconds(e->rt->target, s->flops, s->bytes);
-}
-
-/* Depends on the step alone, not on the number of threads. */
-static int32_t cuts_of(const Exec *e, const PlanStep *s, const BoundStep *b) {
-    double pieces = step_seconds(e, s) / CUT_SECONDS;
-    int64_t units = INT64_MAX;
-    for (int32_t i = 0; i < b->n; i++)
-        if (e->item[b->first + i].units < units) units = e->item[b->first + i].units;
-    if (pieces > MAX_CUTS) pieces = MAX_CUTS;
-    int64_t n = pieces < 1 ? 1 : (int64_t)pieces;
-    return (int32_t)(n < units ? n : units < 1 ? 1 : units);
-}
-
 static Err bind_steps(Exec *e) {
     const Plan *p = e->plan;
     int64_t items = 0;
@@ -124,52 +104,6 @@ static Err bind_steps(Exec *e) {
         }
         if (s->kind == STEP_DONE) continue; /* here a collective is over when it has been run */
         TRY(s->kind == STEP_KERNEL ? bind_kernel(e, s, b) : exec_bind_collective(e, s, b));
-        b->cuts = cuts_of(e, s, b);
-    }
-    return E_OK;
-}
-
-static Err bind_segments(Exec *e, int32_t first, int32_t n);
-
-/* A LOOP or BRANCH, and its bodies. */
-static Err bind_control(Exec *e, int32_t step) {
-    const Plan *p = e->plan;
-    const PlanControl *c = &plan_step(p, step)->control;
-    Segment seg = {.first = step, .n = 1, .slots = 1, .nbody = c->body.n};
-    seg.body = ARENA_ARRAY(&e->arena, int32_t, seg.nbody + 1);
-    if (!seg.body || !VEC_PUSH(&e->arena, &e->segment, seg)) return no_memory(e);
-    int32_t at = step + 1;
-    for (int k = 0; k < c->body.n; k++) {
-        int32_t before = e->segment.n, steps = PLAN_LIST(p, int32_t, c->body)[k];
-        TRY(bind_segments(e, at, steps));
-        seg.body[k] = e->segment.n - before;
-        at += steps;
-    }
-    return E_OK;
-}
-
-static Err bind_segments(Exec *e, int32_t first, int32_t n) {
-    const Plan *p = e->plan;
-    int32_t begin = e->segment.n;
-    for (int32_t i = first; i < first + n; i++) {
-        const PlanStep *s = plan_step(p, i);
-        bool collective = s->kind != STEP_KERNEL;
-        if (s->control.body.n) {
-            TRY(bind_control(e, i));
-            i += plan_steps_in(p, s);
-            begin = e->segment.n;
-            continue;
-        }
-        Segment *last = e->segment.n > begin ? &e->segment.at[e->segment.n - 1] : NULL;
-        bool joins =
-            last && !collective && !last->collective && plan_step(p, i - 1)->vary == s->vary;
-        if (!joins) {
-            Segment seg = {.first = i, .slots = e->step[i].n, .collective = collective};
-            if (!VEC_PUSH(&e->arena, &e->segment, seg)) return no_memory(e);
-            last = &e->segment.at[e->segment.n - 1];
-        }
-        last->n++;
-        last->seconds += step_seconds(e, s) * last->slots;
     }
     return E_OK;
 }
@@ -323,7 +257,7 @@ static Err bind_all(Exec *e, const Type *const *result_type) {
     TRY(bind_buffers(e));
     TRY(bind_steps(e));
     TRY(bind_uses(e));
-    TRY(bind_segments(e, 0, p->steps.n));
+    TRY(exec_schedule(e));
     TRY(bind_params(e));
     return bind_results(e);
 }

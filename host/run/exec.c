@@ -1,4 +1,4 @@
-/* exec.c - runs a bound plan: bases for this call's buffers, then segment after segment. */
+/* exec.c - runs a bound plan: bases for this call's buffers, then stretch after stretch. */
 #include "run/profile.h"
 
 #include <stdatomic.h>
@@ -109,9 +109,6 @@ static void place_temporaries(Exec *e) {
 
 /* ---- running ---- */
 
-/* Less work than this is done by the caller alone: waking others would cost more. */
-#define INLINE_SECONDS 20e-6
-
 static char *address(const Exec *e, const OperandRef *r) {
     char *at = e->base[r->base] + r->offset;
     for (int32_t i = 0; i < r->nslice; i++) at += r->slice[i].bytes * e->slice[r->slice[i].loop];
@@ -156,57 +153,35 @@ static void run_item(Call *c, const Item *item, int64_t lo, int64_t hi, int thre
     }
 }
 
-typedef struct Work {
-    Call *c;
-    const Segment *seg;
-    int32_t step; /* the one that is cut */
-} Work;
-
-/* Item `slot` of every step of the segment, one after the other. */
-static void run_slot(void *ud, int64_t slot, int thread) {
-    const Work *w = ud;
-    const Exec *e = w->c->e;
-    for (int32_t i = w->seg->first; i < w->seg->first + w->seg->n; i++) {
-        const Item *item = &e->item[e->step[i].first + slot];
-        run_item(w->c, item, 0, item->units, thread);
+static void run_piece(void *ud, int32_t index, int thread) {
+    Call *c = ud;
+    const Exec *e = c->e;
+    const Piece *p = &e->piece.at[index];
+    const Item *item = &e->item[e->step[p->step].first + p->slot];
+    if (p->steps == 1) {
+        run_item(c, item, p->lo, p->hi, thread);
+        return;
+    }
+    for (int32_t i = p->step; i < p->step + p->steps; i++) {
+        item = &e->item[e->step[i].first + p->slot];
+        run_item(c, item, 0, item->units, thread);
     }
 }
 
-static void run_cut(void *ud, int64_t index, int thread) {
-    const Work *w = ud;
-    const Exec *e = w->c->e;
-    const BoundStep *b = &e->step[w->step];
-    const Item *item = &e->item[b->first + index / b->cuts];
-    int64_t cut = index % b->cuts;
-    run_item(w->c, item, item->units * cut / b->cuts, item->units * (cut + 1) / b->cuts, thread);
-}
-
-static void run_segment(Call *c, const Segment *seg) {
-    Exec *e = c->e;
-    Pool *pool = e->rt->pool;
-    bool small = seg->seconds < INLINE_SECONDS;
-    Work w = {c, seg, 0};
-    if (small && !seg->collective) {
-        for (int32_t s = 0; s < seg->slots; s++) run_slot(&w, s, 0);
+static void run_straight(Call *c, const Stretch *s) {
+    const Exec *e = c->e;
+    if (s->nstage) {
+        pool_run(e->rt->pool, run_piece, c, &e->stage.at[s->stage], s->nstage);
         return;
     }
-    if (!seg->collective && seg->slots >= pool_threads(pool)) {
-        pool_run(pool, run_slot, &w, seg->slots);
-        return;
-    }
-    for (w.step = seg->first; w.step < seg->first + seg->n; w.step++) {
-        const BoundStep *b = &e->step[w.step];
-        int64_t pieces = (int64_t)b->n * b->cuts;
-        if (small || pieces == 1)
-            for (int64_t i = 0; i < pieces; i++) run_cut(&w, i, 0);
-        else
-            pool_run(pool, run_cut, &w, pieces);
-    }
+    const BoundStep *last = &e->step[s->first + s->n - 1];
+    for (int32_t i = e->step[s->first].first; i < last->first + last->n; i++)
+        run_item(c, &e->item[i], 0, e->item[i].units, 0);
 }
 
 /* ---- loops and branches ---- */
 
-static void run_segments(Call *c, int32_t first, int32_t n);
+static void run_stretches(Call *c, int32_t first, int32_t n);
 
 /* Does the loop go on for iteration `i`? Ctrl-C ends it here. */
 static bool goes_on(Call *c, const PlanControl *control, const OperandRef *steer, int64_t i) {
@@ -218,35 +193,35 @@ static bool goes_on(Call *c, const PlanControl *control, const OperandRef *steer
     return control->trips >= 0 ? i < control->trips : *address(c->e, steer) != 0;
 }
 
-static void run_control(Call *c, const Segment *seg, int32_t first) {
+static void run_control(Call *c, const Stretch *s, int32_t first) {
     Exec *e = c->e;
-    const PlanStep *s = plan_step(e->plan, seg->first);
-    const PlanControl *control = &s->control;
-    const OperandRef *steer = &e->step[seg->first].steer;
-    if (s->kind == STEP_BRANCH) {
+    const PlanStep *step = plan_step(e->plan, s->first);
+    const PlanControl *control = &step->control;
+    const OperandRef *steer = &e->step[s->first].steer;
+    if (step->kind == STEP_BRANCH) {
         int32_t index;
         memcpy(&index, address(e, steer), sizeof index);
-        index = index < 0 ? 0 : index < seg->nbody ? index : seg->nbody - 1;
-        for (int32_t k = 0; k < index; k++) first += seg->body[k];
-        run_segments(c, first, seg->body[index]);
+        index = index < 0 ? 0 : index < s->nbody ? index : s->nbody - 1;
+        for (int32_t k = 0; k < index; k++) first += s->body[k];
+        run_stretches(c, first, s->body[index]);
         return;
     }
     for (int64_t i = 0; goes_on(c, control, steer, i); i++) {
         e->slice[control->loop] = control->reverse ? control->trips - 1 - i : i;
-        run_segments(c, first, seg->body[0]);
+        run_stretches(c, first, s->body[0]);
     }
 }
 
-static void run_segments(Call *c, int32_t first, int32_t n) {
+static void run_stretches(Call *c, int32_t first, int32_t n) {
     const Exec *e = c->e;
     for (int32_t i = first; i < first + n && !atomic_load(&c->failed); i++) {
-        const Segment *seg = &e->segment.at[i];
-        if (!seg->nbody) {
-            run_segment(c, seg);
+        const Stretch *s = &e->stretch.at[i];
+        if (!s->nbody) {
+            run_straight(c, s);
             continue;
         }
-        run_control(c, seg, i + 1);
-        for (int32_t k = 0; k < seg->nbody; k++) i += seg->body[k];
+        run_control(c, s, i + 1);
+        for (int32_t k = 0; k < s->nbody; k++) i += s->body[k];
     }
 }
 
@@ -301,15 +276,15 @@ static Err run(Call *c, Tensor **results) {
         return err_set(e->rt->cx, E_MESH,
                        "an AbstractMesh has no devices to run on; it is for step:lower and "
                        "step:plan");
-    if (!runtime_ready(e->rt, e->workspace, e->scratch))
-        TRY(runtime_grow(e->rt, e->workspace, e->scratch));
+    if (!runtime_ready(e->rt, e->workspace, e->scratch, e->most_stages))
+        TRY(runtime_grow(e->rt, e->workspace, e->scratch, e->most_stages));
     TRY(profile_enter(e->rt->profile, e));
     for (int32_t i = 0; i < p->params.n; i++) TRY(place_param(c, i));
     for (int32_t i = 0; i < e->nbuffer; i++) TRY(place_result(e, i));
     place_temporaries(e);
     /* Before anything runs: what fails from here on would leave donated arguments half written. */
     TRY(make_results(c, results));
-    run_segments(c, 0, e->segment.n);
+    run_stretches(c, 0, e->stretch.n);
     profile_leave(e->rt->profile);
     if (atomic_load(&c->failed)) {
         for (int32_t i = 0; i < p->results.n; i++) tensor_release(results[i]);

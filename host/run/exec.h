@@ -52,19 +52,23 @@ typedef struct BoundResult {
 
 typedef struct BoundStep {
     int32_t first, n; /* items; a kernel step has one per slot of its outputs */
-    int32_t cuts;     /* pieces of an item where it is cut */
     OperandRef steer; /* LOOP, BRANCH: operand 0 */
 } BoundStep;
 
-/* Steps that one worker may run through for one slot without waiting for others. A collective
- * stands alone; so does a LOOP or BRANCH, and the segments of its bodies follow. */
-typedef struct Segment {
+/* What one thread does in one go: units [lo, hi) of one step's item for a slot, or the items of
+ * several steps for it, whole. */
+typedef struct Piece {
+    int32_t step, steps, slot;
+    int64_t lo, hi;
+} Piece;
+
+/* Consecutive steps without a decision in between, as stages for the pool; without stages the
+ * caller runs them alone. Or a LOOP or BRANCH; the stretches of its bodies follow. */
+typedef struct Stretch {
     int32_t first, n; /* steps */
-    int32_t slots;
-    bool collective;
-    int32_t nbody, *body; /* LOOP, BRANCH: the number of segments of each body */
-    double seconds;       /* estimated, all slots on one thread */
-} Segment;
+    int32_t stage, nstage;
+    int32_t nbody, *body; /* LOOP, BRANCH: the number of stretches of each body */
+} Stretch;
 
 typedef struct Exec {
     int32_t refs;
@@ -77,7 +81,10 @@ typedef struct Exec {
     Item *item;
     int32_t nitem;
     BoundStep *step;
-    VEC(Segment) segment;
+    VEC(Stretch) stretch;
+    VEC(PoolStage) stage;
+    VEC(Piece) piece;
+    int32_t most_stages; /* of a stretch */
     char **base;         /* by buffer and slot: see first_base */
     int32_t *first_base; /* by buffer */
     int32_t nbase;
@@ -112,7 +119,8 @@ Err exec_run(Exec *e, Tensor *const *args, const uint8_t *keep, Tensor **results
 /* What a device has done so far. */
 const Counters *exec_counters(Runtime *rt, int32_t device);
 
-/* Binding, in parts (bind.c, comm_local.c). */
+/* Binding, in parts (bind.c, schedule.c, comm_local.c). */
+Err exec_schedule(Exec *e) MUST_CHECK;
 Err exec_bind_collective(Exec *e, const PlanStep *s, BoundStep *b) MUST_CHECK;
 /* An item under construction: room for the operands; NULL when out of memory. */
 Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout);

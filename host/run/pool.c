@@ -1,7 +1,13 @@
-/* pool.c - workers wait for a new generation number, first spinning, then on a futex; items are
- * taken from a shared counter. Spinning is worth it because steps follow each other within
- * microseconds. */
+/* pool.c - a run is open for as long as it has work. Workers enter an open run, go through its
+ * stages in order and leave; the caller does the same and closes the run when every stage is over.
+ * A worker that comes too late finds it closed, so nobody waits for a thread that sleeps.
+ *
+ * Waiting is spinning for a while, as steps follow each other within microseconds, then a futex.
+ * Who wakes looks at a count of sleepers first. The sleeper raises the count before it looks at the
+ * word for the last time, the waker changes the word before it looks at the count, all four in one
+ * total order (seq_cst): so either the sleeper sees the change or the waker sees the sleeper. */
 #include "run/pool.h"
+#include "run/runtime.h"
 
 #include <linux/futex.h>
 #include <limits.h>
@@ -10,7 +16,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SPINS = 2000 };
+enum {
+    SPINS = 2000, /* where every thread has a core: about 50 us */
+    OPEN = 1 << 30,
+};
 
 typedef struct Worker {
     Pool *pool;
@@ -20,51 +29,104 @@ typedef struct Worker {
 } Worker;
 
 struct Pool {
-    int threads;
+    int threads, spins;
     PoolFn *fn;
     void *ud;
-    int64_t items;
-    _Atomic int64_t next;   /* the first item that nobody has taken */
-    _Atomic uint32_t round; /* counts calls of pool_run; workers wait for it to change */
-    _Atomic uint32_t busy;  /* workers that have not finished this round */
+    const PoolStage *stage;
+    int32_t stages, room;
+    _Atomic uint64_t *rest; /* by stage and thread: its first piece that nobody took, and the end */
+    _Atomic uint32_t *left; /* by stage: the pieces that are not done */
+    _Atomic uint32_t round; /* counts the runs; idle workers wait for it to change */
+    _Atomic uint32_t gate;  /* OPEN while a run is, and the number of workers in it */
+    _Atomic uint32_t idle, waiting; /* threads that sleep: for a run; within one */
     _Atomic bool stop;
     Worker worker[];
 };
 
-static void futex_wait(_Atomic uint32_t *word, uint32_t while_it_is) {
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, while_it_is, NULL, NULL, 0);
-}
-static void futex_wake(_Atomic uint32_t *word) {
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
 /* Returns when *word is no longer `value`. */
-static void await_change(_Atomic uint32_t *word, uint32_t value) {
-    for (int i = 0; i < SPINS; i++) {
+static void await_change(const Pool *p, _Atomic uint32_t *word, uint32_t value,
+                         _Atomic uint32_t *sleepers) {
+    for (int i = 0; i < p->spins; i++) {
         if (atomic_load_explicit(word, memory_order_acquire) != value) return;
 #if defined(__x86_64__)
         __builtin_ia32_pause();
 #endif
     }
-    while (atomic_load_explicit(word, memory_order_acquire) == value) futex_wait(word, value);
+    atomic_fetch_add(sleepers, 1);
+    while (atomic_load(word) == value)
+        syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+    atomic_fetch_sub(sleepers, 1);
 }
 
-static void take_items(Pool *p, int thread) {
+static void wake(_Atomic uint32_t *word, _Atomic uint32_t *sleepers) {
+    if (atomic_load(sleepers)) syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static void await_zero(Pool *p, _Atomic uint32_t *word) {
     for (;;) {
-        int64_t item = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
-        if (item >= p->items) return;
-        p->fn(p->ud, item, thread);
+        uint32_t value = atomic_load_explicit(word, memory_order_acquire);
+        if (value == 0) return;
+        await_change(p, word, value, &p->waiting);
     }
+}
+
+static uint64_t range(uint32_t first, uint32_t end) {
+    return (uint64_t)end << 32 | first;
+}
+
+/* The first piece of the range, or the last; -1 when none is left. */
+static int32_t take(_Atomic uint64_t *rest, bool first) {
+    uint64_t r = atomic_load_explicit(rest, memory_order_relaxed);
+    for (;;) {
+        uint32_t at = (uint32_t)r, end = (uint32_t)(r >> 32);
+        if (at >= end) return -1;
+        uint64_t less = first ? range(at + 1, end) : range(at, end - 1);
+        if (atomic_compare_exchange_weak_explicit(rest, &r, less, memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return (int32_t)(first ? at : end - 1);
+    }
+}
+
+static void do_pieces(Pool *p, int32_t stage, int thread) {
+    _Atomic uint64_t *rest = p->rest + (int64_t)stage * p->threads;
+    uint32_t done = 0;
+    for (int k = 0; k < p->threads; k++) {
+        int whose = (thread + k) % p->threads;
+        for (int32_t piece; (piece = take(&rest[whose], k == 0)) >= 0; done++)
+            p->fn(p->ud, piece, thread);
+    }
+    if (done && atomic_fetch_sub(&p->left[stage], done) == done) wake(&p->left[stage], &p->waiting);
+}
+
+static void go_through(Pool *p, int thread) {
+    int32_t over = 0; /* stages that are known to be */
+    for (int32_t s = 0; s < p->stages; s++) {
+        for (; over < p->stage[s].after; over++) await_zero(p, &p->left[over]);
+        do_pieces(p, s, thread);
+    }
+    if (thread == 0)
+        for (; over < p->stages; over++) await_zero(p, &p->left[over]);
+}
+
+static bool enter(Pool *p) {
+    uint32_t gate = atomic_load_explicit(&p->gate, memory_order_relaxed);
+    while (gate & OPEN)
+        if (atomic_compare_exchange_weak_explicit(&p->gate, &gate, gate + 1, memory_order_acquire,
+                                                  memory_order_relaxed))
+            return true;
+    return false;
 }
 
 static void *work(void *arg) {
     Worker *w = arg;
     Pool *p = w->pool;
-    for (uint32_t seen = 0;; seen++) {
-        await_change(&p->round, seen);
+    for (uint32_t seen = 0;;) {
+        await_change(p, &p->round, seen, &p->idle);
+        seen = atomic_load(&p->round);
         if (atomic_load(&p->stop)) return NULL;
-        take_items(p, w->index);
-        if (atomic_fetch_sub_explicit(&p->busy, 1, memory_order_acq_rel) == 1) futex_wake(&p->busy);
+        if (!enter(p)) continue;
+        go_through(p, w->index);
+        if (atomic_fetch_sub(&p->gate, 1) == 1) wake(&p->gate, &p->waiting);
     }
 }
 
@@ -73,6 +135,7 @@ Pool *pool_new(Ctx *cx, int threads) {
     Pool *p = alloc_new(&cx->alloc, size);
     if (!p) return NULL;
     p->threads = threads;
+    p->spins = threads <= runtime_cores() ? SPINS : 0;
     for (int i = 0; i < threads - 1; i++) {
         p->worker[i] = (Worker){.pool = p, .index = i + 1};
         if (pthread_create(&p->worker[i].thread, NULL, work, &p->worker[i]) != 0) {
@@ -84,13 +147,20 @@ Pool *pool_new(Ctx *cx, int threads) {
     return p;
 }
 
+static void free_room(Ctx *cx, Pool *p) {
+    size_t n = (size_t)p->room;
+    alloc_free(&cx->alloc, p->rest, sizeof *p->rest * n * (size_t)p->threads);
+    alloc_free(&cx->alloc, p->left, sizeof *p->left * n);
+}
+
 void pool_free(Ctx *cx, Pool *p) {
     if (!p) return;
     atomic_store(&p->stop, true);
     atomic_fetch_add(&p->round, 1);
-    futex_wake(&p->round);
+    wake(&p->round, &p->idle);
     for (int i = 0; i < p->threads - 1; i++)
         if (p->worker[i].started) pthread_join(p->worker[i].thread, NULL);
+    free_room(cx, p);
     alloc_free(&cx->alloc, p, sizeof(Pool) + sizeof(Worker) * (size_t)(p->threads - 1));
 }
 
@@ -98,22 +168,41 @@ int pool_threads(const Pool *p) {
     return p->threads;
 }
 
-void pool_run(Pool *p, PoolFn *fn, void *ud, int64_t items) {
-    if (items <= 1 || p->threads == 1) {
-        for (int64_t i = 0; i < items; i++) fn(ud, i, 0);
-        return;
+bool pool_reserve(Ctx *cx, Pool *p, int32_t stages) {
+    if (stages <= p->room) return true;
+    size_t n = (size_t)stages, threads = (size_t)p->threads;
+    _Atomic uint64_t *rest = alloc_aligned(&cx->alloc, sizeof *rest * n * threads);
+    _Atomic uint32_t *left = alloc_aligned(&cx->alloc, sizeof *left * n);
+    if (!rest || !left) {
+        alloc_free(&cx->alloc, rest, sizeof *rest * n * threads);
+        alloc_free(&cx->alloc, left, sizeof *left * n);
+        return false;
     }
+    free_room(cx, p);
+    p->rest = rest;
+    p->left = left;
+    p->room = stages;
+    return true;
+}
+
+void pool_run(Pool *p, PoolFn *fn, void *ud, const PoolStage *stage, int32_t stages) {
+    ASSERT(stages <= p->room, "%d stages, room for %d", stages, p->room);
     p->fn = fn;
     p->ud = ud;
-    p->items = items;
-    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&p->busy, (uint32_t)(p->threads - 1), memory_order_relaxed);
-    atomic_fetch_add_explicit(&p->round, 1, memory_order_release);
-    futex_wake(&p->round);
-    take_items(p, 0);
-    for (;;) {
-        uint32_t busy = atomic_load_explicit(&p->busy, memory_order_acquire);
-        if (busy == 0) return;
-        await_change(&p->busy, busy);
+    p->stage = stage;
+    p->stages = stages;
+    for (int32_t s = 0; s < stages; s++) {
+        const int32_t *own = stage[s].own;
+        for (int t = 0; t < p->threads; t++)
+            atomic_store_explicit(&p->rest[(int64_t)s * p->threads + t],
+                                  range((uint32_t)own[t], (uint32_t)own[t + 1]),
+                                  memory_order_relaxed);
+        atomic_store_explicit(&p->left[s], (uint32_t)(own[p->threads] - own[0]),
+                              memory_order_relaxed);
     }
+    atomic_store(&p->gate, OPEN);
+    atomic_fetch_add(&p->round, 1);
+    wake(&p->round, &p->idle);
+    go_through(p, 0);
+    if (atomic_fetch_sub(&p->gate, OPEN) != OPEN) await_zero(p, &p->gate);
 }

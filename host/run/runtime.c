@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_THREADS = 1024 };
+
 int runtime_cores(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
@@ -98,14 +100,27 @@ static Err grow(Runtime *rt, char **at, size_t *have, size_t want, size_t times)
     return E_OK;
 }
 
-Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each) {
+/* 0: MESHLUA_THREADS is not a number of threads. */
+static int threads_asked(void) {
+    int64_t threads = env_int(ENV_THREADS, runtime_cores());
+    return threads < 1 || threads > MAX_THREADS ? 0 : (int)threads;
+}
+
+int runtime_threads(void) {
+    int threads = threads_asked();
+    return threads ? threads : 1;
+}
+
+Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each, int32_t stages) {
     if (!rt->pool) {
-        int64_t threads = env_int(ENV_THREADS, runtime_cores());
-        if (threads < 1 || threads > 1024)
-            return err_set(rt->cx, E_VALUE, "MESHLUA_THREADS: must be from 1 to 1024");
-        rt->pool = pool_new(rt->cx, (int)threads);
+        int threads = threads_asked();
+        if (!threads)
+            return err_set(rt->cx, E_VALUE, "MESHLUA_THREADS: must be from 1 to %d", MAX_THREADS);
+        rt->pool = pool_new(rt->cx, threads);
         if (!rt->pool) return err_nomem(rt->cx, "threads");
     }
+    if (!pool_reserve(rt->cx, rt->pool, stages)) return err_nomem(rt->cx, "threads' work");
+    if (stages > rt->stages) rt->stages = stages;
     TRY(grow(rt, &rt->workspace, &rt->workspace_bytes, workspace, 1));
     scratch_each = (scratch_each + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
     return grow(rt, &rt->scratch, &rt->scratch_each, scratch_each, (size_t)pool_threads(rt->pool));

@@ -25,6 +25,7 @@ typedef struct Runtime {
     const char *level; /* of the kernels */
     Blas blas;
     Pool *pool;      /* NULL until something runs */
+    int32_t stages;  /* that it has room for */
     char *workspace; /* temporaries of the plan that runs; plans take turns */
     size_t workspace_bytes;
     char *scratch; /* per thread */
@@ -41,11 +42,14 @@ void runtime_free(Runtime *rt);
 /* "8", "fake:64", "fake:h200:4096". */
 Err runtime_set_devices(Runtime *rt, const char *devices) MUST_CHECK;
 /* Threads and memory for a plan that needs these; grows what is there. */
-Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each) MUST_CHECK;
-static inline bool runtime_ready(const Runtime *rt, size_t workspace, size_t scratch_each) {
-    return rt->pool && workspace <= rt->workspace_bytes && scratch_each <= rt->scratch_each;
+Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each, int32_t stages) MUST_CHECK;
+static inline bool runtime_ready(const Runtime *rt, size_t workspace, size_t scratch_each,
+                                 int32_t stages) {
+    return rt->pool && workspace <= rt->workspace_bytes && scratch_each <= rt->scratch_each &&
+           stages <= rt->stages;
 }
 const KernelRow *runtime_kernel(const Runtime *rt, const char *name); /* NULL: none */
 int runtime_cores(void);
+int runtime_threads(void); /* of the pool: the cores, or what MESHLUA_THREADS says */
 
 #endif

@@ -21,6 +21,7 @@ local exceptions = {
   {"^host/ir/print$", "graph_"},   -- parts of graph.h
   {"^host/ir/verify$", "graph_"},
   {"^host/run/bind$", "exec_"},    -- parts of exec.h
+  {"^host/run/schedule$", "exec_"},
   {"^host/run/comm_local$", "exec_"},
   {"^host/run/profile_", "profile_"}, -- parts of profile.h
   {"^host/lua/core$", "luaopen_meshlua"},
