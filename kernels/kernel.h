@@ -95,6 +95,8 @@ typedef struct KernelRow {
 const KernelRow *k_cpu_table(const char *level);
 /* The best level this processor runs. */
 const char *k_cpu_best_level(void);
+/* Whether that level's large products of this type are faster with a BLAS. */
+int k_cpu_uses_blas(const char *level, DType t);
 
 /* ---- fused: a small program over registers that hold a tile of elements -------------------------
  * Computes every output element from the inputs' elements at the same index of the output's shape

@@ -229,6 +229,14 @@ static Err bind_results(Exec *e) {
     return E_OK;
 }
 
+/* Whether the step is a product that gains from a BLAS. */
+static bool wants_blas(const Exec *e, const PlanStep *s) {
+    const Plan *p = e->plan;
+    if (s->flops < BLAS_MIN_FLOPS || strncmp(plan_str(p, s->name), "matmul", 6) != 0) return false;
+    DType t = (DType)plan_value(p, PLAN_LIST(p, int32_t, s->in)[0])->dtype;
+    return k_cpu_uses_blas(e->rt->level, t);
+}
+
 static void add_costs(Exec *e) {
     const Plan *p = e->plan;
     for (int32_t i = 0; i < p->steps.n; i++) {
@@ -242,7 +250,7 @@ static void add_costs(Exec *e) {
         const char *op = plan_str(p, s->op);
         bool product = strcmp(op, "matmul") == 0 || strncmp(op, "attention", 9) == 0;
         if (product) e->cost.matmul_flops += s->flops * s->times;
-        if (product && s->flops >= BLAS_MIN_FLOPS) blas_load(e->rt->cx, &e->rt->blas);
+        if (wants_blas(e, s)) blas_load(e->rt->cx, &e->rt->blas);
     }
 }
 

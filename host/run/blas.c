@@ -69,7 +69,7 @@ const KBlas *blas_load(Ctx *cx, Blas *b) {
             log_line(cx, LOG_INFO, "BLAS %s, core %s", b->file, b->core);
         } else {
             b->file[0] = '\0';
-            log_line(cx, LOG_INFO, "no BLAS is used: the portable kernel serves all products");
+            log_line(cx, LOG_INFO, "no BLAS is used: our own kernels serve all products");
         }
     }
     return b->table.sgemm && b->table.dgemm ? &b->table : NULL;

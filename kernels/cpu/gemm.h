@@ -1,20 +1,28 @@
 /* gemm.h - float32 matrix products of a size that fits the second level cache, in this thread.
  *
- * Used by matmul where there is no BLAS or the product is small, and by attention on its tiles.
- * Each element of C is one chain of multiply-adds over k in rising order, so its bits do not depend
- * on m or n, nor on the level where there is a fused multiply-add ("default" on x86 has none, and
- * rounds the product too).
+ * Used by matmul for blocks of its result, and by attention and conv on their tiles. Each element
+ * of C is one chain of multiply-adds over k in rising order, so its bits do not depend on m or n,
+ * on where the operands lie, nor on the level where there is a fused multiply-add ("default" on x86
+ * has none, and rounds the product too).
  */
 #ifndef MESHLUA_CPU_GEMM_H
 #define MESHLUA_CPU_GEMM_H
 
 #include "level.h"
 
-#define k_gemm            K_SYM(k_gemm)
-#define k_gemm_pack       K_SYM(k_gemm_pack)
-#define k_gemm_pack_bytes K_SYM(k_gemm_pack_bytes)
-#define k_gemm_direct     K_SYM(k_gemm_direct)
-#define k_gemm_takes      K_SYM(k_gemm_takes)
+#define k_gemm             K_SYM(k_gemm)
+#define k_gemm_pack        K_SYM(k_gemm_pack)
+#define k_gemm_pack_bytes  K_SYM(k_gemm_pack_bytes)
+#define k_gemm_pack_rows   K_SYM(k_gemm_pack_rows)
+#define k_gemm_block       K_SYM(k_gemm_block)
+#define k_gemm_block_bytes K_SYM(k_gemm_block_bytes)
+
+/* Whether this level has wide vectors and a fused multiply-add: then no BLAS is faster. */
+#if defined(__AVX2__) && defined(__FMA__)
+#    define K_GEMM_WIDE 1
+#else
+#    define K_GEMM_WIDE 0
+#endif
 
 /* A matrix whose element (i, j) is at data[i * rs + j * cs]. */
 typedef struct KMatrix {
@@ -22,16 +30,28 @@ typedef struct KMatrix {
     int64_t rs, cs;
 } KMatrix;
 
+/* The part of a long k that is added in one chain: the same for any m and n, and so short that a
+ * block of B of that many rows and some 300 columns leaves room in a cache of 1 MiB. */
+static inline int64_t k_gemm_chain(int64_t k) {
+    enum { MOST = 384 };
+    return (k_ceil_div(k, k_max(1, k_ceil_div(k, MOST))) + 7) & ~(int64_t)7;
+}
+
+/* c = a b, or c += a b; a is m x k, b is k x n, rows of c are ldc apart. Fast where both have a
+ * stride of 1. The workspace is aligned to 64 bytes. */
+void k_gemm_block(int64_t m, int64_t n, int64_t k, KMatrix a, KMatrix b, float *c, int64_t ldc,
+                  int accumulate, char *workspace);
+int64_t k_gemm_block_bytes(int64_t m, int64_t n, int64_t k);
+
+/* ---- the same with a B that is used several times ------------------------------------------- */
 /* Bytes that k_gemm_pack writes for a k x n matrix. */
 int64_t k_gemm_pack_bytes(int64_t k, int64_t n);
 /* Copies b (k x n) into the order in which k_gemm reads it. `to` is aligned to 64 bytes. */
 void k_gemm_pack(float *to, KMatrix b, int64_t k, int64_t n);
-/* c = a b, or c += a b; a is m x k, packed is b (k x n), rows of c are ldc apart. */
 void k_gemm(int64_t m, int64_t n, int64_t k, KMatrix a, const float *packed, float *c, int64_t ldc,
             int accumulate);
-/* Whether k_gemm_direct can read b (n columns) where it lies: worth it for few rows of a. */
-int k_gemm_takes(KMatrix b, int64_t n);
-void k_gemm_direct(int64_t m, int64_t n, int64_t k, KMatrix a, KMatrix b, float *c, int64_t ldc,
-                   int accumulate);
+
+/* Copies m rows of which each is a column in memory (a.rs == 1) in strips (gemm.c). */
+void k_gemm_pack_rows(float *to, KMatrix a, int64_t m, int64_t k);
 
 #endif

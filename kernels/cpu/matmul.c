@@ -1,11 +1,11 @@
 /* matmul.c - y[batch, m, n] = sum over k of x[batch, m, k] * w[batch, k, n].
  *
  * Each of the four roles is a group of dims, in any order and of any strides; position i of a group
- * is row-major over its dims. A unit is a block of rows (and, where rows are few, of columns) of
- * one batch matrix, chosen by shape alone. Where a group is one stride and the elements are what is
- * computed with, a unit reads and writes the operands themselves; else blocks are copied (and
- * converted) to the workspace. Products above BLAS_FLOPS go to BLAS if there is one. float32 and
- * float64 only; other types, and small products, use the loops here and gemm.c.
+ * is row-major over its dims. A unit is a block of rows and columns of one batch matrix, chosen by
+ * shape alone, and all of k. Where a group is one stride and the elements are what is computed
+ * with, a unit reads and writes the operands themselves; else blocks are copied (and converted) to
+ * the workspace. gemm.c multiplies float32 (where it has no wide vectors: BLAS, if there is one and
+ * the product is large), BLAS float64, and the loops here the rest.
  */
 #include <math.h>
 #include "convert.h"
@@ -13,14 +13,13 @@
 #include "view.h"
 
 enum {
-    BLOCK_K = 512, /* of what is copied; a multiple of CHAIN_K */
-    BLOCK_N = 512,
-    CHAIN_K = 256, /* elements of k that gemm.c adds in one chain */
-    MAX_ROWS = 256,
-    MIN_ROWS = 32,
+    BLOCK_K = 512,  /* of what is copied, where gemm.c does not say */
+    MAX_ROWS = 256, /* of a unit; its part of w is packed once, so few rows are dear */
+    MIN_ROWS = 64,
+    MAX_COLUMNS = 288, /* of a unit: what gemm.c packs of w then fits the second level cache */
     MIN_COLUMNS = 128,
-    MANY = 8,             /* units, if they are not too small for it */
-    UNIT_FLOPS = 1 << 20, /* about the least work of a unit */
+    MANY = 16,            /* units, if they are not too small for it */
+    UNIT_FLOPS = 1 << 22, /* about the least work of a unit */
     BLAS_FLOPS = 1 << 18,
     ROW_MAJOR = 101,
     PLAIN = 111,
@@ -70,20 +69,29 @@ static void transpose(Product *p) {
     p->w = w;
 }
 
+/* A part of n, one of the fewest of at most `most`, all about as long; whole vectors. */
+static int64_t even_part(int64_t n, int64_t most, int64_t multiple) {
+    int64_t part = k_ceil_div(n, k_max(1, k_ceil_div(n, most)));
+    return k_max(multiple, k_ceil_div(part, multiple) * multiple);
+}
+
 static void cut(Product *p) {
-    double flops = 2.0 * (double)p->n * (double)p->k;
-    p->rows = MAX_ROWS;
-    p->columns = p->n;
-    while (p->rows > MIN_ROWS && p->batch * k_ceil_div(p->m, p->rows) < MANY &&
-           flops * (double)(p->rows / 2) >= UNIT_FLOPS)
-        p->rows /= 2;
-    p->row_blocks = k_ceil_div(p->m, p->rows);
-    flops = flops * (double)k_min(p->rows, p->m) / (double)k_max(1, p->n);
-    while (p->columns > 2 * MIN_COLUMNS &&
-           p->batch * p->row_blocks * k_ceil_div(p->n, p->columns) < MANY &&
-           flops * (double)(p->columns / 2) >= UNIT_FLOPS)
-        p->columns = (p->columns / 2 + 63) & ~(int64_t)63;
-    p->column_blocks = p->n ? k_ceil_div(p->n, p->columns) : 0;
+    p->rows = even_part(p->m, MAX_ROWS, 8);
+    p->columns = even_part(p->n, MAX_COLUMNS, 32);
+    for (;;) {
+        p->row_blocks = k_ceil_div(p->m, p->rows);
+        p->column_blocks = k_ceil_div(p->n, p->columns);
+        double flops = 2.0 * (double)p->rows * (double)p->columns * (double)p->k;
+        if (p->batch * p->row_blocks * p->column_blocks >= MANY || flops < 2 * UNIT_FLOPS) return;
+        if (p->columns >= 2 * MIN_COLUMNS && p->columns >= p->rows)
+            p->columns = even_part(p->columns, p->columns / 2, 32);
+        else if (p->rows >= 2 * MIN_ROWS)
+            p->rows = even_part(p->rows, p->rows / 2, 8);
+        else if (p->columns >= 2 * MIN_COLUMNS)
+            p->columns = even_part(p->columns, p->columns / 2, 32);
+        else
+            return;
+    }
 }
 
 /* ---- blocks of operands --------------------------------------------------------------------- */
@@ -187,27 +195,6 @@ static void blas_product(const Product *p, int64_t m, int64_t n, int64_t k, Bloc
                        (double *)(void *)b.data, ldb, accumulate, (double *)(void *)c, (int)ldc);
 }
 
-/* gemm.c, in blocks whose part of B it can pack into the second level cache */
-static void own_product(int64_t m, int64_t n, int64_t k, Block a, Block b, char *c_, int64_t ldc,
-                        int accumulate, float *packed) {
-    const float *x = (const float *)(void *)a.data, *w = (const float *)(void *)b.data;
-    float *c = (float *)(void *)c_;
-    for (int64_t j = 0; j < n; j += BLOCK_N) {
-        int64_t columns = k_min(BLOCK_N, n - j);
-        for (int64_t l = 0; l < k; l += CHAIN_K) {
-            int64_t depth = k_min(CHAIN_K, k - l);
-            KMatrix left = {x + l * a.cs, a.rs, a.cs};
-            KMatrix right = {w + l * b.rs + j * b.cs, b.rs, b.cs};
-            if (m <= 16 && k_gemm_takes(right, columns)) {
-                k_gemm_direct(m, columns, depth, left, right, c + j, ldc, accumulate || l > 0);
-                continue;
-            }
-            k_gemm_pack(packed, right, depth, columns);
-            k_gemm(m, columns, depth, left, packed, c + j, ldc, accumulate || l > 0);
-        }
-    }
-}
-
 /* Rows of c as sums of multiples of rows of b. */
 #define PLAIN_PRODUCT(name, T, U, madd)                                                            \
     static void name(int64_t m, int64_t n, int64_t k, Block a, Block b, char *c, int64_t ldc,      \
@@ -231,12 +218,17 @@ PLAIN_PRODUCT(product_f64, double, double, fma)
 PLAIN_PRODUCT(product_i32, uint32_t, uint32_t, WRAP)
 PLAIN_PRODUCT(product_i64, uint64_t, uint64_t, WRAP)
 
+static KMatrix matrix(Block b) {
+    return (KMatrix){(const float *)(const void *)b.data, b.rs, b.cs};
+}
+
+/* k is at most p->step_k. */
 static void multiply(const Product *p, int64_t m, int64_t n, int64_t k, Block a, Block b, char *c,
                      int64_t ldc, int accumulate, char *packed) {
     if (p->blas)
         blas_product(p, m, n, k, a, b, c, ldc, accumulate);
     else if (p->type == KT_F32)
-        own_product(m, n, k, a, b, c, ldc, accumulate, (float *)(void *)packed);
+        k_gemm_block(m, n, k, matrix(a), matrix(b), (float *)(void *)c, ldc, accumulate, packed);
     else if (p->type == KT_F64)
         product_f64(m, n, k, a, b, c, ldc, accumulate);
     else if (p->type == KT_I64)
@@ -250,7 +242,7 @@ static int64_t align(int64_t bytes) {
     return (bytes + 63) & ~(int64_t)63;
 }
 
-Product k_product(const KArgs *a, int transposes, int64_t most) {
+Product k_product(const KArgs *a, int transposes) {
     const KMatmul *roles = a->attr;
     Product p = {.x = matrix_of(&a->in[0], roles->x, K_M, K_K),
                  .w = matrix_of(&a->in[1], roles->w, K_K, K_N),
@@ -266,13 +258,13 @@ Product k_product(const KArgs *a, int transposes, int64_t most) {
     p.k = p.x.column.size;
     cut(&p);
     double flops = 2.0 * (double)p.m * (double)p.n * (double)p.k;
-    if ((p.type == KT_F32 || p.type == KT_F64) && flops > BLAS_FLOPS) p.blas = a->blas;
+    if ((p.type == KT_F64 || (p.type == KT_F32 && !K_GEMM_WIDE)) && flops > BLAS_FLOPS)
+        p.blas = a->blas;
     int x = lies(&p.x, p.type), w = lies(&p.w, p.type);
-    int small = p.m <= INT32_MAX && p.n <= INT32_MAX && p.k <= INT32_MAX;
-    p.step_k = k_min(x && w && small ? p.k : BLOCK_K, p.k);
-    p.step_n = k_min(k_min(w && small ? p.columns : BLOCK_N, p.n), most);
+    p.step_k = p.type == KT_F32 ? k_gemm_chain(p.k) : x && w && p.k <= INT32_MAX ? p.k : BLOCK_K;
+    p.step_k = k_min(p.step_k, p.k);
     p.x_bytes = x ? 0 : align(k_min(p.rows, p.m) * p.step_k * p.size);
-    p.w_bytes = w ? 0 : align(p.step_k * p.step_n * p.size);
+    p.w_bytes = w ? 0 : align(p.step_k * k_min(p.columns, p.n) * p.size);
     return p;
 }
 
@@ -283,7 +275,7 @@ int64_t k_product_units(const Product *p) {
 int64_t k_product_workspace(const Product *p) {
     int64_t packed = 0;
     if (p->type == KT_F32) /* also with BLAS, which may come after the plan */
-        packed = k_gemm_pack_bytes(k_min(CHAIN_K, p->k), k_min(BLOCK_N, p->step_n));
+        packed = k_gemm_block_bytes(k_min(p->rows, p->m), k_min(p->columns, p->n), p->step_k);
     return p->x_bytes + p->w_bytes + align(packed);
 }
 
@@ -319,7 +311,8 @@ static int writes_in_place(const Product *p, Block *b) {
 
 static int64_t y_bytes(const Product *p) {
     Block b;
-    return writes_in_place(p, &b) ? 0 : align(k_min(p->rows, p->m) * p->step_n * p->size);
+    return writes_in_place(p, &b) ? 0
+                                  : align(k_min(p->rows, p->m) * k_min(p->columns, p->n) * p->size);
 }
 
 static void run_part(const Product *p, const Part *t, char *workspace) {
@@ -337,25 +330,21 @@ static void run_part(const Product *p, const Part *t, char *workspace) {
 }
 
 static int matmul(const KArgs *a) {
-    Product p = k_product(a, 1, INT64_MAX);
+    Product p = k_product(a, 1);
     for (int64_t u = a->lo; u < a->hi; u++) {
-        Part whole = k_product_part(&p, u), t = whole;
-        for (int64_t j = 0; j < whole.columns; j += p.step_n) {
-            t.column = whole.column + j;
-            t.columns = k_min(p.step_n, whole.columns - j);
-            run_part(&p, &t, k_align(a->workspace));
-        }
+        Part t = k_product_part(&p, u);
+        run_part(&p, &t, k_align(a->workspace));
     }
     return 0;
 }
 
 static int64_t matmul_units(const KArgs *a) {
-    Product p = k_product(a, 1, INT64_MAX);
+    Product p = k_product(a, 1);
     return k_product_units(&p);
 }
 
 static size_t matmul_workspace(const KArgs *a) {
-    Product p = k_product(a, 1, INT64_MAX);
+    Product p = k_product(a, 1);
     return (size_t)(y_bytes(&p) + k_product_workspace(&p)) + 64;
 }
 

@@ -23,7 +23,7 @@ typedef struct Product {
     int64_t size; /* of an element of that type */
     int64_t batch, m, n, k;
     int64_t rows, columns, row_blocks, column_blocks; /* of a unit; units along m and n */
-    int64_t step_k, step_n;                           /* what is computed at a time */
+    int64_t step_k;                                   /* of k, at a time */
     int64_t x_bytes, w_bytes;                         /* of what is copied of x and w for that */
     const KBlas *blas;                                /* NULL: not for this product */
 } Product;
@@ -46,13 +46,12 @@ typedef struct Block {
 #define k_product_workspace K_SYM(k_product_workspace)
 
 /* in[0] times in[1], with the roles that attr begins with. `transposes`: rows and columns may
- * change places (with x and w) where that suits out[0]'s strides. At most `most` columns at a time.
- */
-Product k_product(const KArgs *a, int transposes, int64_t most);
+ * change places (with x and w) where that suits out[0]'s strides. */
+Product k_product(const KArgs *a, int transposes);
 int64_t k_product_units(const Product *p);
 /* What unit u computes. */
 Part k_product_part(const Product *p, int64_t u);
-/* Computes a part of at most `rows` rows and step_n columns to c, whose column stride is 1, with
+/* Computes a part of at most `rows` rows and `columns` columns to c, whose column stride is 1, with
  * k_product_workspace bytes of workspace aligned to 64. */
 void k_product_compute(const Product *p, const Part *part, Block c, char *workspace);
 int64_t k_product_workspace(const Product *p);

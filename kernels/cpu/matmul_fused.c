@@ -8,8 +8,6 @@
 #include "fused.h"
 #include "matmul.h"
 
-enum { COLUMNS = 256 }; /* of a block, at most */
-
 /* The operands of the program as it sees a box of y's dims: input 0 is the product. */
 typedef struct Call {
     KArgs program;
@@ -89,7 +87,7 @@ static void run_program(Call *c, const KArgs *a, const Product *p, const Part *t
 
 /* ---- the kernel ----------------------------------------------------------------------------- */
 static int64_t block_bytes(const Product *p) {
-    return (k_min(p->rows, p->m) * p->step_n * p->size + 63) & ~(int64_t)63;
+    return (k_min(p->rows, p->m) * k_min(p->columns, p->n) * p->size + 63) & ~(int64_t)63;
 }
 
 static int64_t tensor_bytes(const KArgs *a) {
@@ -97,7 +95,7 @@ static int64_t tensor_bytes(const KArgs *a) {
 }
 
 static int matmul_fused(const KArgs *a) {
-    Product p = k_product(a, 0, COLUMNS);
+    Product p = k_product(a, 0);
     Call c;
     char *block = k_align(a->workspace), *work = block + block_bytes(&p);
     c.in = (void *)(work + k_product_workspace(&p));
@@ -110,24 +108,20 @@ static int matmul_fused(const KArgs *a) {
     c.program.workspace = (char *)c.in + tensor_bytes(a);
     find_groups(&c, a);
     for (int64_t u = a->lo; u < a->hi; u++) {
-        Part whole = k_product_part(&p, u), t = whole;
-        for (int64_t j = 0; j < whole.columns; j += p.step_n) {
-            t.column = whole.column + j;
-            t.columns = k_min(p.step_n, whole.columns - j);
-            k_product_compute(&p, &t, (Block){block, t.columns, 1}, work);
-            run_program(&c, a, &p, &t, block);
-        }
+        Part t = k_product_part(&p, u);
+        k_product_compute(&p, &t, (Block){block, t.columns, 1}, work);
+        run_program(&c, a, &p, &t, block);
     }
     return 0;
 }
 
 static int64_t matmul_fused_units(const KArgs *a) {
-    Product p = k_product(a, 0, COLUMNS);
+    Product p = k_product(a, 0);
     return k_product_units(&p);
 }
 
 static size_t matmul_fused_workspace(const KArgs *a) {
-    Product p = k_product(a, 0, COLUMNS);
+    Product p = k_product(a, 0);
     KArgs program = *a;
     program.in = a->in + 1; /* w's elements are computed in the product's type */
     program.nin = a->nin - 1;

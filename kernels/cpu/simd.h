@@ -53,6 +53,55 @@ static inline void vec_store(float *p, Vec v) {
     memcpy(p, &v, sizeof v);
 }
 
+/* Transposes VEC x VEC: row j of the result is column j of the rows v. */
+static inline void vec_transpose(Vec *v) {
+#if defined(__AVX512F__)
+    __m512d t[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_castps_pd(_mm512_unpacklo_ps(v[i], v[i + 1]));
+        t[i + 1] = _mm512_castps_pd(_mm512_unpackhi_ps(v[i], v[i + 1]));
+    }
+    for (int i = 0; i < 16; i += 4)
+        for (int j = 0; j < 2; j++) {
+            v[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(t[i + j], t[i + j + 2]));
+            v[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(t[i + j], t[i + j + 2]));
+        }
+    for (int j = 0; j < 4; j++) { /* 4 x 4 blocks of 4 lanes */
+        Vec a = _mm512_shuffle_f32x4(v[j], v[j + 4], 0x88);
+        Vec b = _mm512_shuffle_f32x4(v[j], v[j + 4], 0xdd);
+        Vec c = _mm512_shuffle_f32x4(v[j + 8], v[j + 12], 0x88);
+        Vec d = _mm512_shuffle_f32x4(v[j + 8], v[j + 12], 0xdd);
+        v[j] = _mm512_shuffle_f32x4(a, c, 0x88);
+        v[j + 4] = _mm512_shuffle_f32x4(b, d, 0x88);
+        v[j + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
+        v[j + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
+    }
+#elif defined(__AVX2__) && defined(__FMA__)
+    __m256d t[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_castps_pd(_mm256_unpacklo_ps(v[i], v[i + 1]));
+        t[i + 1] = _mm256_castps_pd(_mm256_unpackhi_ps(v[i], v[i + 1]));
+    }
+    for (int j = 0; j < 4; j++) {
+        int i = j / 2, high = j % 2;
+        __m256d a = high ? _mm256_unpackhi_pd(t[i], t[i + 2]) : _mm256_unpacklo_pd(t[i], t[i + 2]);
+        __m256d b =
+            high ? _mm256_unpackhi_pd(t[i + 4], t[i + 6]) : _mm256_unpacklo_pd(t[i + 4], t[i + 6]);
+        v[j] = _mm256_castpd_ps(_mm256_permute2f128_pd(a, b, 0x20));
+        v[j + 4] = _mm256_castpd_ps(_mm256_permute2f128_pd(a, b, 0x31));
+    }
+#else
+    Vec a = __builtin_shufflevector(v[0], v[1], 0, 4, 1, 5);
+    Vec b = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5);
+    Vec c = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7);
+    Vec d = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
+    v[0] = __builtin_shufflevector(a, b, 0, 1, 4, 5);
+    v[1] = __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    v[2] = __builtin_shufflevector(c, d, 0, 1, 4, 5);
+    v[3] = __builtin_shufflevector(c, d, 2, 3, 6, 7);
+#endif
+}
+
 /* Transposes 4 x 4: to[j * ts + i] = from[i * fs + j] */
 typedef float Quad __attribute__((vector_size(16)));
 static inline void quad_transpose(float *to, int64_t ts, const float *from, int64_t fs) {

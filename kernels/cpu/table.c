@@ -82,3 +82,7 @@ const KernelRow *k_cpu_table(const char *level) {
 const char *k_cpu_best_level(void) {
     return runs_here("v4") ? "v4" : runs_here("v3") ? "v3" : "default";
 }
+
+int k_cpu_uses_blas(const char *level, DType t) {
+    return t == DT_F64 || (t >= DT_BF16 && strcmp(level, "default") == 0);
+}
