@@ -45,7 +45,7 @@ end
 ---@return string[][]
 function M.rows()
   local here = core.doctor()
-  local blas = here.blas == "none" and "none: large float64 products run slower (Debian: libopenblas0-pthread)"
+  local blas = here.blas == "none" and "none: large float64 products are slow (Debian: libopenblas0-pthread)"
     or ("%s, core %s"):format(here.blas, here.blas_core)
   local rows = {
     {"meshlua", program.version},
