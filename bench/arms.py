@@ -1,6 +1,7 @@
 """Arms: what takes part in a row. An arm is a variant of a worker, a process that lives through the whole run
 and is spoken to by lines: a request as JSON (to meshlua: as a Lua table), an answer as JSON."""
 
+import importlib
 import json
 import os
 import select
@@ -38,7 +39,7 @@ def busy_seconds():
 # Workers: which arms they are, and how each is started. XLA gives its 8 host devices their own process, so
 # that they cost the one-device rows nothing.
 WORKERS = {"meshlua": ["meshlua", "one device"], "jax": ["jax"], "jax8": ["jax 8"],
-           "torch": ["torch", "torch.compile"], "limits": ["limit", "fma", "copy"]}
+           "torch": ["torch", "torch.compile"], "gloo": ["gloo"], "limits": ["limit", "fma", "copy"]}
 WORKER_OF = {arm: worker for worker, arms in WORKERS.items() for arm in arms}
 
 
@@ -91,13 +92,21 @@ class Worker:
         return answer
 
     def cpu_seconds(self):
-        """Time of processor that all its threads have had."""
+        """Time of processor that its threads have had, and those of its children."""
+        pid, ticks = self.process.pid, 0
         try:
-            with open(f"/proc/{self.process.pid}/stat") as f:
-                fields = f.read().rsplit(")", 1)[1].split()
-            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        except (OSError, ValueError):
-            return 0.0
+            with open(f"/proc/{pid}/task/{pid}/children") as f:
+                pids = [pid, *map(int, f.read().split())]
+        except OSError:
+            pids = [pid]
+        for one in pids:
+            try:
+                with open(f"/proc/{one}/stat") as f:
+                    fields = f.read().rsplit(")", 1)[1].split()
+                ticks += int(fields[11]) + int(fields[12])
+            except OSError:
+                pass
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def stop(self):
         self.process.kill()
@@ -116,7 +125,8 @@ class Arms:
         if name in self.broken:
             raise Failed(self.broken[name])
         if name in self.workers and self.workers[name].process.poll() is not None:
-            del self.workers[name]
+            self.workers.pop(name).stop()
+            raise Failed("the process ended between two requests; was memory short?")
         if name not in self.workers:
             peer = name not in ("meshlua", "limits")
             if peer and not self.python:
@@ -131,6 +141,19 @@ class Arms:
                 del self.workers[name]
                 raise
         return self.workers[name]
+
+    def new(self, arm):
+        """A process for this arm alone, which the caller stops."""
+        name = WORKER_OF[arm]
+        if name != "meshlua" and not self.python:
+            raise Failed(self.why_no_python)
+        return Worker(name, self.python, self.core_type)
+
+    def command(self, row, arm):
+        """The command of a row that times whole processes."""
+        if arm != "meshlua" and not self.python:
+            raise Failed(self.why_no_python)
+        return importlib.import_module("rows." + row.family).command(row.params, arm, MESHLUA, self.python)
 
     def ask(self, arm, request, limit=300):
         return self.worker(WORKER_OF[arm]).ask(dict(request, arm=arm), limit)

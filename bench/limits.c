@@ -26,18 +26,22 @@ enum { WIDTH = 4 };
 #endif
 typedef float Vec __attribute__((vector_size(WIDTH * sizeof(float))));
 
-/* Two pages of difference between neighbours: large buffers that begin at the same place of a page
- * make loads wait for stores to the same place of another buffer. */
+/* Floats that are not all the same. Each buffer begins at another place of its page: loads wait for
+ * stores to the same place of another page. */
 void *limits_alloc(size_t bytes) {
-    static size_t shift;
-    void *p = NULL;
-    shift = (shift + 1) % 8;
-    if (posix_memalign(&p, 4096, bytes + 8 * 4096 + 8 * 256)) return NULL;
-    char *at = (char *)p + shift * 256;
+    enum { PAGE = 4096, STEP = 256 };
+    static size_t count;
+    char *p = NULL;
+    if (posix_memalign((void **)&p, PAGE, bytes + PAGE)) return NULL;
+    size_t shift = STEP * (1 + count++ % 8); /* limits_free finds the begin of the page */
+    float *at = (float *)(p + shift);
 #pragma omp parallel for schedule(static)
-    for (size_t i = 0; i < bytes / 4; i++)
-        ((float *)at)[i] = 0.001f * (float)(i % 1009) - 0.4f;
+    for (size_t i = 0; i < bytes / 4; i++) at[i] = 0.001f * (float)(i % 1009) - 0.4f;
     return at;
+}
+
+void limits_free(void *at) {
+    free((void *)((uintptr_t)at & ~(uintptr_t)4095));
 }
 
 void limits_threads(int n) {

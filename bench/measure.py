@@ -3,6 +3,7 @@
 import os
 import shutil
 import statistics
+import subprocess
 import tempfile
 import time
 
@@ -48,6 +49,8 @@ def prepare(arms, row, folder):
 
 def check(arms, row):
     """The reasons for which arms would not be measured; nothing is timed."""
+    if row.mode != "turns":
+        return {arm: why for arm, why in measure_processes(arms, row, 1)["arms"].items() if isinstance(why, str)}
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         ready, reasons, _ = prepare(arms, row, folder)
         for arm in ready:
@@ -87,8 +90,64 @@ def take_turns(arms, ready, seconds):
     return times, elsewhere / spent
 
 
+def fresh(arms, row, arm, folder, request):
+    """What a new process answers to one request."""
+    worker = arms.new(arm)
+    try:
+        worker.ask({"command": "hello"}, 120)
+        worker.ask({"command": "prepare", "family": row.family, "params": row.params, "folder": folder, "arm": arm},
+                   row.patience)
+        return worker.ask(dict(request, arm=arm), row.patience)
+    finally:
+        worker.stop()
+
+
+def whole_process(arms, row, arm):
+    start = time.perf_counter()
+    done = subprocess.run(arms.command(row, arm), capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - start
+    if done.returncode:
+        raise Failed((done.stderr.strip().splitlines() or ["it failed"])[-1])
+    return seconds
+
+
+def single(arms, row, arm, folder):
+    """One number of an arm in a process of its own."""
+    if row.mode == "process":
+        return whole_process(arms, row, arm)
+    if row.mode == "value":
+        return fresh(arms, row, arm, folder, {"command": "value"})["value"]
+    return fresh(arms, row, arm, None, {"command": "time", "samples": 1, "inner": 1})["times"][0]
+
+
+def measure_processes(arms, row, rounds):
+    """As measure, of rows that need new processes: rounds of them, in turns; of the slow, only one."""
+    found = {"arms": {}, "info": {}}
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        if row.mode == "value":  # for inputs, and the plan
+            ready, found["arms"], found["info"] = prepare(arms, row, folder)
+            for arm in row.arms:
+                arms.drop(arm)
+        numbers = {arm: [] for arm in row.arms if arm not in found["arms"]}
+        for turn in range(rounds):
+            for arm in list(numbers):
+                if turn and row.mode != "process" and arm != "meshlua":
+                    continue
+                try:
+                    time.sleep(SETTLE)
+                    # meshlua would write its inputs again, which is no part of its step.
+                    numbers[arm].append(single(arms, row, arm, None if arm == "meshlua" else folder))
+                except Failed as e:
+                    del numbers[arm]
+                    found["arms"][arm] = f"not measured: {e}"
+    found["arms"].update({arm: summary(list_) for arm, list_ in numbers.items()})
+    return found
+
+
 def measure(arms, row, seconds):
     """What was found for a row: {"arms": {arm: summary or reason}, "info", "elsewhere"}."""
+    if row.mode != "turns":
+        return measure_processes(arms, row, ROUNDS)
     folder = tempfile.mkdtemp(prefix="bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     found = {"arms": {}, "info": {}}
     try:

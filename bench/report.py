@@ -3,6 +3,8 @@
 import json
 import os
 
+import plot
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 JSON, TABLE, NOTES, PLOT = (os.path.join(HERE, name) for name in ("results.json", "RESULTS.md", "notes.md", "results.svg"))
 
@@ -83,6 +85,8 @@ def head(machine):
     versions = ", ".join(f"{name} {version}".strip() for name, version in machine["versions"].items())
     text = f"""# What bench/run.py measured
 
+![ratios](results.svg)
+
 Written by `script/bench`; how to read it is in [README.md](README.md). {machine['now']}.
 {machine['processor']}, {machine['cores']} cores, {machine['system']}. {versions}. {machine['load before']:.2f} cores were busy before.
 
@@ -119,3 +123,5 @@ def write(results, order):
             text += "\n" + f.read()
     with open(TABLE, "w") as f:
         f.write(text)
+    with open(PLOT, "w") as f:
+        f.write(plot.svg(rows))

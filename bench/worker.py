@@ -4,7 +4,7 @@ A family (rows/FAMILY.py) has functions NAME_case(params, inputs) for the arms, 
 run() does the work once and returns when it is done; results() gives a list of arrays to compare, in an order
 that is the same for all arms. Inputs are meshlua's: {name: array}."""
 
-import importlib.util
+import importlib
 import json
 import os
 import sys
@@ -13,14 +13,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 FUNCTION = {"jax": "jax_case", "jax 8": "jax_case", "torch": "torch_case", "torch.compile": "compile_case",
-            "limit": "limit_case", "fma": "fma_case", "copy": "copy_case"}
-
-
-def load(path):
-    spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+            "gloo": "gloo_case", "limit": "limit_case", "fma": "fma_case", "copy": "copy_case"}
 
 
 def read_arrays(folder, name):
@@ -51,29 +44,39 @@ def difference(results, wanted):
     return worst
 
 
+def memory(name):
+    """Bytes of this process, as the kernel calls them: "VmRSS", "VmHWM" (the most so far)."""
+    with open("/proc/self/status") as f:
+        return next(1024 * int(line.split()[1]) for line in f if line.startswith(name + ":"))
+
+
 class Commands:
     def __init__(self, worker):
         self.cases = {}
         if worker == "limits":
             from rows import machine  # noqa: F401
             self.versions = {}
-        elif worker == "torch":
+        elif worker in ("torch", "gloo"):
             import torch
             torch.set_num_threads(os.cpu_count())
+            torch.ones(2) + 1
             self.versions = {"torch": torch.__version__}
         else:
             import jax
+            import optax  # noqa: F401
+            (jax.numpy.ones(2) + 1).block_until_ready()
             self.versions = {"jax": jax.__version__}
+        self.empty = memory("VmRSS")
 
     def hello(self, request):
         return {"versions": self.versions}
 
     def prepare(self, request):
-        family = load(os.path.join(HERE, "rows", request["family"] + ".py"))
+        family = importlib.import_module("rows." + request["family"])
         folder, arm = request["folder"], request["arm"]
         is_limit = FUNCTION[arm] in ("limit_case", "fma_case", "copy_case")
         try:
-            inputs = read_arrays(folder, "inputs")
+            inputs = read_arrays(folder, "inputs") if folder else {}
         except ImportError:
             if arm == "limit":
                 raise
@@ -84,19 +87,39 @@ class Commands:
             function = getattr(machine, FUNCTION[arm])
         run, results = function(request["params"], inputs)
         self.cases[arm] = run
-        if results is None:
+        if results is None or not folder:
             return {}
         wanted = list(read_arrays(folder, "results").values())
         return {"difference": difference(results(), wanted)}
 
     def time(self, request):
         run, inner, clock, times = self.cases[request["arm"]], request["inner"], time.perf_counter, []
+        if hasattr(run, "announce"):
+            run.announce(request["samples"] * inner)
         for _ in range(request["samples"]):
             start = clock()
             for _ in range(inner):
-                run()
-            times.append((clock() - start) / inner)
+                out = run()
+            times.append(out if hasattr(run, "gives_seconds") else (clock() - start) / inner)
         return {"times": times}
+
+    def value(self, request):
+        """The most memory over three runs, once two have been, beside that of an empty process."""
+        import ctypes
+        import gc
+        run = self.cases[request["arm"]]
+        for _ in range(2):
+            run()
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        try:
+            with open("/proc/self/clear_refs", "w") as f:
+                f.write("5")
+        except OSError:
+            pass  # then it is the most of all that was
+        for _ in range(3):
+            run()
+        return {"value": memory("VmHWM") - self.empty}
 
     def drop(self, request):
         self.cases.pop(request["arm"], None)

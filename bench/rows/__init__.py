@@ -2,7 +2,8 @@
 
 import importlib
 
-FAMILIES = ["matmul", "train"]
+FAMILIES = ["matmul", "fused", "adamw", "attention", "train", "mlp", "collectives", "dispatch", "compile", "start",
+            "memory"]
 
 
 def all_rows():

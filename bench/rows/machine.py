@@ -32,15 +32,18 @@ def library():
 class Buffer:
     """Memory of floats, as a pointer for C and, with numpy, as an array."""
 
-    kept = []  # never freed: a run is short
-
     def __init__(self, n, data=None):
         self.n = n
         self.pointer = ctypes.c_void_p(library().limits_alloc(max(n, 1) * 4))
+        if not self.pointer:
+            raise MemoryError(f"{n} floats")
         if data is not None:
             import numpy as np
             flat = np.ascontiguousarray(data).reshape(-1)
             ctypes.memmove(self.pointer, flat.ctypes.data, flat.nbytes)
+
+    def __del__(self):
+        library().limits_free(self.pointer)
 
     def array(self):
         import numpy as np
@@ -58,7 +61,7 @@ def call(name, *args):
             return ctypes.c_float(x)
         return ctypes.c_void_p(None) if x is None else ctypes.c_int64(x)
     converted = [convert(x) for x in args]
-    return lambda: function(*converted)
+    return lambda args=args: function(*converted)  # which hold the buffers
 
 
 def fma_case(params, inputs):

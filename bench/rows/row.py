@@ -23,6 +23,9 @@ class Row:
     patience: int = 300             # seconds that making a case may take
     unit: str = "s"                 # of the number; less is better
     constant: float = 0.0           # a limit that is a number
+    # turns: arms in living processes take turns. fresh: the first run of a process is timed; value: what a fresh
+    # process says of itself; process: the whole process.
+    mode: str = "turns"
     tags: dict = field(default_factory=dict)
 
     @property

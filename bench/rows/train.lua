@@ -36,8 +36,10 @@ return function(p)
     local sharding = ml.NamedSharding(mesh, ml.P(mesh.shape.data and "data" or nil))
     ids, labels = ml.device_put(ids, sharding), ml.device_put(labels, sharding)
   end
+  local function plan() return step:plan(model, opt, ids, labels) end
   return {
     inputs = inputs,
+    plan = plan,
     results = function()
       local losses = {}
       for i = 1, 3 do losses[i] = step(model, opt, ids, labels) end
@@ -45,10 +47,9 @@ return function(p)
     end,
     run = function() return step(model, opt, ids, labels):item() end,
     info = function()
-      local plan = step:plan(model, opt, ids, labels)
       local flops, bytes = {}, {}
-      for i, s in ipairs(plan:steps()) do flops[i], bytes[i] = s.flops, s.traffic end
-      return {flops = flops, bytes = bytes, peak = plan:memory().peak}
+      for i, s in ipairs(plan():steps()) do flops[i], bytes[i] = s.flops, s.traffic end
+      return {flops = flops, bytes = bytes}
     end,
   }
 end

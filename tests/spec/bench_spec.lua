@@ -18,7 +18,25 @@ local rows = {
   {"train", gpt_with {mesh = "data:8", rules = "dp"}},
   {"train", gpt_with {mesh = "data:4,model:2", rules = "tp"}},
   {"train", gpt_with {mesh = "model:8", rules = "tp"}},
+  {"adamw", gpt_with {}},
+  {"adamw", {n = 5}},
+  {"attention", {batch = 2, seq = 5, heads = 2, head = 4}},
+  {"mlp", {sizes = {6, 5, 4}, batch = 3}},
+  {"dispatch", {leaves = 2}},
+  {"dispatch", {}},
+  {"compile", gpt_with {}},
+  {"memory", gpt_with {}},
 }
+for _, op in ipairs {"gelu", "layer norm", "rms norm", "softmax", "cross entropy"} do
+  rows[#rows + 1] = {"fused", {op = op, rows = 3, cols = 5, backward = false}}
+  rows[#rows + 1] = {"fused", {op = op, rows = 3, cols = 5, backward = true}}
+end
+for _, op in ipairs {"all-reduce", "reduce-scatter", "all-gather", "all-to-all"} do
+  rows[#rows + 1] = {"collectives", {op = op, bytes = 256}}
+end
+for _, ways in ipairs {{"S0", "S1"}, {"S0", "R"}, {"R", "S0"}} do
+  rows[#rows + 1] = {"collectives", {reshard = ways, shape = {8, 16}}}
+end
 
 describe("the benchmark's row", function()
   for i, row in ipairs(rows) do
