@@ -107,7 +107,8 @@ def whole_process(arms, row, arm):
     done = subprocess.run(arms.command(row, arm), capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - start
     if done.returncode:
-        raise Failed((done.stderr.strip().splitlines() or ["it failed"])[-1])
+        words = done.stderr.strip().splitlines() or ["it failed"]
+        raise Failed(words[0 if arm == "meshlua" else -1])
     return seconds
 
 

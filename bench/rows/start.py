@@ -8,8 +8,8 @@ ROWS = [Row(f"start of a process, first {what}", "start", {"what": what}, ("jax"
             share=1.0, vs_jax=20.0, vs_torch=20.0)
         for what, limit in ((SUM, 15e-3), (PRODUCT, 45e-3))]
 
-LUA = {SUM: "print((ml.ones {16} + ml.ones {16}):item(1))",
-       PRODUCT: "print(ml.ones {1024, 1024}:matmul(ml.ones {1024, 1024}):item(1, 1))"}
+LUA = {SUM: "print((ml.ones {16} + ml.ones {16}):slice(1):item())",
+       PRODUCT: "print(ml.ones {1024, 1024}:matmul(ml.ones {1024, 1024}):slice(1, 1):item())"}
 PYTHON = {"jax": {SUM: "import jax.numpy as jnp; print((jnp.ones(16) + jnp.ones(16))[0])",
                   PRODUCT: "import jax.numpy as jnp; print((jnp.ones((1024, 1024)) @ jnp.ones((1024, 1024)))[0, 0])"},
           "torch": {SUM: "import torch; print((torch.ones(16) + torch.ones(16))[0])",
