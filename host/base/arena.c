@@ -33,7 +33,7 @@ static bool grow(Arena *a, size_t size) {
     size_t want = a->chunk ? a->chunk->size * 2 : CHUNK_MIN;
     if (want > CHUNK_MAX) want = CHUNK_MAX;
     if (want < size + HEAD) want = size + HEAD;
-    ArenaChunk *c = alloc_new(a->alloc, want);
+    ArenaChunk *c = alloc_resize(a->alloc, NULL, 0, want);
     if (!c) return false;
     c->older = a->chunk;
     c->size = want;
@@ -43,7 +43,7 @@ static bool grow(Arena *a, size_t size) {
     return true;
 }
 
-void *arena_alloc(Arena *a, size_t size) {
+static void *take(Arena *a, size_t size) {
     if (size > SIZE_MAX / 4) return NULL;
     size = (size + 15) / 16 * 16;
     if (size == 0) size = 16;
@@ -53,8 +53,14 @@ void *arena_alloc(Arena *a, size_t size) {
     return p;
 }
 
+/* Zeroed here, and not where a chunk is made: most arenas are small and leave much of it unused. */
+void *arena_alloc(Arena *a, size_t size) {
+    void *p = take(a, size);
+    return p ? memset(p, 0, size) : NULL;
+}
+
 void *arena_copy(Arena *a, const void *p, size_t size) {
-    void *copy = arena_alloc(a, size);
+    void *copy = take(a, size);
     if (copy && size) memcpy(copy, p, size);
     return copy;
 }

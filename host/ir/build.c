@@ -131,9 +131,12 @@ static bool infer(Build *b, const Node *n, Mode mode, const Type **types, int *n
     const OpDef *def = graph_opdef(b->g, n);
     Arena scratch;
     arena_init(&scratch, &cx->alloc);
-    int room = n->nin > FEW ? n->nin : FEW;
-    const Type **in_types = ARENA_ARRAY(&scratch, const Type *, room);
-    OutType *out = ARENA_ARRAY(&scratch, OutType, room);
+    const Type *few_types[FEW], **in_types = few_types;
+    OutType few_out[FEW] = {0}, *out = few_out;
+    if (n->nin > FEW) {
+        in_types = ARENA_ARRAY(&scratch, const Type *, n->nin);
+        out = ARENA_ARRAY(&scratch, OutType, n->nin);
+    }
     bool ok = in_types && out;
     if (!ok) out_of_memory(b);
     if (ok) {

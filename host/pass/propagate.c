@@ -11,15 +11,24 @@
 
 #include <string.h>
 
+/* Room for the projections of any rule: visits are many, and none needs what an earlier one had. */
+typedef struct Room {
+    Projection *proj;
+    AxisList *list;
+    int *rank;
+} Room;
+
 typedef struct Propagate {
     const Graph *g;
     Arena arena;
     Layout *layout;    /* by value */
+    int64_t *bytes;    /* by value: of the whole tensor */
     FactorRule **rule; /* by node; NULL: takes no part */
+    Room room;         /* for one visit */
     FlowNodes flow;    /* numbered behind the nodes */
     int32_t *uses;     /* by value */
     Uses users;
-    int32_t *queue; /* nodes to look at again */
+    int32_t *queue, *other_queue; /* nodes to look at again; those of this round */
     bool *queued;
     Graph *sources; /* where axes come from is noted in it */
 } Propagate;
@@ -61,7 +70,7 @@ static Layout *layout_of_tensor(Propagate *p, const Node *n, int tensor) {
 }
 
 static int64_t bytes_of_tensor(const Propagate *p, const Node *n, int tensor) {
-    return type_bytes(graph_type(p->g, node_tensor(n, tensor)));
+    return p->bytes[node_tensor(n, tensor)];
 }
 
 /* One op at one time: its tensors' projections, and what they may take. */
@@ -204,21 +213,30 @@ static const Node *node_at(const Propagate *p, int32_t id) {
     return id < p->g->node.n ? graph_node(p->g, id) : &p->flow.node[id - p->g->node.n];
 }
 
-static Err visit(Propagate *p, int32_t id, const Stage *s, bool aggressive, Arena *scratch,
-                 int32_t *queue_n) {
+static const FactorRule *rule_at(const Propagate *p, int32_t id) {
+    return id < p->g->node.n ? p->rule[id] : p->flow.rule[id - p->g->node.n];
+}
+
+/* Is any of the op's tensors split? Where none is, there is nothing to pass on. */
+static bool is_split(Propagate *p, const Node *n, const FactorRule *r) {
+    for (int t = 0; t < r->ntensor; t++)
+        if (layout_used(layout_of_tensor(p, n, t))) return true;
+    return false;
+}
+
+static void visit(Propagate *p, int32_t id, const Stage *s, bool aggressive, int32_t *queue_n) {
     bool way = id >= p->g->node.n;
     const Node *n = node_at(p, id);
-    const FactorRule *r = way ? p->flow.rule[id - p->g->node.n] : p->rule[id];
-    if (!r || r->nfactor == 0) return E_OK;
-    View v = {p, n, r, rule_projections(r, scratch), NULL, aggressive};
-    int *ranks = ARENA_ARRAY(scratch, int, r->ntensor);
-    if (!v.proj || !ranks) return err_nomem(p->g->cx, "propagation");
+    const FactorRule *r = rule_at(p, id);
+    if (!r || r->nfactor == 0) return;
+    int *ranks = p->room.rank;
+    View v = {p, n, r, p->room.proj, ranks, aggressive};
+    if (!stage_takes_op(&v, s) || !is_split(p, n, r)) return;
     for (int t = 0; t < r->ntensor; t++) {
         ranks[t] = rank_of(p, n, t);
+        v.proj[t].factor = p->room.list + t * r->nfactor;
         rule_project(r, t, layout_of_tensor(p, n, t), &v.proj[t]);
     }
-    v.ranks = ranks;
-    if (!stage_takes_op(&v, s)) return E_OK;
     bool backward_only = s->expand_backward && expands(r, n->nin, ranks);
     int order[MAX_FACTORS];
     order_factors(&v, order);
@@ -238,27 +256,20 @@ static Err visit(Propagate *p, int32_t id, const Stage *s, bool aggressive, Aren
                         layout_used(layout_of_tensor(p, n, t)) & ~had);
         }
     }
-    return E_OK;
 }
 
-static Err fixpoint(Propagate *p, const Stage *s, bool aggressive) {
+static void fixpoint(Propagate *p, const Stage *s, bool aggressive) {
     int32_t n = 0;
-    Err e = E_OK;
     for (int32_t id = 1; id < p->g->node.n + p->flow.n; id++) p->queued[p->queue[n++] = id] = true;
-    /* The queue is an array that starts again when it is full: nodes are in it at most once. */
-    while (!e && n > 0) {
-        Arena scratch;
-        arena_init(&scratch, &p->g->cx->alloc);
-        int32_t batch = n;
-        int32_t *now = ARENA_ARRAY(&scratch, int32_t, batch);
-        if (!now) e = err_nomem(p->g->cx, "propagation");
-        for (int32_t i = 0; !e && i < batch; i++) now[i] = p->queue[i];
-        for (int32_t i = 0; !e && i < batch; i++) p->queued[now[i]] = false;
+    /* Round by round: what a round queues is for the next one. A node is queued at most once. */
+    while (n > 0) {
+        int32_t batch = n, *now = p->queue;
+        p->queue = p->other_queue;
+        p->other_queue = now;
+        for (int32_t i = 0; i < batch; i++) p->queued[now[i]] = false;
         n = 0;
-        for (int32_t i = 0; !e && i < batch; i++) e = visit(p, now[i], s, aggressive, &scratch, &n);
-        arena_free(&scratch);
+        for (int32_t i = 0; i < batch; i++) visit(p, now[i], s, aggressive, &n);
     }
-    return e;
 }
 
 /* What is to lie alike may not be asked to lie differently. */
@@ -271,16 +282,33 @@ static Err check_alike(const Graph *g, const Node *n) {
                                                      "tensors in one layout are to lie", a, b);
 }
 
+static Err make_room(Propagate *p) {
+    int tensors = 1, lists = 1;
+    for (int32_t id = 1; id < p->g->node.n + p->flow.n; id++) {
+        const FactorRule *r = rule_at(p, id);
+        if (r && r->ntensor > tensors) tensors = r->ntensor;
+        if (r && r->ntensor * r->nfactor > lists) lists = r->ntensor * r->nfactor;
+    }
+    p->room.proj = ARENA_ARRAY(&p->arena, Projection, tensors);
+    p->room.list = ARENA_ARRAY(&p->arena, AxisList, lists);
+    p->room.rank = ARENA_ARRAY(&p->arena, int, tensors);
+    bool ok = p->room.proj && p->room.list && p->room.rank;
+    return ok ? E_OK : err_nomem(p->g->cx, "propagation");
+}
+
 static Err prepare(Propagate *p) {
     const Graph *g = p->g;
     p->layout = ARENA_ARRAY(&p->arena, Layout, g->value.n);
+    p->bytes = ARENA_ARRAY(&p->arena, int64_t, g->value.n);
     p->rule = ARENA_ARRAY(&p->arena, FactorRule *, g->node.n);
     p->uses = graph_use_counts(g, &p->arena);
     p->users = graph_uses(g, &p->arena);
     TRY(flow_nodes(g, &p->arena, &p->flow));
     p->queue = ARENA_ARRAY(&p->arena, int32_t, g->node.n + p->flow.n);
+    p->other_queue = ARENA_ARRAY(&p->arena, int32_t, g->node.n + p->flow.n);
     p->queued = ARENA_ARRAY(&p->arena, bool, g->node.n + p->flow.n);
-    if (!p->layout || !p->rule || !p->uses || !p->users.start || !p->queue || !p->queued)
+    if (!p->layout || !p->bytes || !p->rule || !p->uses || !p->users.start || !p->queue ||
+        !p->other_queue || !p->queued)
         return err_nomem(g->cx, "propagation");
     for (int32_t id = 1; id < g->node.n; id++) {
         const Node *n = graph_node(g, id);
@@ -289,8 +317,9 @@ static Err prepare(Propagate *p) {
             TRY(rule_of(g, n, &p->arena, &p->rule[id]));
         if (def->flags & OPF_CAST) TRY(check_alike(g, n));
     }
+    for (Val v = 1; v < g->value.n; v++) p->bytes[v] = type_bytes(graph_type(g, v));
     seed_all(g, p->layout);
-    return E_OK;
+    return make_room(p);
 }
 
 /* The same graph with the layouts in its types; what parameters and constraints say stays as it was
@@ -375,12 +404,11 @@ static Err split_sources(const Graph *g, Graph *to) {
     return c.b.err;
 }
 
-static Err run_stages(Propagate *p) {
+static void run_stages(Propagate *p) {
     for (unsigned s = 0; s < sizeof stages / sizeof stages[0]; s++) {
-        TRY(fixpoint(p, &stages[s], false));
-        TRY(fixpoint(p, &stages[s], true));
+        fixpoint(p, &stages[s], false);
+        fixpoint(p, &stages[s], true);
     }
-    return E_OK;
 }
 
 static void dump_factors(const Propagate *p, const PassOptions *o) {
@@ -409,9 +437,9 @@ static Err propagate(Propagate *p, const PassOptions *o) {
     int last = seed_last_priority(p->g);
     for (int priority = 0; priority <= last; priority++) {
         seed_written(p->g, p->layout, priority, false);
-        TRY(run_stages(p));
+        run_stages(p);
         seed_written(p->g, p->layout, priority, true);
-        TRY(run_stages(p));
+        run_stages(p);
     }
     return E_OK;
 }
