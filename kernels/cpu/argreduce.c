@@ -7,7 +7,7 @@
 #include "lanes.h"
 #include "rows.h"
 
-enum { COLUMNS = 128, CHUNK = 1024 };
+enum { COLUMNS = 128, CHUNK = 256 };
 
 /* The first of v's n elements that is better than *best replaces it, and its index (from `at`) goes
  * to *index. `started` is 0 before the first element. */
@@ -25,9 +25,12 @@ typedef void FoldColumns(void *best, int32_t *index, int started, const void *v,
         T m = extreme(v, n);                                                                       \
         if (started && !(better(m, *best))) return;                                                \
         *best = m;                                                                                 \
-        int64_t i = 0;                                                                             \
-        while (!(v[i] == m || (m != m && v[i] != v[i]))) i++;                                      \
-        *index = (int32_t)(at + i);                                                                \
+        int32_t first = CHUNK;                                                                     \
+        for (int32_t i = 0; i < (int32_t)n; i++) { /* without a jump: it becomes vector code */    \
+            int32_t hit = (v[i] == m) | ((m != m) & (v[i] != v[i])) ? i : CHUNK;                   \
+            first = hit < first ? hit : first;                                                     \
+        }                                                                                          \
+        *index = (int32_t)at + first;                                                              \
     }                                                                                              \
     static void name##_columns(void *best_, int32_t *restrict index, int started, const void *v_,  \
                                int64_t at, int64_t n) {                                            \

@@ -7,6 +7,8 @@
 #include "lanes.h"
 #include "rows.h"
 
+enum { BLOCK = 4096 }; /* elements of a row that are looked at together */
+
 #define REAL_CODE "cross_entropy_real.h"
 #include "real.h"
 
@@ -53,6 +55,7 @@ static int cross_entropy_grad(const KArgs *a) {
     KLine in = k_line(x, &workspace), out = k_line(dx, &workspace);
     KReal e, d;
     KWalk w;
+    int past = k_streams(dx) && dx->data != x->data;
     k_walk_begin(&w, x, x->rank - 1);
     k_walk_add(&w, x);
     k_walk_add(&w, labels);
@@ -66,11 +69,12 @@ static int cross_entropy_grad(const KArgs *a) {
         k_get(lse->dtype, w.at[2], &e);
         k_get(dloss->dtype, w.at[3], &d);
         if (x->dtype == DT_F64)
-            loss_grad_f64(row, in.n, label, &d, &e, to);
+            loss_grad_f64(row, in.n, label, &d, &e, to, past);
         else
-            loss_grad_f32(row, in.n, label, &d, &e, to);
+            loss_grad_f32(row, in.n, label, &d, &e, to, past);
         k_line_done(&out, w.at[4]);
     }
+    if (past) stream_end();
     return 0;
 }
 

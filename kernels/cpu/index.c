@@ -162,6 +162,15 @@ static int string_ids(const KArgs *a, const Index *x, Lists *l) {
     return 0;
 }
 
+/* Are rows of the table and of the updates runs of register type? */
+static int adds_in_place(const Index *x) {
+    const Group *g = &x->after;
+    DType type = x->other->dtype;
+    int64_t size = k_dtype_size(type);
+    return type == x->table->dtype && k_dtype_native(type) && g->rank == 1 &&
+           g->strides[0][0] == size && g->strides[1][0] == size;
+}
+
 /* The elements [c, c + n) of one row: the sum of its updates. `base`: of the updates, at `before`.
  */
 static void sum_row(const Index *x, const Lists *l, int64_t row, int64_t c, int64_t n,
@@ -174,6 +183,13 @@ static void sum_row(const Index *x, const Lists *l, int64_t row, int64_t c, int6
     int64_t fs = g->rank ? g->strides[1][g->rank - 1] : 0;
     int64_t ts = g->rank ? g->strides[0][g->rank - 1] : 0;
     int64_t first = l->head[row - l->first];
+    if (first >= 0 && adds_in_place(x)) {
+        const char *from = base + group_at(&x->id, 1, first);
+        memcpy(to + c * size, from + c * size, (size_t)(n * size));
+        for (int64_t i = l->next[first]; i >= 0; i = l->next[i])
+            add_fn[reg](to + c * size, base + group_at(&x->id, 1, i) + c * size, n);
+        return;
+    }
     if (first >= 0) memset(acc, 0, (size_t)(n * size));
     for (int64_t i = first; i >= 0; i = l->next[i])
         for (int64_t j = 0; j < n; j += run) {

@@ -7,6 +7,7 @@
 #include "convert.h"
 #include "rows.h"
 #include "simd.h"
+#include "vec.h"
 #include "view.h"
 
 enum {
@@ -22,6 +23,7 @@ typedef struct Copy {
     int64_t size, count;
     int rank;
     int64_t dims[K_MAX_RANK], strides[2][K_MAX_RANK]; /* of to, of from */
+    int past;                                         /* written past the caches (vec.h) */
     int row; /* -1: plain. Else the dim along which `from` is contiguous, now the last but
                 one, and `to` is contiguous along the last */
     int64_t rows, columns; /* blocks of those two */
@@ -32,6 +34,7 @@ static Copy copy_of(const KTensor *to, const KTensor *from, int64_t offset) {
               .from = from->data,
               .size = k_dtype_size(to->dtype),
               .count = k_count(from),
+              .past = k_streams(to),
               .rank = (int)k_min(from->rank, K_MAX_RANK),
               .row = -1};
     for (int d = 0; d < c.rank; d++) {
@@ -64,15 +67,34 @@ static int64_t copy_unit_count(const Copy *c) {
     return c->count / c->dims[c->row] / c->dims[c->rank - 1] * c->rows * c->columns;
 }
 
+/* A run that goes past the caches, but for what is before and behind whole lines of them. */
+static void copy_past(int64_t size, char *to, const char *from, int64_t fs, int64_t n) {
+    int64_t head = k_min(n, (64 - (int64_t)((uintptr_t)to & 63)) % 64 / size), line = 64 / size;
+    k_copy_run(size, to, size, from, fs, head);
+    int64_t i = head;
+    Vec_f32 v;
+    if (fs == 0 && n - i >= line) k_copy_run(size, (char *)&v, size, from, 0, line);
+    for (; n - i >= line; i += line) {
+        if (fs) memcpy(&v, from + i * fs, sizeof v);
+        stream_f32((float *)(void *)(to + i * size), v);
+    }
+    k_copy_run(size, to + i * size, size, from + i * fs, fs, n - i);
+}
+
 static void copy_plain(const Copy *c, int64_t i, int64_t end) {
     int64_t last = c->rank ? c->dims[c->rank - 1] : 1, run;
     int64_t ts = c->rank ? c->strides[0][c->rank - 1] : c->size;
     int64_t fs = c->rank ? c->strides[1][c->rank - 1] : c->size;
     for (; i < end; i += run) {
         run = k_min(end - i, last - i % last);
-        k_copy_run(c->size, c->to + k_offset(c->rank, c->dims, c->strides[0], i), ts,
-                   c->from + k_offset(c->rank, c->dims, c->strides[1], i), fs, run);
+        char *to = c->to + k_offset(c->rank, c->dims, c->strides[0], i);
+        const char *from = c->from + k_offset(c->rank, c->dims, c->strides[1], i);
+        if (c->past && ts == c->size && (fs == ts || fs == 0))
+            copy_past(c->size, to, from, fs, run);
+        else
+            k_copy_run(c->size, to, ts, from, fs, run);
     }
+    if (c->past) stream_end();
 }
 
 /* rows x columns of `to`, whose rows are ts apart, at most one cache line of elements each way;
@@ -96,6 +118,30 @@ TRANSPOSE_LINES(lines_4, uint32_t)
 TRANSPOSE_LINES(lines_8, uint64_t)
 
 /* A full 16 x 16 of four bytes, in registers. */
+#if defined(__AVX512F__)
+static void lines_4_full(char *to, int64_t ts, const char *from, int64_t fs) {
+    __m512i a[16], b[16];
+    for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_si512(from + i * fs);
+    for (int i = 0; i < 16; i += 2) { /* pairs of elements */
+        b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) /* fours */
+        for (int k = 0; k < 2; k++) {
+            a[i + 2 * k] = _mm512_unpacklo_epi64(b[i + k], b[i + k + 2]);
+            a[i + 2 * k + 1] = _mm512_unpackhi_epi64(b[i + k], b[i + k + 2]);
+        }
+    for (int i = 0; i < 16; i += 8) /* eights: the even quarters of both, and the odd ones */
+        for (int k = 0; k < 4; k++) {
+            b[i + k] = _mm512_shuffle_i32x4(a[i + k], a[i + k + 4], 0x88);
+            b[i + k + 4] = _mm512_shuffle_i32x4(a[i + k], a[i + k + 4], 0xdd);
+        }
+    for (int k = 0; k < 8; k++) {
+        _mm512_storeu_si512(to + k * ts, _mm512_shuffle_i32x4(b[k], b[k + 8], 0x88));
+        _mm512_storeu_si512(to + (k + 8) * ts, _mm512_shuffle_i32x4(b[k], b[k + 8], 0xdd));
+    }
+}
+#else
 static void lines_4_full(char *to, int64_t ts, const char *from, int64_t fs) {
     _Alignas(64) float buf[256];
     for (int j = 0; j < 16; j += 4)
@@ -104,6 +150,7 @@ static void lines_4_full(char *to, int64_t ts, const char *from, int64_t fs) {
                            (const float *)(const void *)(from + j * fs + r * 4), fs / 4);
     for (int r = 0; r < 16; r++) memcpy(to + r * ts, buf + r * 16, 64);
 }
+#endif
 
 static void transpose_block(int64_t size, char *to, int64_t ts, const char *from, int64_t fs,
                             int64_t rows, int64_t columns) {

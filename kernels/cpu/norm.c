@@ -26,6 +26,7 @@ static int norm(const KArgs *a, int centered) {
     const KTensor *rstd = &a->out[1 + centered];
     int wide = x->dtype == DT_F64;
     double eps = ((const KNorm *)a->attr)->eps;
+    int past = k_streams(y) && y->data != x->data;
     KReal m, r;
     int64_t per = k_unit_rows(x), i = a->lo * per, end = k_min(a->hi * per, k_row_count(x));
     if (i >= end) return 0;
@@ -47,13 +48,14 @@ static int norm(const KArgs *a, int centered) {
         const void *row = k_line_in(&in, w.at[0]);
         void *to = k_line_out(&out, w.at[1]);
         if (wide)
-            norm_f64(row, s, b, to, in.n, eps, centered, &m, &r);
+            norm_f64(row, s, b, to, in.n, eps, centered, past, &m, &r);
         else
-            norm_f32(row, s, b, to, in.n, eps, centered, &m, &r);
+            norm_f32(row, s, b, to, in.n, eps, centered, past, &m, &r);
         k_line_done(&out, w.at[1]);
         k_put(rstd->dtype, w.at[2], &r);
         if (centered) k_put(mean->dtype, w.at[3], &m);
     }
+    if (past) stream_end();
     return 0;
 }
 

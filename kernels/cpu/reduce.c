@@ -3,9 +3,11 @@
  * x any dims; y: x's dims with the reduced ones set to 1. Any strides. The dims fall into two
  * groups, each sorted by x's strides and merged where possible. If x runs along a reduced dim, an
  * output is computed at a time from runs of x; if it runs along a kept dim, a block of outputs at a
- * time from rows of as many elements. float32 sums add runs of 1024 in K_LANES lanes and then in
- * double, or go straight to double by columns.
+ * time from rows of as many elements. float32 sums add runs of 1024 in lanes and then in double, or
+ * by columns ROWS rows and then in double; only where many outputs have one short run each all of
+ * it is float32.
  */
+#include <stdbool.h>
 #include "lanes.h"
 #include "rows.h"
 
@@ -13,6 +15,8 @@ enum {
     WIDE = 2048,  /* most columns of a pass over x */
     NARROW = 128, /* least columns of a unit */
     CHUNK = 1024, /* elements of a run that are added as float32 */
+    ROWS = 8,     /* rows that are added as float32 */
+    MANY = 8,     /* outputs that are made one after the other */
 };
 
 typedef enum Op { SUM, MAX, MIN, AND, OR } Op;
@@ -51,8 +55,21 @@ typedef void Fold(void *acc, const void *v, int64_t n);
     FOLD_COLUMNS(op##_columns_##t, T, T, expr)
 #define JOIN_MAX (((m > l) | (m != m)) ? m : l)
 #define JOIN_MIN (((m < l) | (m != m)) ? m : l)
+/* The lanes are combined in double. */
+static double sum_wide(const float *x, int64_t n) {
+    Vec_f32 lanes[K_LANES];
+    sum_in_lanes_f32(x, n, lanes);
+    double s[VEC_f32];
+    for (int j = 0; j < VEC_f32; j++)
+        s[j] = ((double)lanes[0][j] + (double)lanes[1][j]) +
+               ((double)lanes[2][j] + (double)lanes[3][j]);
+    for (int w = VEC_f32 / 2; w; w /= 2)
+        for (int j = 0; j < w; j++) s[j] += s[j + w];
+    return s[0];
+}
+
 #define FOLDS_FLOAT(t, T)                                                                          \
-    FOLD_ROW(sum_row_##t, double, T, l + (double)sum_##t(v, n))                                    \
+    FOLD_ROW(sum_row_##t, double, T, l + sum_of_##t(v, n))                                         \
     FOLD_COLUMNS(sum_columns_##t, double, T, l + (double)m)                                        \
     static T higher_##t(T l, T m) {                                                                \
         return JOIN_MAX;                                                                           \
@@ -65,6 +82,8 @@ typedef void Fold(void *acc, const void *v, int64_t n);
     FOLD_COLUMNS(max_columns_##t, T, T, JOIN_MAX)                                                  \
     FOLD_COLUMNS(min_columns_##t, T, T, JOIN_MIN)
 
+#define sum_of_f32 sum_wide
+#define sum_of_f64 sum_f64
 FOLDS_FLOAT(f32, float)
 FOLDS_FLOAT(f64, double)
 FOLDS_INT(sum, u32, uint32_t, l + m)
@@ -79,6 +98,26 @@ FOLDS_INT(and, u32, uint32_t, l &m)
 FOLDS_INT(and, u64, uint64_t, l &m)
 FOLDS_INT(or, u32, uint32_t, l | m)
 FOLDS_INT(or, u64, uint64_t, l | m)
+
+/* Many outputs of one short run each: y[i] from the n elements at x + i * xs. */
+typedef void FoldRuns(float *y, int64_t ys, const float *x, int64_t xs, int64_t n, int64_t count);
+#define FOLD_RUNS(name, expr)                                                                      \
+    static void name(float *y, int64_t ys, const float *x, int64_t xs, int64_t n, int64_t count) { \
+        for (int64_t i = 0; i < count; i++, x += xs, y += ys) *y = expr;                           \
+    }
+FOLD_RUNS(sum_runs, sum_f32(x, n))
+FOLD_RUNS(max_runs, peak_f32(x, n))
+FOLD_RUNS(min_runs, dip_f32(x, n))
+static FoldRuns *const fold_runs[] = {[SUM] = sum_runs, [MAX] = max_runs, [MIN] = min_runs};
+
+/* The sum of ROWS rows of n floats, `stride` apart. */
+static void sum_rows(float *restrict to, const float *restrict x, int64_t stride, int64_t n) {
+#define AT(r)   x[(r)*stride + i]
+#define PAIR(r) (AT(r) + AT(r + 1))
+    for (int64_t i = 0; i < n; i++) to[i] = (PAIR(0) + PAIR(2)) + (PAIR(4) + PAIR(6));
+#undef PAIR
+#undef AT
+}
 
 #define PAIR(op, t)                                                                                \
     { op##_row_##t, op##_columns_##t }
@@ -149,8 +188,11 @@ static Reduction describe(const KArgs *a, Op op) {
     int64_t run = r.rank ? r.dims[r.rank - 1] : 1, along = r.rank ? r.strides[0][r.rank - 1] : 0;
     r.by_columns = r.kept[r.kept_rank - 1] >= 8 &&
                    (run < 32 || (kept < 0 ? -kept : kept) < (along < 0 ? -along : along));
-    /* eight blocks if they are not too narrow to be worth a visit to each row */
-    r.columns = k_max(NARROW, k_min(WIDE / 4, (r.kept[r.kept_rank - 1] / 8 + 31) & ~(int64_t)31));
+    /* eight blocks in all if they are not too narrow to be worth a visit to each row */
+    int64_t last = r.kept[r.kept_rank - 1], lines = last ? r.outputs / last : 0;
+    r.columns =
+        k_min(lines >= 8 ? WIDE : WIDE / 4, (last * k_max(lines, 1) / 8 + 31) & ~(int64_t)31);
+    r.columns = k_max(NARROW, r.columns);
     r.blocks = k_ceil_div(r.kept[r.kept_rank - 1], r.columns);
     return r;
 }
@@ -196,10 +238,18 @@ static void reduce_row(const Reduction *r, char *at, void *acc, void *buf) {
 static void reduce_columns(const Reduction *r, char *at, void *acc, int64_t n, void *buf) {
     Fold *fold = folds[r->op][k_dtype_register(r->x->dtype)][1];
     int64_t stride = r->kept_strides[0][r->kept_rank - 1];
+    bool many = r->op == SUM && r->x->dtype == DT_F32 && stride == sizeof(float);
     KWalk w = walk_reduced(r, at);
-    for (int64_t left = r->positions; left > 0; left--) {
-        fold(acc, k_run_in(r->x->dtype, w.at[0], stride, n, buf), n);
-        k_walk_advance(&w, 1);
+    for (int64_t left = r->positions, rows; left > 0; left -= rows) {
+        int64_t apart = k_walk_stride(&w, 0) / (int64_t)sizeof(float);
+        const void *row = w.at[0];
+        rows = many && k_walk_run(&w) >= ROWS ? ROWS : 1;
+        if (rows == ROWS)
+            sum_rows(buf, row, apart, n);
+        else
+            row = k_run_in(r->x->dtype, w.at[0], stride, n, buf);
+        fold(acc, rows == ROWS ? buf : row, n);
+        k_walk_advance(&w, rows);
     }
 }
 
@@ -222,9 +272,33 @@ static void reduce_outputs(const Reduction *r, int64_t first, int64_t n, void *a
     finish(r, y, stride, acc, n);
 }
 
+/* Outputs [i, end) where each is one short run of floats. */
+static void reduce_runs(const Reduction *r, int64_t i, int64_t end) {
+    KWalk w = {.rank = r->kept_rank, .count = 2, .at = {r->x->data, r->y->data}};
+    memcpy(w.dims, r->kept, sizeof w.dims);
+    memcpy(w.strides, r->kept_strides, sizeof r->kept_strides);
+    k_walk_start(&w, i);
+    for (int64_t n; i < end; i += n, k_walk_advance(&w, n)) {
+        n = k_min(k_walk_run(&w), end - i);
+        fold_runs[r->op]((float *)(void *)w.at[1], k_walk_stride(&w, 1) / (int64_t)sizeof(float),
+                         (const float *)(const void *)w.at[0],
+                         k_walk_stride(&w, 0) / (int64_t)sizeof(float), r->positions, n);
+    }
+}
+
+static bool has_short_runs(const Reduction *r) {
+    return !r->by_columns && r->outputs >= MANY && r->op <= MIN && r->x->dtype == DT_F32 &&
+           r->y->dtype == DT_F32 && r->positions <= CHUNK &&
+           (r->rank == 0 || (r->rank == 1 && r->strides[0][0] == 4));
+}
+
 static int reduce(const KArgs *a, Op op) {
     Reduction r = describe(a, op);
     _Alignas(64) char acc[WIDE * 8], buf[WIDE * 8];
+    if (has_short_runs(&r)) {
+        reduce_runs(&r, a->lo, a->hi);
+        return 0;
+    }
     for (int64_t u = a->lo, blocks; u < a->hi; u += blocks) {
         int64_t first = u, n = 1;
         blocks = 1;

@@ -13,6 +13,7 @@ enum { K_UNIT_ELEMENTS = 8192 }; /* of a unit of rows, about */
 
 typedef struct KLine {
     DType dtype;
+    int direct; /* the memory itself serves */
     int64_t stride, n;
     void *buf;
 } KLine;
@@ -22,18 +23,21 @@ static inline int64_t k_line_bytes(int64_t n) {
 }
 /* The last dim of t; takes its buffer from *workspace. */
 static inline KLine k_line(const KTensor *t, char **workspace) {
-    KLine l = {t->dtype, t->strides[t->rank - 1], t->dims[t->rank - 1], *workspace};
+    KLine l = {t->dtype, 0, t->strides[t->rank - 1], t->dims[t->rank - 1], *workspace};
+    l.direct = k_dtype_native(l.dtype) && (l.stride == k_dtype_size(l.dtype) || l.n == 1);
     *workspace += k_line_bytes(l.n);
     return l;
 }
 static inline const void *k_line_in(const KLine *l, const char *at) {
-    return k_run_in(l->dtype, at, l->stride, l->n, l->buf);
+    if (l->direct) return at;
+    k_load_fn(l->dtype)(l->buf, at, l->stride, l->n);
+    return l->buf;
 }
 static inline void *k_line_out(const KLine *l, char *at) {
-    return k_run_out(l->dtype, at, l->stride, l->n, l->buf);
+    return l->direct ? at : l->buf;
 }
 static inline void k_line_done(const KLine *l, char *at) {
-    k_run_done(l->dtype, at, l->stride, l->n, l->buf);
+    if (!l->direct) k_store_fn(l->dtype)(at, l->stride, l->buf, l->n);
 }
 
 typedef union KReal { /* one element in its register type */
@@ -42,10 +46,16 @@ typedef union KReal { /* one element in its register type */
 } KReal;
 
 static inline void k_get(DType t, const char *at, KReal *value) {
-    k_load_fn(t)(value, at, 0, 1);
+    if (t == DT_F32)
+        memcpy(value, at, sizeof value->f);
+    else
+        k_load_fn(t)(value, at, 0, 1);
 }
 static inline void k_put(DType t, char *at, const KReal *value) {
-    k_store_fn(t)(at, 0, value, 1);
+    if (t == DT_F32)
+        memcpy(at, value, sizeof value->f);
+    else
+        k_store_fn(t)(at, 0, value, 1);
 }
 
 /* Rows of a unit: a fixed amount of work, whatever the row's length. */

@@ -1,7 +1,8 @@
 /* softmax.c - softmax, log_softmax and softmax_grad along the last dim.
  *
  * Any strides; quick where the last dim is contiguous float32 (or float64). The output may alias an
- * input. A row is read three times, which costs one trip to memory where it fits a cache.
+ * input. A row is read three times, which costs one trip to memory where it fits a cache. Large
+ * results are written past the caches.
  */
 #include "lanes.h"
 #include "rows.h"
@@ -9,7 +10,7 @@
 #define REAL_CODE "softmax_real.h"
 #include "real.h"
 
-typedef void RowFn(const void *const *in, void *out, int64_t n);
+typedef void RowFn(const void *const *in, void *out, void *room, int64_t n, int past);
 
 static int map_rows(const KArgs *a, RowFn *narrow, RowFn *wide) {
     const KTensor *y = &a->out[0];
@@ -19,8 +20,10 @@ static int map_rows(const KArgs *a, RowFn *narrow, RowFn *wide) {
     char *workspace = k_align(a->workspace);
     KLine in[2], out = k_line(y, &workspace);
     KWalk w;
+    int past = k_streams(y);
     k_walk_begin(&w, y, y->rank - 1);
     for (int k = 0; k < a->nin; k++) {
+        past = past && a->in[k].data != y->data;
         in[k] = k_line(&a->in[k], &workspace);
         k_walk_add(&w, &a->in[k]);
     }
@@ -28,9 +31,10 @@ static int map_rows(const KArgs *a, RowFn *narrow, RowFn *wide) {
     for (k_walk_start(&w, i); i < end; i++, k_walk_advance(&w, 1)) {
         const void *x[2] = {NULL, NULL};
         for (int k = 0; k < a->nin; k++) x[k] = k_line_in(&in[k], w.at[k]);
-        row(x, k_line_out(&out, w.at[a->nin]), out.n);
+        row(x, k_line_out(&out, w.at[a->nin]), out.buf, out.n, past);
         k_line_done(&out, w.at[a->nin]);
     }
+    if (past) stream_end();
     return 0;
 }
 

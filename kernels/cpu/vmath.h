@@ -17,6 +17,13 @@
 #define VM_LN2_LO (-0x1.05c610p-29f)
 #define VM_SHIFT  0x1.8p23f /* x + VM_SHIFT holds round(x) in its low bits, for |x| < 2^22 */
 
+/* (e^r - 1 - r) / r^2, the coefficients of r^0 .. r^4 */
+#define VM_EXP_C2 0x1.fffffcp-2f
+#define VM_EXP_C3 0x1.55548ap-3f
+#define VM_EXP_C4 0x1.555916p-5f
+#define VM_EXP_C5 0x1.123fc6p-7f
+#define VM_EXP_C6 0x1.6a1a7p-10f
+
 K_INLINE float vm_abs(float x) {
     return k_float(k_bits(x) & 0x7fffffffu);
 }
@@ -56,11 +63,11 @@ K_INLINE float vm_exp_reduce(float x, int32_t *n) {
 K_INLINE float vm_exp(float x) {
     int32_t n;
     float r = vm_exp_reduce(vm_clamp(x, -104.0f, 89.0f), &n);
-    float p = 0x1.6a1a7p-10f; /* (e^r - 1 - r) / r^2 */
-    p = k_fma(p, r, 0x1.123fc6p-7f);
-    p = k_fma(p, r, 0x1.555916p-5f);
-    p = k_fma(p, r, 0x1.55548ap-3f);
-    p = k_fma(p, r, 0x1.fffffcp-2f);
+    float p = VM_EXP_C6;
+    p = k_fma(p, r, VM_EXP_C5);
+    p = k_fma(p, r, VM_EXP_C4);
+    p = k_fma(p, r, VM_EXP_C3);
+    p = k_fma(p, r, VM_EXP_C2);
     p = k_fma(r * r, p, r) + 1.0f;
     /* in two steps, so that results below the normal range round once; unsigned: n of a NaN is any
      */
