@@ -159,7 +159,7 @@ static void product_f64(int64_t m, int64_t n, int64_t k, const double *a, int64_
 
 /* c += a b, of the type of the tiles; rs, cs: a's strides in elements. */
 static void multiply(const Conv *conv, int64_t m, int64_t n, int64_t k, const char *a, int64_t rs,
-                     int64_t cs, const char *b, int64_t ldb, char *c, int64_t ldc, char *packed) {
+                     int64_t cs, const char *b, int64_t ldb, char *c, int64_t ldc, char *work) {
     if (conv->type == KT_F64) {
         product_f64(m, n, k, (const double *)(const void *)a, rs, cs,
                     (const double *)(const void *)b, ldb, (double *)(void *)c, ldc);
@@ -167,8 +167,7 @@ static void multiply(const Conv *conv, int64_t m, int64_t n, int64_t k, const ch
     }
     KMatrix left = {(const float *)(const void *)a, rs, cs};
     KMatrix right = {(const float *)(const void *)b, ldb, 1};
-    k_gemm_pack((float *)(void *)packed, right, k, n);
-    k_gemm(m, n, k, left, (const float *)(const void *)packed, (float *)(void *)c, ldc, 1);
+    k_gemm(m, n, k, left, right, (float *)(void *)c, ldc, 1, work);
 }
 
 /* ---- conv ----------------------------------------------------------------------------------- */
@@ -222,7 +221,7 @@ static size_t conv_workspace(const KArgs *a) {
     Conv c = describe(a, &a->in[1], &a->out[0]);
     int64_t block_k = k_min(BLOCK_K, c.k), block_n = k_min(BLOCK_N, c.out);
     return (size_t)(c.tile * (block_k + c.out) * c.size + block_k * block_n * c.size +
-                    k_gemm_pack_bytes(block_k, block_n)) +
+                    k_gemm_bytes(c.tile, block_n, block_k)) +
            320;
 }
 
@@ -285,7 +284,7 @@ static size_t grad_workspace(const KArgs *a) {
     int64_t block_k, block_n;
     cut(&c, &block_k, &block_n);
     return (size_t)((POSITIONS * (block_k + block_n) + block_k * block_n) * c.size +
-                    k_gemm_pack_bytes(POSITIONS, block_n)) +
+                    k_gemm_bytes(block_k, block_n, POSITIONS)) +
            320;
 }
 

@@ -112,18 +112,12 @@ static void product(int64_t m, int64_t n, int64_t k, Strips a, const float *b, i
     }
 }
 
-void k_gemm(int64_t m, int64_t n, int64_t k, KMatrix a, const float *packed, float *c, int64_t ldc,
-            int accumulate) {
-    Strips rows = {a, a.rs};
-    product(m, n, k, rows, packed, k, 0, c, ldc, accumulate);
-}
-
 /* ---- operands where they lie ---------------------------------------------------------------- */
 static int64_t packed_floats(int64_t n, int64_t k) {
-    return (k_gemm_pack_bytes(k, n) / 4 + LINE - 1) & ~(int64_t)(LINE - 1);
+    return (k_packed_bytes(k, n) / 4 + LINE - 1) & ~(int64_t)(LINE - 1);
 }
 
-int64_t k_gemm_block_bytes(int64_t m, int64_t n, int64_t k) {
+int64_t k_gemm_bytes(int64_t m, int64_t n, int64_t k) {
     int64_t rows = k_ceil_div(k_min(m, GROUP), GEMM_ROWS) * GEMM_ROWS;
     return (packed_floats(n, k) + rows * k) * 4;
 }
@@ -135,12 +129,12 @@ static void few_rows(int64_t m, int64_t n, int64_t k, KMatrix a, KMatrix b, floa
     KMatrix rest = {b.data + whole, b.rs, 1};
     Strips rows = {a, a.rs};
     product(m, whole, k, rows, b.data, 1, b.rs, c, ldc, accumulate);
-    k_gemm_pack(packed, rest, k, n - whole);
-    k_gemm(m, n - whole, k, a, packed, c + whole, ldc, accumulate);
+    k_pack_panels(packed, rest, k, n - whole);
+    product(m, n - whole, k, rows, packed, k, 0, c + whole, ldc, accumulate);
 }
 
-void k_gemm_block(int64_t m, int64_t n, int64_t k, KMatrix a, KMatrix b, float *c, int64_t ldc,
-                  int accumulate, char *workspace) {
+void k_gemm(int64_t m, int64_t n, int64_t k, KMatrix a, KMatrix b, float *c, int64_t ldc,
+            int accumulate, char *workspace) {
     float *packed = (float *)(void *)workspace, *strips = packed + packed_floats(n, k);
     if (m <= 2 * GEMM_ROWS && b.cs == 1) {
         few_rows(m, n, k, a, b, c, ldc, accumulate, packed);
@@ -148,13 +142,13 @@ void k_gemm_block(int64_t m, int64_t n, int64_t k, KMatrix a, KMatrix b, float *
     }
     int64_t whole = b.cs == 1 && m >= GEMM_ROWS ? n - n % PANEL : 0; /* left to the first strip */
     KMatrix rest = {b.data + whole * b.cs, b.rs, b.cs};
-    k_gemm_pack(packed + whole * k, rest, k, n - whole);
+    k_pack_panels(packed + whole * k, rest, k, n - whole);
     for (int64_t i = 0, from; i < m; i += GROUP) {
         int64_t rows = k_min(GROUP, m - i);
         KMatrix left = {a.data + i * a.rs, a.rs, a.cs};
         Strips s = {left, a.rs};
         if (a.rs == 1 && a.cs != 1) {
-            k_gemm_pack_rows(strips, left, rows, k);
+            k_pack_strips(strips, left, rows, k);
             s = (Strips){{strips, 1, GEMM_ROWS}, k};
         }
         from = i == 0 && whole ? GEMM_ROWS : 0;

@@ -1,6 +1,6 @@
 /* gemm.h - float32 matrix products of a size that fits the second level cache, in this thread.
  *
- * Used by matmul for blocks of its result, and by attention and conv on their tiles. Each element
+ * Used by matmul for blocks of its result and by conv on its tiles. Each element
  * of C is one chain of multiply-adds over k in rising order, so its bits do not depend on m or n,
  * on where the operands lie, nor on the level where there is a fused multiply-add ("default" on x86
  * has none, and rounds the product too).
@@ -10,12 +10,13 @@
 
 #include "level.h"
 
-#define k_gemm             K_SYM(k_gemm)
-#define k_gemm_pack        K_SYM(k_gemm_pack)
-#define k_gemm_pack_bytes  K_SYM(k_gemm_pack_bytes)
-#define k_gemm_pack_rows   K_SYM(k_gemm_pack_rows)
-#define k_gemm_block       K_SYM(k_gemm_block)
-#define k_gemm_block_bytes K_SYM(k_gemm_block_bytes)
+#define k_gemm         K_SYM(k_gemm)
+#define k_gemm_bytes   K_SYM(k_gemm_bytes)
+#define k_gemv         K_SYM(k_gemv)
+#define k_gemv_bytes   K_SYM(k_gemv_bytes)
+#define k_pack_panels  K_SYM(k_pack_panels)
+#define k_pack_strips  K_SYM(k_pack_strips)
+#define k_packed_bytes K_SYM(k_packed_bytes)
 
 /* Whether this level has wide vectors and a fused multiply-add: then no BLAS is faster. */
 #if defined(__AVX2__) && defined(__FMA__)
@@ -38,20 +39,21 @@ static inline int64_t k_gemm_chain(int64_t k) {
 }
 
 /* c = a b, or c += a b; a is m x k, b is k x n, rows of c are ldc apart. Fast where both have a
- * stride of 1. The workspace is aligned to 64 bytes. */
-void k_gemm_block(int64_t m, int64_t n, int64_t k, KMatrix a, KMatrix b, float *c, int64_t ldc,
-                  int accumulate, char *workspace);
-int64_t k_gemm_block_bytes(int64_t m, int64_t n, int64_t k);
+ * stride of 1. The workspace has k_gemm_bytes, aligned to 64. */
+void k_gemm(int64_t m, int64_t n, int64_t k, KMatrix a, KMatrix b, float *c, int64_t ldc,
+            int accumulate, char *workspace);
+int64_t k_gemm_bytes(int64_t m, int64_t n, int64_t k);
 
-/* ---- the same with a B that is used several times ------------------------------------------- */
-/* Bytes that k_gemm_pack writes for a k x n matrix. */
-int64_t k_gemm_pack_bytes(int64_t k, int64_t n);
-/* Copies b (k x n) into the order in which k_gemm reads it. `to` is aligned to 64 bytes. */
-void k_gemm_pack(float *to, KMatrix b, int64_t k, int64_t n);
-void k_gemm(int64_t m, int64_t n, int64_t k, KMatrix a, const float *packed, float *c, int64_t ldc,
-            int accumulate);
+/* The same for one row (gemv.c); b has a stride of 1, or one row or column. Where that is its row
+ * stride, the sum over k is made in vectors, and so in another order. */
+void k_gemv(int64_t n, int64_t k, KMatrix a, KMatrix b, float *c, int accumulate, char *workspace);
+int64_t k_gemv_bytes(int64_t n, int64_t k);
 
-/* Copies m rows of which each is a column in memory (a.rs == 1) in strips (gemm.c). */
-void k_gemm_pack_rows(float *to, KMatrix a, int64_t m, int64_t k);
+/* ---- gemm_pack.c: copies in the order in which gemm.c reads them ---------------------------- */
+/* B (k x n) in panels, one after the other. */
+void k_pack_panels(float *to, KMatrix b, int64_t k, int64_t n);
+int64_t k_packed_bytes(int64_t k, int64_t n);
+/* m rows of A of which each is a column in memory (a.rs == 1), in strips. */
+void k_pack_strips(float *to, KMatrix a, int64_t m, int64_t k);
 
 #endif

@@ -8,7 +8,7 @@ static int64_t panel_width(int64_t n, int64_t from) {
     return n - from > VEC ? PANEL : VEC;
 }
 
-int64_t k_gemm_pack_bytes(int64_t k, int64_t n) {
+int64_t k_packed_bytes(int64_t k, int64_t n) {
     return (n + VEC - 1) / VEC * VEC * k * 4;
 }
 
@@ -52,7 +52,7 @@ static void pack_panel(float *to, int64_t width, KMatrix b, int64_t k, int64_t h
     }
 }
 
-void k_gemm_pack(float *to, KMatrix b, int64_t k, int64_t n) {
+void k_pack_panels(float *to, KMatrix b, int64_t k, int64_t n) {
     for (int64_t from = 0, width; from < n; from += width, to += k * width) {
         width = panel_width(n, from);
         KMatrix panel = {b.data + from * b.cs, b.rs, b.cs};
@@ -61,7 +61,7 @@ void k_gemm_pack(float *to, KMatrix b, int64_t k, int64_t n) {
 }
 
 /* The rows to the right of these are fetched: they are packed next. */
-void k_gemm_pack_rows(float *to, KMatrix a, int64_t m, int64_t k) {
+void k_pack_strips(float *to, KMatrix a, int64_t m, int64_t k) {
     int64_t whole = m - m % GEMM_ROWS;
     for (int64_t j = 0; j < k; j++, to += GEMM_ROWS) {
         const float *from = a.data + j * a.cs;

@@ -53,7 +53,15 @@ static int64_t at(const Axis *a, int64_t i) {
     return k_offset(a->rank, a->dims, a->strides[0], i);
 }
 
-/* (x w)^T = w^T x^T, so that y's columns are the ones next to each other. */
+/* Whether y is better made as its transpose: its columns are then the ones next to each other, or
+ * it is one row. */
+static int suits_transposed(const Matrix *y) {
+    int64_t size = k_dtype_size(y->dtype);
+    if (y->column.size <= 1) return y->row.size > 1;
+    return inner_stride(&y->column) != size && inner_stride(&y->row) == size;
+}
+
+/* (x w)^T = w^T x^T */
 static void transpose(Product *p) {
     Matrix x = p->w, w = p->x;
     Axis t = x.row;
@@ -227,8 +235,10 @@ static void multiply(const Product *p, int64_t m, int64_t n, int64_t k, Block a,
                      int64_t ldc, int accumulate, char *packed) {
     if (p->blas)
         blas_product(p, m, n, k, a, b, c, ldc, accumulate);
+    else if (p->type == KT_F32 && p->m == 1)
+        k_gemv(n, k, matrix(a), matrix(b), (float *)(void *)c, accumulate, packed);
     else if (p->type == KT_F32)
-        k_gemm_block(m, n, k, matrix(a), matrix(b), (float *)(void *)c, ldc, accumulate, packed);
+        k_gemm(m, n, k, matrix(a), matrix(b), (float *)(void *)c, ldc, accumulate, packed);
     else if (p->type == KT_F64)
         product_f64(m, n, k, a, b, c, ldc, accumulate);
     else if (p->type == KT_I64)
@@ -247,9 +257,7 @@ Product k_product(const KArgs *a, int transposes) {
     Product p = {.x = matrix_of(&a->in[0], roles->x, K_M, K_K),
                  .w = matrix_of(&a->in[1], roles->w, K_K, K_N),
                  .y = matrix_of(&a->out[0], roles->y, K_M, K_N)};
-    if (transposes && p.y.column.size > 1 && inner_stride(&p.y.column) != k_dtype_size(p.y.dtype) &&
-        inner_stride(&p.y.row) == k_dtype_size(p.y.dtype))
-        transpose(&p);
+    if (transposes && suits_transposed(&p.y)) transpose(&p);
     p.type = k_dtype_register(p.x.dtype);
     p.size = k_type_size(p.type);
     p.batch = p.y.batch.size;
@@ -275,7 +283,8 @@ int64_t k_product_units(const Product *p) {
 int64_t k_product_workspace(const Product *p) {
     int64_t packed = 0;
     if (p->type == KT_F32) /* also with BLAS, which may come after the plan */
-        packed = k_gemm_block_bytes(k_min(p->rows, p->m), k_min(p->columns, p->n), p->step_k);
+        packed = k_max(k_gemm_bytes(k_min(p->rows, p->m), k_min(p->columns, p->n), p->step_k),
+                       k_gemv_bytes(k_min(p->columns, p->n), p->step_k));
     return p->x_bytes + p->w_bytes + align(packed);
 }
 

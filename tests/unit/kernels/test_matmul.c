@@ -101,7 +101,12 @@ static void all(const KBlas *b) {
         plain(DT_F64, 65, 66, 71, transpose, b);
         plain(DT_BF16, 80, 70, 40, transpose, b);
     }
-    plain(DT_F32, 1, 600, 300, 0, b);
+    for (int transpose = 0; transpose < 4; transpose++) {
+        plain(DT_F32, 1, 601, 401, transpose, b);
+        plain(DT_F32, 603, 1, 397, transpose, b);
+        plain(DT_F32, 7, 100, 37, transpose, b);
+        plain(DT_F32, 260, 300, 400, transpose, b); /* several units, panels and chains */
+    }
     plain(DT_F32, 3, 512, 520, 2, b);
     plain(DT_F32, 700, 1, 300, 0, b);
     plain(DT_F32, 300, 40, 17, 4, b);
