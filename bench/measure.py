@@ -10,6 +10,8 @@ import time
 from arms import Failed
 
 WARM_UPS, ROUNDS = 5, 5
+# Samples of a turn: ENOUGH, if that does not take longer than the time that is given; up to MOST in a quarter of it.
+ENOUGH, MOST = 6, 40
 SHORTEST = 2e-3  # seconds that a sample takes at least: as many calls in it as that needs
 SETTLE = 0.02  # between turns: threads of the last arm that wait for work by spinning have gone to sleep
 
@@ -71,23 +73,37 @@ def calibrate(arms, arm, seconds):
     if inner > 1:  # a single call is too short to be trusted
         once = min(arms.ask(arm, {**ask, "inner": inner, "samples": 2})["times"])
         inner = max(1, round(SHORTEST / max(once, 1e-8)))
-    return inner, max(2, min(40, round(seconds / ROUNDS / (once * inner))))
+    turn = seconds / ROUNDS / (once * inner)  # samples that fill the time
+    return inner, max(2, min(MOST, round(turn / 4)), min(ENOUGH, round(turn)))
 
 
 def take_turns(arms, ready, seconds):
-    """Times by arm, and how many cores worked meanwhile for anything but the arm whose turn it was."""
-    plan = {arm: calibrate(arms, arm, seconds) for arm in ready}
-    times, spent, elsewhere = {arm: [] for arm in ready}, 0.0, 0.0
+    """Times by arm, reasons of the arms that failed, and how many cores worked meanwhile for anything but the arm whose
+    turn it was."""
+    plan, times, reasons, spent, elsewhere = {}, {}, {}, 0.0, 0.0
+
+    def turn_of(arm):
+        nonlocal spent, elsewhere
+        if arm not in plan:
+            plan[arm], times[arm] = calibrate(arms, arm, seconds), []
+        inner, samples = plan[arm]
+        time.sleep(SETTLE)
+        before, start = arms.cpu_elsewhere(arm), time.monotonic()
+        times[arm] += arms.ask(arm, {"command": "time", "inner": inner, "samples": samples})["times"]
+        elsewhere += arms.cpu_elsewhere(arm) - before
+        spent += time.monotonic() - start
+
     for turn in range(ROUNDS):
         shift = turn % len(ready)
         for arm in ready[shift:] + ready[:shift]:
-            inner, samples = plan[arm]
-            time.sleep(SETTLE)
-            before, start = arms.cpu_elsewhere(arm), time.monotonic()
-            times[arm] += arms.ask(arm, {"command": "time", "inner": inner, "samples": samples})["times"]
-            elsewhere += arms.cpu_elsewhere(arm) - before
-            spent += time.monotonic() - start
-    return times, elsewhere / spent
+            if arm in reasons:
+                continue
+            try:
+                turn_of(arm)
+            except Failed as e:
+                reasons[arm] = f"not measured: {e}"
+                times.pop(arm, None)
+    return times, reasons, elsewhere / spent if spent else 0.0
 
 
 def fresh(arms, row, arm, folder, request):
@@ -155,7 +171,8 @@ def measure(arms, row, seconds):
         ready, reasons, found["info"] = prepare(arms, row, folder)
         found["arms"].update(reasons)
         if "meshlua" in ready:
-            times, found["elsewhere"] = take_turns(arms, ready, seconds)
+            times, reasons, found["elsewhere"] = take_turns(arms, ready, seconds)
+            found["arms"].update(reasons)
             found["arms"].update({arm: summary(t) for arm, t in times.items()})
     except Failed as e:
         found["arms"]["meshlua"] = f"not measured: {e}"

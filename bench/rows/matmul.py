@@ -5,9 +5,8 @@ from rows.row import Row
 
 SQUARE = [64, 128, 256, 512, 1024, 2048, 4096]
 # Tokens, inputs, outputs of a layer: GPT-S (width 128, 1024 tokens) and GPT-M (width 384, 2048 tokens).
-LAYERS = [("S qkv", 1024, 128, 384), ("S up", 1024, 128, 512), ("S down", 1024, 512, 128),
-          ("M qkv", 2048, 384, 1152), ("M out", 2048, 384, 384), ("M up", 2048, 384, 1536),
-          ("M down", 2048, 1536, 384), ("M logits", 2048, 384, 256)]
+LAYERS = [("S up", 1024, 128, 512), ("S down", 1024, 512, 128), ("M out", 2048, 384, 384), ("M up", 2048, 384, 1536),
+          ("M down", 2048, 1536, 384)]
 
 
 def row(label, m, n, k, form, share, vs_torch):
