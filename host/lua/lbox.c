@@ -16,12 +16,12 @@ static int box_new(lua_State *L) {
     value_check_type(L, 2, LUA_TTABLE, "the metadata of a Param");
     LuaBox *b = lua_newuserdatauv(L, sizeof *b, 2);
     *b = (LuaBox){0};
-    if (h->trace) *b = (LuaBox){h->trace->serial, h->trace->build.region};
-    if (luaL_testudata(L, 1, VALUE_BOX))
+    if (h->trace) *b = (LuaBox){.made_in = h->trace->serial, .region = h->trace->build.region};
+    if (value_box(L, h, 1))
         lua_getiuservalue(L, 1, 1);
     else
         lua_pushvalue(L, 1);
-    lua_setiuservalue(L, -2, 1);
+    value_put_in_box(L, -2);
     lua_pushvalue(L, 2);
     lua_setiuservalue(L, -2, 2);
     luaL_setmetatable(L, VALUE_BOX);
@@ -55,7 +55,7 @@ static int box_set(lua_State *L) {
     value_tensor(L, h, 2);
     if (h->trace) trace_note_write(L, h, 1);
     push_own_handle(L, h, 2);
-    lua_setiuservalue(L, 1, 1);
+    value_put_in_box(L, 1);
     lua_settop(L, 1);
     return 1;
 }
@@ -69,7 +69,7 @@ static int box_swap(lua_State *L) {
     if (state_of(L)->trace) trace_note_swap(L, 1);
     lua_getiuservalue(L, 1, 1);
     lua_pushvalue(L, 2);
-    lua_setiuservalue(L, 1, 1);
+    value_put_in_box(L, 1);
     return 1;
 }
 
@@ -82,11 +82,11 @@ static int box_meta(lua_State *L) {
 
 /* is_box(x) */
 static int is_box(lua_State *L) {
-    lua_pushboolean(L, luaL_testudata(L, 1, VALUE_BOX) != NULL);
+    lua_pushboolean(L, value_box(L, state_of(L), 1) != NULL);
     return 1;
 }
 static int is_tensor(lua_State *L) {
-    lua_pushboolean(L, luaL_testudata(L, 1, VALUE_TENSOR) != NULL);
+    lua_pushboolean(L, value_handle(L, state_of(L), 1) != NULL);
     return 1;
 }
 

@@ -66,9 +66,9 @@ static const char *param_name(lua_State *L, int fn, int i) {
     return name ? name : "argument";
 }
 
-static void check_static(lua_State *L, const LuaJit *j, int i) {
+static void check_static(lua_State *L, const Host *h, const LuaJit *j, int i) {
     if (!jit_has(j->static_args, i - FIRST)) return;
-    if (lua_istable(L, i) || value_is_tensor(L, i))
+    if (lua_istable(L, i) || value_is_tensor(L, h, i))
         state_error(L, E_VALUE,
                     "static argument %d is a %s; only numbers, strings and booleans can be static",
                     i - FIRST + 1, value_type_name(L, i));
@@ -81,7 +81,7 @@ static int32_t walk_arguments(Walk *w, const LuaJit *j, int fn, int last, int nu
     for (int i = FIRST; i <= last; i++) {
         bool is_static = jit_has(j->static_args, i - FIRST);
         const char *name = w->describe ? param_name(L, fn, i - FIRST + 1) : NULL;
-        check_static(L, j, i);
+        check_static(L, w->h, j, i);
         if (lua_type(L, i) != LUA_TNUMBER || is_static) {
             walk_value(w, i, name);
             continue;
@@ -302,13 +302,13 @@ static int call_body(lua_State *L) {
 }
 
 /* Inside another trace the function is part of it. */
-static int call_inline(lua_State *L) {
+static int call_inline(lua_State *L, const Host *h) {
     const LuaJit *j = jit_at(L, JIT);
     if (j->sealed)
         state_error(L, E_TRACED,
                     "a compiled function cannot be part of a traced one, nor be differentiated; "
                     "call the jitted function it was lowered from");
-    for (int i = FIRST; i <= lua_gettop(L); i++) check_static(L, j, i);
+    for (int i = FIRST; i <= lua_gettop(L); i++) check_static(L, h, j, i);
     if (j->donate_args)
         state_error(L, E_DONATE,
                     "a jitted function that donates is called in another traced function, where "
@@ -321,7 +321,7 @@ static int call_inline(lua_State *L) {
 
 static int jit_call(lua_State *L) {
     Host *h = state_of(L);
-    if (h->trace) return call_inline(L);
+    if (h->trace) return call_inline(L, h);
     if (h->rt.interrupted) {
         h->rt.interrupted = 0;
         state_error(L, E_INTERRUPT, "interrupted");

@@ -152,14 +152,14 @@ static void read_attr(lua_State *L, Host *h, const OpDef *def, int index, const 
 
 /* ---- eager ---- */
 
-typedef struct EagerArgs {
+typedef struct EagerArgs { /* not cleared as a whole: it is large, and most calls have two operands
+                            */
     Host *h;
     const OpDef *def;
     int op, n;
+    const char *attr;
     Tensor *t[MAX_ARGS]; /* NULL: a number */
     Operand number[MAX_ARGS];
-    const char *attr;
-    bool again; /* after a collection */
 } EagerArgs;
 
 static CacheKey eager_key(const EagerArgs *a) {
@@ -235,32 +235,49 @@ static Err compile_eager(const EagerArgs *a, const Loc *loc, CacheKey key, Exec 
     return e;
 }
 
-static int run_eager(lua_State *L, EagerArgs *a) {
+/* The plan for the call, with handles for its results in `out` and on the stack, and these alone
+ * behind the arguments. */
+static Exec *ready_eager(lua_State *L, const EagerArgs *a, LuaTensor **out) {
     Host *h = a->h;
     CacheKey key = eager_key(a);
-    Exec *exec = cache_find(&h->plans, key);
-    state_collect_if_needed(L, h);
-    if (!exec) {
-        const Loc *loc = where_loc(L, h);
-        state_check(L, h, loc ? compile_eager(a, loc, key, &exec) : err_nomem(&h->cx, "a place"));
-    }
-    int nout = exec->plan->results.n, nin = 0;
+    int made = 0, wanted = a->def->nout, base = lua_gettop(L);
+    Exec *exec = NULL;
+    do {
+        if (wanted > MAX_ARGS) state_error(L, E_VALUE, "%s: too many results", a->def->name);
+        luaL_checkstack(L, wanted + 2, "too many results");
+        while (made < wanted) out[made++] = value_new_tensor(L);
+        /* Only now: making handles may run finalizers that run ops, and these may empty the cache.
+         */
+        exec = cache_find(&h->plans, key);
+        if (!exec) {
+            const Loc *loc = where_loc(L, h);
+            state_check(L, h,
+                        loc ? compile_eager(a, loc, key, &exec) : err_nomem(&h->cx, "a place"));
+        }
+        wanted = exec->plan->results.n;
+    } while (made < wanted);
+    lua_settop(L, base + wanted);
+    return exec;
+}
+
+static int run_eager(lua_State *L, const EagerArgs *a) {
+    Host *h = a->h;
     LuaTensor *out[MAX_ARGS];
     Tensor *in[MAX_ARGS], *results[MAX_ARGS];
     static const uint8_t keep[MAX_ARGS];
-    if (nout > MAX_ARGS) state_error(L, E_VALUE, "%s: too many results", a->def->name);
-    luaL_checkstack(L, nout + 2, "too many results");
-    for (int i = 0; i < nout; i++) out[i] = value_new_tensor(L);
-    exec = cache_find(&h->plans, key); /* making handles may have run finalizers that ran ops */
-    if (!exec) return run_eager(L, a);
+    int nin = 0, base = lua_gettop(L);
     for (int i = 0; i < a->n; i++)
         if (a->t[i]) in[nin++] = a->t[i];
+    state_collect_if_needed(L, h);
+    Exec *exec = ready_eager(L, a, out);
     Err e = exec_run(exec, in, keep, results);
-    if (!a->again && state_collect_after(L, h, e)) {
-        a->again = true;
-        return run_eager(L, a);
+    if (state_collect_after(L, h, e)) {
+        lua_settop(L, base);
+        exec = ready_eager(L, a, out);
+        e = exec_run(exec, in, keep, results);
     }
     state_check(L, h, e);
+    int nout = exec->plan->results.n;
     for (int i = 0; i < nout; i++) out[i]->t = results[i];
     h->used = true;
     return nout;
@@ -296,18 +313,21 @@ static bool read_number(lua_State *L, int index, Operand *o) {
 }
 
 /* Number of operands: the row's, or all leading tensors and numbers. */
-static int count_operands(lua_State *L, const OpDef *def) {
+static int count_operands(lua_State *L, const Host *h, const OpDef *def) {
     if (def->nin >= 0) return def->nin;
     int n = 0;
-    while (n < lua_gettop(L) && (lua_type(L, n + 1) == LUA_TNUMBER || value_is_tensor(L, n + 1)))
+    while (n < lua_gettop(L) && (lua_type(L, n + 1) == LUA_TNUMBER || value_is_tensor(L, h, n + 1)))
         n++;
     return n;
 }
 
-static int apply(lua_State *L, int op) {
-    Host *h = state_of(L);
+static int apply(lua_State *L, Host *h, int op) {
     const OpDef *def = op_def(op);
-    EagerArgs a = {.h = h, .def = def, .op = op, .n = count_operands(L, def)};
+    EagerArgs a;
+    a.h = h;
+    a.def = def;
+    a.op = op;
+    a.n = count_operands(L, h, def);
     if (a.n > MAX_ARGS) state_error(L, E_VALUE, "%s: more than %d operands", def->name, MAX_ARGS);
     if (lua_gettop(L) < a.n)
         state_error(L, E_VALUE, "%s: %d operands given, %d wanted (%s)", def->name, lua_gettop(L),
@@ -317,11 +337,13 @@ static int apply(lua_State *L, int op) {
     ASSERT(def->attr_size <= sizeof attr, "attributes of %s", def->name);
     Dims dims = {0};
     for (int i = 0; i < a.n; i++) {
+        a.t[i] = NULL;
+        a.number[i] = (Operand){0};
         if (read_number(L, i + 1, &a.number[i])) {
             in[i] = a.number[i];
             continue;
         }
-        if (!value_is_tensor(L, i + 1))
+        if (!value_is_tensor(L, h, i + 1))
             state_error(L, E_VALUE, "%s: expected a tensor or a number, got %s", def->name,
                         value_type_name(L, i + 1));
         LuaTensor *u = value_tensor(L, h, i + 1);
@@ -336,9 +358,10 @@ static int apply(lua_State *L, int op) {
     return h->trace ? build_traced(L, h, op, in, a.n, attr) : run_eager(L, &a);
 }
 
-/* upvalue 1: the op */
+/* upvalues: the op, the host */
 static int call_op(lua_State *L) {
-    return apply(L, (int)lua_tointeger(L, lua_upvalueindex(1)));
+    return apply(L, lua_touserdata(L, lua_upvalueindex(2)),
+                 (int)lua_tointeger(L, lua_upvalueindex(1)));
 }
 
 /* Operators pass two operands also for unary ones. */
@@ -349,7 +372,8 @@ static int call_unary(lua_State *L) {
 
 static void push_op(lua_State *L, int op, lua_CFunction fn) {
     lua_pushinteger(L, op);
-    lua_pushcclosure(L, fn, 1);
+    lua_pushlightuserdata(L, state_of(L));
+    lua_pushcclosure(L, fn, 2);
 }
 
 /* ---- the table of ops, for --ops and help ---- */

@@ -79,7 +79,7 @@ static int region_body(lua_State *L) {
     }
     lua_call(L, n, LUA_MULTRET);
     for (int i = 4; i <= lua_gettop(L); i++) {
-        if (!value_is_tensor(L, i))
+        if (!value_is_tensor(L, h, i))
             state_error(L, E_VALUE, "the traced function returned a %s where a tensor was expected",
                         value_type_name(L, i));
         Val v = value_in_trace(L, h, i);

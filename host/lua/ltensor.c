@@ -307,7 +307,8 @@ static int tensor_tostring(lua_State *L) {
     const Type *type = value_type(h, u);
     char *bytes = NULL;
     bool whole = !type->layout || !type->layout->partial;
-    if (u->t && whole && tensor_has_data(u->t) && is_small(&type->dims)) bytes = push_bytes(L, u->t);
+    if (u->t && whole && tensor_has_data(u->t) && is_small(&type->dims))
+        bytes = push_bytes(L, u->t);
     Str *s = state_text(h);
     type_print(type, s);
     if (!u->t) str_put(s, " traced");
@@ -330,7 +331,7 @@ static void push_typeof(lua_State *L, Host *h, int index, int depth) {
         lua_pushstring(L, lua_isinteger(L, index) ? "int32[]{weak}" : "float32[]{weak}");
     } else if (lua_isboolean(L, index)) {
         lua_pushliteral(L, "bool[]");
-    } else if (value_is_tensor(L, index)) {
+    } else if (value_is_tensor(L, h, index)) {
         const Type *type = value_seen_type(L, h, value_tensor(L, h, index));
         type_print(type, state_text(h));
         state_push_text(L, h);
@@ -439,7 +440,7 @@ static int tensor_free(lua_State *L) {
 
 static int tensor_is_traced(lua_State *L) {
     Host *h = state_of(L);
-    lua_pushboolean(L, value_is_tensor(L, 1) && !value_tensor(L, h, 1)->t);
+    lua_pushboolean(L, value_is_tensor(L, h, 1) && !value_tensor(L, h, 1)->t);
     return 1;
 }
 

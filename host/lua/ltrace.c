@@ -80,7 +80,7 @@ static void restore(lua_State *L) {
         lua_rawgeti(L, undo, 3 * i + 2);
         lua_rawgeti(L, undo, 3 * i + 3);
         if (lua_isboolean(L, -2)) {
-            lua_setiuservalue(L, -3, 1);
+            value_put_in_box(L, -3);
             lua_pop(L, 2);
         } else {
             lua_rawset(L, -3);
@@ -176,7 +176,7 @@ static void note_box(lua_State *L, int box, bool may_write) {
 void trace_enter_box(lua_State *L, int box) {
     box = lua_absindex(L, box);
     note_box(L, box, true);
-    lua_setiuservalue(L, box, 1);
+    value_put_in_box(L, box);
 }
 
 void trace_note_swap(lua_State *L, int box) {
@@ -340,7 +340,7 @@ static int run_traced_body(lua_State *L) {
     for (int i = 0; i < nwritten; i++) {
         lua_rawgeti(L, 2, i + 1);
         lua_pushvalue(L, first + nout + i);
-        lua_setiuservalue(L, -2, 1);
+        value_put_in_box(L, -2);
         lua_pop(L, 1);
     }
     lua_settop(L, first + nout - 1);

@@ -62,6 +62,7 @@ typedef struct Host {
     bool used;                       /* a tensor or mesh was made: devices can no longer change */
     char *dump_stage;
     FILE *dump;
+    const void *tensor_meta, *box_meta; /* the addresses of their metatables: see value_handle */
     bool expand, verify;
     uint32_t passes_on, passes_off; /* masks of PassSwitch */
     Str text; /* scratch of the printers: kept, so that a raise in Lua leaks nothing */

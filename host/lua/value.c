@@ -6,10 +6,13 @@
 
 /* ---- tensors ---- */
 
+static const char tensor_key; /* its address is the registry key of the metatable */
+
 LuaTensor *value_new_tensor(lua_State *L) {
     LuaTensor *u = lua_newuserdatauv(L, sizeof *u, 0);
     *u = (LuaTensor){.t = NULL};
-    luaL_setmetatable(L, VALUE_TENSOR);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &tensor_key);
+    lua_setmetatable(L, -2);
     return u;
 }
 
@@ -19,19 +22,41 @@ void value_push_traced(lua_State *L, Host *h, Val v) {
     u->v = v;
 }
 
-bool value_is_tensor(lua_State *L, int index) {
-    return luaL_testudata(L, index, VALUE_TENSOR) || luaL_testudata(L, index, VALUE_BOX);
+/* The userdata at `index` if its metatable is this one. */
+static void *udata_with(lua_State *L, int index, const void *meta) {
+    void *u = lua_touserdata(L, index);
+    if (!u || !lua_getmetatable(L, index)) return NULL;
+    bool same = lua_topointer(L, -1) == meta;
+    lua_pop(L, 1);
+    return same ? u : NULL;
+}
+
+LuaTensor *value_handle(lua_State *L, const Host *h, int index) {
+    return udata_with(L, index, h->tensor_meta);
+}
+
+LuaBox *value_box(lua_State *L, const Host *h, int index) {
+    return udata_with(L, index, h->box_meta);
+}
+
+bool value_is_tensor(lua_State *L, const Host *h, int index) {
+    return value_handle(L, h, index) || value_box(L, h, index);
+}
+
+void value_put_in_box(lua_State *L, int index) {
+    LuaBox *b = lua_touserdata(L, index);
+    b->held = lua_touserdata(L, -1);
+    lua_setiuservalue(L, index, 1);
 }
 
 LuaTensor *value_tensor(lua_State *L, Host *h, int index) {
-    LuaTensor *u = luaL_testudata(L, index, VALUE_TENSOR);
-    if (!u && luaL_testudata(L, index, VALUE_BOX)) {
-        lua_getiuservalue(L, index, 1);
-        u = luaL_testudata(L, -1, VALUE_TENSOR);
-        lua_pop(L, 1); /* the box keeps it alive */
+    LuaTensor *u = value_handle(L, h, index);
+    if (!u) {
+        const LuaBox *b = value_box(L, h, index);
+        if (!b) state_error(L, E_VALUE, "expected a tensor, got %s", value_type_name(L, index));
+        u = b->held;
         if (!u) state_error(L, E_STATE, "the Param is empty");
     }
-    if (!u) state_error(L, E_VALUE, "expected a tensor, got %s", value_type_name(L, index));
     if (u->t) {
         if (tensor_is_deleted(u->t))
             state_error(L, E_DELETED, "this tensor has been deleted: %s", u->t->deleted_by);
@@ -68,7 +93,14 @@ Tensor *value_concrete(lua_State *L, Host *h, int index, const char *what) {
 
 void value_new_type(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods,
                     lua_CFunction index) {
+    Host *h = state_of(L);
     luaL_newmetatable(L, name);
+    if (strcmp(name, VALUE_BOX) == 0) h->box_meta = lua_topointer(L, -1);
+    if (strcmp(name, VALUE_TENSOR) == 0) {
+        h->tensor_meta = lua_topointer(L, -1);
+        lua_pushvalue(L, -1);
+        lua_rawsetp(L, LUA_REGISTRYINDEX, &tensor_key);
+    }
     luaL_setfuncs(L, meta, 0);
     lua_pushliteral(L, "protected");
     lua_setfield(L, -2, "__metatable");
@@ -146,7 +178,7 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
     }
     /* A box from outside may hold another tensor at the next call; one made in this trace may not.
      */
-    const LuaBox *b = luaL_testudata(L, index, VALUE_BOX);
+    const LuaBox *b = value_box(L, h, index);
     bool box = b && b->made_in != t->serial;
     Val v = box ? find_box(L, t, index) : find_capture(t, u->t);
     if (v) return lregion_capture(L, h, v);

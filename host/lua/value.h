@@ -21,6 +21,7 @@ typedef struct LuaTensor {
 /* nn.Param: a place for a tensor. User value 1 holds the tensor's userdata, 2 the metadata table.
  */
 typedef struct LuaBox {
+    LuaTensor *held;  /* user value 1, or NULL: see value_put_in_box */
     uint64_t made_in; /* serial of the trace it was made in; 0: in none */
     int32_t region;   /* of that trace's graph */
 } LuaBox;
@@ -41,6 +42,14 @@ void value_new_type(lua_State *L, const char *name, const luaL_Reg *meta, const 
  */
 bool value_push_field(lua_State *L);
 
+/* The Tensor, the Param at `index`, or NULL. Told by the metatable's address: every value of every
+ * call is asked. */
+LuaTensor *value_handle(lua_State *L, const Host *h, int index);
+LuaBox *value_box(lua_State *L, const Host *h, int index);
+bool value_is_tensor(lua_State *L, const Host *h, int index); /* either of them */
+/* Puts the Tensor (or nil) on top of the stack into the Param at `index`; pops it. */
+void value_put_in_box(lua_State *L, int index);
+
 /* Pushes an empty handle, to be given a tensor afterwards: nothing is owned while Lua may raise. */
 LuaTensor *value_new_tensor(lua_State *L);
 void value_push_traced(lua_State *L, Host *h, Val v);
@@ -49,7 +58,6 @@ void value_push_traced(lua_State *L, Host *h, Val v);
 LuaTensor *value_tensor(lua_State *L, Host *h, int index);
 /* The same, which must be concrete: `what` asks for its value. */
 Tensor *value_concrete(lua_State *L, Host *h, int index, const char *what);
-bool value_is_tensor(lua_State *L, int index); /* or a Param */
 /* Its type, concrete or traced. */
 const Type *value_type(Host *h, const LuaTensor *t);
 /* The mesh, and the type, with the mesh that stands in for another in its place: see instead_of. */
