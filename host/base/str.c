@@ -35,11 +35,17 @@ static bool room(Str *s, size_t more) {
     return true;
 }
 
-void str_put_n(Str *s, const char *bytes, size_t n) {
-    if (!room(s, n)) return;
-    memcpy(s->at + s->n, bytes, n);
+char *str_extend(Str *s, size_t n) {
+    if (!room(s, n)) return NULL;
+    char *at = s->at + s->n;
     s->n += n;
     s->at[s->n] = '\0';
+    return at;
+}
+
+void str_put_n(Str *s, const char *bytes, size_t n) {
+    char *at = str_extend(s, n);
+    if (at) memcpy(at, bytes, n);
 }
 
 void str_put(Str *s, const char *text) {

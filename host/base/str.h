@@ -18,6 +18,8 @@ void str_free(Str *s);
 void str_clear(Str *s);
 void str_put(Str *s, const char *text);
 void str_put_n(Str *s, const char *bytes, size_t n);
+/* n more bytes, for the caller to write; NULL when out of memory. */
+char *str_extend(Str *s, size_t n);
 void str_fmt(Str *s, const char *fmt, ...) PRINTF(2, 3);
 /* The shortest decimal that reads back as the same double; "nan", "inf" and "-inf". */
 void str_double(Str *s, double x);

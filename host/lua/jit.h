@@ -2,7 +2,10 @@
  *
  * A call walks its arguments, makes a key of their structure, types and plain values, and looks for
  * an entry with that key. An entry knows the plan, which inputs are donated, which boxes get which
- * results, and the shape of what is returned. */
+ * results, and the shape of what is returned.
+ *
+ * Most calls find their entry by an alias: the key of a quick walk (see walk.h). What has no alias
+ * yet is learned: walked in the one order, found or traced, and given one. */
 #ifndef MESHLUA_JIT_H
 #define MESHLUA_JIT_H
 
@@ -10,6 +13,13 @@
 #include "lua/walk.h"
 
 #define VALUE_JIT "meshlua.jit"
+
+/* An input that the trace met without its being an argument; the entry's table keeps it. */
+typedef struct JitCapture {
+    LuaBox *box; /* NULL: a tensor */
+    LuaTensor *handle;
+    const Type *fits; /* a type that it had and that fits the plan */
+} JitCapture;
 
 typedef struct JitEntry {
     uint64_t hash;
@@ -20,11 +30,23 @@ typedef struct JitEntry {
     int32_t nout, nwrite;             /* results: returned tensors, then writes to boxes */
     int32_t *write_leaf;              /* the leaf (from 0) whose box gets result nout + i */
     uint8_t *donated;                 /* by input: Donation */
-    /* Room for a call: by input, and by result. */
+    JitCapture *capture;
+    bool direct;  /* it returns its results as they are */
+    bool effects; /* there is something to call after it */
+    /* Room for a call: by input, and by result. Nothing that could call again comes in between. */
     Tensor **args, **results;
-    LuaTensor **handle;
     uint8_t *keep;
+    Tensor **number; /* the tensors that the last call had for its numbers */
 } JitEntry;
+
+typedef struct JitAlias {
+    uint64_t hash;
+    char *key; /* of a quick walk */
+    size_t nkey;
+    int32_t entry; /* which */
+    int32_t nleaf;
+    int32_t *order; /* leaf i of the entry is leaf order[i] of the walk, both from 0 */
+} JitAlias;
 
 /* User values: 1 the function; 2 what is called (the function, or the library's wrapper of it); 3 a
  * list with a table per entry: template (of the returned values), mixed (its tables that hold
@@ -34,6 +56,8 @@ typedef struct LuaJit {
     Ctx *cx;
     JitEntry *entry;
     int32_t n, cap;
+    JitAlias *alias;
+    int32_t naliases, alias_cap, latest; /* latest: the one that the last call had */
     int64_t hits, misses;
     uint64_t static_args, donate_args; /* bit i: argument i + 1 */
     bool keep_boxes;                   /* boxes that are written keep their old tensor */
@@ -54,13 +78,38 @@ LuaJit *jit_push_new(lua_State *L, Host *h);
 /* The stack of a call: the jitted function, its arguments. */
 enum { JIT = 1, FIRST = 2 };
 
-/* Walks the whole call, its arguments at FIRST..last; numbers that are not static are counted. With
- * `describe` also into h->describe, and with what a trace needs. Leaves on the stack behind the
- * arguments: the function, the walk's three tables, the table of numbers; and, to describe it,
- * those of the leaves' names and of the objects held. */
-enum { AFTER_FN = 1, AFTER_NUMBERS = 5 };
-Walk jit_walk_call(lua_State *L, Host *h, const LuaJit *j, int last, bool describe,
-                   int32_t *nnumber);
+/* ---- the key (jit_key.c) ---- */
+
+/* Is the argument at `index`, the i-th (from 0), a number that is an input? */
+bool jit_is_number(lua_State *L, const LuaJit *j, int index, int i);
+void jit_check_static(lua_State *L, const Host *h, const LuaJit *j, int index, int i);
+/* Walks the whole call, its arguments at FIRST..last, and describes it in h->describe. Leaves on
+ * the stack behind the arguments: the function, the walk's three tables, those of the leaves' names
+ * and of the objects held. */
+Walk jit_walk_call(lua_State *L, Host *h, const LuaJit *j, int last);
+/* The parts of a quick walk: what holds for the call as a whole (the function lies at `fn`), and
+ * the arguments from the i-th (from 0) on, at first..last. */
+void jit_walk_around(Walk *w, int fn);
+void jit_walk_arguments(Walk *w, const LuaJit *j, int first, int last, int i);
+
+/* ---- the call (jit_call.c) ---- */
+
+/* The arguments that a bound function has been given: jit_bind.c. */
+typedef struct LuaBound LuaBound;
+/* Adds what they are now to a quick walk. */
+void jit_walk_bound(Walk *w, LuaBound *b);
+
+/* The call as it is on the stack: the function at JIT, all arguments behind it. */
+int jit_run_call(lua_State *L, Host *h, LuaJit *j);
+/* The same with the bound arguments in front of those at FIRST..last; j lies at `last + 1`, and
+ * nothing behind it. -1: with these it has not been called before; the stack is as it was. */
+int jit_run_bound(lua_State *L, Host *h, LuaJit *j, LuaBound *b, int nbound);
+/* Inside another trace the function is part of it. The stack as for jit_run_call. */
+int jit_inline_call(lua_State *L, const Host *h, const LuaJit *j);
+/* The entry for the arguments on the stack, traced if need be. */
+JitEntry *jit_entry_for(lua_State *L, Host *h, LuaJit *j, int last, Walk *w);
+void jit_drop_aliases(LuaJit *j);
+
 /* Fills j->why for the call that h->describe tells of, and says it to the log. stale: the call is
  * known but for a Param that it met. */
 void jit_explain_miss(lua_State *L, Host *h, LuaJit *j, bool stale);
@@ -81,21 +130,20 @@ typedef struct Traced {
     uint8_t *donated;
 } Traced;
 /* Runs the function in a trace, with tracers for its arguments. */
-Traced jit_trace_call(lua_State *L, Host *h, const LuaJit *j, const Walk *w, int last,
-                      int32_t nnumber);
-void jit_push_scalar(lua_State *L, Host *h);
-/* step:program(arguments...): see lprogram.c. */
-int lprogram_trace(lua_State *L);
+Traced jit_trace_call(lua_State *L, Host *h, const LuaJit *j, const Walk *w, int last);
+int lprogram_trace(lua_State *L); /* step:program(arguments...): see lprogram.c */
 
 /* Traces and plans for the arguments at FIRST..last, as the walk `w` (with slots and description)
  * saw them; returns the new entry. To be called under trace_protected. */
-JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last, int32_t nnumber);
+JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last);
 void jit_free_entry(Ctx *cx, JitEntry *e);
 /* Pushes the values that the function returns: the entry's template with results in their places.
- * `side`: the entry's table; `results`: a list of handles. */
-int jit_push_returned(lua_State *L, int side, int results);
+ * `side`: the entry's table; the handles of the results lie behind `base`. */
+int jit_push_returned(lua_State *L, int side, int base);
 /* Calls what the trace noted to be called after the program. */
-void jit_run_effects(lua_State *L, int side, int results);
+void jit_run_effects(lua_State *L, int side, int base);
+int jit_bind(lua_State *L); /* step:bind(arguments...): see jit_bind.c */
+void jit_bind_open(lua_State *L);
 void jit_stages_open(lua_State *L); /* adds its functions to the table on top */
 
 #endif

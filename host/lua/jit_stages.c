@@ -58,14 +58,13 @@ static LuaJit *push_sealed(lua_State *L, Host *h, const LuaJit *j) {
     return s;
 }
 
-/* Pushes a list of handles of tensors without values, of the types of what is returned. */
+/* Pushes handles of tensors without values, of the types of the results. */
 static void push_result_types(lua_State *L, Host *h, const JitEntry *e) {
-    lua_createtable(L, e->nout, 0);
+    luaL_checkstack(L, e->nout + LUA_MINSTACK, "too many results");
     for (int32_t i = 0; i < e->nout; i++) {
         LuaTensor *u = value_new_tensor(L);
         u->t = tensor_new(&h->cx, e->exec->result_type[i]);
         if (!u->t) state_check(L, h, err_nomem(&h->cx, "the results of a lowered function"));
-        lua_rawseti(L, -2, i + 1);
     }
 }
 
@@ -73,11 +72,10 @@ static int lower_body(lua_State *L) {
     Host *h = state_of(L);
     const LuaJit *j = value_udata(L, JIT, VALUE_JIT);
     int last = lua_gettop(L);
-    int32_t nnumber;
     LuaJit *s = push_sealed(L, h, j);
     lua_replace(L, JIT);
-    Walk w = jit_walk_call(L, h, s, last, true, &nnumber);
-    const JitEntry *e = jit_trace(L, h, s, &w, last, nnumber);
+    Walk w = jit_walk_call(L, h, s, last);
+    const JitEntry *e = jit_trace(L, h, s, &w, last);
     lua_pushvalue(L, JIT);
     lua_pushlstring(L, str_of(&s->stages), s->stages.n);
     plan_info_push(L, e->exec);
@@ -85,8 +83,8 @@ static int lower_body(lua_State *L) {
     lua_getiuservalue(L, JIT, 3);
     lua_rawgeti(L, -1, 1);
     push_result_types(L, h, e);
-    int n = jit_push_returned(L, top + 2, top + 3);
-    lua_rotate(L, top + 1, n); /* the tables behind what is returned */
+    int n = jit_push_returned(L, top + 2, top + 2);
+    lua_rotate(L, top + 1, n); /* the tables and handles behind what is returned */
     lua_settop(L, top + n);
     return 3 + n;
 }

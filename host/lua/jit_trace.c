@@ -1,23 +1,8 @@
+/* jit_trace.c - a jitted function run with tracers for its arguments: what goes in, what comes out,
+ * what it writes. */
 #include "lua/jit.h"
-#include "lua/lprofile.h"
 
 #include <string.h>
-
-void jit_free_entry(Ctx *cx, JitEntry *e) {
-    Alloc *a = &cx->alloc;
-    size_t nin = (size_t)(e->nleaf + e->nnumber + e->ncapture) + 1;
-    size_t nres = (size_t)(e->nout + e->nwrite) + 1;
-    exec_release(e->exec);
-    alloc_free(a, e->key, e->nkey);
-    alloc_free(a, e->describe, e->ndescribe);
-    alloc_free(a, e->write_leaf, sizeof *e->write_leaf * (size_t)e->nwrite);
-    alloc_free(a, e->donated, nin);
-    alloc_free(a, e->keep, nin);
-    alloc_free(a, e->args, sizeof *e->args * nin);
-    alloc_free(a, e->handle, sizeof *e->handle * nin);
-    alloc_free(a, e->results, sizeof *e->results * nres);
-    *e = (JitEntry){0};
-}
 
 /* ---- arguments become tracers ---- */
 
@@ -44,7 +29,7 @@ static void enter_leaves(lua_State *L, Host *h, const Walk *w, int copies, int n
     for (int32_t i = 1; i <= w->nleaf; i++) {
         lua_rawgeti(L, w->leaves, i);
         int leaf = lua_gettop(L);
-        bool box = luaL_testudata(L, leaf, VALUE_BOX) != NULL;
+        bool box = value_box(L, h, leaf) != NULL;
         const Type *type = value_type(h, value_tensor(L, h, leaf));
         lua_rawgeti(L, w->names, i);
         Val v = trace_param(L, h, type, lua_tostring(L, -1), box);
@@ -111,7 +96,7 @@ static void check_meshes(lua_State *L, Host *h, const Walk *w, const Mesh *mesh)
 
 static void enter_numbers(lua_State *L, Host *h, const LuaJit *j, int copies, int n) {
     for (int i = 0; i < n; i++) {
-        if (lua_type(L, copies + i) != LUA_TNUMBER || jit_has(j->static_args, i)) continue;
+        if (!jit_is_number(L, j, copies + i, i)) continue;
         Type t = {.dtype = lua_isinteger(L, copies + i) ? DT_I32 : DT_F32, .weak = true};
         const Type *type = type_of(&h->cx, &t);
         if (!type) state_check(L, h, err_nomem(&h->cx, "a type"));
@@ -195,11 +180,11 @@ static void push_number(lua_State *L, Host *h, int index, int mixed) {
 static bool push_template(lua_State *L, Host *h, const Walk *w, int index, int mixed, int depth) {
     luaL_checkstack(L, 8, "results nested too deep");
     if (depth > 100) state_error(L, E_VALUE, "the returned table contains itself");
-    if (luaL_testudata(L, index, VALUE_TENSOR)) {
+    if (value_handle(L, h, index)) {
         push_number(L, h, index, mixed);
         return true;
     }
-    if (luaL_testudata(L, index, VALUE_BOX) && !is_leaf(L, w, index) && holds_traced(L, index))
+    if (value_box(L, h, index) && !is_leaf(L, w, index) && holds_traced(L, index))
         state_error(L, E_STATE,
                     "a Param made inside a jitted function is returned; make modules with ml.init");
     if (lua_type(L, index) == LUA_TLIGHTUSERDATA)
@@ -267,10 +252,10 @@ static bool is_mixed(lua_State *L, int template, int mixed) {
 }
 
 /* Pushes a copy of the template with results in their places. */
-static void put_result(lua_State *L, int template, int mixed, int results) {
+static void put_result(lua_State *L, int template, int mixed, int base) {
     luaL_checkstack(L, 6, "results nested too deep");
     if (lua_islightuserdata(L, template)) {
-        lua_rawgeti(L, results, (lua_Integer)(uintptr_t)lua_touserdata(L, template));
+        lua_pushvalue(L, base + (int)(uintptr_t)lua_touserdata(L, template));
         return;
     }
     if (!is_mixed(L, template, mixed)) {
@@ -282,24 +267,24 @@ static void put_result(lua_State *L, int template, int mixed, int results) {
     for (lua_pushnil(L); lua_next(L, template);) {
         int value = lua_gettop(L);
         lua_pushvalue(L, value - 1);
-        put_result(L, value, mixed, results);
+        put_result(L, value, mixed, base);
         lua_rawset(L, copy);
         lua_settop(L, value - 1);
     }
     if (lua_getmetatable(L, template)) lua_setmetatable(L, copy);
 }
 
-void jit_run_effects(lua_State *L, int side, int results) {
+void jit_run_effects(lua_State *L, int side, int base) {
     int top = lua_gettop(L);
     if (lua_getfield(L, side, "effects") != LUA_TNIL) {
         lua_getfield(L, side, "mixed");
-        put_result(L, top + 1, top + 2, results);
+        put_result(L, top + 1, top + 2, base);
         trace_run_effects(L);
     }
     lua_settop(L, top);
 }
 
-int jit_push_returned(lua_State *L, int side, int results) {
+int jit_push_returned(lua_State *L, int side, int base) {
     lua_getfield(L, side, "n");
     int n = (int)lua_tointeger(L, -1);
     lua_getfield(L, side, "template");
@@ -308,7 +293,7 @@ int jit_push_returned(lua_State *L, int side, int results) {
     luaL_checkstack(L, n + 8, "too many results");
     for (int i = 1; i <= n; i++) {
         lua_rawgeti(L, mixed - 1, i);
-        put_result(L, first + i - 1, mixed, results);
+        put_result(L, first + i - 1, mixed, base);
         lua_remove(L, first + i - 1);
     }
     return n;
@@ -321,7 +306,7 @@ static int32_t add_writes(lua_State *L, Host *h, const Walk *w, int32_t *write_l
     int32_t n = 0;
     for (int32_t i = 0; i < w->nleaf; i++) {
         lua_rawgeti(L, w->leaves, i + 1);
-        if (luaL_testudata(L, -1, VALUE_BOX)) {
+        if (value_box(L, h, -1)) {
             Val param = g->region.at[0].param.at[i];
             lua_getiuservalue(L, -1, 1);
             Val v = lua_isnil(L, -1) ? param : value_in_trace(L, h, -1);
@@ -352,7 +337,7 @@ static void mark_donated(lua_State *L, Host *h, const LuaJit *j, const Walk *all
         walk_check(&w);
         for (int32_t k = 1; k <= w.nleaf; k++) {
             lua_rawgeti(L, w.leaves, k);
-            bool box = luaL_testudata(L, -1, VALUE_BOX) != NULL;
+            bool box = value_box(L, h, -1) != NULL;
             lua_rawget(L, all->seen);
             int32_t number = (int32_t)lua_tointeger(L, -1);
             lua_pop(L, 1);
@@ -379,50 +364,11 @@ static void push_captures(lua_State *L, Host *h) {
     }
 }
 
-/* ---- the entry ---- */
+/* ---- all of it ---- */
 
-static bool room_for_entry(LuaJit *j) {
-    if (j->n < j->cap) return true;
-    int32_t cap = j->cap ? j->cap * 2 : 4;
-    JitEntry *grown = alloc_resize(&j->cx->alloc, j->entry, sizeof *grown * (size_t)j->cap,
-                                   sizeof *grown * (size_t)cap);
-    if (!grown) return false;
-    j->entry = grown;
-    j->cap = cap;
-    return true;
-}
-
-static void *copy_bytes(Alloc *a, const void *p, size_t n) {
-    void *copy = alloc_new(a, n);
-    if (copy && n) memcpy(copy, p, n);
-    return copy;
-}
-
-static Err fill_entry(Ctx *cx, JitEntry *e, const char *key, size_t nkey, const char *describe,
-                      const int32_t *write_leaf, const uint8_t *donated) {
-    Alloc *a = &cx->alloc;
-    size_t nin = (size_t)(e->nleaf + e->nnumber + e->ncapture) + 1;
-    size_t nres = (size_t)(e->nout + e->nwrite) + 1;
-    e->hash = hash_bytes(0, key, nkey);
-    e->nkey = nkey;
-    e->key = copy_bytes(a, key, nkey);
-    e->ndescribe = strlen(describe) + 1;
-    e->describe = copy_bytes(a, describe, e->ndescribe);
-    e->write_leaf = copy_bytes(a, write_leaf, sizeof *write_leaf * (size_t)e->nwrite);
-    e->donated = copy_bytes(a, donated, nin);
-    e->keep = alloc_new(a, nin);
-    e->args = alloc_new(a, sizeof *e->args * nin);
-    e->handle = alloc_new(a, sizeof *e->handle * nin);
-    e->results = alloc_new(a, sizeof *e->results * nres);
-    bool ok = e->key && e->describe && e->write_leaf && e->donated && e->keep && e->args &&
-              e->handle && e->results;
-    return ok ? E_OK : err_nomem(cx, "a jitted function");
-}
-
-Traced jit_trace_call(lua_State *L, Host *h, const LuaJit *j, const Walk *w, int last,
-                      int32_t nnumber) {
+Traced jit_trace_call(lua_State *L, Host *h, const LuaJit *j, const Walk *w, int last) {
     int nargs = last - FIRST + 1;
-    Traced t = {.e = {.nleaf = w->nleaf, .nnumber = nnumber}};
+    Traced t = {.e = {.nleaf = w->nleaf, .nnumber = w->nnumber}};
     JitEntry *e = &t.e;
     t.write_leaf = lua_newuserdatauv(L, sizeof *t.write_leaf * (size_t)(w->nleaf + 1), 0);
     uint8_t *asked = lua_newuserdatauv(L, (size_t)w->nleaf + 1, 0);
@@ -459,33 +405,4 @@ Traced jit_trace_call(lua_State *L, Host *h, const LuaJit *j, const Walk *w, int
     for (int32_t i = 0; i < e->nwrite && !j->keep_boxes; i++)
         t.donated[t.write_leaf[i]] = DONATE_IF_SOLE;
     return t;
-}
-
-JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last, int32_t nnumber) {
-    int base = lua_gettop(L);
-    size_t nkey = h->key.n;
-    char *key = lua_newuserdatauv(L, nkey + 1, 0); /* the walks below use h->key again */
-    memcpy(key, str_of(&h->key), nkey);
-    lua_pushlstring(L, str_of(&h->describe), h->describe.n);
-    const char *describe = lua_tostring(L, -1);
-    int64_t start = profile_now(h->rt.profile);
-    Traced t = jit_trace_call(L, h, j, w, last, nnumber);
-    if (start) lprofile_note(L, JIT, PROFILE_TRACE, start);
-    JitEntry e = t.e;
-    lua_getiuservalue(L, JIT, 3);
-    lua_pushvalue(L, t.side);
-    lua_rawseti(L, -2, j->n + 1);
-    /* From here on nothing raises until the entry is owned. */
-    Err err = room_for_entry(j) ? E_OK : err_nomem(&h->cx, "a jitted function");
-    if (!err) err = fill_entry(&h->cx, &e, key, nkey, describe, t.write_leaf, t.donated);
-    Str *stages = j->sealed ? &j->stages : NULL;
-    if (!err) err = state_compile(h, h->trace->graph, t.donated, true, stages, &e.exec);
-    if (err) {
-        jit_free_entry(&h->cx, &e);
-        state_check(L, h, err);
-    }
-    j->entry[j->n++] = e;
-    trace_end(L, h);
-    lua_settop(L, base);
-    return &j->entry[j->n - 1];
 }

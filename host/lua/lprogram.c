@@ -33,17 +33,33 @@ static int program_close(lua_State *L) {
     return 0;
 }
 
+/* A handle with a scalar tensor for the number on top of the stack. */
+static void push_scalar(lua_State *L, Host *h) {
+    bool whole = lua_isinteger(L, -1);
+    Type t = {.dtype = whole ? DT_I32 : DT_F32, .weak = true};
+    const Type *type = type_of(&h->cx, &t);
+    lua_Integer i = lua_tointeger(L, -1);
+    float f = (float)lua_tonumber(L, -1);
+    int32_t i32 = (int32_t)i;
+    LuaTensor *u = value_new_tensor(L);
+    u->t = type ? tensor_alloc(&h->cx, type) : NULL;
+    if (!u->t) state_check(L, h, err_nomem(&h->cx, "a number"));
+    memcpy(tensor_data(u->t, 0), whole ? (const void *)&i32 : (const void *)&f, 4);
+}
+
 /* The list of inputs: the objects of leaves, numbers as tensors, then captures. */
-static void push_inputs(lua_State *L, Host *h, const Walk *w, const Traced *t, int numbers) {
+static void push_inputs(lua_State *L, Host *h, const LuaJit *j, const Walk *w, const Traced *t,
+                        int last) {
     lua_Integer n = 0;
     lua_createtable(L, t->e.nleaf + t->e.nnumber + t->e.ncapture, 0);
     for (int32_t i = 1; i <= t->e.nleaf; i++) {
         lua_rawgeti(L, w->leaves, i);
         lua_rawseti(L, -2, ++n);
     }
-    for (int32_t i = 1; i <= t->e.nnumber; i++) {
-        lua_rawgeti(L, numbers, i);
-        jit_push_scalar(L, h);
+    for (int at = FIRST; at <= last; at++) {
+        if (!jit_is_number(L, j, at, at - FIRST)) continue;
+        lua_pushvalue(L, at);
+        push_scalar(L, h);
         lua_rawseti(L, -3, ++n);
         lua_pop(L, 1);
     }
@@ -59,10 +75,9 @@ static int program_body(lua_State *L) {
     Host *h = state_of(L);
     const LuaJit *j = value_udata(L, JIT, VALUE_JIT);
     int last = lua_gettop(L);
-    int32_t nnumber;
-    Walk w = jit_walk_call(L, h, j, last, true, &nnumber);
-    Traced t = jit_trace_call(L, h, j, &w, last, nnumber);
-    push_inputs(L, h, &w, &t, last + AFTER_NUMBERS);
+    Walk w = jit_walk_call(L, h, j, last);
+    Traced t = jit_trace_call(L, h, j, &w, last);
+    push_inputs(L, h, j, &w, &t, last);
     LuaProgram *p = lua_newuserdatauv(L, sizeof *p, 2);
     *p = (LuaProgram){.cx = &h->cx};
     luaL_setmetatable(L, VALUE_PROGRAM);

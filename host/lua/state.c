@@ -36,6 +36,10 @@ static int host_gc(lua_State *L) {
     str_free(&h->key);
     str_free(&h->path);
     str_free(&h->describe);
+    alloc_free(&h->cx.alloc, h->leaf, sizeof *h->leaf * (size_t)h->leaf_cap);
+    alloc_free(&h->cx.alloc, h->number, sizeof *h->number * (size_t)h->number_cap);
+    h->leaf = NULL;
+    h->number = NULL;
     intern_free(&h->cx);
     return 0;
 }

@@ -48,6 +48,22 @@ typedef struct Trace {
     Arena arena;
 } Trace;
 
+/* A leaf of the arguments of a jitted function. */
+typedef struct FoundLeaf {
+    struct LuaBox *box; /* NULL: a tensor */
+    struct LuaTensor *handle;
+    size_t type_at; /* where the key of the walk has the address of its type */
+} FoundLeaf;
+
+/* A number among them. */
+typedef struct NumberArg {
+    bool whole;
+    union {
+        int32_t i;
+        float f;
+    } as;
+} NumberArg;
+
 typedef struct Host {
     Ctx cx;
     Runtime rt;
@@ -67,6 +83,12 @@ typedef struct Host {
     uint32_t passes_on, passes_off; /* masks of PassSwitch */
     Str text; /* scratch of the printers: kept, so that a raise in Lua leaks nothing */
     Str key, path, describe; /* of a walk over arguments */
+    /* What the latest quick walk found, see walk_begin_quick; and the last mark that such a walk
+     * left on a leaf. */
+    FoundLeaf *leaf;
+    NumberArg *number;
+    int32_t leaf_cap, number_cap;
+    uint64_t marks;
 } Host;
 
 /* Opens a state's host; the registry owns it. Raises on failure. */

@@ -16,12 +16,14 @@ typedef struct LuaTensor {
     Tensor *t;
     uint64_t serial;
     Val v;
+    uint64_t mark; /* of the latest quick walk that met it: see walk_begin_quick */
 } LuaTensor;
 
 /* nn.Param: a place for a tensor. User value 1 holds the tensor's userdata, 2 the metadata table.
  */
 typedef struct LuaBox {
     LuaTensor *held;  /* user value 1, or NULL: see value_put_in_box */
+    uint64_t mark;    /* as LuaTensor.mark */
     uint64_t made_in; /* serial of the trace it was made in; 0: in none */
     int32_t region;   /* of that trace's graph */
 } LuaBox;

@@ -81,10 +81,10 @@ void walk_push_keys(lua_State *L, int table) {
 /* ---- the walk ---- */
 
 static void put(Walk *w, char tag, const void *bytes, size_t n) {
-    Str *k = &w->h->key;
-    str_put_n(k, &tag, 1);
-    if (n) str_put_n(k, bytes, n);
-    if (k->failed) state_check(w->L, w->h, err_nomem(&w->h->cx, "the key of a call"));
+    char *at = str_extend(&w->h->key, n + 1);
+    if (!at) state_check(w->L, w->h, err_nomem(&w->h->cx, "the key of a call"));
+    *at = tag;
+    if (n) memcpy(at + 1, bytes, n);
 }
 
 static void put_pointer(Walk *w, char tag, const void *p) {
@@ -126,6 +126,12 @@ void walk_begin(Walk *w, lua_State *L, Host *h, bool slots) {
     str_clear(&h->path);
     str_clear(&h->describe);
     h->key.failed = h->path.failed = h->describe.failed = false;
+}
+
+void walk_begin_quick(Walk *w, lua_State *L, Host *h) {
+    *w = (Walk){.L = L, .h = h, .quick = true, .before = h->marks};
+    str_clear(&h->key);
+    h->key.failed = false;
 }
 
 /* Numbers in so many digits that no other number has the same text; objects by type and address. */
@@ -208,6 +214,46 @@ static bool known_leaf(Walk *w, int index, int32_t *number) {
     return false;
 }
 
+/* The list of n elements with room for one more. */
+static void *with_room(const Walk *w, void *list, int32_t *cap, int32_t n, size_t each) {
+    if (n < *cap) return list;
+    int32_t more = *cap ? *cap * 2 : 64;
+    list = alloc_resize(&w->h->cx.alloc, list, each * (size_t)*cap, each * (size_t)more);
+    if (!list) state_check(w->L, w->h, err_nomem(&w->h->cx, "a call"));
+    *cap = more;
+    return list;
+}
+
+void walk_add_leaf(Walk *w, const FoundLeaf *l, size_t from) {
+    Host *h = w->h;
+    h->leaf = with_room(w, h->leaf, &h->leaf_cap, w->nleaf, sizeof *l);
+    h->leaf[w->nleaf] = *l;
+    h->leaf[w->nleaf].type_at += from;
+    w->nleaf++;
+    h->marks = w->before + (uint64_t)w->nleaf;
+    *(l->box ? &l->box->mark : &l->handle->mark) = h->marks;
+}
+
+void walk_add_number(Walk *w, NumberArg x) {
+    Host *h = w->h;
+    h->number = with_room(w, h->number, &h->number_cap, w->nnumber, sizeof x);
+    h->number[w->nnumber++] = x;
+}
+
+/* A Param and what it holds, or (b is NULL) a handle. */
+static void quick_leaf(Walk *w, LuaBox *b, LuaTensor *u) {
+    uint64_t mark = b ? b->mark : u->mark;
+    if (mark > w->before) {
+        int32_t number = (int32_t)(mark - w->before);
+        put(w, 'r', &number, sizeof number);
+    } else if (!u || !u->t || tensor_is_deleted(u->t)) {
+        w->failed = true;
+    } else {
+        put_pointer(w, b ? 'B' : 'T', u->t->type);
+        walk_add_leaf(w, &(FoundLeaf){b, u, w->h->key.n - sizeof(Type *)}, 0);
+    }
+}
+
 static void leaf(Walk *w, int index, char tag) {
     int32_t number;
     if (known_leaf(w, index, &number)) {
@@ -254,24 +300,71 @@ static void add_slot(Walk *w, int table, int key, int value) {
 
 static void value(Walk *w, int index);
 
-/* Is the table one that a walk can enter? */
-static bool can_enter(Walk *w, int index) {
-    enum { DEEPEST = 100 };
+enum { DEEPEST = 100 }; /* tables in tables */
+
+static void check_enter(Walk *w, int index) {
     lua_State *L = w->L;
     lua_pushvalue(L, index);
     bool cyclic = lua_rawget(L, w->seen) != LUA_TNIL;
     lua_pop(L, 1);
-    if (!cyclic && w->depth < DEEPEST) return true;
-    w->failed = true;
-    if (w->quiet) return false;
+    if (!cyclic && w->depth < DEEPEST) return;
     if (cyclic) state_error(L, E_VALUE, "the table at %s contains itself", str_of(&w->h->path));
     state_error(L, E_VALUE, "an argument is nested deeper than %d tables", DEEPEST);
+}
+
+/* Can a quick walk enter the table? */
+static bool can_enter(const Walk *w, const void *table) {
+    if (w->depth >= DEEPEST || !lua_checkstack(w->L, 8)) return false;
+    for (const WayPoint *p = w->way; p; p = p->up)
+        if (p->table == table) return false;
+    return true;
+}
+
+static void quick_key(Walk *w, int index) {
+    lua_State *L = w->L;
+    int type = lua_type(L, index);
+    if (type == LUA_TSTRING) {
+        size_t n;
+        const char *s = lua_tolstring(L, index, &n);
+        put(w, 'k', s, n + 1);
+    } else if (type == LUA_TNUMBER) {
+        double x = lua_tonumber(L, index);
+        put(w, 'K', &x, sizeof x);
+    } else {
+        w->failed = true;
+    }
+}
+
+static void quick_table(Walk *w, int index) {
+    lua_State *L = w->L;
+    WayPoint here = {lua_topointer(L, index), w->way};
+    if (!can_enter(w, here.table)) {
+        w->failed = true;
+        return;
+    }
+    w->way = &here;
+    w->depth++;
+    bool has = lua_getmetatable(L, index);
+    put_pointer(w, '{', has ? lua_topointer(L, -1) : NULL);
+    if (has) lua_pop(L, 1);
+    int key = lua_gettop(L) + 1;
+    lua_pushnil(L);
+    while (lua_next(L, index)) {
+        quick_key(w, key);
+        value(w, key + 1);
+        if (w->failed) break;
+        lua_settop(L, key);
+    }
+    lua_settop(L, key - 1);
+    put(w, '}', NULL, 0);
+    w->depth--;
+    w->way = here.up;
 }
 
 static void table(Walk *w, int index) {
     lua_State *L = w->L;
     luaL_checkstack(L, 8, "arguments nested too deep");
-    if (!can_enter(w, index)) return;
+    check_enter(w, index);
     w->depth++;
     lua_pushvalue(L, index);
     lua_pushboolean(L, 1);
@@ -303,7 +396,7 @@ static void table(Walk *w, int index) {
         lua_pushvalue(L, -1);
         lua_rawget(L, index);
         value(w, lua_gettop(L));
-        if (w->slots && luaL_testudata(L, -1, VALUE_TENSOR))
+        if (w->slots && value_handle(L, w->h, -1))
             add_slot(w, index, lua_gettop(L) - 1, lua_gettop(L));
         lua_pop(L, 2);
         w->h->path.n = length;
@@ -318,22 +411,41 @@ static void table(Walk *w, int index) {
 }
 
 static void value(Walk *w, int index) {
-    if (luaL_testudata(w->L, index, VALUE_BOX))
-        leaf(w, index, 'B');
-    else if (luaL_testudata(w->L, index, VALUE_TENSOR))
-        leaf(w, index, 'T');
-    else if (lua_istable(w->L, index))
-        table(w, index);
+    int type = lua_type(w->L, index);
+    LuaBox *b = type == LUA_TUSERDATA ? value_box(w->L, w->h, index) : NULL;
+    LuaTensor *u = type == LUA_TUSERDATA && !b ? value_handle(w->L, w->h, index) : NULL;
+    if (w->quick && (b || u))
+        quick_leaf(w, b, b ? b->held : u);
+    else if (b || u)
+        leaf(w, index, b ? 'B' : 'T');
+    else if (type == LUA_TTABLE)
+        w->quick ? quick_table(w, index) : table(w, index);
     else
         walk_static(w, index);
 }
 
 void walk_value(Walk *w, int index, const char *name) {
+    index = lua_absindex(w->L, index);
+    if (w->quick) {
+        value(w, index);
+        return;
+    }
     /* Scopes are named from the module down, descriptions with the argument's name. */
     str_clear(&w->h->path);
     if (name && w->describe) str_put(&w->h->path, name);
     w->root = w->h->path.n;
-    value(w, lua_absindex(w->L, index));
+    value(w, index);
+}
+
+void walk_number(Walk *w, int index) {
+    bool whole = lua_isinteger(w->L, index);
+    NumberArg x = {.whole = whole};
+    if (whole)
+        x.as.i = (int32_t)lua_tointeger(w->L, index);
+    else
+        x.as.f = (float)lua_tonumber(w->L, index);
+    put(w, whole ? 'N' : 'D', NULL, 0);
+    walk_add_number(w, x);
 }
 
 void walk_check(const Walk *w) {

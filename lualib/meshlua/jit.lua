@@ -91,9 +91,25 @@ end
 local known = {mesh = "Mesh", rules = "table", static = true, donate = true, in_shardings = true,
   out_shardings = true}
 
+--- What ml.jit gives. A call looks at its arguments: their tables, keys and plain values, and the types of
+--- their tensors and Params.
+---
+--- step:bind(model, optimizer, ...) is the step with its first arguments given, to be called with the rest. It
+--- walks their tables once: a call looks only at what the Params in them hold now, so a Param that was set is
+--- seen, and one that came to hold another type is a new trace, as ever. What is no Param stays as it was when it
+--- was bound: keys, numbers, strings and flags that change later (module:train(), module:eval()) are not seen;
+--- where the step comes to be traced again, such a change raises E_STATE. Bind again after it.
+---@class JittedFunction
+---@field bind fun(self: JittedFunction, ...): fun(...): ...
+---@field plan fun(self: JittedFunction, ...): Plan the plan for these arguments
+---@field why_miss fun(self: JittedFunction): string why the last call was traced
+---@field stats fun(self: JittedFunction): integer, integer calls that found a plan, calls that were traced
+---@operator call(...): ...
+
 --- The function, traced once per kind of arguments and then run as a plan.
 ---@param fn function
 ---@param options {mesh: Mesh, rules: table, static: (string|integer)[], donate: (string|integer)[]|false, in_shardings: table, out_shardings: table}?
+---@return JittedFunction
 function M.jit(fn, options)
   if type(fn) ~= "function" then raise("E_VALUE", "jit: expected a function, got %s", lib.kind(fn)) end
   options = lib.options("jit", options, known)

@@ -400,6 +400,22 @@ add("a step that is known", {
   end,
 })
 
+add("a bound step", {
+  make = stateful,
+  run = function(s)
+    local bound = ml.jit(advance):bind(s.model, 0.01)
+    return {tostring(bound), bound()}
+  end,
+  intact = function(s)
+    local n, moved = advanced(s)
+    assert(n == moved, "the state is half old, half new")
+  end,
+  check = function(s)
+    local n, moved = advanced(s)
+    assert(n == 1 and moved == 1)
+  end,
+})
+
 add("a step without jit", {
   make = stateful,
   run = function(s) return advance(s.model, 0.01) end,

@@ -154,12 +154,12 @@ function Run:train(report)
   local config, rate = self.config, self.recipe.schedule(self.config)
   local batches = self.data.train:shuffled {batch = config.batch, seed = self.seed,
     shardings = self.shardings}
-  local model, optimizer, rngs, step = self.model:train(), self.optimizer, self.rngs, self.train_step
+  local step = self.train_step:bind(self.model:train(), self.optimizer, self.rngs)
   local row, busy, before = {}, profile.meter(), core.clock()
   for s = 1, config.steps do
     local batch = batches(s)
     local labels = batch.labels.size
-    local loss, norm = step(model, optimizer, rngs, batch.inputs, batch.labels, self.loss_scale)
+    local loss, norm = step(batch.inputs, batch.labels, self.loss_scale)
     row.step, row.loss, row.grad_norm = s, loss:item(), norm:item()
     batch.inputs:release() -- now, not when Lua collects: the next batch takes the memory, still warm
     batch.labels:release()

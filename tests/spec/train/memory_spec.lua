@@ -17,7 +17,7 @@ local function resident()
 end
 
 describe("10,000 steps", function()
-  it("of an MLP leave memory as it was at step 1,000", function()
+  it("of an MLP leave memory as it was at step 2,000", function()
     local cfg = {width = 16, layers = 2, classes = 10, dropout = 0.1, batch = 8, steps = 10000, lr = 1e-3,
       warmup = 10, weight_decay = 1e-2}
     local run = train.run(mlp, {config = cfg, seed = 0, mesh = train.mesh "data:2,model:2",
@@ -31,8 +31,9 @@ describe("10,000 steps", function()
       pages[i], heap[i], live[i] = resident(), collectgarbage "count" * 1024, ml.core.memory().live
     end)
     assert.equal(10, #heap)
-    assert.near(heap[1], heap[10], 1 << 20)
-    assert.equal(live[1], live[10])
-    if pages[1] then assert.near(pages[1], pages[10], 1 << 20) end
+    -- A step makes little garbage for Lua: its collector first runs by itself after some 1,000 of them.
+    assert.near(heap[2], heap[10], 1 << 20)
+    assert.equal(live[2], live[10])
+    if pages[2] then assert.near(pages[2], pages[10], 1 << 20) end
   end)
 end)
