@@ -13,7 +13,6 @@ local function call(p)
   local step = ml.jit(function(_) end)
   step(model)
   if not p.bound then return {run = function() step(model) end} end
-  if not ml.core.methods("meshlua.jit").bind then error("a jitted function has no method bind", 0) end
   local bound = step:bind(model)
   return {run = function() bound() end}
 end

@@ -23,6 +23,7 @@ local rows = {
   {"attention", {batch = 2, seq = 5, heads = 2, head = 4}},
   {"mlp", {sizes = {6, 5, 4}, batch = 3}},
   {"dispatch", {leaves = 2}},
+  {"dispatch", {leaves = 2, bound = true}},
   {"dispatch", {}},
   {"compile", gpt_with {}},
   {"memory", gpt_with {}},
