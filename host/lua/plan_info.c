@@ -220,7 +220,8 @@ static int plan_fits(lua_State *L) {
 
 /* plan:buffers(): a list of {kind ("argument", "result", "temporary"), bytes of one device, vary
  * (mesh axes along which it differs), first, last (steps between which it is in use, from 1)}; and
- * of an argument `index`, of a result that takes over an argument's memory `takes`. */
+ * of an argument `index`, of a result that takes over an argument's memory `takes`, of a temporary
+ * `offset` (in the workspace of those with the same `vary`). */
 static int plan_buffers(lua_State *L) {
     static const char *const kind[] = {"argument", "result", "temporary"};
     const Exec *e = plan_at(L);
@@ -231,6 +232,7 @@ static int plan_buffers(lua_State *L) {
         lua_createtable(L, 0, 6);
         set_string(L, "kind", kind[b->kind]);
         set_number(L, "bytes", (double)b->bytes);
+        if (b->kind == BUFFER_TEMP) set_integer(L, "offset", b->offset);
         push_axes(L, e->mesh, b->vary);
         lua_setfield(L, -2, "vary");
         set_integer(L, "first", (lua_Integer)b->first + 1);

@@ -174,19 +174,27 @@ static bool take_place(PlanBuild *p, Val v, BuildValue *out) {
     return true;
 }
 
+enum { TAKEN_OPERANDS = 64 }; /* a result may take the buffer of one of the first so many */
+
+/* A mask of the operands whose buffer another operand reads, too. */
+static uint64_t shared_operands(const BuildValue *in, int nin) {
+    uint64_t shared = 0;
+    for (int k = 0; k < nin && k < TAKEN_OPERANDS; k++)
+        for (int j = 0; j < nin; j++)
+            if (j != k && in[j].buffer == in[k].buffer) shared |= 1ull << k;
+    return shared;
+}
+
 static void place_results(PlanBuild *p, const Node *n, const OpDef *def, BuildValue *in,
                           BuildValue *out) {
-    uint64_t taken = 0; /* operands whose buffer went to a result */
+    uint64_t taken = shared_operands(in, n->nin); /* and those whose buffer went to a result */
     for (int i = 0; i < n->nout; i++) {
         const Type *t = graph_type(p->g, n->out + i);
         int from = -1;
         if (take_place(p, n->out + i, &out[i])) continue;
-        for (int k = 0; k < n->nin && k < 64 && from < 0; k++) {
+        for (int k = 0; k < n->nin && k < TAKEN_OPERANDS && from < 0; k++) {
             bool allowed = def->flags & OPF_ALIAS_ANY || (i < 4 && def->alias[i] == k + 1);
-            bool shared = taken >> k & 1;
-            for (int j = 0; j < n->nin; j++) /* another operand reads the same buffer */
-                if (j != k && in[j].buffer == in[k].buffer) shared = true;
-            if (allowed && !shared && plan_can_take(p, &in[k], t)) from = k;
+            if (allowed && !(taken >> k & 1) && plan_can_take(p, &in[k], t)) from = k;
         }
         if (from < 0) {
             plan_own_buffer(p, &out[i], t, BUFFER_TEMP);
@@ -387,11 +395,12 @@ static void give_donated(PlanBuild *p) {
 
 static Err check_donations(PlanBuild *p) {
     for (int i = 0; i < p->nparam; i++) {
+        if (p->donated[i] != DONATE_ASKED) continue;
         const BuildBuffer *b = &p->buffer.at[p->value[p->param[i]].buffer];
         bool used = b->given;
         for (int r = 0; r < p->g->region.at[0].result.n; r++)
             used = used || p->result[r].buffer == p->value[p->param[i]].buffer;
-        if (p->donated[i] != DONATE_ASKED || used) continue;
+        if (used) continue;
         const ParamAttr *a = graph_def(p->g, p->param[i])->attr;
         Str s;
         str_init(&s, &p->g->cx->alloc);
