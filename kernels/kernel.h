@@ -336,7 +336,14 @@ typedef struct KNorm {
 typedef struct KAttention {
     double scale;
     int32_t causal;
+    double keep;        /* masked_attention: of dropout */
+    int64_t strides[4]; /* masked_attention: of the global [B,H,T,S], in elements */
 } KAttention;
+
+/* masked_attention: as attention, with in mask[B,H,T,S] (bool: where a query may look), key
+ * (uint32[2]) behind v. A query that may look nowhere looks at all S keys alike, and has lse = -inf.
+ * Where keep < 1 the probabilities go through dropout (below), as its x of dims [B,H,T,S].
+ * masked_attention_grad: in mask, key behind dy. A query that looks nowhere has no dq and no dk. */
 
 /* dropout: in x, key (uint32[2]); out y = u(key, i) < keep ? x / keep : 0, where i is the row-major
  * index in the global shape (offsets[d] is this device's first index along dim d) and u the uniform

@@ -1,4 +1,5 @@
-/* attention.c - scaled dot-product attention with grouped heads, and rotary positions. */
+/* attention.c - scaled dot-product attention with grouped heads, and the same with a mask and
+ * dropout. */
 #include "op/op.h"
 
 #include <math.h>
@@ -8,6 +9,33 @@
 static const AttrField fields[] = {ATTR_FIELD(AttentionAttr, ATTR_FLOAT, scale),
                                    ATTR_FIELD(AttentionAttr, ATTR_BOOL, causal),
                                    {0}};
+static const AttrField masked_fields[] = {ATTR_FIELD(AttentionAttr, ATTR_FLOAT, scale),
+                                          ATTR_FIELD(AttentionAttr, ATTR_BOOL, causal),
+                                          ATTR_FIELD(AttentionAttr, ATTR_FLOAT, keep),
+                                          ATTR_FIELD(AttentionAttr, ATTR_LIST, strides),
+                                          {0}};
+
+/* The operand that is the mask, behind which the dropout's key stands; 0: none. */
+static int mask_operand(int op) {
+    return op == OP_MASKED_ATTENTION ? 3 : op == OP_MASKED_ATTENTION_GRAD ? 6 : 0;
+}
+
+/* mask [B,H,T,S], key [2] */
+static Err check_mask(const OpArgs *a, int at) {
+    const AttentionAttr *t = a->attr;
+    const Dims *q = &a->in[0]->dims;
+    const Type *mask = a->in[at], *key = a->in[at + 1];
+    Dims dims = {4, {q->at[0], q->at[2], q->at[1], a->in[1]->dims.at[1]}};
+    if (mask->dtype != DT_BOOL) return op_error(a, E_DTYPE, "the mask must be bool");
+    if (!dims_equal(&mask->dims, &dims))
+        return op_error(a, E_SHAPE, "the mask must be [batch, heads, length, keys]");
+    if (key->dtype != DT_U32 || key->dims.rank != 1 || key->dims.at[0] != 2)
+        return op_error(a, E_DTYPE, "the key must be uint32[2]");
+    if (!(t->keep > 0 && t->keep <= 1))
+        return op_error(a, E_VALUE, "keeps a share of %g; it must be in (0, 1]", t->keep);
+    if (t->strides.rank != 4) return op_error(a, E_SHAPE, "four strides, of the mask's dims");
+    return E_OK;
+}
 
 /* q [B,T,H,D], k and v [B,S,G,D] */
 static Err check_qkv(const OpArgs *a) {
@@ -42,6 +70,11 @@ static Err shape_attention(const OpArgs *a, OutType *out, int *nout) {
     return E_OK;
 }
 
+static Err shape_masked_attention(const OpArgs *a, OutType *out, int *nout) {
+    TRY(shape_attention(a, out, nout));
+    return check_mask(a, mask_operand(OP_MASKED_ATTENTION));
+}
+
 static Err shape_attention_grad(const OpArgs *a, OutType *out, int *nout) {
     TRY(check_qkv(a));
     OutType lse = lse_type(a);
@@ -52,10 +85,16 @@ static Err shape_attention_grad(const OpArgs *a, OutType *out, int *nout) {
     return E_OK;
 }
 
+static Err shape_masked_attention_grad(const OpArgs *a, OutType *out, int *nout) {
+    TRY(shape_attention_grad(a, out, nout));
+    return check_mask(a, mask_operand(OP_MASKED_ATTENTION_GRAD));
+}
+
 /* Batch and heads pass; query heads are (key head, member of its group). Lengths and the head size
- * are whole. `lse` tells which tensor has dims [B,H,T]; tensors 1, 2 and (in the gradient) results
- * 1 and 2 are laid out as keys. */
-static void factors(const OpArgs *a, FactorRule *r, int lse, int first_key_result) {
+ * are whole. `lse` tells which tensor has dims [B,H,T], `mask` which, unless it is 0, [B,H,T,S],
+ * with the key behind it; tensors 1, 2 and (in the gradient) results 1 and 2 are laid out as keys.
+ */
+static void factors(const OpArgs *a, FactorRule *r, int lse, int first_key_result, int mask) {
     const Dims *q = &a->in[0]->dims, *k = &a->in[1]->dims;
     int batch = factor_add(r, FACTOR_PASS, q->at[0]);
     int head = factor_add(r, FACTOR_PASS, k->at[2]);
@@ -71,11 +110,16 @@ static void factors(const OpArgs *a, FactorRule *r, int lse, int first_key_resul
     bool grouped = q->at[2] != k->at[2];
     for (int t = 0; t < r->ntensor; t++) {
         bool keys = t == 1 || t == 2 || (first_key_result && t >= first_key_result);
+        bool scores = t == lse || (mask && t == mask); /* heads stand before the length */
+        if (mask && t == mask + 1) {
+            factor_map(r, t, 0, factor_add(r, FACTOR_REPLICATE, 2));
+            continue;
+        }
         factor_map(r, t, 0, batch);
-        factor_map(r, t, t == lse ? 1 : 2, head);
-        if (!keys && grouped) factor_map(r, t, t == lse ? 1 : 2, member);
-        factor_map(r, t, t == lse ? 2 : 1, keys ? s_len : t_len);
-        if (t != lse) factor_map(r, t, 3, size);
+        factor_map(r, t, scores ? 1 : 2, head);
+        if (!keys && grouped) factor_map(r, t, scores ? 1 : 2, member);
+        factor_map(r, t, scores ? 2 : 1, keys ? s_len : t_len);
+        if (t != lse) factor_map(r, t, 3, scores ? s_len : size);
     }
     /* Keys have no members: their gradients add up over a group. */
     if (first_key_result) r->kind[member] = FACTOR_SUM;
@@ -83,11 +127,31 @@ static void factors(const OpArgs *a, FactorRule *r, int lse, int first_key_resul
 
 static void factors_attention(const OpArgs *a, const Type *const *out, FactorRule *r) {
     (void)out;
-    factors(a, r, 4, 0);
+    factors(a, r, 4, 0, 0);
 }
 static void factors_attention_grad(const OpArgs *a, const Type *const *out, FactorRule *r) {
     (void)out;
-    factors(a, r, 4, 7);
+    factors(a, r, 4, 7, 0);
+}
+static void factors_masked_attention(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    (void)out;
+    factors(a, r, 6, 0, mask_operand(OP_MASKED_ATTENTION));
+}
+static void factors_masked_attention_grad(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    (void)out;
+    factors(a, r, 4, 9, mask_operand(OP_MASKED_ATTENTION_GRAD));
+}
+
+/* Where this device's first probability stands in the global [B,H,T,S]. */
+static void local_masked(LocalArgs *a) {
+    static const int dim[3] = {0, 2, 1}; /* of q */
+    const Layout *l = a->in_layout[0];
+    Dims local = layout_local(l, &a->in[0]->dims);
+    for (int d = 0; d < 3; d++)
+        a->offset[d] =
+            (Offset){.axes = l ? l->dim[dim[d]].axes : (AxisList){0}, .unit = local.at[dim[d]]};
+    a->offset[3] = (Offset){.unit = a->in[1]->dims.at[1]};
+    a->noffset = 4;
 }
 
 /* 2 products forward, 5 in the gradient; the causal half counted as half. */
@@ -109,13 +173,23 @@ static double flops_attention_grad(const OpArgs *a, const Type *const *out) {
 static void lower_attention(const OpArgs *a, const Type *const *out, void *kernel_attr) {
     const AttentionAttr *t = a->attr;
     (void)out;
-    *(KAttention *)kernel_attr = (KAttention){t->scale, t->causal};
+    KAttention *k = kernel_attr;
+    *k = (KAttention){t->scale, t->causal, t->keep, {0}};
+    for (int i = 0; i < t->strides.rank; i++) k->strides[i] = t->strides.at[i];
 }
 
-static void vjp_attention(Build *b, const VjpArgs *a) {
-    Val in[6] = {a->in[0], a->in[1], a->in[2], a->out[0], a->out[1], CT[0]};
-    Val d = build_op(b, OP_ATTENTION_GRAD, in, 6, a->node->attr);
+static void vjp(Build *b, const VjpArgs *a, int grad) {
+    Val in[8] = {a->in[0], a->in[1], a->in[2], a->out[0], a->out[1], CT[0]};
+    int mask = mask_operand(grad);
+    for (int i = 0; mask && i < 2; i++) in[mask + i] = a->in[3 + i];
+    Val d = build_op(b, grad, in, mask ? 8 : 6, a->node->attr);
     for (int i = 0; d && i < 3; i++) a->din[i] = d + i;
+}
+static void vjp_attention(Build *b, const VjpArgs *a) {
+    vjp(b, a, OP_ATTENTION_GRAD);
+}
+static void vjp_masked_attention(Build *b, const VjpArgs *a) {
+    vjp(b, a, OP_MASKED_ATTENTION_GRAD);
 }
 
 /* ---- the definition ---- */
@@ -138,12 +212,24 @@ static Val product(Build *b, Val x, Val w, MatmulAttr m) {
     return build_op(b, OP_MATMUL, (Val[]){x, w}, 2, &m);
 }
 
+/* [B,H,T,S] -> [B,G,T,R,S], as scores are, and back */
+static Val split_scores(Build *b, Val x, Sizes z) {
+    Dims dims = {5, {z.b, z.g, z.r, z.t, z.s}}, perm = {5, {0, 1, 3, 2, 4}};
+    return op_transpose(b, op_reshape(b, x, &dims), &perm);
+}
+static Val join_scores(Build *b, Val x, Sizes z) {
+    Dims dims = {4, {z.b, z.g * z.r, z.t, z.s}}, perm = {5, {0, 1, 3, 2, 4}};
+    return op_reshape(b, op_transpose(b, x, &perm), &dims);
+}
+
 /* Scores [B,G,T,R,S], -inf where a query may not look. */
-static Val scores_of(Build *b, const Node *n, Val q, Val k, Sizes z) {
+static Val scores_of(Build *b, const Node *n, const Val *in, Val q, Val k, Sizes z) {
     const AttentionAttr *attr = n->attr;
     MatmulAttr m = {{1, {4}}, {1, {3}}, {2, {0, 2}}, {2, {0, 2}}, 0};
+    int mask = mask_operand(n->op);
     Val s = product(b, q, k, m);
     s = op2(b, OP_MUL, s, op_const_like(b, s, attr->scale));
+    if (mask) s = op3(b, OP_WHERE, split_scores(b, in[mask], z), s, op_const_like(b, s, -INFINITY));
     if (!attr->causal || !s) return s;
     Dims dims = op_dims(b, s);
     Val query = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, dims, 2});
@@ -151,6 +237,25 @@ static Val scores_of(Build *b, const Node *n, Val q, Val k, Sizes z) {
     Val ahead = op_full(b, DT_I32, &dims, scalar_int(z.s - z.t));
     Val sees = op2(b, OP_LE, key, op2(b, OP_ADD, query, ahead));
     return op3(b, OP_WHERE, sees, s, op_const_like(b, s, -INFINITY));
+}
+
+/* x, but `other` for the queries that look nowhere: x is -inf there, or all along its last dim. */
+static Val where_none(Build *b, Val none, Val x, double other) {
+    return op3(b, OP_WHERE, op_broadcast_like(b, none, x), op_const_like(b, x, other), x);
+}
+static Val is_none(Build *b, Val x) {
+    return op2(b, OP_EQ, x, op_const_like(b, x, -INFINITY));
+}
+
+/* The probabilities, from which dropout has taken some. */
+static Val dropped(Build *b, const Node *n, const Val *in, Val p, Sizes z) {
+    const AttentionAttr *attr = n->attr;
+    int mask = mask_operand(n->op);
+    if (!mask || attr->keep == 1) return p;
+    Val v[2] = {join_scores(b, p, z), in[mask + 1]};
+    Val d = build_op(b, OP_DROPOUT, v, 2, &(DropoutAttr){attr->keep, attr->strides});
+    if (d && n->noffset) build_set_offsets(b, d, n->offset, n->noffset);
+    return split_scores(b, d, z);
 }
 
 static Val lse_of(Build *b, Val scores, Sizes z) { /* [B,G,T,R,S] -> [B,H,T] */
@@ -176,12 +281,18 @@ static void expand_attention(Build *b, const Node *n, const Val *in, Val *out) {
     Sizes z = sizes_of(b, in);
     DType dtype = op_dtype(b, in[0]), acc = dtype_accumulator(dtype);
     Val q = split_heads(b, in[0], z), k = op_astype(b, in[1], acc), v = op_astype(b, in[2], acc);
-    Val s = scores_of(b, n, q, k, z);
+    Val s = scores_of(b, n, in, q, k, z), none = 0;
+    if (mask_operand(n->op)) { /* who may look nowhere looks at all keys alike */
+        none = is_none(b, op_reduce_last(b, OP_MAX, s));
+        s = where_none(b, none, s, 0);
+    }
     Val lse = lse_of(b, s, z);
     Val p = op1(b, OP_EXP, op2(b, OP_SUB, s, lse_to_scores(b, lse, s, z)));
     MatmulAttr m = {{1, {4}}, {1, {1}}, {2, {0, 1}}, {2, {0, 2}}, 0};
-    out[0] = join_heads(b, product(b, p, v, m), z, dtype);
-    out[1] = lse;
+    out[0] = join_heads(b, product(b, dropped(b, n, in, p, z), v, m), z, dtype);
+    Dims perm = {4, {0, 1, 3, 2}}, dims = {3, {z.b, z.g * z.r, z.t}};
+    if (none) none = op_reshape(b, op_transpose(b, op_drop_last(b, none), &perm), &dims);
+    out[1] = none ? where_none(b, none, lse, -INFINITY) : lse;
 }
 
 /* p = exp(s - lse); ds = p * (dy v^T - rowsum(dy * y)); dq = ds k, dk = ds^T q, dv = p^T dy. */
@@ -191,14 +302,21 @@ static void expand_attention_grad(Build *b, const Node *n, const Val *in, Val *o
     double scale = ((const AttentionAttr *)n->attr)->scale;
     Val q = split_heads(b, in[0], z), k = op_astype(b, in[1], acc), v = op_astype(b, in[2], acc);
     Val y = split_heads(b, in[3], z), dy = split_heads(b, in[5], z);
-    Val s = scores_of(b, n, q, k, z);
-    Val p = op1(b, OP_EXP, op2(b, OP_SUB, s, lse_to_scores(b, in[4], s, z)));
+    Val s = scores_of(b, n, in, q, k, z), lse = lse_to_scores(b, in[4], s, z), none = 0;
+    if (mask_operand(n->op)) {
+        none = is_none(b, lse);
+        s = where_none(b, none, s, 0);
+        lse = where_none(b, none, lse, log((double)z.s));
+    }
+    Val p = op1(b, OP_EXP, op2(b, OP_SUB, s, lse));
     MatmulAttr with_keys = {{1, {4}}, {1, {3}}, {2, {0, 2}}, {2, {0, 2}}, 0};
-    Val dp = product(b, dy, v, with_keys); /* [B,G,T,R,S] */
+    Val dp = dropped(b, n, in, product(b, dy, v, with_keys), z); /* [B,G,T,R,S] */
     Dims perm = {5, {0, 2, 1, 3, 4}};
     Val dot = op_transpose(b, op_reduce_last(b, OP_SUM, op2(b, OP_MUL, dy, y)), &perm);
     Val ds = op2(b, OP_MUL, p, op2(b, OP_SUB, dp, op_broadcast_like(b, dot, dp)));
     ds = op2(b, OP_MUL, ds, op_const_like(b, ds, scale));
+    if (none) ds = where_none(b, none, ds, 0);
+    p = dropped(b, n, in, p, z);
     MatmulAttr over_keys = {{1, {4}}, {1, {1}}, {2, {0, 1}}, {2, {0, 2}}, 0};
     out[0] = join_heads(b, product(b, ds, k, over_keys), z, dtype);
     /* [B,G,T,R,S] x [B,T,G,R,D] over T and R -> [B,G,S,D] -> [B,S,G,D] */
@@ -208,10 +326,16 @@ static void expand_attention_grad(Build *b, const Node *n, const Val *in, Val *o
     out[2] = op_astype(b, op_transpose(b, product(b, p, dy, over_queries), &back), dtype);
 }
 
-/* Examples are more of the batch. */
+/* Examples are more of the batch. With dropout they are not: each drops the same. */
 static void batch_attention(Build *b, const BatchArgs *a) {
-    Val in[6];
+    Val in[8];
+    int mask = mask_operand(a->node->op), key = mask ? mask + 1 : -1;
+    if (mask && ((const AttentionAttr *)a->node->attr)->keep < 1) return;
     for (int i = 0; i < a->node->nin; i++) {
+        if (i == key) {
+            in[i] = a->in[i];
+            continue;
+        }
         in[i] = batch_operand(b, a, i);
         Dims one = op_dims(b, a->node->in[i]);
         one.at[0] *= a->size;
@@ -267,82 +391,48 @@ const OpDef op_row_ATTENTION_GRAD = {
     .flags = OPF_INTERNAL,
 };
 
-/* ---- rope (Su et al. 2021), in the halves layout: element i pairs with i + D/2 ---- */
-static const AttrField rope_fields[] = {
-    ATTR_FIELD(RopeAttr, ATTR_FLOAT, base), ATTR_FIELD(RopeAttr, ATTR_FLOAT, sign), {0}};
+const OpDef op_row_MASKED_ATTENTION = {
+    .name = "masked_attention",
+    .operands = "q,k,v,mask,key",
+    .doc = "attention where the mask lets look, the probabilities after dropout with the key",
+    .nin = 5,
+    .nout = 2,
+    .attr = masked_fields,
+    .attr_size = sizeof(AttentionAttr),
+    .shape = shape_masked_attention,
+    .vjp = vjp_masked_attention,
+    .batch = batch_attention,
+    .expand = expand_attention,
+    .factors = factors_masked_attention,
+    .flops = flops_attention,
+    .kernel = "masked_attention",
+    .lower = lower_attention,
+    .lower_size = sizeof(KAttention),
+    .local = local_masked,
+    .shared = 1 << 4,
+    .inner = 7,
+    .grad_results = 1,
+    .flags = OPF_SAVE,
+};
 
-static Err shape_rope(const OpArgs *a, OutType *out, int *nout) {
-    const Dims *x = &a->in[0]->dims, *p = &a->in[1]->dims;
-    if (!dtype_is_float(a->in[0]->dtype) || a->in[1]->dtype != DT_I32)
-        return op_error(a, E_DTYPE, "takes floats and int32 positions");
-    if (x->rank < 3 || x->at[x->rank - 1] % 2 != 0 || p->rank != 1 ||
-        p->at[0] != x->at[x->rank - 3])
-        return op_error(a, E_SHAPE, "takes [..., length, heads, even size] and one position each");
-    return op_shape_same(a, out, nout);
-}
-
-static void vjp_rope(Build *b, const VjpArgs *a) {
-    RopeAttr r = *(const RopeAttr *)a->node->attr;
-    r.sign = -r.sign;
-    a->din[0] = build_op(b, OP_ROPE, (Val[]){CT[0], a->in[1]}, 2, &r);
-}
-
-static void expand_rope(Build *b, const Node *n, const Val *in, Val *out) {
-    const RopeAttr *r = n->attr;
-    Dims dims = op_dims(b, in[0]);
-    if (b->err) return;
-    DType dtype = op_dtype(b, in[0]), acc = dtype_accumulator(dtype);
-    int last = dims.rank - 1;
-    Dims half = dims;
-    half.at[last] /= 2;
-    Val x = op_astype(b, in[0], acc), part[2];
-    SliceAttr s = {{.rank = dims.rank}, dims, {.rank = dims.rank}};
-    for (int d = 0; d < dims.rank; d++) s.step.at[d] = 1;
-    for (int i = 0; i < 2; i++) {
-        s.start.at[last] = i * half.at[last];
-        s.limit.at[last] = (i + 1) * half.at[last];
-        part[i] = build_op(b, OP_SLICE, &x, 1, &s);
-    }
-    Val i = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){(int32_t)acc, half, last});
-    double step = -2 * log(r->base) / (double)dims.at[last];
-    Val freq = op1(b, OP_EXP, op2(b, OP_MUL, i, op_const_like(b, i, step)));
-    Dims at = {1, {dims.rank - 3}};
-    Val position = op_broadcast(b, op_astype(b, in[1], acc), &half, &at);
-    Val angle = op2(b, OP_MUL, op2(b, OP_MUL, position, freq), op_const_like(b, freq, r->sign));
-    Val c = op1(b, OP_COS, angle), sn = op1(b, OP_SIN, angle);
-    Val rotated[2] = {
-        op2(b, OP_SUB, op2(b, OP_MUL, part[0], c), op2(b, OP_MUL, part[1], sn)),
-        op2(b, OP_ADD, op2(b, OP_MUL, part[1], c), op2(b, OP_MUL, part[0], sn)),
-    };
-    out[0] = op_astype(b, build_op(b, OP_CONCAT, rotated, 2, &(AxisAttr){last}), dtype);
-}
-
-static void factors_rope(const OpArgs *a, const Type *const *out, FactorRule *r) {
-    const Dims *x = &out[0]->dims;
-    (void)a;
-    for (int d = 0; d < x->rank; d++) {
-        int f = factor_add(r, d == x->rank - 1 ? FACTOR_REPLICATE : FACTOR_PASS, x->at[d]);
-        factor_map(r, 0, d, f);
-        factor_map(r, 2, d, f);
-        if (d == x->rank - 3) factor_map(r, 1, 0, f);
-    }
-}
-
-const OpDef op_row_ROPE = {
-    .name = "rope",
-    .operands = "x,positions",
-    .doc = "pairs of elements rotated by position * base^(-2i/size)",
-    .nin = 2,
-    .nout = 1,
-    .attr = rope_fields,
-    .attr_size = sizeof(RopeAttr),
-    .shape = shape_rope,
-    .vjp = vjp_rope,
-    .batch = batch_leading,
-    .shared = 2,
-    .expand = expand_rope,
-    .factors = factors_rope,
-    .kernel = "rope",
-    .inner = 1,
-    .linear = 1,
+const OpDef op_row_MASKED_ATTENTION_GRAD = {
+    .name = "masked_attention_grad",
+    .operands = "q,k,v,y,lse,dy,mask,key",
+    .doc = "gradient of masked_attention",
+    .nin = 8,
+    .nout = 3,
+    .attr = masked_fields,
+    .attr_size = sizeof(AttentionAttr),
+    .shape = shape_masked_attention_grad,
+    .batch = batch_attention,
+    .expand = expand_attention_grad,
+    .factors = factors_masked_attention_grad,
+    .flops = flops_attention_grad,
+    .kernel = "masked_attention_grad",
+    .lower = lower_attention,
+    .lower_size = sizeof(KAttention),
+    .local = local_masked,
+    .shared = 1 << 7,
+    .inner = 0x2f,
+    .flags = OPF_INTERNAL,
 };

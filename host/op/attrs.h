@@ -79,6 +79,8 @@ typedef struct NormAttr {
 typedef struct AttentionAttr {
     double scale;
     int32_t causal;
+    double keep;  /* masked: of dropout, on the probabilities [B, H, T, S] */
+    Dims strides; /* masked: of their global shape, in elements */
 } AttentionAttr;
 typedef struct RopeAttr {
     double base, sign;

@@ -143,7 +143,9 @@ OP(RMS_NORM_GRAD_PARAMS, norm)
 /* attention */
 OP(ATTENTION, attention)
 OP(ATTENTION_GRAD, attention)
-OP(ROPE, attention)
+OP(MASKED_ATTENTION, attention)
+OP(MASKED_ATTENTION_GRAD, attention)
+OP(ROPE, rope)
 
 /* train */
 OP(DROPOUT, train)

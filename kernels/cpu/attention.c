@@ -15,29 +15,43 @@
 
 typedef struct Forward {
     Heads h;
+    Mask mask;
+    int64_t batch, head;
     int64_t depth; /* in whole lanes */
     float *q, *y;  /* [BLOCKS][depth][LANES] */
     float *p, *k, *v, *rows;
     float top[QUERIES], sum[QUERIES];
+    Flags flags;
 } Forward;
 
 static int64_t forward_floats(int64_t depth) {
     return 2 * QUERIES * depth + KEYS * LANES + 2 * KEYS * depth + LANES * depth;
 }
 
-/* The scores of a block of queries and a tile of keys become p, and p v is added to y. */
-static void absorb(Forward *f, int block, const Sight *see, Tile keys, Tile values) {
+/* The scores of queries from t on, a block, and n keys from s on become p, and p v is added to y.
+ */
+static void absorb(Forward *f, int block, const Sight *see, int64_t t, int64_t s, int64_t n,
+                   Tile keys, Tile values) {
+    const Mask *mask = &f->mask;
     float *top = f->top + block * LANES, *sum = f->sum + block * LANES;
     float base[LANES], keep[LANES], tile_sum[LANES];
     int64_t panel = block * f->depth * LANES;
     tile_scores(f->p, see->most, f->depth, keys.data, keys.row, f->q + panel);
     k_hide(f->p, see, -INFINITY);
+    if (mask->sees) {
+        k_flags_seen(f->flags, mask, f->batch, f->head, t, f->h.queries - t, s, n);
+        k_select(f->p, see->most, f->flags, 1, -INFINITY);
+    }
     memcpy(keep, top, sizeof keep);
     tile_max(f->p, see->most, top);
     for (int j = 0; j < LANES; j++) base[j] = top[j] == -INFINITY ? 0 : top[j];
     tile_exp(keep, 1, base, tile_sum);
     tile_exp(f->p, see->most, base, tile_sum);
     for (int j = 0; j < LANES; j++) sum[j] = sum[j] * keep[j] + tile_sum[j];
+    if (mask->drops) {
+        k_flags_kept(f->flags, mask, f->batch, f->head, t, s);
+        k_select(f->p, see->most, f->flags, (float)mask->scale, 0);
+    }
     tile_values(f->y + panel, keep, see->most, f->depth, values.data, values.row, f->p);
 }
 
@@ -58,9 +72,20 @@ static void forward_unit(Forward *f, const HeadRows *q, const HeadRows *k, const
         Tile keys = k_rows_in(k, s, n, depth, f->k), values = k_rows_in(v, s, n, depth, f->v);
         for (int64_t i = 0; i < rows; i += LANES) {
             Sight see = k_sight(&f->h, t + i, s, n);
-            if (see.most) absorb(f, (int)(i / LANES), &see, keys, values);
+            if (see.most) absorb(f, (int)(i / LANES), &see, t + i, s, n, keys, values);
         }
     }
+}
+
+/* The mask lets query t, of row i of the unit, look nowhere: it looks at all keys alike. */
+static void look_at_all(Forward *f, const HeadRows *v, int64_t t, int64_t i) {
+    float *y = f->y + i / LANES * LANES * f->depth + i % LANES;
+    for (int64_t s = 0; s < f->h.keys; s++) {
+        Tile value = k_rows_in(v, s, 1, f->h.depth, f->rows);
+        double share = k_kept(&f->mask, f->batch, f->head, t, s) / (double)f->h.keys;
+        for (int64_t d = 0; d < f->depth; d++) y[d * LANES] += (float)share * value.data[d];
+    }
+    f->sum[i] = 1;
 }
 
 static void store_unit(Forward *f, const HeadRows *y, const KTensor *lse, int64_t b, int64_t h,
@@ -81,7 +106,7 @@ static void store_unit(Forward *f, const HeadRows *y, const KTensor *lse, int64_
 
 static int attention(const KArgs *a) {
     if (a->in[0].dtype == DT_F64) return k_attention_wide(a);
-    Forward f = {.h = k_heads(a)};
+    Forward f = {.h = k_heads(a), .mask = k_mask(a, 3)};
     char *workspace = k_align(a->workspace);
     int64_t depth = f.depth = k_whole(f.h.depth);
     f.q = k_take(&workspace, QUERIES * depth);
@@ -93,9 +118,12 @@ static int attention(const KArgs *a) {
     for (int64_t u = a->lo; u < a->hi; u++) {
         int64_t t = u % f.h.blocks * QUERIES, head = u / f.h.blocks;
         int64_t b = head / f.h.heads, h = head % f.h.heads, g = h * f.h.groups / f.h.heads;
+        f.batch = b, f.head = h;
         HeadRows q = k_head_rows(&a->in[0], b, h), k = k_head_rows(&a->in[1], b, g);
         HeadRows v = k_head_rows(&a->in[2], b, g), y = k_head_rows(&a->out[0], b, h);
         forward_unit(&f, &q, &k, &v, t);
+        for (int64_t i = 0; f.mask.sees && i < k_min(QUERIES, f.h.queries - t); i++)
+            if (f.sum[i] == 0) look_at_all(&f, &v, t + i, i);
         store_unit(&f, &y, &a->out[1], b, h, t);
     }
     return 0;
@@ -120,5 +148,7 @@ static size_t grad_workspace_bytes(const KArgs *a) {
 K_ROWS(attention) = {
     {"attention", attention, units, workspace_bytes},
     {"attention_grad", k_attention_grad, grad_units, grad_workspace_bytes},
+    {"masked_attention", attention, units, workspace_bytes},
+    {"masked_attention_grad", k_attention_grad, grad_units, grad_workspace_bytes},
     {NULL, NULL, NULL, NULL},
 };

@@ -10,7 +10,9 @@
 #define k_attention_grad       K_SYM(k_attention_grad)
 #define k_attention_grad_bytes K_SYM(k_attention_grad_bytes)
 
-enum { QUERIES = 64 }; /* of a unit of work forward */
+/* A unit of work forward is QUERIES queries of a head. Where tiles are used they are taken in
+ * blocks of LANES and meet KEYS keys at a time. */
+enum { QUERIES = 64, LANES = 16, BLOCKS = QUERIES / LANES, KEYS = 64 };
 
 /* attention_grad.c */
 int k_attention_grad(const KArgs *);

@@ -8,6 +8,7 @@
 
 typedef struct Backward {
     Heads h;
+    Mask mask;
     int64_t depth;             /* in whole lanes */
     float *q_panel, *dy_panel; /* [BLOCKS][depth][LANES] */
     float *dq;                 /* the same */
@@ -16,6 +17,7 @@ typedef struct Backward {
     float *dk, *dv;            /* [keys][depth] */
     float *rows;
     float lse[QUERIES], delta[QUERIES];
+    Flags seen, kept;
 } Backward;
 
 static int64_t backward_floats(const Heads *h) {
@@ -66,6 +68,35 @@ static void add_outer(float *to, int64_t depth, const Sight *see, int blocks, co
     }
 }
 
+/* p and ds of a block of queries from t on and n keys from s on, from scores and dp. */
+static void tile_grads(Backward *w, int64_t b, int64_t h, int64_t t, int64_t s, int64_t n,
+                       const Sight *see, const float *lse, const float *delta, float *p,
+                       float *ds) {
+    const Mask *mask = &w->mask;
+    float scale = (float)mask->scale;
+    if (mask->drops) {
+        k_flags_kept(w->kept, mask, b, h, t, s);
+        k_select(ds, see->most, w->kept, scale, 0);
+    }
+    tile_grad(p, ds, see->most, lse, delta);
+    k_hide(p, see, 0);
+    k_hide(ds, see, 0);
+    if (mask->sees) {
+        k_flags_seen(w->seen, mask, b, h, t, w->h.queries - t, s, n);
+        k_select(p, see->most, w->seen, 1, 0);
+        k_select(ds, see->most, w->seen, 1, 0);
+    }
+    if (mask->drops) k_select(p, see->most, w->kept, scale, 0);
+}
+
+/* Query t looks nowhere, so at all keys alike: adds to dv. */
+static void look_at_all(Backward *w, int64_t b, int64_t h, int64_t t, const float *dy) {
+    for (int64_t s = 0; s < w->h.keys; s++) {
+        double share = k_kept(&w->mask, b, h, t, s) / (double)w->h.keys;
+        for (int64_t d = 0; d < w->depth; d++) w->dv[s * w->depth + d] += (float)share * dy[d];
+    }
+}
+
 /* QUERIES queries of one head from t on: adds to dk and dv of the group, and makes dq. */
 static void backward_block(Backward *w, const KArgs *a, int64_t b, int64_t h, int64_t t) {
     int64_t depth = w->h.depth, rows = k_min(QUERIES, w->h.queries - t), panel = w->depth * LANES;
@@ -87,6 +118,8 @@ static void backward_block(Backward *w, const KArgs *a, int64_t b, int64_t h, in
         for (int64_t j = 0; j < LANES; j++) {
             float lse = 0;
             if (j < n) memcpy(&lse, k_lse_at(&a->in[4], b, h, t + from + j), sizeof lse);
+            if (lse == -INFINITY && w->mask.sees)
+                look_at_all(w, b, h, t + from + j, dys.data + j * dys.row);
             w->lse[from + j] = lse == -INFINITY ? 0 : lse * (1 / SCORE_UNIT);
         }
     }
@@ -101,9 +134,8 @@ static void backward_block(Backward *w, const KArgs *a, int64_t b, int64_t h, in
             tile_scores(p, see[i].most, w->depth, keys.data, keys.row, w->q_panel + i * panel);
             tile_scores(ds, see[i].most, w->depth, values.data, values.row,
                         w->dy_panel + i * panel);
-            tile_grad(p, ds, see[i].most, w->lse + i * LANES, w->delta + i * LANES);
-            k_hide(p, &see[i], 0);
-            k_hide(ds, &see[i], 0);
+            tile_grads(w, b, h, t + i * LANES, s, n, &see[i], w->lse + i * LANES,
+                       w->delta + i * LANES, p, ds);
             tile_values(w->dq + i * panel, one, see[i].most, w->depth, keys.data, keys.row, ds);
         }
         add_outer(w->dv + s * w->depth, w->depth, see, blocks, w->p, grads);
@@ -125,7 +157,7 @@ static void rows_out(const HeadRows *r, const Heads *h, float scale, float *from
 
 int k_attention_grad(const KArgs *a) {
     if (a->in[0].dtype == DT_F64) return k_attention_wide_grad(a);
-    Backward w = {.h = k_heads(a)};
+    Backward w = {.h = k_heads(a), .mask = k_mask(a, 6)};
     char *workspace = k_align(a->workspace);
     int64_t depth = w.depth = k_whole(w.h.depth), keys = k_whole(w.h.keys) * depth;
     w.q_panel = k_take(&workspace, QUERIES * depth);

@@ -3,11 +3,8 @@
 #define MESHLUA_CPU_ATTENTION_ROWS_H
 
 #include <math.h>
-#include "attention.h"
+#include "attention_mask.h"
 #include "attention_tile.h"
-
-/* The queries of a unit are taken in blocks of LANES and meet KEYS keys at a time. */
-enum { BLOCKS = QUERIES / LANES, KEYS = 64 };
 
 /* Scores are kept in units of log 2. */
 #define SCORE_UNIT ((float)M_LN2)

@@ -6,11 +6,11 @@
 #ifndef MESHLUA_CPU_ATTENTION_TILE_H
 #define MESHLUA_CPU_ATTENTION_TILE_H
 
-#include "level.h"
+#include "attention.h"
 #include "simd.h"
 
 /* STRIP rows of lanes are kept in registers. */
-enum { LANES = 16, VECS = LANES / VEC };
+enum { VECS = LANES / VEC };
 #if VEC == 16
 enum { STRIP = 8 };
 #elif VEC == 8

@@ -80,8 +80,7 @@ static int dropout(const KArgs *a) {
     Mask m = {.keep = ((const KDropout *)a->attr)->keep};
     for (int k = 0; k < 2; k++)
         m.key[k] = *(const uint32_t *)(const void *)(key->data + k * key->strides[0]);
-    float edge = (float)m.keep * 0x1p23f;
-    m.below = (uint32_t)edge + ((float)(uint32_t)edge < edge);
+    m.below = k_random_below(m.keep);
     _Alignas(64) char in[TILE * 8], out[TILE * 8];
     int64_t last = s.rank ? s.dims[s.rank - 1] : 1, end = k_min(a->hi * K_UNIT_ELEMENTS, s.count),
             n;

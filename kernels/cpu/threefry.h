@@ -35,4 +35,11 @@ K_INLINE uint32_t k_random_u32(uint32_t k0, uint32_t k1, uint64_t i) {
     return a ^ b;
 }
 
+/* What the 23 high bits of those that are kept, with probability `keep`, are below: the uniform
+ * float32 that jax.random makes of them, bits / 2^23, is below keep. */
+static inline uint32_t k_random_below(double keep) {
+    float edge = (float)keep * 0x1p23f;
+    return (uint32_t)edge + ((float)(uint32_t)edge < edge);
+}
+
 #endif

@@ -11,45 +11,30 @@ local op, raise = core.op, lib.raise
 
 local M = {}
 
-local known = {mask = true, causal = "boolean", scale = "number"}
+local known = {mask = true, causal = "boolean", scale = "number", dropout = "number", key = true}
 
--- What a masked score becomes: finite, so that a row with nothing to look at is uniform, not NaN.
-local lowest = {float32 = -3.4028234663852886e38, float64 = -1.7976931348623157e308,
-  bfloat16 = -3.3895313892515355e38, float16 = -65504.0}
-
---- Where query t sees key s: all but what lies ahead of it.
-local function causal_mask(t, s)
-  local query = op.iota {dtype = "int32", dims = {t, s}, dim = 1}
-  local key = op.iota {dtype = "int32", dims = {t, s}, dim = 2}
-  return op.le(key, op.add(query, s - t))
-end
-
---- The definition, for masks that the native op does not know. q [B,T,H,D]; k, v [B,S,G,D].
-local function masked(q, k, v, mask, causal, scale)
-  local heads, groups = q.shape[3], k.shape[3]
-  if heads ~= groups then
-    local b, s, d = k.shape[1], k.shape[2], k.shape[4]
-    local shape = {b, s, groups, heads // groups, d}
-    local function spread(x)
-      x = op.reshape(x, {dims = {b, s, groups, 1, d}})
-      return op.reshape(ops.broadcast(x, shape), {dims = {b, s, heads, d}})
-    end
-    k, v = spread(k), spread(v)
+--- The operands and attributes that a mask and dropout add, for q [B,T,H,D] and k [B,S,G,D].
+local function masking(q, k, options, rate, attr)
+  local dims = {q.shape[1], q.shape[3], q.shape[2], k.shape[2]}
+  local mask, key = options.mask or ops.full({}, true), options.key or ops.zeros({2}, "uint32")
+  args.check_tensor("attention", mask, "the mask")
+  args.check_tensor("attention", key, "the key")
+  if mask.dtype ~= "bool" then
+    raise("E_DTYPE", "attention: the mask is %s; it must be bool", core.typeof(mask))
   end
-  local scores = op.mul(ops.einsum("bthd,bshd->bhts", q, k), scale)
-  local hidden = lowest[scores.dtype]
-  if causal then scores = op.where(causal_mask(q.shape[2], k.shape[2]), scores, hidden) end
-  scores = op.where(mask, scores, hidden)
-  return ops.einsum("bhts,bshd->bthd", ops.softmax(scores), v)
+  attr.keep = 1.0 - rate
+  attr.strides = {dims[2] * dims[3] * dims[4], dims[3] * dims[4], dims[4], 1}
+  return ops.broadcast(mask, dims), key
 end
 
 --- softmax(scale q k^T) v for each head. Fewer key heads than query heads serve groups of them in order.
 ---@param q Tensor [batch, length, heads, head_dim], or without batch
 ---@param k Tensor [batch, keys, key heads, head_dim]
 ---@param v Tensor of k's shape
----@param options {mask: Tensor, causal: boolean, scale: number}? mask: bool, broadcast to [batch, heads,
---- length, keys], true where a query may look. causal: nothing ahead is seen. scale: default
---- 1 / sqrt(head_dim)
+---@param options {mask: Tensor, causal: boolean, scale: number, dropout: number, key: Tensor}? mask: bool,
+--- broadcast to [batch, heads, length, keys], true where a query may look; one that may look nowhere looks at
+--- all alike. causal: nothing ahead is seen. scale: default 1 / sqrt(head_dim). dropout: the share of the
+--- probabilities that is dropped, with the key
 ---@return Tensor of q's shape
 function M.attention(q, k, v, options)
   options = lib.options("attention", options, known)
@@ -64,14 +49,18 @@ function M.attention(q, k, v, options)
     q, k, v = ops.expand_dims(q, 1), ops.expand_dims(k, 1), ops.expand_dims(v, 1)
   end
   local scale = (options.scale or 1 / math.sqrt(q.shape[4])) + 0.0
+  local attr = {scale = scale, causal = options.causal or false}
+  local rate = lib.check_number("attention", "dropout", options.dropout or 0)
+  if not (rate >= 0 and rate < 1) then
+    raise("E_VALUE", "attention: dropout is %s; it must be from 0 to below 1", tostring(rate))
+  end
+  if rate > 0 then args.check_tensor("attention", options.key, "the key of the dropout") end
   local y
-  if options.mask then
-    if options.mask.dtype ~= "bool" then
-      raise("E_DTYPE", "attention: the mask is %s; it must be bool", core.typeof(options.mask))
-    end
-    y = masked(q, k, v, options.mask, options.causal, scale)
+  if options.mask or rate > 0 then
+    local mask, key = masking(q, k, options, rate, attr)
+    y = op.masked_attention(q, k, v, mask, key, attr)
   else
-    y = op.attention(q, k, v, {scale = scale, causal = options.causal or false})
+    y = op.attention(q, k, v, attr)
   end
   return rank == 3 and ops.squeeze(y, 1) or y
 end

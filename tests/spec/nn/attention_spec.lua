@@ -77,7 +77,44 @@ describe("nn.attention", function()
     helper.close(v:mean(1), y:slice(1), 1e-14)
   end)
 
+  it("dropout drops probabilities, the same as nn.dropout of them", function()
+    local key, rate = ml.random.key(5), 0.4
+    local ahead = ml.iota({5, 5}, 2):le(ml.iota({5, 5}, 1))
+    local function composed(a, b, c)
+      local s = ml.where(ahead, ml.einsum("thd,shd->hts", a, b) * scale, -1e30)
+      local p = nn.dropout(ml.softmax(s):reshape {1, 4, 5, 5}, rate, key):reshape {4, 5, 5}
+      return ml.einsum("hts,shd->thd", p, c)
+    end
+    local function native(a, b, c)
+      return nn.attention(a, b, c, {causal = true, dropout = rate, key = key})
+    end
+    local function loss(f)
+      return function(a, b, c) return (f(a, b, c) * oracle.ramp {5, 4, 3}):sum() end
+    end
+    helper.close(composed(q, k, v), native(q, k, v), 1e-13)
+    local expected = ml.grad(loss(composed), {argnums = {1, 2, 3}})(q, k, v)
+    local got = ml.grad(loss(native), {argnums = {1, 2, 3}})(q, k, v)
+    for i = 1, 3 do helper.close(expected[i], got[i], 1e-13) end
+  end)
+
+  it("a mask and dropout are the same on every mesh", function()
+    local key, mesh = ml.random.key(6), ml.make_mesh({2, 4}, {"data", "model"})
+    local x = oracle.ramp({4, 64, 4, 16}, "float32")
+    local seen = ml.iota({4, 1, 1, 64}, 4):lt(ml.iota({4, 1, 1, 64}, 1) * 20) -- the first looks nowhere
+    local function f(a, m)
+      return (nn.attention(a, a * 0.5, a + 1, {mask = m, dropout = 0.25, key = key}) ^ 2):sum()
+    end
+    local both = ml.jit(ml.value_and_grad(f))
+    local value, grad = both(x, seen)
+    local laid = ml.device_put(x, ml.NamedSharding(mesh, P("data", nil, "model")))
+    local sharded_value, sharded_grad = both(laid, seen)
+    helper.close(value, sharded_value, 1e-5)
+    helper.close(grad, sharded_grad, 1e-5)
+  end)
+
   it("wrong operands are named", function()
+    helper.raises("the key of the dropout", nn.attention, q, k, v, {dropout = 0.5})
+    helper.raises("dropout is 1.0", nn.attention, q, k, v, {dropout = 1.0, key = ml.random.key(0)})
     helper.raises("E_SHAPE", nn.attention, ml.ones {2, 3}, ml.ones {2, 3}, ml.ones {2, 3})
     helper.raises("expected a tensor as k", nn.attention, q, 3, v)
     helper.raises("it must be bool", nn.attention, q, k, v, {mask = ml.ones {5, 5}})

@@ -350,6 +350,23 @@ end)
 bad("attention_grad", "E_DTYPE", "takes floats of one dtype", function()
   return op.attention_grad(qkv, qkv, qkv:astype "int32", qkv, lse, qkv, attr)
 end)
+local masked = {scale = 1.0, causal = false, keep = 0.5, strides = {36, 9, 3, 1}}
+local dropped = ml.random.key(0)
+local sees = ml.full({2, qkv.shape[3], qkv.shape[2], qkv.shape[2]}, true)
+bad("masked_attention", "E_DTYPE", "the mask must be bool", function()
+  return op.masked_attention(qkv, qkv, qkv, ml.zeros {2, 4, 4, 4}, dropped, masked)
+end)
+bad("masked_attention", "E_SHAPE", "the mask must be [batch, heads, length, keys]", function()
+  return op.masked_attention(qkv, qkv, qkv, ml.full({2, 4, 1, 1}, true), dropped, masked)
+end)
+bad("masked_attention", "E_VALUE", "keeps a share of 0", function()
+  return op.masked_attention(qkv, qkv, qkv, sees, dropped,
+    {scale = 1.0, causal = false, keep = 0.0, strides = {36, 9, 3, 1}})
+end)
+bad("masked_attention_grad", "E_DTYPE", "the key must be uint32[2]", function()
+  return op.masked_attention_grad(qkv, qkv, qkv, qkv, lse, qkv,
+    sees, f, masked)
+end)
 local rope = {base = 1e4, sign = 1.0}
 bad("rope", "E_DTYPE", "takes floats and int32 positions", function() return op.rope(qkv, vector, rope) end)
 bad("rope", "E_SHAPE", "takes [..., length, heads, even size] and one position each", function()
