@@ -19,6 +19,10 @@ def quantity(x, unit):
     return f"{x / scale:.3g} {name}" if abs(x / scale) < 1000 else f"{x / scale:.0f} {name}"
 
 
+def ratio(r):
+    return f"{r:.2f}" if r < 10 else f"{r:.0f}"
+
+
 def read():
     try:
         with open(JSON) as f:
@@ -63,7 +67,7 @@ def cells(row):
     for peer, names in (("jax", ("jax", "jax 8")), ("torch", ("torch", "torch.compile", "gloo"))):
         if peer in row:
             wanted = f" (≥ {row['wanted'][peer]:g})" if row["wanted"][peer] else ""
-            columns.append(f"{of_arm(row, row[peer])} ({row[peer]}): **{row['vs ' + peer]:.2f}**{wanted}")
+            columns.append(f"{of_arm(row, row[peer])} ({row[peer]}): **{ratio(row['vs ' + peer])}**{wanted}")
         else:
             columns.append("; ".join(dict.fromkeys(of_arm(row, name) for name in names if name in row["arms"])))
     short = met(row)
