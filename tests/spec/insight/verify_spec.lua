@@ -56,6 +56,8 @@ row("norm", "layer_norm", this_line(), function(x, s) return core.op.layer_norm(
   normal(1, {8, 16}, "data"), normal(2, {16}))
 row("attention", "attention", this_line(), function(q) return core.op.attention(q, q, q, {scale = 0.5}) end,
   normal(1, {4, 2, 8, 16}, "data", "model"))
+row("rope", "rope", this_line(), function(x, p) return core.op.rope(x, p, {base = 100.0, sign = 1.0}) end,
+  normal(1, {4, 8, 2, 4}, "data"), ml.arange(8))
 row("train", "dropout", this_line(), function(x) return nn.dropout(x, 0.5, ml.random.key(1)) end,
   normal(1, {8, 16}, "data"))
 
