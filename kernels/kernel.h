@@ -215,7 +215,7 @@ static inline const KInstr *k_program_code(const KProgram *p) {
  * reduced ones set to 1 (the plan drops or keeps them by a view). argmax, argmin: one reduced dim,
  * y is int32, the first of equal elements wins, NaN wins over all. bool sums as int32.
  * float16/bfloat16 accumulate in float32 and may go to a float32 y. An output is one unit's work: a
- * sum to few elements that should use many threads must be made in two steps. */
+ * sum to few elements that should use many threads is made in two steps (OpDef.split). */
 typedef struct KReduce {
     uint8_t reduced[K_MAX_RANK]; /* 1 where the dim is reduced */
 } KReduce;
@@ -316,10 +316,11 @@ typedef struct KTopK {
 
 /* layer_norm over the last dim: in x, scale[C], bias[C]; out y, mean[rows...], rstd[rows...] (mean
  * and rstd float32, or float64 for float64 x; x's dims less the last).
- * layer_norm_grad: in dy, x, scale, mean, rstd; out dx.
- * layer_norm_grad_params: in dy, x, mean, rstd; out dscale[C], dbias[C]; units are column blocks.
- * rms_norm, rms_norm_grad, rms_norm_grad_params: the same without mean, bias and dbias. Only
- * layer_norm and rms_norm have an attr. */
+ * layer_norm_grad: in dy, x, scale, mean, rstd; out dx, dscale[P, C], dbias[P, C]; dscale and dbias
+ * are the sums of their P rows, of which row p comes from the rows [R p / P, R (p + 1) / P) of the R
+ * rows of x, and is a unit.
+ * rms_norm, rms_norm_grad: the same without mean, bias and dbias. Only layer_norm and rms_norm have
+ * an attr. */
 typedef struct KNorm {
     double eps;
 } KNorm;

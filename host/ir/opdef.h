@@ -30,6 +30,7 @@ enum {
     OPF_LAYOUT_STOP = 1 << 15, /* no layout propagates through it */
     OPF_PLACEHOLDER = 1 << 16, /* in traces only: nothing that is needed may depend on it */
     OPF_WAIT = 1 << 17, /* a view of operand 0 once it is there; holds the others until then */
+    OPF_LOCAL = 1 << 18, /* stands in partitioned graphs only: a pass makes it */
 };
 
 /* How the operands of a call from outside meet before the op sees them (op_apply). */
@@ -66,6 +67,9 @@ typedef struct OpDef {
     void (*vjp)(struct Build *b, const VjpArgs *a);
     /* The op as simpler ops, by definition: what tests compare it to. Fills nout values. */
     void (*expand)(struct Build *b, const struct Node *n, const int32_t *in, int32_t *out);
+    /* Partitioned graphs: the same in two steps, where one would leave most threads without work;
+     * out[0] stays 0 where it is well as it is. */
+    void (*split)(struct Build *b, const struct Node *n, const int32_t *in, int32_t *out);
     /* Appends the op on many examples. NULL for elementwise ops, which need none. */
     void (*batch)(struct Build *b, const BatchArgs *a);
     /* Fills a zeroed rule whose tensors are operands, then results. */
@@ -88,7 +92,7 @@ typedef struct OpDef {
 
     /* What runs it, one of: `view` (no work, new strides; false where the strides do not allow it,
      * then the operand is copied first), `emit` (elementwise: instructions of a fused program),
-     * `kernel` (a name in the device's table), or a collective. */
+     * `kernel` (a name in the device's table), `split` where it always does, or a collective. */
     bool (*view)(ViewArgs *v);
     void (*emit)(struct Emit *e, const struct Node *n, const Type *const *in,
                  const Type *const *out);

@@ -85,9 +85,9 @@ static int plant(lua_State *L) {
 }
 
 Err ldebug_set_dump(Host *h, const char *text) {
-    static const char *const stages[] = {"trace",     "expand",    "simplify", "factors",
-                                         "propagate", "partition", "hoist",    "comm",
-                                         "overlap",   "fuse",      "plan",     "all"};
+    static const char *const stages[] = {"trace",     "expand", "simplify", "factors", "propagate",
+                                         "partition", "hoist",  "comm",     "overlap", "split",
+                                         "fuse",      "plan",   "all"};
     size_t n = strcspn(text, ":");
     bool known = false;
     for (unsigned i = 0; i < sizeof stages / sizeof stages[0]; i++)

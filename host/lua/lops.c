@@ -405,6 +405,7 @@ static void push_row(lua_State *L, const OpDef *d) {
     lua_pushstring(L, d->view               ? "view"
                       : d->instr || d->emit ? "fused"
                       : d->kernel           ? d->kernel
+                      : d->split            ? "split"
                       : d->collective       ? "collective"
                       : d->control          ? "control"
                                             : "-");
@@ -453,7 +454,7 @@ void lops_open(lua_State *L) {
     lua_createtable(L, 0, OP_COUNT);
     for (int i = 1; i < OP_COUNT; i++) {
         uint32_t flags = op_def(i)->flags;
-        bool of_passes = flags & OPF_COLLECTIVE && !op_def(i)->mode;
+        bool of_passes = flags & OPF_LOCAL || (flags & OPF_COLLECTIVE && !op_def(i)->mode);
         if (of_passes || op_def(i)->manual || flags & (OPF_PARAM | OPF_TYPED)) continue;
         push_op(L, i, call_op);
         lua_setfield(L, -2, op_def(i)->name);

@@ -74,7 +74,7 @@ typedef struct SortAttr {
 } SortAttr;
 typedef struct NormAttr {
     double eps;
-    int32_t wide; /* gradients of parameters: see OpDef.wide */
+    int64_t parts; /* in which the gradients of parameters are left; 0: whole */
 } NormAttr;
 typedef struct AttentionAttr {
     double scale;

@@ -9,19 +9,24 @@
 #define SUB(x, y) op2(b, OP_SUB, (x), (y))
 #define MUL(x, y) op2(b, OP_MUL, (x), (y))
 
-static const AttrField fields[] = {
-    ATTR_FIELD(NormAttr, ATTR_FLOAT, eps), ATTR_FIELD(NormAttr, ATTR_FLAG, wide), {0}};
+static const AttrField fields[] = {ATTR_FIELD(NormAttr, ATTR_FLOAT, eps), {0}};
+static const AttrField parts_fields[] = {
+    ATTR_FIELD(NormAttr, ATTR_FLOAT, eps), ATTR_FIELD(NormAttr, ATTR_INT, parts), {0}};
 
 /* What each tensor is, one letter each, operands then results: x like the input, v a vector over
- * its last dim, s statistics with one number per row. */
-static const char layer_kinds[] = "xvvxss", layer_grad_kinds[] = "xxvssx",
-                  layer_params_kinds[] = "xxssvv";
-static const char rms_kinds[] = "xvxs", rms_grad_kinds[] = "xxvsx", rms_params_kinds[] = "xxsv";
+ * its last dim, p parts whose sum is one, s statistics with one number per row. */
+static const char layer_kinds[] = "xvvxss", layer_grad_kinds[] = "xxvssxvv",
+                  layer_parts_kinds[] = "xxvssxpp";
+static const char rms_kinds[] = "xvxs", rms_grad_kinds[] = "xxvsxv", rms_parts_kinds[] = "xxvsxp";
 
-static OutType type_of_kind(char kind, const Type *x) {
-    OutType t = {.dtype = kind == 's' ? dtype_accumulator(x->dtype) : x->dtype, .dims = x->dims};
+static OutType type_of_kind(char kind, const OpArgs *a, bool is_result) {
+    const NormAttr *attr = a->attr;
+    const Type *x = a->in[0];
+    OutType t = {.dtype = x->dtype, .dims = x->dims};
     int last = x->dims.rank - 1;
+    if (kind == 's' || (is_result && kind != 'x')) t.dtype = dtype_accumulator(x->dtype);
     if (kind == 'v') t.dims = (Dims){1, {x->dims.at[last]}};
+    if (kind == 'p') t.dims = (Dims){2, {attr->parts, x->dims.at[last]}};
     if (kind == 's') {
         t.dims.at[last] = 0;
         t.dims.rank = last;
@@ -35,28 +40,27 @@ static Err shape(const OpArgs *a, OutType *out, const char *kinds, int nout) {
     if (x->dims.rank < 1 || x->dims.at[x->dims.rank - 1] < 1)
         return op_error(a, E_SHAPE, "needs a last dim of at least one element");
     for (int i = 0; i < a->nin; i++) {
-        OutType want = type_of_kind(kinds[i], x);
+        OutType want = type_of_kind(kinds[i], a, false);
         if (!dims_equal(&a->in[i]->dims, &want.dims))
             return op_error(a, E_SHAPE, "scale and bias must have the last dim of x");
         if (a->in[i]->dtype != want.dtype) return op_error(a, E_DTYPE, "dtypes differ");
     }
-    for (int i = 0; i < nout; i++) {
-        out[i] = type_of_kind(kinds[a->nin + i], x);
-        if (((const NormAttr *)a->attr)->wide) out[i].dtype = dtype_accumulator(x->dtype);
-    }
+    for (int i = 0; i < nout; i++) out[i] = type_of_kind(kinds[a->nin + i], a, true);
     return E_OK;
 }
 
-/* Rows pass, or add up where the result is a vector; the last dim is whole. */
+/* Rows pass, or add up to a result that is a vector; the last dim is whole. */
 static void factors(const OpArgs *a, FactorRule *r, const char *kinds) {
     const Dims *x = &a->in[0]->dims;
-    bool sums = kinds[r->ntensor - 1] == 'v';
+    char final = kinds[r->ntensor - 1];
+    FactorKind rows = final == 'v' ? FACTOR_SUM : final == 'p' ? FACTOR_REPLICATE : FACTOR_PASS;
     for (int d = 0; d < x->rank; d++) {
         bool last = d == x->rank - 1;
-        int f = factor_add(r, last ? FACTOR_REPLICATE : sums ? FACTOR_SUM : FACTOR_PASS, x->at[d]);
+        int f = factor_add(r, last ? FACTOR_REPLICATE : rows, x->at[d]);
         for (int t = 0; t < r->ntensor; t++) {
             if (kinds[t] == 'x' || (kinds[t] == 's' && !last)) factor_map(r, t, d, f);
             if (kinds[t] == 'v' && last) factor_map(r, t, 0, f);
+            if (kinds[t] == 'p' && last) factor_map(r, t, 1, f);
         }
     }
 }
@@ -76,10 +80,10 @@ static double flops(const OpArgs *a, const Type *const *out) {
     }
 RULES(layer_norm, layer_kinds)
 RULES(layer_norm_grad, layer_grad_kinds)
-RULES(layer_norm_grad_params, layer_params_kinds)
+RULES(layer_norm_grad_parts, layer_parts_kinds)
 RULES(rms_norm, rms_kinds)
 RULES(rms_norm_grad, rms_grad_kinds)
-RULES(rms_norm_grad_params, rms_params_kinds)
+RULES(rms_norm_grad_parts, rms_parts_kinds)
 
 /* ---- pieces of the definitions; all work in the accumulator's dtype ---- */
 static Val widen(Build *b, Val x) {
@@ -87,11 +91,6 @@ static Val widen(Build *b, Val x) {
 }
 static Val narrow(Build *b, Val x, Val like) {
     return op_astype(b, x, op_dtype(b, like));
-}
-
-/* The gradient of a parameter. */
-static Val param_gradient(Build *b, const Node *n, Val x, Val like) {
-    return ((const NormAttr *)n->attr)->wide ? x : narrow(b, x, like);
 }
 
 static Val row_mean(Build *b, Val x) { /* kept as a last dim of size 1 */
@@ -148,25 +147,43 @@ static void expand_layer_norm(Build *b, const Node *n, const Val *in, Val *out) 
 }
 
 static void expand_layer_norm_grad(Build *b, const Node *n, const Val *in, Val *out) {
-    Val h = normalized(b, widen(b, in[1]), in[3], in[4]);
     (void)n;
-    out[0] = narrow(b, norm_dx(b, widen(b, in[0]), h, widen(b, in[2]), in[4], true), in[0]);
-}
-
-static void expand_layer_norm_grad_params(Build *b, const Node *n, const Val *in, Val *out) {
-    Val dy = widen(b, in[0]), h = normalized(b, widen(b, in[1]), in[2], in[3]);
-    out[0] = param_gradient(b, n, column_sum(b, MUL(dy, h)), in[0]);
-    out[1] = param_gradient(b, n, column_sum(b, dy), in[0]);
+    Val dy = widen(b, in[0]), h = normalized(b, widen(b, in[1]), in[3], in[4]);
+    out[0] = narrow(b, norm_dx(b, dy, h, widen(b, in[2]), in[4], true), in[0]);
+    out[1] = column_sum(b, MUL(dy, h));
+    out[2] = column_sum(b, dy);
 }
 
 static void vjp_layer_norm(Build *b, const VjpArgs *a) {
-    Val x = a->in[0], mean = a->out[1], rstd = a->out[2];
-    Val params =
-        build_op(b, OP_LAYER_NORM_GRAD_PARAMS, (Val[]){CT[0], x, mean, rstd}, 4, a->node->attr);
-    a->din[0] =
-        build_op(b, OP_LAYER_NORM_GRAD, (Val[]){CT[0], x, a->in[1], mean, rstd}, 5, a->node->attr);
-    a->din[1] = params;
-    a->din[2] = params ? params + 1 : 0;
+    Val in[5] = {CT[0], a->in[0], a->in[1], a->out[1], a->out[2]};
+    Val grad = build_op(b, OP_LAYER_NORM_GRAD, in, 5, a->node->attr);
+    for (int i = 0; i < 3; i++) a->din[i] = grad ? narrow(b, grad + i, a->in[i]) : 0;
+}
+
+/* Enough parts for many threads, each of enough rows that their sums are soon added up. */
+static int64_t parts_of(const Build *b, Val x) {
+    enum { PART = 8192, MOST = 32 };
+    Dims d = op_dims(b, x);
+    int64_t parts = dims_count(&d) / PART;
+    return parts < 1 ? 1 : parts > MOST ? MOST : parts;
+}
+
+static void split_grad(Build *b, const Node *n, const Val *in, Val *out, int op) {
+    NormAttr attr = *(const NormAttr *)n->attr;
+    Dims axis = {1, {0}};
+    attr.parts = parts_of(b, in[0]);
+    Val grad = build_op(b, op, in, n->nin, &attr);
+    out[0] = grad;
+    for (int i = 1; i < n->nout; i++) {
+        Val sum = grad ? op_reduce(b, OP_SUM, grad + i, &axis) : 0;
+        out[i] = op_reshape(b, sum, &(Dims){1, {op_dims(b, sum).at[1]}});
+    }
+}
+static void split_layer_norm_grad(Build *b, const Node *n, const Val *in, Val *out) {
+    split_grad(b, n, in, out, OP_LAYER_NORM_GRAD_PARTS);
+}
+static void split_rms_norm_grad(Build *b, const Node *n, const Val *in, Val *out) {
+    split_grad(b, n, in, out, OP_RMS_NORM_GRAD_PARTS);
 }
 
 /* ---- rms_norm ---- */
@@ -178,20 +195,16 @@ static void expand_rms_norm(Build *b, const Node *n, const Val *in, Val *out) {
 }
 
 static void expand_rms_norm_grad(Build *b, const Node *n, const Val *in, Val *out) {
-    Val x = widen(b, in[1]), h = MUL(x, spread(b, in[3], x));
     (void)n;
-    out[0] = narrow(b, norm_dx(b, widen(b, in[0]), h, widen(b, in[2]), in[3], false), in[0]);
-}
-
-static void expand_rms_norm_grad_params(Build *b, const Node *n, const Val *in, Val *out) {
-    Val x = widen(b, in[1]), h = MUL(x, spread(b, in[2], x));
-    out[0] = param_gradient(b, n, column_sum(b, MUL(widen(b, in[0]), h)), in[0]);
+    Val dy = widen(b, in[0]), x = widen(b, in[1]), h = MUL(x, spread(b, in[3], x));
+    out[0] = narrow(b, norm_dx(b, dy, h, widen(b, in[2]), in[3], false), in[0]);
+    out[1] = column_sum(b, MUL(dy, h));
 }
 
 static void vjp_rms_norm(Build *b, const VjpArgs *a) {
-    Val x = a->in[0], rstd = a->out[1];
-    a->din[0] = build_op(b, OP_RMS_NORM_GRAD, (Val[]){CT[0], x, a->in[1], rstd}, 4, a->node->attr);
-    a->din[1] = build_op(b, OP_RMS_NORM_GRAD_PARAMS, (Val[]){CT[0], x, rstd}, 3, a->node->attr);
+    Val in[4] = {CT[0], a->in[0], a->in[1], a->out[1]};
+    Val grad = build_op(b, OP_RMS_NORM_GRAD, in, 4, a->node->attr);
+    for (int i = 0; i < 2; i++) a->din[i] = grad ? narrow(b, grad + i, a->in[i]) : 0;
 }
 
 #define ROW(NAME, name_, operands_, doc_, nin_, nout_, inner_, ...)                                \
@@ -201,30 +214,35 @@ static void vjp_rms_norm(Build *b, const VjpArgs *a) {
                                  .nin = nin_,                                                      \
                                  .nout = nout_,                                                    \
                                  .pads = PADS_PASS,                                                \
-                                 .attr = fields,                                                   \
                                  .attr_size = sizeof(NormAttr),                                    \
                                  .shape = shape_##name_,                                           \
-                                 .batch = batch_leading,                                        \
-                                 .expand = expand_##name_,                                         \
+                                 .batch = batch_leading,                                           \
                                  .factors = factors_##name_,                                       \
                                  .flops = flops,                                                   \
-                                 .kernel = #name_,                                                 \
                                  .inner = inner_,                                                  \
                                  __VA_ARGS__}
 
 /* KNorm is how NormAttr begins: no lowering. */
 ROW(LAYER_NORM, layer_norm, "x,scale,bias",
     "(x - mean) / sqrt(var + eps) * scale + bias along the last dim; also mean and rstd", 3, 3, 7,
-    .vjp = vjp_layer_norm, .grad_results = 1, .shared = 6);
-ROW(LAYER_NORM_GRAD, layer_norm_grad, "dy,x,scale,mean,rstd", "gradient of layer_norm to x", 5, 1,
-    7, .flags = OPF_INTERNAL, .shared = 4);
-ROW(LAYER_NORM_GRAD_PARAMS, layer_norm_grad_params, "dy,x,mean,rstd",
-    "gradient of layer_norm to scale and bias", 4, 2, 3, .flags = OPF_INTERNAL, .shared = ~0u,
-    .wide = offsetof(NormAttr, wide));
+    .attr = fields, .kernel = "layer_norm", .expand = expand_layer_norm, .vjp = vjp_layer_norm,
+    .grad_results = 1, .shared = 6, .alias = {1});
+ROW(LAYER_NORM_GRAD, layer_norm_grad, "dy,x,scale,mean,rstd",
+    "gradient of layer_norm to x, scale and bias; the latter two in what sums are kept in", 5, 3, 7,
+    .attr = fields, .expand = expand_layer_norm_grad, .split = split_layer_norm_grad,
+    .flags = OPF_INTERNAL, .shared = ~0u);
+ROW(LAYER_NORM_GRAD_PARTS, layer_norm_grad_parts, "dy,x,scale,mean,rstd",
+    "layer_norm_grad with the gradients of scale and bias by parts of the rows", 5, 3, 7,
+    .attr = parts_fields, .kernel = "layer_norm_grad", .flags = OPF_LOCAL | OPF_NO_GRAD,
+    .shared = ~0u, .alias = {1});
 ROW(RMS_NORM, rms_norm, "x,scale",
     "x / sqrt(mean(x^2) + eps) * scale along the last dim; also 1 / sqrt(...)", 2, 2, 3,
-    .vjp = vjp_rms_norm, .grad_results = 1, .shared = 2);
-ROW(RMS_NORM_GRAD, rms_norm_grad, "dy,x,scale,rstd", "gradient of rms_norm to x", 4, 1, 7,
-    .flags = OPF_INTERNAL, .shared = 4);
-ROW(RMS_NORM_GRAD_PARAMS, rms_norm_grad_params, "dy,x,rstd", "gradient of rms_norm to scale", 3, 1,
-    3, .flags = OPF_INTERNAL, .shared = ~0u, .wide = offsetof(NormAttr, wide));
+    .attr = fields, .kernel = "rms_norm", .expand = expand_rms_norm, .vjp = vjp_rms_norm,
+    .grad_results = 1, .shared = 2, .alias = {1});
+ROW(RMS_NORM_GRAD, rms_norm_grad, "dy,x,scale,rstd",
+    "gradient of rms_norm to x and scale; the latter in what sums are kept in", 4, 2, 7,
+    .attr = fields, .expand = expand_rms_norm_grad, .split = split_rms_norm_grad,
+    .flags = OPF_INTERNAL, .shared = ~0u);
+ROW(RMS_NORM_GRAD_PARTS, rms_norm_grad_parts, "dy,x,scale,rstd",
+    "rms_norm_grad with the gradient of scale by parts of the rows", 4, 2, 7, .attr = parts_fields,
+    .kernel = "rms_norm_grad", .flags = OPF_LOCAL | OPF_NO_GRAD, .shared = ~0u, .alias = {1});

@@ -37,7 +37,7 @@ static const char *hole(const OpDef *d) {
         return "a gradient (vjp, expand or OPF_NO_GRAD)";
     if (!d->factors && !(d->flags & OPF_TYPED)) return "a sharding rule";
     if (d->control && (!d->flow || !d->keep)) return "the flow through its regions";
-    if (!d->view && !d->emit && !d->instr && !d->kernel && !d->control)
+    if (!d->view && !d->emit && !d->instr && !d->kernel && !d->control && !d->split)
         return "a view, an instruction or a kernel";
     if (!d->batch && d->nin != 0 && !(d->flags & (OPF_ELEMENTWISE | OPF_TYPED)))
         return "a rule for many examples (batch)";
@@ -169,6 +169,7 @@ Val op_wide(Build *b, Val x) {
         Val v = build_op(b, n.op, n.in, n.nin, attr);
         return v ? v + (x - n.out) : 0;
     }
+    if (n.op == OP_ASTYPE && op_dtype(b, n.in[0]) == DT_F32) return n.in[0];
     bool moves = def->view && n.nin == 1 && !(def->flags & (OPF_BARRIER | OPF_CONSTRAINT));
     if (!moves) return op_astype(b, x, DT_F32);
     Val in = op_wide(b, n.in[0]);

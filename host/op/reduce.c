@@ -102,6 +102,43 @@ static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
     for (int i = 0; i < axes->rank; i++) k->reduced[axes->at[i]] = 1;
 }
 
+/* The largest divisor of n that is at most MOST_PARTS. */
+static int64_t parts_of(int64_t n) {
+    enum { MOST_PARTS = 32 };
+    int64_t parts = n < MOST_PARTS ? n : MOST_PARTS;
+    while (parts > 1 && n % parts) parts--;
+    return parts;
+}
+
+/* Much becomes little: a reduced dim falls into parts, which are reduced first, and then the parts'
+ * results. A kernel has a unit of work per result, or per block of a row of them; where the last
+ * dim stays it also reads longer pieces when a few rows are a unit. */
+static void split(Build *b, const Node *n, const Val *in, Val *out) {
+    enum { MUCH = 1 << 18, MANY = 32, LEAST_PARTS = 4 };
+    AxesAttr attr = *(const AxesAttr *)n->attr;
+    Dims x = op_dims(b, in[0]), y = x, part = x;
+    if (dims_count(&x) < MUCH || x.rank == MAX_RANK) return;
+    int d = -1;
+    for (int i = 0; i < attr.axes.rank; i++) {
+        int64_t axis = attr.axes.at[i];
+        y.at[axis] = 1;
+        if (d < 0 && parts_of(x.at[axis]) >= LEAST_PARTS) d = (int)axis;
+    }
+    bool rows_stay = attr.axes.rank && !dims_has(&attr.axes, x.rank - 1);
+    int64_t units = rows_stay ? dims_count(&y) / x.at[x.rank - 1] : dims_count(&y);
+    if (d < 0 || units >= MANY || dims_count(&y) * MANY * 4 > dims_count(&x)) return;
+    int64_t parts = parts_of(x.at[d]);
+    part.at[d] /= parts;
+    dims_insert(&part, d, parts);
+    for (int i = 0; i < attr.axes.rank; i++) attr.axes.at[i] += attr.axes.at[i] >= d;
+    bool narrow = !attr.wide && dtype_size(op_dtype(b, in[0])) == 2;
+    attr.wide = 1; /* the parts' results are not rounded */
+    Val v = op_reshape(b, in[0], &part);
+    v = build_op(b, n->op, &v, 1, &attr);
+    v = op_reshape(b, op_reduce(b, n->op, v, &(Dims){1, {d}}), &y);
+    out[0] = narrow ? op_astype(b, v, op_dtype(b, in[0])) : v;
+}
+
 static Val fold(Build *b, const Node *n, const Val *in) {
     (void)b;
     return ((const AxesAttr *)n->attr)->axes.rank == 0 ? in[0] : 0;
@@ -116,7 +153,7 @@ static Val fold(Build *b, const Node *n, const Val *in) {
                                  .attr = fields_,                                                  \
                                  .attr_size = sizeof(AxesAttr),                                    \
                                  .shape = shape_,                                                  \
-                                 .batch = batch_leading,                                        \
+                                 .batch = batch_leading,                                           \
                                  .factors = factors_,                                              \
                                  .flops = flops,                                                   \
                                  .kernel = kernel_,                                                \
@@ -127,11 +164,12 @@ static Val fold(Build *b, const Node *n, const Val *in) {
 #define NO_GRAD .flags = OPF_NO_GRAD
 
 ROW(SUM, "sum", "sum over axes; 16-bit floats add up in float32, bool counts in int32", shape_sum,
-    factors_sum, "sum", sum_fields, .vjp = vjp_sum, .linear = 1, .wide = offsetof(AxesAttr, wide));
+    factors_sum, "sum", sum_fields, .vjp = vjp_sum, .linear = 1, .wide = offsetof(AxesAttr, wide),
+    .split = split);
 ROW(MAX, "max", "largest over axes", shape_extremum, factors_max, "max", axes_fields,
-    .vjp = vjp_extremum, .fold = fold);
+    .vjp = vjp_extremum, .fold = fold, .split = split);
 ROW(MIN, "min", "smallest over axes", shape_extremum, factors_min, "min", axes_fields,
-    .vjp = vjp_extremum, .fold = fold);
+    .vjp = vjp_extremum, .fold = fold, .split = split);
 ROW(ALL, "all", "whether all are true", shape_logical, factors_min, "all", axes_fields, NO_GRAD,
     .fold = fold);
 ROW(ANY, "any", "whether any is true", shape_logical, factors_max, "any", axes_fields, NO_GRAD,

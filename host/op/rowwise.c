@@ -71,18 +71,20 @@ static void expand_log_softmax(Build *b, const Node *n, const Val *in, Val *out)
                                  .nout = nout_,                                                    \
                                  .pads = PADS_PASS,                                                \
                                  .shape = shape_,                                                  \
-                                 .batch = batch_leading,                                        \
+                                 .batch = batch_leading,                                           \
                                  .factors = op_factors_last_whole,                                 \
                                  .flops = flops,                                                   \
                                  .kernel = name_,                                                  \
                                  __VA_ARGS__}
 
 ROW(SOFTMAX, "softmax", "x", "exp(x) / sum(exp(x)) along the last dim", 1, 1, shape_rows,
-    .vjp = vjp_softmax, .expand = expand_softmax, .promote = PROMOTE_FLOAT, .inner = 1);
+    .vjp = vjp_softmax, .expand = expand_softmax, .promote = PROMOTE_FLOAT, .inner = 1,
+    .alias = {1});
 ROW(SOFTMAX_GRAD, "softmax_grad", "y,dy", "gradient of softmax", 2, 1, shape_rows,
-    .expand = expand_softmax_grad, .flags = OPF_INTERNAL, .inner = 3);
+    .expand = expand_softmax_grad, .flags = OPF_INTERNAL, .inner = 3, .alias = {2});
 ROW(LOG_SOFTMAX, "log_softmax", "x", "x - log(sum(exp(x))) along the last dim", 1, 1, shape_rows,
-    .vjp = vjp_log_softmax, .expand = expand_log_softmax, .promote = PROMOTE_FLOAT, .inner = 1);
+    .vjp = vjp_log_softmax, .expand = expand_log_softmax, .promote = PROMOTE_FLOAT, .inner = 1,
+    .alias = {1});
 
 /* ---- softmax_cross_entropy: loss and log-sum-exp of each row of logits ---- */
 static Err check_xent(const OpArgs *a) {

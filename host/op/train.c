@@ -106,6 +106,7 @@ const OpDef op_row_DROPOUT = {
     .lower = lower_dropout,
     .lower_size = sizeof(KDropout),
     .linear = 1,
+    .alias = {1},
 };
 
 /* ---- adamw (Loshchilov & Hutter 2019, with optax's order of operations) ---- */

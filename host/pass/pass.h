@@ -77,6 +77,8 @@ Err pass_comm(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 Err pass_hoist(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Collectives start early and are waited for late; for targets whose links work by themselves. */
 Err pass_overlap(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
+/* Steps with too few units of work for many threads become two. */
+Err pass_split(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Elementwise regions become fused nodes. */
 Err pass_fuse(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 

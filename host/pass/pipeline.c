@@ -48,7 +48,7 @@ static const Pass passes[] = {
     {"simplify", pass_simplify, NULL},   {"propagate", propagate, NULL},
     {"partition", pass_partition, NULL}, {"hoist", pass_hoist, hoists},
     {"comm", pass_comm, NULL},           {"overlap", pass_overlap, overlaps},
-    {"fuse", pass_fuse, NULL},
+    {"split", pass_split, NULL},         {"fuse", pass_fuse, NULL},
 };
 
 static void dump_text(const PassOptions *o, const char *stage, const Str *s) {

@@ -105,20 +105,27 @@ static int norm_grad(const KArgs *a, int centered) {
     return 0;
 }
 
-static int norm_params(const KArgs *a, int centered) {
-    const KTensor *dy = &a->in[0], *x = &a->in[1], *dscale = &a->out[0];
-    for (int64_t c = 0; c < columns(x); c++) {
+/* The parameters' gradients, by parts of the rows. */
+static void norm_params(const KArgs *a, int centered) {
+    const KTensor *dy = &a->in[0], *x = &a->in[1], *dscale = &a->out[1], *dbias = &a->out[2];
+    int64_t parts = dscale->dims[0];
+    for (int64_t i = 0; i < parts * columns(x); i++) {
+        int64_t p = i / columns(x), c = i % columns(x);
         double s = 0, b = 0;
-        for (int64_t r = 0; r < rows(x); r++) {
-            double mean = centered ? get_row(&a->in[2], r) : 0;
-            double rstd = get_row(&a->in[2 + centered], r);
+        for (int64_t r = rows(x) * p / parts; r < rows(x) * (p + 1) / parts; r++) {
+            double mean = centered ? get_row(&a->in[3], r) : 0;
+            double rstd = get_row(&a->in[3 + centered], r);
             s += get(dy, r, c) * (get(x, r, c) - mean) * rstd;
             b += get(dy, r, c);
         }
-        n_put(dscale, n_elem(dscale, c), s);
-        if (centered) n_put(&a->out[1], n_elem(&a->out[1], c), b);
+        n_put(dscale, n_elem(dscale, i), s);
+        if (centered) n_put(dbias, n_elem(dbias, i), b);
     }
-    return 0;
+}
+
+static int norm_grads(const KArgs *a, int centered) {
+    norm_params(a, centered); /* first: dx may alias dy or x */
+    return norm_grad(a, centered);
 }
 
 /* ---- cross-entropy -------------------------------------------------------------------------- */
@@ -156,11 +163,9 @@ static int cross_entropy_grad(const KArgs *a) {
         return call;                                                                               \
     }
 KERNEL(layer_norm, norm(a, 1))
-KERNEL(layer_norm_grad, norm_grad(a, 1))
-KERNEL(layer_norm_grad_params, norm_params(a, 1))
+KERNEL(layer_norm_grad, norm_grads(a, 1))
 KERNEL(rms_norm, norm(a, 0))
-KERNEL(rms_norm_grad, norm_grad(a, 0))
-KERNEL(rms_norm_grad_params, norm_params(a, 0))
+KERNEL(rms_norm_grad, norm_grads(a, 0))
 
 const KernelRow k_rows_softmax_naive[] = {
     {"softmax", softmax, NULL, NULL},
@@ -171,10 +176,8 @@ const KernelRow k_rows_softmax_naive[] = {
 const KernelRow k_rows_norm_naive[] = {
     {"layer_norm", layer_norm, NULL, NULL},
     {"layer_norm_grad", layer_norm_grad, NULL, NULL},
-    {"layer_norm_grad_params", layer_norm_grad_params, NULL, NULL},
     {"rms_norm", rms_norm, NULL, NULL},
     {"rms_norm_grad", rms_norm_grad, NULL, NULL},
-    {"rms_norm_grad_params", rms_norm_grad_params, NULL, NULL},
     {NULL, NULL, NULL, NULL},
 };
 const KernelRow k_rows_cross_entropy_naive[] = {

@@ -55,8 +55,9 @@ typedef void Fold(void *acc, const void *v, int64_t n);
     FOLD_COLUMNS(op##_columns_##t, T, T, expr)
 #define JOIN_MAX (((m > l) | (m != m)) ? m : l)
 #define JOIN_MIN (((m < l) | (m != m)) ? m : l)
-/* The lanes are combined in double. */
+/* Of a short run the lanes are combined in double: it may be all that there is of a sum. */
 static double sum_wide(const float *x, int64_t n) {
+    if (n == CHUNK) return (double)sum_f32(x, n);
     Vec_f32 lanes[K_LANES];
     sum_in_lanes_f32(x, n, lanes);
     double s[VEC_f32];

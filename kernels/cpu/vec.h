@@ -139,8 +139,12 @@ K_INLINE Vec_f64 vfma_f64(Vec_f64 a, Vec_f64 b, Vec_f64 c) {
         K_INLINE Vec_f64 name##_f64(Vec_f64 a, Vec_f64 b) {                                        \
             return pick_f64((Bits_f64)(scalar), a, b);                                             \
         }
-K_INLINE Vec_f32 vfma_f32(Vec_f32 a, Vec_f32 b, Vec_f32 c) {
+/* Without the instruction it is much code: once per file, not once per use. */
+static __attribute__((noinline, unused)) void fma_16(float *a, const float *b, const float *c) {
     for (int j = 0; j < VEC_f32; j++) a[j] = k_fma(a[j], b[j], c[j]);
+}
+K_INLINE Vec_f32 vfma_f32(Vec_f32 a, Vec_f32 b, Vec_f32 c) {
+    fma_16((float *)&a, (const float *)&b, (const float *)&c);
     return a;
 }
 K_INLINE Vec_f64 vfma_f64(Vec_f64 a, Vec_f64 b, Vec_f64 c) {

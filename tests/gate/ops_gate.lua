@@ -8,7 +8,7 @@ local program = require "meshlua.program"
 --- What the passes make and no script calls: no gradient is ever taken of it, and its layout is its maker's
 --- business. A collective is one of these, too.
 local made_by_passes = {param = true, placeholder = true, fused = true, all_slice = true,
-  done = true}
+  done = true, layer_norm_grad_parts = true, rms_norm_grad_parts = true}
 
 local kernels = {}
 for _, level in ipairs {"naive", "default", "v3", "v4"} do
@@ -27,8 +27,8 @@ for _, op in ipairs(core.ops()) do
   need(made or op.factors or op.runs == "control", "it has no sharding rule (factors)")
   need(made or op.batch or op.runs == "control", "it has no rule for many examples (batch)")
   need(op.name == "param" or op.name == "placeholder" or op.runs ~= "-",
-    "nothing runs it (view, emit, instr, kernel or collective)")
-  if not ({view = 1, fused = 1, collective = 1, control = 1, ["-"] = 1})[op.runs] then
+    "nothing runs it (view, emit, instr, kernel, split or collective)")
+  if not ({view = 1, fused = 1, collective = 1, control = 1, split = 1, ["-"] = 1})[op.runs] then
     for level, names in pairs(kernels) do
       need(names[op.runs], ("kernel '%s' is not in the table of level '%s'"):format(op.runs, level))
     end

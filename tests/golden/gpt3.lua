@@ -61,7 +61,8 @@ function M.held(plan)
       local x = step.inputs
       sum.updated, sum.gradients = sum.updated + x[1].bytes, sum.gradients + x[2].bytes
       sum.moments = sum.moments + x[3].bytes + x[4].bytes
-    elseif #step.ops == 1 and step.ops[1] == "astype" and step.outputs[1].dtype == "bfloat16" then
+    elseif #step.ops == 1 and step.ops[1] == "astype" and step.outputs[1].dtype == "bfloat16"
+      and step.role == "forward" then
       sum.copies = sum.copies + step.outputs[1].bytes
     end
   end

@@ -147,9 +147,9 @@ describe("verify", function()
     local x, y = ids({8, 8}, 200, "data"), ids({8, 8}, 100, "data")
     local report = ml.verify(step, model, opt, x, y)
     assert.is_true(report.ok, tostring(report))
-    core.plant "layer_norm_grad_params"
+    core.plant "layer_norm_grad"
     report = ml.verify(step, model, opt, x, y)
-    assert.equal("layer_norm_grad_params", report.op, tostring(report))
+    assert.equal("layer_norm_grad", report.op, tostring(report))
     assert.truthy(report.where:find "models/gpt%.lua:%d+ %(ln_f%)", report.where)
   end)
 

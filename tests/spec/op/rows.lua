@@ -32,6 +32,9 @@ local M = {}
 --- What the passes make and no script can call.
 M.made_by_passes = {param = true, placeholder = true, fused = true}
 
+--- The kernels of norms: tests/unit/kernels/test_rowwise.c.
+for _, name in ipairs {"layer_norm_grad_parts", "rms_norm_grad_parts"} do M.made_by_passes[name] = true end
+
 --- What stands in shard_map only: tests/spec/manual.
 for _, name in ipairs {"manual_enter", "manual_exit", "pcast", "axis_index"} do
   M.made_by_passes[name] = true

@@ -84,7 +84,8 @@ static inline Tensor *kt_fix(Tensor *x) {
 }
 
 static inline void kt_alloc(Tensor *x) {
-    x->block = malloc(x->bytes ? x->bytes : 1);
+    x->block = NULL; /* aligned, as buffers are */
+    if (posix_memalign((void **)&x->block, 64, x->bytes ? x->bytes : 1)) abort();
     memset(x->block, GUARD_BYTE, x->bytes);
     kt_fix(x);
 }

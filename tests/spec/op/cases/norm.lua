@@ -72,20 +72,20 @@ local function norm_params(dy, x, mean, rstd)
   end
   return dscale, dbias
 end
+local function norm_grad(dy, x, scale, mean, rstd)
+  return norm_dx(dy, x, scale, mean, rstd), norm_params(dy, x, mean, rstd)
+end
 local stat = {8, low = 0.5, high = 1.5, keep = "accumulator"}
-add {op = "layer_norm_grad", rule = "aC,aC,C,a,a->aC", inputs = {{8, 12}, {8, 12}, {12}, stat, stat},
-  tolerance = 16,
+add {op = "layer_norm_grad", rule = "aC,aC,C,a,a->aC,C,C", inputs = {{8, 12}, {8, 12}, {12}, stat, stat},
+  tolerance = 32, results = {"same", "accumulator", "accumulator"},
   call = function(dy, x, scale, mean, rstd) return op.layer_norm_grad(dy, x, scale, mean, rstd, eps) end,
-  ref = norm_dx}
-add {op = "rms_norm_grad", rule = "aC,aC,C,a->aC", inputs = {{8, 12}, {8, 12}, {12}, stat}, tolerance = 16,
+  ref = norm_grad}
+add {op = "rms_norm_grad", rule = "aC,aC,C,a->aC,C", inputs = {{8, 12}, {8, 12}, {12}, stat},
+  tolerance = 32, results = {"same", "accumulator"},
   call = function(dy, x, scale, rstd) return op.rms_norm_grad(dy, x, scale, rstd, eps) end,
-  ref = function(dy, x, scale, rstd) return norm_dx(dy, x, scale, nil, rstd) end}
-add {op = "layer_norm_grad_params", rule = "aC,aC,a,a->C,C", inputs = {{8, 12}, {8, 12}, stat, stat},
-  tolerance = 32,
-  call = function(dy, x, mean, rstd) return op.layer_norm_grad_params(dy, x, mean, rstd, eps) end,
-  ref = norm_params}
-add {op = "rms_norm_grad_params", rule = "aC,aC,a->C", inputs = {{8, 12}, {8, 12}, stat}, tolerance = 32,
-  call = function(dy, x, rstd) return op.rms_norm_grad_params(dy, x, rstd, eps) end,
-  ref = function(dy, x, rstd) return (norm_params(dy, x, nil, rstd)) end}
+  ref = function(dy, x, scale, rstd)
+    local dx, dscale = norm_grad(dy, x, scale, nil, rstd)
+    return dx, dscale
+  end}
 
 return rows
