@@ -371,6 +371,9 @@ typedef struct KAdamw {
     double b1, b2, eps, eps_root, decay;
 } KAdamw;
 
+/* tree_sum: in any number n > 0 of float32 tensors of y's dims, all of the same strides; out y:
+ * their sum, by halves: the first h inputs, h the largest power of 2 below n, plus the others. */
+
 /* copy: in x; out y, same dims and dtype. fill is `copy` from a stride-0 input. No attr. */
 
 #endif

@@ -13,7 +13,7 @@
 enum {
     ALLOC_ALIGN = 64, /* of alloc_aligned: a cache line and an AVX-512 vector */
     ALLOC_BINS = 8,   /* sizes up to that many cache lines are kept in lists of their own */
-    ALLOC_LARGE = 32  /* that many larger blocks are kept */
+    ALLOC_LARGE = 256 /* that many larger blocks are kept */
 };
 
 typedef struct Alloc {

@@ -1,7 +1,7 @@
 /* comm_local.c - collectives between devices of one process: every device's result is written from
- * the others' memory in one pass, by the kernels `copy` and `tree_*`. A reduction adds up in a
- * binary tree over the group's coordinates (major axis first), so the bits do not depend on who
- * computes it. */
+ * the others' memory in one pass, by the kernels `copy`, `tree_sum` and `fused`. A reduction adds
+ * up in a binary tree over the group's coordinates (major axis first), so the bits do not depend on
+ * who computes it. */
 #include "ir/program.h"
 #include "run/exec.h"
 
@@ -110,7 +110,9 @@ static const KProgram *tree_program(Exec *e, PartialKind kind, DType dtype, int 
 static Err bind_tree(Exec *e, const Group *g, const int32_t coord[MAX_AXES], int i, int dim,
                      int32_t q, int32_t parts) {
     const Plan *p = e->plan;
-    Item *item = exec_add_item(e, g->s, "fused", g->size, 1);
+    const PlanValue *to = plan_value(p, PLAN_LIST(p, int32_t, g->s->out)[i]);
+    bool sum = to->dtype == DT_F32 && g->s->coll.reduce == PARTIAL_SUM;
+    Item *item = exec_add_item(e, g->s, sum ? "tree_sum" : "fused", g->size, 1);
     bool ok = item != NULL;
     for (int32_t m = 0; ok && m < g->size; m++) {
         int32_t from[MAX_AXES];
@@ -120,10 +122,11 @@ static Err bind_tree(Exec *e, const Group *g, const int32_t coord[MAX_AXES], int
     }
     if (ok) {
         exec_set_operand(e, item, g->size, PLAN_LIST(p, int32_t, g->s->out)[i], coord);
-        item->args.attr =
-            tree_program(e, (PartialKind)g->s->coll.reduce, item->tensor[g->size].dtype, g->size);
+        if (!sum)
+            item->args.attr =
+                tree_program(e, (PartialKind)g->s->coll.reduce, (DType)to->dtype, g->size);
     }
-    if (!ok || !item->args.attr) return err_nomem(e->rt->cx, "binding a plan");
+    if (!ok || (!sum && !item->args.attr)) return err_nomem(e->rt->cx, "binding a plan");
     exec_finish_item(e, item);
     return E_OK;
 }

@@ -1,4 +1,4 @@
-/* naive_movement.c - copy, concat, pad, sort and top_k. */
+/* naive_movement.c - copy, concat, pad, tree_sum, sort and top_k. */
 #include <stdlib.h>
 #include "naive.h"
 
@@ -89,6 +89,25 @@ const KernelRow k_rows_movement_naive[] = {
     {"pad", pad, NULL, NULL},
     {NULL, NULL, NULL, NULL},
 };
+static float sum_of(const KTensor *in, int n, int64_t i) {
+    if (n == 1) return (float)n_get(&in[0], n_elem(&in[0], i));
+    int half = 1;
+    while (half * 2 < n) half *= 2;
+    return sum_of(in, half, i) + sum_of(in + half, n - half, i);
+}
+
+static int tree_sum(const KArgs *a) {
+    int64_t n = n_count(&a->out[0]);
+    for (int64_t i = 0; i < n; i++)
+        n_put(&a->out[0], n_elem(&a->out[0], i), (double)sum_of(a->in, a->nin, i));
+    return 0;
+}
+
+const KernelRow k_rows_tree_sum_naive[] = {
+    {"tree_sum", tree_sum, NULL, NULL},
+    {NULL, NULL, NULL, NULL},
+};
+
 /* Whether p stands before q in a falling order; `first`: it does where they are equal. */
 static int precedes(const KTensor *t, const char *p, const char *q, int first) {
     if (!n_is_float(t->dtype)) {

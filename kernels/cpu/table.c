@@ -22,6 +22,7 @@
     X(dynamic, level)                                                                              \
     X(cumulative, level)                                                                           \
     X(movement, level)                                                                             \
+    X(tree_sum, level)                                                                             \
     X(sort, level)                                                                                 \
     X(softmax, level)                                                                              \
     X(norm, level)                                                                                 \

@@ -94,6 +94,35 @@ static void sort(DType t, int64_t length) {
     check_case(&c);
 }
 
+static void tree_sum(void) {
+    int64_t dims[8];
+    int rank = shape(dims, 0, 20000), n = 1 + (int)below(rnd() % 2 ? 9 : 20);
+    Case c = {.name = "tree_sum", .nin = n, .nout = 1};
+    c.in[0] = tensor(DT_F32, rank, dims, ANY_BROADCAST);
+    for (int k = 0; k < n; k++) {
+        if (k > 0) {
+            c.in[k] = c.in[0];
+            kc_keep(&c.in[k]);
+        }
+        fill(&c.in[k], -9, 9);
+        if (rnd() % 4 == 0) sprinkle(&c.in[k]);
+    }
+    c.out[0] = tensor(DT_F32, rank, dims, rnd() % 2 ? DENSE : ANY);
+    check_case(&c);
+}
+
+/* So large that it is stored past the caches; odd, so that pieces begin anywhere. */
+static void tree_sum_large(void) {
+    int64_t dims[2] = {701, 3001};
+    Case c = {.name = "tree_sum", .nin = 2, .nout = 1};
+    for (int k = 0; k < 2; k++) {
+        c.in[k] = tensor(DT_F32, 2, dims, DENSE);
+        fill(&c.in[k], -9, 9);
+    }
+    c.out[0] = tensor(DT_F32, 2, dims, DENSE);
+    check_case(&c);
+}
+
 int main(void) {
     for (int k = 0; k < 40; k++)
         for (int t = 0; t < DT_COUNT; t++) {
@@ -102,6 +131,8 @@ int main(void) {
             pad((DType)t);
             sort((DType)t, 1 + below(k % 4 ? 20 : 150));
         }
+    for (int k = 0; k < 400; k++) tree_sum();
+    tree_sum_large();
     for (int t = 0; t < DT_COUNT; t++) transpose((DType)t, 67, 301, 2);
     transpose(DT_F32, 256, 256, 1);
     return test_end();

@@ -35,6 +35,7 @@ int main(void) {
         "rope",
         "adamw",
         "copy",
+        "tree_sum",
         "scatter_set",
         "top_k",
         "dynamic_slice",
