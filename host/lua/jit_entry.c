@@ -77,16 +77,14 @@ static void note_returned(lua_State *L, JitEntry *e, int side) {
     lua_settop(L, top);
 }
 
-/* The captures of the entry's table, which keeps them. */
-static void note_captures(lua_State *L, const Host *h, JitEntry *e, int side) {
-    lua_getfield(L, side, "captures");
+/* The captures in the list at `list`, which the entry's table keeps. Cannot raise. */
+static void note_captures(lua_State *L, const Host *h, JitEntry *e, int list) {
     for (int32_t i = 0; i < e->ncapture; i++) {
-        lua_rawgeti(L, -1, i + 1);
+        lua_rawgeti(L, list, i + 1);
         LuaBox *b = value_box(L, h, -1);
         e->capture[i] = (JitCapture){.box = b, .handle = b ? b->held : lua_touserdata(L, -1)};
         lua_pop(L, 1);
     }
-    lua_pop(L, 1);
 }
 
 JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last) {
@@ -104,6 +102,8 @@ JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last) {
     lua_getiuservalue(L, JIT, 3);
     lua_pushvalue(L, t.side);
     lua_rawseti(L, -2, j->n + 1);
+    lua_getfield(L, t.side, "captures");
+    int captures = lua_gettop(L);
     /* From here on nothing raises until the entry is owned. */
     Err err = room_for_entry(j) ? E_OK : err_nomem(&h->cx, "a jitted function");
     if (!err) err = fill_entry(&h->cx, &e, key, nkey, describe, t.write_leaf, t.donated);
@@ -113,7 +113,7 @@ JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last) {
         jit_free_entry(&h->cx, &e);
         state_check(L, h, err);
     }
-    note_captures(L, h, &e, t.side);
+    note_captures(L, h, &e, captures);
     j->entry[j->n++] = e;
     trace_end(L, h);
     lua_settop(L, base);

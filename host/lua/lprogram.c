@@ -272,10 +272,8 @@ static int program_relayout(lua_State *L) {
 static int program_plan(lua_State *L) {
     Host *h = state_of(L);
     const LuaProgram *p = program_at(L);
-    Exec *e = NULL;
-    state_check(L, h, state_compile(h, p->graph, p->donated, true, NULL, &e));
-    plan_info_push(L, e);
-    exec_release(e);
+    Exec **plan = plan_info_new(L);
+    state_check(L, h, state_compile(h, p->graph, p->donated, true, NULL, plan));
     return 1;
 }
 

@@ -9,11 +9,15 @@ static Exec *plan_at(lua_State *L) {
     return *(Exec **)value_udata(L, 1, VALUE_PLAN);
 }
 
-void plan_info_push(lua_State *L, Exec *e) {
+Exec **plan_info_new(lua_State *L) {
     Exec **u = lua_newuserdatauv(L, sizeof *u, 0);
     *u = NULL;
     luaL_setmetatable(L, VALUE_PLAN);
-    *u = exec_retain(e);
+    return u;
+}
+
+void plan_info_push(lua_State *L, Exec *e) {
+    *plan_info_new(L) = exec_retain(e);
 }
 
 static int plan_gc(lua_State *L) {

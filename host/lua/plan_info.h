@@ -4,7 +4,8 @@
 
 #include "lua/value.h"
 
-void plan_info_push(lua_State *L, Exec *e); /* a userdata with a reference of its own */
+Exec **plan_info_new(lua_State *L);         /* pushes a userdata that owns what is put in here */
+void plan_info_push(lua_State *L, Exec *e); /* one with a reference of its own */
 void plan_info_open(lua_State *L);
 
 #endif

@@ -80,14 +80,8 @@ local function left_behind(scenario, last)
     return core.memory().live
   end
   sample()
-  -- What is interned grows by whole chunks, now and then; what is lost is lost each time.
-  local before, least = sample(), math.huge
-  for _ = 1, 3 do
-    local after = sample()
-    least, before = math.min(least, after - before), after
-    if least <= 0 then break end
-  end
-  return least
+  local before = sample()
+  return sample() - before
 end
 
 --- Raises if the scenario does not survive. Returns how many allocations were made to fail.
