@@ -91,12 +91,13 @@ void plan_copy(PlanBuild *p, const Node *n, const BuildValue *from, const BuildV
     s->bytes = 2 * (double)type_bytes(from->type);
 }
 
-/* A row-major copy of the value in a buffer of its own. */
+/* A row-major copy of the value in a buffer of its own, which nothing else reads. */
 static void copy_value(PlanBuild *p, const Node *for_node, BuildValue *v) {
     BuildValue copy;
     plan_touch(p, v);
     plan_own_buffer(p, &copy, v->type, BUFFER_TEMP);
-    if (p->err) return;
+    if (!plan_build_room(p)) return;
+    p->last_use[copy.buffer] = p->now;
     plan_copy(p, for_node, v, &copy);
     *v = copy;
 }
