@@ -21,6 +21,26 @@ void copy_no_memory(Copy *c) {
     build_fail(&c->b, err_nomem(c->from->cx, "a graph"));
 }
 
+bool copy_begin_graph(Copy *c, const Graph *from, bool local) {
+    Build b = build_in(graph_new(from->cx), 0);
+    b.local = local;
+    bool ok = copy_begin(c, from, &b);
+    if (b.g)
+        b.g->mesh = from->mesh;
+    else
+        copy_no_memory(c);
+    return ok && b.g;
+}
+
+Err copy_end_graph(Copy *c, Graph **out) {
+    copy_end(c);
+    if (c->b.err)
+        graph_free(c->b.g);
+    else
+        *out = c->b.g;
+    return c->b.err;
+}
+
 static int32_t region_of(Copy *c, int32_t region) {
     if (c->region[region] >= 0) return c->region[region];
     Build in = c->b;

@@ -19,6 +19,10 @@ typedef struct Copy {
  * (copy_end is called all the same). */
 bool copy_begin(Copy *c, const Graph *from, const Build *b);
 void copy_end(Copy *c);
+/* The same into a new graph on the mesh of `from`; `local`: types are of one shard. */
+bool copy_begin_graph(Copy *c, const Graph *from, bool local);
+/* Its end: *out is the new graph, or an error is returned and nothing is left of it. */
+Err copy_end_graph(Copy *c, Graph **out) MUST_CHECK;
 void copy_no_memory(Copy *c);
 /* c->b stands in the region that node n's became; it is made, with all its parameters, where there
  * is none yet. */

@@ -271,12 +271,9 @@ static void reassociate_node(Comm *c, const Node *n) {
 }
 
 /* ---- the pass ---- */
-static bool comm_init(Comm *c, const Graph *g, Graph *to) {
-    Build b = build_in(to, 0);
-    b.local = true;
-    to->mesh = g->mesh;
+static bool comm_init(Comm *c, const Graph *g) {
     *c = (Comm){.g = g};
-    if (!copy_begin(&c->copy, g, &b)) return false;
+    if (!copy_begin_graph(&c->copy, g, true)) return false;
     c->uses = graph_use_counts(g, &c->copy.arena);
     c->users = graph_uses(g, &c->copy.arena);
     c->pending = ARENA_ARRAY(&c->copy.arena, Pending *, g->value.n);
@@ -291,15 +288,14 @@ static void finish(Comm *c) {
     copy_results(&c->copy, 0);
 }
 
-static Err reassociate(const Graph *g, Graph *to) {
+static Err reassociate(const Graph *g, Graph **out) {
     Comm c;
-    if (comm_init(&c, g, to)) {
+    if (comm_init(&c, g)) {
         for (int32_t id = 1; id < g->node.n && !c.copy.b.err; id++)
             reassociate_node(&c, graph_node(g, id));
         finish(&c);
     }
-    copy_end(&c.copy);
-    return c.copy.b.err;
+    return copy_end_graph(&c.copy, out);
 }
 
 /* Is a sum over one axis summed over another? Then joining the outer sums brings the inner ones
@@ -317,8 +313,8 @@ static Err reassociate_all(const Graph *g, Graph **out) {
     const Graph *now = g;
     Err e = E_OK;
     for (int i = 0; !e && i < MOST && (i == 0 || sums_of_sums(now)); i++) {
-        Graph *next = graph_new(g->cx);
-        e = next ? reassociate(now, next) : err_nomem(g->cx, "a graph");
+        Graph *next = NULL;
+        e = reassociate(now, &next);
         graph_free(*out);
         now = *out = next;
     }
@@ -326,16 +322,11 @@ static Err reassociate_all(const Graph *g, Graph **out) {
 }
 
 Err pass_comm(const Graph *g, const PassOptions *o, Graph **out) {
-    Graph *first = NULL, *second = graph_new(g->cx);
-    Err e = second ? E_OK : err_nomem(g->cx, "a graph");
-    if (!e && pass_is_on(o, SWITCH_REASSOCIATE, true) && g->mesh) e = reassociate_all(g, &first);
-    if (!e)
-        e = comm_bucket(first ? first : g, second,
-                        pass_is_on(o, SWITCH_BUCKET, g->mesh) ? o->target->bucket_bytes : 0);
+    Graph *first = NULL;
+    int64_t limit = pass_is_on(o, SWITCH_BUCKET, g->mesh) ? o->target->bucket_bytes : 0;
+    Err e = E_OK;
+    if (pass_is_on(o, SWITCH_REASSOCIATE, true) && g->mesh) e = reassociate_all(g, &first);
+    if (!e) e = comm_bucket(first ? first : g, limit, out);
     graph_free(first);
-    if (e)
-        graph_free(second);
-    else
-        *out = second;
     return e;
 }

@@ -24,6 +24,6 @@ bool comm_is_all_reduce(const Graph *g, const Node *n);
 bool comm_same(const Graph *g, const Node *a, const Node *b);
 
 /* all_reduces over the same axes go together, up to `limit` bytes. */
-Err comm_bucket(const Graph *g, Graph *to, int64_t limit) MUST_CHECK;
+Err comm_bucket(const Graph *g, int64_t limit, Graph **out) MUST_CHECK;
 
 #endif

@@ -1,6 +1,6 @@
 /* comm_bucket.c - larger collectives: all_reduces over the same axes become one with several
- * operands, made before the first of them is used or when the bucket is full. A result that only the
- * caller waits for is not held back.
+ * operands, made before the first of them is used or when the bucket is full. A result that only
+ * the caller waits for is not held back.
  *
  * A bucket would have to be sent as soon as one member is used. So what uses one, and leads to
  * results without any further collective (updates of parameters), is put off until the bucket has
@@ -177,12 +177,9 @@ static void bucket_node(Buckets *k, const Node *n) {
     copy_node(c, n);
 }
 
-Err comm_bucket(const Graph *g, Graph *to, int64_t limit) {
+Err comm_bucket(const Graph *g, int64_t limit, Graph **out) {
     Buckets k = {.limit = limit};
-    Build b = build_in(to, 0);
-    b.local = true;
-    to->mesh = g->mesh;
-    if (copy_begin(&k.copy, g, &b)) {
+    if (copy_begin_graph(&k.copy, g, true)) {
         k.users = graph_uses(g, &k.copy.arena);
         k.waits = ARENA_ARRAY(&k.copy.arena, bool, g->value.n);
         k.talks = mark_talks(&k);
@@ -193,6 +190,5 @@ Err comm_bucket(const Graph *g, Graph *to, int64_t limit) {
         for (int i = 0; i < k.open.n; i++) flush(&k, &k.open.at[i]);
         copy_results(&k.copy, 0);
     }
-    copy_end(&k.copy);
-    return k.copy.b.err;
+    return copy_end_graph(&k.copy, out);
 }

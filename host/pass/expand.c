@@ -21,12 +21,8 @@ static void expand_node(Copy *c, const Node *n) {
 
 /* `chosen`: by node, or NULL: all. */
 static Err expand(const Graph *g, const bool *chosen, Graph **out) {
-    Graph *to = graph_new(g->cx);
-    if (!to) return err_nomem(g->cx, "a graph");
-    to->mesh = g->mesh;
-    Build b = build_in(to, 0);
     Copy c;
-    if (copy_begin(&c, g, &b)) {
+    if (copy_begin_graph(&c, g, false)) {
         for (int32_t id = 1; id < g->node.n && !c.b.err; id++) {
             const Node *n = graph_node(g, id);
             if (graph_opdef(g, n)->expand && (!chosen || chosen[id]))
@@ -36,12 +32,7 @@ static Err expand(const Graph *g, const bool *chosen, Graph **out) {
         }
         copy_results(&c, 0);
     }
-    copy_end(&c);
-    if (c.b.err)
-        graph_free(to);
-    else
-        *out = to;
-    return c.b.err;
+    return copy_end_graph(&c, out);
 }
 
 Err pass_expand(const Graph *g, const PassOptions *o, Graph **out) {

@@ -89,14 +89,9 @@ static void build_node(Fuse *f, int32_t id) {
 }
 
 Err pass_fuse(const Graph *g, const PassOptions *o, Graph **out) {
-    Graph *to = graph_new(g->cx);
-    if (!to) return err_nomem(g->cx, "a graph");
-    to->mesh = g->mesh;
-    Build b = build_in(to, 0);
-    b.local = true;
     Fuse f = {.g = g, .target = o->target};
     bool on = pass_is_on(o, SWITCH_FUSE, true);
-    if (copy_begin(&f.copy, g, &b)) {
+    if (copy_begin_graph(&f.copy, g, true)) {
         Arena *arena = &f.copy.arena;
         f.group = ARENA_ARRAY(arena, Group *, g->node.n);
         f.read_alone = ARENA_ARRAY(arena, bool, g->value.n);
@@ -109,10 +104,5 @@ Err pass_fuse(const Graph *g, const PassOptions *o, Graph **out) {
     if (!f.copy.b.err && on) fuse_compute_again(&f);
     for (int32_t id = 1; id < g->node.n && !f.copy.b.err; id++) build_node(&f, id);
     if (!f.copy.b.err) copy_results(&f.copy, 0);
-    copy_end(&f.copy);
-    if (f.copy.b.err)
-        graph_free(to);
-    else
-        *out = to;
-    return f.copy.b.err;
+    return copy_end_graph(&f.copy, out);
 }

@@ -169,13 +169,8 @@ static void hoist_loop(Hoist *h, const Node *n) {
 
 Err pass_hoist(const Graph *g, const PassOptions *o, Graph **out) {
     (void)o;
-    Graph *to = graph_new(g->cx);
-    if (!to) return err_nomem(g->cx, "a graph");
-    to->mesh = g->mesh;
-    Build b = build_in(to, 0);
-    b.local = true;
     Hoist h = {0};
-    if (copy_begin(&h.c, g, &b)) {
+    if (copy_begin_graph(&h.c, g, true)) {
         if (!find(&h)) copy_no_memory(&h.c);
         for (int32_t id = 1; id < g->node.n && !h.c.b.err; id++) {
             const Node *n = graph_node(g, id);
@@ -192,10 +187,5 @@ Err pass_hoist(const Graph *g, const PassOptions *o, Graph **out) {
         }
         copy_results(&h.c, 0);
     }
-    copy_end(&h.c);
-    if (h.c.b.err)
-        graph_free(to);
-    else
-        *out = to;
-    return h.c.b.err;
+    return copy_end_graph(&h.c, out);
 }

@@ -192,14 +192,9 @@ static bool prepare(Overlap *o, Turn **turns) {
 }
 
 Err pass_overlap(const Graph *g, const PassOptions *options, Graph **out) {
-    Graph *to = graph_new(g->cx);
-    if (!to) return err_nomem(g->cx, "a graph");
-    to->mesh = g->mesh;
     Overlap o = {.g = g, .target = options->target};
-    Build b = build_in(to, 0);
-    b.local = true;
     Turn *turns = NULL;
-    if (!copy_begin(&o.c, g, &b) || !prepare(&o, &turns)) {
+    if (!copy_begin_graph(&o.c, g, true) || !prepare(&o, &turns)) {
         copy_no_memory(&o.c);
     } else {
         place_starts(&o);
@@ -207,11 +202,5 @@ Err pass_overlap(const Graph *g, const PassOptions *options, Graph **out) {
         qsort(turns, (size_t)g->node.n - 1, sizeof *turns, by_turn);
         emit(&o, turns, g->node.n - 1);
     }
-    Err e = o.c.b.err;
-    copy_end(&o.c);
-    if (e)
-        graph_free(to);
-    else
-        *out = to;
-    return e;
+    return copy_end_graph(&o.c, out);
 }

@@ -376,11 +376,10 @@ static bool is_repeated(const Graph *g, const Node *n) {
 
 /* A copy in which cheap sources, and whatever is made of scalars only, stand once per use, so that
  * two users of a constant do not pull each other's layout along. */
-static Err split_sources(const Graph *g, Graph *to) {
-    Build b = build_in(to, 0);
+static Err split_sources(const Graph *g, Graph **out) {
     Copy c;
     int32_t clone = 0;
-    if (copy_begin(&c, g, &b)) {
+    if (copy_begin_graph(&c, g, false)) {
         int32_t *seen = ARENA_ARRAY(&c.arena, int32_t, g->value.n);
         if (!seen) copy_no_memory(&c);
         for (int32_t id = 1; id < g->node.n && !c.b.err; id++) {
@@ -400,8 +399,7 @@ static Err split_sources(const Graph *g, Graph *to) {
         }
         copy_results(&c, 0);
     }
-    copy_end(&c);
-    return c.b.err;
+    return copy_end_graph(&c, out);
 }
 
 static void run_stages(Propagate *p) {
@@ -445,13 +443,11 @@ static Err propagate(Propagate *p, const PassOptions *o) {
 }
 
 Err pass_propagate(const Graph *g, const PassOptions *o, Graph **out) {
-    Graph *new_graph = graph_new(g->cx);
-    if (!new_graph) return err_nomem(g->cx, "a graph");
-    new_graph->mesh = g->mesh;
+    Graph *new_graph = NULL;
+    TRY(split_sources(g, &new_graph));
     Propagate p = {.g = new_graph, .sources = new_graph};
     arena_init(&p.arena, &g->cx->alloc);
-    Err e = split_sources(g, new_graph);
-    if (!e && g->mesh) e = origin_init(new_graph);
+    Err e = g->mesh ? origin_init(new_graph) : E_OK;
     if (!e && g->mesh) e = propagate(&p, o);
     if (!e && g->mesh) e = write_types(&p, new_graph);
     if (!e && g->mesh) e = strip_results(new_graph);

@@ -199,8 +199,8 @@ static void simplify_node(Simplify *s, const Node *n) {
             return;
         }
     }
-    Candidate want = {n->op,    in,          n->nin, n->attr,
-                      n->clone, c->b.region, type ? type->layout : NULL};
+    Candidate want = {
+        n->op, in, n->nin, n->attr, n->clone, c->b.region, type ? type->layout : NULL};
     uint64_t h = content_hash(g, &want);
     int32_t same = free_to_change ? map_find(&s->seen, h, same_node, g, &want) : -1;
     if (same >= 0) {
@@ -214,12 +214,8 @@ static void simplify_node(Simplify *s, const Node *n) {
 }
 
 static Err round_once(const Graph *g, Graph **out) {
-    Graph *new_graph = graph_new(g->cx);
-    if (!new_graph) return err_nomem(g->cx, "a graph");
-    new_graph->mesh = g->mesh;
-    Build b = build_in(new_graph, 0);
     Simplify s = {0};
-    if (copy_begin(&s.c, g, &b)) {
+    if (copy_begin_graph(&s.c, g, false)) {
         bool *dropped = ARENA_ARRAY(&s.c.arena, bool, g->value.n);
         Statements said = {0};
         if (!dropped || !mark_live(&s.live, g, &s.c.arena)) copy_no_memory(&s.c);
@@ -235,12 +231,7 @@ static Err round_once(const Graph *g, Graph **out) {
         }
         copy_results(&s.c, 0);
     }
-    copy_end(&s.c);
-    if (s.c.b.err)
-        graph_free(new_graph);
-    else
-        *out = new_graph;
-    return s.c.b.err;
+    return copy_end_graph(&s.c, out);
 }
 
 Err pass_simplify(const Graph *g, const PassOptions *o, Graph **out) {

@@ -23,21 +23,11 @@ static bool split_node(Copy *c, const Node *n) {
 
 Err pass_split(const Graph *g, const PassOptions *o, Graph **out) {
     (void)o;
-    Graph *to = graph_new(g->cx);
-    if (!to) return err_nomem(g->cx, "a graph");
-    to->mesh = g->mesh;
-    Build b = build_in(to, 0);
-    b.local = true;
     Copy c;
-    if (copy_begin(&c, g, &b)) {
+    if (copy_begin_graph(&c, g, true)) {
         for (int32_t id = 1; id < g->node.n && !c.b.err; id++)
             if (!split_node(&c, graph_node(g, id))) copy_node(&c, graph_node(g, id));
         copy_results(&c, 0);
     }
-    copy_end(&c);
-    if (c.b.err)
-        graph_free(to);
-    else
-        *out = to;
-    return c.b.err;
+    return copy_end_graph(&c, out);
 }
