@@ -20,14 +20,10 @@ static int counters(lua_State *L) {
                     (long long)device, (int)h->rt.ndevices - 1);
     const Counters *c = exec_counters(&h->rt, (int32_t)device);
     lua_createtable(L, 0, 6);
-    lua_pushnumber(L, c->flops);
-    lua_setfield(L, -2, "flops");
-    lua_pushnumber(L, c->matmul_flops);
-    lua_setfield(L, -2, "matmul_flops");
-    lua_pushinteger(L, c->collectives);
-    lua_setfield(L, -2, "collectives");
-    lua_pushinteger(L, c->plans);
-    lua_setfield(L, -2, "plans");
+    value_set_number(L, "flops", c->flops);
+    value_set_number(L, "matmul_flops", c->matmul_flops);
+    value_set_integer(L, "collectives", c->collectives);
+    value_set_integer(L, "plans", c->plans);
     lua_createtable(L, 0, 5);
     for (int i = 1; i <= COLL_PERMUTE; i++) {
         lua_pushnumber(L, c->sent[i]);
@@ -41,10 +37,8 @@ static int counters(lua_State *L) {
 static int memory(lua_State *L) {
     const Alloc *a = &state_of(L)->cx.alloc;
     lua_createtable(L, 0, 2);
-    lua_pushinteger(L, (lua_Integer)a->live);
-    lua_setfield(L, -2, "live");
-    lua_pushinteger(L, (lua_Integer)a->peak);
-    lua_setfield(L, -2, "peak");
+    value_set_integer(L, "live", (lua_Integer)a->live);
+    value_set_integer(L, "peak", (lua_Integer)a->peak);
     return 1;
 }
 
@@ -173,15 +167,11 @@ static int env(lua_State *L) {
     for (int i = 0; i < ENV_COUNT; i++) {
         const EnvRow *r = env_row((EnvVar)i);
         lua_createtable(L, 0, 4);
-        lua_pushstring(L, r->name);
-        lua_setfield(L, -2, "name");
-        lua_pushstring(L, r->value);
-        lua_setfield(L, -2, "value");
-        lua_pushstring(L, r->doc);
-        lua_setfield(L, -2, "doc");
+        value_set_string(L, "name", r->name);
+        value_set_string(L, "value", r->value);
+        value_set_string(L, "doc", r->doc);
         if (env_get((EnvVar)i)) {
-            lua_pushstring(L, env_get((EnvVar)i));
-            lua_setfield(L, -2, "now");
+            value_set_string(L, "now", env_get((EnvVar)i));
         }
         lua_rawseti(L, -2, i + 1);
     }
@@ -193,16 +183,11 @@ static int doctor(lua_State *L) {
     Host *h = state_of(L);
     const KBlas *blas = blas_load(&h->cx, &h->rt.blas);
     lua_createtable(L, 0, 6);
-    lua_pushstring(L, blas ? h->rt.blas.file : "none");
-    lua_setfield(L, -2, "blas");
-    lua_pushstring(L, blas ? h->rt.blas.core : "none");
-    lua_setfield(L, -2, "blas_core");
-    lua_pushstring(L, h->rt.level);
-    lua_setfield(L, -2, "kernels");
-    lua_pushinteger(L, env_int(ENV_THREADS, runtime_cores()));
-    lua_setfield(L, -2, "threads");
-    lua_pushinteger(L, h->rt.ndevices);
-    lua_setfield(L, -2, "devices");
+    value_set_string(L, "blas", blas ? h->rt.blas.file : "none");
+    value_set_string(L, "blas_core", blas ? h->rt.blas.core : "none");
+    value_set_string(L, "kernels", h->rt.level);
+    value_set_integer(L, "threads", env_int(ENV_THREADS, runtime_cores()));
+    value_set_integer(L, "devices", h->rt.ndevices);
     return 1;
 }
 

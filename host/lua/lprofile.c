@@ -1,4 +1,5 @@
 #include "lua/lprofile.h"
+#include "lua/plan_info.h"
 #include "lua/value.h"
 
 #include <stdio.h>
@@ -47,19 +48,6 @@ static Profile *running(lua_State *L, Host *h, const char *who) {
     return h->rt.profile;
 }
 
-static void set_number(lua_State *L, const char *name, double x) {
-    lua_pushnumber(L, x);
-    lua_setfield(L, -2, name);
-}
-
-static void push_strings(lua_State *L, const Plan *p, PlanSpan ids) {
-    lua_createtable(L, ids.n, 0);
-    for (int i = 0; i < ids.n; i++) {
-        lua_pushstring(L, plan_str(p, PLAN_LIST(p, int32_t, ids)[i]));
-        lua_rawseti(L, -2, i + 1);
-    }
-}
-
 /* What a step has taken so far: {op, ops (of a fused step), where (a list), calls, seconds (of all
  * threads), limit (seconds, as the target's figures give them)}; nothing where it has not run. */
 static bool push_step(lua_State *L, const Profile *p, const ProfilePlan *plan, int32_t step) {
@@ -77,15 +65,14 @@ static bool push_step(lua_State *L, const Profile *p, const ProfilePlan *plan, i
     }
     if (share == 0) return false;
     lua_createtable(L, 0, 6);
-    lua_pushstring(L, plan_str(e->plan, s->op));
-    lua_setfield(L, -2, "op");
-    push_strings(L, e->plan, s->ops);
+    value_set_string(L, "op", plan_str(e->plan, s->op));
+    plan_info_push_strings(L, e->plan, s->ops);
     lua_setfield(L, -2, "ops");
-    push_strings(L, e->plan, s->locs);
+    plan_info_push_strings(L, e->plan, s->locs);
     lua_setfield(L, -2, "where");
-    set_number(L, "calls", share / b->n);
-    set_number(L, "seconds", (double)time / 1e9);
-    set_number(L, "limit", limit);
+    value_set_number(L, "calls", share / b->n);
+    value_set_number(L, "seconds", (double)time / 1e9);
+    value_set_number(L, "limit", limit);
     return true;
 }
 

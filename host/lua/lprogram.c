@@ -102,11 +102,6 @@ int lprogram_trace(lua_State *L) {
 
 /* ---- what is in it ---- */
 
-static void set_text(lua_State *L, const char *name, const char *text) {
-    lua_pushstring(L, text);
-    lua_setfield(L, -2, name);
-}
-
 static void push_type(lua_State *L, Host *h, const Type *t) {
     type_print(t, state_text(h));
     state_push_text(L, h);
@@ -125,7 +120,7 @@ static void set_loc(lua_State *L, Host *h, const Node *n) {
     intern_print_loc(n->nloc ? n->loc[0] : NULL, s);
     state_push_text(L, h);
     lua_setfield(L, -2, "where");
-    set_text(L, "scope", n->nloc && n->loc[0]->scope ? n->loc[0]->scope : "");
+    value_set_string(L, "scope", n->nloc && n->loc[0]->scope ? n->loc[0]->scope : "");
 }
 
 /* Does a value mean one device's part of something (inside shard_map)? */
@@ -143,7 +138,7 @@ static int program_nodes(lua_State *L) {
         const Node *n = graph_node(g, id);
         bool inner = n->region != 0;
         lua_createtable(L, 0, 8);
-        set_text(L, "op", graph_opdef(g, n)->name);
+        value_set_string(L, "op", graph_opdef(g, n)->name);
         set_loc(L, h, n);
         push_values(L, n->in, n->nin);
         lua_setfield(L, -2, "inputs");
@@ -184,20 +179,17 @@ static int program_params(lua_State *L) {
         const ParamAttr *attr = n->attr;
         const Type *t = graph_type(p->graph, top->param.at[i]);
         lua_createtable(L, 0, 10);
-        set_text(L, "name", attr->name ? attr->name : "");
-        lua_pushinteger(L, top->param.at[i]);
-        lua_setfield(L, -2, "value");
+        value_set_string(L, "name", attr->name ? attr->name : "");
+        value_set_integer(L, "value", top->param.at[i]);
         lua_pushboolean(L, attr->state);
         lua_setfield(L, -2, "state");
-        set_text(L, "dtype", dtype_name(t->dtype));
+        value_set_string(L, "dtype", dtype_name(t->dtype));
         value_push_dims(L, &t->dims, 0);
         lua_setfield(L, -2, "shape");
         push_type(L, h, t);
         lua_setfield(L, -2, "type");
-        lua_pushnumber(L, (double)type_bytes(t));
-        lua_setfield(L, -2, "bytes");
-        lua_pushnumber(L, (double)type_shard_bytes(t));
-        lua_setfield(L, -2, "part");
+        value_set_number(L, "bytes", (double)type_bytes(t));
+        value_set_number(L, "part", (double)type_shard_bytes(t));
         lua_rawgeti(L, objects, i + 1);
         lua_setfield(L, -2, "object");
         if (t->layout) {

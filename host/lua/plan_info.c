@@ -27,21 +27,7 @@ static int plan_gc(lua_State *L) {
     return 0;
 }
 
-static void set_number(lua_State *L, const char *name, double x) {
-    lua_pushnumber(L, x);
-    lua_setfield(L, -2, name);
-}
-static void set_string(lua_State *L, const char *name, const char *s) {
-    lua_pushstring(L, s);
-    lua_setfield(L, -2, name);
-}
-
-static void set_integer(lua_State *L, const char *name, lua_Integer x) {
-    lua_pushinteger(L, x);
-    lua_setfield(L, -2, name);
-}
-
-static void push_strings(lua_State *L, const Plan *p, PlanSpan ids) {
+void plan_info_push_strings(lua_State *L, const Plan *p, PlanSpan ids) {
     lua_createtable(L, ids.n, 0);
     for (int i = 0; i < ids.n; i++) {
         lua_pushstring(L, plan_str(p, PLAN_LIST(p, int32_t, ids)[i]));
@@ -65,8 +51,8 @@ static void push_operands(lua_State *L, const Plan *p, PlanSpan ids) {
         const PlanValue *v = plan_value(p, PLAN_LIST(p, int32_t, ids)[i]);
         double bytes = dtype_size((DType)v->dtype);
         lua_createtable(L, 0, 4);
-        set_integer(L, "buffer", v->buffer + 1);
-        set_string(L, "dtype", dtype_name((DType)v->dtype));
+        value_set_integer(L, "buffer", v->buffer + 1);
+        value_set_string(L, "dtype", dtype_name((DType)v->dtype));
         lua_createtable(L, v->rank, 0);
         for (int d = 0; d < v->rank; d++) {
             lua_pushinteger(L, plan_dims(p, v)[d]);
@@ -74,7 +60,7 @@ static void push_operands(lua_State *L, const Plan *p, PlanSpan ids) {
             bytes *= (double)plan_dims(p, v)[d];
         }
         lua_setfield(L, -2, "shape");
-        set_number(L, "bytes", bytes);
+        value_set_number(L, "bytes", bytes);
         lua_rawseti(L, -2, i + 1);
     }
 }
@@ -89,24 +75,24 @@ static double seconds_of(const Exec *e, const PlanStep *s) {
 static void push_origin(lua_State *L, const Exec *e, const PlanOrigin *o) {
     static const char *const kind[] = {"argument", "param", "constraint", "op"};
     lua_createtable(L, 0, 5);
-    set_string(L, "kind", kind[o->kind]);
-    set_string(L, "name", plan_str(e->plan, o->name));
-    if (o->axis != ORIGIN_ANY_AXIS) set_string(L, "axis", e->mesh->name[o->axis]);
-    if (o->loc) set_string(L, "where", plan_str(e->plan, o->loc));
-    if (o->index) set_integer(L, "index", o->index);
+    value_set_string(L, "kind", kind[o->kind]);
+    value_set_string(L, "name", plan_str(e->plan, o->name));
+    if (o->axis != ORIGIN_ANY_AXIS) value_set_string(L, "axis", e->mesh->name[o->axis]);
+    if (o->loc) value_set_string(L, "where", plan_str(e->plan, o->loc));
+    if (o->index) value_set_integer(L, "index", o->index);
 }
 
 /* Sets `why`, the first reason's text, and `reasons`: a list of {text, tensor, where, origins}. */
 static void push_reasons(lua_State *L, const Exec *e, const PlanStep *s) {
     const PlanReason *r = PLAN_LIST(e->plan, PlanReason, s->why);
-    set_string(L, "why", plan_str(e->plan, r->text));
+    value_set_string(L, "why", plan_str(e->plan, r->text));
     lua_createtable(L, s->why.n, 0);
     for (int i = 0; i < s->why.n; i++, r++) {
         const PlanOrigin *o = PLAN_LIST(e->plan, PlanOrigin, r->origins);
         lua_createtable(L, 0, 4);
-        set_string(L, "text", plan_str(e->plan, r->text));
-        set_string(L, "tensor", plan_str(e->plan, r->tensor));
-        if (r->loc) set_string(L, "where", plan_str(e->plan, r->loc));
+        value_set_string(L, "text", plan_str(e->plan, r->text));
+        value_set_string(L, "tensor", plan_str(e->plan, r->tensor));
+        if (r->loc) value_set_string(L, "where", plan_str(e->plan, r->loc));
         lua_createtable(L, r->origins.n, 0);
         for (int k = 0; k < r->origins.n; k++) {
             push_origin(L, e, &o[k]);
@@ -121,17 +107,17 @@ static void push_reasons(lua_State *L, const Exec *e, const PlanStep *s) {
 static void push_step(lua_State *L, const Exec *e, const PlanStep *s) {
     const Plan *p = e->plan;
     lua_createtable(L, 0, 14);
-    set_string(L, "role", graph_role_name(s->role));
-    set_string(L, "op", plan_str(p, s->op));
-    set_string(L, "kernel", plan_str(p, s->name));
-    set_number(L, "flops", s->flops);
-    set_number(L, "traffic", s->bytes);
-    set_number(L, "seconds", seconds_of(e, s));
+    value_set_string(L, "role", graph_role_name(s->role));
+    value_set_string(L, "op", plan_str(p, s->op));
+    value_set_string(L, "kernel", plan_str(p, s->name));
+    value_set_number(L, "flops", s->flops);
+    value_set_number(L, "traffic", s->bytes);
+    value_set_number(L, "seconds", seconds_of(e, s));
     push_axes(L, e->mesh, s->vary);
     lua_setfield(L, -2, "vary");
-    push_strings(L, p, s->locs);
+    plan_info_push_strings(L, p, s->locs);
     lua_setfield(L, -2, "where");
-    push_strings(L, p, s->ops);
+    plan_info_push_strings(L, p, s->ops);
     lua_setfield(L, -2, "ops");
     push_operands(L, p, s->in);
     lua_setfield(L, -2, "inputs");
@@ -141,9 +127,9 @@ static void push_step(lua_State *L, const Exec *e, const PlanStep *s) {
     if (s->kind != STEP_COLLECTIVE) return;
     push_axes(L, e->mesh, s->coll.axes);
     lua_setfield(L, -2, "axes");
-    set_number(L, "bytes", plan_operand_bytes(p, s));
-    set_number(L, "times", s->times);
-    set_number(L, "sent", plan_bytes_sent(p, s));
+    value_set_number(L, "bytes", plan_operand_bytes(p, s));
+    value_set_number(L, "times", s->times);
+    value_set_number(L, "sent", plan_bytes_sent(p, s));
 }
 
 static int push_steps(lua_State *L, bool only_collectives) {
@@ -195,11 +181,11 @@ static int plan_memory(lua_State *L) {
     for (int i = 0; i < p->classes.n; i++)
         temporaries += (double)PLAN_LIST(p, int64_t, p->classes)[i];
     lua_createtable(L, 0, 4);
-    set_number(L, "arguments", bytes[BUFFER_PARAM]);
-    set_number(L, "results", bytes[BUFFER_RESULT]);
-    set_number(L, "temporaries", temporaries);
-    set_number(L, "aliased", aliased_bytes(p));
-    set_number(L, "peak", p->peak_bytes);
+    value_set_number(L, "arguments", bytes[BUFFER_PARAM]);
+    value_set_number(L, "results", bytes[BUFFER_RESULT]);
+    value_set_number(L, "temporaries", temporaries);
+    value_set_number(L, "aliased", aliased_bytes(p));
+    value_set_number(L, "peak", p->peak_bytes);
     return 1;
 }
 
@@ -234,15 +220,15 @@ static int plan_buffers(lua_State *L) {
     for (int i = 0; i < p->buffers.n; i++) {
         const PlanBuffer *b = plan_buffer(p, i);
         lua_createtable(L, 0, 6);
-        set_string(L, "kind", kind[b->kind]);
-        set_number(L, "bytes", (double)b->bytes);
-        if (b->kind == BUFFER_TEMP) set_integer(L, "offset", b->offset);
+        value_set_string(L, "kind", kind[b->kind]);
+        value_set_number(L, "bytes", (double)b->bytes);
+        if (b->kind == BUFFER_TEMP) value_set_integer(L, "offset", b->offset);
         push_axes(L, e->mesh, b->vary);
         lua_setfield(L, -2, "vary");
-        set_integer(L, "first", (lua_Integer)b->first + 1);
-        set_integer(L, "last", (lua_Integer)b->last + 1);
-        if (b->index >= 0) set_integer(L, "index", (lua_Integer)b->index + 1);
-        if (b->take >= 0) set_integer(L, "takes", (lua_Integer)b->take + 1);
+        value_set_integer(L, "first", (lua_Integer)b->first + 1);
+        value_set_integer(L, "last", (lua_Integer)b->last + 1);
+        if (b->index >= 0) value_set_integer(L, "index", (lua_Integer)b->index + 1);
+        if (b->take >= 0) value_set_integer(L, "takes", (lua_Integer)b->take + 1);
         lua_rawseti(L, -2, i + 1);
     }
     return 1;

@@ -425,3 +425,18 @@ void value_push_dims(lua_State *L, const Dims *d, int add) {
         lua_rawseti(L, -2, i + 1);
     }
 }
+
+void value_set_number(lua_State *L, const char *name, double x) {
+    lua_pushnumber(L, x);
+    lua_setfield(L, -2, name);
+}
+
+void value_set_integer(lua_State *L, const char *name, lua_Integer x) {
+    lua_pushinteger(L, x);
+    lua_setfield(L, -2, name);
+}
+
+void value_set_string(lua_State *L, const char *name, const char *s) {
+    lua_pushstring(L, s);
+    lua_setfield(L, -2, name);
+}

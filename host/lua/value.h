@@ -112,6 +112,10 @@ DType value_dtype(lua_State *L, int index);
 /* A list of integers (at most MAX_RANK), each plus `add`. */
 Dims value_dims(lua_State *L, int index, int add, const char *what);
 void value_push_dims(lua_State *L, const Dims *d, int add);
+/* A field of the table on top. */
+void value_set_number(lua_State *L, const char *name, double x);
+void value_set_integer(lua_State *L, const char *name, lua_Integer x);
+void value_set_string(lua_State *L, const char *name, const char *s); /* NULL: nil */
 
 /* Each adds its functions to the table on top, and makes its metatables. */
 void ltensor_open(lua_State *L);
