@@ -16,9 +16,6 @@ static inline Vec vec_fma(Vec a, Vec b, Vec c) {
 static inline Vec vec_all(float x) {
     return _mm512_set1_ps(x);
 }
-static inline void vec_stream(float *p, Vec v) {
-    _mm512_stream_ps(p, v);
-}
 #elif defined(__AVX2__) && defined(__FMA__)
 #    include <immintrin.h>
 typedef __m256 Vec;
@@ -29,9 +26,6 @@ static inline Vec vec_fma(Vec a, Vec b, Vec c) {
 }
 static inline Vec vec_all(float x) {
     return _mm256_set1_ps(x);
-}
-static inline void vec_stream(float *p, Vec v) {
-    _mm256_stream_ps(p, v);
 }
 #else
 typedef float Vec __attribute__((vector_size(16)));
@@ -48,18 +42,7 @@ static inline Vec vec_fma(Vec a, Vec b, Vec c) {
 static inline Vec vec_all(float x) {
     return (Vec){x, x, x, x};
 }
-static inline void vec_stream(float *p, Vec v) {
-    memcpy(p, &v, sizeof v);
-}
 #endif
-
-/* After vec_stream (past the caches, to an address that sizeof(Vec) divides), before another thread
- * may read what was stored. */
-static inline void vec_stream_end(void) {
-#if defined(__AVX2__)
-    _mm_sfence();
-#endif
-}
 
 static inline Vec vec_load(const float *p) {
     Vec v;

@@ -3,7 +3,7 @@
  * The inputs lie alike, so one walk serves them all: an input's element is as far from its first
  * as that of the first input. */
 #include "rows.h"
-#include "simd.h"
+#include "vec.h"
 #include "view.h"
 
 enum {
@@ -36,21 +36,21 @@ K_INLINE float load_one(const char *p) {
     memcpy(&x, p, sizeof x);
     return x;
 }
-K_INLINE Vec load_vec(const char *p) {
-    return vec_load((const float *)(const void *)p);
+K_INLINE Vec_f32 load_vec(const char *p) {
+    return load_f32((const float *)(const void *)p);
 }
 TREE(tree_one, float, load_one)
-TREE(tree_vec, Vec, load_vec)
+TREE(tree_vec, Vec_f32, load_vec)
 
 /* `count` elements from byte `i` of the inputs on; n is known where it is called. */
 K_INLINE void sum_run(const KTensor *in, int n, int64_t i, float *to, int64_t count, int streams) {
     int64_t k = 0;
     if (streams) {
-        for (; k < count && (uintptr_t)(to + k) % sizeof(Vec); k++)
+        for (; k < count && (uintptr_t)(to + k) % sizeof(Vec_f32); k++)
             to[k] = tree_one(in, n, i + k * 4);
-        for (; k + VEC <= count; k += VEC) vec_stream(to + k, tree_vec(in, n, i + k * 4));
+        for (; k + VEC_f32 <= count; k += VEC_f32) stream_f32(to + k, tree_vec(in, n, i + k * 4));
     }
-    for (; k + VEC <= count; k += VEC) vec_store(to + k, tree_vec(in, n, i + k * 4));
+    for (; k + VEC_f32 <= count; k += VEC_f32) put_f32(to + k, tree_vec(in, n, i + k * 4));
     for (; k < count; k++) to[k] = tree_one(in, n, i + k * 4);
 }
 
@@ -88,7 +88,7 @@ static int tree_sum(const KArgs *a) {
             memcpy(w.at[1] + k * to_step, &x, sizeof x);
         }
     }
-    if (count >= STREAM) vec_stream_end();
+    if (count >= STREAM) stream_end();
     return 0;
 }
 
