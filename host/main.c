@@ -24,6 +24,7 @@ typedef struct Program {
     int script;          /* index of its name in argv; argc: none */
     const char *command; /* a function of cli.lua to run instead, or NULL */
     const char *devices, *dump, *profile;
+    RankFlags ranks;
     const char *wrong, *wrong_flag;         /* what is wrong with the flags, or NULL */
     bool no_env, interactive, version, ran; /* -E -i -v; ran: -e or -l stand for a script */
     int exit_code;
@@ -46,21 +47,29 @@ static const char *value_of(const Program *p, int i, const char *name) {
 }
 
 static bool long_flag(Program *p, int i) {
-    static const char *const commands[] = {"help", "ops", "env"}, *const valued[] = {
-                                                                      "devices", "dump", "profile"};
-    const char **const value[] = {&p->devices, &p->dump, &p->profile};
+    static const char *const commands[] = {"help", "ops", "env"};
+    const struct {
+        const char *name, **value;
+    } valued[] = {{"devices", &p->devices},
+                  {"dump", &p->dump},
+                  {"profile", &p->profile},
+                  {"world-size", &p->ranks.value[RANK_WORLD_SIZE]},
+                  {"rank", &p->ranks.value[RANK_RANK]},
+                  {"local-rank", &p->ranks.value[RANK_LOCAL_RANK]},
+                  {"master-addr", &p->ranks.value[RANK_MASTER_ADDR]},
+                  {"master-port", &p->ranks.value[RANK_MASTER_PORT]}};
     const char *name = p->argv[i] + 2;
-    for (unsigned k = 0; k < 3; k++)
+    for (unsigned k = 0; k < sizeof commands / sizeof *commands; k++)
         if (strcmp(name, commands[k]) == 0) {
             p->command = commands[k];
             return true;
         }
-    for (unsigned k = 0; k < 3; k++) {
-        if (strcmp(name, valued[k]) == 0) return bad_flag(p, i, "needs a value");
-        const char *text = value_of(p, i, valued[k]);
+    for (unsigned k = 0; k < sizeof valued / sizeof *valued; k++) {
+        if (strcmp(name, valued[k].name) == 0) return bad_flag(p, i, "needs a value");
+        const char *text = value_of(p, i, valued[k].name);
         if (!text) continue;
         if (!*text) return bad_flag(p, i, "needs a value");
-        *value[k] = text;
+        *valued[k].value = text;
         return true;
     }
     return bad_flag(p, i, "unknown");
@@ -256,7 +265,8 @@ static int open_program(lua_State *L) {
 static int prepare(lua_State *L) {
     const Program *p = lua_touserdata(L, 1);
     const char *dump = p->dump ? p->dump : env_get(ENV_DUMP);
-    core_prepare(L, p->wrong ? "1" : p->devices);
+    bool runs = !p->wrong && !p->command;
+    core_prepare(L, p->wrong ? "1" : p->devices, runs ? &p->ranks : NULL);
     if (dump && !p->wrong) state_check(L, state_of(L), ldebug_set_dump(state_of(L), dump));
     if (p->profile && !p->wrong)
         state_check(L, state_of(L), profile_start(&state_of(L)->rt, p->profile));
@@ -273,7 +283,8 @@ static bool open_host(lua_State *L, Program *p) {
     lua_pushlightuserdata(L, p);
     int status = lua_pcall(L, 1, 0, 0);
     const char *text = status == LUA_OK ? "" : lua_tostring(L, -1);
-    bool ours = !strstr(text, "[E_IO]") && !strstr(text, "[E_NOMEM]") && status != LUA_ERRMEM;
+    bool ours = !strstr(text, "[E_IO]") && !strstr(text, "[E_NOMEM]") &&
+                !strstr(text, "[E_RANKS]") && status != LUA_ERRMEM;
     return finish(L, p, status, ours ? EXIT_USAGE : EXIT_ENVIRONMENT);
 }
 

@@ -7,6 +7,8 @@
 
 typedef enum LogLevel { LOG_ERROR = 1, LOG_WARN, LOG_INFO, LOG_DEBUG } LogLevel;
 
+/* A line without a word of warning in front, for all who see warnings. */
+void log_note(const Ctx *cx, const char *fmt, ...) PRINTF(2, 3);
 void log_line(const Ctx *cx, LogLevel level, const char *fmt, ...) PRINTF(3, 4);
 
 #endif

@@ -65,13 +65,13 @@ static void preload(lua_State *L) {
     lua_pop(L, 1);
 }
 
-void core_prepare(lua_State *L, const char *devices) {
-    state_open(L, devices);
+void core_prepare(lua_State *L, const char *devices, const RankFlags *ranks) {
+    state_open(L, devices, ranks);
     preload(L);
 }
 
 int luaopen_meshlua(lua_State *L) {
-    if (!state_of(L)) core_prepare(L, NULL);
+    if (!state_of(L)) core_prepare(L, NULL, &(RankFlags){{NULL}});
     lua_pushliteral(L, "meshlua");
     lua_pushcclosure(L, load_embedded, 1);
     lua_pushliteral(L, "meshlua");

@@ -11,8 +11,9 @@ typedef struct EmbeddedFile {
 } EmbeddedFile;
 extern const EmbeddedFile core_embedded[];
 
-/* Opens the host with these devices (NULL: as the environment says); before the first require. */
-void core_prepare(lua_State *L, const char *devices);
+/* Opens the host with these devices (NULL: as the environment says); before the first require.
+ * `ranks`: NULL where nothing will run, so that it does not matter which process this is. */
+void core_prepare(lua_State *L, const char *devices, const RankFlags *ranks);
 /* "STAGE[:FILE]" (ldebug.c) */
 Err ldebug_set_dump(Host *h, const char *text) MUST_CHECK;
 

@@ -178,7 +178,20 @@ static int env(lua_State *L) {
     return 1;
 }
 
-/* doctor(): what runs the CPU's part: BLAS file and core, kernel level, threads. Loads the BLAS. */
+/* Which process of how many this is, or what is wrong with what says so. */
+static void set_processes(lua_State *L, Host *h) {
+    Ranks ranks;
+    Str *s = state_text(h);
+    if (ranks_find(&h->cx, &(RankFlags){{NULL}}, &ranks))
+        str_put(s, h->cx.err.text);
+    else
+        ranks_print(&ranks, s);
+    err_clear(&h->cx);
+    value_set_string(L, "processes", str_of(s));
+}
+
+/* doctor(): what runs the CPU's part: BLAS file and core, kernel level, threads; which process this
+ * is. Loads the BLAS. */
 static int doctor(lua_State *L) {
     Host *h = state_of(L);
     const KBlas *blas = blas_load(&h->cx, &h->rt.blas);
@@ -188,6 +201,7 @@ static int doctor(lua_State *L) {
     value_set_string(L, "kernels", h->rt.level);
     value_set_integer(L, "threads", env_int(ENV_THREADS, runtime_cores()));
     value_set_integer(L, "devices", h->rt.ndevices);
+    set_processes(L, h);
     return 1;
 }
 

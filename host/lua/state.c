@@ -44,7 +44,19 @@ static int host_gc(lua_State *L) {
     return 0;
 }
 
-Host *state_open(lua_State *L, const char *devices) {
+/* Who this process is, in one line where there are several. */
+static void say_ranks(Host *h) {
+    const Ranks *r = &h->rt.ranks;
+    if (r->note[0]) log_line(&h->cx, LOG_WARN, "taken as one process: %s", r->note);
+    if (r->world == 1 || r->rank != 0) return;
+    Str s;
+    str_init(&s, &h->cx.alloc);
+    ranks_print(r, &s);
+    log_note(&h->cx, "%s", str_of(&s));
+    str_free(&s);
+}
+
+Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks) {
     Host *h = lua_newuserdatauv(L, sizeof *h, 0);
     memset(h, 0, sizeof *h);
     ctx_init(&h->cx);
@@ -61,6 +73,11 @@ Host *state_open(lua_State *L, const char *devices) {
     state_check(L, h, intern_init(&h->cx));
     state_check(L, h, op_init(&h->cx));
     state_check(L, h, runtime_init(&h->rt, &h->cx, devices));
+    if (ranks) {
+        state_check(L, h, ranks_find(&h->cx, ranks, &h->rt.ranks));
+        say_ranks(h);
+        state_check(L, h, runtime_connect(&h->rt));
+    }
     cache_init(&h->plans, &h->cx);
 #ifdef MESHLUA_CHECKED
     h->verify = true;

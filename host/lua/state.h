@@ -92,7 +92,7 @@ typedef struct Host {
 } Host;
 
 /* Opens a state's host; the registry owns it. Raises on failure. */
-Host *state_open(lua_State *L, const char *devices);
+Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks);
 Host *state_of(lua_State *L);
 
 /* ---- the one place that raises ---- */

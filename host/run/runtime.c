@@ -59,6 +59,7 @@ Err runtime_set_devices(Runtime *rt, const char *devices) {
 Err runtime_init(Runtime *rt, Ctx *cx, const char *devices) {
     memset(rt, 0, sizeof *rt);
     rt->cx = cx;
+    rt->ranks.world = 1;
     const char *level = env_get(ENV_KERNELS);
     rt->level = level ? level : k_cpu_best_level();
     rt->kernels = k_cpu_table(rt->level);
@@ -83,6 +84,15 @@ void runtime_free(Runtime *rt) {
     alloc_free(a, rt->counters, sizeof *rt->counters * (size_t)rt->ndevices);
     alloc_trim(a);
     memset(rt, 0, sizeof *rt);
+}
+
+Err runtime_connect(Runtime *rt) {
+    const Ranks *r = &rt->ranks;
+    if (r->world == 1) return E_OK;
+    return err_set(rt->cx, E_RANKS,
+                   "%d processes (%s): this build has nothing that carries data between processes "
+                   "(meshlua_mpi.so); start one, with --devices=N for N devices",
+                   (int)r->world, r->name);
 }
 
 static Err grow(Runtime *rt, char **at, size_t *have, size_t want, size_t times) {

@@ -6,6 +6,7 @@
 #include "ir/target.h"
 #include "run/blas.h"
 #include "run/pool.h"
+#include "run/ranks.h"
 
 /* What one device has done since the start, from the plans it ran. */
 typedef struct Counters {
@@ -19,6 +20,7 @@ struct Exec;
 typedef struct Runtime {
     Ctx *cx;
     const Target *target;
+    Ranks ranks;
     int32_t ndevices; /* of this process */
     bool fake;        /* devices that can be planned for, not run on */
     const KernelRow *kernels;
@@ -39,6 +41,8 @@ typedef struct Runtime {
 /* Reads --devices (or NULL) and the environment. */
 Err runtime_init(Runtime *rt, Ctx *cx, const char *devices) MUST_CHECK;
 void runtime_free(Runtime *rt);
+/* Meets the other processes, once `ranks` is known. */
+Err runtime_connect(Runtime *rt) MUST_CHECK;
 /* "8", "fake:64", "fake:h200:4096". */
 Err runtime_set_devices(Runtime *rt, const char *devices) MUST_CHECK;
 /* Threads and memory for a plan that needs these; grows what is there. */

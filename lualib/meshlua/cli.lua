@@ -23,6 +23,11 @@ usage: meshlua [flags] [script.lua [arguments]]
                      comm, overlap, fuse, plan, all (programs)
   --profile=FILE     record what runs, when and on which thread and device, for ui.perfetto.dev or
                      chrome://tracing; and print at the end what took how long
+  --world-size=N     N processes run this script; what follows is left out where a launcher says it
+  --rank=K           this is process K of them, from 0
+  --local-rank=K     the number of this process on its host, from 0
+  --master-addr=HOST, --master-port=N
+                     where the processes meet
   --ops              the table of ops: which rules each has
   --env              the environment variables
   --help             this text
@@ -31,7 +36,8 @@ Exit code: 0 done, 1 error in the script, 2 wrong use, 3 the machine lacks somet
 stopped on a loss that is not finite, 128 + N ended by signal N.
 ]==]
 
-local flags = {"--devices", "--dump", "--profile", "--ops", "--env", "--help"}
+local flags = {"--devices", "--dump", "--profile", "--world-size", "--rank", "--local-rank", "--master-addr",
+  "--master-port", "--ops", "--env", "--help"}
 
 --- Prints the flags.
 function M.help()

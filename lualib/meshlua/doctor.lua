@@ -54,6 +54,7 @@ function M.rows()
     {"threads", tostring(here.threads)},
     {"BLAS", blas},
     {"devices", tostring(here.devices)},
+    {"processes", here.processes},
   }
   local cache = loader_cache()
   for _, library in ipairs(libraries) do rows[#rows + 1] = {library.what, find_library(library, cache)} end

@@ -31,6 +31,7 @@ local header = gate.read "host/base/env.h"
 for _, row in ipairs(core.env()) do
   looked = looked + 1
   local word = row.name:gsub("^MESHLUA_", "")
+  if header:find("ENV_" .. row.name .. ",", 1, true) then word = row.name end -- where others have the short name
   if not readme:find("\n| `" .. row.name .. "` |", 1, true) then
     gate.fail(row.name, "the README's table has no row for it")
   end

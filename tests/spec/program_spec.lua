@@ -104,6 +104,39 @@ describe("flags", function()
   end)
 end)
 
+describe("many processes", function()
+  it("are told by flags or a launcher, and need something between them", function()
+    local _, err, code = run {"--world-size=2", "--rank=0", "--local-rank=0", "-e", ""}
+    assert.equal(3, code)
+    assert.truthy(err:find("meshlua: rank 0 of 2, local rank 0, by flags (--rank)\n", 1, true), err)
+    assert.truthy(err:find("[E_RANKS] 2 processes (--rank)", 1, true), err)
+  end)
+
+  it("one process is no more than that", function()
+    assert.same({"1\n", "", 0}, {run {"--world-size=1", "--rank=0", "--local-rank=0", "-e", "print(1)"}})
+  end)
+
+  it("values that make no sense are wrong use in a flag, and the machine's in a variable", function()
+    assert.equal(2, select(3, run {"--world-size=2", "--rank=2", "--local-rank=0", "-e", ""}))
+    assert.equal(2, select(3, run {"--rank=0", "-e", ""}))
+    local _, err, code = shell [[WORLD_SIZE=2 "$MESHLUA" -e '']]
+    assert.equal(3, code)
+    assert.truthy(err:find("give WORLD_SIZE, RANK and LOCAL_RANK, or none of them", 1, true), err)
+  end)
+
+  it("are no matter to --help, and doctor says them", function()
+    assert.equal(0, select(3, shell [[WORLD_SIZE=2 "$MESHLUA" --help]]))
+    local out = shell [[WORLD_SIZE=2 RANK=1 LOCAL_RANK=1 "$MESHLUA" doctor]]
+    assert.truthy(out:find("rank 1 of 2, local rank 1, by the environment (RANK)", 1, true), out)
+  end)
+
+  it("Slurm's variables in part are said, and one process runs", function()
+    local out, err, code = shell [[SLURM_NTASKS=4 "$MESHLUA" -e 'print(1)']]
+    assert.same({"1\n", 0}, {out, code})
+    assert.truthy(err:find("warning: taken as one process: SLURM_NTASKS is set", 1, true), err)
+  end)
+end)
+
 describe("package.path", function()
   it("begins with the script's folder, ./lua and MESHLUA_PATH", function()
     local script = file("print(package.path)", ".lua")
