@@ -19,6 +19,7 @@ static int open_core(lua_State *L) {
     lbox_open(L);
     lspec_open(L);
     lmesh_open(L);
+    lranks_open(L);
     lmanual_open(L);
     lexplicit_open(L);
     lcontext_open(L);

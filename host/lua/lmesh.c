@@ -1,4 +1,4 @@
-/* lmesh.c - Mesh, NamedSharding, devices. */
+/* lmesh.c - Mesh, NamedSharding. */
 #include "lua/value.h"
 
 #include <string.h>
@@ -41,9 +41,9 @@ static int mesh_new(lua_State *L) {
         lua_rawgeti(L, 3, (lua_Integer)i + 1);
         ids[i] = value_int32(L, -1, "mesh: device");
         lua_pop(L, 1);
-        if (ids[i] < 0 || ids[i] >= h->rt.ndevices)
-            state_error(L, E_MESH, "mesh: there is no device %d; this process has devices 0..%d",
-                        (int)ids[i], (int)h->rt.ndevices - 1);
+        if (ids[i] < 0 || ids[i] >= runtime_device_count(&h->rt))
+            state_error(L, E_MESH, "mesh: there is no device %d; there are devices 0..%d",
+                        (int)ids[i], (int)runtime_device_count(&h->rt) - 1);
     }
     int64_t product = 1;
     for (lua_Unsigned i = 0; i < n && product <= INT32_MAX; i++)
@@ -335,43 +335,6 @@ static int is_sharding(lua_State *L) {
     return 1;
 }
 
-/* ---- devices ---- */
-static int devices(lua_State *L) {
-    Host *h = state_of(L);
-    lua_createtable(L, h->rt.ndevices, 0);
-    for (int32_t i = 0; i < h->rt.ndevices; i++) {
-        lua_pushinteger(L, i);
-        lua_rawseti(L, -2, i + 1);
-    }
-    return 1;
-}
-
-static int device_count(lua_State *L) {
-    lua_pushinteger(L, state_of(L)->rt.ndevices);
-    return 1;
-}
-
-static int device_kind(lua_State *L) {
-    Host *h = state_of(L);
-    lua_pushstring(L, h->rt.target->name);
-    lua_pushboolean(L, h->rt.fake);
-    return 2;
-}
-
-/* set_devices("8"): before the first tensor or mesh. */
-static int set_devices(lua_State *L) {
-    Host *h = state_of(L);
-    const char *text = value_string(L, 1, NULL, "devices");
-    if (h->used)
-        state_error(
-            L, E_STATE,
-            "the devices cannot change after the first tensor or mesh; call ml.config first, "
-            "or start with --devices=%s",
-            text);
-    state_check(L, h, runtime_set_devices(&h->rt, text));
-    return 0;
-}
-
 /* methods(type name): the table of its methods, for the library to add to. */
 static int methods(lua_State *L) {
     luaL_getmetatable(L, value_string(L, 1, NULL, "methods"));
@@ -395,19 +358,10 @@ void lmesh_open(lua_State *L) {
         {"__tostring", sharding_tostring}, {"__eq", sharding_eq}, {NULL, NULL}};
     static const luaL_Reg sharding_methods[] = {
         {"shard_shape", sharding_shard_shape}, {"check", sharding_check}, {NULL, NULL}};
-    static const luaL_Reg fns[] = {{"mesh_new", mesh_new},
-                                   {"NamedSharding", sharding_new},
-                                   {"bind_spec", bind_spec},
-                                   {"is_mesh", is_mesh},
-                                   {"is_sharding", is_sharding},
-                                   {"devices", devices},
-                                   {"device_count", device_count},
-                                   {"device_kind", device_kind},
-                                   {"set_devices", set_devices},
-                                   {"methods", methods},
-                                   {"fields", fields},
-                                   {"distance", push_distance},
-                                   {NULL, NULL}};
+    static const luaL_Reg fns[] = {
+        {"mesh_new", mesh_new}, {"NamedSharding", sharding_new}, {"bind_spec", bind_spec},
+        {"is_mesh", is_mesh},   {"is_sharding", is_sharding},    {"methods", methods},
+        {"fields", fields},     {"distance", push_distance},     {NULL, NULL}};
     value_new_type(L, VALUE_MESH, mesh_meta, NULL, mesh_index);
     value_new_type(L, VALUE_SHARDING, sharding_meta, sharding_methods, sharding_index);
     luaL_setfuncs(L, fns, 0);

@@ -123,6 +123,7 @@ void larray_open(lua_State *L);
 void lbox_open(lua_State *L);
 void lspec_open(lua_State *L);
 void lmesh_open(lua_State *L);
+void lranks_open(lua_State *L);
 void lmanual_open(lua_State *L);
 void lexplicit_open(lua_State *L);
 void lcontext_open(lua_State *L);

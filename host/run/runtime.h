@@ -53,6 +53,13 @@ static inline bool runtime_ready(const Runtime *rt, size_t workspace, size_t scr
            stages <= rt->stages;
 }
 const KernelRow *runtime_kernel(const Runtime *rt, const char *name); /* NULL: none */
+/* Devices are numbered by process, then within it; each process has as many. */
+static inline int32_t runtime_device_count(const Runtime *rt) {
+    return rt->ndevices * rt->ranks.world;
+}
+static inline int32_t runtime_first_device(const Runtime *rt) {
+    return rt->ndevices * rt->ranks.rank;
+}
 int runtime_cores(void);
 int runtime_threads(void); /* of the pool: the cores, or what MESHLUA_THREADS says */
 

@@ -21,7 +21,10 @@ ml.Mesh, ml.make_mesh, ml.AbstractMesh = mesh.Mesh, mesh.make_mesh, mesh.Abstrac
 ml.set_mesh, ml.get_mesh = mesh.set_mesh, mesh.get_mesh
 ml.device_put, ml.constrain = mesh.device_put, mesh.constrain
 ml.shard_alike, ml.propagation_barrier = mesh.shard_alike, mesh.propagation_barrier
-ml.devices, ml.device_count = core.devices, core.device_count
+for _, name in ipairs {"devices", "device_count", "local_devices", "local_device_count", "process_index",
+  "process_count"} do
+  ml[name] = core[name]
+end
 for name, fn in pairs(arrays) do ml[name] = fn end
 ml.typeof = core.typeof
 ml.reshard, ml.auto_axes, ml.explicit_axes = explicit.reshard, explicit.auto_axes, explicit.explicit_axes
@@ -34,6 +37,7 @@ ml.tree = require "meshlua.tree"
 local modules = {nn = true, optim = true, schedule = true, data = true, train = true,
   profile = true}
 local functions = {init = "initialize", abstract = "initialize", config = "config",
+  distributed = "distributed",
   explain = "insight.explain", verify = "insight.verify",
   expect = "insight.budget", forbid = "insight.budget", explain_rules = "insight.rules",
   why_sharding = "insight.sharding",

@@ -179,6 +179,19 @@ add("trees", {
   end,
 })
 
+-- ---- processes --------------------------------------------------------------------------------------
+
+add("devices and processes", {
+  run = function()
+    core.note "one process"
+    local here = core.ranks()
+    return {ml.process_index(), ml.process_count(), ml.device_count(), ml.local_device_count(), ml.devices(),
+      ml.local_devices(), here.local_rank, ml.distributed {tensor_parallel_size = 2, mesh_shape = {2, 4},
+        mesh_axis_names = {"data", "model"}}}
+  end,
+  check = function(_, r) assert(r[2] == 1 and r[7] == 0 and #r[6] == r[4]) end,
+})
+
 -- ---- layouts ----------------------------------------------------------------------------------------
 
 add("meshes, specs and shardings", {

@@ -57,6 +57,7 @@ end
 describe("called with anything,", function()
   describe_all("ml.", ml, {tensor, ids}, {set_mesh = true}) -- it lasts: see below
   describe_all("ml.", {P = ml.P, init = ml.init, abstract = ml.abstract, config = ml.config,
+    distributed = ml.distributed,
     explain = ml.explain, checkpoint = ml.checkpoint, checkpoint_name = ml.checkpoint_name, vmap = ml.vmap,
     custom_vjp = ml.custom_vjp, named_scope = ml.named_scope, debug_print = ml.debug_print,
     debug_callback = ml.debug_callback}, {})

@@ -210,7 +210,7 @@ describe("device_put", function()
     assert.is_false(values.committed)
     assert.same(values:totable(), x:totable())
     assert.is_true((x + 1).sharding == x.sharding)
-    helper.raises("[E_MESH] mesh: there is no device 8; this process has devices 0..7", ml.device_put, values,
+    helper.raises("[E_MESH] mesh: there is no device 8; there are devices 0..7", ml.device_put, values,
       8)
     local tree = ml.device_put({a = values, b = {ml.ones {2}}}, {a = named("data"), b = 2})
     assert.is_true(tree.a.sharding == named("data"))

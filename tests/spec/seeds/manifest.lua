@@ -5,6 +5,7 @@
 -- part of it which is not there yet.
 
 local S000, S000_PLANS = "tests/spec/seeds/seed000_spec.lua", "tests/spec/seeds/seed000_plans_spec.lua"
+local S001_CONFIG = "tests/spec/seeds/seed001_config_spec.lua"
 local S001_MESH = "tests/spec/seeds/seed001_mesh_spec.lua"
 local S001_LAYERS = "tests/spec/seeds/seed001_layers_spec.lua"
 local S001_PMAP = "tests/spec/seeds/seed001_pmap_spec.lua"
@@ -49,9 +50,9 @@ return {
 
   -- ---- Distributed Training, the guide ----
   {seed = "001", lines = "57-72", name = "a distributed configuration", verdict = "same",
-    waits = "processes"},
+    spec = S001_CONFIG, waits = "processes: four of them"},
   {seed = "001", lines = "96-113", name = "its validations and derived values", verdict = "same",
-    waits = "processes"},
+    spec = S001_CONFIG},
   {seed = "001", lines = "121-170", name = "data parallelism by pmap",
     verdict = "corrected: nothing averages the gradients, so the devices' models go apart", spec = S001_PMAP},
   {seed = "001", lines = "176-226", name = "over a mesh sends the gradients and the loss, nothing else",

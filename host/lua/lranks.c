@@ -1,0 +1,96 @@
+/* lranks.c - devices and processes: how many there are, and which are here. */
+#include "base/log.h"
+#include "lua/value.h"
+
+static int push_ids(lua_State *L, int32_t first, int32_t n) {
+    lua_createtable(L, n, 0);
+    for (int32_t i = 0; i < n; i++) {
+        lua_pushinteger(L, first + i);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+static int devices(lua_State *L) {
+    return push_ids(L, 0, runtime_device_count(&state_of(L)->rt));
+}
+
+static int local_devices(lua_State *L) {
+    const Runtime *rt = &state_of(L)->rt;
+    return push_ids(L, runtime_first_device(rt), rt->ndevices);
+}
+
+static int device_count(lua_State *L) {
+    lua_pushinteger(L, runtime_device_count(&state_of(L)->rt));
+    return 1;
+}
+
+static int local_device_count(lua_State *L) {
+    lua_pushinteger(L, state_of(L)->rt.ndevices);
+    return 1;
+}
+
+static int device_kind(lua_State *L) {
+    Host *h = state_of(L);
+    lua_pushstring(L, h->rt.target->name);
+    lua_pushboolean(L, h->rt.fake);
+    return 2;
+}
+
+/* set_devices("8"): before the first tensor or mesh. */
+static int set_devices(lua_State *L) {
+    Host *h = state_of(L);
+    const char *text = value_string(L, 1, NULL, "devices");
+    if (h->used)
+        state_error(
+            L, E_STATE,
+            "the devices cannot change after the first tensor or mesh; call ml.config first, "
+            "or start with --devices=%s",
+            text);
+    state_check(L, h, runtime_set_devices(&h->rt, text));
+    return 0;
+}
+
+static int process_index(lua_State *L) {
+    lua_pushinteger(L, state_of(L)->rt.ranks.rank);
+    return 1;
+}
+
+static int process_count(lua_State *L) {
+    lua_pushinteger(L, state_of(L)->rt.ranks.world);
+    return 1;
+}
+
+/* ranks(): what of them is no function: local_rank, master_addr and master_port (nil: not known).
+ */
+static int ranks(lua_State *L) {
+    const Ranks *r = &state_of(L)->rt.ranks;
+    lua_createtable(L, 0, 3);
+    value_set_integer(L, "local_rank", r->local);
+    value_set_string(L, "master_addr", r->master[0] ? r->master : NULL);
+    if (r->port) value_set_integer(L, "master_port", r->port);
+    return 1;
+}
+
+/* note(text): a line on the standard error, of the first process alone. */
+static int note(lua_State *L) {
+    const Host *h = state_of(L);
+    const char *text = value_string(L, 1, NULL, "note");
+    if (h->rt.ranks.rank == 0) log_note(&h->cx, "%s", text);
+    return 0;
+}
+
+void lranks_open(lua_State *L) {
+    static const luaL_Reg fns[] = {{"devices", devices},
+                                   {"local_devices", local_devices},
+                                   {"device_count", device_count},
+                                   {"local_device_count", local_device_count},
+                                   {"device_kind", device_kind},
+                                   {"set_devices", set_devices},
+                                   {"process_index", process_index},
+                                   {"process_count", process_count},
+                                   {"ranks", ranks},
+                                   {"note", note},
+                                   {NULL, NULL}};
+    luaL_setfuncs(L, fns, 0);
+}
