@@ -215,7 +215,7 @@ static const JitAlias *make_ready(lua_State *L, const Call *c) {
     const LuaJit *j = c->j;
     for (;;) {
         int want = j->naliases ? j->entry[j->alias[j->latest].entry].nout : 0;
-        state_collect_if_needed(L, c->h);
+        state_collect_if_needed(L, c->h, want);
         luaL_checkstack(L, want + LUA_MINSTACK, "too many results");
         while (lua_gettop(L) - c->base < want) value_new_tensor(L);
         lua_settop(L, c->base + want);

@@ -194,7 +194,7 @@ static int assemble(lua_State *L) {
     if (!type) state_check(L, h, err_nomem(&h->cx, "a tensor"));
     LuaTensor *u = value_new_tensor(L);
     h->used = true;
-    state_collect_if_needed(L, h);
+    state_collect_if_needed(L, h, 1);
     u->t = h->rt.fake ? tensor_new(&h->cx, type) : tensor_alloc(&h->cx, type);
     if (!u->t) state_check(L, h, err_nomem(&h->cx, "a tensor"));
     for (int32_t slot = 0; slot < u->t->nslot && tensor_has_data(u->t); slot++) {

@@ -218,7 +218,7 @@ static int tokens_windows(lua_State *L) {
     LuaTensor *u = value_new_tensor(L);
     int tensor = lua_gettop(L);
     h->used = true;
-    state_collect_if_needed(L, h);
+    state_collect_if_needed(L, h, 1);
     if (type) u->t = h->rt.fake ? tensor_new(&h->cx, type) : tensor_alloc(&h->cx, type);
     if (!u->t) state_check(L, h, err_nomem(&h->cx, "a batch"));
     if (h->rt.fake) return 1;

@@ -268,7 +268,7 @@ static int run_eager(lua_State *L, const EagerArgs *a) {
     int nin = 0, base = lua_gettop(L);
     for (int i = 0; i < a->n; i++)
         if (a->t[i]) in[nin++] = a->t[i];
-    state_collect_if_needed(L, h);
+    state_collect_if_needed(L, h, 1);
     Exec *exec = ready_eager(L, a, out);
     Err e = exec_run(exec, in, keep, results);
     if (state_collect_after(L, h, e)) {
@@ -321,6 +321,15 @@ static int count_operands(lua_State *L, const Host *h, const OpDef *def) {
     return n;
 }
 
+static LuaTensor *operand(lua_State *L, Host *h, const OpDef *def, int index) {
+    LuaTensor *u = value_handle(L, h, index);
+    if (u && u->t && !tensor_is_deleted(u->t)) return u;
+    if (!u && !value_box(L, h, index))
+        state_error(L, E_VALUE, "%s: expected a tensor or a number, got %s", def->name,
+                    value_type_name(L, index));
+    return value_tensor(L, h, index);
+}
+
 static int apply(lua_State *L, Host *h, int op) {
     const OpDef *def = op_def(op);
     EagerArgs a;
@@ -343,10 +352,7 @@ static int apply(lua_State *L, Host *h, int op) {
             in[i] = a.number[i];
             continue;
         }
-        if (!value_is_tensor(L, h, i + 1))
-            state_error(L, E_VALUE, "%s: expected a tensor or a number, got %s", def->name,
-                        value_type_name(L, i + 1));
-        LuaTensor *u = value_tensor(L, h, i + 1);
+        LuaTensor *u = operand(L, h, def, i + 1);
         if (i == 0) dims = value_type(h, u)->dims;
         if (h->trace)
             in[i] = (Operand){.v = value_in_trace(L, h, i + 1)};

@@ -160,7 +160,7 @@ static char *fill(lua_State *L, DType dtype, char *at) {
 /* Pushes a fresh tensor on one device, its bytes still to be written. */
 static Tensor *push_alloc(lua_State *L, Host *h, DType dtype, const Dims *dims) {
     LuaTensor *u = value_new_tensor(L);
-    state_collect_if_needed(L, h);
+    state_collect_if_needed(L, h, 1);
     const Type *type = type_make(&h->cx, dtype, dims, NULL);
     if (type) u->t = tensor_alloc(&h->cx, type);
     if (type && !u->t) {
@@ -417,7 +417,8 @@ static int tensor_no_order(lua_State *L) {
 }
 
 static int tensor_gc(lua_State *L) {
-    LuaTensor *u = value_udata(L, 1, VALUE_TENSOR);
+    LuaTensor *u = value_handle(L, state_of(L), 1);
+    if (!u) return 0;
     tensor_release(u->t);
     u->t = NULL;
     return 0;

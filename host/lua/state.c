@@ -11,6 +11,9 @@
 
 static const char key; /* its address is the registry key */
 
+/* Results of calls between two full collections: that many, and more where Lua's heap is large. */
+enum { FEWEST_RESULTS = 1024, RESULTS_PER_KB = 4 };
+
 static void free_trace(Trace *t, Host *h) {
     graph_free(t->graph);
     arena_free(&t->arena);
@@ -84,6 +87,7 @@ Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks) {
 #else
     h->verify = env_get(ENV_CHECK) != NULL;
 #endif
+    h->results_to_gc = FEWEST_RESULTS;
     return h;
 }
 
@@ -131,20 +135,28 @@ int state_push_text(lua_State *L, Host *h) {
     return 1;
 }
 
-/* ---- memory pressure: Lua does not see the bytes behind its small userdata ---- */
-void state_collect_if_needed(lua_State *L, Host *h) {
-    enum { FLOOR = 64 << 20 };
-    size_t since = h->bytes_at_gc > FLOOR ? h->bytes_at_gc : FLOOR;
-    if (h->cx.alloc.live < h->bytes_at_gc + since) return;
+/* ---- memory pressure: Lua does not see the bytes behind its small userdata, and lets them pile
+ * up. A full collection takes about as long as Lua's heap is large: it comes after so many results
+ * that its part in the time of each stays small, and while the memory of those before is still in
+ * the caches. ---- */
+static void collect(lua_State *L, Host *h) {
     lua_gc(L, LUA_GCCOLLECT);
     h->bytes_at_gc = h->cx.alloc.live;
+    h->results_to_gc = FEWEST_RESULTS + (int64_t)RESULTS_PER_KB * lua_gc(L, LUA_GCCOUNT);
+}
+
+void state_collect_if_needed(lua_State *L, Host *h, int32_t results) {
+    enum { FLOOR = 64 << 20 };
+    size_t since = h->bytes_at_gc > FLOOR ? h->bytes_at_gc : FLOOR;
+    h->results_to_gc -= results;
+    bool many = h->results_to_gc < 0 && lua_gc(L, LUA_GCISRUNNING);
+    if (many || h->cx.alloc.live >= h->bytes_at_gc + since) collect(L, h);
 }
 
 bool state_collect_after(lua_State *L, Host *h, Err e) {
     if (e != E_NOMEM) return false;
     err_clear(&h->cx);
-    lua_gc(L, LUA_GCCOLLECT);
-    h->bytes_at_gc = h->cx.alloc.live;
+    collect(L, h);
     return true;
 }
 

@@ -13,9 +13,11 @@
 
 /* Where the user's code entered the library: see where.c. */
 typedef struct Entry {
+    const char *scope; /* path of modules, interned, or NULL */
+    lua_State *L;      /* not NULL: the caller's place is still to be read from its frame, */
+    lua_Debug caller;  /* which lasts longer than the entry */
     const char *chunk; /* the user's, interned; NULL: entered from library code */
     int32_t line;
-    const char *scope; /* path of modules, interned, or NULL */
 } Entry;
 
 /* A tensor or box that a trace met although it is no argument: an input all the same. */
@@ -75,6 +77,7 @@ typedef struct Host {
     const Mesh *mesh;                /* of `mesh:with`, or NULL */
     const Mesh *mesh_from, *mesh_to; /* mesh_to stands in for mesh_from: see instead_of */
     size_t bytes_at_gc;              /* tensor bytes after the last full collection */
+    int64_t results_to_gc;           /* results of calls until the next one */
     bool used;                       /* a tensor or mesh was made: devices can no longer change */
     char *dump_stage;
     FILE *dump;
@@ -108,8 +111,9 @@ _Noreturn void state_error(lua_State *L, ErrCode code, const char *fmt, ...) PRI
 /* The host's scratch text, emptied; and the string in it pushed (E_NOMEM if it did not fit). */
 Str *state_text(Host *h);
 int state_push_text(lua_State *L, Host *h);
-/* Tensor bytes have grown much since the last full collection: collect now. */
-void state_collect_if_needed(lua_State *L, Host *h);
+/* So many more results are to be made; collects now if there have been many since the last full
+ * collection, or if tensor bytes have grown much. */
+void state_collect_if_needed(lua_State *L, Host *h, int32_t results);
 /* Was it memory that ran out? Then all garbage is collected: a second try may do. */
 bool state_collect_after(lua_State *L, Host *h, Err e);
 /* A plan for the graph, from the cache or new; the caller releases it. `donated`: see pass_plan.

@@ -4,7 +4,10 @@
  * runs: the call stack alone would not do, since a tail call drops frames. An op looks at its
  * caller's frame; if that is the user's code, it is the place, else the innermost note is. Chunks
  * called =meshlua/... are library. Module calls also push their path, which names the scope of the
- * ops inside. */
+ * ops inside.
+ *
+ * A note keeps the caller's frame, and reads the line from it when an op is traced or an error is
+ * raised: most calls do neither. */
 #include "lua/value.h"
 
 #include <string.h>
@@ -13,11 +16,13 @@ static bool is_library(const lua_Debug *ar) {
     return strncmp(ar->source, "=meshlua/", 9) == 0;
 }
 
-/* The nearest Lua function at or above `level`; false at the end of the stack. */
+/* The frame of the nearest Lua function at or above `level`; false at the end of the stack. */
 static bool lua_frame(lua_State *L, int *level, lua_Debug *ar) {
     for (; lua_getstack(L, *level, ar); (*level)++) {
-        lua_getinfo(L, "Sl", ar);
-        if (ar->currentline >= 0) return true;
+        lua_getinfo(L, "f", ar);
+        bool is_lua = !lua_iscfunction(L, -1);
+        lua_pop(L, 1);
+        if (is_lua) return true;
     }
     return false;
 }
@@ -29,18 +34,30 @@ static lua_State *main_thread(lua_State *L) {
     return main;
 }
 
-/* As lua_frame from `level` on; behind the end of a coroutine's stack the main thread's goes on. */
-static bool frame_from(lua_State *L, int level, lua_Debug *ar) {
-    if (lua_frame(L, &level, ar)) return true;
+/* As lua_frame from `level` on; behind the end of a coroutine's stack the main thread's goes on.
+ * The thread that has the frame, or NULL. */
+static lua_State *frame_from(lua_State *L, int level, lua_Debug *ar) {
+    if (lua_frame(L, &level, ar)) return L;
     lua_State *main = main_thread(L);
     level = 0;
-    return main != L && lua_frame(main, &level, ar);
+    return main != L && lua_frame(main, &level, ar) ? main : NULL;
+}
+
+static void read_caller(Host *h, Entry *e) {
+    if (!e->L) return;
+    lua_getinfo(e->L, "Sl", &e->caller);
+    e->L = NULL;
+    if (is_library(&e->caller)) return;
+    e->chunk = intern_name(&h->cx, e->caller.short_src);
+    e->line = e->caller.currentline;
 }
 
 void where_find(lua_State *L, Host *h, Loc *loc) {
     lua_Debug ar;
     *loc = (Loc){.scope = h->depth ? h->entry[h->depth - 1].scope : NULL};
-    if (!frame_from(L, 0, &ar)) return;
+    lua_State *at = frame_from(L, 0, &ar);
+    if (!at) return;
+    lua_getinfo(at, "Sl", &ar);
     if (!is_library(&ar)) {
         loc->chunk = intern_name(&h->cx, ar.short_src);
         loc->line = ar.currentline;
@@ -48,19 +65,22 @@ void where_find(lua_State *L, Host *h, Loc *loc) {
     }
     loc->lib_chunk = intern_name(&h->cx, ar.short_src);
     loc->lib_line = ar.currentline;
-    for (int32_t i = h->depth - 1; i >= 0; i--)
-        if (h->entry[i].chunk) {
-            loc->chunk = h->entry[i].chunk;
-            loc->line = h->entry[i].line;
-            return;
-        }
+    for (int32_t i = h->depth - 1; i >= 0; i--) {
+        Entry *e = &h->entry[i];
+        read_caller(h, e);
+        if (!e->chunk) continue;
+        loc->chunk = e->chunk;
+        loc->line = e->line;
+        return;
+    }
     /* Library code that nothing wraps (a script run from the library): the nearest user frame. */
-    for (int level = 0; lua_frame(L, &level, &ar); level++)
-        if (!is_library(&ar)) {
-            loc->chunk = intern_name(&h->cx, ar.short_src);
-            loc->line = ar.currentline;
-            return;
-        }
+    for (int level = 0; lua_frame(L, &level, &ar); level++) {
+        lua_getinfo(L, "Sl", &ar);
+        if (is_library(&ar)) continue;
+        loc->chunk = intern_name(&h->cx, ar.short_src);
+        loc->line = ar.currentline;
+        return;
+    }
 }
 
 const Loc *where_loc(lua_State *L, Host *h) {
@@ -73,9 +93,10 @@ const Loc *where_loc(lua_State *L, Host *h) {
 
 static const char guard_key, paths_key;
 
-/* __close of the guard: leaves the innermost entry, also when an error passes. */
+/* __close of the guard: leaves the innermost entry, also when an error passes. Upvalue: the host.
+ */
 static int leave(lua_State *L) {
-    Host *h = state_of(L);
+    Host *h = lua_touserdata(L, lua_upvalueindex(1));
     if (h->depth > 0) h->depth--;
     return 0;
 }
@@ -89,14 +110,11 @@ static bool push_entry(lua_State *L, Host *h, const char *scope) {
         h->entry = grown;
         h->depth_cap = cap;
     }
-    Entry e = {.scope = scope ? scope : h->depth ? h->entry[h->depth - 1].scope : NULL};
-    lua_Debug ar;
-    if (frame_from(L, 1, &ar) && !is_library(&ar)) {
-        e.chunk = intern_name(&h->cx, ar.short_src);
-        e.line = ar.currentline;
-        if (!e.chunk) return false;
-    }
-    h->entry[h->depth++] = e;
+    Entry *e = &h->entry[h->depth];
+    e->scope = scope ? scope : h->depth ? h->entry[h->depth - 1].scope : NULL;
+    e->L = frame_from(L, 1, &e->caller);
+    e->chunk = NULL;
+    h->depth++;
     return true;
 }
 
@@ -159,34 +177,34 @@ int where_pcall(lua_State *L, int nargs) {
 
 /* ---- the call ---- */
 
+enum { FUNCTION = 1, IS_MODULE, GUARD, HOST }; /* the wrapper's upvalues */
+
 /* A coroutine that an error ends does not close what is pending in it: the error is stopped here
  * first, so that the entry is left and the contexts of the library are. */
 static int call_in_coroutine(lua_State *L, Host *h, int n) {
-    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_pushvalue(L, lua_upvalueindex(FUNCTION));
     lua_insert(L, 1);
     int status = where_pcall(L, n);
     if (h->depth > 0) h->depth--;
     return status == LUA_OK ? lua_gettop(L) : lua_error(L);
 }
 
-/* upvalues: the function, whether it is a module's __call. */
 static int call_wrapped(lua_State *L) {
-    Host *h = state_of(L);
+    Host *h = lua_touserdata(L, lua_upvalueindex(HOST));
     int n = lua_gettop(L);
     const char *scope = NULL;
-    if (lua_toboolean(L, lua_upvalueindex(2))) {
+    if (lua_toboolean(L, lua_upvalueindex(IS_MODULE))) {
         scope = module_scope(L, h);
         lua_settop(L, n);
     }
     luaL_checkstack(L, n + 4, "too many arguments");
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &guard_key);
+    bool in_main = lua_pushthread(L);
+    lua_settop(L, n);
     if (!push_entry(L, h, scope)) state_check(L, h, err_nomem(&h->cx, "the call"));
-    if (main_thread(L) != L) {
-        lua_settop(L, n);
-        return call_in_coroutine(L, h, n);
-    }
+    if (!in_main) return call_in_coroutine(L, h, n);
+    lua_pushvalue(L, lua_upvalueindex(GUARD));
     lua_toclose(L, -1);
-    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_pushvalue(L, lua_upvalueindex(FUNCTION));
     for (int i = 1; i <= n; i++) lua_pushvalue(L, i);
     lua_call(L, n, LUA_MULTRET);
     return lua_gettop(L) - n - 1;
@@ -210,11 +228,15 @@ static int in_scope(lua_State *L) {
     return lua_gettop(L);
 }
 
-/* wrap(fn [, is_module]) */
+/* wrap(fn [, is_module]): a C function stays as it is. An op finds the user's frame by itself: no
+ * tail call drops a frame in favour of a C function. */
 static int wrap(lua_State *L) {
     value_check_type(L, 1, LUA_TFUNCTION, "wrap");
-    lua_settop(L, 2);
-    lua_pushcclosure(L, call_wrapped, 2);
+    lua_settop(L, IS_MODULE);
+    if (lua_iscfunction(L, FUNCTION)) return lua_settop(L, FUNCTION), 1;
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &guard_key);
+    lua_pushlightuserdata(L, state_of(L));
+    lua_pushcclosure(L, call_wrapped, HOST);
     return 1;
 }
 
@@ -222,7 +244,7 @@ static int wrap(lua_State *L) {
 static int unwrap(lua_State *L) {
     value_check_type(L, 1, LUA_TFUNCTION, "wrap");
     lua_settop(L, 1);
-    if (lua_tocfunction(L, 1) == call_wrapped) lua_getupvalue(L, 1, 1);
+    if (lua_tocfunction(L, 1) == call_wrapped) lua_getupvalue(L, 1, FUNCTION);
     return 1;
 }
 
@@ -255,7 +277,8 @@ void where_open(lua_State *L) {
     luaL_setfuncs(L, fns, 0);
     lua_newuserdatauv(L, 0, 0);
     lua_createtable(L, 0, 1);
-    lua_pushcfunction(L, leave);
+    lua_pushlightuserdata(L, state_of(L));
+    lua_pushcclosure(L, leave, 1);
     lua_setfield(L, -2, "__close");
     lua_setmetatable(L, -2);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &guard_key);

@@ -131,7 +131,7 @@ end
 --- The function on tensors with an option more: a table with out_sharding as the last argument says how the
 --- result lies, and settles what the operands' layouts leave open.
 function M.with_out_sharding(who, fn)
-  return core.with_option("out_sharding", fn, function(...)
+  return core.with_option("out_sharding", core.wrap(fn), core.wrap(function(...)
     local args, rest, n = table.pack(...), {}, select("#", ...)
     local last = args[n]
     for key, value in next, last do rest[key] = value end
@@ -147,7 +147,7 @@ function M.with_out_sharding(who, fn)
       return list
     end, sharding.mesh)
     return table.unpack(results, 1, results.n)
-  end)
+  end))
 end
 
 -- ---- modes of axes in a function --------------------------------------------------------------------

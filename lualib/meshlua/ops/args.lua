@@ -47,7 +47,10 @@ function M.axes_of(who, axes, rank)
     for a = 1, rank do list[a] = a end
     return list
   end
-  if type(axes) == "number" then axes = {axes} end
+  if type(axes) == "number" then
+    list[1] = M.axis_of(who, axes, rank)
+    return list
+  end
   for i, axis in ipairs(lib.check_list(who, "axes", axes)) do
     list[i] = M.axis_of(who, axis, rank)
     if seen[list[i]] then raise("E_SHAPE", "%s: axis %d is given twice", who, axis) end

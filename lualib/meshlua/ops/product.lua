@@ -10,24 +10,32 @@ local check_tensor, meet = args.check_tensor, args.meet
 
 local M = {}
 
+local contractions = {}
+
+--- The attributes of a product of one dim with one; made once for each pair.
+local function contraction(x_dim, w_dim)
+  local key = x_dim << 8 | w_dim
+  local attr = contractions[key]
+  if not attr then
+    attr = {x_contract = {x_dim}, w_contract = {w_dim}, x_batch = {}, w_batch = {}}
+    contractions[key] = attr
+  end
+  return attr
+end
+
 --- The matrix product by numpy's rules: the last dim of x with the second last of w (the only one of a
 --- vector); leading dims are batch dims and broadcast.
 ---@param x Tensor
 ---@param w Tensor
 function M.matmul(x, w)
-  check_tensor("matmul", x)
-  check_tensor("matmul", w)
-  local list = meet("matmul", {x, w})
-  x, w = list[1], list[2]
+  if check_tensor("matmul", x).dtype ~= check_tensor("matmul", w).dtype then
+    local list = meet("matmul", {x, w})
+    x, w = list[1], list[2]
+  end
   local rx, rw = x.ndim, w.ndim
   if rx == 0 or rw == 0 then raise("E_SHAPE", "matmul: a scalar operand; use *") end
-  if rw <= 2 then
-    return op.matmul(x, w, {x_contract = {rx}, w_contract = {math.max(rw - 1, 1)},
-      x_batch = {}, w_batch = {}})
-  end
-  if rx == 1 then
-    return op.matmul(x, w, {x_contract = {1}, w_contract = {rw - 1}, x_batch = {}, w_batch = {}})
-  end
+  if rw <= 2 then return op.matmul(x, w, contraction(rx, math.max(rw - 1, 1))) end
+  if rx == 1 then return op.matmul(x, w, contraction(1, rw - 1)) end
   -- Batched: bring the batch dims to one shape.
   local nb = math.max(rx, rw) - 2
   local sx, sw, bx, bw = x.shape, w.shape, {}, {}

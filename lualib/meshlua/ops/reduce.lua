@@ -9,8 +9,13 @@ local check_tensor, axis_of, axes_of = args.check_tensor, args.axis_of, args.axe
 
 local M = {}
 
+local is_float = {float16 = true, bfloat16 = true, float32 = true, float64 = true}
+
+local scalar = {dims = {}}
+
 local function reduced(x, y, axes, keepdims)
   if keepdims or #axes == 0 then return y end
+  if #axes == x.ndim then return op.reshape(y, scalar) end
   local gone, shape = {}, {}
   for _, a in ipairs(axes) do gone[a] = true end
   for d, n in ipairs(x.shape) do
@@ -25,10 +30,10 @@ local function countable(x)
 end
 
 local function reduction(name)
+  local reduce = op[name]
   return function(x, axes, keepdims)
-    check_tensor(name, x)
-    axes = axes_of(name, axes, x.ndim)
-    return reduced(x, op[name](x, {axes = axes}), axes, keepdims)
+    axes = axes_of(name, axes, check_tensor(name, x).ndim)
+    return reduced(x, reduce(x, {axes = axes}), axes, keepdims)
   end
 end
 
@@ -54,20 +59,22 @@ end
 M.argmax, M.argmin = arg_reduction "argmax", arg_reduction "argmin"
 
 local function to_float(x)
-  return x.dtype:match("float") and x or op.astype(x, {dtype = "float32"})
+  return is_float[x.dtype] and x or op.astype(x, {dtype = "float32"})
 end
 
 local function count_of(x, axes)
-  local n = 1
-  for _, a in ipairs(axes) do n = n * x.shape[a] end
+  if #axes == x.ndim then return x.size end
+  local n, shape = 1, x.shape
+  for _, a in ipairs(axes) do n = n * shape[a] end
   return n
 end
 
 --- fn of x as a float wide enough for sums and counts, its result as the float that x is.
 local function in_sums(x, fn)
-  local dtype = x.dtype:match("float") and x.dtype or "float32"
+  local given = x.dtype
+  local dtype = is_float[given] and given or "float32"
   local wide = dtype == "float64" and dtype or "float32"
-  local y = fn(x.dtype == wide and x or op.astype(x, {dtype = wide}))
+  local y = fn(given == wide and x or op.astype(x, {dtype = wide}))
   return wide == dtype and y or op.astype(y, {dtype = dtype})
 end
 

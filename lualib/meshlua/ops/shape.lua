@@ -13,8 +13,9 @@ local M = {}
 ---@param x Tensor
 function M.reshape(x, ...)
   check_tensor("reshape", x)
-  local shape, hole = copy(shape_of("reshape", ...)), nil
-  for i, n in ipairs(shape) do
+  local shape, hole = shape_of("reshape", ...), nil
+  for i = 1, #shape do
+    local n = shape[i]
     if n == -1 then
       if hole then raise("E_SHAPE", "reshape: only one dim can be -1") end
       hole = i
@@ -23,6 +24,7 @@ function M.reshape(x, ...)
     end
   end
   if hole then
+    shape = copy(shape)
     shape[hole] = 1
     local rest = product(shape)
     if rest == 0 or x.size % rest ~= 0 then
@@ -46,24 +48,24 @@ function M.transpose(x, ...)
   return op.transpose(x, {perm = perm})
 end
 
+local function exchanged(x, rank, a, b)
+  local perm = {}
+  for d = 1, rank do perm[d] = d end
+  perm[a], perm[b] = b, a
+  return op.transpose(x, {perm = perm})
+end
+
 --- The last two dims exchanged.
 function M.T(x)
-  check_tensor("T", x)
-  local perm = {}
-  for d = 1, x.ndim do perm[d] = d end
-  if x.ndim < 2 then return x end
-  perm[x.ndim], perm[x.ndim - 1] = x.ndim - 1, x.ndim
-  return op.transpose(x, {perm = perm})
+  local rank = check_tensor("T", x).ndim
+  if rank < 2 then return x end
+  return exchanged(x, rank, rank, rank - 1)
 end
 
 --- Two axes exchanged.
 function M.swapaxes(x, a, b)
-  check_tensor("swapaxes", x)
-  local perm = {}
-  for d = 1, x.ndim do perm[d] = d end
-  a, b = axis_of("swapaxes", a, x.ndim), axis_of("swapaxes", b, x.ndim)
-  perm[a], perm[b] = perm[b], perm[a]
-  return op.transpose(x, {perm = perm})
+  local rank = check_tensor("swapaxes", x).ndim
+  return exchanged(x, rank, axis_of("swapaxes", a, rank), axis_of("swapaxes", b, rank))
 end
 
 --- x repeated to a larger shape by numpy's rule: dims align at the end, size 1 stretches.
