@@ -80,8 +80,8 @@ static int plant(lua_State *L) {
 
 Err ldebug_set_dump(Host *h, const char *text) {
     static const char *const stages[] = {"trace",     "expand", "simplify", "factors", "propagate",
-                                         "partition", "hoist",  "comm",     "overlap", "split",
-                                         "fuse",      "plan",   "all"};
+                                         "partition", "hoist",  "comm",     "overlap", "join",
+                                         "split",     "fuse",   "plan",     "all"};
     size_t n = strcspn(text, ":");
     bool known = false;
     for (unsigned i = 0; i < sizeof stages / sizeof stages[0]; i++)
@@ -89,7 +89,7 @@ Err ldebug_set_dump(Host *h, const char *text) {
     if (!known)
         return err_set(&h->cx, E_KEY,
                        "--dump=%s: the stages are trace, expand, simplify, factors, propagate, "
-                       "partition, hoist, comm, overlap, fuse, plan and all",
+                       "partition, hoist, comm, overlap, join, split, fuse, plan and all",
                        text);
     char *stage = alloc_new(&h->cx.alloc, n + 1);
     if (!stage) return err_nomem(&h->cx, "a dump");

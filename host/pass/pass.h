@@ -39,6 +39,7 @@ typedef enum PassSwitch {
     SWITCH_REASSOCIATE, /* a sum of partial sums is reduced once */
     SWITCH_BUCKET,      /* all_reduces go together */
     SWITCH_OVERLAP,     /* collectives run beside work: where links do not need the processor */
+    SWITCH_JOIN,        /* a sum of products is one product of longer operands */
     SWITCH_FUSE,        /* elementwise ops run as one program */
     SWITCH_COUNT
 } PassSwitch;
@@ -77,6 +78,8 @@ Err pass_comm(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 Err pass_hoist(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Collectives start early and are waited for late; for targets whose links work by themselves. */
 Err pass_overlap(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
+/* Sums of products become one product where that moves fewer bytes. */
+Err pass_join(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Steps with too few units of work for many threads become two. */
 Err pass_split(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Elementwise regions become fused nodes. */

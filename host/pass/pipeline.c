@@ -6,8 +6,8 @@ typedef struct Pass {
     bool (*is_on)(const PassOptions *o); /* NULL: always */
 } Pass;
 
-const char *const pipeline_switch_names[SWITCH_COUNT] = {"reuse",  "hoist",   "reassociate",
-                                                         "bucket", "overlap", "fuse"};
+const char *const pipeline_switch_names[SWITCH_COUNT] = {
+    "reuse", "hoist", "reassociate", "bucket", "overlap", "join", "fuse"};
 
 static bool overlaps(const PassOptions *o) {
     return pass_is_on(o, SWITCH_OVERLAP, !o->target->shared_memory);
@@ -44,11 +44,16 @@ static bool hoists(const PassOptions *o) {
     return pass_is_on(o, SWITCH_HOIST, true);
 }
 
+static bool joins(const PassOptions *o) {
+    return pass_is_on(o, SWITCH_JOIN, true);
+}
+
 static const Pass passes[] = {
     {"simplify", pass_simplify, NULL},   {"propagate", propagate, NULL},
     {"partition", pass_partition, NULL}, {"hoist", pass_hoist, hoists},
     {"comm", pass_comm, NULL},           {"overlap", pass_overlap, overlaps},
-    {"split", pass_split, NULL},         {"fuse", pass_fuse, NULL},
+    {"join", pass_join, joins},          {"split", pass_split, NULL},
+    {"fuse", pass_fuse, NULL},
 };
 
 static void dump_text(const PassOptions *o, const char *stage, const Str *s) {
