@@ -317,17 +317,17 @@ typedef struct KTopK {
 /* layer_norm over the last dim: in x, scale[C], bias[C]; out y, mean[rows...], rstd[rows...] (mean
  * and rstd float32, or float64 for float64 x; x's dims less the last).
  * layer_norm_grad: in dy, x, scale, mean, rstd; out dx, dscale[P, C], dbias[P, C]; dscale and dbias
- * are the sums of their P rows, of which row p comes from the rows [R p / P, R (p + 1) / P) of the R
- * rows of x, and is a unit.
- * rms_norm, rms_norm_grad: the same without mean, bias and dbias. Only layer_norm and rms_norm have
- * an attr. */
+ * are the sums of their P rows, of which row p comes from the rows [R p / P, R (p + 1) / P) of the
+ * R rows of x, and is a unit. rms_norm, rms_norm_grad: the same without mean, bias and dbias. Only
+ * layer_norm and rms_norm have an attr. */
 typedef struct KNorm {
     double eps;
 } KNorm;
 
 /* softmax_cross_entropy over the last dim: in logits[rows..., V], labels[rows...] (int32); out
  * loss[rows...], lse[rows...]. A label outside 0 <= label < V is K_FAULT_INDEX.
- * softmax_cross_entropy_grad: in logits, labels, lse, dloss; out dlogits. No attr. */
+ * softmax_cross_entropy_grad: in logits, labels, lse, dloss; out dlogits.
+ * softmax_cross_entropy_both: in logits, labels, dloss; out loss, lse, dlogits. No attr. */
 
 /* attention: in q[B,T,H,D], k[B,S,G,D], v[B,S,G,D] (G divides H: query head h uses h*G/H); out
  * y[B,T,H,D], lse[B,H,T] (float32, or float64). scores = scale * q.k, softmax over S; causal: query
@@ -342,8 +342,8 @@ typedef struct KAttention {
 } KAttention;
 
 /* masked_attention: as attention, with in mask[B,H,T,S] (bool: where a query may look), key
- * (uint32[2]) behind v. A query that may look nowhere looks at all S keys alike, and has lse = -inf.
- * Where keep < 1 the probabilities go through dropout (below), as its x of dims [B,H,T,S].
+ * (uint32[2]) behind v. A query that may look nowhere looks at all S keys alike, and has lse =
+ * -inf. Where keep < 1 the probabilities go through dropout (below), as its x of dims [B,H,T,S].
  * masked_attention_grad: in mask, key behind dy. A query that looks nowhere has no dq and no dk. */
 
 /* dropout: in x, key (uint32[2]); out y = u(key, i) < keep ? x / keep : 0, where i is the row-major
@@ -362,11 +362,10 @@ typedef struct KRope {
     double sign;
 } KRope;
 
-/* adamw: in p, g, mu, nu, lr, step (scalars of float32 or float64; step counts from 1), clip (one, g
- * is multiplied by it); out p, mu, nu. float32 arithmetic, float64 for float64 p.
- *   mu = b1 mu + (1 - b1) g
- *   nu = b2 nu + (1 - b2) g^2
- *   p -= lr (mu / (1 - b1^step) / (sqrt(nu / (1 - b2^step) + eps_root) + eps) + decay p) */
+/* adamw: in p, g, mu, nu, lr, step (scalars of float32 or float64; step counts from 1), clip (one,
+ * g is multiplied by it); out p, mu, nu. float32 arithmetic, float64 for float64 p. mu = b1 mu + (1
+ * - b1) g nu = b2 nu + (1 - b2) g^2 p -= lr (mu / (1 - b1^step) / (sqrt(nu / (1 - b2^step) +
+ * eps_root) + eps) + decay p) */
 typedef struct KAdamw {
     double b1, b2, eps, eps_root, decay;
 } KAdamw;

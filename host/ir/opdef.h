@@ -50,6 +50,15 @@ typedef enum Pads {
     PADS_ALL   /* also reductions, where the padding holds their identity */
 } Pads;
 
+/* Partitioned graphs: this op, where its operand `operand` is a result of op `first`, whose
+ * operands are those before it: both are made by `op`, of all operands but that one, whose results
+ * are those of `first` and then this op's. */
+typedef struct OpPair {
+    uint16_t op; /* 0: there is none */
+    uint16_t first;
+    int8_t operand;
+} OpPair;
+
 typedef struct OpDef {
     const char *name;     /* NULL: a hole in the table */
     const char *operands; /* names of the tensor operands, for messages and help: "x,w" */
@@ -70,6 +79,7 @@ typedef struct OpDef {
     /* Partitioned graphs: the same in two steps, where one would leave most threads without work;
      * out[0] stays 0 where it is well as it is. */
     void (*split)(struct Build *b, const struct Node *n, const int32_t *in, int32_t *out);
+    OpPair pair;
     /* Appends the op on many examples. NULL for elementwise ops, which need none. */
     void (*batch)(struct Build *b, const BatchArgs *a);
     /* Fills a zeroed rule whose tensors are operands, then results. */

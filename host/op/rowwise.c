@@ -113,6 +113,14 @@ static Err shape_xent_grad(const OpArgs *a, OutType *out, int *nout) {
     return op_shape_same(a, out, nout);
 }
 
+/* The same with dloss behind the labels, and the gradient behind the results. */
+static Err shape_xent_both(const OpArgs *a, OutType *out, int *nout) {
+    TRY(shape_xent(a, out, nout));
+    if (!dims_equal(&a->in[2]->dims, &a->in[1]->dims)) return op_error(a, E_SHAPE, "shapes differ");
+    out[2] = (OutType){.dtype = a->in[0]->dtype, .dims = a->in[0]->dims};
+    return E_OK;
+}
+
 /* 1 where the class is the label; a label that is no class is found fault with. */
 static Val is_label(Build *b, Val labels, Val logits) {
     Dims dims = op_dims(b, logits), classes = {0};
@@ -155,4 +163,8 @@ ROW(SOFTMAX_CROSS_ENTROPY, "softmax_cross_entropy", "logits,labels",
     .vjp = vjp_xent, .expand = expand_xent, .inner = 1, .grad_results = 1, .flags = OPF_FAULTS);
 ROW(SOFTMAX_CROSS_ENTROPY_GRAD, "softmax_cross_entropy_grad", "logits,labels,lse,dloss",
     "gradient of softmax_cross_entropy", 4, 1, shape_xent_grad, .expand = expand_xent_grad,
-    .flags = OPF_INTERNAL | OPF_FAULTS, .inner = 1, .alias = {1});
+    .flags = OPF_INTERNAL | OPF_FAULTS, .inner = 1, .alias = {1},
+    .pair = {OP_SOFTMAX_CROSS_ENTROPY_BOTH, OP_SOFTMAX_CROSS_ENTROPY, 2});
+ROW(SOFTMAX_CROSS_ENTROPY_BOTH, "softmax_cross_entropy_both", "logits,labels,dloss",
+    "softmax_cross_entropy and its gradient, where dloss does not wait for the loss", 3, 3,
+    shape_xent_both, .flags = OPF_LOCAL | OPF_NO_GRAD | OPF_FAULTS, .inner = 1, .alias = {0, 0, 1});

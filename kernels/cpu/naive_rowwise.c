@@ -158,6 +158,16 @@ static int cross_entropy_grad(const KArgs *a) {
     return 0;
 }
 
+static int cross_entropy_both(const KArgs *a) {
+    const KTensor in[4] = {a->in[0], a->in[1], a->out[1], a->in[2]};
+    KArgs grad = *a;
+    grad.in = in;
+    grad.out = &a->out[2];
+    grad.nin = 4;
+    grad.nout = 1;
+    return cross_entropy(a) || cross_entropy_grad(&grad);
+}
+
 #define KERNEL(name, call)                                                                         \
     static int name(const KArgs *a) {                                                              \
         return call;                                                                               \
@@ -183,5 +193,6 @@ const KernelRow k_rows_norm_naive[] = {
 const KernelRow k_rows_cross_entropy_naive[] = {
     {"softmax_cross_entropy", cross_entropy, NULL, NULL},
     {"softmax_cross_entropy_grad", cross_entropy_grad, NULL, NULL},
+    {"softmax_cross_entropy_both", cross_entropy_both, NULL, NULL},
     {NULL, NULL, NULL, NULL},
 };

@@ -51,9 +51,9 @@ static inline void k_get(DType t, const char *at, KReal *value) {
     else
         k_load_fn(t)(value, at, 0, 1);
 }
-static inline void k_put(DType t, char *at, const KReal *value) {
+static inline void k_put(DType t, char *at, const void *value) {
     if (t == DT_F32)
-        memcpy(at, value, sizeof value->f);
+        memcpy(at, value, sizeof(float));
     else
         k_store_fn(t)(at, 0, value, 1);
 }

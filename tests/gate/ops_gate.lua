@@ -8,7 +8,8 @@ local program = require "meshlua.program"
 --- What the passes make and no script calls: no gradient is ever taken of it, and its layout is its maker's
 --- business. A collective is one of these, too.
 local made_by_passes = {param = true, placeholder = true, fused = true, all_slice = true,
-  done = true, layer_norm_grad_parts = true, rms_norm_grad_parts = true}
+  done = true, layer_norm_grad_parts = true, rms_norm_grad_parts = true,
+  softmax_cross_entropy_both = true}
 
 local kernels = {}
 for _, level in ipairs {"naive", "default", "v3", "v4"} do

@@ -33,7 +33,9 @@ local M = {}
 M.made_by_passes = {param = true, placeholder = true, fused = true}
 
 --- The kernels of norms: tests/unit/kernels/test_rowwise.c.
-for _, name in ipairs {"layer_norm_grad_parts", "rms_norm_grad_parts"} do M.made_by_passes[name] = true end
+for _, name in ipairs {"layer_norm_grad_parts", "rms_norm_grad_parts", "softmax_cross_entropy_both"} do
+  M.made_by_passes[name] = true
+end
 
 --- What stands in shard_map only: tests/spec/manual.
 for _, name in ipairs {"manual_enter", "manual_exit", "pcast", "axis_index"} do

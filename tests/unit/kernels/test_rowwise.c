@@ -121,14 +121,22 @@ static void past_caches(const char *name, int nin) {
     check_case(&c);
 }
 
-static void cross_entropy(DType t, int grad, int fault) {
+enum { LOSS, GRAD, BOTH };
+
+static void cross_entropy(DType t, int what, int fault) {
+    static const char *const names[] = {"softmax_cross_entropy", "softmax_cross_entropy_grad",
+                                        "softmax_cross_entropy_both"};
     int64_t dims[8], n = length();
     int rank = shape(dims, n);
     if (fault)
         for (int d = 0; d < rank; d++) dims[d] = dims[d] ? dims[d] : 1;
-    Case c = {.name = grad ? "softmax_cross_entropy_grad" : "softmax_cross_entropy",
-              .nin = grad ? 4 : 2,
-              .nout = grad ? 1 : 2,
+    Case c = {.name = names[what],
+              .nin = what == GRAD   ? 4
+                     : what == BOTH ? 3
+                                    : 2,
+              .nout = what == GRAD   ? 1
+                      : what == BOTH ? 3
+                                     : 2,
               .rtol = tolerance(t),
               .atol = 4 * tolerance(t)};
     c.in[0] = tensor(t, rank, dims, input_layout());
@@ -144,16 +152,14 @@ static void cross_entropy(DType t, int grad, int fault) {
         kt_put_int(DT_I32, kt_at(&c.in[1], below(kt_count(&c.in[1]))), bad);
         c.fault = (KFault){K_FAULT_INDEX, bad, n};
     }
-    if (grad) {
-        c.in[2] = leading(&c.in[0], t, input_layout());
-        c.in[3] = leading(&c.in[0], t, input_layout());
-        fill(&c.in[2], 4, 9);
-        fill(&c.in[3], -1, 1);
-        c.out[0] = tensor(t, rank, dims, output_layout());
-        if (rnd() % 4 == 0) alias_output(&c, 0, 0);
-    } else {
-        for (int k = 0; k < 2; k++) c.out[k] = leading(&c.in[0], t, ANY);
+    for (int k = 2; k < c.nin; k++) c.in[k] = leading(&c.in[0], t, input_layout());
+    if (what == GRAD) fill(&c.in[2], 4, 9);
+    if (what != LOSS) {
+        fill(&c.in[c.nin - 1], -1, 1);
+        c.out[c.nout - 1] = tensor(t, rank, dims, output_layout());
+        if (rnd() % 4 == 0) alias_output(&c, c.nout - 1, 0);
     }
+    for (int k = 0; what != GRAD && k < 2; k++) c.out[k] = leading(&c.in[0], t, ANY);
     check_case(&c);
 }
 
@@ -167,12 +173,11 @@ int main(void) {
                 norm(floats[f], centered);
                 norm_grad(floats[f], centered);
             }
-            cross_entropy(floats[f], 0, 0);
-            cross_entropy(floats[f], 1, 0);
+            for (int what = LOSS; what <= BOTH; what++) cross_entropy(floats[f], what, 0);
         }
     for (int f = 0; f < 4; f++) norm_grad_rows(floats[f]);
     past_caches("softmax", 1);
     past_caches("softmax_grad", 2);
-    for (int k = 0; k < 16; k++) cross_entropy(floats[k % 4], k / 4 % 2, 1 + k / 8);
+    for (int k = 0; k < 24; k++) cross_entropy(floats[k % 4], k / 4 % 3, 1 + k / 12);
     return test_end();
 }

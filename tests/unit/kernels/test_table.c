@@ -27,6 +27,7 @@ int main(void) {
         "rms_norm_grad",
         "softmax_cross_entropy",
         "softmax_cross_entropy_grad",
+        "softmax_cross_entropy_both",
         "attention",
         "attention_grad",
         "masked_attention",
