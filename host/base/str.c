@@ -20,7 +20,7 @@ void str_clear(Str *s) {
     if (s->at) s->at[0] = '\0';
 }
 
-static bool room(Str *s, size_t more) {
+bool str_room(Str *s, size_t more) {
     if (s->failed) return false;
     if (s->n + more + 1 <= s->cap) return true;
     size_t cap = s->cap ? s->cap * 2 : 64;
@@ -33,14 +33,6 @@ static bool room(Str *s, size_t more) {
     s->at = at;
     s->cap = cap;
     return true;
-}
-
-char *str_extend(Str *s, size_t n) {
-    if (!room(s, n)) return NULL;
-    char *at = s->at + s->n;
-    s->n += n;
-    s->at[s->n] = '\0';
-    return at;
 }
 
 void str_put_n(Str *s, const char *bytes, size_t n) {
@@ -58,7 +50,7 @@ void str_fmt(Str *s, const char *fmt, ...) {
     va_copy(again, ap);
     int n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
-    if (n >= 0 && room(s, (size_t)n)) {
+    if (n >= 0 && str_room(s, (size_t)n)) {
         vsnprintf(s->at + s->n, (size_t)n + 1, fmt, again);
         s->n += (size_t)n;
     }

@@ -18,8 +18,16 @@ void str_free(Str *s);
 void str_clear(Str *s);
 void str_put(Str *s, const char *text);
 void str_put_n(Str *s, const char *bytes, size_t n);
+/* Room for that many more bytes; false when out of memory. */
+bool str_room(Str *s, size_t more);
 /* n more bytes, for the caller to write; NULL when out of memory. */
-char *str_extend(Str *s, size_t n);
+static inline char *str_extend(Str *s, size_t n) {
+    if ((s->failed || s->cap - s->n <= n) && !str_room(s, n)) return NULL;
+    char *at = s->at + s->n;
+    s->n += n;
+    at[n] = '\0';
+    return at;
+}
 void str_fmt(Str *s, const char *fmt, ...) PRINTF(2, 3);
 /* The shortest decimal that reads back as the same double; "nan", "inf" and "-inf". */
 void str_double(Str *s, double x);

@@ -39,14 +39,16 @@ void jit_walk_bound(Walk *w, LuaBound *b) {
     char *key = str_extend(&h->key, b->nkey);
     if (!key) state_check(w->L, h, err_nomem(&h->cx, "the key of a call"));
     memcpy(key, b->key, b->nkey);
+    walk_room_for_leaves(w, b->nleaf);
     for (int32_t i = 0; i < b->nleaf; i++) {
         FoundLeaf *l = &b->leaf[i];
         if (l->box) l->handle = l->box->held;
-        if (!l->handle || !l->handle->t || tensor_is_deleted(l->handle->t)) {
+        const Type *type = l->handle && l->handle->t ? l->handle->t->type : NULL;
+        if (!type) { /* empty, traced or deleted */
             w->failed = true;
             return;
         }
-        memcpy(key + l->type_at, &l->handle->t->type, sizeof(Type *));
+        memcpy(key + l->type_at, &type, sizeof type);
         walk_add_leaf(w, l, from);
     }
     for (int32_t i = 0; i < b->nnumber; i++) walk_add_number(w, b->number[i]);

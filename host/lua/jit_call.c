@@ -104,9 +104,9 @@ static Walk walk_quickly(lua_State *L, const Call *c) {
     return w;
 }
 
-static bool is_alias(LuaJit *j, int32_t i, uint64_t hash, const Str *key) {
+static bool is_alias(LuaJit *j, int32_t i, const Str *key) {
     const JitAlias *a = &j->alias[i];
-    if (a->hash != hash || a->nkey != key->n || memcmp(a->key, key->at, key->n) != 0) return false;
+    if (a->nkey != key->n || memcmp(a->key, key->at, key->n) != 0) return false;
     return captures_fit(&j->entry[a->entry]);
 }
 
@@ -115,10 +115,10 @@ static const JitAlias *find_alias(lua_State *L, const Call *c) {
     LuaJit *j = c->j;
     const Str *key = &c->h->key;
     if (j->naliases == 0 || walk_quickly(L, c).failed) return NULL;
+    if (is_alias(j, j->latest, key)) return &j->alias[j->latest];
     uint64_t hash = hash_bytes(0, key->at, key->n);
-    if (is_alias(j, j->latest, hash, key)) return &j->alias[j->latest];
     for (int32_t i = j->naliases - 1; i >= 0; i--) {
-        if (!is_alias(j, i, hash, key)) continue;
+        if (j->alias[i].hash != hash || !is_alias(j, i, key)) continue;
         j->latest = i;
         return &j->alias[i];
     }
@@ -260,9 +260,12 @@ static void gather_inputs(lua_State *L, Host *h, JitEntry *e, const JitAlias *a)
         e->args[n++] = number_tensor(L, h, &e->number[i], h->number[i]);
     for (int32_t i = 0; i < e->ncapture; i++) e->args[n++] = e->capture[i].handle->t;
     /* A box has a handle of its own: a second reference means that somebody kept the tensor. */
-    for (int32_t i = 0; i < n; i++)
+    bool asked = false;
+    for (int32_t i = 0; i < n; i++) {
         e->keep[i] = e->donated[i] == DONATE_IF_SOLE && e->args[i]->refs > 1;
-    for (int32_t i = 0; i < n; i++)
+        asked = asked || e->donated[i] == DONATE_ASKED;
+    }
+    for (int32_t i = 0; i < n && asked; i++)
         if (e->donated[i] == DONATE_ASKED && e->args[i]->refs > 1) keep_shared(L, h, e, i, n);
 }
 

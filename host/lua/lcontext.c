@@ -1,7 +1,7 @@
 /* lcontext.c - what is in context: a mesh, with which a bare P is a sharding, and rules. */
 #include "lua/value.h"
 
-static const char *const rules_key = "meshlua.rules"; /* in the registry: a table, or false */
+static const char rules_key; /* its address is the registry key of a table, or false */
 
 /* in_context(mesh or nil, rules or nil, fn, ...): fn's results, with these in context meanwhile.
  * What puts the context back needs no memory and is no Lua, so that nothing can keep it from
@@ -14,19 +14,19 @@ static int in_context(lua_State *L) {
     lua_settop(L, nargs + 3);
     if (!luaL_getmetafield(L, 3, "__call")) value_check_type(L, 3, LUA_TFUNCTION, "in_context");
     lua_settop(L, nargs + 3);
-    lua_getfield(L, LUA_REGISTRYINDEX, rules_key);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &rules_key);
     lua_replace(L, 1); /* the rules of before */
     if (lua_isnil(L, 2)) {
         lua_pushboolean(L, 0);
         lua_replace(L, 2);
     }
     lua_pushvalue(L, 2);
-    lua_setfield(L, LUA_REGISTRYINDEX, rules_key);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &rules_key);
     h->mesh = mesh;
     int status = where_pcall(L, nargs);
     h->mesh = before;
     lua_pushvalue(L, 1);
-    lua_setfield(L, LUA_REGISTRYINDEX, rules_key);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &rules_key);
     if (status != LUA_OK) return lua_error(L);
     return lua_gettop(L) - 2;
 }
@@ -72,7 +72,7 @@ static int set_mesh(lua_State *L) {
 }
 
 void lcontext_push_rules(lua_State *L) {
-    if (lua_getfield(L, LUA_REGISTRYINDEX, rules_key) == LUA_TTABLE) return;
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &rules_key) == LUA_TTABLE) return;
     lua_pop(L, 1);
     lua_pushnil(L);
 }
@@ -84,13 +84,10 @@ static int rules_current(lua_State *L) {
 }
 
 void lcontext_open(lua_State *L) {
-    static const luaL_Reg fns[] = {{"in_context", in_context},
-                                   {"instead_of", instead_of},
-                                   {"mesh_current", mesh_current},
-                                   {"set_mesh", set_mesh},
-                                   {"rules_current", rules_current},
-                                   {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"in_context", in_context},       {"instead_of", instead_of},
+                                   {"mesh_current", mesh_current},   {"set_mesh", set_mesh},
+                                   {"rules_current", rules_current}, {NULL, NULL}};
     lua_pushboolean(L, 0);
-    lua_setfield(L, LUA_REGISTRYINDEX, rules_key);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &rules_key);
     luaL_setfuncs(L, fns, 0);
 }

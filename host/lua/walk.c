@@ -80,7 +80,7 @@ void walk_push_keys(lua_State *L, int table) {
 
 /* ---- the walk ---- */
 
-static void put(Walk *w, char tag, const void *bytes, size_t n) {
+static inline void put(Walk *w, char tag, const void *bytes, size_t n) {
     char *at = str_extend(&w->h->key, n + 1);
     if (!at) state_check(w->L, w->h, err_nomem(&w->h->cx, "the key of a call"));
     *at = tag;
@@ -214,34 +214,30 @@ static bool known_leaf(Walk *w, int index, int32_t *number) {
     return false;
 }
 
-/* The list of n elements with room for one more. */
-static void *with_room(const Walk *w, void *list, int32_t *cap, int32_t n, size_t each) {
-    if (n < *cap) return list;
-    int32_t more = *cap ? *cap * 2 : 64;
-    list = alloc_resize(&w->h->cx.alloc, list, each * (size_t)*cap, each * (size_t)more);
+/* The list of n elements, with room for that many more. */
+static void *grown(const Walk *w, void *list, int32_t *cap, int32_t n, int32_t more, size_t each) {
+    int32_t now = *cap ? *cap * 2 : 64;
+    while (now < n + more) now *= 2;
+    list = alloc_resize(&w->h->cx.alloc, list, each * (size_t)*cap, each * (size_t)now);
     if (!list) state_check(w->L, w->h, err_nomem(&w->h->cx, "a call"));
-    *cap = more;
+    *cap = now;
     return list;
 }
 
-void walk_add_leaf(Walk *w, const FoundLeaf *l, size_t from) {
+void walk_more_leaves(const Walk *w, int32_t more) {
     Host *h = w->h;
-    h->leaf = with_room(w, h->leaf, &h->leaf_cap, w->nleaf, sizeof *l);
-    h->leaf[w->nleaf] = *l;
-    h->leaf[w->nleaf].type_at += from;
-    w->nleaf++;
-    h->marks = w->before + (uint64_t)w->nleaf;
-    *(l->box ? &l->box->mark : &l->handle->mark) = h->marks;
+    h->leaf = grown(w, h->leaf, &h->leaf_cap, w->nleaf, more, sizeof *h->leaf);
 }
 
 void walk_add_number(Walk *w, NumberArg x) {
     Host *h = w->h;
-    h->number = with_room(w, h->number, &h->number_cap, w->nnumber, sizeof x);
+    if (w->nnumber == h->number_cap)
+        h->number = grown(w, h->number, &h->number_cap, w->nnumber, 1, sizeof x);
     h->number[w->nnumber++] = x;
 }
 
 /* A Param and what it holds, or (b is NULL) a handle. */
-static void quick_leaf(Walk *w, LuaBox *b, LuaTensor *u) {
+static inline void quick_leaf(Walk *w, LuaBox *b, LuaTensor *u) {
     uint64_t mark = b ? b->mark : u->mark;
     if (mark > w->before) {
         int32_t number = (int32_t)(mark - w->before);
@@ -250,6 +246,7 @@ static void quick_leaf(Walk *w, LuaBox *b, LuaTensor *u) {
         w->failed = true;
     } else {
         put_pointer(w, b ? 'B' : 'T', u->t->type);
+        walk_room_for_leaves(w, 1);
         walk_add_leaf(w, &(FoundLeaf){b, u, w->h->key.n - sizeof(Type *)}, 0);
     }
 }
@@ -320,7 +317,7 @@ static bool can_enter(const Walk *w, const void *table) {
     return true;
 }
 
-static void quick_key(Walk *w, int index) {
+static inline void quick_key(Walk *w, int index) {
     lua_State *L = w->L;
     int type = lua_type(L, index);
     if (type == LUA_TSTRING) {
@@ -333,6 +330,23 @@ static void quick_key(Walk *w, int index) {
     } else {
         w->failed = true;
     }
+}
+
+static void quick_table(Walk *w, int index);
+
+/* May leave something on the stack. */
+static inline void quick_value(Walk *w, int index) {
+    lua_State *L = w->L;
+    void *u = lua_touserdata(L, index);
+    const void *meta = u && lua_getmetatable(L, index) ? lua_topointer(L, -1) : NULL;
+    if (meta && meta == w->h->box_meta)
+        quick_leaf(w, u, ((LuaBox *)u)->held);
+    else if (meta && meta == w->h->tensor_meta)
+        quick_leaf(w, NULL, u);
+    else if (lua_istable(L, index))
+        quick_table(w, index);
+    else
+        walk_static(w, index);
 }
 
 static void quick_table(Walk *w, int index) {
@@ -351,7 +365,7 @@ static void quick_table(Walk *w, int index) {
     lua_pushnil(L);
     while (lua_next(L, index)) {
         quick_key(w, key);
-        value(w, key + 1);
+        quick_value(w, key + 1);
         if (w->failed) break;
         lua_settop(L, key);
     }
@@ -413,13 +427,10 @@ static void table(Walk *w, int index) {
 static void value(Walk *w, int index) {
     int type = lua_type(w->L, index);
     LuaBox *b = type == LUA_TUSERDATA ? value_box(w->L, w->h, index) : NULL;
-    LuaTensor *u = type == LUA_TUSERDATA && !b ? value_handle(w->L, w->h, index) : NULL;
-    if (w->quick && (b || u))
-        quick_leaf(w, b, b ? b->held : u);
-    else if (b || u)
+    if (b || (type == LUA_TUSERDATA && value_handle(w->L, w->h, index)))
         leaf(w, index, b ? 'B' : 'T');
     else if (type == LUA_TTABLE)
-        w->quick ? quick_table(w, index) : table(w, index);
+        table(w, index);
     else
         walk_static(w, index);
 }
@@ -427,7 +438,9 @@ static void value(Walk *w, int index) {
 void walk_value(Walk *w, int index, const char *name) {
     index = lua_absindex(w->L, index);
     if (w->quick) {
-        value(w, index);
+        int top = lua_gettop(w->L);
+        quick_value(w, index);
+        lua_settop(w->L, top);
         return;
     }
     /* Scopes are named from the module down, descriptions with the argument's name. */

@@ -48,9 +48,17 @@ void walk_value(Walk *w, int index, const char *name);
 void walk_static(Walk *w, int index);
 /* Adds a number that is an input. */
 void walk_number(Walk *w, int index);
-/* Quick: adds a leaf to those found, which the key has already. `from` is added to its place there.
- */
-void walk_add_leaf(Walk *w, const FoundLeaf *l, size_t from);
+/* Quick: adds a leaf to those found, which the key has already and for which there is room. `from`
+ * is added to its place there. */
+void walk_more_leaves(const Walk *w, int32_t more);
+static inline void walk_room_for_leaves(const Walk *w, int32_t n) {
+    if (w->nleaf + n > w->h->leaf_cap) walk_more_leaves(w, n);
+}
+static inline void walk_add_leaf(Walk *w, const FoundLeaf *l, size_t from) {
+    w->h->leaf[w->nleaf++] = (FoundLeaf){l->box, l->handle, l->type_at + from};
+    w->h->marks = w->before + (uint64_t)w->nleaf;
+    *(l->box ? &l->box->mark : &l->handle->mark) = w->h->marks;
+}
 void walk_add_number(Walk *w, NumberArg x);
 
 /* Raises if the key or the description did not fit in memory. To be called at the end. */
