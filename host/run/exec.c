@@ -157,15 +157,7 @@ static void run_piece(void *ud, int32_t index, int thread) {
     Call *c = ud;
     const Exec *e = c->e;
     const Piece *p = &e->piece.at[index];
-    const Item *item = &e->item[e->step[p->step].first + p->slot];
-    if (p->steps == 1) {
-        run_item(c, item, p->lo, p->hi, thread);
-        return;
-    }
-    for (int32_t i = p->step; i < p->step + p->steps; i++) {
-        item = &e->item[e->step[i].first + p->slot];
-        run_item(c, item, 0, item->units, thread);
-    }
+    run_item(c, &e->item[e->step[p->step].first + p->slot], p->lo, p->hi, thread);
 }
 
 static void run_straight(Call *c, const Stretch *s) {
@@ -276,8 +268,8 @@ static Err run(Call *c, Tensor **results) {
         return err_set(e->rt->cx, E_MESH,
                        "an AbstractMesh has no devices to run on; it is for step:lower and "
                        "step:plan");
-    if (!runtime_ready(e->rt, e->workspace, e->scratch, e->most_stages))
-        TRY(runtime_grow(e->rt, e->workspace, e->scratch, e->most_stages));
+    if (!runtime_ready(e->rt, e->workspace, e->scratch, e->most_stages, e->most_queues))
+        TRY(runtime_grow(e->rt, e->workspace, e->scratch, e->most_stages, e->most_queues));
     TRY(profile_enter(e->rt->profile, e));
     for (int32_t i = 0; i < p->params.n; i++) TRY(place_param(c, i));
     for (int32_t i = 0; i < e->nbuffer; i++) TRY(place_result(e, i));

@@ -55,10 +55,9 @@ typedef struct BoundStep {
     OperandRef steer; /* LOOP, BRANCH: operand 0 */
 } BoundStep;
 
-/* What one thread does in one go: units [lo, hi) of one step's item for a slot, or the items of
- * several steps for it, whole. */
+/* What one thread does in one go: units [lo, hi) of a step's item for a slot. */
 typedef struct Piece {
-    int32_t step, steps, slot;
+    int32_t step, slot;
     int64_t lo, hi;
 } Piece;
 
@@ -84,9 +83,9 @@ typedef struct Exec {
     VEC(Stretch) stretch;
     VEC(PoolStage) stage;
     VEC(Piece) piece;
-    int32_t most_stages; /* of a stretch */
-    char **base;         /* by buffer and slot: see first_base */
-    int32_t *first_base; /* by buffer */
+    int32_t most_stages, most_queues; /* of a stretch */
+    char **base;                      /* by buffer and slot: see first_base */
+    int32_t *first_base;              /* by buffer */
     int32_t nbase;
     Use *use;             /* those of base i are use_start[i] .. use_start[i + 1] */
     int32_t *use_start;   /* nbase + 1 */

@@ -33,11 +33,13 @@ struct Pool {
     PoolFn *fn;
     void *ud;
     const PoolStage *stage;
-    int32_t stages, room;
-    _Atomic uint64_t *rest; /* by stage and thread: its first piece that nobody took, and the end */
-    _Atomic uint32_t *left; /* by stage: the pieces that are not done */
-    _Atomic uint32_t round; /* counts the runs; idle workers wait for it to change */
-    _Atomic uint32_t gate;  /* OPEN while a run is, and the number of workers in it */
+    int32_t stages, stage_room, queue_room;
+    int32_t *queue;          /* by stage: the first of its queues, which are by lane and step */
+    _Atomic uint32_t *left;  /* by stage: the pieces that are not done */
+    _Atomic uint64_t *rest;  /* by queue: the first piece that nobody took, and the end */
+    _Atomic uint32_t *doing; /* by queue: the pieces that are not done */
+    _Atomic uint32_t round;  /* counts the runs; idle workers wait for it to change */
+    _Atomic uint32_t gate;   /* OPEN while a run is, and the number of workers in it */
     _Atomic uint32_t idle, waiting; /* threads that sleep: for a run; within one */
     _Atomic bool stop;
     Worker worker[];
@@ -87,13 +89,32 @@ static int32_t take(_Atomic uint64_t *rest, bool first) {
     }
 }
 
-static void do_pieces(Pool *p, int32_t stage, int thread) {
-    _Atomic uint64_t *rest = p->rest + (int64_t)stage * p->threads;
+/* Does what nobody has taken of the lane's steps, from the first pieces on or from the last. */
+static uint32_t do_lane(Pool *p, const PoolStage *s, int32_t queue, bool first, int thread) {
+    uint32_t all = 0;
+    for (int32_t end = queue + s->steps; queue < end; queue++) {
+        uint32_t done = 0;
+        for (int32_t piece; (piece = take(&p->rest[queue], first)) >= 0; done++)
+            p->fn(p->ud, piece, thread);
+        all += done;
+        if (queue + 1 == end) break;
+        if (done && atomic_fetch_sub(&p->doing[queue], done) == done)
+            wake(&p->doing[queue], &p->waiting);
+        await_zero(p, &p->doing[queue]);
+    }
+    return all;
+}
+
+static void do_stage(Pool *p, int32_t stage, int thread) {
+    const PoolStage *s = &p->stage[stage];
     uint32_t done = 0;
     for (int k = 0; k < p->threads; k++) {
         int whose = (thread + k) % p->threads;
-        for (int32_t piece; (piece = take(&rest[whose], k == 0)) >= 0; done++)
-            p->fn(p->ud, piece, thread);
+        int32_t lane = pool_first_lane(s, whose, p->threads);
+        int32_t n = pool_first_lane(s, whose + 1, p->threads) - lane;
+        for (int32_t i = 0; i < n; i++)
+            done += do_lane(p, s, p->queue[stage] + (k ? lane + n - 1 - i : lane + i) * s->steps,
+                            k == 0, thread);
     }
     if (done && atomic_fetch_sub(&p->left[stage], done) == done) wake(&p->left[stage], &p->waiting);
 }
@@ -102,7 +123,7 @@ static void go_through(Pool *p, int thread) {
     int32_t over = 0; /* stages that are known to be */
     for (int32_t s = 0; s < p->stages; s++) {
         for (; over < p->stage[s].after; over++) await_zero(p, &p->left[over]);
-        do_pieces(p, s, thread);
+        do_stage(p, s, thread);
     }
     if (thread == 0)
         for (; over < p->stages; over++) await_zero(p, &p->left[over]);
@@ -148,9 +169,11 @@ Pool *pool_new(Ctx *cx, int threads) {
 }
 
 static void free_room(Ctx *cx, Pool *p) {
-    size_t n = (size_t)p->room;
-    alloc_free(&cx->alloc, p->rest, sizeof *p->rest * n * (size_t)p->threads);
-    alloc_free(&cx->alloc, p->left, sizeof *p->left * n);
+    size_t stages = (size_t)p->stage_room, queues = (size_t)p->queue_room;
+    alloc_free(&cx->alloc, p->queue, sizeof *p->queue * stages);
+    alloc_free(&cx->alloc, p->left, sizeof *p->left * stages);
+    alloc_free(&cx->alloc, p->rest, sizeof *p->rest * queues);
+    alloc_free(&cx->alloc, p->doing, sizeof *p->doing * queues);
 }
 
 void pool_free(Ctx *cx, Pool *p) {
@@ -168,37 +191,52 @@ int pool_threads(const Pool *p) {
     return p->threads;
 }
 
-bool pool_reserve(Ctx *cx, Pool *p, int32_t stages) {
-    if (stages <= p->room) return true;
-    size_t n = (size_t)stages, threads = (size_t)p->threads;
-    _Atomic uint64_t *rest = alloc_aligned(&cx->alloc, sizeof *rest * n * threads);
-    _Atomic uint32_t *left = alloc_aligned(&cx->alloc, sizeof *left * n);
-    if (!rest || !left) {
-        alloc_free(&cx->alloc, rest, sizeof *rest * n * threads);
-        alloc_free(&cx->alloc, left, sizeof *left * n);
+bool pool_reserve(Ctx *cx, Pool *p, int32_t stages, int32_t queues) {
+    if (stages <= p->stage_room && queues <= p->queue_room) return true;
+    Pool room = {.stage_room = stages > p->stage_room ? stages : p->stage_room,
+                 .queue_room = queues > p->queue_room ? queues : p->queue_room};
+    size_t s = (size_t)room.stage_room, q = (size_t)room.queue_room;
+    room.queue = alloc_aligned(&cx->alloc, sizeof *room.queue * s);
+    room.left = alloc_aligned(&cx->alloc, sizeof *room.left * s);
+    room.rest = alloc_aligned(&cx->alloc, sizeof *room.rest * q);
+    room.doing = alloc_aligned(&cx->alloc, sizeof *room.doing * q);
+    if (!room.queue || !room.left || !room.rest || !room.doing) {
+        free_room(cx, &room);
         return false;
     }
     free_room(cx, p);
-    p->rest = rest;
-    p->left = left;
-    p->room = stages;
+    p->queue = room.queue;
+    p->left = room.left;
+    p->rest = room.rest;
+    p->doing = room.doing;
+    p->stage_room = room.stage_room;
+    p->queue_room = room.queue_room;
     return true;
 }
 
+static void fill(Pool *p, int32_t stage, int32_t queue) {
+    const PoolStage *s = &p->stage[stage];
+    int32_t n = pool_queues(s);
+    p->queue[stage] = queue;
+    for (int32_t i = 0; i < n; i++) {
+        uint32_t from = (uint32_t)s->first[i], to = (uint32_t)s->first[i + 1];
+        atomic_store_explicit(&p->rest[queue + i], range(from, to), memory_order_relaxed);
+        atomic_store_explicit(&p->doing[queue + i], to - from, memory_order_relaxed);
+    }
+    atomic_store_explicit(&p->left[stage], (uint32_t)(s->first[n] - s->first[0]),
+                          memory_order_relaxed);
+}
+
 void pool_run(Pool *p, PoolFn *fn, void *ud, const PoolStage *stage, int32_t stages) {
-    ASSERT(stages <= p->room, "%d stages, room for %d", stages, p->room);
     p->fn = fn;
     p->ud = ud;
     p->stage = stage;
     p->stages = stages;
-    for (int32_t s = 0; s < stages; s++) {
-        const int32_t *own = stage[s].own;
-        for (int t = 0; t < p->threads; t++)
-            atomic_store_explicit(&p->rest[(int64_t)s * p->threads + t],
-                                  range((uint32_t)own[t], (uint32_t)own[t + 1]),
-                                  memory_order_relaxed);
-        atomic_store_explicit(&p->left[s], (uint32_t)(own[p->threads] - own[0]),
-                              memory_order_relaxed);
+    ASSERT(stages <= p->stage_room, "%d stages, room for %d", stages, p->stage_room);
+    for (int32_t s = 0, queue = 0; s < stages; queue += pool_queues(&stage[s++])) {
+        ASSERT(pool_queues(&stage[s]) <= p->queue_room - queue, "room for %d queues",
+               p->queue_room);
+        fill(p, s, queue);
     }
     atomic_store(&p->gate, OPEN);
     atomic_fetch_add(&p->round, 1);

@@ -121,7 +121,8 @@ int runtime_threads(void) {
     return threads ? threads : 1;
 }
 
-Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each, int32_t stages) {
+Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each, int32_t stages,
+                 int32_t queues) {
     if (!rt->pool) {
         int threads = threads_asked();
         if (!threads)
@@ -129,8 +130,9 @@ Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each, int32_t sta
         rt->pool = pool_new(rt->cx, threads);
         if (!rt->pool) return err_nomem(rt->cx, "threads");
     }
-    if (!pool_reserve(rt->cx, rt->pool, stages)) return err_nomem(rt->cx, "threads' work");
+    if (!pool_reserve(rt->cx, rt->pool, stages, queues)) return err_nomem(rt->cx, "threads' work");
     if (stages > rt->stages) rt->stages = stages;
+    if (queues > rt->queues) rt->queues = queues;
     TRY(grow(rt, &rt->workspace, &rt->workspace_bytes, workspace, 1));
     scratch_each = (scratch_each + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
     return grow(rt, &rt->scratch, &rt->scratch_each, scratch_each, (size_t)pool_threads(rt->pool));

@@ -26,9 +26,9 @@ typedef struct Runtime {
     const KernelRow *kernels;
     const char *level; /* of the kernels */
     Blas blas;
-    Pool *pool;      /* NULL until something runs */
-    int32_t stages;  /* that it has room for */
-    char *workspace; /* temporaries of the plan that runs; plans take turns */
+    Pool *pool;             /* NULL until something runs */
+    int32_t stages, queues; /* that it has room for */
+    char *workspace;        /* temporaries of the plan that runs; plans take turns */
     size_t workspace_bytes;
     char *scratch; /* per thread */
     size_t scratch_each;
@@ -46,11 +46,12 @@ Err runtime_connect(Runtime *rt) MUST_CHECK;
 /* "8", "fake:64", "fake:h200:4096". */
 Err runtime_set_devices(Runtime *rt, const char *devices) MUST_CHECK;
 /* Threads and memory for a plan that needs these; grows what is there. */
-Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each, int32_t stages) MUST_CHECK;
+Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each, int32_t stages,
+                 int32_t queues) MUST_CHECK;
 static inline bool runtime_ready(const Runtime *rt, size_t workspace, size_t scratch_each,
-                                 int32_t stages) {
+                                 int32_t stages, int32_t queues) {
     return rt->pool && workspace <= rt->workspace_bytes && scratch_each <= rt->scratch_each &&
-           stages <= rt->stages;
+           stages <= rt->stages && queues <= rt->queues;
 }
 const KernelRow *runtime_kernel(const Runtime *rt, const char *name); /* NULL: none */
 /* Devices are numbered by process, then within it; each process has as many. */

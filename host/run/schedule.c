@@ -1,9 +1,9 @@
 /* schedule.c - from bound steps to stages of pieces for the pool.
  *
- * Consecutive steps of one slot each per thread, or more, are one stage: a piece runs all of them
- * for one slot. Otherwise consecutive steps that do not depend on each other are one stage, and
- * their items are cut. The cuts depend on shapes alone; the number of threads decides only who
- * begins with which pieces. */
+ * Consecutive steps of one slot each per thread, or more, are one stage with a lane for each slot,
+ * which threads share only towards its end. Otherwise consecutive steps that do not depend on each
+ * other are one stage, with a lane for each thread. Items are cut in both. The cuts depend on
+ * shapes alone; the number of threads decides only who begins with which pieces. */
 #include "run/exec.h"
 
 /* Pieces of about this much work are worth a thread's while. */
@@ -17,6 +17,7 @@ enum {
     MAX_BATCH = 64,    /* steps that are held against each other for dependencies */
     MAX_LOOK_BACK = 4, /* stages */
     MAX_PAIRS = 1 << 12,
+    EVEN_CUTS = 8, /* from so many on the last one's imbalance is small */
     EVEN_SLOTS = 4 /* per thread: so many that the last ones' imbalance is small */
 };
 
@@ -95,36 +96,38 @@ static bool any_depends(const Schedule *s, int32_t first, int32_t n, int32_t sec
 
 /* ---- stages ---- */
 
-/* Opens a stage of these steps; its pieces follow. */
-static Err add_stage(Schedule *s, int32_t first, int32_t n, int32_t begin, int32_t **own) {
+/* Opens a stage of these steps; its pieces follow, and where they begin goes to `first`. */
+static Err add_stage(Schedule *s, int32_t first_step, int32_t n, int32_t begin, int32_t lanes,
+                     int32_t steps, int32_t **first) {
     Exec *e = s->e;
     int32_t at = e->stage.n, after = at;
     while (after > begin && at - after < MAX_LOOK_BACK &&
-           !any_depends(s, s->first.at[after - 1], s->count.at[after - 1], first, n))
+           !any_depends(s, s->first.at[after - 1], s->count.at[after - 1], first_step, n))
         after--;
-    *own = ARENA_ARRAY(&e->arena, int32_t, s->threads + 1);
-    PoolStage stage = {.own = *own, .after = after - begin};
-    if (!*own || !VEC_PUSH(&e->arena, &e->stage, stage) || !VEC_PUSH(&e->arena, &s->first, first) ||
-        !VEC_PUSH(&e->arena, &s->count, n))
+    *first = ARENA_ARRAY(&e->arena, int32_t, lanes * steps + 1);
+    PoolStage stage = {.first = *first, .lanes = lanes, .steps = steps, .after = after - begin};
+    if (!*first || !VEC_PUSH(&e->arena, &e->stage, stage) ||
+        !VEC_PUSH(&e->arena, &s->first, first_step) || !VEC_PUSH(&e->arena, &s->count, n))
         return no_memory(e);
     return E_OK;
 }
 
-/* All these steps for one slot after the other. */
-static Err slot_stage(Schedule *s, int32_t first, int32_t n, int32_t begin) {
+/* Piece k of the slot's item. */
+static Err add_piece(Schedule *s, int32_t step, int32_t slot, int64_t k, int64_t cuts) {
     Exec *e = s->e;
-    int32_t *own, slots = e->step[first].n;
-    TRY(add_stage(s, first, n, begin, &own));
-    for (int t = 0; t <= s->threads; t++)
-        own[t] = e->piece.n + (int32_t)((int64_t)slots * t / s->threads);
-    for (int32_t slot = 0; slot < slots; slot++) {
-        Piece piece = {first, n, slot, 0, e->item[e->step[first].first + slot].units};
-        if (!VEC_PUSH(&e->arena, &e->piece, piece)) return no_memory(e);
-    }
-    return E_OK;
+    int64_t units = e->item[e->step[step].first + slot].units;
+    Piece piece = {step, slot, units * k / cuts, units * (k + 1) / cuts};
+    return VEC_PUSH(&e->arena, &e->piece, piece) ? E_OK : no_memory(e);
 }
 
-/* Depends on the step alone, not on the number of threads. */
+static int64_t power_from(int64_t n) {
+    int64_t power = 1;
+    while (power < n) power *= 2;
+    return power;
+}
+
+/* Depends on the step alone, not on the number of threads. Few cuts are a power of 2, which most
+ * numbers of threads share evenly. */
 static int64_t cuts_of(const Exec *e, int32_t step) {
     const BoundStep *b = &e->step[step];
     double pieces = step_seconds(e, plan_step(e->plan, step)) / CUT_SECONDS;
@@ -133,7 +136,23 @@ static int64_t cuts_of(const Exec *e, int32_t step) {
         if (e->item[b->first + i].units < units) units = e->item[b->first + i].units;
     if (pieces > MAX_CUTS) pieces = MAX_CUTS;
     int64_t n = pieces < 1 ? 1 : (int64_t)pieces;
+    if (n < EVEN_CUTS) n = power_from(n);
     return n < units ? n : units < 1 ? 1 : units;
+}
+
+/* All these steps for one slot after the other. */
+static Err slot_stage(Schedule *s, int32_t step, int32_t n, int32_t begin) {
+    Exec *e = s->e;
+    int32_t *first, slots = e->step[step].n;
+    TRY(add_stage(s, step, n, begin, slots, n, &first));
+    for (int32_t slot = 0; slot < slots; slot++)
+        for (int32_t i = 0; i < n; i++) {
+            *first++ = e->piece.n;
+            int64_t cuts = cuts_of(e, step + i);
+            for (int64_t k = 0; k < cuts; k++) TRY(add_piece(s, step + i, slot, k, cuts));
+        }
+    *first = e->piece.n;
+    return E_OK;
 }
 
 typedef struct Cut { /* a step of a batch */
@@ -173,27 +192,24 @@ static Err plan_cuts(const Schedule *s, int32_t first, int32_t n, Cut *cut, doub
 /* Steps that do not depend on each other, their items cut. */
 static Err batch_stage(Schedule *s, int32_t first, int32_t n, int32_t begin) {
     Exec *e = s->e;
-    int32_t *own;
+    int32_t *lane;
     Cut cut[MAX_BATCH];
     double *load = ARENA_ARRAY(&e->arena, double, s->threads);
-    TRY(add_stage(s, first, n, begin, &own));
+    TRY(add_stage(s, first, n, begin, s->threads, 1, &lane));
     if (!load) return no_memory(e);
     TRY(plan_cuts(s, first, n, cut, load));
     for (int t = 0; t < s->threads; t++) {
-        own[t] = e->piece.n;
+        lane[t] = e->piece.n;
         for (int32_t i = 0; i < n; i++) {
             const BoundStep *b = &e->step[cut[i].step];
             int64_t cuts = cut[i].cuts, pieces = cuts * b->n;
             for (int64_t k = 0; k < pieces; k++) {
                 if (owner_of(&cut[i], pieces, k, s->threads) != t) continue;
-                int32_t slot = (int32_t)(k / cuts);
-                int64_t units = e->item[b->first + slot].units, at = k % cuts;
-                Piece piece = {cut[i].step, 1, slot, units * at / cuts, units * (at + 1) / cuts};
-                if (!VEC_PUSH(&e->arena, &e->piece, piece)) return no_memory(e);
+                TRY(add_piece(s, cut[i].step, (int32_t)(k / cuts), k % cuts, cuts));
             }
         }
     }
-    own[s->threads] = e->piece.n;
+    lane[s->threads] = e->piece.n;
     return E_OK;
 }
 
@@ -234,6 +250,10 @@ static Err straight(Schedule *s, int32_t first, int32_t n) {
     if (seconds >= INLINE_SECONDS && s->threads > 1) TRY(add_stages(s, first, n));
     stretch.nstage = e->stage.n - stretch.stage;
     if (stretch.nstage > e->most_stages) e->most_stages = stretch.nstage;
+    int32_t queues = 0;
+    for (int32_t i = 0; i < stretch.nstage; i++)
+        queues += pool_queues(&e->stage.at[stretch.stage + i]);
+    if (queues > e->most_queues) e->most_queues = queues;
     return VEC_PUSH(&e->arena, &e->stretch, stretch) ? E_OK : no_memory(e);
 }
 
