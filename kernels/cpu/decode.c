@@ -35,10 +35,10 @@ static Arrangement arrangement_of(const Fused *f, const int64_t *stride, int64_t
         dense *= f->dims[d];
         period *= f->dims[d];
     }
-    if (d < 0) return DENSE;
+    if (d < 0) return K_DENSE;
     for (; d >= 0; d--)
-        if (stride[d] != 0) return GENERAL;
-    return K_TILE % period == 0 ? REPEATS : GENERAL;
+        if (stride[d] != 0) return K_GENERAL;
+    return K_TILE % period == 0 ? K_REPEATS : K_GENERAL;
 }
 
 static void prepare_operands(Fused *f, int64_t (*strides)[K_MAX_RANK]) {
@@ -68,7 +68,7 @@ static void prepare_operands(Fused *f, int64_t (*strides)[K_MAX_RANK]) {
 /* Whether the value is the same in every tile. */
 static int is_once(const Fused *f, const Step *s) {
     if (s->instr->op == KI_IMM) return 1;
-    if (s->instr->op == KI_LOAD) return f->operand[s->instr->a].arrangement == REPEATS;
+    if (s->instr->op == KI_LOAD) return f->operand[s->instr->a].arrangement == K_REPEATS;
     if (!s->fn) return 0;
     for (int k = 0; k < s->nsrc; k++)
         if (!f->step[s->src[k]].once) return 0;
@@ -84,10 +84,9 @@ static void connect(Fused *f, const KInstr *code, int32_t *writer) {
         s->instr = &code[i];
         s->nsrc = (uint8_t)source_count((KOp)code[i].op);
         s->last = i;
-        s->direct = 1;
+        s->direct = code[i].op == KI_LOAD && k_dtype_native(f->operand[code[i].a].dtype);
         for (int k = 0; k < s->nsrc; k++) {
             s->src[k] = writer[reg[k]];
-            f->step[s->src[k]].last = i;
             f->step[s->src[k]].uses++;
         }
         if (code[i].op == KI_STORE) continue;
@@ -97,29 +96,11 @@ static void connect(Fused *f, const KInstr *code, int32_t *writer) {
     }
 }
 
-/* Joins a step and its only reader into one where there is a function for both: the value between
- * them then stays in the processor. */
-static void join_pairs(Fused *f) {
+/* Which step reads each value last. */
+static void find_last(Fused *f) {
     for (int32_t i = 0; i < f->nsteps; i++) {
-        Step *s = &f->step[i];
-        for (int k = 0; k < s->nsrc && s->fn && !s->once; k++) {
-            Step *t = &f->step[s->src[k]];
-            if (t->uses != 1 || t->once || t->joined || t->nsrc + s->nsrc > 5) continue;
-            KInstrFn *fn = k_pair_fn(t->instr, s->instr, k);
-            if (!fn) continue;
-            int32_t src[4];
-            int n = 0;
-            for (int j = 0; j < t->nsrc; j++) src[n++] = t->src[j];
-            for (int j = 0; j < s->nsrc; j++)
-                if (j != k) src[n++] = s->src[j];
-            for (int j = 0; j < n; j++)
-                if (f->step[src[j]].last < i) f->step[src[j]].last = i;
-            memcpy(s->src, src, sizeof src[0] * (size_t)n);
-            s->nsrc = (uint8_t)n;
-            s->fn = fn;
-            s->joined = t->gone = 1;
-            break;
-        }
+        const Step *s = &f->step[i];
+        for (int k = 0; k < s->nsrc && !s->gone; k++) f->step[s->src[k]].last = i;
     }
 }
 
@@ -130,7 +111,7 @@ static int32_t aim(Fused *f, int32_t i, int aliased) {
     int32_t w = f->step[i].src[0];
     Step *s = &f->step[w];
     if (!s->fn || s->once || s->target) return i;
-    if (out->arrangement != DENSE || !k_dtype_native(out->dtype)) return i;
+    if (out->arrangement != K_DENSE || !k_dtype_native(out->dtype)) return i;
     for (int32_t j = w + 1; aliased && j < f->nsteps; j++)
         if (f->step[j].instr->op == KI_LOAD && f->operand[f->step[j].instr->a].data == out->data)
             return i;
@@ -152,6 +133,19 @@ static void aim_stores(Fused *f) {
                 s->direct &= s->last <= when;
         }
     }
+}
+
+/* What each tile runs, and what it fetches ahead meanwhile: beside each function, and each store
+ * for programs that only copy. */
+static void list_steps(Fused *f) {
+    int shares = 0;
+    for (int32_t i = 0; i < f->nsteps; i++) {
+        const Step *s = &f->step[i];
+        if (s->once || s->gone) continue;
+        f->run[f->nrun++] = i;
+        shares += s->fn || s->instr->op == KI_STORE;
+    }
+    f->share = k_ceil_div(K_TILE / K_STEP, k_max(shares, 1)) * K_STEP;
 }
 
 /* ---- memory of the values ------------------------------------------------------------------- */
@@ -195,7 +189,7 @@ static void place_values(Fused *f, char *memory, char **unused) {
 static size_t table_bytes(const KArgs *a) {
     const KProgram *p = a->attr;
     return (size_t)(a->nin + a->nout) * (sizeof(Operand) + K_MAX_RANK * sizeof(int64_t)) +
-           (size_t)p->ninstr * (sizeof(Step) + 3 * sizeof(char *)) +
+           (size_t)p->ninstr * (sizeof(Step) + 3 * sizeof(char *) + sizeof(int32_t)) +
            (size_t)p->nreg * sizeof(int32_t) + 64;
 }
 
@@ -216,10 +210,13 @@ void k_decode(Fused *f, const KArgs *a) {
     f->step = (void *)(strides + count);
     f->value = (void *)(f->step + p->ninstr);
     char **unused = (void *)(f->value + p->ninstr);
-    int32_t *writer = (void *)(unused + 2 * (size_t)p->ninstr);
+    f->run = (void *)(unused + 2 * (size_t)p->ninstr);
+    int32_t *writer = f->run + p->ninstr;
     prepare_operands(f, strides);
     connect(f, k_program_code(p), writer);
-    join_pairs(f);
+    k_join(f);
+    find_last(f);
     aim_stores(f);
+    list_steps(f);
     place_values(f, k_align((char *)a->workspace + table_bytes(a) - 64), unused);
 }

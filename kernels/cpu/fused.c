@@ -7,15 +7,15 @@
  *   - what is stored to a contiguous output is computed there;
  *   - what is the same in every tile (immediates, broadcast scalars, rows that repeat inside a
  * tile, and what is computed from those alone) is computed once;
- *   - some pairs of float32 instructions are one loop.
+ *   - pairs and some larger trees of float32 instructions are one loop.
  * Operands: any strides. An output may alias an input if no LOAD of that input follows the STORE.
  */
 #include "fused.h"
 #include "threefry.h"
 
 enum {
-    UNIT = 64 * K_TILE, /* elements */
-    STREAM = 1 << 17,   /* elements from which on a tile is worth fetching ahead */
+    UNIT = 128 * K_TILE, /* elements */
+    STREAM = 1 << 17,    /* elements from which on a tile is worth fetching ahead */
 };
 
 /* ---- loads and stores ----------------------------------------------------------------------- */
@@ -31,16 +31,33 @@ static void next_run(const Fused *f, Runs *r) {
     r->length = d < 0 ? 1 : k_min(r->left, f->dims[d] - r->index[d]);
 }
 
-static void first_run(const Fused *f, const Operand *o, int64_t i, int64_t n, Runs *r) {
+/* From the tile's first position on. */
+static void first_run(const Fused *f, const Operand *o, int64_t n, Runs *r) {
     r->at = o->data;
     r->left = n;
     r->stride = f->rank ? o->stride[f->rank - 1] : 0;
-    for (int d = f->rank - 1; d >= 0; d--) {
-        r->index[d] = i % f->dims[d];
-        i /= f->dims[d];
+    for (int d = 0; d < f->rank; d++) {
+        r->index[d] = f->index[d];
         r->at += r->index[d] * o->stride[d];
     }
     next_run(f, r);
+}
+
+/* Sets the index of the tile that begins at position i. */
+static void find_index(Fused *f, int64_t i) {
+    for (int d = f->rank - 1; d >= 0; d--) {
+        f->index[d] = i % f->dims[d];
+        i /= f->dims[d];
+    }
+}
+
+/* The index of the next tile, at position i: one without carry is most often enough. */
+static void step_index(Fused *f, int64_t i) {
+    int last = f->rank - 1;
+    if (last >= 0 && f->index[last] + K_TILE < f->dims[last])
+        f->index[last] += K_TILE;
+    else
+        find_index(f, i);
 }
 
 static int step_run(const Fused *f, const Operand *o, Runs *r) {
@@ -64,27 +81,33 @@ static void pad_tile(char *reg, int64_t n, int64_t size) {
     memset(reg + n * size, 0, (size_t)((end - n) * size));
 }
 
-/* Asks for a tile that is read two tiles from now, or written in the next one; the distances are
- * measured. A tile is too short for the processor to notice the stream by itself. */
-static void prefetch_read(const char *at, int64_t size) {
-    for (int64_t k = 0; k < K_TILE * size; k += 64) __builtin_prefetch(at + 2 * K_TILE * size + k);
-}
-static void prefetch_write(const char *at, int64_t size) {
-    for (int64_t k = 0; k < K_TILE * size; k += 64) __builtin_prefetch(at + K_TILE * size + k, 1);
+/* Asks for a share of the tiles that are read or written two tiles from now (the distance is
+ * measured): a tile is too short for the processor to notice the stream by itself, and to ask for
+ * all of them at once would wait for memory now. */
+static void fetch_ahead(const Fused *f, int64_t i, int64_t share) {
+    int64_t from = share * f->share, n = k_min(f->share, K_TILE - from);
+    for (int32_t k = 0; k < f->args->nin + f->args->nout; k++) {
+        const Operand *o = &f->operand[k];
+        if (o->arrangement != K_DENSE) continue;
+        const char *at = o->data + (i + 2 * K_TILE + from) * o->size;
+        if (k < f->args->nin)
+            for (int64_t c = 0; c < n * o->size; c += 64) __builtin_prefetch(at + c);
+        else
+            for (int64_t c = 0; c < n * o->size; c += 64) __builtin_prefetch(at + c, 1);
+    }
 }
 
 static const char *load_tile(const Fused *f, const Step *s, int64_t i, int64_t n) {
     const Operand *o = &f->operand[s->instr->a];
     int64_t size = k_type_size(k_dtype_register(o->dtype));
-    int direct = s->direct && k_dtype_native(o->dtype) && n % K_STEP == 0;
-    if (o->arrangement == DENSE) {
+    int direct = s->direct && n % K_STEP == 0;
+    if (o->arrangement == K_DENSE) {
         const char *at = o->data + i * o->size;
-        if (f->streams) prefetch_read(at, o->size);
         if (direct) return at;
         o->load(s->storage, at, o->size, n);
     } else {
         Runs r;
-        first_run(f, o, i, n, &r);
+        first_run(f, o, n, &r);
         if (direct && r.stride == o->size && r.length == n) return r.at;
         char *to = s->storage;
         do {
@@ -99,14 +122,14 @@ static const char *load_tile(const Fused *f, const Step *s, int64_t i, int64_t n
 static void store_tile(const Fused *f, const Step *s, int64_t i, int64_t n) {
     const Operand *o = &f->operand[f->args->nin + s->instr->dst];
     const char *from = f->value[s->src[0]];
-    if (o->arrangement == DENSE) {
+    if (o->arrangement == K_DENSE) {
         char *at = o->data + i * o->size;
         if (from != at) o->store(at, o->size, from, n);
         return;
     }
     int64_t size = k_type_size(k_dtype_register(o->dtype));
     Runs r;
-    first_run(f, o, i, n, &r);
+    first_run(f, o, n, &r);
     do {
         o->store(r.at, r.stride, from, r.length);
         from += r.length * size;
@@ -210,25 +233,29 @@ static __attribute__((noinline)) const char *run_other(const Fused *f, const Ste
 }
 
 /* n is K_TILE but in the last tile. */
-static void run_tile(const Fused *f, int64_t i, int64_t n, int once) {
+static void run_step(const Fused *f, int32_t k, int64_t i, int64_t n) {
+    const Step *s = &f->step[k];
+    if (!s->fn) {
+        f->value[k] = run_other(f, s, i, n);
+        return;
+    }
     int64_t whole = (n + K_STEP - 1) & ~(int64_t)(K_STEP - 1);
-    for (int32_t k = 0; k < f->nsteps; k++) {
-        const Step *s = &f->step[k];
-        if (s->once != once || s->gone) continue;
-        if (!s->fn) {
-            f->value[k] = run_other(f, s, i, n);
-            continue;
-        }
-        const char *src[4];
-        for (int j = 0; j < 4; j++) src[j] = f->value[s->src[j]];
-        if (s->instr->op == KI_INT_POW) src[1] = (const char *)&f->imm[s->instr->b];
-        char *dst = s->storage;
-        if (s->target && n == whole) {
-            dst = s->target->data + i * s->target->size;
-            if (f->streams) prefetch_write(dst, s->target->size);
-        }
-        s->fn(dst, src, whole);
-        f->value[k] = dst;
+    const char *src[K_TREE_LEAVES];
+    int reads = s->nsrc > 4 ? K_TREE_LEAVES : 4;
+    for (int j = 0; j < reads; j++) src[j] = f->value[s->src[j]];
+    if (s->instr->op == KI_INT_POW) src[1] = (const char *)&f->imm[s->instr->b];
+    char *dst = s->storage;
+    if (s->target && n == whole) dst = s->target->data + i * s->target->size;
+    s->fn(dst, src, whole);
+    f->value[k] = dst;
+}
+
+static void run_tile(const Fused *f, int64_t i, int64_t n) {
+    int64_t share = 0;
+    for (int32_t k = 0; k < f->nrun; k++) {
+        const Step *s = &f->step[f->run[k]];
+        run_step(f, f->run[k], i, n);
+        if (f->share && (s->fn || s->instr->op == KI_STORE)) fetch_ahead(f, i, share++);
     }
 }
 
@@ -238,10 +265,14 @@ void k_fused_run(const KArgs *a, const int64_t *origin, int64_t from, int64_t to
     Fused f;
     k_decode(&f, a);
     f.origin = origin;
-    f.streams = count >= STREAM;
+    if (count < STREAM) f.share = 0;
     for (int32_t k = 0; k < f.nsteps; k++) f.value[k] = f.step[0].storage; /* of unread sources */
-    run_tile(&f, 0, k_min(K_TILE, count), 1);
-    for (int64_t i = from; i < to; i += K_TILE) run_tile(&f, i, k_min(K_TILE, to - i), 0);
+    find_index(&f, 0);
+    for (int32_t k = 0; k < f.nsteps; k++)
+        if (f.step[k].once && !f.step[k].gone) run_step(&f, k, 0, k_min(K_TILE, count));
+    find_index(&f, from);
+    for (int64_t i = from; i < to; i += K_TILE, step_index(&f, i))
+        run_tile(&f, i, k_min(K_TILE, to - i));
 }
 
 static int fused(const KArgs *a) {

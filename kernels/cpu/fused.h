@@ -11,15 +11,14 @@
 #include "view.h"
 
 enum {
-    K_TILE = 256, /* elements of a value */
+    K_TILE = 128, /* elements of a value */
     K_PAD = 64,   /* bytes between values, so that they do not share cache sets */
 };
 
 typedef enum Arrangement {
-    DENSE,   /* contiguous over all merged dims */
-    REPEATS, /* the same in every tile: contiguous in the last dims, if any, broadcast in the others
-              */
-    GENERAL,
+    K_DENSE,   /* contiguous over all merged dims */
+    K_REPEATS, /* the same in every tile: broadcast but for the last dims, if at all */
+    K_GENERAL,
 } Arrangement;
 
 typedef struct Operand {
@@ -40,12 +39,12 @@ typedef struct Step {
     int32_t last;    /* the last step that reads the value */
     int32_t uses;
     uint8_t once;   /* computed before the first tile */
-    uint8_t direct; /* a LOAD whose value may be the operand's memory */
-    uint8_t joined; /* fn does the work of another step too, which is gone */
+    uint8_t direct; /* a LOAD whose value may be the operand's memory, if it has whole steps */
+    uint8_t joined; /* fn does the work of other steps too */
     uint8_t gone;
     uint8_t freed; /* the place of the value is another's now */
     uint8_t nsrc;
-    int32_t src[4]; /* steps */
+    int32_t src[K_TREE_LEAVES]; /* steps */
 } Step;
 
 typedef struct Fused {
@@ -53,9 +52,11 @@ typedef struct Fused {
     const KTensor *shape;  /* the first output */
     const int64_t *origin; /* by dim of it: where it lies in a larger one, for indices and bits */
     const KImm *imm;
-    int64_t dims[K_MAX_RANK]; /* merged */
-    int32_t rank, nsteps;
-    int32_t streams;  /* the operands are larger than a cache: fetch ahead */
+    int64_t dims[K_MAX_RANK];  /* merged */
+    int64_t index[K_MAX_RANK]; /* in them, of the tile's first position */
+    int32_t rank, nsteps, nrun;
+    int64_t share;    /* elements of a tile to fetch ahead at a time; 0: none */
+    int32_t *run;     /* the steps of every tile */
     Operand *operand; /* inputs, then outputs */
     Step *step;
     const char **value; /* by step: where its value is in this tile */
@@ -64,10 +65,14 @@ typedef struct Fused {
 #define k_decode       K_SYM(k_decode)
 #define k_decode_bytes K_SYM(k_decode_bytes)
 #define k_fused_run    K_SYM(k_fused_run)
+#define k_join         K_SYM(k_join)
 
 /* Fills *f, but for the origin; everything it points to lies in the workspace. */
 void k_decode(Fused *f, const KArgs *a);
 size_t k_decode_bytes(const KArgs *a);
+/* Gives one function to steps that it can compute together (join.c); the same bits. Changes
+ * sources and uses, and marks the steps that are no longer needed. */
+void k_join(Fused *f);
 
 /* Computes the row-major positions [from, to) of the outputs. They may be a part of larger ones
  * that begins at `origin`. The workspace has k_decode_bytes. */

@@ -7,8 +7,8 @@
 
 /* A program under construction; code and immediates are put together by finish(). */
 static struct {
-    KInstr code[64];
-    KImm imm[32];
+    KInstr code[128];
+    KImm imm[64];
     int ninstr, nimm, nreg, noffset;
 } prog;
 static _Alignas(16) char program[sizeof(KProgram) + sizeof prog.code + sizeof prog.imm];
