@@ -20,13 +20,27 @@ void arena_init(Arena *a, Alloc *alloc) {
     *a = (Arena){.alloc = alloc};
 }
 
-void arena_free(Arena *a) {
-    for (ArenaChunk *c = a->chunk, *older; c; c = older) {
+static void free_chunks(Arena *a, ArenaChunk *c) {
+    for (ArenaChunk *older; c; c = older) {
         older = c->older;
         alloc_free(a->alloc, c, c->size);
     }
+}
+
+void arena_free(Arena *a) {
+    free_chunks(a, a->chunk);
     a->chunk = NULL;
     a->at = a->end = NULL;
+}
+
+void arena_clear(Arena *a) {
+    if (!a->chunk || CHUNK_MAX == 0) {
+        arena_free(a);
+        return;
+    }
+    free_chunks(a, a->chunk->older);
+    a->chunk->older = NULL;
+    a->at = (char *)a->chunk + HEAD;
 }
 
 static bool grow(Arena *a, size_t size) {

@@ -14,6 +14,8 @@ typedef struct Arena {
 
 void arena_init(Arena *a, Alloc *alloc);
 void arena_free(Arena *a); /* idempotent */
+/* Empties it for what comes next, which finds the newest chunk where it was: in the caches. */
+void arena_clear(Arena *a);
 /* Zeroed, aligned to 16 bytes. NULL when out of memory. */
 void *arena_alloc(Arena *a, size_t size);
 /* A copy of the bytes, of the string. */

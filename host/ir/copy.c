@@ -25,11 +25,10 @@ bool copy_begin_graph(Copy *c, const Graph *from, bool local) {
     Build b = build_in(graph_new(from->cx), 0);
     b.local = local;
     bool ok = copy_begin(c, from, &b);
-    if (b.g)
-        b.g->mesh = from->mesh;
-    else
-        copy_no_memory(c);
-    return ok && b.g;
+    if (b.g) b.g->mesh = from->mesh;
+    if (b.g && graph_room_for(b.g, from)) return ok;
+    copy_no_memory(c);
+    return false;
 }
 
 Err copy_end_graph(Copy *c, Graph **out) {

@@ -19,6 +19,11 @@ Graph *graph_new(Ctx *cx) {
     return NULL;
 }
 
+bool graph_room_for(Graph *g, const Graph *like) {
+    return VEC_ROOM(&g->arena, &g->node, like->node.n) &&
+           VEC_ROOM(&g->arena, &g->value, like->value.n);
+}
+
 void graph_free(Graph *g) {
     if (!g) return;
     arena_free(&g->arena);

@@ -79,6 +79,9 @@ typedef struct Graph {
 
 /* NULL when out of memory. */
 Graph *graph_new(Ctx *cx);
+/* Makes room for about as many nodes and values as the other has: what is made from it needs no
+ * growing, which leaves old copies behind. False when out of memory. */
+bool graph_room_for(Graph *g, const Graph *like);
 void graph_free(Graph *g); /* NULL is fine */
 
 static inline const Node *graph_node(const Graph *g, int32_t id) {

@@ -109,7 +109,11 @@ static void put_object(Walk *w, char tag, int index) {
 /* "path = text\n" for why_miss. */
 static void describe(Walk *w, const char *text) {
     if (!w->describe) return;
-    str_fmt(&w->h->describe, "%s = %s\n", str_of(&w->h->path), text);
+    Str *s = &w->h->describe;
+    str_put_n(s, str_of(&w->h->path), w->h->path.n);
+    str_put(s, " = ");
+    str_put(s, text);
+    str_put(s, "\n");
 }
 
 void walk_begin(Walk *w, lua_State *L, Host *h, bool slots) {
@@ -401,11 +405,11 @@ static void table(Walk *w, int index) {
         else
             put(w, 'K', &keys[i].x, sizeof keys[i].x);
         if (w->describe || w->name_modules) {
-            const char *dot = w->h->path.n ? "." : "";
+            if (w->h->path.n) str_put(&w->h->path, ".");
             if (keys[i].s)
-                str_fmt(&w->h->path, "%s%s", dot, keys[i].s);
+                str_put(&w->h->path, keys[i].s);
             else
-                str_fmt(&w->h->path, "%s%.14g", dot, keys[i].x);
+                str_fmt(&w->h->path, "%.14g", keys[i].x);
         }
         lua_pushvalue(L, -1);
         lua_rawget(L, index);

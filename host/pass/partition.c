@@ -160,14 +160,14 @@ static uint32_t partial_of(const Partition *p, const Split *s, int result, Parti
 
 /* Sums that its types leave to be made, and that the op lets through. */
 static uint32_t through_of(Partition *p, const Node *n, const FactorRule *r) {
-    const Type **types = ARENA_ARRAY(&p->arena, const Type *, r->ntensor + 1);
-    Layout *in = ARENA_ARRAY(&p->arena, Layout, n->nin + 1);
     uint32_t wanted = n->nout ? ~0u : 0, pending = 0;
     for (int i = 0; i < n->nout; i++) wanted &= p->layout[n->out + i].partial;
     for (int t = 0; t < n->nin; t++) pending |= p->layout[n->in[t]].partial;
     for (int f = 0; f < r->nfactor; f++)
         if (r->kind[f] == FACTOR_MAX || r->kind[f] == FACTOR_MIN) wanted = 0;
     if (!(wanted & pending)) return 0;
+    const Type **types = ARENA_ARRAY(&p->scratch, const Type *, r->ntensor + 1);
+    Layout *in = ARENA_ARRAY(&p->scratch, Layout, n->nin + 1);
     if (!types || !in) return 0; /* they are made, then */
     graph_in_types(p->g, n, types);
     graph_out_types(p->g, n, types + n->nin);
@@ -180,10 +180,10 @@ static uint32_t through_of(Partition *p, const Node *n, const FactorRule *r) {
 static Val build_local(Partition *p, const Split *s, const Val *in) {
     const Node *n = s->n;
     int nt = n->nin + n->nout;
-    const Type **types = ARENA_ARRAY(&p->arena, const Type *, nt);
-    const Layout **layouts = ARENA_ARRAY(&p->arena, const Layout *, nt);
-    void *attr = arena_copy(&p->arena, n->attr, n->attr ? s->def->attr_size : 0);
-    Offset *offset = ARENA_ARRAY(&p->arena, Offset, 2 * MAX_RANK);
+    const Type **types = ARENA_ARRAY(&p->scratch, const Type *, nt);
+    const Layout **layouts = ARENA_ARRAY(&p->scratch, const Layout *, nt);
+    void *attr = arena_copy(&p->scratch, n->attr, n->attr ? s->def->attr_size : 0);
+    Offset *offset = ARENA_ARRAY(&p->scratch, Offset, 2 * MAX_RANK);
     if (!types || !layouts || !attr || !offset) {
         build_fail(&p->b, partition_no_memory(p));
         return 0;
@@ -216,12 +216,12 @@ static Val build_local(Partition *p, const Split *s, const Val *in) {
 static Err partition_node(Partition *p, const Node *n) {
     Split s = {.n = n, .def = graph_opdef(p->g, n)};
     FactorRule *r;
-    TRY(rule_of(p->g, n, &p->arena, &r));
+    TRY(rule_of(p->g, n, &p->scratch, &r));
     s.r = r;
-    s.proj = rule_projections(r, &p->arena);
-    s.axes = ARENA_ARRAY(&p->arena, AxisList, r->nfactor + 1);
-    s.layout = ARENA_ARRAY(&p->arena, Layout, r->ntensor + 1);
-    Val *in = ARENA_ARRAY(&p->arena, Val, n->nin + 1);
+    s.proj = rule_projections(r, &p->scratch);
+    s.axes = ARENA_ARRAY(&p->scratch, AxisList, r->nfactor + 1);
+    s.layout = ARENA_ARRAY(&p->scratch, Layout, r->ntensor + 1);
+    Val *in = ARENA_ARRAY(&p->scratch, Val, n->nin + 1);
     if (!s.proj || !s.axes || !s.layout || !in) return partition_no_memory(p);
     for (int t = 0; t < r->ntensor; t++)
         rule_project(r, t, &p->layout[node_tensor(n, t)], &s.proj[t]);
@@ -342,6 +342,7 @@ static Err partition(Partition *p) {
     for (int32_t id = 1; id < g->node.n; id++) {
         const Node *n = graph_node(g, id);
         uint32_t flags = graph_opdef(g, n)->flags;
+        arena_clear(&p->scratch);
         TRY(partition_enter(p, n->region));
         if (flags & OPF_PARAM && n->region)
             continue;
@@ -382,12 +383,17 @@ static Err copy_unsplit(const Graph *g, const Build *b) {
 
 Err pass_partition(const Graph *g, const PassOptions *o, Graph **out) {
     Graph *new_graph = graph_new(g->cx);
-    if (!new_graph) return err_nomem(g->cx, "a graph");
+    if (!new_graph || !graph_room_for(new_graph, g)) {
+        graph_free(new_graph);
+        return err_nomem(g->cx, "a graph");
+    }
     new_graph->mesh = g->mesh;
     Partition p = {.g = g, .o = o, .b = build_in(new_graph, 0)};
     p.b.local = true;
     arena_init(&p.arena, &g->cx->alloc);
+    arena_init(&p.scratch, &g->cx->alloc);
     Err e = g->mesh ? partition(&p) : copy_unsplit(g, &p.b);
+    arena_free(&p.scratch);
     arena_free(&p.arena);
     if (e)
         graph_free(new_graph);

@@ -15,10 +15,10 @@ typedef struct Moved { /* a value in a layout that some user asked for */
 typedef struct Partition {
     const Graph *g;
     const PassOptions *o;
-    Build b; /* the partitioned graph */
-    Arena arena;
-    Val *local;     /* by value of `g`: its local value, in the layout of its type */
-    Layout *layout; /* by value of `g`: that of its type, without axes of size 1 */
+    Build b;              /* the partitioned graph */
+    Arena arena, scratch; /* scratch: for the node under way */
+    Val *local;           /* by value of `g`: its local value, in the layout of its type */
+    Layout *layout;       /* by value of `g`: that of its type, without axes of size 1 */
     VEC(Moved) moved;
     int32_t *region; /* by region of `g`: that of the partitioned graph; -1: none yet */
 } Partition;

@@ -30,6 +30,7 @@ static bool better(const FactorRule *r, const Candidate *a, const Candidate *b) 
 static AxisList usable(const Partition *p, const Split *s, int tensor, int factor) {
     AxisList out = {0};
     const AxisList *have = &s->proj[tensor].factor[factor];
+    if (!have->n) return out;
     bool pads = !rule_divides(s->r, factor, have) && rule_pads(s->r, s->def, factor);
     for (int i = 0; i < have->n; i++) {
         bool taken = false;

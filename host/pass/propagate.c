@@ -18,6 +18,16 @@ typedef struct Room {
     int *rank;
 } Room;
 
+/* What the stages ask of a node. */
+typedef enum Trait {
+    TAKES_PART = 1,
+    PASS_OP = 2,   /* it has pass factors only */
+    USED_ONCE = 4, /* its results are used at most once */
+    EXPANDS = 8,   /* it has a factor that only its results have (a broadcast) */
+} Trait;
+
+enum { VISIT_KINDS = 8 };
+
 typedef struct Propagate {
     const Graph *g;
     Arena arena;
@@ -30,6 +40,10 @@ typedef struct Propagate {
     Uses users;
     int32_t *queue, *other_queue; /* nodes to look at again; those of this round */
     bool *queued;
+    uint8_t *traits; /* by node: a set of Trait */
+    /* A visit gives nothing new unless a layout has changed since the last one of its kind: by
+     * value when that was, by node and kind of visit when that was seen. */
+    int32_t *changed, (*seen)[VISIT_KINDS], clock;
     Graph *sources; /* where axes come from is noted in it */
 } Propagate;
 
@@ -170,14 +184,26 @@ static bool stage_lets(const View *v, const Stage *s, int factor) {
     return !s->only_pass_factors || v->r->kind[factor] == FACTOR_PASS;
 }
 
-static bool stage_takes_op(const View *v, const Stage *s) {
-    if (s->only_pass_ops && !is_pass_op(v->r)) return false;
-    for (int i = 0; s->single_use && i < v->n->nout; i++)
-        if (v->p->uses[v->n->out + i] > 1) return false;
-    return true;
+static bool stage_takes(const Stage *s, uint32_t traits) {
+    uint32_t asked =
+        TAKES_PART | (s->only_pass_ops ? PASS_OP : 0u) | (s->single_use ? USED_ONCE : 0u);
+    return (traits & asked) == asked;
+}
+
+/* Has a layout changed since the last visit of this kind? From now on this is the last one. */
+static bool is_news(Propagate *p, const Node *n, int32_t *seen) {
+    int32_t newest = 0;
+    for (int t = 0; t < n->nin + n->nout; t++) {
+        int32_t when = p->changed[node_tensor(n, t)];
+        if (when > newest) newest = when;
+    }
+    bool news = newest > *seen;
+    *seen = p->clock;
+    return news;
 }
 
 static void requeue(Propagate *p, Val v, int32_t *n) {
+    p->changed[v] = ++p->clock;
     int32_t def = p->g->value.at[v].node;
     if (!p->queued[def]) p->queued[p->queue[(*n)++] = def] = true;
     for (int32_t i = p->users.start[v]; i < p->users.start[v + 1]; i++) {
@@ -225,19 +251,21 @@ static bool is_split(Propagate *p, const Node *n, const FactorRule *r) {
 }
 
 static void visit(Propagate *p, int32_t id, const Stage *s, bool aggressive, int32_t *queue_n) {
-    bool way = id >= p->g->node.n;
+    uint32_t traits = p->traits[id];
+    if (!stage_takes(s, traits)) return;
+    bool way = id >= p->g->node.n, backward_only = s->expand_backward && traits & EXPANDS;
+    bool some_factors = s->only_pass_factors && !(traits & PASS_OP);
     const Node *n = node_at(p, id);
+    if (!is_news(p, n, &p->seen[id][some_factors + 2 * backward_only + 4 * aggressive])) return;
     const FactorRule *r = rule_at(p, id);
-    if (!r || r->nfactor == 0) return;
     int *ranks = p->room.rank;
     View v = {p, n, r, p->room.proj, ranks, aggressive};
-    if (!stage_takes_op(&v, s) || !is_split(p, n, r)) return;
+    if (!is_split(p, n, r)) return;
     for (int t = 0; t < r->ntensor; t++) {
         ranks[t] = rank_of(p, n, t);
         v.proj[t].factor = p->room.list + t * r->nfactor;
         rule_project(r, t, layout_of_tensor(p, n, t), &v.proj[t]);
     }
-    bool backward_only = s->expand_backward && expands(r, n->nin, ranks);
     int order[MAX_FACTORS];
     order_factors(&v, order);
     for (int k = 0; k < r->nfactor; k++) {
@@ -282,9 +310,22 @@ static Err check_alike(const Graph *g, const Node *n) {
                                                      "tensors in one layout are to lie", a, b);
 }
 
+static uint8_t traits_of(const Propagate *p, int32_t id) {
+    const FactorRule *r = rule_at(p, id);
+    if (!r || r->nfactor == 0) return 0;
+    const Node *n = node_at(p, id);
+    int *ranks = p->room.rank;
+    bool once = true;
+    for (int t = 0; t < r->ntensor; t++) ranks[t] = rank_of(p, n, t);
+    for (int i = 0; i < n->nout; i++) once = once && p->uses[n->out + i] <= 1;
+    return (uint8_t)(TAKES_PART | (is_pass_op(r) ? PASS_OP : 0) | (once ? USED_ONCE : 0) |
+                     (expands(r, n->nin, ranks) ? EXPANDS : 0));
+}
+
 static Err make_room(Propagate *p) {
+    int32_t count = p->g->node.n + p->flow.n;
     int tensors = 1, lists = 1;
-    for (int32_t id = 1; id < p->g->node.n + p->flow.n; id++) {
+    for (int32_t id = 1; id < count; id++) {
         const FactorRule *r = rule_at(p, id);
         if (r && r->ntensor > tensors) tensors = r->ntensor;
         if (r && r->ntensor * r->nfactor > lists) lists = r->ntensor * r->nfactor;
@@ -292,8 +333,15 @@ static Err make_room(Propagate *p) {
     p->room.proj = ARENA_ARRAY(&p->arena, Projection, tensors);
     p->room.list = ARENA_ARRAY(&p->arena, AxisList, lists);
     p->room.rank = ARENA_ARRAY(&p->arena, int, tensors);
-    bool ok = p->room.proj && p->room.list && p->room.rank;
-    return ok ? E_OK : err_nomem(p->g->cx, "propagation");
+    p->changed = ARENA_ARRAY(&p->arena, int32_t, p->g->value.n);
+    p->traits = ARENA_ARRAY(&p->arena, uint8_t, count);
+    p->seen = arena_alloc(&p->arena, sizeof *p->seen * (size_t)count);
+    bool ok = p->room.proj && p->room.list && p->room.rank && p->changed && p->traits && p->seen;
+    if (!ok) return err_nomem(p->g->cx, "propagation");
+    for (Val v = 0; v < p->g->value.n; v++) p->changed[v] = 1;
+    p->clock = 1;
+    for (int32_t id = 1; id < count; id++) p->traits[id] = traits_of(p, id);
+    return E_OK;
 }
 
 static Err prepare(Propagate *p) {
@@ -434,9 +482,9 @@ static Err propagate(Propagate *p, const PassOptions *o) {
     dump_factors(p, o);
     int last = seed_last_priority(p->g);
     for (int priority = 0; priority <= last; priority++) {
-        seed_written(p->g, p->layout, priority, false);
+        seed_written(p->g, p->layout, priority, false, p->changed, ++p->clock);
         run_stages(p);
-        seed_written(p->g, p->layout, priority, true);
+        seed_written(p->g, p->layout, priority, true, p->changed, ++p->clock);
         run_stages(p);
     }
     return E_OK;

@@ -45,7 +45,8 @@ void seed_all(const Graph *g, Layout *layout) {
     }
 }
 
-void seed_written(const Graph *g, Layout *layout, int priority, bool state) {
+void seed_written(const Graph *g, Layout *layout, int priority, bool state, int32_t *changed,
+                  int32_t now) {
     for (Val v = 1; v < g->value.n; v++) {
         const Layout *w = written(g, v);
         if (!w || op_is_state(graph_def(g, v)) != state) continue;
@@ -63,6 +64,7 @@ void seed_written(const Graph *g, Layout *layout, int priority, bool state) {
                 l->replicated |= (uint8_t)axes_mask(&asked.dim[d].axes);
         }
         seed_explicit(g, v, l);
+        changed[v] = now;
     }
 }
 
