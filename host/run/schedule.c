@@ -135,7 +135,7 @@ static int64_t cuts_of(const Exec *e, int32_t step) {
     for (int32_t i = 0; i < b->n; i++)
         if (e->item[b->first + i].units < units) units = e->item[b->first + i].units;
     if (pieces > MAX_CUTS) pieces = MAX_CUTS;
-    int64_t n = pieces < 1 ? 1 : (int64_t)pieces;
+    int64_t n = pieces < 1 ? 1 : (int64_t)(pieces + 0.5);
     if (n < EVEN_CUTS) n = power_from(n);
     return n < units ? n : units < 1 ? 1 : units;
 }

@@ -18,8 +18,10 @@ enum {
     MIN_ROWS = 64,
     MAX_COLUMNS = 288, /* of a unit: what gemm.c packs of w then fits the second level cache */
     MIN_COLUMNS = 128,
-    MANY = 16,            /* units, if they are not too small for it */
-    UNIT_FLOPS = 1 << 22, /* about the least work of a unit */
+    MANY = 16,            /* units, if they are not too small for it: */
+    UNIT_FLOPS = 1 << 22, /* about the least work of one */
+    FEW = 4,              /* units in any case, if they are not so small: */
+    LEAST_FLOPS = 1 << 20,
     BLAS_FLOPS = 1 << 18,
     ROW_MAJOR = 101,
     PLAIN = 111,
@@ -89,8 +91,10 @@ static void cut(Product *p) {
     for (;;) {
         p->row_blocks = k_ceil_div(p->m, p->rows);
         p->column_blocks = k_ceil_div(p->n, p->columns);
-        double flops = 2.0 * (double)p->rows * (double)p->columns * (double)p->k;
-        if (p->batch * p->row_blocks * p->column_blocks >= MANY || flops < 2 * UNIT_FLOPS) return;
+        double columns = (double)k_min(p->columns, p->n);
+        double flops = 2.0 * (double)k_min(p->rows, p->m) * columns * (double)p->k;
+        int64_t units = p->batch * p->row_blocks * p->column_blocks;
+        if (units >= MANY || flops < 2 * (units < FEW ? LEAST_FLOPS : UNIT_FLOPS)) return;
         if (p->columns >= 2 * MIN_COLUMNS && p->columns >= p->rows)
             p->columns = even_part(p->columns, p->columns / 2, 32);
         else if (p->rows >= 2 * MIN_ROWS)
