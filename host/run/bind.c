@@ -124,7 +124,7 @@ static Err bind_buffers(Exec *e) {
     int64_t at = 0;
     for (int32_t c = 0; c < p->classes.n; c++) {
         e->class_start[c] = at;
-        at += PLAN_LIST(p, int64_t, p->classes)[c] * plan_slots(p, (uint32_t)c);
+        at += exec_class_stride(p, (uint32_t)c) * plan_slots(p, (uint32_t)c);
     }
     e->workspace = (size_t)at;
     return E_OK;
@@ -156,10 +156,6 @@ static Err bind_uses(Exec *e) {
     return E_OK;
 }
 
-static size_t slot_bytes(const Plan *p, const PlanBuffer *b) {
-    return (size_t)((b->bytes + p->alignment - 1) / p->alignment * p->alignment);
-}
-
 static Err bind_params(Exec *e) {
     const Plan *p = e->plan;
     int32_t *param = ARENA_ARRAY(&e->arena, int32_t, p->buffers.n + 1); /* of a buffer, + 1 */
@@ -171,7 +167,7 @@ static Err bind_params(Exec *e) {
         const PlanBuffer *b = plan_buffer(p, buffer);
         e->param[i] = (BoundParam){.base = e->first_base[buffer],
                                    .slots = plan_slots(p, b->vary),
-                                   .each = slot_bytes(p, b)};
+                                   .each = buffer_slot_stride((size_t)b->bytes)};
         param[buffer] = i + 1;
     }
     for (int32_t k = 0; k < p->steps.n; k++) {
@@ -197,7 +193,7 @@ static Err bind_result_buffers(Exec *e, int32_t **index) {
         (*index)[i] = e->nbuffer;
         e->buffer[e->nbuffer++] = (BoundBuffer){.base = e->first_base[i],
                                                 .slots = plan_slots(p, b->vary),
-                                                .each = slot_bytes(p, b),
+                                                .each = buffer_slot_stride((size_t)b->bytes),
                                                 .take = b->take};
         if (b->take >= 0) e->param[b->take].written = true;
     }

@@ -11,6 +11,14 @@ typedef struct Buffer {
     Alloc *alloc;
 } Buffer;
 
+/* From one slot to the next: whole cache lines, and no multiple of a page. A collective reads the
+ * same places of all slots at a time, which would else compete for the same few ways of a cache. */
+static inline size_t buffer_slot_stride(size_t bytes) {
+    enum { PAGE = 4096, LINES = 9 };
+    size_t stride = (bytes + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
+    return stride && stride % PAGE == 0 ? stride + LINES * ALLOC_ALIGN : stride;
+}
+
 /* Not zeroed. NULL when out of memory. */
 Buffer *buffer_new(Alloc *alloc, size_t bytes);
 Buffer *buffer_retain(Buffer *b);

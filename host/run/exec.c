@@ -99,7 +99,7 @@ static void place_temporaries(Exec *e) {
     for (int32_t i = 0; i < p->buffers.n; i++) {
         const PlanBuffer *b = plan_buffer(p, i);
         if (b->kind != BUFFER_TEMP) continue;
-        int64_t each = PLAN_LIST(p, int64_t, p->classes)[b->vary];
+        int64_t each = exec_class_stride(p, b->vary);
         for (int32_t s = 0; s < plan_slots(p, b->vary); s++)
             set_base(e, e->first_base[i] + s,
                      e->rt->workspace + e->class_start[b->vary] + each * s + b->offset);

@@ -127,6 +127,10 @@ Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int
 void exec_set_operand(Exec *e, Item *item, int k, int32_t value, const int32_t coord[MAX_AXES]);
 /* The coordinates of slot `slot` of a vary class; 0 along the other axes. */
 void exec_slot_coords(const Plan *p, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]);
+/* From one slot's part of a vary class's workspace to the next. */
+static inline int64_t exec_class_stride(const Plan *p, uint32_t vary) {
+    return (int64_t)buffer_slot_stride((size_t)PLAN_LIST(p, int64_t, p->classes)[vary]);
+}
 void exec_finish_item(Exec *e, Item *item); /* units and scratch, once operands and attr are set */
 /* Scratch bytes for the operands of a sliced item, in front of the kernel's workspace. */
 static inline size_t exec_operand_room(const Item *item) {

@@ -36,7 +36,7 @@ Tensor *tensor_new(Ctx *cx, const Type *type) {
 
 static size_t slot_stride(const Tensor *t) {
     size_t bytes = (size_t)dims_count(&t->local) * (size_t)dtype_size(t->type->dtype);
-    return (bytes + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
+    return buffer_slot_stride(bytes);
 }
 
 /* Gives every slot its part of one new buffer. */

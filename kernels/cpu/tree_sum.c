@@ -8,7 +8,8 @@
 
 enum {
     UNIT = 4096,
-    STREAM = 1 << 21 /* elements of a result that no cache will hold when it is read again */
+    AHEAD = 512,     /* bytes: more streams than the processor follows by itself */
+    STREAM = 1 << 22 /* elements of all inputs: so many leave no room for the result in a cache */
 };
 
 /* The sum of elements at byte `i` of n inputs: of the largest power of 2 of them below n, plus that
@@ -48,7 +49,10 @@ K_INLINE void sum_run(const KTensor *in, int n, int64_t i, float *to, int64_t co
     if (streams) {
         for (; k < count && (uintptr_t)(to + k) % sizeof(Vec_f32); k++)
             to[k] = tree_one(in, n, i + k * 4);
-        for (; k + VEC_f32 <= count; k += VEC_f32) stream_f32(to + k, tree_vec(in, n, i + k * 4));
+        for (; k + VEC_f32 <= count; k += VEC_f32) {
+            for (int m = 0; m < n; m++) __builtin_prefetch(in[m].data + i + k * 4 + AHEAD);
+            stream_f32(to + k, tree_vec(in, n, i + k * 4));
+        }
     }
     for (; k + VEC_f32 <= count; k += VEC_f32) put_f32(to + k, tree_vec(in, n, i + k * 4));
     for (; k < count; k++) to[k] = tree_one(in, n, i + k * 4);
@@ -70,6 +74,7 @@ static int64_t tree_sum_units(const KArgs *a) {
 static int tree_sum(const KArgs *a) {
     const KTensor *in = a->in, *y = &a->out[0];
     int64_t count = k_count(y), i = a->lo * UNIT, end = k_min(a->hi * UNIT, count), n;
+    int streams = count >= STREAM / a->nin;
     if (i >= end) return 0;
     KWalk w;
     k_walk_begin(&w, y, y->rank);
@@ -80,7 +85,7 @@ static int tree_sum(const KArgs *a) {
         int64_t from = w.at[0] - in[0].data, step = k_walk_stride(&w, 0);
         int64_t to_step = k_walk_stride(&w, 1);
         if ((step == 4 && to_step == 4) || n == 1) {
-            sum_dense(in, a->nin, from, (float *)(void *)w.at[1], n, count >= STREAM);
+            sum_dense(in, a->nin, from, (float *)(void *)w.at[1], n, streams);
             continue;
         }
         for (int64_t k = 0; k < n; k++) {
@@ -88,7 +93,7 @@ static int tree_sum(const KArgs *a) {
             memcpy(w.at[1] + k * to_step, &x, sizeof x);
         }
     }
-    if (count >= STREAM) stream_end();
+    if (streams) stream_end();
     return 0;
 }
 

@@ -113,7 +113,7 @@ static void tree_sum(void) {
 
 /* So large that it is stored past the caches; odd, so that pieces begin anywhere. */
 static void tree_sum_large(void) {
-    int64_t dims[2] = {701, 3001};
+    int64_t dims[2] = {701, 3001}; /* of two inputs together 2^22 elements and more */
     Case c = {.name = "tree_sum", .nin = 2, .nout = 1};
     for (int k = 0; k < 2; k++) {
         c.in[k] = tensor(DT_F32, 2, dims, DENSE);
