@@ -92,7 +92,16 @@ static void test_arena(void) {
     CHECK(big && big[(10 << 20) - 1] == 0);
     CHECK(strcmp(arena_strdup(&a, "meshlua"), "meshlua") == 0);
     CHECK(!arena_alloc(&a, SIZE_MAX / 2));
+    for (int round = 0; round < 3; round++) { /* emptied, it needs no more than what it held */
+        arena_clear(&a);
+        size_t held = alloc.live;
+        char *again = arena_alloc(&a, 100);
+        CHECK(again && again[0] == 0 && again[99] == 0);
+        memset(again, 1, 100);
+        CHECK(held == 0 || alloc.live == held);
+    }
     arena_free(&a);
+    arena_clear(&a);
     arena_free(&a);
     CHECK(alloc.live == 0);
     alloc.fail_in = 0;
