@@ -211,7 +211,7 @@ static inline const KInstr *k_program_code(const KProgram *p) {
 /* ---- attributes of the other kernels -----------------------------------------------------------
  */
 
-/* sum, max, min, all, any: in x; out y has x's dims with the
+/* sum, sum_squares (of floats), max, min, all, any: in x; out y has x's dims with the
  * reduced ones set to 1 (the plan drops or keeps them by a view). argmax, argmin: one reduced dim,
  * y is int32, the first of equal elements wins, NaN wins over all. bool sums as int32.
  * float16/bfloat16 accumulate in float32 and may go to a float32 y. An output is one unit's work: a

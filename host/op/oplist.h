@@ -88,6 +88,7 @@ OP(COPY, movement)
 
 /* reduce */
 OP(SUM, reduce)
+OP(SUM_SQUARES, reduce)
 OP(MAX, reduce)
 OP(MIN, reduce)
 OP(ALL, reduce)

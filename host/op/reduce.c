@@ -29,6 +29,11 @@ static Err shape_sum(const OpArgs *a, OutType *out, int *nout) {
     return reduced_dims(a, &out[0].dims);
 }
 
+static Err shape_sum_squares(const OpArgs *a, OutType *out, int *nout) {
+    if (!dtype_is_float(a->in[0]->dtype)) return op_error(a, E_DTYPE, "takes floats");
+    return shape_sum(a, out, nout);
+}
+
 static Err shape_extremum(const OpArgs *a, OutType *out, int *nout) {
     (void)nout;
     out[0] = (OutType){.dtype = a->in[0]->dtype};
@@ -135,13 +140,29 @@ static void split(Build *b, const Node *n, const Val *in, Val *out) {
     attr.wide = 1; /* the parts' results are not rounded */
     Val v = op_reshape(b, in[0], &part);
     v = build_op(b, n->op, &v, 1, &attr);
-    v = op_reshape(b, op_reduce(b, n->op, v, &(Dims){1, {d}}), &y);
+    OpId parts_op = n->op == OP_SUM_SQUARES ? OP_SUM : (OpId)n->op;
+    v = op_reshape(b, op_reduce(b, parts_op, v, &(Dims){1, {d}}), &y);
     out[0] = narrow ? op_astype(b, v, op_dtype(b, in[0])) : v;
 }
 
 static Val fold(Build *b, const Node *n, const Val *in) {
     (void)b;
     return ((const AxesAttr *)n->attr)->axes.rank == 0 ? in[0] : 0;
+}
+
+/* Squares that are only summed need not be in memory. Those of 16-bit floats are
+ * rounded, but not by sum_squares. */
+static Val fold_sum(Build *b, const Node *n, const Val *in) {
+    const Node *x = graph_def(b->g, in[0]);
+    if (x->op != OP_SQUARE) return 0;
+    DType d = op_dtype(b, in[0]);
+    if (!dtype_is_float(d) || dtype_size(d) < 4) return 0;
+    return build_op(b, OP_SUM_SQUARES, x->in, 1, n->attr);
+}
+
+static void expand_sum_squares(Build *b, const Node *n, const Val *in, Val *out) {
+    Val x = op1(b, OP_SQUARE, in[0]);
+    out[0] = build_op(b, OP_SUM, &x, 1, n->attr);
 }
 
 #define ROW(NAME, name_, doc_, shape_, factors_, kernel_, fields_, ...)                            \
@@ -165,7 +186,9 @@ static Val fold(Build *b, const Node *n, const Val *in) {
 
 ROW(SUM, "sum", "sum over axes; 16-bit floats add up in float32, bool counts in int32", shape_sum,
     factors_sum, "sum", sum_fields, .vjp = vjp_sum, .linear = 1, .wide = offsetof(AxesAttr, wide),
-    .split = split);
+    .fold = fold_sum, .split = split);
+ROW(SUM_SQUARES, "sum_squares", "sum of the squares over axes", shape_sum_squares, factors_sum,
+    "sum_squares", sum_fields, .expand = expand_sum_squares, .split = split, .flags = OPF_INTERNAL);
 ROW(MAX, "max", "largest over axes", shape_extremum, factors_max, "max", axes_fields,
     .vjp = vjp_extremum, .fold = fold, .split = split);
 ROW(MIN, "min", "smallest over axes", shape_extremum, factors_min, "min", axes_fields,

@@ -36,7 +36,7 @@ static int same_output(const KReduce *r, int rank, const int64_t *x, const int64
     return 1;
 }
 
-static int reduce(const KArgs *a, Op op) {
+static int reduce_of(const KArgs *a, Op op, int squares) {
     const KTensor *x = &a->in[0], *y = &a->out[0];
     int64_t n = n_count(x), outputs = n_count(y), i[K_MAX_RANK], o[K_MAX_RANK];
     for (int64_t k = 0; k < outputs; k++) {
@@ -46,8 +46,9 @@ static int reduce(const KArgs *a, Op op) {
         for (int64_t j = 0; j < n; j++) {
             n_index(x, j, i);
             if (!same_output(a->attr, x->rank, i, o)) continue;
+            double e = n_is_float(x->dtype) ? n_get(x, n_at(x, i)) : 0;
             if (n_is_float(x->dtype))
-                f = join_float(op, f, n_get(x, n_at(x, i)));
+                f = join_float(op, f, squares ? e * e : e);
             else
                 v = join_int(op, v, n_get_int(x, n_at(x, i)));
         }
@@ -57,6 +58,10 @@ static int reduce(const KArgs *a, Op op) {
             n_put_int(y, n_at(y, o), v);
     }
     return 0;
+}
+
+static int reduce(const KArgs *a, Op op) {
+    return reduce_of(a, op, 0);
 }
 
 static int argreduce(const KArgs *a, int min) {
@@ -94,6 +99,7 @@ static int argreduce(const KArgs *a, int min) {
         return call;                                                                               \
     }
 KERNEL(sum, reduce(a, SUM))
+KERNEL(sum_squares, reduce_of(a, SUM, 1))
 KERNEL(max, reduce(a, MAX))
 KERNEL(min, reduce(a, MIN))
 KERNEL(all, reduce(a, AND))
@@ -102,9 +108,10 @@ KERNEL(argmax, argreduce(a, 0))
 KERNEL(argmin, argreduce(a, 1))
 
 const KernelRow k_rows_reduce_naive[] = {
-    {"sum", sum, NULL, NULL}, {"max", max, NULL, NULL},
-    {"min", min, NULL, NULL}, {"all", all, NULL, NULL},
-    {"any", any, NULL, NULL},   {NULL, NULL, NULL, NULL},
+    {"sum", sum, NULL, NULL}, {"sum_squares", sum_squares, NULL, NULL},
+    {"max", max, NULL, NULL}, {"min", min, NULL, NULL},
+    {"all", all, NULL, NULL}, {"any", any, NULL, NULL},
+    {NULL, NULL, NULL, NULL},
 };
 const KernelRow k_rows_argreduce_naive[] = {
     {"argmax", argmax, NULL, NULL},

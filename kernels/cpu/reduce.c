@@ -1,4 +1,4 @@
-/* reduce.c - sum, max, min, all, any.
+/* reduce.c - sum, sum_squares, max, min, all, any.
  *
  * x any dims; y: x's dims with the reduced ones set to 1. Any strides. The dims fall into two
  * groups, each sorted by x's strides and merged where possible. If x runs along a reduced dim, an
@@ -156,6 +156,7 @@ static void identity(Op op, DType t, void *acc) {
 typedef struct Reduction {
     const KTensor *x, *y;
     Op op;
+    bool squares;                               /* are added, not the elements */
     int kept_rank, rank;                        /* rank: of the reduced dims */
     int64_t kept[K_MAX_RANK], dims[K_MAX_RANK]; /* sorted and merged */
     int64_t kept_strides[2][K_MAX_RANK], strides[1][K_MAX_RANK];
@@ -164,9 +165,14 @@ typedef struct Reduction {
     int64_t columns, blocks;    /* by columns: of a block; blocks of the last kept dim */
 } Reduction;
 
-static Reduction describe(const KArgs *a, Op op) {
+static Reduction describe(const KArgs *a, Op op, bool squares) {
     const KReduce *attr = a->attr;
-    Reduction r = {.x = &a->in[0], .y = &a->out[0], .op = op, .outputs = 1, .positions = 1};
+    Reduction r = {.x = &a->in[0],
+                   .y = &a->out[0],
+                   .op = op,
+                   .squares = squares,
+                   .outputs = 1,
+                   .positions = 1};
     for (int d = 0; d < r.x->rank; d++) {
         int64_t n = r.x->dims[d], s = r.x->strides[d];
         if (attr->reduced[d]) {
@@ -218,19 +224,34 @@ static KWalk walk_reduced(const Reduction *r, char *at) {
     return w;
 }
 
+/* n elements of x, or their squares. */
+static const void *take_run(const Reduction *r, const char *at, int64_t stride, int64_t n,
+                            void *buf) {
+    const void *x = k_run_in(r->x->dtype, at, stride, n, buf);
+    if (!r->squares) return x;
+    const float *narrow = x;
+    const double *wide = x;
+    float *f = buf;
+    double *d = buf;
+    if (k_dtype_register(r->x->dtype) == KT_F32)
+        K_IVDEP for (int64_t i = 0; i < n; i++) f[i] = narrow[i] * narrow[i];
+    else
+        K_IVDEP for (int64_t i = 0; i < n; i++) d[i] = wide[i] * wide[i];
+    return buf;
+}
+
 /* Folds all reduced elements from `at` on into one accumulator, by runs. */
 static void reduce_row(const Reduction *r, char *at, void *acc, void *buf) {
     Fold *fold = folds[r->op][k_dtype_register(r->x->dtype)][0];
     if (r->rank <= 1 && r->positions <= CHUNK) { /* what a walk would do, for short rows */
         int64_t stride = r->rank ? r->strides[0][0] : 0;
-        if (r->positions)
-            fold(acc, k_run_in(r->x->dtype, at, stride, r->positions, buf), r->positions);
+        if (r->positions) fold(acc, take_run(r, at, stride, r->positions, buf), r->positions);
         return;
     }
     KWalk w = walk_reduced(r, at);
     for (int64_t left = r->positions, n; left > 0; left -= n) {
         n = k_min(k_walk_run(&w), CHUNK);
-        fold(acc, k_run_in(r->x->dtype, w.at[0], k_walk_stride(&w, 0), n, buf), n);
+        fold(acc, take_run(r, w.at[0], k_walk_stride(&w, 0), n, buf), n);
         k_walk_advance(&w, n);
     }
 }
@@ -239,7 +260,7 @@ static void reduce_row(const Reduction *r, char *at, void *acc, void *buf) {
 static void reduce_columns(const Reduction *r, char *at, void *acc, int64_t n, void *buf) {
     Fold *fold = folds[r->op][k_dtype_register(r->x->dtype)][1];
     int64_t stride = r->kept_strides[0][r->kept_rank - 1];
-    bool many = r->op == SUM && r->x->dtype == DT_F32 && stride == sizeof(float);
+    bool many = r->op == SUM && !r->squares && r->x->dtype == DT_F32 && stride == sizeof(float);
     KWalk w = walk_reduced(r, at);
     for (int64_t left = r->positions, rows; left > 0; left -= rows) {
         int64_t apart = k_walk_stride(&w, 0) / (int64_t)sizeof(float);
@@ -248,7 +269,7 @@ static void reduce_columns(const Reduction *r, char *at, void *acc, int64_t n, v
         if (rows == ROWS)
             sum_rows(buf, row, apart, n);
         else
-            row = k_run_in(r->x->dtype, w.at[0], stride, n, buf);
+            row = take_run(r, w.at[0], stride, n, buf);
         fold(acc, rows == ROWS ? buf : row, n);
         k_walk_advance(&w, rows);
     }
@@ -288,13 +309,13 @@ static void reduce_runs(const Reduction *r, int64_t i, int64_t end) {
 }
 
 static bool has_short_runs(const Reduction *r) {
-    return !r->by_columns && r->outputs >= MANY && r->op <= MIN && r->x->dtype == DT_F32 &&
-           r->y->dtype == DT_F32 && r->positions <= CHUNK &&
+    return !r->by_columns && !r->squares && r->outputs >= MANY && r->op <= MIN &&
+           r->x->dtype == DT_F32 && r->y->dtype == DT_F32 && r->positions <= CHUNK &&
            (r->rank == 0 || (r->rank == 1 && r->strides[0][0] == 4));
 }
 
-static int reduce(const KArgs *a, Op op) {
-    Reduction r = describe(a, op);
+static int reduce(const KArgs *a, Op op, bool squares) {
+    Reduction r = describe(a, op, squares);
     _Alignas(64) char acc[WIDE * 8], buf[WIDE * 8];
     if (has_short_runs(&r)) {
         reduce_runs(&r, a->lo, a->hi);
@@ -316,27 +337,32 @@ static int reduce(const KArgs *a, Op op) {
     return 0;
 }
 
-static int64_t units(const KArgs *a, Op op) {
-    Reduction r = describe(a, op);
+static int64_t units(const KArgs *a, Op op, bool squares) {
+    Reduction r = describe(a, op, squares);
     if (r.outputs == 0) return 0;
     return r.by_columns ? r.outputs / r.kept[r.kept_rank - 1] * r.blocks : r.outputs;
 }
 
-#define KERNEL(name, op)                                                                           \
+#define KERNEL(name, op, squares)                                                                  \
     static int reduce_##name(const KArgs *a) {                                                     \
-        return reduce(a, op);                                                                      \
+        return reduce(a, op, squares);                                                             \
     }                                                                                              \
     static int64_t units_##name(const KArgs *a) {                                                  \
-        return units(a, op);                                                                       \
+        return units(a, op, squares);                                                              \
     }
-KERNEL(sum, SUM)
-KERNEL(max, MAX)
-KERNEL(min, MIN)
-KERNEL(and, AND)
-KERNEL(or, OR)
+KERNEL(sum, SUM, false)
+KERNEL(sum_squares, SUM, true)
+KERNEL(max, MAX, false)
+KERNEL(min, MIN, false)
+KERNEL(and, AND, false)
+KERNEL(or, OR, false)
 
 K_ROWS(reduce) = {
-    {"sum", reduce_sum, units_sum, NULL}, {"max", reduce_max, units_max, NULL},
-    {"min", reduce_min, units_min, NULL}, {"all", reduce_and, units_and, NULL},
-    {"any", reduce_or, units_or, NULL},   {NULL, NULL, NULL, NULL},
+    {"sum", reduce_sum, units_sum, NULL},
+    {"sum_squares", reduce_sum_squares, units_sum_squares, NULL},
+    {"max", reduce_max, units_max, NULL},
+    {"min", reduce_min, units_min, NULL},
+    {"all", reduce_and, units_and, NULL},
+    {"any", reduce_or, units_or, NULL},
+    {NULL, NULL, NULL, NULL},
 };

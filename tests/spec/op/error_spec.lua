@@ -162,6 +162,7 @@ for _, name in ipairs {"max", "min", "argmax", "argmin"} do
   end)
 end
 bad("sum", "E_SHAPE", "axis -1 is given twice", function() return f:sum {2, -1} end)
+bad("sum_squares", "E_DTYPE", "takes floats", function() return op.sum_squares(i, {axes = {1}}) end)
 bad("sum", "E_VALUE", "an axis is a whole number, not 1.5", function() return f:sum(1.5) end)
 for _, name in ipairs {"all", "any"} do
   bad(name, "E_DTYPE", "takes bool (x float32[2,3])", function() return ml[name](f) end)

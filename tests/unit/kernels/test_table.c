@@ -5,6 +5,7 @@ int main(void) {
     static const char *const names[] = {
         "fused",
         "sum",
+        "sum_squares",
         "max",
         "min",
         "all",

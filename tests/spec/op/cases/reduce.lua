@@ -2,6 +2,8 @@
 local naive = require "spec.op.naive"
 local scalar = require "spec.op.scalar"
 
+local op = require "meshlua.core".op
+
 local rows = {}
 
 local function add(row) rows[#rows + 1] = row end
@@ -21,21 +23,26 @@ for _, axes in ipairs {{1}, {2}, {3}, {1, 3}, {2, 3}, {1, 2, 3}} do
   add {op = "sum", name = "sum over " .. name, rule = rule, inputs = {{8, 4, 6}}, dtypes = sums,
     call = function(x) return x:sum(axes) end,
     ref = function(x) return naive.drop(naive.wrapped(x.dtype, naive.sum(x, axes)), axes) end}
-  for op, f in pairs {max = scalar.max, min = scalar.min} do
-    add {op = op, name = op .. " over " .. name, rule = rule, inputs = {{8, 4, 6, distinct = true}},
+  add {op = "sum_squares", name = "sum_squares over " .. name, rule = rule, inputs = {{8, 4, 6}},
+    call = function(x) return op.sum_squares(x, {axes = axes}):squeeze(axes) end,
+    ref = function(x)
+      return naive.drop(naive.reduce(x, axes, 0, function(a, v) return a + v * v end), axes)
+    end}
+  for kind, f in pairs {max = scalar.max, min = scalar.min} do
+    add {op = kind, name = kind .. " over " .. name, rule = rule, inputs = {{8, 4, 6, distinct = true}},
       ints = true, exact = true,
-      call = function(x) return x[op](x, axes) end,
+      call = function(x) return x[kind](x, axes) end,
       ref = function(x)
         return naive.drop(naive.reduce(x, axes, false, function(a, v) return a and f(a, v) or v end), axes)
       end}
   end
-  for op, f in pairs {
+  for kind, f in pairs {
     all = function(a, v) return a and v end, any = function(a, v) return a or v end,
   } do
-    add {op = op, name = op .. " over " .. name, rule = rule, inputs = {{8, 4, 6, dtype = "bool"}},
+    add {op = kind, name = kind .. " over " .. name, rule = rule, inputs = {{8, 4, 6, dtype = "bool"}},
       exact = true, dtypes = {"bool"},
-      call = function(x) return x[op](x, axes) end,
-      ref = function(x) return naive.drop(naive.reduce(x, axes, op == "all", f), axes) end}
+      call = function(x) return x[kind](x, axes) end,
+      ref = function(x) return naive.drop(naive.reduce(x, axes, kind == "all", f), axes) end}
   end
 end
 add {op = "sum", name = "sum, dims kept", rule = "ab->a.", inputs = {{8, 4}}, dtypes = sums,
@@ -62,18 +69,18 @@ add {op = "max", name = "max with ties", rule = "aB->a", inputs = {{8, 6, low = 
   call = function(x) return x:max(2) end,
   ref = function(x) return naive.drop(naive.slice(x, {0, 0}, {8, 1}, {1, 1}), {2}) end}
 
-for op, better in pairs {
+for kind, better in pairs {
   argmax = function(v, best) return v > best end, argmin = function(v, best) return v < best end,
 } do
   for axis, rule in ipairs {"Abc->bc", "aBc->ac", "abC->ab"} do
-    add {op = op, name = op .. " along " .. axis, rule = rule,
+    add {op = kind, name = kind .. " along " .. axis, rule = rule,
       inputs = {{8, 4, 6, int_low = -2, int_high = 2}}, ints = true, exact = true, result = "int32",
-      call = function(x) return x[op](x, axis) end,
+      call = function(x) return x[kind](x, axis) end,
       ref = function(x) return naive.drop(naive.arg(x, axis, better), {axis}) end}
   end
-  add {op = op, name = op .. " of all", rule = "AB->", inputs = {{8, 4}}, ints = true, exact = true,
+  add {op = kind, name = kind .. " of all", rule = "AB->", inputs = {{8, 4}}, ints = true, exact = true,
     result = "int32",
-    call = function(x) return x[op](x) end,
+    call = function(x) return x[kind](x) end,
     ref = function(x) return naive.drop(naive.arg(naive.reshape(x, {32}), 1, better), {1}) end}
 end
 table.sort(rows, function(a, b) return a.name < b.name end)
