@@ -29,8 +29,9 @@ enum {
     OPF_CAST = 1 << 14,       /* only the type is another: nothing is left of it when partitioned */
     OPF_LAYOUT_STOP = 1 << 15, /* no layout propagates through it */
     OPF_PLACEHOLDER = 1 << 16, /* in traces only: nothing that is needed may depend on it */
-    OPF_WAIT = 1 << 17,  /* a view of operand 0 once it is there; holds the others until then */
-    OPF_LOCAL = 1 << 18, /* stands in partitioned graphs only: a pass makes it */
+    OPF_WAIT = 1 << 17,    /* a view of operand 0 once it is there; holds the others until then */
+    OPF_LOCAL = 1 << 18,   /* stands in partitioned graphs only: a pass makes it */
+    OPF_PRODUCT = 1 << 19, /* its operations are those of matrix products */
 };
 
 /* How the operands of a call from outside meet before the op sees them (op_apply). */

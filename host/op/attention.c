@@ -368,7 +368,7 @@ const OpDef op_row_ATTENTION = {
     .lower_size = sizeof(KAttention),
     .inner = 7,
     .grad_results = 1,
-    .flags = OPF_SAVE,
+    .flags = OPF_SAVE | OPF_PRODUCT,
 };
 
 const OpDef op_row_ATTENTION_GRAD = {
@@ -388,7 +388,7 @@ const OpDef op_row_ATTENTION_GRAD = {
     .lower = lower_attention,
     .lower_size = sizeof(KAttention),
     .inner = 0x2f,
-    .flags = OPF_INTERNAL,
+    .flags = OPF_INTERNAL | OPF_PRODUCT,
 };
 
 const OpDef op_row_MASKED_ATTENTION = {
@@ -412,7 +412,7 @@ const OpDef op_row_MASKED_ATTENTION = {
     .shared = 1 << 4,
     .inner = 7,
     .grad_results = 1,
-    .flags = OPF_SAVE,
+    .flags = OPF_SAVE | OPF_PRODUCT,
 };
 
 const OpDef op_row_MASKED_ATTENTION_GRAD = {
@@ -434,5 +434,5 @@ const OpDef op_row_MASKED_ATTENTION_GRAD = {
     .local = local_masked,
     .shared = 1 << 7,
     .inner = 0x2f,
-    .flags = OPF_INTERNAL,
+    .flags = OPF_INTERNAL | OPF_PRODUCT,
 };

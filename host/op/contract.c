@@ -217,5 +217,5 @@ const OpDef op_row_MATMUL = {
     .lower_size = sizeof(KMatmul),
     .linear = 3,
     .wide = offsetof(MatmulAttr, wide),
-    .flags = OPF_SAVE,
+    .flags = OPF_SAVE | OPF_PRODUCT,
 };

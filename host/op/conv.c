@@ -336,7 +336,7 @@ const OpDef op_row_CONV = {
     .lower_size = sizeof(KConv),
     .contiguous = 2,
     .linear = 3,
-    .flags = OPF_SAVE,
+    .flags = OPF_SAVE | OPF_PRODUCT,
     .wide = offsetof(ConvAttr, wide),
 };
 
@@ -384,6 +384,6 @@ const OpDef op_row_CONV_GRAD_KERNEL = {
     .lower = lower,
     .lower_size = sizeof(KConv),
     .linear = 3,
-    .flags = OPF_SAVE,
+    .flags = OPF_SAVE | OPF_PRODUCT,
     .wide = offsetof(ConvAttr, wide),
 };

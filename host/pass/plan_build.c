@@ -314,6 +314,7 @@ static PlanStep pack_step(Pack *k, Values *values, const BuildStep *s) {
     for (int i = 0; i < s->nout; i++)
         if (s->out[i].type->layout) out.vary |= s->out[i].type->layout->vary;
     out.role = s->node->role;
+    out.product = (def->flags & OPF_PRODUCT) != 0;
     out.name = put_string(k, s->kernel ? s->kernel : def->name);
     out.op = put_string(k, def->name);
     out.in = put_values(k, values, s->in, s->nin);

@@ -243,9 +243,7 @@ static void add_costs(Exec *e) {
             e->cost.collectives += (int64_t)s->times;
             continue;
         }
-        const char *op = plan_str(p, s->op);
-        bool product = strcmp(op, "matmul") == 0 || strncmp(op, "attention", 9) == 0;
-        if (product) e->cost.matmul_flops += s->flops * s->times;
+        if (s->product) e->cost.matmul_flops += s->flops * s->times;
         if (wants_blas(e, s)) blas_load(e->rt->cx, &e->rt->blas);
     }
 }

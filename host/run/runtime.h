@@ -10,7 +10,7 @@
 
 /* What one device has done since the start, from the plans it ran. */
 typedef struct Counters {
-    double flops, matmul_flops;    /* operations; those of matmul and attention alone */
+    double flops, matmul_flops;    /* operations; those of matrix products alone */
     double sent[COLL_PERMUTE + 1]; /* bytes, by CollectiveKind */
     int64_t collectives, plans;
 } Counters;

@@ -277,3 +277,38 @@ describe("--profile=FILE", function()
     assert.truthy(err:find("cannot write /nonexistent/trace.json: No such file", 1, true))
   end)
 end)
+
+describe("counters", function()
+  --- The operations that a device has done in the call: all, and those of matrix products.
+  local function operations(fn, ...)
+    fn(...)
+    local before = ml.core.counters()
+    fn(...)
+    local after = ml.core.counters()
+    return after.flops - before.flops, after.matmul_flops - before.matmul_flops
+  end
+
+  it("tell operations of matrix products from the others", function()
+    local x, w = ml.ones {8, 16}, ml.ones {16, 4}
+    local all, products = operations(ml.jit(function(a, b) return ml.tanh(a:matmul(b)) end), x, w)
+    assert.equal(2 * 8 * 16 * 4, products)
+    assert.is_true(all > products)
+    all, products = operations(ml.jit(function(a) return a + 1 end), x)
+    assert.equal(0, products)
+    assert.is_true(all > 0)
+  end)
+
+  it("count attention as products, masked or not, with its gradient", function()
+    local x, seen = ml.ones {1, 8, 2, 4}, ml.full({8, 8}, true)
+    local forward = 2 * 2 * 2 * 8 * 8 * 4 -- two products of two heads
+    for _, options in ipairs {{}, {mask = seen}} do
+      local function attend(a) return ml.nn.attention(a, a, a, options) end
+      local _, once = operations(ml.jit(attend), x)
+      local _, both = operations(ml.jit(function(a)
+        return ml.grad(function(b) return (attend(b) ^ 2):sum() end)(a)
+      end), x)
+      assert.equal(forward, once)
+      assert.equal(3.5 * forward, both)
+    end
+  end)
+end)
