@@ -24,8 +24,17 @@ typedef struct Forward {
     Flags flags;
 } Forward;
 
-static int64_t forward_floats(int64_t depth) {
-    return 2 * QUERIES * depth + KEYS * LANES + 2 * KEYS * depth + LANES * depth;
+/* All but the mask: it is in memory, of which there is none yet when the room is asked for. */
+static Forward forward_of(const KArgs *a, Room *room) {
+    Forward f = {.h = k_heads(a)};
+    int64_t depth = f.depth = k_whole(f.h.depth);
+    f.q = k_take(room, QUERIES * depth);
+    f.y = k_take(room, QUERIES * depth);
+    f.p = k_take(room, KEYS * LANES);
+    f.k = k_take(room, KEYS * depth);
+    f.v = k_take(room, KEYS * depth);
+    f.rows = k_take(room, LANES * depth);
+    return f;
 }
 
 /* The scores of queries from t on, a block, and n keys from s on become p, and p v is added to y.
@@ -106,15 +115,9 @@ static void store_unit(Forward *f, const HeadRows *y, const KTensor *lse, int64_
 
 static int attention(const KArgs *a) {
     if (a->in[0].dtype == DT_F64) return k_attention_wide(a);
-    Forward f = {.h = k_heads(a), .mask = k_mask(a, 3)};
-    char *workspace = k_align(a->workspace);
-    int64_t depth = f.depth = k_whole(f.h.depth);
-    f.q = k_take(&workspace, QUERIES * depth);
-    f.y = k_take(&workspace, QUERIES * depth);
-    f.p = k_take(&workspace, KEYS * LANES);
-    f.k = k_take(&workspace, KEYS * depth);
-    f.v = k_take(&workspace, KEYS * depth);
-    f.rows = k_take(&workspace, LANES * depth);
+    Room room = {k_align(a->workspace), 0};
+    Forward f = forward_of(a, &room);
+    f.mask = k_mask(a, 3);
     for (int64_t u = a->lo; u < a->hi; u++) {
         int64_t t = u % f.h.blocks * QUERIES, head = u / f.h.blocks;
         int64_t b = head / f.h.heads, h = head % f.h.heads, g = h * f.h.groups / f.h.heads;
@@ -139,7 +142,9 @@ static int64_t grad_units(const KArgs *a) {
 }
 static size_t workspace_bytes(const KArgs *a) {
     if (a->in[0].dtype == DT_F64) return k_attention_workspace(a);
-    return (size_t)(4 * forward_floats(k_whole(k_heads(a).depth)) + 64);
+    Room room = {NULL, 64};
+    forward_of(a, &room);
+    return (size_t)room.bytes;
 }
 static size_t grad_workspace_bytes(const KArgs *a) {
     return a->in[0].dtype == DT_F64 ? k_attention_workspace(a) : k_attention_grad_bytes(a);

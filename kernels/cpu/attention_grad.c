@@ -20,10 +20,23 @@ typedef struct Backward {
     Flags seen, kept;
 } Backward;
 
-static int64_t backward_floats(const Heads *h) {
-    int64_t depth = k_whole(h->depth);
-    return 3 * QUERIES * depth + 2 * QUERIES * KEYS + 2 * QUERIES * depth + 2 * KEYS * depth +
-           2 * k_whole(h->keys) * depth + LANES * depth;
+/* All but the mask: it is in memory, of which there is none yet when the room is asked for. */
+static Backward backward_of(const KArgs *a, Room *room) {
+    Backward w = {.h = k_heads(a)};
+    int64_t depth = w.depth = k_whole(w.h.depth), keys = k_whole(w.h.keys) * depth;
+    w.q_panel = k_take(room, QUERIES * depth);
+    w.dy_panel = k_take(room, QUERIES * depth);
+    w.dq = k_take(room, QUERIES * depth);
+    w.p = k_take(room, QUERIES * KEYS);
+    w.ds = k_take(room, QUERIES * KEYS);
+    w.q = k_take(room, QUERIES * depth);
+    w.dy = k_take(room, QUERIES * depth);
+    w.k = k_take(room, KEYS * depth);
+    w.v = k_take(room, KEYS * depth);
+    w.dk = k_take(room, keys);
+    w.dv = k_take(room, keys);
+    w.rows = k_take(room, LANES * depth);
+    return w;
 }
 
 /* delta[lane] = the sum over d of x[lane][d] y[lane][d] */
@@ -157,21 +170,10 @@ static void rows_out(const HeadRows *r, const Heads *h, float scale, float *from
 
 int k_attention_grad(const KArgs *a) {
     if (a->in[0].dtype == DT_F64) return k_attention_wide_grad(a);
-    Backward w = {.h = k_heads(a), .mask = k_mask(a, 6)};
-    char *workspace = k_align(a->workspace);
-    int64_t depth = w.depth = k_whole(w.h.depth), keys = k_whole(w.h.keys) * depth;
-    w.q_panel = k_take(&workspace, QUERIES * depth);
-    w.dy_panel = k_take(&workspace, QUERIES * depth);
-    w.dq = k_take(&workspace, QUERIES * depth);
-    w.p = k_take(&workspace, QUERIES * KEYS);
-    w.ds = k_take(&workspace, QUERIES * KEYS);
-    w.q = k_take(&workspace, QUERIES * depth);
-    w.dy = k_take(&workspace, QUERIES * depth);
-    w.k = k_take(&workspace, KEYS * depth);
-    w.v = k_take(&workspace, KEYS * depth);
-    w.dk = k_take(&workspace, keys);
-    w.dv = k_take(&workspace, keys);
-    w.rows = k_take(&workspace, LANES * depth);
+    Room room = {k_align(a->workspace), 0};
+    Backward w = backward_of(a, &room);
+    w.mask = k_mask(a, 6);
+    int64_t keys = k_whole(w.h.keys) * w.depth;
     int64_t shared = w.h.groups ? w.h.heads / w.h.groups : 0;
     for (int64_t u = a->lo; u < a->hi; u++) {
         int64_t b = u / w.h.groups, g = u % w.h.groups;
@@ -187,6 +189,7 @@ int k_attention_grad(const KArgs *a) {
 }
 
 size_t k_attention_grad_bytes(const KArgs *a) {
-    Heads h = k_heads(a);
-    return (size_t)(4 * backward_floats(&h) + 64);
+    Room room = {NULL, 64};
+    backward_of(a, &room);
+    return (size_t)room.bytes;
 }

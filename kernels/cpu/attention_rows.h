@@ -13,9 +13,15 @@ static inline int64_t k_whole(int64_t n) {
     return (n + LANES - 1) & ~(int64_t)(LANES - 1);
 }
 
-static inline float *k_take(char **workspace, int64_t count) {
-    float *p = (float *)(void *)*workspace;
-    *workspace += (4 * count + 63) & ~(int64_t)63;
+/* Where buffers are laid out one after the other; base NULL: only to see how long they are. */
+typedef struct Room {
+    char *base;
+    int64_t bytes;
+} Room;
+
+static inline float *k_take(Room *room, int64_t count) {
+    float *p = room->base ? (float *)(void *)(room->base + room->bytes) : NULL;
+    room->bytes += (4 * count + 63) & ~(int64_t)63;
     return p;
 }
 
