@@ -122,6 +122,37 @@ def dropout():
         return [plain(layer(x)), plain(layer(x))]
 
 
+def masked_attention():
+    """Attention where a mask lets look, its probabilities after dropout: the result, and the gradients of
+    sum(result * ramp) with respect to query, key and value. The last query of the last case looks nowhere."""
+    t, s = jnp.arange(5)[:, None], jnp.arange(6)[None, :]
+    band, ahead = jnp.abs(t - s) <= 1, s <= t
+    some = ((t * 5 + s * 3) % 4 != 0) & (t < 4)
+    cases = {
+        "mask": (4, band, 0.0),
+        "groups": (2, band, 0.0),
+        "dropout": (4, None, 0.4),
+        "both": (4, ahead, 0.25),
+        "nowhere": (4, some, 0.0),
+    }
+    out = {}
+    with jax.enable_x64(False):
+        for name, (heads, mask, rate) in cases.items():
+            q, k = ramp(2, 5, 4, 3, dtype="float32"), ramp(2, 6, heads, 3, dtype="float32")
+            v = ramp(3, heads, 6, 2, dtype="float32").transpose(3, 2, 1, 0)
+
+            def loss(q, k, v):
+                y = nnx.dot_product_attention(
+                    q, k, v, mask=mask, dropout_rng=jax.random.key(7), dropout_rate=rate,
+                    broadcast_dropout=False, deterministic=rate == 0,
+                )
+                return jnp.sum(y * ramp(*y.shape, dtype="float32")), y
+
+            grads, y = jax.grad(loss, argnums=(0, 1, 2), has_aux=True)(q, k, v)
+            out[name] = {"result": plain(y), "grads": [plain(g) for g in grads]}
+    return out
+
+
 def streams():
     """Keys of named streams: each the next one of its own."""
     rngs = nnx.Rngs(0, params=1, dropout=2)
@@ -225,7 +256,7 @@ def optimizers():
 
 
 def main():
-    parts = [initializers, layers, dropout, streams, activations, losses, schedules, optimizers]
+    parts = [initializers, layers, dropout, masked_attention, streams, activations, losses, schedules, optimizers]
     made = {part.__name__: part() for part in parts}
     made["made_with"] = {
         "jax": jax.__version__, "flax": flax.__version__, "optax": optax.__version__

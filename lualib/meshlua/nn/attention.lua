@@ -1,6 +1,7 @@
 -- attention.lua: scaled dot-product attention, and the layer of projections around it.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local dropout = require "meshlua.nn.dropout"
 local linear = require "meshlua.nn.linear"
 local mesh_of = require "meshlua.mesh"
 local module = require "meshlua.nn.module"
@@ -70,7 +71,7 @@ end
 local layer_options = {rngs = "table", axes = "table", kv_heads = "number", head_dim = "number",
   causal = "boolean", fused = "boolean", use_bias = "boolean", kernel_init = "function",
   out_kernel_init = "function", bias_init = "function", param_dtype = "string", dtype = "string",
-  rope = "number"}
+  rope = "number", dropout = "number"}
 
 --- The head counts that divide a width, for messages.
 local function divisors(width, near)
@@ -95,6 +96,7 @@ M.MultiHeadAttention = module.module("MultiHeadAttention")
 ---@field fused boolean
 ---@field out_kernel_init Initializer
 ---@field rope number
+---@field dropout number
 
 ---@param width integer features of input and result
 ---@param heads integer
@@ -102,7 +104,8 @@ M.MultiHeadAttention = module.module("MultiHeadAttention")
 --- axes: names of {width, heads [, key heads]}. kv_heads: default heads; fewer are shared by groups of
 --- queries. head_dim: default width / heads. causal: default false. fused: q, k and v in one Param
 --- [width, 3, heads, head_dim]; default false. rope: base of rotary positions (10000); default none.
---- The rest as Linear's.
+--- dropout: the share of the probabilities that is dropped while training (see :train() and :eval()), each on
+--- its own, with keys that come with the call; default 0. The rest as Linear's.
 function M.MultiHeadAttention:init(width, heads, options)
   local who = "MultiHeadAttention"
   options = lib.options(who, options, layer_options)
@@ -147,6 +150,12 @@ function M.MultiHeadAttention:init(width, heads, options)
   self.heads_axis, self.kv_axis = head or nil, kv or nil
   self.causal = options.causal or false
   self.rope = options.rope
+  if options.dropout and options.dropout ~= 0 then
+    if not (options.dropout > 0 and options.dropout < 1) then
+      raise("E_VALUE", "%s: dropout is %s; it must be from 0 to below 1", who, tostring(options.dropout))
+    end
+    self.dropout = dropout.Dropout(options.dropout)
+  end
 end
 
 --- x [..., heads, head_dim] with its heads laid as the rules in context say; where none are, as they fall.
@@ -158,7 +167,7 @@ local function with_heads(x, name)
   return mesh_of.constrain(x, names)
 end
 
-local call_options = {mask = true, kv = true, causal = "boolean"}
+local call_options = {mask = true, kv = true, causal = "boolean", rngs = "table"}
 
 --- One third of the fused projection.
 local function third(qkv, i)
@@ -169,8 +178,8 @@ local function third(qkv, i)
 end
 
 ---@param x Tensor [batch, length, width]
----@param options {mask: Tensor, kv: Tensor, causal: boolean}? mask: see nn.attention. kv: what keys and
---- values are made of (default x). causal: default the layer's
+---@param options {mask: Tensor, kv: Tensor, causal: boolean, rngs: Rngs}? mask: see nn.attention. kv: what
+--- keys and values are made of (default x). causal: default the layer's. rngs: keys of the dropout
 ---@return Tensor of x's shape
 function M.MultiHeadAttention:__call(x, options)
   options = lib.options("MultiHeadAttention", options, call_options)
@@ -193,7 +202,9 @@ function M.MultiHeadAttention:__call(x, options)
   end
   local causal = options.causal
   if causal == nil then causal = self.causal end
-  local y = M.attention(q, k, v, {mask = options.mask, causal = causal})
+  local key = self.dropout and self.dropout:key(options.rngs)
+  local y = M.attention(q, k, v,
+    {mask = options.mask, causal = causal, dropout = key and self.dropout.rate, key = key})
   return self.out(with_heads(y, self.heads_axis))
 end
 

@@ -49,18 +49,26 @@ function M.Dropout:init(rate, options)
   end
 end
 
----@param x Tensor
+--- The key of a call, or nil where nothing is dropped.
 ---@param rngs Rngs? takes the place of the module's own
----@return Tensor
-function M.Dropout:__call(x, rngs)
-  if self.rate == 0 or not self.training then return x end
-  if self.rate == 1 then return ops.zeros_like(x) end
+---@return Tensor?
+function M.Dropout:key(rngs)
+  if self.rate == 0 or not self.training then return nil end
   rngs = rngs or self.rngs
   if rngs == nil then
     raise("E_STATE", "Dropout: no random keys while training: make it with {rngs = rngs}, call it with "
       .. "rngs, or switch the model with :eval()")
   end
-  return M.dropout(x, self.rate, rngs_of.stream("Dropout", rngs, self.stream)())
+  return rngs_of.stream("Dropout", rngs, self.stream)()
+end
+
+---@param x Tensor
+---@param rngs Rngs? takes the place of the module's own
+---@return Tensor
+function M.Dropout:__call(x, rngs)
+  if self.rate == 1 and self.training then return ops.zeros_like(x) end
+  local key = self:key(rngs)
+  return key and M.dropout(x, self.rate, key) or x
 end
 
 return M

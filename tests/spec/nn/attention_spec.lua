@@ -97,6 +97,29 @@ describe("nn.attention", function()
     for i = 1, 3 do helper.close(expected[i], got[i], 1e-13) end
   end)
 
+  it("a mask and dropout give flax's numbers, their gradients too", function()
+    local function f32(shape) return oracle.ramp(shape, "float32") end
+    local rows, columns = ml.iota({5, 6}, 1), ml.iota({5, 6}, 2)
+    local band, ahead = (rows - columns):abs():le(1), columns:le(rows)
+    local some = ((rows * 5 + columns * 3) % 4):ne(0):bitand(rows:lt(4))
+    local key = ml.random.key(7)
+    local options = {mask = {mask = band}, groups = {mask = band}, dropout = {dropout = 0.4, key = key},
+      both = {mask = ahead, dropout = 0.25, key = key}, nowhere = {mask = some}}
+    for name, expected in pairs(oracle.read "nn".masked_attention) do
+      local heads = name == "groups" and 2 or 4
+      local a, b = f32 {2, 5, 4, 3}, f32 {2, 6, heads, 3}
+      local c = f32({3, heads, 6, 2}):transpose(4, 3, 2, 1)
+      local function loss(...)
+        local y = nn.attention(...)
+        return (y * f32 {2, 5, 4, 3}):sum(), y
+      end
+      local function both(x, y, z) return loss(x, y, z, options[name]) end
+      local grads, y = ml.grad(both, {argnums = {1, 2, 3}, has_aux = true})(a, b, c)
+      helper.close(expected.result, y, 1e-6)
+      for i = 1, 3 do helper.close(expected.grads[i], grads[i], 2e-6) end
+    end
+  end)
+
   it("a mask and dropout are the same on every mesh", function()
     local key, mesh = ml.random.key(6), ml.make_mesh({2, 4}, {"data", "model"})
     local x = oracle.ramp({4, 64, 4, 16}, "float32")
@@ -168,6 +191,21 @@ describe("nn.MultiHeadAttention", function()
     local y = layer(twice, {mask = back:ge(0):bitand(back:le(1)):reshape {1, 1, 6, 6}})
     helper.close(y:slice(1, {2, 3}), y:slice(1, {5, 6}), 1e-6)
     assert.is_string(helper.difference(y:slice(1, 2), y:slice(1, 3), 1e-3))
+  end)
+
+  it("dropout of the probabilities while training, with keys of the call", function()
+    local layer = nn.MultiHeadAttention(8, 2, {rngs = nn.Rngs(0), causal = true, dropout = 0.5})
+    local plain = nn.MultiHeadAttention(8, 2, {rngs = nn.Rngs(0), causal = true})
+    local y = layer(x, {rngs = nn.Rngs {dropout = 3}})
+    local key = nn.Rngs({dropout = 3}).dropout()
+    local dropped = nn.attention(layer.query(x), layer.key(x), layer.value(x),
+      {causal = true, dropout = 0.5, key = key})
+    helper.close(layer.out(dropped), y, 1e-6)
+    assert.is_string(helper.difference(plain(x), y, 1e-3))
+    helper.raises("E_STATE", layer, x)
+    layer:eval()
+    helper.close(plain(x), layer(x), 0)
+    helper.raises("dropout is 1.0", nn.MultiHeadAttention, 8, 2, {rngs = nn.Rngs(0), dropout = 1.0})
   end)
 
   it("heads that do not divide the width are an error that names those that do", function()
