@@ -360,6 +360,7 @@ int main(int argc, char **argv) {
         chunk_report(L);
         p.exit_code = EXIT_SCRIPT;
     }
+    if (p.exit_code != EXIT_OK && !p.interrupted) core_abort(L, p.exit_code);
     lua_close(L);
     if (p.interrupted) { /* so that a shell's loop stops, too; it sees 130 */
         signal(SIGINT, SIG_DFL);

@@ -13,6 +13,8 @@ typedef struct Ctx {
     ErrState err;
     struct Interns *interns; /* meshes, types, ops: owned by ir/intern.c */
     int planted;             /* for tests: the op whose local form is made wrong; 0: none */
+    int32_t process;      /* of several: which this is, and the devices of each (0: there is one */
+    int32_t devices_each; /* process); device ids go by process */
     int log_level;           /* messages above it are dropped; see log.h */
 } Ctx;
 

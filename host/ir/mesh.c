@@ -13,7 +13,8 @@ static bool mesh_equal(const void *a, const void *b) {
            memcmp(x->device, y->device, sizeof *x->device * (size_t)x->ndevices) == 0;
 }
 
-static Err check(Ctx *cx, const Mesh *m) {
+/* Checks what the user gave, and sees whose devices they are. */
+static Err check(Ctx *cx, Mesh *m) {
     int64_t product = 1;
     for (int i = 0; i < m->naxes; i++) {
         if (m->name[i][0] == '\0') return err_set(cx, E_MESH, "mesh: axis %d has no name", i + 1);
@@ -27,6 +28,10 @@ static Err check(Ctx *cx, const Mesh *m) {
         if (product > MAX_DEVICES)
             return err_set(cx, E_MESH, "mesh: more than %d devices", MAX_DEVICES);
     }
+    m->process = cx->process;
+    m->each = m->abstract ? 0 : cx->devices_each;
+    for (int32_t i = 0; i < m->ndevices && m->each; i++)
+        m->spread = m->spread || m->device[i] / m->each != m->process;
     bool ascending = true; /* the usual list, where no pair has to be compared */
     for (int i = 1; i < m->ndevices && !m->abstract; i++) {
         ascending = ascending && m->device[i] > m->device[i - 1];

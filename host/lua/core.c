@@ -71,6 +71,13 @@ void core_prepare(lua_State *L, const char *devices, const RankFlags *ranks) {
     preload(L);
 }
 
+void core_abort(lua_State *L, int code) {
+    Host *h = state_of(L);
+    if (!h || !h->rt.link.comm.version) return;
+    fflush(NULL);
+    link_close(&h->rt.link, code);
+}
+
 int luaopen_meshlua(lua_State *L) {
     if (!state_of(L)) core_prepare(L, NULL, &(RankFlags){{NULL}});
     lua_pushliteral(L, "meshlua");

@@ -2,6 +2,8 @@
  * parts. */
 #include "lua/value.h"
 
+#include "ir/place.h"
+
 #include <string.h>
 
 /* ---- where shards lie ---- */
@@ -57,8 +59,12 @@ static void push_data(lua_State *L, Host *h, const Tensor *t, const Part *p, int
     tensor_set_strides(shard, t->strides);
 }
 
-/* Pushes a list of the places of all devices of the mesh, in its order; with the data of t. */
-static void push_places(lua_State *L, Host *h, const Layout *l, const Dims *dims, const Tensor *t) {
+/* Pushes a list of the places of all devices of the mesh, in its order, or of those of this process
+ * alone (`here`); with the data of t where it is here. */
+static void push_places(lua_State *L, Host *h, const Layout *l, const Dims *dims, const Tensor *t,
+                        bool here) {
+    const Mesh *m = l ? l->mesh : NULL;
+    int32_t count = 0;
     int32_t n = l ? l->mesh->ndevices : 1;
     int32_t *seen = lua_newuserdatauv(L, sizeof *seen * (size_t)n, 0);
     memset(seen, 0, sizeof *seen * (size_t)n);
@@ -68,24 +74,36 @@ static void push_places(lua_State *L, Host *h, const Layout *l, const Dims *dims
         if (l) mesh_coords(l->mesh, i, coord);
         int32_t slot = layout_slot(l, coord);
         Part p = part_of(l, dims, coord);
-        push_place(L, l, &p, i, slot, seen[slot]++);
-        if (t && tensor_has_data(t)) {
-            push_data(L, h, t, &p, slot);
+        int32_t replica = seen[slot]++;
+        bool is_here = !m || place_process(m, i) == m->process;
+        if (here && !is_here) continue;
+        push_place(L, l, &p, i, slot, replica);
+        if (t && tensor_has_data(t) && is_here) {
+            push_data(L, h, t, &p, m ? place_slot(m, layout_vary(l), m->process, coord) : 0);
             lua_setfield(L, -2, "data");
         }
-        lua_rawseti(L, -2, i + 1);
+        lua_rawseti(L, -2, ++count);
     }
     lua_remove(L, -2);
 }
 
-/* x:addressable_shards(): for each device of the mesh {device, index = {{first, last}, ...}
- * (1-based, inclusive), replica_id (0 holds the first copy), data}. */
-static int tensor_shards(lua_State *L) {
+static int tensor_shards(lua_State *L, const char *who, bool here) {
     Host *h = state_of(L);
     Tensor *t = value_tensor(L, h, 1)->t;
-    if (!t) state_error(L, E_TRACED, "addressable_shards needs a concrete tensor");
-    push_places(L, h, t->type->layout, &t->type->dims, t);
+    if (!t) state_error(L, E_TRACED, "%s needs a concrete tensor", who);
+    push_places(L, h, t->type->layout, &t->type->dims, t, here);
     return 1;
+}
+
+/* x:addressable_shards(): for each device of the mesh in this process {device, index = {{first,
+ * last}, ...} (1-based, inclusive), replica_id (0 holds the first copy), data}. */
+static int addressable_shards(lua_State *L) {
+    return tensor_shards(L, "addressable_shards", true);
+}
+
+/* x:global_shards(): the same for each device of the mesh; data of those in this process. */
+static int global_shards(lua_State *L) {
+    return tensor_shards(L, "global_shards", false);
 }
 
 /* shard_places(sharding, shape, who): where the shards of a tensor of that shape would lie; errors
@@ -95,7 +113,7 @@ static int shard_places(lua_State *L) {
     const LuaSharding *s = value_udata(L, 1, VALUE_SHARDING);
     const char *who = value_string(L, 3, NULL, "shard_places");
     Dims dims = value_dims(L, 2, 0, who);
-    push_places(L, h, value_layout(L, h, s, &dims, who), &dims, NULL);
+    push_places(L, h, value_layout(L, h, s, &dims, who), &dims, NULL, false);
     return 1;
 }
 
@@ -198,7 +216,10 @@ static int assemble(lua_State *L) {
     u->t = h->rt.fake ? tensor_new(&h->cx, type) : tensor_alloc(&h->cx, type);
     if (!u->t) state_check(L, h, err_nomem(&h->cx, "a tensor"));
     for (int32_t slot = 0; slot < u->t->nslot && tensor_has_data(u->t); slot++) {
-        lua_rawgeti(L, 4, slot + 1);
+        int32_t coord[MAX_AXES];
+        const Layout *l = type->layout;
+        place_coords(l ? l->mesh : NULL, layout_vary(l), l ? l->mesh->process : 0, slot, coord);
+        lua_rawgeti(L, 4, layout_slot(l, coord) + 1);
         fill_slot(L, u->t, slot, value_concrete(L, h, -1, "assemble"));
         lua_pop(L, 1);
     }
@@ -233,7 +254,7 @@ static int donate(lua_State *L) {
 
 void larray_open(lua_State *L) {
     static const luaL_Reg methods[] = {
-        {"addressable_shards", tensor_shards}, {"global_shards", tensor_shards}, {NULL, NULL}};
+        {"addressable_shards", addressable_shards}, {"global_shards", global_shards}, {NULL, NULL}};
     static const luaL_Reg fns[] = {{"shard_places", shard_places},
                                    {"assemble", assemble},
                                    {"donate", donate},

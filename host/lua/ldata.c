@@ -27,7 +27,7 @@ static void copy_through_host(lua_State *L, Host *h, Tensor *t, const Layout *to
  * only. */
 static int put_across(lua_State *L) {
     Host *h = state_of(L);
-    Tensor *t = value_concrete(L, h, 1, "device_put between meshes");
+    Tensor *t = value_whole(L, h, 1, "device_put between meshes");
     const Layout *to = NULL;
     if (!lua_isnoneornil(L, 2)) {
         LuaSharding s = value_sharding(L, h, 2);

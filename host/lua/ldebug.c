@@ -14,11 +14,13 @@ static int counters(lua_State *L) {
     static const char *const kind[] = {NULL,         "all_gather", "all_reduce", "reduce_scatter",
                                        "all_to_all", "permute"};
     Host *h = state_of(L);
-    lua_Integer device = lua_isnoneornil(L, 1) ? 0 : value_integer(L, 1, "counters: device");
-    if (device < 0 || device >= h->rt.ndevices)
-        state_error(L, E_VALUE, "counters: there is no device %lld; this process has devices 0..%d",
-                    (long long)device, (int)h->rt.ndevices - 1);
-    const Counters *c = exec_counters(&h->rt, (int32_t)device);
+    int32_t first = runtime_first_device(&h->rt), last = first + h->rt.ndevices - 1;
+    lua_Integer device = lua_isnoneornil(L, 1) ? first : value_integer(L, 1, "counters: device");
+    if (device < first || device > last)
+        state_error(L, E_VALUE,
+                    "counters: device %lld is not here; this process has devices %d..%d",
+                    (long long)device, (int)first, (int)last);
+    const Counters *c = exec_counters(&h->rt, (int32_t)device - first);
     lua_createtable(L, 0, 6);
     value_set_number(L, "flops", c->flops);
     value_set_number(L, "matmul_flops", c->matmul_flops);

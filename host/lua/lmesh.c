@@ -1,6 +1,8 @@
 /* lmesh.c - Mesh, NamedSharding. */
 #include "lua/value.h"
 
+#include "ir/place.h"
+
 #include <string.h>
 
 /* ---- Mesh ---- */
@@ -14,6 +16,19 @@ static uint8_t read_axis_type(lua_State *L, const char *axis) {
                     "mesh: axis '%s' is manual; axes become manual inside ml.shard_map only", axis);
     state_error(L, E_MESH, "mesh: the type of axis '%s' is %s; there are \"auto\" and \"explicit\"",
                 axis, word ? word : value_type_name(L, -1));
+}
+
+/* Every process runs every plan, so each has a part in every mesh. */
+static void check_processes(lua_State *L, const Mesh *m, int32_t world) {
+    for (int32_t p = 0; p < world; p++) {
+        int32_t i = 0;
+        while (i < m->ndevices && place_process(m, i) != p) i++;
+        if (i == m->ndevices)
+            state_error(L, E_MESH,
+                        "mesh: no device of process %d is in it; a mesh has devices of every "
+                        "process, and those of process %d are %d..%d",
+                        (int)p, (int)p, (int)(p * m->each), (int)((p + 1) * m->each) - 1);
+    }
 }
 
 /* mesh_new(names, sizes, device ids (nil: abstract), list of axis types or nil) */
@@ -60,7 +75,10 @@ static int mesh_new(lua_State *L) {
         lua_pop(L, 1);
     }
     state_check(L, h, mesh_of(&h->cx, (int)n, names, sizes, types, abstract ? NULL : ids, &m));
-    if (!abstract) h->used = true;
+    if (!abstract) {
+        if (h->rt.ranks.world > 1) check_processes(L, m, h->rt.ranks.world);
+        h->used = true;
+    }
     value_push_mesh(L, m);
     return 1;
 }

@@ -1,5 +1,4 @@
 /* lranks.c - devices and processes: how many there are, and which are here. */
-#include "base/log.h"
 #include "lua/value.h"
 
 static int push_ids(lua_State *L, int32_t first, int32_t n) {
@@ -72,14 +71,6 @@ static int ranks(lua_State *L) {
     return 1;
 }
 
-/* note(text): a line on the standard error, of the first process alone. */
-static int note(lua_State *L) {
-    const Host *h = state_of(L);
-    const char *text = value_string(L, 1, NULL, "note");
-    if (h->rt.ranks.rank == 0) log_note(&h->cx, "%s", text);
-    return 0;
-}
-
 void lranks_open(lua_State *L) {
     static const luaL_Reg fns[] = {{"devices", devices},
                                    {"local_devices", local_devices},
@@ -90,7 +81,6 @@ void lranks_open(lua_State *L) {
                                    {"process_index", process_index},
                                    {"process_count", process_count},
                                    {"ranks", ranks},
-                                   {"note", note},
                                    {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
 }

@@ -208,7 +208,7 @@ static int tensor_from_string(lua_State *L) {
 
 static int tensor_item(lua_State *L) {
     Host *h = state_of(L);
-    Tensor *t = value_concrete(L, h, 1, "item");
+    Tensor *t = value_whole(L, h, 1, "item");
     char element[8];
     if (type_count(t->type) != 1)
         state_error(L, E_SHAPE, "item: the tensor has %lld elements, not one",
@@ -239,14 +239,14 @@ static char *push_bytes(lua_State *L, Tensor *t) { /* the whole tensor, in a use
 }
 
 static int tensor_totable(lua_State *L) {
-    Tensor *t = value_concrete(L, state_of(L), 1, "totable");
+    Tensor *t = value_whole(L, state_of(L), 1, "totable");
     char *bytes = push_bytes(L, t);
     push_lists(L, t->type->dtype, &t->type->dims, 0, bytes);
     return 1;
 }
 
 static int tensor_tostring_bytes(lua_State *L) {
-    Tensor *t = value_concrete(L, state_of(L), 1, "bytes");
+    Tensor *t = value_whole(L, state_of(L), 1, "bytes");
     char *bytes = push_bytes(L, t);
     lua_pushlstring(L, bytes, (size_t)type_bytes(t->type));
     return 1;

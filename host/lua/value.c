@@ -91,6 +91,16 @@ Tensor *value_concrete(lua_State *L, Host *h, int index, const char *what) {
     return u->t;
 }
 
+Tensor *value_whole(lua_State *L, Host *h, int index, const char *what) {
+    Tensor *t = value_concrete(L, h, index, what);
+    if (tensor_is_whole(t)) return t;
+    Str *s = state_text(h);
+    type_print(t->type, s);
+    state_error(L, E_VALUE,
+                "%s: %s lies in other processes, too; ml.all_gather_to_host(x) brings it here",
+                what, str_of(s));
+}
+
 void value_new_type(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods,
                     lua_CFunction index) {
     Host *h = state_of(L);

@@ -70,6 +70,8 @@ const Type *value_type_now(lua_State *L, Host *h, const Type *t, const char *wha
 /* The same as users see it: of a traced tensor on a mesh with explicit axes, these alone. Raises
  * when out of memory. */
 const Type *value_seen_type(lua_State *L, Host *h, const LuaTensor *t);
+/* The same, of which this process has all shards. */
+Tensor *value_whole(lua_State *L, Host *h, int index, const char *what);
 /* Its value in the trace under way: a concrete one becomes an input of the trace. */
 Val value_in_trace(lua_State *L, Host *h, int index);
 

@@ -1,5 +1,6 @@
 /* bind.c - from a plan's steps to items: kernel, operands, attributes, one per slot. */
-#include "run/exec.h"
+#include "ir/place.h"
+#include "run/exchange.h"
 
 #include <string.h>
 
@@ -7,13 +8,24 @@ static Err no_memory(Exec *e) {
     return err_nomem(e->rt->cx, "binding a plan");
 }
 
-void exec_slot_coords(const Plan *p, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]) {
-    memset(coord, 0, sizeof *coord * MAX_AXES);
-    for (int i = p->naxes - 1; i >= 0; i--) {
-        if (!(vary >> i & 1)) continue;
-        coord[i] = slot % p->axis_size[i];
-        slot /= p->axis_size[i];
-    }
+int32_t exec_slots(const Exec *e, uint32_t vary) {
+    if (!place_is_spread(e->mesh)) return plan_slots(e->plan, vary);
+    return place_slots(e->mesh, vary, e->as);
+}
+
+int32_t exec_slot(const Exec *e, uint32_t vary, const int32_t coord[MAX_AXES]) {
+    if (!place_is_spread(e->mesh)) return plan_slot(e->plan, vary, coord);
+    return place_slot(e->mesh, vary, e->as, coord);
+}
+
+void exec_slot_coords(const Exec *e, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]) {
+    place_coords(e->mesh, vary, e->as, slot, coord);
+}
+
+int32_t exec_device(const Exec *e, int32_t index) {
+    const Mesh *m = e->mesh;
+    if (!m) return 0;
+    return place_process(m, index) == m->process ? m->device[index] - m->process * m->each : -1;
 }
 
 Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout) {
@@ -31,9 +43,16 @@ static OperandRef ref_of(Exec *e, int32_t value, const int32_t coord[MAX_AXES]) 
     const Plan *p = e->plan;
     const PlanValue *v = plan_value(p, value);
     const PlanBuffer *b = plan_buffer(p, v->buffer);
-    return (OperandRef){e->first_base[v->buffer] + plan_slot(p, b->vary, coord),
-                        plan_place(p, v, coord), v->per_slice.n,
-                        PLAN_LIST(p, PlanStride, v->per_slice)};
+    int32_t slot = exec_slot(e, b->vary, coord);
+    OperandRef r = {.base = e->first_base[v->buffer] + slot,
+                    .offset = plan_place(p, v, coord),
+                    .nslice = v->per_slice.n,
+                    .slice = PLAN_LIST(p, PlanStride, v->per_slice)};
+    if (slot < 0) {
+        r.base = -1 - v->buffer;
+        r.device = place_index(e->mesh, coord);
+    }
+    return r;
 }
 
 void exec_set_operand(Exec *e, Item *item, int k, int32_t value, const int32_t coord[MAX_AXES]) {
@@ -46,6 +65,8 @@ void exec_set_operand(Exec *e, Item *item, int k, int32_t value, const int32_t c
 
 void exec_finish_item(Exec *e, Item *item) {
     const KArgs *a = &item->args;
+    for (int k = 0; k < a->nin; k++)
+        if (item->ref[k].base < 0) exchange_need(e, item, k);
     item->units = item->row->units ? item->row->units(a) : 1;
     size_t scratch = item->row->workspace ? item->row->workspace(a) : 0;
     for (int k = 0; k < a->nin + a->nout; k++)
@@ -56,10 +77,10 @@ void exec_finish_item(Exec *e, Item *item) {
 
 static Err bind_kernel(Exec *e, const PlanStep *s, BoundStep *b) {
     const Plan *p = e->plan;
-    b->n = plan_slots(p, s->vary);
+    b->n = exec_slots(e, s->vary);
     for (int32_t slot = 0; slot < b->n; slot++) {
         int32_t coord[MAX_AXES];
-        exec_slot_coords(p, s->vary, slot, coord);
+        exec_slot_coords(e, s->vary, slot, coord);
         Item *item = exec_add_item(e, s, plan_str(p, s->name), s->in.n, s->out.n);
         /* A kernel that reads offsets reads one per dim, also where none was needed. */
         int32_t room = s->offsets.n > MAX_RANK ? s->offsets.n : MAX_RANK;
@@ -79,16 +100,18 @@ static Err bind_kernel(Exec *e, const PlanStep *s, BoundStep *b) {
 }
 
 /* How many items a step becomes at most. */
-static int64_t item_count(const Plan *p, const PlanStep *s) {
+static int64_t item_count(const Plan *p, const PlanStep *s, bool spread) {
     if (s->kind == STEP_KERNEL) return plan_slots(p, s->vary);
     if (s->kind != STEP_COLLECTIVE) return 0;
-    return (int64_t)s->in.n * p->ndevices * plan_slots(p, s->coll.axes);
+    /* Beside its own, what it packs for others. */
+    return (int64_t)s->in.n * p->ndevices * plan_slots(p, s->coll.axes) * (spread ? 2 : 1);
 }
 
 static Err bind_steps(Exec *e) {
     const Plan *p = e->plan;
     int64_t items = 0;
-    for (int32_t i = 0; i < p->steps.n; i++) items += item_count(p, plan_step(p, i));
+    for (int32_t i = 0; i < p->steps.n; i++)
+        items += item_count(p, plan_step(p, i), place_is_spread(e->mesh));
     if (items > INT32_MAX / 2) return no_memory(e);
     e->item = ARENA_ARRAY(&e->arena, Item, items + 1);
     e->step = ARENA_ARRAY(&e->arena, BoundStep, p->steps.n + 1);
@@ -98,12 +121,13 @@ static Err bind_steps(Exec *e) {
         BoundStep *b = &e->step[i];
         b->first = e->nitem;
         if (s->kind == STEP_LOOP || s->kind == STEP_BRANCH) {
-            const int32_t first[MAX_AXES] = {0};
+            int32_t first[MAX_AXES];
+            exec_slot_coords(e, 0, 0, first);
             if (s->in.n) b->steer = ref_of(e, PLAN_LIST(p, int32_t, s->in)[0], first);
             continue;
         }
         if (s->kind == STEP_DONE) continue; /* here a collective is over when it has been run */
-        TRY(s->kind == STEP_KERNEL ? bind_kernel(e, s, b) : exec_bind_collective(e, s, b));
+        TRY(s->kind == STEP_KERNEL ? bind_kernel(e, s, b) : exchange_bind(e, s, b));
     }
     return E_OK;
 }
@@ -117,14 +141,15 @@ static Err bind_buffers(Exec *e) {
     if (!e->slice || !e->first_base || !e->class_start) return no_memory(e);
     for (int32_t i = 0; i < p->buffers.n; i++) {
         e->first_base[i] = e->nbase;
-        e->nbase += plan_slots(p, plan_buffer(p, i)->vary);
+        e->nbase += exec_slots(e, plan_buffer(p, i)->vary);
     }
+    e->wire_base = e->nbase++;
     e->base = ARENA_ARRAY(&e->arena, char *, e->nbase + 1);
     if (!e->base) return no_memory(e);
     int64_t at = 0;
     for (int32_t c = 0; c < p->classes.n; c++) {
         e->class_start[c] = at;
-        at += exec_class_stride(p, (uint32_t)c) * plan_slots(p, (uint32_t)c);
+        at += exec_class_stride(p, (uint32_t)c) * exec_slots(e, (uint32_t)c);
     }
     e->workspace = (size_t)at;
     return E_OK;
@@ -166,7 +191,7 @@ static Err bind_params(Exec *e) {
         int32_t buffer = plan_value(p, PLAN_LIST(p, PlanParam, p->params)[i].value)->buffer;
         const PlanBuffer *b = plan_buffer(p, buffer);
         e->param[i] = (BoundParam){.base = e->first_base[buffer],
-                                   .slots = plan_slots(p, b->vary),
+                                   .slots = exec_slots(e, b->vary),
                                    .each = buffer_slot_stride((size_t)b->bytes)};
         param[buffer] = i + 1;
     }
@@ -192,7 +217,7 @@ static Err bind_result_buffers(Exec *e, int32_t **index) {
         if (b->kind != BUFFER_RESULT) continue;
         (*index)[i] = e->nbuffer;
         e->buffer[e->nbuffer++] = (BoundBuffer){.base = e->first_base[i],
-                                                .slots = plan_slots(p, b->vary),
+                                                .slots = exec_slots(e, b->vary),
                                                 .each = buffer_slot_stride((size_t)b->bytes),
                                                 .take = b->take};
         if (b->take >= 0) e->param[b->take].written = true;
@@ -215,10 +240,10 @@ static Err bind_results(Exec *e) {
         uint32_t used = layout_vary(r->pattern.type->layout);
         for (int32_t s = 0; s < r->pattern.nslot; s++) {
             int32_t coord[MAX_AXES];
-            exec_slot_coords(p, used, s, coord);
+            exec_slot_coords(e, used, s, coord);
             r->shard[s] = (BoundShard){.own = index[v->buffer],
                                        .param = b->kind == BUFFER_PARAM ? b->index : b->take,
-                                       .slot = plan_slot(p, b->vary, coord),
+                                       .slot = exec_slot(e, b->vary, coord),
                                        .place = plan_place(p, v, coord)};
         }
     }
@@ -272,6 +297,7 @@ Err exec_bind(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *resu
         return err_nomem(rt->cx, "binding a plan");
     }
     *e = (Exec){.refs = 1, .rt = rt, .plan = plan, .mesh = mesh, .next = rt->exec};
+    e->as = rt->ranks.rank;
     if (rt->exec) rt->exec->prev = e;
     rt->exec = e;
     arena_init(&e->arena, &rt->cx->alloc);
@@ -296,8 +322,8 @@ static void settle(Exec *e) {
     int32_t n = e->runs == 0 ? 0 : e->mesh ? e->mesh->ndevices : 1;
     double runs = (double)e->runs;
     for (int32_t i = 0; i < n; i++) {
-        int32_t device = e->mesh ? e->mesh->device[i] : 0;
-        if (device >= rt->ndevices) continue;
+        int32_t device = exec_device(e, i);
+        if (device < 0 || device >= rt->ndevices) continue;
         Counters *c = &rt->counters[device];
         c->flops += e->cost.flops * runs;
         c->matmul_flops += e->cost.matmul_flops * runs;

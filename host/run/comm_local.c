@@ -2,8 +2,9 @@
  * the others' memory in one pass, by the kernels `copy`, `tree_sum` and `fused`. A reduction adds
  * up in a binary tree over the group's coordinates (major axis first), so the bits do not depend on
  * who computes it. */
+#include "ir/place.h"
 #include "ir/program.h"
-#include "run/exec.h"
+#include "run/bind.h"
 
 #include <string.h>
 
@@ -106,12 +107,27 @@ static const KProgram *tree_program(Exec *e, PartialKind kind, DType dtype, int 
     return program_pack(&emit, &size);
 }
 
+/* Do all members' operands have the same strides? What comes from another process has none but its
+ * own elements between two, so there only where that is so of the operand itself. */
+static bool same_strides(const Exec *e, const PlanValue *v, int32_t parts) {
+    if (!place_is_spread(e->mesh)) return true;
+    const int64_t *dims = plan_dims(e->plan, v), *strides = dims + v->rank;
+    int64_t step = dtype_size((DType)v->dtype);
+    for (int d = v->rank - 1; d >= 0; d--) {
+        if (dims[d] > 1 && strides[d] != step) return false;
+        step *= dims[d];
+    }
+    return parts == 1;
+}
+
 /* result i = the reduction of all members' operand i, or of its part q of `parts` along a dim. */
 static Err bind_tree(Exec *e, const Group *g, const int32_t coord[MAX_AXES], int i, int dim,
                      int32_t q, int32_t parts) {
     const Plan *p = e->plan;
     const PlanValue *to = plan_value(p, PLAN_LIST(p, int32_t, g->s->out)[i]);
-    bool sum = to->dtype == DT_F32 && g->s->coll.reduce == PARTIAL_SUM;
+    const PlanValue *from_value = plan_value(p, PLAN_LIST(p, int32_t, g->s->in)[i]);
+    bool sum = to->dtype == DT_F32 && g->s->coll.reduce == PARTIAL_SUM &&
+               same_strides(e, from_value, parts);
     Item *item = exec_add_item(e, g->s, sum ? "tree_sum" : "fused", g->size, 1);
     bool ok = item != NULL;
     for (int32_t m = 0; ok && m < g->size; m++) {
@@ -189,13 +205,12 @@ static Err bind_pairs(Exec *e, const Group *g, const int32_t coord[MAX_AXES], in
 }
 
 Err exec_bind_collective(Exec *e, const PlanStep *s, BoundStep *b) {
-    const Plan *p = e->plan;
     const PlanCollective *c = &s->coll;
     Group g = group_of(e, s);
-    int32_t slots = plan_slots(p, s->vary), before = e->nitem;
+    int32_t slots = exec_slots(e, s->vary), before = e->nitem;
     for (int32_t slot = 0; slot < slots; slot++) {
         int32_t coord[MAX_AXES], from[MAX_AXES];
-        exec_slot_coords(p, s->vary, slot, coord);
+        exec_slot_coords(e, s->vary, slot, coord);
         int32_t mine = number_in_group(&g, coord);
         switch (c->kind) {
         case COLL_ALL_GATHER: TRY(bind_copies(e, &g, coord, c->dim, 0, 0, 1)); break;

@@ -1,4 +1,5 @@
 /* exec.c - runs a bound plan: bases for this call's buffers, then stretch after stretch. */
+#include "run/exchange.h"
 #include "run/profile.h"
 
 #include <stdatomic.h>
@@ -11,6 +12,7 @@ typedef struct Call {
     const uint8_t *keep;
     _Atomic int failed; /* set by the first worker that finds a fault */
     bool interrupted;
+    Err lost; /* what came of an exchange with other processes, if it failed */
     KFault fault;
     int32_t fault_step;
 } Call;
@@ -100,16 +102,24 @@ static void place_temporaries(Exec *e) {
         const PlanBuffer *b = plan_buffer(p, i);
         if (b->kind != BUFFER_TEMP) continue;
         int64_t each = exec_class_stride(p, b->vary);
-        for (int32_t s = 0; s < plan_slots(p, b->vary); s++)
+        for (int32_t s = 0; s < exec_slots(e, b->vary); s++)
             set_base(e, e->first_base[i] + s,
                      e->rt->workspace + e->class_start[b->vary] + each * s + b->offset);
     }
     e->base_at = e->rt->workspace;
 }
 
+/* Other plans may have made the wire longer, and moved it. */
+static Err place_wire(Exec *e) {
+    if (!e->wire_bytes) return E_OK;
+    TRY(runtime_grow_wire(e->rt, e->wire_bytes));
+    set_base(e, e->wire_base, e->rt->wire);
+    return E_OK;
+}
+
 /* ---- running ---- */
 
-static char *address(const Exec *e, const OperandRef *r) {
+char *exec_address(const Exec *e, const OperandRef *r) {
     char *at = e->base[r->base] + r->offset;
     for (int32_t i = 0; i < r->nslice; i++) at += r->slice[i].bytes * e->slice[r->slice[i].loop];
     return at;
@@ -120,7 +130,7 @@ static char *address(const Exec *e, const OperandRef *r) {
 static void slice_operands(const Exec *e, const Item *item, KArgs *a, KTensor *room) {
     for (int k = 0; k < a->nin + a->nout; k++) {
         room[k] = item->tensor[k];
-        room[k].data = address(e, &item->ref[k]);
+        room[k].data = exec_address(e, &item->ref[k]);
     }
     a->in = room;
     a->out = room + a->nin;
@@ -171,6 +181,28 @@ static void run_straight(Call *c, const Stretch *s) {
         run_item(c, &e->item[i], 0, e->item[i].units, 0);
 }
 
+/* ---- with other processes ---- */
+
+/* The items of the step at `first`, on the stage or, for -1, here. */
+static void run_items(Call *c, int32_t first, int32_t n, int32_t stage) {
+    const Exec *e = c->e;
+    if (stage >= 0) {
+        pool_run(e->rt->pool, run_piece, c, &e->stage.at[stage], 1);
+        return;
+    }
+    for (int32_t i = first; i < first + n; i++) run_item(c, &e->item[i], 0, e->item[i].units, 0);
+}
+
+static void run_exchange(Call *c, const Stretch *s) {
+    Exec *e = c->e;
+    Exchange *x = s->exchange;
+    const BoundStep *b = &e->step[s->first];
+    run_items(c, b->first, x->npack, x->stage[0]);
+    c->lost = exchange_run(e, x);
+    if (c->lost) atomic_store(&c->failed, 1);
+    run_items(c, b->first + x->npack, b->n - x->npack, x->stage[1]);
+}
+
 /* ---- loops and branches ---- */
 
 static void run_stretches(Call *c, int32_t first, int32_t n);
@@ -182,7 +214,7 @@ static bool goes_on(Call *c, const PlanControl *control, const OperandRef *steer
         atomic_store(&c->failed, 1);
     }
     if (atomic_load(&c->failed)) return false;
-    return control->trips >= 0 ? i < control->trips : *address(c->e, steer) != 0;
+    return control->trips >= 0 ? i < control->trips : *exec_address(c->e, steer) != 0;
 }
 
 static void run_control(Call *c, const Stretch *s, int32_t first) {
@@ -192,7 +224,7 @@ static void run_control(Call *c, const Stretch *s, int32_t first) {
     const OperandRef *steer = &e->step[s->first].steer;
     if (step->kind == STEP_BRANCH) {
         int32_t index;
-        memcpy(&index, address(e, steer), sizeof index);
+        memcpy(&index, exec_address(e, steer), sizeof index);
         index = index < 0 ? 0 : index < s->nbody ? index : s->nbody - 1;
         for (int32_t k = 0; k < index; k++) first += s->body[k];
         run_stretches(c, first, s->body[index]);
@@ -208,6 +240,10 @@ static void run_stretches(Call *c, int32_t first, int32_t n) {
     const Exec *e = c->e;
     for (int32_t i = first; i < first + n && !atomic_load(&c->failed); i++) {
         const Stretch *s = &e->stretch.at[i];
+        if (s->exchange) {
+            run_exchange(c, s);
+            continue;
+        }
         if (!s->nbody) {
             run_straight(c, s);
             continue;
@@ -274,12 +310,14 @@ static Err run(Call *c, Tensor **results) {
     for (int32_t i = 0; i < p->params.n; i++) TRY(place_param(c, i));
     for (int32_t i = 0; i < e->nbuffer; i++) TRY(place_result(e, i));
     place_temporaries(e);
+    TRY(place_wire(e));
     /* Before anything runs: what fails from here on would leave donated arguments half written. */
     TRY(make_results(c, results));
     run_stretches(c, 0, e->stretch.n);
     profile_leave(e->rt->profile);
     if (atomic_load(&c->failed)) {
         for (int32_t i = 0; i < p->results.n; i++) tensor_release(results[i]);
+        if (c->lost) return c->lost;
         return c->interrupted ? err_set(e->rt->cx, E_INTERRUPT, "interrupted") : fault_error(c);
     }
     e->runs++;

@@ -7,7 +7,8 @@
 #include "run/tensor.h"
 
 typedef struct OperandRef { /* where an operand's bytes are */
-    int32_t base;           /* index into Exec.base */
+    int32_t base;           /* index into Exec.base; -1 - buffer: another process has it, */
+    int32_t device;         /* at this index of the mesh */
     int64_t offset;
     int32_t nslice; /* of a slice: what the loops around it add */
     const PlanStride *slice;
@@ -50,9 +51,12 @@ typedef struct BoundResult {
     BoundShard *shard; /* pattern.nslot */
 } BoundResult;
 
+struct Exchange;
+
 typedef struct BoundStep {
-    int32_t first, n; /* items; a kernel step has one per slot of its outputs */
-    OperandRef steer; /* LOOP, BRANCH: operand 0 */
+    int32_t first, n;          /* items; a kernel step has one per slot of its outputs */
+    struct Exchange *exchange; /* of a collective with members in other processes, or NULL */
+    OperandRef steer;          /* LOOP, BRANCH: operand 0 */
 } BoundStep;
 
 /* What one thread does in one go: units [lo, hi) of a step's item for a slot. */
@@ -62,11 +66,13 @@ typedef struct Piece {
 } Piece;
 
 /* Consecutive steps without a decision in between, as stages for the pool; without stages the
- * caller runs them alone. Or a LOOP or BRANCH; the stretches of its bodies follow. */
+ * caller runs them alone. Or a LOOP or BRANCH; the stretches of its bodies follow. Or an exchange.
+ */
 typedef struct Stretch {
     int32_t first, n; /* steps */
     int32_t stage, nstage;
     int32_t nbody, *body; /* LOOP, BRANCH: the number of stretches of each body */
+    struct Exchange *exchange;
 } Stretch;
 
 typedef struct Exec {
@@ -86,11 +92,14 @@ typedef struct Exec {
     int32_t most_stages, most_queues; /* of a stretch */
     char **base;                      /* by buffer and slot: see first_base */
     int32_t *first_base;              /* by buffer */
-    int32_t nbase;
-    Use *use;             /* those of base i are use_start[i] .. use_start[i + 1] */
-    int32_t *use_start;   /* nbase + 1 */
-    const char *base_at;  /* the workspace that the bases of temporaries point into */
-    int64_t *class_start; /* by vary class: where its part of the workspace begins */
+    int32_t nbase, wire_base;         /* the last one is the wire: see exchange.h */
+    size_t wire_bytes;
+    int32_t as;                /* while it is bound: the process whose slots count */
+    struct Exchange *exchange; /* the one being bound */
+    Use *use;                  /* those of base i are use_start[i] .. use_start[i + 1] */
+    int32_t *use_start;        /* nbase + 1 */
+    const char *base_at;       /* the workspace that the bases of temporaries point into */
+    int64_t *class_start;      /* by vary class: where its part of the workspace begins */
     size_t workspace, scratch;
     int64_t *slice;      /* by loop: the slice it has come to */
     BoundParam *param;   /* plan->params.n */
@@ -117,25 +126,5 @@ Err exec_run(Exec *e, Tensor *const *args, const uint8_t *keep, Tensor **results
 
 /* What a device has done so far. */
 const Counters *exec_counters(Runtime *rt, int32_t device);
-
-/* Binding, in parts (bind.c, schedule.c, comm_local.c). */
-Err exec_schedule(Exec *e) MUST_CHECK;
-Err exec_bind_collective(Exec *e, const PlanStep *s, BoundStep *b) MUST_CHECK;
-/* An item under construction: room for the operands; NULL when out of memory. */
-Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout);
-/* Operand k of the item: the value as the device at `coord` sees it. */
-void exec_set_operand(Exec *e, Item *item, int k, int32_t value, const int32_t coord[MAX_AXES]);
-/* The coordinates of slot `slot` of a vary class; 0 along the other axes. */
-void exec_slot_coords(const Plan *p, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]);
-/* From one slot's part of a vary class's workspace to the next. */
-static inline int64_t exec_class_stride(const Plan *p, uint32_t vary) {
-    return (int64_t)buffer_slot_stride((size_t)PLAN_LIST(p, int64_t, p->classes)[vary]);
-}
-void exec_finish_item(Exec *e, Item *item); /* units and scratch, once operands and attr are set */
-/* Scratch bytes for the operands of a sliced item, in front of the kernel's workspace. */
-static inline size_t exec_operand_room(const Item *item) {
-    size_t bytes = sizeof(KTensor) * (size_t)(item->args.nin + item->args.nout);
-    return (bytes + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
-}
 
 #endif

@@ -1,4 +1,5 @@
 /* profile_read.c - the recorded pieces seen through their plans: work, totals, devices. */
+#include "run/bind.h"
 #include "run/profile.h"
 
 static double tensor_bytes(const KTensor *t) {
@@ -29,7 +30,7 @@ ProfileTotal profile_total(const Profile *p, const ProfilePlan *plan, int32_t it
 static int32_t slot_at(const Exec *e, uint32_t vary, int32_t index) {
     int32_t coord[MAX_AXES] = {0};
     if (e->mesh) mesh_coords(e->mesh, index, coord);
-    return plan_slot(e->plan, vary, coord);
+    return exec_slot(e, vary, coord);
 }
 
 bool profile_has_device(const ProfilePlan *plan, int32_t item, int32_t index) {
@@ -51,9 +52,10 @@ static Err add_plan(const Profile *p, const ProfilePlan *plan, double *device) {
     }
     for (int32_t vary = 0; vary < classes; vary++) {
         int32_t sharing = n / plan_slots(e->plan, (uint32_t)vary);
-        for (int32_t i = 0; i < n; i++)
-            device[e->mesh ? e->mesh->device[i] : 0] +=
-                sum[vary * n + slot_at(e, (uint32_t)vary, i)] / sharing;
+        for (int32_t i = 0; i < n; i++) {
+            int32_t id = exec_device(e, i);
+            if (id >= 0) device[id] += sum[vary * n + slot_at(e, (uint32_t)vary, i)] / sharing;
+        }
     }
     alloc_free(&p->cx->alloc, sum, size);
     return E_OK;

@@ -30,6 +30,14 @@ static int32_t count_of(const char *s) {
     return *s && !*end && n >= 1 && n <= MAX_DEVICES ? (int32_t)n : 0;
 }
 
+/* Every process has as many devices, and knows which are its own. */
+static Err share_devices(Runtime *rt) {
+    if (rt->ranks.world == 1) return E_OK;
+    rt->cx->process = rt->ranks.rank;
+    rt->cx->devices_each = rt->ndevices;
+    return link_agree(rt->cx, &rt->link, "devices", rt->ndevices);
+}
+
 Err runtime_set_devices(Runtime *rt, const char *devices) {
     const Target *target = target_of("cpu");
     const char *number = devices;
@@ -53,7 +61,7 @@ Err runtime_set_devices(Runtime *rt, const char *devices) {
     rt->target = target;
     rt->ndevices = n;
     rt->fake = fake;
-    return E_OK;
+    return rt->link.comm.version ? share_devices(rt) : E_OK;
 }
 
 Err runtime_init(Runtime *rt, Ctx *cx, const char *devices) {
@@ -76,10 +84,12 @@ Err runtime_init(Runtime *rt, Ctx *cx, const char *devices) {
 void runtime_free(Runtime *rt) {
     if (!rt->cx) return;
     profile_drop(rt);
+    link_close(&rt->link, 0);
     Alloc *a = &rt->cx->alloc;
     int threads = rt->pool ? pool_threads(rt->pool) : 0;
     pool_free(rt->cx, rt->pool);
     alloc_free(a, rt->workspace, rt->workspace_bytes);
+    alloc_free(a, rt->wire, rt->wire_bytes);
     alloc_free(a, rt->scratch, rt->scratch_each * (size_t)threads);
     alloc_free(a, rt->counters, sizeof *rt->counters * (size_t)rt->ndevices);
     alloc_trim(a);
@@ -87,12 +97,8 @@ void runtime_free(Runtime *rt) {
 }
 
 Err runtime_connect(Runtime *rt) {
-    const Ranks *r = &rt->ranks;
-    if (r->world == 1) return E_OK;
-    return err_set(rt->cx, E_RANKS,
-                   "%d processes (%s): this build has nothing that carries data between processes "
-                   "(meshlua_mpi.so); start one, with --devices=N for N devices",
-                   (int)r->world, r->name);
+    TRY(link_open(rt->cx, &rt->ranks, &rt->link));
+    return share_devices(rt);
 }
 
 static Err grow(Runtime *rt, char **at, size_t *have, size_t want, size_t times) {
@@ -119,6 +125,10 @@ static int threads_asked(void) {
 int runtime_threads(void) {
     int threads = threads_asked();
     return threads ? threads : 1;
+}
+
+Err runtime_grow_wire(Runtime *rt, size_t bytes) {
+    return grow(rt, &rt->wire, &rt->wire_bytes, bytes, 1);
 }
 
 Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each, int32_t stages,

@@ -6,7 +6,7 @@
 #include "ir/target.h"
 #include "run/blas.h"
 #include "run/pool.h"
-#include "run/ranks.h"
+#include "run/link.h"
 
 /* What one device has done since the start, from the plans it ran. */
 typedef struct Counters {
@@ -21,6 +21,7 @@ typedef struct Runtime {
     Ctx *cx;
     const Target *target;
     Ranks ranks;
+    Link link;        /* to the other processes */
     int32_t ndevices; /* of this process */
     bool fake;        /* devices that can be planned for, not run on */
     const KernelRow *kernels;
@@ -30,6 +31,8 @@ typedef struct Runtime {
     int32_t stages, queues; /* that it has room for */
     char *workspace;        /* temporaries of the plan that runs; plans take turns */
     size_t workspace_bytes;
+    char *wire; /* what goes to other processes and comes from them; plans take turns */
+    size_t wire_bytes;
     char *scratch; /* per thread */
     size_t scratch_each;
     Counters *counters;       /* by device; less what the execs have not been asked for yet */
@@ -48,6 +51,7 @@ Err runtime_set_devices(Runtime *rt, const char *devices) MUST_CHECK;
 /* Threads and memory for a plan that needs these; grows what is there. */
 Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each, int32_t stages,
                  int32_t queues) MUST_CHECK;
+Err runtime_grow_wire(Runtime *rt, size_t bytes) MUST_CHECK;
 static inline bool runtime_ready(const Runtime *rt, size_t workspace, size_t scratch_each,
                                  int32_t stages, int32_t queues) {
     return rt->pool && workspace <= rt->workspace_bytes && scratch_each <= rt->scratch_each &&

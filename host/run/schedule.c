@@ -4,7 +4,7 @@
  * which threads share only towards its end. Otherwise consecutive steps that do not depend on each
  * other are one stage, with a lane for each thread. Items are cut in both. The cuts depend on
  * shapes alone; the number of threads decides only who begins with which pieces. */
-#include "run/exec.h"
+#include "run/exchange.h"
 
 /* Pieces of about this much work are worth a thread's while. */
 #define CUT_SECONDS   25e-6
@@ -32,7 +32,7 @@ typedef struct Schedule {
     Exec *e;
     int threads;
     Extent *extent;     /* by value */
-    VEC(int32_t) first; /* by stage: its steps, */
+    VEC(int32_t) first; /* by stage of e: its steps, */
     VEC(int32_t) count; /* consecutive ones */
 } Schedule;
 
@@ -257,6 +257,17 @@ static Err straight(Schedule *s, int32_t first, int32_t n) {
     return VEC_PUSH(&e->arena, &e->stretch, stretch) ? E_OK : no_memory(e);
 }
 
+/* A collective with other processes. */
+static Err exchange(Schedule *s, int32_t step) {
+    Exec *e = s->e;
+    Stretch stretch = {.first = step, .n = 1, .exchange = e->step[step].exchange};
+    TRY(exchange_schedule(e, step));
+    while (s->first.n < e->stage.n)
+        if (!VEC_PUSH(&e->arena, &s->first, step) || !VEC_PUSH(&e->arena, &s->count, 1))
+            return no_memory(e);
+    return VEC_PUSH(&e->arena, &e->stretch, stretch) ? E_OK : no_memory(e);
+}
+
 /* A LOOP or BRANCH, and its bodies. */
 static Err control(Schedule *s, int32_t step) {
     Exec *e = s->e;
@@ -279,9 +290,10 @@ static Err add_stretches(Schedule *s, int32_t first, int32_t n) {
     const Plan *p = s->e->plan;
     int32_t begin = first;
     for (int32_t i = first; i < first + n; i++) {
-        if (!plan_step(p, i)->control.body.n) continue;
+        bool alone = s->e->step[i].exchange != NULL;
+        if (!plan_step(p, i)->control.body.n && !alone) continue;
         if (i > begin) TRY(straight(s, begin, i - begin));
-        TRY(control(s, i));
+        TRY(alone ? exchange(s, i) : control(s, i));
         i += plan_steps_in(p, plan_step(p, i));
         begin = i + 1;
     }

@@ -1,10 +1,12 @@
 #include "run/tensor.h"
+#include "ir/place.h"
 
 #include <string.h>
 
 void tensor_init(Tensor *t, Ctx *cx, const Type *type) {
     uint32_t used = layout_vary(type->layout);
-    int32_t nslot = type->layout ? mesh_product(type->layout->mesh, used) : 1;
+    const Mesh *m = type->layout ? type->layout->mesh : NULL;
+    int32_t nslot = m ? place_slots(m, used, m->process) : 1;
     *t = (Tensor){.refs = 1, .cx = cx, .type = type, .nslot = nslot};
     t->local = layout_local(type->layout, &type->dims);
     dims_strides(&t->local, t->strides);
@@ -58,6 +60,11 @@ Tensor *tensor_alloc(Ctx *cx, const Type *type) {
         return NULL;
     }
     return t;
+}
+
+bool tensor_is_whole(const Tensor *t) {
+    const Layout *l = t->type->layout;
+    return !l || t->nslot == mesh_product(l->mesh, layout_vary(l));
 }
 
 Tensor *tensor_retain(Tensor *t) {
@@ -163,15 +170,10 @@ static void copy_whole(const Tensor *t, char *whole, bool write) {
     int64_t strides[MAX_RANK];
     dims_strides(&t->type->dims, strides);
     for (int d = 0; d < t->local.rank; d++) strides[d] *= elem;
-    uint32_t used = layout_vary(l);
-    for (int32_t dev = 0; dev < (l ? l->mesh->ndevices : 1); dev++) {
-        int32_t coord[MAX_AXES] = {0};
-        bool first = true; /* of its slot: 0 along the axes that are not used */
-        if (l) mesh_coords(l->mesh, dev, coord);
-        for (int a = 0; l && a < l->mesh->naxes; a++)
-            if (!(used >> a & 1) && coord[a]) first = false;
-        if (!first) continue;
-        char *at = whole, *shard = tensor_data(t, layout_slot(t->type->layout, coord));
+    for (int32_t slot = 0; slot < t->nslot; slot++) {
+        int32_t coord[MAX_AXES];
+        place_coords(l ? l->mesh : NULL, layout_vary(l), l ? l->mesh->process : 0, slot, coord);
+        char *at = whole, *shard = tensor_data(t, slot);
         Dims box = t->local; /* without padding */
         for (int d = 0; d < t->local.rank; d++) {
             int64_t start = layout_start(l, &t->type->dims, d, coord);

@@ -1,8 +1,9 @@
 /* tensor.h - a concrete tensor: a type, and for each slot where its bytes are.
  *
  * A slot stands for all devices that agree along the axes that the layout uses (row-major in mesh
- * order); shards of one tensor may lie in one buffer, or share bytes. Tensors never change, except
- * that donation and release leave them deleted. */
+ * order), and a tensor has those of this process's devices; shards of one tensor may lie in one
+ * buffer, or share bytes. Tensors never change, except that donation and release leave them
+ * deleted. */
 #ifndef MESHLUA_TENSOR_H
 #define MESHLUA_TENSOR_H
 
@@ -52,9 +53,11 @@ static inline char *tensor_data(const Tensor *t, int32_t slot) {
 void tensor_set_strides(Tensor *t, const int64_t *strides);
 /* Replaces strided shards by row-major copies. */
 Err tensor_make_dense(Tensor *t) MUST_CHECK;
-/* Copies the whole tensor, row-major, to `out` (type_bytes of the type). */
+/* Are all its shards in this process? */
+bool tensor_is_whole(const Tensor *t);
+/* Copies the whole tensor, row-major, to `out` (type_bytes of the type); it must be whole. */
 void tensor_read(const Tensor *t, void *out);
-/* The other way: fills every shard. The shards must not share bytes. */
+/* The other way: fills every shard that is here. The shards must not share bytes. */
 void tensor_write(Tensor *t, const void *whole);
 /* Copies one slot's shard, row-major. */
 void tensor_read_shard(const Tensor *t, int32_t slot, void *out);

@@ -2,6 +2,7 @@
 -- 1-based and inclusive, one for each dim, as x:slice takes them.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local mesh = require "meshlua.mesh"
 local tree = require "meshlua.tree"
 
 local raise = lib.raise
@@ -187,6 +188,25 @@ function M.block_until_ready(x)
     end
   end
   return x
+end
+
+--- x, or every tensor of a tree, replicated, so that each process can read all of it (x:totable(), x:item()).
+--- Tensors are gathered from the processes that hold them, so all processes must call it.
+---@param x Tensor|table
+---@return Tensor|table
+function M.all_gather_to_host(x)
+  check_eager "all_gather_to_host"
+  local function gather(leaf)
+    local sharding = leaf.sharding
+    return sharding.mesh and mesh.device_put(leaf, core.NamedSharding(sharding.mesh, core.P())) or leaf
+  end
+  if lib.is_tensor(x) then return gather(x) end
+  if type(x) ~= "table" then
+    raise("E_VALUE", "all_gather_to_host: expected a tensor or a tree of them, got %s", lib.kind(x))
+  end
+  return tree.map(function(leaf)
+    return lib.is_tensor(leaf) and gather(core.is_box(leaf) and leaf:get() or leaf) or leaf
+  end, x)
 end
 
 -- ---- methods ----------------------------------------------------------------------------------------

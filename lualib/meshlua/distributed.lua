@@ -163,7 +163,9 @@ function M.distributed(options)
   check_parallel(config, devices)
   check_mesh(options, devices)
   if enabled then check_running(options, config) end
-  if config.backend == "gloo" then core.note "distributed: there is no gloo here; mpi serves" end
+  if config.backend == "gloo" and config.rank == 0 then
+    io.stderr:write "meshlua: distributed: there is no gloo here; mpi serves\n"
+  end
   if config.backend ~= "nccl" then config.backend = "mpi" end
   return setmetatable(config, Config)
 end

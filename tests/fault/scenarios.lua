@@ -183,8 +183,8 @@ add("trees", {
 
 add("devices and processes", {
   run = function()
-    core.note "one process"
     local here = core.ranks()
+    ml.all_gather_to_host {ml.device_put(ml.ones {8}, NamedSharding(mesh, P "data"))}
     return {ml.process_index(), ml.process_count(), ml.device_count(), ml.local_device_count(), ml.devices(),
       ml.local_devices(), here.local_rank, ml.distributed {tensor_parallel_size = 2, mesh_shape = {2, 4},
         mesh_axis_names = {"data", "model"}}}

@@ -23,6 +23,7 @@ local exceptions = {
   {"^host/run/bind$", "exec_"},    -- parts of exec.h
   {"^host/run/schedule$", "exec_"},
   {"^host/run/comm_local$", "exec_"},
+  {"^host/mpi/mpi$", "comm_transport_open"},
   {"^host/run/profile_", "profile_"}, -- parts of profile.h
   {"^host/lua/core$", "luaopen_meshlua"},
   {"^host/lua/l?jit[a-z_]*$", "jit_"}, -- parts of jit.h and trace.h

@@ -1,0 +1,109 @@
+/* mpi.c - the transport over MPI: the library meshlua_mpi.so, opened where a launcher of MPI has
+ * started several processes. */
+#include "run/comm.h"
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { LARGEST = 1 << 30 }; /* bytes of one message: MPI counts them in an int */
+
+typedef struct World {
+    MPI_Comm comm;
+    char error[MPI_MAX_ERROR_STRING];
+} World;
+
+typedef struct Request {
+    int n;
+    MPI_Request each[];
+} Request;
+
+static int failed(World *w, int code) {
+    int n;
+    if (code == MPI_SUCCESS) return 0;
+    MPI_Error_string(code, w->error, &n);
+    return 1;
+}
+
+static size_t messages(const CommPart *part, int32_t n) {
+    size_t sum = 0;
+    for (int32_t i = 0; i < n; i++) sum += (part[i].bytes + LARGEST - 1) / LARGEST;
+    return sum;
+}
+
+static int begin(World *w, Request *r, const CommPart *part, int32_t n, int send) {
+    for (int32_t i = 0; i < n; i++)
+        for (size_t at = 0; at < part[i].bytes; at += LARGEST) {
+            size_t rest = part[i].bytes - at;
+            int bytes = rest < LARGEST ? (int)rest : LARGEST, peer = part[i].peer;
+            char *data = part[i].data + at;
+            MPI_Request *one = &r->each[r->n++];
+            if (failed(w, send ? MPI_Isend(data, bytes, MPI_BYTE, peer, 0, w->comm, one)
+                               : MPI_Irecv(data, bytes, MPI_BYTE, peer, 0, w->comm, one)))
+                return 0;
+        }
+    return 1;
+}
+
+static void *start(void *self, const CommPart *send, int32_t nsend, const CommPart *recv,
+                   int32_t nrecv) {
+    World *w = self;
+    size_t n = messages(send, nsend) + messages(recv, nrecv);
+    Request *r = malloc(sizeof *r + sizeof *r->each * n);
+    if (!r) {
+        snprintf(w->error, sizeof w->error, "out of memory for messages");
+        return NULL;
+    }
+    r->n = 0;
+    if (begin(w, r, recv, nrecv, 0) && begin(w, r, send, nsend, 1)) return r;
+    free(r);
+    return NULL;
+}
+
+static int wait_all(void *self, void *request) {
+    Request *r = request;
+    int bad = failed(self, MPI_Waitall(r->n, r->each, MPI_STATUSES_IGNORE));
+    free(r);
+    return !bad;
+}
+
+static const char *error_text(void *self) {
+    return ((World *)self)->error;
+}
+
+static void abort_all(void *self, int code) {
+    MPI_Abort(((World *)self)->comm, code);
+    abort();
+}
+
+static void close_world(void *self) {
+    World *w = self;
+    MPI_Comm_free(&w->comm);
+    MPI_Finalize();
+    free(w);
+}
+
+__attribute__((visibility("default"))) CommOpen comm_transport_open;
+int comm_transport_open(Comm *comm, char *error, size_t size) {
+    int level, there;
+    MPI_Initialized(&there);
+    World *w = calloc(1, sizeof *w);
+    if (there || !w || MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS ||
+        level < MPI_THREAD_FUNNELED) {
+        snprintf(error, size, there ? "MPI is in use already" : "MPI_Init_thread failed");
+        free(w);
+        return 0;
+    }
+    MPI_Comm_dup(MPI_COMM_WORLD, &w->comm);
+    MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
+    *comm = (Comm){.version = COMM_VERSION,
+                   .self = w,
+                   .start = start,
+                   .wait = wait_all,
+                   .error = error_text,
+                   .abort = abort_all,
+                   .close = close_world};
+    MPI_Comm_rank(w->comm, &comm->rank);
+    MPI_Comm_size(w->comm, &comm->world);
+    return 1;
+}

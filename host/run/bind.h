@@ -1,0 +1,36 @@
+/* bind.h - what the parts of exec.h share: bind.c makes items of steps, comm_local.c and exchange.c
+ * those of collectives, schedule.c puts them into stages, exec.c runs them. */
+#ifndef MESHLUA_BIND_H
+#define MESHLUA_BIND_H
+
+#include "run/exec.h"
+
+Err exec_schedule(Exec *e) MUST_CHECK;
+Err exec_bind_collective(Exec *e, const PlanStep *s, BoundStep *b) MUST_CHECK;
+
+/* This process's slots of a vary class: their number; which one the device at `coord` uses, or -1
+ * if another process has it; and the coordinates of the first device here that uses it. */
+int32_t exec_slots(const Exec *e, uint32_t vary);
+int32_t exec_slot(const Exec *e, uint32_t vary, const int32_t coord[MAX_AXES]);
+void exec_slot_coords(const Exec *e, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]);
+/* The number in this process of the device at `index` of the mesh, or -1 if another has it. */
+int32_t exec_device(const Exec *e, int32_t index);
+/* From one slot's part of a vary class's workspace to the next. */
+static inline int64_t exec_class_stride(const Plan *p, uint32_t vary) {
+    return (int64_t)buffer_slot_stride((size_t)PLAN_LIST(p, int64_t, p->classes)[vary]);
+}
+
+/* An item under construction: room for the operands; NULL when out of memory. */
+Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout);
+/* Operand k of the item: the value as the device at `coord` sees it. */
+void exec_set_operand(Exec *e, Item *item, int k, int32_t value, const int32_t coord[MAX_AXES]);
+void exec_finish_item(Exec *e, Item *item); /* units and scratch, once operands and attr are set */
+/* Scratch bytes for the operands of a sliced item, in front of the kernel's workspace. */
+static inline size_t exec_operand_room(const Item *item) {
+    size_t bytes = sizeof(KTensor) * (size_t)(item->args.nin + item->args.nout);
+    return (bytes + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
+}
+/* Where it is in this call, for the slices that the loops have come to. */
+char *exec_address(const Exec *e, const OperandRef *r);
+
+#endif

@@ -1,0 +1,122 @@
+-- mpi_spec.lua: the same script in many processes over MPI gives what one process gives, bit for bit.
+local helper = require "spec.helper"
+local shell = helper.shell
+
+--- Why nothing can run here, or nil.
+local function missing()
+  local plugin = io.open(helper.program():match "^(.*)/[^/]*$" .. "/meshlua_mpi.so")
+  if not plugin then return "meshlua_mpi.so was not built: OpenMPI was not there (Debian: libopenmpi-dev)" end
+  plugin:close()
+  if shell "command -v mpirun" == "" then return "there is no mpirun (Debian: openmpi-bin)" end
+end
+
+-- Root may, cores may be fewer than processes, waiting gives way, one host needs no network; and leaks of MPI
+-- itself are not ours.
+local SETTINGS = [[export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+  OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_pml=ob1 \
+  OMPI_MCA_btl=self,vader OMPI_MCA_hwloc_base_binding_policy=none ASAN_OPTIONS=detect_leaks=0
+]]
+
+--- Runs `words` in `processes` processes of `devices` devices.
+local function run(processes, devices, words)
+  return shell(SETTINGS .. ([[mpirun -np %d "$MESHLUA" --devices=%d %s]]):format(processes, devices, words))
+end
+
+local function one(devices, words)
+  local out, err, code = shell(([["$MESHLUA" --devices=%d %s]]):format(devices, words))
+  assert.equal(0, code, err)
+  assert.truthy(#out > 0)
+  return out
+end
+
+local why = missing()
+
+local function check(name, fn)
+  it(name, function()
+    if why then
+      pending(why)
+      return
+    end
+    fn()
+  end)
+end
+
+--- The same text from every split of the devices over processes.
+local function same(splits, words)
+  local first = one(splits[1][1] * splits[1][2], words)
+  for _, split in ipairs(splits) do
+    local out, err, code = run(split[1], split[2], words)
+    local where = ("%d x %d: "):format(split[1], split[2])
+    assert.equal(0, code, where .. err)
+    assert.equal(first, out, where)
+  end
+end
+
+describe("many processes", function()
+  check("have every collective of every dtype along every combination of axes", function()
+    same({{2, 4}, {4, 2}, {8, 1}}, "tests/dist/scripts/collectives.lua 2,2,2")
+    same({{3, 1}}, "tests/dist/scripts/collectives.lua 3")
+    same({{2, 3}}, "tests/dist/scripts/collectives.lua 3,2")
+  end)
+
+  for _, case in ipairs {"dp 8 1", "tp 4 2", "fsdp_tp 4 2", "tp_sp 2 4"} do
+    check("train a GPT as one does: " .. case, function()
+      same({{2, 4}, {4, 2}, {8, 1}}, "tests/dist/scripts/train.lua " .. case)
+    end)
+  end
+
+  check("know their devices, and what is not here", function()
+    local script = helper.file([[
+      local ml = require "meshlua"
+      local i, n = ml.process_index(), ml.process_count()
+      assert(n == 2 and ml.device_count() == 4 and #ml.devices() == 4 and ml.local_device_count() == 2)
+      local mine = ml.local_devices()
+      assert(mine[1] == 2 * i and mine[2] == 2 * i + 1)
+      local config = ml.distributed {world_size = 2, rank = i, mesh_shape = {4}, mesh_axis_names = {"x"}}
+      assert(config:is_main_process() == (i == 0) and config:data_parallel_size() == 4)
+      local mesh = ml.make_mesh({4}, {"x"})
+      local x = ml.device_put(ml.arange(8.0), ml.NamedSharding(mesh, ml.P "x"))
+      local shards = x:addressable_shards()
+      assert(#shards == 2 and shards[1].device == 2 * i and #x:global_shards() == 4)
+      assert(shards[1].data:totable()[1] == 4.0 * i and shards[1].index[1][1] == 4 * i + 1)
+      local ok, err = pcall(x.totable, x)
+      assert(not ok and err:find("totable: float32[8@x] lies in other processes, too", 1, true), err)
+      assert(err:find("ml.all_gather_to_host(x)", 1, true))
+      assert(ml.all_gather_to_host(x):totable()[8] == 7.0)
+      assert(x:sum():item() == 28.0)
+      ok, err = pcall(ml.Mesh, {0, 1}, "x")
+      assert(not ok and err:find("[E_MESH] mesh: no device of process 1 is in it", 1, true), err)
+      if i == 0 then print "well" end
+    ]], ".lua")
+    local out, err, code = run(2, 2, script)
+    assert.same({"well\n", 0}, {out, code}, err)
+    assert.truthy(err:find("meshlua: rank 0 of 2, local rank 0, by OpenMPI", 1, true), err)
+  end)
+
+  check("end together, with the message of the one that failed", function()
+    local script = helper.file([[
+      local ml = require "meshlua"
+      local mesh = ml.make_mesh({2}, {"x"})
+      local x = ml.device_put(ml.arange(8.0), ml.NamedSharding(mesh, ml.P "x"))
+      if ml.process_index() == 1 then error "only here" end
+      print(x:sum():item())
+    ]], ".lua")
+    local out, err, code = run(2, 1, script)
+    assert.same({"", 1}, {out, code})
+    assert.truthy(err:find("lua:4: only here", 1, true), err)
+  end)
+
+  check("have as many devices each", function()
+    local _, err, code = shell(SETTINGS ..
+      [[mpirun -np 1 "$MESHLUA" --devices=1 -e "" : -np 1 "$MESHLUA" --devices=2 -e ""]])
+    assert.equal(3, code)
+    assert.truthy(err:find "%[E_RANKS%] rank %d has %d devices and rank %d has %d; all must have", err)
+  end)
+
+  check("contradictory sizes are an error of the machine", function()
+    local _, err, code = shell(SETTINGS ..
+      [[mpirun -np 2 -x WORLD_SIZE=4 -x RANK=0 -x LOCAL_RANK=0 "$MESHLUA" -e ""]])
+    assert.equal(3, code)
+    assert.truthy(err:find("[E_RANKS] WORLD_SIZE=4 and OMPI_COMM_WORLD_SIZE=2 contradict", 1, true), err)
+  end)
+end)
