@@ -12,10 +12,12 @@ local shapes = {
 }
 
 --- An op by its function of two numbers, on the domains of x and y; integers are wrapped as the dtype does.
-local function binary(name, f, x, y, more)
+--- for_scalar: what else its row has where the second operand is one number.
+local function binary(name, f, x, y, more, for_scalar)
   for _, s in ipairs(shapes) do
     local row = {}
     for k, v in pairs(more or {}) do row[k] = v end
+    for k, v in pairs(#s[3] == 0 and for_scalar or {}) do row[k] = v end
     row.op, row.name, row.elementwise = name, name .. s[1], true
     row.inputs = {table.move(s[2], 1, 2, 1, {}), table.move(s[3], 1, 2, 1, {})}
     for k, v in pairs(x) do row.inputs[1][k] = v end
@@ -51,9 +53,10 @@ binary("mod", unless_zero(function(x, y) return x % y end, function(x) return x 
 local function by_zero(x) return x < 0 and -2 or -1 end
 binary("floor_divide", unless_zero(function(x, y) return x // y end, by_zero), {low = -2, high = 2},
   {low = 0.5, high = 0.7, int_low = -3, int_high = 3}, {ints = true})
--- The gradient of an exponent that is one number is a sum of 128 terms of either sign.
+-- The gradient of an exponent that is one number is a sum of 128 terms of either sign, with roundings as of the
+-- larger terms, not of what is left.
 binary("pow", scalar.pow, {low = 0.5, high = 2, int_low = -3, int_high = 3},
-  {low = -2, high = 2, int_low = 0, int_high = 3}, {ints = true, tolerance = 8})
+  {low = -2, high = 2, int_low = 0, int_high = 3}, {ints = true}, {tolerance = 8})
 binary("maximum", scalar.max, apart[1], apart[2], {ints = true, exact = true})
 binary("minimum", scalar.min, apart[1], apart[2], {ints = true, exact = true})
 
