@@ -1,21 +1,24 @@
 /* cumulative.c - cumsum, cumprod, cummax, cummin (kernel.h). Any strides.
  *
- * A unit is a block of neighbouring lines, which step along the axis together: each step loads one
- * element of every line, combines it with what the lines have so far, and stores that.
+ * A unit is a block of neighbouring lines, which step along the axis together: an element of every
+ * line is combined with what the lines have so far. Some steps of all lines are taken from memory
+ * at once, in the order in which they lie there, and put back so.
  */
 #include <math.h>
+#include <stdlib.h>
 #include "convert.h"
 #include "view.h"
 
-enum { LINES = 64 };
+enum { LINES = 64, STEPS = 32 };
+typedef char Tile[STEPS][LINES * 8]; /* by step: a double or int64 of each line */
 
 #define STEP(name, T, expr)                                                                        \
-    static void name(void *acc_, const void *x_, int64_t n) {                                      \
-        T *restrict acc = acc_;                                                                    \
-        const T *restrict from = x_;                                                               \
+    static void name(const void *before_, void *at_, int64_t n) {                                  \
+        const T *restrict before = before_;                                                        \
+        T *restrict at = at_;                                                                      \
         for (int64_t i = 0; i < n; i++) {                                                          \
-            T a = acc[i], x = from[i];                                                             \
-            acc[i] = expr;                                                                         \
+            T a = before[i], x = at[i];                                                            \
+            at[i] = expr;                                                                          \
         }                                                                                          \
     }
 STEP(sum_f, double, a + x)
@@ -27,7 +30,7 @@ STEP(prod_i, uint64_t, a *x)
 STEP(max_i, int64_t, a > x ? a : x)
 STEP(min_i, int64_t, a < x ? a : x)
 
-typedef void StepFn(void *acc, const void *x, int64_t n);
+typedef void StepFn(const void *before, void *at, int64_t n);
 typedef struct Combine {
     StepFn *real, *whole;
 } Combine;
@@ -71,25 +74,81 @@ typedef void ConvertFn(const void *from, void *to, int64_t n);
 static ConvertFn *const widen[KT_COUNT] = {widen_f32, NULL, widen_i32, widen_u32, NULL};
 static ConvertFn *const narrow[KT_COUNT] = {narrow_f32, NULL, narrow_i32, narrow_i32, NULL};
 
+static void get(DType t, const char *from, int64_t stride, int64_t n, void *to) {
+    _Alignas(64) char raw[LINES * 8];
+    ConvertFn *convert = widen[k_dtype_register(t)];
+    k_load_fn(t)(convert ? raw : to, from, stride, n);
+    if (convert) convert(raw, to, n);
+}
+static void put(DType t, char *to, int64_t stride, int64_t n, const void *from) {
+    _Alignas(64) char raw[LINES * 8];
+    ConvertFn *convert = narrow[k_dtype_register(t)];
+    if (convert) convert(from, raw, n);
+    k_store_fn(t)(to, stride, convert ? raw : from, n);
+}
+
+/* Lines of an operand, with the strides from step to step and from line to line. */
+typedef struct Side {
+    DType type;
+    char *data;
+    int64_t along, across;
+} Side;
+
+static Side side_of(const KTensor *t, const Lines *l, int which, int64_t first) {
+    char *data = t->data + k_offset(l->rank, l->dims, l->strides[which], first);
+    int64_t across = l->rank ? l->strides[which][l->rank - 1] : 0;
+    return (Side){t->dtype, data, l->along[which], across};
+}
+static int runs_along(const Side *s, int64_t n) {
+    return n == 1 || llabs(s->along) < llabs(s->across);
+}
+
+/* Steps i .. of n lines. */
+static void load_tile(const Side *s, int64_t i, int64_t steps, int64_t n, Tile tile) {
+    _Alignas(64) char line[STEPS][8];
+    const char *from = s->data + i * s->along;
+    if (!runs_along(s, n))
+        for (int64_t k = 0; k < steps; k++)
+            get(s->type, from + k * s->along, s->across, n, tile[k]);
+    else
+        for (int64_t j = 0; j < n; j++) {
+            get(s->type, from + j * s->across, s->along, steps, line);
+            for (int64_t k = 0; k < steps; k++) memcpy(tile[k] + j * 8, line[k], 8);
+        }
+}
+static void store_tile(const Side *s, int64_t i, int64_t steps, int64_t n, Tile tile) {
+    _Alignas(64) char line[STEPS][8];
+    char *to = s->data + i * s->along;
+    if (!runs_along(s, n))
+        for (int64_t k = 0; k < steps; k++) put(s->type, to + k * s->along, s->across, n, tile[k]);
+    else
+        for (int64_t j = 0; j < n; j++) {
+            for (int64_t k = 0; k < steps; k++) memcpy(line[k], tile[k] + j * 8, 8);
+            put(s->type, to + j * s->across, s->along, steps, line);
+        }
+}
+
 /* Lines from number `first` on that lie in one run of the last dim. */
 static void run_lines(const KArgs *a, const Lines *l, const Combine *c, int64_t first, int64_t n) {
-    _Alignas(64) char raw[LINES * 8], buf[LINES * 8], acc[LINES * 8];
-    DType type = a->in[0].dtype;
-    KType reg = k_dtype_register(type);
+    _Alignas(64) Tile tile;
+    _Alignas(64) char last[LINES * 8];
+    KType reg = k_dtype_register(a->in[0].dtype);
     int reverse = ((const KCumulative *)a->attr)->reverse;
     StepFn *step = reg == KT_F32 || reg == KT_F64 ? c->real : c->whole;
-    int64_t xs = l->rank ? l->strides[0][l->rank - 1] : 0;
-    int64_t ys = l->rank ? l->strides[1][l->rank - 1] : 0;
-    const char *x = a->in[0].data + k_offset(l->rank, l->dims, l->strides[0], first);
-    char *y = a->out[0].data + k_offset(l->rank, l->dims, l->strides[1], first);
-    for (int64_t k = 0; k < l->n; k++) {
-        int64_t i = reverse ? l->n - 1 - k : k;
-        char *to = k ? buf : acc;
-        k_load_fn(type)(widen[reg] ? raw : to, x + i * l->along[0], xs, n);
-        if (widen[reg]) widen[reg](raw, to, n);
-        if (k) step(acc, buf, n);
-        if (narrow[reg]) narrow[reg](acc, raw, n);
-        k_store_fn(type)(y + i * l->along[1], ys, narrow[reg] ? raw : acc, n);
+    Side x = side_of(&a->in[0], l, 0, first), y = side_of(&a->out[0], l, 1, first);
+    const char *before = NULL;
+    for (int64_t done = 0, some; done < l->n; done += some) {
+        some = k_min(STEPS, l->n - done);
+        int64_t i = reverse ? l->n - done - some : done;
+        load_tile(&x, i, some, n, tile);
+        for (int64_t k = 0; k < some; k++) {
+            char *at = tile[reverse ? some - 1 - k : k];
+            if (before) step(before, at, n);
+            before = at;
+        }
+        store_tile(&y, i, some, n, tile);
+        memcpy(last, before, (size_t)n * 8);
+        before = last;
     }
 }
 
