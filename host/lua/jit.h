@@ -136,7 +136,7 @@ int lprogram_trace(lua_State *L); /* step:program(arguments...): see lprogram.c 
 /* Traces and plans for the arguments at FIRST..last, as the walk `w` (with slots and description)
  * saw them; returns the new entry. To be called under trace_protected. */
 JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last);
-void jit_free_entry(Ctx *cx, JitEntry *e);
+void jit_drop_entries(LuaJit *j); /* and their aliases */
 /* Pushes the values that the function returns: the entry's template with results in their places.
  * `side`: the entry's table; the handles of the results lie behind `base`. */
 int jit_push_returned(lua_State *L, int side, int base);

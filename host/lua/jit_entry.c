@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-void jit_free_entry(Ctx *cx, JitEntry *e) {
+static void free_entry(Ctx *cx, JitEntry *e) {
     Alloc *a = &cx->alloc;
     size_t nin = (size_t)(e->nleaf + e->nnumber + e->ncapture) + 1;
     size_t nres = (size_t)(e->nout + e->nwrite) + 1;
@@ -21,6 +21,29 @@ void jit_free_entry(Ctx *cx, JitEntry *e) {
     for (int32_t i = 0; e->number && i < e->nnumber; i++) tensor_release(e->number[i]);
     alloc_free(a, e->number, sizeof *e->number * (size_t)e->nnumber);
     *e = (JitEntry){0};
+}
+
+/* So many traces does a function keep. When there are more, all go: what is called again is traced
+ * again, and finds its plan in the cache. */
+#ifdef MESHLUA_CHECKED
+enum { MOST_TRACES = 64 };
+#else
+enum { MOST_TRACES = 4096 };
+#endif
+
+void jit_drop_entries(LuaJit *j) {
+    jit_drop_aliases(j);
+    for (int32_t i = 0; i < j->n; i++) free_entry(j->cx, &j->entry[i]);
+    alloc_free(&j->cx->alloc, j->entry, sizeof *j->entry * (size_t)j->cap);
+    j->entry = NULL;
+    j->n = j->cap = 0;
+}
+
+static void bound_entries(lua_State *L, LuaJit *j) {
+    if (j->n < MOST_TRACES) return;
+    lua_newtable(L);
+    jit_drop_entries(j);
+    lua_setiuservalue(L, JIT, 3);
 }
 
 static bool room_for_entry(LuaJit *j) {
@@ -89,6 +112,7 @@ static void note_captures(lua_State *L, const Host *h, JitEntry *e, int list) {
 
 JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last) {
     int base = lua_gettop(L);
+    bound_entries(L, j);
     size_t nkey = h->key.n;
     char *key = lua_newuserdatauv(L, nkey + 1, 0); /* the walks below use h->key again */
     memcpy(key, str_of(&h->key), nkey);
@@ -110,7 +134,7 @@ JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last) {
     Str *stages = j->sealed ? &j->stages : NULL;
     if (!err) err = state_compile(h, h->trace->graph, t.donated, true, stages, &e.exec);
     if (err) {
-        jit_free_entry(&h->cx, &e);
+        free_entry(&h->cx, &e);
         state_check(L, h, err);
     }
     note_captures(L, h, &e, captures);

@@ -11,9 +11,7 @@ static LuaJit *jit_at(lua_State *L, int index) {
 static int jit_gc(lua_State *L) {
     LuaJit *j = jit_at(L, 1);
     if (!j->cx) return 0;
-    jit_drop_aliases(j);
-    for (int32_t i = 0; i < j->n; i++) jit_free_entry(j->cx, &j->entry[i]);
-    alloc_free(&j->cx->alloc, j->entry, sizeof *j->entry * (size_t)j->cap);
+    jit_drop_entries(j);
     str_free(&j->why);
     str_free(&j->stages);
     j->cx = NULL;

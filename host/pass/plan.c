@@ -130,20 +130,20 @@ static void lower_attr(PlanBuild *p, BuildStep *s, const Node *n, const OpDef *d
     s->attr_size = (int32_t)def->lower_size;
 }
 
+/* Of an op; of a body, those of the ops in it. */
 static double node_flops(PlanBuild *p, const Node *n) {
     double flops = 0;
-    const Type **types = ARENA_ARRAY(p->arena, const Type *, n->nin + n->nout + 1);
-    if (!types) {
-        plan_build_no_memory(p);
-        return 0;
-    }
     if (n->nbody) {
         const Region *r = &p->g->region.at[n->body[0]];
         for (int32_t id = r->owner - 1; graph_node(p->g, id)->region == n->body[0]; id--)
-            flops += (double)type_count(graph_type(p->g, graph_node(p->g, id)->out));
+            if (!(graph_opdef(p->g, graph_node(p->g, id))->flags & OPF_PARAM))
+                flops += node_flops(p, graph_node(p->g, id));
         return flops;
     }
-    return op_flops(p->g, n, types);
+    const Type **types = ARENA_ARRAY(p->arena, const Type *, n->nin + n->nout + 1);
+    if (types) return op_flops(p->g, n, types);
+    plan_build_no_memory(p);
+    return 0;
 }
 
 /* May parameter i be written over from here on? When the program fails, one that the caller did not

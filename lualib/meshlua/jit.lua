@@ -99,6 +99,9 @@ local known = {mesh = "Mesh", rules = "table", static = true, donate = true, in_
 --- seen, and one that came to hold another type is a new trace, as ever. What is no Param stays as it was when it
 --- was bound: keys, numbers, strings and flags that change later (module:train(), module:eval()) are not seen;
 --- where the step comes to be traced again, such a change raises E_STATE. Bind again after it.
+---
+--- It keeps 4096 traces. With more (a static argument that never repeats, say) it begins anew, and what it has
+--- known before is traced again.
 ---@class JittedFunction
 ---@field bind fun(self: JittedFunction, ...): fun(...): ...
 ---@field plan fun(self: JittedFunction, ...): Plan the plan for these arguments

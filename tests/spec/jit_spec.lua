@@ -309,6 +309,26 @@ describe("between two calls", function()
   end)
 end)
 
+describe("a function with very many traces", function()
+  it("lets them go, and goes on", function()
+    local step = ml.jit(function(x, i) return x + i end, {static = {2}})
+    local x, kept, most = list(1.0), 0, 0
+    for i = 1, 5000 do
+      local y = step(x, i % 7 + i * 7)
+      kept = tonumber(tostring(step):match "(%d+) plan")
+      if kept < most then
+        assert.equal(1.0 + i % 7 + i * 7, y:totable()[1])
+        break
+      end
+      most = kept
+    end
+    assert.truthy(kept == 1 and most >= 64)
+    assert.equal(9.0, step(x, 8):totable()[1])
+    assert.equal(9.0, step(x, 8):totable()[1])
+    assert.equal(2, tonumber(tostring(step):match "(%d+) plan"))
+  end)
+end)
+
 describe("why_miss", function()
   it("J6: always answers", function()
     local step = ml.jit(function(_, x) return x end)
