@@ -229,11 +229,6 @@ typedef struct KMatmul {
     uint8_t x[K_MAX_RANK], w[K_MAX_RANK], y[K_MAX_RANK]; /* KRole per dim */
 } KMatmul;
 
-/* matmul_fused: a KMatmul, then a KProgram; in x, w, then the program's inputs from 1 on; the
- * program's input 0 is the product, in the type that x's elements are computed in (no rounding to
- * 16 bits: the program holds it). The outputs and the program's inputs have y's dims, which stand
- * in the order batch, m, n; no output lies in x or w. */
-
 /* conv: in x[batch, spatial..., groups * in], w[spatial..., in, groups * out] (row-major without
  * gaps); out y[batch, spatial..., groups * out]. y at o = sum over taps k and features of x at
  * (o stride + k w_dilation - low) / x_dilation times w at k, where x has that place; group g of y

@@ -157,8 +157,7 @@ static void put_integer(char *dst, KType type, int64_t j, int64_t v) {
 
 /* The index along one dim of the output's own shape, for n positions from i on. */
 static void fill_iota(const Fused *f, const KInstr *in, char *dst, int64_t i, int64_t n) {
-    int64_t inner = 1, size = f->shape->dims[in->a],
-            offset = f->args->offsets[in->b] + f->origin[in->a];
+    int64_t inner = 1, size = f->shape->dims[in->a], offset = f->args->offsets[in->b];
     for (int d = f->shape->rank - 1; d > in->a; d--) inner *= f->shape->dims[d];
     int64_t index = i / inner % size, left = inner - i % inner;
     for (int64_t j = 0; j < n; j++) {
@@ -179,7 +178,7 @@ static void fill_counters(const Fused *f, const KInstr *in, int64_t i, int64_t n
     for (int d = t->rank - 1; d >= 0; d--) {
         index[d] = i % t->dims[d];
         i /= t->dims[d];
-        at += (uint64_t)(index[d] + offset[d] + f->origin[d]) * (uint64_t)stride[d].i;
+        at += (uint64_t)(index[d] + offset[d]) * (uint64_t)stride[d].i;
     }
     for (int64_t j = 0; j < n; j++) {
         out[j] = at;
@@ -259,12 +258,12 @@ static void run_tile(const Fused *f, int64_t i, int64_t n) {
     }
 }
 
-void k_fused_run(const KArgs *a, const int64_t *origin, int64_t from, int64_t to) {
+/* The row-major positions [from, to) of the outputs. */
+static void run(const KArgs *a, int64_t from, int64_t to) {
     int64_t count = k_count(&a->out[0]);
     if (from >= to) return;
     Fused f;
     k_decode(&f, a);
-    f.origin = origin;
     if (count < STREAM) f.share = 0;
     for (int32_t k = 0; k < f.nsteps; k++) f.value[k] = f.step[0].storage; /* of unread sources */
     find_index(&f, 0);
@@ -276,8 +275,7 @@ void k_fused_run(const KArgs *a, const int64_t *origin, int64_t from, int64_t to
 }
 
 static int fused(const KArgs *a) {
-    static const int64_t whole[K_MAX_RANK] = {0};
-    k_fused_run(a, whole, a->lo * UNIT, k_min(a->hi * UNIT, k_count(&a->out[0])));
+    run(a, a->lo * UNIT, k_min(a->hi * UNIT, k_count(&a->out[0])));
     return 0;
 }
 

@@ -49,8 +49,7 @@ typedef struct Step {
 
 typedef struct Fused {
     const KArgs *args;
-    const KTensor *shape;  /* the first output */
-    const int64_t *origin; /* by dim of it: where it lies in a larger one, for indices and bits */
+    const KTensor *shape; /* the first output */
     const KImm *imm;
     int64_t dims[K_MAX_RANK];  /* merged */
     int64_t index[K_MAX_RANK]; /* in them, of the tile's first position */
@@ -64,18 +63,13 @@ typedef struct Fused {
 
 #define k_decode       K_SYM(k_decode)
 #define k_decode_bytes K_SYM(k_decode_bytes)
-#define k_fused_run    K_SYM(k_fused_run)
 #define k_join         K_SYM(k_join)
 
-/* Fills *f, but for the origin; everything it points to lies in the workspace. */
+/* Fills *f; everything it points to lies in the workspace. */
 void k_decode(Fused *f, const KArgs *a);
 size_t k_decode_bytes(const KArgs *a);
 /* Gives one function to steps that it can compute together (join.c); the same bits. Changes
  * sources and uses, and marks the steps that are no longer needed. */
 void k_join(Fused *f);
-
-/* Computes the row-major positions [from, to) of the outputs. They may be a part of larger ones
- * that begins at `origin`. The workspace has k_decode_bytes. */
-void k_fused_run(const KArgs *a, const int64_t *origin, int64_t from, int64_t to);
 
 #endif

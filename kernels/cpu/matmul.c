@@ -9,7 +9,7 @@
  */
 #include <math.h>
 #include "convert.h"
-#include "matmul.h"
+#include "gemm.h"
 #include "view.h"
 
 enum {
@@ -27,6 +27,40 @@ enum {
     PLAIN = 111,
     TRANSPOSED = 112,
 };
+
+/* One group of one operand. */
+typedef struct Axis {
+    int64_t size, dims[K_MAX_RANK], strides[1][K_MAX_RANK];
+    int rank; /* merged */
+} Axis;
+
+typedef struct Matrix {
+    DType dtype;
+    char *data;
+    Axis batch, row, column;
+} Matrix;
+
+typedef struct Product {
+    Matrix x, w, y;
+    KType type;
+    int64_t size; /* of an element of that type */
+    int64_t batch, m, n, k;
+    int64_t rows, columns, row_blocks, column_blocks; /* of a unit; units along m and n */
+    int64_t step_k;                                   /* of k, at a time */
+    int64_t x_bytes, w_bytes;                         /* of what is copied of x and w for that */
+    const KBlas *blas;                                /* NULL: not for this product */
+} Product;
+
+/* A part of y: `rows` from `row` on and `columns` from `column` on of one batch matrix. */
+typedef struct Part {
+    int64_t batch, row, rows, column, columns;
+} Part;
+
+/* A block of a matrix: strides in elements. */
+typedef struct Block {
+    char *data;
+    int64_t rs, cs;
+} Block;
 
 static Axis axis_of(const KTensor *t, const uint8_t *roles, KRole role) {
     Axis a = {.size = 1};
@@ -256,12 +290,12 @@ static int64_t align(int64_t bytes) {
     return (bytes + 63) & ~(int64_t)63;
 }
 
-Product k_product(const KArgs *a, int transposes) {
+static Product product_of(const KArgs *a) {
     const KMatmul *roles = a->attr;
     Product p = {.x = matrix_of(&a->in[0], roles->x, K_M, K_K),
                  .w = matrix_of(&a->in[1], roles->w, K_K, K_N),
                  .y = matrix_of(&a->out[0], roles->y, K_M, K_N)};
-    if (transposes && suits_transposed(&p.y)) transpose(&p);
+    if (suits_transposed(&p.y)) transpose(&p);
     p.type = k_dtype_register(p.x.dtype);
     p.size = k_type_size(p.type);
     p.batch = p.y.batch.size;
@@ -280,11 +314,8 @@ Product k_product(const KArgs *a, int transposes) {
     return p;
 }
 
-int64_t k_product_units(const Product *p) {
-    return p->batch * p->row_blocks * p->column_blocks;
-}
-
-int64_t k_product_workspace(const Product *p) {
+/* What compute_part needs. */
+static int64_t part_bytes(const Product *p) {
     int64_t packed = 0;
     if (p->type == KT_F32) /* also with BLAS, which may come after the plan */
         packed = k_max(k_gemm_bytes(k_min(p->rows, p->m), k_min(p->columns, p->n), p->step_k),
@@ -292,7 +323,8 @@ int64_t k_product_workspace(const Product *p) {
     return p->x_bytes + p->w_bytes + align(packed);
 }
 
-Part k_product_part(const Product *p, int64_t u) {
+/* What unit u computes. */
+static Part part_of(const Product *p, int64_t u) {
     int64_t block = u / p->column_blocks;
     Part t = {.batch = block / p->row_blocks,
               .row = block % p->row_blocks * p->rows,
@@ -302,7 +334,8 @@ Part k_product_part(const Product *p, int64_t u) {
     return t;
 }
 
-void k_product_compute(const Product *p, const Part *t, Block c, char *workspace) {
+/* To c, whose column stride is 1. */
+static void compute_part(const Product *p, const Part *t, Block c, char *workspace) {
     char *w_work = workspace + p->x_bytes, *packed = w_work + p->w_bytes;
     char *x = p->x.data + at(&p->x.batch, t->batch), *w = p->w.data + at(&p->w.batch, t->batch);
     for (int64_t i = 0; i < t->rows && p->k == 0; i++)
@@ -334,31 +367,31 @@ static void run_part(const Product *p, const Part *t, char *workspace) {
     if (writes_in_place(p, &c)) {
         c.data = y + (t->row * c.rs + t->column) * p->size;
         if (p->m == 1) c.rs = t->columns;
-        k_product_compute(p, t, c, workspace);
+        compute_part(p, t, c, workspace);
     } else {
         c = (Block){workspace, t->columns, 1};
-        k_product_compute(p, t, c, workspace + y_bytes(p));
+        compute_part(p, t, c, workspace + y_bytes(p));
         put_block(p, y, t, workspace);
     }
 }
 
 static int matmul(const KArgs *a) {
-    Product p = k_product(a, 1);
+    Product p = product_of(a);
     for (int64_t u = a->lo; u < a->hi; u++) {
-        Part t = k_product_part(&p, u);
+        Part t = part_of(&p, u);
         run_part(&p, &t, k_align(a->workspace));
     }
     return 0;
 }
 
 static int64_t matmul_units(const KArgs *a) {
-    Product p = k_product(a, 1);
-    return k_product_units(&p);
+    Product p = product_of(a);
+    return p.batch * p.row_blocks * p.column_blocks;
 }
 
 static size_t matmul_workspace(const KArgs *a) {
-    Product p = k_product(a, 1);
-    return (size_t)(y_bytes(&p) + k_product_workspace(&p)) + 64;
+    Product p = product_of(a);
+    return (size_t)(y_bytes(&p) + part_bytes(&p)) + 64;
 }
 
 K_ROWS(matmul) = {

@@ -12,10 +12,6 @@
 
 /* o0 << 32 | o1 of Threefry-2x32 with 20 rounds (naive_fused.c). */
 uint64_t k_naive_threefry(const uint32_t key[2], const uint32_t counter[2]);
-/* The kernels of these names, for those that are made of several (naive_matmul.c, naive_fused.c).
- */
-KernelFn k_naive_matmul, k_naive_fused;
-size_t k_naive_fused_workspace(const KArgs *a);
 
 static inline int64_t n_count(const KTensor *t) {
     int64_t n = 1;

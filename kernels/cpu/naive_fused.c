@@ -251,11 +251,11 @@ static Reg compute(const KArgs *args, const KInstr *in, const Reg *reg, const in
     return r;
 }
 
-size_t k_naive_fused_workspace(const KArgs *a) {
+static size_t fused_workspace(const KArgs *a) {
     return sizeof(Reg) * (size_t)((const KProgram *)a->attr)->nreg;
 }
 
-int k_naive_fused(const KArgs *a) {
+static int fused(const KArgs *a) {
     const KProgram *p = a->attr;
     const KInstr *code = k_program_code(p);
     Reg *reg = a->workspace;
@@ -278,6 +278,6 @@ int k_naive_fused(const KArgs *a) {
 }
 
 const KernelRow k_rows_fused_naive[] = {
-    {"fused", k_naive_fused, NULL, k_naive_fused_workspace},
+    {"fused", fused, NULL, fused_workspace},
     {NULL, NULL, NULL, NULL},
 };

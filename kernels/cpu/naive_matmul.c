@@ -1,5 +1,4 @@
-/* naive_matmul.c - matmul: for each output, a sum over k. matmul_fused: the product as a whole,
- * then the program. */
+/* naive_matmul.c - for each output, a sum over k. */
 #include <stdlib.h>
 #include "naive.h"
 
@@ -18,7 +17,7 @@ static int64_t size_of(const KTensor *t, const uint8_t *roles, KRole role) {
     return n;
 }
 
-int k_naive_matmul(const KArgs *a) {
+static int matmul(const KArgs *a) {
     const KTensor *x = &a->in[0], *w = &a->in[1], *y = &a->out[0];
     const KMatmul *r = a->attr;
     int64_t batch = size_of(y, r->y, K_BATCH), m = size_of(y, r->y, K_M), n = size_of(y, r->y, K_N);
@@ -49,54 +48,7 @@ int k_naive_matmul(const KArgs *a) {
     return 0;
 }
 
-/* The product, and its elements after it in the workspace. */
-typedef struct Whole {
-    KTensor y;
-    int64_t strides[K_MAX_RANK];
-} Whole;
-
-static DType computed_in(DType t) {
-    return t == DT_BF16 || t == DT_F16 ? DT_F32 : t == DT_BOOL || t == DT_U8 ? DT_I32 : t;
-}
-
-static size_t product_bytes(const KArgs *a) {
-    return sizeof(Whole) +
-           (size_t)(n_count(&a->out[0]) * n_size(computed_in(a->in[0].dtype)) + 7) / 8 * 8;
-}
-
-static int matmul_fused(const KArgs *a) {
-    Whole *w = a->workspace;
-    KArgs product = *a, program = *a;
-    w->y = a->out[0];
-    w->y.dtype = computed_in(a->in[0].dtype);
-    w->y.data = (char *)(w + 1);
-    w->y.strides = w->strides;
-    int64_t stride = n_size(w->y.dtype);
-    for (int d = w->y.rank - 1; d >= 0; stride *= w->y.dims[d], d--) w->strides[d] = stride;
-    product.out = &w->y;
-    k_naive_matmul(&product);
-    KTensor *in = (void *)((char *)a->workspace + product_bytes(a));
-    in[0] = w->y;
-    for (int k = 2; k < a->nin; k++) in[k - 1] = a->in[k];
-    program.in = in;
-    program.nin = a->nin - 1;
-    program.attr = (const KMatmul *)a->attr + 1;
-    program.workspace = in + program.nin;
-    return k_naive_fused(&program);
-}
-
-static size_t matmul_fused_workspace(const KArgs *a) {
-    KArgs program = *a;
-    program.attr = (const KMatmul *)a->attr + 1;
-    return product_bytes(a) + sizeof(KTensor) * (size_t)a->nin + k_naive_fused_workspace(&program);
-}
-
 const KernelRow k_rows_matmul_naive[] = {
-    {"matmul", k_naive_matmul, NULL, NULL},
-    {NULL, NULL, NULL, NULL},
-};
-
-const KernelRow k_rows_matmul_fused_naive[] = {
-    {"matmul_fused", matmul_fused, NULL, matmul_fused_workspace},
+    {"matmul", matmul, NULL, NULL},
     {NULL, NULL, NULL, NULL},
 };

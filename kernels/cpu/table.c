@@ -15,7 +15,6 @@
     X(reduce, level)                                                                               \
     X(argreduce, level)                                                                            \
     X(matmul, level)                                                                               \
-    X(matmul_fused, level)                                                                         \
     X(conv, level)                                                                                 \
     X(window, level)                                                                               \
     X(index, level)                                                                                \

@@ -13,7 +13,6 @@ int main(void) {
         "argmax",
         "argmin",
         "matmul",
-        "matmul_fused",
         "take",
         "scatter_add",
         "concat",
