@@ -218,5 +218,6 @@ void k_decode(Fused *f, const KArgs *a) {
     find_last(f);
     aim_stores(f);
     list_steps(f);
-    place_values(f, k_align((char *)a->workspace + table_bytes(a) - 64), unused);
+    f->memory = k_align((char *)a->workspace + table_bytes(a) - 64);
+    place_values(f, f->memory, unused);
 }

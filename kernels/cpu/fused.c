@@ -265,7 +265,7 @@ static void run(const KArgs *a, int64_t from, int64_t to) {
     Fused f;
     k_decode(&f, a);
     if (count < STREAM) f.share = 0;
-    for (int32_t k = 0; k < f.nsteps; k++) f.value[k] = f.step[0].storage; /* of unread sources */
+    for (int32_t k = 0; k < f.nsteps; k++) f.value[k] = f.memory; /* of unread sources */
     find_index(&f, 0);
     for (int32_t k = 0; k < f.nsteps; k++)
         if (f.step[k].once && !f.step[k].gone) run_step(&f, k, 0, k_min(K_TILE, count));

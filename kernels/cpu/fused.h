@@ -59,6 +59,7 @@ typedef struct Fused {
     Operand *operand; /* inputs, then outputs */
     Step *step;
     const char **value; /* by step: where its value is in this tile */
+    char *memory;       /* of the values */
 } Fused;
 
 #define k_decode       K_SYM(k_decode)
