@@ -11,8 +11,15 @@
 
 static const char key; /* its address is the registry key */
 
-/* Results of calls between two full collections: that many, and more where Lua's heap is large. */
-enum { FEWEST_RESULTS = 1024, RESULTS_PER_KB = 4 };
+/* Between two full collections: results of calls, and bytes of tensors, by the size of Lua's heap.
+ */
+enum {
+    FEWEST_RESULTS = 1024,
+    RESULTS_PER_KB = 4,
+    FEWEST_BYTES = 8 << 20,
+    BYTES_PER_KB = 16 << 10,
+    MOST_BYTES = 512 << 20,
+};
 
 static void free_trace(Trace *t, Host *h) {
     graph_free(t->graph);
@@ -88,6 +95,7 @@ Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks) {
     h->verify = env_get(ENV_CHECK) != NULL;
 #endif
     h->results_to_gc = FEWEST_RESULTS;
+    h->bytes_to_gc = FEWEST_BYTES;
     return h;
 }
 
@@ -141,16 +149,16 @@ int state_push_text(lua_State *L, Host *h) {
  * the caches. ---- */
 static void collect(lua_State *L, Host *h) {
     lua_gc(L, LUA_GCCOLLECT);
+    int64_t heap = lua_gc(L, LUA_GCCOUNT), bytes = FEWEST_BYTES + BYTES_PER_KB * heap;
     h->bytes_at_gc = h->cx.alloc.live;
-    h->results_to_gc = FEWEST_RESULTS + (int64_t)RESULTS_PER_KB * lua_gc(L, LUA_GCCOUNT);
+    h->bytes_to_gc = (size_t)(bytes < MOST_BYTES ? bytes : MOST_BYTES);
+    h->results_to_gc = FEWEST_RESULTS + RESULTS_PER_KB * heap;
 }
 
 void state_collect_if_needed(lua_State *L, Host *h, int32_t results) {
-    enum { FLOOR = 64 << 20 };
-    size_t since = h->bytes_at_gc > FLOOR ? h->bytes_at_gc : FLOOR;
     h->results_to_gc -= results;
     bool many = h->results_to_gc < 0 && lua_gc(L, LUA_GCISRUNNING);
-    if (many || h->cx.alloc.live >= h->bytes_at_gc + since) collect(L, h);
+    if (many || h->cx.alloc.live >= h->bytes_at_gc + h->bytes_to_gc) collect(L, h);
 }
 
 bool state_collect_after(lua_State *L, Host *h, Err e) {

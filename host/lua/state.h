@@ -77,6 +77,7 @@ typedef struct Host {
     const Mesh *mesh;                /* of `mesh:with`, or NULL */
     const Mesh *mesh_from, *mesh_to; /* mesh_to stands in for mesh_from: see instead_of */
     size_t bytes_at_gc;              /* tensor bytes after the last full collection */
+    size_t bytes_to_gc;              /* how many more bring the next one */
     int64_t results_to_gc;           /* results of calls until the next one */
     bool used;                       /* a tensor or mesh was made: devices can no longer change */
     char *dump_stage;
