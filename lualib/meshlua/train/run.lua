@@ -16,6 +16,7 @@
 --   data(config, path)                 {train = Records, valid = Records, unit = "tok", ...}: records with the
 --                                      fields inputs and labels; unit: what one label is
 --   evaluate(run), sample(run)         what is said at the end (may be missing): lists of {key, value, text}
+local arrays = require "meshlua.arrays"
 local core = require "meshlua.core"
 local grad = require "meshlua.grad"
 local initialize = require "meshlua.initialize"
@@ -184,7 +185,7 @@ end
 function Run:mean(score)
   local model, jitted, sum, n = self.model:eval(), self:jit(score), 0.0, 0
   for batch, count in self.data.valid:each(self.config.batch, self.shardings) do
-    local rows = jitted(model, batch.inputs, batch.labels):totable()
+    local rows = arrays.all_gather_to_host(jitted(model, batch.inputs, batch.labels)):totable()
     batch.inputs:release()
     batch.labels:release()
     for i = 1, count do sum = sum + rows[i] end
