@@ -222,7 +222,7 @@ static int tokens_windows(lua_State *L) {
     if (type) u->t = h->rt.fake ? tensor_new(&h->cx, type) : tensor_alloc(&h->cx, type);
     if (!u->t) state_check(L, h, err_nomem(&h->cx, "a batch"));
     if (h->rt.fake) return 1;
-    bool is_whole = u->t->nslot == 1;
+    bool is_whole = u->t->nslot == 1 && tensor_is_whole(u->t);
     char *out = is_whole ? tensor_data(u->t, 0) : batch_memory(L, 1, (size_t)type_bytes(type) + 1);
     read_windows(L, t, dims_count(&row), dtype, out);
     if (!is_whole) tensor_write(u->t, out);
