@@ -72,8 +72,8 @@ describe("many processes", function()
 
   check("run a recipe to its end", function()
     local text = helper.file(("In the beginning was the word. "):rep(200))
-    local words = "models/train.lua --mesh=data:2,model:2 --layers=1 --width=16 --heads=2 --seq=16 --steps=4" ..
-      " --sample=8 --data=" .. text
+    local words = "models/train.lua --mesh=data:2,model:2 --layers=1 --width=16 --heads=2 --seq=16" ..
+      " --steps=4 --sample=8 --data=" .. text
     local loss = one(4, words):match "validation loss [%d.]+"
     local out, err, code = run(2, 2, words)
     assert.equal(0, code, err)
