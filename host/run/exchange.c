@@ -122,6 +122,21 @@ static Err add_sends_to(Exec *e, Exchange *x, const PlanStep *s, int32_t peer) {
     return err;
 }
 
+/* What people read of it. */
+static Err describe(Exec *e, const PlanStep *s, Exchange *x) {
+    const Plan *p = e->plan;
+    Str axes;
+    str_init(&axes, &e->rt->cx->alloc);
+    mesh_print_axes(e->mesh, s->coll.axes, &axes);
+    char *copy = axes.failed ? NULL : arena_strdup(&e->arena, str_of(&axes));
+    str_free(&axes);
+    if (!copy) return no_memory(e);
+    x->what = (Crossing){.op = plan_str(p, s->op), .where = "", .axes = copy};
+    if (s->locs.n) x->what.where = plan_str(p, PLAN_LIST(p, int32_t, s->locs)[0]);
+    for (int32_t i = 0; i < x->recv.n; i++) x->what.bytes += x->recv.at[i].bytes;
+    return E_OK;
+}
+
 Err exchange_bind(Exec *e, const PlanStep *s, BoundStep *b) {
     if (!place_is_spread(e->mesh)) return exec_bind_collective(e, s, b);
     Exchange *x = ARENA_ARRAY(&e->arena, Exchange, 1);
@@ -141,7 +156,7 @@ Err exchange_bind(Exec *e, const PlanStep *s, BoundStep *b) {
     if (!x->part) return no_memory(e);
     if (x->wire > e->wire_bytes) e->wire_bytes = x->wire;
     b->exchange = x;
-    return E_OK;
+    return describe(e, s, x);
 }
 
 /* ---- stages ---- */
@@ -194,5 +209,8 @@ Err exchange_run(Exec *e, Exchange *x) {
     CommPart *send = x->part, *recv = x->part + x->send.n;
     for (int32_t i = 0; i < x->send.n; i++) send[i] = part_of(e, &x->send.at[i]);
     for (int32_t i = 0; i < x->recv.n; i++) recv[i] = part_of(e, &x->recv.at[i]);
-    return link_exchange(e->rt->cx, &e->rt->link, send, x->send.n, recv, x->recv.n);
+    Link *link = &e->rt->link;
+    Transfer t;
+    TRY(link_begin(e->rt->cx, link, &x->what, send, x->send.n, recv, x->recv.n, &t));
+    return link_end(e->rt->cx, link, &t);
 }

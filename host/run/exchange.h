@@ -33,7 +33,8 @@ typedef struct Exchange {
     CommPart *part; /* room for both */
     VEC(Need) need; /* while it is bound: of the process it is bound as */
     size_t wire;    /* bytes */
-    bool failed;    /* out of memory */
+    Crossing what;
+    bool failed; /* out of memory */
 } Exchange;
 
 /* Binds the collective; leaves b->exchange NULL where nothing goes to or comes from elsewhere. */

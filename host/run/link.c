@@ -72,15 +72,27 @@ Err link_open(Ctx *cx, const Ranks *r, Link *link) {
     return check_world(cx, r, link);
 }
 
-Err link_exchange(Ctx *cx, const Link *link, const CommPart *send, int32_t nsend,
-                  const CommPart *recv, int32_t nrecv) {
+static Err failed(Ctx *cx, const Link *link, const Transfer *t) {
     const Comm *c = &link->comm;
-    void *request = c->start(c->self, send, nsend, recv, nrecv);
-    if (request && c->wait(c->self, request)) return E_OK;
-    return err_set(cx, E_RANKS, "exchanging data with other processes: %s", c->error(c->self));
+    return err_set(cx, E_RANKS, "%s with other processes: %s", t->what->op, c->error(c->self));
 }
 
-Err link_agree(Ctx *cx, const Link *link, const char *what, int32_t number) {
+Err link_begin(Ctx *cx, Link *link, const Crossing *what, const CommPart *send, int32_t nsend,
+               const CommPart *recv, int32_t nrecv, Transfer *out) {
+    const Comm *c = &link->comm;
+    *out = (Transfer){.what = what, .request = c->start(c->self, send, nsend, recv, nrecv)};
+    return out->request ? E_OK : failed(cx, link, out);
+}
+
+Err link_end(Ctx *cx, Link *link, Transfer *t) {
+    const Comm *c = &link->comm;
+    void *request = t->request;
+    if (!request) return E_OK;
+    t->request = NULL;
+    return c->wait(c->self, request) ? E_OK : failed(cx, link, t);
+}
+
+Err link_agree(Ctx *cx, Link *link, const char *what, int32_t number) {
     int32_t world = link->comm.world, others = 0;
     if (link->comm.version == 0) return E_OK;
     size_t bytes = sizeof(int32_t) * (size_t)world, size = sizeof(CommPart) * (size_t)world;
@@ -92,7 +104,10 @@ Err link_agree(Ctx *cx, const Link *link, const char *what, int32_t number) {
         send[others] = (CommPart){i, (char *)&number, sizeof number};
         recv[others++] = (CommPart){i, (char *)&theirs[i], sizeof number};
     }
-    if (!err) err = link_exchange(cx, link, send, others, recv, others);
+    Crossing meeting = {.op = "meeting", .where = "", .axes = "", .bytes = bytes};
+    Transfer t;
+    if (!err) err = link_begin(cx, link, &meeting, send, others, recv, others, &t);
+    if (!err) err = link_end(cx, link, &t);
     for (int32_t i = 0; !err && i < world; i++)
         if (i != link->comm.rank && theirs[i] != number)
             err =

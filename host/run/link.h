@@ -10,14 +10,29 @@ typedef struct Link {
     void *library; /* dlopen's */
 } Link;
 
+/* One exchange of data with other processes, for those who read of it. */
+typedef struct Crossing {
+    const char *op;    /* "all_reduce", ... */
+    const char *where; /* the user's line, or "" */
+    const char *axes;  /* of the mesh, or "" */
+    size_t bytes;      /* that come */
+} Crossing;
+
+typedef struct Transfer { /* one on its way */
+    const Crossing *what;
+    void *request; /* NULL: it is over */
+} Transfer;
+
 /* Opens what carries data between the processes; E_RANKS where there is nothing, or where it does
  * not see the ranks that the launcher told. One process needs nothing. */
 Err link_open(Ctx *cx, const Ranks *r, Link *link) MUST_CHECK;
 /* E_RANKS unless all processes pass the same number; `what` names it. */
-Err link_agree(Ctx *cx, const Link *link, const char *what, int32_t number) MUST_CHECK;
-/* Sends and receives; returns when it is over. */
-Err link_exchange(Ctx *cx, const Link *link, const CommPart *send, int32_t nsend,
-                  const CommPart *recv, int32_t nrecv) MUST_CHECK;
+Err link_agree(Ctx *cx, Link *link, const char *what, int32_t number) MUST_CHECK;
+/* Begins to send and receive; `what` lives until link_end has returned. */
+Err link_begin(Ctx *cx, Link *link, const Crossing *what, const CommPart *send, int32_t nsend,
+               const CommPart *recv, int32_t nrecv, Transfer *out) MUST_CHECK;
+/* Returns when it is over. */
+Err link_end(Ctx *cx, Link *link, Transfer *t) MUST_CHECK;
 /* Ends this process's part; with a code other than 0 all processes, at once, with that code. */
 void link_close(Link *link, int code);
 
