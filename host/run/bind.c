@@ -1,5 +1,6 @@
 /* bind.c - from a plan's steps to items: kernel, operands, attributes, one per slot. */
 #include "ir/place.h"
+#include "run/agree.h"
 #include "run/exchange.h"
 
 #include <string.h>
@@ -273,6 +274,21 @@ static void add_costs(Exec *e) {
     }
 }
 
+/* With whom a launch is agreed on, if something of it comes from elsewhere. */
+static Err bind_agreement(Exec *e) {
+    int32_t first = 0, n = 0, world = e->rt->ranks.world;
+    while (first < e->plan->steps.n && !e->step[first].exchange) first++;
+    if (first == e->plan->steps.n) return E_OK;
+    int32_t *peer = ARENA_ARRAY(&e->arena, int32_t, world);
+    bool *there = ARENA_ARRAY(&e->arena, bool, world);
+    e->agreement = ARENA_ARRAY(&e->arena, Agreement, 1);
+    if (!peer || !there || !e->agreement) return no_memory(e);
+    for (int32_t i = 0; i < e->mesh->ndevices; i++) there[place_process(e->mesh, i)] = true;
+    for (int32_t i = 0; i < world; i++)
+        if (there[i] && i != e->as) peer[n++] = i;
+    return agree_init(e->agreement, e->rt->cx, &e->arena, peer, n, &e->step[first].exchange->what);
+}
+
 static Err bind_all(Exec *e, const Type *const *result_type) {
     const Plan *p = e->plan;
     e->result_type = arena_copy(&e->arena, result_type, sizeof *result_type * (size_t)p->results.n);
@@ -284,6 +300,7 @@ static Err bind_all(Exec *e, const Type *const *result_type) {
     TRY(bind_buffers(e));
     TRY(bind_steps(e));
     TRY(bind_uses(e));
+    TRY(bind_agreement(e));
     TRY(exec_schedule(e));
     TRY(bind_params(e));
     return bind_results(e);

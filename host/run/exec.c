@@ -1,4 +1,5 @@
 /* exec.c - runs a bound plan: bases for this call's buffers, then stretch after stretch. */
+#include "run/agree.h"
 #include "run/exchange.h"
 #include "run/profile.h"
 
@@ -198,7 +199,11 @@ static void run_exchange(Call *c, const Stretch *s) {
     Exchange *x = s->exchange;
     const BoundStep *b = &e->step[s->first];
     run_items(c, b->first, x->npack, x->stage[0]);
-    c->lost = exchange_run(e, x);
+    c->lost = agree_end(e->rt, e->agreement);
+    if (!c->lost) {
+        c->lost = exchange_run(e, x);
+        e->rt->torn = c->lost != E_OK;
+    }
     if (c->lost) atomic_store(&c->failed, 1);
     run_items(c, b->first + x->npack, b->n - x->npack, x->stage[1]);
 }
@@ -297,7 +302,8 @@ static Err fault_error(Call *c) {
     return err;
 }
 
-static Err run(Call *c, Tensor **results) {
+/* All that may fail before anything runs: later it would leave donated arguments half written. */
+static Err prepare(Call *c, Tensor **results) {
     Exec *e = c->e;
     const Plan *p = e->plan;
     if (e->mesh && e->mesh->abstract)
@@ -311,13 +317,30 @@ static Err run(Call *c, Tensor **results) {
     for (int32_t i = 0; i < e->nbuffer; i++) TRY(place_result(e, i));
     place_temporaries(e);
     TRY(place_wire(e));
-    /* Before anything runs: what fails from here on would leave donated arguments half written. */
-    TRY(make_results(c, results));
-    run_stretches(c, 0, e->stretch.n);
+    return make_results(c, results);
+}
+
+/* Tells the other processes of the mesh what is launched here. */
+static Err begin_agreement(const Exec *e) {
+    const Mesh *m = e->mesh;
+    uint64_t program =
+        hash_bytes(e->plan->hash, m->device, sizeof *m->device * (size_t)m->ndevices);
+    return agree_begin(e->rt, e->agreement, AGREE_LAUNCH, program);
+}
+
+static Err run(Call *c, Tensor **results) {
+    Exec *e = c->e;
+    TRY(prepare(c, results));
+    if (e->agreement) c->lost = begin_agreement(e);
+    if (!c->lost) run_stretches(c, 0, e->stretch.n);
     profile_leave(e->rt->profile);
-    if (atomic_load(&c->failed)) {
-        for (int32_t i = 0; i < p->results.n; i++) tensor_release(results[i]);
-        if (c->lost) return c->lost;
+    if (!c->lost && e->agreement) c->lost = agree_end(e->rt, e->agreement);
+    bool failed = atomic_load(&c->failed);
+    if (c->lost || failed)
+        for (int32_t i = 0; i < e->plan->results.n; i++) tensor_release(results[i]);
+    if (c->lost) return c->lost;
+    if (failed) {
+        e->rt->torn = e->agreement != NULL;
         return c->interrupted ? err_set(e->rt->cx, E_INTERRUPT, "interrupted") : fault_error(c);
     }
     e->runs++;

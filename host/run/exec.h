@@ -52,6 +52,7 @@ typedef struct BoundResult {
 } BoundResult;
 
 struct Exchange;
+struct Agreement;
 
 typedef struct BoundStep {
     int32_t first, n;          /* items; a kernel step has one per slot of its outputs */
@@ -94,12 +95,14 @@ typedef struct Exec {
     int32_t *first_base;              /* by buffer */
     int32_t nbase, wire_base;         /* the last one is the wire: see exchange.h */
     size_t wire_bytes;
-    int32_t as;                /* while it is bound: the process whose slots count */
-    struct Exchange *exchange; /* the one being bound */
-    Use *use;                  /* those of base i are use_start[i] .. use_start[i + 1] */
-    int32_t *use_start;        /* nbase + 1 */
-    const char *base_at;       /* the workspace that the bases of temporaries point into */
-    int64_t *class_start;      /* by vary class: where its part of the workspace begins */
+    int32_t as;                  /* while it is bound: the process whose slots count */
+    struct Exchange *exchange;   /* the one being bound */
+    struct Agreement *agreement; /* with the other processes of the mesh, before what they exchange;
+                                    or NULL */
+    Use *use;                    /* those of base i are use_start[i] .. use_start[i + 1] */
+    int32_t *use_start;          /* nbase + 1 */
+    const char *base_at;         /* the workspace that the bases of temporaries point into */
+    int64_t *class_start;        /* by vary class: where its part of the workspace begins */
     size_t workspace, scratch;
     int64_t *slice;      /* by loop: the slice it has come to */
     BoundParam *param;   /* plan->params.n */

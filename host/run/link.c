@@ -92,33 +92,6 @@ Err link_end(Ctx *cx, Link *link, Transfer *t) {
     return c->wait(c->self, request) ? E_OK : failed(cx, link, t);
 }
 
-Err link_agree(Ctx *cx, Link *link, const char *what, int32_t number) {
-    int32_t world = link->comm.world, others = 0;
-    if (link->comm.version == 0) return E_OK;
-    size_t bytes = sizeof(int32_t) * (size_t)world, size = sizeof(CommPart) * (size_t)world;
-    int32_t *theirs = alloc_new(&cx->alloc, bytes);
-    CommPart *send = alloc_new(&cx->alloc, size), *recv = alloc_new(&cx->alloc, size);
-    Err err = theirs && send && recv ? E_OK : err_nomem(cx, "meeting other processes");
-    for (int32_t i = 0; !err && i < world; i++) {
-        if (i == link->comm.rank) continue;
-        send[others] = (CommPart){i, (char *)&number, sizeof number};
-        recv[others++] = (CommPart){i, (char *)&theirs[i], sizeof number};
-    }
-    Crossing meeting = {.op = "meeting", .where = "", .axes = "", .bytes = bytes};
-    Transfer t;
-    if (!err) err = link_begin(cx, link, &meeting, send, others, recv, others, &t);
-    if (!err) err = link_end(cx, link, &t);
-    for (int32_t i = 0; !err && i < world; i++)
-        if (i != link->comm.rank && theirs[i] != number)
-            err =
-                err_set(cx, E_RANKS, "rank %d has %d %s and rank %d has %d; all must have as many",
-                        (int)link->comm.rank, (int)number, what, (int)i, (int)theirs[i]);
-    alloc_free(&cx->alloc, theirs, bytes);
-    alloc_free(&cx->alloc, send, size);
-    alloc_free(&cx->alloc, recv, size);
-    return err;
-}
-
 void link_close(Link *link, int code) {
     Comm *c = &link->comm;
     if (c->version) {

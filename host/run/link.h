@@ -26,8 +26,6 @@ typedef struct Transfer { /* one on its way */
 /* Opens what carries data between the processes; E_RANKS where there is nothing, or where it does
  * not see the ranks that the launcher told. One process needs nothing. */
 Err link_open(Ctx *cx, const Ranks *r, Link *link) MUST_CHECK;
-/* E_RANKS unless all processes pass the same number; `what` names it. */
-Err link_agree(Ctx *cx, Link *link, const char *what, int32_t number) MUST_CHECK;
 /* Begins to send and receive; `what` lives until link_end has returned. */
 Err link_begin(Ctx *cx, Link *link, const Crossing *what, const CommPart *send, int32_t nsend,
                const CommPart *recv, int32_t nrecv, Transfer *out) MUST_CHECK;

@@ -1,5 +1,6 @@
-#include "run/runtime.h"
+#include "run/agree.h"
 #include "base/env.h"
+#include "base/log.h"
 #include "run/profile.h"
 
 #include <sched.h>
@@ -35,7 +36,7 @@ static Err share_devices(Runtime *rt) {
     if (rt->ranks.world == 1) return E_OK;
     rt->cx->process = rt->ranks.rank;
     rt->cx->devices_each = rt->ndevices;
-    return link_agree(rt->cx, &rt->link, "devices", rt->ndevices);
+    return agree_all(rt, AGREE_DEVICES, (uint64_t)rt->ndevices);
 }
 
 Err runtime_set_devices(Runtime *rt, const char *devices) {
@@ -81,10 +82,18 @@ Err runtime_init(Runtime *rt, Ctx *cx, const char *devices) {
     return runtime_set_devices(rt, devices ? devices : "1");
 }
 
+/* The end of the script: that of all processes, or it is an error. */
+static void leave(Runtime *rt) {
+    if (!rt->link.comm.version) return;
+    Err err = agree_all(rt, AGREE_END, 0);
+    if (err) log_line(rt->cx, LOG_ERROR, "[%s] %s", err_name(err), rt->cx->err.text);
+    link_close(&rt->link, err ? 1 : 0);
+}
+
 void runtime_free(Runtime *rt) {
     if (!rt->cx) return;
     profile_drop(rt);
-    link_close(&rt->link, 0);
+    leave(rt);
     Alloc *a = &rt->cx->alloc;
     int threads = rt->pool ? pool_threads(rt->pool) : 0;
     pool_free(rt->cx, rt->pool);

@@ -1,0 +1,41 @@
+/* agree.h - the processes say what they are about to do before they do it together.
+ *
+ * Each sends a record to the others that take part and has theirs before it waits for data, so that
+ * a process that does something else becomes an error, here and there, and not a wait without end.
+ * Every launch of a plan with exchanges begins with one, and so do the end of a script and a change
+ * of the devices. What is local (rank 0 prints a mean) takes no part. */
+#ifndef MESHLUA_AGREE_H
+#define MESHLUA_AGREE_H
+
+#include "run/runtime.h"
+
+typedef enum AgreeKind { AGREE_DEVICES, AGREE_LAUNCH, AGREE_END } AgreeKind;
+
+typedef struct AgreeRecord {
+    int32_t kind;  /* AgreeKind */
+    uint32_t stop; /* 1: it was asked to stop */
+    uint64_t value;
+} AgreeRecord;
+
+typedef struct Agreement {
+    int32_t n; /* other processes */
+    CommPart *send, *recv;
+    AgreeRecord mine, *theirs;
+    const Crossing *first; /* of a launch: what it exchanges first */
+    Crossing what;
+    Transfer transfer;
+    bool pending;
+} Agreement;
+
+/* Room to agree with `peer`, n of them. `first`: see there; it stays; NULL where none. */
+Err agree_init(Agreement *a, Ctx *cx, Arena *arena, const int32_t *peer, int32_t n,
+               const Crossing *first) MUST_CHECK;
+/* Says it; `value`: what all must have in common. Every begin has its end. */
+Err agree_begin(Runtime *rt, Agreement *a, AgreeKind kind, uint64_t value) MUST_CHECK;
+/* Hears it: E_RANKS where another says something else. Sets rt->stop_agreed where the processes are
+ * all there are and one was asked to stop. */
+Err agree_end(Runtime *rt, Agreement *a) MUST_CHECK;
+/* The two, with all processes; nothing for one alone. */
+Err agree_all(Runtime *rt, AgreeKind kind, uint64_t value) MUST_CHECK;
+
+#endif

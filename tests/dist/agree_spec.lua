@@ -1,0 +1,42 @@
+-- agree_spec.lua: a rank that does something else than the others is an error on all, and no wait without end.
+local helper = require "spec.helper"
+local mpi = require "dist.mpi"
+
+local SCRIPT = [[
+local ml = require "meshlua"
+local odd = ml.process_index() == 1 and arg[1]
+local mesh = ml.make_mesh({ml.device_count()}, {"x"})
+local x = ml.device_put(ml.arange(8.0), ml.NamedSharding(mesh, ml.P "x"))
+local sum = ml.jit(function(a) return (a * 2):sum() end)
+local step = ml.jit(function(a)
+  local b = a * 2
+  if odd == "extra" then b = b - b:max() end
+  return b:sum()
+end)
+sum(x)
+if odd ~= "skip" then sum(x) end
+step(x)
+if odd ~= "end" then sum(x) end
+]]
+
+describe("ranks that do not do the same", function()
+  --- Rank 1 is the odd one: the run ends with 1, and the message has all of `parts`.
+  local function refused(how, parts)
+    mpi.it("are an error: " .. how, function()
+      local _, err, code = mpi.run(2, 2, helper.file(SCRIPT, ".lua") .. " " .. how)
+      assert.equal(1, code, err)
+      for _, part in ipairs(parts) do assert.truthy(err:find(part, 1, true), err) end
+    end)
+  end
+
+  mpi.it("no error: none of them is odd", function()
+    local _, err, code = mpi.run(2, 2, helper.file(SCRIPT, ".lua") .. " none")
+    assert.equal(0, code, err)
+  end)
+
+  refused("extra", {"[E_RANKS] rank 0 launches a plan with collectives (first all_reduce over x, ",
+    ".lua:9), and rank 1 launches a plan with collectives, but not the same one"})
+  refused("skip", {"[E_RANKS] rank 0 launches a plan with collectives (first all_reduce over x, ",
+    ".lua:5), and rank 1 launches a plan with collectives, but not the same one"})
+  refused("end", {", and rank 1 is at the end of its script; every rank must run the same steps"})
+end)

@@ -1,0 +1,47 @@
+-- mpi.lua: how the specs of this folder start several processes; a spec gets it by `require "dist.mpi"`.
+local busted = require "busted"
+local helper = require "spec.helper"
+local shell = helper.shell
+
+local M = {}
+
+local sanitizer = rawget(_G, "SANITIZE") or ""
+--- Does a sanitizer watch? It is slower: fewer cases do.
+M.slow = sanitizer ~= ""
+
+--- Why nothing can run here, or nil.
+local function missing()
+  if sanitizer:find "thread" then return "the thread sanitizer finds what MPI's own threads do" end
+  local plugin = io.open(helper.program():match "^(.*)/[^/]*$" .. "/meshlua_mpi.so")
+  if not plugin then return "meshlua_mpi.so was not built: OpenMPI was not there (Debian: libopenmpi-dev)" end
+  plugin:close()
+  if shell "command -v mpirun" == "" then return "there is no mpirun (Debian: openmpi-bin)" end
+end
+
+local why = missing()
+
+--- Root may, cores may be fewer than processes, waiting gives way, one host needs no network; and leaks of MPI
+--- itself are not ours.
+M.SETTINGS = [[export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+  OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_pml=ob1 \
+  OMPI_MCA_btl=self,vader OMPI_MCA_hwloc_base_binding_policy=none ASAN_OPTIONS=detect_leaks=0
+]]
+
+--- A spec that is pending, with the reason, where several processes cannot run.
+function M.it(name, fn)
+  busted.it(name, function()
+    if why then
+      busted.pending(why)
+      return
+    end
+    fn()
+  end)
+end
+
+--- Runs `words` in `processes` processes of `devices` devices each.
+---@return string out, string err, integer code
+function M.run(processes, devices, words)
+  return shell(M.SETTINGS .. ([[mpirun -np %d "$MESHLUA" --devices=%d %s]]):format(processes, devices, words))
+end
+
+return M
