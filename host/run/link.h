@@ -4,19 +4,12 @@
 
 #include "run/comm.h"
 #include "run/ranks.h"
+#include "run/ring.h"
 
 typedef struct Link {
     Comm comm;     /* version 0: there is none */
     void *library; /* dlopen's */
 } Link;
-
-/* One exchange of data with other processes, for those who read of it. */
-typedef struct Crossing {
-    const char *op;    /* "all_reduce", ... */
-    const char *where; /* the user's line, or "" */
-    const char *axes;  /* of the mesh, or "" */
-    size_t bytes;      /* that come */
-} Crossing;
 
 typedef struct Transfer { /* one on its way */
     const Crossing *what;

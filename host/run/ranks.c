@@ -154,6 +154,13 @@ static Err read_master(Ctx *cx, const Given *g, Ranks *out) {
     return read_number(cx, g, RANK_MASTER_PORT, 1, MAX_PORT, &out->port);
 }
 
+/* What OpenMPI says of the job beside the ranks. */
+static void read_job(Ranks *out) {
+    const char *job = env_get(ENV_PMIX_NAMESPACE);
+    out->one_host = env_int(ENV_OMPI_COMM_WORLD_LOCAL_SIZE, 0) == out->world;
+    snprintf(out->job, sizeof out->job, "%s", job ? job : "");
+}
+
 /* ---- all of them ---- */
 
 /* Slurm's variables count where srun started this process: it is what names the nodes of a step. */
@@ -190,6 +197,7 @@ Err ranks_find(Ctx *cx, const RankFlags *flags, Ranks *out) {
     out->local = found->value[RANK_LOCAL_RANK];
     out->source = found->from->what;
     out->name = found->name[RANK_RANK];
+    if (out->mpi) read_job(out);
     return E_OK;
 }
 

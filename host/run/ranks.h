@@ -21,13 +21,15 @@ typedef struct RankFlags {
     const char *value[RANK_FIELDS];
 } RankFlags;
 
-enum { HOST_TEXT = 256, RANK_NOTE = 256 };
+enum { HOST_TEXT = 256, RANK_NOTE = 256, RANK_JOB = 64 };
 
 typedef struct Ranks {
     int32_t world, rank, local; /* processes; this one, from 0; its number on its host, from 0 */
     const char *source;         /* "OpenMPI", ...; NULL: nothing says that there is more than one */
     const char *name;           /* what said the rank: "OMPI_COMM_WORLD_RANK" */
     bool mpi;                   /* a launcher of MPI started it */
+    bool one_host;              /* the launcher put all on this one */
+    char job[RANK_JOB];         /* its name for the job; "": not known */
     char master[HOST_TEXT];     /* "": not known */
     int32_t port;               /* 0: not known */
     char note[RANK_NOTE];       /* what was there in part and not taken; "": nothing */
