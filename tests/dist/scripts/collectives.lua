@@ -2,6 +2,7 @@
 -- Rank 0 prints a line for each with a checksum of the result: the same text for the same mesh, however its
 -- devices are spread over processes.
 local ml = require "meshlua"
+local out = require "out"
 local P, NamedSharding = ml.P, ml.NamedSharding
 
 local names = {"x", "y", "z"}
@@ -13,12 +14,6 @@ end
 local mesh = ml.make_mesh(sizes, axes)
 
 local gather = ml.jit(function(x) return ml.constrain(x, NamedSharding(mesh, P())) end)
-
-local function hash(bytes)
-  local h = 5381
-  for i = 1, #bytes do h = (h * 33 + bytes:byte(i)) & 0xffffffff end
-  return h
-end
 
 --- All subsets of the axes but the empty one, in order.
 local function subsets()
@@ -64,9 +59,8 @@ for _, name in ipairs(order) do
       local run = ml.shard_map(function(t) return collectives[name](t, set) end,
         {mesh = mesh, in_specs = {everywhere}, out_specs = everywhere})
       local y = gather(run(x))
-      local line = ("%s over %s of %s: %08x"):format(name, table.concat(set.names, ","), dtype,
-        hash(y:bytes()))
-      if ml.process_index() == 0 then print(line) end
+      local sum = out.hash(y:bytes())
+      out.print("%s over %s of %s: %08x", name, table.concat(set.names, ","), dtype, sum)
     end
   end
 end

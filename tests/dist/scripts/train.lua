@@ -2,6 +2,7 @@
 -- parameter: the same text however the devices are spread over processes.
 package.path = "models/?.lua;" .. package.path
 local ml = require "meshlua"
+local out = require "out"
 local gpt = require "gpt"
 
 local STEPS = 20
@@ -18,26 +19,16 @@ local step = ml.jit(function(net, opt, ids, labels)
   return loss
 end, {mesh = mesh, rules = rules})
 
-local function hash(bytes)
-  local h = 5381
-  for i = 1, #bytes do h = (h * 33 + bytes:byte(i)) & 0xffffffff end
-  return h
-end
-
-local function say(...)
-  if ml.process_index() == 0 then print(string.format(...)) end
-end
-
 local batch = ml.NamedSharding(mesh, ml.P("data"))
 for i = 1, STEPS do
   local function draw(salt)
     return ml.device_put(ml.random.randint(ml.random.key(100 * salt + i), {cfg.batch, cfg.seq}, 0, 256),
       batch)
   end
-  say("step %d: %a", i, step(model, optimizer, draw(1), draw(2)):item())
+  out.print("step %d: %a", i, step(model, optimizer, draw(1), draw(2)):item())
 end
 local sums = {}
 ml.tree.map_with_path(function(path, leaf)
-  sums[#sums + 1] = ("%s: %08x"):format(path, hash(ml.all_gather_to_host(leaf):bytes()))
+  sums[#sums + 1] = ("%s: %08x"):format(path, out.hash(ml.all_gather_to_host(leaf):bytes()))
 end, ml.state(model))
-for _, line in ipairs(sums) do say("%s", line) end
+for _, line in ipairs(sums) do out.print("%s", line) end
