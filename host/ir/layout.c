@@ -205,6 +205,18 @@ int64_t layout_start(const Layout *l, const Dims *global, int dim, const int32_t
     return each * axes_index(&l->dim[dim].axes, l->mesh, coord);
 }
 
+Dims layout_part(const Layout *l, const Dims *global, const int32_t coord[MAX_AXES],
+                 int64_t start[MAX_RANK]) {
+    Dims part = layout_local(l, global);
+    for (int d = 0; d < global->rank; d++) {
+        start[d] = layout_start(l, global, d, coord);
+        if (start[d] > global->at[d]) start[d] = global->at[d]; /* padding alone */
+        int64_t rest = global->at[d] - start[d];
+        if (part.at[d] > rest) part.at[d] = rest;
+    }
+    return part;
+}
+
 int32_t layout_slot(const Layout *l, const int32_t coord[MAX_AXES]) {
     int32_t slot = 0;
     uint32_t used = layout_vary(l);

@@ -80,6 +80,11 @@ Dims layout_local(const Layout *l, const Dims *global);
 /* Where the shard of the device at `coord` begins along `dim`. */
 int64_t layout_start(const Layout *l, const Dims *global, int dim, const int32_t coord[MAX_AXES]);
 
+/* The part of the tensor that the device at `coord` holds: where it begins, and its dims without
+ * padding. NULL: all of it. */
+Dims layout_part(const Layout *l, const Dims *global, const int32_t coord[MAX_AXES],
+                 int64_t start[MAX_RANK]);
+
 /* Which of the distinct shards the device at `coord` holds, from 0; 0 for NULL. */
 int32_t layout_slot(const Layout *l, const int32_t coord[MAX_AXES]);
 

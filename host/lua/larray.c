@@ -16,22 +16,21 @@ typedef struct Part {
 } Part;
 
 static Part part_of(const Layout *l, const Dims *global, const int32_t coord[MAX_AXES]) {
-    Part p = {.dims = layout_local(l, global)};
-    for (int d = 0; d < global->rank; d++) {
-        int64_t start = layout_start(l, global, d, coord), rest = global->at[d] - start;
-        p.start[d] = rest > 0 ? start : global->at[d];
-        if (p.dims.at[d] > rest) p.dims.at[d] = rest > 0 ? rest : 0;
-    }
+    Part p;
+    p.dims = layout_part(l, global, coord, p.start);
     return p;
 }
 
-/* Pushes {device, index = {{first, last}, ...} (1-based, inclusive), replica_id, slot}: of the
- * distinct parts this is number `slot`, from 1, held by replica_id devices before this one. */
+/* Pushes {device, process, index = {{first, last}, ...} (1-based, inclusive), replica_id, slot}: of
+ * the distinct parts this is number `slot`, from 1, held by replica_id devices before this one.
+ * What is on one device without a mesh is in every process. */
 static void push_place(lua_State *L, const Layout *l, const Part *p, int32_t device, int32_t slot,
                        int32_t replica) {
-    lua_createtable(L, 0, 5);
+    lua_createtable(L, 0, 6);
     lua_pushinteger(L, l ? l->mesh->device[device] : 0);
     lua_setfield(L, -2, "device");
+    lua_pushinteger(L, l ? place_process(l->mesh, device) : state_of(L)->rt.ranks.rank);
+    lua_setfield(L, -2, "process");
     lua_pushinteger(L, replica);
     lua_setfield(L, -2, "replica_id");
     lua_pushinteger(L, slot + 1);
@@ -95,8 +94,8 @@ static int tensor_shards(lua_State *L, const char *who, bool here) {
     return 1;
 }
 
-/* x:addressable_shards(): for each device of the mesh in this process {device, index = {{first,
- * last}, ...} (1-based, inclusive), replica_id (0 holds the first copy), data}. */
+/* x:addressable_shards(): for each device of the mesh in this process {device, process, index =
+ * {{first, last}, ...} (1-based, inclusive), replica_id (0 holds the first copy), data}. */
 static int addressable_shards(lua_State *L) {
     return tensor_shards(L, "addressable_shards", true);
 }
@@ -190,18 +189,25 @@ static int equivalent(lua_State *L) {
 
 /* ---- from parts ---- */
 
-/* Copies a part, a tensor on one device, to its slot. */
-static void fill_slot(lua_State *L, Tensor *t, int32_t slot, const Tensor *part) {
-    if (part->type->dtype != t->type->dtype || !dims_equal(&part->type->dims, &t->local)) {
-        Str *s = state_text(state_of(L));
+/* Copies a part, the tensor on one device at `index`, to its slot. */
+static void fill_slot(lua_State *L, Host *h, int index, Tensor *t, int32_t slot) {
+    int64_t start[MAX_RANK];
+    Dims want = tensor_part(t, slot, start);
+    if (dims_count(&want) == 0) {
+        tensor_poison(t, slot);
+        return;
+    }
+    const Tensor *part = value_concrete(L, h, index, "assemble");
+    if (part->type->dtype != t->type->dtype || !dims_equal(&part->type->dims, &want)) {
+        Str *s = state_text(h);
         type_print(part->type, s);
         state_error(L, E_SHAPE, "assemble: part %d is %s", (int)slot + 1, str_of(s));
     }
-    tensor_read(part, tensor_data(t, slot));
+    tensor_write_shard(t, slot, part);
 }
 
 /* assemble(sharding, shape, dtype, parts): the tensor whose distinct shards are the tensors in the
- * list, by slot (see shard_places); the caller has checked them. */
+ * table, by slot (see shard_places), those of this process alone; the caller has checked them. */
 static int assemble(lua_State *L) {
     Host *h = state_of(L);
     const LuaSharding *s = value_udata(L, 1, VALUE_SHARDING);
@@ -216,11 +222,11 @@ static int assemble(lua_State *L) {
     u->t = h->rt.fake ? tensor_new(&h->cx, type) : tensor_alloc(&h->cx, type);
     if (!u->t) state_check(L, h, err_nomem(&h->cx, "a tensor"));
     for (int32_t slot = 0; slot < u->t->nslot && tensor_has_data(u->t); slot++) {
-        int32_t coord[MAX_AXES];
         const Layout *l = type->layout;
+        int32_t coord[MAX_AXES];
         place_coords(l ? l->mesh : NULL, layout_vary(l), l ? l->mesh->process : 0, slot, coord);
         lua_rawgeti(L, 4, layout_slot(l, coord) + 1);
-        fill_slot(L, u->t, slot, value_concrete(L, h, -1, "assemble"));
+        fill_slot(L, h, -1, u->t, slot);
         lua_pop(L, 1);
     }
     return 1;

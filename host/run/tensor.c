@@ -156,36 +156,42 @@ void tensor_read_shard(const Tensor *t, int32_t slot, void *out) {
     copy_box(out, strides, tensor_data(t, slot), t->strides, &t->local, elem);
 }
 
-/* Padding is never read; should it be, NaN and -1 show. */
-static void poison(const Tensor *t, char *shard) {
+Dims tensor_part(const Tensor *t, int32_t slot, int64_t start[MAX_RANK]) {
+    const Layout *l = t->type->layout;
+    int32_t coord[MAX_AXES];
+    place_coords(l ? l->mesh : NULL, layout_vary(l), l ? l->mesh->process : 0, slot, coord);
+    return layout_part(l, &t->type->dims, coord, start);
+}
+
+void tensor_poison(const Tensor *t, int32_t slot) {
     int byte = t->type->dtype == DT_BOOL ? 1 : 0xff;
-    if (is_dense(t))
-        memset(shard, byte, (size_t)(dims_count(&t->local) * dtype_size(t->type->dtype)));
+    size_t bytes = (size_t)(dims_count(&t->local) * dtype_size(t->type->dtype));
+    if (is_dense(t)) memset(tensor_data(t, slot), byte, bytes);
+}
+
+void tensor_write_shard(Tensor *t, int32_t slot, const Tensor *part) {
+    const Dims *box = &part->type->dims;
+    if (!dims_equal(box, &t->local)) tensor_poison(t, slot);
+    copy_box(tensor_data(t, slot), t->strides, tensor_data(part, 0), part->strides, box,
+             dtype_size(t->type->dtype));
 }
 
 /* Copies between the whole tensor, row-major at `whole`, and the shards. */
 static void copy_whole(const Tensor *t, char *whole, bool write) {
-    const Layout *l = t->type->layout;
     int elem = dtype_size(t->type->dtype);
-    int64_t strides[MAX_RANK];
+    int64_t strides[MAX_RANK], start[MAX_RANK];
     dims_strides(&t->type->dims, strides);
     for (int d = 0; d < t->local.rank; d++) strides[d] *= elem;
     for (int32_t slot = 0; slot < t->nslot; slot++) {
-        int32_t coord[MAX_AXES];
-        place_coords(l ? l->mesh : NULL, layout_vary(l), l ? l->mesh->process : 0, slot, coord);
+        Dims part = tensor_part(t, slot, start);
         char *at = whole, *shard = tensor_data(t, slot);
-        Dims box = t->local; /* without padding */
-        for (int d = 0; d < t->local.rank; d++) {
-            int64_t start = layout_start(l, &t->type->dims, d, coord);
-            int64_t rest = t->type->dims.at[d] - start;
-            if (box.at[d] > rest) box.at[d] = rest > 0 ? rest : 0;
-            at += rest > 0 ? start * strides[d] : 0;
-        }
-        if (write && !dims_equal(&box, &t->local)) poison(t, shard);
+        if (write && !dims_equal(&part, &t->local)) tensor_poison(t, slot);
+        if (dims_count(&part) == 0) continue;
+        for (int d = 0; d < part.rank; d++) at += start[d] * strides[d];
         if (write)
-            copy_box(shard, t->strides, at, strides, &box, elem);
+            copy_box(shard, t->strides, at, strides, &part, elem);
         else
-            copy_box(at, strides, shard, t->strides, &box, elem);
+            copy_box(at, strides, shard, t->strides, &part, elem);
     }
 }
 

@@ -55,11 +55,18 @@ void tensor_set_strides(Tensor *t, const int64_t *strides);
 Err tensor_make_dense(Tensor *t) MUST_CHECK;
 /* Are all its shards in this process? */
 bool tensor_is_whole(const Tensor *t);
+/* The part of the tensor that a slot's shard is: where it begins, and its dims without padding. */
+Dims tensor_part(const Tensor *t, int32_t slot, int64_t start[MAX_RANK]);
+/* Makes the bytes of a shard show that nobody wrote them. Padding is never read; should it be, NaN
+ * and -1 show. */
+void tensor_poison(const Tensor *t, int32_t slot);
 /* Copies the whole tensor, row-major, to `out` (type_bytes of the type); it must be whole. */
 void tensor_read(const Tensor *t, void *out);
 /* The other way: fills every shard that is here. The shards must not share bytes. */
 void tensor_write(Tensor *t, const void *whole);
 /* Copies one slot's shard, row-major. */
 void tensor_read_shard(const Tensor *t, int32_t slot, void *out);
+/* The other way: fills one shard from a tensor on one device, of the dims of tensor_part. */
+void tensor_write_shard(Tensor *t, int32_t slot, const Tensor *part);
 
 #endif

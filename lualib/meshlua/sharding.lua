@@ -27,13 +27,13 @@ function Sharding:devices_indices_map(shape)
   return map
 end
 
---- The same for the devices of this process. A program is one process: they are all.
+--- The same for the devices of this process.
 ---@param shape integer[]
 ---@return table<integer, integer[][]>
 function Sharding:addressable_devices_indices_map(shape)
-  local map = {}
+  local map, process = {}, core.process_index()
   for _, place in ipairs(places("addressable_devices_indices_map", self, shape)) do
-    map[place.device] = place.index
+    if place.process == process then map[place.device] = place.index end
   end
   return map
 end
@@ -62,7 +62,7 @@ function of_sharding.replicated_axes(sharding) return (select(2, core.sharding_f
 
 --- Whether all devices are this process's.
 function of_sharding.is_fully_addressable(sharding)
-  return not (sharding.mesh and sharding.mesh.is_abstract)
+  return not (sharding.mesh and (sharding.mesh.is_abstract or sharding.mesh.is_multi_process))
 end
 
 --- The ids of the devices, in the mesh's order.
@@ -74,6 +74,10 @@ end
 
 local of_mesh = {}
 
+local function is_local(device)
+  return device // core.local_device_count() == core.process_index()
+end
+
 --- Raises for an abstract mesh.
 local function devices_of(mesh, field)
   if mesh.is_abstract then
@@ -82,19 +86,49 @@ local function devices_of(mesh, field)
   return mesh.device_ids
 end
 
---- The devices of this process: a program is one process, so all of them.
-function of_mesh.local_devices(mesh) return devices_of(mesh, "local_devices") end
-
---- The part of the mesh that is this process's: the mesh itself.
-function of_mesh.local_mesh(mesh)
-  devices_of(mesh, "local_mesh")
-  return mesh
+--- The devices of this process, in the mesh's order.
+function of_mesh.local_devices(mesh)
+  local own = {}
+  for _, device in ipairs(devices_of(mesh, "local_devices")) do
+    if is_local(device) then own[#own + 1] = device end
+  end
+  return own
 end
 
---- Whether devices of several processes are in it.
+--- Whether devices of other processes are in it.
 function of_mesh.is_multi_process(mesh)
-  devices_of(mesh, "is_multi_process")
+  for _, device in ipairs(devices_of(mesh, "is_multi_process")) do
+    if not is_local(device) then return true end
+  end
   return false
+end
+
+--- The mesh of the devices of this process alone. Raises E_MESH where they do not stand in a box of it.
+function of_mesh.local_mesh(mesh)
+  local ids, first, last, n = devices_of(mesh, "local_mesh"), {}, {}, 0
+  if not of_mesh.is_multi_process(mesh) then return mesh end
+  local own = {}
+  for at, device in ipairs(ids) do
+    if is_local(device) then
+      n, own[#own + 1] = n + 1, device
+      local rest = at - 1
+      for i = #mesh.axis_sizes, 1, -1 do
+        local coord = rest % mesh.axis_sizes[i]
+        rest = rest // mesh.axis_sizes[i]
+        first[i], last[i] = math.min(first[i] or coord, coord), math.max(last[i] or coord, coord)
+      end
+    end
+  end
+  local sizes, product = {}, 1
+  for i in ipairs(first) do
+    sizes[i] = last[i] - first[i] + 1
+    product = product * sizes[i]
+  end
+  if n == 0 or product ~= n then
+    raise("E_MESH", "local_mesh: the %d devices of process %d do not stand in a box of %s", n,
+      core.process_index(), tostring(mesh))
+  end
+  return core.mesh_new(mesh.axis_names, sizes, own, mesh.axis_types)
 end
 
 --- Its names, sizes and axis types, without devices.

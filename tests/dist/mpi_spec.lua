@@ -31,6 +31,10 @@ describe("many processes", function()
     same({{2, 3}}, "tests/dist/scripts/collectives.lua 3,2")
   end)
 
+  check("make arrays of what each has", function()
+    same(SPLITS, "tests/dist/scripts/local_data.lua")
+  end)
+
   for _, case in ipairs {"dp 8 1", "tp 4 2", "fsdp_tp 4 2", "tp_sp 2 4"} do
     check("train a GPT as one does: " .. case, function()
       same(SPLITS, "tests/dist/scripts/train.lua " .. case)

@@ -112,6 +112,19 @@ describe("make_array_from_callback", function()
     end)
   end)
 
+  it("asks for what is there where the devices do not divide a dim", function()
+    local asked = {}
+    local x = ml.make_array_from_callback({5}, named {"data", "model", uneven = "pad"}, function(index)
+      asked[#asked + 1] = index[1][2]
+      return ml.arange(5):slice(index[1])
+    end)
+    assert.same({{1, 2, 3, 4, 5}, {0, 1, 2, 3, 4}}, {asked, x:totable()})
+    assert.equal(10, x:sum():item())
+    x = ml.make_array_from_process_local_data(named {"data", uneven = "pad"}, ml.arange(7), {7})
+    assert.same({0, 1, 2, 3, 4, 5, 6}, x:totable())
+    assert.same({0, 8}, ml.make_array_from_process_local_data(named(nil, "model"), ml.zeros {0, 8}).shape)
+  end)
+
   it("N10: wrong shards are errors that name the index", function()
     helper.raises("[E_SHAPE] make_array_from_callback: the shard {1..2, 1..8} is [2,8], but was given "
       .. "float32[8,8]", ml.make_array_from_callback, {8, 8}, named "data", function() return values end)
@@ -147,6 +160,8 @@ describe("make_array_from_process_local_data", function()
       {4})))
     helper.raises("[E_SHAPE] make_array_from_process_local_data: the data is [8,8] and the array [16,8]; in "
       .. "one process they are the same", ml.make_array_from_process_local_data, named(), values, {16, 8})
+    helper.raises("[E_SHAPE] make_array_from_process_local_data: the data is [8,8] and the array [64]; they "
+      .. "must have as many dims", ml.make_array_from_process_local_data, named(), values, {64})
     helper.raises("[E_INDIVISIBLE] make_array_from_process_local_data: dim 1 has size 3",
       ml.make_array_from_process_local_data, named "data", {1, 2, 3})
   end)

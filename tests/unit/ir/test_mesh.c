@@ -109,6 +109,12 @@ static void test_bind(void) {
     CHECK(layout_bind(&cx, m, SPEC("model,data"), &dims, "x", &l) == E_OK);
     CHECK(layout_parts(&l, 0) == 8);
     CHECK(layout_start(&l, &dims, 0, (int32_t[MAX_AXES]){1, 1}) == 5 * 4); /* model is major */
+    int64_t start[MAX_RANK];
+    Dims uneven = {2, {30, 3}}, part = layout_part(&l, &uneven, (int32_t[MAX_AXES]){3, 1}, start);
+    CHECK(part.at[0] == 2 && part.at[1] == 3 && start[0] == 28 && start[1] == 0);
+    uneven.at[0] = 9; /* two each, so that five devices have some */
+    part = layout_part(&l, &uneven, (int32_t[MAX_AXES]){3, 1}, start);
+    CHECK(part.at[0] == 0 && start[0] == 9);
     CHECK(layout_bind(&cx, m, SPEC("", ""), &dims, "x", &l) == E_OK && layout_is_replicated(&l));
     CHECK(layout_bind(&cx, m, SPEC("?"), &dims, "x", &l) == E_OK && l.dim[0].open &&
           !l.dim[1].open);
