@@ -5,6 +5,7 @@
 #include "lua/heap.h"
 #include "lua/program/chunk.h"
 #include "lua/program/probe.h"
+#include "lua/program/run.h"
 #include "lua/program/terminal.h"
 #include "meshlua.h"
 #include "run/blas.h"
@@ -16,6 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define RUN_USAGE "meshlua run -n R [flags] script.lua [arguments]"
+
 enum { EXIT_OK, EXIT_SCRIPT, EXIT_USAGE, EXIT_ENVIRONMENT };
 
 typedef struct Program {
@@ -25,6 +28,8 @@ typedef struct Program {
     const char *command; /* a function of cli.lua to run instead, or NULL */
     const char *devices, *dump, *profile;
     RankFlags ranks;
+    const char *processes;                  /* of `run -n`, or NULL */
+    bool *is_ours;                          /* by index in argv: not for those processes */
     const char *wrong, *wrong_flag;         /* what is wrong with the flags, or NULL */
     bool no_env, interactive, version, ran; /* -E -i -v; ran: -e or -l stand for a script */
     int exit_code;
@@ -75,29 +80,61 @@ static bool long_flag(Program *p, int i) {
     return bad_flag(p, i, "unknown");
 }
 
+/* The argument of `-x text` or `-xtext` at *i, which moves to it; NULL where it is missing. */
+static const char *argument_of(const Program *p, int *i) {
+    if (p->argv[*i][2] != '\0') return p->argv[*i] + 2;
+    if (*i + 1 == p->argc || p->argv[*i + 1][0] == '-') return NULL;
+    return p->argv[++*i];
+}
+
+static bool read_processes(Program *p, int *i) {
+    int flag = *i;
+    p->processes = argument_of(p, i);
+    p->is_ours[flag] = p->is_ours[*i] = true;
+    return (p->processes && run_is_count(p->processes)) ||
+           bad_flag(p, flag, "needs a number of processes: " RUN_USAGE);
+}
+
+/* `run` and what belongs to it are in order? */
+static bool check_run(Program *p, int run) {
+    const char *script = p->script < p->argc ? p->argv[p->script] : NULL;
+    if (!run || p->command) return true;
+    if (!p->processes) return bad_flag(p, run, "needs the number of processes: " RUN_USAGE);
+    if (p->interactive || (script ? strcmp(script, "-") == 0 : !p->ran))
+        return bad_flag(p, run, "the processes need a script that all can read: " RUN_USAGE);
+    return true;
+}
+
 /* Sorts the arguments; -e, -l and -W are run later, in their order. */
 static bool read_flags(Program *p) {
+    int run = 0;
     p->script = p->argc;
     for (int i = 1; i < p->argc; i++) {
         const char *s = p->argv[i];
+        if (strcmp(s, "run") == 0 && !run) {
+            p->is_ours[run = i] = true;
+            continue;
+        }
         if (s[0] != '-' || s[1] == '\0') {
             p->script = i;
-            return true;
+            break;
         }
         if (s[1] == '-' && s[2] == '\0') {
             p->script = i + 1;
-            return true;
+            break;
         }
         if (s[1] == '-') {
             if (!long_flag(p, i)) return false;
             continue;
         }
         if (s[1] == 'e' || s[1] == 'l') {
+            int flag = i;
             p->ran = p->ran || s[1] == 'e';
-            if (s[2] != '\0') continue;
-            i++;
-            if (i == p->argc || p->argv[i][0] == '-')
-                return bad_flag(p, i - 1, "needs an argument");
+            if (!argument_of(p, &i)) return bad_flag(p, flag, "needs an argument");
+            continue;
+        }
+        if (s[1] == 'n' && run) {
+            if (!read_processes(p, &i)) return false;
             continue;
         }
         if (s[2] != '\0') return bad_flag(p, i, "unknown");
@@ -109,7 +146,7 @@ static bool read_flags(Program *p) {
         default: return bad_flag(p, i, "unknown");
         }
     }
-    return true;
+    return check_run(p, run);
 }
 
 /* ---- running ---- */
@@ -303,6 +340,10 @@ static void run_chunks(lua_State *L, Program *p) {
 }
 
 static void run(lua_State *L, Program *p) {
+    if (p->processes && !p->wrong && !p->command) {
+        p->exit_code = run_processes(&(RunOptions){p->processes, p->argc, p->argv, p->is_ours});
+        return;
+    }
     bool script = p->script < p->argc;
     if (p->version) printf("meshlua %s  %s\n", MESHLUA_VERSION, LUA_RELEASE);
     if (script && !p->command && strcmp(p->argv[p->script], "doctor") == 0) {
@@ -325,6 +366,8 @@ static void run(lua_State *L, Program *p) {
 
 static int protected_main(lua_State *L) {
     Program *p = lua_touserdata(L, 1);
+    p->is_ours = lua_newuserdatauv(L, (size_t)p->argc * sizeof(bool), 0);
+    memset(p->is_ours, 0, (size_t)p->argc * sizeof(bool));
     if (!read_flags(p)) p->version = false;
     if (p->no_env) {
         lua_pushboolean(L, 1);

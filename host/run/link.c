@@ -30,6 +30,10 @@ static void *open_library(void) {
     return library ? library : dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
 }
 
+const char *link_missing(void) {
+    return open_library() ? NULL : dlerror();
+}
+
 static Err not_there(Ctx *cx, const Ranks *r, const char *why) {
     return err_set(cx, E_RANKS,
                    "%d processes (%s), and nothing to carry data between them: %s; build meshlua "

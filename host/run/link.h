@@ -16,6 +16,8 @@ typedef struct Transfer { /* one on its way */
     void *request; /* NULL: it is over */
 } Transfer;
 
+/* Why there is nothing that could carry data between processes; NULL: there is something. */
+const char *link_missing(void);
 /* Opens what carries data between the processes; E_RANKS where there is nothing, or where it does
  * not see the ranks that the launcher told. One process needs nothing. */
 Err link_open(Ctx *cx, const Ranks *r, Link *link) MUST_CHECK;

@@ -6,6 +6,8 @@ local M = {}
 
 local usage = [==[
 usage: meshlua [flags] [script.lua [arguments]]
+       meshlua run -n R [flags] script.lua [arguments]
+                               the script in R processes on this host, through mpirun
        meshlua doctor          what this machine has: kernels, BLAS, devices, CUDA, NCCL, MPI
 
   -e code            run the code

@@ -1,0 +1,237 @@
+/* run.c - the parent of the processes of `meshlua run`.
+ *
+ * mpirun starts them and ends all when one fails; this process stands between it and the user. A
+ * signal to stop reaches the processes as SIGUSR1: mpirun itself would leave them a second after
+ * SIGTERM, too short to finish a step. */
+#include "lua/program/run.h"
+
+#include "base/env.h"
+#include "run/link.h"
+#include "run/runtime.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { EXIT_ENVIRONMENT = 3, SIGNALLED = 128, MAX_PROCESSES = 4096 };
+
+/* What the signal handler works on. */
+static volatile sig_atomic_t asked; /* bit N: signal N has come */
+static volatile sig_atomic_t ended; /* the signal that came a second time, or 0 */
+static volatile pid_t mpirun;
+
+bool run_is_count(const char *text) {
+    char *end;
+    long n = strtol(text, &end, 10);
+    return *text >= '0' && *text <= '9' && !*end && n >= 1 && n <= MAX_PROCESSES;
+}
+
+/* ---- signals ---- */
+
+/* The first signal asks the processes to stop after their step, a second of the kind ends them. */
+static void pass_on(int sig) {
+    if (asked & 1 << sig) {
+        ended = sig;
+        kill(mpirun, SIGTERM);
+    } else if (!asked) {
+        kill(mpirun, SIGUSR1);
+    }
+    asked |= 1 << sig;
+}
+
+static const int passed[] = {SIGINT, SIGTERM, SIGUSR1};
+enum { PASSED = sizeof passed / sizeof *passed };
+
+static sigset_t passed_set(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (int i = 0; i < PASSED; i++) sigaddset(&set, passed[i]);
+    return set;
+}
+
+static void pass_signals_on(void) {
+    struct sigaction sa = {.sa_handler = pass_on, .sa_mask = passed_set(), .sa_flags = SA_RESTART};
+    for (int i = 0; i < PASSED; i++) sigaction(passed[i], &sa, NULL);
+}
+
+/* ---- mpirun ---- */
+
+/* What a user has set himself stays. Root may, cores may be fewer than processes, which then give
+ * way while they wait and share the cores, and one host needs no network. */
+static void set_environment(long processes) {
+    static const char *const settings[][2] = {
+        {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+        {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+        {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+        {"OMPI_MCA_mpi_yield_when_idle", "1"},
+        {"OMPI_MCA_hwloc_base_binding_policy", "none"},
+        {"OMPI_MCA_pml", "ob1"},
+        {"OMPI_MCA_btl", "self,vader"},
+    };
+    for (unsigned i = 0; i < sizeof settings / sizeof *settings; i++)
+        setenv(settings[i][0], settings[i][1], 0);
+    long each = runtime_cores() / processes;
+    char threads[24];
+    snprintf(threads, sizeof threads, "%ld", each > 1 ? each : 1);
+    setenv(env_row(ENV_THREADS)->name, threads, 0);
+}
+
+/* The child's part. What it writes into `failed` is the reason why there is no mpirun. */
+static _Noreturn void become_mpirun(const RunOptions *o, pid_t parent, int error, int failed) {
+    char program[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    char **argv = calloc((size_t)o->argc + 5, sizeof *argv);
+    int argc = 0, reason;
+    if (n > 0 && argv) {
+        program[n] = '\0';
+        argv[argc++] = "mpirun";
+        argv[argc++] = "-np";
+        argv[argc++] = (char *)(uintptr_t)o->processes;
+        argv[argc++] = program;
+        for (int i = 1; i < o->argc; i++)
+            if (!o->is_ours[i]) argv[argc++] = o->argv[i];
+        /* A signal to the group of this program is for its handler alone. */
+        setpgid(0, 0);
+        if (isatty(STDIN_FILENO)) dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
+        dup2(error, STDERR_FILENO);
+        set_environment(strtol(o->processes, NULL, 10));
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        if (getppid() != parent) _exit(EXIT_ENVIRONMENT);
+        execvp(argv[0], argv);
+    }
+    reason = errno;
+    if (write(failed, &reason, sizeof reason) < 0) _exit(EXIT_ENVIRONMENT + 1);
+    _exit(EXIT_ENVIRONMENT);
+}
+
+/* ---- what mpirun says ---- */
+
+/* mpirun frames its words in lines of dashes. Those that follow on the end of a process are
+ * dropped: the process has said why it ended, or the signal that ended it is said; all else is
+ * passed on. */
+typedef enum Words { WORDS_OTHER, WORDS_DROPPED, WORDS_SIGNAL } Words;
+
+static Words sort_words(const char *line) {
+    static const struct {
+        const char *start;
+        Words words;
+    } known[] = {{"Primary job  terminated normally", WORDS_DROPPED},
+                 {"MPI_ABORT was invoked", WORDS_DROPPED},
+                 {"mpirun detected that one or more processes exited", WORDS_DROPPED},
+                 {"mpirun noticed that ", WORDS_SIGNAL}};
+    for (unsigned i = 0; i < sizeof known / sizeof *known; i++)
+        if (strncmp(line, known[i].start, strlen(known[i].start)) == 0) return known[i].words;
+    return WORDS_OTHER;
+}
+
+static bool is_frame(const char *line) {
+    enum { SHORTEST = 60 };
+    size_t n = strspn(line, "-");
+    return n >= SHORTEST && line[n] == '\n';
+}
+
+/* A line of mpirun about itself? The latter three are of its words, when they come twice or not
+ * whole. */
+static bool is_aside(const char *line) {
+    return strncmp(line, "mpirun: Forwarding signal", 25) == 0 ||
+           strstr(line, "has sent help message") || strstr(line, "orte_base_help_aggregate") ||
+           strstr(line, "show_help.c");
+}
+
+/* Copies what mpirun and the processes write to the standard error, but for such words. */
+static void copy_errors(FILE *from) {
+    char *line = NULL, *frame = NULL; /* frame: held back, as it may open words that are dropped */
+    size_t room = 0;
+    bool dropping = false;
+    while (getline(&line, &room, from) > 0) {
+        if (ended || is_aside(line)) continue;
+        Words words = frame ? sort_words(line) : WORDS_OTHER;
+        if (words == WORDS_SIGNAL)
+            fprintf(stderr, "meshlua run: %s", line + strlen("mpirun noticed that "));
+        if (frame && words == WORDS_OTHER) fputs(frame, stderr);
+        free(frame);
+        frame = NULL;
+        if (dropping || words != WORDS_OTHER)
+            dropping = !is_frame(line);
+        else if (is_frame(line))
+            frame = strdup(line);
+        else
+            fputs(line, stderr);
+    }
+    if (frame) fputs(frame, stderr);
+    free(frame);
+    free(line);
+}
+
+/* ---- all of it ---- */
+
+static int fail(const char *text, const char *why) {
+    fprintf(stderr, "meshlua run: %s%s\n", text, why);
+    return EXIT_ENVIRONMENT;
+}
+
+static int wait_for(pid_t child) {
+    int status;
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR) return EXIT_ENVIRONMENT;
+    if (ended) return SIGNALLED + ended;
+    return WIFSIGNALED(status) ? SIGNALLED + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* Reads what become_mpirun says when there is no mpirun: an errno, or 0. */
+static int start_failure(int failed) {
+    int reason = 0;
+    while (read(failed, &reason, sizeof reason) < 0 && errno == EINTR) {}
+    close(failed);
+    return reason;
+}
+
+/* Starts mpirun; -1, with errno, where that fails. Signals wait until there is somebody to pass
+ * them to. */
+static pid_t start(const RunOptions *o, int error, int failed) {
+    sigset_t ours = passed_set(), before;
+    pid_t parent = getpid();
+    fflush(NULL);
+    sigprocmask(SIG_BLOCK, &ours, &before);
+    mpirun = fork();
+    if (mpirun > 0) pass_signals_on();
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (mpirun == 0) become_mpirun(o, parent, error, failed);
+    return mpirun;
+}
+
+int run_processes(const RunOptions *o) {
+    enum { READ, WRITE };
+    int error[2], failed[2];
+    if (env_get(ENV_OMPI_COMM_WORLD_SIZE))
+        return fail("mpirun has started this process already; leave `run -n` away", "");
+    const char *missing = link_missing();
+    if (missing)
+        return fail("nothing could carry data between the processes; build meshlua where OpenMPI "
+                    "is (Debian: libopenmpi-dev): ",
+                    missing);
+    if (pipe2(error, O_CLOEXEC) != 0 || pipe2(failed, O_CLOEXEC) != 0)
+        return fail("no pipe to mpirun: ", strerror(errno));
+    pid_t child = start(o, error[WRITE], failed[WRITE]);
+    if (child < 0) return fail("mpirun cannot be started: ", strerror(errno));
+    close(error[WRITE]);
+    close(failed[WRITE]);
+    int reason = start_failure(failed[READ]);
+    if (reason) {
+        wait_for(child);
+        return fail("mpirun cannot be started (Debian: openmpi-bin): ", strerror(reason));
+    }
+    FILE *from = fdopen(error[READ], "r");
+    if (from) {
+        copy_errors(from);
+        fclose(from);
+    }
+    return wait_for(child);
+}

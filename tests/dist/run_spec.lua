@@ -1,0 +1,106 @@
+-- run_spec.lua: `meshlua run -n R`: processes started, watched and ended by their parent.
+local helper = require "spec.helper"
+local mpi = require "dist.mpi"
+local shell = helper.shell
+
+--- Runs `meshlua WORDS`, as one does.
+local function meshlua(words) return shell([[export ASAN_OPTIONS=detect_leaks=0; "$MESHLUA" ]] .. words) end
+
+local script = [[
+  local ml = require "meshlua"
+  local mesh = ml.make_mesh({ml.device_count()}, {"x"})
+  local x = ml.device_put(ml.arange(12.0), ml.NamedSharding(mesh, ml.P "x"))
+  local sum = ml.jit(function(v) return v:sum() end, {mesh = mesh})(x):item()
+  if ml.process_index() == 0 then print(ml.process_count(), ml.device_count(), sum, ...) end
+]]
+
+-- A script that runs until it is ended, once its folder has the process id of each rank.
+local endless = [[
+  local ml = require "meshlua"
+  local mesh = ml.make_mesh({ml.device_count()}, {"x"})
+  local step = ml.jit(function(v) return v + v:sum() * 0 end, {mesh = mesh})
+  local x = step(ml.device_put(ml.ones {8}, ml.NamedSharding(mesh, ml.P "x")))
+  local stat <close> = io.open "/proc/self/stat"
+  local file <close> = io.open(("%s/%d"):format(arg[1], ml.process_index()), "w")
+  file:write(stat:read "n")
+  file:close()
+  while true do x = step(x) end
+]]
+
+--- Starts it in two processes, runs `command` when both are there, with $RUN, $MPIRUN, $RANK0 and $RANK1, and
+--- waits for the end. The code is that of `meshlua run`, 99 where a process is left.
+local function while_running(command)
+  local words = ([[
+    export ASAN_OPTIONS=detect_leaks=0; folder=$(mktemp -d)
+    setsid "$MESHLUA" run -n 2 %s $folder & RUN=$!
+    until [ -s $folder/0 ] && [ -s $folder/1 ]; do sleep 0.05; done
+    MPIRUN=$(pgrep -P $RUN); RANK0=$(cat $folder/0); RANK1=$(cat $folder/1); rm -r $folder
+    %s
+    wait $RUN; code=$?
+    for i in 1 2 3 4 5 6; do
+      [ -z "$(ps -o state= -p $MPIRUN,$RANK0,$RANK1 | grep -v Z)" ] && exit $code
+      sleep 0.5
+    done
+    exit 99]]):format(helper.file(endless, ".lua"), command)
+  return shell(words)
+end
+
+describe("meshlua run", function()
+  mpi.it("starts processes, with the flags before and after it", function()
+    local file = helper.file(script, ".lua")
+    for _, words in ipairs {"--devices=2 run -n 3 %s a b", "run --devices=2 -n3 -- %s a b"} do
+      local out, err, code = meshlua(words:format(file))
+      assert.same({"3\t6\t66.0\ta\tb\n", 0}, {out, code}, err)
+    end
+  end)
+
+  mpi.it("gives the code of the process that failed, with its words and not those of mpirun", function()
+    local file = helper.file("if require 'meshlua'.process_index() == 1 then error 'mine' end")
+    local _, err, code = meshlua("run -n 2 " .. file)
+    assert.equal(1, code)
+    assert.truthy(err:find(":1: mine", 1, true), err)
+    assert.falsy(err:find "MPI_ABORT", err)
+    assert.falsy(err:find "mpirun", err)
+  end)
+
+  mpi.it("leaves no process where one is killed", function()
+    local _, err, code = while_running "kill -KILL $RANK1"
+    assert.equal(137, code, err)
+    assert.truthy(err:find "meshlua run: process rank 1 .- exited on signal 9", err)
+    assert.falsy(err:find "%-%-%-%-", err)
+  end)
+
+  mpi.it("leaves no process where it is killed itself", function()
+    assert.equal(137, (select(3, while_running "kill -KILL $RUN")))
+    assert.equal(137, (select(3, while_running "kill -KILL $MPIRUN")))
+  end)
+
+  mpi.it("ends at a second SIGTERM", function()
+    local _, err, code = while_running "kill -TERM $RUN; sleep 0.2; kill -TERM $RUN"
+    assert.equal(128 + 15, code, err)
+  end)
+
+  mpi.it("is not for a process that mpirun has started", function()
+    local _, err, code = mpi.run(1, 1, "run -n 2 -e ''")
+    assert.equal(3, code)
+    assert.truthy(err:find("meshlua run: mpirun has started this process already", 1, true), err)
+  end)
+
+  mpi.it("says that there is no mpirun", function()
+    local _, err, code = shell [[PATH=/nonexistent "$MESHLUA" run -n 2 -e ""]]
+    assert.equal(3, code)
+    assert.truthy(err:find("meshlua run: mpirun cannot be started (Debian: openmpi-bin)", 1, true), err)
+  end)
+
+  it("wants a number, and a script that all can read", function()
+    for _, words in ipairs {"run", "run -n", "run -n 0 x.lua", "run -n x.lua", "run x.lua", "run -n 2",
+      "run -n 2 -", "run -n 2 -i -e 1", "run -n 2x x.lua"} do
+      local out, err, code = meshlua(words)
+      assert.same({"", 2}, {out, code}, words)
+      assert.truthy(err:find("meshlua run -n R [flags] script.lua [arguments]", 1, true), err)
+    end
+    local _, err, code = meshlua "run -n 2 --device=2 x.lua"
+    assert.equal(2, code)
+    assert.truthy(err:find("--device=2: unknown; did you mean --devices?", 1, true), err)
+  end)
+end)
