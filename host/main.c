@@ -4,6 +4,7 @@
 #include "lua/core.h"
 #include "lua/heap.h"
 #include "lua/program/chunk.h"
+#include "lua/program/output.h"
 #include "lua/program/probe.h"
 #include "lua/program/run.h"
 #include "lua/program/terminal.h"
@@ -58,6 +59,7 @@ static bool long_flag(Program *p, int i) {
     } valued[] = {{"devices", &p->devices},
                   {"dump", &p->dump},
                   {"profile", &p->profile},
+                  {"log-ranks", &p->ranks.log_ranks},
                   {"world-size", &p->ranks.value[RANK_WORLD_SIZE]},
                   {"rank", &p->ranks.value[RANK_RANK]},
                   {"local-rank", &p->ranks.value[RANK_LOCAL_RANK]},
@@ -304,6 +306,11 @@ static int prepare(lua_State *L) {
     const char *dump = p->dump ? p->dump : env_get(ENV_DUMP);
     bool runs = !p->wrong && !p->command;
     core_prepare(L, p->wrong ? "1" : p->devices, runs ? &p->ranks : NULL);
+    if (runs) {
+        output_begin(L, &state_of(L)->rt.ranks);
+        state_connect(L);
+    }
+    if (p->version) printf("meshlua %s  %s\n", MESHLUA_VERSION, LUA_RELEASE);
     if (dump && !p->wrong) state_check(L, state_of(L), ldebug_set_dump(state_of(L), dump));
     if (p->profile && !p->wrong)
         state_check(L, state_of(L), profile_start(&state_of(L)->rt, p->profile));
@@ -345,7 +352,6 @@ static void run(lua_State *L, Program *p) {
         return;
     }
     bool script = p->script < p->argc;
-    if (p->version) printf("meshlua %s  %s\n", MESHLUA_VERSION, LUA_RELEASE);
     if (script && !p->command && strcmp(p->argv[p->script], "doctor") == 0) {
         p->command = "doctor";
         if (p->script + 1 < p->argc) bad_flag(p, p->script + 1, "one argument too many for doctor");

@@ -79,7 +79,10 @@ void core_abort(lua_State *L, int code) {
 }
 
 int luaopen_meshlua(lua_State *L) {
-    if (!state_of(L)) core_prepare(L, NULL, &(RankFlags){{NULL}});
+    if (!state_of(L)) {
+        core_prepare(L, NULL, &(RankFlags){.log_ranks = NULL});
+        state_connect(L);
+    }
     lua_pushliteral(L, "meshlua");
     lua_pushcclosure(L, load_embedded, 1);
     lua_pushliteral(L, "meshlua");

@@ -80,6 +80,14 @@ static int plant(lua_State *L) {
     return 0;
 }
 
+/* NULL: the standard error, or nothing where this rank is silent. */
+static FILE *open_dump(Host *h, const char *path) {
+    if (!path && !h->rt.ranks.silent) return stderr;
+    Str *s = state_text(h);
+    ranks_print_file(&h->rt.ranks, path ? path : "", s);
+    return s->failed ? NULL : fopen(str_of(s), "w");
+}
+
 Err ldebug_set_dump(Host *h, const char *text) {
     static const char *const stages[] = {"trace",     "expand", "simplify", "factors", "propagate",
                                          "partition", "hoist",  "comm",     "overlap", "join",
@@ -96,7 +104,7 @@ Err ldebug_set_dump(Host *h, const char *text) {
     char *stage = alloc_new(&h->cx.alloc, n + 1);
     if (!stage) return err_nomem(&h->cx, "a dump");
     memcpy(stage, text, n);
-    FILE *file = text[n] ? fopen(text + n + 1, "w") : stderr;
+    FILE *file = open_dump(h, text[n] ? text + n + 1 : NULL);
     if (!file) {
         alloc_free(&h->cx.alloc, stage, n + 1);
         return err_set(&h->cx, E_IO, "--dump: cannot write %s", text + n + 1);
@@ -184,7 +192,7 @@ static int env(lua_State *L) {
 static void set_processes(lua_State *L, Host *h) {
     Ranks ranks;
     Str *s = state_text(h);
-    if (ranks_find(&h->cx, &(RankFlags){{NULL}}, &ranks))
+    if (ranks_find(&h->cx, &(RankFlags){.log_ranks = NULL}, &ranks))
         str_put(s, h->cx.err.text);
     else
         ranks_print(&ranks, s);

@@ -58,7 +58,7 @@ static int host_gc(lua_State *L) {
 static void say_ranks(Host *h) {
     const Ranks *r = &h->rt.ranks;
     if (r->note[0]) log_line(&h->cx, LOG_WARN, "taken as one process: %s", r->note);
-    if (r->world == 1 || r->rank != 0) return;
+    if (r->world == 1 || r->silent) return;
     Str s;
     str_init(&s, &h->cx.alloc);
     ranks_print(r, &s);
@@ -85,8 +85,8 @@ Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks) {
     state_check(L, h, runtime_init(&h->rt, &h->cx, devices));
     if (ranks) {
         state_check(L, h, ranks_find(&h->cx, ranks, &h->rt.ranks));
-        say_ranks(h);
-        state_check(L, h, runtime_connect(&h->rt));
+        state_check(L, h, ranks_choose_speakers(&h->cx, ranks->log_ranks, &h->rt.ranks));
+        if (h->rt.ranks.silent && h->cx.log_level > LOG_ERROR) h->cx.log_level = LOG_ERROR;
     }
     cache_init(&h->plans, &h->cx);
 #ifdef MESHLUA_CHECKED
@@ -97,6 +97,12 @@ Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks) {
     h->results_to_gc = FEWEST_RESULTS;
     h->bytes_to_gc = FEWEST_BYTES;
     return h;
+}
+
+void state_connect(lua_State *L) {
+    Host *h = state_of(L);
+    say_ranks(h);
+    state_check(L, h, runtime_connect(&h->rt));
 }
 
 Host *state_of(lua_State *L) {

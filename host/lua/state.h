@@ -95,8 +95,11 @@ typedef struct Host {
     uint64_t marks;
 } Host;
 
-/* Opens a state's host; the registry owns it. Raises on failure. */
+/* Opens a state's host; the registry owns it. Raises on failure. `ranks`: finds out which process
+ * this is; NULL: it does not matter. */
 Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks);
+/* Meets the other processes, once. */
+void state_connect(lua_State *L);
 Host *state_of(lua_State *L);
 
 /* ---- the one place that raises ---- */

@@ -16,6 +16,15 @@ static void free_profile(Profile *p) {
     alloc_free(&cx->alloc, p, sizeof *p);
 }
 
+static char *own_path(Profile *p, const Ranks *r, const char *path) {
+    Str s;
+    str_init(&s, &p->cx->alloc);
+    ranks_print_file(r, path, &s);
+    char *own = s.failed ? NULL : arena_strdup(&p->arena, str_of(&s));
+    str_free(&s);
+    return own;
+}
+
 Err profile_start(Runtime *rt, const char *path) {
     Ctx *cx = rt->cx;
     if (rt->profile)
@@ -26,9 +35,9 @@ Err profile_start(Runtime *rt, const char *path) {
     if (!p) return err_nomem(cx, "a profile");
     p->cx = cx;
     arena_init(&p->arena, &cx->alloc);
-    p->path = arena_strdup(&p->arena, path);
+    p->path = own_path(p, &rt->ranks, path);
     Err err = p->path && init_ring(p, &p->host) ? E_OK : err_nomem(cx, "a profile");
-    if (!err && !(p->file = fopen(path, "w")))
+    if (!err && !(p->file = fopen(p->path, "w")))
         err = err_set(cx, E_IO, "profile: cannot write %s: %s", path, strerror(errno));
     if (err) {
         free_profile(p);

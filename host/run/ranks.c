@@ -161,6 +161,51 @@ static void read_job(Ranks *out) {
     snprintf(out->job, sizeof out->job, "%s", job ? job : "");
 }
 
+/* ---- who speaks ---- */
+
+/* Reads a list as "0,3". */
+static Err read_list(Ctx *cx, const char *list, Ranks *out) {
+    bool has_other = false;
+    out->silent = true;
+    for (const char *at = list;; at++) {
+        char *end;
+        long n = strtol(at, &end, 10), last = out->world > 1 ? out->world - 1 : MAX_WORLD;
+        if (*at < '0' || *at > '9' || (*end && *end != ',') || n > last)
+            return err_set(cx, E_VALUE,
+                           "--log-ranks=%s: expected `all`, or ranks from 0 to %ld as in 0,1", list,
+                           last);
+        if (n == out->rank)
+            out->silent = false;
+        else
+            has_other = true;
+        if (!*end) break;
+        at = end;
+    }
+    out->tagged = !out->silent && has_other;
+    return E_OK;
+}
+
+Err ranks_choose_speakers(Ctx *cx, const char *list, Ranks *out) {
+    out->silent = out->rank != 0;
+    out->tagged = list && strcmp(list, "all") == 0;
+    if (out->tagged) out->silent = false;
+    if (list && !out->tagged) TRY(read_list(cx, list, out));
+    if (out->world == 1) out->silent = out->tagged = false;
+    return E_OK;
+}
+
+void ranks_print_file(const Ranks *r, const char *path, Str *s) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *dot = strrchr(name, '.');
+    size_t stem = dot && dot > name ? (size_t)(dot - path) : strlen(path);
+    if (r->silent)
+        str_put(s, "/dev/null");
+    else if (r->tagged)
+        str_fmt(s, "%.*s.r%d%s", (int)stem, path, (int)r->rank, path + stem);
+    else
+        str_put(s, path);
+}
+
 /* ---- all of them ---- */
 
 /* Slurm's variables count where srun started this process: it is what names the nodes of a step. */

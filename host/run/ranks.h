@@ -19,6 +19,7 @@ typedef enum RankField {
 /* The values of the flags --world-size, --rank, ...: texts by RankField, NULL where not given. */
 typedef struct RankFlags {
     const char *value[RANK_FIELDS];
+    const char *log_ranks; /* --log-ranks, or NULL */
 } RankFlags;
 
 enum { HOST_TEXT = 256, RANK_NOTE = 256, RANK_JOB = 64 };
@@ -32,6 +33,8 @@ typedef struct Ranks {
     char job[RANK_JOB];         /* its name for the job; "": not known */
     char master[HOST_TEXT];     /* "": not known */
     int32_t port;               /* 0: not known */
+    bool silent;                /* its output is not wanted: another rank's is */
+    bool tagged;                /* output of several ranks is wanted */
     char note[RANK_NOTE];       /* what was there in part and not taken; "": nothing */
 } Ranks;
 
@@ -42,5 +45,10 @@ typedef struct Ranks {
 Err ranks_find(Ctx *cx, const RankFlags *flags, Ranks *out) MUST_CHECK;
 /* "rank 3 of 16, local rank 3, by Slurm (SLURM_PROCID)"; "one process". */
 void ranks_print(const Ranks *r, Str *s);
+/* Whose output is wanted, by --log-ranks: "all", or ranks as in "0,3"; NULL: rank 0's. */
+Err ranks_choose_speakers(Ctx *cx, const char *list, Ranks *out) MUST_CHECK;
+/* The file that this rank writes instead of `path`, which is not its alone: "run.r3.json" for
+ * "run.json" where several ranks speak, "/dev/null" where this one does not. */
+void ranks_print_file(const Ranks *r, const char *path, Str *s);
 
 #endif

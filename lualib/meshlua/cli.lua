@@ -25,6 +25,8 @@ usage: meshlua [flags] [script.lua [arguments]]
                      comm, overlap, fuse, plan, all (programs)
   --profile=FILE     record what runs, when and on which thread and device, for ui.perfetto.dev or
                      chrome://tracing; and print at the end what took how long
+  --log-ranks=LIST   of several processes, those whose output is wanted: all, or ranks as in 0,3; each
+                     line then says its rank. Rank 0 alone by default
   --world-size=N     N processes run this script; what follows is left out where a launcher says it
   --rank=K           this is process K of them, from 0
   --local-rank=K     the number of this process on its host, from 0
@@ -38,8 +40,8 @@ Exit code: 0 done, 1 error in the script, 2 wrong use, 3 the machine lacks somet
 stopped on a loss that is not finite, 128 + N ended by signal N.
 ]==]
 
-local flags = {"--devices", "--dump", "--profile", "--world-size", "--rank", "--local-rank", "--master-addr",
-  "--master-port", "--ops", "--env", "--help"}
+local flags = {"--devices", "--dump", "--profile", "--log-ranks", "--world-size", "--rank", "--local-rank",
+  "--master-addr", "--master-port", "--ops", "--env", "--help"}
 
 --- Prints the flags.
 function M.help()

@@ -1,10 +1,10 @@
 #include "lua/program/terminal.h"
 
 #include "base/env.h"
+#include "lua/state.h"
 
 #include <errno.h>
 #include <histedit.h>
-#include <lauxlib.h>
 #include <limits.h>
 #include <locale.h>
 #include <signal.h>
@@ -30,8 +30,10 @@ static void on_interrupt(int sig) {
     abandoned = 1;
 }
 
-/* A terminal that can move its cursor? */
-static bool is_capable(FILE *f) {
+/* A terminal that can move its cursor? What mpirun gives its processes is none, although it looks
+ * like one. */
+static bool is_capable(lua_State *L, FILE *f) {
+    if (state_of(L)->rt.ranks.world > 1) return false;
     const char *term = env_get(ENV_TERM);
     return isatty(fileno(f)) && term && strcmp(term, "dumb") != 0;
 }
@@ -53,7 +55,7 @@ static int is_terminal(lua_State *L) {
 
 /* has_colour(stream) */
 static int has_colour(lua_State *L) {
-    lua_pushboolean(L, is_capable(stream_at(L, 1)) && !env_get(ENV_NO_COLOR));
+    lua_pushboolean(L, is_capable(L, stream_at(L, 1)) && !env_get(ENV_NO_COLOR));
     return 1;
 }
 
@@ -61,7 +63,7 @@ static int has_colour(lua_State *L) {
 static int columns(lua_State *L) {
     FILE *f = stream_at(L, 1);
     struct winsize size;
-    if (!is_capable(f) || ioctl(fileno(f), TIOCGWINSZ, &size) != 0) return 0;
+    if (!is_capable(L, f) || ioctl(fileno(f), TIOCGWINSZ, &size) != 0) return 0;
     lua_pushinteger(L, size.ws_col ? size.ws_col : 80); /* 0: it does not know */
     return 1;
 }
@@ -141,7 +143,7 @@ static int editor_new(lua_State *L) {
     Editor *e = lua_newuserdatauv(L, sizeof *e, 0);
     *e = (Editor){.el = NULL};
     luaL_setmetatable(L, EDITOR);
-    if (is_capable(stdin) && is_capable(stdout)) start(L, e);
+    if (is_capable(L, stdin) && is_capable(L, stdout)) start(L, e);
     lua_settop(L, 1);
     return 1;
 }

@@ -20,7 +20,7 @@ static Err find(const Case *c, Ranks *out) {
     for (int v = ENV_MESHLUA_WORLD_SIZE; v <= ENV_SLURM_JOB_ID; v++)
         unsetenv(env_row((EnvVar)v)->name);
     for (int i = 0; c->env[i]; i += 2) setenv(c->env[i], c->env[i + 1], 1);
-    RankFlags flags;
+    RankFlags flags = {.log_ranks = NULL};
     memcpy(flags.value, c->flags, sizeof flags.value);
     err_clear(&cx);
     return ranks_find(&cx, &flags, out);

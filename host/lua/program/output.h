@@ -1,0 +1,16 @@
+/* output.h - what of several processes' output reaches the user: that of the ranks that speak. */
+#ifndef MESHLUA_OUTPUT_H
+#define MESHLUA_OUTPUT_H
+
+#include "run/ranks.h"
+
+#include <lua.h>
+
+/* From here on the standard output and what the script writes to the standard error have their
+ * rank in front of each line, where several ranks speak, or lead nowhere, where this one does not.
+ * What C writes to the standard error of a silent rank comes out: it says why the process ends. */
+void output_begin(lua_State *L, const Ranks *r);
+/* What the script of a silent rank wrote to its standard error last; "": nothing. */
+const char *output_last_words(void);
+
+#endif

@@ -1,0 +1,77 @@
+-- output_spec.lua: which of several processes' output reaches the user.
+local helper = require "spec.helper"
+local mpi = require "dist.mpi"
+
+local SCRIPT = [[
+  local ml = require "meshlua"
+  print("out", ml.process_index())
+  io.write("a ", "part\nlast\n")
+  io.stderr:write("err ", ml.process_index(), "\n")
+  ml.jit(function(x) ml.debug_print("debug %s", x) return x end)(ml.ones {})
+]]
+
+--- The lines of a text, sorted: those of several ranks come in any order.
+local function lines(text)
+  local list = {}
+  for line in text:gmatch "[^\n]+" do list[#list + 1] = line end
+  table.sort(list)
+  return list
+end
+
+--- What the library says at the start.
+local function said(rank, world)
+  return ("meshlua: rank %d of %d, local rank %d, by OpenMPI (OMPI_COMM_WORLD_RANK)"):format(rank, world,
+    rank)
+end
+
+describe("the output of several processes", function()
+  mpi.it("is that of rank 0", function()
+    local out, err, code = mpi.run(3, 1, helper.file(SCRIPT, ".lua"))
+    assert.same({"out\t0\na part\nlast\ndebug 1.0\n", 0}, {out, code}, err)
+    assert.same({"err 0", said(0, 3)}, lines(err))
+  end)
+
+  mpi.it("says its rank in each line where several were asked for", function()
+    local want = {}
+    for _, rank in ipairs {0, 2} do
+      for _, line in ipairs {"a part", "debug 1.0", "last", "out\t" .. rank} do
+        want[#want + 1] = ("[r%d] %s"):format(rank, line)
+      end
+    end
+    local out, err, code = mpi.run(3, 1, "--log-ranks=0,2 " .. helper.file(SCRIPT, ".lua"))
+    assert.same({want, 0}, {lines(out), code}, err)
+    assert.truthy(err:find("[r2] err 2\n", 1, true), err)
+    assert.truthy(err:find("[r2] meshlua: rank 2 of 3", 1, true), err)
+    assert.falsy(err:find("r1", 1, true), err)
+  end)
+
+  mpi.it("is that of one as it is, where one other was asked for", function()
+    local out, err = mpi.run(2, 1, "--log-ranks=1 " .. helper.file(SCRIPT, ".lua"))
+    assert.equal("out\t1\na part\nlast\ndebug 1.0\n", out)
+    assert.same({"err 1", said(1, 2)}, lines(err))
+  end)
+
+  mpi.it("has dumps and profiles with it", function()
+    local stem, script = helper.file "", helper.file(SCRIPT, ".lua")
+    local command = ([[
+      mpirun -np 2 "$MESHLUA" --log-ranks=%%s --dump=plan:%s.txt --profile=%s.json %s >%s 2>&1
+      ls %s.*; rm %s.*
+    ]]):format(stem, stem, script, stem, stem, stem)
+    local out = helper.shell(mpi.SETTINGS .. command:format "0" .. command:format "all")
+    local names = {".json", ".txt", ".r0.json", ".r0.txt", ".r1.json", ".r1.txt"}
+    assert.equal(stem .. table.concat(names, "\n" .. stem) .. "\n", out)
+  end)
+
+  it("is asked for with ranks that there are", function()
+    for _, list in ipairs {"x", "1,", ",1", "1x", "-1", ""} do
+      assert.equal(2, (select(3, helper.run {"--log-ranks=" .. list, "-e", ""})), list)
+    end
+    assert.same({"1\n", "", 0}, {helper.run {"--log-ranks=0,3", "-e", "print(1)"}})
+  end)
+
+  mpi.it("is not asked for with a rank that is not there", function()
+    local _, err, code = mpi.run(2, 1, "--log-ranks=2 -e ''")
+    assert.equal(2, code)
+    assert.truthy(err:find("[E_VALUE] --log-ranks=2: expected `all`, or ranks from 0 to 1", 1, true), err)
+  end)
+end)
