@@ -31,6 +31,7 @@ static int open_core(lua_State *L) {
     ljit_open(L);
     lprogram_open(L);
     ldata_open(L);
+    ltokens_open(L);
     ldebug_open(L);
     plan_info_open(L);
     lprofile_open(L);

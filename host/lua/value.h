@@ -133,6 +133,7 @@ void lops_open(lua_State *L);
 void ljit_open(lua_State *L);
 void lprogram_open(lua_State *L);
 void ldata_open(lua_State *L);
+void ltokens_open(lua_State *L);
 void ldebug_open(lua_State *L);
 void ltransform_open(lua_State *L);
 

@@ -1,6 +1,9 @@
--- data.lua: what training reads. Files become lists of numbers that stay as they lie in the file; records
--- are equal pieces of such lists; a batch is some of the records, put on the mesh as it is wanted there.
--- What is wrong with a file is a result (nil, message, code); what is wrong with a call raises.
+-- data.lua: what training reads. Files become lists of numbers that stay where they are, in the file; records
+-- are equal pieces of such lists; a batch is some of the records, put on the mesh as it is wanted there. Of a
+-- batch a process reads from the file what its own devices hold; a file that is packed, or a pipe, is read whole
+-- by each. What is wrong with a file is a result (nil, message, code); what is wrong with a call raises, and so
+-- does a file that cannot be read any more (E_IO).
+local arrays = require "meshlua.arrays"
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 
@@ -12,40 +15,60 @@ local function failed(path, fmt, ...)
   return nil, path .. ": " .. fmt:format(...), "E_IO"
 end
 
---- A file's bytes; those of a gzip file unpacked.
+-- As much of a file is looked at to see what it is.
+local HEAD = 1024
+
+---@class Source
+---@field path string
+---@field from string|userdata all bytes, or the file that has them
+---@field head string the first HEAD bytes, or all if there are fewer
+---@field size integer in bytes
+
+--- What a file holds; what a gzip file holds unpacked.
 ---@param path string
----@return string? bytes, string? message, string? code
-local function read(path)
+---@return Source? source, string? message, string? code
+local function open(path)
   if type(path) ~= "string" then raise("E_VALUE", "data: a file's name is a %s", type(path)) end
-  local file <close>, message = io.open(path, "rb")
+  local file, message = core.data_file(path)
   if not file then return nil, message, "E_IO" end
-  local bytes
-  bytes, message = file:read "a"
-  if not bytes then return failed(path, "%s", message) end
-  if bytes == "" then return failed(path, "the file is empty") end
-  if bytes:sub(1, 2) ~= "\x1f\x8b" then return bytes end
-  bytes, message = core.gunzip(bytes)
-  if not bytes then return failed(path, "%s", message) end
-  return bytes
+  local size, bytes, head = file:size(), nil, nil
+  if size then head, message = file:head(HEAD) else bytes, message = file:all() end
+  head = head or bytes
+  if not head then return nil, message, "E_IO" end
+  if head == "" then return failed(path, "the file is empty") end
+  if head:sub(1, 2) == "\x1f\x8b" then
+    if not bytes then bytes, message = file:all() end
+    if bytes then bytes, message = core.gunzip(bytes) end
+    if not bytes then return failed(path, "%s", message) end
+  end
+  if bytes then head, size = bytes:sub(1, HEAD), #bytes end
+  return {path = path, from = bytes or file, head = head, size = size}
 end
+
+--- How many bytes of data files this process has read so far: of many processes that train together each reads
+--- its part of every batch. Packed files count as they lie on the disk.
+---@return integer
+function M.bytes_read() return core.data_bytes() end
 
 -- ---- lists of ids -----------------------------------------------------------------------------------
 
 -- The first number of llm.c's files is a date. Token files: version, bytes per id.
 local llmc = {[20240520] = {1, 2}, [20240801] = {7, 4}}
-local LLMC_HEADER = 1024
+local LLMC_HEADER = HEAD
 
---- Is this an llm.c header, of whatever kind? It begins with a date, or its few numbers are followed by
---- more zeros than a list of ids has.
-local function has_header(bytes)
-  local magic = #bytes >= 4 and string.unpack("<i4", bytes) or 0
-  return magic >= 20230000 and magic < 20400000
-    or #bytes >= LLMC_HEADER and not bytes:sub(13, LLMC_HEADER):find "[^\0]"
+--- Does a file begin with a header of llm.c, of whatever kind? It begins with a date, or its few numbers are
+--- followed by more zeros than a list of ids has.
+local function has_header(head)
+  local magic = #head >= 4 and string.unpack("<i4", head) or 0
+  return magic >= 20230000 and magic < 20400000 or #head >= LLMC_HEADER and not head:sub(13):find "[^\0]"
 end
 
-local function llmc_tokens(path, bytes)
-  if #bytes < LLMC_HEADER then return failed(path, "%d bytes are less than the header's 1024", #bytes) end
-  local magic, version, count = string.unpack("<i4i4i4", bytes)
+local function llmc_tokens(source)
+  local path = source.path
+  if source.size < LLMC_HEADER then
+    return failed(path, "%d bytes are less than the header's 1024", source.size)
+  end
+  local magic, version, count = string.unpack("<i4i4i4", source.head)
   local kind = llmc[magic]
   if not kind then
     return failed(path, "the magic number is %d, which is no token file's (20240520: uint16 ids)", magic)
@@ -53,11 +76,11 @@ local function llmc_tokens(path, bytes)
   if version ~= kind[1] then
     return failed(path, "version %d of llm.c's token files; %d is known", version, kind[1])
   end
-  local there = (#bytes - LLMC_HEADER) // kind[2]
+  local there = (source.size - LLMC_HEADER) // kind[2]
   if count < 0 or count > there then
     return failed(path, "cut short: the header counts %d ids, the file holds %d", count, there)
   end
-  return core.tokens(bytes, kind[2], LLMC_HEADER, count)
+  return core.tokens(source.from, kind[2], LLMC_HEADER, count)
 end
 
 --- The Bible's text, which Debian's package bible-kjv prints.
@@ -75,19 +98,35 @@ end
 --- Llama's), any other `.bin` as nanoGPT's (uint16 without a header), everything else as text, a byte an
 --- id. "bible:" is the King James Bible as Debian's package bible-kjv prints it. gzip files are unpacked.
 ---@param path string
----@return Tokens? ids #ids many; ids:largest() is the largest
+---@return Tokens? ids #ids many
 ---@return string? message, string? code
 function M.tokens(path)
   if path == "bible:" then return bible() end
-  local bytes, message, code = read(path)
-  if not bytes then return nil, message, code end
-  local is_bin = path:find "%.bin$" or path:find "%.bin%.gz$"
-  if llmc[#bytes >= 4 and string.unpack("<i4", bytes)] or is_bin and has_header(bytes) then
-    return llmc_tokens(path, bytes)
+  local source, message, code = open(path)
+  if not source then return nil, message, code end
+  local head, is_bin = source.head, path:find "%.bin$" or path:find "%.bin%.gz$"
+  if llmc[#head >= 4 and string.unpack("<i4", head)] or is_bin and has_header(head) then
+    return llmc_tokens(source)
   end
-  if not is_bin then return core.tokens(bytes, 1) end
-  if #bytes % 2 ~= 0 then return failed(path, "%d bytes are no whole number of uint16 ids", #bytes) end
-  return core.tokens(bytes, 2)
+  if not is_bin then return core.tokens(source.from, 1) end
+  if source.size % 2 ~= 0 then
+    return failed(path, "%d bytes are no whole number of uint16 ids", source.size)
+  end
+  return core.tokens(source.from, 2)
+end
+
+--- The largest of the ids, 0 where there are none. Many processes look through a part each: all must call it.
+---@param tokens Tokens
+---@return integer
+function M.largest(tokens)
+  local n, i, size = core.process_count(), core.process_index(), #tokens
+  local own = tokens:largest(size * i // n, size * (i + 1) // n)
+  if n == 1 then return own end
+  local mesh, each = core.mesh_new({"device"}, {core.device_count()}, core.devices()), {}
+  for device = 1, core.local_device_count() do each[device] = own end
+  local all = arrays.make_array_from_process_local_data(core.NamedSharding(mesh, core.P "device"),
+    core.tensor(each, "int64"))
+  return all:max():item()
 end
 
 -- ---- records ----------------------------------------------------------------------------------------
@@ -110,7 +149,8 @@ local function new_records(n, fields)
   return setmetatable({n = n, fields = fields}, Records_meta)
 end
 
---- The given records (ids from 0): a tensor of each field, [#ids, the field's shape...].
+--- The given records (ids from 0): a tensor of each field, [#ids, the field's shape...]. A process reads those
+--- that its devices hold; the batch is the same on any number of processes.
 ---@param ids integer[]
 ---@param shardings table<string, NamedSharding>? where each field is put; default one device
 ---@return table<string, Tensor>
@@ -198,24 +238,24 @@ end
 --- A field from an IDX file: two zeros, the element type (8: bytes), the rank, the dims, the elements;
 --- all big-endian (Y. LeCun, the MNIST database). Returns it and the number of its records.
 local function idx_field(path)
-  local bytes, message, code = read(path)
-  if not bytes then return nil, message, code end
-  local zeros, kind, rank = 1, nil, nil
-  if #bytes >= 4 then zeros, kind, rank = string.unpack(">I2BB", bytes) end
+  local source, message, code = open(path)
+  if not source then return nil, message, code end
+  local head, zeros, kind, rank = source.head, 1, nil, nil
+  if #head >= 4 then zeros, kind, rank = string.unpack(">I2BB", head) end
   if zeros ~= 0 or rank == 0 then return failed(path, "not an IDX file") end
   if kind ~= 8 then return failed(path, "IDX elements of type 0x%02x; bytes (0x08) can be read", kind) end
   local header, size, shape = 4 + 4 * rank, 1, {}
-  if #bytes < header then return failed(path, "cut short in the header") end
+  if #head < header then return failed(path, "cut short in the header") end
   for d = 1, rank do
-    shape[d] = string.unpack(">I4", bytes, 1 + 4 * d)
+    shape[d] = string.unpack(">I4", head, 1 + 4 * d)
     size = size * shape[d]
   end
   if size == 0 then return failed(path, "it holds no records") end
-  if #bytes - header < size then
-    return failed(path, "cut short: %d elements of %d", #bytes - header, size)
+  if source.size - header < size then
+    return failed(path, "cut short: %d elements of %d", source.size - header, size)
   end
   local n = table.remove(shape, 1)
-  return {numbers = core.tokens(bytes, 1, header, size), first = 0, stride = size // n, shape = shape,
+  return {numbers = core.tokens(source.from, 1, header, size), first = 0, stride = size // n, shape = shape,
     dtype = "uint8"}, n
 end
 

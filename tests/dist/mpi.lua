@@ -1,5 +1,6 @@
 -- mpi.lua: how the specs of this folder start several processes; a spec gets it by `require "dist.mpi"`.
 local busted = require "busted"
+local assert = require "luassert"
 local helper = require "spec.helper"
 local shell = helper.shell
 
@@ -8,6 +9,9 @@ local M = {}
 local sanitizer = rawget(_G, "SANITIZE") or ""
 --- Does a sanitizer watch? It is slower: fewer cases do.
 M.slow = sanitizer ~= ""
+
+--- Eight devices in several processes: how many, and the devices of each.
+M.SPLITS = M.slow and {{2, 4}} or {{2, 4}, {4, 2}, {8, 1}}
 
 --- Why nothing can run here, or nil.
 local function missing()
@@ -42,6 +46,27 @@ end
 ---@return string out, string err, integer code
 function M.run(processes, devices, words)
   return shell(M.SETTINGS .. ([[mpirun -np %d "$MESHLUA" --devices=%d %s]]):format(processes, devices, words))
+end
+
+--- Runs `words` in one process of so many devices, which must go well; what it prints.
+---@return string
+function M.one(devices, words)
+  local out, err, code = shell(([["$MESHLUA" --devices=%d %s]]):format(devices, words))
+  assert.equal(0, code, err)
+  assert.truthy(#out > 0)
+  return out
+end
+
+--- Asserts that every split of the devices over processes prints what one process prints.
+---@param splits integer[][] processes and devices of each
+function M.same(splits, words)
+  local first = M.one(splits[1][1] * splits[1][2], words)
+  for _, split in ipairs(splits) do
+    local out, err, code = M.run(split[1], split[2], words)
+    local where = ("%d x %d: "):format(split[1], split[2])
+    assert.equal(0, code, where .. err)
+    assert.equal(first, out, where)
+  end
 end
 
 return M

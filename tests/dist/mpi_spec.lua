@@ -1,28 +1,8 @@
 -- mpi_spec.lua: the same script in many processes over MPI gives what one process gives, bit for bit.
 local helper = require "spec.helper"
 local mpi = require "dist.mpi"
-local shell, run, check, SETTINGS = helper.shell, mpi.run, mpi.it, mpi.SETTINGS
-
--- Processes and devices of each.
-local SPLITS = mpi.slow and {{2, 4}} or {{2, 4}, {4, 2}, {8, 1}}
-
-local function one(devices, words)
-  local out, err, code = shell(([["$MESHLUA" --devices=%d %s]]):format(devices, words))
-  assert.equal(0, code, err)
-  assert.truthy(#out > 0)
-  return out
-end
-
---- The same text from every split of the devices over processes.
-local function same(splits, words)
-  local first = one(splits[1][1] * splits[1][2], words)
-  for _, split in ipairs(splits) do
-    local out, err, code = run(split[1], split[2], words)
-    local where = ("%d x %d: "):format(split[1], split[2])
-    assert.equal(0, code, where .. err)
-    assert.equal(first, out, where)
-  end
-end
+local shell, run, check, SETTINGS, SPLITS = helper.shell, mpi.run, mpi.it, mpi.SETTINGS, mpi.SPLITS
+local one, same = mpi.one, mpi.same
 
 describe("many processes", function()
   check("have every collective of every dtype along every combination of axes", function()
@@ -43,8 +23,8 @@ describe("many processes", function()
 
   check("run a recipe to its end", function()
     local text = helper.file(("In the beginning was the word. "):rep(200))
-    local words = "models/train.lua --mesh=data:2,model:2 --layers=1 --width=16 --heads=2 --seq=16" ..
-      " --steps=4 --sample=8 --data=" .. text
+    local words = "models/train.lua --mesh=data:2,model:2 --rules=fsdp_tp --layers=1 --width=16 --heads=2" ..
+      " --seq=16 --steps=4 --sample=8 --data=" .. text
     local loss = one(4, words):match "validation loss [%d.]+"
     local out, err, code = run(2, 2, words)
     assert.equal(0, code, err)

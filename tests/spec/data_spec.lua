@@ -108,6 +108,50 @@ describe("data.tokens", function()
   end)
 end)
 
+describe("a data file", function()
+  it("is read as batches ask for it, and what was read is counted", function()
+    local text = {}
+    for i = 1, 5000 do text[i] = ("%d of many "):format(i) end
+    local path = file(table.concat(text))
+    local before = data.bytes_read()
+    local records = data.windows(data.tokens(path), 32)
+    local opened = data.bytes_read() - before
+    assert.truthy(opened <= 1024, opened)
+    records:batch {0, 700, 3}
+    assert.equal(2 * 3 * 32, data.bytes_read() - before - opened)
+    assert.equal(table.concat(text):byte(33), records:batch({1}).inputs:totable()[1][1])
+    local packed = gzip "all of it"
+    data.tokens(file(packed))
+    assert.equal(opened + 2 * 3 * 32 + 2 * 32 + 2 * #packed, data.bytes_read() - before)
+  end)
+
+  it("may be a pipe", function()
+    local script = file([[
+      local tokens = assert(require("meshlua").data.tokens "/dev/stdin")
+      print(#tokens, tokens:bytes(), require("meshlua").data.bytes_read())
+    ]])
+    local out = helper.shell('printf "from a pipe" | "$MESHLUA" ' .. script)
+    assert.equal("11\tfrom a pipe\t11\n", out)
+  end)
+
+  it("that becomes shorter is an error that names it and the place", function()
+    local path = file(("x"):rep(5000))
+    local tokens = data.tokens(path)
+    local handle <close> = assert(io.open(path, "wb"))
+    handle:write "short"
+    handle:flush()
+    helper.raises(("[E_IO] %s: bytes 1600 to 1615 cannot be read: it has become shorter"):format(path),
+      tokens.windows, tokens, {1600}, {16}, "int32")
+  end)
+
+  it("has a largest id, of all or of a range", function()
+    local tokens = data.tokens(file("abzcd"))
+    assert.same({122, 100, 0}, {data.largest(tokens), tokens:largest(3, 5), tokens:largest(2, 2)})
+    assert.same({"abzcd", "zc"}, {tokens:bytes(), tokens:bytes(2, 4)})
+    helper.raises("largest: from 3 to 6 of 5 numbers", tokens.largest, tokens, 3, 6)
+  end)
+end)
+
 describe("data.windows", function()
   local tokens = data.tokens(file("abcdefghijk"))
 

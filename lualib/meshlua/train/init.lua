@@ -1,5 +1,6 @@
 -- init.lua: the training program. It knows recipes (see run.lua), not models.
 local core = require "meshlua.core"
+local data = require "meshlua.data"
 local files = require "meshlua.train.files"
 local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
@@ -121,8 +122,8 @@ local function prepare(recipe, values, config)
   local mesh = check(runs.mesh(values.mesh))
   check(precision.of(config))
   check(runs.check_batch(mesh, rules, config.batch, values.microbatches))
-  local data = check(recipe.data(config, values.data ~= "" and values.data or nil))
-  return runs.new(recipe, {config = config, seed = values.seed, mesh = mesh, rules = rules, data = data,
+  local records = check(recipe.data(config, values.data ~= "" and values.data or nil))
+  return runs.new(recipe, {config = config, seed = values.seed, mesh = mesh, rules = rules, data = records,
     microbatches = values.microbatches})
 end
 
@@ -198,7 +199,7 @@ function M.main(recipe, args)
   local result = {}
   conclude(run, recipe.evaluate, result)
   conclude(run, recipe.sample, result)
-  result.seconds = core.clock() - before
+  result.seconds, result.data_bytes = core.clock() - before, data.bytes_read()
   print(("%.0f seconds in all"):format(result.seconds))
   if out == "" then return end
   if result.sample then

@@ -172,11 +172,13 @@ function Run:train(report)
   end
 end
 
---- A copy of the model on one device.
+--- A copy of the model on one device of each process; all processes must call it.
 ---@return table
 function Run:gathered()
   local structure, state = state_of.split(self.model)
-  return state_of.merge(structure, tree.map(function(x) return core.put_across(x) end, state))
+  return state_of.merge(structure, tree.map(function(x)
+    return core.put_across(arrays.all_gather_to_host(x))
+  end, state))
 end
 
 --- The mean over the validation records of score(model, inputs, labels), a number for each record of a batch.

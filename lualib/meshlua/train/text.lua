@@ -20,7 +20,7 @@ local SHORTEST_WORD = 4 -- letters: shorter ones are too easily hit
 function M.data(config, path)
   local tokens, message, code = data.tokens(path or "bible:")
   if not tokens then return nil, message, code end
-  local largest = tokens:largest()
+  local largest = data.largest(tokens)
   if largest >= config.vocab then
     return nil, ("id %d of the data is outside the vocabulary of %d; set --vocab"):format(largest,
       config.vocab), "E_VALUE"
@@ -35,7 +35,8 @@ function M.data(config, path)
     is_text = tokens:width() == 1}
 end
 
---- A recipe's `evaluate`: the validation loss, and for a text that of the best count table on the same bytes.
+--- A recipe's `evaluate`: the validation loss, and for a text that of the best count table on the same bytes,
+--- which needs the whole text: process 0 counts.
 ---@param run Run
 ---@return {key: string, value: number, text: string}[]
 function M.evaluate(run)
@@ -46,7 +47,7 @@ function M.evaluate(run)
   local unit = d.is_text and "byte" or "token"
   local rows = {{key = "validation_loss", value = loss,
     text = ("validation loss %.4f nats per %s, on the last tenth of the data"):format(loss, unit)}}
-  if not d.is_text then return rows end
+  if not d.is_text or core.process_index() ~= 0 then return rows end
   -- The first byte of the validation part has nothing before it there: it is not predicted.
   local first = d.cut + 2
   local nats = ngram.cross_entropies(d.tokens:bytes(0, #d.tokens), d.cut, first, first + d.valid.n * seq - 1,
@@ -59,9 +60,9 @@ function M.evaluate(run)
 end
 
 --- Bytes drawn one after the other from what the model gives for the last config.seq of them.
-local function generate(run, prompt)
+local function generate(run, model, prompt)
   local config = run.config
-  local model, key, seq = run:gathered():eval(), random.key(run.seed), config.seq
+  local key, seq = random.key(run.seed), config.seq
   local draw = jit.jit(function(m, ids, last, k, i)
     local logits = ops.div(ops.take(m(ids), last, 2), config.temperature)
     return random.categorical(random.fold_in(k, i), logits)
@@ -91,13 +92,15 @@ local function known_words(sample, text)
 end
 
 --- A recipe's `sample`: config.sample bytes at config.temperature, decided by the run's seed, and the share
---- of their words that the training text has, too.
+--- of their words that the training text has, too. Process 0 draws them.
 ---@param run Run
 ---@return {key: string, value: any, text: string}[]
 function M.sample(run)
   local d, config = run.data, run.config
   if not d.is_text or config.sample == 0 then return {} end
-  local text = generate(run, "\n"):gsub("[^\n\32-\126\128-\255]", "?") -- nothing that moves a cursor
+  local model = run:gathered():eval()
+  if core.process_index() ~= 0 then return {} end
+  local text = generate(run, model, "\n"):gsub("[^\n\32-\126\128-\255]", "?") -- nothing that moves a cursor
   local known, n = known_words(text, d.tokens:bytes(0, d.cut))
   local share = n > 0 and known / n or 0.0
   return {
