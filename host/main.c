@@ -153,12 +153,14 @@ static bool read_flags(Program *p) {
 
 /* ---- running ---- */
 
-/* Takes the result of a load or a call: an error is printed and becomes the exit code. */
+/* Takes the result of a load or a call: an error is printed and becomes the exit code. A file that
+ * cannot be read or written is no error of the script. */
 static bool finish(lua_State *L, Program *p, int status, int exit_code) {
     if (status == LUA_OK) return true;
     const char *text = lua_tostring(L, -1);
     p->interrupted = text && strstr(text, "[E_INTERRUPT]");
-    p->exit_code = exit_code;
+    bool is_file = exit_code == EXIT_SCRIPT && text && strstr(text, "[E_IO]");
+    p->exit_code = is_file ? EXIT_ENVIRONMENT : exit_code;
     chunk_report(L);
     return false;
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 /* ---- device_put ---- */
@@ -92,6 +93,13 @@ static int make_folder(lua_State *L) {
     return 1;
 }
 
+/* truncate(path, bytes): a file that is longer ends there; true, or nil, message. */
+static int truncate_file(lua_State *L) {
+    const char *path = value_string(L, 1, NULL, "the file");
+    lua_Integer bytes = value_integer(L, 2, "truncate: the bytes");
+    return luaL_fileresult(L, truncate(path, (off_t)bytes) == 0, path);
+}
+
 /* ---- order ---- */
 
 /* A permutation of 0 .. 4^half_bits - 1 that depends on the key: a balanced Feistel network (Luby
@@ -133,11 +141,9 @@ static int shuffled(lua_State *L) {
 }
 
 void ldata_open(lua_State *L) {
-    static const luaL_Reg fns[] = {{"put_across", put_across},
-                                   {"gunzip", gunzip},
-                                   {"make_folder", make_folder},
-                                   {"shuffled", shuffled},
-                                   {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"put_across", put_across},   {"gunzip", gunzip},
+                                   {"make_folder", make_folder}, {"truncate", truncate_file},
+                                   {"shuffled", shuffled},       {NULL, NULL}};
     static const luaL_Reg inflate_meta[] = {{"__gc", inflate_gc}, {NULL, NULL}};
     value_new_type(L, VALUE_INFLATE, inflate_meta, NULL, NULL);
     luaL_setfuncs(L, fns, 0);

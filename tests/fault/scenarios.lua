@@ -596,6 +596,7 @@ add("data", {
     local file = core.data_file(s.file)
     local inside = core.tokens(file, 1, 6, 9)
     local read = {file:size(), file:head(5), file:all(), inside:bytes(), inside:windows({0, 4}, {2}, "int32")}
+    assert(core.truncate(s.file, 15))
     assert(core.make_folder(s.folder))
     os.remove(s.folder)
     return {#tokens, rows, parts, tokens:bytes(6, 11), tokens:width(), tokens:largest(), read}

@@ -4,18 +4,25 @@ local json = require "meshlua.train.json"
 
 local M = {}
 
---- A new file with this text.
+--- What file:write, :flush or :close gave, as a result that names the file.
+local function said(path, ok, message)
+  if ok then return true end
+  return nil, path .. ": " .. message
+end
+
+--- A file with this text, in the place of what was there. It is whole, or it is not there.
 ---@param path string
 ---@param text string
 ---@return true?, string? message
 function M.write(path, text)
-  local file <close>, message = io.open(path, "wb")
+  local part = path .. ".part"
+  local file, message = io.open(part, "wb")
   if not file then return nil, message end
-  local ok
-  ok, message = file:write(text)
-  if ok then ok, message = file:close() end
-  if not ok then return nil, path .. ": " .. message end
-  return true
+  local written, why = said(path, file:write(text))
+  local closed, late = said(path, file:close())
+  if written and closed and os.rename(part, path) then return true end
+  os.remove(part)
+  return nil, why or late or path .. ": it cannot be replaced"
 end
 
 --- A folder, and those above it, where they are missing.
@@ -26,29 +33,35 @@ function M.make_folder(path) return core.make_folder(path) end
 ---@class Lines
 ---@field path string
 ---@field file file*
+---@field size integer bytes of the lines that are there
 ---@field order string[]
 local Lines = {}
 local Lines_meta = {__index = Lines, __close = function(self) self.file:close() end}
 
 --- A file of JSON objects, one a line, with keys in this order. It is whole at any time: a line is written at
---- once or not at all.
+--- once, and what there was room for of one that failed is taken off again.
 ---@param path string
 ---@param order string[]
 ---@return Lines?, string? message
 function M.lines(path, order)
   local file, message = io.open(path, "wb")
   if not file then return nil, message end
-  return setmetatable({path = path, file = file, order = order}, Lines_meta)
+  file:setvbuf "no" -- nothing waits to be written when the file is closed
+  return setmetatable({path = path, file = file, size = 0, order = order}, Lines_meta)
 end
 
 --- Adds a line.
 ---@param row table<string, any>
 ---@return true?, string? message
 function Lines:add(row)
-  local ok, message = self.file:write(json.encode(row, self.order), "\n")
-  if ok then ok, message = self.file:flush() end
-  if not ok then return nil, self.path .. ": " .. message end
-  return true
+  local line = json.encode(row, self.order) .. "\n"
+  local ok, message = said(self.path, self.file:write(line))
+  if ok then
+    self.size = self.size + #line
+  else
+    core.truncate(self.path, self.size)
+  end
+  return ok, message
 end
 
 return M

@@ -183,6 +183,8 @@ end
 function M.main(recipe, args)
   local values, config
   recipe, values, config = read_arguments(recipe, args)
+  -- The files of a run are process 0's: what the others know it knows, too.
+  if core.process_index() ~= 0 then values.out, values.metrics = "", "" end
   local out = values.out
   if out ~= "" then
     check(files.make_folder(out))

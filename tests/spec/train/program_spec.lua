@@ -197,6 +197,22 @@ describe("train.lua", function()
 
   it("stops where the disk is full", function()
     refuses(3, "step 1: /dev/full: No space left on device", train "--mesh=none --metrics=/dev/full")
+    -- A disk of one page, in a namespace of its own, which goes with it.
+    local disk = folder()
+    assert(os.execute("mkdir " .. disk))
+    local function on_disk(options, before, after)
+      return shell(([[unshare -m sh -c 'mount -t tmpfs -o size=4k none %s && { %s
+"$MESHLUA" models/train.lua %s --mesh=none --data=%s %s >/dev/null; code=$?; %s; exit $code; }']]):format(
+        disk, before, SMALL, file(TEXT), options, after))
+    end
+    if os.execute("unshare -m true 2>/dev/null") == nil then return end -- only root may mount
+    local path = disk .. "/metrics.jsonl"
+    local lines = refuses(3, path .. ": No space left on device",
+      on_disk("--steps=99 --metrics=" .. path, ":", "cat " .. path))
+    assert.truthy(#metrics(file(lines)) > 20, "whole lines, and none cut")
+    local names = refuses(3, disk .. "/config.json: No space left on device",
+      on_disk("--out=" .. disk, "head -c 4096 /dev/zero >" .. disk .. "/full", "ls " .. disk))
+    assert.equal("full\n", names)
   end)
 
   it("stops on a loss that is not finite, with the step", function()
