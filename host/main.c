@@ -1,6 +1,7 @@
 /* main.c - the program: flags, then a script or the REPL, then an exit code. As stock lua where
  * stock lua has the flag; the texts for people are in lualib/meshlua/cli.lua. */
 #include "base/env.h"
+#include "base/log.h"
 #include "lua/core.h"
 #include "lua/heap.h"
 #include "lua/program/chunk.h"
@@ -20,7 +21,7 @@
 
 #define RUN_USAGE "meshlua run -n R [flags] script.lua [arguments]"
 
-enum { EXIT_OK, EXIT_SCRIPT, EXIT_USAGE, EXIT_ENVIRONMENT };
+enum { EXIT_OK, EXIT_SCRIPT, EXIT_USAGE, EXIT_ENVIRONMENT, EXIT_STOPPED = 75 };
 
 typedef struct Program {
     int argc;
@@ -153,11 +154,25 @@ static bool read_flags(Program *p) {
 
 /* ---- running ---- */
 
+/* Was it that all processes agreed to stop? "train.lua:30: stopped by SIGUSR1" is said, then. */
+static bool is_stop(lua_State *L, const char *text) {
+    static const char code[] = "[E_STOP] ";
+    const char *at = text ? strstr(text, code) : NULL;
+    if (!at || !state_of(L)->rt.stop_agreed) return false;
+    const char *rest = at + strlen(code);
+    log_note(&state_of(L)->cx, "%.*s%.*s", (int)(at - text), text, (int)strcspn(rest, "\n"), rest);
+    return true;
+}
+
 /* Takes the result of a load or a call: an error is printed and becomes the exit code. A file that
  * cannot be read or written is no error of the script. */
 static bool finish(lua_State *L, Program *p, int status, int exit_code) {
     if (status == LUA_OK) return true;
     const char *text = lua_tostring(L, -1);
+    if (is_stop(L, text)) {
+        p->exit_code = EXIT_STOPPED;
+        return false;
+    }
     p->interrupted = text && strstr(text, "[E_INTERRUPT]");
     bool is_file = exit_code == EXIT_SCRIPT && text && strstr(text, "[E_IO]");
     p->exit_code = is_file ? EXIT_ENVIRONMENT : exit_code;
@@ -411,7 +426,8 @@ int main(int argc, char **argv) {
         chunk_report(L);
         p.exit_code = EXIT_SCRIPT;
     }
-    if (p.exit_code != EXIT_OK && !p.interrupted) core_abort(L, p.exit_code);
+    bool failed = p.exit_code != EXIT_OK && p.exit_code != EXIT_STOPPED;
+    if (failed && !p.interrupted) core_abort(L, p.exit_code);
     lua_close(L);
     if (p.interrupted) { /* so that a shell's loop stops, too; it sees 130 */
         signal(SIGINT, SIG_DFL);

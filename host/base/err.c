@@ -27,6 +27,7 @@ static const char *const names[E_COUNT] = {
     [E_PARSE] = "E_PARSE",
     [E_INTERRUPT] = "E_INTERRUPT",
     [E_RANKS] = "E_RANKS",
+    [E_STOP] = "E_STOP",
     [E_BUDGET] = "E_BUDGET",
 };
 

@@ -3,6 +3,7 @@
 #include "lua/core.h"
 #include "lua/lprofile.h"
 #include "lua/plan_info.h"
+#include "lua/stop.h"
 #include "lua/trace.h"
 #include "lua/value.h"
 #include "lua/walk.h"
@@ -35,6 +36,7 @@ static int open_core(lua_State *L) {
     ldebug_open(L);
     plan_info_open(L);
     lprofile_open(L);
+    stop_open(L);
     return 1;
 }
 

@@ -1,6 +1,7 @@
 /* jit_call.c - a call of a jitted function: found by its alias and run, or learned first. */
 #include "lua/jit.h"
 #include "lua/lprofile.h"
+#include "lua/stop.h"
 
 #include <string.h>
 
@@ -327,7 +328,8 @@ static int run(lua_State *L, const Call *c, const JitAlias *a) {
 
 /* ---- the call ---- */
 
-static void check_interrupt(lua_State *L, Host *h) {
+static void check_signals(lua_State *L, Host *h) {
+    stop_check(L, h);
     if (!h->rt.interrupted) return;
     h->rt.interrupted = 0;
     state_error(L, E_INTERRUPT, "interrupted");
@@ -337,7 +339,7 @@ int jit_run_call(lua_State *L, Host *h, LuaJit *j) {
     enum { TRIES = 8 };
     int last = lua_gettop(L);
     Call c = {.h = h, .j = j, .jit = JIT, .last = last, .base = last};
-    check_interrupt(L, h);
+    check_signals(L, h);
     c.start = profile_now(h->rt.profile);
     const JitAlias *a = make_ready(L, &c);
     if (a) j->hits++;
@@ -355,7 +357,7 @@ int jit_run_bound(lua_State *L, Host *h, LuaJit *j, LuaBound *b, int nbound) {
     int jit = lua_gettop(L);
     Call c = {
         .h = h, .j = j, .jit = jit, .last = jit - 1, .base = jit, .bound = b, .nbound = nbound};
-    check_interrupt(L, h);
+    check_signals(L, h);
     c.start = profile_now(h->rt.profile);
     const JitAlias *a = make_ready(L, &c);
     if (!a) {

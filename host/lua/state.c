@@ -3,6 +3,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "lua/heap.h"
+#include "lua/stop.h"
 #include "op/op.h"
 #include "run/profile.h"
 
@@ -36,6 +37,7 @@ static int host_gc(lua_State *L) {
     if (profile_stop(&h->rt)) log_line(&h->cx, LOG_ERROR, "%s", h->cx.err.text);
     cache_free(&h->plans);
     runtime_free(&h->rt);
+    stop_forget(h);
     alloc_free(&h->cx.alloc, h->entry, sizeof *h->entry * (size_t)h->depth_cap);
     alloc_free(&h->cx.alloc, h->dump_stage, h->dump_stage ? strlen(h->dump_stage) + 1 : 0);
     h->entry = NULL;
@@ -101,6 +103,7 @@ Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks) {
 
 void state_connect(lua_State *L) {
     Host *h = state_of(L);
+    if (h->rt.ranks.world > 1) stop_listen(h);
     say_ranks(h);
     state_check(L, h, runtime_connect(&h->rt));
 }

@@ -85,6 +85,8 @@ typedef struct Host {
     FILE *dump;
     const void *tensor_meta, *box_meta; /* the addresses of their metatables: see value_handle */
     bool expand, verify;
+    /* The handler of ml.on_stop runs, has been called, has failed. */
+    bool stopping, stop_handled, stop_failed;
     uint32_t passes_on, passes_off; /* masks of PassSwitch */
     Str text; /* scratch of the printers: kept, so that a raise in Lua leaks nothing */
     Str key, path, describe; /* of a walk over arguments */

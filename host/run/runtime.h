@@ -39,7 +39,7 @@ typedef struct Runtime {
     struct Exec *exec;        /* all that are bound, linked by `next` */
     volatile int interrupted; /* set by a signal handler; read between plans */
     volatile int stop_asked;  /* the signal by which this process was asked to stop, or 0 */
-    bool stop_agreed;         /* all processes know that one was, at the same launch */
+    volatile int stop_agreed; /* all processes know that one was, at the same launch */
     bool torn;                /* a plan with exchanges ended in its middle here */
     struct Profile *profile;  /* NULL: nothing is recorded */
 } Runtime;

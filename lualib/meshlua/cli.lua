@@ -37,7 +37,8 @@ usage: meshlua [flags] [script.lua [arguments]]
   --help             this text
 
 Exit code: 0 done, 1 error in the script, 2 wrong use, 3 the machine lacks something, 4 a training run
-stopped on a loss that is not finite, 128 + N ended by signal N.
+stopped on a loss that is not finite, 75 stopped by SIGUSR1 or SIGTERM after a whole step, 128 + N ended by
+signal N.
 ]==]
 
 local flags = {"--devices", "--dump", "--profile", "--log-ranks", "--world-size", "--rank", "--local-rank",

@@ -22,7 +22,7 @@ ml.set_mesh, ml.get_mesh = mesh.set_mesh, mesh.get_mesh
 ml.device_put, ml.constrain = mesh.device_put, mesh.constrain
 ml.shard_alike, ml.propagation_barrier = mesh.shard_alike, mesh.propagation_barrier
 for _, name in ipairs {"devices", "device_count", "local_devices", "local_device_count", "process_index",
-  "process_count"} do
+  "process_count", "on_stop"} do
   ml[name] = core[name]
 end
 for name, fn in pairs(arrays) do ml[name] = fn end

@@ -149,7 +149,7 @@ function Run:jit(fn) return jit.jit(fn, {mesh = self.mesh, rules = self.rules}) 
 
 --- Trains for config.steps steps, calling report(row) after each with {step, loss, grad_norm, lr, ms,
 --- tokens_per_s}, and busy (see profile.meter) while a profile is recorded: the next step overwrites the row.
---- Stops where report returns false. The first step's ms hold the tracing and planning.
+--- Stops where report returns false; raises E_STOP behind a step where a signal has asked for it. The first step's ms hold the tracing and planning.
 ---@param report fun(row: table): any
 function Run:train(report)
   local config, rate = self.config, self.recipe.schedule(self.config)
@@ -157,6 +157,7 @@ function Run:train(report)
     shardings = self.shardings}
   local step = self.train_step:bind(self.model:train(), self.optimizer, self.rngs)
   local row, busy, before = {}, profile.meter(), core.clock()
+  core.check_stop " before the first step"
   for s = 1, config.steps do
     local batch = batches(s)
     local labels = batch.labels.size
@@ -168,8 +169,10 @@ function Run:train(report)
     row.lr, row.ms, row.tokens_per_s = rate(s - 1), (now - before) * 1e3, labels / (now - before)
     row.busy = busy()
     before = now
-    if report(row) == false then return end
+    if report(row) == false then break end
+    core.check_stop(" after step " .. s)
   end
+  core.check_stop ""
 end
 
 --- A copy of the model on one device of each process; all processes must call it.
