@@ -35,10 +35,13 @@ static int counters(lua_State *L) {
     return 1;
 }
 
-/* memory(): bytes live and at the peak of everything the core has allocated, tensors included. */
+/* memory(): bytes live and at the peak of everything the core has allocated, tensors included; of
+ * the live ones `workspace` holds the temporaries of plans. */
 static int memory(lua_State *L) {
-    const Alloc *a = &state_of(L)->cx.alloc;
-    lua_createtable(L, 0, 2);
+    const Runtime *rt = &state_of(L)->rt;
+    const Alloc *a = &rt->cx->alloc;
+    lua_createtable(L, 0, 3);
+    value_set_integer(L, "workspace", (lua_Integer)rt->workspace_bytes);
     value_set_integer(L, "live", (lua_Integer)a->live);
     value_set_integer(L, "peak", (lua_Integer)a->peak);
     return 1;
