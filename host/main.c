@@ -5,6 +5,7 @@
 #include "lua/core.h"
 #include "lua/heap.h"
 #include "lua/program/chunk.h"
+#include "lua/program/exit.h"
 #include "lua/program/output.h"
 #include "lua/program/probe.h"
 #include "lua/program/run.h"
@@ -324,6 +325,7 @@ static int prepare(lua_State *L) {
     bool runs = !p->wrong && !p->command;
     core_prepare(L, p->wrong ? "1" : p->devices, runs ? &p->ranks : NULL);
     if (runs) {
+        exit_open(L);
         output_begin(L, &state_of(L)->rt.ranks);
         state_connect(L);
     }
@@ -427,7 +429,7 @@ int main(int argc, char **argv) {
         p.exit_code = EXIT_SCRIPT;
     }
     bool failed = p.exit_code != EXIT_OK && p.exit_code != EXIT_STOPPED;
-    if (failed && !p.interrupted) core_abort(L, p.exit_code);
+    if (failed && !p.interrupted) core_abort(L, p.exit_code, NULL);
     lua_close(L);
     if (p.interrupted) { /* so that a shell's loop stops, too; it sees 130 */
         signal(SIGINT, SIG_DFL);

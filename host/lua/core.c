@@ -74,10 +74,11 @@ void core_prepare(lua_State *L, const char *devices, const RankFlags *ranks) {
     preload(L);
 }
 
-void core_abort(lua_State *L, int code) {
+void core_abort(lua_State *L, int code, const char *text) {
     Host *h = state_of(L);
     if (!h || !h->rt.link.comm.version) return;
     fflush(NULL);
+    if (text) fprintf(stderr, "meshlua: rank %d: %s\n", (int)h->rt.ranks.rank, text);
     link_close(&h->rt.link, code);
 }
 

@@ -1,4 +1,4 @@
--- readme_spec.lua: the README's programs do what the README says.
+-- readme_spec.lua: the programs of the README and of docs/ do what is said there.
 local helper = require "spec.helper"
 
 --- What each program prints, at least.
@@ -24,4 +24,12 @@ describe("the README", function()
       for _, text in ipairs(expected[i]) do assert.truthy(out:find(text, 1, true), text .. " in\n" .. out) end
     end)
   end
+end)
+
+it("docs/processes.md has a program that runs", function()
+  local handle <close> = assert(io.open "docs/processes.md")
+  local program = handle:read("a"):match "```lua\n(.-)```"
+  local out, err, code = helper.run {"--devices=8", helper.file(program, ".lua")}
+  assert.same({"", 0}, {err, code})
+  assert.truthy(tonumber(out))
 end)
