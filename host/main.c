@@ -2,6 +2,7 @@
  * stock lua has the flag; the texts for people are in lualib/meshlua/cli.lua. */
 #include "base/env.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "lua/core.h"
 #include "lua/heap.h"
 #include "lua/program/chunk.h"
@@ -18,6 +19,7 @@
 #include <malloc.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define RUN_USAGE "meshlua run -n R [flags] script.lua [arguments]"
@@ -31,6 +33,7 @@ typedef struct Program {
     const char *command; /* a function of cli.lua to run instead, or NULL */
     const char *devices, *dump, *profile;
     RankFlags ranks;
+    const char *timeout;
     const char *processes;                  /* of `run -n`, or NULL */
     bool *is_ours;                          /* by index in argv: not for those processes */
     const char *wrong, *wrong_flag;         /* what is wrong with the flags, or NULL */
@@ -61,6 +64,7 @@ static bool long_flag(Program *p, int i) {
     } valued[] = {{"devices", &p->devices},
                   {"dump", &p->dump},
                   {"profile", &p->profile},
+                  {"timeout", &p->timeout},
                   {"log-ranks", &p->ranks.log_ranks},
                   {"world-size", &p->ranks.value[RANK_WORLD_SIZE]},
                   {"rank", &p->ranks.value[RANK_RANK]},
@@ -165,6 +169,16 @@ static bool is_stop(lua_State *L, const char *text) {
     return true;
 }
 
+/* Prints the error on top of the stack and pops it; where there are other processes it ends them,
+ * and rank 0 prints it. */
+static void report(lua_State *L, const Program *p) {
+    chunk_format(L);
+    if (!p->interrupted) core_abort(L, p->exit_code, lua_tostring(L, -1));
+    fflush(stdout);
+    fprintf(stderr, "%s\n", lua_tostring(L, -1));
+    lua_pop(L, 1);
+}
+
 /* Takes the result of a load or a call: an error is printed and becomes the exit code. A file that
  * cannot be read or written is no error of the script. */
 static bool finish(lua_State *L, Program *p, int status, int exit_code) {
@@ -177,7 +191,7 @@ static bool finish(lua_State *L, Program *p, int status, int exit_code) {
     p->interrupted = text && strstr(text, "[E_INTERRUPT]");
     bool is_file = exit_code == EXIT_SCRIPT && text && strstr(text, "[E_IO]");
     p->exit_code = is_file ? EXIT_ENVIRONMENT : exit_code;
-    chunk_report(L);
+    report(L, p);
     return false;
 }
 
@@ -319,6 +333,24 @@ static int open_program(lua_State *L) {
     return 1;
 }
 
+/* What all processes must have in common: the texts of -e and -l, and of the script. */
+static uint64_t hash_script(const void *program) {
+    const Program *p = program;
+    const char *file = p->script < p->argc ? p->argv[p->script] : NULL;
+    char piece[1 << 13];
+    struct stat s;
+    uint64_t h = 0;
+    for (int i = 1; i < p->script; i++) {
+        const char *text = p->argv[i];
+        if (text[0] != '-' || text[1] == 'e' || text[1] == 'l') h = hash_str(h, text);
+    }
+    /* what can be read once only is left for who runs it */
+    FILE *f = file && stat(file, &s) == 0 && S_ISREG(s.st_mode) ? fopen(file, "rb") : NULL;
+    for (size_t n; f && (n = fread(piece, 1, sizeof piece, f)) > 0;) h = hash_bytes(h, piece, n);
+    if (f) fclose(f);
+    return h;
+}
+
 static int prepare(lua_State *L) {
     const Program *p = lua_touserdata(L, 1);
     const char *dump = p->dump ? p->dump : env_get(ENV_DUMP);
@@ -327,7 +359,11 @@ static int prepare(lua_State *L) {
     if (runs) {
         exit_open(L);
         output_begin(L, &state_of(L)->rt.ranks);
-        state_connect(L);
+        JoinFlags join = {.timeout = p->timeout,
+                          .hash = hash_script,
+                          .program = p,
+                          .name = p->script < p->argc ? p->argv[p->script] : "-e"};
+        state_connect(L, &join);
     }
     if (p->version) printf("meshlua %s  %s\n", MESHLUA_VERSION, LUA_RELEASE);
     if (dump && !p->wrong) state_check(L, state_of(L), ldebug_set_dump(state_of(L), dump));
@@ -425,8 +461,8 @@ int main(int argc, char **argv) {
     lua_pushcfunction(L, protected_main);
     lua_pushlightuserdata(L, &p);
     if (lua_pcall(L, 1, 0, 0) != LUA_OK) {
-        chunk_report(L);
         p.exit_code = EXIT_SCRIPT;
+        report(L, &p);
     }
     bool failed = p.exit_code != EXIT_OK && p.exit_code != EXIT_STOPPED;
     if (failed && !p.interrupted) core_abort(L, p.exit_code, NULL);

@@ -76,16 +76,13 @@ void core_prepare(lua_State *L, const char *devices, const RankFlags *ranks) {
 
 void core_abort(lua_State *L, int code, const char *text) {
     Host *h = state_of(L);
-    if (!h || !h->rt.link.comm.version) return;
-    fflush(NULL);
-    if (text) fprintf(stderr, "meshlua: rank %d: %s\n", (int)h->rt.ranks.rank, text);
-    link_close(&h->rt.link, code);
+    if (h) link_fail(&h->rt.link, code, text);
 }
 
 int luaopen_meshlua(lua_State *L) {
     if (!state_of(L)) {
         core_prepare(L, NULL, &(RankFlags){.log_ranks = NULL});
-        state_connect(L);
+        state_connect(L, &(JoinFlags){.name = NULL});
     }
     lua_pushliteral(L, "meshlua");
     lua_pushcclosure(L, load_embedded, 1);

@@ -14,8 +14,8 @@ extern const EmbeddedFile core_embedded[];
 /* Opens the host with these devices (NULL: as the environment says); before the first require.
  * `ranks`: NULL where nothing will run, so that it does not matter which process this is. */
 void core_prepare(lua_State *L, const char *devices, const RankFlags *ranks);
-/* This process fails: so do the others, with this exit code, and the text is said (NULL: it was).
- * Returns where there are none. */
+/* This process fails: so do the others, with this exit code, and rank 0 prints the text (NULL: it
+ * was printed). Returns where there are none. */
 void core_abort(lua_State *L, int code, const char *text);
 /* "STAGE[:FILE]" (ldebug.c) */
 Err ldebug_set_dump(Host *h, const char *text) MUST_CHECK;

@@ -101,11 +101,11 @@ Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks) {
     return h;
 }
 
-void state_connect(lua_State *L) {
+void state_connect(lua_State *L, const JoinFlags *join) {
     Host *h = state_of(L);
     if (h->rt.ranks.world > 1) stop_listen(h);
     say_ranks(h);
-    state_check(L, h, runtime_connect(&h->rt));
+    state_check(L, h, runtime_connect(&h->rt, join));
 }
 
 Host *state_of(lua_State *L) {

@@ -102,7 +102,7 @@ typedef struct Host {
  * this is; NULL: it does not matter. */
 Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks);
 /* Meets the other processes, once. */
-void state_connect(lua_State *L);
+void state_connect(lua_State *L, const JoinFlags *join);
 Host *state_of(lua_State *L);
 
 /* ---- the one place that raises ---- */

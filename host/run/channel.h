@@ -17,6 +17,7 @@ enum { CHANNEL_TIMEOUT = 300, CHANNEL_VERSION = 64 }; /* seconds; bytes of the t
 typedef struct ChannelOptions {
     int32_t timeout;     /* seconds that a process waits for others before all are ended */
     uint64_t script;     /* a hash of what runs: all must have the same, */
+    const char *name;    /* by its name, for people, */
     const char *version; /* and the same meshlua */
     /* Where they meet. Rank 0 may leave it empty: it then waits where it can be reached from other
      * hosts, too, and channel_meet tells where. */
@@ -33,8 +34,9 @@ Err channel_join(Ctx *cx, Channel *c, int seconds) MUST_CHECK;
 /* What this process waits for in between. */
 Ring *channel_ring(Channel *c);
 
-/* This process cannot go on: rank 0 prints `text` (with "rank 3: " in front unless it is its own;
- * NULL: it was printed already) and all processes end with `code`, this one without return. */
+/* This process cannot go on: rank 0 prints `text` (with "meshlua: rank 3: " in front unless it is
+ * its own; NULL: it was printed already) and all processes end with `code`, this one without
+ * return. */
 _Noreturn void channel_fail(Channel *c, int code, const char *text);
 /* Rank 0 gets a text of every process: `texts` has room for one of each, its own first, NULL where
  * none came within `seconds`. The call of the others returns at once and leaves `texts` alone. */

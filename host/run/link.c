@@ -1,13 +1,19 @@
 #include "run/link.h"
-#include "base/str.h"
+#include "base/env.h"
 
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define LIBRARY "meshlua_mpi.so"
+
+/* Seconds: that processes without a launcher of MPI wait for each other, and for rank 0 to end
+ * them; that the main thread waits longer than the channel's, which is the one to say who is
+ * missing. */
+enum { NO_LAUNCHER = 10, NO_LAUNCHER_ANSWER = 3, JOIN_SPARE = 60, MISSING_TEXT = 1024 };
 
 /* Tries the library in a folder, given by a file in it. */
 static void *open_beside(const char *file, const char *below) {
@@ -42,27 +48,17 @@ static Err not_there(Ctx *cx, const Ranks *r, const char *why) {
                    (int)r->world, r->name, why);
 }
 
-static Err check_world(Ctx *cx, const Ranks *r, Link *link) {
-    const Comm *c = &link->comm;
+static Err check_world(Ctx *cx, const Ranks *r, const Comm *c) {
     if (c->rank == r->rank && c->world == r->world) return E_OK;
-    Err err =
-        err_set(cx, E_RANKS,
-                "%s says rank %d of %d, but MPI says rank %d of %d; start the processes with "
-                "one launcher: mpirun -np %d meshlua SCRIPT",
-                r->name, (int)r->rank, (int)r->world, (int)c->rank, (int)c->world, (int)r->world);
-    link_close(link, 0);
-    return err;
+    return err_set(cx, E_RANKS,
+                   "%s says rank %d of %d, but MPI says rank %d of %d; start the processes with "
+                   "one launcher: mpirun -np %d meshlua SCRIPT",
+                   r->name, (int)r->rank, (int)r->world, (int)c->rank, (int)c->world,
+                   (int)r->world);
 }
 
-Err link_open(Ctx *cx, const Ranks *r, Link *link) {
+static Err open_transport(Ctx *cx, const Ranks *r, Link *link) {
     char error[HOST_TEXT] = "";
-    *link = (Link){.library = NULL};
-    if (r->world == 1) return E_OK;
-    if (!r->mpi)
-        return err_set(cx, E_RANKS,
-                       "%d processes (%s), but no launcher of MPI started them, so they cannot "
-                       "exchange data; start them with mpirun -np %d meshlua SCRIPT, or srun",
-                       (int)r->world, r->name, (int)r->world);
     link->library = open_library();
     if (!link->library) return not_there(cx, r, dlerror());
     CommOpen *open = (CommOpen *)(uintptr_t)dlsym(link->library, COMM_OPEN);
@@ -73,8 +69,84 @@ Err link_open(Ctx *cx, const Ranks *r, Link *link) {
     }
     if (link->comm.version != COMM_VERSION)
         return not_there(cx, r, LIBRARY " is of another version of meshlua");
-    return check_world(cx, r, link);
+    return check_world(cx, r, &link->comm);
 }
+
+/* ---- the channel ---- */
+
+static Err read_options(Ctx *cx, const Ranks *r, const JoinFlags *join, ChannelOptions *o) {
+    const char *text = join->timeout ? join->timeout : env_get(ENV_TIMEOUT);
+    char *end = "";
+    long seconds = text ? strtol(text, &end, 10) : CHANNEL_TIMEOUT;
+    if (*end || seconds < 1 || seconds > INT32_MAX / 1000)
+        return err_set(cx, E_VALUE, "%s=%s: expected a number of seconds, from 1",
+                       join->timeout ? "--timeout" : env_row(ENV_TIMEOUT)->name, text);
+    *o = (ChannelOptions){.timeout = (int32_t)seconds,
+                          .script = join->hash ? join->hash(join->program) : 0,
+                          .name = join->name ? join->name : "",
+                          .version = MESHLUA_VERSION};
+    meet_find(r, &o->meet);
+    return E_OK;
+}
+
+/* Where rank 0 waits, for those who could not know it. */
+static Err tell_meet(Ctx *cx, const Link *link, Meet *meet) {
+    const Comm *c = &link->comm;
+    size_t size = sizeof(CommPart) * (size_t)c->world;
+    CommPart *to = alloc_new(&cx->alloc, size), from = {0, (char *)meet, sizeof *meet};
+    if (!to) return err_nomem(cx, "meeting other processes");
+    for (int32_t i = 1; i < c->world; i++) to[i - 1] = (CommPart){i, (char *)meet, sizeof *meet};
+    void *request = c->rank == 0 ? c->start(c->self, to, c->world - 1, NULL, 0)
+                                 : c->start(c->self, NULL, 0, &from, 1);
+    bool done = request && c->wait(c->self, request);
+    alloc_free(&cx->alloc, to, size);
+    return done ? E_OK : err_set(cx, E_RANKS, "meeting other processes: %s", c->error(c->self));
+}
+
+/* Where no launcher of MPI started them: rank 0 says so, and who did not even start. */
+static Err cannot_exchange(Ctx *cx, const Ranks *r, const ChannelOptions *o, Channel **channel) {
+    char missing[MISSING_TEXT] = "";
+    if (o->meet.hosts[0]) {
+        int32_t most = o->timeout < NO_LAUNCHER ? o->timeout : NO_LAUNCHER;
+        TRY(channel_open(cx, r, o, channel));
+        Err err = channel_join(cx, *channel, r->rank == 0 ? most : most + NO_LAUNCHER_ANSWER);
+        if (err) snprintf(missing, sizeof missing, "; %.*s", MISSING_TEXT - 3, cx->err.text);
+        Str none;
+        str_init(&none, &cx->alloc);
+        if (!err && r->rank > 0) err = channel_share(cx, *channel, "", NO_LAUNCHER_ANSWER, &none);
+        str_free(&none);
+    }
+    return err_set(cx, E_RANKS,
+                   "%d processes (%s), but no launcher of MPI started them, so they cannot "
+                   "exchange data; start them with mpirun -np %d meshlua SCRIPT, or srun%s",
+                   (int)r->world, r->name, (int)r->world, missing);
+}
+
+Err link_open(Ctx *cx, const Ranks *r, const JoinFlags *join, Link *link) {
+    static const Crossing start = {.op = "the start of MPI", .where = "", .axes = ""};
+    ChannelOptions o;
+    *link = (Link){.library = NULL};
+    if (r->world == 1) return E_OK;
+    TRY(read_options(cx, r, join, &o));
+    if (!r->mpi) return cannot_exchange(cx, r, &o, &link->channel);
+    if (o.meet.hosts[0]) {
+        TRY(channel_open(cx, r, &o, &link->channel));
+        /* Before MPI: a process that ends while MPI starts may leave mpirun waiting for ever. */
+        TRY(channel_join(cx, link->channel, o.timeout + JOIN_SPARE));
+        ring_enter(channel_ring(link->channel), &start);
+        Err err = open_transport(cx, r, link);
+        ring_leave(channel_ring(link->channel));
+        return err;
+    }
+    TRY(open_transport(cx, r, link));
+    if (r->rank == 0) TRY(channel_open(cx, r, &o, &link->channel));
+    if (r->rank == 0) o.meet = *channel_meet(link->channel);
+    TRY(tell_meet(cx, link, &o.meet));
+    if (r->rank > 0) TRY(channel_open(cx, r, &o, &link->channel));
+    return channel_join(cx, link->channel, o.timeout + JOIN_SPARE);
+}
+
+/* ---- exchanges ---- */
 
 static Err failed(Ctx *cx, const Link *link, const Transfer *t) {
     const Comm *c = &link->comm;
@@ -93,14 +165,24 @@ Err link_end(Ctx *cx, Link *link, Transfer *t) {
     void *request = t->request;
     if (!request) return E_OK;
     t->request = NULL;
-    return c->wait(c->self, request) ? E_OK : failed(cx, link, t);
+    if (link->channel) ring_enter(channel_ring(link->channel), t->what);
+    int done = c->wait(c->self, request);
+    if (link->channel) ring_leave(channel_ring(link->channel));
+    return done ? E_OK : failed(cx, link, t);
 }
 
-void link_close(Link *link, int code) {
+void link_close(Ctx *cx, Link *link) {
     Comm *c = &link->comm;
-    if (c->version) {
-        if (code) c->abort(c->self, code);
-        c->close(c->self);
-    }
+    if (c->version) c->close(c->self);
+    channel_close(cx, link->channel);
     *link = (Link){.library = NULL}; /* the library stays: it may have threads */
+}
+
+void link_fail(Link *link, int code, const char *text) {
+    Comm *c = &link->comm;
+    if (link->channel || c->version) fflush(NULL);
+    if (link->channel) channel_fail(link->channel, code, text);
+    if (!c->version) return;
+    if (text) fprintf(stderr, "%s\n", text);
+    c->abort(c->self, code);
 }

@@ -30,6 +30,7 @@ void ring_enter(Ring *r, const Crossing *what) {
     e->enter = now;
     e->leave = 0;
     e->bytes = what->bytes;
+    e->patient = what->patient;
     put(e->op, sizeof e->op, what->op);
     put(e->axes, sizeof e->axes, what->axes);
     put(e->where, sizeof e->where, what->where);

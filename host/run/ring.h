@@ -14,6 +14,7 @@ typedef struct Crossing {
     const char *where; /* the user's line, or "" */
     const char *axes;  /* of the mesh, or "" */
     size_t bytes;      /* that come */
+    bool patient;      /* the others may take their time, as long as they answer */
 } Crossing;
 
 enum { RING_SIZE = 32, RING_OP = 24, RING_AXES = 40, RING_WHERE = 96 };
@@ -22,6 +23,7 @@ typedef struct RingEntry {
     uint64_t number;      /* from 1 on; 0: none */
     int64_t enter, leave; /* ring_now; leave is 0 while it is waited for */
     uint64_t bytes;
+    bool patient;
     char op[RING_OP], axes[RING_AXES], where[RING_WHERE]; /* cut where longer */
 } RingEntry;
 

@@ -84,10 +84,13 @@ Err runtime_init(Runtime *rt, Ctx *cx, const char *devices) {
 
 /* The end of the script: that of all processes, or it is an error. */
 static void leave(Runtime *rt) {
-    if (!rt->link.comm.version) return;
-    Err err = agree_all(rt, AGREE_END, 0);
-    if (err) log_line(rt->cx, LOG_ERROR, "[%s] %s", err_name(err), rt->cx->err.text);
-    link_close(&rt->link, err ? 1 : 0);
+    if (rt->link.comm.version && agree_all(rt, AGREE_END, 0)) {
+        char text[ERR_TEXT + 64];
+        const ErrState *err = &rt->cx->err;
+        snprintf(text, sizeof text, "meshlua: [%s] %s", err_name(err->code), err->text);
+        link_fail(&rt->link, 1, text);
+    }
+    link_close(rt->cx, &rt->link);
 }
 
 void runtime_free(Runtime *rt) {
@@ -105,8 +108,8 @@ void runtime_free(Runtime *rt) {
     memset(rt, 0, sizeof *rt);
 }
 
-Err runtime_connect(Runtime *rt) {
-    TRY(link_open(rt->cx, &rt->ranks, &rt->link));
+Err runtime_connect(Runtime *rt, const JoinFlags *join) {
+    TRY(link_open(rt->cx, &rt->ranks, join, &rt->link));
     return share_devices(rt);
 }
 

@@ -48,7 +48,7 @@ typedef struct Runtime {
 Err runtime_init(Runtime *rt, Ctx *cx, const char *devices) MUST_CHECK;
 void runtime_free(Runtime *rt);
 /* Meets the other processes, once `ranks` is known. */
-Err runtime_connect(Runtime *rt) MUST_CHECK;
+Err runtime_connect(Runtime *rt, const JoinFlags *join) MUST_CHECK;
 /* "8", "fake:64", "fake:h200:4096". */
 Err runtime_set_devices(Runtime *rt, const char *devices) MUST_CHECK;
 /* Threads and memory for a plan that needs these; grows what is there. */

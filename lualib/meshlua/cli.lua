@@ -27,6 +27,8 @@ usage: meshlua [flags] [script.lua [arguments]]
                      chrome://tracing; and print at the end what took how long
   --log-ranks=LIST   of several processes, those whose output is wanted: all, or ranks as in 0,3; each
                      line then says its rank. Rank 0 alone by default
+  --timeout=SECONDS  how long a process waits for the others, to start or in one collective, before all
+                     end; default: 300
   --world-size=N     N processes run this script; what follows is left out where a launcher says it
   --rank=K           this is process K of them, from 0
   --local-rank=K     the number of this process on its host, from 0
@@ -37,12 +39,12 @@ usage: meshlua [flags] [script.lua [arguments]]
   --help             this text
 
 Exit code: 0 done, 1 error in the script, 2 wrong use, 3 the machine lacks something, 4 a training run
-stopped on a loss that is not finite, 75 stopped by SIGUSR1 or SIGTERM after a whole step, 128 + N ended by
-signal N.
+stopped on a loss that is not finite, 5 a process waited longer than --timeout for the others, 75 stopped by
+SIGUSR1 or SIGTERM after a whole step, 128 + N ended by signal N.
 ]==]
 
-local flags = {"--devices", "--dump", "--profile", "--log-ranks", "--world-size", "--rank", "--local-rank",
-  "--master-addr", "--master-port", "--ops", "--env", "--help"}
+local flags = {"--devices", "--dump", "--profile", "--log-ranks", "--timeout", "--world-size", "--rank",
+  "--local-rank", "--master-addr", "--master-port", "--ops", "--env", "--help"}
 
 --- Prints the flags.
 function M.help()

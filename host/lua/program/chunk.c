@@ -63,16 +63,14 @@ static int format(lua_State *L) {
     return 1;
 }
 
-void chunk_report(lua_State *L) {
+void chunk_format(lua_State *L) {
     lua_pushcfunction(L, format);
     lua_pushvalue(L, -2);
-    int status = lua_pcall(L, 1, 1, 0);
-    fflush(stdout);
-    if (status == LUA_OK)
-        fprintf(stderr, "%s\n", lua_tostring(L, -1));
-    else
-        fprintf(stderr, "meshlua: %s\n", lua_tostring(L, -2));
-    lua_pop(L, 2);
+    if (lua_pcall(L, 1, 1, 0) != LUA_OK) {
+        lua_pop(L, 1);
+        lua_pushfstring(L, "meshlua: %s", lua_tostring(L, -1));
+    }
+    lua_remove(L, -2);
 }
 
 /* protected(fn, ...): true and fn's results, or false and the error's text. */

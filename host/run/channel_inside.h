@@ -1,0 +1,140 @@
+/* channel_inside.h - what the parts of the channel share: channel.c (what the main thread calls,
+ * and the thread), channel_hub.c (rank 0's side) and channel_member.c (that of the others).
+ *
+ * One lock guards all of it. The thread holds it except while it waits in poll. */
+#ifndef MESHLUA_CHANNEL_INSIDE_H
+#define MESHLUA_CHANNEL_INSIDE_H
+
+#include "run/channel.h"
+#include "run/conn.h"
+#include "run/standing.h"
+
+#include <poll.h>
+
+#define SECOND INT64_C(1000000000)
+
+enum {
+    GUESTS = 32,        /* connections at a time that have not said who they are */
+    NOTICE = 10,        /* seconds of waiting before it is said */
+    GRACE = 3,          /* seconds that a launcher has to end what a killed process leaves */
+    HELLO_NAME = 128,   /* bytes of a script's or host's name */
+    MAX_TEXT = 64 << 20 /* bytes */
+};
+
+enum { CODE_SCRIPT = 1, CODE_ENVIRONMENT = 3, CODE_TIMEOUT = 5, CODE_KILLED = 137 };
+
+typedef enum FrameType {
+    FRAME_HELLO = 1, /* Hello */
+    FRAME_WELCOME,   /* all are there */
+    FRAME_END,       /* int32_t: end yourself with this code */
+    FRAME_FAIL,      /* int32_t: with this code, and the text behind it, or none */
+    FRAME_ASK,       /* int32_t RoundWhy: where do all stand? */
+    FRAME_WHERE,     /* uint32_t: the round's number */
+    FRAME_HERE,      /* uint32_t, and a Standing */
+    FRAME_TEXT,      /* uint32_t: its number, and the text: of gather or share */
+    FRAME_BYE
+} FrameType;
+
+typedef struct Hello {
+    char magic[8];
+    uint64_t token;
+    int32_t rank, world, pid;
+    uint64_t script;
+    char version[CHANNEL_VERSION], name[HELLO_NAME], host[HELLO_NAME];
+} Hello;
+
+typedef struct Peer {
+    Conn conn;
+    bool here; /* it said who it is */
+    bool bye, gone;
+    bool answered; /* in this round */
+    Hello hello;
+    Str texts; /* that came: number, length and bytes of each */
+} Peer;
+
+typedef struct Guest {
+    Conn conn;
+    int64_t since;
+} Guest;
+
+/* Why rank 0 asks where all stand; the greater goes before. */
+typedef enum RoundWhy { ROUND_NONE, ROUND_NOTICE, ROUND_TIMEOUT, ROUND_GONE } RoundWhy;
+
+typedef struct Round {
+    RoundWhy why; /* of the one under way */
+    uint32_t number;
+    int32_t asker;
+    int64_t until;
+} Round;
+
+struct Channel {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    Alloc alloc; /* for what is here: a Ctx is the main thread's */
+    Ring ring;
+    int32_t rank, world;
+    int64_t timeout; /* ns */
+    Meet meet;
+    Hello mine;
+    int wake; /* an eventfd: the main thread has something to send, or ends the thread */
+    int64_t opened;
+    bool joined, closing;
+    uint32_t gathers, shares;
+    Peer *peer; /* of rank 0: by rank; of another: rank 0 */
+    int32_t npeer;
+    struct pollfd *poll;
+    /* what the main thread's wait has led to */
+    uint64_t noticed, asked; /* numbers in the ring */
+    int64_t asked_at;
+    /* rank 0 */
+    int listener; /* -1: all are there */
+    Guest guest[GUESTS];
+    Round round;
+    Standing *standing; /* by rank */
+    int64_t noticed_at, gone_at, failed_at;
+    int32_t failed_code; /* of the other process that failed first, and what it said */
+    Str failed_text;
+    bool missing_said;
+    /* the others */
+    bool connected;
+    bool second; /* the place of rank 0 was taken: this asks who is there */
+    int attempt;
+    int64_t attempt_at, retry_at, retry_delay;
+    int64_t unheard; /* since when a question waits for rank 0's answer; 0: none does */
+    int64_t lost_at; /* rank 0 went without a word; 0: it did not */
+    int32_t fail_code;
+    const char *fail_text; /* the main thread's: to be sent once there is a connection */
+};
+
+static inline bool channel_is_hub(const Channel *c) {
+    return c->rank == 0 && !c->second;
+}
+
+/* ---- channel.c ---- */
+/* What the wait of the main thread calls for now. */
+RoundWhy channel_watch(Channel *c, int64_t now);
+/* Adds a text that came. */
+void channel_text(Channel *c, Peer *p, const Frame *f);
+void channel_say(const char *text);
+/* "meshlua: rank 3: train.lua:4: ..." and a line's end. */
+void channel_print_failure(Str *s, int32_t rank, const char *text, size_t n);
+/* Ends this process. */
+_Noreturn void channel_exit(int code);
+/* From here on a launcher's SIGTERM does not cut off what is to be said. */
+void channel_outlive_launcher(void);
+
+/* ---- channel_hub.c ---- */
+void channel_hub_step(Channel *c, int64_t now);
+/* Says the text, if there is one, and ends all processes. */
+_Noreturn void channel_hub_end(Channel *c, int code, const char *text);
+/* The same, unless another process failed first and otherwise. */
+_Noreturn void channel_hub_fail(Channel *c, int code, const char *text);
+/* "ranks 1, 2 did not start" */
+void channel_hub_missing(const Channel *c, Str *s);
+
+/* ---- channel_member.c ---- */
+void channel_member_step(Channel *c, int64_t now);
+void channel_member_fail(Channel *c);
+
+#endif
