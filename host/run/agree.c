@@ -24,6 +24,7 @@ Err agree_begin(Runtime *rt, Agreement *a, AgreeKind kind, uint64_t value) {
     static const char *const op[] = {"agreeing on the devices", "launch", "the end of the script"};
     a->mine = (AgreeRecord){.kind = kind, .stop = rt->stop_asked != 0, .value = value};
     a->what.op = op[kind];
+    a->what.patient = kind == AGREE_END; /* what one rank does behind the last step may take long */
     TRY(link_begin(rt->cx, &rt->link, &a->what, a->send, a->n, a->recv, a->n, &a->transfer));
     a->pending = true;
     return E_OK;
