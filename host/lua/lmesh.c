@@ -2,6 +2,7 @@
 #include "lua/value.h"
 
 #include "ir/place.h"
+#include "run/hosts.h"
 
 #include <string.h>
 
@@ -97,6 +98,19 @@ static void print_devices(const Mesh *m, int axis, int32_t first, Str *s) {
     str_put(s, "}");
 }
 
+/* "; data,model go between hosts; with data as the last axis it would not": the way out where
+ * nothing else would have to. */
+static void print_hosts(const Runtime *rt, const Mesh *m, uint32_t now, Str *s) {
+    str_put(s, "; ");
+    mesh_print_axes(m, now, s);
+    str_put(s, now & (now - 1) ? " go between hosts" : " goes between hosts");
+    for (int i = 0; i < m->naxes; i++) {
+        uint32_t then = hosts_crossed_with_last(rt, m, i);
+        if (!(now >> i & 1) || then >> i & 1 || then & ~now) continue;
+        str_fmt(s, "; with %s as the last axis it would not", m->name[i]);
+    }
+}
+
 /* "Mesh(data=4, model=2) of devices {{0,1},{2,3},{4,5},{6,7}}"; of many devices visualize_mesh
  * tells where they are. */
 static int mesh_tostring(lua_State *L) {
@@ -104,11 +118,16 @@ static int mesh_tostring(lua_State *L) {
     Host *h = state_of(L);
     const Mesh *m = value_mesh(L, 1);
     Str *s = state_text(h);
+    uint32_t between_hosts = hosts_crossed(&h->rt, m);
     mesh_print(m, s);
     if (m->naxes && m->ndevices <= SHOW_DEVICES && !m->abstract) {
         str_put(s, " of devices ");
         print_devices(m, 0, 0, s);
+    } else if (between_hosts) {
+        str_put(s, " of ");
+        mesh_print_devices(m, s);
     }
+    if (between_hosts) print_hosts(&h->rt, m, between_hosts, s);
     return state_push_text(L, h);
 }
 
@@ -140,13 +159,33 @@ static void push_nested_devices(lua_State *L, const Mesh *m, int axis, int32_t f
 
 static const char *const axis_type[] = {"auto", "explicit", "manual"};
 
-static void push_axes_of(lua_State *L, const Mesh *m, AxisType type) {
+static void push_axes(lua_State *L, const Mesh *m, uint32_t mask) {
     lua_createtable(L, m->naxes, 0);
     for (int i = 0, n = 0; i < m->naxes; i++) {
-        if (m->type[i] != type) continue;
+        if (!(mask >> i & 1)) continue;
         lua_pushstring(L, m->name[i]);
         lua_rawseti(L, -2, ++n);
     }
+}
+
+static void push_axes_of(lua_State *L, const Mesh *m, AxisType type) {
+    push_axes(L, m, mesh_axes_of(m, type));
+}
+
+/* axes_between_hosts(mesh [, axis]): the axes that go from one host to another; those that would
+ * with that axis as the last. */
+static int axes_between_hosts(lua_State *L) {
+    Host *h = state_of(L);
+    const Mesh *m = value_mesh(L, 1);
+    if (lua_isnoneornil(L, 2)) {
+        push_axes(L, m, hosts_crossed(&h->rt, m));
+        return 1;
+    }
+    const char *name = value_string(L, 2, NULL, "axes_between_hosts");
+    int axis = mesh_axis(m, name);
+    if (axis < 0) state_error(L, E_MESH, "axes_between_hosts: the mesh has no axis '%s'", name);
+    push_axes(L, m, hosts_crossed_with_last(&h->rt, m, axis));
+    return 1;
 }
 
 /* Fields: axis_names, axis_types, {auto,explicit,manual}_axes, axis_sizes, shape (name -> size),
@@ -376,10 +415,16 @@ void lmesh_open(lua_State *L) {
         {"__tostring", sharding_tostring}, {"__eq", sharding_eq}, {NULL, NULL}};
     static const luaL_Reg sharding_methods[] = {
         {"shard_shape", sharding_shard_shape}, {"check", sharding_check}, {NULL, NULL}};
-    static const luaL_Reg fns[] = {
-        {"mesh_new", mesh_new}, {"NamedSharding", sharding_new}, {"bind_spec", bind_spec},
-        {"is_mesh", is_mesh},   {"is_sharding", is_sharding},    {"methods", methods},
-        {"fields", fields},     {"distance", push_distance},     {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"mesh_new", mesh_new},
+                                   {"NamedSharding", sharding_new},
+                                   {"bind_spec", bind_spec},
+                                   {"is_mesh", is_mesh},
+                                   {"is_sharding", is_sharding},
+                                   {"methods", methods},
+                                   {"fields", fields},
+                                   {"distance", push_distance},
+                                   {"axes_between_hosts", axes_between_hosts},
+                                   {NULL, NULL}};
     value_new_type(L, VALUE_MESH, mesh_meta, NULL, mesh_index);
     value_new_type(L, VALUE_SHARDING, sharding_meta, sharding_methods, sharding_index);
     luaL_setfuncs(L, fns, 0);

@@ -60,6 +60,17 @@ static int process_count(lua_State *L) {
     return 1;
 }
 
+/* hosts(): of each process the number of its host, from 0. */
+static int hosts(lua_State *L) {
+    const Runtime *rt = &state_of(L)->rt;
+    lua_createtable(L, rt->ranks.world, 0);
+    for (int32_t i = 0; i < rt->ranks.world; i++) {
+        lua_pushinteger(L, rt->host ? rt->host[i] : 0);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
 /* ranks(): what of them is no function: local_rank, master_addr and master_port (nil: not known).
  */
 static int ranks(lua_State *L) {
@@ -80,6 +91,7 @@ void lranks_open(lua_State *L) {
                                    {"set_devices", set_devices},
                                    {"process_index", process_index},
                                    {"process_count", process_count},
+                                   {"hosts", hosts},
                                    {"ranks", ranks},
                                    {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);

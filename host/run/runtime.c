@@ -1,5 +1,6 @@
 #include "run/agree.h"
 #include "base/env.h"
+#include "run/hosts.h"
 #include "base/log.h"
 #include "run/profile.h"
 
@@ -100,6 +101,7 @@ void runtime_free(Runtime *rt) {
     Alloc *a = &rt->cx->alloc;
     int threads = rt->pool ? pool_threads(rt->pool) : 0;
     pool_free(rt->cx, rt->pool);
+    hosts_forget(rt);
     alloc_free(a, rt->workspace, rt->workspace_bytes);
     alloc_free(a, rt->wire, rt->wire_bytes);
     alloc_free(a, rt->scratch, rt->scratch_each * (size_t)threads);
@@ -110,7 +112,8 @@ void runtime_free(Runtime *rt) {
 
 Err runtime_connect(Runtime *rt, const JoinFlags *join) {
     TRY(link_open(rt->cx, &rt->ranks, join, &rt->link));
-    return share_devices(rt);
+    TRY(share_devices(rt));
+    return hosts_find(rt);
 }
 
 static Err grow(Runtime *rt, char **at, size_t *have, size_t want, size_t times) {

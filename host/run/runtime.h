@@ -22,6 +22,7 @@ typedef struct Runtime {
     const Target *target;
     Ranks ranks;
     Link link;        /* to the other processes */
+    int32_t *host;    /* of each process, from 0; NULL: all are on one */
     int32_t ndevices; /* of this process */
     bool fake;        /* devices that can be planned for, not run on */
     const KernelRow *kernels;

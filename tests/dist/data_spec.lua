@@ -2,6 +2,7 @@
 -- its part of a step; the files of a run are written once.
 local helper = require "spec.helper"
 local mpi = require "dist.mpi"
+local ml = require "meshlua"
 
 describe("many processes", function()
   mpi.it("read the batches of one, each what its devices hold", function()
@@ -62,5 +63,13 @@ describe("many processes", function()
     local result <close> = assert(io.open(folder .. "/result.json"))
     assert.truthy(result:read("a"):find '^{"count_table":.*"data_bytes":%d+,.*"validation_loss":[%d.]+}\n$')
     assert.equal(1, select(2, out:gsub("validation loss", "")))
+  end)
+
+  mpi.it("end together where the disk is full", function()
+    local before = ml.core.clock()
+    local _, err, code = train "--metrics=/dev/full"
+    assert.equal(3, code, err)
+    assert.truthy(err:find("train: step 1: /dev/full: No space left on device", 1, true), err)
+    assert.truthy(ml.core.clock() - before < 10)
   end)
 end)

@@ -28,6 +28,19 @@ local function check(name, host, fn)
 end
 
 describe("two hosts", function()
+  -- A host is a name and a start of the system: another name is another host.
+  mpi.it("are known to all, and what goes between them is said", function()
+    if not os.execute "unshare --uts true 2>/dev/null" then
+      pending "names of hosts are root's to give"
+      return
+    end
+    local out, err, code = shell(mpi.SETTINGS .. [[mpirun -np 4 unshare --uts sh -c '
+      hostname host$((OMPI_COMM_WORLD_RANK / 2)); exec "$MESHLUA" --devices=2 tests/dist/scripts/hosts.lua']])
+    assert.equal(0, code, err)
+    assert.equal("mesh axis model goes from one host to another, and its 4 devices would fit into one: put "
+      .. "it last in the mesh, and 4 B are sent between hosts in place of 12.00 KiB\n", out)
+  end)
+
   check("train as one does, over TCP", "mlone", function()
     local words = "tests/dist/scripts/train.lua fsdp_tp 4 2"
     local expected = shell('"$MESHLUA" --devices=8 ' .. words)

@@ -185,6 +185,8 @@ add("devices and processes", {
   run = function()
     local here = core.ranks()
     ml.all_gather_to_host {ml.device_put(ml.ones {8}, NamedSharding(mesh, P "data"))}
+    assert(core.hosts()[1] == 0 and #core.axes_between_hosts(mesh) == 0)
+    assert(#core.axes_between_hosts(mesh, "data") == 0)
     return {ml.process_index(), ml.process_count(), ml.device_count(), ml.local_device_count(), ml.devices(),
       ml.local_devices(), here.local_rank, ml.distributed {tensor_parallel_size = 2, mesh_shape = {2, 4},
         mesh_axis_names = {"data", "model"}}}

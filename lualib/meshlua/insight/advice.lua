@@ -25,6 +25,36 @@ function M.unused_axes(plan, mesh)
   return unused
 end
 
+--- Bytes that the collectives over any of these axes send.
+local function sent_over(rows, axes)
+  local wanted, bytes = {}, 0
+  for _, axis in ipairs(axes) do wanted[axis] = true end
+  for _, row in ipairs(rows) do
+    for _, axis in ipairs(row.axes) do
+      if wanted[axis] then
+        bytes = bytes + row.sent
+        break
+      end
+    end
+  end
+  return bytes
+end
+
+--- Axes that go from one host to another although each could stay inside one, and with less to send between hosts:
+--- {axis, sent (between hosts, now), sent_as_last (with the axis behind the others)}.
+function M.between_hosts(rows, mesh)
+  local now, list = core.axes_between_hosts(mesh), {}
+  for _, axis in ipairs(now) do
+    local then_axes, stays = core.axes_between_hosts(mesh, axis), true
+    for _, other in ipairs(then_axes) do stays = stays and other ~= axis end
+    local sent, as_last = sent_over(rows, now), sent_over(rows, then_axes)
+    if stays and as_last < sent then
+      list[#list + 1] = {axis = axis, sent = sent, sent_as_last = as_last}
+    end
+  end
+  return list
+end
+
 --- Does something other than a Param split another tensor along the same axis?
 local function other_by_data(origins, first)
   for _, o in ipairs(origins) do

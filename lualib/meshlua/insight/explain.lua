@@ -125,6 +125,11 @@ local function notes_of(e)
   for _, axis in ipairs(e.unused_axes) do
     note("mesh axis %s splits nothing: its %d devices do the same work", axis, e.mesh.shape[axis])
   end
+  for _, x in ipairs(e.between_hosts) do
+    note("mesh axis %s goes from one host to another, and its %d devices would fit into one: put it last in "
+      .. "the mesh, and %s are sent between hosts in place of %s", x.axis, e.mesh.shape[x.axis],
+      bytes_text(x.sent_as_last), bytes_text(x.sent))
+  end
   if e.work.unique < 0.995 and e.mesh and e.mesh.size > 1 then
     note("%s of the compute is unique: the rest is done by several devices alike", percent(e.work.unique))
   end
@@ -160,6 +165,7 @@ local function of_plan(plan, params)
     by_op = facts.by_op(rows), count = 0, sent = 0, bytes = 0, work = facts.work(plan, mesh),
     memory = facts.memory(plan, params), fits = fits == true, misfit = why,
     fsdp = advice.fsdp(rows), unused_axes = mesh and advice.unused_axes(plan, mesh) or {},
+    between_hosts = mesh and advice.between_hosts(rows, mesh) or {},
     replicated = mesh and params and advice.replicated(params, mesh) or {}}
   for _, sum in pairs(e.by_op) do
     e.count, e.sent, e.bytes = e.count + sum.count, e.sent + sum.sent, e.bytes + sum.bytes
@@ -175,7 +181,7 @@ end
 ---@param step any what ml.jit returned, or a plan (step:plan(...))
 ---@param ... any its arguments
 ---@return table explanation {mesh, kind, plan, collectives, by_op, count, sent, bytes, memory, work, fsdp,
---- unused_axes, replicated, notes, better?}; as a text by tostring
+--- unused_axes, between_hosts, replicated, notes, better?}; as a text by tostring
 function M.explain(step, ...)
   local name = core.type_name(step)
   if name == "Plan" then
