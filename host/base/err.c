@@ -28,6 +28,7 @@ static const char *const names[E_COUNT] = {
     [E_INTERRUPT] = "E_INTERRUPT",
     [E_RANKS] = "E_RANKS",
     [E_STOP] = "E_STOP",
+    [E_DIVERGED] = "E_DIVERGED",
     [E_BUDGET] = "E_BUDGET",
 };
 

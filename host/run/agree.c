@@ -1,8 +1,12 @@
 #include "run/agree.h"
 
+#include <string.h>
+
+enum { PATIENCE = 5 }; /* seconds for the text of a plan to come */
+
 Err agree_init(Agreement *a, Ctx *cx, Arena *arena, const int32_t *peer, int32_t n,
-               const Crossing *first) {
-    *a = (Agreement){.n = n, .first = first};
+               const Plan *plan, const Crossing *first) {
+    *a = (Agreement){.n = n, .plan = plan, .first = first};
     a->what = (Crossing){.op = "", .where = first ? first->where : "", .axes = ""};
     a->send = ARENA_ARRAY(arena, CommPart, n + 1);
     a->recv = ARENA_ARRAY(arena, CommPart, n + 1);
@@ -30,6 +34,94 @@ Err agree_begin(Runtime *rt, Agreement *a, AgreeKind kind, uint64_t value) {
     return E_OK;
 }
 
+/* ---- what differs ---- */
+
+/* The steps in words, a line each, without what counts them: an extra one shifts the others only.
+ */
+static void print_steps(const Plan *p, Str *s) {
+    for (int32_t i = 0; i < p->steps.n; i++) {
+        const PlanStep *step = plan_step(p, i);
+        if (!step->ops.n) str_put(s, plan_str(p, step->op));
+        for (int k = 0; k < step->ops.n; k++)
+            str_fmt(s, "%s%s", k ? " " : "", plan_str(p, PLAN_LIST(p, int32_t, step->ops)[k]));
+        for (int k = 0; k < step->out.n; k++) {
+            const PlanValue *v = plan_value(p, PLAN_LIST(p, int32_t, step->out)[k]);
+            str_fmt(s, " %s[", dtype_name((DType)v->dtype));
+            for (int d = 0; d < v->rank; d++)
+                str_fmt(s, "%s%lld", d ? "," : "", (long long)plan_dims(p, v)[d]);
+            str_put(s, "]");
+        }
+        if (step->locs.n) str_fmt(s, " at %s", plan_str(p, PLAN_LIST(p, int32_t, step->locs)[0]));
+        str_put(s, "\n");
+    }
+}
+
+/* A line of a text, without its end. */
+typedef struct Line {
+    const char *at;
+    size_t n;
+} Line;
+
+static Line line_at(const char *text) {
+    return (Line){text, strcspn(text, "\n")};
+}
+
+static Line line_after(Line l) {
+    return line_at(l.at + l.n + (l.at[l.n] == '\n'));
+}
+
+static bool same_line(Line a, Line b) {
+    return a.n == b.n && memcmp(a.at, b.at, a.n) == 0;
+}
+
+/* Does the line come in the text from `rest` on? */
+static bool comes_later(Line l, Line rest) {
+    while (rest.n && !same_line(l, rest)) rest = line_after(rest);
+    return rest.n == l.n;
+}
+
+/* The first difference between the steps of rank 0 and of rank r. */
+static void print_difference(const char *of_0, const char *of_r, int32_t r, Str *s) {
+    Line a = line_at(of_0), b = line_at(of_r);
+    while (a.n && same_line(a, b)) a = line_after(a), b = line_after(b);
+    bool a_later = comes_later(a, b), b_later = comes_later(b, a);
+    if (!a.n && !b.n)
+        str_fmt(s, "rank 0 and rank %d have the same steps with other numbers in them", (int)r);
+    else if (a_later && !b_later)
+        str_fmt(s, "rank %d has an extra step, '%.*s'", (int)r, (int)b.n, b.at);
+    else if (b_later && !a_later)
+        str_fmt(s, "rank 0 has an extra step, '%.*s', which rank %d has not", (int)a.n, a.at,
+                (int)r);
+    else
+        str_fmt(s, "where rank 0 has '%.*s', rank %d has '%.*s'", (int)a.n, a.at, (int)r, (int)b.n,
+                b.at);
+}
+
+/* Adds where the programs of the processes part, which rank 0 finds out. All of them call it. */
+static Err add_difference(Runtime *rt, const Plan *plan, Str *s) {
+    Ctx *cx = rt->cx;
+    Channel *channel = rt->link.channel;
+    int32_t world = rt->ranks.world;
+    size_t room = sizeof(char *) * (size_t)world;
+    char **texts = alloc_new(&cx->alloc, room);
+    Str mine, found;
+    str_init(&mine, &cx->alloc);
+    str_init(&found, &cx->alloc);
+    print_steps(plan, &mine);
+    str_put(s, ": ");
+    Err err = texts ? channel_gather(cx, channel, str_of(&mine), PATIENCE, texts)
+                    : err_nomem(cx, "comparing plans");
+    for (int32_t i = 1; !err && rt->ranks.rank == 0 && !found.n && i < world; i++)
+        if (texts[i] && strcmp(texts[i], texts[0]) != 0)
+            print_difference(texts[0], texts[i], i, &found);
+    if (!err) err = channel_share(cx, channel, str_of(&found), PATIENCE, s);
+    if (texts) channel_free_texts(cx, channel, texts);
+    alloc_free(&cx->alloc, texts, room);
+    str_free(&mine);
+    str_free(&found);
+    return err;
+}
+
 /* ---- what others say ---- */
 
 static void print_act(const Agreement *a, const AgreeRecord *r, Str *s) {
@@ -47,7 +139,14 @@ static bool agrees(const AgreeRecord *a, const AgreeRecord *b) {
     return a->kind == b->kind && a->value == b->value;
 }
 
-static Err disagreement(const Runtime *rt, const Agreement *a, const AgreeRecord *theirs) {
+/* Do all processes launch something? Then they can tell what. */
+static bool all_launch(const Runtime *rt, const Agreement *a) {
+    bool all = a->plan && a->n == rt->ranks.world - 1;
+    for (int32_t i = 0; i < a->n; i++) all = all && a->theirs[i].kind == AGREE_LAUNCH;
+    return all;
+}
+
+static Err disagreement(Runtime *rt, const Agreement *a, const AgreeRecord *theirs) {
     const AgreeRecord *mine = &a->mine;
     int peer = a->send[theirs - a->theirs].peer;
     Str s;
@@ -56,13 +155,16 @@ static Err disagreement(const Runtime *rt, const Agreement *a, const AgreeRecord
     print_act(a, mine, &s);
     str_fmt(&s, ", and rank %d ", peer);
     print_act(a, theirs, &s);
-    if (mine->kind == AGREE_LAUNCH && theirs->kind == AGREE_LAUNCH && mine->value != theirs->value)
+    if (mine->kind == AGREE_LAUNCH && theirs->kind == AGREE_LAUNCH)
         str_put(&s, ", but not the same one");
-    Err err = err_set(rt->cx, E_RANKS,
-                      mine->kind == AGREE_DEVICES && theirs->kind == AGREE_DEVICES
-                          ? "%s; all must have as many"
-                          : "%s; every rank must run the same steps: what depends on "
-                            "ml.process_index() must not change them",
+    Err err = all_launch(rt, a) ? add_difference(rt, a->plan, &s) : E_OK;
+    if (err) str_fmt(&s, "(%s)", rt->cx->err.text);
+    if (mine->kind == AGREE_DEVICES && theirs->kind == AGREE_DEVICES)
+        err = err_set(rt->cx, E_RANKS, "%s; all must have as many", str_of(&s));
+    else
+        err = err_set(rt->cx, E_DIVERGED,
+                      "%s; every rank must run the same steps: what depends on ml.process_index() "
+                      "must not change them",
                       str_of(&s));
     str_free(&s);
     return err;
@@ -91,7 +193,7 @@ Err agree_all(Runtime *rt, AgreeKind kind, uint64_t value) {
     int32_t n = 0, *peer = ARENA_ARRAY(&arena, int32_t, rt->ranks.world);
     for (int32_t i = 0; peer && i < rt->ranks.world; i++)
         if (i != rt->ranks.rank) peer[n++] = i;
-    Err err = peer ? agree_init(&a, rt->cx, &arena, peer, n, NULL)
+    Err err = peer ? agree_init(&a, rt->cx, &arena, peer, n, NULL, NULL)
                    : err_nomem(rt->cx, "meeting other processes");
     if (!err) err = agree_begin(rt, &a, kind, value);
     if (!err) err = agree_end(rt, &a);

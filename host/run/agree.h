@@ -21,18 +21,20 @@ typedef struct Agreement {
     int32_t n; /* other processes */
     CommPart *send, *recv;
     AgreeRecord mine, *theirs;
-    const Crossing *first; /* of a launch: what it exchanges first */
+    const Plan *plan;      /* of a launch, else NULL; */
+    const Crossing *first; /* what it exchanges first */
     Crossing what;
     Transfer transfer;
     bool pending;
 } Agreement;
 
-/* Room to agree with `peer`, n of them. `first`: see there; it stays; NULL where none. */
+/* Room to agree with `peer`, n of them. `plan`, `first`: see there; they stay. */
 Err agree_init(Agreement *a, Ctx *cx, Arena *arena, const int32_t *peer, int32_t n,
-               const Crossing *first) MUST_CHECK;
+               const Plan *plan, const Crossing *first) MUST_CHECK;
 /* Says it; `value`: what all must have in common. Every begin has its end. */
 Err agree_begin(Runtime *rt, Agreement *a, AgreeKind kind, uint64_t value) MUST_CHECK;
-/* Hears it: E_RANKS where another says something else. Sets rt->stop_agreed where the processes are
+/* Hears it: E_DIVERGED where another says something else (of the devices:
+ * E_RANKS). Sets rt->stop_agreed where the processes are
  * all there are and one was asked to stop. */
 Err agree_end(Runtime *rt, Agreement *a) MUST_CHECK;
 /* The two, with all processes; nothing for one alone. */

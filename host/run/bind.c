@@ -286,7 +286,8 @@ static Err bind_agreement(Exec *e) {
     for (int32_t i = 0; i < e->mesh->ndevices; i++) there[place_process(e->mesh, i)] = true;
     for (int32_t i = 0; i < world; i++)
         if (there[i] && i != e->as) peer[n++] = i;
-    return agree_init(e->agreement, e->rt->cx, &e->arena, peer, n, &e->step[first].exchange->what);
+    return agree_init(e->agreement, e->rt->cx, &e->arena, peer, n, e->plan,
+                      &e->step[first].exchange->what);
 }
 
 static Err bind_all(Exec *e, const Type *const *result_type) {

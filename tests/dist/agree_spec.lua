@@ -34,9 +34,12 @@ describe("ranks that do not do the same", function()
     assert.equal(0, code, err)
   end)
 
-  refused("extra", {"[E_RANKS] rank 0 launches a plan with collectives (first all_reduce over x, ",
-    ".lua:9), and rank 1 launches a plan with collectives, but not the same one"})
-  refused("skip", {"[E_RANKS] rank 0 launches a plan with collectives (first all_reduce over x, ",
-    ".lua:5), and rank 1 launches a plan with collectives, but not the same one"})
+  refused("extra", {"[E_DIVERGED] rank 0 launches a plan with collectives (first all_reduce over x, ",
+    ".lua:9), and rank 1 launches a plan with collectives, but not the same one: rank 1 has an extra step, ",
+    "'max float32[1] at ",
+    ".lua:8'; every rank must run the same steps"})
+  refused("skip", {"[E_DIVERGED] rank 0 launches a plan with collectives (first all_reduce over x, ",
+    ".lua:5), and rank 1 launches a plan with collectives, but not the same one: where rank 0 has 'full mul ",
+    ".lua:5', rank 1 has 'full mul "})
   refused("end", {", and rank 1 is at the end of its script; every rank must run the same steps"})
 end)
