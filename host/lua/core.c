@@ -10,6 +10,7 @@
 #include "meshlua.h"
 
 #include <string.h>
+#include <unistd.h>
 
 static int open_core(lua_State *L) {
     lua_newtable(L);
@@ -74,9 +75,14 @@ void core_prepare(lua_State *L, const char *devices, const RankFlags *ranks) {
     preload(L);
 }
 
+enum { BEFORE_SILENT = 2 }; /* seconds; mpirun takes one to end the others */
+
 void core_abort(lua_State *L, int code, const char *text) {
     Host *h = state_of(L);
-    if (h) link_fail(&h->rt.link, code, text);
+    if (!h) return;
+    link_fail(&h->rt.link, code, text);
+    /* They have not met yet. Mostly all fail alike: the end of one that speaks ends this one. */
+    if (text && h->rt.ranks.silent) sleep(BEFORE_SILENT);
 }
 
 int luaopen_meshlua(lua_State *L) {

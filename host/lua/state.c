@@ -68,6 +68,13 @@ static void say_ranks(Host *h) {
     str_free(&s);
 }
 
+static Err find_ranks(Ctx *cx, const RankFlags *flags, Ranks *out) {
+    TRY(ranks_find(cx, flags, out));
+    TRY(ranks_choose_speakers(cx, flags->log_ranks, out));
+    if (out->silent && cx->log_level > LOG_ERROR) cx->log_level = LOG_ERROR;
+    return E_OK;
+}
+
 Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks) {
     Host *h = lua_newuserdatauv(L, sizeof *h, 0);
     memset(h, 0, sizeof *h);
@@ -84,12 +91,11 @@ Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks) {
     heap_share(L, &h->cx.alloc);
     state_check(L, h, intern_init(&h->cx));
     state_check(L, h, op_init(&h->cx));
-    state_check(L, h, runtime_init(&h->rt, &h->cx, devices));
-    if (ranks) {
-        state_check(L, h, ranks_find(&h->cx, ranks, &h->rt.ranks));
-        state_check(L, h, ranks_choose_speakers(&h->cx, ranks->log_ranks, &h->rt.ranks));
-        if (h->rt.ranks.silent && h->cx.log_level > LOG_ERROR) h->cx.log_level = LOG_ERROR;
-    }
+    Ranks who = {.world = 1}; /* known first: an error of all is said by one */
+    Err err = ranks ? find_ranks(&h->cx, ranks, &who) : E_OK;
+    if (!err) err = runtime_init(&h->rt, &h->cx, devices);
+    h->rt.ranks = who;
+    state_check(L, h, err);
     cache_init(&h->plans, &h->cx);
 #ifdef MESHLUA_CHECKED
     h->verify = true;

@@ -165,8 +165,7 @@ static void read_job(Ranks *out) {
 
 /* Reads a list as "0,3". */
 static Err read_list(Ctx *cx, const char *list, Ranks *out) {
-    bool has_other = false;
-    out->silent = true;
+    bool named = false, has_other = false;
     for (const char *at = list;; at++) {
         char *end;
         long n = strtol(at, &end, 10), last = out->world > 1 ? out->world - 1 : MAX_WORLD;
@@ -175,13 +174,14 @@ static Err read_list(Ctx *cx, const char *list, Ranks *out) {
                            "--log-ranks=%s: expected `all`, or ranks from 0 to %ld as in 0,1", list,
                            last);
         if (n == out->rank)
-            out->silent = false;
+            named = true;
         else
             has_other = true;
         if (!*end) break;
         at = end;
     }
-    out->tagged = !out->silent && has_other;
+    out->silent = !named;
+    out->tagged = named && has_other;
     return E_OK;
 }
 
@@ -221,7 +221,7 @@ static bool take_lingering(Given *g, Ranks *out) {
     return false;
 }
 
-Err ranks_find(Ctx *cx, const RankFlags *flags, Ranks *out) {
+static Err find(Ctx *cx, const RankFlags *flags, Ranks *out) {
     Given given[SOURCES], *found = NULL;
     *out = (Ranks){.world = 1};
     for (int i = 0; i < SOURCES; i++) {
@@ -244,6 +244,13 @@ Err ranks_find(Ctx *cx, const RankFlags *flags, Ranks *out) {
     out->name = found->name[RANK_RANK];
     if (out->mpi) read_job(out);
     return E_OK;
+}
+
+Err ranks_find(Ctx *cx, const RankFlags *flags, Ranks *out) {
+    Err err = find(cx, flags, out);
+    /* Where it is not known who is who, the launcher's first process says so. */
+    if (err) out->silent = env_int(ENV_OMPI_COMM_WORLD_RANK, env_int(ENV_SLURM_PROCID, 0)) != 0;
+    return err;
 }
 
 void ranks_print(const Ranks *r, Str *s) {

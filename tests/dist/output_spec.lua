@@ -69,9 +69,19 @@ describe("the output of several processes", function()
     assert.same({"1\n", "", 0}, {helper.run {"--log-ranks=0,3", "-e", "print(1)"}})
   end)
 
-  mpi.it("is not asked for with a rank that is not there", function()
-    local _, err, code = mpi.run(2, 1, "--log-ranks=2 -e ''")
-    assert.equal(2, code)
-    assert.truthy(err:find("[E_VALUE] --log-ranks=2: expected `all`, or ranks from 0 to 1", 1, true), err)
+  --- Three processes fail alike: it is said once.
+  local function said_once(code, text, start)
+    local _, err, status = helper.shell(mpi.PROMPT .. start)
+    assert.equal(code, status, err)
+    assert.equal(1, select(2, err:gsub(text, "")), err)
+  end
+
+  mpi.it("has an error that all have once", function()
+    said_once(1, "%(command line%):1: same", [[mpirun -np 3 "$MESHLUA" -e "error 'same'"]])
+    said_once(2, "E_MESH", [[mpirun -np 3 "$MESHLUA" --devices=x -e ""]])
+    said_once(2, "%-%-log%-ranks=3: expected `all`, or ranks from 0 to 2",
+      [[mpirun -np 3 "$MESHLUA" --log-ranks=3 -e ""]])
+    said_once(3, "WORLD_SIZE=4 and OMPI_COMM_WORLD_SIZE=3 contradict",
+      [[WORLD_SIZE=4 RANK=0 LOCAL_RANK=0 mpirun -np 3 "$MESHLUA" -e ""]])
   end)
 end)

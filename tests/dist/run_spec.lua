@@ -3,8 +3,10 @@ local helper = require "spec.helper"
 local mpi = require "dist.mpi"
 local shell = helper.shell
 
+local ENV = "export ASAN_OPTIONS=detect_leaks=0 OMPI_MCA_odls_base_sigkill_timeout=0\n"
+
 --- Runs `meshlua WORDS`, as one does.
-local function meshlua(words) return shell([[export ASAN_OPTIONS=detect_leaks=0; "$MESHLUA" ]] .. words) end
+local function meshlua(words) return shell(ENV .. '"$MESHLUA" ' .. words) end
 
 local script = [[
   local ml = require "meshlua"
@@ -14,7 +16,8 @@ local script = [[
   if ml.process_index() == 0 then print(ml.process_count(), ml.device_count(), sum, ...) end
 ]]
 
--- A script that runs until it is ended, once its folder has the process id of each rank.
+-- A script that runs until it is ended, and does not end when it is asked to, once its folder has the process id of
+-- each rank.
 local endless = [[
   local ml = require "meshlua"
   local mesh = ml.make_mesh({ml.device_count()}, {"x"})
@@ -24,14 +27,14 @@ local endless = [[
   local file <close> = io.open(("%s/%d"):format(arg[1], ml.process_index()), "w")
   file:write(stat:read "n")
   file:close()
-  while true do x = step(x) end
+  while true do pcall(step, x) end
 ]]
 
 --- Starts it in two processes, runs `command` when both are there, with $RUN, $MPIRUN, $RANK0 and $RANK1, and
 --- waits for the end. The code is that of `meshlua run`, 99 where a process is left.
 local function while_running(command)
   local words = ([[
-    export ASAN_OPTIONS=detect_leaks=0; folder=$(mktemp -d)
+    folder=$(mktemp -d)
     setsid "$MESHLUA" run -n 2 %s $folder & RUN=$!
     until [ -s $folder/0 ] && [ -s $folder/1 ]; do sleep 0.05; done
     MPIRUN=$(pgrep -P $RUN); RANK0=$(cat $folder/0); RANK1=$(cat $folder/1); rm -r $folder
@@ -42,7 +45,7 @@ local function while_running(command)
       sleep 0.5
     done
     exit 99]]):format(helper.file(endless, ".lua"), command)
-  return shell(words)
+  return shell(ENV .. words)
 end
 
 describe("meshlua run", function()

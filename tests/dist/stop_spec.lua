@@ -3,7 +3,7 @@ local helper = require "spec.helper"
 local mpi = require "dist.mpi"
 local shell = helper.shell
 
-local ENV = "export ASAN_OPTIONS=detect_leaks=0; "
+local ENV = "export ASAN_OPTIONS=detect_leaks=0 OMPI_MCA_odls_base_sigkill_timeout=0\n"
 
 -- Steps without end. At step 5 the last rank runs arg[2]. Each rank writes the step that it has finished last
 -- into a file in the folder arg[1], and rank 0 says what its handler computes.

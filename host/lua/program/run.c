@@ -83,32 +83,33 @@ static void set_environment(long processes) {
     setenv(env_row(ENV_THREADS)->name, threads, 0);
 }
 
-/* The child's part. What it writes into `failed` is the reason why there is no mpirun. */
-static _Noreturn void become_mpirun(const RunOptions *o, pid_t parent, int error, int failed) {
-    char program[PATH_MAX];
+/* "mpirun -np R PROGRAM ..."; NULL, with errno: it could not be made. */
+static char **mpirun_arguments(const RunOptions *o) {
+    static char name[] = "mpirun", flag[] = "-np", program[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    char **argv = calloc((size_t)o->argc + 5, sizeof *argv);
-    int argc = 0, reason;
-    if (n > 0 && argv) {
-        program[n] = '\0';
-        argv[argc++] = "mpirun";
-        argv[argc++] = "-np";
-        argv[argc++] = (char *)(uintptr_t)o->processes;
-        argv[argc++] = program;
-        for (int i = 1; i < o->argc; i++)
-            if (!o->is_ours[i]) argv[argc++] = o->argv[i];
-        /* A signal to the group of this program is for its handler alone. */
-        setpgid(0, 0);
-        if (isatty(STDIN_FILENO)) dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
-        dup2(error, STDERR_FILENO);
-        set_environment(strtol(o->processes, NULL, 10));
-        prctl(PR_SET_PDEATHSIG, SIGTERM);
-        if (getppid() != parent) _exit(EXIT_ENVIRONMENT);
-        execvp(argv[0], argv);
-    }
-    reason = errno;
-    if (write(failed, &reason, sizeof reason) < 0) _exit(EXIT_ENVIRONMENT + 1);
-    _exit(EXIT_ENVIRONMENT);
+    char **argv = calloc((size_t)o->argc + 4, sizeof *argv), **end = argv;
+    if (n < 0 || !argv) return NULL;
+    *end++ = name;
+    *end++ = flag;
+    *end++ = strdup(o->processes);
+    *end++ = program;
+    for (int i = 1; i < o->argc; i++)
+        if (!o->is_ours[i]) *end++ = o->argv[i];
+    return argv;
+}
+
+/* The child's part. It writes into `failed` why it has not become mpirun. */
+static _Noreturn void become_mpirun(const RunOptions *o, pid_t parent, int error, int failed) {
+    setpgid(0, 0); /* a signal to the group of this program is for its handler alone */
+    if (isatty(STDIN_FILENO)) dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
+    dup2(error, STDERR_FILENO);
+    set_environment(strtol(o->processes, NULL, 10));
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    char **argv = mpirun_arguments(o);
+    if (argv && getppid() == parent) execvp(argv[0], argv);
+    int reason = errno;
+    ssize_t written = write(failed, &reason, sizeof reason);
+    _exit(written == sizeof reason ? EXIT_ENVIRONMENT : SIGNALLED);
 }
 
 /* ---- what mpirun says ---- */
