@@ -6,7 +6,7 @@
 static const EnvRow rows[ENV_COUNT] = {
     [ENV_DEVICES] = {"MESHLUA_DEVICES", "N | fake:N", "devices, as --devices"},
     [ENV_THREADS] = {"MESHLUA_THREADS", "1..",
-                     "worker threads, the main one included; default: one per core"},
+                     "worker threads, the main one included; default: this process's share of the cores"},
     [ENV_KERNELS] = {"MESHLUA_KERNELS", "default | v3 | v4 | naive",
                      "which CPU kernels run; default: the best this processor has"},
     [ENV_BLAS] = {"MESHLUA_BLAS", "off | FILE",

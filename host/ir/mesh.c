@@ -51,6 +51,16 @@ static const int32_t *devices_of(Ctx *cx, const Mesh *m) {
     return ids;
 }
 
+/* The places of the devices, by id; NULL when out of memory. */
+static const int32_t *places_of(Ctx *cx, Mesh *m) {
+    for (int32_t i = 0; i < m->ndevices; i++)
+        if (m->device[i] >= m->nids) m->nids = m->device[i] + 1;
+    int32_t *index = ARENA_ARRAY(&cx->interns->arena, int32_t, m->nids);
+    for (int32_t i = 0; index && i < m->nids; i++) index[i] = -1;
+    for (int32_t i = 0; index && i < m->ndevices; i++) index[m->device[i]] = i;
+    return index;
+}
+
 Err mesh_of(Ctx *cx, int naxes, const char *const *names, const int32_t *sizes,
             const uint8_t *types, const int32_t *devices, const Mesh **out) {
     if (naxes > MAX_AXES)
@@ -74,7 +84,9 @@ Err mesh_of(Ctx *cx, int naxes, const char *const *names, const int32_t *sizes,
     if (!mesh) {
         m.id = t->items.n + 1;
         m.device = devices_of(cx, &m);
-        if (m.device) mesh = intern_item(cx, t, &m, sizeof m, h, mesh_equal);
+        if (m.device && m.spread) m.index = places_of(cx, &m);
+        if (m.device && (m.index || !m.spread))
+            mesh = intern_item(cx, t, &m, sizeof m, h, mesh_equal);
     }
     if (!mesh) return err_nomem(cx, "a mesh");
     *out = mesh;

@@ -18,6 +18,8 @@ typedef struct Mesh {
     bool spread;           /* devices of other processes are among them */
     bool abstract;         /* sizes and names alone: for planning, not for running */
     const int32_t *device; /* ids, row-major: the last axis is the fastest; abstract: 0, 1, ... */
+    int32_t nids;          /* above all of them */
+    const int32_t *index;  /* by id: its place in the grid, or -1; where it is spread */
 } Mesh;
 
 /* Checks names (distinct, not empty), sizes (positive) and the device list (distinct, as many as

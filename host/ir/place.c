@@ -21,13 +21,19 @@ int32_t place_number(const Mesh *m, uint32_t vary, const int32_t coord[MAX_AXES]
     return slot;
 }
 
+/* The place in the grid of a process's k-th device, or -1. */
+static int32_t nth(const Mesh *m, int32_t process, int32_t k) {
+    int32_t id = process * m->each + k;
+    return id < m->nids ? m->index[id] : -1;
+}
+
 /* The slots of a process. */
 static void find(const Mesh *m, uint32_t vary, int32_t process, SlotSet *set) {
     set->words = mesh_product(m, vary) / 64 + 1;
     memset(set->bit, 0, sizeof *set->bit * (size_t)set->words);
-    for (int32_t i = 0; i < m->ndevices; i++) {
-        int32_t coord[MAX_AXES];
-        if (place_process(m, i) != process) continue;
+    for (int32_t k = 0; k < m->each; k++) {
+        int32_t coord[MAX_AXES], i = nth(m, process, k);
+        if (i < 0) continue;
         mesh_coords(m, i, coord);
         int32_t n = place_number(m, vary, coord);
         set->bit[n / 64] |= UINT64_C(1) << n % 64;
@@ -76,10 +82,13 @@ void place_coords(const Mesh *m, uint32_t vary, int32_t process, int32_t slot,
         }
         return;
     }
-    int32_t number = number_of(m, vary, process, slot);
-    for (int32_t i = 0; i < m->ndevices; i++) {
-        if (place_process(m, i) != process) continue;
-        mesh_coords(m, i, coord);
-        if (place_number(m, vary, coord) == number) return;
+    int32_t number = number_of(m, vary, process, slot), first = m->ndevices;
+    for (int32_t k = 0; k < m->each; k++) {
+        int32_t at[MAX_AXES], i = nth(m, process, k);
+        if (i < 0 || i >= first) continue;
+        mesh_coords(m, i, at);
+        if (place_number(m, vary, at) != number) continue;
+        first = i;
+        memcpy(coord, at, sizeof at);
     }
 }

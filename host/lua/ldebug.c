@@ -212,7 +212,7 @@ static int doctor(lua_State *L) {
     value_set_string(L, "blas", blas ? h->rt.blas.file : "none");
     value_set_string(L, "blas_core", blas ? h->rt.blas.core : "none");
     value_set_string(L, "kernels", h->rt.level);
-    value_set_integer(L, "threads", env_int(ENV_THREADS, runtime_cores()));
+    value_set_integer(L, "threads", runtime_threads(&h->rt));
     value_set_integer(L, "devices", h->rt.ndevices);
     set_processes(L, h);
     return 1;

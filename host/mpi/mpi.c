@@ -3,6 +3,7 @@
 #include "run/comm.h"
 
 #include <mpi.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -60,6 +61,14 @@ static void *start(void *self, const CommPart *send, int32_t nsend, const CommPa
     return NULL;
 }
 
+/* What went wrong is found by wait_all. */
+static void help(void *self, void *request) {
+    Request *r = request;
+    int over;
+    (void)self;
+    MPI_Testall(r->n, r->each, &over, MPI_STATUSES_IGNORE);
+}
+
 static int wait_all(void *self, void *request) {
     Request *r = request;
     int bad = failed(self, MPI_Waitall(r->n, r->each, MPI_STATUSES_IGNORE));
@@ -83,6 +92,23 @@ static void close_world(void *self) {
     free(w);
 }
 
+/* How many processors there are for this process: those that it may run on, each shared with the
+ * other processes on this host that may. */
+static double share_of_cores(const World *w) {
+    static int users[CPU_SETSIZE];
+    cpu_set_t mine;
+    MPI_Comm here;
+    double share = 0;
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0) return 1;
+    for (int i = 0; i < CPU_SETSIZE; i++) users[i] = CPU_ISSET(i, &mine) != 0;
+    MPI_Comm_split_type(w->comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
+    MPI_Allreduce(MPI_IN_PLACE, users, CPU_SETSIZE, MPI_INT, MPI_SUM, here);
+    MPI_Comm_free(&here);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &mine)) share += 1.0 / users[i];
+    return share;
+}
+
 __attribute__((visibility("default"))) CommOpen comm_transport_open;
 int comm_transport_open(Comm *comm, char *error, size_t size) {
     int level, there;
@@ -100,9 +126,11 @@ int comm_transport_open(Comm *comm, char *error, size_t size) {
                    .self = w,
                    .start = start,
                    .wait = wait_all,
+                   .help = help,
                    .error = error_text,
                    .abort = abort_all,
                    .close = close_world};
+    comm->cores = share_of_cores(w);
     MPI_Comm_rank(w->comm, &comm->rank);
     MPI_Comm_size(w->comm, &comm->world);
     return 1;

@@ -11,16 +11,16 @@ static Err no_memory(Exec *e) {
 
 int32_t exec_slots(const Exec *e, uint32_t vary) {
     if (!place_is_spread(e->mesh)) return plan_slots(e->plan, vary);
-    return place_slots(e->mesh, vary, e->as);
+    return place_slots(e->mesh, vary, e->rt->ranks.rank);
 }
 
 int32_t exec_slot(const Exec *e, uint32_t vary, const int32_t coord[MAX_AXES]) {
     if (!place_is_spread(e->mesh)) return plan_slot(e->plan, vary, coord);
-    return place_slot(e->mesh, vary, e->as, coord);
+    return place_slot(e->mesh, vary, e->rt->ranks.rank, coord);
 }
 
 void exec_slot_coords(const Exec *e, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]) {
-    place_coords(e->mesh, vary, e->as, slot, coord);
+    place_coords(e->mesh, vary, e->rt->ranks.rank, slot, coord);
 }
 
 int32_t exec_device(const Exec *e, int32_t index) {
@@ -30,44 +30,61 @@ int32_t exec_device(const Exec *e, int32_t index) {
 }
 
 Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout) {
-    Item *item = &e->item[e->nitem++];
-    item->row = runtime_kernel(e->rt, kernel);
-    ASSERT(item->row, "no kernel named %s", kernel);
-    item->step = (int32_t)(s - plan_step(e->plan, 0));
-    item->tensor = ARENA_ARRAY(&e->arena, KTensor, nin + nout);
-    item->ref = ARENA_ARRAY(&e->arena, OperandRef, nin + nout);
-    item->args = (KArgs){.in = item->tensor, .out = item->tensor + nin, .nin = nin, .nout = nout};
-    return item->tensor && item->ref ? item : NULL;
+    Item new = {.row = runtime_kernel(e->rt, kernel), .step = (int32_t)(s - plan_step(e->plan, 0))};
+    ASSERT(new.row, "no kernel named %s", kernel);
+    new.tensor = ARENA_ARRAY(&e->arena, KTensor, nin + nout);
+    new.ref = ARENA_ARRAY(&e->arena, OperandRef, nin + nout);
+    new.args = (KArgs){.in = new.tensor, .out = new.tensor + nin, .nin = nin, .nout = nout};
+    bool ok = new.tensor &&new.ref &&VEC_PUSH(&e->arena, &e->item, new);
+    return ok ? &e->item.at[e->item.n - 1] : NULL;
 }
 
-static OperandRef ref_of(Exec *e, int32_t value, const int32_t coord[MAX_AXES]) {
+static OperandRef ref_of(const Exec *e, int32_t value, const int32_t coord[MAX_AXES]) {
     const Plan *p = e->plan;
     const PlanValue *v = plan_value(p, value);
-    const PlanBuffer *b = plan_buffer(p, v->buffer);
-    int32_t slot = exec_slot(e, b->vary, coord);
-    OperandRef r = {.base = e->first_base[v->buffer] + slot,
-                    .offset = plan_place(p, v, coord),
-                    .nslice = v->per_slice.n,
-                    .slice = PLAN_LIST(p, PlanStride, v->per_slice)};
-    if (slot < 0) {
-        r.base = -1 - v->buffer;
-        r.device = place_index(e->mesh, coord);
-    }
-    return r;
+    int32_t slot = exec_slot(e, plan_buffer(p, v->buffer)->vary, coord);
+    ASSERT(slot >= 0, "value %d of another process", value);
+    return (OperandRef){.base = e->first_base[v->buffer] + slot,
+                        .offset = plan_place(p, v, coord),
+                        .nslice = v->per_slice.n,
+                        .slice = PLAN_LIST(p, PlanStride, v->per_slice)};
 }
 
-void exec_set_operand(Exec *e, Item *item, int k, int32_t value, const int32_t coord[MAX_AXES]) {
+View exec_view(const Exec *e, int32_t value, const int32_t coord[MAX_AXES]) {
     const PlanValue *v = plan_value(e->plan, value);
     const int64_t *dims = plan_dims(e->plan, v);
-    item->tensor[k] = (KTensor){
-        .dims = dims, .strides = dims + v->rank, .rank = v->rank, .dtype = (DType)v->dtype};
-    item->ref[k] = ref_of(e, value, coord);
+    return (View){.tensor = {.dims = dims,
+                             .strides = dims + v->rank,
+                             .rank = v->rank,
+                             .dtype = (DType)v->dtype},
+                  .ref = ref_of(e, value, coord)};
+}
+
+bool exec_narrow(Exec *e, View *v, int dim, int64_t index, int64_t parts) {
+    KTensor *t = &v->tensor;
+    if (parts == 1) return true;
+    /* The dims lists of a plan are shared. */
+    int64_t *dims = arena_copy(&e->arena, t->dims, sizeof *dims * (size_t)t->rank);
+    if (!dims) return false;
+    dims[dim] /= parts;
+    v->ref.offset += index * dims[dim] * t->strides[dim];
+    t->dims = dims;
+    return true;
+}
+
+void exec_set_view(Item *item, int k, const View *v) {
+    item->tensor[k] = v->tensor;
+    item->ref[k] = v->ref;
+}
+
+static void set_operand(const Exec *e, Item *item, int k, int32_t value,
+                        const int32_t coord[MAX_AXES]) {
+    View v = exec_view(e, value, coord);
+    exec_set_view(item, k, &v);
 }
 
 void exec_finish_item(Exec *e, Item *item) {
     const KArgs *a = &item->args;
-    for (int k = 0; k < a->nin; k++)
-        if (item->ref[k].base < 0) exchange_need(e, item, k);
     item->units = item->row->units ? item->row->units(a) : 1;
     size_t scratch = item->row->workspace ? item->row->workspace(a) : 0;
     for (int k = 0; k < a->nin + a->nout; k++)
@@ -76,10 +93,10 @@ void exec_finish_item(Exec *e, Item *item) {
     if (scratch > e->scratch) e->scratch = scratch;
 }
 
-static Err bind_kernel(Exec *e, const PlanStep *s, BoundStep *b) {
+static Err bind_kernel(Exec *e, const PlanStep *s) {
     const Plan *p = e->plan;
-    b->n = exec_slots(e, s->vary);
-    for (int32_t slot = 0; slot < b->n; slot++) {
+    int32_t slots = exec_slots(e, s->vary);
+    for (int32_t slot = 0; slot < slots; slot++) {
         int32_t coord[MAX_AXES];
         exec_slot_coords(e, s->vary, slot, coord);
         Item *item = exec_add_item(e, s, plan_str(p, s->name), s->in.n, s->out.n);
@@ -88,9 +105,9 @@ static Err bind_kernel(Exec *e, const PlanStep *s, BoundStep *b) {
         int64_t *offsets = ARENA_ARRAY(&e->arena, int64_t, room);
         if (!item || !offsets) return no_memory(e);
         for (int k = 0; k < s->in.n; k++)
-            exec_set_operand(e, item, k, PLAN_LIST(p, int32_t, s->in)[k], coord);
+            set_operand(e, item, k, PLAN_LIST(p, int32_t, s->in)[k], coord);
         for (int k = 0; k < s->out.n; k++)
-            exec_set_operand(e, item, s->in.n + k, PLAN_LIST(p, int32_t, s->out)[k], coord);
+            set_operand(e, item, s->in.n + k, PLAN_LIST(p, int32_t, s->out)[k], coord);
         for (int k = 0; k < s->offsets.n; k++)
             offsets[k] = plan_offset(p, &PLAN_LIST(p, PlanOffset, s->offsets)[k], coord);
         item->args.attr = s->attr.n ? PLAN_LIST(p, char, s->attr) : NULL;
@@ -100,35 +117,24 @@ static Err bind_kernel(Exec *e, const PlanStep *s, BoundStep *b) {
     return E_OK;
 }
 
-/* How many items a step becomes at most. */
-static int64_t item_count(const Plan *p, const PlanStep *s, bool spread) {
-    if (s->kind == STEP_KERNEL) return plan_slots(p, s->vary);
-    if (s->kind != STEP_COLLECTIVE) return 0;
-    /* Beside its own, what it packs for others. */
-    return (int64_t)s->in.n * p->ndevices * plan_slots(p, s->coll.axes) * (spread ? 2 : 1);
-}
-
 static Err bind_steps(Exec *e) {
     const Plan *p = e->plan;
-    int64_t items = 0;
-    for (int32_t i = 0; i < p->steps.n; i++)
-        items += item_count(p, plan_step(p, i), place_is_spread(e->mesh));
-    if (items > INT32_MAX / 2) return no_memory(e);
-    e->item = ARENA_ARRAY(&e->arena, Item, items + 1);
     e->step = ARENA_ARRAY(&e->arena, BoundStep, p->steps.n + 1);
-    if (!e->item || !e->step) return no_memory(e);
+    if (!e->step) return no_memory(e);
     for (int32_t i = 0; i < p->steps.n; i++) {
         const PlanStep *s = plan_step(p, i);
         BoundStep *b = &e->step[i];
-        b->first = e->nitem;
+        b->first = e->item.n;
         if (s->kind == STEP_LOOP || s->kind == STEP_BRANCH) {
             int32_t first[MAX_AXES];
             exec_slot_coords(e, 0, 0, first);
             if (s->in.n) b->steer = ref_of(e, PLAN_LIST(p, int32_t, s->in)[0], first);
-            continue;
+        } else if (s->kind == STEP_KERNEL) {
+            TRY(bind_kernel(e, s));
+        } else if (s->kind == STEP_COLLECTIVE) {
+            TRY(exchange_bind(e, i));
         }
-        if (s->kind == STEP_DONE) continue; /* here a collective is over when it has been run */
-        TRY(s->kind == STEP_KERNEL ? bind_kernel(e, s, b) : exchange_bind(e, s, b));
+        b->n = e->item.n - b->first;
     }
     return E_OK;
 }
@@ -163,8 +169,8 @@ static Err bind_uses(Exec *e) {
     if (!e->use_start) return no_memory(e);
     int32_t *end = e->use_start + 1; /* first where base i begins, then where it ends */
     for (int pass = 0; pass < 2; pass++) {
-        for (int32_t i = 0; i < e->nitem; i++) {
-            const Item *item = &e->item[i];
+        for (int32_t i = 0; i < e->item.n; i++) {
+            const Item *item = &e->item.at[i];
             for (int k = 0; !item->sliced && k < item->args.nin + item->args.nout; k++) {
                 int32_t base = item->ref[k].base;
                 if (pass == 0)
@@ -285,7 +291,7 @@ static Err bind_agreement(Exec *e) {
     if (!peer || !there || !e->agreement) return no_memory(e);
     for (int32_t i = 0; i < e->mesh->ndevices; i++) there[place_process(e->mesh, i)] = true;
     for (int32_t i = 0; i < world; i++)
-        if (there[i] && i != e->as) peer[n++] = i;
+        if (there[i] && i != e->rt->ranks.rank) peer[n++] = i;
     return agree_init(e->agreement, e->rt->cx, &e->arena, peer, n, e->plan,
                       &e->step[first].exchange->what);
 }
@@ -315,7 +321,6 @@ Err exec_bind(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *resu
         return err_nomem(rt->cx, "binding a plan");
     }
     *e = (Exec){.refs = 1, .rt = rt, .plan = plan, .mesh = mesh, .next = rt->exec};
-    e->as = rt->ranks.rank;
     if (rt->exec) rt->exec->prev = e;
     rt->exec = e;
     arena_init(&e->arena, &rt->cx->alloc);

@@ -1,12 +1,14 @@
-/* bind.h - what the parts of exec.h share: bind.c makes items of steps, comm_local.c and exchange.c
- * those of collectives, schedule.c puts them into stages, exec.c runs them. */
+/* bind.h - what the parts of exec.h share: bind.c makes items of steps, comm_local.c and
+ * exchange_*.c those of collectives, schedule.c puts them into stages, exec.c runs them. */
 #ifndef MESHLUA_BIND_H
 #define MESHLUA_BIND_H
 
 #include "run/exec.h"
+#include "run/group.h"
 
 Err exec_schedule(Exec *e) MUST_CHECK;
-Err exec_bind_collective(Exec *e, const PlanStep *s, BoundStep *b) MUST_CHECK;
+/* All groups of this process, whose members are all in it. */
+Err exec_bind_collective(Exec *e, const Group *g) MUST_CHECK;
 
 /* This process's slots of a vary class: their number; which one the device at `coord` uses, or -1
  * if another process has it; and the coordinates of the first device here that uses it. */
@@ -20,11 +22,25 @@ static inline int64_t exec_class_stride(const Plan *p, uint32_t vary) {
     return (int64_t)buffer_slot_stride((size_t)PLAN_LIST(p, int64_t, p->classes)[vary]);
 }
 
+/* A tensor before an item has it. */
+typedef struct View {
+    KTensor tensor; /* without data */
+    OperandRef ref;
+} View;
+/* The value as the device at `coord`, which is here, sees it. */
+View exec_view(const Exec *e, int32_t value, const int32_t coord[MAX_AXES]);
+/* Part `index` of `parts` along a dim; false when out of memory. */
+bool exec_narrow(Exec *e, View *v, int dim, int64_t index, int64_t parts);
+
 /* An item under construction: room for the operands; NULL when out of memory. */
 Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout);
-/* Operand k of the item: the value as the device at `coord` sees it. */
-void exec_set_operand(Exec *e, Item *item, int k, int32_t value, const int32_t coord[MAX_AXES]);
+void exec_set_view(Item *item, int k, const View *v);
 void exec_finish_item(Exec *e, Item *item); /* units and scratch, once operands and attr are set */
+Err exec_bind_copy(Exec *e, const PlanStep *s, const View *from, const View *to) MUST_CHECK;
+Err exec_bind_zeros(Exec *e, const PlanStep *s, const View *to) MUST_CHECK;
+/* An item that reduces n tensors, the roots of a tree. */
+Err exec_bind_reduction(Exec *e, const PlanStep *s, const Root *root, const View *from, int32_t n,
+                        const View *to) MUST_CHECK;
 /* Scratch bytes for the operands of a sliced item, in front of the kernel's workspace. */
 static inline size_t exec_operand_room(const Item *item) {
     size_t bytes = sizeof(KTensor) * (size_t)(item->args.nin + item->args.nout);

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { COMM_VERSION = 1 };
+enum { COMM_VERSION = 2 };
 
 typedef struct CommPart {
     int32_t peer; /* never this process itself */
@@ -21,11 +21,14 @@ typedef struct CommPart {
 
 typedef struct Comm {
     int32_t version, rank, world;
+    double cores; /* this process's share of the processors: others on this host use them, too */
     void *self;
     /* Begins to send and receive; what goes from one process to another arrives in the order in
      * which the parts stand here and there. NULL: it failed. */
     void *(*start)(void *self, const CommPart *send, int32_t nsend, const CommPart *recv,
                    int32_t nrecv);
+    /* Helps all that is on its way, without waiting. */
+    void (*help)(void *self, void *request);
     /* Waits until all of it is over. 0: it failed. */
     int (*wait)(void *self, void *request);
     const char *(*error)(void *self);    /* of the latest failure */

@@ -1,5 +1,4 @@
 #include "run/exchange.h"
-#include "ir/place.h"
 
 #include <string.h>
 
@@ -10,116 +9,101 @@ static Err no_memory(const Exec *e) {
     return err_nomem(e->rt->cx, "binding a plan");
 }
 
-static int64_t bytes_of(const KTensor *t) {
+int64_t exchange_bytes(const KTensor *t) {
     int64_t n = dtype_size(t->dtype);
     for (int d = 0; d < t->rank; d++) n *= t->dims[d];
     return n;
 }
 
-static int64_t round_up(int64_t bytes) {
-    return (bytes + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
-}
-
-/* The strides of t's elements in one piece; false when out of memory. `same`: t has them. */
-static bool dense_strides(Exec *e, const KTensor *t, int64_t **out, bool *same) {
-    int64_t *strides = ARENA_ARRAY(&e->arena, int64_t, t->rank + 1), step = dtype_size(t->dtype);
-    if (!strides) return false;
-    *same = true;
+bool exchange_is_dense(const View *v) {
+    const KTensor *t = &v->tensor;
+    int64_t step = dtype_size(t->dtype);
     for (int d = t->rank - 1; d >= 0; d--) {
-        strides[d] = step;
+        if (t->dims[d] > 1 && t->strides[d] != step) return false;
         step *= t->dims[d];
-        if (t->dims[d] > 1 && t->strides[d] != strides[d]) *same = false;
     }
-    *out = strides;
     return true;
 }
 
-/* ---- what comes ---- */
+/* ---- binding ---- */
 
-static bool same_need(const Need *a, const Need *b) {
-    const KTensor *x = &a->tensor, *y = &b->tensor;
-    size_t size = sizeof(int64_t) * (size_t)x->rank;
-    return a->device == b->device && a->buffer == b->buffer && a->ref.offset == b->ref.offset &&
-           a->ref.slice == b->ref.slice && x->rank == y->rank && x->dtype == y->dtype &&
-           memcmp(x->dims, y->dims, size) == 0 && memcmp(x->strides, y->strides, size) == 0;
+Err exchange_wire(Exec *e, Exchange *x, const int64_t *dims, int32_t rank, DType dtype, View *out) {
+    int64_t *strides = ARENA_ARRAY(&e->arena, int64_t, rank + 1), step = dtype_size(dtype);
+    if (!strides) return no_memory(e);
+    for (int d = rank - 1; d >= 0; d--) {
+        strides[d] = step;
+        step *= dims[d];
+    }
+    *out = (View){.tensor = {.dims = dims, .strides = strides, .rank = rank, .dtype = dtype},
+                  .ref = {.base = e->wire_base, .offset = (int64_t)x->wire_end}};
+    x->wire_end += ((size_t)step + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
+    return E_OK;
 }
 
-void exchange_need(Exec *e, Item *item, int k) {
-    Exchange *x = e->exchange;
-    OperandRef *ref = &item->ref[k];
-    KTensor *t = &item->tensor[k];
-    Need n = {.device = ref->device, .buffer = -1 - ref->base, .ref = *ref, .tensor = *t};
-    int64_t *strides;
-    bool same;
-    if (!dense_strides(e, t, &strides, &same)) {
-        x->failed = true;
-        return;
-    }
-    int32_t i = 0;
-    while (i < x->need.n && !same_need(&x->need.at[i], &n)) i++;
-    if (i == x->need.n) {
-        n.wire = (int64_t)x->wire;
-        x->wire += (size_t)round_up(bytes_of(t));
-        if (!VEC_PUSH(&e->arena, &x->need, n)) x->failed = true;
-    }
-    if (x->failed) return;
-    *ref = (OperandRef){.base = e->wire_base, .offset = x->need.at[i].wire};
-    t->strides = strides;
+Err exchange_send(Exec *e, Phase *p, int32_t peer, const View *v) {
+    ExchangePart part = {peer, v->ref, (size_t)exchange_bytes(&v->tensor)};
+    return !part.bytes || VEC_PUSH(&e->arena, &p->send, part) ? E_OK : no_memory(e);
 }
 
-static Err add_receives(Exec *e, Exchange *x) {
-    for (int32_t i = 0; i < x->need.n; i++) {
-        const Need *n = &x->need.at[i];
-        ExchangePart part = {.peer = place_process(e->mesh, n->device),
-                             .at = {.base = e->wire_base, .offset = n->wire},
-                             .bytes = (size_t)bytes_of(&n->tensor)};
-        if (part.bytes && !VEC_PUSH(&e->arena, &x->recv, part)) return no_memory(e);
+Err exchange_recv(Exec *e, Phase *p, int32_t peer, const View *v) {
+    ExchangePart part = {peer, v->ref, (size_t)exchange_bytes(&v->tensor)};
+    return !part.bytes || VEC_PUSH(&e->arena, &p->recv, part) ? E_OK : no_memory(e);
+}
+
+Err exchange_items(Exec *e, Exchange *x, int phase) {
+    while (x->phase_of.n < e->item.n - e->step[x->step].first)
+        if (!VEC_PUSH(&e->arena, &x->phase_of, (uint8_t)phase)) return no_memory(e);
+    return E_OK;
+}
+
+/* The items by phase, and otherwise in their order. */
+static Err sort_items(Exec *e, Exchange *x) {
+    int32_t first = e->step[x->step].first, n = e->item.n - first, done = first;
+    Item *item = arena_copy(&e->arena, e->item.at + first, sizeof *item * (size_t)n);
+    if (!item) return no_memory(e);
+    for (int k = 0; k < PHASES; k++) {
+        x->phase[k].first = done;
+        for (int32_t i = 0; i < n; i++)
+            if (x->phase_of.at[i] == k) e->item.at[done++] = item[i];
+        x->phase[k].n = done - x->phase[k].first;
     }
     return E_OK;
 }
 
-/* ---- what goes ---- */
-
-/* Sends from where it lies, or from the wire if it is not in one piece. */
-static Err add_send(Exec *e, Exchange *x, const PlanStep *s, const Need *n, int32_t peer) {
-    int32_t coord[MAX_AXES];
-    int64_t *strides;
-    bool dense;
-    mesh_coords(e->mesh, n->device, coord);
-    const PlanBuffer *b = plan_buffer(e->plan, n->buffer);
-    ExchangePart part = {.peer = peer, .at = n->ref, .bytes = (size_t)bytes_of(&n->tensor)};
-    part.at.base = e->first_base[n->buffer] + exec_slot(e, b->vary, coord);
-    if (!part.bytes) return E_OK;
-    if (!dense_strides(e, &n->tensor, &strides, &dense)) return no_memory(e);
-    if (!dense) {
-        Item *item = exec_add_item(e, s, "copy", 1, 1);
-        if (!item) return no_memory(e);
-        item->tensor[0] = item->tensor[1] = n->tensor;
-        item->tensor[1].strides = strides;
-        item->ref[0] = part.at;
-        item->ref[1] = part.at = (OperandRef){.base = e->wire_base, .offset = (int64_t)x->wire};
-        x->wire += (size_t)round_up(bytes_of(&n->tensor));
-        exec_finish_item(e, item);
-        x->npack++;
+/* The devices here, by group and number. */
+static Err find_mine(Exec *e, const Group *g, MineList *mine) {
+    const Mesh *m = e->mesh;
+    for (int32_t i = 0; i < m->ndevices; i++) {
+        int32_t coord[MAX_AXES];
+        if (place_process(m, i) != m->process) continue;
+        mesh_coords(m, i, coord);
+        Mine one = {group_first(g, m, coord), group_number(g, coord)};
+        if (!VEC_PUSH(&e->arena, mine, one)) return no_memory(e);
+        int32_t at = mine->n - 1;
+        for (; at > 0; at--) {
+            const Mine *other = &mine->at[at - 1];
+            bool before =
+                other->group != one.group ? other->group < one.group : other->number < one.number;
+            if (before) break;
+            mine->at[at] = *other;
+        }
+        mine->at[at] = one;
     }
-    return VEC_PUSH(&e->arena, &x->send, part) ? E_OK : no_memory(e);
+    return E_OK;
 }
 
-/* Binds the step as another process does, to see what that needs from here. */
-static Err add_sends_to(Exec *e, Exchange *x, const PlanStep *s, int32_t peer) {
-    int32_t items = e->nitem, me = e->as;
-    size_t wire = x->wire;
-    BoundStep theirs;
-    e->as = peer;
-    x->need.n = 0;
-    Err err = exec_bind_collective(e, s, &theirs);
-    e->as = me;
-    e->nitem = items;
-    x->wire = wire;
-    for (int32_t i = 0; !err && !x->failed && i < x->need.n; i++)
-        if (place_process(e->mesh, x->need.at[i].device) == me)
-            err = add_send(e, x, s, &x->need.at[i], peer);
-    return err;
+/* The step where a DONE waits for the results of this one, or this one. */
+static int32_t find_over(const Exec *e, int32_t step) {
+    const Plan *p = e->plan;
+    const PlanStep *s = plan_step(p, step);
+    for (int32_t i = step + 1; i < p->steps.n; i++) {
+        const PlanStep *done = plan_step(p, i);
+        if (done->kind != STEP_DONE) continue;
+        int32_t waited = plan_value(p, PLAN_LIST(p, int32_t, done->in)[0])->buffer;
+        for (int k = 0; k < s->out.n; k++)
+            if (plan_value(p, PLAN_LIST(p, int32_t, s->out)[k])->buffer == waited) return i;
+    }
+    return step;
 }
 
 /* What people read of it. */
@@ -133,70 +117,84 @@ static Err describe(Exec *e, const PlanStep *s, Exchange *x) {
     if (!copy) return no_memory(e);
     x->what = (Crossing){.op = plan_str(p, s->op), .where = "", .axes = copy};
     if (s->locs.n) x->what.where = plan_str(p, PLAN_LIST(p, int32_t, s->locs)[0]);
-    for (int32_t i = 0; i < x->recv.n; i++) x->what.bytes += x->recv.at[i].bytes;
+    for (int k = 0; k < PHASES; k++)
+        for (int32_t i = 0; i < x->phase[k].recv.n; i++)
+            x->what.bytes += x->phase[k].recv.at[i].bytes;
     return E_OK;
 }
 
-Err exchange_bind(Exec *e, const PlanStep *s, BoundStep *b) {
-    if (!place_is_spread(e->mesh)) return exec_bind_collective(e, s, b);
+/* Puts it behind those whose part of the wire is still in use when it begins. */
+static void place_in_wire(Exec *e, Exchange *x) {
+    for (const Exchange *y = e->exchange; y; y = y->before)
+        if (y->over > x->step && y->wire_end > x->wire) x->wire = y->wire_end;
+    x->wire_end = x->wire;
+    x->before = e->exchange;
+    e->exchange = x;
+}
+
+Err exchange_bind(Exec *e, int32_t step) {
+    const PlanStep *s = plan_step(e->plan, step);
+    Group g = group_of(e->plan, s);
+    if (!place_is_spread(e->mesh) || !group_crosses(&g, e->mesh))
+        return exec_bind_collective(e, &g);
     Exchange *x = ARENA_ARRAY(&e->arena, Exchange, 1);
     if (!x) return no_memory(e);
-    int32_t first = e->nitem;
-    e->exchange = x;
-    for (int32_t peer = 0; peer < e->rt->ranks.world; peer++)
-        if (peer != e->as) TRY(add_sends_to(e, x, s, peer));
-    x->need.n = 0;
-    TRY(exec_bind_collective(e, s, b));
-    TRY(add_receives(e, x));
-    e->exchange = NULL;
-    if (x->failed) return no_memory(e);
-    b->n = e->nitem - first;
-    if (!x->send.n && !x->recv.n) return E_OK;
-    x->part = ARENA_ARRAY(&e->arena, CommPart, x->send.n + x->recv.n);
-    if (!x->part) return no_memory(e);
-    if (x->wire > e->wire_bytes) e->wire_bytes = x->wire;
-    b->exchange = x;
+    MineList mine = {.n = 0};
+    x->step = step;
+    x->over = find_over(e, step);
+    x->phases = s->coll.kind == COLL_ALL_REDUCE ? PHASES : PHASES - 1;
+    place_in_wire(e, x);
+    TRY(find_mine(e, &g, &mine));
+    bool reduces = s->coll.kind == COLL_ALL_REDUCE || s->coll.kind == COLL_REDUCE_SCATTER;
+    TRY(reduces ? exchange_reduce(e, x, &g, &mine) : exchange_move(e, x, &g, &mine));
+    TRY(sort_items(e, x));
+    for (int k = 0; k < PHASES; k++) {
+        Phase *p = &x->phase[k];
+        p->part = ARENA_ARRAY(&e->arena, CommPart, p->send.n + p->recv.n + 1);
+        if (!p->part) return no_memory(e);
+    }
+    if (x->wire_end > e->wire_bytes) e->wire_bytes = x->wire_end;
+    e->step[step].exchange = e->step[x->over].exchange = x;
     return describe(e, s, x);
 }
 
 /* ---- stages ---- */
 
-/* Items [first, first + n) of the step, cut by bytes. */
-static Err add_stage(Exec *e, int32_t step, int32_t first, int32_t n, int32_t *stage) {
-    const BoundStep *b = &e->step[step];
+static int64_t written(const Item *item) {
+    return exchange_bytes(&item->tensor[item->args.nin]);
+}
+
+/* The phase's items, cut by bytes. */
+static Err add_stage(Exec *e, const Exchange *x, Phase *p) {
+    int32_t step_first = e->step[x->step].first, begin = e->piece.n;
     int64_t sum = 0;
-    *stage = -1;
-    for (int32_t i = first; i < first + n; i++) {
-        const Item *item = &e->item[b->first + i];
-        sum += bytes_of(&item->tensor[item->args.nin]);
-    }
-    if (sum < INLINE_BYTES || runtime_threads() == 1) return E_OK;
-    int32_t begin = e->piece.n;
-    for (int32_t i = first; i < first + n; i++) {
-        const Item *item = &e->item[b->first + i];
-        int64_t cuts = bytes_of(&item->tensor[item->args.nin]) / CUT_BYTES + 1;
+    p->stage = -1;
+    for (int32_t i = p->first; i < p->first + p->n; i++) sum += written(&e->item.at[i]);
+    if (sum < INLINE_BYTES || runtime_threads(e->rt) == 1) return E_OK;
+    for (int32_t i = p->first; i < p->first + p->n; i++) {
+        const Item *item = &e->item.at[i];
+        int64_t cuts = written(item) / CUT_BYTES + 1;
         if (cuts > MAX_CUTS) cuts = MAX_CUTS;
         if (cuts > item->units) cuts = item->units > 0 ? item->units : 1;
         for (int64_t k = 0; k < cuts; k++) {
-            Piece piece = {step, i, item->units * k / cuts, item->units * (k + 1) / cuts};
+            Piece piece = {x->step, i - step_first, item->units * k / cuts,
+                           item->units * (k + 1) / cuts};
             if (!VEC_PUSH(&e->arena, &e->piece, piece)) return no_memory(e);
         }
     }
     int32_t lanes = e->piece.n - begin, *lane = ARENA_ARRAY(&e->arena, int32_t, lanes + 1);
     if (!lane) return no_memory(e);
     for (int32_t i = 0; i <= lanes; i++) lane[i] = begin + i;
-    *stage = e->stage.n;
+    p->stage = e->stage.n;
     if (e->most_stages < 1) e->most_stages = 1;
     if (e->most_queues < lanes) e->most_queues = lanes;
     PoolStage all = {.first = lane, .lanes = lanes, .steps = 1};
     return VEC_PUSH(&e->arena, &e->stage, all) ? E_OK : no_memory(e);
 }
 
-Err exchange_schedule(Exec *e, int32_t step) {
-    const BoundStep *b = &e->step[step];
-    Exchange *x = b->exchange;
-    TRY(add_stage(e, step, 0, x->npack, &x->stage[0]));
-    return add_stage(e, step, x->npack, b->n - x->npack, &x->stage[1]);
+Err exchange_schedule(Exec *e, Exchange *x) {
+    for (int k = 0; k < PHASES; k++) TRY(add_stage(e, x, &x->phase[k]));
+    return E_OK;
 }
 
 /* ---- running ---- */
@@ -205,12 +203,12 @@ static CommPart part_of(const Exec *e, const ExchangePart *p) {
     return (CommPart){p->peer, exec_address(e, &p->at), p->bytes};
 }
 
-Err exchange_run(Exec *e, Exchange *x) {
-    CommPart *send = x->part, *recv = x->part + x->send.n;
-    for (int32_t i = 0; i < x->send.n; i++) send[i] = part_of(e, &x->send.at[i]);
-    for (int32_t i = 0; i < x->recv.n; i++) recv[i] = part_of(e, &x->recv.at[i]);
-    Link *link = &e->rt->link;
-    Transfer t;
-    TRY(link_begin(e->rt->cx, link, &x->what, send, x->send.n, recv, x->recv.n, &t));
-    return link_end(e->rt->cx, link, &t);
+Err exchange_post(Exec *e, Exchange *x) {
+    Phase *p = &x->phase[x->at];
+    CommPart *send = p->part, *recv = p->part + p->send.n;
+    if (x->at + 1 == x->phases) return E_OK;
+    for (int32_t i = 0; i < p->send.n; i++) send[i] = part_of(e, &p->send.at[i]);
+    for (int32_t i = 0; i < p->recv.n; i++) recv[i] = part_of(e, &p->recv.at[i]);
+    return link_begin(e->rt->cx, &e->rt->link, &x->what, send, p->send.n, recv, p->recv.n,
+                      &x->transfer);
 }

@@ -1,21 +1,17 @@
 /* exchange.h - collectives whose members are in several processes.
  *
- * They are bound as those within a process are (comm_local.c), so that every sum is made in the
- * same order wherever its parts lie. An operand that is in another process lies in the wire, a
- * piece of memory into which it is received first. What others need from here follows from binding
- * the step as they do. */
+ * An exchange is up to three phases: items, and messages that begin when these are done; the next
+ * phase begins when its messages are over. What is not in one piece, or is no operand or result of
+ * the step, lies in the wire, a piece of memory that exchanges share; those that are on their way
+ * at the same time have a part of it each.
+ *
+ * Every process counts out the same groups, parts and messages in the same order, of its own
+ * devices and those that share a group with them: both sides of a message know of it without
+ * asking. */
 #ifndef MESHLUA_EXCHANGE_H
 #define MESHLUA_EXCHANGE_H
 
 #include "run/bind.h"
-
-/* An operand that a process needs from another: a part of a slot of a buffer. */
-typedef struct Need {
-    int32_t device, buffer; /* index in the mesh; of the plan */
-    OperandRef ref;         /* the offset in the slot */
-    KTensor tensor;
-    int64_t wire; /* where it lies there */
-} Need;
 
 typedef struct ExchangePart {
     int32_t peer;
@@ -23,27 +19,57 @@ typedef struct ExchangePart {
     size_t bytes;
 } ExchangePart;
 
-/* One collective: its first items pack what is not in one piece, then the messages, then the other
- * items. */
-typedef struct Exchange {
-    int32_t npack;
-    int32_t stage[2]; /* the items before and after, as stages for the pool; -1: the caller alone */
-    VEC(ExchangePart) send;
+typedef struct Phase {
+    int32_t first, n;       /* items */
+    int32_t stage;          /* of these, for the pool; -1: the caller alone */
+    VEC(ExchangePart) send; /* then these messages */
     VEC(ExchangePart) recv;
     CommPart *part; /* room for both */
-    VEC(Need) need; /* while it is bound: of the process it is bound as */
-    size_t wire;    /* bytes */
+} Phase;
+
+enum { PHASES = 3 };
+
+typedef struct Exchange {
+    struct Exchange *before, *next; /* in the lists of Exec: of all, of those that fly */
+    int32_t step, over;             /* where it begins, and where it must be over: steps */
+    Phase phase[PHASES];
+    int32_t phases;        /* the same on all processes, whether or not they have a part in each */
+    size_t wire, wire_end; /* its part of the wire */
+    VEC(uint8_t) phase_of; /* while it is bound: by item */
+    int32_t at;            /* during a call: the next phase, */
+    Transfer transfer;     /* and the messages of the one before */
     Crossing what;
-    bool failed; /* out of memory */
 } Exchange;
 
-/* Binds the collective; leaves b->exchange NULL where nothing goes to or comes from elsewhere. */
-Err exchange_bind(Exec *e, const PlanStep *s, BoundStep *b) MUST_CHECK;
-/* Operand k of an item lies in another process: it is noted, and found in the wire. */
-void exchange_need(Exec *e, Item *item, int k);
+/* Binds the collective at that step; leaves its exchange NULL where no group has members in several
+ * processes. */
+Err exchange_bind(Exec *e, int32_t step) MUST_CHECK;
 /* The stages of its items. */
-Err exchange_schedule(Exec *e, int32_t step) MUST_CHECK;
-/* Sends and receives. */
-Err exchange_run(Exec *e, Exchange *x) MUST_CHECK;
+Err exchange_schedule(Exec *e, Exchange *x) MUST_CHECK;
+/* Begins to send and receive what belongs to phase `at`; the last has nothing. */
+Err exchange_post(Exec *e, Exchange *x) MUST_CHECK;
+
+/* ---- while one is bound: exchange_move.c and exchange_reduce.c ---- */
+
+typedef struct Mine { /* a device of this process in a collective */
+    int32_t group;    /* the index of its first member */
+    int32_t number;   /* of the device in it */
+} Mine;
+typedef VEC(Mine) MineList; /* sorted */
+
+Err exchange_move(Exec *e, Exchange *x, const Group *g, const MineList *mine) MUST_CHECK;
+Err exchange_reduce(Exec *e, Exchange *x, const Group *g, const MineList *mine) MUST_CHECK;
+
+int64_t exchange_bytes(const KTensor *t);
+/* Are its elements in one piece, in order? */
+bool exchange_is_dense(const View *v);
+/* A tensor in the wire. */
+Err exchange_wire(Exec *e, Exchange *x, const int64_t *dims, int32_t rank, DType dtype,
+                  View *out) MUST_CHECK;
+/* All of it, dense, goes to or comes from the peer after the phase's items. */
+Err exchange_send(Exec *e, Phase *p, int32_t peer, const View *v) MUST_CHECK;
+Err exchange_recv(Exec *e, Phase *p, int32_t peer, const View *v) MUST_CHECK;
+/* The items added since the last time belong to that phase. */
+Err exchange_items(Exec *e, Exchange *x, int phase) MUST_CHECK;
 
 #endif

@@ -168,7 +168,7 @@ static void run_piece(void *ud, int32_t index, int thread) {
     Call *c = ud;
     const Exec *e = c->e;
     const Piece *p = &e->piece.at[index];
-    run_item(c, &e->item[e->step[p->step].first + p->slot], p->lo, p->hi, thread);
+    run_item(c, &e->item.at[e->step[p->step].first + p->slot], p->lo, p->hi, thread);
 }
 
 static void run_straight(Call *c, const Stretch *s) {
@@ -179,7 +179,7 @@ static void run_straight(Call *c, const Stretch *s) {
     }
     const BoundStep *last = &e->step[s->first + s->n - 1];
     for (int32_t i = e->step[s->first].first; i < last->first + last->n; i++)
-        run_item(c, &e->item[i], 0, e->item[i].units, 0);
+        run_item(c, &e->item.at[i], 0, e->item.at[i].units, 0);
 }
 
 /* ---- with other processes ---- */
@@ -191,21 +191,65 @@ static void run_items(Call *c, int32_t first, int32_t n, int32_t stage) {
         pool_run(e->rt->pool, run_piece, c, &e->stage.at[stage], 1);
         return;
     }
-    for (int32_t i = first; i < first + n; i++) run_item(c, &e->item[i], 0, e->item[i].units, 0);
+    for (int32_t i = first; i < first + n; i++)
+        run_item(c, &e->item.at[i], 0, e->item.at[i].units, 0);
+}
+
+static void lose(Call *c, Err err) {
+    if (!err) return;
+    c->lost = err;
+    c->e->rt->torn = true;
+    atomic_store(&c->failed, 1);
+}
+
+/* The items of the next phase, and the start of its messages. */
+static void begin_phase(Call *c, Exchange *x) {
+    const Phase *p = &x->phase[x->at];
+    run_items(c, p->first, p->n, p->stage);
+    if (!atomic_load(&c->failed)) lose(c, exchange_post(c->e, x));
+    x->at++;
+}
+
+static void begin_exchange(Call *c, Exchange *x) {
+    Exec *e = c->e;
+    Err err = agree_end(e->rt, e->agreement);
+    if (err) {
+        c->lost = err;
+        atomic_store(&c->failed, 1);
+        return;
+    }
+    x->at = 0;
+    x->next = e->flying;
+    e->flying = x;
+    begin_phase(c, x);
+}
+
+static void end_exchange(Call *c, Exchange *x) {
+    Exec *e = c->e;
+    while (x->at < x->phases && !atomic_load(&c->failed)) {
+        lose(c, link_end(e->rt->cx, &e->rt->link, &x->transfer));
+        if (!c->lost) begin_phase(c, x);
+    }
+    if (atomic_load(&c->failed)) return; /* land_all has it */
+    Exchange **at = &e->flying;
+    while (*at != x) at = &(*at)->next;
+    *at = x->next;
 }
 
 static void run_exchange(Call *c, const Stretch *s) {
-    Exec *e = c->e;
     Exchange *x = s->exchange;
-    const BoundStep *b = &e->step[s->first];
-    run_items(c, b->first, x->npack, x->stage[0]);
-    c->lost = agree_end(e->rt, e->agreement);
-    if (!c->lost) {
-        c->lost = exchange_run(e, x);
-        e->rt->torn = c->lost != E_OK;
+    if (s->first == x->step) begin_exchange(c, x);
+    if (s->first == x->over && !atomic_load(&c->failed)) end_exchange(c, x);
+}
+
+/* After a failure: nothing may be written any more when the memory is gone. */
+static void land_all(Call *c) {
+    Exec *e = c->e;
+    for (Exchange *x = e->flying; x; x = x->next) {
+        Err err = link_end(e->rt->cx, &e->rt->link, &x->transfer);
+        if (err && !c->lost) c->lost = err;
     }
-    if (c->lost) atomic_store(&c->failed, 1);
-    run_items(c, b->first + x->npack, b->n - x->npack, x->stage[1]);
+    e->flying = NULL;
 }
 
 /* ---- loops and branches ---- */
@@ -242,7 +286,7 @@ static void run_control(Call *c, const Stretch *s, int32_t first) {
 }
 
 static void run_stretches(Call *c, int32_t first, int32_t n) {
-    const Exec *e = c->e;
+    Exec *e = c->e;
     for (int32_t i = first; i < first + n && !atomic_load(&c->failed); i++) {
         const Stretch *s = &e->stretch.at[i];
         if (s->exchange) {
@@ -251,6 +295,7 @@ static void run_stretches(Call *c, int32_t first, int32_t n) {
         }
         if (!s->nbody) {
             run_straight(c, s);
+            for (Exchange *x = e->flying; x; x = x->next) link_help(&e->rt->link, &x->transfer);
             continue;
         }
         run_control(c, s, i + 1);
@@ -333,6 +378,7 @@ static Err run(Call *c, Tensor **results) {
     TRY(prepare(c, results));
     if (e->agreement) c->lost = begin_agreement(e);
     if (!c->lost) run_stretches(c, 0, e->stretch.n);
+    land_all(c);
     profile_leave(e->rt->profile);
     if (!c->lost && e->agreement) c->lost = agree_end(e->rt, e->agreement);
     bool failed = atomic_load(&c->failed);

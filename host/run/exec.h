@@ -7,8 +7,7 @@
 #include "run/tensor.h"
 
 typedef struct OperandRef { /* where an operand's bytes are */
-    int32_t base;           /* index into Exec.base; -1 - buffer: another process has it, */
-    int32_t device;         /* at this index of the mesh */
+    int32_t base;           /* index into Exec.base */
     int64_t offset;
     int32_t nslice; /* of a slice: what the loops around it add */
     const PlanStride *slice;
@@ -56,7 +55,7 @@ struct Agreement;
 
 typedef struct BoundStep {
     int32_t first, n;          /* items; a kernel step has one per slot of its outputs */
-    struct Exchange *exchange; /* of a collective with members in other processes, or NULL */
+    struct Exchange *exchange; /* of a collective between processes, and of its DONE; or NULL */
     OperandRef steer;          /* LOOP, BRANCH: operand 0 */
 } BoundStep;
 
@@ -67,8 +66,8 @@ typedef struct Piece {
 } Piece;
 
 /* Consecutive steps without a decision in between, as stages for the pool; without stages the
- * caller runs them alone. Or a LOOP or BRANCH; the stretches of its bodies follow. Or an exchange.
- */
+ * caller runs them alone. Or a LOOP or BRANCH; the stretches of its bodies follow. Or the start or
+ * the end of an exchange. */
 typedef struct Stretch {
     int32_t first, n; /* steps */
     int32_t stage, nstage;
@@ -84,8 +83,7 @@ typedef struct Exec {
     struct Exec *prev, *next; /* in the runtime's list */
     const Type **result_type; /* plan->results.n */
     Arena arena;
-    Item *item;
-    int32_t nitem;
+    VEC(Item) item;
     BoundStep *step;
     VEC(Stretch) stretch;
     VEC(PoolStage) stage;
@@ -95,8 +93,8 @@ typedef struct Exec {
     int32_t *first_base;              /* by buffer */
     int32_t nbase, wire_base;         /* the last one is the wire: see exchange.h */
     size_t wire_bytes;
-    int32_t as;                  /* while it is bound: the process whose slots count */
-    struct Exchange *exchange;   /* the one being bound */
+    struct Exchange *exchange;   /* all of them, the latest first */
+    struct Exchange *flying;     /* during a call: those that have begun and are not over */
     struct Agreement *agreement; /* with the other processes of the mesh, before what they exchange;
                                     or NULL */
     Use *use;                    /* those of base i are use_start[i] .. use_start[i + 1] */

@@ -160,6 +160,10 @@ Err link_begin(Ctx *cx, Link *link, const Crossing *what, const CommPart *send, 
     return out->request ? E_OK : failed(cx, link, out);
 }
 
+void link_help(Link *link, Transfer *t) {
+    if (t->request) link->comm.help(link->comm.self, t->request);
+}
+
 Err link_end(Ctx *cx, Link *link, Transfer *t) {
     const Comm *c = &link->comm;
     void *request = t->request;

@@ -34,6 +34,8 @@ Err link_open(Ctx *cx, const Ranks *r, const JoinFlags *join, Link *link) MUST_C
 /* Begins to send and receive; `what` lives until link_end has returned. */
 Err link_begin(Ctx *cx, Link *link, const Crossing *what, const CommPart *send, int32_t nsend,
                const CommPart *recv, int32_t nrecv, Transfer *out) MUST_CHECK;
+/* Helps it on, without waiting. */
+void link_help(Link *link, Transfer *t);
 /* Returns when it is over. */
 Err link_end(Ctx *cx, Link *link, Transfer *t) MUST_CHECK;
 /* Ends this process's part; all processes call it. */

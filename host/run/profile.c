@@ -76,8 +76,8 @@ static int32_t buffer_of(const Exec *e, int32_t base) {
 
 static void describe_items(ProfilePlan *plan) {
     const Exec *e = plan->e;
-    for (int32_t i = 0; i < e->nitem; i++) {
-        const Item *item = &e->item[i];
+    for (int32_t i = 0; i < e->item.n; i++) {
+        const Item *item = &e->item.at[i];
         if (!item->args.nout) continue;
         int32_t base = item->ref[item->args.nin].base, buffer = buffer_of(e, base);
         plan->item[i].vary = plan_buffer(e->plan, buffer)->vary;
@@ -88,11 +88,11 @@ static void describe_items(ProfilePlan *plan) {
 static ProfilePlan *new_plan(Profile *p, Exec *e) {
     ProfilePlan *plan = ARENA_NEW(&p->arena, ProfilePlan);
     if (!plan) return NULL;
-    plan->item = ARENA_ARRAY(&p->arena, ProfileItem, e->nitem + 1);
+    plan->item = ARENA_ARRAY(&p->arena, ProfileItem, e->item.n + 1);
     plan->total = ARENA_ARRAY(&p->arena, ProfileTotal *, p->threads);
     if (!plan->item || !plan->total) return NULL;
     for (int32_t t = 0; t < p->threads; t++) {
-        plan->total[t] = ARENA_ARRAY(&p->arena, ProfileTotal, e->nitem + 1);
+        plan->total[t] = ARENA_ARRAY(&p->arena, ProfileTotal, e->item.n + 1);
         if (!plan->total[t]) return NULL;
     }
     plan->e = e;
@@ -154,7 +154,7 @@ void profile_piece(Profile *p, int thread, const Item *item, int64_t lo, int64_t
     ProfileRecord r = {.start = start,
                        .end = profile_clock(),
                        .of = plan,
-                       .item = (int32_t)(item - plan->e->item),
+                       .item = (int32_t)(item - plan->e->item.at),
                        .share = item->units ? (float)(hi - lo) / (float)item->units : 1};
     add_record(ring, r);
     ring->busy += r.end - r.start;

@@ -136,15 +136,15 @@ static void put_work(FILE *f, const ProfileRecord *r) {
 static void put_piece(Writer *w, int32_t tid, const ProfileRecord *r) {
     const ProfilePlan *plan = r->of;
     const Plan *p = plan->e->plan;
-    const PlanStep *s = plan_step(p, plan->e->item[r->item].step);
+    const PlanStep *s = plan_step(p, plan->e->item.at[r->item].step);
     begin_event(w, 'X', PID_THREADS, tid);
     put_times(w, r);
     put_name(w->f, p, s);
     fprintf(w->f, ",\"cat\":\"%s\",\"args\":{", s->kind == STEP_KERNEL ? "kernel" : "collective");
     put_line(w->f, p, s);
     put_field(w->f, "role", graph_role_name(s->role));
-    put_field(w->f, "kernel", plan->e->item[r->item].row->name);
-    fprintf(w->f, ",\"step\":%d", (int)plan->e->item[r->item].step + 1);
+    put_field(w->f, "kernel", plan->e->item.at[r->item].row->name);
+    fprintf(w->f, ",\"step\":%d", (int)plan->e->item.at[r->item].step + 1);
     put_work(w->f, r);
     if (s->kind == STEP_COLLECTIVE) put_axes(w->f, plan->e, s->coll.axes);
     put_devices(w->f, plan, r->item);
@@ -168,7 +168,7 @@ static void put_on_devices(Writer *w, int32_t tid, const ProfileRecord *r) {
     const ProfilePlan *plan = r->of;
     const Plan *p = plan->e->plan;
     const Mesh *m = plan->e->mesh;
-    const PlanStep *s = plan_step(p, plan->e->item[r->item].step);
+    const PlanStep *s = plan_step(p, plan->e->item.at[r->item].step);
     for (int32_t i = 0; i < (m ? m->ndevices : 1); i++) {
         if (!profile_has_device(plan, r->item, i)) continue;
         int32_t device = m ? m->device[i] : 0;

@@ -9,9 +9,9 @@ static double tensor_bytes(const KTensor *t) {
 }
 
 ProfileWork profile_work(const ProfilePlan *plan, int32_t i) {
-    const PlanStep *s = plan_step(plan->e->plan, plan->e->item[i].step);
+    const PlanStep *s = plan_step(plan->e->plan, plan->e->item.at[i].step);
     if (s->kind == STEP_KERNEL) return (ProfileWork){s->flops, s->bytes};
-    const Item *item = &plan->e->item[i];
+    const Item *item = &plan->e->item.at[i];
     ProfileWork work = {0};
     for (int k = 0; k < item->args.nin + item->args.nout; k++)
         work.bytes += tensor_bytes(&item->tensor[k]);
@@ -45,7 +45,7 @@ static Err add_plan(const Profile *p, const ProfilePlan *plan, double *device) {
     size_t size = sizeof(double) * (size_t)n * (size_t)classes;
     double *sum = alloc_new(&p->cx->alloc, size);
     if (!sum) return err_nomem(p->cx, "a profile");
-    for (int32_t i = 0; i < e->nitem; i++) {
+    for (int32_t i = 0; i < e->item.n; i++) {
         const ProfileItem *at = &plan->item[i];
         for (int32_t t = 0; t < p->threads; t++)
             sum[at->vary * n + at->slot] += (double)plan->total[t][i].time;

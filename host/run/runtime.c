@@ -132,13 +132,14 @@ static Err grow(Runtime *rt, char **at, size_t *have, size_t want, size_t times)
 }
 
 /* 0: MESHLUA_THREADS is not a number of threads. */
-static int threads_asked(void) {
-    int64_t threads = env_int(ENV_THREADS, runtime_cores());
+static int threads_asked(const Runtime *rt) {
+    int share = rt->link.comm.version ? (int)rt->link.comm.cores : runtime_cores();
+    int64_t threads = env_int(ENV_THREADS, share < 1 ? 1 : share);
     return threads < 1 || threads > MAX_THREADS ? 0 : (int)threads;
 }
 
-int runtime_threads(void) {
-    int threads = threads_asked();
+int runtime_threads(const Runtime *rt) {
+    int threads = threads_asked(rt);
     return threads ? threads : 1;
 }
 
@@ -149,7 +150,7 @@ Err runtime_grow_wire(Runtime *rt, size_t bytes) {
 Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each, int32_t stages,
                  int32_t queues) {
     if (!rt->pool) {
-        int threads = threads_asked();
+        int threads = threads_asked(rt);
         if (!threads)
             return err_set(rt->cx, E_VALUE, "MESHLUA_THREADS: must be from 1 to %d", MAX_THREADS);
         rt->pool = pool_new(rt->cx, threads);

@@ -70,6 +70,8 @@ static inline int32_t runtime_first_device(const Runtime *rt) {
     return rt->ndevices * rt->ranks.rank;
 }
 int runtime_cores(void);
-int runtime_threads(void); /* of the pool: the cores, or what MESHLUA_THREADS says */
+/* Of the pool: as many as this process has cores for, or what MESHLUA_THREADS says. Processes on
+ * one host share its cores. */
+int runtime_threads(const Runtime *rt);
 
 #endif

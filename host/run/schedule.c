@@ -115,7 +115,7 @@ static Err add_stage(Schedule *s, int32_t first_step, int32_t n, int32_t begin, 
 /* Piece k of the slot's item. */
 static Err add_piece(Schedule *s, int32_t step, int32_t slot, int64_t k, int64_t cuts) {
     Exec *e = s->e;
-    int64_t units = e->item[e->step[step].first + slot].units;
+    int64_t units = e->item.at[e->step[step].first + slot].units;
     Piece piece = {step, slot, units * k / cuts, units * (k + 1) / cuts};
     return VEC_PUSH(&e->arena, &e->piece, piece) ? E_OK : no_memory(e);
 }
@@ -133,7 +133,7 @@ static int64_t cuts_of(const Exec *e, int32_t step) {
     double pieces = step_seconds(e, plan_step(e->plan, step)) / CUT_SECONDS;
     int64_t units = INT64_MAX;
     for (int32_t i = 0; i < b->n; i++)
-        if (e->item[b->first + i].units < units) units = e->item[b->first + i].units;
+        if (e->item.at[b->first + i].units < units) units = e->item.at[b->first + i].units;
     if (pieces > MAX_CUTS) pieces = MAX_CUTS;
     int64_t n = pieces < 1 ? 1 : (int64_t)(pieces + 0.5);
     if (n < EVEN_CUTS) n = power_from(n);
@@ -257,11 +257,11 @@ static Err straight(Schedule *s, int32_t first, int32_t n) {
     return VEC_PUSH(&e->arena, &e->stretch, stretch) ? E_OK : no_memory(e);
 }
 
-/* A collective with other processes. */
+/* The start or the end of a collective with other processes. */
 static Err exchange(Schedule *s, int32_t step) {
     Exec *e = s->e;
     Stretch stretch = {.first = step, .n = 1, .exchange = e->step[step].exchange};
-    TRY(exchange_schedule(e, step));
+    if (stretch.exchange->step == step) TRY(exchange_schedule(e, stretch.exchange));
     while (s->first.n < e->stage.n)
         if (!VEC_PUSH(&e->arena, &s->first, step) || !VEC_PUSH(&e->arena, &s->count, 1))
             return no_memory(e);
@@ -302,7 +302,7 @@ static Err add_stretches(Schedule *s, int32_t first, int32_t n) {
 
 Err exec_schedule(Exec *e) {
     const Plan *p = e->plan;
-    Schedule s = {.e = e, .threads = runtime_threads()};
+    Schedule s = {.e = e, .threads = runtime_threads(e->rt)};
     s.extent = ARENA_ARRAY(&e->arena, Extent, p->values.n + 1);
     if (!s.extent) return no_memory(e);
     for (int32_t i = 0; i < p->values.n; i++) s.extent[i] = extent_of(p, plan_value(p, i));

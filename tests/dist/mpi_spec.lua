@@ -8,11 +8,23 @@ describe("many processes", function()
   check("have every collective of every dtype along every combination of axes", function()
     same(SPLITS, "tests/dist/scripts/collectives.lua 2,2,2")
     same({{3, 1}}, "tests/dist/scripts/collectives.lua 3")
-    same({{2, 3}}, "tests/dist/scripts/collectives.lua 3,2")
+    same({{2, 3}, {3, 2}}, "tests/dist/scripts/collectives.lua 3,2")
   end)
 
   check("make arrays of what each has", function()
     same(SPLITS, "tests/dist/scripts/local_data.lua")
+  end)
+
+  check("have large ones, of which each reduces a part", function()
+    same(SPLITS, "tests/dist/scripts/collectives.lua 8 large")
+    same({{3, 1}}, "tests/dist/scripts/collectives.lua 3 large")
+    same({{2, 3}, {3, 2}, {6, 1}}, "tests/dist/scripts/collectives.lua 3,2 large")
+  end)
+
+  check("have devices that stand apart in the mesh", function()
+    same({{4, 2}}, "tests/dist/scripts/collectives.lua 2,4 mixed")
+    same({{3, 2}}, "tests/dist/scripts/collectives.lua 6 mixed large")
+    same({{5, 1}}, "tests/dist/scripts/collectives.lua 5 mixed large")
   end)
 
   for _, case in ipairs {"dp 8 1", "tp 4 2", "fsdp_tp 4 2", "tp_sp 2 4"} do

@@ -1,4 +1,6 @@
--- collectives.lua SIZES: every collective, along every axis and combination of axes, of every kind of element.
+-- collectives.lua SIZES [WORDS]: every collective, along every axis and combination of axes, of every kind of
+-- element. "large": some of them, of so many elements that processes share the work of a reduction. "mixed": the
+-- devices of a process stand apart in the mesh.
 -- Rank 0 prints a line for each with a checksum of the result: the same text for the same mesh, however its
 -- devices are spread over processes.
 local ml = require "meshlua"
@@ -11,7 +13,26 @@ for n in arg[1]:gmatch "%d+" do
   sizes[#sizes + 1] = tonumber(n)
   axes[#sizes] = names[#sizes]
 end
-local mesh = ml.make_mesh(sizes, axes)
+local words = table.concat(arg, " ", 2)
+local large, mixed = words:find "large", words:find "mixed"
+
+--- A nested list of device ids: neighbours are `step` apart.
+local function grid(depth, ids, first, step)
+  if depth > #sizes then return ids[first] end
+  local list = {}
+  for i = 1, sizes[depth] do
+    list[i] = grid(depth + 1, ids, first + (i - 1) * step // sizes[depth], step // sizes[depth])
+  end
+  return list
+end
+
+local function mixed_mesh()
+  local n, ids = ml.device_count(), {}
+  for i = 0, n - 1 do ids[i + 1] = i % 2 * ((n + 1) // 2) + i // 2 end
+  return ml.Mesh(grid(1, ids, 1, n), axes)
+end
+
+local mesh = mixed and mixed_mesh() or ml.make_mesh(sizes, axes)
 
 local gather = ml.jit(function(x) return ml.constrain(x, NamedSharding(mesh, P())) end)
 
@@ -49,12 +70,18 @@ local collectives = {
 local order = {"psum", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all", "ppermute"}
 local dtypes = {"float32", "float64", "float16", "bfloat16", "int32", "int64", "uint32", "uint8"}
 
+if large then
+  order = {"psum", "pmax", "psum_scatter", "all_gather"}
+  dtypes = {"float32", "bfloat16", "int32"}
+end
+local rows, columns = large and 1 or 2, large and 1600 or 5
+
 local everywhere = P(axes, nil, nil) -- each device has its own rows
 for _, name in ipairs(order) do
   for _, set in ipairs(subsets()) do
     for _, dtype in ipairs(dtypes) do
       local n = ml.device_count()
-      local x = (ml.random.normal(ml.random.key(7), {2 * n, set.n * 3, 5}) * 50):astype(dtype)
+      local x = (ml.random.normal(ml.random.key(7), {rows * n, set.n * 3, columns}) * 50):astype(dtype)
       x = ml.device_put(x, NamedSharding(mesh, everywhere))
       local run = ml.shard_map(function(t) return collectives[name](t, set) end,
         {mesh = mesh, in_specs = {everywhere}, out_specs = everywhere})
