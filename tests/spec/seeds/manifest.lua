@@ -14,11 +14,12 @@ local S001_TRAINING = "tests/spec/seeds/seed001_training_spec.lua"
 local S002, S003 = "tests/spec/seeds/seed002_spec.lua", "tests/spec/seeds/seed003_spec.lua"
 local S003_BLOCK, S004 = "tests/spec/seeds/seed003_block_spec.lua", "tests/spec/seeds/seed004_spec.lua"
 local S004_MODES = "tests/spec/seeds/seed004_modes_spec.lua"
+local DIST = "tests/dist/seeds_spec.lua"
 
 return {
   -- ---- Distributed Training with JAX Simplified ----
   {seed = "000", lines = "27-34", name = "no rank code, the same losses on any number of devices",
-    verdict = "contrast: PyTorch's DDP", spec = S000, waits = "processes: the same script in two of them"},
+    verdict = "contrast: PyTorch's DDP", spec = {S000, DIST}},
   {seed = "000", lines = "37-41", name = "pmap over rows", verdict = "same", spec = S000},
   {seed = "000", lines = "48-52", name = "a model with hidden state",
     verdict = "contrast: PyTorch; there is nothing to run"},
@@ -50,7 +51,7 @@ return {
 
   -- ---- Distributed Training, the guide ----
   {seed = "001", lines = "57-72", name = "a distributed configuration", verdict = "same",
-    spec = S001_CONFIG, waits = "processes: four of them"},
+    spec = {S001_CONFIG, DIST}},
   {seed = "001", lines = "96-113", name = "its validations and derived values", verdict = "same",
     spec = S001_CONFIG},
   {seed = "001", lines = "121-170", name = "data parallelism by pmap",
@@ -79,12 +80,13 @@ return {
     verdict = "corrected: P(nil, \"model\") cannot lie on biases", spec = S001_MESH},
   {seed = "001", lines = "632-658", name = "of every parameter, and of the mesh", verdict = "same",
     spec = S001_MESH},
-  {seed = "001", lines = "666-682", name = "a start by environment variables", verdict = "same",
-    waits = "processes"},
+  {seed = "001", lines = "666-682", name = "a start by environment variables",
+    verdict = "corrected: the text starts two ranks of eight, which is an error that names the others",
+    spec = DIST},
   {seed = "001", lines = "686-722", name = "setup_multinode",
-    verdict = "corrected: the device count is global already", waits = "processes"},
+    verdict = "corrected: the device count is global already", spec = DIST},
   {seed = "001", lines = "726-768", name = "a distributed training script", verdict = "same",
-    waits = "processes"},
+    spec = DIST},
   {seed = "001", lines = "778-800", name = "gradients are on their way before the backward pass ends",
     verdict = "same", spec = S001_TRAINING},
   {seed = "001", lines = "806-860", name = "four microbatches make one gradient, and one reduction",
@@ -102,9 +104,9 @@ return {
   {seed = "001", lines = "944-947", name = "fewer microbatches send less and wait more", verdict = "same",
     spec = S001_PIPELINE, waits = "pipeline: as one plan"},
   {seed = "001", lines = "956-966", name = "a collective on one rank alone", verdict = "same",
-    waits = "processes"},
+    spec = DIST},
   {seed = "001", lines = "968-970", name = "a wrong number of devices says both numbers", verdict = "same",
-    spec = S001_MESH, waits = "processes: their count"},
+    spec = {S001_MESH, DIST}},
   {seed = "001", lines = "978-981", name = "pmean against psum", verdict = "same", spec = S001_PMAP},
   {seed = "001", lines = "983-989", name = "by the norm over all shards", verdict = "same",
     spec = S001_TRAINING},
@@ -128,7 +130,7 @@ return {
   {seed = "002", lines = "142-163", verdict = "same", spec = S002,
     name = "trains as one device does; the optimizer's state lies as the parameters"},
   {seed = "002", lines = "167-167", name = "a slice of the data for each process", verdict = "same",
-    waits = "processes"},
+    spec = DIST},
   {seed = "002", lines = "171-180", verdict = "same", spec = S002,
     name = "four meshes of eight devices, one loss curve, and which is best for what"},
 
