@@ -5,24 +5,29 @@ local shell = helper.shell
 
 local HOSTS = "tests/dist/scripts/hosts.sh "
 
+-- What runs beside this has other names.
+local unique = os.tmpname()
+local NAME = "ml" .. unique:match "%w%w%w%w$"
+os.remove(unique)
+
 --- Why there can be no second host here, or nil.
 local function missing()
-  local _, _, code = shell(HOSTS .. "up mltry && " .. HOSTS .. "down mltry")
+  local _, _, code = shell(HOSTS .. "up " .. NAME .. " && " .. HOSTS .. "down " .. NAME)
   if code ~= 0 then return "namespaces need root and ip (Debian: iproute2)" end
 end
 
 local why = missing()
 
---- A spec with two hosts under that name.
-local function check(name, host, fn)
+--- A spec with two hosts.
+local function check(name, fn)
   mpi.it(name, function()
     if why then
       pending(why)
       return
     end
-    local _, err, code = shell(HOSTS .. "up " .. host)
+    local _, err, code = shell(HOSTS .. "up " .. NAME)
     assert.equal(0, code, err)
-    finally(function() shell(HOSTS .. "down " .. host) end)
+    finally(function() shell(HOSTS .. "down " .. NAME) end)
     fn()
   end)
 end
@@ -41,13 +46,48 @@ describe("two hosts", function()
       .. "it last in the mesh, and 4 B are sent between hosts in place of 12.00 KiB\n", out)
   end)
 
-  check("train as one does, over TCP", "mlone", function()
+  check("train as one does, over TCP", function()
     local words = "tests/dist/scripts/train.lua fsdp_tp 4 2"
     local expected = shell('"$MESHLUA" --devices=8 ' .. words)
     local out, err, code = shell(mpi.SETTINGS .. "unset OMPI_MCA_btl OMPI_MCA_pml; " .. HOSTS ..
-      'run mlone -np 4 "$MESHLUA" --devices=2 ' .. words)
+      "run " .. NAME .. ' -np 4 "$MESHLUA" --devices=2 ' .. words)
     assert.equal(0, code, err)
     assert.truthy(#expected > 0)
     assert.equal(expected, out)
+  end)
+
+  check("a cable that is cut: who cannot be reached is named, and both ends end", function()
+    local script = helper.file([[
+      local ml = require "meshlua"
+      local mesh = ml.make_mesh({ml.device_count()}, {"x"})
+      local x = ml.device_put(ml.arange(8.0), ml.NamedSharding(mesh, ml.P "x"))
+      local step = ml.jit(function(a) return a:sum() end)
+      while true do
+        step(x):item()
+        io.open(arg[1] .. ml.process_index(), "w"):close()
+      end
+    ]], ".lua")
+    local ready = os.tmpname()
+    -- mpirun waits for its daemon behind the cut for minutes: that is not ours to end.
+    local out, err = shell(mpi.SETTINGS .. "unset OMPI_MCA_btl OMPI_MCA_pml; " .. ([[
+hosts=%s name=%s ready=%s
+$hosts run $name -np 4 "$MESHLUA" --timeout=2 --devices=2 %s $ready 2>&1 &
+for i in $(seq 300); do [ -e ${ready}3 ] && break; sleep 0.1; done
+$hosts cut $name
+for i in $(seq 70); do
+  sleep 0.1
+  left=$(for n in 1 2; do ip netns pids $name$n; done | while read -r p; do readlink /proc/$p/exe; done |
+    grep -c '/meshlua$')
+  [ "$left" = 0 ] && break
+done
+echo "left: $left"
+$hosts down $name
+wait]]):format(HOSTS, NAME, ready, script))
+    for i = 0, 3 do os.remove(ready .. i) end
+    os.remove(ready)
+    local named = out:find("meshlua: ranks 2, 3 do not answer %(stopped, or their hosts are lost%); "
+      .. "rank [01] waits since %d s in %l[^\n]*%.lua:4 ")
+    assert.truthy(named, out .. err)
+    assert.truthy(out:find("left: 0\n", 1, true), out)
   end)
 end)
