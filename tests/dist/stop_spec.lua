@@ -114,6 +114,14 @@ describe("a signal to stop", function()
     check(2, "a signal to another process", start, TO_ITSELF:format "TERM")
   end)
 
+  mpi.it("is not what ended a process whose peer is gone", function()
+    local command = 'trap "" USR1; ' .. TO_MPIRUN:format "USR1" .. "; kill -KILL $PPID" -- the shell gets it, too
+    local out, err, code = steps_of(mpi.SETTINGS .. 'mpirun -np 2 "$MESHLUA"', command)
+    assert.same({"", 137}, {out, code}, err)
+    assert.truthy(err:find("meshlua: rank 1 is gone", 1, true), err)
+    assert.falsy(err:find("stopped by", 1, true), err)
+  end)
+
   --- Trains until a signal comes after some steps. What was said, how many steps, and the metrics.
   local function train(start, flags)
     local text = helper.file(("In the beginning was the word. "):rep(200))

@@ -154,11 +154,63 @@ static void test_master(void) {
     }
 }
 
+/* Who speaks, and into which file, for a --log-ranks; "" : it is no list of ranks. */
+static void check_speaker(const char *list, int32_t rank, int32_t world, const char *file) {
+    Ranks r = {.world = world, .rank = rank};
+    Str s;
+    err_clear(&cx);
+    Err err = ranks_choose_speakers(&cx, list, &r);
+    CHECKF(err == (*file ? E_OK : E_VALUE), "%s: code %s", list ? list : "", err_name(err));
+    if (err) {
+        CHECK(strstr(cx.err.text, list) && r.silent == (rank != 0));
+        return;
+    }
+    str_init(&s, &cx.alloc);
+    ranks_print_file(&r, "a.b/run.json", &s);
+    CHECKF(strcmp(str_of(&s), file) == 0, "%s of rank %d of %d: %s", list ? list : "none",
+           (int)rank, (int)world, str_of(&s));
+    CHECK(r.silent == (strcmp(file, "/dev/null") == 0));
+    str_free(&s);
+}
+
+static void test_speakers(void) {
+    static const char whole[] = "a.b/run.json", silent[] = "/dev/null";
+    check_speaker(NULL, 0, 1, whole);
+    check_speaker(NULL, 0, 4, whole);
+    check_speaker(NULL, 3, 4, silent);
+    check_speaker("all", 3, 4, "a.b/run.r3.json");
+    check_speaker("all", 0, 1, whole);
+    check_speaker("0,3", 3, 4, "a.b/run.r3.json");
+    check_speaker("0,3", 1, 4, silent);
+    check_speaker("3", 3, 4, whole);
+    check_speaker("3,3", 3, 4, whole);
+    check_speaker("5", 0, 1, whole);
+    check_speaker("4", 3, 4, "");
+    check_speaker("0,", 0, 4, "");
+    check_speaker("0,x", 1, 4, "");
+}
+
+/* A name without an ending gets the rank at its end; dots of folders are none. */
+static void test_files(void) {
+    static const char *const names[][2] = {
+        {"plan", "plan.r2"}, {"a.b/plan", "a.b/plan.r2"}, {".hidden", ".hidden.r2"}, {"", ".r2"}};
+    Ranks r = {.world = 4, .rank = 2, .tagged = true};
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+        Str s;
+        str_init(&s, &cx.alloc);
+        ranks_print_file(&r, names[i][0], &s);
+        CHECKF(strcmp(str_of(&s), names[i][1]) == 0, "%s: %s", names[i][0], str_of(&s));
+        str_free(&s);
+    }
+}
+
 int main(void) {
     ctx_init(&cx);
     test_sources();
     test_errors();
     test_lingering();
     test_master();
+    test_speakers();
+    test_files();
     return test_end();
 }
