@@ -6,7 +6,9 @@
 
 /* An attempt to connect; between two of them; an answer of rank 0, of whoever waits there. */
 #define ATTEMPT     (3 * SECOND)
-#define RETRY_MOST  (SECOND / 10)
+#define RETRY_SOON  (SECOND / 250) /* at the start of the job, when rank 0 is about to come */
+#define RETRY_LATER (SECOND / 10)
+#define START       (2 * SECOND)
 #define ANSWER      (6 * SECOND / 5)
 #define WHO_IS_THIS (2 * SECOND)
 
@@ -43,8 +45,7 @@ static void try_again(Channel *c, int64_t now) {
     conn_init(&c->peer[0].conn, &c->alloc, -1);
     c->connected = false;
     c->retry_at = now + c->retry_delay;
-    c->retry_delay *= 2;
-    if (c->retry_delay > RETRY_MOST) c->retry_delay = RETRY_MOST;
+    c->retry_delay = now - c->opened < START ? RETRY_SOON : RETRY_LATER;
 }
 
 static void connect_to_hub(Channel *c, int64_t now) {

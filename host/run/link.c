@@ -176,8 +176,11 @@ Err link_end(Ctx *cx, Link *link, Transfer *t) {
 }
 
 void link_close(Ctx *cx, Link *link) {
+    static const Crossing end = {.op = "the end of MPI", .where = "", .axes = "", .patient = true};
     Comm *c = &link->comm;
+    if (link->channel) ring_enter(channel_ring(link->channel), &end);
     if (c->version) c->close(c->self);
+    if (link->channel) ring_leave(channel_ring(link->channel));
     channel_close(cx, link->channel);
     *link = (Link){.library = NULL}; /* the library stays: it may have threads */
 }
