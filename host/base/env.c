@@ -49,6 +49,7 @@ static const EnvRow rows[ENV_COUNT] = {
     [ENV_SLURM_LOCALID] = {"SLURM_LOCALID", "0..", "set by srun: which of those on this host"},
     [ENV_SLURM_STEP_NODELIST] = {"SLURM_STEP_NODELIST", "hosts",
                                  "set by srun: its first host is where the processes meet"},
+    [ENV_SLURM_STEP_ID] = {"SLURM_STEP_ID", "number", "set by srun: gives the port, too"},
     [ENV_SLURM_JOB_ID] = {"SLURM_JOB_ID", "number", "set by Slurm: gives the port"},
     [ENV_NO_COLOR] = {"NO_COLOR", "anything", "no colour on a terminal"},
     [ENV_TERM] = {"TERM", "dumb", "plain output"},

@@ -118,7 +118,7 @@ static Err cannot_exchange(Ctx *cx, const Ranks *r, const ChannelOptions *o, Cha
     }
     return err_set(cx, E_RANKS,
                    "%d processes (%s), but no launcher of MPI started them, so they cannot "
-                   "exchange data; start them with mpirun -np %d meshlua SCRIPT, or srun%s",
+                   "exchange data; start them with mpirun -np %d meshlua SCRIPT, or srun --mpi=pmix%s",
                    (int)r->world, r->name, (int)r->world, missing);
 }
 

@@ -10,7 +10,9 @@ enum {
     NONE = -1,
     MAX_WORLD = 65535,
     MAX_PORT = 65535,
-    SLURM_PORTS = 61440 /* Slurm names no port: one of 4096 from here on, by the job's number */
+    /* Slurm names no port: one of 4096 from here on, by the numbers of the job and of its step. */
+    SLURM_PORTS = 61440,
+    SLURM_STEPS = 61
 };
 
 /* What may say the ranks. */
@@ -36,7 +38,6 @@ static const Source sources[] = {
      .var = {ENV_OMPI_COMM_WORLD_SIZE, ENV_OMPI_COMM_WORLD_RANK, ENV_OMPI_COMM_WORLD_LOCAL_RANK,
              NONE, NONE}},
     {.what = "Slurm",
-     .mpi = true,
      .lingers = true,
      .var = {ENV_SLURM_NTASKS, ENV_SLURM_PROCID, ENV_SLURM_LOCALID, ENV_SLURM_STEP_NODELIST,
              ENV_SLURM_JOB_ID}},
@@ -141,7 +142,9 @@ static Err read_master(Ctx *cx, const Given *g, Ranks *out) {
     const char *addr = g->text[RANK_MASTER_ADDR], *port = g->text[RANK_MASTER_PORT];
     if (g->from->lingers) {
         first_host(addr, out->master, sizeof out->master);
-        out->port = SLURM_PORTS + (int32_t)(strtol(port ? port : "0", NULL, 10) & 4095);
+        int64_t job = strtol(port ? port : "0", NULL, 10);
+        out->port =
+            SLURM_PORTS + (int32_t)((job + SLURM_STEPS * env_int(ENV_SLURM_STEP_ID, 0)) & 4095);
         return E_OK;
     }
     if (addr && !out->master[0]) {
@@ -154,9 +157,10 @@ static Err read_master(Ctx *cx, const Given *g, Ranks *out) {
     return read_number(cx, g, RANK_MASTER_PORT, 1, MAX_PORT, &out->port);
 }
 
-/* What OpenMPI says of the job beside the ranks. */
+/* What a launcher of MPI says of the job beside the ranks; srun is one where it offers PMIx. */
 static void read_job(Ranks *out) {
     const char *job = env_get(ENV_PMIX_NAMESPACE);
+    out->mpi = out->mpi || job;
     out->one_host = env_int(ENV_OMPI_COMM_WORLD_LOCAL_SIZE, 0) == out->world;
     snprintf(out->job, sizeof out->job, "%s", job ? job : "");
 }
@@ -242,7 +246,7 @@ static Err find(Ctx *cx, const RankFlags *flags, Ranks *out) {
     out->local = found->value[RANK_LOCAL_RANK];
     out->source = found->from->what;
     out->name = found->name[RANK_RANK];
-    if (out->mpi) read_job(out);
+    read_job(out);
     return E_OK;
 }
 

@@ -103,7 +103,8 @@ describe("of many processes", function()
     end
     local err = run(2, 0)
     assert.truthy(err:find("no launcher of MPI started them, so they cannot exchange data; start them " ..
-      "with mpirun -np 4 meshlua SCRIPT, or srun; ranks 1, 3 did not start within 1 s\n3\n", 1, true), err)
+      "with mpirun -np 4 meshlua SCRIPT, or srun --mpi=pmix; "
+      .. "ranks 1, 3 did not start within 1 s\n3\n", 1, true), err)
     assert.truthy(run(0, 0):find("two processes say that they are rank 0", 1, true))
   end)
 

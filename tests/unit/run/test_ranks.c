@@ -150,8 +150,13 @@ static void test_master(void) {
             {SLURM("2", "1", "1"), "SLURM_STEP_NODELIST", lists[i][0], "SLURM_JOB_ID", "4099"},
             {0},
             0};
-        check_master(&slurm, lists[i][1], 61440 + 3, true);
+        check_master(&slurm, lists[i][1], 61440 + 3, false);
     }
+    Case step = {{SLURM("2", "1", "1"), "SLURM_STEP_NODELIST", "a", "SLURM_JOB_ID", "4099",
+                  "SLURM_STEP_ID", "2", "PMIX_NAMESPACE", "slurm.pmix.4099.2"},
+                 {0},
+                 0};
+    check_master(&step, "a", 61440 + 3 + 2 * 61, true);
 }
 
 /* Who speaks, and into which file, for a --log-ranks; "" : it is no list of ranks. */
