@@ -40,6 +40,12 @@ static void find(const Mesh *m, uint32_t vary, int32_t process, SlotSet *set) {
     }
 }
 
+bool place_is_in(const Mesh *m, int32_t process) {
+    int32_t i = 0;
+    while (i < m->ndevices && place_process(m, i) != process) i++;
+    return i < m->ndevices;
+}
+
 int32_t place_slots(const Mesh *m, uint32_t vary, int32_t process) {
     if (!place_is_spread(m)) return mesh_product(m, vary);
     SlotSet set;

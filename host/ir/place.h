@@ -20,6 +20,9 @@ static inline bool place_is_spread(const Mesh *m) {
 int32_t place_index(const Mesh *m, const int32_t coord[MAX_AXES]);
 int32_t place_number(const Mesh *m, uint32_t vary, const int32_t coord[MAX_AXES]);
 
+/* Has a process devices on it? */
+bool place_is_in(const Mesh *m, int32_t process);
+
 /* How many slots a process has; 1 for NULL. */
 int32_t place_slots(const Mesh *m, uint32_t vary, int32_t process);
 /* Which of the process's slots the device at `coord` uses, or -1; 0 for NULL. */

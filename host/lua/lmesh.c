@@ -19,19 +19,6 @@ static uint8_t read_axis_type(lua_State *L, const char *axis) {
                 axis, word ? word : value_type_name(L, -1));
 }
 
-/* Every process runs every plan, so each has a part in every mesh. */
-static void check_processes(lua_State *L, const Mesh *m, int32_t world) {
-    for (int32_t p = 0; p < world; p++) {
-        int32_t i = 0;
-        while (i < m->ndevices && place_process(m, i) != p) i++;
-        if (i == m->ndevices)
-            state_error(L, E_MESH,
-                        "mesh: no device of process %d is in it; a mesh has devices of every "
-                        "process, and those of process %d are %d..%d",
-                        (int)p, (int)p, (int)(p * m->each), (int)((p + 1) * m->each) - 1);
-    }
-}
-
 /* mesh_new(names, sizes, device ids (nil: abstract), list of axis types or nil) */
 static int mesh_new(lua_State *L) {
     Host *h = state_of(L);
@@ -77,7 +64,6 @@ static int mesh_new(lua_State *L) {
     }
     state_check(L, h, mesh_of(&h->cx, (int)n, names, sizes, types, abstract ? NULL : ids, &m));
     if (!abstract) {
-        if (h->rt.ranks.world > 1) check_processes(L, m, h->rt.ranks.world);
         h->used = true;
     }
     value_push_mesh(L, m);

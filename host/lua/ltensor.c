@@ -306,9 +306,9 @@ static int tensor_tostring(lua_State *L) {
     u = value_tensor(L, h, 1);
     const Type *type = value_type(h, u);
     char *bytes = NULL;
-    bool whole = !type->layout || !type->layout->partial;
-    if (u->t && whole && tensor_has_data(u->t) && is_small(&type->dims))
-        bytes = push_bytes(L, u->t);
+    bool is_summed = !type->layout || !type->layout->partial;
+    bool is_here = u->t && tensor_has_data(u->t) && tensor_is_whole(u->t);
+    if (is_here && is_summed && is_small(&type->dims)) bytes = push_bytes(L, u->t);
     Str *s = state_text(h);
     type_print(type, s);
     if (!u->t) str_put(s, " traced");

@@ -75,6 +75,15 @@ Tensor *value_concrete(lua_State *L, Host *h, int index, const char *what) {
                     "%s needs the value of a traced tensor, which is only known when the jitted "
                     "function runs; return the tensor, or move this out of the function",
                     what);
+    if (tensor_is_elsewhere(u->t)) {
+        Str *s = state_text(h);
+        type_print(u->t->type, s);
+        str_put(s, " on ");
+        mesh_print(u->t->type->layout->mesh, s);
+        state_error(L, E_MESH,
+                    "%s: %s has nothing in this process (%d); read it in one that has a part of it",
+                    what, str_of(s), (int)h->rt.ranks.rank);
+    }
     if (!tensor_has_data(u->t))
         state_error(L, E_MESH,
                     h->rt.fake ? "%s needs values, but the devices are fake"

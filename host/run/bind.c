@@ -303,7 +303,9 @@ static Err bind_all(Exec *e, const Type *const *result_type) {
     if (!e->result_type || !e->result) return no_memory(e);
     for (int32_t i = 0; i < p->results.n; i++)
         tensor_init(&e->result[i].pattern, e->rt->cx, result_type[i]);
-    if (e->rt->fake) return E_OK;
+    /* On devices that are fake, and on those of other processes. */
+    e->only_types = e->rt->fake || (e->mesh && !place_is_in(e->mesh, e->mesh->process));
+    if (e->only_types) return E_OK;
     TRY(bind_buffers(e));
     TRY(bind_steps(e));
     TRY(bind_uses(e));

@@ -80,6 +80,7 @@ typedef struct Exec {
     Runtime *rt;
     Plan *plan;
     const Mesh *mesh;
+    bool only_types;          /* nothing of it runs here: see bind_all */
     struct Exec *prev, *next; /* in the runtime's list */
     const Type **result_type; /* plan->results.n */
     Arena arena;

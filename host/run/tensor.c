@@ -19,7 +19,7 @@ Tensor *tensor_like(const Tensor *pattern) {
     if (!t) return NULL;
     *t = *pattern;
     t->shard = &t->only;
-    if (t->nslot == 1) return t;
+    if (t->nslot <= 1) return t;
     size_t bytes = sizeof *t->shard * (size_t)t->nslot;
     t->shard = alloc_take(a, bytes);
     if (t->shard) {
@@ -44,6 +44,7 @@ static size_t slot_stride(const Tensor *t) {
 /* Gives every slot its part of one new buffer. */
 static bool give_buffer(Tensor *t) {
     size_t each = slot_stride(t);
+    if (tensor_is_elsewhere(t)) return true;
     Buffer *b = buffer_new(&t->cx->alloc, each * (size_t)t->nslot);
     if (!b) return false;
     for (int32_t i = 0; i < t->nslot; i++) {

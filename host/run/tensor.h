@@ -42,6 +42,10 @@ void tensor_delete(Tensor *t, const char *why);
 static inline bool tensor_is_deleted(const Tensor *t) {
     return t->type == NULL;
 }
+/* Are all of its shards in other processes? */
+static inline bool tensor_is_elsewhere(const Tensor *t) {
+    return t->type && !t->nslot;
+}
 /* Is there memory behind it? Not on devices that are only planned for. */
 static inline bool tensor_has_data(const Tensor *t) {
     return t->nslot && t->shard[0].buffer;

@@ -124,7 +124,10 @@ function of_mesh.local_mesh(mesh)
     sizes[i] = last[i] - first[i] + 1
     product = product * sizes[i]
   end
-  if n == 0 or product ~= n then
+  if n == 0 then
+    raise("E_MESH", "local_mesh: no device of process %d is in %s", core.process_index(), tostring(mesh))
+  end
+  if product ~= n then
     raise("E_MESH", "local_mesh: the %d devices of process %d do not stand in a box of %s", n,
       core.process_index(), tostring(mesh))
   end

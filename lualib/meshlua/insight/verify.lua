@@ -1,5 +1,6 @@
 -- verify.lua: is a step the same on its mesh as on one device? Where it is not, which op is the first that
 -- differs.
+local arrays = require "meshlua.arrays"
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"
@@ -32,7 +33,12 @@ local function distance(x, y)
   return apart == apart and apart or math.huge
 end
 
-local function whole(x) return ops.astype(core.put_across(x), "float64") end
+--- All of x on one device, or as the sharding says; in each of the processes that have a part of it.
+local function brought(x, sharding)
+  return core.put_across(x.is_fully_addressable and x or arrays.all_gather_to_host(x), sharding)
+end
+
+local function whole(x) return ops.astype(brought(x), "float64") end
 
 --- The one factor by which x is y, or nil if it is not one.
 local function factor_of(x, y)
@@ -107,10 +113,14 @@ local function mesh_of(who, params)
   return mesh
 end
 
+--- Of the first device that is this process's: each of several makes the comparison for itself.
 local function one_device_mesh(mesh)
-  local sizes = {}
+  local sizes, device = {}, mesh.local_devices[1]
+  if not device then
+    raise("E_MESH", "verify: %s has no device of this process (%d)", tostring(mesh), core.process_index())
+  end
   for i in ipairs(mesh.axis_names) do sizes[i] = 1 end
-  return core.mesh_new(mesh.axis_names, sizes, {mesh.device_ids[1]})
+  return core.mesh_new(mesh.axis_names, sizes, {device})
 end
 
 --- The inputs of a program in the shardings it wants.
@@ -119,7 +129,7 @@ local function inputs_of(program)
   for i, p in ipairs(program:params()) do
     list[i] = p.object
     local own = core.is_box(p.object) and p.object:get() or p.object
-    if p.sharding and own.sharding ~= p.sharding then list[i] = core.put_across(own, p.sharding) end
+    if p.sharding and own.sharding ~= p.sharding then list[i] = brought(own, p.sharding) end
   end
   return list
 end

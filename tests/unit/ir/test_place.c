@@ -30,7 +30,7 @@ static void check_all(const Mesh *m, uint32_t vary, int32_t world) {
     }
     for (int32_t p = 0; p < world; p++) {
         int32_t before = -1, n = place_slots(m, vary, p);
-        CHECK(found[p] == (1 << n) - 1);
+        CHECK(found[p] == (1 << n) - 1 && place_is_in(m, p));
         for (int32_t slot = 0; slot < n; slot++) {
             int32_t coord[MAX_AXES];
             place_coords(m, vary, p, slot, coord);
@@ -54,6 +54,7 @@ int main(void) {
     const Mesh *m = mesh_of_8(1, 2, row); /* process 1 has devices 2 and 3: x = 1 */
     int32_t there[MAX_AXES] = {1, 1}, elsewhere[MAX_AXES] = {2, 0};
     CHECK(m->spread && place_slots(m, 3, 1) == 2 && place_slots(m, 1, 1) == 1);
+    CHECK(place_is_in(m, 3) && !place_is_in(m, 4) && place_slots(m, 3, 4) == 0);
     CHECK(place_slot(m, 3, 1, there) == 1 && place_slot(m, 3, 1, elsewhere) == -1);
     CHECK(place_slot(m, 2, 1, elsewhere) == 0);
     CHECK(!mesh_of_8(0, 8, row)->spread && place_slots(NULL, 0, 0) == 1);
