@@ -1,5 +1,6 @@
 #include "run/agree.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { PATIENCE = 5 }; /* seconds for the text of a plan to come */
@@ -7,7 +8,9 @@ enum { PATIENCE = 5 }; /* seconds for the text of a plan to come */
 Err agree_init(Agreement *a, Ctx *cx, Arena *arena, const int32_t *peer, int32_t n,
                const Plan *plan, const Crossing *first) {
     *a = (Agreement){.n = n, .plan = plan, .first = first};
-    a->what = (Crossing){.op = "", .where = first ? first->where : "", .axes = ""};
+    a->what = (Crossing){.op = "", .where = "", .axes = ""};
+    if (first) a->what = *first;
+    snprintf(a->launch, sizeof a->launch, "launch of %s", first ? first->op : "a plan");
     a->send = ARENA_ARRAY(arena, CommPart, n + 1);
     a->recv = ARENA_ARRAY(arena, CommPart, n + 1);
     a->theirs = ARENA_ARRAY(arena, AgreeRecord, n + 1);
@@ -25,7 +28,7 @@ Err agree_begin(Runtime *rt, Agreement *a, AgreeKind kind, uint64_t value) {
         return err_set(rt->cx, E_RANKS,
                        "an error ended a plan of several processes in its middle, so this one no "
                        "longer stands where the others do; let such an error end the script");
-    static const char *const op[] = {"agreeing on the devices", "launch", "the end of the script"};
+    const char *const op[] = {"agreeing on the devices", a->launch, "the end of the script"};
     a->mine = (AgreeRecord){.kind = kind, .stop = rt->stop_asked != 0, .value = value};
     a->what.op = op[kind];
     a->what.patient = kind == AGREE_END; /* what one rank does behind the last step may take long */

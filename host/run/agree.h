@@ -24,6 +24,7 @@ typedef struct Agreement {
     const Plan *plan;      /* of a launch, else NULL; */
     const Crossing *first; /* what it exchanges first */
     Crossing what;
+    char launch[RING_OP]; /* "launch of all_reduce" */
     Transfer transfer;
     bool pending;
 } Agreement;

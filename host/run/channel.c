@@ -105,7 +105,7 @@ static short wanted(const Conn *conn) {
     return (short)(POLLIN | (conn_pending(conn) ? POLLOUT : 0));
 }
 
-/* Who may have something to say: the main thread, who knocks, guests, peers. */
+/* Who may have something to say: the main thread, guests, who knocks, peers. */
 static nfds_t fill_poll(Channel *c) {
     struct pollfd *p = c->poll;
     int room = -1;
@@ -209,7 +209,7 @@ static Err allocate(Ctx *cx, Channel *c) {
     size_t world = (size_t)c->world;
     c->npeer = c->rank == 0 ? c->world : 1;
     c->peer = alloc_new(&c->alloc, sizeof *c->peer * (size_t)c->npeer);
-    c->poll = alloc_new(&c->alloc, sizeof *c->poll * ((size_t)c->npeer + GUESTS + 2));
+    c->poll = alloc_new(&c->alloc, sizeof *c->poll * ((size_t)c->npeer + POLL_PEERS));
     c->standing = c->rank == 0 ? alloc_new(&c->alloc, sizeof *c->standing * world) : NULL;
     str_init(&c->failed_text, &c->alloc);
     for (int i = 0; i < GUESTS; i++) conn_init(&c->guest[i].conn, &c->alloc, -1);
@@ -230,7 +230,7 @@ static void free_all(Ctx *cx, Channel *c) {
     }
     str_free(&c->failed_text);
     alloc_free(&c->alloc, c->peer, sizeof *c->peer * (size_t)c->npeer);
-    alloc_free(&c->alloc, c->poll, sizeof *c->poll * ((size_t)c->npeer + GUESTS + 2));
+    alloc_free(&c->alloc, c->poll, sizeof *c->poll * ((size_t)c->npeer + POLL_PEERS));
     alloc_free(&c->alloc, c->standing, sizeof *c->standing * (size_t)c->world);
     ring_free(&c->ring);
     pthread_cond_destroy(&c->changed);

@@ -317,7 +317,8 @@ static void receive_peers(Channel *c, int64_t now) {
     for (int32_t i = 1; i < c->world; i++) {
         Peer *p = &c->peer[i];
         Frame f;
-        if (p->conn.fd < 0) continue;
+        bool came = c->poll[POLL_PEERS + i].revents || p->conn.in.n > p->conn.taken;
+        if (p->conn.fd < 0 || (!came && !p->conn.lost)) continue;
         conn_flush(&p->conn);
         conn_fill(&p->conn);
         while (conn_next(&p->conn, MAX_TEXT, &f)) take(c, i, &f, now);

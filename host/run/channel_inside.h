@@ -21,6 +21,9 @@ enum {
     MAX_TEXT = 64 << 20 /* bytes */
 };
 
+/* Where in `poll` the peers begin: behind the main thread, the guests and who knocks. */
+enum { POLL_PEERS = GUESTS + 2 };
+
 enum { CODE_SCRIPT = 1, CODE_ENVIRONMENT = 3, CODE_TIMEOUT = 5, CODE_KILLED = 137 };
 
 typedef enum FrameType {

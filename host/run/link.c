@@ -74,7 +74,7 @@ static Err open_transport(Ctx *cx, const Ranks *r, Link *link) {
 
 /* ---- the channel ---- */
 
-static Err read_options(Ctx *cx, const Ranks *r, const JoinFlags *join, ChannelOptions *o) {
+static Err read_options(Ctx *cx, const JoinFlags *join, ChannelOptions *o) {
     const char *text = join->timeout ? join->timeout : env_get(ENV_TIMEOUT);
     char *end = "";
     long seconds = text ? strtol(text, &end, 10) : CHANNEL_TIMEOUT;
@@ -82,10 +82,8 @@ static Err read_options(Ctx *cx, const Ranks *r, const JoinFlags *join, ChannelO
         return err_set(cx, E_VALUE, "%s=%s: expected a number of seconds, from 1",
                        join->timeout ? "--timeout" : env_row(ENV_TIMEOUT)->name, text);
     *o = (ChannelOptions){.timeout = (int32_t)seconds,
-                          .script = join->hash ? join->hash(join->program) : 0,
                           .name = join->name ? join->name : "",
                           .version = MESHLUA_VERSION};
-    meet_find(r, &o->meet);
     return E_OK;
 }
 
@@ -116,18 +114,21 @@ static Err cannot_exchange(Ctx *cx, const Ranks *r, const ChannelOptions *o, Cha
         if (!err && r->rank > 0) err = channel_share(cx, *channel, "", NO_LAUNCHER_ANSWER, &none);
         str_free(&none);
     }
-    return err_set(cx, E_RANKS,
-                   "%d processes (%s), but no launcher of MPI started them, so they cannot "
-                   "exchange data; start them with mpirun -np %d meshlua SCRIPT, or srun --mpi=pmix%s",
-                   (int)r->world, r->name, (int)r->world, missing);
+    return err_set(
+        cx, E_RANKS,
+        "%d processes (%s), but no launcher of MPI started them, so they cannot "
+        "exchange data; start them with mpirun -np %d meshlua SCRIPT, or srun --mpi=pmix%s",
+        (int)r->world, r->name, (int)r->world, missing);
 }
 
 Err link_open(Ctx *cx, const Ranks *r, const JoinFlags *join, Link *link) {
     static const Crossing start = {.op = "the start of MPI", .where = "", .axes = ""};
     ChannelOptions o;
     *link = (Link){.library = NULL};
+    TRY(read_options(cx, join, &o));
     if (r->world == 1) return E_OK;
-    TRY(read_options(cx, r, join, &o));
+    meet_find(r, &o.meet);
+    o.script = join->hash ? join->hash(join->program) : 0;
     if (!r->mpi) return cannot_exchange(cx, r, &o, &link->channel);
     if (o.meet.hosts[0]) {
         TRY(channel_open(cx, r, &o, &link->channel));

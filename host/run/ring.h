@@ -17,7 +17,7 @@ typedef struct Crossing {
     bool patient;      /* the others may take their time, as long as they answer */
 } Crossing;
 
-enum { RING_SIZE = 32, RING_OP = 24, RING_AXES = 40, RING_WHERE = 96 };
+enum { RING_SIZE = 32, RING_OP = 32, RING_AXES = 40, RING_WHERE = 96 };
 
 typedef struct RingEntry {
     uint64_t number;      /* from 1 on; 0: none */
