@@ -194,6 +194,15 @@ add("devices and processes", {
   check = function(_, r) assert(r[2] == 1 and r[7] == 0 and #r[6] == r[4]) end,
 })
 
+add("the handler of a stop", {
+  run = function()
+    local before = ml.on_stop(print)
+    core.check_stop " after step 3"
+    return {core.on_stop(before)}
+  end,
+  check = function(_, r) assert(r[1] == print) end,
+})
+
 -- ---- layouts ----------------------------------------------------------------------------------------
 
 add("meshes, specs and shardings", {
