@@ -144,6 +144,19 @@ describe("a data file", function()
       tokens.windows, tokens, {1600}, {16}, "int32")
   end)
 
+  it("that cannot be read any more ends a script with 3: it is not the script's error", function()
+    local text = file(("x"):rep(5000))
+    local script = file(([[
+      local tokens = require("meshlua").data.tokens "%s"
+      io.open("%s", "wb"):close()
+      print(tokens:bytes(4000, 4010))
+    ]]):format(text, text))
+    local out, err, code = helper.run {script}
+    assert.same({"", 3}, {out, code})
+    local wanted = script .. ":3: [E_IO] " .. text .. ": bytes 4000 to 4009 cannot be read"
+    assert.truthy(err:find(wanted, 1, true), err)
+  end)
+
   it("has a largest id, of all or of a range", function()
     local tokens = data.tokens(file("abzcd"))
     assert.same({122, 100, 0}, {data.largest(tokens), tokens:largest(3, 5), tokens:largest(2, 2)})
