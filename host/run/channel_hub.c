@@ -217,9 +217,10 @@ static bool any_lost(const Channel *c) {
     return false;
 }
 
-/* Who waited is not waiting any more, or its wait is that of an earlier notice. */
+/* Who waited is not waiting any more, or its wait is that of an earlier notice, or for one that is
+ * gone: all end soon. */
 static bool is_over(const Channel *c, const Standing *asker) {
-    if (asker->stands != STANDS_WAITING) return true;
+    if (asker->stands != STANDS_WAITING || c->gone_at) return true;
     int64_t waited = asker->now - asker->latest[0].enter;
     if (c->round.why == ROUND_NOTICE) return c->noticed_at && ring_now() - waited < c->noticed_at;
     return waited < c->timeout || (asker->latest[0].patient && !any_lost(c));
@@ -227,13 +228,11 @@ static bool is_over(const Channel *c, const Standing *asker) {
 
 static void print_round(Channel *c, Str *s) {
     int32_t asker = c->round.asker;
-    if (c->round.why == ROUND_GONE) {
-        begin_text(c, s, "");
-        standing_print(s, &c->standing[asker], asker);
-    } else {
-        begin_text(c, s, c->round.why == ROUND_NOTICE ? "waiting: " : "");
+    begin_text(c, s, c->round.why == ROUND_NOTICE ? "waiting: " : "");
+    if (c->round.why == ROUND_GONE)
+        standing_lost(s, c->standing, c->world);
+    else
         standing_cause(s, c->standing, c->world, asker);
-    }
     standing_table(s, c->standing, c->world);
     if (c->round.why == ROUND_TIMEOUT) {
         standing_ring(s, &c->standing[asker], asker);
@@ -324,7 +323,7 @@ static void receive_peers(Channel *c, int64_t now) {
         while (conn_next(&p->conn, MAX_TEXT, &f)) take(c, i, &f, now);
         if (!p->conn.lost) continue;
         conn_close(&p->conn);
-        if (p->bye || c->closing) continue;
+        if (p->bye || c->closing || c->failed_at) continue;
         channel_outlive_launcher();
         p->gone = true;
         if (!c->gone_at) ask(c, ROUND_GONE, i, now);

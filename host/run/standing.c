@@ -109,47 +109,54 @@ static bool mark_like(const Standing *all, int32_t world, int32_t i, uint8_t *in
     return first;
 }
 
-static void put_groups(Str *s, const Standing *all, int32_t world, const char *before,
-                       const char *after, bool (*wanted)(const Standing *, const Standing *),
-                       const Standing *asker) {
-    uint8_t *in = alloc_new(s->alloc, (size_t)world);
-    if (!in) s->failed = true;
-    for (int32_t i = 0; in && i < world; i++) {
-        if (wanted && !wanted(&all[i], asker)) continue;
-        if (!mark_like(all, world, i, in)) continue;
-        int32_t count = 0;
-        for (int32_t k = 0; k < world; k++) count += in[k];
-        str_put(s, before);
-        put_ranks(s, in, world);
-        put_doing(s, &all[i], count == 1);
-        str_put(s, after);
-    }
-    if (in) alloc_free(s->alloc, in, (size_t)world);
-}
+typedef bool Wanted(const Standing *x, const Standing *asker);
 
 static bool is_lost(const Standing *x, const Standing *asker) {
     (void)asker;
     return x->stands < STANDS_WAITING;
 }
 
+static bool is_there(const Standing *x, const Standing *asker) {
+    return !is_lost(x, asker);
+}
+
 static bool is_elsewhere(const Standing *x, const Standing *asker) {
     return !standing_same(x, asker);
 }
 
-void standing_cause(Str *s, const Standing *all, int32_t world, int32_t asker) {
-    bool lost = false, elsewhere = false;
-    for (int32_t i = 0; i < world; i++) {
-        lost = lost || is_lost(&all[i], NULL);
-        elsewhere = elsewhere || is_elsewhere(&all[i], &all[asker]);
+/* A sentence for each place at which there are such processes; false if there are none. */
+static bool put_groups(Str *s, const Standing *all, int32_t world, const char *first,
+                       const char *next, Wanted *wanted, const Standing *asker) {
+    uint8_t *in = alloc_new(s->alloc, (size_t)world);
+    bool any = false;
+    if (!in) s->failed = true;
+    for (int32_t i = 0; in && i < world; i++) {
+        if (!wanted(&all[i], asker) || !mark_like(all, world, i, in)) continue;
+        int32_t count = 0;
+        for (int32_t k = 0; k < world; k++) count += in[k];
+        str_put(s, any ? next : first);
+        put_ranks(s, in, world);
+        put_doing(s, &all[i], count == 1);
+        any = true;
     }
-    if (lost || elsewhere)
-        put_groups(s, all, world, "", "; ", lost ? is_lost : is_elsewhere, &all[asker]);
+    if (in) alloc_free(s->alloc, in, (size_t)world);
+    return any;
+}
+
+bool standing_lost(Str *s, const Standing *all, int32_t world) {
+    return put_groups(s, all, world, "", "; ", is_lost, NULL);
+}
+
+void standing_cause(Str *s, const Standing *all, int32_t world, int32_t asker) {
+    bool any = standing_lost(s, all, world) ||
+               put_groups(s, all, world, "", "; ", is_elsewhere, &all[asker]);
+    if (any) str_put(s, "; ");
     standing_print(s, &all[asker], asker);
-    if (!lost && !elsewhere) str_put(s, ", and so do all others: nothing comes through");
+    if (!any) str_put(s, ", and so do all others: nothing comes through");
 }
 
 void standing_table(Str *s, const Standing *all, int32_t world) {
-    put_groups(s, all, world, "\n  ", "", NULL, NULL);
+    put_groups(s, all, world, "\n  ", "\n  ", is_there, NULL);
 }
 
 void standing_ring(Str *s, const Standing *x, int32_t rank) {

@@ -34,9 +34,11 @@ bool standing_same(const Standing *a, const Standing *b);
 void standing_ranks(Str *s, const uint8_t *in, int32_t world);
 /* "rank 0 waits since 300 s in all_reduce over data, train.lua:41 (exchange 812)" */
 void standing_print(Str *s, const Standing *x, int32_t rank);
-/* Who keeps rank `asker` waiting. */
+/* Who does not answer or is not there any more; false if there is none. */
+bool standing_lost(Str *s, const Standing *all, int32_t world);
+/* Who keeps rank `asker` waiting, and where. */
 void standing_cause(Str *s, const Standing *all, int32_t world, int32_t asker);
-/* A line for each place at which processes stand. */
+/* A line for each place at which those that answer stand. */
 void standing_table(Str *s, const Standing *all, int32_t world);
 /* The latest exchanges of one. */
 void standing_ring(Str *s, const Standing *x, int32_t rank);
