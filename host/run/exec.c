@@ -227,7 +227,9 @@ static void begin_exchange(Call *c, Exchange *x) {
 static void end_exchange(Call *c, Exchange *x) {
     Exec *e = c->e;
     while (x->at < x->phases && !atomic_load(&c->failed)) {
+        int64_t start = profile_now(e->rt->profile);
         lose(c, link_end(e->rt->cx, &e->rt->link, &x->transfer));
+        if (start) profile_note(e->rt->profile, PROFILE_WAIT, x->what.where, start);
         if (!c->lost) begin_phase(c, x);
     }
     if (atomic_load(&c->failed)) return; /* land_all has it */

@@ -18,7 +18,8 @@ typedef enum ProfileKind {
     PROFILE_TRACE, /* the same */
     PROFILE_PLAN,
     PROFILE_BIND,
-    PROFILE_RUN /* of a plan */
+    PROFILE_WAIT, /* for other processes; labelled by the collective's line */
+    PROFILE_RUN   /* of a plan */
 } ProfileKind;
 
 typedef struct ProfileRecord {

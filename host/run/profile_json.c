@@ -184,7 +184,7 @@ static void put_on_devices(Writer *w, int32_t tid, const ProfileRecord *r) {
 /* ---- what the main thread did around them ---- */
 
 static void put_note(Writer *w, const ProfileRecord *r) {
-    static const char *const name[] = {"call", "trace", "plan", "bind", "run"};
+    static const char *const name[] = {"call", "trace", "plan", "bind", "wait", "run"};
     begin_event(w, 'X', PID_THREADS, 0);
     put_times(w, r);
     fprintf(w->f, ",\"name\":\"%s\",\"cat\":\"host\",\"args\":{", name[r->item]);

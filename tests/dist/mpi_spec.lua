@@ -27,6 +27,19 @@ describe("many processes", function()
     same({{5, 1}}, "tests/dist/scripts/collectives.lua 5 mixed large")
   end)
 
+  check("reduce and gather in loops and branches", function()
+    same({{2, 4}, {8, 1}}, "tests/dist/scripts/loops.lua")
+  end)
+
+  check("work while an exchange is on its way, with the same bits", function()
+    local path = helper.file ""
+    local out, err, code = run(2, 4, "tests/dist/scripts/beside.lua " .. path)
+    assert.same({"SUM PRODUCT WAIT SUM WAIT\n", 0}, {out, code}, err)
+    local words = [[-e 'require("meshlua").config {passes = {overlap = true}}' ]] ..
+      "tests/dist/scripts/train.lua fsdp_tp 4 2"
+    same({{4, 2}}, words)
+  end)
+
   for _, case in ipairs {"dp 8 1", "tp 4 2", "fsdp_tp 4 2", "tp_sp 2 4"} do
     check("train a GPT as one does: " .. case, function()
       same(SPLITS, "tests/dist/scripts/train.lua " .. case)
