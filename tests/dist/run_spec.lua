@@ -78,9 +78,13 @@ describe("meshlua run", function()
     assert.equal(137, (select(3, while_running "kill -KILL $MPIRUN")))
   end)
 
-  mpi.it("ends at a second SIGTERM", function()
-    local _, err, code = while_running "kill -TERM $RUN; sleep 0.2; kill -TERM $RUN"
-    assert.equal(128 + 15, code, err)
+  mpi.it("ends at a second signal, and says so where it was Ctrl-C", function()
+    for number, name in pairs {[2] = "INT", [15] = "TERM"} do
+      local _, err, code = while_running(("kill -%s $RUN; sleep 0.2; kill -%s $RUN"):format(name, name))
+      assert.equal(128 + number, code, err)
+      local said = err:find("meshlua run: stopping after this step; once more ends at once\n", 1, true)
+      assert.equal(name == "INT", said ~= nil, err)
+    end
   end)
 
   mpi.it("is not for a process that mpirun has started", function()

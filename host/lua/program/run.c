@@ -35,15 +35,22 @@ bool run_is_count(const char *text) {
 
 /* ---- signals ---- */
 
-/* The first signal asks the processes to stop after their step, a second of the kind ends them. */
+/* The first signal asks the processes to stop after their step, a second of the kind ends them. Who
+ * pressed Ctrl-C is told. */
 static void pass_on(int sig) {
-    if (asked & 1 << sig) {
+    static const char note[] = "meshlua run: stopping after this step; once more ends at once\n";
+    bool again = asked & 1 << sig, first = !asked;
+    int before = errno;
+    asked |= 1 << sig;
+    if (again) {
         ended = sig;
         kill(mpirun, SIGTERM);
-    } else if (!asked) {
+    } else if (first) {
         kill(mpirun, SIGUSR1);
+        ssize_t said = sig == SIGINT ? write(STDERR_FILENO, note, sizeof note - 1) : 0;
+        (void)said; /* there may be nobody to read it */
     }
-    asked |= 1 << sig;
+    errno = before;
 }
 
 static const int passed[] = {SIGINT, SIGTERM, SIGUSR1};
