@@ -2,6 +2,7 @@
 -- scenario holds.
 local helper = require "spec.helper"
 local ml = require "meshlua"
+local transforms = require "fault.transform_scenarios"
 
 local core, nn, P, NamedSharding = ml.core, ml.nn, ml.P, ml.NamedSharding
 local random = ml.random
@@ -711,95 +712,5 @@ add("explicit types", {
   end,
 })
 
--- ---- transforms -------------------------------------------------------------------------------------
-
-add("loops and branches, and their gradients", {
-  make = function()
-    return {xs = ml.device_put(ml.ones {2, 4, 2}, NamedSharding(mesh, P(nil, "data")))}
-  end,
-  run = function(s)
-    return ml.value_and_grad(function(xs)
-      local c, ys = ml.scan(function(c, x)
-        return ml.cond(c:sum():gt(3.0), function(v) return v * x end, function(v) return v + x end, c), c * x
-      end, ml.ones {4, 2}, xs)
-      local n = ml.while_loop(function(v) return v:lt(3) end, function(v) return v + 1 end, 0)
-      return (c * ys):sum() * n:astype("float32")
-    end)(s.xs)
-  end,
-})
-
-add("checkpoint", {
-  run = function()
-    local policies = ml.checkpoint_policies
-    local keep = policies.save_from_both_policies(policies.save_only_these_names("a", "b"),
-      policies.dots_with_no_batch_dims_saveable)
-    local inner = ml.checkpoint(function(x) return ml.checkpoint_name(x:matmul(x):sin(), "a"):sin() end,
-      {policy = keep})
-    return ml.grad(ml.checkpoint(function(x) return inner(x):sum() end))(ml.ones {2, 2})
-  end,
-})
-
-add("vmap", {
-  make = function() return {x = ml.arange(12.0):reshape {3, 4}, b = param(ml.ones {3, 4})} end,
-  run = function(s)
-    local ids = ml.tensor {{0, 1}, {2, 3}, {1, 1}}
-    local function picked(a, i) return (a * s.x:at(1)):take(i):sin():sum() end
-    local function pair(a, b) return {a:matmul(b), ml.ones {2}} end
-    return {ml.vmap(ml.grad(picked))(s.x, ids),
-      ml.vmap(pair, {in_axes = {2, false}, out_axes = {{-1, 1}}})(s.x, s.b),
-      ml.vmap(function(a) return a * 2 end, {spmd_axis = "data"})(s.b)}
-  end,
-})
-
-add("custom_vjp", {
-  run = function()
-    local f = ml.custom_vjp(function(t) return {t.a * 2, t.b} end, {
-      fwd = function(t) return {t.a * 2, t.b}, t.a:exp() end,
-      bwd = function(r, ct) return {a = ct[1] * r} end,
-    })
-    local function total(a) return (f {a = a:sin(), b = ml.tensor {1, 2}})[1]:sum() end
-    return {ml.grad(ml.checkpoint(total))(ml.ones {2}), ml.vmap(ml.grad(total))(ml.ones {3, 2})}
-  end,
-})
-
-add("effects and scopes", {
-  run = function()
-    local seen = {}
-    local function note(x, i) seen[i] = x:totable() end
-    local step = ml.jit(function(x)
-      return ml.named_scope("a", function()
-        ml.debug_callback(note, x:sum(), 1)
-        return ml.named_scope("b", ml.vmap(function(row)
-          ml.debug_callback(note, row, 2)
-          return row
-        end), x)
-      end)
-    end)
-    step(ml.ones {2, 3})
-    ml.grad(function(x)
-      ml.debug_callback(note, x, 3)
-      return x:sum()
-    end)(ml.ones {2})
-    ml.jit(ml.shard_map(function(b)
-      ml.debug_callback(note, b, 4)
-      return b
-    end, {mesh = line, in_specs = {P "all"}, out_specs = P "all"}))(ml.arange(8.0))
-    return seen
-  end,
-  check = function(_, r) assert(r[1] == 6 and r[2][3] == 1 and r[3][1] == 1 and r[4][1] == 7) end,
-})
-
-add("loops and branches on many examples", {
-  make = function() return {x = ml.arange(12.0):reshape {3, 4} / 12} end,
-  run = function(s)
-    local function loop(x) return (ml.scan(function(c, v) return c * 0.5 + v:sin(), c end, x:sum(), x)) end
-    local function count(x)
-      local function more(c) return c + x:sum() + 0.5 end
-      return ml.while_loop(function(c) return c:lt(3.0) end, more, x:max())
-    end
-    local function pick(x) return ml.cond(x:sum():gt(1.0), function(a) return a * 2 end, ml.sin, x) end
-    return {ml.vmap(ml.grad(loop))(s.x), ml.vmap(count)(s.x), ml.vmap(pick)(s.x)}
-  end,
-})
-
+table.move(transforms, 1, #transforms, #M + 1, M)
 return M
