@@ -40,8 +40,8 @@ local function allreduce(bytes)
     mine[i] = ours()
     ratio[i] = mine[i] / theirs[i]
   end
-  say("%9d bytes  %8.1f us  MPI_Allreduce %8.1f us  ratio %.2f", bytes, median(mine) * 1e6, median(theirs) * 1e6,
-    median(ratio))
+  say("%9d bytes  %8.1f us  MPI_Allreduce %8.1f us  ratio %.2f", bytes, median(mine) * 1e6,
+    median(theirs) * 1e6, median(ratio))
 end
 
 local function gpt(mesh, rules)
