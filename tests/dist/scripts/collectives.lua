@@ -74,7 +74,7 @@ if large then
   order = {"psum", "pmax", "psum_scatter", "all_gather"}
   dtypes = {"float32", "bfloat16", "int32"}
 end
-local rows, columns = large and 1 or 2, large and 1600 or 5
+local rows, columns = large and 1 or 2, large and 800 or 5
 
 local everywhere = P(axes, nil, nil) -- each device has its own rows
 for _, name in ipairs(order) do
@@ -86,7 +86,7 @@ for _, name in ipairs(order) do
       local run = ml.shard_map(function(t) return collectives[name](t, set) end,
         {mesh = mesh, in_specs = {everywhere}, out_specs = everywhere})
       local y = gather(run(x))
-      local sum = out.hash(y:bytes())
+      local sum = ml.process_index() == 0 and out.hash(y:bytes()) or 0
       out.print("%s over %s of %s: %08x", name, table.concat(set.names, ","), dtype, sum)
     end
   end
