@@ -143,7 +143,7 @@ static void receive_guests(Channel *c, int64_t now) {
         Guest *g = &c->guest[i];
         Frame f;
         if (g->conn.fd < 0) continue;
-        conn_fill(&g->conn);
+        conn_fill(&g->conn, sizeof(Hello));
         if (conn_next(&g->conn, sizeof(Hello), &f))
             welcome(c, g, &f);
         else if (g->conn.lost || now - g->since > HELLO_WAIT)
@@ -319,7 +319,7 @@ static void receive_peers(Channel *c, int64_t now) {
         bool came = c->poll[POLL_PEERS + i].revents || p->conn.in.n > p->conn.taken;
         if (p->conn.fd < 0 || (!came && !p->conn.lost)) continue;
         conn_flush(&p->conn);
-        conn_fill(&p->conn);
+        conn_fill(&p->conn, MAX_TEXT);
         while (conn_next(&p->conn, MAX_TEXT, &f)) take(c, i, &f, now);
         if (!p->conn.lost) continue;
         conn_close(&p->conn);

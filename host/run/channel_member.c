@@ -185,7 +185,7 @@ void channel_member_step(Channel *c, int64_t now) {
     if (!c->connected) connect_to_hub(c, now);
     if (c->connected && hub->fd >= 0) {
         conn_flush(hub);
-        conn_fill(hub);
+        conn_fill(hub, MAX_TEXT);
         while (conn_next(hub, MAX_TEXT, &f)) take(c, &f);
         if (hub->lost) lose(c, now);
     }

@@ -25,13 +25,22 @@ static bool later(void) {
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ENOTCONN;
 }
 
+/* Nothing more goes out; what came is still there to be read, and behind it an end. */
+static void stop_sending(Conn *c) {
+    shutdown(c->fd, SHUT_RDWR);
+    c->out.n = 0;
+}
+
 void conn_flush(Conn *c) {
     size_t sent = 0;
     while (conn_pending(c) && sent < c->out.n) {
         ssize_t n = send(c->fd, c->out.at + sent, c->out.n - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && later()) break;
-        if (n < 0) c->lost = true;
-        if (n > 0) sent += (size_t)n;
+        if (n < 0) {
+            stop_sending(c);
+            return;
+        }
+        sent += (size_t)n;
     }
     if (sent == 0) return;
     memmove(c->out.at, c->out.at + sent, c->out.n - sent);
@@ -48,13 +57,13 @@ void conn_put(Conn *c, uint32_t type, const void *head, size_t nhead, const void
     conn_flush(c);
 }
 
-void conn_fill(Conn *c) {
+void conn_fill(Conn *c, size_t limit) {
     if (c->taken) { /* frames that were taken make room */
         memmove(c->in.at, c->in.at + c->taken, c->in.n - c->taken);
         c->in.n -= c->taken;
         c->taken = 0;
     }
-    while (c->fd >= 0 && !c->lost) {
+    while (c->fd >= 0 && !c->lost && c->in.n < HEADER + limit) {
         if (!str_room(&c->in, PIECE)) {
             c->lost = true;
             return;

@@ -25,9 +25,10 @@ void conn_flush(Conn *c);
 static inline bool conn_pending(const Conn *c) {
     return c->fd >= 0 && !c->lost && c->out.n > 0;
 }
-/* Reads what is there. At an end or a failure the connection is lost; what came before is still
- * there to be taken. */
-void conn_fill(Conn *c);
+/* Reads what is there, up to about a frame of `limit` bytes: the other side does not say how much
+ * memory it takes. At an end or a failure the connection is lost; what came before is still there
+ * to be taken. */
+void conn_fill(Conn *c, size_t limit);
 /* The next whole frame; one of more than `limit` bytes loses the connection. */
 bool conn_next(Conn *c, size_t limit, Frame *out);
 
