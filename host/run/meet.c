@@ -204,9 +204,11 @@ int meet_connect(const Meet *m, int k) {
 int meet_connected(int fd) {
     int code = 0;
     socklen_t n = sizeof code;
-    Address a;
-    socklen_t size = sizeof a;
+    Address peer = {.v6 = {0}}, own = {.v6 = {0}};
+    socklen_t size = sizeof peer, own_size = sizeof own;
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &n) != 0 || code != 0) return -1;
-    if (getpeername(fd, &a.any, &size) == 0) return 1;
-    return errno == ENOTCONN ? 0 : -1;
+    if (getpeername(fd, &peer.any, &size) != 0) return errno == ENOTCONN ? 0 : -1;
+    /* where nobody waits yet at a port that the system gives out, a socket may have met itself */
+    bool is_tcp = peer.any.sa_family != AF_UNIX && getsockname(fd, &own.any, &own_size) == 0;
+    return is_tcp && size == own_size && memcmp(&peer, &own, size) == 0 ? -1 : 1;
 }

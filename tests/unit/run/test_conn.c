@@ -1,7 +1,9 @@
 /* Frames between two ends of a socket. */
 #include "run/conn.h"
+#include "run/meet.h"
 #include "test.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -70,9 +72,22 @@ static void test_frames(void) {
     close_pair(&a, &b);
 }
 
+/* Where nobody waits a socket may meet itself. */
+static void test_itself(void) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(bind(fd, (struct sockaddr *)&at, n) == 0);
+    CHECK(getsockname(fd, (struct sockaddr *)&at, &n) == 0);
+    CHECK(connect(fd, (struct sockaddr *)&at, n) == 0);
+    CHECK(meet_connected(fd) == -1);
+    close(fd);
+}
+
 int main(void) {
     test_last_words();
     test_flood();
     test_frames();
+    test_itself();
     return test_end();
 }
