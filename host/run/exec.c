@@ -388,7 +388,7 @@ static Err run(Call *c, Tensor **results) {
         for (int32_t i = 0; i < e->plan->results.n; i++) tensor_release(results[i]);
     if (c->lost) return c->lost;
     if (failed) {
-        e->rt->torn = e->agreement != NULL;
+        if (e->agreement) e->rt->torn = true;
         return c->interrupted ? err_set(e->rt->cx, E_INTERRUPT, "interrupted") : fault_error(c);
     }
     e->runs++;

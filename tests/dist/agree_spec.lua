@@ -19,6 +19,20 @@ step(x)
 if odd ~= "end" then sum(x) end
 ]]
 
+-- The step of rank 1 ends in its middle; another error behind it does not put that right.
+local TORN = [[
+local ml = require "meshlua"
+local mesh = ml.make_mesh({ml.device_count()}, {"x"})
+local row = ml.arange(4.0)
+local step = ml.jit(function(ids) return ml.take(row, ids):sum() end, {mesh = mesh})
+local last = ml.process_index() == 1 and 99 or 1
+local own = ml.tensor({0, last}, "int32")
+local ids = ml.make_array_from_process_local_data(ml.NamedSharding(mesh, ml.P "x"), own)
+pcall(step, ids)
+pcall(function() return ml.take(row, ml.tensor({77}, "int32")):item() end)
+step(ids)
+]]
+
 describe("ranks that do not do the same", function()
   --- Rank 1 is the odd one: the run ends with 1, and the message has all of `parts`.
   local function refused(how, parts)
@@ -32,6 +46,13 @@ describe("ranks that do not do the same", function()
   mpi.it("no error: none of them is odd", function()
     local _, err, code = mpi.run(2, 2, helper.file(SCRIPT, ".lua") .. " none")
     assert.equal(0, code, err)
+  end)
+
+  mpi.it("stay apart once a step has failed in its middle", function()
+    local _, err, code = mpi.run(2, 1, helper.file(TORN, ".lua"))
+    assert.equal(1, code, err)
+    assert.truthy(err:find(".lua:10: [E_RANKS] an error ended a plan of several processes in its middle", 1,
+      true), err)
   end)
 
   refused("extra", {"[E_DIVERGED] rank 0 launches a plan with collectives (first all_reduce over x, ",
