@@ -7,7 +7,6 @@
 
 #include "base/env.h"
 #include "run/link.h"
-#include "run/runtime.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -71,8 +70,8 @@ static void pass_signals_on(void) {
 /* ---- mpirun ---- */
 
 /* What a user has set himself stays. Root may, cores may be fewer than processes, which then give
- * way while they wait and share the cores, and one host needs no network. */
-static void set_environment(long processes) {
+ * way while they wait, none is bound to a core, and one host needs no network. */
+static void set_environment(void) {
     static const char *const settings[][2] = {
         {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
         {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
@@ -84,10 +83,6 @@ static void set_environment(long processes) {
     };
     for (unsigned i = 0; i < sizeof settings / sizeof *settings; i++)
         setenv(settings[i][0], settings[i][1], 0);
-    long each = runtime_cores() / processes;
-    char threads[24];
-    snprintf(threads, sizeof threads, "%ld", each > 1 ? each : 1);
-    setenv(env_row(ENV_THREADS)->name, threads, 0);
 }
 
 /* "mpirun -np R PROGRAM ..."; NULL, with errno: it could not be made. */
@@ -110,7 +105,7 @@ static _Noreturn void become_mpirun(const RunOptions *o, pid_t parent, int error
     setpgid(0, 0); /* a signal to the group of this program is for its handler alone */
     if (isatty(STDIN_FILENO)) dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
     dup2(error, STDERR_FILENO);
-    set_environment(strtol(o->processes, NULL, 10));
+    set_environment();
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     char **argv = mpirun_arguments(o);
     if (argv && getppid() == parent) execvp(argv[0], argv);
