@@ -180,7 +180,7 @@ static void report(lua_State *L, const Program *p) {
 }
 
 /* Takes the result of a load or a call: an error is printed and becomes the exit code. A file that
- * cannot be read or written is no error of the script. */
+ * cannot be read or written is no error of the script, nor are processes it was not written for. */
 static bool finish(lua_State *L, Program *p, int status, int exit_code) {
     if (status == LUA_OK) return true;
     const char *text = lua_tostring(L, -1);
@@ -189,8 +189,8 @@ static bool finish(lua_State *L, Program *p, int status, int exit_code) {
         return false;
     }
     p->interrupted = text && strstr(text, "[E_INTERRUPT]");
-    bool is_file = exit_code == EXIT_SCRIPT && text && strstr(text, "[E_IO]");
-    p->exit_code = is_file ? EXIT_ENVIRONMENT : exit_code;
+    bool around = text && (strstr(text, "[E_IO]") || strstr(text, "[E_RANKS]"));
+    p->exit_code = around && exit_code == EXIT_SCRIPT ? EXIT_ENVIRONMENT : exit_code;
     report(L, p);
     return false;
 }

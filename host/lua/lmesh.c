@@ -19,6 +19,21 @@ static uint8_t read_axis_type(lua_State *L, const char *axis) {
                 axis, word ? word : value_type_name(L, -1));
 }
 
+/* Of several processes: as many were started as the mesh is not made for. */
+static _Noreturn void raise_size(lua_State *L, const Host *h, long long size, int ndevices) {
+    const Runtime *rt = &h->rt;
+    if (rt->ranks.world > 1 && ndevices == runtime_device_count(rt))
+        state_error(L, E_RANKS,
+                    "mesh: the sizes multiply to %lld, but there are %d devices, %d in each of %d "
+                    "processes; change the sizes, --devices=N or the number of processes, or pass "
+                    "the devices to use",
+                    size, ndevices, (int)rt->ndevices, (int)rt->ranks.world);
+    state_error(L, E_MESH,
+                "mesh: the sizes multiply to %lld, but there are %d devices; change the sizes, "
+                "ask for devices with --devices=%lld, or pass the devices to use",
+                size, ndevices, size);
+}
+
 /* mesh_new(names, sizes, device ids (nil: abstract), list of axis types or nil) */
 static int mesh_new(lua_State *L) {
     Host *h = state_of(L);
@@ -52,10 +67,7 @@ static int mesh_new(lua_State *L) {
     for (lua_Unsigned i = 0; i < n && product <= INT32_MAX; i++)
         product *= sizes[i] > 0 ? sizes[i] : 1;
     if (!abstract && product != (int64_t)ndevices)
-        state_error(L, E_MESH,
-                    "mesh: the sizes multiply to %lld, but there are %d devices; change the sizes, "
-                    "ask for devices with --devices=%lld, or pass the devices to use",
-                    (long long)product, (int)ndevices, (long long)product);
+        raise_size(L, h, (long long)product, (int)ndevices);
     const Mesh *m;
     for (lua_Unsigned i = 0; i < n && lua_istable(L, 4); i++) {
         lua_rawgeti(L, 4, (lua_Integer)i + 1);

@@ -72,7 +72,8 @@ local function check_mesh(options, devices)
   lib.check_list("distributed", "mesh_axis_names", names)
   local size = mesh.AbstractMesh(shape, names).size -- checks sizes and names
   if size ~= devices then
-    raise("E_MESH", "distributed: mesh_shape {%s} is of %d devices, but there are %d in all processes",
+    local code = core.process_count() > 1 and "E_RANKS" or "E_MESH"
+    raise(code, "distributed: mesh_shape {%s} is of %d devices, but there are %d in all processes",
       table.concat(shape, ", "), size, devices)
   end
 end

@@ -114,6 +114,14 @@ describe("many processes", function()
     assert.truthy(err:find "%[E_RANKS%] rank %d has %d devices?, and rank %d has %d devices?", err)
   end)
 
+  check("a mesh that is not for so many is an error of the machine", function()
+    local script = helper.file([[require("meshlua").make_mesh({4}, {"x"})]], ".lua")
+    local _, err, code = run(2, 1, script)
+    assert.equal(3, code)
+    local text = "[E_RANKS] mesh: the sizes multiply to 4, but there are 2 devices, 1 in each of 2 processes"
+    assert.truthy(err:find(text, 1, true), err)
+  end)
+
   check("contradictory sizes are an error of the machine", function()
     local _, err, code = shell(SETTINGS ..
       [[mpirun -np 2 -x WORLD_SIZE=4 -x RANK=0 -x LOCAL_RANK=0 "$MESHLUA" -e ""]])
