@@ -7,9 +7,13 @@ enum { PATIENCE = 5 }; /* seconds for the text of a plan to come */
 
 Err agree_init(Agreement *a, Ctx *cx, Arena *arena, const int32_t *peer, int32_t n,
                const Plan *plan, const Crossing *first) {
-    *a = (Agreement){.n = n, .plan = plan, .first = first};
+    *a = (Agreement){.n = n, .plan = plan};
     a->what = (Crossing){.op = "", .where = "", .axes = ""};
-    if (first) a->what = *first;
+    if (first) {
+        a->what = *first;
+        snprintf(a->mine.first, AGREE_FIRST, "%s over %s, %s", first->op, first->axes,
+                 first->where);
+    }
     snprintf(a->launch, sizeof a->launch, "launch of %s", first ? first->op : "a plan");
     a->send = ARENA_ARRAY(arena, CommPart, n + 1);
     a->recv = ARENA_ARRAY(arena, CommPart, n + 1);
@@ -25,11 +29,13 @@ Err agree_init(Agreement *a, Ctx *cx, Arena *arena, const int32_t *peer, int32_t
 
 Err agree_begin(Runtime *rt, Agreement *a, AgreeKind kind, uint64_t value) {
     if (rt->torn)
-        return err_set(rt->cx, E_RANKS,
+        return err_set(rt->cx, E_DIVERGED,
                        "an error ended a plan of several processes in its middle, so this one no "
                        "longer stands where the others do; let such an error end the script");
     const char *const op[] = {"agreeing on the devices", a->launch, "the end of the script"};
-    a->mine = (AgreeRecord){.kind = kind, .stop = rt->stop_asked != 0, .value = value};
+    a->mine.kind = kind;
+    a->mine.stop = rt->stop_asked != 0;
+    a->mine.value = value;
     a->what.op = op[kind];
     a->what.patient = kind == AGREE_END; /* what one rank does behind the last step may take long */
     TRY(link_begin(rt->cx, &rt->link, &a->what, a->send, a->n, a->recv, a->n, &a->transfer));
@@ -127,15 +133,14 @@ static Err add_difference(Runtime *rt, const Plan *plan, Str *s) {
 
 /* ---- what others say ---- */
 
-static void print_act(const Agreement *a, const AgreeRecord *r, Str *s) {
+static void print_act(const AgreeRecord *r, Str *s) {
     if (r->kind == AGREE_DEVICES)
         str_fmt(s, "has %d device%s", (int)r->value, r->value == 1 ? "" : "s");
     else if (r->kind == AGREE_END)
         str_put(s, "is at the end of its script");
     else
         str_put(s, "launches a plan with collectives");
-    const Crossing *first = r == &a->mine ? a->first : NULL;
-    if (first) str_fmt(s, " (first %s over %s, %s)", first->op, first->axes, first->where);
+    if (r->first[0]) str_fmt(s, " (first %.*s)", AGREE_FIRST, r->first);
 }
 
 static bool agrees(const AgreeRecord *a, const AgreeRecord *b) {
@@ -155,9 +160,9 @@ static Err disagreement(Runtime *rt, const Agreement *a, const AgreeRecord *thei
     Str s;
     str_init(&s, &rt->cx->alloc);
     str_fmt(&s, "rank %d ", (int)rt->ranks.rank);
-    print_act(a, mine, &s);
+    print_act(mine, &s);
     str_fmt(&s, ", and rank %d ", peer);
-    print_act(a, theirs, &s);
+    print_act(theirs, &s);
     if (mine->kind == AGREE_LAUNCH && theirs->kind == AGREE_LAUNCH)
         str_put(&s, ", but not the same one");
     Err err = all_launch(rt, a) ? add_difference(rt, a->plan, &s) : E_OK;

@@ -11,25 +11,29 @@
 
 typedef enum AgreeKind { AGREE_DEVICES, AGREE_LAUNCH, AGREE_END } AgreeKind;
 
+enum { AGREE_FIRST = 112 };
+
+/* Plain bytes: it is sent as it is. */
 typedef struct AgreeRecord {
     int32_t kind;  /* AgreeKind */
     uint32_t stop; /* 1: it was asked to stop */
     uint64_t value;
+    char first[AGREE_FIRST]; /* for people: what a launch exchanges first; cut where longer */
 } AgreeRecord;
 
 typedef struct Agreement {
     int32_t n; /* other processes */
     CommPart *send, *recv;
     AgreeRecord mine, *theirs;
-    const Plan *plan;      /* of a launch, else NULL; */
-    const Crossing *first; /* what it exchanges first */
+    const Plan *plan; /* of a launch, else NULL */
     Crossing what;
     char launch[RING_OP]; /* "launch of all_reduce" */
     Transfer transfer;
     bool pending;
 } Agreement;
 
-/* Room to agree with `peer`, n of them. `plan`, `first`: see there; they stay. */
+/* Room to agree with `peer`, n of them. Of a launch (else NULL) the plan and what it exchanges
+ * first; both stay. */
 Err agree_init(Agreement *a, Ctx *cx, Arena *arena, const int32_t *peer, int32_t n,
                const Plan *plan, const Crossing *first) MUST_CHECK;
 /* Says it; `value`: what all must have in common. Every begin has its end. */
