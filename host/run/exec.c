@@ -249,7 +249,7 @@ static void land_all(Call *c) {
     Exec *e = c->e;
     for (Exchange *x = e->flying; x; x = x->next) {
         Err err = link_end(e->rt->cx, &e->rt->link, &x->transfer);
-        if (err && !c->lost) c->lost = err;
+        if (!c->lost) lose(c, err);
     }
     e->flying = NULL;
 }
