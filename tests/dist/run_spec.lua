@@ -57,6 +57,13 @@ describe("meshlua run", function()
     end
   end)
 
+  mpi.it("hands on what is written to the standard error, byte by byte", function()
+    local line = ("-"):rep(70) .. "\n"
+    local code = [[io.stderr:write(("-"):rep(70), "\n", "a\0b", "\n", ("-"):rep(70), "\n")]]
+    local _, err = meshlua(("run -n 1 %s"):format(helper.file(code, ".lua")))
+    assert.truthy(err:find(line .. "a\0b\n" .. line, 1, true), err)
+  end)
+
   mpi.it("gives the code of the process that failed, with its words and not those of mpirun", function()
     local file = helper.file("if require 'meshlua'.process_index() == 1 then error 'mine' end")
     local _, err, code = meshlua("run -n 2 " .. file)

@@ -152,8 +152,9 @@ static bool is_aside(const char *line) {
 static void copy_errors(FILE *from) {
     char *line = NULL, *frame = NULL; /* frame: held back, as it may open words that are dropped */
     size_t room = 0;
+    ssize_t n;
     bool dropping = false;
-    while (getline(&line, &room, from) > 0) {
+    while ((n = getline(&line, &room, from)) > 0) {
         if (ended || is_aside(line)) continue;
         Words words = frame ? sort_words(line) : WORDS_OTHER;
         if (words == WORDS_SIGNAL)
@@ -166,7 +167,7 @@ static void copy_errors(FILE *from) {
         else if (is_frame(line))
             frame = strdup(line);
         else
-            fputs(line, stderr);
+            fwrite(line, 1, (size_t)n, stderr); /* there may be zeros in it */
     }
     if (frame) fputs(frame, stderr);
     free(frame);
