@@ -57,8 +57,7 @@ static void *start(void *self, const CommPart *send, int32_t nsend, const CommPa
     }
     r->n = 0;
     if (begin(w, r, recv, nrecv, 0) && begin(w, r, send, nsend, 1)) return r;
-    free(r);
-    return NULL;
+    return NULL; /* r stays: what was begun is MPI's to finish */
 }
 
 /* What went wrong is found by wait_all. */

@@ -32,7 +32,8 @@ Err agree_begin(Runtime *rt, Agreement *a, AgreeKind kind, uint64_t value) {
         return err_set(rt->cx, E_DIVERGED,
                        "an error ended a plan of several processes in its middle, so this one no "
                        "longer stands where the others do; let such an error end the script");
-    const char *const op[] = {"agreeing on the devices", a->launch, "the end of the script"};
+    const char *const op[] = {"agreeing on the devices", a->launch, a->launch,
+                              "the end of the script"};
     a->mine.kind = kind;
     a->mine.stop = rt->stop_asked != 0;
     a->mine.value = value;
@@ -138,6 +139,8 @@ static void print_act(const AgreeRecord *r, Str *s) {
         str_fmt(s, "has %d device%s", (int)r->value, r->value == 1 ? "" : "s");
     else if (r->kind == AGREE_END)
         str_put(s, "is at the end of its script");
+    else if (r->kind == AGREE_FAILURE)
+        str_put(s, "cannot begin a plan with collectives, as an error of its own says");
     else
         str_put(s, "launches a plan with collectives");
     if (r->first[0]) str_fmt(s, " (first %.*s)", AGREE_FIRST, r->first);
@@ -149,7 +152,7 @@ static bool agrees(const AgreeRecord *a, const AgreeRecord *b) {
 
 /* Do all processes launch something? Then they can tell what. */
 static bool all_launch(const Runtime *rt, const Agreement *a) {
-    bool all = a->plan && a->n == rt->ranks.world - 1;
+    bool all = a->mine.kind == AGREE_LAUNCH && a->n == rt->ranks.world - 1;
     for (int32_t i = 0; i < a->n; i++) all = all && a->theirs[i].kind == AGREE_LAUNCH;
     return all;
 }

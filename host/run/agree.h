@@ -9,7 +9,12 @@
 
 #include "run/runtime.h"
 
-typedef enum AgreeKind { AGREE_DEVICES, AGREE_LAUNCH, AGREE_END } AgreeKind;
+typedef enum AgreeKind {
+    AGREE_DEVICES,
+    AGREE_LAUNCH,
+    AGREE_FAILURE, /* it cannot begin a launch */
+    AGREE_END
+} AgreeKind;
 
 enum { AGREE_FIRST = 112 };
 
@@ -38,9 +43,8 @@ Err agree_init(Agreement *a, Ctx *cx, Arena *arena, const int32_t *peer, int32_t
                const Plan *plan, const Crossing *first) MUST_CHECK;
 /* Says it; `value`: what all must have in common. Every begin has its end. */
 Err agree_begin(Runtime *rt, Agreement *a, AgreeKind kind, uint64_t value) MUST_CHECK;
-/* Hears it: E_DIVERGED where another says something else (of the devices:
- * E_RANKS). Sets rt->stop_agreed where the processes are
- * all there are and one was asked to stop. */
+/* Hears it: E_DIVERGED where another says something else (of the devices: E_RANKS). Sets
+ * rt->stop_agreed where the processes are all there are and one was asked to stop. */
 Err agree_end(Runtime *rt, Agreement *a) MUST_CHECK;
 /* The two, with all processes; nothing for one alone. */
 Err agree_all(Runtime *rt, AgreeKind kind, uint64_t value) MUST_CHECK;

@@ -1,6 +1,8 @@
 #include "run/channel_inside.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,14 +11,18 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 500, BUSY_MS = 20, FAIL_SECONDS = 2, AGAIN = 2, SPARE_FILES = 256 };
+enum { TICK_MS = 500, BUSY_MS = 20, SAY_MS = 1000, FAIL_SECONDS = 2, AGAIN = 2, SPARE_FILES = 256 };
 
 /* ---- ending ---- */
 
 void channel_say(const char *text) {
     size_t n = strlen(text);
     while (n > 0) {
-        ssize_t k = write(STDERR_FILENO, text, n);
+        struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+        /* A pipe that nobody reads must not keep the processes from ending; one with room takes as
+         * much at once. */
+        if (poll(&out, 1, SAY_MS) == 0) return;
+        ssize_t k = write(STDERR_FILENO, text, n < PIPE_BUF ? n : PIPE_BUF);
         if (k < 0 && errno == EINTR) continue;
         if (k <= 0) return;
         text += k;

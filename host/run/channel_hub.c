@@ -111,13 +111,13 @@ static void all_there(Channel *c) {
 
 /* A guest says who it is: it takes its place, or it is a stranger and goes. */
 static void welcome(Channel *c, Guest *g, const Frame *f) {
-    Hello h;
+    Hello h = {.rank = 0};
     Str s;
-    if (f->type != FRAME_HELLO || f->bytes != sizeof h) {
+    if (f->type != FRAME_HELLO || f->bytes < HELLO_FEWEST) {
         conn_close(&g->conn);
         return;
     }
-    memcpy(&h, f->body, sizeof h);
+    memcpy(&h, f->body, f->bytes < sizeof h ? f->bytes : sizeof h);
     h.version[sizeof h.version - 1] = h.name[sizeof h.name - 1] = h.host[sizeof h.host - 1] = '\0';
     if (memcmp(h.magic, c->mine.magic, sizeof h.magic) != 0 || h.token != c->meet.token) {
         conn_close(&g->conn);
@@ -143,8 +143,8 @@ static void receive_guests(Channel *c, int64_t now) {
         Guest *g = &c->guest[i];
         Frame f;
         if (g->conn.fd < 0) continue;
-        conn_fill(&g->conn, sizeof(Hello));
-        if (conn_next(&g->conn, sizeof(Hello), &f))
+        conn_fill(&g->conn, HELLO_MOST);
+        if (conn_next(&g->conn, HELLO_MOST, &f))
             welcome(c, g, &f);
         else if (g->conn.lost || now - g->since > HELLO_WAIT)
             conn_close(&g->conn);

@@ -38,13 +38,18 @@ typedef enum FrameType {
     FRAME_BYE
 } FrameType;
 
+/* Up to the version it is the same in all versions, so that each knows another by it. */
 typedef struct Hello {
     char magic[8];
     uint64_t token;
-    int32_t rank, world, pid;
+    int32_t rank, world;
+    char version[CHANNEL_VERSION];
+    char host[HELLO_NAME], name[HELLO_NAME];
     uint64_t script;
-    char version[CHANNEL_VERSION], name[HELLO_NAME], host[HELLO_NAME];
+    int32_t pid;
 } Hello;
+
+enum { HELLO_FEWEST = offsetof(Hello, host), HELLO_MOST = 4096 }; /* bytes */
 
 typedef struct Peer {
     Conn conn;

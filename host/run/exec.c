@@ -375,9 +375,25 @@ static Err begin_agreement(const Exec *e) {
     return agree_begin(e->rt, e->agreement, AGREE_LAUNCH, program);
 }
 
+/* Who cannot begin a launch tells the others, which wait; without memory only the second time, as
+ * garbage is collected after the first. Returns what it was given. */
+static Err tell_unprepared(Exec *e, Err prepared) {
+    Runtime *rt = e->rt;
+    bool again = prepared == E_NOMEM && !rt->starved;
+    rt->starved = again;
+    if (!prepared || again) return prepared;
+    ErrState why = rt->cx->err;
+    Err told = agree_begin(rt, e->agreement, AGREE_FAILURE, 0);
+    if (!told) told = agree_end(rt, e->agreement);
+    rt->cx->err = why; /* it counts for more than what came of telling it */
+    return told ? (Err)why.code : prepared;
+}
+
 static Err run(Call *c, Tensor **results) {
     Exec *e = c->e;
-    TRY(prepare(c, results));
+    Err err = prepare(c, results);
+    if (e->agreement) err = tell_unprepared(e, err);
+    if (err) return err;
     if (e->agreement) c->lost = begin_agreement(e);
     if (!c->lost) run_stretches(c, 0, e->stretch.n);
     land_all(c);

@@ -15,6 +15,8 @@ local step = ml.jit(function(a)
 end)
 sum(x)
 if odd ~= "skip" then sum(x) end
+local shape = ml.ShapeDtypeStruct({8}, "float32", x.sharding) -- no values: a call that cannot begin
+if odd == "failure" or arg[1] == "failures" then assert(not pcall(sum, shape)) end
 step(x)
 if odd ~= "end" then sum(x) end
 if odd == "more" then sum(x) end
@@ -44,9 +46,11 @@ describe("ranks that do not do the same", function()
     end)
   end
 
-  mpi.it("no error: none of them is odd", function()
-    local _, err, code = mpi.run(2, 2, helper.file(SCRIPT, ".lua") .. " none")
-    assert.equal(0, code, err)
+  mpi.it("no error: none of them is odd, or all", function()
+    for _, how in ipairs {" none", " failures"} do
+      local _, err, code = mpi.run(2, 2, helper.file(SCRIPT, ".lua") .. how)
+      assert.equal(0, code, err)
+    end
   end)
 
   mpi.it("stay apart once a step has failed in its middle", function()
@@ -68,4 +72,6 @@ describe("ranks that do not do the same", function()
     "rank 0 is at the end of its script, and rank 1 launches a plan with collectives (first all_reduce over ",
     ".lua:5); every rank must run the same steps"})
   refused("end", {", and rank 1 is at the end of its script; every rank must run the same steps"})
+  refused("failure", {"[E_DIVERGED] rank 0 launches a plan with collectives (first all_reduce over x, ",
+    ".lua:9), and rank 1 cannot begin a plan with collectives, as an error of its own says (first all_reduce "})
 end)
