@@ -402,14 +402,14 @@ static void run_chunks(lua_State *L, Program *p) {
 }
 
 static void run(lua_State *L, Program *p) {
-    if (p->processes && !p->wrong && !p->command) {
-        p->exit_code = run_processes(&(RunOptions){p->processes, p->argc, p->argv, p->is_ours});
-        return;
-    }
     bool script = p->script < p->argc;
     if (script && !p->command && strcmp(p->argv[p->script], "doctor") == 0) {
         p->command = "doctor";
         if (p->script + 1 < p->argc) bad_flag(p, p->script + 1, "one argument too many for doctor");
+    }
+    if (p->processes && !p->wrong && !p->command) {
+        p->exit_code = run_processes(&(RunOptions){p->processes, p->argc, p->argv, p->is_ours});
+        return;
     }
     if (!open_host(L, p)) return;
     if (p->wrong) {

@@ -73,5 +73,5 @@ describe("ranks that do not do the same", function()
     ".lua:5); every rank must run the same steps"})
   refused("end", {", and rank 1 is at the end of its script; every rank must run the same steps"})
   refused("failure", {"[E_DIVERGED] rank 0 launches a plan with collectives (first all_reduce over x, ",
-    ".lua:9), and rank 1 cannot begin a plan with collectives, as an error of its own says (first all_reduce "})
+    ".lua:9), and rank 1 cannot begin a plan with collectives, as an error of its own says (first "})
 end)
