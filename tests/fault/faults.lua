@@ -13,7 +13,7 @@ local M = {}
 
 --- Seconds for one scenario. When half are used up, n begins to go in steps that grow. tests/fault/full.lua
 --- lifts the limit.
-M.budget = FAULT_BUDGET or 0.5 -- luacheck: ignore
+M.budget = FAULT_BUDGET or 0.3 -- luacheck: ignore
 
 local function collect()
   collectgarbage()

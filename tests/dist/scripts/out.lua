@@ -5,9 +5,10 @@ local M = {}
 
 --- 32 bits of the bytes' content.
 function M.hash(bytes)
-  local h = 5381
-  for i = 1, #bytes do h = (h * 33 + bytes:byte(i)) & 0xffffffff end
-  return h
+  local h, n = 5381, #bytes // 8 * 8
+  for i = 1, n, 8 do h = h * 1099511628211 ~ string.unpack("<i8", bytes, i) end
+  for i = n + 1, #bytes do h = h * 1099511628211 ~ bytes:byte(i) end
+  return (h ~ h >> 32) & 0xffffffff
 end
 
 --- Prints, in rank 0.
