@@ -67,6 +67,13 @@ void plan_free(Ctx *cx, Plan *p) {
     if (p) alloc_free(&cx->alloc, p, (size_t)p->size);
 }
 
+void plan_print_type(const Plan *p, const PlanValue *v, Str *s) {
+    str_fmt(s, "%s[", dtype_name((DType)v->dtype));
+    for (int d = 0; d < v->rank; d++)
+        str_fmt(s, "%s%lld", d ? "," : "", (long long)plan_dims(p, v)[d]);
+    str_put(s, "]");
+}
+
 static void print_value(const Plan *p, int32_t id, Str *s) {
     static const char *const kind[] = {"p", "r", "t"};
     const PlanValue *v = plan_value(p, id);
@@ -75,10 +82,8 @@ static void print_value(const Plan *p, int32_t id, Str *s) {
     if (v->offset) str_fmt(s, "+%lld", (long long)v->offset);
     if (v->per_device.n) str_put(s, "+device");
     if (v->per_slice.n) str_put(s, "+slice");
-    str_fmt(s, ":%s[", dtype_name((DType)v->dtype));
-    for (int d = 0; d < v->rank; d++)
-        str_fmt(s, "%s%lld", d ? "," : "", (long long)plan_dims(p, v)[d]);
-    str_put(s, "]");
+    str_put(s, ":");
+    plan_print_type(p, v, s);
 }
 
 /* Behind the name of a step: how its bodies run. */

@@ -150,5 +150,6 @@ int32_t plan_steps_in(const Plan *p, const PlanStep *s); /* of all its bodies */
 
 void plan_free(Ctx *cx, Plan *p);
 void plan_print(const Plan *p, const Mesh *mesh, Str *s);
+void plan_print_type(const Plan *p, const PlanValue *v, Str *s); /* "float32[8,4]" */
 
 #endif

@@ -55,11 +55,8 @@ static void print_steps(const Plan *p, Str *s) {
         for (int k = 0; k < step->ops.n; k++)
             str_fmt(s, "%s%s", k ? " " : "", plan_str(p, PLAN_LIST(p, int32_t, step->ops)[k]));
         for (int k = 0; k < step->out.n; k++) {
-            const PlanValue *v = plan_value(p, PLAN_LIST(p, int32_t, step->out)[k]);
-            str_fmt(s, " %s[", dtype_name((DType)v->dtype));
-            for (int d = 0; d < v->rank; d++)
-                str_fmt(s, "%s%lld", d ? "," : "", (long long)plan_dims(p, v)[d]);
-            str_put(s, "]");
+            str_put(s, " ");
+            plan_print_type(p, plan_value(p, PLAN_LIST(p, int32_t, step->out)[k]), s);
         }
         if (step->locs.n) str_fmt(s, " at %s", plan_str(p, PLAN_LIST(p, int32_t, step->locs)[0]));
         str_put(s, "\n");

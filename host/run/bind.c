@@ -5,10 +5,6 @@
 
 #include <string.h>
 
-static Err no_memory(Exec *e) {
-    return err_nomem(e->rt->cx, "binding a plan");
-}
-
 int32_t exec_slots(const Exec *e, uint32_t vary) {
     if (!place_is_spread(e->mesh)) return plan_slots(e->plan, vary);
     return place_slots(e->mesh, vary, e->rt->ranks.rank);
@@ -103,7 +99,7 @@ static Err bind_kernel(Exec *e, const PlanStep *s) {
         /* A kernel that reads offsets reads one per dim, also where none was needed. */
         int32_t room = s->offsets.n > MAX_RANK ? s->offsets.n : MAX_RANK;
         int64_t *offsets = ARENA_ARRAY(&e->arena, int64_t, room);
-        if (!item || !offsets) return no_memory(e);
+        if (!item || !offsets) return exec_no_memory(e);
         for (int k = 0; k < s->in.n; k++)
             set_operand(e, item, k, PLAN_LIST(p, int32_t, s->in)[k], coord);
         for (int k = 0; k < s->out.n; k++)
@@ -120,7 +116,7 @@ static Err bind_kernel(Exec *e, const PlanStep *s) {
 static Err bind_steps(Exec *e) {
     const Plan *p = e->plan;
     e->step = ARENA_ARRAY(&e->arena, BoundStep, p->steps.n + 1);
-    if (!e->step) return no_memory(e);
+    if (!e->step) return exec_no_memory(e);
     for (int32_t i = 0; i < p->steps.n; i++) {
         const PlanStep *s = plan_step(p, i);
         BoundStep *b = &e->step[i];
@@ -145,14 +141,14 @@ static Err bind_buffers(Exec *e) {
     e->slice = ARENA_ARRAY(&e->arena, int64_t, p->nloop + 1);
     e->first_base = ARENA_ARRAY(&e->arena, int32_t, p->buffers.n + 1);
     e->class_start = ARENA_ARRAY(&e->arena, int64_t, p->classes.n + 1);
-    if (!e->slice || !e->first_base || !e->class_start) return no_memory(e);
+    if (!e->slice || !e->first_base || !e->class_start) return exec_no_memory(e);
     for (int32_t i = 0; i < p->buffers.n; i++) {
         e->first_base[i] = e->nbase;
         e->nbase += exec_slots(e, plan_buffer(p, i)->vary);
     }
     e->wire_base = e->nbase++;
     e->base = ARENA_ARRAY(&e->arena, char *, e->nbase + 1);
-    if (!e->base) return no_memory(e);
+    if (!e->base) return exec_no_memory(e);
     int64_t at = 0;
     for (int32_t c = 0; c < p->classes.n; c++) {
         e->class_start[c] = at;
@@ -166,7 +162,7 @@ static Err bind_buffers(Exec *e) {
 static Err bind_uses(Exec *e) {
     int64_t n = 0;
     e->use_start = ARENA_ARRAY(&e->arena, int32_t, e->nbase + 2);
-    if (!e->use_start) return no_memory(e);
+    if (!e->use_start) return exec_no_memory(e);
     int32_t *end = e->use_start + 1; /* first where base i begins, then where it ends */
     for (int pass = 0; pass < 2; pass++) {
         for (int32_t i = 0; i < e->item.n; i++) {
@@ -180,10 +176,10 @@ static Err bind_uses(Exec *e) {
             }
         }
         if (pass == 1) break;
-        if (n > INT32_MAX) return no_memory(e);
+        if (n > INT32_MAX) return exec_no_memory(e);
         for (int32_t i = 0; i < e->nbase; i++) end[i + 1] += end[i];
         e->use = ARENA_ARRAY(&e->arena, Use, n + 1);
-        if (!e->use) return no_memory(e);
+        if (!e->use) return exec_no_memory(e);
     }
     return E_OK;
 }
@@ -193,7 +189,7 @@ static Err bind_params(Exec *e) {
     int32_t *param = ARENA_ARRAY(&e->arena, int32_t, p->buffers.n + 1); /* of a buffer, + 1 */
     e->param = ARENA_ARRAY(&e->arena, BoundParam, p->params.n + 1);
     e->copy = ARENA_ARRAY(&e->arena, Buffer *, p->params.n + 1);
-    if (!param || !e->param || !e->copy) return no_memory(e);
+    if (!param || !e->param || !e->copy) return exec_no_memory(e);
     for (int32_t i = 0; i < p->params.n; i++) {
         int32_t buffer = plan_value(p, PLAN_LIST(p, PlanParam, p->params)[i].value)->buffer;
         const PlanBuffer *b = plan_buffer(p, buffer);
@@ -218,7 +214,7 @@ static Err bind_result_buffers(Exec *e, int32_t **index) {
     *index = ARENA_ARRAY(&e->arena, int32_t, p->buffers.n + 1);
     e->buffer = ARENA_ARRAY(&e->arena, BoundBuffer, p->buffers.n + 1);
     e->own = ARENA_ARRAY(&e->arena, Buffer *, p->buffers.n + 1);
-    if (!*index || !e->buffer || !e->own) return no_memory(e);
+    if (!*index || !e->buffer || !e->own) return exec_no_memory(e);
     for (int32_t i = 0; i < p->buffers.n; i++) {
         const PlanBuffer *b = plan_buffer(p, i);
         if (b->kind != BUFFER_RESULT) continue;
@@ -243,7 +239,7 @@ static Err bind_results(Exec *e) {
         BoundResult *r = &e->result[i];
         tensor_set_strides(&r->pattern, plan_dims(p, v) + v->rank);
         r->shard = ARENA_ARRAY(&e->arena, BoundShard, r->pattern.nslot);
-        if (!r->shard) return no_memory(e);
+        if (!r->shard) return exec_no_memory(e);
         uint32_t used = layout_vary(r->pattern.type->layout);
         for (int32_t s = 0; s < r->pattern.nslot; s++) {
             int32_t coord[MAX_AXES];
@@ -288,7 +284,7 @@ static Err bind_agreement(Exec *e) {
     int32_t *peer = ARENA_ARRAY(&e->arena, int32_t, world);
     bool *there = ARENA_ARRAY(&e->arena, bool, world);
     e->agreement = ARENA_ARRAY(&e->arena, Agreement, 1);
-    if (!peer || !there || !e->agreement) return no_memory(e);
+    if (!peer || !there || !e->agreement) return exec_no_memory(e);
     for (int32_t i = 0; i < e->mesh->ndevices; i++) there[place_process(e->mesh, i)] = true;
     for (int32_t i = 0; i < world; i++)
         if (there[i] && i != e->rt->ranks.rank) peer[n++] = i;
@@ -300,7 +296,7 @@ static Err bind_all(Exec *e, const Type *const *result_type) {
     const Plan *p = e->plan;
     e->result_type = arena_copy(&e->arena, result_type, sizeof *result_type * (size_t)p->results.n);
     e->result = ARENA_ARRAY(&e->arena, BoundResult, p->results.n + 1);
-    if (!e->result_type || !e->result) return no_memory(e);
+    if (!e->result_type || !e->result) return exec_no_memory(e);
     for (int32_t i = 0; i < p->results.n; i++)
         tensor_init(&e->result[i].pattern, e->rt->cx, result_type[i]);
     /* On devices that are fake, and on those of other processes. */

@@ -6,6 +6,10 @@
 #include "run/exec.h"
 #include "run/group.h"
 
+static inline Err exec_no_memory(const Exec *e) {
+    return err_nomem(e->rt->cx, "binding a plan");
+}
+
 Err exec_schedule(Exec *e) MUST_CHECK;
 /* All groups of this process, whose members are all in it. */
 Err exec_bind_collective(Exec *e, const Group *g) MUST_CHECK;

@@ -3,13 +3,9 @@
 #include "ir/program.h"
 #include "run/bind.h"
 
-static Err no_memory(const Exec *e) {
-    return err_nomem(e->rt->cx, "binding a plan");
-}
-
 Err exec_bind_copy(Exec *e, const PlanStep *s, const View *from, const View *to) {
     Item *item = exec_add_item(e, s, "copy", 1, 1);
-    if (!item) return no_memory(e);
+    if (!item) return exec_no_memory(e);
     exec_set_view(item, 0, from);
     exec_set_view(item, 1, to);
     exec_finish_item(e, item);
@@ -20,12 +16,12 @@ Err exec_bind_zeros(Exec *e, const PlanStep *s, const View *to) {
     Emit emit = {.arena = &e->arena};
     size_t size;
     Item *item = exec_add_item(e, s, "fused", 0, 1);
-    if (!item) return no_memory(e);
+    if (!item) return exec_no_memory(e);
     exec_set_view(item, 0, to);
     uint16_t zero = program_imm(&emit, to->tensor.dtype, &(Scalar){0, 0});
     program_instr(&emit, KI_STORE, program_ktype(to->tensor.dtype), 0, zero, 0, 0, 0);
     item->args.attr = program_pack(&emit, &size);
-    if (!item->args.attr) return no_memory(e);
+    if (!item->args.attr) return exec_no_memory(e);
     exec_finish_item(e, item);
     return E_OK;
 }
@@ -71,12 +67,12 @@ Err exec_bind_reduction(Exec *e, const PlanStep *s, const Root *root, const View
                group_is_even(root, n) && same_strides(from, n);
     for (int32_t k = 0; k < n; k++) sum = sum && from[k].tensor.dtype == DT_F32;
     Item *item = exec_add_item(e, s, sum ? "tree_sum" : "fused", n, 1);
-    if (!item) return no_memory(e);
+    if (!item) return exec_no_memory(e);
     for (int32_t k = 0; k < n; k++) exec_set_view(item, k, &from[k]);
     exec_set_view(item, n, to);
     if (!sum) {
         item->args.attr = tree_program(e, (PartialKind)s->coll.reduce, to->tensor.dtype, root, n);
-        if (!item->args.attr) return no_memory(e);
+        if (!item->args.attr) return exec_no_memory(e);
     }
     exec_finish_item(e, item);
     return E_OK;
@@ -87,7 +83,7 @@ static Err bind_tree(Exec *e, const Group *g, const int32_t coord[MAX_AXES], int
     const PlanStep *s = g->step;
     View *from = ARENA_ARRAY(&e->arena, View, g->size);
     Root *root = ARENA_ARRAY(&e->arena, Root, g->size);
-    if (!from || !root) return no_memory(e);
+    if (!from || !root) return exec_no_memory(e);
     int32_t parts = s->coll.kind == COLL_REDUCE_SCATTER ? g->size : 1;
     int32_t part = parts > 1 ? group_number(g, coord) : 0;
     for (int32_t m = 0; m < g->size; m++) {
@@ -95,7 +91,7 @@ static Err bind_tree(Exec *e, const Group *g, const int32_t coord[MAX_AXES], int
         group_member(g, coord, m, at);
         root[m] = (Root){.first = m, .n = 1};
         from[m] = exec_view(e, PLAN_LIST(e->plan, int32_t, s->in)[i], at);
-        if (!exec_narrow(e, &from[m], s->coll.dim, part, parts)) return no_memory(e);
+        if (!exec_narrow(e, &from[m], s->coll.dim, part, parts)) return exec_no_memory(e);
     }
     View to = exec_view(e, PLAN_LIST(e->plan, int32_t, s->out)[i], coord);
     return exec_bind_reduction(e, s, root, from, g->size, &to);
@@ -114,7 +110,7 @@ static Err bind_sources(Exec *e, const Group *g, const int32_t coord[MAX_AXES]) 
         View part = to;
         if (!exec_narrow(e, &from, source.from_dim, source.from_part, source.from_parts) ||
             !exec_narrow(e, &part, source.to_dim, source.to_part, source.to_parts))
-            return no_memory(e);
+            return exec_no_memory(e);
         TRY(exec_bind_copy(e, s, &from, &part));
     }
     return E_OK;

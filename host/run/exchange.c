@@ -1,13 +1,10 @@
 #include "run/exchange.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Less than this is copied and added up by the caller alone. */
 enum { INLINE_BYTES = 1 << 16, CUT_BYTES = 1 << 18, MAX_CUTS = 64 };
-
-static Err no_memory(const Exec *e) {
-    return err_nomem(e->rt->cx, "binding a plan");
-}
 
 int64_t exchange_bytes(const KTensor *t) {
     int64_t n = dtype_size(t->dtype);
@@ -29,7 +26,7 @@ bool exchange_is_dense(const View *v) {
 
 Err exchange_wire(Exec *e, Exchange *x, const int64_t *dims, int32_t rank, DType dtype, View *out) {
     int64_t *strides = ARENA_ARRAY(&e->arena, int64_t, rank + 1), step = dtype_size(dtype);
-    if (!strides) return no_memory(e);
+    if (!strides) return exec_no_memory(e);
     for (int d = rank - 1; d >= 0; d--) {
         strides[d] = step;
         step *= dims[d];
@@ -42,17 +39,17 @@ Err exchange_wire(Exec *e, Exchange *x, const int64_t *dims, int32_t rank, DType
 
 Err exchange_send(Exec *e, Phase *p, int32_t peer, const View *v) {
     ExchangePart part = {peer, v->ref, (size_t)exchange_bytes(&v->tensor)};
-    return !part.bytes || VEC_PUSH(&e->arena, &p->send, part) ? E_OK : no_memory(e);
+    return !part.bytes || VEC_PUSH(&e->arena, &p->send, part) ? E_OK : exec_no_memory(e);
 }
 
 Err exchange_recv(Exec *e, Phase *p, int32_t peer, const View *v) {
     ExchangePart part = {peer, v->ref, (size_t)exchange_bytes(&v->tensor)};
-    return !part.bytes || VEC_PUSH(&e->arena, &p->recv, part) ? E_OK : no_memory(e);
+    return !part.bytes || VEC_PUSH(&e->arena, &p->recv, part) ? E_OK : exec_no_memory(e);
 }
 
 Err exchange_items(Exec *e, Exchange *x, int phase) {
     while (x->phase_of.n < e->item.n - e->step[x->step].first)
-        if (!VEC_PUSH(&e->arena, &x->phase_of, (uint8_t)phase)) return no_memory(e);
+        if (!VEC_PUSH(&e->arena, &x->phase_of, (uint8_t)phase)) return exec_no_memory(e);
     return E_OK;
 }
 
@@ -60,7 +57,7 @@ Err exchange_items(Exec *e, Exchange *x, int phase) {
 static Err sort_items(Exec *e, Exchange *x) {
     int32_t first = e->step[x->step].first, n = e->item.n - first, done = first;
     Item *item = arena_copy(&e->arena, e->item.at + first, sizeof *item * (size_t)n);
-    if (!item) return no_memory(e);
+    if (!item) return exec_no_memory(e);
     for (int k = 0; k < PHASES; k++) {
         x->phase[k].first = done;
         for (int32_t i = 0; i < n; i++)
@@ -68,6 +65,11 @@ static Err sort_items(Exec *e, Exchange *x) {
         x->phase[k].n = done - x->phase[k].first;
     }
     return E_OK;
+}
+
+static int by_group(const void *a, const void *b) {
+    const Mine *x = a, *y = b;
+    return x->group != y->group ? x->group - y->group : x->number - y->number;
 }
 
 /* The devices here, by group and number. */
@@ -78,17 +80,9 @@ static Err find_mine(Exec *e, const Group *g, MineList *mine) {
         if (place_process(m, i) != m->process) continue;
         mesh_coords(m, i, coord);
         Mine one = {group_first(g, m, coord), group_number(g, coord)};
-        if (!VEC_PUSH(&e->arena, mine, one)) return no_memory(e);
-        int32_t at = mine->n - 1;
-        for (; at > 0; at--) {
-            const Mine *other = &mine->at[at - 1];
-            bool before =
-                other->group != one.group ? other->group < one.group : other->number < one.number;
-            if (before) break;
-            mine->at[at] = *other;
-        }
-        mine->at[at] = one;
+        if (!VEC_PUSH(&e->arena, mine, one)) return exec_no_memory(e);
     }
+    if (mine->n) qsort(mine->at, (size_t)mine->n, sizeof *mine->at, by_group);
     return E_OK;
 }
 
@@ -114,7 +108,7 @@ static Err describe(Exec *e, const PlanStep *s, Exchange *x) {
     mesh_print_axes(e->mesh, s->coll.axes, &axes);
     char *copy = axes.failed ? NULL : arena_strdup(&e->arena, str_of(&axes));
     str_free(&axes);
-    if (!copy) return no_memory(e);
+    if (!copy) return exec_no_memory(e);
     x->what = (Crossing){.op = plan_str(p, s->op), .where = "", .axes = copy};
     if (s->locs.n) x->what.where = plan_str(p, PLAN_LIST(p, int32_t, s->locs)[0]);
     for (int k = 0; k < PHASES; k++)
@@ -138,7 +132,7 @@ Err exchange_bind(Exec *e, int32_t step) {
     if (!place_is_spread(e->mesh) || !group_crosses(&g, e->mesh))
         return exec_bind_collective(e, &g);
     Exchange *x = ARENA_ARRAY(&e->arena, Exchange, 1);
-    if (!x) return no_memory(e);
+    if (!x) return exec_no_memory(e);
     MineList mine = {.n = 0};
     x->step = step;
     x->over = find_over(e, step);
@@ -151,7 +145,7 @@ Err exchange_bind(Exec *e, int32_t step) {
     for (int k = 0; k < PHASES; k++) {
         Phase *p = &x->phase[k];
         p->part = ARENA_ARRAY(&e->arena, CommPart, p->send.n + p->recv.n + 1);
-        if (!p->part) return no_memory(e);
+        if (!p->part) return exec_no_memory(e);
     }
     if (x->wire_end > e->wire_bytes) e->wire_bytes = x->wire_end;
     e->step[step].exchange = e->step[x->over].exchange = x;
@@ -179,17 +173,17 @@ static Err add_stage(Exec *e, const Exchange *x, Phase *p) {
         for (int64_t k = 0; k < cuts; k++) {
             Piece piece = {x->step, i - step_first, item->units * k / cuts,
                            item->units * (k + 1) / cuts};
-            if (!VEC_PUSH(&e->arena, &e->piece, piece)) return no_memory(e);
+            if (!VEC_PUSH(&e->arena, &e->piece, piece)) return exec_no_memory(e);
         }
     }
     int32_t lanes = e->piece.n - begin, *lane = ARENA_ARRAY(&e->arena, int32_t, lanes + 1);
-    if (!lane) return no_memory(e);
+    if (!lane) return exec_no_memory(e);
     for (int32_t i = 0; i <= lanes; i++) lane[i] = begin + i;
     p->stage = e->stage.n;
     if (e->most_stages < 1) e->most_stages = 1;
     if (e->most_queues < lanes) e->most_queues = lanes;
     PoolStage all = {.first = lane, .lanes = lanes, .steps = 1};
-    return VEC_PUSH(&e->arena, &e->stage, all) ? E_OK : no_memory(e);
+    return VEC_PUSH(&e->arena, &e->stage, all) ? E_OK : exec_no_memory(e);
 }
 
 Err exchange_schedule(Exec *e, Exchange *x) {

@@ -19,10 +19,6 @@ typedef struct Move {
     uint32_t out_vary;
 } Move;
 
-static Err no_memory(const Exec *e) {
-    return err_nomem(e->rt->cx, "binding a plan");
-}
-
 static const Known *find(const KnownList *list, int32_t device, int32_t part) {
     for (int32_t i = 0; i < list->n; i++)
         if (list->at[i].device == device && list->at[i].part == part) return &list->at[i];
@@ -47,7 +43,7 @@ static Err receive(Move *m, const Source *s, const View *to, KnownList *got) {
         TRY(exec_bind_copy(e, m->g->step, &one.view, to));
         TRY(exchange_items(e, m->x, 1));
     }
-    if (!VEC_PUSH(&e->arena, got, one)) return no_memory(e);
+    if (!VEC_PUSH(&e->arena, got, one)) return exec_no_memory(e);
     return exchange_recv(e, &m->x->phase[0], place_process(e->mesh, device), &one.view);
 }
 
@@ -60,13 +56,13 @@ static Err fill(Move *m, const int32_t coord[MAX_AXES], KnownList *got) {
     for (int32_t k = 0; k < n; k++) {
         Source s = group_source(m->g, coord, k);
         View part = to;
-        if (!exec_narrow(e, &part, s.to_dim, s.to_part, s.to_parts)) return no_memory(e);
+        if (!exec_narrow(e, &part, s.to_dim, s.to_part, s.to_parts)) return exec_no_memory(e);
         if (exec_slot(e, m->vary, s.from) < 0) {
             TRY(receive(m, &s, &part, got));
             continue;
         }
         View from = exec_view(e, m->in, s.from);
-        if (!exec_narrow(e, &from, s.from_dim, s.from_part, s.from_parts)) return no_memory(e);
+        if (!exec_narrow(e, &from, s.from_dim, s.from_part, s.from_parts)) return exec_no_memory(e);
         TRY(exec_bind_copy(e, m->g->step, &from, &part));
     }
     return exchange_items(e, m->x, 1);
@@ -81,7 +77,7 @@ static Err send(Move *m, const Source *s, int32_t peer, KnownList *packed) {
     const Known *known = find(packed, device, s->from_part);
     if (known) return exchange_send(e, &m->x->phase[0], peer, &known->view);
     View from = exec_view(e, m->in, s->from);
-    if (!exec_narrow(e, &from, s->from_dim, s->from_part, s->from_parts)) return no_memory(e);
+    if (!exec_narrow(e, &from, s->from_dim, s->from_part, s->from_parts)) return exec_no_memory(e);
     Known one = {device, s->from_part, from};
     if (!exchange_is_dense(&from)) {
         const KTensor *t = &from.tensor;
@@ -89,7 +85,7 @@ static Err send(Move *m, const Source *s, int32_t peer, KnownList *packed) {
         TRY(exec_bind_copy(e, m->g->step, &from, &one.view));
         TRY(exchange_items(e, m->x, 0));
     }
-    if (!VEC_PUSH(&e->arena, packed, one)) return no_memory(e);
+    if (!VEC_PUSH(&e->arena, packed, one)) return exec_no_memory(e);
     return exchange_send(e, &m->x->phase[0], peer, &one.view);
 }
 
@@ -100,7 +96,7 @@ static Err serve(Move *m, int32_t peer, const Source *s, KnownList *sent, KnownL
     if (place_process(mesh, one.device) != mesh->process ||
         place_slot(mesh, m->vary, peer, s->from) >= 0 || find(sent, one.device, one.part))
         return E_OK;
-    if (!VEC_PUSH(&m->e->arena, sent, one)) return no_memory(m->e);
+    if (!VEC_PUSH(&m->e->arena, sent, one)) return exec_no_memory(m->e);
     return send(m, s, peer, packed);
 }
 
@@ -156,7 +152,7 @@ Err exchange_move(Exec *e, Exchange *x, const Group *g, const MineList *mine) {
     m.out_vary = plan_buffer(p, plan_value(p, m.out)->buffer)->vary;
     KnownList got = {.n = 0}, packed = {.n = 0};
     bool *there = ARENA_ARRAY(&e->arena, bool, world);
-    if (!there) return no_memory(e);
+    if (!there) return exec_no_memory(e);
     find_peers(&m, there);
     for (int32_t peer = 0; peer < world; peer++)
         if (there[peer] && peer != e->mesh->process) TRY(serve_all(&m, peer, &packed));

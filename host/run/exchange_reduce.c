@@ -27,10 +27,6 @@ typedef struct Reduction { /* of one operand, or a part of it, over one group */
     int32_t wants;
 } Reduction;
 
-static Err no_memory(const Exec *e) {
-    return err_nomem(e->rt->cx, "binding a plan");
-}
-
 static void member_at(const Reduction *r, int32_t member, int32_t coord[MAX_AXES]) {
     group_member(r->g, r->coord, member, coord);
 }
@@ -45,7 +41,7 @@ static DType root_dtype(const Reduction *r, const Root *root) {
 static Err slice(Exec *e, const View *v, int64_t lo, int64_t hi, View *out) {
     int64_t size = dtype_size(v->tensor.dtype), line[] = {hi - lo, size};
     int64_t *dims = arena_copy(&e->arena, line, sizeof line);
-    if (!dims) return no_memory(e);
+    if (!dims) return exec_no_memory(e);
     *out = *v;
     out->tensor.rank = 1;
     out->tensor.dims = dims;
@@ -78,7 +74,7 @@ static Err leaf_of(const Reduction *r, int32_t member, View *out) {
     member_at(r, member, at);
     *out = exec_view(r->e, r->in, at);
     bool ok = exec_narrow(r->e, out, r->g->step->coll.dim, r->part, r->parts);
-    return ok ? E_OK : no_memory(r->e);
+    return ok ? E_OK : exec_no_memory(r->e);
 }
 
 /* Reduces the members of a root of this process to `to`. */
@@ -86,7 +82,7 @@ static Err reduce_members(Reduction *r, const Root *root, const View *to) {
     Exec *e = r->e;
     View *leaf = ARENA_ARRAY(&e->arena, View, root->n);
     Root *one = ARENA_ARRAY(&e->arena, Root, root->n);
-    if (!leaf || !one) return no_memory(e);
+    if (!leaf || !one) return exec_no_memory(e);
     for (int32_t k = 0; k < root->n; k++) {
         one[k] = (Root){.first = k, .n = 1};
         TRY(leaf_of(r, root->first + k, &leaf[k]));
@@ -119,7 +115,8 @@ static Err reduce_own(Reduction *r) {
 static Err room_for(Reduction *r, const Root *root, bool whole, int64_t count, View *out) {
     if (whole) return whole_in_wire(r, root_dtype(r, root), out);
     const int64_t *dims = arena_copy(&r->e->arena, &count, sizeof count);
-    return dims ? exchange_wire(r->e, r->x, dims, 1, root_dtype(r, root), out) : no_memory(r->e);
+    return dims ? exchange_wire(r->e, r->x, dims, 1, root_dtype(r, root), out)
+                : exec_no_memory(r->e);
 }
 
 /* Brings all roots, or their elements [lo, hi), to the process that finishes them, and fills `from`
@@ -261,7 +258,7 @@ Err exchange_reduce(Exec *e, Exchange *x, const Group *g, const MineList *mine) 
     r.root = ARENA_ARRAY(&e->arena, Root, g->size);
     r.from = ARENA_ARRAY(&e->arena, View, g->size);
     r.own = ARENA_ARRAY(&e->arena, View, g->size);
-    if (!r.process || !r.want || !r.root || !r.from || !r.own) return no_memory(e);
+    if (!r.process || !r.want || !r.root || !r.from || !r.own) return exec_no_memory(e);
     for (int i = 0; i < g->step->out.n; i++) {
         r.in = PLAN_LIST(p, int32_t, g->step->in)[i];
         r.out = PLAN_LIST(p, int32_t, g->step->out)[i];

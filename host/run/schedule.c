@@ -36,10 +36,6 @@ typedef struct Schedule {
     VEC(int32_t) count; /* consecutive ones */
 } Schedule;
 
-static Err no_memory(const Exec *e) {
-    return err_nomem(e->rt->cx, "binding a plan");
-}
-
 static double step_seconds(const Exec *e, const PlanStep *s) {
     return STEP_OVERHEAD + target_seconds(e->rt->target, s->flops, s->bytes);
 }
@@ -108,7 +104,7 @@ static Err add_stage(Schedule *s, int32_t first_step, int32_t n, int32_t begin, 
     PoolStage stage = {.first = *first, .lanes = lanes, .steps = steps, .after = after - begin};
     if (!*first || !VEC_PUSH(&e->arena, &e->stage, stage) ||
         !VEC_PUSH(&e->arena, &s->first, first_step) || !VEC_PUSH(&e->arena, &s->count, n))
-        return no_memory(e);
+        return exec_no_memory(e);
     return E_OK;
 }
 
@@ -117,7 +113,7 @@ static Err add_piece(Schedule *s, int32_t step, int32_t slot, int64_t k, int64_t
     Exec *e = s->e;
     int64_t units = e->item.at[e->step[step].first + slot].units;
     Piece piece = {step, slot, units * k / cuts, units * (k + 1) / cuts};
-    return VEC_PUSH(&e->arena, &e->piece, piece) ? E_OK : no_memory(e);
+    return VEC_PUSH(&e->arena, &e->piece, piece) ? E_OK : exec_no_memory(e);
 }
 
 static int64_t power_from(int64_t n) {
@@ -184,7 +180,7 @@ static Err plan_cuts(const Schedule *s, int32_t first, int32_t n, Cut *cut, doub
             if (load[t] < load[cut[i].start]) cut[i].start = t;
         for (int64_t k = 0; k < pieces; k++)
             load[owner_of(&cut[i], pieces, k, s->threads)] += cut[i].each;
-        if (pieces > INT32_MAX / MAX_BATCH) return no_memory(e);
+        if (pieces > INT32_MAX / MAX_BATCH) return exec_no_memory(e);
     }
     return E_OK;
 }
@@ -196,7 +192,7 @@ static Err batch_stage(Schedule *s, int32_t first, int32_t n, int32_t begin) {
     Cut cut[MAX_BATCH];
     double *load = ARENA_ARRAY(&e->arena, double, s->threads);
     TRY(add_stage(s, first, n, begin, s->threads, 1, &lane));
-    if (!load) return no_memory(e);
+    if (!load) return exec_no_memory(e);
     TRY(plan_cuts(s, first, n, cut, load));
     for (int t = 0; t < s->threads; t++) {
         lane[t] = e->piece.n;
@@ -254,7 +250,7 @@ static Err straight(Schedule *s, int32_t first, int32_t n) {
     for (int32_t i = 0; i < stretch.nstage; i++)
         queues += pool_queues(&e->stage.at[stretch.stage + i]);
     if (queues > e->most_queues) e->most_queues = queues;
-    return VEC_PUSH(&e->arena, &e->stretch, stretch) ? E_OK : no_memory(e);
+    return VEC_PUSH(&e->arena, &e->stretch, stretch) ? E_OK : exec_no_memory(e);
 }
 
 /* The start or the end of a collective with other processes. */
@@ -264,8 +260,8 @@ static Err exchange(Schedule *s, int32_t step) {
     if (stretch.exchange->step == step) TRY(exchange_schedule(e, stretch.exchange));
     while (s->first.n < e->stage.n)
         if (!VEC_PUSH(&e->arena, &s->first, step) || !VEC_PUSH(&e->arena, &s->count, 1))
-            return no_memory(e);
-    return VEC_PUSH(&e->arena, &e->stretch, stretch) ? E_OK : no_memory(e);
+            return exec_no_memory(e);
+    return VEC_PUSH(&e->arena, &e->stretch, stretch) ? E_OK : exec_no_memory(e);
 }
 
 /* A LOOP or BRANCH, and its bodies. */
@@ -275,7 +271,7 @@ static Err control(Schedule *s, int32_t step) {
     const PlanControl *c = &plan_step(p, step)->control;
     Stretch stretch = {.first = step, .n = 1, .nbody = c->body.n};
     stretch.body = ARENA_ARRAY(&e->arena, int32_t, stretch.nbody + 1);
-    if (!stretch.body || !VEC_PUSH(&e->arena, &e->stretch, stretch)) return no_memory(e);
+    if (!stretch.body || !VEC_PUSH(&e->arena, &e->stretch, stretch)) return exec_no_memory(e);
     int32_t at = step + 1;
     for (int k = 0; k < c->body.n; k++) {
         int32_t before = e->stretch.n, steps = PLAN_LIST(p, int32_t, c->body)[k];
@@ -304,7 +300,7 @@ Err exec_schedule(Exec *e) {
     const Plan *p = e->plan;
     Schedule s = {.e = e, .threads = runtime_threads(e->rt)};
     s.extent = ARENA_ARRAY(&e->arena, Extent, p->values.n + 1);
-    if (!s.extent) return no_memory(e);
+    if (!s.extent) return exec_no_memory(e);
     for (int32_t i = 0; i < p->values.n; i++) s.extent[i] = extent_of(p, plan_value(p, i));
     return add_stretches(&s, 0, p->steps.n);
 }

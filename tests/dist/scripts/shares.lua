@@ -1,28 +1,18 @@
 -- shares.lua DATA MODEL FILE: a step of a small GPT under fsdp_tp. Rank 0 prints a line for each process: the bytes
 -- of the parameters and the optimizer's state that it holds, and of the temporaries of a step; what its devices
 -- computed in matrix products; and the bytes of the batch that it read.
-package.path = "models/?.lua;" .. package.path
 local ml = require "meshlua"
 local out = require "out"
-local gpt = require "gpt"
+local small_gpt = require "small_gpt"
 
-local rules = gpt.rules.fsdp_tp
 local mesh = ml.make_mesh({tonumber(arg[1]), tonumber(arg[2])}, {"data", "model"})
-local cfg = setmetatable({layers = 2, width = 256, heads = 8, seq = 64, batch = 64, warmup = 1,
-  steps = 2}, {__index = gpt.config})
+local cfg, model, optimizer, step = small_gpt(mesh, "fsdp_tp", {layers = 2, width = 256, heads = 8, seq = 64,
+  batch = 64, warmup = 1, steps = 2})
 local core = ml.core
 
 local records = assert(ml.data.windows(assert(ml.data.tokens(arg[3])), cfg.seq))
 local rows = ml.NamedSharding(mesh, ml.P "data")
 local batches = records:shuffled {batch = cfg.batch, shardings = {inputs = rows, labels = rows}}
-
-local model = ml.init(function(rngs) return gpt.build(cfg, rngs) end, {mesh = mesh, rules = rules, seed = 0})
-local optimizer = gpt.optimizer(model, cfg)
-local step = ml.jit(function(net, opt, ids, labels)
-  local loss, grads = ml.value_and_grad(function(m) return gpt.loss(m, ids, labels) end)(net)
-  opt:update(net, grads)
-  return loss
-end, {mesh = mesh, rules = rules})
 
 local function products()
   local sum = 0

@@ -1,23 +1,13 @@
 -- train.lua RULES DATA MODEL: twenty steps of a small GPT. Rank 0 prints the losses and a checksum of every
 -- parameter: the same text however the devices are spread over processes.
-package.path = "models/?.lua;" .. package.path
 local ml = require "meshlua"
 local out = require "out"
-local gpt = require "gpt"
+local small_gpt = require "small_gpt"
 
 local STEPS = 20
-local rules = gpt.rules[arg[1]]
 local mesh = ml.make_mesh({tonumber(arg[2]), tonumber(arg[3])}, {"data", "model"})
-local cfg = setmetatable({layers = 2, width = 64, heads = 4, seq = 32, batch = 16, warmup = 2,
-  steps = STEPS}, {__index = gpt.config})
-
-local model = ml.init(function(rngs) return gpt.build(cfg, rngs) end, {mesh = mesh, rules = rules, seed = 0})
-local optimizer = gpt.optimizer(model, cfg)
-local step = ml.jit(function(net, opt, ids, labels)
-  local loss, grads = ml.value_and_grad(function(m) return gpt.loss(m, ids, labels) end)(net)
-  opt:update(net, grads)
-  return loss
-end, {mesh = mesh, rules = rules})
+local cfg, model, optimizer, step = small_gpt(mesh, arg[1], {layers = 2, width = 64, heads = 4, seq = 32,
+  batch = 16, warmup = 2, steps = STEPS})
 
 local batch = ml.NamedSharding(mesh, ml.P("data"))
 for i = 1, STEPS do
