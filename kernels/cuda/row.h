@@ -1,0 +1,80 @@
+/* row.h - the contract between the rows of the CUDA kernels and what launches them (host/cuda).
+ *
+ * A family is two files of one base name, that of the CPU's family: softmax.cu has device code,
+ * softmax.c rows, which say for given operands which functions of it run, on which grid, with which
+ * parameters. Device code is text to the program: it is compiled by NVRTC for the GPU that is
+ * there, once for each set of `defines`, and cached. What is compiled in should be few things
+ * (dtypes, tile sizes, a vector width); dims and strides are parameters, so that few variants are
+ * compiled.
+ *
+ * Rows are plain C and include this header only. They read dtypes, dims, strides, attr and offsets,
+ * never data. What they decide depends on the operands alone, never on the number of processors,
+ * wherever it could change the bits of a result. */
+#ifndef MESHLUA_CUDA_ROW_H
+#define MESHLUA_CUDA_ROW_H
+
+#include "kernel.h"
+
+typedef struct CudaPlan CudaPlan;
+
+typedef struct CudaGpu { /* for choices that do not change results */
+    int32_t major, minor;
+    int32_t processors;
+    size_t shared; /* bytes of shared memory that a block may ask for */
+} CudaGpu;
+
+typedef struct CudaRow {
+    const char *name; /* as in the CPU's table */
+    /* Adds to `p` what is launched. 0: the kernel does not take these operands. */
+    int (*plan)(const KArgs *args, CudaPlan *p);
+} CudaRow;
+
+/* ---- what a row calls. Running out of memory is kept in the plan and found by its reader ---- */
+
+const CudaGpu *cuda_gpu(const CudaPlan *p);
+
+/* Opens a launch of function `entry` of device code `file` ("softmax.cu"), with so many blocks
+ * (x; any number from 0 on: with 0 nothing is launched; kernels whose blocks exceed 2^31 - 1 loop)
+ * and threads in a block. What follows belongs to it. Launches run in the order in which they were
+ * opened. */
+void cuda_launch(CudaPlan *p, const char *file, const char *entry, int64_t blocks, int threads);
+/* The same for generated device code; the text is copied. */
+void cuda_launch_text(CudaPlan *p, const char *text, const char *entry, int64_t blocks,
+                      int threads);
+void cuda_grid(CudaPlan *p, int64_t y, int64_t z); /* the other two; 1 unless said */
+void cuda_shared(CudaPlan *p, size_t bytes);       /* dynamic shared memory of a block */
+/* "#define NAME value" in front of the device code. */
+void cuda_define(CudaPlan *p, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* "#define NAME float" and the like: the name in device code of the type of an element. */
+void cuda_define_type(CudaPlan *p, const char *name, DType t);
+
+/* The function's parameters, in order. */
+void cuda_operand(CudaPlan *p, int k);                   /* T *: operand k: inputs, then outputs */
+void cuda_operand_at(CudaPlan *p, int k, int64_t bytes); /* so many bytes into it */
+void cuda_scratch(CudaPlan *p, size_t at);               /* char *: that far in the scratch */
+void cuda_fault(CudaPlan *p);                            /* Fault *: see device.cuh */
+void cuda_i32(CudaPlan *p, int32_t x);
+void cuda_i64(CudaPlan *p, int64_t x);
+void cuda_f32(CudaPlan *p, float x);
+void cuda_f64(CudaPlan *p, double x);
+void cuda_bytes(CudaPlan *p, const void *x, size_t size); /* a struct by value; copied */
+
+/* Scratch that is kept apart from what the step's other launches have: where it begins. */
+size_t cuda_take_scratch(CudaPlan *p, size_t bytes);
+/* So many bytes of an operand, or of scratch, become `byte` before the next launch. */
+void cuda_fill(CudaPlan *p, int k, int64_t bytes, int byte);
+void cuda_fill_scratch(CudaPlan *p, size_t at, size_t bytes, int byte);
+
+/* A library's call instead of a launch. `call` gets the addresses of the operands (inputs, then
+ * outputs), the scratch and the stream (cudaStream_t); 1, or 0 with a text in `error`. `drop` (or
+ * NULL) frees the state. */
+typedef int CudaCall(void *state, char *const *address, char *scratch, void *stream, char *error,
+                     size_t size);
+void cuda_call(CudaPlan *p, const char *what, CudaCall *call, void *state,
+               void (*drop)(void *state));
+
+/* All rows; the table ends with one whose name is NULL. */
+const CudaRow *k_cuda_table(void);
+
+#endif
