@@ -5,8 +5,9 @@
 
 static const EnvRow rows[ENV_COUNT] = {
     [ENV_DEVICES] = {"MESHLUA_DEVICES", "N | fake:N", "devices, as --devices"},
-    [ENV_THREADS] = {"MESHLUA_THREADS", "1..",
-                     "worker threads, the main one included; default: this process's share of the cores"},
+    [ENV_THREADS] =
+        {"MESHLUA_THREADS", "1..",
+         "worker threads, the main one included; default: this process's share of the cores"},
     [ENV_KERNELS] = {"MESHLUA_KERNELS", "default | v3 | v4 | naive",
                      "which CPU kernels run; default: the best this processor has"},
     [ENV_BLAS] = {"MESHLUA_BLAS", "off | FILE",
@@ -20,6 +21,9 @@ static const EnvRow rows[ENV_COUNT] = {
                    "run the verifiers after every pass, as the checked build does"},
     [ENV_TIMEOUT] = {"MESHLUA_TIMEOUT", "seconds",
                      "how long a process waits for others, as --timeout; default: 300"},
+    [ENV_CACHE] = {"MESHLUA_CACHE", "off | FOLDER",
+                   "where compiled kernels are kept between runs; default: meshlua in the user's "
+                   "folder of caches"},
     [ENV_MESHLUA_WORLD_SIZE] = {"MESHLUA_WORLD_SIZE", "1..",
                                 "how many processes there are, as --world-size"},
     [ENV_MESHLUA_RANK] = {"MESHLUA_RANK", "0..", "which of them this is, as --rank"},
@@ -54,6 +58,8 @@ static const EnvRow rows[ENV_COUNT] = {
     [ENV_NO_COLOR] = {"NO_COLOR", "anything", "no colour on a terminal"},
     [ENV_TERM] = {"TERM", "dumb", "plain output"},
     [ENV_HOME] = {"HOME", "folder", "where the REPL keeps its history"},
+    [ENV_XDG_CACHE_HOME] = {"XDG_CACHE_HOME", "folder",
+                            "the user's folder of caches; default: ~/.cache"},
     [ENV_LUA_INIT] = {"LUA_INIT", "Lua | @FILE", "run first, as stock lua does; -E ignores it"},
     [ENV_LUA_INIT_5_4] = {"LUA_INIT_5_4", "Lua | @FILE", "run instead of LUA_INIT"},
 };

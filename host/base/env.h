@@ -15,6 +15,7 @@ typedef enum EnvVar {
     ENV_PATH,
     ENV_CHECK,
     ENV_TIMEOUT,
+    ENV_CACHE,
     ENV_MESHLUA_WORLD_SIZE,
     ENV_MESHLUA_RANK,
     ENV_MESHLUA_LOCAL_RANK,
@@ -39,6 +40,7 @@ typedef enum EnvVar {
     ENV_NO_COLOR,
     ENV_TERM,
     ENV_HOME,
+    ENV_XDG_CACHE_HOME,
     ENV_LUA_INIT,
     ENV_LUA_INIT_5_4,
     ENV_COUNT

@@ -87,9 +87,15 @@ typedef struct Device {
     void (*close)(void *self);
 } Device;
 
-/* `which`: GPUs by index, in order, of those that CUDA_VISIBLE_DEVICES leaves; NULL: all. 0, with a
- * text in `error`: there is nothing that could be used, and why. */
-typedef int DeviceOpen(Device *device, const int32_t *which, int32_t n, char *error, size_t size);
+typedef struct DeviceOptions {
+    const int32_t *which; /* GPUs by index, in order, of those that CUDA shows; NULL: all */
+    int32_t n;
+    const char *visible; /* CUDA_VISIBLE_DEVICES, which is why others are not shown; NULL: unset */
+    const char *cache; /* a folder, which need not exist, for what is kept between runs; or NULL */
+} DeviceOptions;
+
+/* 0, with a text in `error`: there is nothing that could be used, and why. */
+typedef int DeviceOpen(Device *device, const DeviceOptions *options, char *error, size_t size);
 #define DEVICE_OPEN "device_open"
 
 /* What the library makes of a kernel for those operands, as text: the device code of a generated

@@ -24,12 +24,15 @@ local exceptions = {
   {"^host/run/schedule$", "exec_"},
   {"^host/run/comm_local$", "exec_"},
   {"^host/mpi/mpi$", "comm_transport_open"},
+  {"^host/cuda/cuda$", "device_"}, -- the symbols of run/device.h
+  {"^host/cuda/plan$", "cuda_"},   -- the builder of kernels/cuda/row.h, beside plan_
   {"^host/run/profile_", "profile_"}, -- parts of profile.h
   {"^host/lua/core$", "luaopen_meshlua"},
   {"^host/lua/l?jit[a-z_]*$", "jit_"}, -- parts of jit.h and trace.h
   {"^host/lua/ltrace$", "trace_"},
   {"^host/main$", "main"},
   {"^embedded$", "core_"},         -- the generated half of core.c
+  {"^embedded_cuda$", "source_"},  -- that of cuda/source.c
   {"^kernels/", "k_"},
 }
 

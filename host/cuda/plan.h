@@ -1,0 +1,69 @@
+/* plan.h - what a kernel does for given operands, as its row has said it: launches, fills and
+ * calls of libraries, one after the other. The functions that build it are those of
+ * kernels/cuda/row.h. */
+#ifndef MESHLUA_CUDA_PLAN_H
+#define MESHLUA_CUDA_PLAN_H
+
+#include "cuda/row.h"
+
+typedef enum ParamKind {
+    PARAM_OPERAND, /* an address: `bytes` into operand k */
+    PARAM_SCRATCH, /* an address: `bytes` into the scratch */
+    PARAM_FAULT,   /* struct Fault, by value */
+    PARAM_VALUE    /* as it stands in the plan's values */
+} ParamKind;
+
+typedef struct PlanParam {
+    ParamKind kind;
+    int32_t operand;
+    int64_t bytes;
+    size_t at; /* where it stands in `values` */
+} PlanParam;
+
+typedef enum PlanKind { PLAN_LAUNCH, PLAN_FILL, PLAN_CALL } PlanKind;
+
+typedef struct PlanStep {
+    PlanKind kind;
+    /* ---- a launch ---- */
+    const char *file; /* NULL: generated */
+    char *text;       /* of a generated one */
+    char *defines;
+    char *entry;
+    int64_t blocks[3];
+    int threads;
+    size_t shared;
+    int32_t param, nparam; /* in the plan's list */
+    /* ---- a fill ---- */
+    int32_t operand; /* < 0: of the scratch, at `at` */
+    int byte;
+    size_t at, bytes;
+    /* ---- a call ---- */
+    const char *what;
+    CudaCall *call;
+    void *state;
+    void (*drop)(void *state);
+} PlanStep;
+
+struct CudaPlan {
+    CudaGpu gpu;
+    const KArgs *args; /* while it is being built */
+    PlanStep *step;
+    int32_t nstep, most_steps;
+    PlanParam *param;
+    int32_t nparam, most_params;
+    char *values;
+    size_t nvalues, most_values;
+    size_t scratch;   /* bytes */
+    PlanStep *launch; /* the one that is open */
+    char error[256];  /* the first failure */
+};
+
+enum { PLAN_ALIGN = 256, PLAN_FAULT_BYTES = 16 };
+
+/* Builds the plan of a kernel. NULL, with a text in `error`: there is no such kernel, or it does
+ * not take these operands. */
+CudaPlan *plan_new(const char *kernel, const KArgs *args, const CudaGpu *gpu, char *error,
+                   size_t size);
+void plan_free(CudaPlan *p);
+
+#endif

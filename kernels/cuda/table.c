@@ -1,0 +1,28 @@
+/* table.c - the table of the CUDA kernels: lists the families. */
+#include <threads.h>
+#include "row.h"
+
+/* X(softmax) for the rows k_cuda_rows_softmax of softmax.c, which end with one whose name is NULL;
+ * in the order of the CPU's table. */
+#define FAMILIES(X)
+
+enum { MAX_ROWS = 64 };
+
+#define DECLARE(family) extern const CudaRow k_cuda_rows_##family[];
+#define NAME(family)    k_cuda_rows_##family,
+FAMILIES(DECLARE)
+static const CudaRow *const families[] = {FAMILIES(NAME) NULL};
+
+static CudaRow rows[MAX_ROWS]; /* all families' in one list */
+
+static void join(void) {
+    CudaRow *to = rows;
+    for (const CudaRow *const *f = families; *f; f++)
+        for (const CudaRow *row = *f; row->name; row++) *to++ = *row;
+}
+
+const CudaRow *k_cuda_table(void) {
+    static once_flag once = ONCE_FLAG_INIT;
+    call_once(&once, join);
+    return rows;
+}
