@@ -20,7 +20,7 @@ __attribute__((visibility("default"))) DeviceSource device_source;
 char *device_source(const char *kernel, const KArgs *args, int32_t major, int32_t minor) {
     char error[256];
     CudaGpu gpu = gpu_like(major, minor);
-    CudaPlan *p = plan_new(kernel, args, &gpu, error, sizeof error);
+    CudaPlan *p = plan_new(kernel, args, &gpu, NULL, error, sizeof error);
     if (!p) return NULL;
     char *text = source_of_plan(p);
     plan_free(p);

@@ -8,8 +8,7 @@
 
 /* ---- what grows ---- */
 
-static void fail(CudaPlan *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void fail(CudaPlan *p, const char *format, ...) {
+void plan_fail(CudaPlan *p, const char *format, ...) {
     va_list list;
     if (p->error[0]) return;
     va_start(list, format);
@@ -18,7 +17,7 @@ static void fail(CudaPlan *p, const char *format, ...) {
 }
 
 static void no_memory(CudaPlan *p) {
-    fail(p, "out of memory for a plan");
+    plan_fail(p, "out of memory for a plan");
 }
 
 /* Room for `more` after the n that there are. */
@@ -59,7 +58,7 @@ static PlanStep *add_step(CudaPlan *p, PlanKind kind) {
 static char *add_param(CudaPlan *p, PlanParam param, size_t size) {
     size_t most = (size_t)p->most_params, bytes = (size + 15) / 16 * 16;
     if (!p->launch) {
-        fail(p, "a parameter without a launch");
+        plan_fail(p, "a parameter without a launch");
         return NULL;
     }
     void *list = p->param, *values = p->values;
@@ -83,7 +82,7 @@ static void add_value(CudaPlan *p, const void *x, size_t size) {
 
 static int check_operand(CudaPlan *p, int k) {
     if (k >= 0 && k < p->args->nin + p->args->nout) return 1;
-    fail(p, "operand %d of %d", k, (int)(p->args->nin + p->args->nout));
+    plan_fail(p, "operand %d of %d", k, (int)(p->args->nin + p->args->nout));
     return 0;
 }
 
@@ -108,7 +107,7 @@ static PlanStep *open_launch(CudaPlan *p, const char *entry, int64_t blocks, int
 
 void cuda_launch(CudaPlan *p, const char *file, const char *entry, int64_t blocks, int threads) {
     PlanStep *s = open_launch(p, entry, blocks, threads);
-    if (!source_file(file)) fail(p, "there is no device code '%s'", file);
+    if (!source_file(file)) plan_fail(p, "there is no device code '%s'", file);
     if (s) s->file = file;
 }
 
@@ -126,8 +125,8 @@ void cuda_grid(CudaPlan *p, int64_t y, int64_t z) {
 
 void cuda_shared(CudaPlan *p, size_t bytes) {
     if (bytes > p->gpu.shared)
-        fail(p, "%zu bytes of shared memory; a block of this GPU has at most %zu", bytes,
-             p->gpu.shared);
+        plan_fail(p, "%zu bytes of shared memory; a block of this GPU has at most %zu", bytes,
+                  p->gpu.shared);
     if (p->launch) p->launch->shared = bytes;
 }
 
@@ -137,7 +136,7 @@ void cuda_define(CudaPlan *p, const char *name, const char *format, ...) {
     va_start(list, format);
     int n = vsnprintf(value, sizeof value, format, list);
     va_end(list);
-    if (n >= (int)sizeof value) fail(p, "the definition of %s is too long", name);
+    if (n >= (int)sizeof value) plan_fail(p, "the definition of %s is too long", name);
     if (!p->launch || !p->launch->defines) return;
     size_t had = strlen(p->launch->defines),
            size = had + strlen(name) + strlen(value) + sizeof "#define  \n";
@@ -237,8 +236,8 @@ static const CudaRow *row_of(const char *kernel) {
     return NULL;
 }
 
-CudaPlan *plan_new(const char *kernel, const KArgs *args, const CudaGpu *gpu, char *error,
-                   size_t size) {
+CudaPlan *plan_new(const char *kernel, const KArgs *args, const CudaGpu *gpu,
+                   struct Products *products, char *error, size_t size) {
     const CudaRow *row = row_of(kernel);
     if (!row) {
         snprintf(error, size, "no kernel '%s' for CUDA", kernel);
@@ -250,8 +249,9 @@ CudaPlan *plan_new(const char *kernel, const KArgs *args, const CudaGpu *gpu, ch
         return NULL;
     }
     p->gpu = *gpu;
+    p->products = products;
     p->args = args;
-    if (!row->plan(args, p)) fail(p, "the kernel does not take these operands");
+    if (!row->plan(args, p)) plan_fail(p, "the kernel does not take these operands");
     p->args = NULL;
     if (!p->error[0]) return p;
     snprintf(error, size, "%s: %s", kernel, p->error);

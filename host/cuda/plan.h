@@ -44,9 +44,12 @@ typedef struct PlanStep {
     void (*drop)(void *state);
 } PlanStep;
 
+struct Products; /* what the products of a GPU share: product.h */
+
 struct CudaPlan {
     CudaGpu gpu;
-    const KArgs *args; /* while it is being built */
+    struct Products *products; /* NULL: the plan is looked at, and never runs */
+    const KArgs *args;         /* while it is being built */
     PlanStep *step;
     int32_t nstep, most_steps;
     PlanParam *param;
@@ -62,8 +65,10 @@ enum { PLAN_ALIGN = 256, PLAN_FAULT_BYTES = 16 };
 
 /* Builds the plan of a kernel. NULL, with a text in `error`: there is no such kernel, or it does
  * not take these operands. */
-CudaPlan *plan_new(const char *kernel, const KArgs *args, const CudaGpu *gpu, char *error,
-                   size_t size);
+CudaPlan *plan_new(const char *kernel, const KArgs *args, const CudaGpu *gpu,
+                   struct Products *products, char *error, size_t size);
 void plan_free(CudaPlan *p);
+/* Keeps the first failure of what builds it. */
+void plan_fail(CudaPlan *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -74,6 +74,28 @@ typedef int CudaCall(void *state, char *const *address, char *scratch, void *str
 void cuda_call(CudaPlan *p, const char *what, CudaCall *call, void *state,
                void (*drop)(void *state));
 
+/* A matrix in an operand: element (i, j) is i * leading + j elements from the first one, of a
+ * transposed one j * leading + i. */
+typedef struct CudaMatrix {
+    int32_t operand; /* inputs, then outputs */
+    int32_t transposed;
+    int64_t leading;             /* at least the length of what lies next to each other */
+    int64_t batch;               /* elements from one matrix to the next; 0: all see one */
+    int64_t strides[K_MAX_RANK]; /* the same for the dims around: any */
+} CudaMatrix;
+
+/* y[m, n] = x[m, k] w[k, n] for each of `batch` matrices at each position of the dims around. */
+typedef struct CudaProduct {
+    DType in, out; /* floats; `out` is `in`, or float32 */
+    int64_t m, n, k, batch;
+    int32_t rank; /* of the dims around */
+    int64_t dims[K_MAX_RANK];
+    CudaMatrix x, w, y;
+} CudaProduct;
+
+/* The library's product. 0: it does not take it, and nothing was added. */
+int cuda_product(CudaPlan *p, const CudaProduct *q);
+
 /* All rows; the table ends with one whose name is NULL. */
 const CudaRow *k_cuda_table(void);
 
