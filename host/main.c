@@ -179,8 +179,13 @@ static void report(lua_State *L, const Program *p) {
     lua_pop(L, 1);
 }
 
-/* Takes the result of a load or a call: an error is printed and becomes the exit code. A file that
- * cannot be read or written is no error of the script, nor are processes it was not written for. */
+/* Files that cannot be read or written, processes and GPUs that are not there: no error of the
+ * script's. */
+static bool is_around(const char *text) {
+    return strstr(text, "[E_IO]") || strstr(text, "[E_RANKS]") || strstr(text, "[E_DEVICE]");
+}
+
+/* Takes the result of a load or a call: an error is printed and becomes the exit code. */
 static bool finish(lua_State *L, Program *p, int status, int exit_code) {
     if (status == LUA_OK) return true;
     const char *text = lua_tostring(L, -1);
@@ -189,7 +194,7 @@ static bool finish(lua_State *L, Program *p, int status, int exit_code) {
         return false;
     }
     p->interrupted = text && strstr(text, "[E_INTERRUPT]");
-    bool around = text && (strstr(text, "[E_IO]") || strstr(text, "[E_RANKS]"));
+    bool around = text && is_around(text);
     p->exit_code = around && exit_code == EXIT_SCRIPT ? EXIT_ENVIRONMENT : exit_code;
     report(L, p);
     return false;
@@ -382,8 +387,7 @@ static bool open_host(lua_State *L, Program *p) {
     lua_pushlightuserdata(L, p);
     int status = lua_pcall(L, 1, 0, 0);
     const char *text = status == LUA_OK ? "" : lua_tostring(L, -1);
-    bool ours = !strstr(text, "[E_IO]") && !strstr(text, "[E_NOMEM]") &&
-                !strstr(text, "[E_RANKS]") && status != LUA_ERRMEM;
+    bool ours = !is_around(text) && !strstr(text, "[E_NOMEM]") && status != LUA_ERRMEM;
     return finish(L, p, status, ours ? EXIT_USAGE : EXIT_ENVIRONMENT);
 }
 

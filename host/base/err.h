@@ -29,6 +29,7 @@ typedef enum ErrCode {
     E_IO,          /* files */
     E_PARSE,       /* text that is not a graph */
     E_INTERRUPT,   /* Ctrl-C */
+    E_DEVICE,      /* a GPU, its driver or a library for it: not there, or it failed */
     E_RANKS,       /* many processes: who is which, and what they need to meet */
     E_STOP,        /* a signal asked to stop; see lua/stop.h */
     E_DIVERGED,    /* processes that must do the same do not */

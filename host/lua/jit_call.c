@@ -236,7 +236,7 @@ static Tensor *number_tensor(lua_State *L, Host *h, Tensor **kept, NumberArg x) 
         tensor_release(t);
         *kept = t = fresh;
     }
-    memcpy(tensor_data(t, 0), &x.as, sizeof x.as);
+    state_check(L, h, tensor_write_shard(t, 0, &x.as));
     return t;
 }
 

@@ -194,7 +194,10 @@ static void fill_slot(lua_State *L, Host *h, int index, Tensor *t, int32_t slot)
     int64_t start[MAX_RANK];
     Dims want = tensor_part(t, slot, start);
     if (dims_count(&want) == 0) {
-        tensor_poison(t, slot);
+        char *room = value_push_room(L, t, slot);
+        tensor_poison(t, room);
+        state_check(L, h, tensor_write_shard(t, slot, room));
+        lua_pop(L, 1);
         return;
     }
     const Tensor *part = value_concrete(L, h, index, "assemble");
@@ -203,7 +206,7 @@ static void fill_slot(lua_State *L, Host *h, int index, Tensor *t, int32_t slot)
         type_print(part->type, s);
         state_error(L, E_SHAPE, "assemble: part %d is %s", (int)slot + 1, str_of(s));
     }
-    tensor_write_shard(t, slot, part);
+    state_check(L, h, tensor_write_part(t, slot, part));
 }
 
 /* assemble(sharding, shape, dtype, parts): the tensor whose distinct shards are the tensors in the

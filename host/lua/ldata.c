@@ -20,8 +20,8 @@ static void copy_through_host(lua_State *L, Host *h, Tensor *t, const Layout *to
     LuaTensor *u = value_new_tensor(L);
     u->t = tensor_alloc(&h->cx, type);
     if (!u->t) state_check(L, h, err_nomem(&h->cx, "a tensor"));
-    tensor_read(t, bytes);
-    tensor_write(u->t, bytes);
+    state_check(L, h, tensor_read(t, bytes));
+    state_check(L, h, tensor_write(u->t, bytes));
 }
 
 /* put_across(x, sharding): x on another mesh, or on one device (sharding nil). Concrete tensors

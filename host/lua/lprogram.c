@@ -44,7 +44,7 @@ static void push_scalar(lua_State *L, Host *h) {
     LuaTensor *u = value_new_tensor(L);
     u->t = type ? tensor_alloc(&h->cx, type) : NULL;
     if (!u->t) state_check(L, h, err_nomem(&h->cx, "a number"));
-    memcpy(tensor_data(u->t, 0), whole ? (const void *)&i32 : (const void *)&f, 4);
+    state_check(L, h, tensor_write_shard(u->t, 0, whole ? (const void *)&i32 : (const void *)&f));
 }
 
 /* The list of inputs: the objects of leaves, numbers as tensors, then captures. */

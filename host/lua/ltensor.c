@@ -183,8 +183,11 @@ static int tensor_from_table(lua_State *L) {
     DType dtype = s.is_bool ? DT_BOOL : s.is_float || !s.any ? DT_F32 : DT_I32;
     if (!lua_isnil(L, 2)) dtype = value_dtype(L, 2);
     Tensor *t = push_alloc(L, h, dtype == DT_BF16 || dtype == DT_F16 ? DT_F32 : dtype, &s.dims);
+    char *room = value_push_room(L, t, 0);
     lua_pushvalue(L, 1);
-    fill(L, dtype, tensor_data(t, 0));
+    fill(L, dtype, room);
+    lua_pop(L, 1);
+    state_check(L, h, tensor_write_shard(t, 0, room));
     lua_pop(L, 1);
     return 1;
 }
@@ -200,7 +203,7 @@ static int tensor_from_string(lua_State *L) {
     if (count < 0 || (uint64_t)count * (uint64_t)dtype_size(dtype) != n)
         state_error(L, E_SHAPE, "%d bytes are not %lld elements of %s", (int)n, (long long)count,
                     dtype_name(dtype));
-    memcpy(tensor_data(push_alloc(L, h, dtype, &dims), 0), bytes, n);
+    state_check(L, h, tensor_write_shard(push_alloc(L, h, dtype, &dims), 0, bytes));
     return 1;
 }
 
@@ -213,7 +216,7 @@ static int tensor_item(lua_State *L) {
     if (type_count(t->type) != 1)
         state_error(L, E_SHAPE, "item: the tensor has %lld elements, not one",
                     (long long)type_count(t->type));
-    tensor_read(t, element);
+    state_check(L, h, tensor_read(t, element));
     push_element(L, t->type->dtype, element);
     return 1;
 }
@@ -234,7 +237,7 @@ static const char *push_lists(lua_State *L, DType dtype, const Dims *dims, int d
 
 static char *push_bytes(lua_State *L, Tensor *t) { /* the whole tensor, in a userdata */
     char *bytes = lua_newuserdatauv(L, (size_t)type_bytes(t->type) + 1, 0);
-    tensor_read(t, bytes);
+    state_check(L, state_of(L), tensor_read(t, bytes));
     return bytes;
 }
 

@@ -320,11 +320,13 @@ static void check_starts(lua_State *L, const Tokens *t, int64_t rows, int64_t le
 
 static void read_shard(lua_State *L, const Tokens *t, Tensor *x, int32_t slot, const Dims *row) {
     RowPart p = row_part(x, slot, row);
-    if (!dims_equal(&p.part, &x->local)) tensor_poison(x, slot);
-    if (dims_count(&p.part) == 0) return;
-    for (int64_t i = 0; i < p.part.at[0]; i++)
-        read_row(L, t, x, &p, start_at(L, p.start[0] + i),
-                 tensor_data(x, slot) + i * x->strides[0]);
+    char *room = value_push_room(L, x, slot);
+    int64_t rows = dims_count(&p.part) ? p.part.at[0] : 0;
+    if (!dims_equal(&p.part, &x->local)) tensor_poison(x, room);
+    for (int64_t i = 0; i < rows; i++)
+        read_row(L, t, x, &p, start_at(L, p.start[0] + i), room + i * x->strides[0]);
+    state_check(L, state_of(L), tensor_write_shard(x, slot, room));
+    lua_pop(L, 1);
 }
 
 /* tokens:windows(starts, shape, dtype [, sharding]): [#starts, shape...], row i the numbers from

@@ -93,8 +93,7 @@ Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks) {
     state_check(L, h, op_init(&h->cx));
     Ranks who = {.world = 1}; /* known first: an error of all is said by one */
     Err err = ranks ? find_ranks(&h->cx, ranks, &who) : E_OK;
-    if (!err) err = runtime_init(&h->rt, &h->cx, devices);
-    h->rt.ranks = who;
+    if (!err) err = runtime_init(&h->rt, &h->cx, &who, devices);
     state_check(L, h, err);
     cache_init(&h->plans, &h->cx);
 #ifdef MESHLUA_CHECKED
@@ -162,10 +161,14 @@ int state_push_text(lua_State *L, Host *h) {
  * up. A full collection takes about as long as Lua's heap is large: it comes after so many results
  * that its part in the time of each stays small, and while the memory of those before is still in
  * the caches. ---- */
+static size_t bytes_live(const Host *h) {
+    return h->cx.alloc.live + (h->cx.memory ? h->cx.memory->live : 0);
+}
+
 static void collect(lua_State *L, Host *h) {
     lua_gc(L, LUA_GCCOLLECT);
     int64_t heap = lua_gc(L, LUA_GCCOUNT), bytes = FEWEST_BYTES + BYTES_PER_KB * heap;
-    h->bytes_at_gc = h->cx.alloc.live;
+    h->bytes_at_gc = bytes_live(h);
     h->bytes_to_gc = (size_t)(bytes < MOST_BYTES ? bytes : MOST_BYTES);
     h->results_to_gc = FEWEST_RESULTS + RESULTS_PER_KB * heap;
 }
@@ -173,7 +176,7 @@ static void collect(lua_State *L, Host *h) {
 void state_collect_if_needed(lua_State *L, Host *h, int32_t results) {
     h->results_to_gc -= results;
     bool many = h->results_to_gc < 0 && lua_gc(L, LUA_GCISRUNNING);
-    if (many || h->cx.alloc.live >= h->bytes_at_gc + h->bytes_to_gc) collect(L, h);
+    if (many || bytes_live(h) >= h->bytes_at_gc + h->bytes_to_gc) collect(L, h);
 }
 
 bool state_collect_after(lua_State *L, Host *h, Err e) {

@@ -16,6 +16,13 @@ LuaTensor *value_new_tensor(lua_State *L) {
     return u;
 }
 
+char *value_push_room(lua_State *L, const Tensor *t, int32_t slot) {
+    char *at = tensor_host_data(t, slot);
+    if (!at) return lua_newuserdatauv(L, tensor_shard_bytes(t) + 1, 0);
+    lua_pushnil(L);
+    return at;
+}
+
 void value_push_traced(lua_State *L, Host *h, Val v) {
     LuaTensor *u = value_new_tensor(L);
     u->serial = h->trace->serial;

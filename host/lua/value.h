@@ -54,6 +54,9 @@ void value_put_in_box(lua_State *L, int index);
 
 /* Pushes an empty handle, to be given a tensor afterwards: nothing is owned while Lua may raise. */
 LuaTensor *value_new_tensor(lua_State *L);
+/* Where the bytes of a fresh tensor's shard are made, row-major, for tensor_write_shard: the shard
+ * itself, or memory of the host's. Pushes what keeps it. */
+char *value_push_room(lua_State *L, const Tensor *t, int32_t slot);
 void value_push_traced(lua_State *L, Host *h, Val v);
 /* The tensor at `index`: a Tensor, or what a Param holds. Raises if it is none, deleted, or a
  * tracer of another trace. */

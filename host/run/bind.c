@@ -79,14 +79,38 @@ static void set_operand(const Exec *e, Item *item, int k, int32_t value,
     exec_set_view(item, k, &v);
 }
 
-void exec_finish_item(Exec *e, Item *item) {
+/* What a kernel finds wrong is found later, and by this number. */
+static int64_t exec_tag(const Exec *e, const Item *item) {
+    return (int64_t)e->serial << 32 | item->step;
+}
+
+static Err bind_item(Exec *e, Item *item) {
+    Gpu *g = &e->rt->gpu;
+    size_t scratch = 0;
+    item->bound = g->device.bind(g->device.self, 0, item->row->name, &item->args, &scratch);
+    if (scratch > e->scratch) e->scratch = scratch;
+    return item->bound ? E_OK : gpu_error(g, item->row->name);
+}
+
+Err exec_launch(Exec *e, const Item *item) {
+    Gpu *g = &e->rt->gpu;
+    for (int k = 0; item->sliced && k < item->args.nin + item->args.nout; k++)
+        item->tensor[k].data = exec_address(e, &item->ref[k]);
+    bool ok =
+        g->device.launch(g->device.self, item->bound, &item->args, g->scratch, exec_tag(e, item));
+    return ok ? E_OK : gpu_error(g, item->row->name);
+}
+
+Err exec_finish_item(Exec *e, Item *item) {
     const KArgs *a = &item->args;
-    item->units = item->row->units ? item->row->units(a) : 1;
-    size_t scratch = item->row->workspace ? item->row->workspace(a) : 0;
     for (int k = 0; k < a->nin + a->nout; k++)
         if (item->ref[k].nslice) item->sliced = true;
+    if (gpu_is_there(&e->rt->gpu)) return bind_item(e, item);
+    item->units = item->row->units ? item->row->units(a) : 1;
+    size_t scratch = item->row->workspace ? item->row->workspace(a) : 0;
     if (item->sliced) scratch += exec_operand_room(item);
     if (scratch > e->scratch) e->scratch = scratch;
+    return E_OK;
 }
 
 static Err bind_kernel(Exec *e, const PlanStep *s) {
@@ -108,7 +132,7 @@ static Err bind_kernel(Exec *e, const PlanStep *s) {
             offsets[k] = plan_offset(p, &PLAN_LIST(p, PlanOffset, s->offsets)[k], coord);
         item->args.attr = s->attr.n ? PLAN_LIST(p, char, s->attr) : NULL;
         item->args.offsets = offsets;
-        exec_finish_item(e, item);
+        TRY(exec_finish_item(e, item));
     }
     return E_OK;
 }
@@ -319,6 +343,7 @@ Err exec_bind(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *resu
         return err_nomem(rt->cx, "binding a plan");
     }
     *e = (Exec){.refs = 1, .rt = rt, .plan = plan, .mesh = mesh, .next = rt->exec};
+    e->serial = ++rt->execs;
     if (rt->exec) rt->exec->prev = e;
     rt->exec = e;
     arena_init(&e->arena, &rt->cx->alloc);
@@ -364,6 +389,9 @@ void exec_release(Exec *e) {
     if (!e || --e->refs > 0) return;
     Ctx *cx = e->rt->cx;
     settle(e);
+    for (int32_t i = 0; i < e->item.n; i++)
+        if (e->item.at[i].bound)
+            e->rt->gpu.device.unbind(e->rt->gpu.device.self, e->item.at[i].bound);
     if (e->prev) e->prev->next = e->next;
     if (!e->prev) e->rt->exec = e->next;
     if (e->next) e->next->prev = e->prev;

@@ -39,7 +39,10 @@ bool exec_narrow(Exec *e, View *v, int dim, int64_t index, int64_t parts);
 /* An item under construction: room for the operands; NULL when out of memory. */
 Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout);
 void exec_set_view(Item *item, int k, const View *v);
-void exec_finish_item(Exec *e, Item *item); /* units and scratch, once operands and attr are set */
+/* Units and scratch, or what the GPU runs, once operands and attr are set. */
+Err exec_finish_item(Exec *e, Item *item) MUST_CHECK;
+/* Puts it into the GPU's queue. */
+Err exec_launch(Exec *e, const Item *item) MUST_CHECK;
 Err exec_bind_copy(Exec *e, const PlanStep *s, const View *from, const View *to) MUST_CHECK;
 Err exec_bind_zeros(Exec *e, const PlanStep *s, const View *to) MUST_CHECK;
 /* An item that reduces n tensors, the roots of a tree. */

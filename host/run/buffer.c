@@ -1,14 +1,24 @@
 #include "run/buffer.h"
 
-/* The data begins one cache line behind the Buffer, which fits into that line. */
+/* The host's data begins one cache line behind the Buffer, which fits into that line. */
 enum { HEAD = ALLOC_ALIGN };
 _Static_assert(sizeof(Buffer) <= HEAD, "a Buffer and its data share a block");
 
-Buffer *buffer_new(Alloc *alloc, size_t bytes) {
-    if (bytes > SIZE_MAX - HEAD) return NULL;
-    Buffer *b = alloc_take(alloc, HEAD + bytes);
-    if (b) *b = (Buffer){1, bytes, (char *)b + HEAD, alloc};
-    return b;
+/* Those of a device stand in the countdown that makes allocations fail, too. */
+static char *take(Ctx *cx, size_t bytes) {
+    return alloc_fails(&cx->alloc) ? NULL : cx->memory->take(cx->memory, bytes);
+}
+
+Buffer *buffer_new(Ctx *cx, size_t bytes) {
+    size_t here = cx->memory ? 0 : bytes;
+    if (here > SIZE_MAX - HEAD) return NULL;
+    Buffer *b = alloc_take(&cx->alloc, HEAD + here);
+    if (!b) return NULL;
+    *b = (Buffer){1, bytes, (char *)b + HEAD, cx, cx->memory};
+    if (b->memory) b->data = take(cx, bytes);
+    if (b->data) return b;
+    alloc_give(&cx->alloc, b, HEAD);
+    return NULL;
 }
 
 Buffer *buffer_retain(Buffer *b) {
@@ -18,5 +28,6 @@ Buffer *buffer_retain(Buffer *b) {
 
 void buffer_release(Buffer *b) {
     if (!b || --b->refs > 0) return;
-    alloc_give(b->alloc, b, HEAD + b->bytes);
+    if (b->memory) b->memory->give(b->memory, b->data, b->bytes);
+    alloc_give(&b->cx->alloc, b, HEAD + (b->memory ? 0 : b->bytes));
 }

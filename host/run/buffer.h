@@ -1,4 +1,4 @@
-/* buffer.h - memory that holds tensors' bytes: counted references, one allocation. */
+/* buffer.h - memory that holds tensors' bytes, the host's or a device's: counted references. */
 #ifndef MESHLUA_BUFFER_H
 #define MESHLUA_BUFFER_H
 
@@ -7,8 +7,9 @@
 typedef struct Buffer {
     int32_t refs;
     size_t bytes;
-    char *data; /* ALLOC_ALIGN-aligned, in the block of the Buffer itself */
-    Alloc *alloc;
+    char *data; /* ALLOC_ALIGN-aligned; the host's is in the block of the Buffer itself */
+    Ctx *cx;
+    Memory *memory; /* whose `data` is, or NULL */
 } Buffer;
 
 /* From one slot to the next: whole cache lines, and no multiple of a page. A collective reads the
@@ -20,7 +21,7 @@ static inline size_t buffer_slot_stride(size_t bytes) {
 }
 
 /* Not zeroed. NULL when out of memory. */
-Buffer *buffer_new(Alloc *alloc, size_t bytes);
+Buffer *buffer_new(Ctx *cx, size_t bytes);
 Buffer *buffer_retain(Buffer *b);
 void buffer_release(Buffer *b); /* NULL is fine */
 

@@ -8,8 +8,7 @@ Err exec_bind_copy(Exec *e, const PlanStep *s, const View *from, const View *to)
     if (!item) return exec_no_memory(e);
     exec_set_view(item, 0, from);
     exec_set_view(item, 1, to);
-    exec_finish_item(e, item);
-    return E_OK;
+    return exec_finish_item(e, item);
 }
 
 Err exec_bind_zeros(Exec *e, const PlanStep *s, const View *to) {
@@ -22,8 +21,7 @@ Err exec_bind_zeros(Exec *e, const PlanStep *s, const View *to) {
     program_instr(&emit, KI_STORE, program_ktype(to->tensor.dtype), 0, zero, 0, 0, 0);
     item->args.attr = program_pack(&emit, &size);
     if (!item->args.attr) return exec_no_memory(e);
-    exec_finish_item(e, item);
-    return E_OK;
+    return exec_finish_item(e, item);
 }
 
 /* ---- reductions ---- */
@@ -74,8 +72,7 @@ Err exec_bind_reduction(Exec *e, const PlanStep *s, const Root *root, const View
         item->args.attr = tree_program(e, (PartialKind)s->coll.reduce, to->tensor.dtype, root, n);
         if (!item->args.attr) return exec_no_memory(e);
     }
-    exec_finish_item(e, item);
-    return E_OK;
+    return exec_finish_item(e, item);
 }
 
 /* Result i of the device at `coord`: the reduction of all members' operand i, or of its part. */

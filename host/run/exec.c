@@ -51,15 +51,39 @@ static Err copy_param(Call *c, int32_t i) {
     Exec *e = c->e;
     const BoundParam *p = &e->param[i];
     const Tensor *t = c->args[i];
-    Buffer *copy = e->copy[i] = buffer_new(&e->rt->cx->alloc, p->each * (size_t)t->nslot);
+    Memory *m = e->rt->cx->memory;
+    Buffer *copy = e->copy[i] = buffer_new(e->rt->cx, p->each * (size_t)t->nslot);
     if (!copy) return err_nomem(e->rt->cx, "a copy of a donated argument");
     for (int32_t s = 0; s < t->nslot; s++) {
         char *at = copy->data + p->each * (size_t)s;
-        tensor_read_shard(t, s, at);
+        TRY(m ? m->move(m, at, tensor_data(t, s), tensor_shard_bytes(t))
+              : tensor_read_shard(t, s, at));
         set_base(e, p->base + s, at);
     }
     e->copied++;
     return E_OK;
+}
+
+/* A shard where it lies, as a kernel sees it. */
+static KTensor view_of(const Tensor *t, int32_t slot) {
+    return (KTensor){tensor_data(t, slot), t->local.at, t->strides, t->local.rank, t->type->dtype};
+}
+
+/* Replaces strided shards by row-major copies. */
+static Err make_dense(const Exec *e, Tensor *t) {
+    Runtime *rt = e->rt;
+    Tensor *dense = tensor_alloc(rt->cx, t->type);
+    if (!dense) return err_nomem(rt->cx, "a copy of a strided tensor");
+    Err err = E_OK;
+    for (int32_t i = 0; i < t->nslot && !err; i++) {
+        KTensor from = view_of(t, i), to = view_of(dense, i);
+        KArgs args = {.in = &from, .out = &to, .nin = 1, .nout = 1};
+        err = gpu_is_there(&rt->gpu) ? gpu_run(&rt->gpu, "copy", &args)
+                                     : tensor_read_shard(t, i, tensor_data(dense, i));
+    }
+    if (!err) tensor_move(t, dense);
+    tensor_release(dense);
+    return err;
 }
 
 static Err place_param(Call *c, int32_t i) {
@@ -70,7 +94,7 @@ static Err place_param(Call *c, int32_t i) {
         return err_set(e->rt->cx, E_VALUE,
                        "a ShapeDtypeStruct has no values to compute with; it is for step:lower and "
                        "step:plan");
-    if (t->strided) TRY(tensor_make_dense(t));
+    if (t->strided) TRY(make_dense(e, t));
     if (p->written && (c->keep[i] || !is_sole_owner(t))) return copy_param(c, i);
     for (int32_t s = 0; s < t->nslot; s++) set_base(e, p->base + s, tensor_data(t, s));
     return E_OK;
@@ -84,7 +108,7 @@ static Err place_result(Exec *e, int32_t i) {
         return E_OK;
     }
     size_t bytes = b->each * (size_t)b->slots;
-    Buffer *own = e->own[i] = buffer_new(&e->rt->cx->alloc, bytes);
+    Buffer *own = e->own[i] = buffer_new(e->rt->cx, bytes);
     if (!own) {
         char text[BYTES_TEXT];
         return err_set(e->rt->cx, E_NOMEM, "out of memory: a result needs %s",
@@ -120,6 +144,14 @@ static Err place_wire(Exec *e) {
 
 /* ---- running ---- */
 
+/* It failed in its middle: results, and what was donated, are half written. */
+static void lose(Call *c, Err err) {
+    if (!err) return;
+    c->lost = err;
+    c->e->rt->torn = true;
+    atomic_store(&c->failed, 1);
+}
+
 char *exec_address(const Exec *e, const OperandRef *r) {
     char *at = e->base[r->base] + r->offset;
     for (int32_t i = 0; i < r->nslice; i++) at += r->slice[i].bytes * e->slice[r->slice[i].loop];
@@ -141,6 +173,10 @@ static void run_item(Call *c, const Item *item, int64_t lo, int64_t hi, int thre
     const Exec *e = c->e;
     const Runtime *rt = e->rt;
     if (atomic_load_explicit(&c->failed, memory_order_relaxed)) return;
+    if (item->bound) {
+        lose(c, exec_launch(c->e, item));
+        return;
+    }
     char *scratch = rt->scratch + rt->scratch_each * (size_t)thread;
     KFault fault = {.kind = K_FAULT_NONE};
     KArgs a = item->args;
@@ -193,13 +229,6 @@ static void run_items(Call *c, int32_t first, int32_t n, int32_t stage) {
     }
     for (int32_t i = first; i < first + n; i++)
         run_item(c, &e->item.at[i], 0, e->item.at[i].units, 0);
-}
-
-static void lose(Call *c, Err err) {
-    if (!err) return;
-    c->lost = err;
-    c->e->rt->torn = true;
-    atomic_store(&c->failed, 1);
 }
 
 /* The items of the next phase, and the start of its messages. */
@@ -258,6 +287,17 @@ static void land_all(Call *c) {
 
 static void run_stretches(Call *c, int32_t first, int32_t n);
 
+/* What decides about a loop or a branch. */
+static bool read_steer(Call *c, const OperandRef *steer, void *to, size_t bytes) {
+    Memory *m = c->e->rt->cx->memory;
+    const char *at = exec_address(c->e, steer);
+    if (m)
+        lose(c, m->read(m, to, at, bytes));
+    else
+        memcpy(to, at, bytes);
+    return !atomic_load(&c->failed);
+}
+
 /* Does the loop go on for iteration `i`? Ctrl-C ends it here. */
 static bool goes_on(Call *c, const PlanControl *control, const OperandRef *steer, int64_t i) {
     if (c->e->rt->interrupted) {
@@ -265,7 +305,9 @@ static bool goes_on(Call *c, const PlanControl *control, const OperandRef *steer
         atomic_store(&c->failed, 1);
     }
     if (atomic_load(&c->failed)) return false;
-    return control->trips >= 0 ? i < control->trips : *exec_address(c->e, steer) != 0;
+    bool on = false;
+    if (control->trips >= 0) return i < control->trips;
+    return read_steer(c, steer, &on, sizeof on) && on;
 }
 
 static void run_control(Call *c, const Stretch *s, int32_t first) {
@@ -275,7 +317,7 @@ static void run_control(Call *c, const Stretch *s, int32_t first) {
     const OperandRef *steer = &e->step[s->first].steer;
     if (step->kind == STEP_BRANCH) {
         int32_t index;
-        memcpy(&index, exec_address(e, steer), sizeof index);
+        if (!read_steer(c, steer, &index, sizeof index)) return;
         index = index < 0 ? 0 : index < s->nbody ? index : s->nbody - 1;
         for (int32_t k = 0; k < index; k++) first += s->body[k];
         run_stretches(c, first, s->body[index]);
@@ -336,17 +378,21 @@ static Err make_results(Call *c, Tensor **results) {
     return E_OK;
 }
 
-static Err fault_error(Call *c) {
-    const Plan *p = c->e->plan;
-    const PlanStep *s = plan_step(p, c->fault_step);
-    Str where;
-    str_init(&where, &c->e->rt->cx->alloc);
-    if (s->locs.n) str_put(&where, plan_str(p, PLAN_LIST(p, int32_t, s->locs)[0]));
-    Err err = err_set(c->e->rt->cx, E_INDEX, "%s: id %lld is outside 0..%lld (0-based)%s%s",
-                      plan_str(p, s->op), (long long)c->fault.value, (long long)c->fault.limit - 1,
-                      where.n ? "; the op was written at " : "", str_of(&where));
-    str_free(&where);
-    return err;
+static Err fault_error(const Exec *e, int32_t step, const KFault *fault) {
+    const Plan *p = e->plan;
+    const PlanStep *s = plan_step(p, step);
+    const char *where = s->locs.n ? plan_str(p, PLAN_LIST(p, int32_t, s->locs)[0]) : "";
+    return err_set(e->rt->cx, E_INDEX, "%s: id %lld is outside 0..%lld (0-based)%s%s",
+                   plan_str(p, s->op), (long long)fault->value, (long long)fault->limit - 1,
+                   *where ? "; the op was written at " : "", where);
+}
+
+Err exec_fault(Runtime *rt, int64_t tag, const KFault *fault) {
+    const Exec *e = rt->exec;
+    while (e && e->serial != tag >> 32) e = e->next;
+    if (e) return fault_error(e, (int32_t)(tag & INT32_MAX), fault);
+    return err_set(rt->cx, E_INDEX, "id %lld is outside 0..%lld (0-based)", (long long)fault->value,
+                   (long long)fault->limit - 1);
 }
 
 /* All that may fail before anything runs: later it would leave donated arguments half written. */
@@ -357,8 +403,13 @@ static Err prepare(Call *c, Tensor **results) {
         return err_set(e->rt->cx, E_MESH,
                        "an AbstractMesh has no devices to run on; it is for step:lower and "
                        "step:plan");
-    if (!runtime_ready(e->rt, e->workspace, e->scratch, e->most_stages, e->most_queues))
-        TRY(runtime_grow(e->rt, e->workspace, e->scratch, e->most_stages, e->most_queues));
+    size_t scratch = gpu_is_there(&e->rt->gpu) ? 0 : e->scratch;
+    if (!runtime_ready(e->rt, e->workspace, scratch, e->most_stages, e->most_queues))
+        TRY(runtime_grow(e->rt, e->workspace, scratch, e->most_stages, e->most_queues));
+    if (gpu_is_there(&e->rt->gpu)) {
+        TRY(gpu_fault(&e->rt->gpu));
+        TRY(gpu_grow_scratch(&e->rt->gpu, e->scratch));
+    }
     TRY(profile_enter(e->rt->profile, e));
     for (int32_t i = 0; i < p->params.n; i++) TRY(place_param(c, i));
     for (int32_t i = 0; i < e->nbuffer; i++) TRY(place_result(e, i));
@@ -405,7 +456,8 @@ static Err run(Call *c, Tensor **results) {
     if (c->lost) return c->lost;
     if (failed) {
         if (e->agreement) e->rt->torn = true;
-        return c->interrupted ? err_set(e->rt->cx, E_INTERRUPT, "interrupted") : fault_error(c);
+        return c->interrupted ? err_set(e->rt->cx, E_INTERRUPT, "interrupted")
+                              : fault_error(e, c->fault_step, &c->fault);
     }
     e->runs++;
     return E_OK;

@@ -17,6 +17,7 @@ typedef struct Item { /* one kernel on one slot's operands; collectives become s
     const KernelRow *row;
     KArgs args;      /* all but workspace, units and fault; in and out are `tensor` */
     KTensor *tensor; /* inputs, then outputs */
+    void *bound;     /* on a GPU: what Device.bind gave */
     OperandRef *ref;
     bool sliced; /* an operand moves with a loop: its address is worked out at each run */
     int32_t step;
@@ -77,6 +78,7 @@ typedef struct Stretch {
 
 typedef struct Exec {
     int32_t refs;
+    int32_t serial; /* among all of the runtime's, from 1 */
     Runtime *rt;
     Plan *plan;
     const Mesh *mesh;
@@ -125,6 +127,9 @@ void exec_release(Exec *e);
  * Donated arguments whose memory went to a result still have their shards; the caller deletes them.
  * On fake devices nothing runs and the results have no data. */
 Err exec_run(Exec *e, Tensor *const *args, const uint8_t *keep, Tensor **results) MUST_CHECK;
+
+/* The error of what a kernel found in its data, by the tag of its launch (exec_tag). */
+Err exec_fault(Runtime *rt, int64_t tag, const KFault *fault);
 
 /* What a device has done so far. */
 const Counters *exec_counters(Runtime *rt, int32_t device);

@@ -1,12 +1,11 @@
 #include "run/link.h"
 #include "base/env.h"
+#include "run/library.h"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define LIBRARY "meshlua_mpi.so"
 
@@ -15,29 +14,8 @@
  * missing. */
 enum { NO_LAUNCHER = 10, NO_LAUNCHER_ANSWER = 3, JOIN_SPARE = 60, MISSING_TEXT = 1024 };
 
-/* Tries the library in a folder, given by a file in it. */
-static void *open_beside(const char *file, const char *below) {
-    char path[PATH_MAX];
-    const char *slash = strrchr(file, '/');
-    if (!slash) return NULL;
-    int n = snprintf(path, sizeof path, "%.*s/%s" LIBRARY, (int)(slash - file), file, below);
-    return n < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-}
-
-/* Beside the program or the Lua module; where `install` puts it; where the loader looks. */
-static void *open_library(void) {
-    char program[PATH_MAX] = "";
-    Dl_info here;
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    void *library = n > 0 ? open_beside(program, "") : NULL;
-    if (!library && n > 0) library = open_beside(program, "../lib/meshlua/");
-    if (!library && dladdr(LIBRARY, &here) && here.dli_fname)
-        library = open_beside(here.dli_fname, "");
-    return library ? library : dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-}
-
 const char *link_missing(void) {
-    return open_library() ? NULL : dlerror();
+    return library_open(LIBRARY) ? NULL : dlerror();
 }
 
 static Err not_there(Ctx *cx, const Ranks *r, const char *why) {
@@ -59,7 +37,7 @@ static Err check_world(Ctx *cx, const Ranks *r, const Comm *c) {
 
 static Err open_transport(Ctx *cx, const Ranks *r, Link *link) {
     char error[HOST_TEXT] = "";
-    link->library = open_library();
+    link->library = library_open(LIBRARY);
     if (!link->library) return not_there(cx, r, dlerror());
     CommOpen *open = (CommOpen *)(uintptr_t)dlsym(link->library, COMM_OPEN);
     if (!open) return not_there(cx, r, LIBRARY " is another library");

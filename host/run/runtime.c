@@ -20,8 +20,8 @@ int runtime_cores(void) {
 static Err bad_devices(Ctx *cx, const char *s) {
     return err_set(
         cx, E_MESH,
-        "--devices=%s: expected a number of virtual CPU devices from 1 to %d, or fake:N, "
-        "or fake:KIND:N (cpu, h100, h200)",
+        "--devices=%s: expected a number of virtual CPU devices from 1 to %d, cuda, cuda:0*8, "
+        "fake:N, or fake:KIND:N (cpu, h100, h200)",
         s, MAX_DEVICES);
 }
 
@@ -55,6 +55,11 @@ Err runtime_set_devices(Runtime *rt, const char *devices) {
         }
     }
     int32_t n = count_of(number);
+    gpu_close(&rt->gpu);
+    if (strncmp(devices, "cuda", 4) == 0) {
+        TRY(gpu_open(rt, devices, &rt->ranks, &n));
+        target = &rt->gpu.target;
+    }
     if (!target || !n) return bad_devices(rt->cx, devices);
     Counters *counters = alloc_new(&rt->cx->alloc, sizeof *counters * (size_t)n);
     if (!counters) return err_nomem(rt->cx, "device counters");
@@ -66,10 +71,10 @@ Err runtime_set_devices(Runtime *rt, const char *devices) {
     return rt->link.comm.version ? share_devices(rt) : E_OK;
 }
 
-Err runtime_init(Runtime *rt, Ctx *cx, const char *devices) {
+Err runtime_init(Runtime *rt, Ctx *cx, const Ranks *ranks, const char *devices) {
     memset(rt, 0, sizeof *rt);
     rt->cx = cx;
-    rt->ranks.world = 1;
+    rt->ranks = *ranks;
     const char *level = env_get(ENV_KERNELS);
     rt->level = level ? level : k_cpu_best_level();
     rt->kernels = k_cpu_table(rt->level);
@@ -94,6 +99,12 @@ static void leave(Runtime *rt) {
     link_close(rt->cx, &rt->link);
 }
 
+static void give_back(Runtime *rt, char *at, size_t bytes) {
+    Memory *m = rt->cx->memory;
+    if (m && at) m->give(m, at, bytes);
+    if (!m) alloc_free(&rt->cx->alloc, at, bytes);
+}
+
 void runtime_free(Runtime *rt) {
     if (!rt->cx) return;
     profile_drop(rt);
@@ -102,8 +113,9 @@ void runtime_free(Runtime *rt) {
     int threads = rt->pool ? pool_threads(rt->pool) : 0;
     pool_free(rt->cx, rt->pool);
     hosts_forget(rt);
-    alloc_free(a, rt->workspace, rt->workspace_bytes);
-    alloc_free(a, rt->wire, rt->wire_bytes);
+    give_back(rt, rt->workspace, rt->workspace_bytes);
+    give_back(rt, rt->wire, rt->wire_bytes);
+    gpu_close(&rt->gpu);
     alloc_free(a, rt->scratch, rt->scratch_each * (size_t)threads);
     alloc_free(a, rt->counters, sizeof *rt->counters * (size_t)rt->ndevices);
     alloc_trim(a);
@@ -116,18 +128,34 @@ Err runtime_connect(Runtime *rt, const JoinFlags *join) {
     return hosts_find(rt);
 }
 
-static Err grow(Runtime *rt, char **at, size_t *have, size_t want, size_t times) {
+static Err no_workspace(Runtime *rt, size_t bytes) {
+    char text[BYTES_TEXT];
+    return err_set(rt->cx, E_NOMEM, "out of memory: a plan needs a workspace of %s",
+                   bytes_text((double)bytes, text));
+}
+
+/* Where tensors lie: what plans read and write. */
+static Err grow(Runtime *rt, char **at, size_t *have, size_t want) {
     if (want <= *have) return E_OK;
-    Alloc *a = &rt->cx->alloc;
-    char *fresh = alloc_aligned(a, want * times);
-    if (!fresh) {
-        char text[BYTES_TEXT];
-        return err_set(rt->cx, E_NOMEM, "out of memory: a plan needs a workspace of %s",
-                       bytes_text((double)(want * times), text));
-    }
-    alloc_free(a, *at, *have * times);
+    Memory *m = rt->cx->memory;
+    char *fresh = m ? m->take(m, want) : alloc_aligned(&rt->cx->alloc, want);
+    if (!fresh) return no_workspace(rt, want);
+    give_back(rt, *at, *have);
     *at = fresh;
     *have = want;
+    return E_OK;
+}
+
+/* For each thread, in the host's memory. */
+static Err grow_scratch(Runtime *rt, size_t want) {
+    if (want <= rt->scratch_each) return E_OK;
+    Alloc *a = &rt->cx->alloc;
+    size_t threads = (size_t)pool_threads(rt->pool);
+    char *fresh = alloc_aligned(a, want * threads);
+    if (!fresh) return no_workspace(rt, want * threads);
+    alloc_free(a, rt->scratch, rt->scratch_each * threads);
+    rt->scratch = fresh;
+    rt->scratch_each = want;
     return E_OK;
 }
 
@@ -139,29 +167,28 @@ static int threads_asked(const Runtime *rt) {
 }
 
 int runtime_threads(const Runtime *rt) {
-    int threads = threads_asked(rt);
+    int threads = gpu_is_there(&rt->gpu) ? 1 : threads_asked(rt);
     return threads ? threads : 1;
 }
 
 Err runtime_grow_wire(Runtime *rt, size_t bytes) {
-    return grow(rt, &rt->wire, &rt->wire_bytes, bytes, 1);
+    return grow(rt, &rt->wire, &rt->wire_bytes, bytes);
 }
 
 Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each, int32_t stages,
                  int32_t queues) {
     if (!rt->pool) {
-        int threads = threads_asked(rt);
-        if (!threads)
+        if (!threads_asked(rt))
             return err_set(rt->cx, E_VALUE, "MESHLUA_THREADS: must be from 1 to %d", MAX_THREADS);
-        rt->pool = pool_new(rt->cx, threads);
+        rt->pool = pool_new(rt->cx, runtime_threads(rt));
         if (!rt->pool) return err_nomem(rt->cx, "threads");
     }
     if (!pool_reserve(rt->cx, rt->pool, stages, queues)) return err_nomem(rt->cx, "threads' work");
     if (stages > rt->stages) rt->stages = stages;
     if (queues > rt->queues) rt->queues = queues;
-    TRY(grow(rt, &rt->workspace, &rt->workspace_bytes, workspace, 1));
+    TRY(grow(rt, &rt->workspace, &rt->workspace_bytes, workspace));
     scratch_each = (scratch_each + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
-    return grow(rt, &rt->scratch, &rt->scratch_each, scratch_each, (size_t)pool_threads(rt->pool));
+    return grow_scratch(rt, scratch_each);
 }
 
 const KernelRow *runtime_kernel(const Runtime *rt, const char *name) {

@@ -5,8 +5,9 @@
 #include "ir/plan.h"
 #include "ir/target.h"
 #include "run/blas.h"
-#include "run/pool.h"
+#include "run/gpu.h"
 #include "run/link.h"
+#include "run/pool.h"
 
 /* What one device has done since the start, from the plans it ran. */
 typedef struct Counters {
@@ -24,6 +25,7 @@ typedef struct Runtime {
     Link link;        /* to the other processes */
     int32_t *host;    /* of each process, from 0; NULL: all are on one */
     int32_t ndevices; /* of this process */
+    Gpu gpu;          /* where it runs plans; not there: on the processor */
     bool fake;        /* devices that can be planned for, not run on */
     const KernelRow *kernels;
     const char *level; /* of the kernels */
@@ -38,6 +40,7 @@ typedef struct Runtime {
     size_t scratch_each;
     Counters *counters;       /* by device; less what the execs have not been asked for yet */
     struct Exec *exec;        /* all that are bound, linked by `next` */
+    int32_t execs;            /* so many have been bound */
     volatile int interrupted; /* set by a signal handler; read between plans */
     volatile int stop_asked;  /* the signal by which this process was asked to stop, or 0 */
     volatile int stop_agreed; /* all processes know that one was, at the same launch */
@@ -47,11 +50,11 @@ typedef struct Runtime {
 } Runtime;
 
 /* Reads --devices (or NULL) and the environment. */
-Err runtime_init(Runtime *rt, Ctx *cx, const char *devices) MUST_CHECK;
+Err runtime_init(Runtime *rt, Ctx *cx, const Ranks *ranks, const char *devices) MUST_CHECK;
 void runtime_free(Runtime *rt);
 /* Meets the other processes, once `ranks` is known. */
 Err runtime_connect(Runtime *rt, const JoinFlags *join) MUST_CHECK;
-/* "8", "fake:64", "fake:h200:4096". */
+/* "8", "cuda", "cuda:0*8", "fake:64", "fake:h200:4096". */
 Err runtime_set_devices(Runtime *rt, const char *devices) MUST_CHECK;
 /* Threads and memory for a plan that needs these; grows what is there. */
 Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each, int32_t stages,

@@ -37,15 +37,14 @@ Tensor *tensor_new(Ctx *cx, const Type *type) {
 }
 
 static size_t slot_stride(const Tensor *t) {
-    size_t bytes = (size_t)dims_count(&t->local) * (size_t)dtype_size(t->type->dtype);
-    return buffer_slot_stride(bytes);
+    return buffer_slot_stride(tensor_shard_bytes(t));
 }
 
 /* Gives every slot its part of one new buffer. */
 static bool give_buffer(Tensor *t) {
     size_t each = slot_stride(t);
     if (tensor_is_elsewhere(t)) return true;
-    Buffer *b = buffer_new(&t->cx->alloc, each * (size_t)t->nslot);
+    Buffer *b = buffer_new(t->cx, each * (size_t)t->nslot);
     if (!b) return false;
     for (int32_t i = 0; i < t->nslot; i++) {
         t->shard[i] = (Shard){buffer_retain(b), (int64_t)each * i};
@@ -109,19 +108,14 @@ void tensor_set_strides(Tensor *t, const int64_t *strides) {
     t->strided = !is_dense(t);
 }
 
-Err tensor_make_dense(Tensor *t) {
-    if (!t->strided || !tensor_has_data(t)) return E_OK;
-    Tensor *dense = tensor_alloc(t->cx, t->type);
-    if (!dense) return err_nomem(t->cx, "a copy of a strided tensor");
-    for (int32_t i = 0; i < t->nslot; i++) tensor_read_shard(t, i, tensor_data(dense, i));
+void tensor_move(Tensor *t, const Tensor *dense) {
     for (int32_t i = 0; i < t->nslot; i++) {
-        buffer_release(t->shard[i].buffer);
+        Buffer *old = t->shard[i].buffer;
         t->shard[i] = (Shard){buffer_retain(dense->shard[i].buffer), dense->shard[i].offset};
+        buffer_release(old);
     }
     memcpy(t->strides, dense->strides, sizeof t->strides);
     t->strided = false;
-    tensor_release(dense);
-    return E_OK;
 }
 
 /* Copies a box of elements between two strided places. */
@@ -149,13 +143,82 @@ static void copy_box(char *to, const int64_t *to_strides, const char *from,
     }
 }
 
-void tensor_read_shard(const Tensor *t, int32_t slot, void *out) {
-    int64_t strides[MAX_RANK];
-    int elem = dtype_size(t->type->dtype);
+/* ---- the host's copy of a shard ---- */
+
+/* Byte strides of the shard, row-major without gaps. */
+static void dense_strides(const Tensor *t, int64_t strides[MAX_RANK]) {
     dims_strides(&t->local, strides);
-    for (int d = 0; d < t->local.rank; d++) strides[d] *= elem;
-    copy_box(out, strides, tensor_data(t, slot), t->strides, &t->local, elem);
+    for (int d = 0; d < t->local.rank; d++) strides[d] *= dtype_size(t->type->dtype);
 }
+
+/* The bytes that a strided shard spreads over: from `lo` on, relative to its first element. */
+static size_t extent(const Tensor *t, int64_t *lo) {
+    int64_t hi = dtype_size(t->type->dtype);
+    *lo = 0;
+    for (int d = 0; d < t->local.rank; d++) {
+        int64_t reach = (t->local.at[d] - 1) * t->strides[d];
+        *(reach < 0 ? lo : &hi) += reach;
+    }
+    return (size_t)(hi - *lo);
+}
+
+Err tensor_read_shard(const Tensor *t, int32_t slot, void *out) {
+    Memory *m = t->cx->memory;
+    char *from = tensor_data(t, slot);
+    int64_t strides[MAX_RANK], lo;
+    size_t bytes = tensor_shard_bytes(t);
+    int elem = dtype_size(t->type->dtype);
+    if (!bytes) return E_OK;
+    if (m && !t->strided) return m->read(m, out, from, bytes);
+    dense_strides(t, strides);
+    if (!m) {
+        copy_box(out, strides, from, t->strides, &t->local, elem);
+        return E_OK;
+    }
+    bytes = extent(t, &lo);
+    char *copy = alloc_aligned(&t->cx->alloc, bytes);
+    if (!copy) return err_nomem(t->cx, "a copy of a tensor on the host");
+    Err err = m->read(m, copy, from + lo, bytes);
+    if (!err) copy_box(out, strides, copy - lo, t->strides, &t->local, elem);
+    alloc_free(&t->cx->alloc, copy, bytes);
+    return err;
+}
+
+Err tensor_write_shard(Tensor *t, int32_t slot, const void *bytes) {
+    Memory *m = t->cx->memory;
+    char *to = tensor_data(t, slot);
+    size_t n = tensor_shard_bytes(t);
+    if (to == bytes || !n) return E_OK;
+    if (m) return m->write(m, to, bytes, n);
+    memcpy(to, bytes, n);
+    return E_OK;
+}
+
+/* An image of a shard is where the host can reach its bytes: the shard itself, or a row-major copy
+ * where it lies in a device's memory. NULL when out of memory. */
+static char *image_open(const Tensor *t, int32_t slot) {
+    if (!t->cx->memory) return tensor_data(t, slot);
+    return alloc_aligned(&t->cx->alloc, tensor_shard_bytes(t) + 1);
+}
+
+static void image_close(const Tensor *t, char *image) {
+    if (t->cx->memory && image) alloc_free(&t->cx->alloc, image, tensor_shard_bytes(t) + 1);
+}
+
+static void image_strides(const Tensor *t, int64_t strides[MAX_RANK]) {
+    dense_strides(t, strides);
+    if (!t->cx->memory) memcpy(strides, t->strides, sizeof t->strides);
+}
+
+static Err image_load(const Tensor *t, int32_t slot, char *image) {
+    return t->cx->memory ? tensor_read_shard(t, slot, image) : E_OK;
+}
+
+static Err no_image(const Tensor *t) {
+    return err_nomem(t->cx, "a copy of a tensor on the host");
+}
+
+/* ---- parts and wholes ---- */
 
 Dims tensor_part(const Tensor *t, int32_t slot, int64_t start[MAX_RANK]) {
     const Layout *l = t->type->layout;
@@ -164,42 +227,64 @@ Dims tensor_part(const Tensor *t, int32_t slot, int64_t start[MAX_RANK]) {
     return layout_part(l, &t->type->dims, coord, start);
 }
 
-void tensor_poison(const Tensor *t, int32_t slot) {
-    int byte = t->type->dtype == DT_BOOL ? 1 : 0xff;
-    size_t bytes = (size_t)(dims_count(&t->local) * dtype_size(t->type->dtype));
-    if (is_dense(t)) memset(tensor_data(t, slot), byte, bytes);
+void tensor_poison(const Tensor *t, char *bytes) {
+    memset(bytes, t->type->dtype == DT_BOOL ? 1 : 0xff, tensor_shard_bytes(t));
 }
 
-void tensor_write_shard(Tensor *t, int32_t slot, const Tensor *part) {
+Err tensor_write_part(Tensor *t, int32_t slot, const Tensor *part) {
     const Dims *box = &part->type->dims;
-    if (!dims_equal(box, &t->local)) tensor_poison(t, slot);
-    copy_box(tensor_data(t, slot), t->strides, tensor_data(part, 0), part->strides, box,
-             dtype_size(t->type->dtype));
-}
-
-/* Copies between the whole tensor, row-major at `whole`, and the shards. */
-static void copy_whole(const Tensor *t, char *whole, bool write) {
-    int elem = dtype_size(t->type->dtype);
-    int64_t strides[MAX_RANK], start[MAX_RANK];
-    dims_strides(&t->type->dims, strides);
-    for (int d = 0; d < t->local.rank; d++) strides[d] *= elem;
-    for (int32_t slot = 0; slot < t->nslot; slot++) {
-        Dims part = tensor_part(t, slot, start);
-        char *at = whole, *shard = tensor_data(t, slot);
-        if (write && !dims_equal(&part, &t->local)) tensor_poison(t, slot);
-        if (dims_count(&part) == 0) continue;
-        for (int d = 0; d < part.rank; d++) at += start[d] * strides[d];
-        if (write)
-            copy_box(shard, t->strides, at, strides, &part, elem);
-        else
-            copy_box(at, strides, shard, t->strides, &part, elem);
+    int64_t to[MAX_RANK], from[MAX_RANK];
+    char *image = image_open(t, slot), *source = image_open(part, 0);
+    Err err = image && source ? image_load(part, 0, source) : no_image(t);
+    if (!err) {
+        if (!dims_equal(box, &t->local)) tensor_poison(t, image);
+        image_strides(t, to);
+        image_strides(part, from);
+        copy_box(image, to, source, from, box, dtype_size(t->type->dtype));
+        err = tensor_write_shard(t, slot, image);
     }
+    image_close(t, image);
+    image_close(part, source);
+    return err;
 }
 
-void tensor_read(const Tensor *t, void *out) {
-    copy_whole(t, out, false);
+/* A slot's image to or from its place in the whole tensor. */
+static void copy_slot(const Tensor *t, int32_t slot, char *image, char *whole, bool write) {
+    int elem = dtype_size(t->type->dtype);
+    int64_t strides[MAX_RANK], own[MAX_RANK], start[MAX_RANK];
+    Dims part = tensor_part(t, slot, start);
+    dims_strides(&t->type->dims, strides);
+    image_strides(t, own);
+    for (int d = 0; d < part.rank; d++) {
+        strides[d] *= elem;
+        whole += start[d] * strides[d];
+    }
+    if (write && !dims_equal(&part, &t->local)) tensor_poison(t, image);
+    if (dims_count(&part) == 0) return;
+    if (write)
+        copy_box(image, own, whole, strides, &part, elem);
+    else
+        copy_box(whole, strides, image, own, &part, elem);
 }
 
-void tensor_write(Tensor *t, const void *whole) {
-    copy_whole(t, (char *)(uintptr_t)whole, true);
+Err tensor_read(const Tensor *t, void *out) {
+    Err err = E_OK;
+    for (int32_t slot = 0; slot < t->nslot && !err; slot++) {
+        char *image = image_open(t, slot);
+        err = image ? image_load(t, slot, image) : no_image(t);
+        if (!err) copy_slot(t, slot, image, out, false);
+        image_close(t, image);
+    }
+    return err;
+}
+
+Err tensor_write(Tensor *t, const void *whole) {
+    Err err = E_OK;
+    for (int32_t slot = 0; slot < t->nslot && !err; slot++) {
+        char *image = image_open(t, slot);
+        if (image) copy_slot(t, slot, image, (char *)(uintptr_t)whole, true);
+        err = image ? tensor_write_shard(t, slot, image) : no_image(t);
+        image_close(t, image);
+    }
+    return err;
 }

@@ -55,22 +55,35 @@ static inline char *tensor_data(const Tensor *t, int32_t slot) {
 }
 /* Says that the strides are no longer those of tensor_init. */
 void tensor_set_strides(Tensor *t, const int64_t *strides);
-/* Replaces strided shards by row-major copies. */
-Err tensor_make_dense(Tensor *t) MUST_CHECK;
+/* The shards move to `dense`, which has the same type, and the strides with them. */
+void tensor_move(Tensor *t, const Tensor *dense);
 /* Are all its shards in this process? */
 bool tensor_is_whole(const Tensor *t);
 /* The part of the tensor that a slot's shard is: where it begins, and its dims without padding. */
 Dims tensor_part(const Tensor *t, int32_t slot, int64_t start[MAX_RANK]);
-/* Makes the bytes of a shard show that nobody wrote them. Padding is never read; should it be, NaN
- * and -1 show. */
-void tensor_poison(const Tensor *t, int32_t slot);
+/* ---- between the host and a shard that may lie in a device's memory ---- */
+
+/* Copies one slot's shard, row-major, to `out` in the host's memory. */
+Err tensor_read_shard(const Tensor *t, int32_t slot, void *out) MUST_CHECK;
 /* Copies the whole tensor, row-major, to `out` (type_bytes of the type); it must be whole. */
-void tensor_read(const Tensor *t, void *out);
-/* The other way: fills every shard that is here. The shards must not share bytes. */
-void tensor_write(Tensor *t, const void *whole);
-/* Copies one slot's shard, row-major. */
-void tensor_read_shard(const Tensor *t, int32_t slot, void *out);
-/* The other way: fills one shard from a tensor on one device, of the dims of tensor_part. */
-void tensor_write_shard(Tensor *t, int32_t slot, const Tensor *part);
+Err tensor_read(const Tensor *t, void *out) MUST_CHECK;
+/* Where the host can write the bytes of a fresh tensor's shard: the shard itself, or NULL where it
+ * lies in a device's memory. */
+static inline char *tensor_host_data(const Tensor *t, int32_t slot) {
+    return t->cx->memory ? NULL : tensor_data(t, slot);
+}
+/* Fills a fresh tensor's shard with its bytes, row-major (nothing to do where these are the
+ * shard). */
+Err tensor_write_shard(Tensor *t, int32_t slot, const void *bytes) MUST_CHECK;
+/* Fills every shard that is here from the whole tensor. The shards must not share bytes. */
+Err tensor_write(Tensor *t, const void *whole) MUST_CHECK;
+/* Fills one shard from a tensor on one device, of the dims of tensor_part. */
+Err tensor_write_part(Tensor *t, int32_t slot, const Tensor *part) MUST_CHECK;
+/* Makes the bytes of a shard, row-major in the host's memory, show that nobody wrote them. Padding
+ * is never read; should it be, NaN and -1 show. */
+void tensor_poison(const Tensor *t, char *bytes);
+static inline size_t tensor_shard_bytes(const Tensor *t) {
+    return (size_t)(dims_count(&t->local) * dtype_size(t->type->dtype));
+}
 
 #endif

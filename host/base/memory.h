@@ -1,0 +1,22 @@
+/* memory.h - memory that is not the host's, in which tensors' bytes may lie: a device's.
+ *
+ * What is written or moved there happens in the order in which it was asked for, with the work that
+ * a device has been given; only `read` waits. */
+#ifndef MESHLUA_MEMORY_H
+#define MESHLUA_MEMORY_H
+
+#include "base/err.h"
+
+typedef struct Memory Memory;
+struct Memory {
+    size_t live; /* bytes that are given out */
+    /* NULL: there is not so much. */
+    char *(*take)(Memory *m, size_t bytes);
+    void (*give)(Memory *m, char *at, size_t bytes);
+    Err (*write)(Memory *m, char *to, const void *from, size_t bytes);
+    /* Also tells what went wrong in the work before it. */
+    Err (*read)(Memory *m, void *to, const char *from, size_t bytes);
+    Err (*move)(Memory *m, char *to, const char *from, size_t bytes);
+};
+
+#endif

@@ -1,0 +1,202 @@
+#include "run/exec.h"
+#include "run/library.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LIBRARY "meshlua_cuda.so"
+
+enum { MAX_GPUS = 64, REASON = 1024 };
+
+Err gpu_error(const Gpu *g, const char *what) {
+    return err_set(g->cx, E_DEVICE, "%s: %s", what, g->device.error(g->device.self));
+}
+
+Err gpu_fault(Gpu *g) {
+    DeviceFault f;
+    for (int32_t i = 0; i < g->device.gpus; i++)
+        if (g->device.fault(g->device.self, i, &f)) return exec_fault(g->rt, f.tag, &f.fault);
+    return E_OK;
+}
+
+Err gpu_wait(Gpu *g) {
+    for (int32_t i = 0; i < g->device.gpus; i++)
+        if (!g->device.wait(g->device.self, i)) return gpu_error(g, "waiting for a GPU");
+    return gpu_fault(g);
+}
+
+/* ---- its memory ---- */
+
+static char *take(Memory *m, size_t bytes) {
+    Gpu *g = (Gpu *)(void *)m;
+    char *at = g->device.alloc(g->device.self, 0, bytes);
+    if (at) m->live += bytes;
+    return at;
+}
+
+static void give(Memory *m, char *at, size_t bytes) {
+    Gpu *g = (Gpu *)(void *)m;
+    g->device.free(g->device.self, 0, at, bytes);
+    m->live -= bytes;
+}
+
+static Err write(Memory *m, char *to, const void *from, size_t bytes) {
+    Gpu *g = (Gpu *)(void *)m;
+    return g->device.upload(g->device.self, 0, to, from, bytes) ? E_OK : gpu_error(g, "writing");
+}
+
+static Err read(Memory *m, void *to, const char *from, size_t bytes) {
+    Gpu *g = (Gpu *)(void *)m;
+    if (!g->device.download(g->device.self, 0, to, from, bytes)) return gpu_error(g, "reading");
+    return gpu_fault(g);
+}
+
+static Err move(Memory *m, char *to, const char *from, size_t bytes) {
+    Gpu *g = (Gpu *)(void *)m;
+    return g->device.move(g->device.self, 0, to, from, bytes) ? E_OK : gpu_error(g, "copying");
+}
+
+Err gpu_grow_scratch(Gpu *g, size_t bytes) {
+    if (bytes <= g->scratch_bytes) return E_OK;
+    char text[BYTES_TEXT], *fresh = take(&g->memory, bytes);
+    if (!fresh)
+        return err_set(g->cx, E_NOMEM, "out of memory: kernels need %s on the GPU beside tensors",
+                       bytes_text((double)bytes, text));
+    if (g->scratch) give(&g->memory, g->scratch, g->scratch_bytes);
+    g->scratch = fresh;
+    g->scratch_bytes = bytes;
+    return E_OK;
+}
+
+Err gpu_run(Gpu *g, const char *kernel, const KArgs *args) {
+    Device *d = &g->device;
+    size_t scratch = 0;
+    void *bound = d->bind(d->self, 0, kernel, args, &scratch);
+    if (!bound) return gpu_error(g, kernel);
+    Err err = gpu_grow_scratch(g, scratch);
+    if (!err && !d->launch(d->self, bound, args, g->scratch, 0)) err = gpu_error(g, kernel);
+    d->unbind(d->self, bound);
+    return err;
+}
+
+/* ---- opening ---- */
+
+static Err not_there(Ctx *cx, const char *why) {
+    return err_set(cx, E_DEVICE, "--devices=cuda: %s", why);
+}
+
+static void *symbol(Ctx *cx, void **library, const char *name) {
+    *library = library_open(LIBRARY);
+    if (!*library) {
+        char why[REASON];
+        snprintf(why, sizeof why,
+                 "%s; build meshlua where the CUDA toolkit is, or use --devices=N for CPU devices",
+                 dlerror());
+        not_there(cx, why);
+        return NULL;
+    }
+    void *at = dlsym(*library, name);
+    if (!at) not_there(cx, LIBRARY " is of another version of meshlua");
+    return at;
+}
+
+DeviceSource *gpu_source(Ctx *cx) {
+    void *library;
+    return (DeviceSource *)(uintptr_t)symbol(cx, &library, DEVICE_SOURCE);
+}
+
+DeviceCompile *gpu_compile(Ctx *cx) {
+    void *library;
+    return (DeviceCompile *)(uintptr_t)symbol(cx, &library, DEVICE_COMPILE);
+}
+
+typedef struct Choice {                        /* of --devices=cuda... */
+    int32_t gpu[MAX_GPUS], times[MAX_GPUS], n; /* n 0: all, once */
+} Choice;
+
+static bool read_number(const char **at, int32_t least, int32_t *out) {
+    char *end;
+    long n = strtol(*at, &end, 10);
+    if (end == *at || n < least || n > MAX_DEVICES) return false;
+    *at = end;
+    *out = (int32_t)n;
+    return true;
+}
+
+/* "", ":0,2" or ":0*8". */
+static bool read_choice(const char *s, Choice *c) {
+    c->n = 0;
+    if (!*s) return true;
+    do {
+        int32_t times = 1;
+        s++;
+        if (c->n == MAX_GPUS || !read_number(&s, 0, &c->gpu[c->n])) return false;
+        if (*s == '*' && (s++, !read_number(&s, 1, &times))) return false;
+        for (int32_t i = 0; i < c->n; i++)
+            if (c->gpu[i] == c->gpu[c->n]) return false;
+        c->times[c->n++] = times;
+    } while (*s == ',');
+    return !*s;
+}
+
+/* What the passes know of it: the built-in row of its kind, with the memory that is there. */
+static void fill_target(Gpu *g) {
+    static const char *const kinds[] = {"h200", "h100"};
+    const DeviceGpu *gpu = &g->device.gpu[0];
+    g->target = *target_of("h100");
+    for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcasestr(gpu->name, kinds[i])) g->target = *target_of(kinds[i]);
+    g->target.name = gpu->name;
+    g->target.memory = (double)gpu->memory;
+    g->target.shared_memory = true; /* virtual devices of one GPU */
+}
+
+Err gpu_open(Runtime *rt, const char *devices, const Ranks *ranks, int32_t *ndevices) {
+    Gpu *g = &rt->gpu;
+    char why[REASON] = "";
+    Choice c;
+    if (!read_choice(devices + strlen("cuda"), &c))
+        return err_set(rt->cx, E_MESH,
+                       "--devices=%s: expected cuda, cuda:0,2 (GPUs by index, each once) or "
+                       "cuda:0*8 (eight virtual devices on one)",
+                       devices);
+    if (ranks->world > 1 && !c.n) {
+        c.gpu[0] = ranks->local;
+        c.times[0] = c.n = 1;
+    }
+    void *library;
+    DeviceOpen *open = (DeviceOpen *)(uintptr_t)symbol(rt->cx, &library, DEVICE_OPEN);
+    if (!open) return rt->cx->err.code;
+    gpu_close(g);
+    if (!open(&g->device, c.n ? c.gpu : NULL, c.n, why, sizeof why)) {
+        g->device.version = 0;
+        return not_there(rt->cx, why);
+    }
+    if (g->device.version != DEVICE_VERSION) {
+        g->device.version = 0;
+        return not_there(rt->cx, LIBRARY " is of another version of meshlua");
+    }
+    if (g->device.gpus > 1) {
+        gpu_close(g);
+        return not_there(rt->cx, "one process uses one GPU; start one for each: meshlua run -n 2 "
+                                 "--devices=cuda SCRIPT, or say which: --devices=cuda:0");
+    }
+    g->cx = rt->cx;
+    g->rt = rt;
+    g->library = library;
+    g->memory = (Memory){0, take, give, write, read, move};
+    rt->cx->memory = &g->memory;
+    fill_target(g);
+    *ndevices = c.n ? c.times[0] : 1;
+    return E_OK;
+}
+
+void gpu_close(Gpu *g) {
+    if (!gpu_is_there(g)) return;
+    if (g->scratch) give(&g->memory, g->scratch, g->scratch_bytes);
+    g->device.close(g->device.self);
+    if (g->cx) g->cx->memory = NULL;
+    *g = (Gpu){.cx = NULL};
+}

@@ -1,0 +1,46 @@
+/* gpu.h - the GPUs that this process runs plans on: the library for them found and opened, their
+ * memory as that of tensors, their errors as ours. */
+#ifndef MESHLUA_GPU_H
+#define MESHLUA_GPU_H
+
+#include "base/ctx.h"
+#include "ir/target.h"
+#include "run/device.h"
+#include "run/ranks.h"
+
+typedef struct Gpu {
+    Memory memory; /* first: what it is given leads back here */
+    Ctx *cx;
+    struct Runtime *rt;
+    Device device; /* version 0: there are none */
+    void *library;
+    Target target;
+    char *scratch; /* of the kernel that runs */
+    size_t scratch_bytes;
+} Gpu;
+
+static inline bool gpu_is_there(const Gpu *g) {
+    return g->device.version != 0;
+}
+/* Opens those that --devices=cuda... names: all, "cuda:0,2" two, "cuda:0*8" eight virtual devices
+ * on one. How many devices there are goes to `ndevices`. E_DEVICE with the reason where they cannot
+ * be used. */
+Err gpu_open(struct Runtime *rt, const char *devices, const Ranks *ranks,
+             int32_t *ndevices) MUST_CHECK;
+void gpu_close(Gpu *g);
+/* What the library would make of a step's kernel, as text, for GPUs of that compute capability; and
+ * whether it compiles. Neither needs a GPU. NULL and E_DEVICE where the library is missing. */
+DeviceSource *gpu_source(Ctx *cx);
+DeviceCompile *gpu_compile(Ctx *cx);
+
+/* The library's latest failure, while it was at `what`. */
+Err gpu_error(const Gpu *g, const char *what);
+/* What a kernel found wrong in its data since the last time, in what has been waited for. */
+Err gpu_fault(Gpu *g) MUST_CHECK;
+/* Waits for all work; E_INDEX and E_DEVICE as above. */
+Err gpu_wait(Gpu *g) MUST_CHECK;
+Err gpu_grow_scratch(Gpu *g, size_t bytes) MUST_CHECK;
+/* Runs a kernel once: one that is no step of a plan. */
+Err gpu_run(Gpu *g, const char *kernel, const KArgs *args) MUST_CHECK;
+
+#endif
