@@ -52,6 +52,7 @@
     F(cudaStreamCreateWithFlags)                                                                   \
     F(cudaStreamDestroy)                                                                           \
     F(cudaStreamEndCapture)                                                                        \
+    F(cudaStreamIsCapturing)                                                                       \
     F(cudaStreamSynchronize)                                                                       \
     F(cudaStreamWaitEvent)
 

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { COMM_VERSION = 2 };
+enum { COMM_VERSION = 3 };
 
 typedef struct CommPart {
     int32_t peer; /* never this process itself */
@@ -31,8 +31,11 @@ typedef struct Comm {
     void (*help)(void *self, void *request);
     /* Waits until all of it is over. 0: it failed. */
     int (*wait)(void *self, void *request);
+    /* Of a transport whose `wait` returns earlier, as it makes a GPU wait (NULL: of others): 1: the
+     * request is over, 0: not yet, -1: it failed. Asked after `wait`, until it is not 0. */
+    int (*over)(void *self, void *request);
     const char *(*error)(void *self);    /* of the latest failure */
-    void (*abort)(void *self, int code); /* ends all processes; does not return */
+    void (*abort)(void *self, int code); /* ends all processes; does not return. NULL: it cannot */
     void (*close)(void *self);           /* all processes call it */
 } Comm;
 

@@ -125,39 +125,11 @@ Err link_open(Ctx *cx, const Ranks *r, const JoinFlags *join, Link *link) {
     return channel_join(cx, link->channel, o.timeout + JOIN_SPARE);
 }
 
-/* ---- exchanges ---- */
-
-static Err failed(Ctx *cx, const Link *link, const Transfer *t) {
-    const Comm *c = &link->comm;
-    return err_set(cx, E_RANKS, "%s with other processes: %s", t->what->op, c->error(c->self));
-}
-
-Err link_begin(Ctx *cx, Link *link, const Crossing *what, const CommPart *send, int32_t nsend,
-               const CommPart *recv, int32_t nrecv, Transfer *out) {
-    const Comm *c = &link->comm;
-    *out = (Transfer){.what = what, .request = c->start(c->self, send, nsend, recv, nrecv)};
-    return out->request ? E_OK : failed(cx, link, out);
-}
-
-void link_help(Link *link, Transfer *t) {
-    if (t->request) link->comm.help(link->comm.self, t->request);
-}
-
-Err link_end(Ctx *cx, Link *link, Transfer *t) {
-    const Comm *c = &link->comm;
-    void *request = t->request;
-    if (!request) return E_OK;
-    t->request = NULL;
-    if (link->channel) ring_enter(channel_ring(link->channel), t->what);
-    int done = c->wait(c->self, request);
-    if (link->channel) ring_leave(channel_ring(link->channel));
-    return done ? E_OK : failed(cx, link, t);
-}
-
 void link_close(Ctx *cx, Link *link) {
     static const Crossing end = {.op = "the end of MPI", .where = "", .axes = "", .patient = true};
     Comm *c = &link->comm;
     if (link->channel) ring_enter(channel_ring(link->channel), &end);
+    if (link->device.version) link->device.close(link->device.self);
     if (c->version) c->close(c->self);
     if (link->channel) ring_leave(channel_ring(link->channel));
     channel_close(cx, link->channel);

@@ -1,5 +1,9 @@
 /* ring.h - the latest exchanges with other processes: what each was, and when this process began
- * and ended to wait for it. The main thread writes, the channel's thread reads. */
+ * and ended to wait for it. The main thread writes, the channel's thread reads.
+ *
+ * Exchanges have numbers in the order in which they begin, which is the same in all processes. Most
+ * are waited for at once. One between GPUs runs on its own: the process waits for it later, more
+ * than once, or never. It waits for one at a time. */
 #ifndef MESHLUA_RING_H
 #define MESHLUA_RING_H
 
@@ -17,11 +21,11 @@ typedef struct Crossing {
     bool patient;      /* the others may take their time, as long as they answer */
 } Crossing;
 
-enum { RING_SIZE = 32, RING_OP = 32, RING_AXES = 40, RING_WHERE = 96 };
+enum { RING_SIZE = 128, RING_OP = 32, RING_AXES = 40, RING_WHERE = 96 };
 
 typedef struct RingEntry {
     uint64_t number;      /* from 1 on; 0: none */
-    int64_t enter, leave; /* ring_now; leave is 0 while it is waited for */
+    int64_t enter, leave; /* ring_now; leave is 0 until it is over */
     uint64_t bytes;
     bool patient;
     char op[RING_OP], axes[RING_AXES], where[RING_WHERE]; /* cut where longer */
@@ -29,16 +33,24 @@ typedef struct RingEntry {
 
 typedef struct Ring {
     pthread_mutex_t lock;
-    uint64_t n; /* the latest has this number */
+    uint64_t n;       /* the latest has this number */
+    uint64_t waiting; /* the number of the one that is waited for; 0: there is none */
     RingEntry entry[RING_SIZE];
 } Ring;
 
 void ring_init(Ring *r);
 void ring_free(Ring *r);
-/* This process waits for the exchange from now on; until now. One at a time. */
+/* This process waits for the exchange from now on; until now. */
 void ring_enter(Ring *r, const Crossing *what);
 void ring_leave(Ring *r);
-/* Copies the latest n or fewer, the latest first; how many there are. */
+/* One begins that is not waited for yet; its number. It is known for RING_SIZE others at least. */
+uint64_t ring_begin(Ring *r, const Crossing *what);
+/* This process waits for that one from now on; no longer, though it is not over; it is over. */
+void ring_wait(Ring *r, uint64_t number);
+void ring_rest(Ring *r);
+void ring_over(Ring *r, uint64_t number);
+/* Copies n or fewer, the one that is waited for first and then those that are over, the latest
+ * first; how many there are. */
 int ring_latest(Ring *r, RingEntry *out, int n);
 int64_t ring_now(void); /* nanoseconds, of a clock that only goes forward */
 

@@ -441,9 +441,35 @@ static void test_ring(void) {
     ring_free(&ring);
 }
 
+/* Exchanges that run on their own are said where they are waited for and where they are over. */
+static void test_ring_of_gpus(void) {
+    Ring ring;
+    RingEntry e[4];
+    ring_init(&ring);
+    uint64_t a = ring_begin(&ring, &crossing), b = ring_begin(&ring, &crossing);
+    CHECK(a == 1 && b == 2 && ring_latest(&ring, e, 4) == 0);
+    ring_enter(&ring, &crossing);
+    ring_leave(&ring);
+    CHECK(ring_latest(&ring, e, 4) == 1 && e[0].number == 3);
+    ring_wait(&ring, a);
+    CHECK(ring_latest(&ring, e, 4) == 2 && e[0].number == a && !e[0].leave && e[1].number == 3);
+    ring_rest(&ring);
+    CHECK(ring_latest(&ring, e, 4) == 1 && e[0].number == 3);
+    ring_wait(&ring, a);
+    ring_over(&ring, a);
+    ring_over(&ring, b);
+    CHECK(ring_latest(&ring, e, 4) == 3 && e[0].number == 3 && e[1].number == b);
+    CHECK(e[1].enter == e[1].leave && e[2].number == a && e[2].leave >= e[2].enter);
+    for (int i = 0; i < RING_SIZE; i++) ring_begin(&ring, &crossing);
+    ring_wait(&ring, b); /* too long ago to be known */
+    CHECK(ring_latest(&ring, e, 4) == 0);
+    ring_free(&ring);
+}
+
 int main(void) {
     test_ranks();
     test_ring();
+    test_ring_of_gpus();
     test_scenarios();
     return test_end();
 }

@@ -1,0 +1,342 @@
+/* nccl.c - a stand-in for libnccl.so.2: the functions that host/cuda/nccl.c uses, between processes
+ * of one host, over sockets. Groups run in the order of their stream, as host functions, so that
+ * they can be part of a graph; like NCCL's they hang where a peer is gone, until the communicator
+ * is aborted, and calls return before they are done.
+ *
+ * STANDIN_NCCL_LOG=FILE: FILE.RANK gets a line for each call: "group", "send PEER BYTES",
+ * "recv PEER BYTES". STANDIN_NCCL_STALL=RANK:N: that rank's N-th group (from 0) never ends. */
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <nccl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { HOST_TEXT = 64, BUS_TEXT = 16, LATER = 2, TICK_MS = 5, ERROR_TEXT = 256 };
+
+typedef struct Hello { /* what each says of itself to each */
+    int32_t rank;
+    char host[HOST_TEXT], bus[BUS_TEXT];
+} Hello;
+
+typedef struct Part {
+    int peer;
+    char *data;
+    size_t bytes, at; /* at: so much of the length and the data has gone */
+    uint64_t length;  /* goes first, to find sizes that differ */
+} Part;
+
+typedef struct Group {
+    struct Group *next;
+    struct ncclComm *comm;
+    cudaStream_t stream;
+    Part *send, *recv;
+    int nsend, nrecv;
+    int number;
+} Group;
+
+struct ncclComm {
+    int rank, world;
+    char id[sizeof(ncclUniqueId)];
+    Hello hello;
+    int *peer; /* sockets by rank */
+    pthread_t joiner;
+    Group *all;     /* those that have begun; a graph may run them again */
+    Group *pending; /* ended by the caller, and in no stream yet */
+    int looks;      /* until what was called is done */
+    int groups;
+    FILE *log;
+    _Atomic int state; /* ncclResult_t */
+    _Atomic int aborted, running;
+    char error[ERROR_TEXT];
+};
+
+static int depth;
+static Group *open_group;
+
+/* ---- sockets ---- */
+
+static void fail(ncclComm_t c, ncclResult_t code, const char *text) {
+    snprintf(c->error, sizeof c->error, "%s", text);
+    c->state = code;
+}
+
+static struct sockaddr_un address(const ncclComm_t c, int rank, socklen_t *size) {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int n = snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "standin-nccl-%.64s-%d", c->id, rank);
+    *size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+    return a;
+}
+
+/* All of it, both ways; 0: the other is gone. */
+static int greet(ncclComm_t c, int fd, Hello *theirs) {
+    return send(fd, &c->hello, sizeof c->hello, MSG_NOSIGNAL) == sizeof c->hello &&
+           recv(fd, theirs, sizeof *theirs, MSG_WAITALL) == sizeof *theirs;
+}
+
+static int connect_to(ncclComm_t c, int rank) {
+    socklen_t size;
+    struct sockaddr_un a = address(c, rank, &size);
+    while (!c->aborted) {
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(fd, (struct sockaddr *)&a, size) == 0) return fd;
+        close(fd);
+        usleep(1000);
+    }
+    return -1;
+}
+
+static int same_gpu(const Hello *a, const Hello *b) {
+    return strcmp(a->host, b->host) == 0 && strcmp(a->bus, b->bus) == 0;
+}
+
+static void *join_others(void *ud) {
+    ncclComm_t c = ud;
+    socklen_t size;
+    struct sockaddr_un a = address(c, c->rank, &size);
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), duplicate = 0;
+    if (bind(listener, (struct sockaddr *)&a, size) != 0 || listen(listener, c->world) != 0) {
+        fail(c, ncclSystemError, strerror(errno));
+        return NULL;
+    }
+    for (int n = 1; n < c->world; n++) {
+        Hello theirs = {.rank = -1};
+        int fd = n <= c->rank ? connect_to(c, n - 1) : accept(listener, NULL, NULL);
+        if (fd < 0 || !greet(c, fd, &theirs)) {
+            fail(c, ncclRemoteError, "a rank is gone");
+            return NULL;
+        }
+        c->peer[theirs.rank] = fd;
+        duplicate = duplicate || same_gpu(&c->hello, &theirs);
+    }
+    close(listener);
+    if (duplicate)
+        fail(c, ncclInvalidUsage, "Duplicate GPU detected");
+    else
+        c->state = ncclSuccess;
+    return NULL;
+}
+
+/* ---- running a group ---- */
+
+/* The part's next bytes, of the length first; how many. */
+static char *rest_of(Part *p, size_t *n) {
+    if (p->at < sizeof p->length) {
+        *n = sizeof p->length - p->at;
+        return (char *)&p->length + p->at;
+    }
+    *n = sizeof p->length + p->bytes - p->at;
+    return p->data + (p->at - sizeof p->length);
+}
+
+/* Goes on with the peer's first part that is not over. 1: there is one; -1: it failed. */
+static int move(ncclComm_t c, Part *part, int n, int peer, int out) {
+    for (int i = 0; i < n; i++) {
+        Part *p = &part[i];
+        size_t rest;
+        if (p->peer != peer || p->at == sizeof p->length + p->bytes) continue;
+        char *at = rest_of(p, &rest);
+        ssize_t k = out ? send(c->peer[peer], at, rest, MSG_NOSIGNAL | MSG_DONTWAIT)
+                        : recv(c->peer[peer], at, rest, MSG_DONTWAIT);
+        if (k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR)) return -1;
+        if (k > 0) p->at += (size_t)k;
+        if (!out && p->at >= sizeof p->length && p->length != p->bytes) return -1;
+        return 1;
+    }
+    return 0;
+}
+
+static int stalls(const Group *g) {
+    const char *text = getenv("STANDIN_NCCL_STALL");
+    int rank, number;
+    return text && sscanf(text, "%d:%d", &rank, &number) == 2 && rank == g->comm->rank &&
+           number == g->number;
+}
+
+static void run_group(void *ud) {
+    Group *g = ud;
+    ncclComm_t c = g->comm;
+    int left = 1, failed = stalls(g);
+    c->running++;
+    for (int i = 0; i < g->nsend; i++) g->send[i].at = 0, g->send[i].length = g->send[i].bytes;
+    for (int i = 0; i < g->nrecv; i++) g->recv[i].at = 0;
+    while (left && !c->aborted) {
+        left = failed;
+        for (int peer = 0; !failed && peer < c->world; peer++) {
+            int sent = move(c, g->send, g->nsend, peer, 1);
+            int came = move(c, g->recv, g->nrecv, peer, 0);
+            if (sent < 0 || came < 0) {
+                fail(c, ncclRemoteError, "a peer is gone, or sends another size");
+                failed = 1;
+            }
+            left = left || sent || came;
+        }
+        if (failed)
+            usleep(TICK_MS * 1000);
+        else
+            sched_yield();
+    }
+    c->running--;
+}
+
+/* ---- calls ---- */
+
+#define API __attribute__((visibility("default")))
+
+API const char *ncclGetErrorString(ncclResult_t code) {
+    static const char *const text[] = {"no error",
+                                       "unhandled cuda error",
+                                       "unhandled system error",
+                                       "internal error",
+                                       "invalid argument",
+                                       "invalid usage",
+                                       "remote process exited or there was a network error",
+                                       "in progress"};
+    return code < sizeof text / sizeof *text ? text[code] : "unknown";
+}
+
+API const char *ncclGetLastError(ncclComm_t c) {
+    return c ? c->error : "";
+}
+
+API ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    memset(id, 0, sizeof *id);
+    snprintf(id->internal, sizeof id->internal, "%d-%lld", (int)getpid(),
+             (long long)t.tv_sec * 1000000000 + t.tv_nsec);
+    return ncclSuccess;
+}
+
+static void describe(Hello *h, int rank) {
+    int gpu = 0;
+    const char *host = getenv("NCCL_HOSTID");
+    h->rank = rank;
+    snprintf(h->host, sizeof h->host, "%s", host ? host : "here");
+    if (cudaGetDevice(&gpu) == cudaSuccess) cudaDeviceGetPCIBusId(h->bus, sizeof h->bus, gpu);
+}
+
+API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int world, ncclUniqueId id, int rank,
+                                        ncclConfig_t *config) {
+    const char *log = getenv("STANDIN_NCCL_LOG");
+    char file[4096];
+    ncclComm_t c = calloc(1, sizeof *c);
+    if (!c || rank < 0 || rank >= world || config->blocking != 0) return ncclInvalidArgument;
+    c->rank = rank;
+    c->world = world;
+    memcpy(c->id, id.internal, sizeof c->id);
+    c->peer = calloc((size_t)world, sizeof *c->peer);
+    if (!c->peer) return ncclSystemError;
+    for (int i = 0; i < world; i++) c->peer[i] = -1;
+    describe(&c->hello, rank);
+    snprintf(file, sizeof file, "%s.%d", log ? log : "", rank);
+    if (log) c->log = fopen(file, "w");
+    c->state = ncclInProgress;
+    if (pthread_create(&c->joiner, NULL, join_others, c) != 0) return ncclSystemError;
+    *out = c;
+    return ncclInProgress;
+}
+
+/* What was called is done after some looks. */
+API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *out) {
+    *out = (ncclResult_t)c->state;
+    if (*out != ncclSuccess) return ncclSuccess;
+    if (c->looks > 0) {
+        c->looks--;
+        *out = ncclInProgress;
+        return ncclSuccess;
+    }
+    Group *g = c->pending;
+    c->pending = NULL;
+    if (g && cudaLaunchHostFunc(g->stream, run_group, g) != cudaSuccess)
+        fail(c, ncclUnhandledCudaError, "a host function");
+    return ncclSuccess;
+}
+
+API ncclResult_t ncclGroupStart(void) {
+    if (depth++ == 0) open_group = NULL;
+    return ncclSuccess;
+}
+
+static ncclResult_t add(ncclComm_t c, void *data, size_t bytes, int peer, cudaStream_t stream,
+                        int out) {
+    if (depth == 0 || peer < 0 || peer >= c->world || peer == c->rank) return ncclInvalidUsage;
+    if (c->pending || c->state != ncclSuccess) return ncclInvalidUsage;
+    Group *g = open_group;
+    if (!g) {
+        g = open_group = calloc(1, sizeof *g);
+        if (!g) return ncclSystemError;
+        *g = (Group){.next = c->all, .comm = c, .stream = stream, .number = c->groups++};
+        c->all = g;
+        if (c->log) fprintf(c->log, "group\n");
+    }
+    Part **list = out ? &g->send : &g->recv;
+    int *n = out ? &g->nsend : &g->nrecv;
+    Part *grown = realloc(*list, sizeof *grown * (size_t)(*n + 1));
+    if (!grown) return ncclSystemError;
+    *list = grown;
+    grown[(*n)++] = (Part){.peer = peer, .data = data, .bytes = bytes};
+    if (c->log) fprintf(c->log, "%s %d %zu\n", out ? "send" : "recv", peer, bytes);
+    return ncclSuccess;
+}
+
+API ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int peer,
+                          ncclComm_t c, cudaStream_t stream) {
+    if (type != ncclInt8) return ncclInvalidArgument;
+    return add(c, (void *)(uintptr_t)data, count, peer, stream, 1);
+}
+
+API ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t c,
+                          cudaStream_t stream) {
+    if (type != ncclInt8) return ncclInvalidArgument;
+    return add(c, data, count, peer, stream, 0);
+}
+
+API ncclResult_t ncclGroupEnd(void) {
+    if (depth == 0) return ncclInvalidUsage;
+    Group *g = open_group;
+    if (--depth > 0 || !g) return ncclSuccess;
+    open_group = NULL;
+    g->comm->pending = g;
+    g->comm->looks = LATER;
+    if (g->comm->log) fflush(g->comm->log);
+    return ncclInProgress;
+}
+
+API ncclResult_t ncclCommFinalize(ncclComm_t c) {
+    c->looks = LATER;
+    return ncclInProgress;
+}
+
+API ncclResult_t ncclCommDestroy(ncclComm_t c) {
+    pthread_join(c->joiner, NULL);
+    for (int i = 0; i < c->world; i++)
+        if (c->peer[i] >= 0) close(c->peer[i]);
+    while (c->all) {
+        Group *g = c->all;
+        c->all = g->next;
+        free(g->send);
+        free(g->recv);
+        free(g);
+    }
+    if (c->log) fclose(c->log);
+    free(c->peer);
+    free(c);
+    return ncclSuccess;
+}
+
+/* What runs ends; it stays, as a stream may still come to its groups. */
+API ncclResult_t ncclCommAbort(ncclComm_t c) {
+    c->aborted = 1;
+    while (c->running) usleep(1000);
+    return ncclSuccess;
+}
