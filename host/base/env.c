@@ -55,6 +55,8 @@ static const EnvRow rows[ENV_COUNT] = {
                                  "set by srun: its first host is where the processes meet"},
     [ENV_SLURM_STEP_ID] = {"SLURM_STEP_ID", "number", "set by srun: gives the port, too"},
     [ENV_SLURM_JOB_ID] = {"SLURM_JOB_ID", "number", "set by Slurm: gives the port"},
+    [ENV_CUDA_VISIBLE_DEVICES] = {"CUDA_VISIBLE_DEVICES", "GPUs",
+                                  "those that CUDA shows, in this order; others are not seen"},
     [ENV_NO_COLOR] = {"NO_COLOR", "anything", "no colour on a terminal"},
     [ENV_TERM] = {"TERM", "dumb", "plain output"},
     [ENV_HOME] = {"HOME", "folder", "where the REPL keeps its history"},

@@ -1,3 +1,4 @@
+#include "base/env.h"
 #include "run/exec.h"
 #include "run/library.h"
 
@@ -162,15 +163,18 @@ Err gpu_open(Runtime *rt, const char *devices, const Ranks *ranks, int32_t *ndev
                        "--devices=%s: expected cuda, cuda:0,2 (GPUs by index, each once) or "
                        "cuda:0*8 (eight virtual devices on one)",
                        devices);
+    g->chosen = c.n > 0;
+    const char *visible = env_get(ENV_CUDA_VISIBLE_DEVICES);
     if (ranks->world > 1 && !c.n) {
-        c.gpu[0] = ranks->local;
+        /* A launcher may show each process one of its own. */
+        c.gpu[0] = visible && !strchr(visible, ',') ? 0 : ranks->local;
         c.times[0] = c.n = 1;
     }
+    DeviceOptions options = {.which = c.n ? c.gpu : NULL, .n = c.n, .visible = visible};
     void *library;
     DeviceOpen *open = (DeviceOpen *)(uintptr_t)symbol(rt->cx, &library, DEVICE_OPEN);
     if (!open) return rt->cx->err.code;
-    gpu_close(g);
-    if (!open(&g->device, c.n ? c.gpu : NULL, c.n, why, sizeof why)) {
+    if (!open(&g->device, &options, why, sizeof why)) {
         g->device.version = 0;
         return not_there(rt->cx, why);
     }

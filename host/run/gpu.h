@@ -14,6 +14,7 @@ typedef struct Gpu {
     struct Runtime *rt;
     Device device; /* version 0: there are none */
     void *library;
+    bool chosen; /* by number, not by the rank of the process */
     Target target;
     char *scratch; /* of the kernel that runs */
     size_t scratch_bytes;

@@ -23,6 +23,7 @@ local exceptions = {
   {"^host/run/bind$", "exec_"},    -- parts of exec.h
   {"^host/run/schedule$", "exec_"},
   {"^host/run/comm_local$", "exec_"},
+  {"^host/run/link_", "link_"},    -- parts of link.h
   {"^host/mpi/mpi$", "comm_transport_open"},
   {"^host/cuda/cuda$", "device_"}, -- the symbols of run/device.h
   {"^host/cuda/plan$", "cuda_"},   -- the builder of kernels/cuda/row.h, beside plan_
