@@ -27,6 +27,7 @@
     F(cudaEventSynchronize)                                                                        \
     F(cudaFree)                                                                                    \
     F(cudaFreeHost)                                                                                \
+    F(cudaFuncGetAttributes)                                                                       \
     F(cudaFuncSetAttribute)                                                                        \
     F(cudaGetDeviceCount)                                                                          \
     F(cudaGetDeviceProperties)                                                                     \
@@ -36,8 +37,8 @@
     F(cudaGraphExecDestroy)                                                                        \
     F(cudaGraphInstantiate)                                                                        \
     F(cudaGraphLaunch)                                                                             \
+    F(cudaGraphUpload)                                                                             \
     F(cudaHostAlloc)                                                                               \
-    F(cudaHostGetDevicePointer)                                                                    \
     F(cudaLaunchKernel)                                                                            \
     F(cudaLibraryGetKernel)                                                                        \
     F(cudaLibraryLoadData)                                                                         \

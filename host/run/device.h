@@ -32,6 +32,8 @@ typedef struct Device {
     int32_t version;
     int32_t gpus; /* that this process uses */
     const DeviceGpu *gpu;
+    int32_t driver,
+        runtime; /* CUDA's versions, 13000 for 13.0: what the driver serves, what runs */
     void *self;
     const char *(*error)(void *self); /* of the latest failure, in CUDA's words */
 

@@ -1,0 +1,23 @@
+/* cache.h - a folder of what took long to make, each in a file under the hash of all that decides
+ * it. Files are written whole and checked when they are read, so that processes may share it, and
+ * what is damaged counts as not there. That the folder cannot be written is no failure. */
+#ifndef MESHLUA_CUDA_CACHE_H
+#define MESHLUA_CUDA_CACHE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct CacheKey { /* begins as {0, 0} */
+    uint64_t low, high;
+} CacheKey;
+
+/* Adds to what the key stands for; the order counts. */
+void cache_mix(CacheKey *key, const void *data, size_t size);
+void cache_mix_text(CacheKey *key, const char *text);
+
+/* What is there under the key, to be freed; NULL: nothing. `kind` is the file's ending. Without a
+ * folder (NULL) there is never anything. */
+char *cache_read(const char *folder, const char *kind, CacheKey key, size_t *size);
+void cache_write(const char *folder, const char *kind, CacheKey key, const void *data, size_t size);
+
+#endif

@@ -1,0 +1,206 @@
+#include "cuda/launch.h"
+#include "cuda/module.h"
+#include "cuda/source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What CUDA admits without being asked: shared memory of a block. */
+enum { SHARED = 48 << 10, MOST_THREADS = 1024, MOST_YZ = 65535 };
+
+struct Bound {
+    Gpu *gpu;
+    CudaPlan *plan;
+    Module **module;      /* of each step; NULL where it is no launch */
+    cudaKernel_t *kernel; /* of each step, once it is ready */
+    void **param;         /* of each parameter of the plan: where its value stands */
+    char **address;       /* of each operand in the latest launch */
+    int ready;
+    Bound *next, **link; /* among those of the GPU that are not ready */
+};
+
+/* ---- binding ---- */
+
+static int grid_fits(Cuda *c, const char *kernel, const PlanStep *s) {
+    if (s->threads >= 1 && s->threads <= MOST_THREADS && s->blocks[0] >= 0 &&
+        s->blocks[0] <= INT32_MAX && s->blocks[1] >= 0 && s->blocks[1] <= MOST_YZ &&
+        s->blocks[2] >= 0 && s->blocks[2] <= MOST_YZ)
+        return 1;
+    return gpu_fail(c, "%s: a grid of %lld x %lld x %lld blocks of %d threads", kernel,
+                    (long long)s->blocks[0], (long long)s->blocks[1], (long long)s->blocks[2],
+                    s->threads);
+}
+
+static int runs_nothing(const PlanStep *s) {
+    return s->blocks[0] == 0 || s->blocks[1] == 0 || s->blocks[2] == 0;
+}
+
+static int get_modules(Bound *b, const char *kernel) {
+    Cuda *c = b->gpu->cuda;
+    for (int32_t i = 0; i < b->plan->nstep; i++) {
+        const PlanStep *s = &b->plan->step[i];
+        if (s->kind != PLAN_LAUNCH) continue;
+        if (!grid_fits(c, kernel, s)) return 0;
+        if (runs_nothing(s)) continue;
+        char *source = source_of_step(s);
+        b->module[i] = source ? module_get(c, &b->gpu->row, source) : NULL;
+        free(source);
+        if (!b->module[i]) return gpu_fail(c, "out of memory for %s", kernel);
+    }
+    return 1;
+}
+
+static int allocate(Bound *b, const KArgs *args) {
+    size_t steps = (size_t)b->plan->nstep + 1, params = (size_t)b->plan->nparam + 1;
+    b->module = calloc(steps, sizeof(Module *));
+    b->kernel = calloc(steps, sizeof(cudaKernel_t));
+    b->param = calloc(params, sizeof(void *));
+    b->address = calloc((size_t)(args->nin + args->nout) + 1, sizeof(char *));
+    if (!b->module || !b->kernel || !b->param || !b->address) return 0;
+    for (int32_t i = 0; i < b->plan->nparam; i++)
+        b->param[i] = b->plan->values + b->plan->param[i].at;
+    return 1;
+}
+
+static void leave_list(Bound *b) {
+    if (!b->link) return;
+    *b->link = b->next;
+    if (b->next) b->next->link = b->link;
+    b->link = NULL;
+}
+
+static void join_list(Bound *b) {
+    b->next = b->gpu->unready;
+    b->link = &b->gpu->unready;
+    if (b->next) b->next->link = &b->next;
+    b->gpu->unready = b;
+}
+
+Bound *launch_bind(Gpu *g, const char *kernel, const KArgs *args, size_t *scratch) {
+    Cuda *c = g->cuda;
+    Bound *b = calloc(1, sizeof *b);
+    if (!b) {
+        gpu_fail(c, "out of memory for %s", kernel);
+        return NULL;
+    }
+    b->gpu = g;
+    if (gpu_use(g))
+        b->plan = plan_new(kernel, args, &g->row, g->products, c->error, sizeof c->error);
+    if (b->plan && !allocate(b, args))
+        gpu_fail(c, "out of memory for %s", kernel);
+    else if (b->plan && get_modules(b, kernel)) {
+        join_list(b);
+        *scratch = b->plan->scratch;
+        return b;
+    }
+    launch_unbind(b);
+    return NULL;
+}
+
+/* What still runs has its own copy of the parameters. */
+void launch_unbind(Bound *b) {
+    leave_list(b);
+    plan_free(b->plan);
+    free(b->module);
+    free(b->kernel);
+    free(b->param);
+    free(b->address);
+    free(b);
+}
+
+/* ---- the code ---- */
+
+/* Asking for the attributes also brings the code to the GPU, which while work is kept for a graph
+ * would be too late. A kernel's limit of shared memory is set to the most there is: others launch
+ * it with other sizes. */
+static int admit(Gpu *g, const PlanStep *s, cudaKernel_t kernel) {
+    Cuda *c = g->cuda;
+    union {
+        struct cudaFuncAttributes at;
+        char room[1024]; /* another version's may be longer */
+    } about;
+    if (!gpu_ok(c, c->rt.cudaFuncGetAttributes(&about.at, (const void *)kernel), s->entry))
+        return 0;
+    if (s->threads > about.at.maxThreadsPerBlock)
+        return gpu_fail(c, "%s: %d threads in a block, and its registers admit %d", s->entry,
+                        s->threads, about.at.maxThreadsPerBlock);
+    if (s->shared + about.at.sharedSizeBytes <= SHARED) return 1;
+    if (s->shared + about.at.sharedSizeBytes > g->row.shared)
+        return gpu_fail(c, "%s: %zu bytes of shared memory; a block of this GPU has %zu", s->entry,
+                        s->shared + about.at.sharedSizeBytes, g->row.shared);
+    return gpu_ok(c,
+                  c->rt.cudaFuncSetAttribute((const void *)kernel,
+                                             cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             (int)(g->row.shared - about.at.sharedSizeBytes)),
+                  s->entry);
+}
+
+static int make_ready(Bound *b) {
+    for (int32_t i = 0; i < b->plan->nstep; i++) {
+        const PlanStep *s = &b->plan->step[i];
+        if (b->module[i] && (!module_kernel(b->gpu->cuda, b->module[i], s->entry, &b->kernel[i]) ||
+                             !admit(b->gpu, s, b->kernel[i])))
+            return 0;
+    }
+    b->ready = 1;
+    leave_list(b);
+    return 1;
+}
+
+int launch_ready_all(Gpu *g) {
+    if (!gpu_use(g)) return 0;
+    while (g->unready)
+        if (!make_ready(g->unready)) return 0;
+    return 1;
+}
+
+/* ---- launching ---- */
+
+static void set_addresses(Bound *b, const KArgs *args, char *scratch, int64_t tag) {
+    struct {
+        GpuFault *record;
+        int64_t tag;
+    } fault = {b->gpu->fault, tag};
+    _Static_assert(sizeof fault == PLAN_FAULT_BYTES, "struct Fault of device.cuh");
+    for (int32_t i = 0; i < args->nin; i++) b->address[i] = args->in[i].data;
+    for (int32_t i = 0; i < args->nout; i++) b->address[args->nin + i] = args->out[i].data;
+    for (int32_t i = 0; i < b->plan->nparam; i++) {
+        const PlanParam *p = &b->plan->param[i];
+        char *at = p->kind == PARAM_OPERAND ? b->address[p->operand] : scratch;
+        if (p->kind == PARAM_FAULT)
+            memcpy(b->param[i], &fault, sizeof fault);
+        else if (p->kind != PARAM_VALUE) {
+            at += p->bytes;
+            memcpy(b->param[i], &at, sizeof at);
+        }
+    }
+}
+
+static int run_step(Bound *b, int32_t i, char *scratch) {
+    const PlanStep *s = &b->plan->step[i];
+    Gpu *g = b->gpu;
+    Cuda *c = g->cuda;
+    if (s->kind == PLAN_CALL)
+        return s->call(s->state, b->address, scratch, g->stream, c->error, sizeof c->error);
+    if (s->kind == PLAN_FILL) {
+        char *at = s->operand < 0 ? scratch + s->at : b->address[s->operand];
+        return s->bytes == 0 || gpu_ok(c, c->rt.cudaMemsetAsync(at, s->byte, s->bytes, g->stream),
+                                       "cudaMemsetAsync");
+    }
+    if (runs_nothing(s)) return 1;
+    dim3 blocks = {(unsigned)s->blocks[0], (unsigned)s->blocks[1], (unsigned)s->blocks[2]};
+    return gpu_ok(c,
+                  c->rt.cudaLaunchKernel((const void *)b->kernel[i], blocks,
+                                         (dim3){(unsigned)s->threads, 1, 1}, b->param + s->param,
+                                         s->shared, g->stream),
+                  s->entry);
+}
+
+int launch_run(Bound *b, const KArgs *args, char *scratch, int64_t tag) {
+    if (!gpu_use(b->gpu) || (!b->ready && !make_ready(b))) return 0;
+    set_addresses(b, args, scratch, tag);
+    for (int32_t i = 0; i < b->plan->nstep; i++)
+        if (!run_step(b, i, scratch)) return 0;
+    return 1;
+}

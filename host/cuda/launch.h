@@ -1,0 +1,17 @@
+/* launch.h - a kernel that is ready for operands of some shape, and its way into the queue. */
+#ifndef MESHLUA_CUDA_LAUNCH_H
+#define MESHLUA_CUDA_LAUNCH_H
+
+#include "cuda/gpu.h"
+
+typedef struct Bound Bound;
+
+/* Its code may still be compiled when it returns: the first launch waits for it. NULL: it failed.
+ */
+Bound *launch_bind(Gpu *g, const char *kernel, const KArgs *args, size_t *scratch);
+void launch_unbind(Bound *b);
+int launch_run(Bound *b, const KArgs *args, char *scratch, int64_t tag);
+/* Waits until all that was bound can run. */
+int launch_ready_all(Gpu *g);
+
+#endif

@@ -1,0 +1,217 @@
+#include "cuda/memory.h"
+#include "cuda/gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static size_t align_up(size_t n, size_t to) {
+    return (n + to - 1) / to * to;
+}
+
+/* Sizes that are nearly equal become equal, so that a block serves the next one: an eighth of its
+ * power of two at most is lost, above 32 MB less than 2 MB. */
+static size_t rounded(size_t bytes) {
+    size_t step = MEMORY_ALIGN;
+    if (bytes > (size_t)32 << 20) return align_up(bytes, MEMORY_SLAB);
+    while (step * 16 < bytes) step *= 2;
+    return align_up(bytes ? bytes : 1, step);
+}
+
+/* Room for one more block in a list. */
+static int grow(MemoryBlock **list, size_t n, size_t *most) {
+    if (n < *most) return 1;
+    size_t want = *most ? 2 * *most : 64;
+    MemoryBlock *wider = realloc(*list, want * sizeof *wider);
+    if (!wider) return 0;
+    *list = wider;
+    *most = want;
+    return 1;
+}
+
+/* A kept block of that very size; the latest, whose lines are the warmest. */
+static char *take_kept(Memory *m, size_t size) {
+    for (size_t i = m->nkept; i-- > 0;)
+        if (m->kept[i].size == size) {
+            char *at = m->kept[i].at;
+            memmove(&m->kept[i], &m->kept[i + 1], (m->nkept - i - 1) * sizeof *m->kept);
+            m->nkept--;
+            return at;
+        }
+    return NULL;
+}
+
+/* Gives CUDA back what is kept and was not cut from a slab. cudaFree waits for the queue. */
+static size_t trim(Gpu *g) {
+    Memory *m = &g->memory;
+    size_t left = 0, freed = 0;
+    for (size_t i = 0; i < m->nkept; i++) {
+        if (m->kept[i].size <= MEMORY_SMALL)
+            m->kept[left++] = m->kept[i];
+        else {
+            g->cuda->rt.cudaFree(m->kept[i].at);
+            freed += m->kept[i].size;
+        }
+    }
+    m->nkept = left;
+    return freed;
+}
+
+static int is_out_of_memory(Gpu *g, size_t bytes) {
+    size_t free = 0, total = 0;
+    Cuda *c = g->cuda;
+    c->rt.cudaGetLastError();
+    c->rt.cudaMemGetInfo(&free, &total);
+    return gpu_fail(c, "out of memory: %zu bytes wanted, %zu of %zu are free on GPU %d", bytes,
+                    free, total, g->device);
+}
+
+static char *fresh(Gpu *g, size_t size) {
+    void *at = NULL;
+    Cuda *c = g->cuda;
+    cudaError_t code = c->rt.cudaMalloc(&at, size);
+    if (code == cudaErrorMemoryAllocation && trim(g) > 0) {
+        c->rt.cudaGetLastError();
+        code = c->rt.cudaMalloc(&at, size);
+    }
+    if (code == cudaSuccess) return at;
+    if (code == cudaErrorMemoryAllocation)
+        is_out_of_memory(g, size);
+    else
+        gpu_ok(c, code, "cudaMalloc");
+    return NULL;
+}
+
+static char *cut(Gpu *g, size_t size) {
+    Memory *m = &g->memory;
+    if (m->nslab == 0 || m->cut + size > MEMORY_SLAB) {
+        char *at = grow(&m->slab, m->nslab, &m->most_slabs) ? fresh(g, MEMORY_SLAB) : NULL;
+        if (!at) return NULL;
+        m->slab[m->nslab++] = (MemoryBlock){at, MEMORY_SLAB};
+        m->cut = 0;
+    }
+    char *at = m->slab[m->nslab - 1].at + m->cut;
+    m->cut += size;
+    return at;
+}
+
+char *memory_alloc(Gpu *g, size_t bytes) {
+    size_t size = rounded(bytes);
+    if (!gpu_use(g)) return NULL;
+    char *at = take_kept(&g->memory, size);
+    if (at) return at;
+    return size <= MEMORY_SMALL ? cut(g, size) : fresh(g, size);
+}
+
+void memory_free(Gpu *g, char *at, size_t bytes) {
+    Memory *m = &g->memory;
+    size_t size = rounded(bytes);
+    if (!at) return;
+    if (grow(&m->kept, m->nkept, &m->most))
+        m->kept[m->nkept++] = (MemoryBlock){at, size};
+    else if (size > MEMORY_SMALL && gpu_use(g))
+        g->cuda->rt.cudaFree(at);
+}
+
+size_t memory_available(Gpu *g) {
+    size_t free = 0, total = 0;
+    if (!gpu_use(g) ||
+        !gpu_ok(g->cuda, g->cuda->rt.cudaMemGetInfo(&free, &total), "cudaMemGetInfo"))
+        return 0;
+    for (size_t i = 0; i < g->memory.nkept; i++)
+        if (g->memory.kept[i].size > MEMORY_SMALL) free += g->memory.kept[i].size;
+    return free;
+}
+
+/* ---- staging ---- */
+
+/* A chunk whose last copy is over, and its memory where it has none yet. */
+static int ready(Gpu *g, StagingChunk *chunk) {
+    Cuda *c = g->cuda;
+    void *at;
+    if (chunk->at)
+        return gpu_ok(c, c->rt.cudaEventSynchronize(chunk->done), "cudaEventSynchronize");
+    if (!chunk->done &&
+        !gpu_ok(c, c->rt.cudaEventCreateWithFlags(&chunk->done, cudaEventDisableTiming),
+                "cudaEventCreateWithFlags"))
+        return 0;
+    if (!gpu_ok(c, c->rt.cudaHostAlloc(&at, STAGING_BYTES, cudaHostAllocDefault), "cudaHostAlloc"))
+        return 0;
+    chunk->at = at;
+    return 1;
+}
+
+static int copy(Gpu *g, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
+    Cuda *c = g->cuda;
+    return gpu_ok(c, c->rt.cudaMemcpyAsync(to, from, bytes, kind, g->stream), "cudaMemcpyAsync");
+}
+
+static int mark(Gpu *g, StagingChunk *chunk) {
+    Cuda *c = g->cuda;
+    return gpu_ok(c, c->rt.cudaEventRecord(chunk->done, g->stream), "cudaEventRecord");
+}
+
+/* It waits for the queue where all chunks are full of what is still to be copied, no sooner. */
+int memory_upload(Gpu *g, char *to, const void *from, size_t bytes) {
+    Staging *s = &g->staging;
+    if (!gpu_use(g)) return 0;
+    if (g->capturing) return gpu_fail(g->cuda, "an upload while work is kept for a graph");
+    while (bytes > 0) {
+        StagingChunk *chunk = &s->up[s->chunk];
+        if (s->used == 0 && !ready(g, chunk)) return 0;
+        size_t n = STAGING_BYTES - s->used < bytes ? STAGING_BYTES - s->used : bytes;
+        memcpy(chunk->at + s->used, from, n);
+        if (!copy(g, to, chunk->at + s->used, n, cudaMemcpyHostToDevice)) return 0;
+        s->used += align_up(n, 64);
+        to += n;
+        from = (const char *)from + n;
+        bytes -= n;
+        if (s->used < STAGING_BYTES) continue;
+        if (!mark(g, chunk)) return 0;
+        s->chunk = (s->chunk + 1) % STAGING_CHUNKS;
+        s->used = 0;
+    }
+    return 1;
+}
+
+/* While the host empties one chunk, the GPU fills the other. */
+int memory_download(Gpu *g, void *to, const char *from, size_t bytes) {
+    Cuda *c = g->cuda;
+    StagingChunk *chunk = g->staging.down;
+    size_t asked = 0, done = 0;
+    if (!gpu_use(g)) return 0;
+    if (g->capturing) return gpu_fail(c, "a download while work is kept for a graph");
+    for (int put = 0, get = 0; done < bytes;) {
+        if (asked < bytes && put - get < 2) {
+            size_t n = bytes - asked < STAGING_BYTES ? bytes - asked : STAGING_BYTES;
+            StagingChunk *to_fill = &chunk[put++ % 2];
+            if (!ready(g, to_fill) ||
+                !copy(g, to_fill->at, from + asked, n, cudaMemcpyDeviceToHost) || !mark(g, to_fill))
+                return 0;
+            asked += n;
+            continue;
+        }
+        size_t n = bytes - done < STAGING_BYTES ? bytes - done : STAGING_BYTES;
+        StagingChunk *full = &chunk[get++ % 2];
+        if (!gpu_ok(c, c->rt.cudaEventSynchronize(full->done), "cudaEventSynchronize")) return 0;
+        memcpy((char *)to + done, full->at, n);
+        done += n;
+    }
+    return 1;
+}
+
+static void drop_chunk(Gpu *g, StagingChunk *chunk) {
+    if (chunk->at) g->cuda->rt.cudaFreeHost(chunk->at);
+    if (chunk->done) g->cuda->rt.cudaEventDestroy(chunk->done);
+}
+
+void memory_close(Gpu *g) {
+    Memory *m = &g->memory;
+    trim(g);
+    for (size_t i = 0; i < m->nslab; i++) g->cuda->rt.cudaFree(m->slab[i].at);
+    free(m->slab);
+    free(m->kept);
+    *m = (Memory){.kept = NULL};
+    for (int i = 0; i < STAGING_CHUNKS; i++) drop_chunk(g, &g->staging.up[i]);
+    for (int i = 0; i < 2; i++) drop_chunk(g, &g->staging.down[i]);
+    g->staging = (Staging){.chunk = 0};
+}
