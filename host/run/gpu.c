@@ -1,8 +1,10 @@
 #include "base/env.h"
 #include "run/exec.h"
 #include "run/library.h"
+#include "run/store.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,7 +158,7 @@ static void fill_target(Gpu *g) {
 
 Err gpu_open(Runtime *rt, const char *devices, const Ranks *ranks, int32_t *ndevices) {
     Gpu *g = &rt->gpu;
-    char why[REASON] = "";
+    char why[REASON] = "", cache[PATH_MAX];
     Choice c;
     if (!read_choice(devices + strlen("cuda"), &c))
         return err_set(rt->cx, E_MESH,
@@ -170,7 +172,10 @@ Err gpu_open(Runtime *rt, const char *devices, const Ranks *ranks, int32_t *ndev
         c.gpu[0] = visible && !strchr(visible, ',') ? 0 : ranks->local;
         c.times[0] = c.n = 1;
     }
-    DeviceOptions options = {.which = c.n ? c.gpu : NULL, .n = c.n, .visible = visible};
+    DeviceOptions options = {.which = c.n ? c.gpu : NULL,
+                             .n = c.n,
+                             .visible = visible,
+                             .cache = store_folder(cache, sizeof cache)};
     void *library;
     DeviceOpen *open = (DeviceOpen *)(uintptr_t)symbol(rt->cx, &library, DEVICE_OPEN);
     if (!open) return rt->cx->err.code;

@@ -34,6 +34,7 @@ local exceptions = {
   {"^host/main$", "main"},
   {"^embedded$", "core_"},         -- the generated half of core.c
   {"^embedded_cuda$", "source_"},  -- that of cuda/source.c
+  {"^kernels/cuda/view$", "cuda_"},
   {"^kernels/", "k_"},
 }
 
@@ -49,9 +50,10 @@ local function fits(module, symbol)
   return false
 end
 
---- What a sanitizer or the compiler adds.
+--- What a sanitizer, the compiler or the header of NVTX adds.
 local function is_foreign(symbol)
   return symbol:find "^__" or symbol:find "^asan%." or symbol:find "^%.L"
+    or symbol:find "^nvtx" or symbol == "InitializeInjectionNvtx2_fnptr"
 end
 
 local looked = 0
