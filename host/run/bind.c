@@ -332,7 +332,8 @@ static Err bind_all(Exec *e, const Type *const *result_type) {
     TRY(bind_agreement(e));
     TRY(exec_schedule(e));
     TRY(bind_params(e));
-    return bind_results(e);
+    TRY(bind_results(e));
+    return replay_bind(e);
 }
 
 Err exec_bind(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *result_type,
@@ -389,6 +390,7 @@ void exec_release(Exec *e) {
     if (!e || --e->refs > 0) return;
     Ctx *cx = e->rt->cx;
     settle(e);
+    replay_release(e);
     for (int32_t i = 0; i < e->item.n; i++)
         if (e->item.at[i].bound)
             e->rt->gpu.device.unbind(e->rt->gpu.device.self, e->item.at[i].bound);

@@ -36,6 +36,15 @@ View exec_view(const Exec *e, int32_t value, const int32_t coord[MAX_AXES]);
 /* Part `index` of `parts` along a dim; false when out of memory. */
 bool exec_narrow(Exec *e, View *v, int dim, int64_t index, int64_t parts);
 
+/* The operands in that buffer's slot follow. */
+static inline void exec_set_base(Exec *e, int32_t base, char *at) {
+    if (e->base[base] == at) return;
+    e->base[base] = at;
+    e->moved = true;
+    for (int32_t i = e->use_start[base]; i < e->use_start[base + 1]; i++)
+        e->use[i].tensor->data = at + e->use[i].offset;
+}
+
 /* An item under construction: room for the operands; NULL when out of memory. */
 Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout);
 void exec_set_view(Item *item, int k, const View *v);

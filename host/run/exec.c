@@ -38,14 +38,6 @@ static bool is_sole_owner(const Tensor *t) {
     return true;
 }
 
-/* The operands in that buffer's slot follow. */
-static inline void set_base(Exec *e, int32_t base, char *at) {
-    if (e->base[base] == at) return;
-    e->base[base] = at;
-    for (int32_t i = e->use_start[base]; i < e->use_start[base + 1]; i++)
-        e->use[i].tensor->data = at + e->use[i].offset;
-}
-
 /* A private copy of an argument that will be written but that others hold, too. */
 static Err copy_param(Call *c, int32_t i) {
     Exec *e = c->e;
@@ -58,7 +50,7 @@ static Err copy_param(Call *c, int32_t i) {
         char *at = copy->data + p->each * (size_t)s;
         TRY(m ? m->move(m, at, tensor_data(t, s), tensor_shard_bytes(t))
               : tensor_read_shard(t, s, at));
-        set_base(e, p->base + s, at);
+        exec_set_base(e, p->base + s, at);
     }
     e->copied++;
     return E_OK;
@@ -96,15 +88,14 @@ static Err place_param(Call *c, int32_t i) {
                        "step:plan");
     if (t->strided) TRY(make_dense(e, t));
     if (p->written && (c->keep[i] || !is_sole_owner(t))) return copy_param(c, i);
-    for (int32_t s = 0; s < t->nslot; s++) set_base(e, p->base + s, tensor_data(t, s));
-    return E_OK;
+    return replay_place_param(e, i, t);
 }
 
 static Err place_result(Exec *e, int32_t i) {
     const BoundBuffer *b = &e->buffer[i];
     if (b->take >= 0) {
         int32_t from = e->param[b->take].base;
-        for (int32_t s = 0; s < b->slots; s++) set_base(e, b->base + s, e->base[from + s]);
+        for (int32_t s = 0; s < b->slots; s++) exec_set_base(e, b->base + s, e->base[from + s]);
         return E_OK;
     }
     size_t bytes = b->each * (size_t)b->slots;
@@ -114,8 +105,10 @@ static Err place_result(Exec *e, int32_t i) {
         return err_set(e->rt->cx, E_NOMEM, "out of memory: a result needs %s",
                        bytes_text((double)bytes, text));
     }
-    for (int32_t s = 0; s < b->slots; s++)
-        set_base(e, b->base + s, own->data + b->each * (size_t)s);
+    char *at;
+    TRY(replay_place_result(e, i, &at));
+    if (!at) at = own->data;
+    for (int32_t s = 0; s < b->slots; s++) exec_set_base(e, b->base + s, at + b->each * (size_t)s);
     return E_OK;
 }
 
@@ -128,8 +121,8 @@ static void place_temporaries(Exec *e) {
         if (b->kind != BUFFER_TEMP) continue;
         int64_t each = exec_class_stride(p, b->vary);
         for (int32_t s = 0; s < exec_slots(e, b->vary); s++)
-            set_base(e, e->first_base[i] + s,
-                     e->rt->workspace + e->class_start[b->vary] + each * s + b->offset);
+            exec_set_base(e, e->first_base[i] + s,
+                          e->rt->workspace + e->class_start[b->vary] + each * s + b->offset);
     }
     e->base_at = e->rt->workspace;
 }
@@ -138,7 +131,7 @@ static void place_temporaries(Exec *e) {
 static Err place_wire(Exec *e) {
     if (!e->wire_bytes) return E_OK;
     TRY(runtime_grow_wire(e->rt, e->wire_bytes));
-    set_base(e, e->wire_base, e->rt->wire);
+    exec_set_base(e, e->wire_base, e->rt->wire);
     return E_OK;
 }
 
@@ -347,6 +340,19 @@ static void run_stretches(Call *c, int32_t first, int32_t n) {
     }
 }
 
+/* The same as a graph, which is captured where there is none, or none that fits any more. */
+static void run_graph(Call *c) {
+    Exec *e = c->e;
+    if (e->moved || !e->replay.graph) {
+        e->moved = false;
+        lose(c, replay_begin(e));
+        run_stretches(c, 0, e->stretch.n);
+        lose(c, replay_end(e));
+    }
+    if (!c->lost) lose(c, replay_run(e));
+    if (!c->lost) lose(c, replay_finish(e));
+}
+
 /* ---- results ---- */
 
 static Shard shard_of(const Call *c, const BoundShard *s) {
@@ -411,6 +417,7 @@ static Err prepare(Call *c, Tensor **results) {
         TRY(gpu_grow_scratch(&e->rt->gpu, e->scratch));
     }
     TRY(profile_enter(e->rt->profile, e));
+    replay_decide(e);
     for (int32_t i = 0; i < p->params.n; i++) TRY(place_param(c, i));
     for (int32_t i = 0; i < e->nbuffer; i++) TRY(place_result(e, i));
     place_temporaries(e);
@@ -446,7 +453,10 @@ static Err run(Call *c, Tensor **results) {
     if (e->agreement) err = tell_unprepared(e, err);
     if (err) return err;
     if (e->agreement) c->lost = begin_agreement(e);
-    if (!c->lost) run_stretches(c, 0, e->stretch.n);
+    if (!c->lost && e->replay.on)
+        run_graph(c);
+    else if (!c->lost)
+        run_stretches(c, 0, e->stretch.n);
     land_all(c);
     profile_leave(e->rt->profile);
     if (!c->lost && e->agreement) c->lost = agree_end(e->rt, e->agreement);

@@ -3,6 +3,7 @@
 #ifndef MESHLUA_EXEC_H
 #define MESHLUA_EXEC_H
 
+#include "run/replay.h"
 #include "run/runtime.h"
 #include "run/tensor.h"
 
@@ -102,8 +103,10 @@ typedef struct Exec {
                                     or NULL */
     Use *use;                    /* those of base i are use_start[i] .. use_start[i + 1] */
     int32_t *use_start;          /* nbase + 1 */
-    const char *base_at;         /* the workspace that the bases of temporaries point into */
-    int64_t *class_start;        /* by vary class: where its part of the workspace begins */
+    bool moved;                  /* a base has changed since the latest graph was captured */
+    Replay replay;
+    const char *base_at;  /* the workspace that the bases of temporaries point into */
+    int64_t *class_start; /* by vary class: where its part of the workspace begins */
     size_t workspace, scratch;
     int64_t *slice;      /* by loop: the slice it has come to */
     BoundParam *param;   /* plan->params.n */

@@ -205,7 +205,7 @@ describe("devices", function()
       assert.equal("", out)
       assert.equal("meshlua: [E_MESH] --devices=" .. wrong
         .. ": expected a number of virtual CPU devices from 1 to "
-        .. "65535, or fake:N, or fake:KIND:N (cpu, h100, h200)\n", err)
+        .. "65535, cuda, cuda:0*8, fake:N, or fake:KIND:N (cpu, h100, h200)\n", err)
     end
   end)
 end)

@@ -1,0 +1,128 @@
+#include "run/bind.h"
+
+/* Fewer launches than this cost less than a graph of them. */
+enum { FEWEST = 4, MOST = 1 << 16 };
+/* A plan whose addresses change that often is run launch by launch. */
+enum { MOST_CAPTURES = 8 };
+/* Results that are larger in all are written directly: their plan takes longer than its launches.
+ */
+enum { MOST_RESULT_BYTES = 64 << 20 };
+
+static Device *device(const Exec *e) {
+    return &e->rt->gpu.device;
+}
+
+/* What it launches in all; < 0: that depends on data. */
+static double launches(const Exec *e) {
+    double n = 0;
+    for (int32_t i = 0; i < e->plan->steps.n; i++) {
+        const PlanStep *s = plan_step(e->plan, i);
+        bool decides = s->kind == STEP_BRANCH || (s->kind == STEP_LOOP && s->control.trips < 0);
+        if (decides || e->step[i].exchange) return -1;
+        n += s->times * e->step[i].n;
+    }
+    return n;
+}
+
+static size_t result_bytes(const Exec *e) {
+    size_t sum = 0;
+    for (int32_t i = 0; i < e->nbuffer; i++)
+        if (e->buffer[i].take < 0) sum += e->buffer[i].each * (size_t)e->buffer[i].slots;
+    return sum;
+}
+
+Err replay_bind(Exec *e) {
+    Replay *r = &e->replay;
+    double n = gpu_is_there(&e->rt->gpu) ? launches(e) : 0;
+    if (n < FEWEST || n > MOST || result_bytes(e) > MOST_RESULT_BYTES) return E_OK;
+    r->param = ARENA_ARRAY(&e->arena, Buffer *, e->plan->params.n + 1);
+    r->result = ARENA_ARRAY(&e->arena, Buffer *, e->nbuffer + 1);
+    return r->param && r->result ? E_OK : exec_no_memory(e);
+}
+
+static void forget(Exec *e) {
+    if (e->replay.graph) device(e)->forget(device(e)->self, e->replay.graph);
+    e->replay.graph = NULL;
+}
+
+static void stop(Exec *e) {
+    Replay *r = &e->replay;
+    forget(e);
+    for (int32_t i = 0; i < e->plan->params.n; i++) buffer_release(r->param[i]);
+    for (int32_t i = 0; i < e->nbuffer; i++) buffer_release(r->result[i]);
+    *r = (Replay){.on = false};
+}
+
+void replay_release(Exec *e) {
+    if (e->replay.param) stop(e);
+}
+
+/* The first call compiles, and chooses between algorithms. A profile times each launch. */
+void replay_decide(Exec *e) {
+    Replay *r = &e->replay;
+    if (!r->param) return;
+    if (r->captures == MOST_CAPTURES) stop(e);
+    r->on = r->param && r->calls++ > 0 && !e->rt->profile;
+}
+
+/* Is it elsewhere than last time? */
+static bool has_moved(const Exec *e, const BoundParam *p, const Tensor *t) {
+    for (int32_t s = 0; s < t->nslot; s++)
+        if (e->base[p->base + s] != tensor_data(t, s)) return true;
+    return false;
+}
+
+Err replay_place_param(Exec *e, int32_t i, const Tensor *t) {
+    Replay *r = &e->replay;
+    const BoundParam *p = &e->param[i];
+    Memory *m = e->rt->cx->memory;
+    if (r->on && !r->param[i] && !p->written && has_moved(e, p, t)) {
+        r->param[i] = buffer_new(e->rt->cx, p->each * (size_t)p->slots);
+        if (!r->param[i]) return err_nomem(e->rt->cx, "an argument's place in a graph");
+    }
+    for (int32_t s = 0; s < t->nslot; s++) {
+        char *at = tensor_data(t, s);
+        if (r->on && r->param[i]) {
+            char *own = r->param[i]->data + p->each * (size_t)s;
+            TRY(m->move(m, own, at, tensor_shard_bytes(t)));
+            at = own;
+        }
+        exec_set_base(e, p->base + s, at);
+    }
+    return E_OK;
+}
+
+Err replay_place_result(Exec *e, int32_t i, char **at) {
+    Replay *r = &e->replay;
+    const BoundBuffer *b = &e->buffer[i];
+    *at = NULL;
+    if (!r->on) return E_OK;
+    if (!r->result[i]) r->result[i] = buffer_new(e->rt->cx, b->each * (size_t)b->slots);
+    if (!r->result[i]) return err_nomem(e->rt->cx, "a result's place in a graph");
+    *at = r->result[i]->data;
+    return E_OK;
+}
+
+Err replay_begin(Exec *e) {
+    forget(e);
+    e->replay.captures++;
+    return device(e)->capture(device(e)->self, 0) ? E_OK : gpu_error(&e->rt->gpu, "capturing");
+}
+
+Err replay_end(Exec *e) {
+    e->replay.graph = device(e)->captured(device(e)->self, 0);
+    return e->replay.graph ? E_OK : gpu_error(&e->rt->gpu, "capturing");
+}
+
+Err replay_run(Exec *e) {
+    bool ok = device(e)->replay(device(e)->self, 0, e->replay.graph);
+    return ok ? E_OK : gpu_error(&e->rt->gpu, "running a graph");
+}
+
+Err replay_finish(Exec *e) {
+    Replay *r = &e->replay;
+    Memory *m = e->rt->cx->memory;
+    for (int32_t i = 0; i < e->nbuffer; i++)
+        if (e->own[i]) TRY(m->move(m, e->own[i]->data, r->result[i]->data, e->own[i]->bytes));
+    return E_OK;
+}
