@@ -35,6 +35,7 @@ local exceptions = {
   {"^embedded$", "core_"},         -- the generated half of core.c
   {"^embedded_cuda$", "source_"},  -- that of cuda/source.c
   {"^kernels/cuda/view$", "cuda_"},
+  {"^kernels/cuda/fused_", "fused_"}, -- part of fused.c
   {"^kernels/", "k_"},
 }
 

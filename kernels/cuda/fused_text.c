@@ -1,0 +1,310 @@
+#include "fused_text.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- types ---------------------------------------------------------------------------------- */
+static const char *const type_name[KT_COUNT] = {"float", "double", "i32", "u32", "i64"};
+
+const char *fused_type(DType t) {
+    static const char *const name[DT_COUNT] = {"bool", "u8",  "u32",   "i32",   "i64",
+                                               "bf16", "f16", "float", "double"};
+    return name[t];
+}
+
+static KType register_of(DType t) {
+    static const uint8_t type[DT_COUNT] = {KT_I32, KT_I32, KT_U32, KT_I32, KT_I64,
+                                           KT_F32, KT_F32, KT_F32, KT_F64};
+    return (KType)type[t];
+}
+
+const char *fused_compute_type(DType t) {
+    return type_name[register_of(t)];
+}
+
+static KType result_type(const KArgs *a, const KInstr *i) {
+    switch (i->op) {
+    case KI_LOAD: return register_of(a->in[i->a].dtype);
+    case KI_CONVERT:
+    case KI_BITCAST: return (KType)i->d;
+    case KI_THREEFRY: return KT_I64;
+    case KI_IS_FINITE: return KT_I32;
+    default: return i->op >= KI_EQ && i->op <= KI_GE ? KT_I32 : (KType)i->type;
+    }
+}
+
+/* ---- instructions --------------------------------------------------------------------------- */
+/* How each is written in float32, float64 and the integers: $a to $d are its operands, $i its
+ * index, $t the type it converts to, $k an exponent. */
+typedef struct Form {
+    const char *name, *f32, *f64, *integer;
+} Form;
+#define SAME(name, text)                                                                           \
+    { name, text, text, text }
+static const Form form[KI_COUNT] = {
+    [KI_THREEFRY] = SAME("threefry", "(i64)threefry2x32($a, $b, $c, $d)"),
+    [KI_NEG] = {"neg", "-$a", "-$a", "negate($a)"},
+    [KI_ABS] = {"abs", "fabsf($a)", "fabs($a)", "absolute($a)"},
+    [KI_SIGN] = SAME("sign", "sign($a)"),
+    [KI_EXP] = {"exp", "expf($a)", "exp($a)", NULL},
+    [KI_LOG] = {"log", "ln($a)", "ln($a)", NULL},
+    [KI_LOG1P] = {"log1p", "ln_1p($a)", "ln_1p($a)", NULL},
+    [KI_EXPM1] = {"expm1", "expm1f($a)", "expm1($a)", NULL},
+    [KI_TANH] = {"tanh", "tanhf($a)", "tanh($a)", NULL},
+    [KI_LOGISTIC] = {"logistic", "logistic($a)", "logistic($a)", NULL},
+    [KI_ERF] = {"erf", "erff($a)", "erf($a)", NULL},
+    [KI_ERF_INV] = {"erf_inv", "erf_inv($a)", "erf_inv($a)", NULL},
+    [KI_SIN] = {"sin", "sinf($a)", "sin($a)", NULL},
+    [KI_COS] = {"cos", "cosf($a)", "cos($a)", NULL},
+    [KI_SQRT] = {"sqrt", "sqrtf($a)", "sqrt($a)", NULL},
+    [KI_RSQRT] = {"rsqrt", "rsqrtf($a)", "1.0 / sqrt($a)", NULL},
+    [KI_FLOOR] = {"floor", "floorf($a)", "floor($a)", NULL},
+    [KI_CEIL] = {"ceil", "ceilf($a)", "ceil($a)", NULL},
+    [KI_ROUND] = {"round", "rintf($a)", "rint($a)", NULL},
+    [KI_SQUARE] = {"square", "$a * $a", "$a * $a", "multiply($a, $a)"},
+    [KI_NOT] = {"not", NULL, NULL, "~$a"},
+    [KI_IS_FINITE] = {"is_finite", "is_finite($a)", "is_finite($a)", NULL},
+    [KI_ROUND_BF16] = {NULL, "round_bf16($a)", NULL, NULL},
+    [KI_ROUND_F16] = {NULL, "round_f16($a)", NULL, NULL},
+    [KI_ADD] = {"add", "$a + $b", "$a + $b", "add($a, $b)"},
+    [KI_SUB] = {"sub", "$a - $b", "$a - $b", "subtract($a, $b)"},
+    [KI_MUL] = {"mul", "$a * $b", "$a * $b", "multiply($a, $b)"},
+    [KI_DIV] = {"div", "$a / $b", "$a / $b", "quotient($a, $b)"},
+    [KI_REM] = {"rem", "fmodf($a, $b)", "fmod($a, $b)", "remainder_of($a, $b)"},
+    [KI_POW] = {"pow", "powf($a, $b)", "pow($a, $b)", "power($a, $b)"},
+    [KI_MAX] = {"max", "higher($a, $b)", "higher($a, $b)", "$a > $b ? $a : $b"},
+    [KI_MIN] = {"min", "lower($a, $b)", "lower($a, $b)", "$a < $b ? $a : $b"},
+    [KI_AND] = {"and", NULL, NULL, "$a & $b"},
+    [KI_OR] = {"or", NULL, NULL, "$a | $b"},
+    [KI_XOR] = {"xor", NULL, NULL, "$a ^ $b"},
+    [KI_SHL] = {"shl", NULL, NULL, "shift_left($a, $b)"},
+    [KI_SHR] = {"shr", NULL, NULL, "shift_right($a, $b)"},
+    [KI_EQ] = SAME("eq", "$a == $b"),
+    [KI_NE] = SAME("ne", "$a != $b"),
+    [KI_LT] = SAME("lt", "$a < $b"),
+    [KI_LE] = SAME("le", "$a <= $b"),
+    [KI_GT] = SAME("gt", "$a > $b"),
+    [KI_GE] = SAME("ge", "$a >= $b"),
+    [KI_SELECT] = SAME("select", "$a ? $b : $c"),
+    [KI_FMA] = {"fma", "fmaf($a, $b, $c)", "fma($a, $b, $c)", NULL},
+    /* see form_of */
+    [KI_IOTA] = SAME("iota", NULL),
+    [KI_RANDOM_BITS] = SAME("random", NULL),
+    [KI_CONVERT] = SAME("convert", NULL),
+    [KI_BITCAST] = SAME("bitcast", NULL),
+    [KI_INT_POW] = SAME("pow", NULL),
+};
+
+/* How many of a, b, c, d are registers. */
+static int source_count(const KInstr *i) {
+    switch (i->op) {
+    case KI_LOAD:
+    case KI_IMM:
+    case KI_IOTA: return 0;
+    case KI_RANDOM_BITS: return 2;
+    case KI_THREEFRY: return 4;
+    case KI_SELECT:
+    case KI_FMA: return 3;
+    default: return i->op >= KI_ADD ? 2 : 1;
+    }
+}
+static int source_of(const KInstr *i, int k) {
+    const uint16_t reg[4] = {i->a, i->b, i->c, i->d};
+    return reg[k];
+}
+
+/* A store to a narrow dtype rounds: the rounding in front of it is left out. */
+static int rounds_itself(const KArgs *a, const KInstr *store, KOp before) {
+    DType t = a->out[store->dst].dtype;
+    return (before == KI_ROUND_BF16 && t == DT_BF16) || (before == KI_ROUND_F16 && t == DT_F16);
+}
+
+static int connect(const KArgs *a, int32_t *source) {
+    const KProgram *p = a->attr;
+    const KInstr *code = k_program_code(p);
+    int32_t *writer = calloc((size_t)p->nreg + 1, sizeof *writer); /* of a register, so far */
+    if (!writer) return 0;
+    for (int32_t i = 0; i < p->ninstr; i++) {
+        for (int k = 0; k < source_count(&code[i]); k++)
+            source[4 * i + k] = writer[source_of(&code[i], k)];
+        if (code[i].op == KI_STORE && rounds_itself(a, &code[i], (KOp)code[source[4 * i]].op))
+            source[4 * i] = source[4 * source[4 * i]];
+        if (code[i].op != KI_STORE) writer[code[i].dst] = i;
+    }
+    free(writer);
+    return 1;
+}
+
+static int has_line(const KInstr *i) {
+    return i->op != KI_LOAD && i->op != KI_IMM && i->op != KI_STORE;
+}
+
+int fused_use(const KArgs *a, FusedUse *u) {
+    const KProgram *p = a->attr;
+    const KInstr *code = k_program_code(p);
+    size_t n = (size_t)p->ninstr;
+    *u = (FusedUse){.source = calloc(4 * n + 1, sizeof(int32_t)),
+                    .number = calloc(n + 1, sizeof(int32_t)),
+                    .live = calloc(n + 1, 1),
+                    .input = calloc((size_t)a->nin + 1, 1)};
+    if (!u->source || !u->number || !u->live || !u->input || !connect(a, u->source)) return 0;
+    for (int32_t i = p->ninstr - 1; i >= 0; i--) {
+        if (code[i].op == KI_STORE) u->live[i] = 1;
+        for (int k = 0; u->live[i] && k < source_count(&code[i]); k++)
+            u->live[u->source[4 * i + k]] = 1;
+        if (u->live[i] && code[i].op == KI_LOAD) u->input[code[i].a] = 1;
+    }
+    int32_t lines = 0;
+    for (int32_t i = 0; i < p->ninstr; i++)
+        if (u->live[i] && has_line(&code[i])) u->number[i] = lines++;
+    return 1;
+}
+
+void fused_use_free(FusedUse *u) {
+    free(u->source);
+    free(u->number);
+    free(u->live);
+    free(u->input);
+}
+
+void fused_name(const KArgs *a, const FusedUse *u, char *name, size_t size) {
+    enum { MOST = 5 };
+    const KProgram *p = a->attr;
+    const char *known[MOST];
+    int n = 0;
+    size_t at = (size_t)snprintf(name, size, "fused");
+    for (int32_t i = 0; i < p->ninstr && n < MOST; i++) {
+        const char *op = form[k_program_code(p)[i].op].name;
+        int skip = !u->live[i] || !op;
+        for (int k = 0; k < n; k++) skip = skip || known[k] == op;
+        if (skip) continue;
+        known[n++] = op;
+        at += (size_t)snprintf(name + at, size - at, "_%s", op);
+    }
+}
+
+/* ---- values --------------------------------------------------------------------------------- */
+static void put_float(Text *t, KType type, double x) {
+    const char *cast = type == KT_F64 ? "(double)" : "";
+    if (type == KT_F32) x = (float)x;
+    if (isnan(x)) {
+        text_put(t, "%snot_a_number()", cast);
+    } else if (isinf(x)) {
+        text_put(t, x < 0 ? "(-%sinfinity())" : "%sinfinity()", cast);
+    } else {
+        char digits[40];
+        snprintf(digits, sizeof digits, "%.*g", type == KT_F64 ? 17 : 9, x);
+        text_put(t, "%s%s%s%s%s", signbit(x) ? "(" : "", digits, strpbrk(digits, ".e") ? "" : ".0",
+                 type == KT_F64 ? "" : "f", signbit(x) ? ")" : "");
+    }
+}
+
+static void put_integer(Text *t, int64_t x, int64_t least, const char *suffix) {
+    if (x == least) /* its digits without the sign are none of the type */
+        text_put(t, "(%" PRId64 "%s - 1)", x + 1, suffix);
+    else
+        text_put(t, x < 0 ? "(%" PRId64 "%s)" : "%" PRId64 "%s", x, suffix);
+}
+
+static void put_constant(Text *t, KType type, KImm imm) {
+    switch (type) {
+    case KT_F32:
+    case KT_F64: put_float(t, type, imm.f); break;
+    case KT_U32: text_put(t, "%" PRIu32 "u", (uint32_t)imm.i); break;
+    case KT_I32: put_integer(t, (int32_t)imm.i, INT32_MIN, ""); break;
+    default: put_integer(t, imm.i, INT64_MIN, "ll");
+    }
+}
+
+typedef struct Writer {
+    Text *t;
+    const KArgs *a;
+    const FusedUse *use;
+    const KInstr *code;
+    const KImm *imm;
+} Writer;
+
+/* The value of instruction i: an input by its parameter, a constant as it is, all else by its line.
+ */
+static void put_operand(const Writer *w, int32_t i) {
+    const KInstr *in = &w->code[i];
+    if (in->op == KI_LOAD)
+        text_put(w->t, "x%d", (int)in->a);
+    else if (in->op == KI_IMM)
+        put_constant(w->t, (KType)in->type, w->imm[in->a]);
+    else
+        text_put(w->t, "r%d", (int)w->use->number[i]);
+}
+
+static int is_float(KType t) {
+    return t == KT_F32 || t == KT_F64;
+}
+
+static const char *form_of(const KInstr *i) {
+    KType from = (KType)i->type, to = (KType)i->d;
+    switch (i->op) {
+    case KI_IOTA:
+        return from == KT_I64   ? "$i"
+               : from == KT_I32 ? "(i32)$i"
+               : from == KT_U32 ? "(u32)$i"
+               : from == KT_F32 ? "(float)$i"
+                                : "(double)$i";
+    case KI_RANDOM_BITS:
+        return from == KT_I64 ? "(i64)random_u64($a, $b, $i)" : "random_u32($a, $b, $i)";
+    case KI_CONVERT: return is_float(from) && !is_float(to) ? "to_$t($a)" : "($t)$a";
+    case KI_BITCAST: return "bits_as<$t>($a)";
+    case KI_INT_POW: return "whole_power<$k>($a)";
+    default: {
+        const Form *f = &form[i->op];
+        return from == KT_F32 ? f->f32 : from == KT_F64 ? f->f64 : f->integer;
+    }
+    }
+}
+
+static void put_value(const Writer *w, int32_t i) {
+    const KInstr *in = &w->code[i];
+    for (const char *c = form_of(in); *c; c++) {
+        if (*c != '$')
+            text_put(w->t, "%c", *c);
+        else if (*++c == 'i')
+            text_put(w->t, "i%d", (int)w->use->number[i]);
+        else if (*c == 't')
+            text_put(w->t, "%s", type_name[in->d]);
+        else if (*c == 'k')
+            text_put(w->t, "%" PRId64, w->imm[in->b].i);
+        else
+            put_operand(w, w->use->source[4 * i + (*c - 'a')]);
+    }
+}
+
+void fused_element(Text *t, const KArgs *a, const FusedUse *u) {
+    const KProgram *p = a->attr;
+    Writer w = {t, a, u, k_program_code(p), k_program_imm(p)};
+    int n = 0;
+    text_put(t, "DEVICE void element(");
+    for (int k = 0; k < a->nin; k++)
+        if (u->input[k])
+            text_item(t, n++ ? "," : "", "%s x%d", fused_compute_type(a->in[k].dtype), k);
+    for (int32_t i = 0; i < p->ninstr; i++)
+        if (u->live[i] && fused_is_index(&w.code[i]))
+            text_item(t, n++ ? "," : "", "i64 i%d", (int)u->number[i]);
+    for (int k = 0; k < a->nout; k++)
+        text_item(t, n++ ? "," : "", "%s &y%d", fused_compute_type(a->out[k].dtype), k);
+    text_put(t, ") {\n");
+    for (int32_t i = 0; i < p->ninstr; i++) {
+        const KInstr *in = &w.code[i];
+        if (!u->live[i] || (in->op != KI_STORE && !has_line(in))) continue;
+        if (in->op == KI_STORE) {
+            text_put(t, "    y%d = ", (int)in->dst);
+            put_operand(&w, u->source[4 * i]);
+        } else {
+            text_put(t, "    %s r%d = ", type_name[result_type(a, in)], (int)u->number[i]);
+            put_value(&w, i);
+        }
+        text_put(t, ";\n");
+    }
+    text_put(t, "}\n");
+}
