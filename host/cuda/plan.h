@@ -44,7 +44,7 @@ typedef struct PlanStep {
     void (*drop)(void *state);
 } PlanStep;
 
-struct Products; /* what the products of a GPU share: product.h */
+struct Products; /* what the products of a GPU share: products.h */
 
 struct CudaPlan {
     CudaGpu gpu;

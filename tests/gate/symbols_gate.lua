@@ -27,6 +27,7 @@ local exceptions = {
   {"^host/mpi/mpi$", "comm_transport_open"},
   {"^host/cuda/cuda$", "device_"}, -- the symbols of run/device.h
   {"^host/cuda/plan$", "cuda_"},   -- the builder of kernels/cuda/row.h, beside plan_
+  {"^host/cuda/products$", "cuda_"}, -- its part that calls cublasLt
   {"^host/run/profile_", "profile_"}, -- parts of profile.h
   {"^host/lua/core$", "luaopen_meshlua"},
   {"^host/lua/l?jit[a-z_]*$", "jit_"}, -- parts of jit.h and trace.h

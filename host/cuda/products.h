@@ -1,0 +1,17 @@
+/* products.h - products of matrices by cublasLt, which is opened for the first of them. */
+#ifndef MESHLUA_CUDA_PRODUCTS_H
+#define MESHLUA_CUDA_PRODUCTS_H
+
+#include "cuda/api.h"
+#include "run/device.h"
+
+/* What the products of one GPU share. */
+typedef struct Products Products;
+
+/* `folder`: where the choice of an algorithm is kept between runs; NULL: nowhere, and then nothing
+ * is timed. `rt`, `gpu` and `folder` must outlive it. NULL: out of memory. */
+Products *products_new(const ApiCudart *rt, const DeviceGpu *gpu, const char *folder);
+/* After everything that was bound with it. */
+void products_free(Products *p);
+
+#endif
