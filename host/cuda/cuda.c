@@ -5,6 +5,7 @@
 #include "cuda/launch.h"
 #include "cuda/module.h"
 #include "cuda/nccl.h"
+#include "cuda/products.h"
 #include "cuda/source.h"
 
 #include <stdio.h>
@@ -165,6 +166,7 @@ static int join(void *self, const char id[DEVICE_ID], int32_t rank, int32_t worl
 
 static void close_gpu(Gpu *g) {
     Cuda *c = g->cuda;
+    products_free(g->products);
     if (!g->stream || !gpu_use(g)) return;
     c->rt.cudaStreamSynchronize(g->stream);
     memory_close(g);
@@ -287,7 +289,8 @@ static int add_gpu(Cuda *c, int32_t device) {
                .device = device,
                .row = {about->major, about->minor, about->processors, shared}};
     c->ngpu++;
-    return 1;
+    g->products = products_new(&c->rt, about, c->cache);
+    return g->products || gpu_fail(c, "out of memory for GPUs");
 }
 
 static int add_gpus(Cuda *c, const DeviceOptions *o) {
