@@ -4,6 +4,7 @@
 #include "lua/value.h"
 
 #include "base/env.h"
+#include "run/gpu.h"
 
 #include <string.h>
 #include <time.h>
@@ -218,6 +219,41 @@ static int doctor(lua_State *L) {
     return 1;
 }
 
+enum { MOST_SHOWN = 64 };
+
+static void push_gpu(lua_State *L, const Device *d, const DeviceGpu *g) {
+    lua_createtable(L, 0, 7);
+    value_set_string(L, "name", g->name);
+    value_set_string(L, "bus", g->bus);
+    value_set_integer(L, "major", g->major);
+    value_set_integer(L, "minor", g->minor);
+    value_set_integer(L, "memory", (lua_Integer)g->memory);
+    value_set_integer(L, "driver", d->driver);
+    value_set_integer(L, "runtime", d->runtime);
+}
+
+/* gpus(): what --devices=cuda would find, a list; or nil, and why it would find none. */
+static int gpus(lua_State *L) {
+    Host *h = state_of(L);
+    Device d;
+    DeviceGpu found[MOST_SHOWN];
+    if (gpu_look(&h->cx, &d)) {
+        lua_pushnil(L);
+        lua_pushstring(L, h->cx.err.text);
+        err_clear(&h->cx);
+        return 2;
+    }
+    int32_t n = d.gpus < MOST_SHOWN ? d.gpus : MOST_SHOWN;
+    memcpy(found, d.gpu, sizeof *found * (size_t)n);
+    d.close(d.self); /* before what may raise */
+    lua_createtable(L, n, 0);
+    for (int32_t i = 0; i < n; i++) {
+        push_gpu(L, &d, &found[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
 /* bytes_text(n): "1.50 MiB". */
 static int bytes_to_text(lua_State *L) {
     char text[BYTES_TEXT];
@@ -239,6 +275,7 @@ void ldebug_open(lua_State *L) {
                                    {"raise", raise},
                                    {"env", env},
                                    {"doctor", doctor},
+                                   {"gpus", gpus},
                                    {"bytes_text", bytes_to_text},
                                    {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);

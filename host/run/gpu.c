@@ -156,9 +156,29 @@ static void fill_target(Gpu *g) {
     g->target.shared_memory = true; /* virtual devices of one GPU */
 }
 
+/* Opens the library, and in it those GPUs. */
+static Err open_device(Ctx *cx, const Choice *c, Device *out, void **library) {
+    char why[REASON] = "", cache[PATH_MAX];
+    DeviceOptions options = {.which = c->n ? c->gpu : NULL,
+                             .n = c->n,
+                             .visible = env_get(ENV_CUDA_VISIBLE_DEVICES),
+                             .cache = store_folder(cache, sizeof cache)};
+    DeviceOpen *open = (DeviceOpen *)(uintptr_t)symbol(cx, library, DEVICE_OPEN);
+    if (!open) return cx->err.code;
+    *out = (Device){.version = 0};
+    if (!open(out, &options, why, sizeof why)) return not_there(cx, why);
+    if (out->version == DEVICE_VERSION) return E_OK;
+    out->version = 0;
+    return not_there(cx, LIBRARY " is of another version of meshlua");
+}
+
+Err gpu_look(Ctx *cx, Device *out) {
+    void *library;
+    return open_device(cx, &(Choice){.n = 0}, out, &library);
+}
+
 Err gpu_open(Runtime *rt, const char *devices, const Ranks *ranks, int32_t *ndevices) {
     Gpu *g = &rt->gpu;
-    char why[REASON] = "", cache[PATH_MAX];
     Choice c;
     if (!read_choice(devices + strlen("cuda"), &c))
         return err_set(rt->cx, E_MESH,
@@ -172,21 +192,7 @@ Err gpu_open(Runtime *rt, const char *devices, const Ranks *ranks, int32_t *ndev
         c.gpu[0] = visible && !strchr(visible, ',') ? 0 : ranks->local;
         c.times[0] = c.n = 1;
     }
-    DeviceOptions options = {.which = c.n ? c.gpu : NULL,
-                             .n = c.n,
-                             .visible = visible,
-                             .cache = store_folder(cache, sizeof cache)};
-    void *library;
-    DeviceOpen *open = (DeviceOpen *)(uintptr_t)symbol(rt->cx, &library, DEVICE_OPEN);
-    if (!open) return rt->cx->err.code;
-    if (!open(&g->device, &options, why, sizeof why)) {
-        g->device.version = 0;
-        return not_there(rt->cx, why);
-    }
-    if (g->device.version != DEVICE_VERSION) {
-        g->device.version = 0;
-        return not_there(rt->cx, LIBRARY " is of another version of meshlua");
-    }
+    TRY(open_device(rt->cx, &c, &g->device, &g->library));
     if (g->device.gpus > 1) {
         gpu_close(g);
         return not_there(rt->cx, "one process uses one GPU; start one for each: meshlua run -n 2 "
@@ -194,7 +200,6 @@ Err gpu_open(Runtime *rt, const char *devices, const Ranks *ranks, int32_t *ndev
     }
     g->cx = rt->cx;
     g->rt = rt;
-    g->library = library;
     g->memory = (Memory){0, take, give, write, read, move};
     rt->cx->memory = &g->memory;
     fill_target(g);

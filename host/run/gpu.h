@@ -29,6 +29,8 @@ static inline bool gpu_is_there(const Gpu *g) {
 Err gpu_open(struct Runtime *rt, const char *devices, const Ranks *ranks,
              int32_t *ndevices) MUST_CHECK;
 void gpu_close(Gpu *g);
+/* All GPUs there are, for somebody who asks; to be closed by out->close. E_DEVICE as above. */
+Err gpu_look(Ctx *cx, Device *out) MUST_CHECK;
 /* What the library would make of a step's kernel, as text, for GPUs of that compute capability; and
  * whether it compiles. Neither needs a GPU. NULL and E_DEVICE where the library is missing. */
 DeviceSource *gpu_source(Ctx *cx);

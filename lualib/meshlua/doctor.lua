@@ -14,6 +14,7 @@ local libraries = {
     number = thousands},
   {what = "cuBLASLt", names = {"libcublasLt.so.13", "libcublasLt.so.12"}, heavy = true},
   {what = "NVRTC", names = {"libnvrtc.so.13", "libnvrtc.so.12"}, heavy = true},
+  {what = "cuDNN", names = {"libcudnn.so.9"}, heavy = true},
   {what = "NCCL", names = {"libnccl.so.2"}, heavy = true},
   {what = "MPI", names = {"libmpi.so.40", "libmpi.so.12"}, heavy = true},
 }
@@ -41,6 +42,21 @@ local function find_library(library, cache)
   return "not found (" .. table.concat(library.names, ", ") .. ")"
 end
 
+--- The GPUs that --devices=cuda would use, or what it would say.
+local function add_gpus(rows)
+  local gpus, why = core.gpus()
+  if not gpus then
+    rows[#rows + 1] = {"GPUs", why}
+    return
+  end
+  for i, gpu in ipairs(gpus) do
+    local text = ("%s, %s, compute capability %d.%d, at %s; driver for CUDA %s, runtime %s"):format(
+      gpu.name, core.bytes_text(gpu.memory), gpu.major, gpu.minor, gpu.bus, thousands(gpu.driver),
+      thousands(gpu.runtime))
+    rows[#rows + 1] = {"GPU " .. i - 1, text}
+  end
+end
+
 --- What was found, as rows of a label and a text.
 ---@return string[][]
 function M.rows()
@@ -58,6 +74,7 @@ function M.rows()
   }
   local cache = loader_cache()
   for _, library in ipairs(libraries) do rows[#rows + 1] = {library.what, find_library(library, cache)} end
+  add_gpus(rows)
   return rows
 end
 

@@ -593,7 +593,7 @@ add("a model made on a mesh and trained there", {
 add("what has been done and held", {
   run = function()
     return {core.counters(1), core.memory(), core.data_bytes(), core.clock(),
-      core.bytes_text(1e6), core.env(), core.doctor()}
+      core.bytes_text(1e6), core.env(), core.doctor(), core.gpus() or false}
   end,
 })
 

@@ -100,6 +100,9 @@ describe("flags", function()
     for _, label in ipairs {"Lua", "kernels", "BLAS", "CUDA driver", "NCCL", "MPI"} do
       assert.truthy(out:find("\n" .. label .. "  ", 1, true), label)
     end
+    -- what a run would say, word for word
+    local why = select(2, run {"--devices=cuda", "-e", ""}):match "%-%-devices=cuda: .*[^\n]"
+    if why then assert.truthy(out:find("\nGPUs  +" .. why:gsub("%p", "%%%0")), out) end
     assert.equal(2, select(3, run {"doctor", "me"}))
   end)
 end)
