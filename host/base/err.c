@@ -26,6 +26,7 @@ static const char *const names[E_COUNT] = {
     [E_IO] = "E_IO",
     [E_PARSE] = "E_PARSE",
     [E_INTERRUPT] = "E_INTERRUPT",
+    [E_DEVICE] = "E_DEVICE",
     [E_RANKS] = "E_RANKS",
     [E_STOP] = "E_STOP",
     [E_DIVERGED] = "E_DIVERGED",

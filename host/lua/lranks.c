@@ -1,5 +1,8 @@
 /* lranks.c - devices and processes: how many there are, and which are here. */
 #include "lua/value.h"
+#include "run/gpus.h"
+
+#include <string.h>
 
 static int push_ids(lua_State *L, int32_t first, int32_t n) {
     lua_createtable(L, n, 0);
@@ -50,6 +53,17 @@ static int set_devices(lua_State *L) {
     return 0;
 }
 
+/* backend(): what carries data between the processes, "mpi" or "nccl". backend("mpi") from here on;
+ * backend("nccl"), or it is an error that there is none. All processes call it. */
+static int backend(lua_State *L) {
+    Host *h = state_of(L);
+    const char *wanted = lua_isnoneornil(L, 1) ? "" : value_string(L, 1, NULL, "backend");
+    if (strcmp(wanted, "mpi") == 0) state_check(L, h, gpus_use_host(&h->rt));
+    if (strcmp(wanted, "nccl") == 0) state_check(L, h, gpus_need(&h->rt));
+    lua_pushstring(L, gpus_backend(&h->rt));
+    return 1;
+}
+
 static int process_index(lua_State *L) {
     lua_pushinteger(L, state_of(L)->rt.ranks.rank);
     return 1;
@@ -89,6 +103,7 @@ void lranks_open(lua_State *L) {
                                    {"local_device_count", local_device_count},
                                    {"device_kind", device_kind},
                                    {"set_devices", set_devices},
+                                   {"backend", backend},
                                    {"process_index", process_index},
                                    {"process_count", process_count},
                                    {"hosts", hosts},

@@ -80,7 +80,8 @@ typedef struct Device {
     void (*range)(void *self, const char *name);
 
     /* ---- other processes, with one GPU each (NCCL) ---- */
-    int (*meet)(void *self, char id[DEVICE_ID]); /* rank 0: what all others need to join */
+    /* Rank 0: what all others need to join. With NULL it only sees whether NCCL is there. */
+    int (*meet)(void *self, char *id);
     /* Joins; the Comm then carries bytes of the GPU's memory: `start` comes after what is in the
      * queue, and `wait` keeps what follows in the queue until it is over, without waiting itself.
      */

@@ -1,4 +1,5 @@
 #include "run/exchange.h"
+#include "run/gpus.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +132,7 @@ Err exchange_bind(Exec *e, int32_t step) {
     Group g = group_of(e->plan, s);
     if (!place_is_spread(e->mesh) || !group_crosses(&g, e->mesh))
         return exec_bind_collective(e, &g);
+    if (gpu_is_there(&e->rt->gpu)) TRY(gpus_need(e->rt));
     Exchange *x = ARENA_ARRAY(&e->arena, Exchange, 1);
     if (!x) return exec_no_memory(e);
     MineList mine = {.n = 0};
@@ -203,6 +205,7 @@ Err exchange_post(Exec *e, Exchange *x) {
     if (x->at + 1 == x->phases) return E_OK;
     for (int32_t i = 0; i < p->send.n; i++) send[i] = part_of(e, &p->send.at[i]);
     for (int32_t i = 0; i < p->recv.n; i++) recv[i] = part_of(e, &p->recv.at[i]);
-    return link_begin(e->rt->cx, &e->rt->link, &x->what, send, p->send.n, recv, p->recv.n,
-                      &x->transfer);
+    bool gpu = gpu_is_there(&e->rt->gpu);
+    return (gpu ? link_begin_device : link_begin)(e->rt->cx, &e->rt->link, &x->what, send,
+                                                  p->send.n, recv, p->recv.n, &x->transfer);
 }

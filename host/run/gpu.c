@@ -25,6 +25,7 @@ Err gpu_fault(Gpu *g) {
 }
 
 Err gpu_wait(Gpu *g) {
+    TRY(link_settle(g->cx, &g->rt->link));
     for (int32_t i = 0; i < g->device.gpus; i++)
         if (!g->device.wait(g->device.self, i)) return gpu_error(g, "waiting for a GPU");
     return gpu_fault(g);
@@ -52,6 +53,7 @@ static Err write(Memory *m, char *to, const void *from, size_t bytes) {
 
 static Err read(Memory *m, void *to, const char *from, size_t bytes) {
     Gpu *g = (Gpu *)(void *)m;
+    TRY(link_settle(g->cx, &g->rt->link));
     if (!g->device.download(g->device.self, 0, to, from, bytes)) return gpu_error(g, "reading");
     return gpu_fault(g);
 }

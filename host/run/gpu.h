@@ -14,7 +14,8 @@ typedef struct Gpu {
     struct Runtime *rt;
     Device device; /* version 0: there are none */
     void *library;
-    bool chosen; /* by number, not by the rank of the process */
+    bool chosen;       /* by number, not by the rank of the process */
+    char missing[320]; /* why there is no way to the GPUs of other processes; see gpus.h */
     Target target;
     char *scratch; /* of the kernel that runs */
     size_t scratch_bytes;

@@ -8,7 +8,7 @@
 
 /* Hosts have names, which may all be "localhost", and start up at different times; containers on
  * one host have names of their own. */
-static uint64_t own_key(void) {
+uint64_t hosts_key(void) {
     char name[HOST_TEXT] = "", boot[64] = "";
     gethostname(name, sizeof name - 1);
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
@@ -27,21 +27,6 @@ int32_t hosts_number(const uint64_t *key, int32_t n, int32_t *out) {
     return hosts;
 }
 
-/* Fills in the keys of the other processes. */
-static Err exchange(Runtime *rt, uint64_t *key, CommPart *send, CommPart *recv) {
-    int32_t world = rt->ranks.world, rank = rt->ranks.rank, n = 0;
-    for (int32_t i = 0; i < world; i++) {
-        if (i == rank) continue;
-        send[n] = (CommPart){i, (char *)&key[rank], sizeof *key};
-        recv[n++] = (CommPart){i, (char *)&key[i], sizeof *key};
-    }
-    Crossing what = {
-        .op = "asking for hosts", .where = "", .axes = "", .bytes = sizeof *key * (size_t)n};
-    Transfer t;
-    TRY(link_begin(rt->cx, &rt->link, &what, send, n, recv, n, &t));
-    return link_end(rt->cx, &rt->link, &t);
-}
-
 void hosts_forget(Runtime *rt) {
     alloc_free(&rt->cx->alloc, rt->host, sizeof *rt->host * (size_t)rt->ranks.world);
     rt->host = NULL;
@@ -50,17 +35,13 @@ void hosts_forget(Runtime *rt) {
 Err hosts_find(Runtime *rt) {
     int32_t world = rt->ranks.world;
     if (world == 1) return E_OK;
-    Arena arena;
-    arena_init(&arena, &rt->cx->alloc);
-    uint64_t *key = ARENA_ARRAY(&arena, uint64_t, world);
-    CommPart *send = ARENA_ARRAY(&arena, CommPart, world),
-             *recv = ARENA_ARRAY(&arena, CommPart, world);
-    rt->host = alloc_new(&rt->cx->alloc, sizeof *rt->host * (size_t)world);
-    Err err = key && send && recv && rt->host ? E_OK : err_nomem(rt->cx, "meeting other processes");
-    if (!err) key[rt->ranks.rank] = own_key();
-    if (!err) err = exchange(rt, key, send, recv);
+    Alloc *a = &rt->cx->alloc;
+    uint64_t mine = hosts_key(), *key = alloc_new(a, sizeof *key * (size_t)world);
+    rt->host = alloc_new(a, sizeof *rt->host * (size_t)world);
+    Err err = key && rt->host ? E_OK : err_nomem(rt->cx, "meeting other processes");
+    if (!err) err = link_gather(rt->cx, &rt->link, "asking for hosts", &mine, key, sizeof mine);
     if (err || hosts_number(key, world, rt->host) == 1) hosts_forget(rt);
-    arena_free(&arena);
+    alloc_free(a, key, sizeof *key * (size_t)world);
     return err;
 }
 

@@ -8,6 +8,8 @@
 /* Asks all processes where they are: rt->host. Where all share a host it stays NULL. */
 Err hosts_find(Runtime *rt) MUST_CHECK;
 void hosts_forget(Runtime *rt);
+/* The same in all processes of a host, and in no other. */
+uint64_t hosts_key(void);
 /* Numbers hosts in the order of their first processes: out[i] is that of process i, of which `key`
  * tells whether it is on the same as another. How many there are. */
 int32_t hosts_number(const uint64_t *key, int32_t n, int32_t *out);

@@ -61,6 +61,9 @@ Err link_end(Ctx *cx, Link *link, Transfer *t) MUST_CHECK;
  * queue: what is left in that does not wait for other processes, and who keeps this one waiting
  * here can be told. */
 Err link_settle(Ctx *cx, Link *link) MUST_CHECK;
+/* Every process gets a record of each, by rank, of the same size; all call it. */
+Err link_gather(Ctx *cx, Link *link, const char *op, const void *mine, void *all,
+                size_t each) MUST_CHECK;
 /* Ends this process's part; all processes call it. */
 void link_close(Ctx *cx, Link *link);
 /* Ends all processes; returns where this one is alone. See channel_fail. */

@@ -111,3 +111,26 @@ Err link_end(Ctx *cx, Link *link, Transfer *t) {
     if (ring) ring_over(ring, t->number);
     return done ? E_OK : failed(cx, c, t->what->op);
 }
+
+/* ---- of all, to all ---- */
+
+Err link_gather(Ctx *cx, Link *link, const char *op, const void *mine, void *all, size_t each) {
+    int32_t world = link->comm.world, rank = link->comm.rank, n = 0;
+    size_t room = sizeof(CommPart) * (size_t)world;
+    CommPart *send = alloc_new(&cx->alloc, room), *recv = alloc_new(&cx->alloc, room);
+    Crossing what = {.op = op, .where = "", .axes = "", .bytes = each * (size_t)(world - 1)};
+    Transfer t = {.request = NULL};
+    char *at = all;
+    Err err = send && recv ? E_OK : err_nomem(cx, "meeting other processes");
+    memcpy(at + each * (size_t)rank, mine, each);
+    for (int32_t i = 0; !err && i < world; i++) {
+        if (i == rank) continue;
+        send[n] = (CommPart){i, at + each * (size_t)rank, each};
+        recv[n++] = (CommPart){i, at + each * (size_t)i, each};
+    }
+    if (!err) err = link_begin(cx, link, &what, send, n, recv, n, &t);
+    if (!err) err = link_end(cx, link, &t);
+    alloc_free(&cx->alloc, send, room);
+    alloc_free(&cx->alloc, recv, room);
+    return err;
+}

@@ -1,5 +1,6 @@
 #include "run/agree.h"
 #include "base/env.h"
+#include "run/gpus.h"
 #include "run/hosts.h"
 #include "base/log.h"
 #include "run/profile.h"
@@ -37,7 +38,8 @@ static Err share_devices(Runtime *rt) {
     if (rt->ranks.world == 1) return E_OK;
     rt->cx->process = rt->ranks.rank;
     rt->cx->devices_each = rt->ndevices;
-    return agree_all(rt, AGREE_DEVICES, (uint64_t)rt->ndevices);
+    TRY(agree_all(rt, AGREE_DEVICES, (uint64_t)rt->ndevices));
+    return gpus_join(rt);
 }
 
 Err runtime_set_devices(Runtime *rt, const char *devices) {
@@ -55,6 +57,7 @@ Err runtime_set_devices(Runtime *rt, const char *devices) {
         }
     }
     int32_t n = count_of(number);
+    gpus_leave(rt);
     gpu_close(&rt->gpu);
     if (strncmp(devices, "cuda", 4) == 0) {
         TRY(gpu_open(rt, devices, &rt->ranks, &n));
@@ -90,7 +93,8 @@ Err runtime_init(Runtime *rt, Ctx *cx, const Ranks *ranks, const char *devices) 
 
 /* The end of the script: that of all processes, or it is an error. */
 static void leave(Runtime *rt) {
-    if (rt->link.comm.version && agree_all(rt, AGREE_END, 0)) {
+    bool alone = !rt->link.comm.version;
+    if (!alone && (link_settle(rt->cx, &rt->link) || agree_all(rt, AGREE_END, 0))) {
         char text[ERR_TEXT + 64];
         const ErrState *err = &rt->cx->err;
         snprintf(text, sizeof text, "meshlua: [%s] %s", err_name(err->code), err->text);

@@ -97,6 +97,9 @@ local function check_running(options, config)
     raise("E_RANKS", "distributed: backend = 'nccl' is for GPUs, and these devices are the processor's; use "
       .. "'auto' or 'mpi'")
   end
+  if world > 1 and config.backend ~= "auto" then
+    core.backend(config.backend == "nccl" and "nccl" or "mpi")
+  end
 end
 
 ---@class DistributedConfig
@@ -136,7 +139,8 @@ function Config:is_local_main_process() return self.local_rank == 0 end
 --- The configuration of a run in many processes, checked: world_size, rank and local_rank come from the launcher
 --- and need not be given; what is given must be so (E_RANKS). Parallel sizes and the mesh count devices, which
 --- are those of all processes. enabled = false holds the numbers against each other and not against the
---- processes that run. "gloo" is answered with "mpi".
+--- processes that run. Between GPUs "auto" is NCCL, and "mpi" sends through the host's memory, which is slow.
+--- "gloo" is answered with "mpi".
 ---@param options {enabled: boolean?, world_size: integer?, backend: "auto"|"mpi"|"nccl"|"gloo"?, rank: integer?,
 --- local_rank: integer?, num_nodes: integer?, num_processes_per_node: integer?, master_addr: string?,
 --- master_port: integer?, tensor_parallel_size: integer?, pipeline_parallel_size: integer?,
@@ -167,7 +171,11 @@ function M.distributed(options)
   if config.backend == "gloo" and config.rank == 0 then
     io.stderr:write "meshlua: distributed: there is no gloo here; mpi serves\n"
   end
-  if config.backend ~= "nccl" then config.backend = "mpi" end
+  if config.backend == "auto" and enabled then
+    config.backend = core.backend()
+  elseif config.backend ~= "nccl" then
+    config.backend = "mpi"
+  end
   return setmetatable(config, Config)
 end
 
