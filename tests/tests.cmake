@@ -22,6 +22,8 @@ endforeach()
 unit_tests(run $<TARGET_OBJECTS:base> $<TARGET_OBJECTS:ir> $<TARGET_OBJECTS:run> ${kernel_objects})
 unit_tests(kernels ${kernel_objects})
 
+include(${CMAKE_SOURCE_DIR}/tests/cuda/cuda.cmake)
+
 # ---- specs: busted, run by the program. "-- devices: 8" in a spec's first line is its --devices --
 file(GLOB_RECURSE specs CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/tests tests/*_spec.lua)
 foreach(spec ${specs})

@@ -1,0 +1,43 @@
+# cuda.cmake - what is tested of CUDA without a GPU: a CUDA of our own that runs on the CPU
+# (standin/), and the tests that go through it. Only where the toolkit's headers and a C++ compiler
+# are found.
+find_path(CUDA_HEADERS cuda_runtime_api.h HINTS /usr/local/cuda/include
+          $ENV{CUDA_HOME}/include $ENV{CUDA_PATH}/include)
+include(CheckLanguage)
+check_language(CXX)
+if(NOT CUDA_HEADERS OR NOT CMAKE_CXX_COMPILER)
+  return()
+endif()
+enable_language(CXX)
+
+# ---- the stand-ins: libraries of the same names, in a folder of their own -----------------------
+set(standin_source ${CMAKE_SOURCE_DIR}/tests/cuda/standin)
+set(standin ${CMAKE_BINARY_DIR}/standin)
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g")
+function(standin_library target file)
+  add_library(${target} SHARED ${ARGN})
+  set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${file} SUFFIX ""
+                                             LIBRARY_OUTPUT_DIRECTORY ${standin}
+                                             LINKER_LANGUAGE CXX)
+  target_include_directories(${target} SYSTEM PRIVATE ${CUDA_HEADERS})
+  target_include_directories(${target} PRIVATE ${standin_source})
+  target_compile_features(${target} PRIVATE cxx_std_17)
+endfunction()
+
+set(cudart_sources fiber block warp device stream memory library)
+list(TRANSFORM cudart_sources PREPEND ${standin_source}/)
+list(TRANSFORM cudart_sources APPEND .cpp)
+standin_library(standin_cudart libcudart.so.13 ${cudart_sources})
+standin_library(standin_nvrtc libnvrtc.so.13 ${standin_source}/nvrtc.cpp)
+target_compile_definitions(standin_nvrtc PRIVATE STANDIN_CXX="${CMAKE_CXX_COMPILER}"
+                                                 STANDIN_SHIM="${standin_source}/shim.h")
+
+# ---- the stand-ins themselves ---------------------------------------------------------------------
+add_executable(cuda_test_standin ${standin_source}/test_standin.cpp)
+target_include_directories(cuda_test_standin SYSTEM PRIVATE ${CUDA_HEADERS})
+target_include_directories(cuda_test_standin PRIVATE ${standin_source} tests/unit)
+target_link_libraries(cuda_test_standin PRIVATE standin_cudart standin_nvrtc)
+add_test(NAME cuda/standin COMMAND cuda_test_standin)
+foreach(fault wild stuck large)
+  add_test(NAME cuda/standin_${fault} COMMAND cuda_test_standin ${fault})
+endforeach()

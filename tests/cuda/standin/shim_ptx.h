@@ -1,0 +1,60 @@
+/* shim_ptx.h - twins of the functions that kernels/cuda/{device,mma}.cuh write in PTX. */
+#ifndef STANDIN_SHIM_PTX_H
+#define STANDIN_SHIM_PTX_H
+
+static inline unsigned bf16_bits(float x) { /* to nearest even */
+    unsigned u = __float_as_uint(x);
+    return x != x ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16;
+}
+static inline unsigned f16_bits(float x) {
+    _Float16 h = (_Float16)x;
+    unsigned short bits;
+    __builtin_memcpy(&bits, &h, 2);
+    return x != x ? 0x7fff : bits;
+}
+static inline unsigned bf16_pair(float low, float high) {
+    return bf16_bits(high) << 16 | bf16_bits(low);
+}
+static inline unsigned f16_pair(float low, float high) {
+    return f16_bits(high) << 16 | f16_bits(low);
+}
+static inline float f16_value(unsigned short bits) {
+    _Float16 h;
+    __builtin_memcpy(&h, &bits, 2);
+    return (float)h;
+}
+
+/* ---- mma.cuh ---- */
+static inline void mma_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
+                            STANDIN_LINE) {
+    StandinMma slot = {d, a, {b0, b1}};
+    standin_thread.calls->warp(STANDIN_MMA_BF16, 0xffffffffu, &slot, line);
+}
+static inline void mma_f16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
+                           STANDIN_LINE) {
+    StandinMma slot = {d, a, {b0, b1}};
+    standin_thread.calls->warp(STANDIN_MMA_F16, 0xffffffffu, &slot, line);
+}
+static inline void ldmatrix_x4(unsigned (&r)[4], const void *row, STANDIN_LINE) {
+    StandinMatrices slot = {row, r, 4};
+    standin_thread.calls->warp(STANDIN_LDMATRIX, 0xffffffffu, &slot, line);
+}
+static inline void ldmatrix_x4_trans(unsigned (&r)[4], const void *row, STANDIN_LINE) {
+    StandinMatrices slot = {row, r, 4};
+    standin_thread.calls->warp(STANDIN_LDMATRIX_TRANS, 0xffffffffu, &slot, line);
+}
+static inline void cp_async_16(void *shared, const void *global, bool valid) {
+    standin_thread.calls->async(STANDIN_ASYNC_COPY, shared, valid ? global : 0, 16);
+}
+static inline void cp_async_commit() {
+    standin_thread.calls->async(STANDIN_ASYNC_COMMIT, 0, 0, 0);
+}
+template <int PENDING> static inline void cp_async_wait() {
+    standin_thread.calls->async(STANDIN_ASYNC_WAIT, 0, 0, PENDING);
+}
+static inline float exp2_approx(float x) {
+    float y = x < -126 ? 0 : exp2f(x);
+    return y;
+}
+
+#endif

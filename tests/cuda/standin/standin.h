@@ -1,0 +1,21 @@
+/* standin.h - for other stand-ins, which link the one for libcudart: work of theirs in a stream. */
+#ifndef STANDIN_H
+#define STANDIN_H
+
+#include <driver_types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Runs fn(a copy of data) in the stream's turn, or each time that the graph under capture runs. A
+ * result of cudaErrorNotReady: it is called again later, and other streams go on meanwhile; any
+ * other error sticks to the device. */
+__attribute__((visibility("default"))) cudaError_t
+standin_enqueue(cudaStream_t stream, cudaError_t (*fn)(void *data), const void *data, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
