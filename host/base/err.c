@@ -31,7 +31,6 @@ static const char *const names[E_COUNT] = {
     [E_STOP] = "E_STOP",
     [E_DIVERGED] = "E_DIVERGED",
     [E_BUDGET] = "E_BUDGET",
-    [E_DEVICE] = "E_DEVICE",
 };
 
 const char *err_name(Err code) {
