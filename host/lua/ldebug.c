@@ -95,7 +95,7 @@ static FILE *open_dump(Host *h, const char *path) {
 Err ldebug_set_dump(Host *h, const char *text) {
     static const char *const stages[] = {"trace",     "expand", "simplify", "factors", "propagate",
                                          "partition", "hoist",  "comm",     "overlap", "join",
-                                         "split",     "fuse",   "plan",     "all"};
+                                         "split",     "fuse",   "plan",     "source",  "all"};
     size_t n = strcspn(text, ":");
     bool known = false;
     for (unsigned i = 0; i < sizeof stages / sizeof stages[0]; i++)
@@ -103,7 +103,7 @@ Err ldebug_set_dump(Host *h, const char *text) {
     if (!known)
         return err_set(&h->cx, E_KEY,
                        "--dump=%s: the stages are trace, expand, simplify, factors, propagate, "
-                       "partition, hoist, comm, overlap, join, split, fuse, plan and all",
+                       "partition, hoist, comm, overlap, join, split, fuse, plan, source and all",
                        text);
     char *stage = alloc_new(&h->cx.alloc, n + 1);
     if (!stage) return err_nomem(&h->cx, "a dump");
@@ -130,6 +130,30 @@ static int dump(lua_State *L) {
     if (h->dump && h->dump != stderr) fclose(h->dump);
     h->dump = NULL;
     return 0;
+}
+
+/* compile_device(text, major, minor): compiles what --dump=source printed of a step for GPUs of
+ * that compute capability. true, or nil and the compiler's words; the same without a library for
+ * GPUs. */
+static int compile_device(lua_State *L) {
+    enum { WORDS = 4096 };
+    Host *h = state_of(L);
+    char words[WORDS];
+    const char *text = value_string(L, 1, NULL, "compile_device: the text");
+    int32_t major = (int32_t)value_integer(L, 2, "compile_device: major");
+    int32_t minor = (int32_t)value_integer(L, 3, "compile_device: minor");
+    DeviceCompile *compile = gpu_compile(&h->cx);
+    if (!compile) {
+        lua_pushnil(L);
+        lua_pushstring(L, h->cx.err.text);
+        err_clear(&h->cx);
+        return 2;
+    }
+    lua_pushboolean(L, 1);
+    if (compile(text, major, minor, words, sizeof words)) return 1;
+    lua_pushnil(L);
+    lua_pushstring(L, words);
+    return 2;
 }
 
 /* expand(on): run every op by its definition; returns what it was. */
@@ -269,6 +293,7 @@ void ldebug_open(lua_State *L) {
                                    {"fail_alloc", fail_alloc},
                                    {"plant", plant},
                                    {"dump", dump},
+                                   {"compile_device", compile_device},
                                    {"expand", set_expand},
                                    {"switch_pass", switch_pass},
                                    {"passes", switched_passes},

@@ -6,6 +6,7 @@
 #include "lua/stop.h"
 #include "op/op.h"
 #include "run/profile.h"
+#include "run/source.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -194,7 +195,8 @@ typedef struct Dump {
 
 static bool to_file(const Host *h, const char *stage) {
     if (!h->dump || !h->dump_stage) return false;
-    if (strcmp(h->dump_stage, "all") == 0) return strcmp(stage, "factors") != 0; /* no program */
+    if (strcmp(h->dump_stage, "all") == 0) /* programs */
+        return strcmp(stage, "factors") != 0 && strcmp(stage, "source") != 0;
     return strcmp(h->dump_stage, stage) == 0;
 }
 
@@ -213,6 +215,16 @@ static void dump_stage(void *ud, const char *stage, const char *text) {
     if (!to_file(d->h, stage)) return;
     fprintf(d->h->dump, "-- %s\n%s", stage, text);
     fflush(d->h->dump);
+}
+
+static Err dump_source(Dump *d, Runtime *rt, const Plan *p) {
+    if (!to_file(d->h, "source")) return E_OK;
+    Str s;
+    str_init(&s, &rt->cx->alloc);
+    Err e = source_print(rt, p, &s);
+    if (!e) dump_stage(d, "source", str_of(&s));
+    str_free(&s);
+    return e;
 }
 
 /* Where a program was written: the same one from another line has a plan of its own, which names
@@ -257,6 +269,7 @@ Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place
     int64_t start = profile_now(h->rt.profile);
     if (!e) e = pipeline_run(g, &o, donated, &plan, types);
     if (!e) profile_note(h->rt.profile, PROFILE_PLAN, NULL, start);
+    if (!e && (e = dump_source(&dump, &h->rt, plan))) plan_free(&h->cx, plan);
     start = profile_now(h->rt.profile);
     if (!e) e = exec_bind(&h->rt, plan, g->mesh, types, &exec);
     if (!e) profile_note(h->rt.profile, PROFILE_BIND, NULL, start);

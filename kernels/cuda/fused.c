@@ -226,23 +226,20 @@ static void put_places(Kernel *f) {
     }
 }
 
-/* " + at1": where the thread is in the operand's layout. */
-static void put_at(Kernel *f, int operand) {
-    if (!layout(f, operand)->same) text_put(&f->text, " + at%d", (int)f->layout_of[operand]);
-}
-
-/* " + j * s1.of[2]": element j of a thread that has several. */
-static void put_element(Kernel *f, int operand) {
-    Step step = f->width > 1 ? last_step(f, layout(f, operand)) : STEP_SAME;
+/* "at1 + j": where the thread's first element is in the operand's layout, or (j) its element j
+ * where it has several; "0" where all are one. */
+static void put_place(Kernel *f, int operand, int j) {
+    const Layout *l = layout(f, operand);
+    Step step = j && f->width > 1 ? last_step(f, l) : STEP_SAME;
+    text_put(&f->text, l->same ? "0" : "at%d", (int)f->layout_of[operand]);
     if (step == STEP_NEXT) text_put(&f->text, " + j");
     if (step == STEP_FAR)
         text_put(&f->text, " + j * s%d.of[%d]", (int)f->layout_of[operand], f->rank - 1);
 }
 
 static void put_index(Kernel *f, int k) {
-    text_put(&f->text, "base%d", k);
-    put_at(f, index_operand(f, k));
-    put_element(f, index_operand(f, k));
+    text_put(&f->text, "base%d + ", k);
+    put_place(f, index_operand(f, k), 1);
 }
 
 static void put_load(Kernel *f, int k) {
@@ -251,13 +248,13 @@ static void put_load(Kernel *f, int k) {
     Step step = last_step(f, layout(f, operand));
     text_put(t, "        auto x%d = widen(", k);
     if (step == STEP_SAME) {
-        text_put(t, "*(in%d", k);
-        put_at(f, operand);
-        text_put(t, "));\n");
+        text_put(t, "in%d[", k);
+        put_place(f, operand, 0);
+        text_put(t, "]);\n");
         return;
     }
-    text_put(t, step == STEP_NEXT ? "load<%d>(in%d" : "load_apart<%d>(in%d", f->width, k);
-    put_at(f, operand);
+    text_put(t, step == STEP_NEXT ? "load<%d>(in%d + " : "load_apart<%d>(in%d + ", f->width, k);
+    put_place(f, operand, 0);
     if (step == STEP_FAR) text_put(t, ", s%d.of[%d]", (int)f->layout_of[operand], f->rank - 1);
     text_put(t, "));\n");
 }
@@ -266,8 +263,8 @@ static void put_store(Kernel *f, int k) {
     Text *t = &f->text;
     const char *type = fused_type(f->args->out[k].dtype);
     int far = last_step(f, layout(f, output(k))) == STEP_FAR;
-    text_put(t, far ? "        store_apart(out%d" : "        store(out%d", k);
-    put_at(f, output(k));
+    text_put(t, far ? "        store_apart(out%d + " : "        store(out%d + ", k);
+    put_place(f, output(k), 0);
     if (far) text_put(t, ", s%d.of[%d]", (int)f->layout_of[output(k)], f->rank - 1);
     text_put(t, ", narrow<%s>(y%d));\n", type, k);
 }
@@ -317,10 +314,9 @@ static void put_elements(Kernel *f) {
     text_put(t, "%selement(", in);
     for (int k = 0; k < a->nin; k++) {
         if (!f->use.input[k]) continue;
-        text_item(t, n++ ? "," : "", "widen(*(in%d", k);
-        put_at(f, input(f, k));
-        put_element(f, input(f, k));
-        text_put(t, "))");
+        text_item(t, n++ ? "," : "", "widen(in%d[", k);
+        put_place(f, input(f, k), 1);
+        text_put(t, "])");
     }
     for (int k = 0; k < f->nindex; k++) {
         text_item(t, n++ ? "," : "", "%s", "");
@@ -329,10 +325,9 @@ static void put_elements(Kernel *f) {
     for (int k = 0; k < a->nout; k++) text_item(t, n++ ? "," : "", "y%d", k);
     text_put(t, ");\n");
     for (int k = 0; k < a->nout; k++) {
-        text_put(t, "%s*(out%d", in, k);
-        put_at(f, output(k));
-        put_element(f, output(k));
-        text_put(t, ") = narrow<%s>(y%d);\n", fused_type(a->out[k].dtype), k);
+        text_put(t, "%sout%d[", in, k);
+        put_place(f, output(k), 1);
+        text_put(t, "] = narrow<%s>(y%d);\n", fused_type(a->out[k].dtype), k);
     }
     if (f->width > 1) text_put(t, "    }\n");
 }

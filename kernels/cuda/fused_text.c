@@ -196,7 +196,9 @@ static void put_float(Text *t, KType type, double x) {
         text_put(t, x < 0 ? "(-%sinfinity())" : "%sinfinity()", cast);
     } else {
         char digits[40];
-        snprintf(digits, sizeof digits, "%.*g", type == KT_F64 ? 17 : 9, x);
+        int n = type == KT_F64 ? 15 : 6; /* as many as it takes to read it back */
+        do snprintf(digits, sizeof digits, "%.*g", n++, x);
+        while (type == KT_F64 ? strtod(digits, NULL) != x : strtof(digits, NULL) != (float)x);
         text_put(t, "%s%s%s%s%s", signbit(x) ? "(" : "", digits, strpbrk(digits, ".e") ? "" : ".0",
                  type == KT_F64 ? "" : "f", signbit(x) ? ")" : "");
     }

@@ -22,7 +22,7 @@ usage: meshlua [flags] [script.lua [arguments]]
                      planned for but not run on (KIND: cpu, h100, h200)
   --dump=STAGE       print programs after a stage to the standard error; STAGE:FILE into a file. Stages:
                      trace, expand, simplify, factors (the sharding rules), propagate, partition, hoist,
-                     comm, overlap, fuse, plan, all (programs)
+                     comm, overlap, join, split, fuse, plan, source (on GPUs), all (programs)
   --profile=FILE     record what runs, when and on which thread and device, for ui.perfetto.dev or
                      chrome://tracing; and print at the end what took how long
   --log-ranks=LIST   of several processes, those whose output is wanted: all, or ranks as in 0,3; each
