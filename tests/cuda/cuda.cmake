@@ -31,6 +31,8 @@ standin_library(standin_cudart libcudart.so.13 ${cudart_sources})
 standin_library(standin_nvrtc libnvrtc.so.13 ${standin_source}/nvrtc.cpp)
 target_compile_definitions(standin_nvrtc PRIVATE STANDIN_CXX="${CMAKE_CXX_COMPILER}"
                                                  STANDIN_SHIM="${standin_source}/shim.h")
+standin_library(standin_cublaslt libcublasLt.so.13 ${standin_source}/cublaslt.c)
+target_link_libraries(standin_cublaslt PRIVATE standin_cudart m)
 
 # ---- the stand-ins themselves ---------------------------------------------------------------------
 add_executable(cuda_test_standin ${standin_source}/test_standin.cpp)
@@ -41,3 +43,10 @@ add_test(NAME cuda/standin COMMAND cuda_test_standin)
 foreach(fault wild stuck large)
   add_test(NAME cuda/standin_${fault} COMMAND cuda_test_standin ${fault})
 endforeach()
+
+# ---- rows: what they ask for, without the library that runs it -----------------------------------
+add_executable(cuda_test_products tests/cuda/test_products.c kernels/cuda/matmul.c
+               kernels/cuda/view.c ${kernel_objects})
+target_include_directories(cuda_test_products PRIVATE kernels tests/unit tests/unit/kernels)
+target_link_libraries(cuda_test_products PRIVATE m)
+add_test(NAME cuda/products COMMAND cuda_test_products)
