@@ -9,7 +9,7 @@
 
 typedef struct Memory Memory;
 struct Memory {
-    size_t live; /* bytes that are given out */
+    size_t live, peak; /* bytes that are given out, and were at most */
     /* NULL: there is not so much. */
     char *(*take)(Memory *m, size_t bytes);
     void (*give)(Memory *m, char *at, size_t bytes);

@@ -10,6 +10,7 @@ typedef struct Target {
     const char *name;     /* "cpu", "h200" */
     double memory;        /* bytes of one device; 0: the host's, shared by all */
     double flops;         /* per second, float32 products */
+    double flops16;       /* the same of 16-bit floats; 0: no faster */
     double bandwidth;     /* bytes per second, device memory */
     double link;          /* bytes per second, one device to its neighbour */
     double latency;       /* seconds, one collective */

@@ -36,15 +36,16 @@ static int counters(lua_State *L) {
     return 1;
 }
 
-/* memory(): bytes live and at the peak of everything the core has allocated, tensors included; of
- * the live ones `workspace` holds the temporaries of plans. */
+/* memory(): bytes live and at the peak of everything the core has allocated, tensors included, on
+ * GPUs of what lies there; of the live ones `workspace` holds the temporaries of plans. */
 static int memory(lua_State *L) {
     const Runtime *rt = &state_of(L)->rt;
     const Alloc *a = &rt->cx->alloc;
+    const Memory *m = rt->cx->memory;
     lua_createtable(L, 0, 3);
     value_set_integer(L, "workspace", (lua_Integer)rt->workspace_bytes);
-    value_set_integer(L, "live", (lua_Integer)a->live);
-    value_set_integer(L, "peak", (lua_Integer)a->peak);
+    value_set_integer(L, "live", (lua_Integer)(m ? m->live : a->live));
+    value_set_integer(L, "peak", (lua_Integer)(m ? m->peak : a->peak));
     return 1;
 }
 

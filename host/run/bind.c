@@ -170,6 +170,7 @@ static Err bind_buffers(Exec *e) {
         e->first_base[i] = e->nbase;
         e->nbase += exec_slots(e, plan_buffer(p, i)->vary);
     }
+    e->first_base[p->buffers.n] = e->nbase;
     e->wire_base = e->nbase++;
     e->base = ARENA_ARRAY(&e->arena, char *, e->nbase + 1);
     if (!e->base) return exec_no_memory(e);

@@ -2,6 +2,7 @@
 #include "run/agree.h"
 #include "run/exchange.h"
 #include "run/profile.h"
+#include "run/shortage.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -100,6 +101,7 @@ static Err place_result(Exec *e, int32_t i) {
     }
     size_t bytes = b->each * (size_t)b->slots;
     Buffer *own = e->own[i] = buffer_new(e->rt->cx, bytes);
+    if (!own && gpu_is_there(&e->rt->gpu)) return shortage_error(e);
     if (!own) {
         char text[BYTES_TEXT];
         return err_set(e->rt->cx, E_NOMEM, "out of memory: a result needs %s",
@@ -409,13 +411,15 @@ static Err prepare(Call *c, Tensor **results) {
         return err_set(e->rt->cx, E_MESH,
                        "an AbstractMesh has no devices to run on; it is for step:lower and "
                        "step:plan");
-    size_t scratch = gpu_is_there(&e->rt->gpu) ? 0 : e->scratch;
-    if (!runtime_ready(e->rt, e->workspace, scratch, e->most_stages, e->most_queues))
-        TRY(runtime_grow(e->rt, e->workspace, scratch, e->most_stages, e->most_queues));
-    if (gpu_is_there(&e->rt->gpu)) {
+    bool gpu = gpu_is_there(&e->rt->gpu);
+    if (gpu) {
         TRY(gpu_fault(&e->rt->gpu));
+        TRY(shortage_check(e));
         TRY(gpu_grow_scratch(&e->rt->gpu, e->scratch));
     }
+    size_t scratch = gpu ? 0 : e->scratch;
+    if (!runtime_ready(e->rt, e->workspace, scratch, e->most_stages, e->most_queues))
+        TRY(runtime_grow(e->rt, e->workspace, scratch, e->most_stages, e->most_queues));
     TRY(profile_enter(e->rt->profile, e));
     replay_decide(e);
     for (int32_t i = 0; i < p->params.n; i++) TRY(place_param(c, i));

@@ -37,6 +37,7 @@ static char *take(Memory *m, size_t bytes) {
     Gpu *g = (Gpu *)(void *)m;
     char *at = g->device.alloc(g->device.self, 0, bytes);
     if (at) m->live += bytes;
+    if (m->live > m->peak) m->peak = m->live;
     return at;
 }
 
@@ -202,7 +203,7 @@ Err gpu_open(Runtime *rt, const char *devices, const Ranks *ranks, int32_t *ndev
     }
     g->cx = rt->cx;
     g->rt = rt;
-    g->memory = (Memory){0, take, give, write, read, move};
+    g->memory = (Memory){0, 0, take, give, write, read, move};
     rt->cx->memory = &g->memory;
     fill_target(g);
     *ndevices = c.n ? c.times[0] : 1;

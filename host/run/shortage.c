@@ -1,0 +1,92 @@
+#include "run/shortage.h"
+
+enum { LARGEST = 5 };
+
+typedef struct Need { /* bytes that a call takes from the GPU */
+    size_t workspace, results, scratch;
+} Need;
+
+static Need need_of(const Exec *e) {
+    const Runtime *rt = e->rt;
+    Need n = {0};
+    if (e->workspace > rt->workspace_bytes) n.workspace = e->workspace;
+    if (e->scratch > rt->gpu.scratch_bytes) n.scratch = e->scratch;
+    for (int32_t i = 0; i < e->nbuffer; i++)
+        if (e->buffer[i].take < 0) n.results += e->buffer[i].each * (size_t)e->buffer[i].slots;
+    return n;
+}
+
+/* ---- what is large ---- */
+
+static double bytes_of(const Exec *e, int32_t buffer) {
+    const PlanBuffer *b = plan_buffer(e->plan, buffer);
+    int32_t slots = e->first_base[buffer + 1] - e->first_base[buffer];
+    return (double)b->bytes * slots;
+}
+
+/* The step that writes the buffer first, and which of its outputs; NULL: an argument. */
+static const PlanStep *writer_of(const Plan *p, int32_t buffer, int32_t *value) {
+    for (int32_t i = 0; i < p->steps.n; i++) {
+        const PlanStep *s = plan_step(p, i);
+        for (int32_t k = 0; k < s->out.n; k++) {
+            *value = PLAN_LIST(p, int32_t, s->out)[k];
+            if (plan_value(p, *value)->buffer == buffer) return s;
+        }
+    }
+    return NULL;
+}
+
+static void print_buffer(const Exec *e, int32_t buffer, Str *s) {
+    const Plan *p = e->plan;
+    int32_t value;
+    char text[BYTES_TEXT];
+    const PlanStep *step = writer_of(p, buffer, &value);
+    if (!step) return;
+    str_fmt(s, "\n  %9s  ", bytes_text(bytes_of(e, buffer), text));
+    plan_print_type(p, plan_value(p, value), s);
+    str_fmt(s, "  %s", plan_str(p, step->op));
+    if (step->locs.n) str_fmt(s, "  %s", plan_str(p, PLAN_LIST(p, int32_t, step->locs)[0]));
+}
+
+/* The largest of what the call makes, the largest first. */
+static void print_largest(const Exec *e, Str *s) {
+    int32_t top[LARGEST], n = 0;
+    for (int32_t i = 0; i < e->plan->buffers.n; i++) {
+        if (plan_buffer(e->plan, i)->kind == BUFFER_PARAM) continue;
+        int32_t at = n < LARGEST ? n++ : LARGEST;
+        for (; at > 0 && bytes_of(e, top[at - 1]) < bytes_of(e, i); at--)
+            if (at < LARGEST) top[at] = top[at - 1];
+        if (at < LARGEST) top[at] = i;
+    }
+    for (int32_t i = 0; i < n; i++) print_buffer(e, top[i], s);
+}
+
+Err shortage_check(const Exec *e) {
+    const Device *d = &e->rt->gpu.device;
+    Need n = need_of(e);
+    if (!n.workspace && !n.scratch) return E_OK; /* asking for what is available takes long */
+    size_t need = n.workspace + n.results + n.scratch;
+    return need <= d->available(d->self, 0) ? E_OK : shortage_error(e);
+}
+
+Err shortage_error(const Exec *e) {
+    const Gpu *g = &e->rt->gpu;
+    Need n = need_of(e);
+    size_t need = n.workspace + n.results + n.scratch;
+    char all[BYTES_TEXT], there[BYTES_TEXT], of[BYTES_TEXT], held[BYTES_TEXT], work[BYTES_TEXT],
+        results[BYTES_TEXT];
+    Str s;
+    str_init(&s, &g->cx->alloc);
+    print_largest(e, &s);
+    Err err = err_set(g->cx, E_NOMEM,
+                      "out of memory: the call needs %s on the GPU (%s of temporaries, %s of "
+                      "results), and %s of its %s are free; tensors and other plans hold %s. Split "
+                      "what it holds over more devices, or take a smaller batch. Its largest:%s",
+                      bytes_text((double)need, all), bytes_text((double)n.workspace, work),
+                      bytes_text((double)n.results, results),
+                      bytes_text((double)g->device.available(g->device.self, 0), there),
+                      bytes_text((double)g->device.gpu[0].memory, of),
+                      bytes_text((double)g->memory.live, held), str_of(&s));
+    str_free(&s);
+    return err;
+}

@@ -1,0 +1,13 @@
+/* shortage.h - on a GPU: whether there is memory for a call of a plan, before anything of it runs. */
+#ifndef MESHLUA_SHORTAGE_H
+#define MESHLUA_SHORTAGE_H
+
+#include "run/exec.h"
+
+/* E_NOMEM with what is needed, what there is, and the plan's largest tensors with their lines. */
+Err shortage_error(const Exec *e);
+/* The same where a call must take more memory than others before it left, and there is too little.
+ */
+Err shortage_check(const Exec *e) MUST_CHECK;
+
+#endif
