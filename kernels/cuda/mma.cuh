@@ -60,13 +60,6 @@ template <int PENDING> DEVICE void cp_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-/* 2^x within 2 units of the last place; numbers below 2^-126 are taken for 0 and give 0. */
-DEVICE float exp2_approx(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 #endif
 
 #endif

@@ -4,7 +4,7 @@
 
 /* X(softmax) for the rows k_cuda_rows_softmax of softmax.c, which end with one whose name is NULL;
  * in the order of the CPU's table. */
-#define FAMILIES(X) X(matmul) X(fused)
+#define FAMILIES(X) X(matmul) X(fused) X(attention)
 
 enum { MAX_ROWS = 64 };
 

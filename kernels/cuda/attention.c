@@ -1,0 +1,233 @@
+/* attention.c - rows of attention and its gradient: which kernels, and how large their tiles.
+ *
+ * 16-bit floats of up to 128 depths go to tensor cores, all else to plain arithmetic. What is added
+ * up in which order depends on the tiles' columns, so these follow from dtype, depth and mask
+ * alone; how many rows a block has may follow from the rest. */
+#include "attention_args.cuh"
+#include "view.h"
+
+enum { STRIP = 16, MOST_DEPTH = 128, PAD = 128, DELTA_THREADS = 128 };
+
+/* Of one of the kernels of tensor cores: warps of a block, strips of 16 rows of each, columns of a
+ * tile of scores. */
+typedef struct Tiles {
+    int warps, strips, columns;
+} Tiles;
+
+typedef enum Role { FORWARD, GRAD_KEYS, GRAD_QUERIES } Role;
+
+/* The largest whose sums stay in registers (255 a thread, none spilled), with two strips where that
+ * leaves room for them. */
+static Tiles tiles_of(Role role, int64_t depth, int masked) {
+    int columns = depth <= 64 ? 64 : 32;
+    if (masked || role == GRAD_KEYS) return (Tiles){8, 1, columns};
+    return (Tiles){4, 2, role == GRAD_QUERIES ? 32 : columns};
+}
+
+static int64_t whole(int64_t n, int64_t unit) {
+    return cuda_ceil_div(n, unit) * unit;
+}
+static int64_t padded_depth(int64_t depth) {
+    return depth > 0 ? whole(depth, STRIP) : STRIP;
+}
+
+static int64_t block_rows(Tiles t) {
+    return (int64_t)t.warps * t.strips * STRIP;
+}
+static size_t shared_bytes(Role role, Tiles t, int64_t depth) {
+    int64_t rows = (role == FORWARD ? 1 : 2) * block_rows(t) + 4 * t.columns;
+    int64_t of_rows = role == GRAD_KEYS ? 4 * t.columns * (int64_t)sizeof(float) : 0;
+    return (size_t)(rows * (padded_depth(depth) + 8) * 2 + of_rows);
+}
+
+/* Halves the block while half of it has room for all rows, or until it fits into the processor. 0:
+ * it does not. */
+static int fit(Role role, Tiles *t, int64_t rows, int64_t depth, size_t shared) {
+    while (block_rows(*t) / 2 >= rows || shared_bytes(role, *t, depth) > shared) {
+        if (t->strips > 1)
+            t->strips /= 2;
+        else if (t->warps > 1)
+            t->warps /= 2;
+        else
+            break;
+    }
+    return shared_bytes(role, *t, depth) <= shared;
+}
+
+static AttentionSteps steps_of(const KTensor *t) {
+    return (AttentionSteps){t->strides[0], t->strides[1], t->strides[2], t->strides[3]};
+}
+
+/* The mask is operand `at`, if there are as many, and the key the next one. */
+static void mask_of(const KArgs *a, int at, AttentionArgs *to) {
+    const KAttention *attr = a->attr;
+    float edge = (float)attr->keep * 0x1p23f;
+    to->keep = attr->keep;
+    to->below = (unsigned)edge + ((float)(unsigned)edge < edge);
+    to->key = a->in[at + 1].strides[0];
+    for (int d = 0; d < 4; d++) {
+        to->mask[d] = a->in[at].strides[d];
+        to->counter[d] = attr->strides[d];
+        to->first += (uint64_t)a->offsets[d] * (uint64_t)attr->strides[d];
+    }
+}
+
+static AttentionArgs args_of(const KArgs *a, int mask, const KTensor *lse) {
+    const KAttention *attr = a->attr;
+    const int64_t *q = a->in[0].dims, *k = a->in[1].dims;
+    AttentionArgs to = {.batches = (int)q[0],
+                        .queries = (int)q[1],
+                        .heads = (int)q[2],
+                        .depth = (int)q[3],
+                        .keys = (int)k[1],
+                        .groups = (int)k[2],
+                        .padded = (int)whole(q[1], PAD),
+                        .causal = attr->causal,
+                        .scale = attr->scale,
+                        .q = steps_of(&a->in[0]),
+                        .k = steps_of(&a->in[1]),
+                        .v = steps_of(&a->in[2])};
+    for (int d = 0; d < 3; d++) to.lse[d] = lse->strides[d];
+    if (a->nin > mask) mask_of(a, mask, &to);
+    return to;
+}
+
+/* Whether numbers of rows and blocks are 32-bit numbers. */
+static int fits(const KArgs *a) {
+    const int64_t *q = a->in[0].dims, *k = a->in[1].dims, most = INT32_MAX / 2;
+    for (int d = 0; d < 4; d++)
+        if (q[d] > most || k[d] > most) return 0;
+    double heads = (double)q[0] * (double)q[2], chunks = (double)cuda_ceil_div(q[3], 16) + 1;
+    return heads * (double)(cuda_ceil_div(q[1], STRIP) + cuda_ceil_div(k[1], STRIP)) * chunks <
+           (double)most;
+}
+
+/* Opens a launch; `mask` as above. */
+static void open(CudaPlan *p, const KArgs *a, int mask, const char *file, const char *entry,
+                 int64_t blocks, int threads) {
+    cuda_launch(p, file, entry, blocks, threads);
+    cuda_define_type(p, "ELEMENT", a->in[0].dtype);
+    cuda_define(p, "MASKED", "%d", a->nin > mask);
+    cuda_define(p, "DROPS", "%d", a->nin > mask && ((const KAttention *)a->attr)->keep < 1);
+}
+
+static void open_mma(CudaPlan *p, const KArgs *a, int mask, const char *file, const char *entry,
+                     Role role, Tiles t, int64_t blocks) {
+    open(p, a, mask, file, entry, blocks, t.warps * 32);
+    cuda_define(p, "DEPTH", "%d", (int)padded_depth(a->in[0].dims[3]));
+    cuda_define(p, "WARPS", "%d", t.warps);
+    cuda_define(p, "STRIPS", "%d", t.strips);
+    cuda_define(p, role == GRAD_KEYS ? "QUERIES" : "KEYS", "%d", t.columns);
+    cuda_shared(p, shared_bytes(role, t, a->in[0].dims[3]));
+}
+
+static void mask_operands(CudaPlan *p, const KArgs *a, int mask) {
+    for (int i = 0; i < 2; i++) {
+        if (a->nin > mask)
+            cuda_operand(p, mask + i);
+        else
+            cuda_i64(p, 0);
+    }
+}
+
+static int uses_mma(const KArgs *a, const CudaPlan *p) {
+    DType t = a->in[0].dtype;
+    return (t == DT_BF16 || t == DT_F16) && a->in[0].dims[3] <= MOST_DEPTH &&
+           ((const KAttention *)a->attr)->scale > 0 && cuda_gpu(p)->major >= 8;
+}
+
+/* Rows of a block of the plain kernels, and the blocks for so many rows of so many heads. */
+static int64_t plain_blocks(const KArgs *a, int64_t heads, int64_t rows) {
+    int64_t tile = a->in[0].dtype == DT_F64 ? 32 : 64, chunks = cuda_ceil_div(a->in[0].dims[3], 64);
+    return heads * cuda_ceil_div(rows, tile) * (chunks > 0 ? chunks : 1);
+}
+
+static int attention(const KArgs *a, CudaPlan *p) {
+    enum { MASK = 3 };
+    if (!fits(a)) return 0;
+    const int64_t *q = a->in[0].dims;
+    AttentionArgs args = args_of(a, MASK, &a->out[1]);
+    args.y = steps_of(&a->out[0]);
+    Tiles t = tiles_of(FORWARD, q[3], a->nin > MASK);
+    if (uses_mma(a, p) && fit(FORWARD, &t, q[1], q[3], cuda_gpu(p)->shared))
+        open_mma(p, a, MASK, "attention_mma.cu", "attention_mma", FORWARD, t,
+                 q[0] * q[2] * cuda_ceil_div(q[1], block_rows(t)));
+    else
+        open(p, a, MASK, "attention.cu", "attention", plain_blocks(a, q[0] * q[2], q[1]), 256);
+    for (int i = 0; i < 3; i++) cuda_operand(p, i);
+    mask_operands(p, a, MASK);
+    for (int i = 0; i < 2; i++) cuda_operand(p, a->nin + i);
+    cuda_bytes(p, &args, sizeof args);
+    return 1;
+}
+
+/* What the gradient's kernels share. */
+typedef struct Grad {
+    AttentionArgs args;
+    size_t base, delta; /* in the scratch */
+} Grad;
+enum { GRAD_MASK = 6 };
+
+static void delta(CudaPlan *p, const KArgs *a, const Grad *g, int mma) {
+    int64_t vectors = cuda_ceil_div(a->in[0].dims[3], 16 / cuda_size(a->in[0].dtype));
+    int64_t rows = (int64_t)g->args.batches * g->args.heads * g->args.padded;
+    int lanes = 1;
+    while (lanes < 32 && lanes < vectors) lanes *= 2;
+    open(p, a, GRAD_MASK, "attention_delta.cu", "attention_delta",
+         cuda_ceil_div(rows * lanes, DELTA_THREADS), DELTA_THREADS);
+    cuda_define(p, "LANES", "%d", lanes);
+    for (int i = 3; i < 6; i++) cuda_operand(p, i);
+    cuda_scratch(p, g->base);
+    cuda_scratch(p, g->delta);
+    cuda_f64(p, mma ? 1.4426950408889634 : 1); /* base in the unit of exponents of 2 */
+    cuda_bytes(p, &g->args, sizeof g->args);
+}
+
+static void grad_params(CudaPlan *p, const KArgs *a, const Grad *g, int out, int nout) {
+    for (int i = 0; i < 3; i++) cuda_operand(p, i);
+    cuda_operand(p, 5);
+    mask_operands(p, a, GRAD_MASK);
+    cuda_scratch(p, g->base);
+    cuda_scratch(p, g->delta);
+    for (int i = 0; i < nout; i++) cuda_operand(p, a->nin + out + i);
+    cuda_bytes(p, &g->args, sizeof g->args);
+}
+
+static int attention_grad(const KArgs *a, CudaPlan *p) {
+    if (!fits(a)) return 0;
+    const int64_t *q = a->in[0].dims, *k = a->in[1].dims;
+    static const char *const entries[] = {NULL, "attention_grad_keys", "attention_grad_queries"};
+    Grad g = {.args = args_of(a, GRAD_MASK, &a->in[4])};
+    g.args.y = steps_of(&a->in[3]), g.args.dy = steps_of(&a->in[5]);
+    g.args.dq = steps_of(&a->out[0]), g.args.dk = steps_of(&a->out[1]);
+    g.args.dv = steps_of(&a->out[2]);
+    size_t bytes = (size_t)(q[0] * q[2] * g.args.padded) * (a->in[0].dtype == DT_F64 ? 8 : 4);
+    g.base = cuda_take_scratch(p, bytes), g.delta = cuda_take_scratch(p, bytes);
+
+    Tiles tiles[3];
+    int mma = uses_mma(a, p);
+    for (Role r = GRAD_KEYS; r <= GRAD_QUERIES; r++) {
+        tiles[r] = tiles_of(r, q[3], a->nin > GRAD_MASK);
+        mma = mma && fit(r, &tiles[r], r == GRAD_KEYS ? k[1] : q[1], q[3], cuda_gpu(p)->shared);
+    }
+    delta(p, a, &g, mma);
+    for (Role r = GRAD_KEYS; r <= GRAD_QUERIES; r++) {
+        int64_t heads = q[0] * (r == GRAD_KEYS ? k[2] : q[2]), rows = r == GRAD_KEYS ? k[1] : q[1];
+        if (mma)
+            open_mma(p, a, GRAD_MASK, "attention_grad_mma.cu", entries[r], r, tiles[r],
+                     heads * cuda_ceil_div(rows, block_rows(tiles[r])));
+        else
+            open(p, a, GRAD_MASK, "attention_grad.cu", entries[r], plain_blocks(a, heads, rows),
+                 256);
+        grad_params(p, a, &g, r == GRAD_KEYS ? 1 : 0, r == GRAD_KEYS ? 2 : 1);
+    }
+    return 1;
+}
+
+const CudaRow k_cuda_rows_attention[] = {
+    {"attention", attention},
+    {"attention_grad", attention_grad},
+    {"masked_attention", attention},
+    {"masked_attention_grad", attention_grad},
+    {NULL, NULL},
+};

@@ -1,0 +1,205 @@
+/* attention_grad_mma.cu - the gradient of attention of 16-bit floats on tensor cores
+ * (FlashAttention-2: Dao 2023): p is made again from the scores, 2^(scale q k^T / log 2 - base)
+ * (attention_delta.cu),
+ * dv = p^T dy, ds = p (dy v^T - delta), dq = scale ds k, dk = scale ds^T q.
+ *
+ * Two kernels make the scores each for itself: one has a tile of keys and meets all queries, for dk
+ * and dv, the other a tile of queries and meets all keys, for dq. That is 7 products of which 5
+ * would do, but nothing is added up in memory: sums of dq by atomics would differ from run to run,
+ * and partial sums for each tile of keys, 64 KB written and read for 128 x 128 scores at D = 64,
+ * take as long as the two products, and memory that grows with the square of the length.
+ *
+ * Scores are made with the block's own tile as rows, so that p and ds are, in the registers where
+ * they arise, the first factor of the products that follow: no score goes through shared memory.
+ * What limits: shared memory, 256 bytes for an mma where a warp has one strip of rows (2 cycles of
+ * a processor), 128 with two, against about 1.6 cycles that mma.sync takes on sm_90.
+ *
+ * Bits: a row of dk and dv adds up tiles of QUERIES in rising order, head by head, one of dq tiles
+ * of KEYS. */
+#include "attention_tile.cuh"
+
+/* A probability after dropout, but for the factor 1 / keep, and what its score's gradient is. */
+struct Share {
+    float p, ds;
+};
+DEVICE Share share_of(const AttentionArgs &a, const Sight &sight, int t, int s, float score,
+                      float dp, float base, float delta) {
+    bool none = MASKED && base == -INFINITE, kept = !DROPS || sight.keeps(t, s);
+    float p = none ? 1 / (float)a.keys : exp2_approx(fmaf(score, (float)a.scale * LOG2_E, -base));
+    if (DROPS) dp = kept ? dp * (1 / (float)a.keep) : 0;
+    return Share{kept ? p : 0, none ? 0 : p * (dp - delta)};
+}
+
+#ifdef QUERIES
+/* Tiles of queries that a block meets before those that see its first key: where a query looks
+ * nowhere, it looks at all keys. */
+DEVICE int first_query(const AttentionArgs &a, const float *base, int members, int key) {
+    int begin = a.causal ? max(0, key + a.queries - a.keys) : 0, none = begin;
+    if (MASKED) {
+        for (int h = 0; h < members; h++)
+            for (int t = (int)threadIdx.x; t < begin; t += THREADS)
+                if (base[(i64)h * a.padded + t] == -INFINITE) none = min(none, t);
+        none = block_reduce(none, Lower());
+    }
+    return none / QUERIES * QUERIES;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    attention_grad_keys(const Element *q, const Element *k, const Element *v, const Element *dy,
+                        const u8 *mask, const u8 *key, const float *base, const float *delta,
+                        Element *dk, Element *dv, AttentionArgs a) {
+    extern __shared__ uint4 shared[];
+    constexpr int own_tile = BLOCK_ROWS * PITCH, tile = QUERIES * PITCH;
+    Element *keys = (Element *)shared, *values = keys + own_tile, *tiles = values + own_tile;
+    float *rows = (float *)(tiles + 4 * tile); /* [2][2][QUERIES]: base and delta */
+    int blocks = (a.keys + BLOCK_ROWS - 1) / BLOCK_ROWS, members = a.heads / a.groups;
+    int g = (int)(blockIdx.x / blocks) % a.groups, b = (int)(blockIdx.x / blocks) / a.groups;
+    int first = (int)blockIdx.x % blocks * BLOCK_ROWS, own = (int)threadIdx.x / 32 * STRIPS * 16;
+    int s = first + own; /* the warp's rows */
+    base += (i64)(b * a.heads + g * members) * a.padded;
+    delta += (i64)(b * a.heads + g * members) * a.padded;
+    int begin = first_query(a, base, members, first);
+    int steps = (max(0, a.queries - begin) + QUERIES - 1) / QUERIES; /* of a head */
+
+    auto fetch = [&](int step, int stage) {
+        int h = step / steps, t = begin + step % steps * QUERIES;
+        Rows qs(q, a.q, a.depth, b, g * members + h), dys(dy, a.dy, a.depth, b, g * members + h);
+        tile_load<QUERIES>(tiles + 2 * stage * tile, qs, t, a.queries, a.depth);
+        tile_load<QUERIES>(tiles + (2 * stage + 1) * tile, dys, t, a.queries, a.depth);
+        if (threadIdx.x < QUERIES / 2) { /* a quarter of it for base, the others for delta */
+            int i = (int)threadIdx.x * 4, of = i % QUERIES;
+            const float *from = i < QUERIES ? base : delta;
+            cp_async_16(rows + 2 * stage * QUERIES + i, from + (i64)h * a.padded + t + of, true);
+        }
+        cp_async_commit();
+    };
+    Rows ks(k, a.k, a.depth, b, g), vs(v, a.v, a.depth, b, g);
+    tile_load<BLOCK_ROWS>(keys, ks, first, a.keys, a.depth);
+    tile_load<BLOCK_ROWS>(values, vs, first, a.keys, a.depth);
+    cp_async_commit();
+    if (steps * members > 0) fetch(0, 0);
+    cp_async_wait<0>();
+    __syncthreads();
+    Factor my_keys(keys + own * PITCH), my_values(values + own * PITCH);
+    float sum_k[STRIPS][DEPTH / 8][4], sum_v[STRIPS][DEPTH / 8][4];
+    clear(sum_k);
+    clear(sum_v);
+
+    for (int step = 0; step < steps * members; step++) {
+        int stage = step & 1, h = g * members + step / steps, t = begin + step % steps * QUERIES;
+        const Element *queries = tiles + 2 * stage * tile, *grads = queries + tile;
+        const float *bases = rows + 2 * stage * QUERIES, *deltas = bases + QUERIES;
+        cp_async_wait<0>();
+        __syncthreads(); /* this tile is there, and nobody reads the one before any more */
+        if (step + 1 < steps * members) fetch(step + 1, stage ^ 1);
+        if (!MASKED && s >= keys_before(a, t + QUERIES - 1)) continue;
+        float p[STRIPS][QUERIES / 8][4], ds[STRIPS][QUERIES / 8][4];
+        multiply(p, my_keys, queries);
+        multiply(ds, my_values, grads);
+        Sight sight(a, mask, key, b, h);
+        if (MASKED || s + STRIPS * 16 > keys_before(a, t)) hide<true>(p, a, sight, s, t);
+#    pragma unroll
+        for (int n = 0; n < QUERIES / 8; n++)
+#    pragma unroll
+            for (int e = 0; e < 4; e++) {
+                int i = column_of(n, e);
+                float my_base = bases[i], my_delta = deltas[i];
+#    pragma unroll
+                for (int m = 0; m < STRIPS; m++) {
+                    Share r = share_of(a, sight, t + i, s + row_of(m, e), p[m][n][e], ds[m][n][e],
+                                       my_base, my_delta);
+                    p[m][n][e] = r.p;
+                    ds[m][n][e] = r.ds;
+                }
+            }
+        accumulate(sum_v, p, grads);
+        accumulate(sum_k, ds, queries);
+    }
+
+    float by_k[STRIPS][2], by_v[STRIPS][2];
+#    pragma unroll
+    for (int m = 0; m < STRIPS; m++)
+#    pragma unroll
+        for (int i = 0; i < 2; i++)
+            by_k[m][i] = (float)a.scale, by_v[m][i] = DROPS ? 1 / (float)a.keep : 1;
+    tile_store(Rows(dk, a.dk, a.depth, b, g), s, a.keys, a.depth, keys + own * PITCH, sum_k, by_k);
+    tile_store(Rows(dv, a.dv, a.depth, b, g), s, a.keys, a.depth, values + own * PITCH, sum_v,
+               by_v);
+}
+#endif
+
+#ifdef KEYS
+extern "C" __global__ void __launch_bounds__(THREADS)
+    attention_grad_queries(const Element *q, const Element *k, const Element *v, const Element *dy,
+                           const u8 *mask, const u8 *key, const float *base, const float *delta,
+                           Element *dq, AttentionArgs a) {
+    extern __shared__ uint4 shared[];
+    constexpr int own_tile = BLOCK_ROWS * PITCH, tile = KEYS * PITCH;
+    Element *queries = (Element *)shared, *grads = queries + own_tile, *tiles = grads + own_tile;
+    int blocks = (a.queries + BLOCK_ROWS - 1) / BLOCK_ROWS, at = (int)blockIdx.x % blocks;
+    int h = (int)(blockIdx.x / blocks) % a.heads, b = (int)(blockIdx.x / blocks) / a.heads;
+    int g = h / (a.heads / a.groups), first = (blocks - 1 - at) * BLOCK_ROWS;
+    int own = (int)threadIdx.x / 32 * STRIPS * 16, t = first + own; /* the warp's rows */
+    Rows qs(q, a.q, a.depth, b, h), dys(dy, a.dy, a.depth, b, h);
+    Rows ks(k, a.k, a.depth, b, g), vs(v, a.v, a.depth, b, g);
+    Sight sight(a, mask, key, b, h);
+    int end = keys_before(a, min(first + BLOCK_ROWS, a.queries) - 1);
+    int all = keys_before(a, t), some = keys_before(a, t + STRIPS * 16 - 1); /* of the warp's see */
+
+    tile_load<BLOCK_ROWS>(queries, qs, first, a.queries, a.depth);
+    tile_load<BLOCK_ROWS>(grads, dys, first, a.queries, a.depth);
+    tile_load<KEYS>(tiles, ks, 0, a.keys, a.depth);
+    tile_load<KEYS>(tiles + tile, vs, 0, a.keys, a.depth);
+    cp_async_commit();
+    float my_base[STRIPS][2], my_delta[STRIPS][2];
+#    pragma unroll
+    for (int m = 0; m < STRIPS; m++)
+#    pragma unroll
+        for (int i = 0; i < 2; i++) {
+            i64 row = (i64)(b * a.heads + h) * a.padded + t + row_of(m, 2 * i);
+            my_base[m][i] = fabsf(base[row]) == INFINITE ? INFINITE : base[row];
+            my_delta[m][i] = delta[row];
+        }
+    cp_async_wait<0>();
+    __syncthreads();
+    Factor my_queries(queries + own * PITCH), my_grads(grads + own * PITCH);
+    float sum[STRIPS][DEPTH / 8][4];
+    clear(sum);
+
+    for (int s = 0, stage = 0; s < end; s += KEYS, stage ^= 1) {
+        const Element *now = tiles + stage * 2 * tile;
+        Element *next = tiles + (stage ^ 1) * 2 * tile;
+        cp_async_wait<0>();
+        __syncthreads(); /* this tile is there, and nobody reads the one before any more */
+        if (s + KEYS < end) {
+            tile_load<KEYS>(next, ks, s + KEYS, a.keys, a.depth);
+            tile_load<KEYS>(next + tile, vs, s + KEYS, a.keys, a.depth);
+            cp_async_commit();
+        }
+        if (s >= some) continue;
+        float p[STRIPS][KEYS / 8][4], ds[STRIPS][KEYS / 8][4];
+        multiply(p, my_queries, now);
+        multiply(ds, my_grads, now + tile);
+        if (MASKED || s + KEYS > all) hide<false>(p, a, sight, t, s);
+#    pragma unroll
+        for (int m = 0; m < STRIPS; m++)
+#    pragma unroll
+            for (int n = 0; n < KEYS / 8; n++)
+#    pragma unroll
+                for (int e = 0; e < 4; e++)
+                    ds[m][n][e] =
+                        share_of(a, sight, t + row_of(m, e), s + column_of(n, e), p[m][n][e],
+                                 ds[m][n][e], my_base[m][e / 2], my_delta[m][e / 2])
+                            .ds;
+        accumulate(sum, ds, now);
+    }
+
+    float by[STRIPS][2];
+#    pragma unroll
+    for (int m = 0; m < STRIPS; m++)
+#    pragma unroll
+        for (int i = 0; i < 2; i++) by[m][i] = (float)a.scale;
+    tile_store(Rows(dq, a.dq, a.depth, b, h), t, a.queries, a.depth, queries + own * PITCH, sum,
+               by);
+}
+#endif

@@ -1,0 +1,165 @@
+/* attention_mma.cu - attention of 16-bit floats on tensor cores (FlashAttention-2: Dao 2023).
+ *
+ * A block takes BLOCK_ROWS queries of a head and meets KEYS keys at a time, the next ones on their
+ * way to shared memory meanwhile: one barrier for each tile. Scores, probabilities and sums stay in
+ * registers; what a row has is rescaled when its maximum rises. Keys that no query of a warp sees
+ * are left out, only tiles at the edge of what is seen are masked.
+ *
+ * Traffic: q and y once, k and v once for each block, from the L2 cache where the blocks of a head
+ * run at a time (they are neighbours in the grid, those with the most keys first). What limits:
+ * for D = 64, a tile of 16 x 8 scores is 8 mma (about 13 cycles of a processor with mma.sync), 128
+ * exponentials (8 cycles), about 450 other float operations (4) and 1 KB from shared memory (8),
+ * which overlap only between warps. With dropout the random bits limit: some 80 integer operations
+ * a score.
+ *
+ * Bits: of a row, keys come in tiles of KEYS, whatever the rest. */
+#include "attention_tile.cuh"
+
+/* What the rows of a warp have so far; [m][i] is row 16 m + lane / 4 + 8 i. Sums are the thread's
+ * part of the row's. */
+struct Softmax {
+    float top[STRIPS][2], sum[STRIPS][2];
+};
+
+/* Scores become probabilities but for a factor of each row, by which y is rescaled. */
+DEVICE void absorb(Softmax &row, float (&p)[STRIPS][KEYS / 8][4], float (&y)[STRIPS][DEPTH / 8][4],
+                   float scale) {
+#pragma unroll
+    for (int m = 0; m < STRIPS; m++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float top = row.top[m][i], sum = 0;
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++)
+                top = fmaxf(top, fmaxf(p[m][n][2 * i], p[m][n][2 * i + 1]));
+            top = fmaxf(top, shuffle_xor(top, 1));
+            top = fmaxf(top, shuffle_xor(top, 2));
+            float base = top == -INFINITE ? 0 : top * scale;
+            float keep = exp2_approx(fmaf(row.top[m][i], scale, -base));
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+                for (int e = 2 * i; e < 2 * i + 2; e++) {
+                    p[m][n][e] = exp2_approx(fmaf(p[m][n][e], scale, -base));
+                    sum += p[m][n][e];
+                }
+            row.top[m][i] = top;
+            row.sum[m][i] = fmaf(row.sum[m][i], keep, sum);
+#pragma unroll
+            for (int n = 0; n < DEPTH / 8; n++)
+#pragma unroll
+                for (int e = 2 * i; e < 2 * i + 2; e++) y[m][n][e] *= keep;
+        }
+}
+
+DEVICE void drop(float (&p)[STRIPS][KEYS / 8][4], const Sight &sight, int t, int s) {
+#pragma unroll
+    for (int m = 0; m < STRIPS; m++)
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (!sight.keeps(t + row_of(m, e), s + column_of(n, e))) p[m][n][e] = 0;
+}
+
+/* The rows whose sum is 0 look nowhere: at all keys alike. */
+DEVICE void look_at_all(Softmax &row, float (&y)[STRIPS][DEPTH / 8][4], const AttentionArgs &a,
+                        const Sight &sight, const Rows &v, int t, Element *tile) {
+    bool none[STRIPS][2], any = false;
+#pragma unroll
+    for (int m = 0; m < STRIPS; m++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            none[m][i] = row.sum[m][i] == 0 && t + row_of(m, 2 * i) < a.queries;
+            any |= none[m][i];
+            if (none[m][i]) row.sum[m][i] = (float)a.keys;
+        }
+    if (!__syncthreads_or(any)) return;
+    for (int s = 0; s < a.keys; s += KEYS) {
+        tile_load<KEYS>(tile, v, s, a.keys, a.depth);
+        cp_async_commit();
+        cp_async_wait<0>();
+        __syncthreads();
+        float p[STRIPS][KEYS / 8][4];
+#pragma unroll
+        for (int m = 0; m < STRIPS; m++)
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) p[m][n][e] = none[m][e / 2];
+        if (DROPS) drop(p, sight, t, s);
+        accumulate(y, p, tile);
+        __syncthreads();
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    attention_mma(const Element *q, const Element *k, const Element *v, const u8 *mask,
+                  const u8 *key, Element *out, char *lse, AttentionArgs a) {
+    extern __shared__ uint4 shared[];
+    constexpr int tile = KEYS * PITCH;
+    Element *queries = (Element *)shared, *tiles = queries + BLOCK_ROWS * PITCH;
+    int blocks = (a.queries + BLOCK_ROWS - 1) / BLOCK_ROWS, at = (int)blockIdx.x % blocks;
+    int h = (int)(blockIdx.x / blocks) % a.heads, b = (int)(blockIdx.x / blocks) / a.heads;
+    int g = h / (a.heads / a.groups), first = (blocks - 1 - at) * BLOCK_ROWS;
+    int own = (int)threadIdx.x / 32 * STRIPS * 16, t = first + own; /* the warp's rows */
+    Rows qs(q, a.q, a.depth, b, h), ks(k, a.k, a.depth, b, g), vs(v, a.v, a.depth, b, g);
+    Sight sight(a, mask, key, b, h);
+    int end = keys_before(a, min(first + BLOCK_ROWS, a.queries) - 1);
+    int all = keys_before(a, t), some = keys_before(a, t + STRIPS * 16 - 1); /* of the warp's see */
+
+    tile_load<BLOCK_ROWS>(queries, qs, first, a.queries, a.depth);
+    tile_load<KEYS>(tiles, ks, 0, a.keys, a.depth);
+    tile_load<KEYS>(tiles + tile, vs, 0, a.keys, a.depth);
+    cp_async_commit();
+    cp_async_wait<0>();
+    __syncthreads();
+    Factor mine(queries + own * PITCH);
+    float y[STRIPS][DEPTH / 8][4];
+    Softmax row;
+    clear(y);
+#pragma unroll
+    for (int m = 0; m < STRIPS; m++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) row.top[m][i] = -INFINITE, row.sum[m][i] = 0;
+
+    for (int s = 0, stage = 0; s < end; s += KEYS, stage ^= 1) {
+        const Element *now = tiles + stage * 2 * tile;
+        Element *next = tiles + (stage ^ 1) * 2 * tile;
+        cp_async_wait<0>();
+        __syncthreads(); /* this tile is there, and nobody reads the one before any more */
+        if (s + KEYS < end) {
+            tile_load<KEYS>(next, ks, s + KEYS, a.keys, a.depth);
+            tile_load<KEYS>(next + tile, vs, s + KEYS, a.keys, a.depth);
+            cp_async_commit();
+        }
+        if (s >= some) continue;
+        float p[STRIPS][KEYS / 8][4];
+        multiply(p, mine, now);
+        if (MASKED || s + KEYS > all) hide<false>(p, a, sight, t, s);
+        absorb(row, p, y, (float)a.scale * LOG2_E);
+        if (DROPS) drop(p, sight, t, s);
+        accumulate(y, p, now + tile);
+    }
+    __syncthreads();
+
+#pragma unroll
+    for (int m = 0; m < STRIPS; m++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) row.sum[m][i] = warp_reduce<4>(row.sum[m][i], Add());
+    if (MASKED) look_at_all(row, y, a, sight, vs, t, tiles);
+    float share[STRIPS][2];
+#pragma unroll
+    for (int m = 0; m < STRIPS; m++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            int query = t + row_of(m, 2 * i);
+            float sum = row.sum[m][i];
+            share[m][i] = sum == 0 ? 0 : (DROPS ? 1 / (float)a.keep : 1) / sum;
+            if (threadIdx.x % 4 == 0 && query < a.queries)
+                *(float *)(lse + b * a.lse[0] + h * a.lse[1] + query * a.lse[2]) =
+                    row.top[m][i] * (float)a.scale + logf(sum);
+        }
+    tile_store(Rows(out, a.y, a.depth, b, h), t, a.queries, a.depth, queries + own * PITCH, y,
+               share);
+}
