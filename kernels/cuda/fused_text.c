@@ -184,6 +184,9 @@ void fused_name(const KArgs *a, const FusedUse *u, char *name, size_t size) {
         known[n++] = op;
         at += (size_t)snprintf(name + at, size - at, "_%s", op);
     }
+    int reads = 0;
+    for (int k = 0; k < a->nin; k++) reads |= u->input[k];
+    if (n == 0) snprintf(name + at, size - at, reads ? "_cast" : "_fill");
 }
 
 /* ---- values --------------------------------------------------------------------------------- */
