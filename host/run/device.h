@@ -11,7 +11,7 @@
 #include "kernel.h"
 #include "run/comm.h"
 
-enum { DEVICE_VERSION = 1, DEVICE_NAME = 64, DEVICE_BUS = 16, DEVICE_ID = 128 };
+enum { DEVICE_VERSION = 1, DEVICE_NAME = 64, DEVICE_BUS = 32, DEVICE_ID = 128 };
 
 typedef struct DeviceGpu {
     char name[DEVICE_NAME]; /* "NVIDIA H200" */

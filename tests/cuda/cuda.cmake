@@ -50,3 +50,16 @@ add_executable(cuda_test_products tests/cuda/test_products.c kernels/cuda/matmul
 target_include_directories(cuda_test_products PRIVATE kernels tests/unit tests/unit/kernels)
 target_link_libraries(cuda_test_products PRIVATE m)
 add_test(NAME cuda/products COMMAND cuda_test_products)
+
+# ---- host/cuda over the stand-ins, with kernels that only these tests know --------------------------
+foreach(name device cache)
+  set(target cuda_test_${name})
+  add_executable(${target} tests/cuda/test_${name}.c tests/cuda/rows.c $<TARGET_OBJECTS:cuda_host>)
+  target_include_directories(${target} SYSTEM PRIVATE ${CUDA_HEADERS})
+  target_include_directories(${target} PRIVATE host kernels tests/unit)
+  target_link_libraries(${target} PRIVATE standin_cudart PkgConfig::XXHASH Threads::Threads
+                                          ${CMAKE_DL_LIBS} m)
+  add_test(NAME cuda/${name} COMMAND ${target})
+  set_tests_properties(cuda/${name} PROPERTIES ENVIRONMENT
+                       "LD_LIBRARY_PATH=${standin};STANDIN_MEMORY=268435456")
+endforeach()

@@ -1,0 +1,149 @@
+/* test_cache.c - compiled kernels between processes. The test starts itself, once for each process
+ * that it needs: "test_cache FOLDER" runs a kernel and tells whether the compiler was opened. */
+#include "rows.h"
+#include "cuda/cache.h"
+
+#include <dirent.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- a process ---- */
+
+enum { FAILED = 1, CACHED = 10, COMPILED = 11 };
+
+static int compiler_is_open(void) {
+    char line[4096];
+    int open = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps)) open |= strstr(line, "libnvrtc") != NULL;
+    if (maps) fclose(maps);
+    return open;
+}
+
+static int run_kernel(const char *folder) {
+    Device d = rows_open(folder);
+    float x[] = {1, 2, 3}, y[3];
+    char *gx = d.alloc(d.self, 0, sizeof x), *gy = d.alloc(d.self, 0, sizeof y);
+    size_t scratch;
+    Pair p;
+    rows_pair(&p, 3, gx, gy);
+    void *bound = d.bind(d.self, 0, "twice_plus", &p.args, &scratch);
+    int right = bound && d.upload(d.self, 0, gx, x, sizeof x) &&
+                d.launch(d.self, bound, &p.args, NULL, 0) &&
+                d.download(d.self, 0, y, gy, sizeof y) && y[0] == 3 && y[1] == 5 && y[2] == 7;
+    if (!right) fprintf(stderr, "%s\n", d.error(d.self));
+    d.close(d.self);
+    return !right ? FAILED : compiler_is_open() ? COMPILED : CACHED;
+}
+
+/* ---- the test ---- */
+
+static const char *program;
+
+static int process(const char *folder) {
+    char command[4096];
+    snprintf(command, sizeof command, "'%s' '%s'", program, folder);
+    int status = system(command);
+    return status >= 0 ? status >> 8 : -1;
+}
+
+/* The file in the folder, of which there is one. */
+static int only_file(const char *folder, char *path, size_t size) {
+    int n = 0;
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        if (e->d_name[0] != '.') {
+            snprintf(path, size, "%s/%s", folder, e->d_name);
+            n++;
+        }
+    if (dir) closedir(dir);
+    return n == 1;
+}
+
+/* A file that is whole, with something in it that is no code. */
+static void write_nonsense(const char *folder, const char *path) {
+    CacheKey key;
+    const char *name = strrchr(path, '/') + 1;
+    unsigned long long high, low;
+    CHECK(sscanf(name, "%16llx%16llx.cubin", &high, &low) == 2);
+    key = (CacheKey){.low = low, .high = high};
+    cache_write(folder, "cubin", key, "nonsense", 8);
+}
+
+static void between_processes(const char *folder) {
+    char path[4096], deep[4096];
+    snprintf(deep, sizeof deep, "%s/a/b", folder);
+    CHECK(process(deep) == COMPILED);
+    CHECK(only_file(deep, path, sizeof path));
+    CHECK(process(deep) == CACHED);
+
+    write_nonsense(deep, path);
+    CHECK(process(deep) == COMPILED);
+    CHECK(process(deep) == CACHED);
+    CHECK(only_file(deep, path, sizeof path));
+
+    CHECK(process("/proc/nowhere") == COMPILED); /* not to be written */
+    unlink(path);
+    rmdir(deep);
+    snprintf(deep, sizeof deep, "%s/a", folder);
+    rmdir(deep);
+}
+
+static void change_byte(const char *path, long at) {
+    FILE *f = fopen(path, "r+b");
+    CHECK(f && fseek(f, at, SEEK_SET) == 0);
+    int c = fgetc(f);
+    fseek(f, at, SEEK_SET);
+    fputc(c ^ 1, f);
+    fclose(f);
+}
+
+static void what_is_damaged_is_not_there(const char *folder) {
+    char path[4096], text[] = "what was written", *read;
+    CacheKey key = {1, 2};
+    size_t n;
+    CHECK(!cache_read(folder, "text", key, &n) && !cache_read(NULL, "text", key, &n));
+    cache_write(folder, "text", key, text, sizeof text);
+    read = cache_read(folder, "text", key, &n);
+    CHECK(read && n == sizeof text && memcmp(read, text, n) == 0);
+    free(read);
+    CHECK(only_file(folder, path, sizeof path));
+    struct stat about;
+    stat(path, &about);
+    for (long at = 0; at < about.st_size; at++) {
+        change_byte(path, at);
+        CHECK(!cache_read(folder, "text", key, &n));
+        change_byte(path, at);
+    }
+    CHECK((read = cache_read(folder, "text", key, &n)));
+    free(read);
+    for (long size = about.st_size - 1; size >= 0; size--) {
+        CHECK(truncate(path, size) == 0);
+        CHECK(!cache_read(folder, "text", key, &n));
+    }
+    unlink(path);
+}
+
+static void keys_tell_apart(void) {
+    CacheKey a = {0, 0}, b = {0, 0}, c = {0, 0};
+    cache_mix_text(&a, "ab");
+    cache_mix_text(&a, "c");
+    cache_mix_text(&b, "a");
+    cache_mix_text(&b, "bc");
+    cache_mix_text(&c, "c");
+    cache_mix_text(&c, "ab");
+    CHECK(memcmp(&a, &b, sizeof a) && memcmp(&a, &c, sizeof a) && memcmp(&b, &c, sizeof b));
+}
+
+int main(int argc, char **argv) {
+    char folder[] = "/tmp/meshlua-cache-XXXXXX";
+    if (argc > 1) return run_kernel(argv[1]);
+    program = argv[0];
+    keys_tell_apart();
+    CHECK(mkdtemp(folder));
+    what_is_damaged_is_not_there(folder);
+    between_processes(folder);
+    rmdir(folder);
+    return test_end();
+}
