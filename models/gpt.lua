@@ -128,6 +128,11 @@ function M.optimizer(model, cfg)
     weight_decay = cfg.weight_decay, mask = "matrices"})
 end
 
+--- What its attention is, for the share of a device's peak that a run uses.
+---@param cfg table
+---@return {layers: integer, width: integer, seq: integer}
+function M.attention(cfg) return {layers = cfg.layers, width = cfg.width, seq = cfg.seq} end
+
 M.data, M.evaluate, M.sample = text.data, text.evaluate, text.sample
 
 -- ---- layouts ------------------------------------------------------------------------------------------

@@ -39,6 +39,19 @@ static int device_kind(lua_State *L) {
     return 2;
 }
 
+/* device_peak(dtype): operations per second of products on one GPU, by its datasheet; nil where it
+ * is not known, and on processors. */
+static int device_peak(lua_State *L) {
+    const Target *t = state_of(L)->rt.target;
+    DType d = value_dtype(L, 1);
+    double peak = d == DT_BF16 || d == DT_F16 ? t->flops16 : 0;
+    if (peak)
+        lua_pushnumber(L, peak);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
 /* set_devices("8"): before the first tensor or mesh. */
 static int set_devices(lua_State *L) {
     Host *h = state_of(L);
@@ -102,6 +115,7 @@ void lranks_open(lua_State *L) {
                                    {"device_count", device_count},
                                    {"local_device_count", local_device_count},
                                    {"device_kind", device_kind},
+                                   {"device_peak", device_peak},
                                    {"set_devices", set_devices},
                                    {"backend", backend},
                                    {"process_index", process_index},

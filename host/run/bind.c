@@ -96,8 +96,13 @@ Err exec_launch(Exec *e, const Item *item) {
     Gpu *g = &e->rt->gpu;
     for (int k = 0; item->sliced && k < item->args.nin + item->args.nout; k++)
         item->tensor[k].data = exec_address(e, &item->ref[k]);
+    const PlanStep *s = plan_step(e->plan, item->step);
+    const char *where =
+        plan_str(e->plan, s->locs.n ? PLAN_LIST(e->plan, int32_t, s->locs)[0] : s->op);
+    g->device.range(g->device.self, where);
     bool ok =
         g->device.launch(g->device.self, item->bound, &item->args, g->scratch, exec_tag(e, item));
+    g->device.range(g->device.self, NULL);
     return ok ? E_OK : gpu_error(g, item->row->name);
 }
 

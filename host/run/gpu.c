@@ -152,6 +152,7 @@ static void fill_target(Gpu *g) {
     static const char *const kinds[] = {"h200", "h100"};
     const DeviceGpu *gpu = &g->device.gpu[0];
     g->target = *target_of("h100");
+    g->target.flops16 = 0; /* not known */
     for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcasestr(gpu->name, kinds[i])) g->target = *target_of(kinds[i]);
     g->target.name = gpu->name;

@@ -115,6 +115,17 @@ static Err meet_threads(Profile *p, int32_t threads) {
     return E_OK;
 }
 
+/* From here on; a GPU's queue is empty then, so that its times can be told. */
+static Err begin_queue(Profile *p) {
+    Gpu *g = &p->now->e->rt->gpu;
+    if (gpu_is_there(g)) {
+        TRY(gpu_wait(g));
+        p->place = g->device.stamp(g->device.self, 0);
+    }
+    p->now_start = p->place_time = profile_clock();
+    return E_OK;
+}
+
 Err profile_enter(Profile *p, Exec *e) {
     if (!p) return E_OK;
     TRY(meet_threads(p, pool_threads(e->rt->pool)));
@@ -129,8 +140,7 @@ Err profile_enter(Profile *p, Exec *e) {
         exec_retain(e);
     }
     p->now = p->plan.at[i];
-    p->now_start = profile_clock();
-    return E_OK;
+    return begin_queue(p);
 }
 
 /* ---- recording ---- */
@@ -139,28 +149,59 @@ static void add_record(ProfileRing *ring, ProfileRecord r) {
     ring->at[ring->n++ % PROFILE_RECORDS] = r;
 }
 
-void profile_leave(Profile *p) {
-    if (p)
-        add_record(&p->host, (ProfileRecord){.start = p->now_start,
-                                             .end = profile_clock(),
-                                             .of = p->now,
-                                             .item = PROFILE_RUN});
+/* The work of the item: all of it, or a share. */
+static void add_piece(Profile *p, int thread, const Item *item, double share, int64_t start,
+                      int64_t end) {
+    ProfilePlan *plan = p->now;
+    ProfileRing *ring = &p->ring[thread];
+    ProfileRecord r = {.start = start,
+                       .end = end,
+                       .of = plan,
+                       .item = (int32_t)(item - plan->e->item.at),
+                       .share = (float)share};
+    add_record(ring, r);
+    ring->busy += end - start;
+    ProfileTotal *total = &plan->total[thread][r.item];
+    total->time += end - start;
+    total->share += share;
 }
 
 void profile_piece(Profile *p, int thread, const Item *item, int64_t lo, int64_t hi,
                    int64_t start) {
-    ProfilePlan *plan = p->now;
-    ProfileRing *ring = &p->ring[thread];
-    ProfileRecord r = {.start = start,
-                       .end = profile_clock(),
-                       .of = plan,
-                       .item = (int32_t)(item - plan->e->item.at),
-                       .share = item->units ? (float)(hi - lo) / (float)item->units : 1};
-    add_record(ring, r);
-    ring->busy += r.end - r.start;
-    ProfileTotal *total = &plan->total[thread][r.item];
-    total->time += r.end - r.start;
-    total->share += (double)r.share;
+    double share = item->units ? (double)(hi - lo) / (double)item->units : 1;
+    add_piece(p, thread, item, share, start, profile_clock());
+}
+
+/* Turns launches into pieces; waits for the last of them. */
+static void settle_launches(Profile *p) {
+    Gpu *g = &p->now->e->rt->gpu;
+    if (!p->launches) return;
+    int64_t end = g->device.stamp(g->device.self, 0), times[PROFILE_LAUNCHES + 1];
+    for (int32_t i = 0; i <= p->launches; i++) {
+        int64_t at = i < p->launches ? p->launch[i].stamp : end;
+        double after = g->device.between(g->device.self, 0, p->place, at);
+        times[i] = p->place_time + (after > 0 ? (int64_t)(1e9 * after) : 0);
+    }
+    for (int32_t i = 0; i < p->launches; i++)
+        add_piece(p, 0, p->launch[i].item, 1, times[i], times[i + 1]);
+    p->place = end;
+    p->place_time = times[p->launches];
+    p->launches = 0;
+}
+
+void profile_launch(Profile *p, const Item *item) {
+    const Gpu *g = &p->now->e->rt->gpu;
+    if (p->launches == PROFILE_LAUNCHES) settle_launches(p);
+    p->launch[p->launches++] = (ProfileLaunch){item, g->device.stamp(g->device.self, 0)};
+}
+
+void profile_leave(Profile *p) {
+    if (!p) return;
+    settle_launches(p);
+    add_record(&p->host, (ProfileRecord){.start = p->now_start,
+                                         .end = profile_clock(),
+                                         .of = p->now,
+                                         .item = PROFILE_RUN});
 }
 
 void profile_note(Profile *p, ProfileKind kind, const char *label, int64_t start) {

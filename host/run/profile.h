@@ -54,6 +54,14 @@ typedef struct ProfilePlan {
     ProfileTotal **total; /* by thread, by item */
 } ProfilePlan;
 
+/* On a GPU a piece is what lies between two places in its queue: these become times when the run is
+ * over, or there are many. */
+enum { PROFILE_LAUNCHES = 512 };
+typedef struct ProfileLaunch {
+    const Item *item;
+    int64_t stamp; /* Device.stamp in front of it */
+} ProfileLaunch;
+
 typedef struct Profile {
     Ctx *cx;
     char *path;
@@ -65,6 +73,9 @@ typedef struct Profile {
     Map plans;        /* by Exec */
     ProfilePlan *now; /* the one that runs */
     int64_t now_start;
+    ProfileLaunch launch[PROFILE_LAUNCHES];
+    int32_t launches;
+    int64_t place, place_time; /* a stamp, and when it was: profile_clock */
     Arena arena;
 } Profile;
 
@@ -90,6 +101,8 @@ Err profile_enter(Profile *p, Exec *e) MUST_CHECK;
 void profile_leave(Profile *p);
 /* A piece of the plan that runs: a share of the item, begun at `start`. */
 void profile_piece(Profile *p, int thread, const Item *item, int64_t lo, int64_t hi, int64_t start);
+/* The same on a GPU, before the item is launched. */
+void profile_launch(Profile *p, const Item *item);
 /* What the main thread has done since `start` (0: not recorded). label: interned, or NULL. */
 void profile_note(Profile *p, ProfileKind kind, const char *label, int64_t start);
 

@@ -4,6 +4,7 @@ local data = require "meshlua.data"
 local files = require "meshlua.train.files"
 local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
+local mfu = require "meshlua.train.mfu"
 local options = require "meshlua.train.options"
 local precision = require "meshlua.train.precision"
 local profile = require "meshlua.profile"
@@ -61,7 +62,7 @@ end
 local function option_rows(recipe, name)
   local layout = recipe.layout or {}
   local own = {
-    {"mesh", layout.mesh or "none", "axes and sizes, as in data:4,model:2; none: one device"},
+    {"mesh", runs.default_mesh(layout.mesh), "axes and sizes, as in data:4,model:2; none: one device"},
     {"rules", layout.rules or "", "the rule set: " .. table.concat(lib.names(recipe.rules or {}), ", ")},
     {"microbatches", 1, "parts that a step cuts its batch into, to hold less at a time", least = 1},
     {"seed", 0, "of parameters, data order, dropout and sample"},
@@ -167,6 +168,15 @@ local function train(run, values, metrics)
   end)
 end
 
+--- How much of the devices' peak the later steps used, where the peak is known.
+local function say_utilization(run)
+  local text = run.tokens_per_s and run.recipe.attention and mfu.text {parameters = count_parameters(run.model),
+    attention = run.recipe.attention(run.config), tokens_per_s = run.tokens_per_s,
+    peak = core.device_peak(precision.of(run.config)),
+    devices = run.mesh and run.mesh.size or 1}
+  if text then print(text) end
+end
+
 --- Prints what the recipe says at the end; adds it to result.
 local function conclude(run, hook, result)
   if not hook then return end
@@ -198,6 +208,7 @@ function M.main(recipe, args)
   if values.profile ~= "" then check(profile.start(values.profile)) end
   train(run, values, metrics)
   if values.profile ~= "" then print(check(profile.stop())) end
+  say_utilization(run)
   local result = {}
   conclude(run, recipe.evaluate, result)
   conclude(run, recipe.sample, result)

@@ -15,6 +15,8 @@
 --   optimizer(model, config)
 --   data(config, path)                 {train = Records, valid = Records, unit = "tok", ...}: records with the
 --                                      fields inputs and labels; unit: what one label is
+--   attention(config)                  {layers =, width =, seq =} of a transformer, for the share of the peak
+--                                      that a run uses (may be missing)
 --   evaluate(run), sample(run)         what is said at the end (may be missing): lists of {key, value, text}
 local arrays = require "meshlua.arrays"
 local core = require "meshlua.core"
@@ -33,6 +35,8 @@ local tree = require "meshlua.tree"
 
 local M = {}
 
+local UNTIMED = 3 -- the first steps trace, plan, choose between algorithms
+
 ---@class Run
 ---@field recipe table
 ---@field config table
@@ -43,11 +47,23 @@ local M = {}
 ---@field model table
 ---@field optimizer Optimizer
 ---@field loss_scale LossScale? of float16
+---@field tokens_per_s number? labels per second, from the fourth step on
 local Run = {}
 local Run_meta = {__index = Run}
 
---- A mesh from "data:4,model:2"; nil for "none". Takes as many virtual devices as it needs, unless the
---- program was started with some.
+--- The mesh of a run that asks for none: on the processor the recipe's, whose devices are virtual; on GPUs the
+--- batch goes over those there are.
+---@param recipe string? the recipe's
+---@return string
+function M.default_mesh(recipe)
+  local kind, fake = core.device_kind()
+  if kind == "cpu" or fake then return recipe or "none" end
+  local n = core.device_count()
+  return n > 1 and "data:" .. n or "none"
+end
+
+--- A mesh from "data:4,model:2"; nil for "none". Takes as many virtual devices of the processor as it needs,
+--- unless the program was started with some.
 ---@param text string
 ---@return Mesh?
 ---@return string? message, string? code
@@ -67,7 +83,7 @@ function M.mesh(text)
     names[#names + 1], sizes[#sizes + 1], seen[name], need = name, size, true, need * size
   end
   local have = core.device_count()
-  if have == 1 and need > 1 then
+  if have == 1 and need > 1 and kind == "cpu" then
     core.set_devices(tostring(need))
   elseif have < need then
     return nil, ("--mesh=%s needs %d devices, and there are %d"):format(text, need, have), "E_VALUE"
@@ -157,6 +173,7 @@ function Run:train(report)
     shardings = self.shardings}
   local step = self.train_step:bind(self.model:train(), self.optimizer, self.rngs)
   local row, busy, before = {}, profile.meter(), core.clock()
+  local timed, from
   core.check_stop " before the first step"
   for s = 1, config.steps do
     local batch = batches(s)
@@ -168,6 +185,11 @@ function Run:train(report)
     local now = core.clock()
     row.lr, row.ms, row.tokens_per_s = rate(s - 1), (now - before) * 1e3, labels / (now - before)
     row.busy = busy()
+    if s == UNTIMED then timed, from = 0, now end
+    if s > UNTIMED then
+      timed = timed + labels
+      self.tokens_per_s = timed / (now - from)
+    end
     before = now
     if report(row) == false then break end
     core.check_stop(" after step " .. s)
