@@ -167,7 +167,7 @@ static int fastest(const Clock *c, const Algorithm *x, int n, AlgorithmRun *run,
         if (ms[i] >= 0) ms[i] = time_of(c, &x[i], 1, run, state);
         if (ms[i] >= 0 && (least < 0 || ms[i] < least)) least = ms[i];
     }
-    int runs = least <= 0 || least > 1 ? 1 : least < 0.02f ? 50 : (int)(1 / least);
+    int runs = least <= 0 || least > 1 ? 1 : least < 0.05f ? 20 : (int)(1 / least);
     for (int i = 0; i < n; i++) {
         if (ms[i] < 0 || ms[i] > 1.25f * least) continue;
         float a = time_of(c, &x[i], runs, run, state), b = time_of(c, &x[i], runs, run, state);

@@ -1,0 +1,135 @@
+-- algorithm_spec.lua: which of cublasLt's algorithms makes a product, on GPUs that the stand-ins play (see
+-- standin/cublaslt.c): algorithm i adds up in i + 1 parts, so that the bits say which it was.
+local helper = require "spec.helper"
+local shell = helper.shell
+
+local folder = helper.program():match "^(.*)/[^/]*$" .. "/standin"
+local missing = not io.open(folder .. "/libcublasLt.so.13") and "the stand-ins for CUDA were not built"
+
+local source = [[
+local ml = require "meshlua"
+local function matrix(rows, columns)
+  local t = {}
+  for i = 1, rows do
+    t[i] = {}
+    for j = 1, columns do t[i][j] = math.sin(i * 1.7 + j * j) end
+  end
+  return ml.tensor(t)
+end
+local x, w = matrix(40, 61), matrix(61, 70)
+local step = ml.jit(function(a, b) return a:matmul(b) end)
+for _ = 1, 3 do
+  for _, row in ipairs(step(x, w):totable()) do
+    for _, value in ipairs(row) do io.write(("%a "):format(value)) end
+  end
+  print()
+end
+]]
+
+local cache, program -- of the running spec
+
+--- Runs the program, with the spec's folder for what is kept or another. Its three lines of output, and how often the log has
+--- each of its lines.
+local function run(keep)
+  local path = os.tmpname()
+  local out, err, code = shell(([[MESHLUA_CACHE=%s LD_LIBRARY_PATH=%s STANDIN_CUBLASLT_LOG=%s "$MESHLUA" \
+    --devices=cuda %s]]):format(keep or cache, folder, path, program))
+  assert.equal(0, code, err)
+  local lines, calls = {}, {}
+  for line in out:gmatch "[^\n]+" do lines[#lines + 1] = line end
+  for line in io.lines(path) do
+    calls[line] = (calls[line] or 0) + 1
+    calls.last = line
+  end
+  os.remove(path)
+  assert.equal(3, #lines)
+  return lines, calls
+end
+
+--- The kept file: its path, the product in words, and the algorithm.
+local function kept()
+  local path = shell(("ls %s/product-*"):format(cache)):match "^[^\n]+"
+  local file <close> = assert(io.open(path))
+  local key, algorithm = file:read("l", "l")
+  return path, key, algorithm
+end
+
+local function write(path, text)
+  local file <close> = assert(io.open(path, "w"))
+  file:write(text)
+end
+
+describe("the algorithm of a product", function()
+  before_each(function()
+    cache, program = shell("mktemp -d"):match "[^\n]+", helper.file(source)
+  end)
+  after_each(function() shell("rm -r " .. cache) end)
+
+  local function check(name, fn)
+    it(name, function()
+      if missing then pending(missing) end
+      fn()
+    end)
+  end
+
+  check("is timed once, kept, and the same in the next run", function()
+    local first, calls = run()
+    assert.equal(1, calls.heuristic)
+    for i = 0, 3 do assert.truthy(calls["matmul " .. i] >= 2) end
+    assert.same({first[1], first[1], first[1]}, first)
+    local second, again = run()
+    assert.same(first, second)
+    assert.equal(nil, again.heuristic)
+    assert.truthy(again[again.last] <= 3) -- a captured one runs without the library
+    local _, key = kept()
+    assert.truthy(key:find("float32 to float32, m 40 n 70 k 61 batch 1", 1, true), key)
+  end)
+
+  check("is what the folder says, for as long as the library takes it", function()
+    run()
+    local path, key = kept()
+    local digits = {}
+    for i = 0, 3 do
+      local low, high = 0x6c740000 + i, (1 << 32) - 1 - 0x6c740000 - i
+      local bytes = string.pack("<I4I4I4I4", low, 0, high, 0xffffffff) .. ("\0"):rep(48)
+      digits[i] = bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end)
+    end
+    local bits = {}
+    for i = 0, 3 do
+      write(path, ("%s\n%s\n"):format(key, digits[i]))
+      local lines, calls = run()
+      bits[lines[1]] = true
+      assert.equal("matmul " .. i, calls.last)
+      assert.equal(1, calls["check " .. i])
+      assert.equal(nil, calls.heuristic)
+    end
+    assert.truthy(next(bits, next(bits)), "all algorithms give the same bits: the spec sees nothing")
+    local zeros = ("0"):rep(128)
+    for _, text in ipairs {"", key, key .. "\n" .. zeros .. "\n", "x" .. key .. "\n" .. digits[1] .. "\n"} do
+      write(path, text)
+      assert.equal(1, select(2, run()).heuristic)
+      assert.equal(key, select(2, kept()))
+    end
+  end)
+
+  check("is the library's first guess where nothing is kept", function()
+    local _, calls = run("off")
+    assert.equal(1, calls.heuristic)
+    assert.equal("matmul 0", calls.last)
+    for i = 1, 3 do assert.equal(nil, calls["matmul " .. i]) end
+  end)
+
+  check("is one for all processes that begin at the same time", function()
+    local logs, command = {}, {}
+    for i = 1, 3 do
+      logs[i] = os.tmpname()
+      command[i] = ([[(MESHLUA_CACHE=%s LD_LIBRARY_PATH=%s STANDIN_CUBLASLT_LOG=%s "$MESHLUA" \
+        --devices=cuda %s | sort -u | md5sum) &]]):format(cache, folder, logs[i], program)
+    end
+    local sums = {}
+    for sum in shell(table.concat(command, "\n") .. "\nwait"):gmatch "%x+" do sums[sum] = true end
+    assert.truthy(next(sums))
+    assert.equal(nil, next(sums, next(sums)))
+    for _, log in ipairs(logs) do os.remove(log) end
+  end)
+end)
