@@ -34,6 +34,13 @@ target_compile_definitions(standin_nvrtc PRIVATE STANDIN_CXX="${CMAKE_CXX_COMPIL
 standin_library(standin_cublaslt libcublasLt.so.13 ${standin_source}/cublaslt.c)
 target_link_libraries(standin_cublaslt PRIVATE standin_cudart m)
 
+find_path(NCCL_HEADER nccl.h HINTS ${CUDA_HEADERS})
+if(NCCL_HEADER)
+  standin_library(standin_nccl libnccl.so.2 ${standin_source}/nccl.c)
+  target_include_directories(standin_nccl SYSTEM PRIVATE ${NCCL_HEADER})
+  target_link_libraries(standin_nccl PRIVATE standin_cudart Threads::Threads)
+endif()
+
 # ---- the stand-ins themselves ---------------------------------------------------------------------
 add_executable(cuda_test_standin ${standin_source}/test_standin.cpp)
 target_include_directories(cuda_test_standin SYSTEM PRIVATE ${CUDA_HEADERS})
@@ -43,6 +50,17 @@ add_test(NAME cuda/standin COMMAND cuda_test_standin)
 foreach(fault wild stuck large)
   add_test(NAME cuda/standin_${fault} COMMAND cuda_test_standin ${fault})
 endforeach()
+
+# ---- the library of GPUs over them ----------------------------------------------------------------
+if(NCCL_HEADER AND TARGET meshlua_cuda)
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_executable(cuda_test_nccl tests/cuda/test_nccl.c)
+  target_include_directories(cuda_test_nccl PRIVATE host kernels tests/unit)
+  target_link_libraries(cuda_test_nccl PRIVATE ${CMAKE_DL_LIBS})
+  add_dependencies(cuda_test_nccl standin_nccl meshlua_cuda)
+  add_test(NAME cuda/nccl COMMAND cuda_test_nccl $<TARGET_FILE:meshlua_cuda> ${CMAKE_BINARY_DIR}/tests)
+  set_tests_properties(cuda/nccl PROPERTIES ENVIRONMENT LD_LIBRARY_PATH=${standin})
+endif()
 
 # ---- rows: what they ask for, without the library that runs it -----------------------------------
 add_executable(cuda_test_products tests/cuda/test_products.c kernels/cuda/matmul.c

@@ -1,10 +1,13 @@
 /* nccl.c - a stand-in for libnccl.so.2: the functions that host/cuda/nccl.c uses, between processes
- * of one host, over sockets. Groups run in the order of their stream, as host functions, so that
- * they can be part of a graph; like NCCL's they hang where a peer is gone, until the communicator
- * is aborted, and calls return before they are done.
+ * of one host, over sockets. Groups run in their stream's turn, or in a graph's; like NCCL's they
+ * hang where a peer is gone, until the communicator is aborted, and calls return before they are
+ * done. A thread lets streams go on while the host waits for other processes elsewhere.
  *
  * STANDIN_NCCL_LOG=FILE: FILE.RANK gets a line for each call: "group", "send PEER BYTES",
- * "recv PEER BYTES". STANDIN_NCCL_STALL=RANK:N: that rank's N-th group (from 0) never ends. */
+ * "recv PEER BYTES". STANDIN_NCCL_STALL=RANK:N: that rank's N-th group (from 0) never
+ * ends. */
+#include "standin.h"
+
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <nccl.h>
@@ -21,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HOST_TEXT = 64, BUS_TEXT = 16, LATER = 2, TICK_MS = 5, ERROR_TEXT = 256 };
+enum { HOST_TEXT = 64, BUS_TEXT = 16, LATER = 2, PAUSE_US = 100, ERROR_TEXT = 256 };
 
 typedef struct Hello { /* what each says of itself to each */
     int32_t rank;
@@ -56,7 +59,9 @@ struct ncclComm {
     int groups;
     FILE *log;
     _Atomic int state; /* ncclResult_t */
-    _Atomic int aborted, running;
+    _Atomic int aborted, closed;
+    int gpu;
+    pthread_t worker;
     char error[ERROR_TEXT];
 };
 
@@ -162,35 +167,53 @@ static int stalls(const Group *g) {
            number == g->number;
 }
 
-static void run_group(void *ud) {
-    Group *g = ud;
-    ncclComm_t c = g->comm;
-    int left = 1, failed = stalls(g);
-    c->running++;
-    for (int i = 0; i < g->nsend; i++) g->send[i].at = 0, g->send[i].length = g->send[i].bytes;
-    for (int i = 0; i < g->nrecv; i++) g->recv[i].at = 0;
-    while (left && !c->aborted) {
-        left = failed;
-        for (int peer = 0; !failed && peer < c->world; peer++) {
-            int sent = move(c, g->send, g->nsend, peer, 1);
-            int came = move(c, g->recv, g->nrecv, peer, 0);
-            if (sent < 0 || came < 0) {
-                fail(c, ncclRemoteError, "a peer is gone, or sends another size");
-                failed = 1;
-            }
-            left = left || sent || came;
-        }
-        if (failed)
-            usleep(TICK_MS * 1000);
-        else
-            sched_yield();
+typedef struct Run { /* of a group */
+    Group *group;
+    int begun;
+} Run;
+
+static void begin(Group *g) {
+    for (int i = 0; i < g->nsend; i++) {
+        g->send[i].at = 0;
+        g->send[i].length = g->send[i].bytes;
     }
-    c->running--;
+    for (int i = 0; i < g->nrecv; i++) g->recv[i].at = 0;
+}
+
+/* One step with every peer. */
+static cudaError_t run_group(void *ud) {
+    Run *r = ud;
+    Group *g = r->group;
+    ncclComm_t c = g->comm;
+    int left = stalls(g);
+    if (!r->begun) begin(g);
+    r->begun = 1;
+    if (c->aborted) return cudaSuccess;
+    if (c->state == ncclRemoteError) return cudaErrorNotReady;
+    for (int peer = 0; peer < c->world; peer++) {
+        int sent = move(c, g->send, g->nsend, peer, 1);
+        int came = move(c, g->recv, g->nrecv, peer, 0);
+        if (sent < 0 || came < 0) fail(c, ncclRemoteError, "a peer is gone, or sends another size");
+        left = left || sent || came;
+    }
+    return left ? cudaErrorNotReady : cudaSuccess;
+}
+
+/* The GPU works by itself. */
+static void *go_on(void *ud) {
+    ncclComm_t c = ud;
+    cudaSetDevice(c->gpu);
+    while (!c->closed)
+        if (!standin_go_on()) usleep(PAUSE_US);
+    return NULL;
 }
 
 /* ---- calls ---- */
 
 #define API __attribute__((visibility("default")))
+
+ncclResult_t ncclGroupStart(void); /* nccl.h has them without prototypes */
+ncclResult_t ncclGroupEnd(void);
 
 API const char *ncclGetErrorString(ncclResult_t code) {
     static const char *const text[] = {"no error",
@@ -217,12 +240,11 @@ API ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     return ncclSuccess;
 }
 
-static void describe(Hello *h, int rank) {
-    int gpu = 0;
+static void describe(Hello *h, int rank, int gpu) {
     const char *host = getenv("NCCL_HOSTID");
     h->rank = rank;
     snprintf(h->host, sizeof h->host, "%s", host ? host : "here");
-    if (cudaGetDevice(&gpu) == cudaSuccess) cudaDeviceGetPCIBusId(h->bus, sizeof h->bus, gpu);
+    cudaDeviceGetPCIBusId(h->bus, sizeof h->bus, gpu);
 }
 
 API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int world, ncclUniqueId id, int rank,
@@ -237,11 +259,14 @@ API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int world, ncclUniqueId
     c->peer = calloc((size_t)world, sizeof *c->peer);
     if (!c->peer) return ncclSystemError;
     for (int i = 0; i < world; i++) c->peer[i] = -1;
-    describe(&c->hello, rank);
+    cudaGetDevice(&c->gpu);
+    describe(&c->hello, rank, c->gpu);
     snprintf(file, sizeof file, "%s.%d", log ? log : "", rank);
     if (log) c->log = fopen(file, "w");
     c->state = ncclInProgress;
-    if (pthread_create(&c->joiner, NULL, join_others, c) != 0) return ncclSystemError;
+    if (pthread_create(&c->joiner, NULL, join_others, c) != 0 ||
+        pthread_create(&c->worker, NULL, go_on, c) != 0)
+        return ncclSystemError;
     *out = c;
     return ncclInProgress;
 }
@@ -257,8 +282,9 @@ API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *out) {
     }
     Group *g = c->pending;
     c->pending = NULL;
-    if (g && cudaLaunchHostFunc(g->stream, run_group, g) != cudaSuccess)
-        fail(c, ncclUnhandledCudaError, "a host function");
+    Run run = {.group = g};
+    if (g && standin_enqueue(g->stream, run_group, &run, sizeof run) != cudaSuccess)
+        fail(c, ncclUnhandledCudaError, "a group");
     return ncclSuccess;
 }
 
@@ -318,7 +344,9 @@ API ncclResult_t ncclCommFinalize(ncclComm_t c) {
 }
 
 API ncclResult_t ncclCommDestroy(ncclComm_t c) {
+    c->closed = 1;
     pthread_join(c->joiner, NULL);
+    pthread_join(c->worker, NULL);
     for (int i = 0; i < c->world; i++)
         if (c->peer[i] >= 0) close(c->peer[i]);
     while (c->all) {
@@ -334,9 +362,8 @@ API ncclResult_t ncclCommDestroy(ncclComm_t c) {
     return ncclSuccess;
 }
 
-/* What runs ends; it stays, as a stream may still come to its groups. */
+/* Its groups end when a stream comes to them. */
 API ncclResult_t ncclCommAbort(ncclComm_t c) {
     c->aborted = 1;
-    while (c->running) usleep(1000);
     return ncclSuccess;
 }
