@@ -9,6 +9,7 @@
 
 struct CUlib_st {
     void *handle;
+    int file; /* open as long: the loader knows what is loaded by its name, which has the number */
     const StandinModule *module;
     std::vector<std::unique_ptr<CUkern_st>> kernels;
 };
@@ -26,7 +27,7 @@ static size_t file_size(const void *code) {
     return head.e_shoff + (size_t)head.e_shentsize * head.e_shnum;
 }
 
-static void *open_code(const void *code, size_t bytes) {
+static void *open_code(const void *code, size_t bytes, int *kept) {
     int file = memfd_create("standin", MFD_CLOEXEC);
     const char *at = (const char *)code;
     ssize_t n = 1;
@@ -37,7 +38,8 @@ static void *open_code(const void *code, size_t bytes) {
     std::string name = "/proc/self/fd/" + std::to_string(file);
     void *handle = file >= 0 && !bytes ? dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
     if (!handle) complain("a cubin: %s", dlerror());
-    if (file >= 0) close(file);
+    if (!handle && file >= 0) close(file);
+    *kept = file;
     return handle;
 }
 
@@ -45,10 +47,11 @@ cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, cudaJi
                                 unsigned, cudaLibraryOption *, void **, unsigned) {
     Call call("cudaLibraryLoadData");
     size_t bytes = file_size(code);
-    void *handle = bytes ? open_code(code, bytes) : nullptr;
+    int file = -1;
+    void *handle = bytes ? open_code(code, bytes, &file) : nullptr;
     auto *module = handle ? (const StandinModule *)dlsym(handle, "standin_module") : nullptr;
     if (!module) return call(cudaErrorInvalidKernelImage);
-    *library = new CUlib_st{handle, module, {}};
+    *library = new CUlib_st{handle, file, module, {}};
     return call(cudaSuccess);
 }
 cudaError_t cudaLibraryUnload(cudaLibrary_t library) {
@@ -56,6 +59,7 @@ cudaError_t cudaLibraryUnload(cudaLibrary_t library) {
     if (!library) return call(cudaErrorInvalidResourceHandle);
     for (int i = 0; i < device_count(); i++) drain_device(device(i));
     dlclose(library->handle);
+    close(library->file);
     delete library;
     return call(cudaSuccess);
 }

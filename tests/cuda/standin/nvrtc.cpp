@@ -231,7 +231,7 @@ static bool compile(nvrtcProgram p, const std::string &folder, const Words &opti
     write_file(code, text);
     words = flags();
     words.insert(words.end(), {"-shared", "-nostartfiles", "-x", "c++-cpp-output", code, "-o",
-                               library, "-x", "none", "-lm"});
+                               library, "-x", "none", "-lm", "-lgcc"});
     if (!run(words, errors)) return p->log = read_file(errors), false;
     p->cubin = read_file(library);
     return true;
