@@ -4,7 +4,17 @@
 
 /* X(softmax) for the rows k_cuda_rows_softmax of softmax.c, which end with one whose name is NULL;
  * in the order of the CPU's table. */
-#define FAMILIES(X) X(matmul) X(fused) X(attention)
+#define FAMILIES(X)                                                                                \
+    X(fused)                                                                                       \
+    X(matmul)                                                                                      \
+    X(conv)                                                                                        \
+    X(window)                                                                                      \
+    X(index)                                                                                       \
+    X(dynamic)                                                                                     \
+    X(cumulative)                                                                                  \
+    X(movement)                                                                                    \
+    X(sort)                                                                                        \
+    X(attention)
 
 enum { MAX_ROWS = 64 };
 
