@@ -33,6 +33,7 @@ static int run_kernel(const char *folder) {
                 d.launch(d.self, bound, &p.args, NULL, 0) &&
                 d.download(d.self, 0, y, gy, sizeof y) && y[0] == 3 && y[1] == 5 && y[2] == 7;
     if (!right) fprintf(stderr, "%s\n", d.error(d.self));
+    if (bound) d.unbind(d.self, bound);
     d.close(d.self);
     return !right ? FAILED : compiler_is_open() ? COMPILED : CACHED;
 }
