@@ -170,11 +170,10 @@ end
 
 --- How much of the devices' peak the later steps used, where the peak is known.
 local function say_utilization(run)
-  local text = run.tokens_per_s and run.recipe.attention and mfu.text {parameters = count_parameters(run.model),
-    attention = run.recipe.attention(run.config), tokens_per_s = run.tokens_per_s,
-    peak = core.device_peak(precision.of(run.config)),
-    devices = run.mesh and run.mesh.size or 1}
-  if text then print(text) end
+  local peak = core.device_peak(precision.of(run.config))
+  if not (peak and run.tokens_per_s and run.recipe.attention) then return end
+  print(mfu.text {parameters = count_parameters(run.model), attention = run.recipe.attention(run.config),
+    tokens_per_s = run.tokens_per_s, peak = peak, gpus = core.process_count()})
 end
 
 --- Prints what the recipe says at the end; adds it to result.

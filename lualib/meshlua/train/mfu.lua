@@ -1,5 +1,5 @@
--- mfu.lua: model FLOPs utilization: the share of the devices' peak that a transformer's training uses. Counted
--- are the operations that the model needs, not those that a plan adds (recomputation).
+-- mfu.lua: model FLOPs utilization: the share of the GPUs' peak that a transformer's training uses. Counted are
+-- the operations that the model needs, not those that a plan adds (recomputation).
 local M = {}
 
 --- Operations per token of a step, forward and backward: 6 N of the parameters, and the products of queries,
@@ -13,19 +13,16 @@ function M.flops_per_token(parameters, attention)
   return 6 * parameters + products, 6 * parameters + products / 2
 end
 
---- "MFU 45.1 % by 6 N + 12 L C T, 43.0 % by 6 N + 6 L C T (causal); the peak is 989.4 TFLOP/s"; nil where the
---- peak is not known.
----@param o {parameters: integer, attention: table, tokens_per_s: number, peak: number?, devices: integer} peak:
---- operations per second of one device
----@return string?
+--- The share by both conventions, with what it was worked out from.
+---@param o {parameters: integer, attention: table, tokens_per_s: number, peak: number, gpus: integer} peak:
+--- operations per second of one GPU
+---@return string
 function M.text(o)
-  if not o.peak then return nil end
   local all, causal = M.flops_per_token(o.parameters, o.attention)
-  local share = 100 * o.tokens_per_s / (o.peak * o.devices)
-  return ("MFU %.1f %% by 6 N + 12 L C T, %.1f %% by 6 N + 6 L C T (causal), of %.1f TFLOP/s on %d "
-    .. "device%s: N = %d parameters, L = %d, C = %d, T = %d, %.0f tokens/s"):format(share * all, share * causal,
-    o.peak / 1e12, o.devices, o.devices == 1 and "" or "s", o.parameters, o.attention.layers, o.attention.width,
-    o.attention.seq, o.tokens_per_s)
+  local share = 100 * o.tokens_per_s / (o.peak * o.gpus)
+  return ("MFU %.1f %% by 6 N + 12 L C T, %.1f %% by 6 N + 6 L C T (causal): %.0f tokens/s, N = %d, L = %d, "
+    .. "C = %d, T = %d, %d x %.1f TFLOP/s"):format(share * all, share * causal, o.tokens_per_s, o.parameters,
+    o.attention.layers, o.attention.width, o.attention.seq, o.gpus, o.peak / 1e12)
 end
 
 return M
