@@ -1,0 +1,75 @@
+-- rows.lua: runs rows of checks or measurements, each within a time of its own, and prints a table last.
+local core = require "meshlua.core"
+
+local M = {}
+
+
+---@class GpuRow
+---@field name string
+---@field limit integer seconds
+---@field run fun(sh: fun(command: string): string, integer): string? what stands in the table; raises where it
+--- fails; a text that begins with "not run" is no failure
+
+local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
+
+--- Runs a shell command within so many seconds; its output, both streams, and its exit code.
+local function shell(command, seconds)
+  local pipe <close> = assert(io.popen(("timeout -k 5 %d sh -c %s 2>&1"):format(math.max(1, seconds // 1),
+    quote(command))))
+  local text = pipe:read "a"
+  local _, how, code = pipe:close()
+  return text, how == "signal" and 128 + code or code
+end
+
+local function tail(text, lines)
+  local list = {}
+  for line in text:gmatch "[^\n]+" do list[#list + 1] = line end
+  return table.concat(list, "\n", math.max(1, #list - lines + 1))
+end
+
+--- Raises unless the command ends well.
+local function must(command, seconds)
+  local text, code = shell(command, seconds)
+  if code == 124 then error(("no end within %d s\n%s"):format(seconds, tail(text, 10)), 0) end
+  if code ~= 0 then error(("exit code %s\n%s"):format(code, tail(text, 30)), 0) end
+  return text
+end
+
+--- `over`: when the time for all is.
+local function run_row(row, over)
+  local before = core.clock()
+  if before > over then return {name = row.name, state = "", text = "not run: the time is over", seconds = 0} end
+  local function left() return math.min(row.limit - (core.clock() - before), over - core.clock() + 20) end
+  local ok, text = pcall(row.run, function(command) return shell(command, left()) end,
+    function(command) return must(command, left()) end)
+  text = tostring(text or "")
+  local state = not ok and "FAILED" or text:find "^not run" and "" or "ok"
+  return {name = row.name, state = state, text = text, seconds = core.clock() - before}
+end
+
+--- Runs those whose names match; prints each when it is over, and all in the end. Ends the process: 1 where one
+--- has failed.
+---@param rows GpuRow[]
+---@param filter string a Lua pattern
+---@param seconds integer for all; what has not begun by then is not run
+function M.run(rows, filter, seconds)
+  local done, failed, over = {}, false, core.clock() + seconds
+  for _, row in ipairs(rows) do
+    if row.name:find(filter) then
+      local result = run_row(row, over)
+      done[#done + 1] = result
+      failed = failed or result.state == "FAILED"
+      print(("%-7s %s (%.0f s)%s"):format(result.state, result.name, result.seconds,
+        result.state == "FAILED" and "\n" .. result.text or ""))
+      io.flush()
+    end
+  end
+  print ""
+  for _, r in ipairs(done) do
+    print(("%-44s %-7s %5.0f s  %s"):format(r.name, r.state, r.seconds, r.text:match "^[^\n]*"))
+  end
+  os.exit(failed and 1 or 0, true)
+end
+
+
+return M
