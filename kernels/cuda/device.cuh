@@ -47,6 +47,12 @@ DEVICE float exp2_approx(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+/* To 2^-11, relative: for what is rounded to 16 bits. */
+DEVICE float tanh_approx(float x) {
+    float y;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 #endif
 
 /* ---- elements: Compute<T> is what a kernel computes in; widen and narrow<T> go there and back --
@@ -173,6 +179,21 @@ template <class T, int N> DEVICE Vec<Compute<T>, N> widen(const Vec<T, N> &v) {
     Vec<Compute<T>, N> r;
 #pragma unroll
     for (int i = 0; i < N; i++) r.at[i] = widen(v.at[i]);
+    return r;
+}
+/* By pairs: one instruction for each. */
+template <int N> DEVICE Vec<float, N> widen(const Vec<bf16, N> &v) {
+    Vec<float, N> r;
+    if constexpr (N == 1) {
+        r.at[0] = widen(v.at[0]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i += 2) {
+            u32 pair = ((const u32 *)&v)[i / 2];
+            r.at[i] = __uint_as_float(pair << 16);
+            r.at[i + 1] = __uint_as_float(pair & 0xffff0000u);
+        }
+    }
     return r;
 }
 

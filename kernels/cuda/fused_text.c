@@ -116,12 +116,6 @@ static int source_of(const KInstr *i, int k) {
     return reg[k];
 }
 
-/* A store to a narrow dtype rounds: the rounding in front of it is left out. */
-static int rounds_itself(const KArgs *a, const KInstr *store, KOp before) {
-    DType t = a->out[store->dst].dtype;
-    return (before == KI_ROUND_BF16 && t == DT_BF16) || (before == KI_ROUND_F16 && t == DT_F16);
-}
-
 static int connect(const KArgs *a, int32_t *source) {
     const KProgram *p = a->attr;
     const KInstr *code = k_program_code(p);
@@ -130,12 +124,124 @@ static int connect(const KArgs *a, int32_t *source) {
     for (int32_t i = 0; i < p->ninstr; i++) {
         for (int k = 0; k < source_count(&code[i]); k++)
             source[4 * i + k] = writer[source_of(&code[i], k)];
-        if (code[i].op == KI_STORE && rounds_itself(a, &code[i], (KOp)code[source[4 * i]].op))
-            source[4 * i] = source[4 * source[4 * i]];
         if (code[i].op != KI_STORE) writer[code[i].dst] = i;
     }
     free(writer);
     return 1;
+}
+
+/* ---- roundings to 16 bits -------------------------------------------------------------------
+ * A program in bfloat16 rounds after each operation, as a CPU that stores each result would. Here
+ * the roundings between operations are left out, as other compilers for GPUs do: they would take
+ * three times as long as what they round, and the result is nearer to the exact one. What is left:
+ * roundings that somebody asked for (of values that were computed in float32), and of what is
+ * stored, compared or taken apart, so that equal values stay equal. */
+enum { IS_BF16 = 1, IS_F16 = 2 };
+
+static int kind_of_rounding(const KInstr *i) {
+    return i->op == KI_ROUND_BF16 ? IS_BF16 : i->op == KI_ROUND_F16 ? IS_F16 : 0;
+}
+
+static int kinds_of_constant(double x) {
+    float narrow = (float)x;
+    uint32_t bits, exponent;
+    memcpy(&bits, &narrow, sizeof bits);
+    exponent = bits >> 23 & 255;
+    int is_f16 = (bits & 0x1fff) == 0 && ((exponent >= 113 && exponent <= 142) || narrow == 0);
+    return ((bits & 0xffff) == 0 ? IS_BF16 : 0) | (is_f16 ? IS_F16 : 0);
+}
+
+/* Which 16-bit types have the value, given that of its operands. */
+static int kinds_of(const KArgs *a, const KInstr *i, const int32_t *source, const uint8_t *kinds) {
+    const KImm *imm = k_program_imm(a->attr);
+    if (i->type != KT_F32) return 0;
+    switch (i->op) {
+    case KI_LOAD: {
+        DType t = a->in[i->a].dtype;
+        return t == DT_BF16 ? IS_BF16 : t == DT_F16 ? IS_F16 : 0;
+    }
+    case KI_IMM: return kinds_of_constant(imm[i->a].f);
+    case KI_NEG:
+    case KI_ABS: return kinds[source[0]];
+    case KI_MAX:
+    case KI_MIN: return kinds[source[0]] & kinds[source[1]];
+    case KI_SELECT: return kinds[source[1]] & kinds[source[2]];
+    default: return kind_of_rounding(i);
+    }
+}
+
+/* Whether a small change of its operands changes what it gives by little. */
+static int is_smooth(const KInstr *i) {
+    switch (i->op) {
+    case KI_SIGN:
+    case KI_FLOOR:
+    case KI_CEIL:
+    case KI_ROUND:
+    case KI_IS_FINITE:
+    case KI_CONVERT:
+    case KI_BITCAST:
+    case KI_REM: return 0;
+    default: return i->op != KI_STORE && !(i->op >= KI_EQ && i->op <= KI_GE);
+    }
+}
+
+static int stores_as(const KArgs *a, const KInstr *i, int kind) {
+    if (i->op != KI_STORE) return 0;
+    DType t = a->out[i->dst].dtype;
+    return t == DT_BF16 ? kind == IS_BF16 : t == DT_F16 && kind == IS_F16;
+}
+
+/* Whether rounding i is one between operations of that type: its operand was made of such. */
+static int is_between(const KInstr *code, const int32_t *source, const uint8_t *kinds, int32_t i) {
+    int32_t from = source[4 * i];
+    int n = source_count(&code[from]), kind = kind_of_rounding(&code[i]);
+    for (int k = 0; k < n; k++) {
+        int is_choice = code[from].op == KI_SELECT && k == 0;
+        if (!is_choice && !(kinds[source[4 * from + k]] & kind)) return 0;
+    }
+    return n > 0;
+}
+
+/* Sets `coarse` for what is read by roundings alone, `kept` for roundings that matter to a reader.
+ */
+static void find_readers(const KArgs *a, const FusedUse *u, uint8_t *kept) {
+    const KProgram *p = a->attr;
+    const KInstr *code = k_program_code(p);
+    memset(u->coarse, 1, (size_t)p->ninstr);
+    for (int32_t i = 0; i < p->ninstr; i++)
+        for (int k = 0; k < source_count(&code[i]); k++) {
+            int32_t from = u->source[4 * i + k];
+            u->coarse[from] &= kind_of_rounding(&code[i]) != 0;
+            kept[from] |=
+                !is_smooth(&code[i]) && !stores_as(a, &code[i], kind_of_rounding(&code[from]));
+        }
+}
+
+/* Lets those who read a rounding that is left out read what it would round. */
+static int drop_roundings(const KArgs *a, FusedUse *u) {
+    const KProgram *p = a->attr;
+    const KInstr *code = k_program_code(p);
+    int32_t *instead = calloc((size_t)p->ninstr + 1, sizeof *instead);
+    uint8_t *kinds = calloc(2 * (size_t)p->ninstr + 2, 1), *kept = kinds + p->ninstr;
+    int done = instead && kinds;
+    if (done) find_readers(a, u, kept);
+    for (int32_t i = 0; done && i < p->ninstr; i++)
+        kinds[i] = (uint8_t)kinds_of(a, &code[i], &u->source[4 * i], kinds);
+    for (int32_t i = 0; done && i < p->ninstr; i++) {
+        int kind = kind_of_rounding(&code[i]), same = kind && kinds[u->source[4 * i]] & kind;
+        int drops = same || (kind && !kept[i] && is_between(code, u->source, kinds, i));
+        instead[i] = drops ? instead[u->source[4 * i]] : i;
+    }
+    for (int32_t i = 0; done && i < p->ninstr; i++)
+        for (int k = 0; k < source_count(&code[i]); k++) {
+            int32_t *from = &u->source[4 * i + k];
+            *from = instead[*from];
+            if (stores_as(a, &code[i], kind_of_rounding(&code[*from])))
+                *from = u->source[4 * *from];
+        }
+    free(instead);
+    free(kinds);
+    return done;
 }
 
 static int has_line(const KInstr *i) {
@@ -149,8 +255,10 @@ int fused_use(const KArgs *a, FusedUse *u) {
     *u = (FusedUse){.source = calloc(4 * n + 1, sizeof(int32_t)),
                     .number = calloc(n + 1, sizeof(int32_t)),
                     .live = calloc(n + 1, 1),
+                    .coarse = calloc(n + 1, 1),
                     .input = calloc((size_t)a->nin + 1, 1)};
-    if (!u->source || !u->number || !u->live || !u->input || !connect(a, u->source)) return 0;
+    if (!u->source || !u->number || !u->live || !u->coarse || !u->input) return 0;
+    if (!connect(a, u->source) || !drop_roundings(a, u)) return 0;
     for (int32_t i = p->ninstr - 1; i >= 0; i--) {
         if (code[i].op == KI_STORE) u->live[i] = 1;
         for (int k = 0; u->live[i] && k < source_count(&code[i]); k++)
@@ -167,6 +275,7 @@ void fused_use_free(FusedUse *u) {
     free(u->source);
     free(u->number);
     free(u->live);
+    free(u->coarse);
     free(u->input);
 }
 
@@ -248,7 +357,7 @@ static int is_float(KType t) {
     return t == KT_F32 || t == KT_F64;
 }
 
-static const char *form_of(const KInstr *i) {
+static const char *form_of(const KInstr *i, int coarse) {
     KType from = (KType)i->type, to = (KType)i->d;
     switch (i->op) {
     case KI_IOTA:
@@ -261,17 +370,22 @@ static const char *form_of(const KInstr *i) {
         return from == KT_I64 ? "(i64)random_u64($a, $b, $i)" : "random_u32($a, $b, $i)";
     case KI_CONVERT: return is_float(from) && !is_float(to) ? "to_$t($a)" : "($t)$a";
     case KI_BITCAST: return "bits_as<$t>($a)";
+    case KI_TANH:
+        if (coarse && from == KT_F32) return "tanh_approx($a)";
+        break;
+    case KI_EXP:
+        if (coarse && from == KT_F32) return "math::exp($a)";
+        break;
     case KI_INT_POW: return "whole_power<$k>($a)";
-    default: {
-        const Form *f = &form[i->op];
-        return from == KT_F32 ? f->f32 : from == KT_F64 ? f->f64 : f->integer;
+    default: break;
     }
-    }
+    const Form *f = &form[i->op];
+    return from == KT_F32 ? f->f32 : from == KT_F64 ? f->f64 : f->integer;
 }
 
 static void put_value(const Writer *w, int32_t i) {
     const KInstr *in = &w->code[i];
-    for (const char *c = form_of(in); *c; c++) {
+    for (const char *c = form_of(in, w->use->coarse[i]); *c; c++) {
         if (*c != '$')
             text_put(w->t, "%c", *c);
         else if (*++c == 'i')

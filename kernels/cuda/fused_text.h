@@ -16,6 +16,7 @@ typedef struct FusedUse {
     int32_t *source; /* [4 i + k]: the instruction that makes operand k of instruction i */
     int32_t *number; /* by instruction: of its line, or of its index */
     uint8_t *live;   /* by instruction: some output depends on it */
+    uint8_t *coarse; /* by instruction: its value is rounded to 16 bits by all who read it */
     uint8_t *input;  /* by input: a live instruction loads it */
 } FusedUse;
 /* 0 when out of memory. */

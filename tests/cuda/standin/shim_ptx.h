@@ -56,5 +56,8 @@ static inline float exp2_approx(float x) {
     float y = x < -126 ? 0 : exp2f(x);
     return y;
 }
+static inline float tanh_approx(float x) {
+    return tanhf(x);
+}
 
 #endif
