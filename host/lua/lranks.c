@@ -39,6 +39,13 @@ static int device_kind(lua_State *L) {
     return 2;
 }
 
+/* wait(): until all that runs on GPUs is done; raises what went wrong there. */
+static int wait_for_devices(lua_State *L) {
+    Host *h = state_of(L);
+    if (gpu_is_there(&h->rt.gpu)) state_check(L, h, gpu_wait(&h->rt.gpu));
+    return 0;
+}
+
 /* device_peak(dtype): operations per second of products on one GPU, by its datasheet; nil where it
  * is not known, and on processors. */
 static int device_peak(lua_State *L) {
@@ -116,6 +123,7 @@ void lranks_open(lua_State *L) {
                                    {"local_device_count", local_device_count},
                                    {"device_kind", device_kind},
                                    {"device_peak", device_peak},
+                                   {"wait", wait_for_devices},
                                    {"set_devices", set_devices},
                                    {"backend", backend},
                                    {"process_index", process_index},

@@ -304,7 +304,8 @@ function M.ShapeDtypeStruct(shape, dtype, sharding)
 end
 
 --- Waits until all tensors of a tree are computed; returns the tree. On CPU devices a call returns when it is
---- done. E_TRACED for what is traced, E_DELETED for what is gone.
+--- done; on GPUs what went wrong meanwhile (an id outside a table: E_INDEX) is raised here, or where a value is
+--- read. E_TRACED for what is traced, E_DELETED for what is gone.
 ---@generic T
 ---@param x T
 ---@return T
@@ -314,6 +315,7 @@ function M.block_until_ready(x)
       raise("E_TRACED", "block_until_ready: a traced tensor is computed when the jitted function runs")
     end
   end
+  core.wait()
   return x
 end
 

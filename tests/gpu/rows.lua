@@ -38,7 +38,8 @@ end
 --- `over`: when the time for all is.
 local function run_row(row, over)
   local before = core.clock()
-  if before > over then return {name = row.name, state = "", text = "not run: the time is over", seconds = 0} end
+  local late = {name = row.name, state = "", text = "not run: the time is over", seconds = 0}
+  if before > over then return late end
   local function left() return math.min(row.limit - (core.clock() - before), over - core.clock() + 20) end
   local ok, text = pcall(row.run, function(command) return shell(command, left()) end,
     function(command) return must(command, left()) end)

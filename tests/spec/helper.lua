@@ -6,6 +6,9 @@ local ml = require "meshlua"
 local M = {files = {}}
 package.loaded["spec.helper"] = M
 
+-- `pending` inside a spec; busted.pending is the one that stands in its place.
+local end_pending = require "busted.core"().pending
+
 -- Finalizers may free what has finalizers.
 local function collect()
   collectgarbage()
@@ -127,11 +130,26 @@ function M.close(expected, actual, tolerance)
   if found then error(found, 2) end
 end
 
+--- A spec of what is so on processors only; on GPUs it is pending, with the reason.
+---@param reason string
+function M.on_processors(reason, name, fn)
+  busted.it(name, function()
+    if ml.core.device_kind() ~= "cpu" then end_pending(reason) end
+    fn()
+  end)
+end
+
+--- Calls fn, and waits for GPUs: they find what is wrong with data later.
+local function call(fn, ...)
+  fn(...)
+  ml.core.wait()
+end
+
 --- Raises unless fn raises a text that holds `wanted` (plain text). Returns the text.
 ---@param wanted string
 ---@param fn function
 function M.raises(wanted, fn, ...)
-  local ok, message = pcall(fn, ...)
+  local ok, message = pcall(call, fn, ...)
   if ok then error("it did not raise", 2) end
   if not tostring(message):find(wanted, 1, true) then
     error(("it raised\n  %s\nwithout\n  %s"):format(tostring(message), wanted), 2)

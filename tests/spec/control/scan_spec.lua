@@ -175,7 +175,8 @@ describe("scan", function()
       return step:plan(ml.ones {1000}):memory().peak
     end
     -- one float per element and iteration: tanh's result is all that its rule reads
-    assert.equal(900 * 4000, bytes(1000) - bytes(100))
+    local most = 256 -- the alignment of a buffer, on any device
+    assert.near(900 * 4000, bytes(1000) - bytes(100), most)
   end)
 
   it("leaves nothing behind", function()

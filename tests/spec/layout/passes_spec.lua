@@ -76,7 +76,8 @@ describe("switching passes:", function()
     assert.equal("fused", order(on))
   end)
 
-  it("fuse: what only other programs read is computed again where that is cheaper than keeping it", function()
+  helper.on_processors("a GPU weighs it up in another way",
+    "fuse: what only other programs read is computed again where that is cheaper than keeping it", function()
     local x, w, v = whole(1, {16, 8}, P "data"), whole(2, {8, 32}, P()), whole(3, {32, 8}, P())
     local function kept(activation)
       local _, on = both("fuse", function(a, m, n)
@@ -170,7 +171,8 @@ describe("switching passes:", function()
     assert.equal(5, times(on))
   end)
 
-  it("overlap: a weight is gathered while the layer before computes, a gradient scattered behind", function()
+  helper.on_processors("a GPU computes longer, and waits elsewhere",
+    "overlap: a weight is gathered while the layer before computes, a gradient scattered behind", function()
     local M = nn.module "M"
     function M:init(rngs)
       self.layers = {}
