@@ -16,12 +16,13 @@ typedef struct Tiles {
 
 typedef enum Role { FORWARD, GRAD_KEYS, GRAD_QUERIES } Role;
 
-/* The largest whose sums stay in registers (255 a thread, none spilled), with two strips where that
- * leaves room for them. */
+/* The largest whose sums stay in the 255 registers of a thread, with two strips where that leaves
+ * room for them. */
 static Tiles tiles_of(Role role, int64_t depth, int masked) {
-    int columns = depth <= 64 ? 64 : 32;
-    if (masked || role == GRAD_KEYS) return (Tiles){8, 1, columns};
-    return (Tiles){4, 2, role == GRAD_QUERIES ? 32 : columns};
+    int shallow = depth <= 64;
+    if (masked) return (Tiles){8, 1, shallow ? 64 : 32};
+    if (role == FORWARD) return (Tiles){4, 2, shallow ? 64 : 32};
+    return role == GRAD_QUERIES || shallow ? (Tiles){4, 2, 32} : (Tiles){8, 1, 32};
 }
 
 static int64_t whole(int64_t n, int64_t unit) {

@@ -1,7 +1,7 @@
 /* attention_grad_mma.cu - the gradient of attention of 16-bit floats on tensor cores
- * (FlashAttention-2: Dao 2023): p is made again from the scores, 2^(scale q k^T / log 2 - base)
- * (attention_delta.cu),
- * dv = p^T dy, ds = p (dy v^T - delta), dq = scale ds k, dk = scale ds^T q.
+ * (FlashAttention-2: Dao 2023): p is made again, 2^(scale q k^T / log 2 - base), and dv = p^T dy,
+ * ds = p (dy v^T - delta), dq = scale ds k, dk = scale ds^T q (base and delta:
+ * attention_delta.cu).
  *
  * Two kernels make the scores each for itself: one has a tile of keys and meets all queries, for dk
  * and dv, the other a tile of queries and meets all keys, for dq. That is 7 products of which 5
@@ -11,11 +11,17 @@
  *
  * Scores are made with the block's own tile as rows, so that p and ds are, in the registers where
  * they arise, the first factor of the products that follow: no score goes through shared memory.
- * What limits: shared memory, 256 bytes for an mma where a warp has one strip of rows (2 cycles of
- * a processor), 128 with two, against about 1.6 cycles that mma.sync takes on sm_90.
+ * What limits: mma.sync, 1.6 cycles of a processor of sm_90 each (attention_mma.cu), and shared
+ * memory: for an mma 192 bytes for dk and dv at a depth of 64, 128 for dq, 256 where a warp has one
+ * strip of rows; 128 are a cycle.
  *
  * Bits: a row of dk and dv adds up tiles of QUERIES in rising order, head by head, one of dq tiles
  * of KEYS. */
+#ifdef QUERIES
+#    define KEEPS_FACTORS (DEPTH <= 64 && STRIPS == 1)
+#else
+#    define KEEPS_FACTORS (DEPTH <= 64)
+#endif
 #include "attention_tile.cuh"
 
 /* A probability after dropout, but for the factor 1 / keep, and what its score's gradient is. */

@@ -10,7 +10,8 @@
  * one strip a product takes 256 bytes from shared memory for each mma, with two 128.
  *
  * Defined in front, beside those of attention.cuh: DEPTH, the head's depth in whole 16s; WARPS;
- * STRIPS. */
+ * STRIPS; and KEEPS_FACTORS, whether registers have room for first factors, too, which otherwise
+ * are loaded from shared memory each time. */
 #ifndef MESHLUA_CUDA_ATTENTION_TILE_CUH
 #define MESHLUA_CUDA_ATTENTION_TILE_CUH
 
@@ -68,9 +69,9 @@ DEVICE const Element *lane_along(const Element *tile) {
     return tile + (lane % 8 + lane / 16 * 8) * PITCH + lane / 8 % 2 * 8;
 }
 
-/* The warp's own rows of a tile, as the first factor: kept in registers where there is room. */
+/* The warp's own rows of a tile, as the first factor. */
 struct Factor {
-    static constexpr bool kept = DEPTH <= 64;
+    static constexpr bool kept = KEEPS_FACTORS;
     const Element *at;
     u32 part[kept ? STRIPS : 1][kept ? DEPTH / 16 : 1][4];
 
@@ -161,21 +162,33 @@ DEVICE int column_of(int n, int e) {
 }
 
 /* Scores become -inf where a query does not see the key. Rows, from `row` on, are queries, and
- * columns keys; transposed, it is the other way. */
+ * columns keys; transposed, it is the other way. Queries that do not exist may see keys that do. */
 template <bool TRANSPOSED, int N>
 DEVICE void hide(float (&p)[STRIPS][N][4], const AttentionArgs &a, const Sight &sight, int row,
                  int column) {
+    /* The columns before an edge are seen; transposed, those from it on. */
+    int keys = a.keys - column, ahead = a.keys - a.queries;
+    int last = a.causal ? row + 1 + ahead - column : keys;
+    int first = a.causal ? row - ahead - column : -BLOCK_ROWS;
 #pragma unroll
     for (int m = 0; m < STRIPS; m++)
 #pragma unroll
-        for (int e = 0; e < 4; e++)
+        for (int i = 0; i < 2; i++) {
+            int r = row_of(m, 2 * i), edge = TRANSPOSED ? first + r : min(keys, last + r);
 #pragma unroll
-            for (int n = 0; n < N; n++) {
-                int r = row + row_of(m, e), c = column + column_of(n, e);
-                int t = TRANSPOSED ? c : r, s = TRANSPOSED ? r : c;
-                if (t >= a.queries || s >= keys_before(a, t) || !sight.sees(t, s))
-                    p[m][n][e] = -INFINITE;
-            }
+            for (int n = 0; n < N; n++)
+#pragma unroll
+                for (int e = 2 * i; e < 2 * i + 2; e++) {
+                    int c = column_of(n, e);
+                    bool hidden = (c < edge) == TRANSPOSED;
+                    if (MASKED) {
+                        int t = TRANSPOSED ? column + c : row + r;
+                        int s = TRANSPOSED ? row + r : column + c;
+                        hidden = hidden || t >= a.queries || s >= a.keys || !sight.sees(t, s);
+                    }
+                    if (hidden) p[m][n][e] = -INFINITE;
+                }
+        }
 }
 
 /* Writes the warp's results, scale[m][i] times the row, through its own rows of a tile to `to`:
