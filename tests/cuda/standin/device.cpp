@@ -83,9 +83,15 @@ Device &current() {
     return device(chosen);
 }
 
+/* What CUDA the driver is for; 0: there is none. */
+static int driver() {
+    return (int)setting("STANDIN_DRIVER", CUDART_VERSION);
+}
+
 cudaError_t cudaGetDeviceCount(int *count) {
     Call call("cudaGetDeviceCount");
-    *count = device_count();
+    *count = driver() < CUDART_VERSION ? 0 : device_count();
+    if (driver() < CUDART_VERSION) return call(cudaErrorInsufficientDriver);
     return call(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 cudaError_t cudaSetDevice(int index) {
@@ -129,7 +135,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int index) {
     p->maxThreadsDim[2] = 64;
     p->maxGridSize[0] = 0x7fffffff;
     p->maxGridSize[1] = p->maxGridSize[2] = 65535;
-    p->major = 9;
+    int capability = (int)setting("STANDIN_CAPABILITY", 90);
+    p->major = capability / 10;
+    p->minor = capability % 10;
     p->multiProcessorCount = (int)setting("STANDIN_PROCESSORS", 132);
     p->l2CacheSize = 60 << 20;
     p->memoryBusWidth = 6144;
@@ -185,7 +193,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
     return call(fresh ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled);
 }
 cudaError_t cudaDriverGetVersion(int *version) {
-    *version = (int)setting("STANDIN_DRIVER", CUDART_VERSION);
+    *version = driver();
     return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int *version) {

@@ -1,0 +1,80 @@
+-- missing_spec.lua: what keeps a script from its GPU is one line, the same from a run and from the doctor; on GPUs
+-- that the stand-ins play (standin/device.cpp).
+local helper = require "spec.helper"
+local shell = helper.shell
+
+local folder = helper.program():match "^(.*)/[^/]*$" .. "/standin"
+local missing = not io.open(folder .. "/libcudart.so.13") and "the stand-ins for CUDA were not built"
+
+--- Runs the program with these variables and arguments.
+local function run(variables, arguments)
+  return shell(('MESHLUA_CACHE=off LD_LIBRARY_PATH=%s %s "$MESHLUA" %s'):format(folder, variables, arguments))
+end
+
+describe("a GPU", function()
+  local version = missing or run("", "doctor"):match "runtime ([%d.]+)\n" -- of the toolkit here
+
+  local function check(name, fn)
+    it(name, function()
+      if missing then pending(missing) end
+      fn()
+    end)
+  end
+
+  local function says(variables, line)
+    local _, err, code = run(variables, "--devices=cuda -e ''")
+    assert.equal(("meshlua: [E_DEVICE] --devices=cuda: %s\n"):format(line), err)
+    assert.equal(3, code)
+    local out = run(variables, "doctor")
+    assert.truthy(out:find("\nGPUs +%-%-devices=cuda: " .. line:gsub("%p", "%%%0") .. "\n"), out)
+  end
+
+  check("needs a driver, one that is new enough", function()
+    says("STANDIN_DRIVER=0",
+      "no CUDA device: there is no NVIDIA driver (libcuda.so.1), which the CUDA runtime " .. version
+      .. " needs")
+    says("STANDIN_DRIVER=11080", "no CUDA device: the NVIDIA driver is too old: it is for CUDA 11.8, and the "
+      .. "runtime is " .. version .. "; a newer driver or an older toolkit is needed")
+  end)
+
+  check("is there, shown, and of the kind that is used", function()
+    says("STANDIN_GPUS=0", "no CUDA device: no CUDA-capable device is detected (CUDA error 100; driver for "
+      .. ("CUDA %s, runtime %s)"):format(version, version))
+    says("STANDIN_GPUS=0 CUDA_VISIBLE_DEVICES=7", "no CUDA device: CUDA_VISIBLE_DEVICES=7 shows none")
+    says("STANDIN_CAPABILITY=75",
+      "GPU 0 (Stand-in H200) has compute capability 7.5; 8.0 or later is needed")
+    local _, err, code = run("CUDA_VISIBLE_DEVICES=2,3 STANDIN_GPUS=2", "--devices=cuda:0,5 -e ''")
+    assert.equal("meshlua: [E_DEVICE] --devices=cuda: there is no GPU 5: CUDA shows 2, from 0 "
+      .. "(CUDA_VISIBLE_DEVICES=2,3)\n", err)
+    assert.equal(3, code)
+  end)
+
+  check("is in the doctor's list", function()
+    local out = run("STANDIN_GPUS=2 STANDIN_CAPABILITY=80", "doctor")
+    for i = 0, 1 do
+      assert.truthy(out:find(("\nGPU %d +Stand%%-in H200, 4.00 GiB, compute capability 8%%.0, at [%%x:.]+; "
+        .. "driver for CUDA [%%d.]+, runtime [%%d.]+\n"):format(i)), out)
+    end
+  end)
+
+  check("needs the runtime, and NVRTC for what was not compiled before", function()
+    local broken = shell("mktemp -d"):match "[^\n]+"
+    local say = ('LD_LIBRARY_PATH=%s "$MESHLUA" --devices=cuda -e %s'):format(broken,
+      "'local ml = require [[meshlua]] print(ml.exp(ml.arange(4.0)))'")
+    local function library(name) shell(("for n in 12 13; do : > %s/%s.so.$n; done"):format(broken, name)) end
+    library "libnvrtc"
+    shell(("cp %s/libcudart.so.13 %s"):format(folder, broken))
+    local _, err, code = shell(("MESHLUA_CACHE=%s/kept %s"):format(broken, say))
+    assert.truthy(err:find("[E_DEVICE]", 1, true), err)
+    assert.truthy(err:find("NVRTC is missing: ", 1, true), err)
+    assert.equal(3, code)
+    shell(('MESHLUA_CACHE=%s/kept LD_LIBRARY_PATH=%s "$MESHLUA" --devices=cuda -e %s'):format(broken, folder,
+      "'local ml = require [[meshlua]] print(ml.exp(ml.arange(4.0)))'"))
+    assert.truthy(shell(("MESHLUA_CACHE=%s/kept %s"):format(broken, say)):find "20.08")
+    library "libcudart"
+    _, err, code = shell(say)
+    assert.truthy(err:find("meshlua: [E_DEVICE] --devices=cuda: the CUDA runtime is missing: ", 1, true), err)
+    assert.equal(3, code)
+    shell("rm -r " .. broken)
+  end)
+end)
