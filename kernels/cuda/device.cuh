@@ -3,7 +3,9 @@
  *
  * No CUDA header is included: NVRTC knows what is used here by itself. The few functions that are
  * PTX stand under `#ifndef STANDIN`, so that a CPU may run the rest. The types of elements are
- * bool, u8, u32, i32, i64, bf16, f16, float and double. */
+ * bool, u8, u32, i32, i64, bf16, f16, float and double.
+ *
+ * Names of one capital letter are parameters of templates here, so a row defines longer ones. */
 #ifndef MESHLUA_CUDA_DEVICE_CUH
 #define MESHLUA_CUDA_DEVICE_CUH
 
@@ -90,6 +92,9 @@ template <class T, class C> DEVICE T narrow(C x) {
 
 /* ---- functions of both floating types ------------------------------------------------------- */
 namespace math {
+template <class C> DEVICE C infinity() {
+    return (C)__int_as_float(0x7f800000);
+}
 /* The float one takes three instructions: relative error 2^-22 + |x| 2^-24, 0 below 2^-126. */
 DEVICE float exp(float x) {
     return exp2_approx(x * 1.44269504f);
@@ -245,6 +250,7 @@ struct View {
         i64 bytes = 0;
         if (small) {
             u32 rest = (u32)i;
+#pragma unroll 1
             for (int d = rank - 1; d > 0; d--) {
                 u32 n = (u32)dims[d], next = rest / n;
                 bytes += (rest - next * n) * strides[d];
@@ -252,6 +258,7 @@ struct View {
             }
             return rank > 0 ? bytes + rest * strides[0] : 0;
         }
+#pragma unroll 1
         for (int d = rank - 1; d > 0; d--) {
             i64 next = i / dims[d];
             bytes += (i - next * dims[d]) * strides[d];
@@ -275,8 +282,17 @@ template <class T> DEVICE const T *bytes_on(const T *p, i64 bytes) {
 
 /* ---- reductions: the order depends on the number of threads only, and all threads get the result.
  * All threads of the warp, or of the block, take part; a block has 2^n warps. ---- */
+
+/* Two values that go through a reduction together. */
+template <class A, class B> struct Pair {
+    A a;
+    B b;
+};
 struct Add {
     template <class V> DEVICE V operator()(V a, V b) const { return a + b; }
+    template <class A, class B> DEVICE Pair<A, B> operator()(Pair<A, B> x, Pair<A, B> y) const {
+        return Pair<A, B>{x.a + y.a, x.b + y.b};
+    }
 };
 struct Higher { /* NaN is above all */
     template <class V> DEVICE V operator()(V a, V b) const { return b > a || b != b ? b : a; }
@@ -285,11 +301,6 @@ struct Lower { /* NaN is below all */
     template <class V> DEVICE V operator()(V a, V b) const { return b < a || b != b ? b : a; }
 };
 
-/* Any struct of two values that go through a reduction together. */
-template <class A, class B> struct Pair {
-    A a;
-    B b;
-};
 template <class V> DEVICE V shuffle_xor(V x, int mask) {
     return __shfl_xor_sync(0xffffffffu, x, mask);
 }

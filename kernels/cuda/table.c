@@ -6,6 +6,10 @@
  * in the order of the CPU's table. */
 #define FAMILIES(X)                                                                                \
     X(fused)                                                                                       \
+    X(reduce)                                                                                      \
+    X(softmax)                                                                                     \
+    X(norm)                                                                                        \
+    X(cross_entropy)                                                                               \
     X(matmul)                                                                                      \
     X(conv)                                                                                        \
     X(window)                                                                                      \

@@ -36,6 +36,8 @@ local exceptions = {
   {"^embedded$", "core_"},         -- the generated half of core.c
   {"^embedded_cuda$", "source_"},  -- that of cuda/source.c
   {"^kernels/cuda/view$", "cuda_"},
+  {"^kernels/cuda/rows$", "cuda_"},
+  {"^kernels/cuda/reduce$", "cuda_"},
   {"^kernels/cuda/fused_", "fused_"}, -- part of fused.c
   {"^kernels/", "k_"},
 }

@@ -19,9 +19,11 @@ static inline unsigned f16_pair(float low, float high) {
     return f16_bits(high) << 16 | f16_bits(low);
 }
 static inline float f16_value(unsigned short bits) {
-    _Float16 h;
-    __builtin_memcpy(&h, &bits, 2);
-    return (float)h;
+    /* By hand: of a _Float16 the compiler makes comparisons that only libgcc has. */
+    unsigned sign = (bits & 0x8000u) << 16, e = bits >> 10 & 31, m = bits & 0x3ff;
+    float tiny = (float)m * 0x1p-24f;
+    if (e == 0) return sign ? -tiny : tiny;
+    return __uint_as_float(sign | (e == 31 ? 0x7f800000 : (e + 112) << 23) | m << 13);
 }
 
 /* ---- mma.cuh ---- */
