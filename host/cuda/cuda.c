@@ -103,7 +103,6 @@ static int fill(void *self, int32_t gpu, char *to, int byte, size_t bytes) {
 static int wait_all(void *self, int32_t gpu) {
     Gpu *g = gpu_at(self, gpu);
     Cuda *c = g->cuda;
-    if (!g->stream) return 1; /* nothing was ever put there */
     return gpu_use(g) && gpu_ok(c, c->rt.cudaStreamSynchronize(g->stream), "cudaStreamSynchronize");
 }
 
@@ -167,12 +166,13 @@ static int join(void *self, const char id[DEVICE_ID], int32_t rank, int32_t worl
 static void close_gpu(Gpu *g) {
     Cuda *c = g->cuda;
     products_free(g->products);
-    if (!g->stream || !gpu_use(g)) return;
-    c->rt.cudaStreamSynchronize(g->stream);
-    memory_close(g);
-    times_close(g);
-    c->rt.cudaFreeHost(g->fault);
-    c->rt.cudaStreamDestroy(g->stream);
+    if (g->stream && gpu_use(g)) {
+        c->rt.cudaStreamSynchronize(g->stream);
+        memory_close(g);
+        times_close(g);
+        c->rt.cudaStreamDestroy(g->stream);
+    }
+    if (g->fault) c->rt.cudaFreeHost(g->fault);
 }
 
 static void close_all(void *self) {

@@ -49,7 +49,8 @@ typedef struct Device {
     int (*download)(void *self, int32_t gpu, void *to, const char *from, size_t bytes);
     int (*move)(void *self, int32_t gpu, char *to, const char *from, size_t bytes);
     int (*fill)(void *self, int32_t gpu, char *to, int byte, size_t bytes);
-    /* Waits for all that is in the queue. */
+    /* Waits for all that is in the queue. Before the first use: begins with that GPU, which may
+     * fail where others have it. */
     int (*wait)(void *self, int32_t gpu);
     /* The first fault since the last time, of what has been waited for: 1, or 0 for none. */
     int (*fault)(void *self, int32_t gpu, DeviceFault *out);

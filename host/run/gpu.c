@@ -202,6 +202,12 @@ Err gpu_open(Runtime *rt, const char *devices, const Ranks *ranks, int32_t *ndev
         return not_there(rt->cx, "one process uses one GPU; start one for each: meshlua run -n 2 "
                                  "--devices=cuda SCRIPT, or say which: --devices=cuda:0");
     }
+    if (!g->device.wait(g->device.self, 0)) {
+        char why[REASON];
+        snprintf(why, sizeof why, "%s", g->device.error(g->device.self));
+        gpu_close(g);
+        return not_there(rt->cx, why);
+    }
     g->cx = rt->cx;
     g->rt = rt;
     g->memory = (Memory){0, 0, take, give, write, read, move};

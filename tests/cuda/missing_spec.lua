@@ -49,6 +49,12 @@ describe("a GPU", function()
     assert.equal(3, code)
   end)
 
+  check("has room for what a process needs of it", function()
+    local _, err, code = run("STANDIN_FAIL=1", "--devices=cuda -e ''")
+    assert.equal("meshlua: [E_DEVICE] --devices=cuda: cudaHostAlloc: out of memory (CUDA error 2)\n", err)
+    assert.equal(3, code)
+  end)
+
   check("is in the doctor's list", function()
     local out = run("STANDIN_GPUS=2 STANDIN_CAPABILITY=80", "doctor")
     for i = 0, 1 do
