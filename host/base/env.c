@@ -22,8 +22,14 @@ static const EnvRow rows[ENV_COUNT] = {
     [ENV_TIMEOUT] = {"MESHLUA_TIMEOUT", "seconds",
                      "how long a process waits for others, as --timeout; default: 300"},
     [ENV_CACHE] = {"MESHLUA_CACHE", "off | FOLDER",
-                   "where compiled kernels are kept between runs; default: meshlua in the user's "
-                   "folder of caches"},
+                   "where compiled kernels and chosen algorithms are kept between runs; default: "
+                   "meshlua in the user's folder of caches"},
+    [ENV_ALGORITHMS] =
+        {"MESHLUA_ALGORITHMS", "timed | first",
+         "which algorithm makes a matrix product on a GPU: the fastest of cublasLt's "
+         "best guesses (the default), or its first guess"},
+    [ENV_TF32] = {"MESHLUA_TF32", "1",
+                  "float32 matrix products on a GPU round their operands to tf32"},
     [ENV_MESHLUA_WORLD_SIZE] = {"MESHLUA_WORLD_SIZE", "1..",
                                 "how many processes there are, as --world-size"},
     [ENV_MESHLUA_RANK] = {"MESHLUA_RANK", "0..", "which of them this is, as --rank"},

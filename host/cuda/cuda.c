@@ -280,7 +280,7 @@ static int is_new_enough(Cuda *c, const DeviceGpu *g) {
                     (int)g->index, g->name, (int)g->major, (int)g->minor);
 }
 
-static int add_gpu(Cuda *c, int32_t device) {
+static int add_gpu(Cuda *c, int32_t device, const DeviceOptions *o) {
     Gpu *g = &c->gpu[c->ngpu];
     DeviceGpu *about = &c->about[c->ngpu];
     size_t shared;
@@ -289,7 +289,7 @@ static int add_gpu(Cuda *c, int32_t device) {
                .device = device,
                .row = {about->major, about->minor, about->processors, shared}};
     c->ngpu++;
-    g->products = products_new(&c->rt, about, c->cache);
+    g->products = products_new(&c->rt, about, o->first_guess ? NULL : c->cache, o->tf32);
     return g->products || gpu_fail(c, "out of memory for GPUs");
 }
 
@@ -308,7 +308,7 @@ static int add_gpus(Cuda *c, const DeviceOptions *o) {
             return gpu_fail(c, "there is no GPU %d: CUDA shows %d, from 0%s%s%s", (int)device,
                             count, o->visible ? " (CUDA_VISIBLE_DEVICES=" : "",
                             o->visible ? o->visible : "", o->visible ? ")" : "");
-        if (!add_gpu(c, device)) return 0;
+        if (!add_gpu(c, device, o)) return 0;
     }
     return 1;
 }

@@ -14,6 +14,7 @@ enum {
 struct Products {
     const ApiCudart *rt;
     const DeviceGpu *gpu;
+    int tf32;
     ApiCublasLt lt;
     Algorithms all;  /* its handle is NULL until the library has been opened */
     char about[160]; /* of every key: what an algorithm was the best on */
@@ -39,11 +40,12 @@ typedef struct Call {
 static const ApiLibrary library =
     API_LIBRARY("cublasLt", API_CUBLASLT, "libcublasLt.so.13", "libcublasLt.so.12");
 
-Products *products_new(const ApiCudart *rt, const DeviceGpu *gpu, const char *folder) {
+Products *products_new(const ApiCudart *rt, const DeviceGpu *gpu, const char *folder, int tf32) {
     Products *p = calloc(1, sizeof *p);
     if (!p) return NULL;
     p->rt = rt;
     p->gpu = gpu;
+    p->tf32 = tf32;
     p->all = (Algorithms){.rt = rt,
                           .lt = &p->lt,
                           .workspace = (uint64_t)(gpu->major >= HOPPER ? 32 : 8) << 20,
@@ -112,14 +114,19 @@ static int transpose(const ApiCublasLt *lt, cublasLtMatmulDesc_t d,
     return lt->cublasLtMatmulDescSetAttribute(d, which, &op, sizeof op) == CUBLAS_STATUS_SUCCESS;
 }
 
+static int is_tf32(const Product *p) {
+    return p->products->tf32 && p->q.in == DT_F32;
+}
+
 static int describe(Product *p) {
     const ApiCublasLt *lt = &p->products->lt;
     const CudaProduct *q = &p->q;
     AlgorithmQuery *d = &p->query;
     int turned = q->y.transposed;
     cublasLtMatrixLayout_t *x = turned ? &d->a : &d->b, *w = turned ? &d->b : &d->a;
-    /* Sums of float32 are sums of float32's products: not of tf32's. */
-    cublasComputeType_t compute = q->in == DT_F64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+    cublasComputeType_t compute = q->in == DT_F64 ? CUBLAS_COMPUTE_64F
+                                  : is_tf32(p)    ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                  : CUBLAS_COMPUTE_32F;
     if (lt->cublasLtMatmulDescCreate(&d->product, compute,
                                      q->in == DT_F64 ? CUDA_R_64F : CUDA_R_32F) !=
         CUBLAS_STATUS_SUCCESS)
@@ -140,10 +147,10 @@ static void write_key(const Product *p, char key[ALGORITHM_KEY]) {
         [DT_BF16] = "bfloat16", [DT_F16] = "float16", [DT_F32] = "float32", [DT_F64] = "float64"};
     const CudaProduct *q = &p->q;
     const CudaMatrix *m[3] = {&q->x, &q->w, &q->y};
-    int n =
-        snprintf(key, ALGORITHM_KEY, "%s: %s to %s, m %lld n %lld k %lld batch %lld, aligned %u",
-                 p->products->about, names[q->in], names[q->out], (long long)q->m, (long long)q->n,
-                 (long long)q->k, (long long)q->batch, p->query.alignment);
+    int n = snprintf(
+        key, ALGORITHM_KEY, "%s: %s to %s, m %lld n %lld k %lld batch %lld, aligned %u",
+        p->products->about, is_tf32(p) ? "tf32" : names[q->in], names[q->out], (long long)q->m,
+        (long long)q->n, (long long)q->k, (long long)q->batch, p->query.alignment);
     for (int i = 0; i < 3 && n < ALGORITHM_KEY; i++)
         n += snprintf(key + n, (size_t)(ALGORITHM_KEY - n), ", %c %s%lld/%lld", "xwy"[i],
                       m[i] -> transposed ? "T" : "", (long long)m[i]->leading,

@@ -9,8 +9,9 @@
 typedef struct Products Products;
 
 /* `folder`: where the choice of an algorithm is kept between runs; NULL: nowhere, and then nothing
- * is timed. `rt`, `gpu` and `folder` must outlive it. NULL: out of memory. */
-Products *products_new(const ApiCudart *rt, const DeviceGpu *gpu, const char *folder);
+ * is timed. `tf32`: operands of float32 are rounded to it. `rt`, `gpu` and `folder` must outlive
+ * it. NULL: out of memory. */
+Products *products_new(const ApiCudart *rt, const DeviceGpu *gpu, const char *folder, int tf32);
 /* After everything that was bound with it. */
 void products_free(Products *p);
 

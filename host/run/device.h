@@ -95,6 +95,8 @@ typedef struct DeviceOptions {
     const int32_t *which; /* GPUs by index, in order, of those that CUDA shows; NULL: all */
     int32_t n;
     const char *visible; /* CUDA_VISIBLE_DEVICES, which is why others are not shown; NULL: unset */
+    int32_t first_guess; /* of a library's algorithms: none is timed */
+    int32_t tf32;        /* products of float32 may round their operands to it */
     const char *cache; /* a folder, which need not exist, for what is kept between runs; or NULL */
 } DeviceOptions;
 

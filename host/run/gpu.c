@@ -163,10 +163,15 @@ static void fill_target(Gpu *g) {
 /* Opens the library, and in it those GPUs. */
 static Err open_device(Ctx *cx, const Choice *c, Device *out, void **library) {
     char why[REASON] = "", cache[PATH_MAX];
+    const char *algorithms = env_get(ENV_ALGORITHMS);
     DeviceOptions options = {.which = c->n ? c->gpu : NULL,
                              .n = c->n,
                              .visible = env_get(ENV_CUDA_VISIBLE_DEVICES),
+                             .first_guess = algorithms && strcmp(algorithms, "first") == 0,
+                             .tf32 = env_int(ENV_TF32, 0) != 0,
                              .cache = store_folder(cache, sizeof cache)};
+    if (algorithms && !options.first_guess && strcmp(algorithms, "timed") != 0)
+        return err_set(cx, E_VALUE, "MESHLUA_ALGORITHMS=%s: expected timed or first", algorithms);
     DeviceOpen *open = (DeviceOpen *)(uintptr_t)symbol(cx, library, DEVICE_OPEN);
     if (!open) return cx->err.code;
     *out = (Device){.version = 0};

@@ -30,10 +30,10 @@ local cache, program -- of the running spec
 
 --- Runs the program, with the spec's folder for what is kept or another. Its three lines of output, and how often the log has
 --- each of its lines.
-local function run(keep)
+local function run(keep, more)
   local path = os.tmpname()
-  local out, err, code = shell(([[MESHLUA_CACHE=%s LD_LIBRARY_PATH=%s STANDIN_CUBLASLT_LOG=%s "$MESHLUA" \
-    --devices=cuda %s]]):format(keep or cache, folder, path, program))
+  local out, err, code = shell(([[MESHLUA_CACHE=%s LD_LIBRARY_PATH=%s STANDIN_CUBLASLT_LOG=%s %s "$MESHLUA" \
+    --devices=cuda %s]]):format(keep or cache, folder, path, more or "", program))
   assert.equal(0, code, err)
   local lines, calls = {}, {}
   for line in out:gmatch "[^\n]+" do lines[#lines + 1] = line end
@@ -112,11 +112,25 @@ describe("the algorithm of a product", function()
     end
   end)
 
-  check("is the library's first guess where nothing is kept", function()
-    local _, calls = run("off")
-    assert.equal(1, calls.heuristic)
+  check("is the library's first guess where nothing is kept, or asked for", function()
+    for _, how in ipairs {{"off"}, {cache, "MESHLUA_ALGORITHMS=first"}} do
+      local _, calls = run(how[1], how[2])
+      assert.equal(1, calls.heuristic)
+      assert.equal("matmul 0", calls.last)
+      for i = 1, 3 do assert.equal(nil, calls["matmul " .. i]) end
+    end
+    assert.equal("", (shell(("ls %s | grep product-"):format(cache))))
+    local _, err, code = shell('MESHLUA_ALGORITHMS=fast "$MESHLUA" --devices=cuda -e ""')
+    assert.truthy(err:find("MESHLUA_ALGORITHMS=fast: expected timed or first", 1, true), err)
+    assert.equal(2, code)
+  end)
+
+  check("is another one with tf32, whose digits are fewer", function()
+    local exact, calls = run("off")
+    local rounded = run("off", "MESHLUA_TF32=1")
     assert.equal("matmul 0", calls.last)
-    for i = 1, 3 do assert.equal(nil, calls["matmul " .. i]) end
+    local x, y = tonumber(exact[1]:match "%S+"), tonumber(rounded[1]:match "%S+")
+    assert.truthy(x ~= y and math.abs(x - y) < 1e-2, ("%g, %g"):format(x, y))
   end)
 
   check("is one for all processes that begin at the same time", function()

@@ -120,6 +120,15 @@ static const char *element(const Layout *l, const char *at, int32_t op, int64_t 
            (b * l->stride + (int64_t)(r + c * (uint64_t)l->leading)) * (int64_t)size_of(l->type);
 }
 
+/* To nearest, of 10 bits. */
+static float to_tf32(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    bits = (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
 static uint64_t depth_of(const Desc *d, const Layout *a) {
     return d->op[0] == CUBLAS_OP_N ? a->columns : a->rows;
 }
@@ -133,6 +142,8 @@ static double sum_of(const Work *w, int64_t b, uint64_t row, uint64_t column, ui
         double x = get(w->a.type, element(&w->a, w->from_a, w->desc.op[0], b, row, l)),
                y = get(w->b.type, element(&w->b, w->from_b, w->desc.op[1], b, l, column));
         wide = fma(x, y, wide);
+        if (w->desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32)
+            x = to_tf32((float)x), y = to_tf32((float)y);
         sum = fmaf((float)x, (float)y, sum);
     }
     return w->desc.compute == CUBLAS_COMPUTE_64F ? wide : sum;
@@ -168,7 +179,8 @@ static int fits_type(const Desc *d, const Layout *a, const Layout *b, const Layo
     if (a->type != b->type) return 0;
     if (a->type == CUDA_R_64F)
         return c->type == a->type && d->compute == CUBLAS_COMPUTE_64F && d->scale == CUDA_R_64F;
-    if (d->compute != CUBLAS_COMPUTE_32F || d->scale != CUDA_R_32F) return 0;
+    int tf32 = d->compute == CUBLAS_COMPUTE_32F_FAST_TF32 && a->type == CUDA_R_32F;
+    if ((d->compute != CUBLAS_COMPUTE_32F && !tf32) || d->scale != CUDA_R_32F) return 0;
     return c->type == CUDA_R_32F || (c->type == a->type && a->type != CUDA_R_32F);
 }
 
