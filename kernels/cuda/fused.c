@@ -44,7 +44,7 @@ typedef struct Kernel {
     Layout *layout;
     int32_t *index; /* by index: its instruction */
     int nindex, width;
-    int64_t threads;
+    int64_t threads, row; /* of all; of the last dim */
     Text text;
 } Kernel;
 
@@ -115,7 +115,8 @@ static int find_layouts(Kernel *f) {
     f->rank = a->out[0].rank;
     for (int d = 0; d < f->rank; d++) f->dims[d] = a->out[0].dims[d];
     for (int k = 0; k < a->nout; k++) tensor_strides(&a->out[k], stride[output(k)]);
-    for (int k = 0; k < a->nin; k++) tensor_strides(&a->in[k], stride[input(f, k)]);
+    for (int k = 0; k < a->nin; k++) /* what is not read is where the first output is */
+        tensor_strides(f->use.input[k] ? &a->in[k] : &a->out[0], stride[input(f, k)]);
     for (int k = 0; k < f->nindex; k++)
         index_strides(f, &k_program_code(a->attr)[f->index[k]], stride[index_operand(f, k)]);
     f->rank = cuda_collapse(f->rank, f->dims, f->noperand, stride);
@@ -172,7 +173,7 @@ static void choose_width(Kernel *f) {
                          !rows_fit(f, (int)width)))
         width /= 2;
     f->width = (int)width;
-    f->threads = cuda_ceil_div(n, width);
+    f->row = f->threads = cuda_ceil_div(n, width);
     for (int d = 0; d < f->rank - 1; d++) f->threads *= f->dims[d];
 }
 
@@ -198,15 +199,10 @@ static void put_places(Kernel *f) {
     text_put(t, "    %s thread = %s%d * blockIdx.x + threadIdx.x;\n", type, wide ? "(i64)" : "",
              THREADS);
     text_put(t, "    if (thread >= shape.threads) return;\n");
-    if (last > 0) {
-        text_put(t, "    %s row = (%s)", type, type);
-        text_put(t, f->width > 1 ? "((shape.dim[%d] + %d) / %d);\n" : "shape.dim[%d];\n", last,
-                 f->width - 1, f->width);
-    }
-    if (last > 0) text_put(t, "    i64 d%d = (i64)(thread %% row)", last);
+    if (last > 0) text_put(t, "    i64 d%d = (i64)(thread %% (%s)shape.row)", last, type);
     if (last == 0) text_put(t, "    i64 d0 = (i64)thread");
     text_put(t, f->width > 1 ? " * %d;\n" : ";\n", f->width);
-    if (last > 0) text_put(t, "    thread /= row;\n");
+    if (last > 0) text_put(t, "    thread /= (%s)shape.row;\n", type);
     for (int d = last - 1; d > 0; d--) {
         text_put(t, "    i64 d%d = thread %% (%s)shape.dim[%d];\n", d, type, d);
         text_put(t, "    thread /= (%s)shape.dim[%d];\n", type, d);
@@ -347,11 +343,11 @@ static void put_kernel(Kernel *f, const char *name) {
 
 /* ---- the launch ----------------------------------------------------------------------------- */
 static void launch(const Kernel *f, CudaPlan *p, const char *name) {
-    int64_t shape[1 + K_MAX_RANK] = {f->threads};
+    int64_t shape[2 + K_MAX_RANK] = {f->threads, f->row};
     size_t dims = sizeof(int64_t) * (size_t)f->rank;
     cuda_launch_text(p, f->text.at, name, cuda_ceil_div(f->threads, THREADS), THREADS);
-    memcpy(shape + 1, f->dims, dims);
-    cuda_bytes(p, shape, sizeof(int64_t) + dims);
+    memcpy(shape + 2, f->dims, dims);
+    cuda_bytes(p, shape, 2 * sizeof(int64_t) + dims);
     for (int l = 0; l < f->nlayout; l++)
         if (f->layout[l].far) cuda_bytes(p, f->layout[l].stride, dims);
     for (int k = 0; k < f->nindex; k++)

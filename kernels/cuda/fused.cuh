@@ -11,8 +11,8 @@
 
 /* ---- parameters ---- */
 /* The dims of the outputs, those merged that lie as one. A thread has some neighbours of the last
- * dim; `threads` is how many it takes. */
-template <int RANK> struct Shape { i64 threads, dim[RANK]; };
+ * dim; it takes `threads` for all, `row` for the last dim once. */
+template <int RANK> struct Shape { i64 threads, row, dim[RANK]; };
 /* Elements from one index to the next along each dim. */
 template <int RANK> struct Strides { i64 of[RANK]; };
 
