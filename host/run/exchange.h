@@ -5,6 +5,9 @@
  * the step, lies in the wire, a piece of memory that exchanges share; those that are on their way
  * at the same time have a part of it each.
  *
+ * On GPUs the items are launches and the wire is a GPU's memory; the messages go by themselves,
+ * after the items before them, and the items after them wait for them in the GPU's queue.
+ *
  * Every process counts out the same groups, parts and messages in the same order, of its own
  * devices and those that share a group with them: both sides of a message know of it without
  * asking. */

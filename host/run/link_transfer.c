@@ -8,6 +8,8 @@
 
 /* Who waits for a GPU looks without a pause first: most exchanges take less than that. */
 enum { LOOK_NS = 2000000, PAUSE_US = 50 };
+/* Seconds after which the channel has ended this process if another is gone. */
+enum { OTHERS_END = 4 };
 
 static Err failed(Ctx *cx, const Comm *c, const char *op) {
     return err_set(cx, E_RANKS, "%s with other processes: %s", op, c->error(c->self));
@@ -24,6 +26,8 @@ static Err look(Ctx *cx, Link *link, int *over) {
     if (link->channel) ring_over(channel_ring(link->channel), f->number);
     if (*over < 0) {
         link->flights = 0; /* what failed there carries nothing any more */
+        /* Who is gone is said by the channel; that its messages failed is the consequence. */
+        if (link->channel) sleep(OTHERS_END);
         return failed(cx, c, f->op);
     }
     memmove(link->flight, link->flight + 1, sizeof *f * (size_t)--link->flights);

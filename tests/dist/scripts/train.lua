@@ -1,13 +1,15 @@
--- train.lua RULES DATA MODEL: twenty steps of a small GPT. Rank 0 prints the losses and a checksum of every
--- parameter: the same text however the devices are spread over processes.
+-- train.lua RULES DATA MODEL ["tiny"]: twenty steps of a small GPT, or three of a tiny one. Rank 0 prints the
+-- losses and a checksum of every parameter: the same text however the devices are spread over processes.
 local ml = require "meshlua"
 local out = require "out"
 local small_gpt = require "small_gpt"
 
-local STEPS = 20
+local tiny = arg[4] == "tiny"
+local STEPS = tiny and 3 or 20
 local mesh = ml.make_mesh({tonumber(arg[2]), tonumber(arg[3])}, {"data", "model"})
-local cfg, model, optimizer, step = small_gpt(mesh, arg[1], {layers = 2, width = 64, heads = 4, seq = 32,
-  batch = 16, warmup = 2, steps = STEPS})
+local cfg, model, optimizer, step = small_gpt(mesh, arg[1], {layers = tiny and 1 or 2,
+  width = tiny and 16 or 64, heads = 4, seq = tiny and 8 or 32,
+  batch = tiny and 4 or 16, warmup = 2, steps = STEPS})
 
 local batch = ml.NamedSharding(mesh, ml.P("data"))
 for i = 1, STEPS do
