@@ -177,18 +177,28 @@ struct Order {
     }
 };
 
-/* CHUNK columns of a light row from `column` on: VECTOR neighbours in a lane. */
+/* CHUNK columns of a light row from `column` on: VECTOR neighbours in a lane, and the vectors of
+ * some updates on their way at a time. */
 DEVICE void add_vectors(const Sums &s, const Order &order, const Row &r, i64 column) {
+    enum { AHEAD = 4 };
     Vec<Sum, VECTOR> sum = Vec<Sum, VECTOR>();
     column += threadIdx.x % WARP * VECTOR;
-    for (int k = 0; k < r.n; k++) {
-        i64 from = s.place.offset(order.at(k));
-        if (column >= s.ncolumns) continue;
-        Vec<UPDATE, VECTOR> v = load<VECTOR>((const UPDATE *)(r.from + from) + column);
+    bool there = column < s.ncolumns;
+    for (int first = 0; first < r.n; first += AHEAD) {
+        Vec<UPDATE, VECTOR> v[AHEAD];
 #pragma unroll
-        for (int i = 0; i < VECTOR; i++) sum.at[i] += (Sum)widen(v.at[i]);
+        for (int k = 0; k < AHEAD; k++) {
+            if (first + k >= r.n) continue;
+            i64 from = s.place.offset(order.at(first + k));
+            if (there) v[k] = load<VECTOR>((const UPDATE *)(r.from + from) + column);
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            if (there && first + k < r.n)
+#pragma unroll
+                for (int i = 0; i < VECTOR; i++) sum.at[i] += (Sum)widen(v[k].at[i]);
     }
-    if (column < s.ncolumns) store<VECTOR>((TABLE *)r.to + column, narrow<TABLE>(sum));
+    if (there) store<VECTOR>((TABLE *)r.to + column, narrow<TABLE>(sum));
 }
 
 /* The same, one column after the other. */
@@ -237,7 +247,7 @@ DEVICE void add_heavy(const Sums &s, const Buckets &b, const Row &r, i64 column)
 }
 
 /* The first `heavy_blocks` blocks do what takes longest. */
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
     scatter_add(const char *updates, char *table, char *scratch, Ids ids, Sums s,
                 i32 heavy_blocks) {
     Buckets b(scratch, ids);

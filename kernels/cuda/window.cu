@@ -27,13 +27,20 @@ struct Window {                               /* the first RANK entries of each 
 };
 
 /* The index of position i in dims. */
-DEVICE void index_of(i64 i, const i64 *dims, i64 *index) {
+template <class Index> DEVICE void divide(Index i, const i64 *dims, i64 *index) {
 #pragma unroll
     for (int d = N - 1; d >= 0; d--) {
-        i64 next = d > 0 ? i / dims[d] : 0;
-        index[d] = i - next * dims[d];
+        Index next = d > 0 ? i / (Index)dims[d] : 0;
+        index[d] = (i64)(i - next * (Index)dims[d]);
         i = next;
     }
+}
+/* Of `count` positions; 32 bits do for most. */
+DEVICE void index_of(i64 i, i64 count, const i64 *dims, i64 *index) {
+    if (count <= 0x7fffffff)
+        divide((u32)i, dims, index);
+    else
+        divide((u64)i, dims, index);
 }
 DEVICE i64 offset_of(const i64 *index, const i64 *strides) {
     i64 bytes = 0;
@@ -97,7 +104,7 @@ template <class V> DEVICE V least() {
 extern "C" __global__ void __launch_bounds__(THREADS) window_max(const char *x, char *y, Window w) {
     i64 i = global_thread(), at[N];
     if (i >= w.count) return;
-    index_of(i, w.y, at);
+    index_of(i, w.count, w.y, at);
     Box b = seen_by(w, at);
     Value most = least<Value>();
     for (bool more = b.begin(); more; more = b.next()) {
@@ -110,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) window_max(const char *x, 
 extern "C" __global__ void __launch_bounds__(THREADS) window_sum(const char *x, char *y, Window w) {
     i64 i = global_thread(), at[N];
     if (i >= w.count) return;
-    index_of(i, w.y, at);
+    index_of(i, w.count, w.y, at);
     Box b = seen_by(w, at);
     Sum sum = Sum();
     for (bool more = b.begin(); more; more = b.next())
@@ -138,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     select_gather(const char *x, const char *t, char *y, Window w) {
     i64 i = global_thread(), at[N], place[N];
     if (i >= w.count) return;
-    index_of(i, w.y, at);
+    index_of(i, w.count, w.y, at);
     TYPE v = narrow<TYPE>(Value());
     if (largest(w, x, at, place)) v = *(const TYPE *)(t + offset_of(place, w.other_stride));
     *(TYPE *)(y + offset_of(at, w.y_stride)) = v;
@@ -149,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     select_taps(const char *x, i32 *tap, Window w) {
     i64 i = global_thread(), at[N], place[N];
     if (i >= w.count) return;
-    index_of(i, w.y, at);
+    index_of(i, w.count, w.y, at);
     i64 t = -1;
     if (largest(w, x, at, place)) {
         t = 0;
@@ -166,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     scatter_selected(const i32 *tap, const char *dy, char *dx, Window w) {
     i64 i = global_thread(), at[N];
     if (i >= w.count) return;
-    index_of(i, w.x, at);
+    index_of(i, w.count, w.x, at);
     Box b; /* of windows */
 #pragma unroll
     for (int d = 0; d < N; d++) {
