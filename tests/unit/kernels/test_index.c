@@ -94,8 +94,28 @@ static void order(void) {
     free(c.out[0].block);
 }
 
+/* Rows that have most of many updates, as a frequent word has. */
+static void frequent(DType t, DType wide, int64_t n, int64_t columns) {
+    int64_t rows = 40, offset = 0, table[] = {rows, columns}, other[] = {n, columns};
+    KTake attr = {.size = rows};
+    Case c = {.name = "scatter_add", .attr = &attr, .offsets = &offset, .nin = 2, .nout = 1};
+    c.rtol = kt_is_float(t) ? 1e-5 : 0;
+    c.atol = kt_is_float(t) ? 1e-4 : 0;
+    c.in[0] = tensor(DT_I32, 1, &n, DENSE);
+    for (int64_t i = 0; i < n; i++)
+        kt_put_int(DT_I32, kt_at(&c.in[0], i), below(rnd() % 3 ? 2 : rows));
+    c.in[1] = tensor(t, 2, other, DENSE);
+    fill(&c.in[1], kt_is_float(t) ? -5 : 0, kt_is_float(t) ? 5 : 0);
+    c.out[0] = tensor(wide, 2, table, DENSE);
+    check_case(&c);
+}
+
 int main(void) {
     order();
+    frequent(DT_BF16, DT_F32, 700, 264);
+    frequent(DT_F32, DT_F32, 300, 17);
+    frequent(DT_I32, DT_I32, 70000, 1);
+    rng_state = 1;
     for (int k = 0; k < 30; k++)
         for (int t = 0; t < DT_COUNT; t++)
             for (int scatter = 0; scatter < 2; scatter++) indexing(scatter, (DType)t, 0);

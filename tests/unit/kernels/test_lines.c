@@ -18,10 +18,7 @@ static void fill_any(Tensor *x) {
     fill(x, -range, range);
 }
 
-static void cumulative(const char *name, DType t) {
-    int64_t dims[8];
-    int rank = shape(dims, 1, 3000), axis = (int)below(rank);
-    if (rnd() % 12 == 0) dims[below(rank)] = 0;
+static void cumulative_of(const char *name, DType t, int rank, const int64_t *dims, int axis) {
     KCumulative attr = {axis, (int32_t)(rnd() % 2)};
     Case c = {.name = name, .attr = &attr, .nin = 1, .nout = 1};
     c.rtol = t == DT_F64 ? 1e-13 : t >= DT_BF16 ? 1e-6 : 0;
@@ -37,11 +34,15 @@ static void cumulative(const char *name, DType t) {
     check_case(&c);
 }
 
-static void top_k(DType t, int64_t length) {
+static void cumulative(const char *name, DType t) {
     int64_t dims[8];
-    int rank = shape(dims, 1, 300), axis = (int)below(rank);
+    int rank = shape(dims, 1, 3000), axis = (int)below(rank);
+    if (rnd() % 12 == 0) dims[below(rank)] = 0;
+    cumulative_of(name, t, rank, dims, axis);
+}
+
+static void top_k_of(DType t, int rank, int64_t *dims, int axis, int64_t k) {
     KTopK attr = {axis};
-    dims[axis] = length;
     Case c = {.name = "top_k", .attr = &attr, .nin = 1, .nout = 2};
     c.in[0] = tensor(t, rank, dims, ANY_BROADCAST);
     if (rnd() % 2)
@@ -49,10 +50,25 @@ static void top_k(DType t, int64_t length) {
     else
         fill(&c.in[0], 0, 3); /* ties */
     if (rnd() % 2) sprinkle(&c.in[0]);
-    dims[axis] = below(length + 1);
+    dims[axis] = k;
     c.out[0] = tensor(t, rank, dims, ANY);
     c.out[1] = tensor(DT_I32, rank, dims, ANY);
     check_case(&c);
+}
+
+static void top_k(DType t, int64_t length) {
+    int64_t dims[8];
+    int rank = shape(dims, 1, 300), axis = (int)below(rank);
+    dims[axis] = length;
+    top_k_of(t, rank, dims, axis, below(length + 1));
+}
+
+/* Longer than what is done at a time. */
+static void long_lines(void) {
+    int64_t along[] = {2, 1500}, across[] = {1500, 3}, line[] = {2100};
+    cumulative_of("cumsum", DT_F32, 2, along, 1);
+    cumulative_of("cummax", DT_F32, 2, across, 0);
+    top_k_of(DT_F32, 1, line, 0, 3);
 }
 
 static void scatter_set(DType t, int fault) {
@@ -117,6 +133,8 @@ static void dynamic(DType t, int update) {
 }
 
 int main(void) {
+    long_lines();
+    rng_state = 1;
     static const char *const names[] = {"cumsum", "cumprod", "cummax", "cummin"};
     for (int k = 0; k < 20; k++)
         for (int t = 0; t < DT_COUNT; t++) {
