@@ -114,8 +114,8 @@ static void add_lines(const Grad *g, CudaPlan *p) {
     int wide = g->x->dtype == DT_F64;
     if (g->shares == 1) return;
     for (int k = 0; k <= g->centered; k++)
-        cuda_sum_parts(p, g->scratch[k], g->shares, wide, g->a->nin + 1 + k,
-                       k ? g->dbias : g->dscale);
+        reduce_parts(p, g->scratch[k], g->shares, wide, g->a->nin + 1 + k,
+                     k ? g->dbias : g->dscale);
 }
 
 static void define_types(const Grad *g, CudaPlan *p, int whole) {

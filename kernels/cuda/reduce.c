@@ -289,8 +289,7 @@ static void by_columns(CudaPlan *p, const Reduction *r) {
     join_columns(p, r, lines, c.parts, columns, parts, y, out, out_step);
 }
 
-void cuda_sum_parts(CudaPlan *p, size_t scratch, int64_t parts, int wide, int k,
-                    const KTensor *to) {
+void reduce_parts(CudaPlan *p, size_t scratch, int64_t parts, int wide, int k, const KTensor *to) {
     Reduction r = {.op = SUM, .out = to->dtype, .type = wide ? DT_F64 : DT_F32};
     Place from = {-1, scratch}, out = {.operand = k};
     join_columns(p, &r, to->dims[0], parts, to->dims[1], from, out,

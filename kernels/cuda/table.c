@@ -7,9 +7,14 @@
 #define FAMILIES(X)                                                                                \
     X(fused)                                                                                       \
     X(reduce)                                                                                      \
+    X(argreduce)                                                                                   \
     X(softmax)                                                                                     \
     X(norm)                                                                                        \
     X(cross_entropy)                                                                               \
+    X(adamw)                                                                                       \
+    X(dropout)                                                                                     \
+    X(rope)                                                                                        \
+    X(tree_sum)                                                                                    \
     X(matmul)                                                                                      \
     X(conv)                                                                                        \
     X(window)                                                                                      \

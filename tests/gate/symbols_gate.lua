@@ -37,7 +37,6 @@ local exceptions = {
   {"^embedded_cuda$", "source_"},  -- that of cuda/source.c
   {"^kernels/cuda/view$", "cuda_"},
   {"^kernels/cuda/rows$", "cuda_"},
-  {"^kernels/cuda/reduce$", "cuda_"},
   {"^kernels/cuda/fused_", "fused_"}, -- part of fused.c
   {"^kernels/", "k_"},
 }
