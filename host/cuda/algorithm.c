@@ -1,6 +1,5 @@
 #include "cuda/algorithm.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,9 +80,11 @@ static int publish(Algorithms *all, const AlgorithmQuery *q, Algorithm *x) {
     if (!path_of(all, q, path)) return 0;
     snprintf(own, sizeof own, "%s.%ld", path, (long)getpid());
     mkdir(all->folder, 0777);
-    int done = write_algorithm(q, own, x) && (link(own, path) == 0 || errno == EEXIST);
+    /* What is in the way and cannot be used is replaced. */
+    if (write_algorithm(q, own, x) && link(own, path) != 0 && !read_algorithm(all, q, path, x))
+        rename(own, path);
     unlink(own);
-    return done && read_algorithm(all, q, path, x);
+    return read_algorithm(all, q, path, x);
 }
 
 int algorithm_find(Algorithms *all, const AlgorithmQuery *q, Algorithm *out) {
@@ -94,12 +95,9 @@ int algorithm_find(Algorithms *all, const AlgorithmQuery *q, Algorithm *out) {
         return 1;
     }
     if (!all->folder || !path_of(all, q, path)) return 0;
-    if (read_algorithm(all, q, path, out)) {
-        remember(all, q, out);
-        return 1;
-    }
-    unlink(path); /* if there is one, it is of no use */
-    return 0;
+    if (!read_algorithm(all, q, path, out)) return 0;
+    remember(all, q, out);
+    return 1;
 }
 
 /* ---- the library's guesses ---- */
@@ -200,6 +198,8 @@ Algorithm algorithm_choose(Algorithms *all, const AlgorithmQuery *q, const Algor
                            int n, AlgorithmRun *run, void *state, cudaStream_t stream) {
     Algorithm chosen = candidate[0];
     int best;
+    /* Another product of this shape, or another process, may have been here since. */
+    if (algorithm_find(all, q, &chosen)) return chosen;
     if (all->folder && n > 1 && time_candidates(all, candidate, n, run, state, stream, &best)) {
         Algorithm timed = candidate[best];
         if (publish(all, q, &timed)) chosen = timed;

@@ -16,8 +16,8 @@ local function matrix(rows, columns)
   end
   return ml.tensor(t)
 end
-local x, w = matrix(40, 61), matrix(61, 70)
-local step = ml.jit(function(a, b) return a:matmul(b) end)
+local x, w = matrix(52, 52), matrix(52, 52)
+local step = ml.jit(function(a, b) return a:matmul(b):matmul(b):matmul(b) end) -- three of one shape
 for _ = 1, 3 do
   for _, row in ipairs(step(x, w):totable()) do
     for _, value in ipairs(row) do io.write(("%a "):format(value)) end
@@ -74,15 +74,20 @@ describe("the algorithm of a product", function()
 
   check("is timed once, kept, and the same in the next run", function()
     local first, calls = run()
-    assert.equal(1, calls.heuristic)
-    for i = 0, 3 do assert.truthy(calls["matmul " .. i] >= 2) end
+    assert.equal(3, calls.heuristic)
+    local all = 0
+    for i = 0, 3 do
+      assert.truthy(calls["matmul " .. i] >= 2)
+      all = all + calls["matmul " .. i]
+    end
+    assert.truthy(all <= 4 * (2 + 2 * 20) + 3 * 3, all) -- one is timed, for all three
     assert.same({first[1], first[1], first[1]}, first)
     local second, again = run()
     assert.same(first, second)
     assert.equal(nil, again.heuristic)
-    assert.truthy(again[again.last] <= 3) -- a captured one runs without the library
+    assert.equal(3 * 3, again[again.last])
     local _, key = kept()
-    assert.truthy(key:find("float32 to float32, m 40 n 70 k 61 batch 1", 1, true), key)
+    assert.truthy(key:find("float32 to float32, m 52 n 52 k 52 batch 1", 1, true), key)
   end)
 
   check("is what the folder says, for as long as the library takes it", function()
@@ -107,7 +112,7 @@ describe("the algorithm of a product", function()
     local zeros = ("0"):rep(128)
     for _, text in ipairs {"", key, key .. "\n" .. zeros .. "\n", "x" .. key .. "\n" .. digits[1] .. "\n"} do
       write(path, text)
-      assert.equal(1, select(2, run()).heuristic)
+      assert.equal(3, select(2, run()).heuristic)
       assert.equal(key, select(2, kept()))
     end
   end)
@@ -115,7 +120,7 @@ describe("the algorithm of a product", function()
   check("is the library's first guess where nothing is kept, or asked for", function()
     for _, how in ipairs {{"off"}, {cache, "MESHLUA_ALGORITHMS=first"}} do
       local _, calls = run(how[1], how[2])
-      assert.equal(1, calls.heuristic)
+      assert.equal(3, calls.heuristic)
       assert.equal("matmul 0", calls.last)
       for i = 1, 3 do assert.equal(nil, calls["matmul " .. i]) end
     end
@@ -130,7 +135,7 @@ describe("the algorithm of a product", function()
     local rounded = run("off", "MESHLUA_TF32=1")
     assert.equal("matmul 0", calls.last)
     local x, y = tonumber(exact[1]:match "%S+"), tonumber(rounded[1]:match "%S+")
-    assert.truthy(x ~= y and math.abs(x - y) < 1e-2, ("%g, %g"):format(x, y))
+    assert.truthy(x ~= y and math.abs(x - y) < 1e-3 * math.abs(x), ("%g, %g"):format(x, y))
   end)
 
   check("is one for all processes that begin at the same time", function()
