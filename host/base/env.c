@@ -30,6 +30,8 @@ static const EnvRow rows[ENV_COUNT] = {
          "best guesses (the default), or its first guess"},
     [ENV_TF32] = {"MESHLUA_TF32", "1",
                   "float32 matrix products on a GPU round their operands to tf32"},
+    [ENV_WGMMA] = {"MESHLUA_WGMMA", "1",
+                   "attention of 16-bit floats goes through wgmma on GPUs of 9.0"},
     [ENV_MESHLUA_WORLD_SIZE] = {"MESHLUA_WORLD_SIZE", "1..",
                                 "how many processes there are, as --world-size"},
     [ENV_MESHLUA_RANK] = {"MESHLUA_RANK", "0..", "which of them this is, as --rank"},

@@ -287,7 +287,8 @@ static int add_gpu(Cuda *c, int32_t device, const DeviceOptions *o) {
     if (!describe(c, device, about, &shared) || !is_new_enough(c, about)) return 0;
     *g = (Gpu){.cuda = c,
                .device = device,
-               .row = {about->major, about->minor, about->processors, shared}};
+               .row = {about->major, about->minor, about->processors, shared,
+                       o->wgmma && about->major == 9}};
     c->ngpu++;
     g->products = products_new(&c->rt, about, o->first_guess ? NULL : c->cache, o->tf32);
     return g->products || gpu_fail(c, "out of memory for GPUs");

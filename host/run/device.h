@@ -97,6 +97,7 @@ typedef struct DeviceOptions {
     const char *visible; /* CUDA_VISIBLE_DEVICES, which is why others are not shown; NULL: unset */
     int32_t first_guess; /* of a library's algorithms: none is timed */
     int32_t tf32;        /* products of float32 may round their operands to it */
+    int32_t wgmma;       /* attention goes through wgmma where a GPU has it */
     const char *cache; /* a folder, which need not exist, for what is kept between runs; or NULL */
 } DeviceOptions;
 

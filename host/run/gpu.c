@@ -169,6 +169,7 @@ static Err open_device(Ctx *cx, const Choice *c, Device *out, void **library) {
                              .visible = env_get(ENV_CUDA_VISIBLE_DEVICES),
                              .first_guess = algorithms && strcmp(algorithms, "first") == 0,
                              .tf32 = env_int(ENV_TF32, 0) != 0,
+                             .wgmma = env_int(ENV_WGMMA, 0) != 0,
                              .cache = store_folder(cache, sizeof cache)};
     if (algorithms && !options.first_guess && strcmp(algorithms, "timed") != 0)
         return err_set(cx, E_VALUE, "MESHLUA_ALGORITHMS=%s: expected timed or first", algorithms);

@@ -2,11 +2,13 @@
  *
  * 16-bit floats of up to 128 depths go to tensor cores, all else to plain arithmetic. What is added
  * up in which order depends on the tiles' columns, so these follow from dtype, depth and mask
- * alone; how many rows a block has may follow from the rest. */
+ * alone; how many rows a block has may follow from the rest. Where wgmma is asked for (it has run
+ * on no GPU yet), the forward kernel has warpgroups of GROUP_ROWS rows, of depths of whole 64s; its
+ * tiles lie without gaps, which leaves room to align them. */
 #include "attention_args.cuh"
 #include "view.h"
 
-enum { STRIP = 16, MOST_DEPTH = 128, PAD = 128, DELTA_THREADS = 128 };
+enum { STRIP = 16, GROUP_ROWS = 64, MOST_DEPTH = 128, PAD = 128, DELTA_THREADS = 128 };
 
 /* Of one of the kernels of tensor cores: warps of a block, strips of 16 rows of each, columns of a
  * tile of scores. */
@@ -131,10 +133,10 @@ static void mask_operands(CudaPlan *p, const KArgs *a, int mask) {
     }
 }
 
-static int uses_mma(const KArgs *a, const CudaPlan *p) {
+static int uses_mma(const KArgs *a) {
     DType t = a->in[0].dtype;
     return (t == DT_BF16 || t == DT_F16) && a->in[0].dims[3] <= MOST_DEPTH &&
-           ((const KAttention *)a->attr)->scale > 0 && cuda_gpu(p)->major >= 8;
+           ((const KAttention *)a->attr)->scale > 0;
 }
 
 /* Rows of a block of the plain kernels, and the blocks for so many rows of so many heads. */
@@ -150,11 +152,15 @@ static int attention(const KArgs *a, CudaPlan *p) {
     AttentionArgs args = args_of(a, MASK, &a->out[1]);
     args.y = steps_of(&a->out[0]);
     Tiles t = tiles_of(FORWARD, q[3], a->nin > MASK);
-    if (uses_mma(a, p) && fit(FORWARD, &t, q[1], q[3], cuda_gpu(p)->shared))
+    int wgmma = cuda_gpu(p)->wgmma && q[1] >= GROUP_ROWS && padded_depth(q[3]) % 64 == 0;
+    if (wgmma) t = (Tiles){8, 1, 64};
+    if (uses_mma(a) && fit(FORWARD, &t, q[1], q[3], cuda_gpu(p)->shared)) {
         open_mma(p, a, MASK, "attention_mma.cu", "attention_mma", FORWARD, t,
                  q[0] * q[2] * cuda_ceil_div(q[1], block_rows(t)));
-    else
+        cuda_define(p, "WGMMA", "%d", wgmma);
+    } else {
         open(p, a, MASK, "attention.cu", "attention", plain_blocks(a, q[0] * q[2], q[1]), 256);
+    }
     for (int i = 0; i < 3; i++) cuda_operand(p, i);
     mask_operands(p, a, MASK);
     for (int i = 0; i < 2; i++) cuda_operand(p, a->nin + i);
@@ -206,7 +212,7 @@ static int attention_grad(const KArgs *a, CudaPlan *p) {
     g.base = cuda_take_scratch(p, bytes), g.delta = cuda_take_scratch(p, bytes);
 
     Tiles tiles[3];
-    int mma = uses_mma(a, p);
+    int mma = uses_mma(a);
     for (Role r = GRAD_KEYS; r <= GRAD_QUERIES; r++) {
         tiles[r] = tiles_of(r, q[3], a->nin > GRAD_MASK);
         mma = mma && fit(r, &tiles[r], r == GRAD_KEYS ? k[1] : q[1], q[3], cuda_gpu(p)->shared);

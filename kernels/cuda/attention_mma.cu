@@ -13,8 +13,32 @@
  * the random bits limit: some 80 integer operations a score.
  *
  * Bits: of a row, keys come in tiles of KEYS, whatever the rest. */
-#define KEEPS_FACTORS (DEPTH <= 64)
-#include "attention_tile.cuh"
+#define KEEPS_FACTORS (WGMMA || DEPTH <= 64)
+#if WGMMA
+#    include "attention_wgmma.cuh"
+typedef GroupTile Tile;
+#else
+#    include "attention_tile.cuh"
+/* What is done with tiles of keys and values. */
+struct Tile {
+    static constexpr int warps = 1; /* that work together */
+    static constexpr int size = KEYS * PITCH;
+
+    DEVICE static Element *align(Element *p) { return p; }
+    DEVICE static void load(Element *tile, const Rows &from, int first, int end, int depth) {
+        tile_load<KEYS>(tile, from, first, end, depth);
+    }
+    DEVICE static void arrived() { cp_async_wait<0>(); }
+    DEVICE static void multiply(float (&p)[STRIPS][KEYS / 8][4], const Factor &x,
+                                const Element *tile) {
+        ::multiply(p, x, tile);
+    }
+    DEVICE static void accumulate(float (&y)[STRIPS][DEPTH / 8][4],
+                                  const float (&p)[STRIPS][KEYS / 8][4], const Element *tile) {
+        ::accumulate(y, p, tile);
+    }
+};
+#endif
 
 /* What the rows of a warp have so far; [m][i] is row 16 m + lane / 4 + 8 i. Sums are the thread's
  * part of the row's. */
@@ -77,9 +101,9 @@ DEVICE void look_at_all(Softmax &row, float (&y)[STRIPS][DEPTH / 8][4], const At
         }
     if (!__syncthreads_or(any)) return;
     for (int s = 0; s < a.keys; s += KEYS) {
-        tile_load<KEYS>(tile, v, s, a.keys, a.depth);
+        Tile::load(tile, v, s, a.keys, a.depth);
         cp_async_commit();
-        cp_async_wait<0>();
+        Tile::arrived();
         __syncthreads();
         float p[STRIPS][KEYS / 8][4];
 #pragma unroll
@@ -89,7 +113,7 @@ DEVICE void look_at_all(Softmax &row, float (&y)[STRIPS][DEPTH / 8][4], const At
 #pragma unroll
                 for (int e = 0; e < 4; e++) p[m][n][e] = none[m][e / 2];
         if (DROPS) drop(p, sight, t, s);
-        accumulate(y, p, tile);
+        Tile::accumulate(y, p, tile);
         __syncthreads();
     }
 }
@@ -98,8 +122,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     attention_mma(const Element *q, const Element *k, const Element *v, const u8 *mask,
                   const u8 *key, Element *out, char *lse, AttentionArgs a) {
     extern __shared__ uint4 shared[];
-    constexpr int tile = KEYS * PITCH;
-    Element *queries = (Element *)shared, *tiles = queries + BLOCK_ROWS * PITCH;
+    constexpr int tile = Tile::size;
+    Element *queries = Tile::align((Element *)shared), *tiles = queries + BLOCK_ROWS * PITCH;
     int blocks = (a.queries + BLOCK_ROWS - 1) / BLOCK_ROWS, at = (int)blockIdx.x % blocks;
     int h = (int)(blockIdx.x / blocks) % a.heads, b = (int)(blockIdx.x / blocks) / a.heads;
     int g = h / (a.heads / a.groups), first = (blocks - 1 - at) * BLOCK_ROWS;
@@ -107,13 +131,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     Rows qs(q, a.q, a.depth, b, h), ks(k, a.k, a.depth, b, g), vs(v, a.v, a.depth, b, g);
     Sight sight(a, mask, key, b, h);
     int end = keys_before(a, min(first + BLOCK_ROWS, a.queries) - 1);
-    int all = keys_before(a, t), some = keys_before(a, t + STRIPS * 16 - 1); /* of the warp's see */
+    /* Keys that all of the warp see, and that some of those see with which it works. */
+    constexpr int together = Tile::warps * STRIPS * 16;
+    int all = keys_before(a, t),
+        some = keys_before(a, first + own / together * together + together - 1);
 
     tile_load<BLOCK_ROWS>(queries, qs, first, a.queries, a.depth);
-    tile_load<KEYS>(tiles, ks, 0, a.keys, a.depth);
-    tile_load<KEYS>(tiles + tile, vs, 0, a.keys, a.depth);
+    Tile::load(tiles, ks, 0, a.keys, a.depth);
+    Tile::load(tiles + tile, vs, 0, a.keys, a.depth);
     cp_async_commit();
-    cp_async_wait<0>();
+    Tile::arrived();
     __syncthreads();
     Factor mine(queries + own * PITCH);
     float y[STRIPS][DEPTH / 8][4];
@@ -127,20 +154,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int s = 0, stage = 0; s < end; s += KEYS, stage ^= 1) {
         const Element *now = tiles + stage * 2 * tile;
         Element *next = tiles + (stage ^ 1) * 2 * tile;
-        cp_async_wait<0>();
+        Tile::arrived();
         __syncthreads(); /* this tile is there, and nobody reads the one before any more */
         if (s + KEYS < end) {
-            tile_load<KEYS>(next, ks, s + KEYS, a.keys, a.depth);
-            tile_load<KEYS>(next + tile, vs, s + KEYS, a.keys, a.depth);
+            Tile::load(next, ks, s + KEYS, a.keys, a.depth);
+            Tile::load(next + tile, vs, s + KEYS, a.keys, a.depth);
             cp_async_commit();
         }
         if (s >= some) continue;
         float p[STRIPS][KEYS / 8][4];
-        multiply(p, mine, now);
+        Tile::multiply(p, mine, now);
         if (MASKED || s + KEYS > all) hide<false>(p, a, sight, t, s);
         absorb(row, p, y, (float)a.scale * LOG2_E);
         if (DROPS) drop(p, sight, t, s);
-        accumulate(y, p, now + tile);
+        Tile::accumulate(y, p, now + tile);
     }
     __syncthreads();
 

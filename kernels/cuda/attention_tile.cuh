@@ -125,24 +125,28 @@ DEVICE void multiply(float (&sums)[STRIPS][N][4], const Factor &x, const Element
     }
 }
 
+/* Columns 16 k.. of a strip of sums as a first factor. */
+template <int N> DEVICE void first_factor(u32 (&a)[4], const float (&p)[N][4], int k) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float *pair = p[2 * k + i / 2] + i % 2 * 2;
+        a[i] = pair_of(Element{}, pair[0], pair[1]);
+    }
+}
+
 /* sums += p tile, p rounded to 16 bits; its columns are rows of the tile. */
 template <int N>
 DEVICE void accumulate(float (&sums)[STRIPS][DEPTH / 8][4], const float (&p)[STRIPS][N][4],
                        const Element *tile) {
     const Element *at = lane_down(tile);
 #pragma unroll
-    for (int k = 0; k < N; k += 2) {
+    for (int k = 0; k < N / 2; k++) {
         u32 a[STRIPS][4], b[4];
 #pragma unroll
-        for (int m = 0; m < STRIPS; m++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float *pair = p[m][k + i / 2] + i % 2 * 2;
-                a[m][i] = pair_of(Element{}, pair[0], pair[1]);
-            }
+        for (int m = 0; m < STRIPS; m++) first_factor(a[m], p[m], k);
 #pragma unroll
         for (int n = 0; n < DEPTH / 8; n += 2) {
-            ldmatrix_x4_trans(b, at + k * 8 * PITCH + n * 8);
+            ldmatrix_x4_trans(b, at + k * 16 * PITCH + n * 8);
 #pragma unroll
             for (int m = 0; m < STRIPS; m++) {
                 mma(Element{}, sums[m][n], a[m], b[0], b[1]);

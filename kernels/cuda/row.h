@@ -21,6 +21,7 @@ typedef struct CudaGpu { /* for choices that do not change results */
     int32_t major, minor;
     int32_t processors;
     size_t shared; /* bytes of shared memory that a block may ask for */
+    int32_t wgmma; /* whether attention goes through wgmma, which it has */
 } CudaGpu;
 
 typedef struct CudaRow {

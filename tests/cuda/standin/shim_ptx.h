@@ -62,4 +62,40 @@ static inline float tanh_approx(float x) {
     return tanhf(x);
 }
 
+/* ---- wgmma.cuh: each warp makes its 16 rows by eight mma; b's addresses are swizzled by their own
+ * bits ---- */
+static inline unsigned standin_wgmma_pair(const void *b, int transposed, int n, int k) {
+    unsigned short half[2];
+    for (int i = 0; i < 2; i++) {
+        int row = transposed ? k + i : n, column = transposed ? n : k + i;
+        size_t at = (size_t)b + row * 128 + column * 2;
+        __builtin_memcpy(&half[i], (const void *)(at ^ (at >> 7 & 7) << 4), 2);
+    }
+    return (unsigned)half[1] << 16 | half[0];
+}
+template <int TRANSPOSED, class Mma>
+static inline void standin_wgmma(Mma *mma, float (&d)[8][4], const unsigned (&a)[4], const void *b,
+                                 bool add, int line) {
+    int lane = (int)standin_lane(), row = lane / 4, column = lane % 4 * 2;
+    for (int n = 0; n < 8; n++) {
+        for (int e = 0; e < 4 && !add; e++) d[n][e] = 0;
+        mma(d[n], a, standin_wgmma_pair(b, TRANSPOSED, n * 8 + row, column),
+            standin_wgmma_pair(b, TRANSPOSED, n * 8 + row, column + 8), line);
+    }
+}
+template <int TRANSPOSED>
+static inline void wgmma_bf16(float (&d)[8][4], const unsigned (&a)[4], const void *b, bool add,
+                              STANDIN_LINE) {
+    standin_wgmma<TRANSPOSED>(mma_bf16, d, a, b, add, line);
+}
+template <int TRANSPOSED>
+static inline void wgmma_f16(float (&d)[8][4], const unsigned (&a)[4], const void *b, bool add,
+                             STANDIN_LINE) {
+    standin_wgmma<TRANSPOSED>(mma_f16, d, a, b, add, line);
+}
+static inline void wgmma_publish() {}
+static inline void wgmma_begin() {}
+static inline void wgmma_end() {}
+static inline void wgmma_result(float (&)[8][4]) {}
+
 #endif
