@@ -23,7 +23,7 @@ local function recipe(name, changes, inputs)
   for key, value in pairs(its.config) do cfg[key] = changes[key] or value end
   local rules = its.rules.dp
   local model = ml.init(function(rngs) return its.build(cfg, rngs) end, {rules = rules}):train()
-  return ml.jit(step(its.loss), {rules = rules}), model, its.optimizer(model, cfg), inputs(cfg)
+  return ml.jit(step(its.loss), {rules = rules}), model, its.optimizer(model, cfg), nn.Rngs(0), inputs(cfg)
 end
 
 local function texts(cfg)
@@ -37,8 +37,20 @@ end
 local small = {layers = 2, width = 32, heads = 4, seq = 16, batch = 4, dropout = 0.1}
 local small_bf16 = setmetatable({precision = "bf16"}, {__index = small})
 
---- By name: a jitted step, its model and optimizer, and the rest of what it takes.
+--- Operands that are transposed, parts of larger ones, broadcast along rows; indices; more than 2^32 elements.
+local function layouts(x, y, row, huge, line)
+  local mixed = x:T() * 2 + y:slice({1, 6}, {3, 18}) + row:expand_dims(-1)
+  local places = ml.arange(24):reshape(6, 4):astype("float32") + ml.random.normal(ml.random.key(1), {6, 4})
+  return mixed, places, huge + line
+end
+
+--- By name: a jitted function and what it takes; that of a step its model and optimizer first.
 M.programs = {
+  layouts = function()
+    local n = 1 << 18
+    return ml.jit(layouts), ml.zeros {16, 6}, ml.zeros {6, 20}, ml.zeros {6}, ml.zeros({n, n}, "uint8"),
+      ml.zeros({n}, "uint8")
+  end,
   gpt = function() return recipe("gpt", small, texts) end,
   gpt_bf16 = function() return recipe("gpt", small_bf16, texts) end,
   mlp = function() return recipe("mlp", {width = 32, batch = 8}, images) end,
@@ -47,16 +59,17 @@ M.programs = {
     local VAE = require "spec.seeds.vae"
     local model = VAE({input_dim = 12, hidden_dim = 16, latent_dim = 4}, nn.Rngs(0))
     local loss = function(m, data, noise) return m {data = data, noise = noise}.loss end
-    return ml.jit(step(loss)), model, ml.optim.adamw(model, {lr = 1e-3}), ml.zeros {6, 12}, ml.zeros {6, 4}
+    return ml.jit(step(loss)), model, ml.optim.adamw(model, {lr = 1e-3}), nn.Rngs(0), ml.zeros {6, 12},
+      ml.zeros {6, 4}
   end,
 }
 
 --- What --dump=source prints of a program's step.
 local function source(name)
   local file = os.tmpname()
-  local program, model, optimizer, inputs, labels = M.programs[name]()
+  local taken = {M.programs[name]()}
   ml.core.dump("source:" .. file)
-  program:plan(model, optimizer, nn.Rngs(0), inputs, labels)
+  taken[1]:plan(table.unpack(taken, 2))
   ml.core.dump()
   local handle <close> = assert(io.open(file))
   os.remove(file)
@@ -100,7 +113,7 @@ function M.joined(kernels)
 end
 
 --- Names of the programs in the order in which golden files have what is new in each.
-M.order = {"gpt_bf16", "gpt", "mlp", "vae", "convnet"}
+M.order = {"gpt_bf16", "gpt", "mlp", "vae", "convnet", "layouts"}
 
 function M.golden(name)
   return M.folder .. name .. ".txt"
