@@ -3,16 +3,18 @@
 
 static const DType floats[] = {DT_F32, DT_BF16, DT_F16, DT_F64};
 
+static int64_t long_rows; /* the last dim; 0: one of `sizes` */
+
 /* Leading dims and a last one of n. */
 static int shape(int64_t *dims, int64_t n) {
     int rank = 1 + (int)below(3);
-    for (int d = 0; d < rank - 1; d++) dims[d] = rnd() % 16 ? 1 + below(7) : 0;
+    for (int d = 0; d < rank - 1; d++) dims[d] = rnd() % 16 ? 1 + below(long_rows ? 3 : 7) : 0;
     dims[rank - 1] = n;
     return rank;
 }
 static int64_t length(void) {
     static const int64_t sizes[] = {1, 2, 5, 16, 31, 32, 33, 64, 100, 257, 768};
-    return sizes[below(11)];
+    return long_rows ? long_rows : sizes[below(11)];
 }
 static Layout input_layout(void) {
     return (Layout)below(4);
@@ -163,18 +165,27 @@ static void cross_entropy(DType t, int what, int fault) {
     check_case(&c);
 }
 
+static void everything(DType t) {
+    softmax("softmax", t);
+    softmax("log_softmax", t);
+    softmax("softmax_grad", t);
+    for (int centered = 0; centered < 2; centered++) {
+        norm(t, centered);
+        norm_grad(t, centered);
+    }
+    for (int what = LOSS; what <= BOTH; what++) cross_entropy(t, what, 0);
+}
+
 int main(void) {
+    static const int64_t lengths[] = {1600, 5000, 9000, 20001, 24000};
     for (int k = 0; k < 50; k++)
-        for (int f = 0; f < 4; f++) {
-            softmax("softmax", floats[f]);
-            softmax("log_softmax", floats[f]);
-            softmax("softmax_grad", floats[f]);
-            for (int centered = 0; centered < 2; centered++) {
-                norm(floats[f], centered);
-                norm_grad(floats[f], centered);
-            }
-            for (int what = LOSS; what <= BOTH; what++) cross_entropy(floats[f], what, 0);
-        }
+        for (int f = 0; f < 4; f++) everything(floats[f]);
+    for (int k = 0; k < 5; k++) {
+        long_rows = lengths[k];
+        everything(floats[k % 4]);
+        everything(floats[(k + 1) % 4]);
+    }
+    long_rows = 0;
     for (int f = 0; f < 4; f++) norm_grad_rows(floats[f]);
     past_caches("softmax", 1);
     past_caches("softmax_grad", 2);
