@@ -81,3 +81,32 @@ foreach(name device cache)
   set_tests_properties(cuda/${name} PROPERTIES ENVIRONMENT
                        "LD_LIBRARY_PATH=${standin};STANDIN_MEMORY=268435456")
 endforeach()
+
+# ---- kernels: the unit tests of the CPU's, compiled once more for a GPU ---------------------------
+# A file of the cache is good for one version of the stand-ins: they are part of its folder's name.
+file(GLOB standin_files CONFIGURE_DEPENDS ${standin_source}/*)
+set(standin_text "")
+foreach(file ${standin_files})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  file(SHA256 ${file} hash)
+  string(APPEND standin_text ${hash})
+endforeach()
+string(SHA256 standin_hash "${standin_text}")
+string(SUBSTRING ${standin_hash} 0 12 standin_hash)
+set(standin_cache ${standin}/cache-${standin_hash})
+
+if(NOT TARGET meshlua_cuda)
+  return()
+endif()
+foreach(name attention conv fused index lines matmul misc movement reduce rowwise window)
+  set(target cuda_kernels_${name})
+  add_executable(${target} tests/unit/kernels/test_${name}.c ${kernel_objects})
+  target_include_directories(${target} PRIVATE host kernels tests/unit
+                             tests/unit/kernels tests/cuda)
+  target_compile_definitions(${target} PRIVATE KC_CUDA KC_LIBRARY="$<TARGET_FILE:meshlua_cuda>")
+  target_link_libraries(${target} PRIVATE m ${CMAKE_DL_LIBS} Threads::Threads)
+  add_dependencies(${target} meshlua_cuda standin_cudart standin_nvrtc)
+  add_test(NAME cuda/kernels/${name} COMMAND ${target})
+  set_tests_properties(cuda/kernels/${name} PROPERTIES ENVIRONMENT
+                       "LD_LIBRARY_PATH=${standin};KC_CACHE=${standin_cache}")
+endforeach()

@@ -346,10 +346,11 @@ static void run_block() {
 
 /* A wild address is the kernel's: its name, before the process ends as it would have. */
 static struct sigaction before;
-static void wild(int) {
+static void wild(int, siginfo_t *info, void *) {
     char text[256];
-    int n = snprintf(text, sizeof text, "standin: kernel %s: an invalid address: %s\n",
-                     b.grid->kernel->name, b.running >= 0 ? place(b.running).c_str() : "");
+    int n = snprintf(text, sizeof text, "standin: kernel %s: an invalid address %p: %s\n",
+                     b.grid->kernel->name, info->si_addr,
+                     b.running >= 0 ? place(b.running).c_str() : "");
     if (write(2, text, (size_t)n) < 0) abort();
     sigaction(SIGSEGV, &before, nullptr);
 }
@@ -362,8 +363,8 @@ static void catch_wild() {
     alternate.ss_sp = stack;
     alternate.ss_size = sizeof stack;
     sigaltstack(&alternate, nullptr);
-    action.sa_handler = wild;
-    action.sa_flags = SA_ONSTACK;
+    action.sa_sigaction = wild;
+    action.sa_flags = SA_ONSTACK | SA_SIGINFO;
     sigaction(SIGSEGV, &action, &before);
 #endif
 }

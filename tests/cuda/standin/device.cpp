@@ -180,7 +180,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attr, int index) {
 cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int index) {
     Call call("cudaDeviceGetPCIBusId", "%d", index);
     if (index < 0 || index >= device_count()) return call(cudaErrorInvalidDevice);
-    snprintf(text, (size_t)size, "00000000:%02X:00.0", index + 1);
+    snprintf(text, (size_t)size, "0000:%02X:00.0", index + 1);
     return call(cudaSuccess);
 }
 cudaError_t cudaDeviceCanAccessPeer(int *can, int index, int peer) {
