@@ -1,0 +1,228 @@
+-- processes_spec.lua: processes with a GPU each, over the CUDA and the NCCL that run on the CPU (standin/): the
+-- numbers are those of one process, NCCL's calls pair up, and who is killed or hangs ends all.
+--
+-- `build/meshlua -e ALL=1 tests/specs.lua tests/cuda/processes_spec.lua` runs more: some minutes.
+local helper = require "spec.helper"
+local mpi = require "dist.mpi"
+local shell = helper.shell
+
+local ALL = rawget(_G, "ALL")
+local GRACE = 5
+local standin = helper.program():match "^(.*)/[^/]*$" .. "/standin"
+
+local function exists(path)
+  local f = io.open(path)
+  return f and f:close()
+end
+
+local end_pending = require "busted.core"().pending
+local function check(name, fn)
+  mpi.it(name, function()
+    if not exists(standin .. "/libnccl.so.2") then end_pending "the stand-ins of CUDA were not built" end
+    if mpi.slow then end_pending "a sanitizer makes the GPU that runs on the CPU too slow" end
+    fn()
+  end)
+end
+
+--- Four GPUs. Compiled kernels are kept, for as long as the stand-ins are these: cuda.cmake names the folder so.
+local SETTINGS = mpi.SETTINGS .. ([[
+  hash=$(for f in tests/cuda/standin/*; do sha256sum $f | cut -c1-64; done | tr -d '\n' | sha256sum)
+  export LD_LIBRARY_PATH='%s' MESHLUA_CACHE='%s'/cache-$(echo $hash | cut -c1-12) STANDIN_GPUS=4
+]]):format(standin, standin)
+
+---@return string out, string err, integer code
+local function run(processes, words, settings)
+  return shell(SETTINGS .. (settings or "") ..
+    ([[timeout -s KILL 120 mpirun -np %d "$MESHLUA" %s]]):format(processes, words))
+end
+
+local SUM = [[
+  local ml = require "meshlua"
+  local mesh = ml.make_mesh({ml.device_count()}, {"x"})
+  local x = ml.device_put(ml.arange(8.0), ml.NamedSharding(mesh, ml.P "x"))
+  local sum = x:sum():item()
+  if ml.process_index() == 0 then print(sum) end
+]]
+
+--- What one process with so many virtual devices of one GPU prints.
+local function one(devices, words)
+  local out, err, code = shell(SETTINGS .. ([["$MESHLUA" --devices=cuda:0*%d %s]]):format(devices, words))
+  assert.equal(0, code, err)
+  assert.truthy(#out > 0)
+  return out
+end
+
+--- Asserts that processes with a GPU each, or with so many virtual devices of one that they share, print what one
+--- process does.
+local function same(processes, words, each)
+  local first = one(processes * (each or 1), words)
+  local devices = each and "--devices=cuda:0*" .. each or "--devices=cuda"
+  local out, err, code = run(processes, devices .. " " .. words)
+  assert.equal(0, code, err)
+  assert.equal(first, out, processes .. " processes")
+end
+
+local function lines_of(file)
+  local lines = {}
+  for line in io.lines(file) do lines[#lines + 1] = line end
+  os.remove(file)
+  return lines
+end
+
+--- The record of a rank as groups: of each the sizes that go to a peer and come from it, in order.
+local function groups_of(lines, rank)
+  local groups = {}
+  for _, line in ipairs(lines) do
+    local what, peer, bytes = line:match "(%a+) ?(%d*) ?(%d*)"
+    if what == "group" then
+      groups[#groups + 1] = {send = {}, recv = {}}
+    else
+      peer = tonumber(peer)
+      assert(peer ~= rank)
+      local list = groups[#groups][what]
+      list[peer] = (list[peer] or "") .. bytes .. " "
+    end
+  end
+  return groups
+end
+
+describe("processes with a GPU each", function()
+  check("have every collective as one process has", function()
+    same(2, "tests/dist/scripts/collectives.lua 2 few")
+    if not ALL then return end
+    same(4, "tests/dist/scripts/collectives.lua 2,2")
+    same(4, "tests/dist/scripts/collectives.lua 4 large")
+    same(3, "tests/dist/scripts/collectives.lua 3 large")
+    same(2, "tests/dist/scripts/collectives.lua 2,2", 2)
+    same(2, "tests/dist/scripts/loops.lua", 4)
+  end)
+
+  check("train a GPT as one process does", function()
+    same(2, "tests/dist/scripts/train.lua fsdp_tp 2 1 tiny")
+    if not ALL then return end
+    for _, case in ipairs {"dp 4 1", "tp 2 2", "fsdp_tp 2 2", "tp_sp 1 4"} do
+      same(4, "tests/dist/scripts/train.lua " .. case .. " tiny")
+    end
+  end)
+
+  if ALL then check("send through the host's memory where that is asked for", function()
+    local script = helper.file([[
+      local ml = require "meshlua"
+      local config = ml.distributed {backend = arg[1]}
+      arg = {[0] = arg[0], "2", "few"}
+      package.path = "tests/dist/scripts/?.lua;" .. package.path
+      if ml.process_index() == 0 then io.stderr:write("by " .. config.backend .. "\n") end
+      dofile "tests/dist/scripts/collectives.lua"
+    ]], ".lua")
+    local first = one(2, "tests/dist/scripts/collectives.lua 2 few")
+    local out, err, code = run(2, "--devices=cuda " .. script .. " mpi")
+    assert.same({first, 0}, {out, code}, err)
+    assert.truthy(err:find("through the host's memory and MPI, which is slow", 1, true), err)
+    assert.truthy(err:find("by mpi", 1, true), err)
+    out, err, code = run(2, "--devices=cuda " .. script .. " auto")
+    assert.same({first, 0}, {out, code}, err)
+    assert.truthy(err:find("by nccl", 1, true), err)
+  end) end
+
+  check("call NCCL in the order of the plan, and each send has its receipt", function()
+    local script = helper.file([[
+      local ml = require "meshlua"
+      local n = ml.device_count()
+      local mesh = ml.make_mesh({n}, {"x"})
+      local rows = ml.P("x", nil)
+      -- 40, 4 and 8 bytes of each device, in this order
+      local step = ml.jit(ml.shard_map(function(a, b, c)
+        local all = ml.all_gather(a, "x", {axis = 2, tiled = true}):sum()
+        local sum = ml.psum(b * all, "x"):sum()
+        return ml.ppermute(c * sum, "x", {{0, n - 1}})
+      end, {mesh = mesh, in_specs = {rows, rows, rows}, out_specs = rows}))
+      local function make(columns)
+        return ml.device_put(ml.ones {n, columns}, ml.NamedSharding(mesh, rows))
+      end
+      local a, b, c = make(10), make(1), make(2)
+      for _ = 1, 2 do step(a, b, c) end
+    ]], ".lua")
+    for processes = 2, ALL and 4 or 2 do
+      local log = helper.file ""
+      local _, err, code = run(processes, "--devices=cuda " .. script,
+        ("export STANDIN_NCCL_LOG='%s'\n"):format(log))
+      assert.equal(0, code, err)
+      local all = {}
+      for rank = 0, processes - 1 do all[rank] = groups_of(lines_of(log .. "." .. rank), rank) end
+      for rank, groups in pairs(all) do
+        for peer, others in pairs(all) do
+          local sent, came = {}, {}
+          for _, g in ipairs(groups) do sent[#sent + 1] = g.send[peer] end
+          for _, g in ipairs(others) do came[#came + 1] = g.recv[rank] end
+          assert.same(sent, came, ("from %d to %d of %d"):format(rank, peer, processes))
+        end
+      end
+      local from_first = {}
+      for _, g in ipairs(all[0]) do from_first[#from_first + 1] = g.send[processes - 1] end
+      assert.same({"40 ", "4 ", "8 ", "40 ", "4 ", "8 "}, from_first)
+    end
+  end)
+
+  check("end together when one is killed or stops", function()
+    local script = helper.file([[
+      local ml = require "meshlua"
+      local mesh = ml.make_mesh({ml.device_count()}, {"data"})
+      local step = ml.jit(function(v) return v + v:sum() * 0 end, {mesh = mesh})
+      local x = ml.device_put(ml.ones {12}, ml.NamedSharding(mesh, ml.P "data"))
+      for i = 1, 1e6 do
+        if i == 5 and ml.process_index() == 1 then os.execute(arg[1]) end
+        x = step(x)
+      end
+    ]], ".lua")
+    local function ends(code, signal, text)
+      local start = os.time()
+      local _, err, status = run(2, ("--timeout=1 --devices=cuda %s 'kill -%s $PPID'"):format(script, signal))
+      assert.equal(code, status, err)
+      assert.truthy(err:find(text, 1, true), err)
+      assert.truthy(err:find "rank 0 waits since [%d.]+ s in [%w_ ]+.-lua:3 %(exchange %d+%)", err)
+      assert.truthy(os.time() - start <= 2 + GRACE, err)
+    end
+    ends(137, "KILL", "meshlua: rank 1 is gone without a word")
+    if ALL then ends(5, "STOP", "meshlua: rank 1 does not answer") end
+  end)
+
+  check("end together when NCCL comes to nothing", function()
+    local script = helper.file([[
+      local ml = require "meshlua"
+      local mesh = ml.make_mesh({ml.device_count()}, {"data"})
+      local step = ml.jit(function(v) return v + v:sum() * 0 end, {mesh = mesh})
+      local x = ml.device_put(ml.ones {12}, ml.NamedSharding(mesh, ml.P "data"))
+      for i = 1, 1e6 do x = step(x) end
+    ]], ".lua")
+    local _, err, code = run(2, "--timeout=1 --devices=cuda " .. script, "export STANDIN_NCCL_STALL=1:7\n")
+    assert.equal(5, code, err)
+    assert.truthy(err:find "rank 1 waits since %d+ s in all_reduce over data, %S+lua:3 %(exchange %d+%)", err)
+  end)
+
+  check("do not share a GPU unasked", function()
+    local words = [[-e 'require("meshlua")']]
+    local _, err, code = run(2, "--devices=cuda " .. words, "export CUDA_VISIBLE_DEVICES=0\n")
+    assert.equal(3, code, err)
+    assert.truthy(err:find "%[E_RANKS%] ranks 0 and 1 would use the same GPU, %x+:01:00.0 of ", err)
+    local script = helper.file(SUM, ".lua")
+    local out
+    out, err, code = run(2, "--devices=cuda:0 " .. script)
+    assert.same({"28.0\n", 0}, {out, code}, err)
+    assert.equal(1, select(2, err:gsub("processes share a GPU: NCCL is told", "")), err)
+  end)
+
+  check("say what is missing", function()
+    local folder = helper.file ""
+    os.remove(folder)
+    local broken = ([[mkdir '%s'; ln -s "$(realpath '%s')"/* '%s'
+      rm '%s/libnccl.so.2'; echo > '%s/libnccl.so.2'; export LD_LIBRARY_PATH='%s'
+    ]]):format(folder, standin, folder, folder, folder, folder)
+    local _, err, code = run(2, "--devices=cuda " .. helper.file(SUM, ".lua"), broken)
+    shell(("rm -r '%s'"):format(folder))
+    assert.equal(3, code, err)
+    local text = "2 processes with GPUs, and nothing to carry data between them: rank 0: NCCL is missing"
+    assert.truthy(err:find("[E_RANKS] " .. text, 1, true), err)
+    assert.truthy(err:find('ml.distributed{backend = "mpi"}', 1, true), err)
+  end)
+end)
+
