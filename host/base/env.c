@@ -18,7 +18,8 @@ static const EnvRow rows[ENV_COUNT] = {
     [ENV_PATH] = {"MESHLUA_PATH", "Lua path",
                   "put before package.path; ';;' stands for the default"},
     [ENV_CHECK] = {"MESHLUA_CHECK", "1",
-                   "run the verifiers after every pass, as the checked build does"},
+                   "run the verifiers after every pass, as the checked build does, and wait for "
+                   "every kernel on a GPU"},
     [ENV_TIMEOUT] = {"MESHLUA_TIMEOUT", "seconds",
                      "how long a process waits for others, as --timeout; default: 300"},
     [ENV_CACHE] = {"MESHLUA_CACHE", "off | FOLDER",

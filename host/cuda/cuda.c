@@ -335,6 +335,7 @@ int device_open(Device *device, const DeviceOptions *options, char *error, size_
         return 0;
     }
     c->device = -1;
+    c->check = options->check;
     if (!open_runtime(c) || !add_gpus(c, options)) {
         snprintf(error, size, "%s", c->error);
         close_all(c);

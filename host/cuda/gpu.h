@@ -43,6 +43,7 @@ struct Cuda {
     int device;       /* that the calling thread is set to; < 0: none yet */
     Modules *modules;
     char *cache; /* a folder, or NULL */
+    int check;   /* wait for every launch */
     char error[2048];
 };
 

@@ -197,10 +197,21 @@ static int run_step(Bound *b, int32_t i, char *scratch) {
                   s->entry);
 }
 
+/* Where it is asked for: waits for the step, and names it if it failed. */
+static int check_step(Bound *b, int32_t i) {
+    const PlanStep *s = &b->plan->step[i];
+    Gpu *g = b->gpu;
+    Cuda *c = g->cuda;
+    const char *what = s->kind == PLAN_LAUNCH ? s->entry
+                       : s->kind == PLAN_CALL ? s->what
+                                              : "a fill";
+    return !c->check || g->capturing || gpu_ok(c, c->rt.cudaStreamSynchronize(g->stream), what);
+}
+
 int launch_run(Bound *b, const KArgs *args, char *scratch, int64_t tag) {
     if (!gpu_use(b->gpu) || (!b->ready && !make_ready(b))) return 0;
     set_addresses(b, args, scratch, tag);
     for (int32_t i = 0; i < b->plan->nstep; i++)
-        if (!run_step(b, i, scratch)) return 0;
+        if (!run_step(b, i, scratch) || !check_step(b, i)) return 0;
     return 1;
 }

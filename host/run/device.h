@@ -99,6 +99,7 @@ typedef struct DeviceOptions {
     int32_t tf32;        /* products of float32 may round their operands to it */
     int32_t wgmma;       /* attention goes through wgmma where a GPU has it */
     const char *cache; /* a folder, which need not exist, for what is kept between runs; or NULL */
+    int32_t check; /* wait for every launch, so that what fails on the GPU is known by its kernel */
 } DeviceOptions;
 
 /* 0, with a text in `error`: there is nothing that could be used, and why. */

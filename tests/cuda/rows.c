@@ -34,7 +34,8 @@ static const char code[] =
     "    float at = x[place()];\n"
     "    if (at < 0 || at >= 100) fault.report((i64)at, 100);\n"
     "    y[place()] = at;\n"
-    "}\n";
+    "}\n"
+    "extern \"C\" __global__ void stray(float *y, i64 n) { y[n + threadIdx.x] = 1; }\n";
 
 static int64_t count(const KArgs *a) {
     return a->in[0].dims[0];
@@ -92,6 +93,17 @@ static int look_up(const KArgs *a, CudaPlan *p) {
     return 1;
 }
 
+static int strays(const KArgs *a, CudaPlan *p) {
+    launch(p, a, "twice");
+    cuda_operand(p, 1);
+    cuda_operand(p, 0);
+    cuda_i64(p, count(a));
+    cuda_launch_text(p, code, "stray", 1, THREADS);
+    cuda_operand(p, 1);
+    cuda_i64(p, count(a));
+    return 1;
+}
+
 static int copy(void *state, char *const *address, char *scratch, void *stream, char *error,
                 size_t size) {
     (void)scratch;
@@ -135,9 +147,9 @@ static int refused(const KArgs *a, CudaPlan *p) {
 }
 
 static const CudaRow rows[] = {
-    {"twice_plus", twice_plus}, {"mixed", mixed},     {"filled", filled},     {"look_up", look_up},
-    {"called", called},         {"broken", broken},   {"no_entry", no_entry}, {"no_file", no_file},
-    {"no_grid", no_grid},       {"refused", refused}, {NULL, NULL},
+    {"twice_plus", twice_plus}, {"mixed", mixed},     {"filled", filled},   {"look_up", look_up},
+    {"called", called},         {"strays", strays},   {"broken", broken},   {"no_entry", no_entry},
+    {"no_file", no_file},       {"no_grid", no_grid}, {"refused", refused}, {NULL, NULL},
 };
 
 const CudaRow *k_cuda_table(void) {

@@ -12,14 +12,15 @@
  * filled: y = 0xff by a fill, then kept where x > 0
  * called: y = x by a call of a library
  * look_up: y[i] = x[i], and a fault for every x[i] outside 0 <= x[i] < 100
+ * strays: as twice_plus, but the second launch writes behind y
  * broken, no_entry, no_file, no_grid, refused: are wrong, each in its way */
 
-/* Opens the first GPU with a folder for what is compiled, or NULL. */
-static inline Device rows_open(const char *cache) {
+/* Opens the first GPU with a folder for what is compiled, or NULL; `check` as in run/device.h. */
+static inline Device rows_open(const char *cache, int check) {
     DeviceOpen device_open;
     char error[512] = "";
     Device d = {.version = 0};
-    if (!device_open(&d, &(DeviceOptions){.cache = cache}, error, sizeof error)) {
+    if (!device_open(&d, &(DeviceOptions){.cache = cache, .check = check}, error, sizeof error)) {
         fprintf(stderr, "%s\n", error);
         exit(1);
     }

@@ -22,7 +22,7 @@ static int compiler_is_open(void) {
 }
 
 static int run_kernel(const char *folder) {
-    Device d = rows_open(folder);
+    Device d = rows_open(folder, 0);
     float x[] = {1, 2, 3}, y[3];
     char *gx = d.alloc(d.self, 0, sizeof x), *gy = d.alloc(d.self, 0, sizeof y);
     size_t scratch;

@@ -261,8 +261,23 @@ static void opening_says_why_not(void) {
     CHECK(d.runtime >= 12000 && d.driver >= d.runtime);
 }
 
+/* The last of all: the GPU bears nothing after it. */
+__attribute__((unused)) static void a_stray_kernel_is_named(void) {
+    size_t bytes;
+    d = rows_open(NULL, 1);
+    gx = d.alloc(d.self, 0, 5 << 20);
+    gy = d.alloc(d.self, 0, 5 << 20); /* of its own, so that what is behind it is nobody's */
+    rows_pair(&pair, (5 << 20) / sizeof(float), gx, gy);
+    void *bound = d.bind(d.self, 0, "strays", &pair.args, &bytes);
+    CHECK(bound && !d.launch(d.self, bound, &pair.args, NULL, 0));
+    CHECKF(says("stray: an illegal memory access was encountered"), "%s", d.error(d.self));
+    CHECK(!d.wait(d.self, 0));
+    d.unbind(d.self, bound);
+    d.close(d.self);
+}
+
 int main(void) {
-    d = rows_open(NULL);
+    d = rows_open(NULL, 0);
     opening_says_why_not();
     blocks_are_used_again();
     memory_ends();
@@ -282,5 +297,8 @@ int main(void) {
     a_graph_runs_when_it_is_replayed();
     times_lie_between_stamps();
     d.close(d.self);
+#ifndef __SANITIZE_ADDRESS__ /* which would end the process where it happens */
+    a_stray_kernel_is_named();
+#endif
     return test_end();
 }
