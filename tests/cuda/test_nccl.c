@@ -1,5 +1,7 @@
 /* Memory of GPUs between processes, over the stand-ins: what comes is what was sent, in the order
- * of the calls; graphs; what happens when a peer goes, or has the same GPU. */
+ * of the calls; graphs; what happens when a peer goes, or has the same GPU.
+ *
+ * test_nccl LIBRARY FOLDER [gpu]: with "gpu" on the first one of this machine, which all share. */
 #include "run/device.h"
 #include "test.h"
 
@@ -12,6 +14,7 @@
 enum { MOST = 4, ROUNDS = 5, ROOM = 1 << 20 };
 
 static const char *library, *folder;
+static int on_gpu;
 
 typedef struct Shared { /* by all processes */
     char id[DEVICE_ID];
@@ -151,9 +154,22 @@ static int join(Rank *r) {
     return d->join(d->self, r->shared->id, r->rank, r->world, &r->comm);
 }
 
+/* As host/run/gpus.c does. */
+static void share_gpu(int rank) {
+    char host[16];
+    snprintf(host, sizeof host, "rank-%d", rank);
+    setenv("NCCL_HOSTID", host, 1);
+    setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+    setenv("NCCL_IB_DISABLE", "1", 1);
+    setenv("NCCL_MNNVL_ENABLE", "0", 1);
+    setenv("NCCL_NVLS_ENABLE", "0", 1);
+    setenv("NCCL_MAX_CTAS", "1", 1);
+}
+
 static void run(Rank *r, Play *play) {
     Device *d = &r->device;
-    if (!open_gpu(r, r->rank)) return;
+    if (on_gpu) share_gpu(r->rank);
+    if (!open_gpu(r, on_gpu ? 0 : r->rank)) return;
     int joined = join(r);
     CHECKF(joined, "%s", d->error(d->self));
     if (!joined) return;
@@ -227,18 +243,20 @@ static void check_record(int rank, int world) {
 
 int main(int argc, char **argv) {
     char path[4096];
-    if (argc != 3) return 2;
+    if (argc < 3) return 2;
     library = argv[1];
     folder = argv[2];
+    on_gpu = argc > 3;
     snprintf(path, sizeof path, "%s/calls", folder);
     setenv("STANDIN_GPUS", "4", 1);
     for (int world = 1; world <= MOST; world++) {
         setenv("STANDIN_NCCL_LOG", path, 1);
         play_all("exchange", world, exchange, -1);
-        for (int rank = 0; rank < world; rank++) check_record(rank, world);
+        for (int rank = 0; rank < world && !on_gpu; rank++) check_record(rank, world);
         unsetenv("STANDIN_NCCL_LOG");
         play_all("replay", world, replay, -1);
     }
+    if (on_gpu) return test_end();
     play_all("a rank that goes", 3, lose_one, 2);
     play_all("one GPU", 2, NULL, -1);
     return test_end();

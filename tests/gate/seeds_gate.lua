@@ -17,7 +17,7 @@ local function tests_of(spec)
   local names, number = {}, 0
   for line in io.lines(spec) do
     number = number + 1
-    local name = line:match '^ *it%("(.-)", function'
+    local name = line:match '^ *it%("(.-)", function' or line:match '^ *"(%d+ L.-)", function'
     if name then names[name] = number end
   end
   return names

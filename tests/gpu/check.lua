@@ -93,6 +93,11 @@ local function in_processes(n, words, variables)
     mpirun -np %d %s %s]]):format(variables or "", n, program, words)
 end
 
+list[#list + 1] = {name = "NCCL with 1 rank; 2 to 4 on the GPU", limit = 90, run = function(_, must)
+  must(("folder=$(mktemp -d); %s/cuda_test_nccl %s/meshlua_cuda.so $folder gpu"):format(bin, bin))
+  return "every byte, by calls and in graphs"
+end}
+
 for _, n in ipairs {1, 2, 4} do
   list[#list + 1] = {name = "collectives, processes on the GPU: " .. n, limit = 90, run = function(sh, must)
     if select(2, sh "command -v mpirun") ~= 0 then return "not run: there is no mpirun" end
@@ -106,7 +111,8 @@ end
 
 list[#list + 1] = {name = "a killed peer ends all", limit = 60, run = function(sh, must)
   if select(2, sh "command -v mpirun") ~= 0 then return "not run: there is no mpirun" end
-  local text = must(program .. " --devices=8 -e 'KILLS=1 GPU=true' tests/specs.lua tests/dist/fault_spec.lua")
+  local text = must(program .. " -e 'GPU=true' tests/specs.lua --filter='one stops' " ..
+    "--filter='one is killed, and all end: rank 1' tests/dist/fault_spec.lua")
   return text:match "%d+ success[^\n:]*"
 end}
 
