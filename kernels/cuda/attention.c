@@ -3,35 +3,37 @@
  * 16-bit floats of up to 128 depths go to tensor cores, all else to plain arithmetic. What is added
  * up in which order depends on the tiles' columns, so these follow from dtype, depth and mask
  * alone; how many rows a block has may follow from the rest. Where wgmma is asked for (it has run
- * on no GPU yet), the forward kernel has warpgroups of GROUP_ROWS rows, of depths of whole 64s; its
- * tiles lie without gaps, which leaves room to align them. */
+ * on no GPU yet), warpgroups have GROUP_ROWS rows, of depths of whole 64s; their tiles lie without
+ * gaps, which leaves room to align them. */
 #include "attention_args.cuh"
 #include "view.h"
 
 enum { STRIP = 16, GROUP_ROWS = 64, MOST_DEPTH = 128, PAD = 128, DELTA_THREADS = 128 };
-
-/* Of one of the kernels of tensor cores: warps of a block, strips of 16 rows of each, columns of a
- * tile of scores. */
-typedef struct Tiles {
-    int warps, strips, columns;
-} Tiles;
-
-typedef enum Role { FORWARD, GRAD_KEYS, GRAD_QUERIES } Role;
-
-/* The largest whose sums stay in the 255 registers of a thread, with two strips where that leaves
- * room for them. */
-static Tiles tiles_of(Role role, int64_t depth, int masked) {
-    int shallow = depth <= 64;
-    if (masked) return (Tiles){8, 1, shallow ? 64 : 32};
-    if (role == FORWARD) return (Tiles){4, 2, shallow ? 64 : 32};
-    return role == GRAD_QUERIES || shallow ? (Tiles){4, 2, 32} : (Tiles){8, 1, 32};
-}
 
 static int64_t whole(int64_t n, int64_t unit) {
     return cuda_ceil_div(n, unit) * unit;
 }
 static int64_t padded_depth(int64_t depth) {
     return depth > 0 ? whole(depth, STRIP) : STRIP;
+}
+
+/* Of one of the kernels of tensor cores: warps of a block, strips of 16 rows of each, columns of a
+ * tile of scores; and whether its products are those of warpgroups. */
+typedef struct Tiles {
+    int warps, strips, columns, wgmma;
+} Tiles;
+
+typedef enum Role { FORWARD, GRAD_KEYS, GRAD_QUERIES } Role;
+
+/* The largest whose sums stay in the 255 registers of a thread, with two strips where that leaves
+ * room for them. */
+static Tiles tiles_of(Role role, int64_t rows, int64_t depth, int masked, const CudaGpu *gpu) {
+    int shallow = depth <= 64, wide = padded_depth(depth) % 64 == 0;
+    if (gpu->wgmma && rows >= GROUP_ROWS && wide && (shallow || role != GRAD_KEYS))
+        return (Tiles){8, 1, 64, 1};
+    if (masked) return (Tiles){8, 1, shallow ? 64 : 32, 0};
+    if (role == FORWARD) return (Tiles){4, 2, shallow ? 64 : 32, 0};
+    return role == GRAD_QUERIES || shallow ? (Tiles){4, 2, 32, 0} : (Tiles){8, 1, 32, 0};
 }
 
 static int64_t block_rows(Tiles t) {
@@ -120,6 +122,7 @@ static void open_mma(CudaPlan *p, const KArgs *a, int mask, const char *file, co
     cuda_define(p, "DEPTH", "%d", (int)padded_depth(a->in[0].dims[3]));
     cuda_define(p, "WARPS", "%d", t.warps);
     cuda_define(p, "STRIPS", "%d", t.strips);
+    cuda_define(p, "WGMMA", "%d", t.wgmma);
     cuda_define(p, role == GRAD_KEYS ? "QUERIES" : "KEYS", "%d", t.columns);
     cuda_shared(p, shared_bytes(role, t, a->in[0].dims[3]));
 }
@@ -151,16 +154,12 @@ static int attention(const KArgs *a, CudaPlan *p) {
     const int64_t *q = a->in[0].dims;
     AttentionArgs args = args_of(a, MASK, &a->out[1]);
     args.y = steps_of(&a->out[0]);
-    Tiles t = tiles_of(FORWARD, q[3], a->nin > MASK);
-    int wgmma = cuda_gpu(p)->wgmma && q[1] >= GROUP_ROWS && padded_depth(q[3]) % 64 == 0;
-    if (wgmma) t = (Tiles){8, 1, 64};
-    if (uses_mma(a) && fit(FORWARD, &t, q[1], q[3], cuda_gpu(p)->shared)) {
+    Tiles t = tiles_of(FORWARD, q[1], q[3], a->nin > MASK, cuda_gpu(p));
+    if (uses_mma(a) && fit(FORWARD, &t, q[1], q[3], cuda_gpu(p)->shared))
         open_mma(p, a, MASK, "attention_mma.cu", "attention_mma", FORWARD, t,
                  q[0] * q[2] * cuda_ceil_div(q[1], block_rows(t)));
-        cuda_define(p, "WGMMA", "%d", wgmma);
-    } else {
+    else
         open(p, a, MASK, "attention.cu", "attention", plain_blocks(a, q[0] * q[2], q[1]), 256);
-    }
     for (int i = 0; i < 3; i++) cuda_operand(p, i);
     mask_operands(p, a, MASK);
     for (int i = 0; i < 2; i++) cuda_operand(p, a->nin + i);
@@ -214,8 +213,9 @@ static int attention_grad(const KArgs *a, CudaPlan *p) {
     Tiles tiles[3];
     int mma = uses_mma(a);
     for (Role r = GRAD_KEYS; r <= GRAD_QUERIES; r++) {
-        tiles[r] = tiles_of(r, q[3], a->nin > GRAD_MASK);
-        mma = mma && fit(r, &tiles[r], r == GRAD_KEYS ? k[1] : q[1], q[3], cuda_gpu(p)->shared);
+        int64_t rows = r == GRAD_KEYS ? k[1] : q[1];
+        tiles[r] = tiles_of(r, rows, q[3], a->nin > GRAD_MASK, cuda_gpu(p));
+        mma = mma && fit(r, &tiles[r], rows, q[3], cuda_gpu(p)->shared);
     }
     delta(p, a, &g, mma);
     for (Role r = GRAD_KEYS; r <= GRAD_QUERIES; r++) {

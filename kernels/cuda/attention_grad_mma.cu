@@ -18,11 +18,13 @@
  * Bits: a row of dk and dv adds up tiles of QUERIES in rising order, head by head, one of dq tiles
  * of KEYS. */
 #ifdef QUERIES
-#    define KEEPS_FACTORS (DEPTH <= 64 && STRIPS == 1)
+#    define COLUMNS       QUERIES
+#    define KEEPS_FACTORS (WGMMA || (DEPTH <= 64 && STRIPS == 1))
 #else
-#    define KEEPS_FACTORS (DEPTH <= 64)
+#    define COLUMNS       KEYS
+#    define KEEPS_FACTORS (WGMMA || DEPTH <= 64)
 #endif
-#include "attention_tile.cuh"
+#include "attention_wgmma.cuh"
 
 /* A probability after dropout, but for the factor 1 / keep, and what its score's gradient is. */
 struct Share {
@@ -55,13 +57,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                         const u8 *mask, const u8 *key, const float *base, const float *delta,
                         Element *dk, Element *dv, AttentionArgs a) {
     extern __shared__ uint4 shared[];
-    constexpr int own_tile = BLOCK_ROWS * PITCH, tile = QUERIES * PITCH;
-    Element *keys = (Element *)shared, *values = keys + own_tile, *tiles = values + own_tile;
+    constexpr int own_tile = BLOCK_ROWS * PITCH, tile = Tile::size;
+    Element *keys = Tile::align((Element *)shared), *values = keys + own_tile,
+            *tiles = values + own_tile;
     float *rows = (float *)(tiles + 4 * tile); /* [2][2][QUERIES]: base and delta */
     int blocks = (a.keys + BLOCK_ROWS - 1) / BLOCK_ROWS, members = a.heads / a.groups;
     int g = (int)(blockIdx.x / blocks) % a.groups, b = (int)(blockIdx.x / blocks) / a.groups;
     int first = (int)blockIdx.x % blocks * BLOCK_ROWS, own = (int)threadIdx.x / 32 * STRIPS * 16;
-    int s = first + own; /* the warp's rows */
+    int s = first + own; /* the warp's rows, and the first of those with which it works */
+    int least = first + own / together * together;
     base += (i64)(b * a.heads + g * members) * a.padded;
     delta += (i64)(b * a.heads + g * members) * a.padded;
     int begin = first_query(a, base, members, first);
@@ -70,8 +74,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     auto fetch = [&](int step, int stage) {
         int h = step / steps, t = begin + step % steps * QUERIES;
         Rows qs(q, a.q, a.depth, b, g * members + h), dys(dy, a.dy, a.depth, b, g * members + h);
-        tile_load<QUERIES>(tiles + 2 * stage * tile, qs, t, a.queries, a.depth);
-        tile_load<QUERIES>(tiles + (2 * stage + 1) * tile, dys, t, a.queries, a.depth);
+        Tile::load(tiles + 2 * stage * tile, qs, t, a.queries, a.depth);
+        Tile::load(tiles + (2 * stage + 1) * tile, dys, t, a.queries, a.depth);
         if (threadIdx.x < QUERIES / 2) { /* a quarter of it for base, the others for delta */
             int i = (int)threadIdx.x * 4, of = i % QUERIES;
             const float *from = i < QUERIES ? base : delta;
@@ -84,10 +88,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     tile_load<BLOCK_ROWS>(values, vs, first, a.keys, a.depth);
     cp_async_commit();
     if (steps * members > 0) fetch(0, 0);
-    cp_async_wait<0>();
+    Tile::arrived();
     __syncthreads();
     Factor my_keys(keys + own * PITCH), my_values(values + own * PITCH);
-    float sum_k[STRIPS][DEPTH / 8][4], sum_v[STRIPS][DEPTH / 8][4];
+    Sums<DEPTH> sum_k, sum_v;
     clear(sum_k);
     clear(sum_v);
 
@@ -95,13 +99,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         int stage = step & 1, h = g * members + step / steps, t = begin + step % steps * QUERIES;
         const Element *queries = tiles + 2 * stage * tile, *grads = queries + tile;
         const float *bases = rows + 2 * stage * QUERIES, *deltas = bases + QUERIES;
-        cp_async_wait<0>();
+        Tile::arrived();
         __syncthreads(); /* this tile is there, and nobody reads the one before any more */
         if (step + 1 < steps * members) fetch(step + 1, stage ^ 1);
-        if (!MASKED && s >= keys_before(a, t + QUERIES - 1)) continue;
-        float p[STRIPS][QUERIES / 8][4], ds[STRIPS][QUERIES / 8][4];
-        multiply(p, my_keys, queries);
-        multiply(ds, my_values, grads);
+        if (!MASKED && least >= keys_before(a, t + QUERIES - 1)) continue;
+        Sums<QUERIES> p, ds;
+        Tile::multiply(p, my_keys, queries);
+        Tile::multiply(ds, my_values, grads);
+        Tile::finish<QUERIES>(p);
+        Tile::finish<QUERIES>(ds);
         Sight sight(a, mask, key, b, h);
         if (MASKED || s + STRIPS * 16 > keys_before(a, t)) hide<true>(p, a, sight, s, t);
 #    pragma unroll
@@ -118,8 +124,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                     ds[m][n][e] = r.ds;
                 }
             }
-        accumulate(sum_v, p, grads);
-        accumulate(sum_k, ds, queries);
+        Tile::accumulate(sum_v, p, grads);
+        Tile::accumulate(sum_k, ds, queries);
+        Tile::finish<DEPTH>(sum_v);
+        Tile::finish<DEPTH>(sum_k);
     }
 
     float by_k[STRIPS][2], by_v[STRIPS][2];
@@ -140,8 +148,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                            const u8 *mask, const u8 *key, const float *base, const float *delta,
                            Element *dq, AttentionArgs a) {
     extern __shared__ uint4 shared[];
-    constexpr int own_tile = BLOCK_ROWS * PITCH, tile = KEYS * PITCH;
-    Element *queries = (Element *)shared, *grads = queries + own_tile, *tiles = grads + own_tile;
+    constexpr int own_tile = BLOCK_ROWS * PITCH, tile = Tile::size;
+    Element *queries = Tile::align((Element *)shared), *grads = queries + own_tile,
+            *tiles = grads + own_tile;
     int blocks = (a.queries + BLOCK_ROWS - 1) / BLOCK_ROWS, at = (int)blockIdx.x % blocks;
     int h = (int)(blockIdx.x / blocks) % a.heads, b = (int)(blockIdx.x / blocks) / a.heads;
     int g = h / (a.heads / a.groups), first = (blocks - 1 - at) * BLOCK_ROWS;
@@ -150,12 +159,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     Rows ks(k, a.k, a.depth, b, g), vs(v, a.v, a.depth, b, g);
     Sight sight(a, mask, key, b, h);
     int end = keys_before(a, min(first + BLOCK_ROWS, a.queries) - 1);
-    int all = keys_before(a, t), some = keys_before(a, t + STRIPS * 16 - 1); /* of the warp's see */
+    /* Keys that all of the warp see, and that some of those see with which it works. */
+    int all = keys_before(a, t);
+    int some = keys_before(a, first + own / together * together + together - 1);
 
     tile_load<BLOCK_ROWS>(queries, qs, first, a.queries, a.depth);
     tile_load<BLOCK_ROWS>(grads, dys, first, a.queries, a.depth);
-    tile_load<KEYS>(tiles, ks, 0, a.keys, a.depth);
-    tile_load<KEYS>(tiles + tile, vs, 0, a.keys, a.depth);
+    Tile::load(tiles, ks, 0, a.keys, a.depth);
+    Tile::load(tiles + tile, vs, 0, a.keys, a.depth);
     cp_async_commit();
     float my_base[STRIPS][2], my_delta[STRIPS][2];
 #    pragma unroll
@@ -166,26 +177,28 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             my_base[m][i] = fabsf(base[row]) == INFINITE ? INFINITE : base[row];
             my_delta[m][i] = delta[row];
         }
-    cp_async_wait<0>();
+    Tile::arrived();
     __syncthreads();
     Factor my_queries(queries + own * PITCH), my_grads(grads + own * PITCH);
-    float sum[STRIPS][DEPTH / 8][4];
+    Sums<DEPTH> sum;
     clear(sum);
 
     for (int s = 0, stage = 0; s < end; s += KEYS, stage ^= 1) {
         const Element *now = tiles + stage * 2 * tile;
         Element *next = tiles + (stage ^ 1) * 2 * tile;
-        cp_async_wait<0>();
+        Tile::arrived();
         __syncthreads(); /* this tile is there, and nobody reads the one before any more */
         if (s + KEYS < end) {
-            tile_load<KEYS>(next, ks, s + KEYS, a.keys, a.depth);
-            tile_load<KEYS>(next + tile, vs, s + KEYS, a.keys, a.depth);
+            Tile::load(next, ks, s + KEYS, a.keys, a.depth);
+            Tile::load(next + tile, vs, s + KEYS, a.keys, a.depth);
             cp_async_commit();
         }
         if (s >= some) continue;
-        float p[STRIPS][KEYS / 8][4], ds[STRIPS][KEYS / 8][4];
-        multiply(p, my_queries, now);
-        multiply(ds, my_grads, now + tile);
+        Sums<KEYS> p, ds;
+        Tile::multiply(p, my_queries, now);
+        Tile::multiply(ds, my_grads, now + tile);
+        Tile::finish<KEYS>(p);
+        Tile::finish<KEYS>(ds);
         if (MASKED || s + KEYS > all) hide<false>(p, a, sight, t, s);
 #    pragma unroll
         for (int m = 0; m < STRIPS; m++)
@@ -197,7 +210,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                         share_of(a, sight, t + row_of(m, e), s + column_of(n, e), p[m][n][e],
                                  ds[m][n][e], my_base[m][e / 2], my_delta[m][e / 2])
                             .ds;
-        accumulate(sum, ds, now);
+        Tile::accumulate(sum, ds, now);
+        Tile::finish<DEPTH>(sum);
     }
 
     float by[STRIPS][2];

@@ -13,32 +13,9 @@
  * the random bits limit: some 80 integer operations a score.
  *
  * Bits: of a row, keys come in tiles of KEYS, whatever the rest. */
+#define COLUMNS       KEYS
 #define KEEPS_FACTORS (WGMMA || DEPTH <= 64)
-#if WGMMA
-#    include "attention_wgmma.cuh"
-typedef GroupTile Tile;
-#else
-#    include "attention_tile.cuh"
-/* What is done with tiles of keys and values. */
-struct Tile {
-    static constexpr int warps = 1; /* that work together */
-    static constexpr int size = KEYS * PITCH;
-
-    DEVICE static Element *align(Element *p) { return p; }
-    DEVICE static void load(Element *tile, const Rows &from, int first, int end, int depth) {
-        tile_load<KEYS>(tile, from, first, end, depth);
-    }
-    DEVICE static void arrived() { cp_async_wait<0>(); }
-    DEVICE static void multiply(float (&p)[STRIPS][KEYS / 8][4], const Factor &x,
-                                const Element *tile) {
-        ::multiply(p, x, tile);
-    }
-    DEVICE static void accumulate(float (&y)[STRIPS][DEPTH / 8][4],
-                                  const float (&p)[STRIPS][KEYS / 8][4], const Element *tile) {
-        ::accumulate(y, p, tile);
-    }
-};
-#endif
+#include "attention_wgmma.cuh"
 
 /* What the rows of a warp have so far; [m][i] is row 16 m + lane / 4 + 8 i. Sums are the thread's
  * part of the row's. */
@@ -47,8 +24,7 @@ struct Softmax {
 };
 
 /* Scores become probabilities but for a factor of each row, by which y is rescaled. */
-DEVICE void absorb(Softmax &row, float (&p)[STRIPS][KEYS / 8][4], float (&y)[STRIPS][DEPTH / 8][4],
-                   float scale) {
+DEVICE void absorb(Softmax &row, Sums<KEYS> &p, Sums<DEPTH> &y, float scale) {
 #pragma unroll
     for (int m = 0; m < STRIPS; m++)
 #pragma unroll
@@ -77,7 +53,7 @@ DEVICE void absorb(Softmax &row, float (&p)[STRIPS][KEYS / 8][4], float (&y)[STR
         }
 }
 
-DEVICE void drop(float (&p)[STRIPS][KEYS / 8][4], const Sight &sight, int t, int s) {
+DEVICE void drop(Sums<KEYS> &p, const Sight &sight, int t, int s) {
 #pragma unroll
     for (int m = 0; m < STRIPS; m++)
 #pragma unroll
@@ -88,8 +64,8 @@ DEVICE void drop(float (&p)[STRIPS][KEYS / 8][4], const Sight &sight, int t, int
 }
 
 /* The rows whose sum is 0 look nowhere: at all keys alike. */
-DEVICE void look_at_all(Softmax &row, float (&y)[STRIPS][DEPTH / 8][4], const AttentionArgs &a,
-                        const Sight &sight, const Rows &v, int t, Element *tile) {
+DEVICE void look_at_all(Softmax &row, Sums<DEPTH> &y, const AttentionArgs &a, const Sight &sight,
+                        const Rows &v, int t, Element *tile) {
     bool none[STRIPS][2], any = false;
 #pragma unroll
     for (int m = 0; m < STRIPS; m++)
@@ -105,7 +81,7 @@ DEVICE void look_at_all(Softmax &row, float (&y)[STRIPS][DEPTH / 8][4], const At
         cp_async_commit();
         Tile::arrived();
         __syncthreads();
-        float p[STRIPS][KEYS / 8][4];
+        Sums<KEYS> p;
 #pragma unroll
         for (int m = 0; m < STRIPS; m++)
 #pragma unroll
@@ -114,6 +90,7 @@ DEVICE void look_at_all(Softmax &row, float (&y)[STRIPS][DEPTH / 8][4], const At
                 for (int e = 0; e < 4; e++) p[m][n][e] = none[m][e / 2];
         if (DROPS) drop(p, sight, t, s);
         Tile::accumulate(y, p, tile);
+        Tile::finish<DEPTH>(y);
         __syncthreads();
     }
 }
@@ -132,7 +109,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     Sight sight(a, mask, key, b, h);
     int end = keys_before(a, min(first + BLOCK_ROWS, a.queries) - 1);
     /* Keys that all of the warp see, and that some of those see with which it works. */
-    constexpr int together = Tile::warps * STRIPS * 16;
     int all = keys_before(a, t),
         some = keys_before(a, first + own / together * together + together - 1);
 
@@ -143,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     Tile::arrived();
     __syncthreads();
     Factor mine(queries + own * PITCH);
-    float y[STRIPS][DEPTH / 8][4];
+    Sums<DEPTH> y;
     Softmax row;
     clear(y);
 #pragma unroll
@@ -162,12 +138,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             cp_async_commit();
         }
         if (s >= some) continue;
-        float p[STRIPS][KEYS / 8][4];
+        Sums<KEYS> p;
         Tile::multiply(p, mine, now);
+        Tile::finish<KEYS>(p);
         if (MASKED || s + KEYS > all) hide<false>(p, a, sight, t, s);
         absorb(row, p, y, (float)a.scale * LOG2_E);
         if (DROPS) drop(p, sight, t, s);
         Tile::accumulate(y, p, now + tile);
+        Tile::finish<DEPTH>(y);
     }
     __syncthreads();
 

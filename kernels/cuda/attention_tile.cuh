@@ -10,8 +10,8 @@
  * one strip a product takes 256 bytes from shared memory for each mma, with two 128.
  *
  * Defined in front, beside those of attention.cuh: DEPTH, the head's depth in whole 16s; WARPS;
- * STRIPS; and KEEPS_FACTORS, whether registers have room for first factors, too, which otherwise
- * are loaded from shared memory each time. */
+ * STRIPS; COLUMNS of a tile of scores; and KEEPS_FACTORS, whether registers have room for first
+ * factors, too, which otherwise are loaded from shared memory each time. */
 #ifndef MESHLUA_CUDA_ATTENTION_TILE_CUH
 #define MESHLUA_CUDA_ATTENTION_TILE_CUH
 
@@ -94,6 +94,9 @@ struct Factor {
     }
 };
 
+/* A warp's part of sums of N columns. */
+template <int N> using Sums = float[STRIPS][N / 8][4];
+
 template <int N> DEVICE void clear(float (&sums)[STRIPS][N][4]) {
 #pragma unroll
     for (int m = 0; m < STRIPS; m++)
@@ -101,28 +104,6 @@ template <int N> DEVICE void clear(float (&sums)[STRIPS][N][4]) {
         for (int n = 0; n < N; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++) sums[m][n][e] = 0;
-}
-
-/* sums = x tile^T: columns are rows of the tile. */
-template <int N>
-DEVICE void multiply(float (&sums)[STRIPS][N][4], const Factor &x, const Element *tile) {
-    const Element *at = lane_along(tile);
-    clear(sums);
-#pragma unroll
-    for (int k = 0; k < DEPTH / 16; k++) {
-        u32 a[STRIPS][4], b[4];
-#pragma unroll
-        for (int m = 0; m < STRIPS; m++) x.get(a[m], m, k);
-#pragma unroll
-        for (int n = 0; n < N; n += 2) {
-            ldmatrix_x4(b, at + n * 8 * PITCH + k * 16);
-#pragma unroll
-            for (int m = 0; m < STRIPS; m++) {
-                mma(Element{}, sums[m][n], a[m], b[0], b[1]);
-                mma(Element{}, sums[m][n + 1], a[m], b[2], b[3]);
-            }
-        }
-    }
 }
 
 /* Columns 16 k.. of a strip of sums as a first factor. */
@@ -134,27 +115,62 @@ template <int N> DEVICE void first_factor(u32 (&a)[4], const float (&p)[N][4], i
     }
 }
 
-/* sums += p tile, p rounded to 16 bits; its columns are rows of the tile. */
-template <int N>
-DEVICE void accumulate(float (&sums)[STRIPS][DEPTH / 8][4], const float (&p)[STRIPS][N][4],
-                       const Element *tile) {
-    const Element *at = lane_down(tile);
+/* Tiles of COLUMNS rows as second factors, for products of a warp alone. */
+struct WarpTile {
+    static constexpr int warps = 1; /* that work together */
+    static constexpr int size = COLUMNS * PITCH;
+
+    /* The first place at which tiles may begin. */
+    DEVICE static Element *align(Element *p) { return p; }
+    DEVICE static void load(Element *tile, const Rows &from, int first, int end, int depth) {
+        tile_load<COLUMNS>(tile, from, first, end, depth);
+    }
+    /* The thread's part of what was loaded is there; before the barrier. */
+    DEVICE static void arrived() { cp_async_wait<0>(); }
+
+    /* sums = x tile^T: columns are rows of the tile. */
+    DEVICE static void multiply(Sums<COLUMNS> &sums, const Factor &x, const Element *tile) {
+        const Element *at = lane_along(tile);
+        clear(sums);
 #pragma unroll
-    for (int k = 0; k < N / 2; k++) {
-        u32 a[STRIPS][4], b[4];
+        for (int k = 0; k < DEPTH / 16; k++) {
+            u32 a[STRIPS][4], b[4];
 #pragma unroll
-        for (int m = 0; m < STRIPS; m++) first_factor(a[m], p[m], k);
+            for (int m = 0; m < STRIPS; m++) x.get(a[m], m, k);
 #pragma unroll
-        for (int n = 0; n < DEPTH / 8; n += 2) {
-            ldmatrix_x4_trans(b, at + k * 16 * PITCH + n * 8);
+            for (int n = 0; n < COLUMNS / 8; n += 2) {
+                ldmatrix_x4(b, at + n * 8 * PITCH + k * 16);
 #pragma unroll
-            for (int m = 0; m < STRIPS; m++) {
-                mma(Element{}, sums[m][n], a[m], b[0], b[1]);
-                mma(Element{}, sums[m][n + 1], a[m], b[2], b[3]);
+                for (int m = 0; m < STRIPS; m++) {
+                    mma(Element{}, sums[m][n], a[m], b[0], b[1]);
+                    mma(Element{}, sums[m][n + 1], a[m], b[2], b[3]);
+                }
             }
         }
     }
-}
+
+    /* sums += p tile, p rounded to 16 bits; its columns are rows of the tile. */
+    DEVICE static void accumulate(Sums<DEPTH> &sums, const Sums<COLUMNS> &p, const Element *tile) {
+        const Element *at = lane_down(tile);
+#pragma unroll
+        for (int k = 0; k < COLUMNS / 16; k++) {
+            u32 a[STRIPS][4], b[4];
+#pragma unroll
+            for (int m = 0; m < STRIPS; m++) first_factor(a[m], p[m], k);
+#pragma unroll
+            for (int n = 0; n < DEPTH / 8; n += 2) {
+                ldmatrix_x4_trans(b, at + k * 16 * PITCH + n * 8);
+#pragma unroll
+                for (int m = 0; m < STRIPS; m++) {
+                    mma(Element{}, sums[m][n], a[m], b[0], b[1]);
+                    mma(Element{}, sums[m][n + 1], a[m], b[2], b[3]);
+                }
+            }
+        }
+    }
+    /* Where products only begin (attention_wgmma.cuh), they are there behind this. */
+    template <int N> DEVICE static void finish(Sums<N> &) {}
+};
 
 /* Of fragment rows, the warp's first one being 0: which one element e of sums[m] is in; and which
  * column it is in sums[][n]. */

@@ -51,11 +51,14 @@ DEVICE void wgmma_publish() {
 DEVICE void wgmma_begin() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-/* Waits for the products that have begun. */
-DEVICE void wgmma_end() {
-    asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
+/* Behind the last product of those that are waited for. */
+DEVICE void wgmma_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/* Behind wgmma_end: d is not used before. */
+DEVICE void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+/* Behind wgmma_wait: d is not used before. */
 DEVICE void wgmma_result(float (&d)[8][4]) {
     asm volatile(""
                  : WGMMA_SUMS(d, 0), WGMMA_SUMS(d, 2), WGMMA_SUMS(d, 4), WGMMA_SUMS(d, 6)

@@ -95,7 +95,8 @@ static inline void wgmma_f16(float (&d)[8][4], const unsigned (&a)[4], const voi
 }
 static inline void wgmma_publish() {}
 static inline void wgmma_begin() {}
-static inline void wgmma_end() {}
+static inline void wgmma_commit() {}
+static inline void wgmma_wait() {}
 static inline void wgmma_result(float (&)[8][4]) {}
 
 #endif
