@@ -1,0 +1,129 @@
+-- run_spec.lua: plans on a GPU that the stand-ins play (standin/): values, graphs, memory, what is found late.
+local helper = require "spec.helper"
+local shell = helper.shell
+
+local folder = helper.program():match "^(.*)/[^/]*$"
+local missing = not io.open(folder .. "/standin/libcudart.so.13") and "the stand-ins for CUDA were not built"
+local end_pending = require "busted.core"().pending
+
+local function check(name, fn)
+  it(name, function()
+    if missing then end_pending(missing) end
+    fn()
+  end)
+end
+
+--- Runs a script on `devices`, where `variables` are set. What compiled is kept beside the stand-ins.
+---@return string out, string err, integer code
+local function run(devices, source, variables)
+  local path = helper.file(source)
+  return shell(('MESHLUA_CACHE=%s/standin/cache LD_LIBRARY_PATH=%s/standin %s "$MESHLUA" --devices=%s %s')
+    :format(folder, folder, variables or "", devices, path))
+end
+
+local function must(...)
+  local out, err, code = run(...)
+  assert.equal(0, code, err)
+  return out
+end
+
+local train = [[
+local ml = require "meshlua"
+local nn, P = ml.nn, ml.P
+local n = ml.device_count()
+local mesh = n > 1 and ml.make_mesh({n}, {"data"})
+local rules = {{"batch", "data"}, {"in", false}, {"out", false}}
+local model = ml.init(function(rngs)
+  return nn.Sequential({nn.Linear(12, 24, {rngs = rngs, axes = {"in", "out"}}), nn.gelu,
+    nn.LayerNorm(24, {rngs = rngs, axes = {"out"}}), nn.Linear(24, 5, {rngs = rngs, axes = {"out", "in"}})})
+end, {mesh = mesh or nil, rules = rules, seed = 0})
+local optimizer = ml.optim.adamw(model, {lr = 1e-2})
+local step = ml.jit(function(m, o, x, labels)
+  local loss, grads = ml.value_and_grad(function(net)
+    return nn.softmax_cross_entropy_with_integer_labels(net(x), labels):mean()
+  end)(m)
+  o:update(m, grads)
+  return loss
+end, {mesh = mesh or nil, rules = rules})
+for i = 1, 8 do
+  local x = ml.random.normal(ml.random.key(i), {16, 12})
+  local labels = ml.random.randint(ml.random.key(100 + i), {16}, 0, 5)
+  if mesh then
+    local rows = ml.NamedSharding(mesh, P "data")
+    x, labels = ml.device_put(x, rows), ml.device_put(labels, rows)
+  end
+  print(("%.9g"):format(step(model, optimizer, x, labels):item()))
+end
+]]
+
+local function numbers(text)
+  local list = {}
+  for word in text:gmatch "%S+" do list[#list + 1] = tonumber(word) end
+  return list
+end
+
+describe("a plan on a GPU", function()
+  check("trains as on the processor, on one device and on virtual ones", function()
+    local wanted = numbers((shell(('"$MESHLUA" %s'):format(helper.file(train)))))
+    assert.equal(8, #wanted)
+    local log = os.tmpname()
+    helper.close(wanted, numbers(must("cuda", train, "STANDIN_LOG=" .. log)), 1e-5)
+    helper.close(wanted, numbers(must("'cuda:0*4'", train)), 1e-5)
+    -- The first call of the step launches its kernels, the seven others are one graph (a draw is, too).
+    local file <close> = assert(io.open(log))
+    local text = file:read "a"
+    os.remove(log)
+    assert.equal(7 + 1, select(2, text:gsub("cudaGraphLaunch", "")))
+    assert.equal(1 + 1, select(2, text:gsub("cudaGraphInstantiate", "")))
+  end)
+
+  check("gives the same bits in every run", function()
+    assert.equal(must("'cuda:0*4'", train), must("'cuda:0*4'", train))
+  end)
+
+  check("finds a wrong id where a value is read, and names the op's line", function()
+    local out, err, code = run("cuda", [[
+local ml = require "meshlua"
+local y = ml.take(ml.arange(6.0):reshape {3, 2}, ml.tensor {0, 7})
+print "goes on"
+print(pcall(ml.block_until_ready, y))
+print(ml.tensor({1.0}):item())
+]])
+    assert.same({"", 0}, {err, code})
+    assert.truthy(out:find("goes on\nfalse", 1, true), out)
+    assert.truthy(out:find("%[E_INDEX%] take: id 7 is outside 0%.%.2 .*the op was written at %S+:2"), out)
+    assert.truthy(out:find("\n1.0\n", 1, true), out)
+  end)
+
+  check("decides loops and branches by what it has computed", function()
+    local out = must("cuda", [[
+local ml = require "meshlua"
+local step = ml.jit(function(x)
+  return ml.while_loop(function(v) return v:sum():lt(100) end, function(v) return v * 2 end, x)
+end)
+print(step(ml.tensor {1.0, 2.0}):sum():item())
+]])
+    assert.equal("192.0\n", out)
+  end)
+
+  check("says before anything runs that memory is short, and for what", function()
+    local out, err, code = run("cuda", [[
+local ml = require "meshlua"
+local x = ml.ones {1024, 1024}
+local step = ml.jit(function(a) return (a:matmul(a):tanh():matmul(a)):sum() end)
+print(pcall(step, ml.ones {8, 8}))
+print(step(x):item())
+]], "STANDIN_MEMORY=10000000")
+    assert.same({"true", 1}, {out:match "^%a+", code})
+    assert.truthy(err:find "%[E_NOMEM%] out of memory: the call needs %S+ MiB on the GPU", err)
+    assert.truthy(err:find "MiB  float32%[1024,1024%]  matmul  %S+:3", err)
+  end)
+
+  check("is timed by its queue, in the profile", function()
+    local file = os.tmpname()
+    local _, err, code = run("cuda --profile=" .. file, train)
+    os.remove(file)
+    assert.equal(0, code)
+    assert.truthy(err:find "matmul" and err:find "of limit", err)
+  end)
+end)
