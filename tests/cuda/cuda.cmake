@@ -69,6 +69,15 @@ target_include_directories(cuda_test_products PRIVATE kernels tests/unit tests/u
 target_link_libraries(cuda_test_products PRIVATE m)
 add_test(NAME cuda/products COMMAND cuda_test_products)
 
+if(TARGET meshlua_cuda)
+  add_executable(cuda_test_rows tests/cuda/test_rows.c $<TARGET_OBJECTS:meshlua_cuda>
+                 $<TARGET_OBJECTS:cuda_host> ${kernel_objects})
+  target_include_directories(cuda_test_rows PRIVATE kernels tests/unit)
+  target_link_libraries(cuda_test_rows PRIVATE PkgConfig::XXHASH Threads::Threads
+                                               ${CMAKE_DL_LIBS} m)
+  add_test(NAME cuda/rows COMMAND cuda_test_rows)
+endif()
+
 # ---- host/cuda over the stand-ins, with kernels that only these tests know --------------------------
 foreach(name device cache)
   set(target cuda_test_${name})
