@@ -18,7 +18,7 @@ local function fields(text)
 end
 
 -- ---- single kernels, in one process of each ---------------------------------------------------------------
-local single = {meshlua = {}, torch = {}}
+local single = {meshlua = {}, torch = {}, cublaslt = {}}
 
 local function read_kernels(who, text)
   for name, rate, unit in text:gmatch "([^\n]-) ms=[%d.]+ rate=([%d.]+) unit=([^\n]+)" do
@@ -27,13 +27,24 @@ local function read_kernels(who, text)
   end
 end
 
---- A kernel's rate, beside that of PyTorch and, where memory bounds it, of a copy.
+--- The sizes of the products that were measured, one after the other.
+local function product_sizes()
+  local list = {}
+  for _, name in ipairs(single.meshlua) do list[#list + 1] = name:match "^matmul ([%dx]+)$" end
+  return (table.concat(list, " "):gsub("x", " "))
+end
+
+--- A kernel's rate beside others: of a copy where memory bounds it, of cublasLt's fastest algorithm for a
+--- product, of PyTorch.
 local function beside(name)
-  local own, peer = single.meshlua[name], single.torch[name]
+  local own, peer, fastest = single.meshlua[name], single.torch[name], single.cublaslt[name]
   local copy = single.torch.copy or single.meshlua.copy
   local words = {("%.1f %s"):format(own.rate, own.unit)}
   if own.unit == "GB/s" and copy then
     words[#words + 1] = ("%.0f %% of a copy"):format(100 * own.rate / copy.rate)
+  end
+  if fastest then
+    words[#words + 1] = ("%.0f %% of cublasLt's best"):format(100 * own.rate / fastest.rate)
   end
   if peer then words[#words + 1] = ("%.2f of PyTorch's %.1f"):format(own.rate / peer.rate, peer.rate) end
   return table.concat(words, ", ")
@@ -89,6 +100,10 @@ local list = {
     if code ~= 0 then return "not run: " .. tostring(text:match "([^\n]+)\n*$") end
     read_kernels("torch", text)
     return #single.torch .. " measured"
+  end},
+  {name = "kernels, cublasLt", limit = 40, run = function(_, must)
+    read_kernels("cublaslt", must(bin .. "/cuda_bench_cublaslt " .. product_sizes()))
+    return #single.cublaslt .. " measured"
   end},
   {name = "each kernel", limit = 10, run = function()
     local lines = {}
