@@ -3,7 +3,7 @@
  * launch at other addresses, out of a graph, gives the same bits.
  *
  * Which library of CUDA's that is, the real one or a stand-in, is the caller's LD_LIBRARY_PATH.
- * KC_CASES=N: so many of each kind of case, 0 for all; 2 unless said. */
+ * KC_CASES=N: so many of each kind of case, 0 for all; 1 unless said. */
 #ifndef MESHLUA_KCUDA_H
 #define MESHLUA_KCUDA_H
 
@@ -11,7 +11,7 @@
 #include "krun.h"
 #include "run/device.h"
 
-enum { KC_TAG = 4711, KC_SMALL = 1 << 20 /* bytes of what is tested unless all are */ };
+enum { KC_TAG = 4711, KC_SMALL = 1 << 17 /* bytes of what is tested unless all are */ };
 
 static Device kc_device;
 
@@ -28,7 +28,7 @@ static inline int kc_open(void) {
 
 static inline int64_t kc_cases(void) {
     const char *text = getenv("KC_CASES");
-    return text && *text ? strtoll(text, NULL, 10) : 2;
+    return text && *text ? strtoll(text, NULL, 10) : 1;
 }
 
 /* Whether there have been enough of this kind: of one kernel, type and fault. */

@@ -55,11 +55,15 @@ static struct Block {
 
 static void stop(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
-static std::string place(int t) {
+struct Place { /* no string: what stops a grid is not destroyed */
     char text[96];
+};
+static Place place(int t) {
+    Place p = {};
     uint3 i = b.thread[t].index, k = b.registers->block;
-    snprintf(text, sizeof text, "thread %u,%u,%u of block %u,%u,%u", i.x, i.y, i.z, k.x, k.y, k.z);
-    return text;
+    snprintf(p.text, sizeof p.text, "thread %u,%u,%u of block %u,%u,%u", i.x, i.y, i.z, k.x, k.y,
+             k.z);
+    return p;
 }
 
 /* Leaves the grid: its fibers are not continued. */
@@ -93,7 +97,7 @@ static void deadlock() {
     const Thread &x = b.thread[one], &y = b.thread[other < 0 ? one : other];
     stop("deadlock: %s waits %s, line %d, lanes %08x; %s %s, line %d, lanes %08x; %d threads of %d "
          "have ended",
-         place(one).c_str(), state_name(x), x.line, x.lanes, place(other < 0 ? one : other).c_str(),
+         place(one).text, state_name(x), x.line, x.lanes, place(other < 0 ? one : other).text,
          state_name(y), y.line, y.lanes, b.threads - b.alive, b.threads);
 }
 
@@ -140,8 +144,8 @@ static void try_barrier() {
         if (x.state != AT_BARRIER) continue;
         if (first < 0) first = t, line = x.line;
         if (x.line != line)
-            stop("%s is at the barrier of line %d, %s at that of line %d", place(first).c_str(),
-                 line, place(t).c_str(), x.line);
+            stop("%s is at the barrier of line %d, %s at that of line %d", place(first).text, line,
+                 place(t).text, x.line);
         sum += x.value != 0;
         all &= x.value != 0;
     }
@@ -194,7 +198,7 @@ static void try_warp(int t) {
         slot[l] = y.slot;
     }
     const char *wrong = standin_warp(x.kind, lanes, slot);
-    if (wrong) stop("line %d: %s (%s)", x.line, wrong, place(t).c_str());
+    if (wrong) stop("line %d: %s (%s)", x.line, wrong, place(t).text);
     for (int l = 0; l < WARP; l++)
         if (lanes >> l & 1) resume(base + l);
 }
@@ -202,7 +206,7 @@ static void try_warp(int t) {
 static void warp(StandinWarp kind, unsigned lanes, void *slot, int line) {
     Thread &x = b.thread[b.running];
     if (!(lanes >> b.running % WARP & 1))
-        stop("line %d: %s is not among the lanes %08x it names", line, place(b.running).c_str(),
+        stop("line %d: %s is not among the lanes %08x it names", line, place(b.running).text,
              lanes);
     x.state = IN_WARP;
     x.kind = kind;
@@ -220,7 +224,7 @@ static void async(StandinAsync what, void *to, const void *from, int n) {
     if (groups.empty()) groups.emplace_back();
     if (what == STANDIN_ASYNC_COPY) {
         if ((uintptr_t)to % 16 || (uintptr_t)from % 16)
-            stop("cp.async of addresses that are not aligned (%s)", place(b.running).c_str());
+            stop("cp.async of addresses that are not aligned (%s)", place(b.running).text);
         groups.back().push_back(Copy{to, from, n});
     } else if (what == STANDIN_ASYNC_COMMIT) {
         groups.emplace_back();
@@ -238,7 +242,7 @@ static void async(StandinAsync what, void *to, const void *from, int n) {
 }
 
 static void trap(const char *what, int line) {
-    stop("%s, line %d (%s)", what, line, place(b.running).c_str());
+    stop("%s, line %d (%s)", what, line, place(b.running).text);
 }
 
 static const StandinCalls calls = {barrier, warp, active, async, trap};
@@ -344,16 +348,17 @@ static void run_block() {
     for (int t = 0; t < b.threads; t++) b.thread[t].copies.clear();
 }
 
-#ifdef __SANITIZE_ADDRESS__
-static void catch_wild() {} /* it has its own words for a wild address */
-#else
 /* A wild address is the kernel's: its name, before the process ends as it would have. */
+#ifdef __SANITIZE_ADDRESS__ /* which says more */
+static void catch_wild() {}
+static void let_wild() {}
+#else
 static struct sigaction before;
 static void wild(int, siginfo_t *info, void *) {
     char text[256];
-    int n = snprintf(text, sizeof text, "standin: kernel %s: an invalid address %p: %s\n",
-                     b.grid->kernel->name, info->si_addr,
-                     b.running >= 0 ? place(b.running).c_str() : "");
+    int n =
+        snprintf(text, sizeof text, "standin: kernel %s: an invalid address %p: %s\n",
+                 b.grid->kernel->name, info->si_addr, b.running >= 0 ? place(b.running).text : "");
     if (write(2, text, (size_t)n) < 0) abort();
     sigaction(SIGSEGV, &before, nullptr);
 }
@@ -368,6 +373,9 @@ static void catch_wild() {
     action.sa_sigaction = wild;
     action.sa_flags = SA_ONSTACK | SA_SIGINFO;
     sigaction(SIGSEGV, &action, &before);
+}
+static void let_wild() {
+    sigaction(SIGSEGV, &before, nullptr);
 }
 #endif
 
@@ -393,8 +401,6 @@ std::string standin_run(const StandinGrid &grid) {
                 r->block = uint3{x, y, z};
                 run_block();
             }
-#ifndef __SANITIZE_ADDRESS__
-    sigaction(SIGSEGV, &before, nullptr);
-#endif
+    let_wild();
     return b.error;
 }
