@@ -89,7 +89,7 @@ end
 
 local list = {
   {name = "GPU", limit = 20, run = function(_, must)
-    return must(bin .. "/meshlua doctor"):match "GPUs +([^\n]*)"
+    return must(bin .. "/meshlua doctor"):match "GPU %d+ +([^\n]*)"
   end},
   {name = "kernels", limit = 100, run = function(_, must)
     read_kernels("meshlua", must(program .. " bench/gpu/kernels.lua"))
@@ -129,4 +129,5 @@ local list = {
   end},
 }
 
+rows.need_gpu(bin .. "/meshlua")
 rows.run(list, filter, SECONDS)

@@ -3,7 +3,8 @@
  * launch at other addresses, out of a graph, gives the same bits.
  *
  * Which library of CUDA's that is, the real one or a stand-in, is the caller's LD_LIBRARY_PATH.
- * KC_CASES=N: so many of each kind of case, 0 for all; 1 unless said. */
+ * KC_CASES=N: so many of each kind of case, 0 for all; 1 unless said. KC_LIBRARY=FILE: where that
+ * library is, if not where it was built. */
 #ifndef MESHLUA_KCUDA_H
 #define MESHLUA_KCUDA_H
 
@@ -19,7 +20,8 @@ static inline int kc_open(void) {
     char error[512] = "";
     DeviceOptions options = {.cache = getenv("KC_CACHE")};
     if (kc_device.version) return 1;
-    void *library = dlopen(KC_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    const char *elsewhere = getenv("KC_LIBRARY");
+    void *library = dlopen(elsewhere ? elsewhere : KC_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     DeviceOpen *opens = library ? (DeviceOpen *)dlsym(library, DEVICE_OPEN) : NULL;
     if (opens && opens(&kc_device, &options, error, sizeof error)) return 1;
     fprintf(stderr, "no GPU: %s\n", opens ? error : dlerror());

@@ -48,13 +48,13 @@ end
 
 local list = {
   {name = "doctor", limit = 20, run = function(_, must)
-    return must(program .. " doctor"):match "GPUs +([^\n]*)"
+    return must(program .. " doctor"):match "GPU %d+ +([^\n]*)"
   end},
 }
 
 for _, file in ipairs(files(bin .. "/cuda_kernels_*")) do
   list[#list + 1] = {name = file:match "[^/]*$", limit = 60, run = function(_, must)
-    must("K_CASES=many " .. file)
+    must(("KC_LIBRARY=%s/meshlua_cuda.so KC_CASES=0 %s"):format(bin, file))
     return "as the naive kernels"
   end}
 end
@@ -123,10 +123,12 @@ for _, tool in ipairs {"memcheck", "racecheck"} do
     if code ~= 0 then return "not run: it does not take this device" end
     local tests = files(bin .. "/cuda_kernels_*")
     for _, file in ipairs(tests) do
-      must(("K_CASES=few compute-sanitizer --tool %s --error-exitcode 1 %s"):format(tool, file))
+      must(("KC_LIBRARY=%s/meshlua_cuda.so KC_CASES=1 compute-sanitizer --tool %s --error-exitcode 1 %s")
+        :format(bin, tool, file))
     end
     return ("%d tests, no finding"):format(#tests)
   end}
 end
 
+rows.need_gpu(program)
 rows.run(list, filter, SECONDS)

@@ -48,6 +48,15 @@ local function run_row(row, over)
   return {name = row.name, state = state, text = text, seconds = core.clock() - before}
 end
 
+--- Ends the process where there is no GPU, with the line that says why.
+---@param program string
+function M.need_gpu(program)
+  local text, code = shell(program .. " --devices=cuda -e ''", 60)
+  if code == 0 then return end
+  io.stderr:write(text)
+  os.exit(code, true)
+end
+
 --- Runs those whose names match; prints each when it is over, and all in the end. Ends the process: 1 where one
 --- has failed.
 ---@param rows GpuRow[]
