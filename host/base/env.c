@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 static const EnvRow rows[ENV_COUNT] = {
-    [ENV_DEVICES] = {"MESHLUA_DEVICES", "N | fake:N", "devices, as --devices"},
+    [ENV_DEVICES] = {"MESHLUA_DEVICES", "N | cuda | fake:N", "devices, as --devices"},
     [ENV_THREADS] =
         {"MESHLUA_THREADS", "1..",
          "worker threads, the main one included; default: this process's share of the cores"},
