@@ -14,8 +14,8 @@ int api_open(const ApiLibrary *library, void *table, char *error, size_t size) {
     }
     if (!handle) {
         snprintf(error, size,
-                 "%s is missing: %s; it comes with the CUDA toolkit, and the loader finds it by "
-                 "ldconfig or LD_LIBRARY_PATH",
+                 "%s is missing: %s; it comes with the CUDA toolkit or in a package of its own, and "
+                 "the loader finds it by ldconfig or LD_LIBRARY_PATH",
                  library->what, why);
         return 0;
     }

@@ -18,6 +18,7 @@
 #define API_CUDART(F)                                                                              \
     F(cudaDeviceGetAttribute)                                                                      \
     F(cudaDeviceGetPCIBusId)                                                                       \
+    F(cudaDeviceGetStreamPriorityRange)                                                            \
     F(cudaDriverGetVersion)                                                                        \
     F(cudaEventCreateWithFlags)                                                                    \
     F(cudaEventDestroy)                                                                            \
@@ -51,6 +52,7 @@
     F(cudaSetDevice)                                                                               \
     F(cudaStreamBeginCapture)                                                                      \
     F(cudaStreamCreateWithFlags)                                                                   \
+    F(cudaStreamCreateWithPriority)                                                                \
     F(cudaStreamDestroy)                                                                           \
     F(cudaStreamEndCapture)                                                                        \
     F(cudaStreamIsCapturing)                                                                       \

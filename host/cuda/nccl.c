@@ -209,14 +209,22 @@ int nccl_meet(char *id, char *error, size_t size) {
     return code == ncclSuccess;
 }
 
+/* Its work goes first where there is a choice: others wait for it. */
+static int open_stream(Nccl *n) {
+    int least = 0, greatest = 0;
+    return !cuda_failed(n, "a stream",
+                        n->cuda->cudaDeviceGetStreamPriorityRange(&least, &greatest)) &&
+           !cuda_failed(
+               n, "a stream",
+               n->cuda->cudaStreamCreateWithPriority(&n->stream, cudaStreamNonBlocking, greatest));
+}
+
 static int join(Nccl *n, int gpu, const char id[DEVICE_ID], int32_t rank, int32_t world) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId where;
     memcpy(&where, id, sizeof where);
     config.blocking = 0;
-    if (cuda_failed(n, "the GPU", n->cuda->cudaSetDevice(gpu)) ||
-        cuda_failed(n, "a stream",
-                    n->cuda->cudaStreamCreateWithFlags(&n->stream, cudaStreamNonBlocking)) ||
+    if (cuda_failed(n, "the GPU", n->cuda->cudaSetDevice(gpu)) || !open_stream(n) ||
         cuda_failed(n, "an event",
                     n->cuda->cudaEventCreateWithFlags(&n->ready, cudaEventDisableTiming)))
         return 0;

@@ -463,6 +463,7 @@ static Err run(Call *c, Tensor **results) {
     else if (!c->lost)
         run_stretches(c, 0, e->stretch.n);
     land_all(c);
+    if (e->rt->profile && !c->lost) lose(c, link_settle(e->rt->cx, &e->rt->link));
     profile_leave(e->rt->profile);
     if (!c->lost && e->agreement) c->lost = agree_end(e->rt, e->agreement);
     bool failed = atomic_load(&c->failed);

@@ -11,6 +11,9 @@
 
 #define LIBRARY "meshlua_cuda.so"
 
+/* Bytes that may be written while exchanges are on their way: what is kept for the GPU's queue has
+ * room for more, so that writing does not wait for the queue, and so for other processes. */
+enum { WRITE_AHEAD = 8 << 20 };
 enum { MAX_GPUS = 64, REASON = 1024 };
 
 Err gpu_error(const Gpu *g, const char *what) {
@@ -49,6 +52,11 @@ static void give(Memory *m, char *at, size_t bytes) {
 
 static Err write(Memory *m, char *to, const void *from, size_t bytes) {
     Gpu *g = (Gpu *)(void *)m;
+    if (g->written + bytes > WRITE_AHEAD) {
+        TRY(link_settle(g->cx, &g->rt->link));
+        g->written = 0;
+    }
+    g->written += bytes;
     return g->device.upload(g->device.self, 0, to, from, bytes) ? E_OK : gpu_error(g, "writing");
 }
 

@@ -17,7 +17,8 @@ typedef struct Gpu {
     bool chosen;       /* by number, not by the rank of the process */
     char missing[320]; /* why there is no way to the GPUs of other processes; see gpus.h */
     Target target;
-    char *scratch; /* of the kernel that runs */
+    size_t written; /* bytes, since the exchanges on their way were waited for */
+    char *scratch;  /* of the kernel that runs */
     size_t scratch_bytes;
 } Gpu;
 
