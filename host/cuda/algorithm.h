@@ -33,7 +33,7 @@ typedef struct ApiCublasLt {
     API_CUBLASLT(API_MEMBER)
 } ApiCublasLt;
 
-enum { ALGORITHM_CANDIDATES = 16, ALGORITHM_KEY = 384 };
+enum { ALGORITHM_CANDIDATES = 8, ALGORITHM_KEY = 384 };
 
 typedef struct Algorithm {
     cublasLtMatmulAlgo_t algo;
