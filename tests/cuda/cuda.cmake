@@ -128,3 +128,14 @@ endforeach()
 # Without a folder no algorithm is timed: the log has what was launched.
 kernel_test(cublaslt tests/cuda/test_cublaslt.c KC_CASES=0
             STANDIN_CUBLASLT_LOG=${standin}/cublaslt.log)
+
+# Attention with whole blocks, by the products of warps and by those of warpgroups.
+foreach(products mma wgmma)
+  set(name cuda/kernels/attention_${products})
+  set(variables "LD_LIBRARY_PATH=${standin};KC_CACHE=${standin_cache};KC_CASES=0")
+  if(products STREQUAL wgmma)
+    list(APPEND variables KC_WGMMA=1)
+  endif()
+  add_test(NAME ${name} COMMAND cuda_kernels_attention blocks)
+  set_tests_properties(${name} PROPERTIES ENVIRONMENT "${variables}")
+endforeach()

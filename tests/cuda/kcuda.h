@@ -4,7 +4,7 @@
  *
  * Which library of CUDA's that is, the real one or a stand-in, is the caller's LD_LIBRARY_PATH.
  * KC_CASES=N: so many of each kind of case, 0 for all; 1 unless said. KC_LIBRARY=FILE: where that
- * library is, if not where it was built. */
+ * library is, if not where it was built. KC_WGMMA: attention through wgmma. */
 #ifndef MESHLUA_KCUDA_H
 #define MESHLUA_KCUDA_H
 
@@ -18,7 +18,7 @@ static Device kc_device;
 
 static inline int kc_open(void) {
     char error[512] = "";
-    DeviceOptions options = {.cache = getenv("KC_CACHE")};
+    DeviceOptions options = {.cache = getenv("KC_CACHE"), .wgmma = getenv("KC_WGMMA") != NULL};
     if (kc_device.version) return 1;
     const char *elsewhere = getenv("KC_LIBRARY");
     void *library = dlopen(elsewhere ? elsewhere : KC_LIBRARY, RTLD_NOW | RTLD_LOCAL);

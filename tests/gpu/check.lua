@@ -59,6 +59,13 @@ for _, file in ipairs(files(bin .. "/cuda_kernels_*")) do
   end}
 end
 
+list[#list + 1] = {name = "attention through wgmma", limit = 60, run = function(_, must)
+  for _, words in ipairs {"", " blocks"} do
+    must(("KC_LIBRARY=%s/meshlua_cuda.so KC_WGMMA=1 KC_CASES=0 %s/cuda_kernels_attention%s"):format(bin, bin, words))
+  end
+  return "as the naive kernels"
+end}
+
 for _, folder in ipairs {"spec/op", "spec/nn", "spec/layout", "spec/manual", "spec/control", "spec/transform",
   "spec", "golden", "spec/seeds", "spec/train"} do
   list[#list + 1] = {name = "specs: " .. folder, limit = 150, run = function(sh)

@@ -94,7 +94,8 @@ static void backward(DType t, Shape n, int causal, int masked, Layout layout) {
     check_case(&c);
 }
 
-int main(void) {
+/* Few rows and keys, any depths. */
+static void small_cases(void) {
     static const DType floats[] = {DT_F32, DT_BF16, DT_F16, DT_F64};
     static const int64_t depths[] = {1, 3, 8, 16, 20, 32, 33};
     for (int k = 0; k < 240; k++) {
@@ -104,7 +105,10 @@ int main(void) {
         forward(floats[k % 4], n, k / 4 % 2, k / 8 % 2, (Layout)below(4));
         backward(floats[k % 4], n, k / 4 % 2, k / 8 % 2, (Layout)below(4));
     }
-    /* more than one tile of queries and of keys, exactly full tiles, tails */
+}
+
+/* More than one tile of queries and of keys, exactly full tiles, tails. */
+static void large_cases(void) {
     Shape large[] = {{1, 70, 140, 2, 1, 16},
                      {1, 128, 128, 1, 1, 32},
                      {1, 65, 300, 1, 1, 24},
@@ -114,5 +118,24 @@ int main(void) {
         forward(t, large[k % 4], k / 4 % 2, k / 8 % 2, k / 2 % 2 ? DENSE : ANY);
         backward(t, large[k % 4], k / 4 % 2, k / 8 % 2, k / 2 % 2 ? DENSE : ANY);
     }
+}
+
+/* Blocks of a GPU's tensor cores with all their warps. */
+static void block_cases(void) {
+    Shape n = {1, 130, 140, 2, 1, 64};
+    for (int masked = 0; masked < 2; masked++) {
+        forward(DT_BF16, n, 1, masked, DENSE);
+        backward(DT_BF16, n, 1, masked, DENSE);
+    }
+}
+
+/* `blocks`: those cases alone. */
+int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "blocks") == 0) {
+        block_cases();
+        return test_end();
+    }
+    small_cases();
+    large_cases();
     return test_end();
 }
