@@ -196,6 +196,24 @@ Err gpu_look(Ctx *cx, Device *out) {
     return open_device(cx, &(Choice){.n = 0}, out, &library);
 }
 
+/* Is it that there are fewer GPUs than processes? */
+static Err too_few(Ctx *cx, const Ranks *ranks, Err err) {
+    ErrState why = cx->err;
+    Device all;
+    int32_t n = 0;
+    if (gpu_look(cx, &all) == E_OK) {
+        n = all.gpus;
+        all.close(all.self);
+    }
+    cx->err = why;
+    if (n == 0 || n > ranks->local) return err;
+    return err_set(
+        cx, E_DEVICE,
+        "--devices=cuda: rank %d is process %d of its host, which has %d GPU%s; start as "
+        "many processes as GPUs, or let all share one, for tests: --devices=cuda:0",
+        (int)ranks->rank, (int)ranks->local + 1, (int)n, n == 1 ? "" : "s");
+}
+
 Err gpu_open(Runtime *rt, const char *devices, const Ranks *ranks, int32_t *ndevices) {
     Gpu *g = &rt->gpu;
     Choice c;
@@ -211,7 +229,8 @@ Err gpu_open(Runtime *rt, const char *devices, const Ranks *ranks, int32_t *ndev
         c.gpu[0] = visible && !strchr(visible, ',') ? 0 : ranks->local;
         c.times[0] = c.n = 1;
     }
-    TRY(open_device(rt->cx, &c, &g->device, &g->library));
+    Err err = open_device(rt->cx, &c, &g->device, &g->library);
+    if (err) return ranks->world > 1 && !g->chosen ? too_few(rt->cx, ranks, err) : err;
     if (g->device.gpus > 1) {
         gpu_close(g);
         return not_there(rt->cx, "one process uses one GPU; start one for each: meshlua run -n 2 "
