@@ -60,9 +60,8 @@ for _, file in ipairs(files(bin .. "/cuda_kernels_*")) do
 end
 
 list[#list + 1] = {name = "attention through wgmma", limit = 60, run = function(_, must)
-  for _, words in ipairs {"", " blocks"} do
-    must(("KC_LIBRARY=%s/meshlua_cuda.so KC_WGMMA=1 KC_CASES=0 %s/cuda_kernels_attention%s"):format(bin, bin, words))
-  end
+  local variables = ("KC_LIBRARY=%s/meshlua_cuda.so KC_WGMMA=1 KC_CASES=0 "):format(bin)
+  for _, words in ipairs {"", " blocks"} do must(variables .. bin .. "/cuda_kernels_attention" .. words) end
   return "as the naive kernels"
 end}
 
