@@ -165,9 +165,10 @@ static int join(void *self, const char id[DEVICE_ID], int32_t rank, int32_t worl
 
 static void close_gpu(Gpu *g) {
     Cuda *c = g->cuda;
-    products_free(g->products);
-    if (g->stream && gpu_use(g)) {
-        c->rt.cudaStreamSynchronize(g->stream);
+    int begun = g->stream && gpu_use(g);
+    if (begun) c->rt.cudaStreamSynchronize(g->stream);
+    products_free(g->products); /* on its GPU, and nothing of it runs */
+    if (begun) {
         memory_close(g);
         times_close(g);
         c->rt.cudaStreamDestroy(g->stream);
