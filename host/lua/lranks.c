@@ -46,6 +46,33 @@ static int wait_for_devices(lua_State *L) {
     return 0;
 }
 
+/* stamp(): a number for this place in the GPU's queue; nil without a GPU. */
+static int stamp(lua_State *L) {
+    Host *h = state_of(L);
+    const Gpu *g = &h->rt.gpu;
+    int64_t at = gpu_is_there(g) ? g->device.stamp(g->device.self, 0) : 0;
+    if (at < 0) state_check(L, h, gpu_error(g, "stamp"));
+    if (gpu_is_there(g))
+        lua_pushinteger(L, (lua_Integer)at);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
+/* seconds_between(stamp, stamp): of the GPU; waits until it has come to the later one. nil: so much
+ * came after them that they are no longer known. */
+static int seconds_between(lua_State *L) {
+    const Gpu *g = &state_of(L)->rt.gpu;
+    lua_Integer from = value_integer(L, 1, "seconds_between"),
+                to = value_integer(L, 2, "seconds_between");
+    double seconds = gpu_is_there(g) ? g->device.between(g->device.self, 0, from, to) : -1;
+    if (seconds >= 0)
+        lua_pushnumber(L, seconds);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
 /* device_peak(dtype): operations per second of products on one GPU, by its datasheet; nil where it
  * is not known, and on processors. */
 static int device_peak(lua_State *L) {
@@ -124,6 +151,8 @@ void lranks_open(lua_State *L) {
                                    {"device_kind", device_kind},
                                    {"device_peak", device_peak},
                                    {"wait", wait_for_devices},
+                                   {"stamp", stamp},
+                                   {"seconds_between", seconds_between},
                                    {"set_devices", set_devices},
                                    {"backend", backend},
                                    {"process_index", process_index},

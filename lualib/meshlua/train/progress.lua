@@ -37,7 +37,7 @@ function Progress:fields(row)
     {"loss", ("%.4f"):format(row.loss)},
     {"grad norm", ("%.3f"):format(row.grad_norm)},
     {"lr", ("%.2e"):format(row.lr)},
-    {"", ("%.1f ms"):format(row.ms)},
+    {"", ("%.1f ms"):format(row.ms) .. (row.gpu_ms and (" (GPU %.1f)"):format(row.gpu_ms) or "")},
     {"", ("%.0f %s/s"):format(row.tokens_per_s, self.unit)},
     {"peak", bytes(core.memory().peak)},
     {"eta", clock((self.steps - row.step) * self.seconds)},
@@ -65,7 +65,8 @@ local function line(fields, width, colour)
 end
 
 --- Takes in a finished step.
----@param row {step: integer, loss: number, grad_norm: number, lr: number, ms: number, tokens_per_s: number, busy: table?}
+---@param row {step: integer, loss: number, grad_norm: number, lr: number, ms: number, tokens_per_s: number,
+--- gpu_ms: number?, busy: table?}
 function Progress:update(row)
   local seconds = row.ms / 1e3
   -- The first step is traced and planned: it says nothing of the others.

@@ -164,7 +164,7 @@ end
 function Run:jit(fn) return jit.jit(fn, {mesh = self.mesh, rules = self.rules}) end
 
 --- Trains for config.steps steps, calling report(row) after each with {step, loss, grad_norm, lr, ms,
---- tokens_per_s}, and busy (see profile.meter) while a profile is recorded: the next step overwrites the row.
+--- tokens_per_s}, gpu_ms of a step's launches where there is a GPU, and busy (see profile.meter) while a profile is recorded: the next step overwrites the row.
 --- Stops where report returns false; raises E_STOP behind a step where a signal has asked for it. The first step's ms hold the tracing and planning.
 ---@param report fun(row: table): any
 function Run:train(report)
@@ -178,8 +178,11 @@ function Run:train(report)
   for s = 1, config.steps do
     local batch = batches(s)
     local labels = batch.labels.size
+    local from_stamp = core.stamp()
     local loss, norm = step(batch.inputs, batch.labels, self.loss_scale)
+    local to_stamp = core.stamp()
     row.step, row.loss, row.grad_norm = s, loss:item(), norm:item()
+    row.gpu_ms = to_stamp and 1e3 * (core.seconds_between(from_stamp, to_stamp) or 0)
     batch.inputs:release() -- now, not when Lua collects: the next batch takes the memory, still warm
     batch.labels:release()
     local now = core.clock()
