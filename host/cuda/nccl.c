@@ -60,7 +60,7 @@ static int cuda_failed(Nccl *n, const char *what, cudaError_t code) {
 
 /* After a failure nothing goes through any more; what waits on the GPU for messages goes on. */
 static void give_up(Nccl *n, const char *what, ncclResult_t code) {
-    const char *more = n->comm ? n->api.ncclGetLastError(n->comm) : NULL;
+    const char *more = n->api.ncclGetLastError(n->comm);
     snprintf(n->error, sizeof n->error, "%s: %s%s%s", what, n->api.ncclGetErrorString(code),
              more && *more ? ": " : "", more ? more : "");
     if (n->comm) n->api.ncclCommAbort(n->comm);
