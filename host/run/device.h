@@ -57,9 +57,9 @@ typedef struct Device {
 
     /* ---- kernels ---- */
     /* Gets a kernel ready for operands of these dtypes, dims, strides, attr and offsets (data is
-     * not read, nor kept; the pointers are): compiles what is not cached. *scratch: bytes that a
-     * launch needs beside its operands. NULL: it failed; there is no such kernel, or it does not
-     * take these operands. */
+     * not read, nor kept; the pointers are). What is not cached may still be compiled when it
+     * returns: the first launch waits for it. *scratch: bytes that a launch needs beside its
+     * operands. NULL: it failed; there is no such kernel, or it does not take these operands. */
     void *(*bind)(void *self, int32_t gpu, const char *kernel, const KArgs *args, size_t *scratch);
     void (*unbind)(void *self, void *bound);
     /* Puts it into the queue, with the addresses that args->in and args->out have now. */
