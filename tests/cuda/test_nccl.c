@@ -156,7 +156,7 @@ static int join(Rank *r) {
 
 /* As host/run/gpus.c does. */
 static void share_gpu(int rank) {
-    char host[16];
+    char host[32];
     snprintf(host, sizeof host, "rank-%d", rank);
     setenv("NCCL_HOSTID", host, 1);
     setenv("NCCL_SOCKET_IFNAME", "lo", 1);
