@@ -36,10 +36,11 @@ local function now()
   return tonumber(pipe:read "l")
 end
 
+step = step:bind(model, optimizer)
 local ids, labels = draw(1)
-local first_loss = step(model, optimizer, ids, labels):item()
+local first_loss = step(ids, labels):item()
 local first = now() - started
-for _ = 1, 5 do step(model, optimizer, ids, labels) end -- chooses, captures
+for _ = 1, 5 do step(ids, labels) end -- chooses, captures
 ml.block_until_ready(model)
 
 local clock, host = ml.core.clock, 0
@@ -47,7 +48,7 @@ local before = clock()
 local loss
 for _ = 1, steps do
   local called = clock()
-  loss = step(model, optimizer, ids, labels)
+  loss = step(ids, labels)
   host = host + clock() - called
 end
 local last_loss = loss:item()
