@@ -170,6 +170,8 @@ static void set_addresses(Bound *b, const KArgs *args, char *scratch, int64_t ta
         char *at = p->kind == PARAM_OPERAND ? b->address[p->operand] : scratch;
         if (p->kind == PARAM_FAULT)
             memcpy(b->param[i], &fault, sizeof fault);
+        else if (p->kind == PARAM_OPERANDS)
+            memcpy(b->param[i], &b->address[p->operand], (size_t)p->bytes * sizeof(char *));
         else if (p->kind != PARAM_VALUE) {
             at += p->bytes;
             memcpy(b->param[i], &at, sizeof at);

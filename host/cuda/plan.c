@@ -168,6 +168,12 @@ void cuda_operand(CudaPlan *p, int k) {
     cuda_operand_at(p, k, 0);
 }
 
+void cuda_operands(CudaPlan *p, int k, int n, int room) {
+    if (check_operand(p, k) && check_operand(p, k + n - 1))
+        add_param(p, (PlanParam){.kind = PARAM_OPERANDS, .operand = k, .bytes = n},
+                  (size_t)room * sizeof(char *));
+}
+
 void cuda_scratch(CudaPlan *p, size_t at) {
     add_param(p, (PlanParam){.kind = PARAM_SCRATCH, .bytes = (int64_t)at}, sizeof(char *));
 }

@@ -7,10 +7,11 @@
 #include "cuda/row.h"
 
 typedef enum ParamKind {
-    PARAM_OPERAND, /* an address: `bytes` into operand k */
-    PARAM_SCRATCH, /* an address: `bytes` into the scratch */
-    PARAM_FAULT,   /* struct Fault, by value */
-    PARAM_VALUE    /* as it stands in the plan's values */
+    PARAM_OPERAND,  /* an address: `bytes` into operand k */
+    PARAM_OPERANDS, /* addresses: of `bytes` operands from k on */
+    PARAM_SCRATCH,  /* an address: `bytes` into the scratch */
+    PARAM_FAULT,    /* struct Fault, by value */
+    PARAM_VALUE     /* as it stands in the plan's values */
 } ParamKind;
 
 typedef struct PlanParam {

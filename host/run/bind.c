@@ -334,9 +334,9 @@ static Err bind_all(Exec *e, const Type *const *result_type) {
     if (e->only_types) return E_OK;
     TRY(bind_buffers(e));
     TRY(bind_steps(e));
-    TRY(bind_uses(e));
     TRY(bind_agreement(e));
-    TRY(exec_schedule(e));
+    TRY(exec_schedule(e)); /* also makes one item of several, so the uses come after it */
+    TRY(bind_uses(e));
     TRY(bind_params(e));
     TRY(bind_results(e));
     return replay_bind(e);

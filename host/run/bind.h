@@ -11,6 +11,10 @@ static inline Err exec_no_memory(const Exec *e) {
 }
 
 Err exec_schedule(Exec *e) MUST_CHECK;
+/* On a GPU: whether the items of a step may be joined with those of others of its kernel; and that
+ * of `n` steps from `first` on, which do not depend on each other. */
+bool exec_joins(const Exec *e, int32_t first, int32_t other);
+Err exec_join(Exec *e, int32_t first, int32_t n) MUST_CHECK;
 /* All groups of this process, whose members are all in it. */
 Err exec_bind_collective(Exec *e, const Group *g) MUST_CHECK;
 

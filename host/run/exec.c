@@ -168,6 +168,7 @@ static void run_item(Call *c, const Item *item, int64_t lo, int64_t hi, int thre
     const Exec *e = c->e;
     const Runtime *rt = e->rt;
     if (atomic_load_explicit(&c->failed, memory_order_relaxed)) return;
+    if (item->joined) return;
     if (item->bound) {
         if (rt->profile) profile_launch(rt->profile, item);
         lose(c, exec_launch(c->e, item));

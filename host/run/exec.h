@@ -21,6 +21,7 @@ typedef struct Item { /* one kernel on one slot's operands; collectives become s
     void *bound;     /* on a GPU: what Device.bind gave */
     OperandRef *ref;
     bool sliced; /* an operand moves with a loop: its address is worked out at each run */
+    bool joined; /* an earlier item does its work: see join.c */
     int32_t step;
     int64_t units;
 } Item;

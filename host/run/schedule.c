@@ -237,8 +237,19 @@ static Err add_stages(Schedule *s, int32_t first, int32_t n) {
 
 static Err add_stretches(Schedule *s, int32_t first, int32_t n);
 
+/* On a GPU: makes one launch of steps of a kernel that admits it. */
+static Err join_steps(const Schedule *s, int32_t first, int32_t n) {
+    for (int32_t i = first, k; i < first + n; i = k) {
+        k = i + 1;
+        while (k < first + n && exec_joins(s->e, i, k) && !any_depends(s, i, k - i, k, 1)) k++;
+        if (k - i > 1) TRY(exec_join(s->e, i, k - i));
+    }
+    return E_OK;
+}
+
 static Err straight(Schedule *s, int32_t first, int32_t n) {
     Exec *e = s->e;
+    if (gpu_is_there(&e->rt->gpu)) TRY(join_steps(s, first, n));
     Stretch stretch = {.first = first, .n = n, .stage = e->stage.n};
     double seconds = 0;
     for (int32_t i = first; i < first + n; i++)

@@ -53,8 +53,10 @@ void cuda_define_type(CudaPlan *p, const char *name, DType t);
 /* The function's parameters, in order. */
 void cuda_operand(CudaPlan *p, int k);                   /* T *: operand k: inputs, then outputs */
 void cuda_operand_at(CudaPlan *p, int k, int64_t bytes); /* so many bytes into it */
-void cuda_scratch(CudaPlan *p, size_t at);               /* char *: that far in the scratch */
-void cuda_fault(CudaPlan *p);                            /* Fault, by value: see device.cuh */
+/* char *[room]: the n operands from k on. */
+void cuda_operands(CudaPlan *p, int k, int n, int room);
+void cuda_scratch(CudaPlan *p, size_t at); /* char *: that far in the scratch */
+void cuda_fault(CudaPlan *p);              /* Fault, by value: see device.cuh */
 void cuda_i32(CudaPlan *p, int32_t x);
 void cuda_i64(CudaPlan *p, int64_t x);
 void cuda_f32(CudaPlan *p, float x);
