@@ -3,8 +3,7 @@
  *
  * A block takes TILE queries of a head and CHUNK depths of y, and meets TILE keys at a time; where
  * the depth has several chunks, the scores are made for each of them. A row's maximum and sum so
- * far rescale what there is (Milakov and Gimelshein 2018). What limits: multiply-adds, with M = 4
- * one for half a number from shared memory. */
+ * far rescale what there is (Milakov and Gimelshein 2018). */
 #include "attention_plain.cuh"
 
 /* The rows that see nothing through the mask look at all keys alike. */

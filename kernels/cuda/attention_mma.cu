@@ -12,6 +12,9 @@
  * operations (4) and 1 KB from shared memory (8), which overlap only between warps. With dropout
  * the random bits limit: some 80 integer operations a score.
  *
+ * With WGMMA (attention_wgmma.cuh) warps multiply by fours, keys and values being read by the
+ * tensor cores themselves.
+ *
  * Bits: of a row, keys come in tiles of KEYS, whatever the rest. */
 #define COLUMNS       KEYS
 #define KEEPS_FACTORS (WGMMA || DEPTH <= 64)

@@ -2,9 +2,9 @@
  * in full, and any depth.
  *
  * A block of 16 x 16 threads makes TILE x TILE scores, of which a thread has M x M beside each
- * other, from slices of DEEP depths that lie in shared memory depth first; results of CHUNK depths
- * come from scores that went through shared memory, TILE x 4 M ... of which a thread has M x 4. So
- * each number loaded from shared memory serves at least M fused multiply-adds, which limit. */
+ * other, from slices of DEEP depths that lie in shared memory depth first. Scores go through shared
+ * memory to make TILE x CHUNK results, of which a thread has M x N. So a number from shared memory
+ * serves at least M / 2 fused multiply-adds, which limit. */
 #ifndef MESHLUA_CUDA_ATTENTION_PLAIN_CUH
 #define MESHLUA_CUDA_ATTENTION_PLAIN_CUH
 
