@@ -2,6 +2,7 @@
 #include "ir/place.h"
 #include "run/agree.h"
 #include "run/exchange.h"
+#include "run/shortage.h"
 
 #include <string.h>
 
@@ -333,6 +334,7 @@ static Err bind_all(Exec *e, const Type *const *result_type) {
     e->only_types = e->rt->fake || (e->mesh && !place_is_in(e->mesh, e->mesh->process));
     if (e->only_types) return E_OK;
     TRY(bind_buffers(e));
+    if (gpu_is_there(&e->rt->gpu)) TRY(shortage_check_plan(e));
     TRY(bind_steps(e));
     TRY(bind_agreement(e));
     TRY(exec_schedule(e)); /* also makes one item of several, so the uses come after it */

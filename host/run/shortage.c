@@ -2,6 +2,8 @@
 
 enum { LARGEST = 5 };
 
+#define WAY_OUT "Split what it holds over more devices, or take a smaller batch. Its largest:"
+
 typedef struct Need { /* bytes that a call takes from the GPU */
     size_t workspace, results, scratch;
 } Need;
@@ -61,6 +63,21 @@ static void print_largest(const Exec *e, Str *s) {
     for (int32_t i = 0; i < n; i++) print_buffer(e, top[i], s);
 }
 
+Err shortage_check_plan(const Exec *e) {
+    const Gpu *g = &e->rt->gpu;
+    double need = e->plan->peak_bytes, there = (double)g->device.gpu[0].memory;
+    char all[BYTES_TEXT], of[BYTES_TEXT];
+    if (need <= there) return E_OK;
+    Str s;
+    str_init(&s, &g->cx->alloc);
+    print_largest(e, &s);
+    Err err = err_set(g->cx, E_NOMEM,
+                      "out of memory: the call needs %s on the GPU, which has %s. " WAY_OUT "%s",
+                      bytes_text(need, all), bytes_text(there, of), str_of(&s));
+    str_free(&s);
+    return err;
+}
+
 Err shortage_check(const Exec *e) {
     const Device *d = &e->rt->gpu.device;
     Need n = need_of(e);
@@ -78,15 +95,15 @@ Err shortage_error(const Exec *e) {
     Str s;
     str_init(&s, &g->cx->alloc);
     print_largest(e, &s);
-    Err err = err_set(g->cx, E_NOMEM,
-                      "out of memory: the call needs %s on the GPU (%s of temporaries, %s of "
-                      "results), and %s of its %s are free; tensors and other plans hold %s. Split "
-                      "what it holds over more devices, or take a smaller batch. Its largest:%s",
-                      bytes_text((double)need, all), bytes_text((double)n.workspace, work),
-                      bytes_text((double)n.results, results),
-                      bytes_text((double)g->device.available(g->device.self, 0), there),
-                      bytes_text((double)g->device.gpu[0].memory, of),
-                      bytes_text((double)g->memory.live, held), str_of(&s));
+    Err err = err_set(
+        g->cx, E_NOMEM,
+        "out of memory: the call needs %s on the GPU (%s of temporaries, %s of "
+        "results), and %s of its %s are free; tensors and other plans hold %s. " WAY_OUT "%s",
+        bytes_text((double)need, all), bytes_text((double)n.workspace, work),
+        bytes_text((double)n.results, results),
+        bytes_text((double)g->device.available(g->device.self, 0), there),
+        bytes_text((double)g->device.gpu[0].memory, of), bytes_text((double)g->memory.live, held),
+        str_of(&s));
     str_free(&s);
     return err;
 }
