@@ -125,6 +125,22 @@ endfunction()
 foreach(name attention conv fused index lines matmul misc movement reduce rowwise window)
   kernel_test(${name} tests/unit/kernels/test_${name}.c KC_CACHE=${standin_cache})
 endforeach()
+# Their device code through the real NVRTC, where it is found; KC_CASES=0 KC_COMPILE=0: all of it.
+find_library(CUDA_NVRTC libnvrtc.so.13 HINTS ${CUDA_HEADERS}/../lib64 ${CUDA_HEADERS}/../lib)
+if(CUDA_NVRTC AND NOT MESHLUA_SANITIZE)
+  add_library(strict_nvrtc SHARED tests/cuda/strict_nvrtc.c)
+  set_target_properties(strict_nvrtc PROPERTIES PREFIX "" OUTPUT_NAME libnvrtc.so.13 SUFFIX ""
+                                                LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/strict)
+  target_include_directories(strict_nvrtc SYSTEM PRIVATE ${CUDA_HEADERS})
+  target_compile_definitions(strict_nvrtc PRIVATE STRICT_NVRTC="${CUDA_NVRTC}")
+  target_link_libraries(strict_nvrtc PRIVATE ${CMAKE_DL_LIBS})
+  foreach(name attention conv index lines matmul misc movement reduce rowwise window)
+    add_dependencies(cuda_kernels_${name} strict_nvrtc)
+    add_test(NAME cuda/compiles/${name} COMMAND cuda_kernels_${name})
+    set_tests_properties(cuda/compiles/${name} PROPERTIES ENVIRONMENT
+                         "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/strict;KC_COMPILE=1")
+  endforeach()
+endif()
 # Without a folder no algorithm is timed: the log has what was launched.
 kernel_test(cublaslt tests/cuda/test_cublaslt.c KC_CASES=0
             STANDIN_CUBLASLT_LOG=${standin}/cublaslt.log)

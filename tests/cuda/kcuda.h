@@ -10,6 +10,7 @@
 #define MESHLUA_KCUDA_H
 
 #include <dlfcn.h>
+#include "kcompile.h"
 #include "krun.h"
 #include "run/device.h"
 
