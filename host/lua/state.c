@@ -95,6 +95,7 @@ Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks) {
     Ranks who = {.world = 1}; /* known first: an error of all is said by one */
     Err err = ranks ? find_ranks(&h->cx, ranks, &who) : E_OK;
     if (!err) err = runtime_init(&h->rt, &h->cx, &who, devices);
+    h->rt.ranks = who;
     state_check(L, h, err);
     cache_init(&h->plans, &h->cx);
 #ifdef MESHLUA_CHECKED

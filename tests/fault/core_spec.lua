@@ -37,6 +37,7 @@ describe("the scenarios", function()
   local without = {
     ["core.fail_alloc"] = "is what makes allocations fail",
     ["core.plant"] = "is what makes ops wrong: tests/spec/insight/verify_spec.lua",
+    ["core.compile_device"] = "the memory is NVRTC's",
     ["core.clear_plans"] = "faults.lua calls it before each run",
     ["core.set_devices"] = "works only before the first tensor",
     ["core.jit_new"] = "jit calls it before anything can be recorded",
