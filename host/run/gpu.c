@@ -1,4 +1,5 @@
 #include "base/env.h"
+#include "base/log.h"
 #include "run/exec.h"
 #include "run/library.h"
 #include "run/store.h"
@@ -14,7 +15,7 @@
 /* Bytes that may be written while exchanges are on their way: what is kept for the GPU's queue has
  * room for more, so that writing does not wait for the queue, and so for other processes. */
 enum { WRITE_AHEAD = 8 << 20 };
-enum { MAX_GPUS = 64, REASON = 1024 };
+enum { ANY = -1, REASON = 1024 };
 
 Err gpu_error(const Gpu *g, const char *what) {
     return err_set(g->cx, E_DEVICE, "%s: %s", what, g->device.error(g->device.self));
@@ -101,9 +102,9 @@ static Err not_there(Ctx *cx, const char *why) {
     return err_set(cx, E_DEVICE, "--devices=cuda: %s", why);
 }
 
-static void *symbol(Ctx *cx, void **library, const char *name) {
-    *library = library_open(LIBRARY);
-    if (!*library) {
+static void *symbol(Ctx *cx, const char *name) {
+    void *library = library_open(LIBRARY);
+    if (!library) {
         char why[REASON];
         snprintf(why, sizeof why,
                  "%s; build meshlua where the CUDA toolkit is, or use --devices=N for CPU devices",
@@ -111,69 +112,68 @@ static void *symbol(Ctx *cx, void **library, const char *name) {
         not_there(cx, why);
         return NULL;
     }
-    void *at = dlsym(*library, name);
+    void *at = dlsym(library, name);
     if (!at) not_there(cx, LIBRARY " is of another version of meshlua");
     return at;
 }
 
 DeviceSource *gpu_source(Ctx *cx) {
-    void *library;
-    return (DeviceSource *)(uintptr_t)symbol(cx, &library, DEVICE_SOURCE);
+    return (DeviceSource *)(uintptr_t)symbol(cx, DEVICE_SOURCE);
 }
 
 DeviceCompile *gpu_compile(Ctx *cx) {
-    void *library;
-    return (DeviceCompile *)(uintptr_t)symbol(cx, &library, DEVICE_COMPILE);
+    return (DeviceCompile *)(uintptr_t)symbol(cx, DEVICE_COMPILE);
 }
 
-typedef struct Choice {                        /* of --devices=cuda... */
-    int32_t gpu[MAX_GPUS], times[MAX_GPUS], n; /* n 0: all, once */
+typedef struct Choice { /* of --devices=cuda... */
+    int32_t gpu;        /* by index; ANY: none is named */
+    int32_t times;      /* virtual devices on it */
 } Choice;
 
-static bool read_number(const char **at, int32_t least, int32_t *out) {
-    char *end;
-    long n = strtol(*at, &end, 10);
-    if (end == *at || n < least || n > MAX_DEVICES) return false;
-    *at = end;
-    *out = (int32_t)n;
-    return true;
+/* Digits, up to what is none. */
+static bool read_number(const char **at, int32_t *out) {
+    const char *s = *at;
+    *out = 0;
+    for (; *s >= '0' && *s <= '9' && *out <= MAX_DEVICES; s++) *out = *out * 10 + (*s - '0');
+    bool ok = s != *at && *out <= MAX_DEVICES;
+    *at = s;
+    return ok;
 }
 
-/* "", ":0,2" or ":0*8". */
+/* "", ":2" or ":0*8". */
 static bool read_choice(const char *s, Choice *c) {
-    c->n = 0;
+    *c = (Choice){.gpu = ANY, .times = 1};
     if (!*s) return true;
-    do {
-        int32_t times = 1;
-        s++;
-        if (c->n == MAX_GPUS || !read_number(&s, 0, &c->gpu[c->n])) return false;
-        if (*s == '*' && (s++, !read_number(&s, 1, &times))) return false;
-        for (int32_t i = 0; i < c->n; i++)
-            if (c->gpu[i] == c->gpu[c->n]) return false;
-        c->times[c->n++] = times;
-    } while (*s == ',');
-    return !*s;
+    if (*s++ != ':' || !read_number(&s, &c->gpu)) return false;
+    if (*s == '*' && (s++, !read_number(&s, &c->times))) return false;
+    return !*s && c->times > 0;
 }
 
-/* What the passes know of it: the built-in row of its kind, with the memory that is there. */
+/* What the passes know of it: the built-in row of its kind, with the memory that is there. Only the
+ * whole name says the kind: variants of a GPU differ in speed. */
 static void fill_target(Gpu *g) {
-    static const char *const kinds[] = {"h200", "h100"};
+    static const char *const kinds[][2] = {{"NVIDIA H200", "h200"},
+                                           {"NVIDIA H100 80GB HBM3", "h100"}};
     const DeviceGpu *gpu = &g->device.gpu[0];
-    g->target = *target_of("h100");
-    g->target.flops16 = 0; /* not known */
+    const Target *known = NULL;
     for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (strcasestr(gpu->name, kinds[i])) g->target = *target_of(kinds[i]);
+        if (strcmp(gpu->name, kinds[i][0]) == 0) known = target_of(kinds[i][1]);
+    g->target = known ? *known : *target_of("h100");
     g->target.name = gpu->name;
     g->target.memory = (double)gpu->memory;
     g->target.shared_memory = true; /* virtual devices of one GPU */
+    if (known) return;
+    g->target.flops16 = 0; /* not known */
+    log_note(g->cx, "the speeds of %s are not known: plans are made for those of an H100",
+             gpu->name);
 }
 
-/* Opens the library, and in it those GPUs. */
-static Err open_device(Ctx *cx, const Choice *c, Device *out, void **library) {
+/* Opens the library, and in it that GPU, or all. */
+static Err open_device(Ctx *cx, int32_t which, Device *out) {
     char why[REASON] = "", cache[PATH_MAX];
     const char *algorithms = env_get(ENV_ALGORITHMS);
-    DeviceOptions options = {.which = c->n ? c->gpu : NULL,
-                             .n = c->n,
+    DeviceOptions options = {.which = which == ANY ? NULL : &which,
+                             .n = which != ANY,
                              .visible = env_get(ENV_CUDA_VISIBLE_DEVICES),
                              .first_guess = algorithms && strcmp(algorithms, "first") == 0,
                              .tf32 = env_int(ENV_TF32, 0) != 0,
@@ -182,7 +182,7 @@ static Err open_device(Ctx *cx, const Choice *c, Device *out, void **library) {
                              .check = env_get(ENV_CHECK) != NULL};
     if (algorithms && !options.first_guess && strcmp(algorithms, "timed") != 0)
         return err_set(cx, E_VALUE, "MESHLUA_ALGORITHMS=%s: expected timed or first", algorithms);
-    DeviceOpen *open = (DeviceOpen *)(uintptr_t)symbol(cx, library, DEVICE_OPEN);
+    DeviceOpen *open = (DeviceOpen *)(uintptr_t)symbol(cx, DEVICE_OPEN);
     if (!open) return cx->err.code;
     *out = (Device){.version = 0};
     if (!open(out, &options, why, sizeof why)) return not_there(cx, why);
@@ -192,8 +192,7 @@ static Err open_device(Ctx *cx, const Choice *c, Device *out, void **library) {
 }
 
 Err gpu_look(Ctx *cx, Device *out) {
-    void *library;
-    return open_device(cx, &(Choice){.n = 0}, out, &library);
+    return open_device(cx, ANY, out);
 }
 
 /* Is it that there are fewer GPUs than processes? */
@@ -219,17 +218,14 @@ Err gpu_open(Runtime *rt, const char *devices, const Ranks *ranks, int32_t *ndev
     Choice c;
     if (!read_choice(devices + strlen("cuda"), &c))
         return err_set(rt->cx, E_MESH,
-                       "--devices=%s: expected cuda, cuda:0,2 (GPUs by index, each once) or "
-                       "cuda:0*8 (eight virtual devices on one)",
+                       "--devices=%s: expected cuda, cuda:2 (a GPU by its index) or cuda:0*8 "
+                       "(eight virtual devices on it)",
                        devices);
-    g->chosen = c.n > 0;
+    g->chosen = c.gpu != ANY;
     const char *visible = env_get(ENV_CUDA_VISIBLE_DEVICES);
-    if (ranks->world > 1 && !c.n) {
-        /* A launcher may show each process one of its own. */
-        c.gpu[0] = visible && !strchr(visible, ',') ? 0 : ranks->local;
-        c.times[0] = c.n = 1;
-    }
-    Err err = open_device(rt->cx, &c, &g->device, &g->library);
+    /* A launcher may show each process one of its own. */
+    if (ranks->world > 1 && !g->chosen) c.gpu = visible && !strchr(visible, ',') ? 0 : ranks->local;
+    Err err = open_device(rt->cx, c.gpu, &g->device);
     if (err) return ranks->world > 1 && !g->chosen ? too_few(rt->cx, ranks, err) : err;
     if (g->device.gpus > 1) {
         gpu_close(g);
@@ -247,7 +243,7 @@ Err gpu_open(Runtime *rt, const char *devices, const Ranks *ranks, int32_t *ndev
     g->memory = (Memory){0, 0, take, give, write, read, move};
     rt->cx->memory = &g->memory;
     fill_target(g);
-    *ndevices = c.n ? c.times[0] : 1;
+    *ndevices = c.times;
     return E_OK;
 }
 

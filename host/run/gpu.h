@@ -1,5 +1,5 @@
-/* gpu.h - the GPUs that this process runs plans on: the library for them found and opened, their
- * memory as that of tensors, their errors as ours. */
+/* gpu.h - the GPU that this process runs plans on: the library for it found and opened, its memory
+ * as that of tensors, its errors as ours. */
 #ifndef MESHLUA_GPU_H
 #define MESHLUA_GPU_H
 
@@ -12,8 +12,7 @@ typedef struct Gpu {
     Memory memory; /* first: what it is given leads back here */
     Ctx *cx;
     struct Runtime *rt;
-    Device device; /* version 0: there are none */
-    void *library;
+    Device device;     /* version 0: there are none */
     bool chosen;       /* by number, not by the rank of the process */
     char missing[320]; /* why there is no way to the GPUs of other processes; see gpus.h */
     Target target;
@@ -25,9 +24,10 @@ typedef struct Gpu {
 static inline bool gpu_is_there(const Gpu *g) {
     return g->device.version != 0;
 }
-/* Opens those that --devices=cuda... names: all, "cuda:0,2" two, "cuda:0*8" eight virtual devices
- * on one. How many devices there are goes to `ndevices`. E_DEVICE with the reason where they cannot
- * be used. */
+/* Opens the one that --devices=cuda... names: "cuda" the only one there is, or in several processes
+ * that of this one's local number, "cuda:2" the third, "cuda:0*8" eight virtual devices on the
+ * first. How many devices there are goes to `ndevices`. E_DEVICE with the reason where it cannot be
+ * used. */
 Err gpu_open(struct Runtime *rt, const char *devices, const Ranks *ranks,
              int32_t *ndevices) MUST_CHECK;
 void gpu_close(Gpu *g);

@@ -1,10 +1,8 @@
 -- algorithm_spec.lua: which of cublasLt's algorithms makes a product, on GPUs that the stand-ins play (see
 -- standin/cublaslt.c): algorithm i adds up in i + 1 parts, so that the bits say which it was.
 local helper = require "spec.helper"
-local shell = helper.shell
-
-local folder = helper.program():match "^(.*)/[^/]*$" .. "/standin"
-local missing = not io.open(folder .. "/libcublasLt.so.13") and "the stand-ins for CUDA were not built"
+local standin = require "cuda.standin"
+local shell, folder = helper.shell, standin.folder
 
 local source = [[
 local ml = require "meshlua"
@@ -28,8 +26,8 @@ end
 
 local cache, program -- of the running spec
 
---- Runs the program, with the spec's folder for what is kept or another. Its three lines of output, and how often the log has
---- each of its lines.
+--- Runs the program, with the spec's folder for what is kept or another. Its three lines of output, and how often
+--- the log has each of its lines.
 local function run(keep, more)
   local path = os.tmpname()
   local out, err, code = shell(([[MESHLUA_CACHE=%s LD_LIBRARY_PATH=%s STANDIN_CUBLASLT_LOG=%s %s "$MESHLUA" \
@@ -65,12 +63,7 @@ describe("the algorithm of a product", function()
   end)
   after_each(function() shell("rm -r " .. cache) end)
 
-  local function check(name, fn)
-    it(name, function()
-      if missing then pending(missing) end
-      fn()
-    end)
-  end
+  local function check(name, fn) standin.it(name, fn, "libcublasLt.so.13") end
 
   check("is timed once, kept, and the same in the next run", function()
     local first, calls = run()

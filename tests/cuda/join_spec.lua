@@ -1,9 +1,7 @@
 -- join_spec.lua: the steps of AdamW of many parameters are few launches, on GPUs that the stand-ins play.
 local helper = require "spec.helper"
+local standin = require "cuda.standin"
 local shell = helper.shell
-
-local folder = helper.program():match "^(.*)/[^/]*$" .. "/standin"
-local missing = not io.open(folder .. "/libcudart.so.13") and "the stand-ins for CUDA were not built"
 
 -- 42 parameters, more than a launch takes: some larger than a block, some no whole number of vectors.
 local source = [[
@@ -33,12 +31,11 @@ end
 ]]
 
 describe("steps that follow one another", function()
-  it("are few launches, and as on the CPU", function()
-    if missing then pending(missing) end
+  standin.it("are few launches, and as on the CPU", function()
     local program, log = helper.file(source), os.tmpname()
     local want = shell(('"$MESHLUA" %s'):format(program))
     local got, err, code = shell(([[LD_LIBRARY_PATH=%s STANDIN_LOG=%s "$MESHLUA" --devices=cuda %s]])
-      :format(folder, log, program))
+      :format(standin.folder, log, program))
     assert.equal(0, code, err)
     local launches, theirs, n = 0, want:gmatch "[%d.e+-]+", 0
     for line in io.lines(log) do

@@ -1,10 +1,8 @@
 -- missing_spec.lua: what keeps a script from its GPU is one line, the same from a run and from the doctor; on GPUs
 -- that the stand-ins play (standin/device.cpp).
 local helper = require "spec.helper"
-local shell = helper.shell
-
-local folder = helper.program():match "^(.*)/[^/]*$" .. "/standin"
-local missing = not io.open(folder .. "/libcudart.so.13") and "the stand-ins for CUDA were not built"
+local standin = require "cuda.standin"
+local shell, folder, check = helper.shell, standin.folder, standin.it
 
 --- Runs the program with these variables and arguments.
 local function run(variables, arguments)
@@ -12,14 +10,7 @@ local function run(variables, arguments)
 end
 
 describe("a GPU", function()
-  local version = missing or run("", "doctor"):match "runtime ([%d.]+)\n" -- of the toolkit here
-
-  local function check(name, fn)
-    it(name, function()
-      if missing then pending(missing) end
-      fn()
-    end)
-  end
+  local version = standin.has() and run("", "doctor"):match "runtime ([%d.]+)\n" -- of the toolkit here
 
   local function says(variables, line)
     local _, err, code = run(variables, "--devices=cuda -e ''")
@@ -42,11 +33,29 @@ describe("a GPU", function()
       .. ("CUDA %s, runtime %s)"):format(version, version))
     says("STANDIN_GPUS=0 CUDA_VISIBLE_DEVICES=7", "no CUDA device: CUDA_VISIBLE_DEVICES=7 shows none")
     says("STANDIN_CAPABILITY=75",
-      "GPU 0 (Stand-in H200) has compute capability 7.5; 8.0 or later is needed")
-    local _, err, code = run("CUDA_VISIBLE_DEVICES=2,3 STANDIN_GPUS=2", "--devices=cuda:0,5 -e ''")
+      "GPU 0 (NVIDIA H200) has compute capability 7.5; 8.0 or later is needed")
+    local _, err, code = run("CUDA_VISIBLE_DEVICES=2,3 STANDIN_GPUS=2", "--devices=cuda:5 -e ''")
     assert.equal("meshlua: [E_DEVICE] --devices=cuda: there is no GPU 5: CUDA shows 2, from 0 "
       .. "(CUDA_VISIBLE_DEVICES=2,3)\n", err)
     assert.equal(3, code)
+  end)
+
+  check("is one for each process", function()
+    local _, err, code = run("STANDIN_GPUS=2", "--devices=cuda -e ''")
+    assert.truthy(err:find("--devices=cuda: one process uses one GPU; start one for each", 1, true), err)
+    assert.equal(3, code)
+    assert.equal(0, (select(3, run("STANDIN_GPUS=2", "--devices=cuda:1 -e ''"))))
+  end)
+
+  check("is of a kind whose speeds are known by its whole name", function()
+    local say = [[--devices=cuda -e 'print(require("meshlua.core").device_peak "bfloat16")']]
+    for name, peak in pairs {["NVIDIA H200"] = "9.894e+14", ["NVIDIA H100 80GB HBM3"] = "9.894e+14"} do
+      assert.same({peak .. "\n", "", 0}, {run(("STANDIN_NAME='%s'"):format(name), say)})
+    end
+    for _, name in ipairs {"NVIDIA GH200 480GB", "NVIDIA H100 PCIe", "NVIDIA H100 NVL"} do
+      local note = ("the speeds of %s are not known: plans are made for those of an H100"):format(name)
+      assert.same({"nil\n", "meshlua: " .. note .. "\n", 0}, {run(("STANDIN_NAME='%s'"):format(name), say)})
+    end
   end)
 
   check("has room for what a process needs of it", function()
@@ -58,7 +67,7 @@ describe("a GPU", function()
   check("is in the doctor's list", function()
     local out = run("STANDIN_GPUS=2 STANDIN_CAPABILITY=80", "doctor")
     for i = 0, 1 do
-      assert.truthy(out:find(("\nGPU %d +Stand%%-in H200, 4.00 GiB, compute capability 8%%.0, at [%%x:.]+; "
+      assert.truthy(out:find(("\nGPU %d +NVIDIA H200, 4.00 GiB, compute capability 8%%.0, at [%%x:.]+; "
         .. "driver for CUDA [%%d.]+, runtime [%%d.]+\n"):format(i)), out)
     end
   end)

@@ -4,31 +4,24 @@
 -- `build/meshlua -e ALL=1 tests/specs.lua tests/cuda/processes_spec.lua` runs more: some minutes.
 local helper = require "spec.helper"
 local mpi = require "dist.mpi"
+local standin = require "cuda.standin"
 local shell = helper.shell
 
 local ALL = rawget(_G, "ALL")
 local GRACE = 5
-local standin = helper.program():match "^(.*)/[^/]*$" .. "/standin"
 
-local function exists(path)
-  local f = io.open(path)
-  return f and f:close()
-end
-
-local end_pending = require "busted.core"().pending
 local function check(name, fn)
-  mpi.it(name, function()
-    if not exists(standin .. "/libnccl.so.2") then end_pending "the stand-ins of CUDA were not built" end
-    if mpi.slow then end_pending "a sanitizer makes the GPU that runs on the CPU too slow" end
+  standin.it(name, function()
+    if mpi.slow then helper.pending "a sanitizer makes the GPU that runs on the CPU too slow" end
     fn()
-  end)
+  end, "libnccl.so.2", mpi.it)
 end
 
 --- Four GPUs. Compiled kernels are kept, for as long as the stand-ins are these: cuda.cmake names the folder so.
 local SETTINGS = mpi.SETTINGS .. ([[
   hash=$(for f in tests/cuda/standin/*; do sha256sum $f | cut -c1-64; done | tr -d '\n' | sha256sum)
   export LD_LIBRARY_PATH='%s' MESHLUA_CACHE='%s'/cache-$(echo $hash | cut -c1-12) STANDIN_GPUS=4
-]]):format(standin, standin)
+]]):format(standin.folder, standin.folder)
 
 ---@return string out, string err, integer code
 local function run(processes, words, settings)
@@ -218,7 +211,7 @@ describe("processes with a GPU each", function()
     os.remove(folder)
     local broken = ([[mkdir '%s'; ln -s "$(realpath '%s')"/* '%s'
       rm '%s/libnccl.so.2'; echo > '%s/libnccl.so.2'; export LD_LIBRARY_PATH='%s'
-    ]]):format(folder, standin, folder, folder, folder, folder)
+    ]]):format(folder, standin.folder, folder, folder, folder, folder)
     local _, err, code = run(2, "--devices=cuda " .. helper.file(SUM, ".lua"), broken)
     shell(("rm -r '%s'"):format(folder))
     assert.equal(3, code, err)

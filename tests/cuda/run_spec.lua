@@ -1,23 +1,13 @@
 -- run_spec.lua: plans on a GPU that the stand-ins play (standin/): values, graphs, memory, what is found late.
 local helper = require "spec.helper"
-local shell = helper.shell
-
-local folder = helper.program():match "^(.*)/[^/]*$"
-local missing = not io.open(folder .. "/standin/libcudart.so.13") and "the stand-ins for CUDA were not built"
-local end_pending = require "busted.core"().pending
-
-local function check(name, fn)
-  it(name, function()
-    if missing then end_pending(missing) end
-    fn()
-  end)
-end
+local standin = require "cuda.standin"
+local shell, folder, check = helper.shell, standin.folder, standin.it
 
 --- Runs a script on `devices`, where `variables` are set. What compiled is kept beside the stand-ins.
 ---@return string out, string err, integer code
 local function run(devices, source, variables)
   local path = helper.file(source)
-  return shell(('MESHLUA_CACHE=%s/standin/cache LD_LIBRARY_PATH=%s/standin %s "$MESHLUA" --devices=%s %s')
+  return shell(('MESHLUA_CACHE=%s/cache LD_LIBRARY_PATH=%s %s "$MESHLUA" --devices=%s %s')
     :format(folder, folder, variables or "", devices, path))
 end
 

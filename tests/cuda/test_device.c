@@ -257,7 +257,7 @@ static void opening_says_why_not(void) {
     CHECKF(strcmp(error, "there is no GPU 3: CUDA shows 1, from 0 (CUDA_VISIBLE_DEVICES=5)") == 0,
            "%s", error);
     CHECK(d.gpus == 1 && d.gpu[0].major == 9 && d.gpu[0].memory == (size_t)256 << 20);
-    CHECK(strcmp(d.gpu[0].name, "Stand-in H200") == 0 && d.gpu[0].bus[0]);
+    CHECK(strcmp(d.gpu[0].name, "NVIDIA H200") == 0 && d.gpu[0].bus[0]);
     CHECK(d.runtime >= 12000 && d.driver >= d.runtime);
 }
 

@@ -34,13 +34,10 @@ M.SETTINGS = [[export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 
 --- With these, mpirun ends all others at once where one has failed, and does not wait two seconds.
 M.PROMPT = M.SETTINGS .. "export OMPI_MCA_odls_base_sigkill_timeout=0\n"
 
--- `pending` inside a spec; busted.pending is the one that stands in its place.
-local end_pending = require "busted.core"().pending
-
 --- A spec that is pending, with the reason, where several processes cannot run.
 function M.it(name, fn)
   busted.it(name, function()
-    if why then end_pending(why) end
+    if why then helper.pending(why) end
     fn()
   end)
 end

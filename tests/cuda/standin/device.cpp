@@ -119,7 +119,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int index) {
     Call call("cudaGetDeviceProperties", "%d", index);
     if (index < 0 || index >= device_count()) return call(cudaErrorInvalidDevice);
     memset(p, 0, sizeof *p);
-    snprintf(p->name, sizeof p->name, "Stand-in H200");
+    const char *name = getenv("STANDIN_NAME");
+    snprintf(p->name, sizeof p->name, "%s", name ? name : "NVIDIA H200");
     p->uuid.bytes[15] = (char)(index + 1);
     p->totalGlobalMem = device_memory();
     p->sharedMemPerBlock = 48 << 10;
