@@ -48,13 +48,7 @@ static OperandRef ref_of(const Exec *e, int32_t value, const int32_t coord[MAX_A
 }
 
 View exec_view(const Exec *e, int32_t value, const int32_t coord[MAX_AXES]) {
-    const PlanValue *v = plan_value(e->plan, value);
-    const int64_t *dims = plan_dims(e->plan, v);
-    return (View){.tensor = {.dims = dims,
-                             .strides = dims + v->rank,
-                             .rank = v->rank,
-                             .dtype = (DType)v->dtype},
-                  .ref = ref_of(e, value, coord)};
+    return (View){.tensor = bind_operand(e->plan, value), .ref = ref_of(e, value, coord)};
 }
 
 bool exec_narrow(Exec *e, View *v, int dim, int64_t index, int64_t parts) {
@@ -119,6 +113,18 @@ Err exec_finish_item(Exec *e, Item *item) {
     return E_OK;
 }
 
+bool bind_args(const Plan *p, const PlanStep *s, const int32_t coord[MAX_AXES], Arena *a,
+               KArgs *args) {
+    /* A kernel that reads offsets reads one per dim, also where none was needed. */
+    int64_t *offsets = ARENA_ARRAY(a, int64_t, s->offsets.n > MAX_RANK ? s->offsets.n : MAX_RANK);
+    if (!offsets) return false;
+    for (int k = 0; k < s->offsets.n; k++)
+        offsets[k] = plan_offset(p, &PLAN_LIST(p, PlanOffset, s->offsets)[k], coord);
+    args->offsets = offsets;
+    args->attr = s->attr.n ? PLAN_LIST(p, char, s->attr) : NULL;
+    return true;
+}
+
 static Err bind_kernel(Exec *e, const PlanStep *s) {
     const Plan *p = e->plan;
     int32_t slots = exec_slots(e, s->vary);
@@ -126,18 +132,11 @@ static Err bind_kernel(Exec *e, const PlanStep *s) {
         int32_t coord[MAX_AXES];
         exec_slot_coords(e, s->vary, slot, coord);
         Item *item = exec_add_item(e, s, plan_str(p, s->name), s->in.n, s->out.n);
-        /* A kernel that reads offsets reads one per dim, also where none was needed. */
-        int32_t room = s->offsets.n > MAX_RANK ? s->offsets.n : MAX_RANK;
-        int64_t *offsets = ARENA_ARRAY(&e->arena, int64_t, room);
-        if (!item || !offsets) return exec_no_memory(e);
+        if (!item || !bind_args(p, s, coord, &e->arena, &item->args)) return exec_no_memory(e);
         for (int k = 0; k < s->in.n; k++)
             set_operand(e, item, k, PLAN_LIST(p, int32_t, s->in)[k], coord);
         for (int k = 0; k < s->out.n; k++)
             set_operand(e, item, s->in.n + k, PLAN_LIST(p, int32_t, s->out)[k], coord);
-        for (int k = 0; k < s->offsets.n; k++)
-            offsets[k] = plan_offset(p, &PLAN_LIST(p, PlanOffset, s->offsets)[k], coord);
-        item->args.attr = s->attr.n ? PLAN_LIST(p, char, s->attr) : NULL;
-        item->args.offsets = offsets;
         TRY(exec_finish_item(e, item));
     }
     return E_OK;

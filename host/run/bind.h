@@ -30,6 +30,18 @@ static inline int64_t exec_class_stride(const Plan *p, uint32_t vary) {
     return (int64_t)buffer_slot_stride((size_t)PLAN_LIST(p, int64_t, p->classes)[vary]);
 }
 
+/* The value as a kernel sees it, without data. */
+static inline KTensor bind_operand(const Plan *p, int32_t value) {
+    const PlanValue *v = plan_value(p, value);
+    const int64_t *dims = plan_dims(p, v);
+    return (KTensor){
+        .dims = dims, .strides = dims + v->rank, .rank = v->rank, .dtype = (DType)v->dtype};
+}
+/* What a step's kernel is told beside its operands, on the device at `coord`; false when out of
+ * memory. */
+bool bind_args(const Plan *p, const PlanStep *s, const int32_t coord[MAX_AXES], Arena *a,
+               KArgs *args) MUST_CHECK;
+
 /* A tensor before an item has it. */
 typedef struct View {
     KTensor tensor; /* without data */

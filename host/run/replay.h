@@ -1,10 +1,13 @@
 /* replay.h - on a GPU: the launches of a bound plan as one graph, captured at its second call and
- * replayed from then on, so that a step costs the host one launch.
+ * replayed from then on, so that a step costs the host one launch. Launched one by one are plans
+ * whose loops or branches depend on data, that exchange data with other processes, of fewer than
+ * four launches or more than 65536, with more than 64 MB of results, and calls that are profiled.
  *
  * A graph has addresses in it. Those of temporaries, and of donated arguments whose memory goes
- * from call to call, stay as they are. Arguments that come from elsewhere each time are copied to a
- * place of the Exec's own, results are copied from one. When another address changes after all, the
- * launches are captured again; where that happens often, the plan does without. */
+ * from call to call, stay as they are. An argument that has moved since the latest call is copied
+ * to a place of the Exec's own from then on, results are copied from one. When another address
+ * changes after all, the launches are captured again; where that happens often, the plan does
+ * without. */
 #ifndef MESHLUA_REPLAY_H
 #define MESHLUA_REPLAY_H
 

@@ -1,4 +1,5 @@
 #include "run/source.h"
+#include "run/bind.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,33 +15,16 @@ static Capability capability_of(const Runtime *rt) {
     return (Capability){g->major, g->minor};
 }
 
-/* The operands of the first device, without memory. */
-static bool fill_operands(const Plan *p, const PlanStep *s, Arena *a, KArgs *args) {
+/* What its kernel gets on the first device, without memory. */
+static bool fill_args(const Plan *p, const PlanStep *s, Arena *a, KArgs *args) {
+    static const int32_t first[MAX_AXES];
     KTensor *t = ARENA_ARRAY(a, KTensor, s->in.n + s->out.n);
     if (!t) return false;
-    for (int k = 0; k < s->in.n + s->out.n; k++) {
-        bool in = k < s->in.n;
-        const int32_t *list = PLAN_LIST(p, int32_t, in ? s->in : s->out);
-        const PlanValue *v = plan_value(p, list[in ? k : k - s->in.n]);
-        t[k] = (KTensor){.dims = plan_dims(p, v),
-                         .strides = plan_dims(p, v) + v->rank,
-                         .rank = v->rank,
-                         .dtype = (DType)v->dtype};
-    }
+    for (int k = 0; k < s->in.n; k++) t[k] = bind_operand(p, PLAN_LIST(p, int32_t, s->in)[k]);
+    for (int k = 0; k < s->out.n; k++)
+        t[s->in.n + k] = bind_operand(p, PLAN_LIST(p, int32_t, s->out)[k]);
     *args = (KArgs){.in = t, .out = t + s->in.n, .nin = s->in.n, .nout = s->out.n};
-    args->attr = s->attr.n ? PLAN_LIST(p, char, s->attr) : NULL;
-    return true;
-}
-
-static bool fill_offsets(const Plan *p, const PlanStep *s, Arena *a, KArgs *args) {
-    static const int32_t first[MAX_AXES];
-    /* A kernel that reads offsets reads one per dim, also where none was needed. */
-    int64_t *offset = ARENA_ARRAY(a, int64_t, s->offsets.n > MAX_RANK ? s->offsets.n : MAX_RANK);
-    if (!offset) return false;
-    for (int k = 0; k < s->offsets.n; k++)
-        offset[k] = plan_offset(p, &PLAN_LIST(p, PlanOffset, s->offsets)[k], first);
-    args->offsets = offset;
-    return true;
+    return bind_args(p, s, first, a, args);
 }
 
 static void print_title(const Plan *p, const PlanStep *s, int32_t number, Str *out) {
@@ -73,7 +57,7 @@ static bool print_all(const Runtime *rt, DeviceSource *source, const Plan *p, Ar
         const PlanStep *s = plan_step(p, i);
         KArgs args;
         if (s->kind != STEP_KERNEL) continue;
-        if (!fill_operands(p, s, a, &args) || !fill_offsets(p, s, a, &args)) return false;
+        if (!fill_args(p, s, a, &args)) return false;
         char *text = source(plan_str(p, s->name), &args, c.major, c.minor);
         bool done = print_step(p, i, text, texts, a, out);
         free(text);
