@@ -129,6 +129,13 @@ static void place_temporaries(Exec *e) {
     e->base_at = e->rt->workspace;
 }
 
+/* A graph has the address of the kernels' scratch in it, too, which other plans may move. */
+static void place_scratch(Exec *e) {
+    const char *at = e->rt->gpu.scratch;
+    if (e->scratch && e->scratch_at != at) e->moved = true;
+    e->scratch_at = at;
+}
+
 /* Other plans may have made the wire longer, and moved it. */
 static Err place_wire(Exec *e) {
     if (!e->wire_bytes) return E_OK;
@@ -143,7 +150,7 @@ static Err place_wire(Exec *e) {
 static void lose(Call *c, Err err) {
     if (!err) return;
     c->lost = err;
-    c->e->rt->torn = true;
+    if (c->e->agreement) c->e->rt->torn = true;
     atomic_store(&c->failed, 1);
 }
 
@@ -348,13 +355,16 @@ static void run_stretches(Call *c, int32_t first, int32_t n) {
 static void run_graph(Call *c) {
     Exec *e = c->e;
     if (e->moved || !e->replay.graph) {
-        e->moved = false;
-        lose(c, replay_begin(e));
-        run_stretches(c, 0, e->stretch.n);
-        lose(c, replay_end(e));
+        Err err = replay_begin(e);
+        if (!err) {
+            run_stretches(c, 0, e->stretch.n);
+            err = replay_end(e, !atomic_load(&c->failed));
+        }
+        if (!c->lost) lose(c, err);
+        e->moved = atomic_load(&c->failed);
     }
-    if (!c->lost) lose(c, replay_run(e));
-    if (!c->lost) lose(c, replay_finish(e));
+    if (!atomic_load(&c->failed)) lose(c, replay_run(e));
+    if (!atomic_load(&c->failed)) lose(c, replay_finish(e));
 }
 
 /* ---- results ---- */
@@ -423,10 +433,11 @@ static Err prepare(Call *c, Tensor **results) {
     if (!runtime_ready(e->rt, e->workspace, scratch, e->most_stages, e->most_queues))
         TRY(runtime_grow(e->rt, e->workspace, scratch, e->most_stages, e->most_queues));
     TRY(profile_enter(e->rt->profile, e));
-    replay_decide(e);
+    replay_decide(e, c->args);
     for (int32_t i = 0; i < p->params.n; i++) TRY(place_param(c, i));
     for (int32_t i = 0; i < e->nbuffer; i++) TRY(place_result(e, i));
     place_temporaries(e);
+    place_scratch(e);
     TRY(place_wire(e));
     return make_results(c, results);
 }
@@ -477,6 +488,7 @@ static Err run(Call *c, Tensor **results) {
                               : fault_error(e, c->fault_step, &c->fault);
     }
     e->runs++;
+    e->replay.calls++;
     return E_OK;
 }
 

@@ -106,8 +106,9 @@ typedef struct Exec {
     int32_t *use_start;          /* nbase + 1 */
     bool moved;                  /* a base has changed since the latest graph was captured */
     Replay replay;
-    const char *base_at;  /* the workspace that the bases of temporaries point into */
-    int64_t *class_start; /* by vary class: where its part of the workspace begins */
+    const char *scratch_at; /* where the GPU's scratch was when the latest graph was captured */
+    const char *base_at;    /* the workspace that the bases of temporaries point into */
+    int64_t *class_start;   /* by vary class: where its part of the workspace begins */
     size_t workspace, scratch;
     int64_t *slice;      /* by loop: the slice it has come to */
     BoundParam *param;   /* plan->params.n */

@@ -75,12 +75,13 @@ static Err move(Memory *m, char *to, const char *from, size_t bytes) {
 
 Err gpu_grow_scratch(Gpu *g, size_t bytes) {
     if (bytes <= g->scratch_bytes) return E_OK;
-    char text[BYTES_TEXT], *fresh = take(&g->memory, bytes);
-    if (!fresh)
+    char text[BYTES_TEXT];
+    if (g->scratch) give(&g->memory, g->scratch, g->scratch_bytes);
+    g->scratch_bytes = 0;
+    g->scratch = take(&g->memory, bytes);
+    if (!g->scratch)
         return err_set(g->cx, E_NOMEM, "out of memory: kernels need %s on the GPU beside tensors",
                        bytes_text((double)bytes, text));
-    if (g->scratch) give(&g->memory, g->scratch, g->scratch_bytes);
-    g->scratch = fresh;
     g->scratch_bytes = bytes;
     return E_OK;
 }

@@ -12,8 +12,8 @@ bool exec_joins(const Exec *e, int32_t first, int32_t other) {
     const PlanStep *a = plan_step(p, first), *b = plan_step(p, other);
     const BoundStep *x = &e->step[first], *y = &e->step[other];
     if (a->kind != STEP_KERNEL || b->kind != STEP_KERNEL || x->n != y->n) return false;
-    if (strcmp(plan_str(p, a->name), "adamw") != 0 || strcmp(plan_str(p, b->name), "adamw") != 0)
-        return false;
+    const char *kernel = plan_str(p, a->name);
+    if (strcmp(kernel, plan_str(p, b->name)) != 0 || !k_joins(kernel)) return false;
     for (int32_t i = 0; i < x->n; i++)
         if (e->item.at[x->first + i].sliced || e->item.at[y->first + i].sliced) return false;
     return a->attr.n == b->attr.n &&

@@ -8,10 +8,24 @@ static double tensor_bytes(const KTensor *t) {
     return bytes;
 }
 
+/* Of a kernel's step, and of those that its launch does, too (join.c). */
+static ProfileWork kernel_work(const Exec *e, int32_t i) {
+    const Item *item = &e->item.at[i];
+    int32_t step = item->step, slot = i - e->step[step].first;
+    ProfileWork work = {0};
+    do {
+        const PlanStep *s = plan_step(e->plan, step);
+        work.flops += s->flops;
+        work.bytes += s->bytes;
+        step++;
+    } while (!item->joined && step < e->plan->steps.n && slot < e->step[step].n &&
+             e->item.at[e->step[step].first + slot].joined);
+    return work;
+}
+
 ProfileWork profile_work(const ProfilePlan *plan, int32_t i) {
-    const PlanStep *s = plan_step(plan->e->plan, plan->e->item.at[i].step);
-    if (s->kind == STEP_KERNEL) return (ProfileWork){s->flops, s->bytes};
     const Item *item = &plan->e->item.at[i];
+    if (plan_step(plan->e->plan, item->step)->kind == STEP_KERNEL) return kernel_work(plan->e, i);
     ProfileWork work = {0};
     for (int k = 0; k < item->args.nin + item->args.nout; k++)
         work.bytes += tensor_bytes(&item->tensor[k]);

@@ -4,9 +4,9 @@
 enum { FEWEST = 4, MOST = 1 << 16 };
 /* A plan whose addresses change that often is run launch by launch. */
 enum { MOST_CAPTURES = 8 };
-/* Results that are larger in all are written directly: their plan takes longer than its launches.
- */
-enum { MOST_RESULT_BYTES = 64 << 20 };
+/* Results, and params that move, that are larger in all are not copied: their plan takes longer
+ * than its launches. */
+enum { MOST_BYTES = 64 << 20 };
 
 static Device *device(const Exec *e) {
     return &e->rt->gpu.device;
@@ -19,7 +19,8 @@ static double launches(const Exec *e) {
         const PlanStep *s = plan_step(e->plan, i);
         bool decides = s->kind == STEP_BRANCH || (s->kind == STEP_LOOP && s->control.trips < 0);
         if (decides || e->step[i].exchange) return -1;
-        n += s->times * e->step[i].n;
+        for (int32_t k = 0; k < e->step[i].n; k++)
+            if (!e->item.at[e->step[i].first + k].joined) n += s->times;
     }
     return n;
 }
@@ -34,7 +35,7 @@ static size_t result_bytes(const Exec *e) {
 Err replay_bind(Exec *e) {
     Replay *r = &e->replay;
     double n = gpu_is_there(&e->rt->gpu) ? launches(e) : 0;
-    if (n < FEWEST || n > MOST || result_bytes(e) > MOST_RESULT_BYTES) return E_OK;
+    if (n < FEWEST || n > MOST || result_bytes(e) > MOST_BYTES) return E_OK;
     r->param = ARENA_ARRAY(&e->arena, Buffer *, e->plan->params.n + 1);
     r->result = ARENA_ARRAY(&e->arena, Buffer *, e->nbuffer + 1);
     return r->param && r->result ? E_OK : exec_no_memory(e);
@@ -57,14 +58,6 @@ void replay_release(Exec *e) {
     if (e->replay.param) stop(e);
 }
 
-/* The first call compiles, and chooses between algorithms. A profile times each launch. */
-void replay_decide(Exec *e) {
-    Replay *r = &e->replay;
-    if (!r->param) return;
-    if (r->captures == MOST_CAPTURES) stop(e);
-    r->on = r->param && r->calls++ > 0 && !e->rt->profile;
-}
-
 /* Is it elsewhere than last time? */
 static bool has_moved(const Exec *e, const BoundParam *p, const Tensor *t) {
     for (int32_t s = 0; s < t->nslot; s++)
@@ -72,14 +65,33 @@ static bool has_moved(const Exec *e, const BoundParam *p, const Tensor *t) {
     return false;
 }
 
+/* A place of its own for each param that comes from elsewhere each time. */
+static bool make_places(Exec *e, Tensor *const *args) {
+    Replay *r = &e->replay;
+    for (int32_t i = 0; i < e->plan->params.n; i++) {
+        const BoundParam *p = &e->param[i];
+        bool wanted = !r->param[i] && !p->written && tensor_has_data(args[i]);
+        if (!wanted || !has_moved(e, p, args[i])) continue;
+        r->staged += p->each * (size_t)p->slots;
+        if (r->staged > MOST_BYTES) return false;
+        r->param[i] = buffer_new(e->rt->cx, p->each * (size_t)p->slots);
+        if (!r->param[i]) return false;
+    }
+    return true;
+}
+
+/* The first call compiles, and chooses between algorithms. A profile times each launch. */
+void replay_decide(Exec *e, Tensor *const *args) {
+    Replay *r = &e->replay;
+    if (!r->param) return;
+    r->on = r->calls > 0 && !e->rt->profile;
+    if (r->on && (r->captures == MOST_CAPTURES || !make_places(e, args))) stop(e);
+}
+
 Err replay_place_param(Exec *e, int32_t i, const Tensor *t) {
     Replay *r = &e->replay;
     const BoundParam *p = &e->param[i];
     Memory *m = e->rt->cx->memory;
-    if (r->on && !r->param[i] && !p->written && has_moved(e, p, t)) {
-        r->param[i] = buffer_new(e->rt->cx, p->each * (size_t)p->slots);
-        if (!r->param[i]) return err_nomem(e->rt->cx, "an argument's place in a graph");
-    }
     for (int32_t s = 0; s < t->nslot; s++) {
         char *at = tensor_data(t, s);
         if (r->on && r->param[i]) {
@@ -109,8 +121,12 @@ Err replay_begin(Exec *e) {
     return device(e)->capture(device(e)->self, 0) ? E_OK : gpu_error(&e->rt->gpu, "capturing");
 }
 
-Err replay_end(Exec *e) {
+Err replay_end(Exec *e, bool whole) {
     e->replay.graph = device(e)->captured(device(e)->self, 0);
+    if (!whole) {
+        forget(e);
+        return E_OK;
+    }
     return e->replay.graph ? E_OK : gpu_error(&e->rt->gpu, "capturing");
 }
 

@@ -18,7 +18,8 @@ struct Exec;
 typedef struct Replay {
     bool on;                 /* this call runs the graph */
     void *graph;             /* NULL: none is valid */
-    int32_t calls, captures; /* so far */
+    int32_t calls, captures; /* so far; calls that went well */
+    size_t staged;           /* bytes of the params' places below */
     Buffer **param;          /* by param: its place here, or NULL; NULL: a graph does not pay */
     Buffer **result;         /* by Exec.buffer: the same */
 } Replay;
@@ -27,14 +28,14 @@ typedef struct Replay {
 Err replay_bind(struct Exec *e) MUST_CHECK;
 void replay_release(struct Exec *e);
 /* At the beginning of a call, before anything has its place: is it this call's way to run? */
-void replay_decide(struct Exec *e);
+void replay_decide(struct Exec *e, Tensor *const *args);
 /* Sets the bases of param i, which is that tensor. */
 Err replay_place_param(struct Exec *e, int32_t i, const Tensor *t) MUST_CHECK;
 /* The place of the result buffer i, or NULL where it is written directly. */
 Err replay_place_result(struct Exec *e, int32_t i, char **at) MUST_CHECK;
-/* What is launched from here on is captured; then it is a graph. */
+/* What is launched from here on is captured; then it is a graph, if it is the whole. */
 Err replay_begin(struct Exec *e) MUST_CHECK;
-Err replay_end(struct Exec *e) MUST_CHECK;
+Err replay_end(struct Exec *e, bool whole) MUST_CHECK;
 /* Runs the graph. */
 Err replay_run(struct Exec *e) MUST_CHECK;
 /* Copies the results to where the caller has them. */

@@ -57,13 +57,15 @@ Err runtime_set_devices(Runtime *rt, const char *devices) {
         }
     }
     int32_t n = count_of(number);
+    bool gpu = strncmp(devices, "cuda", 4) == 0;
+    if (!gpu && (!target || !n)) return bad_devices(rt->cx, devices);
     gpus_leave(rt);
     gpu_close(&rt->gpu);
-    if (strncmp(devices, "cuda", 4) == 0) {
+    rt->target = target_of("cpu"); /* what is left where the GPU cannot be opened */
+    if (gpu) {
         TRY(gpu_open(rt, devices, &rt->ranks, &n));
         target = &rt->gpu.target;
     }
-    if (!target || !n) return bad_devices(rt->cx, devices);
     Counters *counters = alloc_new(&rt->cx->alloc, sizeof *counters * (size_t)n);
     if (!counters) return err_nomem(rt->cx, "device counters");
     alloc_free(&rt->cx->alloc, rt->counters, sizeof *counters * (size_t)rt->ndevices);
@@ -142,10 +144,10 @@ static Err no_workspace(Runtime *rt, size_t bytes) {
 static Err grow(Runtime *rt, char **at, size_t *have, size_t want) {
     if (want <= *have) return E_OK;
     Memory *m = rt->cx->memory;
-    char *fresh = m ? m->take(m, want) : alloc_aligned(&rt->cx->alloc, want);
-    if (!fresh) return no_workspace(rt, want);
-    give_back(rt, *at, *have);
-    *at = fresh;
+    give_back(rt, *at, *have); /* first: there may be room for one only */
+    *have = 0;
+    *at = m ? m->take(m, want) : alloc_aligned(&rt->cx->alloc, want);
+    if (!*at) return no_workspace(rt, want);
     *have = want;
     return E_OK;
 }

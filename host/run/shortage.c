@@ -82,8 +82,10 @@ Err shortage_check(const Exec *e) {
     const Device *d = &e->rt->gpu.device;
     Need n = need_of(e);
     if (!n.workspace && !n.scratch) return E_OK; /* asking for what is available takes long */
-    size_t need = n.workspace + n.results + n.scratch;
-    return need <= d->available(d->self, 0) ? E_OK : shortage_error(e);
+    size_t need = n.workspace + n.results + n.scratch, there = d->available(d->self, 0);
+    if (n.workspace) there += e->rt->workspace_bytes; /* given back first */
+    if (n.scratch) there += e->rt->gpu.scratch_bytes;
+    return need <= there ? E_OK : shortage_error(e);
 }
 
 Err shortage_error(const Exec *e) {

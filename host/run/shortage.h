@@ -1,4 +1,5 @@
-/* shortage.h - on a GPU: whether there is memory for a call of a plan, before anything of it runs. */
+/* shortage.h - on a GPU: whether there is memory for a call of a plan, before anything of it runs.
+ */
 #ifndef MESHLUA_SHORTAGE_H
 #define MESHLUA_SHORTAGE_H
 

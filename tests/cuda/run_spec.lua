@@ -116,4 +116,35 @@ print(step(x):item())
     assert.equal(0, code)
     assert.truthy(err:find "matmul" and err:find "of limit", err)
   end)
+
+  check("is captured again when the scratch that its graph knows has moved", function()
+    local source = [[
+local ml = require "meshlua"
+local x, w = ml.random.normal(ml.random.key(1), {4096, 64}), ml.random.normal(ml.random.key(2), {64, 64})
+local columns = ml.jit(function(a) return (a * 2):sum(1):square():sum(1):sqrt():exp():log() end)
+local wanted = columns(x):item()
+for _ = 1, 3 do assert(columns(x):item() == wanted) end
+if MORE then ml.jit(function(a, b) return a:matmul(b) end)(x, w) end -- a product's scratch is larger
+for _ = 1, 3 do assert(columns(x):item() == wanted) end
+]]
+    local function captures(more)
+      local log = os.tmpname()
+      assert.equal("", must("cuda", "MORE = " .. more .. "\n" .. source, "STANDIN_LOG=" .. log))
+      local file <close> = assert(io.open(log))
+      os.remove(log)
+      return select(2, file:read "a":gsub("cudaGraphInstantiate", ""))
+    end
+    assert.equal(captures "false" + 1, captures "true")
+  end)
+
+  check("leaves a whole state when other devices are asked for in vain", function()
+    local out = must("cuda", [[
+local ml = require "meshlua"
+print(pcall(ml.config, {devices = "nonsense"}))
+print(ml.core.device_kind())
+print(pcall(ml.config, {devices = "cuda:99"}))
+print(ml.core.device_kind(), (ml.ones {3} + 1):sum():item())
+]])
+    assert.truthy(out:find "^false.-%[E_MESH%].-\nStand%-in H200.-\nfalse.-%[E_DEVICE%].-\ncpu.-6%.0\n$", out)
+  end)
 end)

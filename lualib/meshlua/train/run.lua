@@ -182,7 +182,8 @@ function Run:train(report)
     local loss, norm = step(batch.inputs, batch.labels, self.loss_scale)
     local to_stamp = core.stamp()
     row.step, row.loss, row.grad_norm = s, loss:item(), norm:item()
-    row.gpu_ms = to_stamp and 1e3 * (core.seconds_between(from_stamp, to_stamp) or 0)
+    local on_gpu = to_stamp and s > 1 and core.seconds_between(from_stamp, to_stamp)
+    row.gpu_ms = on_gpu and 1e3 * on_gpu or nil
     batch.inputs:release() -- now, not when Lua collects: the next batch takes the memory, still warm
     batch.labels:release()
     local now = core.clock()
