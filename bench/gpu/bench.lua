@@ -8,12 +8,12 @@ local SECONDS = 510 -- for all
 local bin, filter = arg[1], arg[2]
 local program = bin .. "/meshlua --devices=cuda"
 local BATCHES = {16, 32, 64}
-local PARAMETERS, PEAK = 124475904, 989.4e12 -- of GPT-2; an H100's and H200's bfloat16, by the datasheet
+local PARAMETERS = 124475904 -- of GPT-2
 
 --- The fields of a line "first=1.2 ms=3.4 ...".
 local function fields(text)
   local list = {}
-  for key, value in text:gmatch "(%l+)=([%d.]+)" do list[key] = tonumber(value) end
+  for key, value in text:gmatch "([%l_]+)=([%d.]+)" do list[key] = tonumber(value) end
   return list
 end
 
@@ -119,8 +119,11 @@ local list = {
   {name = "beside each other", limit = 10, run = function()
     if not best.meshlua then return "not run: there is nothing to compare" end
     local mfu = require "meshlua.train.mfu"
-    local words = {mfu.text {parameters = PARAMETERS, attention = {layers = 12, width = 768, seq = 1024},
-      tokens_per_s = best.meshlua.tokens, peak = PEAK, gpus = 1}}
+    local words, own = {}, best.meshlua
+    if own.peak_flops > 0 then
+      words[1] = mfu.text {parameters = PARAMETERS, attention = {layers = 12, width = 768, seq = 1024},
+        tokens_per_s = own.tokens, peak = own.peak_flops, gpus = 1}
+    end
     for _, who in ipairs {"jax", "torch"} do
       words[#words + 1] = ratio("tokens", who, "tokens/s")
       words[#words + 1] = ratio("peak", who, "memory")

@@ -1,6 +1,7 @@
 -- gpt2.lua BATCH [STEPS] [KEY=VALUE ...]: trains GPT-2 124M on random tokens, in bfloat16 with float32 masters, and
--- prints one line: first=S ms=MS tokens=TOK/S peak=BYTES host=US loss=FIRST,LAST. `first`: seconds from the start
--- of the process to the end of the first step; `host`: microseconds that the host needs for a replayed step.
+-- prints one line: first=S ms=MS tokens=TOK/S peak=BYTES host=US peak_flops=FLOPS loss=FIRST,LAST. `first`: seconds from
+-- the start of the process to the end of the first step; `host`: microseconds that the host needs for a replayed
+-- step; `peak_flops`: operations per second of bfloat16 products by the GPU's datasheet, 0 where it is not known.
 package.path = "models/?.lua;" .. package.path
 local ml = require "meshlua"
 local gpt = require "gpt"
@@ -53,5 +54,6 @@ for _ = 1, steps do
 end
 local last_loss = loss:item()
 local seconds = (clock() - before) / steps
-print(("first=%.2f ms=%.2f tokens=%.0f peak=%d host=%.1f loss=%.4f,%.4f"):format(first, 1e3 * seconds,
-  cfg.batch * cfg.seq / seconds, ml.core.memory().peak, 1e6 * host / steps, first_loss, last_loss))
+print(("first=%.2f ms=%.2f tokens=%.0f peak=%d host=%.1f peak_flops=%.0f loss=%.4f,%.4f"):format(first,
+  1e3 * seconds, cfg.batch * cfg.seq / seconds, ml.core.memory().peak, 1e6 * host / steps,
+  ml.core.device_peak "bfloat16" or 0, first_loss, last_loss))

@@ -121,7 +121,10 @@ function(kernel_test name source)
   add_test(NAME cuda/kernels/${name} COMMAND ${target})
   set_tests_properties(cuda/kernels/${name} PROPERTIES ENVIRONMENT
                        "LD_LIBRARY_PATH=${standin};${ARGN}")
+  file(APPEND ${kernel_list} "${target}\n")
 endfunction()
+set(kernel_list ${CMAKE_BINARY_DIR}/cuda_kernels.txt) # for script/test-gpu
+file(WRITE ${kernel_list} "")
 foreach(name attention conv fused index lines matmul misc movement reduce rowwise window)
   kernel_test(${name} tests/unit/kernels/test_${name}.c KC_CACHE=${standin_cache})
 endforeach()

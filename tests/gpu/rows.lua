@@ -35,11 +35,12 @@ local function must(command, seconds)
   return text
 end
 
---- `over`: when the time for all is.
-local function run_row(row, over)
+--- `over`: when the time for all is; `late`: the state of what would begin later.
+local function run_row(row, over, late)
   local before = core.clock()
-  local late = {name = row.name, state = "", text = "not run: the time is over", seconds = 0}
-  if before > over then return late end
+  if before > over then
+    return {name = row.name, state = late, text = "not run: the time is over", seconds = 0}
+  end
   local function left() return math.min(row.limit - (core.clock() - before), over - core.clock() + 20) end
   local ok, text = pcall(row.run, function(command) return shell(command, left()) end,
     function(command) return must(command, left()) end)
@@ -60,13 +61,14 @@ end
 --- Runs those whose names match; prints each when it is over, and all in the end. Ends the process: 1 where one
 --- has failed.
 ---@param rows GpuRow[]
----@param filter string a Lua pattern
+---@param filter string plain text; "" matches all
 ---@param seconds integer for all; what has not begun by then is not run
-function M.run(rows, filter, seconds)
+---@param late string? "FAILED" where that is a failure
+function M.run(rows, filter, seconds, late)
   local done, failed, over = {}, false, core.clock() + seconds
   for _, row in ipairs(rows) do
-    if row.name:find(filter) then
-      local result = run_row(row, over)
+    if row.name:find(filter, 1, true) then
+      local result = run_row(row, over, late or "")
       done[#done + 1] = result
       failed = failed or result.state == "FAILED"
       print(("%-7s %s (%.0f s)%s"):format(result.state, result.name, result.seconds,
@@ -74,6 +76,7 @@ function M.run(rows, filter, seconds)
       io.flush()
     end
   end
+  if #done == 0 then error(("no name has '%s' in it"):format(filter), 0) end
   print ""
   for _, r in ipairs(done) do
     print(("%-44s %-7s %5.0f s  %s"):format(r.name, r.state, r.seconds, r.text:match "^[^\n]*"))
