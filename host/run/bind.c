@@ -74,38 +74,11 @@ static void set_operand(const Exec *e, Item *item, int k, int32_t value,
     exec_set_view(item, k, &v);
 }
 
-/* What a kernel finds wrong is found later, and by this number. */
-static int64_t exec_tag(const Exec *e, const Item *item) {
-    return (int64_t)e->serial << 32 | item->step;
-}
-
-static Err bind_item(Exec *e, Item *item) {
-    Gpu *g = &e->rt->gpu;
-    size_t scratch = 0;
-    item->bound = g->device.bind(g->device.self, 0, item->row->name, &item->args, &scratch);
-    if (scratch > e->scratch) e->scratch = scratch;
-    return item->bound ? E_OK : gpu_error(g, item->row->name);
-}
-
-Err exec_launch(Exec *e, const Item *item) {
-    Gpu *g = &e->rt->gpu;
-    for (int k = 0; item->sliced && k < item->args.nin + item->args.nout; k++)
-        item->tensor[k].data = exec_address(e, &item->ref[k]);
-    const PlanStep *s = plan_step(e->plan, item->step);
-    const char *where =
-        plan_str(e->plan, s->locs.n ? PLAN_LIST(e->plan, int32_t, s->locs)[0] : s->op);
-    g->device.range(g->device.self, where);
-    bool ok =
-        g->device.launch(g->device.self, item->bound, &item->args, g->scratch, exec_tag(e, item));
-    g->device.range(g->device.self, NULL);
-    return ok ? E_OK : gpu_error(g, item->row->name);
-}
-
 Err exec_finish_item(Exec *e, Item *item) {
     const KArgs *a = &item->args;
     for (int k = 0; k < a->nin + a->nout; k++)
         if (item->ref[k].nslice) item->sliced = true;
-    if (gpu_is_there(&e->rt->gpu)) return bind_item(e, item);
+    if (gpu_is_there(&e->rt->gpu)) return exec_bind_gpu(e, item);
     item->units = item->row->units ? item->row->units(a) : 1;
     size_t scratch = item->row->workspace ? item->row->workspace(a) : 0;
     if (item->sliced) scratch += exec_operand_room(item);

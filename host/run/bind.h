@@ -61,11 +61,18 @@ static inline void exec_set_base(Exec *e, int32_t base, char *at) {
         e->use[i].tensor->data = at + e->use[i].offset;
 }
 
+/* By this number what a kernel has found wrong in its data, perhaps later, leads to its step. */
+static inline int64_t exec_tag(const Exec *e, int32_t step) {
+    return (int64_t)e->serial << 32 | step;
+}
+
 /* An item under construction: room for the operands; NULL when out of memory. */
 Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout);
 void exec_set_view(Item *item, int k, const View *v);
 /* Units and scratch, or what the GPU runs, once operands and attr are set. */
 Err exec_finish_item(Exec *e, Item *item) MUST_CHECK;
+/* What the GPU runs of it. */
+Err exec_bind_gpu(Exec *e, Item *item) MUST_CHECK;
 /* Puts it into the GPU's queue. */
 Err exec_launch(Exec *e, const Item *item) MUST_CHECK;
 Err exec_bind_copy(Exec *e, const PlanStep *s, const View *from, const View *to) MUST_CHECK;

@@ -398,23 +398,6 @@ static Err make_results(Call *c, Tensor **results) {
     return E_OK;
 }
 
-static Err fault_error(const Exec *e, int32_t step, const KFault *fault) {
-    const Plan *p = e->plan;
-    const PlanStep *s = plan_step(p, step);
-    const char *where = s->locs.n ? plan_str(p, PLAN_LIST(p, int32_t, s->locs)[0]) : "";
-    return err_set(e->rt->cx, E_INDEX, "%s: id %lld is outside 0..%lld (0-based)%s%s",
-                   plan_str(p, s->op), (long long)fault->value, (long long)fault->limit - 1,
-                   *where ? "; the op was written at " : "", where);
-}
-
-Err exec_fault(Runtime *rt, int64_t tag, const KFault *fault) {
-    const Exec *e = rt->exec;
-    while (e && e->serial != tag >> 32) e = e->next;
-    if (e) return fault_error(e, (int32_t)(tag & INT32_MAX), fault);
-    return err_set(rt->cx, E_INDEX, "id %lld is outside 0..%lld (0-based)", (long long)fault->value,
-                   (long long)fault->limit - 1);
-}
-
 /* All that may fail before anything runs: later it would leave donated arguments half written. */
 static Err prepare(Call *c, Tensor **results) {
     Exec *e = c->e;
@@ -485,7 +468,7 @@ static Err run(Call *c, Tensor **results) {
     if (failed) {
         if (e->agreement) e->rt->torn = true;
         return c->interrupted ? err_set(e->rt->cx, E_INTERRUPT, "interrupted")
-                              : fault_error(e, c->fault_step, &c->fault);
+                              : exec_fault(e->rt, exec_tag(e, c->fault_step), &c->fault);
     }
     e->runs++;
     e->replay.calls++;
