@@ -94,7 +94,7 @@ static void plain(DType t, int64_t m, int64_t n, int64_t k, int transpose, const
 
 static void all(const KBlas *b) {
     for (int t = 0; t < DT_COUNT; t++)
-        for (int k = 0; k < 25; k++) random_product((DType)t, (DType)t, b);
+        for (int k = 0; k < 25 / KT_SHARE; k++) random_product((DType)t, (DType)t, b);
     for (int k = 0; k < 8; k++) random_product(k % 2 ? DT_BF16 : DT_F16, DT_F32, b);
     for (int transpose = 0; transpose < 8; transpose++) {
         plain(DT_F32, 70, 65, 67, transpose, b);

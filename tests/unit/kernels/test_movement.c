@@ -138,14 +138,14 @@ int main(void) {
     sort_line(DT_F32, 2100);
     sort_line(DT_I64, 2100);
     rng_state = 1;
-    for (int k = 0; k < 40; k++)
+    for (int k = 0; k < 40 / KT_SHARE; k++)
         for (int t = 0; t < DT_COUNT; t++) {
             copy((DType)t);
             concat((DType)t);
             pad((DType)t);
             sort((DType)t, 1 + below(k % 4 ? 20 : 150));
         }
-    for (int k = 0; k < 400; k++) tree_sum();
+    for (int k = 0; k < 400 / KT_SHARE; k++) tree_sum();
     tree_sum_large();
     for (int t = 0; t < DT_COUNT; t++) transpose((DType)t, 67, 301, 2);
     transpose(DT_F32, 256, 256, 1);

@@ -67,11 +67,11 @@ static void large(int64_t rows, int64_t columns, int axis) {
 
 int main(void) {
     static const char *const names[] = {"sum", "max", "min", "all", "any"};
-    for (int k = 0; k < 12; k++)
+    for (int k = 0; k < 12 / KT_SHARE; k++)
         for (int n = 0; n < 5; n++)
             for (int t = 0; t < (n < 3 ? DT_COUNT : DT_BF16); t++)
                 reduction(names[n], (DType)t, n == 0 && t == DT_BOOL ? DT_I32 : (DType)t);
-    for (int k = 0; k < 100; k++) {
+    for (int k = 0; k < 100 / KT_SHARE; k++) {
         static const DType floats[] = {DT_F32, DT_F64, DT_BF16, DT_F16};
         reduction("sum_squares", floats[k % 4], floats[k % 4]);
     }

@@ -184,7 +184,7 @@ static void everything(DType t) {
 
 int main(void) {
     static const int64_t lengths[] = {1600, 5000, 9000, 20001, 24000};
-    for (int k = 0; k < 50; k++)
+    for (int k = 0; k < 50 / KT_SHARE; k++)
         for (int f = 0; f < 4; f++) everything(floats[f]);
     for (int k = 0; KC_LONG && k < 5; k++) {
         long_rows = lengths[k];
