@@ -109,19 +109,23 @@ static int follow(Nccl *n, cudaStream_t later, cudaStream_t earlier) {
            !cuda_failed(n, "an event", n->cuda->cudaStreamWaitEvent(later, n->ready, 0));
 }
 
+static int goes_on(ncclResult_t code) {
+    return code == ncclSuccess || code == ncclInProgress;
+}
+
 /* All of them at a time: whoever sends first waits for nobody. */
 static int exchange(Nccl *n, const CommPart *send, int32_t nsend, const CommPart *recv,
                     int32_t nrecv) {
     const ApiNccl *api = &n->api;
     ncclResult_t code = api->ncclGroupStart();
-    for (int32_t i = 0; code == ncclSuccess && i < nrecv; i++)
+    for (int32_t i = 0; goes_on(code) && i < nrecv; i++)
         code =
             api->ncclRecv(recv[i].data, recv[i].bytes, ncclInt8, recv[i].peer, n->comm, n->stream);
-    for (int32_t i = 0; code == ncclSuccess && i < nsend; i++)
+    for (int32_t i = 0; goes_on(code) && i < nsend; i++)
         code =
             api->ncclSend(send[i].data, send[i].bytes, ncclInt8, send[i].peer, n->comm, n->stream);
     ncclResult_t end = api->ncclGroupEnd();
-    return finish(n, "NCCL", code != ncclSuccess ? code : end);
+    return finish(n, "NCCL", goes_on(code) ? end : code);
 }
 
 /* Without parts it is over when what is in the queue is. */
@@ -165,9 +169,10 @@ static int look(Nccl *n, const Request *r) {
     if (!n->comm) return -1; /* what came may not be whole */
     if (state == cudaSuccess) return 1;
     if (state != cudaErrorNotReady) return cuda_failed(n, "messages", state) ? -1 : 0;
+    n->cuda->cudaGetLastError(); /* no failure, and not to be taken for one */
     asked = n->api.ncclCommGetAsyncError(n->comm, &code);
     if (asked != ncclSuccess) code = asked;
-    if (code == ncclSuccess || code == ncclInProgress) return 0;
+    if (goes_on(code)) return 0;
     give_up(n, "NCCL", code);
     return -1;
 }

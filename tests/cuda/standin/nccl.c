@@ -1,7 +1,8 @@
 /* nccl.c - a stand-in for libnccl.so.2: the functions that host/cuda/nccl.c uses, between processes
  * of one host, over sockets. Groups run in their stream's turn, or in a graph's; like NCCL's they
  * hang where a peer is gone, until the communicator is aborted, and calls return before they are
- * done. A thread lets streams go on while the host waits for other processes elsewhere.
+ * done, those of a group too. A thread lets streams go on while the host waits for other processes
+ * elsewhere.
  *
  * STANDIN_NCCL_LOG=FILE: FILE.RANK gets a line for each call: "group", "send PEER BYTES",
  * "recv PEER BYTES". STANDIN_NCCL_STALL=RANK:N: that rank's N-th group (from 0) never
@@ -312,7 +313,7 @@ static ncclResult_t add(ncclComm_t c, void *data, size_t bytes, int peer, cudaSt
     *list = grown;
     grown[(*n)++] = (Part){.peer = peer, .data = data, .bytes = bytes};
     if (c->log) fprintf(c->log, "%s %d %zu\n", out ? "send" : "recv", peer, bytes);
-    return ncclSuccess;
+    return ncclInProgress;
 }
 
 API ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int peer,
