@@ -106,9 +106,13 @@ static int wait_all(void *self, int32_t gpu) {
     return gpu_use(g) && gpu_ok(c, c->rt.cudaStreamSynchronize(g->stream), "cudaStreamSynchronize");
 }
 
+/* A kernel writes the kind first, so the rest is there when it has ended. While work is kept for a
+ * graph nothing may wait: what is there is found later. */
 static int take_fault(void *self, int32_t gpu, DeviceFault *out) {
-    GpuFault *f = gpu_at(self, gpu)->fault;
-    if (!f || f->kind == K_FAULT_NONE) return 0;
+    Gpu *g = gpu_at(self, gpu);
+    GpuFault *f = g->fault;
+    if (!f || *(volatile int32_t *)&f->kind == K_FAULT_NONE) return 0;
+    if (g->capturing || !wait_all(self, gpu)) return 0;
     *out = (DeviceFault){.fault = {(KFaultKind)f->kind, f->value, f->limit}, .tag = f->tag};
     *f = (GpuFault){.kind = K_FAULT_NONE};
     return 1;

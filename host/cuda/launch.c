@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* What CUDA admits without being asked: shared memory of a block. */
-enum { SHARED = 48 << 10, MOST_THREADS = 1024, MOST_YZ = 65535 };
+enum { SHARED = 48 << 10, BLOCK_THREADS = 1024, MOST_YZ = 65535 };
 
 struct Bound {
     Gpu *gpu;
@@ -23,7 +23,7 @@ struct Bound {
 /* ---- binding ---- */
 
 static int grid_fits(Cuda *c, const char *kernel, const PlanStep *s) {
-    if (s->threads >= 1 && s->threads <= MOST_THREADS && s->blocks[0] >= 0 &&
+    if (s->threads >= 1 && s->threads <= BLOCK_THREADS && s->blocks[0] >= 0 &&
         s->blocks[0] <= INT32_MAX && s->blocks[1] >= 0 && s->blocks[1] <= MOST_YZ &&
         s->blocks[2] >= 0 && s->blocks[2] <= MOST_YZ)
         return 1;
@@ -150,8 +150,10 @@ static int make_ready(Bound *b) {
 
 int launch_ready_all(Gpu *g) {
     if (!gpu_use(g)) return 0;
-    while (g->unready)
-        if (!make_ready(g->unready)) return 0;
+    for (Bound *b = g->unready, *next; b; b = next) {
+        next = b->next;
+        make_ready(b);
+    }
     return 1;
 }
 

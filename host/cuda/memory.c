@@ -40,10 +40,12 @@ static char *take_kept(Memory *m, size_t size) {
     return NULL;
 }
 
-/* Gives CUDA back what is kept and was not cut from a slab. cudaFree waits for the queue. */
+/* Gives CUDA back what is kept and was not cut from a slab, when the queue is done with it. Work
+ * that is being kept for a graph is never done with it. */
 static size_t trim(Gpu *g) {
     Memory *m = &g->memory;
     size_t left = 0, freed = 0;
+    if (g->capturing || g->cuda->rt.cudaStreamSynchronize(g->stream) != cudaSuccess) return 0;
     for (size_t i = 0; i < m->nkept; i++) {
         if (m->kept[i].size <= MEMORY_SMALL)
             m->kept[left++] = m->kept[i];

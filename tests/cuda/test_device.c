@@ -44,6 +44,22 @@ static void memory_ends(void) {
     d.free(d.self, 0, large, LARGE);
 }
 
+/* Work that is being kept for a graph may need what was given back. */
+static void nothing_goes_back_during_a_capture(void) {
+    enum { BLOCK = 150 << 20, LARGER = 200 << 20 };
+    char *at = d.alloc(d.self, 0, BLOCK);
+    CHECK(at && d.capture(d.self, 0) && d.fill(d.self, 0, at, 7, BLOCK));
+    d.free(d.self, 0, at, BLOCK);
+    CHECK(!d.alloc(d.self, 0, LARGER));
+    CHECKF(says("out of memory: 209715200 bytes wanted"), "%s", d.error(d.self));
+    void *graph = d.captured(d.self, 0);
+    CHECK(graph && d.replay(d.self, 0, graph));
+    d.forget(d.self, graph);
+    at = d.alloc(d.self, 0, LARGER);
+    CHECK(at != NULL);
+    d.free(d.self, 0, at, LARGER);
+}
+
 static void bytes_go_there_and_back(void) {
     static const size_t sizes[] = {1, 63, 4096, (4 << 20) - 1, (4 << 20) + 1, (21 << 20) + 5};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -201,6 +217,7 @@ static void the_first_fault_is_kept(void) {
 
 static void a_graph_runs_when_it_is_replayed(void) {
     void *twice = bind("twice_plus"), *copy = bind("called");
+    void *broken = bind("broken"); /* which no graph needs */
     char *middle = d.alloc(d.self, 0, sizeof y);
     CHECK(d.fill(d.self, 0, gy, 0, sizeof y));
     CHECKF(d.capture(d.self, 0), "%s", d.error(d.self));
@@ -223,6 +240,7 @@ static void a_graph_runs_when_it_is_replayed(void) {
     }
     d.unbind(d.self, twice); /* the graph has what it needs */
     d.unbind(d.self, copy);
+    d.unbind(d.self, broken);
     CHECK(d.replay(d.self, 0, graph));
     d.forget(d.self, graph);
     CHECK(d.wait(d.self, 0));
@@ -281,6 +299,7 @@ int main(void) {
     opening_says_why_not();
     blocks_are_used_again();
     memory_ends();
+    nothing_goes_back_during_a_capture();
     bytes_go_there_and_back();
     small_uploads_follow_each_other();
     gx = d.alloc(d.self, 0, sizeof x);

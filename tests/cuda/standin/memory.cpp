@@ -99,7 +99,7 @@ cudaError_t cudaMalloc(void **at, size_t bytes) {
     Device &d = current();
     *at = nullptr;
     if (d.fault) return call(d.fault);
-    if (forbidden()) return call(cudaErrorStreamCaptureUnsupported);
+    if (forbidden_unless_relaxed()) return call(cudaErrorStreamCaptureUnsupported);
     if (!bytes) return call(cudaSuccess);
     size_t taken = (bytes + 511) / 512 * 512;
     if (fails() || taken > device_memory() - d.used) return call(cudaErrorMemoryAllocation);

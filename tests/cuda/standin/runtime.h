@@ -60,7 +60,7 @@ struct Capture {
     std::vector<Op> ops; /* in the order of the calls, which respects all streams and events */
     struct CUstream_st *origin;
     std::set<struct CUstream_st *> streams;
-    bool broken = false;
+    bool broken = false, relaxed = false;
 };
 
 struct CUstream_st {
@@ -109,6 +109,7 @@ cudaError_t drain(CUstream_st *s);
 cudaError_t drain_device(Device &d);
 /* Whether the call is one that a capture under way forbids; the capture is broken then. */
 bool forbidden();
+bool forbidden_unless_relaxed();
 
 /* Whether [at, at + bytes) lies in device memory (of any device), all of it. */
 bool is_device(const void *at, size_t bytes);

@@ -30,6 +30,9 @@ bool forbidden() {
     if (capturing) capturing->broken = true;
     return capturing != nullptr;
 }
+bool forbidden_unless_relaxed() {
+    return !(capturing && capturing->relaxed) && forbidden();
+}
 
 /* ---- running ---- */
 
@@ -261,13 +264,14 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
 
 /* ---- graphs ---- */
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
     Call call("cudaStreamBeginCapture");
     CUstream_st *s = stream_of(stream);
     if (s == &current().null_stream) return call(cudaErrorStreamCaptureUnsupported);
     if (capturing || s->capture) return call(cudaErrorIllegalState);
     capturing = s->capture = new Capture();
     capturing->origin = s;
+    capturing->relaxed = mode == cudaStreamCaptureModeRelaxed;
     capturing->streams.insert(s);
     return call(cudaSuccess);
 }
