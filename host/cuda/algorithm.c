@@ -1,13 +1,12 @@
 #include "cuda/algorithm.h"
+#include "cuda/cache.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
-enum { FILE_PATH = 1024, HEX = 2 * sizeof(cublasLtMatmulAlgo_t) };
+enum { FILE_NAME = 32, FILE_PATH = 1024, HEX = 2 * sizeof(cublasLtMatmulAlgo_t) };
 
 /* ---- memory ---- */
 
@@ -30,9 +29,15 @@ void algorithm_forget(Algorithms *all) {
 
 /* ---- the folder: a file for each key, of the key and the algorithm in hexadecimal ---- */
 
-static int path_of(const Algorithms *all, const AlgorithmQuery *q, char path[FILE_PATH]) {
+static void name_of(const AlgorithmQuery *q, char name[FILE_NAME]) {
     uint64_t hash = XXH3_64bits(q->key, strlen(q->key));
-    int n = snprintf(path, FILE_PATH, "%s/product-%016llx", all->folder, (unsigned long long)hash);
+    snprintf(name, FILE_NAME, "product-%016llx", (unsigned long long)hash);
+}
+
+static int path_of(const Algorithms *all, const AlgorithmQuery *q, char path[FILE_PATH]) {
+    char name[FILE_NAME];
+    name_of(q, name);
+    int n = snprintf(path, FILE_PATH, "%s/%s", all->folder, name);
     return n > 0 && n < FILE_PATH;
 }
 
@@ -64,26 +69,17 @@ static int read_algorithm(Algorithms *all, const AlgorithmQuery *q, const char *
     return is_valid(all, q, out);
 }
 
-static int write_algorithm(const AlgorithmQuery *q, const char *path, const Algorithm *x) {
-    FILE *f = fopen(path, "w");
-    if (!f) return 0;
-    fprintf(f, "%s\n", q->key);
-    for (size_t i = 0; i < sizeof x->algo; i++)
-        fprintf(f, "%02x", ((const unsigned char *)&x->algo)[i]);
-    fprintf(f, "\n");
-    return fclose(f) == 0;
-}
-
 /* Puts it there unless somebody has been faster: what stands there afterwards is what all use. */
 static int publish(Algorithms *all, const AlgorithmQuery *q, Algorithm *x) {
-    char path[FILE_PATH], own[FILE_PATH + 16];
+    char name[FILE_NAME], path[FILE_PATH], text[ALGORITHM_KEY + HEX + 3];
+    name_of(q, name);
     if (!path_of(all, q, path)) return 0;
-    snprintf(own, sizeof own, "%s.%ld", path, (long)getpid());
-    mkdir(all->folder, 0777);
-    /* What is in the way and cannot be used is replaced. */
-    if (write_algorithm(q, own, x) && link(own, path) != 0 && !read_algorithm(all, q, path, x))
-        rename(own, path);
-    unlink(own);
+    size_t n = (size_t)sprintf(text, "%s\n", q->key);
+    for (size_t i = 0; i < sizeof x->algo; i++)
+        n += (size_t)sprintf(text + n, "%02x", ((const unsigned char *)&x->algo)[i]);
+    text[n++] = '\n';
+    if (!cache_put(all->folder, name, CACHE_FIRST, text, n) && !read_algorithm(all, q, path, x))
+        cache_put(all->folder, name, CACHE_REPLACE, text, n); /* it is in the way, and of no use */
     return read_algorithm(all, q, path, x);
 }
 
@@ -200,7 +196,8 @@ Algorithm algorithm_choose(Algorithms *all, const AlgorithmQuery *q, const Algor
     int best;
     /* Another product of this shape, or another process, may have been here since. */
     if (algorithm_find(all, q, &chosen)) return chosen;
-    if (all->folder && n > 1 && time_candidates(all, candidate, n, run, state, stream, &best)) {
+    if (n > 1 && cache_can_write(all->folder) &&
+        time_candidates(all, candidate, n, run, state, stream, &best)) {
         Algorithm timed = candidate[best];
         if (publish(all, q, &timed)) chosen = timed;
     }

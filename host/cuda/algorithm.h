@@ -3,7 +3,8 @@
  *
  * Algorithms may add up in different orders, so a choice must be the same in every run and in every
  * process: what was timed counts only once it stands in the folder, where the first to write it
- * wins, and everybody reads it there. Without a folder nothing is timed. */
+ * wins, and everybody reads it there. Without a folder that can be written nothing is timed. Hosts
+ * that do not share a folder may choose differently: docs/products.md. */
 #ifndef MESHLUA_CUDA_ALGORITHM_H
 #define MESHLUA_CUDA_ALGORITHM_H
 

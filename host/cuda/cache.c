@@ -35,10 +35,9 @@ static Header header_of(CacheKey key, const void *data, size_t size) {
     return (Header){.magic = "meshlua", .key = key, .content = hash_of(data, size), .size = size};
 }
 
-static int path_of(char *path, const char *folder, const char *kind, CacheKey key) {
-    int n = snprintf(path, PATH_MAX, "%s/%016llx%016llx.%s", folder, (unsigned long long)key.high,
-                     (unsigned long long)key.low, kind);
-    return n > 0 && n < PATH_MAX;
+static void name_of(char name[NAME_MAX + 1], const char *kind, CacheKey key) {
+    snprintf(name, NAME_MAX + 1, "%016llx%016llx.%s", (unsigned long long)key.high,
+             (unsigned long long)key.low, kind);
 }
 
 /* The content behind the header, where it is that of the key and whole. */
@@ -59,15 +58,18 @@ static char *read_content(FILE *file, CacheKey key, size_t *size) {
 }
 
 char *cache_read(const char *folder, const char *kind, CacheKey key, size_t *size) {
-    char path[PATH_MAX];
-    FILE *file = folder && path_of(path, folder, kind, key) ? fopen(path, "rbe") : NULL;
+    char path[PATH_MAX], name[NAME_MAX + 1];
+    if (!folder) return NULL;
+    name_of(name, kind, key);
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return NULL;
+    FILE *file = fopen(path, "rbe");
     if (!file) return NULL;
     char *data = read_content(file, key, size);
     fclose(file);
     return data;
 }
 
-/* Makes the folder, and those that it is in. */
+/* Makes the folder where it is not, and those that it is in. */
 static void make_folder(const char *folder) {
     char path[PATH_MAX];
     if (mkdir(folder, 0700) == 0 || errno != ENOENT) return;
@@ -79,25 +81,47 @@ static void make_folder(const char *folder) {
     mkdir(path, 0700);
 }
 
-static int write_content(int handle, CacheKey key, const void *data, size_t size) {
-    Header header = header_of(key, data, size);
+int cache_can_write(const char *folder) {
+    if (!folder) return 0;
+    make_folder(folder);
+    return access(folder, W_OK | X_OK) == 0;
+}
+
+static int write_whole(int handle, const void *data, size_t size) {
     FILE *file = fdopen(handle, "wb");
     if (!file) {
         close(handle);
         return 0;
     }
-    int whole = fwrite(&header, sizeof header, 1, file) == 1 && fwrite(data, 1, size, file) == size;
+    int whole = fwrite(data, 1, size, file) == size;
     return fclose(file) == 0 && whole;
 }
 
 /* Nobody sees a file that is not whole: it gets its name last. */
-void cache_write(const char *folder, const char *kind, CacheKey key, const void *data,
-                 size_t size) {
+int cache_put(const char *folder, const char *name, CachePut how, const void *data, size_t size) {
     char path[PATH_MAX], part[PATH_MAX];
-    if (!folder || !path_of(path, folder, kind, key)) return;
-    if (snprintf(part, sizeof part, "%s/part-XXXXXX", folder) >= (int)sizeof part) return;
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path ||
+        snprintf(part, sizeof part, "%s/part-XXXXXX", folder) >= (int)sizeof part)
+        return 0;
     make_folder(folder);
     int handle = mkstemp(part);
-    if (handle < 0) return;
-    if (!write_content(handle, key, data, size) || rename(part, path) != 0) unlink(part);
+    if (handle < 0) return 0;
+    int whole = write_whole(handle, data, size);
+    if (whole && how == CACHE_REPLACE && rename(part, path) == 0) return 1;
+    int first = whole && how == CACHE_FIRST && link(part, path) == 0;
+    unlink(part);
+    return first;
+}
+
+void cache_write(const char *folder, const char *kind, CacheKey key, const void *data,
+                 size_t size) {
+    char name[NAME_MAX + 1];
+    Header header = header_of(key, data, size);
+    char *whole = folder ? malloc(sizeof header + size) : NULL;
+    if (!whole) return;
+    memcpy(whole, &header, sizeof header);
+    memcpy(whole + sizeof header, data, size);
+    name_of(name, kind, key);
+    cache_put(folder, name, CACHE_REPLACE, whole, sizeof header + size);
+    free(whole);
 }

@@ -20,4 +20,11 @@ void cache_mix_text(CacheKey *key, const char *text);
 char *cache_read(const char *folder, const char *kind, CacheKey key, size_t *size);
 void cache_write(const char *folder, const char *kind, CacheKey key, const void *data, size_t size);
 
+/* Makes the folder where it is not; whether files can be made in it. */
+int cache_can_write(const char *folder);
+/* Puts a file of that name and content there: in place of another, or as the first only. Gives
+ * whether it did. */
+typedef enum CachePut { CACHE_REPLACE, CACHE_FIRST } CachePut;
+int cache_put(const char *folder, const char *name, CachePut how, const void *data, size_t size);
+
 #endif
