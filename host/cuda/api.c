@@ -2,21 +2,29 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-int api_open(const ApiLibrary *library, void *table, char *error, size_t size) {
+/* Whether the file's name ends with that version: "libnvrtc.so.13". */
+static int is_of(const char *name, int version) {
+    return version == API_ANY || atoi(strrchr(name, '.') + 1) == version;
+}
+
+int api_open(const ApiLibrary *library, int version, void *table, char *error, size_t size) {
     char why[256] = "";
     void *handle = NULL;
     const char *const *name = library->names;
-    while (*name && !(handle = dlopen(*name, RTLD_NOW | RTLD_LOCAL))) {
+    for (; *name; name++) {
+        if (!is_of(*name, version)) continue;
+        if ((handle = dlopen(*name, RTLD_NOW | RTLD_LOCAL))) break;
         if (!why[0]) snprintf(why, sizeof why, "%s", dlerror()); /* of the best */
-        name++;
     }
     if (!handle) {
-        snprintf(error, size,
-                 "%s is missing: %s; it comes with the CUDA toolkit or in a package of its own, and "
-                 "the loader finds it by ldconfig or LD_LIBRARY_PATH",
-                 library->what, why);
+        snprintf(
+            error, size,
+            "%s is missing: %s; it comes with the CUDA toolkit or in a package of its own, and "
+            "the loader finds it by ldconfig or LD_LIBRARY_PATH",
+            library->what, why);
         return 0;
     }
     for (size_t i = 0; i < library->count; i++) {

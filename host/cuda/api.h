@@ -92,8 +92,14 @@ typedef struct ApiLibrary {
         .count = sizeof((const char *const[]){list(API_NAME)}) / sizeof(char *)                    \
     }
 
-/* Opens the first that is there and fills the struct. The library stays open: those of CUDA do not
- * bear being closed. 1, or 0 with a text in `error`. */
-int api_open(const ApiLibrary *library, void *table, char *error, size_t size);
+/* Opens the first that is there and fills the struct; where a version is given, only a file of that
+ * version: what works together must come from one toolkit. The library stays open: those of CUDA do
+ * not bear being closed. 1, or 0 with a text in `error`. */
+enum { API_ANY = 0 };
+int api_open(const ApiLibrary *library, int version, void *table, char *error, size_t size);
+/* The version in the files' names of what CUDA says as a number, 13000. */
+static inline int api_version(int number) {
+    return number / 1000;
+}
 
 #endif

@@ -2,24 +2,26 @@
 #include "cuda/api.h"
 #include "cuda/source.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <threads.h>
 
 /* ---- NVRTC, opened by the first who needs it ---- */
 
 static const ApiLibrary library =
     API_LIBRARY("NVRTC", API_NVRTC, "libnvrtc.so.13", "libnvrtc.so.12");
 static struct {
-    once_flag once;
+    pthread_mutex_t lock;
     ApiNvrtc api;
     int there;
-    char error[256];
-} nvrtc = {.once = ONCE_FLAG_INIT};
+} nvrtc = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void open_nvrtc(void) {
-    nvrtc.there = api_open(&library, &nvrtc.api, nvrtc.error, sizeof nvrtc.error);
+static const ApiNvrtc *open_nvrtc(int version, char *error, size_t size) {
+    pthread_mutex_lock(&nvrtc.lock);
+    if (!nvrtc.there) nvrtc.there = api_open(&library, version, &nvrtc.api, error, size);
+    pthread_mutex_unlock(&nvrtc.lock);
+    return nvrtc.there ? &nvrtc.api : NULL;
 }
 
 /* ---- */
@@ -78,17 +80,13 @@ static nvrtcResult take_cubin(const ApiNvrtc *api, nvrtcProgram program, char **
     return code;
 }
 
-int compile_source(const char *source, int32_t major, int32_t minor, char **cubin,
+int compile_source(const char *source, int version, int32_t major, int32_t minor, char **cubin,
                    size_t *cubin_size, char *error, size_t size) {
-    const ApiNvrtc *api = &nvrtc.api;
+    const ApiNvrtc *api = open_nvrtc(version, error, size);
     nvrtcProgram program = NULL;
     CompileOptions options;
     Headers headers;
-    call_once(&nvrtc.once, open_nvrtc);
-    if (!nvrtc.there) {
-        snprintf(error, size, "%s", nvrtc.error);
-        return 0;
-    }
+    if (!api) return 0;
     compile_options(&options, major, minor);
     list_headers(&headers);
     nvrtcResult code = api->nvrtcCreateProgram(&program, source, "kernel.cu", headers.count,

@@ -1,4 +1,5 @@
 /* cuda.c - the library meshlua_cuda.so: GPUs behind the table of run/device.h. */
+#include "cuda/api.h"
 #include "cuda/compile.h"
 #include "cuda/gpu.h"
 #include "cuda/graph.h"
@@ -41,7 +42,8 @@ static int compile_launch(void *state, const char *source, const char *entry) {
     const Target *t = state;
     char *cubin;
     size_t n;
-    if (!compile_source(source, t->major, t->minor, &cubin, &n, t->error, t->size)) return 0;
+    if (!compile_source(source, API_ANY, t->major, t->minor, &cubin, &n, t->error, t->size))
+        return 0;
     int there = compile_has_entry(cubin, n, entry);
     if (!there) snprintf(t->error, t->size, "the device code has no function %s", entry);
     free(cubin);
@@ -322,11 +324,17 @@ static int add_gpus(Cuda *c, const DeviceOptions *o) {
 static int open_runtime(Cuda *c) {
     const ApiLibrary library =
         API_LIBRARY("the CUDA runtime", API_CUDART, "libcudart.so.13", "libcudart.so.12");
-    int runtime = 0;
-    if (!api_open(&library, &c->rt, c->error, sizeof c->error)) return 0;
-    c->rt.cudaRuntimeGetVersion(&runtime);
+    ApiCudart older;
+    char error[256];
+    if (!api_open(&library, API_ANY, &c->rt, c->error, sizeof c->error)) return 0;
+    c->rt.cudaRuntimeGetVersion(&c->toolkit);
     c->rt.cudaDriverGetVersion(&c->driver);
-    c->toolkit = runtime;
+    if (c->driver == 0 || api_version(c->driver) >= api_version(c->toolkit)) return 1;
+    /* The driver may be too old for this one, and good for another that is there. */
+    if (api_open(&library, api_version(c->driver), &older, error, sizeof error)) {
+        c->rt = older;
+        c->rt.cudaRuntimeGetVersion(&c->toolkit);
+    }
     return 1;
 }
 

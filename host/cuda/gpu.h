@@ -35,8 +35,8 @@ typedef struct Gpu {
 
 struct Cuda {
     ApiCudart rt;
-    int32_t toolkit; /* version of the runtime, 13000 */
-    int driver;      /* that of the newest runtime that the driver serves; 0: no driver */
+    int toolkit; /* version of the runtime, 13000 */
+    int driver;  /* that of the newest runtime that the driver serves; 0: no driver */
     int32_t ngpu;
     Gpu *gpu;
     DeviceGpu *about; /* of each */

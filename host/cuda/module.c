@@ -11,7 +11,7 @@
 
 #define KIND "cubin"
 
-enum { MOST_THREADS = 16 };
+enum { MOST_COMPILERS = 16 };
 
 typedef enum State { WAITS, IN_WORK, DONE } State;
 
@@ -33,10 +33,11 @@ struct Modules {
     Module **list;
     size_t n, most;
     size_t next; /* those before it do not wait any more */
-    pthread_t thread[MOST_THREADS];
+    pthread_t thread[MOST_COMPILERS];
     int nthread, most_threads;
     int stop;
     const char *cache;
+    int version;     /* of NVRTC: that of the runtime */
     CacheKey common; /* what decides every module: the files, the compiler */
 };
 
@@ -44,17 +45,24 @@ struct Modules {
 
 /* Fills cubin or error. Runs on any thread, without the lock. */
 static void compile(const Modules *all, Module *m) {
-    if (!compile_source(m->source, m->major, m->minor, &m->cubin, &m->size, m->error,
+    if (!compile_source(m->source, all->version, m->major, m->minor, &m->cubin, &m->size, m->error,
                         sizeof m->error))
         m->cubin = NULL;
     else
         cache_write(all->cache, KIND, m->key, m->cubin, m->size);
 }
 
+/* Another process may have compiled it since it was looked for. */
+static void find_or_compile(const Modules *all, Module *m) {
+    m->cubin = cache_read(all->cache, KIND, m->key, &m->size);
+    m->from_disk = m->cubin != NULL;
+    if (!m->cubin) compile(all, m);
+}
+
 static void work_on(Modules *all, Module *m) { /* with the lock */
     m->state = IN_WORK;
     pthread_mutex_unlock(&all->lock);
-    compile(all, m);
+    find_or_compile(all, m);
     pthread_mutex_lock(&all->lock);
     m->state = DONE;
     pthread_cond_broadcast(&all->change);
@@ -97,8 +105,9 @@ static Modules *open_all(Cuda *c) {
     pthread_mutex_init(&all->lock, NULL);
     pthread_cond_init(&all->change, NULL);
     int cores = sched_getaffinity(0, sizeof mine, &mine) == 0 ? CPU_COUNT(&mine) : 1;
-    all->most_threads = cores < MOST_THREADS ? cores : MOST_THREADS;
+    all->most_threads = cores < MOST_COMPILERS ? cores : MOST_COMPILERS;
     all->cache = c->cache;
+    all->version = api_version(c->toolkit);
     for (const SourceFile *f = source_embedded; f->name; f++) {
         cache_mix_text(&all->common, f->name);
         cache_mix_text(&all->common, f->text);

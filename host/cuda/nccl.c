@@ -47,13 +47,14 @@ typedef struct Nccl {
 
 static int load(ApiNccl *api, char *error, size_t size) {
     const ApiLibrary library = API_LIBRARY("NCCL", API_NCCL, "libnccl.so.2");
-    return api_open(&library, api, error, size);
+    return api_open(&library, API_ANY, api, error, size);
 }
 
 /* ---- failures ---- */
 
 static int cuda_failed(Nccl *n, const char *what, cudaError_t code) {
     if (code == cudaSuccess) return 0;
+    n->cuda->cudaGetLastError(); /* or the next call would give it again */
     snprintf(n->error, sizeof n->error, "%s: %s", what, n->cuda->cudaGetErrorString(code));
     return 1;
 }

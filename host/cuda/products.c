@@ -61,9 +61,10 @@ void products_free(Products *p) {
 }
 
 static int open_library(Products *p, char *error, size_t size) {
-    int driver = 0;
+    int driver = 0, runtime = 0;
     if (p->all.handle) return 1;
-    if (!api_open(&library, &p->lt, error, size)) return 0;
+    p->rt->cudaRuntimeGetVersion(&runtime);
+    if (!api_open(&library, api_version(runtime), &p->lt, error, size)) return 0;
     cublasStatus_t s = p->lt.cublasLtCreate(&p->all.handle);
     if (s != CUBLAS_STATUS_SUCCESS) {
         p->all.handle = NULL;

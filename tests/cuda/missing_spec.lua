@@ -28,6 +28,19 @@ describe("a GPU", function()
       .. "runtime is " .. version .. "; a newer driver or an older toolkit is needed")
   end)
 
+  check("is used by the runtime that its driver is for, where there are several", function()
+    local several = shell("mktemp -d"):match "[^\n]+"
+    for major = 12, 13 do
+      shell(("cp %s/libcudart.so.13 %s/libcudart.so.%d"):format(folder, several, major))
+    end
+    local say = 'MESHLUA_CACHE=off LD_LIBRARY_PATH=%s STANDIN_DRIVER=%d080 "$MESHLUA" doctor'
+    for major = 12, 13 do
+      local out = shell(say:format(several, major))
+      assert.truthy(out:find(("driver for CUDA %d%%.8, runtime %d%%."):format(major, major)), out)
+    end
+    shell("rm -r " .. several)
+  end)
+
   check("is there, shown, and of the kind that is used", function()
     says("STANDIN_GPUS=0", "no CUDA device: no CUDA-capable device is detected (CUDA error 100; driver for "
       .. ("CUDA %s, runtime %s)"):format(version, version))

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <dlfcn.h>
 
 /* ---- calls ---- */
 
@@ -83,6 +84,18 @@ Device &current() {
     return device(chosen);
 }
 
+/* What CUDA this is the runtime of: the file's name has the major version, so that a copy named
+ * libcudart.so.12 is an older one. */
+static int runtime() {
+    static const int version = [] {
+        Dl_info self;
+        const char *dot =
+            dladdr((void *)&device_count, &self) ? strrchr(self.dli_fname, '.') : nullptr;
+        int major = dot ? atoi(dot + 1) : 0;
+        return major ? major * 1000 + CUDART_VERSION % 1000 : CUDART_VERSION;
+    }();
+    return version;
+}
 /* What CUDA the driver is for; 0: there is none. */
 static int driver() {
     return (int)setting("STANDIN_DRIVER", CUDART_VERSION);
@@ -90,8 +103,8 @@ static int driver() {
 
 cudaError_t cudaGetDeviceCount(int *count) {
     Call call("cudaGetDeviceCount");
-    *count = driver() < CUDART_VERSION ? 0 : device_count();
-    if (driver() < CUDART_VERSION) return call(cudaErrorInsufficientDriver);
+    *count = driver() < runtime() ? 0 : device_count();
+    if (driver() < runtime()) return call(cudaErrorInsufficientDriver);
     return call(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 cudaError_t cudaSetDevice(int index) {
@@ -198,7 +211,7 @@ cudaError_t cudaDriverGetVersion(int *version) {
     return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int *version) {
-    *version = CUDART_VERSION;
+    *version = runtime();
     return cudaSuccess;
 }
 
