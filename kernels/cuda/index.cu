@@ -25,9 +25,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int k = 0; k < EACH; k++) {
         if (first + k * THREADS >= count) continue;
         i64 row = id[k] - rows.first;
-        if (id[k] < 0 || id[k] >= rows.size)
-            fault.report(id[k], rows.size);
-        else if (row >= 0 && row < rows.rows)
+        bool exists = id[k] >= 0 && id[k] < rows.size;
+        if (!exists) fault.report(id[k], rows.size);
+        if (exists && row >= 0 && row < rows.rows)
             u[k] = get(table + at[k][1] + row * rows.stride, whole_table);
         else
             u[k] = repeat(Element());

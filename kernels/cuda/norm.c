@@ -3,8 +3,7 @@
 #include "rows.h"
 
 enum {
-    HELD = 24,       /* most elements of a row that a warp's thread adds up over rows */
-    HELD_BLOCK = 16, /* a block's, which has several blocks beside it */
+    HELD = 16, /* most elements of a row that a thread adds up over rows: more do not fit */
     TEAM = 256,
     MOST = 512,          /* threads of a block of several teams, and of one that is a team */
     THREADS = 132 * 512, /* at a time on an H200, with 128 registers each */
@@ -178,7 +177,7 @@ static int holds_row(CudaRows *r) {
         r->threads = TEAM;
         return 1;
     }
-    r->per = HELD_BLOCK / r->vector;
+    r->per = HELD / r->vector;
     while (threads < MOST && threads * r->per < vectors) threads *= 2;
     r->threads = (int)threads;
     return threads * r->per >= vectors;
