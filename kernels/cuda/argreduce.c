@@ -3,14 +3,10 @@
 
 enum { BLOCK = 256, EACH = 8, LONG = 4096 };
 
-static int64_t size_of(int64_t stride) {
-    return stride < 0 ? -stride : stride;
-}
-
 /* Threads of an output: one where neighbouring outputs lie closer than a row's elements. */
 static int lanes_of(int64_t n, int64_t along, int rank, const int64_t *kept) {
     int lanes = 1;
-    if (rank > 0 && size_of(kept[rank - 1]) < size_of(along) && n < LONG) return 1;
+    if (rank > 0 && cuda_magnitude(kept[rank - 1]) < cuda_magnitude(along) && n < LONG) return 1;
     if (n >= LONG) return 0;
     while (lanes < 32 && lanes * EACH < n) lanes *= 2;
     return lanes;

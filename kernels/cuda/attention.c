@@ -25,8 +25,8 @@ typedef struct Tiles {
 
 typedef enum Role { FORWARD, GRAD_KEYS, GRAD_QUERIES } Role;
 
-/* The largest whose sums stay in the 255 registers of a thread, with two strips where that leaves
- * room for them. */
+/* The largest whose sums stay in the 255 registers of a thread, but for a few words of some kinds,
+ * with two strips where that leaves room for them. */
 static Tiles tiles_of(Role role, int64_t rows, int64_t depth, int masked, const CudaGpu *gpu) {
     int shallow = depth <= 64, wide = padded_depth(depth) % 64 == 0;
     if (gpu->wgmma && rows >= GROUP_ROWS && wide && (shallow || role != GRAD_KEYS))

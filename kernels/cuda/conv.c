@@ -18,10 +18,6 @@ typedef struct Conv { /* conv.cu has the same */
     int32_t k, in, out, groups;
 } Conv;
 
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
 /* `y`: the result, or its cotangent. 0: what conv.cu counts with 32 bits does not fit. */
 static int conv_of(const KArgs *a, const KTensor *w, const KTensor *y, Conv *c) {
     const KConv *attr = a->attr;
@@ -34,7 +30,7 @@ static int conv_of(const KArgs *a, const KTensor *w, const KTensor *y, Conv *c) 
     for (int i = 0; i < n; i++) {
         int64_t xs = x->dims[i + 1], ys = y->dims[i + 1], low = attr->low[i];
         int64_t reach = ys * attr->stride[i] + w->dims[i] * attr->w_dilation[i];
-        most = larger(most, larger(xs, reach + larger(low, -low)));
+        most = cuda_most(most, cuda_most(xs, reach + cuda_most(low, -low)));
         k *= w->dims[i];
         c->positions *= ys;
         c->x[i] = (int32_t)xs;
@@ -48,10 +44,10 @@ static int conv_of(const KArgs *a, const KTensor *w, const KTensor *y, Conv *c) 
         c->y_stride[i] = y->strides[i + 1];
     }
     c->k = (int32_t)k;
-    c->in = (int32_t)larger(w->dims[n], 1);
+    c->in = (int32_t)cuda_most(w->dims[n], 1);
     c->groups = (int32_t)attr->groups;
     c->out = (int32_t)(w->dims[n + 1] / attr->groups);
-    return larger(most, k) <= INT32_MAX;
+    return cuda_most(most, k) <= INT32_MAX;
 }
 
 static int64_t tile_columns(const Conv *c) {
@@ -96,7 +92,7 @@ static int conv_grad_kernel(const KArgs *a, CudaPlan *p) {
     int direct = c.out < LEAST_COLUMNS;
     int64_t tiles =
         direct ? c.k * cuda_ceil_div((int64_t)c.groups * c.out, WARP) : tiles_of(&c, c.k);
-    int64_t most = larger(cuda_ceil_div(c.positions, LEAST_PART), 1);
+    int64_t most = cuda_most(cuda_ceil_div(c.positions, LEAST_PART), 1);
     int64_t parts = cuda_ceil_div(BLOCKS, tiles) < most ? cuda_ceil_div(BLOCKS, tiles) : most;
     c.split = cuda_ceil_div(c.positions, parts);
     size_t scratch = cuda_take_scratch(p, (size_t)(parts * count * size));

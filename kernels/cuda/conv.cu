@@ -90,13 +90,6 @@ DEVICE Sum seen(const Conv &c, const char *x, const Position &p, const Tap &t) {
     return widen(*(const TYPE *)(x + bytes));
 }
 
-DEVICE float multiply_add(float a, float b, float c) {
-    return fmaf(a, b, c);
-}
-DEVICE double multiply_add(double a, double b, double c) {
-    return fma(a, b, c);
-}
-
 /* Two tiles, of the rows and of the columns of the result, DEPTH deep; a thread has TM x TN of it.
  */
 struct Tiles {
@@ -112,7 +105,7 @@ struct Tiles {
 #pragma unroll
             for (int i = 0; i < TM; i++)
 #pragma unroll
-                for (int j = 0; j < TN; j++) sum[i][j] = multiply_add(a.at[i], b.at[j], sum[i][j]);
+                for (int j = 0; j < TN; j++) sum[i][j] = math::fma(a.at[i], b.at[j], sum[i][j]);
         }
     }
 };
@@ -198,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     Position p = position_at(c, i / columns);
     Sum sum = Sum();
     for (i32 k = 0; k < c.k; k++)
-        sum = multiply_add(seen(c, x, p, tap_at(c, n / c.out, k)), widen(w[(i64)k * columns + n]),
+        sum = math::fma(seen(c, x, p, tap_at(c, n / c.out, k)), widen(w[(i64)k * columns + n]),
                            sum);
     *(OUT *)(y + p.y + n * c.feature_stride[1]) = narrow<OUT>(sum);
 }
@@ -263,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (i64 m = first + warp; m < end && n < columns; m += WARPS) {
         Position p = position_at(c, m);
         Sum v = widen(*(const TYPE *)(dy + p.y + n * c.feature_stride[1]));
-        sum = multiply_add(seen(c, x, p, tap), v, sum);
+        sum = math::fma(seen(c, x, p, tap), v, sum);
     }
     made[warp][lane] = sum;
     __syncthreads();

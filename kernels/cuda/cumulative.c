@@ -10,10 +10,6 @@ typedef struct Lines { /* cumulative.cu has the same */
     int64_t count, n, along[2];
 } Lines;
 
-static int64_t size_of(int64_t stride) {
-    return stride < 0 ? -stride : stride;
-}
-
 /* A line begins where `reverse` ends: its strides turn. */
 static Lines lines_of(const KTensor *x, const KTensor *y, const KCumulative *attr) {
     int axis = attr->axis, sign = attr->reverse ? -1 : 1;
@@ -30,7 +26,7 @@ static Lines lines_of(const KTensor *x, const KTensor *y, const KCumulative *att
 static int goes_across(const Lines *l) {
     int last = l->walk.rank - 1;
     if (l->n <= SHORT) return 1;
-    return l->walk.rank && size_of(l->walk.strides[0][last]) < size_of(l->along[0]);
+    return l->walk.rank && cuda_magnitude(l->walk.strides[0][last]) < cuda_magnitude(l->along[0]);
 }
 
 static int plan(const KArgs *a, CudaPlan *p, Kind kind) {

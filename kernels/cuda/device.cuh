@@ -57,6 +57,11 @@ DEVICE float tanh_approx(float x) {
 }
 #endif
 
+/* This thread among those of all blocks. */
+DEVICE i64 global_thread() {
+    return (i64)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
 /* ---- elements: Compute<T> is what a kernel computes in; widen and narrow<T> go there and back --
  */
 template <class T> struct ComputeOf { typedef T type; };
@@ -65,6 +70,10 @@ template <> struct ComputeOf<f16> { typedef float type; };
 template <> struct ComputeOf<bool> { typedef i32 type; };
 template <> struct ComputeOf<u8> { typedef i32 type; };
 template <class T> using Compute = typename ComputeOf<T>::type;
+/* What sums of values of a type that is computed in are made in: integers wrap. */
+template <class C> struct SumOf { typedef C type; };
+template <> struct SumOf<i32> { typedef u32 type; };
+template <> struct SumOf<i64> { typedef u64 type; };
 
 template <class T> DEVICE Compute<T> widen(T x) {
     return (Compute<T>)x;
@@ -113,6 +122,10 @@ DEVICE float sqrt(float x) {
 }
 DEVICE double sqrt(double x) {
     return ::sqrt(x);
+}
+/* Of integers, too. */
+template <class T> DEVICE T fma(T a, T b, T c) {
+    return a * b + c;
 }
 DEVICE float fma(float a, float b, float c) {
     return fmaf(a, b, c);

@@ -19,16 +19,6 @@ struct Product {
 
 enum { TILE = 64, DEPTH = 16, THREADS = 256, PART = TILE * DEPTH / THREADS, EACH = 4 };
 
-DEVICE float multiply_add(float a, float b, float c) {
-    return fmaf(a, b, c);
-}
-DEVICE double multiply_add(double a, double b, double c) {
-    return fma(a, b, c);
-}
-template <class T> DEVICE T multiply_add(T a, T b, T c) {
-    return a * b + c;
-}
-
 /* A thread's part of a strip of TILE lines (rows of x, columns of w) of DEPTH elements: PART of
  * them, so that a warp's lie next to each other if those along `depth`, or else along `line`, do.
  * What is outside is 0. */
@@ -80,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 for (int i = 0; i < EACH; i++)
 #pragma unroll
                     for (int j = 0; j < EACH; j++)
-                        sum[i][j] = multiply_add(xs[l][row + i * (TILE / EACH)],
+                        sum[i][j] = math::fma(xs[l][row + i * (TILE / EACH)],
                                                  ws[l][column + j * (TILE / EACH)], sum[i][j]);
             __syncthreads();
         }

@@ -25,16 +25,6 @@ typedef struct Reduction {
     int64_t outputs, positions;
 } Reduction;
 
-static int64_t size_of(int64_t stride) {
-    return stride < 0 ? -stride : stride;
-}
-static int64_t most(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 static Reduction describe(const KArgs *a, Op op) {
     const KTensor *x = &a->in[0], *y = &a->out[0];
     const KReduce *attr = a->attr;
@@ -64,7 +54,7 @@ static int runs_by_columns(const Reduction *r) {
     int64_t run = r->rank ? r->dims[r->rank - 1] : 1,
             along = r->rank ? r->strides[0][r->rank - 1] : 0;
     int64_t kept = r->kept_strides[0][r->kept_rank - 1];
-    return run == 1 || size_of(kept) < size_of(along);
+    return run == 1 || cuda_magnitude(kept) < cuda_magnitude(along);
 }
 
 /* ---- what is computed in -------------------------------------------------------------------- */
@@ -119,13 +109,7 @@ static void define(CudaPlan *p, const Reduction *r, int first, int second, int v
 }
 
 static int per_thread(int vector, int64_t size) {
-    return (int)most(1, least(FLIGHT / (vector * size), 8));
-}
-
-static int power_of_2(int64_t n) { /* from n on */
-    int k = 1;
-    while (k < n) k *= 2;
-    return k;
+    return (int)cuda_most(1, cuda_least(FLIGHT / (vector * size), 8));
 }
 
 /* Where a launch reads and writes: an operand, or scratch. */
@@ -158,7 +142,9 @@ static void launch_rows(CudaPlan *p, const Reduction *r, const Rows *rows, int f
     }
     int64_t vectors = cuda_ceil_div(rows->positions, vector * rows->parts);
     int per = per_thread(vector, size);
-    int lanes = vectors > LONG ? 0 : power_of_2(least(32, most(1, cuda_ceil_div(vectors, per))));
+    int lanes = vectors > LONG
+                    ? 0
+                    : cuda_power_of_2(cuda_least(32, cuda_most(1, cuda_ceil_div(vectors, per))));
     int64_t teams = lanes ? BLOCK / lanes : 1;
     cuda_launch(p, "reduce.cu", "rows", cuda_ceil_div(rows->results, teams), BLOCK);
     define(p, r, first, second, vector, per);
@@ -173,7 +159,7 @@ static void launch_rows(CudaPlan *p, const Reduction *r, const Rows *rows, int f
 /* How many parts make `blocks` blocks, that read so many bytes each, enough for all processors. */
 static int64_t parts_of(int64_t blocks, int64_t bytes) {
     if (blocks == 0 || blocks >= WAVE / 2) return 1;
-    return most(1, least(WAVE / blocks, bytes / PART));
+    return cuda_most(1, cuda_least(WAVE / blocks, bytes / PART));
 }
 
 static void by_rows(CudaPlan *p, const Reduction *r) {
@@ -212,7 +198,7 @@ typedef struct Columns { /* reduce.cu's */
 
 /* How wide a block is, for columns in vectors: few where there are few columns, or few blocks. */
 static int block_width(int64_t vectors, int64_t lines, int second) {
-    int across = power_of_2(least(vectors, 32));
+    int across = cuda_power_of_2(cuda_least(vectors, 32));
     while (second && across > 4 && lines * cuda_ceil_div(vectors, across) < WAVE / 4) across /= 2;
     return across;
 }
@@ -230,8 +216,9 @@ static void launch_columns(CudaPlan *p, const Reduction *r, Columns *c, int64_t 
     int64_t vectors = cuda_ceil_div(c->columns, vector);
     int across = block_width(vectors, lines, second);
     /* As many rows at a time as there are, of a warp at least. */
-    int64_t down = least(BLOCK / across, power_of_2(cuda_ceil_div(c->positions, c->parts)));
-    int threads = (int)most(32, across * down);
+    int64_t down =
+        cuda_least(BLOCK / across, cuda_power_of_2(cuda_ceil_div(c->positions, c->parts)));
+    int threads = (int)cuda_most(32, across * down);
     c->tiles = cuda_ceil_div(vectors, across);
     cuda_launch(p, "reduce.cu", "columns", lines * c->tiles * c->parts, threads);
     define(p, r, first, second, vector, per_thread(vector, size));

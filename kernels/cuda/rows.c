@@ -10,20 +10,10 @@ enum {
     SYSTEM_SHARED = 1024 /* bytes of shared memory that a block has besides: see block_reduce */
 };
 
-static int power_of_2(int64_t n) { /* from n on */
-    int k = 1;
-    while (k < n) k *= 2;
-    return k;
-}
-
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* Whether all rows can be read in vectors of so many elements. */
 static int fits(const KTensor *t, int64_t vector) {
     int last = t->rank - 1;
-    int64_t size = cuda_size(t->dtype), word = least(16, vector * size);
+    int64_t size = cuda_size(t->dtype), word = cuda_least(16, vector * size);
     if (vector == 1) return 1;
     if (t->dims[last] % vector || t->strides[last] != size) return 0;
     for (int d = 0; d < last; d++)
@@ -44,15 +34,15 @@ CudaRows cuda_rows(const CudaPlan *p, const KTensor *const *t, int count, int tw
     CudaRows r = cuda_rows_of(t, count);
     int64_t bytes = r.vector * cuda_size(t[0]->dtype), vectors = cuda_ceil_div(r.n, r.vector);
     r.keep = CUDA_KEEP_REGISTERS;
-    if (vectors <= 32 * least(HELD / bytes, UNROLLED)) {
-        r.lanes = power_of_2(least(vectors, 32));
+    if (vectors <= 32 * cuda_least(HELD / bytes, UNROLLED)) {
+        r.lanes = cuda_power_of_2(cuda_least(vectors, 32));
         r.per = (int)cuda_ceil_div(vectors ? vectors : 1, r.lanes);
         r.threads = SHORT_BLOCK;
         r.blocks = cuda_ceil_div(r.rows, SHORT_BLOCK / r.lanes);
         return r;
     }
-    r.per = (int)least(STEP / twice / bytes, UNROLLED / twice);
-    r.threads = (int)least(power_of_2(cuda_ceil_div(vectors, r.per)), MOST);
+    r.per = (int)cuda_least(STEP / twice / bytes, UNROLLED / twice);
+    r.threads = (int)cuda_least(cuda_power_of_2(cuda_ceil_div(vectors, r.per)), MOST);
     r.blocks = r.rows;
     if (vectors <= (int64_t)r.threads * r.per) return r;
     r.shared = twice * r.n * cuda_size(t[0]->dtype);

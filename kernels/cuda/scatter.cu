@@ -14,10 +14,6 @@
 enum { THREADS = 256, WARP = 32, LIGHT = 32 /* updates of a row that a warp sums */ };
 constexpr u32 ALL = 0xffffffffu;
 
-/* Sums are made in this: integers wrap. */
-template <class C> struct SumOf { typedef C type; };
-template <> struct SumOf<i32> { typedef u32 type; };
-template <> struct SumOf<i64> { typedef u64 type; };
 typedef SumOf<Compute<UPDATE>>::type Sum;
 
 /* The sum of the values of a warp's threads up to this one. */
@@ -67,10 +63,6 @@ DEVICE i64 row_of(const char *at, const Ids &ids, i64 i, Fault fault) {
         return -1;
     }
     return row >= 0 && row < ids.rows ? i / ids.n * ids.rows + row : -1;
-}
-
-DEVICE i64 global_thread() {
-    return (i64)blockIdx.x * THREADS + threadIdx.x;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)

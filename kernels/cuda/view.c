@@ -15,6 +15,20 @@ int64_t cuda_count(const KTensor *t) {
 int64_t cuda_ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
+int64_t cuda_least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+int64_t cuda_most(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+int cuda_power_of_2(int64_t n) {
+    int k = 1;
+    while (k < n) k *= 2;
+    return k;
+}
+int64_t cuda_magnitude(int64_t stride) {
+    return stride < 0 ? -stride : stride;
+}
 
 int cuda_is_dense(const KTensor *t) {
     int64_t step = cuda_size(t->dtype);
@@ -47,10 +61,6 @@ int cuda_collapse(int rank, int64_t *dims, int count, int64_t (*strides)[K_MAX_R
     return to;
 }
 
-static int64_t size_of(int64_t stride) {
-    return stride < 0 ? -stride : stride;
-}
-
 static void swap(int64_t *at) {
     int64_t t = at[0];
     at[0] = at[1];
@@ -59,7 +69,8 @@ static void swap(int64_t *at) {
 
 void cuda_sort_dims(int rank, int64_t *dims, int count, int64_t (*strides)[K_MAX_RANK]) {
     for (int i = 1; i < rank; i++)
-        for (int d = i; d > 0 && size_of(strides[0][d - 1]) < size_of(strides[0][d]); d--) {
+        for (int d = i; d > 0 && cuda_magnitude(strides[0][d - 1]) < cuda_magnitude(strides[0][d]);
+             d--) {
             swap(&dims[d - 1]);
             for (int k = 0; k < count; k++) swap(&strides[k][d - 1]);
         }

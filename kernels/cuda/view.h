@@ -14,6 +14,10 @@ typedef struct CudaView {
 int64_t cuda_size(DType t); /* bytes of an element */
 int64_t cuda_count(const KTensor *t);
 int64_t cuda_ceil_div(int64_t a, int64_t b);
+int64_t cuda_least(int64_t a, int64_t b);
+int64_t cuda_most(int64_t a, int64_t b);
+int cuda_power_of_2(int64_t n);         /* the first from n on */
+int64_t cuda_magnitude(int64_t stride); /* without its sign */
 
 /* Row-major without gaps. */
 int cuda_is_dense(const KTensor *t);

@@ -9,10 +9,6 @@
 
 enum { THREADS = 256 };
 
-/* Sums are made in this: integers wrap. */
-template <class C> struct SumOf { typedef C type; };
-template <> struct SumOf<i32> { typedef u32 type; };
-template <> struct SumOf<i64> { typedef u64 type; };
 typedef Compute<TYPE> Value;
 typedef SumOf<Value>::type Sum;
 
@@ -87,9 +83,6 @@ DEVICE Box seen_by(const Window &w, const i64 *at) {
     return b;
 }
 
-DEVICE i64 global_thread() {
-    return (i64)blockIdx.x * THREADS + threadIdx.x;
-}
 DEVICE Value value_at(const char *x, i64 bytes) {
     return widen(*(const TYPE *)(x + bytes));
 }
