@@ -1,11 +1,9 @@
 # cuda.cmake - what is tested of CUDA without a GPU: a CUDA of our own that runs on the CPU
 # (standin/), and the tests that go through it. Only where the toolkit's headers and a C++ compiler
 # are found.
-find_path(CUDA_HEADERS cuda_runtime_api.h HINTS /usr/local/cuda/include
-          $ENV{CUDA_HOME}/include $ENV{CUDA_PATH}/include)
 include(CheckLanguage)
 check_language(CXX)
-if(NOT CUDA_HEADERS OR NOT CMAKE_CXX_COMPILER)
+if(NOT CUDA_INCLUDE OR NOT CMAKE_CXX_COMPILER)
   return()
 endif()
 enable_language(CXX)
@@ -13,15 +11,15 @@ enable_language(CXX)
 # ---- the stand-ins: libraries of the same names, in a folder of their own -----------------------
 set(standin_source ${CMAKE_SOURCE_DIR}/tests/cuda/standin)
 set(standin ${CMAKE_BINARY_DIR}/standin)
-set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g")
 function(standin_library target file)
   add_library(${target} SHARED ${ARGN})
   set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${file} SUFFIX ""
                                              LIBRARY_OUTPUT_DIRECTORY ${standin}
                                              LINKER_LANGUAGE CXX)
-  target_include_directories(${target} SYSTEM PRIVATE ${CUDA_HEADERS})
+  target_include_directories(${target} SYSTEM PRIVATE ${CUDA_INCLUDE})
   target_include_directories(${target} PRIVATE ${standin_source})
   target_compile_features(${target} PRIVATE cxx_std_17)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2;-g>) # as the rest
 endfunction()
 
 set(cudart_sources fiber block warp device stream memory library)
@@ -34,16 +32,15 @@ target_compile_definitions(standin_nvrtc PRIVATE STANDIN_CXX="${CMAKE_CXX_COMPIL
 standin_library(standin_cublaslt libcublasLt.so.13 ${standin_source}/cublaslt.c)
 target_link_libraries(standin_cublaslt PRIVATE standin_cudart m)
 
-find_path(NCCL_HEADER nccl.h HINTS ${CUDA_HEADERS})
-if(NCCL_HEADER)
+if(NCCL_INCLUDE)
   standin_library(standin_nccl libnccl.so.2 ${standin_source}/nccl.c)
-  target_include_directories(standin_nccl SYSTEM PRIVATE ${NCCL_HEADER})
+  target_include_directories(standin_nccl SYSTEM PRIVATE ${NCCL_INCLUDE})
   target_link_libraries(standin_nccl PRIVATE standin_cudart Threads::Threads)
 endif()
 
 # ---- the stand-ins themselves ---------------------------------------------------------------------
 add_executable(cuda_test_standin ${standin_source}/test_standin.cpp)
-target_include_directories(cuda_test_standin SYSTEM PRIVATE ${CUDA_HEADERS})
+target_include_directories(cuda_test_standin SYSTEM PRIVATE ${CUDA_INCLUDE})
 target_include_directories(cuda_test_standin PRIVATE ${standin_source} tests/unit)
 target_link_libraries(cuda_test_standin PRIVATE standin_cudart standin_nvrtc)
 add_test(NAME cuda/standin COMMAND cuda_test_standin)
@@ -55,7 +52,7 @@ if(MESHLUA_SANITIZE MATCHES address) # which ends the process
 endif()
 
 # ---- the library of GPUs over them ----------------------------------------------------------------
-if(NCCL_HEADER AND TARGET meshlua_cuda)
+if(NCCL_INCLUDE AND TARGET meshlua_cuda)
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_executable(cuda_test_nccl tests/cuda/test_nccl.c)
   target_include_directories(cuda_test_nccl PRIVATE host kernels tests/unit)
@@ -85,7 +82,7 @@ endif()
 foreach(name device cache)
   set(target cuda_test_${name})
   add_executable(${target} tests/cuda/test_${name}.c tests/cuda/rows.c $<TARGET_OBJECTS:cuda_host>)
-  target_include_directories(${target} SYSTEM PRIVATE ${CUDA_HEADERS})
+  target_include_directories(${target} SYSTEM PRIVATE ${CUDA_INCLUDE})
   target_include_directories(${target} PRIVATE host kernels tests/unit)
   target_link_libraries(${target} PRIVATE standin_cudart PkgConfig::XXHASH Threads::Threads
                                           ${CMAKE_DL_LIBS} m)
@@ -133,12 +130,12 @@ foreach(name ${kernel_families})
   kernel_test(${name} tests/unit/kernels/test_${name}.c KC_CACHE=${standin_cache})
 endforeach()
 # Their device code through the real NVRTC, where it is found; KC_CASES=0 KC_COMPILE=0: all of it.
-find_library(CUDA_NVRTC libnvrtc.so.13 HINTS ${CUDA_HEADERS}/../lib64 ${CUDA_HEADERS}/../lib)
+find_library(CUDA_NVRTC libnvrtc.so.13 HINTS ${CUDA_INCLUDE}/../lib64 ${CUDA_INCLUDE}/../lib)
 if(CUDA_NVRTC AND NOT MESHLUA_SANITIZE)
   add_library(strict_nvrtc SHARED tests/cuda/strict_nvrtc.c)
   set_target_properties(strict_nvrtc PROPERTIES PREFIX "" OUTPUT_NAME libnvrtc.so.13 SUFFIX ""
                                                 LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/strict)
-  target_include_directories(strict_nvrtc SYSTEM PRIVATE ${CUDA_HEADERS})
+  target_include_directories(strict_nvrtc SYSTEM PRIVATE ${CUDA_INCLUDE})
   target_compile_definitions(strict_nvrtc PRIVATE STRICT_NVRTC="${CUDA_NVRTC}")
   target_link_libraries(strict_nvrtc PRIVATE ${CMAKE_DL_LIBS})
   foreach(name attention conv index lines matmul misc movement reduce rowwise window)
