@@ -6,8 +6,7 @@
 
 typedef struct Bound Bound;
 
-/* Its code may still be compiled when it returns: the first launch waits for it. NULL: it failed.
- */
+/* Its code may be compiled after it returns: the first launch waits for it. NULL: it failed. */
 Bound *launch_bind(Gpu *g, const char *kernel, const KArgs *args, size_t *scratch);
 void launch_unbind(Bound *b);
 int launch_run(Bound *b, const KArgs *args, char *scratch, int64_t tag);

@@ -7,8 +7,8 @@
 
 typedef struct Module Module;
 
-/* Begins to get the code of a source ready for that GPU; it stays until modules_close. NULL: out of
- * memory. */
+/* Begins to get the code of a source ready for that GPU; it stays until module_close_all. NULL: out
+ * of memory. */
 Module *module_get(Cuda *c, const CudaGpu *gpu, const char *source);
 /* Waits until the code is ready, and gives one of its functions. */
 int module_kernel(Cuda *c, Module *m, const char *entry, cudaKernel_t *kernel);

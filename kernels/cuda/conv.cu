@@ -90,8 +90,7 @@ DEVICE Sum seen(const Conv &c, const char *x, const Position &p, const Tap &t) {
     return widen(*(const TYPE *)(x + bytes));
 }
 
-/* Two tiles, of the rows and of the columns of the result, DEPTH deep; a thread has TM x TN of it.
- */
+/* Two tiles, of the result's rows and of its columns, DEPTH deep; a thread has TM x TN of it. */
 struct Tiles {
     alignas(16) Sum row[DEPTH][TILE + PAD];
     alignas(16) Sum column[DEPTH][TILE_N];
@@ -196,8 +195,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     *(OUT *)(y + p.y + n * c.feature_stride[1]) = narrow<OUT>(sum);
 }
 
-/* ---- conv_grad_kernel: parts[part][K][columns], each the sum of some positions, and their sum ---
- */
+/* ---- conv_grad_kernel: parts[part][K][columns], each the sum of some positions; their sum ---- */
 DEVICE Sum *part_of(const Conv &c, Sum *parts, i64 part) {
     return parts + part * c.k * c.groups * c.out;
 }

@@ -89,8 +89,7 @@ extern "C" __global__ void __launch_bounds__(WARP *WARPS)
     }
 }
 
-/* Where element i of a tile is: so that threads that each have ITEMS neighbours meet no bank twice.
- */
+/* Where element i of a tile is: threads that each have ITEMS neighbours meet no bank twice. */
 DEVICE int tile_at(int i) {
     return i + i / ITEMS;
 }

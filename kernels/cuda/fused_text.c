@@ -202,8 +202,7 @@ static int is_between(const KInstr *code, const int32_t *source, const uint8_t *
     return n > 0;
 }
 
-/* Sets `coarse` for what is read by roundings alone, `kept` for roundings that matter to a reader.
- */
+/* Sets `coarse` for what only roundings read, `kept` for roundings that matter to a reader. */
 static void find_readers(const KArgs *a, const FusedUse *u, uint8_t *kept) {
     const KProgram *p = a->attr;
     const KInstr *code = k_program_code(p);
@@ -341,8 +340,7 @@ typedef struct Writer {
     const KImm *imm;
 } Writer;
 
-/* The value of instruction i: an input by its parameter, a constant as it is, all else by its line.
- */
+/* The value of instruction i: an input by its parameter, a constant as it is, others by a line. */
 static void put_operand(const Writer *w, int32_t i) {
     const KInstr *in = &w->code[i];
     if (in->op == KI_LOAD)
