@@ -140,8 +140,10 @@ static void open_libraries(void) {
                      blas = API_LIBRARY("cublasLt", API_CUBLASLT, "libcublasLt.so.13",
                                         "libcublasLt.so.12");
     char error[256];
-    if (!api_open(&runtime, &rt, error, sizeof error) ||
-        !api_open(&blas, &lt, error, sizeof error)) {
+    int version = 0;
+    if (!api_open(&runtime, API_ANY, &rt, error, sizeof error) ||
+        rt.cudaRuntimeGetVersion(&version) != cudaSuccess ||
+        !api_open(&blas, api_version(version), &lt, error, sizeof error)) {
         fprintf(stderr, "cublaslt: %s\n", error);
         exit(1);
     }
