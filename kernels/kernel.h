@@ -210,6 +210,36 @@ static inline const KImm *k_program_imm(const KProgram *p) {
 static inline const KInstr *k_program_code(const KProgram *p) {
     return (const KInstr *)(k_program_imm(p) + p->nimm);
 }
+/* The type of the register in which elements of a dtype are computed. */
+static inline KType k_dtype_register(DType t) {
+    static const uint8_t type[DT_COUNT] = {KT_I32, KT_I32, KT_U32, KT_I32, KT_I64,
+                                           KT_F32, KT_F32, KT_F32, KT_F64};
+    return (KType)type[t];
+}
+/* How many of an instruction's a, b, c, d are registers: the first ones. */
+static inline int k_instr_sources(const KInstr *i) {
+    switch (i->op) {
+    case KI_LOAD:
+    case KI_IMM:
+    case KI_IOTA: return 0;
+    case KI_RANDOM_BITS: return 2;
+    case KI_THREEFRY: return 4;
+    case KI_SELECT:
+    case KI_FMA: return 3;
+    default: return i->op >= KI_ADD ? 2 : 1;
+    }
+}
+/* The type of the register that an instruction writes, none for a STORE. */
+static inline KType k_instr_result(const KArgs *a, const KInstr *i) {
+    switch (i->op) {
+    case KI_LOAD: return k_dtype_register(a->in[i->a].dtype);
+    case KI_CONVERT:
+    case KI_BITCAST: return (KType)i->d;
+    case KI_THREEFRY: return KT_I64;
+    case KI_IS_FINITE: return KT_I32;
+    default: return i->op >= KI_EQ && i->op <= KI_GE ? KT_I32 : (KType)i->type;
+    }
+}
 
 /* ---- attributes of the other kernels -----------------------------------------------------------
  */

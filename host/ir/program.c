@@ -3,15 +3,7 @@
 #include <string.h>
 
 KType program_ktype(DType d) {
-    switch (d) {
-    case DT_U32: return KT_U32;
-    case DT_I64: return KT_I64;
-    case DT_BF16:
-    case DT_F16:
-    case DT_F32: return KT_F32;
-    case DT_F64: return KT_F64;
-    default: return KT_I32;
-    }
+    return k_dtype_register(d);
 }
 
 uint16_t program_reg(Emit *e) {
@@ -54,23 +46,6 @@ void program_set(Emit *e, Val v, uint16_t reg) {
     e->reg[v - e->base] = reg;
 }
 
-/* Which of a, b, c, d are registers (bits 0 to 3). */
-static int sources(const KInstr *i) {
-    switch (i->op) {
-    case KI_LOAD:
-    case KI_IMM:
-    case KI_IOTA: return 0;
-    case KI_RANDOM_BITS: return 3;
-    case KI_THREEFRY: return 15;
-    case KI_SELECT:
-    case KI_FMA: return 7;
-    case KI_INT_POW:
-    case KI_CONVERT:
-    case KI_BITCAST: return 1;
-    default: return i->op >= KI_ADD && i->op <= KI_GE ? 3 : 1;
-    }
-}
-
 static uint16_t *source(KInstr *i, int k) {
     return k == 0 ? &i->a : k == 1 ? &i->b : k == 2 ? &i->c : &i->d;
 }
@@ -88,7 +63,7 @@ static int32_t reuse_registers(Emit *e) {
     }
     for (int32_t at = 0; at < e->code.n; at++)
         for (int k = 0; k < 4; k++)
-            if (sources(&e->code.at[at]) >> k & 1) last[*source(&e->code.at[at], k)] = at;
+            if (k < k_instr_sources(&e->code.at[at])) last[*source(&e->code.at[at], k)] = at;
     for (int32_t at = 0; at < e->code.n; at++) {
         KInstr *i = &e->code.at[at];
         uint16_t dst = i->dst;
@@ -98,7 +73,7 @@ static int32_t reuse_registers(Emit *e) {
             i->dst = (uint16_t)home[dst];
         }
         for (int k = 0; k < 4; k++) {
-            if (!(sources(i) >> k & 1)) continue;
+            if (k >= k_instr_sources(i)) continue;
             uint16_t *r = source(i, k), old = *r;
             *r = (uint16_t)home[old];
             if (last[old] == at) {

@@ -2,31 +2,6 @@
  * in the number of instructions. */
 #include "fused.h"
 
-/* ---- what an instruction reads and writes --------------------------------------------------- */
-static int source_count(KOp op) {
-    switch (op) {
-    case KI_LOAD:
-    case KI_IMM:
-    case KI_IOTA: return 0;
-    case KI_RANDOM_BITS: return 2;
-    case KI_THREEFRY: return 4;
-    case KI_SELECT:
-    case KI_FMA: return 3;
-    default: return op >= KI_ADD ? 2 : 1;
-    }
-}
-
-static KType result_type(const KArgs *a, const KInstr *in) {
-    switch (in->op) {
-    case KI_LOAD: return k_dtype_register(a->in[in->a].dtype);
-    case KI_CONVERT:
-    case KI_BITCAST: return (KType)in->d;
-    case KI_THREEFRY: return KT_I64;
-    case KI_IS_FINITE: return KT_I32;
-    default: return in->op >= KI_EQ && in->op <= KI_GE ? KT_I32 : (KType)in->type;
-    }
-}
-
 /* ---- operands ------------------------------------------------------------------------------- */
 static Arrangement arrangement_of(const Fused *f, const int64_t *stride, int64_t size) {
     int64_t dense = size, period = 1;
@@ -82,7 +57,7 @@ static void connect(Fused *f, const KInstr *code, int32_t *writer) {
         uint16_t reg[4] = {code[i].a, code[i].b, code[i].c, code[i].d};
         memset(s, 0, sizeof *s);
         s->instr = &code[i];
-        s->nsrc = (uint8_t)source_count((KOp)code[i].op);
+        s->nsrc = (uint8_t)k_instr_sources(&code[i]);
         s->last = i;
         s->direct = code[i].op == KI_LOAD && k_dtype_native(f->operand[code[i].a].dtype);
         for (int k = 0; k < s->nsrc; k++) {
@@ -150,7 +125,7 @@ static void list_steps(Fused *f) {
 
 /* ---- memory of the values ------------------------------------------------------------------- */
 static int64_t value_bytes(const KArgs *a, const KInstr *in) {
-    return K_TILE * k_type_size(result_type(a, in)) + K_PAD;
+    return K_TILE * k_type_size(k_instr_result(a, in)) + K_PAD;
 }
 
 /* A value's place is taken again after its last reader, which may be the one to take it; but values
@@ -170,12 +145,12 @@ static void place_values(Fused *f, char *memory, char **unused) {
         for (int k = 0; k < s->nsrc; k++) {
             Step *t = &f->step[s->src[k]];
             if (t->last != i || t->once || t->freed) continue;
-            int wide = k_type_size(result_type(f->args, t->instr)) == 8;
+            int wide = k_type_size(k_instr_result(f->args, t->instr)) == 8;
             t->freed = 1;
             list[wide][count[wide]++] = t->storage;
         }
         if (s->instr->op == KI_STORE) continue;
-        int wide = k_type_size(result_type(f->args, s->instr)) == 8;
+        int wide = k_type_size(k_instr_result(f->args, s->instr)) == 8;
         if (count[wide]) {
             s->storage = list[wide][--count[wide]];
         } else {

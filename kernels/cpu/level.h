@@ -79,13 +79,6 @@ static inline int64_t k_dtype_size(DType t) {
     return size[t];
 }
 
-/* The type in which elements of a dtype are computed (kernel.h, fused). */
-static inline KType k_dtype_register(DType t) {
-    static const uint8_t type[DT_COUNT] = {KT_I32, KT_I32, KT_U32, KT_I32, KT_I64,
-                                           KT_F32, KT_F32, KT_F32, KT_F64};
-    return (KType)type[t];
-}
-
 static inline int64_t k_type_size(KType t) {
     return t == KT_F64 || t == KT_I64 ? 8 : 4;
 }

@@ -15,25 +15,8 @@ const char *fused_type(DType t) {
     return name[t];
 }
 
-static KType register_of(DType t) {
-    static const uint8_t type[DT_COUNT] = {KT_I32, KT_I32, KT_U32, KT_I32, KT_I64,
-                                           KT_F32, KT_F32, KT_F32, KT_F64};
-    return (KType)type[t];
-}
-
 const char *fused_compute_type(DType t) {
-    return type_name[register_of(t)];
-}
-
-static KType result_type(const KArgs *a, const KInstr *i) {
-    switch (i->op) {
-    case KI_LOAD: return register_of(a->in[i->a].dtype);
-    case KI_CONVERT:
-    case KI_BITCAST: return (KType)i->d;
-    case KI_THREEFRY: return KT_I64;
-    case KI_IS_FINITE: return KT_I32;
-    default: return i->op >= KI_EQ && i->op <= KI_GE ? KT_I32 : (KType)i->type;
-    }
+    return type_name[k_dtype_register(t)];
 }
 
 /* ---- instructions --------------------------------------------------------------------------- */
@@ -98,19 +81,6 @@ static const Form form[KI_COUNT] = {
     [KI_INT_POW] = SAME("pow", NULL),
 };
 
-/* How many of a, b, c, d are registers. */
-static int source_count(const KInstr *i) {
-    switch (i->op) {
-    case KI_LOAD:
-    case KI_IMM:
-    case KI_IOTA: return 0;
-    case KI_RANDOM_BITS: return 2;
-    case KI_THREEFRY: return 4;
-    case KI_SELECT:
-    case KI_FMA: return 3;
-    default: return i->op >= KI_ADD ? 2 : 1;
-    }
-}
 static int source_of(const KInstr *i, int k) {
     const uint16_t reg[4] = {i->a, i->b, i->c, i->d};
     return reg[k];
@@ -122,7 +92,7 @@ static int connect(const KArgs *a, int32_t *source) {
     int32_t *writer = calloc((size_t)p->nreg + 1, sizeof *writer); /* of a register, so far */
     if (!writer) return 0;
     for (int32_t i = 0; i < p->ninstr; i++) {
-        for (int k = 0; k < source_count(&code[i]); k++)
+        for (int k = 0; k < k_instr_sources(&code[i]); k++)
             source[4 * i + k] = writer[source_of(&code[i], k)];
         if (code[i].op != KI_STORE) writer[code[i].dst] = i;
     }
@@ -194,7 +164,7 @@ static int stores_as(const KArgs *a, const KInstr *i, int kind) {
 /* Whether rounding i is one between operations of that type: its operand was made of such. */
 static int is_between(const KInstr *code, const int32_t *source, const uint8_t *kinds, int32_t i) {
     int32_t from = source[4 * i];
-    int n = source_count(&code[from]), kind = kind_of_rounding(&code[i]);
+    int n = k_instr_sources(&code[from]), kind = kind_of_rounding(&code[i]);
     for (int k = 0; k < n; k++) {
         int is_choice = code[from].op == KI_SELECT && k == 0;
         if (!is_choice && !(kinds[source[4 * from + k]] & kind)) return 0;
@@ -208,7 +178,7 @@ static void find_readers(const KArgs *a, const FusedUse *u, uint8_t *kept) {
     const KInstr *code = k_program_code(p);
     memset(u->coarse, 1, (size_t)p->ninstr);
     for (int32_t i = 0; i < p->ninstr; i++)
-        for (int k = 0; k < source_count(&code[i]); k++) {
+        for (int k = 0; k < k_instr_sources(&code[i]); k++) {
             int32_t from = u->source[4 * i + k];
             u->coarse[from] &= kind_of_rounding(&code[i]) != 0;
             kept[from] |=
@@ -232,7 +202,7 @@ static int drop_roundings(const KArgs *a, FusedUse *u) {
         instead[i] = drops ? instead[u->source[4 * i]] : i;
     }
     for (int32_t i = 0; done && i < p->ninstr; i++)
-        for (int k = 0; k < source_count(&code[i]); k++) {
+        for (int k = 0; k < k_instr_sources(&code[i]); k++) {
             int32_t *from = &u->source[4 * i + k];
             *from = instead[*from];
             if (stores_as(a, &code[i], kind_of_rounding(&code[*from])))
@@ -260,7 +230,7 @@ int fused_use(const KArgs *a, FusedUse *u) {
     if (!connect(a, u->source) || !drop_roundings(a, u)) return 0;
     for (int32_t i = p->ninstr - 1; i >= 0; i--) {
         if (code[i].op == KI_STORE) u->live[i] = 1;
-        for (int k = 0; u->live[i] && k < source_count(&code[i]); k++)
+        for (int k = 0; u->live[i] && k < k_instr_sources(&code[i]); k++)
             u->live[u->source[4 * i + k]] = 1;
         if (u->live[i] && code[i].op == KI_LOAD) u->input[code[i].a] = 1;
     }
@@ -418,7 +388,7 @@ void fused_element(Text *t, const KArgs *a, const FusedUse *u) {
             text_put(t, "    y%d = ", (int)in->dst);
             put_operand(&w, u->source[4 * i]);
         } else {
-            text_put(t, "    %s r%d = ", type_name[result_type(a, in)], (int)u->number[i]);
+            text_put(t, "    %s r%d = ", type_name[k_instr_result(a, in)], (int)u->number[i]);
             put_value(&w, i);
         }
         text_put(t, ";\n");
