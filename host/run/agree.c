@@ -20,8 +20,8 @@ Err agree_init(Agreement *a, Ctx *cx, Arena *arena, const int32_t *peer, int32_t
     a->theirs = ARENA_ARRAY(arena, AgreeRecord, n + 1);
     if (!a->send || !a->recv || !a->theirs) return err_nomem(cx, "meeting other processes");
     for (int32_t i = 0; i < n; i++) {
-        a->send[i] = (CommPart){peer[i], (char *)&a->mine, sizeof a->mine};
-        a->recv[i] = (CommPart){peer[i], (char *)&a->theirs[i], sizeof *a->theirs};
+        a->send[i] = (CommPart){peer[i], (char *)&a->mine, sizeof a->mine, 0};
+        a->recv[i] = (CommPart){peer[i], (char *)&a->theirs[i], sizeof *a->theirs, 0};
     }
     a->what.bytes = sizeof *a->theirs * (size_t)n;
     return E_OK;

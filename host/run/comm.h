@@ -11,16 +11,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { COMM_VERSION = 3 };
+enum { COMM_VERSION = 4 };
 
 typedef struct CommPart {
-    int32_t peer; /* never this process itself */
+    int32_t peer; /* a rank; never `own` */
     char *data;
     size_t bytes;
+    int32_t own; /* of a transport with several ranks in this process: the rank that `data` is of */
 } CommPart;
 
 typedef struct Comm {
-    int32_t version, rank, world;
+    int32_t version, rank, world; /* rank: this process's first */
     double cores; /* this process's share of the processors: others on this host use them, too */
     void *self;
     /* Begins to send and receive; what goes from one process to another arrives in the order in

@@ -11,7 +11,7 @@
 #include "kernel.h"
 #include "run/comm.h"
 
-enum { DEVICE_VERSION = 1, DEVICE_NAME = 64, DEVICE_BUS = 32, DEVICE_ID = 128 };
+enum { DEVICE_VERSION = 2, DEVICE_NAME = 64, DEVICE_BUS = 32, DEVICE_ID = 128 };
 
 typedef struct DeviceGpu {
     char name[DEVICE_NAME]; /* "NVIDIA H200" */
@@ -80,13 +80,15 @@ typedef struct Device {
     /* Names the work that follows, for a profiler of the system's (NVTX); NULL ends the latest. */
     void (*range)(void *self, const char *name);
 
-    /* ---- other processes, with one GPU each (NCCL) ---- */
-    /* Rank 0: what all others need to join. With NULL it only sees whether NCCL is there. */
-    int (*meet)(void *self, char *id);
-    /* Joins; the Comm then carries bytes of the GPU's memory: `start` comes after what is in the
-     * queue, and `wait` keeps what follows in the queue until it is over, without waiting itself.
+    /* ---- messages between GPUs, of this process and of others (NCCL) ---- */
+    /* Rank 0's process: what all others need to join. With NULL it only sees whether NCCL is there.
      */
-    int (*join)(void *self, const char id[DEVICE_ID], int32_t rank, int32_t world, Comm *out);
+    int (*meet)(void *self, char *id);
+    /* Joins with all GPUs of this process, which become the ranks from `first` on, of `world`; the
+     * Comm then carries bytes of their memory: `start` comes after what is in the queues of the
+     * GPUs that have a part in it, and `wait` keeps what follows there until it is over, without
+     * waiting itself. */
+    int (*join)(void *self, const char id[DEVICE_ID], int32_t first, int32_t world, Comm *out);
 
     void (*close)(void *self);
 } Device;

@@ -196,7 +196,7 @@ Err exchange_schedule(Exec *e, Exchange *x) {
 /* ---- running ---- */
 
 static CommPart part_of(const Exec *e, const ExchangePart *p) {
-    return (CommPart){p->peer, exec_address(e, &p->at), p->bytes};
+    return (CommPart){p->peer, exec_address(e, &p->at), p->bytes, 0};
 }
 
 Err exchange_post(Exec *e, Exchange *x) {

@@ -69,9 +69,9 @@ static Err read_options(Ctx *cx, const JoinFlags *join, ChannelOptions *o) {
 static Err tell_meet(Ctx *cx, const Link *link, Meet *meet) {
     const Comm *c = &link->comm;
     size_t size = sizeof(CommPart) * (size_t)c->world;
-    CommPart *to = alloc_new(&cx->alloc, size), from = {0, (char *)meet, sizeof *meet};
+    CommPart *to = alloc_new(&cx->alloc, size), from = {0, (char *)meet, sizeof *meet, 0};
     if (!to) return err_nomem(cx, "meeting other processes");
-    for (int32_t i = 1; i < c->world; i++) to[i - 1] = (CommPart){i, (char *)meet, sizeof *meet};
+    for (int32_t i = 1; i < c->world; i++) to[i - 1] = (CommPart){i, (char *)meet, sizeof *meet, 0};
     void *request = c->rank == 0 ? c->start(c->self, to, c->world - 1, NULL, 0)
                                  : c->start(c->self, NULL, 0, &from, 1);
     bool done = request && c->wait(c->self, request);

@@ -129,8 +129,8 @@ Err link_gather(Ctx *cx, Link *link, const char *op, const void *mine, void *all
     memcpy(at + each * (size_t)rank, mine, each);
     for (int32_t i = 0; !err && i < world; i++) {
         if (i == rank) continue;
-        send[n] = (CommPart){i, at + each * (size_t)rank, each};
-        recv[n++] = (CommPart){i, at + each * (size_t)i, each};
+        send[n] = (CommPart){i, at + each * (size_t)rank, each, 0};
+        recv[n++] = (CommPart){i, at + each * (size_t)i, each, 0};
     }
     if (!err) err = link_begin(cx, link, &what, send, n, recv, n, &t);
     if (!err) err = link_end(cx, link, &t);

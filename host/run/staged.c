@@ -30,7 +30,7 @@ static size_t sum(const CommPart *part, int32_t n) {
 /* Gives each part its place in the bytes; where the next begins. */
 static char *place(const CommPart *part, int32_t n, CommPart *out, char *at) {
     for (int32_t i = 0; i < n; at += part[i++].bytes)
-        out[i] = (CommPart){part[i].peer, at, part[i].bytes};
+        out[i] = (CommPart){part[i].peer, at, part[i].bytes, 0};
     return at;
 }
 

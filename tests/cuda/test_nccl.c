@@ -51,7 +51,7 @@ static int parts_of(const Rank *r, int round, int out, CommPart *part) {
     for (int peer = 0; peer < r->world; peer++) {
         size_t bytes = out ? size_of(round, r->rank, peer) : size_of(round, peer, r->rank);
         if (peer == r->rank || bytes == 0) continue;
-        part[n++] = (CommPart){peer, at, bytes};
+        part[n++] = (CommPart){peer, at, bytes, 0};
         at += bytes;
     }
     return n;
