@@ -158,15 +158,10 @@ static void range(void *self, const char *name) {
 }
 
 static int meet(void *self, char id[DEVICE_ID]) {
-    Cuda *c = self;
-    return nccl_meet(id, c->error, sizeof c->error);
+    return nccl_meet(self, id);
 }
-
-static int join(void *self, const char id[DEVICE_ID], int32_t rank, int32_t world, Comm *out) {
-    Cuda *c = self;
-    Gpu *g = &c->gpu[0];
-    return gpu_use(g) &&
-           nccl_join(&c->rt, g->device, g->stream, id, rank, world, out, c->error, sizeof c->error);
+static int join(void *self, const char id[DEVICE_ID], int32_t first, int32_t world, Comm *out) {
+    return nccl_join(self, id, first, world, out);
 }
 
 static void close_gpu(Gpu *g) {

@@ -1,16 +1,14 @@
-/* nccl.h - memory of GPUs between processes, by NCCL, which is opened here and where there are
- * several processes only. What waits for other processes waits without end: the caller's watchdog
- * ends the process. */
+/* nccl.h - memory of GPUs between GPUs of this process and of others, by NCCL, which is opened here
+ * and where several compute together only. What waits for other processes waits without end: the
+ * caller's watchdog ends the process. */
 #ifndef MESHLUA_CUDA_NCCL_H
 #define MESHLUA_CUDA_NCCL_H
 
-#include "cuda/api.h"
-#include "run/device.h"
+#include "cuda/gpu.h"
 
-/* Device.meet: 1, or 0 with a text in `error`. */
-int nccl_meet(char *id, char *error, size_t size);
-/* Device.join, of the GPU with that number for the runtime, whose work is in `queue`. */
-int nccl_join(const ApiCudart *cuda, int gpu, cudaStream_t queue, const char id[DEVICE_ID],
-              int32_t rank, int32_t world, Comm *out, char *error, size_t size);
+/* Device.meet: 1, or 0 with a text in the error. */
+int nccl_meet(Cuda *c, char *id);
+/* Device.join. */
+int nccl_join(Cuda *c, const char id[DEVICE_ID], int32_t first, int32_t world, Comm *out);
 
 #endif
