@@ -1,5 +1,6 @@
-/* Memory of GPUs between processes, over the stand-ins: what comes is what was sent, in the order
- * of the calls; graphs; what happens when a peer goes, or has the same GPU.
+/* Memory of GPUs between GPUs of a process and of several, over the stand-ins: what comes is what
+ * was sent, in the order of the calls, which do not depend on the processes; graphs; what happens
+ * when a peer goes, or has the same GPU.
  *
  * test_nccl LIBRARY FOLDER [gpu]: with "gpu" on the first one of this machine, which all share. */
 #include "run/device.h"
@@ -22,16 +23,17 @@ typedef struct Shared { /* by all processes */
     volatile int failed[MOST];
 } Shared;
 
-typedef struct Rank {
+/* With so many GPUs, which are the ranks from `first` on. */
+typedef struct Process {
     Shared *shared;
-    int rank, world;
+    int first, each, world;
     Device device;
     Comm comm;
-    char *memory; /* of the GPU: what goes, then what comes */
+    char *memory[MOST]; /* of each GPU: what goes, then what comes */
     char host[2 * ROOM];
-} Rank;
+} Process;
 
-typedef void Play(Rank *r);
+typedef void Play(Process *p);
 
 /* ---- what goes from one to another in a round ---- */
 
@@ -44,114 +46,139 @@ static char byte_of(int round, int from, int to, size_t i) {
     return (char)(round * 31 + from * 7 + to * 3 + (int)(i % 251));
 }
 
-/* Parts of all other ranks, one behind the other; how many. */
-static int parts_of(const Rank *r, int round, int out, CommPart *part) {
-    char *at = r->memory + (out ? 0 : ROOM);
+/* Parts of each GPU and all other ranks, one behind the other; how many. */
+static int parts_of(const Process *p, int round, int out, CommPart *part) {
     int n = 0;
-    for (int peer = 0; peer < r->world; peer++) {
-        size_t bytes = out ? size_of(round, r->rank, peer) : size_of(round, peer, r->rank);
-        if (peer == r->rank || bytes == 0) continue;
-        part[n++] = (CommPart){peer, at, bytes, 0};
-        at += bytes;
+    for (int own = p->first; own < p->first + p->each; own++) {
+        char *at = p->memory[own - p->first] + (out ? 0 : ROOM);
+        for (int peer = 0; peer < p->world; peer++) {
+            size_t bytes = out ? size_of(round, own, peer) : size_of(round, peer, own);
+            if (peer == own || bytes == 0) continue;
+            part[n++] = (CommPart){.peer = peer, .data = at, .bytes = bytes, .own = own};
+            at += bytes;
+        }
     }
     return n;
 }
 
-static void fill(Rank *r, int round) {
-    size_t n = 0;
-    for (int peer = 0; peer < r->world; peer++)
-        for (size_t i = 0; peer != r->rank && i < size_of(round, r->rank, peer); i++)
-            r->host[n++] = byte_of(round, r->rank, peer, i);
-    CHECK(r->device.upload(r->device.self, 0, r->memory, r->host, n));
+static void fill(Process *p, int round) {
+    for (int g = 0; g < p->each; g++) {
+        size_t n = 0;
+        int own = p->first + g;
+        for (int peer = 0; peer < p->world; peer++)
+            for (size_t i = 0; peer != own && i < size_of(round, own, peer); i++)
+                p->host[n++] = byte_of(round, own, peer, i);
+        CHECK(p->device.upload(p->device.self, g, p->memory[g], p->host, n));
+    }
 }
 
-static void check(Rank *r, int round) {
-    size_t n = 0, wrong = 0;
-    CHECK(r->device.download(r->device.self, 0, r->host, r->memory + ROOM, ROOM));
-    for (int peer = 0; peer < r->world; peer++)
-        for (size_t i = 0; peer != r->rank && i < size_of(round, peer, r->rank); i++)
-            wrong += r->host[n++] != byte_of(round, peer, r->rank, i);
-    CHECKF(wrong == 0, "rank %d, round %d: %zu of %zu bytes", r->rank, round, wrong, n);
+static void check(Process *p, int round) {
+    for (int g = 0; g < p->each; g++) {
+        size_t n = 0, wrong = 0;
+        int own = p->first + g;
+        CHECK(p->device.download(p->device.self, g, p->host, p->memory[g] + ROOM, ROOM));
+        for (int peer = 0; peer < p->world; peer++)
+            for (size_t i = 0; peer != own && i < size_of(round, peer, own); i++)
+                wrong += p->host[n++] != byte_of(round, peer, own, i);
+        CHECKF(wrong == 0, "rank %d, round %d: %zu of %zu bytes", own, round, wrong, n);
+    }
 }
 
-static void *start(Rank *r, int round) {
-    CommPart send[MOST], recv[MOST];
-    int nsend = parts_of(r, round, 1, send), nrecv = parts_of(r, round, 0, recv);
-    return r->comm.start(r->comm.self, send, nsend, recv, nrecv);
+static void *start(Process *p, int round) {
+    CommPart send[MOST * MOST], recv[MOST * MOST];
+    int nsend = parts_of(p, round, 1, send), nrecv = parts_of(p, round, 0, recv);
+    return p->comm.start(p->comm.self, send, nsend, recv, nrecv);
 }
 
 /* Until it is over, or failed. */
-static int finish(Rank *r, void *request) {
+static int finish(Process *p, void *request) {
     int state;
-    while ((state = r->comm.over(r->comm.self, request)) == 0) usleep(100);
+    while ((state = p->comm.over(p->comm.self, request)) == 0) usleep(100);
     return state;
 }
 
 /* ---- plays ---- */
 
-static void exchange(Rank *r) {
+static void exchange(Process *p) {
     for (int round = 0; round < ROUNDS; round++) {
-        fill(r, round);
-        void *request = start(r, round);
-        CHECKF(request, "%s", r->comm.error(r->comm.self));
-        CHECK(r->comm.wait(r->comm.self, request));
-        check(r, round); /* the queue waits, not the host */
-        CHECK(finish(r, request) == 1);
+        fill(p, round);
+        void *request = start(p, round);
+        CHECKF(request, "%s", p->comm.error(p->comm.self));
+        if (!request) return;
+        CHECK(p->comm.wait(p->comm.self, request));
+        check(p, round); /* the queues wait, not the host */
+        CHECK(finish(p, request) == 1);
     }
 }
 
-static void replay(Rank *r) {
-    Device *d = &r->device;
+static void replay(Process *p) {
+    Device *d = &p->device;
     CHECK(d->capture(d->self, 0));
-    void *request = start(r, 3);
-    CHECKF(request && r->comm.wait(r->comm.self, request), "%s", r->comm.error(r->comm.self));
-    CHECK(finish(r, request) == 1); /* nothing is on its way */
+    void *request = start(p, 3);
+    CHECKF(request && p->comm.wait(p->comm.self, request), "%s", p->comm.error(p->comm.self));
+    CHECK(finish(p, request) == 1); /* nothing is on its way */
     void *graph = d->captured(d->self, 0);
     CHECKF(graph, "%s", d->error(d->self));
     for (int i = 0; i < 3; i++) {
-        CHECK(d->fill(d->self, 0, r->memory + ROOM, 0, ROOM));
-        fill(r, 3);
+        CHECK(d->fill(d->self, 0, p->memory[0] + ROOM, 0, ROOM));
+        fill(p, 3);
         CHECK(d->replay(d->self, 0, graph));
-        check(r, 3);
+        check(p, 3);
     }
-    void *mark = r->comm.start(r->comm.self, NULL, 0, NULL, 0);
-    CHECK(mark && r->comm.wait(r->comm.self, mark) && finish(r, mark) == 1);
+    void *mark = p->comm.start(p->comm.self, NULL, 0, NULL, 0);
+    CHECK(mark && p->comm.wait(p->comm.self, mark) && finish(p, mark) == 1);
     d->forget(d->self, graph);
 }
 
-/* The last one goes: with those that wait for it nothing hangs. */
-static void lose_one(Rank *r) {
-    if (r->rank == r->world - 1) _exit(0);
-    void *request = start(r, 1);
-    if (request) CHECK(r->comm.wait(r->comm.self, request) && finish(r, request) == -1);
-    CHECKF(strstr(r->comm.error(r->comm.self), "NCCL: remote process exited"), "%s",
-           r->comm.error(r->comm.self));
-    CHECK(!start(r, 1));
-    CHECK(r->device.wait(r->device.self, 0));
+/* The last process goes: with those that wait for it nothing hangs. */
+static void lose_one(Process *p) {
+    if (p->first + p->each == p->world) _exit(0);
+    void *request = start(p, 1);
+    if (request) CHECK(p->comm.wait(p->comm.self, request) && finish(p, request) == -1);
+    CHECKF(strstr(p->comm.error(p->comm.self), "NCCL: remote process exited"), "%s",
+           p->comm.error(p->comm.self));
+    CHECK(!start(p, 1));
+    for (int g = 0; g < p->each; g++) CHECK(p->device.wait(p->device.self, g));
+}
+
+/* The messages of the last two ranks never end: who has none of them goes on. */
+static void hold_two(Process *p) {
+    Device *d = &p->device;
+    CommPart send = {.peer = 2, .data = p->memory[1], .bytes = 100, .own = 1};
+    CommPart recv = {.peer = 1, .data = p->memory[2], .bytes = 100, .own = 2};
+    void *request = p->comm.start(p->comm.self, &send, 1, &recv, 1);
+    CHECK(request && p->comm.wait(p->comm.self, request));
+    fill(p, 1);
+    CHECK(d->wait(d->self, 0));
+    for (int i = 0; i < 20; i++) CHECK(p->comm.over(p->comm.self, request) == 0);
+    p->shared->failed[0] = test_failures + 1;
+    _exit(0);
 }
 
 /* ---- processes ---- */
 
-static int open_gpu(Rank *r, int gpu) {
+/* GPUs from that one on. */
+static int open_gpus(Process *p, int first) {
     char error[1024] = "";
-    int32_t which = gpu;
-    DeviceOptions options = {.which = &which, .n = 1};
+    int32_t which[MOST];
+    for (int g = 0; g < p->each; g++) which[g] = first + g;
+    DeviceOptions options = {.which = which, .n = p->each};
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     DeviceOpen *open = handle ? (DeviceOpen *)(uintptr_t)dlsym(handle, DEVICE_OPEN) : NULL;
-    int opened = open && open(&r->device, &options, error, sizeof error);
+    int opened = open && open(&p->device, &options, error, sizeof error);
     CHECKF(opened, "%s", handle ? error : dlerror());
     return opened;
 }
 
-static int join(Rank *r) {
-    Device *d = &r->device;
+static int join(Process *p) {
+    Device *d = &p->device;
     CHECKF(d->meet(d->self, NULL), "%s", d->error(d->self));
-    if (r->rank == 0) {
-        CHECK(d->meet(d->self, r->shared->id));
-        r->shared->met = 1;
+    if (p->first == 0) {
+        CHECK(d->meet(d->self, p->shared->id));
+        p->shared->met = 1;
     }
-    while (!r->shared->met) usleep(100);
-    return d->join(d->self, r->shared->id, r->rank, r->world, &r->comm);
+    while (!p->shared->met) usleep(100);
+    return d->join(d->self, p->shared->id, p->first, p->world, &p->comm);
 }
 
 /* As host/run/gpus.c does. */
@@ -166,54 +193,59 @@ static void share_gpu(int rank) {
     setenv("NCCL_MAX_CTAS", "1", 1);
 }
 
-static void run(Rank *r, Play *play) {
-    Device *d = &r->device;
-    if (on_gpu) share_gpu(r->rank);
-    if (!open_gpu(r, on_gpu ? 0 : r->rank)) return;
-    int joined = join(r);
+static void run(Process *p, Play *play) {
+    Device *d = &p->device;
+    if (on_gpu) share_gpu(p->first);
+    if (!open_gpus(p, on_gpu ? 0 : p->first)) return;
+    int joined = join(p);
     CHECKF(joined, "%s", d->error(d->self));
     if (!joined) return;
-    CHECK(r->comm.version == COMM_VERSION && r->comm.rank == r->rank && r->comm.over);
-    r->memory = d->alloc(d->self, 0, 2 * ROOM);
-    CHECK(r->memory != NULL);
-    play(r);
-    r->comm.close(r->comm.self);
-    d->free(d->self, 0, r->memory, 2 * ROOM);
+    CHECK(p->comm.version == COMM_VERSION && p->comm.rank == p->first && p->comm.over);
+    for (int g = 0; g < p->each; g++) {
+        p->memory[g] = d->alloc(d->self, g, 2 * ROOM);
+        CHECK(p->memory[g] != NULL);
+    }
+    play(p);
+    p->comm.close(p->comm.self);
+    for (int g = 0; g < p->each; g++) d->free(d->self, g, p->memory[g], 2 * ROOM);
     d->close(d->self);
 }
 
 /* All on the first GPU: NCCL takes that only of ranks that seem to be on different hosts. */
-static void collide(Rank *r) {
-    if (!open_gpu(r, 0)) return;
-    CHECK(!join(r));
-    CHECKF(strstr(r->device.error(r->device.self), "Duplicate GPU"), "%s",
-           r->device.error(r->device.self));
-    r->device.close(r->device.self);
+static void collide(Process *p) {
+    if (!open_gpus(p, 0)) return;
+    CHECK(!join(p));
+    CHECKF(strstr(p->device.error(p->device.self), "Duplicate GPU"), "%s",
+           p->device.error(p->device.self));
+    p->device.close(p->device.self);
 }
 
-static void start_all(int world, Play *play, Shared *shared) {
-    for (int rank = 0; rank < world; rank++) {
+static void start_all(int processes, int each, Play *play, Shared *shared) {
+    for (int i = 0; i < processes; i++) {
         if (fork()) continue;
-        Rank *r = calloc(1, sizeof *r);
+        Process *p = calloc(1, sizeof *p);
         test_failures = 0;
-        *r = (Rank){.shared = shared, .rank = rank, .world = world};
+        *p =
+            (Process){.shared = shared, .first = i * each, .each = each, .world = processes * each};
         if (play)
-            run(r, play);
+            run(p, play);
         else
-            collide(r);
-        free(r);
-        shared->failed[rank] = test_failures + 1;
+            collide(p);
+        free(p);
+        shared->failed[i] = test_failures + 1;
         _exit(0);
     }
 }
 
-static void play_all(const char *name, int world, Play *play, int gone) {
+static void play_all(const char *name, int processes, int each, Play *play, int gone) {
     Shared *shared =
         mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    start_all(world, play, shared);
+    start_all(processes, each, play, shared);
     while (wait(NULL) > 0) {}
-    for (int rank = 0; rank < world; rank++)
-        if (rank != gone) CHECKF(shared->failed[rank] == 1, "%s: rank %d of %d", name, rank, world);
+    for (int i = 0; i < processes; i++)
+        if (i != gone)
+            CHECKF(shared->failed[i] == 1, "%s: process %d of %d with %d GPUs", name, i, processes,
+                   each);
     munmap(shared, sizeof *shared);
 }
 
@@ -249,15 +281,19 @@ int main(int argc, char **argv) {
     on_gpu = argc > 3;
     snprintf(path, sizeof path, "%s/calls", folder);
     setenv("STANDIN_GPUS", "4", 1);
-    for (int world = 1; world <= MOST; world++) {
-        setenv("STANDIN_NCCL_LOG", path, 1);
-        play_all("exchange", world, exchange, -1);
-        for (int rank = 0; rank < world && !on_gpu; rank++) check_record(rank, world);
-        unsetenv("STANDIN_NCCL_LOG");
-        play_all("replay", world, replay, -1);
-    }
+    for (int each = 1; each <= (on_gpu ? 1 : MOST); each++)
+        for (int world = each; world <= MOST; world += each) {
+            setenv("STANDIN_NCCL_LOG", path, 1);
+            play_all("exchange", world / each, each, exchange, -1);
+            for (int rank = 0; rank < world && !on_gpu; rank++) check_record(rank, world);
+            unsetenv("STANDIN_NCCL_LOG");
+            if (each == 1) play_all("replay", world, each, replay, -1);
+        }
     if (on_gpu) return test_end();
-    play_all("a rank that goes", 3, lose_one, 2);
-    play_all("one GPU", 2, NULL, -1);
+    play_all("a rank that goes", 3, 1, lose_one, 2);
+    play_all("a process that goes", 2, 2, lose_one, 1);
+    play_all("one GPU", 2, 1, NULL, -1);
+    setenv("STANDIN_NCCL_STALL", "1:0", 1);
+    play_all("two of three ranks", 1, 3, hold_two, -1);
     return test_end();
 }

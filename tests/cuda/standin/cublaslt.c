@@ -370,9 +370,11 @@ API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t 
                                   cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algo,
                                   void *workspace, size_t workspace_bytes, cudaStream_t stream) {
     const Desc *how = (const Desc *)desc;
-    int i = algo ? algorithm_of(algo) : -1;
+    int i = algo ? algorithm_of(algo) : -1, device = -1;
     note("matmul", i);
     if (!handle || i < 0 || !from_a || !from_b || !to) return CUBLAS_STATUS_INVALID_VALUE;
+    cudaGetDevice(&device); /* that a kernel is launched on */
+    if (standin_device_of(stream) != device) return CUBLAS_STATUS_EXECUTION_FAILED;
     if (workspace_bytes < workspace_of(i) ||
         (workspace_of(i) > 0 && (!workspace || (uintptr_t)workspace % WORKSPACE_ALIGN)))
         return CUBLAS_STATUS_INVALID_VALUE;

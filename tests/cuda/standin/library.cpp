@@ -16,8 +16,12 @@ struct CUlib_st {
 struct CUkern_st {
     const StandinModule *module;
     const StandinKernel *kernel;
-    size_t dynamic = 48 << 10; /* bytes of shared memory that it may ask for */
+    std::map<int, size_t> dynamic = {}; /* of devices: bytes of shared memory that it may ask for */
 };
+static size_t limit_of(const CUkern_st *k, int device) {
+    auto set = k->dynamic.find(device);
+    return set == k->dynamic.end() ? 48 << 10 : set->second;
+}
 
 /* Bytes of an ELF file whose section headers stand last, or 0. */
 static size_t file_size(const void *code) {
@@ -82,21 +86,21 @@ cudaError_t cudaLibraryGetKernelCount(unsigned *count, cudaLibrary_t library) {
 
 /* ---- attributes ---- */
 
-static cudaError_t set_attribute(CUkern_st *k, cudaFuncAttribute attr, int value) {
+static cudaError_t set_attribute(CUkern_st *k, cudaFuncAttribute attr, int value, int device) {
     if (!k) return cudaErrorInvalidResourceHandle;
     if (attr != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
     if (value < 0 || value > STANDIN_SHARED) return cudaErrorInvalidValue;
-    k->dynamic = (size_t)value;
+    k->dynamic[device] = (size_t)value;
     return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void *f, cudaFuncAttribute attr, int value) {
     Call call("cudaFuncSetAttribute", "%d, %d", (int)attr, value);
-    return call(set_attribute((CUkern_st *)f, attr, value));
+    return call(set_attribute((CUkern_st *)f, attr, value, current_index()));
 }
 cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t k, cudaFuncAttribute attr, int value,
-                                            int) {
-    Call call("cudaKernelSetAttributeForDevice", "%d, %d", (int)attr, value);
-    return call(set_attribute(k, attr, value));
+                                            int device) {
+    Call call("cudaKernelSetAttributeForDevice", "%d, %d, %d", (int)attr, value, device);
+    return call(set_attribute(k, attr, value, device));
 }
 static size_t static_shared(const StandinModule *m) {
     size_t all = (size_t)(m->shared_end - m->shared);
@@ -107,7 +111,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *f) {
     const auto *k = (const CUkern_st *)f;
     memset(a, 0, sizeof *a);
     a->maxThreadsPerBlock = k->kernel->bound ? (int)k->kernel->bound : 1024;
-    a->maxDynamicSharedSizeBytes = (int)k->dynamic;
+    a->maxDynamicSharedSizeBytes = (int)limit_of(k, current_index());
     a->sharedSizeBytes = static_shared(k->module);
     a->numRegs = 32;
     return call(cudaSuccess);
@@ -131,9 +135,9 @@ static bool fits(const CUkern_st *k, dim3 blocks, dim3 threads) {
 
 static cudaError_t launch(const CUkern_st *k, dim3 blocks, dim3 threads, void **args,
                           size_t dynamic, cudaStream_t stream) {
-    if (!k) return cudaErrorInvalidResourceHandle;
+    if (!k || is_foreign(stream)) return cudaErrorInvalidResourceHandle;
     if (!fits(k, blocks, threads)) return cudaErrorInvalidConfiguration;
-    if (dynamic > k->dynamic) return cudaErrorInvalidValue;
+    if (dynamic > limit_of(k, current_index())) return cudaErrorInvalidValue;
     const StandinKernel *kernel = k->kernel;
     const StandinModule *module = k->module;
     std::vector<char> bytes; /* each parameter at a multiple of 16 */

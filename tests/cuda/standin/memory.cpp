@@ -18,8 +18,16 @@ static bool is_guard(const char *at) {
     return true;
 }
 
+static size_t guard() { /* AddressSanitizer has better ones for what lies on the heap */
+#ifdef __SANITIZE_ADDRESS__
+    return isolated() ? GUARD : 0;
+#else
+    return GUARD;
+#endif
+}
+
 static cudaError_t check(const char *at, const Allocation &a, const char *who) {
-#ifndef __SANITIZE_ADDRESS__
+    if (!guard()) return cudaSuccess;
     bool low = is_guard(at - GUARD), high = is_guard(at + a.bytes);
     if (low && high) return cudaSuccess;
     complain("%s wrote %s a piece of %zu bytes of device memory", who,
@@ -27,15 +35,12 @@ static cudaError_t check(const char *at, const Allocation &a, const char *who) {
     memset((char *)at - GUARD, GUARD_BYTE, GUARD); /* says it once */
     memset((char *)at + a.bytes, GUARD_BYTE, GUARD);
     return cudaErrorIllegalAddress;
-#else
-    (void)at, (void)a, (void)who, (void)is_guard; /* it is found when it happens */
-    return cudaSuccess;
-#endif
 }
 
 cudaError_t check_guards(Device &d, const char *who) {
     cudaError_t e = cudaSuccess;
     if (d.memory.size() > 64) return e; /* then only when they are freed */
+    open_memory(d.null_stream.device);
     for (const auto &m : d.memory) {
         cudaError_t one = check(m.first, m.second, who);
         if (one) e = one;
@@ -43,19 +48,21 @@ cudaError_t check_guards(Device &d, const char *who) {
     return e;
 }
 
-static char *make(size_t bytes, Allocation *a) {
-#ifdef __SANITIZE_ADDRESS__
-    size_t guard = 0;
-#else
-    size_t guard = GUARD;
-#endif
+static char *take_block(Device &d, size_t size) {
     void *block = nullptr;
-    if (posix_memalign(&block, 256, bytes + 2 * guard)) return nullptr;
-    char *at = (char *)block + guard;
-    memset(block, GUARD_BYTE, guard);
-    memset(at + bytes, GUARD_BYTE, guard);
+    if (isolated()) return range_take(d, size);
+    return posix_memalign(&block, 256, size) ? nullptr : (char *)block;
+}
+
+static char *make(Device &d, size_t bytes) {
+    size_t size = bytes + 2 * guard();
+    char *block = take_block(d, size), *at = block + guard();
+    if (!block) return nullptr;
+    open_memory(d.null_stream.device);
+    memset(block, GUARD_BYTE, guard());
+    memset(at + bytes, GUARD_BYTE, guard());
     memset(at, POISON, bytes < POISONED ? bytes : POISONED);
-    *a = Allocation{bytes, (char *)block};
+    d.memory[at] = Allocation{bytes, block, size};
     return at;
 }
 
@@ -71,6 +78,12 @@ static const std::pair<char *const, Allocation> *find(const void *p) {
         if (at < next->first + next->second.bytes) return &*next;
     }
     return nullptr;
+}
+static int device_of(const void *at) { /* < 0: none */
+    const auto *m = find(at);
+    for (int i = 0; m && i < device_count(); i++)
+        if (device(i).memory.count(m->first)) return i;
+    return -1;
 }
 bool touches_device(const void *at) {
     return find(at) != nullptr;
@@ -103,10 +116,8 @@ cudaError_t cudaMalloc(void **at, size_t bytes) {
     if (!bytes) return call(cudaSuccess);
     size_t taken = (bytes + 511) / 512 * 512;
     if (fails() || taken > device_memory() - d.used) return call(cudaErrorMemoryAllocation);
-    Allocation a;
-    char *p = make(bytes, &a);
+    char *p = make(d, bytes);
     if (!p) return call(cudaErrorMemoryAllocation);
-    d.memory[p] = a;
     d.used += taken;
     *at = p;
     return call(cudaSuccess);
@@ -117,10 +128,14 @@ static cudaError_t take_back(void *p) {
         Device &d = device(i);
         auto m = d.memory.find((char *)p);
         if (m == d.memory.end()) continue;
+        open_memory(i);
         cudaError_t e = check(m->first, m->second, "something");
         if (e) d.fault = e;
         d.used -= (m->second.bytes + 511) / 512 * 512;
-        free(m->second.block);
+        if (isolated())
+            range_give(m->second.block, m->second.size);
+        else
+            free(m->second.block);
         d.memory.erase(m);
         return d.fault;
     }
@@ -192,10 +207,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *out, const void *at)
     out->type = touches_device(at) ? cudaMemoryTypeDevice
                 : is_pinned(at)    ? cudaMemoryTypeHost
                                    : cudaMemoryTypeUnregistered;
-    for (int i = 0; i < device_count(); i++) {
-        const auto *m = find(at);
-        if (m && device(i).memory.count(m->first)) out->device = i;
-    }
+    out->device = device_of(at) < 0 ? current_index() : device_of(at);
     if (out->type == cudaMemoryTypeDevice) out->devicePointer = (void *)at;
     if (out->type != cudaMemoryTypeDevice) out->hostPointer = (void *)at;
     return call(cudaSuccess);
@@ -207,6 +219,14 @@ static bool valid(const void *at, size_t bytes, bool on_device) {
     return on_device ? is_device(at, bytes) : !touches_device(at);
 }
 
+/* Whether it is memory of another device than the stream's. */
+static bool is_strange(const void *at, cudaStream_t stream) {
+    int index = stream_of(stream)->device;
+    if (!isolated() || device_of(at) < 0 || device_of(at) == index) return false;
+    complain("a stream of GPU %d is given memory of GPU %d", index, device_of(at));
+    return true;
+}
+
 static cudaError_t copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                         cudaStream_t stream, bool wait) {
     if (!bytes) return cudaSuccess;
@@ -216,6 +236,7 @@ static cudaError_t copy(void *to, const void *from, size_t bytes, cudaMemcpyKind
         complain("a copy of %zu bytes leaves device memory, or goes in another direction", bytes);
         return cudaErrorInvalidValue;
     }
+    if (is_strange(to, stream) || is_strange(from, stream)) return cudaErrorInvalidValue;
     /* Memory that is not pinned: CUDA has read it, or written it, when it returns. */
     std::string read;
     if (kind == cudaMemcpyHostToDevice && !is_pinned(from)) read.assign((const char *)from, bytes);
@@ -260,6 +281,7 @@ static cudaError_t set(void *at, int byte, size_t bytes, cudaStream_t stream) {
         complain("a memset of %zu bytes leaves device memory", bytes);
         return cudaErrorInvalidValue;
     }
+    if (is_strange(at, stream)) return cudaErrorInvalidValue;
     return enqueue(stream, [at, byte, bytes]() { return memset(at, byte, bytes), cudaSuccess; });
 }
 cudaError_t cudaMemsetAsync(void *at, int byte, size_t bytes, cudaStream_t stream) {

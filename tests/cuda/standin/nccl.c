@@ -1,8 +1,9 @@
-/* nccl.c - a stand-in for libnccl.so.2: the functions that host/cuda/nccl.c uses, between processes
- * of one host, over sockets. Groups run in their stream's turn, or in a graph's; like NCCL's they
- * hang where a peer is gone, until the communicator is aborted, and calls return before they are
- * done, those of a group too. A thread lets streams go on while the host waits for other processes
- * elsewhere.
+/* nccl.c - a stand-in for libnccl.so.2: the functions that host/cuda/nccl.c uses, between GPUs of
+ * one process and of several on one host, over sockets. Groups run in their stream's turn, or in a
+ * graph's; like NCCL's they hang where a peer is gone, until the communicator is aborted, and calls
+ * return before they are done, those of a group too. The first group with a peer is not done before
+ * the peer has begun one, so what is not in one group where it must be hangs. A thread lets streams
+ * go on while the host waits for other processes elsewhere.
  *
  * STANDIN_NCCL_LOG=FILE: FILE.RANK gets a line for each call: "group", "send PEER BYTES",
  * "recv PEER BYTES". STANDIN_NCCL_STALL=RANK:N: that rank's N-th group (from 0) never
@@ -40,7 +41,8 @@ typedef struct Part {
 } Part;
 
 typedef struct Group {
-    struct Group *next;
+    struct Group *next; /* of the communicator's */
+    struct Group *also; /* of those that the caller has open */
     struct ncclComm *comm;
     cudaStream_t stream;
     Part *send, *recv;
@@ -49,10 +51,13 @@ typedef struct Group {
 } Group;
 
 struct ncclComm {
+    struct ncclComm *next; /* in this process */
     int rank, world;
     char id[sizeof(ncclUniqueId)];
     Hello hello;
-    int *peer; /* sockets by rank */
+    int *peer;           /* sockets by rank */
+    unsigned char *said; /* to that rank, that a group with it has begun */
+    unsigned char *met;  /* it has said the same */
     pthread_t joiner;
     Group *all;     /* those that have begun; a graph may run them again */
     Group *pending; /* ended by the caller, and in no stream yet */
@@ -63,18 +68,29 @@ struct ncclComm {
     _Atomic int aborted, closed;
     int gpu;
     pthread_t worker;
-    char error[ERROR_TEXT];
 };
 
 static int depth;
-static Group *open_group;
+static int later;          /* something that was called since the group's start is done later */
+static Group *open_groups; /* one of each communicator at most */
+static ncclComm_t comms;   /* of this process, those that are not destroyed */
+static char last_error[ERROR_TEXT];
 
-/* ---- sockets ---- */
+/* ---- failures ---- */
 
 static void fail(ncclComm_t c, ncclResult_t code, const char *text) {
-    snprintf(c->error, sizeof c->error, "%s", text);
+    snprintf(last_error, sizeof last_error, "%s", text);
     c->state = code;
 }
+
+/* A line on stderr: what NCCL may not have noticed. */
+static ncclResult_t wrong(const char *text) {
+    fprintf(stderr, "standin: NCCL: %s\n", text);
+    snprintf(last_error, sizeof last_error, "%s", text);
+    return ncclInvalidUsage;
+}
+
+/* ---- sockets ---- */
 
 static struct sockaddr_un address(const ncclComm_t c, int rank, socklen_t *size) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -130,6 +146,25 @@ static void *join_others(void *ud) {
     else
         c->state = ncclSuccess;
     return NULL;
+}
+
+/* Whether that peer has begun a group with this rank, as this one has with it. */
+static int has_met(ncclComm_t c, int peer) {
+    char byte = 0;
+    if (c->met[peer]) return 1;
+    if (!c->said[peer]) c->said[peer] = send(c->peer[peer], &byte, 1, MSG_NOSIGNAL) == 1;
+    ssize_t n = recv(c->peer[peer], &byte, 1, MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+        fail(c, ncclRemoteError, "a peer is gone");
+    c->met[peer] = n == 1;
+    return n == 1;
+}
+
+static int has_met_all(const Group *g) {
+    int all = 1;
+    for (int i = 0; i < g->nsend; i++) all &= has_met(g->comm, g->send[i].peer);
+    for (int i = 0; i < g->nrecv; i++) all &= has_met(g->comm, g->recv[i].peer);
+    return all;
 }
 
 /* ---- running a group ---- */
@@ -229,7 +264,8 @@ API const char *ncclGetErrorString(ncclResult_t code) {
 }
 
 API const char *ncclGetLastError(ncclComm_t c) {
-    return c ? c->error : "";
+    (void)c; /* nor does NCCL look at it */
+    return last_error;
 }
 
 API ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
@@ -239,6 +275,11 @@ API ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     snprintf(id->internal, sizeof id->internal, "%d-%lld", (int)getpid(),
              (long long)t.tv_sec * 1000000000 + t.tv_nsec);
     return ncclSuccess;
+}
+
+static ncclResult_t in_progress(void) {
+    later = 1;
+    return ncclInProgress;
 }
 
 static void describe(Hello *h, int rank, int gpu) {
@@ -258,7 +299,9 @@ API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int world, ncclUniqueId
     c->world = world;
     memcpy(c->id, id.internal, sizeof c->id);
     c->peer = calloc((size_t)world, sizeof *c->peer);
-    if (!c->peer) return ncclSystemError;
+    c->said = calloc((size_t)world, 1);
+    c->met = calloc((size_t)world, 1);
+    if (!c->peer || !c->said || !c->met) return ncclSystemError;
     for (int i = 0; i < world; i++) c->peer[i] = -1;
     cudaGetDevice(&c->gpu);
     describe(&c->hello, rank, c->gpu);
@@ -268,8 +311,10 @@ API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int world, ncclUniqueId
     if (pthread_create(&c->joiner, NULL, join_others, c) != 0 ||
         pthread_create(&c->worker, NULL, go_on, c) != 0)
         return ncclSystemError;
+    c->next = comms;
+    comms = c;
     *out = c;
-    return ncclInProgress;
+    return in_progress();
 }
 
 /* What was called is done after some looks. */
@@ -282,6 +327,10 @@ API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *out) {
         return ncclSuccess;
     }
     Group *g = c->pending;
+    if (g && !has_met_all(g)) {
+        *out = c->state == ncclSuccess ? ncclInProgress : (ncclResult_t)c->state;
+        return ncclSuccess;
+    }
     c->pending = NULL;
     Run run = {.group = g};
     if (g && standin_enqueue(g->stream, run_group, &run, sizeof run) != cudaSuccess)
@@ -290,22 +339,40 @@ API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *out) {
 }
 
 API ncclResult_t ncclGroupStart(void) {
-    if (depth++ == 0) open_group = NULL;
+    if (depth++ > 0) return ncclSuccess;
+    open_groups = NULL;
+    later = 0;
     return ncclSuccess;
+}
+
+static Group *open_group(ncclComm_t c, cudaStream_t stream) {
+    Group *g = open_groups;
+    while (g && g->comm != c) g = g->also;
+    if (g) return g;
+    g = calloc(1, sizeof *g);
+    if (!g) return NULL;
+    *g = (Group){
+        .next = c->all, .also = open_groups, .comm = c, .stream = stream, .number = c->groups++};
+    c->all = open_groups = g;
+    if (c->log) fprintf(c->log, "group\n");
+    return g;
+}
+
+static int is_of(ncclComm_t c, const void *data) {
+    struct cudaPointerAttributes at;
+    return cudaPointerGetAttributes(&at, data) == cudaSuccess && at.type == cudaMemoryTypeDevice &&
+           at.device == c->gpu;
 }
 
 static ncclResult_t add(ncclComm_t c, void *data, size_t bytes, int peer, cudaStream_t stream,
                         int out) {
     if (depth == 0 || peer < 0 || peer >= c->world || peer == c->rank) return ncclInvalidUsage;
     if (c->pending || c->state != ncclSuccess) return ncclInvalidUsage;
-    Group *g = open_group;
-    if (!g) {
-        g = open_group = calloc(1, sizeof *g);
-        if (!g) return ncclSystemError;
-        *g = (Group){.next = c->all, .comm = c, .stream = stream, .number = c->groups++};
-        c->all = g;
-        if (c->log) fprintf(c->log, "group\n");
-    }
+    if (standin_device_of(stream) != c->gpu) return wrong("a stream of another GPU");
+    if (!is_of(c, data)) return wrong("memory of another GPU");
+    Group *g = open_group(c, stream);
+    if (!g) return ncclSystemError;
+    if (g->stream != stream) return wrong("two streams in one group");
     Part **list = out ? &g->send : &g->recv;
     int *n = out ? &g->nsend : &g->nrecv;
     Part *grown = realloc(*list, sizeof *grown * (size_t)(*n + 1));
@@ -313,7 +380,7 @@ static ncclResult_t add(ncclComm_t c, void *data, size_t bytes, int peer, cudaSt
     *list = grown;
     grown[(*n)++] = (Part){.peer = peer, .data = data, .bytes = bytes};
     if (c->log) fprintf(c->log, "%s %d %zu\n", out ? "send" : "recv", peer, bytes);
-    return ncclInProgress;
+    return in_progress();
 }
 
 API ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int peer,
@@ -330,21 +397,30 @@ API ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int pee
 
 API ncclResult_t ncclGroupEnd(void) {
     if (depth == 0) return ncclInvalidUsage;
-    Group *g = open_group;
-    if (--depth > 0 || !g) return ncclSuccess;
-    open_group = NULL;
-    g->comm->pending = g;
-    g->comm->looks = LATER;
-    if (g->comm->log) fflush(g->comm->log);
-    return ncclInProgress;
+    if (--depth > 0) return ncclSuccess;
+    for (Group *g = open_groups; g; g = g->also) {
+        g->comm->pending = g;
+        g->comm->looks = LATER;
+        if (g->comm->log) fflush(g->comm->log);
+    }
+    return later ? ncclInProgress : ncclSuccess;
+}
+
+/* Ranks of one host end together: one thread that calls for one after the other may hang. */
+static int is_alone(void) {
+    return depth == 0 && comms && comms->next;
 }
 
 API ncclResult_t ncclCommFinalize(ncclComm_t c) {
+    if (is_alone()) return wrong("communicators are finalized one by one");
     c->looks = LATER;
-    return ncclInProgress;
+    return in_progress();
 }
 
 API ncclResult_t ncclCommDestroy(ncclComm_t c) {
+    ncclComm_t *at = &comms;
+    while (*at != c) at = &(*at)->next;
+    *at = c->next;
     c->closed = 1;
     pthread_join(c->joiner, NULL);
     pthread_join(c->worker, NULL);
@@ -359,12 +435,15 @@ API ncclResult_t ncclCommDestroy(ncclComm_t c) {
     }
     if (c->log) fclose(c->log);
     free(c->peer);
+    free(c->said);
+    free(c->met);
     free(c);
     return ncclSuccess;
 }
 
 /* Its groups end when a stream comes to them. */
 API ncclResult_t ncclCommAbort(ncclComm_t c) {
+    if (is_alone()) return wrong("communicators are aborted one by one");
     c->aborted = 1;
     return ncclSuccess;
 }

@@ -50,7 +50,7 @@ struct CUevent_st {
     bool timed = true;
     long long recorded = 0, reached = 0; /* how often; and how often that has run */
     struct CUstream_st *stream = nullptr;
-    int device = 0;
+    int device = 0; /* that was current when it was made: streams of others do not record it */
     double time = 0;
     struct Capture *capture = nullptr; /* that it was recorded in */
     Past past;
@@ -82,6 +82,7 @@ struct CUgraphExec_st {
 struct Allocation {
     size_t bytes;
     char *block; /* where its guards begin */
+    size_t size; /* with its guards */
 };
 
 struct Device {
@@ -90,6 +91,7 @@ struct Device {
     CUstream_st null_stream;
     std::set<CUstream_st *> streams;
     std::map<char *, Allocation> memory;
+    char *range = nullptr; /* where all of it lies, if each device has a range of its own */
     std::set<int> peers;
 };
 
@@ -102,6 +104,8 @@ Device &device(int index);
 
 /* NULL stands for the current device's own. */
 CUstream_st *stream_of(cudaStream_t s);
+/* Whether it is of another device than the current one. */
+bool is_foreign(cudaStream_t s);
 /* Puts into the stream, or into the graph that it captures. */
 cudaError_t enqueue(cudaStream_t s, std::function<cudaError_t()> run);
 /* Until it is empty, or until the event has been reached so often. */
@@ -110,6 +114,14 @@ cudaError_t drain_device(Device &d);
 /* Whether the call is one that a capture under way forbids; the capture is broken then. */
 bool forbidden();
 bool forbidden_unless_relaxed();
+
+/* Whether memory of a device can be touched by its own work only: see isolate.cpp. */
+bool isolated();
+/* From here on that device's memory, and no other's, can be touched. */
+void open_memory(int index);
+/* Memory in the device's range; NULL: there is none. */
+char *range_take(Device &d, size_t bytes);
+void range_give(char *block, size_t bytes);
 
 /* Whether [at, at + bytes) lies in device memory (of any device), all of it. */
 bool is_device(const void *at, size_t bytes);

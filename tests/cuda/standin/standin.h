@@ -15,6 +15,8 @@ __attribute__((visibility("default"))) cudaError_t
 standin_enqueue(cudaStream_t stream, cudaError_t (*fn)(void *data), const void *data, size_t bytes);
 /* Runs a piece of work of some stream, as a GPU does by itself. 0: none can run now. */
 __attribute__((visibility("default"))) int standin_go_on(void);
+/* The device that a stream is of. */
+__attribute__((visibility("default"))) int standin_device_of(cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -26,6 +26,15 @@ CUstream_st *stream_of(cudaStream_t s) {
     return s;
 }
 
+bool is_foreign(cudaStream_t s) {
+    return stream_of(s)->device != current_index();
+}
+
+int standin_device_of(cudaStream_t s) {
+    Call call("standin_device_of");
+    return stream_of(s)->device;
+}
+
 bool forbidden() {
     if (capturing) capturing->broken = true;
     return capturing != nullptr;
@@ -42,6 +51,7 @@ static cudaError_t step(CUstream_st *s) {
     Op &op = s->ops.front();
     cudaError_t e = d.fault;
     if (op.run) {
+        open_memory(s->device);
         if (!e) e = op.run();
         if (e == cudaErrorNotReady) return e;
         now += 1e-3;
@@ -182,6 +192,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
     Call call("cudaEventCreate", "%u", flags);
     *event = new CUevent_st();
     (*event)->timed = !(flags & cudaEventDisableTiming);
+    (*event)->device = current_index();
     return call(cudaSuccess);
 }
 cudaError_t cudaEventCreate(cudaEvent_t *event) {
@@ -200,14 +211,13 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream) {
     Call call("cudaEventRecord");
     CUstream_st *s = stream_of(stream);
-    if (!e) return call(cudaErrorInvalidResourceHandle);
+    if (!e || e->device != s->device) return call(cudaErrorInvalidResourceHandle);
     e->capture = s->capture;
     if (s->capture) {
         e->past = s->past;
         return call(cudaSuccess);
     }
     e->stream = s;
-    e->device = s->device;
     Op op;
     op.event = e;
     op.number = ++e->recorded;
@@ -255,7 +265,8 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
     Call call("cudaEventElapsedTime");
-    if (!a || !b || !a->timed || !b->timed || !a->recorded || !b->recorded)
+    if (!a || !b || !a->timed || !b->timed || !a->recorded || !b->recorded ||
+        a->device != b->device)
         return call(cudaErrorInvalidResourceHandle);
     if (a->reached < a->recorded || b->reached < b->recorded) return call(cudaErrorNotReady);
     *ms = (float)(b->time - a->time);

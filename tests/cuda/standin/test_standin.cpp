@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <nvrtc.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static const char code[] = R"(
 #include "part.cuh"
@@ -219,6 +221,72 @@ static void order() {
     CHECK(!cudaEventDestroy(early) && !cudaEventDestroy(late) && !cudaStreamDestroy(other));
 }
 
+/* ---- several GPUs ---- */
+
+/* What a process says that does this; it dies of it. */
+static std::string last_words(const std::function<void()> &act) {
+    int ends[2], status;
+    std::string said;
+    CHECK(pipe(ends) == 0);
+    if (fork() == 0) {
+        dup2(ends[1], 2);
+        act();
+        _exit(0);
+    }
+    close(ends[1]);
+    char c;
+    while (read(ends[0], &c, 1) == 1) said += c;
+    close(ends[0]);
+    CHECK(wait(&status) > 0 && !(WIFEXITED(status) && WEXITSTATUS(status) == 0));
+    return said;
+}
+
+/* What belongs to one is not for another that happens to be current. */
+static void currents() {
+    cudaEvent_t here, there;
+    float ms;
+    CHECK(!cudaEventCreate(&here) && !cudaSetDevice(1) && !cudaEventCreate(&there));
+    int n = 0;
+    CHECK(launch("large", 1, 1, 8, {&n}) == cudaErrorInvalidResourceHandle);
+    CHECK(cudaEventRecord(there, stream) == cudaErrorInvalidResourceHandle);
+    CHECK(!cudaEventRecord(here, stream) && !cudaEventRecord(there, nullptr));
+    CHECK(!cudaStreamWaitEvent(nullptr, here, 0) && !cudaStreamWaitEvent(stream, there, 0));
+    CHECK(!cudaStreamSynchronize(stream) && !cudaEventSynchronize(there));
+    CHECK(cudaEventElapsedTime(&ms, here, there) == cudaErrorInvalidResourceHandle);
+    CHECK(!cudaEventDestroy(here) && !cudaEventDestroy(there));
+    /* The limit of shared memory is each device's. */
+    const void *turned = kernel("turned");
+    CHECK(!cudaFuncSetAttribute(turned, cudaFuncAttributeMaxDynamicSharedMemorySize, 65536));
+    cudaFuncAttributes about;
+    CHECK(!cudaFuncGetAttributes(&about, turned) && about.maxDynamicSharedSizeBytes == 65536);
+    CHECK(!cudaSetDevice(0));
+    CHECK(!cudaFuncGetAttributes(&about, turned) && about.maxDynamicSharedSizeBytes == 48 << 10);
+}
+
+static void strangers() {
+    std::vector<int> host(4);
+    Array<int> x(4);
+    CHECK(!cudaSetDevice(1));
+    Array<int> y(4), z(4);
+    CHECK(cudaMemcpyAsync(y.at, x.at, 16, cudaMemcpyDefault, nullptr) == cudaErrorInvalidValue);
+    CHECK(cudaMemcpyAsync(host.data(), x.at, 16, cudaMemcpyDefault, 0) == cudaErrorInvalidValue);
+    CHECK(cudaMemsetAsync(x.at, 0, 16, nullptr) == cudaErrorInvalidValue);
+    CHECK(!cudaMemsetAsync(y.at, 1, 16, nullptr) && !cudaMemsetAsync(x.at, 2, 16, stream));
+    CHECK(!cudaMemcpyAsync(z.at, y.at, 16, cudaMemcpyDefault, nullptr));
+    CHECK(!cudaMemcpy(host.data(), z.at, 16, cudaMemcpyDefault) && host[3] == 0x01010101);
+    CHECK(!cudaSetDevice(0));
+    CHECK(!cudaMemcpyAsync(host.data(), x.at, 16, cudaMemcpyDefault, stream));
+    CHECK(host[3] == 0x02020202);
+    std::string said = last_words([&]() {
+        int n = 0;
+        CHECK(!launch("wild", 1, 1, 0, {&y.at, &n}) && !cudaStreamSynchronize(stream));
+    });
+    CHECKF(said.find("work of GPU 0 touches memory of GPU 1") != said.npos, "%s", said.c_str());
+#ifndef __SANITIZE_ADDRESS__ /* which says it otherwise */
+    CHECKF(said.find("kernel wild: an invalid address") != said.npos, "%s", said.c_str());
+#endif
+}
+
 /* What a GPU might not have noticed. Each error sticks, so each has a process of its own. */
 static void fault(const std::string &which) {
     int n = 8;
@@ -233,12 +301,19 @@ static void fault(const std::string &which) {
 
 int main(int argc, char **argv) {
     std::string cubin, log, none;
+    bool several = argc > 1 && !strcmp(argv[1], "several");
+    if (several) setenv("STANDIN_GPUS", "2", 1);
     CHECK(compile("extern \"C\" __global__ void f() { g(); }", &none, &log) ==
           NVRTC_ERROR_COMPILATION);
     CHECKF(log.find("code.cu") != log.npos && log.find("g") != log.npos, "%s", log.c_str());
     CHECKF(compile(code, &cubin, &log) == NVRTC_SUCCESS, "%s", log.c_str());
     if (cudaLibraryLoadData(&library, cubin.data(), 0, 0, 0, 0, 0, 0)) return 1;
     CHECK(!cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    if (several) {
+        currents();
+        strangers();
+        return test_end();
+    }
     if (argc > 1) {
         fault(argv[1]);
         return test_end();
