@@ -86,13 +86,28 @@ static int download(void *self, int32_t gpu, void *to, const char *from, size_t 
     return memory_download(gpu_at(self, gpu), to, from, bytes);
 }
 
-static int move(void *self, int32_t gpu, char *to, const char *from, size_t bytes) {
-    Gpu *g = gpu_at(self, gpu);
+/* What comes into `later` from here on waits for what is in `earlier`. */
+static int follow(Gpu *later, Gpu *earlier) {
+    Cuda *c = later->cuda;
+    if (later == earlier) return 1;
+    return gpu_use(earlier) &&
+           (earlier->mark ||
+            gpu_ok(c, c->rt.cudaEventCreateWithFlags(&earlier->mark, cudaEventDisableTiming),
+                   "cudaEventCreateWithFlags")) &&
+           gpu_ok(c, c->rt.cudaEventRecord(earlier->mark, earlier->stream), "cudaEventRecord") &&
+           gpu_use(later) &&
+           gpu_ok(c, c->rt.cudaStreamWaitEvent(later->stream, earlier->mark, 0),
+                  "cudaStreamWaitEvent");
+}
+
+static int move(void *self, int32_t gpu, char *to, int32_t source, const char *from, size_t bytes) {
+    Gpu *g = gpu_at(self, gpu), *other = gpu_at(self, source);
     Cuda *c = g->cuda;
-    return gpu_use(g) &&
-           (bytes == 0 ||
-            gpu_ok(c, c->rt.cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, g->stream),
-                   "cudaMemcpyAsync"));
+    if (bytes == 0) return 1;
+    return gpu_use(g) && follow(g, other) &&
+           gpu_ok(c, c->rt.cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, g->stream),
+                  "cudaMemcpyAsync") &&
+           follow(other, g);
 }
 
 static int fill(void *self, int32_t gpu, char *to, int byte, size_t bytes) {
@@ -172,6 +187,7 @@ static void close_gpu(Gpu *g) {
     if (begun) {
         memory_close(g);
         times_close(g);
+        if (g->mark) c->rt.cudaEventDestroy(g->mark);
         c->rt.cudaStreamDestroy(g->stream);
     }
     if (g->fault) c->rt.cudaFreeHost(g->fault);

@@ -28,10 +28,11 @@ static Err check(Ctx *cx, Mesh *m) {
         if (product > MAX_DEVICES)
             return err_set(cx, E_MESH, "mesh: more than %d devices", MAX_DEVICES);
     }
-    m->process = cx->process;
-    m->each = m->abstract ? 0 : cx->devices_each;
-    for (int32_t i = 0; i < m->ndevices && m->each; i++)
-        m->spread = m->spread || m->device[i] / m->each != m->process;
+    m->domain = cx->domain;
+    m->domains = cx->domains;
+    m->each = m->abstract ? 0 : cx->domain_devices;
+    for (int32_t i = 1; i < m->ndevices && m->each; i++)
+        m->spread = m->spread || m->device[i] / m->each != m->device[0] / m->each;
     bool ascending = true; /* the usual list, where no pair has to be compared */
     for (int i = 1; i < m->ndevices && !m->abstract; i++) {
         ascending = ascending && m->device[i] > m->device[i - 1];

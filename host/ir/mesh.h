@@ -14,9 +14,9 @@ typedef struct Mesh {
     int32_t size[MAX_AXES];
     uint8_t type[MAX_AXES]; /* AxisType */
     int32_t ndevices;
-    int32_t process, each; /* this process, and the devices of each, as in Ctx */
-    bool spread;           /* devices of other processes are among them */
-    bool abstract;         /* sizes and names alone: for planning, not for running */
+    int32_t domain, domains, each; /* this process's, and the devices of each, as in Ctx */
+    bool spread;                   /* its devices are in several domains */
+    bool abstract;                 /* sizes and names alone: for planning, not for running */
     const int32_t *device; /* ids, row-major: the last axis is the fastest; abstract: 0, 1, ... */
     int32_t nids;          /* above all of them */
     const int32_t *index;  /* by id: its place in the grid, or -1; where it is spread */

@@ -7,13 +7,6 @@ int32_t plan_slots(const Plan *p, uint32_t vary) {
     return n;
 }
 
-int32_t plan_slot(const Plan *p, uint32_t vary, const int32_t coord[MAX_AXES]) {
-    int32_t slot = 0;
-    for (int i = 0; i < p->naxes; i++)
-        if (vary >> i & 1) slot = slot * p->axis_size[i] + coord[i];
-    return slot;
-}
-
 int64_t plan_offset(const Plan *p, const PlanOffset *o, const int32_t coord[MAX_AXES]) {
     int64_t index = 0;
     for (int i = 0; i < o->axes.n; i++) {

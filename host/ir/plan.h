@@ -133,7 +133,6 @@ static inline const int64_t *plan_dims(const Plan *p, const PlanValue *v) {
     return PLAN_LIST(p, int64_t, v->dims);
 }
 /* The slot of a buffer with these vary axes that the device at `coord` uses, and their number. */
-int32_t plan_slot(const Plan *p, uint32_t vary, const int32_t coord[MAX_AXES]);
 int32_t plan_slots(const Plan *p, uint32_t vary);
 int64_t plan_offset(const Plan *p, const PlanOffset *o, const int32_t coord[MAX_AXES]);
 /* Where in its buffer the value begins for the device at `coord`, in bytes; in a loop, the slice of

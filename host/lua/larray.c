@@ -74,11 +74,11 @@ static void push_places(lua_State *L, Host *h, const Layout *l, const Dims *dims
         int32_t slot = layout_slot(l, coord);
         Part p = part_of(l, dims, coord);
         int32_t replica = seen[slot]++;
-        bool is_here = !m || place_process(m, i) == m->process;
+        bool is_here = !m || place_is_own(m, i);
         if (here && !is_here) continue;
         push_place(L, l, &p, i, slot, replica);
         if (t && tensor_has_data(t) && is_here) {
-            push_data(L, h, t, &p, m ? place_slot(m, layout_vary(l), m->process, coord) : 0);
+            push_data(L, h, t, &p, place_own_slot(m, layout_vary(l), coord));
             lua_setfield(L, -2, "data");
         }
         lua_rawseti(L, -2, ++count);
@@ -227,7 +227,7 @@ static int assemble(lua_State *L) {
     for (int32_t slot = 0; slot < u->t->nslot && tensor_has_data(u->t); slot++) {
         const Layout *l = type->layout;
         int32_t coord[MAX_AXES];
-        place_coords(l ? l->mesh : NULL, layout_vary(l), l ? l->mesh->process : 0, slot, coord);
+        place_own_coords(l ? l->mesh : NULL, layout_vary(l), slot, coord);
         lua_rawgeti(L, 4, layout_slot(l, coord) + 1);
         fill_slot(L, h, -1, u->t, slot);
         lua_pop(L, 1);

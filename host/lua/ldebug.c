@@ -41,11 +41,17 @@ static int counters(lua_State *L) {
 static int memory(lua_State *L) {
     const Runtime *rt = &state_of(L)->rt;
     const Alloc *a = &rt->cx->alloc;
-    const Memory *m = rt->cx->memory;
+    size_t workspace = 0, live = 0, peak = 0;
+    for (int32_t k = 0; k < rt->cx->domains; k++) {
+        const Memory *m = rt->cx->memory[k];
+        workspace += rt->room[k].workspace_bytes;
+        live += m ? m->live : a->live;
+        peak += m ? m->peak : a->peak;
+    }
     lua_createtable(L, 0, 3);
-    value_set_integer(L, "workspace", (lua_Integer)rt->workspace_bytes);
-    value_set_integer(L, "live", (lua_Integer)(m ? m->live : a->live));
-    value_set_integer(L, "peak", (lua_Integer)(m ? m->peak : a->peak));
+    value_set_integer(L, "workspace", (lua_Integer)workspace);
+    value_set_integer(L, "live", (lua_Integer)live);
+    value_set_integer(L, "peak", (lua_Integer)peak);
     return 1;
 }
 

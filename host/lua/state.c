@@ -164,7 +164,9 @@ int state_push_text(lua_State *L, Host *h) {
  * that its part in the time of each stays small, and while the memory of those before is still in
  * the caches. ---- */
 static size_t bytes_live(const Host *h) {
-    return h->cx.alloc.live + (h->cx.memory ? h->cx.memory->live : 0);
+    size_t live = h->cx.alloc.live;
+    for (int32_t k = 0; k < h->cx.domains; k++) live += h->cx.memory[k] ? h->cx.memory[k]->live : 0;
+    return live;
 }
 
 static void collect(lua_State *L, Host *h) {

@@ -7,23 +7,24 @@
 #include <string.h>
 
 int32_t exec_slots(const Exec *e, uint32_t vary) {
-    if (!place_is_spread(e->mesh)) return plan_slots(e->plan, vary);
-    return place_slots(e->mesh, vary, e->rt->ranks.rank);
+    return place_own_slots(e->mesh, vary);
 }
 
-int32_t exec_slot(const Exec *e, uint32_t vary, const int32_t coord[MAX_AXES]) {
-    if (!place_is_spread(e->mesh)) return plan_slot(e->plan, vary, coord);
-    return place_slot(e->mesh, vary, e->rt->ranks.rank, coord);
+int32_t exec_slot(const Exec *e, int32_t k, uint32_t vary, const int32_t coord[MAX_AXES]) {
+    if (!e->mesh) return 0;
+    int32_t slot = place_slot(e->mesh, vary, exec_domain(e, k), coord);
+    return slot < 0 ? slot : place_own_first(e->mesh, vary, k) + slot;
 }
 
-void exec_slot_coords(const Exec *e, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]) {
-    place_coords(e->mesh, vary, e->rt->ranks.rank, slot, coord);
+int32_t exec_slot_place(const Exec *e, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]) {
+    place_own_coords(e->mesh, vary, slot, coord);
+    return place_own_domain(e->mesh, vary, slot);
 }
 
 int32_t exec_device(const Exec *e, int32_t index) {
     const Mesh *m = e->mesh;
     if (!m) return 0;
-    return place_process(m, index) == m->process ? m->device[index] - m->process * m->each : -1;
+    return place_is_own(m, index) ? m->device[index] - m->domain * m->each : -1;
 }
 
 Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout) {
@@ -36,19 +37,19 @@ Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int
     return ok ? &e->item.at[e->item.n - 1] : NULL;
 }
 
-static OperandRef ref_of(const Exec *e, int32_t value, const int32_t coord[MAX_AXES]) {
+static OperandRef ref_of(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_AXES]) {
     const Plan *p = e->plan;
     const PlanValue *v = plan_value(p, value);
-    int32_t slot = exec_slot(e, plan_buffer(p, v->buffer)->vary, coord);
-    ASSERT(slot >= 0, "value %d of another process", value);
+    int32_t slot = exec_slot(e, k, plan_buffer(p, v->buffer)->vary, coord);
+    ASSERT(slot >= 0, "value %d of another domain", value);
     return (OperandRef){.base = e->first_base[v->buffer] + slot,
                         .offset = plan_place(p, v, coord),
                         .nslice = v->per_slice.n,
                         .slice = PLAN_LIST(p, PlanStride, v->per_slice)};
 }
 
-View exec_view(const Exec *e, int32_t value, const int32_t coord[MAX_AXES]) {
-    return (View){.tensor = bind_operand(e->plan, value), .ref = ref_of(e, value, coord)};
+View exec_view(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_AXES]) {
+    return (View){.tensor = bind_operand(e->plan, value), .ref = ref_of(e, k, value, coord)};
 }
 
 bool exec_narrow(Exec *e, View *v, int dim, int64_t index, int64_t parts) {
@@ -68,14 +69,9 @@ void exec_set_view(Item *item, int k, const View *v) {
     item->ref[k] = v->ref;
 }
 
-static void set_operand(const Exec *e, Item *item, int k, int32_t value,
-                        const int32_t coord[MAX_AXES]) {
-    View v = exec_view(e, value, coord);
-    exec_set_view(item, k, &v);
-}
-
 Err exec_finish_item(Exec *e, Item *item) {
     const KArgs *a = &item->args;
+    item->domain = e->base_domain[item->ref[0].base];
     for (int k = 0; k < a->nin + a->nout; k++)
         if (item->ref[k].nslice) item->sliced = true;
     if (gpu_is_there(&e->rt->gpu)) return exec_bind_gpu(e, item);
@@ -102,14 +98,15 @@ static Err bind_kernel(Exec *e, const PlanStep *s) {
     const Plan *p = e->plan;
     int32_t slots = exec_slots(e, s->vary);
     for (int32_t slot = 0; slot < slots; slot++) {
-        int32_t coord[MAX_AXES];
-        exec_slot_coords(e, s->vary, slot, coord);
+        int32_t coord[MAX_AXES], domain = exec_slot_place(e, s->vary, slot, coord);
         Item *item = exec_add_item(e, s, plan_str(p, s->name), s->in.n, s->out.n);
         if (!item || !bind_args(p, s, coord, &e->arena, &item->args)) return exec_no_memory(e);
-        for (int k = 0; k < s->in.n; k++)
-            set_operand(e, item, k, PLAN_LIST(p, int32_t, s->in)[k], coord);
-        for (int k = 0; k < s->out.n; k++)
-            set_operand(e, item, s->in.n + k, PLAN_LIST(p, int32_t, s->out)[k], coord);
+        for (int k = 0; k < s->in.n + s->out.n; k++) {
+            int32_t value = k < s->in.n ? PLAN_LIST(p, int32_t, s->in)[k]
+                                        : PLAN_LIST(p, int32_t, s->out)[k - s->in.n];
+            View v = exec_view(e, domain, value, coord);
+            exec_set_view(item, k, &v);
+        }
         TRY(exec_finish_item(e, item));
     }
     return E_OK;
@@ -124,9 +121,8 @@ static Err bind_steps(Exec *e) {
         BoundStep *b = &e->step[i];
         b->first = e->item.n;
         if (s->kind == STEP_LOOP || s->kind == STEP_BRANCH) {
-            int32_t first[MAX_AXES];
-            exec_slot_coords(e, 0, 0, first);
-            if (s->in.n) b->steer = ref_of(e, PLAN_LIST(p, int32_t, s->in)[0], first);
+            int32_t first[MAX_AXES], k = exec_slot_place(e, 0, 0, first);
+            if (s->in.n) b->steer = ref_of(e, k, PLAN_LIST(p, int32_t, s->in)[0], first);
         } else if (s->kind == STEP_KERNEL) {
             TRY(bind_kernel(e, s));
         } else if (s->kind == STEP_COLLECTIVE) {
@@ -137,27 +133,51 @@ static Err bind_steps(Exec *e) {
     return E_OK;
 }
 
-/* A slot for every combination of the vary axes of every buffer. */
+/* The slots of every vary class in each domain, and their parts of its workspace. */
+static Err bind_classes(Exec *e) {
+    const Plan *p = e->plan;
+    const Mesh *m = e->mesh;
+    e->domains = m ? m->domains : 1;
+    e->first_domain = m && !m->spread ? place_domain(m, 0) - m->domain : 0;
+    e->end_domain = m && !m->spread ? e->first_domain + 1 : e->domains;
+    e->class_slot = ARENA_ARRAY(&e->arena, int32_t, p->classes.n * (e->domains + 1));
+    e->class_start = ARENA_ARRAY(&e->arena, int64_t, p->classes.n * e->domains);
+    if (!e->class_slot || !e->class_start) return exec_no_memory(e);
+    for (int32_t k = 0; k < e->domains; k++) {
+        int64_t at = 0;
+        for (int32_t c = 0; c < p->classes.n; c++) {
+            int32_t *slot = &e->class_slot[c * (e->domains + 1) + k];
+            slot[1] = place_own_first(m, (uint32_t)c, k + 1);
+            e->class_start[c * e->domains + k] = at;
+            at += exec_class_stride(p, (uint32_t)c) * (slot[1] - slot[0]);
+        }
+        if ((size_t)at > e->workspace) e->workspace = (size_t)at;
+    }
+    return E_OK;
+}
+
+/* A base for every slot of every buffer. */
 static Err bind_buffers(Exec *e) {
     const Plan *p = e->plan;
     e->slice = ARENA_ARRAY(&e->arena, int64_t, p->nloop + 1);
     e->first_base = ARENA_ARRAY(&e->arena, int32_t, p->buffers.n + 1);
-    e->class_start = ARENA_ARRAY(&e->arena, int64_t, p->classes.n + 1);
-    if (!e->slice || !e->first_base || !e->class_start) return exec_no_memory(e);
+    if (!e->slice || !e->first_base) return exec_no_memory(e);
     for (int32_t i = 0; i < p->buffers.n; i++) {
         e->first_base[i] = e->nbase;
-        e->nbase += exec_slots(e, plan_buffer(p, i)->vary);
+        e->nbase += exec_class_slots(e, plan_buffer(p, i)->vary)[e->domains];
     }
-    e->first_base[p->buffers.n] = e->nbase;
-    e->wire_base = e->nbase++;
+    e->first_base[p->buffers.n] = e->wire_base = e->nbase;
+    e->nbase += e->domains;
     e->base = ARENA_ARRAY(&e->arena, char *, e->nbase + 1);
-    if (!e->base) return exec_no_memory(e);
-    int64_t at = 0;
-    for (int32_t c = 0; c < p->classes.n; c++) {
-        e->class_start[c] = at;
-        at += exec_class_stride(p, (uint32_t)c) * exec_slots(e, (uint32_t)c);
+    e->base_domain = ARENA_ARRAY(&e->arena, int32_t, e->nbase + 1);
+    if (!e->base || !e->base_domain) return exec_no_memory(e);
+    for (int32_t i = 0; i < p->buffers.n; i++) {
+        const int32_t *slot = exec_class_slots(e, plan_buffer(p, i)->vary);
+        for (int32_t k = 0; k < e->domains; k++)
+            for (int32_t s = slot[k]; s < slot[k + 1]; s++)
+                e->base_domain[e->first_base[i] + s] = k;
     }
-    e->workspace = (size_t)at;
+    for (int32_t k = 0; k < e->domains; k++) e->base_domain[e->wire_base + k] = k;
     return E_OK;
 }
 
@@ -191,13 +211,13 @@ static Err bind_params(Exec *e) {
     const Plan *p = e->plan;
     int32_t *param = ARENA_ARRAY(&e->arena, int32_t, p->buffers.n + 1); /* of a buffer, + 1 */
     e->param = ARENA_ARRAY(&e->arena, BoundParam, p->params.n + 1);
-    e->copy = ARENA_ARRAY(&e->arena, Buffer *, p->params.n + 1);
+    e->copy = ARENA_ARRAY(&e->arena, Buffer *, p->params.n * e->domains + 1);
     if (!param || !e->param || !e->copy) return exec_no_memory(e);
     for (int32_t i = 0; i < p->params.n; i++) {
         int32_t buffer = plan_value(p, PLAN_LIST(p, PlanParam, p->params)[i].value)->buffer;
         const PlanBuffer *b = plan_buffer(p, buffer);
         e->param[i] = (BoundParam){.base = e->first_base[buffer],
-                                   .slots = exec_slots(e, b->vary),
+                                   .slot = exec_class_slots(e, b->vary),
                                    .each = buffer_slot_stride((size_t)b->bytes)};
         param[buffer] = i + 1;
     }
@@ -216,14 +236,14 @@ static Err bind_result_buffers(Exec *e, int32_t **index) {
     const Plan *p = e->plan;
     *index = ARENA_ARRAY(&e->arena, int32_t, p->buffers.n + 1);
     e->buffer = ARENA_ARRAY(&e->arena, BoundBuffer, p->buffers.n + 1);
-    e->own = ARENA_ARRAY(&e->arena, Buffer *, p->buffers.n + 1);
+    e->own = ARENA_ARRAY(&e->arena, Buffer *, p->buffers.n * e->domains + 1);
     if (!*index || !e->buffer || !e->own) return exec_no_memory(e);
     for (int32_t i = 0; i < p->buffers.n; i++) {
         const PlanBuffer *b = plan_buffer(p, i);
         if (b->kind != BUFFER_RESULT) continue;
         (*index)[i] = e->nbuffer;
         e->buffer[e->nbuffer++] = (BoundBuffer){.base = e->first_base[i],
-                                                .slots = exec_slots(e, b->vary),
+                                                .slot = exec_class_slots(e, b->vary),
                                                 .each = buffer_slot_stride((size_t)b->bytes),
                                                 .take = b->take};
         if (b->take >= 0) e->param[b->take].written = true;
@@ -245,11 +265,11 @@ static Err bind_results(Exec *e) {
         if (!r->shard) return exec_no_memory(e);
         uint32_t used = layout_vary(r->pattern.type->layout);
         for (int32_t s = 0; s < r->pattern.nslot; s++) {
-            int32_t coord[MAX_AXES];
-            exec_slot_coords(e, used, s, coord);
+            int32_t coord[MAX_AXES], k = exec_slot_place(e, used, s, coord);
             r->shard[s] = (BoundShard){.own = index[v->buffer],
                                        .param = b->kind == BUFFER_PARAM ? b->index : b->take,
-                                       .slot = exec_slot(e, b->vary, coord),
+                                       .domain = k,
+                                       .slot = exec_slot(e, k, b->vary, coord),
                                        .place = plan_place(p, v, coord)};
         }
     }
@@ -282,6 +302,7 @@ static void add_costs(Exec *e) {
 /* With whom a launch is agreed on, if something of it comes from elsewhere. */
 static Err bind_agreement(Exec *e) {
     int32_t first = 0, n = 0, world = e->rt->ranks.world;
+    if (world == 1) return E_OK;
     while (first < e->plan->steps.n && !e->step[first].exchange) first++;
     if (first == e->plan->steps.n) return E_OK;
     int32_t *peer = ARENA_ARRAY(&e->arena, int32_t, world);
@@ -303,8 +324,9 @@ static Err bind_all(Exec *e, const Type *const *result_type) {
     for (int32_t i = 0; i < p->results.n; i++)
         tensor_init(&e->result[i].pattern, e->rt->cx, result_type[i]);
     /* On devices that are fake, and on those of other processes. */
-    e->only_types = e->rt->fake || (e->mesh && !place_is_in(e->mesh, e->mesh->process));
+    e->only_types = e->rt->fake || !place_has_own(e->mesh);
     if (e->only_types) return E_OK;
+    TRY(bind_classes(e));
     TRY(bind_buffers(e));
     if (gpu_is_there(&e->rt->gpu)) TRY(shortage_check_plan(e));
     TRY(bind_steps(e));

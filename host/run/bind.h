@@ -15,16 +15,29 @@ Err exec_schedule(Exec *e) MUST_CHECK;
  * of `n` steps from `first` on, which do not depend on each other. */
 bool exec_joins(const Exec *e, int32_t first, int32_t other);
 Err exec_join(Exec *e, int32_t first, int32_t n) MUST_CHECK;
-/* All groups of this process, whose members are all in it. */
+/* All groups of this process, whose members are all in one domain. */
 Err exec_bind_collective(Exec *e, const Group *g) MUST_CHECK;
 
-/* This process's slots of a vary class: their number; which one the device at `coord` uses, or -1
- * if another process has it; and the coordinates of the first device here that uses it. */
+/* This process's slots of a vary class: their number; which one of the k-th domain's the device at
+ * `coord` would use, or -1; where a slot is: its domain, and the coordinates of the first device
+ * there that uses it. */
 int32_t exec_slots(const Exec *e, uint32_t vary);
-int32_t exec_slot(const Exec *e, uint32_t vary, const int32_t coord[MAX_AXES]);
-void exec_slot_coords(const Exec *e, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]);
+int32_t exec_slot(const Exec *e, int32_t k, uint32_t vary, const int32_t coord[MAX_AXES]);
+int32_t exec_slot_place(const Exec *e, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]);
+/* This process's k-th domain, among those of all. */
+static inline int32_t exec_domain(const Exec *e, int32_t k) {
+    return e->mesh ? e->mesh->domain + k : k;
+}
 /* The number in this process of the device at `index` of the mesh, or -1 if another has it. */
 int32_t exec_device(const Exec *e, int32_t index);
+/* The slots of a vary class by domain: the k-th has those from [k] to [k + 1]. */
+static inline const int32_t *exec_class_slots(const Exec *e, uint32_t vary) {
+    return &e->class_slot[(int32_t)vary * (e->domains + 1)];
+}
+/* Has the k-th domain devices on the mesh? */
+static inline bool exec_uses(const Exec *e, int32_t k) {
+    return exec_class_slots(e, 0)[k] < exec_class_slots(e, 0)[k + 1];
+}
 /* From one slot's part of a vary class's workspace to the next. */
 static inline int64_t exec_class_stride(const Plan *p, uint32_t vary) {
     return (int64_t)buffer_slot_stride((size_t)PLAN_LIST(p, int64_t, p->classes)[vary]);
@@ -47,8 +60,8 @@ typedef struct View {
     KTensor tensor; /* without data */
     OperandRef ref;
 } View;
-/* The value as the device at `coord`, which is here, sees it. */
-View exec_view(const Exec *e, int32_t value, const int32_t coord[MAX_AXES]);
+/* The value at `coord`, as the k-th domain has it. */
+View exec_view(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_AXES]);
 /* Part `index` of `parts` along a dim; false when out of memory. */
 bool exec_narrow(Exec *e, View *v, int dim, int64_t index, int64_t parts);
 

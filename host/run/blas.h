@@ -1,5 +1,5 @@
-/* blas.h - the BLAS library, loaded when the first large product is about to run that gains from it:
- * loading takes longer than most scripts. */
+/* blas.h - the BLAS library, loaded when the first large product is about to run that gains from
+ * it: loading takes longer than most scripts. */
 #ifndef MESHLUA_BLAS_H
 #define MESHLUA_BLAS_H
 

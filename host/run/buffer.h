@@ -20,8 +20,8 @@ static inline size_t buffer_slot_stride(size_t bytes) {
     return stride && stride % PAGE == 0 ? stride + LINES * ALLOC_ALIGN : stride;
 }
 
-/* Not zeroed. NULL when out of memory. */
-Buffer *buffer_new(Ctx *cx, size_t bytes);
+/* In the memory of that domain of this process; not zeroed. NULL when out of memory. */
+Buffer *buffer_new(Ctx *cx, int32_t domain, size_t bytes);
 Buffer *buffer_retain(Buffer *b);
 void buffer_release(Buffer *b); /* NULL is fine */
 

@@ -1,4 +1,4 @@
-/* comm_local.c - collectives between devices of one process: every device's result is written from
+/* comm_local.c - collectives between devices of one domain: every device's result is written from
  * the others' memory in one pass, by the kernels `copy`, `tree_sum` and `fused`. */
 #include "ir/program.h"
 #include "run/bind.h"
@@ -76,7 +76,8 @@ Err exec_bind_reduction(Exec *e, const PlanStep *s, const Root *root, const View
 }
 
 /* Result i of the device at `coord`: the reduction of all members' operand i, or of its part. */
-static Err bind_tree(Exec *e, const Group *g, const int32_t coord[MAX_AXES], int i) {
+static Err bind_tree(Exec *e, const Group *g, int32_t domain, const int32_t coord[MAX_AXES],
+                     int i) {
     const PlanStep *s = g->step;
     View *from = ARENA_ARRAY(&e->arena, View, g->size);
     Root *root = ARENA_ARRAY(&e->arena, Root, g->size);
@@ -87,23 +88,23 @@ static Err bind_tree(Exec *e, const Group *g, const int32_t coord[MAX_AXES], int
         int32_t at[MAX_AXES];
         group_member(g, coord, m, at);
         root[m] = (Root){.first = m, .n = 1};
-        from[m] = exec_view(e, PLAN_LIST(e->plan, int32_t, s->in)[i], at);
+        from[m] = exec_view(e, domain, PLAN_LIST(e->plan, int32_t, s->in)[i], at);
         if (!exec_narrow(e, &from[m], s->coll.dim, part, parts)) return exec_no_memory(e);
     }
-    View to = exec_view(e, PLAN_LIST(e->plan, int32_t, s->out)[i], coord);
+    View to = exec_view(e, domain, PLAN_LIST(e->plan, int32_t, s->out)[i], coord);
     return exec_bind_reduction(e, s, root, from, g->size, &to);
 }
 
 /* ---- what moves ---- */
 
-static Err bind_sources(Exec *e, const Group *g, const int32_t coord[MAX_AXES]) {
+static Err bind_sources(Exec *e, const Group *g, int32_t domain, const int32_t coord[MAX_AXES]) {
     const PlanStep *s = g->step;
     int32_t n = group_sources(g, coord), value = PLAN_LIST(e->plan, int32_t, s->out)[0];
-    View to = exec_view(e, value, coord);
+    View to = exec_view(e, domain, value, coord);
     if (n == 0) return exec_bind_zeros(e, s, &to);
     for (int32_t k = 0; k < n; k++) {
         Source source = group_source(g, coord, k);
-        View from = exec_view(e, PLAN_LIST(e->plan, int32_t, s->in)[0], source.from);
+        View from = exec_view(e, domain, PLAN_LIST(e->plan, int32_t, s->in)[0], source.from);
         View part = to;
         if (!exec_narrow(e, &from, source.from_dim, source.from_part, source.from_parts) ||
             !exec_narrow(e, &part, source.to_dim, source.to_part, source.to_parts))
@@ -118,10 +119,9 @@ Err exec_bind_collective(Exec *e, const Group *g) {
     bool reduces = s->coll.kind == COLL_ALL_REDUCE || s->coll.kind == COLL_REDUCE_SCATTER;
     int32_t slots = exec_slots(e, s->vary);
     for (int32_t slot = 0; slot < slots; slot++) {
-        int32_t coord[MAX_AXES];
-        exec_slot_coords(e, s->vary, slot, coord);
-        if (!reduces) TRY(bind_sources(e, g, coord));
-        for (int i = 0; reduces && i < s->out.n; i++) TRY(bind_tree(e, g, coord, i));
+        int32_t coord[MAX_AXES], domain = exec_slot_place(e, s->vary, slot, coord);
+        if (!reduces) TRY(bind_sources(e, g, domain, coord));
+        for (int i = 0; reduces && i < s->out.n; i++) TRY(bind_tree(e, g, domain, coord, i));
     }
     return E_OK;
 }

@@ -47,7 +47,9 @@ typedef struct Device {
     int (*upload)(void *self, int32_t gpu, char *to, const void *from, size_t bytes);
     /* After what is in the queue; waits. */
     int (*download)(void *self, int32_t gpu, void *to, const char *from, size_t bytes);
-    int (*move)(void *self, int32_t gpu, char *to, const char *from, size_t bytes);
+    /* `source` is the GPU that `from` is of: after what is in both queues, and before what comes
+     * into either. */
+    int (*move)(void *self, int32_t gpu, char *to, int32_t source, const char *from, size_t bytes);
     int (*fill)(void *self, int32_t gpu, char *to, int byte, size_t bytes);
     /* Waits for all that is in the queue. Before the first use: begins with that GPU, which may
      * fail where others have it. */

@@ -33,18 +33,24 @@ Err exchange_wire(Exec *e, Exchange *x, const int64_t *dims, int32_t rank, DType
         step *= dims[d];
     }
     *out = (View){.tensor = {.dims = dims, .strides = strides, .rank = rank, .dtype = dtype},
-                  .ref = {.base = e->wire_base, .offset = (int64_t)x->wire_end}};
-    x->wire_end += ((size_t)step + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
+                  .ref = {.base = e->wire_base + x->k, .offset = (int64_t)x->wire_at}};
+    x->wire_at += ((size_t)step + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
+    if (x->wire_at > x->wire_end) x->wire_end = x->wire_at;
     return E_OK;
 }
 
+static ExchangePart part_with(const Exec *e, int32_t peer, const View *v) {
+    int32_t own = exec_domain(e, e->base_domain[v->ref.base]);
+    return (ExchangePart){own, peer, v->ref, (size_t)exchange_bytes(&v->tensor)};
+}
+
 Err exchange_send(Exec *e, Phase *p, int32_t peer, const View *v) {
-    ExchangePart part = {peer, v->ref, (size_t)exchange_bytes(&v->tensor)};
+    ExchangePart part = part_with(e, peer, v);
     return !part.bytes || VEC_PUSH(&e->arena, &p->send, part) ? E_OK : exec_no_memory(e);
 }
 
 Err exchange_recv(Exec *e, Phase *p, int32_t peer, const View *v) {
-    ExchangePart part = {peer, v->ref, (size_t)exchange_bytes(&v->tensor)};
+    ExchangePart part = part_with(e, peer, v);
     return !part.bytes || VEC_PUSH(&e->arena, &p->recv, part) ? E_OK : exec_no_memory(e);
 }
 
@@ -73,12 +79,12 @@ static int by_group(const void *a, const void *b) {
     return x->group != y->group ? x->group - y->group : x->number - y->number;
 }
 
-/* The devices here, by group and number. */
-static Err find_mine(Exec *e, const Group *g, MineList *mine) {
+/* The domain's devices, by group and number. */
+static Err find_mine(Exec *e, const Group *g, int32_t domain, MineList *mine) {
     const Mesh *m = e->mesh;
     for (int32_t i = 0; i < m->ndevices; i++) {
         int32_t coord[MAX_AXES];
-        if (place_process(m, i) != m->process) continue;
+        if (place_domain(m, i) != domain) continue;
         mesh_coords(m, i, coord);
         Mine one = {group_first(g, m, coord), group_number(g, coord)};
         if (!VEC_PUSH(&e->arena, mine, one)) return exec_no_memory(e);
@@ -127,6 +133,16 @@ static void place_in_wire(Exec *e, Exchange *x) {
     e->exchange = x;
 }
 
+/* The part of this process's k-th domain. */
+static Err bind_domain(Exec *e, Exchange *x, const Group *g) {
+    CollectiveKind kind = (CollectiveKind)g->step->coll.kind;
+    MineList mine = {.n = 0};
+    x->wire_at = x->wire;
+    TRY(find_mine(e, g, exec_domain(e, x->k), &mine));
+    bool reduces = kind == COLL_ALL_REDUCE || kind == COLL_REDUCE_SCATTER;
+    return reduces ? exchange_reduce(e, x, g, &mine) : exchange_move(e, x, g, &mine);
+}
+
 Err exchange_bind(Exec *e, int32_t step) {
     const PlanStep *s = plan_step(e->plan, step);
     Group g = group_of(e->plan, s);
@@ -135,14 +151,11 @@ Err exchange_bind(Exec *e, int32_t step) {
     if (gpu_is_there(&e->rt->gpu)) TRY(gpus_need(e->rt));
     Exchange *x = ARENA_ARRAY(&e->arena, Exchange, 1);
     if (!x) return exec_no_memory(e);
-    MineList mine = {.n = 0};
     x->step = step;
     x->over = find_over(e, step);
     x->phases = s->coll.kind == COLL_ALL_REDUCE ? PHASES : PHASES - 1;
     place_in_wire(e, x);
-    TRY(find_mine(e, &g, &mine));
-    bool reduces = s->coll.kind == COLL_ALL_REDUCE || s->coll.kind == COLL_REDUCE_SCATTER;
-    TRY(reduces ? exchange_reduce(e, x, &g, &mine) : exchange_move(e, x, &g, &mine));
+    for (x->k = 0; x->k < e->domains; x->k++) TRY(bind_domain(e, x, &g));
     TRY(sort_items(e, x));
     for (int k = 0; k < PHASES; k++) {
         Phase *p = &x->phase[k];
@@ -196,7 +209,7 @@ Err exchange_schedule(Exec *e, Exchange *x) {
 /* ---- running ---- */
 
 static CommPart part_of(const Exec *e, const ExchangePart *p) {
-    return (CommPart){p->peer, exec_address(e, &p->at), p->bytes, 0};
+    return (CommPart){p->peer, exec_address(e, &p->at), p->bytes, p->own};
 }
 
 Err exchange_post(Exec *e, Exchange *x) {

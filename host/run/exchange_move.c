@@ -1,5 +1,5 @@
-/* exchange_move.c - gathers, exchanges of parts and permutations between processes: a part that is
- * in another process is received where the result wants it, or into the wire if that is not one
+/* exchange_move.c - gathers, exchanges of parts and permutations between domains: a part that is
+ * in another domain is received where the result wants it, or into the wire if that is not one
  * piece, and copied from there. */
 #include "run/exchange.h"
 
@@ -27,7 +27,7 @@ static const Known *find(const KnownList *list, int32_t device, int32_t part) {
 
 /* ---- what comes ---- */
 
-/* The part of a device of another process; `to` is where it should be. */
+/* The part of a device of another domain; `to` is where it should be. */
 static Err receive(Move *m, const Source *s, const View *to, KnownList *got) {
     Exec *e = m->e;
     int32_t device = place_index(e->mesh, s->from);
@@ -44,24 +44,24 @@ static Err receive(Move *m, const Source *s, const View *to, KnownList *got) {
         TRY(exchange_items(e, m->x, 1));
     }
     if (!VEC_PUSH(&e->arena, got, one)) return exec_no_memory(e);
-    return exchange_recv(e, &m->x->phase[0], place_process(e->mesh, device), &one.view);
+    return exchange_recv(e, &m->x->phase[0], place_domain(e->mesh, device), &one.view);
 }
 
 /* The result of the devices in one slot. */
 static Err fill(Move *m, const int32_t coord[MAX_AXES], KnownList *got) {
     Exec *e = m->e;
-    View to = exec_view(e, m->out, coord);
+    View to = exec_view(e, m->x->k, m->out, coord);
     int32_t n = group_sources(m->g, coord);
     if (n == 0) TRY(exec_bind_zeros(e, m->g->step, &to));
     for (int32_t k = 0; k < n; k++) {
         Source s = group_source(m->g, coord, k);
         View part = to;
         if (!exec_narrow(e, &part, s.to_dim, s.to_part, s.to_parts)) return exec_no_memory(e);
-        if (exec_slot(e, m->vary, s.from) < 0) {
+        if (exec_slot(e, m->x->k, m->vary, s.from) < 0) {
             TRY(receive(m, &s, &part, got));
             continue;
         }
-        View from = exec_view(e, m->in, s.from);
+        View from = exec_view(e, m->x->k, m->in, s.from);
         if (!exec_narrow(e, &from, s.from_dim, s.from_part, s.from_parts)) return exec_no_memory(e);
         TRY(exec_bind_copy(e, m->g->step, &from, &part));
     }
@@ -76,7 +76,7 @@ static Err send(Move *m, const Source *s, int32_t peer, KnownList *packed) {
     int32_t device = place_index(e->mesh, s->from);
     const Known *known = find(packed, device, s->from_part);
     if (known) return exchange_send(e, &m->x->phase[0], peer, &known->view);
-    View from = exec_view(e, m->in, s->from);
+    View from = exec_view(e, m->x->k, m->in, s->from);
     if (!exec_narrow(e, &from, s->from_dim, s->from_part, s->from_parts)) return exec_no_memory(e);
     Known one = {device, s->from_part, from};
     if (!exchange_is_dense(&from)) {
@@ -93,7 +93,7 @@ static Err send(Move *m, const Source *s, int32_t peer, KnownList *packed) {
 static Err serve(Move *m, int32_t peer, const Source *s, KnownList *sent, KnownList *packed) {
     const Mesh *mesh = m->e->mesh;
     Known one = {.device = place_index(mesh, s->from), .part = s->from_part};
-    if (place_process(mesh, one.device) != mesh->process ||
+    if (place_domain(mesh, one.device) != exec_domain(m->e, m->x->k) ||
         place_slot(mesh, m->vary, peer, s->from) >= 0 || find(sent, one.device, one.part))
         return E_OK;
     if (!VEC_PUSH(&m->e->arena, sent, one)) return exec_no_memory(m->e);
@@ -125,7 +125,7 @@ static Err serve_all(Move *m, int32_t peer, KnownList *packed) {
     return E_OK;
 }
 
-/* Marks the processes that share a group with this one. */
+/* Marks the domains that share a group with this one. */
 static void find_peers(const Move *m, bool *there) {
     const Mesh *mesh = m->e->mesh;
     for (int32_t i = 0; i < m->mine->n; i++) {
@@ -134,14 +134,14 @@ static void find_peers(const Move *m, bool *there) {
         mesh_coords(mesh, group, coord);
         for (int32_t k = 0; k < m->g->size; k++) {
             group_member(m->g, coord, k, at);
-            there[place_process(mesh, place_index(mesh, at))] = true;
+            there[place_domain(mesh, place_index(mesh, at))] = true;
         }
     }
 }
 
 Err exchange_move(Exec *e, Exchange *x, const Group *g, const MineList *mine) {
     const Plan *p = e->plan;
-    int32_t world = e->rt->ranks.world;
+    int32_t world = e->rt->ranks.world * e->domains;
     Move m = {.e = e,
               .x = x,
               .g = g,
@@ -155,10 +155,11 @@ Err exchange_move(Exec *e, Exchange *x, const Group *g, const MineList *mine) {
     if (!there) return exec_no_memory(e);
     find_peers(&m, there);
     for (int32_t peer = 0; peer < world; peer++)
-        if (there[peer] && peer != e->mesh->process) TRY(serve_all(&m, peer, &packed));
-    for (int32_t slot = 0; slot < exec_slots(e, m.out_vary); slot++) {
+        if (there[peer] && peer != exec_domain(e, x->k)) TRY(serve_all(&m, peer, &packed));
+    const int32_t *slot = &exec_class_slots(e, m.out_vary)[x->k];
+    for (int32_t s = slot[0]; s < slot[1]; s++) {
         int32_t coord[MAX_AXES];
-        exec_slot_coords(e, m.out_vary, slot, coord);
+        exec_slot_place(e, m.out_vary, s, coord);
         TRY(fill(&m, coord, &got));
     }
     return E_OK;

@@ -1,4 +1,4 @@
-/* exchange_reduce.c - reductions between processes. Each reduces its subtrees first, in float32
+/* exchange_reduce.c - reductions between domains. Each reduces its subtrees first, in float32
  * where the elements have 16 bits, and sends what came of it to those that want the result. Of a
  * large all_reduce each of these finishes one chunk and sends that to the others; of a small one,
  * or where there are two, each finishes all. */
@@ -18,12 +18,12 @@ typedef struct Reduction { /* of one operand, or a part of it, over one group */
     const PlanValue *result;
     int64_t count; /* its elements */
     int32_t part, parts;
-    int32_t *process; /* by member */
+    int32_t *domain; /* by member */
     Root *root;
     int32_t roots;
-    View *own;     /* by root of this process: the whole */
-    View *from;    /* by root: what a process finishes, the whole or a chunk */
-    int32_t *want; /* members whose processes write the result, each process once */
+    View *own;     /* by root of this domain: the whole */
+    View *from;    /* by root: what a domain finishes, the whole or a chunk */
+    int32_t *want; /* members whose domains write the result, each domain once */
     int32_t wants;
 } Reduction;
 
@@ -64,7 +64,7 @@ static Err whole_in_wire(Reduction *r, DType dtype, View *out) {
 static View result_of(const Reduction *r, int32_t member) {
     int32_t at[MAX_AXES];
     member_at(r, member, at);
-    return exec_view(r->e, r->out, at);
+    return exec_view(r->e, r->x->k, r->out, at);
 }
 
 /* ---- subtrees ---- */
@@ -72,12 +72,12 @@ static View result_of(const Reduction *r, int32_t member) {
 static Err leaf_of(const Reduction *r, int32_t member, View *out) {
     int32_t at[MAX_AXES];
     member_at(r, member, at);
-    *out = exec_view(r->e, r->in, at);
+    *out = exec_view(r->e, r->x->k, r->in, at);
     bool ok = exec_narrow(r->e, out, r->g->step->coll.dim, r->part, r->parts);
     return ok ? E_OK : exec_no_memory(r->e);
 }
 
-/* Reduces the members of a root of this process to `to`. */
+/* Reduces the members of a root of this domain to `to`. */
 static Err reduce_members(Reduction *r, const Root *root, const View *to) {
     Exec *e = r->e;
     View *leaf = ARENA_ARRAY(&e->arena, View, root->n);
@@ -90,12 +90,12 @@ static Err reduce_members(Reduction *r, const Root *root, const View *to) {
     return exec_bind_reduction(e, r->g->step, one, leaf, root->n, to);
 }
 
-/* What this process has of the tree, each root in one piece. */
+/* What this domain has of the tree, each root in one piece. */
 static Err reduce_own(Reduction *r) {
     Exec *e = r->e;
     for (int32_t k = 0; k < r->roots; k++) {
         const Root *root = &r->root[k];
-        if (root->process != e->mesh->process) continue;
+        if (root->domain != exec_domain(e, r->x->k)) continue;
         if (root->n == 1) TRY(leaf_of(r, root->first, &r->own[k]));
         if (root->n == 1 && exchange_is_dense(&r->own[k])) continue;
         View wire;
@@ -111,7 +111,7 @@ static Err reduce_own(Reduction *r) {
 
 /* ---- the tree above them ---- */
 
-/* Room for a root of another process: for its whole, or for so many elements. */
+/* Room for a root of another domain: for its whole, or for so many elements. */
 static Err room_for(Reduction *r, const Root *root, bool whole, int64_t count, View *out) {
     if (whole) return whole_in_wire(r, root_dtype(r, root), out);
     const int64_t *dims = arena_copy(&r->e->arena, &count, sizeof count);
@@ -119,22 +119,22 @@ static Err room_for(Reduction *r, const Root *root, bool whole, int64_t count, V
                 : exec_no_memory(r->e);
 }
 
-/* Brings all roots, or their elements [lo, hi), to the process that finishes them, and fills `from`
+/* Brings all roots, or their elements [lo, hi), to the domain that finishes them, and fills `from`
  * there. */
 static Err bring(Reduction *r, int32_t to, bool whole, int64_t lo, int64_t hi) {
     Exec *e = r->e;
     Phase *p = &r->x->phase[0];
-    int32_t me = e->mesh->process;
+    int32_t me = exec_domain(e, r->x->k);
     for (int32_t k = 0; k < r->roots; k++) {
         const Root *root = &r->root[k];
         View *v = &r->from[k];
-        if (root->process == me) {
+        if (root->domain == me) {
             *v = r->own[k];
             if (!whole) TRY(slice(e, &r->own[k], lo, hi, v));
             if (to != me) TRY(exchange_send(e, p, to, v));
         } else if (to == me) {
             TRY(room_for(r, root, whole, hi - lo, v));
-            TRY(exchange_recv(e, p, root->process, v));
+            TRY(exchange_recv(e, p, root->domain, v));
         }
     }
     return E_OK;
@@ -145,12 +145,12 @@ static Err finish(Reduction *r, const View *to) {
     return exchange_items(r->e, r->x, 1);
 }
 
-/* Each process that wants the result finishes all of it. */
+/* Each domain that wants the result finishes all of it. */
 static Err finish_alone(Reduction *r) {
     for (int32_t j = 0; j < r->wants; j++) {
-        int32_t owner = r->process[r->want[j]];
+        int32_t owner = r->domain[r->want[j]];
         TRY(bring(r, owner, true, 0, r->count));
-        if (owner != r->e->mesh->process) continue;
+        if (owner != exec_domain(r->e, r->x->k)) continue;
         View to = result_of(r, r->want[j]);
         TRY(finish(r, &to));
     }
@@ -160,8 +160,9 @@ static Err finish_alone(Reduction *r) {
 /* Sends a finished chunk to all others that want it. */
 static Err share(Reduction *r, const View *chunk) {
     for (int32_t j = 0; j < r->wants; j++) {
-        int32_t peer = r->process[r->want[j]];
-        if (peer != r->e->mesh->process) TRY(exchange_send(r->e, &r->x->phase[1], peer, chunk));
+        int32_t peer = r->domain[r->want[j]];
+        if (peer != exec_domain(r->e, r->x->k))
+            TRY(exchange_send(r->e, &r->x->phase[1], peer, chunk));
     }
     return E_OK;
 }
@@ -169,9 +170,9 @@ static Err share(Reduction *r, const View *chunk) {
 /* Each finishes a chunk, and has the others' from them. */
 static Err finish_in_chunks(Reduction *r) {
     Exec *e = r->e;
-    int32_t me = e->mesh->process, mine = 0;
+    int32_t me = exec_domain(e, r->x->k), mine = 0;
     View result, whole, chunk;
-    while (mine < r->wants && r->process[r->want[mine]] != me) mine++;
+    while (mine < r->wants && r->domain[r->want[mine]] != me) mine++;
     bool here = mine < r->wants, dense = false;
     if (here) {
         result = whole = result_of(r, r->want[mine]);
@@ -179,7 +180,7 @@ static Err finish_in_chunks(Reduction *r) {
         if (!dense) TRY(whole_in_wire(r, result.tensor.dtype, &whole));
     }
     for (int32_t j = 0; j < r->wants; j++) {
-        int32_t owner = r->process[r->want[j]];
+        int32_t owner = r->domain[r->want[j]];
         int64_t lo = chunk_start(r, j), hi = chunk_start(r, j + 1);
         if (lo == hi) continue;
         TRY(bring(r, owner, false, lo, hi));
@@ -213,15 +214,15 @@ static Err reduce(Reduction *r) {
 
 /* ---- all of a step ---- */
 
-/* Does the member's process write its slot of the result with it, rather than with another of its
+/* Does the member's domain write its slot of the result with it, rather than with another of its
  * devices that has the same slot? */
 static bool wants_result(const Reduction *r, int32_t member) {
     const Mesh *m = r->e->mesh;
     int32_t at[MAX_AXES], first[MAX_AXES];
     uint32_t vary = plan_buffer(r->e->plan, r->result->buffer)->vary;
     member_at(r, member, at);
-    int32_t process = r->process[member], slot = place_slot(m, vary, process, at);
-    place_coords(m, vary, process, slot, first);
+    int32_t domain = r->domain[member], slot = place_slot(m, vary, domain, at);
+    place_coords(m, vary, domain, slot, first);
     return place_index(m, first) == place_index(m, at);
 }
 
@@ -231,9 +232,9 @@ static Err reduce_operand(Reduction *r) {
     for (int32_t k = 0; k < size; k++) {
         int32_t at[MAX_AXES];
         member_at(r, k, at);
-        r->process[k] = place_process(e->mesh, place_index(e->mesh, at));
+        r->domain[k] = place_domain(e->mesh, place_index(e->mesh, at));
     }
-    r->roots = group_cut(r->process, size, r->root);
+    r->roots = group_cut(r->domain, size, r->root);
     r->wants = 0;
     if (r->g->step->coll.kind == COLL_ALL_REDUCE) {
         r->parts = 1;
@@ -253,12 +254,12 @@ static Err reduce_operand(Reduction *r) {
 Err exchange_reduce(Exec *e, Exchange *x, const Group *g, const MineList *mine) {
     const Plan *p = e->plan;
     Reduction r = {.e = e, .x = x, .g = g};
-    r.process = ARENA_ARRAY(&e->arena, int32_t, g->size);
+    r.domain = ARENA_ARRAY(&e->arena, int32_t, g->size);
     r.want = ARENA_ARRAY(&e->arena, int32_t, g->size);
     r.root = ARENA_ARRAY(&e->arena, Root, g->size);
     r.from = ARENA_ARRAY(&e->arena, View, g->size);
     r.own = ARENA_ARRAY(&e->arena, View, g->size);
-    if (!r.process || !r.want || !r.root || !r.from || !r.own) return exec_no_memory(e);
+    if (!r.domain || !r.want || !r.root || !r.from || !r.own) return exec_no_memory(e);
     for (int i = 0; i < g->step->out.n; i++) {
         r.in = PLAN_LIST(p, int32_t, g->step->in)[i];
         r.out = PLAN_LIST(p, int32_t, g->step->out)[i];

@@ -1,148 +1,10 @@
-/* exec.c - runs a bound plan: bases for this call's buffers, then stretch after stretch. */
+/* exec.c - runs a bound plan, stretch after stretch. */
 #include "run/agree.h"
+#include "run/call.h"
 #include "run/exchange.h"
 #include "run/profile.h"
-#include "run/shortage.h"
 
-#include <stdatomic.h>
 #include <string.h>
-
-/* ---- memory of one call ---- */
-typedef struct Call {
-    Exec *e;
-    Tensor *const *args;
-    const uint8_t *keep;
-    _Atomic int failed; /* set by the first worker that finds a fault */
-    bool interrupted;
-    Err lost; /* what came of an exchange with other processes, if it failed */
-    KFault fault;
-    int32_t fault_step;
-} Call;
-
-/* Is every byte of the tensor held by nobody but this tensor, and by one slot only? */
-static bool is_sole_owner(const Tensor *t) {
-    const Shard *shard = t->shard;
-    bool apart = true; /* one buffer, the slots' places rising */
-    for (int32_t i = 1; i < t->nslot; i++)
-        if (shard[i].buffer != shard[0].buffer || shard[i].offset <= shard[i - 1].offset)
-            apart = false;
-    if (apart) return shard[0].buffer->refs == t->nslot;
-    for (int32_t i = 0; i < t->nslot; i++) {
-        int32_t mine = 0;
-        for (int32_t k = 0; k < t->nslot; k++) {
-            if (shard[k].buffer != shard[i].buffer) continue;
-            mine++;
-            if (k != i && shard[k].offset == shard[i].offset) return false;
-        }
-        if (shard[i].buffer->refs != mine) return false;
-    }
-    return true;
-}
-
-/* A private copy of an argument that will be written but that others hold, too. */
-static Err copy_param(Call *c, int32_t i) {
-    Exec *e = c->e;
-    const BoundParam *p = &e->param[i];
-    const Tensor *t = c->args[i];
-    Memory *m = e->rt->cx->memory;
-    Buffer *copy = e->copy[i] = buffer_new(e->rt->cx, p->each * (size_t)t->nslot);
-    if (!copy) return err_nomem(e->rt->cx, "a copy of a donated argument");
-    for (int32_t s = 0; s < t->nslot; s++) {
-        char *at = copy->data + p->each * (size_t)s;
-        TRY(m ? m->move(m, at, tensor_data(t, s), tensor_shard_bytes(t))
-              : tensor_read_shard(t, s, at));
-        exec_set_base(e, p->base + s, at);
-    }
-    e->copied++;
-    return E_OK;
-}
-
-/* A shard where it lies, as a kernel sees it. */
-static KTensor view_of(const Tensor *t, int32_t slot) {
-    return (KTensor){tensor_data(t, slot), t->local.at, t->strides, t->local.rank, t->type->dtype};
-}
-
-/* Replaces strided shards by row-major copies. */
-static Err make_dense(const Exec *e, Tensor *t) {
-    Runtime *rt = e->rt;
-    Tensor *dense = tensor_alloc(rt->cx, t->type);
-    if (!dense) return err_nomem(rt->cx, "a copy of a strided tensor");
-    Err err = E_OK;
-    for (int32_t i = 0; i < t->nslot && !err; i++) {
-        KTensor from = view_of(t, i), to = view_of(dense, i);
-        KArgs args = {.in = &from, .out = &to, .nin = 1, .nout = 1};
-        err = gpu_is_there(&rt->gpu) ? gpu_run(&rt->gpu, "copy", &args)
-                                     : tensor_read_shard(t, i, tensor_data(dense, i));
-    }
-    if (!err) tensor_move(t, dense);
-    tensor_release(dense);
-    return err;
-}
-
-static Err place_param(Call *c, int32_t i) {
-    Exec *e = c->e;
-    const BoundParam *p = &e->param[i];
-    Tensor *t = c->args[i];
-    if (!tensor_has_data(t))
-        return err_set(e->rt->cx, E_VALUE,
-                       "a ShapeDtypeStruct has no values to compute with; it is for step:lower and "
-                       "step:plan");
-    if (t->strided) TRY(make_dense(e, t));
-    if (p->written && (c->keep[i] || !is_sole_owner(t))) return copy_param(c, i);
-    return replay_place_param(e, i, t);
-}
-
-static Err place_result(Exec *e, int32_t i) {
-    const BoundBuffer *b = &e->buffer[i];
-    if (b->take >= 0) {
-        int32_t from = e->param[b->take].base;
-        for (int32_t s = 0; s < b->slots; s++) exec_set_base(e, b->base + s, e->base[from + s]);
-        return E_OK;
-    }
-    size_t bytes = b->each * (size_t)b->slots;
-    Buffer *own = e->own[i] = buffer_new(e->rt->cx, bytes);
-    if (!own && gpu_is_there(&e->rt->gpu)) return shortage_error(e);
-    if (!own) {
-        char text[BYTES_TEXT];
-        return err_set(e->rt->cx, E_NOMEM, "out of memory: a result needs %s",
-                       bytes_text((double)bytes, text));
-    }
-    char *at;
-    TRY(replay_place_result(e, i, &at));
-    if (!at) at = own->data;
-    for (int32_t s = 0; s < b->slots; s++) exec_set_base(e, b->base + s, at + b->each * (size_t)s);
-    return E_OK;
-}
-
-/* Temporaries lie where they lay last time unless the workspace has moved. */
-static void place_temporaries(Exec *e) {
-    const Plan *p = e->plan;
-    if (e->base_at == e->rt->workspace) return;
-    for (int32_t i = 0; i < p->buffers.n; i++) {
-        const PlanBuffer *b = plan_buffer(p, i);
-        if (b->kind != BUFFER_TEMP) continue;
-        int64_t each = exec_class_stride(p, b->vary);
-        for (int32_t s = 0; s < exec_slots(e, b->vary); s++)
-            exec_set_base(e, e->first_base[i] + s,
-                          e->rt->workspace + e->class_start[b->vary] + each * s + b->offset);
-    }
-    e->base_at = e->rt->workspace;
-}
-
-/* A graph has the address of the kernels' scratch in it, too, which other plans may move. */
-static void place_scratch(Exec *e) {
-    const char *at = e->rt->gpu.scratch;
-    if (e->scratch && e->scratch_at != at) e->moved = true;
-    e->scratch_at = at;
-}
-
-/* Other plans may have made the wire longer, and moved it. */
-static Err place_wire(Exec *e) {
-    if (!e->wire_bytes) return E_OK;
-    TRY(runtime_grow_wire(e->rt, e->wire_bytes));
-    exec_set_base(e, e->wire_base, e->rt->wire);
-    return E_OK;
-}
 
 /* ---- running ---- */
 
@@ -245,7 +107,7 @@ static void begin_phase(Call *c, Exchange *x) {
 
 static void begin_exchange(Call *c, Exchange *x) {
     Exec *e = c->e;
-    Err err = agree_end(e->rt, e->agreement);
+    Err err = e->agreement ? agree_end(e->rt, e->agreement) : E_OK;
     if (err) {
         c->lost = err;
         atomic_store(&c->failed, 1);
@@ -293,7 +155,7 @@ static void run_stretches(Call *c, int32_t first, int32_t n);
 
 /* What decides about a loop or a branch. */
 static bool read_steer(Call *c, const OperandRef *steer, void *to, size_t bytes) {
-    Memory *m = c->e->rt->cx->memory;
+    Memory *m = c->e->rt->cx->memory[c->e->base_domain[steer->base]];
     const char *at = exec_address(c->e, steer);
     if (m)
         lose(c, m->read(m, to, at, bytes));
@@ -367,62 +229,18 @@ static void run_graph(Call *c) {
     if (!atomic_load(&c->failed)) lose(c, replay_finish(e));
 }
 
-/* ---- results ---- */
-
-static Shard shard_of(const Call *c, const BoundShard *s) {
-    const Exec *e = c->e;
-    if (s->param < 0) {
-        const BoundBuffer *b = &e->buffer[s->own];
-        return (Shard){e->own[s->own], (int64_t)b->each * s->slot + s->place};
-    }
-    Buffer *copy = e->copy[s->param];
-    if (copy) return (Shard){copy, (int64_t)e->param[s->param].each * s->slot + s->place};
-    const Shard *from = &c->args[s->param]->shard[s->slot];
-    return (Shard){from->buffer, from->offset + s->place};
-}
-
-static Err make_results(Call *c, Tensor **results) {
-    Exec *e = c->e;
-    for (int32_t i = 0; i < e->plan->results.n; i++) {
-        const BoundResult *r = &e->result[i];
-        Tensor *t = results[i] = tensor_like(&r->pattern);
-        if (!t) {
-            while (i-- > 0) tensor_release(results[i]);
-            return err_nomem(e->rt->cx, "a result");
-        }
-        for (int32_t s = 0; s < t->nslot; s++) {
-            t->shard[s] = shard_of(c, &r->shard[s]);
-            buffer_retain(t->shard[s].buffer);
-        }
-    }
-    return E_OK;
-}
-
 /* All that may fail before anything runs: later it would leave donated arguments half written. */
 static Err prepare(Call *c, Tensor **results) {
     Exec *e = c->e;
-    const Plan *p = e->plan;
     if (e->mesh && e->mesh->abstract)
         return err_set(e->rt->cx, E_MESH,
                        "an AbstractMesh has no devices to run on; it is for step:lower and "
                        "step:plan");
-    bool gpu = gpu_is_there(&e->rt->gpu);
-    if (gpu) {
-        TRY(gpu_fault(&e->rt->gpu));
-        TRY(shortage_check(e));
-        TRY(gpu_grow_scratch(&e->rt->gpu, e->scratch));
-    }
-    size_t scratch = gpu ? 0 : e->scratch;
-    if (!runtime_ready(e->rt, e->workspace, scratch, e->most_stages, e->most_queues))
-        TRY(runtime_grow(e->rt, e->workspace, scratch, e->most_stages, e->most_queues));
+    TRY(call_grow(c));
     TRY(profile_enter(e->rt->profile, e));
     replay_decide(e, c->args);
-    for (int32_t i = 0; i < p->params.n; i++) TRY(place_param(c, i));
-    for (int32_t i = 0; i < e->nbuffer; i++) TRY(place_result(e, i));
-    place_temporaries(e);
-    place_scratch(e);
-    TRY(place_wire(e));
-    return make_results(c, results);
+    TRY(call_place(c));
+    return call_results(c, results);
 }
 
 /* Tells the other processes of the mesh what is launched here. */
@@ -475,14 +293,6 @@ static Err run(Call *c, Tensor **results) {
     return E_OK;
 }
 
-/* Lets go of the memory that only the results hold from here on. */
-static void release_all(Buffer **list, int32_t n) {
-    for (int32_t i = 0; i < n; i++) {
-        if (list[i]) buffer_release(list[i]);
-        list[i] = NULL;
-    }
-}
-
 /* Results that are known by type only. */
 static Err run_nothing(Exec *e, Tensor **results) {
     for (int32_t i = 0; i < e->plan->results.n; i++) {
@@ -498,7 +308,6 @@ Err exec_run(Exec *e, Tensor *const *args, const uint8_t *keep, Tensor **results
     if (e->only_types) return run_nothing(e, results);
     Call c = {.e = e, .args = args, .keep = keep};
     Err err = run(&c, results);
-    release_all(e->own, e->nbuffer);
-    release_all(e->copy, e->plan->params.n);
+    call_release(e);
     return err;
 }

@@ -20,8 +20,9 @@ typedef struct Item { /* one kernel on one slot's operands; collectives become s
     KTensor *tensor; /* inputs, then outputs */
     void *bound;     /* on a GPU: what Device.bind gave */
     OperandRef *ref;
-    bool sliced; /* an operand moves with a loop: its address is worked out at each run */
-    bool joined; /* an earlier item does its work: see join.c */
+    int32_t domain; /* that its operands are in, of this process's */
+    bool sliced;    /* an operand moves with a loop: its address is worked out at each run */
+    bool joined;    /* an earlier item does its work: see join.c */
     int32_t step;
     int64_t units;
 } Item;
@@ -32,19 +33,21 @@ typedef struct Use { /* an operand that follows a base */
 } Use;
 
 typedef struct BoundParam {
-    int32_t base, slots;
-    size_t each;  /* bytes of a slot of a private copy */
-    bool written; /* a result takes its memory */
+    int32_t base;
+    const int32_t *slot; /* exec_class_slots */
+    size_t each;         /* bytes of a slot of a private copy */
+    bool written;        /* a result takes its memory */
 } BoundParam;
 
 typedef struct BoundBuffer { /* one that is allocated for the caller, or taken from a param */
-    int32_t base, slots;
+    int32_t base;
+    const int32_t *slot;
     size_t each;
     int32_t take; /* the param, or -1 */
 } BoundBuffer;
 
 typedef struct BoundShard { /* of a result: in an allocated buffer, or in a param's slot */
-    int32_t own, param, slot;
+    int32_t own, param, domain, slot;
     int64_t place; /* within the slot */
 } BoundShard;
 
@@ -94,12 +97,16 @@ typedef struct Exec {
     VEC(PoolStage) stage;
     VEC(Piece) piece;
     int32_t most_stages, most_queues; /* of a stretch */
-    char **base;                      /* by buffer and slot: see first_base */
-    int32_t *first_base;              /* by buffer */
-    int32_t nbase, wire_base;         /* the last one is the wire: see exchange.h */
-    size_t wire_bytes;
-    struct Exchange *exchange;   /* all of them, the latest first */
-    struct Exchange *flying;     /* during a call: those that have begun and are not over */
+    /* This process's domains, and which of them may have devices of the mesh. */
+    int32_t domains, first_domain, end_domain;
+    int32_t *class_slot;       /* see exec_class_slots */
+    char **base;               /* by buffer and slot: see first_base */
+    int32_t *base_domain;      /* by base: the domain, of this process's, that it is in */
+    int32_t *first_base;       /* by buffer */
+    int32_t nbase, wire_base;  /* the last ones are the wires, one of each domain: see exchange.h */
+    size_t wire_bytes;         /* in each domain */
+    struct Exchange *exchange; /* all of them, the latest first */
+    struct Exchange *flying;   /* during a call: those that have begun and are not over */
     struct Agreement *agreement; /* with the other processes of the mesh, before what they exchange;
                                     or NULL */
     Use *use;                    /* those of base i are use_start[i] .. use_start[i + 1] */
@@ -107,14 +114,14 @@ typedef struct Exec {
     bool moved;                  /* a base has changed since the latest graph was captured */
     Replay replay;
     const char *scratch_at; /* where the GPU's scratch was when the latest graph was captured */
-    const char *base_at;    /* the workspace that the bases of temporaries point into */
-    int64_t *class_start;   /* by vary class: where its part of the workspace begins */
-    size_t workspace, scratch;
-    int64_t *slice;      /* by loop: the slice it has come to */
-    BoundParam *param;   /* plan->params.n */
-    Buffer **copy;       /* by param: during a call, its private copy, or NULL */
-    BoundBuffer *buffer; /* nbuffer: the results' */
-    Buffer **own;        /* by those: during a call, the memory */
+    int64_t moves;          /* Runtime's, when the bases of temporaries were set */
+    int64_t *class_start;   /* by vary class and domain: where its part of the workspace begins */
+    size_t workspace, scratch; /* bytes that a domain needs */
+    int64_t *slice;            /* by loop: the slice it has come to */
+    BoundParam *param;         /* plan->params.n */
+    Buffer **copy;             /* by param and domain: during a call, its private copy, or NULL */
+    BoundBuffer *buffer;       /* nbuffer: the results' */
+    Buffer **own;              /* by those and domain: during a call, the memory */
     int32_t nbuffer;
     BoundResult *result; /* plan->results.n */
     Counters cost;       /* of one run, one device */

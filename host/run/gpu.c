@@ -15,7 +15,7 @@
 /* Bytes that may be written while exchanges are on their way: what is kept for the GPU's queue has
  * room for more, so that writing does not wait for the queue, and so for other processes. */
 enum { WRITE_AHEAD = 8 << 20 };
-enum { ANY = -1, REASON = 1024 };
+enum { REASON = 1024 };
 
 Err gpu_error(const Gpu *g, const char *what) {
     return err_set(g->cx, E_DEVICE, "%s: %s", what, g->device.error(g->device.self));
@@ -35,64 +35,73 @@ Err gpu_wait(Gpu *g) {
     return gpu_fault(g);
 }
 
-/* ---- its memory ---- */
+/* ---- their memory ---- */
+
+static Gpu *gpu_of(const Memory *m) {
+    return ((const GpuMemory *)(const void *)m)->gpu;
+}
 
 static char *take(Memory *m, size_t bytes) {
-    Gpu *g = (Gpu *)(void *)m;
-    char *at = g->device.alloc(g->device.self, 0, bytes);
+    Gpu *g = gpu_of(m);
+    char *at = g->device.alloc(g->device.self, m->domain, bytes);
     if (at) m->live += bytes;
     if (m->live > m->peak) m->peak = m->live;
     return at;
 }
 
 static void give(Memory *m, char *at, size_t bytes) {
-    Gpu *g = (Gpu *)(void *)m;
-    g->device.free(g->device.self, 0, at, bytes);
+    Gpu *g = gpu_of(m);
+    g->device.free(g->device.self, m->domain, at, bytes);
     m->live -= bytes;
 }
 
 static Err write(Memory *m, char *to, const void *from, size_t bytes) {
-    Gpu *g = (Gpu *)(void *)m;
+    Gpu *g = gpu_of(m);
     if (g->written + bytes > WRITE_AHEAD) {
         TRY(link_settle(g->cx, &g->rt->link));
         g->written = 0;
     }
     g->written += bytes;
-    return g->device.upload(g->device.self, 0, to, from, bytes) ? E_OK : gpu_error(g, "writing");
+    bool ok = g->device.upload(g->device.self, m->domain, to, from, bytes);
+    return ok ? E_OK : gpu_error(g, "writing");
 }
 
 static Err read(Memory *m, void *to, const char *from, size_t bytes) {
-    Gpu *g = (Gpu *)(void *)m;
+    Gpu *g = gpu_of(m);
     TRY(link_settle(g->cx, &g->rt->link));
-    if (!g->device.download(g->device.self, 0, to, from, bytes)) return gpu_error(g, "reading");
+    if (!g->device.download(g->device.self, m->domain, to, from, bytes))
+        return gpu_error(g, "reading");
     return gpu_fault(g);
 }
 
-static Err move(Memory *m, char *to, const char *from, size_t bytes) {
-    Gpu *g = (Gpu *)(void *)m;
-    return g->device.move(g->device.self, 0, to, from, bytes) ? E_OK : gpu_error(g, "copying");
+static Err move(Memory *m, char *to, const Memory *source, const char *from, size_t bytes) {
+    Gpu *g = gpu_of(m);
+    bool ok = g->device.move(g->device.self, m->domain, to, source->domain, from, bytes);
+    return ok ? E_OK : gpu_error(g, "copying");
 }
 
-Err gpu_grow_scratch(Gpu *g, size_t bytes) {
-    if (bytes <= g->scratch_bytes) return E_OK;
+Err gpu_grow_scratch(Gpu *g, int32_t domain, size_t bytes) {
+    GpuMemory *m = &g->of[domain];
+    if (bytes <= m->scratch_bytes) return E_OK;
     char text[BYTES_TEXT];
-    if (g->scratch) give(&g->memory, g->scratch, g->scratch_bytes);
-    g->scratch_bytes = 0;
-    g->scratch = take(&g->memory, bytes);
-    if (!g->scratch)
+    if (m->scratch) give(&m->memory, m->scratch, m->scratch_bytes);
+    m->scratch_bytes = 0;
+    m->scratch = take(&m->memory, bytes);
+    if (!m->scratch)
         return err_set(g->cx, E_NOMEM, "out of memory: kernels need %s on the GPU beside tensors",
                        bytes_text((double)bytes, text));
-    g->scratch_bytes = bytes;
+    m->scratch_bytes = bytes;
     return E_OK;
 }
 
-Err gpu_run(Gpu *g, const char *kernel, const KArgs *args) {
+Err gpu_run(Gpu *g, int32_t domain, const char *kernel, const KArgs *args) {
     Device *d = &g->device;
     size_t scratch = 0;
-    void *bound = d->bind(d->self, 0, kernel, args, &scratch);
+    void *bound = d->bind(d->self, domain, kernel, args, &scratch);
     if (!bound) return gpu_error(g, kernel);
-    Err err = gpu_grow_scratch(g, scratch);
-    if (!err && !d->launch(d->self, bound, args, g->scratch, 0)) err = gpu_error(g, kernel);
+    Err err = gpu_grow_scratch(g, domain, scratch);
+    if (!err && !d->launch(d->self, bound, args, g->of[domain].scratch, 0))
+        err = gpu_error(g, kernel);
     d->unbind(d->self, bound);
     return err;
 }
@@ -126,9 +135,10 @@ DeviceCompile *gpu_compile(Ctx *cx) {
     return (DeviceCompile *)(uintptr_t)symbol(cx, DEVICE_COMPILE);
 }
 
-typedef struct Choice { /* of --devices=cuda... */
-    int32_t gpu;        /* by index; ANY: none is named */
-    int32_t times;      /* virtual devices on it */
+typedef struct Choice {       /* of --devices=cuda... */
+    int32_t gpu[MAX_DOMAINS]; /* by index, in order */
+    int32_t n;                /* 0: none is named */
+    int32_t times;            /* virtual devices on each */
 } Choice;
 
 /* Digits, up to what is none. */
@@ -141,17 +151,29 @@ static bool read_number(const char **at, int32_t *out) {
     return ok;
 }
 
-/* "", ":2" or ":0*8". */
-static bool read_choice(const char *s, Choice *c) {
-    *c = (Choice){.gpu = ANY, .times = 1};
-    if (!*s) return true;
-    if (*s++ != ':' || !read_number(&s, &c->gpu)) return false;
-    if (*s == '*' && (s++, !read_number(&s, &c->times))) return false;
-    return !*s && c->times > 0;
+/* One more, that is not among them yet. */
+static bool read_gpu(const char **at, Choice *c) {
+    int32_t gpu;
+    if (c->n == MAX_DOMAINS || !read_number(at, &gpu)) return false;
+    for (int32_t i = 0; i < c->n; i++)
+        if (c->gpu[i] == gpu) return false;
+    c->gpu[c->n++] = gpu;
+    return true;
 }
 
-/* What the passes know of it: the built-in row of its kind, with the memory that is there. Only the
- * whole name says the kind: variants of a GPU differ in speed. */
+/* "", ":2", ":0,1" or ":0,1*4". */
+static bool read_choice(const char *s, Choice *c) {
+    *c = (Choice){.times = 1};
+    if (!*s) return true;
+    do {
+        if (*s++ != (c->n ? ',' : ':') || !read_gpu(&s, c)) return false;
+    } while (*s == ',');
+    if (*s == '*' && (s++, !read_number(&s, &c->times))) return false;
+    return !*s && c->times > 0 && c->times * c->n <= MAX_DEVICES;
+}
+
+/* What the passes know of them: the built-in row of the first one's kind, with the memory that each
+ * has. Only the whole name says the kind: variants of a GPU differ in speed. */
 static void fill_target(Gpu *g) {
     static const char *const kinds[][2] = {{"NVIDIA H200", "h200"},
                                            {"NVIDIA H100 80GB HBM3", "h100"}};
@@ -162,19 +184,22 @@ static void fill_target(Gpu *g) {
     g->target = known ? *known : *target_of("h100");
     g->target.name = gpu->name;
     g->target.memory = (double)gpu->memory;
-    g->target.shared_memory = true; /* virtual devices of one GPU */
+    for (int32_t k = 1; k < g->device.gpus; k++)
+        if ((double)gpu[k].memory < g->target.memory) g->target.memory = (double)gpu[k].memory;
+    /* Virtual devices of one GPU have nothing to wait for. */
+    g->target.shared_memory = g->device.gpus * g->rt->ranks.world == 1;
     if (known) return;
     g->target.flops16 = 0; /* not known */
     log_note(g->cx, "the speeds of %s are not known: plans are made for those of an H100",
              gpu->name);
 }
 
-/* Opens the library, and in it that GPU, or all. */
-static Err open_device(Ctx *cx, int32_t which, Device *out) {
+/* Opens the library, and in it those GPUs, or all. */
+static Err open_device(Ctx *cx, const Choice *c, Device *out) {
     char why[REASON] = "", cache[PATH_MAX];
     const char *algorithms = env_get(ENV_ALGORITHMS);
-    DeviceOptions options = {.which = which == ANY ? NULL : &which,
-                             .n = which != ANY,
+    DeviceOptions options = {.which = c->n ? c->gpu : NULL,
+                             .n = c->n,
                              .visible = env_get(ENV_CUDA_VISIBLE_DEVICES),
                              .first_guess = algorithms && strcmp(algorithms, "first") == 0,
                              .tf32 = env_int(ENV_TF32, 0) != 0,
@@ -193,7 +218,7 @@ static Err open_device(Ctx *cx, int32_t which, Device *out) {
 }
 
 Err gpu_look(Ctx *cx, Device *out) {
-    return open_device(cx, ANY, out);
+    return open_device(cx, &(Choice){.n = 0}, out);
 }
 
 /* Is it that there are fewer GPUs than processes? */
@@ -214,44 +239,57 @@ static Err too_few(Ctx *cx, const Ranks *ranks, Err err) {
         (int)ranks->rank, (int)ranks->local + 1, (int)n, n == 1 ? "" : "s");
 }
 
+/* Whether they are at work; what they are for tensors. */
+static Err begin(Runtime *rt) {
+    Gpu *g = &rt->gpu;
+    if (g->device.gpus > MAX_DOMAINS)
+        return err_set(rt->cx, E_DEVICE,
+                       "--devices=cuda: %d GPUs, and one process uses %d at most; say which: "
+                       "--devices=cuda:0,1",
+                       (int)g->device.gpus, MAX_DOMAINS);
+    for (int32_t k = 0; k < g->device.gpus; k++)
+        if (!g->device.wait(g->device.self, k))
+            return not_there(rt->cx, g->device.error(g->device.self));
+    g->cx = rt->cx;
+    g->rt = rt;
+    for (int32_t k = 0; k < g->device.gpus; k++) {
+        g->of[k] = (GpuMemory){.memory = {k, 0, 0, take, give, write, read, move}, .gpu = g};
+        rt->cx->memory[k] = &g->of[k].memory;
+    }
+    fill_target(g);
+    return E_OK;
+}
+
 Err gpu_open(Runtime *rt, const char *devices, const Ranks *ranks, int32_t *ndevices) {
     Gpu *g = &rt->gpu;
     Choice c;
     if (!read_choice(devices + strlen("cuda"), &c))
         return err_set(rt->cx, E_MESH,
-                       "--devices=%s: expected cuda, cuda:2 (a GPU by its index) or cuda:0*8 "
-                       "(eight virtual devices on it)",
+                       "--devices=%s: expected cuda, cuda:2 (a GPU by its index), cuda:0,1 "
+                       "(several) or cuda:0*8 (eight virtual devices on it)",
                        devices);
-    g->chosen = c.gpu != ANY;
+    g->chosen = c.n > 0;
     const char *visible = env_get(ENV_CUDA_VISIBLE_DEVICES);
-    /* A launcher may show each process one of its own. */
-    if (ranks->world > 1 && !g->chosen) c.gpu = visible && !strchr(visible, ',') ? 0 : ranks->local;
-    Err err = open_device(rt->cx, c.gpu, &g->device);
+    if (ranks->world > 1 && !g->chosen) {
+        /* A launcher may show each process one of its own. */
+        c.gpu[0] = visible && !strchr(visible, ',') ? 0 : ranks->local;
+        c.n = 1;
+    }
+    Err err = open_device(rt->cx, &c, &g->device);
     if (err) return ranks->world > 1 && !g->chosen ? too_few(rt->cx, ranks, err) : err;
-    if (g->device.gpus > 1) {
-        gpu_close(g);
-        return not_there(rt->cx, "one process uses one GPU; start one for each: meshlua run -n 2 "
-                                 "--devices=cuda SCRIPT, or say which: --devices=cuda:0");
-    }
-    if (!g->device.wait(g->device.self, 0)) {
-        char why[REASON];
-        snprintf(why, sizeof why, "%s", g->device.error(g->device.self));
-        gpu_close(g);
-        return not_there(rt->cx, why);
-    }
-    g->cx = rt->cx;
-    g->rt = rt;
-    g->memory = (Memory){0, 0, take, give, write, read, move};
-    rt->cx->memory = &g->memory;
-    fill_target(g);
-    *ndevices = c.times;
-    return E_OK;
+    err = begin(rt);
+    if (err) gpu_close(g);
+    *ndevices = c.times * g->device.gpus;
+    return err;
 }
 
 void gpu_close(Gpu *g) {
     if (!gpu_is_there(g)) return;
-    if (g->scratch) give(&g->memory, g->scratch, g->scratch_bytes);
+    for (int32_t k = 0; g->cx && k < g->device.gpus; k++) {
+        GpuMemory *m = &g->of[k];
+        if (m->scratch) give(&m->memory, m->scratch, m->scratch_bytes);
+        g->cx->memory[k] = NULL;
+    }
     g->device.close(g->device.self);
-    if (g->cx) g->cx->memory = NULL;
     *g = (Gpu){.cx = NULL};
 }

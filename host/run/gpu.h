@@ -1,5 +1,5 @@
-/* gpu.h - the GPU that this process runs plans on: the library for it found and opened, its memory
- * as that of tensors, its errors as ours. */
+/* gpu.h - the GPUs that this process runs plans on: the library for them found and opened, their
+ * memory as that of tensors, their errors as ours. Each is a domain (place.h). */
 #ifndef MESHLUA_GPU_H
 #define MESHLUA_GPU_H
 
@@ -8,26 +8,31 @@
 #include "run/device.h"
 #include "run/ranks.h"
 
-typedef struct Gpu {
+typedef struct GpuMemory {
     Memory memory; /* first: what it is given leads back here */
+    struct Gpu *gpu;
+    char *scratch; /* of the kernel that runs */
+    size_t scratch_bytes;
+} GpuMemory;
+
+typedef struct Gpu {
+    GpuMemory of[MAX_DOMAINS];
     Ctx *cx;
     struct Runtime *rt;
     Device device;     /* version 0: there are none */
     bool chosen;       /* by number, not by the rank of the process */
-    char missing[320]; /* why there is no way to the GPUs of other processes; see gpus.h */
+    char missing[320]; /* why there is no way to other GPUs; see gpus.h */
     Target target;
     size_t written; /* bytes, since the exchanges on their way were waited for */
-    char *scratch;  /* of the kernel that runs */
-    size_t scratch_bytes;
 } Gpu;
 
 static inline bool gpu_is_there(const Gpu *g) {
     return g->device.version != 0;
 }
-/* Opens the one that --devices=cuda... names: "cuda" the only one there is, or in several processes
- * that of this one's local number, "cuda:2" the third, "cuda:0*8" eight virtual devices on the
- * first. How many devices there are goes to `ndevices`. E_DEVICE with the reason where it cannot be
- * used. */
+/* Opens those that --devices=cuda... names: "cuda" all there are, or in several processes that of
+ * this one's local number, "cuda:0,2" the first and the third, "cuda:0*8" eight virtual devices on
+ * the first. How many devices there are goes to `ndevices`. E_DEVICE with the reason where one
+ * cannot be used. */
 Err gpu_open(struct Runtime *rt, const char *devices, const Ranks *ranks,
              int32_t *ndevices) MUST_CHECK;
 void gpu_close(Gpu *g);
@@ -44,8 +49,8 @@ Err gpu_error(const Gpu *g, const char *what);
 Err gpu_fault(Gpu *g) MUST_CHECK;
 /* Waits for all work; E_INDEX and E_DEVICE as above. */
 Err gpu_wait(Gpu *g) MUST_CHECK;
-Err gpu_grow_scratch(Gpu *g, size_t bytes) MUST_CHECK;
+Err gpu_grow_scratch(Gpu *g, int32_t domain, size_t bytes) MUST_CHECK;
 /* Runs a kernel once: one that is no step of a plan. */
-Err gpu_run(Gpu *g, const char *kernel, const KArgs *args) MUST_CHECK;
+Err gpu_run(Gpu *g, int32_t domain, const char *kernel, const KArgs *args) MUST_CHECK;
 
 #endif

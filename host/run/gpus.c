@@ -14,8 +14,8 @@ enum { HOST_NAME = 64, WHY = 256 };
 typedef struct Place {
     uint64_t host;
     char name[HOST_NAME]; /* of the host */
-    char bus[DEVICE_BUS];
-    int32_t there; /* is there a GPU? */
+    char bus[MAX_DOMAINS][DEVICE_BUS];
+    int32_t gpus;
     int32_t chosen;
 } Place;
 
@@ -29,15 +29,27 @@ typedef struct Way {
 
 static void fill_place(const Runtime *rt, Place *p) {
     const Gpu *g = &rt->gpu;
-    *p = (Place){.host = hosts_key(), .there = gpu_is_there(g), .chosen = g->chosen};
+    *p = (Place){.host = hosts_key(), .chosen = g->chosen};
     gethostname(p->name, sizeof p->name - 1);
-    if (p->there) memcpy(p->bus, g->device.gpu[0].bus, sizeof p->bus);
+    if (gpu_is_there(g)) p->gpus = g->device.gpus;
+    for (int32_t k = 0; k < p->gpus; k++) memcpy(p->bus[k], g->device.gpu[k].bus, sizeof p->bus[k]);
 }
 
-/* An earlier process on the same GPU, or -1. */
-static int32_t sharer(const Place *all, int32_t i) {
-    for (int32_t k = 0; k < i; k++)
-        if (all[k].host == all[i].host && memcmp(all[k].bus, all[i].bus, DEVICE_BUS) == 0) return k;
+/* The bus of a GPU that both have, or NULL. */
+static const char *shared_bus(const Place *a, const Place *b) {
+    if (a->host != b->host) return NULL;
+    for (int32_t i = 0; i < a->gpus; i++)
+        for (int32_t k = 0; k < b->gpus; k++)
+            if (memcmp(a->bus[i], b->bus[k], DEVICE_BUS) == 0) return a->bus[i];
+    return NULL;
+}
+
+/* An earlier process with a GPU of that one, and its bus; or -1. */
+static int32_t sharer(const Place *all, int32_t i, const char **bus) {
+    for (int32_t k = 0; k < i; k++) {
+        *bus = shared_bus(&all[i], &all[k]);
+        if (*bus) return k;
+    }
     return -1;
 }
 
@@ -47,21 +59,22 @@ static Err check_places(Runtime *rt, const Place *all, bool *shared) {
     bool chosen = true;
     for (int32_t i = 0; i < world; i++) {
         chosen = chosen && all[i].chosen;
-        if (all[i].there != all[0].there)
+        if (all[i].gpus != all[0].gpus)
             return err_set(rt->cx, E_RANKS,
-                           "rank %d has a GPU, and rank %d has none; --devices "
-                           "must be the same for all",
-                           all[0].there ? 0 : (int)i, all[0].there ? (int)i : 0);
+                           "rank 0 has %d GPUs, and rank %d has %d; --devices must be the same for "
+                           "all",
+                           (int)all[0].gpus, (int)i, (int)all[i].gpus);
     }
-    for (int32_t i = 1; all[0].there && i < world; i++) {
-        int32_t k = sharer(all, i);
+    for (int32_t i = 1; all[0].gpus && i < world; i++) {
+        const char *bus;
+        int32_t k = sharer(all, i, &bus);
         if (k < 0) continue;
         *shared = true;
         if (chosen) continue;
         return err_set(rt->cx, E_RANKS,
                        "ranks %d and %d would use the same GPU, %.*s of %s; start one process for "
                        "each GPU, or share one on purpose with --devices=cuda:0 in all",
-                       (int)k, (int)i, DEVICE_BUS, all[i].bus, all[i].name);
+                       (int)k, (int)i, DEVICE_BUS, bus, all[i].name);
     }
     return E_OK;
 }
@@ -93,9 +106,10 @@ static Err join(Runtime *rt, const char id[DEVICE_ID]) {
     static const Crossing start = {.op = "the start of NCCL", .where = "", .axes = ""};
     Device *d = &rt->gpu.device;
     Comm *c = &rt->link.device;
-    ring_enter(channel_ring(rt->link.channel), &start);
-    int joined = d->join(d->self, id, rt->ranks.rank, rt->ranks.world, c);
-    ring_leave(channel_ring(rt->link.channel));
+    Ring *ring = rt->link.channel ? channel_ring(rt->link.channel) : NULL;
+    if (ring) ring_enter(ring, &start);
+    int joined = d->join(d->self, id, rt->cx->domain, rt->cx->domains * rt->ranks.world, c);
+    if (ring) ring_leave(ring);
     if (joined) return E_OK;
     c->version = 0;
     return err_set(rt->cx, E_RANKS, "%s", d->error(d->self));
@@ -105,14 +119,18 @@ static Err join(Runtime *rt, const char id[DEVICE_ID]) {
 static Err open_way(Runtime *rt, Way *all) {
     Way mine;
     fill_way(rt, &mine);
-    TRY(link_gather(rt->cx, &rt->link, "asking for NCCL", &mine, all, sizeof mine));
+    if (rt->ranks.world == 1)
+        all[0] = mine;
+    else
+        TRY(link_gather(rt->cx, &rt->link, "asking for NCCL", &mine, all, sizeof mine));
     rt->gpu.missing[0] = '\0';
-    for (int32_t i = 0; i < rt->ranks.world; i++)
-        if (!all[i].there) {
-            snprintf(rt->gpu.missing, sizeof rt->gpu.missing, "rank %d: %.*s", (int)i, WHY,
-                     all[i].why);
-            return E_OK;
-        }
+    for (int32_t i = 0; i < rt->ranks.world; i++) {
+        if (all[i].there) continue;
+        char who[32] = "";
+        if (rt->ranks.world > 1) snprintf(who, sizeof who, "rank %d: ", (int)i);
+        snprintf(rt->gpu.missing, sizeof rt->gpu.missing, "%s%.*s", who, WHY, all[i].why);
+        return E_OK;
+    }
     return join(rt, all[0].id);
 }
 
@@ -129,7 +147,7 @@ Err gpus_join(Runtime *rt) {
     if (!err) err = link_gather(rt->cx, &rt->link, "asking for GPUs", &mine, place, sizeof mine);
     if (!err) err = check_places(rt, place, &shared);
     if (!err && shared) let_share(rt);
-    if (!err && mine.there) err = open_way(rt, way);
+    if (!err && mine.gpus) err = open_way(rt, way);
     arena_free(&arena);
     return err;
 }
@@ -141,7 +159,15 @@ void gpus_leave(Runtime *rt) {
 }
 
 Err gpus_need(Runtime *rt) {
+    Way way;
     if (rt->link.device.version) return E_OK;
+    if (rt->ranks.world == 1) TRY(open_way(rt, &way));
+    if (rt->link.device.version) return E_OK;
+    if (rt->ranks.world == 1)
+        return err_set(rt->cx, E_RANKS,
+                       "%d GPUs, and nothing to carry data between them: %s; or use one: "
+                       "--devices=cuda:0",
+                       (int)rt->cx->domains, rt->gpu.missing);
     return err_set(rt->cx, E_RANKS,
                    "%d processes with GPUs, and nothing to carry data between them: %s; or start "
                    "one process; or ml.distributed{backend = \"mpi\"} sends it through the host's "
@@ -151,6 +177,11 @@ Err gpus_need(Runtime *rt) {
 
 Err gpus_use_host(Runtime *rt) {
     if (rt->ranks.world == 1 || !gpu_is_there(&rt->gpu)) return E_OK;
+    if (rt->cx->domains > 1)
+        return err_set(rt->cx, E_RANKS,
+                       "backend = \"mpi\" is for processes with one GPU each, and these have %d; "
+                       "start one process for each",
+                       (int)rt->cx->domains);
     TRY(link_settle(rt->cx, &rt->link));
     gpus_leave(rt);
     if (!staged_open(&rt->link.comm, &rt->gpu.device, &rt->link.device))

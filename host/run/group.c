@@ -51,7 +51,7 @@ bool group_crosses(const Group *g, const Mesh *m) {
         int32_t coord[MAX_AXES];
         mesh_coords(m, i, coord);
         int32_t first = group_first(g, m, coord);
-        if (place_process(m, i) != place_process(m, first)) return true;
+        if (place_domain(m, i) != place_domain(m, first)) return true;
     }
     return false;
 }
@@ -119,20 +119,20 @@ Source group_source(const Group *g, const int32_t coord[MAX_AXES], int32_t k) {
 
 /* ---- trees ---- */
 
-static int32_t cut(const int32_t *process, int32_t first, int32_t n, Root *root, int32_t count) {
+static int32_t cut(const int32_t *domain, int32_t first, int32_t n, Root *root, int32_t count) {
     int32_t same = 1;
-    while (same < n && process[first + same] == process[first]) same++;
+    while (same < n && domain[first + same] == domain[first]) same++;
     if (same == n) {
-        root[count] = (Root){first, n, process[first]};
+        root[count] = (Root){first, n, domain[first]};
         return count + 1;
     }
     int32_t half = tree_half(n);
-    count = cut(process, first, half, root, count);
-    return cut(process, first + half, n - half, root, count);
+    count = cut(domain, first, half, root, count);
+    return cut(domain, first + half, n - half, root, count);
 }
 
-int32_t group_cut(const int32_t *process, int32_t n, Root *root) {
-    return cut(process, 0, n, root, 0);
+int32_t group_cut(const int32_t *domain, int32_t n, Root *root) {
+    return cut(domain, 0, n, root, 0);
 }
 
 bool group_is_even(const Root *root, int32_t count) {

@@ -5,7 +5,8 @@
 Err exec_bind_gpu(Exec *e, Item *item) {
     Gpu *g = &e->rt->gpu;
     size_t scratch = 0;
-    item->bound = g->device.bind(g->device.self, 0, item->row->name, &item->args, &scratch);
+    item->bound =
+        g->device.bind(g->device.self, item->domain, item->row->name, &item->args, &scratch);
     if (scratch > e->scratch) e->scratch = scratch;
     return item->bound ? E_OK : gpu_error(g, item->row->name);
 }
@@ -18,8 +19,8 @@ Err exec_launch(Exec *e, const Item *item) {
     const char *where =
         plan_str(e->plan, s->locs.n ? PLAN_LIST(e->plan, int32_t, s->locs)[0] : s->op);
     g->device.range(g->device.self, where);
-    bool ok = g->device.launch(g->device.self, item->bound, &item->args, g->scratch,
-                               exec_tag(e, item->step));
+    bool ok = g->device.launch(g->device.self, item->bound, &item->args,
+                               g->of[item->domain].scratch, exec_tag(e, item->step));
     g->device.range(g->device.self, NULL);
     return ok ? E_OK : gpu_error(g, item->row->name);
 }

@@ -1,4 +1,5 @@
 #include "run/profile.h"
+#include "run/bind.h"
 
 #include <errno.h>
 #include <string.h>
@@ -80,6 +81,10 @@ static void describe_items(ProfilePlan *plan) {
         const Item *item = &e->item.at[i];
         if (!item->args.nout) continue;
         int32_t base = item->ref[item->args.nin].base, buffer = buffer_of(e, base);
+        if (base >= e->wire_base) { /* for all devices of its domain */
+            plan->item[i].slot = exec_class_slots(e, 0)[item->domain];
+            continue;
+        }
         plan->item[i].vary = plan_buffer(e->plan, buffer)->vary;
         plan->item[i].slot = base - e->first_base[buffer];
     }
@@ -104,7 +109,7 @@ static bool same_exec(const void *ud, const void *probe, int32_t i) {
     return ((const Profile *)ud)->plan.at[i]->e == probe;
 }
 
-/* Rings for all threads: how many there are is known once a plan runs. */
+/* Rings for all threads, or GPUs: how many there are is known once a plan runs. */
 static Err meet_threads(Profile *p, int32_t threads) {
     if (p->threads) return E_OK;
     p->ring = ARENA_ARRAY(&p->arena, ProfileRing, threads);
@@ -115,20 +120,21 @@ static Err meet_threads(Profile *p, int32_t threads) {
     return E_OK;
 }
 
-/* From here on; a GPU's queue is empty then, so that its times can be told. */
-static Err begin_queue(Profile *p) {
+/* From here on; the GPUs' queues are empty then, so that their times can be told. */
+static Err begin_queues(Profile *p) {
     Gpu *g = &p->now->e->rt->gpu;
-    if (gpu_is_there(g)) {
-        TRY(gpu_wait(g));
-        p->place = g->device.stamp(g->device.self, 0);
-    }
-    p->now_start = p->place_time = profile_clock();
+    if (gpu_is_there(g)) TRY(gpu_wait(g));
+    for (int32_t k = 0; gpu_is_there(g) && k < g->device.gpus; k++)
+        p->place[k] = g->device.stamp(g->device.self, k);
+    p->now_start = profile_clock();
+    for (int32_t k = 0; k < MAX_DOMAINS; k++) p->place_time[k] = p->now_start;
     return E_OK;
 }
 
 Err profile_enter(Profile *p, Exec *e) {
     if (!p) return E_OK;
-    TRY(meet_threads(p, pool_threads(e->rt->pool)));
+    int32_t threads = pool_threads(e->rt->pool), domains = e->rt->cx->domains;
+    TRY(meet_threads(p, domains > threads ? domains : threads));
     uint64_t hash = hash_u64(0, (uint64_t)(uintptr_t)e);
     int32_t i = map_find(&p->plans, hash, same_exec, p, e);
     if (i < 0) {
@@ -140,7 +146,7 @@ Err profile_enter(Profile *p, Exec *e) {
         exec_retain(e);
     }
     p->now = p->plan.at[i];
-    return begin_queue(p);
+    return begin_queues(p);
 }
 
 /* ---- recording ---- */
@@ -172,27 +178,35 @@ void profile_piece(Profile *p, int thread, const Item *item, int64_t lo, int64_t
     add_piece(p, thread, item, share, start, profile_clock());
 }
 
-/* Turns launches into pieces; waits for the last of them. */
-static void settle_launches(Profile *p) {
+/* Turns the launches of a GPU into pieces, each of which ends where the next begins; waits for the
+ * last of them. */
+static void settle_gpu(Profile *p, int32_t k) {
     Gpu *g = &p->now->e->rt->gpu;
-    if (!p->launches) return;
-    int64_t end = g->device.stamp(g->device.self, 0), times[PROFILE_LAUNCHES + 1];
+    const Item *last = NULL;
+    int64_t start = p->place_time[k], end = g->device.stamp(g->device.self, k);
     for (int32_t i = 0; i <= p->launches; i++) {
-        int64_t at = i < p->launches ? p->launch[i].stamp : end;
-        double after = g->device.between(g->device.self, 0, p->place, at);
-        times[i] = p->place_time + (after > 0 ? (int64_t)(1e9 * after) : 0);
+        const ProfileLaunch *l = &p->launch[i];
+        if (i < p->launches && l->item->domain != k) continue;
+        int64_t stamp = i < p->launches ? l->stamp : end;
+        double after = g->device.between(g->device.self, k, p->place[k], stamp);
+        int64_t time = p->place_time[k] + (after > 0 ? (int64_t)(1e9 * after) : 0);
+        if (last) add_piece(p, k, last, 1, start, time);
+        last = l->item;
+        start = time;
     }
-    for (int32_t i = 0; i < p->launches; i++)
-        add_piece(p, 0, p->launch[i].item, 1, times[i], times[i + 1]);
-    p->place = end;
-    p->place_time = times[p->launches];
+    p->place[k] = end;
+    p->place_time[k] = start;
+}
+
+static void settle_launches(Profile *p) {
+    for (int32_t k = 0; p->launches && k < p->now->e->rt->gpu.device.gpus; k++) settle_gpu(p, k);
     p->launches = 0;
 }
 
 void profile_launch(Profile *p, const Item *item) {
     const Gpu *g = &p->now->e->rt->gpu;
     if (p->launches == PROFILE_LAUNCHES) settle_launches(p);
-    p->launch[p->launches++] = (ProfileLaunch){item, g->device.stamp(g->device.self, 0)};
+    p->launch[p->launches++] = (ProfileLaunch){item, g->device.stamp(g->device.self, item->domain)};
 }
 
 void profile_leave(Profile *p) {

@@ -68,14 +68,15 @@ typedef struct Profile {
     FILE *file;
     int64_t start;
     int32_t threads;         /* 0: nothing has run yet */
-    ProfileRing host, *ring; /* ring: by thread */
+    ProfileRing host, *ring; /* ring: by thread, or by GPU */
     VEC(ProfilePlan *) plan;
     Map plans;        /* by Exec */
     ProfilePlan *now; /* the one that runs */
     int64_t now_start;
-    ProfileLaunch launch[PROFILE_LAUNCHES];
+    ProfileLaunch launch[PROFILE_LAUNCHES + 1]; /* the last one is never used */
     int32_t launches;
-    int64_t place, place_time; /* a stamp, and when it was: profile_clock */
+    int64_t place[MAX_DOMAINS], place_time[MAX_DOMAINS]; /* by GPU: a stamp, and when it was:
+                                                            profile_clock */
     Arena arena;
 } Profile;
 

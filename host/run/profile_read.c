@@ -41,23 +41,25 @@ ProfileTotal profile_total(const Profile *p, const ProfilePlan *plan, int32_t it
     return sum;
 }
 
+/* The slot of a device of this process. */
 static int32_t slot_at(const Exec *e, uint32_t vary, int32_t index) {
     int32_t coord[MAX_AXES] = {0};
     if (e->mesh) mesh_coords(e->mesh, index, coord);
-    return exec_slot(e, vary, coord);
+    return place_own_slot(e->mesh, vary, coord);
 }
 
 bool profile_has_device(const ProfilePlan *plan, int32_t item, int32_t index) {
+    const Exec *e = plan->e;
     const ProfileItem *at = &plan->item[item];
-    return slot_at(plan->e, at->vary, index) == at->slot;
+    return exec_device(e, index) >= 0 && slot_at(e, at->vary, index) == at->slot;
 }
 
 /* Sums by slot of each vary class, so that devices and items need not be met pairwise. */
 static Err add_plan(const Profile *p, const ProfilePlan *plan, double *device) {
     const Exec *e = plan->e;
     int32_t n = e->mesh ? e->mesh->ndevices : 1, classes = 1 << e->plan->naxes;
-    size_t size = sizeof(double) * (size_t)n * (size_t)classes;
-    double *sum = alloc_new(&p->cx->alloc, size);
+    size_t size = sizeof(double) * (size_t)n * (size_t)(classes + 1);
+    double *sum = alloc_new(&p->cx->alloc, size), *sharing = sum + classes * n;
     if (!sum) return err_nomem(p->cx, "a profile");
     for (int32_t i = 0; i < e->item.n; i++) {
         const ProfileItem *at = &plan->item[i];
@@ -65,10 +67,12 @@ static Err add_plan(const Profile *p, const ProfilePlan *plan, double *device) {
             sum[at->vary * n + at->slot] += (double)plan->total[t][i].time;
     }
     for (int32_t vary = 0; vary < classes; vary++) {
-        int32_t sharing = n / plan_slots(e->plan, (uint32_t)vary);
+        for (int32_t i = 0; i < n; i++) sharing[i] = 0; /* devices, by slot */
+        for (int32_t i = 0; i < n; i++)
+            if (exec_device(e, i) >= 0) sharing[slot_at(e, (uint32_t)vary, i)]++;
         for (int32_t i = 0; i < n; i++) {
-            int32_t id = exec_device(e, i);
-            if (id >= 0) device[id] += sum[vary * n + slot_at(e, (uint32_t)vary, i)] / sharing;
+            int32_t id = exec_device(e, i), slot = id < 0 ? 0 : slot_at(e, (uint32_t)vary, i);
+            if (id >= 0) device[id] += sum[vary * n + slot] / sharing[slot];
         }
     }
     alloc_free(&p->cx->alloc, sum, size);

@@ -21,8 +21,8 @@ int runtime_cores(void) {
 static Err bad_devices(Ctx *cx, const char *s) {
     return err_set(
         cx, E_MESH,
-        "--devices=%s: expected a number of virtual CPU devices from 1 to %d, cuda, cuda:0*8, "
-        "fake:N, or fake:KIND:N (cpu, h100, h200)",
+        "--devices=%s: expected a number of virtual CPU devices from 1 to %d, cuda, cuda:0,1, "
+        "cuda:0*8, fake:N, or fake:KIND:N (cpu, h100, h200)",
         s, MAX_DEVICES);
 }
 
@@ -33,11 +33,18 @@ static int32_t count_of(const char *s) {
     return *s && !*end && n >= 1 && n <= MAX_DEVICES ? (int32_t)n : 0;
 }
 
-/* Every process has as many devices, and knows which are its own. */
+/* Which domains this process has, and how many devices are in each. */
+static void number_domains(Runtime *rt) {
+    int32_t domains = gpu_is_there(&rt->gpu) ? rt->gpu.device.gpus : 1;
+    bool several = domains * rt->ranks.world > 1;
+    rt->cx->domains = domains;
+    rt->cx->domain = domains * rt->ranks.rank;
+    rt->cx->domain_devices = several ? rt->ndevices / domains : 0;
+}
+
+/* Every process has as many devices. */
 static Err share_devices(Runtime *rt) {
     if (rt->ranks.world == 1) return E_OK;
-    rt->cx->process = rt->ranks.rank;
-    rt->cx->devices_each = rt->ndevices;
     TRY(agree_all(rt, AGREE_DEVICES, (uint64_t)rt->ndevices));
     return gpus_join(rt);
 }
@@ -73,6 +80,7 @@ Err runtime_set_devices(Runtime *rt, const char *devices) {
     rt->target = target;
     rt->ndevices = n;
     rt->fake = fake;
+    number_domains(rt);
     return rt->link.comm.version ? share_devices(rt) : E_OK;
 }
 
@@ -105,8 +113,8 @@ static void leave(Runtime *rt) {
     link_close(rt->cx, &rt->link);
 }
 
-static void give_back(Runtime *rt, char *at, size_t bytes) {
-    Memory *m = rt->cx->memory;
+static void give_back(Runtime *rt, int32_t domain, char *at, size_t bytes) {
+    Memory *m = rt->cx->memory[domain];
     if (m && at) m->give(m, at, bytes);
     if (!m) alloc_free(&rt->cx->alloc, at, bytes);
 }
@@ -119,8 +127,10 @@ void runtime_free(Runtime *rt) {
     int threads = rt->pool ? pool_threads(rt->pool) : 0;
     pool_free(rt->cx, rt->pool);
     hosts_forget(rt);
-    give_back(rt, rt->workspace, rt->workspace_bytes);
-    give_back(rt, rt->wire, rt->wire_bytes);
+    for (int32_t k = 0; k < rt->cx->domains; k++) {
+        give_back(rt, k, rt->room[k].workspace, rt->room[k].workspace_bytes);
+        give_back(rt, k, rt->room[k].wire, rt->room[k].wire_bytes);
+    }
     gpu_close(&rt->gpu);
     alloc_free(a, rt->scratch, rt->scratch_each * (size_t)threads);
     alloc_free(a, rt->counters, sizeof *rt->counters * (size_t)rt->ndevices);
@@ -141,11 +151,12 @@ static Err no_workspace(Runtime *rt, size_t bytes) {
 }
 
 /* Where tensors lie: what plans read and write. */
-static Err grow(Runtime *rt, char **at, size_t *have, size_t want) {
+static Err grow(Runtime *rt, int32_t domain, char **at, size_t *have, size_t want) {
     if (want <= *have) return E_OK;
-    Memory *m = rt->cx->memory;
-    give_back(rt, *at, *have); /* first: there may be room for one only */
+    Memory *m = rt->cx->memory[domain];
+    give_back(rt, domain, *at, *have); /* first: there may be room for one only */
     *have = 0;
+    rt->moves++;
     *at = m ? m->take(m, want) : alloc_aligned(&rt->cx->alloc, want);
     if (!*at) return no_workspace(rt, want);
     *have = want;
@@ -177,12 +188,17 @@ int runtime_threads(const Runtime *rt) {
     return threads ? threads : 1;
 }
 
-Err runtime_grow_wire(Runtime *rt, size_t bytes) {
-    return grow(rt, &rt->wire, &rt->wire_bytes, bytes);
+Err runtime_grow_workspace(Runtime *rt, int32_t domain, size_t bytes) {
+    Room *r = &rt->room[domain];
+    return grow(rt, domain, &r->workspace, &r->workspace_bytes, bytes);
 }
 
-Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each, int32_t stages,
-                 int32_t queues) {
+Err runtime_grow_wire(Runtime *rt, int32_t domain, size_t bytes) {
+    Room *r = &rt->room[domain];
+    return grow(rt, domain, &r->wire, &r->wire_bytes, bytes);
+}
+
+Err runtime_grow(Runtime *rt, size_t scratch_each, int32_t stages, int32_t queues) {
     if (!rt->pool) {
         if (!threads_asked(rt))
             return err_set(rt->cx, E_VALUE, "MESHLUA_THREADS: must be from 1 to %d", MAX_THREADS);
@@ -192,7 +208,6 @@ Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each, int32_t sta
     if (!pool_reserve(rt->cx, rt->pool, stages, queues)) return err_nomem(rt->cx, "threads' work");
     if (stages > rt->stages) rt->stages = stages;
     if (queues > rt->queues) rt->queues = queues;
-    TRY(grow(rt, &rt->workspace, &rt->workspace_bytes, workspace));
     scratch_each = (scratch_each + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
     return grow_scratch(rt, scratch_each);
 }

@@ -18,6 +18,13 @@ typedef struct Counters {
 
 struct Exec;
 
+typedef struct Room { /* memory of a domain that plans use in turn */
+    char *workspace;  /* temporaries of the plan that runs */
+    size_t workspace_bytes;
+    char *wire; /* what goes to other domains and comes from them */
+    size_t wire_bytes;
+} Room;
+
 typedef struct Runtime {
     Ctx *cx;
     const Target *target;
@@ -32,10 +39,8 @@ typedef struct Runtime {
     Blas blas;
     Pool *pool;             /* NULL until something runs */
     int32_t stages, queues; /* that it has room for */
-    char *workspace;        /* temporaries of the plan that runs; plans take turns */
-    size_t workspace_bytes;
-    char *wire; /* what goes to other processes and comes from them; plans take turns */
-    size_t wire_bytes;
+    Room room[MAX_DOMAINS];
+    int64_t moves; /* so many times a workspace or a wire has moved */
     char *scratch; /* per thread */
     size_t scratch_each;
     Counters *counters;       /* by device; less what the execs have not been asked for yet */
@@ -54,17 +59,18 @@ Err runtime_init(Runtime *rt, Ctx *cx, const Ranks *ranks, const char *devices) 
 void runtime_free(Runtime *rt);
 /* Meets the other processes, once `ranks` is known. */
 Err runtime_connect(Runtime *rt, const JoinFlags *join) MUST_CHECK;
-/* "8", "cuda", "cuda:0*8", "fake:64", "fake:h200:4096". */
+/* "8", "cuda", "cuda:0,1", "cuda:0*8", "fake:64", "fake:h200:4096". */
 Err runtime_set_devices(Runtime *rt, const char *devices) MUST_CHECK;
-/* Threads and memory for a plan that needs these; grows what is there. */
-Err runtime_grow(Runtime *rt, size_t workspace, size_t scratch_each, int32_t stages,
-                 int32_t queues) MUST_CHECK;
-Err runtime_grow_wire(Runtime *rt, size_t bytes) MUST_CHECK;
-static inline bool runtime_ready(const Runtime *rt, size_t workspace, size_t scratch_each,
-                                 int32_t stages, int32_t queues) {
-    return rt->pool && workspace <= rt->workspace_bytes && scratch_each <= rt->scratch_each &&
-           stages <= rt->stages && queues <= rt->queues;
+/* Threads and their memory for a plan that needs these; grows what is there. */
+Err runtime_grow(Runtime *rt, size_t scratch_each, int32_t stages, int32_t queues) MUST_CHECK;
+static inline bool runtime_ready(const Runtime *rt, size_t scratch_each, int32_t stages,
+                                 int32_t queues) {
+    return rt->pool && scratch_each <= rt->scratch_each && stages <= rt->stages &&
+           queues <= rt->queues;
 }
+/* The room of one of this process's domains. */
+Err runtime_grow_workspace(Runtime *rt, int32_t domain, size_t bytes) MUST_CHECK;
+Err runtime_grow_wire(Runtime *rt, int32_t domain, size_t bytes) MUST_CHECK;
 const KernelRow *runtime_kernel(const Runtime *rt, const char *name); /* NULL: none */
 /* Devices are numbered by process, then within it; each process has as many. */
 static inline int32_t runtime_device_count(const Runtime *rt) {

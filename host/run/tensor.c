@@ -3,11 +3,14 @@
 
 #include <string.h>
 
+static const Mesh *mesh_under(const Tensor *t) {
+    return t->type->layout ? t->type->layout->mesh : NULL;
+}
+
 void tensor_init(Tensor *t, Ctx *cx, const Type *type) {
     uint32_t used = layout_vary(type->layout);
-    const Mesh *m = type->layout ? type->layout->mesh : NULL;
-    int32_t nslot = m ? place_slots(m, used, m->process) : 1;
-    *t = (Tensor){.refs = 1, .cx = cx, .type = type, .nslot = nslot};
+    *t = (Tensor){.refs = 1, .cx = cx, .type = type};
+    t->nslot = place_own_slots(mesh_under(t), used);
     t->local = layout_local(type->layout, &type->dims);
     dims_strides(&t->local, t->strides);
     for (int d = 0; d < t->local.rank; d++) t->strides[d] *= dtype_size(type->dtype);
@@ -40,31 +43,35 @@ static size_t slot_stride(const Tensor *t) {
     return buffer_slot_stride(tensor_shard_bytes(t));
 }
 
-/* Gives every slot its part of one new buffer. */
-static bool give_buffer(Tensor *t) {
+/* Gives every slot of a domain, which has those from `first` to `end`, its part of a new buffer. */
+static bool give_buffer(Tensor *t, int32_t domain, int32_t first, int32_t end) {
     size_t each = slot_stride(t);
-    if (tensor_is_elsewhere(t)) return true;
-    Buffer *b = buffer_new(t->cx, each * (size_t)t->nslot);
+    if (first == end) return true;
+    Buffer *b = buffer_new(t->cx, domain, each * (size_t)(end - first));
     if (!b) return false;
-    for (int32_t i = 0; i < t->nslot; i++) {
-        t->shard[i] = (Shard){buffer_retain(b), (int64_t)each * i};
-    }
+    for (int32_t i = first; i < end; i++)
+        t->shard[i] = (Shard){buffer_retain(b), (int64_t)each * (i - first)};
     buffer_release(b);
     return true;
 }
 
 Tensor *tensor_alloc(Ctx *cx, const Type *type) {
     Tensor *t = tensor_new(cx, type);
-    if (t && !give_buffer(t)) {
-        tensor_release(t);
-        return NULL;
+    uint32_t used = layout_vary(type->layout);
+    int32_t first = 0;
+    for (int32_t k = 0; t && first < t->nslot; k++) {
+        int32_t end = place_own_first(mesh_under(t), used, k + 1);
+        if (!give_buffer(t, k, first, end)) {
+            tensor_release(t);
+            return NULL;
+        }
+        first = end;
     }
     return t;
 }
 
 bool tensor_is_whole(const Tensor *t) {
-    const Layout *l = t->type->layout;
-    return !l || t->nslot == mesh_product(l->mesh, layout_vary(l));
+    return place_own_all(mesh_under(t), layout_vary(t->type->layout));
 }
 
 Tensor *tensor_retain(Tensor *t) {
@@ -163,7 +170,7 @@ static size_t extent(const Tensor *t, int64_t *lo) {
 }
 
 Err tensor_read_shard(const Tensor *t, int32_t slot, void *out) {
-    Memory *m = t->cx->memory;
+    Memory *m = t->shard[slot].buffer->memory;
     char *from = tensor_data(t, slot);
     int64_t strides[MAX_RANK], lo;
     size_t bytes = tensor_shard_bytes(t);
@@ -185,7 +192,7 @@ Err tensor_read_shard(const Tensor *t, int32_t slot, void *out) {
 }
 
 Err tensor_write_shard(Tensor *t, int32_t slot, const void *bytes) {
-    Memory *m = t->cx->memory;
+    Memory *m = t->shard[slot].buffer->memory;
     char *to = tensor_data(t, slot);
     size_t n = tensor_shard_bytes(t);
     if (to == bytes || !n) return E_OK;
@@ -197,21 +204,21 @@ Err tensor_write_shard(Tensor *t, int32_t slot, const void *bytes) {
 /* An image of a shard is where the host can reach its bytes: the shard itself, or a row-major copy
  * where it lies in a device's memory. NULL when out of memory. */
 static char *image_open(const Tensor *t, int32_t slot) {
-    if (!t->cx->memory) return tensor_data(t, slot);
+    if (!t->cx->memory[0]) return tensor_data(t, slot);
     return alloc_aligned(&t->cx->alloc, tensor_shard_bytes(t) + 1);
 }
 
 static void image_close(const Tensor *t, char *image) {
-    if (t->cx->memory && image) alloc_free(&t->cx->alloc, image, tensor_shard_bytes(t) + 1);
+    if (t->cx->memory[0] && image) alloc_free(&t->cx->alloc, image, tensor_shard_bytes(t) + 1);
 }
 
 static void image_strides(const Tensor *t, int64_t strides[MAX_RANK]) {
     dense_strides(t, strides);
-    if (!t->cx->memory) memcpy(strides, t->strides, sizeof t->strides);
+    if (!t->cx->memory[0]) memcpy(strides, t->strides, sizeof t->strides);
 }
 
 static Err image_load(const Tensor *t, int32_t slot, char *image) {
-    return t->cx->memory ? tensor_read_shard(t, slot, image) : E_OK;
+    return t->cx->memory[0] ? tensor_read_shard(t, slot, image) : E_OK;
 }
 
 static Err no_image(const Tensor *t) {
@@ -223,7 +230,7 @@ static Err no_image(const Tensor *t) {
 Dims tensor_part(const Tensor *t, int32_t slot, int64_t start[MAX_RANK]) {
     const Layout *l = t->type->layout;
     int32_t coord[MAX_AXES];
-    place_coords(l ? l->mesh : NULL, layout_vary(l), l ? l->mesh->process : 0, slot, coord);
+    place_own_coords(mesh_under(t), layout_vary(l), slot, coord);
     return layout_part(l, &t->type->dims, coord, start);
 }
 
@@ -267,9 +274,21 @@ static void copy_slot(const Tensor *t, int32_t slot, char *image, char *whole, b
         copy_box(whole, strides, image, own, &part, elem);
 }
 
+/* Has another domain, before it, the same part? */
+static bool is_repeated(const Tensor *t, int32_t slot) {
+    const Mesh *m = mesh_under(t);
+    uint32_t used = layout_vary(t->type->layout);
+    int32_t coord[MAX_AXES], k = place_own_domain(m, used, slot);
+    if (k == 0) return false;
+    place_own_coords(m, used, slot, coord);
+    while (k > 0 && place_slot(m, used, m->domain + k - 1, coord) < 0) k--;
+    return k > 0;
+}
+
 Err tensor_read(const Tensor *t, void *out) {
     Err err = E_OK;
     for (int32_t slot = 0; slot < t->nslot && !err; slot++) {
+        if (is_repeated(t, slot)) continue;
         char *image = image_open(t, slot);
         err = image ? image_load(t, slot, image) : no_image(t);
         if (!err) copy_slot(t, slot, image, out, false);

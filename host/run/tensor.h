@@ -1,8 +1,8 @@
 /* tensor.h - a concrete tensor: a type, and for each slot where its bytes are.
  *
  * A slot stands for all devices that agree along the axes that the layout uses (row-major in mesh
- * order), and a tensor has those of this process's devices; shards of one tensor may lie in one
- * buffer, or share bytes. Tensors never change, except that donation and release leave them
+ * order), and a tensor has those of this process's devices (place.h); shards of one tensor may lie
+ * in one buffer, or share bytes. Tensors never change, except that donation and release leave them
  * deleted. */
 #ifndef MESHLUA_TENSOR_H
 #define MESHLUA_TENSOR_H
@@ -33,7 +33,7 @@ Tensor *tensor_new(Ctx *cx, const Type *type);
 /* The same by a pattern made earlier, with its strides: what tensor_init filled in. */
 Tensor *tensor_like(const Tensor *pattern);
 void tensor_init(Tensor *t, Ctx *cx, const Type *type);
-/* One buffer for all slots, not zeroed. */
+/* One buffer for all slots of a domain, not zeroed. */
 Tensor *tensor_alloc(Ctx *cx, const Type *type);
 Tensor *tensor_retain(Tensor *t);
 void tensor_release(Tensor *t); /* NULL is fine */
@@ -57,7 +57,7 @@ static inline char *tensor_data(const Tensor *t, int32_t slot) {
 void tensor_set_strides(Tensor *t, const int64_t *strides);
 /* The shards move to `dense`, which has the same type, and the strides with them. */
 void tensor_move(Tensor *t, const Tensor *dense);
-/* Are all its shards in this process? */
+/* Are all its parts in this process? */
 bool tensor_is_whole(const Tensor *t);
 /* The part of the tensor that a slot's shard is: where it begins, and its dims without padding. */
 Dims tensor_part(const Tensor *t, int32_t slot, int64_t start[MAX_RANK]);
@@ -70,7 +70,7 @@ Err tensor_read(const Tensor *t, void *out) MUST_CHECK;
 /* Where the host can write the bytes of a fresh tensor's shard: the shard itself, or NULL where it
  * lies in a device's memory. */
 static inline char *tensor_host_data(const Tensor *t, int32_t slot) {
-    return t->cx->memory ? NULL : tensor_data(t, slot);
+    return t->cx->memory[0] ? NULL : tensor_data(t, slot);
 }
 /* Fills a fresh tensor's shard with its bytes, row-major (nothing to do where these are the
  * shard). */

@@ -70,7 +70,7 @@ static void bytes_go_there_and_back(void) {
         CHECK(d.upload(d.self, 0, a, from, n));
         unsigned char last = from[n - 1];
         memset(from, 0, n); /* nobody needs it any more */
-        CHECK(d.move(d.self, 0, b, a, n) && d.fill(d.self, 0, a, 9, n));
+        CHECK(d.move(d.self, 0, b, 0, a, n) && d.fill(d.self, 0, a, 9, n));
         CHECK(d.download(d.self, 0, to, b, n));
         CHECK(to[n - 1] == last && (n < 8 || to[7] == 49));
         CHECK(d.download(d.self, 0, to, a, n) && to[0] == 9 && to[n - 1] == 9);

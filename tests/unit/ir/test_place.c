@@ -1,45 +1,66 @@
-/* Which slots a process has. */
+/* Which slots a domain has, and a process with one or more of them. */
 #include "ir/place.h"
 #include "test.h"
 
 static Ctx cx;
 
-static const Mesh *mesh_of_8(int32_t process, int32_t each, const int32_t *devices) {
+static const Mesh *mesh_of_8(int32_t process, int32_t domains, int32_t each,
+                             const int32_t *devices) {
     static const char *const names[] = {"x", "y"};
     static const int32_t sizes[] = {4, 2};
     const Mesh *m = NULL;
     intern_free(&cx); /* meshes of another process are other meshes */
     CHECK(!intern_init(&cx));
-    cx.process = process;
-    cx.devices_each = each;
+    cx.domain = process * domains;
+    cx.domains = domains;
+    cx.domain_devices = each;
     CHECK(!mesh_of(&cx, 2, names, sizes, NULL, devices, &m));
     return m;
 }
 
-/* Every device of every process has a slot there, slots are counted without gaps, and the
+/* Every device of every domain has a slot there, slots are counted without gaps, and the
  * coordinates of a slot lead back to it. */
-static void check_all(const Mesh *m, uint32_t vary, int32_t world) {
+static void check_all(const Mesh *m, uint32_t vary, int32_t domains) {
     int32_t found[8] = {0};
     for (int32_t i = 0; i < m->ndevices; i++) {
-        int32_t coord[MAX_AXES], p = place_process(m, i);
+        int32_t coord[MAX_AXES], p = place_domain(m, i);
         mesh_coords(m, i, coord);
         CHECK(place_index(m, coord) == i);
         int32_t slot = place_slot(m, vary, p, coord);
         CHECK(slot >= 0 && slot < place_slots(m, vary, p));
         found[p] |= 1 << slot;
     }
-    for (int32_t p = 0; p < world; p++) {
+    for (int32_t p = 0; p < domains; p++) {
         int32_t before = -1, n = place_slots(m, vary, p);
-        CHECK(found[p] == (1 << n) - 1 && place_is_in(m, p));
+        CHECK(found[p] == (1 << n) - 1);
         for (int32_t slot = 0; slot < n; slot++) {
             int32_t coord[MAX_AXES];
             place_coords(m, vary, p, slot, coord);
             CHECK(place_slot(m, vary, p, coord) == slot);
-            CHECK(place_process(m, place_index(m, coord)) == p);
+            CHECK(place_domain(m, place_index(m, coord)) == p);
             CHECK(place_number(m, vary, coord) > before);
             before = place_number(m, vary, coord);
         }
     }
+}
+
+/* The slots of a process are those of its domains, one after the other. */
+static void check_own(const Mesh *m, uint32_t vary) {
+    int32_t n = place_own_slots(m, vary), slot = 0;
+    uint32_t seen = 0;
+    for (int32_t k = 0; k < m->domains; k++) {
+        CHECK(place_own_first(m, vary, k) == slot);
+        for (int32_t s = 0; s < place_slots(m, vary, m->domain + k); s++, slot++) {
+            int32_t coord[MAX_AXES];
+            place_own_coords(m, vary, slot, coord);
+            CHECK(place_own_domain(m, vary, slot) == k && place_is_own(m, place_index(m, coord)));
+            CHECK(place_domain(m, place_index(m, coord)) == m->domain + k);
+            CHECK(place_own_slot(m, vary, coord) == slot);
+            seen |= 1u << place_number(m, vary, coord);
+        }
+    }
+    CHECK(slot == n && place_own_first(m, vary, m->domains) == n);
+    CHECK(place_own_all(m, vary) == (seen == (1u << mesh_product(m, vary)) - 1));
 }
 
 int main(void) {
@@ -48,16 +69,28 @@ int main(void) {
     CHECK(!intern_init(&cx));
     for (int32_t each = 1; each <= 8; each *= 2)
         for (uint32_t vary = 0; vary < 4; vary++) {
-            check_all(mesh_of_8(0, each, row), vary, 8 / each);
-            check_all(mesh_of_8(0, each, mixed), vary, 8 / each);
+            check_all(mesh_of_8(0, 1, each, row), vary, 8 / each);
+            check_all(mesh_of_8(0, 1, each, mixed), vary, 8 / each);
         }
-    const Mesh *m = mesh_of_8(1, 2, row); /* process 1 has devices 2 and 3: x = 1 */
+    for (int32_t domains = 1; domains <= 8; domains *= 2)
+        for (int32_t each = 1; each * domains <= 8; each *= 2)
+            for (uint32_t vary = 0; vary < 4; vary++) {
+                check_own(mesh_of_8(8 / each / domains - 1, domains, each, row), vary);
+                check_own(mesh_of_8(0, domains, each, mixed), vary);
+            }
+    const Mesh *m = mesh_of_8(1, 1, 2, row); /* process 1 has devices 2 and 3: x = 1 */
     int32_t there[MAX_AXES] = {1, 1}, elsewhere[MAX_AXES] = {2, 0};
     CHECK(m->spread && place_slots(m, 3, 1) == 2 && place_slots(m, 1, 1) == 1);
-    CHECK(place_is_in(m, 3) && !place_is_in(m, 4) && place_slots(m, 3, 4) == 0);
+    CHECK(place_has_own(m) && place_slots(m, 3, 4) == 0 && place_own_all(m, 2) &&
+          !place_own_all(m, 1));
     CHECK(place_slot(m, 3, 1, there) == 1 && place_slot(m, 3, 1, elsewhere) == -1);
     CHECK(place_slot(m, 2, 1, elsewhere) == 0);
-    CHECK(!mesh_of_8(0, 8, row)->spread && place_slots(NULL, 0, 0) == 1);
+    m = mesh_of_8(0, 2, 4, row); /* two domains of a process: x = 0, 1 and x = 2, 3 */
+    CHECK(m->spread && place_own_slots(m, 2) == 4 && place_own_slots(m, 3) == 8);
+    CHECK(place_own_slot(m, 2, elsewhere) == 2 && place_own_domain(m, 2, 2) == 1);
+    CHECK(!place_has_own(mesh_of_8(4, 1, 2, row)));
+    CHECK(!mesh_of_8(0, 1, 8, row)->spread && place_own_slots(NULL, 0) == 1);
+    CHECK(place_own_first(NULL, 0, 0) == 0 && place_own_domain(NULL, 0, 0) == 0);
     intern_free(&cx);
     return test_end();
 }

@@ -33,7 +33,7 @@ static void check(const char *name, const int32_t *process, int32_t n) {
     for (int32_t k = 0; k < count; k++) {
         CHECKF(root[k].first == next, "%s: root %d", name, (int)k);
         for (int32_t i = next; i < next + root[k].n; i++)
-            CHECKF(process[i] == root[k].process, "%s: member %d", name, (int)i);
+            CHECKF(process[i] == root[k].domain, "%s: member %d", name, (int)i);
         sum[k] = whole(x + next, root[k].n);
         next += root[k].n;
     }
