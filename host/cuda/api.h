@@ -47,6 +47,7 @@
     F(cudaMalloc)                                                                                  \
     F(cudaMemGetInfo)                                                                              \
     F(cudaMemcpyAsync)                                                                             \
+    F(cudaMemcpyPeerAsync)                                                                         \
     F(cudaMemsetAsync)                                                                             \
     F(cudaRuntimeGetVersion)                                                                       \
     F(cudaSetDevice)                                                                               \

@@ -104,9 +104,15 @@ static int move(void *self, int32_t gpu, char *to, int32_t source, const char *f
     Gpu *g = gpu_at(self, gpu), *other = gpu_at(self, source);
     Cuda *c = g->cuda;
     if (bytes == 0) return 1;
+    if (g == other)
+        return gpu_use(g) &&
+               gpu_ok(c,
+                      c->rt.cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, g->stream),
+                      "cudaMemcpyAsync");
     return gpu_use(g) && follow(g, other) &&
-           gpu_ok(c, c->rt.cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, g->stream),
-                  "cudaMemcpyAsync") &&
+           gpu_ok(c,
+                  c->rt.cudaMemcpyPeerAsync(to, g->device, from, other->device, bytes, g->stream),
+                  "cudaMemcpyPeerAsync") &&
            follow(other, g);
 }
 

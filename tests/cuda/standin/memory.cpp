@@ -248,6 +248,24 @@ static cudaError_t copy(void *to, const void *from, size_t bytes, cudaMemcpyKind
     });
     return e || !wait ? e : drain(stream_of(stream));
 }
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                size_t bytes, cudaStream_t stream) {
+    Call call("cudaMemcpyPeerAsync", "%p, %d, %p, %d, %zu, %p", to, to_device, from, from_device,
+              bytes, (void *)stream);
+    if (!bytes) return call(cudaSuccess);
+    bool theirs = !isolated() || (device_of(to) == to_device && device_of(from) == from_device);
+    if (!is_device(to, bytes) || !is_device(from, bytes) || !theirs) {
+        complain("a copy of %zu bytes between GPUs leaves their memory", bytes);
+        return call(cudaErrorInvalidValue);
+    }
+    return call(enqueue(stream, [=]() {
+        open_memory(from_device);
+        std::string read((const char *)from, bytes);
+        open_memory(to_device);
+        memcpy(to, read.data(), bytes);
+        return cudaSuccess;
+    }));
+}
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
     Call call("cudaMemcpyAsync", "%p, %p, %zu, %d", to, from, bytes, (int)kind);
@@ -256,10 +274,6 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
     Call call("cudaMemcpy", "%p, %p, %zu, %d", to, from, bytes, (int)kind);
     return call(copy(to, from, bytes, kind, nullptr, true));
-}
-cudaError_t cudaMemcpyPeerAsync(void *to, int, const void *from, int, size_t bytes,
-                                cudaStream_t stream) {
-    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
 }
 cudaError_t cudaMemcpyPeer(void *to, int, const void *from, int, size_t bytes) {
     return cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice);

@@ -207,11 +207,11 @@ describe("devices", function()
         .. ": expected a number of virtual CPU devices from 1 to "
         .. "65535, cuda, cuda:0,1, cuda:0*8, fake:N, or fake:KIND:N (cpu, h100, h200)\n", err)
     end
-    for _, wrong in ipairs {"cuda0", "cudaX0", "cuda:", "cuda: 0", "cuda:+0", "cuda:-1", "cuda:x", "cuda:0,2",
-      "cuda:0*", "cuda:0*0", "cuda:0* 2", "cuda:0*2x", "cuda:99999999999", "cuda:0*70000"} do
+    for _, wrong in ipairs {"cuda0", "cudaX0", "cuda:", "cuda: 0", "cuda:+0", "cuda:-1", "cuda:x", "cuda:0,",
+      "cuda:0,0", "cuda:0*", "cuda:0*0", "cuda:0* 2", "cuda:0*2x", "cuda:99999999999", "cuda:0*70000"} do
       local out, err, code = helper.run {"--devices=" .. wrong, "-e", "print(1)"}
       assert.same({"", "meshlua: [E_MESH] --devices=" .. wrong .. ": expected cuda, cuda:2 (a GPU by its "
-        .. "index) or cuda:0*8 (eight virtual devices on it)\n", 2}, {out, err, code})
+        .. "index), cuda:0,1 (several) or cuda:0*8 (eight virtual devices on it)\n", 2}, {out, err, code})
     end
   end)
 end)
