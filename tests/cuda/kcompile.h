@@ -16,17 +16,20 @@ static inline void *kc_symbol(const char *name) {
     exit(1);
 }
 
-/* Whether this text comes for the first time and is one of the chosen: some from everywhere. */
-static inline int kc_fresh(const char *text) {
-    static uint64_t seen[4096];
+/* Whether this text comes for the first time for that GPU and is one of the chosen: all, or some from
+ * everywhere, each for one of the GPUs. */
+static inline int kc_fresh(const char *text, int32_t major) {
+    static uint64_t seen[8192];
     static int count;
     int64_t most = strtoll(getenv("KC_COMPILE"), NULL, 10);
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
     for (const char *p = text; *p; p++) hash = (hash ^ (uint8_t)*p) * 1099511628211u;
+    if (most > 0 && (count >= most || hash % 4 || major != 8 + (int32_t)(hash / 4 % 2))) return 0;
+    hash += (uint64_t)major;
     for (int i = 0; i < count; i++)
         if (seen[i] == hash) return 0;
-    if (count == 4096 || (most > 0 && (count >= most || hash % 4))) return 0;
-    seen[count++] = hash;
+    CHECKF(count < 8192, "more than %d texts", count);
+    if (count < 8192) seen[count++] = hash;
     return 1;
 }
 
@@ -36,13 +39,12 @@ static inline void kc_compile_for(const Case *c, const KArgs *args, int32_t majo
     char error[4096] = "";
     char *text = source(c->name, args, major, 0);
     CHECKF(text, "%s: no source", c->name);
-    if (text && *text && kc_fresh(text))
+    if (text && *text && kc_fresh(text, major))
         CHECKF(compile(text, major, 0, error, sizeof error), "%s for sm_%d0: %s\n%s", c->name,
                (int)major, error, text);
     free(text);
 }
 
-/* 0: the case is to be run. */
 static inline int kc_compile(const Case *c) {
     KTensor in[KC_MAX], out[KC_MAX];
     if (!getenv("KC_COMPILE")) return 0;

@@ -4,8 +4,9 @@
  *
  * Which library of CUDA's that is, the real one or a stand-in, is the caller's LD_LIBRARY_PATH.
  * KC_CASES=N: so many of each kind of case, 0 for all; unless said, one each of some types.
- * KC_LIBRARY=FILE: where that library is, if not where it was built. KC_WGMMA: attention through
- * wgmma. */
+ * KC_PART=I/N: of the cases every N-th one only, from number I on, so that N processes, which share
+ * the folder KC_CACHE, have them all. KC_LIBRARY=FILE: where that library is, if not where it was
+ * built. KC_WGMMA: attention through wgmma. */
 #ifndef MESHLUA_KCUDA_H
 #define MESHLUA_KCUDA_H
 
@@ -35,6 +36,17 @@ static inline int64_t kc_cases(void) {
     return text && *text ? strtoll(text, NULL, 10) : 1;
 }
 
+/* Whether the case, of which each is asked once, is another process's. */
+static inline int kc_elsewhere(void) {
+    static int64_t count;
+    const char *text = getenv("KC_PART");
+    char *rest;
+    if (!text) return 0;
+    int64_t part = strtoll(text, &rest, 10), parts = *rest == '/' ? strtoll(rest + 1, NULL, 10) : 0;
+    CHECKF(part >= 0 && part < parts, "KC_PART=%s", text);
+    return parts > 0 && count++ % parts != part;
+}
+
 /* Whether there have been enough of this kind: of one kernel, type and fault. Each type is device
  * code of its own, which takes its time to compile. */
 static inline int kc_enough(const Case *c) {
@@ -46,6 +58,7 @@ static inline int kc_enough(const Case *c) {
     } seen[512];
     size_t bytes = 0;
     int k = 0;
+    if (kc_elsewhere()) return 1;
     if (kc_cases() == 0) return 0;
     for (int i = 0; i < c->nin; i++) bytes += c->in[i].bytes;
     if (bytes > KC_SMALL) return 1;

@@ -11,6 +11,7 @@ rows.need_gpu(program)
 local kernels = {} -- the tests of kernels, as CMake lists them
 for name in io.lines(bin .. "/cuda_kernels.txt") do kernels[#kernels + 1] = name end
 assert(#kernels > 0, "no tests of kernels were built")
+local cache = assert(os.getenv "MESHLUA_CACHE", "script/test-gpu runs this") -- for what is compiled
 
 --- The files that a shell pattern names.
 local function files(pattern)
@@ -28,7 +29,9 @@ local function spec_command(file)
   return ("%s '--devices=cuda:0*%s' tests/specs.lua %s"):format(program, devices, file)
 end
 
---- Runs commands, several at a time; those that failed, with what they printed.
+local cores = tonumber(io.popen("nproc"):read "l")
+
+--- Runs commands, as many at a time as there are cores; those that failed, with what they printed.
 local function all(sh, commands)
   if #commands == 0 then error("there is nothing to run", 0) end
   local list = os.tmpname()
@@ -38,11 +41,21 @@ local function all(sh, commands)
       (command:gsub('"', ""))), "\0")
   end
   handle:flush()
-  local text, code = sh(("xargs -0 -n 1 -P 8 sh -c <%s; rm %s"):format(list, list))
+  local text, code = sh(("xargs -0 -n 1 -P %d sh -c <%s; rm %s"):format(cores, list, list))
   if code ~= 0 then error(("exit code %d\n%s"):format(code, text), 0) end
   local failed = select(2, text:gsub("FAILED: ", ""))
   if failed > 0 then error(("%d of %d failed\n%s"):format(failed, #commands, text), 0) end
   return ("%d, all as on the processor"):format(#commands)
+end
+
+--- A test of kernels with all its cases, of which each process has a part: compiling takes most of the time.
+local function parts_of(name, words)
+  local commands = {}
+  for part = 0, cores - 1 do
+    commands[#commands + 1] = ("KC_CACHE=%s KC_LIBRARY=%s/meshlua_cuda.so KC_CASES=0 KC_PART=%d/%d %s/%s %s")
+      :format(cache, bin, part, cores, bin, name, words or "")
+  end
+  return commands
 end
 
 --- The losses that a run prints, by step.
@@ -59,15 +72,16 @@ local list = {
 }
 
 for _, name in ipairs(kernels) do
-  list[#list + 1] = {name = name, limit = 60, run = function(_, must)
-    must(("KC_LIBRARY=%s/meshlua_cuda.so KC_CASES=0 %s/%s"):format(bin, bin, name))
+  list[#list + 1] = {name = name, limit = 90, run = function(sh)
+    all(sh, parts_of(name))
     return "as the naive kernels"
   end}
 end
 
-list[#list + 1] = {name = "attention through wgmma", limit = 60, run = function(_, must)
-  local variables = ("KC_LIBRARY=%s/meshlua_cuda.so KC_WGMMA=1 KC_CASES=0 "):format(bin)
-  for _, words in ipairs {"", " blocks"} do must(variables .. bin .. "/cuda_kernels_attention" .. words) end
+list[#list + 1] = {name = "attention through wgmma", limit = 90, run = function(sh)
+  for _, words in ipairs {"", "blocks"} do
+    all(function(command) return sh("export KC_WGMMA=1; " .. command) end, parts_of("cuda_kernels_attention", words))
+  end
   return "as the naive kernels"
 end}
 
@@ -129,14 +143,16 @@ list[#list + 1] = {name = "a killed peer ends all", limit = 60, run = function(s
 end}
 
 for _, tool in ipairs {"memcheck", "racecheck"} do
-  list[#list + 1] = {name = "compute-sanitizer " .. tool, limit = 120, run = function(sh, must)
+  list[#list + 1] = {name = "compute-sanitizer " .. tool, limit = 120, run = function(sh)
     if select(2, sh "command -v compute-sanitizer") ~= 0 then return "not run: it is not there" end
     local _, code = sh(("compute-sanitizer --tool %s %s --devices=cuda -e 'print(1)'"):format(tool, program))
     if code ~= 0 then return "not run: it does not take this device" end
-    for _, name in ipairs(kernels) do
-      must(("KC_LIBRARY=%s/meshlua_cuda.so KC_CASES=1 compute-sanitizer --tool %s --error-exitcode 1 %s/%s")
-        :format(bin, tool, bin, name))
+    local commands = {}
+    for k, name in ipairs(kernels) do
+      commands[k] = ("KC_CACHE=%s KC_LIBRARY=%s/meshlua_cuda.so KC_CASES=1 " ..
+        "compute-sanitizer --tool %s --error-exitcode 1 %s/%s"):format(cache, bin, tool, bin, name)
     end
+    all(sh, commands)
     return ("%d tests, no finding"):format(#kernels)
   end}
 end
