@@ -77,9 +77,10 @@ typedef struct OpDef {
     void (*vjp)(struct Build *b, const VjpArgs *a);
     /* The op as simpler ops, by definition: what tests compare it to. Fills nout values. */
     void (*expand)(struct Build *b, const struct Node *n, const int32_t *in, int32_t *out);
-    /* Partitioned graphs: the same in two steps, where one would leave most threads without work;
-     * out[0] stays 0 where it is well as it is. */
-    void (*split)(struct Build *b, const struct Node *n, const int32_t *in, int32_t *out);
+    /* Partitioned graphs: the same in two steps, the first of `most` parts at most, where one would
+     * leave most threads without work; out[0] stays 0 where it is well as it is. */
+    void (*split)(struct Build *b, const struct Node *n, const int32_t *in, int32_t *out,
+                  int64_t most);
     OpPair pair;
     /* Appends the op on many examples. NULL for elementwise ops, which need none. */
     void (*batch)(struct Build *b, const BatchArgs *a);

@@ -5,9 +5,9 @@
 /* cpu: per core of a server processor of 2023. h200: NVIDIA's datasheet, dense, without sparsity;
  * link is one direction of NVLink 4. */
 static const Target rows[] = {
-    {"cpu", 0, 1e11, 0, 1.2e10, 1.2e10, 2e-6, 4 << 20, 64, true},
-    {"h100", 80e9, 494.7e12, 989.4e12, 3.35e12, 450e9, 7e-6, 32 << 20, 256, false},
-    {"h200", 141e9, 494.7e12, 989.4e12, 4.8e12, 450e9, 7e-6, 32 << 20, 256, false},
+    {"cpu", 0, 1e11, 0, 1.2e10, 1.2e10, 2e-6, 4 << 20, 64, 32, true},
+    {"h100", 80e9, 494.7e12, 989.4e12, 3.35e12, 450e9, 7e-6, 32 << 20, 256, 1, false},
+    {"h200", 141e9, 494.7e12, 989.4e12, 4.8e12, 450e9, 7e-6, 32 << 20, 256, 1, false},
 };
 
 const Target *target_of(const char *name) {

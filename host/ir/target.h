@@ -16,7 +16,8 @@ typedef struct Target {
     double latency;       /* seconds, one collective */
     int64_t bucket_bytes; /* an all_reduce is not made larger than this by joining others */
     int64_t alignment;    /* of buffers */
-    bool shared_memory;   /* all local devices read one memory: equal values are kept once */
+    int64_t parts; /* an op with few results is cut into so many at most; 1: its kernels do so */
+    bool shared_memory; /* all local devices read one memory: equal values are kept once */
 } Target;
 
 /* The built-in row of that name, or NULL. */

@@ -161,29 +161,30 @@ static void vjp_layer_norm(Build *b, const VjpArgs *a) {
 }
 
 /* Enough parts for many threads, each of enough rows that their sums are soon added up. */
-static int64_t parts_of(const Build *b, Val x) {
-    enum { PART = 8192, MOST = 32 };
+static int64_t parts_of(const Build *b, Val x, int64_t most) {
+    enum { PART = 8192 };
     Dims d = op_dims(b, x);
     int64_t parts = dims_count(&d) / PART;
-    return parts < 1 ? 1 : parts > MOST ? MOST : parts;
+    return parts < 1 ? 1 : parts > most ? most : parts;
 }
 
-static void split_grad(Build *b, const Node *n, const Val *in, Val *out, int op) {
+static void split_grad(Build *b, const Node *n, const Val *in, Val *out, int op, int64_t most) {
     NormAttr attr = *(const NormAttr *)n->attr;
     Dims axis = {1, {0}};
-    attr.parts = parts_of(b, in[0]);
+    attr.parts = parts_of(b, in[0], most);
     Val grad = build_op(b, op, in, n->nin, &attr);
     out[0] = grad;
     for (int i = 1; i < n->nout; i++) {
-        Val sum = grad ? op_reduce(b, OP_SUM, grad + i, &axis) : 0;
+        Val sum = grad ? grad + i : 0;
+        if (attr.parts > 1) sum = op_reduce(b, OP_SUM, sum, &axis);
         out[i] = op_reshape(b, sum, &(Dims){1, {op_dims(b, sum).at[1]}});
     }
 }
-static void split_layer_norm_grad(Build *b, const Node *n, const Val *in, Val *out) {
-    split_grad(b, n, in, out, OP_LAYER_NORM_GRAD_PARTS);
+static void split_layer_norm_grad(Build *b, const Node *n, const Val *in, Val *out, int64_t most) {
+    split_grad(b, n, in, out, OP_LAYER_NORM_GRAD_PARTS, most);
 }
-static void split_rms_norm_grad(Build *b, const Node *n, const Val *in, Val *out) {
-    split_grad(b, n, in, out, OP_RMS_NORM_GRAD_PARTS);
+static void split_rms_norm_grad(Build *b, const Node *n, const Val *in, Val *out, int64_t most) {
+    split_grad(b, n, in, out, OP_RMS_NORM_GRAD_PARTS, most);
 }
 
 /* ---- rms_norm ---- */

@@ -107,10 +107,9 @@ static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
     for (int i = 0; i < axes->rank; i++) k->reduced[axes->at[i]] = 1;
 }
 
-/* The largest divisor of n that is at most MOST_PARTS. */
-static int64_t parts_of(int64_t n) {
-    enum { MOST_PARTS = 32 };
-    int64_t parts = n < MOST_PARTS ? n : MOST_PARTS;
+/* The largest divisor of n that is at most `most`. */
+static int64_t parts_of(int64_t n, int64_t most) {
+    int64_t parts = n < most ? n : most;
     while (parts > 1 && n % parts) parts--;
     return parts;
 }
@@ -118,7 +117,7 @@ static int64_t parts_of(int64_t n) {
 /* Much becomes little: a reduced dim falls into parts, which are reduced first, and then the parts'
  * results. A kernel has a unit of work per result, or per block of a row of them; where the last
  * dim stays it also reads longer pieces when a few rows are a unit. */
-static void split(Build *b, const Node *n, const Val *in, Val *out) {
+static void split(Build *b, const Node *n, const Val *in, Val *out, int64_t most) {
     enum { MUCH = 1 << 18, MANY = 32, LEAST_PARTS = 4 };
     AxesAttr attr = *(const AxesAttr *)n->attr;
     Dims x = op_dims(b, in[0]), y = x, part = x;
@@ -127,12 +126,12 @@ static void split(Build *b, const Node *n, const Val *in, Val *out) {
     for (int i = 0; i < attr.axes.rank; i++) {
         int64_t axis = attr.axes.at[i];
         y.at[axis] = 1;
-        if (d < 0 && parts_of(x.at[axis]) >= LEAST_PARTS) d = (int)axis;
+        if (d < 0 && parts_of(x.at[axis], most) >= LEAST_PARTS) d = (int)axis;
     }
     bool rows_stay = attr.axes.rank && !dims_has(&attr.axes, x.rank - 1);
     int64_t units = rows_stay ? dims_count(&y) / x.at[x.rank - 1] : dims_count(&y);
     if (d < 0 || units >= MANY || dims_count(&y) * MANY * 4 > dims_count(&x)) return;
-    int64_t parts = parts_of(x.at[d]);
+    int64_t parts = parts_of(x.at[d], most);
     part.at[d] /= parts;
     dims_insert(&part, d, parts);
     for (int i = 0; i < attr.axes.rank; i++) attr.axes.at[i] += attr.axes.at[i] >= d;

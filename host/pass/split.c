@@ -14,8 +14,9 @@ typedef struct Pair {
 
 typedef struct Split {
     Copy c;
-    Pair **pair; /* by node: the first of two */
-    bool *done;  /* by node */
+    Pair **pair;   /* by node: the first of two */
+    bool *done;    /* by node */
+    int64_t parts; /* of an op, at most */
 } Split;
 
 /* ---- one step of two ---- */
@@ -74,7 +75,7 @@ static void make_both(Split *s, const Node *f, const Node *n) {
 /* ---- two steps of one ---- */
 
 /* Does the node's row split it? Then its results are mapped. */
-static bool split_node(Copy *c, const Node *n) {
+static bool split_node(Copy *c, const Node *n, int64_t most) {
     const OpDef *def = graph_opdef(c->from, n);
     enum { MAX = 8 };
     Val out[MAX] = {0};
@@ -84,7 +85,7 @@ static bool split_node(Copy *c, const Node *n) {
     copy_enter(c, n);
     Build at = build_at(&c->b, c->from, n);
     ASSERT(n->nout <= MAX, "%s has %d results", def->name, n->nout);
-    def->split(&at, n, in, out);
+    def->split(&at, n, in, out, most);
     build_fail(&c->b, at.err);
     for (int i = 0; out[0] && i < n->nout; i++) c->map[n->out + i] = out[i];
     return out[0] || at.err;
@@ -99,14 +100,13 @@ static void step(Split *s, int32_t id) {
     if (p) {
         make_both(s, graph_node(g, id), graph_node(g, p->node));
         s->done[p->node] = true;
-    } else if (!split_node(&s->c, graph_node(g, id))) {
+    } else if (!split_node(&s->c, graph_node(g, id), s->parts)) {
         copy_node(&s->c, graph_node(g, id));
     }
 }
 
 Err pass_split(const Graph *g, const PassOptions *o, Graph **out) {
-    (void)o;
-    Split s = {0};
+    Split s = {.parts = o->target->parts};
     if (copy_begin_graph(&s.c, g, true)) {
         s.pair = ARENA_ARRAY(&s.c.arena, Pair *, g->node.n);
         s.done = ARENA_ARRAY(&s.c.arena, bool, g->node.n);

@@ -80,7 +80,8 @@ end
 
 list[#list + 1] = {name = "attention through wgmma", limit = 90, run = function(sh)
   for _, words in ipairs {"", "blocks"} do
-    all(function(command) return sh("export KC_WGMMA=1; " .. command) end, parts_of("cuda_kernels_attention", words))
+    local function with(command) return sh("export KC_WGMMA=1; " .. command) end
+    all(with, parts_of("cuda_kernels_attention", words))
   end
   return "as the naive kernels"
 end}
