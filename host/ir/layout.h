@@ -12,12 +12,11 @@
 /* A mesh axis, or a part of one: the axis seen as [pre, size, rest], this is `size`. A whole axis
  * has pre 1. Parts arise inside, when a dim is split by reshape; users never see or write them. */
 typedef struct AxisRef {
-    uint8_t axis;
-    uint16_t pre, size;
+    uint16_t axis, pre, size;
 } AxisRef;
 
 typedef struct AxisList {
-    uint8_t n;
+    uint16_t n;
     AxisRef at[MAX_AXES]; /* major to minor */
 } AxisList;
 

@@ -23,7 +23,7 @@ typedef enum BufferKind {
 } BufferKind;
 
 typedef struct PlanBuffer {
-    uint8_t kind, vary;
+    int32_t kind, vary;
     int32_t index;  /* PARAM: which */
     int32_t take;   /* RESULT: the param whose memory it takes over when that is donated, or -1 */
     int64_t bytes;  /* of one slot */
@@ -37,8 +37,7 @@ typedef struct PlanOffset { /* unit * index of the device along the axes */
 } PlanOffset;
 
 typedef struct PlanStride { /* bytes for each slice that a loop has come to */
-    int64_t bytes;
-    int32_t loop;
+    int64_t bytes, loop;
 } PlanStride;
 
 typedef struct PlanValue { /* a tensor as a kernel sees it: a view of a buffer's slot */
@@ -65,7 +64,7 @@ typedef struct PlanCollective {
 } PlanCollective;
 
 typedef struct PlanOrigin { /* see Origin */
-    uint8_t kind, axis;
+    uint16_t kind, axis;
     int32_t index, name, loc; /* the last two: strings, or 0 */
 } PlanOrigin;
 
@@ -102,7 +101,7 @@ typedef struct PlanStep {
 
 typedef struct PlanParam {
     int32_t value, name; /* value; string or 0 */
-    uint8_t donated;
+    int32_t donated;
 } PlanParam;
 
 typedef struct Plan {
@@ -115,6 +114,15 @@ typedef struct Plan {
     PlanSpan classes;         /* int64 per vary mask: workspace bytes of one slot */
     double flops, peak_bytes; /* one device: operations; params + results + workspace */
 } Plan;
+
+/* A plan's bytes are hashed: what is copied into it as a whole has no padding, whose bytes nobody
+ * sets. (PlanOffset, PlanValue and PlanStep are zeroed and filled member by member.) */
+_Static_assert(sizeof(AxisList) == sizeof(uint16_t) * (1 + 3 * MAX_AXES), "padding");
+_Static_assert(sizeof(PlanBuffer) == 4 * 4 + 2 * 8 + 2 * 4, "padding");
+_Static_assert(sizeof(PlanStride) == 2 * 8, "padding");
+_Static_assert(sizeof(PlanOrigin) == 2 * 2 + 3 * 4, "padding");
+_Static_assert(sizeof(PlanReason) == 3 * 4 + sizeof(PlanSpan), "padding");
+_Static_assert(sizeof(PlanParam) == 3 * 4, "padding");
 
 #define PLAN_LIST(plan, T, span) ((const T *)(const void *)((const char *)(plan) + (span).at))
 static inline const char *plan_str(const Plan *p, int32_t at) {

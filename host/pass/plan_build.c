@@ -181,14 +181,25 @@ static int32_t put_string(Pack *k, const char *s) {
     return at;
 }
 
+/* Without what stands behind its end: equal lists have equal bytes. */
+static AxisList exactly(const AxisList *list) {
+    AxisList out = {.n = list->n};
+    for (int i = 0; i < list->n; i++) out.at[i] = list->at[i];
+    return out;
+}
+
 static PlanSpan put_offsets(Pack *k, const Offset *o, int32_t n) {
-    PlanOffset few[2 * MAX_RANK] = {{0}}, *all = few;
+    PlanOffset few[2 * MAX_RANK], *all = few;
     if (n > 2 * MAX_RANK) all = ARENA_ARRAY(k->p->arena, PlanOffset, n);
     if (!all) {
         plan_build_no_memory(k->p);
         return (PlanSpan){0, 0};
     }
-    for (int i = 0; i < n; i++) all[i] = (PlanOffset){o[i].unit, o[i].axes};
+    memset(all, 0, sizeof *all * (size_t)n);
+    for (int i = 0; i < n; i++) {
+        all[i].unit = o[i].unit;
+        all[i].axes = exactly(&o[i].axes);
+    }
     return put(k, all, n, sizeof *all);
 }
 
@@ -227,7 +238,7 @@ static PlanSpan put_values(Pack *k, Values *values, const BuildValue *v, int32_t
 
 static PlanSpan put_layout(Pack *k, const Layout *l) {
     AxisList lists[MAX_RANK];
-    for (int d = 0; d < l->rank; d++) lists[d] = l->dim[d].axes;
+    for (int d = 0; d < l->rank; d++) lists[d] = exactly(&l->dim[d].axes);
     return put(k, lists, l->rank, sizeof *lists);
 }
 
@@ -238,7 +249,7 @@ static void put_collective(Pack *k, const Node *n, PlanCollective *c) {
     c->axes = (uint8_t)info.axes;
     c->dim = info.dim;
     c->dim2 = info.dim2;
-    c->list = info.list;
+    c->list = exactly(&info.list);
     if (info.from) c->from = put_layout(k, info.from);
     if (info.to) c->to = put_layout(k, info.to);
     if (info.pairs) c->pairs = put(k, info.pairs->at, info.pairs->n, sizeof(int32_t));
@@ -276,7 +287,6 @@ static PlanSpan put_reasons(Pack *k, const Node *n) {
     for (int i = 0; all && i < n->nwhy; i++) {
         const Reason *r = n->why[i];
         PlanOrigin origins[MAX_ORIGINS];
-        memset(origins, 0, sizeof origins);
         for (int o = 0; o < r->norigin; o++)
             origins[o] = (PlanOrigin){.kind = r->origin[o].kind,
                                       .axis = r->origin[o].axis,
@@ -319,9 +329,12 @@ static PlanStep pack_step(Pack *k, Values *values, const BuildStep *s) {
     out.op = put_string(k, def->name);
     out.in = put_values(k, values, s->in, s->nin);
     out.out = put_values(k, values, s->out, s->nout);
-    if (control)
-        out.control = (PlanControl){s->loop, s->control.reverse, s->control.trips,
-                                    put(k, s->body, s->nbody, sizeof *s->body)};
+    if (control) {
+        out.control.loop = s->loop;
+        out.control.reverse = s->control.reverse;
+        out.control.trips = s->control.trips;
+        out.control.body = put(k, s->body, s->nbody, sizeof *s->body);
+    }
     if (s->kind == STEP_COLLECTIVE)
         put_collective(k, s->node, &out.coll);
     else
@@ -345,7 +358,7 @@ static void pack_buffers(Pack *k, Plan *head) {
     }
     for (int32_t i = 0; i < p->buffer.n; i++) {
         const BuildBuffer *b = &p->buffer.at[i];
-        all[i] = (PlanBuffer){(uint8_t)b->kind, (uint8_t)b->vary, b->param, b->take,
+        all[i] = (PlanBuffer){(int32_t)b->kind, (int32_t)b->vary, b->param, b->take,
                               b->bytes,         b->offset,        b->first, b->last};
         if (b->kind != BUFFER_TEMP && b->take < 0) head->peak_bytes += (double)b->bytes;
     }
