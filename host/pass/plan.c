@@ -241,6 +241,7 @@ static void kernel_step(PlanBuild *p, const Node *n, const OpDef *def) {
     s->kernel = def->kernel;
     s->flops = flops;
     s->bytes = bytes;
+    for (int i = 0; collective && i < n->nout; i++) p->source[n->out + i] = &in[i < n->nin ? i : 0];
     if (collective)
         s->kind = STEP_COLLECTIVE;
     else
@@ -288,17 +289,17 @@ static void view_node(PlanBuild *p, const Node *n, const OpDef *def) {
     *value_at(p, n->out) = out;
 }
 
-/* A view that other steps may wait at: a step without work holds the operands until here. */
+/* A view that other steps may wait at: a step without work holds the operands until here; what is
+ * sent may be a copy of what the graph says. */
 static void wait_node(PlanBuild *p, const Node *n) {
     BuildValue *in = ARENA_ARRAY(p->arena, BuildValue, n->nin);
     if (!in) {
         plan_build_no_memory(p);
         return;
     }
-    for (int i = 0; i < n->nin; i++) {
-        in[i] = *value_at(p, n->in[i]);
-        plan_touch(p, &in[i]);
-    }
+    for (int i = 0; i < n->nin; i++) in[i] = *value_at(p, n->in[i]);
+    if (p->source[n->in[0]]) in[1] = *p->source[n->in[0]];
+    for (int i = 0; i < n->nin; i++) plan_touch(p, &in[i]);
     BuildStep *s = plan_add_step(p, n);
     if (!s || !plan_set_operands(p, s, in, n->nin, NULL, 0)) return;
     s->kind = STEP_DONE;

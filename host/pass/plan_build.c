@@ -18,11 +18,12 @@ bool plan_build_init(PlanBuild *p, const Graph *g, const PassOptions *o, const u
     int32_t params = g->region.at[0].param.n, results = g->region.at[0].result.n;
     p->value = ARENA_ARRAY(p->arena, BuildValue, g->value.n);
     p->place = ARENA_ARRAY(p->arena, BuildValue *, g->value.n);
+    p->source = ARENA_ARRAY(p->arena, const BuildValue *, g->value.n);
     p->times = 1;
     p->value_last = ARENA_ARRAY(p->arena, int32_t, g->value.n);
     p->param = ARENA_ARRAY(p->arena, Val, params + 1);
     p->result = ARENA_ARRAY(p->arena, BuildValue, results + 1);
-    return p->value && p->place && p->value_last && p->param && p->result;
+    return p->value && p->place && p->source && p->value_last && p->param && p->result;
 }
 
 void plan_build_free(PlanBuild *p) {

@@ -47,9 +47,10 @@ typedef struct PlanBuild {
     Err err;
     VEC(BuildStep) step;
     VEC(BuildBuffer) buffer;
-    BuildValue *value;  /* by value of the graph */
-    BuildValue **place; /* by value: where it is wanted, or NULL */
-    double times;       /* how often what is planned now runs */
+    BuildValue *value;         /* by value of the graph */
+    BuildValue **place;        /* by value: where it is wanted, or NULL */
+    const BuildValue **source; /* by value: of a collective's result, what is sent; else NULL */
+    double times;              /* how often what is planned now runs */
     int32_t nloop;
     int32_t *value_last; /* by value: the last node that reads it or a view of it */
     int32_t *last_use;   /* by buffer: the last node that reads it */

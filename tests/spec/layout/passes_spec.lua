@@ -207,6 +207,23 @@ describe("switching passes:", function()
     assert.equal(#on:collectives(), waits, "every result is waited for")
   end)
 
+  it("overlap: what is sent is held until the wait, where it is a copy, too", function()
+    local grid = ml.make_mesh({4, 2}, {"x", "y"})
+    ml.config {passes = {overlap = true}}
+    local x = ml.device_put(ml.arange(64):reshape {8, 8}, ml.NamedSharding(grid, P("x")))
+    local text = tostring(ml.jit(function(t)
+      return ml.constrain(t, ml.NamedSharding(grid, P {"y", "x"})),
+        ml.constrain(t, ml.NamedSharding(grid, P(nil, "x")))
+    end):plan(x))
+    local sent, waited = {}, 0
+    for from, to in text:gmatch "permute[^:]* : (%S+) %-> (%S+)" do sent[to] = from end
+    for result, held in text:gmatch "done : (%S+) (%S+) %->" do
+      if sent[result] then assert.equal(sent[result], held, text) end
+      waited = waited + (sent[result] and 1 or 0)
+    end
+    assert.equal(1, waited, text)
+  end)
+
   it("overlap: on by itself where links do not need the processor", function()
     local x, w = whole(1, {16, 8}, P "data"), whole(2, {8, 4}, P())
     local function fn(a, m) return ml.grad(function(p) return a:matmul(p):sum() end)(m) end
