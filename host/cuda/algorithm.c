@@ -29,6 +29,8 @@ void algorithm_forget(Algorithms *all) {
 
 /* ---- the folder: a file for each key, of the key and the algorithm in hexadecimal ---- */
 
+static const char apart[] = "apart"; /* what stands there instead of an algorithm's bytes */
+
 static void name_of(const AlgorithmQuery *q, char name[FILE_NAME]) {
     uint64_t hash = XXH3_64bits(q->key, strlen(q->key));
     snprintf(name, FILE_NAME, "product-%016llx", (unsigned long long)hash);
@@ -59,9 +61,13 @@ static int read_algorithm(Algorithms *all, const AlgorithmQuery *q, const char *
     if (!f) return 0;
     int whole = fgets(key, sizeof key, f) && fgets(hex, sizeof hex, f);
     fclose(f);
-    if (!whole || strlen(hex) != HEX + 1 || strspn(hex, "0123456789abcdef") != HEX) return 0;
+    if (!whole) return 0;
     key[strcspn(key, "\n")] = 0;
+    hex[strcspn(hex, "\n")] = 0;
     if (strcmp(key, q->key) != 0) return 0;
+    *out = (Algorithm){.apart = strcmp(hex, apart) == 0};
+    if (out->apart) return q->may_part;
+    if (strlen(hex) != HEX || strspn(hex, "0123456789abcdef") != HEX) return 0;
     for (size_t i = 0; i < HEX / 2; i++) {
         char digits[3] = {hex[2 * i], hex[2 * i + 1], 0};
         ((unsigned char *)&out->algo)[i] = (unsigned char)strtoul(digits, NULL, 16);
@@ -75,9 +81,9 @@ static int publish(Algorithms *all, const AlgorithmQuery *q, Algorithm *x) {
     name_of(q, name);
     if (!path_of(all, q, path)) return 0;
     size_t n = (size_t)sprintf(text, "%s\n", q->key);
-    for (size_t i = 0; i < sizeof x->algo; i++)
+    for (size_t i = 0; !x->apart && i < sizeof x->algo; i++)
         n += (size_t)sprintf(text + n, "%02x", ((const unsigned char *)&x->algo)[i]);
-    text[n++] = '\n';
+    n += (size_t)sprintf(text + n, "%s\n", x->apart ? apart : "");
     if (!cache_put(all->folder, name, CACHE_FIRST, text, n) && !read_algorithm(all, q, path, x))
         cache_put(all->folder, name, CACHE_REPLACE, text, n); /* it is in the way, and of no use */
     return read_algorithm(all, q, path, x);
@@ -127,7 +133,7 @@ int algorithm_candidates(Algorithms *all, const AlgorithmQuery *q,
     lt->cublasLtMatmulPreferenceDestroy(p);
     for (int i = 0; i < n; i++)
         if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= all->workspace)
-            out[good++] = (Algorithm){found[i].algo, found[i].workspaceSize};
+            out[good++] = (Algorithm){found[i].algo, found[i].workspaceSize, 0};
     return good;
 }
 
@@ -154,7 +160,7 @@ static float time_of(const Clock *c, const Algorithm *x, int runs, AlgorithmRun 
  * a longer look: a millisecond each, twice. What is not clearly faster than an earlier guess does
  * not take its place. */
 static int fastest(const Clock *c, const Algorithm *x, int n, AlgorithmRun *run, void *state) {
-    float ms[ALGORITHM_CANDIDATES], least = -1;
+    float ms[ALGORITHM_CANDIDATES + 1], least = -1;
     int best = -1;
     for (int i = 0; i < n; i++) {
         ms[i] = time_of(c, &x[i], 1, run, state);

@@ -34,11 +34,12 @@ typedef struct ApiCublasLt {
     API_CUBLASLT(API_MEMBER)
 } ApiCublasLt;
 
-enum { ALGORITHM_CANDIDATES = 8, ALGORITHM_KEY = 384 };
+enum { ALGORITHM_CANDIDATES = 8, ALGORITHM_KEY = 448 };
 
 typedef struct Algorithm {
     cublasLtMatmulAlgo_t algo;
     size_t workspace; /* bytes that it needs */
+    int apart;        /* it is none of the library's: the same by several kernels */
 } Algorithm;
 
 /* All that decides which algorithm is the best: the shape in text, and the descriptors. */
@@ -46,6 +47,7 @@ typedef struct AlgorithmQuery {
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, d;
     uint32_t alignment; /* bytes, of all addresses */
+    int may_part;       /* `apart` is one of its candidates */
     char key[ALGORITHM_KEY];
 } AlgorithmQuery;
 
@@ -72,8 +74,9 @@ int algorithm_find(Algorithms *all, const AlgorithmQuery *q, Algorithm *out);
 /* cublasLt's best guesses, the best first. Returns how many. */
 int algorithm_candidates(Algorithms *all, const AlgorithmQuery *q,
                          Algorithm out[ALGORITHM_CANDIDATES]);
-/* Chooses among n > 0 candidates, and knows it from then on. Times them if `stream` is not being
- * captured: `run` is called many times, and must not read what it writes. */
+/* Chooses among n > 0 candidates (those of the library, and one more), and knows it from then on.
+ * Times them if `stream` is not being captured: `run` is called many times, and must not read what
+ * it writes. */
 Algorithm algorithm_choose(Algorithms *all, const AlgorithmQuery *q, const Algorithm *candidate,
                            int n, AlgorithmRun *run, void *state, cudaStream_t stream);
 void algorithm_forget(Algorithms *all);

@@ -145,6 +145,10 @@ static void *bind_kernel(void *self, int32_t gpu, const char *kernel, const KArg
                          size_t *scratch) {
     return launch_bind(gpu_at(self, gpu), kernel, args, scratch);
 }
+static void *merge(void *self, int32_t gpu, const DeviceWork work[2], int32_t shared,
+                   size_t *scratch) {
+    return launch_merge(gpu_at(self, gpu), work, shared, scratch);
+}
 static void unbind(void *self, void *bound) {
     (void)self;
     launch_unbind(bound);
@@ -222,6 +226,7 @@ static const Device table = {
     .wait = wait_all,
     .fault = take_fault,
     .bind = bind_kernel,
+    .merge = merge,
     .unbind = unbind,
     .launch = launch,
     .capture = capture,

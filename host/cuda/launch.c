@@ -16,8 +16,12 @@ struct Bound {
     cudaKernel_t *kernel; /* of each step, once it is ready */
     void **param;         /* of each parameter of the plan: where its value stands */
     char **address;       /* of each operand in the latest launch */
+    int32_t nin, nout;
     int ready;
-    Bound *next, **link; /* among those of the GPU that are not ready */
+    struct Bound *part[2]; /* of a merged one: what it does as one, or one after the other */
+    PlanOther other;       /* the latter */
+    int64_t tag;           /* of its latest launch */
+    Bound *next, **link;   /* among those of the GPU that are not ready */
 };
 
 /* ---- binding ---- */
@@ -56,6 +60,8 @@ static int allocate(Bound *b, const KArgs *args) {
     b->module = calloc(steps, sizeof(Module *));
     b->kernel = calloc(steps, sizeof(cudaKernel_t));
     b->param = calloc(params, sizeof(void *));
+    b->nin = args->nin;
+    b->nout = args->nout;
     b->address = calloc((size_t)(args->nin + args->nout) + 1, sizeof(char *));
     if (!b->module || !b->kernel || !b->param || !b->address) return 0;
     for (int32_t i = 0; i < b->plan->nparam; i++)
@@ -100,6 +106,8 @@ Bound *launch_bind(Gpu *g, const char *kernel, const KArgs *args, size_t *scratc
 
 /* What still runs has its own copy of the parameters. */
 void launch_unbind(Bound *b) {
+    for (int k = 0; k < 2; k++)
+        if (b->part[k]) launch_unbind(b->part[k]);
     leave_list(b);
     plan_free(b->plan);
     free(b->module);
@@ -159,14 +167,13 @@ int launch_ready_all(Gpu *g) {
 
 /* ---- launching ---- */
 
-static void set_addresses(Bound *b, const KArgs *args, char *scratch, int64_t tag) {
+/* Of the parameters, once those of the operands are known. */
+static void set_addresses(Bound *b, char *scratch, int64_t tag) {
     struct {
         GpuFault *record;
         int64_t tag;
     } fault = {b->gpu->fault, tag};
     _Static_assert(sizeof fault == PLAN_FAULT_BYTES, "struct Fault of device.cuh");
-    for (int32_t i = 0; i < args->nin; i++) b->address[i] = args->in[i].data;
-    for (int32_t i = 0; i < args->nout; i++) b->address[args->nin + i] = args->out[i].data;
     for (int32_t i = 0; i < b->plan->nparam; i++) {
         const PlanParam *p = &b->plan->param[i];
         char *at = p->kind == PARAM_OPERAND ? b->address[p->operand] : scratch;
@@ -212,10 +219,78 @@ static int check_step(Bound *b, int32_t i) {
     return !c->check || g->capturing || gpu_ok(c, c->rt.cudaStreamSynchronize(g->stream), what);
 }
 
-int launch_run(Bound *b, const KArgs *args, char *scratch, int64_t tag) {
-    if (!gpu_use(b->gpu) || (!b->ready && !make_ready(b))) return 0;
-    set_addresses(b, args, scratch, tag);
+static int run_plan(Bound *b, char *scratch, int64_t tag) {
+    if (!b->ready && !make_ready(b)) return 0;
+    b->tag = tag;
+    set_addresses(b, scratch, tag);
     for (int32_t i = 0; i < b->plan->nstep; i++)
         if (!run_step(b, i, scratch) || !check_step(b, i)) return 0;
     return 1;
+}
+
+int launch_run(Bound *b, const KArgs *args, char *scratch, int64_t tag) {
+    if (!gpu_use(b->gpu)) return 0;
+    for (int32_t i = 0; i < b->nin; i++) b->address[i] = args->in[i].data;
+    for (int32_t i = 0; i < b->nout; i++) b->address[b->nin + i] = args->out[i].data;
+    return run_plan(b, scratch, tag);
+}
+
+/* ---- two as one ---- */
+
+/* PlanOther.run: the parts, with their operands among those of both (CudaMerge). */
+static int run_parts(void *state, char *const *address, char *scratch) {
+    const Bound *b = state;
+    char *const *in = address, *const *out = address + b->nin;
+    for (int k = 0; k < 2; k++) {
+        Bound *part = b->part[k];
+        memcpy(part->address, in, (size_t)part->nin * sizeof *in);
+        memcpy(part->address + part->nin, out, (size_t)part->nout * sizeof *out);
+        if (!run_plan(part, scratch, b->tag)) return 0;
+        in += part->nin;
+        out += part->nout;
+    }
+    return 1;
+}
+
+/* The operands of both, in lists to be freed with all.in. */
+static int join_operands(const KArgs *const args[2], KArgs *all) {
+    const KArgs *a = args[0], *b = args[1];
+    all->nin = a->nin + b->nin;
+    all->nout = a->nout + b->nout;
+    KTensor *list = calloc((size_t)(all->nin + all->nout) + 1, sizeof *list), *to = list;
+    if (!list) return 0;
+    for (int k = 0; k < 2; k++)
+        for (int32_t i = 0; i < args[k]->nin; i++) *to++ = args[k]->in[i];
+    for (int k = 0; k < 2; k++)
+        for (int32_t i = 0; i < args[k]->nout; i++) *to++ = args[k]->out[i];
+    all->in = list;
+    all->out = list + all->nin;
+    return 1;
+}
+
+Bound *launch_merge(Gpu *g, const DeviceWork work[2], int32_t shared, size_t *scratch) {
+    const char *const kernel[2] = {work[0].kernel, work[1].kernel};
+    const KArgs *const args[2] = {work[0].args, work[1].args};
+    KArgs all = {0};
+    Bound *b = calloc(1, sizeof *b);
+    if (!b || !gpu_use(g) || !join_operands(args, &all)) {
+        free(b);
+        return NULL;
+    }
+    b->gpu = g;
+    b->other = (PlanOther){run_parts, b};
+    b->plan = plan_merge(kernel, args, shared, &all, &g->row, g->products, &b->other);
+    int done = b->plan && allocate(b, &all) && get_modules(b, kernel[0]);
+    free((void *)all.in);
+    if (!done) {
+        launch_unbind(b);
+        return NULL;
+    }
+    join_list(b);
+    *scratch = b->plan->scratch;
+    for (int k = 0; k < 2; k++) {
+        b->part[k] = work[k].bound;
+        if (b->part[k]->plan->scratch > *scratch) *scratch = b->part[k]->plan->scratch;
+    }
+    return b;
 }

@@ -242,6 +242,15 @@ static const CudaRow *row_of(const char *kernel) {
     return NULL;
 }
 
+static CudaPlan *empty_plan(const KArgs *args, const CudaGpu *gpu, struct Products *products) {
+    CudaPlan *p = calloc(1, sizeof *p);
+    if (!p) return NULL;
+    p->gpu = *gpu;
+    p->products = products;
+    p->args = args;
+    return p;
+}
+
 CudaPlan *plan_new(const char *kernel, const KArgs *args, const CudaGpu *gpu,
                    struct Products *products, char *error, size_t size) {
     const CudaRow *row = row_of(kernel);
@@ -249,18 +258,31 @@ CudaPlan *plan_new(const char *kernel, const KArgs *args, const CudaGpu *gpu,
         snprintf(error, size, "no kernel '%s' for CUDA", kernel);
         return NULL;
     }
-    CudaPlan *p = calloc(1, sizeof *p);
+    CudaPlan *p = empty_plan(args, gpu, products);
     if (!p) {
         snprintf(error, size, "out of memory for a plan");
         return NULL;
     }
-    p->gpu = *gpu;
-    p->products = products;
-    p->args = args;
     if (!row->plan(args, p)) plan_fail(p, "the kernel does not take these operands");
     p->args = NULL;
     if (!p->error[0]) return p;
     snprintf(error, size, "%s: %s", kernel, p->error);
+    plan_free(p);
+    return NULL;
+}
+
+CudaPlan *plan_merge(const char *const kernel[2], const KArgs *const args[2], int32_t shared,
+                     const KArgs *all, const CudaGpu *gpu, struct Products *products,
+                     const PlanOther *other) {
+    const CudaMerge *m = k_cuda_merges();
+    while (m->first && (strcmp(m->first, kernel[0]) != 0 || strcmp(m->second, kernel[1]) != 0)) m++;
+    CudaPlan *p = m->first ? empty_plan(all, gpu, products) : NULL;
+    if (!p) return NULL;
+    p->other = other;
+    p->written = all->nin;
+    int done = m->plan(args[0], args[1], shared, p);
+    p->args = NULL;
+    if (done && !p->error[0]) return p;
     plan_free(p);
     return NULL;
 }

@@ -47,9 +47,18 @@ typedef struct PlanStep {
 
 struct Products; /* what the products of a GPU share: products.h */
 
+/* Another way to what the plan makes of these operands: 1, or 0 with the failure kept by `state`.
+ */
+typedef struct PlanOther {
+    int (*run)(void *state, char *const *address, char *scratch);
+    void *state;
+} PlanOther;
+
 struct CudaPlan {
     CudaGpu gpu;
     struct Products *products; /* NULL: the plan is looked at, and never runs */
+    const PlanOther *other;    /* of a merged plan; outlives it */
+    int32_t written;           /* of a merged plan: the operand that its other way needs besides */
     const KArgs *args;         /* while it is being built */
     PlanStep *step;
     int32_t nstep, most_steps;
@@ -68,6 +77,11 @@ enum { PLAN_ALIGN = 256, PLAN_FAULT_BYTES = 16 };
  * not take these operands. */
 CudaPlan *plan_new(const char *kernel, const KArgs *args, const CudaGpu *gpu,
                    struct Products *products, char *error, size_t size);
+/* The plan of two kernels as one (CudaMerge); `all` has the operands of both. NULL: there is none.
+ */
+CudaPlan *plan_merge(const char *const kernel[2], const KArgs *const args[2], int32_t shared,
+                     const KArgs *all, const CudaGpu *gpu, struct Products *products,
+                     const PlanOther *other);
 void plan_free(CudaPlan *p);
 /* Keeps the first failure of what builds it. */
 void plan_fail(CudaPlan *p, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -23,17 +23,18 @@ struct Products {
 typedef struct Product { /* one that is bound */
     Products *products;
     CudaProduct q;
-    size_t scratch; /* where its workspace begins */
+    size_t scratch;          /* where its workspace begins */
+    const PlanOther *other;  /* of a merged one: see plan.h */
+    int32_t operands, spare; /* of a merged one: their number; `written` of plan.h */
     AlgorithmQuery query;
     int ncandidate; /* > 0: none is chosen yet */
-    Algorithm candidate[ALGORITHM_CANDIDATES], chosen;
+    Algorithm candidate[ALGORITHM_CANDIDATES + 1], chosen;
 } Product;
 
-/* Where the product's operands are in a call. */
 typedef struct Call {
-    const Product *p;
-    const char *x, *w;
-    char *y, *workspace;
+    Product *p;
+    char *const *address; /* of each operand */
+    char *scratch;
     cudaStream_t stream;
 } Call;
 
@@ -109,10 +110,43 @@ static int layout(const ApiCublasLt *lt, cublasLtMatrixLayout_t *to, DType t, co
                                                  sizeof m->batch) == CUBLAS_STATUS_SUCCESS);
 }
 
+static int set(const ApiCublasLt *lt, cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t which,
+               const void *value, size_t size) {
+    return lt->cublasLtMatmulDescSetAttribute(d, which, value, size) == CUBLAS_STATUS_SUCCESS;
+}
+
 static int transpose(const ApiCublasLt *lt, cublasLtMatmulDesc_t d,
                      cublasLtMatmulDescAttributes_t which, int is) {
     int32_t op = is ? CUBLAS_OP_T : CUBLAS_OP_N;
-    return lt->cublasLtMatmulDescSetAttribute(d, which, &op, sizeof op) == CUBLAS_STATUS_SUCCESS;
+    return set(lt, d, which, &op, sizeof op);
+}
+
+static uint32_t epilogue_of(const CudaEpilogue *e) {
+    if (e->activation == CUDA_DGELU) return CUBLASLT_EPILOGUE_DGELU;
+    if (e->activation == CUDA_NONE)
+        return e->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    if (e->aux) return e->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    return e->bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+}
+
+/* The library takes the alignment of what it may assume from the addresses. */
+static int set_addresses(const Product *p, const void *bias, const void *aux) {
+    const ApiCublasLt *lt = &p->products->lt;
+    const CudaEpilogue *e = &p->q.after;
+    return (!e->bias ||
+            set(lt, p->query.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias)) &&
+           (!e->aux ||
+            set(lt, p->query.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux));
+}
+
+static int set_epilogue(const Product *p) {
+    const ApiCublasLt *lt = &p->products->lt;
+    uint32_t which = epilogue_of(&p->q.after);
+    int64_t leading = p->q.y.leading;
+    return (which == CUBLASLT_EPILOGUE_DEFAULT ||
+            set(lt, p->query.product, CUBLASLT_MATMUL_DESC_EPILOGUE, &which, sizeof which)) &&
+           (!p->q.after.aux || set(lt, p->query.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                   &leading, sizeof leading));
 }
 
 static int is_tf32(const Product *p) {
@@ -140,7 +174,7 @@ static int describe(Product *p) {
                      q->w.transposed != turned) &&
            layout(lt, x, q->in, &q->x, q->m, q->k, q->batch) &&
            layout(lt, w, q->in, &q->w, q->k, q->n, q->batch) &&
-           layout(lt, &d->d, q->out, &q->y, q->m, q->n, q->batch);
+           layout(lt, &d->d, q->out, &q->y, q->m, q->n, q->batch) && set_epilogue(p);
 }
 
 static void write_key(const Product *p, char key[ALGORITHM_KEY]) {
@@ -156,16 +190,25 @@ static void write_key(const Product *p, char key[ALGORITHM_KEY]) {
         n += snprintf(key + n, (size_t)(ALGORITHM_KEY - n), ", %c %s%lld/%lld", "xwy"[i],
                       m[i] -> transposed ? "T" : "", (long long)m[i]->leading,
                       (long long)(q->batch > 1 ? m[i]->batch : 0));
+    if (p->other && n < ALGORITHM_KEY)
+        snprintf(key + n, (size_t)(ALGORITHM_KEY - n), ", epilogue %u, factors %.9g %.9g",
+                 epilogue_of(&q->after), (double)q->after.alpha, (double)q->after.beta);
 }
 
-/* An algorithm, or candidates for one, for addresses of that alignment. */
+/* An algorithm, or candidates for one, for addresses of that alignment. The other way of a merged
+ * product is the first of them: it stays where nothing is timed. */
 static int prepare(Product *p, uint32_t alignment) {
+    const void *any = (const void *)(uintptr_t)alignment;
+    int others = p->other != NULL;
     p->query.alignment = alignment;
     p->ncandidate = 0;
     write_key(p, p->query.key);
+    if (!set_addresses(p, any, any)) return 0;
     if (algorithm_find(&p->products->all, &p->query, &p->chosen)) return 1;
-    p->ncandidate = algorithm_candidates(&p->products->all, &p->query, p->candidate);
-    return p->ncandidate > 0;
+    int n = algorithm_candidates(&p->products->all, &p->query, p->candidate + others);
+    if (others) p->candidate[0] = (Algorithm){.apart = 1};
+    p->ncandidate = n > 0 ? n + others : 0;
+    return n > 0;
 }
 
 static void drop(void *state) {
@@ -183,24 +226,33 @@ static void drop(void *state) {
 static cublasStatus_t run_at(const Call *c, const Algorithm *by, int64_t x, int64_t w, int64_t y) {
     const Product *p = c->p;
     const AlgorithmQuery *d = &p->query;
+    const CudaEpilogue *e = &p->q.after;
     size_t in = size_of(p->q.in), out = size_of(p->q.out);
-    const float one = 1, zero = 0;
-    const double wide_one = 1, wide_zero = 0;
+    const double wide_alpha = (double)e->alpha, wide_beta = (double)e->beta;
     int wide = p->q.in == DT_F64, turned = p->q.y.transposed;
-    const char *from_x = c->x + x * (int64_t)in, *from_w = c->w + w * (int64_t)in;
-    char *to = c->y + y * (int64_t)out;
+    const char *from_x = c->address[p->q.x.operand] + x * (int64_t)in,
+               *from_w = c->address[p->q.w.operand] + w * (int64_t)in;
+    char *to = c->address[p->q.y.operand] + y * (int64_t)out;
+    const char *added = e->c ? c->address[e->c] + y * (int64_t)out : to;
     return p->products->lt.cublasLtMatmul(
-        p->products->all.handle, d->product, wide ? (const void *)&wide_one : &one,
+        p->products->all.handle, d->product, wide ? (const void *)&wide_alpha : &e->alpha,
         turned ? from_x : from_w, d->a, turned ? from_w : from_x, d->b,
-        wide ? (const void *)&wide_zero : &zero, to, d->d, to, d->d, &by->algo, c->workspace,
-        by->workspace, c->stream);
+        wide ? (const void *)&wide_beta : &e->beta, added, d->d, to, d->d, &by->algo,
+        c->scratch + p->scratch, by->workspace, c->stream);
 }
 
 /* All positions of the dims around. */
 static cublasStatus_t run(void *state, const Algorithm *by) {
     const Call *c = state;
     const CudaProduct *q = &c->p->q;
+    const CudaEpilogue *e = &q->after;
     int64_t at[K_MAX_RANK] = {0};
+    if (by->apart)
+        return c->p->other->run(c->p->other->state, c->address, c->scratch)
+                   ? CUBLAS_STATUS_SUCCESS
+                   : CUBLAS_STATUS_EXECUTION_FAILED;
+    if (!set_addresses(c->p, c->address[e->bias], c->address[e->aux]))
+        return CUBLAS_STATUS_INVALID_VALUE;
     for (;;) {
         int64_t x = 0, w = 0, y = 0;
         for (int d = 0; d < q->rank; d++) {
@@ -220,7 +272,10 @@ static cublasStatus_t run(void *state, const Algorithm *by) {
 static uint32_t alignment_of(const Call *c) {
     const CudaProduct *q = &c->p->q;
     const CudaMatrix *m[3] = {&q->x, &q->w, &q->y};
-    uintptr_t bits = (uintptr_t)c->x | (uintptr_t)c->w | (uintptr_t)c->y;
+    const int32_t operand[6] = {q->x.operand, q->w.operand, q->y.operand,
+                                q->after.c,   q->after.aux, q->after.bias};
+    uintptr_t bits = 0;
+    for (int i = 0; i < 6; i++) bits |= (uintptr_t)c->address[operand[i]];
     for (int i = 0; i < 3; i++)
         for (int d = 0; d < q->rank; d++)
             bits |= (uintptr_t)m[i]->strides[d] * size_of(i == 2 ? q->out : q->in);
@@ -229,30 +284,68 @@ static uint32_t alignment_of(const Call *c) {
     return alignment;
 }
 
+/* That a result may be written over what gelu's slope is taken at is promised nowhere. */
+static int is_unsafe(const Call *c) {
+    const CudaProduct *q = &c->p->q;
+    return q->after.activation == CUDA_DGELU &&
+           c->address[q->after.aux] == c->address[q->y.operand];
+}
+
+/* Timing must not change what it reads: what stands in the place of an input is written to where
+ * the first of the merged kernels leaves its result. 0: out of memory. */
+static int choose(const Call *c) {
+    Product *p = c->p;
+    Call timed = *c;
+    char **address = malloc((size_t)p->operands * sizeof *address + 1);
+    if (!address) return 0;
+    memcpy(address, c->address, (size_t)p->operands * sizeof *address);
+    for (int32_t k = p->spare + 1; k < p->operands; k++)
+        for (int32_t i = 0; i < p->spare; i++)
+            if (c->address[k] == c->address[i]) address[k] = c->address[p->spare];
+    if (p->other) timed.address = address;
+    p->chosen = algorithm_choose(&p->products->all, &p->query, p->candidate, p->ncandidate, run,
+                                 &timed, c->stream);
+    p->ncandidate = 0;
+    free(address);
+    return 1;
+}
+
 static int call(void *state, char *const *address, char *scratch, void *stream, char *error,
                 size_t size) {
     Product *p = state;
-    Call c = {p,
-              address[p->q.x.operand],
-              address[p->q.w.operand],
-              address[p->q.y.operand],
-              scratch + p->scratch,
-              stream};
+    Call c = {p, address, scratch, stream};
     uint32_t alignment = alignment_of(&c);
     if (alignment < p->query.alignment && !prepare(p, alignment)) {
         snprintf(error, size, "cublasLt has no algorithm for %s", p->query.key);
         return 0;
     }
-    if (p->ncandidate > 0) {
-        p->chosen = algorithm_choose(&p->products->all, &p->query, p->candidate, p->ncandidate, run,
-                                     &c, stream);
+    if (is_unsafe(&c)) {
+        p->chosen = (Algorithm){.apart = 1};
         p->ncandidate = 0;
+    } else if (p->ncandidate > 0 && !choose(&c)) {
+        snprintf(error, size, "out of memory for a product");
+        return 0;
     }
     cublasStatus_t s = run(&c, &p->chosen);
     if (s == CUBLAS_STATUS_SUCCESS) return 1;
+    if (p->chosen.apart) return 0; /* the other way has said why */
     snprintf(error, size, "cublasLtMatmul: %s (%s)", p->products->lt.cublasLtGetStatusString(s),
              p->query.key);
     return 0;
+}
+
+static Product *new_product(const CudaPlan *p, const CudaProduct *q) {
+    Product *made = calloc(1, sizeof *made);
+    if (!made) return NULL;
+    made->products = p->products;
+    made->q = *q;
+    made->query.may_part = p->other != NULL;
+    made->other = p->other;
+    if (p->other) {
+        made->spare = p->written;
+        made->operands = p->args->nin + p->args->nout;
+    }
+    return made;
 }
 
 int cuda_product(CudaPlan *p, const CudaProduct *q) {
@@ -262,15 +355,15 @@ int cuda_product(CudaPlan *p, const CudaProduct *q) {
         cuda_call(p, what, NULL, NULL, NULL);
         return 1;
     }
+    /* What is chosen between must be kept, or it would change from run to run. */
+    if (p->other && !p->products->all.folder) return 0;
     char error[256];
-    Product *made = calloc(1, sizeof *made);
+    Product *made = new_product(p, q);
     if (!made || !open_library(p->products, error, sizeof error)) {
         plan_fail(p, "%s", made ? error : "out of memory for a product");
         free(made);
         return 1;
     }
-    made->products = p->products;
-    made->q = *q;
     if (!describe(made) || !prepare(made, ALIGNED)) {
         drop(made);
         return 0;

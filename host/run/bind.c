@@ -28,7 +28,9 @@ int32_t exec_device(const Exec *e, int32_t index) {
 }
 
 Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout) {
-    Item new = {.row = runtime_kernel(e->rt, kernel), .step = (int32_t)(s - plan_step(e->plan, 0))};
+    Item new = {.row = runtime_kernel(e->rt, kernel),
+                .step = (int32_t)(s - plan_step(e->plan, 0)),
+                .with = -1};
     ASSERT(new.row, "no kernel named %s", kernel);
     new.tensor = ARENA_ARRAY(&e->arena, KTensor, nin + nout);
     new.ref = ARENA_ARRAY(&e->arena, OperandRef, nin + nout);

@@ -15,6 +15,17 @@ Err exec_schedule(Exec *e) MUST_CHECK;
  * of `n` steps from `first` on, which do not depend on each other. */
 bool exec_joins(const Exec *e, int32_t first, int32_t other);
 Err exec_join(Exec *e, int32_t first, int32_t n) MUST_CHECK;
+/* On a GPU: which steps use each buffer. NULL when out of memory. */
+typedef struct Touch Touch;
+Touch *exec_touches(Exec *e);
+/* The step whose result only input `k` of step `second` reads; or -1. Makes one launch of the two,
+ * in the place of the second or (`early`) of the first, if the library has one for them. */
+int32_t exec_merges(const Exec *e, const Touch *touch, int32_t second, int32_t k);
+typedef struct Merge {
+    int32_t first, second, shared; /* steps; an input of the second */
+    bool early;
+} Merge;
+Err exec_merge(Exec *e, const Merge *m, bool *done) MUST_CHECK;
 /* All groups of this process, whose members are all in one domain. */
 Err exec_bind_collective(Exec *e, const Group *g) MUST_CHECK;
 

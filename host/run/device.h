@@ -11,7 +11,7 @@
 #include "kernel.h"
 #include "run/comm.h"
 
-enum { DEVICE_VERSION = 2, DEVICE_NAME = 64, DEVICE_BUS = 32, DEVICE_ID = 128 };
+enum { DEVICE_VERSION = 3, DEVICE_NAME = 64, DEVICE_BUS = 32, DEVICE_ID = 128 };
 
 typedef struct DeviceGpu {
     char name[DEVICE_NAME]; /* "NVIDIA H200" */
@@ -27,6 +27,12 @@ typedef struct DeviceFault {
     KFault fault;
     int64_t tag;
 } DeviceFault;
+
+typedef struct DeviceWork { /* a kernel and what `bind` has made of it */
+    const char *kernel;
+    const KArgs *args;
+    void *bound;
+} DeviceWork;
 
 typedef struct Device {
     int32_t version;
@@ -63,6 +69,14 @@ typedef struct Device {
      * returns: the first launch waits for it. *scratch: bytes that a launch needs beside its
      * operands. NULL: it failed; there is no such kernel, or it does not take these operands. */
     void *(*bind)(void *self, int32_t gpu, const char *kernel, const KArgs *args, size_t *scratch);
+    /* One launch for two kernels, of which the second alone reads what the first writes: its input
+     * `shared`. It runs both, or what comes to the same except for rounding; which of them is
+     * faster it finds out at its first launch, unless that is kept for a graph. What the first
+     * kernel writes is its own then, and may be left as it was. Operands: the inputs of the first,
+     * those of the second, then the outputs of both. From then on `bound` of both is a part of it.
+     * NULL, which is no failure: there is only one way. */
+    void *(*merge)(void *self, int32_t gpu, const DeviceWork work[2], int32_t shared,
+                   size_t *scratch);
     void (*unbind)(void *self, void *bound);
     /* Puts it into the queue, with the addresses that args->in and args->out have now. */
     int (*launch)(void *self, void *bound, const KArgs *args, char *scratch, int64_t tag);

@@ -79,13 +79,23 @@ static void name_track(Writer *w, const char *what, int pid, int32_t tid, const 
 
 /* ---- pieces ---- */
 
-/* "fused add mul tanh": the op, and the ops of a fused step. */
-static void put_name(FILE *f, const Plan *p, const PlanStep *s) {
-    fputs(",\"name\":\"", f);
-    put_text(f, plan_str(p, s->op));
-    for (int i = 0; i < s->ops.n; i++) {
-        fputc(' ', f);
-        put_text(f, plan_str(p, PLAN_LIST(p, int32_t, s->ops)[i]));
+/* "fused add mul tanh": the op, and the ops of a fused step; of two steps in one launch both:
+ * "matmul fused add". */
+static void put_name(FILE *f, const Exec *e, const Item *item) {
+    const Plan *p = e->plan;
+    int32_t both[2] = {item->with, item->step};
+    if (item->with > item->step) both[0] = item->step, both[1] = item->with;
+    const char *gap = ",\"name\":\"";
+    for (int k = 0; k < 2; k++) {
+        if (both[k] < 0) continue;
+        const PlanStep *s = plan_step(p, both[k]);
+        fputs(gap, f);
+        put_text(f, plan_str(p, s->op));
+        for (int i = 0; i < s->ops.n; i++) {
+            fputc(' ', f);
+            put_text(f, plan_str(p, PLAN_LIST(p, int32_t, s->ops)[i]));
+        }
+        gap = " ";
     }
     fputc('"', f);
 }
@@ -136,15 +146,16 @@ static void put_work(FILE *f, const ProfileRecord *r) {
 static void put_piece(Writer *w, int32_t tid, const ProfileRecord *r) {
     const ProfilePlan *plan = r->of;
     const Plan *p = plan->e->plan;
-    const PlanStep *s = plan_step(p, plan->e->item.at[r->item].step);
+    const Item *item = &plan->e->item.at[r->item];
+    const PlanStep *s = plan_step(p, item->step);
     begin_event(w, 'X', PID_THREADS, tid);
     put_times(w, r);
-    put_name(w->f, p, s);
+    put_name(w->f, plan->e, item);
     fprintf(w->f, ",\"cat\":\"%s\",\"args\":{", s->kind == STEP_KERNEL ? "kernel" : "collective");
     put_line(w->f, p, s);
     put_field(w->f, "role", graph_role_name(s->role));
-    put_field(w->f, "kernel", plan->e->item.at[r->item].row->name);
-    fprintf(w->f, ",\"step\":%d", (int)plan->e->item.at[r->item].step + 1);
+    put_field(w->f, "kernel", item->row->name);
+    fprintf(w->f, ",\"step\":%d", (int)item->step + 1);
     put_work(w->f, r);
     if (s->kind == STEP_COLLECTIVE) put_axes(w->f, plan->e, s->coll.axes);
     put_devices(w->f, plan, r->item);
@@ -168,13 +179,14 @@ static void put_on_devices(Writer *w, int32_t tid, const ProfileRecord *r) {
     const ProfilePlan *plan = r->of;
     const Plan *p = plan->e->plan;
     const Mesh *m = plan->e->mesh;
-    const PlanStep *s = plan_step(p, plan->e->item.at[r->item].step);
+    const Item *item = &plan->e->item.at[r->item];
+    const PlanStep *s = plan_step(p, item->step);
     for (int32_t i = 0; i < (m ? m->ndevices : 1); i++) {
         if (!profile_has_device(plan, r->item, i)) continue;
         int32_t device = m ? m->device[i] : 0;
         begin_event(w, 'X', PID_DEVICES, device_track(w, lane_of(w, device, r), device));
         put_times(w, r);
-        put_name(w->f, p, s);
+        put_name(w->f, plan->e, item);
         fputs(",\"cat\":\"device\",\"args\":{", w->f);
         put_line(w->f, p, s);
         fprintf(w->f, ",\"thread\":%d}}", (int)tid);

@@ -8,18 +8,23 @@ static double tensor_bytes(const KTensor *t) {
     return bytes;
 }
 
-/* Of a kernel's step, and of those that its launch does, too (join.c). */
+static void add_step(const Exec *e, int32_t step, ProfileWork *work) {
+    const PlanStep *s = plan_step(e->plan, step);
+    work->flops += s->flops;
+    work->bytes += s->bytes;
+}
+
+/* Of a kernel's step, and of those that its launch does, too (join.c, merge.c). */
 static ProfileWork kernel_work(const Exec *e, int32_t i) {
-    const Item *item = &e->item.at[i];
+    const Item *item = &e->item.at[i], *next;
     int32_t step = item->step, slot = i - e->step[step].first;
     ProfileWork work = {0};
+    if (item->with >= 0) add_step(e, item->with, &work);
     do {
-        const PlanStep *s = plan_step(e->plan, step);
-        work.flops += s->flops;
-        work.bytes += s->bytes;
-        step++;
-    } while (!item->joined && step < e->plan->steps.n && slot < e->step[step].n &&
-             e->item.at[e->step[step].first + slot].joined);
+        add_step(e, step++, &work);
+        if (step == e->plan->steps.n || slot >= e->step[step].n) break;
+        next = &e->item.at[e->step[step].first + slot];
+    } while (!item->joined && next->joined && next->row == item->row);
     return work;
 }
 

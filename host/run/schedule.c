@@ -32,6 +32,7 @@ typedef struct Schedule {
     Exec *e;
     int threads;
     Extent *extent;     /* by value */
+    Touch *touch;       /* by buffer; on a GPU */
     VEC(int32_t) first; /* by stage of e: its steps, */
     VEC(int32_t) count; /* consecutive ones */
 } Schedule;
@@ -247,9 +248,41 @@ static Err join_steps(const Schedule *s, int32_t first, int32_t n) {
     return E_OK;
 }
 
+/* May the step be done on the other side of those between? */
+static bool may_pass(const Schedule *s, int32_t step, int32_t first, int32_t n) {
+    const Exec *e = s->e;
+    if (any_depends(s, first, n, step, 1)) return false;
+    for (int32_t i = first; i < first + n; i++) {
+        int32_t with = e->step[i].n ? e->item.at[e->step[i].first].with : -1;
+        if (with >= 0 && depend(s, with, step)) return false;
+    }
+    return true;
+}
+
+/* On a GPU: makes one launch of two steps where the library knows how. */
+static Err merge_steps(const Schedule *s, int32_t first, int32_t n) {
+    const Plan *p = s->e->plan;
+    for (int32_t i = first; i < first + n; i++) {
+        bool done = false;
+        for (int32_t k = plan_step(p, i)->in.n - 1; k >= 0 && !done; k--) {
+            Merge m = {.first = exec_merges(s->e, s->touch, i, k), .second = i, .shared = k};
+            int32_t between = m.first + 1;
+            if (m.first < first || overlap(s, plan_step(p, m.first)->in, plan_step(p, i)->out))
+                continue;
+            m.early = !may_pass(s, m.first, between, i - between);
+            if (m.early && !may_pass(s, i, between, i - between)) continue;
+            TRY(exec_merge(s->e, &m, &done));
+        }
+    }
+    return E_OK;
+}
+
 static Err straight(Schedule *s, int32_t first, int32_t n) {
     Exec *e = s->e;
-    if (gpu_is_there(&e->rt->gpu)) TRY(join_steps(s, first, n));
+    if (gpu_is_there(&e->rt->gpu)) {
+        TRY(merge_steps(s, first, n));
+        TRY(join_steps(s, first, n));
+    }
     Stretch stretch = {.first = first, .n = n, .stage = e->stage.n};
     double seconds = 0;
     for (int32_t i = first; i < first + n; i++)
@@ -312,6 +345,7 @@ Err exec_schedule(Exec *e) {
     Schedule s = {.e = e, .threads = runtime_threads(e->rt)};
     s.extent = ARENA_ARRAY(&e->arena, Extent, p->values.n + 1);
     if (!s.extent) return exec_no_memory(e);
+    if (gpu_is_there(&e->rt->gpu) && !(s.touch = exec_touches(e))) return exec_no_memory(e);
     for (int32_t i = 0; i < p->values.n; i++) s.extent[i] = extent_of(p, plan_value(p, i));
     return add_stretches(&s, 0, p->steps.n);
 }

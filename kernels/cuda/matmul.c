@@ -1,6 +1,7 @@
 /* matmul.c - products of matrices. Dims of one role that every operand lays out as one are merged;
  * what then is a matrix per operand, with batch dims around it, goes to the library (cuda_product),
  * the rest to matmul.cu. */
+#include "matmul.h"
 #include "view.h"
 
 enum {
@@ -122,6 +123,13 @@ static int is_wide_float(DType t) {
     return t == DT_F32 || t == DT_F64;
 }
 
+static int64_t count_of(const KTensor *t, const uint8_t *roles, KRole role) {
+    int64_t n = 1;
+    for (int d = 0; d < t->rank; d++)
+        if (roles[d] == role) n *= t->dims[d];
+    return n;
+}
+
 /* Whether the library could make it, and how: with the fewest calls, of the largest matrices. */
 static int for_library(const KArgs *a, CudaProduct *best) {
     DType in = a->in[0].dtype, out = a->out[0].dtype;
@@ -143,7 +151,17 @@ static int for_library(const KArgs *a, CudaProduct *best) {
         }
     best->x.operand = 0, best->w.operand = 1, best->y.operand = 2;
     best->in = in, best->out = out;
+    best->after.alpha = 1;
     return least <= MAX_CALLS;
+}
+
+int k_cuda_library_product(const KArgs *a, CudaProduct *q) {
+    const KTensor *x = &a->in[0], *y = &a->out[0];
+    const KMatmul *r = a->attr;
+    int64_t depth = count_of(x, r->x, K_K);
+    double work = 2.0 * (double)cuda_count(y) * (double)depth;
+    int small = work == 0 || (work <= SMALL_WORK && depth <= SMALL_DEPTH);
+    return !small && for_library(a, q);
 }
 
 /* ---- for matmul.cu ---- */
@@ -170,13 +188,6 @@ static CudaView view_of(const KTensor *t, const uint8_t *roles, KRole role) {
 
 static Operand operand_of(const KTensor *t, const uint8_t *roles, KRole row, KRole column) {
     return (Operand){view_of(t, roles, K_BATCH), view_of(t, roles, row), view_of(t, roles, column)};
-}
-
-static int64_t count_of(const KTensor *t, const uint8_t *roles, KRole role) {
-    int64_t n = 1;
-    for (int d = 0; d < t->rank; d++)
-        if (roles[d] == role) n *= t->dims[d];
-    return n;
 }
 
 static void own_kernel(const KArgs *a, CudaPlan *p, const Params *q) {
@@ -208,9 +219,7 @@ static int matmul(const KArgs *a, CudaPlan *p) {
                 .k = count_of(x, r->x, K_K)};
     CudaProduct l;
     if (cuda_count(y) == 0) return 1;
-    double work = 2.0 * (double)cuda_count(y) * (double)q.k;
-    int small = q.k == 0 || (work <= SMALL_WORK && q.k <= SMALL_DEPTH);
-    if (small || !for_library(a, &l) || !cuda_product(p, &l)) own_kernel(a, p, &q);
+    if (!k_cuda_library_product(a, &l) || !cuda_product(p, &l)) own_kernel(a, p, &q);
     return 1;
 }
 

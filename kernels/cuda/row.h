@@ -87,17 +87,45 @@ typedef struct CudaMatrix {
     int64_t strides[K_MAX_RANK]; /* the same for the dims around: any */
 } CudaMatrix;
 
-/* y[m, n] = x[m, k] w[k, n] for each of `batch` matrices at each position of the dims around. */
+/* What the library makes of a product before it stores it. */
+typedef enum CudaActivation {
+    CUDA_NONE,
+    CUDA_GELU, /* in its form with tanh; `aux` gets what it is of */
+    CUDA_DGELU /* times gelu's slope at `aux` */
+} CudaActivation;
+
+/* Operands as the product counts them; 0, which is x's, stands for none. */
+typedef struct CudaEpilogue {
+    CudaActivation activation;
+    float alpha, beta;
+    int32_t c, aux; /* they lie as y does; c may be y */
+    int32_t bias;   /* n elements of y's type */
+} CudaEpilogue;
+
+/* y[m, n] = activation(alpha x[m, k] w[k, n] + beta c[m, n] + bias[n]) for each of `batch` matrices
+ * at each position of the dims around. With a bias or an activation there is one matrix. */
 typedef struct CudaProduct {
     DType in, out; /* floats; `out` is `in`, or float32 */
     int64_t m, n, k, batch;
     int32_t rank; /* of the dims around */
     int64_t dims[K_MAX_RANK];
     CudaMatrix x, w, y;
+    CudaEpilogue after;
 } CudaProduct;
 
 /* The library's product. 0: it does not take it, and nothing was added. */
 int cuda_product(CudaPlan *p, const CudaProduct *q);
+
+/* Two kernels of which the second alone reads what the first writes, done as one. Its operands are
+ * the inputs of the first, those of the second, then the outputs of both; `shared` is the second's
+ * input that the first has written. 0: there is no such way, and nothing was added. */
+typedef struct CudaMerge {
+    const char *first, *second;
+    int (*plan)(const KArgs *first, const KArgs *second, int32_t shared, CudaPlan *p);
+} CudaMerge;
+
+/* The list ends with one whose names are NULL. */
+const CudaMerge *k_cuda_merges(void);
 
 /* All rows; the table ends with one whose name is NULL. */
 const CudaRow *k_cuda_table(void);

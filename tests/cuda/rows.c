@@ -155,3 +155,8 @@ static const CudaRow rows[] = {
 const CudaRow *k_cuda_table(void) {
     return rows;
 }
+
+const CudaMerge *k_cuda_merges(void) {
+    static const CudaMerge none = {NULL, NULL, NULL};
+    return &none;
+}

@@ -23,6 +23,7 @@ local exceptions = {
   {"^host/run/bind$", "exec_"},    -- parts of exec.h
   {"^host/run/schedule$", "exec_"},
   {"^host/run/join$", "exec_"},
+  {"^host/run/merge$", "exec_"},
   {"^host/run/launch$", "exec_"},
   {"^host/run/comm_local$", "exec_"},
   {"^host/run/link_", "link_"},    -- parts of link.h

@@ -6,7 +6,11 @@
  * Its algorithms add up in different orders, so that results say which of them ran: algorithm i
  * sums i + 1 parts, held in the workspace. All but the last want addresses of 16 bytes.
  *
- * STANDIN_CUBLASLT_LOG=FILE gets a line for each call: "heuristic", "check I", "matmul I". */
+ * STANDIN_CUBLASLT_LOG=FILE gets a line for each call: "heuristic", "check I", "matmul I", with
+ * what the product does besides: "matmul I c bias aux gelu".
+ *
+ * STANDIN_CUBLASLT_MORE=fast: such products are supported, and all others take a second longer by
+ * the events; slow: the other way round. Each is another version of the library. */
 #include "standin.h"
 
 #include <cublasLt.h>
@@ -31,6 +35,10 @@ typedef struct Desc {
     cublasComputeType_t compute;
     cudaDataType_t scale;
     int32_t op[2]; /* of A and B */
+    uint32_t epilogue;
+    const char *bias;
+    char *aux;
+    int64_t aux_leading;
 } Desc;
 
 typedef struct Preference {
@@ -47,15 +55,39 @@ typedef struct Work { /* a product in its stream */
     int parts;
 } Work;
 
-static void note(const char *what, int algorithm) {
+static void note(const char *what, int algorithm, const char *more) {
     const char *path = getenv("STANDIN_CUBLASLT_LOG");
     FILE *f = path ? fopen(path, "a") : NULL;
     if (!f) return;
     if (algorithm < 0)
         fprintf(f, "%s\n", what);
     else
-        fprintf(f, "%s %d\n", what, algorithm);
+        fprintf(f, "%s %d%s\n", what, algorithm, more);
     fclose(f);
+}
+
+/* ---- what a product does besides ---- */
+
+/* Whether that is supported, and then fast. */
+typedef enum More { UNSUPPORTED, SLOW, FAST } More;
+static More more(void) {
+    const char *which = getenv("STANDIN_CUBLASLT_MORE");
+    return !which ? UNSUPPORTED : strcmp(which, "fast") == 0 ? FAST : SLOW;
+}
+
+static int does_more(const Desc *d, double beta) {
+    return beta != 0 || d->epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+static int has(const Desc *d, uint32_t what) {
+    return (d->epilogue & what) == what;
+}
+
+/* " c bias aux gelu": of a product with that beta. */
+static void besides(const Desc *d, int c, char words[32]) {
+    snprintf(words, 32, "%s%s%s%s%s", c ? " c" : "", has(d, CUBLASLT_EPILOGUE_BIAS) ? " bias" : "",
+             has(d, 128) ? " aux" : "", has(d, CUBLASLT_EPILOGUE_GELU) ? " gelu" : "",
+             has(d, 64) ? " dgelu" : "");
 }
 
 /* ---- elements ---- */
@@ -149,10 +181,37 @@ static double sum_of(const Work *w, int64_t b, uint64_t row, uint64_t column, ui
     return w->desc.compute == CUBLAS_COMPUTE_64F ? wide : sum;
 }
 
+/* ---- what is done before it is stored ---- */
+
+static void be_slow(const Work *w) {
+    More which = does_more(&w->desc, w->beta) ? SLOW : FAST;
+    if (more() == which) standin_take(1000);
+}
+
+static double gelu(double x, double *slope) {
+    double factor = 0.7978845608028654, t = tanh(factor * (x + 0.044715 * x * x * x));
+    *slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * factor * (1 + 3 * 0.044715 * x * x);
+    return 0.5 * x * (1 + t);
+}
+
+static double finish(const Work *w, uint64_t row, uint64_t column, double x) {
+    const Desc *d = &w->desc;
+    size_t size = size_of(w->d.type);
+    char *aux = d->aux + (row + column * (uint64_t)d->aux_leading) * size;
+    double slope;
+    if (has(d, CUBLASLT_EPILOGUE_BIAS)) x += get(w->d.type, d->bias + row * size);
+    if (has(d, CUBLASLT_EPILOGUE_GELU_AUX)) put(w->d.type, aux, x);
+    if (has(d, CUBLASLT_EPILOGUE_GELU)) return gelu(x, &slope);
+    if (!has(d, CUBLASLT_EPILOGUE_DGELU)) return x;
+    gelu(get(w->d.type, aux), &slope);
+    return x * slope;
+}
+
 static cudaError_t run(void *data) {
     const Work *w = data;
     uint64_t k = depth_of(&w->desc, &w->a);
     double *part = (double *)w->workspace, one;
+    be_slow(w);
     for (int64_t b = 0; b < w->d.batch; b++)
         for (uint64_t column = 0; column < w->d.columns; column++)
             for (uint64_t row = 0; row < w->d.rows; row++) {
@@ -168,6 +227,7 @@ static cudaError_t run(void *data) {
                 if (w->beta != 0)
                     sum += w->beta *
                            get(w->c.type, element(&w->c, w->from_c, CUBLAS_OP_N, b, row, column));
+                sum = finish(w, row, column, sum);
                 put(w->d.type, (char *)element(&w->d, w->to, CUBLAS_OP_N, b, row, column), sum);
             }
     return cudaSuccess;
@@ -182,6 +242,22 @@ static int fits_type(const Desc *d, const Layout *a, const Layout *b, const Layo
     int tf32 = d->compute == CUBLAS_COMPUTE_32F_FAST_TF32 && a->type == CUDA_R_32F;
     if ((d->compute != CUBLAS_COMPUTE_32F && !tf32) || d->scale != CUDA_R_32F) return 0;
     return c->type == CUDA_R_32F || (c->type == a->type && a->type != CUDA_R_32F);
+}
+
+/* Epilogues are those that host/cuda asks for, of one matrix. */
+static int fits_epilogue(const Desc *d, const Layout *out) {
+    static const uint32_t known[] = {CUBLASLT_EPILOGUE_BIAS,          CUBLASLT_EPILOGUE_GELU,
+                                     CUBLASLT_EPILOGUE_GELU_BIAS,     CUBLASLT_EPILOGUE_GELU_AUX,
+                                     CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU};
+    if (d->epilogue == CUBLASLT_EPILOGUE_DEFAULT) return 1;
+    if (more() == UNSUPPORTED) return 0;
+    if (out->batch != 1 || out->type == CUDA_R_64F) return 0;
+    if (has(d, CUBLASLT_EPILOGUE_BIAS) && !d->bias) return 0;
+    if (has(d, 128) && (!d->aux || d->aux_leading % 8 || d->aux_leading < (int64_t)out->rows))
+        return 0;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (d->epilogue == known[i]) return 1;
+    return 0;
 }
 
 static int fits(const Desc *d, const Layout *a, const Layout *b, const Layout *c,
@@ -200,8 +276,8 @@ static int fits(const Desc *d, const Layout *a, const Layout *b, const Layout *c
                       out->stride * (out->batch - 1) + (int64_t)out->rows <= out->leading;
         if (out->stride < whole && !between) return 0;
     }
-    return memcmp(c, out, sizeof *c) == 0 && fits_type(d, a, b, out) && out->rows == m &&
-           out->columns == n && k == depth_of(d, a);
+    return memcmp(c, out, sizeof *c) == 0 && fits_type(d, a, b, out) && fits_epilogue(d, out) &&
+           out->rows == m && out->columns == n && k == depth_of(d, a);
 }
 
 static size_t workspace_of(int algorithm) {
@@ -228,7 +304,7 @@ API cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
     return CUBLAS_STATUS_SUCCESS;
 }
 API size_t cublasLtGetVersion(void) {
-    return VERSION;
+    return VERSION + (size_t)more();
 }
 API const char *cublasLtGetStatusString(cublasStatus_t s) {
     switch (s) {
@@ -277,7 +353,8 @@ API cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasCo
                                             cudaDataType_t scale) {
     Desc *d = malloc(sizeof *d);
     if (!d) return CUBLAS_STATUS_ALLOC_FAILED;
-    *d = (Desc){compute, scale, {CUBLAS_OP_N, CUBLAS_OP_N}};
+    *d = (Desc){.compute = compute, .scale = scale, .op = {CUBLAS_OP_N, CUBLAS_OP_N}};
+    d->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     *desc = (cublasLtMatmulDesc_t)d;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -291,6 +368,14 @@ API cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
     Desc *d = (Desc *)desc;
     if (what == CUBLASLT_MATMUL_DESC_TRANSA) return set(&d->op[0], sizeof d->op[0], value, size);
     if (what == CUBLASLT_MATMUL_DESC_TRANSB) return set(&d->op[1], sizeof d->op[1], value, size);
+    if (what == CUBLASLT_MATMUL_DESC_EPILOGUE)
+        return set(&d->epilogue, sizeof d->epilogue, value, size);
+    if (what == CUBLASLT_MATMUL_DESC_BIAS_POINTER)
+        return set(&d->bias, sizeof d->bias, value, size);
+    if (what == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER)
+        return set(&d->aux, sizeof d->aux, value, size);
+    if (what == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD)
+        return set(&d->aux_leading, sizeof d->aux_leading, value, size);
     return CUBLAS_STATUS_INVALID_VALUE;
 }
 
@@ -326,7 +411,7 @@ API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     int *found) {
     const Preference *p = (const Preference *)preference;
     int n = 0;
-    note("heuristic", -1);
+    note("heuristic", -1, "");
     *found = 0;
     if (!handle || asked <= 0) return CUBLAS_STATUS_INVALID_VALUE;
     if (!fits((const Desc *)desc, (const Layout *)a, (const Layout *)b, (const Layout *)c,
@@ -353,7 +438,7 @@ API cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatm
                                            const cublasLtMatmulAlgo_t *algo,
                                            cublasLtMatmulHeuristicResult_t *result) {
     int i = algorithm_of(algo);
-    note("check", i);
+    note("check", i, "");
     if (!handle || i < 0) return CUBLAS_STATUS_INVALID_VALUE;
     if (!fits((const Desc *)desc, (const Layout *)a, (const Layout *)b, (const Layout *)c,
               (const Layout *)d))
@@ -371,25 +456,30 @@ API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t 
                                   void *workspace, size_t workspace_bytes, cudaStream_t stream) {
     const Desc *how = (const Desc *)desc;
     int i = algo ? algorithm_of(algo) : -1, device = -1;
-    note("matmul", i);
+    int wide = how->scale == CUDA_R_64F;
+    double factor = wide ? *(const double *)beta : *(const float *)beta;
+    char words[32];
+    besides(how, factor != 0, words);
+    note("matmul", i, words);
+    if (does_more(how, factor) && more() == UNSUPPORTED) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (!handle || i < 0 || !from_a || !from_b || !to) return CUBLAS_STATUS_INVALID_VALUE;
     cudaGetDevice(&device); /* that a kernel is launched on */
     if (standin_device_of(stream) != device) return CUBLAS_STATUS_EXECUTION_FAILED;
     if (workspace_bytes < workspace_of(i) ||
         (workspace_of(i) > 0 && (!workspace || (uintptr_t)workspace % WORKSPACE_ALIGN)))
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (((uintptr_t)from_a | (uintptr_t)from_b | (uintptr_t)to) % alignment_of(i))
-        return CUBLAS_STATUS_NOT_SUPPORTED;
+    uintptr_t addresses = (uintptr_t)from_a | (uintptr_t)from_b | (uintptr_t)to |
+                          (uintptr_t)from_c | (uintptr_t)how->bias | (uintptr_t)how->aux;
+    if (addresses % alignment_of(i)) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (!fits(how, (const Layout *)a, (const Layout *)b, (const Layout *)c, (const Layout *)d))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    int wide = how->scale == CUDA_R_64F;
     Work w = {.desc = *how,
               .a = *(const Layout *)a,
               .b = *(const Layout *)b,
               .c = *(const Layout *)c,
               .d = *(const Layout *)d,
               .alpha = wide ? *(const double *)alpha : *(const float *)alpha,
-              .beta = wide ? *(const double *)beta : *(const float *)beta,
+              .beta = factor,
               .from_a = from_a,
               .from_b = from_b,
               .from_c = from_c,

@@ -13,6 +13,8 @@ extern "C" {
  * other error sticks to the device. */
 __attribute__((visibility("default"))) cudaError_t
 standin_enqueue(cudaStream_t stream, cudaError_t (*fn)(void *data), const void *data, size_t bytes);
+/* In such a function: it takes so much longer by the events, which nobody has to wait for. */
+__attribute__((visibility("default"))) void standin_take(double milliseconds);
 /* Runs a piece of work of some stream, as a GPU does by itself. 0: none can run now. */
 __attribute__((visibility("default"))) int standin_go_on(void);
 /* The device that a stream is of. */

@@ -1,0 +1,145 @@
+-- merge_spec.lua: products that do what follows them besides, on GPUs that the stand-ins play: what is asked of
+-- cublasLt (standin/cublaslt.c), and that the numbers are those of the processor.
+local helper = require "spec.helper"
+local standin = require "cuda.standin"
+local shell, folder = helper.shell, standin.folder
+
+--- Runs the source on a GPU whose library is fast (or slow) at such products. Its numbers, and how often the log of
+--- the last run has each line, without the algorithm. The choice is made in an earlier run and read from the cache.
+local function run(source, more, variables)
+  local path, log = helper.file(source), os.tmpname()
+  local command = ([[MESHLUA_CACHE=%s/cache LD_LIBRARY_PATH=%s STANDIN_CUBLASLT_MORE=%s \
+    STANDIN_CUBLASLT_LOG=%s %s "$MESHLUA" --devices=cuda %s]])
+    :format(folder, folder, more, log, variables or "", path)
+  local out, err, code = shell(command)
+  assert.equal(0, code, err)
+  shell(": > " .. log)
+  local again = shell(command)
+  assert.equal(out, again)
+  local calls = {}
+  for line in io.lines(log) do
+    local kind, besides = line:match "^(%a+) ?%d*(.*)$"
+    if kind == "matmul" and besides ~= "" then
+      besides = besides:sub(2)
+      calls[besides] = (calls[besides] or 0) + 1
+    end
+  end
+  os.remove(log)
+  local numbers = {}
+  for word in again:gmatch "%S+" do numbers[#numbers + 1] = tonumber(word) end
+  return numbers, calls
+end
+
+local function on_processor(source)
+  local out, err, code = shell(('"$MESHLUA" %s'):format(helper.file(source)))
+  assert.equal(0, code, err)
+  local numbers = {}
+  for word in out:gmatch "%S+" do numbers[#numbers + 1] = tonumber(word) end
+  return numbers
+end
+
+local gpt = [[
+package.path = "models/?.lua;" .. package.path
+local ml, gpt = require "meshlua", require "gpt"
+local cfg = setmetatable({layers = 2, width = 72, heads = 4, seq = 16, vocab = 96, batch = 2, precision = %q},
+  {__index = gpt.config})
+local model = ml.init(function(rngs) return gpt.build(cfg, rngs) end, {seed = 0, rules = gpt.rules.dp})
+local optimizer = ml.optim.adamw(model, {lr = 1e-3})
+local step = ml.jit(function(m, o, ids, labels)
+  local loss, grads = ml.value_and_grad(function(q) return gpt.loss(q, ids, labels) end)(m)
+  o:update(m, grads)
+  return loss
+end, {rules = gpt.rules.dp})
+for i = 1, 4 do -- the first one launch by launch, the second as a graph that the others replay
+  local tokens = ml.random.randint(ml.random.key(i), {cfg.batch, cfg.seq + 1}, 0, cfg.vocab)
+  print(step(model, optimizer, tokens:slice({}, {1, cfg.seq}), tokens:slice({}, {2, cfg.seq + 1})):item())
+end
+]]
+
+local few = [[
+local ml = require "meshlua"
+local function matrix(rows, columns, factor)
+  return ml.random.normal(ml.random.key(rows * columns), {rows, columns}) * (factor or 1)
+end
+local x, w, b, c = matrix(48, 56), matrix(56, 64), matrix(1, 64):reshape(64), matrix(48, 64)
+local function show(t) print((t * t):sum():item(), t:max():item(), t:min():item()) end
+]]
+
+describe("a product and what follows it", function()
+  local function check(name, fn) standin.it(name, fn, "libcublasLt.so.13") end
+
+  check("are one product in a step of GPT", function()
+    for precision, digits in pairs {[""] = 1e-5, bf16 = 1e-2} do
+      local source = gpt:format(precision)
+      local got, calls = run(source, "fast")
+      helper.close(on_processor(source), got, digits)
+      -- Two launches of a step with two blocks: query, key, value; what is added to the residual twice; up.
+      local wanted = {["bias"] = 2 * 2 * 3, ["c bias"] = 2 * 2 * 2}
+      if precision == "bf16" then wanted["bias aux gelu"] = 2 * 2 end
+      assert.same(wanted, calls)
+    end
+  end)
+
+  check("are one product where a sum grows in a loop, in its place", function()
+    local source = few .. [[
+local xs = ml.random.normal(ml.random.key(1), {6, 48, 56})
+local ys = ml.random.normal(ml.random.key(2), {6, 48, 64})
+local f = ml.jit(function(a, ...)
+  return (ml.scan(function(sum, part) return sum + part.x:T():matmul(part.y) end, a, {x = xs, y = ys}))
+end)
+for _ = 1, 3 do show(f(ml.zeros {56, 64})) end
+]]
+    local got, calls = run(source, "fast")
+    helper.close(on_processor(source), got, 1e-5)
+    assert.same({c = 2 * 6}, calls)
+  end)
+
+  check("stay two where that is faster, is asked for, or somebody needs what is between them", function()
+    local source = few .. [[
+local f = ml.jit(function(x, w, b) return x:matmul(w) * 0.5 + b end)
+for _ = 1, 3 do show(f(x, w, b)) end
+]]
+    local wanted = on_processor(source)
+    local first = "MESHLUA_ALGORITHMS=first"
+    for _, how in ipairs {{"fast", "", {bias = 3}}, {"slow", "", {}}, {"fast", first, {}}} do
+      local got, calls = run(source, how[1], how[2])
+      helper.close(wanted, got, 1e-5)
+      assert.same(how[3], calls)
+    end
+    source = few .. [[
+local f = ml.jit(function(x, w, b, c)
+  local y = x:matmul(w)
+  return y + b, (y - c):sum(), y:T():matmul(c)
+end)
+for _ = 1, 3 do show((f(x, w, b, c))) end
+]]
+    local got, calls = run(source, "fast")
+    helper.close(on_processor(source), got, 1e-5)
+    assert.same({}, calls)
+  end)
+
+  check("are one product for what is the library's formula only", function()
+    local source = few .. [[
+local narrow = {}
+for i, t in ipairs {x, w, b, c} do narrow[i] = t:astype "bfloat16" end
+x, w, b, c = table.unpack(narrow)
+local functions = {
+  function(p) return ml.nn.gelu(p + b) end,
+  function(p) return ml.nn.gelu(p + b) * 2 end,
+  function(p) return ml.nn.gelu(p + b, false) end,
+  function(p) return ml.nn.silu(p + b) end,
+  function(p) return (p + b):clip(-2, 100) end,
+  function(p) return 2 * p - c / 4 end,
+  function(p) return p * b end,
+  function(p) return p + c * c end,
+}
+for _, fn in ipairs(functions) do
+  local f = ml.jit(function() return fn(x:matmul(w)) end)
+  for _ = 1, 3 do show(f():astype "float32") end
+end
+]]
+    local got, calls = run(source, "fast")
+    helper.close(on_processor(source), got, 1e-2)
+    assert.same({["bias gelu"] = 3, c = 3}, calls)
+  end)
+end)
