@@ -165,17 +165,16 @@ static int wait_for(Nccl *n, cudaStream_t stream, cudaEvent_t event) {
     return good(n, gpu_ok(c, c->rt.cudaStreamWaitEvent(stream, event, 0), "cudaStreamWaitEvent"));
 }
 
-/* Index of the member that a part is of. */
-static int32_t owner(const Nccl *n, const CommPart *part) {
-    return n->count == 1 ? 0 : part->own - n->first;
+static Member *owner(Nccl *n, const CommPart *part) {
+    return &n->member[part->own - n->first];
 }
 
 /* Without parts all take part: it is over when what is in the queues is. */
 static void find_members(const Nccl *n, Request *r, const CommPart *send, int32_t nsend,
                          const CommPart *recv, int32_t nrecv) {
     for (int32_t i = 0; i < n->count; i++) r->mark[i].takes_part = nsend + nrecv == 0;
-    for (int32_t i = 0; i < nsend; i++) r->mark[owner(n, &send[i])].takes_part = 1;
-    for (int32_t i = 0; i < nrecv; i++) r->mark[owner(n, &recv[i])].takes_part = 1;
+    for (int32_t i = 0; i < nsend; i++) r->mark[send[i].own - n->first].takes_part = 1;
+    for (int32_t i = 0; i < nrecv; i++) r->mark[recv[i].own - n->first].takes_part = 1;
 }
 
 /* Messages come after what is in the queue. */
@@ -195,12 +194,12 @@ static int exchange(Nccl *n, const CommPart *send, int32_t nsend, const CommPart
     const ApiNccl *api = &n->api;
     ncclResult_t code = api->ncclGroupStart();
     for (int32_t i = 0; goes_on(code) && i < nrecv; i++) {
-        const Member *m = &n->member[owner(n, &recv[i])];
+        const Member *m = owner(n, &recv[i]);
         code =
             api->ncclRecv(recv[i].data, recv[i].bytes, ncclInt8, recv[i].peer, m->comm, m->stream);
     }
     for (int32_t i = 0; goes_on(code) && i < nsend; i++) {
-        const Member *m = &n->member[owner(n, &send[i])];
+        const Member *m = owner(n, &send[i]);
         code =
             api->ncclSend(send[i].data, send[i].bytes, ncclInt8, send[i].peer, m->comm, m->stream);
     }
