@@ -53,11 +53,14 @@ describe("a GPU", function()
     assert.equal(3, code)
   end)
 
-  check("is one for each process", function()
-    local _, err, code = run("STANDIN_GPUS=2", "--devices=cuda -e ''")
-    assert.truthy(err:find("--devices=cuda: one process uses one GPU; start one for each", 1, true), err)
-    assert.equal(3, code)
-    assert.equal(0, (select(3, run("STANDIN_GPUS=2", "--devices=cuda:1 -e ''"))))
+  check("is one of up to sixteen", function()
+    local say = [[--devices=%s -e 'print(require("meshlua").device_count())']]
+    for devices, count in pairs {["cuda"] = 3, ["cuda:1"] = 1, ["cuda:2,0"] = 2, ["'cuda:2,0*4'"] = 8} do
+      assert.same({count .. "\n", "", 0}, {run("STANDIN_GPUS=3", say:format(devices))})
+    end
+    local out, err, code = run("STANDIN_GPUS=17", say:format "cuda")
+    assert.same({"", "meshlua: [E_DEVICE] --devices=cuda: 17 GPUs, and one process uses 16 at most; say "
+      .. "which: --devices=cuda:0,1\n", 3}, {out, err, code})
   end)
 
   check("is of a kind whose speeds are known by its whole name", function()

@@ -1,5 +1,6 @@
--- processes_spec.lua: processes with a GPU each, over the CUDA and the NCCL that run on the CPU (standin/): the
--- numbers are those of one process, NCCL's calls pair up, and who is killed or hangs ends all.
+-- processes_spec.lua: several GPUs, of one process or of several, over the CUDA and the NCCL that run on the CPU
+-- (standin/): the numbers are those of one GPU, NCCL's calls pair up and are the same however the GPUs are spread
+-- over processes, and who is killed or hangs ends all.
 --
 -- `build/meshlua -e ALL=1 tests/specs.lua tests/cuda/processes_spec.lua` runs more: some minutes.
 local helper = require "spec.helper"
@@ -37,22 +38,38 @@ local SUM = [[
   if ml.process_index() == 0 then print(sum) end
 ]]
 
---- What one process with so many virtual devices of one GPU prints.
-local function one(devices, words)
-  local out, err, code = shell(SETTINGS .. ([["$MESHLUA" --devices=cuda:0*%d %s]]):format(devices, words))
+--- What one process with these devices prints.
+local function one(devices, words, settings)
+  local out, err, code = shell(SETTINGS .. (settings or "") ..
+    ([[timeout -s KILL 120 "$MESHLUA" '--devices=%s' %s]]):format(devices, words))
   assert.equal(0, code, err)
-  assert.truthy(#out > 0)
   return out
 end
 
---- Asserts that processes with a GPU each, or with so many virtual devices of one that they share, print what one
---- process does.
-local function same(processes, words, each)
-  local first = one(processes * (each or 1), words)
-  local devices = each and "--devices=cuda:0*" .. each or "--devices=cuda"
-  local out, err, code = run(processes, devices .. " " .. words)
+--- "cuda:0,1*2": so many GPUs, each so many virtual devices; the GPUs' numbers by a format.
+local function gpus(n, times, number)
+  local list = {}
+  for i = 0, n - 1 do list[i + 1] = (number or "%d"):format(i) end
+  return "cuda:" .. table.concat(list, ",") .. "*" .. (times or 1)
+end
+
+--- What processes print that have so many GPUs each, all different ones.
+local function spread(processes, each, words, settings, times)
+  local devices = gpus(each, times, ("$((%d * OMPI_COMM_WORLD_LOCAL_RANK + %%d))"):format(each))
+  local script = helper.file(([[exec "$MESHLUA" "--devices=%s" "$@"]]):format(devices), ".sh")
+  local out, err, code = shell(SETTINGS .. (settings or "") ..
+    ("timeout -s KILL 120 mpirun -np %d sh %s %s"):format(processes, script, words))
   assert.equal(0, code, err)
-  assert.equal(first, out, processes .. " processes")
+  return out
+end
+
+--- Asserts that so many GPUs print what one does, in one process and in a process each; 4 in two processes, too.
+local function same(n, words, times)
+  local first = one("cuda:0*" .. n * (times or 1), words)
+  assert.truthy(#first > 0)
+  assert.equal(first, one(gpus(n, times), words), n .. " GPUs")
+  assert.equal(first, spread(n, 1, words, nil, times), n .. " processes")
+  if n == 4 then assert.equal(first, spread(2, 2, words, nil, times), "2 processes with 2 GPUs") end
 end
 
 local function lines_of(file)
@@ -79,17 +96,18 @@ local function groups_of(lines, rank)
   return groups
 end
 
-describe("processes with a GPU each", function()
-  if ALL then check("have every collective as one process has", function()
+describe("several GPUs", function()
+  if ALL then check("have every collective as one has", function()
     same(2, "tests/dist/scripts/collectives.lua 2 few")
     same(4, "tests/dist/scripts/collectives.lua 2,2")
     same(4, "tests/dist/scripts/collectives.lua 4 large")
     same(3, "tests/dist/scripts/collectives.lua 3 large")
+    same(4, "tests/dist/scripts/collectives.lua 2,2 mixed")
     same(2, "tests/dist/scripts/collectives.lua 2,2", 2)
     same(2, "tests/dist/scripts/loops.lua", 4)
   end) end
 
-  check("train a GPT as one process does", function()
+  check("train a GPT as one does", function()
     same(2, "tests/dist/scripts/train.lua fsdp_tp 2 1 tiny")
     if not ALL then return end
     for _, case in ipairs {"dp 4 1", "tp 2 2", "fsdp_tp 2 2", "tp_sp 1 4"} do
@@ -106,7 +124,7 @@ describe("processes with a GPU each", function()
       if ml.process_index() == 0 then io.stderr:write("by " .. config.backend .. "\n") end
       dofile "tests/dist/scripts/collectives.lua"
     ]], ".lua")
-    local first = one(2, "tests/dist/scripts/collectives.lua 2 few")
+    local first = one("cuda:0*2", "tests/dist/scripts/collectives.lua 2 few")
     local out, err, code = run(2, "--devices=cuda " .. script .. " mpi")
     assert.same({first, 0}, {out, code}, err)
     assert.truthy(err:find("through the host's memory and MPI, which is slow", 1, true), err)
@@ -134,23 +152,30 @@ describe("processes with a GPU each", function()
       local a, b, c = make(10), make(1), make(2)
       for _ = 1, 2 do step(a, b, c) end
     ]], ".lua")
-    for processes = 2, ALL and 4 or 2 do
-      local log = helper.file ""
-      local _, err, code = run(processes, "--devices=cuda " .. script,
-        ("export STANDIN_NCCL_LOG='%s'\n"):format(log))
-      assert.equal(0, code, err)
-      local all = {}
-      for rank = 0, processes - 1 do all[rank] = groups_of(lines_of(log .. "." .. rank), rank) end
+    local function record(n, start)
+      local log, all = helper.file "", {}
+      start(("export STANDIN_GPUS=%d STANDIN_NCCL_LOG='%s'\n"):format(n, log))
+      for rank = 0, n - 1 do all[rank] = lines_of(log .. "." .. rank) end
+      return all
+    end
+    for n = ALL and 2 or 4, 4 do
+      local all = record(n, function(settings) one("cuda", script, settings) end)
+      for each = 1, n - 1 do
+        if n % each == 0 then
+          assert.same(all, record(n, function(settings) spread(n // each, each, script, settings) end))
+        end
+      end
+      for rank = 0, n - 1 do all[rank] = groups_of(all[rank], rank) end
       for rank, groups in pairs(all) do
         for peer, others in pairs(all) do
           local sent, came = {}, {}
           for _, g in ipairs(groups) do sent[#sent + 1] = g.send[peer] end
           for _, g in ipairs(others) do came[#came + 1] = g.recv[rank] end
-          assert.same(sent, came, ("from %d to %d of %d"):format(rank, peer, processes))
+          assert.same(sent, came, ("from %d to %d of %d"):format(rank, peer, n))
         end
       end
       local from_first = {}
-      for _, g in ipairs(all[0]) do from_first[#from_first + 1] = g.send[processes - 1] end
+      for _, g in ipairs(all[0]) do from_first[#from_first + 1] = g.send[n - 1] end
       assert.same({"40 ", "4 ", "8 ", "40 ", "4 ", "8 "}, from_first)
     end
   end)
@@ -207,14 +232,16 @@ describe("processes with a GPU each", function()
   end)
 
   check("say what is missing", function()
-    local folder = helper.file ""
-    os.remove(folder)
-    local broken = ([[mkdir '%s'; ln -s "$(realpath '%s')"/* '%s'
-      rm '%s/libnccl.so.2'; echo > '%s/libnccl.so.2'; export LD_LIBRARY_PATH='%s'
-    ]]):format(folder, standin.folder, folder, folder, folder, folder)
-    local _, err, code = run(2, "--devices=cuda " .. helper.file(SUM, ".lua"), broken)
+    local folder, script = shell("mktemp -d"):match "[^\n]+", helper.file(SUM, ".lua")
+    shell(([[ln -s "$(realpath '%s')"/* '%s'; cd '%s'; rm libnccl.so.2; echo > libnccl.so.2]]):format(
+      standin.folder, folder, folder))
+    local broken = ("export LD_LIBRARY_PATH='%s'\n"):format(folder)
+    local _, alone, failed = shell(SETTINGS .. broken .. '"$MESHLUA" --devices=cuda:0,1 ' .. script)
+    local _, err, code = run(2, "--devices=cuda " .. script, broken)
     shell(("rm -r '%s'"):format(folder))
-    assert.equal(3, code, err)
+    assert.same({3, 3}, {failed, code}, alone .. err)
+    local one_process = "[E_RANKS] 2 GPUs, and nothing to carry data between them: NCCL is missing: "
+    assert.truthy(alone:find(one_process, 1, true), alone)
     local text = "2 processes with GPUs, and nothing to carry data between them: rank 0: NCCL is missing"
     assert.truthy(err:find("[E_RANKS] " .. text, 1, true), err)
     assert.truthy(err:find('ml.distributed{backend = "mpi"}', 1, true), err)
