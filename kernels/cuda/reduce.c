@@ -6,7 +6,8 @@
 
 enum {
     BLOCK = 256,
-    WAVE = 528,    /* blocks that keep all processors busy: four for each of an H200's */
+    WAVE = 396,    /* blocks that run at a time: three for each of an H200's processors, whose
+                      registers have no room for a fourth one where x is of 16 bits */
     PART = 8192,   /* bytes of x that a block has at least, before there are parts */
     FLIGHT = 64,   /* bytes on their way to a thread */
     LONG = 32 * 16 /* vectors of an output from which on a block makes it */
