@@ -348,19 +348,24 @@ static void run_block() {
     for (int t = 0; t < b.threads; t++) b.thread[t].copies.clear();
 }
 
-/* A wild address is the kernel's: its name, before the process ends as it would have. */
+/* A wild address is the kernel's, and so is one of an access that a GPU does not align (the trap of
+ * nvrtc.cpp): its name, before the process ends as it would have. */
 #ifdef __SANITIZE_ADDRESS__ /* which says more */
 static void catch_wild() {}
 static void let_wild() {}
 #else
-static struct sigaction before;
-static void wild(int, siginfo_t *info, void *) {
-    char text[256];
-    int n =
-        snprintf(text, sizeof text, "standin: kernel %s: an invalid address %p: %s\n",
-                 b.grid->kernel->name, info->si_addr, b.running >= 0 ? place(b.running).text : "");
-    if (write(2, text, (size_t)n) < 0) abort();
+static struct sigaction before, before_traps;
+static void let_wild() {
     sigaction(SIGSEGV, &before, nullptr);
+    sigaction(SIGILL, &before_traps, nullptr);
+}
+static void wild(int which, siginfo_t *info, void *) {
+    char text[256];
+    const char *what = which == SIGILL ? "an access that is not aligned, at" : "an invalid address";
+    int n = snprintf(text, sizeof text, "standin: kernel %s: %s %p: %s\n", b.grid->kernel->name,
+                     what, info->si_addr, b.running >= 0 ? place(b.running).text : "");
+    if (write(2, text, (size_t)n) < 0) abort();
+    let_wild();
 }
 
 static void catch_wild() {
@@ -373,9 +378,7 @@ static void catch_wild() {
     action.sa_sigaction = wild;
     action.sa_flags = SA_ONSTACK | SA_SIGINFO;
     sigaction(SIGSEGV, &action, &before);
-}
-static void let_wild() {
-    sigaction(SIGSEGV, &before, nullptr);
+    sigaction(SIGILL, &action, &before_traps);
 }
 #endif
 

@@ -207,7 +207,9 @@ static Words flags() {
     f.insert(f.end(), {"-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
                        "-fno-omit-frame-pointer"});
 #else
-    f.insert(f.end(), {"-fno-asynchronous-unwind-tables", "-nodefaultlibs", "-Wl,--build-id=none"});
+    /* A GPU faults where an access is not aligned to its size. */
+    f.insert(f.end(), {"-fno-asynchronous-unwind-tables", "-nodefaultlibs", "-Wl,--build-id=none",
+                       "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"});
 #endif
     return f;
 }

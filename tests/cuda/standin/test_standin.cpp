@@ -60,6 +60,7 @@ extern "C" __global__ void stuck() {
     if (threadIdx.x == 3) __syncwarp(0xff);
 }
 extern "C" __global__ void wild(float *x, int n) { x[n] = 1; }
+extern "C" __global__ void askew(float *x, int n) { *(float4 *)(x + n) = float4{}; }
 extern "C" __global__ void large(int n) {
     extern __shared__ char bytes[];
     bytes[n] = 1;
@@ -287,6 +288,19 @@ static void strangers() {
 #endif
 }
 
+/* A vector that begins between two. */
+static void misaligned() {
+#ifndef __SANITIZE_ADDRESS__ /* which says it otherwise */
+    Array<float> x(8);
+    std::string said = last_words([&]() {
+        int n = 1;
+        CHECK(!launch("askew", 1, 1, 0, {&x.at, &n}) && !cudaStreamSynchronize(stream));
+    });
+    CHECKF(said.find("kernel askew: an access that is not aligned") != said.npos, "%s",
+           said.c_str());
+#endif
+}
+
 /* What a GPU might not have noticed. Each error sticks, so each has a process of its own. */
 static void fault(const std::string &which) {
     int n = 8;
@@ -323,6 +337,7 @@ int main(int argc, char **argv) {
     races();
     warps();
     graphs();
+    misaligned();
     order();
     cudaKernel_t no;
     CHECK(cudaLibraryGetKernel(&no, library, "none") == cudaErrorSymbolNotFound);
