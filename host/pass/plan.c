@@ -186,17 +186,37 @@ static uint64_t shared_operands(const BuildValue *in, int nin) {
     return shared;
 }
 
+static bool is_temporary(const PlanBuild *p, const BuildValue *v) {
+    return p->buffer.at[v->buffer].kind == BUFFER_TEMP;
+}
+
+/* The operand whose buffer result i of the node takes, or -1. First the one that lies where the
+ * result is wanted, and parameters, whose memory results of the program may take; of temporaries
+ * the latest. So what is only read on the way back stays as it was: a product that takes gelu's
+ * slope may not write over what it takes it at. */
+static int operand_to_take(const PlanBuild *p, const Node *n, const OpDef *def,
+                           const BuildValue *in, int i, uint64_t taken) {
+    const Type *t = graph_type(p->g, n->out + i);
+    const BuildValue *place = p->place[n->out + i];
+    int best = -1;
+    for (int k = 0; k < n->nin && k < TAKEN_OPERANDS; k++) {
+        bool allowed = def->flags & OPF_ALIAS_ANY || (i < 4 && def->alias[i] == k + 1);
+        if (!allowed || taken >> k & 1 || !plan_can_take(p, &in[k], t)) continue;
+        if (place && in[k].buffer == place->buffer) return k;
+        if (best < 0 || (is_temporary(p, &in[best]) &&
+                         (!is_temporary(p, &in[k]) || in[k].buffer > in[best].buffer)))
+            best = k;
+    }
+    return best;
+}
+
 static void place_results(PlanBuild *p, const Node *n, const OpDef *def, BuildValue *in,
                           BuildValue *out) {
     uint64_t taken = shared_operands(in, n->nin); /* and those whose buffer went to a result */
     for (int i = 0; i < n->nout; i++) {
         const Type *t = graph_type(p->g, n->out + i);
-        int from = -1;
         if (take_place(p, n->out + i, &out[i])) continue;
-        for (int k = 0; k < n->nin && k < TAKEN_OPERANDS && from < 0; k++) {
-            bool allowed = def->flags & OPF_ALIAS_ANY || (i < 4 && def->alias[i] == k + 1);
-            if (allowed && !(taken >> k & 1) && plan_can_take(p, &in[k], t)) from = k;
-        }
+        int from = operand_to_take(p, n, def, in, i, taken);
         if (from < 0) {
             plan_own_buffer(p, &out[i], t, BUFFER_TEMP);
             continue;
