@@ -86,6 +86,14 @@ static int device_peak(lua_State *L) {
     return 1;
 }
 
+/* gpu_count(): GPUs of all processes; 0 on processors. */
+static int gpu_count(lua_State *L) {
+    const Runtime *rt = &state_of(L)->rt;
+    bool there = gpu_is_there(&rt->gpu);
+    lua_pushinteger(L, there ? rt->gpu.device.gpus * rt->ranks.world : 0);
+    return 1;
+}
+
 /* set_devices("8"): before the first tensor or mesh. */
 static int set_devices(lua_State *L) {
     Host *h = state_of(L);
@@ -150,6 +158,7 @@ void lranks_open(lua_State *L) {
                                    {"local_device_count", local_device_count},
                                    {"device_kind", device_kind},
                                    {"device_peak", device_peak},
+                                   {"gpu_count", gpu_count},
                                    {"wait", wait_for_devices},
                                    {"stamp", stamp},
                                    {"seconds_between", seconds_between},

@@ -18,9 +18,9 @@ usage: meshlua [flags] [script.lua [arguments]]
   -W                 turn warnings on
   --                 stop reading flags
   -                  stop reading flags and run what comes in
-  --devices=N        N virtual devices of this processor; cuda, cuda:2, cuda:0*8: GPUs, here the third, or
-                     eight virtual devices on the first; fake:N, fake:KIND:N: devices that can be
-                     planned for but not run on (KIND: cpu, h100, h200)
+  --devices=N        N virtual devices of this processor; cuda, cuda:2, cuda:0,1, cuda:0*8: GPUs, all of them,
+                     the third, two, or eight virtual devices on the first; fake:N, fake:KIND:N: devices
+                     that can be planned for but not run on (KIND: cpu, h100, h200)
   --dump=STAGE       print programs after a stage to the standard error; STAGE:FILE into a file. Stages:
                      trace, expand, simplify, factors (the sharding rules), propagate, partition, hoist,
                      comm, overlap, join, split, fuse, plan, source (on GPUs), all (programs)

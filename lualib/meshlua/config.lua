@@ -23,9 +23,10 @@ local function switch_passes(switches)
   end
 end
 
---- devices: ml.config{devices = 8} gives eight virtual devices of this processor, {devices = "cuda"} a GPU ("cuda:2"
---- the third, "cuda:0*8" eight virtual devices of the first), {devices = "fake:64"} such as can be planned for and
---- not run on. In place of the flag --devices, and over it. Raises after the first tensor or mesh.
+--- devices: ml.config{devices = 8} gives eight virtual devices of this processor, {devices = "cuda"} the GPUs
+--- ("cuda:2" the third, "cuda:0,1" two, "cuda:0*8" eight virtual devices of the first), {devices = "fake:64"} such
+--- as can be planned for and not run on. In place of the flag --devices, and over it. Raises after the first tensor
+--- or mesh.
 --- passes: {bucket = false, ...} switches what only changes the cost of plans, from then on; "default" undoes it.
 --- The names: reuse (a gathered value serves every use), hoist (what a loop only adds up is summed over devices
 --- behind it), reassociate (a sum of partial sums is reduced once), bucket (all_reduces go together), overlap

@@ -106,8 +106,9 @@ end
 ---@param count integer? default 20
 function Profile:text(count)
   count = math.min(count or 20, #self.rows)
-  local lines = {("%.3g s; threads busy %s, of that for each device %s; events in %s"):format(self.seconds,
-    M.shares_text(self.threads), M.shares_text(self.devices), self.file)}
+  local lines = {("%.3g s; %s busy %s, of that for each device %s; events in %s"):format(self.seconds,
+    core.gpu_count() > 0 and "GPUs" or "threads", M.shares_text(self.threads), M.shares_text(self.devices),
+    self.file)}
   local op, where = 2, 4
   for i = 1, count do
     op, where = math.max(op, #self.rows[i].op), math.max(where, #self.rows[i].where)

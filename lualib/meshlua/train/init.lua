@@ -175,7 +175,7 @@ local function say_utilization(run)
   local peak = core.device_peak(precision.of(run.config))
   if not (peak and run.tokens_per_s and run.recipe.attention) then return end
   print(mfu.text {parameters = count_parameters(run.model), attention = run.recipe.attention(run.config),
-    tokens_per_s = run.tokens_per_s, peak = peak, gpus = core.process_count()})
+    tokens_per_s = run.tokens_per_s, peak = peak, gpus = core.gpu_count()})
 end
 
 --- Prints what the recipe says at the end; adds it to result.
