@@ -107,7 +107,7 @@ local list = {
   end},
   {name = "each kernel", limit = 10, run = function()
     local lines = {}
-    for _, name in ipairs(single.meshlua) do lines[#lines + 1] = ("  %-26s %s"):format(name, beside(name)) end
+    for _, name in ipairs(single.meshlua) do lines[#lines + 1] = ("  %-44s %s"):format(name, beside(name)) end
     print(table.concat(lines, "\n"))
     return "above"
   end},

@@ -91,6 +91,31 @@ for _, shape in ipairs {{rows, width, 3 * width}, {rows, width, 4 * width}, {row
   local product = ml.jit(function(a, b) return a:matmul(b) end)
   products(("matmul %dx%dx%d"):format(m, k, n), 2.0 * m * k * n, function() return product(x, w) end)
 end
+-- What follows a product in a step of GPT-2, in the same plan, where it may be done by the product (docs/products.md),
+-- and in one of its own, where it cannot: "apart".
+do
+  local function pair(what, m, k, n, follow, ...)
+    local x, w, more = normal {m, k}, normal {k, n}, {...}
+    local name, operations = ("matmul, %s %dx%dx%d"):format(what, m, k, n), 2.0 * m * k * n
+    local product = ml.jit(function(a, b) return a:matmul(b) end)
+    local after = ml.jit(function(p, ...) return follow(p, ...) end)
+    local both = ml.jit(function(a, b, ...) return follow(a:matmul(b), ...) end)
+    products(name, operations, function() return (both(x, w, table.unpack(more))) end)
+    products(name .. ", apart", operations, function() return (after(product(x, w), table.unpack(more))) end)
+  end
+  local inner, bias, wide = normal {rows, 4 * width}, normal {width}, normal {4 * width}
+  pair("bias", rows, width, width, function(p, b) return p + b end, bias)
+  local residual = normal {rows, width}
+  pair("bias, residual", rows, 4 * width, width, function(p, b, c) return p + b + c end, bias, residual)
+  pair("bias, gelu", rows, width, 4 * width, function(p, b)
+    local h = p + b
+    return nn.gelu(h), h
+  end, wide)
+  pair("gelu's slope", rows, width, 4 * width, function(p, h)
+    return p * ml.grad(function(v) return nn.gelu(v):astype("float32"):sum() end)(h)
+  end, inner)
+  pair("sum", width, rows, width, function(p, c) return p + c end, normal {width, width})
+end
 do
   local b, t, h, d = 64 // math.min(scale, 32), 1024 // scale, 12, 64
   local q, k, v, dy = normal {b, t, h, d}, normal {b, t, h, d}, normal {b, t, h, d}, normal {b, t, h, d}
