@@ -148,8 +148,7 @@ static Err place_result_in(Exec *e, int32_t i, int32_t k) {
         return err_set(e->rt->cx, E_NOMEM, "out of memory: a result needs %s",
                        bytes_text((double)bytes, text));
     }
-    char *at;
-    TRY(replay_place_result(e, i, &at));
+    char *at = replay_place_result(e, i, k);
     if (!at) at = own->data;
     for (int32_t s = b->slot[k]; s < b->slot[k + 1]; s++)
         exec_set_base(e, b->base + s, at + b->each * (size_t)(s - b->slot[k]));
@@ -189,9 +188,9 @@ static void place_temporaries(Exec *e) {
 
 /* A graph has the address of the kernels' scratch in it, too, which other plans may move. */
 static void place_scratch(Exec *e) {
-    const char *at = e->rt->gpu.of[e->first_domain].scratch;
-    if (e->scratch && e->scratch_at != at) e->moved = true;
-    e->scratch_at = at;
+    int64_t moves = e->rt->gpu.moves;
+    if (e->scratch && e->scratch_moves != moves) e->moved = true;
+    e->scratch_moves = moves;
 }
 
 Err call_place(Call *c) {

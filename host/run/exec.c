@@ -213,20 +213,29 @@ static void run_stretches(Call *c, int32_t first, int32_t n) {
     }
 }
 
-/* The same as a graph, which is captured where there is none, or none that fits any more. */
-static void run_graph(Call *c) {
+/* The same as graphs, which are captured where there are none. */
+static void run_graphs(Call *c, Segment *s) {
     Exec *e = c->e;
-    if (e->moved || !e->replay.graph) {
-        Err err = replay_begin(e);
-        if (!err) {
-            run_stretches(c, 0, e->stretch.n);
-            err = replay_end(e, !atomic_load(&c->failed));
-        }
-        if (!c->lost) lose(c, err);
-        e->moved = atomic_load(&c->failed);
+    if (!s->captured) {
+        Err err = replay_capture(e);
+        if (!err) run_stretches(c, s->first, s->n);
+        Err ended = replay_captured(e, s, !err && !atomic_load(&c->failed));
+        if (!c->lost) lose(c, err ? err : ended);
     }
-    if (!atomic_load(&c->failed)) lose(c, replay_run(e));
-    if (!atomic_load(&c->failed)) lose(c, replay_finish(e));
+    if (!atomic_load(&c->failed)) lose(c, replay_run(e, s));
+}
+
+static void run_segments(Call *c) {
+    Replay *r = &c->e->replay;
+    replay_begin(c->e);
+    for (int32_t i = 0; i < r->nsegment && !atomic_load(&c->failed); i++) {
+        Segment *s = &r->segment[i];
+        if (s->graph)
+            run_graphs(c, s);
+        else
+            run_stretches(c, s->first, s->n);
+    }
+    if (!atomic_load(&c->failed)) lose(c, replay_finish(c->e));
 }
 
 /* All that may fail before anything runs: later it would leave donated arguments half written. */
@@ -272,7 +281,7 @@ static Err run(Call *c, Tensor **results) {
     if (err) return err;
     if (e->agreement) c->lost = begin_agreement(e);
     if (!c->lost && e->replay.on)
-        run_graph(c);
+        run_segments(c);
     else if (!c->lost)
         run_stretches(c, 0, e->stretch.n);
     land_all(c);

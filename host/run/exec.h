@@ -114,9 +114,9 @@ typedef struct Exec {
     int32_t *use_start;          /* nbase + 1 */
     bool moved;                  /* a base has changed since the latest graph was captured */
     Replay replay;
-    const char *scratch_at; /* where the GPU's scratch was when the latest graph was captured */
-    int64_t moves;          /* Runtime's, when the bases of temporaries were set */
-    int64_t *class_start;   /* by vary class and domain: where its part of the workspace begins */
+    int64_t scratch_moves; /* Gpu's, when the latest graphs were captured */
+    int64_t moves;         /* Runtime's, when the bases of temporaries were set */
+    int64_t *class_start;  /* by vary class and domain: where its part of the workspace begins */
     size_t workspace, scratch; /* bytes that a domain needs */
     int64_t *slice;            /* by loop: the slice it has come to */
     BoundParam *param;         /* plan->params.n */

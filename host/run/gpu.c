@@ -86,6 +86,7 @@ Err gpu_grow_scratch(Gpu *g, int32_t domain, size_t bytes) {
     char text[BYTES_TEXT];
     if (m->scratch) give(&m->memory, m->scratch, m->scratch_bytes);
     m->scratch_bytes = 0;
+    g->moves++;
     m->scratch = take(&m->memory, bytes);
     if (!m->scratch)
         return err_set(g->cx, E_NOMEM, "out of memory: kernels need %s on the GPU beside tensors",

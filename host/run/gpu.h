@@ -23,6 +23,7 @@ typedef struct Gpu {
     bool chosen;       /* by number, not by the rank of the process */
     char missing[320]; /* why there is no way to other GPUs; see gpus.h */
     Target target;
+    int64_t moves;  /* so many times a scratch has moved */
     size_t written; /* bytes, since the exchanges on their way were waited for */
 } Gpu;
 

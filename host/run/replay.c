@@ -12,16 +12,33 @@ static Device *device(const Exec *e) {
     return &e->rt->gpu.device;
 }
 
-/* What it launches in all; < 0: that depends on data, or is for several GPUs. */
-static double launches(const Exec *e) {
+/* ---- what can be captured ---- */
+
+/* The stretches of one: its own, and those of its bodies. */
+static int32_t whole(const Exec *e, int32_t stretch) {
+    const Stretch *s = &e->stretch.at[stretch];
+    int32_t n = 1;
+    for (int32_t k = 0; k < s->nbody; k++) n += s->body[k];
+    return n;
+}
+
+static bool can_capture(const Exec *e, int32_t stretch) {
+    for (int32_t i = stretch; i < stretch + whole(e, stretch); i++) {
+        const Stretch *s = &e->stretch.at[i];
+        const PlanStep *step = plan_step(e->plan, s->first);
+        bool decides = s->nbody && (step->kind == STEP_BRANCH || step->control.trips < 0);
+        if (s->exchange || decides) return false;
+    }
+    return true;
+}
+
+static double launches(const Exec *e, const Segment *segment) {
     double n = 0;
-    if (e->end_domain - e->first_domain > 1) return -1;
-    for (int32_t i = 0; i < e->plan->steps.n; i++) {
-        const PlanStep *s = plan_step(e->plan, i);
-        bool decides = s->kind == STEP_BRANCH || (s->kind == STEP_LOOP && s->control.trips < 0);
-        if (decides || e->step[i].exchange) return -1;
-        for (int32_t k = 0; k < e->step[i].n; k++)
-            if (!e->item.at[e->step[i].first + k].joined) n += s->times;
+    for (int32_t i = segment->first; i < segment->first + segment->n; i++) {
+        const Stretch *s = &e->stretch.at[i];
+        for (int32_t k = s->first; !s->nbody && k < s->first + s->n; k++)
+            for (int32_t j = 0; j < e->step[k].n; j++)
+                if (!e->item.at[e->step[k].first + j].joined) n += plan_step(e->plan, k)->times;
     }
     return n;
 }
@@ -33,25 +50,53 @@ static size_t result_bytes(const Exec *e) {
     return sum;
 }
 
+/* Cuts the plan into segments; do graphs pay? */
+static Err cut(Exec *e, bool *pays) {
+    Replay *r = &e->replay;
+    r->segment = ARENA_ARRAY(&e->arena, Segment, e->stretch.n + 1);
+    if (!r->segment) return exec_no_memory(e);
+    for (int32_t i = 0, n; i < e->stretch.n; i += n) {
+        bool graph = can_capture(e, i);
+        n = whole(e, i);
+        while (i + n < e->stretch.n && can_capture(e, i + n) == graph) n += whole(e, i + n);
+        Segment *s = &r->segment[r->nsegment++];
+        *s = (Segment){.first = i, .n = n};
+        double count = graph ? launches(e, s) : 0;
+        if (count < FEWEST || count > MOST) continue;
+        s->graph = ARENA_ARRAY(&e->arena, void *, e->domains);
+        if (!s->graph) return exec_no_memory(e);
+        *pays = true;
+    }
+    return E_OK;
+}
+
 Err replay_bind(Exec *e) {
     Replay *r = &e->replay;
-    double n = gpu_is_there(&e->rt->gpu) ? launches(e) : 0;
-    if (n < FEWEST || n > MOST || result_bytes(e) > MOST_BYTES) return E_OK;
-    r->param = ARENA_ARRAY(&e->arena, Buffer *, e->plan->params.n + 1);
-    r->result = ARENA_ARRAY(&e->arena, Buffer *, e->nbuffer + 1);
+    bool pays = false;
+    if (!gpu_is_there(&e->rt->gpu) || result_bytes(e) > MOST_BYTES) return E_OK;
+    TRY(cut(e, &pays));
+    if (!pays) return E_OK;
+    r->param = ARENA_ARRAY(&e->arena, Buffer *, e->plan->params.n * e->domains + 1);
+    r->result = ARENA_ARRAY(&e->arena, Buffer *, e->nbuffer * e->domains + 1);
     return r->param && r->result ? E_OK : exec_no_memory(e);
 }
 
 static void forget(Exec *e) {
-    if (e->replay.graph) device(e)->forget(device(e)->self, e->replay.graph);
-    e->replay.graph = NULL;
+    for (int32_t i = 0; i < e->replay.nsegment; i++) {
+        Segment *s = &e->replay.segment[i];
+        for (int32_t k = 0; s->graph && k < e->domains; k++) {
+            if (s->graph[k]) device(e)->forget(device(e)->self, s->graph[k]);
+            s->graph[k] = NULL;
+        }
+        s->captured = false;
+    }
 }
 
 static void stop(Exec *e) {
     Replay *r = &e->replay;
     forget(e);
-    for (int32_t i = 0; i < e->plan->params.n; i++) buffer_release(r->param[i]);
-    for (int32_t i = 0; i < e->nbuffer; i++) buffer_release(r->result[i]);
+    for (int32_t i = 0; i < e->plan->params.n * e->domains; i++) buffer_release(r->param[i]);
+    for (int32_t i = 0; i < e->nbuffer * e->domains; i++) buffer_release(r->result[i]);
     *r = (Replay){.on = false};
 }
 
@@ -59,29 +104,52 @@ void replay_release(Exec *e) {
     if (e->replay.param) stop(e);
 }
 
-/* Is it elsewhere than last time, on this GPU? */
-static bool has_moved(const Exec *e, const BoundParam *p, const Tensor *t) {
+/* ---- a call ---- */
+
+/* Is it in the domain, and elsewhere than last time? */
+static bool has_moved(const Exec *e, const BoundParam *p, int32_t k, const Tensor *t) {
     bool moved = false;
-    for (int32_t s = 0; s < t->nslot; s++) {
-        if (t->shard[s].buffer->memory->domain != e->first_domain) return false;
+    if (t->nslot != p->slot[e->domains]) return false;
+    for (int32_t s = p->slot[k]; s < p->slot[k + 1]; s++) {
+        if (t->shard[s].buffer->memory->domain != k) return false;
         if (e->base[p->base + s] != tensor_data(t, s)) moved = true;
     }
     return moved;
 }
 
 /* A place of its own for each param that comes from elsewhere each time. */
-static bool make_places(Exec *e, Tensor *const *args) {
+static bool place_params(Exec *e, int32_t k, Tensor *const *args) {
     Replay *r = &e->replay;
     for (int32_t i = 0; i < e->plan->params.n; i++) {
         const BoundParam *p = &e->param[i];
-        bool wanted = !r->param[i] && !p->written && tensor_has_data(args[i]);
-        if (!wanted || !has_moved(e, p, args[i])) continue;
-        size_t bytes = p->each * (size_t)p->slot[e->domains];
+        Buffer **own = &r->param[i * e->domains + k];
+        bool wanted = !*own && !p->written && tensor_has_data(args[i]);
+        if (!wanted || !has_moved(e, p, k, args[i])) continue;
+        size_t bytes = p->each * (size_t)(p->slot[k + 1] - p->slot[k]);
         r->staged += bytes;
         if (r->staged > MOST_BYTES) return false;
-        r->param[i] = buffer_new(e->rt->cx, e->first_domain, bytes);
-        if (!r->param[i]) return false;
+        *own = buffer_new(e->rt->cx, k, bytes);
+        if (!*own) return false;
     }
+    return true;
+}
+
+/* And for each result that is new memory each time. */
+static bool place_results(Exec *e, int32_t k) {
+    for (int32_t i = 0; i < e->nbuffer; i++) {
+        const BoundBuffer *b = &e->buffer[i];
+        Buffer **own = &e->replay.result[i * e->domains + k];
+        int32_t n = b->slot[k + 1] - b->slot[k];
+        if (*own || b->take >= 0 || n == 0) continue;
+        *own = buffer_new(e->rt->cx, k, b->each * (size_t)n);
+        if (!*own) return false;
+    }
+    return true;
+}
+
+static bool make_places(Exec *e, Tensor *const *args) {
+    for (int32_t k = e->first_domain; k < e->end_domain; k++)
+        if (!place_params(e, k, args) || !place_results(e, k)) return false;
     return true;
 }
 
@@ -94,13 +162,13 @@ void replay_decide(Exec *e, Tensor *const *args) {
 }
 
 Err replay_place_param(Exec *e, int32_t i, int32_t k, const Tensor *t) {
-    Replay *r = &e->replay;
+    const Buffer *place = e->replay.on ? e->replay.param[i * e->domains + k] : NULL;
     const BoundParam *p = &e->param[i];
     Memory *m = e->rt->cx->memory[k];
     for (int32_t s = p->slot[k]; s < p->slot[k + 1]; s++) {
         char *at = tensor_data(t, s);
-        if (r->on && r->param[i]) {
-            char *own = r->param[i]->data + p->each * (size_t)s;
+        if (place) {
+            char *own = place->data + p->each * (size_t)(s - p->slot[k]);
             TRY(m->move(m, own, m, at, tensor_shard_bytes(t)));
             at = own;
         }
@@ -109,46 +177,51 @@ Err replay_place_param(Exec *e, int32_t i, int32_t k, const Tensor *t) {
     return E_OK;
 }
 
-Err replay_place_result(Exec *e, int32_t i, char **at) {
-    Replay *r = &e->replay;
-    const BoundBuffer *b = &e->buffer[i];
-    *at = NULL;
-    if (!r->on) return E_OK;
-    size_t bytes = b->each * (size_t)b->slot[e->domains];
-    if (!r->result[i]) r->result[i] = buffer_new(e->rt->cx, e->first_domain, bytes);
-    if (!r->result[i]) return err_nomem(e->rt->cx, "a result's place in a graph");
-    *at = r->result[i]->data;
+char *replay_place_result(const Exec *e, int32_t i, int32_t k) {
+    return e->replay.on ? e->replay.result[i * e->domains + k]->data : NULL;
+}
+
+void replay_begin(Exec *e) {
+    if (!e->moved) return;
+    forget(e);
+    e->replay.captures++;
+    e->moved = false;
+}
+
+Err replay_capture(Exec *e) {
+    for (int32_t k = e->first_domain; k < e->end_domain; k++)
+        if (exec_uses(e, k) && !device(e)->capture(device(e)->self, k))
+            return gpu_error(&e->rt->gpu, "capturing");
     return E_OK;
 }
 
-Err replay_begin(Exec *e) {
-    forget(e);
-    e->replay.captures++;
-    return device(e)->capture(device(e)->self, e->first_domain)
-               ? E_OK
-               : gpu_error(&e->rt->gpu, "capturing");
-}
-
-Err replay_end(Exec *e, bool whole) {
-    e->replay.graph = device(e)->captured(device(e)->self, e->first_domain);
-    if (!whole) {
-        forget(e);
-        return E_OK;
+Err replay_captured(Exec *e, Segment *s, bool whole_segment) {
+    bool ok = true;
+    for (int32_t k = e->first_domain; k < e->end_domain; k++) {
+        if (!exec_uses(e, k)) continue;
+        s->graph[k] = device(e)->captured(device(e)->self, k);
+        ok = ok && s->graph[k];
     }
-    return e->replay.graph ? E_OK : gpu_error(&e->rt->gpu, "capturing");
+    s->captured = ok && whole_segment;
+    if (!s->captured) e->moved = true; /* the next call forgets what there is of them */
+    return ok || !whole_segment ? E_OK : gpu_error(&e->rt->gpu, "capturing");
 }
 
-Err replay_run(Exec *e) {
-    bool ok = device(e)->replay(device(e)->self, e->first_domain, e->replay.graph);
-    return ok ? E_OK : gpu_error(&e->rt->gpu, "running a graph");
+Err replay_run(Exec *e, const Segment *s) {
+    for (int32_t k = e->first_domain; k < e->end_domain; k++)
+        if (s->graph[k] && !device(e)->replay(device(e)->self, k, s->graph[k]))
+            return gpu_error(&e->rt->gpu, "running a graph");
+    return E_OK;
 }
 
 Err replay_finish(Exec *e) {
-    Replay *r = &e->replay;
-    Memory *m = e->rt->cx->memory[e->first_domain];
-    for (int32_t i = 0; i < e->nbuffer; i++) {
-        const Buffer *own = e->own[i * e->domains + e->first_domain];
-        if (own) TRY(m->move(m, own->data, m, r->result[i]->data, own->bytes));
+    for (int32_t k = e->first_domain; k < e->end_domain; k++) {
+        Memory *m = e->rt->cx->memory[k];
+        for (int32_t i = 0; i < e->nbuffer; i++) {
+            const Buffer *own = e->own[i * e->domains + k];
+            if (!own) continue;
+            TRY(m->move(m, own->data, m, e->replay.result[i * e->domains + k]->data, own->bytes));
+        }
     }
     return E_OK;
 }

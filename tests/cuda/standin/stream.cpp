@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 static double now; /* of the events, in milliseconds: every piece of work takes one thousandth */
-static Capture *capturing;
+static std::set<Capture *> capturing;
 
 static std::vector<CUstream_st *> all_streams() {
     std::vector<CUstream_st *> all;
@@ -36,11 +36,13 @@ int standin_device_of(cudaStream_t s) {
 }
 
 bool forbidden() {
-    if (capturing) capturing->broken = true;
-    return capturing != nullptr;
+    for (Capture *c : capturing) c->broken = true;
+    return !capturing.empty();
 }
 bool forbidden_unless_relaxed() {
-    return !(capturing && capturing->relaxed) && forbidden();
+    for (const Capture *c : capturing)
+        if (!c->relaxed) return forbidden();
+    return false;
 }
 
 void standin_take(double milliseconds) {
@@ -121,7 +123,7 @@ static cudaError_t put(CUstream_st *s, Op op) {
 
 cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> run) {
     CUstream_st *s = stream_of(stream);
-    if (capturing && s == &device(s->device).null_stream) {
+    if (!capturing.empty() && s == &device(s->device).null_stream) {
         forbidden();
         return cudaErrorStreamCaptureImplicit;
     }
@@ -283,11 +285,12 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
     Call call("cudaStreamBeginCapture");
     CUstream_st *s = stream_of(stream);
     if (s == &current().null_stream) return call(cudaErrorStreamCaptureUnsupported);
-    if (capturing || s->capture) return call(cudaErrorIllegalState);
-    capturing = s->capture = new Capture();
-    capturing->origin = s;
-    capturing->relaxed = mode == cudaStreamCaptureModeRelaxed;
-    capturing->streams.insert(s);
+    if (s->capture) return call(cudaErrorIllegalState);
+    Capture *c = s->capture = new Capture();
+    c->origin = s;
+    c->relaxed = mode == cudaStreamCaptureModeRelaxed;
+    c->streams.insert(s);
+    capturing.insert(c);
     return call(cudaSuccess);
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
@@ -304,7 +307,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
     }
     for (CUstream_st *member : c->streams) member->past.clear();
     if (!e) *graph = new CUgraph_st{std::move(c->ops)};
-    capturing = nullptr;
+    capturing.erase(c);
     delete c;
     return call(e);
 }
