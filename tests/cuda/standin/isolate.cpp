@@ -8,7 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const size_t ALIGN = 512, PAGE = 4096;
+/* Large pages: protecting 20 MB of small ones takes 0.8 ms, which is done with every change. */
+static const size_t ALIGN = 512, PAGE = 2 << 20;
 static int opened = -1; /* the device whose memory can be touched */
 static struct sigaction before;
 
@@ -47,12 +48,18 @@ static void strange(int, siginfo_t *info, void *) {
     sigaction(SIGSEGV, &before, nullptr);
 }
 
+static char *page_of(char *at) {
+    return at - (size_t)at % PAGE;
+}
+
 static bool make_range(Device &d) {
     int index = d.null_stream.device;
-    void *at = mmap(nullptr, range_size(), index == opened ? PROT_READ | PROT_WRITE : PROT_NONE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *at =
+        mmap(nullptr, range_size() + PAGE, index == opened ? PROT_READ | PROT_WRITE : PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) return false;
-    d.range = (char *)at;
+    d.range = page_of((char *)at + PAGE - 1);
+    madvise(d.range, range_size(), MADV_HUGEPAGE);
     static const int caught = [] {
         struct sigaction action = {};
         action.sa_sigaction = strange;
@@ -79,7 +86,6 @@ char *range_take(Device &d, size_t bytes) {
 
 /* Whole pages go back to the system. */
 void range_give(char *block, size_t bytes) {
-    auto pages = [](char *at) { return (size_t)at / PAGE * PAGE; };
-    size_t begin = pages(block + PAGE - 1), end = pages(block + rounded(bytes));
-    if (begin < end) madvise((void *)begin, end - begin, MADV_DONTNEED);
+    char *begin = page_of(block + PAGE - 1), *end = page_of(block + rounded(bytes));
+    if (begin < end) madvise(begin, (size_t)(end - begin), MADV_DONTNEED);
 }
