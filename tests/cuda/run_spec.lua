@@ -137,6 +137,44 @@ for _ = 1, 3 do assert(columns(x):item() == wanted) end
     assert.equal(captures "false" + 1, captures "true")
   end)
 
+  check("has a graph on each of several GPUs for what lies between two exchanges", function()
+    local source = [[
+local ml = require "meshlua"
+local mesh = ml.make_mesh({2}, {"x"})
+local a = ml.device_put(ml.random.normal(ml.random.key(1), {4, 8}), ml.NamedSharding(mesh, ml.P "x"))
+local step = ml.jit(function(v) return v:sort(2):cumsum(2):sort(2):cumsum(2):sum() end)
+for _ = 1, 4 do print(step(a):item()) end
+]]
+    local log = os.tmpname()
+    local out = must("cuda:0,1", source, "STANDIN_GPUS=2 STANDIN_LOG=" .. log)
+    local file <close> = assert(io.open(log))
+    os.remove(log)
+    assert.equal(must("cuda:0*2", source), out)
+    assert.equal(2 * 3, select(2, file:read "a":gsub("cudaGraphLaunch", "")))
+  end)
+
+  check("runs without a graph where there is no memory for what it copies", function()
+    local out = must("cuda", [[
+local ml = require "meshlua"
+local fail = ml.core.fail_alloc
+local a = ml.random.normal(ml.random.key(1), {4, 8})
+local function new() return ml.jit(function(v) return v:sort(2):cumsum(2):sort(2):cumsum(2):sum() end) end
+local wanted, kept = new()(a):item(), 0
+for n = 0, 40 do
+  local step = new()
+  step(a)
+  fail(n)
+  local ok, sum = pcall(step, a)
+  if not pcall(fail) then fail() end -- it may be that call's allocation that fails
+  assert(not ok or sum:item() == wanted)
+  assert(step(a):item() == wanted)
+  kept = kept + (ok and 1 or 0)
+end
+print(kept > 0)
+]])
+    assert.equal("true\n", out)
+  end)
+
   check("leaves a whole state when other devices are asked for in vain", function()
     local out = must("cuda", [[
 local ml = require "meshlua"
