@@ -69,6 +69,7 @@ Err runtime_set_devices(Runtime *rt, const char *devices) {
     gpus_leave(rt);
     gpu_close(&rt->gpu);
     rt->target = target_of("cpu"); /* what is left where the GPU cannot be opened */
+    number_domains(rt);
     if (gpu) {
         TRY(gpu_open(rt, devices, &rt->ranks, &n));
         target = &rt->gpu.target;
