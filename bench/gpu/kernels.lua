@@ -115,6 +115,24 @@ do
     return p * ml.grad(function(v) return nn.gelu(v):astype("float32"):sum() end)(h)
   end, inner)
   pair("sum", width, rows, width, function(p, c) return p + c end, normal {width, width})
+  local x, dy, operations = normal {rows, width}, normal {rows, 4 * width}, 2.0 * rows * width * 4 * width
+  local w, b = normal({width, 4 * width}, "float32"), normal({4 * width}, "float32")
+  local function gradients(which)
+    return ml.jit(function(a, g, weight, add)
+      return ml.grad(function(v)
+        local y = a:matmul((v.weight or weight):astype "bfloat16") + (v.add or add):astype "bfloat16"
+        return (y * g):astype("float32"):sum()
+      end)(which(weight, add))
+    end)
+  end
+  local both = gradients(function(weight, add) return {weight = weight, add = add} end)
+  local of_weight = gradients(function(weight) return {weight = weight} end)
+  local of_bias = gradients(function(_, add) return {add = add} end)
+  local name = ("matmul, bias's gradient %dx%dx%d"):format(width, rows, 4 * width)
+  products(name, operations, function() return both(x, dy, w, b) end)
+  products(name .. ", apart", operations, function()
+    return {of_weight(x, dy, w, b), of_bias(x, dy, w, b)}
+  end)
 end
 do
   local b, t, h, d = 64 // math.min(scale, 32), 1024 // scale, 12, 64

@@ -145,9 +145,9 @@ static void *bind_kernel(void *self, int32_t gpu, const char *kernel, const KArg
                          size_t *scratch) {
     return launch_bind(gpu_at(self, gpu), kernel, args, scratch);
 }
-static void *merge(void *self, int32_t gpu, const DeviceWork work[2], int32_t shared,
+static void *merge(void *self, int32_t gpu, const DeviceWork work[2], int32_t from, int32_t to,
                    size_t *scratch) {
-    return launch_merge(gpu_at(self, gpu), work, shared, scratch);
+    return launch_merge(gpu_at(self, gpu), work, from, to, scratch);
 }
 static void unbind(void *self, void *bound) {
     (void)self;

@@ -268,7 +268,7 @@ static int join_operands(const KArgs *const args[2], KArgs *all) {
     return 1;
 }
 
-Bound *launch_merge(Gpu *g, const DeviceWork work[2], int32_t shared, size_t *scratch) {
+Bound *launch_merge(Gpu *g, const DeviceWork work[2], int32_t from, int32_t to, size_t *scratch) {
     const char *const kernel[2] = {work[0].kernel, work[1].kernel};
     const KArgs *const args[2] = {work[0].args, work[1].args};
     KArgs all = {0};
@@ -279,7 +279,7 @@ Bound *launch_merge(Gpu *g, const DeviceWork work[2], int32_t shared, size_t *sc
     }
     b->gpu = g;
     b->other = (PlanOther){run_parts, b};
-    b->plan = plan_merge(kernel, args, shared, &all, &g->row, g->products, &b->other);
+    b->plan = plan_merge(kernel, args, from, to, &all, &g->row, g->products, &b->other);
     int done = b->plan && allocate(b, &all) && get_modules(b, kernel[0]);
     free((void *)all.in);
     if (!done) {

@@ -10,7 +10,7 @@ typedef struct Bound Bound;
 Bound *launch_bind(Gpu *g, const char *kernel, const KArgs *args, size_t *scratch);
 void launch_unbind(Bound *b);
 /* See Device.merge. */
-Bound *launch_merge(Gpu *g, const DeviceWork work[2], int32_t shared, size_t *scratch);
+Bound *launch_merge(Gpu *g, const DeviceWork work[2], int32_t from, int32_t to, size_t *scratch);
 int launch_run(Bound *b, const KArgs *args, char *scratch, int64_t tag);
 /* Waits until all that was bound can run, but for what never will: launching that says why. */
 int launch_ready_all(Gpu *g);

@@ -271,8 +271,8 @@ CudaPlan *plan_new(const char *kernel, const KArgs *args, const CudaGpu *gpu,
     return NULL;
 }
 
-CudaPlan *plan_merge(const char *const kernel[2], const KArgs *const args[2], int32_t shared,
-                     const KArgs *all, const CudaGpu *gpu, struct Products *products,
+CudaPlan *plan_merge(const char *const kernel[2], const KArgs *const args[2], int32_t from,
+                     int32_t to, const KArgs *all, const CudaGpu *gpu, struct Products *products,
                      const PlanOther *other) {
     const CudaMerge *m = k_cuda_merges();
     while (m->first && (strcmp(m->first, kernel[0]) != 0 || strcmp(m->second, kernel[1]) != 0)) m++;
@@ -280,7 +280,7 @@ CudaPlan *plan_merge(const char *const kernel[2], const KArgs *const args[2], in
     if (!p) return NULL;
     p->other = other;
     p->written = all->nin;
-    int done = m->plan(args[0], args[1], shared, p);
+    int done = m->plan(args[0], args[1], from, to, p);
     p->args = NULL;
     if (done && !p->error[0]) return p;
     plan_free(p);

@@ -79,8 +79,8 @@ CudaPlan *plan_new(const char *kernel, const KArgs *args, const CudaGpu *gpu,
                    struct Products *products, char *error, size_t size);
 /* The plan of two kernels as one (CudaMerge); `all` has the operands of both. NULL: there is none.
  */
-CudaPlan *plan_merge(const char *const kernel[2], const KArgs *const args[2], int32_t shared,
-                     const KArgs *all, const CudaGpu *gpu, struct Products *products,
+CudaPlan *plan_merge(const char *const kernel[2], const KArgs *const args[2], int32_t from,
+                     int32_t to, const KArgs *all, const CudaGpu *gpu, struct Products *products,
                      const PlanOther *other);
 void plan_free(CudaPlan *p);
 /* Keeps the first failure of what builds it. */

@@ -121,7 +121,9 @@ static int transpose(const ApiCublasLt *lt, cublasLtMatmulDesc_t d,
     return set(lt, d, which, &op, sizeof op);
 }
 
-static uint32_t epilogue_of(const CudaEpilogue *e) {
+static uint32_t epilogue_of(const CudaProduct *q) {
+    const CudaEpilogue *e = &q->after;
+    if (e->sums) return q->y.transposed ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_BGRADA;
     if (e->activation == CUDA_DGELU) return CUBLASLT_EPILOGUE_DGELU;
     if (e->activation == CUDA_NONE)
         return e->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
@@ -133,7 +135,7 @@ static uint32_t epilogue_of(const CudaEpilogue *e) {
 static int set_addresses(const Product *p, const void *bias, const void *aux) {
     const ApiCublasLt *lt = &p->products->lt;
     const CudaEpilogue *e = &p->q.after;
-    return (!e->bias ||
+    return (!(e->bias || e->sums) ||
             set(lt, p->query.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias)) &&
            (!e->aux ||
             set(lt, p->query.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux));
@@ -141,7 +143,7 @@ static int set_addresses(const Product *p, const void *bias, const void *aux) {
 
 static int set_epilogue(const Product *p) {
     const ApiCublasLt *lt = &p->products->lt;
-    uint32_t which = epilogue_of(&p->q.after);
+    uint32_t which = epilogue_of(&p->q);
     int64_t leading = p->q.y.leading;
     return (which == CUBLASLT_EPILOGUE_DEFAULT ||
             set(lt, p->query.product, CUBLASLT_MATMUL_DESC_EPILOGUE, &which, sizeof which)) &&
@@ -192,7 +194,7 @@ static void write_key(const Product *p, char key[ALGORITHM_KEY]) {
                       (long long)(q->batch > 1 ? m[i]->batch : 0));
     if (p->other && n < ALGORITHM_KEY)
         snprintf(key + n, (size_t)(ALGORITHM_KEY - n), ", epilogue %u, factors %.9g %.9g",
-                 epilogue_of(&q->after), (double)q->after.alpha, (double)q->after.beta);
+                 epilogue_of(q), (double)q->after.alpha, (double)q->after.beta);
 }
 
 /* An algorithm, or candidates for one, for addresses of that alignment. The other way of a merged
@@ -251,7 +253,7 @@ static cublasStatus_t run(void *state, const Algorithm *by) {
         return c->p->other->run(c->p->other->state, c->address, c->scratch)
                    ? CUBLAS_STATUS_SUCCESS
                    : CUBLAS_STATUS_EXECUTION_FAILED;
-    if (!set_addresses(c->p, c->address[e->bias], c->address[e->aux]))
+    if (!set_addresses(c->p, c->address[e->bias ? e->bias : e->sums], c->address[e->aux]))
         return CUBLAS_STATUS_INVALID_VALUE;
     for (;;) {
         int64_t x = 0, w = 0, y = 0;
@@ -272,10 +274,10 @@ static cublasStatus_t run(void *state, const Algorithm *by) {
 static uint32_t alignment_of(const Call *c) {
     const CudaProduct *q = &c->p->q;
     const CudaMatrix *m[3] = {&q->x, &q->w, &q->y};
-    const int32_t operand[6] = {q->x.operand, q->w.operand, q->y.operand,
+    const int32_t operand[7] = {q->x.operand, q->w.operand, q->y.operand, q->after.sums,
                                 q->after.c,   q->after.aux, q->after.bias};
     uintptr_t bits = 0;
-    for (int i = 0; i < 6; i++) bits |= (uintptr_t)c->address[operand[i]];
+    for (int i = 0; i < 7; i++) bits |= (uintptr_t)c->address[operand[i]];
     for (int i = 0; i < 3; i++)
         for (int d = 0; d < q->rank; d++)
             bits |= (uintptr_t)m[i]->strides[d] * size_of(i == 2 ? q->out : q->in);

@@ -18,13 +18,17 @@ Err exec_join(Exec *e, int32_t first, int32_t n) MUST_CHECK;
 /* On a GPU: which steps use each buffer. NULL when out of memory. */
 typedef struct Touch Touch;
 Touch *exec_touches(Exec *e);
-/* The step whose result only input `k` of step `second` reads; or -1. Makes one launch of the two,
- * in the place of the second or (`early`) of the first, if the library has one for them. */
-int32_t exec_merges(const Exec *e, const Touch *touch, int32_t second, int32_t k);
+/* Two steps that may be one launch, as far as their operands say: see Device.merge. */
 typedef struct Merge {
-    int32_t first, second, shared; /* steps; an input of the second */
-    bool early;
+    int32_t first, second, from, to;
+    bool early; /* it stands in the place of the first */
 } Merge;
+/* The step that makes what input `to` of the second one reads, for it alone: sets `first`, `from`.
+ */
+bool exec_makes(const Exec *e, const Touch *touch, Merge *m);
+/* Whether the first step reads what input `to` of the second one does: sets `from`. */
+bool exec_shares(const Exec *e, Merge *m);
+/* The launch, if the library has one for the two. */
 Err exec_merge(Exec *e, const Merge *m, bool *done) MUST_CHECK;
 /* All groups of this process, whose members are all in one domain. */
 Err exec_bind_collective(Exec *e, const Group *g) MUST_CHECK;

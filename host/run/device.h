@@ -69,13 +69,14 @@ typedef struct Device {
      * returns: the first launch waits for it. *scratch: bytes that a launch needs beside its
      * operands. NULL: it failed; there is no such kernel, or it does not take these operands. */
     void *(*bind)(void *self, int32_t gpu, const char *kernel, const KArgs *args, size_t *scratch);
-    /* One launch for two kernels, of which the second alone reads what the first writes: its input
-     * `shared`. It runs both, or what comes to the same except for rounding; which of them is
-     * faster it finds out at its first launch, unless that is kept for a graph. What the first
-     * kernel writes is its own then, and may be left as it was. Operands: the inputs of the first,
-     * those of the second, then the outputs of both. From then on `bound` of both is a part of it.
-     * NULL, which is no failure: there is only one way. */
-    void *(*merge)(void *self, int32_t gpu, const DeviceWork work[2], int32_t shared,
+    /* One launch for two kernels: input `to` of the second is operand `from` of the first (inputs,
+     * then outputs). It is an output that nobody else reads, or an input, and then neither reads
+     * what the other writes. The launch runs both, or what comes to the same except for rounding;
+     * which of them is faster it finds out the first time, unless that is kept for a graph. An
+     * output that the second reads may be left as it was. Operands: the inputs of the first, those
+     * of the second, then the outputs of both. From then on `bound` of both is a part of it. NULL,
+     * which is no failure: there is only one way. */
+    void *(*merge)(void *self, int32_t gpu, const DeviceWork work[2], int32_t from, int32_t to,
                    size_t *scratch);
     void (*unbind)(void *self, void *bound);
     /* Puts it into the queue, with the addresses that args->in and args->out have now. */

@@ -1,5 +1,5 @@
 /* merge.c - two steps as one launch, on a GPU that may be faster at both than at one and the other:
- * one that makes a temporary, and the one behind it that alone reads it.
+ * one that makes a temporary, and the one behind it that alone reads it; or two that read the same.
  *
  * Which kernels these are, and whether it is worth it, is the library's business (Device.merge):
  * here it is seen to that nobody misses the temporary, and that the first step may wait until the
@@ -53,20 +53,19 @@ static bool writes_over(const Item *a, const Item *b) {
     return false;
 }
 
-/* What the first step leaves is read by input k of the second one and by nobody else. */
-static bool is_private(const Exec *e, const Touch *touch, int32_t first, int32_t second,
-                       int32_t k) {
+/* What the first step leaves is read by that input of the second one and by nobody else. */
+static bool is_private(const Exec *e, const Touch *touch, const Merge *m) {
     const Plan *p = e->plan;
-    const PlanStep *b = plan_step(p, second);
-    int32_t buffer = buffer_at(p, b->in, k);
+    const PlanStep *b = plan_step(p, m->second);
+    int32_t buffer = buffer_at(p, b->in, m->to);
     bool passes = plan_buffer(p, buffer)->kind == BUFFER_TEMP && touch[buffer].n == 2;
-    if (touch[buffer].second != second) return false;
+    if (touch[buffer].second != m->second) return false;
     for (int32_t i = 0; i < b->in.n; i++)
-        if (i != k && buffer_at(p, b->in, i) == buffer) return false;
-    for (int32_t slot = 0; slot < e->step[first].n; slot++) {
-        const Item *x = &e->item.at[e->step[first].first + slot],
-                   *y = &e->item.at[e->step[second].first + slot];
-        if (!same_view(x, x->args.nin, y, k)) return false;
+        if (i != m->to && buffer_at(p, b->in, i) == buffer) return false;
+    for (int32_t slot = 0; slot < e->step[m->first].n; slot++) {
+        const Item *x = &e->item.at[e->step[m->first].first + slot],
+                   *y = &e->item.at[e->step[m->second].first + slot];
+        if (!same_view(x, x->args.nin, y, m->to)) return false;
         if (!passes && !writes_over(x, y)) return false;
     }
     return true;
@@ -78,11 +77,33 @@ static bool is_alone(const Exec *e, int32_t step) {
            item->with < 0;
 }
 
-int32_t exec_merges(const Exec *e, const Touch *touch, int32_t second, int32_t k) {
-    int32_t first = touch[buffer_at(e->plan, plan_step(e->plan, second)->in, k)].first;
-    if (first >= second || !is_alone(e, first) || !is_alone(e, second)) return -1;
-    if (plan_step(e->plan, first)->out.n != 1 || e->step[first].n != e->step[second].n) return -1;
-    return is_private(e, touch, first, second, k) ? first : -1;
+/* Which input of the step is input k of the other, for all slots; or -1. */
+static int32_t same_input(const Exec *e, int32_t step, int32_t other, int32_t k) {
+    for (int32_t i = 0; i < plan_step(e->plan, step)->in.n; i++) {
+        bool same = true;
+        for (int32_t slot = 0; slot < e->step[step].n; slot++)
+            same = same && same_view(&e->item.at[e->step[step].first + slot], i,
+                                     &e->item.at[e->step[other].first + slot], k);
+        if (same) return i;
+    }
+    return -1;
+}
+
+bool exec_makes(const Exec *e, const Touch *touch, Merge *m) {
+    const Plan *p = e->plan;
+    m->first = touch[buffer_at(p, plan_step(p, m->second)->in, m->to)].first;
+    m->from = plan_step(p, m->first)->in.n;
+    return m->first < m->second && is_alone(e, m->first) && is_alone(e, m->second) &&
+           plan_step(p, m->first)->out.n == 1 && e->step[m->first].n == e->step[m->second].n &&
+           is_private(e, touch, m);
+}
+
+bool exec_shares(const Exec *e, Merge *m) {
+    if (!is_alone(e, m->first) || !is_alone(e, m->second) ||
+        e->step[m->first].n != e->step[m->second].n)
+        return false;
+    m->from = same_input(e, m->first, m->second, m->to);
+    return m->from >= 0;
 }
 
 /* An item of both, with the operands in the order of Device.merge; false when out of memory. */
@@ -112,14 +133,17 @@ static Err merge_slot(Exec *e, const Merge *m, int32_t slot, bool *done) {
     const DeviceWork work[2] = {{a->row->name, &a->args, a->bound},
                                 {b->row->name, &b->args, b->bound}};
     size_t scratch = 0;
-    if (!pair_of(e, a, b, &all)) return exec_no_memory(e);
-    all.bound = d->merge(d->self, a->domain, work, m->shared, &scratch);
+    all.bound = d->merge(d->self, a->domain, work, m->from, m->to, &scratch);
     *done = all.bound != NULL;
     if (!*done) return E_OK;
+    a->bound = b->bound = NULL;
+    if (!pair_of(e, a, b, &all)) {
+        d->unbind(d->self, all.bound);
+        return exec_no_memory(e);
+    }
     if (scratch > e->scratch) e->scratch = scratch;
     all.with = gone->step;
     *here = all;
-    gone->bound = NULL;
     gone->args.nin = gone->args.nout = 0;
     gone->joined = true;
     return E_OK;

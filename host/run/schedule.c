@@ -17,8 +17,9 @@ enum {
     MAX_BATCH = 64,    /* steps that are held against each other for dependencies */
     MAX_LOOK_BACK = 4, /* stages */
     MAX_PAIRS = 1 << 12,
-    EVEN_CUTS = 8, /* from so many on the last one's imbalance is small */
-    EVEN_SLOTS = 4 /* per thread: so many that the last ones' imbalance is small */
+    MAX_READERS_BACK = 4, /* steps: what reads the same stands close together */
+    EVEN_CUTS = 8,        /* from so many on the last one's imbalance is small */
+    EVEN_SLOTS = 4        /* per thread: so many that the last ones' imbalance is small */
 };
 
 /* The bytes of a value, of all slots: two values overlap only if they have the same root and their
@@ -259,19 +260,41 @@ static bool may_pass(const Schedule *s, int32_t step, int32_t first, int32_t n) 
     return true;
 }
 
-/* On a GPU: makes one launch of two steps where the library knows how. */
-static Err merge_steps(const Schedule *s, int32_t first, int32_t n) {
+/* May the two be one launch, and where? */
+static bool may_merge(const Schedule *s, Merge *m) {
     const Plan *p = s->e->plan;
+    int32_t between = m->first + 1, n = m->second - between;
+    bool makes = m->from >= plan_step(p, m->first)->in.n;
+    if (makes ? overlap(s, plan_step(p, m->first)->in, plan_step(p, m->second)->out)
+              : depend(s, m->first, m->second))
+        return false;
+    m->early = !may_pass(s, m->first, between, n);
+    return !m->early || may_pass(s, m->second, between, n);
+}
+
+/* On a GPU: makes one launch of a step and the one that makes what it reads, where the library
+ * knows how. */
+static Err merge_makers(const Schedule *s, int32_t first, int32_t n) {
     for (int32_t i = first; i < first + n; i++) {
         bool done = false;
-        for (int32_t k = plan_step(p, i)->in.n - 1; k >= 0 && !done; k--) {
-            Merge m = {.first = exec_merges(s->e, s->touch, i, k), .second = i, .shared = k};
-            int32_t between = m.first + 1;
-            if (m.first < first || overlap(s, plan_step(p, m.first)->in, plan_step(p, i)->out))
-                continue;
-            m.early = !may_pass(s, m.first, between, i - between);
-            if (m.early && !may_pass(s, i, between, i - between)) continue;
-            TRY(exec_merge(s->e, &m, &done));
+        for (int32_t k = plan_step(s->e->plan, i)->in.n - 1; k >= 0 && !done; k--) {
+            Merge m = {.second = i, .to = k};
+            if (exec_makes(s->e, s->touch, &m) && m.first >= first && may_merge(s, &m))
+                TRY(exec_merge(s->e, &m, &done));
+        }
+    }
+    return E_OK;
+}
+
+/* The same of a step and one shortly before it that reads the same. */
+static Err merge_readers(const Schedule *s, int32_t first, int32_t n) {
+    for (int32_t i = first; i < first + n; i++) {
+        int32_t nin = plan_step(s->e->plan, i)->in.n, back = i - first;
+        bool done = false;
+        if (back > MAX_READERS_BACK) back = MAX_READERS_BACK;
+        for (int32_t k = 0; k < back * nin && !done; k++) {
+            Merge m = {.first = i - 1 - k / nin, .second = i, .to = k % nin};
+            if (exec_shares(s->e, &m) && may_merge(s, &m)) TRY(exec_merge(s->e, &m, &done));
         }
     }
     return E_OK;
@@ -280,7 +303,8 @@ static Err merge_steps(const Schedule *s, int32_t first, int32_t n) {
 static Err straight(Schedule *s, int32_t first, int32_t n) {
     Exec *e = s->e;
     if (gpu_is_there(&e->rt->gpu)) {
-        TRY(merge_steps(s, first, n));
+        TRY(merge_makers(s, first, n));
+        TRY(merge_readers(s, first, n));
         TRY(join_steps(s, first, n));
     }
     Stretch stretch = {.first = first, .n = n, .stage = e->stage.n};

@@ -1,5 +1,6 @@
 /* merge.c - a product and the fused program behind it as one product of the library, which can
- * scale and add before it stores: another tensor, a bias, gelu and its slope.
+ * scale and add before it stores: another tensor, a bias, gelu and its slope. And a product and the
+ * sum of a factor's columns, which the library has read anyway: gradients of weights and of a bias.
  *
  * What a program computes is told by its values. The rules are the library's formulas; a program is
  * one of them if both agree at many points, for it is made of analytic functions only, and those
@@ -211,12 +212,12 @@ static int is_narrow_or_f32(DType t) {
     return t == DT_BF16 || t == DT_F16 || t == DT_F32;
 }
 
-static int product_and_program(const KArgs *first, const KArgs *second, int32_t shared,
+static int product_and_program(const KArgs *first, const KArgs *second, int32_t from, int32_t to,
                                CudaPlan *p) {
-    Reading r = {.product = first, .program = second, .y = &first->out[0], .shared = shared};
+    Reading r = {.product = first, .program = second, .y = &first->out[0], .shared = to};
     CudaProduct q;
     CudaEpilogue e;
-    if (!is_narrow_or_f32(r.y->dtype) || !find_operands(&r)) return 0;
+    if (from != first->nin || !is_narrow_or_f32(r.y->dtype) || !find_operands(&r)) return 0;
     int stored = find_rule(&r, &e), in = first->nin, out = in + second->nin + first->nout;
     if (stored < 0 || !k_cuda_library_product(first, &q)) return 0;
     if (e.activation == CUDA_DGELU)
@@ -233,9 +234,42 @@ static int product_and_program(const KArgs *first, const KArgs *second, int32_t 
     return cuda_product(p, &q);
 }
 
+/* ---- sums of columns ---- */
+
+/* Whether w is summed over what the product is summed over, to elements as y's columns lie. */
+static int sums_columns(const KArgs *sum, const KArgs *product, const CudaProduct *q) {
+    const uint8_t *reduced = ((const KReduce *)sum->attr)->reduced;
+    const KMatmul *roles = product->attr;
+    const KTensor *w = &sum->in[0], *y = &product->out[0], *to = &sum->out[0];
+    int64_t step = q->y.transposed ? q->y.leading : 1;
+    int column = 0;
+    for (int d = 0; d < w->rank; d++) {
+        if (roles->w[d] == K_BATCH || (w->dims[d] != 1 && reduced[d] != (roles->w[d] == K_K)))
+            return 0;
+        if (roles->w[d] != K_N) continue;
+        while (roles->y[column] != K_N) column++;
+        if (w->dims[d] != 1 && to->strides[d] * step != y->strides[column]) return 0;
+        column++;
+    }
+    return 1;
+}
+
+static int sum_and_product(const KArgs *first, const KArgs *second, int32_t from, int32_t to,
+                           CudaPlan *p) {
+    const KTensor *y = &second->out[0];
+    CudaProduct q;
+    if (from != 0 || to != 1 || !is_narrow_or_f32(y->dtype) || first->out[0].dtype != y->dtype)
+        return 0;
+    if (!k_cuda_library_product(second, &q) || q.batch != 1 || q.rank != 0) return 0;
+    if (!sums_columns(first, second, &q)) return 0;
+    q.x.operand = 1, q.w.operand = 2, q.after.sums = 3, q.y.operand = 4;
+    return cuda_product(p, &q);
+}
+
 const CudaMerge *k_cuda_merges(void) {
     static const CudaMerge merges[] = {
         {"matmul", "fused", product_and_program},
+        {"sum", "matmul", sum_and_product},
         {NULL, NULL, NULL},
     };
     return merges;

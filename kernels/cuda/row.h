@@ -100,10 +100,11 @@ typedef struct CudaEpilogue {
     float alpha, beta;
     int32_t c, aux; /* they lie as y does; c may be y */
     int32_t bias;   /* n elements of y's type */
+    int32_t sums;   /* an output, of n elements of y's type: the sums of w's columns */
 } CudaEpilogue;
 
 /* y[m, n] = activation(alpha x[m, k] w[k, n] + beta c[m, n] + bias[n]) for each of `batch` matrices
- * at each position of the dims around. With a bias or an activation there is one matrix. */
+ * at each position of the dims around. With a bias, an activation or sums there is one matrix. */
 typedef struct CudaProduct {
     DType in, out; /* floats; `out` is `in`, or float32 */
     int64_t m, n, k, batch;
@@ -116,12 +117,12 @@ typedef struct CudaProduct {
 /* The library's product. 0: it does not take it, and nothing was added. */
 int cuda_product(CudaPlan *p, const CudaProduct *q);
 
-/* Two kernels of which the second alone reads what the first writes, done as one. Its operands are
- * the inputs of the first, those of the second, then the outputs of both; `shared` is the second's
- * input that the first has written. 0: there is no such way, and nothing was added. */
+/* Two kernels done as one: input `to` of the second is operand `from` of the first (inputs, then
+ * outputs), which nobody else reads if it is an output. Operands are the inputs of the first, those
+ * of the second, then the outputs of both. 0: there is no such way, and nothing was added. */
 typedef struct CudaMerge {
     const char *first, *second;
-    int (*plan)(const KArgs *first, const KArgs *second, int32_t shared, CudaPlan *p);
+    int (*plan)(const KArgs *first, const KArgs *second, int32_t from, int32_t to, CudaPlan *p);
 } CudaMerge;
 
 /* The list ends with one whose names are NULL. */

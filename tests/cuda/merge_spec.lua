@@ -73,9 +73,9 @@ describe("a product and what follows it", function()
       local source = gpt:format(precision)
       local got, calls = run(source, "fast")
       helper.close(on_processor(source), got, digits)
-      -- Two launches of a step with two blocks: query, key, value; what is added to the residual twice; up, and
-      -- the gradient of down.
-      local wanted = {["bias"] = 2 * 2 * 3, ["c bias"] = 2 * 2 * 2}
+      -- Two launches of a step with two blocks: query, key, value; what is added to the residual twice; gradients
+      -- of all six weights and biases; up, and the gradient of down.
+      local wanted = {["bias"] = 2 * 2 * 3, ["c bias"] = 2 * 2 * 2, ["sums"] = 2 * 2 * 6}
       if precision == "bf16" then wanted["bias aux gelu"], wanted["aux dgelu"] = 2 * 2, 2 * 2 end
       assert.same(wanted, calls)
     end

@@ -36,8 +36,7 @@ typedef struct Desc {
     cudaDataType_t scale;
     int32_t op[2]; /* of A and B */
     uint32_t epilogue;
-    const char *bias;
-    char *aux;
+    char *bias, *aux; /* the former also for sums */
     int64_t aux_leading;
 } Desc;
 
@@ -83,11 +82,19 @@ static int has(const Desc *d, uint32_t what) {
     return (d->epilogue & what) == what;
 }
 
+/* The factor whose sums over k are wanted, by its number from 1 on; or 0. */
+static int sums_of(const Desc *d) {
+    return d->epilogue == CUBLASLT_EPILOGUE_BGRADA   ? 1
+           : d->epilogue == CUBLASLT_EPILOGUE_BGRADB ? 2
+                                                     : 0;
+}
+
 /* " c bias aux gelu": of a product with that beta. */
 static void besides(const Desc *d, int c, char words[32]) {
-    snprintf(words, 32, "%s%s%s%s%s", c ? " c" : "", has(d, CUBLASLT_EPILOGUE_BIAS) ? " bias" : "",
-             has(d, 128) ? " aux" : "", has(d, CUBLASLT_EPILOGUE_GELU) ? " gelu" : "",
-             has(d, 64) ? " dgelu" : "");
+    snprintf(words, 32, "%s%s%s%s%s%s", c ? " c" : "",
+             has(d, CUBLASLT_EPILOGUE_BIAS) ? " bias" : "", has(d, 128) ? " aux" : "",
+             has(d, CUBLASLT_EPILOGUE_GELU) ? " gelu" : "", has(d, 64) ? " dgelu" : "",
+             sums_of(d) ? " sums" : "");
 }
 
 /* ---- elements ---- */
@@ -207,9 +214,22 @@ static double finish(const Work *w, uint64_t row, uint64_t column, double x) {
     return x * slope;
 }
 
+/* The sums of A's rows, or of B's columns. */
+static void store_sums(const Work *w, uint64_t k) {
+    int of_a = sums_of(&w->desc) == 1;
+    for (uint64_t i = 0; i < (of_a ? w->d.rows : w->d.columns); i++) {
+        float sum = 0;
+        for (uint64_t l = 0; l < k; l++)
+            sum += (float)get(w->a.type, of_a ? element(&w->a, w->from_a, w->desc.op[0], 0, i, l)
+                                              : element(&w->b, w->from_b, w->desc.op[1], 0, l, i));
+        put(w->d.type, w->desc.bias + i * size_of(w->d.type), sum);
+    }
+}
+
 static cudaError_t run(void *data) {
     const Work *w = data;
     uint64_t k = depth_of(&w->desc, &w->a);
+    if (sums_of(&w->desc)) store_sums(w, k);
     double *part = (double *)w->workspace, one;
     be_slow(w);
     for (int64_t b = 0; b < w->d.batch; b++)
@@ -248,11 +268,12 @@ static int fits_type(const Desc *d, const Layout *a, const Layout *b, const Layo
 static int fits_epilogue(const Desc *d, const Layout *out) {
     static const uint32_t known[] = {CUBLASLT_EPILOGUE_BIAS,          CUBLASLT_EPILOGUE_GELU,
                                      CUBLASLT_EPILOGUE_GELU_BIAS,     CUBLASLT_EPILOGUE_GELU_AUX,
-                                     CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU};
+                                     CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU,
+                                     CUBLASLT_EPILOGUE_BGRADA,        CUBLASLT_EPILOGUE_BGRADB};
     if (d->epilogue == CUBLASLT_EPILOGUE_DEFAULT) return 1;
     if (more() == UNSUPPORTED) return 0;
     if (out->batch != 1 || out->type == CUDA_R_64F) return 0;
-    if (has(d, CUBLASLT_EPILOGUE_BIAS) && !d->bias) return 0;
+    if ((has(d, CUBLASLT_EPILOGUE_BIAS) || sums_of(d)) && !d->bias) return 0;
     if (has(d, 128) && (!d->aux || d->aux_leading % 8 || d->aux_leading < (int64_t)out->rows))
         return 0;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
