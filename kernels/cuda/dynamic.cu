@@ -28,6 +28,7 @@ struct Part {
     DEVICE bool find(Index i, const i64 *place, i64 *mine, i64 *others) const {
         bool inside = true;
         *mine = *others = 0;
+#pragma unroll 1
         for (int d = rank - 1; d >= 0; d--) {
             Index n = (Index)dims[d], next = d > 0 ? i / n : 0;
             i64 c = (i64)(i - next * n), t = d < moved ? c + place[d] : c;

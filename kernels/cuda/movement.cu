@@ -124,6 +124,7 @@ struct Pad {
     template <class Index> DEVICE bool find(Index i, i64 *to, i64 *from) const {
         bool inside = true;
         *to = *from = 0;
+#pragma unroll 1
         for (int d = rank - 1; d >= 0; d--) {
             Index n = (Index)dims[d], next = d > 0 ? i / n : 0;
             i64 c = (i64)(i - next * n), t = c - low[d];
