@@ -13,16 +13,14 @@ local GRACE = 5
 
 local function check(name, fn)
   standin.it(name, function()
-    if mpi.slow then helper.pending "a sanitizer makes the GPU that runs on the CPU too slow" end
+    if helper.watched then helper.pending "a sanitizer makes the GPU that runs on the CPU too slow" end
     fn()
   end, "libnccl.so.2", mpi.it)
 end
 
---- Four GPUs. Compiled kernels are kept, for as long as the stand-ins are these: cuda.cmake names the folder so.
-local SETTINGS = mpi.SETTINGS .. ([[
-  hash=$(for f in tests/cuda/standin/*; do sha256sum $f | cut -c1-64; done | tr -d '\n' | sha256sum)
-  export LD_LIBRARY_PATH='%s' MESHLUA_CACHE='%s'/cache-$(echo $hash | cut -c1-12) STANDIN_GPUS=4
-]]):format(standin.folder, standin.folder)
+--- Four GPUs.
+local SETTINGS = mpi.SETTINGS .. ([[export LD_LIBRARY_PATH='%s' MESHLUA_CACHE='%s' STANDIN_GPUS=4
+]]):format(standin.folder, standin.cache)
 
 ---@return string out, string err, integer code
 local function run(processes, words, settings)

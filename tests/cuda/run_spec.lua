@@ -3,12 +3,12 @@ local helper = require "spec.helper"
 local standin = require "cuda.standin"
 local shell, folder, check = helper.shell, standin.folder, standin.it
 
---- Runs a script on `devices`, where `variables` are set. What compiled is kept beside the stand-ins.
+--- Runs a script on `devices`, where `variables` are set.
 ---@return string out, string err, integer code
 local function run(devices, source, variables)
   local path = helper.file(source)
-  return shell(('MESHLUA_CACHE=%s/cache LD_LIBRARY_PATH=%s %s "$MESHLUA" --devices=%s %s')
-    :format(folder, folder, variables or "", devices, path))
+  return shell(('MESHLUA_CACHE=%s LD_LIBRARY_PATH=%s %s "$MESHLUA" --devices=%s %s')
+    :format(standin.cache, folder, variables or "", devices, path))
 end
 
 local function must(...)

@@ -6,6 +6,13 @@ local helper = require "spec.helper"
 --- The folder of the stand-ins, to stand in LD_LIBRARY_PATH.
 local M = {folder = helper.program():match "^(.*)/[^/]*$" .. "/standin"}
 
+-- Compiled kernels are kept for as long as the stand-ins are these; cuda.cmake names the folder so, too.
+local hash = helper.shell [[
+  for f in tests/cuda/standin/*; do sha256sum $f | cut -c1-64; done | tr -d '\n' | sha256sum | cut -c1-12]]
+
+--- Where the kernels are that all tests over the stand-ins compile.
+M.cache = M.folder .. "/cache-" .. hash:match "%x+"
+
 --- Was that stand-in built?
 ---@param library string? the CUDA runtime's, without which none is
 function M.has(library)

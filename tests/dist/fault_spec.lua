@@ -9,7 +9,7 @@ local shell = helper.shell
 
 local KILLS = rawget(_G, "KILLS") or 0
 local GPU = rawget(_G, "GPU") -- on one that all share, where NCCL takes its time to begin: see script/test-gpu
-local TIMEOUT = GPU and 15 or mpi.slow and 3 or 1
+local TIMEOUT = GPU and 15 or helper.watched and 3 or 1
 local GRACE = GPU and 20 or 5
 local SETTINGS = mpi.SETTINGS .. (GPU and "export MESHLUA_DEVICES=cuda:0\n" or "")
 
@@ -60,7 +60,7 @@ end
 local RUN = [[mpirun -np 3 "$MESHLUA" --timeout=]] .. TIMEOUT .. " %s "
 
 describe("of many processes", function()
-  for rank = mpi.slow and 2 or 0, 2 do
+  for rank = helper.watched and 2 or 0, 2 do
     mpi.it("one is killed, and all end: rank " .. rank, function()
       local err = ends(137, 1, helper.file(SCRIPT, ".lua"), RUN .. rank .. " 'kill -KILL $PPID'")
       assert.truthy(err:find("meshlua: rank " .. rank .. " is gone without a word", 1, true), err)

@@ -7,11 +7,8 @@ local shell = helper.shell
 local M = {}
 
 local sanitizer = rawget(_G, "SANITIZE") or ""
---- Does a sanitizer watch? It is slower: fewer cases do.
-M.slow = sanitizer ~= ""
-
 --- Eight devices in several processes: how many, and the devices of each.
-M.SPLITS = M.slow and {{2, 4}} or {{2, 4}, {4, 2}, {8, 1}}
+M.SPLITS = helper.watched and {{2, 4}} or {{2, 4}, {4, 2}, {8, 1}}
 
 --- Why nothing can run here, or nil.
 local function missing()

