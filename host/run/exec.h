@@ -62,7 +62,7 @@ struct Agreement;
 
 typedef struct BoundStep {
     int32_t first, n;          /* items; a kernel step has one per slot of its outputs */
-    struct Exchange *exchange; /* of a collective between processes, and of its DONE; or NULL */
+    struct Exchange *exchange; /* of a collective between domains, and of its DONE; or NULL */
     OperandRef steer;          /* LOOP, BRANCH: operand 0 */
 } BoundStep;
 
@@ -112,7 +112,7 @@ typedef struct Exec {
                                     or NULL */
     Use *use;                    /* those of base i are use_start[i] .. use_start[i + 1] */
     int32_t *use_start;          /* nbase + 1 */
-    bool moved;                  /* a base has changed since the latest graph was captured */
+    bool moved;                  /* a base has changed since the latest graphs were captured */
     Replay replay;
     int64_t scratch_moves; /* Gpu's, when the latest graphs were captured */
     int64_t moves;         /* Runtime's, when the bases of temporaries were set */
