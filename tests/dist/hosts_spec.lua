@@ -21,10 +21,7 @@ local why = missing()
 --- A spec with two hosts.
 local function check(name, fn)
   mpi.it(name, function()
-    if why then
-      pending(why)
-      return
-    end
+    if why then helper.pending(why) end
     local _, err, code = shell(HOSTS .. "up " .. NAME)
     assert.equal(0, code, err)
     finally(function() shell(HOSTS .. "down " .. NAME) end)
@@ -36,8 +33,7 @@ describe("two hosts", function()
   -- A host is a name and a start of the system: another name is another host.
   mpi.it("are known to all, and what goes between them is said", function()
     if not os.execute "unshare --uts true 2>/dev/null" then
-      pending "names of hosts are root's to give"
-      return
+      helper.pending "names of hosts are root's to give"
     end
     local out, err, code = shell(mpi.SETTINGS .. [[mpirun -np 4 unshare --uts sh -c '
       hostname host$((OMPI_COMM_WORLD_RANK / 2)); exec "$MESHLUA" --devices=2 tests/dist/scripts/hosts.lua']])

@@ -1,6 +1,7 @@
 -- devices: fake:h200:1
 -- What fused regions of train steps become on a GPU, byte for byte, and that NVRTC compiles it. A change of the
 -- generator on purpose says so by new golden files (tests/golden/device.lua).
+local helper = require "spec.helper"
 local ml = require "meshlua"
 local device = require "golden.device"
 
@@ -18,7 +19,7 @@ end
 local function needed(value, message)
   if value then return value end
   local why = tostring(message)
-  if why:find("meshlua_cuda", 1, true) or why:find("is missing", 1, true) then pending(why) end
+  if why:find("meshlua_cuda", 1, true) or why:find("is missing", 1, true) then helper.pending(why) end
   error(message, 0)
 end
 
@@ -41,7 +42,7 @@ for _, name in ipairs(device.order) do
 
     for _, major in ipairs {8, 9} do
       it("compile for sm_" .. major .. "0", function()
-        if rawget(_G, "SANITIZE") then pending "NVRTC is not looked into" end
+        if helper.watched then helper.pending "NVRTC is not looked into by sanitizers" end
         local ok, list = pcall(kernels_of, name)
         needed(ml.core.compile_device(device.joined(needed(ok and list, list)), major, 0))
       end)
