@@ -11,7 +11,8 @@ local ALL = rawget(_G, "ALL")
 local ALWAYS = {["spec/layout/halo"] = true, ["spec/layout/put"] = true}
 
 describe("on virtual devices of a GPU", function()
-  for file in shell "grep -lr --include='*_spec.lua' -e '^-- devices: *[0-9]' tests/spec | sort":gmatch "%S+" do
+  local files = shell "grep -lr --include='*_spec.lua' -e '^-- devices: *[0-9]' tests/spec | sort"
+  for file in files:gmatch "%S+" do
     local name = file:match "^tests/(.*)_spec%.lua$"
     if ALWAYS[name] or ALL then
       standin.it(name, function()
