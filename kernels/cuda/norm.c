@@ -169,15 +169,16 @@ static int64_t clamp(int64_t x, int64_t high) {
 /* One step for a row, its sums in registers; 0: the row is too long. */
 static int holds_row(CudaRows *r) {
     int64_t vectors = cuda_ceil_div(r->n, r->vector), lanes = 1, threads = 64;
+    int64_t held = r->vector > 1 ? HELD : HELD / 2; /* single elements take a register each */
     r->keep = CUDA_KEEP_REGISTERS;
-    if (vectors * r->vector <= 32 * HELD) {
+    if (vectors * r->vector <= 32 * held) {
         while (lanes < 32 && lanes < vectors) lanes *= 2;
         r->lanes = (int)lanes;
         r->per = (int)clamp(cuda_ceil_div(vectors, lanes), vectors);
         r->threads = TEAM;
         return 1;
     }
-    r->per = HELD / r->vector;
+    r->per = (int)(held / r->vector);
     while (threads < MOST && threads * r->per < vectors) threads *= 2;
     r->threads = (int)threads;
     return threads * r->per >= vectors;
