@@ -3,7 +3,9 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,6 +115,58 @@ int cache_put(const char *folder, const char *name, CachePut how, const void *da
     return first;
 }
 
+typedef struct Kept {
+    struct timespec read;
+    uint64_t size;
+    char name[64];
+} Kept;
+
+/* The longest unread first. */
+static int by_age(const void *a, const void *b) {
+    const struct timespec *x = &((const Kept *)a)->read, *y = &((const Kept *)b)->read;
+    if (x->tv_sec != y->tv_sec) return x->tv_sec < y->tv_sec ? -1 : 1;
+    return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
+}
+
+/* The folder's files of a kind, to be freed. */
+static Kept *list_kept(DIR *dir, const char *kind, size_t *n) {
+    Kept *all = NULL;
+    for (struct dirent *e; (e = readdir(dir));) {
+        const char *ending = strrchr(e->d_name, '.');
+        struct stat about;
+        if (!ending || strcmp(ending + 1, kind) != 0 || strlen(e->d_name) >= sizeof all->name ||
+            fstatat(dirfd(dir), e->d_name, &about, 0) != 0)
+            continue;
+        if ((*n & (*n - 1)) == 0) { /* full: as many again */
+            Kept *more = realloc(all, (*n ? 2 * *n : 1) * sizeof *all);
+            if (!more) break;
+            all = more;
+        }
+        all[*n] = (Kept){.read = about.st_atim, .size = (uint64_t)about.st_size};
+        strcpy(all[(*n)++].name, e->d_name);
+    }
+    return all;
+}
+
+/* Others may do so, too, and read meanwhile what is removed: who has a file open keeps it. */
+void cache_trim(const char *folder, const char *kind, uint64_t most) {
+    DIR *dir = opendir(folder);
+    if (!dir) return;
+    size_t n = 0;
+    uint64_t sum = 0;
+    Kept *all = list_kept(dir, kind, &n);
+    for (size_t i = 0; i < n; i++) sum += all[i].size;
+    if (sum > most) qsort(all, n, sizeof *all, by_age);
+    for (size_t i = 0; i < n && sum > most; i++) {
+        unlinkat(dirfd(dir), all[i].name, 0);
+        sum -= all[i].size;
+    }
+    free(all);
+    closedir(dir);
+}
+
+enum { WRITES = 64, MOST = 1 << 30 /* bytes of a kind, as one write in WRITES leaves them */ };
+
 void cache_write(const char *folder, const char *kind, CacheKey key, const void *data,
                  size_t size) {
     char name[NAME_MAX + 1];
@@ -124,4 +178,5 @@ void cache_write(const char *folder, const char *kind, CacheKey key, const void 
     name_of(name, kind, key);
     cache_put(folder, name, CACHE_REPLACE, whole, sizeof header + size);
     free(whole);
+    if (key.low % WRITES == 0) cache_trim(folder, kind, MOST);
 }

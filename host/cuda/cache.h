@@ -19,6 +19,9 @@ void cache_mix_text(CacheKey *key, const char *text);
  * folder (NULL) there is never anything. */
 char *cache_read(const char *folder, const char *kind, CacheKey key, size_t *size);
 void cache_write(const char *folder, const char *kind, CacheKey key, const void *data, size_t size);
+/* Removes the files of a kind whose last reading is the longest ago until they have at most so many
+ * bytes. One write in many does it, so that the folder stays below a GiB or so. */
+void cache_trim(const char *folder, const char *kind, uint64_t most);
 
 /* Makes the folder where it is not; whether files can be made in it. */
 int cache_can_write(const char *folder);

@@ -4,6 +4,7 @@
 #include "cuda/cache.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -127,6 +128,41 @@ static void what_is_damaged_is_not_there(const char *folder) {
     unlink(path);
 }
 
+/* Of files of 100 bytes and a header, of one kind and another, those read last. */
+static void what_was_not_read_goes_first(const char *folder) {
+    enum { FILES = 9, LEFT = 4 };
+    static const char data[100];
+    char path[4096];
+    struct stat about;
+    size_t n;
+    for (uint64_t i = 1; i <= FILES; i++) {
+        struct timespec times[2] = {{.tv_sec = (time_t)(i * 7 % 11) * 1000},
+                                    {.tv_nsec = UTIME_OMIT}};
+        cache_write(folder, i == FILES ? "other" : "kind", (CacheKey){i, 0}, data, sizeof data);
+        snprintf(path, sizeof path, "%s/%016x%016x.%s", folder, 0, (unsigned)i,
+                 i == FILES ? "other" : "kind");
+        CHECK(utimensat(AT_FDCWD, path, times, 0) == 0 && stat(path, &about) == 0);
+    }
+    cache_trim(folder, "kind", (uint64_t)about.st_size * FILES); /* there are fewer */
+    for (uint64_t i = 1; i < FILES; i++) {
+        snprintf(path, sizeof path, "%s/%016x%016x.kind", folder, 0, (unsigned)i);
+        CHECK(access(path, F_OK) == 0);
+    }
+    cache_trim(folder, "kind", (uint64_t)about.st_size * LEFT + LEFT);
+    int left = 0;
+    for (uint64_t i = 1; i < FILES; i++) { /* i * 7 % 11: 7 3 10 6 2 9 5 1 */
+        char *read = cache_read(folder, "kind", (CacheKey){i, 0}, &n);
+        CHECKF(!read == (i * 7 % 11 < 6), "file %d", (int)i);
+        left += read != NULL;
+        free(read);
+    }
+    CHECK(left == LEFT);
+    cache_trim(folder, "kind", 0);
+    CHECK(only_file(folder, path, sizeof path)); /* of another kind */
+    unlink(path);
+    cache_trim("/proc/nowhere", "kind", 0);
+}
+
 static void keys_tell_apart(void) {
     CacheKey a = {0, 0}, b = {0, 0}, c = {0, 0};
     cache_mix_text(&a, "ab");
@@ -145,6 +181,7 @@ int main(int argc, char **argv) {
     keys_tell_apart();
     CHECK(mkdtemp(folder));
     what_is_damaged_is_not_there(folder);
+    what_was_not_read_goes_first(folder);
     between_processes(folder);
     rmdir(folder);
     return test_end();
