@@ -48,8 +48,22 @@ static Profile *running(lua_State *L, Host *h, const char *who) {
     return h->rt.profile;
 }
 
-/* What a step has taken so far: {op, ops (of a fused step), where (a list), calls, seconds (of all
- * threads), limit (seconds, as the target's figures give them)}; nothing where it has not run. */
+/* "op" and "ops": the op, and those of a fused step; of two steps in one launch both ops, and those
+ * of the second. */
+static void push_ops(lua_State *L, const Exec *e, const Item *item) {
+    int32_t step[2], n = profile_steps(item, step);
+    lua_pushstring(L, plan_str(e->plan, plan_step(e->plan, step[0])->op));
+    if (n > 1) {
+        lua_pushfstring(L, " %s", plan_str(e->plan, plan_step(e->plan, step[1])->op));
+        lua_concat(L, 2);
+    }
+    lua_setfield(L, -2, "op");
+    plan_info_push_strings(L, e->plan, plan_step(e->plan, step[n - 1])->ops);
+    lua_setfield(L, -2, "ops");
+}
+
+/* What a step has taken so far: {op, ops, where (a list), calls, seconds (of all threads), limit
+ * (seconds, as the target's figures give them)}; nothing where it has not run. */
 static bool push_step(lua_State *L, const Profile *p, const ProfilePlan *plan, int32_t step) {
     const Exec *e = plan->e;
     const PlanStep *s = plan_step(e->plan, step);
@@ -65,9 +79,7 @@ static bool push_step(lua_State *L, const Profile *p, const ProfilePlan *plan, i
     }
     if (share == 0) return false;
     lua_createtable(L, 0, 6);
-    value_set_string(L, "op", plan_str(e->plan, s->op));
-    plan_info_push_strings(L, e->plan, s->ops);
-    lua_setfield(L, -2, "ops");
+    push_ops(L, e, &e->item.at[b->first]);
     plan_info_push_strings(L, e->plan, s->locs);
     lua_setfield(L, -2, "where");
     value_set_number(L, "calls", share / b->n);

@@ -114,6 +114,13 @@ typedef struct ProfileWork {
     double flops, bytes;
 } ProfileWork;
 ProfileWork profile_work(const ProfilePlan *plan, int32_t item);
+/* The steps that an item does, in their order: its own, and of a merged one another. How many. */
+static inline int profile_steps(const Item *item, int32_t step[2]) {
+    bool later = item->with > item->step;
+    step[0] = item->with < 0 || later ? item->step : item->with;
+    step[1] = later ? item->with : item->step;
+    return item->with < 0 ? 1 : 2;
+}
 /* All threads' pieces of the item. */
 ProfileTotal profile_total(const Profile *p, const ProfilePlan *plan, int32_t item);
 /* Does the device at `index` of the plan's mesh hold what the item writes? */

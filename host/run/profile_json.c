@@ -83,12 +83,10 @@ static void name_track(Writer *w, const char *what, int pid, int32_t tid, const 
  * "matmul fused add". */
 static void put_name(FILE *f, const Exec *e, const Item *item) {
     const Plan *p = e->plan;
-    int32_t both[2] = {item->with, item->step};
-    if (item->with > item->step) both[0] = item->step, both[1] = item->with;
+    int32_t step[2], n = profile_steps(item, step);
     const char *gap = ",\"name\":\"";
-    for (int k = 0; k < 2; k++) {
-        if (both[k] < 0) continue;
-        const PlanStep *s = plan_step(p, both[k]);
+    for (int k = 0; k < n; k++) {
+        const PlanStep *s = plan_step(p, step[k]);
         fputs(gap, f);
         put_text(f, plan_str(p, s->op));
         for (int i = 0; i < s->ops.n; i++) {

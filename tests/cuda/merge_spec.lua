@@ -118,6 +118,9 @@ for _ = 1, 3 do show(f(x, w, b)) end
       helper.close(wanted, got, 1e-5)
       assert.same(how[3], calls)
     end
+    local _, err = shell(([[MESHLUA_CACHE=%s/cache LD_LIBRARY_PATH=%s STANDIN_CUBLASLT_MORE=fast "$MESHLUA" \
+      --devices=cuda --profile=/dev/null %s]]):format(folder, folder, helper.file(source)))
+    assert.truthy(err:find "\nmatmul fused full mul add +%S+ +3 ", err)
     source = few .. [[
 local f = ml.jit(function(x, w, b, c)
   local y = x:matmul(w)
