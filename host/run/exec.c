@@ -1,4 +1,5 @@
 /* exec.c - runs a bound plan, stretch after stretch. */
+#include "base/log.h"
 #include "run/agree.h"
 #include "run/call.h"
 #include "run/exchange.h"
@@ -213,16 +214,29 @@ static void run_stretches(Call *c, int32_t first, int32_t n) {
     }
 }
 
+/* Makes the graphs of a segment. False: that cannot be, and nothing of it has run; launched one by
+ * one it may run. */
+static bool capture(Call *c, Segment *s) {
+    Exec *e = c->e;
+    bool torn = e->rt->torn;
+    Err err = replay_capture(e);
+    if (!err) run_stretches(c, s->first, s->n);
+    Err ended = replay_captured(e, s, !err && !atomic_load(&c->failed));
+    if (s->captured || c->interrupted) return true;
+    if (err || ended || c->lost)
+        log_line(e->rt->cx, LOG_INFO, "launches that cannot be captured: %s", e->rt->cx->err.text);
+    atomic_store(&c->failed, 0);
+    c->lost = E_OK;
+    e->rt->torn = torn;
+    return false;
+}
+
 /* The same as graphs, which are captured where there are none. */
 static void run_graphs(Call *c, Segment *s) {
-    Exec *e = c->e;
-    if (!s->captured) {
-        Err err = replay_capture(e);
-        if (!err) run_stretches(c, s->first, s->n);
-        Err ended = replay_captured(e, s, !err && !atomic_load(&c->failed));
-        if (!c->lost) lose(c, err ? err : ended);
-    }
-    if (!atomic_load(&c->failed)) lose(c, replay_run(e, s));
+    if (!s->captured && !capture(c, s))
+        run_stretches(c, s->first, s->n);
+    else if (!atomic_load(&c->failed))
+        lose(c, replay_run(c->e, s));
 }
 
 static void run_segments(Call *c) {

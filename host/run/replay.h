@@ -8,7 +8,7 @@
  * from call to call, stay as they are. An argument that has moved since the latest call is copied
  * to a place of the Exec's own from then on, results are copied from one. When another address
  * changes after all, the launches are captured again; where that happens often, or there is no
- * memory for such places, the plan does without. */
+ * memory for such places, or they cannot be captured, the plan does without. */
 #ifndef MESHLUA_REPLAY_H
 #define MESHLUA_REPLAY_H
 

@@ -153,6 +153,10 @@ for _ = 1, 4 do print(step(a):item()) end
     assert.equal(2 * 3, select(2, file:read "a":gsub("cudaGraphLaunch", "")))
   end)
 
+  check("runs without graphs where nothing can be captured", function()
+    assert.equal(must("cuda", train), must("cuda", train, "STANDIN_CAPTURE=0"))
+  end)
+
   check("runs without a graph where there is no memory for what it copies", function()
     local out = must("cuda", [[
 local ml = require "meshlua"
