@@ -31,11 +31,12 @@ typedef struct JitEntry {
     int32_t *write_leaf;              /* the leaf (from 0) whose box gets result nout + i */
     uint8_t *donated;                 /* by input: Donation */
     JitCapture *capture;
+    bool asked;   /* some inputs are DONATE_ASKED */
     bool direct;  /* it returns its results as they are */
     bool effects; /* there is something to call after it */
     /* Room for a call: by input, and by result. Nothing that could call again comes in between. */
     Tensor **args, **results;
-    uint8_t *keep;
+    uint8_t *fate;
     Tensor **number; /* the tensors that the last call had for its numbers */
 } JitEntry;
 

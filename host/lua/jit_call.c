@@ -249,11 +249,11 @@ static void keep_shared(lua_State *L, Host *h, JitEntry *e, int32_t i, int32_t n
             type_print(e->args[i]->type, state_text(h));
             state_error(L, E_DONATE, "one tensor (%s) is donated twice", str_of(&h->text));
         }
-        e->keep[i] = true;
+        e->fate[i] = ARG_KEPT;
     }
 }
 
-/* Fills args and keep. Everything stays owned by boxes and handles. */
+/* Fills args and fate. Everything stays owned by boxes and handles. */
 static void gather_inputs(lua_State *L, Host *h, JitEntry *e, const JitAlias *a) {
     int32_t n = 0;
     for (int32_t i = 0; i < e->nleaf; i++) e->args[n++] = h->leaf[a->order[i]].handle->t;
@@ -261,19 +261,18 @@ static void gather_inputs(lua_State *L, Host *h, JitEntry *e, const JitAlias *a)
         e->args[n++] = number_tensor(L, h, &e->number[i], h->number[i]);
     for (int32_t i = 0; i < e->ncapture; i++) e->args[n++] = e->capture[i].handle->t;
     /* A box has a handle of its own: a second reference means that somebody kept the tensor. */
-    bool asked = false;
-    for (int32_t i = 0; i < n; i++) {
-        e->keep[i] = e->donated[i] == DONATE_IF_SOLE && e->args[i]->refs > 1;
-        asked = asked || e->donated[i] == DONATE_ASKED;
-    }
-    for (int32_t i = 0; i < n && asked; i++)
+    for (int32_t i = 0; i < n; i++)
+        e->fate[i] = e->donated[i] != DONATE_IF_SOLE ? ARG_DONATED
+                     : e->args[i]->refs > 1          ? ARG_KEPT
+                                                     : ARG_REPLACED;
+    for (int32_t i = 0; i < n && e->asked; i++)
         if (e->donated[i] == DONATE_ASKED && e->args[i]->refs > 1) keep_shared(L, h, e, i, n);
 }
 
 /* The boxes that were written get their results; donated tensors are gone. Cannot raise. */
 static void commit(const Host *h, const JitEntry *e, const JitAlias *a) {
     static const char *const why = "it was donated to a jitted function";
-    for (int32_t i = 0; i < e->nleaf; i++)
+    for (int32_t i = 0; i < e->nleaf && e->asked; i++)
         if (e->donated[i] == DONATE_ASKED) tensor_delete(e->args[i], why);
     for (int32_t i = 0; i < e->nwrite; i++) {
         LuaTensor *u = h->leaf[a->order[e->write_leaf[i]]].handle;
@@ -306,14 +305,14 @@ static int run(lua_State *L, const Call *c, const JitAlias *a) {
     Host *h = c->h;
     JitEntry *e = &c->j->entry[a->entry];
     gather_inputs(L, h, e, a);
-    Err err = exec_run(e->exec, e->args, e->keep, e->results);
+    Err err = exec_run(e->exec, e->args, e->fate, e->results);
     if (state_collect_after(L, h, err)) {
         a = make_ready(L, c);
         if (!a)
             state_check(L, h, err_nomem(&h->cx, "a call")); /* finalizers changed its arguments */
         e = &c->j->entry[a->entry];
         gather_inputs(L, h, e, a);
-        err = exec_run(e->exec, e->args, e->keep, e->results);
+        err = exec_run(e->exec, e->args, e->fate, e->results);
     }
     state_check(L, h, err);
     commit(h, e, a);

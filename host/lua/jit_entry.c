@@ -14,7 +14,7 @@ static void free_entry(Ctx *cx, JitEntry *e) {
     alloc_free(a, e->describe, e->ndescribe);
     alloc_free(a, e->write_leaf, sizeof *e->write_leaf * (size_t)e->nwrite);
     alloc_free(a, e->donated, nin);
-    alloc_free(a, e->keep, nin);
+    alloc_free(a, e->fate, nin);
     alloc_free(a, e->args, sizeof *e->args * nin);
     alloc_free(a, e->results, sizeof *e->results * nres);
     alloc_free(a, e->capture, sizeof *e->capture * (size_t)e->ncapture);
@@ -75,12 +75,13 @@ static Err fill_entry(Ctx *cx, JitEntry *e, const char *key, size_t nkey, const 
     e->describe = copy_bytes(a, describe, e->ndescribe);
     e->write_leaf = copy_bytes(a, write_leaf, sizeof *write_leaf * (size_t)e->nwrite);
     e->donated = copy_bytes(a, donated, nin);
-    e->keep = alloc_new(a, nin);
+    e->asked = memchr(donated, DONATE_ASKED, nin) != NULL;
+    e->fate = alloc_new(a, nin);
     e->args = alloc_new(a, sizeof *e->args * nin);
     e->results = alloc_new(a, sizeof *e->results * nres);
     e->capture = alloc_new(a, sizeof *e->capture * (size_t)e->ncapture);
     e->number = alloc_new(a, sizeof *e->number * (size_t)e->nnumber);
-    bool ok = e->key && e->describe && e->write_leaf && e->donated && e->keep && e->args &&
+    bool ok = e->key && e->describe && e->write_leaf && e->donated && e->fate && e->args &&
               e->results && e->capture && e->number;
     return ok ? E_OK : err_nomem(cx, "a jitted function");
 }

@@ -264,17 +264,17 @@ static int run_eager(lua_State *L, const EagerArgs *a) {
     Host *h = a->h;
     LuaTensor *out[MAX_ARGS];
     Tensor *in[MAX_ARGS], *results[MAX_ARGS];
-    static const uint8_t keep[MAX_ARGS];
+    static const uint8_t fate[MAX_ARGS];
     int nin = 0, base = lua_gettop(L);
     for (int i = 0; i < a->n; i++)
         if (a->t[i]) in[nin++] = a->t[i];
     state_collect_if_needed(L, h, 1);
     Exec *exec = ready_eager(L, a, out);
-    Err e = exec_run(exec, in, keep, results);
+    Err e = exec_run(exec, in, fate, results);
     if (state_collect_after(L, h, e)) {
         lua_settop(L, base);
         exec = ready_eager(L, a, out);
-        e = exec_run(exec, in, keep, results);
+        e = exec_run(exec, in, fate, results);
     }
     state_check(L, h, e);
     int nout = exec->plan->results.n;

@@ -55,9 +55,10 @@ static inline void walk_room_for_leaves(const Walk *w, int32_t n) {
     if (w->nleaf + n > w->h->leaf_cap) walk_more_leaves(w, n);
 }
 static inline void walk_add_leaf(Walk *w, const FoundLeaf *l, size_t from) {
-    w->h->leaf[w->nleaf++] = (FoundLeaf){l->box, l->handle, l->type_at + from};
-    w->h->marks = w->before + (uint64_t)w->nleaf;
-    *(l->box ? &l->box->mark : &l->handle->mark) = w->h->marks;
+    Host *h = w->h;
+    h->leaf[w->nleaf++] = (FoundLeaf){l->box, l->handle, l->type_at + from};
+    uint64_t mark = h->marks = w->before + (uint64_t)w->nleaf;
+    *(l->box ? &l->box->mark : &l->handle->mark) = mark;
 }
 void walk_add_number(Walk *w, NumberArg x);
 

@@ -44,7 +44,7 @@ static OperandRef ref_of(const Exec *e, int32_t k, int32_t value, const int32_t 
     const PlanValue *v = plan_value(p, value);
     int32_t slot = exec_slot(e, k, plan_buffer(p, v->buffer)->vary, coord);
     ASSERT(slot >= 0, "value %d of another domain", value);
-    return (OperandRef){.base = e->first_base[v->buffer] + slot,
+    return (OperandRef){.base = e->first_base[exec_root(p, v->buffer)] + slot,
                         .offset = plan_place(p, v, coord),
                         .nslice = v->per_slice.n,
                         .slice = PLAN_LIST(p, PlanStride, v->per_slice)};
@@ -243,14 +243,26 @@ static Err bind_result_buffers(Exec *e, int32_t **index) {
     for (int32_t i = 0; i < p->buffers.n; i++) {
         const PlanBuffer *b = plan_buffer(p, i);
         if (b->kind != BUFFER_RESULT) continue;
+        if (b->take >= 0) {
+            e->param[b->take].written = true;
+            continue;
+        }
         (*index)[i] = e->nbuffer;
         e->buffer[e->nbuffer++] = (BoundBuffer){.base = e->first_base[i],
                                                 .slot = exec_class_slots(e, b->vary),
-                                                .each = buffer_slot_stride((size_t)b->bytes),
-                                                .take = b->take};
-        if (b->take >= 0) e->param[b->take].written = true;
+                                                .each = buffer_slot_stride((size_t)b->bytes)};
     }
     return E_OK;
+}
+
+/* The param that a result is instead of, with the same shards in the same slots; or -1. */
+static int32_t instead_of(const Exec *e, const BoundResult *r) {
+    int32_t param = r->pattern.nslot ? r->shard[0].param : -1;
+    if (param < 0 || r->pattern.strided) return -1;
+    if (r->pattern.nslot != e->param[param].slot[e->domains]) return -1;
+    for (int32_t s = 0; s < r->pattern.nslot; s++)
+        if (r->shard[s].param != param || r->shard[s].slot != s || r->shard[s].place) return -1;
+    return param;
 }
 
 static Err bind_results(Exec *e) {
@@ -274,6 +286,7 @@ static Err bind_results(Exec *e) {
                                        .slot = exec_slot(e, k, b->vary, coord),
                                        .place = plan_place(p, v, coord)};
         }
+        r->instead = instead_of(e, r);
     }
     return E_OK;
 }

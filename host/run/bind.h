@@ -70,6 +70,13 @@ static inline KTensor bind_operand(const Plan *p, int32_t value) {
 bool bind_args(const Plan *p, const PlanStep *s, const int32_t coord[MAX_AXES], Arena *a,
                KArgs *args) MUST_CHECK;
 
+/* The buffer whose memory a buffer has: its own, or that of the param that it takes over. */
+static inline int32_t exec_root(const Plan *p, int32_t buffer) {
+    int32_t take = plan_buffer(p, buffer)->take;
+    if (take < 0) return buffer;
+    return plan_value(p, PLAN_LIST(p, PlanParam, p->params)[take].value)->buffer;
+}
+
 /* A tensor before an item has it. */
 typedef struct View {
     KTensor tensor; /* without data */

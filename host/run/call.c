@@ -55,6 +55,20 @@ static const Shard *shard_for(const Exec *e, const BoundParam *p, const Tensor *
     return &t->shard[t->nslot == p->slot[e->domains] ? slot : 0];
 }
 
+/* Does all of an argument lie where it lay in the latest call, and is it used there? */
+static bool lies_still(const Exec *e, int32_t i, const Tensor *t) {
+    const BoundParam *p = &e->param[i];
+    Buffer *const *place = e->replay.param;
+    if (t->nslot != p->slot[e->domains]) return false;
+    for (int32_t s = 0; s < t->nslot; s++) {
+        int32_t base = p->base + s, k = e->base_domain[base];
+        if (tensor_data(t, s) != e->base[base]) return false;
+        if (t->shard[s].buffer->memory != e->rt->cx->memory[k]) return false;
+        if (place && place[i * e->domains + k]) return false;
+    }
+    return true;
+}
+
 /* Is what the domain wants of it in its memory? */
 static bool is_there(const Exec *e, const BoundParam *p, const Tensor *t, int32_t k) {
     for (int32_t s = p->slot[k]; s < p->slot[k + 1]; s++)
@@ -115,29 +129,39 @@ static Err make_dense(const Exec *e, Tensor *t) {
     return err;
 }
 
+/* Places it in every domain, or a copy of it where it may not be written or is not. */
+static Err move_param(Call *c, int32_t i, bool held) {
+    Exec *e = c->e;
+    BoundParam *p = &e->param[i];
+    for (int32_t k = e->first_domain; k < e->end_domain; k++) {
+        if (!held && is_there(e, p, c->args[i], k)) {
+            TRY(replay_place_param(e, i, k, c->args[i]));
+            continue;
+        }
+        p->stays = false;
+        TRY(copy_param(c, i, k));
+    }
+    return E_OK;
+}
+
 static Err place_param(Call *c, int32_t i) {
     Exec *e = c->e;
-    const BoundParam *p = &e->param[i];
+    BoundParam *p = &e->param[i];
     Tensor *t = c->args[i];
     if (!tensor_has_data(t))
         return err_set(e->rt->cx, E_VALUE,
                        "a ShapeDtypeStruct has no values to compute with; it is for step:lower and "
                        "step:plan");
     if (t->strided) TRY(make_dense(e, t));
-    bool held = p->written && (c->keep[i] || !is_sole_owner(t));
+    bool held = p->written && (c->fate[i] == ARG_KEPT || !is_sole_owner(t));
     if (held) e->copied++;
-    for (int32_t k = e->first_domain; k < e->end_domain; k++) {
-        if (held || !is_there(e, p, t, k))
-            TRY(copy_param(c, i, k));
-        else
-            TRY(replay_place_param(e, i, k, t));
-    }
-    return E_OK;
+    p->stays = c->fate[i] == ARG_REPLACED;
+    return !held && lies_still(e, i, t) ? E_OK : move_param(c, i, held);
 }
 
 /* ---- results ---- */
 
-static Err place_result_in(Exec *e, int32_t i, int32_t k) {
+static Err place_result(Exec *e, int32_t i, int32_t k) {
     const BoundBuffer *b = &e->buffer[i];
     size_t bytes = b->each * (size_t)(b->slot[k + 1] - b->slot[k]);
     if (b->slot[k] == b->slot[k + 1]) return E_OK;
@@ -152,18 +176,6 @@ static Err place_result_in(Exec *e, int32_t i, int32_t k) {
     if (!at) at = own->data;
     for (int32_t s = b->slot[k]; s < b->slot[k + 1]; s++)
         exec_set_base(e, b->base + s, at + b->each * (size_t)(s - b->slot[k]));
-    return E_OK;
-}
-
-static Err place_result(Exec *e, int32_t i) {
-    const BoundBuffer *b = &e->buffer[i];
-    if (b->take >= 0) {
-        int32_t from = e->param[b->take].base;
-        for (int32_t s = 0; s < b->slot[e->domains]; s++)
-            exec_set_base(e, b->base + s, e->base[from + s]);
-        return E_OK;
-    }
-    for (int32_t k = e->first_domain; k < e->end_domain; k++) TRY(place_result_in(e, i, k));
     return E_OK;
 }
 
@@ -196,7 +208,8 @@ static void place_scratch(Exec *e) {
 Err call_place(Call *c) {
     Exec *e = c->e;
     for (int32_t i = 0; i < e->plan->params.n; i++) TRY(place_param(c, i));
-    for (int32_t i = 0; i < e->nbuffer; i++) TRY(place_result(e, i));
+    for (int32_t i = 0; i < e->nbuffer; i++)
+        for (int32_t k = e->first_domain; k < e->end_domain; k++) TRY(place_result(e, i, k));
     place_temporaries(e);
     place_scratch(e);
     /* Other plans may have made the wire longer, and moved it. */
@@ -221,19 +234,32 @@ static Shard shard_of(const Call *c, const BoundShard *s) {
     return (Shard){from->buffer, from->offset + s->place};
 }
 
+/* An argument is one result at most: deleting one of two would delete the other. */
+static bool take_argument(Exec *e, int32_t param) {
+    bool stays = param >= 0 && e->param[param].stays;
+    if (stays) e->param[param].stays = false;
+    return stays;
+}
+
+/* NULL when out of memory. */
+static Tensor *result_of(const Call *c, const BoundResult *r) {
+    if (take_argument(c->e, r->instead) && c->args[r->instead]->type == r->pattern.type)
+        return tensor_retain(c->args[r->instead]);
+    Tensor *t = tensor_like(&r->pattern);
+    for (int32_t s = 0; t && s < t->nslot; s++) {
+        t->shard[s] = shard_of(c, &r->shard[s]);
+        buffer_retain(t->shard[s].buffer);
+    }
+    return t;
+}
+
 Err call_results(Call *c, Tensor **results) {
-    Exec *e = c->e;
+    const Exec *e = c->e;
     for (int32_t i = 0; i < e->plan->results.n; i++) {
-        const BoundResult *r = &e->result[i];
-        Tensor *t = results[i] = tensor_like(&r->pattern);
-        if (!t) {
-            while (i-- > 0) tensor_release(results[i]);
-            return err_nomem(e->rt->cx, "a result");
-        }
-        for (int32_t s = 0; s < t->nslot; s++) {
-            t->shard[s] = shard_of(c, &r->shard[s]);
-            buffer_retain(t->shard[s].buffer);
-        }
+        results[i] = result_of(c, &e->result[i]);
+        if (results[i]) continue;
+        while (i-- > 0) tensor_release(results[i]);
+        return err_nomem(e->rt->cx, "a result");
     }
     return E_OK;
 }

@@ -9,7 +9,7 @@
 typedef struct Call {
     Exec *e;
     Tensor *const *args;
-    const uint8_t *keep;
+    const uint8_t *fate;
     _Atomic int failed; /* set by the first worker that finds a fault */
     bool interrupted;
     Err lost; /* what came of an exchange with other processes, if it failed */

@@ -327,9 +327,9 @@ static Err run_nothing(Exec *e, Tensor **results) {
     return E_OK;
 }
 
-Err exec_run(Exec *e, Tensor *const *args, const uint8_t *keep, Tensor **results) {
+Err exec_run(Exec *e, Tensor *const *args, const uint8_t *fate, Tensor **results) {
     if (e->only_types) return run_nothing(e, results);
-    Call c = {.e = e, .args = args, .keep = keep};
+    Call c = {.e = e, .args = args, .fate = fate};
     Err err = run(&c, results);
     call_release(e);
     return err;

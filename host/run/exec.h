@@ -38,13 +38,13 @@ typedef struct BoundParam {
     const int32_t *slot; /* exec_class_slots */
     size_t each;         /* bytes of a slot of a private copy */
     bool written;        /* a result takes its memory */
+    bool stays;          /* in this call: a result may be the argument itself, see ARG_REPLACED */
 } BoundParam;
 
-typedef struct BoundBuffer { /* one that is allocated for the caller, or taken from a param */
+typedef struct BoundBuffer { /* one that is allocated for the caller */
     int32_t base;
     const int32_t *slot;
     size_t each;
-    int32_t take; /* the param, or -1 */
 } BoundBuffer;
 
 typedef struct BoundShard { /* of a result: in an allocated buffer, or in a param's slot */
@@ -55,6 +55,7 @@ typedef struct BoundShard { /* of a result: in an allocated buffer, or in a para
 typedef struct BoundResult {
     Tensor pattern;
     BoundShard *shard; /* pattern.nslot */
+    int32_t instead;   /* the param all of whose memory it takes, slot by slot; or -1 */
 } BoundResult;
 
 struct Exchange;
@@ -121,7 +122,7 @@ typedef struct Exec {
     int64_t *slice;            /* by loop: the slice it has come to */
     BoundParam *param;         /* plan->params.n */
     Buffer **copy;             /* by param and domain: during a call, its private copy, or NULL */
-    BoundBuffer *buffer;       /* nbuffer: the results' */
+    BoundBuffer *buffer;       /* nbuffer: those results' that take no param's memory */
     Buffer **own;              /* by those and domain: during a call, the memory */
     int32_t nbuffer;
     BoundResult *result; /* plan->results.n */
@@ -135,11 +136,15 @@ Err exec_bind(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *resu
               Exec **out) MUST_CHECK;
 Exec *exec_retain(Exec *e);
 void exec_release(Exec *e);
-/* Runs it: one tensor per param, of the types it was planned for. Fills `results`. `keep` has a
- * byte per param: somebody still wants the tensor, so that a result may not take its memory.
- * Donated arguments whose memory went to a result still have their shards; the caller deletes them.
- * On fake devices nothing runs and the results have no data. */
-Err exec_run(Exec *e, Tensor *const *args, const uint8_t *keep, Tensor **results) MUST_CHECK;
+/* What becomes of an argument whose memory a result wants. */
+typedef enum ArgFate {
+    ARG_DONATED, /* it still has its shards after the call; the caller deletes it */
+    ARG_KEPT,    /* somebody still wants it: the memory may not be taken */
+    ARG_REPLACED /* its one reference goes to a result: one may be the argument itself, retained */
+} ArgFate;
+/* Runs it: one tensor per param, of the types it was planned for, and what becomes of it. Fills
+ * `results`. On fake devices nothing runs and the results have no data. */
+Err exec_run(Exec *e, Tensor *const *args, const uint8_t *fate, Tensor **results) MUST_CHECK;
 
 /* The error of what a kernel found in its data, by the tag of its launch (exec_tag). */
 Err exec_fault(Runtime *rt, int64_t tag, const KFault *fault);

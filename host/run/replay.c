@@ -46,7 +46,7 @@ static double launches(const Exec *e, const Segment *segment) {
 static size_t result_bytes(const Exec *e) {
     size_t sum = 0;
     for (int32_t i = 0; i < e->nbuffer; i++)
-        if (e->buffer[i].take < 0) sum += e->buffer[i].each * (size_t)e->buffer[i].slot[e->domains];
+        sum += e->buffer[i].each * (size_t)e->buffer[i].slot[e->domains];
     return sum;
 }
 
@@ -123,8 +123,8 @@ static bool place_params(Exec *e, int32_t k, Tensor *const *args) {
     for (int32_t i = 0; i < e->plan->params.n; i++) {
         const BoundParam *p = &e->param[i];
         Buffer **own = &r->param[i * e->domains + k];
-        bool wanted = !*own && !p->written && tensor_has_data(args[i]);
-        if (!wanted || !has_moved(e, p, k, args[i])) continue;
+        if (p->written || *own || !tensor_has_data(args[i])) continue;
+        if (!has_moved(e, p, k, args[i])) continue;
         size_t bytes = p->each * (size_t)(p->slot[k + 1] - p->slot[k]);
         r->staged += bytes;
         if (r->staged > MOST_BYTES) return false;
@@ -140,7 +140,7 @@ static bool place_results(Exec *e, int32_t k) {
         const BoundBuffer *b = &e->buffer[i];
         Buffer **own = &e->replay.result[i * e->domains + k];
         int32_t n = b->slot[k + 1] - b->slot[k];
-        if (*own || b->take >= 0 || n == 0) continue;
+        if (*own || n == 0) continue;
         *own = buffer_new(e->rt->cx, k, b->each * (size_t)n);
         if (!*own) return false;
     }

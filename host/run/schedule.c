@@ -46,9 +46,7 @@ static double step_seconds(const Exec *e, const PlanStep *s) {
 
 static Extent extent_of(const Plan *p, const PlanValue *v) {
     const PlanBuffer *b = plan_buffer(p, v->buffer);
-    Extent r = {.root = v->buffer, .hi = b->bytes};
-    if (b->kind == BUFFER_RESULT && b->take >= 0)
-        r.root = plan_value(p, PLAN_LIST(p, PlanParam, p->params)[b->take].value)->buffer;
+    Extent r = {.root = exec_root(p, v->buffer), .hi = b->bytes};
     if (!v->per_device.n && !v->per_slice.n) {
         const int64_t *dims = plan_dims(p, v), *strides = dims + v->rank;
         r.lo = v->offset;

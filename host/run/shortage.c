@@ -16,7 +16,7 @@ static Need need_of(const Exec *e, int32_t domain) {
     if (e->scratch > rt->gpu.of[domain].scratch_bytes) n.scratch = e->scratch;
     for (int32_t i = 0; i < e->nbuffer; i++) {
         const BoundBuffer *b = &e->buffer[i];
-        if (b->take < 0) n.results += b->each * (size_t)(b->slot[domain + 1] - b->slot[domain]);
+        n.results += b->each * (size_t)(b->slot[domain + 1] - b->slot[domain]);
     }
     return n;
 }

@@ -15,17 +15,16 @@ typedef struct Shard {
     int64_t offset; /* bytes */
 } Shard;
 
-typedef struct Tensor {
-    int32_t refs;
-    Ctx *cx;
+typedef struct Tensor { /* first what every call reads of its arguments: one cache line */
+    int32_t refs, nslot;
     const Type *type; /* NULL: deleted */
-    int32_t nslot;
+    Shard *shard;     /* nslot */
+    Shard only;       /* where there is one slot */
+    bool strided;     /* the shards may not be row-major without gaps */
+    Ctx *cx;
+    const char *deleted_by; /* why it is gone: an interned text */
     Dims local;
     int64_t strides[MAX_RANK]; /* bytes, of every shard */
-    bool strided;              /* the shards may not be row-major without gaps */
-    const char *deleted_by;    /* why it is gone: an interned text */
-    Shard *shard;              /* nslot */
-    Shard only;                /* where there is one slot */
 } Tensor;
 
 /* Shards without buffers, row-major strides. NULL when out of memory. */

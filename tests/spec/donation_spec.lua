@@ -180,6 +180,21 @@ describe("Params that a step writes", function()
     assert.equal(8.0, m.w:max():item())
   end)
 
+  it("are other tensors than those that it returns", function()
+    local both = ml.jit(function(m)
+      m.w:set(m.w * 2)
+      return m.w:get(), m.w * 1
+    end)
+    local m = {w = param(ml.ones {64})}
+    for i = 1, 3 do
+      for _, returned in ipairs {both(m)} do
+        assert.equal(2.0 ^ i, returned:max():item())
+        returned:release()
+      end
+      assert.equal(2.0 ^ i, m.w:max():item())
+    end
+  end)
+
   it("keep their old tensors where the step is told to", function()
     local keeping = ml.jit(function(m) m.w:set(m.w + 1) end, {donate = false})
     local m = {w = param(ml.ones {64})}
