@@ -8,26 +8,6 @@ static LuaBox *box_at(lua_State *L, int index) {
     return value_udata(L, index, VALUE_BOX);
 }
 
-/* box_new(tensor or nil, metadata table) */
-static int box_new(lua_State *L) {
-    Host *h = state_of(L);
-    lua_settop(L, 2);
-    if (!lua_isnil(L, 1)) value_tensor(L, h, 1);
-    value_check_type(L, 2, LUA_TTABLE, "the metadata of a Param");
-    LuaBox *b = lua_newuserdatauv(L, sizeof *b, 2);
-    *b = (LuaBox){0};
-    if (h->trace) *b = (LuaBox){.made_in = h->trace->serial, .region = h->trace->build.region};
-    if (value_box(L, h, 1))
-        lua_getiuservalue(L, 1, 1);
-    else
-        lua_pushvalue(L, 1);
-    value_put_in_box(L, -2);
-    lua_pushvalue(L, 2);
-    lua_setiuservalue(L, -2, 2);
-    luaL_setmetatable(L, VALUE_BOX);
-    return 1;
-}
-
 /* Pushes a handle of its own for the tensor at `index` (or in the box there), so that a box shares
  * its handle with nobody: a step that takes over the box's memory can tell who else holds the
  * tensor. */
@@ -37,6 +17,26 @@ static void push_own_handle(lua_State *L, Host *h, int index) {
     own->serial = from->serial;
     own->v = from->v;
     if (from->t) own->t = tensor_retain(from->t);
+}
+
+/* box_new(tensor or nil, metadata table, own): `own`: nobody else has the tensor's handle. */
+static int box_new(lua_State *L) {
+    Host *h = state_of(L);
+    lua_settop(L, 3);
+    if (!lua_isnil(L, 1)) value_tensor(L, h, 1);
+    value_check_type(L, 2, LUA_TTABLE, "the metadata of a Param");
+    LuaBox *b = lua_newuserdatauv(L, sizeof *b, 2);
+    *b = (LuaBox){0};
+    if (h->trace) *b = (LuaBox){.made_in = h->trace->serial, .region = h->trace->build.region};
+    if (lua_isnil(L, 1) || lua_toboolean(L, 3))
+        lua_pushvalue(L, 1);
+    else
+        push_own_handle(L, h, 1);
+    value_put_in_box(L, -2);
+    lua_pushvalue(L, 2);
+    lua_setiuservalue(L, -2, 2);
+    luaL_setmetatable(L, VALUE_BOX);
+    return 1;
 }
 
 /* box:get(): the tensor it holds, or nil. */

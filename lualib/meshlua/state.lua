@@ -150,11 +150,12 @@ function M.merge(structure, ...)
   local function place(slot, values, path)
     if made[slot.number] == nil then
       local value = values[1]
-      if core.is_box(value) then value = value:get() end
+      local own = core.is_box(value)
+      if own then value = value:get() end
       if not core.is_tensor(value) then
         raise("E_VALUE", "merge: no state has a tensor at %s", path)
       end
-      made[slot.number] = slot.meta and core.box_new(value, copied(slot.meta)) or value
+      made[slot.number] = slot.meta and core.box_new(value, copied(slot.meta), own) or value
     end
     return made[slot.number]
   end

@@ -229,6 +229,19 @@ describe("Params that a step writes", function()
     assert.same({0.0, 0.0}, {m.a:sum():item(), m.b:sum():item()})
   end)
 
+  it("leave alone the tensor, or the Param, that they were made of", function()
+    local t = ml.ones {2}
+    local first = ml.nn.Param(t)
+    local second = ml.nn.Param(first)
+    local both = ml.jit(function(p, other)
+      p:set(p:get() * 2)
+      p:set(p:get() + other)
+      return other + 1
+    end)
+    for _ = 1, 2 do assert.same({2.0, 2.0}, both(first, t):totable()) end
+    assert.same({{7.0, 7.0}, {1.0, 1.0}, {1.0, 1.0}}, {first:totable(), second:totable(), t:totable()})
+  end)
+
   helper.on_processors("a GPU finds a wrong id behind the step",
     "stay as they were when the step fails on the way", function()
     local m = {n = param(ml.tensor(1)), w = param(ml.arange(6.0):reshape {3, 2})}
