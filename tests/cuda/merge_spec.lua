@@ -3,6 +3,7 @@
 local helper = require "spec.helper"
 local standin = require "cuda.standin"
 local shell, folder = helper.shell, standin.folder
+local cache = standin.cache .. "-merge" -- what is chosen here is chosen for a library that is not the others'
 
 local function numbers_of(text)
   local numbers = {}
@@ -27,9 +28,9 @@ end
 --- library. Where it had to choose it runs once more, and reads from the cache what it chose.
 local function run(source, more, variables)
   local path, log = helper.file(source), os.tmpname()
-  local command = ([[MESHLUA_CACHE=%s/cache LD_LIBRARY_PATH=%s STANDIN_CUBLASLT_MORE=%s \
+  local command = ([[MESHLUA_CACHE=%s LD_LIBRARY_PATH=%s STANDIN_CUBLASLT_MORE=%s \
     STANDIN_CUBLASLT_LOG=%s %s "$MESHLUA" --devices=cuda %s]])
-    :format(folder, folder, more, log, variables or "", path)
+    :format(cache, folder, more, log, variables or "", path)
   local out, err, code = shell(command)
   assert.equal(0, code, err)
   local calls = lines_of(log)
@@ -118,8 +119,8 @@ for _ = 1, 3 do show(f(x, w, b)) end
       helper.close(wanted, got, 1e-5)
       assert.same(how[3], calls)
     end
-    local _, err = shell(([[MESHLUA_CACHE=%s/cache LD_LIBRARY_PATH=%s STANDIN_CUBLASLT_MORE=fast "$MESHLUA" \
-      --devices=cuda --profile=/dev/null %s]]):format(folder, folder, helper.file(source)))
+    local _, err = shell(([[MESHLUA_CACHE=%s LD_LIBRARY_PATH=%s STANDIN_CUBLASLT_MORE=fast "$MESHLUA" \
+      --devices=cuda --profile=/dev/null %s]]):format(cache, folder, helper.file(source)))
     assert.truthy(err:find "\nmatmul fused full mul add +%S+ +3 ", err)
     source = few .. [[
 local f = ml.jit(function(x, w, b, c)
