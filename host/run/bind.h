@@ -96,6 +96,13 @@ static inline void exec_set_base(Exec *e, int32_t base, char *at) {
         e->use[i].tensor->data = at + e->use[i].offset;
 }
 
+/* The shard of an argument that a slot of the param has: one without a mesh has a single one, which
+ * all domains want. */
+static inline const Shard *exec_shard(const Exec *e, const BoundParam *p, const Tensor *t,
+                                      int32_t slot) {
+    return &t->shard[t->nslot == p->slot[e->domains] ? slot : 0];
+}
+
 /* By this number what a kernel has found wrong in its data, perhaps later, leads to its step. */
 static inline int64_t exec_tag(const Exec *e, int32_t step) {
     return (int64_t)e->serial << 32 | step;

@@ -49,12 +49,6 @@ static bool is_sole_owner(const Tensor *t) {
     return true;
 }
 
-/* The shard of an argument that a slot of the param has: one without a mesh has a single one, which
- * all domains want. */
-static const Shard *shard_for(const Exec *e, const BoundParam *p, const Tensor *t, int32_t slot) {
-    return &t->shard[t->nslot == p->slot[e->domains] ? slot : 0];
-}
-
 /* Does all of an argument lie where it lay in the latest call, and is it used there? */
 static bool lies_still(const Exec *e, int32_t i, const Tensor *t) {
     const BoundParam *p = &e->param[i];
@@ -72,29 +66,25 @@ static bool lies_still(const Exec *e, int32_t i, const Tensor *t) {
 /* Is what the domain wants of it in its memory? */
 static bool is_there(const Exec *e, const BoundParam *p, const Tensor *t, int32_t k) {
     for (int32_t s = p->slot[k]; s < p->slot[k + 1]; s++)
-        if (shard_for(e, p, t, s)->buffer->memory != e->rt->cx->memory[k]) return false;
+        if (exec_shard(e, p, t, s)->buffer->memory != e->rt->cx->memory[k]) return false;
     return true;
 }
 
-/* A domain's private copy of an argument: of one that will be written but that others hold, too, or
- * that is elsewhere. */
-static Err copy_param(Call *c, int32_t i, int32_t k) {
-    Exec *e = c->e;
-    const BoundParam *p = &e->param[i];
-    const Tensor *t = c->args[i];
-    Memory *m = e->rt->cx->memory[k];
+/* A domain's private copy of an argument, not filled yet. NULL when out of memory. */
+static char *new_copy(Exec *e, int32_t i, int32_t k) {
+    BoundParam *p = &e->param[i];
     Buffer *copy = buffer_new(e->rt->cx, k, p->each * (size_t)(p->slot[k + 1] - p->slot[k]));
-    if (!copy) return err_nomem(e->rt->cx, "a copy of an argument");
     e->copy[i * e->domains + k] = copy;
-    for (int32_t s = p->slot[k]; s < p->slot[k + 1]; s++) {
-        const Shard *from = shard_for(e, p, t, s);
-        char *at = copy->data + p->each * (size_t)(s - p->slot[k]);
-        TRY(m ? m->move(m, at, from->buffer->memory, from->buffer->data + from->offset,
-                        tensor_shard_bytes(t))
-              : tensor_read_shard(t, (int32_t)(from - t->shard), at));
-        exec_set_base(e, p->base + s, at);
-    }
-    return E_OK;
+    p->stays = false;
+    return copy ? copy->data : NULL;
+}
+
+/* Copies what a slot of the param has of an argument. */
+static Err copy_slot(const Exec *e, const Tensor *t, const Shard *from, int32_t k, char *to) {
+    Memory *m = e->rt->cx->memory[k];
+    if (!m) return tensor_read_shard(t, (int32_t)(from - t->shard), to);
+    return m->move(m, to, from->buffer->memory, from->buffer->data + from->offset,
+                   tensor_shard_bytes(t));
 }
 
 /* A shard where it lies, as a kernel sees it. */
@@ -129,17 +119,24 @@ static Err make_dense(const Exec *e, Tensor *t) {
     return err;
 }
 
-/* Places it in every domain, or a copy of it where it may not be written or is not. */
-static Err move_param(Call *c, int32_t i, bool held) {
+/* In a domain: where it lies; or in the place that graphs have for it; or a copy of one that will
+ * be written but that others hold, too, or that is elsewhere. */
+static Err place_param_in(Call *c, int32_t i, int32_t k, bool held) {
     Exec *e = c->e;
-    BoundParam *p = &e->param[i];
-    for (int32_t k = e->first_domain; k < e->end_domain; k++) {
-        if (!held && is_there(e, p, c->args[i], k)) {
-            TRY(replay_place_param(e, i, k, c->args[i]));
-            continue;
-        }
-        p->stays = false;
-        TRY(copy_param(c, i, k));
+    const BoundParam *p = &e->param[i];
+    const Tensor *t = c->args[i];
+    if (p->slot[k] == p->slot[k + 1]) return E_OK;
+    char *place = replay_place_param(e, i, k);
+    if (!place && (held || !is_there(e, p, t, k))) {
+        place = new_copy(e, i, k);
+        if (!place) return err_nomem(e->rt->cx, "a copy of an argument");
+    }
+    for (int32_t s = p->slot[k]; s < p->slot[k + 1]; s++) {
+        const Shard *from = exec_shard(e, p, t, s);
+        char *at =
+            place ? place + p->each * (size_t)(s - p->slot[k]) : from->buffer->data + from->offset;
+        if (place) TRY(copy_slot(e, t, from, k, at));
+        exec_set_base(e, p->base + s, at);
     }
     return E_OK;
 }
@@ -156,7 +153,9 @@ static Err place_param(Call *c, int32_t i) {
     bool held = p->written && (c->fate[i] == ARG_KEPT || !is_sole_owner(t));
     if (held) e->copied++;
     p->stays = c->fate[i] == ARG_REPLACED;
-    return !held && lies_still(e, i, t) ? E_OK : move_param(c, i, held);
+    if (!held && lies_still(e, i, t)) return E_OK;
+    for (int32_t k = e->first_domain; k < e->end_domain; k++) TRY(place_param_in(c, i, k, held));
+    return E_OK;
 }
 
 /* ---- results ---- */
@@ -230,7 +229,7 @@ static Shard shard_of(const Call *c, const BoundShard *s) {
     const BoundParam *p = &e->param[s->param];
     Buffer *copy = e->copy[s->param * e->domains + s->domain];
     if (copy) return (Shard){copy, (int64_t)p->each * (s->slot - p->slot[s->domain]) + s->place};
-    const Shard *from = shard_for(e, p, c->args[s->param], s->slot);
+    const Shard *from = exec_shard(e, p, c->args[s->param], s->slot);
     return (Shard){from->buffer, from->offset + s->place};
 }
 

@@ -106,15 +106,14 @@ void replay_release(Exec *e) {
 
 /* ---- a call ---- */
 
-/* Is it in the domain, and elsewhere than last time? */
+/* Has it to be copied to the domain, or does it lie elsewhere there than last time? */
 static bool has_moved(const Exec *e, const BoundParam *p, int32_t k, const Tensor *t) {
-    bool moved = false;
-    if (t->nslot != p->slot[e->domains]) return false;
     for (int32_t s = p->slot[k]; s < p->slot[k + 1]; s++) {
-        if (t->shard[s].buffer->memory->domain != k) return false;
-        if (e->base[p->base + s] != tensor_data(t, s)) moved = true;
+        const Shard *at = exec_shard(e, p, t, s);
+        if (at->buffer->memory != e->rt->cx->memory[k]) return true;
+        if (e->base[p->base + s] != at->buffer->data + at->offset) return true;
     }
-    return moved;
+    return false;
 }
 
 /* A place of its own for each param that comes from elsewhere each time. */
@@ -161,20 +160,9 @@ void replay_decide(Exec *e, Tensor *const *args) {
     if (r->on && (r->captures == MOST_CAPTURES || !make_places(e, args))) stop(e);
 }
 
-Err replay_place_param(Exec *e, int32_t i, int32_t k, const Tensor *t) {
+char *replay_place_param(const Exec *e, int32_t i, int32_t k) {
     const Buffer *place = e->replay.on ? e->replay.param[i * e->domains + k] : NULL;
-    const BoundParam *p = &e->param[i];
-    Memory *m = e->rt->cx->memory[k];
-    for (int32_t s = p->slot[k]; s < p->slot[k + 1]; s++) {
-        char *at = tensor_data(t, s);
-        if (place) {
-            char *own = place->data + p->each * (size_t)(s - p->slot[k]);
-            TRY(m->move(m, own, m, at, tensor_shard_bytes(t)));
-            at = own;
-        }
-        exec_set_base(e, p->base + s, at);
-    }
-    return E_OK;
+    return place ? place->data : NULL;
 }
 
 char *replay_place_result(const Exec *e, int32_t i, int32_t k) {

@@ -5,8 +5,8 @@
  * and calls that are profiled.
  *
  * A graph has addresses in it. Those of temporaries, and of donated arguments whose memory goes
- * from call to call, stay as they are. An argument that has moved since the latest call is copied
- * to a place of the Exec's own from then on, results are copied from one. When another address
+ * from call to call, stay as they are. An argument that has moved since the latest call, or that
+ * another GPU has, is copied to a place of the Exec's own from then on, results are copied from one. When another address
  * changes after all, the launches are captured again; where that happens often, or there is no
  * memory for such places, or they cannot be captured, the plan does without. */
 #ifndef MESHLUA_REPLAY_H
@@ -37,8 +37,9 @@ Err replay_bind(struct Exec *e) MUST_CHECK;
 void replay_release(struct Exec *e);
 /* At the beginning of a call, before anything has its place: is it this call's way to run? */
 void replay_decide(struct Exec *e, Tensor *const *args);
-/* Sets the bases of param i in the k-th domain, where that tensor is, too. */
-Err replay_place_param(struct Exec *e, int32_t i, int32_t k, const Tensor *t) MUST_CHECK;
+/* The place of param i in the k-th domain, to which it is copied, or NULL where it is read where it
+ * lies. */
+char *replay_place_param(const struct Exec *e, int32_t i, int32_t k);
 /* The place of the result buffer i in the k-th domain, or NULL where it is written directly. */
 char *replay_place_result(const struct Exec *e, int32_t i, int32_t k);
 /* When everything has its place: graphs with other addresses in them are forgotten. */

@@ -142,15 +142,17 @@ for _ = 1, 3 do assert(columns(x):item() == wanted) end
 local ml = require "meshlua"
 local mesh = ml.make_mesh({2}, {"x"})
 local a = ml.device_put(ml.random.normal(ml.random.key(1), {4, 8}), ml.NamedSharding(mesh, ml.P "x"))
-local step = ml.jit(function(v) return v:sort(2):cumsum(2):sort(2):cumsum(2):sum() end)
-for _ = 1, 4 do print(step(a):item()) end
+local step = ml.jit(function(v, w) return (v * w):sort(2):cumsum(2):sort(2):cumsum(2):sum() end)
+for i = 1, 4 do print(step(a, ml.tensor {i, 1, 2, 3, 4, 5, 6, 7}):item()) end -- both GPUs want it, one has it
 ]]
     local log = os.tmpname()
     local out = must("cuda:0,1", source, "STANDIN_GPUS=2 STANDIN_LOG=" .. log)
     local file <close> = assert(io.open(log))
     os.remove(log)
     assert.equal(must("cuda:0*2", source), out)
-    assert.equal(2 * 3, select(2, file:read "a":gsub("cudaGraphLaunch", "")))
+    local text = file:read "a"
+    assert.equal(2 * 3, select(2, text:gsub("cudaGraphLaunch", "")))
+    assert.equal(2, select(2, text:gsub("cudaGraphInstantiate", "")))
   end)
 
   check("runs without graphs where nothing can be captured", function()
