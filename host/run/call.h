@@ -12,7 +12,7 @@ typedef struct Call {
     const uint8_t *fate;
     _Atomic int failed; /* set by the first worker that finds a fault */
     bool interrupted;
-    Err lost; /* what came of an exchange with other processes, if it failed */
+    Err lost; /* what came of an exchange, or of the GPU's work, if it failed */
     KFault fault;
     int32_t fault_step;
 } Call;

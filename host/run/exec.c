@@ -85,7 +85,7 @@ static void run_straight(Call *c, const Stretch *s) {
         run_item(c, &e->item.at[i], 0, e->item.at[i].units, 0);
 }
 
-/* ---- with other processes ---- */
+/* ---- with other domains ---- */
 
 /* The items of the step at `first`, on the stage or, for -1, here. */
 static void run_items(Call *c, int32_t first, int32_t n, int32_t stage) {

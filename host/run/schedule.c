@@ -319,7 +319,7 @@ static Err straight(Schedule *s, int32_t first, int32_t n) {
     return VEC_PUSH(&e->arena, &e->stretch, stretch) ? E_OK : exec_no_memory(e);
 }
 
-/* The start or the end of a collective with other processes. */
+/* The start or the end of a collective between domains. */
 static Err exchange(Schedule *s, int32_t step) {
     Exec *e = s->e;
     Stretch stretch = {.first = step, .n = 1, .exchange = e->step[step].exchange};
