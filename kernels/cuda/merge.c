@@ -3,22 +3,24 @@
  * sum of a factor's columns, which the library has read anyway: gradients of weights and of a bias.
  *
  * What a program computes is told by its values. The rules are the library's formulas; a program is
- * one of them if both agree at many points, for it is made of analytic functions only, and those
- * that agree there do so everywhere. So it does not matter how a program writes gelu. */
+ * one of them if both agree at many points of all sizes, for it is made of analytic functions only,
+ * and a term that is nothing at one size is not at another. So it does not matter how a program
+ * writes gelu. */
 #include <math.h>
 #include "matmul.h"
 #include "view.h"
 
 enum {
-    POINTS = 64,
+    POINTS = 128,
+    SIZES = 13, /* of points, from 2^-96 to 2^96 */
     MOST_REGISTERS = 64,
     MOST_INPUTS = 3,  /* product, matrix, vector */
     MOST_OUTPUTS = 2, /* what is stored, and what it is gelu of */
     AUX_LEADING = 8   /* what the library wants of the leading dimension of `aux` */
 };
 
-/* Of a formula with the program's own constants; of gelu, whose constants a program of 16 bits has
- * rounded, by the size of its argument. */
+/* By the size of what is added up: of a formula with the program's own constants; and of gelu where
+ * it bends, whose constants a program of 16 bits has rounded. */
 #define EXACT   1e-6
 #define ROUNDED 1e-3
 
@@ -142,23 +144,26 @@ static double value_of(const CudaEpilogue *e, const Point *x) {
     }
 }
 
-/* Points all over where gelu is neither 0 nor its argument. */
-static Point point(const Reading *r, uint32_t *state) {
+/* Point i of all: half of them where gelu is neither 0 nor its argument, the others all over. */
+static int exponent(int i) {
+    return i % 2 ? (i / 2 % SIZES - SIZES / 2) * 16 : 0;
+}
+static Point point(const Reading *r, int i, uint32_t *state) {
     double at[3];
     for (int k = 0; k < 3; k++) {
         *state = *state * 1664525 + 1013904223;
-        at[k] = (double)(*state >> 8) / (1 << 24) * 8 - 4;
+        at[k] = ldexp((double)(*state >> 8) / (1 << 24) * 8 - 4, exponent(i));
     }
     return (Point){at[0], r->matrix < 0 ? 0 : at[1], r->vector < 0 ? 0 : at[2]};
 }
 
 /* Whether the program's output `k` is the formula, and its other one the sum. */
 static int agrees(Reading *r, const CudaEpilogue *e, int k) {
-    double most = e->activation == CUDA_NONE ? EXACT : ROUNDED;
     uint32_t state = 1;
     for (int i = 0; i < POINTS; i++) {
-        Point x = point(r, &state);
-        double size = fabs(x.p) + fabs(x.c) + fabs(x.b);
+        Point x = point(r, i, &state);
+        double size = fabs(e->alpha * x.p) + fabs(e->beta * x.c) + fabs(x.b);
+        double most = e->activation == CUDA_NONE || exponent(i) != 0 ? EXACT : ROUNDED;
         if (!evaluate(r, &x) || !(fabs(r->out[k] - value_of(e, &x)) <= most * size)) return 0;
         if (r->program->nout == 2 && !(fabs(r->out[1 - k] - sum_of(e, &x)) <= EXACT * size))
             return 0;

@@ -154,6 +154,7 @@ for _ = 1, 3 do show(f(p, x)) end
 local narrow = {}
 for i, t in ipairs {x, w, b, c} do narrow[i] = t:astype "bfloat16" end
 x, w, b, c = table.unpack(narrow)
+local gelu_slope = ml.grad(function(t) return ml.nn.gelu(t):astype("float32"):sum() end)
 local functions = {
   function(p) return ml.nn.gelu(p + b) end,
   function(p) return ml.nn.gelu(p + b) * 2 end,
@@ -163,6 +164,9 @@ local functions = {
   function(p) return 2 * p - c / 4 end,
   function(p) return p * b end,
   function(p) return p + c * c end,
+  function(p) return p + b + p * p * p * 1e-8 end,
+  function(p) return p * gelu_slope(c) end,
+  function(p) return p * gelu_slope(c) + c * 1e-4 end,
 }
 for _, fn in ipairs(functions) do
   local f = ml.jit(function() return fn(x:matmul(w)) end)
@@ -171,6 +175,13 @@ end
 ]]
     local got, calls = run(source, "fast")
     helper.close(on_processor(source), got, 1e-2)
-    assert.same({["bias gelu"] = 3, c = 3}, calls)
+    assert.same({["bias gelu"] = 3, c = 3, ["aux dgelu"] = 3}, calls)
+    source = few .. [[
+local f = ml.jit(function(x, w, b) return x:matmul(w) + b + 1e-8 end)
+for _ = 1, 3 do show(f(x * 0, w, b * 0)) end
+]]
+    got, calls = run(source, "fast")
+    helper.close(on_processor(source), got, 1e-5)
+    assert.same({}, calls)
   end)
 end)
