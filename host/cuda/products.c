@@ -286,11 +286,14 @@ static uint32_t alignment_of(const Call *c) {
     return alignment;
 }
 
-/* That a result may be written over what gelu's slope is taken at is promised nowhere. */
-static int is_unsafe(const Call *c) {
+/* What the library does behind a product is promised nowhere for a result that is written over what
+ * gelu's slope is taken at, nor for addresses of less than 16 bytes: with a bias at such an address
+ * marian-nmt has seen an A100 fault (src/tensors/gpu/prod.cpp). */
+static int is_unsafe(const Call *c, uint32_t alignment) {
     const CudaProduct *q = &c->p->q;
-    return q->after.activation == CUDA_DGELU &&
-           c->address[q->after.aux] == c->address[q->y.operand];
+    int over =
+        q->after.activation == CUDA_DGELU && c->address[q->after.aux] == c->address[q->y.operand];
+    return c->p->other && (over || alignment < ALIGNED);
 }
 
 /* Timing must not change what it reads: what stands in the place of an input is written to where
@@ -317,13 +320,12 @@ static int call(void *state, char *const *address, char *scratch, void *stream, 
     Product *p = state;
     Call c = {p, address, scratch, stream};
     uint32_t alignment = alignment_of(&c);
-    if (alignment < p->query.alignment && !prepare(p, alignment)) {
-        snprintf(error, size, "cublasLt has no algorithm for %s", p->query.key);
-        return 0;
-    }
-    if (is_unsafe(&c)) {
+    if (is_unsafe(&c, alignment)) {
         p->chosen = (Algorithm){.apart = 1};
         p->ncandidate = 0;
+    } else if (alignment < p->query.alignment && !prepare(p, alignment)) {
+        snprintf(error, size, "cublasLt has no algorithm for %s", p->query.key);
+        return 0;
     } else if (p->ncandidate > 0 && !choose(&c)) {
         snprintf(error, size, "out of memory for a product");
         return 0;

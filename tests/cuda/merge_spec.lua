@@ -184,4 +184,14 @@ for _ = 1, 3 do show(f(x * 0, w, b * 0)) end
     helper.close(on_processor(source), got, 1e-5)
     assert.same({}, calls)
   end)
+
+  check("stay two where an address is not one of 16 bytes", function()
+    local source = few .. [[
+local f = ml.jit(function(x, w, b) return x:matmul(w) + b:slice {2, 65} end)
+for _ = 1, 3 do show(f(x, w, ml.random.normal(ml.random.key(1), {65}))) end
+]]
+    local got, calls = run(source, "fast")
+    helper.close(on_processor(source), got, 1e-5)
+    assert.same({}, calls)
+  end)
 end)
