@@ -59,6 +59,13 @@ static char *read_content(FILE *file, CacheKey key, size_t *size) {
     return NULL;
 }
 
+/* For cache_trim: disks note the time of a reading once a day, or never. It may be another user's
+ * file, and stays as it is then. */
+static void note_reading(FILE *file) {
+    const struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}};
+    (void)!futimens(fileno(file), times);
+}
+
 char *cache_read(const char *folder, const char *kind, CacheKey key, size_t *size) {
     char path[PATH_MAX], name[NAME_MAX + 1];
     if (!folder) return NULL;
@@ -67,6 +74,7 @@ char *cache_read(const char *folder, const char *kind, CacheKey key, size_t *siz
     FILE *file = fopen(path, "rbe");
     if (!file) return NULL;
     char *data = read_content(file, key, size);
+    note_reading(file);
     fclose(file);
     return data;
 }

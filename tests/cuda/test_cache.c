@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- a process ---- */
@@ -163,6 +164,20 @@ static void what_was_not_read_goes_first(const char *folder) {
     cache_trim("/proc/nowhere", "kind", 0);
 }
 
+/* A disk that notes the time of a reading once a day leaves one behind the last change as it is. */
+static void a_reading_is_noted(const char *folder) {
+    char path[4096];
+    struct stat about;
+    size_t n;
+    time_t now = time(NULL), later = now + 3600;
+    struct timespec times[2] = {{.tv_sec = later}, {.tv_nsec = UTIME_OMIT}};
+    cache_write(folder, "kind", (CacheKey){1, 0}, "x", 1);
+    CHECK(only_file(folder, path, sizeof path) && utimensat(AT_FDCWD, path, times, 0) == 0);
+    free(cache_read(folder, "kind", (CacheKey){1, 0}, &n));
+    CHECK(stat(path, &about) == 0 && about.st_atime >= now && about.st_atime < later);
+    unlink(path);
+}
+
 static void keys_tell_apart(void) {
     CacheKey a = {0, 0}, b = {0, 0}, c = {0, 0};
     cache_mix_text(&a, "ab");
@@ -182,6 +197,7 @@ int main(int argc, char **argv) {
     CHECK(mkdtemp(folder));
     what_is_damaged_is_not_there(folder);
     what_was_not_read_goes_first(folder);
+    a_reading_is_noted(folder);
     between_processes(folder);
     rmdir(folder);
     return test_end();
