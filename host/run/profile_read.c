@@ -14,17 +14,22 @@ static void add_step(const Exec *e, int32_t step, ProfileWork *work) {
     work->bytes += s->bytes;
 }
 
+/* Does the item's launch do that step, too? */
+static bool joins(const Exec *e, const Item *item, int32_t step, int32_t slot) {
+    if (item->joined || !k_joins(item->row->name)) return false;
+    if (step == e->plan->steps.n || slot >= e->step[step].n) return false;
+    const Item *other = &e->item.at[e->step[step].first + slot];
+    return other->joined && other->row == item->row;
+}
+
 /* Of a kernel's step, and of those that its launch does, too (join.c, merge.c). */
 static ProfileWork kernel_work(const Exec *e, int32_t i) {
-    const Item *item = &e->item.at[i], *next;
+    const Item *item = &e->item.at[i];
     int32_t step = item->step, slot = i - e->step[step].first;
     ProfileWork work = {0};
     if (item->with >= 0) add_step(e, item->with, &work);
-    do {
-        add_step(e, step++, &work);
-        if (step == e->plan->steps.n || slot >= e->step[step].n) break;
-        next = &e->item.at[e->step[step].first + slot];
-    } while (!item->joined && next->joined && next->row == item->row);
+    do add_step(e, step++, &work);
+    while (joins(e, item, step, slot));
     return work;
 }
 

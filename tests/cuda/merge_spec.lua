@@ -134,6 +134,22 @@ for _ = 1, 3 do show((f(x, w, b, c))) end
     assert.same({}, calls)
   end)
 
+  check("count in the profile for their launch, and for no other", function()
+    local profile = os.tmpname()
+    shell(([[MESHLUA_CACHE=%s LD_LIBRARY_PATH=%s STANDIN_CUBLASLT_MORE=fast "$MESHLUA" --devices=cuda \
+      --profile=%s %s]]):format(cache, folder, profile, helper.file(few .. [[
+local v = matrix(56, 32)
+ml.jit(function(x, w, b, v) return x:matmul(v), x:matmul(w) + b end)(x, w, b, v)
+]])))
+    local file <close> = assert(io.open(profile))
+    os.remove(profile)
+    local text, flops = file:read "a", {}
+    for name, n in text:gmatch '"name":"(matmul[^"]*)","cat":"kernel"[^\n]-"flops":(%d+)' do
+      flops[name] = tonumber(n)
+    end
+    assert.same({matmul = 2 * 48 * 56 * 32, ["matmul fused add"] = (2 * 56 + 1) * 48 * 64}, flops)
+  end)
+
   check("stay two where the one may not wait, and the other not come first", function()
     local source = few .. [[
 local f = ml.jit(function(p, x)
