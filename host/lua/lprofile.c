@@ -88,8 +88,9 @@ static bool push_step(lua_State *L, const Profile *p, const ProfilePlan *plan, i
     return true;
 }
 
-/* profile_busy(): seconds recorded; a list of the seconds in which each thread was busy; the same
- * for devices, where what several share counts for each with its part. nil: nothing is recorded. */
+/* profile_busy(): seconds recorded; a list of the seconds in which each thread, or GPU, was busy;
+ * the same for devices, where what several share counts for each with its part. nil: nothing is
+ * recorded. */
 static int busy(lua_State *L) {
     Host *h = state_of(L);
     const Profile *p = h->rt.profile;

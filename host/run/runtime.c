@@ -75,7 +75,10 @@ Err runtime_set_devices(Runtime *rt, const char *devices) {
         target = &rt->gpu.target;
     }
     Counters *counters = alloc_new(&rt->cx->alloc, sizeof *counters * (size_t)n);
-    if (!counters) return err_nomem(rt->cx, "device counters");
+    if (!counters) {
+        gpu_close(&rt->gpu);
+        return err_nomem(rt->cx, "device counters");
+    }
     alloc_free(&rt->cx->alloc, rt->counters, sizeof *counters * (size_t)rt->ndevices);
     rt->counters = counters;
     rt->target = target;

@@ -155,6 +155,16 @@ for i = 1, 4 do print(step(a, ml.tensor {i, 1, 2, 3, 4, 5, 6, 7}):item()) end --
     assert.equal(2, select(2, text:gsub("cudaGraphInstantiate", "")))
   end)
 
+  check("leaves no GPU open where there is no memory to use it", function()
+    assert.equal("false\t2\t0\n", must("2", [[
+local ml = require "meshlua"
+ml.core.fail_alloc(0)
+local ok = pcall(ml.core.set_devices, "cuda")
+ml.core.fail_alloc()
+print(ok, ml.device_count(), ml.core.gpu_count())
+]]))
+  end)
+
   check("runs without graphs where nothing can be captured", function()
     assert.equal(must("cuda", train), must("cuda", train, "STANDIN_CAPTURE=0"))
   end)
