@@ -3,7 +3,6 @@
 local helper = require "spec.helper"
 local standin = require "cuda.standin"
 local shell, folder = helper.shell, standin.folder
-local cache = standin.cache .. "-merge" -- what is chosen here is chosen for a library that is not the others'
 
 local function numbers_of(text)
   local numbers = {}
@@ -30,7 +29,7 @@ local function run(source, more, variables)
   local path, log = helper.file(source), os.tmpname()
   local command = ([[MESHLUA_CACHE=%s LD_LIBRARY_PATH=%s STANDIN_CUBLASLT_MORE=%s \
     STANDIN_CUBLASLT_LOG=%s %s "$MESHLUA" --devices=cuda %s]])
-    :format(cache, folder, more, log, variables or "", path)
+    :format(standin.cache, folder, more, log, variables or "", path)
   local out, err, code = shell(command)
   assert.equal(0, code, err)
   local calls = lines_of(log)
@@ -81,6 +80,7 @@ describe("a product and what follows it", function()
   local function check(name, fn) standin.it(name, fn, "libcublasLt.so.13") end
 
   check("are one product in a step of GPT", function()
+    if helper.watched then helper.pending "a sanitizer makes the GPU that runs on the CPU too slow" end
     for precision, digits in pairs {[""] = 1e-5, bf16 = 1e-2} do
       local source = gpt:format(precision)
       local got, calls = run(source, "fast")
@@ -120,7 +120,7 @@ for _ = 1, 3 do show(f(x, w, b)) end
       assert.same(how[3], calls)
     end
     local _, err = shell(([[MESHLUA_CACHE=%s LD_LIBRARY_PATH=%s STANDIN_CUBLASLT_MORE=fast "$MESHLUA" \
-      --devices=cuda --profile=/dev/null %s]]):format(cache, folder, helper.file(source)))
+      --devices=cuda --profile=/dev/null %s]]):format(standin.cache, folder, helper.file(source)))
     assert.truthy(err:find "\nmatmul fused full mul add +%S+ +3 ", err)
     source = few .. [[
 local f = ml.jit(function(x, w, b, c)
