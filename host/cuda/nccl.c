@@ -40,7 +40,7 @@ typedef struct Member {
 typedef struct Mark { /* the end of a request in a member's stream */
     cudaEvent_t done;
     int takes_part;
-    int on_its_way; /* it takes part, and not as a piece of a graph */
+    int on_its_way;
 } Mark;
 
 typedef struct Request {
@@ -69,11 +69,14 @@ static int goes_on(ncclResult_t code) {
     return code == ncclSuccess || code == ncclInProgress;
 }
 
-/* A call for each communicator, in one group: alone, the first would wait for the others. */
+/* A call for each communicator, in one group: alone, the first would wait for the others. What
+ * fails for one keeps it from none of them. */
 static ncclResult_t for_all(Nccl *n, ncclResult_t (*call)(ncclComm_t)) {
     ncclResult_t code = n->api.ncclGroupStart();
-    for (int32_t i = 0; i < n->count && goes_on(code); i++)
-        if (n->member[i].comm) code = call(n->member[i].comm);
+    for (int32_t i = 0; i < n->count; i++) {
+        ncclResult_t one = n->member[i].comm ? call(n->member[i].comm) : ncclSuccess;
+        if (goes_on(code)) code = one;
+    }
     ncclResult_t end = n->api.ncclGroupEnd();
     return goes_on(code) ? end : code;
 }
@@ -179,7 +182,7 @@ static void find_members(const Nccl *n, Request *r, const CommPart *send, int32_
 
 /* Messages come after what is in the queue. */
 static int enter(Nccl *n, const Member *m, Mark *mark) {
-    mark->on_its_way = mark->takes_part && !m->gpu->capturing;
+    mark->on_its_way = mark->takes_part;
     return !mark->takes_part || (good(n, gpu_use(m->gpu)) && record(n, m->ready, m->gpu->stream) &&
                                  wait_for(n, m->stream, m->ready));
 }
