@@ -137,7 +137,7 @@ for _ = 1, 3 do show((f(x, w, b, c))) end
   check("count in the profile for their launch, and for no other", function()
     local profile = os.tmpname()
     shell(([[MESHLUA_CACHE=%s LD_LIBRARY_PATH=%s STANDIN_CUBLASLT_MORE=fast "$MESHLUA" --devices=cuda \
-      --profile=%s %s]]):format(cache, folder, profile, helper.file(few .. [[
+      --profile=%s %s]]):format(standin.cache, folder, profile, helper.file(few .. [[
 local v = matrix(56, 32)
 ml.jit(function(x, w, b, v) return x:matmul(v), x:matmul(w) + b end)(x, w, b, v)
 ]])))
