@@ -6,14 +6,10 @@
 
 #include <string.h>
 
-int32_t exec_slots(const Exec *e, uint32_t vary) {
-    return place_own_slots(e->mesh, vary);
-}
-
 int32_t exec_slot(const Exec *e, int32_t k, uint32_t vary, const int32_t coord[MAX_AXES]) {
     if (!e->mesh) return 0;
     int32_t slot = place_slot(e->mesh, vary, exec_domain(e, k), coord);
-    return slot < 0 ? slot : place_own_first(e->mesh, vary, k) + slot;
+    return slot < 0 ? slot : exec_class_slots(e, vary)[k] + slot;
 }
 
 int32_t exec_slot_place(const Exec *e, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]) {
@@ -98,7 +94,7 @@ bool bind_args(const Plan *p, const PlanStep *s, const int32_t coord[MAX_AXES], 
 
 static Err bind_kernel(Exec *e, const PlanStep *s) {
     const Plan *p = e->plan;
-    int32_t slots = exec_slots(e, s->vary);
+    int32_t slots = exec_class_slots(e, s->vary)[e->domains];
     for (int32_t slot = 0; slot < slots; slot++) {
         int32_t coord[MAX_AXES], domain = exec_slot_place(e, s->vary, slot, coord);
         Item *item = exec_add_item(e, s, plan_str(p, s->name), s->in.n, s->out.n);

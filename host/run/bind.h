@@ -33,10 +33,9 @@ Err exec_merge(Exec *e, const Merge *m, bool *done) MUST_CHECK;
 /* All groups of this process, whose members are all in one domain. */
 Err exec_bind_collective(Exec *e, const Group *g) MUST_CHECK;
 
-/* This process's slots of a vary class: their number; which one of the k-th domain's the device at
- * `coord` would use, or -1; where a slot is: its domain, and the coordinates of the first device
- * there that uses it. */
-int32_t exec_slots(const Exec *e, uint32_t vary);
+/* This process's slots of a vary class (exec_class_slots): which one of the k-th domain's the
+ * device at `coord` would use, or -1; where a slot is: its domain, and the coordinates of the first
+ * device there that uses it. */
 int32_t exec_slot(const Exec *e, int32_t k, uint32_t vary, const int32_t coord[MAX_AXES]);
 int32_t exec_slot_place(const Exec *e, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]);
 /* This process's k-th domain, among those of all. */

@@ -117,7 +117,7 @@ static Err bind_sources(Exec *e, const Group *g, int32_t domain, const int32_t c
 Err exec_bind_collective(Exec *e, const Group *g) {
     const PlanStep *s = g->step;
     bool reduces = s->coll.kind == COLL_ALL_REDUCE || s->coll.kind == COLL_REDUCE_SCATTER;
-    int32_t slots = exec_slots(e, s->vary);
+    int32_t slots = exec_class_slots(e, s->vary)[e->domains];
     for (int32_t slot = 0; slot < slots; slot++) {
         int32_t coord[MAX_AXES], domain = exec_slot_place(e, s->vary, slot, coord);
         if (!reduces) TRY(bind_sources(e, g, domain, coord));
