@@ -19,6 +19,7 @@ enum {
 typedef struct Alloc {
     size_t live, peak;     /* bytes */
     int64_t fail_in;       /* the allocation that many calls ahead fails, once; < 0: none */
+    struct Guard *guard;   /* arenas that begin now end with it: see guard.h; or NULL */
     size_t kept;           /* bytes of the blocks below */
     void *bin[ALLOC_BINS]; /* given back, by size; each begins with a pointer to the next */
     struct {

@@ -1,4 +1,5 @@
 #include "base/arena.h"
+#include "base/guard.h"
 
 #include <string.h>
 
@@ -12,18 +13,39 @@ enum { CHUNK_MIN = 4096, CHUNK_MAX = 1 << 18 };
 
 struct ArenaChunk {
     ArenaChunk *older;
-    size_t size; /* of the whole chunk */
+    size_t size;             /* of the whole chunk */
+    ArenaChunk *prev, *next; /* among those that the arena's guard knows */
 };
 enum { HEAD = (sizeof(ArenaChunk) + 15) / 16 * 16 };
 
 void arena_init(Arena *a, Alloc *alloc) {
-    *a = (Arena){.alloc = alloc};
+    *a = (Arena){.alloc = alloc, .guard = alloc->guard};
+}
+
+static void enter(Guard *g, ArenaChunk *c) {
+    c->prev = NULL;
+    c->next = g->chunk;
+    if (c->next) c->next->prev = c;
+    g->chunk = c;
+}
+
+static void leave(Guard *g, ArenaChunk *c) {
+    if (c->next) c->next->prev = c->prev;
+    *(c->prev ? &c->prev->next : &g->chunk) = c->next;
 }
 
 static void free_chunks(Arena *a, ArenaChunk *c) {
     for (ArenaChunk *older; c; c = older) {
         older = c->older;
+        if (a->guard) leave(a->guard, c);
         alloc_free(a->alloc, c, c->size);
+    }
+}
+
+void arena_free_all(Alloc *alloc, ArenaChunk **known) {
+    for (ArenaChunk *c; (c = *known);) {
+        *known = c->next;
+        alloc_free(alloc, c, c->size);
     }
 }
 
@@ -51,6 +73,7 @@ static bool grow(Arena *a, size_t size) {
     if (!c) return false;
     c->older = a->chunk;
     c->size = want;
+    if (a->guard) enter(a->guard, c);
     a->chunk = c;
     a->at = (char *)c + HEAD;
     a->end = (char *)c + want;

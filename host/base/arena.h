@@ -8,12 +8,15 @@
 typedef struct ArenaChunk ArenaChunk;
 typedef struct Arena {
     Alloc *alloc;
-    ArenaChunk *chunk; /* the newest; older ones hang behind it */
+    struct Guard *guard; /* that its chunks are known to, or NULL */
+    ArenaChunk *chunk;   /* the newest; older ones hang behind it */
     char *at, *end;
 } Arena;
 
 void arena_init(Arena *a, Alloc *alloc);
 void arena_free(Arena *a); /* idempotent */
+/* Frees the chunks that a guard knows, whose arenas are lost. */
+void arena_free_all(Alloc *alloc, ArenaChunk **known);
 /* Empties it for what comes next, which finds the newest chunk where it was: in the caches. */
 void arena_clear(Arena *a);
 /* Zeroed, aligned to 16 bytes. NULL when out of memory. */

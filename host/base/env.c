@@ -71,6 +71,8 @@ static const EnvRow rows[ENV_COUNT] = {
     [ENV_HOME] = {"HOME", "folder", "where the REPL keeps its history"},
     [ENV_XDG_CACHE_HOME] = {"XDG_CACHE_HOME", "folder",
                             "the user's folder of caches; default: ~/.cache"},
+    [ENV_TMPDIR] = {"TMPDIR", "folder",
+                    "where the program of an E_INTERNAL is written; default: /tmp"},
     [ENV_LUA_INIT] = {"LUA_INIT", "Lua | @FILE", "run first, as stock lua does; -E ignores it"},
     [ENV_LUA_INIT_5_4] = {"LUA_INIT_5_4", "Lua | @FILE", "run instead of LUA_INIT"},
 };

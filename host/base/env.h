@@ -45,6 +45,7 @@ typedef enum EnvVar {
     ENV_TERM,
     ENV_HOME,
     ENV_XDG_CACHE_HOME,
+    ENV_TMPDIR,
     ENV_LUA_INIT,
     ENV_LUA_INIT_5_4,
     ENV_COUNT

@@ -1,9 +1,9 @@
 #include "base/err.h"
 #include "base/ctx.h"
+#include "base/guard.h"
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const names[E_COUNT] = {
@@ -31,6 +31,7 @@ static const char *const names[E_COUNT] = {
     [E_STOP] = "E_STOP",
     [E_DIVERGED] = "E_DIVERGED",
     [E_BUDGET] = "E_BUDGET",
+    [E_INTERNAL] = "E_INTERNAL",
 };
 
 const char *err_name(Err code) {
@@ -66,11 +67,12 @@ void err_clear(Ctx *cx) {
 }
 
 _Noreturn void err_abort(const char *file, int line, const char *cond, const char *fmt, ...) {
+    char fact[1024];
+    int n = snprintf(fact, sizeof fact, "broken invariant at %s:%d: %s: ", file, line, cond);
+    size_t used = n < 0 ? 0 : (size_t)n < sizeof fact ? (size_t)n : sizeof fact - 1;
     va_list ap;
     va_start(ap, fmt);
-    fprintf(stderr, "meshlua: broken invariant at %s:%d: %s: ", file, line, cond);
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
+    vsnprintf(fact + used, sizeof fact - used, fmt, ap);
     va_end(ap);
-    abort();
+    guard_break(fact);
 }

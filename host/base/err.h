@@ -34,6 +34,7 @@ typedef enum ErrCode {
     E_STOP,        /* a signal asked to stop; see lua/stop.h */
     E_DIVERGED,    /* processes that must do the same do not */
     E_BUDGET,      /* a plan that sends what ml.forbid or ml.expect do not allow */
+    E_INTERNAL,    /* an invariant of our own is broken: see guard.h */
     E_COUNT
 } ErrCode;
 
@@ -62,7 +63,8 @@ const char *err_name(Err code);
         if (try_err_) return try_err_;                                                             \
     } while (0)
 
-/* A broken invariant of our own: prints and aborts. Never for what a user can cause. */
+/* A broken invariant of our own: ends what the innermost guard (guard.h) stands around, or the
+ * process. Never for what a user can cause. */
 #define ASSERT(cond, ...)                                                                          \
     do {                                                                                           \
         if (!(cond)) err_abort(__FILE__, __LINE__, #cond, __VA_ARGS__);                            \

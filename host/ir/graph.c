@@ -8,10 +8,12 @@ const char *graph_role_name(Role role) {
 }
 
 Graph *graph_new(Ctx *cx) {
-    Graph *g = alloc_new(&cx->alloc, sizeof *g);
+    Arena arena;
+    arena_init(&arena, &cx->alloc);
+    Graph *g = ARENA_NEW(&arena, Graph);
     if (!g) return NULL;
     g->cx = cx;
-    arena_init(&g->arena, &cx->alloc);
+    g->arena = arena;
     if (VEC_PUSH(&g->arena, &g->node, (Node){0}) && VEC_PUSH(&g->arena, &g->value, (Value){0}) &&
         VEC_PUSH(&g->arena, &g->region, (Region){0}))
         return g;
@@ -26,8 +28,8 @@ bool graph_room_for(Graph *g, const Graph *like) {
 
 void graph_free(Graph *g) {
     if (!g) return;
-    arena_free(&g->arena);
-    alloc_free(&g->cx->alloc, g, sizeof *g);
+    Arena arena = g->arena; /* it holds g */
+    arena_free(&arena);
 }
 
 bool graph_within(const Graph *g, int32_t region, int32_t outer) {

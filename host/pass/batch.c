@@ -1,6 +1,7 @@
 /* batch.c - vmap: the nodes of one example become nodes of all, by the rules of their rows. What
  * does not depend on a mapped value is the same for every example, and stays as it is. */
 #include "op/op.h"
+#include "pass/guarded.h"
 #include "pass/pass.h"
 
 #include <string.h>
@@ -432,8 +433,7 @@ static int32_t batch_region(const RegionBatch *rb, Build *b, int32_t region, con
     return inside.region;
 }
 
-void pass_batch(Build *b, BatchCall *c) {
-    if (b->err) return;
+static void batch(Build *b, BatchCall *c) {
     Batch m = {.b = b, .call = c, .end = b->g->node.n, .regions = {region_mapped, batch_region}};
     arena_init(&m.arena, &b->g->cx->alloc);
     m.live = ARENA_ARRAY(&m.arena, bool, m.end);
@@ -451,4 +451,22 @@ void pass_batch(Build *b, BatchCall *c) {
         }
     }
     arena_free(&m.arena);
+}
+
+typedef struct Work {
+    Guarded guarded;
+    Build *b;
+    BatchCall *call;
+} Work;
+
+static Err run(Guarded *guarded) {
+    const Work *w = (const Work *)guarded;
+    batch(w->b, w->call);
+    return w->b->err;
+}
+
+void pass_batch(Build *b, BatchCall *c) {
+    if (b->err) return;
+    Work w = {{b->g, "vmap", run}, b, c};
+    build_fail(b, guarded_run(&w.guarded));
 }

@@ -3,6 +3,7 @@
  * others. */
 #include "ir/copy.h"
 #include "op/op.h"
+#include "pass/guarded.h"
 #include "pass/pass.h"
 
 #include <string.h>
@@ -362,9 +363,9 @@ static void grad_end(Grad *g) {
     arena_free(&g->arena);
 }
 
-void pass_grad(Build *b, const Val *y, const Val *ct, int ny, const Val *wrt, int nwrt, Val *grad) {
+static void grad_of(Build *b, const Val *y, const Val *ct, int ny, const Val *wrt, int nwrt,
+                    Val *grad) {
     Grad g;
-    if (b->err) return;
     if (grad_init(&g, b, b->region)) {
         int32_t end = b->g->node.n, first = end;
         b->role = ROLE_BACKWARD;
@@ -383,6 +384,26 @@ void pass_grad(Build *b, const Val *y, const Val *ct, int ny, const Val *wrt, in
         }
     }
     grad_end(&g);
+}
+
+typedef struct Work {
+    Guarded guarded;
+    Build *b;
+    const Val *y, *ct, *wrt;
+    int ny, nwrt;
+    Val *grad;
+} Work;
+
+static Err run(Guarded *guarded) {
+    const Work *w = (const Work *)guarded;
+    grad_of(w->b, w->y, w->ct, w->ny, w->wrt, w->nwrt, w->grad);
+    return w->b->err;
+}
+
+void pass_grad(Build *b, const Val *y, const Val *ct, int ny, const Val *wrt, int nwrt, Val *grad) {
+    if (b->err) return;
+    Work w = {{b->g, "grad", run}, b, y, ct, wrt, ny, nwrt, grad};
+    build_fail(b, guarded_run(&w.guarded));
 }
 
 /* ---- for the rules of nodes that own regions ---- */

@@ -11,7 +11,7 @@ static Val edge(Build *b, Val v, int dim, const AxisList *axes, int64_t n, int s
     else
         cut.limit.at[dim] = n;
     Val part = build_op(b, OP_SLICE, &v, 1, &cut);
-    int32_t *pair = alloc_new(&b->g->cx->alloc, sizeof *pair * 2 * (size_t)parts);
+    int32_t *pair = ARENA_ARRAY(&b->g->arena, int32_t, 2 * parts);
     if (!pair) {
         build_fail(b, err_nomem(b->g->cx, "a graph"));
         return 0;
@@ -22,7 +22,6 @@ static Val edge(Build *b, Val v, int dim, const AxisList *axes, int64_t n, int s
         pair[pairs++] = i + step;
     }
     const IntList *list = attr_list_of(b->g->cx, pair, pairs);
-    alloc_free(&b->g->cx->alloc, pair, sizeof *pair * 2 * (size_t)parts);
     if (!list) build_fail(b, err_nomem(b->g->cx, "a graph"));
     return list ? build_op(b, OP_PPERMUTE, &part, 1, &(PpermuteAttr){*axes, list}) : 0;
 }

@@ -1,3 +1,4 @@
+#include "pass/guarded.h"
 #include "pass/pass.h"
 
 typedef struct Pass {
@@ -40,6 +41,10 @@ static Err propagate(const Graph *g, const PassOptions *o, Graph **out) {
     return e;
 }
 
+static bool expands(const PassOptions *o) {
+    return o->expand;
+}
+
 static bool hoists(const PassOptions *o) {
     return pass_is_on(o, SWITCH_HOIST, true);
 }
@@ -49,11 +54,11 @@ static bool joins(const PassOptions *o) {
 }
 
 static const Pass passes[] = {
-    {"simplify", pass_simplify, NULL},   {"propagate", propagate, NULL},
-    {"partition", pass_partition, NULL}, {"hoist", pass_hoist, hoists},
-    {"comm", pass_comm, NULL},           {"overlap", pass_overlap, overlaps},
-    {"join", pass_join, joins},          {"split", pass_split, NULL},
-    {"fuse", pass_fuse, NULL},
+    {"expand", pass_expand, expands},    {"simplify", pass_simplify, NULL},
+    {"propagate", propagate, NULL},      {"partition", pass_partition, NULL},
+    {"hoist", pass_hoist, hoists},       {"comm", pass_comm, NULL},
+    {"overlap", pass_overlap, overlaps}, {"join", pass_join, joins},
+    {"split", pass_split, NULL},         {"fuse", pass_fuse, NULL},
 };
 
 static void dump_text(const PassOptions *o, const char *stage, const Str *s) {
@@ -88,28 +93,40 @@ static Err run(const Pass *pass, const Graph *g, const PassOptions *o, Graph **o
     return E_OK;
 }
 
-Err pipeline_run(const Graph *traced, const PassOptions *o, const uint8_t *donated, Plan **out,
-                 const Type **types) {
-    const Graph *now = traced;
+typedef struct Work {
+    Guarded guarded;
+    const PassOptions *o;
+    const uint8_t *donated;
+    Plan **out;
+    const Type **types;
+} Work;
+
+static Err run_all(Guarded *guarded) {
+    Work *w = (Work *)guarded;
+    const PassOptions *o = w->o;
     Graph *owned = NULL;
     Err e = E_OK;
-    dump_graph(traced, o, "trace");
-    if (o->expand) {
-        e = run(&(Pass){"expand", pass_expand, NULL}, now, o, &owned);
-        now = owned;
-    }
+    dump_graph(guarded->g, o, "trace");
     for (unsigned i = 0; !e && i < sizeof passes / sizeof passes[0]; i++) {
         Graph *next = NULL;
         if (passes[i].is_on && !passes[i].is_on(o)) continue;
-        e = run(&passes[i], now, o, &next);
+        guarded->stage = passes[i].stage;
+        e = run(&passes[i], guarded->g, o, &next);
         graph_free(owned);
-        now = owned = next;
+        guarded->g = owned = next;
         if (!e && passes[i].run == propagate) /* the last graph with global types */
-            for (int k = 0; k < now->region.at[0].result.n; k++)
-                types[k] = graph_type(now, now->region.at[0].result.at[k]);
+            for (int k = 0; k < next->region.at[0].result.n; k++)
+                w->types[k] = graph_type(next, next->region.at[0].result.at[k]);
     }
-    if (!e) e = pass_plan(now, o, donated, out);
-    if (!e) dump_plan(now, *out, o);
+    guarded->stage = "plan";
+    if (!e) e = pass_plan(guarded->g, o, w->donated, w->out);
+    if (!e) dump_plan(guarded->g, *w->out, o);
     graph_free(owned);
     return e;
+}
+
+Err pipeline_run(const Graph *traced, const PassOptions *o, const uint8_t *donated, Plan **out,
+                 const Type **types) {
+    Work w = {{traced, "trace", run_all}, o, donated, out, types};
+    return guarded_run(&w.guarded);
 }

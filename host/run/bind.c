@@ -361,7 +361,10 @@ Err exec_bind(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *resu
     if (rt->exec) rt->exec->prev = e;
     rt->exec = e;
     arena_init(&e->arena, &rt->cx->alloc);
+    Guard guard;
+    exec_guard(e, &guard);
     Err err = bind_all(e, result_type);
+    guard_leave(&guard);
     if (err) {
         exec_release(e);
         return err;

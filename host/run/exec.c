@@ -327,10 +327,27 @@ static Err run_nothing(Exec *e, Tensor **results) {
     return E_OK;
 }
 
+/* A broken invariant of what runs ends the process: says which plan it was. */
+static void keep_plan(void *ud) {
+    const Exec *e = ud;
+    Str s;
+    str_init(&s, &e->rt->cx->alloc);
+    plan_print(e->plan, e->mesh, &s);
+    if (!s.failed) guard_keep(e->rt->cx, "the plan", str_of(&s));
+    str_free(&s);
+}
+
+void exec_guard(Exec *e, Guard *g) {
+    guard_enter(g, e->rt->cx, keep_plan, e);
+}
+
 Err exec_run(Exec *e, Tensor *const *args, const uint8_t *fate, Tensor **results) {
     if (e->only_types) return run_nothing(e, results);
     Call c = {.e = e, .args = args, .fate = fate};
+    Guard guard;
+    exec_guard(e, &guard);
     Err err = run(&c, results);
+    guard_leave(&guard);
     call_release(e);
     return err;
 }

@@ -3,6 +3,7 @@
 #ifndef MESHLUA_EXEC_H
 #define MESHLUA_EXEC_H
 
+#include "base/guard.h"
 #include "run/replay.h"
 #include "run/runtime.h"
 #include "run/tensor.h"
@@ -136,6 +137,9 @@ Err exec_bind(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *resu
               Exec **out) MUST_CHECK;
 Exec *exec_retain(Exec *e);
 void exec_release(Exec *e);
+/* Between this and guard_leave a broken invariant still ends the process, with the plan in a file.
+ */
+void exec_guard(Exec *e, Guard *g);
 /* What becomes of an argument whose memory a result wants. */
 typedef enum ArgFate {
     ARG_DONATED, /* it still has its shards after the call; the caller deletes it */
