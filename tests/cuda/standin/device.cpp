@@ -53,6 +53,11 @@ long long setting(const char *name, long long otherwise) {
     return text && *text ? strtoll(text, nullptr, 10) : otherwise;
 }
 
+bool dry() {
+    static bool is = setting("STANDIN_DRY", 0) != 0;
+    return is;
+}
+
 /* ---- devices ---- */
 
 static thread_local int chosen;

@@ -3,6 +3,7 @@
 #include "runtime.h"
 #include <cstdlib>
 #include <cstring>
+#include <sys/mman.h>
 
 static const size_t GUARD = 256;
 static const unsigned char GUARD_BYTE = 0xa5, POISON = 0xff;
@@ -51,7 +52,21 @@ cudaError_t check_guards(Device &d, const char *who) {
 static char *take_block(Device &d, size_t size) {
     void *block = nullptr;
     if (isolated()) return range_take(d, size);
+    if (dry()) {
+        block = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        return block == MAP_FAILED ? nullptr : (char *)block;
+    }
     return posix_memalign(&block, 256, size) ? nullptr : (char *)block;
+}
+
+static void give_block(const Allocation &a) {
+    if (isolated())
+        range_give(a.block, a.size);
+    else if (dry())
+        munmap(a.block, a.size);
+    else
+        free(a.block);
 }
 
 static char *make(Device &d, size_t bytes) {
@@ -61,7 +76,7 @@ static char *make(Device &d, size_t bytes) {
     open_memory(d.null_stream.device);
     memset(block, GUARD_BYTE, guard());
     memset(at + bytes, GUARD_BYTE, guard());
-    memset(at, POISON, bytes < POISONED ? bytes : POISONED);
+    if (!dry()) memset(at, POISON, bytes < POISONED ? bytes : POISONED);
     d.memory[at] = Allocation{bytes, block, size};
     return at;
 }
@@ -132,10 +147,7 @@ static cudaError_t take_back(void *p) {
         cudaError_t e = check(m->first, m->second, "something");
         if (e) d.fault = e;
         d.used -= (m->second.bytes + 511) / 512 * 512;
-        if (isolated())
-            range_give(m->second.block, m->second.size);
-        else
-            free(m->second.block);
+        give_block(m->second);
         d.memory.erase(m);
         return d.fault;
     }
@@ -296,6 +308,7 @@ static cudaError_t set(void *at, int byte, size_t bytes, cudaStream_t stream) {
         return cudaErrorInvalidValue;
     }
     if (is_strange(at, stream)) return cudaErrorInvalidValue;
+    if (dry()) return cudaSuccess;
     return enqueue(stream, [at, byte, bytes]() { return memset(at, byte, bytes), cudaSuccess; });
 }
 cudaError_t cudaMemsetAsync(void *at, int byte, size_t bytes, cudaStream_t stream) {

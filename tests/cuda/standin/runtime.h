@@ -32,6 +32,9 @@ struct Call {
 /* A line on stderr: what no program of a GPU would have noticed. */
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 long long setting(const char *name, long long otherwise);
+/* STANDIN_DRY=1: device code is of a real GPU, and nothing runs but copies; memory is full of
+ * zeros, and takes none of the host's until it is written. To see what a program compiles. */
+bool dry();
 
 /* ---- streams ---- */
 
