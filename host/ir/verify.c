@@ -20,6 +20,15 @@ static Err check_inputs(const Graph *g, int32_t id) {
     return E_OK;
 }
 
+static bool uses_twice(const Layout *l) {
+    for (int d = 0; d < l->rank; d++)
+        for (int i = 0; i < l->dim[d].axes.n; i++)
+            for (int e = 0; e <= d; e++)
+                for (int k = 0; k < (e == d ? i : l->dim[e].axes.n); k++)
+                    if (axes_overlap(l->dim[d].axes.at[i], l->dim[e].axes.at[k])) return true;
+    return false;
+}
+
 static Err check_types(const Graph *g, int32_t id) {
     const Node *n = graph_node(g, id);
     for (int i = 0; i < n->nout; i++) {
@@ -28,6 +37,7 @@ static Err check_types(const Graph *g, int32_t id) {
         if (!t) return bad(g, id, "a value without a type");
         if (t->layout && (t->layout->mesh != g->mesh || t->layout->rank != t->dims.rank))
             return bad(g, id, "a layout of another mesh or rank");
+        if (t->layout && uses_twice(t->layout)) return bad(g, id, "a layout with an axis twice");
     }
     return E_OK;
 }
