@@ -28,6 +28,7 @@ static int open_core(lua_State *L) {
     lops_open(L);
     ltrace_open(L);
     lregion_open(L);
+    lattempt_open(L);
     lcontrol_open(L);
     ltransform_open(L);
     ljit_open(L);

@@ -38,19 +38,13 @@ static int scope_close(lua_State *L) {
     return 0;
 }
 
-/* The mesh becomes the trace's, which must have no other. */
-static void use_mesh(lua_State *L, Host *h, const Mesh *m, const char *what) {
-    Graph *g = trace_of(L, h)->graph;
-    if (g->mesh && g->mesh != m) value_two_meshes(L, what, m, g->mesh);
-    g->mesh = m;
-}
-
 /* resolving(sharding): ambiguous layouts are settled, in favour of the sharding where it can be. */
 static int resolving(lua_State *L) {
     Host *h = state_of(L);
     LuaSharding s = value_sharding(L, h, 1);
     Layout l;
-    if (s.mesh) use_mesh(L, h, s.mesh, "out_sharding");
+    trace_of(L, h);
+    if (s.mesh) value_use_mesh(L, h, s.mesh, "out_sharding");
     Dims any = {.rank = s.mesh ? s.spec->n : 0};
     if (s.mesh) state_check(L, h, layout_bind(&h->cx, s.mesh, s.spec, &any, "out_sharding", &l));
     const Layout *want = s.mesh ? layout_of(&h->cx, &l) : NULL;
@@ -78,7 +72,8 @@ static int switching(lua_State *L) {
         flipped &= ~(1u << axis);
         if (now != to_explicit) flipped |= 1u << axis;
     }
-    use_mesh(L, h, m, "the mesh of its axes");
+    trace_of(L, h);
+    value_use_mesh(L, h, m, to_explicit ? "explicit_axes: its mesh" : "auto_axes: its mesh");
     push_scope(L, h)->flipped = (uint8_t)flipped;
     return 1;
 }
@@ -89,6 +84,22 @@ static int mesh_here(lua_State *L) {
     const Mesh *m = h->mesh ? h->mesh : h->trace ? h->trace->graph->mesh : NULL;
     if (m)
         value_push_mesh(L, m);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
+/* mesh_now(mesh): the mesh, or what stands in for it: see instead_of. */
+static int mesh_now(lua_State *L) {
+    value_push_mesh(L, value_mesh(L, 1));
+    return 1;
+}
+
+/* mesh_traced(): the mesh of the trace under way; nil. */
+static int mesh_traced(lua_State *L) {
+    const Host *h = state_of(L);
+    if (h->trace && h->trace->graph->mesh)
+        value_push_mesh(L, h->trace->graph->mesh);
     else
         lua_pushnil(L);
     return 1;
@@ -137,6 +148,7 @@ void lexplicit_open(lua_State *L) {
     static const luaL_Reg meta[] = {{"__close", scope_close}, {"__gc", scope_close}, {NULL, NULL}};
     static const luaL_Reg fns[] = {{"with_option", with_option},     {"resolving", resolving},
                                    {"switching", switching},         {"mesh_here", mesh_here},
+                                   {"mesh_now", mesh_now},           {"mesh_traced", mesh_traced},
                                    {"explicit_here", explicit_here}, {NULL, NULL}};
     value_new_type(L, VALUE_SCOPE, meta, NULL, NULL);
     luaL_setfuncs(L, fns, 0);

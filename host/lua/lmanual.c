@@ -66,9 +66,7 @@ static int in_manual(lua_State *L) {
     const Mesh *mesh = value_mesh(L, 1);
     uint32_t axes = read_axes(L, 2, mesh, NULL), before = t->build.manual;
     value_check_type(L, 3, LUA_TFUNCTION, "in_manual");
-    if (t->graph->mesh && t->graph->mesh != mesh)
-        value_two_meshes(L, "shard_map", mesh, t->graph->mesh);
-    t->graph->mesh = mesh;
+    value_use_mesh(L, h, mesh, "shard_map");
     uint64_t serial = t->serial;
     t->build.manual |= axes;
     int status = where_pcall(L, lua_gettop(L) - 3);
@@ -133,6 +131,7 @@ static void read_border(lua_State *L, Border *b) {
     b->h = state_of(L);
     b->t = trace_of(L, b->h);
     b->mesh = value_mesh(L, 2);
+    value_use_mesh(L, b->h, b->mesh, "shard_map");
     b->axes = read_axes(L, 4, b->mesh, NULL);
     b->loc = where_loc(L, b->h);
     b->v = value_in_trace(L, b->h, 1);
@@ -148,7 +147,6 @@ static int push_enter(lua_State *L) {
     Layout l;
     read_border(L, &b);
     state_check(L, b.h, layout_bind(&b.h->cx, b.mesh, value_spec(L, 3), b.dims, "shard_map", &l));
-    b.t->graph->mesh = b.mesh;
     b.at.manual = mode_of(graph_type(b.t->graph, b.v)).manual | b.axes;
     return push_built(L, b.h, &b.at, manual_enter(&b.at, b.v, &l, b.axes));
 }

@@ -188,14 +188,10 @@ static Err two_meshes(Graph *g, const OpDef *def, const char *what, const Mesh *
     return e;
 }
 
-/* A constraint puts the program on its mesh. */
-static Err take_mesh(Graph *g, const OpDef *def, const char *attr) {
-    if (!(def->flags & OPF_CONSTRAINT)) return E_OK;
-    const Layout *l = ((const ConstrainAttr *)(const void *)attr)->layout;
-    if (!l) return E_OK;
-    if (g->mesh && g->mesh != l->mesh) return two_meshes(g, def, "the layout", l->mesh);
-    g->mesh = l->mesh;
-    return E_OK;
+/* What a constraint asks for: the program comes onto its mesh; NULL for other ops. */
+static const Layout *layout_asked(const OpDef *def, const char *attr) {
+    if (!(def->flags & OPF_CONSTRAINT)) return NULL;
+    return ((const ConstrainAttr *)(const void *)attr)->layout;
 }
 
 static Err build_eager(const EagerArgs *a, const Loc *loc, Graph *g) {
@@ -213,7 +209,10 @@ static Err build_eager(const EagerArgs *a, const Loc *loc, Graph *g) {
         in[i] =
             (Operand){.v = build_param(&b, OP_PARAM, &(ParamAttr){.index = i + 1}, a->t[i]->type)};
     }
-    TRY(take_mesh(g, a->def, a->attr));
+    const Layout *asked = layout_asked(a->def, a->attr);
+    if (asked && g->mesh && g->mesh != asked->mesh)
+        return two_meshes(g, a->def, "the layout", asked->mesh);
+    if (asked) g->mesh = asked->mesh;
     Val v = op_apply(&b, a->op, in, a->n, a->def->attr_size ? a->attr : NULL);
     int nout = v ? graph_def(g, v)->nout : 0;
     for (int i = 0; i < nout; i++) build_result(&b, v + i);
@@ -293,7 +292,8 @@ static int build_traced(lua_State *L, Host *h, int op, const Operand *in, int n,
     if (!loc) state_check(L, h, err_nomem(&h->cx, "a trace"));
     at.loc = &loc;
     at.nloc = 1;
-    state_check(L, h, take_mesh(t->graph, def, attr));
+    if (layout_asked(def, attr))
+        value_use_mesh(L, h, layout_asked(def, attr)->mesh, "constrain: the layout");
     Val v = op_apply(&at, op, in, n, def->attr_size ? attr : NULL);
     state_check(L, h, at.err);
     int nout = graph_def(t->graph, v)->nout;

@@ -230,7 +230,7 @@ void trace_result(lua_State *L, Host *h, Val v, const Layout *l, const char *nam
     at.nloc = loc ? 1 : 0;
     at.region = 0;
     if (l) {
-        h->trace->graph->mesh = l->mesh;
+        value_use_mesh(L, h, l->mesh, name ? name : "a result");
         v = build_op(&at, OP_CONSTRAIN, &v, 1, &(ConstrainAttr){l});
     }
     build_result(&at, v);

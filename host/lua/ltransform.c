@@ -101,6 +101,11 @@ void ltransform_check(lua_State *L, Host *h, Val v) {
     if (graph_opdef(t->graph, n)->flags & OPF_PARAM) return; /* what was met there from outside */
     Str *s = state_text(h);
     if (n->nloc) intern_print_loc(n->loc[0], s);
+    if (t->gone.at[lo].failed)
+        state_error(L, E_TRACED,
+                    "a tensor made in a call that raised an error (at %s) was kept after it; what "
+                    "such a call has made is undone",
+                    n->nloc ? str_of(s) : "its entry");
     state_error(L, E_TRACED,
                 "a tensor made for one example inside vmap, or inside custom_vjp (at %s), was kept "
                 "after it; return it from there instead",
@@ -122,7 +127,7 @@ static int transform_leave(lua_State *L) {
 static void let_go(lua_State *L, Host *h, int32_t first, int32_t end) {
     Trace *t = h->trace;
     while (t->gone.n && t->gone.at[t->gone.n - 1].first >= first) t->gone.n--;
-    if (first < end && !VEC_PUSH(&t->arena, &t->gone, (NodeRange){first, end}))
+    if (first < end && !VEC_PUSH(&t->arena, &t->gone, (NodeRange){first, end, false}))
         state_check(L, h, err_nomem(&h->cx, "a trace"));
 }
 

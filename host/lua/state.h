@@ -36,6 +36,7 @@ typedef struct Frame {
 
 typedef struct NodeRange {
     int32_t first, end;
+    bool failed; /* what made them raised an error */
 } NodeRange;
 
 typedef struct Trace {
@@ -46,7 +47,7 @@ typedef struct Trace {
     VEC(Frame) frame; /* the regions under way, the innermost last; see lregion.c */
     VEC(Capture) capture;
     int32_t inside;      /* transforms under way whose values do not last: no Param is written */
-    VEC(NodeRange) gone; /* nodes of such transforms that ended; ascending */
+    VEC(NodeRange) gone; /* nodes of such transforms that ended, or of what failed; ascending */
     Arena arena;
 } Trace;
 

@@ -46,6 +46,7 @@ Val lregion_capture(lua_State *L, Host *h, Val v);
 
 void ltrace_open(lua_State *L);
 void lregion_open(lua_State *L);
+void lattempt_open(lua_State *L);
 void lcontrol_open(lua_State *L);
 
 #endif

@@ -210,9 +210,7 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
     if (v) return lregion_capture(L, h, v);
     const Type *type = value_type_now(L, h, u->t->type, "a tensor met in this trace");
     const Layout *l = type->layout;
-    if (l && t->graph->mesh && l->mesh != t->graph->mesh)
-        value_two_meshes(L, "a tensor met in this trace", l->mesh, t->graph->mesh);
-    if (l) t->graph->mesh = l->mesh;
+    if (l) value_use_mesh(L, h, l->mesh, "a tensor met in this trace");
     Capture c = {.ref = LUA_NOREF};
     if (box) {
         lua_pushvalue(L, index);
@@ -240,7 +238,14 @@ _Noreturn void value_two_meshes(lua_State *L, const char *what, const Mesh *its,
     mesh_print(its, s);
     str_put(s, ", the rest on ");
     mesh_print(rest, s);
-    state_error(L, E_MESH, "%s is on %s; move one with device_put", what, str_of(s));
+    state_error(L, E_MESH, "%s is on %s; one call has one mesh: move one with device_put before it",
+                what, str_of(s));
+}
+
+void value_use_mesh(lua_State *L, Host *h, const Mesh *m, const char *what) {
+    Graph *g = h->trace->graph;
+    if (g->mesh && g->mesh != m) value_two_meshes(L, what, m, g->mesh);
+    g->mesh = m;
 }
 
 void value_push_mesh(lua_State *L, const Mesh *m) {

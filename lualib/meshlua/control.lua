@@ -88,9 +88,10 @@ local function check_alike(who, what, before, after, was, is)
   end
 end
 
---- Calls body in a trace: the one under way, or one of its own that runs at once. body returns a tree.
+--- Calls body in a trace: the one under way, which is as it was before if body raises, or one of its own that
+--- runs at once. body returns a tree.
 local function in_trace(body)
-  if core.is_tracing() then return body() end
+  if core.is_tracing() then return core.attempt(body) end
   local out
   local values = table.pack(core.run_traced(function()
     out = body()

@@ -29,20 +29,29 @@ end
 --- The mesh: that given, or that in context. Inside another shard_map it is that one's.
 local function mesh_of(given)
   local outer, manual = core.manual()
-  local context = outer or core.mesh_current()
+  local context = core.mesh_current() or outer
   if given and not core.is_mesh(given) then
     raise("E_MESH", "shard_map: option 'mesh' must be a Mesh, not %s", lib.kind(given))
   end
-  local mesh = given or context
+  local mesh = given and core.mesh_now(given) or context
   if not mesh then
     raise("E_MESH", "shard_map: there is no mesh; pass mesh = ..., or call it inside mesh:with(fn)")
   end
   if context and mesh ~= context then
-    raise("E_MESH", "shard_map: its mesh is %s, but the one in context is %s", tostring(mesh),
-      tostring(context))
+    raise("E_MESH", "shard_map: its mesh is %s, but the one in context is %s; leave the option out, or call "
+      .. "it outside", tostring(mesh), tostring(context))
   end
   if #mesh.axis_names == 0 then raise("E_MESH", "shard_map: the mesh has no axes") end
   return mesh, set_of(manual or {})
+end
+
+--- Raises where what is traced around the call is on another mesh.
+local function check_traced(mesh)
+  local around = core.mesh_traced()
+  if around and mesh ~= around then
+    raise("E_MESH", "shard_map: its mesh is %s, but what is traced around it is on %s; one call has one "
+      .. "mesh: call this one outside, with device_put between", tostring(mesh), tostring(around))
+  end
 end
 
 --- The axes that become manual: all that are not yet, or those named.
@@ -204,6 +213,11 @@ local function check_args(args, names, specs, mesh)
       if not core.is_spec(spec) then
         raise("E_SPEC", "shard_map: %s is a tensor, but in_specs has %s for it; give it a P (P() for one "
           .. "that all devices have whole)", at, spec == nil and "nothing" or "a table")
+      end
+      local its = lib.is_tensor(x) and x.sharding.mesh
+      if its and its ~= mesh then
+        raise("E_MESH", "shard_map: %s is on %s, but the mesh is %s; move it with device_put", at,
+          tostring(its), tostring(mesh))
       end
       local what, kind = misfit(x, spec, mesh)
       if what then wrong[#wrong + 1], code = at .. ": " .. what, code or kind end
@@ -434,6 +448,7 @@ function M.shard_map(fn, options)
   return core.wrap(function(...)
     local args = table.pack(...)
     local mesh, manual = mesh_of(given)
+    check_traced(mesh)
     local axes = axes_of(axis_names, mesh, manual)
     if ins ~= nil then check_specs("in_specs", ins, axes) end
     check_specs("out_specs", outs, axes)

@@ -4,12 +4,13 @@ local tree = require "meshlua.tree"
 
 local M = {}
 
---- Calls body in a trace: the one under way, or one of its own that runs at once, on `mesh` if that is given.
+--- Calls body in a trace: the one under way, which is as it was before if body raises, or one of its own that
+--- runs at once, on `mesh` if that is given.
 --- body returns a tree; its tensors are concrete where there was no trace.
 ---@param body fun(): any
 ---@param mesh Mesh?
 function M.run(body, mesh)
-  if core.is_tracing() then return body() end
+  if core.is_tracing() then return core.attempt(body) end
   local result, leaves, effects
   local values = table.pack(core.run_traced(function()
     result, leaves, effects = body(), {}, core.effects()

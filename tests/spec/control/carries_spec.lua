@@ -12,7 +12,9 @@ local even = {P(), P("x"), P(nil, "x"), P("y"), P(nil, "y"), P("x", "y"), P("y",
 local uneven = {P(), P({"x", uneven = "pad"}), P(nil, {"y", uneven = "pad"}), P({"x", "y", uneven = "pad"}),
   P({"y", uneven = "pad"}, {"x", uneven = "pad"})}
 
-if helper.watched then even, uneven = {even[3], even[4], even[6], even[9]}, {uneven[2], uneven[4], uneven[5]} end
+if helper.watched then
+  even, uneven = {even[3], even[4], even[6], even[9]}, {uneven[2], uneven[4], uneven[5]}
+end
 
 local function loop(n, body, init) return ml.fori_loop(0, n, function(_, c) return body(c) end, init) end
 local function same(c) return c end

@@ -63,7 +63,7 @@ describe("device_put", function()
         end
       end
     end
-    helper.raises("[E_MESH] constrain: the layout is on Mesh(a=2, b=2, c=2), what comes before on "
+    helper.raises("[E_MESH] constrain: the layout is on Mesh(a=2, b=2, c=2), the rest on "
       .. "Mesh(data=4, model=2)",
       ml.jit(function(x) return ml.device_put(x, NamedSharding(cube, P())) end), ml.device_put(values,
         shardings[1]))
