@@ -131,4 +131,21 @@ describe("scan inside shard_map", function()
     end
     differences.check(loss, {draw(7, 3, 8)}, 1e-6)
   end)
+
+  -- What varies beside the sum over devices keeps it in the loop.
+  it("sums over devices in each iteration where a factor differs between them", function()
+    local all = {mesh = ml.make_mesh({8}, {"x"}), in_specs = P("x"), out_specs = P("x")}
+    local f = ml.shard_map(function(x)
+      local c = ml.scan(function(c)
+        return c + ml.psum(x, "x") * (ml.axis_index("x") + 1):astype("float32")
+      end, ml.zeros_like(x), nil, {length = 3})
+      return c
+    end, all)
+    assert.same({84, 168, 252, 336, 420, 504, 588, 672}, f(ml.arange(8.0)):totable())
+    local g = ml.shard_map(function(x)
+      local c = ml.scan(function(c) return c + ml.psum(x, "x") * 2 end, ml.zeros_like(x), nil, {length = 3})
+      return c
+    end, all)
+    assert.same({168, 168, 168, 168, 168, 168, 168, 168}, g(ml.arange(8.0)):totable())
+  end)
 end)

@@ -19,6 +19,21 @@ end
 describe("uneven = \"pad\"", function()
   local x = ml.device_put(ml.arange(17.0), padded)
 
+  it("adds nothing to a sum, a maximum or a minimum, in any dtype", function()
+    for _, dtype in ipairs {"float32", "float64", "float16", "bfloat16", "int32", "int64"} do
+      local low = ml.device_put(ml.astype(ml.arange(17) - 20, dtype), padded) -- -20 .. -4
+      local high = ml.device_put(ml.astype(ml.arange(17) + 3, dtype), padded) -- 3 .. 19
+      assert.equal(-4, low:max():item(), dtype)
+      assert.equal(-20, low:min():item(), dtype)
+      assert.equal(3, high:min():item(), dtype)
+      assert.equal(19, high:max():item(), dtype)
+      assert.near(187, high:sum():item(), 1, dtype)
+    end
+    local least = ml.tensor({math.mininteger, math.mininteger + 1, math.mininteger + 2}, "int64")
+    assert.equal(math.mininteger + 2, ml.device_put(least, padded):max():item())
+    assert.equal(math.maxinteger - 2, ml.device_put(ml.bitnot(least), padded):min():item())
+  end)
+
   it("keeps the logical size and the values", function()
     assert.same({17}, x.shape)
     assert.equal("float32[17@x]", ml.typeof(x))
