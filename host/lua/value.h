@@ -85,9 +85,9 @@ const Spec *value_spec(lua_State *L, int index);
 void value_push_sharding(lua_State *L, const LuaSharding *s);
 /* A NamedSharding, or a P bound to the mesh in context. */
 LuaSharding value_sharding(lua_State *L, Host *h, int index);
-/* "argument b is on Mesh(data=8), the rest on ..." */
 /* The mesh becomes that of the trace under way; E_MESH where it has another. */
 void value_use_mesh(lua_State *L, Host *h, const Mesh *m, const char *what);
+/* "argument b is on Mesh(data=8), the rest on ..." */
 _Noreturn void value_two_meshes(lua_State *L, const char *what, const Mesh *its, const Mesh *rest);
 /* Raises unless every axis of the P is one of the mesh, and only once there. */
 void value_check_spec(lua_State *L, Host *h, const char *who, const Mesh *m, const Spec *spec);
