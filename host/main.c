@@ -33,7 +33,7 @@ typedef struct Program {
     const char *command; /* a function of cli.lua to run instead, or NULL */
     const char *devices, *dump, *profile;
     RankFlags ranks;
-    const char *timeout;
+    const char *timeout, *secret;
     const char *processes;                  /* of `run -n`, or NULL */
     bool *is_ours;                          /* by index in argv: not for those processes */
     const char *wrong, *wrong_flag;         /* what is wrong with the flags, or NULL */
@@ -65,6 +65,7 @@ static bool long_flag(Program *p, int i) {
                   {"dump", &p->dump},
                   {"profile", &p->profile},
                   {"timeout", &p->timeout},
+                  {"secret", &p->secret},
                   {"log-ranks", &p->ranks.log_ranks},
                   {"world-size", &p->ranks.value[RANK_WORLD_SIZE]},
                   {"rank", &p->ranks.value[RANK_RANK]},
@@ -365,6 +366,7 @@ static int prepare(lua_State *L) {
         exit_open(L);
         output_begin(L, &state_of(L)->rt.ranks);
         JoinFlags join = {.timeout = p->timeout,
+                          .secret = p->secret,
                           .hash = hash_script,
                           .program = p,
                           .name = p->script < p->argc ? p->argv[p->script] : "-e"};

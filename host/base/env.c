@@ -22,6 +22,9 @@ static const EnvRow rows[ENV_COUNT] = {
                    "every kernel on a GPU"},
     [ENV_TIMEOUT] = {"MESHLUA_TIMEOUT", "seconds",
                      "how long a process waits for others, as --timeout; default: 300"},
+    [ENV_SECRET] = {"MESHLUA_SECRET", "text | @FILE",
+                    "what processes of this job know and strangers do not, of 16 bytes or more; "
+                    "nobody else may read the file"},
     [ENV_CACHE] = {"MESHLUA_CACHE", "off | FOLDER",
                    "where compiled kernels and chosen algorithms are kept between runs; default: "
                    "meshlua in the user's folder of caches"},

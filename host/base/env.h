@@ -15,6 +15,7 @@ typedef enum EnvVar {
     ENV_PATH,
     ENV_CHECK,
     ENV_TIMEOUT,
+    ENV_SECRET,
     ENV_CACHE,
     ENV_ALGORITHMS,
     ENV_TF32,

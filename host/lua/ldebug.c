@@ -215,9 +215,8 @@ static int env(lua_State *L) {
         value_set_string(L, "name", r->name);
         value_set_string(L, "value", r->value);
         value_set_string(L, "doc", r->doc);
-        if (env_get((EnvVar)i)) {
-            value_set_string(L, "now", env_get((EnvVar)i));
-        }
+        const char *now = env_get((EnvVar)i);
+        if (now) value_set_string(L, "now", i == ENV_SECRET && now[0] != '@' ? "(set)" : now);
         lua_rawseti(L, -2, i + 1);
     }
     return 1;

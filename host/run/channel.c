@@ -111,21 +111,19 @@ static short wanted(const Conn *conn) {
     return (short)(POLLIN | (conn_pending(conn) ? POLLOUT : 0));
 }
 
-/* Who may have something to say: the main thread, guests, who knocks, peers. */
+/* Who may have something to say: the main thread, who knocks, peers, guests. */
 static nfds_t fill_poll(Channel *c) {
-    struct pollfd *p = c->poll;
-    int room = -1;
-    *p++ = (struct pollfd){.fd = c->wake, .events = POLLIN};
-    for (int i = 0; i < GUESTS; i++) {
-        const Conn *g = &c->guest[i].conn;
-        if (g->fd < 0) room = i;
-        *p++ = (struct pollfd){.fd = g->fd, .events = wanted(g)};
-    }
-    *p++ = (struct pollfd){.fd = room >= 0 ? c->listener : -1, .events = POLLIN};
+    struct pollfd *p = c->poll + POLL_PEERS;
+    c->poll[POLL_WAKE] = (struct pollfd){.fd = c->wake, .events = POLLIN};
+    c->poll[POLL_LISTENER] = (struct pollfd){.fd = c->listener, .events = POLLIN};
     for (int32_t i = 0; i < c->npeer; i++) {
         const Conn *conn = &c->peer[i].conn;
         short events = !channel_is_hub(c) && !c->connected ? POLLOUT : wanted(conn);
         *p++ = (struct pollfd){.fd = conn->lost ? -1 : conn->fd, .events = events};
+    }
+    for (int32_t i = 0; i < c->nguest && !c->joined; i++) {
+        const Conn *g = &c->guest[i].conn;
+        *p++ = (struct pollfd){.fd = g->fd, .events = wanted(g)};
     }
     return (nfds_t)(p - c->poll);
 }
@@ -157,7 +155,8 @@ static void *work(void *ud) {
         pthread_mutex_unlock(&c->lock);
         poll(c->poll, n, ms);
         uint64_t count;
-        while (c->poll[0].revents && read(c->wake, &count, sizeof count) < 0 && errno == EINTR) {}
+        while (c->poll[POLL_WAKE].revents && read(c->wake, &count, sizeof count) < 0 &&
+               errno == EINTR) {}
         pthread_mutex_lock(&c->lock);
         if (channel_is_hub(c))
             channel_hub_step(c, ring_now());
@@ -205,38 +204,46 @@ static Err listen_for_others(Ctx *cx, Channel *c) {
 static void raise_files(const Channel *c) {
     struct rlimit l;
     if (getrlimit(RLIMIT_NOFILE, &l) != 0) return;
-    rlim_t want = (rlim_t)c->world + SPARE_FILES;
+    rlim_t want = (rlim_t)(c->world + c->nguest) + SPARE_FILES;
     if (l.rlim_cur >= want || l.rlim_max < want) return;
     l.rlim_cur = want;
     setrlimit(RLIMIT_NOFILE, &l);
+}
+
+static size_t polled(const Channel *c) {
+    return (size_t)(POLL_PEERS + c->npeer + c->nguest);
 }
 
 static Err allocate(Ctx *cx, Channel *c) {
     size_t world = (size_t)c->world;
     c->npeer = c->rank == 0 ? c->world : 1;
     c->peer = alloc_new(&c->alloc, sizeof *c->peer * (size_t)c->npeer);
-    c->poll = alloc_new(&c->alloc, sizeof *c->poll * ((size_t)c->npeer + POLL_PEERS));
+    c->nguest = c->rank == 0 ? channel_guests_most(c->world) : 0;
+    c->guest = alloc_new(&c->alloc, sizeof *c->guest * (size_t)c->nguest);
+    c->poll = alloc_new(&c->alloc, sizeof *c->poll * polled(c));
     c->standing = c->rank == 0 ? alloc_new(&c->alloc, sizeof *c->standing * world) : NULL;
     str_init(&c->failed_text, &c->alloc);
-    for (int i = 0; i < GUESTS; i++) conn_init(&c->guest[i].conn, &c->alloc, -1);
+    for (int32_t i = 0; c->guest && i < c->nguest; i++) conn_init(&c->guest[i].conn, &c->alloc, -1);
     for (int32_t i = 0; c->peer && i < c->npeer; i++) {
         conn_init(&c->peer[i].conn, &c->alloc, -1);
         str_init(&c->peer[i].texts, &c->alloc);
     }
-    return c->peer && c->poll && (c->rank > 0 || c->standing) ? E_OK : no_memory(cx);
+    bool hub = c->standing && c->guest;
+    return c->peer && c->poll && (c->rank > 0 || hub) ? E_OK : no_memory(cx);
 }
 
 static void free_all(Ctx *cx, Channel *c) {
     if (c->listener >= 0) close(c->listener);
     if (c->wake >= 0) close(c->wake);
-    for (int i = 0; i < GUESTS; i++) conn_close(&c->guest[i].conn);
+    if (c->guest) channel_guests_close(c);
     for (int32_t i = 0; c->peer && i < c->npeer; i++) {
         conn_close(&c->peer[i].conn);
         str_free(&c->peer[i].texts);
     }
     str_free(&c->failed_text);
     alloc_free(&c->alloc, c->peer, sizeof *c->peer * (size_t)c->npeer);
-    alloc_free(&c->alloc, c->poll, sizeof *c->poll * ((size_t)c->npeer + POLL_PEERS));
+    alloc_free(&c->alloc, c->guest, sizeof *c->guest * (size_t)c->nguest);
+    alloc_free(&c->alloc, c->poll, sizeof *c->poll * polled(c));
     alloc_free(&c->alloc, c->standing, sizeof *c->standing * (size_t)c->world);
     ring_free(&c->ring);
     pthread_cond_destroy(&c->changed);
@@ -264,6 +271,7 @@ Err channel_open(Ctx *cx, const Ranks *r, const ChannelOptions *o, Channel **out
     c->world = r->world;
     c->timeout = o->timeout * SECOND;
     c->meet = o->meet;
+    c->secret = o->secret;
     c->opened = ring_now();
     c->retry_delay = SECOND / 1000;
     c->listener = -1;
@@ -304,17 +312,21 @@ static struct timespec after(int seconds) {
 
 Err channel_join(Ctx *cx, Channel *c, int seconds) {
     struct timespec until = after(seconds);
-    Str missing;
+    Str missing, strangers;
     str_init(&missing, &cx->alloc);
+    str_init(&strangers, &cx->alloc);
     pthread_mutex_lock(&c->lock);
     while (!c->joined && pthread_cond_timedwait(&c->changed, &c->lock, &until) == 0) {}
     bool joined = c->joined;
     if (!joined && c->rank == 0) channel_hub_missing(c, &missing);
+    if (!joined && c->rank == 0) channel_guests_print(c, &strangers);
     pthread_mutex_unlock(&c->lock);
     Err err = E_OK;
     if (!joined)
-        err = err_set(cx, E_RANKS, "%s within %d s",
-                      c->rank == 0 ? str_of(&missing) : "rank 0 was not found", seconds);
+        err = err_set(cx, E_RANKS, "%s within %d s%s",
+                      c->rank == 0 ? str_of(&missing) : "rank 0 was not found", seconds,
+                      str_of(&strangers));
+    str_free(&strangers);
     str_free(&missing);
     return err;
 }
@@ -325,7 +337,7 @@ _Noreturn void channel_fail(Channel *c, int code, const char *text) {
     if (channel_is_hub(c)) channel_hub_fail(c, code, text);
     c->fail_code = code;
     c->fail_text = text ? text : "";
-    if (c->connected) channel_member_fail(c);
+    if (c->met) channel_member_fail(c);
     wake(c);
     /* rank 0 has all processes ended, by their threads */
     while (pthread_cond_timedwait(&c->changed, &c->lock, &until) == 0) {}

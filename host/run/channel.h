@@ -22,11 +22,13 @@ typedef struct ChannelOptions {
     /* Where they meet. Rank 0 may leave it empty: it then waits where it can be reached from other
      * hosts, too, and channel_meet tells where. */
     Meet meet;
+    Secret secret; /* the same in all; its library is open */
 } ChannelOptions;
 
-/* Starts the thread, which joins the star: rank 0 waits for the others, the others look for it. A
- * rank that does not come, comes twice, or has another script or version is said by rank 0 and ends
- * all, whatever the main thread does meanwhile. */
+/* Starts the thread, which joins the star: rank 0 waits for the others, the others look for it, and
+ * each proves to the other that it knows the secret. A rank that does not come, comes twice, or has
+ * another script or version is said by rank 0 and ends all, whatever the main thread does
+ * meanwhile. */
 Err channel_open(Ctx *cx, const Ranks *r, const ChannelOptions *o, Channel **out) MUST_CHECK;
 const Meet *channel_meet(const Channel *c);
 /* Waits until all have joined; E_RANKS, with who is missing, if they have not after `seconds`. */

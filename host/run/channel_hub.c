@@ -4,9 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Time for the others to hear, to say who they are, to say where they stand. */
+/* Time for the others to hear, to say where they stand. */
 #define LINGER        (SECOND / 2)
-#define HELLO_WAIT    (5 * SECOND)
 #define ROUND_WAIT    SECOND
 #define ROUND_AT_ONCE (SECOND / 5)
 #define OWN_FAILURE   (SECOND / 10)
@@ -17,7 +16,7 @@ _Noreturn void channel_hub_end(Channel *c, int code, const char *text) {
     int32_t number = code;
     bool pending = true;
     if (text) channel_say(text);
-    for (int i = 0; i < GUESTS; i++)
+    for (int32_t i = 0; i < c->nguest; i++)
         conn_put(&c->guest[i].conn, FRAME_END, &number, sizeof number, NULL, 0);
     for (int32_t i = 0; i < c->npeer; i++)
         conn_put(&c->peer[i].conn, FRAME_END, &number, sizeof number, NULL, 0);
@@ -64,14 +63,34 @@ void channel_hub_missing(const Channel *c, Str *s) {
     alloc_free(s->alloc, in, (size_t)c->world);
 }
 
-static _Noreturn void twice(Channel *c, const Hello *a, const Hello *b) {
+/* "871 on alpha (10.0.0.7)" */
+static void print_process(Str *s, const Hello *h, const char *from) {
+    str_fmt(s, "%d on %s", (int)h->pid, h->host);
+    if (from[0]) str_fmt(s, " (%s)", from);
+}
+
+static _Noreturn void twice(Channel *c, const Peer *a, const Hello *b, const char *from) {
     Str s;
     begin_text(c, &s, "[E_RANKS] ");
-    str_fmt(&s,
-            "two processes say that they are rank %d: %d on %s and %d on %s; give each its own "
-            "rank",
-            (int)a->rank, (int)a->pid, a->host, (int)b->pid, b->host);
+    str_fmt(&s, "two processes say that they are rank %d: ", (int)b->rank);
+    print_process(&s, a ? &a->hello : &c->mine, a ? a->from : "");
+    str_put(&s, " and ");
+    print_process(&s, b, from);
+    str_put(&s, "; give each its own rank");
     end_with(c, CODE_ENVIRONMENT, &s);
+}
+
+void channel_hub_check(Channel *c, const Hello *h, const char *from) {
+    Str s;
+    if (h->world != c->world || h->rank < 0 || h->rank >= c->world) {
+        begin_text(c, &s, "[E_RANKS] ");
+        str_fmt(&s, "a process on %s%s%s%s says rank %d of %d, but rank 0 on %s is one of %d",
+                h->host, from[0] ? " (" : "", from, from[0] ? ")" : "", (int)h->rank, (int)h->world,
+                c->mine.host, (int)c->world);
+        end_with(c, CODE_ENVIRONMENT, &s);
+    }
+    if (h->rank == 0) twice(c, NULL, h, from);
+    if (c->peer[h->rank].here) twice(c, &c->peer[h->rank], h, from);
 }
 
 /* All must run the same script in the same meshlua. */
@@ -102,61 +121,11 @@ static void all_there(Channel *c) {
     compare(c);
     for (int32_t i = 1; i < c->world; i++)
         conn_put(&c->peer[i].conn, FRAME_WELCOME, NULL, 0, NULL, 0);
-    for (int i = 0; i < GUESTS; i++) conn_close(&c->guest[i].conn);
+    channel_guests_close(c);
     if (c->listener >= 0) close(c->listener);
     c->listener = -1;
     c->joined = true;
     pthread_cond_broadcast(&c->changed);
-}
-
-/* A guest says who it is: it takes its place, or it is a stranger and goes. */
-static void welcome(Channel *c, Guest *g, const Frame *f) {
-    Hello h = {.rank = 0};
-    Str s;
-    if (f->type != FRAME_HELLO || f->bytes < HELLO_FEWEST) {
-        conn_close(&g->conn);
-        return;
-    }
-    memcpy(&h, f->body, f->bytes < sizeof h ? f->bytes : sizeof h);
-    h.version[sizeof h.version - 1] = h.name[sizeof h.name - 1] = h.host[sizeof h.host - 1] = '\0';
-    if (memcmp(h.magic, c->mine.magic, sizeof h.magic) != 0 || h.token != c->meet.token) {
-        conn_close(&g->conn);
-        return;
-    }
-    if (h.world != c->world || h.rank < 0 || h.rank >= c->world) {
-        begin_text(c, &s, "[E_RANKS] ");
-        str_fmt(&s, "a process on %s says rank %d of %d, but rank 0 on %s is one of %d", h.host,
-                (int)h.rank, (int)h.world, c->mine.host, (int)c->world);
-        end_with(c, CODE_ENVIRONMENT, &s);
-    }
-    Peer *p = &c->peer[h.rank];
-    if (h.rank == 0) twice(c, &c->mine, &h);
-    if (p->here) twice(c, &p->hello, &h);
-    p->conn = g->conn;
-    p->hello = h;
-    p->here = true;
-    conn_init(&g->conn, &c->alloc, -1);
-}
-
-static void receive_guests(Channel *c, int64_t now) {
-    for (int i = 0; i < GUESTS; i++) {
-        Guest *g = &c->guest[i];
-        Frame f;
-        if (g->conn.fd < 0) continue;
-        conn_fill(&g->conn, HELLO_MOST);
-        if (conn_next(&g->conn, HELLO_MOST, &f))
-            welcome(c, g, &f);
-        else if (g->conn.lost || now - g->since > HELLO_WAIT)
-            conn_close(&g->conn);
-    }
-    for (int i = 0; i < GUESTS && c->listener >= 0; i++) {
-        Guest *g = &c->guest[i];
-        if (g->conn.fd >= 0) continue;
-        int fd = meet_accept(c->listener);
-        if (fd < 0) break;
-        conn_init(&g->conn, &c->alloc, fd);
-        g->since = now;
-    }
 }
 
 static void watch_start(Channel *c, int64_t now) {
@@ -170,13 +139,16 @@ static void watch_start(Channel *c, int64_t now) {
         begin_text(c, &s, "[E_RANKS] ");
         channel_hub_missing(c, &s);
         str_fmt(&s, " within %d s (--timeout)", (int)(c->timeout / SECOND));
+        channel_guests_print(c, &s);
         end_with(c, CODE_ENVIRONMENT, &s);
     }
     if (c->missing_said || now - c->opened < NOTICE * SECOND) return;
     c->missing_said = true;
     begin_text(c, &s, "");
     channel_hub_missing(c, &s);
-    str_fmt(&s, " within %d s; waiting for %d s in all\n", NOTICE, (int)(c->timeout / SECOND));
+    str_fmt(&s, " within %d s; waiting for %d s in all", NOTICE, (int)(c->timeout / SECOND));
+    channel_guests_print(c, &s);
+    str_put(&s, "\n");
     channel_say(str_of(&s));
     str_free(&s);
 }
@@ -333,7 +305,7 @@ static void receive_peers(Channel *c, int64_t now) {
 
 void channel_hub_step(Channel *c, int64_t now) {
     receive_peers(c, now);
-    if (!c->joined) receive_guests(c, now);
+    if (!c->joined) channel_guests_step(c, now);
     if (!c->gone_at) {
         watch_start(c, now);
         ask(c, channel_watch(c, now), 0, now);

@@ -11,6 +11,7 @@
 #define START       (2 * SECOND)
 #define ANSWER      (6 * SECOND / 5)
 #define WHO_IS_THIS (2 * SECOND)
+#define PROOF_WAIT  (6 * SECOND)
 
 /* Where rank 0 cannot speak the lowest rank that can does: each leaves those below it the time to
  * have all ended by the launcher. */
@@ -43,7 +44,7 @@ void channel_member_fail(Channel *c) {
 static void try_again(Channel *c, int64_t now) {
     conn_close(&c->peer[0].conn);
     conn_init(&c->peer[0].conn, &c->alloc, -1);
-    c->connected = false;
+    c->connected = c->answered = c->met = false;
     c->retry_at = now + c->retry_delay;
     c->retry_delay = now - c->opened < START ? RETRY_SOON : RETRY_LATER;
 }
@@ -63,9 +64,55 @@ static void connect_to_hub(Channel *c, int64_t now) {
     int state = meet_connected(hub->fd);
     if (state < 0 || (state == 0 && now - c->attempt_at > ATTEMPT)) try_again(c, now);
     if (state <= 0) return;
+    if (!meet_is_ours(hub->fd)) {
+        c->doubt = "a program of another user waits where rank 0 should";
+        try_again(c, now);
+        return;
+    }
     c->connected = true;
-    conn_put(hub, FRAME_HELLO, &c->mine, sizeof c->mine, NULL, 0);
-    if (c->fail_code) channel_member_fail(c);
+    c->attempt_at = now;
+}
+
+/* Says who this is, and proves it, in answer to a nonce that was never there before. */
+static void answer_challenge(Channel *c, const Frame *f) {
+    uint8_t mac[SECRET_MAC];
+    memcpy(c->nonce, f->body, sizeof c->nonce);
+    secret_nonce(&c->secret, c->mine.nonce);
+    secret_prove(&c->secret, SECRET_MEMBER, c->nonce, &c->mine, sizeof c->mine, mac);
+    conn_put(&c->peer[0].conn, FRAME_HELLO, &c->mine, sizeof c->mine, mac, sizeof mac);
+    c->answered = true;
+}
+
+static bool is_proof(const Channel *c, const Frame *f) {
+    return f->type == FRAME_PROOF && f->bytes == SECRET_MAC &&
+           secret_proves(&c->secret, SECRET_HUB, c->nonce, &c->mine, sizeof c->mine,
+                         (const uint8_t *)f->body);
+}
+
+/* Until who waits there has proved to be rank 0, nothing else that it says counts. */
+static void listen_to_stranger(Channel *c, int64_t now) {
+    Conn *hub = &c->peer[0].conn;
+    Frame f;
+    conn_flush(hub);
+    conn_fill(hub, HELLO_MOST);
+    while (!c->met && conn_next(hub, HELLO_MOST, &f)) {
+        if (!c->answered && f.type == FRAME_CHALLENGE && f.bytes == SECRET_NONCE) {
+            answer_challenge(c, &f);
+        } else if (c->answered && is_proof(c, &f)) {
+            c->met = true;
+        } else {
+            c->doubt = c->answered ? "who waits where rank 0 should does not know the secret "
+                                     "(MESHLUA_SECRET)"
+                                   : "another program waits where rank 0 should";
+            try_again(c, now);
+            return;
+        }
+    }
+    if (c->met && c->fail_code) channel_member_fail(c);
+    if (c->met || (!hub->lost && now - c->attempt_at < PROOF_WAIT)) return;
+    if (c->answered && hub->lost)
+        c->doubt = "rank 0 turned this process away: have both the same secret (MESHLUA_SECRET)?";
+    try_again(c, now);
 }
 
 static void watch_start(Channel *c, int64_t now) {
@@ -74,8 +121,10 @@ static void watch_start(Channel *c, int64_t now) {
     if (c->second && waited > WHO_IS_THIS)
         not_found(c, "another program waits where rank 0 should; choose another port");
     if (waited > c->timeout + ANSWER + turn(c))
-        not_found(c, c->connected ? "rank 0 does not answer" : "rank 0 did not start");
-    if (c->rank != 1 || c->connected || c->missing_said || waited < NOTICE * SECOND) return;
+        not_found(c, c->doubt       ? c->doubt
+                     : c->connected ? "rank 0 does not answer"
+                                    : "rank 0 did not start");
+    if (c->rank != 1 || c->met || c->missing_said || waited < NOTICE * SECOND) return;
     c->missing_said = true;
     str_init(&s, &c->alloc);
     str_fmt(&s, "meshlua: rank 0 did not start within %d s; waiting for %d s in all\n", NOTICE,
@@ -183,7 +232,8 @@ void channel_member_step(Channel *c, int64_t now) {
         return;
     }
     if (!c->connected) connect_to_hub(c, now);
-    if (c->connected && hub->fd >= 0) {
+    if (c->connected && !c->met) listen_to_stranger(c, now);
+    if (c->met && hub->fd >= 0) {
         conn_flush(hub);
         conn_fill(hub, MAX_TEXT);
         while (conn_next(hub, MAX_TEXT, &f)) take(c, &f);

@@ -1,5 +1,6 @@
 #include "run/link.h"
 #include "base/env.h"
+#include "base/log.h"
 #include "run/library.h"
 
 #include <dlfcn.h>
@@ -65,7 +66,36 @@ static Err read_options(Ctx *cx, const JoinFlags *join, ChannelOptions *o) {
     return E_OK;
 }
 
-/* Where rank 0 waits, for those who could not know it. */
+static bool is_tcp(const Meet *m) {
+    return m->hosts[0] && m->hosts[0] != '@';
+}
+
+/* What the processes know each other by. Over TCP it must come from outside: the others meet on a
+ * socket that tells the user, or get one of rank 0's through MPI. */
+static Err find_secret(Ctx *cx, const Ranks *r, const JoinFlags *join, ChannelOptions *o) {
+    char place[MEET_HOSTS];
+    if (join->secret && strcmp(join->secret, "require") != 0)
+        return err_set(cx, E_VALUE,
+                       "--secret=: expected `require`; the secret itself goes into %s, as all can "
+                       "read a command line",
+                       env_row(ENV_SECRET)->name);
+    TRY(secret_open(cx, &o->secret));
+    if (o->secret.given || !is_tcp(&o->meet)) return E_OK;
+    meet_text(&o->meet, place, sizeof place);
+    if (join->secret)
+        return err_set(cx, E_RANKS,
+                       "the processes would meet at %s without a secret (--secret=require); give "
+                       "all of them the same %s, such as @FILE",
+                       place, env_row(ENV_SECRET)->name);
+    if (r->rank == 0)
+        log_line(cx, LOG_WARN,
+                 "whoever reaches %s can pass for a process of this job: there is no secret (%s, "
+                 "the same for all processes)",
+                 place, env_row(ENV_SECRET)->name);
+    return E_OK;
+}
+
+/* Where rank 0 waits, for those who could not know it, and the secret. */
 static Err tell_meet(Ctx *cx, const Link *link, Meet *meet) {
     const Comm *c = &link->comm;
     size_t size = sizeof(CommPart) * (size_t)c->world;
@@ -106,6 +136,7 @@ Err link_open(Ctx *cx, const Ranks *r, const JoinFlags *join, Link *link) {
     TRY(read_options(cx, join, &o));
     if (r->world == 1) return E_OK;
     meet_find(r, &o.meet);
+    TRY(find_secret(cx, r, join, &o));
     o.script = join->hash ? join->hash(join->program) : 0;
     if (!r->mpi) return cannot_exchange(cx, r, &o, &link->channel);
     if (o.meet.hosts[0]) {
@@ -118,9 +149,14 @@ Err link_open(Ctx *cx, const Ranks *r, const JoinFlags *join, Link *link) {
         return err;
     }
     TRY(open_transport(cx, r, link));
-    if (r->rank == 0) TRY(channel_open(cx, r, &o, &link->channel));
-    if (r->rank == 0) o.meet = *channel_meet(link->channel);
+    if (r->rank == 0) {
+        if (!o.secret.given) secret_draw(&o.secret);
+        TRY(channel_open(cx, r, &o, &link->channel));
+        o.meet = *channel_meet(link->channel);
+        memcpy(o.meet.key, o.secret.key, sizeof o.meet.key);
+    }
     TRY(tell_meet(cx, link, &o.meet));
+    if (r->rank > 0) secret_take(&o.secret, o.meet.key);
     if (r->rank > 0) TRY(channel_open(cx, r, &o, &link->channel));
     return channel_join(cx, link->channel, o.timeout + JOIN_SPARE);
 }

@@ -163,29 +163,56 @@ int meet_listen(Meet *m, bool *taken, char *error, size_t size) {
         host_of(m, 0, host);
         socklen_t n = tcp_address(host, m->port, &a);
         code = n ? listen_at(&a, n, &fd) : EADDRNOTAVAIL;
-        /* a name of this host by which others find it may be none of its addresses */
-        if (code == EADDRNOTAVAIL) code = listen_everywhere(m->port, &fd);
     }
     *taken = code == EADDRINUSE;
-    if (code) snprintf(error, size, "%s", strerror(code));
+    if (code == EADDRNOTAVAIL)
+        snprintf(error, size,
+                 "it is no address of this host; give rank 0 one that is, or 0.0.0.0 "
+                 "for all of them");
+    else if (code)
+        snprintf(error, size, "%s", strerror(code));
     return code ? -1 : fd;
 }
 
-int meet_accept(int listener) {
-    int one = 1, fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0) return -1;
-    struct ucred who;
-    socklen_t n = sizeof who;
-    Address a;
-    socklen_t size = sizeof a;
-    if (getsockname(fd, &a.any, &size) != 0) a.any.sa_family = AF_UNSPEC;
+/* By its address. Of IPv6 anyone has a whole network to come from. */
+static void name_guest(const Address *a, MeetGuest *who) {
+    const struct in6_addr *v6 = &a->v6.sin6_addr;
+    struct in_addr v4 = a->v4.sin_addr;
+    bool is_v4 = a->any.sa_family == AF_INET;
+    if (!is_v4 && IN6_IS_ADDR_V4MAPPED(v6)) {
+        is_v4 = true;
+        memcpy(&v4, v6->s6_addr + 12, sizeof v4);
+    }
+    memcpy(&who->network, is_v4 ? (const void *)&v4 : v6->s6_addr, is_v4 ? sizeof v4 : 8);
+    if (!inet_ntop(is_v4 ? AF_INET : AF_INET6, is_v4 ? (const void *)&v4 : v6, who->from,
+                   sizeof who->from))
+        who->from[0] = '\0';
+}
+
+/* Is the other end of a unix socket of this user? */
+static bool same_user(int fd, struct ucred *who) {
+    socklen_t n = sizeof *who;
+    *who = (struct ucred){.uid = (uid_t)-1};
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, who, &n) == 0 && who->uid == geteuid();
+}
+
+int meet_accept(int listener, MeetGuest *who) {
+    Address a = {.v6 = {0}};
+    socklen_t n = sizeof a;
+    struct ucred user;
+    int one = 1, fd = accept4(listener, &a.any, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    *who = (MeetGuest){.network = 0};
+    if (fd < 0 && errno == ECONNABORTED) return MEET_TURNED_AWAY;
+    if (fd < 0) return errno == EMFILE || errno == ENFILE ? MEET_NO_ROOM : MEET_NOBODY;
     if (a.any.sa_family != AF_UNIX) {
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        name_guest(&a, who);
         return fd;
     }
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0 && who.uid == geteuid()) return fd;
+    if (same_user(fd, &user)) return fd;
+    snprintf(who->from, sizeof who->from, "uid %ld", (long)(int32_t)user.uid);
     close(fd);
-    return -1;
+    return MEET_TURNED_AWAY;
 }
 
 /* ---- the others ---- */
@@ -211,4 +238,12 @@ int meet_connected(int fd) {
     /* where nobody waits yet at a port that the system gives out, a socket may have met itself */
     bool is_tcp = peer.any.sa_family != AF_UNIX && getsockname(fd, &own.any, &own_size) == 0;
     return is_tcp && size == own_size && memcmp(&peer, &own, size) == 0 ? -1 : 1;
+}
+
+bool meet_is_ours(int fd) {
+    Address own;
+    socklen_t n = sizeof own;
+    struct ucred who;
+    if (getsockname(fd, &own.any, &n) != 0) return false;
+    return own.any.sa_family != AF_UNIX || same_user(fd, &who);
 }

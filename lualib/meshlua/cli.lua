@@ -30,6 +30,7 @@ usage: meshlua [flags] [script.lua [arguments]]
                      line then says its rank. Rank 0 alone by default
   --timeout=SECONDS  how long a process waits for the others, to start or in one collective, before all
                      end; default: 300
+  --secret=require   an error where processes would meet over TCP without a secret (MESHLUA_SECRET)
   --world-size=N     N processes run this script; what follows is left out where a launcher says it
   --rank=K           this is process K of them, from 0
   --local-rank=K     the number of this process on its host, from 0
@@ -44,7 +45,7 @@ stopped on a loss that is not finite, 5 a process waited longer than --timeout f
 SIGUSR1 or SIGTERM after a whole step, 128 + N ended by signal N.
 ]==]
 
-local flags = {"--devices", "--dump", "--profile", "--log-ranks", "--timeout", "--world-size", "--rank",
+local flags = {"--devices", "--dump", "--profile", "--log-ranks", "--timeout", "--secret", "--world-size", "--rank",
   "--local-rank", "--master-addr", "--master-port", "--ops", "--env", "--help"}
 
 --- Prints the flags.

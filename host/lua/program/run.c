@@ -7,6 +7,7 @@
 
 #include "base/env.h"
 #include "run/link.h"
+#include "run/secret.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -70,8 +71,11 @@ static void pass_signals_on(void) {
 /* ---- mpirun ---- */
 
 /* What a user has set himself stays. Root may, cores may be fewer than processes, which then give
- * way while they wait, none is bound to a core, and one host needs no network. */
+ * way while they wait, none is bound to a core, and one host needs no network. They know each other
+ * by a secret that nobody else has. */
 static void set_environment(void) {
+    char secret[SECRET_TEXT];
+    if (!env_get(ENV_SECRET) && secret_make(secret)) setenv(env_row(ENV_SECRET)->name, secret, 1);
     static const char *const settings[][2] = {
         {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
         {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},

@@ -315,8 +315,9 @@ static void run_process(Scenario *s, int i) {
                         .name = "train.lua",
                         .version = "0.1.0",
                         .meet = {.token = 5}};
-    dup2(out, STDERR_FILENO);
     ctx_init(&cx);
+    if (secret_open(&cx, &o.secret)) _exit(44);
+    dup2(out, STDERR_FILENO);
     pause_ms(20 * i);
     if (odd && strcmp(s->name, "another version") == 0) o.version = "0.0.9";
     if (odd && strcmp(s->name, "another script") == 0) o.script = 8, o.name = "old.lua";
