@@ -22,6 +22,12 @@ endforeach()
 unit_tests(run $<TARGET_OBJECTS:base> $<TARGET_OBJECTS:ir> $<TARGET_OBJECTS:run> ${kernel_objects})
 unit_tests(kernels ${kernel_objects})
 
+# Who attacks a job: see tests/dist/stranger_spec.lua.
+add_executable(dist_stranger tests/dist/stranger.c $<TARGET_OBJECTS:base> $<TARGET_OBJECTS:ir>
+                             $<TARGET_OBJECTS:run> ${kernel_objects})
+target_include_directories(dist_stranger PRIVATE host kernels)
+target_link_libraries(dist_stranger PRIVATE m ${CMAKE_DL_LIBS} Threads::Threads)
+
 include(${CMAKE_SOURCE_DIR}/tests/cuda/cuda.cmake)
 
 # ---- specs: busted, run by the program. "-- devices: 8" in a spec's first line is its --devices --

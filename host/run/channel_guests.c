@@ -91,6 +91,7 @@ static void hear(Channel *c, Guest *g, const Frame *f) {
         return;
     }
     secret_prove(&c->secret, SECRET_HUB, g->nonce, f->body, n, mac);
+    g->known = true;
     conn_put(&g->conn, FRAME_PROOF, mac, sizeof mac, NULL, 0);
     enter(c, g, &h);
 }
@@ -144,6 +145,7 @@ static void let_in(Channel *c, int fd, const MeetGuest *who, int64_t now) {
     conn_init(&g->conn, &c->alloc, fd);
     g->since = now;
     g->who = *who;
+    g->known = false;
     secret_nonce(&c->secret, g->nonce);
     conn_put(&g->conn, FRAME_CHALLENGE, g->nonce, sizeof g->nonce, NULL, 0);
 }

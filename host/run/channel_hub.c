@@ -17,7 +17,8 @@ _Noreturn void channel_hub_end(Channel *c, int code, const char *text) {
     bool pending = true;
     if (text) channel_say(text);
     for (int32_t i = 0; i < c->nguest; i++)
-        conn_put(&c->guest[i].conn, FRAME_END, &number, sizeof number, NULL, 0);
+        if (c->guest[i].known)
+            conn_put(&c->guest[i].conn, FRAME_END, &number, sizeof number, NULL, 0);
     for (int32_t i = 0; i < c->npeer; i++)
         conn_put(&c->peer[i].conn, FRAME_END, &number, sizeof number, NULL, 0);
     for (int64_t until = ring_now() + LINGER; pending && ring_now() < until; usleep(1000)) {

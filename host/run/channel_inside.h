@@ -69,6 +69,7 @@ typedef struct Guest { /* a connection that has not proved to be of this job */
     Conn conn;
     int64_t since;
     MeetGuest who;
+    bool known; /* it has proved it, and is about to take its place */
     uint8_t nonce[SECRET_NONCE];
 } Guest;
 

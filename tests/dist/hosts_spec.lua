@@ -1,30 +1,17 @@
 -- hosts_spec.lua: two hosts, as network namespaces on this machine.
 local helper = require "spec.helper"
+local hosts = require "dist.hosts"
 local mpi = require "dist.mpi"
 local shell = helper.shell
 
-local HOSTS = "tests/dist/scripts/hosts.sh "
+local HOSTS, NAME = hosts.SCRIPT, hosts.NAME
 
--- What runs beside this has other names.
-local unique = os.tmpname()
-local NAME = "ml" .. unique:match "%w%w%w%w$"
-os.remove(unique)
-
---- Why there can be no second host here, or nil.
-local function missing()
-  local _, _, code = shell(HOSTS .. "up " .. NAME .. " && " .. HOSTS .. "down " .. NAME)
-  if code ~= 0 then return "namespaces need root and ip (Debian: iproute2)" end
-end
-
-local why = missing()
-
---- A spec with two hosts.
+--- A spec with two hosts of its own.
 local function check(name, fn)
   mpi.it(name, function()
-    if why then helper.pending(why) end
-    local _, err, code = shell(HOSTS .. "up " .. NAME)
-    assert.equal(0, code, err)
-    finally(function() shell(HOSTS .. "down " .. NAME) end)
+    if hosts.why then helper.pending(hosts.why) end
+    hosts.up()
+    finally(hosts.down)
     fn()
   end)
 end

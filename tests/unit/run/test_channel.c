@@ -1,7 +1,6 @@
 /* Processes of one job, forked, without MPI: who joins, who is missing, who fails, is killed or
  * stops, and what is said of it. All scenarios run at once, as most of their time is waiting. */
-#include "run/channel.h"
-#include "run/standing.h"
+#include "run/channel_inside.h"
 #include "test.h"
 
 #include <fcntl.h>
@@ -295,13 +294,28 @@ enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
 
 /* ---- running them ---- */
 
-/* A port scanner, say: it says something else, and stays. */
-static void knock(const Meet *m) {
-    char bytes[600];
+static void say_to_hub(const Meet *m, const void *bytes, size_t n) {
     int fd = meet_connect(m, 0);
     for (int i = 0; i < 1000 && meet_connected(fd) == 0; i++) pause_ms(1);
+    if (send(fd, bytes, n, MSG_NOSIGNAL) < 0) _exit(45);
+}
+
+/* Both stay: a port scanner, say, that says something else; and one who knows what a rank says, but
+ * not the secret. */
+static void knock(const Meet *m) {
+    struct {
+        uint32_t type, n;
+        Hello hello;
+        char mac[SECRET_MAC];
+    } forged = {FRAME_HELLO,
+                sizeof(Hello) + SECRET_MAC,
+                {.magic = "meshlua", .token = 5, .rank = 1, .world = 2, .version = "0.1.0"},
+                "made up"};
+    char bytes[600];
     memset(bytes, 'x', sizeof bytes);
-    if (send(fd, bytes, sizeof bytes, MSG_NOSIGNAL) < 0) _exit(45);
+    say_to_hub(m, bytes, sizeof bytes);
+    _Static_assert(offsetof(__typeof__(forged), mac) == 8 + sizeof(Hello), "a frame");
+    say_to_hub(m, &forged, sizeof forged);
 }
 
 static void run_process(Scenario *s, int i) {
