@@ -428,7 +428,9 @@ static void run(lua_State *L, Program *p) {
         return;
     }
     run_chunks(L, p);
-    if (p->profile) run_module(L, p, "meshlua.profile", "finish", NULL, NULL);
+    /* a script that failed before anything ran leaves the file as it was */
+    if (p->exit_code == EXIT_OK || profile_has_run(&state_of(L)->rt))
+        if (p->profile) run_module(L, p, "meshlua.profile", "finish", NULL, NULL);
 }
 
 static int protected_main(lua_State *L) {
@@ -457,6 +459,7 @@ static void prepare_memory(void) {
 int main(int argc, char **argv) {
     Program p = {.argc = argc, .argv = argv};
     Heap heap;
+    output_hold_places();
     prepare_memory();
     blas_prepare_environment();
     lua_State *L = heap_new_state(&heap);
@@ -470,6 +473,7 @@ int main(int argc, char **argv) {
         p.exit_code = EXIT_SCRIPT;
         report(L, &p);
     }
+    p.exit_code = exit_code(L, p.exit_code);
     bool failed = p.exit_code != EXIT_OK && p.exit_code != EXIT_STOPPED;
     if (failed && !p.interrupted) core_abort(L, p.exit_code, NULL);
     lua_close(L);

@@ -22,6 +22,12 @@ M.help = {
   lr = mlp.help.lr, warmup = mlp.help.warmup, weight_decay = mlp.help.weight_decay,
 }
 
+M.range = {
+  channels = {least = 1}, blocks = {least = 1, most = 4}, width = {least = 1}, classes = mlp.range.classes,
+  dropout = mlp.range.dropout, lr = mlp.range.lr, warmup = mlp.range.warmup,
+  weight_decay = mlp.range.weight_decay,
+}
+
 -- ---- the model ----------------------------------------------------------------------------------------
 
 local ConvNet = nn.module "ConvNet"

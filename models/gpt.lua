@@ -27,6 +27,15 @@ M.help = {
   sample = "bytes to write at the end", temperature = "of the sample: below 1 the likely is likelier",
 }
 
+--- What they may be.
+M.range = {
+  layers = {least = 1}, width = {least = 1}, heads = {least = 1}, seq = {least = 1}, vocab = {least = 1},
+  dropout = {least = 0, most = 1}, dtype = {words = {"float32", "float64", "bfloat16", "float16"}},
+  lr = {least = 0}, min_lr = {least = 0}, warmup = {least = 0}, beta1 = {least = 0, below = 1},
+  beta2 = {least = 0, below = 1}, weight_decay = {least = 0}, clip = {least = 0}, sample = {least = 0},
+  temperature = {above = 0},
+}
+
 -- ---- the model ----------------------------------------------------------------------------------------
 
 --- What a layer needs to make its Params.

@@ -19,6 +19,11 @@ M.help = {
   weight_decay = "of matrices, times the learning rate",
 }
 
+M.range = {
+  width = {least = 1}, layers = {least = 1}, classes = {least = 1}, dropout = {least = 0, most = 1},
+  lr = {least = 0}, warmup = {least = 0}, weight_decay = {least = 0},
+}
+
 local PIXELS = 28 * 28
 local FOLDER = "/usr/share/datasets/fashion-mnist"
 

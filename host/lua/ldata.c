@@ -93,6 +93,14 @@ static int make_folder(lua_State *L) {
     return 1;
 }
 
+/* is_regular_file(path): it is there, and is no folder, device or pipe. */
+static int is_regular_file(lua_State *L) {
+    struct stat info;
+    const char *path = value_string(L, 1, NULL, "the file");
+    lua_pushboolean(L, stat(path, &info) == 0 && S_ISREG(info.st_mode));
+    return 1;
+}
+
 /* truncate(path, bytes): a file that is longer ends there; true, or nil, message. */
 static int truncate_file(lua_State *L) {
     const char *path = value_string(L, 1, NULL, "the file");
@@ -141,9 +149,13 @@ static int shuffled(lua_State *L) {
 }
 
 void ldata_open(lua_State *L) {
-    static const luaL_Reg fns[] = {{"put_across", put_across},   {"gunzip", gunzip},
-                                   {"make_folder", make_folder}, {"truncate", truncate_file},
-                                   {"shuffled", shuffled},       {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"put_across", put_across},
+                                   {"gunzip", gunzip},
+                                   {"make_folder", make_folder},
+                                   {"is_regular_file", is_regular_file},
+                                   {"truncate", truncate_file},
+                                   {"shuffled", shuffled},
+                                   {NULL, NULL}};
     static const luaL_Reg inflate_meta[] = {{"__gc", inflate_gc}, {NULL, NULL}};
     value_new_type(L, VALUE_INFLATE, inflate_meta, NULL, NULL);
     luaL_setfuncs(L, fns, 0);

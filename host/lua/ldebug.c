@@ -4,8 +4,10 @@
 #include "lua/value.h"
 
 #include "base/env.h"
+#include "base/file.h"
 #include "run/gpu.h"
 
+#include <errno.h>
 #include <string.h>
 #include <time.h>
 
@@ -91,12 +93,13 @@ static int plant(lua_State *L) {
     return 0;
 }
 
-/* NULL: the standard error, or nothing where this rank is silent. */
+/* NULL: the standard error, or nothing where this rank is silent. What is in the file stays until
+ * there is something to write. */
 static FILE *open_dump(Host *h, const char *path) {
     if (!path && !h->rt.ranks.silent) return stderr;
     Str *s = state_text(h);
     ranks_print_file(&h->rt.ranks, path ? path : "", s);
-    return s->failed ? NULL : fopen(str_of(s), "w");
+    return s->failed ? NULL : file_open_kept(str_of(s));
 }
 
 Err ldebug_set_dump(Host *h, const char *text) {
@@ -118,12 +121,13 @@ Err ldebug_set_dump(Host *h, const char *text) {
     FILE *file = open_dump(h, text[n] ? text + n + 1 : NULL);
     if (!file) {
         alloc_free(&h->cx.alloc, stage, n + 1);
-        return err_set(&h->cx, E_IO, "--dump: cannot write %s", text + n + 1);
+        return err_set(&h->cx, E_IO, "--dump: cannot write %s: %s", text + n + 1, strerror(errno));
     }
     if (h->dump && h->dump != stderr) fclose(h->dump);
     if (h->dump_stage) alloc_free(&h->cx.alloc, h->dump_stage, strlen(h->dump_stage) + 1);
     h->dump_stage = stage;
     h->dump = file;
+    h->dumped = false;
     return E_OK;
 }
 

@@ -1,6 +1,7 @@
 #include "lua/state.h"
 
 #include "base/env.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "lua/heap.h"
 #include "lua/stop.h"
@@ -8,6 +9,7 @@
 #include "run/profile.h"
 #include "run/source.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -35,7 +37,8 @@ static int host_gc(lua_State *L) {
     heap_share(L, NULL);
     if (h->trace) free_trace(h->trace, h);
     h->trace = NULL;
-    if (profile_stop(&h->rt)) log_line(&h->cx, LOG_ERROR, "%s", h->cx.err.text);
+    if (profile_has_run(&h->rt) && profile_stop(&h->rt))
+        log_line(&h->cx, LOG_ERROR, "%s", h->cx.err.text);
     cache_free(&h->plans);
     runtime_free(&h->rt);
     stop_forget(h);
@@ -192,8 +195,9 @@ bool state_collect_after(lua_State *L, Host *h, Err e) {
 
 /* ---- from a traced graph to something that runs ---- */
 typedef struct Dump {
-    const Host *h;
+    Host *h;
     Str *stages; /* or NULL */
+    int failed;  /* errno of what could not be written, or 0 */
 } Dump;
 
 static bool to_file(const Host *h, const char *stage) {
@@ -208,16 +212,21 @@ static bool wants_dump(void *ud, const char *stage) {
     return d->stages || to_file(d->h, stage);
 }
 
+/* The first program takes the place of what was in the file. */
+static bool write_dump(Host *h, const char *stage, const char *text) {
+    if (!h->dumped && h->dump != stderr && !file_empty(h->dump)) return false;
+    h->dumped = true;
+    return fprintf(h->dump, "-- %s\n%s", stage, text) >= 0 && fflush(h->dump) == 0;
+}
+
 static void dump_stage(void *ud, const char *stage, const char *text) {
-    const Dump *d = ud;
+    Dump *d = ud;
     if (d->stages) {
         str_put_n(d->stages, "", 1);
         str_put_n(d->stages, stage, strlen(stage) + 1);
         str_put(d->stages, text);
     }
-    if (!to_file(d->h, stage)) return;
-    fprintf(d->h->dump, "-- %s\n%s", stage, text);
-    fflush(d->h->dump);
+    if (to_file(d->h, stage) && !write_dump(d->h, stage, text)) d->failed = errno;
 }
 
 static Err dump_source(Dump *d, Runtime *rt, const Plan *p) {
@@ -254,7 +263,7 @@ Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place
         exec_retain(*out);
         return E_OK;
     }
-    Dump dump = {h, stages};
+    Dump dump = {.h = h, .stages = stages};
     PassOptions o = {.target = h->rt.target,
                      .expand = h->expand,
                      .verify = h->verify,
@@ -272,7 +281,14 @@ Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place
     int64_t start = profile_now(h->rt.profile);
     if (!e) e = pipeline_run(g, &o, donated, &plan, types);
     if (!e) profile_note(h->rt.profile, PROFILE_PLAN, NULL, start);
-    if (!e && (e = dump_source(&dump, &h->rt, plan))) plan_free(&h->cx, plan);
+    if (!e) e = dump_source(&dump, &h->rt, plan);
+    if (!e && dump.failed)
+        e = err_set(&h->cx, E_IO, "--dump=%s: what it is for cannot be written: %s", h->dump_stage,
+                    strerror(dump.failed));
+    if (e && plan) {
+        plan_free(&h->cx, plan);
+        plan = NULL;
+    }
     start = profile_now(h->rt.profile);
     if (!e) e = exec_bind(&h->rt, plan, g->mesh, types, &exec);
     if (!e) profile_note(h->rt.profile, PROFILE_BIND, NULL, start);

@@ -84,6 +84,7 @@ typedef struct Host {
     bool used;                       /* a tensor or mesh was made: devices can no longer change */
     char *dump_stage;
     FILE *dump;
+    bool dumped;                        /* a program was written to it */
     const void *tensor_meta, *box_meta; /* the addresses of their metatables: see value_handle */
     bool expand, verify;
     /* The handler of ml.on_stop runs, has been called, has failed. */

@@ -1,4 +1,5 @@
 #include "run/profile.h"
+#include "base/file.h"
 #include "run/bind.h"
 
 #include <errno.h>
@@ -38,7 +39,7 @@ Err profile_start(Runtime *rt, const char *path) {
     arena_init(&p->arena, &cx->alloc);
     p->path = own_path(p, &rt->ranks, path);
     Err err = p->path && init_ring(p, &p->host) ? E_OK : err_nomem(cx, "a profile");
-    if (!err && !(p->file = fopen(p->path, "w")))
+    if (!err && !(p->file = file_open_kept(p->path)))
         err = err_set(cx, E_IO, "profile: cannot write %s: %s", path, strerror(errno));
     if (err) {
         free_profile(p);

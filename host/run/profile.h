@@ -90,12 +90,17 @@ static inline int64_t profile_now(const Profile *p) {
     return p ? profile_clock() : 0;
 }
 
-/* From now on everything is recorded; the file is opened at once, and written at the end. */
+/* From now on everything is recorded; the file is opened at once, and keeps what is in it until it
+ * is written at the end. */
 Err profile_start(Runtime *rt, const char *path) MUST_CHECK;
 /* Writes the file and ends the recording; nothing to do where there is none. */
 Err profile_stop(Runtime *rt) MUST_CHECK;
 /* The same without the file. */
 void profile_drop(Runtime *rt);
+/* Is a recording under way, and has a plan run? */
+static inline bool profile_has_run(const Runtime *rt) {
+    return rt->profile && rt->profile->plan.n > 0;
+}
 
 /* Around a run of the plan, by the main thread; nothing for NULL. */
 Err profile_enter(Profile *p, Exec *e) MUST_CHECK;

@@ -1,6 +1,7 @@
 /* profile_json.c - a profile in the Chrome trace format: one track per thread, and one per device.
  * Events stand in the order of their start; on a track they nest. */
 #include "run/profile.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -289,11 +290,15 @@ Err profile_write(Profile *p) {
     w.next = ARENA_ARRAY(&p->arena, int64_t, p->threads + 1);
     if (!w.free_at || !w.next) return err_nomem(p->cx, "a profile");
     sort_notes(&p->host);
-    put_all(&w);
-    bool failed = ferror(p->file) != 0;
+    errno = 0;
+    bool failed = !file_empty(p->file);
+    if (!failed) put_all(&w);
+    failed = fflush(p->file) != 0 || ferror(p->file) != 0 || failed;
+    int reason = errno;
     failed = fclose(p->file) != 0 || failed;
     p->file = NULL;
     if (failed)
-        return err_set(p->cx, E_IO, "profile: cannot write %s: %s", p->path, strerror(errno));
+        return err_set(p->cx, E_IO, "profile: cannot write %s: %s", p->path,
+                       strerror(reason ? reason : errno));
     return E_OK;
 }

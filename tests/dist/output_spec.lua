@@ -62,6 +62,40 @@ describe("the output of several processes", function()
     assert.equal(stem .. table.concat(names, "\n" .. stem) .. "\n", out)
   end)
 
+  mpi.it("that cannot be written is said by meshlua run", function()
+    for closed, why in pairs {[">/dev/full"] = "No space left on device", [">&-"] = "Bad file descriptor"} do
+      local _, err, code = helper.shell(([["$MESHLUA" run -n 2 -e "print(1)" %s]]):format(closed))
+      assert.equal(3, code, err)
+      assert.truthy(err:find("meshlua run: standard output: " .. why, 1, true), err)
+    end
+    local _, err = helper.shell(
+      [[{ "$MESHLUA" run -n 2 -e "for i = 1, 1e5 do print(i) end"; echo $? >&2; } | head -1 >/dev/null]])
+    assert.truthy(err:find "141\n$" and not err:find "SIGPIPE", err)
+  end)
+
+  mpi.it("is asked for with a folder that holds no run, by all of them", function()
+    local folder = os.tmpname()
+    os.remove(folder)
+    for _, name in ipairs {"config.json", "metrics.jsonl", "result.json"} do
+      helper.files[#helper.files + 1] = folder .. "/" .. name
+    end
+    helper.files[#helper.files + 1] = folder
+    local train = mpi.PROMPT .. [[mpirun -np 2 "$MESHLUA" models/train.lua --layers=1 --width=16 --heads=2 \
+      --seq=8 --batch=8 --sample=0 --data=README.md --mesh=data:2 --rules=dp --steps=2 --out=]] .. folder
+    local _, err, code = helper.shell(train)
+    assert.equal(0, code, err)
+    for _, flags in ipairs {"", " --overwrite --heads=3", " --overwrite --rules=dq"} do
+      _, err, code = helper.shell(train .. flags)
+      assert.equal(flags:find "heads" and 1 or 2, code, err)
+      local wanted = flags == "" and "holds a run (config.json, metrics.jsonl of 2 steps, result.json)"
+        or flags:match "=%w+$"
+      assert.truthy(err:find(wanted, 1, true) or err:find("3 heads", 1, true), err)
+    end
+    local metrics <close> = io.open(folder .. "/metrics.jsonl")
+    assert.equal(2, select(2, metrics:read "a":gsub("\n", "")))
+    assert.equal(0, select(3, helper.shell(train .. " --overwrite")))
+  end)
+
   it("is asked for with ranks that there are", function()
     for _, list in ipairs {"x", "1,", ",1", "1x", "-1", ""} do
       assert.equal(2, (select(3, helper.run {"--log-ranks=" .. list, "-e", ""})), list)

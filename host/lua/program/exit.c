@@ -2,6 +2,7 @@
 
 #include "lua/core.h"
 #include "lua/program/output.h"
+#include "run/profile.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +27,23 @@ static void fail_all(lua_State *L, int code) {
     core_abort(L, code, reason(L, code));
 }
 
+int exit_code(lua_State *L, int code) {
+    enum { ENVIRONMENT = 3 };
+    Host *h = state_of(L);
+    const char *fault = output_fault();
+    bool failed = fault != NULL;
+    if (fault) fprintf(stderr, "meshlua: standard output: %s\n", fault);
+    bool ends = h && (code == 0 || profile_has_run(&h->rt));
+    if (ends && profile_stop(&h->rt)) {
+        fprintf(stderr, "meshlua: %s\n", h->cx.err.text);
+        failed = true;
+    }
+    return code == 0 && failed ? ENVIRONMENT : code;
+}
+
 static int os_exit(lua_State *L) {
     int code = lua_isboolean(L, 1) ? !lua_toboolean(L, 1) : (int)luaL_optinteger(L, 1, 0);
+    code = exit_code(L, code);
     if (code & 0xff) fail_all(L, code);
     if (lua_toboolean(L, 2) || state_of(L)->rt.ranks.world > 1) lua_close(L);
     exit(code);

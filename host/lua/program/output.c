@@ -21,6 +21,26 @@ static Tagged out = {.fd = STDOUT_FILENO}, err = {.fd = STDERR_FILENO};
 static char tag[TAG];
 static char last_words[LAST_WORDS];
 
+/* ---- the streams themselves ---- */
+
+void output_hold_places(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+        int null = open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+        if (null >= 0 && null != fd) close(null);
+    }
+}
+
+const char *output_fault(void) {
+    errno = 0;
+    bool failed = fflush(stdout) != 0;
+    int reason = errno;
+    if (!failed && !ferror(stdout)) return NULL;
+    /* What failed earlier has left a mark and no reason: mostly it still holds. */
+    if (!reason && write(STDOUT_FILENO, "", 0) < 0) reason = errno;
+    return reason ? strerror(reason) : "a part of what was written is lost";
+}
+
 /* ---- a rank among several that speak ---- */
 
 static bool write_all(int fd, const char *at, size_t n) {

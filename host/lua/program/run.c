@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,11 +105,19 @@ static char **mpirun_arguments(const RunOptions *o) {
     return argv;
 }
 
+/* From mpirun: its two streams, and why it could not be started. */
+enum { READ, WRITE };
+typedef struct Pipes {
+    int out[2], error[2], failed[2];
+} Pipes;
+
 /* The child's part. It writes into `failed` why it has not become mpirun. */
-static _Noreturn void become_mpirun(const RunOptions *o, pid_t parent, int error, int failed) {
+static _Noreturn void become_mpirun(const RunOptions *o, pid_t parent, const Pipes *p) {
+    int failed = p->failed[WRITE];
     setpgid(0, 0); /* a signal to the group of this program is for its handler alone */
     if (isatty(STDIN_FILENO)) dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
-    dup2(error, STDERR_FILENO);
+    dup2(p->out[WRITE], STDOUT_FILENO);
+    dup2(p->error[WRITE], STDERR_FILENO);
     set_environment();
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     char **argv = mpirun_arguments(o);
@@ -178,6 +187,29 @@ static void copy_errors(FILE *from) {
     free(line);
 }
 
+/* ---- the standard output ---- */
+
+typedef struct Output {
+    int from;
+    int failed; /* errno of what could not be written, or 0 */
+} Output;
+
+/* Copies the standard output: mpirun would take no notice of what cannot be written. All is read in
+ * any case: the processes must not wait for somebody to do so. */
+static void *copy_output(void *ud) {
+    Output *o = ud;
+    char piece[1 << 14];
+    ssize_t n;
+    while ((n = read(o->from, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR))
+        for (ssize_t at = 0, done; at < n && !o->failed; at += done) {
+            done = write(STDOUT_FILENO, piece + at, (size_t)(n - at));
+            if (done >= 0) continue;
+            if (errno != EINTR) o->failed = errno;
+            done = 0;
+        }
+    return NULL;
+}
+
 /* ---- all of it ---- */
 
 static int fail(const char *text, const char *why) {
@@ -203,7 +235,7 @@ static int start_failure(int failed) {
 
 /* Starts mpirun; -1, with errno, where that fails. Signals wait until there is somebody to pass
  * them to. */
-static pid_t start(const RunOptions *o, int error, int failed) {
+static pid_t start(const RunOptions *o, const Pipes *p) {
     sigset_t ours = passed_set(), before;
     pid_t parent = getpid();
     fflush(NULL);
@@ -211,13 +243,30 @@ static pid_t start(const RunOptions *o, int error, int failed) {
     mpirun = fork();
     if (mpirun > 0) pass_signals_on();
     sigprocmask(SIG_SETMASK, &before, NULL);
-    if (mpirun == 0) become_mpirun(o, parent, error, failed);
+    if (mpirun == 0) become_mpirun(o, parent, p);
     return mpirun;
 }
 
+/* Until mpirun and the processes are gone. */
+static int follow(pid_t child, const Pipes *p) {
+    Output output = {.from = p->out[READ]};
+    pthread_t thread;
+    FILE *from = fdopen(p->error[READ], "r");
+    int refused = from ? pthread_create(&thread, NULL, copy_output, &output) : errno;
+    if (refused) {
+        kill(child, SIGTERM);
+        wait_for(child);
+        return fail("what mpirun says cannot be read: ", strerror(refused));
+    }
+    copy_errors(from);
+    fclose(from);
+    pthread_join(thread, NULL);
+    int code = wait_for(child);
+    return code == 0 && output.failed ? fail("standard output: ", strerror(output.failed)) : code;
+}
+
 int run_processes(const RunOptions *o) {
-    enum { READ, WRITE };
-    int error[2], failed[2];
+    Pipes p;
     if (env_get(ENV_OMPI_COMM_WORLD_SIZE))
         return fail("mpirun has started this process already; leave `run -n` away", "");
     const char *missing = link_missing();
@@ -225,21 +274,15 @@ int run_processes(const RunOptions *o) {
         return fail("nothing could carry data between the processes; build meshlua where OpenMPI "
                     "is (Debian: libopenmpi-dev): ",
                     missing);
-    if (pipe2(error, O_CLOEXEC) != 0 || pipe2(failed, O_CLOEXEC) != 0)
+    if (pipe2(p.out, O_CLOEXEC) || pipe2(p.error, O_CLOEXEC) || pipe2(p.failed, O_CLOEXEC))
         return fail("no pipe to mpirun: ", strerror(errno));
-    pid_t child = start(o, error[WRITE], failed[WRITE]);
+    pid_t child = start(o, &p);
     if (child < 0) return fail("mpirun cannot be started: ", strerror(errno));
-    close(error[WRITE]);
-    close(failed[WRITE]);
-    int reason = start_failure(failed[READ]);
-    if (reason) {
-        wait_for(child);
-        return fail("mpirun cannot be started (Debian: openmpi-bin): ", strerror(reason));
-    }
-    FILE *from = fdopen(error[READ], "r");
-    if (from) {
-        copy_errors(from);
-        fclose(from);
-    }
-    return wait_for(child);
+    close(p.out[WRITE]);
+    close(p.error[WRITE]);
+    close(p.failed[WRITE]);
+    int reason = start_failure(p.failed[READ]);
+    if (!reason) return follow(child, &p);
+    wait_for(child);
+    return fail("mpirun cannot be started (Debian: openmpi-bin): ", strerror(reason));
 }

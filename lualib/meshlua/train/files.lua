@@ -30,6 +30,51 @@ end
 ---@return true?, string? message
 function M.make_folder(path) return core.make_folder(path) end
 
+--- What a run leaves in its folder.
+local RUN = {"config.json", "metrics.jsonl", "result.json", "sample.txt"}
+
+--- The file, where it is one that can be read: not a folder, nor a device, whose end may never come.
+local function open_regular(path)
+  local file = core.is_regular_file(path) and io.open(path, "rb")
+  return file or nil
+end
+
+--- How many lines a file has; 0 where there is none.
+---@param path string
+---@return integer
+function M.count_lines(path)
+  local file <close> = open_regular(path)
+  local n = 0
+  for _ in file and file:lines() or function() end do n = n + 1 end
+  return n
+end
+
+--- What of a run lies in a folder: "config.json, metrics.jsonl of 3000 steps"; nil: nothing.
+---@param folder string
+---@return string?
+function M.run_in(folder)
+  local found = {}
+  for _, name in ipairs(RUN) do
+    if core.is_regular_file(folder .. "/" .. name) then
+      local steps = name == "metrics.jsonl" and M.count_lines(folder .. "/" .. name)
+      found[#found + 1] = steps and ("%s of %d steps"):format(name, steps) or name
+    end
+  end
+  return found[1] and table.concat(found, ", ")
+end
+
+--- Takes what a run left out of its folder.
+---@param folder string
+---@return true?, string? message
+function M.remove_run(folder)
+  for _, name in ipairs(RUN) do
+    local path = folder .. "/" .. name
+    local ok, message = os.remove(path)
+    if not ok and core.is_regular_file(path) then return nil, message end
+  end
+  return true
+end
+
 ---@class Lines
 ---@field path string
 ---@field file file*

@@ -69,6 +69,7 @@ local function option_rows(recipe, name)
     {"data", "", "in place of the recipe's own"},
     {"out", "", "a folder for config.json, metrics.jsonl, result.json and sample.txt"},
     {"metrics", "", "a file with a JSON object for each step"},
+    {"overwrite", false, "--out and --metrics may replace what an earlier run left there"},
     {"log_every", 100, "steps between lines", least = 1},
     {"profile", "", "a file for what runs when, for ui.perfetto.dev; and a table at the end"},
     {"help", false, "this text"},
@@ -78,8 +79,10 @@ local function option_rows(recipe, name)
   end
   local n = #own
   for i, key in ipairs(lib.names(recipe.config)) do
-    local least = (key == "batch" or key == "steps") and 1 or nil
-    own[n + i] = {key, recipe.config[key], recipe.help and recipe.help[key], least = least}
+    local row = {key, recipe.config[key], recipe.help and recipe.help[key]}
+    for bound, value in pairs(recipe.range and recipe.range[key] or {}) do row[bound] = value end
+    if key == "batch" or key == "steps" then row.least = row.least or 1 end
+    own[n + i] = row
   end
   return own, n
 end
@@ -144,14 +147,38 @@ local function describe(run, values)
     count_parameters(run.model), values.mesh, values.mesh ~= "none" and values.rules or "none", values.seed,
     kind ~= "cpu" and "; on " .. kind or ""))
   print(table.concat(words, " "))
+  for _, line in ipairs(runs.unused_axes(run, values.mesh, values.rules)) do
+    io.stderr:write("train: warning: ", line, "\n")
+  end
 end
 
---- Where each step is noted, or nil.
-local function open_metrics(values)
-  local path = values.metrics
-  if path == "" and values.out ~= "" then path = values.out .. "/metrics.jsonl" end
-  if path == "" then return nil end
-  return check(files.lines(path, METRICS))
+--- What an earlier run has left is replaced only where that was asked for.
+local function check_outputs(values)
+  if values.overwrite then return true end
+  local held = values.out ~= "" and files.run_in(values.out)
+  if held then
+    return nil, ("--out=%s: the folder holds a run (%s); take another folder, or --overwrite to replace it")
+      :format(values.out, held), "E_VALUE"
+  end
+  local lines = values.metrics ~= "" and files.count_lines(values.metrics) or 0
+  if lines > 0 then
+    return nil, ("--metrics=%s: the file holds %d lines; take another file, or --overwrite to replace it")
+      :format(values.metrics, lines), "E_VALUE"
+  end
+  return true
+end
+
+--- Opens what the run writes; from here on an earlier one is gone. Returns where each step is noted, or nil.
+local function open_outputs(recipe, values, config)
+  local out, path = values.out, values.metrics
+  if out ~= "" then
+    check(files.make_folder(out))
+    if values.overwrite then check(files.remove_run(out)) end
+    check(files.write(out .. "/config.json", json.encode {recipe = recipe.name, mesh = values.mesh,
+      rules = values.rules, seed = values.seed, data = values.data, config = config} .. "\n"))
+    if path == "" then path = out .. "/metrics.jsonl" end
+  end
+  return path ~= "" and check(files.lines(path, METRICS)) or nil
 end
 
 local function is_finite(x) return x == x and x ~= math.huge and x ~= -math.huge end
@@ -196,15 +223,10 @@ function M.main(recipe, args)
   recipe, values, config = read_arguments(recipe, args)
   -- The files of a run are process 0's: what the others know it knows, too.
   if core.process_index() ~= 0 then values.out, values.metrics = "", "" end
-  local out = values.out
-  if out ~= "" then
-    check(files.make_folder(out))
-    check(files.write(out .. "/config.json", json.encode {recipe = recipe.name, mesh = values.mesh,
-      rules = values.rules, seed = values.seed, data = values.data, config = config} .. "\n"))
-  end
-  local metrics <close> = open_metrics(values)
+  check(check_outputs(values))
   local before = core.clock()
   local run = prepare(recipe, values, config)
+  local metrics <close> = open_outputs(recipe, values, config)
   describe(run, values)
   if values.profile ~= "" then check(profile.start(values.profile)) end
   train(run, values, metrics)
@@ -215,6 +237,7 @@ function M.main(recipe, args)
   conclude(run, recipe.sample, result)
   result.seconds, result.data_bytes = core.clock() - before, data.bytes_read()
   print(("%.0f seconds in all"):format(result.seconds))
+  local out = values.out
   if out == "" then return end
   if result.sample then
     check(files.write(out .. "/sample.txt", result.sample .. "\n"))

@@ -9,6 +9,10 @@ local M = {}
 ---@field [2] boolean|number|string default; "" for a text that need not be given
 ---@field [3] string? what it is, for people
 ---@field least number? the smallest value
+---@field most number? the largest
+---@field above number? what it must be above
+---@field below number? what it must be below
+---@field words string[]? the texts that it may be
 
 local kinds = {integer = "a whole number", float = "a number", string = "a text", boolean = "true or false"}
 
@@ -24,7 +28,18 @@ local function typed(text, default)
   end
   local x = tonumber(text)
   if kind == "integer" then return x and math.tointeger(x) end
-  return x and x + 0.0
+  return x and math.abs(x) < math.huge and x + 0.0 or nil
+end
+
+--- What is wrong with a value of the right type, or nil.
+local function objection(row, value)
+  if row.least and value < row.least then return "the least is " .. row.least end
+  if row.most and value > row.most then return "the most is " .. row.most end
+  if row.above and not (value > row.above) then return "it must be above " .. row.above end
+  if row.below and not (value < row.below) then return "it must be below " .. row.below end
+  if not row.words or lib.position(row.words, value) then return nil end
+  local near = lib.nearest(value, row.words)
+  return "expected " .. table.concat(row.words, ", ") .. (near and "; did you mean " .. near .. "?" or "")
 end
 
 --- Reads arguments. A switch may stand alone (--key is --key=true); the last of two equal keys counts.
@@ -47,7 +62,7 @@ function M.parse(args, rows)
       local near = lib.nearest(key, lib.names(known))
       return nil, ("unknown option --%s%s"):format(name, near and "; did you mean --" .. near .. "?" or "")
     end
-    if not text then
+    if not text or text == "" and row[2] == "" then
       if type(row[2]) ~= "boolean" then return nil, ("--%s needs a value: --%s=..."):format(name, name) end
       text = "true"
     end
@@ -55,9 +70,8 @@ function M.parse(args, rows)
     if value == nil then
       return nil, ("--%s=%s: expected %s"):format(name, text, kinds[kind_of(row[2])])
     end
-    if row.least and value < row.least then
-      return nil, ("--%s=%s: the least is %s"):format(name, text, row.least)
-    end
+    local wrong = objection(row, value)
+    if wrong then return nil, ("--%s=%s: %s"):format(name, text, wrong) end
     values[key] = value
   end
   return values

@@ -7,6 +7,8 @@
 --   config                             what can be set, with defaults; `batch` and `steps` among it.
 --                                      `precision`, if there: see precision.lua
 --   help                               a line for each key of config (may be missing)
+--   range                              what a key of config may be: {least =, most =, above =, below =} of a
+--                                      number, {words =} of a text (may be missing)
 --   rules                              rule sets by name
 --   layout = {mesh =, rules =}         default mesh, as --mesh takes it, and default rule set
 --   build(config, rngs)                the model
@@ -23,6 +25,7 @@ local core = require "meshlua.core"
 local grad = require "meshlua.grad"
 local initialize = require "meshlua.initialize"
 local jit = require "meshlua.jit"
+local lib = require "meshlua.lib"
 local mesh_of = require "meshlua.mesh"
 local microbatch = require "meshlua.microbatch"
 local nn = require "meshlua.nn"
@@ -97,6 +100,56 @@ local function batch_sharding(mesh, rules, size)
   local sharding = core.NamedSharding(mesh, spec)
   sharding:check({size}, "the batch")
   return sharding
+end
+
+--- Adds the mesh axes that a P, a rule's target or a rule names to a set.
+local function add_axes(set, x)
+  if type(x) == "string" then
+    set[x] = true
+  elseif core.is_spec(x) then
+    for d = 1, #x do add_axes(set, x[d]) end
+  elseif type(x) == "table" then
+    for _, axis in ipairs(x) do add_axes(set, axis) end
+  end
+end
+
+--- The mesh axes that the rules name: those of functions are known by what they give.
+local function named_axes(rules)
+  local set = {}
+  for _, rule in ipairs(rules or {}) do
+    if type(rule) == "table" then
+      local target = rule.opt or rule
+      if type(target) == "table" then add_axes(set, target[2]) end
+    end
+  end
+  return set
+end
+
+--- What is to be said of the axes of a run's mesh that split nothing: no rule names them, and neither a Param
+--- nor the batch lies over them. A line for each.
+---@param run Run
+---@param text string the mesh as the user wrote it
+---@param rules string the name of the rule set
+---@return string[]
+function M.unused_axes(run, text, rules)
+  if not run.mesh then return {} end
+  local named, used = named_axes(run.rules), {}
+  for axis in pairs(named) do used[axis] = true end
+  for _, leaf in ipairs((tree.leaves(run.model))) do
+    if core.is_box(leaf) then add_axes(used, leaf.sharding.spec) end
+  end
+  for _, sharding in pairs(run.shardings) do add_axes(used, sharding.spec) end
+  local names, lines = lib.names(next(named) and named or used), {}
+  for _, axis in ipairs(run.mesh.axis_names) do
+    if run.mesh.shape[axis] > 1 and not used[axis] then
+      local near = lib.nearest(axis, names)
+      lines[#lines + 1] = ("--mesh=%s: nothing is split over the axis %s: its %d devices do the same work; "
+        .. "the rule set %s names %s%s"):format(text, axis, run.mesh.shape[axis], rules,
+        #names > 0 and table.concat(names, ", ") or "no axis",
+        near and "; did you mean " .. near .. "?" or "")
+    end
+  end
+  return lines
 end
 
 --- Can batches of that size be put on the mesh, and be cut into so many parts?

@@ -138,8 +138,82 @@ describe("train.lua", function()
     refuses(2, "--lr=fast: expected a number", train "--lr=fast")
     refuses(2, "--batch=0: the least is 1", train "--batch=0")
     refuses(2, "--steps needs a value", train "--steps")
+    refuses(2, "--out needs a value", train "--out=")
+    refuses(2, "--lr=1e999: expected a number", train "--lr=1e999")
     refuses(2, "'5': options are written --key=value", train "5")
     refuses(2, "'-v'", train "-v")
+  end)
+
+  it("refuses values outside a recipe's ranges, each by its name", function()
+    for name, wrong in pairs {layers = "0: the least is 1", seq = "-3: the least is 1",
+        lr = "-1: the least is 0",
+        dropout = "2: the most is 1", beta2 = "1: it must be below 1", temperature = "0: it must be above 0",
+        min_lr = "-3: the least is 0", sample = "-4: the least is 0",
+        dtype = "flot32: expected float32, float64, bfloat16, float16; did you mean float32?"} do
+      refuses(2, ("--%s=%s"):format(name, wrong), train(("--%s=%s"):format(name, wrong:match "^[^:]+")))
+    end
+    for recipe, wrong in pairs {mlp = "--layers=0: the least is 1", convnet = "--blocks=5: the most is 4"} do
+      local option = wrong:match "^[^:]+"
+      refuses(2, wrong, shell(('"$MESHLUA" models/train.lua --recipe=%s %s'):format(recipe, option)))
+    end
+  end)
+
+  it("keeps what an earlier run left, unless --overwrite is given", function()
+    local out, path = folder(), file ""
+    assert.equal(0, select(3, train("--mesh=none --steps=3 --out=" .. out)))
+    local before = {}
+    local function each(fn)
+      for _, name in ipairs {"config.json", "metrics.jsonl", "result.json", "sample.txt"} do
+        fn(name, read(out .. "/" .. name))
+      end
+    end
+    each(function(name, text) before[name] = text end)
+    local function kept()
+      each(function(name, text) assert.equal(before[name], text, name) end)
+    end
+    refuses(2, ("--out=%s: the folder holds a run (config.json, metrics.jsonl of 3 steps, result.json, "
+      .. "sample.txt); take another folder, or --overwrite to replace it"):format(out),
+      train("--mesh=none --out=" .. out))
+    kept()
+    -- What is wrong is found before anything is replaced, whatever it is.
+    local other = " --overwrite --out=" .. out
+    for _, wrong in ipairs {"--steps=0", "--rules=tpp", "--mesh=data:3", "--mesh=none --heads=3",
+        "--mesh=none --data=/nonexistent/text", "--mesh=none --vocab=49", "--precision=f31",
+        "--microbatches=3", "--recipe=gtp", "--stpes=5"} do
+      assert.not_equal(0, select(3, train(wrong .. other)), wrong)
+      kept()
+    end
+    assert.equal(0, select(3, train("--mesh=none --sample=0 --steps=2" .. other)))
+    assert.equal(2, #metrics(out .. "/metrics.jsonl"))
+    assert.falsy(io.open(out .. "/sample.txt"), "the sample of the run before")
+
+    assert.equal(0, select(3, train("--mesh=none --metrics=" .. path)))
+    local lines = read(path)
+    refuses(2, ("--metrics=%s: the file holds 4 lines; take another file, or --overwrite"):format(path),
+      train("--mesh=none --metrics=" .. path))
+    assert.equal(lines, read(path))
+    assert.equal(0, select(3, train("--mesh=none --overwrite --metrics=" .. path)))
+  end)
+
+  it("says mesh axes that split nothing, before the first step", function()
+    local function warning(mesh)
+      local _, err, code = train(mesh)
+      assert.equal(0, code, err)
+      return err
+    end
+    assert.equal("train: warning: --mesh=dta:4: nothing is split over the axis dta: its 4 devices do the "
+      .. "same work; the rule set tp names data, model; did you mean data?\n", warning "--mesh=dta:4")
+    local both = warning "--mesh=x:2,modle:2 --rules=fsdp"
+    assert.truthy(both:find("over the axis x: its 2", 1, true), both)
+    assert.truthy(both:find("over the axis modle: its 2 devices do the same work; the rule set fsdp names "
+      .. "data, model; did you mean model?", 1, true), both)
+    for _, mesh in ipairs {"--mesh=data:2,model:2 --rules=fsdp", "--mesh=model:2,dta:1", "--mesh=none"} do
+      assert.equal("", warning(mesh))
+    end
+    -- An axis that exists in the mesh, but not in these rules.
+    local _, err = shell '"$MESHLUA" models/mlp.lua --rules=dp --mesh=data:2,model:2 --steps=1'
+    assert.truthy(err:find("over the axis model: its 2 devices do the same work; the rule set dp names data",
+      1, true), err)
   end)
 
   it("refuses meshes, rules and recipes that are none", function()
