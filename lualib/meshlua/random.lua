@@ -263,38 +263,65 @@ function M.bernoulli(key, p, shape)
   return op.lt(unit("random.bernoulli", key, shape, dtype), p)
 end
 
---- What randint can give: the range of a dtype, and the width and dtype of the words it is drawn with.
+--- What randint can give: the range of a dtype, and the dtype that it is drawn in (as JAX, which takes 32 bits
+--- where 8 would do).
 local whole = {
-  int32 = {low = -2147483648, high = 2147483647, width = 32},
-  uint32 = {low = 0, high = 4294967295, width = 32},
-  uint8 = {low = 0, high = 255, width = 8},
+  int32 = {low = -2147483648, high = 2147483647, drawn = "int32"},
+  uint32 = {low = 0, high = 4294967295, drawn = "uint32"},
+  uint8 = {low = 0, high = 255, drawn = "int32"},
+  int64 = {low = math.mininteger, high = math.maxinteger, drawn = "int64"},
 }
+
+--- What is left of int64 words, taken as unsigned, divided by a number of 64 bits, unsigned too.
+local function rem64(w, span)
+  if span < 0 then -- of 2^63 or more: it goes once at most
+    local below = op.bitxor(w, math.mininteger)
+    return op.where(op.lt(below, span ~ math.mininteger), w, op.sub(w, span))
+  end
+  local half = op.bitand(op.shr(w, 1), math.maxinteger)
+  local rest = op.sub(w, op.mul(op.shl(op.floor_divide(half, span), 1), span))
+  local fits = op.bitand(op.ge(rest, 0), op.lt(rest, span)) -- else the quotient was one too small
+  return op.where(fits, rest, op.sub(rest, span))
+end
+
+--- The same of two Lua integers.
+local function rem_unsigned(x, span)
+  if span < 0 then return math.ult(x, span) and x or x - span end
+  local rest = x - ((x >> 1) // span << 1) * span
+  return math.ult(rest, span) and rest or rest - span
+end
 
 --- Whole numbers in [low, high). (JAX's way: two draws, reduced by the width of the range.)
 ---@param key Tensor
 ---@param shape integer[]?
 ---@param low integer
 ---@param high integer
----@param dtype string? int32 (the default), uint32 or uint8
+---@param dtype string? int32 (the default), uint32, uint8 or int64
 function M.randint(key, shape, low, high, dtype)
   local who = "random.randint"
   check_key(who, key)
   dtype = dtype or "int32"
   local range = whole[dtype]
-  if not range then raise("E_DTYPE", "%s: gives int32, uint32 or uint8, not %s", who, tostring(dtype)) end
+  if not range then
+    raise("E_DTYPE", "%s: gives int32, uint32, uint8 or int64, not %s", who, tostring(dtype))
+  end
   if math.type(low) ~= "integer" or math.type(high) ~= "integer" or high <= low
-      or low < range.low or high > range.high + 1 then
+      or low < range.low or high - 1 > range.high then
     raise("E_VALUE", "%s: needs whole numbers low < high within %s", who, dtype)
   end
   local span, k = high - low, M.keys(key, 2)
-  local offset = raw_bits(who, k[2], shape, range.width)
-  if span < 1 << range.width then -- else every word is an offset
-    local multiplier = (1 << range.width // 2) % span
-    multiplier = (multiplier * multiplier & (1 << range.width) - 1) % span
-    local upper = raw_bits(who, k[1], shape, range.width)
-    offset = op.rem(op.add(op.mul(op.rem(upper, span), multiplier), op.rem(offset, span)), span)
+  local width, rem = 32, op.rem
+  if range.drawn == "int64" then width, rem = 64, rem64 end
+  local offset = raw_bits(who, k[2], shape, width)
+  if width == 64 or span < 1 << 32 then -- else every word is an offset
+    local mask = width == 64 and -1 or 0xffffffff
+    local multiplier = rem_unsigned(1 << width // 2, span)
+    multiplier = rem_unsigned(multiplier * multiplier & mask, span)
+    local upper = raw_bits(who, k[1], shape, width)
+    offset = rem(op.add(op.mul(rem(upper, span), multiplier), rem(offset, span)), span)
   end
-  return op.add(op.astype(offset, {dtype = dtype}), low)
+  local x = op.add(op.astype(offset, {dtype = range.drawn}), low)
+  return dtype == range.drawn and x or op.astype(x, {dtype = dtype})
 end
 
 --- Standard Gumbel: -log(-log(u)).

@@ -73,11 +73,19 @@ def word_cases():
         add("randint", r.randint(r.key(i), (64, 24), low, high), i, low=low, high=high)
     add("randint", r.randint(r.key(9), (), -3, 3), 9, low=-3, high=3)
     add("randint", r.randint(r.key(9), (1024, 1024), -1000, 1000), 9, low=-1000, high=1000)
-    add("randint", r.randint(r.key(9), (1000,), 0, 256, "uint8"), 9, low=0, high=256, dtype="uint8")
+    for i, (low, high) in enumerate([(0, 256), (0, 10), (5, 200), (1, 256), (0, 255), (17, 18), (100, 228)]):
+        add("randint", r.randint(r.key(9 + i), (1000,), low, high, "uint8"), 9 + i, low=low, high=high, dtype="uint8")
     with jax.enable_x64(True):  # for bounds that int32 does not hold
-        x = r.randint(r.key(9), (1000,), 5, 4000000000, "uint32")
-        add("randint", x, 9, low=5, high=4000000000, dtype="uint32")
-        add("randint", r.randint(r.key(9), (1000,), -2**31, 2**31, "int32"), 9, low=-2**31, high=2**31)
+        wide = {
+            "uint32": [(0, 10), (5, 4000000000), (0, 2**32 - 1), (0, 2**32), (2**31, 2**31 + 7)],
+            "int32": [(-2**31, 2**31), (-3, 1000)],
+            "int64": [(0, 10), (-5, 1000003), (0, 2**32), (-2**40, 2**40 + 1), (0, 2**62 + 12345), (-2**62, 2**62),
+                      (0, 2**63 - 1), (-2**63, 2**63 - 1), (-2**62 - 9, 2**62 + 5), (2**62, 2**62 + 1)],
+        }
+        for dtype, ranges in wide.items():
+            for i, (low, high) in enumerate(ranges):
+                x = r.randint(r.key(9 + i), (1000,), low, high, dtype)
+                add("randint", x, 9 + i, low=low, high=high, dtype=dtype)
     for p in [0.0, 0.1, 0.5, 0.9, 1.0]:
         add("bernoulli", r.bernoulli(r.key(4), p, (64, 24)), 4, p=p)
     for dtype in ["float32", "bfloat16", "float16"]:
