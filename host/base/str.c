@@ -48,12 +48,16 @@ void str_fmt(Str *s, const char *fmt, ...) {
     va_list ap, again;
     va_start(ap, fmt);
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    size_t room = s->at ? s->cap - s->n : 0; /* most often enough */
+    int n = vsnprintf(room ? s->at + s->n : NULL, room, fmt, ap);
     va_end(ap);
-    if (n >= 0 && str_room(s, (size_t)n)) {
-        vsnprintf(s->at + s->n, (size_t)n + 1, fmt, again);
+    bool fits = n >= 0 && (size_t)n < room && !s->failed;
+    if (!fits && n >= 0 && str_room(s, (size_t)n))
+        fits = vsnprintf(s->at + s->n, (size_t)n + 1, fmt, again) == n;
+    if (fits)
         s->n += (size_t)n;
-    }
+    else if (s->at)
+        s->at[s->n] = '\0';
     va_end(again);
 }
 

@@ -254,13 +254,13 @@ Val build_param(Build *b, int param_op, const void *attr, const Type *type) {
 void build_inline(Build *b, int32_t region, const Val *args, int32_t clone, Val *results) {
     if (b->err) return;
     const Graph *g = b->g;
-    int32_t end = g->node.n;
+    int32_t end = graph_region_end(g, region);
     Copy c;
     if (copy_begin(&c, g, b)) {
         c.region[region] = b->region;
         const Region *r = &g->region.at[region];
         for (int i = 0; i < r->param.n; i++) c.map[r->param.at[i]] = args[i];
-        for (int32_t id = 1; id < end && !c.b.err; id++) {
+        for (int32_t id = r->first; id < end && !c.b.err; id++) {
             const Node *n = graph_node(g, id);
             if (!graph_within(g, n->region, region)) continue;
             bool param = graph_opdef(g, n)->flags & OPF_PARAM;
@@ -276,7 +276,8 @@ void build_inline(Build *b, int32_t region, const Val *args, int32_t clone, Val 
 }
 
 int32_t build_region(Build *b) {
-    if (b->err || !VEC_PUSH(&b->g->arena, &b->g->region, (Region){0})) return out_of_memory(b);
+    if (b->err || !VEC_PUSH(&b->g->arena, &b->g->region, (Region){.first = b->g->node.n}))
+        return out_of_memory(b);
     return b->g->region.n - 1;
 }
 

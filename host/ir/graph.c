@@ -15,7 +15,7 @@ Graph *graph_new(Ctx *cx) {
     g->cx = cx;
     g->arena = arena;
     if (VEC_PUSH(&g->arena, &g->node, (Node){0}) && VEC_PUSH(&g->arena, &g->value, (Value){0}) &&
-        VEC_PUSH(&g->arena, &g->region, (Region){0}))
+        VEC_PUSH(&g->arena, &g->region, (Region){.first = 1}))
         return g;
     graph_free(g);
     return NULL;
@@ -36,6 +36,17 @@ bool graph_within(const Graph *g, int32_t region, int32_t outer) {
     while (region != outer && region != 0)
         region = graph_node(g, g->region.at[region].owner)->region;
     return region == outer;
+}
+
+bool graph_add_span(Graph *g, Span s) {
+    int32_t k = g->span.n;
+    while (k && g->span.at[k - 1].first >= s.first) {
+        g->span.at[k - 1].outer = g->span.n + 1;
+        k = g->span.at[k - 1].before;
+    }
+    s.before = k;
+    s.outer = 0;
+    return VEC_PUSH(&g->arena, &g->span, s);
 }
 
 void graph_in_types(const Graph *g, const Node *n, const Type **types) {

@@ -61,6 +61,7 @@ typedef struct AxisSource {
 
 typedef struct Region {
     int32_t owner; /* node, or 0 */
+    int32_t first; /* its nodes, and those of regions in it, have numbers from here on */
     VEC(Val) param;
     VEC(Val) result;
 } Region;
@@ -107,6 +108,11 @@ static inline CollectiveInfo graph_collective(const Graph *g, const Node *n) {
     if (def->collective) def->collective(n->attr, &info);
     return info;
 }
+/* Behind the last of them. */
+static inline int32_t graph_region_end(const Graph *g, int32_t region) {
+    int32_t owner = g->region.at[region].owner;
+    return owner ? owner : g->node.n;
+}
 /* Is `region` this one, or of a node that stands in it at any depth? */
 bool graph_within(const Graph *g, int32_t region, int32_t outer);
 /* The node's operand and result types, for the functions of its row: arrays in the arena of `g`
@@ -128,6 +134,9 @@ typedef struct GraphHash {
     uint64_t lo, hi;
 } GraphHash;
 GraphHash graph_hash(const Graph *g);
+
+/* Adds a span that ends behind the last node; false when out of memory. */
+bool graph_add_span(Graph *g, Span s);
 
 /* The text form, and back. The dump ends with a "return" line. */
 void graph_print(const Graph *g, Str *s);

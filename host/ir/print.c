@@ -58,7 +58,7 @@ void graph_print_node(const Graph *g, const Node *n, int indent, Str *s) {
 }
 
 static void print_region(const Graph *g, int32_t region, int indent, Str *s) {
-    for (int32_t i = 1; i < g->node.n; i++)
+    for (int32_t i = g->region.at[region].first; i < graph_region_end(g, region); i++)
         if (graph_node(g, i)->region == region) graph_print_node(g, graph_node(g, i), indent, s);
     str_fmt(s, "%*sreturn", indent, "");
     const Region *r = &g->region.at[region];

@@ -38,6 +38,8 @@ typedef struct Span {
     int32_t first, end;        /* nodes */
     const RematPolicy *policy; /* a stretch that the gradient computes again, or */
     const CustomVjp *rule;     /* one whose gradient the user gives */
+    int32_t outer, before;     /* spans, from 1; 0: none: the innermost around it, and the latest
+                                * of those before it that does not lie in it */
 } Span;
 
 #endif

@@ -6,48 +6,52 @@
 
 /* ---- arguments become tracers ---- */
 
-/* Puts the handle on top of the stack into every slot of a table where leaf `number` lies. */
-static void enter_slots(lua_State *L, const Walk *w, int32_t number) {
-    int handle = lua_gettop(L);
-    lua_Integer n = (lua_Integer)lua_rawlen(L, w->slots) / 3;
-    for (lua_Integer s = 0; s < n; s++) {
-        lua_rawgeti(L, w->slots, 3 * s + 3);
-        bool mine = lua_tointeger(L, -1) == number;
-        lua_pop(L, 1);
-        if (!mine) continue;
-        lua_rawgeti(L, w->slots, 3 * s + 1);
-        lua_rawgeti(L, w->slots, 3 * s + 2);
-        lua_pushvalue(L, handle);
-        trace_enter_slot(L, handle + 1);
-        lua_pop(L, 1);
-    }
-}
-
-/* A parameter per leaf: in boxes, in the slots of tables, and among the copies of the arguments on
- * the stack from `copies` on. */
-static void enter_leaves(lua_State *L, Host *h, const Walk *w, int copies, int n) {
+/* A parameter per leaf, in the order of the leaves. Those of Params go into their boxes; those of
+ * tensors make the list that is pushed, by the leaf's number. */
+static void push_leaf_params(lua_State *L, Host *h, const Walk *w) {
+    lua_createtable(L, w->nleaf, 0);
+    int tracers = lua_gettop(L);
     for (int32_t i = 1; i <= w->nleaf; i++) {
         lua_rawgeti(L, w->leaves, i);
-        int leaf = lua_gettop(L);
+        int leaf = tracers + 1;
         bool box = value_box(L, h, leaf) != NULL;
         const Type *type = value_type(h, value_tensor(L, h, leaf));
         lua_rawgeti(L, w->names, i);
         Val v = trace_param(L, h, type, lua_tostring(L, -1), box);
         lua_pop(L, 1);
         value_push_traced(L, h, v);
-        for (int a = copies; a < copies + n; a++)
-            if (!box && lua_rawequal(L, a, leaf)) {
-                lua_pushvalue(L, leaf + 1);
-                lua_replace(L, a);
-            }
-        if (box) {
+        if (box)
             trace_enter_box(L, leaf);
-        } else {
-            enter_slots(L, w, i);
-            lua_pop(L, 1);
-        }
-        lua_settop(L, leaf - 1);
+        else
+            lua_rawseti(L, tracers, i);
+        lua_settop(L, tracers);
     }
+}
+
+/* The parameters: in boxes, in the slots of tables, and among the n copies of the arguments on the
+ * stack from `copies` on. */
+static void enter_leaves(lua_State *L, Host *h, const Walk *w, int copies, int n) {
+    push_leaf_params(L, h, w);
+    int tracers = lua_gettop(L);
+    lua_Integer nslot = (lua_Integer)lua_rawlen(L, w->slots) / 3;
+    for (lua_Integer s = 0; s < nslot; s++) {
+        lua_rawgeti(L, w->slots, 3 * s + 1);
+        lua_rawgeti(L, w->slots, 3 * s + 2);
+        lua_rawgeti(L, w->slots, 3 * s + 3);
+        lua_rawgeti(L, tracers, lua_tointeger(L, -1));
+        lua_remove(L, -2);
+        trace_enter_slot(L, tracers + 1);
+        lua_pop(L, 1);
+    }
+    for (int a = copies; a < copies + n; a++) {
+        if (!value_handle(L, h, a)) continue;
+        lua_pushvalue(L, a);
+        lua_rawget(L, w->seen);
+        lua_rawgeti(L, tracers, lua_tointeger(L, -1));
+        lua_replace(L, a);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
 }
 
 /* "x float32[8@data] on Mesh(data=8), devices 0..7" */
@@ -110,26 +114,36 @@ static void enter_numbers(lua_State *L, Host *h, const LuaJit *j, int copies, in
 
 /* ---- nothing but boxes may have changed ---- */
 
-/* The tables among the arguments, described with tensors by identity: pushed as a string. */
-static void push_state_of(lua_State *L, Host *h, int copies, int n) {
+/* The key of the tables among the arguments, with tensors by identity, and (or an empty string)
+ * their description: pushed as two strings. */
+static void push_state_of(lua_State *L, Host *h, int copies, int n, bool describe) {
     int top = lua_gettop(L);
     Walk w;
     walk_begin(&w, L, h, false);
-    w.describe = w.identity = true;
+    w.identity = true;
+    w.describe = describe;
     for (int i = 0; i < n; i++)
         if (lua_istable(L, copies + i)) walk_value(&w, copies + i, "argument");
     walk_check(&w);
-    lua_pushlstring(L, str_of(&h->describe), h->describe.n);
+    lua_pushlstring(L, str_of(&h->key), h->key.n);
     lua_replace(L, top + 1);
-    lua_settop(L, top + 1);
+    lua_pushlstring(L, str_of(&h->describe), h->describe.n);
+    lua_replace(L, top + 2);
+    lua_settop(L, top + 2);
 }
 
 static int line_length(const char *s) {
     return (int)strcspn(s, "\n");
 }
 
-static void check_unchanged(lua_State *L, int before, int after) {
-    const char *a = lua_tostring(L, before), *b = lua_tostring(L, after);
+/* `before`: where the state of before lies; what differs is only then described. */
+static void check_unchanged(lua_State *L, Host *h, int copies, int n, int before) {
+    push_state_of(L, h, copies, n, false);
+    bool same = lua_rawequal(L, before, -2);
+    lua_pop(L, 2);
+    if (same) return;
+    push_state_of(L, h, copies, n, true);
+    const char *a = lua_tostring(L, before + 1), *b = lua_tostring(L, -1);
     while (*a || *b) {
         int na = line_length(a), nb = line_length(b);
         if (na != nb || memcmp(a, b, (size_t)na) != 0)
@@ -142,6 +156,7 @@ static void check_unchanged(lua_State *L, int before, int after) {
         a += na + (a[na] == '\n');
         b += nb + (b[nb] == '\n');
     }
+    lua_pop(L, 2);
 }
 
 /* ---- results ---- */
@@ -382,14 +397,13 @@ Traced jit_trace_call(lua_State *L, Host *h, const LuaJit *j, const Walk *w, int
     trace_begin(L, h, mesh, false);
     enter_leaves(L, h, w, copies, nargs);
     enter_numbers(L, h, j, copies, nargs);
-    push_state_of(L, h, copies, nargs);
+    push_state_of(L, h, copies, nargs, true);
     int before = lua_gettop(L);
     lua_getiuservalue(L, JIT, 2);
     for (int i = 0; i < nargs; i++) lua_pushvalue(L, copies + i);
     lua_call(L, nargs, LUA_MULTRET);
     int nret = lua_gettop(L) - before;
-    push_state_of(L, h, copies, nargs);
-    check_unchanged(L, before, lua_gettop(L));
+    check_unchanged(L, h, copies, nargs, before - 1);
     t.side = push_side(L, h, w, before + 1, nret);
     lua_pushvalue(L, w->held);
     lua_setfield(L, t.side, "held");

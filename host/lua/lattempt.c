@@ -76,6 +76,8 @@ static void take_back(lua_State *L, Host *h, const Mark *m) {
     void_nodes(g, m);
     g->region.n = m->region;
     g->span.n = m->span;
+    for (int32_t i = 0; i < g->span.n; i++)
+        if (g->span.at[i].outer > g->span.n) g->span.at[i].outer = 0;
     g->mesh = m->mesh;
     t->build = m->build;
     t->inside = m->inside;

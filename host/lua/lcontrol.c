@@ -135,10 +135,18 @@ static int while_loop(lua_State *L) {
     return push_results(L, h, &at, out, (int32_t)ncarry);
 }
 
-static int32_t find(const Vals *v, Val x) {
-    for (int32_t i = 0; i < v->n; i++)
-        if (v->at[i] == x) return i;
-    return -1;
+static bool same_val(const void *vals, const void *x, int32_t i) {
+    return ((const Vals *)vals)->at[i] == *(const Val *)x;
+}
+
+/* Where x is in the list, of which `index` knows some; -1: nowhere. */
+static int32_t find(const Vals *v, const Map *index, Val x) {
+    return map_find(index, hash_u64(0, (uint64_t)x), same_val, v, &x);
+}
+
+static void add_to_index(lua_State *L, Host *h, Map *index, const Vals *v, int32_t i) {
+    if (!map_add(&h->trace->arena, index, hash_u64(0, (uint64_t)v->at[i]), i))
+        state_check(L, h, err_nomem(&h->cx, "a trace"));
 }
 
 /* Gives the region parameters for operands[from ..]: `own` says which it has, behind its first
@@ -148,10 +156,13 @@ static void widen_region(lua_State *L, Host *h, Build *at, int32_t region, int32
     Val *param = lua_newuserdatauv(L, sizeof *param * (size_t)(in->n + 1), 0);
     Build body = *at;
     body.region = region;
+    Map index = {0};
+    for (int32_t i = 0; i < own->n; i++)
+        if (find(own, &index, own->at[i]) < 0) add_to_index(L, h, &index, own, i);
     const Val *have = at->g->region.at[region].param.at;
     for (int32_t i = 0; i < from; i++) param[i] = have[i];
     for (int32_t i = from; i < in->n; i++) {
-        int32_t k = find(own, in->at[i]);
+        int32_t k = find(own, &index, in->at[i]);
         have = at->g->region.at[region].param.at;
         param[i] = k >= 0 ? have[from + k] : op_region_param(&body, graph_type(at->g, in->at[i]));
     }
@@ -191,10 +202,12 @@ static int cond(lua_State *L) {
     Vals in = {all + 1, operands.n};
     all[0] = index;
     for (int32_t i = 0; i < operands.n; i++) in.at[i] = operands.at[i];
+    Map captured = {0};
     for (int32_t k = 0; k < nregion; k++)
         for (int32_t i = 0; i < own[k].n; i++) {
-            Vals captured = {in.at + operands.n, in.n - operands.n};
-            if (find(&captured, own[k].at[i]) < 0) in.at[in.n++] = own[k].at[i];
+            if (find(&in, &captured, own[k].at[i]) >= 0) continue;
+            in.at[in.n++] = own[k].at[i];
+            add_to_index(L, h, &captured, &in, in.n - 1);
         }
     Build at = here(L, h, &loc);
     for (int32_t k = 0; k < nregion; k++)

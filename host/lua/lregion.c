@@ -5,17 +5,24 @@
  * is met inside enters as a parameter of every region on the way, once. */
 #include "lua/trace.h"
 
+static bool same_outer(const void *frame, const void *outer, int32_t i) {
+    const Frame *f = frame; /* an index knows what was taken back, too: see lattempt.c */
+    return i < f->outer.n && f->outer.at[i] == *(const Val *)outer;
+}
+
 static Val frame_param(lua_State *L, Host *h, Frame *f, Val outer) {
     Trace *t = h->trace;
-    for (int i = 0; i < f->outer.n; i++)
-        if (f->outer.at[i] == outer) return f->param.at[i];
+    uint64_t hash = hash_u64(0, (uint64_t)outer);
+    int32_t known = map_find(&f->entered, hash, same_outer, f, &outer);
+    if (known >= 0) return f->param.at[known];
     Build at = t->build;
     at.region = f->region;
     ParamAttr attr = {.index = t->graph->region.at[f->region].param.n + 1};
     const Type *type = type_undecided(&h->cx, graph_type(t->graph, outer));
     bool ok = type && VEC_ROOM(&t->arena, &f->outer, 1) && VEC_ROOM(&t->arena, &f->param, 1);
     Val v = ok ? build_param(&at, OP_PARAM, &attr, type) : 0;
-    if (!v) state_check(L, h, err_nomem(&h->cx, "a trace"));
+    ok = v && map_add(&t->arena, &f->entered, hash, f->outer.n);
+    if (!ok) state_check(L, h, err_nomem(&h->cx, "a trace"));
     f->outer.at[f->outer.n++] = outer;
     return f->param.at[f->param.n++] = v;
 }

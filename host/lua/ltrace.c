@@ -237,32 +237,29 @@ void trace_result(lua_State *L, Host *h, Val v, const Layout *l, const char *nam
     state_check(L, h, at.err);
 }
 
-/* The tensor that capture i is an input by. */
-static void find_captured(lua_State *L, Host *h, int32_t i, Tensor **out) {
-    const Capture *c = &h->trace->capture.at[i];
-    *out = c->tensor;
-    if (c->ref == LUA_NOREF) return;
-    /* The box may have been written since: its tensor of before the trace is the input. */
+/* Pushes a table: what boxes and tables in the undo table held first. */
+static void push_held_before(lua_State *L) {
+    lua_newtable(L);
     push_undo(L);
+    for (lua_Integer i = (lua_Integer)lua_rawlen(L, -1) / 3 - 1; i >= 0; i--) {
+        lua_rawgeti(L, -1, 3 * i + 1);
+        lua_rawgeti(L, -2, 3 * i + 3);
+        lua_rawset(L, -4);
+    }
+    lua_pop(L, 1);
+}
+
+/* The tensor that a capture is an input by. On top of the stack what boxes held before: one may have
+ * been written since, and its tensor of before the trace is the input. */
+static Tensor *find_captured(lua_State *L, const Capture *c) {
+    if (c->ref == LUA_NOREF) return c->tensor;
+    int before = lua_gettop(L);
     lua_rawgeti(L, LUA_REGISTRYINDEX, c->ref);
-    lua_Integer n = (lua_Integer)lua_rawlen(L, -2) / 3;
-    LuaTensor *u = NULL;
-    for (lua_Integer k = 0; k < n && !u; k++) {
-        lua_rawgeti(L, -2, 3 * k + 1);
-        if (lua_rawequal(L, -1, -2)) {
-            lua_rawgeti(L, -3, 3 * k + 3);
-            u = lua_touserdata(L, -1);
-            lua_pop(L, 1);
-        }
-        lua_pop(L, 1);
-    }
-    if (!u) {
-        lua_getiuservalue(L, -1, 1);
-        u = lua_touserdata(L, -1);
-        lua_pop(L, 1);
-    }
-    lua_pop(L, 2);
-    *out = u->t;
+    lua_pushvalue(L, before + 1);
+    if (lua_rawget(L, before) == LUA_TNIL) lua_getiuservalue(L, before + 1, 1);
+    const LuaTensor *u = lua_touserdata(L, -1);
+    lua_settop(L, before);
+    return u->t;
 }
 
 /* ---- run_traced: a function traced and run at once, everything concrete in it an input ---- */
@@ -320,7 +317,8 @@ static int run_traced_body(lua_State *L) {
     Tensor **in = lua_newuserdatauv(L, sizeof *in * (size_t)(nin + total + 1), 0);
     uint8_t *none = lua_newuserdatauv(L, (size_t)nin + 1, 0);
     memset(none, 0, (size_t)nin + 1);
-    for (int32_t i = 0; i < nin; i++) find_captured(L, h, i, &in[i]);
+    push_held_before(L);
+    for (int32_t i = 0; i < nin; i++) in[i] = find_captured(L, &h->trace->capture.at[i]);
     luaL_checkstack(L, total + 4, "too many results");
     Exec *exec = NULL;
     for (int32_t i = 0; i < nin; i++) tensor_retain(in[i]); /* beyond the trace */

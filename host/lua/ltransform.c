@@ -59,7 +59,7 @@ static RematPolicy *read_policy(lua_State *L, Host *h) {
 
 static void push_span(lua_State *L, Host *h, const Span *s) {
     Graph *g = h->trace->graph;
-    if (!VEC_PUSH(&g->arena, &g->span, *s)) state_check(L, h, err_nomem(&h->cx, "a trace"));
+    if (!graph_add_span(g, *s)) state_check(L, h, err_nomem(&h->cx, "a trace"));
 }
 
 /* remat(first, {policy, ...}): gradients compute the nodes from `first` on again, but for what one

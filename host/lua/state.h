@@ -22,6 +22,7 @@ typedef struct Entry {
 
 /* A tensor or box that a trace met although it is no argument: an input all the same. */
 typedef struct Capture {
+    const void *of; /* the Tensor, the LuaBox */
     Tensor *tensor; /* retained; NULL: the box at `ref` */
     int ref;        /* registry reference to the box, or LUA_NOREF */
     Val v;
@@ -32,6 +33,7 @@ typedef struct Frame {
     int32_t region;
     VEC(Val) outer;
     VEC(Val) param; /* what stands for them inside */
+    Map entered;    /* by outer */
 } Frame;
 
 typedef struct NodeRange {
@@ -46,6 +48,7 @@ typedef struct Trace {
     Build build;      /* of the innermost region */
     VEC(Frame) frame; /* the regions under way, the innermost last; see lregion.c */
     VEC(Capture) capture;
+    Map captured; /* by Capture.of */
     int32_t inside;      /* transforms under way whose values do not last: no Param is written */
     VEC(NodeRange) gone; /* nodes of such transforms that ended, or of what failed; ascending */
     Arena arena;

@@ -173,21 +173,9 @@ const Type *value_seen_type(lua_State *L, Host *h, const LuaTensor *u) {
     return t;
 }
 
-static Val find_capture(const Trace *t, const Tensor *tensor) {
-    for (int i = 0; i < t->capture.n; i++)
-        if (t->capture.at[i].tensor == tensor) return t->capture.at[i].v;
-    return 0;
-}
-
-static Val find_box(lua_State *L, const Trace *t, int index) {
-    for (int i = 0; i < t->capture.n; i++) {
-        if (t->capture.at[i].ref == LUA_NOREF) continue;
-        lua_rawgeti(L, LUA_REGISTRYINDEX, t->capture.at[i].ref);
-        bool same = lua_rawequal(L, -1, index);
-        lua_pop(L, 1);
-        if (same) return t->capture.at[i].v;
-    }
-    return 0;
+static bool same_capture(const void *trace, const void *of, int32_t i) {
+    const Trace *t = trace; /* an index knows what was taken back, too: see lattempt.c */
+    return i < t->capture.n && t->capture.at[i].of == of;
 }
 
 Val value_in_trace(lua_State *L, Host *h, int index) {
@@ -206,12 +194,14 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
      */
     const LuaBox *b = value_box(L, h, index);
     bool box = b && b->made_in != t->serial;
-    Val v = box ? find_box(L, t, index) : find_capture(t, u->t);
-    if (v) return lregion_capture(L, h, v);
+    const void *of = box ? (const void *)b : u->t;
+    uint64_t hash = hash_u64(0, (uint64_t)(uintptr_t)of);
+    int32_t known = map_find(&t->captured, hash, same_capture, t, of);
+    if (known >= 0) return lregion_capture(L, h, t->capture.at[known].v);
     const Type *type = value_type_now(L, h, u->t->type, "a tensor met in this trace");
     const Layout *l = type->layout;
     if (l) value_use_mesh(L, h, l->mesh, "a tensor met in this trace");
-    Capture c = {.ref = LUA_NOREF};
+    Capture c = {.of = of, .ref = LUA_NOREF};
     if (box) {
         lua_pushvalue(L, index);
         c.ref = luaL_ref(L, LUA_REGISTRYINDEX);
@@ -221,7 +211,8 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
     c.v =
         build_param(&at, OP_PARAM,
                     &(ParamAttr){.index = t->graph->region.at[0].param.n + 1, .state = box}, type);
-    bool ok = c.v && VEC_ROOM(&t->arena, &t->capture, 1);
+    bool ok = c.v && VEC_ROOM(&t->arena, &t->capture, 1) &&
+              map_add(&t->arena, &t->captured, hash, t->capture.n);
     if (!ok) {
         if (box) luaL_unref(L, LUA_REGISTRYINDEX, c.ref);
         state_check(L, h, err_nomem(&h->cx, "a trace"));

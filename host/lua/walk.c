@@ -266,6 +266,7 @@ static void leaf(Walk *w, int index, char tag) {
     LuaTensor *u = value_tensor(w->L, w->h, index);
     const Type *type = value_type(w->h, u);
     put_pointer(w, tag, type);
+    if (w->identity && tag == 'T') put(w, 'v', &u->v, sizeof u->v);
     if (!w->describe) return;
     Str *s = state_text(w->h);
     if (!w->identity) {
@@ -379,6 +380,14 @@ static void quick_table(Walk *w, int index) {
     w->way = here.up;
 }
 
+/* A key of a table, as Lua prints it. */
+static void put_number(Str *s, double x) {
+    if (x == (double)(int32_t)x)
+        str_fmt(s, "%d", (int)x);
+    else
+        str_fmt(s, "%.14g", x);
+}
+
 static void table(Walk *w, int index) {
     lua_State *L = w->L;
     luaL_checkstack(L, 8, "arguments nested too deep");
@@ -404,12 +413,12 @@ static void table(Walk *w, int index) {
             put(w, 'k', keys[i].s, keys[i].n + 1);
         else
             put(w, 'K', &keys[i].x, sizeof keys[i].x);
-        if (w->describe || w->name_modules) {
+        if (w->describe || w->name_modules || w->identity) {
             if (w->h->path.n) str_put(&w->h->path, ".");
             if (keys[i].s)
                 str_put(&w->h->path, keys[i].s);
             else
-                str_fmt(&w->h->path, "%.14g", keys[i].x);
+                put_number(&w->h->path, keys[i].x);
         }
         lua_pushvalue(L, -1);
         lua_rawget(L, index);

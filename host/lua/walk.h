@@ -31,7 +31,7 @@ typedef struct Walk {
     int32_t nleaf, nnumber;
     bool name_modules; /* note the paths of modules, for scopes */
     bool describe;     /* one line per part into h->describe */
-    bool identity;     /* describe leaves by which they are, not by their types */
+    bool identity;     /* tensors by which they are, not only by their types */
     bool quick;        /* the handles of leaves are in h->leaf, and there are no tables of them */
     bool failed;       /* quick: there is something that another walk would raise for */
     uint64_t before;   /* quick: h->marks; leaf i has the mark `before + i` */

@@ -93,7 +93,7 @@ static void add_residuals(Build *b, int32_t region, int64_t ncarry) {
         Val v = b->g->region.at[region].param.at[i];
         if (may_be_residual(b->g, graph_def(b->g, v), v)) build_result(&in, v);
     }
-    for (int32_t id = 1; id < b->g->node.n && !in.err; id++) {
+    for (int32_t id = b->g->region.at[region].first; id < b->g->node.n && !in.err; id++) {
         const Node *n = graph_node(b->g, id);
         if (n->region != region || graph_opdef(b->g, n)->flags & OPF_PARAM) continue;
         for (int i = 0; i < n->nout; i++)
@@ -234,7 +234,7 @@ static bool prepare(Backward *w) {
     for (int i = (int)(a->ncarry + a->nxs); i < r->param.n; i++)
         w->invariant[r->param.at[i]] = true;
     for (int i = r->result.n - 1; i >= a->ncarry; i--) w->result[r->result.at[i]] = i + 1;
-    for (int32_t id = 1; id < g->node.n; id++) {
+    for (int32_t id = r->first; id < graph_region_end(g, w->region); id++) {
         const Node *n = graph_node(g, id);
         if (n->region != w->region || graph_opdef(g, n)->flags & OPF_PARAM) continue;
         bool all = true;
@@ -418,7 +418,10 @@ const OpDef op_row_SCAN = {
 void op_check_varying(Build *b, const char *what, const int32_t *region, int nregion,
                       uint32_t vary) {
     const Graph *g = b->g;
-    for (int32_t id = 1; id < g->node.n && !b->err; id++) {
+    int32_t first = g->node.n;
+    for (int k = 0; k < nregion; k++)
+        if (g->region.at[region[k]].first < first) first = g->region.at[region[k]].first;
+    for (int32_t id = first; id < g->node.n && !b->err; id++) {
         const Node *n = graph_node(g, id);
         const OpDef *def = graph_opdef(g, n);
         bool inside = false;

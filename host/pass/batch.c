@@ -317,7 +317,7 @@ static void close_span(Batch *m, const Open *o) {
         all.rule = c;
         all.end = g->node.n;
     }
-    if (all.first < all.end && !m->b->err && !VEC_PUSH(&g->arena, &g->span, all)) no_memory(m);
+    if (all.first < all.end && !m->b->err && !graph_add_span(g, all)) no_memory(m);
 }
 
 /* Where a span's function was called: in the region of its last node. */
@@ -325,21 +325,40 @@ static int32_t region_of(const Graph *g, const Span *s) {
     return graph_node(g, s->end - 1)->region;
 }
 
+/* The spans by their first node, from `first` on: lists from 1 on through `next`, the outer ones
+ * first. */
+static int32_t *spans_by_first(Batch *m, int32_t first, int32_t end, int32_t **next) {
+    const Graph *g = m->b->g;
+    int32_t *at = ARENA_ARRAY(&m->arena, int32_t, end - first + 1);
+    *next = ARENA_ARRAY(&m->arena, int32_t, g->span.n + 1);
+    if (!at || !*next) {
+        no_memory(m);
+        return NULL;
+    }
+    for (int32_t s = 1; s <= g->span.n; s++) {
+        const Span *span = &g->span.at[s - 1];
+        if (span->first < first || span->end > end) continue;
+        (*next)[s] = at[span->first - first];
+        at[span->first - first] = s;
+    }
+    return at;
+}
+
 /* The nodes [first, end) of a region. */
 static void batch_nodes(Batch *m, int32_t first, int32_t end, int32_t region) {
     Graph *g = m->b->g;
-    int32_t nspan = g->span.n;
     bool anew = region != m->b->region;
     VEC(Open) open = {0};
+    int32_t *next, *spans = spans_by_first(m, first, end, &next);
     for (int32_t id = first; id <= end && !m->b->err; id++) {
         while (open.n && open.at[open.n - 1].one.end == id) {
             close_span(m, &open.at[open.n - 1]);
             open.n--;
         }
         if (id == end) break;
-        for (int32_t s = nspan - 1; s >= 0; s--) { /* outer ones first */
-            Span one = g->span.at[s];
-            if (one.first != id || one.end > end || region_of(g, &one) != region) continue;
+        for (int32_t s = spans[id - first]; s; s = next[s]) {
+            Span one = g->span.at[s - 1];
+            if (region_of(g, &one) != region) continue;
             if (!anew && !touches(m, &one)) continue;
             if (one.rule && anew)
                 build_fail(m->b, err_set(g->cx, E_UNSUPPORTED,
@@ -377,7 +396,7 @@ static void region_mapped(const RegionBatch *rb, int32_t region, const bool *par
         return;
     }
     for (int i = 0; i < r->param.n; i++) is[r->param.at[i]] = param[i];
-    for (int32_t id = 1; id < g->node.n; id++) {
+    for (int32_t id = r->first; id < graph_region_end(g, region); id++) {
         const Node *n = graph_node(g, id);
         bool any = false;
         for (int i = 0; n->region == region && i < n->nin; i++) any = any || is[n->in[i]];

@@ -67,14 +67,28 @@ static bool any_active(const Grad *g, const Node *n) {
     return false;
 }
 
+/* The first span that ends behind the node. */
+static int32_t first_ending(const Graph *g, int32_t id) {
+    int32_t lo = 0, hi = g->span.n;
+    while (lo < hi) {
+        int32_t mid = (lo + hi) / 2;
+        if (g->span.at[mid].end <= id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
 /* What leads from the values that are active already. */
 static void mark_active(Grad *g) {
     const Graph *graph = g->b->g;
-    int32_t span = 0;
-    for (int32_t id = 1; id <= graph->node.n; id++) {
+    int32_t end = graph_region_end(graph, g->region);
+    int32_t first = graph->region.at[g->region].first, span = first_ending(graph, first);
+    for (int32_t id = first; id <= end; id++) {
         for (; span < graph->span.n && graph->span.at[span].end <= id; span++)
             if (graph->span.at[span].rule) mark_custom(g, graph->span.at[span].rule);
-        if (id == graph->node.n) break;
+        if (id == end) break;
         const Node *n = graph_node(graph, id);
         if (n->region != g->region || !any_active(g, n) ||
             graph_opdef(graph, n)->flags & OPF_NO_GRAD)
@@ -187,24 +201,29 @@ static void leave_stretch(Grad *g) {
     g->anew = g->anew->outer;
 }
 
+/* Enters span k (from 1) at the node, after those around it. */
+static void enter_span(Grad *g, int32_t k, int32_t id) {
+    const Graph *graph = g->b->g;
+    const Span *s = k ? &graph->span.at[k - 1] : NULL;
+    if (!s || (g->anew && s == g->anew->span)) return;
+    enter_span(g, s->outer, id);
+    Anew *a = s->policy && !g->b->err ? anew_in(g, s, g->anew) : NULL;
+    if (!a) return;
+    g->anew = a;
+    Build at = at_node(g, graph_node(graph, id)), *b = g->b;
+    g->b = &at;
+    compute_anew(g, a, s->first, s->end);
+    g->b = b;
+    build_fail(b, at.err);
+}
+
 /* Makes g->anew the innermost checkpointed stretch around the node. */
 static void enter_stretch(Grad *g, int32_t id) {
     const Graph *graph = g->b->g;
     while (g->anew && !within(g->anew->span, id)) leave_stretch(g);
-    for (int32_t i = graph->span.n - 1; i >= 0 && !g->b->err; i--) {
-        const Span *s = &graph->span.at[i];
-        bool inside = !g->anew || (s != g->anew->span && s->first >= g->anew->span->first &&
-                                   s->end <= g->anew->span->end);
-        if (!s->policy || !within(s, id) || !inside) continue;
-        Anew *a = anew_in(g, s, g->anew);
-        if (!a) return;
-        g->anew = a;
-        Build at = at_node(g, graph_node(graph, id)), *b = g->b;
-        g->b = &at;
-        compute_anew(g, a, s->first, s->end);
-        g->b = b;
-        build_fail(b, at.err);
-    }
+    int32_t i = first_ending(graph, id), k = i < graph->span.n ? i + 1 : 0;
+    while (k && !within(&graph->span.at[k - 1], id)) k = graph->span.at[k - 1].outer;
+    enter_span(g, k, id);
 }
 
 /* ---- a gradient that the user gave ---- */
@@ -263,16 +282,8 @@ static void step_custom(Grad *g, const Span *s) {
 
 /* The span of a custom_vjp that ends behind the node, or NULL. */
 static const Span *custom_ending(const Graph *g, int32_t id) {
-    int32_t lo = 0, hi = g->span.n;
-    while (lo < hi) {
-        int32_t mid = (lo + hi) / 2;
-        if (g->span.at[mid].end <= id)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    for (; lo < g->span.n && g->span.at[lo].end == id + 1; lo++)
-        if (g->span.at[lo].rule) return &g->span.at[lo];
+    for (int32_t i = first_ending(g, id); i < g->span.n && g->span.at[i].end == id + 1; i++)
+        if (g->span.at[i].rule) return &g->span.at[i];
     return NULL;
 }
 
@@ -438,7 +449,7 @@ static void region_grad(Build *b, int32_t region, const bool *param, const Val *
             Val v = b->g->region.at[region].result.at[i];
             if (ct[i]) add_cotangent(&g, graph_def(b->g, v), v, ct[i]);
         }
-        walk(&g, 1, end);
+        walk(&g, b->g->region.at[region].first, end);
         for (int i = 0; i < b->g->region.at[region].param.n; i++)
             dparam[i] = g.ct[b->g->region.at[region].param.at[i]];
     }

@@ -10,7 +10,7 @@
 #include "op/op.h"
 #include "pass/pass.h"
 
-enum { MAX_TERMS = 16, MAX_OPERANDS = 4 };
+enum { MAX_TERMS = 16, MANY, MAX_OPERANDS = 4 };
 
 typedef struct Sum { /* one that is made anew, of those of its terms that can be joined and the rest
                       */
@@ -25,6 +25,7 @@ typedef struct Join {
     int32_t *uses; /* by value */
     Sum **sum;     /* by node: that it is the outermost addition of, or NULL */
     bool *inside;  /* by node: made as a part of a sum */
+    int8_t *terms; /* by node: of the sum that an addition is the outermost of; too many: MANY */
 } Join;
 
 static bool is_addition(const Graph *g, const Node *n) {
@@ -82,14 +83,27 @@ static bool is_inner(const Join *j, Val v, int32_t region) {
     return j->uses[v] == 1 && d->region == region && is_addition(j->c.from, d);
 }
 
-/* The terms of the sum that v is a part of; false if there are too many. */
-static bool collect(const Join *j, Val v, int32_t region, Val *term, int32_t *n) {
+/* Counted before any are collected: a sum may be as deep as the program is long. */
+static void count_terms(Join *j) {
+    const Graph *g = j->c.from;
+    for (int32_t id = 1; id < g->node.n; id++) {
+        const Node *n = graph_node(g, id);
+        int terms = 0;
+        if (!is_addition(g, n)) continue;
+        for (int i = 0; i < 2; i++)
+            terms += is_inner(j, n->in[i], n->region) ? j->terms[g->value.at[n->in[i]].node] : 1;
+        j->terms[id] = (int8_t)(terms < MANY ? terms : MANY);
+    }
+}
+
+/* The terms of the sum that v is a part of. */
+static void collect(const Join *j, Val v, int32_t region, Val *term, int32_t *n) {
     const Node *d = graph_def(j->c.from, v);
-    if (is_inner(j, v, region))
-        return collect(j, d->in[0], region, term, n) && collect(j, d->in[1], region, term, n);
-    if (*n == MAX_TERMS) return false;
-    term[(*n)++] = v;
-    return true;
+    if (!is_inner(j, v, region)) {
+        term[(*n)++] = v;
+        return;
+    }
+    for (int i = 0; i < 2; i++) collect(j, d->in[i], region, term, n);
 }
 
 /* Each result less is written and read once less, and the sum is written once less; each operand is
@@ -130,10 +144,8 @@ static void find_sum(Join *j, int32_t id) {
     const Node *n = graph_node(g, id);
     Val term[MAX_TERMS];
     int32_t count = 0;
-    if (j->inside[id] || !is_addition(g, n)) return;
-    if (!collect(j, n->in[0], n->region, term, &count) ||
-        !collect(j, n->in[1], n->region, term, &count))
-        return;
+    if (j->inside[id] || j->terms[id] == 0 || j->terms[id] == MANY) return;
+    for (int i = 0; i < 2; i++) collect(j, n->in[i], n->region, term, &count);
     Sum *s = ARENA_NEW(&j->c.arena, Sum);
     if (!s) {
         copy_no_memory(&j->c);
@@ -169,7 +181,9 @@ Err pass_join(const Graph *g, const PassOptions *o, Graph **out) {
         j.uses = graph_use_counts(g, &j.c.arena);
         j.sum = ARENA_ARRAY(&j.c.arena, Sum *, g->node.n);
         j.inside = ARENA_ARRAY(&j.c.arena, bool, g->node.n);
-        if (!j.uses || !j.sum || !j.inside) copy_no_memory(&j.c);
+        j.terms = ARENA_ARRAY(&j.c.arena, int8_t, g->node.n);
+        if (!j.uses || !j.sum || !j.inside || !j.terms) copy_no_memory(&j.c);
+        if (!j.c.b.err) count_terms(&j);
         for (int32_t id = g->node.n - 1; id > 0 && !j.c.b.err; id--) find_sum(&j, id);
         for (int32_t id = 1; id < g->node.n && !j.c.b.err; id++) {
             if (j.sum[id])

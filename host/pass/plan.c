@@ -146,9 +146,7 @@ static double node_flops(PlanBuild *p, const Node *n) {
     return 0;
 }
 
-/* May parameter i be written over from here on? When the program fails, one that the caller did not
- * offer must be as it was. */
-static bool may_write(const PlanBuild *p, int32_t i, bool behind_last_fault) {
+bool plan_may_write(const PlanBuild *p, int32_t i, bool behind_last_fault) {
     return p->donated[i] == DONATE_ASKED || (p->donated[i] == DONATE_IF_SOLE && behind_last_fault);
 }
 
@@ -156,7 +154,7 @@ static bool may_write(const PlanBuild *p, int32_t i, bool behind_last_fault) {
 bool plan_can_take(const PlanBuild *p, const BuildValue *in, const Type *out) {
     const BuildBuffer *b = &p->buffer.at[in->buffer];
     bool writable =
-        b->kind == BUFFER_TEMP || (b->param >= 0 && may_write(p, b->param, p->now > p->last_fault));
+        b->kind == BUFFER_TEMP || (b->param >= 0 && plan_may_write(p, b->param, p->now > p->last_fault));
     return writable && p->last_use[in->buffer] <= p->now && in->offset == 0 && !in->noffset &&
            !in->nslice && lies_row_major(in) && b->bytes == type_bytes(out) &&
            in->type->dtype == out->dtype && dims_equal(&in->type->dims, &out->dims) &&
@@ -327,15 +325,8 @@ static void wait_node(PlanBuild *p, const Node *n) {
 
 /* ---- last uses ---- */
 
-/* A use of a value is a use of what it may be a view of. */
 static void use(PlanBuild *p, Val v, int32_t id) {
-    const Graph *g = p->g;
-    while (true) {
-        if (p->value_last[v] < id) p->value_last[v] = id;
-        const Node *n = graph_def(g, v);
-        if (!graph_opdef(g, n)->view) return;
-        v = n->in[0];
-    }
+    if (p->value_last[v] < id) p->value_last[v] = id;
 }
 
 static void find_last_uses(PlanBuild *p) {
@@ -349,6 +340,11 @@ static void find_last_uses(PlanBuild *p) {
     }
     const Region *top = &g->region.at[0];
     for (int i = 0; i < top->result.n; i++) use(p, top->result.at[i], g->node.n);
+    /* A use of a value is a use of what it may be a view of: later views are done first. */
+    for (int32_t id = g->node.n - 1; id > 0; id--) {
+        const Node *n = graph_node(g, id);
+        if (graph_opdef(g, n)->view) use(p, n->in[0], p->value_last[n->out]);
+    }
 }
 
 void plan_node(PlanBuild *p, int32_t id) {
@@ -396,33 +392,11 @@ static void result(PlanBuild *p, int i, Val v) {
     p->result[i] = r;
 }
 
-/* Donated parameters that no step has taken over give their memory to a result of their size that
- * begins after their last use. */
-static void give_donated(PlanBuild *p) {
-    for (int i = 0; i < p->nparam; i++) {
-        int32_t mine = p->value[p->param[i]].buffer;
-        if (p->buffer.at[mine].last == INT32_MAX) continue;
-        for (int32_t b = 0; b < p->buffer.n; b++) {
-            BuildBuffer *r = &p->buffer.at[b];
-            if (r->kind != BUFFER_RESULT || r->take >= 0 || r->bytes != p->buffer.at[mine].bytes ||
-                r->vary != p->buffer.at[mine].vary || r->first <= p->buffer.at[mine].last ||
-                !may_write(p, i, r->first > p->fault_step))
-                continue;
-            r->take = i;
-            p->buffer.at[mine].given = true;
-            break;
-        }
-    }
-}
-
 static Err check_donations(PlanBuild *p) {
     for (int i = 0; i < p->nparam; i++) {
         if (p->donated[i] != DONATE_ASKED) continue;
         const BuildBuffer *b = &p->buffer.at[p->value[p->param[i]].buffer];
-        bool used = b->given;
-        for (int r = 0; r < p->g->region.at[0].result.n; r++)
-            used = used || p->result[r].buffer == p->value[p->param[i]].buffer;
-        if (used) continue;
+        if (b->given || b->last == INT32_MAX) continue; /* a result takes it, or lies in it */
         const ParamAttr *a = graph_def(p->g, p->param[i])->attr;
         Str s;
         str_init(&s, &p->g->cx->alloc);
@@ -459,11 +433,11 @@ Err pass_plan(const Graph *g, const PassOptions *o, const uint8_t *donated, Plan
     }
     find_last_uses(&p);
     find_last_fault(&p);
-    for (int32_t id = 1; id < g->node.n && !p.err; id++)
-        if (graph_node(g, id)->region == 0) plan_node(&p, id);
+    for (int32_t id = p.region_first[0]; id && !p.err; id = p.region_next[id]) plan_node(&p, id);
+    if (!p.err) plan_stretch(&p);
     for (int i = 0; i < g->region.at[0].result.n && !p.err; i++)
         result(&p, i, g->region.at[0].result.at[i]);
-    if (!p.err) give_donated(&p);
+    if (!p.err) plan_give_donated(&p);
     if (!p.err) p.err = check_donations(&p);
     if (!p.err) p.err = plan_build_place(&p);
     if (!p.err) p.err = plan_build_pack(&p, out);

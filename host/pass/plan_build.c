@@ -23,7 +23,17 @@ bool plan_build_init(PlanBuild *p, const Graph *g, const PassOptions *o, const u
     p->value_last = ARENA_ARRAY(p->arena, int32_t, g->value.n);
     p->param = ARENA_ARRAY(p->arena, Val, params + 1);
     p->result = ARENA_ARRAY(p->arena, BuildValue, results + 1);
-    return p->value && p->place && p->source && p->value_last && p->param && p->result;
+    p->region_first = ARENA_ARRAY(p->arena, int32_t, g->region.n);
+    p->region_next = ARENA_ARRAY(p->arena, int32_t, g->node.n);
+    if (!p->value || !p->place || !p->source || !p->value_last || !p->param || !p->result ||
+        !p->region_first || !p->region_next)
+        return false;
+    for (int32_t id = g->node.n - 1; id > 0; id--) {
+        int32_t *first = &p->region_first[graph_node(g, id)->region];
+        p->region_next[id] = *first;
+        *first = id;
+    }
+    return true;
 }
 
 void plan_build_free(PlanBuild *p) {
@@ -35,7 +45,8 @@ bool plan_build_room(PlanBuild *p) {
     if (p->buffer.n <= p->last_use_cap) return true;
     int32_t cap = p->buffer.n * 2;
     int32_t *grown = ARENA_ARRAY(p->arena, int32_t, cap);
-    if (!grown) {
+    p->readers = ARENA_ARRAY(p->arena, int32_t, cap);
+    if (!grown || !p->readers) {
         plan_build_no_memory(p);
         return false;
     }

@@ -39,6 +39,11 @@ typedef struct BuildStep {
     double flops, bytes, times;
 } BuildStep;
 
+/* The steps of a LOOP or BRANCH, itself the first. */
+typedef struct BuildSpan {
+    int32_t at, end, parent; /* parent: the span around it, from 1; 0: none */
+} BuildSpan;
+
 typedef struct PlanBuild {
     const Graph *g;
     const PassOptions *o;
@@ -52,8 +57,12 @@ typedef struct PlanBuild {
     const BuildValue **source; /* by value: of a collective's result, what is sent; else NULL */
     double times;              /* how often what is planned now runs */
     int32_t nloop;
+    int32_t *region_first, *region_next; /* by region, by node: the nodes of each, or 0 */
+    VEC(BuildSpan) span;
+    int32_t within; /* the span that is planned now, from 1 */
     int32_t *value_last; /* by value: the last node that reads it or a view of it */
     int32_t *last_use;   /* by buffer: the last node that reads it */
+    int32_t *readers;    /* by buffer: scratch, 0 between uses */
     int32_t last_use_cap, now;
     int32_t last_fault, fault_step; /* the last node that can fault, and its step; -1: none */
     Val *param;
@@ -76,10 +85,18 @@ bool plan_can_take(const PlanBuild *p, const BuildValue *in, const Type *out);
 bool plan_set_operands(PlanBuild *p, BuildStep *s, const BuildValue *in, int nin,
                        const BuildValue *out, int nout);
 void plan_node(PlanBuild *p, int32_t id);
+/* May parameter i be written over from here on? When the program fails, one that the caller did not
+ * offer must be as it was. */
+bool plan_may_write(const PlanBuild *p, int32_t i, bool behind_last_fault);
 /* A node that owns regions (plan_control.c). */
 void plan_control(PlanBuild *p, int32_t id, const OpDef *def);
+/* Once all steps are there: what lives at a LOOP or BRANCH lives until its bodies have run. */
+void plan_stretch(PlanBuild *p);
+/* Donated parameters that no step has taken over give their memory to a result of their size that
+ * begins after their last use (plan_give.c). */
+void plan_give_donated(PlanBuild *p);
 
-bool plan_build_room(PlanBuild *p); /* last_use reaches to every buffer */
+bool plan_build_room(PlanBuild *p); /* last_use and readers reach to every buffer */
 /* Offsets in the workspaces, from the steps between which buffers live. */
 Err plan_build_place(PlanBuild *p) MUST_CHECK;
 /* The lists as one block. */

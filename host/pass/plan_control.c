@@ -56,21 +56,19 @@ static void slice(Control *c, const BuildValue *stack, BuildValue *out) {
     out->nslice = stack->nslice + 1;
 }
 
-/* Do two operands read one buffer? Then neither may be written over. */
-static bool shared(const Control *c, int32_t in) {
-    const PlanBuild *p = c->p;
-    for (int32_t i = 0; i < c->n->nin; i++)
-        if (i != in && p->value[c->n->in[i]].buffer == p->value[c->n->in[in]].buffer) return true;
-    return false;
+/* Counts the node's operands by buffer (by: 1), or forgets them (-1). */
+static void count_readers(const Control *c, int32_t by) {
+    for (int32_t i = 0; i < c->n->nin; i++) c->p->readers[c->p->value[c->n->in[i]].buffer] += by;
 }
 
-/* A buffer that a loop writes, beginning with the operand: the operand's own if nobody needs it. */
+/* A buffer that a loop writes, beginning with the operand: the operand's own if nobody needs it,
+ * which includes the other operands. */
 static void begin_carry(Control *c, Way *w, const Type *type) {
     PlanBuild *p = c->p;
     const BuildValue *from = &p->value[c->n->in[w->f.in]];
     w->outer = *from;
     w->outer.type = type;
-    if (!shared(c, w->f.in) && plan_can_take(p, from, type)) return;
+    if (p->readers[from->buffer] == 1 && plan_can_take(p, from, type)) return;
     plan_own_buffer(p, &w->outer, type, BUFFER_TEMP);
     if (!p->err) plan_copy(p, c->n, from, &w->outer);
 }
@@ -84,6 +82,7 @@ static void begin(Control *c, const OpDef *def) {
     while (def->flow(c->n, c->nway, &f)) c->nway++;
     c->way = ARENA_ARRAY(p->arena, Way, c->nway + 1);
     if (!c->way) plan_build_no_memory(p);
+    count_readers(c, 1);
     for (int i = 0; i < c->nway && !p->err; i++) {
         Way *w = &c->way[i];
         def->flow(c->n, i, &w->f);
@@ -98,6 +97,7 @@ static void begin(Control *c, const OpDef *def) {
         w->inner = w->outer;
         if (!p->err && w->f.stacked) slice(c, &w->outer, &w->inner);
     }
+    count_readers(c, -1);
     if (!plan_build_room(p)) return;
     for (int i = 0; i < c->nway; i++)
         if (c->way[i].f.result >= 0) p->last_use[c->way[i].outer.buffer] = 0;
@@ -121,11 +121,14 @@ static void enter(Control *c, const Region *r) {
     }
 }
 
-static bool in_another_carry(const Control *c, const Way *w, const BuildValue *v) {
+/* Counts the carries by buffer, or forgets them, as count_readers does. */
+static void count_carries(const Control *c, int32_t by) {
     for (int i = 0; i < c->nway; i++)
-        if (c->way[i].f.carried && &c->way[i] != w && c->way[i].outer.buffer == v->buffer)
-            return true;
-    return false;
+        if (c->way[i].f.carried) c->p->readers[c->way[i].outer.buffer] += by;
+}
+
+static bool in_another_carry(const Control *c, const Way *w, const BuildValue *v) {
+    return c->p->readers[v->buffer] > (w->outer.buffer == v->buffer);
 }
 
 /* What was not made where it is wanted is brought there; carries last, as they are operands, too.
@@ -142,6 +145,7 @@ static void leave(Control *c, const Region *r) {
     }
     BuildValue *from = ARENA_ARRAY(p->arena, BuildValue, c->nway + 1);
     if (!from) plan_build_no_memory(p);
+    count_carries(c, 1);
     for (int i = 0; i < c->nway && !p->err; i++) {
         Way *w = &c->way[i];
         if (!w->f.carried) continue;
@@ -152,6 +156,7 @@ static void leave(Control *c, const Region *r) {
         if (!p->err) plan_copy(p, c->n, &from[i], &saved);
         from[i] = saved;
     }
+    count_carries(c, -1);
     for (int i = 0; i < c->nway && !p->err; i++) {
         Way *w = &c->way[i];
         if (w->f.carried && !same_place(&from[i], &w->inner))
@@ -160,12 +165,33 @@ static void leave(Control *c, const Region *r) {
     plan_build_room(p);
 }
 
-/* What lives at the step lives until the bodies have run: the next iteration may read it. */
-static void stretch(PlanBuild *p, int32_t step) {
-    for (int32_t b = 0; b < p->buffer.n; b++)
-        if (p->buffer.at[b].first <= step && p->buffer.at[b].last >= step &&
-            p->buffer.at[b].last < p->step.n - 1)
-            p->buffer.at[b].last = p->step.n - 1;
+/* The next iteration may read it. An inner span ends before the one around it does. */
+void plan_stretch(PlanBuild *p) {
+    int32_t *innermost = ARENA_ARRAY(p->arena, int32_t, p->step.n + 1);
+    if (!innermost) {
+        plan_build_no_memory(p);
+        return;
+    }
+    for (int32_t k = 1; k <= p->span.n; k++)
+        for (int32_t i = p->span.at[k - 1].at; i <= p->span.at[k - 1].end; i++) innermost[i] = k;
+    for (int32_t b = 0; b < p->buffer.n; b++) {
+        BuildBuffer *buf = &p->buffer.at[b];
+        int32_t k = buf->last < p->step.n ? innermost[buf->last] : 0;
+        for (; k && p->span.at[k - 1].at >= buf->first; k = p->span.at[k - 1].parent)
+            buf->last = p->span.at[k - 1].end;
+    }
+}
+
+/* The steps of body k of the node. */
+static void plan_body(Control *c, int k, int32_t *count) {
+    PlanBuild *p = c->p;
+    const Region *r = &p->g->region.at[c->n->body[k]];
+    int32_t first = p->step.n;
+    enter(c, r);
+    for (int32_t i = p->region_first[c->n->body[k]]; i && !p->err; i = p->region_next[i])
+        if (!(graph_opdef(p->g, graph_node(p->g, i))->flags & OPF_PARAM)) plan_node(p, i);
+    if (!p->err) leave(c, r);
+    *count = p->step.n - first;
 }
 
 void plan_control(PlanBuild *p, int32_t id, const OpDef *def) {
@@ -174,7 +200,10 @@ void plan_control(PlanBuild *p, int32_t id, const OpDef *def) {
     def->control(c.n->attr, &c.info);
     if (!c.info.branch) c.loop = p->nloop++;
     begin(&c, def);
-    int32_t at = p->step.n;
+    int32_t around = p->within;
+    if (!VEC_PUSH(p->arena, &p->span, (BuildSpan){.at = p->step.n, .parent = around}))
+        plan_build_no_memory(p);
+    int32_t span = p->within = p->span.n;
     BuildStep *s = p->err ? NULL : plan_add_step(p, c.n);
     int32_t *body = ARENA_ARRAY(p->arena, int32_t, c.n->nbody);
     if (!body) plan_build_no_memory(p);
@@ -188,20 +217,12 @@ void plan_control(PlanBuild *p, int32_t id, const OpDef *def) {
         if (c.way[i].f.steers && !plan_set_operands(p, s, &c.way[i].outer, 1, NULL, 0)) return;
     double times = p->times;
     if (!c.info.branch && c.info.trips >= 0) p->times *= (double)c.info.trips;
-    for (int k = 0; k < c.n->nbody && !p->err; k++) {
-        const Region *r = &g->region.at[c.n->body[k]];
-        int32_t first = p->step.n;
-        enter(&c, r);
-        for (int32_t i = 1; i < id && !p->err; i++)
-            if (graph_node(g, i)->region == c.n->body[k] &&
-                !(graph_opdef(g, graph_node(g, i))->flags & OPF_PARAM))
-                plan_node(p, i);
-        if (!p->err) leave(&c, r);
-        body[k] = p->step.n - first;
-    }
+    for (int k = 0; k < c.n->nbody && !p->err; k++) plan_body(&c, k, &body[k]);
     p->times = times;
     p->now = id;
+    p->within = around;
     if (p->err) return;
+    p->span.at[span - 1].end = p->step.n - 1;
     for (int i = 0; i < c.nway; i++) {
         const Way *w = &c.way[i];
         if (w->f.result >= 0 || w->f.steers || w->f.in >= 0) plan_touch(p, &w->outer);
@@ -210,5 +231,4 @@ void plan_control(PlanBuild *p, int32_t id, const OpDef *def) {
         p->value[c.n->out + w->f.out].type = graph_type(g, c.n->out + w->f.out);
         p->last_use[w->outer.buffer] = 0;
     }
-    stretch(p, at);
 }

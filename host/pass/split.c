@@ -21,20 +21,20 @@ typedef struct Split {
 
 /* ---- one step of two ---- */
 
-/* Adds to p->early, each behind its operands, the node of v and those behind `first` that it needs.
- * False where that is `first` itself, too much, or must stay where it is. */
-static bool find_early(const Graph *g, Pair *p, int32_t first, Val v) {
+/* Adds to p->early, each behind its operands, the node of v and those behind `first` that it needs;
+ * `depth` others are to follow it. False where that is `first` itself, too much, or must stay where
+ * it is. */
+static bool find_early(const Graph *g, Pair *p, int32_t first, Val v, int depth) {
     int32_t id = g->value.at[v].node;
     const Node *n = graph_node(g, id);
     for (int i = 0; i < p->n; i++)
         if (p->early[i] == id) return true;
     if (id < first) return true;
-    if (id == first || n->nbody || n->region != graph_node(g, first)->region ||
+    if (id == first || p->n + depth >= MOST_EARLY || n->nbody || n->region != graph_node(g, first)->region ||
         graph_opdef(g, n)->flags & (OPF_COLLECTIVE | OPF_BARRIER | OPF_PARAM))
         return false;
     for (int i = 0; i < n->nin; i++)
-        if (!find_early(g, p, first, n->in[i])) return false;
-    if (p->n == MOST_EARLY) return false;
+        if (!find_early(g, p, first, n->in[i], depth + 1)) return false;
     p->early[p->n++] = id;
     return true;
 }
@@ -52,7 +52,7 @@ static void find_pair(Split *s, int32_t id) {
     for (int i = 0; fits && i < f->nin; i++) fits = f->in[i] == n->in[i];
     Pair p = {.node = id};
     for (int i = row->operand + 1; fits && i < n->nin; i++)
-        fits = find_early(g, &p, first, n->in[i]);
+        fits = find_early(g, &p, first, n->in[i], 0);
     if (!fits) return;
     s->pair[first] = arena_copy(&s->c.arena, &p, sizeof p);
     if (!s->pair[first]) copy_no_memory(&s->c);
