@@ -127,8 +127,10 @@ static void count_carries(const Control *c, int32_t by) {
         if (c->way[i].f.carried) c->p->readers[c->way[i].outer.buffer] += by;
 }
 
-static bool in_another_carry(const Control *c, const Way *w, const BuildValue *v) {
-    return c->p->readers[v->buffer] > (w->outer.buffer == v->buffer);
+/* Does the value lie in what the copies into carries write? Also in its own carry, as a view: a
+ * copy from there would read what it has written. */
+static bool in_a_carry(const Control *c, const BuildValue *v) {
+    return c->p->readers[v->buffer] > 0;
 }
 
 /* What was not made where it is wanted is brought there; carries last, as they are operands, too.
@@ -150,7 +152,7 @@ static void leave(Control *c, const Region *r) {
         Way *w = &c->way[i];
         if (!w->f.carried) continue;
         from[i] = p->value[r->result.at[w->f.result]];
-        if (same_place(&from[i], &w->inner) || !in_another_carry(c, w, &from[i])) continue;
+        if (same_place(&from[i], &w->inner) || !in_a_carry(c, &from[i])) continue;
         BuildValue saved;
         plan_own_buffer(p, &saved, from[i].type, BUFFER_TEMP);
         if (!p->err) plan_copy(p, c->n, &from[i], &saved);

@@ -235,3 +235,40 @@ describe("scan", function()
     end)
   end)
 end)
+
+describe("a carry that comes out as a view of what the body made", function()
+  local x, w = draw(1, 6, 6), draw(2, 6, 6)
+  local forms = {
+    ["turned over"] = function(c) return ml.flip(c * 2, 1) end,
+    ["transposed"] = function(c) return (c * 2):T() end,
+    ["permuted twice"] = function(c) return ml.flip(ml.tanh(c):T(), 2) end,
+    ["of the carry itself"] = function(c) return c:T() end,
+  }
+  for name, f in pairs(forms) do
+    it(name .. " is what it is without a loop, and so is its gradient", function()
+      for n = 1, 3 do
+        local function looped(v) return (ml.fori_loop(0, n, function(_, c) return f(c) end, v)) end
+        local function straight(v)
+          for _ = 1, n do v = f(v) end
+          return v
+        end
+        close(straight(x), looped(x), 1e-15)
+        close(straight(x), ml.jit(looped)(x), 1e-15)
+        local function gradient(fn) return ml.jit(ml.grad(function(v) return (fn(v) * w):sum() end))(x) end
+        close(gradient(straight), gradient(looped), 1e-12)
+        local last = ml.while_loop(function(c) return c.i:lt(n) end,
+          function(c) return {i = c.i + 1, v = f(c.v)} end, {i = ml.tensor(0), v = x})
+        close(straight(x), last.v, 1e-15)
+      end
+    end)
+  end
+
+  it("beside another carry of the same", function()
+    local function f(a, b) return ml.flip(a + b, 1), (a + b):T() end
+    local a, b = x, w
+    for _ = 1, 3 do a, b = f(a, b) end
+    local out = ml.fori_loop(0, 3, function(_, c) return {f(c[1], c[2])} end, {x, w})
+    close(a, out[1], 1e-14)
+    close(b, out[2], 1e-14)
+  end)
+end)
