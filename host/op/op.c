@@ -170,7 +170,8 @@ Val op_wide(Build *b, Val x) {
         return v ? v + (x - n.out) : 0;
     }
     if (n.op == OP_ASTYPE && op_dtype(b, n.in[0]) == DT_F32) return n.in[0];
-    bool moves = def->view && n.nin == 1 && !(def->flags & (OPF_BARRIER | OPF_CONSTRAINT));
+    bool moves =
+        def->view && n.nin == 1 && !def->manual && !(def->flags & (OPF_BARRIER | OPF_CONSTRAINT));
     if (!moves) return op_astype(b, x, DT_F32);
     Val in = op_wide(b, n.in[0]);
     return build_op(b, n.op, &in, 1, n.attr);

@@ -438,3 +438,11 @@ it("device_put_replicated stacks a copy per device, which pmap maps", function()
   assert.equal("float32[3@devices,2]", ml.typeof(x.w))
   assert.same({3.0, 3.0, 3.0}, ml.pmap(function(t) return t.w:sum() end)(x):totable())
 end)
+
+it("the gradient of a cast inside goes back to blocks before it widens", function()
+  local x = ml.arange(16.0):reshape {4, 4} / 8
+  local f = map(function(a) return ml.sin(a * 2):astype "bfloat16" end, P("x", "y"), P("x", "y"))
+  local got = ml.grad(function(v) return (f(v):astype "float32" * v):sum() end)(x)
+  local want = ml.grad(function(v) return (ml.sin(v * 2):astype "bfloat16":astype "float32" * v):sum() end)(x)
+  helper.close(want, got, 1e-6)
+end)
