@@ -1,6 +1,7 @@
 #include "base/err.h"
 #include "base/ctx.h"
 #include "base/guard.h"
+#include "base/plain.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -43,7 +44,7 @@ Err err_set(Ctx *cx, ErrCode code, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
     cx->err.code = (Err)code;
-    vsnprintf(cx->err.text, sizeof cx->err.text, fmt, ap);
+    plain_vformat(cx->err.text, sizeof cx->err.text, fmt, ap);
     va_end(ap);
     return (Err)code;
 }
@@ -56,7 +57,7 @@ Err err_add(Ctx *cx, const char *fmt, ...) {
     size_t used = strlen(cx->err.text);
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(cx->err.text + used, sizeof cx->err.text - used, fmt, ap);
+    plain_vformat(cx->err.text + used, sizeof cx->err.text - used, fmt, ap);
     va_end(ap);
     return cx->err.code;
 }
@@ -72,7 +73,7 @@ _Noreturn void err_abort(const char *file, int line, const char *cond, const cha
     size_t used = n < 0 ? 0 : (size_t)n < sizeof fact ? (size_t)n : sizeof fact - 1;
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(fact + used, sizeof fact - used, fmt, ap);
+    plain_vformat(fact + used, sizeof fact - used, fmt, ap);
     va_end(ap);
     guard_break(fact);
 }

@@ -1,11 +1,12 @@
 #include "base/log.h"
+#include "base/plain.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
 static void put(const char *word, const char *fmt, va_list ap) {
     fprintf(stderr, "meshlua: %s", word);
-    vfprintf(stderr, fmt, ap);
+    plain_vprint(stderr, fmt, ap);
     fputc('\n', stderr);
 }
 

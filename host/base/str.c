@@ -1,4 +1,5 @@
 #include "base/str.h"
+#include "base/plain.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -49,11 +50,11 @@ void str_fmt(Str *s, const char *fmt, ...) {
     va_start(ap, fmt);
     va_copy(again, ap);
     size_t room = s->at ? s->cap - s->n : 0; /* most often enough */
-    int n = vsnprintf(room ? s->at + s->n : NULL, room, fmt, ap);
+    int n = plain_vformat(room ? s->at + s->n : NULL, room, fmt, ap);
     va_end(ap);
     bool fits = n >= 0 && (size_t)n < room && !s->failed;
     if (!fits && n >= 0 && str_room(s, (size_t)n))
-        fits = vsnprintf(s->at + s->n, (size_t)n + 1, fmt, again) == n;
+        fits = plain_vformat(s->at + s->n, (size_t)n + 1, fmt, again) == n;
     if (fits)
         s->n += (size_t)n;
     else if (s->at)
@@ -72,8 +73,8 @@ void str_double(Str *s, double x) {
         return;
     }
     for (int digits = 1; digits <= 17; digits++) {
-        snprintf(buf, sizeof buf, "%.*g", digits, x);
-        if (strtod(buf, NULL) == x) break;
+        plain_format(buf, sizeof buf, "%.*g", digits, x);
+        if (plain_read(buf, NULL) == x) break;
     }
     str_put(s, buf);
     if (!strpbrk(buf, ".e")) str_put(s, ".0");
@@ -90,7 +91,7 @@ const char *bytes_text(double bytes, char buf[BYTES_TEXT]) {
         bytes /= 1024;
         u++;
     }
-    snprintf(buf, BYTES_TEXT, u ? "%.2f %s" : "%.0f %s", bytes, unit[u]);
+    plain_format(buf, BYTES_TEXT, u ? "%.2f %s" : "%.0f %s", bytes, unit[u]);
     return buf;
 }
 

@@ -121,6 +121,12 @@ static int transpose(const ApiCublasLt *lt, cublasLtMatmulDesc_t d,
     return set(lt, d, which, &op, sizeof op);
 }
 
+static uint32_t bits_of(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
 static uint32_t epilogue_of(const CudaProduct *q) {
     const CudaEpilogue *e = &q->after;
     if (e->sums) return q->y.transposed ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_BGRADA;
@@ -193,8 +199,8 @@ static void write_key(const Product *p, char key[ALGORITHM_KEY]) {
                       m[i] -> transposed ? "T" : "", (long long)m[i]->leading,
                       (long long)(q->batch > 1 ? m[i]->batch : 0));
     if (p->other && n < ALGORITHM_KEY)
-        snprintf(key + n, (size_t)(ALGORITHM_KEY - n), ", epilogue %u, factors %.9g %.9g",
-                 epilogue_of(q), (double)q->after.alpha, (double)q->after.beta);
+        snprintf(key + n, (size_t)(ALGORITHM_KEY - n), ", epilogue %u, factors %08x %08x",
+                 epilogue_of(q), bits_of(q->after.alpha), bits_of(q->after.beta));
 }
 
 /* An algorithm, or candidates for one, for addresses of that alignment. The other way of a merged

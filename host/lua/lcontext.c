@@ -1,5 +1,8 @@
-/* lcontext.c - what is in context: a mesh, with which a bare P is a sharding, and rules. */
+/* lcontext.c - what is in context: a mesh, with which a bare P is a sharding, rules, and no locale.
+ */
 #include "lua/value.h"
+
+#include "base/plain.h"
 
 static const char rules_key; /* its address is the registry key of a table, or false */
 
@@ -83,10 +86,34 @@ static int rules_current(lua_State *L) {
     return 1;
 }
 
+/* ---- texts that others read, in any locale ---- */
+
+static int call_plain(lua_State *L) {
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    locale_t before = plain_enter();
+    int status = where_pcall(L, lua_gettop(L) - 1);
+    plain_leave(before);
+    return status == LUA_OK ? lua_gettop(L) : lua_error(L);
+}
+
+/* plain(fn): the function with decimal points in the numbers that it makes text, or reads, and in
+ * the bytewise order of words, whatever locale the script has set. */
+static int plain(lua_State *L) {
+    value_check_type(L, 1, LUA_TFUNCTION, "plain");
+    lua_settop(L, 1);
+    lua_pushcclosure(L, call_plain, 1);
+    return 1;
+}
+
 void lcontext_open(lua_State *L) {
-    static const luaL_Reg fns[] = {{"in_context", in_context},       {"instead_of", instead_of},
-                                   {"mesh_current", mesh_current},   {"set_mesh", set_mesh},
-                                   {"rules_current", rules_current}, {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"in_context", in_context},
+                                   {"plain", plain},
+                                   {"instead_of", instead_of},
+                                   {"mesh_current", mesh_current},
+                                   {"set_mesh", set_mesh},
+                                   {"rules_current", rules_current},
+                                   {NULL, NULL}};
     lua_pushboolean(L, 0);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &rules_key);
     luaL_setfuncs(L, fns, 0);

@@ -1,6 +1,5 @@
 #include "lua/plan_info.h"
 
-#include <math.h>
 #include <string.h>
 
 #define VALUE_PLAN "meshlua.Plan"
@@ -199,11 +198,12 @@ static int plan_fits(lua_State *L) {
         return 1;
     }
     lua_pushnil(L);
-    lua_pushfstring(
-        L,
-        "the plan needs %f GB on each device, and %s has %f GB: split what it holds over "
-        "more devices (weights, optimizer state), or take a smaller batch",
-        round(need / 1e8) / 10, t->name, t->memory / 1e9);
+    Host *h = state_of(L);
+    str_fmt(state_text(h),
+            "the plan needs %.1f GB on each device, and %s has %.1f GB: split what it holds over "
+            "more devices (weights, optimizer state), or take a smaller batch",
+            need / 1e9, t->name, t->memory / 1e9);
+    state_push_text(L, h);
     lua_pushstring(L, err_name(E_NOMEM));
     return 3;
 }

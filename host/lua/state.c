@@ -3,6 +3,7 @@
 #include "base/env.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/plain.h"
 #include "lua/heap.h"
 #include "lua/stop.h"
 #include "op/op.h"
@@ -145,7 +146,7 @@ _Noreturn void state_error(lua_State *L, ErrCode code, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
     h->cx.err.code = (Err)code;
-    vsnprintf(h->cx.err.text, sizeof h->cx.err.text, fmt, ap);
+    plain_vformat(h->cx.err.text, sizeof h->cx.err.text, fmt, ap);
     va_end(ap);
     state_raise(L, h);
 }

@@ -1,6 +1,7 @@
 #include "lua/walk.h"
 
-#include <stdio.h>
+#include "base/plain.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,9 +153,13 @@ static void describe_static(Walk *w, int index) {
         luaL_tolstring(L, index, NULL);
     else
         lua_pushfstring(L, "%s at %p", str_of(&w->h->text), lua_topointer(L, index));
-    if (type == LUA_TNUMBER && !lua_isinteger(L, index) && x == x && lua_tonumber(L, -1) != x) {
-        char digits[32];
-        snprintf(digits, sizeof digits, "%.17g", x);
+    if (type == LUA_TNUMBER && !lua_isinteger(L, index)) {
+        char digits[40]; /* as Lua writes it, where that is enough */
+        plain_format(digits, sizeof digits, "%.14g", x);
+        if (x == x && plain_read(digits, NULL) != x)
+            plain_format(digits, sizeof digits, "%.17g", x);
+        else if (digits[strspn(digits, "-0123456789")] == '\0')
+            strcat(digits, ".0");
         describe(w, digits);
     } else {
         describe(w, lua_tostring(L, -1));

@@ -1,5 +1,6 @@
 #include "op/manual.h"
 
+#include "base/plain.h"
 #include "ir/explicit.h"
 
 #include <stdarg.h>
@@ -86,7 +87,7 @@ Err op_error(const OpArgs *a, ErrCode code, const char *fmt, ...) {
     char text[512];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    plain_vformat(text, sizeof text, fmt, ap);
     va_end(ap);
     Str s;
     str_init(&s, &a->cx->alloc);

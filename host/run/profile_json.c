@@ -2,6 +2,7 @@
  * Events stand in the order of their start; on a track they nest. */
 #include "run/profile.h"
 #include "base/file.h"
+#include "base/plain.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -61,8 +62,8 @@ static void begin_event(Writer *w, char phase, int pid, int32_t tid) {
 }
 
 static void put_times(const Writer *w, const ProfileRecord *r) {
-    fprintf(w->f, ",\"ts\":%.3f,\"dur\":%.3f", (double)(r->start - w->p->start) / 1e3,
-            (double)(r->end - r->start) / 1e3);
+    plain_print(w->f, ",\"ts\":%.3f,\"dur\":%.3f", (double)(r->start - w->p->start) / 1e3,
+                (double)(r->end - r->start) / 1e3);
 }
 
 /* Names a process or thread: what = "process_name" or "thread_name". */
@@ -73,7 +74,7 @@ static void name_track(Writer *w, const char *what, int pid, int32_t tid, const 
     begin_event(w, 'M', pid, tid);
     fprintf(w->f, ",\"name\":\"%s\",\"args\":{\"name\":\"", what);
     va_start(ap, fmt);
-    vfprintf(w->f, fmt, ap);
+    plain_vprint(w->f, fmt, ap);
     va_end(ap);
     fputs("\"}}", w->f);
 }
@@ -137,8 +138,8 @@ static void put_work(FILE *f, const ProfileRecord *r) {
     ProfileWork work = profile_work(r->of, r->item);
     double flops = work.flops * (double)r->share, bytes = work.bytes * (double)r->share;
     double ns = r->end > r->start ? (double)(r->end - r->start) : 1;
-    fprintf(f, ",\"flops\":%.0f,\"bytes\":%.0f,\"GFLOP/s\":%.3g,\"GB/s\":%.3g", flops, bytes,
-            flops / ns, bytes / ns);
+    plain_print(f, ",\"flops\":%.0f,\"bytes\":%.0f,\"GFLOP/s\":%.3g,\"GB/s\":%.3g", flops, bytes,
+                flops / ns, bytes / ns);
 }
 
 /* The piece on the track of its thread, with all that is known of it. */

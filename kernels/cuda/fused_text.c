@@ -276,10 +276,8 @@ static void put_float(Text *t, KType type, double x) {
     } else if (isinf(x)) {
         text_put(t, x < 0 ? "(-%sinfinity())" : "%sinfinity()", cast);
     } else {
-        char digits[40];
-        int n = type == KT_F64 ? 15 : 6; /* as many as it takes to read it back */
-        do snprintf(digits, sizeof digits, "%.*g", n++, x);
-        while (type == KT_F64 ? strtod(digits, NULL) != x : strtof(digits, NULL) != (float)x);
+        char digits[TEXT_NUMBER];
+        text_number(digits, x, type == KT_F64);
         text_put(t, "%s%s%s%s%s", signbit(x) ? "(" : "", digits, strpbrk(digits, ".e") ? "" : ".0",
                  type == KT_F64 ? "" : "f", signbit(x) ? ")" : "");
     }

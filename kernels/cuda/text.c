@@ -1,5 +1,6 @@
 #include "text.h"
 
+#include <locale.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -43,4 +44,12 @@ void text_item(Text *t, const char *separator, const char *format, ...) {
     if (*separator) text_put(t, "%s%s", separator, column > COLUMNS ? "\n        " : " ");
     put_list(t, format, list);
     va_end(list);
+}
+
+void text_number(char to[TEXT_NUMBER], double x, int is_double) {
+    locale_t before = uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
+    int digits = is_double ? 15 : 6;
+    do snprintf(to, TEXT_NUMBER, "%.*g", digits++, x);
+    while (is_double ? strtod(to, NULL) != x : strtof(to, NULL) != (float)x);
+    uselocale(before);
 }

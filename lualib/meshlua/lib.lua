@@ -4,19 +4,25 @@ local core = require "meshlua.core"
 
 local lib = {}
 
+--- string.format, with a decimal point in any locale.
+lib.format = core.plain(string.format)
+
 --- Raises "chunk:line: [CODE] text" at the user's line.
 ---@param code string one of the E_... codes
 ---@param fmt string as string.format
 function lib.raise(code, fmt, ...)
-  core.raise(code, string.format(fmt, ...))
+  core.raise(code, lib.format(fmt, ...))
 end
 
 --- Wraps every function of a module's table, in place; returns the table.
 ---@param module table
+---@param texts boolean? they make texts of numbers: with decimal points, whatever the locale
 ---@return table
-function lib.export(module)
+function lib.export(module, texts)
   for name, value in pairs(module) do
-    if type(value) == "function" then module[name] = core.wrap(value) end
+    if type(value) == "function" then
+      module[name] = texts and core.plain(core.wrap(value)) or core.wrap(value)
+    end
   end
   return module
 end
@@ -31,7 +37,7 @@ end
 
 --- What stands where a whole number should, and a way out where it is known.
 function lib.not_whole(x)
-  if type(x) == "number" then return tostring(x) end
+  if type(x) == "number" then return lib.format("%s", x) end
   if not core.is_tensor(x) then return lib.kind(x) end
   local way_out = core.is_traced(x) and x.ndim == 0
     and " (if it is a number among a jitted function's arguments, name that in `static`)" or ""

@@ -125,6 +125,7 @@ function Profile:text(count)
 end
 
 Profile.__index = Profile
+Profile.text = core.plain(Profile.text)
 Profile.__tostring = Profile.text
 
 -- ---- start and stop ------------------------------------------------------------------------------------
@@ -154,4 +155,4 @@ function M.finish()
   if not profile then os.exit(EXIT_ENVIRONMENT, true) end
 end
 
-return lib.export(M)
+return lib.export(M, true)

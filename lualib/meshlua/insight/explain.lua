@@ -75,7 +75,7 @@ local function add_work(lines, e)
     seconds_text(w.computing), seconds_text(w.sending), percent(w.share))
 end
 
-function Explanation:__tostring()
+Explanation.__tostring = core.plain(function(self)
   local sums, lines = {}, {}
   for _, op in ipairs(lib.names(self.by_op)) do
     sums[#sums + 1] = ("%d %s %s"):format(self.by_op[op].count, op, bytes_text(self.by_op[op].sent))
@@ -90,7 +90,7 @@ function Explanation:__tostring()
   add_work(lines, self)
   for _, note in ipairs(self.notes) do add_wrapped(lines, "note: ", note) end
   return table.concat(lines, "\n")
-end
+end)
 
 --- So that an explanation can be searched as the text it is: e:find "all_gather over data".
 function Explanation:find(...) return tostring(self):find(...) end
@@ -204,4 +204,4 @@ function M.explain(step, ...)
   return setmetatable(e, Explanation)
 end
 
-return lib.export(M)
+return lib.export(M, true)

@@ -279,4 +279,4 @@ function M.visualize_mesh(mesh)
   go(mesh.devices, {})
 end
 
-return lib.export(M)
+return lib.export(M, true)

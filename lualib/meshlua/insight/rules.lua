@@ -81,7 +81,7 @@ local function how_text(row, rules)
   return #words > 0 and table.concat(words, "; ") or "a scalar"
 end
 
-function Report:__tostring()
+Report.__tostring = core.plain(function(self)
   local grouped, by_text = {}, {}
   for _, row in ipairs(self.rows) do
     local path, how = facts.alike(row.path), how_text(row, self.rules)
@@ -113,7 +113,7 @@ function Report:__tostring()
     lines[#lines + 1] = ("rule %d, %s, gives no Param its layout"):format(i, rule_text(self.rules[i]))
   end
   return table.concat(lines, "\n")
-end
+end)
 
 --- Says how a rule set lays out a model's Params on a mesh: for each dim the logical name, the rule that
 --- applies and the mesh axis; bytes on each device; how much lies on every device; mesh axes and rules without
@@ -163,4 +163,4 @@ function M.explain_rules(rules, model, mesh)
   return report
 end
 
-return lib.export(M)
+return lib.export(M, true)

@@ -31,4 +31,4 @@ function M.why_sharding(x, ...)
   return table.unpack(texts)
 end
 
-return lib.export(M)
+return lib.export(M, true)

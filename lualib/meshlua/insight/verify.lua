@@ -71,7 +71,7 @@ end
 local Report = {__name = "Report"}
 Report.__index = Report
 
-function Report:__tostring()
+Report.__tostring = core.plain(function(self)
   if self.ok then
     return ("the same on %s as on one device: %d result%s, %.2g of the largest element apart"):format(
       self.mesh, self.results, self.results == 1 and "" or "s", self.difference)
@@ -100,7 +100,7 @@ function Report:__tostring()
     lines[#lines + 1] = text
   end
   return table.concat(lines, "\n")
-end
+end)
 
 -- ---- verify -------------------------------------------------------------------------------------------
 
@@ -272,4 +272,4 @@ function M.verify(step, ...)
   return report
 end
 
-return lib.export(M)
+return lib.export(M, true)

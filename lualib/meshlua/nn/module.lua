@@ -135,7 +135,7 @@ function M.module(name, missing)
     if method ~= nil then return method end
     return missing(self, key)
   end or methods
-  local meta = {__name = name, __index = index, __tostring = M.text}
+  local meta = {__name = name, __index = index, __tostring = core.plain(M.text)}
   instance_metas[meta] = true
   local class = setmetatable({}, {
     __name = name,

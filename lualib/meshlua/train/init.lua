@@ -66,12 +66,12 @@ local function option_rows(recipe, name)
     {"rules", layout.rules or "", "the rule set: " .. table.concat(lib.names(recipe.rules or {}), ", ")},
     {"microbatches", 1, "parts that a step cuts its batch into, to hold less at a time", least = 1},
     {"seed", 0, "of parameters, data order, dropout and sample"},
-    {"data", "", "in place of the recipe's own"},
-    {"out", "", "a folder for config.json, metrics.jsonl, result.json and sample.txt"},
-    {"metrics", "", "a file with a JSON object for each step"},
+    {"data", "", "in place of the recipe's own", path = true},
+    {"out", "", "a folder for config.json, metrics.jsonl, result.json and sample.txt", path = true},
+    {"metrics", "", "a file with a JSON object for each step", path = true},
     {"overwrite", false, "--out and --metrics may replace what an earlier run left there"},
     {"log_every", 100, "steps between lines", least = 1},
-    {"profile", "", "a file for what runs when, for ui.perfetto.dev; and a table at the end"},
+    {"profile", "", "a file for what runs when, for ui.perfetto.dev; and a table at the end", path = true},
     {"help", false, "this text"},
   }
   if name then
@@ -218,7 +218,7 @@ end
 --- at fault (2, 3), or the loss is not finite (4).
 ---@param recipe table|string the recipe, or the name of the default one
 ---@param args string[] as in the global `arg`
-function M.main(recipe, args)
+M.main = core.plain(function(recipe, args)
   local values, config
   recipe, values, config = read_arguments(recipe, args)
   -- The files of a run are process 0's: what the others know it knows, too.
@@ -244,7 +244,7 @@ function M.main(recipe, args)
     result.sample = nil
   end
   check(files.write(out .. "/result.json", json.encode(result) .. "\n"))
-end
+end)
 
 --- At the end of a recipe's file: runs the program where the file is the script that was started, so that a
 --- recipe can be run by itself.

@@ -1,5 +1,7 @@
 -- json.lua: values as JSON text, on one line. Objects have their keys in order; numbers read back as what
 -- they were.
+local core = require "meshlua.core"
+
 local M = {}
 
 local escapes = {['"'] = '\\"', ["\\"] = "\\\\", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t"}
@@ -50,6 +52,6 @@ function encode(x, order)
   if kind == "number" then return number(x) end
   return kind == "string" and quoted(x) or tostring(x)
 end
-M.encode = encode
+M.encode = core.plain(encode)
 
 return M

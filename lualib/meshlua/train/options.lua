@@ -1,5 +1,6 @@
 -- options.lua: what a program is told as --key=value. A row names an option and its default, whose type is
 -- the option's.
+local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 
 local M = {}
@@ -12,6 +13,7 @@ local M = {}
 ---@field most number? the largest
 ---@field above number? what it must be above
 ---@field below number? what it must be below
+---@field path boolean? a file or folder: not empty where it is given
 ---@field words string[]? the texts that it may be
 
 local kinds = {integer = "a whole number", float = "a number", string = "a text", boolean = "true or false"}
@@ -47,7 +49,7 @@ end
 ---@param rows OptionRow[]
 ---@return table<string, any>? values with the defaults of what is not given
 ---@return string? message what is wrong
-function M.parse(args, rows)
+M.parse = core.plain(function(args, rows)
   local known, values = {}, {}
   for _, row in ipairs(rows) do
     known[row[1]], values[row[1]] = row, row[2]
@@ -62,7 +64,7 @@ function M.parse(args, rows)
       local near = lib.nearest(key, lib.names(known))
       return nil, ("unknown option --%s%s"):format(name, near and "; did you mean --" .. near .. "?" or "")
     end
-    if not text or text == "" and row[2] == "" then
+    if not text or text == "" and row.path then
       if type(row[2]) ~= "boolean" then return nil, ("--%s needs a value: --%s=..."):format(name, name) end
       text = "true"
     end
@@ -75,12 +77,12 @@ function M.parse(args, rows)
     values[key] = value
   end
   return values
-end
+end)
 
 --- The options as lines, aligned.
 ---@param rows OptionRow[]
 ---@return string
-function M.help(rows)
+M.help = core.plain(function(rows)
   local lines, width = {}, 0
   local function text(row)
     if row[2] == false then return "  --" .. row[1] end
@@ -92,6 +94,6 @@ function M.help(rows)
     lines[i] = row[3] and shown .. (" "):rep(width - #shown + 2) .. row[3] or shown
   end
   return table.concat(lines, "\n")
-end
+end)
 
 return M

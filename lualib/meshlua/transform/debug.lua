@@ -20,7 +20,7 @@ local function formatted(format, args, n)
     values[i] = plain(args[i])
     if type(values[i]) == "boolean" then values[i] = tostring(values[i]) end
   end
-  local ok, text = pcall(string.format, format, table.unpack(values, 1, n))
+  local ok, text = pcall(lib.format, format, table.unpack(values, 1, n))
   if not ok then raise("E_VALUE", "debug_print: %s", (text:gsub("^.-bad argument", "bad argument"))) end
   return text
 end
