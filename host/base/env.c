@@ -25,6 +25,9 @@ static const EnvRow rows[ENV_COUNT] = {
     [ENV_SECRET] = {"MESHLUA_SECRET", "text | @FILE",
                     "what processes of this job know and strangers do not, of 16 bytes or more; "
                     "nobody else may read the file"},
+    [ENV_CHECK_REPLICATED] =
+        {"MESHLUA_CHECK_REPLICATED", "on | off",
+         "whether what several processes hold of an argument is compared at a step's first call"},
     [ENV_CACHE] = {"MESHLUA_CACHE", "off | FOLDER",
                    "where compiled kernels and chosen algorithms are kept between runs; default: "
                    "meshlua in the user's folder of caches"},

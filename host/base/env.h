@@ -16,6 +16,7 @@ typedef enum EnvVar {
     ENV_CHECK,
     ENV_TIMEOUT,
     ENV_SECRET,
+    ENV_CHECK_REPLICATED,
     ENV_CACHE,
     ENV_ALGORITHMS,
     ENV_TF32,

@@ -1,4 +1,5 @@
 #include "run/agree.h"
+#include "run/replicas.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -189,8 +190,7 @@ Err agree_end(Runtime *rt, Agreement *a) {
         if (!other && !agrees(&a->mine, &a->theirs[i])) other = &a->theirs[i];
     }
     if (stop && a->n == rt->ranks.world - 1) rt->stop_agreed = true;
-    if (!other) return E_OK;
-    return disagreement(rt, a, other);
+    return other ? disagreement(rt, a, other) : replicas_compare(rt, a);
 }
 
 Err agree_all(Runtime *rt, AgreeKind kind, uint64_t value) {

@@ -2,6 +2,7 @@
 #include "ir/place.h"
 #include "run/agree.h"
 #include "run/exchange.h"
+#include "run/replicas.h"
 #include "run/shortage.h"
 
 #include <string.h>
@@ -345,6 +346,7 @@ static Err bind_all(Exec *e, const Type *const *result_type) {
     TRY(exec_schedule(e)); /* also makes one item of several, so the uses come after it */
     TRY(bind_uses(e));
     TRY(bind_params(e));
+    if (e->agreement) TRY(replicas_bind(e));
     TRY(bind_results(e));
     return replay_bind(e);
 }

@@ -4,6 +4,7 @@
 #include "run/call.h"
 #include "run/exchange.h"
 #include "run/profile.h"
+#include "run/replicas.h"
 
 #include <string.h>
 
@@ -263,6 +264,7 @@ static Err prepare(Call *c, Tensor **results) {
     TRY(profile_enter(e->rt->profile, e));
     replay_decide(e, c->args);
     TRY(call_place(c));
+    TRY(replicas_sum(e, c->args));
     return call_results(c, results);
 }
 
@@ -294,6 +296,7 @@ static Err run(Call *c, Tensor **results) {
     if (e->agreement) err = tell_unprepared(e, err);
     if (err) return err;
     if (e->agreement) c->lost = begin_agreement(e);
+    if (e->replicas) e->replicas->summed = true;
     if (!c->lost && e->replay.on)
         run_segments(c);
     else if (!c->lost)

@@ -61,6 +61,7 @@ typedef struct BoundResult {
 
 struct Exchange;
 struct Agreement;
+struct Replicas;
 
 typedef struct BoundStep {
     int32_t first, n;          /* items; a kernel step has one per slot of its outputs */
@@ -112,9 +113,11 @@ typedef struct Exec {
     struct Exchange *flying;   /* during a call: those that have begun and are not over */
     struct Agreement *agreement; /* with the other processes of the mesh, before what they exchange;
                                     or NULL */
-    Use *use;                    /* those of base i are use_start[i] .. use_start[i + 1] */
-    int32_t *use_start;          /* nbase + 1 */
-    bool moved;                  /* a base has changed since the latest graphs were captured */
+    struct Replicas
+        *replicas;      /* arguments that others hold, too, and must hold the same; or NULL */
+    Use *use;           /* those of base i are use_start[i] .. use_start[i + 1] */
+    int32_t *use_start; /* nbase + 1 */
+    bool moved;         /* a base has changed since the latest graphs were captured */
     Replay replay;
     int64_t scratch_moves; /* Gpu's, when the latest graphs were captured */
     int64_t moves;         /* Runtime's, when the bases of temporaries were set */

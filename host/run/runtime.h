@@ -49,6 +49,7 @@ typedef struct Runtime {
     volatile int interrupted; /* set by a signal handler; read between plans */
     volatile int stop_asked;  /* the signal by which this process was asked to stop, or 0 */
     volatile int stop_agreed; /* all processes know that one was, at the same launch */
+    bool check_replicas;      /* see replicas.h */
     bool torn;                /* a plan with exchanges ended in its middle here */
     bool starved;             /* one found no memory to begin, and is tried again: see exec.c */
     struct Profile *profile;  /* NULL: nothing is recorded */
