@@ -25,14 +25,41 @@ local STEPS = [[
   end
 ]]
 
+-- The same on two meshes: ranks 0 and 1 take three steps on theirs between those of all.
+local SUBMESH = [[
+  local ml = require "meshlua"
+  local rank = ml.process_index()
+  local function on(devices)
+    local mesh = ml.Mesh(devices, {"x"})
+    local step = ml.jit(function(v) return v + v:sum() * 0 end, {mesh = mesh})
+    return step, ml.device_put(ml.ones {6}, ml.NamedSharding(mesh, ml.P "x"))
+  end
+  local some, x = on {0, 1}
+  local all, y = on(ml.devices())
+  local last = 0
+  ml.on_stop(function()
+    local file <close> = io.open(arg[1] .. "/" .. rank, "w")
+    file:write(last, "\n")
+    print("handler", ml.all_gather_to_host(all(y)):sum():item())
+  end)
+  for i = 1, 1e6 do
+    for k = 1, 3 do
+      if i == 5 and k == 1 and rank == 0 then os.execute(arg[2]) end
+      x = some(x)
+    end
+    y = all(y)
+    last = i
+  end
+]]
+
 local TO_ITSELF = "kill -%s $PPID" -- of the shell that runs it
 local TO_MPIRUN = "kill -%s $(ps -o ppid= -p $PPID)"
 local TO_RUN = "kill -%s $(ps -o ppid= -p $(ps -o ppid= -p $PPID))"
 
 --- Runs it, and gives the steps that the ranks wrote, in their order, too.
-local function steps_of(start, command)
+local function steps_of(start, command, script)
   local folder = shell "mktemp -d":match "%S+"
-  local words = ("%s%s %s %s '%s'"):format(ENV, start, helper.file(STEPS, ".lua"), folder, command)
+  local words = ("%s%s %s %s '%s'"):format(ENV, start, helper.file(script or STEPS, ".lua"), folder, command)
   local out, err, code = shell(words)
   local steps = shell(("cat %s/*; rm -r %s"):format(folder, folder))
   return out, err, code, steps
@@ -112,6 +139,12 @@ describe("a signal to stop", function()
     local start = mpi.SETTINGS .. 'mpirun -np 2 "$MESHLUA"'
     check(2, "SIGUSR1", start, TO_MPIRUN:format "USR1")
     check(2, "a signal to another process", start, TO_ITSELF:format "TERM")
+  end)
+
+  mpi.it("does not stop some of the processes: those that share a mesh wait for all", function()
+    local start, command = mpi.SETTINGS .. 'mpirun -np 3 "$MESHLUA"', TO_ITSELF:format "USR1"
+    local out, err, code, steps = steps_of(start, command, SUBMESH)
+    assert.same({"handler\t6.0\n", 75, "5\n5\n5\n"}, {out, code, steps}, err)
   end)
 
   mpi.it("is not what ended a process whose peer is gone", function()
