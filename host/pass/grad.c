@@ -14,6 +14,7 @@ typedef struct Anew {
     const Span *span;
     struct Anew *outer; /* the stretch around it */
     Copy copy;          /* its map: 0 for what has not been asked for yet */
+    VEC(Val) outside;   /* values from outside of the stretch that were asked for */
 } Anew;
 
 typedef struct Grad {
@@ -22,6 +23,7 @@ typedef struct Grad {
     bool *active; /* value leads from a variable */
     Val *ct;      /* cotangent so far, by value */
     Anew *anew;   /* the innermost checkpointed stretch that the walk is in, or NULL */
+    Anew *spare;  /* those that it has left, whose maps are empty again */
     int32_t nvalue;
     int32_t region; /* what is walked stands in it; what is built, where `b` does */
     /* Where that is another region: what stands there for a value of the walked one. */
@@ -146,19 +148,37 @@ static void differentiate_expansion(Grad *g, const Node *n, const Val *in, const
 /* ---- stretches that are computed anew ---- */
 
 static Anew *anew_in(Grad *g, const Span *span, Anew *outer) {
-    Anew *a = ARENA_NEW(&g->arena, Anew);
-    if (!a) {
-        build_fail(g->b, err_nomem(g->b->g->cx, "a gradient"));
-        return NULL;
+    Anew *a = g->spare;
+    if (a) {
+        g->spare = a->outer;
+        a->copy.b = *g->b;
+    } else {
+        a = ARENA_NEW(&g->arena, Anew);
+        if (!a) {
+            build_fail(g->b, err_nomem(g->b->g->cx, "a gradient"));
+            return NULL;
+        }
+        if (copy_begin(&a->copy, g->b->g, g->b)) a->copy.region[g->region] = g->b->region;
+        build_fail(g->b, a->copy.b.err);
     }
-    *a = (Anew){.span = span, .outer = outer};
-    if (copy_begin(&a->copy, g->b->g, g->b)) a->copy.region[g->region] = g->b->region;
-    build_fail(g->b, a->copy.b.err);
+    a->span = span;
+    a->outer = outer;
     return a;
 }
 
-static void anew_end(Anew *a) {
-    copy_end(&a->copy);
+/* A map has room for every value of the program: it is emptied, not made for each stretch. */
+static void anew_end(Grad *g, Anew *a) {
+    const Graph *graph = g->b->g;
+    Copy *c = &a->copy;
+    for (int32_t id = a->span->first; id < a->span->end && c->map && c->region; id++) {
+        const Node *n = graph_node(graph, id);
+        for (int i = 0; i < n->nout; i++) c->map[n->out + i] = 0;
+        if (n->region != g->region) c->region[n->region] = -1;
+    }
+    for (int32_t i = 0; i < a->outside.n; i++) c->map[a->outside.at[i]] = 0;
+    a->outside.n = 0;
+    a->outer = g->spare;
+    g->spare = a;
 }
 
 /* What rules inside the stretch read for v. What comes from outside of a checkpointed one, or is
@@ -170,6 +190,8 @@ static Val anew_value(Grad *g, Anew *a, Val v) {
     if (*at) return *at;
     Val outside = anew_value(g, a->outer, v);
     bool source = graph_opdef(g->b->g, graph_def(g->b->g, v))->flags & OPF_SOURCE;
+    if (!VEC_PUSH(&g->arena, &a->outside, v))
+        build_fail(g->b, err_nomem(g->b->g->cx, "a gradient"));
     return *at = a->span->rule || source ? outside : op1(g->b, OP_BARRIER, outside);
 }
 
@@ -197,8 +219,9 @@ static bool within(const Span *s, int32_t id) {
 }
 
 static void leave_stretch(Grad *g) {
-    anew_end(g->anew);
-    g->anew = g->anew->outer;
+    Anew *left = g->anew;
+    g->anew = left->outer;
+    anew_end(g, left);
 }
 
 /* Enters span k (from 1) at the node, after those around it. */
@@ -277,7 +300,7 @@ static void step_custom(Grad *g, const Span *s) {
         if (rule->dx[i])
             add_cotangent(g, graph_node(b->g, s->end - 1), rule->x[i],
                           anew_value(g, a, rule->dx[i]));
-    anew_end(a);
+    anew_end(g, a);
 }
 
 /* The span of a custom_vjp that ends behind the node, or NULL. */
@@ -371,6 +394,7 @@ static bool grad_init(Grad *g, Build *b, int32_t region) {
 
 static void grad_end(Grad *g) {
     while (g->anew) leave_stretch(g);
+    for (Anew *a = g->spare; a; a = a->outer) copy_end(&a->copy);
     arena_free(&g->arena);
 }
 
