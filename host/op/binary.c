@@ -211,8 +211,8 @@ ROW(MUL, "mul", "x * y", PROMOTE_ALL, shape_number, vjp_mul, EW_COMM, .linear = 
     .instr = KI_MUL);
 ROW(DIV, "div", "x / y; integers become float32", PROMOTE_FLOAT, shape_number, vjp_div, EW,
     .work = 4, .linear = 1, .fold = fold_div, .instr = KI_DIV);
-ROW(REM, "rem", "remainder, with the sign of x", PROMOTE_ALL, shape_number, vjp_rem, EW, .work = 30,
-    .instr = KI_REM);
+ROW(REM, "rem", "remainder, with the sign of x; integers by 0: x", PROMOTE_ALL, shape_number,
+    vjp_rem, EW, .work = 30, .instr = KI_REM);
 ROW(POW, "pow", "x to the y", PROMOTE_ALL, shape_number, vjp_pow, EW, .work = 30, .fold = fold_pow,
     .instr = KI_POW);
 ROW(MAXIMUM, "maximum", "the larger; NaN if either is; equal ones share the gradient", PROMOTE_ALL,
@@ -241,53 +241,69 @@ ROW(GT, "gt", "x > y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .fold = fold
 ROW(GE, "ge", "x >= y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .fold = fold_ge,
     .instr = KI_GE);
 
-/* ---- mod, floor_divide: as Lua's % and //; rem and the integers' division cut toward zero ---- */
+/* ---- mod, floor_divide: as Lua's % and //; rem and the integers' division cut toward zero. By 0
+ * integers give what they do in jax.numpy ---- */
 
-/* A remainder of x by y, and (KT_I32) whether its sign is not y's. */
-static uint16_t emit_remainder(Emit *e, const Node *n, DType d, uint16_t *other_sign) {
-    KType t = program_ktype(d);
-    uint16_t y = program_reg_of(e, n->in[1]);
-    Scalar nought = dtype_is_float(d) ? scalar_float(0) : scalar_int(0);
-    uint16_t zero = program_imm(e, d, &nought);
-    uint16_t r = program_op(e, KI_REM, t, program_reg_of(e, n->in[0]), y);
-    uint16_t signs = program_op(e, KI_XOR, KT_I32, program_op(e, KI_LT, t, r, zero),
-                                program_op(e, KI_LT, t, y, zero));
-    *other_sign = program_op(e, KI_AND, KT_I32, signs, program_op(e, KI_NE, t, r, zero));
-    return r;
+static uint16_t emit_constant(Emit *e, DType d, int x) {
+    Scalar s = dtype_is_float(d) ? scalar_float(x) : scalar_int(x);
+    return program_imm(e, d, &s);
 }
 
-static void emit_select(Emit *e, const Node *n, KType t, uint16_t c, uint16_t x, uint16_t y) {
+static uint16_t emit_select(Emit *e, KType t, uint16_t c, uint16_t x, uint16_t y) {
     uint16_t dst = program_reg(e);
     program_instr(e, KI_SELECT, t, dst, c, x, y, 0);
-    program_set(e, n->out, dst);
+    return dst;
 }
 
+/* A remainder (KT_I32): is it not 0, and its sign not that of y? By 0 any has another sign. */
+static uint16_t emit_other_sign(Emit *e, DType d, uint16_t r, uint16_t y) {
+    KType t = program_ktype(d);
+    uint16_t other =
+        program_op(e, KI_NE, t, program_op(e, KI_SIGN, t, r, 0), program_op(e, KI_SIGN, t, y, 0));
+    return program_op(e, KI_AND, KT_I32, other, program_op(e, KI_NE, t, r, emit_constant(e, d, 0)));
+}
+
+static bool has_sign(DType d) {
+    return dtype_lowest(d) < 0;
+}
+
+/* Integers by 0 are divided by 1 instead, which leaves 0. */
 static void emit_mod(Emit *e, const Node *n, const Type *const *in, const Type *const *out) {
-    KType t = program_ktype(out[0]->dtype);
-    uint16_t other_sign, r = emit_remainder(e, n, in[0]->dtype, &other_sign);
-    emit_select(e, n, t, other_sign, program_op(e, KI_ADD, t, r, program_reg_of(e, n->in[1])), r);
+    DType d = out[0]->dtype;
+    KType t = program_ktype(d);
+    uint16_t y = program_reg_of(e, n->in[1]);
+    (void)in;
+    if (!dtype_is_float(d)) {
+        uint16_t by_zero = program_op(e, KI_EQ, t, y, emit_constant(e, d, 0));
+        y = emit_select(e, t, by_zero, emit_constant(e, d, 1), y);
+    }
+    uint16_t r = program_op(e, KI_REM, t, program_reg_of(e, n->in[0]), y);
+    if (has_sign(d))
+        r = emit_select(e, t, emit_other_sign(e, d, r, y), program_op(e, KI_ADD, t, r, y), r);
+    program_set(e, n->out, r);
 }
 
 static void emit_floor_divide(Emit *e, const Node *n, const Type *const *in,
                               const Type *const *out) {
-    KType t = program_ktype(out[0]->dtype);
-    uint16_t q = program_op(e, KI_DIV, t, program_reg_of(e, n->in[0]), program_reg_of(e, n->in[1]));
-    if (dtype_is_float(out[0]->dtype)) {
-        program_set(e, n->out, program_op(e, KI_FLOOR, t, q, 0));
-        return;
+    DType d = out[0]->dtype;
+    KType t = program_ktype(d);
+    uint16_t x = program_reg_of(e, n->in[0]), y = program_reg_of(e, n->in[1]);
+    uint16_t q = program_op(e, KI_DIV, t, x, y);
+    (void)in;
+    if (dtype_is_float(d)) {
+        q = program_op(e, KI_FLOOR, t, q, 0);
+    } else if (has_sign(d)) {
+        uint16_t other = emit_other_sign(e, d, program_op(e, KI_REM, t, x, y), y);
+        q = emit_select(e, t, other, program_op(e, KI_SUB, t, q, emit_constant(e, d, 1)), q);
     }
-    uint16_t other_sign;
-    emit_remainder(e, n, in[0]->dtype, &other_sign);
-    Scalar one = scalar_int(1);
-    uint16_t below = program_op(e, KI_SUB, t, q, program_imm(e, out[0]->dtype, &one));
-    emit_select(e, n, t, other_sign, below, q);
+    program_set(e, n->out, q);
 }
 
-ROW(MOD, "mod", "remainder, with the sign of y; integers by 0: x", PROMOTE_ALL, shape_number,
+ROW(MOD, "mod", "remainder, with the sign of y; integers by 0: 0", PROMOTE_ALL, shape_number,
     vjp_mod, EW, .emit = emit_mod);
 ROW(FLOOR_DIVIDE, "floor_divide",
-    "the largest whole number <= x / y; integers by 0: -1, below 0 -2", PROMOTE_ALL, shape_number,
-    NULL, EW_NOGRAD, .emit = emit_floor_divide);
+    "the largest whole number <= x / y; integers by 0: -2, 0 by 0 -1, without sign the largest",
+    PROMOTE_ALL, shape_number, NULL, EW_NOGRAD, .emit = emit_floor_divide);
 
 /* ---- where ---- */
 static Err shape_where(const OpArgs *a, OutType *out, int *nout) {
@@ -316,8 +332,9 @@ static Val fold_where(Build *b, const Node *n, const Val *in) {
 
 static void emit_where(Emit *e, const Node *n, const Type *const *in, const Type *const *out) {
     (void)in;
-    emit_select(e, n, program_ktype(out[0]->dtype), program_reg_of(e, n->in[0]),
-                program_reg_of(e, n->in[1]), program_reg_of(e, n->in[2]));
+    program_set(e, n->out,
+                emit_select(e, program_ktype(out[0]->dtype), program_reg_of(e, n->in[0]),
+                            program_reg_of(e, n->in[1]), program_reg_of(e, n->in[2])));
 }
 
 const OpDef op_row_WHERE = {

@@ -223,8 +223,17 @@ static Val fold_astype(Build *b, const Node *n, const Val *in) {
     if (x->dtype == to && !x->weak) return in[0];
     const FullAttr *f = op_full_attr(b, in[0]);
     if (!f || !dtype_is_float(to) || to == DT_F16 || to == DT_BF16) return 0;
-    double v = dtype_is_float(x->dtype) ? f->value.f : (double)f->value.i;
-    return op_full(b, to, &f->dims, scalar_float(to == DT_F32 ? (double)(float)v : v));
+    double v = f->value.f;
+    if (!dtype_is_float(x->dtype)) /* rounded once, as kernels do */
+        v = to == DT_F32 ? (double)(float)f->value.i : (double)f->value.i;
+    return op_full(b, to, &f->dims, scalar_float(v));
+}
+
+/* An int32 register stopped at the ends of uint8. */
+static uint16_t emit_saturate_u8(Emit *e, uint16_t x) {
+    Scalar low = scalar_int(0), high = scalar_int(255);
+    x = program_op(e, KI_MAX, KT_I32, x, program_imm(e, DT_I32, &low));
+    return program_op(e, KI_MIN, KT_I32, x, program_imm(e, DT_I32, &high));
 }
 
 static void emit_astype(Emit *e, const Node *n, const Type *const *in, const Type *const *out) {
@@ -243,12 +252,14 @@ static void emit_astype(Emit *e, const Node *n, const Type *const *in, const Typ
     }
     uint16_t dst = program_reg(e);
     program_instr(e, KI_CONVERT, from_k, dst, x, 0, 0, to_k);
+    if (to == DT_U8 && dtype_is_float(in[0]->dtype)) dst = emit_saturate_u8(e, dst);
     program_set(e, n->out, dst);
 }
 
-ROW(ASTYPE, "astype", "converted to a dtype; floats to integers cut toward zero", 0, PROMOTE_NONE,
-    shape_astype, vjp_astype, EW, .attr = dtype_fields, .attr_size = sizeof(DtypeAttr),
-    .fold = fold_astype, .emit = emit_astype, .linear = 1);
+ROW(ASTYPE, "astype",
+    "converted to a dtype; floats to integers cut toward zero and stop at the ends, NaN is 0", 0,
+    PROMOTE_NONE, shape_astype, vjp_astype, EW, .attr = dtype_fields,
+    .attr_size = sizeof(DtypeAttr), .fold = fold_astype, .emit = emit_astype, .linear = 1);
 
 static Err shape_bitcast(const OpArgs *a, OutType *out, int *nout) {
     DType to = (DType)((const DtypeAttr *)a->attr)->dtype, from = a->in[0]->dtype;

@@ -5,7 +5,7 @@ local explicit = require "meshlua.explicit"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"
 
-local raise = lib.raise
+local raise, to_int32 = lib.raise, require("meshlua.ops.args").to_int32
 
 local M = {}
 
@@ -308,7 +308,7 @@ local function bound(name, x)
     raise("E_VALUE", "fori_loop: %s must be a whole number or an integer scalar, not %s", name,
       lib.is_tensor(x) and core.typeof(x) or lib.kind(x))
   end
-  return core.op.astype(x, {dtype = "int32"})
+  return to_int32(x)
 end
 
 --- carry = body(i, carry) for i = lower, ..., upper - 1 (an int32 scalar); returns the last carry. With bounds
@@ -396,8 +396,7 @@ function M.switch(index, branches, ...)
   if index.ndim ~= 0 then
     raise("E_SHAPE", "switch: the index is %s; it must be a scalar", core.typeof(index))
   end
-  return run_branches("switch", function() return core.op.astype(index, {dtype = "int32"}) end, branches,
-    ...)
+  return run_branches("switch", function() return to_int32(index) end, branches, ...)
 end
 
 return lib.export(M)

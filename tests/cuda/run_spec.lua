@@ -53,6 +53,12 @@ local function numbers(text)
 end
 
 describe("a plan on a GPU", function()
+  check("casts and divides out of range as on the processor", function()
+    local handle <close> = assert(io.open "tests/spec/op/casts.lua")
+    local source = handle:read "a"
+    assert.equal((shell(('"$MESHLUA" %s'):format(helper.file(source)))), must("cuda", source))
+  end)
+
   check("trains as on the processor, on one device and on virtual ones", function()
     local wanted = numbers((shell(('"$MESHLUA" %s'):format(helper.file(train)))))
     assert.equal(8, #wanted)

@@ -3,6 +3,7 @@
 local helper = require "spec.helper"
 local ml = require "meshlua"
 local oracle = require "spec.oracle"
+local program = require "meshlua.program"
 local op = ml.core.op
 
 local jax = oracle.read "dtypes"
@@ -207,30 +208,102 @@ local function same(x, y)
   return x ~= x and y ~= y or x == y and (x ~= 0 or 1 / x == 1 / y)
 end
 
+--- The numbers of a cast, and its ways: alone, with ops around it, and of constants.
+local function cast_ways(c)
+  local values, wide = {}, is_float(c.to) and "float64" or "int64"
+  for i, text in ipairs(c.values) do values[i] = value_of(text) end
+  local x = ml.tensor(values, is_float(c.from) and "float64" or c.from):astype(c.from)
+  local fused = ml.jit(function(y)
+    return y:astype(c.to):astype(wide), ml.where(y:eq(y), y, y):astype(c.to)
+  end)
+  local constants = ml.jit(function()
+    local list = {}
+    for i, v in ipairs(values) do list[i] = ml.full({}, v, c.from):astype(c.to) end
+    return table.unpack(list)
+  end)
+  local widened, chained = fused(x)
+  if c.to == "bool" then widened = widened:ne(0) end
+  local folded = {constants()}
+  for i, y in ipairs(folded) do folded[i] = y:item() end
+  return {alone = x:astype(c.to):totable(), widened = widened:totable(), chained = chained:totable(),
+    constants = folded}
+end
+
 describe("casts are JAX's:", function()
   for _, c in ipairs(jax.casts) do
     it(c.from .. " to " .. c.to, function()
-      local values = {}
-      for i, text in ipairs(c.values) do values[i] = value_of(text) end
-      local x = ml.tensor(values, is_float(c.from) and "float64" or c.from):astype(c.from)
-      for i, got in ipairs(x:astype(c.to):totable()) do
-        local want = value_of(c.results[i])
-        if not same(want, got) then
-          error(("%s becomes %s, JAX has %s"):format(c.values[i], got, c.results[i]))
+      for way, results in pairs(cast_ways(c)) do
+        assert.equal(#c.values, #results)
+        for i, got in ipairs(results) do
+          local want = value_of(c.results[i])
+          if not same(want, got) then
+            error(("%s becomes %s (%s), JAX has %s"):format(c.values[i], got, way, c.results[i]))
+          end
         end
       end
     end)
   end
 
-  it("beyond an integer's range they stop at its ends, and NaN is 0", function()
-    for _, from in ipairs {"float32", "float64"} do
-      local x = ml.tensor({inf, -inf, 0 / 0, 1e20, -1e20}, from)
-      assert.same({2147483647, -2147483648, 0, 2147483647, -2147483648}, x:astype "int32":totable())
-      assert.same({4294967295, 0, 0, 4294967295, 0}, x:astype "uint32":totable())
-      assert.same({math.maxinteger, math.mininteger, 0, math.maxinteger, math.mininteger},
-        x:astype "int64":totable())
+  it("a Lua number for a float dtype becomes what a float64 does", function()
+    for _, c in ipairs(jax.casts) do
+      for i, text in ipairs(c.from == "float64" and is_float(c.to) and c.values or {}) do
+        local v, want = value_of(text), value_of(c.results[i])
+        local none = ml.zeros({1}, c.to)
+        for way, y in pairs {full = ml.full({}, v, c.to), tensor = ml.tensor(v, c.to), add = none + v,
+          pad = ml.pad(none, {{0, 1}}, v):at(-1)} do
+          if not (same(want, y:item()) or want == 0 and y:item() == 0) then
+            error(("%s becomes %s (%s of %s), JAX has %s"):format(text, y:item(), way, c.to, c.results[i]))
+          end
+        end
+      end
     end
   end)
+end)
+
+-- ---- divisions of integers ----------------------------------------------------------------------------
+
+describe("integers are divided as in JAX, by 0 and the lowest by -1, too:", function()
+  for dtype, of in pairs(jax.divisions) do
+    for _, name in ipairs {"rem", "mod", "floor_divide"} do
+      it(name .. " of " .. dtype, function()
+        local fn, n = ml[name], #of.x
+        local values = ml.tensor(of.x, dtype)
+        local x, y = values:reshape(n, 1), values:reshape(1, n)
+        assert.same(of[name], fn(x, y):totable())
+        local chained = ml.jit(function(a, b) return (fn(a + 0, b):astype "int64") * 1 end)(x, y)
+        assert.same(of[name], chained:totable())
+        local constants = ml.jit(function()
+          local list = {}
+          for i, a in ipairs(of.x) do
+            list[i] = fn(ml.full({}, a, dtype), ml.full({}, of.x[i % n + 1], dtype))
+          end
+          return ml.stack(list)
+        end)()
+        for i = 1, n do assert.equal(of[name][i][i % n + 1], constants:at(i):item()) end
+        for i, b in ipairs(of.x) do
+          local column = fn(values, b):totable() -- a Lua number
+          for k = 1, n do assert.equal(of[name][k][i], column[k]) end
+        end
+      end)
+    end
+  end
+end)
+
+describe("casts and divisions have the same bits", function()
+  local naive
+  local function run(level)
+    local out, err, code = helper.shell("MESHLUA_KERNELS=" .. level .. ' "$MESHLUA" tests/spec/op/casts.lua')
+    assert.equal(0, code, err)
+    return out
+  end
+
+  for _, level in ipairs {"default", "v3", "v4"} do
+    it("from kernels of level " .. level, function()
+      if not program.kernels(level) then helper.pending "not for this processor" end
+      naive = naive or run "naive"
+      assert.equal(naive, run(level))
+    end)
+  end
 end)
 
 -- ---- 16-bit floats ----------------------------------------------------------------------------------

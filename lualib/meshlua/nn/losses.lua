@@ -34,8 +34,7 @@ function M.softmax_cross_entropy_with_integer_labels(logits, labels)
   if labels.dtype:match "float" or labels.dtype == "bool" then
     raise("E_DTYPE", "%s: labels are class ids, not %s", who, core.typeof(labels))
   end
-  if labels.dtype ~= "int32" then labels = op.astype(labels, {dtype = "int32"}) end
-  return (op.softmax_cross_entropy(logits, labels))
+  return (op.softmax_cross_entropy(logits, args.to_int32(labels)))
 end
 
 --- The mean of (x - y)^2 over all elements.

@@ -28,6 +28,17 @@ function M.check_dtype(who, dtype)
   return dtype
 end
 
+--- Integers as int32. Those that it does not hold stop at its ends: as ids and starts they stay outside.
+---@param x Tensor
+---@return Tensor
+function M.to_int32(x)
+  local op, dtype = core.op, x.dtype
+  if dtype == "int32" then return x end
+  if dtype == "int64" then x = op.maximum(x, -2147483648) end
+  if dtype == "int64" or dtype == "uint32" then x = op.minimum(x, 2147483647) end
+  return op.astype(x, {dtype = "int32"})
+end
+
 --- An axis as 1..rank.
 function M.axis_of(who, axis, rank)
   if math.type(axis) ~= "integer" then

@@ -35,7 +35,7 @@ local function vector(who, starts)
         raise("E_VALUE", "%s: a start is %s; expected a whole number or an integer scalar", who,
           core.typeof(start))
       end
-      parts[d], numbers = op.reshape(op.astype(start, {dtype = "int32"}), {dims = {1}}), false
+      parts[d], numbers = op.reshape(args.to_int32(start), {dims = {1}}), false
     end
   end
   if #parts == 0 then return op.full {dims = {0}, value = 0, dtype = "int32"} end

@@ -140,7 +140,7 @@ function M.take(x, ids, axis)
   check_tensor("take", x)
   check_tensor("take", ids)
   axis = axis_of("take", axis or 1, x.ndim)
-  if ids.dtype ~= "int32" and ids.dtype:match("int") then ids = op.astype(ids, {dtype = "int32"}) end
+  if ids.dtype:match "int" then ids = args.to_int32(ids) end
   return op.take(x, ids, {axis = axis, size = x.shape[axis]})
 end
 
@@ -176,7 +176,7 @@ function M.one_hot(ids, n, dtype)
   local shape = copy(ids.shape)
   shape[#shape + 1] = n
   local classes = op.iota {dtype = "int32", dims = shape, dim = #shape}
-  local hit = op.eq(classes, shapes.expand_dims(op.astype(ids, {dtype = "int32"}), -1))
+  local hit = op.eq(classes, shapes.expand_dims(args.to_int32(ids), -1))
   return op.astype(hit, {dtype = dtype or "float32"})
 end
 

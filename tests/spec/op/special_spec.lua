@@ -1,6 +1,7 @@
 -- devices: 8
 -- special_spec.lua: zeros of both signs, infinities, NaN, the smallest and the largest numbers; and gradients
 -- where a function has a kink.
+local helper = require "spec.helper"
 local ml = require "meshlua"
 local data = require "spec.op.data"
 local rows = require "spec.op.rows"
@@ -269,4 +270,29 @@ describe("gradients at kinks:", function()
     slope_at({-1000, 1000}, {0, 0}, ml.erf)
     slope_at({-inf, 0}, {0, 0}, function(x) return x:softmax() end)
   end)
+end)
+
+describe("ids and starts that int32 does not hold stay outside:", function()
+  local x = ml.arange(10.0)
+  local wide = {
+    int64 = {1 << 31, (1 << 31) + 3, (1 << 32) + 1, math.maxinteger, -1 << 31, -(1 << 32) + 1, math.mininteger},
+    uint32 = {1 << 31, (1 << 31) + 3, (1 << 32) - 1},
+  }
+  for dtype, ids in pairs(wide) do
+    for _, id in ipairs(ids) do
+      it(("%s %d"):format(dtype, id), function()
+        local at, low = ml.tensor(id, dtype), id < 0
+        helper.raises("is outside 0..9", function() return ml.take(x, at:reshape(1)):totable() end)
+        helper.raises("is outside 0..9", function()
+          return ml.nn.softmax_cross_entropy_with_integer_labels(x:reshape(1, 10), at:reshape(1)):totable()
+        end)
+        assert.equal(0, ml.one_hot(at, 4):sum():item())
+        assert.same(low and {0, 1, 2} or {7, 8, 9}, ml.dynamic_slice(x, {at}, {3}):totable())
+        local put = ml.dynamic_update_slice(x, ml.full({2}, -1.0), {at})
+        assert.equal(-1, put:at(low and 1 or -1):item())
+        local function add(k) return function(y) return y + k end end
+        assert.equal(low and 1 or 3, ml.switch(at, {add(1), add(2), add(3)}, ml.tensor(0.0)):item())
+      end)
+    end
+  end
 end)

@@ -11,7 +11,8 @@ local shapes = {
   {", a scalar", {8, 16}, {}},
 }
 
---- An op by its function of two numbers, on the domains of x and y; integers are wrapped as the dtype does.
+--- An op by its function of two numbers (and their dtype), on the domains of x and y; integers are wrapped as
+--- the dtype does.
 --- for_scalar: what else its row has where the second operand is one number.
 local function binary(name, f, x, y, more, for_scalar)
   for _, s in ipairs(shapes) do
@@ -24,7 +25,7 @@ local function binary(name, f, x, y, more, for_scalar)
     for k, v in pairs(y) do row.inputs[2][k] = v end
     row.call = ml[name]
     row.ref = function(a, b)
-      return naive.map(function(p, q) return scalar.wrap(a.dtype, f(p, q)) end, a, b)
+      return naive.map(function(p, q) return scalar.wrap(a.dtype, f(p, q, a.dtype)) end, a, b)
     end
     rows[#rows + 1] = row
   end
@@ -43,14 +44,14 @@ binary("rem", scalar.rem, {low = 1.1, high = 1.9},
   {low = 0.98, high = 1.02, int_low = -3, int_high = 3}, {ints = true})
 -- Lua's own; its integers raise where the divisor is 0.
 local function unless_zero(f, at_zero)
-  return function(x, y)
-    if y == 0 and math.type(y) == "integer" then return at_zero(x) end
+  return function(x, y, dtype)
+    if y == 0 and math.type(y) == "integer" then return at_zero(x, dtype) end
     return f(x, y)
   end
 end
-binary("mod", unless_zero(function(x, y) return x % y end, function(x) return x end),
+binary("mod", unless_zero(function(x, y) return x % y end, function() return 0 end),
   {low = 1.1, high = 1.9}, {low = 0.98, high = 1.02, int_low = -3, int_high = 3}, {ints = true})
-local function by_zero(x) return x < 0 and -2 or -1 end
+local function by_zero(x, dtype) return x ~= 0 and dtype:match "^int" and -2 or -1 end
 binary("floor_divide", unless_zero(function(x, y) return x // y end, by_zero), {low = -2, high = 2},
   {low = 0.5, high = 0.7, int_low = -3, int_high = 3}, {ints = true})
 -- The gradient of an exponent that is one number is a sum of 128 terms of either sign, with roundings as of the
