@@ -127,9 +127,6 @@ local function length_of(xs, length)
     length, from = x.shape[1], what
   end
   if not length then raise("E_VALUE", "scan: without xs, option 'length' says how often the body runs") end
-  if length == 0 then
-    raise("E_VALUE", "scan: an empty scan: %s has no slices, so nothing says what the body gives", from)
-  end
   return length
 end
 
@@ -249,7 +246,7 @@ function M.scan(f, init, xs, options)
     local flat_xs = flatten(xs)
     local length, carry = length_of(flat_xs, options.length), carry_of(init)
     local last, ys, tree
-    if unroll == 1 then
+    if unroll == 1 or length == 0 then
       last, ys, tree = scan_node(f, carry, flat_xs, length, reverse)
     else
       last, ys, tree = unrolled(f, carry, flat_xs, length, reverse, math.min(unroll, length))

@@ -70,6 +70,43 @@ describe("scan", function()
     close(b, carry.b, 1e-12)
   end)
 
+  it("over no slices gives the first carry and empty stacks, its body unused", function()
+    local none = ml.zeros({0, 2, 3}, "float64")
+    for _, options in ipairs {{}, {reverse = true}, {unroll = 3}, {length = 0}} do
+      local function run(carry, weights, slices) return ml.scan(rnn(weights), carry, slices, options) end
+      for _, f in ipairs {run, ml.jit(run)} do
+        local c, ys = f(c0, w, none)
+        assert.same(c0:totable(), c:totable())
+        assert.equal("float64[0,2,3]", ml.typeof(ys))
+      end
+      local function loss(carry, weights, slices)
+        local c, ys = run(carry, weights, slices)
+        return (c * c):sum() + ys:sum()
+      end
+      for _, f in ipairs {loss, ml.jit(loss)} do
+        local grads = ml.grad(f, {argnums = {1, 2, 3}})(c0, w, none)
+        assert.same((c0 * 2):totable(), grads[1]:totable())
+        assert.equal(0, grads[2]:abs():sum():item())
+        assert.equal("float64[0,2,3]", ml.typeof(grads[3]))
+        local second = ml.grad(function(carry) return ml.grad(f)(carry, w, none):sum() end)(c0)
+        assert.same(ml.full({2, 3}, 2.0):totable(), second:totable())
+      end
+      local stacked = ml.zeros({0, 2, 2, 3}, "float64")
+      local c, ys = ml.vmap(run, {in_axes = {1, false, 2}})(ml.stack {c0, -c0}, w, stacked)
+      assert.same(ml.stack({c0, -c0}):totable(), c:totable())
+      assert.equal("float64[2,0,2,3]", ml.typeof(ys))
+    end
+    local c, ys = ml.scan(function(c) return c + 1, {c, {c * 2}} end, 5, nil, {length = 0})
+    assert.equal(5, c:item())
+    assert.equal("int32[0] int32[0]", ml.typeof(ys[1]) .. " " .. ml.typeof(ys[2][1]))
+    -- Inside a loop that runs.
+    local outer = ml.scan(function(h, x)
+      local inner, more = ml.scan(rnn(w), h, none)
+      return inner + x + more:sum(), nil
+    end, c0, xs)
+    close(c0 + xs:sum(1), outer, 1e-12)
+  end)
+
   it("runs without xs, and without ys", function()
     local c, ys = ml.scan(function(c) return c * 2 end, 1.0, nil, {length = 10})
     assert.equal(1024, c:item())
@@ -213,9 +250,7 @@ describe("scan", function()
       raises("[E_SHAPE] scan: xs is a scalar; a scan runs along dim 1", ml.scan, same, 0.0, ml.tensor(1.0))
     end)
 
-    it("C1: an empty scan", function()
-      raises("[E_VALUE] scan: an empty scan: xs has no slices", ml.scan, same, 0.0, ml.zeros {0, 2})
-      raises("[E_VALUE] scan: an empty scan: length has no slices", ml.scan, same, 0.0, nil, {length = 0})
+    it("neither slices nor a length", function()
       raises("[E_VALUE] scan: without xs, option 'length'", ml.scan, same, 0.0)
     end)
 

@@ -55,6 +55,24 @@ describe("a scan over layers", function()
     end)
   end
 
+  it("of no layers gives back what went in, under every layout", function()
+    local none_up, none_down = ml.zeros {0, 8, 16}, ml.zeros {0, 16, 8}
+    for _, specs in pairs(layouts) do
+      local step = ml.jit(ml.value_and_grad(scanned, {argnums = {1, 2, 3}}))
+      local l, g = step(put(none_up, specs[1]), put(none_down, specs[2]), put(x, specs[3]))
+      close((x * x):mean(), l, 2e-6)
+      close(x * (2 / 64), whole(g[3]), 1e-6)
+      assert.same({0, 8, 16}, g[1].shape)
+      local out, ys = ml.jit(function(u, d, h)
+        return ml.scan(function(c, layer) return block(c, layer), c end, h, {up = u, down = d})
+      end)(put(none_up, specs[1]), put(none_down, specs[2]), put(x, specs[3]))
+      assert.same(x:totable(), whole(out):totable())
+      assert.same({0, 8, 8}, ys.shape)
+    end
+    local stacked = put(ml.zeros {0, 8}, P("data")) -- the dim of slices itself is split
+    assert.equal(36, ml.scan(function(c, row) return c + row:sum() end, 36.0, stacked):item())
+  end)
+
   it("under tp has Megatron's two reductions per layer, inside the loop, and counts them by layer", function()
     local step = ml.jit(ml.grad(scanned, {argnums = {1, 2, 3}}))
     local plan = step:plan(put(up, P(nil, nil, "model")), put(down, P(nil, "model")), put(x, P("data")))
