@@ -1,4 +1,4 @@
-#include "ir/attr.h"
+#include "ir/full.h"
 
 #include <string.h>
 
@@ -111,7 +111,7 @@ static void print_layout(const Layout *l, Str *s) {
     str_put(s, "]");
 }
 
-void attr_print(const AttrField *fields, const void *a, const Mesh *m, Str *s) {
+static void print_fields(const AttrField *fields, const void *a, const Mesh *m, bool full, Str *s) {
     if (!fields) return;
     DType dtype = DT_F32;
     str_put(s, "{");
@@ -123,6 +123,7 @@ void attr_print(const AttrField *fields, const void *a, const Mesh *m, Str *s) {
         if (f->kind == ATTR_FLAG && !i32) continue;
         str_fmt(s, "%s%s=", first ? "" : ", ", f->name);
         first = false;
+        if (full && full_value(f->kind, x, dtype, m, s)) continue;
         switch (f->kind) {
         case ATTR_INT: str_fmt(s, "%lld", (long long)*(const int64_t *)x); break;
         case ATTR_BOOL:
@@ -151,4 +152,11 @@ void attr_print(const AttrField *fields, const void *a, const Mesh *m, Str *s) {
         }
     }
     str_put(s, "}");
+}
+
+void attr_print(const AttrField *fields, const void *a, const Mesh *m, Str *s) {
+    print_fields(fields, a, m, false, s);
+}
+void attr_print_full(const AttrField *fields, const void *a, const Mesh *m, Str *s) {
+    print_fields(fields, a, m, true, s);
 }

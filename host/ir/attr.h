@@ -55,5 +55,7 @@ bool attr_equal(const AttrField *fields, const void *a, const void *b);
 uint64_t attr_hash(const AttrField *fields, const void *a, uint64_t h);
 /* "{axes=[1], keepdims=true}"; nothing when there are no fields. */
 void attr_print(const AttrField *fields, const void *a, const Mesh *m, Str *s);
+/* The same in the full form (full.h), which reads back as the same bits. */
+void attr_print_full(const AttrField *fields, const void *a, const Mesh *m, Str *s);
 
 #endif

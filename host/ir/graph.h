@@ -138,9 +138,19 @@ GraphHash graph_hash(const Graph *g);
 /* Adds a span that ends behind the last node; false when out of memory. */
 bool graph_add_span(Graph *g, Span s);
 
-/* The text form, and back. The dump ends with a "return" line. */
+/* The text form for people, ending with a "return" line; and the full one (full.h), which
+ * graph_parse reads back as an equal graph. */
 void graph_print(const Graph *g, Str *s);
 void graph_print_node(const Graph *g, const Node *n, int indent, Str *s);
+void graph_print_full(const Graph *g, Str *s);
+/* Reads either form. Of what the short one leaves out the rest is said in parse.c. E_PARSE with
+ * line and column where the text is no graph; whether its types are right is graph_verify's to say.
+ */
+Err graph_parse(Ctx *cx, const char *text, size_t n, Graph **out) MUST_CHECK;
+/* Equal in everything that is there, ids and places included; what differs first goes to `what`. */
+bool graph_equal(const Graph *a, const Graph *b, Str *what);
+/* Is the graph what its full text reads back as? E_PARSE if not. */
+Err graph_check_text(const Graph *g) MUST_CHECK;
 Err graph_verify(const Graph *g) MUST_CHECK;
 
 #endif

@@ -29,6 +29,7 @@ typedef struct Interns {
     Arena arena;
     InternTable names, locs, meshes, specs, layouts, types, reasons, lists;
     const struct OpDef *ops; /* the op table, set once by op_init (op/op.c); indexed by op id */
+    int32_t nops;            /* of its rows; the first is none */
     /* A value in another mode (ir/mode.h), as ops; set by op_init, too. */
     int32_t (*cast)(struct Build *b, int32_t v, struct Mode m);
 } Interns;

@@ -148,7 +148,7 @@ void mesh_print_devices(const Mesh *m, Str *s) {
 
 void mesh_print_axes(const Mesh *m, uint32_t mask, Str *s) {
     bool first = true;
-    for (int i = 0; i < m->naxes; i++)
+    for (int i = 0; m && i < m->naxes; i++)
         if (mask >> i & 1) {
             str_fmt(s, "%s%s", first ? "" : ",", m->name[i]);
             first = false;

@@ -175,6 +175,16 @@ static int set_expand(lua_State *L) {
     return 1;
 }
 
+/* check(on): verify what every pass makes, and read every stage's text back; returns what it was.
+ */
+static int set_check(lua_State *L) {
+    Host *h = state_of(L);
+    lua_pushboolean(L, h->reparse);
+    h->reparse = lua_toboolean(L, 1);
+    h->verify = h->verify || h->reparse;
+    return 1;
+}
+
 /* switch_pass(name, on): true or false, or nil: as the pass itself sees fit. */
 static int switch_pass(lua_State *L) {
     Host *h = state_of(L);
@@ -305,6 +315,7 @@ void ldebug_open(lua_State *L) {
                                    {"dump", dump},
                                    {"compile_device", compile_device},
                                    {"expand", set_expand},
+                                   {"check", set_check},
                                    {"switch_pass", switch_pass},
                                    {"passes", switched_passes},
                                    {"raise", raise},

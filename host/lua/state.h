@@ -89,7 +89,7 @@ typedef struct Host {
     FILE *dump;
     bool dumped;                        /* a program was written to it */
     const void *tensor_meta, *box_meta; /* the addresses of their metatables: see value_handle */
-    bool expand, verify;
+    bool expand, verify, reparse;
     /* The handler of ml.on_stop runs, has been called, has failed. */
     bool stopping, stop_handled, stop_failed;
     uint32_t passes_on, passes_off; /* masks of PassSwitch */

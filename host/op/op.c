@@ -55,6 +55,7 @@ Err op_init(Ctx *cx) {
     }
     table[0].name = "none";
     cx->interns->ops = table;
+    cx->interns->nops = OP_COUNT;
     cx->interns->cast = manual_cast;
     return E_OK;
 }

@@ -55,7 +55,7 @@ static Origin origin_of(const Graph *g, Val v, int axis) {
         o.kind = ORIGIN_CONSTRAINT;
         o.name = name_or_empty(g, NULL);
     } else {
-        o.name = name_or_empty(g, graph_opdef(g, n)->name);
+        o.name = intern_name(g->cx, graph_opdef(g, n)->name);
     }
     return o;
 }
@@ -306,7 +306,7 @@ const Reason *origin_written(const Graph *g, const Node *n) {
     str_put(&d.text, "written here");
     Origin o = {.kind = ORIGIN_OP,
                 .axis = ORIGIN_ANY_AXIS,
-                .name = graph_opdef(g, n)->name,
+                .name = intern_name(g->cx, graph_opdef(g, n)->name),
                 .loc = d.r.loc};
     reason_add(&d.r, &o);
     return finish(&d);

@@ -87,8 +87,8 @@ static void dump_plan(const Graph *g, const Plan *p, const PassOptions *o) {
 static Err run(const Pass *pass, const Graph *g, const PassOptions *o, Graph **out) {
     TRY(pass->run(g, o, out));
     dump_graph(*out, o, pass->stage);
-    if (!o->verify) return E_OK;
-    Err e = graph_verify(*out);
+    Err e = o->verify ? graph_verify(*out) : E_OK;
+    if (!e && o->reparse) e = graph_check_text(*out);
     ASSERT(!e, "%s made a bad graph: %s", pass->stage, g->cx->err.text);
     return E_OK;
 }
@@ -107,6 +107,7 @@ static Err run_all(Guarded *guarded) {
     Graph *owned = NULL;
     Err e = E_OK;
     dump_graph(guarded->g, o, "trace");
+    if (o->reparse) TRY(graph_check_text(guarded->g));
     for (unsigned i = 0; !e && i < sizeof passes / sizeof passes[0]; i++) {
         Graph *next = NULL;
         if (passes[i].is_on && !passes[i].is_on(o)) continue;

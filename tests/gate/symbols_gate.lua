@@ -19,6 +19,9 @@ local exceptions = {
   {"^host/ir/attr$", "scalar_"},
   {"^host/ir/layout$", "axes_"},
   {"^host/ir/print$", "graph_"},   -- parts of graph.h
+  {"^host/ir/parse$", "graph_"},
+  {"^host/ir/equal$", "graph_"},
+  {"^host/ir/parse_", "parse_"},   -- parts of parse.h
   {"^host/ir/verify$", "graph_"},
   {"^host/run/bind$", "exec_"},    -- parts of exec.h
   {"^host/run/schedule$", "exec_"},
