@@ -16,7 +16,7 @@ static void broken(void *ud) {
     str_fmt(&s, "the graph before '%s'", w->stage);
     size_t what = s.n + 1;
     str_put_n(&s, "", 1);
-    graph_print(w->g, &s);
+    graph_print_full(w->g, &s);
     if (!s.failed) guard_keep(cx, s.at, s.at + what);
     str_free(&s);
 }
