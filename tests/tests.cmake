@@ -28,6 +28,18 @@ add_executable(dist_stranger tests/dist/stranger.c $<TARGET_OBJECTS:base> $<TARG
 target_include_directories(dist_stranger PRIVATE host kernels)
 target_link_libraries(dist_stranger PRIVATE m ${CMAKE_DL_LIBS} Threads::Threads)
 
+# ---- pass/NAME: a pass alone, graph in and graph out --------------------------------------------
+add_executable(pass_cases tests/pass/run.c $<TARGET_OBJECTS:base> $<TARGET_OBJECTS:ir>
+                          $<TARGET_OBJECTS:op> $<TARGET_OBJECTS:pass>)
+target_include_directories(pass_cases PRIVATE host kernels)
+target_link_libraries(pass_cases PRIVATE m ${CMAKE_DL_LIBS} Threads::Threads)
+file(GLOB folders CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/tests tests/pass/*)
+foreach(folder ${folders})
+  if(IS_DIRECTORY ${CMAKE_SOURCE_DIR}/tests/${folder})
+    add_test(NAME ${folder} COMMAND pass_cases tests/${folder} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  endif()
+endforeach()
+
 include(${CMAKE_SOURCE_DIR}/tests/cuda/cuda.cmake)
 
 # ---- specs: busted, run by the program. "-- devices: 8" in a spec's first line is its --devices --

@@ -111,6 +111,15 @@ static void print_layout(const Layout *l, Str *s) {
     str_put(s, "]");
 }
 
+/* False and nil are not said in the full form. */
+static bool is_left_out(AttrKind kind, const char *x) {
+    const char *name = NULL;
+    int32_t i32 = 1;
+    if (kind == ATTR_BOOL) memcpy(&i32, x, sizeof i32);
+    if (kind == ATTR_NAME) memcpy(&name, x, sizeof name);
+    return kind == ATTR_NAME ? !name : !i32;
+}
+
 static void print_fields(const AttrField *fields, const void *a, const Mesh *m, bool full, Str *s) {
     if (!fields) return;
     DType dtype = DT_F32;
@@ -121,6 +130,7 @@ static void print_fields(const AttrField *fields, const void *a, const Mesh *m, 
         int32_t i32;
         memcpy(&i32, x, sizeof i32);
         if (f->kind == ATTR_FLAG && !i32) continue;
+        if (full && is_left_out(f->kind, x)) continue;
         str_fmt(s, "%s%s=", first ? "" : ", ", f->name);
         first = false;
         if (full && full_value(f->kind, x, dtype, m, s)) continue;
