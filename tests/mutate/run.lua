@@ -1,0 +1,195 @@
+-- run.lua: tries mutants, one after the other. Run by script/mutate, several at once:
+-- `lua5.4 run.lua FOLDER REACH JOURNAL SEED COUNT PATH... JOB`; COUNT "report": prints what the journal says.
+-- The journal has a line per mutant, by its number in the order that the seed gives: number, verdict, test, seconds,
+-- tests run, file, line, from, to, new text. The last line of a number holds.
+local here = arg[0]:match "^(.*)/" or "."
+package.path = here .. "/?.lua;" .. package.path
+local mutations = require "mutations"
+local shell = require "shell"
+local tests = require "tests"
+
+local folder, reach, journal, seed, count = table.unpack(arg, 1, 5)
+local paths, job = table.move(arg, 6, #arg - 1, 1, {}), arg[#arg]
+local quote = shell.quote
+local SECONDS, TIMES = 20, 6 -- what a test may take: this, and so many times what it took
+
+local function is_under(file)
+  for _, path in ipairs(paths) do
+    if file == path or file:sub(1, #path + 1) == path .. "/" then return true end
+  end
+  return false
+end
+
+local function files_of(source)
+  local list = {}
+  for _, path in ipairs(shell.lines(("cd %s && find . -name '*.[ch]' -type f"):format(quote(source)))) do
+    local file = path:sub(3)
+    if is_under(file) then list[#list + 1] = file end
+  end
+  table.sort(list)
+  return list
+end
+
+-- Every line that can be changed, in the order of the seed, each with one change.
+local function choose(source, takes)
+  local lines = {}
+  for _, file in ipairs(files_of(source)) do
+    if takes(file) then
+      local text = shell.read(source .. "/" .. file)
+      local at
+      for _, m in ipairs(mutations.of(text)) do
+        if not at or at.line ~= m.line then
+          at = {file = file, line = m.line, text = text}
+          lines[#lines + 1] = at
+        end
+        at[#at + 1] = m
+      end
+    end
+  end
+  math.randomseed(math.tointeger(tonumber(seed)), 0)
+  for i = #lines, 2, -1 do
+    local k = math.random(i)
+    lines[i], lines[k] = lines[k], lines[i]
+  end
+  for _, line in ipairs(lines) do line.mutation = line[math.random(#line)] end
+  return lines
+end
+
+local TO, FROM = {["\\"] = "\\\\", ["\n"] = "\\n", ["\t"] = "\\t"}, {["\\"] = "\\", n = "\n", t = "\t"}
+local function escape(text) return (text:gsub("[\\\n\t]", TO)) end
+local function unescape(text) return (text:gsub("\\(.)", FROM)) end
+
+---@return table[] rows by number
+local function read_journal()
+  local rows, most = {}, 0
+  for line in (shell.read(journal) or ""):gmatch "([^\n]*)\n" do
+    local f = {}
+    for field in (line .. "\t"):gmatch "([^\t]*)\t" do f[#f + 1] = field end
+    local number = math.tointeger(tonumber(f[1]))
+    if number and #f == 10 then
+      rows[number] = {verdict = f[2], test = f[3], seconds = tonumber(f[4]), file = f[6],
+        line = tonumber(f[7]), from = tonumber(f[8]), to = tonumber(f[9]), new = unescape(f[10])}
+      most = math.max(most, number)
+    end
+  end
+  return rows, most
+end
+
+local COUNTS = {killed = true, timeout = true, survived = true, unreached = true}
+
+local function counted()
+  local n = 0
+  for _, row in pairs((read_journal())) do n = n + (COUNTS[row.verdict] and 1 or 0) end
+  return n
+end
+
+-- ---- which tests reach a line ----------------------------------------------------------------
+-- Those that passed, the fastest first: {name, program, seconds, marks by file}.
+local function read_reach(build)
+  local list = {}
+  for _, test in ipairs(tests.list(build)) do
+    local text = shell.read(tests.reach_path(reach, test.name)) or ""
+    local seconds, verdict = text:match "^([%d.]+)\t(%a+)"
+    if verdict == "passed" then
+      test.seconds, test.marks = tonumber(seconds), {}
+      for file, marks in text:gmatch "\n([^\t\n]+)\t([^\n]*)" do
+        if is_under(file) then test.marks[file] = marks end
+      end
+      list[#list + 1] = test
+    end
+  end
+  table.sort(list, function(a, b) return a.seconds < b.seconds end)
+  return list
+end
+
+-- A line that has no code of its own (of a statement that began above) counts as the one above it that has.
+local function reaches(test, file, line)
+  local marks = test.marks[file]
+  if not marks then return false end
+  while line > 1 and marks:sub(line, line) == "-" do line = line - 1 end
+  return marks:sub(line, line) == "1"
+end
+
+-- ---- a mutant --------------------------------------------------------------------------------
+local function try(work, known, item)
+  local state = work:change(item.file, mutations.apply(item.text, item.mutation))
+  if state ~= "changed" then return state, "-", 0 end
+  local tried = 0
+  for _, test in ipairs(known) do
+    if reaches(test, item.file, item.line) then
+      tried = tried + 1
+      if not work:ready(test.program) then return "invalid", "-", tried end
+      local verdict = tests.run {folder = work.folder, build = work.build, test = test.name,
+        timeout = math.ceil(SECONDS + TIMES * test.seconds), log = work.folder .. ".log"}
+      if verdict == "failed" then return "killed", test.name, tried end
+      if verdict == "timeout" then return "timeout", test.name, tried end
+    end
+  end
+  return tried > 0 and "survived" or "unreached", "-", tried
+end
+
+local function note(number, item, verdict, test, seconds, tried)
+  local m = item.mutation
+  shell.append(journal, table.concat({number, verdict, test, ("%.1f"):format(seconds), tried, item.file,
+    item.line, m.from, m.to, escape(m.new)}, "\t"))
+  local by = not COUNTS[verdict] and "not counted" or test ~= "-" and "by " .. test or tried .. " tests"
+  print(("%-9s %s:%d  %s  %s, %.0f s"):format(verdict, item.file, item.line,
+    mutations.describe(item.text, m), by, seconds))
+  io.stdout:flush()
+end
+
+local function run(again)
+  local work = require "work".open(folder .. "/work-" .. job)
+  local known = read_reach(work.build)
+  local items = choose(work.source, function(file) return work:takes(file) end)
+  local rows, claims = read_journal(), folder .. "/claims/"
+  for number, item in ipairs(items) do
+    local row = rows[number]
+    if not again and counted() >= tonumber(count) then break end
+    local open = not row
+    if again then open = row and (row.verdict == "survived" or row.verdict == "unreached") end
+    if open and shell.claim(claims .. number) then
+      local began = os.time()
+      local verdict, test, tried = try(work, known, item)
+      work:put_back()
+      note(number, item, verdict, test, os.difftime(os.time(), began), tried)
+    end
+  end
+end
+
+-- ---- the end ---------------------------------------------------------------------------------
+local function print_diff(source, row)
+  local text = shell.read(source .. "/" .. row.file)
+  local changed = folder .. "/changed"
+  shell.write(changed, mutations.apply(text, row))
+  print(("\n%s: %s:%d"):format(row.verdict, row.file, row.line))
+  io.stdout:flush()
+  shell.run(("diff -U2 %s %s | tail -n +3"):format(quote(source .. "/" .. row.file), quote(changed)))
+  os.remove(changed)
+end
+
+local function report()
+  local rows, most = read_journal()
+  local n, all, seconds = {}, 0, 0
+  for number = 1, most do
+    local row = rows[number]
+    if row then
+      n[row.verdict] = (n[row.verdict] or 0) + 1
+      seconds = seconds + row.seconds
+      all = all + (COUNTS[row.verdict] and 1 or 0)
+      if row.verdict == "survived" or row.verdict == "unreached" then print_diff(folder .. "/source", row) end
+    end
+  end
+  local function of(verdict) return n[verdict] or 0 end
+  local killed = of "killed" + of "timeout"
+  print(("\n%d of %d killed (%.1f %%), %d of them by time; %d survived their tests, no test reaches %d.")
+    :format(killed, all, 100 * killed / math.max(all, 1), of "timeout", of "survived", of "unreached"))
+  print(("Not counted: %d equal, %d that do not compile. %.0f an hour and job."):format(
+    of "equal", of "invalid", all / math.max(seconds, 1) * 3600))
+end
+
+if count == "report" then
+  report()
+else
+  run(count == "again")
+end
