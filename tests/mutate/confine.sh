@@ -15,6 +15,9 @@ fi
 keep=$2 folder=$3
 shift 3
 ip link set lo up
+# An address as a host has one, of a cable that ends here.
+{ ip link add host0 type veth peer name host1 && ip addr add 192.0.2.1/24 dev host0 && ip link set host0 up &&
+  ip link set host1 up; } 2>/dev/null || true
 mounts=$(cat /proc/self/mounts)
 if [ "$keep" = yes ]; then
   mount --bind "$folder" "$folder"
@@ -32,6 +35,7 @@ echo "$mounts" | while read -r _ at type _; do
   esac
 done
 mount -t tmpfs -o size=1g tmpfs /dev/shm
+mount -t tmpfs -o size=1m tmpfs /run # the names of such namespaces as tests make themselves
 case $folder in
 /tmp/*) ;;
 *) mount -t tmpfs -o size=2g tmpfs /tmp ;;
