@@ -184,14 +184,23 @@ local functions = {
   function(p) return p * gelu_slope(c) end,
   function(p) return p * gelu_slope(c) + c * 1e-4 end,
 }
+-- gelu, and beside it what it is of, or not quite.
+local function with(fn)
+  return function(p) return ml.nn.gelu(p + b), fn(p + b) end
+end
+for _, fn in ipairs {function(s) return s end, function(s) return s * 2 end, function(s) return s + c end} do
+  table.insert(functions, with(fn))
+end
 for _, fn in ipairs(functions) do
   local f = ml.jit(function() return fn(x:matmul(w)) end)
-  for _ = 1, 3 do show(f():astype "float32") end
+  for _ = 1, 3 do
+    for _, t in ipairs {f()} do show(t:astype "float32") end
+  end
 end
 ]]
     local got, calls = run(source, "fast")
     helper.close(on_processor(source), got, 1e-2)
-    assert.same({["bias gelu"] = 3, c = 3, ["aux dgelu"] = 3}, calls)
+    assert.same({["bias gelu"] = 3, c = 3, ["aux dgelu"] = 3, ["bias aux gelu"] = 3}, calls)
     source = few .. [[
 local f = ml.jit(function(x, w, b) return x:matmul(w) + b + 1e-8 end)
 for _ = 1, 3 do show(f(x * 0, w, b * 0)) end

@@ -115,6 +115,18 @@ print(step(x):item())
     assert.truthy(err:find "MiB  float32%[1024,1024%]  matmul  %S+:3", err)
   end)
 
+  check("counts as free what the temporaries of plans before it take, which are given back first", function()
+    local source = [[
+local ml = require "meshlua"
+local step = ml.jit(function(a) return a:cumsum(1):cumsum(2):cumsum(1):max() end)
+for _, n in ipairs {800, 900} do print(("%.5g"):format(step(ml.ones {n, n}):item())) end
+]]
+    -- 900 x 900 is 3.1 MiB, and two temporaries of it 6.2; but for those of 800 x 800, 4.9, about 4 are free.
+    local out, err, code = run("cuda", source, "STANDIN_MEMORY=15000000")
+    assert.equal(0, code, err)
+    assert.equal("2.5632e+08\n3.649e+08\n", out)
+  end)
+
   check("is timed by its queue, in the profile", function()
     local file = os.tmpname()
     local _, err, code = run("cuda --profile=" .. file, train)

@@ -122,6 +122,16 @@ describe("a donated argument", function()
     local a, b = step(box:get(), box:get())
     assert.same({0.0, 10.0, 20.0, 30.0}, a:totable())
     assert.same({0.0, 2.0, 4.0, 6.0}, b:totable())
+    -- The other reads it when the result is there already.
+    step = ml.jit(function(c, d)
+      local tens = c * 10
+      return tens, d:matmul(tens)
+    end, {donate = {"c"}})
+    step(ml.ones {2, 2}, ml.ones {2, 2})
+    box = param(ml.tensor {{1.0, 2.0}, {3.0, 4.0}})
+    a, b = step(box:get(), box:get())
+    assert.same({{10.0, 20.0}, {30.0, 40.0}}, a:totable())
+    assert.same({{70.0, 100.0}, {150.0, 220.0}}, b:totable())
   end)
 
   it("J4: whose bytes others hold is copied, and they keep theirs", function()
