@@ -69,7 +69,8 @@ static bool same_rule(const CustomVjp *x, const CustomVjp *y) {
 
 static bool same_span(const Compare *c, int32_t i) {
     const Span *x = &c->a->span.at[i], *y = &c->b->span.at[i];
-    bool ok = x->first == y->first && x->end == y->end && same_policy(x->policy, y->policy) &&
+    bool ok = x->first == y->first && x->end == y->end && x->outer == y->outer &&
+              x->before == y->before && same_policy(x->policy, y->policy) &&
               same_rule(x->rule, y->rule);
     return ok || differs(c, "a span", i);
 }

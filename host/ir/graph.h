@@ -68,7 +68,7 @@ typedef struct Region {
 
 typedef struct Graph {
     Ctx *cx;
-    Arena arena; /* the graph itself lies in it, too */
+    Arena arena;      /* the graph itself lies in it, too */
     const Mesh *mesh; /* of every layout in it; NULL: one device */
     VEC(Node) node;
     VEC(Value) value;

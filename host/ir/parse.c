@@ -290,6 +290,17 @@ static void build_regions(Parse *p, Graph *g) {
     }
 }
 
+/* The first node of each region, those of regions inside included; an empty one's is its owner. */
+static void find_first_nodes(Graph *g) {
+    for (int32_t r = 1; r < g->region.n; r++) g->region.at[r].first = graph_region_end(g, r);
+    for (int32_t id = g->node.n - 1; id > 0; id--)
+        for (int32_t r = graph_node(g, id)->region; r;) {
+            Region *region = &g->region.at[r];
+            if (id < region->first) region->first = id;
+            r = region->owner ? graph_node(g, region->owner)->region : 0;
+        }
+}
+
 static bool own_policy(Graph *g, const RematPolicy **policy) {
     if (!*policy) return true;
     RematPolicy *own = arena_copy(&g->arena, *policy, sizeof **policy);
@@ -315,8 +326,7 @@ static bool own_rule(Graph *g, const CustomVjp **rule) {
 static void build_rest(Parse *p, Graph *g) {
     for (int32_t i = 0; !p->err && i < p->span.n; i++) {
         Span span = p->span.at[i];
-        if (!own_policy(g, &span.policy) || !own_rule(g, &span.rule) ||
-            !graph_add_span(g, span))
+        if (!own_policy(g, &span.policy) || !own_rule(g, &span.rule) || !graph_add_span(g, span))
             parse_no_memory(p);
     }
     if (p->err || p->nsource < 0) return;
@@ -337,6 +347,7 @@ static void build(Parse *p, Graph *g) {
     if (order) qsort(order, (size_t)p->node.n, sizeof *order, by_id);
     for (int32_t i = 0; !p->err && i < p->node.n; i++) build_node(p, g, order[i]);
     build_regions(p, g);
+    find_first_nodes(g);
     build_rest(p, g);
 }
 

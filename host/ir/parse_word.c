@@ -1,10 +1,10 @@
+#include "base/plain.h"
 #include "ir/parse.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static void fail(Parse *p, const char *at, const char *fmt, va_list ap) {
         column = *c == '\n' ? 1 : column + 1;
         line += *c == '\n';
     }
-    vsnprintf(text, sizeof text, fmt, ap);
+    plain_vformat(text, sizeof text, fmt, ap);
     for (; n < 20 && isprint((unsigned char)at[n]); n++) found[n] = at[n];
     found[n] = '\0';
     p->err = err_set(p->cx, E_PARSE, "line %d, column %d: %s, found %s%s%s", line, column, text,
@@ -123,7 +123,7 @@ double parse_double(Parse *p) {
         parse_fail(p, "expected a number");
         return 0;
     }
-    double x = strtod(p->at, &end);
+    double x = plain_read(p->at, &end);
     p->at = end;
     return x;
 }
