@@ -192,7 +192,13 @@ static Val anew_value(Grad *g, Anew *a, Val v) {
     bool source = graph_opdef(g->b->g, graph_def(g->b->g, v))->flags & OPF_SOURCE;
     if (!VEC_PUSH(&g->arena, &a->outside, v))
         build_fail(g->b, err_nomem(g->b->g->cx, "a gradient"));
-    return *at = a->span->rule || source ? outside : op1(g->b, OP_BARRIER, outside);
+    if (a->span->rule || source || g->b->err) return *at = outside;
+    /* The stretch may be entered from within shard_map, and the value come from around it. */
+    Build there = *g->b;
+    there.manual = mode_of(graph_type(g->b->g, outside)).manual;
+    *at = op1(&there, OP_BARRIER, outside);
+    build_fail(g->b, there.err);
+    return *at;
 }
 
 /* Appends nodes [first, end) of the stretch once more, without those whose results are kept. */

@@ -446,3 +446,21 @@ it("the gradient of a cast inside goes back to blocks before it widens", functio
   local want = ml.grad(function(v) return (ml.sin(v * 2):astype "bfloat16":astype "float32" * v):sum() end)(x)
   helper.close(want, got, 1e-6)
 end)
+
+it("what is computed again for a gradient inside comes from around it as it is", function()
+  local x, y = ml.arange(16.0):reshape {4, 4} / 8, ml.arange(16.0):reshape {4, 4}:T() / 16
+  local twice = map(function(a) return a * 2 end, P("x"), P("x"))
+  local keep = {policy = ml.checkpoint_policies.everything_saveable}
+  local function f(again)
+    return function(u, v)
+      return (again(function(p)
+        return again(function()
+          return twice(again(function(s) return ml.sin(v * s) end)(p))
+        end)(u)
+      end, keep)(v) * u):sum()
+    end
+  end
+  local want = ml.grad(f(function(fn) return fn end), {argnums = {1, 2}})(x, y)
+  local got = ml.jit(ml.grad(f(ml.checkpoint), {argnums = {1, 2}}))(x, y)
+  for i = 1, 2 do helper.close(want[i], got[i], 1e-6) end
+end)
