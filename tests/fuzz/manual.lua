@@ -127,6 +127,16 @@ local function meaning(mesh, axes_of_program)
     return each(function(i) return ml.tensor(index_along(mesh, all[i], axes)) end)
   end
   function F.pcast(x) return x end
+  function F.loop(n, fn, x)
+    for _ = 1, n do x = fn(x) end
+    return x
+  end
+  function F.cond(p, yes, no, x)
+    local a, b = yes(x), no(x)
+    return each(function(i) return ml.where(p[i], a[i], b[i]) end)
+  end
+  function F.remat(fn, x) return fn(x) end
+  function F.vmap(fn, x) return fn(x) end -- of what is made element by element
   return F
 end
 
@@ -170,7 +180,11 @@ end
 
 --- The same functions inside shard_map.
 M.inside = {map = function(fn, ...) return fn(...) end,
-  pmax = function(x, axes) return ml.pmax(ml.stop_gradient(x), axes) end}
+  pmax = function(x, axes) return ml.pmax(ml.stop_gradient(x), axes) end,
+  loop = function(n, fn, x) return (ml.fori_loop(0, n, function(_, c) return fn(c) end, x)) end,
+  cond = function(p, yes, no, x) return (ml.cond(p, yes, no, x)) end,
+  remat = function(fn, x) return ml.checkpoint(fn)(x) end,
+  vmap = function(fn, x) return ml.vmap(fn)(x) end}
 for _, name in ipairs {"psum", "pmean", "all_gather", "psum_scatter", "ppermute", "all_to_all", "axis_index",
   "pcast"} do M.inside[name] = ml[name] end
 
@@ -319,7 +333,84 @@ function steps.place(_, x, program)
     x.name, list(axes)), x.shape, with(x.vary, axes)
 end
 
-local names = {}
+function steps.gradient(g, x)
+  local f = g.pick {"ml.sum(ml.sin(a) * a)", "ml.mean(ml.tanh(a))", "ml.sum(a * ml.mean(a))"}
+  return ("F.map(ml.grad(function(a) return %s end), %s)"):format(f, x.name), x.shape, x.vary
+end
+function steps.mapped(g, x, program)
+  if #x.shape == 0 then return end
+  local axes = program.axes()
+  local f = g.pick {"psum", "pmean"}
+  return ("F.vmap(function(c) return F.%s(c, %s) end, %s)"):format(f, list(axes), x.name), x.shape,
+    without(x.vary, axes)
+end
+--- A branch that each device takes by its place, or all by a sum, with collectives in it.
+function steps.branch(g, x, program)
+  local axes = program.axes()
+  local f = g.pick {"ml.sin", "ml.tanh", "ml.square"}
+  if g.chance(50) then
+    local source = ("F.cond(F.map(function(i) return ml.gt(i, 0) end, F.axis_index(%s)), "
+      .. "function(c) return F.map(%s, c) end, function(c) return c end, %s)"):format(list(axes), f, x.name)
+    return source, x.shape, with(x.vary, axes)
+  end
+  return ("F.cond(F.map(function(a) return ml.gt(ml.sum(a), 0.1) end, F.psum(%s, %s)), "
+    .. "function(c) return F.map(%s, F.pmean(c, %s)) end, function(c) return c end, %s)"):format(x.name,
+    list(program.manual), f, list(axes), x.name), x.shape, x.vary
+end
+
+local names
+
+--- A function of one value by some steps; its source, and its result.
+local function body_of(g, x, program, shape)
+  program.count = (program.count or 0) + 1
+  local c = {name = "c" .. program.count, shape = x.shape, vary = x.vary}
+  local pool, lines = {c, c, x}, {}
+  local inner = setmetatable({partner = function(v)
+    for _ = 1, 6 do
+      local y = g.pick(pool)
+      if list(v.shape) == list(y.shape) then return y end
+    end
+  end, depth = (program.depth or 0) + 1}, {__index = program})
+  local result = c
+  for _ = 1, g.int(1, 3) do
+    local from = g.pick(pool)
+    local source, own, vary = steps[g.pick(names)](g, from, inner)
+    if source and count(own) <= 1024 and #own <= 5 then
+      program.count = (program.count or 0) + 1
+      local v = {name = "w" .. program.count, shape = own, vary = vary}
+      lines[#lines + 1] = ("local %s = %s"):format(v.name, source)
+      pool[#pool + 1] = v
+      if not shape or list(own) == list(shape) then result = v end
+    end
+  end
+  lines[#lines + 1] = "return " .. (result == c and c.name or ("F.map(ml.tanh, %s)"):format(result.name))
+  return ("function(%s) %s end"):format(c.name, table.concat(lines, " ")), result
+end
+
+function steps.loop(g, x, program)
+  if (program.depth or 0) > 1 then return end
+  local source, result = body_of(g, x, program, x.shape)
+  -- What comes out varies over what any iteration makes it vary over.
+  return ("F.loop(%d, %s, %s)"):format(g.int(1, 3), source, x.name), x.shape,
+    with(union(x.vary, result.vary), program.manual)
+end
+--- A loop that adds sums over devices up, each times something that may differ between them.
+function steps.accumulate(g, x, program)
+  local axes, term = program.axes(), g.pick {"b * i", "i * b * 0.5", "b * 0.5", "b / (i + 1)", "b"}
+  local each = ("function(a, b, k) local i = ml.astype(k, a.dtype) return a + %s end"):format(term)
+  local sum = ("F.%s(F.map(ml.%s, %s), %s)"):format(g.pick {"psum", "pmean"}, g.pick {"sin", "tanh"}, x.name,
+    list(axes))
+  local other = list(program.axes())
+  local body = ("function(c) return F.map(%s, c, %s, F.axis_index(%s)) end"):format(each, sum, other)
+  return ("F.loop(%d, %s, %s)"):format(g.int(1, 3), body, x.name), x.shape, with(x.vary, program.manual)
+end
+function steps.remat(g, x, program)
+  if (program.depth or 0) > 1 then return end
+  local source, result = body_of(g, x, program)
+  return ("F.remat(%s, %s)"):format(source, x.name), result.shape, result.vary
+end
+
+names = {}
 for name in pairs(steps) do names[#names + 1] = name end
 table.sort(names)
 
@@ -489,21 +580,6 @@ function M.describe(program)
   return table.concat(lines, "\n")
 end
 
-if arg and arg[0] and arg[0]:match("fuzz/manual%.lua$") then
-  local number, first = tonumber(arg[1] or 100), tonumber(arg[2] or 1)
-  local failures = 0
-  for seed = math.tointeger(first), math.tointeger(first + number - 1) do
-    local program = M.make(seed)
-    local ok, bad = pcall(M.check, program)
-    if not ok or bad then
-      failures = failures + 1
-      print(M.describe(program))
-      print("-- " .. tostring(bad) .. "\n")
-      if failures >= 5 then break end
-    end
-  end
-  print(("%d programs, %d failures"):format(number, failures))
-  os.exit(failures == 0 and 0 or 1)
-end
+if folder then programs.run(M, arg) end
 
 return M

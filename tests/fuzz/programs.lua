@@ -1,10 +1,12 @@
 -- programs.lua: random programs over sharded tensors, run on a mesh and on one device. Everything follows
 -- from one seed, so that a failing program can be made again and shrunk:
---   meshlua --devices=8 tests/fuzz/programs.lua [count] [first seed] [auto | explicit | mixed]
+--   meshlua --devices=8 tests/fuzz/programs.lua [count] [first seed] [auto | explicit | mixed | nested] [FILE]
+-- FILE has source to run in place of the program's.
 -- In explicit mode a line whose layout is ambiguous runs again in ml.auto_axes, its result where a random P says.
 local folder = arg and arg[0] and arg[0]:match "^(.*)fuzz/programs%.lua$" -- run as a script
 if folder then package.path = folder .. "?.lua;" .. package.path end
 local ml = require "meshlua"
+local nested = require "fuzz.nested"
 local steps = require "fuzz.steps"
 local core = ml.core
 local P, NamedSharding = ml.P, ml.NamedSharding
@@ -79,11 +81,11 @@ end
 
 local floats = {"float32", "float32", "float64", "bfloat16", "float16"}
 
---- Data whose sums are well conditioned: small multiples of 1/8.
-local function random_data(g, shape, dtype)
-  local key = ml.random.key(g.int(0, 1 << 30))
-  local x = ml.random.randint(key, shape, -12, 13)
-  return ml.astype(dtype:match "float" and ml.div(x, 8.0) or ml.bitand(x, 15), dtype)
+--- Data whose sums are well conditioned: small multiples of 1/8; integers all of one sign.
+local function random_data(key, shape, dtype)
+  local x = ml.random.randint(ml.random.key(key), shape, -12, 13)
+  if dtype:match "float" then return ml.astype(ml.div(x, 8.0), dtype) end
+  return ml.astype(ml.bitand(x, 15) - (dtype:match "^int" and key % 2 == 0 and 16 or 0), dtype)
 end
 
 --- A step that fits a value of the program, and its source.
@@ -95,6 +97,19 @@ local function next_step(g, program)
       if source then return source, shape, more and more.dtype or x.dtype, more and more.exact or false end
     end
   end
+end
+
+--- One more line: statements and the values that they define. `nested` programs also loop, branch and
+--- transform.
+local function next_line(g, program)
+  if program.nested and program.depth < 3 and g.chance(program.depth == 0 and 45 or 25) then
+    return nested.line(g, program)
+  end
+  local source, shape, dtype, exact = next_step(g, program)
+  if not source then return {}, {} end
+  program.names.n = program.names.n + 1
+  local v = {name = "v" .. program.names.n, shape = shape, dtype = dtype, exact = exact}
+  return {("local %s = ml.astype(%s, '%s')"):format(v.name, source, v.dtype)}, {v}
 end
 
 --- The types of n axes in a mode.
@@ -121,8 +136,10 @@ local function constraint_spec(g, mesh, shape, dtype)
 end
 
 --- A random program: inputs (shape, spec, data), Lua source, constraints, the mesh it is for.
----@param mode string? "auto", "explicit" or "mixed": what the axes of the mesh are
-function M.make(seed, mode)
+---@param mode string? "auto", "explicit" or "mixed": what the axes of the mesh are; "nested": auto, with loops,
+--- branches, transforms and shard_map in each other
+---@param given table? values of another program, which are the inputs (at most three); their data comes later
+function M.make(seed, mode, given)
   local g = generator(seed)
   local def = g.pick(meshes)
   local count = 1
@@ -130,42 +147,46 @@ function M.make(seed, mode)
   local ids = {}
   for i = 1, count do ids[i] = i - 1 end
   mode = mode or "auto"
-  local types = mode ~= "auto" and axis_types(g, mode, #def[2]) or nil
+  local types = mode ~= "auto" and mode ~= "nested" and axis_types(g, mode, #def[2]) or nil
   local mesh = ml.make_mesh(def[1], def[2], {devices = ids, axis_types = types})
   local program = {seed = seed, mesh = mesh, mesh_text = tostring(mesh), inputs = {}, pool = {},
     constraints = {}, fallback = {}, is_explicit = #mesh.explicit_axes > 0,
-    random_spec = g.chance(30) and mode == "auto" and M.loose_spec or M.random_spec}
+    nested = mode == "nested", maps = {}, depth = 0, names = {n = 0}, line = next_line,
+    even_spec = M.random_spec,
+    random_spec = g.chance(30) and (mode == "auto" or mode == "nested") and M.loose_spec or M.random_spec}
+  program.root = program
   local dtype, pool = g.pick(floats), program.pool
-  for i = 1, g.int(1, 3) do
-    local shape = random_shape(g, g.int(1, 4))
-    local own = i > 1 and g.chance(30) and g.pick {"int32", "uint8", "int64", "bfloat16"} or dtype
-    program.inputs[i] = {name = "x" .. i, shape = shape, dtype = own, exact = true,
-      spec = program.random_spec(g, mesh, shape), data = random_data(g, shape, own)}
+  for i = 1, given and math.min(#given, 3) or g.int(program.nested and 2 or 1, 3) do
+    local shape = given and given[i].shape or random_shape(g, g.int(1, 4))
+    local again = program.nested and i > 1 and not given and g.chance(50)
+    if again then shape = table.move(pool[1].shape, 1, #pool[1].shape, 1, {}) end
+    local own = given and given[i].dtype
+      or i > 1 and g.chance(30) and g.pick {"int32", "uint8", "int64", "bfloat16"} or dtype
+    local spec, key = program.random_spec(g, mesh, shape), g.int(0, 1 << 30)
+    program.inputs[i] = {name = "x" .. i, shape = shape, dtype = own, exact = not given or given[i].exact,
+      spec = spec, key = key, data = not given and random_data(key, shape, own) or nil}
     pool[i] = program.inputs[i]
   end
   local lines, params, names = {}, {}, {}
-  for i = 1, g.int(2, 12) do
-    local source, shape, result, exact = next_step(g, program)
-    if source then
-      local v = {name = "v" .. i, shape = shape, dtype = result, exact = exact}
-      lines[#lines + 1] = ("  local %s = ml.astype(%s, '%s')"):format(v.name, source, v.dtype)
-      if program.is_explicit then
-        program.fallback[i] = M.random_spec(g, mesh, shape)
-        lines[#lines] = ("  local %s = E(%d, function() return ml.astype(%s, '%s') end)"):format(v.name, i,
-          source, v.dtype)
-        if g.chance(15) then
-          program.moves = program.moves or {}
-          program.moves[i] = constraint_spec(g, mesh, shape, result)
-          lines[#lines + 1] = ("  %s = R(%s, %d)"):format(v.name, v.name, i)
-        end
+  for i = 1, g.int(2, program.nested and 6 or 12) do
+    local text, values = next_line(g, program)
+    local v = values[1]
+    if program.is_explicit and v then
+      program.fallback[i] = M.random_spec(g, mesh, v.shape)
+      text = {("local %s = E(%d, function() %s return %s end)"):format(v.name, i, text[1], v.name)}
+      if g.chance(15) then
+        program.moves = program.moves or {}
+        program.moves[i] = constraint_spec(g, mesh, v.shape, v.dtype)
+        text[2] = ("%s = R(%s, %d)"):format(v.name, v.name, i)
       end
-      pool[#pool + 1] = v
     end
+    for _, line in ipairs(text) do lines[#lines + 1] = "  " .. line end
+    table.move(values, 1, #values, #pool + 1, pool)
   end
   for i, input in ipairs(program.inputs) do params[i] = input.name end
   program.results = table.move(pool, math.min(#program.inputs + 1, #pool), #pool, 1, {})
   for i, v in ipairs(program.results) do names[i] = v.name end
-  program.source = ("local ml, C, E, R = ...\nreturn function(%s)\n%s\n  return %s\nend"):format(
+  program.source = ("local ml, C, E, R, X = ...\nreturn function(%s)\n%s\n  return %s\nend"):format(
     table.concat(params, ", "), table.concat(lines, "\n"), table.concat(names, ", "))
   return program
 end
@@ -186,12 +207,14 @@ local function difference(a, b)
   return d == d and d or math.huge
 end
 
---- The text of the first pair of tensors that differ by more than the limit of their value.
+--- The text of the first pair of tensors that differ by more than the limit of their value, and whether they must be
+--- equal.
 local function compare(what, values, limit, a, b)
   for i, v in ipairs(values) do
     local d = a[i].size > 0 and difference(a[i], b[i]) or 0
     if not (d <= (what == "value" and v.exact and 0 or limit)) then
-      return ("%s of %s differs by %g (%s)"):format(what, v.name, d, core.typeof(a[i]))
+      local text = ("%s of %s differs by %g (%s)"):format(what, v.name, d, core.typeof(a[i]))
+      return text, what == "value" and v.exact
     end
   end
 end
@@ -209,11 +232,16 @@ function M.loss_of(fn)
   end
 end
 
---- Runs the program on its mesh and on one device; values and gradients must agree up to rounding, and what is
---- exact bit for bit.
----@param put function? what places an input on the mesh; ml.device_put
----@return string? error
-function M.check(program, put)
+--- What fn gives; nothing where it is not supported, which one device says first.
+local function supported(program, fn)
+  local results = table.pack(pcall(fn))
+  if results[1] then return {table.unpack(results, 2, results.n)} end
+  if not tostring(results[2]):find("[E_UNSUPPORTED]", 1, true) then error(results[2], 0) end
+  program.refused = true
+end
+
+--- The program's function on its mesh, and on one device.
+function M.functions(program)
   local chunk = assert(load(program.source, "=program" .. program.seed))
   local mesh = program.mesh
   local function on_mesh(x, i)
@@ -230,8 +258,21 @@ function M.check(program, put)
   end
   local function moved(x, i) return ml.reshard(x, NamedSharding(mesh, program.moves[i])) end
   local function same(x) return x end
-  local sharded = chunk(ml, on_mesh, line, moved)
-  local plain = chunk(ml, same, function(_, fn) return fn() end, same)
+  local sharded = chunk(ml, on_mesh, line, moved, nested.functions(program, mesh))
+  local plain = chunk(ml, same, function(_, fn) return fn() end, same, nested.functions(program))
+  return sharded, plain
+end
+
+--- The text of the first value that differs in what the two functions gave, and whether it must be equal.
+function M.compare_results(program, got, want)
+  local limit = 0
+  for _, v in ipairs(program.pool) do limit = math.max(limit, tolerance[v.dtype] or 0) end
+  return compare("value", program.results, limit, got, want)
+end
+
+--- Runs the program on its mesh and on one device once: see M.check. Also whether what differs must be equal.
+local function check_once(program, put)
+  local mesh, sharded, plain = program.mesh, M.functions(program)
   local there, here, floats_in, leaves, limit = {}, {}, {}, {}, 0
   for i, input in ipairs(program.inputs) do
     there[i] = (put or ml.device_put)(input.data, NamedSharding(program.mesh, input.spec))
@@ -241,20 +282,55 @@ function M.check(program, put)
     end
   end
   for _, v in ipairs(program.pool) do limit = math.max(limit, tolerance[v.dtype] or 0) end
-  local bad = compare("value", program.results, limit, {ml.jit(sharded)(table.unpack(there))},
-    {ml.jit(plain)(table.unpack(here))})
-  if bad then return bad end
+  local want = supported(program, function() return ml.jit(plain)(table.unpack(here)) end)
+  if not want then return end
+  local bad, exact = M.compare_results(program, {ml.jit(sharded)(table.unpack(there))}, want)
+  if bad or program.no_grad then return bad, exact end
   local function gradients(fn, args)
     return ml.jit(ml.grad(M.loss_of(fn), {argnums = leaves}))(table.unpack(args))
   end
+  want = supported(program, function() return table.unpack(gradients(plain, here)) end)
+  if not want then return end
   local grads = gradients(sharded, there)
   for k, i in ipairs(#mesh.auto_axes == 0 and leaves or {}) do -- all axes are in the type of a cotangent
-    local want = there[i].sharding.spec
-    if grads[k].sharding ~= NamedSharding(mesh, want) then
-      return ("the gradient of %s is %s, not %s"):format(floats_in[k].name, core.typeof(grads[k]), want)
+    local spec = there[i].sharding.spec
+    if grads[k].sharding ~= NamedSharding(mesh, spec) then
+      return ("the gradient of %s is %s, not %s"):format(floats_in[k].name, core.typeof(grads[k]), spec), true
     end
   end
-  return compare("gradient", floats_in, limit, grads, gradients(plain, here))
+  return compare("gradient", floats_in, limit, grads, want)
+end
+
+--- Runs the program on its mesh and on one device; values and gradients must agree up to rounding, and what is
+--- exact bit for bit. Where rounding alone decides (what is the largest of two that are nearly equal) more may
+--- differ, but not with other data: what is wrong is so with two draws at least.
+---@param put function? what places an input on the mesh; ml.device_put
+---@return string? error
+function M.check(program, put)
+  return M.confirmed(program, function() return check_once(program, put) end)
+end
+
+--- What check() finds, if it finds something with other data, too.
+function M.confirmed(program, check)
+  local bad, exact = check()
+  for draw = 1, bad and not exact and 2 or 0 do
+    for _, input in ipairs(program.inputs) do
+      input.data = random_data(input.key + draw, input.shape, input.dtype)
+    end
+    exact = check() ~= nil or exact
+  end
+  return exact and bad or nil
+end
+
+--- The program with other source, which returns some of its results: for what is left of one that is shrunk.
+function M.rewrite(program, source)
+  local kept = {}
+  for name in source:match "return ([%w, ]+)\nend%s*$":gmatch "%w+" do
+    for _, v in ipairs(program.results) do
+      if v.name == name then kept[#kept + 1] = v end
+    end
+  end
+  program.source, program.results = source, kept
 end
 
 --- Text with which a failing program can be read.
@@ -265,29 +341,38 @@ function M.describe(program)
       tostring(input.spec))
   end
   for i, spec in ipairs(program.constraints) do specs[#specs + 1] = ("-- C %d: %s"):format(i, spec) end
+  for i, m in ipairs(program.maps) do
+    specs[#specs + 1] = ("-- X.map %d: %s%s"):format(i, m.spec, m.partial and " of these axes only" or "")
+  end
   for i, spec in pairs(program.fallback) do specs[#specs + 1] = ("-- E %d: %s"):format(i, spec) end
   for i, spec in pairs(program.moves or {}) do specs[#specs + 1] = ("-- R %d: %s"):format(i, spec) end
   return ("-- seed %d on %s\n%s\n%s"):format(program.seed, program.mesh_text,
     table.concat(specs, "\n"), program.source)
 end
 
-if arg and arg[0] and arg[0]:match("programs%.lua$") then
-  local count, first = tonumber(arg[1] or 100), tonumber(arg[2] or 1)
-  local failures, asked = 0, 0
+--- Runs programs of a kind {make, check, describe}: args are a count, the first seed, and what else make takes.
+--- Prints those that fail, five at most, and ends the process.
+function M.run(kind, args)
+  local count, first = tonumber(args[1] or 100), tonumber(args[2] or 1)
+  local failures, asked, refused = 0, 0, 0
   for seed = math.tointeger(first), math.tointeger(first + count - 1) do
-    local program = M.make(seed, arg[3])
-    local ok, bad = pcall(M.check, program)
-    asked = asked + (program.asked or 0)
+    local program = kind.make(seed, args[3])
+    if args[4] then M.rewrite(program, assert(io.open(args[4])):read "a") end
+    local ok, bad = pcall(kind.check, program)
+    asked, refused = asked + (program.asked or 0), refused + (program.refused and 1 or 0)
     if not ok or bad then
       failures = failures + 1
-      print(M.describe(program))
+      print(kind.describe(program))
       print("-- " .. tostring(bad) .. "\n")
       if failures >= 5 then break end
     end
   end
   print(("%d programs, %d failures"):format(count, failures))
   if asked > 0 then print(("%d ambiguous lines"):format(asked)) end
+  if refused > 0 then print(("%d not supported"):format(refused)) end
   os.exit(failures == 0 and 0 or 1)
 end
+
+if folder then M.run(M, arg) end
 
 return M

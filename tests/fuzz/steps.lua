@@ -48,6 +48,16 @@ local function moved(x) return {exact = x.exact} end
 
 local function axis_of(g, x) return #x.shape > 0 and g.int(1, #x.shape) or nil end
 
+--- x with what is equal along the axes drawn apart, where rounding would decide which is larger.
+local function apart(x, axes)
+  if x.exact or not is_float(x.dtype) then return x.name end
+  local text = x.name
+  for _, d in ipairs(axes) do
+    text = ("%s + ml.astype(ml.iota(%s, %d), '%s') * 0.03"):format(text, list(x.shape), d, x.dtype)
+  end
+  return text
+end
+
 -- ---- element by element -------------------------------------------------------------------------------
 
 step("unary", "float", function(g, x)
@@ -216,6 +226,25 @@ step("pad", "number", function(g, x)
   return ("ml.pad(%s, {%s}, %s)"):format(x.name, table.concat(pads, ","), value), shape, moved(x)
 end)
 
+-- A temporary read as it lies and through a view, so that what is made of both may not take its place.
+step("through_view", "float", function(g, x)
+  local d, perm, same = axis_of(g, x), {}, {}
+  if not d then return end
+  for k = 1, #x.shape do
+    perm[k] = k
+    if k ~= d and x.shape[k] == x.shape[d] then same[#same + 1] = k end
+  end
+  local view = ("ml.flip(t, %d)"):format(d)
+  if #same > 0 and g.chance(60) then
+    local k = g.pick(same)
+    perm[d], perm[k] = k, d
+    view = ("ml.transpose(t, %s)"):format(list(perm))
+  end
+  local made = g.pick {"ml.sin(%s)", "%s * 1.25", "%s - 0.5"}
+  local both = g.pick {"t + %s", "%s - t", "t * %s", "ml.where(ml.gt(t, 9), t, %s)"}
+  return ("(function(t) return %s end)(%s)"):format(both:format(view), made:format(x.name)), x.shape
+end)
+
 step("flip", "any", function(g, x)
   local d = axis_of(g, x)
   if not d then return end
@@ -242,7 +271,8 @@ step("reduce", "number", function(g, x)
   local axes, shape, keep = reduced(g, x)
   if not axes then return end
   local f = g.pick(is_float(x.dtype) and {"sum", "mean", "max", "min", "logsumexp"} or {"sum", "max", "min"})
-  return ("ml.%s(%s, %s, %s)"):format(f, x.name, list(axes), tostring(keep)), shape,
+  local from = (f == "max" or f == "min") and apart(x, axes) or x.name
+  return ("ml.%s(%s, %s, %s)"):format(f, from, list(axes), tostring(keep)), shape,
     {exact = x.exact and (f == "max" or f == "min" or not is_float(x.dtype))}
 end)
 
@@ -365,7 +395,7 @@ end)
 step("sort", "number", function(g, x)
   local d = axis_of(g, x)
   if not d then return end
-  return ("(ml.sort(%s, %d, %s))"):format(x.name, d, tostring(g.chance(40))), x.shape, moved(x)
+  return ("(ml.sort(%s, %d, %s))"):format(apart(x, {d}), d, tostring(g.chance(40))), x.shape, moved(x)
 end)
 
 step("sort_by", "exact", function(g, x, program)
@@ -388,14 +418,14 @@ step("top_k", "number", function(g, x)
   if not d or x.shape[d] == 0 then return end
   local shape = copy(x.shape)
   shape[d] = g.int(1, x.shape[d])
-  return ("(ml.top_k(%s, %d, %d))"):format(x.name, shape[d], d), shape, moved(x)
+  return ("(ml.top_k(%s, %d, %d))"):format(apart(x, {d}), shape[d], d), shape, moved(x)
 end)
 
 step("cumulative", "number", function(g, x)
   local d = axis_of(g, x)
   if not d then return end
   local name = g.pick {"cummax", "cummin"}
-  return ("ml.%s(%s, %d, %s)"):format(name, x.name, d, tostring(g.chance(40))), x.shape, moved(x)
+  return ("ml.%s(%s, %d, %s)"):format(name, apart(x, {d}), d, tostring(g.chance(40))), x.shape, moved(x)
 end)
 
 step("dynamic_slice", "any", function(g, x)

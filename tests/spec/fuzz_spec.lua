@@ -1,7 +1,8 @@
 -- devices: 8
 -- fuzz_spec.lua: random programs give the same on a mesh as on one device, values and gradients. More of them:
---   meshlua --devices=8 tests/fuzz/programs.lua COUNT FIRST
+--   meshlua --devices=8 tests/fuzz/many.lua KIND COUNT FIRST
 local helper = require "spec.helper"
+local meshes = require "fuzz.meshes"
 local ml = require "meshlua"
 local programs = require "fuzz.programs"
 local steps = require "fuzz.steps"
@@ -17,6 +18,25 @@ describe("random programs are the same on a mesh as on one device:", function()
     end)
   end
 
+  for first = 1, helper.watched and 60 or 300, 30 do
+    it(("loops, branches, transforms and shard_map in each other, seeds %d to %d"):format(first, first + 29),
+      function()
+        for seed = first, first + 29 do
+          local program = programs.make(seed, "nested")
+          local ok, bad = pcall(programs.check, program)
+          if not ok or bad then error(programs.describe(program) .. "\n-- " .. tostring(bad)) end
+        end
+      end)
+  end
+
+  it("two of them in a row, on two meshes", function()
+    for seed = 1, helper.watched and 10 or 60 do
+      local pair = meshes.make(seed)
+      local ok, bad = pcall(meshes.check, pair)
+      if not ok or bad then error(meshes.describe(pair) .. "\n-- " .. tostring(bad)) end
+    end
+  end)
+
   for _, mode in ipairs {"explicit", "mixed"} do
     it(("with layouts in types, %s axes"):format(mode), function()
       local asked = 0
@@ -31,15 +51,19 @@ describe("random programs are the same on a mesh as on one device:", function()
   end
 
   it("a seed makes the same program every time", function()
-    assert.equal(programs.describe(programs.make(7)), programs.describe(programs.make(7)))
+    for _, mode in ipairs {"auto", "nested", "mixed"} do
+      assert.equal(programs.describe(programs.make(7, mode)), programs.describe(programs.make(7, mode)))
+    end
   end)
 
   it("every step is in some program", function()
     local text = {}
-    for seed = 1, 200 do text[seed] = programs.make(seed).source end
+    for seed = 1, 200 do text[seed] = programs.make(seed).source .. programs.make(seed, "nested").source end
     text = table.concat(text)
     for _, word in ipairs {"attention", "argmax", "sort", "scatter_add", "take", "one_hot", "softmax", "norm",
-      "rope", "dropout", "einsum", "pad", "concat", "C(", "int32", "uint8", "bfloat16", "float64"} do
+      "rope", "dropout", "einsum", "pad", "concat", "C(", "int32", "uint8", "bfloat16", "float64", "function(t)",
+      "fori_loop", "scan", "while_loop", "cond", "switch", "vmap", "remat", "grad", "custom_vjp", "X.map", "Q(",
+      "B(", "I("} do
       assert(text:find(word, 1, true), word)
     end
     assert(#steps > 30)
