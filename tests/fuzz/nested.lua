@@ -332,8 +332,8 @@ local in_map = {
   end,
   function(g, d)
     local sum = g.chance(50) and ("B(c, %d)"):format(d) or ("Q(ml.mean(c, %d, true), %d)"):format(d, d)
-    return ("a = ml.fori_loop(0, %d, function(_, c) return ml.tanh(c * I(%d) + %s) end, a)"):format(g.int(1, 3),
-      d, sum)
+    return ("a = ml.fori_loop(0, %d, function(_, c) return ml.tanh(c * I(%d) + %s) end, a)"):format(
+      g.int(1, 3), d, sum)
   end,
   function(g, d)
     return ("a = (ml.scan(function(c, x) return ml.tanh(c + x * Q(ml.mean(a, %d, true), %d)), c end, a,"

@@ -58,11 +58,13 @@ describe("random programs are the same on a mesh as on one device:", function()
 
   it("every step is in some program", function()
     local text = {}
-    for seed = 1, 200 do text[seed] = programs.make(seed).source .. programs.make(seed, "nested").source end
+    for seed = 1, 200 do
+      text[seed] = programs.make(seed).source .. programs.make(seed, "nested").source
+    end
     text = table.concat(text)
     for _, word in ipairs {"attention", "argmax", "sort", "scatter_add", "take", "one_hot", "softmax", "norm",
-      "rope", "dropout", "einsum", "pad", "concat", "C(", "int32", "uint8", "bfloat16", "float64", "function(t)",
-      "fori_loop", "scan", "while_loop", "cond", "switch", "vmap", "remat", "grad", "custom_vjp", "X.map", "Q(",
+      "rope", "dropout", "einsum", "pad", "concat", "C(", "int32", "uint8", "bfloat16", "float64",
+      "function(t)", "fori_loop", "scan", "while_loop", "cond", "switch", "vmap", "remat", "grad", "custom_vjp", "X.map", "Q(",
       "B(", "I("} do
       assert(text:find(word, 1, true), word)
     end
