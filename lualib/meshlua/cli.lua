@@ -45,8 +45,8 @@ stopped on a loss that is not finite, 5 a process waited longer than --timeout f
 SIGUSR1 or SIGTERM after a whole step, 128 + N ended by signal N.
 ]==]
 
-local flags = {"--devices", "--dump", "--profile", "--log-ranks", "--timeout", "--secret", "--world-size", "--rank",
-  "--local-rank", "--master-addr", "--master-port", "--ops", "--env", "--help"}
+local flags = {"--devices", "--dump", "--profile", "--log-ranks", "--timeout", "--secret", "--world-size",
+  "--rank", "--local-rank", "--master-addr", "--master-port", "--ops", "--env", "--help"}
 
 --- Prints the flags.
 function M.help()

@@ -17,6 +17,7 @@ local libraries = {
   {what = "cuDNN", names = {"libcudnn.so.9"}, heavy = true},
   {what = "NCCL", names = {"libnccl.so.2"}, heavy = true},
   {what = "MPI", names = {"libmpi.so.40", "libmpi.so.12"}, heavy = true},
+  {what = "libsodium", names = {"libsodium.so.23"}},
 }
 
 --- The loader's list of libraries: name -> file.
