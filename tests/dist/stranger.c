@@ -67,7 +67,7 @@ static void put(int fd, const void *bytes, size_t n) {
 static void put_frame(int fd, uint32_t type, const void *body, uint32_t n) {
     char bytes[FRAME + HELLO_MOST];
     memcpy(bytes, &(uint32_t[2]){type, n}, FRAME);
-    memcpy(bytes + FRAME, body, n);
+    if (n) memcpy(bytes + FRAME, body, n);
     put(fd, bytes, FRAME + n);
 }
 

@@ -104,7 +104,7 @@ describe("a stranger", function()
   check("that replays what a rank said, has another secret or is of another job takes no place", function()
     local victim = 'on 1 "$S" job 1 3 10.99.7.2 $((PORT + 1)) 1 a &\n'
     local more = victim .. impostor:format(OTHER, 1, "a") .. impostor:format(SECRET, 1, "b")
-    local err = runs("replay", {more = more})
+    local err = runs("replay", {more = more, rank1 = "sleep 0.8; job 1 1 & r1=$!"})
     local fooled = ("meshlua: [E_RANKS] rank 1: %s (10.99.7.2, port %d)\n"):format(UNKNOWING, port + 1)
     assert.equal(#fooled + 2 * #turned_away:gsub("PORT", port), #err, err)
     assert.truthy(err:find(fooled, 1, true), err)
