@@ -161,6 +161,8 @@ static void check_unchanged(lua_State *L, Host *h, int copies, int n, int before
 
 /* ---- results ---- */
 
+enum { DEEPEST = 100 }; /* tables in tables */
+
 static bool is_leaf(lua_State *L, const Walk *w, int index) {
     lua_pushvalue(L, index);
     bool known = lua_rawget(L, w->seen) == LUA_TNUMBER;
@@ -194,7 +196,11 @@ static void push_number(lua_State *L, Host *h, int index, int mixed) {
  * tensor. */
 static bool push_template(lua_State *L, Host *h, const Walk *w, int index, int mixed, int depth) {
     luaL_checkstack(L, 8, "results nested too deep");
-    if (depth > 100) state_error(L, E_VALUE, "the returned table contains itself");
+    if (depth > DEEPEST)
+        state_error(L, E_VALUE,
+                    "the returned table contains itself, or is nested deeper than %d tables; return "
+                    "a list in place of a chain of tables",
+                    DEEPEST);
     if (value_handle(L, h, index)) {
         push_number(L, h, index, mixed);
         return true;

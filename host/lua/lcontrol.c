@@ -48,7 +48,8 @@ static const Region *region_at(lua_State *L, const Host *h, int index, int32_t *
 /* A number of operands or results: at most `most`. */
 static int64_t count_at(lua_State *L, int index, const char *what, int64_t most) {
     lua_Integer n = value_integer(L, index, what);
-    if (n < 0 || n > most) state_error(L, E_VALUE, "%s: %d of %d", what, (int)n, (int)most);
+    if (n < 0 || n > most)
+        state_error(L, E_VALUE, "%s: %lld; at most %lld", what, (long long)n, (long long)most);
     return n;
 }
 

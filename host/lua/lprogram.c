@@ -319,48 +319,75 @@ static int program_run(lua_State *L) {
     return 1;
 }
 
-/* Pushes the type of a value of the graph as propagation has it, and the ways of its axes to who
+/* Pushes the type of result i of a graph that propagation has made, and the ways of its axes to who
  * split it. */
-static int push_why(lua_State *L, Host *h, Graph *g, Val v) {
+static void push_why(lua_State *L, Host *h, const Graph *g, int32_t i) {
+    Val v = g->region.at[0].result.at[i];
+    Str *s = state_text(h);
+    type_print(graph_type(g, v), s);
+    state_push_text(L, h);
+    s = state_text(h);
+    if (g->mesh) origin_print_chain(g, v, s);
+    state_push_text(L, h);
+}
+
+/* Frees the graph in the userdata. */
+static int close_graph(lua_State *L) {
+    Graph **g = lua_touserdata(L, 1);
+    graph_free(*g);
+    *g = NULL;
+    return 0;
+}
+
+/* The graph with these n results and no others, as propagation has it; in a userdata that is pushed
+ * and owns it. */
+static const Graph *push_propagated(lua_State *L, Host *h, Graph *g, const Val *v, int32_t n) {
+    Graph **out = lua_newuserdatauv(L, sizeof *out, 0);
+    *out = NULL;
+    lua_createtable(L, 0, 1);
+    lua_pushcfunction(L, close_graph);
+    lua_setfield(L, -2, "__gc");
+    lua_setmetatable(L, -2);
     Region *top = &g->region.at[0];
     PassOptions o = {.target = h->rt.target};
     Region all = *top;
-    Graph *out = NULL;
     top->result.n = top->result.cap = 0;
     top->result.at = NULL;
     Build b = build_in(g, 0);
-    build_result(&b, v);
-    Err e = b.err ? b.err : pass_propagate(g, &o, &out);
+    for (int32_t i = 0; i < n; i++) build_result(&b, v[i]);
+    Err e = b.err ? b.err : pass_propagate(g, &o, out);
     g->region.at[0].result.at = all.result.at;
     g->region.at[0].result.n = all.result.n;
     g->region.at[0].result.cap = all.result.cap;
     state_check(L, h, e);
-    Val now = out->region.at[0].result.at[0];
-    Str *s = state_text(h);
-    type_print(graph_type(out, now), s);
-    str_put_n(s, "", 1);
-    size_t type = s->n;
-    Str chain;
-    str_init(&chain, &h->cx.alloc);
-    if (out->mesh) origin_print_chain(out, now, &chain);
-    str_put_n(s, str_of(&chain), chain.n);
-    bool failed = chain.failed || s->failed;
-    str_free(&chain);
-    graph_free(out);
-    if (failed) state_check(L, h, err_nomem(&h->cx, "a text"));
-    lua_pushlstring(L, s->at, type - 1);
-    lua_pushlstring(L, s->at + type, s->n - type);
-    return 2;
+    return *out;
 }
 
-/* program:why(value): its type as it will lie, and who split it. */
+/* program:why(values): their types as they will lie, and who split them: two lists. */
 static int program_why(lua_State *L) {
     Host *h = state_of(L);
     Graph *g = program_at(L)->graph;
-    lua_Integer v = value_integer(L, 2, "why: the value");
-    if (v < 1 || v >= g->value.n || graph_def(g, (Val)v)->region != 0)
-        state_error(L, E_VALUE, "the program has no value %lld", (long long)v);
-    return push_why(L, h, g, (Val)v);
+    lua_settop(L, 2);
+    value_check_type(L, 2, LUA_TTABLE, "why: the values");
+    int32_t n = (int32_t)lua_rawlen(L, 2);
+    Val *values = lua_newuserdatauv(L, sizeof *values * (size_t)(n + 1), 0);
+    for (int32_t i = 0; i < n; i++) {
+        lua_rawgeti(L, 2, i + 1);
+        lua_Integer v = value_integer(L, -1, "why: a value");
+        if (v < 1 || v >= g->value.n || graph_def(g, (Val)v)->region != 0)
+            state_error(L, E_VALUE, "the program has no value %lld", (long long)v);
+        values[i] = (Val)v;
+        lua_pop(L, 1);
+    }
+    const Graph *out = push_propagated(L, h, g, values, n);
+    lua_createtable(L, n, 0);
+    lua_createtable(L, n, 0);
+    for (int32_t i = 0; i < n; i++) {
+        push_why(L, h, out, i);
+        lua_rawseti(L, -3, i + 1);
+        lua_rawseti(L, -3, i + 1);
+    }
+    return 2;
 }
 
 /* why_traced(x): the same of a traced tensor, as far as the trace has come. */
@@ -372,7 +399,8 @@ static int why_traced(lua_State *L) {
     if (graph_def(g, v)->region != 0)
         state_error(L, E_STATE,
                     "why_sharding: the tensor belongs to a loop or branch; ask outside");
-    return push_why(L, h, g, v);
+    push_why(L, h, push_propagated(L, h, g, &v, 1), 0);
+    return 2;
 }
 
 void lprogram_open(lua_State *L) {

@@ -316,7 +316,9 @@ static void check_enter(Walk *w, int index) {
     lua_pop(L, 1);
     if (!cyclic && w->depth < DEEPEST) return;
     if (cyclic) state_error(L, E_VALUE, "the table at %s contains itself", str_of(&w->h->path));
-    state_error(L, E_VALUE, "an argument is nested deeper than %d tables", DEEPEST);
+    state_error(L, E_VALUE,
+                "an argument is nested deeper than %d tables; keep a chain of tables as one list",
+                DEEPEST);
 }
 
 /* Can a quick walk enter the table? */

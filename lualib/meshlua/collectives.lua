@@ -50,10 +50,10 @@ local function each(who, x, fn, number)
       raise("E_VALUE", "%s: expected a tensor or a tree of them, got %s", who, lib.kind(node))
     end
     if above[node] then raise("E_VALUE", "%s: the table contains itself", who) end
-    above[node] = true
+    lib.enter(who, node, above)
     local copy = {}
     for _, key in ipairs(core.tree_keys(node)) do copy[key] = go(node[key]) end
-    above[node] = nil
+    lib.leave(node, above)
     return copy
   end
   return go(x)

@@ -27,9 +27,9 @@ local function flatten(tree, path, into, on_path)
     into.leaves[#into.leaves + 1], into.paths[#into.paths + 1] = as_tensor(tree), path
   elseif type(tree) == "table" then
     if on_path[tree] then raise("E_VALUE", "the table at %s contains itself", path) end
-    on_path[tree] = true
+    lib.enter("the table at " .. path:sub(1, 40), tree, on_path)
     for _, key in ipairs(core.tree_keys(tree)) do flatten(tree[key], lib.below(path, key), into, on_path) end
-    on_path[tree] = nil
+    lib.leave(tree, on_path)
   elseif tree ~= nil then
     into.fixed[path] = tree
   end

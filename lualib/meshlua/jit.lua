@@ -39,11 +39,15 @@ local function argument_mask(what, list, names, most)
   return mask
 end
 
---- A copy of nested tables.
-local function copy_of(t)
+--- A copy of nested tables, the option `what`.
+local function copy_of(what, t, above)
   if type(t) ~= "table" then return t end
+  above = above or {}
+  if above[t] then raise("E_VALUE", "jit: %s contains itself", what) end
+  lib.enter("jit: " .. what, t, above)
   local copy = {}
-  for _, key in ipairs(core.tree_keys(t)) do copy[key] = copy_of(t[key]) end
+  for _, key in ipairs(core.tree_keys(t)) do copy[key] = copy_of(what, t[key], above) end
+  lib.leave(t, above)
   return copy
 end
 
@@ -66,7 +70,7 @@ end
 --- Raises where an argument's sharding leaves a dim open: there is nobody to settle it.
 local function check_constrained(s, place)
   if type(s) == "table" then
-    for key, below in pairs(s) do check_constrained(below, place .. "." .. tostring(key)) end
+    for key, below in next, s do check_constrained(below, place .. "." .. tostring(key)) end
     return
   end
   local spec = core.is_sharding(s) and s.spec or core.is_spec(s) and s
@@ -85,7 +89,7 @@ local function check_shardings(what, shardings)
     raise("E_SPEC", "jit: %s must be a sharding, or a list of shardings and trees of them, not %s", what,
       lib.kind(shardings))
   end
-  return copy_of(shardings)
+  return copy_of(what, shardings)
 end
 
 local known = {mesh = "Mesh", rules = "table", static = true, donate = true, in_shardings = true,
@@ -118,7 +122,7 @@ function M.jit(fn, options)
   options = lib.options("jit", options, known)
   local names, most = parameters(fn)
   local call = fn
-  local mesh, rules = options.mesh, options.rules and copy_of(rules_of.check(options.rules))
+  local mesh, rules = options.mesh, options.rules and copy_of("rules", rules_of.check(options.rules))
   local ins = check_shardings("in_shardings", options.in_shardings)
   check_constrained(ins, "in_shardings")
   local outs = check_shardings("out_shardings", options.out_shardings)

@@ -49,6 +49,25 @@ end
 ---@return string
 function lib.below(path, key) return path == "" and tostring(key) or path .. "." .. tostring(key) end
 
+local DEEPEST = 1000
+
+--- Notes in `above`, the tables on the way, that the walk of a tree has come into `node`; raises where tables
+--- are nested so deep that the walk would not end well. lib.leave goes back out.
+---@param who string
+---@param node table
+---@param above table<table|string, any>
+function lib.enter(who, node, above)
+  local depth = (above.depth or 0) + 1
+  if depth > DEEPEST then
+    lib.raise("E_VALUE", "%s: tables nested deeper than %d; keep a chain of tables as one list", who, DEEPEST)
+  end
+  above.depth, above[node] = depth, true
+end
+
+function lib.leave(node, above)
+  above.depth, above[node] = above.depth - 1, nil
+end
+
 --- "'data', 'model'", for messages.
 ---@param names string[]
 ---@return string
@@ -85,12 +104,17 @@ function lib.check_integer(who, what, x)
   return x
 end
 
---- Raises unless t is a table whose keys are 1, 2, ... without holes; returns it.
+--- Raises unless t is a table whose keys are 1, 2, ... without holes, and no metatable says otherwise; returns
+--- it.
 function lib.check_list(who, what, t)
   if type(t) ~= "table" then
     lib.raise("E_VALUE", "%s: %s must be a list, not %s", who, what, lib.kind(t))
   end
-  local n = 0
+  local meta, n = debug.getmetatable(t), 0
+  if meta and (rawget(meta, "__index") or rawget(meta, "__len")) then
+    lib.raise("E_VALUE", "%s: %s must be a plain list; this table has a metatable with %s", who, what,
+      rawget(meta, "__len") and "__len" or "__index")
+  end
   for _ in next, t do n = n + 1 end
   if n ~= rawlen(t) then
     lib.raise("E_VALUE", "%s: %s must be a list; this table has holes or other keys", who, what)

@@ -212,7 +212,7 @@ function M.place(who, x, sharding, options)
     if type(s) ~= "table" then s = as_sharding(place_of(path), s) end
     if type(node) == "table" then
       if above[node] then raise("E_VALUE", "%s: the table contains itself", place_of(path)) end
-      above[node] = true
+      lib.enter(who, node, above)
       if type(s) == "table" then check_prefix(node, s, place_of(path)) end
       local copy = {}
       for _, key in ipairs(core.tree_keys(node)) do
@@ -221,7 +221,7 @@ function M.place(who, x, sharding, options)
         local name = lib.below(path, key)
         copy[key] = go(node[key], below, name, leaf)
       end
-      above[node] = nil
+      lib.leave(node, above)
       return setmetatable(copy, getmetatable(node))
     end
     if type(s) == "table" then

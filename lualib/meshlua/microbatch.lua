@@ -8,10 +8,14 @@ local M = {}
 
 --- The whole numbers that divide `rows`, for a message.
 local function divisors_text(rows)
-  local list = {}
-  for n = 1, rows do
-    if rows % n == 0 then list[#list + 1] = tostring(n) end
+  local list, large = {}, {}
+  for n = 1, math.floor(math.sqrt(rows)) do
+    if rows % n == 0 then
+      list[#list + 1] = tostring(n)
+      if n * n ~= rows then table.insert(large, 1, tostring(rows // n)) end
+    end
   end
+  table.move(large, 1, #large, #list + 1, list)
   if #list > 8 then list = {list[1], list[2], list[3], list[4], "...", list[#list - 1], list[#list]} end
   return table.concat(list, ", ")
 end

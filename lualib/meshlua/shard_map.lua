@@ -117,11 +117,11 @@ local function check_specs(what, specs, axes)
         path, lib.kind(node))
     end
     if above[node] then raise("E_SPEC", "shard_map: %s contains itself", path) end
-    above[node] = true
+    lib.enter("shard_map", node, above)
     for _, key in ipairs(core.tree_keys(node)) do
       go(node[key], ("%s[%s]"):format(path, type(key) == "string" and '"' .. key .. '"' or tostring(key)))
     end
-    above[node] = nil
+    lib.leave(node, above)
   end
   go(specs, what)
 end

@@ -188,8 +188,11 @@ end
 ---@return table model
 function M.update(model, state)
   check_module("update", model)
+  local above = {}
   local function go(node, from, path)
     if type(from) ~= "table" then return end
+    if above[from] then raise("E_VALUE", "update: the state contains itself at %s", path) end
+    lib.enter("update", from, above)
     for _, key in ipairs(core.tree_keys(from)) do
       local to, value, at = node[key], from[key], lib.below(path, key)
       if lib.is_tensor(value) then
@@ -206,6 +209,7 @@ function M.update(model, state)
         go(to, value, at)
       end
     end
+    lib.leave(from, above)
   end
   go(model, state, "")
   return model

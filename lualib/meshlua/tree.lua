@@ -27,20 +27,23 @@ function M.is_leaf(x)
 end
 local is_leaf = M.is_leaf
 
---- Notes that `node` is being visited; on_path has the tables above it. Raises for cycles.
+--- Notes that `node` is being visited; on_path has the tables above it. Raises for cycles, and for what is
+--- nested too deep.
 local function enter(node, on_path, path)
   if on_path[node] then raise("E_VALUE", "tree: the table at %s contains itself", path or "some key") end
-  on_path[node] = true
+  lib.enter("tree", node, on_path)
 end
+
+local leave = lib.leave
 
 local function walk(tree, path, visit, on_path)
   if is_leaf(tree) then return visit(path, tree) end
   if type(tree) ~= "table" then return end
   enter(tree, on_path, path)
   for _, key in ipairs(core.tree_keys(tree)) do
-    walk(tree[key], lib.below(path, key), visit, on_path)
+    walk(rawget(tree, key), lib.below(path, key), visit, on_path)
   end
-  on_path[tree] = nil
+  leave(tree, on_path)
 end
 
 --- Calls visit(path, leaf) for every distinct leaf, in order.
@@ -75,9 +78,9 @@ local function rebuild(tree, path, fn, known, on_path)
   enter(tree, on_path, path)
   local copy = {}
   for _, key in ipairs(core.tree_keys(tree)) do
-    copy[key] = rebuild(tree[key], lib.below(path, key), fn, known, on_path)
+    copy[key] = rebuild(rawget(tree, key), lib.below(path, key), fn, known, on_path)
   end
-  on_path[tree] = nil
+  leave(tree, on_path)
   return copy
 end
 
@@ -107,9 +110,9 @@ function M.map(fn, tree, ...)
     for _, key in ipairs(core.tree_keys(node)) do
       local below = {}
       for i = 1, n do below[i] = at(rest[i], path, key, i + 1) end
-      copy[key] = go(node[key], below, lib.below(path, key))
+      copy[key] = go(rawget(node, key), below, lib.below(path, key))
     end
-    on_path[node] = nil
+    leave(node, on_path)
     return copy
   end
   return go(tree, others, "")
@@ -136,11 +139,11 @@ function M.replace(tree, with)
     if type(node) ~= "table" then return node, false end
     enter(node, on_path)
     local copy, any = {}, false
-    for key, child in pairs(node) do
+    for key, child in next, node do
       local new, changed = go(child)
       copy[key], any = new, any or changed
     end
-    on_path[node] = nil
+    leave(node, on_path)
     if not any then return node, false end
     return setmetatable(copy, getmetatable(node)), true
   end
@@ -158,11 +161,11 @@ function M.only(tree, of)
     if type(node) ~= "table" then return nil end
     enter(node, on_path)
     local copy, any = {}, false
-    for key, child in pairs(node) do
+    for key, child in next, node do
       copy[key] = go(child)
       any = any or copy[key] ~= nil
     end
-    on_path[node] = nil
+    leave(node, on_path)
     return any and copy or nil
   end
   return go(tree)

@@ -478,7 +478,7 @@ add("a step as a program", {
     local inputs = {}
     for i, p in ipairs(program:params()) do inputs[i] = p.object end
     local told = {program:nodes(), program:plan():steps(), elsewhere:params(),
-      ml.why_sharding(s.step, s.x, 2), program:why(program:results()[1]),
+      ml.why_sharding(s.step, s.x, 2), program:why({program:results()[1]}),
       core.run_traced(function()
         local y = s.x * 2
         assert(#core.why_traced(y) > 0)

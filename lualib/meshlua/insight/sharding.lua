@@ -27,7 +27,8 @@ function M.why_sharding(x, ...)
   end
   local program <close> = x:program(...)
   local texts = {}
-  for i, v in ipairs(program:results()) do texts[i] = text_of(program:why(v)) end
+  local types, chains = program:why(program:results())
+  for i, text in ipairs(types) do texts[i] = text_of(text, chains[i]) end
   return table.unpack(texts)
 end
 

@@ -22,14 +22,16 @@ end
 ---@param tree any
 ---@param visit fun(module: table, path: string)
 function M.each(tree, visit)
-  local seen = {}
+  local seen, above = {}, {}
   local function go(node, path)
     if type(node) ~= "table" or seen[node] then return end
     seen[node] = true
+    lib.enter("a module", node, above)
     if M.is_module(node) then visit(node, path) end
     for _, key in ipairs(core.tree_keys(node)) do
-      go(node[key], lib.below(path, key))
+      go(rawget(node, key), lib.below(path, key))
     end
+    lib.leave(node, above)
   end
   go(tree, "")
 end

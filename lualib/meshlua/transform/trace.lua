@@ -11,12 +11,12 @@ function M.map(who, node, path, visit, above)
   if lib.is_tensor(node) then return visit(node, path) end
   if type(node) ~= "table" then return node end
   if above[node] then lib.raise("E_VALUE", "%s: %s contains itself", who, path) end
-  above[node] = true
+  lib.enter(who, node, above)
   local copy = {}
   for _, key in ipairs(core.tree_keys(node)) do
     copy[key] = M.map(who, node[key], M.below(path, key), visit, above)
   end
-  above[node] = nil
+  lib.leave(node, above)
   return setmetatable(copy, getmetatable(node))
 end
 

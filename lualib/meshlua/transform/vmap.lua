@@ -20,7 +20,7 @@ local function check_axes(what, axes, depth)
       .. "where nothing is mapped", what, type(axes) == "number" and tostring(axes) or lib.kind(axes))
   end
   local copy = {}
-  for key, value in pairs(axes) do copy[key] = check_axes(what, value, (depth or 0) + 1) end
+  for key, value in next, axes do copy[key] = check_axes(what, value, (depth or 0) + 1) end
   return copy
 end
 
@@ -47,9 +47,9 @@ local function go(what, node, axes, path, visit, above)
   end
   if type(node) ~= "table" then return node end
   if above[node] then raise("E_VALUE", "vmap: %s contains itself", path) end
-  above[node] = true
+  lib.enter("vmap", node, above)
   local copy, changed = {}, false
-  for key in pairs(type(axes) == "table" and axes or {}) do
+  for key in next, type(axes) == "table" and axes or {} do
     if node[key] == nil then raise("E_VALUE", "vmap: %s has '%s', %s has not", what, tostring(key), path) end
   end
   for _, key in ipairs(core.tree_keys(node)) do
@@ -58,7 +58,7 @@ local function go(what, node, axes, path, visit, above)
     copy[key] = go(what, node[key], axis, trace.below(path, key), visit, above)
     changed = changed or not rawequal(copy[key], node[key])
   end
-  above[node] = nil
+  lib.leave(node, above)
   return changed and setmetatable(copy, getmetatable(node)) or node
 end
 
