@@ -117,6 +117,20 @@ static int scan(lua_State *L) {
     return push_results(L, h, &at, out, nresult);
 }
 
+/* sum_start(x): what a sum of tensors of x's type begins with: -0, which changes no bit of what is
+ * added. x may be of a region that has ended. */
+static int sum_start(lua_State *L) {
+    Host *h = tracing(L);
+    const Loc *loc;
+    const Type *type = value_type(h, value_tensor(L, h, 1));
+    Build at = here(L, h, &loc);
+    Val v = op_full(&at, type->dtype, &type->dims, scalar_float(-0.0));
+    v = op_lay_like(&at, mode_bring(&at, v, mode_of(type)), type, false);
+    state_check(L, h, at.err);
+    value_push_traced(L, h, v);
+    return 1;
+}
+
 /* while_loop(region, operands, ncarry): the carries. */
 static int while_loop(lua_State *L) {
     Host *h = tracing(L);
@@ -222,6 +236,7 @@ void lcontrol_open(lua_State *L) {
     static const luaL_Reg fns[] = {{"scan", scan},
                                    {"while_loop", while_loop},
                                    {"cond", cond},
+                                   {"sum_start", sum_start},
                                    {"join_modes", join_modes},
                                    {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);

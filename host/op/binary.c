@@ -127,12 +127,16 @@ static double do_div(double x, double y) {
     return x / y;
 }
 
-/* x + 0 is x but for x = -0, where it is +0: kept, so that folding changes no bit. */
+/* Nothing changes by adding it. x + 0 is x but for x = -0, where it is +0. */
+static bool is_no_addend(const FullAttr *f) {
+    return is_number(f, 0) && (!dtype_is_float((DType)f->dtype) || signbit(f->value.f));
+}
+
 static Val fold_add(Build *b, const Node *n, const Val *in) {
     const FullAttr *x = op_full_attr(b, in[0]), *y = op_full_attr(b, in[1]);
     (void)n;
-    if (y && !dtype_is_float((DType)y->dtype) && is_number(y, 0)) return in[0];
-    if (x && !dtype_is_float((DType)x->dtype) && is_number(x, 0)) return in[1];
+    if (is_no_addend(y)) return in[0];
+    if (is_no_addend(x)) return in[1];
     return fold_floats(b, x, y, do_add);
 }
 static Val fold_sub(Build *b, const Node *n, const Val *in) {

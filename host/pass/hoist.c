@@ -1,6 +1,6 @@
 /* hoist.c - a reduction over devices that a loop only adds to a carry is made once, behind the
  * loop: carry = carry + all_reduce(x)   ->   own = own + x, and at the end init + all_reduce(own)
- * where `own` starts at zero and is each device's own sum. (Gradients of microbatches.) Between the
+ * where `own` starts at -0, which changes no bit, and is each device's own sum. (Gradients of microbatches.) Between the
  * reduction and the sum there may be ops that are linear in it: a mean's division, a reshape. */
 #include "ir/copy.h"
 #include "op/op.h"
@@ -155,7 +155,7 @@ static void hoist_loop(Hoist *h, const Node *n) {
     copy_enter(c, n);
     for (int i = 0; def->flow(n, i, &f); i++)
         if (f.carried && h->of_out[n->out + f.out])
-            in[f.in] = op_const_like(&c->b, c->map[n->in[f.in]], 0);
+            in[f.in] = op_const_like(&c->b, c->map[n->in[f.in]], -0.0);
     Val v = copy_node_with(c, n, in);
     for (int i = 0; v && def->flow(n, i, &f); i++) {
         const Carry *k = f.carried ? h->of_out[n->out + f.out] : NULL;
@@ -163,7 +163,9 @@ static void hoist_loop(Hoist *h, const Node *n) {
         Val own = v + f.out;
         widen(c, own, k->axes);
         Val both[2] = {c->map[n->in[f.in]], like(c, k->reduce, &own)};
-        c->map[n->out + f.out] = both[1] ? like(c, k->add, both) : 0;
+        const OpDef *add = graph_opdef(c->from, k->add);
+        Val sum = both[1] && add->fold ? add->fold(&c->b, k->add, both) : 0;
+        c->map[n->out + f.out] = sum || !both[1] ? sum : like(c, k->add, both);
     }
 }
 
