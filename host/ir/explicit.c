@@ -81,12 +81,14 @@ static bool is_wanted(const Infer *f, int factor, const AxisList *list) {
     return d >= 0 && d < want->rank && axes_equal(&want->dim[d].axes, list);
 }
 
-/* Is dim d, which no factor runs along (that of a concat), split alike in all operands, and can the
- * results be split so? Then they are: as with is_whole, the dim is put together on the way. */
+/* Is dim d of the results, which no factor runs along, split as that of the operands (of a concat:
+ * of all; of an op that resizes operand 0: of that one), and can the results be split so? Then they
+ * are: as with is_whole, the dim is put together on the way. */
 static bool is_kept(const Infer *f, int d) {
     const AxisList *axes = &f->view[0].dim[d].axes;
-    for (int t = 0; t < f->a->nin; t++)
-        if (f->view[t].rank != f->view[0].rank || f->r->tensor[t].n[d] ||
+    bool resizes = f->a->def->flags & OPF_RESIZES;
+    for (int t = 0; t < (resizes ? 1 : f->a->nin); t++)
+        if (f->view[t].rank != f->view[0].rank || (f->r->tensor[t].n[d] && !resizes) ||
             !axes_equal(&f->view[t].dim[d].axes, axes))
             return false;
     for (int i = 0; i < f->nout; i++)
@@ -102,6 +104,13 @@ static bool is_gone(const Infer *f, int t, int d) {
     for (int i = 0; i < f->nout; i++)
         if (f->out[i]->dims.rank != f->view[t].rank || f->out[i]->dims.at[d] != 1) return false;
     return f->nout > 0;
+}
+
+/* Is dim d of operand t, which no factor runs along, a part of operand 0's that is split alike
+ * (that of an update)? The result lies as operand 0. */
+static bool is_part(const Infer *f, int t, int d) {
+    return t > 0 && f->a->def->flags & OPF_RESIZES && f->view[t].rank == f->view[0].rank &&
+           axes_equal(&f->view[t].dim[d].axes, &f->view[0].dim[d].axes);
 }
 
 /* Operand t says `have` of the factor. */
@@ -126,13 +135,14 @@ static Err merge(Infer *f, int factor, int t, const AxisList *have) {
 static Err merge_operand(Infer *f, int t) {
     const Projection *p = &f->proj[t];
     for (int d = 0; f->strict && p->leftover && d < f->view[t].rank; d++)
-        if (axes_mask(&f->view[t].dim[d].axes) & p->leftover && !is_kept(f, d))
+        if (axes_mask(&f->view[t].dim[d].axes) & p->leftover && !is_kept(f, d) && !is_part(f, t, d))
             return explicit_error_whole(f, t, d);
     for (int k = 0; k < f->r->nfactor; k++) {
         if (!p->factor[k].n) continue;
         if (is_whole(f, k)) {
             int d = factor_dim(&f->r->tensor[t], f->view[t].rank, k);
-            if (f->strict && !is_gone(f, t, d)) return explicit_error_whole(f, t, d);
+            bool settled = is_gone(f, t, d) || (t == 0 && is_kept(f, d));
+            if (f->strict && !settled) return explicit_error_whole(f, t, d);
             continue;
         }
         TRY(merge(f, k, t, &p->factor[k]));
@@ -140,11 +150,13 @@ static Err merge_operand(Infer *f, int t) {
     return E_OK;
 }
 
-/* A factor that is summed over, split in two operands: the user says what becomes of the parts. */
+/* A factor that is summed over, split in two operands (or in one, where the op asks): the user says
+ * what becomes of the parts. */
 static Err check_contracted(const Infer *f, int factor) {
     int holders = 0;
     for (int t = 0; t < f->a->nin; t++) holders += f->proj[t].factor[factor].n > 0;
-    return holders > 1 && !in_result(f, factor) ? explicit_error_contracted(f, factor) : E_OK;
+    int most = f->a->def->flags & OPF_ASKS ? 0 : 1;
+    return holders > most && !in_result(f, factor) ? explicit_error_contracted(f, factor) : E_OK;
 }
 
 /* ---- what that makes of a result ---- */

@@ -178,17 +178,17 @@ Err explicit_error_contracted(const Infer *f, int factor) {
     Str s = begin(f);
     Choice c[MOST];
     int n = 0;
-    bool first = true;
+    int holders = 0;
     AxisList axes = f->list[factor];
-    str_put(&s, "contracting dims ");
-    for (int t = 0; t < f->a->nin; t++) {
+    for (int t = 0; t < f->a->nin; t++) holders += f->proj[t].factor[factor].n > 0;
+    str_put(&s, holders > 1 ? "contracting dims " : "contracting dim ");
+    for (int t = 0, left = holders; t < f->a->nin; t++) {
         if (!f->proj[t].factor[factor].n) continue;
-        str_fmt(&s, "%s%d of ", first ? "" : " and ",
+        str_fmt(&s, "%s%d of ", left-- < holders ? " and " : "",
                 factor_dim(&f->r->tensor[t], f->view[t].rank, factor) + 1);
         put_operand(f, t, &s);
-        first = false;
     }
-    str_put(&s, " are both sharded on ");
+    str_put(&s, holders > 1 ? " are both sharded on " : " is sharded on ");
     put_axes(f, &axes, &s);
     if (add_choice(f, 0, c, &n, f->r->kind[factor] == FACTOR_SUM ? "all_reduce" : "reduced")) {
         Layout *l = &c[0].layout;

@@ -32,6 +32,9 @@ enum {
     OPF_WAIT = 1 << 17,    /* a view of operand 0 once it is there; holds the others until then */
     OPF_LOCAL = 1 << 18,   /* stands in partitioned graphs only: a pass makes it */
     OPF_PRODUCT = 1 << 19, /* its operations are those of matrix products */
+    /* explicit mode: */
+    OPF_RESIZES = 1 << 20, /* what it makes of a dim of operand 0 stays split where that divides */
+    OPF_ASKS = 1 << 21,    /* one operand that is split along what is summed over is a question */
 };
 
 /* How the operands of a call from outside meet before the op sees them (op_apply). */

@@ -336,7 +336,7 @@ const OpDef op_row_CONV = {
     .lower_size = sizeof(KConv),
     .contiguous = 2,
     .linear = 3,
-    .flags = OPF_SAVE | OPF_PRODUCT,
+    .flags = OPF_SAVE | OPF_PRODUCT | OPF_ASKS,
     .wide = offsetof(ConvAttr, wide),
 };
 

@@ -112,7 +112,7 @@ const OpDef op_row_PAD = {
     .lower = lower_pad,
     .lower_size = sizeof(KPad),
     .linear = 3,
-    .flags = OPF_JOINT,
+    .flags = OPF_JOINT | OPF_RESIZES,
 };
 
 /* ---- concat ---- */

@@ -372,7 +372,7 @@ static void batch_slice(Build *b, const BatchArgs *a) {
 
 ROW(SLICE, "slice", "a range of each dim", slice_fields, sizeof(SliceAttr), shape_slice, vjp_slice,
     factors_changed_whole, .pads = PADS_PASS, .local = local_slice, .fold = fold_slice,
-    .view = view_slice, .batch = batch_slice);
+    .view = view_slice, .batch = batch_slice, .flags = OPF_RESIZES);
 
 /* ---- flip ---- */
 static const AttrField axes_fields[] = {ATTR_FIELD(AxesAttr, ATTR_DIMS, axes), {0}};

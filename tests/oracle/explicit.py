@@ -92,6 +92,14 @@ def run(c, out, *v):
         return jax.nn.softmax(v[0], axis=-1)
     if op == "reshard":
         return jax.sharding.reshard(v[0], out)
+    if op == "slice":
+        return jax.lax.slice(v[0], *zip(*c["by"]))
+    if op == "pad":
+        return jnp.pad(v[0], c["by"])
+    if op == "update":
+        return jax.lax.dynamic_update_slice(v[0], v[1], c["by"])
+    if op == "conv":
+        return jax.lax.conv_general_dilated(v[0], v[1], (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC"))
     raise ValueError(op)
 
 
@@ -157,6 +165,30 @@ def draw(g):
     return c
 
 
+def draw_resizing(g):
+    """Ops that change the size of a dim, and convolutions."""
+    shape = [g.choice([8, 16]) for _ in range(g.choice([1, 2, 2]))]
+    op = g.choice(["slice", "slice", "pad", "update", "conv"])
+    c = {"family": op, "op": op, "of": [shape]}
+    if op == "slice":
+        c["by"] = [g.choice([(0, n, 1), (0, n // 2, 1), (n // 4, n, 1), (3, 7, 1), (0, n, 2), (1, n - 3, 1)])
+                   for n in shape]
+    elif op == "pad":
+        c["by"] = [g.choice([(0, 0), (4, 4), (0, 8), (1, 0), (2, 2)]) for _ in shape]
+    elif op == "update":
+        c["by"] = [g.randint(0, 3) for _ in shape]
+        c["of"].append([g.choice([n, n // 2, n // 2]) for n in shape])
+    else:
+        c["of"] = [[4, 8, 8], [3, 8, 4]]
+    c["specs"] = [draw_spec(g, s) for s in c["of"]]
+    if op == "update" and g.random() < 0.6:
+        c["specs"][1] = c["specs"][0]
+    if op == "conv":
+        c["specs"][g.choice([0, 1, 1])] = [[], [], []]
+    c["marks"] = [{} for _ in c["of"]]
+    return c
+
+
 def add_out(g, c, shape):
     """An out_sharding for ops that take one."""
     if c["op"] in ("matmul", "einsum", "reshape", "reshard") and c["family"] != "gradient":
@@ -205,6 +237,8 @@ def main():
         c = draw(g)
         add_out(g, c, list(shape_of(c)))
         cases.append(solve(c))
+    g = random.Random(20261122)
+    cases += [solve(draw_resizing(g)) for _ in range(80)]
     print(json.dumps({"jax": jax.__version__, "cases": cases}, indent=None, separators=(",", ":")).replace(
         '{"family"', '\n{"family"'))
 

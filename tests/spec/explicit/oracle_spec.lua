@@ -42,6 +42,13 @@ local function run(c, out, ...)
   if c.op == "reshape" then return ml.reshape(v[1], by, o) end
   if c.op == "concat" then return ml.concat(v, by) end
   if c.op == "reshard" then return ml.reshard(v[1], out) end
+  if c.op == "slice" then
+    local ranges = {}
+    for d, r in ipairs(by) do ranges[d] = {r[1] + 1, r[2], r[3]} end
+    return ml.slice(v[1], table.unpack(ranges))
+  end
+  if c.op == "update" then return ml.dynamic_update_slice(v[1], v[2], by) end
+  if c.op == "conv" then return ml.conv(v[1], v[2], {padding = "SAME"}) end
   return ml[c.op](v[1], by)
 end
 
@@ -94,6 +101,7 @@ local taken = {
   gradient = "a reduced operand beside one that is replicated",
   unreduced = "neg is linear",
   reshape = "dims that are lists of factors",
+  update = "an update that lies otherwise",
 }
 
 describe("explicit mode as JAX's:", function()
@@ -109,7 +117,7 @@ describe("explicit mode as JAX's:", function()
       end
       refused = refused + (c.error and not what and 1 or 0)
     end
-    assert.equal(240, #expected.cases)
+    assert.equal(320, #expected.cases)
     assert.is_true(refused >= 40, refused .. " refused by both")
     assert.is_true(more <= 20, more .. " departures")
     for family in pairs(taken) do assert.is_true(seen[family], family .. " departs nowhere") end

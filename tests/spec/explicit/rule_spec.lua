@@ -273,6 +273,65 @@ describe("the layout of a result", function()
     }
   end)
 
+  it("E3: of slice, pad and dynamic_update_slice keeps axes that divide what becomes of the dim", function()
+    local function cut(...)
+      local ranges = table.pack(...)
+      return function(x, o)
+        if o then return ml.slice(x, ranges[1], o) end
+        return ml.slice(x, table.unpack(ranges))
+      end
+    end
+    local function put(x, u) return ml.dynamic_update_slice(x, u, {1, 2}) end
+    local function padded(...)
+      local pads = {...}
+      return function(x) return ml.pad(x, pads) end
+    end
+    rows {
+      {cut {1, 4}, of = {{A, XY}}, gives = "float32[4@X,16@Y]"},
+      {cut({3, 8, 3}, {1, 12}), of = {{A, XY}}, gives = "float32[2@X,12@Y]"},
+      {cut {2, 5}, of = {{A, P {"X", "Y"}}}, out = X, gives = "float32[4@X,16]"},
+      {cut(3), of = {{A, XY}}, gives = "float32[16@Y]"},
+      {padded({1, 1}, {0, 4}), of = {{A, XY}}, gives = "float32[10@X,20@Y]"},
+      {put, of = {{A, XY}, {{4, 4}, XY}}, gives = "float32[8@X,16@Y]"},
+      {put, of = {{A, XY}, {{4, 4}, P()}}, gives = "float32[8@X,16@Y]"},
+      {put, of = {{A, XY}, {{8, 4}, X}}, gives = "float32[8@X,16@Y]"},
+      {function(x) return ml.split(x, 2, 1)[2] end, of = {{A, X}}, gives = "float32[4@X,16]"},
+      {ml.grad(function(x) return (ml.slice(x, {2, 5}) ^ 2):sum() end), of = {{A, XY}},
+        gives = "float32[8@X,16@Y]"},
+    }
+    refused {
+      {cut {1, 3}, of = {{A, X}}, raises = {"slice: dim 1 of x is sharded on 'X', but the op needs it whole",
+        "ml.reshard(x, P(nil, nil)) (all_gather, 256 B per device)"}},
+      {padded({0, 1}), of = {{{8}, X}}, raises = {"pad: dim 1 of x is sharded on 'X'"}},
+      {put, of = {{A, X}, {{4, 4}, Y}},
+        raises = {"dynamic_update_slice: dim 1 of update is sharded on 'Y'"}},
+      {put, of = {{A, P()}, {{4, 4}, X}},
+        raises = {"dynamic_update_slice: dim 1 of update is sharded on 'X'"}},
+    }
+  end)
+
+  it("E2: of a convolution asks where input features are split", function()
+    local function conv(x, w, o) return ml.conv(x, w, {padding = "SAME"}, o) end
+    local x, w = {4, 8, 8}, {3, 8, 16}
+    local inputs, features = P(nil, nil, "X"), P(nil, "X")
+    rows {
+      {conv, of = {{x, X}, {w, P()}}, gives = "float32[4@X,8,16]"},
+      {conv, of = {{x, X}, {w, P(nil, nil, "Y")}}, gives = "float32[4@X,8,16@Y]"},
+    }
+    local ways = {"choose out_sharding=P(nil, nil, nil) (all_reduce, 2.00 KiB per device)",
+      "out_sharding=P(\"X\", nil, nil) (reduce_scatter, 1.00 KiB per device)",
+      "out_sharding=P(nil, nil, nil, {unreduced={\"X\"}}) (the sum stays to be made, nothing is sent)",
+      "or reshard an operand first"}
+    refused {
+      {conv, of = {{x, inputs}, {w, P()}}, raises = {"conv: contracting dim 3 of x is sharded on 'X'",
+        table.unpack(ways)}},
+      {conv, of = {{x, P()}, {w, features}}, raises = {"conv: contracting dim 2 of w is sharded on 'X'",
+        table.unpack(ways)}},
+      {conv, of = {{x, inputs}, {w, features}}, raises = {
+        "conv: contracting dims 3 of x and 2 of w are both sharded on 'X'", table.unpack(ways)}},
+    }
+  end)
+
   it("E3: of an op that works along an axis asks for it whole", function()
     rows {
       {function(x) return ml.sort(x, 2) end, of = {{A, X}}, gives = "float32[8@X,16]"},
