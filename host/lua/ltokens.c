@@ -269,15 +269,32 @@ static RowPart row_part(const Tensor *t, int32_t slot, const Dims *row) {
     return p;
 }
 
-static void copy_numbers(char *out, const uint8_t *from, int32_t width, int64_t n, DType dtype) {
+/* Returns the first number that the dtype does not hold; n: there is none. */
+static int64_t copy_numbers(char *out, const uint8_t *from, int32_t width, int64_t n, DType dtype) {
     if (dtype == DT_U8) {
         memcpy(out, from, (size_t)n);
-        return;
+        return n;
     }
-    for (int64_t i = 0; i < n; i++, from += width, out += 4) {
-        int32_t id = (int32_t)number_at(from, width);
+    uint32_t any = 0;
+    for (int64_t i = 0; i < n; i++, out += 4) {
+        uint32_t id = number_at(from + i * width, width);
+        any |= id;
         memcpy(out, &id, 4);
     }
+    int64_t first = n;
+    for (int64_t i = 0; any > INT32_MAX && first == n; i++)
+        if (number_at(from + i * width, width) > INT32_MAX) first = i;
+    return first;
+}
+
+/* Numbers `at` and on; raises for one that is too large. */
+static void read_run(lua_State *L, const Tokens *t, int64_t at, int64_t n, DType dtype, char *out) {
+    const uint8_t *from = tokens_read(L, 1, at, n);
+    int64_t bad = copy_numbers(out, from, t->width, n, dtype);
+    if (bad < n)
+        state_error(L, E_VALUE, "windows: number %lld (from 0) is %llu, which int32 does not hold",
+                    (long long)(at + bad),
+                    (unsigned long long)number_at(from + bad * t->width, t->width));
 }
 
 /* Reads one row of the part from number `at` on, run by run, into a shard: `out` is its row. */
@@ -287,7 +304,7 @@ static void read_row(lua_State *L, const Tokens *t, const Tensor *x, const RowPa
     dims_strides(&p->row, strides); /* of dim d of the batch: strides[d - 1] */
     for (int d = 1; d < p->part.rank; d++) at += p->start[d] * strides[d - 1];
     for (;;) {
-        copy_numbers(out, tokens_read(L, 1, at, p->run), t->width, p->run, x->type->dtype);
+        read_run(L, t, at, p->run, x->type->dtype, out);
         int d = p->run_dim - 1;
         for (; d > 0; d--) {
             at += strides[d - 1];

@@ -246,14 +246,16 @@ local function idx_field(path)
   if kind ~= 8 then return failed(path, "IDX elements of type 0x%02x; bytes (0x08) can be read", kind) end
   local header, size, shape = 4 + 4 * rank, 1, {}
   if #head < header then return failed(path, "cut short in the header") end
-  for d = 1, rank do
-    shape[d] = string.unpack(">I4", head, 1 + 4 * d)
-    size = size * shape[d]
+  if rank > 8 then return failed(path, "%d dims; a tensor has 8 at most", rank) end
+  for d = 1, rank do shape[d] = string.unpack(">I4", head, 1 + 4 * d) end
+  local there = source.size - header
+  for _, n in ipairs(shape) do
+    if n > 0 and size > there // n then -- their product may not fit in an integer
+      return failed(path, "cut short: %d elements of %s", there, table.concat(shape, "x"))
+    end
+    size = size * n
   end
   if size == 0 then return failed(path, "it holds no records") end
-  if source.size - header < size then
-    return failed(path, "cut short: %d elements of %d", source.size - header, size)
-  end
   local n = table.remove(shape, 1)
   return {numbers = core.tokens(source.from, 1, header, size), first = 0, stride = size // n, shape = shape,
     dtype = "uint8"}, n

@@ -359,15 +359,80 @@ describe("data.idx", function()
   end)
 
   it("refuses what is cut short, of another type, or no IDX file", function()
-    fails("11 elements of 12", data.idx {image = file(images:sub(1, -2))})
+    fails("11 elements of 3x2x2", data.idx {image = file(images:sub(1, -2))})
     fails("cut short in the header", data.idx {image = file(images:sub(1, 9))})
     fails("type 0x0d", data.idx {image = file(idx({1}, "\0\0\0\0", 0x0d))})
     fails("no records", data.idx {image = file(idx({0, 4}, ""))})
     for _, bytes in ipairs {"ab", "text that is no IDX file", "\0\0\8\0"} do
       fails("not an IDX file", data.idx {image = file(bytes)})
     end
+    for _, dims in ipairs {{65536, 65536, 65536, 65536}, {4294967295, 4294967295, 4294967295}, {4294967295},
+      {1 << 31, 1 << 31, 2}, {3, 1 << 31, 1 << 31, 8}, {12, 1, 1, 1, 1, 1 << 30, 1 << 30, 16}} do
+      fails("cut short: 12 elements of " .. table.concat(dims, "x"),
+        data.idx {image = file(idx(dims, images:sub(-12)))})
+    end
+    fails("9 dims; a tensor has 8 at most", data.idx {image = file(idx({1, 1, 1, 1, 1, 1, 1, 1, 1}, "\0"))})
     fails("No such file", data.idx {image = "/nonexistent/images"})
     helper.raises("E_VALUE", data.idx, {})
     helper.raises("E_VALUE", data.idx, "images")
+  end)
+
+  it("takes any header for what it says, or refuses it", function()
+    local taken, refused = 0, 0
+    local path = file ""
+    local state = 12345
+    local function draw(n)
+      state = state * 6364136223846793005 + 1442695040888963407
+      return (state >> 33) % n
+    end
+    local sizes = {0, 1, 1, 2, 3, 4, 255, 65535, 65536, 1 << 24, 1 << 31, (1 << 32) - 1}
+    for _ = 1, 1000 do
+      local rank, dims, product = draw(10), {}, 1.0
+      for d = 1, rank do
+        dims[d] = sizes[draw(#sizes) + 1]
+        product = product * dims[d]
+      end
+      local body = ("x"):rep(draw(2) == 0 and product <= 4096 and math.tointeger(product) or draw(64))
+      local bytes = idx(dims, body, draw(8) == 0 and draw(256) or 8)
+      local cut = draw(6) == 0 and draw(#bytes + 1) or #bytes
+      do
+        local handle <close> = assert(io.open(path, "wb"))
+        handle:write(bytes:sub(1, cut))
+      end
+      local records, message, code = data.idx {field = path}
+      if records then
+        local field = records:batch({0, records.n - 1}).field
+        assert.same({2, table.unpack(dims, 2)}, field.shape)
+        assert(product <= cut, "more elements than bytes")
+        taken = taken + 1
+      else
+        assert.equal("E_IO", code)
+        assert.equal("string", type(message))
+        refused = refused + 1
+      end
+    end
+    assert(taken > 30 and refused > 300, taken .. " taken")
+  end)
+end)
+
+describe("ids of 32 bits", function()
+  local function ids(...) return ml.core.tokens(("<" .. ("I4"):rep(select("#", ...))):pack(...), 4) end
+
+  it("that int32 holds are what they are", function()
+    local tokens = ids(0, 1, 65536, (1 << 31) - 1, 7)
+    assert.equal((1 << 31) - 1, data.largest(tokens))
+    assert.same({1, 65536, (1 << 31) - 1}, tokens:windows({1}, {3}, "int32"):at(1):totable())
+  end)
+
+  it("that it does not hold are an error that names the first", function()
+    for _, id in ipairs {1 << 31, (1 << 31) + 5, (1 << 32) - 1} do
+      local tokens = ids(1, 2, 3, 4, 5, id, 7, id, 9)
+      assert.equal(id, data.largest(tokens))
+      helper.raises(("number 5 (from 0) is %d, which int32 does not hold"):format(id), function()
+        return tokens:windows({0, 3}, {4}, "int32")
+      end)
+      helper.raises("number 5 (from 0)", function() return data.windows(tokens, 2):batch {1, 2} end)
+      assert.same({{1, 2}}, data.windows(tokens, 2):batch({0}).inputs:totable())
+    end
   end)
 end)

@@ -275,7 +275,7 @@ end)
 describe("ids and starts that int32 does not hold stay outside:", function()
   local x = ml.arange(10.0)
   local wide = {
-    int64 = {1 << 31, (1 << 31) + 3, (1 << 32) + 1, math.maxinteger, -1 << 31, 1 - (1 << 32), math.mininteger},
+    int64 = {1 << 31, (1 << 31) + 3, (1 << 32) + 1, math.maxinteger, -1 << 31, 1 - (1 << 32), 1 << 63},
     uint32 = {1 << 31, (1 << 31) + 3, (1 << 32) - 1},
   }
   for dtype, ids in pairs(wide) do
