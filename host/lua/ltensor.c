@@ -322,6 +322,8 @@ static int tensor_tostring(lua_State *L) {
     if (bytes) {
         str_put(s, type->dims.rank ? "\n" : " ");
         print_lists(L, type->dtype, &type->dims, 0, bytes, s);
+    } else if (u->t && h->rt.fake && !tensor_has_data(u->t)) {
+        str_put(s, " (planned, not run: the devices are fake)");
     }
     return state_push_text(L, h);
 }

@@ -93,7 +93,8 @@ Tensor *value_concrete(lua_State *L, Host *h, int index, const char *what) {
     }
     if (!tensor_has_data(u->t))
         state_error(L, E_MESH,
-                    h->rt.fake ? "%s needs values, but the devices are fake"
+                    h->rt.fake ? "%s needs values, but this was planned and not run: the devices "
+                                 "are fake; run with --devices=N, or on GPUs"
                                : "%s needs values, but a ShapeDtypeStruct has none",
                     what);
     const Layout *l = u->t->type->layout;

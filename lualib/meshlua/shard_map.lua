@@ -220,7 +220,9 @@ local function check_args(args, names, specs, mesh)
           tostring(its), tostring(mesh))
       end
       local what, kind = misfit(x, spec, mesh)
-      if what then wrong[#wrong + 1], code = at .. ": " .. what, code or kind end
+      if what then -- a spec of another rank is the graver mistake
+        wrong[#wrong + 1], code = at .. ": " .. what, code == "E_SPEC" and code or kind
+      end
       return x
     end)
   end

@@ -31,6 +31,7 @@ static int handle_error(lua_State *L) {
         if (luaL_callmeta(L, 1, "__tostring") && lua_type(L, -1) == LUA_TSTRING) return 1;
         message = lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
     }
+    if (strstr(message, "[E_INTERRUPT] ")) return 1; /* asked for: nobody looks for its cause */
     lua_pushfstring(L, "%s\n", message);
     if (!push_noted(L, message)) luaL_traceback(L, L, NULL, 1);
     lua_concat(L, 2);

@@ -38,7 +38,7 @@ static void stop(lua_State *L, lua_Debug *ar) {
     lua_sethook(L, NULL, 0, 0);
     if (!h->rt.interrupted) return; /* a jitted call has seen it first */
     h->rt.interrupted = 0;
-    state_error(L, E_INTERRUPT, "interrupted!");
+    state_error(L, E_INTERRUPT, "interrupted");
 }
 
 static void on_signal(int sig) {

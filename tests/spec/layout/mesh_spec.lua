@@ -198,6 +198,32 @@ describe("devices", function()
     assert.same({0, 1, 2, 3, 4, 5, 6, 7}, ml.devices())
   end)
 
+  it("that are fake have no values: texts say that a result was planned and not run, reads raise", function()
+    local out, err, code = helper.run {"--devices=fake:8", helper.file [[
+      local ml = require "meshlua"
+      local mesh = ml.make_mesh({8}, {"x"})
+      local x = ml.ones {8}
+      local put = ml.device_put(x, ml.NamedSharding(mesh, ml.P "x"))
+      local box = ml.nn.Param(put)
+      local loss, grads = ml.jit(ml.value_and_grad(function(v) return (v * v):sum() end))(put)
+      for i, v in ipairs {x, put, put + 1, loss, grads, ml.random.normal(ml.random.key(0), {2}),
+        ml.cond(loss:gt(0), function() return loss end, function() return loss end)} do
+        local text = tostring(v)
+        assert(text:find " %(planned, not run: the devices are fake%)$" and not text:find "\n", text)
+        for _, read in ipairs {"item", "totable", "bytes"} do
+          local one = read == "item" and v:sum() or v
+          local ok, message = pcall(one[read], one)
+          assert(not ok and message:find("needs values, but this was planned and not run", 1, true), message)
+        end
+      end
+      assert(tostring(box):find "planned, not run")
+      assert(not pcall(string.format, "%g", loss) and tonumber(loss) == nil)
+      ml.jit(function(v) ml.debug_print("v is %s", v) return v end)(put)
+    ]]}
+    assert.same({"v is float32[8@x] on Mesh(x=8) (planned, not run: the devices are fake)\n", 0},
+      {out, code}, err)
+  end)
+
   it("cannot be none, or fewer; the flag says what can be", function()
     for _, wrong in ipairs {"0", "-1", "x", "8x", "1.5", "99999999", "fake:0", "fake:x:4", "fake:"} do
       local out, err, code = helper.run {"--devices=" .. wrong, "-e", "print(1)"}

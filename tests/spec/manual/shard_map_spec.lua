@@ -100,6 +100,12 @@ describe("S2: blocks", function()
   it("S2: a spec longer than the rank is an error, of arguments and of results", function()
     raises("E_SPEC", {'argument a: P("x", "y") has 2 entries but the tensor has rank 1'},
       map(function(a) return a end, P("x", "y"), P()), ml.ones {4})
+    for _, shapes in ipairs {{{6}, {4}}, {{4}, {6}}} do -- beside one that is not divided, in either order
+      local rank = 'P("x", "y") has 2 entries but the tensor has rank 1'
+      local specs = shapes[1][1] == 6 and {P "x", P("x", "y")} or {P("x", "y"), P "x"}
+      raises("E_SPEC", {rank, "dim 1 of size 6 is not divided by 'x' of size 4"},
+        map(function(a) return a end, specs, P()), ml.ones(shapes[1]), ml.ones(shapes[2]))
+    end
     raises("E_SPEC", {"the tensor has rank 0; a scalar takes P()"}, map(same, P "x", P()), ml.ones {})
     raises("E_SPEC", {'output: P("x", "y") has 2 entries but the value has rank 1'},
       map(same, P "x", P("x", "y")), ml.ones {4})

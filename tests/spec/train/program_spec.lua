@@ -312,7 +312,8 @@ kill $watch 2>/dev/null
 exit $code]]
     local _, err, code = shell(command:format(SMALL, file(TEXT), path, path))
     assert.equal(130, code)
-    assert.truthy(err:find("[E_INTERRUPT]", 1, true), err)
+    assert.truthy(err:find("%[E_INTERRUPT%] interrupted\n$"), err)
+    assert.falsy(err:find("traceback", 1, true), err)
     assert.truthy(#metrics(path) >= 20)
   end)
 end)
