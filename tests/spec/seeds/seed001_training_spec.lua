@@ -2,6 +2,7 @@
 -- The guide "Distributed Training", training: data parallelism over a mesh, what it sends and when, and the
 -- memory of a step.
 local helper = require "spec.helper"
+local json = require "dkjson" -- comes with busted
 local ml = require "meshlua"
 local twin = require "spec.seeds.twin"
 local VAE = require "spec.seeds.vae"
@@ -243,6 +244,28 @@ describe("memory of a device", function()
     end
     assert.equal(wanted(4, 2), held {4, 2})
     assert.equal(wanted(2, 4), held {2, 4})
+  end)
+end)
+
+describe("slow training", function()
+  it("001 L929: a profile of one step", function()
+    local model, batch, train_step = replicated(create_vae_model()), on_mesh(new_batch(32)), new_step()
+    local optimizer, path = optim.adam(model, {lr = 1e-3}), helper.file ""
+    train_step(model, optimizer, batch) -- traced and planned before
+    assert.is_true(ml.profile.start(path))
+    train_step(model, optimizer, batch)
+    local profile = assert(ml.profile.stop())
+    local handle <close> = assert(io.open(profile.file))
+    local kinds, names = {}, {}
+    for _, event in ipairs(assert(json.decode(handle:read "a")).traceEvents) do
+      if event.ph == "X" then
+        kinds[event.cat] = (kinds[event.cat] or 0) + 1
+        names[event.name:match "^[%w_]+"] = true
+      end
+    end
+    assert.truthy(kinds.kernel > 0 and kinds.collective > 0 and kinds.host > 0)
+    assert.is_true(names.matmul and names.all_reduce)
+    assert.truthy(tostring(profile):find("all_reduce", 1, true), tostring(profile))
   end)
 end)
 
