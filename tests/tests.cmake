@@ -63,6 +63,28 @@ foreach(spec ${specs})
   endif()
 endforeach()
 
+# ---- tiers: what takes more than about three seconds of a core, the longest first, which so begin
+# first, too. `script/test --quick` leaves them out --------------------------------------------------
+set(slow
+    dist/mpi fault/ops fault/core golden/gpt3 spec/misuse spec/convnet spec/op/sharded spec/jit
+    dist/fault dist/data spec/transform/vmap_ops cuda/join golden/plan golden/device
+    spec/layout/reshard spec/op/value cuda/merge dist/run cuda/processes spec/train/program
+    spec/random dist/agree spec/op/gradient spec/train/layout dist/seeds spec/attribute
+    spec/dtype spec/train/memory spec/manual/fuzz dist/stop spec/fuzz unit/kernels/test_rowwise
+    spec/init cuda/kernels/rowwise cuda/run cuda/sharded cuda/kernels/reduce
+    unit/kernels/test_matmul spec/mlp spec/insight/reasons spec/program spec/train/precision
+    dist/output cuda/kernels/attention_wgmma unit/run/test_channel unit/kernels/test_movement
+    spec/layout/placement cuda/kernels/lines cuda/kernels/attention)
+set(cost 1000)
+foreach(name ${slow})
+  if(TEST ${name})
+    set_tests_properties(${name} PROPERTIES LABELS slow COST ${cost})
+    math(EXPR cost "${cost} - 1")
+  elseif(NOT name MATCHES "^cuda/")
+    message(FATAL_ERROR "tests/tests.cmake: ${name} is among the slow tests, and is none")
+  endif()
+endforeach()
+
 # ---- gates: what holds for the tree as a whole; once is enough ----------------------------------
 if(MESHLUA_SANITIZE)
   return()
