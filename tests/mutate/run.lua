@@ -1,5 +1,5 @@
 -- run.lua: tries mutants, one after the other. Run by script/mutate, several at once:
--- `lua5.4 run.lua FOLDER REACH JOURNAL SEED COUNT PATH... JOB`; COUNT "report": prints what the journal says.
+-- `lua5.4 run.lua FOLDER REACH JOURNAL SEED COUNT SECONDS PATH... JOB`; COUNT "report": prints what the journal says.
 -- The journal has a line per mutant, by its number in the order that the seed gives: number, verdict, test, seconds,
 -- tests run, file, line, from, to, new text. The last line of a number holds.
 local here = arg[0]:match "^(.*)/" or "."
@@ -8,8 +8,8 @@ local mutations = require "mutations"
 local shell = require "shell"
 local tests = require "tests"
 
-local folder, reach, journal, seed, count = table.unpack(arg, 1, 5)
-local paths, job = table.move(arg, 6, #arg - 1, 1, {}), arg[#arg]
+local folder, reach, journal, seed, count, within = table.unpack(arg, 1, 6)
+local paths, job = table.move(arg, 7, #arg - 1, 1, {}), arg[#arg]
 local quote = shell.quote
 local SECONDS, TIMES = 20, 6 -- what a test may take: this, and so many times what it took
 
@@ -84,13 +84,13 @@ local function counted()
 end
 
 -- ---- which tests reach a line ----------------------------------------------------------------
--- Those that passed, the fastest first: {name, program, seconds, marks by file}.
+-- Those that passed in time, the fastest first: {name, program, seconds, marks by file}.
 local function read_reach(build)
   local list = {}
   for _, test in ipairs(tests.list(build)) do
     local text = shell.read(tests.reach_path(reach, test.name)) or ""
     local seconds, verdict = text:match "^([%d.]+)\t(%a+)"
-    if verdict == "passed" then
+    if verdict == "passed" and tonumber(seconds) <= tonumber(within) then
       test.seconds, test.marks = tonumber(seconds), {}
       for file, marks in text:gmatch "\n([^\t\n]+)\t([^\n]*)" do
         if is_under(file) then test.marks[file] = marks end
