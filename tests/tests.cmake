@@ -63,18 +63,19 @@ foreach(spec ${specs})
   endif()
 endforeach()
 
-# ---- tiers: what takes more than about three seconds of a core, the longest first, which so begin
-# first, too. `script/test --quick` leaves them out --------------------------------------------------
+# ---- tiers: what takes more than two seconds of a core, or waits for long; the longest begin first.
+# `script/test --quick` leaves them out.
 set(slow
-    dist/mpi fault/ops fault/core golden/gpt3 spec/misuse spec/convnet spec/op/sharded spec/jit
-    dist/fault dist/data spec/transform/vmap_ops cuda/join golden/plan golden/device
-    spec/layout/reshard spec/op/value cuda/merge dist/run cuda/processes spec/train/program
-    spec/random dist/agree spec/op/gradient spec/train/layout dist/seeds spec/attribute
-    spec/dtype spec/train/memory spec/manual/fuzz dist/stop spec/fuzz unit/kernels/test_rowwise
-    spec/init cuda/kernels/rowwise cuda/run cuda/sharded cuda/kernels/reduce
-    unit/kernels/test_matmul spec/mlp spec/insight/reasons spec/program spec/train/precision
-    dist/output cuda/kernels/attention_wgmma unit/run/test_channel unit/kernels/test_movement
-    spec/layout/placement cuda/kernels/lines cuda/kernels/attention)
+    dist/mpi cuda/merge fault/ops fault/core dist/hosts dist/fault dist/agree dist/data
+    spec/misuse cuda/processes dist/seeds dist/run cuda/kernels/rowwise spec/transform/vmap_ops
+    dist/stop cuda/kernels/reduce spec/convnet golden/gpt3 unit/kernels/test_rowwise
+    spec/op/sharded spec/jit unit/kernels/test_movement spec/op/value cuda/kernels/lines
+    spec/dtype golden/device cuda/run cuda/algorithm unit/kernels/test_reduce
+    unit/kernels/test_matmul spec/op/gradient cuda/sharded spec/random cuda/kernels/attention
+    spec/layout/reshard cuda/kernels/attention_wgmma spec/attribute cuda/kernels/attention_mma
+    unit/kernels/test_misc spec/manual/fuzz spec/train/program spec/train/memory
+    unit/kernels/test_attention unit/kernels/test_lines golden/plan spec/fuzz spec/init
+    spec/train/layout)
 set(cost 1000)
 foreach(name ${slow})
   if(TEST ${name})
