@@ -111,7 +111,7 @@ local AND_ENDS = setmetatable({["&&"] = true}, {__index = ENDS})
 function Reader:weaken(i)
   local t = self.tokens[i]
   if t.text ~= "&&" and t.text ~= "||" then return end
-  local stops, neutral = t.text == "&&" and AND_ENDS or ENDS, t.text == "&&" and "true" or "false"
+  local stops, neutral = t.text == "&&" and AND_ENDS or ENDS, t.text == "&&" and "1" or "0"
   local right, left = self:operand(i, 1, stops), self:operand(i, -1, stops)
   if right > i then self:add("weakened", i + 1, right, neutral) end
   if left < i and self:text(left - 1) ~= t.text then self:add("weakened", left, i - 1, neutral) end
@@ -126,9 +126,9 @@ function Reader:condition(i)
     local inner = self:source(open + 1, close - 1)
     if word == "if" then
       self:add("condition", open + 1, close - 1, "!(" .. inner .. ")")
-      self:add("condition", open + 1, close - 1, "true")
+      self:add("condition", open + 1, close - 1, "1")
     end
-    self:add("condition", open + 1, close - 1, "false")
+    self:add("condition", open + 1, close - 1, "0")
   elseif word == "?" then
     local first = self:operand(i, -1, ENDS)
     if first < i then

@@ -18,19 +18,19 @@ end
 
 describe("a mutation", function()
   it("negates and fixes conditions", function()
-    assert.same({"condition: if (!(a)) g();", "condition: if (false) g();", "condition: if (true) g();",
+    assert.same({"condition: if (!(a)) g();", "condition: if (0) g();", "condition: if (1) g();",
       "dropped: if (a) ;"}, of "if (a) g();")
     assert.same({"condition: a = !(b) ? x : y;", "dropped: ;"}, of "a = b ? x : y;")
-    assert.same({"condition: while (false) g();", "dropped: while (a) ;"}, of "while (a) g();")
+    assert.same({"condition: while (0) g();", "dropped: while (a) ;"}, of "while (a) g();")
   end)
 
   it("weakens, by an operand that no longer matters", function()
     local list = of "return a && g(a, b) && c;"
-    for _, wanted in ipairs {"return true && g(a, b) && c;", "return a && true && c;",
-      "return a && g(a, b) && true;"} do
+    for _, wanted in ipairs {"return 1 && g(a, b) && c;", "return a && 1 && c;",
+      "return a && g(a, b) && 1;"} do
       assert.truthy(table.concat(list, "\n"):find("weakened: " .. wanted, 1, true), wanted)
     end
-    assert.truthy(table.concat(of "x = a || b && c;", "\n"):find("weakened: x = a || false;", 1, true))
+    assert.truthy(table.concat(of "x = a || b && c;", "\n"):find("weakened: x = a || 0;", 1, true))
   end)
 
   it("exchanges relations, arithmetic and logic", function()
