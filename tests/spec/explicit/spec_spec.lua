@@ -109,6 +109,8 @@ describe("P", function()
 
   it("P9: P + P has the entries of both", function()
     assert.equal('P("x", nil, "y", {unreduced={"z"}})', tostring(P("x") + P(nil, "y", {unreduced = {"z"}})))
+    assert.equal('P("x", {unreduced={"z"}, reduced={"w"}, unreduced_kind="max"})',
+      tostring(P("x") + P {unreduced = {"z"}, unreduced_kind = "max", reduced = {"w"}}))
     raises("P + P: both have unreduced or reduced axes; write one P, or use :update",
       function() return P({unreduced = {"a"}}) + P({reduced = {"b"}}) end)
     raises("P + P: axis 'a' would split a dim and be unreduced or reduced",
