@@ -298,8 +298,7 @@ static Err reassociate(const Graph *g, Graph **out) {
     return copy_end_graph(&c.copy, out);
 }
 
-/* Is a sum over one axis summed over another? Then joining the outer sums brings the inner ones
- * together, for another round. */
+/* Is a sum over one axis summed over another? */
 static bool sums_of_sums(const Graph *g) {
     for (int32_t id = 1; id < g->node.n; id++) {
         const Node *n = graph_node(g, id);
@@ -308,15 +307,20 @@ static bool sums_of_sums(const Graph *g) {
     return false;
 }
 
+/* Joining the outer ones of sums of sums brings the inner ones together, for another round. */
 static Err reassociate_all(const Graph *g, Graph **out) {
     enum { MOST = 3 };
     const Graph *now = g;
+    bool nested = sums_of_sums(g), again = true;
     Err e = E_OK;
-    for (int i = 0; !e && i < MOST && (i == 0 || sums_of_sums(now)); i++) {
+    for (int i = 0; !e && again && i < MOST; i++) {
         Graph *next = NULL;
+        bool was = nested;
         e = reassociate(now, &next);
         graph_free(*out);
         now = *out = next;
+        nested = !e && sums_of_sums(now);
+        again = was || nested;
     }
     return e;
 }
