@@ -5,6 +5,7 @@
 #include "lua/plan_info.h"
 #include "lua/stop.h"
 #include "lua/trace.h"
+#include "lua/usage.h"
 #include "lua/value.h"
 #include "lua/walk.h"
 #include "meshlua.h"
@@ -15,6 +16,7 @@
 static int open_core(lua_State *L) {
     lua_newtable(L);
     where_open(L);
+    usage_open(L);
     walk_open(L);
     ltensor_open(L);
     larray_open(L);

@@ -273,7 +273,7 @@ void larray_open(lua_State *L) {
                                    {NULL, NULL}};
     luaL_getmetatable(L, VALUE_TENSOR);
     lua_getfield(L, -1, "methods");
-    luaL_setfuncs(L, methods, 0);
+    value_add_methods(L, VALUE_TENSOR, methods);
     lua_pop(L, 2);
     luaL_setfuncs(L, fns, 0);
 }

@@ -1,6 +1,7 @@
 /* lbox.c - Param: a place that holds a tensor, so that modules, optimizers and rngs have state that
  * a jitted function can change. Equality is identity; a box shared by two modules is one leaf. */
 #include "lua/trace.h"
+#include "lua/usage.h"
 
 #include <string.h>
 
@@ -137,8 +138,15 @@ static int box_len(lua_State *L) {
     return 1;
 }
 
+static int box_newindex(lua_State *L) {
+    return usage_assigned(L, "Param");
+}
+
 void lbox_open(lua_State *L) {
-    static const luaL_Reg meta[] = {{"__tostring", box_tostring}, {"__len", box_len}, {NULL, NULL}};
+    static const luaL_Reg meta[] = {{"__tostring", box_tostring},
+                                    {"__len", box_len},
+                                    {"__newindex", box_newindex},
+                                    {NULL, NULL}};
     static const luaL_Reg methods[] = {{"get", box_get}, {"set", box_set}, {NULL, NULL}};
     static const luaL_Reg fns[] = {
         {"box_new", box_new}, {"box_swap", box_swap},   {"box_meta", box_meta},

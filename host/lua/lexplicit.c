@@ -119,22 +119,33 @@ static int explicit_here(lua_State *L) {
     return 1;
 }
 
-/* upvalues: the option, the function, what is called instead where the last argument has it */
+/* Is the value on top a table with this key, or one whose first key is a text? */
+static bool has_options(lua_State *L, int key) {
+    if (!lua_istable(L, -1)) return false;
+    int n = lua_gettop(L);
+    lua_pushvalue(L, key);
+    bool found = lua_rawget(L, n) != LUA_TNIL;
+    lua_pop(L, 1);
+    if (found) return true;
+    lua_pushnil(L);
+    if (!lua_next(L, n)) return false;
+    found = lua_type(L, -2) == LUA_TSTRING;
+    lua_settop(L, n);
+    return found;
+}
+
+/* upvalues: the option, the function, what is called instead where the last argument has options */
 static int call_with_option(lua_State *L) {
-    int n = lua_gettop(L), which = 2;
-    if (n > 0 && lua_istable(L, n)) {
-        lua_pushvalue(L, lua_upvalueindex(1));
-        if (lua_rawget(L, n) != LUA_TNIL) which = 3;
-        lua_pop(L, 1);
-    }
-    lua_pushvalue(L, lua_upvalueindex(which));
+    int n = lua_gettop(L);
+    lua_pushvalue(L, lua_upvalueindex(n > 0 && has_options(L, lua_upvalueindex(1)) ? 3 : 2));
     lua_insert(L, 1);
     lua_call(L, n, LUA_MULTRET);
     return lua_gettop(L);
 }
 
 /* with_option(name, fn, instead): a function that calls `instead` if its last argument is a table
- * with that field, else fn. No Lua frame of it stands between the user's line and fn. */
+ * with that field, or of names, else fn. No Lua frame of it stands between the user's line and fn.
+ */
 static int with_option(lua_State *L) {
     value_string(L, 1, NULL, "with_option");
     value_check_type(L, 2, LUA_TFUNCTION, "with_option: fn");

@@ -1,4 +1,5 @@
 /* lmesh.c - Mesh, NamedSharding. */
+#include "lua/usage.h"
 #include "lua/value.h"
 
 #include "ir/place.h"
@@ -241,10 +242,7 @@ static int mesh_index(lua_State *L) {
     } else {
         lua_pushvalue(L, 2);
         if (lua_rawget(L, lua_upvalueindex(1)) == LUA_TNIL && !value_push_field(L))
-            state_error(L, E_KEY,
-                        "a Mesh has no field '%s'; it has shape, axis_sizes, size, axis_names, "
-                        "axis_types, devices and device_ids",
-                        k);
+            return usage_unknown(L, "Mesh");
     }
     return 1;
 }
@@ -341,15 +339,20 @@ static int sharding_eq(lua_State *L) {
 static int sharding_index(lua_State *L) {
     const LuaSharding *u = value_udata(L, 1, VALUE_SHARDING);
     const char *k = value_string(L, 2, NULL, "sharding: field");
-    if (strcmp(k, "mesh") == 0 && u->mesh) {
-        value_push_mesh(L, u->mesh);
-    } else if (strcmp(k, "spec") == 0 && u->spec) {
-        value_push_spec(L, u->spec);
+    bool is_mesh = strcmp(k, "mesh") == 0;
+    if (is_mesh || strcmp(k, "spec") == 0) {
+        if (!u->mesh)
+            lua_pushnil(L);
+        else if (is_mesh)
+            value_push_mesh(L, u->mesh);
+        else
+            value_push_spec(L, u->spec);
     } else if (strcmp(k, "num_devices") == 0) {
         lua_pushinteger(L, u->mesh ? u->mesh->ndevices : 1);
     } else {
         lua_pushvalue(L, 2);
-        if (lua_rawget(L, lua_upvalueindex(1)) == LUA_TNIL && !value_push_field(L)) lua_pushnil(L);
+        if (lua_rawget(L, lua_upvalueindex(1)) == LUA_TNIL && !value_push_field(L))
+            return usage_unknown(L, "NamedSharding");
     }
     return 1;
 }

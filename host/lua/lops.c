@@ -2,6 +2,7 @@
  *
  * An eager op is a program of one op: the same passes, the same plan, found by (op, attributes,
  * operand types) in the plan cache. */
+#include "lua/usage.h"
 #include "lua/value.h"
 
 #include <math.h>
@@ -339,8 +340,10 @@ static int apply(lua_State *L, Host *h, int op) {
     a.n = count_operands(L, h, def);
     if (a.n > MAX_ARGS) state_error(L, E_VALUE, "%s: more than %d operands", def->name, MAX_ARGS);
     if (lua_gettop(L) < a.n)
-        state_error(L, E_VALUE, "%s: %d operands given, %d wanted (%s)", def->name, lua_gettop(L),
-                    a.n, def->operands);
+        state_error(L, E_VALUE, "%s: %d operands given, %d wanted (%s)%s", def->name, lua_gettop(L),
+                    a.n, def->operands, lua_gettop(L) ? "" : "; a method is called with a colon");
+    int most = a.n + (def->attr != NULL);
+    if (lua_gettop(L) > most) return usage_surplus(L, h, def->name, most);
     Operand in[MAX_ARGS];
     _Alignas(16) char attr[1024];
     ASSERT(def->attr_size <= sizeof attr, "attributes of %s", def->name);

@@ -1,4 +1,5 @@
 /* lspec.c - P. */
+#include "lua/usage.h"
 #include "lua/value.h"
 
 #include <string.h>
@@ -261,11 +262,11 @@ static int spec_index(lua_State *L) {
             push_axes(L, &s->unreduced);
         } else if (strcmp(k, "reduced") == 0) {
             push_axes(L, &s->reduced);
-        } else if (strcmp(k, "unreduced_kind") == 0 && s->unreduced.n) {
-            lua_pushstring(L, kinds[s->unreduced_kind]);
+        } else if (strcmp(k, "unreduced_kind") == 0) {
+            lua_pushstring(L, s->unreduced.n ? kinds[s->unreduced_kind] : NULL);
         } else {
             lua_pushvalue(L, 2);
-            lua_rawget(L, lua_upvalueindex(1));
+            if (lua_rawget(L, lua_upvalueindex(1)) == LUA_TNIL) return usage_unknown(L, "P");
         }
         return 1;
     }

@@ -1,4 +1,5 @@
 /* ltensor.c - the Tensor userdata: what it is, its values, from Lua tables and back. */
+#include "lua/usage.h"
 #include "lua/value.h"
 
 #include <math.h>
@@ -375,6 +376,17 @@ static void push_sharding(lua_State *L, Host *h, const Type *type) {
     value_push_sharding(L, &s);
 }
 
+static const char shape_meta;
+
+/* x.shape[0]: what is not there is nil, but for what counts otherwise. */
+static int shape_index(lua_State *L) {
+    lua_Integer i = lua_isinteger(L, 2) ? lua_tointeger(L, 2) : 1;
+    if (i == 0) state_error(L, E_VALUE, "x.shape[0]: dims count from 1");
+    if (i < 0) state_error(L, E_VALUE, "x.shape[%d]: the last dim is x.shape[x.ndim]", (int)i);
+    lua_pushnil(L);
+    return 1;
+}
+
 /* Fields: shape, ndim, size, dtype, sharding. The rest are methods. */
 static int tensor_index(lua_State *L) {
     const char *k = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : NULL;
@@ -386,9 +398,11 @@ static int tensor_index(lua_State *L) {
     if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) return 1;
     Host *h = state_of(L);
     const Type *type = value_type(h, value_tensor(L, h, 1));
-    if (strcmp(k, "shape") == 0)
+    if (strcmp(k, "shape") == 0) {
         value_push_dims(L, &type->dims, 0);
-    else if (strcmp(k, "ndim") == 0)
+        lua_rawgetp(L, LUA_REGISTRYINDEX, &shape_meta);
+        lua_setmetatable(L, -2);
+    } else if (strcmp(k, "ndim") == 0)
         lua_pushinteger(L, type->dims.rank);
     else if (strcmp(k, "size") == 0)
         lua_pushinteger(L, type_count(type));
@@ -397,8 +411,12 @@ static int tensor_index(lua_State *L) {
     else if (strcmp(k, "sharding") == 0)
         push_sharding(L, h, value_seen_type(L, h, value_tensor(L, h, 1)));
     else if (!value_push_field(L))
-        state_error(L, E_KEY, "a tensor has no field or method '%s'", k);
+        return usage_unknown(L, "Tensor");
     return 1;
+}
+
+static int tensor_newindex(lua_State *L) {
+    return usage_assigned(L, "Tensor");
 }
 
 static int tensor_len(lua_State *L) {
@@ -477,6 +495,7 @@ static int promote(lua_State *L) {
 void ltensor_open(lua_State *L) {
     static const luaL_Reg meta[] = {{"__tostring", tensor_tostring},
                                     {"__len", tensor_len},
+                                    {"__newindex", tensor_newindex},
                                     {"__eq", tensor_eq},
                                     {"__lt", tensor_no_order},
                                     {"__le", tensor_no_order},
@@ -496,5 +515,9 @@ void ltensor_open(lua_State *L) {
         {"typeof", tensor_typeof},     {"is_traced", tensor_is_traced},
         {"promote", promote},          {NULL, NULL}};
     value_new_type(L, VALUE_TENSOR, meta, methods, tensor_index);
+    lua_createtable(L, 0, 1);
+    lua_pushcfunction(L, shape_index);
+    lua_setfield(L, -2, "__index");
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &shape_meta);
     luaL_setfuncs(L, fns, 0);
 }

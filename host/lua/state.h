@@ -140,6 +140,9 @@ void where_find(lua_State *L, Host *h, Loc *loc);
 const Loc *where_loc(lua_State *L, Host *h); /* interned, for a node; NULL when out of memory */
 /* Names a module (a table) for the scopes of the ops inside it. */
 void where_set_path(lua_State *L, int module, const char *path);
+/* Calls the function on top with the n arguments below it (there is nothing else) for the caller of
+ * the C function that runs, whose line errors then name. Returns the number of results. */
+int where_call(lua_State *L, Host *h, int n);
 /* lua_pcall with all results; the traceback of an error is kept for who reports it. */
 int where_pcall(lua_State *L, int nargs);
 void where_open(lua_State *L); /* adds its functions to the table on top */

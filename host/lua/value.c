@@ -1,4 +1,5 @@
 #include "lua/trace.h"
+#include "lua/usage.h"
 
 #include "ir/explicit.h"
 
@@ -118,6 +119,25 @@ Tensor *value_whole(lua_State *L, Host *h, int index, const char *what) {
                 what, str_of(s));
 }
 
+/* What stands behind "meshlua." in the name of a type. */
+static const char *short_name(const char *name) {
+    return strncmp(name, "meshlua.", 8) == 0 ? name + 8 : name;
+}
+
+/* A method that is not there. Upvalue: the type's name. */
+static int unknown_method(lua_State *L) {
+    return usage_unknown(L, lua_tostring(L, lua_upvalueindex(1)));
+}
+
+void value_add_methods(lua_State *L, const char *name, const luaL_Reg *methods) {
+    for (const luaL_Reg *m = methods; m && m->name; m++) {
+        lua_pushfstring(L, "%s:%s", short_name(name), m->name);
+        usage_push_checked(L, m->func, lua_tostring(L, -1));
+        lua_setfield(L, -3, m->name);
+        lua_pop(L, 1);
+    }
+}
+
 void value_new_type(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods,
                     lua_CFunction index) {
     Host *h = state_of(L);
@@ -132,7 +152,14 @@ void value_new_type(lua_State *L, const char *name, const luaL_Reg *meta, const 
     lua_pushliteral(L, "protected");
     lua_setfield(L, -2, "__metatable");
     lua_newtable(L);
-    if (methods) luaL_setfuncs(L, methods, 0);
+    value_add_methods(L, name, methods);
+    if (!index) { /* the table itself is __index */
+        lua_createtable(L, 0, 1);
+        lua_pushstring(L, short_name(name));
+        lua_pushcclosure(L, unknown_method, 1);
+        lua_setfield(L, -2, "__index");
+        lua_setmetatable(L, -2);
+    }
     lua_pushvalue(L, -1);
     lua_setfield(L, -3, "methods");
     lua_newtable(L);
@@ -352,7 +379,7 @@ const char *value_type_name(lua_State *L, int index) {
     if (lua_type(L, index) != LUA_TUSERDATA || !luaL_getmetafield(L, index, "__name")) return name;
     if (lua_type(L, -1) == LUA_TSTRING) name = lua_tostring(L, -1); /* the metatable keeps it */
     lua_pop(L, 1);
-    return strncmp(name, "meshlua.", 8) == 0 ? name + 8 : name;
+    return short_name(name);
 }
 
 static _Noreturn void unexpected(lua_State *L, int index, const char *what, const char *wanted) {

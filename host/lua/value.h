@@ -40,6 +40,10 @@ typedef struct LuaSharding {
 void value_new_type(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods,
                     lua_CFunction index);
 
+/* Adds methods to the table on top, that of the type: each checks how many arguments it is given.
+ */
+void value_add_methods(lua_State *L, const char *name, const luaL_Reg *methods);
+
 /* For __index: pushes the computed field of argument 1 with the name at 2; false if there is none.
  */
 bool value_push_field(lua_State *L);

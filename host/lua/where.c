@@ -8,8 +8,10 @@
  *
  * A note keeps the caller's frame, and reads the line from it when an op is traced or an error is
  * raised: most calls do neither. */
+#include "lua/usage.h"
 #include "lua/value.h"
 
+#include <limits.h>
 #include <string.h>
 
 static bool is_library(const lua_Debug *ar) {
@@ -177,37 +179,58 @@ int where_pcall(lua_State *L, int nargs) {
 
 /* ---- the call ---- */
 
-enum { FUNCTION = 1, IS_MODULE, GUARD, HOST }; /* the wrapper's upvalues */
+enum { FUNCTION = 1, KIND, GUARD, HOST, NAME }; /* the wrapper's upvalues */
+
+/* KIND: how many arguments the function takes, and whether its first is a module. */
+static lua_Integer kind_of(int most, bool is_module) {
+    return (lua_Integer)most * 2 + is_module;
+}
 
 /* A coroutine that an error ends does not close what is pending in it: the error is stopped here
  * first, so that the entry is left and the contexts of the library are. */
 static int call_in_coroutine(lua_State *L, Host *h, int n) {
-    lua_pushvalue(L, lua_upvalueindex(FUNCTION));
     lua_insert(L, 1);
+    lua_pop(L, 1); /* the guard */
     int status = where_pcall(L, n);
     if (h->depth > 0) h->depth--;
     return status == LUA_OK ? lua_gettop(L) : lua_error(L);
 }
 
-static int call_wrapped(lua_State *L) {
-    Host *h = lua_touserdata(L, lua_upvalueindex(HOST));
-    int n = lua_gettop(L);
-    const char *scope = NULL;
-    if (lua_toboolean(L, lua_upvalueindex(IS_MODULE))) {
-        scope = module_scope(L, h);
-        lua_settop(L, n);
-    }
-    luaL_checkstack(L, n + 4, "too many arguments");
+/* Calls a function with n arguments in an entry for the caller of the C function that runs. On the
+ * stack are the arguments, the guard, the function, and nothing else. */
+static int call_in_entry(lua_State *L, Host *h, int n, const char *scope) {
     bool in_main = lua_pushthread(L);
-    lua_settop(L, n);
+    lua_pop(L, 1);
     if (!push_entry(L, h, scope)) state_check(L, h, err_nomem(&h->cx, "the call"));
     if (!in_main) return call_in_coroutine(L, h, n);
-    lua_pushvalue(L, lua_upvalueindex(GUARD));
-    lua_toclose(L, -1);
-    lua_pushvalue(L, lua_upvalueindex(FUNCTION));
+    lua_toclose(L, n + 1);
     for (int i = 1; i <= n; i++) lua_pushvalue(L, i);
     lua_call(L, n, LUA_MULTRET);
     return lua_gettop(L) - n - 1;
+}
+
+int where_call(lua_State *L, Host *h, int n) {
+    luaL_checkstack(L, n + 6, "too many arguments");
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &guard_key);
+    lua_insert(L, -2);
+    return call_in_entry(L, h, n, NULL);
+}
+
+static int call_wrapped(lua_State *L) {
+    Host *h = lua_touserdata(L, lua_upvalueindex(HOST));
+    int n = lua_gettop(L);
+    lua_Integer kind = lua_tointeger(L, lua_upvalueindex(KIND));
+    const char *scope = NULL;
+    if (n > kind / 2)
+        return usage_surplus(L, h, lua_tostring(L, lua_upvalueindex(NAME)), (int)(kind / 2));
+    if (kind & 1) {
+        scope = module_scope(L, h);
+        lua_settop(L, n);
+    }
+    luaL_checkstack(L, n + 6, "too many arguments");
+    lua_pushvalue(L, lua_upvalueindex(GUARD));
+    lua_pushvalue(L, lua_upvalueindex(FUNCTION));
+    return call_in_entry(L, h, n, scope);
 }
 
 /* in_scope(name, fn, ...): calls fn where ops carry the name behind the scope around it. */
@@ -228,15 +251,40 @@ static int in_scope(lua_State *L) {
     return lua_gettop(L);
 }
 
-/* wrap(fn [, is_module]): a C function stays as it is. An op finds the user's frame by itself: no
- * tail call drops a frame in favour of a C function. */
+/* How many arguments a Lua function of the library takes; users' functions are called as Lua calls
+ * them, with any number. */
+static int most_of(lua_State *L, int index) {
+    lua_Debug ar;
+    lua_pushvalue(L, index);
+    lua_getinfo(L, ">Su", &ar);
+    return is_library(&ar) && !ar.isvararg ? ar.nparams : INT_MAX;
+}
+
+/* wrap(fn [, is_module [, name]]): a C function stays as it is. An op finds the user's frame by
+ * itself: no tail call drops a frame in favour of a C function. */
 static int wrap(lua_State *L) {
     value_check_type(L, 1, LUA_TFUNCTION, "wrap");
-    lua_settop(L, IS_MODULE);
+    lua_settop(L, 3);
     if (lua_iscfunction(L, FUNCTION)) return lua_settop(L, FUNCTION), 1;
+    lua_pushvalue(L, FUNCTION);
+    lua_pushinteger(L, kind_of(most_of(L, FUNCTION), lua_toboolean(L, 2)));
     lua_rawgetp(L, LUA_REGISTRYINDEX, &guard_key);
     lua_pushlightuserdata(L, state_of(L));
-    lua_pushcclosure(L, call_wrapped, HOST);
+    lua_pushvalue(L, 3);
+    lua_pushcclosure(L, call_wrapped, NAME);
+    return 1;
+}
+
+/* accepts(fn): how many arguments it takes; any number of what users write, one of what is C. */
+static int accepts(lua_State *L) {
+    value_check_type(L, 1, LUA_TFUNCTION, "accepts");
+    lua_settop(L, 1);
+    lua_Integer most = lua_iscfunction(L, 1) ? 1 : INT_MAX;
+    if (lua_tocfunction(L, 1) == call_wrapped) {
+        lua_getupvalue(L, 1, KIND);
+        most = lua_tointeger(L, -1) / 2;
+    }
+    lua_pushinteger(L, most);
     return 1;
 }
 
@@ -269,11 +317,9 @@ void where_set_path(lua_State *L, int module, const char *path) {
 }
 
 void where_open(lua_State *L) {
-    static const luaL_Reg fns[] = {{"wrap", wrap},
-                                   {"unwrap", unwrap},
-                                   {"set_path", set_path},
-                                   {"in_scope", in_scope},
-                                   {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"wrap", wrap},         {"unwrap", unwrap},
+                                   {"accepts", accepts},   {"set_path", set_path},
+                                   {"in_scope", in_scope}, {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
     lua_newuserdatauv(L, 0, 0);
     lua_createtable(L, 0, 1);

@@ -374,6 +374,10 @@ end
 
 Tensor.block_until_ready = M.block_until_ready
 
-for name, fn in pairs(Tensor) do core.methods "meshlua.Tensor"[name] = core.wrap(fn) end
+for name, fn in pairs(Tensor) do
+  core.methods "meshlua.Tensor"[name] = core.wrap(fn, false, "Tensor:" .. name)
+end
+
+M.make_array_from_callback = lib.named("make_array_from_callback", M.make_array_from_callback)
 
 return lib.export(M)

@@ -101,8 +101,8 @@ end
 --- The largest (smallest) of all devices' x along mesh axes, element by element. Not differentiable.
 M.pmax, M.pmin = extremum("pmax", "max"), extremum("pmin", "min")
 
-local function check_options(who, options, known)
-  options = lib.options(who, options, known)
+local function check_options(who, options)
+  options = lib.options(who, options)
   return options, options.tiled or false
 end
 
@@ -112,8 +112,8 @@ end
 ---@param axis_name string|string[]
 ---@param options {axis: integer, tiled: boolean}?
 function M.all_gather(x, axis_name, options)
+  local o, tiled = check_options("all_gather", options)
   local axes = axes_of("all_gather", axis_name)
-  local o, tiled = check_options("all_gather", options, {axis = true, tiled = "boolean"})
   return each("all_gather", x, function(t)
     local dim = axis_of("all_gather", o.axis or 1, tiled and t.ndim or t.ndim + 1)
     if not tiled then t = shapes.expand_dims(t, dim) end
@@ -138,8 +138,8 @@ end
 ---@param axis_name string|string[]
 ---@param options {scatter_dimension: integer, tiled: boolean}?
 function M.psum_scatter(x, axis_name, options)
+  local o, tiled = check_options("psum_scatter", options)
   local axes, n = axes_of("psum_scatter", axis_name)
-  local o, tiled = check_options("psum_scatter", options, {scatter_dimension = true, tiled = "boolean"})
   return each("psum_scatter", x, function(t)
     t = no_bool(t)
     local dim = axis_of("psum_scatter", o.scatter_dimension or 1, t.ndim)
@@ -159,7 +159,7 @@ end
 ---@param options {tiled: boolean}?
 function M.all_to_all(x, axis_name, split_axis, concat_axis, options)
   local axes, n = axes_of("all_to_all", axis_name)
-  local _, tiled = check_options("all_to_all", options, {tiled = "boolean"})
+  local _, tiled = check_options("all_to_all", options)
   return each("all_to_all", x, function(t)
     local split = axis_of("all_to_all", split_axis, t.ndim)
     local concat = axis_of("all_to_all", concat_axis, t.ndim)
@@ -230,8 +230,8 @@ end
 ---@param axis_name string|string[]
 ---@param options {to: string}?
 function M.pcast(x, axis_name, options)
+  local to = lib.options("pcast", options).to or "varying"
   local axes = axes_of("pcast", axis_name)
-  local to = lib.options("pcast", options, {to = "string"}).to or "varying"
   if to ~= "varying" and to ~= "reduced" and to ~= "unreduced" then
     raise("E_VALUE", "pcast: to = '%s'; a value can be cast to 'varying', 'reduced' and 'unreduced' (psum "
       .. "makes one that is the same on all devices)", to)
@@ -245,5 +245,7 @@ function M.pcast(x, axis_name, options)
     return #rest > 0 and op.pcast(t, {axes = rest, to = to}) or t
   end)
 end
+
+M.all_to_all = lib.named("all_to_all", M.all_to_all)
 
 return lib.export(M)

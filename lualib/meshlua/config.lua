@@ -34,7 +34,7 @@ end
 --- product of longer operands), fuse (elementwise ops run as one program).
 ---@param options {devices: integer|string, passes: table<string, boolean|"default">}
 function M.config(options)
-  options = lib.options("config", options, {devices = true, passes = "table"})
+  options = lib.options("config", options)
   local devices = options.devices
   if devices == nil and options.passes == nil then
     raise("E_VALUE", "config: nothing is asked for; write ml.config{devices = 8}")

@@ -237,7 +237,7 @@ end
 ---@return any carry, any ys E_VALUE, E_SHAPE, E_DTYPE where carries or xs do not fit together
 function M.scan(f, init, xs, options)
   lib.check_function("scan", f)
-  options = lib.options("scan", options, {length = true, reverse = "boolean", unroll = true})
+  options = lib.options("scan", options)
   local unroll, reverse = options.unroll or 1, options.reverse or false
   if math.type(unroll) ~= "integer" or unroll < 1 then
     raise("E_VALUE", "scan: unroll must be a whole number from 1 on, not %s", lib.not_whole(unroll))

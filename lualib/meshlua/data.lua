@@ -176,7 +176,7 @@ end
 --- seed: default 0
 ---@return fun(step: integer): table<string, Tensor>
 function Records:shuffled(options)
-  options = lib.options("shuffled", options, {batch = "number", seed = "number", shardings = "table"})
+  options = lib.options("shuffled", options)
   local size, seed, shardings = options.batch, options.seed or 0, options.shardings
   check_batch("shuffled", size)
   return function(step)
@@ -281,5 +281,7 @@ function M.idx(files)
   return new_records(count, fields)
 end
 
-lib.export(Records)
-return lib.export(M)
+lib.export(Records, "Records:")
+lib.strict(Records, "Records", "Records")
+M.windows = lib.named("data.windows", M.windows)
+return lib.strict(lib.export(M, "data."), "data", "data.")

@@ -11,11 +11,6 @@ local BACKENDS = {"auto", "mpi", "nccl", "gloo"}
 local PRECISIONS = {"no", "fp16", "bf16"}
 local DEFAULT_PORT = 29500
 
-local known = {enabled = "boolean", world_size = true, backend = true, rank = true, local_rank = true,
-  num_nodes = true, num_processes_per_node = true, master_addr = "string", master_port = true,
-  tensor_parallel_size = true, pipeline_parallel_size = true, mesh_shape = "table",
-  mesh_axis_names = "table", mixed_precision = true}
-
 --- The whole number in [low, high] under a name, or what stands for none.
 local function whole(options, name, low, high, otherwise)
   local n = options[name]
@@ -147,7 +142,7 @@ function Config:is_local_main_process() return self.local_rank == 0 end
 --- mesh_shape: integer[]?, mesh_axis_names: string[]?, mixed_precision: "no"|"fp16"|"bf16"?}?
 ---@return DistributedConfig
 function M.distributed(options)
-  options = lib.options("distributed", options, known)
+  options = lib.options("distributed", options)
   local here = core.ranks()
   local enabled = options.enabled ~= false
   local world = whole(options, "world_size", 1, 65535, enabled and core.process_count() or 1)
@@ -178,5 +173,8 @@ function M.distributed(options)
   end
   return setmetatable(config, Config)
 end
+
+lib.export(Config, "DistributedConfig:")
+lib.strict(Config, "DistributedConfig", "DistributedConfig")
 
 return lib.export(M)

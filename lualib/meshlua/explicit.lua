@@ -9,8 +9,6 @@ local raise = lib.raise
 
 local M = {}
 
-local fields = {partitions = "table", unreduced = "table", reduced = "table", unreduced_kind = "string"}
-
 --- A P like this one with some of its fields replaced:
 --- spec:update{partitions = {"x", false}, unreduced = {"y"}}. In partitions a hole is false.
 ---@param spec P
@@ -18,7 +16,7 @@ local fields = {partitions = "table", unreduced = "table", reduced = "table", un
 ---@return P
 local function update(spec, changes)
   if not core.is_spec(spec) then raise("E_SPEC", "P:update: expected a P, got %s", lib.kind(spec)) end
-  changes = lib.options("P:update", changes, fields)
+  changes = lib.options("P:update", changes)
   local entries = changes.partitions or spec.partitions
   local options = {unreduced = changes.unreduced or spec.unreduced, reduced = changes.reduced or spec.reduced,
     unreduced_kind = changes.unreduced_kind or not changes.unreduced and spec.unreduced_kind or nil}
@@ -26,7 +24,7 @@ local function update(spec, changes)
   list[#entries + 1] = options
   return core.P(table.unpack(list, 1, #entries + 1))
 end
-core.methods("meshlua.P").update = core.wrap(update)
+core.methods("meshlua.P").update = core.wrap(update, false, "P:update")
 
 -- ---- which mesh, which sharding ---------------------------------------------------------------------
 
@@ -128,18 +126,15 @@ end
 
 -- ---- out_sharding -----------------------------------------------------------------------------------
 
---- The function on tensors with an option more: a table with out_sharding as the last argument says how the
---- result lies, and settles what the operands' layouts leave open.
+--- The function on tensors that takes a table of names behind the other arguments: optional parameters, and
+--- out_sharding, which says how the result lies, and settles what the operands' layouts leave open.
 function M.with_out_sharding(who, fn)
-  return core.with_option("out_sharding", core.wrap(fn), core.wrap(function(...)
-    local args, rest, n = table.pack(...), {}, select("#", ...)
-    local last = args[n]
-    for key, value in next, last do rest[key] = value end
-    rest.out_sharding = nil
-    args[n] = next(rest) ~= nil and rest or nil
-    args.n = args[n] and n or n - 1
+  fn = core.wrap(fn, false, who)
+  return core.with_option("out_sharding", fn, core.wrap(function(...)
+    local args, out_sharding = lib.by_name(who, ...)
+    if out_sharding == nil then return fn(table.unpack(args, 1, args.n)) end
     local name = who .. ": out_sharding"
-    local sharding = bind(name, last.out_sharding, mesh_of(args))
+    local sharding = bind(name, out_sharding, mesh_of(args))
     local results = traced.run(function()
       local _ <close> = core.resolving(sharding)
       local list = table.pack(fn(table.unpack(args, 1, args.n)))
@@ -183,7 +178,7 @@ end
 ---@param options {axes: string|string[]?, out_sharding: NamedSharding|P|table}
 function M.auto_axes(fn, options)
   lib.check_function("auto_axes", fn)
-  options = lib.options("auto_axes", options, {axes = true, out_sharding = true})
+  options = lib.options("auto_axes", options)
   local out = options.out_sharding
   if out == nil then
     raise("E_KEY", "auto_axes: out_sharding is missing; say how the results lie: {out_sharding = P(...)}")
@@ -216,7 +211,7 @@ end
 ---@param options {axes: string|string[]?, in_sharding: NamedSharding|P|table}
 function M.explicit_axes(fn, options)
   lib.check_function("explicit_axes", fn)
-  options = lib.options("explicit_axes", options, {axes = true, in_sharding = true})
+  options = lib.options("explicit_axes", options)
   local ins = options.in_sharding
   if ins == nil then
     raise("E_KEY", "explicit_axes: in_sharding is missing; say how the arguments lie: {in_sharding = P(...)}")

@@ -10,13 +10,11 @@ local raise = lib.raise
 
 local M = {}
 
-local known = {argnums = true, has_aux = "boolean"}
-
 local function is_float(x) return x.dtype:match("float") ~= nil end
 
 --- Checks options; returns the list of argument numbers and whether one number was given.
 local function read(who, options)
-  options = lib.options(who, options, known)
+  options = lib.options(who, options)
   local numbers = options.argnums or 1
   local single = math.type(numbers) == "integer"
   if single then numbers = {numbers} end

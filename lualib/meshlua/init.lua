@@ -2,7 +2,7 @@
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 
-local ops = lib.export(require "meshlua.ops")
+local ops = require "meshlua.ops"
 local mesh = require "meshlua.mesh"
 local jit = require "meshlua.jit"
 local grad = require "meshlua.grad"
@@ -15,19 +15,20 @@ local ml = {core = core}
 
 for name, fn in pairs(ops) do ml[name] = fn end
 
-ml.P, ml.NamedSharding = core.P, core.NamedSharding
+ml.P = core.P
 ml.Auto, ml.Explicit, ml.Manual = "auto", "explicit", "manual"
 ml.Mesh, ml.make_mesh, ml.AbstractMesh = mesh.Mesh, mesh.make_mesh, mesh.AbstractMesh
 ml.set_mesh, ml.get_mesh = mesh.set_mesh, mesh.get_mesh
 ml.device_put, ml.constrain = mesh.device_put, mesh.constrain
 ml.shard_alike, ml.propagation_barrier = mesh.shard_alike, mesh.propagation_barrier
 for _, name in ipairs {"devices", "device_count", "local_devices", "local_device_count", "process_index",
-  "process_count", "on_stop"} do
-  ml[name] = core[name]
+  "process_count", "on_stop", "typeof", "NamedSharding"} do
+  ml[name] = core.checked(name, core[name])
 end
 for name, fn in pairs(arrays) do ml[name] = fn end
-ml.typeof = core.typeof
-ml.reshard, ml.auto_axes, ml.explicit_axes = explicit.reshard, explicit.auto_axes, explicit.explicit_axes
+for _, name in ipairs {"reshard", "auto_axes", "explicit_axes"} do
+  ml[name] = core.wrap(explicit[name], false, name)
+end
 ml.jit = jit.jit
 ml.grad, ml.value_and_grad, ml.vjp = grad.grad, grad.value_and_grad, grad.vjp
 ml.random = require "meshlua.random"
@@ -54,24 +55,26 @@ for _, name in ipairs {"psum", "pmean", "pmax", "pmin", "all_gather", "psum_scat
   "all_to_all", "axis_index", "axis_size", "pcast"} do functions[name] = "collectives" end
 functions.shard_map, functions.pmap, functions.device_put_replicated = "shard_map", "pmap", "pmap"
 ml.split = nil -- of tensors and of modules: see state.lua
+-- A name that is not there is an error, not nil.
 setmetatable(ml, {__index = function(_, name)
   local from = modules[name] and name or functions[name]
-  if not from then return nil end
+  if not from then return lib.missing("ml", "", name) end
   local module = require("meshlua." .. from)
   ml[name] = modules[name] and module or module[name]
   return ml[name]
-end})
+end, lazy = {modules, functions}})
 
 -- Methods: what takes a tensor first is a method, too.
 local methods, box_methods = core.methods "meshlua.Tensor", core.methods "meshlua.Param"
 local not_methods = {tensor = true, concat = true, stack = true, where = true, full = true,
-  zeros = true, ones = true, iota = true, arange = true, linspace = true, eye = true, scatter_add = true}
+  zeros = true, ones = true, iota = true, arange = true, linspace = true, eye = true, scatter_add = true,
+  einsum = true}
 for name, fn in pairs(ops) do
   if not not_methods[name] then methods[name] = fn end
 end
 methods.constrain, methods.where = mesh.constrain, nil
 for name, fn in pairs(methods) do
-  if not box_methods[name] then box_methods[name] = fn end
+  if not rawget(box_methods, name) then box_methods[name] = fn end
 end
 
 return ml

@@ -86,8 +86,6 @@ local function settle(model, leaves, values)
   return model
 end
 
-local known = {mesh = true, rules = "table", seed = "number"}
-
 --- The module that fn(rngs) makes. On a mesh every Param is computed in its sharding (by the rules, or its
 --- axes), so that no device ever sees the whole; the numbers do not depend on the mesh.
 ---@param fn fun(rngs: Rngs): table
@@ -96,7 +94,7 @@ local known = {mesh = true, rules = "table", seed = "number"}
 ---@return table model
 function M.init(fn, options)
   if type(fn) ~= "function" then raise("E_VALUE", "init: expected a function, got a %s", type(fn)) end
-  options = lib.options("init", options, known)
+  options = lib.options("init", options)
   local seed = options.seed or 0
   if math.type(seed) ~= "integer" then
     raise("E_VALUE", "init: the seed is %s; it must be a whole number", tostring(seed))

@@ -92,9 +92,6 @@ local function check_shardings(what, shardings)
   return copy_of(what, shardings)
 end
 
-local known = {mesh = "Mesh", rules = "table", static = true, donate = true, in_shardings = true,
-  out_shardings = true}
-
 --- What ml.jit gives. A call looks at its arguments: their tables, keys and plain values, and the types of
 --- their tensors and Params.
 ---
@@ -119,7 +116,7 @@ local known = {mesh = "Mesh", rules = "table", static = true, donate = true, in_
 ---@return JittedFunction
 function M.jit(fn, options)
   if type(fn) ~= "function" then raise("E_VALUE", "jit: expected a function, got %s", lib.kind(fn)) end
-  options = lib.options("jit", options, known)
+  options = lib.options("jit", options)
   local names, most = parameters(fn)
   local call = fn
   local mesh, rules = options.mesh, options.rules and copy_of("rules", rules_of.check(options.rules))

@@ -14,17 +14,60 @@ function lib.raise(code, fmt, ...)
   core.raise(code, lib.format(fmt, ...))
 end
 
---- Wraps every function of a module's table, in place; returns the table.
+--- The table of public names; loaded when something is wrong with a call, or has options.
+local function exports() return require "meshlua.exports" end
+
+core.on_misuse {
+  surplus = function(...) return exports().surplus(...) end,
+  unknown = function(...) return exports().unknown(...) end,
+  assigned = function(...) return exports().assigned(...) end,
+  most = function(who) return exports().most(who) end,
+}
+
+--- Wraps every function of a module's table, in place, under the names of their rows; returns the table.
 ---@param module table
+---@param prefix string? of the rows: "random."; default none
 ---@param texts boolean? they make texts of numbers: with decimal points, whatever the locale
 ---@return table
-function lib.export(module, texts)
+function lib.export(module, prefix, texts)
   for name, value in pairs(module) do
     if type(value) == "function" then
-      module[name] = texts and core.plain(core.wrap(value)) or core.wrap(value)
+      value = core.wrap(value, false, (prefix or "") .. name)
+      module[name] = texts and core.plain(value) or value
     end
   end
   return module
+end
+
+--- What lies behind with_option: the arguments of a call whose last is a table of names, each in its place.
+---@param who string
+---@return table arguments, any out_sharding
+function lib.by_name(who, ...) return exports().by_name(who, ...) end
+
+--- fn, whose optional parameters may be given by name in a table behind the others.
+---@param who string its row
+---@param fn function
+function lib.named(who, fn)
+  fn = core.wrap(fn, false, who)
+  return core.with_option("out_sharding", fn, core.wrap(function(...)
+    local args = lib.by_name(who, ...)
+    return fn(table.unpack(args, 1, args.n))
+  end))
+end
+
+--- Raises: a value of this type has no such field or method. For the __index of tables.
+lib.unknown = core.wrap(function(...) return exports().unknown(...) end)
+
+--- Raises: a module has no such name. For its __index.
+lib.missing = core.wrap(function(...) return exports().missing(...) end)
+
+--- Makes it an error to read what a module does not have; returns the module.
+---@param module table
+---@param name string as users write it
+---@param prefix string of its rows
+---@return table
+function lib.strict(module, name, prefix)
+  return setmetatable(module, {__index = function(_, key) return lib.missing(name, prefix, key) end})
 end
 
 --- Is x what ops take in a tensor's place: a tensor, or a Param?
@@ -165,29 +208,12 @@ function lib.names(t)
   return names
 end
 
---- Checks an options table: every key must be in `known` (name -> true, or a type's name: "table", "Mesh").
---- Unknown keys raise with the nearest name.
----@param who string the function, for messages
+--- The options, never nil, once they are what the function's row has: unknown names and wrong types raise.
+---@param who string the function, for messages and its row
 ---@param options table?
----@param known table<string, string|boolean>
----@return table the options, never nil
-function lib.options(who, options, known)
-  if options == nil then return {} end
-  if type(options) ~= "table" then
-    lib.raise("E_VALUE", "%s: options must be a table, not %s", who, lib.kind(options))
-  end
-  for key, value in pairs(options) do
-    local want = known[key]
-    if not want then
-      local near = lib.nearest(tostring(key), lib.names(known))
-      lib.raise("E_KEY", "%s: unknown option '%s'%s", who, tostring(key),
-        near and ("; did you mean '" .. near .. "'?") or "")
-    end
-    if type(want) == "string" and core.type_name(value) ~= want then
-      lib.raise("E_VALUE", "%s: option '%s' must be a %s, not %s", who, key, want, lib.kind(value))
-    end
-  end
-  return options
+---@return table
+function lib.options(who, options)
+  return options == nil and {} or exports().options(who, options)
 end
 
 return lib

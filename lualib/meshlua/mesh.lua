@@ -69,7 +69,7 @@ end
 ---@param names string[]|string
 ---@param options {axis_types: string|string[]|table<string, string>}?
 function M.Mesh(devices, names, options)
-  options = lib.options("Mesh", options, {axis_types = true})
+  options = lib.options("Mesh", options)
   if type(names) == "string" then names = {names} end
   if type(devices) ~= "table" or type(names) ~= "table" then
     raise("E_MESH", "Mesh: expected a list of device ids and a list of names")
@@ -102,7 +102,7 @@ end
 function M.make_mesh(sizes, names, options)
   local devices = options
   if type(options) == "table" and type(next(options)) == "string" then
-    options = lib.options("make_mesh", options, {devices = "table", axis_types = true})
+    options = lib.options("make_mesh", options)
     devices = options.devices
   else
     options = {}
@@ -119,7 +119,7 @@ end
 ---@param options {axis_types: string|string[]|table<string, string>}? as for Mesh
 function M.AbstractMesh(sizes, names, options)
   check_sizes("AbstractMesh", sizes, names)
-  options = lib.options("AbstractMesh", options, {axis_types = true})
+  options = lib.options("AbstractMesh", options)
   return core.mesh_new(names, sizes, nil, axis_types_of("AbstractMesh", options.axis_types, names))
 end
 
@@ -164,8 +164,6 @@ local function as_sharding(who, s)
   return s
 end
 
-local put_options = {donate = "boolean", may_alias = "boolean"}
-
 --- x, or every leaf of a tree, with the given sharding: committed to its devices. A tree of shardings may stop
 --- where one sharding serves all below it; nil leaves a leaf alone. A tensor that lies as asked is given back
 --- itself.
@@ -174,7 +172,7 @@ local put_options = {donate = "boolean", may_alias = "boolean"}
 ---@param options {donate: boolean, may_alias: boolean}? donate: what is moved is gone afterwards. may_alias =
 --- false: always a copy with bytes of its own. E_VALUE where both are asked for
 function M.device_put(x, sharding, options)
-  options = lib.options("device_put", options, put_options)
+  options = lib.options("device_put", options)
   if options.donate and options.may_alias then
     raise("E_VALUE", "device_put: donate and may_alias cannot both be true: what is donated is gone")
   end
@@ -283,7 +281,7 @@ local function with(mesh, rules, fn, ...)
   lib.check_function("with", fn)
   return rules_of.within(mesh, rules, fn, ...)
 end
-core.methods("meshlua.Mesh").with = core.wrap(with)
+core.methods("meshlua.Mesh").with = core.wrap(with, false, "Mesh:with")
 
 --- Puts a mesh into context (nil: none), until another one is put there, or, as `local _ <close> =
 --- ml.set_mesh(mesh)`, until the end of the block. E_STATE inside a traced function.

@@ -22,7 +22,7 @@ M.Optimizer = module.module("Optimizer")
 ---@param transformation Transformation
 ---@param options {clip: number}? clip: the global norm that gradients are scaled down to; default none
 function M.Optimizer:init(model, transformation, options)
-  options = lib.options("Optimizer", options, {clip = "number"})
+  options = lib.options("Optimizer", options)
   if not transform.is_transformation(transformation) then
     raise("E_VALUE", "Optimizer: the second argument must be a transformation, got a %s",
       type(transformation))
@@ -60,7 +60,7 @@ end
 ---@return {grad_norm: Tensor, finite: Tensor?} info grad_norm: the global norm of grads, before clipping.
 --- finite: bool, with if_finite
 function M.Optimizer:update(model, grads, options)
-  options = lib.options("update", options, {if_finite = "boolean"})
+  options = lib.options("Optimizer:update", options)
   local entries, paths = params_of.of(model)
   local updates = params_of.gradients(entries, paths, grads)
   local norm = transform.global_norm(updates)
@@ -89,14 +89,16 @@ function M.Optimizer:update(model, grads, options)
   return {grad_norm = norm, finite = finite}
 end
 
+--- For those who come from elsewhere: raises, and says what to write.
+function M.Optimizer:step() lib.unknown("Optimizer", "step") end
+
 -- ---- the ones with names ----------------------------------------------------------------------------
 
 --- With a model: an Optimizer; without: the transformation, before which `clip` is part of the chain.
-local function made(who, known, make)
-  known.lr, known.clip = true, "number"
+local function made(who, make)
   return function(model, options)
     local alone = options == nil
-    options = lib.options(who, alone and model or options, known)
+    options = lib.options(who, alone and model or options)
     if options.lr == nil then raise("E_VALUE", "%s: the learning rate `lr` is missing", who) end
     transform.check_rate(who, options.lr)
     local transformation = make(options)
@@ -113,7 +115,7 @@ end
 ---@param options {lr: number|Schedule, momentum: number, nesterov: boolean, clip: number}
 --- lr: a number or a schedule. momentum: default none. clip: largest global norm; default none
 ---@return Optimizer
-M.sgd = made("sgd", {momentum = "number", nesterov = "boolean"}, function(options)
+M.sgd = made("sgd", function(options)
   local step = transform.scale_by_learning_rate(options.lr)
   if not options.momentum then return step end
   return transform.chain(transform.trace(options.momentum, {nesterov = options.nesterov}), step)
@@ -178,14 +180,6 @@ local function adam_like(who, options, weight_decay, mask)
   }
 end
 
---- The options of adam, and of adamw with `more`.
-local function adam_options(more)
-  local known = {b1 = "number", b2 = "number", eps = "number", eps_root = "number", mu_dtype = "string",
-    nesterov = "boolean", master = "boolean"}
-  for name, kind in pairs(more) do known[name] = kind end
-  return known
-end
-
 ---@class AdamOptions
 ---@field lr number|Schedule
 ---@field b1 number
@@ -207,7 +201,7 @@ end
 ---@param options AdamOptions see scale_by_adam; lr and clip as sgd. master: updates a float32 copy that the
 --- state keeps of each Param, for Params of 16 bits; default false
 ---@return Optimizer
-M.adam = made("adam", adam_options {}, function(options) return adam_like("adam", options, 0.0) end)
+M.adam = made("adam", function(options) return adam_like("adam", options, 0.0) end)
 
 --- Adam with weight decay beside the gradients, times lr (Loshchilov and Hutter 2019).
 ---@overload fun(options: table): Transformation
@@ -215,7 +209,7 @@ M.adam = made("adam", adam_options {}, function(options) return adam_like("adam"
 ---@param options AdamWOptions weight_decay: default 1e-4. mask: which Params decay: "matrices" (kernels and
 --- embeddings), fun(path, param): boolean, or a tree of booleans; default all. The rest as adam
 ---@return Optimizer
-M.adamw = made("adamw", adam_options {weight_decay = "number", mask = true}, function(options)
+M.adamw = made("adamw", function(options)
   local decay = transform.check_number("adamw", "weight_decay", options.weight_decay or 1e-4, 0)
   return adam_like("adamw", options, decay, options.mask)
 end)
@@ -229,7 +223,7 @@ M.LossScale = loss_scale
 
 local Optimizer = M.Optimizer
 M.Optimizer, M.LossScale = nil, nil
-lib.export(M)
+lib.export(M, "optim.")
 M.Optimizer, M.LossScale = Optimizer, loss_scale
 
-return M
+return lib.strict(M, "optim", "optim.")

@@ -47,8 +47,6 @@ local function of_first_device(x, name)
   return ops.astype(collectives.psum(mine, name), x.dtype)
 end
 
-local known = {axis_name = "string", in_axes = true, out_axes = true, devices = "table"}
-
 --- The size of the mapped dims, which must agree.
 local function size_of(args, in_axes)
   local size, from
@@ -80,7 +78,7 @@ end
 ---@return function
 function M.pmap(fn, options)
   lib.check_function("pmap", fn)
-  options = lib.options("pmap", options, known)
+  options = lib.options("pmap", options)
   local name, in_axes, out_axes = options.axis_name or "devices", options.in_axes or 1, options.out_axes or 1
   local devices = options.devices
   return core.wrap(function(...)

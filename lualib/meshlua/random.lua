@@ -174,7 +174,10 @@ end
 
 local function float_dtype(who, dtype)
   dtype = dtype or "float32"
-  if not formats[dtype] then raise("E_DTYPE", "%s: %s is no float dtype", who, tostring(dtype)) end
+  if not formats[dtype] then
+    raise("E_DTYPE", "%s: %s is no float dtype%s", who, tostring(dtype),
+      type(dtype) == "number" and "; a shape is a list: {2, 3}" or "")
+  end
   return dtype
 end
 
@@ -390,4 +393,4 @@ end
 -- Every one of them takes {out_sharding = P(...)} behind its arguments.
 for name, fn in pairs(M) do M[name] = explicit.with_out_sharding("random." .. name, fn) end
 
-return lib.export(M)
+return lib.strict(M, "random", "random.")

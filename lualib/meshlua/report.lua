@@ -39,6 +39,8 @@ end
 function M.format(text, is_repl)
   local message, trace = text:match "^(.*)\nstack traceback:\n(.*)$"
   message = message or text
+  local hint = package.loaded.meshlua and require("meshlua.exports.foreign").of_error(message)
+  if hint then message = message .. "; " .. hint end
   local lines = {message}
   if not is_repl and not message:find "^[^\n]-:%d+:" then lines[1] = "meshlua: " .. message end
   local user, inner = sort_frames(trace or "")

@@ -271,5 +271,6 @@ function M.shard_largest(axis, min_size)
     return core.P(table.unpack(entries, 1, #shape))
   end
 end
+M.shard_largest = core.wrap(M.shard_largest, false, "shard_largest")
 
 return M

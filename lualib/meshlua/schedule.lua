@@ -51,8 +51,7 @@ end
 ---@return Schedule
 function M.linear(options)
   local who = "schedule.linear"
-  options = lib.options(who, options, {init_value = true, end_value = true, transition_steps = true,
-    transition_begin = true})
+  options = lib.options(who, options)
   local first, last = number(who, options, "init_value"), number(who, options, "end_value")
   local n, begin = steps(who, options, "transition_steps", 0), number(who, options, "transition_begin", 0)
   if n == 0 then return M.constant(first) end
@@ -68,7 +67,7 @@ end
 ---@return Schedule
 function M.cosine(options)
   local who = "schedule.cosine"
-  options = lib.options(who, options, {init_value = true, decay_steps = true, alpha = true, exponent = true})
+  options = lib.options(who, options)
   local first, n = number(who, options, "init_value"), steps(who, options, "decay_steps", 1)
   local alpha, exponent = number(who, options, "alpha", 0), number(who, options, "exponent", 1)
   return function(count)
@@ -108,8 +107,7 @@ end
 ---@return Schedule
 function M.warmup_cosine(options)
   local who = "schedule.warmup_cosine"
-  options = lib.options(who, options, {init_value = true, peak_value = true, warmup_steps = true,
-    decay_steps = true, end_value = true, exponent = true})
+  options = lib.options(who, options)
   local peak, last = number(who, options, "peak_value"), number(who, options, "end_value", 0)
   local warmup, n = steps(who, options, "warmup_steps", 0), steps(who, options, "decay_steps", 1)
   if n <= warmup then
@@ -124,4 +122,4 @@ function M.warmup_cosine(options)
   }, {warmup})
 end
 
-return lib.export(M)
+return lib.strict(lib.export(M, "schedule."), "schedule", "schedule.")

@@ -398,8 +398,6 @@ end
 
 -- ---- the call -----------------------------------------------------------------------------------------
 
-local known = {mesh = true, in_specs = true, out_specs = true, axis_names = true}
-
 local function check_given(options, what)
   local specs = options[what]
   if specs == nil and what == "in_specs" then return nil end
@@ -443,7 +441,7 @@ end
 ---@return function
 function M.shard_map(fn, options)
   lib.check_function("shard_map", fn)
-  options = lib.options("shard_map", options, known)
+  options = lib.options("shard_map", options)
   local ins, outs = check_given(options, "in_specs"), check_given(options, "out_specs")
   local given, axis_names, names = options.mesh, options.axis_names, names_of(fn)
   if given then mesh_of(given) end

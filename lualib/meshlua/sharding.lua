@@ -158,6 +158,8 @@ for type_name, fields in pairs {NamedSharding = of_sharding, Mesh = of_mesh, Ten
   local own = core.fields("meshlua." .. type_name)
   for name, fn in pairs(fields) do own[name] = core.wrap(fn) end
 end
-for name, fn in pairs(Sharding) do core.methods "meshlua.NamedSharding"[name] = core.wrap(fn) end
+for name, fn in pairs(Sharding) do
+  core.methods "meshlua.NamedSharding"[name] = core.wrap(fn, false, "NamedSharding:" .. name)
+end
 
 return {}

@@ -131,12 +131,12 @@ local placed = {in_avals = types.in_avals, out_avals = types.out_avals,
 for name, entry in pairs {Traced = {Traced, types}, Lowered = {Lowered, types},
   Compiled = {Compiled, placed}} do
   local class, fields = entry[1], entry[2]
-  for key, fn in pairs(class) do class[key] = core.wrap(fn) end
+  for key, fn in pairs(class) do class[key] = core.wrap(fn, false, name .. ":" .. key) end
   class.__name = name
   class.__index = function(self, key)
     local field = fields[key]
     if field then return field(rawget(self, "facts")) end
-    return class[key]
+    return class[key] or lib.unknown(name, key)
   end
 end
 
@@ -153,6 +153,6 @@ local methods = {trace = trace, lower = lower, plan = function(step, ...)
   local args = with_structs(table.pack(...))
   return plan(step, table.unpack(args, 1, args.n))
 end}
-for name, fn in pairs(methods) do core.methods("meshlua.jit")[name] = core.wrap(fn) end
+for name, fn in pairs(methods) do core.methods("meshlua.jit")[name] = core.wrap(fn, false, "jit:" .. name) end
 
 return M

@@ -172,4 +172,4 @@ function M.only(tree, of)
 end
 
 M.TensorType = TensorType
-return lib.export(M)
+return lib.strict(lib.export(M, "tree."), "tree", "tree.")

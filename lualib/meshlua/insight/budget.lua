@@ -162,4 +162,4 @@ function M.expect(plan, budget)
   return plan
 end
 
-return lib.export(M, true)
+return lib.export(M, "", true)

@@ -204,4 +204,4 @@ function M.explain(step, ...)
   return setmetatable(e, Explanation)
 end
 
-return lib.export(M, true)
+return lib.export(M, "", true)

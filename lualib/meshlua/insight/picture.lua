@@ -237,7 +237,7 @@ end
 ---@return string? message where the file cannot be written
 ---@return string? code
 function M.visualize_sharding(x, options)
-  options = lib.options("visualize_sharding", options, {file = "string"})
+  options = lib.options("visualize_sharding", options)
   if not options.file then
     print(M.sharding_text(x, core.has_colour ~= nil and core.has_colour "stdout"))
     return
@@ -279,4 +279,4 @@ function M.visualize_mesh(mesh)
   go(mesh.devices, {})
 end
 
-return lib.export(M, true)
+return lib.export(M, "", true)

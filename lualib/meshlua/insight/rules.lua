@@ -163,4 +163,4 @@ function M.explain_rules(rules, model, mesh)
   return report
 end
 
-return lib.export(M, true)
+return lib.export(M, "", true)

@@ -32,4 +32,4 @@ function M.why_sharding(x, ...)
   return table.unpack(texts)
 end
 
-return lib.export(M, true)
+return lib.export(M, "", true)

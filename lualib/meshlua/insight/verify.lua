@@ -272,4 +272,4 @@ function M.verify(step, ...)
   return report
 end
 
-return lib.export(M, true)
+return lib.export(M, "", true)

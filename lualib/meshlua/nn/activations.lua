@@ -2,6 +2,7 @@
 -- what stands around them.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local ops = require "meshlua.ops"
 
 local op = core.op
 
@@ -55,6 +56,6 @@ function M.leaky_relu(x, slope)
   return op.where(op.ge(x, 0), x, op.mul(x, slope + 0.0))
 end
 
-M.tanh, M.sigmoid = op.tanh, op.sigmoid
+M.tanh, M.sigmoid = ops.tanh, ops.sigmoid
 
 return M

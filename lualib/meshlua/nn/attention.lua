@@ -12,8 +12,6 @@ local op, raise = core.op, lib.raise
 
 local M = {}
 
-local known = {mask = true, causal = "boolean", scale = "number", dropout = "number", key = true}
-
 --- The operands and attributes that a mask and dropout add, for q [B,T,H,D] and k [B,S,G,D].
 local function masking(q, k, options, rate, attr)
   local dims = {q.shape[1], q.shape[3], q.shape[2], k.shape[2]}
@@ -38,7 +36,7 @@ end
 --- probabilities that is dropped, with the key
 ---@return Tensor of q's shape
 function M.attention(q, k, v, options)
-  options = lib.options("attention", options, known)
+  options = lib.options("attention", options)
   args.check_tensor("attention", q, "q")
   args.check_tensor("attention", k, "k")
   args.check_tensor("attention", v, "v")
@@ -67,11 +65,6 @@ function M.attention(q, k, v, options)
 end
 
 -- ---- the layer --------------------------------------------------------------------------------------
-
-local layer_options = {rngs = "table", axes = "table", kv_heads = "number", head_dim = "number",
-  causal = "boolean", fused = "boolean", use_bias = "boolean", kernel_init = "function",
-  out_kernel_init = "function", bias_init = "function", param_dtype = "string", dtype = "string",
-  rope = "number", dropout = "number"}
 
 --- The head counts that divide a width, for messages.
 local function divisors(width, near)
@@ -108,7 +101,7 @@ M.MultiHeadAttention = module.module("MultiHeadAttention")
 --- its own, with keys that come with the call; default 0. The rest as Linear's.
 function M.MultiHeadAttention:init(width, heads, options)
   local who = "MultiHeadAttention"
-  options = lib.options(who, options, layer_options)
+  options = lib.options(who, options)
   width = linear.features(who, "the width", width)[1]
   heads = linear.features(who, "heads", heads)[1]
   local kv_heads = linear.features(who, "kv_heads", options.kv_heads or heads)[1]
@@ -167,8 +160,6 @@ local function with_heads(x, name)
   return mesh_of.constrain(x, names)
 end
 
-local call_options = {mask = true, kv = true, causal = "boolean", rngs = "table"}
-
 --- One third of the fused projection.
 local function third(qkv, i)
   local ranges = {}
@@ -182,7 +173,7 @@ end
 --- keys and values are made of (default x). causal: default the layer's. rngs: keys of the dropout
 ---@return Tensor of x's shape
 function M.MultiHeadAttention:__call(x, options)
-  options = lib.options("MultiHeadAttention", options, call_options)
+  options = lib.options("MultiHeadAttention:__call", options)
   local q, k, v
   if self.qkv then
     if options.kv then

@@ -13,10 +13,6 @@ local op, raise = core.op, lib.raise
 
 local M = {}
 
-local known = {rngs = "table", axes = true, momentum = "number", epsilon = "number", use_bias = "boolean",
-  use_scale = "boolean", scale_init = "function", bias_init = "function", param_dtype = "string",
-  dtype = "string"}
-
 --- (x - mean) / sqrt(variance + epsilon) * scale + bias for each feature, the last dim (Ioffe and Szegedy
 --- 2015). Training (see :train() and :eval()) takes mean and variance of the whole batch, however it is split,
 --- and moves the running ones, Params `mean` and `var` of kind "batch_stat", toward them.
@@ -29,7 +25,7 @@ M.BatchNorm = module.module("BatchNorm")
 ---@param features integer size of the last dim
 ---@param options BatchNormOptions
 function M.BatchNorm:init(features, options)
-  options = lib.options("BatchNorm", options, known)
+  options = lib.options("BatchNorm", options)
   local n = linear.features("BatchNorm", "features", features)
   local dtype, axes = options.param_dtype or "float32", options.axes
   self.momentum, self.epsilon = options.momentum or 0.99, options.epsilon or 1e-5

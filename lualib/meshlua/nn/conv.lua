@@ -13,10 +13,6 @@ local op, raise = core.op, lib.raise
 
 local M = {}
 
-local known = {rngs = "table", axes = true, bias_axes = true, use_bias = "boolean", strides = true,
-  padding = true, input_dilation = true, kernel_dilation = true, groups = "number",
-  kernel_init = "function", bias_init = "function", param_dtype = "string", dtype = "string"}
-
 --- y = conv(x, kernel) + bias.
 M.Conv = module.module("Conv")
 
@@ -35,7 +31,7 @@ M.Conv = module.module("Conv")
 ---@param window integer[] the kernel's spatial dims: {3, 3}
 ---@param options ConvLayerOptions padding: default "same", as flax
 function M.Conv:init(n_in, n_out, window, options)
-  options = lib.options("Conv", options, known)
+  options = lib.options("Conv", options)
   n_in = linear.features("Conv", "in_features", n_in)[1]
   n_out = linear.features("Conv", "out_features", n_out)[1]
   window = linear.features("Conv", "the kernel's window", window)
@@ -76,12 +72,10 @@ end
 
 -- ---- pooling --------------------------------------------------------------------------------------
 
-local known_pool = {strides = true, padding = true, count_include_pad = "boolean"}
-
 --- A window and strides of the spatial dims as those of all dims, and the pads.
 local function pool_of(who, x, window, options)
   args.check_tensor(who, x)
-  options = lib.options(who, options, known_pool)
+  options = lib.options(who, options)
   local n = x.ndim - 2
   if n < 1 then
     raise("E_SHAPE", "%s: x is %s; expected [batch, spatial..., features]", who, core.typeof(x))

@@ -29,8 +29,6 @@ function M.dropout(x, rate, key)
   return core.op.dropout(x, key, {keep = 1.0 - rate, strides = strides})
 end
 
-local known = {rngs = "table", stream = "string"}
-
 --- Drops elements while training (see :train() and :eval()).
 M.Dropout = module.module("Dropout")
 
@@ -38,7 +36,7 @@ M.Dropout = module.module("Dropout")
 ---@param options {rngs: Rngs, stream: string}? rngs: keys of its own, from a fork of the stream (default
 --- "dropout"); without it they come with each call
 function M.Dropout:init(rate, options)
-  options = lib.options("Dropout", options, known)
+  options = lib.options("Dropout", options)
   if type(rate) ~= "number" or not (rate >= 0 and rate <= 1) then
     raise("E_VALUE", "Dropout: the rate is %s; it must be from 0 to 1", tostring(rate))
   end

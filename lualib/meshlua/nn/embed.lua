@@ -10,9 +10,6 @@ local op, raise = core.op, lib.raise
 
 local M = {}
 
-local known = {rngs = "table", axes = true, embedding_init = "function", param_dtype = "string",
-  dtype = "string"}
-
 M.Embed = module.module("Embed")
 
 ---@param num_embeddings integer ids are 0 .. num_embeddings - 1
@@ -21,7 +18,7 @@ M.Embed = module.module("Embed")
 --- embedding_init: default variance_scaling(1, "fan_in", "normal") over the features, as flax. dtype: of the
 --- result; default param_dtype (float32).
 function M.Embed:init(num_embeddings, features, options)
-  options = lib.options("Embed", options, known)
+  options = lib.options("Embed", options)
   local rows = linear.features("Embed", "num_embeddings", num_embeddings)[1]
   local width = linear.features("Embed", "features", features)[1]
   self.dtype = options.dtype

@@ -7,7 +7,7 @@ local param = require "meshlua.nn.param"
 local rngs = require "meshlua.nn.rngs"
 local stack = require "meshlua.nn.stack"
 
-local M = lib.export {
+local M = lib.export({
   module = function(name) return (module.module(name)) end,
   is_module = module.is_module,
   each_module = module.each,
@@ -19,7 +19,7 @@ local M = lib.export {
   dropout = require("meshlua.nn.dropout").dropout,
   max_pool = conv.max_pool,
   avg_pool = conv.avg_pool,
-}
+}, "nn.")
 
 M.Rngs, M.RngStream, M.Sequential = rngs.Rngs, rngs.RngStream, module.Sequential
 M.Linear = require("meshlua.nn.linear").Linear
@@ -31,11 +31,12 @@ M.Conv = conv.Conv
 M.MoE = require("meshlua.nn.moe").MoE
 M.MultiHeadAttention = attention.MultiHeadAttention
 M.Dropout = require("meshlua.nn.dropout").Dropout
-M.initializers = lib.export(require "meshlua.nn.initializers")
+M.initializers = lib.strict(lib.export(require "meshlua.nn.initializers", "initializers."), "nn.initializers",
+  "initializers.")
 
-for _, functions in ipairs {lib.export(require "meshlua.nn.activations"),
-    lib.export(require "meshlua.nn.losses")} do
+for _, functions in ipairs {require "meshlua.nn.activations", (require "meshlua.nn.losses")} do
+  lib.export(functions, "nn.")
   for name, fn in pairs(functions) do M[name] = fn end
 end
 
-return M
+return lib.strict(M, "nn", "nn.")

@@ -97,8 +97,6 @@ local function fans(who, shape, in_axis, out_axis, batch_axis)
   return n_in * field, n_out * field
 end
 
-local known = {in_axis = true, out_axis = true, batch_axis = true}
-
 -- Standard deviation of the standard normal cut to [-2, 2].
 local CUT_STDDEV = .87962566103423978
 
@@ -122,19 +120,10 @@ local denominators = {
   fan_geo_avg = function(n_in, n_out) return (n_in * n_out) ^ 0.5 end,
 }
 
---- Mean 0 and variance scale / n, where n is the number of inputs (mode "fan_in"), of outputs ("fan_out"),
---- or their arithmetic ("fan_avg") or geometric ("fan_geo_avg") mean. (He et al. 2015; Glorot and Bengio
---- 2010; LeCun et al. 1998)
----@param scale number
----@param mode "fan_in"|"fan_out"|"fan_avg"|"fan_geo_avg"
----@param distribution "truncated_normal"|"normal"|"uniform"
----@param options {in_axis: integer|integer[], out_axis: integer|integer[], batch_axis: integer|integer[]}?
---- dims of the shape; default what the layer says, else -2, -1 and none
----@return Initializer
-function M.variance_scaling(scale, mode, distribution, options)
-  local who = "initializers.variance_scaling"
+--- variance_scaling, for the function that errors name.
+local function scaling(who, scale, mode, distribution, options)
   number(who, scale)
-  options = lib.options(who, options, known)
+  options = lib.options(who, options)
   local denominator, draw = denominators[mode], draws[distribution]
   if not denominator then
     raise("E_VALUE", "%s: the mode is '%s'; there are %s", who, tostring(mode),
@@ -156,18 +145,33 @@ function M.variance_scaling(scale, mode, distribution, options)
   end
 end
 
-local function family(scale, mode, distribution)
-  return function(options) return M.variance_scaling(scale, mode, distribution, options) end
+--- Mean 0 and variance scale / n, where n is the number of inputs (mode "fan_in"), of outputs ("fan_out"),
+--- or their arithmetic ("fan_avg") or geometric ("fan_geo_avg") mean. (He et al. 2015; Glorot and Bengio
+--- 2010; LeCun et al. 1998)
+---@param scale number
+---@param mode "fan_in"|"fan_out"|"fan_avg"|"fan_geo_avg"
+---@param distribution "truncated_normal"|"normal"|"uniform"
+---@param options {in_axis: integer|integer[], out_axis: integer|integer[], batch_axis: integer|integer[]}?
+--- dims of the shape; default what the layer says, else -2, -1 and none
+---@return Initializer
+function M.variance_scaling(scale, mode, distribution, options)
+  return scaling("initializers.variance_scaling", scale, mode, distribution, options)
+end
+
+local function family(name, scale, mode, distribution)
+  return function(options) return scaling("initializers." .. name, scale, mode, distribution, options) end
 end
 
 --- The named members of variance_scaling; each takes its options.
-M.lecun_normal = family(1.0, "fan_in", "truncated_normal")
-M.lecun_uniform = family(1.0, "fan_in", "uniform")
-M.he_normal = family(2.0, "fan_in", "truncated_normal")
-M.he_uniform = family(2.0, "fan_in", "uniform")
-M.xavier_normal = family(1.0, "fan_avg", "truncated_normal")
-M.xavier_uniform = family(1.0, "fan_avg", "uniform")
-M.glorot_normal, M.glorot_uniform = M.xavier_normal, M.xavier_uniform
-M.kaiming_normal, M.kaiming_uniform = M.he_normal, M.he_uniform
+M.lecun_normal = family("lecun_normal", 1.0, "fan_in", "truncated_normal")
+M.lecun_uniform = family("lecun_uniform", 1.0, "fan_in", "uniform")
+M.he_normal = family("he_normal", 2.0, "fan_in", "truncated_normal")
+M.he_uniform = family("he_uniform", 2.0, "fan_in", "uniform")
+M.xavier_normal = family("xavier_normal", 1.0, "fan_avg", "truncated_normal")
+M.xavier_uniform = family("xavier_uniform", 1.0, "fan_avg", "uniform")
+M.glorot_normal = family("glorot_normal", 1.0, "fan_avg", "truncated_normal")
+M.glorot_uniform = family("glorot_uniform", 1.0, "fan_avg", "uniform")
+M.kaiming_normal = family("kaiming_normal", 2.0, "fan_in", "truncated_normal")
+M.kaiming_uniform = family("kaiming_uniform", 2.0, "fan_in", "uniform")
 
 return M

@@ -10,9 +10,6 @@ local op, raise = core.op, lib.raise
 
 local M = {}
 
-local known = {rngs = "table", axes = true, bias_axes = true, use_bias = "boolean",
-  kernel_init = "function", bias_init = "function", param_dtype = "string", dtype = "string"}
-
 --- Positive whole numbers as a list.
 local function features(who, what, n)
   if type(n) == "number" then n = {n} end
@@ -95,7 +92,7 @@ M.Linear = module.module("Linear")
 --- true. kernel_init: default lecun_normal. bias_init: default zeros. param_dtype: default float32. dtype: in
 --- which it computes; default where input and kernel meet.
 function M.Linear:init(n_in, n_out, options)
-  options = lib.options("Linear", options, known)
+  options = lib.options("Linear", options)
   n_in, n_out = features("Linear", "in_features", n_in), features("Linear", "out_features", n_out)
   local shape, dtype = joined(n_in, n_out), options.param_dtype or "float32"
   self.inputs = #n_in

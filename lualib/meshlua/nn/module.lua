@@ -110,7 +110,13 @@ function base.train(self) return set_training(self, true) end
 --- Switches the module and all in it to evaluation; returns it.
 function base.eval(self) return set_training(self, false) end
 
-for name, method in pairs(base) do base[name] = core.wrap(method) end
+-- Words of other libraries: they raise, and say what to write.
+for _, name in ipairs {"zero_grad", "state_dict", "load_state_dict", "named_parameters", "requires_grad_",
+  "cuda"} do
+  base[name] = function(...) return lib.unknown("module", name, ...) end
+end
+
+for name, method in pairs(base) do base[name] = core.wrap(method, false, "module:" .. name) end
 
 local function construct(meta, methods, ...)
   local self = setmetatable({training = true}, meta)
@@ -149,7 +155,7 @@ function M.module(name, missing)
           key)
       end
       -- init runs while the module has no place in a tree yet: no scope of its own.
-      if type(value) == "function" and key ~= "init" then value = core.wrap(value, true) end
+      if type(value) == "function" then value = core.wrap(value, key ~= "init", name .. ":" .. key) end
       if event then meta[key] = value else methods[key] = value end
     end,
     __call = core.wrap(function(_, ...) return construct(meta, methods, ...) end),
@@ -174,8 +180,20 @@ function M.Sequential:init(layers)
   end
 end
 
+--- Further arguments go to the layers that take them: rngs to Dropout, and not to relu.
 function M.Sequential:__call(x, ...)
-  for _, layer in ipairs(self) do x = layer(x, ...) end
+  local n = select("#", ...)
+  if n == 0 then
+    for _, layer in ipairs(self) do x = layer(x) end
+    return x
+  end
+  local more = {...}
+  for _, layer in ipairs(self) do
+    local is_module = M.is_module(layer)
+    local fn = is_module and getmetatable(layer).__call or layer
+    local takes = fn and core.accepts(fn) - (is_module and 2 or 1) or n
+    x = layer(x, table.unpack(more, 1, math.min(n, takes)))
+  end
   return x
 end
 

@@ -13,9 +13,6 @@ local op, raise = core.op, lib.raise
 
 local M = {}
 
-local known = {rngs = "table", top_k = "number", capacity_factor = "number", activation = "function",
-  kernel_init = "function", param_dtype = "string", dtype = "string"}
-
 --- Experts of two matrices each, on the logical axis "expert", behind a router. Tokens are taken in groups, the
 --- rows of the batch: in each an expert has room for `capacity` tokens, first choices before second ones, and
 --- what finds no room passes by (GShard: Lepikhin et al. 2020, algorithm 1). Dispatch and combination are
@@ -37,7 +34,7 @@ M.MoE = module.module("MoE")
 ---@param experts integer
 ---@param options MoEOptions
 function M.MoE:init(width, hidden, experts, options)
-  options = lib.options("MoE", options, known)
+  options = lib.options("MoE", options)
   for name, n in pairs {width = width, hidden = hidden, experts = experts} do
     if math.type(n) ~= "integer" or n < 1 then
       raise("E_VALUE", "MoE: %s is %s; it must be a whole number from 1 on", name, tostring(n))

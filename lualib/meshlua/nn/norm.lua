@@ -9,10 +9,6 @@ local op, raise = core.op, lib.raise
 
 local M = {}
 
-local known = {rngs = "table", axes = true, epsilon = "number", use_bias = "boolean",
-  use_scale = "boolean", scale_init = "function", bias_init = "function", param_dtype = "string",
-  dtype = "string"}
-
 local function constant(x, value)
   return op.full {dims = {x.shape[x.ndim]}, value = value, dtype = x.dtype}
 end
@@ -63,7 +59,7 @@ M.LayerNorm = module.module("LayerNorm")
 --- epsilon: default 1e-6, as flax. use_bias, use_scale: default true. axes: of scale and bias. dtype: in which
 --- it computes; default where input and Params meet.
 function M.LayerNorm:init(features, options)
-  options = lib.options("LayerNorm", options, known)
+  options = lib.options("LayerNorm", options)
   local n, dtype = init_scale(self, "LayerNorm", features, options)
   if options.use_bias == false then return end
   self.bias = linear.bias_param("LayerNorm", options.rngs, options.bias_init, n, dtype,
@@ -85,11 +81,7 @@ M.RMSNorm = module.module("RMSNorm")
 ---@param features integer
 ---@param options NormOptions without those of the bias
 function M.RMSNorm:init(features, options)
-  local own = {}
-  for key, value in pairs(known) do
-    if not key:find "bias" then own[key] = value end
-  end
-  init_scale(self, "RMSNorm", features, lib.options("RMSNorm", options, own))
+  init_scale(self, "RMSNorm", features, lib.options("RMSNorm", options))
 end
 
 ---@param x Tensor [..., features]

@@ -58,8 +58,6 @@ local function stacked(boxes, axis)
   return param.Param(value, meta)
 end
 
-local known = {axis = "string"}
-
 --- The modules make(1), ..., make(n) as one of their kind: each Param has a leading dim of size n, and its logical
 --- axes (and opt_axes) the name `axis` in front; those that are a P have the dim whole. nn.scan goes through the
 --- layers, nn.layer takes one out. Raises where the layers differ in more than the values of their Params.
@@ -68,7 +66,7 @@ local known = {axis = "string"}
 ---@param options {axis: string}? axis: the logical name of the new dim; default "layers"
 ---@return table module
 function M.stack(n, make, options)
-  options = lib.options("nn.stack", options, known)
+  options = lib.options("nn.stack", options)
   if lib.check_integer("nn.stack", "how many layers", n) < 1 then
     raise("E_VALUE", "nn.stack: %d layers; there is at least one", n)
   end

@@ -9,9 +9,6 @@ local check_tensor, each = args.check_tensor, args.each
 
 local M = {}
 
-local known = {strides = true, padding = true, input_dilation = true, kernel_dilation = true,
-  groups = "number"}
-
 ---@class ConvOptions
 ---@field strides integer|integer[] default 1
 ---@field padding "same"|"valid"|integer[][] {low, high} for each spatial dim; default "valid"
@@ -28,7 +25,7 @@ local known = {strides = true, padding = true, input_dilation = true, kernel_dil
 function M.conv(x, w, options)
   check_tensor("conv", x)
   check_tensor("conv", w)
-  options = lib.options("conv", options, known)
+  options = lib.options("conv", options)
   local n = x.ndim - 2
   if n < 1 or w.ndim ~= x.ndim then
     raise("E_SHAPE", "conv: x is %s and the kernel %s; expected [batch, spatial..., in] and "
@@ -53,8 +50,6 @@ function M.conv(x, w, options)
     w_dilation = w_dilation, groups = lib.check_integer("conv", "groups", options.groups or 1)})
 end
 
-local known_window = {strides = true, padding = true}
-
 --- The largest, or the sum, of each window that slides over x. A window sees only what x has: pads add
 --- nothing to a sum, and are never the largest. The gradient of a largest goes to the first of equal ones.
 ---@param x Tensor
@@ -64,7 +59,7 @@ local known_window = {strides = true, padding = true}
 ---@return Tensor
 function M.reduce_window(x, kind, window, options)
   check_tensor("reduce_window", x)
-  options = lib.options("reduce_window", options, known_window)
+  options = lib.options("reduce_window", options)
   if kind ~= "max" and kind ~= "sum" then
     raise("E_VALUE", "reduce_window: '%s'; it is 'max' or 'sum'", tostring(kind))
   end

@@ -35,9 +35,36 @@ function M.full(shape, value, dtype)
   return op.full {dims = shape_of("full", shape), value = value, dtype = dtype_for(value, dtype)}
 end
 
---- Zeros, ones: float32 unless a dtype is given.
-function M.zeros(shape, dtype) return M.full(shape_of("zeros", shape), 0.0, dtype or "float32") end
-function M.ones(shape, dtype) return M.full(shape_of("ones", shape), 1.0, dtype or "float32") end
+--- A shape, given as a list or as numbers, and the dtype that may stand behind it.
+local function shape_and_dtype(who, shape, ...)
+  local n = select("#", ...)
+  if n == 0 then return shape_of(who, shape) end
+  local last = select(n, ...)
+  if type(last) == "table" then last = last.dtype end
+  if type(shape) == "table" then
+    if n > 1 then raise("E_VALUE", "%s: expected a shape and a dtype, got %d arguments", who, n + 1) end
+    if last ~= nil and type(last) ~= "string" then
+      raise("E_VALUE", "%s: the dtype is %s; a shape of several dims is a list: {2, 3}", who, lib.kind(last))
+    end
+    return shape_of(who, shape), last
+  end
+  local dims, dtype = {shape, ...}, math.type(last) ~= "integer" and last or nil
+  if dtype or last == nil then n = n - 1 end
+  if dtype and type(dtype) ~= "string" then
+    raise("E_VALUE", "%s: dim %d of the shape is %s, not a whole number", who, n + 2, lib.not_whole(dtype))
+  end
+  return shape_of(who, table.unpack(dims, 1, n + 1)), dtype
+end
+
+--- Zeros, ones: zeros({2, 3}), zeros(2, 3); float32 unless a dtype stands behind.
+function M.zeros(shape, ...)
+  local dims, dtype = shape_and_dtype("zeros", shape, ...)
+  return M.full(dims, 0.0, dtype or "float32")
+end
+function M.ones(shape, ...)
+  local dims, dtype = shape_and_dtype("ones", shape, ...)
+  return M.full(dims, 1.0, dtype or "float32")
+end
 
 --- 0, 1, 2, ... along the dim of a shape.
 function M.iota(shape, dim, dtype)

@@ -40,9 +40,8 @@ function M.matmul(x, w)
   local nb = math.max(rx, rw) - 2
   local sx, sw, bx, bw = x.shape, w.shape, {}, {}
   for i = 1, nb do
-    local dx, dw = sx[rx - 1 - nb + i - 1] or 1, sw[rw - 1 - nb + i - 1] or 1
-    if rx - 2 - nb + i < 1 then dx = 1 end
-    if rw - 2 - nb + i < 1 then dw = 1 end
+    local ix, iw = rx - 2 - nb + i, rw - 2 - nb + i
+    local dx, dw = ix > 0 and sx[ix] or 1, iw > 0 and sw[iw] or 1
     if dx ~= dw and dx ~= 1 and dw ~= 1 then
       raise("E_SHAPE", "matmul: batch dims %d and %d differ (x %s, w %s)", dx, dw,
         core.typeof(x), core.typeof(w))

@@ -15,7 +15,7 @@ local LossScale = module.module "LossScale"
 
 ---@param options {initial: number?, interval: integer?}? initial: default 2^15. interval: default 2000
 function LossScale:init(options)
-  options = lib.options("LossScale", options, {initial = "number", interval = "number"})
+  options = lib.options("LossScale", options)
   self.interval = options.interval or 2000
   self.scale = param.Param(ops.full({}, (options.initial or 2.0 ^ 15) + 0.0), {kind = "opt_state"})
   self.finite_in_a_row = param.Param(ops.full({}, 0), {kind = "opt_state"})

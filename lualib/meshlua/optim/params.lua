@@ -15,8 +15,8 @@ local M = {}
 ---@field keys (string|integer)[] the keys on the way
 
 
---- The Params of kind "param" in a model: a list in tree order, and the set of all paths to them (a Param
---- that is held twice is one entry with two paths).
+--- The Params of kind "param" in a model: a list in tree order, and all paths to them (a Param that is held
+--- twice is one entry with two paths): path -> true, or false where a plain tensor stands.
 ---@param model table
 ---@return OptimEntry[] entries, table<string, boolean> paths
 function M.of(model)
@@ -32,6 +32,8 @@ function M.of(model)
       if seen[node] then return end
       seen[node] = true
       entries[#entries + 1] = {box = node, path = path, keys = table.move(keys, 1, #keys, 1, {})}
+    elseif core.is_tensor(node) then
+      paths[path] = false
     elseif type(node) == "table" then
       for _, key in ipairs(core.tree_keys(node)) do
         keys[#keys + 1] = key
@@ -67,6 +69,10 @@ function M.gradients(entries, paths, grads)
   local function check_known(node, path)
     if tree.is_leaf(node) then
       if paths[path] then return end
+      if paths[path] == false then
+        raise("E_VALUE", "update: %s is a tensor, which has taken the place of a Param; param:set(t) puts "
+          .. "another tensor into one", path)
+      end
       raise("E_VALUE", "update: gradients of another tree: the model has no parameter at %s", path)
     elseif type(node) == "table" then
       for _, key in ipairs(core.tree_keys(node)) do check_known(node[key], lib.below(path, key)) end

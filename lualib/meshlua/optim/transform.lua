@@ -112,9 +112,6 @@ end
 
 -- ---- moments ----------------------------------------------------------------------------------------
 
-local adam_options = {b1 = "number", b2 = "number", eps = "number", eps_root = "number",
-  mu_dtype = "string", nesterov = "boolean"}
-
 --- Checks Adam's numbers; fills in optax's defaults.
 function M.adam_numbers(who, options)
   return {
@@ -142,7 +139,7 @@ end
 --- mu_dtype: default the Param's
 ---@return Transformation
 function M.scale_by_adam(options)
-  options = lib.options("scale_by_adam", options, adam_options)
+  options = lib.options("scale_by_adam", options)
   local n, nesterov = M.adam_numbers("scale_by_adam", options), options.nesterov
   local function update(updates, state, context)
     local mus, nus = boxes_of(state.mu, context.entries), boxes_of(state.nu, context.entries)
@@ -170,14 +167,12 @@ function M.scale_by_adam(options)
   return {name = "scale_by_adam", init = M.adam_state(options.mu_dtype), update = update}
 end
 
-local trace_options = {nesterov = "boolean", accumulator_dtype = "string"}
-
 --- Momentum: the sum of gradients that fade by `decay` at each step (Sutskever et al. 2013).
 ---@param decay number
 ---@param options {nesterov: boolean, accumulator_dtype: string}?
 ---@return Transformation
 function M.trace(decay, options)
-  options = lib.options("trace", options, trace_options)
+  options = lib.options("trace", options)
   decay = check_number("trace", "decay", decay, 0)
   local function init(model, entries)
     return {trace = params_of.zeros_like(model, entries, options.accumulator_dtype)}

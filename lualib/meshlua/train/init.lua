@@ -218,7 +218,7 @@ end
 --- at fault (2, 3), or the loss is not finite (4).
 ---@param recipe table|string the recipe, or the name of the default one
 ---@param args string[] as in the global `arg`
-M.main = core.plain(function(recipe, args)
+function M.main(recipe, args)
   local values, config
   recipe, values, config = read_arguments(recipe, args)
   -- The files of a run are process 0's: what the others know it knows, too.
@@ -244,13 +244,13 @@ M.main = core.plain(function(recipe, args)
     result.sample = nil
   end
   check(files.write(out .. "/result.json", json.encode(result) .. "\n"))
-end)
+end
 
 --- At the end of a recipe's file: runs the program where the file is the script that was started, so that a
 --- recipe can be run by itself.
 ---@param recipe table
 function M.script(recipe)
-  local from = debug.getinfo(2, "S").source
+  local from = debug.getinfo(3, "S").source -- 2 is the wrapper
   if arg and from == "@" .. tostring(arg[0]) then M.main(recipe, arg) end
 end
 
@@ -266,4 +266,6 @@ end
 
 M.text = require "meshlua.train.text"
 
-return M
+M.main = core.plain(core.wrap(M.main, false, "train.main"))
+
+return lib.strict(lib.export(M, "train."), "train", "train.")

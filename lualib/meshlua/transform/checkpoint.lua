@@ -37,26 +37,26 @@ M.checkpoint_policies = {
   dots_saveable = policy "dots", -- results of matrix products and of attention
   dots_with_no_batch_dims_saveable = policy "dots_no_batch", -- those that are products with weights
   --- Values that have one of the names.
-  save_only_these_names = core.wrap(function(...)
+  save_only_these_names = function(...)
     return policy("names", check_names("save_only_these_names", ...))
-  end),
+  end,
   --- Values, named or not, that have none of the names.
-  save_anything_except_these_names = core.wrap(function(...)
+  save_anything_except_these_names = function(...)
     return policy("anything_except", check_names("save_anything_except_these_names", ...))
-  end),
+  end,
   --- Named values that have none of the names.
-  save_any_names_but_these = core.wrap(function(...)
+  save_any_names_but_these = function(...)
     return policy("names_except", check_names("save_any_names_but_these", ...))
-  end),
+  end,
   --- What either policy keeps.
-  save_from_both_policies = core.wrap(function(a, b)
+  save_from_both_policies = function(a, b)
     local both = setmetatable({}, Policy)
     table.move(check_policy("save_from_both_policies", a), 1, #a, 1, both)
     return table.move(check_policy("save_from_both_policies", b), 1, #b, #both + 1, both)
-  end),
+  end,
 }
-
-local known = {policy = true}
+lib.strict(lib.export(M.checkpoint_policies, "checkpoint_policies."), "checkpoint_policies",
+  "checkpoint_policies.")
 
 --- The function, of whose inside gradients keep only what the policy says (by default nothing but its inputs)
 --- and compute the rest a second time, when they need it: less memory for more work. Values, random bits among
@@ -65,7 +65,7 @@ local known = {policy = true}
 ---@param options {policy: table}? one of ml.checkpoint_policies
 function M.checkpoint(fn, options)
   lib.check_function("checkpoint", fn)
-  options = lib.options("checkpoint", options, known)
+  options = lib.options("checkpoint", options)
   local keeps = check_policy("checkpoint", options.policy or M.checkpoint_policies.nothing_saveable)
   return core.wrap(function(...)
     if not core.is_tracing() then return fn(...) end

@@ -151,8 +151,6 @@ local function call_traced(fn, fwd, bwd, nondiff, args)
   end))
 end
 
-local known = {fwd = true, bwd = true, nondiff = "table"}
-
 --- The function, with a gradient of its own.
 ---   fwd      called as the function is; returns what it returns, and anything that bwd needs
 ---   bwd      called with (the arguments in nondiff, then) what fwd returned second, and the cotangent: a value
@@ -165,7 +163,7 @@ local known = {fwd = true, bwd = true, nondiff = "table"}
 ---@param options {fwd: function, bwd: function, nondiff: integer[]}
 function M.custom_vjp(fn, options)
   lib.check_function("custom_vjp", fn)
-  options = lib.options("custom_vjp", options, known)
+  options = lib.options("custom_vjp", options)
   local fwd = lib.check_function("custom_vjp: fwd", options.fwd)
   local bwd = lib.check_function("custom_vjp: bwd", options.bwd)
   local nondiff = check_nondiff(options.nondiff)

@@ -108,8 +108,6 @@ local function shards_of(args)
   return devices
 end
 
-local known = {per_device = "boolean"}
-
 --- Writes a line as string.format would (scalar tensors count as numbers, others are text for %s): at once, or
 --- inside a traced function after each run of it. A table {per_device = true} behind the values writes a line for
 --- each device with its shards; inside shard_map that is so anyway.
@@ -121,7 +119,7 @@ function M.debug_print(format, ...)
   local args, options = table.pack(...), {}
   local last = args[args.n]
   if type(last) == "table" and not getmetatable(last) then
-    options, args.n = lib.options("debug_print", last, known), args.n - 1
+    options, args.n = lib.options("debug_print", last), args.n - 1
     args[args.n + 1] = nil
   end
   local wanted = select(2, format:gsub("%%%%", ""):gsub("%%", ""))

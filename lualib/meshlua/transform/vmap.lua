@@ -229,8 +229,6 @@ local function spread_effects(at, before, many, same, n)
   end
 end
 
-local known = {in_axes = true, out_axes = true, axis_size = true, spmd_axis = true}
-
 --- The function of one example, for many at once: arguments are mapped along an axis each (by default every
 --- tensor along its first), and results get the examples along an axis. What does not depend on a mapped
 --- argument is computed once. Params cannot be written inside; random numbers differ where keys do.
@@ -243,7 +241,7 @@ local known = {in_axes = true, out_axes = true, axis_size = true, spmd_axis = tr
 ---@param options {in_axes: any, out_axes: any, axis_size: integer, spmd_axis: string|string[]}?
 function M.vmap(fn, options)
   lib.check_function("vmap", fn)
-  options = lib.options("vmap", options, known)
+  options = lib.options("vmap", options)
   local in_axes = check_axes("in_axes", options.in_axes)
   local out_axes = check_axes("out_axes", options.out_axes)
   if in_axes == nil then in_axes = 1 end

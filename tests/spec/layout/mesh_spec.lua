@@ -83,7 +83,8 @@ describe("Mesh", function()
     assert.is_true(mesh.local_mesh == mesh)
     assert.is_false(mesh.is_multi_process)
     assert.is_true(mesh.abstract_mesh == ml.AbstractMesh({4, 2}, {"data", "model"}))
-    helper.raises("[E_KEY] a Mesh has no field 'shapes'", function() return mesh.shapes end)
+    helper.raises("[E_KEY] a Mesh has no field or method 'shapes'; did you mean 'shape'?",
+      function() return mesh.shapes end)
     helper.raises("[E_VALUE] mesh: field: expected a string, got number", function() return mesh[1] end)
   end)
 

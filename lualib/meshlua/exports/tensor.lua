@@ -1,0 +1,242 @@
+-- tensor.lua: the functions ml.NAME that are methods of tensors and Params, too, and what tensors have
+-- beside them.
+-- All but those written "Tensor:" also take {out_sharding = P(...)}, and their optional parameters by name.
+return [[
+abs(x: Tensor) -> Tensor
+  The absolute value.
+add(x: Tensor|number, y: Tensor|number) -> Tensor
+  x + y.
+all(x: Tensor, axes: axes?, keepdims: boolean?) -> Tensor
+  Are all true, over axes (default all)?
+any(x: Tensor, axes: axes?, keepdims: boolean?) -> Tensor
+  Is any true, over axes (default all)?
+argmax(x: Tensor, axis: integer?, keepdims: boolean?) -> Tensor
+  The 0-based place of the first largest along an axis; without one, in row-major order.
+argmin(x: Tensor, axis: integer?, keepdims: boolean?) -> Tensor
+  The 0-based place of the first smallest along an axis; without one, in row-major order.
+argsort(x: Tensor, axis: integer?, descending: boolean?) -> Tensor
+  The 0-based places that sorting along an axis (default last) would take: stable, NaN last.
+astype(x: Tensor, dtype: dtype) -> Tensor
+  x as another dtype; floats become integers by cutting toward zero.
+at(x: Tensor, ...: integer|table|false) -> Tensor
+  x at position i (1-based) of its first dim, which is dropped; more positions go on with the next.
+bitand(x: Tensor|number, y: Tensor|number) -> Tensor
+  x & y.
+bitcast(x: Tensor, dtype: dtype) -> Tensor
+  The bits of x as another dtype of the same width.
+bitnot(x: Tensor) -> Tensor
+  ~x.
+bitor(x: Tensor|number, y: Tensor|number) -> Tensor
+  x | y.
+bitxor(x: Tensor|number, y: Tensor|number) -> Tensor
+  x ~ y.
+broadcast(x: Tensor, ...: shape|integer) -> Tensor
+  x repeated to a larger shape by numpy's rule: dims align at the end, size 1 stretches.
+ceil(x: Tensor) -> Tensor
+  The next whole number that is not smaller.
+clip(x: Tensor, low: Tensor|number?, high: Tensor|number?) -> Tensor
+  x within [low, high]; either may be nil.
+conv(x: Tensor, w: Tensor, {strides: integers, padding: padding, input_dilation: integers,
+    kernel_dilation: integers, groups: integer}) -> Tensor
+  The convolution of x [batch, spatial..., in] with w [spatial..., in / groups, out]; padding: default
+  "valid".
+cos(x: Tensor) -> Tensor
+  The cosine.
+cummax(x: Tensor, axis: integer, reverse: boolean?) -> Tensor
+  The largest of the elements up to each one along an axis; reverse: from each one on.
+cummin(x: Tensor, axis: integer, reverse: boolean?) -> Tensor
+  The smallest of the elements up to each one along an axis; reverse: from each one on.
+cumprod(x: Tensor, axis: integer, reverse: boolean?) -> Tensor
+  Products of the elements up to each one along an axis; reverse: from each one on.
+cumsum(x: Tensor, axis: integer, reverse: boolean?) -> Tensor
+  Sums of the elements up to each one along an axis, itself among them; reverse: from each one on.
+div(x: Tensor|number, y: Tensor|number) -> Tensor
+  x / y: a float.
+dynamic_slice(x: Tensor, starts: (integer|Tensor)[], sizes: shape) -> Tensor
+  The part of x with these sizes that begins at starts (0-based, computed).
+dynamic_update_slice(x: Tensor, update: Tensor, starts: (integer|Tensor)[]) -> Tensor
+  x with the part that begins at starts (0-based, computed) replaced by update.
+eq(x: Tensor|number, y: Tensor|number) -> Tensor
+  x == y, element by element: bool.
+erf(x: Tensor) -> Tensor
+  The error function.
+erf_inv(x: Tensor) -> Tensor
+  The inverse of the error function.
+exp(x: Tensor) -> Tensor
+  e^x.
+expand_dims(x: Tensor, axis: integer) -> Tensor
+  A dim of size 1 put in at `axis` of the result.
+expm1(x: Tensor) -> Tensor
+  e^x - 1, also where x is near 0.
+flip(x: Tensor, axes: axes?) -> Tensor
+  The given axes backwards (default all).
+floor(x: Tensor) -> Tensor
+  The next whole number that is not larger.
+floor_divide(x: Tensor|number, y: Tensor|number) -> Tensor
+  x // y, rounded down.
+full_like(x: Tensor, value: number|boolean, dtype: dtype?) -> Tensor
+  A constant with the shape, dtype and sharding of x.
+ge(x: Tensor|number, y: Tensor|number) -> Tensor
+  x >= y: bool.
+gt(x: Tensor|number, y: Tensor|number) -> Tensor
+  x > y: bool.
+isfinite(x: Tensor) -> Tensor
+  Neither infinite nor NaN: bool.
+le(x: Tensor|number, y: Tensor|number) -> Tensor
+  x <= y: bool.
+log(x: Tensor) -> Tensor
+  The natural logarithm.
+log1p(x: Tensor) -> Tensor
+  log(1 + x), also where x is near 0.
+log_softmax(x: Tensor, axis: integer?) -> Tensor
+  x - log(sum(exp(x))) along an axis (default the last).
+logsumexp(x: Tensor, axes: axes?, keepdims: boolean?) -> Tensor
+  log(sum(exp(x))) over axes (default all), without overflow.
+lt(x: Tensor|number, y: Tensor|number) -> Tensor
+  x < y: bool.
+matmul(x: Tensor, w: Tensor) -> Tensor
+  The matrix product by numpy's rules: the last dim of x with the second last of w; leading dims
+  broadcast.
+max(x: Tensor, axes: axes?, keepdims: boolean?) -> Tensor
+  The largest over axes (default all).
+maximum(x: Tensor|number, y: Tensor|number) -> Tensor
+  The larger of both.
+mean(x: Tensor, axes: axes?, keepdims: boolean?) -> Tensor
+  The mean over axes (default all); integers become float32.
+min(x: Tensor, axes: axes?, keepdims: boolean?) -> Tensor
+  The smallest over axes (default all).
+minimum(x: Tensor|number, y: Tensor|number) -> Tensor
+  The smaller of both.
+mod(x: Tensor|number, y: Tensor|number) -> Tensor
+  What is left of x // y, with y's sign.
+mul(x: Tensor|number, y: Tensor|number) -> Tensor
+  x * y.
+ne(x: Tensor|number, y: Tensor|number) -> Tensor
+  x ~= y, element by element: bool.
+neg(x: Tensor) -> Tensor
+  -x.
+one_hot(ids: Tensor, n: integer, dtype: dtype?) -> Tensor
+  1 where the last, new dim's 0-based position is the id, else 0; default float32.
+ones_like(x: Tensor, dtype: dtype?) -> Tensor
+  Ones with the shape, dtype and sharding of x.
+pad(x: Tensor, pads: table, value: number?) -> Tensor
+  x with a border: {{low, high[, interior]}, ...}, one (or false) for each dim; value: default 0.
+pow(x: Tensor|number, y: Tensor|number) -> Tensor
+  x ^ y.
+reduce_window(x: Tensor, kind: "max"|"sum", window: integers, {strides: integers,
+    padding: padding}) -> Tensor
+  The largest, or the sum, of each window that slides over x.
+rem(x: Tensor|number, y: Tensor|number) -> Tensor
+  What is left of the division, with x's sign.
+reshape(x: Tensor, ...: shape|integer) -> Tensor
+  The same elements in another shape: {2, -1}, or 2, -1; one dim may be -1.
+round(x: Tensor) -> Tensor
+  The nearest whole number; halves to the even one.
+rsqrt(x: Tensor) -> Tensor
+  1 / sqrt(x).
+scatter_set(x: Tensor, ids: Tensor, updates: Tensor, axis: integer?) -> Tensor
+  x with its rows `ids` (0-based) along an axis (default 1) replaced by the updates.
+shl(x: Tensor|number, y: Tensor|number) -> Tensor
+  x << y.
+shr(x: Tensor|number, y: Tensor|number) -> Tensor
+  x >> y.
+sigmoid(x: Tensor) -> Tensor
+  1 / (1 + exp(-x)).
+sign(x: Tensor) -> Tensor
+  -1, 0 or 1.
+sin(x: Tensor) -> Tensor
+  The sine.
+slice(x: Tensor, ...: integer|table|false) -> Tensor
+  A range of each dim, 1-based and inclusive: {first, last, step}, a position, whose dim is dropped, or
+  false: whole.
+softmax(x: Tensor, axis: integer?) -> Tensor
+  exp(x) / sum(exp(x)) along an axis (default the last).
+sort(x: Tensor, axis: integer?, descending: boolean?, ...: Tensor) -> Tensor, ...
+  The lines along an axis (default last) in ascending order, NaN last; further tensors are permuted alike.
+sqrt(x: Tensor) -> Tensor
+  The square root.
+square(x: Tensor) -> Tensor
+  x * x.
+squeeze(x: Tensor, axes: axes?) -> Tensor
+  Without the given dims of size 1 (default all of them).
+std(x: Tensor, axes: axes?, keepdims: boolean?, ddof: integer?) -> Tensor
+  The standard deviation over axes (default all).
+stop_gradient(x: Tensor) -> Tensor
+  x as a constant to gradients.
+sub(x: Tensor|number, y: Tensor|number) -> Tensor
+  x - y.
+sum(x: Tensor, axes: axes?, keepdims: boolean?) -> Tensor
+  The sum over axes (default all); keepdims leaves dims of size 1.
+swapaxes(x: Tensor, a: integer, b: integer) -> Tensor
+  Two axes exchanged.
+T(x: Tensor) -> Tensor
+  The last two dims exchanged.
+take(x: Tensor, ids: Tensor, axis: integer?) -> Tensor
+  Rows of x by 0-based id along an axis (default 1): the ids' shape takes the axis's place.
+tanh(x: Tensor) -> Tensor
+  The hyperbolic tangent.
+top_k(x: Tensor, k: integer, axis: integer?) -> Tensor, Tensor
+  The k largest along an axis (default last), falling, and their 0-based places.
+transpose(x: Tensor, ...: integers) -> Tensor
+  The dims in another order: {3, 1, 2}, or 3, 1, 2; without axes reversed.
+var(x: Tensor, axes: axes?, keepdims: boolean?, ddof: integer?) -> Tensor
+  The variance over axes (default all), divided by n - ddof (default 0).
+zeros_like(x: Tensor, dtype: dtype?) -> Tensor
+  Zeros with the shape, dtype and sharding of x.
+Tensor:split(x: Tensor, n: integer, axis: integer?) -> Tensor[]
+  x cut into n equal parts along an axis (default 1): a list.
+Tensor:constrain(x: Tensor, spec: P|NamedSharding|table) -> Tensor
+  As ml.constrain.
+Tensor:block_until_ready(x: any) -> any
+  As ml.block_until_ready.
+Tensor:address(x: Tensor, slot: integer?) -> integer
+  Where the bytes of a shard are, in memory; slot: from 0.
+Tensor:addressable_data(self: Tensor, i: integer) -> Tensor
+  The data of the i-th shard (1-based), on one device.
+Tensor:addressable_shards(x: Tensor) -> table
+  The shards of this process: a list of {device, index, data, ...}.
+Tensor:global_shards(x: Tensor) -> table
+  The shards of all processes; data of this one's alone.
+Tensor:bytes(x: Tensor) -> string
+  Its elements as a string, little-endian, row-major.
+Tensor:is_deleted(x: Tensor) -> boolean
+  Was it donated or released?
+Tensor:is_traced(x: Tensor) -> boolean
+  Is it a value of a trace, not known yet?
+Tensor:item(x: Tensor) -> number|boolean
+  The only element, as a Lua value.
+Tensor:on_device_size_in_bytes(self: Tensor) -> integer
+  Bytes on all devices together.
+Tensor:release(x: Tensor)
+  Frees the bytes now.
+Tensor:totable(x: Tensor) -> table
+  Its elements as nested lists.
+Tensor.shape: integer[]
+  Its dims; shape[1] is the first.
+Tensor.ndim: integer
+  How many dims.
+Tensor.size: integer
+  How many elements.
+Tensor.dtype: dtype
+  "float32", ...
+Tensor.sharding: NamedSharding
+  How it lies.
+Tensor.committed: boolean
+  Was it put on a mesh or a device?
+Tensor.is_fully_addressable: boolean
+  Are all of its devices this process's?
+Tensor.is_fully_replicated: boolean
+  Has every device the whole?
+Param:get(box: Param) -> Tensor
+  The tensor that it holds.
+Param:set(box: Param, value: Tensor) -> Param
+  Puts a tensor in its place; in a trace, for good when the trace ends well.
+Param.kind: string
+  "param", "batch_stat", "rng", "opt_state", ...
+Param.axes: table|P
+  A logical name for each dim, or a P.
+Param.opt_axes: table|P
+  The same for the optimizer's state.
+Param.role: string
+  "kernel", "bias", "scale", "embedding".
+]]

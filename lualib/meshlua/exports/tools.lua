@@ -1,0 +1,92 @@
+-- tools.lua: asking before and after, data, training, profiles.
+return [[
+expect(plan: any, budget: table) -> any
+  Raises E_BUDGET unless the plan's communication is as said.
+explain(step: any, ...: any) -> table
+  How a call would run: collectives, memory, work; as a text by tostring.
+explain_rules(rules: table, model: table, mesh: Mesh?) -> table
+  Which rule gave which dim of which Param its mesh axes.
+forbid(plan: any, what: table?) -> any
+  Raises E_BUDGET if the plan has a collective that answers to all that is said.
+verify(step: any, ...: any) -> table
+  Runs a step on its mesh and on one device, and compares the results.
+why_sharding(x: any, ...: any) -> string, ...
+  Who gave a tensor its layout, op by op.
+Plan:buffers(plan: Plan) -> table
+  What lies where in memory, when.
+Plan:collectives(plan: Plan) -> table
+  Its collectives, each with lines, tensors, bytes, axes, reasons.
+Plan:copies(plan: Plan) -> integer
+  Donations so far that needed a copy.
+Plan:fits(plan: Plan) -> boolean, string
+  Does it fit on a device; if not, why.
+Plan:flops(plan: Plan) -> number
+  Operations of one device.
+Plan:memory(plan: Plan) -> table
+  Bytes on one device, by kind.
+Plan:mesh(plan: Plan) -> Mesh
+  The mesh of its layouts, or nil.
+Plan:steps(plan: Plan) -> table
+  Its steps.
+Program:close(program: table)
+  Frees it.
+Program:nodes(program: table) -> table
+  Its ops.
+Program:params(program: table) -> table
+  What goes in.
+Program:plan(program: table) -> Plan
+  Its plan.
+Program:relayout(program: table, ...: any) -> any
+  Its plan with other layouts.
+Program:results(program: table) -> table
+  The values that come out.
+Program:run(program: table, ...: any) -> any
+  Runs it with other inputs or results.
+Program:why(program: table, value: integer) -> string, string
+  The type of a value as it will lie, and who split it.
+data.bytes_read() -> integer
+  How many bytes of data files this process has read.
+data.idx(files: table) -> Records
+  Records from IDX files, one file a field.
+data.largest(tokens: Tokens) -> integer
+  The largest of the ids, 0 where there are none.
+data.tokens(path: string) -> Tokens
+  The ids of a file, by what it is.
+data.windows(tokens: Tokens, length: integer, first: integer?, last: integer?) -> Records
+  Pieces of a text, to learn from each what comes next.
+tokens:bytes(tokens: Tokens, first: integer?, last: integer?) -> string
+  The ids as bytes.
+tokens:largest(tokens: Tokens, first: integer?, last: integer?) -> integer
+  The largest id of a range.
+tokens:width(tokens: Tokens) -> integer
+  Bytes per id.
+tokens:windows(tokens: Tokens, starts: table, shape: shape, dtype: dtype,
+    sharding: NamedSharding|P?) -> Tensor
+  Rows of ids that begin at the starts (from 0).
+Records:batch(self: Records, ids: integer[], shardings: table?) -> table
+  The given records (ids from 0): a tensor of each field.
+Records:each(self: Records, size: integer, shardings: table?) -> function
+  All records in order, in batches of one size.
+Records:shuffled(self: Records, {batch: integer, seed: integer, shardings: table}) -> function
+  Batches in random order: a function from a step (from 1) to its batch.
+train.main(recipe: table|string, args: table)
+  The program: trains a recipe as the arguments say.
+train.mesh(text: string) -> Mesh
+  A mesh from "data:4,model:2"; nil for "none".
+train.precision(config: table) -> string
+  The dtype of a recipe's arithmetic.
+train.run(recipe: table, options: table) -> table
+  One training run of a recipe.
+train.script(recipe: table)
+  Runs the program where the recipe's file is the script that was started.
+profile.finish()
+  The end of a program that was started with --profile=FILE: the table, on the standard error.
+profile.meter() -> function
+  A function that gives the shares of time that threads and devices were busy since its last call.
+profile.shares_text(list: table) -> string
+  Shares as a text: "96% 93%", or the range of many.
+profile.start(file: string) -> boolean
+  Records from now on what runs.
+profile.stop() -> table
+  Ends the recording, writes the file, and gives what took how long.
+]]
