@@ -518,6 +518,8 @@ void ltensor_open(lua_State *L) {
     lua_createtable(L, 0, 1);
     lua_pushcfunction(L, shape_index);
     lua_setfield(L, -2, "__index");
+    lua_pushvalue(L, -1);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &shape_meta);
+    lua_setfield(L, -2, "shape_meta"); /* core's: a shape is a plain list all the same */
     luaL_setfuncs(L, fns, 0);
 }

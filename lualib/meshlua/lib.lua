@@ -154,7 +154,7 @@ function lib.check_list(who, what, t)
     lib.raise("E_VALUE", "%s: %s must be a list, not %s", who, what, lib.kind(t))
   end
   local meta, n = debug.getmetatable(t), 0
-  if meta and (rawget(meta, "__index") or rawget(meta, "__len")) then
+  if meta and meta ~= core.shape_meta and (rawget(meta, "__index") or rawget(meta, "__len")) then
     lib.raise("E_VALUE", "%s: %s must be a plain list; this table has a metatable with %s", who, what,
       rawget(meta, "__len") and "__len" or "__index")
   end
