@@ -152,16 +152,20 @@ static const char *tensor_name(const Step *s, int t, char buf[32]) {
     return buf[0] ? buf : "operand";
 }
 
-/* The tensor (not `but`) and dim that the op splits on one of the axes; false if there is none. */
+/* The tensor (not `but`) and dim that the op splits on one of the axes, one that has the axis itself
+ * before one that gets it for this op; false if there is none. */
 static bool splits(const Step *s, int but, uint32_t axes, int *tensor, int *dim) {
-    for (int t = 0; t < s->r->ntensor; t++)
-        for (int d = 0; t != but && d < s->under[t].rank; d++)
-            if (axes_mask(&s->under[t].dim[d].axes) & axes) {
-                *tensor = t;
-                *dim = d;
-                return true;
-            }
-    return false;
+    bool any = false, own = false;
+    for (int t = 0; t < s->r->ntensor && !own; t++)
+        for (int d = 0; t != but && d < s->under[t].rank && !own; d++) {
+            uint32_t on = axes_mask(&s->under[t].dim[d].axes) & axes;
+            own = on & layout_used(&s->have[node_tensor(s->n, t)]);
+            if (!own && (!on || any)) continue;
+            any = true;
+            *tensor = t;
+            *dim = d;
+        }
+    return any;
 }
 
 /* Those of the axes that the tensor has itself: it may be about to get others for this op. */
