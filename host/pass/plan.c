@@ -153,8 +153,8 @@ bool plan_may_write(const PlanBuild *p, int32_t i, bool behind_last_fault) {
 /* May result i live in operand k's buffer from this step on? */
 bool plan_can_take(const PlanBuild *p, const BuildValue *in, const Type *out) {
     const BuildBuffer *b = &p->buffer.at[in->buffer];
-    bool writable =
-        b->kind == BUFFER_TEMP || (b->param >= 0 && plan_may_write(p, b->param, p->now > p->last_fault));
+    bool writable = b->kind == BUFFER_TEMP ||
+                    (b->param >= 0 && plan_may_write(p, b->param, p->now > p->last_fault));
     return writable && p->last_use[in->buffer] <= p->now && in->offset == 0 && !in->noffset &&
            !in->nslice && lies_row_major(in) && b->bytes == type_bytes(out) &&
            in->type->dtype == out->dtype && dims_equal(&in->type->dims, &out->dims) &&
@@ -434,7 +434,7 @@ Err pass_plan(const Graph *g, const PassOptions *o, const uint8_t *donated, Plan
     find_last_uses(&p);
     find_last_fault(&p);
     for (int32_t id = p.region_first[0]; id && !p.err; id = p.region_next[id]) plan_node(&p, id);
-    if (!p.err) plan_stretch(&p);
+    if (!p.err) plan_control_stretch(&p);
     for (int i = 0; i < g->region.at[0].result.n && !p.err; i++)
         result(&p, i, g->region.at[0].result.at[i]);
     if (!p.err) plan_give_donated(&p);

@@ -91,7 +91,7 @@ bool plan_may_write(const PlanBuild *p, int32_t i, bool behind_last_fault);
 /* A node that owns regions (plan_control.c). */
 void plan_control(PlanBuild *p, int32_t id, const OpDef *def);
 /* Once all steps are there: what lives at a LOOP or BRANCH lives until its bodies have run. */
-void plan_stretch(PlanBuild *p);
+void plan_control_stretch(PlanBuild *p);
 /* Donated parameters that no step has taken over give their memory to a result of their size that
  * begins after their last use (plan_give.c). */
 void plan_give_donated(PlanBuild *p);

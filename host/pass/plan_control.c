@@ -168,7 +168,7 @@ static void leave(Control *c, const Region *r) {
 }
 
 /* The next iteration may read it. An inner span ends before the one around it does. */
-void plan_stretch(PlanBuild *p) {
+void plan_control_stretch(PlanBuild *p) {
     int32_t *innermost = ARENA_ARRAY(p->arena, int32_t, p->step.n + 1);
     if (!innermost) {
         plan_build_no_memory(p);
