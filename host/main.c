@@ -373,7 +373,9 @@ static int prepare(lua_State *L) {
         state_connect(L, &join);
     }
     if (p->version) printf("meshlua %s  %s\n", MESHLUA_VERSION, LUA_RELEASE);
-    if (dump && !p->wrong) state_check(L, state_of(L), ldebug_set_dump(state_of(L), dump));
+    Err err = dump && !p->wrong ? ldebug_set_dump(state_of(L), dump) : E_OK;
+    if (err && !p->dump) err_add(&state_of(L)->cx, " (%s)", env_row(ENV_DUMP)->name);
+    state_check(L, state_of(L), err);
     if (p->profile && !p->wrong)
         state_check(L, state_of(L), profile_start(&state_of(L)->rt, p->profile));
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);

@@ -3,6 +3,8 @@
 #ifndef MESHLUA_ENV_H
 #define MESHLUA_ENV_H
 
+#include "base/ctx.h"
+
 #include <stdint.h>
 
 typedef enum EnvVar {
@@ -53,13 +55,31 @@ typedef enum EnvVar {
     ENV_COUNT
 } EnvVar;
 
+typedef enum EnvKind {
+    ENV_TEXT,      /* who reads it says what is wrong with it */
+    ENV_WHOLE,     /* a whole number, least .. most */
+    ENV_WORDS,     /* one of those in `value` */
+    ENV_TEMPLATES, /* of Lua's paths */
+    ENV_FILE,      /* off, or a file that can be read */
+    ENV_FOLDER,    /* off, or a folder that can be written or made */
+} EnvKind;
+
 typedef struct EnvRow {
     const char *name, *value, *doc; /* value: what it may be, in words */
+    EnvKind kind;
+    int64_t least, most;
 } EnvRow;
+
+enum { ENV_MOST_THREADS = 1024, ENV_MOST_SECONDS = INT32_MAX / 1000 };
 
 const EnvRow *env_row(EnvVar v);
 /* The value, or NULL if unset or empty. */
 const char *env_get(EnvVar v);
+/* The number; `otherwise` where it is unset, or not what its row allows. */
 int64_t env_int(EnvVar v, int64_t otherwise);
+/* Is every variable that is set what its row allows? E_VALUE for one of ours, E_RANKS for a
+ * launcher's, E_IO for a file or folder that is not there. Warns of variables called MESHLUA_...
+ * that are none. */
+Err env_check(Ctx *cx) MUST_CHECK;
 
 #endif

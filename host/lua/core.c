@@ -1,6 +1,7 @@
 /* core.c - luaopen_meshlua: the table `meshlua.core` that C gives, and the embedded Lua library on
  * top. */
 #include "lua/core.h"
+#include "base/env.h"
 #include "lua/lprofile.h"
 #include "lua/plan_info.h"
 #include "lua/stop.h"
@@ -92,6 +93,8 @@ int luaopen_meshlua(lua_State *L) {
     if (!state_of(L)) {
         core_prepare(L, NULL, &(RankFlags){.log_ranks = NULL});
         state_connect(L, &(JoinFlags){.name = NULL});
+        const char *dump = env_get(ENV_DUMP);
+        if (dump) state_check(L, state_of(L), ldebug_set_dump(state_of(L), dump));
     }
     lua_pushliteral(L, "meshlua");
     lua_pushcclosure(L, load_embedded, 1);

@@ -110,6 +110,8 @@ Err ldebug_set_dump(Host *h, const char *text) {
     bool known = false;
     for (unsigned i = 0; i < sizeof stages / sizeof stages[0]; i++)
         known = known || (strlen(stages[i]) == n && memcmp(stages[i], text, n) == 0);
+    if (text[n] && !text[n + 1])
+        return err_set(&h->cx, E_VALUE, "--dump=%s: expected a file behind the colon", text);
     if (!known)
         return err_set(&h->cx, E_KEY,
                        "--dump=%s: the stages are trace, expand, simplify, factors, propagate, "

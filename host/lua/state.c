@@ -98,14 +98,16 @@ Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks) {
     state_check(L, h, op_init(&h->cx));
     Ranks who = {.world = 1}; /* known first: an error of all is said by one */
     Err err = ranks ? find_ranks(&h->cx, ranks, &who) : E_OK;
+    if (!err && ranks) err = env_check(&h->cx);
     if (!err) err = runtime_init(&h->rt, &h->cx, &who, devices);
+    if (!err && ranks && env_get(ENV_BLAS)) err = blas_check(&h->cx, &h->rt.blas);
     h->rt.ranks = who;
     state_check(L, h, err);
     cache_init(&h->plans, &h->cx);
 #ifdef MESHLUA_CHECKED
     h->verify = true;
 #else
-    h->verify = env_get(ENV_CHECK) != NULL;
+    h->verify = env_int(ENV_CHECK, 0) != 0;
 #endif
     h->results_to_gc = FEWEST_RESULTS;
     h->bytes_to_gc = FEWEST_BYTES;

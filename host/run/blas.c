@@ -31,7 +31,7 @@ static bool is_thread_safe(void *lib) {
 
 /* The library asked for, or the first of the usual places that may be used. `file` is the last one
  * tried. */
-static void *open_library(Ctx *cx, const char *asked, char file[256]) {
+static void *open_library(Ctx *cx, const char *asked, Blas *b) {
     static const char *const usual[] = {
         "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0",
         "/usr/lib/aarch64-linux-gnu/openblas-pthread/libopenblas.so.0",
@@ -39,17 +39,18 @@ static void *open_library(Ctx *cx, const char *asked, char file[256]) {
     const char *const *names = asked ? &asked : usual;
     size_t n = asked ? 1 : sizeof usual / sizeof *usual;
     for (size_t i = 0; i < n; i++) {
-        snprintf(file, 256, "%s", names[i]);
-        void *lib = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+        snprintf(b->file, sizeof b->file, "%s", names[i]);
+        void *lib = dlopen(b->file, RTLD_NOW | RTLD_LOCAL);
         if (!lib) {
-            if (asked) log_line(cx, LOG_WARN, "BLAS: %s", dlerror());
+            snprintf(b->why, sizeof b->why, "%s", dlerror());
             continue;
         }
         if (is_thread_safe(lib)) return lib;
-        log_line(cx, asked ? LOG_WARN : LOG_INFO,
+        snprintf(b->why, sizeof b->why,
                  "%s is built without threads, or for OpenMP: it may not be called from several "
                  "threads and is left alone (Debian: libopenblas0-pthread)",
-                 file);
+                 b->file);
+        if (!asked) log_line(cx, LOG_INFO, "%s", b->why);
         dlclose(lib);
     }
     return NULL;
@@ -60,12 +61,13 @@ const KBlas *blas_load(Ctx *cx, Blas *b) {
     if (!b->tried) {
         b->tried = true;
         if (asked && strcmp(asked, "off") == 0) return NULL;
-        void *lib = open_library(cx, asked, b->file);
+        void *lib = open_library(cx, asked, b);
         if (lib) {
             char *(*core)(void) = (char *(*)(void))dlsym(lib, "openblas_get_corename");
             b->table.sgemm = (KSgemm *)dlsym(lib, "cblas_sgemm");
             b->table.dgemm = (KDgemm *)dlsym(lib, "cblas_dgemm");
             snprintf(b->core, sizeof b->core, "%s", core ? core() : "unknown");
+            snprintf(b->why, sizeof b->why, "%s has no cblas_sgemm and cblas_dgemm", b->file);
             log_line(cx, LOG_INFO, "BLAS %s, core %s", b->file, b->core);
         } else {
             b->file[0] = '\0';
@@ -73,4 +75,11 @@ const KBlas *blas_load(Ctx *cx, Blas *b) {
         }
     }
     return b->table.sgemm && b->table.dgemm ? &b->table : NULL;
+}
+
+Err blas_check(Ctx *cx, Blas *b) {
+    const char *asked = env_get(ENV_BLAS);
+    if (!asked || strcmp(asked, "off") == 0 || blas_load(cx, b)) return E_OK;
+    return err_set(cx, E_IO, "MESHLUA_BLAS=%s: %s; it may be off, or a BLAS library", asked,
+                   b->why);
 }

@@ -11,8 +11,8 @@
 
 typedef struct Blas {
     bool tried;
-    KBlas table; /* empty where none was found, or MESHLUA_BLAS=off */
-    char core[64], file[256];
+    KBlas table;                        /* empty where none was found, or MESHLUA_BLAS=off */
+    char core[64], file[256], why[512]; /* why: it could not be loaded */
 } Blas;
 
 /* To be called before any thread starts: one thread per call, and the right kernels for processors
@@ -20,5 +20,7 @@ typedef struct Blas {
 void blas_prepare_environment(void);
 /* Loads it the first time. NULL where there is none. */
 const KBlas *blas_load(Ctx *cx, Blas *b);
+/* Can the one that MESHLUA_BLAS asks for be used? Loads it. */
+Err blas_check(Ctx *cx, Blas *b) MUST_CHECK;
 
 #endif

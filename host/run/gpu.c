@@ -206,7 +206,7 @@ static Err open_device(Ctx *cx, const Choice *c, Device *out) {
                              .tf32 = env_int(ENV_TF32, 0) != 0,
                              .wgmma = env_int(ENV_WGMMA, 0) != 0,
                              .cache = store_folder(cache, sizeof cache),
-                             .check = env_get(ENV_CHECK) != NULL};
+                             .check = env_int(ENV_CHECK, 0) != 0};
     if (algorithms && !options.first_guess && strcmp(algorithms, "timed") != 0)
         return err_set(cx, E_VALUE, "MESHLUA_ALGORITHMS=%s: expected timed or first", algorithms);
     DeviceOpen *open = (DeviceOpen *)(uintptr_t)symbol(cx, DEVICE_OPEN);

@@ -57,7 +57,7 @@ static Err read_options(Ctx *cx, const JoinFlags *join, ChannelOptions *o) {
     const char *text = join->timeout ? join->timeout : env_get(ENV_TIMEOUT);
     char *end = "";
     long seconds = text ? strtol(text, &end, 10) : CHANNEL_TIMEOUT;
-    if (*end || seconds < 1 || seconds > INT32_MAX / 1000)
+    if (*end || seconds < 1 || seconds > ENV_MOST_SECONDS)
         return err_set(cx, E_VALUE, "%s=%s: expected a number of seconds, from 1",
                        join->timeout ? "--timeout" : env_row(ENV_TIMEOUT)->name, text);
     *o = (ChannelOptions){.timeout = (int32_t)seconds,

@@ -75,7 +75,7 @@ static ErrCode code_of(const Given *g) {
 static Err read_number(Ctx *cx, const Given *g, int f, int32_t lo, int32_t hi, int32_t *out) {
     char *end;
     long n = strtol(g->text[f], &end, 10);
-    if (*end || n < lo || n > hi)
+    if (*g->text[f] < '0' || *g->text[f] > '9' || *end || n < lo || n > hi)
         return err_set(cx, code_of(g), "%s=%s: expected a whole number from %d to %d", g->name[f],
                        g->text[f], (int)lo, (int)hi);
     *out = (int32_t)n;

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_THREADS = 1024 };
-
 int runtime_cores(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
@@ -96,13 +94,12 @@ Err runtime_init(Runtime *rt, Ctx *cx, const Ranks *ranks, const char *devices) 
     rt->level = level ? level : k_cpu_best_level();
     rt->kernels = k_cpu_table(rt->level);
     if (!rt->kernels)
-        return err_set(
-            cx, E_VALUE,
-            "MESHLUA_KERNELS=%s: this processor has no such kernels; use default, v3, v4 "
-            "or naive",
-            rt->level);
-    if (!devices) devices = env_get(ENV_DEVICES);
-    return runtime_set_devices(rt, devices ? devices : "1");
+        return err_set(cx, E_DEVICE,
+                       "MESHLUA_KERNELS=%s: this processor cannot run them; it may be %s",
+                       rt->level, env_row(ENV_KERNELS)->value);
+    const char *others = devices ? NULL : env_get(ENV_DEVICES);
+    Err err = runtime_set_devices(rt, devices ? devices : others ? others : "1");
+    return err && others ? err_add(cx, " (MESHLUA_DEVICES=%s)", others) : err;
 }
 
 /* The end of the script: that of all processes, or it is an error. */
@@ -184,16 +181,10 @@ static Err grow_scratch(Runtime *rt, size_t want) {
     return E_OK;
 }
 
-/* 0: MESHLUA_THREADS is not a number of threads. */
-static int threads_asked(const Runtime *rt) {
-    int share = rt->link.comm.version ? (int)rt->link.comm.cores : runtime_cores();
-    int64_t threads = env_int(ENV_THREADS, share < 1 ? 1 : share);
-    return threads < 1 || threads > MAX_THREADS ? 0 : (int)threads;
-}
-
 int runtime_threads(const Runtime *rt) {
-    int threads = gpu_is_there(&rt->gpu) ? 1 : threads_asked(rt);
-    return threads ? threads : 1;
+    int share = rt->link.comm.version ? (int)rt->link.comm.cores : runtime_cores();
+    if (share > ENV_MOST_THREADS) share = ENV_MOST_THREADS;
+    return gpu_is_there(&rt->gpu) ? 1 : (int)env_int(ENV_THREADS, share < 1 ? 1 : share);
 }
 
 Err runtime_grow_workspace(Runtime *rt, int32_t domain, size_t bytes) {
@@ -208,8 +199,6 @@ Err runtime_grow_wire(Runtime *rt, int32_t domain, size_t bytes) {
 
 Err runtime_grow(Runtime *rt, size_t scratch_each, int32_t stages, int32_t queues) {
     if (!rt->pool) {
-        if (!threads_asked(rt))
-            return err_set(rt->cx, E_VALUE, "MESHLUA_THREADS: must be from 1 to %d", MAX_THREADS);
         rt->pool = pool_new(rt->cx, runtime_threads(rt));
         if (!rt->pool) return err_nomem(rt->cx, "threads");
     }

@@ -91,6 +91,7 @@ static void test_err(void) {
 }
 
 static void test_env(void) {
+    static const char upper[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
     setenv("MESHLUA_THREADS", "12", 1);
     CHECK(env_int(ENV_THREADS, 3) == 12);
     setenv("MESHLUA_THREADS", "twelve", 1);
@@ -100,7 +101,17 @@ static void test_env(void) {
     for (int v = 0; v < ENV_COUNT; v++) {
         const EnvRow *r = env_row((EnvVar)v);
         CHECK(r->name && r->value && r->doc);
+        CHECK(r->kind == ENV_WHOLE ? r->least <= r->most : r->least == 0 && r->most == 0);
+        CHECK((r->kind == ENV_WORDS) == (strstr(r->value, " | ") && !strpbrk(r->value, upper)));
     }
+    /* what its row does not allow is not taken */
+    static const char *const wrong[] = {"0", "1025", "-1", "+1", " 1", "1 ", "1e1", "0x10", "1.0",
+                                        "99999999999999999999"};
+    for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        setenv("MESHLUA_THREADS", wrong[i], 1);
+        CHECK(env_int(ENV_THREADS, 3) == 3);
+    }
+    unsetenv("MESHLUA_THREADS");
 }
 
 static void test_distance(void) {
