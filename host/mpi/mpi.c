@@ -1,6 +1,7 @@
 /* mpi.c - the transport over MPI: the library meshlua_mpi.so, opened where a launcher of MPI has
  * started several processes. */
 #include "run/comm.h"
+#include "segments.h"
 
 #include <mpi.h>
 #include <sched.h>
@@ -88,6 +89,7 @@ static void close_world(void *self) {
     World *w = self;
     MPI_Comm_free(&w->comm);
     MPI_Finalize();
+    segments_end();
     free(w);
 }
 
@@ -108,13 +110,19 @@ static double share_of_cores(const World *w) {
     return share;
 }
 
+static int init(void) {
+    int level, ours = segments_begin();
+    int done = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) == MPI_SUCCESS;
+    if (ours) segments_begun();
+    return done && level >= MPI_THREAD_FUNNELED;
+}
+
 __attribute__((visibility("default"))) CommOpen comm_transport_open;
 int comm_transport_open(Comm *comm, char *error, size_t size) {
-    int level, there;
+    int there;
     MPI_Initialized(&there);
     World *w = calloc(1, sizeof *w);
-    if (there || !w || MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS ||
-        level < MPI_THREAD_FUNNELED) {
+    if (there || !w || !init()) {
         snprintf(error, size, there ? "MPI is in use already" : "MPI_Init_thread failed");
         free(w);
         return 0;

@@ -89,8 +89,8 @@ describe("environment variables", function()
     local lines = {}
     for line in err:gmatch "[^\n]+" do lines[#lines + 1] = line end
     table.sort(lines)
-    assert.same({"meshlua: warning: there is no variable MESHLUA_TREADS; did you mean MESHLUA_THREADS? (--env "
-      .. "lists them)", "meshlua: warning: there is no variable MESHLUA_X (--env lists them)"}, lines)
+    assert.same({"meshlua: warning: there is no variable MESHLUA_TREADS; did you mean MESHLUA_THREADS? (--"
+      .. "env lists them)", "meshlua: warning: there is no variable MESHLUA_X (--env lists them)"}, lines)
   end)
 
   it("are checked for a stock lua, too", function()
