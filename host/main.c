@@ -7,6 +7,7 @@
 #include "lua/heap.h"
 #include "lua/program/chunk.h"
 #include "lua/program/exit.h"
+#include "lua/program/interrupt.h"
 #include "lua/program/output.h"
 #include "lua/program/probe.h"
 #include "lua/program/run.h"
@@ -364,6 +365,7 @@ static int prepare(lua_State *L) {
     core_prepare(L, p->wrong ? "1" : p->devices, runs ? &p->ranks : NULL);
     if (runs) {
         exit_open(L);
+        interrupt_open(L);
         output_begin(L, &state_of(L)->rt.ranks);
         JoinFlags join = {.timeout = p->timeout,
                           .secret = p->secret,

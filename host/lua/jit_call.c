@@ -329,9 +329,7 @@ static int run(lua_State *L, const Call *c, const JitAlias *a) {
 
 static void check_signals(lua_State *L, Host *h) {
     stop_check(L, h);
-    if (!h->rt.interrupted) return;
-    h->rt.interrupted = 0;
-    state_error(L, E_INTERRUPT, "interrupted");
+    if (h->rt.interrupted) state_error(L, E_INTERRUPT, "interrupted");
 }
 
 int jit_run_call(lua_State *L, Host *h, LuaJit *j) {

@@ -131,6 +131,10 @@ Host *state_of(lua_State *L) {
 _Noreturn void state_raise(lua_State *L, Host *h) {
     Loc loc;
     where_find(L, h, &loc);
+    if (h->cx.err.code == E_INTERRUPT) {
+        h->rt.interrupted = 0;
+        h->interrupted_in = L;
+    }
     const char *chunk = loc.chunk;
     if (chunk)
         lua_pushfstring(L, "%s:%d: ", chunk, (int)loc.line);

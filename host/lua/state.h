@@ -48,7 +48,7 @@ typedef struct Trace {
     Build build;      /* of the innermost region */
     VEC(Frame) frame; /* the regions under way, the innermost last; see lregion.c */
     VEC(Capture) capture;
-    Map captured; /* by Capture.of */
+    Map captured;        /* by Capture.of */
     int32_t inside;      /* transforms under way whose values do not last: no Param is written */
     VEC(NodeRange) gone; /* nodes of such transforms that ended, or of what failed; ascending */
     Arena arena;
@@ -90,6 +90,7 @@ typedef struct Host {
     bool dumped;                        /* a program was written to it */
     const void *tensor_meta, *box_meta; /* the addresses of their metatables: see value_handle */
     bool expand, verify, reparse;
+    lua_State *interrupted_in; /* where Ctrl-C was last raised */
     /* The handler of ml.on_stop runs, has been called, has failed. */
     bool stopping, stop_handled, stop_failed;
     uint32_t passes_on, passes_off; /* masks of PassSwitch */

@@ -152,6 +152,7 @@ static Err place_param(Call *c, int32_t i) {
     if (t->strided) TRY(make_dense(e, t));
     bool held = p->written && (c->fate[i] == ARG_KEPT || !is_sole_owner(t));
     if (held) e->copied++;
+    c->whole = c->whole || (p->written && !held);
     p->stays = c->fate[i] == ARG_REPLACED;
     if (!held && lies_still(e, i, t)) return E_OK;
     for (int32_t k = e->first_domain; k < e->end_domain; k++) TRY(place_param_in(c, i, k, held));

@@ -12,7 +12,9 @@ typedef struct Call {
     const uint8_t *fate;
     _Atomic int failed; /* set by the first worker that finds a fault */
     bool interrupted;
-    Err lost; /* what came of an exchange, or of the GPU's work, if it failed */
+    bool
+        whole; /* it writes its arguments, or others wait for it: Ctrl-C does not stop it halfway */
+    Err lost;  /* what came of an exchange, or of the GPU's work, if it failed */
     KFault fault;
     int32_t fault_step;
 } Call;

@@ -35,6 +35,12 @@ static void slice_operands(const Exec *e, const Item *item, KArgs *a, KTensor *r
     a->out = room + a->nin;
 }
 
+/* Ctrl-C ends it here. */
+static void interrupt(Call *c) {
+    c->interrupted = true;
+    atomic_store(&c->failed, 1);
+}
+
 static void run_item(Call *c, const Item *item, int64_t lo, int64_t hi, int thread) {
     const Exec *e = c->e;
     const Runtime *rt = e->rt;
@@ -45,6 +51,7 @@ static void run_item(Call *c, const Item *item, int64_t lo, int64_t hi, int thre
         lose(c, exec_launch(c->e, item));
         return;
     }
+    if (thread == 0 && rt->interrupted && !c->whole) return interrupt(c);
     char *scratch = rt->scratch + rt->scratch_each * (size_t)thread;
     KFault fault = {.kind = K_FAULT_NONE};
     KArgs a = item->args;
@@ -166,12 +173,9 @@ static bool read_steer(Call *c, const OperandRef *steer, void *to, size_t bytes)
     return !atomic_load(&c->failed);
 }
 
-/* Does the loop go on for iteration `i`? Ctrl-C ends it here. */
+/* Does the loop go on for iteration `i`? */
 static bool goes_on(Call *c, const PlanControl *control, const OperandRef *steer, int64_t i) {
-    if (c->e->rt->interrupted) {
-        c->interrupted = true;
-        atomic_store(&c->failed, 1);
-    }
+    if (c->e->rt->interrupted) interrupt(c);
     if (atomic_load(&c->failed)) return false;
     bool on = false;
     if (control->trips >= 0) return i < control->trips;
@@ -346,7 +350,9 @@ void exec_guard(Exec *e, Guard *g) {
 
 Err exec_run(Exec *e, Tensor *const *args, const uint8_t *fate, Tensor **results) {
     if (e->only_types) return run_nothing(e, results);
-    Call c = {.e = e, .args = args, .fate = fate};
+    /* What came before the run is for who called it to see. */
+    bool whole = e->agreement || e->rt->interrupted;
+    Call c = {.e = e, .args = args, .fate = fate, .whole = whole};
     Guard guard;
     exec_guard(e, &guard);
     Err err = run(&c, results);

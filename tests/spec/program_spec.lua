@@ -1,4 +1,4 @@
--- program_spec.lua: the command line, errors, exit codes, the REPL and Ctrl-C.
+-- program_spec.lua: the command line, errors, exit codes and the REPL.
 local helper = require "spec.helper"
 local run, shell, file = helper.run, helper.shell, helper.file
 
@@ -284,85 +284,5 @@ describe("the REPL, piped", function()
   it("comes after the script with -i", function()
     local script = file("x = 7")
     assert.equal("7\n", (run({"-i", script}, "x\n")))
-  end)
-end)
-
-describe("Ctrl-C", function()
-  -- The thread sanitizer hands a signal over only in a call that it knows.
-  local spin = (rawget(_G, "SANITIZE") or ""):find "thread" and "os.time()" or "local x = 1"
-
-  --- Runs the script, which makes the file `...` when it is ready, and interrupts it `times` times.
-  local function interrupt(script, times)
-    local ready = os.tmpname()
-    os.remove(ready)
-    local command = [["$MESHLUA" %s %s & pid=$!
-for i in $(seq 1000); do [ -e %s ] && break; sleep 0.01; done
-for i in %s; do kill -INT $pid; sleep 0.1; done
-(sleep 10; kill -KILL $pid) 2>/dev/null & watch=$!
-wait $pid; code=$?
-kill $watch 2>/dev/null
-exit $code]]
-    local numbers = {}
-    for i = 1, times do numbers[i] = tostring(i) end
-    local out, err, code = shell(command:format(script, ready, ready, table.concat(numbers, " ")))
-    os.remove(ready)
-    return out, err, code
-  end
-
-  it("stops a loop at its line; files are closed whole; the code is 130", function()
-    local name = file("")
-    local script = file(([[
-local ready = ...
-local f <close> = io.open("%s", "w")
-f:write("whole")
-io.open(ready, "w"):close()
-while true do
-  %s
-end]]):format(name, spin), ".lua")
-    local out, err, code = interrupt(script, 1)
-    assert.same({"", 130}, {out, code})
-    assert.truthy(err:find "^[^\n]*%.lua:[456]: %[E_INTERRUPT%] interrupted\n$", err)
-    local handle <close> = io.open(name)
-    assert.equal("whole", handle:read "a")
-  end)
-
-  it("ends the process the second time, where the script caught the first", function()
-    local script = file(([[
-io.open((...), "w"):close()
-while true do pcall(function() while true do %s end end) end]]):format(spin), ".lua")
-    assert.equal(130, select(3, interrupt(script, 2)))
-  end)
-
-  it("does not cut a __close short", function()
-    local script = file(([[
-local ready = ...
-local function count() local n = 0 for i = 1, 3e7 do n = n + 1 end return n end
-do
-  local guard <close> = setmetatable({}, {__close = function()
-    io.open(ready, "w"):close()
-    print(count())
-  end})
-end
-while true do %s end]]):format(spin), ".lua")
-    local out, _, code = interrupt(script, 1)
-    assert.same({"30000000\n", 130}, {out, code})
-  end)
-
-  it("leaves a model as it was when it hits a trace", function()
-    local script = file(([[
-local ml = require "meshlua"
-local box = ml.core.box_new(ml.ones({4}), {kind = "param"})
-local ready = ...
-local step = ml.jit(function(b)
-  b:set(b:get() + 1)
-  local f = io.open(ready, "w")
-  if f then f:close() end
-  while true do %s end
-end)
-local ok, err = pcall(step, box)
-print(ok, err:match "E_INTERRUPT", box:get():sum():item(), ml.core.is_tracing())
-print((box:get() + 1):sum():item())]]):format(spin), ".lua")
-    local out, err = interrupt(script, 1)
-    assert.equal("false\tE_INTERRUPT\t4.0\tfalse\n8.0\n", out, err)
   end)
 end)

@@ -8,5 +8,7 @@
 /* From here to interrupt_end SIGINT is ours. Not to be nested; from the thread that runs L. */
 void interrupt_begin(lua_State *L);
 void interrupt_end(lua_State *L);
+/* Puts functions in place of the stock ones that run coroutines: it stops these, too. */
+void interrupt_open(lua_State *L);
 
 #endif
