@@ -1,7 +1,7 @@
 /* mpi.c - the transport over MPI: the library meshlua_mpi.so, opened where a launcher of MPI has
  * started several processes. */
 #include "run/comm.h"
-#include "segments.h"
+#include "mpi/segments.h"
 
 #include <mpi.h>
 #include <sched.h>

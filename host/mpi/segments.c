@@ -1,4 +1,4 @@
-#include "segments.h"
+#include "mpi/segments.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -102,7 +102,7 @@ RoundWhy channel_watch(Channel *c, int64_t now) {
         c->asked_at = now;
         return ROUND_TIMEOUT;
     }
-    if (waited < NOTICE * SECOND || c->noticed == e.number) return ROUND_NONE;
+    if (e.patient || waited < c->notice || c->noticed == e.number) return ROUND_NONE;
     c->noticed = e.number;
     return ROUND_NOTICE;
 }
@@ -270,6 +270,7 @@ Err channel_open(Ctx *cx, const Ranks *r, const ChannelOptions *o, Channel **out
     c->rank = r->rank;
     c->world = r->world;
     c->timeout = o->timeout * SECOND;
+    c->notice = NOTICE * SECOND;
     c->meet = o->meet;
     c->secret = o->secret;
     c->opened = ring_now();

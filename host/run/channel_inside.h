@@ -100,6 +100,7 @@ struct Channel {
     Ring ring;
     int32_t rank, world;
     int64_t timeout; /* ns */
+    int64_t notice;  /* ns of waiting before it is said */
     Meet meet;
     Secret secret;
     Hello mine;

@@ -12,7 +12,7 @@ local below = {
 
 --- May `file` include "name"?
 local function allowed(file, name)
-  if file:find "^host/mpi/" then return name == "run/comm.h" end
+  if file:find "^host/mpi/" then return name:find "^mpi/" or name == "run/comm.h" end
   if file:find "^host/cuda/" then
     return name:find "^cuda/" or name == "run/device.h" or name == "run/comm.h" or name == "kernel.h"
   end
