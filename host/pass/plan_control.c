@@ -227,7 +227,8 @@ void plan_control(PlanBuild *p, int32_t id, const OpDef *def) {
     p->span.at[span - 1].end = p->step.n - 1;
     for (int i = 0; i < c.nway; i++) {
         const Way *w = &c.way[i];
-        if (w->f.result >= 0 || w->f.steers || w->f.in >= 0) plan_touch(p, &w->outer);
+        if (w->f.result >= 0 || w->f.steers || w->f.in >= 0)
+            p->buffer.at[w->outer.buffer].last = p->step.n - 1;
         if (w->f.out < 0) continue;
         p->value[c.n->out + w->f.out] = w->outer;
         p->value[c.n->out + w->f.out].type = graph_type(g, c.n->out + w->f.out);
