@@ -29,7 +29,7 @@ target_include_directories(dist_stranger PRIVATE host kernels)
 target_link_libraries(dist_stranger PRIVATE m ${CMAKE_DL_LIBS} Threads::Threads)
 
 # ---- pass/NAME: a pass alone, graph in and graph out --------------------------------------------
-add_executable(pass_cases tests/pass/run.c $<TARGET_OBJECTS:base> $<TARGET_OBJECTS:ir>
+add_executable(pass_cases tests/pass/run.c tests/pass/plan_text.c $<TARGET_OBJECTS:base> $<TARGET_OBJECTS:ir>
                           $<TARGET_OBJECTS:op> $<TARGET_OBJECTS:pass>)
 target_include_directories(pass_cases PRIVATE host kernels)
 target_link_libraries(pass_cases PRIVATE m ${CMAKE_DL_LIBS} Threads::Threads)

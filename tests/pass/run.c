@@ -18,6 +18,7 @@
 #include "op/op.h"
 #include "pass/comm.h"
 #include "pass/pass.h"
+#include "plan_text.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -192,7 +193,7 @@ static Err run_plan(Case *c, const Graph *g, Str *s) {
                        : strcmp(w, "sole") == 0 ? DONATE_IF_SOLE
                                                 : DONATE_NO;
     TRY(pass_plan(g, &c->options, donated, &plan));
-    plan_print(plan, g->mesh, s);
+    plan_text(plan, g->mesh, s);
     plan_free(c->cx, plan);
     return E_OK;
 }
