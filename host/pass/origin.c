@@ -220,9 +220,11 @@ const Reason *origin_reshard(const Step *s, int t, const Layout *from, const Lay
         }
     }
     if (!said) {
-        str_fmt(&d.text, "%s of %s is split further", operand ? tensor_name(s, t, name) : "result",
-                op);
-        add_origins(&d, v, gained);
+        uint32_t sums = from->partial & ~(uint32_t)to->partial;
+        str_fmt(&d.text, "%s of %s is %s", operand ? tensor_name(s, t, name) : "result", op,
+                sums ? "a sum that is still to be made over " : "split further");
+        if (sums) mesh_print_axes(s->g->mesh, sums, &d.text);
+        add_origins(&d, v, gained | sums);
     }
     return finish(&d);
 }
@@ -287,19 +289,29 @@ const Reason *origin_constraint(const Graph *g, const Node *n, const Layout *fro
     return finish(&d);
 }
 
+/* Where a value lies that a loop or branch wants otherwise. */
+static void say_layout(Draft *d, const Layout *l) {
+    uint32_t split = layout_used(l);
+    if (l->partial) {
+        str_put(&d->text, " is a sum that is still to be made over ");
+        mesh_print_axes(d->g->mesh, l->partial, &d->text);
+    } else {
+        str_put(&d->text, split ? " is split on " : " is whole");
+        mesh_print_axes(d->g->mesh, split, &d->text);
+    }
+}
+
 const Reason *origin_flow(const Graph *g, const Node *n, Val v, const Flow *f, const Layout *from,
                           const Layout *to) {
     Draft d = draft(g, n);
     uint32_t lost = layout_used(from) & ~layout_used(to);
     set_tensor(&d, v, from);
     str_put(&d.text, graph_opdef(g, n)->name);
-    if (f->stacked && from->rank && from->dim[0].axes.n)
-        str_put(&d.text, " runs along dim 1, which is split on ");
-    else if (f->carried)
-        str_put(&d.text, " keeps its carry in one layout; this one is split on ");
-    else
-        str_put(&d.text, " has it in another layout inside; here it is split on ");
-    mesh_print_axes(g->mesh, layout_used(from), &d.text);
+    bool slices = f->stacked && from->rank && from->dim[0].axes.n;
+    str_put(&d.text, slices       ? " runs along dim 1, which"
+                     : f->carried ? " keeps its carry in one layout; this one"
+                                  : " has it in another layout inside; here it");
+    say_layout(&d, from);
     add_origins(&d, v, lost ? lost : layout_used(from));
     return finish(&d);
 }
