@@ -34,6 +34,10 @@ void str_double(Str *s, double x);
 const char *str_of(const Str *s); /* never NULL */
 /* The number of edits between two words, of which the first 32 bytes are read. */
 int str_distance(const char *a, const char *b);
+/* What a noun has behind a count: "s", behind 1 nothing. */
+static inline const char *str_s(int64_t n) {
+    return n == 1 ? "" : "s";
+}
 /* A count of bytes for people: "1.50 MiB". Returns buf. */
 enum { BYTES_TEXT = 32 };
 const char *bytes_text(double bytes, char buf[BYTES_TEXT]);

@@ -109,8 +109,8 @@ static uint32_t vary_of(const OpArgs *a) {
 
 static bool check_count(Build *b, const OpDef *def, int nin) {
     if (def->nin < 0 || def->nin == nin) return true;
-    build_fail(b, err_set(b->g->cx, E_VALUE, "%s: %d operands given, %d wanted (%s)", def->name,
-                          nin, def->nin, def->operands));
+    build_fail(b, err_set(b->g->cx, E_VALUE, "%s: %d operand%s given, %d wanted (%s)", def->name,
+                          nin, str_s(nin), def->nin, def->operands));
     return false;
 }
 

@@ -296,9 +296,9 @@ Err layout_bind(Ctx *cx, const Mesh *m, const Spec *s, const Dims *dims, const c
         Str spec;
         str_init(&spec, &cx->alloc);
         spec_print(s, &spec);
-        Err e =
-            err_set(cx, E_SPEC, "%s: %s has %d entries but the tensor has rank %d%s", what,
-                    str_of(&spec), s->n, dims->rank, dims->rank == 0 ? "; a scalar takes P()" : "");
+        Err e = err_set(cx, E_SPEC, "%s: %s has %d entr%s but the tensor has rank %d%s", what,
+                        str_of(&spec), s->n, s->n == 1 ? "y" : "ies", dims->rank,
+                        dims->rank == 0 ? "; a scalar takes P()" : "");
         str_free(&spec);
         return e;
     }

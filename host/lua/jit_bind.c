@@ -158,7 +158,7 @@ static int bound_tostring(lua_State *L) {
     const LuaBound *b = bound_at(L, 1);
     lua_getiuservalue(L, 1, 1);
     lua_pushfstring(L, "%s with %d argument%s bound", luaL_tolstring(L, -1, NULL), b->n,
-                    b->n == 1 ? "" : "s");
+                    str_s(b->n));
     return 1;
 }
 

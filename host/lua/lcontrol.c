@@ -54,7 +54,8 @@ static int64_t count_at(lua_State *L, int index, const char *what, int64_t most)
 }
 
 static void check_operands(lua_State *L, int32_t have, int32_t want) {
-    if (have != want) state_error(L, E_VALUE, "the region takes %d operands, not %d", want, have);
+    if (have != want)
+        state_error(L, E_VALUE, "the region takes %d operand%s, not %d", want, str_s(want), have);
 }
 
 static int push_results(lua_State *L, Host *h, const Build *at, const Val *v, int32_t n) {

@@ -98,7 +98,7 @@ static int jit_tostring(lua_State *L) {
     lua_getiuservalue(L, 1, 1);
     lua_getinfo(L, ">S", &ar);
     lua_pushfstring(L, "jit(%s:%d), %d plan%s", ar.short_src, ar.linedefined, (int)j->n,
-                    j->n == 1 ? "" : "s");
+                    str_s(j->n));
     return 1;
 }
 

@@ -30,9 +30,9 @@ static _Noreturn void raise_size(lua_State *L, const Host *h, long long size, in
                     "the devices to use",
                     size, ndevices, (int)rt->ndevices, (int)rt->ranks.world);
     state_error(L, E_MESH,
-                "mesh: the sizes multiply to %lld, but there are %d devices; change the sizes, "
+                "mesh: the sizes multiply to %lld, but there %s %d device%s; change the sizes, "
                 "ask for devices with --devices=%lld, or pass the devices to use",
-                size, ndevices, size);
+                size, ndevices == 1 ? "is" : "are", ndevices, str_s(ndevices), size);
 }
 
 /* mesh_new(names, sizes, device ids (nil: abstract), list of axis types or nil) */

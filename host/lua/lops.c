@@ -340,8 +340,9 @@ static int apply(lua_State *L, Host *h, int op) {
     a.n = count_operands(L, h, def);
     if (a.n > MAX_ARGS) state_error(L, E_VALUE, "%s: more than %d operands", def->name, MAX_ARGS);
     if (lua_gettop(L) < a.n)
-        state_error(L, E_VALUE, "%s: %d operands given, %d wanted (%s)%s", def->name, lua_gettop(L),
-                    a.n, def->operands, lua_gettop(L) ? "" : "; a method is called with a colon");
+        state_error(L, E_VALUE, "%s: %d operand%s given, %d wanted (%s)%s", def->name,
+                    lua_gettop(L), str_s(lua_gettop(L)), a.n, def->operands,
+                    lua_gettop(L) ? "" : "; a method is called with a colon");
     int most = a.n + (def->attr != NULL);
     if (lua_gettop(L) > most) return usage_surplus(L, h, def->name, most);
     Operand in[MAX_ARGS];

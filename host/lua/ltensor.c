@@ -132,8 +132,8 @@ static void scan(lua_State *L, Shape *s, int depth) {
         dims_push(&s->dims, (int64_t)n);
     }
     if ((int64_t)n != s->dims.at[depth])
-        state_error(L, E_SHAPE, "ragged: a list has %d entries, its neighbours %lld", (int)n,
-                    (long long)s->dims.at[depth]);
+        state_error(L, E_SHAPE, "ragged: a list has %d entr%s, its neighbours %lld", (int)n,
+                    n == 1 ? "y" : "ies", (long long)s->dims.at[depth]);
     for (lua_Unsigned i = 1; i <= n; i++) {
         lua_rawgeti(L, -1, (lua_Integer)i);
         scan(L, s, depth + 1);
@@ -202,8 +202,8 @@ static int tensor_from_string(lua_State *L) {
     Dims dims = value_dims(L, 3, 0, "shape");
     int64_t count = dims_count(&dims);
     if (count < 0 || (uint64_t)count * (uint64_t)dtype_size(dtype) != n)
-        state_error(L, E_SHAPE, "%d bytes are not %lld elements of %s", (int)n, (long long)count,
-                    dtype_name(dtype));
+        state_error(L, E_SHAPE, "%d byte%s for %lld element%s of %s", (int)n, str_s((int64_t)n),
+                    (long long)count, str_s(count), dtype_name(dtype));
     state_check(L, h, tensor_write_shard(push_alloc(L, h, dtype, &dims), 0, bytes));
     return 1;
 }

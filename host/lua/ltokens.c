@@ -179,8 +179,8 @@ static int tokens_new(lua_State *L) {
     lua_Integer room = (lua_Integer)(n - (size_t)skip) / width, count = room;
     if (!lua_isnoneornil(L, 4)) count = value_integer(L, 4, "tokens: the count");
     if (count < 0 || count > room)
-        state_error(L, E_VALUE, "tokens: %lld numbers; there are %lld", (long long)count,
-                    (long long)room);
+        state_error(L, E_VALUE, "tokens: %lld number%s of the %lld there are", (long long)count,
+                    str_s(count), (long long)room);
     Tokens *t = lua_newuserdatauv(L, sizeof *t, 2);
     *t = (Tokens){(const uint8_t *)bytes, file, skip, count, (int32_t)width};
     lua_pushvalue(L, 1);
@@ -207,8 +207,8 @@ static void read_range(lua_State *L, const Tokens *t, const char *who, lua_Integ
     if (lua_isnoneornil(L, 2)) return;
     *first = value_integer(L, 2, who), *last = value_integer(L, 3, who);
     if (*first < 0 || *first > *last || *last > t->n)
-        state_error(L, E_VALUE, "%s: from %lld to %lld of %lld numbers", who, (long long)*first,
-                    (long long)*last, (long long)t->n);
+        state_error(L, E_VALUE, "%s: from %lld to %lld of %lld number%s", who, (long long)*first,
+                    (long long)*last, (long long)t->n, str_s(t->n));
 }
 
 /* tokens:largest([first, last]): 0 where there are none. */
@@ -330,8 +330,8 @@ static void check_starts(lua_State *L, const Tokens *t, int64_t rows, int64_t le
     for (int64_t i = 0; i < rows; i++) {
         int64_t start = start_at(L, i);
         if (start < 0 || start > t->n - length)
-            state_error(L, E_VALUE, "%lld numbers from %lld on leave the %lld there are",
-                        (long long)length, (long long)start, (long long)t->n);
+            state_error(L, E_VALUE, "%lld number%s from %lld on, of the %lld there are",
+                        (long long)length, str_s(length), (long long)start, (long long)t->n);
     }
 }
 

@@ -298,8 +298,8 @@ static void push_held_before(lua_State *L) {
     lua_pop(L, 1);
 }
 
-/* The tensor that a capture is an input by. On top of the stack what boxes held before: one may have
- * been written since, and its tensor of before the trace is the input. */
+/* The tensor that a capture is an input by. On top of the stack what boxes held before: one may
+ * have been written since, and its tensor of before the trace is the input. */
 static Tensor *find_captured(lua_State *L, const Capture *c) {
     if (c->ref == LUA_NOREF) return c->tensor;
     int before = lua_gettop(L);
@@ -447,7 +447,9 @@ static int gradient(lua_State *L) {
     const Val *y = read_list(L, h, 1, &ny), *ct = read_list(L, h, 2, &nct);
     const Val *wrt = read_list(L, h, 3, &nwrt);
     Val *grad = lua_newuserdatauv(L, sizeof *grad * (size_t)(nwrt + 1), 0);
-    if (ny != nct) state_error(L, E_VALUE, "gradient: %d results, %d cotangents", ny, nct);
+    if (ny != nct)
+        state_error(L, E_VALUE, "gradient: %d result%s, %d cotangent%s", ny, str_s(ny), nct,
+                    str_s(nct));
     for (int i = 0; i < ny; i++)
         if (y[i] && ct[i])
             check_cotangent(L, graph_type(t->graph, y[i]), graph_type(t->graph, ct[i]));

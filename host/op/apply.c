@@ -74,8 +74,8 @@ Val op_apply(Build *b, int op, const Operand *in, int nin, const void *attr) {
         return build_op(b, op, few, nin, attr);
     }
     if (nin != def->nin) {
-        build_fail(b, err_set(b->g->cx, E_VALUE, "%s: %d operands given, %d wanted (%s)", def->name,
-                              nin, def->nin, def->operands));
+        build_fail(b, err_set(b->g->cx, E_VALUE, "%s: %d operand%s given, %d wanted (%s)",
+                              def->name, nin, str_s(nin), def->nin, def->operands));
         return 0;
     }
     int first = def->promote == PROMOTE_BROADCAST ? 1 : 0;

@@ -49,8 +49,10 @@ static Err check_qkv(const OpArgs *a) {
     if (!dims_equal(k, v) || k->at[0] != q->at[0] || k->at[3] != q->at[3])
         return op_error(a, E_SHAPE, "q, k and v do not fit together");
     if (k->at[2] == 0 || q->at[2] % k->at[2] != 0)
-        return op_error(a, E_SHAPE, "%lld query heads are not a multiple of %lld key heads",
-                        (long long)q->at[2], (long long)k->at[2]);
+        return op_error(
+            a, E_SHAPE,
+            "%lld query head%s for %lld key heads; the first must be a multiple of the second",
+            (long long)q->at[2], str_s(q->at[2]), (long long)k->at[2]);
     if (((const AttentionAttr *)a->attr)->causal && k->at[1] < q->at[1])
         return op_error(a, E_SHAPE, "causal attention needs as many keys as queries");
     return E_OK;

@@ -124,9 +124,10 @@ static void batch_constrain(Build *b, const BatchArgs *a) {
     }
     int32_t parts = axes_product(&l.dim[0].axes);
     if (a->size % parts) {
-        build_fail(b, err_set(b->g->cx, E_INDIVISIBLE,
-                              "vmap: %lld examples are not divided by the %d parts of spmd_axis",
-                              (long long)a->size, (int)parts));
+        build_fail(
+            b, err_set(b->g->cx, E_INDIVISIBLE,
+                       "vmap: %lld example%s for the %d parts of spmd_axis, which must divide them",
+                       (long long)a->size, str_s(a->size), (int)parts));
         return;
     }
     const Layout *layout = layout_of(b->g->cx, &l);

@@ -247,11 +247,12 @@ static Err shape_conv(const OpArgs *a, OutType *out, int *nout) {
     TRY(check(a, &kernel));
     int n = kernel.rank;
     if (x->at[n + 1] != w->at[n] * c->groups)
-        return op_error(a, E_SHAPE, "x has %lld features, the kernel %lld in each of %lld groups",
-                        (long long)x->at[n + 1], (long long)w->at[n], (long long)c->groups);
+        return op_error(a, E_SHAPE, "x has %lld feature%s, the kernel %lld in each of %lld group%s",
+                        (long long)x->at[n + 1], str_s(x->at[n + 1]), (long long)w->at[n],
+                        (long long)c->groups, str_s(c->groups));
     if (w->at[n + 1] % c->groups)
-        return op_error(a, E_SHAPE, "%lld features of the result in %lld groups",
-                        (long long)w->at[n + 1], (long long)c->groups);
+        return op_error(a, E_SHAPE, "%lld feature%s of the result in %lld groups",
+                        (long long)w->at[n + 1], str_s(w->at[n + 1]), (long long)c->groups);
     out[0] = (OutType){.dtype = result_dtype(a), .dims = *x};
     for (int i = 0; i < n; i++) out[0].dims.at[i + 1] = result_size(c, i, x->at[i + 1], w->at[i]);
     out[0].dims.at[n + 1] = w->at[n + 1];

@@ -24,8 +24,8 @@ static Err shape_reshape(const OpArgs *a, OutType *out, int *nout) {
     int64_t have = dims_count(&a->in[0]->dims), want = dims_count(to);
     (void)nout;
     if (have != want)
-        return op_error(a, E_SHAPE, "%lld elements do not fill a shape of %lld", (long long)have,
-                        (long long)want);
+        return op_error(a, E_SHAPE, "%lld element%s for a shape of %lld", (long long)have,
+                        str_s(have), (long long)want);
     out[0] = (OutType){a->in[0]->dtype, a->in[0]->weak, *to};
     return E_OK;
 }
@@ -155,7 +155,8 @@ static Err shape_transpose(const OpArgs *a, OutType *out, int *nout) {
     uint32_t seen = 0;
     (void)nout;
     if (perm->rank != x->rank)
-        return op_error(a, E_SHAPE, "%d axes given for a tensor of rank %d", perm->rank, x->rank);
+        return op_error(a, E_SHAPE, "%d ax%s given for a tensor of rank %d", perm->rank,
+                        perm->rank == 1 ? "is" : "es", x->rank);
     out[0] = (OutType){a->in[0]->dtype, a->in[0]->weak, {.rank = x->rank}};
     for (int d = 0; d < x->rank; d++) {
         int64_t p = perm->at[d];
@@ -228,7 +229,8 @@ static Err shape_broadcast(const OpArgs *a, OutType *out, int *nout) {
     const Dims *x = &a->in[0]->dims;
     (void)nout;
     if (t->at.rank != x->rank)
-        return op_error(a, E_SHAPE, "%d dims placed of %d", t->at.rank, x->rank);
+        return op_error(a, E_SHAPE, "%d dim%s placed of %d", t->at.rank, str_s(t->at.rank),
+                        x->rank);
     for (int d = 0; d < x->rank; d++) {
         int64_t to = t->at.at[d];
         if (to < 0 || to >= t->dims.rank || (d && to <= t->at.at[d - 1]))

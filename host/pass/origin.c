@@ -69,7 +69,8 @@ static void print_steps(const Graph *g, Val v, int axis, Str *s) {
         n++;
     for (Val w = v; at < n; at++, w = g->source[w * naxes + axis].from) {
         const Node *step = graph_node(g, g->source[w * naxes + axis].node);
-        if (at == ENDS && n > 2 * ENDS) str_fmt(s, "%d more ops, ", n - 2 * ENDS);
+        if (at == ENDS && n > 2 * ENDS)
+            str_fmt(s, "%d more op%s, ", n - 2 * ENDS, str_s(n - 2 * ENDS));
         if (n > 2 * ENDS && at >= ENDS && at < n - ENDS) continue;
         str_fmt(s, "%s at ", graph_opdef(g, step)->name);
         intern_print_loc(step->nloc ? step->loc[0] : NULL, s);

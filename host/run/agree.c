@@ -134,7 +134,7 @@ static Err add_difference(Runtime *rt, const Plan *plan, Str *s) {
 
 static void print_act(const AgreeRecord *r, Str *s) {
     if (r->kind == AGREE_DEVICES)
-        str_fmt(s, "has %d device%s", (int)r->value, r->value == 1 ? "" : "s");
+        str_fmt(s, "has %d device%s", (int)r->value, str_s(r->value));
     else if (r->kind == AGREE_END)
         str_put(s, "is at the end of its script");
     else if (r->kind == AGREE_FAILURE)

@@ -237,7 +237,7 @@ static Err too_few(Ctx *cx, const Ranks *ranks, Err err) {
         cx, E_DEVICE,
         "--devices=cuda: rank %d is process %d of its host, which has %d GPU%s; start as "
         "many processes as GPUs, or let all share one, for tests: --devices=cuda:0",
-        (int)ranks->rank, (int)ranks->local + 1, (int)n, n == 1 ? "" : "s");
+        (int)ranks->rank, (int)ranks->local + 1, (int)n, str_s(n));
 }
 
 /* Whether they are at work; what they are for tensors. */

@@ -60,10 +60,11 @@ static Err check_places(Runtime *rt, const Place *all, bool *shared) {
     for (int32_t i = 0; i < world; i++) {
         chosen = chosen && all[i].chosen;
         if (all[i].gpus != all[0].gpus)
-            return err_set(rt->cx, E_RANKS,
-                           "rank 0 has %d GPUs, and rank %d has %d; --devices must be the same for "
-                           "all",
-                           (int)all[0].gpus, (int)i, (int)all[i].gpus);
+            return err_set(
+                rt->cx, E_RANKS,
+                "rank 0 has %d GPU%s, and rank %d has %d; --devices must be the same for "
+                "all",
+                (int)all[0].gpus, str_s(all[0].gpus), (int)i, (int)all[i].gpus);
     }
     for (int32_t i = 1; all[0].gpus && i < world; i++) {
         const char *bus;

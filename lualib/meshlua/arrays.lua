@@ -178,8 +178,9 @@ local function origins_in(who, places, data, shape)
       held = held + range[2] - range[1] + 1
     end
     if size ~= shape[d] and size ~= held then
-      raise("E_SHAPE", "%s: dim %d of the data has %d elements; process %d holds %d of the array's %d (%s): "
-        .. "give these, or all", who, d, size, process, held, shape[d], ranges_text(ranges))
+      raise("E_SHAPE", "%s: dim %d of the data has %s; process %d holds %d of the array's %d (%s): "
+        .. "give these, or all", who, d, lib.count(size, "element"), process, held, shape[d],
+        ranges_text(ranges))
     end
     origins[d] = at
   end
@@ -273,7 +274,7 @@ function M.make_array_from_single_device_arrays(shape, sharding, arrays)
     if place.process == process then places[#places + 1] = place end
   end
   if #arrays ~= #places then
-    raise("E_VALUE", "%s: %d arrays for %d devices", who, #arrays, #places)
+    raise("E_VALUE", "%s: %s for %s", who, lib.count(#arrays, "array"), lib.count(#places, "device"))
   end
   local on, parts, dtype, first = by_device(who, arrays), {}, nil, {}
   for _, place in ipairs(places) do

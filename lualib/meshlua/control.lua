@@ -122,7 +122,8 @@ local function length_of(xs, length)
     local what = named("xs", xs.paths[i])
     if x.ndim == 0 then raise("E_SHAPE", "scan: %s is a scalar; a scan runs along dim 1", what) end
     if length and x.shape[1] ~= length then
-      raise("E_SHAPE", "scan: %s has %d slices along dim 1, and %s says %d", what, x.shape[1], from, length)
+      raise("E_SHAPE", "scan: %s has %s along dim 1, and %s says %d", what, lib.count(x.shape[1], "slice"),
+        from, length)
     end
     length, from = x.shape[1], what
   end

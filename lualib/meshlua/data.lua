@@ -66,7 +66,7 @@ end
 local function llmc_tokens(source)
   local path = source.path
   if source.size < LLMC_HEADER then
-    return failed(path, "%d bytes are less than the header's 1024", source.size)
+    return failed(path, "%s, and the header alone has 1024", lib.count(source.size, "byte"))
   end
   local magic, version, count = string.unpack("<i4i4i4", source.head)
   local kind = llmc[magic]
@@ -78,7 +78,7 @@ local function llmc_tokens(source)
   end
   local there = (source.size - LLMC_HEADER) // kind[2]
   if count < 0 or count > there then
-    return failed(path, "cut short: the header counts %d ids, the file holds %d", count, there)
+    return failed(path, "cut short: the header counts %s, the file holds %d", lib.count(count, "id"), there)
   end
   return core.tokens(source.from, kind[2], LLMC_HEADER, count)
 end
@@ -110,7 +110,7 @@ function M.tokens(path)
   end
   if not is_bin then return core.tokens(source.from, 1) end
   if source.size % 2 ~= 0 then
-    return failed(path, "%d bytes are no whole number of uint16 ids", source.size)
+    return failed(path, "%s: no whole number of uint16 ids", lib.count(source.size, "byte"))
   end
   return core.tokens(source.from, 2)
 end
@@ -220,12 +220,12 @@ function M.windows(tokens, length, first, last)
     raise("E_VALUE", "windows: the length is %s; it must be a whole number from 1 on", tostring(length))
   end
   if not (0 <= first and first <= last and last <= #tokens) then
-    raise("E_VALUE", "windows: from %d to %d of %d ids", first, last, #tokens)
+    raise("E_VALUE", "windows: from %d to %d of %s", first, last, lib.count(#tokens, "id"))
   end
   local n = (last - first - 1) // length
   if n < 1 then
-    return nil, ("%d ids are too few for a piece of %d and the one that follows"):format(last - first,
-      length), "E_IO"
+    return nil, ("too few for a piece of %d and the one that follows: %s"):format(length,
+      lib.count(last - first, "id")), "E_IO"
   end
   local function field(from)
     return {numbers = tokens, first = from, stride = length, shape = {length}, dtype = "int32"}
@@ -251,7 +251,7 @@ local function idx_field(path)
   local there = source.size - header
   for _, n in ipairs(shape) do
     if n > 0 and size > there // n then -- their product may not fit in an integer
-      return failed(path, "cut short: %d elements of %s", there, table.concat(shape, "x"))
+      return failed(path, "cut short: %s of %s", lib.count(there, "element"), table.concat(shape, "x"))
     end
     size = size * n
   end
@@ -274,7 +274,7 @@ function M.idx(files)
     local field, n, code = idx_field(files[name])
     if not field then return nil, n, code end
     if count and n ~= count then
-      return failed(files[name], "%d records, but %s has %d", n, files[of], count)
+      return failed(files[name], "%s, but %s has %d", lib.count(n, "record"), files[of], count)
     end
     fields[name], count, of = field, n, name
   end

@@ -52,8 +52,8 @@ local function check_parallel(config, devices)
   local both = tensor * pipeline
   if devices % both == 0 then return end
   raise("E_INDIVISIBLE", "distributed: tensor_parallel_size * pipeline_parallel_size = %d * %d = %d does not "
-    .. "divide the %d devices (world_size = %d, %d each)", tensor, pipeline, both, devices, config.world_size,
-    devices // config.world_size)
+    .. "divide %s (world_size = %d, %d each)", tensor, pipeline, both, lib.count(devices, "device"),
+    config.world_size, devices // config.world_size)
 end
 
 local function check_mesh(options, devices)
@@ -68,8 +68,8 @@ local function check_mesh(options, devices)
   local size = mesh.AbstractMesh(shape, names).size -- checks sizes and names
   if size ~= devices then
     local code = core.process_count() > 1 and "E_RANKS" or "E_MESH"
-    raise(code, "distributed: mesh_shape {%s} is of %d devices, but there are %d in all processes",
-      table.concat(shape, ", "), size, devices)
+    raise(code, "distributed: mesh_shape {%s} is of %s, but all processes have %d",
+      table.concat(shape, ", "), lib.count(size, "device"), devices)
   end
 end
 

@@ -172,8 +172,8 @@ end
 local function check_result(results)
   local y = results[1]
   if results.n ~= 1 or not core.is_tensor(y) then
-    raise("E_GRAD", "vjp: the function returned %d values, the first %s; it must return one tensor",
-      results.n, lib.kind(y))
+    raise("E_GRAD", "vjp: the function returned %s, the first %s; it must return one tensor",
+      lib.count(results.n, "value"), lib.kind(y))
   end
   if not is_float(y) then
     raise("E_GRAD", "vjp: the function returned %s; gradients are of floats", core.typeof(y))

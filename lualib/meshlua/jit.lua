@@ -59,7 +59,8 @@ local function constrained(values, shardings, who)
     return values
   end
   if #shardings > values.n then
-    raise("E_SPEC", "jit: %s has %d entries for %d values", who, #shardings, values.n)
+    raise("E_SPEC", "jit: %s has %s for %s", who, lib.count(#shardings, "entry", "entries"),
+      lib.count(values.n, "value"))
   end
   for i = 1, values.n do
     if shardings[i] then values[i] = mesh_of.place(("%s[%d]"):format(who, i), values[i], shardings[i]) end

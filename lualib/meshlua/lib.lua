@@ -70,6 +70,15 @@ function lib.strict(module, name, prefix)
   return setmetatable(module, {__index = function(_, key) return lib.missing(name, prefix, key) end})
 end
 
+--- A count with its noun: "1 device", "8 devices".
+---@param n integer
+---@param noun string
+---@param nouns string? of other counts than 1; default noun .. "s"
+---@return string
+function lib.count(n, noun, nouns)
+  return ("%d %s"):format(n, n == 1 and noun or nouns or noun .. "s")
+end
+
 --- Is x what ops take in a tensor's place: a tensor, or a Param?
 function lib.is_tensor(x) return core.is_tensor(x) or core.is_box(x) end
 

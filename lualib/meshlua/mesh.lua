@@ -46,7 +46,8 @@ local function axis_types_of(who, types, names)
   end
   if types[1] ~= nil then
     if #types ~= #names then
-      raise("E_MESH", "%s: %d axis types for %d axes; give one for each axis name", who, #types, #names)
+      raise("E_MESH", "%s: %s for %s; give one for each axis name", who, lib.count(#types, "axis type"),
+        lib.count(#names, "axis", "axes"))
     end
     return types
   end
@@ -76,7 +77,7 @@ function M.Mesh(devices, names, options)
   end
   local sizes, ids = flatten_devices(devices)
   if #sizes ~= #names then
-    raise("E_MESH", "Mesh: %d names for a device list of rank %d", #names, #sizes)
+    raise("E_MESH", "Mesh: %s for a device list of rank %d", lib.count(#names, "name"), #sizes)
   end
   return core.mesh_new(names, sizes, ids, axis_types_of("Mesh", options.axis_types, names))
 end
@@ -85,7 +86,9 @@ local function check_sizes(who, sizes, names)
   if type(sizes) ~= "table" or type(names) ~= "table" then
     raise("E_MESH", "%s: expected a list of sizes and a list of names", who)
   end
-  if #sizes ~= #names then raise("E_MESH", "%s: %d sizes but %d names", who, #sizes, #names) end
+  if #sizes ~= #names then
+    raise("E_MESH", "%s: %s but %s", who, lib.count(#sizes, "size"), lib.count(#names, "name"))
+  end
   for i, n in ipairs(sizes) do
     if math.type(n) ~= "integer" or n < 1 then
       raise("E_MESH", "%s: the size of axis '%s' is %s; sizes are whole numbers from 1 on", who,

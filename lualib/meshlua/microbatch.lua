@@ -32,8 +32,9 @@ function M.check(who, what, rows, n)
     raise("E_VALUE", "%s: %d microbatches; there is at least one", who, n)
   end
   if rows % n == 0 then return end
-  raise("E_SHAPE", "%s: %s has %d rows, which %d microbatches do not divide; take %d or %d rows, or %s "
-    .. "microbatches", who, what, rows, n, rows // n * n, (rows // n + 1) * n, divisors_text(rows))
+  raise("E_SHAPE", "%s: %s has %s, which %d microbatches do not divide; take %d or %d rows, or %s "
+    .. "microbatches", who, what, lib.count(rows, "row"), n, rows // n * n, (rows // n + 1) * n,
+    divisors_text(rows))
 end
 
 --- Raises unless the batch holds tensors, each with rows that n divides; returns them.

@@ -16,7 +16,7 @@ local M = {}
 local function line_of(who, devices, n, name)
   local all = devices or core.devices()
   if n > #lib.check_list(who, "the devices", all) then
-    raise("E_MESH", "%s: %d places for %d devices", who, n, #all)
+    raise("E_MESH", "%s: %s for %s", who, lib.count(n, "place"), lib.count(#all, "device"))
   end
   return mesh_of.make_mesh({n}, {name}, table.move(all, 1, n, 1, {}))
 end

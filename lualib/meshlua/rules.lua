@@ -245,8 +245,8 @@ function M.shard_largest(axis, min_size)
     local n = mesh and mesh.shape[axis]
     if not n or param.size < min_size then return nil end
     if param.ndim == 0 then
-      raise("E_SPEC", "%s: %s is a scalar, which mesh axis '%s' cannot split; give it a rule of its own before "
-        .. "this one, or a min_size above 1", path, core.typeof(param), axis)
+      raise("E_SPEC", "%s: %s is a scalar, which mesh axis '%s' cannot split; give it a rule of its own "
+        .. "before this one, or a min_size above 1", path, core.typeof(param), axis)
     end
     local spec, shape, entries, best, best_parts = own(), param.shape, {}, nil, nil
     for d, size in ipairs(shape) do

@@ -143,7 +143,8 @@ local function check_number(what, specs, n, values)
     most = math.max(most, key)
   end
   if most > n then
-    raise("E_SPEC", "shard_map: %s has %d entries for %d %ss", what, most, n, values)
+    raise("E_SPEC", "shard_map: %s has %s for %s", what, lib.count(most, "entry", "entries"),
+      lib.count(n, values))
   end
 end
 
@@ -180,8 +181,8 @@ local function shape_of(x) return type(x) == "number" and {} or x.shape end
 local function misfit(x, spec, mesh)
   local shape = shape_of(x)
   if #spec > #shape then
-    return ("%s has %d entries but the tensor has rank %d%s"):format(tostring(spec), #spec, #shape,
-      #shape == 0 and "; a scalar takes P()" or ""), "E_SPEC"
+    return ("%s has %s but the tensor has rank %d%s"):format(tostring(spec),
+      lib.count(#spec, "entry", "entries"), #shape, #shape == 0 and "; a scalar takes P()" or ""), "E_SPEC"
   end
   for d = 1, #spec do
     local names, n, sizes = entry(spec, d), 1, {}
@@ -342,9 +343,11 @@ end
 --- What keeps a result from being put together by its spec, or nil.
 local function cannot_leave(x, spec, axes)
   if #spec > #shape_of(x) then
-    return ("%s has %d entries but the value has rank %d; %s"):format(tostring(spec), #spec, #shape_of(x),
-      #shape_of(x) == 0 and "a scalar takes P(), or reshape({1}) makes one element per device"
-      or "leave entries out")
+    local rank = #shape_of(x)
+    local way_out = rank > 0 and "leave entries out"
+      or "a scalar takes P(), or reshape({1}) makes one element per device"
+    return ("%s has %s but the value has rank %d; %s"):format(tostring(spec),
+      lib.count(#spec, "entry", "entries"), rank, way_out)
   end
   if type(x) == "number" then return end
   local named, is_manual, left = {}, set_of(axes), {}

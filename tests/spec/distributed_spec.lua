@@ -57,7 +57,7 @@ describe("ml.distributed", function()
       {"rank", -1, "rank = -1"},
       {"local_rank", 8, "local_rank = 8; it must be from 0 to 7"},
       {"tensor_parallel_size", 3, "[E_INDIVISIBLE] distributed: tensor_parallel_size * "
-        .. "pipeline_parallel_size = 3 * 1 = 3 does not divide the 64 devices (world_size = 8, 8 each)"},
+        .. "pipeline_parallel_size = 3 * 1 = 3 does not divide 64 devices (world_size = 8, 8 each)"},
       {"tensor_parallel_size", 128, "must be from 1 to 64"},
       {"pipeline_parallel_size", 0, "must be from 1 to 64"},
       {"world_size", 0, "world_size = 0; it must be from 1"},
@@ -73,9 +73,9 @@ describe("ml.distributed", function()
     } do
       raises(case[3], ml.distributed, with(eight, case[1], case[2]))
     end
-    raises("[E_MESH] distributed: mesh_shape {4, 4} is of 16 devices, but there are 8 in all processes",
+    raises("[E_MESH] distributed: mesh_shape {4, 4} is of 16 devices, but all processes have 8",
       ml.distributed, {mesh_shape = {4, 4}, mesh_axis_names = {"a", "b"}})
-    raises("2 sizes but 1 names", ml.distributed, {mesh_shape = {4, 2}, mesh_axis_names = {"a"}})
+    raises("2 sizes but 1 name", ml.distributed, {mesh_shape = {4, 2}, mesh_axis_names = {"a"}})
   end)
 
   it("holds them against what runs", function()

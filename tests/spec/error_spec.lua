@@ -15,6 +15,53 @@ describe("an error", function()
       .. "(x float32[64,512], w float32[256,2048])", message)
   end)
 
+  it("counts one thing in the singular", function()
+    local P, mesh = ml.P, ml.make_mesh({1}, {"x"})
+    local x, xy = ml.ones {1}, ml.ones {2, 2}
+    local function on(spec) return ml.NamedSharding(mesh, spec) end
+    for wanted, fn in pairs {
+      ["P(\"x\") has 1 entry but the tensor has rank 0"] = function()
+        ml.device_put(ml.tensor(1.0), on(P "x"))
+      end,
+      ["but there is 1 device; change"] = function() ml.make_mesh({2}, {"x"}) end,
+      ["AbstractMesh: 1 size but 2 names"] = function() ml.AbstractMesh({1}, {"x", "y"}) end,
+      ["Mesh: 1 name for"] = function() ml.Mesh({{0}}, {"x"}) end,
+      ["1 axis type for 2 axes"] = function() ml.make_mesh({1, 1}, {"x", "y"}, {axis_types = {"auto"}}) end,
+      ["ragged: a list has 1 entry"] = function() ml.tensor {{1, 2}, {3}} end,
+      ["1 byte for 1 element of float32"] = function() core.from_string("1", "float32", {1}) end,
+      ["reshape: 1 element for a shape of 2"] = function() x:reshape {2} end,
+      ["reshape: 2 does not divide 1 element"] = function() x:reshape {2, -1} end,
+      ["1 axis given for a tensor of rank 2"] = function() ml.transpose(xy, {1}) end,
+      ["pad: 1 pad for a tensor of rank 2"] = function() ml.pad(xy, {{1, 1}}) end,
+      ["dynamic_slice: 1 start and 1 size for"] = function() ml.dynamic_slice(xy, {0}, {1}) end,
+      ["1 start and 2 sizes"] = function() ml.dynamic_slice(xy, {0}, {1, 1}) end,
+      ["einsum: 'ij->i' has 1 operand, given are 2"] = function() ml.einsum("ij->i", xy, xy) end,
+      ["reduce_window: 1 stride for 2 dims"] = function()
+        ml.reduce_window(xy, "max", {2, 2}, {strides = {1}})
+      end,
+      ["in_shardings has 2 entries for 1 value"] = function()
+        ml.jit(function(v) return v end, {in_shardings = {on(P()), on(P())}})(x)
+      end,
+      ["scan: xs at b has 1 slice along dim 1"] = function()
+        ml.scan(function(c) return c end, x, {a = xy, b = ml.ones {1, 2}})
+      end,
+      ["shard_map: in_specs has 2 entries for 1 argument"] = function()
+        ml.shard_map(function(v) return v end, {mesh = mesh, in_specs = {P(), P()}, out_specs = P()})(x)
+      end,
+      ["1 row, which 2 microbatches do not divide"] = function() ml.microbatches(x, 2) end,
+      ["pmap: 2 places for 1 device"] = function()
+        ml.pmap(function(v) return v end, {devices = {0}})(ml.ones {2})
+      end,
+      ["make_array_from_single_device_arrays: 2 arrays for 1 device"] = function()
+        ml.make_array_from_single_device_arrays({1}, on(P()), {x, x})
+      end,
+      ["takes 1 value, 0 given"] = function() ml.jit(function() ml.debug_print("%d") end)() end,
+    } do
+      local _, message = pcall(fn)
+      assert.truthy(tostring(message):find(wanted, 1, true), wanted .. ": " .. tostring(message))
+    end
+  end)
+
   it("is a text that can be raised on, with the place it had", function()
     local _, first = pcall(ml.sum, ml.ones {2}, 3)
     local _, second = pcall(function() error(first, 0) end)
@@ -167,15 +214,15 @@ describe("numbers", function()
 
   it("of the wrong kind are refused", function()
     helper.raises("[E_DTYPE] booleans and numbers are mixed", ml.tensor, {1, true})
-    helper.raises("[E_SHAPE] ragged: a list has 1 entries, its neighbours 2", ml.tensor, {{1, 2}, {3}})
+    helper.raises("[E_SHAPE] ragged: a list has 1 entry, its neighbours 2", ml.tensor, {{1, 2}, {3}})
     helper.raises("[E_SHAPE] ragged or too deeply nested list", ml.tensor, {1, {2}})
     helper.raises("expected numbers, got string", ml.tensor, {"1"})
     helper.raises("expected numbers, got nil", ml.tensor)
     helper.raises("[E_DTYPE] unknown dtype 'float'; there are bool, uint8", ml.tensor, {1}, "float")
     helper.raises("[E_VALUE] astype: expected the name of a dtype, got nil", ml.astype, ml.ones {1})
-    helper.raises("[E_SHAPE] 5 bytes are not 2 elements of float32", core.from_string, "12345", "float32",
+    helper.raises("[E_SHAPE] 5 bytes for 2 elements of float32", core.from_string, "12345", "float32",
       {2})
-    helper.raises("[E_SHAPE] 0 bytes are not", core.from_string, "", "float32", {1 << 55, 1 << 30})
+    helper.raises("[E_SHAPE] 0 bytes for", core.from_string, "", "float32", {1 << 55, 1 << 30})
     local cyclic = {}
     cyclic[1] = cyclic
     helper.raises("[E_SHAPE] ragged or too deeply nested list", ml.tensor, cyclic)

@@ -82,9 +82,10 @@ Explanation.__tostring = core.plain(function(self)
   end
   lines[1] = ("%s of %s; every figure is of one device"):format(
     self.mesh and (tostring(self.mesh):gsub(" of devices.*", "")) or "one device", self.kind)
-  add_wrapped(lines, "", self.count == 0 and ("%d steps, none of them collectives"):format(self.work.steps)
-    or ("%d steps, %d of them collectives, which send %s: %s"):format(self.work.steps, self.count,
-    bytes_text(self.sent), table.concat(sums, ", ")))
+  local steps = lib.count(self.work.steps, "step")
+  add_wrapped(lines, "", self.count == 0 and steps .. ", none of them collectives"
+    or ("%s, %d of them collectives, which send %s: %s"):format(steps, self.count, bytes_text(self.sent),
+    table.concat(sums, ", ")))
   add_collectives(lines, self.collectives)
   add_memory(lines, self)
   add_work(lines, self)

@@ -115,7 +115,8 @@ function M.MultiHeadAttention:init(width, heads, options)
   end
   linear.features(who, "head_dim", head_dim)
   if heads % kv_heads ~= 0 then
-    raise("E_INDIVISIBLE", "%s: %d key heads do not divide %d heads", who, kv_heads, heads)
+    raise("E_INDIVISIBLE", "%s: %s for %s; the first must divide the second", who,
+      lib.count(kv_heads, "key head"), lib.count(heads, "head"))
   end
   if options.fused and kv_heads ~= heads then
     raise("E_VALUE", "%s: fused needs as many key heads as heads; %d and %d are given", who, kv_heads,

@@ -38,7 +38,8 @@ function M.Conv:init(n_in, n_out, window, options)
   local groups, dtype = options.groups or 1, options.param_dtype or "float32"
   lib.check_integer("Conv", "groups", groups)
   if groups < 1 or n_in % groups ~= 0 or n_out % groups ~= 0 then
-    raise("E_VALUE", "Conv: %d features to %d in %d groups; both must be multiples", n_in, n_out, groups)
+    raise("E_VALUE", "Conv: %s to %d in %s; both must be multiples", lib.count(n_in, "feature"), n_out,
+      lib.count(groups, "group"))
   end
   local shape = table.move(window, 1, #window, 1, {})
   shape[#shape + 1], shape[#shape + 2] = n_in // groups, n_out

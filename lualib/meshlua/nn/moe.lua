@@ -42,7 +42,7 @@ function M.MoE:init(width, hidden, experts, options)
   end
   local k, factor = options.top_k or 2, options.capacity_factor or 1.25
   if math.type(k) ~= "integer" or k < 1 or k > experts then
-    raise("E_VALUE", "MoE: top_k is %s of %d experts", tostring(k), experts)
+    raise("E_VALUE", "MoE: top_k is %s of %s", tostring(k), lib.count(experts, "expert"))
   end
   if not (factor > 0 and factor < math.huge) then
     raise("E_VALUE", "MoE: the capacity factor is %s; it must be above 0", tostring(factor))

@@ -17,8 +17,8 @@ local function check_axes(what, axes, rank)
   if axes == nil then return end
   if core.is_spec(axes) then
     if #axes > rank then
-      raise("E_SPEC", "nn.Param: %s %s has %d entries but the tensor has rank %d", what, tostring(axes),
-        #axes, rank)
+      raise("E_SPEC", "nn.Param: %s %s has %s but the tensor has rank %d", what, tostring(axes),
+        lib.count(#axes, "entry", "entries"), rank)
     end
     return
   end

@@ -109,7 +109,10 @@ function M.each(who, what, value, n, default)
     value = list
   end
   lib.check_list(who, what, value)
-  if #value ~= n then raise("E_SHAPE", "%s: %d %s for %d dims", who, #value, what, n) end
+  if #value ~= n then
+    local one = what:gsub("s$", "")
+    raise("E_SHAPE", "%s: %s for %s", who, lib.count(#value, one, what), lib.count(n, "dim"))
+  end
   for i = 1, n do lib.check_integer(who, what, value[i]) end
   return value
 end
@@ -123,7 +126,7 @@ function M.pads(who, padding, sizes, strides, windows)
     raise("E_VALUE", "%s: padding '%s'; it is 'same', 'valid' or a {low, high} for each dim", who, padding)
   end
   if not word and #lib.check_list(who, "the padding", padding) ~= #sizes then
-    raise("E_SHAPE", "%s: %d pads for %d dims", who, #padding, #sizes)
+    raise("E_SHAPE", "%s: %s for %s", who, lib.count(#padding, "pad"), lib.count(#sizes, "dim"))
   end
   for i, n in ipairs(sizes) do
     if word == "valid" then

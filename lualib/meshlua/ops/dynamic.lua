@@ -14,7 +14,8 @@ local M = {}
 local function check(who, x, starts, sizes)
   lib.check_list(who, "the starts", starts)
   if #starts ~= x.ndim or #sizes ~= x.ndim then
-    raise("E_SHAPE", "%s: %d starts and %d sizes for a tensor of rank %d", who, #starts, #sizes, x.ndim)
+    raise("E_SHAPE", "%s: %s and %s for a tensor of rank %d", who, lib.count(#starts, "start"),
+      lib.count(#sizes, "size"), x.ndim)
   end
   for d, size in ipairs(sizes) do
     if size < 0 or size > x.shape[d] then

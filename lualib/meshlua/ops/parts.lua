@@ -30,7 +30,9 @@ function M.slice(x, ...)
   check_tensor("slice", x)
   local shape = x.shape
   local given = select("#", ...)
-  if given > #shape then raise("E_SHAPE", "slice: %d ranges for rank %d", given, #shape) end
+  if given > #shape then
+    raise("E_SHAPE", "slice: %s for rank %d", lib.count(given, "range"), #shape)
+  end
   local start, limit, step, kept, dropped = {}, {}, {}, {}, false
   for d, n in ipairs(shape) do
     local range = select(d, ...)
@@ -85,7 +87,8 @@ function M.pad(x, pads, value)
   check_tensor("pad", x)
   local low, high, interior = {}, {}, {}
   if #lib.check_list("pad", "the pads", pads) ~= x.ndim then
-    raise("E_SHAPE", "pad: %d pads for a tensor of rank %d; false leaves a dim alone", #pads, x.ndim)
+    raise("E_SHAPE", "pad: %s for a tensor of rank %d; false leaves a dim alone", lib.count(#pads, "pad"),
+      x.ndim)
   end
   for d = 1, x.ndim do
     local p = lib.check_list("pad", "the pad of a dim", pads[d] or {0, 0})

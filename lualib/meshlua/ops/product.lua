@@ -69,7 +69,8 @@ function M.einsum(spec, x, w)
   local a, b = inputs:match("^(%a+),(%a+)$")
   if not a then a = inputs end
   if (b == nil) ~= (w == nil) then
-    raise("E_VALUE", "einsum: '%s' has %d operands, %d are given", spec, b and 2 or 1, w and 2 or 1)
+    raise("E_VALUE", "einsum: '%s' has %s, given are %d", spec, lib.count(b and 2 or 1, "operand"),
+      w and 2 or 1)
   end
   local function check(letters, t)
     local seen = {}

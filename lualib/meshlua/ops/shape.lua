@@ -28,7 +28,7 @@ function M.reshape(x, ...)
     shape[hole] = 1
     local rest = product(shape)
     if rest == 0 or x.size % rest ~= 0 then
-      raise("E_SHAPE", "reshape: %d elements are not divided by %d", x.size, rest)
+      raise("E_SHAPE", "reshape: %d does not divide %s", rest, lib.count(x.size, "element"))
     end
     shape[hole] = x.size // rest
   end

@@ -39,8 +39,8 @@ M.check_number = check_number
 local function boxes_of(state, entries)
   local boxes = tree.leaves(state)
   if #boxes ~= #entries then
-    raise("E_VALUE", "update: the optimizer was made for another model: it has state for %d parameters, the "
-      .. "model has %d", #boxes, #entries)
+    raise("E_VALUE", "update: the optimizer was made for another model: it has state for %s, the "
+      .. "model has %d", lib.count(#boxes, "parameter"), #entries)
   end
   return boxes
 end

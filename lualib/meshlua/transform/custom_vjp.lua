@@ -140,7 +140,8 @@ local function call_traced(fn, fwd, bwd, nondiff, args)
     end
   end
   if dargs.n > k then
-    raise("E_GRAD", "custom_vjp: bwd returned %d values for %d arguments", dargs.n, k)
+    raise("E_GRAD", "custom_vjp: bwd returned %s for %s", lib.count(dargs.n, "value"),
+      lib.count(k, "argument"))
   end
   local values = {}
   for i, leaf in ipairs(ys) do values[i] = leaf.leaf end

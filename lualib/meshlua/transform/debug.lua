@@ -124,7 +124,7 @@ function M.debug_print(format, ...)
   end
   local wanted = select(2, format:gsub("%%%%", ""):gsub("%%", ""))
   if wanted ~= args.n then
-    raise("E_VALUE", "debug_print: '%s' takes %d values, %d given", format, wanted, args.n)
+    raise("E_VALUE", "debug_print: '%s' takes %s, %d given", format, lib.count(wanted, "value"), args.n)
   end
   note("debug_print", function(values, label)
     local devices = options.per_device and not label and shards_of(values) or {}

@@ -30,7 +30,7 @@ describe("axis types of a mesh", function()
 
   it("M3: there must be one for each axis, of a known kind", function()
     local function mesh(types) return make_mesh({4, 2}, {"data", "model"}, {axis_types = types}) end
-    raises("[E_MESH] make_mesh: 1 axis types for 2 axes; give one for each axis name", mesh, {"explicit"})
+    raises("[E_MESH] make_mesh: 1 axis type for 2 axes; give one for each axis name", mesh, {"explicit"})
     raises("make_mesh: axis_types names 'modle', which is no axis; did you mean 'model'?", mesh,
       {modle = "auto"})
     raises("mesh: the type of axis 'data' is number; there are \"auto\" and \"explicit\"", mesh, {data = 3})

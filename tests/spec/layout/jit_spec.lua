@@ -38,9 +38,9 @@ describe("in_shardings and out_shardings", function()
       options.mesh = mesh
       return ml.jit(function(x) return x end, options)
     end
-    helper.raises("[E_SPEC] jit: in_shardings has 2 entries for 1 values", jit {in_shardings = {P(), P()}},
+    helper.raises("[E_SPEC] jit: in_shardings has 2 entries for 1 value", jit {in_shardings = {P(), P()}},
       one)
-    helper.raises("[E_SPEC] jit: out_shardings has 2 entries for 1 values", jit {out_shardings = {P(), P()}},
+    helper.raises("[E_SPEC] jit: out_shardings has 2 entries for 1 value", jit {out_shardings = {P(), P()}},
       one)
     helper.raises("[E_SPEC] in_shardings[1]: a: the shardings go deeper than the tree",
       jit {in_shardings = {{a = {P()}}}}, two)

@@ -137,6 +137,7 @@ describe("shard_largest", function()
     assert.truthy(message:find("raise min_size above 18", 1, true), message)
     helper.raises("E_SPEC", ml.shard_largest, 3)
     message = helper.raises("E_SPEC", spec, {ml.shard_largest "data"}, {}, {})
-    assert.truthy(message:find("float32[] is a scalar, which mesh axis 'data' cannot split", 1, true), message)
+    assert.truthy(message:find("float32[] is a scalar, which mesh axis 'data' cannot split", 1, true),
+      message)
   end)
 end)

@@ -204,7 +204,7 @@ describe("custom_vjp refuses: C2:", function()
         bwd = function(_, ct) return ct:sum() end})
     helper.raises("[E_GRAD] custom_vjp: bwd gives a number for argument 1", gradient {
       fwd = function(a) return a * 2, 0 end, bwd = function() return 1 end})
-    helper.raises("[E_GRAD] custom_vjp: bwd returned 2 values for 1 arguments", gradient {
+    helper.raises("[E_GRAD] custom_vjp: bwd returned 2 values for 1 argument", gradient {
       fwd = function(a) return a * 2, 0 end, bwd = function(_, ct) return ct, ct end})
     helper.raises("[E_GRAD] custom_vjp: bwd gives something for argument 1.v, which does not", function()
       local f = ml.custom_vjp(function(t) return t.w * 2 end, {fwd = function(t) return t.w * 2, 0 end,

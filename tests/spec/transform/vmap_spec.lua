@@ -272,7 +272,7 @@ describe("vmap on a mesh:", function()
       ml.jit(ml.vmap(f, {spmd_axis = "model"})), x)
     helper.raises("[E_SPEC] vmap: spmd_axis 'pipe' is no axis of the mesh of a constraint inside",
       ml.jit(ml.vmap(f, {spmd_axis = "pipe"})), x)
-    helper.raises("[E_INDIVISIBLE] vmap: 3 examples are not divided by the 4 parts of spmd_axis",
+    helper.raises("[E_INDIVISIBLE] vmap: 3 examples for the 4 parts of spmd_axis",
       ml.jit(ml.vmap(f, {spmd_axis = "data"})), ml.ones {3, 4})
     helper.raises("[E_VALUE] vmap: spmd_axis[2] is a number, not the name of a mesh axis", ml.vmap, f,
       {spmd_axis = {"data", 1}})
