@@ -287,9 +287,9 @@ static int64_t copy_numbers(char *out, const uint8_t *from, int32_t width, int64
     return first;
 }
 
-/* Numbers `at` and on; raises for one that is too large. */
-static void read_run(lua_State *L, const Tokens *t, int64_t at, int64_t n, DType dtype, char *out) {
-    const uint8_t *from = tokens_read(L, 1, at, n);
+/* Numbers `at` and on, which lie at `from`; raises for one that is too large. */
+static void put_run(lua_State *L, const Tokens *t, const uint8_t *from, int64_t at, int64_t n,
+                    DType dtype, char *out) {
     int64_t bad = copy_numbers(out, from, t->width, n, dtype);
     if (bad < n)
         state_error(L, E_VALUE, "windows: number %lld (from 0) is %llu, which int32 does not hold",
@@ -297,14 +297,18 @@ static void read_run(lua_State *L, const Tokens *t, int64_t at, int64_t n, DType
                     (unsigned long long)number_at(from + bad * t->width, t->width));
 }
 
-/* Reads one row of the part from number `at` on, run by run, into a shard: `out` is its row. */
+/* Reads one row of the part from number `at` on, run by run, into a shard: `to` is its row. `next`,
+ * or NULL: that of a shard like it, of which the row begins one number later. */
 static void read_row(lua_State *L, const Tokens *t, const Tensor *x, const RowPart *p, int64_t at,
-                     char *out) {
-    int64_t index[MAX_RANK] = {0}, strides[MAX_RANK];
+                     char *to, char *next) {
+    int64_t index[MAX_RANK] = {0}, strides[MAX_RANK], out = 0;
+    DType dtype = x->type->dtype;
     dims_strides(&p->row, strides); /* of dim d of the batch: strides[d - 1] */
     for (int d = 1; d < p->part.rank; d++) at += p->start[d] * strides[d - 1];
     for (;;) {
-        read_run(L, t, at, p->run, x->type->dtype, out);
+        const uint8_t *from = tokens_read(L, 1, at, p->run + (next != NULL));
+        put_run(L, t, from, at, p->run, dtype, to + out);
+        if (next) put_run(L, t, from + t->width, at + 1, p->run, dtype, next + out);
         int d = p->run_dim - 1;
         for (; d > 0; d--) {
             at += strides[d - 1];
@@ -335,20 +339,30 @@ static void check_starts(lua_State *L, const Tokens *t, int64_t rows, int64_t le
     }
 }
 
-static void read_shard(lua_State *L, const Tokens *t, Tensor *x, int32_t slot, const Dims *row) {
-    RowPart p = row_part(x, slot, row);
-    char *room = value_push_room(L, x, slot);
+/* A shard of x[0], and of x[1] if there are two, whose rows begin one number later. */
+static void read_shard(lua_State *L, const Tokens *t, Tensor *const *x, int n, int32_t slot,
+                       const Dims *row) {
+    RowPart p = row_part(x[0], slot, row);
+    char *room[2] = {NULL, NULL};
     int64_t rows = dims_count(&p.part) ? p.part.at[0] : 0;
-    if (!dims_equal(&p.part, &x->local)) tensor_poison(x, room);
-    for (int64_t i = 0; i < rows; i++)
-        read_row(L, t, x, &p, start_at(L, p.start[0] + i), room + i * x->strides[0]);
-    state_check(L, state_of(L), tensor_write_shard(x, slot, room));
-    lua_pop(L, 1);
+    for (int k = 0; k < n; k++) {
+        room[k] = value_push_room(L, x[k], slot);
+        if (!dims_equal(&p.part, &x[k]->local)) tensor_poison(x[k], room[k]);
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t to = i * x[0]->strides[0];
+        read_row(L, t, x[0], &p, start_at(L, p.start[0] + i), room[0] + to,
+                 room[1] ? room[1] + to : NULL);
+    }
+    for (int k = 0; k < n; k++)
+        state_check(L, state_of(L), tensor_write_shard(x[k], slot, room[k]));
+    lua_pop(L, n);
 }
 
-/* tokens:windows(starts, shape, dtype [, sharding]): [#starts, shape...], row i the numbers from
- * starts[i] (from 0) on, put where the sharding wants them. dtype: "int32", or "uint8" where a
- * number is a byte. */
+/* tokens:windows(starts, shape, dtype [, sharding [, both]]): [#starts, shape...], row i the numbers
+ * from starts[i] (from 0) on, put where the sharding wants them. dtype: "int32", or "uint8" where a
+ * number is a byte. both: and a second like it, whose rows begin one number later; the file is read
+ * once for the two. */
 static int tokens_windows(lua_State *L) {
     Host *h = state_of(L);
     const Tokens *t = tokens_at(L, 1);
@@ -367,15 +381,20 @@ static int tokens_windows(lua_State *L) {
         layout = value_layout(L, h, &s, &dims, "the batch");
     }
     const Type *type = type_make(&h->cx, dtype, &dims, layout);
-    check_starts(L, t, dims.at[0], dims_count(&row));
-    LuaTensor *u = value_new_tensor(L);
+    int n = lua_toboolean(L, 6) ? 2 : 1;
+    check_starts(L, t, dims.at[0], dims_count(&row) + n - 1);
+    LuaTensor *u[2] = {value_new_tensor(L), n > 1 ? value_new_tensor(L) : NULL};
+    Tensor *x[2];
     h->used = true;
-    state_collect_if_needed(L, h, 1);
-    if (type) u->t = h->rt.fake ? tensor_new(&h->cx, type) : tensor_alloc(&h->cx, type);
-    if (!u->t) state_check(L, h, err_nomem(&h->cx, "a batch"));
-    for (int32_t slot = 0; slot < u->t->nslot && tensor_has_data(u->t); slot++)
-        read_shard(L, t, u->t, slot, &row);
-    return 1;
+    state_collect_if_needed(L, h, n);
+    for (int k = 0; k < n; k++) {
+        if (type) u[k]->t = h->rt.fake ? tensor_new(&h->cx, type) : tensor_alloc(&h->cx, type);
+        if (!u[k]->t) state_check(L, h, err_nomem(&h->cx, "a batch"));
+        x[k] = u[k]->t;
+    }
+    for (int32_t slot = 0; slot < x[0]->nslot && tensor_has_data(x[0]); slot++)
+        read_shard(L, t, x, n, slot, &row);
+    return n;
 }
 
 void ltokens_open(lua_State *L) {

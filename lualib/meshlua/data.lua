@@ -138,6 +138,7 @@ end
 ---@field stride integer
 ---@field shape integer[]
 ---@field dtype string
+---@field next string? the field whose records begin one number later, and are like these else
 
 ---@class Records
 ---@field n integer how many there are
@@ -155,11 +156,16 @@ end
 ---@param shardings table<string, NamedSharding>? where each field is put; default one device
 ---@return table<string, Tensor>
 function Records:batch(ids, shardings)
-  local batch = {}
-  for name, field in pairs(self.fields) do
-    local starts = {}
-    for i, id in ipairs(ids) do starts[i] = field.first + id * field.stride end
-    batch[name] = field.numbers:windows(starts, field.shape, field.dtype, shardings and shardings[name])
+  local batch, at = {}, shardings or {}
+  for _, name in ipairs(core.tree_keys(self.fields)) do
+    local field, starts = self.fields[name], {}
+    local both = field.next and at[name] == at[field.next]
+    if not batch[name] then
+      for i, id in ipairs(ids) do starts[i] = field.first + id * field.stride end
+      local x, y = field.numbers:windows(starts, field.shape, field.dtype, at[name], both)
+      batch[name] = x
+      if both then batch[field.next] = y end
+    end
   end
   return batch
 end
@@ -227,10 +233,10 @@ function M.windows(tokens, length, first, last)
     return nil, ("too few for a piece of %d and the one that follows: %s"):format(length,
       lib.count(last - first, "id")), "E_IO"
   end
-  local function field(from)
-    return {numbers = tokens, first = from, stride = length, shape = {length}, dtype = "int32"}
+  local function field(from, next)
+    return {numbers = tokens, first = from, stride = length, shape = {length}, dtype = "int32", next = next}
   end
-  return new_records(n, {inputs = field(first), labels = field(first + 1)})
+  return new_records(n, {inputs = field(first, "labels"), labels = field(first + 1)})
 end
 
 -- ---- IDX --------------------------------------------------------------------------------------------

@@ -97,7 +97,8 @@ end
 
 local function check_count(have, want)
   if have == want then return end
-  raise("E_VALUE", "accumulate: the function gave %d tensors for one microbatch and %d for another", have, want)
+  raise("E_VALUE", "accumulate: the function gave %d tensors for one microbatch and %d for another", have,
+    want)
 end
 
 --- Outside of a trace: one part after the other.
@@ -123,7 +124,7 @@ end}
 --- the Params hold then, and the list of Params with those that fn wrote besides.
 local function call(fn, part, boxes, values)
   local list = {}
-  local lent <close> = setmetatable({list = list, before = core.note_writes(list)}, Lent)
+  local _ <close> = setmetatable({list = list, before = core.note_writes(list)}, Lent)
   for i, box in ipairs(boxes) do list[i], list[box] = box, core.box_swap(box, values[i]) end
   local results, now = table.pack(fn(part)), {}
   for i, box in ipairs(boxes) do now[i] = box:get() end

@@ -119,11 +119,11 @@ describe("a data file", function()
     local opened = data.bytes_read() - before
     assert.truthy(opened <= 1024, opened)
     records:batch {0, 700, 3}
-    assert.equal(2 * 3 * 32, data.bytes_read() - before - opened)
+    assert.equal(3 * 33, data.bytes_read() - before - opened) -- inputs and labels at once
     assert.equal(table.concat(text):byte(33), records:batch({1}).inputs:totable()[1][1])
     local packed = gzip "all of it"
     data.tokens(file(packed))
-    assert.equal(opened + 2 * 3 * 32 + 2 * 32 + 2 * #packed, data.bytes_read() - before)
+    assert.equal(opened + 3 * 33 + 33 + 2 * #packed, data.bytes_read() - before)
   end)
 
   it("may be a pipe", function()
@@ -304,6 +304,23 @@ describe("batches", function()
         end
       end
     end
+  end)
+
+  it("are the same where inputs and labels lie apart: then each is read for itself", function()
+    local on = ml.make_mesh({8}, {"data"})
+    local before = data.bytes_read()
+    local both = records:batch({0, 5, 3, 7, 2, 2, 9, 1})
+    local once = data.bytes_read() - before
+    local apart = records:batch({0, 5, 3, 7, 2, 2, 9, 1}, {labels = NamedSharding(on, P "data")})
+    for _, name in ipairs {"inputs", "labels"} do
+      assert.equal(both[name]:bytes(), apart[name]:bytes())
+      for i, row in ipairs(both[name]:totable()) do
+        local from = ({0, 5, 3, 7, 2, 2, 9, 1})[i] * 8 + (name == "labels" and 1 or 0)
+        for k, id in ipairs(row) do assert.equal((from + k - 1) * 7 % 251, id) end
+      end
+    end
+    assert.equal(8 * 9, once)
+    assert.equal(8 * 9 + 2 * 8 * 8, data.bytes_read() - before)
   end)
 
   it("that the mesh does not divide are refused", function()

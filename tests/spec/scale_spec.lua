@@ -96,17 +96,22 @@ local function seconds(make, n)
 end
 
 -- What costs little for each part shows itself only where there are many.
-local cheap = {["a tree of leaves, of which few are used"] = true, ["tensors met beside the arguments"] = true}
+local cheap = {["a tree of leaves, of which few are used"] = true,
+  ["tensors met beside the arguments"] = true}
 
 describe("the time to trace and plan", function()
   for name, make in pairs(programs) do
     it("grows as its program does: " .. name, function()
       if helper.watched then return end
       local few = cheap[name] and 4000 or 1000
-      local small = math.min(seconds(make, few), seconds(make, few), seconds(make, few))
-      local large = seconds(make, 8 * few)
-      -- What looked at all for each would take 64 times as long.
-      assert.is_true(large < 24 * small + 0.1, ("%.3f s for %d, %.3f s for %d"):format(large, 8 * few, small, few))
+      local small, large = math.huge, math.huge
+      for _ = 1, 3 do -- the machine has other work, too
+        small = math.min(small, seconds(make, few), seconds(make, few))
+        large = math.min(large, seconds(make, 8 * few))
+        -- What looked at all for each would take 64 times as long.
+        if large < 24 * small + 0.1 then return end
+      end
+      error(("%.3f s for %d, %.3f s for %d"):format(large, 8 * few, small, few))
     end)
   end
 
@@ -209,7 +214,7 @@ describe("a huge count", function()
       local ok, message = pcall(table.unpack(call, 1, 6))
       assert.is_false(ok)
       assert.truthy(message:find "%[E_%u+%]", message)
-      assert.is_true(os.clock() - start < (helper.watched and 10 or 1))
+      assert.is_true(os.clock() - start < (helper.watched and 20 or 3))
     end)
   end
 end)

@@ -5,23 +5,25 @@ local ml = require "meshlua"
 local out = require "out"
 
 local P, NamedSharding = ml.P, ml.NamedSharding
-local ELEMENT_BYTES = {inputs = 2, labels = 2, image = 1, label = 1} -- in the file
+local ELEMENT_BYTES = {inputs = 2, labels = 0, image = 1, label = 1} -- in the file; labels are read with inputs
 
 local tokens = assert(ml.data.tokens(arg[1]))
 out.print("%d ids, the largest %d", #tokens, ml.data.largest(tokens))
 local text = assert(ml.data.windows(tokens, 8))
 local pictures = assert(ml.data.idx {image = arg[2], label = arg[3]})
 
---- What the devices of this process hold of a tensor, each element once.
-local function held(x)
+--- What the devices of this process hold of a tensor, each element once; `more`: and so many for each part of a
+--- row.
+local function held(x, more)
   local n, seen = 0, {}
   for _, shard in ipairs(x:addressable_shards()) do
-    local key, count = {}, 1
+    local key, count, rows = {}, 1, nil
     for d, range in ipairs(shard.index) do
       key[d], count = range[1], count * (range[2] - range[1] + 1)
+      rows = rows or count
     end
     key = table.concat(key, " ")
-    n, seen[key] = n + (seen[key] and 0 or count), true
+    n, seen[key] = n + (seen[key] and 0 or count + rows * more), true
   end
   return n
 end
@@ -32,7 +34,7 @@ local function check(name, draw)
   local batch, count = draw()
   local read, bytes = ml.data.bytes_read() - before, 0
   for _, field in ipairs(ml.core.tree_keys(batch)) do
-    bytes = bytes + ELEMENT_BYTES[field] * held(batch[field])
+    bytes = bytes + ELEMENT_BYTES[field] * held(batch[field], field == "inputs" and 1 or 0)
     out.print("%s %s %s %s: %08x", name, field, ml.typeof(batch[field]), count or "",
       out.hash(ml.all_gather_to_host(batch[field]):bytes()))
   end
