@@ -61,8 +61,8 @@ tokens:largest(tokens: Tokens, first: integer?, last: integer?) -> integer
 tokens:width(tokens: Tokens) -> integer
   Bytes per id.
 tokens:windows(tokens: Tokens, starts: table, shape: shape, dtype: dtype,
-    sharding: NamedSharding|P?) -> Tensor
-  Rows of ids that begin at the starts (from 0).
+    sharding: NamedSharding|P?, both: boolean?) -> Tensor, Tensor?
+  Rows of ids that begin at the starts (from 0); both: and those that begin one later, read at once.
 Records:batch(self: Records, ids: integer[], shardings: table?) -> table
   The given records (ids from 0): a tensor of each field.
 Records:each(self: Records, size: integer, shardings: table?) -> function
