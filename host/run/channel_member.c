@@ -101,9 +101,11 @@ static void listen_to_stranger(Channel *c, int64_t now) {
         } else if (c->answered && is_proof(c, &f)) {
             c->met = true;
         } else {
-            c->doubt = c->answered ? "who waits where rank 0 should does not know the secret "
-                                     "(MESHLUA_SECRET)"
-                                   : "another program waits where rank 0 should";
+            if (c->answered)
+                c->doubt = "who waits where rank 0 should does not know the secret "
+                           "(MESHLUA_SECRET)";
+            else if (!c->doubt)
+                c->doubt = "another program waits where rank 0 should";
             try_again(c, now);
             return;
         }

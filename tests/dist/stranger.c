@@ -209,12 +209,13 @@ static int wait_for_guests(int at) {
     return fd;
 }
 
-/* Plays rank 0 to the next guest: takes what it says, and returns its own proof to it. */
-static bool play_hub(int listener, char said[SAID]) {
-    char nonce[SECRET_NONCE] = {1};
+/* Plays rank 0 to the next guest: orders it to end, or takes what it says and returns its own proof
+ * to it. */
+static bool play_hub(int listener, bool order, const char *challenge, char said[SAID]) {
     int32_t code = 0;
     int fd = accept(listener, NULL, NULL);
-    put_frame(fd, FRAME_CHALLENGE, nonce, sizeof nonce);
+    if (order) put_frame(fd, FRAME_END, &code, sizeof code);
+    put(fd, challenge, CHALLENGE);
     bool heard = get(fd, said, SAID);
     if (heard) {
         put_frame(fd, FRAME_PROOF, said + SAID - SECRET_MAC, SECRET_MAC);
@@ -227,11 +228,14 @@ static bool play_hub(int listener, char said[SAID]) {
 }
 
 static void early(void) {
-    char said[SAID];
-    for (int listener = wait_for_guests(0);;) play_hub(listener, said);
+    char challenge[CHALLENGE] = {0}, said[SAID];
+    memcpy(challenge, (uint32_t[2]){FRAME_CHALLENGE, SECRET_NONCE}, FRAME);
+    int listener = wait_for_guests(0);
+    for (int k = 0;; k++) play_hub(listener, k % 2, challenge, said);
 }
 
-/* One who meets at the port behind the true one gives it what it then says to rank 0. */
+/* One who meets at the port behind the true one answers what rank 0 asked somebody else, and that
+ * goes to rank 0 on other connections. */
 static char recorded[SAID];
 
 static void replay(int fd, int k, const char *challenge) {
@@ -240,10 +244,16 @@ static void replay(int fd, int k, const char *challenge) {
 }
 
 static void replay_recorded(void) {
-    int listener = wait_for_guests(1);
-    while (!play_hub(listener, recorded)) {}
+    int listener = wait_for_guests(1), fd = -1;
+    char challenge[CHALLENGE];
+    do {
+        close(fd);
+        fd = connect_to_target();
+    } while (!get(fd, challenge, sizeof challenge));
+    close(fd);
+    while (!play_hub(listener, false, challenge, recorded)) {}
     if (fork() == 0)
-        for (char again[SAID];;) play_hub(listener, again);
+        for (char again[SAID];;) play_hub(listener, false, challenge, again);
     repeat(replay);
 }
 

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +24,8 @@ struct Scenario {
     Play *play;                       /* once all have joined */
     int odd;                          /* the rank that the play is about */
     bool tcp, stranger;               /* they meet over TCP; someone else knocks first */
+    bool silent;         /* someone else comes first, says nothing, and stays until he is put out */
+    bool squatter;       /* another user's program waits where rank 0 should; only root can tell */
     int code[MOST];      /* that each ends with; STILL: it stops and is killed by the test */
     const char *says[3]; /* what is in the text, */
     const char *but_not; /* and what is not */
@@ -157,6 +160,22 @@ static Scenario scenarios[] = {
      .play = talk,
      .tcp = true,
      .stranger = true},
+    {.name = "a silent stranger",
+     .world = 2,
+     .rank = {0, 1},
+     .n = 2,
+     .timeout = 12,
+     .play = talk,
+     .tcp = true,
+     .silent = true},
+    {.name = "a program of another user",
+     .world = 2,
+     .rank = {1},
+     .n = 1,
+     .timeout = 1,
+     .squatter = true,
+     .code = {3},
+     .says = {"meshlua: [E_RANKS] rank 1: a program of another user waits where rank 0 should "}},
     {.name = "one is silent",
      .world = 3,
      .rank = {0, 1, 2},
@@ -328,9 +347,35 @@ enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
 
 /* ---- running them ---- */
 
-static void say_to_hub(const Meet *m, const void *bytes, size_t n) {
+static int connect_to_hub(const Meet *m) {
     int fd = meet_connect(m, 0);
     for (int i = 0; i < 1000 && meet_connected(fd) == 0; i++) pause_ms(1);
+    return fd;
+}
+
+/* Rank 0 says its challenge, and ends it in the end. */
+static void say_nothing(const Meet *m) {
+    struct pollfd p = {.fd = connect_to_hub(m), .events = POLLIN};
+    char bytes[256];
+    while (poll(&p, 1, 8000) == 1)
+        if (recv(p.fd, bytes, sizeof bytes, 0) <= 0) return;
+    _exit(51);
+}
+
+static void squat(Meet *m) {
+    char error[HOST_TEXT];
+    bool taken;
+    if (fork() > 0) {
+        pause_ms(100);
+        return;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (setuid(1) == 0 && meet_listen(m, &taken, error, sizeof error) >= 0) pause_ms(LIMIT_MS);
+    _exit(0);
+}
+
+static void say_to_hub(const Meet *m, const void *bytes, size_t n) {
+    int fd = connect_to_hub(m);
     if (send(fd, bytes, n, MSG_NOSIGNAL) < 0) _exit(45);
 }
 
@@ -343,7 +388,7 @@ static void knock(const Meet *m) {
         char mac[SECRET_MAC];
     } forged = {FRAME_HELLO,
                 sizeof(Hello) + SECRET_MAC,
-                {.magic = "meshlua", .token = 5, .rank = 1, .world = 2, .version = "0.1.0"},
+                {.magic = "meshlua", .token = m->token, .rank = 1, .world = 2, .version = "0.1.0"},
                 "made up"};
     char bytes[600];
     memset(bytes, 'x', sizeof bytes);
@@ -375,6 +420,8 @@ static void run_process(Scenario *s, int i) {
     else if (rank > 0 && read(s->told[0], &o.meet, sizeof o.meet) != sizeof o.meet)
         _exit(46);
     if (rank > 0 && s->stranger) knock(&o.meet);
+    if (rank > 0 && s->silent) say_nothing(&o.meet);
+    if (rank > 0 && s->squatter && geteuid() == 0) squat(&o.meet);
     if (channel_open(&cx, &r, &o, &c)) _exit(47);
     for (int k = 1; s->tcp && rank == 0 && k < s->world; k++)
         if (write(s->told[1], channel_meet(c), sizeof o.meet) != sizeof o.meet) _exit(48);
@@ -389,6 +436,7 @@ static void run_process(Scenario *s, int i) {
 }
 
 static void start(Scenario *s) {
+    if (s->squatter && geteuid() != 0) s->says[0] = "rank 0 did not start";
     snprintf(s->file, sizeof s->file, "/tmp/meshlua-channel-XXXXXX");
     close(mkstemp(s->file));
     if (pipe(s->told) != 0) abort();
