@@ -35,6 +35,18 @@ local w = ml.make_array_from_process_local_data(rows, own)
 print(ml.jit(function(v) return v:sum() end)(w):item())
 ]]
 
+-- Much data and little work on it: a sample of it is looked at, in which the ends are.
+local LARGE = [[
+local ml = require "meshlua"
+local mesh = ml.make_mesh({ml.device_count()}, {"x"})
+local r = ml.process_index()
+local x = ml.device_put(ml.arange(8.0), ml.NamedSharding(mesh, ml.P "x"))
+local big = ml.random.uniform(ml.random.key(arg[1] == "seed" and r or 0), {1500, 1000})
+local last = ml.tensor {arg[1] == "last" and r + 1.0 or 1.0}
+big = ml.concat({big:reshape {1500000}, last}, 1)
+print(ml.jit(function(a, b) return a:sum() * b:max() end)(x, big):item() > 0)
+]]
+
 -- Padding may hold anything; ranks 0 and 1, and 2 and 3, hold the same parts.
 local PADDED = [[
 local ml = require "meshlua"
@@ -103,6 +115,16 @@ describe("what several processes hold of an argument", function()
     assert.same({"", 1}, {out, code}, err)
     local said = "[E_DIVERGED] rank 1 and rank 3 have different values of `v` (float32[1,3], used at "
     assert.truthy(err:find(said, 1, true), err)
+  end)
+
+  mpi.it("is compared in part where it is large", function()
+    local out, err, code = run(2, LARGE)
+    assert.same({"true\n", 0}, {out, code}, err)
+    for _, how in ipairs {"seed", "last"} do
+      out, err, code = run(2, LARGE, how)
+      assert.same({"", 1}, {out, code}, err)
+      assert.truthy(err:find("different values of `b` (float32[1500001], used at ", 1, true), err)
+    end
   end)
 
   mpi.it("may have any padding, and what is one process's own may be anything", function()
