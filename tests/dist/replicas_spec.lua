@@ -57,6 +57,33 @@ local y = ml.jit(function(v) return ml.exp(v) - 1 end)(x)
 print(ml.jit(function(v, w) return (v * w):sum() end)(x, y):item() > 0)
 ]]
 
+-- Arguments that are split along each set of a mesh's axes: more kinds than there are sums.
+local KINDS = [[
+local ml = require "meshlua"
+local mesh = ml.make_mesh({2, 2, 2, 2}, {"a", "b", "c", "d"})
+local odd = arg[1] == "odd" and ml.process_index() or 0
+local list = {}
+for kind = 0, 15 do
+  local p = {}
+  for k, axis in ipairs {"a", "b", "c", "d"} do p[k] = kind >> (k - 1) & 1 == 1 and axis or false end
+  local value = ml.full({2, 2, 2, 2}, 1.0 + (kind == 0 and odd or 0))
+  list[kind + 1] = ml.device_put(value, ml.NamedSharding(mesh, ml.P(table.unpack(p, 1, 4))))
+end
+print(ml.jit(function(l)
+  local sum = 0
+  for i = 1, #l do sum = sum + (l[i] * l[i]):sum() end
+  return sum
+end)(list):item())
+]]
+
+-- Two of three processes; the one that is not among them goes by their step.
+local SOME = [[
+local ml = require "meshlua"
+local mesh = ml.Mesh({1, 2}, {"x"})
+local x = ml.device_put(ml.arange(8.0), ml.NamedSharding(mesh, ml.P "x"))
+ml.jit(function(a, b) return (a * b):sum() end)(x, ml.tensor {ml.process_index() == 2 and 5.0 or 6.0})
+]]
+
 -- What a rank does for itself is no business of the others.
 local ALONE = [[
 local ml = require "meshlua"
@@ -115,6 +142,18 @@ describe("what several processes hold of an argument", function()
     assert.same({"", 1}, {out, code}, err)
     local said = "[E_DIVERGED] rank 1 and rank 3 have different values of `v` (float32[1,3], used at "
     assert.truthy(err:find(said, 1, true), err)
+  end)
+
+  mpi.it("is compared in whatever ways it is split, and by those that hold it", function()
+    local words = helper.file(KINDS, ".lua")
+    local out, err, code = mpi.run(2, 8, words)
+    assert.same({"256.0\n", 0}, {out, code}, err)
+    out, err, code = mpi.run(2, 8, words .. " odd")
+    assert.same({"", 1}, {out, code}, err)
+    assert.truthy(err:find("rank 0 and rank 1 have different values of `l.1` (float32[2,2", 1, true), err)
+    out, err, code = run(3, SOME)
+    assert.same({"", 1}, {out, code}, err)
+    assert.truthy(err:find("rank 1 and rank 2 have different values of `b` (float32[1]", 1, true), err)
   end)
 
   mpi.it("is compared in part where it is large", function()
