@@ -4,10 +4,12 @@
 
 static Ctx cx;
 
-static const Mesh *mesh_of_8(int32_t process, int32_t domains, int32_t each,
+enum { MANY = 160 }; /* more slots than a word has bits */
+
+static const Mesh *mesh_with(int32_t x, int32_t process, int32_t domains, int32_t each,
                              const int32_t *devices) {
     static const char *const names[] = {"x", "y"};
-    static const int32_t sizes[] = {4, 2};
+    const int32_t sizes[] = {x, 2};
     const Mesh *m = NULL;
     intern_free(&cx); /* meshes of another process are other meshes */
     CHECK(!intern_init(&cx));
@@ -18,21 +20,26 @@ static const Mesh *mesh_of_8(int32_t process, int32_t domains, int32_t each,
     return m;
 }
 
+static const Mesh *mesh_of_8(int32_t process, int32_t domains, int32_t each,
+                             const int32_t *devices) {
+    return mesh_with(4, process, domains, each, devices);
+}
+
 /* Every device of every domain has a slot there, slots are counted without gaps, and the
  * coordinates of a slot lead back to it. */
 static void check_all(const Mesh *m, uint32_t vary, int32_t domains) {
-    int32_t found[8] = {0};
+    bool found[8][MANY] = {0};
     for (int32_t i = 0; i < m->ndevices; i++) {
         int32_t coord[MAX_AXES], p = place_domain(m, i);
         mesh_coords(m, i, coord);
         CHECK(place_index(m, coord) == i);
         int32_t slot = place_slot(m, vary, p, coord);
         CHECK(slot >= 0 && slot < place_slots(m, vary, p));
-        found[p] |= 1 << slot;
+        found[p][slot] = true;
     }
     for (int32_t p = 0; p < domains; p++) {
         int32_t before = -1, n = place_slots(m, vary, p);
-        CHECK(found[p] == (1 << n) - 1);
+        for (int32_t slot = 0; slot < MANY; slot++) CHECK(found[p][slot] == (slot < n));
         for (int32_t slot = 0; slot < n; slot++) {
             int32_t coord[MAX_AXES];
             place_coords(m, vary, p, slot, coord);
@@ -72,6 +79,10 @@ int main(void) {
             check_all(mesh_of_8(0, 1, each, row), vary, 8 / each);
             check_all(mesh_of_8(0, 1, each, mixed), vary, 8 / each);
         }
+    int32_t many[MANY];
+    for (int32_t i = 0; i < MANY; i++) many[i] = i * 37 % MANY;
+    for (uint32_t vary = 0; vary < 4; vary++)
+        check_all(mesh_with(MANY / 2, 0, 1, 40, many), vary, 4);
     for (int32_t domains = 1; domains <= 8; domains *= 2)
         for (int32_t each = 1; each * domains <= 8; each *= 2)
             for (uint32_t vary = 0; vary < 4; vary++) {
