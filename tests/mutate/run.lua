@@ -138,21 +138,38 @@ local function note(number, item, verdict, test, seconds, tried)
   io.stdout:flush()
 end
 
+local function cost(known, item)
+  local sum = 0
+  for _, test in ipairs(known) do
+    if reaches(test, item.file, item.line) then sum = sum + test.seconds end
+  end
+  return sum
+end
+
+-- The numbers of those that are to be tried: without a verdict, in order; or the survivors, the cheapest first.
+local function open_numbers(known, items, again)
+  local rows, list = read_journal(), {}
+  for number, item in ipairs(items) do
+    local verdict = rows[number] and rows[number].verdict
+    local survived = verdict == "survived" or verdict == "unreached"
+    if again and survived then item.cost = cost(known, item) end
+    if again and survived or not again and not verdict then list[#list + 1] = number end
+  end
+  if again then table.sort(list, function(a, b) return items[a].cost < items[b].cost end) end
+  return list
+end
+
 local function run(again)
   local work = require "work".open(folder .. "/work-" .. job)
   local known = read_reach(work.build)
   local items = choose(work.source, function(file) return work:takes(file) end)
-  local rows, claims = read_journal(), folder .. "/claims/"
-  for number, item in ipairs(items) do
-    local row = rows[number]
+  for _, number in ipairs(open_numbers(known, items, again)) do
     if not again and counted() >= tonumber(count) then break end
-    local open = not row
-    if again then open = row and (row.verdict == "survived" or row.verdict == "unreached") end
-    if open and shell.claim(claims .. number) then
+    if shell.claim(folder .. "/claims/" .. number) then
       local began = os.time()
-      local verdict, test, tried = try(work, known, item)
+      local verdict, test, tried = try(work, known, items[number])
       work:put_back()
-      note(number, item, verdict, test, os.difftime(os.time(), began), tried)
+      note(number, items[number], verdict, test, os.difftime(os.time(), began), tried)
     end
   end
 end
