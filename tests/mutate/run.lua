@@ -1,7 +1,7 @@
 -- run.lua: tries mutants, one after the other. Run by script/mutate, several at once:
 -- `lua5.4 run.lua FOLDER REACH JOURNAL SEED COUNT SECONDS PATH... JOB`; COUNT "report": prints what the journal says.
 -- The journal has a line per mutant, by its number in the order that the seed gives: number, verdict, test, seconds,
--- tests run, file, line, from, to, new text. The last line of a number holds.
+-- tests run, file, line, from, to, new text, kind. The last line of a number holds.
 local here = arg[0]:match "^(.*)/" or "."
 package.path = here .. "/?.lua;" .. package.path
 local mutations = require "mutations"
@@ -66,9 +66,10 @@ local function read_journal()
     local f = {}
     for field in (line .. "\t"):gmatch "([^\t]*)\t" do f[#f + 1] = field end
     local number = math.tointeger(tonumber(f[1]))
-    if number and #f == 10 then
+    if number and #f == 11 then
       rows[number] = {verdict = f[2], test = f[3], seconds = tonumber(f[4]), file = f[6],
-        line = tonumber(f[7]), from = tonumber(f[8]), to = tonumber(f[9]), new = unescape(f[10])}
+        line = tonumber(f[7]), from = tonumber(f[8]), to = tonumber(f[9]), new = unescape(f[10]),
+        kind = f[11]}
       most = math.max(most, number)
     end
   end
@@ -128,12 +129,12 @@ local function try(work, known, item)
   return tried > 0 and "survived" or "unreached", "-", tried
 end
 
-local function note(number, item, verdict, test, seconds, tried)
+local function note(item, verdict, test, seconds, tried)
   local m = item.mutation
-  shell.append(journal, table.concat({number, verdict, test, ("%.1f"):format(seconds), tried, item.file,
-    item.line, m.from, m.to, escape(m.new)}, "\t"))
+  shell.append(journal, table.concat({item.number, verdict, test, ("%.1f"):format(seconds), tried, item.file,
+    item.line, m.from, m.to, escape(m.new), m.kind}, "\t"))
   local by = not COUNTS[verdict] and "not counted" or test ~= "-" and "by " .. test or tried .. " tests"
-  print(("%-9s %s:%d  %s  %s, %.0f s"):format(verdict, item.file, item.line,
+  print(("%3d %-9s %s:%d  %s  %s, %.0f s"):format(item.number, verdict, item.file, item.line,
     mutations.describe(item.text, m), by, seconds))
   io.stdout:flush()
 end
@@ -146,30 +147,39 @@ local function cost(known, item)
   return sum
 end
 
--- The numbers of those that are to be tried: without a verdict, in order; or the survivors, the cheapest first.
-local function open_numbers(known, items, again)
+-- What is to be tried: what has no verdict, in order; or the survivors, the cheapest first.
+local function fresh_items(work)
   local rows, list = read_journal(), {}
-  for number, item in ipairs(items) do
-    local verdict = rows[number] and rows[number].verdict
-    local survived = verdict == "survived" or verdict == "unreached"
-    if again and survived then item.cost = cost(known, item) end
-    if again and survived or not again and not verdict then list[#list + 1] = number end
+  for number, item in ipairs(choose(work.source, function(file) return work:takes(file) end)) do
+    item.number = number
+    if not rows[number] then list[#list + 1] = item end
   end
-  if again then table.sort(list, function(a, b) return items[a].cost < items[b].cost end) end
+  return list
+end
+local function survivors(work, known)
+  local list = {}
+  for number, row in pairs((read_journal())) do
+    if row.verdict == "survived" or row.verdict == "unreached" then
+      local item = {number = number, file = row.file, line = row.line, mutation = row,
+        text = shell.read(work.source .. "/" .. row.file)}
+      item.cost = cost(known, item)
+      list[#list + 1] = item
+    end
+  end
+  table.sort(list, function(a, b) return a.cost < b.cost end)
   return list
 end
 
 local function run(again)
   local work = require "work".open(folder .. "/work-" .. job)
   local known = read_reach(work.build)
-  local items = choose(work.source, function(file) return work:takes(file) end)
-  for _, number in ipairs(open_numbers(known, items, again)) do
+  for _, item in ipairs(again and survivors(work, known) or fresh_items(work)) do
     if not again and counted() >= tonumber(count) then break end
-    if shell.claim(folder .. "/claims/" .. number) then
+    if shell.claim(folder .. "/claims/" .. item.number) then
       local began = os.time()
-      local verdict, test, tried = try(work, known, items[number])
+      local verdict, test, tried = try(work, known, item)
       work:put_back()
-      note(number, items[number], verdict, test, os.difftime(os.time(), began), tried)
+      note(item, verdict, test, os.difftime(os.time(), began), tried)
     end
   end
 end

@@ -20,8 +20,8 @@ function M.open(folder)
     local object, source = command:match " %-o (%S+) %-c (%S+)$"
     if object then
       work.compile[object] = command
-      local name = source:sub(#work.source + 2)
-      if source:sub(1, #work.source + 1) == work.source .. "/" then work:add(name, object) end
+      local name = work:name_of(source)
+      if name then work:add(name, object) end
     elseif command:find "^: && .* && :$" then
       local program = command:match " %-o (%S+) "
       if program then work.link[program] = command end
@@ -37,14 +37,20 @@ function M:add(source, object)
   table.insert(self.of_source[source], object)
 end
 
+-- The name of one of our sources; a cache of the compiler's makes paths relative.
+function M:name_of(path)
+  for _, folder in ipairs {self.source .. "/", "../source/"} do
+    if path:sub(1, #folder) == folder then return path:sub(#folder + 1) end
+  end
+end
+
 function M:read_headers()
   local object
   for _, line in ipairs(shell.lines("ninja -C " .. quote(self.build) .. " -t deps 2>/dev/null")) do
     object = line:match "^(%S+): #deps" or object
     local header = line:match "^%s+(%S+%.h)$"
-    if header and self.compile[object] and header:sub(1, #self.source + 1) == self.source .. "/" then
-      self:add(header:sub(#self.source + 2), object)
-    end
+    local name = header and self.compile[object] and self:name_of(header)
+    if name then self:add(name, object) end
   end
 end
 
