@@ -147,6 +147,13 @@ describe("the layout of a result", function()
       {add, of = {{A, P({"X", "Y"})}, {A, P({"Y", "X"})}}, raises = {
         "add: dim 1 of x is sharded on (X,Y), dim 1 of y on (Y,X)"}},
     }
+    -- What both have in common does not move: the half that A leaves, of which each device has half.
+    local cube = ml.make_mesh({2, 2, 2}, {"A", "B", "C"},
+      {axis_types = {A = "explicit", B = "explicit", C = "explicit"}})
+    local function on(...) return ml.device_put(numbers(A), NamedSharding(cube, P({...}))) end
+    local text = helper.raises("add: dim 1 of x is sharded on (A,B), dim 1 of y on (A,C)", add, on("A", "B"),
+      on("A", "C"))
+    assert.truthy(text:find('out_sharding=P({"A","B"}, nil) (y moves, 128 B per device)', 1, true), text)
   end)
 
   it("E3: of a product is batch, then what is free in x, then in w", function()
