@@ -238,6 +238,14 @@ end)
 
 describe("what is written elsewhere", function()
   local x = tensor()
+
+  it("x.shape goes where a list of sizes does", function()
+    for _, y in ipairs {x, x:sum()} do
+      assert.same(y.shape, ml.zeros(y.shape).shape)
+      assert.same(y.shape, y:reshape(y.shape).shape)
+      assert.same(y.shape, ml.random.normal(ml.random.key(0), y.shape).shape)
+    end
+  end)
   for text, fn in pairs {
     ["[E_STATE] a tensor does not change: '1' cannot be assigned; x:scatter_set"] = function() x[1] = 2 end,
     ["[E_STATE] a Param's 'kind' cannot be assigned; box:set(t)"] = function() layer.kernel.kind = "x" end,
