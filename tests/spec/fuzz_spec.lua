@@ -64,8 +64,8 @@ describe("random programs are the same on a mesh as on one device:", function()
     text = table.concat(text)
     for _, word in ipairs {"attention", "argmax", "sort", "scatter_add", "take", "one_hot", "softmax", "norm",
       "rope", "dropout", "einsum", "pad", "concat", "C(", "int32", "uint8", "bfloat16", "float64",
-      "function(t)", "fori_loop", "scan", "while_loop", "cond", "switch", "vmap", "remat", "grad", "custom_vjp", "X.map", "Q(",
-      "B(", "I("} do
+      "function(t)", "fori_loop", "scan", "while_loop", "cond", "switch", "vmap", "remat", "grad",
+      "custom_vjp", "X.map", "Q(", "B(", "I("} do
       assert(text:find(word, 1, true), word)
     end
     assert(#steps > 30)
