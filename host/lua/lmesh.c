@@ -263,9 +263,10 @@ static int sharding_new(lua_State *L) {
         state_error(L, E_SPEC, "NamedSharding: expected a P, got %s", value_type_name(L, 2));
     s.spec = value_spec(L, 2);
     value_check_spec(L, h, "NamedSharding", s.mesh, s.spec);
+    bool traced = h->trace && h->trace->graph->mesh == s.mesh;
+    uint32_t autos = mesh_axes_of(s.mesh, AXIS_AUTO) ^ (traced ? h->trace->build.flipped : 0u);
     for (int d = 0; d < s.spec->n; d++)
-        if (s.spec->entry[d].kind == SPEC_UNCONSTRAINED && s.mesh->naxes &&
-            !mesh_axes_of(s.mesh, AXIS_AUTO))
+        if (s.spec->entry[d].kind == SPEC_UNCONSTRAINED && s.mesh->naxes && !autos)
             state_error(L, E_SPEC,
                         "NamedSharding: entry %d is P.unconstrained, which leaves the dim to "
                         "propagation, but no axis of the mesh is auto; name the axes of the dim, "

@@ -233,8 +233,13 @@ end
 -- ---- explicit mode ------------------------------------------------------------------------------------
 
 --- What a tensor's type says along the manual axes that are explicit, as a P of its rank.
-local function typed_spec(x, mesh, of)
+local function typed_spec(x, mesh, of, at)
   local spec, entries = x.sharding.spec, {}
+  if #spec.unreduced + #spec.reduced > 0 then
+    raise("E_SPEC", "shard_map: %s is %s, and a block is neither part of a sum still to be made nor reduced; "
+      .. "ml.reshard it first, to %s", at, core.typeof(x),
+      tostring(spec:update {unreduced = {}, reduced = {}}))
+  end
   for d = 1, x.ndim do
     local kept = {}
     for _, name in ipairs(x.sharding.mesh == mesh and entry(spec, d) or {}) do
@@ -259,15 +264,15 @@ local function infer_specs(args, mesh, axes, is_explicit)
         .. "Explicit, but '%s' is not", name)
     end
   end
-  local function specs_of(x)
-    if lib.is_tensor(x) then return typed_spec(x, mesh, set_of(axes)) end
+  local function specs_of(x, at)
+    if lib.is_tensor(x) then return typed_spec(x, mesh, set_of(axes), at) end
     if type(x) ~= "table" then return false end
     local specs = {}
-    for _, key in ipairs(core.tree_keys(x)) do specs[key] = specs_of(x[key]) end
+    for _, key in ipairs(core.tree_keys(x)) do specs[key] = specs_of(x[key], at) end
     return specs
   end
   local ins = {}
-  for i = 1, args.n do ins[i] = specs_of(args[i]) end
+  for i = 1, args.n do ins[i] = specs_of(args[i], ("argument %d"):format(i)) end
   return ins
 end
 
@@ -280,7 +285,7 @@ local function check_types(args, names, specs, mesh, axes, is_explicit)
     local path = names[i] and ("argument %s"):format(names[i]) or ("argument %d"):format(i)
     map_leaves(args[i], spec_at(specs, i), path, function(x, spec, at)
       if type(x) == "number" then return x end
-      local have = typed_spec(x, mesh, of)
+      local have = typed_spec(x, mesh, of, at)
       for d = 1, x.ndim do
         local want = {}
         for _, name in ipairs(entry(spec, d)) do want[#want + 1] = of[name] and name or nil end

@@ -1,10 +1,12 @@
 -- many.lua: random programs by the thousand, in processes of their own, so that one that aborts ends no other:
 --   meshlua --devices=8 tests/fuzz/many.lua nested 50000 [first seed]
--- The kinds: auto, explicit, mixed and nested (programs.lua), manual (manual.lua), meshes (meshes.lua). It prints
--- the seeds that fail, and how far it is: who stops it goes on with the seed it came to.
+-- The kinds: auto, explicit, mixed, nested, nested_explicit, nested_mixed (programs.lua), manual (manual.lua), meshes
+-- (meshes.lua). It prints the seeds that fail, and how far it is: who stops it goes on with the seed it came to.
 local folder = arg[0]:match "^(.*)many%.lua$"
-local kinds = {auto = "programs", explicit = "programs", mixed = "programs", nested = "programs",
-  manual = "manual", meshes = "meshes"}
+local kinds = {manual = "manual", meshes = "meshes"}
+for kind in ("auto explicit mixed nested nested_explicit nested_mixed"):gmatch "%S+" do
+  kinds[kind] = "programs"
+end
 local CHUNK = 200
 
 local function program()
@@ -16,7 +18,7 @@ end
 local kind, count = arg[1], math.tointeger(tonumber(arg[2] or 1000))
 local first = math.tointeger(tonumber(arg[3] or 1))
 if not kinds[kind] or not count or not first then
-  io.stderr:write("many.lua: KIND COUNT [SEED]; kinds: auto explicit mixed nested manual meshes\n")
+  io.stderr:write("many.lua: KIND COUNT [SEED]; the kinds stand at the top of this file\n")
   os.exit(2)
 end
 

@@ -199,7 +199,8 @@ step("cond", 2, function(g, program)
       local j = g.int(1, #params)
       local other = alike(p, params[j]) and params[j] or p
       out[i] = g.chance(50) and other.name or update(g, made, {shape = p.shape, dtype = p.dtype}) or p.name
-      exact[i] = exact[i] ~= false and out[i] == other.name and p.exact and other.exact
+      local moved = out[i] == other.name and p.exact and other.exact
+      exact[i] = exact[i] ~= false and moved or false
     end
     begin(lines, "function(%s)", names_of(params))
     add(lines, "  return %s", table.concat(out, ", "))

@@ -37,7 +37,7 @@ describe("random programs are the same on a mesh as on one device:", function()
     end
   end)
 
-  for _, mode in ipairs {"explicit", "mixed"} do
+  for _, mode in ipairs {"explicit", "mixed", "nested_explicit", "nested_mixed"} do
     it(("with layouts in types, %s axes"):format(mode), function()
       local asked = 0
       for seed = 1, 40 do

@@ -375,3 +375,28 @@ describe("a model", function()
     close(expected, losses "explicit", 1e-5)
   end)
 end)
+
+describe("on a mesh of explicit axes", function()
+  it("reshard works where auto_axes leaves them to propagation", function()
+    local x = numbers(8, 8)
+    for _, spec in ipairs {P(nil, "Y"), P("X", "Y"), P(), P("X", P.unconstrained)} do
+      local f = ml.auto_axes(function(v) return ml.reshard(v, NamedSharding(mesh, spec)) * 2 end,
+        {out_sharding = P("X")})
+      assert.equal("float32[8@X,8]", typeof(f(put(x, "X"))))
+      close(f(put(x, "X")), x * 2, 0)
+      close(ml.jit(f)(put(x, "X")), x * 2, 0)
+    end
+    raises("P.unconstrained", NamedSharding, mesh, P("X", P.unconstrained))
+  end)
+
+  it("shard_map wants whole values, and says how to get them", function()
+    local x = ml.reshard(numbers(8, 8), NamedSharding(mesh, P("X", {unreduced = {"Y"}})))
+    local z = ml.reshard(numbers(8, 8), NamedSharding(mesh, P("X", {reduced = {"Y"}})))
+    for _, options in ipairs {{in_specs = P("X"), out_specs = P("X")}, {out_specs = P("X")}} do
+      options.mesh = mesh
+      local f = ml.shard_map(function(a) return a * 2 end, options)
+      for _, v in ipairs {x, z} do raises('ml.reshard it first, to P("X", nil)', f, v) end
+      close(f(ml.reshard(x, NamedSharding(mesh, P("X")))), numbers(8, 8) * 2, 1e-6)
+    end
+  end)
+end)
