@@ -39,7 +39,8 @@ static const EnvRow rows[ENV_COUNT] = {
                     "nobody else may read the file"},
     [ENV_CHECK_REPLICATED] =
         {"MESHLUA_CHECK_REPLICATED", "on | off",
-         "whether what several processes hold of an argument is compared at a step's first call"},
+         "whether what several processes hold of an argument is compared at a step's first call",
+         .kind = ENV_WORDS},
     [ENV_CACHE] = {"MESHLUA_CACHE", "off | FOLDER",
                    "where compiled kernels and chosen algorithms are kept between runs; default: "
                    "meshlua in the user's folder of caches",

@@ -16,8 +16,8 @@ local function cases_of(row)
     return list, "expected a whole number from "
   end
   if row.value:find "^[%l%d]+ |" and not row.value:find "%u" then
-    return {"fats", "default naive", "off", row.value:match "^%l+" .. "x", row.value:match("^%l+"):upper()},
-      "expected one of " .. row.value
+    local first = row.value:match "^%l+"
+    return {"fats", "default naive", "0", first .. "x", first:upper()}, "expected one of " .. row.value
   end
 end
 
