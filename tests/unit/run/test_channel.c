@@ -369,8 +369,9 @@ static void squat(Meet *m) {
         pause_ms(100);
         return;
     }
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (setuid(1) == 0 && meet_listen(m, &taken, error, sizeof error) >= 0) pause_ms(LIMIT_MS);
+    if (setuid(1) != 0) _exit(0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a change of the user takes it back */
+    if (meet_listen(m, &taken, error, sizeof error) >= 0) pause_ms(LIMIT_MS);
     _exit(0);
 }
 
