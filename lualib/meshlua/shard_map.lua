@@ -235,7 +235,7 @@ end
 --- What a tensor's type says along the manual axes that are explicit, as a P of its rank.
 local function typed_spec(x, mesh, of, at)
   local spec, entries = x.sharding.spec, {}
-  if #spec.unreduced + #spec.reduced > 0 then
+  if spec and #spec.unreduced + #spec.reduced > 0 then -- one on no mesh has none
     raise("E_SPEC", "shard_map: %s is %s, and a block is neither part of a sum still to be made nor reduced; "
       .. "ml.reshard it first, to %s", at, core.typeof(x),
       tostring(spec:update {unreduced = {}, reduced = {}}))
