@@ -52,9 +52,7 @@ local function load_recipe(name)
   local chunk, message = loadfile(path)
   if not chunk then error(message, 0) end
   local recipe = chunk(name)
-  if type(recipe) ~= "table" or type(recipe.config) ~= "table" or type(recipe.build) ~= "function" then
-    stop(EXIT_USAGE, "--recipe=%s: the file returns no recipe", name)
-  end
+  if type(recipe) ~= "table" then stop(EXIT_USAGE, "--recipe=%s: the file returns no recipe", name) end
   return recipe
 end
 
@@ -95,6 +93,8 @@ local function read_arguments(recipe, args)
     for _, word in ipairs(args) do name = word:match "^%-%-recipe=(.+)$" or name end
     recipe = load_recipe(name)
   end
+  local fault = runs.recipe_fault(recipe)
+  if fault then stop(EXIT_USAGE, "%s: %s", name and "--recipe=" .. name or args[0] or "recipe", fault) end
   local rows, n = option_rows(recipe, name)
   local values, message = options.parse(args, rows)
   if not values then stop(EXIT_USAGE, "%s\n       --help lists the options", message) end

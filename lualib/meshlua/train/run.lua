@@ -40,6 +40,34 @@ local M = {}
 
 local UNTIMED = 3 -- the first steps trace, plan, choose between algorithms
 
+local PARTS = {name = "a string", config = "a table", build = "a function", loss = "a function",
+  schedule = "a function", optimizer = "a function", data = "a function"}
+local MORE = {help = "a table", range = "a table", rules = "a table", layout = "a table",
+  attention = "a function", evaluate = "a function", sample = "a function"}
+
+--- What a recipe lacks, or has of another type than it must be; nil: nothing.
+---@param recipe any
+---@return string? message
+function M.recipe_fault(recipe)
+  if type(recipe) ~= "table" or not (recipe.config or recipe.build) then return "this is no recipe" end
+  local faults = {}
+  local function look(where, name, wanted, value)
+    local kind = math.type(value) == "integer" and "a whole number" or lib.kind(value)
+    if kind == wanted then return end
+    faults[#faults + 1] = value == nil and ("%s lacks %s, %s"):format(where, name, wanted)
+      or ("%s of %s is %s, not %s"):format(name, where, kind, wanted)
+  end
+  for _, name in ipairs(lib.names(PARTS)) do look("the recipe", name, PARTS[name], recipe[name]) end
+  for _, name in ipairs(lib.names(MORE)) do
+    if recipe[name] ~= nil then look("the recipe", name, MORE[name], recipe[name]) end
+  end
+  local config = type(recipe.config) == "table" and recipe.config
+  for _, name in ipairs {"batch", "steps"} do
+    if config then look("its config", name, "a whole number", config[name]) end
+  end
+  return faults[1] and table.concat(faults, "; ")
+end
+
 ---@class Run
 ---@field recipe table
 ---@field config table

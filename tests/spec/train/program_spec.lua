@@ -229,6 +229,33 @@ describe("train.lua", function()
     refuses(2, "--batch=8: the batch", train "--mesh=data:3")
   end)
 
+  it("says what a recipe lacks, before anything is made", function()
+    local whole = {'name = "x"', "config = {batch = 4, steps = 2}", "build = print", "loss = print",
+      "schedule = print", "optimizer = print", "data = print"}
+    local function fault(wanted, list)
+      local path = file("return {" .. table.concat(list, ", ") .. "}", ".lua")
+      local command = '"$MESHLUA" models/train.lua --recipe=' .. path
+      refuses(2, ("--recipe=%s: %s\n"):format(path, wanted), shell(command))
+    end
+    for i, kind in ipairs {"string", "table", "function", "function", "function", "function", "function"} do
+      local list = table.move(whole, 1, #whole, 1, {})
+      local name = table.remove(list, i):match "^%a+"
+      fault(("the recipe lacks %s, a %s"):format(name, kind), list)
+    end
+    local function changed(i, text)
+      local list = table.move(whole, 1, #whole, 1, {})
+      list[i] = text
+      return list
+    end
+    fault("its config lacks batch, a whole number", changed(2, "config = {steps = 2}"))
+    fault("steps of its config is a number, not a whole number",
+      changed(2, "config = {batch = 4, steps = 0.5}"))
+    fault("data of the recipe is a string, not a function", changed(7, "data = 'x'"))
+    fault("the recipe lacks data, a function; rules of the recipe is a boolean, not a table",
+      changed(7, "rules = true"))
+    fault("this is no recipe", {"1"})
+  end)
+
   it("is in each recipe, too", function()
     assert.equal(0, select(3, train("--mesh=none", "models/gpt.lua")))
     refuses(2, "unknown option --recipe", train("--recipe=mlp", "models/gpt.lua"))
