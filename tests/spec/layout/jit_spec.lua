@@ -9,6 +9,25 @@ local mesh = ml.make_mesh({4, 2}, {"data", "model"})
 
 local function named(spec) return NamedSharding(mesh, spec) end
 
+describe("a sharding among the arguments", function()
+  it("is told from others by its P, its mesh and its device", function()
+    local seen = {}
+    local step = ml.jit(function(x, where)
+      seen[#seen + 1] = tostring(where.spec)
+      return x + #seen
+    end)
+    local function on(device) return ml.device_put(ml.ones {2}, device).sharding end
+    local other = ml.make_mesh({8}, {"data"})
+    local list = {named(P "data"), named(P "model"), NamedSharding(other, P "data"), on(0), on(1)}
+    for round = 1, 2 do
+      for i, sharding in ipairs(list) do
+        assert.same({1.0 + i, 1.0 + i}, step(ml.ones {2}, sharding):totable(), "round " .. round)
+      end
+    end
+    assert.equal(#list, #seen)
+  end)
+end)
+
 describe("in_shardings and out_shardings", function()
   it("J1: are one sharding for all, or one for each, or trees that may stop early", function()
     local function pair(a, b) return {a * 1, {b * 2}} end
