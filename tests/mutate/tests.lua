@@ -55,6 +55,8 @@ function M.run(o)
   if log:find "100%% tests passed" then
     return log:find "%*%*%*Skipped" and "skipped" or "passed", seconds
   end
+  local began = log:find("Start +%d+: ")
+  if not began then error("mutate: " .. o.test .. " did not run:\n" .. log, 0) end
   local failed = log:find "tests failed" and not log:find "%*%*%*Timeout"
   return failed and "failed" or "timeout", seconds
 end
