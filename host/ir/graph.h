@@ -152,5 +152,8 @@ bool graph_equal(const Graph *a, const Graph *b, Str *what);
 /* Is the graph what its full text reads back as? E_PARSE if not. */
 Err graph_check_text(const Graph *g) MUST_CHECK;
 Err graph_verify(const Graph *g) MUST_CHECK;
+/* And what holds besides where layouts are decided, and in partitioned graphs. */
+Err graph_verify_laid(const Graph *g) MUST_CHECK;
+Err graph_verify_local(const Graph *g) MUST_CHECK;
 
 #endif

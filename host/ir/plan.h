@@ -156,6 +156,9 @@ double plan_operand_bytes(const Plan *p, const PlanStep *s); /* of its inputs, o
 int32_t plan_steps_in(const Plan *p, const PlanStep *s); /* of all its bodies */
 
 void plan_free(Ctx *cx, Plan *p);
+/* Does every value lie in its buffer, while that is its own, and is no operand overwritten while it
+ * is read? E_PARSE if not. */
+Err plan_verify(Ctx *cx, const Plan *p) MUST_CHECK;
 void plan_print(const Plan *p, const Mesh *mesh, Str *s);
 void plan_print_type(const Plan *p, const PlanValue *v, Str *s); /* "float32[8,4]" */
 

@@ -89,3 +89,57 @@ Err graph_verify(const Graph *g) {
     for (int32_t r = 0; r < g->region.n; r++) TRY(check_region(g, r));
     return E_OK;
 }
+
+/* ---- what holds after some passes only ---- */
+
+Err graph_verify_laid(const Graph *g) {
+    TRY(graph_verify(g));
+    for (Val v = 1; v < g->value.n; v++) {
+        const Type *t = graph_type(g, v);
+        int32_t id = g->value.at[v].node;
+        if (t->local) return bad(g, id, "a local type before partitioning");
+        if (g->mesh && !t->layout) return bad(g, id, "a value without a layout");
+    }
+    return E_OK;
+}
+
+static uint32_t vary_of(const Graph *g, Val v) {
+    const Layout *l = graph_type(g, v)->layout;
+    return l ? l->vary : 0;
+}
+
+/* Results vary along all that their operands and offsets do, unless the op's row takes axes away.
+ */
+static Err check_vary(const Graph *g, int32_t id) {
+    const Node *n = graph_node(g, id);
+    const OpDef *def = graph_opdef(g, n);
+    enum { FEW = 64 };
+    const Type *in[FEW];
+    if (def->flags & OPF_PARAM || n->nbody || n->nin > FEW) return E_OK;
+    uint32_t vary = 0;
+    graph_in_types(g, n, in);
+    for (int i = 0; i < n->nin; i++) vary |= vary_of(g, n->in[i]);
+    OpArgs a = {g->cx, def, n->nin, in, n->attr};
+    if (def->vary) vary = def->vary(&a, vary);
+    for (int i = 0; i < n->noffset; i++) vary |= axes_mask(&n->offset[i].axes);
+    for (int i = 0; i < n->nout; i++)
+        if (vary & ~vary_of(g, n->out + i)) return bad(g, id, "a result that must vary with more");
+    return E_OK;
+}
+
+Err graph_verify_local(const Graph *g) {
+    TRY(graph_verify(g));
+    for (int32_t id = 1; id < g->node.n; id++) {
+        const Node *n = graph_node(g, id);
+        if (graph_opdef(g, n)->flags & (OPF_CONSTRAINT | OPF_PLACEHOLDER))
+            return bad(g, id, "what partitioning leaves nothing of");
+        for (int i = 0; i < n->nout; i++) {
+            const Type *t = graph_type(g, n->out + i);
+            if (!t->local) return bad(g, id, "a global type after partitioning");
+            if (t->layout && layout_used(t->layout))
+                return bad(g, id, "a local type that is split");
+        }
+        TRY(check_vary(g, id));
+    }
+    return E_OK;
+}

@@ -5,6 +5,7 @@ typedef struct Pass {
     const char *stage;
     Err (*run)(const Graph *g, const PassOptions *o, Graph **out);
     bool (*is_on)(const PassOptions *o); /* NULL: always */
+    Err (*verify)(const Graph *g);       /* what must hold of what it makes */
 } Pass;
 
 const char *const pipeline_switch_names[SWITCH_COUNT] = {
@@ -54,11 +55,16 @@ static bool joins(const PassOptions *o) {
 }
 
 static const Pass passes[] = {
-    {"expand", pass_expand, expands},    {"simplify", pass_simplify, NULL},
-    {"propagate", propagate, NULL},      {"partition", pass_partition, NULL},
-    {"hoist", pass_hoist, hoists},       {"comm", pass_comm, NULL},
-    {"overlap", pass_overlap, overlaps}, {"join", pass_join, joins},
-    {"split", pass_split, NULL},         {"fuse", pass_fuse, NULL},
+    {"expand", pass_expand, expands, graph_verify},
+    {"simplify", pass_simplify, NULL, graph_verify},
+    {"propagate", propagate, NULL, graph_verify_laid},
+    {"partition", pass_partition, NULL, graph_verify_local},
+    {"hoist", pass_hoist, hoists, graph_verify_local},
+    {"comm", pass_comm, NULL, graph_verify_local},
+    {"overlap", pass_overlap, overlaps, graph_verify_local},
+    {"join", pass_join, joins, graph_verify_local},
+    {"split", pass_split, NULL, graph_verify_local},
+    {"fuse", pass_fuse, NULL, graph_verify_local},
 };
 
 static void dump_text(const PassOptions *o, const char *stage, const Str *s) {
@@ -87,7 +93,7 @@ static void dump_plan(const Graph *g, const Plan *p, const PassOptions *o) {
 static Err run(const Pass *pass, const Graph *g, const PassOptions *o, Graph **out) {
     TRY(pass->run(g, o, out));
     dump_graph(*out, o, pass->stage);
-    Err e = o->verify ? graph_verify(*out) : E_OK;
+    Err e = o->verify ? pass->verify(*out) : E_OK;
     if (!e && o->reparse) e = graph_check_text(*out);
     ASSERT(!e, "%s made a bad graph: %s", pass->stage, g->cx->err.text);
     return E_OK;
@@ -122,6 +128,10 @@ static Err run_all(Guarded *guarded) {
     guarded->stage = "plan";
     if (!e) e = pass_plan(guarded->g, o, w->donated, w->out);
     if (!e) dump_plan(guarded->g, *w->out, o);
+    if (!e && o->verify) {
+        Err bad = plan_verify(guarded->g->cx, *w->out);
+        ASSERT(!bad, "a bad plan: %s", guarded->g->cx->err.text);
+    }
     graph_free(owned);
     return e;
 }
