@@ -143,7 +143,7 @@ function M.take(x, ids, axis)
   check_tensor("take", x)
   check_tensor("take", ids)
   axis = axis_of("take", axis or 1, x.ndim)
-  if ids.dtype:match "int" then ids = args.to_int32(ids) end
+  if ids.dtype ~= "int32" and ids.dtype:match "int" then ids = args.to_int32(ids) end
   return op.take(x, ids, {axis = axis, size = x.shape[axis]})
 end
 
