@@ -241,7 +241,7 @@ static Err partition_node(Partition *p, const Node *n) {
         const Layout *want = &p->layout[n->out + i];
         p->local[n->out + i] = v + i;
         used |= layout_used(&have);
-        if (partition_same(&have, want)) continue;
+        if (partition_same(&have, want) || !p->uses[n->out + i]) continue;
         Step step = step_of(p, &s);
         const Reason *why = have.partial ? origin_partial(&step, i, &have)
                                          : origin_reshard(&step, n->nin + i, &have, want);
@@ -329,7 +329,8 @@ static Err partition(Partition *p) {
     p->local = ARENA_ARRAY(&p->arena, Val, g->value.n);
     p->layout = ARENA_ARRAY(&p->arena, Layout, g->value.n);
     p->region = ARENA_ARRAY(&p->arena, int32_t, g->region.n);
-    if (!p->local || !p->layout || !p->region) return partition_no_memory(p);
+    p->uses = graph_use_counts(g, &p->arena);
+    if (!p->local || !p->layout || !p->region || !p->uses) return partition_no_memory(p);
     for (int32_t r = 1; r < g->region.n; r++) p->region[r] = -1;
     for (Val v = 1; v < g->value.n; v++) {
         Layout *l = &p->layout[v];

@@ -19,6 +19,7 @@ typedef struct Partition {
     Arena arena, scratch; /* scratch: for the node under way */
     Val *local;           /* by value of `g`: its local value, in the layout of its type */
     Layout *layout;       /* by value of `g`: that of its type, without axes of size 1 */
+    int32_t *uses;        /* by value of `g`: what nobody reads is moved nowhere */
     VEC(Moved) moved;
     int32_t *region; /* by region of `g`: that of the partitioned graph; -1: none yet */
 } Partition;

@@ -62,7 +62,7 @@ static void add_params(Partition *p, const Node *n, int32_t region) {
         if (f.param < 0) continue;
         Val v = g->region.at[region].param.at[f.param];
         Layout way = layout_of_way(p, n, &f, false);
-        if (partition_same(&way, &p->layout[v])) continue;
+        if (partition_same(&way, &p->layout[v]) || !p->uses[v]) continue;
         p->local[v] = partition_moved(p, n, origin_flow(g, n, v, &f, &way, &p->layout[v]),
                                       p->local[v], &graph_type(g, v)->dims, &way, &p->layout[v]);
     }
@@ -113,7 +113,7 @@ Err partition_control(Partition *p, const Node *n) {
     for (int i = 0; i < n->nout && !p->b.err; i++) {
         const Layout *want = &p->layout[n->out + i];
         p->local[n->out + i] = v + i;
-        if (partition_same(&out[i], want)) continue;
+        if (partition_same(&out[i], want) || !p->uses[n->out + i]) continue;
         def->flow(n, 0, &f);
         for (int k = 0; def->flow(n, k, &f) && f.out != i;) k++;
         p->local[n->out + i] =

@@ -82,4 +82,21 @@ describe("in explicit mode", function()
     assert.equal("float32[4,4@Y]", typeof(y))
     close(rows:slice({1, 4}) + rows:slice({5, 8}), whole(y), 1e-5)
   end)
+
+  it("what a branch does not read is brought nowhere in it", function()
+    local code = [[
+      local ml = require "meshlua"
+      local P, NamedSharding = ml.P, ml.NamedSharding
+      local mesh = ml.make_mesh({4}, {"x"}, {axis_types = "explicit"})
+      local u = ml.reshard(ml.arange(4.0), NamedSharding(mesh, P({unreduced = {"x"}})))
+      local f = ml.jit(function(b, v)
+        return ml.cond(b:sum():gt(0), function(c) return c * 2 end,
+          function(c, w) return c + ml.reshard(w, NamedSharding(mesh, P())) end, b, v)
+      end)
+      print(table.concat(f(ml.ones {4}, u):totable(), " "), table.concat(f(-ml.ones {4}, u):totable(), " "))
+    ]]
+    local out, plans = helper.shell("$MESHLUA --devices=4 --dump=plan -", code)
+    assert.equal("2.0 2.0 2.0 2.0\t-1.0 0.0 1.0 2.0\n", out)
+    assert.is_nil(plans:match "fused[^\n]*%->%s+;", plans) -- a step whose results nobody has
+  end)
 end)
