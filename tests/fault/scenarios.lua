@@ -299,7 +299,15 @@ add("a stack of layers", {
 add("microbatches", {
   make = function() return {x = ml.arange(8.0)} end,
   run = function(s)
-    return {ml.accumulate(2, function(part) return part:sum() end, s.x), ml.microbatches(s.x, 4)[2]}
+    local count = ml.nn.Param(ml.ones {})
+    local looped = ml.jit(function(box, x)
+      return ml.accumulate(2, function(part)
+        box[1]:set(box[1] + 1)
+        return part:sum()
+      end, x)
+    end)({count}, s.x)
+    return {ml.accumulate(2, function(part) return part:sum() end, s.x), ml.microbatches(s.x, 4)[2], looped,
+      count:get()}
   end,
   check = function(_, r) assert(r[1]:item() == 14.0 and r[2]:totable()[2] == 5.0) end,
 })
