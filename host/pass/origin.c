@@ -175,7 +175,8 @@ static void add_split(const Step *s, Draft *d, int tensor, uint32_t axes) {
     add_origins(d, v, axes & layout_used(&s->have[v]));
 }
 
-static void say_conflict(const Step *s, Draft *d, int t, int dim, uint32_t lost) {
+static void say_conflict(const Step *s, Draft *d, int t, int dim, uint32_t lost,
+                         const AxisList *want) {
     const FactorMap *m = &s->r->tensor[t];
     char name[32];
     int other, other_dim;
@@ -185,6 +186,9 @@ static void say_conflict(const Step *s, Draft *d, int t, int dim, uint32_t lost)
         str_fmt(&d->text, ", which splits dim %d of %s", other_dim + 1,
                 tensor_name(s, other, name));
         add_split(s, d, other, lost);
+    } else if (want->n) {
+        str_put(&d->text, ", and the op splits it on ");
+        axes_print(want, s->g->mesh, &d->text);
     } else {
         str_put(&d->text, ", which the others leave whole");
     }
@@ -212,7 +216,7 @@ const Reason *origin_reshard(const Step *s, int t, const Layout *from, const Lay
         axes_print(have, s->g->mesh, &d.text);
         add_origins(&d, v, operand ? lost : axes_mask(want));
         if (operand) {
-            say_conflict(s, &d, t, k, lost);
+            say_conflict(s, &d, t, k, lost, want);
         } else {
             str_put(&d.text, want->n ? ", and wanted split on " : ", and wanted whole");
             if (want->n) axes_print(want, s->g->mesh, &d.text);
