@@ -139,10 +139,11 @@ static Val fold_add(Build *b, const Node *n, const Val *in) {
     if (is_no_addend(x)) return in[1];
     return fold_floats(b, x, y, do_add);
 }
+/* x - 0 is x; x - -0 is x + 0. */
 static Val fold_sub(Build *b, const Node *n, const Val *in) {
     const FullAttr *x = op_full_attr(b, in[0]), *y = op_full_attr(b, in[1]);
     (void)n;
-    return is_number(y, 0) ? in[0] : fold_floats(b, x, y, do_sub);
+    return is_number(y, 0) && !signbit(y->value.f) ? in[0] : fold_floats(b, x, y, do_sub);
 }
 static Val fold_mul(Build *b, const Node *n, const Val *in) {
     const FullAttr *x = op_full_attr(b, in[0]), *y = op_full_attr(b, in[1]);
