@@ -312,10 +312,12 @@ const Reason *origin_flow(const Graph *g, const Node *n, Val v, const Flow *f, c
     uint32_t lost = layout_used(from) & ~layout_used(to);
     set_tensor(&d, v, from);
     str_put(&d.text, graph_opdef(g, n)->name);
-    bool slices = f->stacked && from->rank && from->dim[0].axes.n;
+    bool outside = graph_def(g, v)->region == n->region;
+    bool slices = outside && f->stacked && from->rank && from->dim[0].axes.n;
     str_put(&d.text, slices       ? " runs along dim 1, which"
                      : f->carried ? " keeps its carry in one layout; this one"
-                                  : " has it in another layout inside; here it");
+                     : outside    ? " has it in another layout inside; here it"
+                                  : " gives it in another layout; here it");
     say_layout(&d, from);
     add_origins(&d, v, lost ? lost : layout_used(from));
     return finish(&d);
