@@ -40,6 +40,7 @@ describe("the scenarios", function()
     ["core.compile_device"] = "the memory is NVRTC's",
     ["core.clear_plans"] = "faults.lua calls it before each run",
     ["core.set_devices"] = "works only before the first tensor",
+    ["core.on_misuse"] = "lib.lua calls it before all",
     ["core.jit_new"] = "jit calls it before anything can be recorded",
   }
 

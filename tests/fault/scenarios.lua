@@ -694,6 +694,16 @@ add("modules that are called and named", {
   end,
 })
 
+add("functions that are asked how they are called", {
+  run = function()
+    local counted = core.checked("local_devices", core.local_devices)
+    local text = core.plain(function(x) return tostring(x) end)(0.5)
+    local reads = core.check(false)
+    core.check(reads)
+    return {#counted() == #core.local_devices(), core.accepts(ml.sin), text, core.is_regular_file("README.md")}
+  end,
+})
+
 -- ---- explicit mode ----------------------------------------------------------------------------------
 
 add("explicit types", {
