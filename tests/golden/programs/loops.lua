@@ -7,7 +7,8 @@ local function born(shape, spec) return ml.device_put(ml.ones(shape), NamedShard
 
 local step = ml.jit(function(w, xs)
   return ml.value_and_grad(function(v)
-    local last, all = ml.scan(function(c, x) return ml.tanh(c:matmul(v)) + x, c end, xs:slice({1, 1}):squeeze(1), xs)
+    local first = xs:slice({1, 1}):squeeze(1)
+    local last, all = ml.scan(function(c, x) return ml.tanh(c:matmul(v)) + x, c end, first, xs)
     return ml.mean(last) + ml.mean(all)
   end)(w)
 end)

@@ -80,8 +80,9 @@ static void read_kept(char *to, size_t room) {
 
 static void check_broken(Err e, const char *stage, const char *what, size_t live) {
     CHECKF(e == E_INTERNAL, "%s: %d", stage, e);
-    CHECKF(strstr(cx.err.text, "broken invariant at tests/unit/pass/test_guarded.c:"), "%s",
-           cx.err.text);
+    CHECKF(strstr(cx.err.text, "broken invariant at ") &&
+               strstr(cx.err.text, "tests/unit/pass/test_guarded.c:"),
+           "%s", cx.err.text);
     char expected[64], text[4096];
     snprintf(expected, sizeof expected, "the graph before '%s' is in ", stage);
     CHECKF(strstr(cx.err.text, expected) && strstr(cx.err.text, what), "%s", cx.err.text);
