@@ -700,8 +700,8 @@ add("functions that are asked how they are called", {
     local text = core.plain(function(x) return tostring(x) end)(0.5)
     local reads = core.check(false)
     core.check(reads)
-    local same = #counted() == #core.local_devices()
-    return {same, core.accepts(ml.sin), text, core.is_regular_file("README.md")}
+    local as_before = #counted() == #core.local_devices()
+    return {as_before, core.accepts(ml.sin), text, core.is_regular_file("README.md")}
   end,
 })
 

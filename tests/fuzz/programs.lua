@@ -246,7 +246,8 @@ local function supported(program, fn)
   if results[1] then return {table.unpack(results, 2, results.n)} end
   local message = tostring(results[2])
   -- In ml.auto_axes a loop along what it captures, split on an axis explicit outside, is refused, too.
-  local refuses = message:find("[E_UNSUPPORTED]", 1, true) or message:find("and the loop runs along it", 1, true)
+  local refuses = message:find("[E_UNSUPPORTED]", 1, true)
+    or message:find("and the loop runs along it", 1, true)
   if not refuses then error(message, 0) end
   program.refused = true
 end
