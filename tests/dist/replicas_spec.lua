@@ -132,7 +132,7 @@ describe("what several processes hold of an argument", function()
     local words = 'MESHLUA_CHECK_REPLICATED=maybe "$MESHLUA" '
     local _, err, code = helper.shell("export WORLD_SIZE=2 RANK=0 LOCAL_RANK=0\n" .. words .. "-e ''")
     assert.equal(2, code)
-    assert.truthy(err:find("MESHLUA_CHECK_REPLICATED=maybe: expected on or off", 1, true), err)
+    assert.truthy(err:find("MESHLUA_CHECK_REPLICATED=maybe: expected one of on | off", 1, true), err)
   end)
 
   mpi.it("is compared where it is sharded over another axis", function()
