@@ -287,7 +287,8 @@ function M.idx(files)
   return new_records(count, fields)
 end
 
-lib.export(Records, "Records:")
+lib.export_checked(Records, "Records:")
 lib.strict(Records, "Records", "Records")
+lib.export_checked(M, "data.")
 M.windows = lib.named("data.windows", M.windows)
-return lib.strict(lib.export(M, "data."), "data", "data.")
+return lib.strict(M, "data", "data.")

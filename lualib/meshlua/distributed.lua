@@ -174,7 +174,7 @@ function M.distributed(options)
   return setmetatable(config, Config)
 end
 
-lib.export(Config, "DistributedConfig:")
+lib.export_checked(Config, "DistributedConfig:")
 lib.strict(Config, "DistributedConfig", "DistributedConfig")
 
 return lib.export(M)

@@ -96,15 +96,19 @@ function M.laid_out_like(y, x)
 end
 
 --- The tensors of a tree as a sharding, or a tree of them, says; nil leaves what is below alone.
-local function lay_out_tree(who, x, s, mesh)
+local function lay_out_tree(who, x, s, mesh, above)
   if s == nil or type(x) ~= "table" and not lib.is_tensor(x) then return x end
   if type(x) ~= "table" then return lay_out(who, x, bind(who, s, mesh or mesh_of {x, n = 1})) end
   local copy = {}
+  above = above or {}
+  if above[x] then raise("E_VALUE", "%s: the table contains itself", who) end
+  above[x] = true
   for _, key in ipairs(core.tree_keys(x)) do
     local below = s
     if type(s) == "table" then below = s[key] end
-    copy[key] = lay_out_tree(who .. "." .. tostring(key), x[key], below, mesh)
+    copy[key] = lay_out_tree(who .. "." .. tostring(key), x[key], below, mesh, above)
   end
+  above[x] = nil
   return setmetatable(copy, getmetatable(x))
 end
 

@@ -58,6 +58,10 @@ local kinds = {
   NamedSharding = {core.is_sharding, "a NamedSharding"},
   number = {of_type "number", "a number"},
   P = {core.is_spec, "a P"},
+  JittedFunction = {function(x) return core.type_name(x) == "jit" end, "a jitted function"},
+  Plan = {function(x) return core.type_name(x) == "Plan" end, "a plan"},
+  Program = {function(x) return core.type_name(x) == "Program" end, "a program"},
+  Tokens = {function(x) return core.type_name(x) == "tokens" end, "tokens (of data.tokens)"},
   padding = {function(x) return type(x) == "string" or type(x) == "table" end,
     "'same', 'valid' or a {low, high} for each dim"},
   Param = {core.is_box, "a Param"},
@@ -85,29 +89,56 @@ function M.alternatives(text)
   return list
 end
 
---- What a word says; a list is a table, whatever it holds: the function looks at its entries.
+--- Is x a table of a class of the library?
+local function is_of(class)
+  return function(x)
+    local meta = type(x) == "table" and getmetatable(x)
+    return meta and meta.__name == class or false
+  end
+end
+
+local alternatives_of
+
+--- Is x a list of what the words in front of [] say?
+local function list_of(text)
+  local inner = text:match "^%((.*)%)$" or text
+  local entries = alternatives_of(inner)
+  return {function(x)
+    for _, entry in ipairs(type(x) == "table" and x or {}) do
+      local any = false
+      for _, kind in ipairs(entries) do any = any or kind[1](entry) end
+      if not any then return false end
+    end
+    return type(x) == "table"
+  end, "a list of " .. (entries[1][2]:gsub("^an? ", "")) .. "s"}
+end
+
+--- What a word says.
 local function kind_of(word)
   local literal = word:match '^"(.*)"$'
   if literal then return {function(x) return x == literal end, "'" .. literal .. "'"} end
-  if word:find "%[%]$" then return {kinds.table[1], "a list"} end
-  return kinds[word] or kinds.any
+  if word:find "%[%]$" then return list_of(word:sub(1, -3)) end
+  return kinds[word] or {is_of(word), "a " .. word}
 end
 
 local checks = {}
+
+function alternatives_of(text)
+  if not checks[text] then
+    local list = {}
+    for i, word in ipairs(M.alternatives(text)) do list[i] = kind_of(word) end
+    checks[text] = list
+  end
+  return checks[text]
+end
 
 --- Is x of the type? If not, what the type is, for messages.
 ---@param text string
 ---@return boolean, string
 function M.is(x, text)
-  local list = checks[text]
   if text:byte() == 42 then return true, "" end -- *
-  if not list then
-    list = {}
-    for i, word in ipairs(M.alternatives(text)) do list[i] = kind_of(word) end
-    checks[text] = list
-  end
   local words = {}
-  for i, kind in ipairs(list) do
+  for i, kind in ipairs(alternatives_of(text)) do
     if kind[1](x) then return true, "" end
     words[i] = kind[2]
   end
@@ -252,6 +283,20 @@ local function check_type(who, key, value, wanted)
   if not ok then
     local got = wanted == "integer" and lib.not_whole(value) or lib.kind(value)
     raise("E_VALUE", "%s: option '%s' must be %s, not %s", shown(who), key, words, got)
+  end
+end
+
+--- Raises unless the arguments are of the types that the row says; for functions that are not called often.
+---@param who string
+function M.check(who, ...)
+  local row = M.row(who)
+  for i, p in ipairs(row.params) do
+    local value = select(i, ...)
+    local ok, words = M.is(value, p.type)
+    if not ok and not (p.optional and value == nil) then
+      local got = p.type == "integer" and lib.not_whole(value) or lib.kind(value)
+      raise("E_VALUE", "%s: %s must be %s, not %s", who, p.name, words, got)
+    end
   end
 end
 

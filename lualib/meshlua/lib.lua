@@ -39,6 +39,27 @@ function lib.export(module, prefix, texts)
   return module
 end
 
+--- The same with functions that check the types of their arguments by the rows, for what is not called often.
+---@param module table
+---@param prefix string
+---@param texts boolean? as lib.export
+---@return table
+function lib.export_checked(module, prefix, texts)
+  for name, value in pairs(module) do
+    local who = prefix .. name
+    local fn = type(value) == "function" and core.wrap(value, false, who)
+    if fn then
+      local checked = core.wrap(function(...)
+        local most = exports().most(who)
+        if select("#", ...) <= most or (select(most + 1, ...)) == nil then exports().check(who, ...) end
+        return fn(...)
+      end)
+      module[name] = texts and core.plain(checked) or checked
+    end
+  end
+  return module
+end
+
 --- What lies behind with_option: the arguments of a call whose last is a table of names, each in its place.
 ---@param who string
 ---@return table arguments, any out_sharding

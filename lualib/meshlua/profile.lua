@@ -155,4 +155,4 @@ function M.finish()
   if not profile then os.exit(EXIT_ENVIRONMENT, true) end
 end
 
-return lib.strict(lib.export(M, "profile.", true), "profile", "profile.")
+return lib.strict(lib.export_checked(M, "profile.", true), "profile", "profile.")

@@ -145,6 +145,10 @@ end
 --- The float of a dtype that is next above (below) x.
 local function next_after(x, dtype, up)
   local format, round = formats[dtype], 0x1.8p52
+  if math.abs(x) == math.huge then
+    local largest = (2.0 - 2.0 ^ -format.mantissa) * 2.0 ^ (1 - format.lowest)
+    return (x > 0) == up and x or x > 0 and largest or -largest
+  end
   local q = spacing(x, format)
   if dtype ~= "float64" then x = (x / q + round - round) * q end -- the nearest float of the dtype
   q = spacing(x, format)
@@ -349,7 +353,7 @@ function M.categorical(key, logits, axis, shape)
   if a < 1 or a > logits.ndim then
     raise("E_SHAPE", "%s: axis %d of logits of rank %d; axes count from 1", who, axis, logits.ndim)
   end
-  if shape ~= nil then lib.check_shape(who, shape) end
+  if shape ~= nil then shape = lib.check_shape(who, shape) end
   local batch = {}
   for d, n in ipairs(logits.shape) do
     if d ~= a then batch[#batch + 1] = n end

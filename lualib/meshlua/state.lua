@@ -14,9 +14,11 @@ local M = {}
 
 -- ---- filters ----------------------------------------------------------------------------------------
 
+local DEEPEST = 20 -- lists of filters
+
 --- A filter as fun(path, leaf): boolean: nil or true (all), a kind ("param"; plain tensors have none), a
 --- function, or a list of filters of which one must hold.
-local function predicate(who, filter)
+local function predicate(who, filter, depth)
   if filter == nil or filter == true then return function() return true end end
   if type(filter) == "function" then return filter end
   if type(filter) == "string" then
@@ -27,7 +29,11 @@ local function predicate(who, filter)
       tostring(filter))
   end
   local any = {}
-  for i, one in ipairs(filter) do any[i] = predicate(who, one) end
+  depth = (depth or 0) + 1
+  if depth > DEEPEST then
+    raise("E_VALUE", "%s: the filters are nested deeper than %d, or contain themselves", who, DEEPEST)
+  end
+  for i, one in ipairs(filter) do any[i] = predicate(who, one, depth) end
   return function(path, leaf)
     for _, holds in ipairs(any) do
       if holds(path, leaf) then return true end

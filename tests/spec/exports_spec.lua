@@ -26,7 +26,7 @@ local samples = {any = tensor, axes = 1, boolean = true, dtype = "float32", ["fa
   function() return ml.random.key(0) end,
   Mesh = mesh, NamedSharding = sharding, number = 1.0, P = P "data", padding = "same", shape = {4, 4},
   string = "data", table = {}, Tensor = tensor, tree = tensor,
-  Optimizer = optim.sgd(layer, {lr = 0.1}),
+  JittedFunction = step, Tokens = ml.core.tokens("abcdefgh", 1), Optimizer = optim.sgd(layer, {lr = 0.1}),
   MultiHeadAttention = nn.MultiHeadAttention(4, 2, {rngs = rngs})}
 --- Of parameters for which any value of the type will not do.
 local own = {format = "%s", sizes = {1}, names = {"data"}, seeds = 0, mode = "fan_in",
@@ -64,6 +64,8 @@ local instances = {Compiled = traced:lower():compile(), Lowered = traced:lower()
   LayerNorm = nn.LayerNorm(4, {rngs = rngs}), RMSNorm = nn.RMSNorm(4, {rngs = rngs}),
   MoE = nn.MoE(4, 4, 2, {rngs = rngs}), RngStream = nn.RngStream(0, "params"), Sequential = nn.Sequential {},
   MultiHeadAttention = samples.MultiHeadAttention}
+
+for class, object in pairs(instances) do samples[class] = samples[class] or object end
 
 local function value_of(name)
   if functions[name] then return functions[name] end

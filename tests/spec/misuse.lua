@@ -1,6 +1,8 @@
 -- misuse.lua: values that no function expects, and calls of every public function with them. A call may
 -- work, or raise a text; what must not happen is anything else.
 local ml = require "meshlua"
+local exports = require "meshlua.exports"
+local all = require "meshlua.exports.all"
 
 local M = {}
 
@@ -52,12 +54,51 @@ function M.values()
   }
 end
 
+--- Values that functions expect, by the words of the rows' types; `table` has what stands for a model, a tree, rules.
+---@return table<string, any[]>
+local function expected()
+  local mesh = ml.make_mesh({ml.device_count()}, {"data"})
+  local sharding, rngs = ml.NamedSharding(mesh, ml.P "data"), ml.nn.Rngs(0)
+  local layer = ml.nn.Linear(3, 2, {rngs = rngs})
+  local matrix, key = ml.reshape(ml.arange(6.0), {2, 3}), ml.random.key(0)
+  local step = ml.jit(function(x) return ml.mul(x, 2) end)
+  local traced, tokens = step:trace(matrix), ml.core.tokens("abcdefghijklmnop", 1)
+  local opt = ml.optim.adam(layer, {lr = 0.1})
+  local function of(class, ...) return {class(...)} end
+  return {
+    Tensor = {matrix, ml.tensor {1, 0}, ml.tensor {true, false}, ml.tensor(2.0), ml.zeros {0, 3}, key, layer.kernel,
+      ml.device_put(ml.ones {ml.device_count(), 4}, sharding), ml.ones({2, 2}, "bfloat16"), ml.ones {2, 4, 4, 3}},
+    Param = {layer.kernel}, key = {key}, Mesh = {mesh}, P = {ml.P "data", ml.P()}, NamedSharding = {sharding},
+    number = {0, 1, -1, 0.5, 2, 1e-3}, integer = {0, 1, 2, 3, -1, 4}, boolean = {true, false}, ["false"] = {false},
+    string = {"data", "float32", "ij,jk->ik", "%s", ""}, dtype = {"float32", "int32", "bfloat16", "bool", "uint8"},
+    shape = {{2, 3}, {}, {6}, {0}, {4, 4}, 3}, axes = {1, 2, -1, {1}, {1, 2}, {}}, integers = {1, 2, {1, 1}, {2}},
+    padding = {"same", "valid", {{0, 1}, {1, 0}}},
+    ["function"] = {function(...) return ... end, function(x) return ml.sum(x) end, ml.sin, step,
+      function(c, x) return c, x end, function() error("raised", 0) end},
+    table = {{}, layer, {matrix, matrix}, {a = matrix}, {{"batch", "data"}}, {1, 2}, {rngs}, opt, {lr = 0.1},
+      ml.optim.scale(0.1), {[matrix] = matrix}, {rngs = rngs}, {{0, 1}}},
+    tree = {matrix, {matrix}, {a = {matrix}}, layer}, any = {matrix, {matrix}, 1, nil, layer, step, "data"},
+    Plan = {step:plan(matrix)}, JittedFunction = {step}, Traced = {traced}, Lowered = {traced:lower()},
+    Compiled = {traced:lower():compile()}, Tokens = {tokens}, Records = {ml.data.windows(tokens, 3)},
+    DistributedConfig = {ml.distributed()}, Optimizer = {opt}, LossScale = of(ml.optim.LossScale),
+    Linear = {layer}, Conv = of(ml.nn.Conv, 3, 2, {1, 1}, {rngs = rngs}), Dropout = of(ml.nn.Dropout, 0.5),
+    BatchNorm = of(ml.nn.BatchNorm, 3, {rngs = rngs}), Embed = of(ml.nn.Embed, 4, 3, {rngs = rngs}),
+    LayerNorm = of(ml.nn.LayerNorm, 3, {rngs = rngs}), RMSNorm = of(ml.nn.RMSNorm, 3, {rngs = rngs}),
+    MoE = of(ml.nn.MoE, 3, 4, 2, {rngs = rngs}), RngStream = of(ml.nn.RngStream, 0, "params"),
+    MultiHeadAttention = of(ml.nn.MultiHeadAttention, 4, 2, {rngs = rngs}),
+    Sequential = {ml.nn.Sequential {layer, ml.nn.relu}}, Program = {step:program(matrix)},
+  }
+end
+
 --- Deterministic whole numbers from 1 to n.
 local state = 1
 local function pick(n)
   state = (state * 1103515245 + 12345) % 2147483648
   return state // 65536 % n + 1
 end
+
+--- Other draws than those of the seed 1.
+function M.seed(n) state = n end
 
 local function names_of(values, chosen)
   local names = {}
@@ -106,6 +147,152 @@ function M.call(fn, first, many, report)
     else
       attempt(names_of(values, chosen), table.unpack(arguments, 1, n))
     end
+  end
+end
+
+-- ---- by the rows of the table of exports -------------------------------------------------------------
+
+-- They end the process, or write files.
+local never = {["train.main"] = true, ["train.script"] = true, ["train.mesh"] = true,
+  ["profile.start"] = true}
+
+--- What is called: {row, fn} for every row that is a function.
+---@return {row: table, fn: any}[]
+function M.rows()
+  local functions, samples, list = all.functions(), expected(), {}
+  for _, name in ipairs(exports.names()) do
+    local row = exports.row(name)
+    local of, method = name:match "^(%u%w+):(.*)$"
+    local fn = functions[name]
+    if not fn and method == "__call" then fn = getmetatable(samples[of][1]).__call end
+    if not fn and of and samples[of] then fn = samples[of][1][method] end
+    if fn and not never[name] then list[#list + 1] = {row = row, fn = fn} end
+  end
+  return list
+end
+
+--- The function of a row; of a method of tables, called on one that it belongs to.
+---@param called {row: table, fn: any}
+function M.bound(called)
+  local p = called.row.params[1]
+  if not p or p.name ~= "self" then return called.fn end
+  local object, fn = expected()[p.type][1], called.fn
+  return function(...)
+    local results = table.pack(fn(object, ...))
+    return table.unpack(results, 1, results.n)
+  end
+end
+
+--- What its first parameter may be: functions that give one.
+function M.firsts(row)
+  local p, good, list = row.params[1], expected(), {}
+  if p and p.name == "self" then p = row.params[2] end
+  for _, kind in ipairs(p and exports.alternatives(p.type) or {}) do
+    local values = good[kind] or {}
+    for i = 1, math.min(2, #values) do list[#list + 1] = function() return values[i] end end
+  end
+  return list
+end
+
+--- Draws calls: most arguments are of the type that the row says.
+---@class Drawer
+---@field hostile table
+---@field good table
+local Drawer = {}
+Drawer.__index = Drawer
+
+function Drawer:renew()
+  self.hostile, self.good = M.values(), expected()
+  self.witness = self.good.Tensor[1]
+end
+
+--- A value of the type, most often; its text.
+function Drawer:value(kind)
+  if pick(5) == 1 then
+    local value = self.hostile[pick(#self.hostile)]
+    return value[2], value[1]
+  end
+  local words = exports.alternatives(kind)
+  local word = words[pick(#words)]:gsub("^%*", "")
+  local literal, element = word:match '^"(.*)"$', word:match "^%(?(.-)%)?%[%]$"
+  if literal then return literal, literal end
+  if element then
+    local list, texts = {}, {}
+    for i = 1, pick(3) do list[i], texts[i] = self:value(element) end
+    return list, "{" .. table.concat(texts, ", ") .. "}"
+  end
+  local values = self.good[word] or self.good.any
+  local i = pick(#values)
+  return values[i], word .. " " .. i
+end
+
+function Drawer:options(row)
+  local names, options, texts = {}, {}, {}
+  for name in pairs(row.options) do names[#names + 1] = name end
+  for _, p in ipairs(row.names and row.params or {}) do
+    if p.optional then names[#names + 1] = p.name end
+  end
+  table.sort(names)
+  for _ = 1, pick(3) do
+    local name = names[pick(#names)]
+    local value, text = self:value(row.options[name] or row.params[row.place[name]].type)
+    if name == "file" then value, text = "no/such/folder/file", "a file" end
+    options[name], texts[#texts + 1] = value, name .. " = " .. text
+  end
+  return options, "{" .. table.concat(texts, ", ") .. "}"
+end
+
+--- The arguments of a call of this row, and their text.
+function Drawer:arguments(row)
+  local args, texts, n = {}, {}, row.required
+  local function add(kind)
+    n = n + 1
+    if n == 1 and row.params[1] and row.params[1].name == "self" then
+      args[n], texts[n] = self.good[kind][1], kind
+    else
+      args[n], texts[n] = self:value(kind)
+    end
+  end
+  n = 0
+  for _ = 1, row.required do add(row.params[n + 1].type) end
+  while row.params[n + 1] and pick(2) == 1 do add(row.params[n + 1].type) end
+  if row.variadic and #row.params == n then
+    for _ = 1, pick(3) - 1 do add(row.variadic) end
+  end
+  if row.options and pick(2) == 1 then
+    while not row.names and row.params[n + 1] do
+      n = n + 1
+      texts[n] = "nil"
+    end
+    n = n + 1
+    args[n], texts[n] = self:options(row)
+  end
+  if pick(20) == 1 then add "any" end
+  if pick(20) == 1 and n > 1 then n = n - 1 end
+  return args, n, table.concat(texts, ", ", 1, n)
+end
+
+--- Makes `count` calls of the functions in turn; report as in M.call, with the name in front.
+---@param rows {row: table, fn: any}[]
+---@param count integer
+---@param report fun(call: string, ok: boolean, result: any, name: string)
+---@param before (fun(call: string))? told of each before it is made: of one that does not return
+function M.draw(rows, count, report, before)
+  local drawer, real, write = setmetatable({}, Drawer), print, io.write
+  drawer:renew()
+  for i = 1, count do
+    local called = rows[(i - 1) % #rows + 1]
+    local args, n, text = drawer:arguments(called.row)
+    if before then before(called.row.name .. "(" .. text .. ")") end
+    print, io.write = function() end, function() end -- luacheck: ignore
+    local ok, result = pcall(called.fn, table.unpack(args, 1, n))
+    print, io.write = real, write -- luacheck: ignore
+    -- What lasts is taken back.
+    if ok and called.row.name == "set_mesh" then getmetatable(result).__close(result) end
+    if ok and called.row.name == "random.debug_key_reuse" then ml.random.debug_key_reuse(false) end
+    if ok and called.row.name == "on_stop" then ml.on_stop(nil) end
+    report(called.row.name .. "(" .. text .. ")", ok, result, called.row.name)
+    if i % 5000 == 0 or drawer.witness:is_deleted() then drawer:renew() end
   end
 end
 

@@ -9,7 +9,6 @@ local DRAWN = helper.watched and 10 or 40 -- lists of arguments that are drawn f
 
 local function tensor() return ml.reshape(ml.arange(6.0), {2, 3}) end
 local function ids() return ml.tensor {0, 1} end
-local function key() return ml.random.key(0) end
 local function mesh() return ml.make_mesh({ml.device_count()}, {"data"}) end
 
 --- The names of a table's functions, in order.
@@ -54,34 +53,19 @@ local function describe_all(prefix, t, first, except)
   end
 end
 
+-- What lasts is looked at below.
+local lasts = {set_mesh = true, ["random.debug_key_reuse"] = true}
+
 describe("called with anything,", function()
-  describe_all("ml.", ml, {tensor, ids}, {set_mesh = true}) -- it lasts: see below
-  describe_all("ml.", {P = ml.P, init = ml.init, abstract = ml.abstract, config = ml.config,
-    distributed = ml.distributed,
-    explain = ml.explain, checkpoint = ml.checkpoint, checkpoint_name = ml.checkpoint_name, vmap = ml.vmap,
-    custom_vjp = ml.custom_vjp, named_scope = ml.named_scope, debug_print = ml.debug_print,
-    debug_callback = ml.debug_callback}, {})
-  describe_all("ml.checkpoint_policies.", ml.checkpoint_policies, {})
-  describe_all("ml.", {scan = ml.scan, while_loop = ml.while_loop, fori_loop = ml.fori_loop, cond = ml.cond,
-    switch = ml.switch}, {function() return function(...) return ... end end})
-  describe_all("ml.random.", ml.random, {key}, {debug_key_reuse = true}) -- it lasts, too
-  describe_all("ml.tree.", ml.tree, {function() return {a = tensor()} end,
-    function() return function(x) return x end end})
-  describe_all("Tensor:", core.methods "meshlua.Tensor", {tensor, ids})
+  for _, called in ipairs(misuse.rows()) do
+    local row = called.row
+    if not lasts[row.name] then
+      it(row.name, function() check(row.name, misuse.bound(called), misuse.firsts(row)) end)
+    end
+  end
   describe_all("Param:", core.methods "meshlua.Param", {function() return core.box_new(tensor(),
     {kind = "param"}) end})
-  describe_all("Mesh:", core.methods "meshlua.Mesh", {mesh})
-  describe_all("NamedSharding:", core.methods "meshlua.NamedSharding", {function()
-    return ml.NamedSharding(mesh(), ml.P "data")
-  end})
-  describe_all("jit:", core.methods "meshlua.jit", {function() return ml.jit(function(x) return x end) end})
-  describe_all("Plan:", core.methods "meshlua.Plan", {function()
-    return ml.jit(function(x) return x end):plan(tensor())
-  end})
-
-  describe_all("Program:", core.methods "meshlua.Program", {function()
-    return ml.jit(function(x) return x end):program(tensor())
-  end})
+  describe_all("ml.checkpoint_policies.", ml.checkpoint_policies, {})
 
   for name, fn in pairs {
     ["a jitted function"] = ml.jit(function(...) return ... end),
@@ -103,6 +87,28 @@ describe("called with anything,", function()
     it(name, function() check(name, fn, {tensor}, name:find " a" or name:find "operator"
       or name == "a gradient" or name:find "^ml") end)
   end
+end)
+
+describe("drawn calls,", function()
+  -- Others, or more of them: meshlua -e "CALLS=1000000 SEED=7" tests/specs.lua tests/spec/misuse_spec.lua
+  local calls, seed = rawget(_G, "CALLS"), rawget(_G, "SEED")
+  local log = rawget(_G, "LOG") -- a file: the call under way, for one that does not return
+
+  it("by the types of their rows, work or raise", function()
+    local bad, count = {}, calls or helper.watched and 2000 or 30000
+    misuse.seed(seed or 1)
+    misuse.draw(misuse.rows(), count, function(call, ok, result)
+      check_usable(call)
+      if not ok and not is_good(result) then bad[#bad + 1] = call .. ": " .. tostring(result) end
+    end, log and function(call)
+      local file <close> = assert(io.open(log, "w"))
+      file:write(call)
+    end)
+    if #bad > 0 then
+      error(("%d of %d calls end badly, as\n  %s"):format(#bad, count, table.concat(bad, "\n  ", 1,
+        math.min(#bad, 20))))
+    end
+  end)
 end)
 
 describe("called with anything, the core's", function()

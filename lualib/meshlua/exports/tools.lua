@@ -28,21 +28,21 @@ Plan:mesh(plan: Plan) -> Mesh
   The mesh of its layouts, or nil.
 Plan:steps(plan: Plan) -> table
   Its steps.
-Program:close(program: table)
+Program:close(program: Program)
   Frees it.
-Program:nodes(program: table) -> table
+Program:nodes(program: Program) -> table
   Its ops.
-Program:params(program: table) -> table
+Program:params(program: Program) -> table
   What goes in.
-Program:plan(program: table) -> Plan
+Program:plan(program: Program) -> Plan
   Its plan.
-Program:relayout(program: table, ...: any) -> any
+Program:relayout(program: Program, ...: any) -> any
   Its plan with other layouts.
-Program:results(program: table) -> table
+Program:results(program: Program) -> table
   The values that come out.
-Program:run(program: table, ...: any) -> any
+Program:run(program: Program, ...: any) -> any
   Runs it with other inputs or results.
-Program:why(program: table, value: integer) -> string, string
+Program:why(program: Program, value: integer) -> string, string
   The type of a value as it will lie, and who split it.
 data.bytes_read() -> integer
   How many bytes of data files this process has read.
@@ -83,7 +83,7 @@ profile.finish()
   The end of a program that was started with --profile=FILE: the table, on the standard error.
 profile.meter() -> function
   A function that gives the shares of time that threads and devices were busy since its last call.
-profile.shares_text(list: table) -> string
+profile.shares_text(list: number[]) -> string
   Shares as a text: "96% 93%", or the range of many.
 profile.start(file: string) -> boolean
   Records from now on what runs.

@@ -83,7 +83,7 @@ jit:lower(step: JittedFunction, ...: any) -> Lowered
   The program of one device, with its collectives.
 jit:plan(step: JittedFunction, ...: any) -> Plan
   The plan for these arguments.
-jit:program(step: JittedFunction, ...: any) -> table
+jit:program(step: JittedFunction, ...: any) -> Program
   The program, for the library's own reports.
 jit:stats(step: JittedFunction) -> integer, integer
   Calls that found a plan, calls that were traced.

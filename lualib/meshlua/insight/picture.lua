@@ -155,7 +155,7 @@ function M.sharding_text(x, colour)
   if not lib.is_tensor(x) then
     raise("E_VALUE", "visualize_sharding: expected a tensor, got %s", lib.kind(x))
   end
-  if core.is_box(x) then x = x:get() end
+  if core.is_box(x) then x = x:get() or lib.raise("E_STATE", "visualize_sharding: the Param is empty") end
   if core.is_traced(x) then return core.typeof(x) end -- where it lies is not known yet
   local b = blocks_of(x)
   if x.ndim <= 2 then return boxes(grid_at(b, {}), colour) end

@@ -44,6 +44,10 @@ function M.attention(q, k, v, options)
   if rank ~= 3 and rank ~= 4 then
     raise("E_SHAPE", "attention: takes [batch, length, heads, head size], got %s", core.typeof(q))
   end
+  if k.ndim ~= rank or v.ndim ~= rank then
+    raise("E_SHAPE", "attention: q is %s, k %s and v %s; they have as many dims", core.typeof(q), core.typeof(k),
+      core.typeof(v))
+  end
   if rank == 3 then
     q, k, v = ops.expand_dims(q, 1), ops.expand_dims(k, 1), ops.expand_dims(v, 1)
   end
@@ -68,12 +72,13 @@ end
 
 --- The head counts that divide a width, for messages.
 local function divisors(width, near)
-  local below, above = 1, width
-  for n = 1, width do
-    if width % n == 0 then
-      if n < near then below = n end
-      if n > near and above == width then above = n end
-    end
+  local below, above, far = 1, width, 4096 -- where to stop looking
+  near = math.min(near, width)
+  for n = near - 1, math.max(2, near - far), -1 do
+    if width % n == 0 then below = n break end
+  end
+  for n = 1, math.min(far, width - near) do
+    if width % (near + n) == 0 then above = near + n break end
   end
   return below == above and tostring(below) or below .. " or " .. above
 end

@@ -46,6 +46,9 @@ end
 ---@param x Tensor [..., features]
 ---@return Tensor [..., num_embeddings]
 function M.Embed:attend(x)
+  if not lib.is_tensor(x) then
+    raise("E_VALUE", "Embed: expected vectors as a tensor, got %s", lib.kind(x))
+  end
   local embedding = self.embedding
   if self.dtype then
     x, embedding = op.astype(x, {dtype = self.dtype}), op.astype(embedding, {dtype = self.dtype})

@@ -22,6 +22,7 @@ end
 ---@param tree any
 ---@param visit fun(module: table, path: string)
 function M.each(tree, visit)
+  lib.check_function("nn.each_module", visit)
   local seen, above = {}, {}
   local function go(node, path)
     if type(node) ~= "table" or seen[node] then return end

@@ -35,7 +35,9 @@ M.MoE = module.module("MoE")
 ---@param options MoEOptions
 function M.MoE:init(width, hidden, experts, options)
   options = lib.options("MoE", options)
-  for name, n in pairs {width = width, hidden = hidden, experts = experts} do
+  local sizes = {width = width, hidden = hidden, experts = experts}
+  for _, name in ipairs {"width", "hidden", "experts"} do
+    local n = sizes[name]
     if math.type(n) ~= "integer" or n < 1 then
       raise("E_VALUE", "MoE: %s is %s; it must be a whole number from 1 on", name, tostring(n))
     end
@@ -62,6 +64,7 @@ end
 ---@param tokens integer of a group
 ---@return integer
 function M.MoE:capacity(tokens)
+  lib.check_integer("MoE", "the number of tokens", tokens)
   local even = tokens * self.top_k / self.experts
   return math.min(tokens, math.max(1, math.ceil(even * self.capacity_factor)))
 end

@@ -41,6 +41,7 @@ function M.RngStream:fork()
 end
 
 local function missing(self, name)
+  if type(name) ~= "string" then return nil end -- it is no list
   local default = rawget(self, "default")
   if default then return default end
   local names = {}

@@ -122,7 +122,9 @@ end
 ---@return any carry, any ys
 function M.scan(stack, carry, body, options)
   if type(stack) ~= "table" then raise("E_VALUE", "nn.scan: expected a stack, got %s", lib.kind(stack)) end
-  body = lib.check_function("nn.scan", body or function(layer, x) return layer(x) end)
+  body = lib.check_function("nn.scan", body or function(layer, x)
+    return lib.check_function("nn.scan: the layer", layer)(x)
+  end)
   local leaves, values = tree.leaves(stack), {}
   for i, leaf in ipairs(leaves) do values[i] = core.is_box(leaf) and leaf:get() or leaf end
   return control.scan(function(x, slices)

@@ -117,12 +117,14 @@ function M.stack(list, axis)
   return M.concat(list, axis or 1)
 end
 
+local MOST_EMPTY = 4096 -- parts of a dim without elements
+
 --- x cut into n equal parts along an axis (default 1): a list.
 function M.split(x, n, axis)
   check_tensor("split", x)
   axis = axis_of("split", axis or 1, x.ndim)
   local size = x.shape[axis]
-  if math.type(n) ~= "integer" or n < 1 or size % n ~= 0 then
+  if math.type(n) ~= "integer" or n < 1 or size % n ~= 0 or n > math.max(size, MOST_EMPTY) then
     raise("E_INDIVISIBLE", "split: dim %d of size %d is not divided by %s", axis, size, tostring(n))
   end
   local parts, each, ranges = {}, size // n, {}

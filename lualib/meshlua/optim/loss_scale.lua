@@ -5,6 +5,7 @@ local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local module = require "meshlua.nn.module"
 local param = require "meshlua.nn.param"
+local args = require "meshlua.ops.args"
 local ops = require "meshlua.ops"
 local tree = require "meshlua.tree"
 
@@ -24,7 +25,10 @@ end
 --- The loss to differentiate.
 ---@param loss Tensor scalar
 ---@return Tensor
-function LossScale:scaled(loss) return op.mul(loss, op.astype(self.scale, {dtype = loss.dtype})) end
+function LossScale:scaled(loss)
+  args.check_tensor("LossScale", loss, "the loss")
+  return op.mul(loss, op.astype(self.scale, {dtype = loss.dtype}))
+end
 
 --- The gradients of the loss itself, from those of the scaled one.
 ---@param grads table
@@ -36,6 +40,7 @@ end
 --- Takes note of an update's outcome.
 ---@param finite Tensor bool scalar
 function LossScale:note(finite)
+  args.check_tensor("LossScale", finite)
   local n, scale = op.add(self.finite_in_a_row, 1), self.scale:get()
   local grows = op.ge(n, self.interval)
   self.scale:set(op.where(finite, op.where(grows, op.mul(scale, 2.0), scale),

@@ -250,7 +250,10 @@ end
 --- recipe can be run by itself.
 ---@param recipe table
 function M.script(recipe)
-  local from = debug.getinfo(3, "S").source -- 2 is the wrapper
+  local from, level = nil, 2
+  repeat
+    from, level = debug.getinfo(level, "S").source, level + 1
+  until from ~= "=[C]" and from:sub(1, 9) ~= "=meshlua/" -- of the wrappers
   if arg and from == "@" .. tostring(arg[0]) then M.main(recipe, arg) end
 end
 
@@ -268,4 +271,4 @@ M.text = require "meshlua.train.text"
 
 M.main = core.plain(core.wrap(M.main, false, "train.main"))
 
-return lib.strict(lib.export(M, "train."), "train", "train.")
+return lib.strict(lib.export_checked(M, "train."), "train", "train.")

@@ -209,7 +209,14 @@ end
 --- microbatches: into how many parts a step cuts its batch; default 1
 ---@return Run
 function M.new(recipe, options)
-  local config, seed = options.config, options.seed
+  local config, seed, fault = options.config, options.seed, M.recipe_fault(recipe)
+  if fault then lib.raise("E_VALUE", "train.run: %s", fault) end
+  for _, name in ipairs {"config", "data"} do
+    if type(options[name]) ~= "table" then
+      lib.raise("E_VALUE", "train.run: option '%s' must be a table, not %s", name, lib.kind(options[name]))
+    end
+  end
+  lib.check_integer("train.run", "the seed", seed)
   microbatch.check("run", "the batch", config.batch, options.microbatches or 1)
   local self = setmetatable({recipe = recipe, config = config, seed = seed, mesh = options.mesh,
     rules = options.rules, data = options.data}, Run_meta)
