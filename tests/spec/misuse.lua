@@ -66,12 +66,17 @@ local function expected()
   local opt = ml.optim.adam(layer, {lr = 0.1})
   local function of(class, ...) return {class(...)} end
   return {
-    Tensor = {matrix, ml.tensor {1, 0}, ml.tensor {true, false}, ml.tensor(2.0), ml.zeros {0, 3}, key, layer.kernel,
-      ml.device_put(ml.ones {ml.device_count(), 4}, sharding), ml.ones({2, 2}, "bfloat16"), ml.ones {2, 4, 4, 3}},
+    Tensor = {matrix, ml.tensor {1, 0}, ml.tensor {true, false}, ml.tensor(2.0), ml.zeros {0, 3}, key,
+      layer.kernel,
+      ml.device_put(ml.ones {ml.device_count(), 4}, sharding), ml.ones({2, 2}, "bfloat16"), ml.ones {2, 4, 4,
+        3}},
     Param = {layer.kernel}, key = {key}, Mesh = {mesh}, P = {ml.P "data", ml.P()}, NamedSharding = {sharding},
-    number = {0, 1, -1, 0.5, 2, 1e-3}, integer = {0, 1, 2, 3, -1, 4}, boolean = {true, false}, ["false"] = {false},
-    string = {"data", "float32", "ij,jk->ik", "%s", ""}, dtype = {"float32", "int32", "bfloat16", "bool", "uint8"},
-    shape = {{2, 3}, {}, {6}, {0}, {4, 4}, 3}, axes = {1, 2, -1, {1}, {1, 2}, {}}, integers = {1, 2, {1, 1}, {2}},
+    number = {0, 1, -1, 0.5, 2, 1e-3}, integer = {0, 1, 2, 3, -1, 4}, boolean = {true, false},
+      ["false"] = {false},
+    string = {"data", "float32", "ij,jk->ik", "%s", ""}, dtype = {"float32", "int32", "bfloat16", "bool",
+      "uint8"},
+    shape = {{2, 3}, {}, {6}, {0}, {4, 4}, 3}, axes = {1, 2, -1, {1}, {1, 2}, {}}, integers = {1, 2, {1, 1},
+      {2}},
     padding = {"same", "valid", {{0, 1}, {1, 0}}},
     ["function"] = {function(...) return ... end, function(x) return ml.sum(x) end, ml.sin, step,
       function(c, x) return c, x end, function() error("raised", 0) end},

@@ -45,7 +45,8 @@ function M.attention(q, k, v, options)
     raise("E_SHAPE", "attention: takes [batch, length, heads, head size], got %s", core.typeof(q))
   end
   if k.ndim ~= rank or v.ndim ~= rank then
-    raise("E_SHAPE", "attention: q is %s, k %s and v %s; they have as many dims", core.typeof(q), core.typeof(k),
+    raise("E_SHAPE", "attention: q is %s, k %s and v %s; they have as many dims", core.typeof(q),
+      core.typeof(k),
       core.typeof(v))
   end
   if rank == 3 then

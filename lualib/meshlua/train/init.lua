@@ -250,10 +250,10 @@ end
 --- recipe can be run by itself.
 ---@param recipe table
 function M.script(recipe)
-  local from, level = nil, 2
-  repeat
+  local level, from = 2, "=[C]"
+  while from == "=[C]" or from:sub(1, 9) == "=meshlua/" do -- the wrappers
     from, level = debug.getinfo(level, "S").source, level + 1
-  until from ~= "=[C]" and from:sub(1, 9) ~= "=meshlua/" -- of the wrappers
+  end
   if arg and from == "@" .. tostring(arg[0]) then M.main(recipe, arg) end
 end
 
