@@ -18,7 +18,7 @@ typedef struct Owner {
     unsigned long long part[PARTS];
 } Owner;
 
-/* When a process started; 0: there is none. */
+/* When a process started; 0: there is none, or it is dead and nobody has asked how it ended yet. */
 static unsigned long long start_of(unsigned long long pid) {
     enum { BEHIND_NAME = 20 }; /* fields */
     char path[64], text[1024];
@@ -28,6 +28,7 @@ static unsigned long long start_of(unsigned long long pid) {
     if (f) fclose(f);
     text[n] = '\0';
     char *at = strrchr(text, ')'); /* the name may hold anything */
+    if (at && strncmp(at, ") Z", 3) == 0) at = NULL;
     for (int field = 0; at && field < BEHIND_NAME; field++) at = strchr(at + 1, ' ');
     return at ? strtoull(at + 1, NULL, 10) : 0;
 }
