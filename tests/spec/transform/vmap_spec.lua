@@ -274,7 +274,7 @@ describe("vmap on a mesh:", function()
       ml.jit(ml.vmap(f, {spmd_axis = "pipe"})), x)
     helper.raises("[E_INDIVISIBLE] vmap: 3 examples for the 4 parts of spmd_axis",
       ml.jit(ml.vmap(f, {spmd_axis = "data"})), ml.ones {3, 4})
-    helper.raises("[E_VALUE] vmap: spmd_axis[2] is a number, not the name of a mesh axis", ml.vmap, f,
+    helper.raises("[E_VALUE] vmap: option 'spmd_axis' must be a string or a list of strings", ml.vmap, f,
       {spmd_axis = {"data", 1}})
   end)
 
