@@ -108,8 +108,9 @@ end
 
 --- A list of n new keys, to be taken apart: local k1, k2 = table.unpack(random.keys(key, 2)).
 function M.keys(key, n)
+  n = lib.check_integer("random.keys", "the number of keys", n or 2)
   local all, list = M.split(key, n), {}
-  for i = 1, n or 2 do list[i] = ops.slice(all, i) end
+  for i = 1, n do list[i] = ops.slice(all, i) end
   return list
 end
 

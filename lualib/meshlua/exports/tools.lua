@@ -85,7 +85,7 @@ profile.meter() -> function
   A function that gives the shares of time that threads and devices were busy since its last call.
 profile.shares_text(list: number[]) -> string
   Shares as a text: "96% 93%", or the range of many.
-profile.start(file: string) -> boolean
+profile.start(file: *string) -> boolean
   Records from now on what runs.
 profile.stop() -> table
   Ends the recording, writes the file, and gives what took how long.
