@@ -245,7 +245,7 @@ describe("a profile is refused", function()
       ml.profile.start(path)
       return x
     end), ml.ones {2})
-    helper.raises("[E_VALUE] profile.start: file must be a string, not a number", ml.profile.start, 5)
+    helper.raises("[E_VALUE] profile.start: the file", ml.profile.start, 5)
   end)
 end)
 
