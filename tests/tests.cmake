@@ -62,6 +62,8 @@ foreach(spec ${specs})
     set_tests_properties(${name} PROPERTIES ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
   endif()
 endforeach()
+# What others start removes what it leaves on purpose.
+set_tests_properties(dist/segments PROPERTIES RUN_SERIAL ON)
 
 # ---- tiers: what takes more than two seconds of a core, or waits for long; the longest begin first.
 # `script/test --quick` leaves them out.
