@@ -31,7 +31,8 @@ end
 
 describe("shared memory", function()
   mpi.it("is gone with the processes", function()
-    local out, err, code = mpi.run(2, 1, [[-e "os.execute 'for d in /dev/shm/meshlua.*.\$PPID.*/; do echo \$d:; ls \$d; done; env'"]])
+    local out, err, code = mpi.run(2, 1,
+      [[-e "os.execute 'for d in /dev/shm/meshlua.*.\$PPID.*/; do echo \$d:; ls \$d; done; env'"]])
     assert.equal(0, code, err)
     assert.truthy(out:find "vader_segment", out)
     assert.falsy(out:find("backing_directory=/dev/shm/meshlua", 1, true), "what it starts has its own")
