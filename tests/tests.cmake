@@ -4,10 +4,12 @@
 # ---- unit: those of a layer link that layer and the ones below it, so that a call upwards fails to
 # link --------------------------------------------------------------------------------------------
 function(unit_tests folder)
-  file(GLOB tests CONFIGURE_DEPENDS tests/unit/${folder}/test_*.c)
-  foreach(source ${tests})
-    get_filename_component(name ${source} NAME_WE)
-    set(target unit_${folder}_${name})
+  file(GLOB_RECURSE tests CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/tests/unit/${folder}
+       tests/unit/${folder}/test_*.c)
+  foreach(test ${tests})
+    set(source ${CMAKE_SOURCE_DIR}/tests/unit/${folder}/${test})
+    string(REPLACE ".c" "" name ${test})
+    string(MAKE_C_IDENTIFIER unit_${folder}_${name} target)
     add_executable(${target} ${source} ${ARGN})
     target_include_directories(${target} PRIVATE host kernels tests/unit)
     target_link_libraries(${target} PRIVATE m ${CMAKE_DL_LIBS} Threads::Threads)
