@@ -14,7 +14,7 @@
 #include "lua/program/terminal.h"
 #include "meshlua.h"
 #include "run/blas.h"
-#include "run/profile.h"
+#include "run/profile/profile.h"
 
 #include <lualib.h>
 #include <malloc.h>

@@ -7,7 +7,7 @@
 #include "cuda/memory.h"
 #include "cuda/plan.h"
 #include "cuda/times.h"
-#include "run/device.h"
+#include "run/gpu/device.h"
 
 /* Where a kernel reports what it found in its data: struct FaultRecord of kernels/cuda/device.cuh,
  * in memory of the host that the GPU writes. */

@@ -3,7 +3,7 @@
 #define MESHLUA_CUDA_PRODUCTS_H
 
 #include "cuda/api.h"
-#include "run/device.h"
+#include "run/gpu/device.h"
 
 /* What the products of one GPU share. */
 typedef struct Products Products;

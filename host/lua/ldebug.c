@@ -5,7 +5,7 @@
 
 #include "base/env.h"
 #include "base/file.h"
-#include "run/gpu.h"
+#include "run/gpu/gpu.h"
 
 #include <errno.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "lua/value.h"
 
 #include "ir/place.h"
-#include "run/hosts.h"
+#include "run/comm/hosts.h"
 
 #include <string.h>
 

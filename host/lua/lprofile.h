@@ -3,7 +3,7 @@
 #define MESHLUA_LPROFILE_H
 
 #include "lua/state.h"
-#include "run/profile.h"
+#include "run/profile/profile.h"
 
 /* A call or a trace, begun at `start`, of the jitted function at `index`. */
 void lprofile_note(lua_State *L, int index, ProfileKind kind, int64_t start);

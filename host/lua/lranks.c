@@ -1,6 +1,6 @@
 /* lranks.c - devices and processes: how many there are, and which are here. */
 #include "lua/value.h"
-#include "run/gpus.h"
+#include "run/comm/gpu_transport.h"
 
 #include <string.h>
 

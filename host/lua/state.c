@@ -7,8 +7,8 @@
 #include "lua/heap.h"
 #include "lua/stop.h"
 #include "op/op.h"
-#include "run/profile.h"
-#include "run/source.h"
+#include "run/profile/profile.h"
+#include "run/gpu/device_text.h"
 
 #include <errno.h>
 #include <stdarg.h>

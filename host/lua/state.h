@@ -5,7 +5,7 @@
 
 #include "ir/build.h"
 #include "pass/pass.h"
-#include "run/cache.h"
+#include "run/exec/plan_cache.h"
 
 #include <lauxlib.h>
 #include <lua.h>

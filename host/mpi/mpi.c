@@ -1,6 +1,6 @@
 /* mpi.c - the transport over MPI: the library meshlua_mpi.so, opened where a launcher of MPI has
  * started several processes. */
-#include "run/comm.h"
+#include "run/comm/comm.h"
 #include "mpi/segments.h"
 
 #include <mpi.h>

@@ -1,9 +1,9 @@
-#include "run/agree.h"
+#include "run/comm/agree.h"
 #include "base/env.h"
-#include "run/gpus.h"
-#include "run/hosts.h"
+#include "run/comm/gpu_transport.h"
+#include "run/comm/hosts.h"
 #include "base/log.h"
-#include "run/profile.h"
+#include "run/profile/profile.h"
 
 #include <sched.h>
 #include <stdlib.h>

@@ -5,9 +5,9 @@
 #include "ir/plan.h"
 #include "ir/target.h"
 #include "run/blas.h"
-#include "run/gpu.h"
-#include "run/link.h"
-#include "run/pool.h"
+#include "run/gpu/gpu.h"
+#include "run/comm/transport.h"
+#include "run/exec/pool.h"
 
 /* What one device has done since the start, from the plans it ran. */
 typedef struct Counters {

@@ -5,7 +5,7 @@
 
 #include <dlfcn.h>
 #include "krun.h"
-#include "run/device.h"
+#include "run/gpu/device.h"
 
 static inline void *kc_symbol(const char *name) {
     const char *elsewhere = getenv("KC_LIBRARY");

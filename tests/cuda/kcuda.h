@@ -1,4 +1,4 @@
-/* kcuda.h - runs a case on a GPU, through the library that a program opens (host/run/device.h), and
+/* kcuda.h - runs a case on a GPU, through the library that a program opens (host/run/gpu/device.h), and
  * holds it to the naive kernel: the elements, inputs, guards and gaps, the fault; and that a second
  * launch at other addresses, out of a graph, gives the same bits.
  *
@@ -13,7 +13,7 @@
 #include <dlfcn.h>
 #include "kcompile.h"
 #include "krun.h"
-#include "run/device.h"
+#include "run/gpu/device.h"
 
 enum { KC_TAG = 4711, KC_SMALL = 1 << 17 /* bytes of what is tested unless all are */ };
 

@@ -3,7 +3,7 @@
 #ifndef MESHLUA_TEST_CUDA_ROWS_H
 #define MESHLUA_TEST_CUDA_ROWS_H
 
-#include "run/device.h"
+#include "run/gpu/device.h"
 #include "test.h"
 
 /* All take in x, out y, float32[n]:
@@ -15,7 +15,7 @@
  * strays: as twice_plus, but the second launch writes behind y
  * broken, no_entry, no_file, no_grid, refused: are wrong, each in its way */
 
-/* Opens the first GPU with a folder for what is compiled, or NULL; `check` as in run/device.h. */
+/* Opens the first GPU with a folder for what is compiled, or NULL; `check` as in run/gpu/device.h. */
 static inline Device rows_open(const char *cache, int check) {
     DeviceOpen device_open;
     char error[512] = "";

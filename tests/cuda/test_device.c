@@ -1,4 +1,4 @@
-/* test_device.c - the table of run/device.h over the stand-in for CUDA: memory, launches, graphs,
+/* test_device.c - the table of run/gpu/device.h over the stand-in for CUDA: memory, launches, graphs,
  * faults, times. */
 #include "rows.h"
 

@@ -3,7 +3,7 @@
  * when a peer goes, or has the same GPU.
  *
  * test_nccl LIBRARY FOLDER [gpu]: with "gpu" on the first one of this machine, which all share. */
-#include "run/device.h"
+#include "run/gpu/device.h"
 #include "test.h"
 
 #include <dlfcn.h>
@@ -165,7 +165,7 @@ static int join(Process *p) {
     return d->join(d->self, p->shared->id, p->first, p->world, &p->comm);
 }
 
-/* As host/run/gpus.c does. */
+/* As host/run/comm/gpu_transport.c does. */
 static void share_gpu(int rank) {
     char host[32];
     snprintf(host, sizeof host, "rank-%d", rank);

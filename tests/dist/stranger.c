@@ -4,7 +4,7 @@
  *   stranger ATTACK HOST PORT                       goes on until it is killed
  * They know the protocol and not the secret. */
 #include "base/map.h"
-#include "run/channel_inside.h"
+#include "run/job/channel_inside.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -12,9 +12,9 @@ local below = {
 
 --- May `file` include "name"?
 local function allowed(file, name)
-  if file:find "^host/mpi/" then return name:find "^mpi/" or name == "run/comm.h" end
+  if file:find "^host/mpi/" then return name:find "^mpi/" or name == "run/comm/comm.h" end
   if file:find "^host/cuda/" then
-    return name:find "^cuda/" or name == "run/device.h" or name == "run/comm.h" or name == "kernel.h"
+    return name:find "^cuda/" or name == "run/gpu/device.h" or name == "run/comm/comm.h" or name == "kernel.h"
   end
   if file:find "^kernels/" then return name == "kernel.h" or not name:find "/" end
   if name == "kernel.h" then return not file:find "^host/base/" end

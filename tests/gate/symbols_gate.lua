@@ -31,7 +31,7 @@ local exceptions = {
   {"^host/run/comm_local$", "exec_"},
   {"^host/run/link_", "link_"},    -- parts of link.h
   {"^host/mpi/mpi$", "comm_transport_open"},
-  {"^host/cuda/cuda$", "device_"}, -- the symbols of run/device.h
+  {"^host/cuda/cuda$", "device_"}, -- the symbols of run/gpu/device.h
   {"^host/cuda/plan$", "cuda_"},   -- the builder of kernels/cuda/row.h, beside plan_
   {"^host/cuda/products$", "cuda_"}, -- its part that calls cublasLt
   {"^host/run/profile_", "profile_"}, -- parts of profile.h

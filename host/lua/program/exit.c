@@ -2,7 +2,7 @@
 
 #include "lua/core.h"
 #include "lua/program/output.h"
-#include "run/profile.h"
+#include "run/profile/profile.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef MESHLUA_OUTPUT_H
 #define MESHLUA_OUTPUT_H
 
-#include "run/ranks.h"
+#include "run/job/ranks.h"
 
 #include <lua.h>
 

@@ -6,8 +6,8 @@
 #include "lua/program/run.h"
 
 #include "base/env.h"
-#include "run/link.h"
-#include "run/secret.h"
+#include "run/comm/transport.h"
+#include "run/job/secret.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,0 +1,421 @@
+/* bind.c - from a plan's steps to items: kernel, operands, attributes, one per slot. */
+#include "ir/place.h"
+#include "run/comm/agree.h"
+#include "run/bind/exchange.h"
+#include "run/comm/replicas.h"
+#include "run/gpu/memory_check.h"
+
+#include <string.h>
+
+int32_t exec_slot(const Exec *e, int32_t k, uint32_t vary, const int32_t coord[MAX_AXES]) {
+    if (!e->mesh) return 0;
+    int32_t slot = place_slot(e->mesh, vary, exec_domain(e, k), coord);
+    return slot < 0 ? slot : exec_class_slots(e, vary)[k] + slot;
+}
+
+int32_t exec_slot_place(const Exec *e, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]) {
+    place_own_coords(e->mesh, vary, slot, coord);
+    return place_own_domain(e->mesh, vary, slot);
+}
+
+int32_t exec_device(const Exec *e, int32_t index) {
+    const Mesh *m = e->mesh;
+    if (!m) return 0;
+    return place_is_own(m, index) ? m->device[index] - m->domain * m->each : -1;
+}
+
+Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout) {
+    Item new = {.row = runtime_kernel(e->rt, kernel),
+                .step = (int32_t)(s - plan_step(e->plan, 0)),
+                .with = -1};
+    ASSERT(new.row, "no kernel named %s", kernel);
+    new.tensor = ARENA_ARRAY(&e->arena, KTensor, nin + nout);
+    new.ref = ARENA_ARRAY(&e->arena, OperandRef, nin + nout);
+    new.args = (KArgs){.in = new.tensor, .out = new.tensor + nin, .nin = nin, .nout = nout};
+    bool ok = new.tensor &&new.ref &&VEC_PUSH(&e->arena, &e->item, new);
+    return ok ? &e->item.at[e->item.n - 1] : NULL;
+}
+
+static OperandRef ref_of(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_AXES]) {
+    const Plan *p = e->plan;
+    const PlanValue *v = plan_value(p, value);
+    int32_t slot = exec_slot(e, k, plan_buffer(p, v->buffer)->vary, coord);
+    ASSERT(slot >= 0, "value %d of another domain", value);
+    return (OperandRef){.base = e->first_base[exec_root(p, v->buffer)] + slot,
+                        .offset = plan_place(p, v, coord),
+                        .nslice = v->per_slice.n,
+                        .slice = PLAN_LIST(p, PlanStride, v->per_slice)};
+}
+
+View exec_view(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_AXES]) {
+    return (View){.tensor = bind_operand(e->plan, value), .ref = ref_of(e, k, value, coord)};
+}
+
+bool exec_narrow(Exec *e, View *v, int dim, int64_t index, int64_t parts) {
+    KTensor *t = &v->tensor;
+    if (parts == 1) return true;
+    /* The dims lists of a plan are shared. */
+    int64_t *dims = arena_copy(&e->arena, t->dims, sizeof *dims * (size_t)t->rank);
+    if (!dims) return false;
+    dims[dim] /= parts;
+    v->ref.offset += index * dims[dim] * t->strides[dim];
+    t->dims = dims;
+    return true;
+}
+
+void exec_set_view(Item *item, int k, const View *v) {
+    item->tensor[k] = v->tensor;
+    item->ref[k] = v->ref;
+}
+
+Err exec_finish_item(Exec *e, Item *item) {
+    const KArgs *a = &item->args;
+    item->domain = e->base_domain[item->ref[0].base];
+    for (int k = 0; k < a->nin + a->nout; k++)
+        if (item->ref[k].nslice) item->sliced = true;
+    if (gpu_is_there(&e->rt->gpu)) return exec_bind_gpu(e, item);
+    item->units = item->row->units ? item->row->units(a) : 1;
+    size_t scratch = item->row->workspace ? item->row->workspace(a) : 0;
+    if (item->sliced) scratch += exec_operand_room(item);
+    if (scratch > e->scratch) e->scratch = scratch;
+    return E_OK;
+}
+
+bool bind_args(const Plan *p, const PlanStep *s, const int32_t coord[MAX_AXES], Arena *a,
+               KArgs *args) {
+    /* A kernel that reads offsets reads one per dim, also where none was needed. */
+    int64_t *offsets = ARENA_ARRAY(a, int64_t, s->offsets.n > MAX_RANK ? s->offsets.n : MAX_RANK);
+    if (!offsets) return false;
+    for (int k = 0; k < s->offsets.n; k++)
+        offsets[k] = plan_offset(p, &PLAN_LIST(p, PlanOffset, s->offsets)[k], coord);
+    args->offsets = offsets;
+    args->attr = s->attr.n ? PLAN_LIST(p, char, s->attr) : NULL;
+    return true;
+}
+
+static Err bind_kernel(Exec *e, const PlanStep *s) {
+    const Plan *p = e->plan;
+    int32_t slots = exec_class_slots(e, s->vary)[e->domains];
+    for (int32_t slot = 0; slot < slots; slot++) {
+        int32_t coord[MAX_AXES], domain = exec_slot_place(e, s->vary, slot, coord);
+        Item *item = exec_add_item(e, s, plan_str(p, s->name), s->in.n, s->out.n);
+        if (!item || !bind_args(p, s, coord, &e->arena, &item->args)) return exec_no_memory(e);
+        for (int k = 0; k < s->in.n + s->out.n; k++) {
+            int32_t value = k < s->in.n ? PLAN_LIST(p, int32_t, s->in)[k]
+                                        : PLAN_LIST(p, int32_t, s->out)[k - s->in.n];
+            View v = exec_view(e, domain, value, coord);
+            exec_set_view(item, k, &v);
+        }
+        TRY(exec_finish_item(e, item));
+    }
+    return E_OK;
+}
+
+static Err bind_steps(Exec *e) {
+    const Plan *p = e->plan;
+    e->step = ARENA_ARRAY(&e->arena, BoundStep, p->steps.n + 1);
+    if (!e->step) return exec_no_memory(e);
+    for (int32_t i = 0; i < p->steps.n; i++) {
+        const PlanStep *s = plan_step(p, i);
+        BoundStep *b = &e->step[i];
+        b->first = e->item.n;
+        if (s->kind == STEP_LOOP || s->kind == STEP_BRANCH) {
+            int32_t first[MAX_AXES], k = exec_slot_place(e, 0, 0, first);
+            if (s->in.n) b->steer = ref_of(e, k, PLAN_LIST(p, int32_t, s->in)[0], first);
+        } else if (s->kind == STEP_KERNEL) {
+            TRY(bind_kernel(e, s));
+        } else if (s->kind == STEP_COLLECTIVE) {
+            TRY(exchange_bind(e, i));
+        }
+        b->n = e->item.n - b->first;
+    }
+    return E_OK;
+}
+
+/* The slots of every vary class in each domain, and their parts of its workspace. */
+static Err bind_classes(Exec *e) {
+    const Plan *p = e->plan;
+    const Mesh *m = e->mesh;
+    e->domains = m ? m->domains : 1;
+    e->first_domain = m && !m->spread ? place_domain(m, 0) - m->domain : 0;
+    e->end_domain = m && !m->spread ? e->first_domain + 1 : e->domains;
+    e->class_slot = ARENA_ARRAY(&e->arena, int32_t, p->classes.n * (e->domains + 1));
+    e->class_start = ARENA_ARRAY(&e->arena, int64_t, p->classes.n * e->domains);
+    if (!e->class_slot || !e->class_start) return exec_no_memory(e);
+    for (int32_t k = 0; k < e->domains; k++) {
+        int64_t at = 0;
+        for (int32_t c = 0; c < p->classes.n; c++) {
+            int32_t *slot = &e->class_slot[c * (e->domains + 1) + k];
+            slot[1] = place_own_first(m, (uint32_t)c, k + 1);
+            e->class_start[c * e->domains + k] = at;
+            at += exec_class_stride(p, (uint32_t)c) * (slot[1] - slot[0]);
+        }
+        if ((size_t)at > e->workspace) e->workspace = (size_t)at;
+    }
+    return E_OK;
+}
+
+/* A base for every slot of every buffer. */
+static Err bind_buffers(Exec *e) {
+    const Plan *p = e->plan;
+    e->slice = ARENA_ARRAY(&e->arena, int64_t, p->nloop + 1);
+    e->first_base = ARENA_ARRAY(&e->arena, int32_t, p->buffers.n + 1);
+    if (!e->slice || !e->first_base) return exec_no_memory(e);
+    for (int32_t i = 0; i < p->buffers.n; i++) {
+        e->first_base[i] = e->nbase;
+        e->nbase += exec_class_slots(e, plan_buffer(p, i)->vary)[e->domains];
+    }
+    e->first_base[p->buffers.n] = e->wire_base = e->nbase;
+    e->nbase += e->domains;
+    e->base = ARENA_ARRAY(&e->arena, char *, e->nbase + 1);
+    e->base_domain = ARENA_ARRAY(&e->arena, int32_t, e->nbase + 1);
+    if (!e->base || !e->base_domain) return exec_no_memory(e);
+    for (int32_t i = 0; i < p->buffers.n; i++) {
+        const int32_t *slot = exec_class_slots(e, plan_buffer(p, i)->vary);
+        for (int32_t k = 0; k < e->domains; k++)
+            for (int32_t s = slot[k]; s < slot[k + 1]; s++)
+                e->base_domain[e->first_base[i] + s] = k;
+    }
+    for (int32_t k = 0; k < e->domains; k++) e->base_domain[e->wire_base + k] = k;
+    return E_OK;
+}
+
+/* For every base the operands that follow it; those of sliced items are worked out at each run. */
+static Err bind_uses(Exec *e) {
+    int64_t n = 0;
+    e->use_start = ARENA_ARRAY(&e->arena, int32_t, e->nbase + 2);
+    if (!e->use_start) return exec_no_memory(e);
+    int32_t *end = e->use_start + 1; /* first where base i begins, then where it ends */
+    for (int pass = 0; pass < 2; pass++) {
+        for (int32_t i = 0; i < e->item.n; i++) {
+            const Item *item = &e->item.at[i];
+            for (int k = 0; !item->sliced && k < item->args.nin + item->args.nout; k++) {
+                int32_t base = item->ref[k].base;
+                if (pass == 0)
+                    n++, end[base + 1]++;
+                else
+                    e->use[end[base]++] = (Use){&item->tensor[k], item->ref[k].offset};
+            }
+        }
+        if (pass == 1) break;
+        if (n > INT32_MAX) return exec_no_memory(e);
+        for (int32_t i = 0; i < e->nbase; i++) end[i + 1] += end[i];
+        e->use = ARENA_ARRAY(&e->arena, Use, n + 1);
+        if (!e->use) return exec_no_memory(e);
+    }
+    return E_OK;
+}
+
+static Err bind_params(Exec *e) {
+    const Plan *p = e->plan;
+    int32_t *param = ARENA_ARRAY(&e->arena, int32_t, p->buffers.n + 1); /* of a buffer, + 1 */
+    e->param = ARENA_ARRAY(&e->arena, BoundParam, p->params.n + 1);
+    e->copy = ARENA_ARRAY(&e->arena, Buffer *, p->params.n * e->domains + 1);
+    if (!param || !e->param || !e->copy) return exec_no_memory(e);
+    for (int32_t i = 0; i < p->params.n; i++) {
+        int32_t buffer = plan_value(p, PLAN_LIST(p, PlanParam, p->params)[i].value)->buffer;
+        const PlanBuffer *b = plan_buffer(p, buffer);
+        e->param[i] = (BoundParam){.base = e->first_base[buffer],
+                                   .slot = exec_class_slots(e, b->vary),
+                                   .each = buffer_slot_stride((size_t)b->bytes)};
+        param[buffer] = i + 1;
+    }
+    for (int32_t k = 0; k < p->steps.n; k++) {
+        const PlanStep *s = plan_step(p, k);
+        for (int o = 0; o < s->out.n; o++) {
+            int32_t i = param[plan_value(p, PLAN_LIST(p, int32_t, s->out)[o])->buffer];
+            if (i) e->param[i - 1].written = true;
+        }
+    }
+    return E_OK;
+}
+
+/* Fills e->buffer; *index has, by plan buffer, the place there. */
+static Err bind_result_buffers(Exec *e, int32_t **index) {
+    const Plan *p = e->plan;
+    *index = ARENA_ARRAY(&e->arena, int32_t, p->buffers.n + 1);
+    e->buffer = ARENA_ARRAY(&e->arena, BoundBuffer, p->buffers.n + 1);
+    e->own = ARENA_ARRAY(&e->arena, Buffer *, p->buffers.n * e->domains + 1);
+    if (!*index || !e->buffer || !e->own) return exec_no_memory(e);
+    for (int32_t i = 0; i < p->buffers.n; i++) {
+        const PlanBuffer *b = plan_buffer(p, i);
+        if (b->kind != BUFFER_RESULT) continue;
+        if (b->take >= 0) {
+            e->param[b->take].written = true;
+            continue;
+        }
+        (*index)[i] = e->nbuffer;
+        e->buffer[e->nbuffer++] = (BoundBuffer){.base = e->first_base[i],
+                                                .slot = exec_class_slots(e, b->vary),
+                                                .each = buffer_slot_stride((size_t)b->bytes)};
+    }
+    return E_OK;
+}
+
+/* The param that a result is instead of, with the same shards in the same slots; or -1. */
+static int32_t instead_of(const Exec *e, const BoundResult *r) {
+    int32_t param = r->pattern.nslot ? r->shard[0].param : -1;
+    if (param < 0 || r->pattern.strided) return -1;
+    if (r->pattern.nslot != e->param[param].slot[e->domains]) return -1;
+    for (int32_t s = 0; s < r->pattern.nslot; s++)
+        if (r->shard[s].param != param || r->shard[s].slot != s || r->shard[s].place) return -1;
+    return param;
+}
+
+static Err bind_results(Exec *e) {
+    const Plan *p = e->plan;
+    int32_t *index;
+    TRY(bind_result_buffers(e, &index));
+    for (int32_t i = 0; i < p->results.n; i++) {
+        int32_t value = PLAN_LIST(p, int32_t, p->results)[i];
+        const PlanValue *v = plan_value(p, value);
+        const PlanBuffer *b = plan_buffer(p, v->buffer);
+        BoundResult *r = &e->result[i];
+        tensor_set_strides(&r->pattern, plan_dims(p, v) + v->rank);
+        r->shard = ARENA_ARRAY(&e->arena, BoundShard, r->pattern.nslot);
+        if (!r->shard) return exec_no_memory(e);
+        uint32_t used = layout_vary(r->pattern.type->layout);
+        for (int32_t s = 0; s < r->pattern.nslot; s++) {
+            int32_t coord[MAX_AXES], k = exec_slot_place(e, used, s, coord);
+            r->shard[s] = (BoundShard){.own = index[v->buffer],
+                                       .param = b->kind == BUFFER_PARAM ? b->index : b->take,
+                                       .domain = k,
+                                       .slot = exec_slot(e, k, b->vary, coord),
+                                       .place = plan_place(p, v, coord)};
+        }
+        r->instead = instead_of(e, r);
+    }
+    return E_OK;
+}
+
+/* Whether the step is a product that gains from a BLAS. */
+static bool wants_blas(const Exec *e, const PlanStep *s) {
+    const Plan *p = e->plan;
+    if (s->flops < BLAS_MIN_FLOPS || strncmp(plan_str(p, s->name), "matmul", 6) != 0) return false;
+    DType t = (DType)plan_value(p, PLAN_LIST(p, int32_t, s->in)[0])->dtype;
+    return k_cpu_uses_blas(e->rt->level, t);
+}
+
+static void add_costs(Exec *e) {
+    const Plan *p = e->plan;
+    for (int32_t i = 0; i < p->steps.n; i++) {
+        const PlanStep *s = plan_step(p, i);
+        e->cost.flops += s->flops * s->times;
+        if (s->kind == STEP_COLLECTIVE) {
+            e->cost.sent[s->coll.kind] += plan_bytes_sent(p, s);
+            e->cost.collectives += (int64_t)s->times;
+            continue;
+        }
+        if (s->product) e->cost.matmul_flops += s->flops * s->times;
+        if (wants_blas(e, s)) blas_load(e->rt->cx, &e->rt->blas);
+    }
+}
+
+/* With whom a launch is agreed on, if something of it comes from elsewhere. */
+static Err bind_agreement(Exec *e) {
+    int32_t first = 0, n = 0, world = e->rt->ranks.world;
+    if (world == 1) return E_OK;
+    while (first < e->plan->steps.n && !e->step[first].exchange) first++;
+    if (first == e->plan->steps.n) return E_OK;
+    int32_t *peer = ARENA_ARRAY(&e->arena, int32_t, world);
+    bool *there = ARENA_ARRAY(&e->arena, bool, world);
+    e->agreement = ARENA_ARRAY(&e->arena, Agreement, 1);
+    if (!peer || !there || !e->agreement) return exec_no_memory(e);
+    for (int32_t i = 0; i < e->mesh->ndevices; i++) there[place_process(e->mesh, i)] = true;
+    for (int32_t i = 0; i < world; i++)
+        if (there[i] && i != e->rt->ranks.rank) peer[n++] = i;
+    return agree_init(e->agreement, e->rt->cx, &e->arena, peer, n, e->plan,
+                      &e->step[first].exchange->what);
+}
+
+static Err bind_all(Exec *e, const Type *const *result_type) {
+    const Plan *p = e->plan;
+    e->result_type = arena_copy(&e->arena, result_type, sizeof *result_type * (size_t)p->results.n);
+    e->result = ARENA_ARRAY(&e->arena, BoundResult, p->results.n + 1);
+    if (!e->result_type || !e->result) return exec_no_memory(e);
+    for (int32_t i = 0; i < p->results.n; i++)
+        tensor_init(&e->result[i].pattern, e->rt->cx, result_type[i]);
+    /* On devices that are fake, and on those of other processes. */
+    e->only_types = e->rt->fake || !place_has_own(e->mesh);
+    if (e->only_types) return E_OK;
+    TRY(bind_classes(e));
+    TRY(bind_buffers(e));
+    if (gpu_is_there(&e->rt->gpu)) TRY(shortage_check_plan(e));
+    TRY(bind_steps(e));
+    TRY(bind_agreement(e));
+    TRY(exec_schedule(e)); /* also makes one item of several, so the uses come after it */
+    TRY(bind_uses(e));
+    TRY(bind_params(e));
+    if (e->agreement) TRY(replicas_bind(e));
+    TRY(bind_results(e));
+    return replay_bind(e);
+}
+
+Err exec_bind(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *result_type,
+              Exec **out) {
+    Exec *e = alloc_new(&rt->cx->alloc, sizeof *e);
+    if (!e) {
+        plan_free(rt->cx, plan);
+        return err_nomem(rt->cx, "binding a plan");
+    }
+    *e = (Exec){.refs = 1, .rt = rt, .plan = plan, .mesh = mesh, .next = rt->exec};
+    e->serial = ++rt->execs;
+    if (rt->exec) rt->exec->prev = e;
+    rt->exec = e;
+    arena_init(&e->arena, &rt->cx->alloc);
+    Guard guard;
+    exec_guard(e, &guard);
+    Err err = bind_all(e, result_type);
+    guard_leave(&guard);
+    if (err) {
+        exec_release(e);
+        return err;
+    }
+    add_costs(e);
+    *out = e;
+    return E_OK;
+}
+
+Exec *exec_retain(Exec *e) {
+    e->refs++;
+    return e;
+}
+
+/* Adds the runs since the last time to what the devices have done. */
+static void settle(Exec *e) {
+    Runtime *rt = e->rt;
+    int32_t n = e->runs == 0 ? 0 : e->mesh ? e->mesh->ndevices : 1;
+    double runs = (double)e->runs;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t device = exec_device(e, i);
+        if (device < 0 || device >= rt->ndevices) continue;
+        Counters *c = &rt->counters[device];
+        c->flops += e->cost.flops * runs;
+        c->matmul_flops += e->cost.matmul_flops * runs;
+        c->collectives += e->cost.collectives * e->runs;
+        c->plans += e->runs;
+        for (int k = 0; k <= COLL_PERMUTE; k++) c->sent[k] += e->cost.sent[k] * runs;
+    }
+    e->runs = 0;
+}
+
+const Counters *exec_counters(Runtime *rt, int32_t device) {
+    for (Exec *e = rt->exec; e; e = e->next) settle(e);
+    return &rt->counters[device];
+}
+
+void exec_release(Exec *e) {
+    if (!e || --e->refs > 0) return;
+    Ctx *cx = e->rt->cx;
+    settle(e);
+    replay_release(e);
+    for (int32_t i = 0; i < e->item.n; i++)
+        if (e->item.at[i].bound)
+            e->rt->gpu.device.unbind(e->rt->gpu.device.self, e->item.at[i].bound);
+    if (e->prev) e->prev->next = e->next;
+    if (!e->prev) e->rt->exec = e->next;
+    if (e->next) e->next->prev = e->prev;
+    plan_free(cx, e->plan);
+    arena_free(&e->arena);
+    alloc_free(&cx->alloc, e, sizeof *e);
+}

@@ -1,0 +1,224 @@
+#include "run/bind/exchange.h"
+#include "run/comm/gpu_transport.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Less than this is copied and added up by the caller alone. */
+enum { INLINE_BYTES = 1 << 16, CUT_BYTES = 1 << 18, MAX_CUTS = 64 };
+
+int64_t exchange_bytes(const KTensor *t) {
+    int64_t n = dtype_size(t->dtype);
+    for (int d = 0; d < t->rank; d++) n *= t->dims[d];
+    return n;
+}
+
+bool exchange_is_dense(const View *v) {
+    const KTensor *t = &v->tensor;
+    int64_t step = dtype_size(t->dtype);
+    for (int d = t->rank - 1; d >= 0; d--) {
+        if (t->dims[d] > 1 && t->strides[d] != step) return false;
+        step *= t->dims[d];
+    }
+    return true;
+}
+
+/* ---- binding ---- */
+
+Err exchange_wire(Exec *e, Exchange *x, const int64_t *dims, int32_t rank, DType dtype, View *out) {
+    int64_t *strides = ARENA_ARRAY(&e->arena, int64_t, rank + 1), step = dtype_size(dtype);
+    if (!strides) return exec_no_memory(e);
+    for (int d = rank - 1; d >= 0; d--) {
+        strides[d] = step;
+        step *= dims[d];
+    }
+    *out = (View){.tensor = {.dims = dims, .strides = strides, .rank = rank, .dtype = dtype},
+                  .ref = {.base = e->wire_base + x->k, .offset = (int64_t)x->wire_at}};
+    x->wire_at += ((size_t)step + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
+    if (x->wire_at > x->wire_end) x->wire_end = x->wire_at;
+    return E_OK;
+}
+
+static ExchangePart part_with(const Exec *e, int32_t peer, const View *v) {
+    int32_t own = exec_domain(e, e->base_domain[v->ref.base]);
+    return (ExchangePart){own, peer, v->ref, (size_t)exchange_bytes(&v->tensor)};
+}
+
+Err exchange_send(Exec *e, Phase *p, int32_t peer, const View *v) {
+    ExchangePart part = part_with(e, peer, v);
+    return !part.bytes || VEC_PUSH(&e->arena, &p->send, part) ? E_OK : exec_no_memory(e);
+}
+
+Err exchange_recv(Exec *e, Phase *p, int32_t peer, const View *v) {
+    ExchangePart part = part_with(e, peer, v);
+    return !part.bytes || VEC_PUSH(&e->arena, &p->recv, part) ? E_OK : exec_no_memory(e);
+}
+
+Err exchange_items(Exec *e, Exchange *x, int phase) {
+    while (x->phase_of.n < e->item.n - e->step[x->step].first)
+        if (!VEC_PUSH(&e->arena, &x->phase_of, (uint8_t)phase)) return exec_no_memory(e);
+    return E_OK;
+}
+
+/* The items by phase, and otherwise in their order. */
+static Err sort_items(Exec *e, Exchange *x) {
+    int32_t first = e->step[x->step].first, n = e->item.n - first, done = first;
+    Item *item = arena_copy(&e->arena, e->item.at + first, sizeof *item * (size_t)n);
+    if (!item) return exec_no_memory(e);
+    for (int k = 0; k < PHASES; k++) {
+        x->phase[k].first = done;
+        for (int32_t i = 0; i < n; i++)
+            if (x->phase_of.at[i] == k) e->item.at[done++] = item[i];
+        x->phase[k].n = done - x->phase[k].first;
+    }
+    return E_OK;
+}
+
+static int by_group(const void *a, const void *b) {
+    const Mine *x = a, *y = b;
+    return x->group != y->group ? x->group - y->group : x->number - y->number;
+}
+
+/* The domain's devices, by group and number. */
+static Err find_mine(Exec *e, const Group *g, int32_t domain, MineList *mine) {
+    const Mesh *m = e->mesh;
+    for (int32_t i = 0; i < m->ndevices; i++) {
+        int32_t coord[MAX_AXES];
+        if (place_domain(m, i) != domain) continue;
+        mesh_coords(m, i, coord);
+        Mine one = {group_first(g, m, coord), group_number(g, coord)};
+        if (!VEC_PUSH(&e->arena, mine, one)) return exec_no_memory(e);
+    }
+    if (mine->n) qsort(mine->at, (size_t)mine->n, sizeof *mine->at, by_group);
+    return E_OK;
+}
+
+/* The step where a DONE waits for the results of this one, or this one. */
+static int32_t find_over(const Exec *e, int32_t step) {
+    const Plan *p = e->plan;
+    const PlanStep *s = plan_step(p, step);
+    for (int32_t i = step + 1; i < p->steps.n; i++) {
+        const PlanStep *done = plan_step(p, i);
+        if (done->kind != STEP_DONE) continue;
+        int32_t waited = plan_value(p, PLAN_LIST(p, int32_t, done->in)[0])->buffer;
+        for (int k = 0; k < s->out.n; k++)
+            if (plan_value(p, PLAN_LIST(p, int32_t, s->out)[k])->buffer == waited) return i;
+    }
+    return step;
+}
+
+/* What people read of it. */
+static Err describe(Exec *e, const PlanStep *s, Exchange *x) {
+    const Plan *p = e->plan;
+    Str axes;
+    str_init(&axes, &e->rt->cx->alloc);
+    mesh_print_axes(e->mesh, s->coll.axes, &axes);
+    char *copy = axes.failed ? NULL : arena_strdup(&e->arena, str_of(&axes));
+    str_free(&axes);
+    if (!copy) return exec_no_memory(e);
+    x->what = (Crossing){.op = plan_str(p, s->op), .where = "", .axes = copy};
+    if (s->locs.n) x->what.where = plan_str(p, PLAN_LIST(p, int32_t, s->locs)[0]);
+    for (int k = 0; k < PHASES; k++)
+        for (int32_t i = 0; i < x->phase[k].recv.n; i++)
+            x->what.bytes += x->phase[k].recv.at[i].bytes;
+    return E_OK;
+}
+
+/* Puts it behind those whose part of the wire is still in use when it begins. */
+static void place_in_wire(Exec *e, Exchange *x) {
+    for (const Exchange *y = e->exchange; y; y = y->before)
+        if (y->over > x->step && y->wire_end > x->wire) x->wire = y->wire_end;
+    x->wire_end = x->wire;
+    x->before = e->exchange;
+    e->exchange = x;
+}
+
+/* The part of this process's k-th domain. */
+static Err bind_domain(Exec *e, Exchange *x, const Group *g) {
+    CollectiveKind kind = (CollectiveKind)g->step->coll.kind;
+    MineList mine = {.n = 0};
+    x->wire_at = x->wire;
+    TRY(find_mine(e, g, exec_domain(e, x->k), &mine));
+    bool reduces = kind == COLL_ALL_REDUCE || kind == COLL_REDUCE_SCATTER;
+    return reduces ? exchange_reduce(e, x, g, &mine) : exchange_move(e, x, g, &mine);
+}
+
+Err exchange_bind(Exec *e, int32_t step) {
+    const PlanStep *s = plan_step(e->plan, step);
+    Group g = group_of(e->plan, s);
+    if (!place_is_spread(e->mesh) || !group_crosses(&g, e->mesh))
+        return exec_bind_collective(e, &g);
+    if (gpu_is_there(&e->rt->gpu)) TRY(gpus_need(e->rt));
+    Exchange *x = ARENA_ARRAY(&e->arena, Exchange, 1);
+    if (!x) return exec_no_memory(e);
+    x->step = step;
+    x->over = find_over(e, step);
+    x->phases = s->coll.kind == COLL_ALL_REDUCE ? PHASES : PHASES - 1;
+    place_in_wire(e, x);
+    for (x->k = 0; x->k < e->domains; x->k++) TRY(bind_domain(e, x, &g));
+    TRY(sort_items(e, x));
+    for (int k = 0; k < PHASES; k++) {
+        Phase *p = &x->phase[k];
+        p->part = ARENA_ARRAY(&e->arena, CommPart, p->send.n + p->recv.n + 1);
+        if (!p->part) return exec_no_memory(e);
+    }
+    if (x->wire_end > e->wire_bytes) e->wire_bytes = x->wire_end;
+    e->step[step].exchange = e->step[x->over].exchange = x;
+    return describe(e, s, x);
+}
+
+/* ---- stages ---- */
+
+static int64_t written(const Item *item) {
+    return exchange_bytes(&item->tensor[item->args.nin]);
+}
+
+/* The phase's items, cut by bytes. */
+static Err add_stage(Exec *e, const Exchange *x, Phase *p) {
+    int32_t step_first = e->step[x->step].first, begin = e->piece.n;
+    int64_t sum = 0;
+    p->stage = -1;
+    for (int32_t i = p->first; i < p->first + p->n; i++) sum += written(&e->item.at[i]);
+    if (sum < INLINE_BYTES || runtime_threads(e->rt) == 1) return E_OK;
+    for (int32_t i = p->first; i < p->first + p->n; i++) {
+        const Item *item = &e->item.at[i];
+        int64_t cuts = written(item) / CUT_BYTES + 1;
+        if (cuts > MAX_CUTS) cuts = MAX_CUTS;
+        if (cuts > item->units) cuts = item->units > 0 ? item->units : 1;
+        for (int64_t k = 0; k < cuts; k++) {
+            Piece piece = {x->step, i - step_first, item->units * k / cuts,
+                           item->units * (k + 1) / cuts};
+            if (!VEC_PUSH(&e->arena, &e->piece, piece)) return exec_no_memory(e);
+        }
+    }
+    int32_t lanes = e->piece.n - begin, *lane = ARENA_ARRAY(&e->arena, int32_t, lanes + 1);
+    if (!lane) return exec_no_memory(e);
+    for (int32_t i = 0; i <= lanes; i++) lane[i] = begin + i;
+    p->stage = e->stage.n;
+    if (e->most_stages < 1) e->most_stages = 1;
+    if (e->most_queues < lanes) e->most_queues = lanes;
+    PoolStage all = {.first = lane, .lanes = lanes, .steps = 1};
+    return VEC_PUSH(&e->arena, &e->stage, all) ? E_OK : exec_no_memory(e);
+}
+
+Err exchange_schedule(Exec *e, Exchange *x) {
+    for (int k = 0; k < PHASES; k++) TRY(add_stage(e, x, &x->phase[k]));
+    return E_OK;
+}
+
+/* ---- running ---- */
+
+static CommPart part_of(const Exec *e, const ExchangePart *p) {
+    return (CommPart){p->peer, exec_address(e, &p->at), p->bytes, p->own};
+}
+
+Err exchange_post(Exec *e, Exchange *x) {
+    Phase *p = &x->phase[x->at];
+    CommPart *send = p->part, *recv = p->part + p->send.n;
+    if (x->at + 1 == x->phases) return E_OK;
+    for (int32_t i = 0; i < p->send.n; i++) send[i] = part_of(e, &p->send.at[i]);
+    for (int32_t i = 0; i < p->recv.n; i++) recv[i] = part_of(e, &p->recv.at[i]);
+    bool gpu = gpu_is_there(&e->rt->gpu);
+    return (gpu ? link_begin_device : link_begin)(e->rt->cx, &e->rt->link, &x->what, send,
+                                                  p->send.n, recv, p->recv.n, &x->transfer);
+}

@@ -1,0 +1,31 @@
+/* call.h - one run of a bound plan: where its arguments, results and temporaries lie. */
+#ifndef MESHLUA_RUN_EXEC_CALL_H
+#define MESHLUA_RUN_EXEC_CALL_H
+
+#include "run/exec/exec.h"
+
+#include <stdatomic.h>
+
+typedef struct Call {
+    Exec *e;
+    Tensor *const *args;
+    const uint8_t *fate;
+    _Atomic int failed; /* set by the first worker that finds a fault */
+    bool interrupted;
+    bool
+        whole; /* it writes its arguments, or others wait for it: Ctrl-C does not stop it halfway */
+    Err lost;  /* what came of an exchange, or of the GPU's work, if it failed */
+    KFault fault;
+    int32_t fault_step;
+} Call;
+
+/* Makes workspaces and scratch as large as the plan needs them. */
+Err call_grow(Call *c) MUST_CHECK;
+/* Gives every buffer of the plan its place in this call. */
+Err call_place(Call *c) MUST_CHECK;
+/* Makes the result tensors, which share those places. */
+Err call_results(Call *c, Tensor **results) MUST_CHECK;
+/* Lets go of the memory that only the results hold from here on. */
+void call_release(Exec *e);
+
+#endif

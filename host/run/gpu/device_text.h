@@ -1,0 +1,13 @@
+/* device_text.h - what a plan's kernels are on GPUs, as text. */
+#ifndef MESHLUA_RUN_GPU_DEVICE_TEXT_H
+#define MESHLUA_RUN_GPU_DEVICE_TEXT_H
+
+#include "ir/plan.h"
+#include "run/runtime.h"
+
+/* For each step that is a kernel: its number in the plan, and what the library for GPUs makes of it
+ * for the first device (device.h: DeviceSource); the same text once. Needs no GPU; E_DEVICE where
+ * the library is missing. */
+Err source_print(Runtime *rt, const Plan *p, Str *s) MUST_CHECK;
+
+#endif

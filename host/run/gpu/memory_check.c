@@ -1,0 +1,116 @@
+#include "run/gpu/memory_check.h"
+#include "run/bind/bind.h"
+
+enum { LARGEST = 5 };
+
+#define WAY_OUT "Split what it holds over more devices, or take a smaller batch. Its largest:"
+
+typedef struct Need { /* bytes that a call takes from a GPU */
+    size_t workspace, results, scratch;
+} Need;
+
+static Need need_of(const Exec *e, int32_t domain) {
+    const Runtime *rt = e->rt;
+    Need n = {0};
+    if (e->workspace > rt->room[domain].workspace_bytes) n.workspace = e->workspace;
+    if (e->scratch > rt->gpu.of[domain].scratch_bytes) n.scratch = e->scratch;
+    for (int32_t i = 0; i < e->nbuffer; i++) {
+        const BoundBuffer *b = &e->buffer[i];
+        n.results += b->each * (size_t)(b->slot[domain + 1] - b->slot[domain]);
+    }
+    return n;
+}
+
+/* ---- what is large ---- */
+
+/* In a domain. */
+static double bytes_of(const Exec *e, int32_t domain, int32_t buffer) {
+    const PlanBuffer *b = plan_buffer(e->plan, buffer);
+    const int32_t *slot = exec_class_slots(e, b->vary);
+    return (double)b->bytes * (slot[domain + 1] - slot[domain]);
+}
+
+/* The step that writes the buffer first, and which of its outputs; NULL: an argument. */
+static const PlanStep *writer_of(const Plan *p, int32_t buffer, int32_t *value) {
+    for (int32_t i = 0; i < p->steps.n; i++) {
+        const PlanStep *s = plan_step(p, i);
+        for (int32_t k = 0; k < s->out.n; k++) {
+            *value = PLAN_LIST(p, int32_t, s->out)[k];
+            if (plan_value(p, *value)->buffer == buffer) return s;
+        }
+    }
+    return NULL;
+}
+
+static void print_buffer(const Exec *e, int32_t domain, int32_t buffer, Str *s) {
+    const Plan *p = e->plan;
+    int32_t value;
+    char text[BYTES_TEXT];
+    const PlanStep *step = writer_of(p, buffer, &value);
+    if (!step) return;
+    str_fmt(s, "\n  %9s  ", bytes_text(bytes_of(e, domain, buffer), text));
+    plan_print_type(p, plan_value(p, value), s);
+    str_fmt(s, "  %s", plan_str(p, step->op));
+    if (step->locs.n) str_fmt(s, "  %s", plan_str(p, PLAN_LIST(p, int32_t, step->locs)[0]));
+}
+
+/* The largest of what the call makes, the largest first. */
+static void print_largest(const Exec *e, int32_t domain, Str *s) {
+    int32_t top[LARGEST], n = 0;
+    for (int32_t i = 0; i < e->plan->buffers.n; i++) {
+        if (plan_buffer(e->plan, i)->kind == BUFFER_PARAM) continue;
+        int32_t at = n < LARGEST ? n++ : LARGEST;
+        for (; at > 0 && bytes_of(e, domain, top[at - 1]) < bytes_of(e, domain, i); at--)
+            if (at < LARGEST) top[at] = top[at - 1];
+        if (at < LARGEST) top[at] = i;
+    }
+    for (int32_t i = 0; i < n; i++) print_buffer(e, domain, top[i], s);
+}
+
+Err shortage_check_plan(const Exec *e) {
+    const Gpu *g = &e->rt->gpu;
+    double need = e->plan->peak_bytes, there = (double)g->device.gpu[e->first_domain].memory;
+    char all[BYTES_TEXT], of[BYTES_TEXT];
+    if (need <= there) return E_OK;
+    Str s;
+    str_init(&s, &g->cx->alloc);
+    print_largest(e, e->first_domain, &s);
+    Err err = err_set(g->cx, E_NOMEM,
+                      "out of memory: the call needs %s on the GPU, which has %s. " WAY_OUT "%s",
+                      bytes_text(need, all), bytes_text(there, of), str_of(&s));
+    str_free(&s);
+    return err;
+}
+
+Err shortage_check(const Exec *e, int32_t domain) {
+    const Gpu *g = &e->rt->gpu;
+    Need n = need_of(e, domain);
+    if (!n.workspace && !n.scratch) return E_OK; /* asking for what is available takes long */
+    size_t need = n.workspace + n.results + n.scratch;
+    size_t there = g->device.available(g->device.self, domain);
+    if (n.workspace) there += e->rt->room[domain].workspace_bytes; /* given back first */
+    if (n.scratch) there += g->of[domain].scratch_bytes;
+    return need <= there ? E_OK : shortage_error(e, domain);
+}
+
+Err shortage_error(const Exec *e, int32_t domain) {
+    const Gpu *g = &e->rt->gpu;
+    Need n = need_of(e, domain);
+    size_t need = n.workspace + n.results + n.scratch;
+    char all[BYTES_TEXT], there[BYTES_TEXT], of[BYTES_TEXT], held[BYTES_TEXT], work[BYTES_TEXT],
+        results[BYTES_TEXT];
+    Str s;
+    str_init(&s, &g->cx->alloc);
+    print_largest(e, domain, &s);
+    Err err = err_set(
+        g->cx, E_NOMEM,
+        "out of memory: the call needs %s on the GPU (%s of temporaries, %s of "
+        "results), and %s of its %s are free; tensors and other plans hold %s. " WAY_OUT "%s",
+        bytes_text((double)need, all), bytes_text((double)n.workspace, work),
+        bytes_text((double)n.results, results),
+        bytes_text((double)g->device.available(g->device.self, domain), there),
+        bytes_text((double)g->device.gpu[domain].memory, of),
+        bytes_text((double)g->of[domain].memory.live, held), str_of(&s));
+    str_free(&s);
+    return err;
+}

@@ -1,0 +1,579 @@
+/* Processes of one job, forked, without MPI: who joins, who is missing, who fails, is killed or
+ * stops, and what is said of it. All scenarios run at once, as most of their time is waiting. */
+#include "run/job/channel_inside.h"
+#include "test.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOST = 5, TEXT = 1 << 14, LIMIT_MS = 15000, STILL = -1 };
+
+typedef struct Scenario Scenario;
+typedef void Play(const Scenario *s, int rank, Ctx *cx, Channel *c);
+
+struct Scenario {
+    const char *name;
+    int world;
+    int rank[MOST], n;                /* the processes that start, in this order; n of them */
+    int timeout, notice_ms, later_ms; /* notice: 0: as it is; so much later by rank 2 */
+    Play *play;                       /* once all have joined */
+    int odd;                          /* the rank that the play is about */
+    bool tcp, stranger;               /* they meet over TCP; someone else knocks first */
+    bool silent;         /* someone else comes first, says nothing, and stays until he is put out */
+    bool squatter;       /* another user's program waits where rank 0 should; only root can tell */
+    int code[MOST];      /* that each ends with; STILL: it stops and is killed by the test */
+    const char *says[3]; /* what is in the text, */
+    const char *but_not; /* and what is not */
+    bool twice;          /* it is said twice, not once */
+    int least_ms, most_ms;
+    /* while it runs */
+    pid_t pid[MOST];
+    int status[MOST];
+    bool over[MOST];
+    int told[2]; /* a pipe: where rank 0 is, as MPI would tell it */
+    char file[64];
+    int64_t start, end;
+};
+
+static const Crossing crossing = {
+    .op = "all_reduce", .where = "train.lua:41", .axes = "data", .bytes = 4 << 20};
+
+static void pause_ms(int ms) {
+    usleep((useconds_t)ms * 1000);
+}
+
+/* Once it has left an exchange, waits in the next. */
+static void wait_in_exchange(Channel *c, int ms) {
+    ring_enter(channel_ring(c), &crossing);
+    ring_leave(channel_ring(c));
+    ring_enter(channel_ring(c), &crossing);
+    pause_ms(ms);
+}
+
+/* ---- plays ---- */
+
+static void talk(const Scenario *s, int rank, Ctx *cx, Channel *c) {
+    char mine[32], *texts[MOST] = {NULL};
+    for (int round = 0; round < 3; round++) {
+        snprintf(mine, sizeof mine, "%d of rank %d", round, rank);
+        if (channel_gather(cx, c, mine, 5, texts)) _exit(40);
+        for (int i = 0; rank == 0 && i < s->world; i++) {
+            char expect[32];
+            snprintf(expect, sizeof expect, "%d of rank %d", round, i);
+            if (!texts[i] || strcmp(texts[i], expect) != 0) _exit(41);
+        }
+        channel_free_texts(cx, c, texts);
+        Str all;
+        str_init(&all, &cx->alloc);
+        if (channel_share(cx, c, rank == 0 ? mine : NULL, 5, &all)) _exit(42);
+        snprintf(mine, sizeof mine, "%d of rank 0", round);
+        if (strcmp(str_of(&all), mine) != 0) _exit(43);
+        str_free(&all);
+    }
+}
+
+/* One does not say anything: rank 0 gets the texts of the others. */
+static void talk_but_one(const Scenario *s, int rank, Ctx *cx, Channel *c) {
+    char *texts[MOST] = {NULL};
+    if (rank == s->odd) pause_ms(1500);
+    if (rank != s->odd && channel_gather(cx, c, "here", 1, texts)) _exit(40);
+    for (int i = 0; rank == 0 && i < s->world; i++)
+        if ((texts[i] == NULL) != (i == s->odd)) _exit(41);
+    channel_free_texts(cx, c, texts);
+}
+
+static void fail(const Scenario *s, int rank, Ctx *cx, Channel *c) {
+    (void)cx;
+    if (rank == s->odd || s->odd < 0) channel_fail(c, 7, "train.lua:4: no room");
+    wait_in_exchange(c, LIMIT_MS);
+}
+
+static void die(const Scenario *s, int rank, Ctx *cx, Channel *c) {
+    (void)cx;
+    if (rank == s->odd) {
+        pause_ms(300);
+        raise(SIGKILL);
+    }
+    wait_in_exchange(c, LIMIT_MS);
+}
+
+static void stop(const Scenario *s, int rank, Ctx *cx, Channel *c) {
+    (void)cx;
+    if (rank == s->odd) raise(SIGSTOP);
+    wait_in_exchange(c, LIMIT_MS);
+}
+
+static void compute(const Scenario *s, int rank, Ctx *cx, Channel *c) {
+    (void)cx;
+    if (rank == s->odd) {
+        ring_enter(channel_ring(c), &crossing);
+        ring_leave(channel_ring(c));
+        pause_ms(LIMIT_MS);
+    }
+    wait_in_exchange(c, LIMIT_MS);
+}
+
+/* The others may take their time as long as they answer. */
+static void be_patient(const Scenario *s, int rank, Ctx *cx, Channel *c) {
+    Crossing end = crossing;
+    end.patient = true;
+    (void)cx;
+    if (rank != s->odd) ring_enter(channel_ring(c), &end);
+    pause_ms(3000);
+    if (rank != s->odd) ring_leave(channel_ring(c));
+}
+
+/* All but one wait for it, twice. */
+static void wait_twice(const Scenario *s, int rank, Ctx *cx, Channel *c) {
+    static const int ms[] = {4000, 2200};
+    (void)cx;
+    for (int i = 0; i < 2; i++) {
+        if (rank != s->odd) ring_enter(channel_ring(c), &crossing);
+        pause_ms(ms[i]);
+        if (rank != s->odd) ring_leave(channel_ring(c));
+    }
+}
+
+static void leave_at_once(const Scenario *s, int rank, Ctx *cx, Channel *c) {
+    (void)s, (void)rank, (void)cx, (void)c;
+}
+
+static Scenario scenarios[] = {
+    {.name = "talk", .world = 4, .rank = {3, 2, 1, 0}, .n = 4, .timeout = 10, .play = talk},
+    {.name = "talk over TCP",
+     .world = 3,
+     .rank = {0, 1, 2},
+     .n = 3,
+     .timeout = 10,
+     .play = talk,
+     .tcp = true},
+    {.name = "a stranger",
+     .world = 2,
+     .rank = {0, 1},
+     .n = 2,
+     .timeout = 10,
+     .play = talk,
+     .tcp = true,
+     .stranger = true},
+    {.name = "a silent stranger",
+     .world = 2,
+     .rank = {0, 1},
+     .n = 2,
+     .timeout = 12,
+     .play = talk,
+     .tcp = true,
+     .silent = true},
+    {.name = "a program of another user",
+     .world = 2,
+     .rank = {1},
+     .n = 1,
+     .timeout = 1,
+     .squatter = true,
+     .code = {3},
+     .says = {"meshlua: [E_RANKS] rank 1: a program of another user waits where rank 0 should "}},
+    {.name = "one is silent",
+     .world = 3,
+     .rank = {0, 1, 2},
+     .n = 3,
+     .timeout = 10,
+     .play = talk_but_one,
+     .odd = 1},
+    {.name = "an end", .world = 3, .rank = {0, 1, 2}, .n = 3, .timeout = 10, .play = leave_at_once},
+    {.name = "two are missing",
+     .world = 4,
+     .rank = {0, 2},
+     .n = 2,
+     .timeout = 1,
+     .code = {3, 3},
+     .says = {"meshlua: [E_RANKS] ranks 1, 3 did not start within 1 s (--timeout)\n"},
+     .but_not = "rank 2"},
+    {.name = "rank 0 is missing",
+     .world = 2,
+     .rank = {1},
+     .n = 1,
+     .timeout = 1,
+     .code = {3},
+     .says = {"meshlua: [E_RANKS] rank 1: rank 0 did not start (@meshlua-test"}},
+    {.name = "one comes twice",
+     .world = 3,
+     .rank = {1, 0, 1},
+     .n = 3,
+     .timeout = 10,
+     .code = {3, 3, 3},
+     .says = {"meshlua: [E_RANKS] two processes say that they are rank 1: "},
+     .most_ms = 2000},
+    {.name = "rank 0 comes twice",
+     .world = 2,
+     .rank = {0, 0},
+     .n = 2,
+     .timeout = 10,
+     .code = {3, 3},
+     .says = {"meshlua: [E_RANKS] two processes say that they are rank 0: "},
+     .most_ms = 2000},
+    {.name = "another version",
+     .world = 3,
+     .rank = {0, 1, 2},
+     .n = 3,
+     .timeout = 10,
+     .odd = 2,
+     .code = {3, 3, 3},
+     .says = {"meshlua: [E_RANKS] rank 2 (", ") runs meshlua 0.0.9, and rank 0 ("}},
+    {.name = "another script",
+     .world = 3,
+     .rank = {0, 1, 2},
+     .n = 3,
+     .timeout = 10,
+     .odd = 1,
+     .code = {3, 3, 3},
+     .says = {"[E_RANKS] rank 1 (", " runs another script than rank 0 (",
+              "old.lua and train.lua\n"}},
+    {.name = "one fails",
+     .world = 3,
+     .rank = {0, 1, 2},
+     .n = 3,
+     .timeout = 10,
+     .play = fail,
+     .odd = 2,
+     .code = {7, 7, 7},
+     .says = {"meshlua: rank 2: train.lua:4: no room\n"},
+     .but_not = "gone",
+     .most_ms = 2000},
+    {.name = "all fail",
+     .world = 3,
+     .rank = {2, 1, 0},
+     .n = 3,
+     .timeout = 10,
+     .play = fail,
+     .odd = -1,
+     .code = {7, 7, 7},
+     .says = {"train.lua:4: no room\n"},
+     .but_not = "rank",
+     .most_ms = 2000},
+    {.name = "one is killed",
+     .world = 3,
+     .rank = {0, 1, 2},
+     .n = 3,
+     .timeout = 10,
+     .play = die,
+     .odd = 1,
+     .code = {137, -SIGKILL, 137},
+     .says = {"meshlua: rank 1 is gone without a word", "\n  ranks 0, 2 wait since ",
+              " s in all_reduce over data, train.lua:41 (exchange 2)\n"},
+     .least_ms = 3000,
+     .most_ms = 5000},
+    {.name = "rank 0 is killed",
+     .world = 3,
+     .rank = {0, 1, 2},
+     .n = 3,
+     .timeout = 10,
+     .play = die,
+     .odd = 0,
+     .code = {-SIGKILL, 137, 137},
+     .says = {"meshlua: rank 0 is gone without a word", "; rank 1 waits since ",
+              " s in all_reduce over data, train.lua:41 (exchange 2)\n"},
+     .most_ms = 5000},
+    {.name = "one stops",
+     .world = 4,
+     .rank = {0, 1, 2, 3},
+     .n = 4,
+     .timeout = 1,
+     .play = stop,
+     .odd = 2,
+     .code = {5, 5, STILL, 5},
+     .says = {"meshlua: rank 2 does not answer (stopped, or its host is lost); rank ",
+              "\n  ranks 0, 1, 3 wait since ",
+              " s in all_reduce over data, train.lua:41 (exchange 2)\n"},
+     .most_ms = 4000},
+    {.name = "rank 0 stops",
+     .world = 3,
+     .rank = {0, 1, 2},
+     .n = 3,
+     .timeout = 1,
+     .play = stop,
+     .odd = 0,
+     .code = {STILL, 5, 5},
+     .says = {"meshlua: rank 0 does not answer (stopped, or its host is lost); rank 1 waits since ",
+              " s in all_reduce over data, train.lua:41 (exchange 2)\n"},
+     .most_ms = 6000},
+    {.name = "one computes",
+     .world = 3,
+     .rank = {0, 1, 2},
+     .n = 3,
+     .timeout = 1,
+     .play = compute,
+     .odd = 1,
+     .code = {5, 5, 5},
+     .says = {"meshlua: rank 1 computes since ",
+              " s, last left all_reduce over data, train.lua:41 (exchange 1); rank ",
+              "\n  1 s are the limit (--timeout)\n"},
+     .but_not = "answer",
+     .most_ms = 3000},
+    {.name = "patience",
+     .world = 3,
+     .rank = {0, 1, 2},
+     .n = 3,
+     .timeout = 1,
+     .play = be_patient,
+     .odd = 1},
+    {.name = "patience without a word",
+     .world = 3,
+     .rank = {0, 1, 2},
+     .n = 3,
+     .timeout = 10,
+     .notice_ms = 600,
+     .play = be_patient,
+     .odd = 0},
+    /* Rank 2 asks where all stand when it was said long ago; the next wait is another. */
+    {.name = "two notices",
+     .world = 3,
+     .rank = {0, 1, 2},
+     .n = 3,
+     .timeout = 10,
+     .notice_ms = 600,
+     .later_ms = 1900,
+     .play = wait_twice,
+     .odd = 1,
+     .says = {"meshlua: waiting: rank 1 computes; rank 0 waits since ", "(exchange 1)",
+              "(exchange 2)"},
+     .but_not = "limit",
+     .twice = true},
+};
+enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
+
+/* ---- running them ---- */
+
+static int connect_to_hub(const Meet *m) {
+    int fd = meet_connect(m, 0);
+    for (int i = 0; i < 1000 && meet_connected(fd) == 0; i++) pause_ms(1);
+    return fd;
+}
+
+/* Rank 0 says its challenge, and ends it in the end. */
+static void say_nothing(const Meet *m) {
+    struct pollfd p = {.fd = connect_to_hub(m), .events = POLLIN};
+    char bytes[256];
+    while (poll(&p, 1, 8000) == 1)
+        if (recv(p.fd, bytes, sizeof bytes, 0) <= 0) return;
+    _exit(51);
+}
+
+static void squat(Meet *m) {
+    char error[HOST_TEXT];
+    bool taken;
+    if (fork() > 0) {
+        pause_ms(100);
+        return;
+    }
+    if (setuid(1) != 0) _exit(0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a change of the user takes it back */
+    if (meet_listen(m, &taken, error, sizeof error) >= 0) pause_ms(LIMIT_MS);
+    _exit(0);
+}
+
+static void say_to_hub(const Meet *m, const void *bytes, size_t n) {
+    int fd = connect_to_hub(m);
+    if (send(fd, bytes, n, MSG_NOSIGNAL) < 0) _exit(45);
+}
+
+/* Both stay: a port scanner, say, that says something else; and one who knows what a rank says, but
+ * not the secret. */
+static void knock(const Meet *m) {
+    struct {
+        uint32_t type, n;
+        Hello hello;
+        char mac[SECRET_MAC];
+    } forged = {FRAME_HELLO,
+                sizeof(Hello) + SECRET_MAC,
+                {.magic = "meshlua", .token = m->token, .rank = 1, .world = 2, .version = "0.1.0"},
+                "made up"};
+    char bytes[600];
+    memset(bytes, 'x', sizeof bytes);
+    say_to_hub(m, bytes, sizeof bytes);
+    _Static_assert(offsetof(__typeof__(forged), mac) == 8 + sizeof(Hello), "a frame");
+    say_to_hub(m, &forged, sizeof forged);
+}
+
+static void run_process(Scenario *s, int i) {
+    Ctx cx;
+    Channel *c;
+    int rank = s->rank[i], out = open(s->file, O_WRONLY | O_APPEND);
+    bool odd = rank == s->odd;
+    Ranks r = {.world = s->world, .rank = rank};
+    ChannelOptions o = {.timeout = s->timeout,
+                        .script = 7,
+                        .name = "train.lua",
+                        .version = "0.1.0",
+                        .meet = {.token = 5}};
+    ctx_init(&cx);
+    if (secret_open(&cx, &o.secret)) _exit(44);
+    dup2(out, STDERR_FILENO);
+    pause_ms(20 * i);
+    if (odd && strcmp(s->name, "another version") == 0) o.version = "0.0.9";
+    if (odd && strcmp(s->name, "another script") == 0) o.script = 8, o.name = "old.lua";
+    if (!s->tcp)
+        snprintf(o.meet.hosts, sizeof o.meet.hosts, "@meshlua-test-%d-%d", (int)getppid(),
+                 (int)(s - scenarios));
+    else if (rank > 0 && read(s->told[0], &o.meet, sizeof o.meet) != sizeof o.meet)
+        _exit(46);
+    if (rank > 0 && s->stranger) knock(&o.meet);
+    if (rank > 0 && s->silent) say_nothing(&o.meet);
+    if (rank > 0 && s->squatter && geteuid() == 0) squat(&o.meet);
+    if (channel_open(&cx, &r, &o, &c)) _exit(47);
+    for (int k = 1; s->tcp && rank == 0 && k < s->world; k++)
+        if (write(s->told[1], channel_meet(c), sizeof o.meet) != sizeof o.meet) _exit(48);
+    pthread_mutex_lock(&c->lock);
+    int notice = s->notice_ms + (rank == 2 ? s->later_ms : 0);
+    if (notice) c->notice = notice * (SECOND / 1000);
+    pthread_mutex_unlock(&c->lock);
+    if (channel_join(&cx, c, 60)) _exit(49);
+    if (s->play) s->play(s, rank, &cx, c);
+    channel_close(&cx, c);
+    _exit(cx.alloc.live ? 50 : 0);
+}
+
+static void start(Scenario *s) {
+    if (s->squatter && geteuid() != 0) s->says[0] = "rank 0 did not start";
+    snprintf(s->file, sizeof s->file, "/tmp/meshlua-channel-XXXXXX");
+    close(mkstemp(s->file));
+    if (pipe(s->told) != 0) abort();
+    s->start = ring_now();
+    for (int i = 0; i < s->n; i++)
+        if ((s->pid[i] = fork()) == 0) run_process(s, i);
+}
+
+/* Have all ended but those that are not expected to? */
+static bool collect(Scenario *s) {
+    bool all = true;
+    for (int i = 0; i < s->n; i++) {
+        if (!s->over[i] && s->code[i] != STILL)
+            s->over[i] = waitpid(s->pid[i], &s->status[i], WNOHANG) == s->pid[i];
+        all = all && (s->over[i] || s->code[i] == STILL);
+    }
+    if (all && !s->end) s->end = ring_now();
+    return all;
+}
+
+static void check(Scenario *s) {
+    char text[TEXT] = "";
+    int ms = (int)((s->end - s->start) / 1000000), fd = open(s->file, O_RDONLY);
+    CHECK(fd >= 0 && read(fd, text, sizeof text - 1) >= 0);
+    close(fd);
+    unlink(s->file);
+    for (int i = 0; i < s->n; i++) {
+        if (!s->over[i]) {
+            kill(s->pid[i], SIGKILL);
+            waitpid(s->pid[i], &s->status[i], 0);
+            CHECKF(s->code[i] == STILL, "%s: rank %d did not end", s->name, s->rank[i]);
+            continue;
+        }
+        int status = s->status[i];
+        int code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+        CHECKF(code == s->code[i], "%s: rank %d ended with %d: %s", s->name, s->rank[i], code,
+               text);
+    }
+    for (int k = 0; k < 3 && s->says[k]; k++)
+        CHECKF(strstr(text, s->says[k]), "%s: it does not say \"%s\": %s", s->name, s->says[k],
+               text);
+    CHECKF(s->says[0] || !text[0], "%s: %s", s->name, text);
+    CHECKF(!s->but_not || !strstr(text, s->but_not), "%s: %s", s->name, text);
+    CHECKF(ms >= s->least_ms && (!s->most_ms || ms <= s->most_ms), "%s: %d ms", s->name, ms);
+    /* one says it, or those that cannot hear each other, one after the other */
+    const char *first = strstr(text, "meshlua: "),
+               *second = first ? strstr(first + 1, "meshlua: ") : NULL;
+    bool hub_lost = s->odd == 0 && (s->play == stop || s->play == die);
+    CHECKF(!second || hub_lost || s->twice, "%s: said twice: %s", s->name, text);
+    const char *third = second ? strstr(second + 1, "meshlua: ") : NULL;
+    CHECKF(!s->twice || (second && !third), "%s: said otherwise than twice: %s", s->name, text);
+}
+
+static void test_scenarios(void) {
+    for (int i = 0; i < SCENARIOS; i++) start(&scenarios[i]);
+    for (int ms = 0; ms < LIMIT_MS; ms += 10) {
+        bool all = true;
+        for (int i = 0; i < SCENARIOS; i++) all = collect(&scenarios[i]) && all;
+        if (all) break;
+        pause_ms(10);
+    }
+    for (int i = 0; i < SCENARIOS; i++) check(&scenarios[i]);
+}
+
+/* ---- the parts ---- */
+
+static void test_ranks(void) {
+    Alloc alloc = {.fail_in = -1};
+    uint8_t in[40] = {0};
+    Str s;
+    str_init(&s, &alloc);
+    in[1] = in[2] = in[5] = 1;
+    standing_ranks(&s, in, 40);
+    CHECKF(strcmp(str_of(&s), "1, 2, 5") == 0, "%s", str_of(&s));
+    memset(in + 10, 1, 20);
+    str_clear(&s);
+    standing_ranks(&s, in, 40);
+    CHECKF(strcmp(str_of(&s), "1-2, 5, 10-29") == 0, "%s", str_of(&s));
+    str_free(&s);
+    CHECK(alloc.live == 0);
+}
+
+static void test_ring(void) {
+    static const char longest[] = "a/very/long/folder/another/very/long/folder/and/one/more/of/"
+                                  "them/and/the/name/of/the/file/train.lua:1234";
+    Ring ring;
+    RingEntry e[RING_SIZE + 1];
+    Crossing what = crossing;
+    ring_init(&ring);
+    CHECK(ring_latest(&ring, e, 4) == 0);
+    for (int i = 0; i < 3 * RING_SIZE; i++) {
+        ring_enter(&ring, &what);
+        ring_leave(&ring);
+    }
+    what.where = longest;
+    ring_enter(&ring, &what);
+    CHECK(ring_latest(&ring, e, RING_SIZE + 1) == RING_SIZE);
+    CHECK(e[0].number == 3 * RING_SIZE + 1 && e[0].leave == 0 && e[0].bytes == crossing.bytes);
+    CHECK(strlen(e[0].where) == RING_WHERE - 1 &&
+          strncmp(e[0].where, longest, RING_WHERE - 1) == 0);
+    CHECK(e[1].number == 3 * RING_SIZE && e[1].leave >= e[1].enter);
+    CHECK(strcmp(e[1].where, "train.lua:41") == 0);
+    ring_leave(&ring);
+    CHECK(ring_latest(&ring, e, 1) == 1 && e[0].leave >= e[0].enter);
+    ring_free(&ring);
+}
+
+/* Exchanges that run on their own are said where they are waited for and where they are over. */
+static void test_ring_of_gpus(void) {
+    Ring ring;
+    RingEntry e[4];
+    ring_init(&ring);
+    uint64_t a = ring_begin(&ring, &crossing), b = ring_begin(&ring, &crossing);
+    CHECK(a == 1 && b == 2 && ring_latest(&ring, e, 4) == 0);
+    ring_enter(&ring, &crossing);
+    ring_leave(&ring);
+    CHECK(ring_latest(&ring, e, 4) == 1 && e[0].number == 3);
+    ring_wait(&ring, a);
+    CHECK(ring_latest(&ring, e, 4) == 2 && e[0].number == a && !e[0].leave && e[1].number == 3);
+    ring_rest(&ring);
+    CHECK(ring_latest(&ring, e, 4) == 1 && e[0].number == 3);
+    ring_wait(&ring, a);
+    ring_over(&ring, a);
+    ring_over(&ring, b);
+    CHECK(ring_latest(&ring, e, 4) == 3 && e[0].number == 3 && e[1].number == b);
+    CHECK(e[1].enter == e[1].leave && e[2].number == a && e[2].leave >= e[2].enter);
+    for (int i = 0; i < RING_SIZE; i++) ring_begin(&ring, &crossing);
+    ring_wait(&ring, b); /* too long ago to be known */
+    CHECK(ring_latest(&ring, e, 4) == 0);
+    ring_free(&ring);
+}
+
+int main(void) {
+    test_ranks();
+    test_ring();
+    test_ring_of_gpus();
+    test_scenarios();
+    return test_end();
+}
