@@ -2,13 +2,13 @@
  * top. */
 #include "lua/core.h"
 #include "base/env.h"
-#include "lua/lprofile.h"
-#include "lua/plan_info.h"
+#include "lua/lib/profile.h"
+#include "lua/jit/plan_info.h"
 #include "lua/stop.h"
-#include "lua/trace.h"
+#include "lua/trace/trace.h"
 #include "lua/usage.h"
-#include "lua/value.h"
-#include "lua/walk.h"
+#include "lua/value/value.h"
+#include "lua/value/walk.h"
 #include "meshlua.h"
 
 #include <string.h>

@@ -46,7 +46,7 @@ typedef struct Trace {
     bool open;       /* boxes that are no arguments may be written, too */
     Graph *graph;
     Build build;      /* of the innermost region */
-    VEC(Frame) frame; /* the regions under way, the innermost last; see lregion.c */
+    VEC(Frame) frame; /* the regions under way, the innermost last; see region.c */
     VEC(Capture) capture;
     Map captured;        /* by Capture.of */
     int32_t inside;      /* transforms under way whose values do not last: no Param is written */

@@ -1,6 +1,6 @@
 #include "lua/stop.h"
 
-#include "lua/value.h"
+#include "lua/value/value.h"
 
 #include <signal.h>
 

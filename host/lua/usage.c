@@ -1,7 +1,7 @@
 /* usage.c - wrong calls of public functions, found in C and told by the library: see on_misuse. */
 #include "lua/usage.h"
 
-#include "lua/value.h"
+#include "lua/value/value.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
  * A note keeps the caller's frame, and reads the line from it when an op is traced or an error is
  * raised: most calls do neither. */
 #include "lua/usage.h"
-#include "lua/value.h"
+#include "lua/value/value.h"
 
 #include <limits.h>
 #include <string.h>

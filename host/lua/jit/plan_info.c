@@ -1,0 +1,278 @@
+#include "lua/jit/plan_info.h"
+
+#include <string.h>
+
+#define VALUE_PLAN "meshlua.Plan"
+
+static Exec *plan_at(lua_State *L) {
+    return *(Exec **)value_udata(L, 1, VALUE_PLAN);
+}
+
+Exec **plan_info_new(lua_State *L) {
+    Exec **u = lua_newuserdatauv(L, sizeof *u, 0);
+    *u = NULL;
+    luaL_setmetatable(L, VALUE_PLAN);
+    return u;
+}
+
+void plan_info_push(lua_State *L, Exec *e) {
+    *plan_info_new(L) = exec_retain(e);
+}
+
+static int plan_gc(lua_State *L) {
+    Exec **u = value_udata(L, 1, VALUE_PLAN);
+    exec_release(*u);
+    *u = NULL;
+    return 0;
+}
+
+void plan_info_push_strings(lua_State *L, const Plan *p, PlanSpan ids) {
+    lua_createtable(L, ids.n, 0);
+    for (int i = 0; i < ids.n; i++) {
+        lua_pushstring(L, plan_str(p, PLAN_LIST(p, int32_t, ids)[i]));
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+static void push_axes(lua_State *L, const Mesh *m, uint32_t mask) {
+    lua_newtable(L);
+    for (int i = 0, n = 0; m && i < m->naxes; i++)
+        if (mask >> i & 1) {
+            lua_pushstring(L, m->name[i]);
+            lua_rawseti(L, -2, ++n);
+        }
+}
+
+/* A list of {dtype, shape (local), bytes, buffer (its place in plan:buffers())}. */
+static void push_operands(lua_State *L, const Plan *p, PlanSpan ids) {
+    lua_createtable(L, ids.n, 0);
+    for (int i = 0; i < ids.n; i++) {
+        const PlanValue *v = plan_value(p, PLAN_LIST(p, int32_t, ids)[i]);
+        double bytes = dtype_size((DType)v->dtype);
+        lua_createtable(L, 0, 4);
+        value_set_integer(L, "buffer", v->buffer + 1);
+        value_set_string(L, "dtype", dtype_name((DType)v->dtype));
+        lua_createtable(L, v->rank, 0);
+        for (int d = 0; d < v->rank; d++) {
+            lua_pushinteger(L, plan_dims(p, v)[d]);
+            lua_rawseti(L, -2, d + 1);
+            bytes *= (double)plan_dims(p, v)[d];
+        }
+        lua_setfield(L, -2, "shape");
+        value_set_number(L, "bytes", bytes);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+/* The least time that a step takes on one device. */
+static double seconds_of(const Exec *e, const PlanStep *s) {
+    const Target *t = e->rt->target;
+    if (s->kind != STEP_COLLECTIVE) return target_seconds(t, s->flops, s->bytes);
+    return t->latency + plan_bytes_sent(e->plan, s) / t->link;
+}
+
+static void push_origin(lua_State *L, const Exec *e, const PlanOrigin *o) {
+    static const char *const kind[] = {"argument", "param", "constraint", "op"};
+    lua_createtable(L, 0, 5);
+    value_set_string(L, "kind", kind[o->kind]);
+    value_set_string(L, "name", plan_str(e->plan, o->name));
+    if (o->axis != ORIGIN_ANY_AXIS) value_set_string(L, "axis", e->mesh->name[o->axis]);
+    if (o->loc) value_set_string(L, "where", plan_str(e->plan, o->loc));
+    if (o->index) value_set_integer(L, "index", o->index);
+}
+
+/* Sets `why`, the first reason's text, and `reasons`: a list of {text, tensor, where, origins}. */
+static void push_reasons(lua_State *L, const Exec *e, const PlanStep *s) {
+    const PlanReason *r = PLAN_LIST(e->plan, PlanReason, s->why);
+    value_set_string(L, "why", plan_str(e->plan, r->text));
+    lua_createtable(L, s->why.n, 0);
+    for (int i = 0; i < s->why.n; i++, r++) {
+        const PlanOrigin *o = PLAN_LIST(e->plan, PlanOrigin, r->origins);
+        lua_createtable(L, 0, 4);
+        value_set_string(L, "text", plan_str(e->plan, r->text));
+        value_set_string(L, "tensor", plan_str(e->plan, r->tensor));
+        if (r->loc) value_set_string(L, "where", plan_str(e->plan, r->loc));
+        lua_createtable(L, r->origins.n, 0);
+        for (int k = 0; k < r->origins.n; k++) {
+            push_origin(L, e, &o[k]);
+            lua_rawseti(L, -2, k + 1);
+        }
+        lua_setfield(L, -2, "origins");
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "reasons");
+}
+
+static void push_step(lua_State *L, const Exec *e, const PlanStep *s) {
+    const Plan *p = e->plan;
+    lua_createtable(L, 0, 14);
+    value_set_string(L, "role", graph_role_name(s->role));
+    value_set_string(L, "op", plan_str(p, s->op));
+    value_set_string(L, "kernel", plan_str(p, s->name));
+    value_set_number(L, "flops", s->flops);
+    value_set_number(L, "traffic", s->bytes);
+    value_set_number(L, "seconds", seconds_of(e, s));
+    push_axes(L, e->mesh, s->vary);
+    lua_setfield(L, -2, "vary");
+    plan_info_push_strings(L, p, s->locs);
+    lua_setfield(L, -2, "where");
+    plan_info_push_strings(L, p, s->ops);
+    lua_setfield(L, -2, "ops");
+    push_operands(L, p, s->in);
+    lua_setfield(L, -2, "inputs");
+    push_operands(L, p, s->out);
+    lua_setfield(L, -2, "outputs");
+    if (s->why.n) push_reasons(L, e, s);
+    if (s->kind != STEP_COLLECTIVE) return;
+    push_axes(L, e->mesh, s->coll.axes);
+    lua_setfield(L, -2, "axes");
+    value_set_number(L, "bytes", plan_operand_bytes(p, s));
+    value_set_number(L, "times", s->times);
+    value_set_number(L, "sent", plan_bytes_sent(p, s));
+}
+
+static int push_steps(lua_State *L, bool only_collectives) {
+    const Exec *e = plan_at(L);
+    lua_newtable(L);
+    for (int32_t i = 0, n = 0; i < e->plan->steps.n; i++) {
+        const PlanStep *s = plan_step(e->plan, i);
+        if (only_collectives && s->kind != STEP_COLLECTIVE) continue;
+        push_step(L, e, s);
+        lua_rawseti(L, -2, ++n);
+    }
+    return 1;
+}
+
+/* plan:steps(), plan:collectives(): in the order in which they run. Bytes are of one device. */
+static int plan_steps(lua_State *L) {
+    return push_steps(L, false);
+}
+static int plan_collectives(lua_State *L) {
+    return push_steps(L, true);
+}
+
+static int32_t result_buffer(const Plan *p, int32_t i) {
+    return plan_value(p, PLAN_LIST(p, int32_t, p->results)[i])->buffer;
+}
+
+/* Of the results, what lies in the memory of arguments. */
+static double aliased_bytes(const Plan *p) {
+    double bytes = 0;
+    for (int32_t i = 0; i < p->results.n; i++) {
+        const PlanBuffer *b = plan_buffer(p, result_buffer(p, i));
+        bool counted = false;
+        for (int32_t k = 0; k < i; k++)
+            counted = counted || result_buffer(p, k) == result_buffer(p, i);
+        if (!counted && (b->kind == BUFFER_PARAM || b->take >= 0)) bytes += (double)b->bytes;
+    }
+    return bytes;
+}
+
+/* plan:memory(): bytes of one device {arguments, results, temporaries, aliased, peak}; results that
+ * take over an argument's memory are `aliased`, and not counted again. */
+static int plan_memory(lua_State *L) {
+    const Plan *p = plan_at(L)->plan;
+    double bytes[3] = {0}, temporaries = 0;
+    for (int32_t i = 0; i < p->buffers.n; i++) {
+        const PlanBuffer *b = plan_buffer(p, i);
+        if (b->kind != BUFFER_TEMP && b->take < 0) bytes[b->kind] += (double)b->bytes;
+    }
+    for (int i = 0; i < p->classes.n; i++)
+        temporaries += (double)PLAN_LIST(p, int64_t, p->classes)[i];
+    lua_createtable(L, 0, 4);
+    value_set_number(L, "arguments", bytes[BUFFER_PARAM]);
+    value_set_number(L, "results", bytes[BUFFER_RESULT]);
+    value_set_number(L, "temporaries", temporaries);
+    value_set_number(L, "aliased", aliased_bytes(p));
+    value_set_number(L, "peak", p->peak_bytes);
+    return 1;
+}
+
+/* plan:fits(): true, or nil, message, code where a device has too little memory for it. */
+static int plan_fits(lua_State *L) {
+    const Exec *e = plan_at(L);
+    const Target *t = e->rt->target;
+    double need = e->plan->peak_bytes;
+    if (t->memory == 0 || need <= t->memory) {
+        lua_pushboolean(L, 1);
+        return 1;
+    }
+    lua_pushnil(L);
+    Host *h = state_of(L);
+    str_fmt(state_text(h),
+            "the plan needs %.1f GB on each device, and %s has %.1f GB: split what it holds over "
+            "more devices (weights, optimizer state), or take a smaller batch",
+            need / 1e9, t->name, t->memory / 1e9);
+    state_push_text(L, h);
+    lua_pushstring(L, err_name(E_NOMEM));
+    return 3;
+}
+
+/* plan:buffers(): a list of {kind ("argument", "result", "temporary"), bytes of one device, vary
+ * (mesh axes along which it differs), first, last (steps between which it is in use, from 1)}; and
+ * of an argument `index`, of a result that takes over an argument's memory `takes`, of a temporary
+ * `offset` (in the workspace of those with the same `vary`). */
+static int plan_buffers(lua_State *L) {
+    static const char *const kind[] = {"argument", "result", "temporary"};
+    const Exec *e = plan_at(L);
+    const Plan *p = e->plan;
+    lua_createtable(L, p->buffers.n, 0);
+    for (int i = 0; i < p->buffers.n; i++) {
+        const PlanBuffer *b = plan_buffer(p, i);
+        lua_createtable(L, 0, 6);
+        value_set_string(L, "kind", kind[b->kind]);
+        value_set_number(L, "bytes", (double)b->bytes);
+        if (b->kind == BUFFER_TEMP) value_set_integer(L, "offset", b->offset);
+        push_axes(L, e->mesh, b->vary);
+        lua_setfield(L, -2, "vary");
+        value_set_integer(L, "first", (lua_Integer)b->first + 1);
+        value_set_integer(L, "last", (lua_Integer)b->last + 1);
+        if (b->index >= 0) value_set_integer(L, "index", (lua_Integer)b->index + 1);
+        if (b->take >= 0) value_set_integer(L, "takes", (lua_Integer)b->take + 1);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+/* plan:flops(): of one device. */
+static int plan_flops(lua_State *L) {
+    lua_pushnumber(L, plan_at(L)->plan->flops);
+    return 1;
+}
+
+static int plan_tostring(lua_State *L) {
+    Host *h = state_of(L);
+    const Exec *e = plan_at(L);
+    plan_print(e->plan, e->mesh, state_text(h));
+    return state_push_text(L, h);
+}
+
+/* plan:copies(): donations so far that needed a copy because somebody else held the bytes. */
+static int plan_copies(lua_State *L) {
+    lua_pushinteger(L, plan_at(L)->copied);
+    return 1;
+}
+
+/* plan:mesh(): of its layouts, or nil. */
+static int plan_mesh(lua_State *L) {
+    const Exec *e = plan_at(L);
+    if (e->mesh)
+        value_push_mesh(L, e->mesh);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
+void plan_info_open(lua_State *L) {
+    static const luaL_Reg meta[] = {{"__gc", plan_gc}, {"__tostring", plan_tostring}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"steps", plan_steps},
+                                       {"collectives", plan_collectives},
+                                       {"memory", plan_memory},
+                                       {"flops", plan_flops},
+                                       {"copies", plan_copies},
+                                       {"buffers", plan_buffers},
+                                       {"mesh", plan_mesh},
+                                       {"fits", plan_fits},
+                                       {NULL, NULL}};
+    value_new_type(L, VALUE_PLAN, meta, methods, NULL);
+}

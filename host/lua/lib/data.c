@@ -1,0 +1,162 @@
+/* data.c - data from outside into tensors, and tensors from one sharding to another. */
+#include "lua/value/value.h"
+
+#include "base/map.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+/* ---- device_put ---- */
+
+/* The whole tensor in memory, as a new tensor of another layout: the way between meshes, and from a
+ * mesh to one device. */
+static void copy_through_host(lua_State *L, Host *h, Tensor *t, const Layout *to) {
+    const Type *type = type_with_layout(&h->cx, t->type, to);
+    if (!type) state_check(L, h, err_nomem(&h->cx, "a tensor"));
+    char *bytes = lua_newuserdatauv(L, (size_t)type_bytes(t->type) + 1, 0);
+    LuaTensor *u = value_new_tensor(L);
+    u->t = tensor_alloc(&h->cx, type);
+    if (!u->t) state_check(L, h, err_nomem(&h->cx, "a tensor"));
+    state_check(L, h, tensor_read(t, bytes));
+    state_check(L, h, tensor_write(u->t, bytes));
+}
+
+/* put_across(x, sharding): x on another mesh, or on one device (sharding nil). Concrete tensors
+ * only. */
+static int put_across(lua_State *L) {
+    Host *h = state_of(L);
+    Tensor *t = value_whole(L, h, 1, "device_put between meshes");
+    const Layout *to = NULL;
+    if (!lua_isnoneornil(L, 2)) {
+        LuaSharding s = value_sharding(L, h, 2);
+        to = value_layout(L, h, &s, &t->type->dims, "device_put");
+    }
+    copy_through_host(L, h, t, to);
+    return 1;
+}
+
+/* ---- files ---- */
+#define VALUE_INFLATE "meshlua.inflate"
+
+static int inflate_gc(lua_State *L) {
+    inflateEnd(luaL_checkudata(L, 1, VALUE_INFLATE));
+    return 0;
+}
+
+/* gunzip(bytes): the content, or nil, message. */
+static int gunzip(lua_State *L) {
+    enum { CHUNK = 1 << 16 };
+    size_t n;
+    luaL_Buffer out;
+    const char *bytes = value_string(L, 1, &n, "gunzip: the bytes");
+    if (n > UINT32_MAX) state_error(L, E_VALUE, "gunzip: %lld bytes; at most 4 GiB", (long long)n);
+    z_stream *z = lua_newuserdatauv(L, sizeof *z, 0);
+    *z = (z_stream){.next_in = (Bytef *)(uintptr_t)bytes, .avail_in = (uInt)n};
+    int status = inflateInit2(z, 15 + 32); /* the largest window; gzip or zlib by its header */
+    if (status == Z_OK) luaL_setmetatable(L, VALUE_INFLATE);
+    luaL_buffinit(L, &out);
+    while (status == Z_OK) {
+        z->next_out = (Bytef *)luaL_prepbuffsize(&out, CHUNK);
+        z->avail_out = CHUNK;
+        status = inflate(z, Z_NO_FLUSH);
+        luaL_addsize(&out, CHUNK - z->avail_out);
+        if (status == Z_STREAM_END && z->avail_in) status = inflateReset(z); /* the next member */
+    }
+    luaL_pushresult(&out);
+    if (status == Z_STREAM_END) return 1;
+    lua_pushnil(L);
+    lua_pushliteral(L, "the compressed data is damaged or cut short");
+    return 2;
+}
+
+/* make_folder(path): it and those above it, where they are missing; true, or nil, message. */
+static int make_folder(lua_State *L) {
+    const char *path = value_string(L, 1, NULL, "the folder");
+    size_t n = strlen(path);
+    char *part = lua_newuserdatauv(L, n + 1, 0);
+    memcpy(part, path, n + 1);
+    for (size_t i = 1; i <= n; i++) {
+        if (part[i] != '/' && part[i] != '\0') continue;
+        part[i] = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST) return luaL_fileresult(L, 0, part);
+        part[i] = path[i];
+    }
+    struct stat info;
+    if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode)) {
+        errno = ENOTDIR;
+        return luaL_fileresult(L, 0, path);
+    }
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+/* is_regular_file(path): it is there, and is no folder, device or pipe. */
+static int is_regular_file(lua_State *L) {
+    struct stat info;
+    const char *path = value_string(L, 1, NULL, "the file");
+    lua_pushboolean(L, stat(path, &info) == 0 && S_ISREG(info.st_mode));
+    return 1;
+}
+
+/* truncate(path, bytes): a file that is longer ends there; true, or nil, message. */
+static int truncate_file(lua_State *L) {
+    const char *path = value_string(L, 1, NULL, "the file");
+    lua_Integer bytes = value_integer(L, 2, "truncate: the bytes");
+    return luaL_fileresult(L, truncate(path, (off_t)bytes) == 0, path);
+}
+
+/* ---- order ---- */
+
+/* A permutation of 0 .. 4^half_bits - 1 that depends on the key: a balanced Feistel network (Luby
+ * and Rackoff 1988) of keyed hashes. */
+static uint64_t feistel(uint64_t key, int half_bits, uint64_t x) {
+    enum { ROUNDS = 6 };
+    uint64_t mask = ((uint64_t)1 << half_bits) - 1, left = x >> half_bits, right = x & mask;
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        uint64_t next = left ^ (hash_u64(key + round, right) & mask);
+        left = right;
+        right = next;
+    }
+    return left << half_bits | right;
+}
+
+/* shuffled(seed, first, count, n): the ids at places first .. first + count - 1 (from 0) of an
+ * endless list in which each run of n holds 0 .. n-1 once, in an order of its own. Nothing is kept
+ * between calls. */
+static int shuffled(lua_State *L) {
+    uint64_t seed = (uint64_t)value_integer(L, 1, "shuffled: the seed");
+    lua_Integer first = value_integer(L, 2, "shuffled: the first place"),
+                count = value_int32(L, 3, "shuffled: the count"),
+                n = value_integer(L, 4, "shuffled: how many there are");
+    if (first < 0 || count < 0 || n < 1 || n > (lua_Integer)1 << 60 || first > INT64_MAX - count)
+        state_error(L, E_VALUE, "shuffled: %lld places from %lld on, of runs of %lld",
+                    (long long)count, (long long)first, (long long)n);
+    int half_bits = 1;
+    while ((lua_Integer)1 << (2 * half_bits) < n) half_bits++;
+    lua_createtable(L, (int)count, 0);
+    for (lua_Integer i = 0; i < count; i++) {
+        uint64_t key = hash_u64(seed, (uint64_t)((first + i) / n));
+        uint64_t x = (uint64_t)((first + i) % n);
+        do x = feistel(key, half_bits, x); /* until it is back among 0 .. n-1 */
+        while (x >= (uint64_t)n);
+        lua_pushinteger(L, (lua_Integer)x);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+void ldata_open(lua_State *L) {
+    static const luaL_Reg fns[] = {{"put_across", put_across},
+                                   {"gunzip", gunzip},
+                                   {"make_folder", make_folder},
+                                   {"is_regular_file", is_regular_file},
+                                   {"truncate", truncate_file},
+                                   {"shuffled", shuffled},
+                                   {NULL, NULL}};
+    static const luaL_Reg inflate_meta[] = {{"__gc", inflate_gc}, {NULL, NULL}};
+    value_new_type(L, VALUE_INFLATE, inflate_meta, NULL, NULL);
+    luaL_setfuncs(L, fns, 0);
+}

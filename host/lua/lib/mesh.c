@@ -1,0 +1,433 @@
+/* mesh.c - Mesh, NamedSharding. */
+#include "lua/usage.h"
+#include "lua/value/value.h"
+
+#include "ir/place.h"
+#include "run/comm/hosts.h"
+
+#include <string.h>
+
+/* ---- Mesh ---- */
+
+static uint8_t read_axis_type(lua_State *L, const char *axis) {
+    const char *word = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
+    if (word && strcmp(word, "auto") == 0) return AXIS_AUTO;
+    if (word && strcmp(word, "explicit") == 0) return AXIS_EXPLICIT;
+    if (word && strcmp(word, "manual") == 0)
+        state_error(L, E_MESH,
+                    "mesh: axis '%s' is manual; axes become manual inside ml.shard_map only", axis);
+    state_error(L, E_MESH, "mesh: the type of axis '%s' is %s; there are \"auto\" and \"explicit\"",
+                axis, word ? word : value_type_name(L, -1));
+}
+
+/* Of several processes: as many were started as the mesh is not made for. */
+static _Noreturn void raise_size(lua_State *L, const Host *h, long long size, int ndevices) {
+    const Runtime *rt = &h->rt;
+    if (rt->ranks.world > 1 && ndevices == runtime_device_count(rt))
+        state_error(L, E_RANKS,
+                    "mesh: the sizes multiply to %lld, but there are %d devices, %d in each of %d "
+                    "processes; change the sizes, --devices=N or the number of processes, or pass "
+                    "the devices to use",
+                    size, ndevices, (int)rt->ndevices, (int)rt->ranks.world);
+    state_error(L, E_MESH,
+                "mesh: the sizes multiply to %lld, but there %s %d device%s; change the sizes, "
+                "ask for devices with --devices=%lld, or pass the devices to use",
+                size, ndevices == 1 ? "is" : "are", ndevices, str_s(ndevices), size);
+}
+
+/* mesh_new(names, sizes, device ids (nil: abstract), list of axis types or nil) */
+static int mesh_new(lua_State *L) {
+    Host *h = state_of(L);
+    const char *names[MAX_AXES];
+    int32_t sizes[MAX_AXES];
+    uint8_t types[MAX_AXES] = {0};
+    value_check_type(L, 1, LUA_TTABLE, "mesh: names");
+    value_check_type(L, 2, LUA_TTABLE, "mesh: sizes");
+    bool abstract = lua_isnil(L, 3);
+    if (!abstract) value_check_type(L, 3, LUA_TTABLE, "mesh: devices");
+    lua_Unsigned n = lua_rawlen(L, 1), ndevices = abstract ? 0 : lua_rawlen(L, 3);
+    if (n > MAX_AXES) state_error(L, E_MESH, "mesh: %d axes; at most %d", (int)n, MAX_AXES);
+    for (lua_Unsigned i = 0; i < n; i++) {
+        if (lua_rawgeti(L, 1, (lua_Integer)i + 1) != LUA_TSTRING)
+            state_error(L, E_MESH, "mesh: the name of axis %d is not a string", (int)i + 1);
+        names[i] = lua_tostring(L, -1); /* the table keeps it */
+        lua_rawgeti(L, 2, (lua_Integer)i + 1);
+        sizes[i] = value_int32(L, -1, "mesh: size");
+        lua_pop(L, 2);
+    }
+    int32_t *ids = lua_newuserdatauv(L, sizeof *ids * (ndevices + 1), 0);
+    for (lua_Unsigned i = 0; i < ndevices; i++) {
+        lua_rawgeti(L, 3, (lua_Integer)i + 1);
+        ids[i] = value_int32(L, -1, "mesh: device");
+        lua_pop(L, 1);
+        if (ids[i] < 0 || ids[i] >= runtime_device_count(&h->rt))
+            state_error(L, E_MESH, "mesh: there is no device %d; there are devices 0..%d",
+                        (int)ids[i], (int)runtime_device_count(&h->rt) - 1);
+    }
+    int64_t product = 1;
+    for (lua_Unsigned i = 0; i < n && product <= INT32_MAX; i++)
+        product *= sizes[i] > 0 ? sizes[i] : 1;
+    if (!abstract && product != (int64_t)ndevices)
+        raise_size(L, h, (long long)product, (int)ndevices);
+    const Mesh *m;
+    for (lua_Unsigned i = 0; i < n && lua_istable(L, 4); i++) {
+        lua_rawgeti(L, 4, (lua_Integer)i + 1);
+        types[i] = read_axis_type(L, names[i]);
+        lua_pop(L, 1);
+    }
+    state_check(L, h, mesh_of(&h->cx, (int)n, names, sizes, types, abstract ? NULL : ids, &m));
+    if (!abstract) {
+        h->used = true;
+    }
+    value_push_mesh(L, m);
+    return 1;
+}
+
+/* "{{0,1},{2,3}}": where the devices stand. */
+static void print_devices(const Mesh *m, int axis, int32_t first, Str *s) {
+    int32_t below = 1;
+    for (int i = axis + 1; i < m->naxes; i++) below *= m->size[i];
+    for (int32_t i = 0; i < m->size[axis]; i++) {
+        str_put(s, i ? "," : "{");
+        if (axis == m->naxes - 1)
+            str_fmt(s, "%d", (int)m->device[first + i]);
+        else
+            print_devices(m, axis + 1, first + i * below, s);
+    }
+    str_put(s, "}");
+}
+
+/* "; data,model go between hosts; with data as the last axis it would not": the way out where
+ * nothing else would have to. */
+static void print_hosts(const Runtime *rt, const Mesh *m, uint32_t now, Str *s) {
+    str_put(s, "; ");
+    mesh_print_axes(m, now, s);
+    str_put(s, now & (now - 1) ? " go between hosts" : " goes between hosts");
+    for (int i = 0; i < m->naxes; i++) {
+        uint32_t then = hosts_crossed_with_last(rt, m, i);
+        if (!(now >> i & 1) || then >> i & 1 || then & ~now) continue;
+        str_fmt(s, "; with %s as the last axis it would not", m->name[i]);
+    }
+}
+
+/* "Mesh(data=4, model=2) of devices {{0,1},{2,3},{4,5},{6,7}}"; of many devices visualize_mesh
+ * tells where they are. */
+static int mesh_tostring(lua_State *L) {
+    enum { SHOW_DEVICES = 64 };
+    Host *h = state_of(L);
+    const Mesh *m = value_mesh(L, 1);
+    Str *s = state_text(h);
+    uint32_t between_hosts = hosts_crossed(&h->rt, m);
+    mesh_print(m, s);
+    if (m->naxes && m->ndevices <= SHOW_DEVICES && !m->abstract) {
+        str_put(s, " of devices ");
+        print_devices(m, 0, 0, s);
+    } else if (between_hosts) {
+        str_put(s, " of ");
+        mesh_print_devices(m, s);
+    }
+    if (between_hosts) print_hosts(&h->rt, m, between_hosts, s);
+    return state_push_text(L, h);
+}
+
+static int mesh_eq(lua_State *L) {
+    const Mesh **a = luaL_testudata(L, 1, VALUE_MESH), **b = luaL_testudata(L, 2, VALUE_MESH);
+    lua_pushboolean(L, a && b && *a == *b);
+    return 1;
+}
+
+static const Mesh *concrete(lua_State *L, const Mesh *m, const char *field) {
+    if (m->abstract)
+        state_error(L, E_MESH,
+                    "an AbstractMesh has no %s; make_mesh puts one of its shape on devices", field);
+    return m;
+}
+
+static void push_nested_devices(lua_State *L, const Mesh *m, int axis, int32_t first) {
+    int32_t below = 1;
+    for (int i = axis + 1; i < m->naxes; i++) below *= m->size[i];
+    lua_createtable(L, m->size[axis], 0);
+    for (int32_t i = 0; i < m->size[axis]; i++) {
+        if (axis == m->naxes - 1)
+            lua_pushinteger(L, m->device[first + i]);
+        else
+            push_nested_devices(L, m, axis + 1, first + i * below);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+static const char *const axis_type[] = {"auto", "explicit", "manual"};
+
+static void push_axes(lua_State *L, const Mesh *m, uint32_t mask) {
+    lua_createtable(L, m->naxes, 0);
+    for (int i = 0, n = 0; i < m->naxes; i++) {
+        if (!(mask >> i & 1)) continue;
+        lua_pushstring(L, m->name[i]);
+        lua_rawseti(L, -2, ++n);
+    }
+}
+
+static void push_axes_of(lua_State *L, const Mesh *m, AxisType type) {
+    push_axes(L, m, mesh_axes_of(m, type));
+}
+
+/* axes_between_hosts(mesh [, axis]): the axes that go from one host to another; those that would
+ * with that axis as the last. */
+static int axes_between_hosts(lua_State *L) {
+    Host *h = state_of(L);
+    const Mesh *m = value_mesh(L, 1);
+    if (lua_isnoneornil(L, 2)) {
+        push_axes(L, m, hosts_crossed(&h->rt, m));
+        return 1;
+    }
+    const char *name = value_string(L, 2, NULL, "axes_between_hosts");
+    int axis = mesh_axis(m, name);
+    if (axis < 0) state_error(L, E_MESH, "axes_between_hosts: the mesh has no axis '%s'", name);
+    push_axes(L, m, hosts_crossed_with_last(&h->rt, m, axis));
+    return 1;
+}
+
+/* Fields: axis_names, axis_types, {auto,explicit,manual}_axes, axis_sizes, shape (name -> size),
+ * size, devices (nested ids), device_ids (flat). The rest comes from the methods table. */
+static int mesh_index(lua_State *L) {
+    const Mesh *m = value_mesh(L, 1);
+    const char *k = value_string(L, 2, NULL, "mesh: field");
+    if (strcmp(k, "size") == 0) {
+        lua_pushinteger(L, m->ndevices);
+    } else if (strcmp(k, "axis_names") == 0) {
+        lua_createtable(L, m->naxes, 0);
+        for (int i = 0; i < m->naxes; i++) {
+            lua_pushstring(L, m->name[i]);
+            lua_rawseti(L, -2, i + 1);
+        }
+    } else if (strcmp(k, "axis_types") == 0) {
+        lua_createtable(L, m->naxes, 0);
+        for (int i = 0; i < m->naxes; i++) {
+            lua_pushstring(L, axis_type[m->type[i]]);
+            lua_rawseti(L, -2, i + 1);
+        }
+    } else if (strcmp(k, "auto_axes") == 0) {
+        push_axes_of(L, m, AXIS_AUTO);
+    } else if (strcmp(k, "explicit_axes") == 0) {
+        push_axes_of(L, m, AXIS_EXPLICIT);
+    } else if (strcmp(k, "manual_axes") == 0) {
+        push_axes_of(L, m, AXIS_MANUAL);
+    } else if (strcmp(k, "axis_sizes") == 0) {
+        lua_createtable(L, m->naxes, 0);
+        for (int i = 0; i < m->naxes; i++) {
+            lua_pushinteger(L, m->size[i]);
+            lua_rawseti(L, -2, i + 1);
+        }
+    } else if (strcmp(k, "shape") == 0) {
+        lua_createtable(L, 0, m->naxes);
+        for (int i = 0; i < m->naxes; i++) {
+            lua_pushinteger(L, m->size[i]);
+            lua_setfield(L, -2, m->name[i]);
+        }
+    } else if (strcmp(k, "is_abstract") == 0) {
+        lua_pushboolean(L, m->abstract);
+    } else if (strcmp(k, "devices") == 0) {
+        concrete(L, m, k);
+        if (m->naxes)
+            push_nested_devices(L, m, 0, 0);
+        else
+            lua_pushinteger(L, m->device[0]);
+    } else if (strcmp(k, "device_ids") == 0) {
+        concrete(L, m, k);
+        lua_createtable(L, m->ndevices, 0);
+        for (int32_t i = 0; i < m->ndevices; i++) {
+            lua_pushinteger(L, m->device[i]);
+            lua_rawseti(L, -2, i + 1);
+        }
+    } else {
+        lua_pushvalue(L, 2);
+        if (lua_rawget(L, lua_upvalueindex(1)) == LUA_TNIL && !value_push_field(L))
+            return usage_unknown(L, "Mesh");
+    }
+    return 1;
+}
+
+/* ---- NamedSharding ---- */
+
+/* distance(a, b) */
+static int push_distance(lua_State *L) {
+    const char *a = value_string(L, 1, NULL, "distance"), *b = value_string(L, 2, NULL, "distance");
+    lua_pushinteger(L, str_distance(a, b));
+    return 1;
+}
+
+static int sharding_new(lua_State *L) {
+    Host *h = state_of(L);
+    LuaSharding s = {value_mesh(L, 1), NULL, 0};
+    if (!luaL_testudata(L, 2, VALUE_SPEC))
+        state_error(L, E_SPEC, "NamedSharding: expected a P, got %s", value_type_name(L, 2));
+    s.spec = value_spec(L, 2);
+    value_check_spec(L, h, "NamedSharding", s.mesh, s.spec);
+    bool traced = h->trace && h->trace->graph->mesh == s.mesh;
+    uint32_t autos = mesh_axes_of(s.mesh, AXIS_AUTO) ^ (traced ? h->trace->build.flipped : 0u);
+    for (int d = 0; d < s.spec->n; d++)
+        if (s.spec->entry[d].kind == SPEC_UNCONSTRAINED && s.mesh->naxes && !autos)
+            state_error(L, E_SPEC,
+                        "NamedSharding: entry %d is P.unconstrained, which leaves the dim to "
+                        "propagation, but no axis of the mesh is auto; name the axes of the dim, "
+                        "or nil",
+                        d + 1);
+    value_push_sharding(L, &s);
+    return 1;
+}
+
+static int sharding_tostring(lua_State *L) {
+    const LuaSharding *u = value_udata(L, 1, VALUE_SHARDING);
+    Host *h = state_of(L);
+    Str *s = state_text(h);
+    if (!u->mesh) {
+        lua_pushfstring(L, "SingleDeviceSharding(CPU %d)", (int)u->device);
+        return 1;
+    }
+    str_put(s, "NamedSharding(");
+    mesh_print(u->mesh, s);
+    str_put(s, ", ");
+    spec_print(u->spec, s);
+    str_put(s, ")");
+    return state_push_text(L, h);
+}
+
+/* An entry without what splits nothing: axes of size 1, and the end of a shorter spec. */
+static SpecEntry splitting(const Mesh *m, const Spec *s, int d) {
+    SpecEntry out = {0};
+    if (d >= s->n) return out;
+    out.kind = s->entry[d].kind == SPEC_UNCONSTRAINED ? SPEC_UNCONSTRAINED : SPEC_NONE;
+    for (int k = 0; k < s->entry[d].n; k++) {
+        int axis = mesh_axis(m, s->entry[d].axis[k]);
+        if (axis < 0 || m->size[axis] > 1) out.axis[out.n++] = s->entry[d].axis[k];
+    }
+    return out;
+}
+
+/* Equal but for axes of size 1. Both are sorted. */
+static bool same_set(const Mesh *m, const SpecEntry *a, const SpecEntry *b) {
+    Spec x = {.n = 1, .entry = {*a}}, y = {.n = 1, .entry = {*b}};
+    SpecEntry p = splitting(m, &x, 0), q = splitting(m, &y, 0);
+    if (p.n != q.n) return false;
+    for (int k = 0; k < p.n; k++)
+        if (p.axis[k] != q.axis[k]) return false;
+    return true;
+}
+
+/* P("x") and P("x", nil) place alike. */
+static bool same_placing(const Mesh *m, const Spec *a, const Spec *b) {
+    if (a == b || !a || !b) return a == b;
+    if (a->unreduced_kind != b->unreduced_kind || !same_set(m, &a->unreduced, &b->unreduced) ||
+        !same_set(m, &a->reduced, &b->reduced))
+        return false;
+    for (int d = 0; d < a->n || d < b->n; d++) {
+        SpecEntry x = splitting(m, a, d), y = splitting(m, b, d);
+        if (x.kind != y.kind || x.n != y.n) return false;
+        for (int k = 0; k < x.n; k++)
+            if (x.axis[k] != y.axis[k]) return false;
+    }
+    return true;
+}
+
+static int sharding_eq(lua_State *L) {
+    const LuaSharding *a = luaL_testudata(L, 1, VALUE_SHARDING),
+                      *b = luaL_testudata(L, 2, VALUE_SHARDING);
+    lua_pushboolean(L, a && b && a->mesh == b->mesh && same_placing(a->mesh, a->spec, b->spec) &&
+                           a->device == b->device);
+    return 1;
+}
+
+static int sharding_index(lua_State *L) {
+    const LuaSharding *u = value_udata(L, 1, VALUE_SHARDING);
+    const char *k = value_string(L, 2, NULL, "sharding: field");
+    bool is_mesh = strcmp(k, "mesh") == 0;
+    if (is_mesh || strcmp(k, "spec") == 0) {
+        if (!u->mesh)
+            lua_pushnil(L);
+        else if (is_mesh)
+            value_push_mesh(L, u->mesh);
+        else
+            value_push_spec(L, u->spec);
+    } else if (strcmp(k, "num_devices") == 0) {
+        lua_pushinteger(L, u->mesh ? u->mesh->ndevices : 1);
+    } else {
+        lua_pushvalue(L, 2);
+        if (lua_rawget(L, lua_upvalueindex(1)) == LUA_TNIL && !value_push_field(L))
+            return usage_unknown(L, "NamedSharding");
+    }
+    return 1;
+}
+
+/* sharding:shard_shape(shape) */
+static int sharding_shard_shape(lua_State *L) {
+    Host *h = state_of(L);
+    const LuaSharding *u = value_udata(L, 1, VALUE_SHARDING);
+    Dims dims = value_dims(L, 2, 0, "shard_shape");
+    const Layout *l = value_layout(L, h, u, &dims, "shard_shape");
+    Dims local = layout_local(l, &dims);
+    value_push_dims(L, &local, 0);
+    return 1;
+}
+
+/* sharding:check(shape, what): raises if a tensor of that shape, called `what`, cannot have it. */
+static int sharding_check(lua_State *L) {
+    Host *h = state_of(L);
+    const LuaSharding *u = value_udata(L, 1, VALUE_SHARDING);
+    Dims dims = value_dims(L, 2, 0, "shape");
+    value_layout(L, h, u, &dims, value_string(L, 3, NULL, "check"));
+    return 0;
+}
+
+/* bind_spec(P): with the mesh in context. */
+static int bind_spec(lua_State *L) {
+    LuaSharding s = value_sharding(L, state_of(L), 1);
+    value_push_sharding(L, &s);
+    return 1;
+}
+
+static int is_mesh(lua_State *L) {
+    lua_pushboolean(L, luaL_testudata(L, 1, VALUE_MESH) != NULL);
+    return 1;
+}
+static int is_sharding(lua_State *L) {
+    lua_pushboolean(L, luaL_testudata(L, 1, VALUE_SHARDING) != NULL);
+    return 1;
+}
+
+/* methods(type name): the table of its methods, for the library to add to. */
+static int methods(lua_State *L) {
+    luaL_getmetatable(L, value_string(L, 1, NULL, "methods"));
+    value_check_type(L, -1, LUA_TTABLE, "methods: the type");
+    lua_getfield(L, -1, "methods");
+    return 1;
+}
+
+/* fields(type name): the table of its computed fields, name -> function of the object. */
+static int fields(lua_State *L) {
+    luaL_getmetatable(L, value_string(L, 1, NULL, "fields"));
+    value_check_type(L, -1, LUA_TTABLE, "fields: the type");
+    lua_getfield(L, -1, "fields");
+    return 1;
+}
+
+void lmesh_open(lua_State *L) {
+    static const luaL_Reg mesh_meta[] = {
+        {"__tostring", mesh_tostring}, {"__eq", mesh_eq}, {NULL, NULL}};
+    static const luaL_Reg sharding_meta[] = {
+        {"__tostring", sharding_tostring}, {"__eq", sharding_eq}, {NULL, NULL}};
+    static const luaL_Reg sharding_methods[] = {
+        {"shard_shape", sharding_shard_shape}, {"check", sharding_check}, {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"mesh_new", mesh_new},
+                                   {"NamedSharding", sharding_new},
+                                   {"bind_spec", bind_spec},
+                                   {"is_mesh", is_mesh},
+                                   {"is_sharding", is_sharding},
+                                   {"methods", methods},
+                                   {"fields", fields},
+                                   {"distance", push_distance},
+                                   {"axes_between_hosts", axes_between_hosts},
+                                   {NULL, NULL}};
+    value_new_type(L, VALUE_MESH, mesh_meta, NULL, mesh_index);
+    value_new_type(L, VALUE_SHARDING, sharding_meta, sharding_methods, sharding_index);
+    luaL_setfuncs(L, fns, 0);
+}

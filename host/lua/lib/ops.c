@@ -1,0 +1,477 @@
+/* ops.c - every op of the table as a Lua function, eager or traced; and the operators.
+ *
+ * An eager op is a program of one op: the same passes, the same plan, found by (op, attributes,
+ * operand types) in the plan cache. */
+#include "lua/usage.h"
+#include "lua/value/value.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_ARGS = 64 };
+
+/* ---- attributes from a Lua table, by the op's fields ---- */
+
+static void read_layout(lua_State *L, Host *h, const Dims *dims, const Layout **out) {
+    LuaSharding s = value_sharding(L, h, -1);
+    if (s.spec) lmanual_check_spec(L, h, s.mesh, s.spec);
+    *out = value_layout(L, h, &s, dims, "constrain");
+    uint32_t axes = *out ? mesh_axes_of((*out)->mesh, AXIS_EXPLICIT) : 0;
+    if (*out && h->trace) axes ^= h->trace->build.flipped;
+    if (!axes) return;
+    Layout l = **out; /* P.unconstrained leaves a dim to propagation, which has no say here */
+    l.replicated = (uint8_t)axes;
+    *out = layout_of(&h->cx, &l);
+    if (!*out) state_check(L, h, err_nomem(&h->cx, "a layout"));
+}
+
+/* A number for an integer dtype is whole and within its range. */
+static void read_scalar(lua_State *L, DType dtype, Scalar *out) {
+    if (lua_isboolean(L, -1)) {
+        *out = scalar_int(lua_toboolean(L, -1));
+        return;
+    }
+    double x = value_number(L, -1, "value");
+    int whole;
+    lua_Integer i = lua_tointegerx(L, -1, &whole);
+    if (dtype_is_float(dtype))
+        *out = scalar_float(dtype_round(dtype, x));
+    else if (dtype == DT_BOOL)
+        *out = scalar_int(x != 0);
+    else if (x < dtype_lowest(dtype) || x > dtype_highest(dtype))
+        state_error(L, E_VALUE, "the number %.17g is out of range for %s", x, dtype_name(dtype));
+    else if (!whole)
+        state_error(L, E_VALUE, "%.17g is not a whole number, as %s needs", x, dtype_name(dtype));
+    else
+        *out = scalar_int(i);
+}
+
+static int32_t read_enum(lua_State *L, const AttrField *f) {
+    const char *word = value_string(L, -1, NULL, f->name);
+    for (int32_t i = 0; f->names[i]; i++)
+        if (strcmp(f->names[i], word) == 0) return i;
+    state_error(L, E_VALUE, "%s: unknown word '%s'", f->name, word);
+}
+
+static const IntList *read_ints(lua_State *L, Host *h, const char *what) {
+    value_check_type(L, -1, LUA_TTABLE, what);
+    lua_Unsigned n = lua_rawlen(L, -1);
+    int32_t *at = lua_newuserdatauv(L, sizeof *at * (n + 1), 0);
+    for (lua_Unsigned i = 0; i < n; i++) {
+        lua_rawgeti(L, -2, (lua_Integer)i + 1);
+        at[i] = value_int32(L, -1, what);
+        lua_pop(L, 1);
+    }
+    const IntList *list = attr_list_of(&h->cx, at, (int32_t)n);
+    if (!list) state_check(L, h, err_nomem(&h->cx, "a list"));
+    lua_pop(L, 1);
+    return list;
+}
+
+/* The value on top of the stack into the field. `dims`: of operand 0, for layouts. */
+static void read_field(lua_State *L, Host *h, const AttrField *f, const Dims *dims, DType *dtype,
+                       char *at) {
+    int32_t i32 = 0;
+    switch (f->kind) {
+    case ATTR_INT: {
+        int64_t x = value_integer(L, -1, f->name);
+        memcpy(at, &x, sizeof x);
+        return;
+    }
+    case ATTR_FLOAT: {
+        double x = value_number(L, -1, f->name);
+        memcpy(at, &x, sizeof x);
+        return;
+    }
+    case ATTR_SCALAR: {
+        Scalar x;
+        read_scalar(L, *dtype, &x);
+        memcpy(at, &x, sizeof x);
+        return;
+    }
+    case ATTR_DIMS:
+    case ATTR_SHAPE:
+    case ATTR_LIST: {
+        Dims d = value_dims(L, -1, f->kind == ATTR_DIMS ? -1 : 0, f->name);
+        memcpy(at, &d, sizeof d);
+        return;
+    }
+    case ATTR_LAYOUT: {
+        const Layout *l = NULL;
+        read_layout(L, h, dims, &l);
+        memcpy(at, &l, sizeof l);
+        return;
+    }
+    case ATTR_NAME: {
+        const char *name = intern_name(&h->cx, value_string(L, -1, NULL, f->name));
+        if (!name) state_check(L, h, err_nomem(&h->cx, "a name"));
+        memcpy(at, &name, sizeof name);
+        return;
+    }
+    case ATTR_AXES: {
+        AxisList axes = lmanual_axes(L, h, -1);
+        memcpy(at, &axes, sizeof axes);
+        return;
+    }
+    case ATTR_INTS: {
+        const IntList *list = read_ints(L, h, f->name);
+        memcpy(at, &list, sizeof list);
+        return;
+    }
+    case ATTR_MASK: {
+        AxisList axes = lmanual_axes(L, h, -1);
+        i32 = (int32_t)axes_mask(&axes);
+        break;
+    }
+    case ATTR_DTYPE: *dtype = value_dtype(L, -1), i32 = (int32_t)*dtype; break;
+    case ATTR_BOOL:
+    case ATTR_FLAG: i32 = lua_toboolean(L, -1); break;
+    case ATTR_DIM: i32 = value_dim(L, -1, f->name); break;
+    case ATTR_ENUM: i32 = read_enum(L, f); break;
+    default: state_error(L, E_KEY, "%s cannot be given from Lua", f->name);
+    }
+    memcpy(at, &i32, sizeof i32);
+}
+
+static void read_attr(lua_State *L, Host *h, const OpDef *def, int index, const Dims *dims,
+                      char *attr) {
+    DType dtype = DT_F32;
+    memset(attr, 0, def->attr_size);
+    if (!def->attr) return;
+    if (!lua_istable(L, index))
+        state_error(L, E_VALUE, "%s: attributes expected as a table", def->name);
+    for (const AttrField *f = def->attr; f->name; f++) {
+        bool optional = f->kind == ATTR_BOOL || f->kind == ATTR_FLAG || f->kind == ATTR_LAYOUT ||
+                        f->kind == ATTR_DIMS || f->kind == ATTR_LIST;
+        if (lua_getfield(L, index, f->name) != LUA_TNIL)
+            read_field(L, h, f, dims, &dtype, attr + f->offset);
+        else if (!optional)
+            state_error(L, E_VALUE, "%s: no %s is given", def->name, f->name);
+        lua_pop(L, 1);
+    }
+}
+
+/* ---- eager ---- */
+
+typedef struct EagerArgs { /* not cleared as a whole: it is large, and most calls have two operands
+                            */
+    Host *h;
+    const OpDef *def;
+    int op, n;
+    const char *attr;
+    Tensor *t[MAX_ARGS]; /* NULL: a number */
+    Operand number[MAX_ARGS];
+} EagerArgs;
+
+static CacheKey eager_key(const EagerArgs *a) {
+    uint64_t h = hash_u64((uint64_t)a->h->passes_on << 32 | a->h->passes_off,
+                          (uint64_t)a->op << 1 | a->h->expand);
+    h = attr_hash(a->def->attr, a->attr, h);
+    for (int i = 0; i < a->n; i++) {
+        h = hash_u64(h, a->t[i] ? (uint64_t)(uintptr_t)a->t[i]->type : a->number[i].is_float);
+        if (!a->t[i]) h = hash_bytes(h, &a->number[i].number, sizeof(Scalar));
+    }
+    h = hash_u64(h, (uint64_t)(uintptr_t)a->h->rt.target ^ (uint64_t)a->h->cx.planted);
+    return (CacheKey){h, hash_u64(h, 0x9e3779b97f4a7c15ull)};
+}
+
+static Err two_meshes(Graph *g, const OpDef *def, const char *what, const Mesh *its) {
+    Str a, b;
+    str_init(&a, &g->cx->alloc);
+    str_init(&b, &g->cx->alloc);
+    mesh_print(g->mesh, &a);
+    mesh_print(its, &b);
+    Err e =
+        err_set(g->cx, E_MESH, "%s: %s is on %s, what comes before on %s; move one with device_put",
+                def->name, what, str_of(&b), str_of(&a));
+    str_free(&a);
+    str_free(&b);
+    return e;
+}
+
+/* What a constraint asks for: the program comes onto its mesh; NULL for other ops. */
+static const Layout *layout_asked(const OpDef *def, const char *attr) {
+    if (!(def->flags & OPF_CONSTRAINT)) return NULL;
+    return ((const ConstrainAttr *)(const void *)attr)->layout;
+}
+
+static Err build_eager(const EagerArgs *a, const Loc *loc, Graph *g) {
+    Build b = build_in(g, 0);
+    Operand in[MAX_ARGS];
+    b.loc = &loc;
+    b.nloc = 1;
+    b.strict = true;
+    for (int i = 0; i < a->n; i++) {
+        in[i] = a->number[i];
+        if (!a->t[i]) continue;
+        const Layout *l = a->t[i]->type->layout;
+        if (l && g->mesh && g->mesh != l->mesh) return two_meshes(g, a->def, "an operand", l->mesh);
+        if (l) g->mesh = l->mesh;
+        in[i] =
+            (Operand){.v = build_param(&b, OP_PARAM, &(ParamAttr){.index = i + 1}, a->t[i]->type)};
+    }
+    const Layout *asked = layout_asked(a->def, a->attr);
+    if (asked && g->mesh && g->mesh != asked->mesh)
+        return two_meshes(g, a->def, "the layout", asked->mesh);
+    if (asked) g->mesh = asked->mesh;
+    Val v = op_apply(&b, a->op, in, a->n, a->def->attr_size ? a->attr : NULL);
+    int nout = v ? graph_def(g, v)->nout : 0;
+    for (int i = 0; i < nout; i++) build_result(&b, v + i);
+    return b.err;
+}
+
+static Err compile_eager(const EagerArgs *a, const Loc *loc, CacheKey key, Exec **out) {
+    Host *h = a->h;
+    Graph *g = graph_new(&h->cx);
+    if (!g) return err_nomem(&h->cx, "a graph");
+    static const uint8_t none[MAX_ARGS];
+    Err e = build_eager(a, loc, g);
+    if (!e) e = state_compile(h, g, none, false, NULL, out);
+    if (!e) {
+        e = cache_add(&h->plans, key, *out);
+        exec_release(*out); /* the cache holds it now */
+    }
+    graph_free(g);
+    return e;
+}
+
+/* The plan for the call, with handles for its results in `out` and on the stack, and these alone
+ * behind the arguments. */
+static Exec *ready_eager(lua_State *L, const EagerArgs *a, LuaTensor **out) {
+    Host *h = a->h;
+    CacheKey key = eager_key(a);
+    int made = 0, wanted = a->def->nout, base = lua_gettop(L);
+    Exec *exec = NULL;
+    do {
+        if (wanted > MAX_ARGS) state_error(L, E_VALUE, "%s: too many results", a->def->name);
+        luaL_checkstack(L, wanted + 2, "too many results");
+        while (made < wanted) out[made++] = value_new_tensor(L);
+        /* Only now: making handles may run finalizers that run ops, and these may empty the cache.
+         */
+        exec = cache_find(&h->plans, key);
+        if (!exec) {
+            const Loc *loc = where_loc(L, h);
+            state_check(L, h,
+                        loc ? compile_eager(a, loc, key, &exec) : err_nomem(&h->cx, "a place"));
+        }
+        wanted = exec->plan->results.n;
+    } while (made < wanted);
+    lua_settop(L, base + wanted);
+    return exec;
+}
+
+static int run_eager(lua_State *L, const EagerArgs *a) {
+    Host *h = a->h;
+    LuaTensor *out[MAX_ARGS];
+    Tensor *in[MAX_ARGS], *results[MAX_ARGS];
+    static const uint8_t fate[MAX_ARGS];
+    int nin = 0, base = lua_gettop(L);
+    for (int i = 0; i < a->n; i++)
+        if (a->t[i]) in[nin++] = a->t[i];
+    state_collect_if_needed(L, h, 1);
+    Exec *exec = ready_eager(L, a, out);
+    Err e = exec_run(exec, in, fate, results);
+    if (state_collect_after(L, h, e)) {
+        lua_settop(L, base);
+        exec = ready_eager(L, a, out);
+        e = exec_run(exec, in, fate, results);
+    }
+    state_check(L, h, e);
+    int nout = exec->plan->results.n;
+    for (int i = 0; i < nout; i++) out[i]->t = results[i];
+    h->used = true;
+    return nout;
+}
+
+/* ---- traced ---- */
+
+static int build_traced(lua_State *L, Host *h, int op, const Operand *in, int n, const char *attr) {
+    Trace *t = h->trace;
+    const OpDef *def = op_def(op);
+    const Loc *loc = where_loc(L, h);
+    Build at = t->build;
+    if (!loc) state_check(L, h, err_nomem(&h->cx, "a trace"));
+    at.loc = &loc;
+    at.nloc = 1;
+    if (layout_asked(def, attr))
+        value_use_mesh(L, h, layout_asked(def, attr)->mesh, "constrain: the layout");
+    Val v = op_apply(&at, op, in, n, def->attr_size ? attr : NULL);
+    state_check(L, h, at.err);
+    int nout = graph_def(t->graph, v)->nout;
+    luaL_checkstack(L, nout + 2, "too many results");
+    for (int i = 0; i < nout; i++) value_push_traced(L, h, v + i);
+    return nout;
+}
+
+/* ---- the call ---- */
+
+static bool read_number(lua_State *L, int index, Operand *o) {
+    if (lua_type(L, index) != LUA_TNUMBER) return false;
+    *o = (Operand){.is_float = !lua_isinteger(L, index)};
+    o->number =
+        o->is_float ? scalar_float(lua_tonumber(L, index)) : scalar_int(lua_tointeger(L, index));
+    return true;
+}
+
+/* Number of operands: the row's, or all leading tensors and numbers. */
+static int count_operands(lua_State *L, const Host *h, const OpDef *def) {
+    if (def->nin >= 0) return def->nin;
+    int n = 0;
+    while (n < lua_gettop(L) && (lua_type(L, n + 1) == LUA_TNUMBER || value_is_tensor(L, h, n + 1)))
+        n++;
+    return n;
+}
+
+static LuaTensor *operand(lua_State *L, Host *h, const OpDef *def, int index) {
+    LuaTensor *u = value_handle(L, h, index);
+    if (u && u->t && !tensor_is_deleted(u->t)) return u;
+    if (!u && !value_box(L, h, index))
+        state_error(L, E_VALUE, "%s: expected a tensor or a number, got %s", def->name,
+                    value_type_name(L, index));
+    return value_tensor(L, h, index);
+}
+
+static int apply(lua_State *L, Host *h, int op) {
+    const OpDef *def = op_def(op);
+    EagerArgs a;
+    a.h = h;
+    a.def = def;
+    a.op = op;
+    a.n = count_operands(L, h, def);
+    if (a.n > MAX_ARGS) state_error(L, E_VALUE, "%s: more than %d operands", def->name, MAX_ARGS);
+    if (lua_gettop(L) < a.n)
+        state_error(L, E_VALUE, "%s: %d operand%s given, %d wanted (%s)%s", def->name,
+                    lua_gettop(L), str_s(lua_gettop(L)), a.n, def->operands,
+                    lua_gettop(L) ? "" : "; a method is called with a colon");
+    int most = a.n + (def->attr != NULL);
+    if (lua_gettop(L) > most) return usage_surplus(L, h, def->name, most);
+    Operand in[MAX_ARGS];
+    _Alignas(16) char attr[1024];
+    ASSERT(def->attr_size <= sizeof attr, "attributes of %s", def->name);
+    Dims dims = {0};
+    for (int i = 0; i < a.n; i++) {
+        a.t[i] = NULL;
+        a.number[i] = (Operand){0};
+        if (read_number(L, i + 1, &a.number[i])) {
+            in[i] = a.number[i];
+            continue;
+        }
+        LuaTensor *u = operand(L, h, def, i + 1);
+        if (i == 0) dims = value_type(h, u)->dims;
+        if (h->trace)
+            in[i] = (Operand){.v = value_in_trace(L, h, i + 1)};
+        else
+            a.t[i] = u->t;
+    }
+    read_attr(L, h, def, a.n + 1, &dims, attr);
+    a.attr = attr;
+    return h->trace ? build_traced(L, h, op, in, a.n, attr) : run_eager(L, &a);
+}
+
+/* upvalues: the op, the host */
+static int call_op(lua_State *L) {
+    return apply(L, lua_touserdata(L, lua_upvalueindex(2)),
+                 (int)lua_tointeger(L, lua_upvalueindex(1)));
+}
+
+/* Operators pass two operands also for unary ones. */
+static int call_unary(lua_State *L) {
+    lua_settop(L, 1);
+    return call_op(L);
+}
+
+static void push_op(lua_State *L, int op, lua_CFunction fn) {
+    lua_pushinteger(L, op);
+    lua_pushlightuserdata(L, state_of(L));
+    lua_pushcclosure(L, fn, 2);
+}
+
+/* ---- the table of ops, for --ops and help ---- */
+static void push_row(lua_State *L, const OpDef *d) {
+    lua_createtable(L, 0, 8);
+    lua_pushstring(L, d->name);
+    lua_setfield(L, -2, "name");
+    lua_pushstring(L, d->operands);
+    lua_setfield(L, -2, "operands");
+    lua_pushstring(L, d->doc);
+    lua_setfield(L, -2, "doc");
+    lua_pushboolean(L, (d->flags & OPF_ELEMENTWISE) != 0);
+    lua_setfield(L, -2, "elementwise");
+    lua_pushboolean(L, (d->flags & OPF_INTERNAL) != 0);
+    lua_setfield(L, -2, "internal");
+    lua_pushstring(L, d->flags & OPF_NO_GRAD ? "none"
+                      : d->vjp               ? "vjp"
+                      : d->expand            ? "expand"
+                                             : "-");
+    lua_setfield(L, -2, "grad");
+    lua_pushboolean(L, d->expand != NULL);
+    lua_setfield(L, -2, "expands");
+    lua_pushboolean(L, d->batch || d->flags & OPF_ELEMENTWISE || d->nin == 0);
+    lua_setfield(L, -2, "batch");
+    lua_pushboolean(L, d->factors != NULL);
+    lua_setfield(L, -2, "factors");
+    lua_pushboolean(L, d->fold != NULL);
+    lua_setfield(L, -2, "folds");
+    lua_pushstring(L, d->view               ? "view"
+                      : d->instr || d->emit ? "fused"
+                      : d->kernel           ? d->kernel
+                      : d->split            ? "split"
+                      : d->collective       ? "collective"
+                      : d->control          ? "control"
+                                            : "-");
+    lua_setfield(L, -2, "runs");
+    lua_createtable(L, 4, 0);
+    for (int i = 0; d->attr && d->attr[i].name; i++) {
+        lua_pushstring(L, d->attr[i].name);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "attributes");
+}
+
+static int ops(lua_State *L) {
+    lua_createtable(L, OP_COUNT, 0);
+    for (int i = 1; i < OP_COUNT; i++) {
+        push_row(L, op_def(i));
+        lua_rawseti(L, -2, i);
+    }
+    return 1;
+}
+
+static void add_operators(lua_State *L, const char *type) {
+    static const struct {
+        const char *event;
+        OpId op;
+        bool unary;
+    } events[] = {
+        {"__add", OP_ADD, false},     {"__sub", OP_SUB, false},
+        {"__mul", OP_MUL, false},     {"__div", OP_DIV, false},
+        {"__mod", OP_MOD, false},     {"__idiv", OP_FLOOR_DIVIDE, false},
+        {"__pow", OP_POW, false},     {"__unm", OP_NEG, true},
+        {"__band", OP_BITAND, false}, {"__bor", OP_BITOR, false},
+        {"__bxor", OP_BITXOR, false}, {"__bnot", OP_BITNOT, true},
+        {"__shl", OP_SHL, false},     {"__shr", OP_SHR, false},
+    };
+    luaL_getmetatable(L, type);
+    for (unsigned i = 0; i < sizeof events / sizeof events[0]; i++) {
+        push_op(L, events[i].op, events[i].unary ? call_unary : call_op);
+        lua_setfield(L, -2, events[i].event);
+    }
+    lua_pop(L, 1);
+}
+
+/* The table `op` of the core: one function per op, operands first, then a table of attributes. */
+void lops_open(lua_State *L) {
+    lua_createtable(L, 0, OP_COUNT);
+    for (int i = 1; i < OP_COUNT; i++) {
+        uint32_t flags = op_def(i)->flags;
+        bool of_passes = flags & OPF_LOCAL || (flags & OPF_COLLECTIVE && !op_def(i)->mode);
+        if (of_passes || op_def(i)->manual || flags & (OPF_PARAM | OPF_TYPED)) continue;
+        push_op(L, i, call_op);
+        lua_setfield(L, -2, op_def(i)->name);
+    }
+    lua_setfield(L, -2, "op");
+    lua_pushcfunction(L, ops);
+    lua_setfield(L, -2, "ops");
+    add_operators(L, VALUE_TENSOR);
+    add_operators(L, VALUE_BOX);
+}

@@ -1,0 +1,492 @@
+#include "lua/trace/trace.h"
+#include "lua/usage.h"
+
+#include "ir/explicit.h"
+
+#include <string.h>
+
+/* ---- tensors ---- */
+
+static const char tensor_key; /* its address is the registry key of the metatable */
+
+LuaTensor *value_new_tensor(lua_State *L) {
+    LuaTensor *u = lua_newuserdatauv(L, sizeof *u, 0);
+    *u = (LuaTensor){.t = NULL};
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &tensor_key);
+    lua_setmetatable(L, -2);
+    return u;
+}
+
+char *value_push_room(lua_State *L, const Tensor *t, int32_t slot) {
+    char *at = tensor_host_data(t, slot);
+    if (!at) return lua_newuserdatauv(L, tensor_shard_bytes(t) + 1, 0);
+    lua_pushnil(L);
+    return at;
+}
+
+void value_push_traced(lua_State *L, Host *h, Val v) {
+    LuaTensor *u = value_new_tensor(L);
+    u->serial = h->trace->serial;
+    u->v = v;
+}
+
+/* The userdata at `index` if its metatable is this one. */
+static void *udata_with(lua_State *L, int index, const void *meta) {
+    void *u = lua_touserdata(L, index);
+    if (!u || !lua_getmetatable(L, index)) return NULL;
+    bool same = lua_topointer(L, -1) == meta;
+    lua_pop(L, 1);
+    return same ? u : NULL;
+}
+
+LuaTensor *value_handle(lua_State *L, const Host *h, int index) {
+    return udata_with(L, index, h->tensor_meta);
+}
+
+LuaBox *value_box(lua_State *L, const Host *h, int index) {
+    return udata_with(L, index, h->box_meta);
+}
+
+bool value_is_tensor(lua_State *L, const Host *h, int index) {
+    return value_handle(L, h, index) || value_box(L, h, index);
+}
+
+void value_put_in_box(lua_State *L, int index) {
+    LuaBox *b = lua_touserdata(L, index);
+    b->held = lua_touserdata(L, -1);
+    lua_setiuservalue(L, index, 1);
+}
+
+LuaTensor *value_tensor(lua_State *L, Host *h, int index) {
+    LuaTensor *u = value_handle(L, h, index);
+    if (!u) {
+        const LuaBox *b = value_box(L, h, index);
+        if (!b) state_error(L, E_VALUE, "expected a tensor, got %s", value_type_name(L, index));
+        u = b->held;
+        if (!u) state_error(L, E_STATE, "the Param is empty");
+    }
+    if (u->t) {
+        if (tensor_is_deleted(u->t))
+            state_error(L, E_DELETED, "this tensor has been deleted: %s", u->t->deleted_by);
+    } else if (!h->trace || h->trace->serial != u->serial) {
+        state_error(L, E_TRACED,
+                    "a traced tensor was kept after its trace; return it from the jitted function "
+                    "instead");
+    }
+    return u;
+}
+
+Tensor *value_concrete(lua_State *L, Host *h, int index, const char *what) {
+    LuaTensor *u = value_tensor(L, h, index);
+    if (!u->t)
+        state_error(L, E_TRACED,
+                    "%s needs the value of a traced tensor, which is only known when the jitted "
+                    "function runs; return the tensor, or move this out of the function",
+                    what);
+    if (tensor_is_elsewhere(u->t)) {
+        Str *s = state_text(h);
+        type_print(u->t->type, s);
+        str_put(s, " on ");
+        mesh_print(u->t->type->layout->mesh, s);
+        state_error(L, E_MESH,
+                    "%s: %s has nothing in this process (%d); read it in one that has a part of it",
+                    what, str_of(s), (int)h->rt.ranks.rank);
+    }
+    if (!tensor_has_data(u->t))
+        state_error(L, E_MESH,
+                    h->rt.fake ? "%s needs values, but this was planned and not run: the devices "
+                                 "are fake; run with --devices=N, or on GPUs"
+                               : "%s needs values, but a ShapeDtypeStruct has none",
+                    what);
+    const Layout *l = u->t->type->layout;
+    if (l && mesh_product(l->mesh, l->partial) > 1) {
+        mesh_print_axes(l->mesh, l->partial, state_text(h));
+        state_error(L, E_SPEC,
+                    "%s needs the value of a tensor that is unreduced over '%s': each device has a "
+                    "part of it; reshard it first",
+                    what, str_of(&h->text));
+    }
+    return u->t;
+}
+
+Tensor *value_whole(lua_State *L, Host *h, int index, const char *what) {
+    Tensor *t = value_concrete(L, h, index, what);
+    if (tensor_is_whole(t)) return t;
+    Str *s = state_text(h);
+    type_print(t->type, s);
+    state_error(L, E_VALUE,
+                "%s: %s lies in other processes, too; ml.all_gather_to_host(x) brings it here",
+                what, str_of(s));
+}
+
+/* What stands behind "meshlua." in the name of a type. */
+static const char *short_name(const char *name) {
+    return strncmp(name, "meshlua.", 8) == 0 ? name + 8 : name;
+}
+
+/* A method that is not there. Upvalue: the type's name. */
+static int unknown_method(lua_State *L) {
+    return usage_unknown(L, lua_tostring(L, lua_upvalueindex(1)));
+}
+
+void value_add_methods(lua_State *L, const char *name, const luaL_Reg *methods) {
+    for (const luaL_Reg *m = methods; m && m->name; m++) {
+        lua_pushfstring(L, "%s:%s", short_name(name), m->name);
+        usage_push_checked(L, m->func, lua_tostring(L, -1));
+        lua_setfield(L, -3, m->name);
+        lua_pop(L, 1);
+    }
+}
+
+void value_new_type(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods,
+                    lua_CFunction index) {
+    Host *h = state_of(L);
+    luaL_newmetatable(L, name);
+    if (strcmp(name, VALUE_BOX) == 0) h->box_meta = lua_topointer(L, -1);
+    if (strcmp(name, VALUE_TENSOR) == 0) {
+        h->tensor_meta = lua_topointer(L, -1);
+        lua_pushvalue(L, -1);
+        lua_rawsetp(L, LUA_REGISTRYINDEX, &tensor_key);
+    }
+    luaL_setfuncs(L, meta, 0);
+    lua_pushliteral(L, "protected");
+    lua_setfield(L, -2, "__metatable");
+    lua_newtable(L);
+    value_add_methods(L, name, methods);
+    if (!index) { /* the table itself is __index */
+        lua_createtable(L, 0, 1);
+        lua_pushstring(L, short_name(name));
+        lua_pushcclosure(L, unknown_method, 1);
+        lua_setfield(L, -2, "__index");
+        lua_setmetatable(L, -2);
+    }
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -3, "methods");
+    lua_newtable(L);
+    lua_setfield(L, -3, "fields");
+    if (index) lua_pushcclosure(L, index, 1);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+}
+
+bool value_push_field(lua_State *L) {
+    if (luaL_getmetafield(L, 1, "fields") == LUA_TNIL) return false;
+    lua_pushvalue(L, 2);
+    if (lua_rawget(L, -2) == LUA_TNIL) return false;
+    lua_pushvalue(L, 1);
+    lua_call(L, 1, 1);
+    return true;
+}
+
+const Type *value_type(Host *h, const LuaTensor *u) {
+    return u->t ? u->t->type : graph_type(h->trace->graph, u->v);
+}
+
+const Type *value_seen_type(lua_State *L, Host *h, const LuaTensor *u) {
+    const Type *t = value_type(h, u);
+    const Mesh *m = u->t ? NULL : h->trace->graph->mesh;
+    if (!mesh_axes_of(m, AXIS_EXPLICIT) && !(m && h->trace->build.flipped)) return t;
+    uint32_t axes = explicit_axes(&h->trace->build) & explicit_axes_of(m, t->layout);
+    Layout l;
+    explicit_view(t, m, axes, &l);
+    if (t->layout) {
+        l.manual = t->layout->manual;
+        l.vary = t->layout->vary;
+        l.partial |= t->layout->partial & l.manual;
+        l.reduced |= t->layout->reduced & l.manual;
+    }
+    const Layout *layout = layout_of(&h->cx, &l);
+    t = layout ? type_with_layout(&h->cx, t, layout) : NULL;
+    if (!t) state_check(L, h, err_nomem(&h->cx, "a type"));
+    return t;
+}
+
+static bool same_capture(const void *trace, const void *of, int32_t i) {
+    const Trace *t = trace; /* an index knows what was taken back, too: see attempt.c */
+    return i < t->capture.n && t->capture.at[i].of == of;
+}
+
+Val value_in_trace(lua_State *L, Host *h, int index) {
+    index = lua_absindex(L, index);
+    LuaTensor *u = value_tensor(L, h, index);
+    Trace *t = h->trace;
+    if (!u->t) {
+        if (mode_of(graph_type(t->graph, u->v)).manual & ~t->build.manual)
+            state_error(L, E_STATE,
+                        "a value of shard_map's function is used outside it; return it through "
+                        "out_specs");
+        ltransform_check(L, h, u->v);
+        return lregion_capture(L, h, u->v);
+    }
+    /* A box from outside may hold another tensor at the next call; one made in this trace may not.
+     */
+    const LuaBox *b = value_box(L, h, index);
+    bool box = b && b->made_in != t->serial;
+    const void *of = box ? (const void *)b : u->t;
+    uint64_t hash = hash_u64(0, (uint64_t)(uintptr_t)of);
+    int32_t known = map_find(&t->captured, hash, same_capture, t, of);
+    if (known >= 0) return lregion_capture(L, h, t->capture.at[known].v);
+    const Type *type = value_type_now(L, h, u->t->type, "a tensor met in this trace");
+    const Layout *l = type->layout;
+    if (l) value_use_mesh(L, h, l->mesh, "a tensor met in this trace");
+    Capture c = {.of = of, .ref = LUA_NOREF};
+    if (box) {
+        lua_pushvalue(L, index);
+        c.ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    }
+    Build at = t->build; /* a copy: what goes wrong here is raised, and no state of the trace */
+    at.region = 0;
+    c.v =
+        build_param(&at, OP_PARAM,
+                    &(ParamAttr){.index = t->graph->region.at[0].param.n + 1, .state = box}, type);
+    bool ok = c.v && VEC_ROOM(&t->arena, &t->capture, 1) &&
+              map_add(&t->arena, &t->captured, hash, t->capture.n);
+    if (!ok) {
+        if (box) luaL_unref(L, LUA_REGISTRYINDEX, c.ref);
+        state_check(L, h, err_nomem(&h->cx, "a trace"));
+    }
+    if (!box) c.tensor = tensor_retain(u->t);
+    t->capture.at[t->capture.n++] = c;
+    return lregion_capture(L, h, c.v);
+}
+
+/* ---- meshes, specs, shardings ---- */
+
+_Noreturn void value_two_meshes(lua_State *L, const char *what, const Mesh *its, const Mesh *rest) {
+    Str *s = state_text(state_of(L));
+    mesh_print(its, s);
+    str_put(s, ", the rest on ");
+    mesh_print(rest, s);
+    state_error(L, E_MESH, "%s is on %s; one call has one mesh: move one with device_put before it",
+                what, str_of(s));
+}
+
+void value_use_mesh(lua_State *L, Host *h, const Mesh *m, const char *what) {
+    Graph *g = h->trace->graph;
+    if (g->mesh && g->mesh != m) value_two_meshes(L, what, m, g->mesh);
+    g->mesh = m;
+}
+
+void value_push_mesh(lua_State *L, const Mesh *m) {
+    const Mesh **u = lua_newuserdatauv(L, sizeof *u, 0);
+    *u = m;
+    luaL_setmetatable(L, VALUE_MESH);
+}
+const Mesh *value_mesh(lua_State *L, int index) {
+    const Mesh *m = *(const Mesh **)value_udata(L, index, VALUE_MESH);
+    return value_mesh_now(state_of(L), m);
+}
+void value_push_spec(lua_State *L, const Spec *s) {
+    const Spec **u = lua_newuserdatauv(L, sizeof *u, 0);
+    *u = s;
+    luaL_setmetatable(L, VALUE_SPEC);
+}
+const Spec *value_spec(lua_State *L, int index) {
+    return *(const Spec **)value_udata(L, index, VALUE_SPEC);
+}
+void value_push_sharding(lua_State *L, const LuaSharding *s) {
+    LuaSharding *u = lua_newuserdatauv(L, sizeof *u, 0);
+    *u = *s;
+    luaL_setmetatable(L, VALUE_SHARDING);
+}
+
+static _Noreturn void unknown_axis(lua_State *L, Host *h, const char *who, const Mesh *m,
+                                   const char *name) {
+    const char *near = NULL;
+    int most = (int)strlen(name) / 2;
+    for (int i = 0; i < m->naxes; i++)
+        if (str_distance(name, m->name[i]) <= most) {
+            near = m->name[i];
+            most = str_distance(name, near) - 1;
+        }
+    Str *s = state_text(h);
+    mesh_print(m, s);
+    if (near) str_fmt(s, "; did you mean '%s'?", near);
+    state_error(L, E_SPEC, "%s: axis '%s' is not an axis of %s", who, name, str_of(s));
+}
+
+/* Only an explicit axis can be unreduced or reduced: the types know no other. */
+static void check_set(lua_State *L, Host *h, const char *who, const Mesh *m, const char *what,
+                      const SpecEntry *set) {
+    for (int k = 0; k < set->n; k++) {
+        int axis = mesh_axis(m, set->axis[k]);
+        if (axis < 0) unknown_axis(L, h, who, m, set->axis[k]);
+        if (m->type[axis] != AXIS_EXPLICIT)
+            state_error(L, E_SPEC,
+                        "%s: axis '%s' is %s, but is not explicit in the mesh; make it so: "
+                        "axis_types = {%s = \"explicit\"}",
+                        who, set->axis[k], what, set->axis[k]);
+    }
+}
+
+void value_check_spec(lua_State *L, Host *h, const char *who, const Mesh *m, const Spec *spec) {
+    uint32_t used = 0;
+    for (int d = 0; d < spec->n; d++)
+        for (int k = 0; k < spec->entry[d].n; k++) {
+            const char *name = spec->entry[d].axis[k];
+            int axis = mesh_axis(m, name);
+            if (axis < 0) unknown_axis(L, h, who, m, name);
+            if (used >> axis & 1)
+                state_error(L, E_SPEC,
+                            "%s: duplicate entries for axis '%s'; an axis splits one dim of a "
+                            "tensor",
+                            who, name);
+            used |= 1u << axis;
+        }
+    check_set(L, h, who, m, "unreduced", &spec->unreduced);
+    check_set(L, h, who, m, "reduced", &spec->reduced);
+}
+
+LuaSharding value_sharding(lua_State *L, Host *h, int index) {
+    LuaSharding *u = luaL_testudata(L, index, VALUE_SHARDING);
+    if (u) return (LuaSharding){value_mesh_now(h, u->mesh), u->spec, u->device};
+    if (!luaL_testudata(L, index, VALUE_SPEC))
+        state_error(L, E_SPEC, "expected a NamedSharding or a P, got %s",
+                    value_type_name(L, index));
+    if (!h->mesh)
+        state_error(L, E_MESH,
+                    "a bare P requires a mesh in context; use NamedSharding(mesh, P(...)), or call "
+                    "this inside mesh:with(rules, fn)");
+    const Spec *spec = value_spec(L, index);
+    value_check_spec(L, h, "P", h->mesh, spec);
+    return (LuaSharding){h->mesh, spec, 0};
+}
+
+const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Dims *dims,
+                           const char *what) {
+    if (!s->mesh) return NULL;
+    Layout l;
+    state_check(L, h, layout_bind(&h->cx, value_mesh_now(h, s->mesh), s->spec, dims, what, &l));
+    const Layout *interned = layout_of(&h->cx, &l);
+    if (!interned) state_check(L, h, err_nomem(&h->cx, "a layout"));
+    return interned;
+}
+
+const Type *value_type_now(lua_State *L, Host *h, const Type *t, const char *what) {
+    if (!t->layout || t->layout->mesh != h->mesh_from) return t;
+    LuaSharding s = {h->mesh_to, layout_spec(&h->cx, t->layout, &t->dims), 0};
+    if (!s.spec) state_check(L, h, err_nomem(&h->cx, "a P"));
+    const Layout *l = value_layout(L, h, &s, &t->dims, what);
+    t = type_with_layout(&h->cx, t, l);
+    if (!t) state_check(L, h, err_nomem(&h->cx, "a type"));
+    return t;
+}
+
+/* ---- plain values ---- */
+
+const char *value_type_name(lua_State *L, int index) {
+    const char *name = luaL_typename(L, index);
+    if (lua_type(L, index) != LUA_TUSERDATA || !luaL_getmetafield(L, index, "__name")) return name;
+    if (lua_type(L, -1) == LUA_TSTRING) name = lua_tostring(L, -1); /* the metatable keeps it */
+    lua_pop(L, 1);
+    return short_name(name);
+}
+
+static _Noreturn void unexpected(lua_State *L, int index, const char *what, const char *wanted) {
+    state_error(L, E_VALUE, "%s: expected %s, got %s", what, wanted, value_type_name(L, index));
+}
+
+lua_Integer value_integer(lua_State *L, int index, const char *what) {
+    int whole;
+    if (lua_type(L, index) != LUA_TNUMBER) unexpected(L, index, what, "a whole number");
+    lua_Integer x = lua_tointegerx(L, index, &whole);
+    if (!whole)
+        state_error(L, E_VALUE, "%s: %.14g is not a whole number", what, lua_tonumber(L, index));
+    return x;
+}
+
+int32_t value_int32(lua_State *L, int index, const char *what) {
+    lua_Integer x = value_integer(L, index, what);
+    if (x < INT32_MIN || x > INT32_MAX)
+        state_error(L, E_VALUE, "%s: %lld is out of range", what, (long long)x);
+    return (int32_t)x;
+}
+
+int32_t value_dim(lua_State *L, int index, const char *what) {
+    int32_t d = value_int32(L, index, what);
+    if (d < 1 || d > MAX_RANK)
+        state_error(L, E_SHAPE, "%s: dim %d; tensors have at most %d dims", what, (int)d, MAX_RANK);
+    return d - 1;
+}
+
+lua_Number value_number(lua_State *L, int index, const char *what) {
+    if (lua_type(L, index) != LUA_TNUMBER) unexpected(L, index, what, "a number");
+    return lua_tonumber(L, index);
+}
+
+const char *value_string(lua_State *L, int index, size_t *n, const char *what) {
+    if (lua_type(L, index) != LUA_TSTRING) unexpected(L, index, what, "a string");
+    return lua_tolstring(L, index, n);
+}
+
+void value_check_type(lua_State *L, int index, int type, const char *what) {
+    if (lua_type(L, index) == type) return;
+    unexpected(L, index, what, lua_pushfstring(L, "a %s", lua_typename(L, type)));
+}
+
+void *value_udata(lua_State *L, int index, const char *type) {
+    void *u = luaL_testudata(L, index, type);
+    if (!u)
+        state_error(L, E_VALUE, "expected a %s, got %s", type + strlen("meshlua."),
+                    value_type_name(L, index));
+    return u;
+}
+
+DType value_dtype(lua_State *L, int index) {
+    const char *name = value_string(L, index, NULL, "dtype");
+    int d = dtype_of(name);
+    if (d < 0)
+        state_error(L, E_DTYPE,
+                    "unknown dtype '%s'; there are bool, uint8, uint32, int32, int64, bfloat16, "
+                    "float16, float32, float64",
+                    name);
+    return (DType)d;
+}
+
+Dims value_dims(lua_State *L, int index, int add, const char *what) {
+    Dims d = {0};
+    index = lua_absindex(L, index);
+    if (!lua_istable(L, index))
+        state_error(L, E_VALUE, "%s: expected a list of whole numbers, got %s", what,
+                    value_type_name(L, index));
+    lua_Unsigned n = lua_rawlen(L, index);
+    if (n > MAX_RANK)
+        state_error(L, E_SHAPE, "%s: %lld entries; tensors have at most %d dims", what,
+                    (long long)n, MAX_RANK);
+    for (lua_Unsigned i = 1; i <= n; i++) {
+        int whole;
+        lua_rawgeti(L, index, (lua_Integer)i);
+        lua_Integer x = lua_tointegerx(L, -1, &whole);
+        if (!whole || lua_type(L, -1) != LUA_TNUMBER)
+            state_error(L, E_VALUE, "%s: entry %d is not a whole number", what, (int)i);
+        if (x < -DIMS_MOST || x > DIMS_MOST)
+            state_error(L, E_VALUE, "%s: entry %d is %lld; no tensor is that large", what, (int)i,
+                        (long long)x);
+        lua_pop(L, 1);
+        dims_push(&d, x + add);
+    }
+    return d;
+}
+
+void value_push_dims(lua_State *L, const Dims *d, int add) {
+    lua_createtable(L, d->rank, 0);
+    for (int i = 0; i < d->rank; i++) {
+        lua_pushinteger(L, d->at[i] + add);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+void value_set_number(lua_State *L, const char *name, double x) {
+    lua_pushnumber(L, x);
+    lua_setfield(L, -2, name);
+}
+
+void value_set_integer(lua_State *L, const char *name, lua_Integer x) {
+    lua_pushinteger(L, x);
+    lua_setfield(L, -2, name);
+}
+
+void value_set_string(lua_State *L, const char *name, const char *s) {
+    lua_pushstring(L, s);
+    lua_setfield(L, -2, name);
+}
