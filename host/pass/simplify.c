@@ -1,6 +1,6 @@
 /* simplify.c - dead code, folding by the ops' own rules, and equal nodes made one. */
 #include "ir/copy.h"
-#include "pass/constraint.h"
+#include "pass/layout/constraint.h"
 #include "op/op.h"
 #include "pass/pass.h"
 

@@ -16,7 +16,7 @@
  * stands for one of those along dim 1 of %1), axes (batch: for what vmap puts the examples on).
  * Lines that begin with # are remarks. --bless writes what comes out into the files: read it. */
 #include "op/op.h"
-#include "pass/comm.h"
+#include "pass/comm/comm.h"
 #include "pass/pass.h"
 #include "plan_text.h"
 

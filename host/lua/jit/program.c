@@ -2,7 +2,7 @@
  * run in pieces. It owns the trace's graph; of the arguments it keeps the objects. */
 #include "lua/jit/jit.h"
 #include "lua/jit/plan_info.h"
-#include "pass/origin.h"
+#include "pass/layout/origin.h"
 
 #include <string.h>
 

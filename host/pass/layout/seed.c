@@ -1,0 +1,79 @@
+#include "pass/layout/seed.h"
+#include "op/op.h"
+#include "pass/layout/flow.h"
+#include "ir/explicit.h"
+
+/* What was written about the value: a parameter's layout, a constraint's, that of a global value
+ * which leaves manual axes; NULL: nothing. */
+static const Layout *written(const Graph *g, Val v) {
+    const Node *n = graph_def(g, v);
+    uint32_t flags = graph_opdef(g, n)->flags;
+    bool enters = true;
+    const Layout *outside = NULL;
+    if (graph_opdef(g, n)->manual) outside = graph_opdef(g, n)->manual(n->attr, &enters);
+    if (!enters) return outside;
+    if (flags & OPF_CONSTRAINT) return *(const Layout *const *)n->attr;
+    return flags & OPF_PARAM ? graph_type(g, v)->layout : NULL;
+}
+
+/* What the type says of the explicit axes stays as it is, and they go nowhere else. */
+static void seed_explicit(const Graph *g, Val v, Layout *l) {
+    const Type *t = graph_type(g, v);
+    uint32_t axes = explicit_axes_of(g->mesh, t->layout);
+    if (!axes || graph_opdef(g, graph_def(g, v))->flags & OPF_PARAM) return;
+    Layout view;
+    explicit_view(t, g->mesh, axes, &view);
+    l->replicated |= (uint8_t)axes;
+    l->partial = view.partial;
+    l->partial_kind = view.partial_kind;
+    l->reduced = view.reduced;
+    for (int d = 0; d < l->rank; d++)
+        if (l->dim[d].open && !l->dim[d].axes.n) l->dim[d].axes = view.dim[d].axes;
+}
+
+void seed_all(const Graph *g, Layout *layout) {
+    for (Val v = 1; v < g->value.n; v++) {
+        Layout *l = &layout[v];
+        const OpDef *def = graph_opdef(g, graph_def(g, v));
+        bool param = def->flags & OPF_PARAM && graph_def(g, v)->region == 0;
+        bool closed = param || written(g, v);
+        layout_init(l, g->mesh, graph_type(g, v)->dims.rank);
+        for (int d = flow_is_stack(g, v); d < l->rank; d++) l->dim[d].open = !closed;
+        l->replicated =
+            (uint8_t)mode_of(graph_type(g, v)).manual; /* dims have none of these left */
+        seed_explicit(g, v, l);
+    }
+}
+
+void seed_written(const Graph *g, Layout *layout, int priority, bool state, int32_t *changed,
+                  int32_t now) {
+    for (Val v = 1; v < g->value.n; v++) {
+        const Layout *w = written(g, v);
+        if (!w || op_is_state(graph_def(g, v)) != state) continue;
+        Layout *l = &layout[v], asked = *w;
+        layout_drop_ones(&asked); /* they split nothing, and would be found free again and again */
+        l->replicated = (uint8_t)(asked.replicated | mode_of(graph_type(g, v)).manual);
+        l->partial = asked.partial;
+        l->partial_kind = asked.partial_kind;
+        l->reduced = asked.reduced;
+        l->manual = asked.manual;
+        l->vary = asked.vary;
+        for (int d = 0; d < l->rank; d++) {
+            if (asked.dim[d].priority == priority) l->dim[d] = asked.dim[d];
+            if (asked.dim[d].priority > priority)
+                l->replicated |= (uint8_t)axes_mask(&asked.dim[d].axes);
+        }
+        seed_explicit(g, v, l);
+        changed[v] = now;
+    }
+}
+
+int seed_last_priority(const Graph *g) {
+    int last = 0;
+    for (Val v = 1; v < g->value.n; v++) {
+        const Layout *w = written(g, v);
+        for (int d = 0; w && d < w->rank; d++)
+            if (w->dim[d].priority > last) last = w->dim[d].priority;
+    }
+    return last;
+}

@@ -1,0 +1,124 @@
+/* partition_control.c - nodes that own regions. Each way in or out has one layout: a carry's is
+ * that of its parameter, so that every iteration finds it as the one before left it; what goes in,
+ * comes back or comes out otherwise is resharded there. */
+#include "pass/partition/partition.h"
+
+#include "op/op.h"
+#include "pass/layout/origin.h"
+#include "pass/partition/reshard.h"
+
+#include <string.h>
+
+/* The layout of a way: inside the regions, or (`outside`) of the stack of what is inside. */
+static Layout layout_of_way(const Partition *p, const Node *n, const Flow *f, bool outside) {
+    const Region *r = &p->g->region.at[n->body[0]];
+    Layout l, inner;
+    bool cut = false;
+    if (f->param >= 0) {
+        l = p->layout[r->param.at[f->param]];
+    } else if (f->out >= 0) {
+        l = p->layout[n->out + f->out];
+        cut = f->stacked;
+    } else if (f->result >= 0) {
+        l = p->layout[r->result.at[f->result]];
+    } else {
+        l = p->layout[n->in[f->in]];
+    }
+    l.partial = 0;
+    inner = l;
+    if (cut) {
+        inner.rank--;
+        for (int d = 0; d < inner.rank; d++) inner.dim[d] = l.dim[d + 1];
+        memset(&inner.dim[inner.rank], 0, sizeof inner.dim[0]);
+    }
+    return outside && f->stacked ? layout_stack(&inner) : inner;
+}
+
+/* The local value of v, in layout `to`. */
+static Val brought(Partition *p, const Node *n, const Flow *f, Val v, const Layout *to) {
+    const Layout *from = &p->layout[v];
+    const Node *def = graph_def(p->g, v);
+    if (partition_same(from, to)) return p->local[v];
+    if (graph_opdef(p->g, def)->flags & OPF_SOURCE) return partition_source(p, def, to);
+    return partition_moved(p, n, origin_flow(p->g, n, v, f, from, to), p->local[v],
+                           &graph_type(p->g, v)->dims, from, to);
+}
+
+/* The parameters of a region: in the layout of their way, and as the region wants them. */
+static void add_params(Partition *p, const Node *n, int32_t region) {
+    const Graph *g = p->g;
+    const OpDef *def = graph_opdef(g, n);
+    Flow f;
+    for (int k = 0; k < g->region.at[region].param.n && !p->b.err; k++) {
+        int i = 0;
+        while (def->flow(n, i, &f) && f.param != k) i++;
+        Val v = g->region.at[region].param.at[k];
+        Layout way = layout_of_way(p, n, &f, false);
+        const Type *type = partition_type(p, graph_type(g, v), &way);
+        if (type)
+            p->local[v] = build_param(&p->b, graph_def(g, v)->op, graph_def(g, v)->attr, type);
+    }
+    for (int i = 0; !p->b.err && def->flow(n, i, &f); i++) {
+        if (f.param < 0) continue;
+        Val v = g->region.at[region].param.at[f.param];
+        Layout way = layout_of_way(p, n, &f, false);
+        if (partition_same(&way, &p->layout[v]) || !p->uses[v]) continue;
+        p->local[v] = partition_moved(p, n, origin_flow(g, n, v, &f, &way, &p->layout[v]),
+                                      p->local[v], &graph_type(g, v)->dims, &way, &p->layout[v]);
+    }
+}
+
+Err partition_enter(Partition *p, int32_t region) {
+    if (p->region[region] < 0) {
+        p->region[region] = build_region(&p->b);
+        p->b.region = p->region[region];
+        if (!p->b.err) add_params(p, graph_node(p->g, p->g->region.at[region].owner), region);
+    }
+    p->b.region = p->region[region];
+    return p->b.err;
+}
+
+Err partition_control(Partition *p, const Node *n) {
+    const Graph *g = p->g;
+    const OpDef *def = graph_opdef(g, n);
+    Val *in = ARENA_ARRAY(&p->arena, Val, n->nin + 1);
+    const Type **types = ARENA_ARRAY(&p->arena, const Type *, n->nout + 1);
+    int32_t *body = ARENA_ARRAY(&p->arena, int32_t, n->nbody + 1);
+    Layout *out = ARENA_ARRAY(&p->arena, Layout, n->nout + 1);
+    if (!in || !types || !body || !out) return partition_no_memory(p);
+    Flow f;
+    for (int i = 0; def->flow(n, i, &f) && !p->b.err; i++) {
+        Layout way = layout_of_way(p, n, &f, true);
+        if (f.in >= 0) in[f.in] = brought(p, n, &f, n->in[f.in], &way);
+        if (f.out < 0) continue;
+        out[f.out] = way;
+        types[f.out] = partition_type(p, graph_type(g, n->out + f.out), &way);
+    }
+    for (int k = 0; k < n->nbody; k++) {
+        TRY(partition_enter(p, n->body[k]));
+        body[k] = p->region[n->body[k]];
+        for (int i = 0, result = 0; def->flow(n, i, &f); i++) {
+            if (f.result < 0) continue;
+            ASSERT(f.result == result++, "%s: results out of order", def->name);
+            Layout way = layout_of_way(p, n, &f, false);
+            Val v = g->region.at[n->body[k]].result.at[f.result];
+            build_result(&p->b, brought(p, n, &f, v, &way));
+        }
+    }
+    TRY(partition_enter(p, n->region));
+    Build at = build_at(&p->b, g, n);
+    Val v = build_typed(&at, n->op, in, n->nin, n->attr, n->nout, types, body, n->nbody);
+    if (v && n->clone) build_set_clone(&at, v, n->clone);
+    build_fail(&p->b, at.err);
+    for (int i = 0; i < n->nout && !p->b.err; i++) {
+        const Layout *want = &p->layout[n->out + i];
+        p->local[n->out + i] = v + i;
+        if (partition_same(&out[i], want) || !p->uses[n->out + i]) continue;
+        def->flow(n, 0, &f);
+        for (int k = 0; def->flow(n, k, &f) && f.out != i;) k++;
+        p->local[n->out + i] =
+            partition_moved(p, n, origin_flow(g, n, n->out + i, &f, &out[i], want), v + i,
+                            &graph_type(g, n->out + i)->dims, &out[i], want);
+    }
+    return p->b.err;
+}

@@ -1,0 +1,17 @@
+#include "pass/partition/plant.h"
+
+#include "op/op.h"
+
+void plant_offsets(const Ctx *cx, const Node *n, Offset *offset, int noffset) {
+    for (int i = 0; n->op == cx->planted && i < noffset; i++) offset[i].unit /= 2;
+}
+
+Val plant_result(Build *b, const Node *n, Val v, uint32_t axes) {
+    int32_t parts = mesh_product(b->g->mesh, axes);
+    if (b->err || !v || n->op != b->g->cx->planted || parts == 1) return v;
+    DType dtype = op_dtype(b, v);
+    if (dtype == DT_BOOL) return op1(b, OP_BITNOT, v);
+    Dims dims = op_dims(b, v);
+    Scalar times = dtype_is_float(dtype) ? scalar_float(parts) : scalar_int(parts);
+    return op2(b, OP_MUL, v, op_full(b, dtype, &dims, times));
+}

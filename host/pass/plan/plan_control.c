@@ -1,0 +1,237 @@
+/* plan_control.c - a node that owns regions as a LOOP or BRANCH step and the steps of its bodies.
+ *
+ * A parameter of a body is the outer value itself, or its slice; a carry has a buffer of its own,
+ * which lives through the loop. Results of a body are made where they are wanted outside: in the
+ * carry's buffer (as soon as its old value is not needed), in the slice of the stack, in what a
+ * branch gives. What could not be made there is copied at the end of the body. */
+#include "pass/plan/plan_build.h"
+
+#include <string.h>
+
+/* One way in or out. */
+typedef struct Way {
+    Flow f;
+    BuildValue outer; /* the operand, the carry, or the result */
+    BuildValue inner; /* what a body has to do with: outer, or its slice */
+} Way;
+
+typedef struct Control {
+    PlanBuild *p;
+    const Node *n;
+    ControlInfo info;
+    Way *way;
+    int32_t nway, loop;
+} Control;
+
+static bool same_place(const BuildValue *a, const BuildValue *b) {
+    if (a->buffer != b->buffer || a->offset != b->offset || a->noffset || b->noffset ||
+        a->nslice != b->nslice)
+        return false;
+    for (int i = 0; i < a->nslice; i++)
+        if (a->per_slice[i].loop != b->per_slice[i].loop ||
+            a->per_slice[i].bytes != b->per_slice[i].bytes)
+            return false;
+    for (int d = 0; d < a->type->dims.rank; d++)
+        if (a->type->dims.at[d] > 1 && a->strides[d] != b->strides[d]) return false;
+    return true;
+}
+
+/* The slice of a stack that the loop has come to. */
+static void slice(Control *c, const BuildValue *stack, BuildValue *out) {
+    PlanBuild *p = c->p;
+    PlanStride *all = ARENA_ARRAY(p->arena, PlanStride, stack->nslice + 1);
+    *out = *stack;
+    out->type = type_slice(p->g->cx, stack->type);
+    if (!all || !out->type) {
+        plan_build_no_memory(p);
+        return;
+    }
+    int rank = out->type->dims.rank;
+    for (int d = 0; d < rank; d++) out->strides[d] = stack->strides[d + 1];
+    if (stack->nslice) memcpy(all, stack->per_slice, sizeof *all * (size_t)stack->nslice);
+    memset(&all[stack->nslice], 0, sizeof *all); /* no byte of a plan is undefined */
+    all[stack->nslice].bytes = stack->strides[0];
+    all[stack->nslice].loop = c->loop;
+    out->per_slice = all;
+    out->nslice = stack->nslice + 1;
+}
+
+/* Counts the node's operands by buffer (by: 1), or forgets them (-1). */
+static void count_readers(const Control *c, int32_t by) {
+    for (int32_t i = 0; i < c->n->nin; i++) c->p->readers[c->p->value[c->n->in[i]].buffer] += by;
+}
+
+/* A buffer that a loop writes, beginning with the operand: the operand's own if nobody needs it,
+ * which includes the other operands. */
+static void begin_carry(Control *c, Way *w, const Type *type) {
+    PlanBuild *p = c->p;
+    const BuildValue *from = &p->value[c->n->in[w->f.in]];
+    w->outer = *from;
+    w->outer.type = type;
+    if (p->readers[from->buffer] == 1 && plan_can_take(p, from, type)) return;
+    plan_own_buffer(p, &w->outer, type, BUFFER_TEMP);
+    if (!p->err) plan_copy(p, c->n, from, &w->outer);
+}
+
+/* The values outside, before the step. */
+static void begin(Control *c, const OpDef *def) {
+    PlanBuild *p = c->p;
+    const Graph *g = p->g;
+    const Region *r = &g->region.at[c->n->body[0]];
+    Flow f;
+    while (def->flow(c->n, c->nway, &f)) c->nway++;
+    c->way = ARENA_ARRAY(p->arena, Way, c->nway + 1);
+    if (!c->way) plan_build_no_memory(p);
+    count_readers(c, 1);
+    for (int i = 0; i < c->nway && !p->err; i++) {
+        Way *w = &c->way[i];
+        def->flow(c->n, i, &w->f);
+        if (w->f.carried)
+            begin_carry(c, w, graph_type(g, r->param.at[w->f.param]));
+        else if (w->f.steers && !c->info.branch)
+            begin_carry(c, w, graph_type(g, r->result.at[w->f.result]));
+        else if (w->f.in >= 0)
+            w->outer = p->value[c->n->in[w->f.in]];
+        else
+            plan_own_buffer(p, &w->outer, graph_type(g, c->n->out + w->f.out), BUFFER_TEMP);
+        w->inner = w->outer;
+        if (!p->err && w->f.stacked) slice(c, &w->outer, &w->inner);
+    }
+    count_readers(c, -1);
+    if (!plan_build_room(p)) return;
+    for (int i = 0; i < c->nway; i++)
+        if (c->way[i].f.result >= 0) p->last_use[c->way[i].outer.buffer] = 0;
+}
+
+/* Parameters and places of results. */
+static void enter(Control *c, const Region *r) {
+    PlanBuild *p = c->p;
+    for (int i = 0; i < c->nway; i++) {
+        Way *w = &c->way[i];
+        if (w->f.param >= 0) {
+            Val v = r->param.at[w->f.param];
+            p->value[v] = w->inner;
+            p->value[v].type = graph_type(p->g, v);
+            if (w->f.carried) p->last_use[w->outer.buffer] = p->value_last[v];
+        } else if (w->f.result >= 0) {
+            p->last_use[w->outer.buffer] = 0;
+        }
+        if (w->f.result >= 0 && !p->place[r->result.at[w->f.result]])
+            p->place[r->result.at[w->f.result]] = &w->inner;
+    }
+}
+
+/* Counts the carries by buffer, or forgets them, as count_readers does. */
+static void count_carries(const Control *c, int32_t by) {
+    for (int i = 0; i < c->nway; i++)
+        if (c->way[i].f.carried) c->p->readers[c->way[i].outer.buffer] += by;
+}
+
+/* Does the value lie in what the copies into carries write? Also in its own carry, as a view: a
+ * copy from there would read what it has written. */
+static bool in_a_carry(const Control *c, const BuildValue *v) {
+    return c->p->readers[v->buffer] > 0;
+}
+
+/* What was not made where it is wanted is brought there; carries last, as they are operands, too.
+ */
+static void leave(Control *c, const Region *r) {
+    PlanBuild *p = c->p;
+    for (int i = 0; i < c->nway && !p->err; i++) {
+        Way *w = &c->way[i];
+        if (w->f.result < 0) continue;
+        Val v = r->result.at[w->f.result];
+        p->place[v] = NULL;
+        if (w->f.carried || same_place(&p->value[v], &w->inner)) continue;
+        plan_copy(p, c->n, &p->value[v], &w->inner);
+    }
+    BuildValue *from = ARENA_ARRAY(p->arena, BuildValue, c->nway + 1);
+    if (!from) plan_build_no_memory(p);
+    count_carries(c, 1);
+    for (int i = 0; i < c->nway && !p->err; i++) {
+        Way *w = &c->way[i];
+        if (!w->f.carried) continue;
+        from[i] = p->value[r->result.at[w->f.result]];
+        if (same_place(&from[i], &w->inner) || !in_a_carry(c, &from[i])) continue;
+        BuildValue saved;
+        plan_own_buffer(p, &saved, from[i].type, BUFFER_TEMP);
+        if (!p->err) plan_copy(p, c->n, &from[i], &saved);
+        from[i] = saved;
+    }
+    count_carries(c, -1);
+    for (int i = 0; i < c->nway && !p->err; i++) {
+        Way *w = &c->way[i];
+        if (w->f.carried && !same_place(&from[i], &w->inner))
+            plan_copy(p, c->n, &from[i], &w->inner);
+    }
+    plan_build_room(p);
+}
+
+/* The next iteration may read it. An inner span ends before the one around it does. */
+void plan_control_stretch(PlanBuild *p) {
+    int32_t *innermost = ARENA_ARRAY(p->arena, int32_t, p->step.n + 1);
+    if (!innermost) {
+        plan_build_no_memory(p);
+        return;
+    }
+    for (int32_t k = 1; k <= p->span.n; k++)
+        for (int32_t i = p->span.at[k - 1].at; i <= p->span.at[k - 1].end; i++) innermost[i] = k;
+    for (int32_t b = 0; b < p->buffer.n; b++) {
+        BuildBuffer *buf = &p->buffer.at[b];
+        int32_t k = buf->last < p->step.n ? innermost[buf->last] : 0;
+        for (; k && p->span.at[k - 1].at >= buf->first; k = p->span.at[k - 1].parent)
+            buf->last = p->span.at[k - 1].end;
+    }
+}
+
+/* The steps of body k of the node. */
+static void plan_body(Control *c, int k, int32_t *count) {
+    PlanBuild *p = c->p;
+    const Region *r = &p->g->region.at[c->n->body[k]];
+    int32_t first = p->step.n;
+    enter(c, r);
+    for (int32_t i = p->region_first[c->n->body[k]]; i && !p->err; i = p->region_next[i])
+        if (!(graph_opdef(p->g, graph_node(p->g, i))->flags & OPF_PARAM)) plan_node(p, i);
+    if (!p->err) leave(c, r);
+    *count = p->step.n - first;
+}
+
+void plan_control(PlanBuild *p, int32_t id, const OpDef *def) {
+    Control c = {.p = p, .n = graph_node(p->g, id)};
+    const Graph *g = p->g;
+    def->control(c.n->attr, &c.info);
+    if (!c.info.branch) c.loop = p->nloop++;
+    begin(&c, def);
+    int32_t around = p->within;
+    if (!VEC_PUSH(p->arena, &p->span, (BuildSpan){.at = p->step.n, .parent = around}))
+        plan_build_no_memory(p);
+    int32_t span = p->within = p->span.n;
+    BuildStep *s = p->err ? NULL : plan_add_step(p, c.n);
+    int32_t *body = ARENA_ARRAY(p->arena, int32_t, c.n->nbody);
+    if (!body) plan_build_no_memory(p);
+    if (!s || p->err) return;
+    s->kind = c.info.branch ? STEP_BRANCH : STEP_LOOP;
+    s->control = c.info;
+    s->loop = c.loop;
+    s->body = body;
+    s->nbody = c.n->nbody;
+    for (int i = 0; i < c.nway; i++)
+        if (c.way[i].f.steers && !plan_set_operands(p, s, &c.way[i].outer, 1, NULL, 0)) return;
+    double times = p->times;
+    if (!c.info.branch && c.info.trips >= 0) p->times *= (double)c.info.trips;
+    for (int k = 0; k < c.n->nbody && !p->err; k++) plan_body(&c, k, &body[k]);
+    p->times = times;
+    p->now = id;
+    p->within = around;
+    if (p->err) return;
+    p->span.at[span - 1].end = p->step.n - 1;
+    for (int i = 0; i < c.nway; i++) {
+        const Way *w = &c.way[i];
+        if (w->f.result >= 0 || w->f.steers || w->f.in >= 0)
+            p->buffer.at[w->outer.buffer].last = p->step.n - 1;
+        if (w->f.out < 0) continue;
+        p->value[c.n->out + w->f.out] = w->outer;
+        p->value[c.n->out + w->f.out].type = graph_type(g, c.n->out + w->f.out);
+        p->last_use[w->outer.buffer] = 0;
+    }
+}
