@@ -1,4 +1,4 @@
-/* join.c - tensors with more around them: pad and concat. Unlike the views of movement.c, these
+/* pad_concat.c - tensors with more around them: pad and concat. Unlike the views of movement.c, these
  * copy.
  */
 #include "op/op.h"

@@ -1,4 +1,4 @@
-/* control.c - nodes that steer: parameters, variables, constraints, barriers, fused regions. */
+/* marker.c - nodes that steer: parameters, variables, constraints, barriers, fused regions. */
 #include "op/op.h"
 
 static const AttrField param_fields[] = {ATTR_FIELD(ParamAttr, ATTR_INT, index),

@@ -1,4 +1,4 @@
-/* source.c - values made from nothing, or from a key and the index. They cost nothing to repeat, so
+/* create.c - values made from nothing, or from a key and the index. They cost nothing to repeat, so
  * passes copy them per use, and each device makes its own part. */
 #include "op/op.h"
 
