@@ -1,5 +1,5 @@
 /* full.h - the words of the full text form of a graph, which says everything that passes read:
- * what print.c adds to the short form that people read. parse.c reads both.
+ * what graph_print.c adds to the short form that people read. graph_parse.c reads both.
  *
  * A name that is no identifier is quoted; so is every string. `m` is the mesh of the graph: a
  * layout of another one says so. */
@@ -31,7 +31,7 @@ void full_loc(const Loc *loc, Str *s);
 void full_reason(const Reason *r, const Mesh *m, Str *s);
 void full_span(const Span *span, Str *s); /* a line of its own */
 
-/* The words of enums, NULL-terminated; parse.c reads the same. */
+/* The words of enums, NULL-terminated; graph_parse.c reads the same. */
 extern const char *const full_partial_words[],
     *const full_origin_words[], *const full_save_words[], *const full_axis_words[];
 

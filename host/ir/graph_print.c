@@ -1,7 +1,7 @@
-/* print.c - the text form of a graph: one line per node,
+/* graph_print.c - the text form of a graph: one line per node,
  *   %3 = matmul %1 %2 {...} : float32[64@data,2048@model]  ; mlp.lua:12 (h.3.mlp.up)
  * regions indented in braces after the node that owns them. The short form is for people; the full
- * one (full.h) leaves nothing out, and parse.c reads it back as the same graph. */
+ * one (full.h) leaves nothing out, and graph_parse.c reads it back as the same graph. */
 #include "ir/full.h"
 #include "ir/graph.h"
 
