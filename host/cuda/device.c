@@ -1,4 +1,4 @@
-/* cuda.c - the library meshlua_cuda.so: GPUs behind the table of run/gpu/device.h. */
+/* device.c - the library meshlua_cuda.so: GPUs behind the table of run/gpu/device.h. */
 #include "cuda/api.h"
 #include "cuda/compile.h"
 #include "cuda/gpu.h"
