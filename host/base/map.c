@@ -1,10 +1,5 @@
 #include "base/map.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-#include <string.h>
-
 #ifdef MESHLUA_CHECKED
 enum { FIRST = 2 };
 #else
@@ -49,14 +44,4 @@ bool map_add(Arena *a, Map *m, uint64_t hash, int32_t value) {
 void map_clear(Map *m) {
     for (int32_t i = 0; i < m->cap; i++) m->value[i] = -1;
     m->n = 0;
-}
-
-uint64_t hash_bytes(uint64_t h, const void *p, size_t size) {
-    return XXH3_64bits_withSeed(p, size, h);
-}
-uint64_t hash_u64(uint64_t h, uint64_t x) {
-    return hash_bytes(h, &x, sizeof x);
-}
-uint64_t hash_str(uint64_t h, const char *s) {
-    return hash_bytes(h, s, strlen(s) + 1);
 }

@@ -4,6 +4,7 @@
 #define MESHLUA_MAP_H
 
 #include "base/arena.h"
+#include "base/hash.h"
 
 typedef struct Map {
     uint64_t *hash;
@@ -18,10 +19,5 @@ int32_t map_find(const Map *m, uint64_t hash, MapEq *eq, const void *ud, const v
 /* Adds (does not look for an equal one first); false when out of memory. */
 bool map_add(Arena *a, Map *m, uint64_t hash, int32_t value);
 void map_clear(Map *m);
-
-/* XXH3, seeded with `h`: chain calls to hash several things. */
-uint64_t hash_bytes(uint64_t h, const void *p, size_t size);
-uint64_t hash_u64(uint64_t h, uint64_t x);
-uint64_t hash_str(uint64_t h, const char *s);
 
 #endif

@@ -20,7 +20,8 @@ static bool same_id(const void *ud, const void *probe, int32_t value) {
     return p->value.at[value].id == *(const int32_t *)probe;
 }
 
-ParseValue *parse_find(Parse *p, Val id) {
+/* The value of this number; NULL: there is none. */
+static ParseValue *find_value(Parse *p, Val id) {
     int32_t i = map_find(&p->values, hash_u64(0, (uint64_t)id), same_id, p, &id);
     return i < 0 ? NULL : &p->value.at[i];
 }
@@ -28,7 +29,7 @@ ParseValue *parse_find(Parse *p, Val id) {
 static void add_value(Parse *p, const char *at, ParseValue v) {
     if (v.id <= 0)
         parse_fail_at(p, at, "expected a value's number from 1 on");
-    else if (parse_find(p, v.id))
+    else if (find_value(p, v.id))
         parse_fail_at(p, at, "expected a value that is not made yet (%%%d is)", (int)v.id);
     else if (!map_add(&p->arena, &p->values, hash_u64(0, (uint64_t)v.id), p->value.n) ||
              !VEC_PUSH(&p->arena, &p->value, v))
@@ -40,7 +41,7 @@ static Val read_use(Parse *p, int32_t region) {
     parse_blanks(p);
     const char *at = p->at;
     Val id = parse_value(p);
-    const ParseValue *v = p->err ? NULL : parse_find(p, id);
+    const ParseValue *v = p->err ? NULL : find_value(p, id);
     if (!v)
         parse_fail_at(p, at, "expected a value that is made before");
     else if (p->node.at[v->node].region != region)
@@ -232,7 +233,7 @@ static void number_regions(Parse *p) {
 }
 
 static Val made(Parse *p, Val id) {
-    const ParseValue *v = parse_find(p, id);
+    const ParseValue *v = find_value(p, id);
     return v ? v->made : 0;
 }
 
@@ -247,7 +248,7 @@ static void finish_node(Parse *p, Build *b, const ParseNode *n, Val v) {
         node->noffset = n->offset.n;
         if (!node->offset) build_fail(b, err_nomem(p->cx, "a graph"));
     }
-    for (int i = 0; i < n->nout; i++) parse_find(p, n->id + i)->made = v + i;
+    for (int i = 0; i < n->nout; i++) find_value(p, n->id + i)->made = v + i;
 }
 
 static void build_node(Parse *p, Graph *g, const ParseNode *n) {

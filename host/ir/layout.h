@@ -7,18 +7,8 @@
 #ifndef MESHLUA_LAYOUT_H
 #define MESHLUA_LAYOUT_H
 
+#include "ir/axes.h"
 #include "ir/spec.h"
-
-/* A mesh axis, or a part of one: the axis seen as [pre, size, rest], this is `size`. A whole axis
- * has pre 1. Parts arise inside, when a dim is split by reshape; users never see or write them. */
-typedef struct AxisRef {
-    uint16_t axis, pre, size;
-} AxisRef;
-
-typedef struct AxisList {
-    uint16_t n;
-    AxisRef at[MAX_AXES]; /* major to minor */
-} AxisList;
 
 typedef struct LayoutDim {
     AxisList axes;
@@ -39,19 +29,6 @@ typedef struct Layout {
     uint8_t vary;       /* partitioned graphs, and manual axes: where local values may differ */
     LayoutDim dim[MAX_RANK];
 } Layout;
-
-bool axes_equal(const AxisList *a, const AxisList *b);
-/* Is `a` a prefix of `b`? A leading part of an axis is a prefix of it. */
-bool axes_is_prefix(const AxisList *a, const AxisList *b);
-int32_t axes_product(const AxisList *a);
-uint32_t axes_mask(const AxisList *a);
-bool axes_overlap(AxisRef a, AxisRef b);
-/* Appends, joining parts of one axis that follow each other. */
-void axes_push(AxisList *list, AxisRef r);
-AxisRef axes_whole(const Mesh *m, int axis);
-/* The coordinate of a device along the list, as one number, major axis first. */
-int32_t axes_index(const AxisList *list, const Mesh *m, const int32_t coord[MAX_AXES]);
-void axes_print(const AxisList *list, const Mesh *m, Str *s); /* "data", "(x,y)" */
 
 /* The same shards, without axes of size 1. */
 void layout_drop_ones(Layout *l);

@@ -93,7 +93,4 @@ void parse_comment(Parse *p, ParseNode *n);
 bool parse_source(Parse *p); /* lines behind the program; false: it is no such line */
 bool parse_span(Parse *p);
 
-/* The value of the text, or a fault in it; NULL. */
-ParseValue *parse_find(Parse *p, Val id);
-
 #endif

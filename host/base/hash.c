@@ -1,0 +1,16 @@
+#include "base/hash.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <string.h>
+
+uint64_t hash_bytes(uint64_t h, const void *p, size_t size) {
+    return XXH3_64bits_withSeed(p, size, h);
+}
+uint64_t hash_u64(uint64_t h, uint64_t x) {
+    return hash_bytes(h, &x, sizeof x);
+}
+uint64_t hash_str(uint64_t h, const char *s) {
+    return hash_bytes(h, s, strlen(s) + 1);
+}
