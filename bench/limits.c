@@ -2,8 +2,8 @@
  * copies and triads, the BLAS that is installed, and the loops that an engineer would write by hand
  * for a fused operation. A shared object, called by rows/ through ctypes; OpenMP has the threads.
  *
- * The loops are plain C that the compiler turns into vectors (-O3 -march=native -ffast-math): exp is
- * a polynomial, inlined, each row of a matrix is read once and stays in the first cache. Where a
+ * The loops are plain C that the compiler turns into vectors (-O3 -march=native -ffast-math): exp
+ * is a polynomial, inlined, each row of a matrix is read once and stays in the first cache. Where a
  * training step has a forward and a backward part they are two loops, as there is other work
  * between them. */
 #define _GNU_SOURCE
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #ifdef __SSE2__
-#include <immintrin.h>
+#    include <immintrin.h>
 #endif
 
 #if defined(__AVX512F__)
@@ -48,10 +48,11 @@ void limits_threads(int n) {
     omp_set_num_threads(n);
 }
 
-/* ---- arithmetic and memory ------------------------------------------------------------------------ */
+/* ---- arithmetic and memory
+ * ------------------------------------------------------------------------ */
 
-/* About that many multiply-adds, two FLOPs each, by every thread together; returns their exact FLOPs.
- * Enough chains that the latency of one hides behind the others. */
+/* About that many multiply-adds, two FLOPs each, by every thread together; returns their exact
+ * FLOPs. Enough chains that the latency of one hides behind the others. */
 double limits_fma(double flops) {
     enum { CHAINS = 16 };
     int threads = omp_get_max_threads();
@@ -138,13 +139,15 @@ void limits_triad(float *a, const float *b, const float *c, int64_t n, int strea
         stream(a, b, c, n, 0);
 }
 
-/* ---- BLAS ----------------------------------------------------------------------------------------- */
+/* ---- BLAS
+ * ----------------------------------------------------------------------------------------- */
 
-typedef void Sgemm(int, int, int, int, int, int, float, const float *, int, const float *, int, float,
-                   float *, int);
+typedef void Sgemm(int, int, int, int, int, int, float, const float *, int, const float *, int,
+                   float, float *, int);
 static Sgemm *sgemm;
 
-/* The name of the kernels that OpenBLAS chose (OPENBLAS_CORETYPE forces them), or NULL without it. */
+/* The name of the kernels that OpenBLAS chose (OPENBLAS_CORETYPE forces them), or NULL without it.
+ */
 const char *limits_blas(int threads) {
     void *lib = dlopen("libopenblas.so.0", RTLD_NOW);
     if (!lib) return NULL;
@@ -158,10 +161,12 @@ const char *limits_blas(int threads) {
 
 /* y[m,n] = a b: a is [m,k], or [k,m] where ta; b is [k,n], or [n,k] where tb. */
 void limits_gemm(float *y, const float *a, const float *b, int m, int n, int k, int ta, int tb) {
-    sgemm(101, ta ? 112 : 111, tb ? 112 : 111, m, n, k, 1.0f, a, ta ? m : k, b, tb ? k : n, 0.0f, y, n);
+    sgemm(101, ta ? 112 : 111, tb ? 112 : 111, m, n, k, 1.0f, a, ta ? m : k, b, tb ? k : n, 0.0f, y,
+          n);
 }
 
-/* ---- fused loops ---------------------------------------------------------------------------------- */
+/* ---- fused loops
+ * ---------------------------------------------------------------------------------- */
 
 /* exp to about 2 ulp (Cephes' polynomial), without a branch. */
 static inline float exp_of(float x) {
@@ -212,7 +217,8 @@ static void add_sums(float *to, float (*from)[MOST_COLUMNS], int threads, int64_
 }
 
 void limits_gelu_back(float *restrict dx, float *restrict dbias, const float *restrict x,
-                      const float *restrict bias, const float *restrict dy, int64_t rows, int64_t cols) {
+                      const float *restrict bias, const float *restrict dy, int64_t rows,
+                      int64_t cols) {
     int threads = 1;
 #pragma omp parallel
     {
@@ -236,8 +242,9 @@ void limits_gelu_back(float *restrict dx, float *restrict dbias, const float *re
 }
 
 /* mu and nu corrected for their start at zero; decay beside the gradient. */
-void limits_adamw(float *restrict p, const float *restrict g, float *restrict mu, float *restrict nu,
-                  int64_t n, float lr, float b1, float b2, float eps, float decay, int64_t step) {
+void limits_adamw(float *restrict p, const float *restrict g, float *restrict mu,
+                  float *restrict nu, int64_t n, float lr, float b1, float b2, float eps,
+                  float decay, int64_t step) {
     float c1 = 1 / (1 - powf(b1, (float)step)), c2 = 1 / (1 - powf(b2, (float)step));
 #pragma omp parallel for simd schedule(static)
     for (int64_t i = 0; i < n; i++) {
@@ -276,8 +283,8 @@ void limits_norm(float *restrict y, const float *restrict x, const float *restri
 }
 
 void limits_norm_back(float *restrict dx, float *restrict dscale, float *restrict dbias,
-                      const float *restrict x, const float *restrict scale, const float *restrict dy,
-                      int64_t rows, int64_t cols) {
+                      const float *restrict x, const float *restrict scale,
+                      const float *restrict dy, int64_t rows, int64_t cols) {
     int threads = 1;
 #pragma omp parallel
     {
@@ -343,10 +350,10 @@ void limits_softmax_back(float *restrict dx, const float *restrict y, const floa
     }
 }
 
-/* The mean over rows of -log softmax(x)[label], and where dx is not NULL its gradient: one pass over
- * each row while it is in the cache. */
-float limits_cross_entropy(float *restrict dx, const float *restrict x, const int32_t *restrict labels,
-                           int64_t rows, int64_t cols) {
+/* The mean over rows of -log softmax(x)[label], and where dx is not NULL its gradient: one pass
+ * over each row while it is in the cache. */
+float limits_cross_entropy(float *restrict dx, const float *restrict x,
+                           const int32_t *restrict labels, int64_t rows, int64_t cols) {
     float loss = 0;
 #pragma omp parallel for schedule(static) reduction(+ : loss)
     for (int64_t r = 0; r < rows; r++) {

@@ -375,7 +375,7 @@ static int prepare(lua_State *L) {
         state_connect(L, &join);
     }
     if (p->version) printf("meshlua %s  %s\n", MESHLUA_VERSION, LUA_RELEASE);
-    Err err = dump && !p->wrong ? ldebug_set_dump(state_of(L), dump) : E_OK;
+    Err err = dump && !p->wrong ? lib_debug_set_dump(state_of(L), dump) : E_OK;
     if (err && !p->dump) err_add(&state_of(L)->cx, " (%s)", env_row(ENV_DUMP)->name);
     state_check(L, state_of(L), err);
     if (p->profile && !p->wrong)

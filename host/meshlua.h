@@ -1,5 +1,5 @@
-/* meshlua.h - the one public symbol: `require "meshlua"` in the program, or in a stock lua5.4 that finds
- * meshlua.so. */
+/* meshlua.h - the one public symbol: `require "meshlua"` in the program, or in a stock lua5.4 that
+ * finds meshlua.so. */
 #ifndef MESHLUA_H
 #define MESHLUA_H
 

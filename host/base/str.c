@@ -84,7 +84,7 @@ const char *str_of(const Str *s) {
     return s->at ? s->at : "";
 }
 
-const char *bytes_text(double bytes, char buf[BYTES_TEXT]) {
+const char *str_bytes(double bytes, char buf[BYTES_TEXT]) {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     int u = 0;
     while (bytes >= 1024 && u < 5) {

@@ -40,6 +40,6 @@ static inline const char *str_s(int64_t n) {
 }
 /* A count of bytes for people: "1.50 MiB". Returns buf. */
 enum { BYTES_TEXT = 32 };
-const char *bytes_text(double bytes, char buf[BYTES_TEXT]);
+const char *str_bytes(double bytes, char buf[BYTES_TEXT]);
 
 #endif

@@ -51,7 +51,7 @@ typedef struct Headers {
 
 static void list_headers(Headers *h) {
     h->count = 0;
-    for (const SourceFile *f = source_embedded; f->name && h->count < MOST_FILES; f++) {
+    for (const SourceFile *f = embedded_device_code; f->name && h->count < MOST_FILES; f++) {
         h->text[h->count] = f->text;
         h->name[h->count++] = f->name;
     }

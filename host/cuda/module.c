@@ -108,7 +108,7 @@ static Modules *open_all(Cuda *c) {
     all->most_threads = cores < MOST_COMPILERS ? cores : MOST_COMPILERS;
     all->cache = c->cache;
     all->version = api_version(c->toolkit);
-    for (const SourceFile *f = source_embedded; f->name; f++) {
+    for (const SourceFile *f = embedded_device_code; f->name; f++) {
         cache_mix_text(&all->common, f->name);
         cache_mix_text(&all->common, f->text);
     }

@@ -8,7 +8,7 @@
 #define LAUNCH "//// launch "
 
 const char *source_file(const char *name) {
-    for (const SourceFile *f = source_embedded; f->name; f++)
+    for (const SourceFile *f = embedded_device_code; f->name; f++)
         if (strcmp(f->name, name) == 0) return f->text;
     return NULL;
 }

@@ -10,7 +10,7 @@ typedef struct SourceFile {
 } SourceFile;
 
 /* Generated from host/cuda/embedded.c.in; the list ends with a name of NULL. */
-extern const SourceFile source_embedded[];
+extern const SourceFile embedded_device_code[];
 
 /* The text of a file of kernels/cuda; NULL: there is none of that name. */
 const char *source_file(const char *name);

@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-Scalar scalar_int(int64_t i) {
+Scalar attr_scalar_int(int64_t i) {
     return (Scalar){i, (double)i};
 }
-Scalar scalar_float(double f) {
+Scalar attr_scalar_float(double f) {
     bool fits = f >= -9.2233720368547758e18 && f < 9.2233720368547758e18;
     return (Scalar){fits ? (int64_t)f : 0, f};
 }

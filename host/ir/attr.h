@@ -48,8 +48,8 @@ typedef struct IntList {
 /* NULL when out of memory. */
 const IntList *attr_list_of(Ctx *cx, const int32_t *at, int32_t n);
 
-Scalar scalar_int(int64_t i);
-Scalar scalar_float(double f);
+Scalar attr_scalar_int(int64_t i);
+Scalar attr_scalar_float(double f);
 
 bool attr_equal(const AttrField *fields, const void *a, const void *b);
 uint64_t attr_hash(const AttrField *fields, const void *a, uint64_t h);

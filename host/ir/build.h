@@ -16,9 +16,9 @@ typedef struct Build {
     bool local;      /* a partitioned graph: types are of one shard, vary is inferred */
     uint32_t manual; /* axes that are manual where the nodes stand, whatever their operands say */
     /* Explicit mode (ir/explicit.h). */
-    bool strict;        /* ambiguous layouts are errors: what a user writes */
-    uint8_t flipped;    /* axes that are not in the mode that the mesh gives them */
-    const Layout *want; /* how the result is wanted to lie, as a hint; NULL: nobody says */
+    bool strict;              /* ambiguous layouts are errors: what a user writes */
+    uint8_t flipped;          /* axes that are not in the mode that the mesh gives them */
+    const Layout *want;       /* how the result is wanted to lie, as a hint; NULL: nobody says */
     const Type *const *given; /* the results have the layouts of these types, or NULL */
     Err err;
 } Build;
@@ -32,8 +32,8 @@ Build build_at(const Build *b, const Graph *g, const Node *n);
 Val build_typed(Build *b, int op, const Val *in, int nin, const void *attr, int nout,
                 const Type *const *types, const int32_t *body, int nbody);
 /* A node like `n` (of any graph of the same Ctx): attributes, locations, offsets, clone, reason;
- * types are inferred anew except for OPF_TYPED, but results lie as those of `n`. Regions do not come
- * along: see copy.h. */
+ * types are inferred anew except for OPF_TYPED, but results lie as those of `n`. Regions do not
+ * come along: see copy.h. */
 Val build_like(Build *b, const Graph *from, const Node *n, const Val *in);
 Val build_param(Build *b, int param_op, const void *attr, const Type *type);
 /* Appends what is in `region` (of b->g) as if it were written here: its parameters are `args`;

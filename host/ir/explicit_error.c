@@ -112,7 +112,7 @@ static void put_choices(const Infer *f, const Choice *c, int n, Str *s) {
         put_layout(f, &c[i].layout, s);
         if (c[i].bytes > 0)
             str_fmt(s, " (%s%s%s per device)", c[i].how, *c[i].how ? ", " : "",
-                    bytes_text(c[i].bytes, buf));
+                    str_bytes(c[i].bytes, buf));
         else
             str_fmt(s, " (%s%snothing is sent)", c[i].how, *c[i].how ? ", " : "");
     }
@@ -220,7 +220,7 @@ static void put_reshard(const Infer *f, int t, const Layout *to, const char *how
     put_operand(f, t, s);
     str_put(s, ", ");
     put_layout(f, to, s);
-    str_fmt(s, ") (%s, %s per device)", how, bytes_text(bytes, buf));
+    str_fmt(s, ") (%s, %s per device)", how, str_bytes(bytes, buf));
 }
 
 Err explicit_error_whole(const Infer *f, int t, int dim) {

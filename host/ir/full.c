@@ -176,7 +176,7 @@ static bool same_bits(const Scalar *a, const Scalar *b) {
 
 /* The number of the dtype, and behind a bar the other of the two where it does not follow. */
 static void put_scalar(const Scalar *x, DType dtype, Str *s) {
-    Scalar from_f = scalar_float(x->f), from_i = scalar_int(x->i);
+    Scalar from_f = attr_scalar_float(x->f), from_i = attr_scalar_int(x->i);
     if (dtype_is_float(dtype)) {
         full_double(x->f, s);
         if (!same_bits(x, &from_f)) str_fmt(s, "|%lld", (long long)x->i);

@@ -3,8 +3,8 @@
  * What the text may leave out: attributes (zero; a parameter's index: its place), types (by the
  * op's shape rule), what of a layout is not seen, places and reasons. The first line may say
  * `local` (types of one shard) or `laid` (every type has a layout, even where nothing of it is
- * seen). Values may have any numbers: they give the nodes' order, as in what graph_print.c writes. A line
- * that begins with # is a remark. */
+ * seen). Values may have any numbers: they give the nodes' order, as in what graph_print.c writes.
+ * A line that begins with # is a remark. */
 #include "ir/parse.h"
 
 #include "ir/build.h"

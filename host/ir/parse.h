@@ -1,6 +1,6 @@
-/* parse.h - the state of a parse, shared by the files that read a graph's text: graph_parse.c (nodes and
- * regions), parse_word.c (words and numbers), parse_type.c (meshes, layouts, types), parse_attr.c
- * (attributes) and parse_note.c (what stands behind a semicolon, sources and spans).
+/* parse.h - the state of a parse, shared by the files that read a graph's text: graph_parse.c
+ * (nodes and regions), parse_word.c (words and numbers), parse_type.c (meshes, layouts, types),
+ * parse_attr.c (attributes) and parse_note.c (what stands behind a semicolon, sources and spans).
  *
  * Errors stick: after the first, the text reads as if it ended there, so that every loop ends and
  * only graph_parse looks at `err`. */

@@ -5,16 +5,16 @@
 static Scalar read_scalar(Parse *p, DType dtype) {
     Scalar x;
     if (dtype_is_float(dtype)) {
-        x = scalar_float(parse_double(p));
+        x = attr_scalar_float(parse_double(p));
         if (parse_take(p, "|")) x.i = parse_int(p, INT64_MIN, INT64_MAX, "an integer");
         return x;
     }
     if (parse_take(p, "true"))
-        x = scalar_int(1);
+        x = attr_scalar_int(1);
     else if (parse_take(p, "false"))
-        x = scalar_int(0);
+        x = attr_scalar_int(0);
     else
-        x = scalar_int(parse_int(p, INT64_MIN, INT64_MAX, "an integer"));
+        x = attr_scalar_int(parse_int(p, INT64_MIN, INT64_MAX, "an integer"));
     if (parse_take(p, "|")) x.f = parse_double(p);
     return x;
 }

@@ -150,5 +150,5 @@ void plan_print(const Plan *p, const Mesh *mesh, Str *s) {
     for (int32_t i = 0; i < p->results.n; i++)
         print_value(p, PLAN_LIST(p, int32_t, p->results)[i], s);
     str_fmt(s, "\n%d step%s, %.4g flops and %s of memory per device\n", p->steps.n,
-            str_s(p->steps.n), p->flops, bytes_text(p->peak_bytes, buf));
+            str_s(p->steps.n), p->flops, str_bytes(p->peak_bytes, buf));
 }

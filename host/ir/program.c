@@ -93,7 +93,7 @@ static void round_result(Emit *e, const Graph *g, Val v) {
     if (d == DT_BF16) program_set(e, v, program_op(e, KI_ROUND_BF16, KT_F32, r, 0));
     if (d == DT_F16) program_set(e, v, program_op(e, KI_ROUND_F16, KT_F32, r, 0));
     if (d == DT_U8) {
-        Scalar mask = scalar_int(255);
+        Scalar mask = attr_scalar_int(255);
         program_set(e, v, program_op(e, KI_AND, KT_I32, r, program_imm(e, DT_I32, &mask)));
     }
 }

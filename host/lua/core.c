@@ -19,28 +19,28 @@ static int open_core(lua_State *L) {
     where_open(L);
     usage_open(L);
     walk_open(L);
-    ltensor_open(L);
-    larray_open(L);
-    lbox_open(L);
-    lspec_open(L);
-    lmesh_open(L);
-    lranks_open(L);
-    lmanual_open(L);
-    lexplicit_open(L);
-    lcontext_open(L);
-    lops_open(L);
-    ltrace_open(L);
-    lregion_open(L);
-    lattempt_open(L);
-    lcontrol_open(L);
-    ltransform_open(L);
-    ljit_open(L);
-    lprogram_open(L);
-    ldata_open(L);
-    ltokens_open(L);
-    ldebug_open(L);
+    lib_open_tensor(L);
+    lib_open_array(L);
+    value_open_box(L);
+    lib_open_spec(L);
+    lib_open_mesh(L);
+    lib_open_ranks(L);
+    trace_open_manual(L);
+    trace_open_explicit(L);
+    lib_open_context(L);
+    lib_open_ops(L);
+    trace_open(L);
+    trace_open_region(L);
+    lib_open_attempt(L);
+    trace_open_control(L);
+    trace_open_transform(L);
+    jit_open(L);
+    jit_open_program(L);
+    lib_open_data(L);
+    lib_open_tokens(L);
+    lib_open_debug(L);
     plan_info_open(L);
-    lprofile_open(L);
+    lib_open_profile(L);
     stop_open(L);
     return 1;
 }
@@ -48,7 +48,7 @@ static int open_core(lua_State *L) {
 /* Loads an embedded module: its name is the upvalue. */
 static int load_embedded(lua_State *L) {
     const char *name = lua_tostring(L, lua_upvalueindex(1));
-    for (const EmbeddedFile *f = core_embedded; f->name; f++) {
+    for (const EmbeddedFile *f = embedded_modules; f->name; f++) {
         if (strcmp(f->name, name) != 0) continue;
         lua_pushfstring(L, "=%s", f->chunk);
         if (luaL_loadbufferx(L, f->text, strlen(f->text), lua_tostring(L, -1), "t") != LUA_OK)
@@ -65,7 +65,7 @@ static void preload(lua_State *L) {
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
     lua_pushcfunction(L, open_core);
     lua_setfield(L, -2, "meshlua.core");
-    for (const EmbeddedFile *f = core_embedded; f->name; f++) {
+    for (const EmbeddedFile *f = embedded_modules; f->name; f++) {
         if (strcmp(f->name, "meshlua") == 0) continue;
         lua_pushstring(L, f->name);
         lua_pushcclosure(L, load_embedded, 1);
@@ -84,7 +84,7 @@ enum { BEFORE_SILENT = 2 }; /* seconds; mpirun takes one to end the others */
 void core_abort(lua_State *L, int code, const char *text) {
     Host *h = state_of(L);
     if (!h) return;
-    link_fail(&h->rt.link, code, text);
+    transport_fail(&h->rt.transport, code, text);
     /* They have not met yet. Mostly all fail alike: the end of one that speaks ends this one. */
     if (text && h->rt.ranks.silent) sleep(BEFORE_SILENT);
 }
@@ -94,7 +94,7 @@ int luaopen_meshlua(lua_State *L) {
         core_prepare(L, NULL, &(RankFlags){.log_ranks = NULL});
         state_connect(L, &(JoinFlags){.name = NULL});
         const char *dump = env_get(ENV_DUMP);
-        if (dump) state_check(L, state_of(L), ldebug_set_dump(state_of(L), dump));
+        if (dump) state_check(L, state_of(L), lib_debug_set_dump(state_of(L), dump));
     }
     lua_pushliteral(L, "meshlua");
     lua_pushcclosure(L, load_embedded, 1);

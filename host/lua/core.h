@@ -9,7 +9,7 @@ typedef struct EmbeddedFile {
     const char *name, *chunk; /* "meshlua.nn", "meshlua/nn.lua" */
     const char *text;         /* NUL-terminated */
 } EmbeddedFile;
-extern const EmbeddedFile core_embedded[];
+extern const EmbeddedFile embedded_modules[];
 
 /* Opens the host with these devices (NULL: as the environment says); before the first require.
  * `ranks`: NULL where nothing will run, so that it does not matter which process this is. */
@@ -18,6 +18,6 @@ void core_prepare(lua_State *L, const char *devices, const RankFlags *ranks);
  * was printed). Returns where there are none. */
 void core_abort(lua_State *L, int code, const char *text);
 /* "STAGE[:FILE]" (debug.c) */
-Err ldebug_set_dump(Host *h, const char *text) MUST_CHECK;
+Err lib_debug_set_dump(Host *h, const char *text) MUST_CHECK;
 
 #endif

@@ -40,7 +40,7 @@ static int host_gc(lua_State *L) {
     h->trace = NULL;
     if (profile_has_run(&h->rt) && profile_stop(&h->rt))
         log_line(&h->cx, LOG_ERROR, "%s", h->cx.err.text);
-    cache_free(&h->plans);
+    plan_cache_free(&h->plans);
     runtime_free(&h->rt);
     stop_forget(h);
     alloc_free(&h->cx.alloc, h->entry, sizeof *h->entry * (size_t)h->depth_cap);
@@ -103,7 +103,7 @@ Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks) {
     if (!err && ranks && env_get(ENV_BLAS)) err = blas_check(&h->cx, &h->rt.blas);
     h->rt.ranks = who;
     state_check(L, h, err);
-    cache_init(&h->plans, &h->cx);
+    plan_cache_init(&h->plans, &h->cx);
 #ifdef MESHLUA_CHECKED
     h->verify = true;
 #else
@@ -240,7 +240,7 @@ static Err dump_source(Dump *d, Runtime *rt, const Plan *p) {
     if (!to_file(d->h, "source")) return E_OK;
     Str s;
     str_init(&s, &rt->cx->alloc);
-    Err e = source_print(rt, p, &s);
+    Err e = device_text_print(rt, p, &s);
     if (!e) dump_stage(d, "source", str_of(&s));
     str_free(&s);
     return e;
@@ -261,13 +261,13 @@ Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place
                   Exec **out) {
     int32_t nparam = g->region.at[0].param.n, nresult = g->region.at[0].result.n;
     GraphHash hash = graph_hash(g);
-    CacheKey k = {hash_bytes(hash.lo, donated, (size_t)nparam), hash.hi};
+    PlanCacheKey k = {hash_bytes(hash.lo, donated, (size_t)nparam), hash.hi};
     k.lo = hash_u64(k.lo, (uint64_t)h->passes_on << 32 | h->passes_off);
     k.hi = hash_u64(k.hi, (uint64_t)h->expand << 8 | (uint64_t)(uintptr_t)h->rt.target);
     k.hi = hash_u64(k.hi, (by_place ? hash_places(g) : 0) ^ (uint64_t)h->cx.planted);
-    *out = stages ? NULL : cache_find(&h->plans, k);
+    *out = stages ? NULL : plan_cache_find(&h->plans, k);
     if (*out) {
-        exec_retain(*out);
+        bind_retain(*out);
         return E_OK;
     }
     Dump dump = {.h = h, .stages = stages};
@@ -298,13 +298,13 @@ Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place
         plan = NULL;
     }
     start = profile_now(h->rt.profile);
-    if (!e) e = exec_bind(&h->rt, plan, g->mesh, types, &exec);
+    if (!e) e = bind_exec(&h->rt, plan, g->mesh, types, &exec);
     if (!e) profile_note(h->rt.profile, PROFILE_BIND, NULL, start);
     if (!e && stages && stages->failed) e = err_nomem(&h->cx, "the text of a program");
-    if (!e && !stages) e = cache_add(&h->plans, k, exec);
+    if (!e && !stages) e = plan_cache_add(&h->plans, k, exec);
     arena_free(&scratch);
     if (e)
-        exec_release(exec);
+        bind_release(exec);
     else
         *out = exec;
     return e;

@@ -73,7 +73,7 @@ typedef struct NumberArg {
 typedef struct Host {
     Ctx cx;
     Runtime rt;
-    Cache plans;
+    PlanCache plans;
     Trace *trace; /* NULL: eager */
     uint64_t traces;
     Entry *entry; /* a stack */

@@ -117,8 +117,8 @@ static int init(void) {
     return done && level >= MPI_THREAD_FUNNELED;
 }
 
-__attribute__((visibility("default"))) CommOpen comm_transport_open;
-int comm_transport_open(Comm *comm, char *error, size_t size) {
+__attribute__((visibility("default"))) CommOpen mpi_open;
+int mpi_open(Comm *comm, char *error, size_t size) {
     int there;
     MPI_Initialized(&there);
     World *w = calloc(1, sizeof *w);

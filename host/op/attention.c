@@ -236,7 +236,7 @@ static Val scores_of(Build *b, const Node *n, const Val *in, Val q, Val k, Sizes
     Dims dims = op_dims(b, s);
     Val query = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, dims, 2});
     Val key = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, dims, 4});
-    Val ahead = op_full(b, DT_I32, &dims, scalar_int(z.s - z.t));
+    Val ahead = op_full(b, DT_I32, &dims, attr_scalar_int(z.s - z.t));
     Val sees = op2(b, OP_LE, key, op2(b, OP_ADD, query, ahead));
     return op3(b, OP_WHERE, sees, s, op_const_like(b, s, -INFINITY));
 }

@@ -111,7 +111,7 @@ static Val fold_floats(Build *b, const FullAttr *x, const FullAttr *y,
     if (!x || !y || (x->dtype != DT_F32 && x->dtype != DT_F64)) return 0;
     double r = f(x->value.f, y->value.f);
     return op_full(b, (DType)x->dtype, &x->dims,
-                   scalar_float(x->dtype == DT_F32 ? (double)(float)r : r));
+                   attr_scalar_float(x->dtype == DT_F32 ? (double)(float)r : r));
 }
 
 static double do_add(double x, double y) {
@@ -177,7 +177,7 @@ static Val fold_compare(Build *b, const Val *in, bool less, bool equal, bool gre
         if (isnan(x->value.f) || isnan(y->value.f)) return 0;
         holds = x->value.f < y->value.f ? less : x->value.f == y->value.f ? equal : greater;
     }
-    return op_full(b, DT_BOOL, &x->dims, scalar_int(holds));
+    return op_full(b, DT_BOOL, &x->dims, attr_scalar_int(holds));
 }
 #define COMPARE(name, less, equal, greater)                                                        \
     static Val fold_##name(Build *b, const Node *n, const Val *in) {                               \
@@ -250,7 +250,7 @@ ROW(GE, "ge", "x >= y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .fold = fol
  * integers give what they do in jax.numpy ---- */
 
 static uint16_t emit_constant(Emit *e, DType d, int x) {
-    Scalar s = dtype_is_float(d) ? scalar_float(x) : scalar_int(x);
+    Scalar s = dtype_is_float(d) ? attr_scalar_float(x) : attr_scalar_int(x);
     return program_imm(e, d, &s);
 }
 

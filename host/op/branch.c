@@ -170,7 +170,7 @@ static void batch_select(Build *b, const BatchArgs *a, const int32_t *region, co
         Val x = y[n - 1][i];
         Dims dims = op_dims(b, x);
         for (int k = n - 2; k >= 0; k--) {
-            Val number = op_full(b, DT_I32, &(Dims){1, {a->size}}, scalar_int(k));
+            Val number = op_full(b, DT_I32, &(Dims){1, {a->size}}, attr_scalar_int(k));
             Val mine = op2(b, OP_LE, in[0], number);
             x = op3(b, OP_WHERE, op_broadcast(b, mine, &dims, &(Dims){.rank = 1}), y[k][i], x);
         }

@@ -295,7 +295,7 @@ static void batch_features(Build *b, const BatchArgs *a) {
     Dims y = op_dims(b, a->node->out);
     if (a->size == 0) {
         dims_insert(&y, 0, 0);
-        a->out[0] = op_full(b, op_dtype(b, a->node->out), &y, scalar_int(0));
+        a->out[0] = op_full(b, op_dtype(b, a->node->out), &y, attr_scalar_int(0));
         return;
     }
     c.groups *= a->size;

@@ -32,16 +32,16 @@ static void vjp_sum(Build *b, const VjpArgs *a) {
 static Scalar neutral(int op, DType dtype) {
     bool real = dtype_is_float(dtype);
     switch (op) {
-    case OP_ADD: return scalar_int(0);
-    case OP_MUL: return scalar_int(1);
+    case OP_ADD: return attr_scalar_int(0);
+    case OP_MUL: return attr_scalar_int(1);
     case OP_MAXIMUM:
-        return real              ? scalar_float(-INFINITY)
-               : dtype == DT_I64 ? scalar_int(INT64_MIN)
-                                 : scalar_int((int64_t)dtype_lowest(dtype));
+        return real              ? attr_scalar_float(-INFINITY)
+               : dtype == DT_I64 ? attr_scalar_int(INT64_MIN)
+                                 : attr_scalar_int((int64_t)dtype_lowest(dtype));
     default:
-        return real              ? scalar_float(INFINITY)
-               : dtype == DT_I64 ? scalar_int(INT64_MAX)
-                                 : scalar_int((int64_t)dtype_highest(dtype));
+        return real              ? attr_scalar_float(INFINITY)
+               : dtype == DT_I64 ? attr_scalar_int(INT64_MAX)
+                                 : attr_scalar_int((int64_t)dtype_highest(dtype));
     }
 }
 
@@ -99,7 +99,7 @@ static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
                                  .attr = fields,                                                   \
                                  .attr_size = sizeof(CumulativeAttr),                              \
                                  .shape = shape,                                                   \
-                                 .batch = batch_leading,                                        \
+                                 .batch = batch_leading,                                           \
                                  .expand = expand_,                                                \
                                  .factors = factors,                                               \
                                  .kernel = name_,                                                  \

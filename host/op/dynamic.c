@@ -59,14 +59,14 @@ static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
 
 /* Starts for all of them: they begin at 0 of the dim in front. */
 static Val starts_with_zero(Build *b, Val starts) {
-    Val zero = op_full(b, DT_I32, &(Dims){1, {1}}, scalar_int(0));
+    Val zero = op_full(b, DT_I32, &(Dims){1, {1}}, attr_scalar_int(0));
     return build_op(b, OP_CONCAT, (Val[]){zero, starts}, 2, &(AxisAttr){0});
 }
 
 static Val clamp(Build *b, Val x, int64_t low, int64_t high) {
     Dims dims = op_dims(b, x);
-    Val lo = op_full(b, DT_I32, &dims, scalar_int(low));
-    Val hi = op_full(b, DT_I32, &dims, scalar_int(high));
+    Val lo = op_full(b, DT_I32, &dims, attr_scalar_int(low));
+    Val hi = op_full(b, DT_I32, &dims, attr_scalar_int(high));
     return op2(b, OP_MINIMUM, op2(b, OP_MAXIMUM, x, lo), hi);
 }
 
@@ -142,7 +142,7 @@ static Err shape_slice(const OpArgs *a, OutType *out, int *nout) {
 
 static void vjp_slice(Build *b, const VjpArgs *a) {
     Dims dims = op_dims(b, a->in[0]);
-    Val zeros = op_full(b, op_dtype(b, CT), &dims, scalar_float(0));
+    Val zeros = op_full(b, op_dtype(b, CT), &dims, attr_scalar_float(0));
     a->din[0] = build_op(b, OP_DYNAMIC_UPDATE_SLICE, (Val[]){zeros, CT, a->in[1]}, 3, NULL);
 }
 
@@ -192,7 +192,7 @@ static Err shape_update(const OpArgs *a, OutType *out, int *nout) {
 
 static void vjp_update(Build *b, const VjpArgs *a) {
     Dims update = op_dims(b, a->in[1]);
-    Val zeros = op_full(b, op_dtype(b, CT), &update, scalar_float(0));
+    Val zeros = op_full(b, op_dtype(b, CT), &update, attr_scalar_float(0));
     a->din[0] = build_op(b, OP_DYNAMIC_UPDATE_SLICE, (Val[]){CT, zeros, a->in[2]}, 3, NULL);
     a->din[1] =
         build_op(b, OP_DYNAMIC_SLICE, (Val[]){CT, a->in[2]}, 2, &(DynamicAttr){.dims = update});

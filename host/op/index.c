@@ -279,7 +279,7 @@ static Val kept_updates(Build *b, Val ids, Val updates, const TakeAttr *t) {
     Val place = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, one, last});
     TakeAttr list = {.axis = last, .size = t->size, .rows = t->size, .batched = t->batched};
     one.at[last] = t->size;
-    Val table = op_full(b, DT_I32, &one, scalar_int(0));
+    Val table = op_full(b, DT_I32, &one, attr_scalar_int(0));
     Val winner = build_op(b, OP_SCATTER_SET, (Val[]){table, flat, place}, 3, &list);
     Val kept = op2(b, OP_EQ, build_op(b, OP_TAKE, (Val[]){winner, flat}, 2, &list), place);
     for (int d = last; d < at.rank; d++) at.at[d] = t->axis + d - last;

@@ -332,7 +332,7 @@ static void vjp_slice(Build *b, const VjpArgs *a) {
         p.interior.at[d] = s->step.at[d] - 1;
         p.high.at[d] = x.at[d] - s->start.at[d] - span;
     }
-    Val zero = op_scalar(b, op_dtype(b, CT), scalar_float(0));
+    Val zero = op_scalar(b, op_dtype(b, CT), attr_scalar_float(0));
     a->din[0] = build_op(b, OP_PAD, (Val[]){CT, zero}, 2, &p);
 }
 

@@ -138,7 +138,7 @@ const FullAttr *op_full_attr(const Build *b, Val v) {
 }
 
 Val op_full(Build *b, DType dtype, const Dims *dims, Scalar x) {
-    if (dtype_is_float(dtype)) x = scalar_float(dtype_round(dtype, x.f));
+    if (dtype_is_float(dtype)) x = attr_scalar_float(dtype_round(dtype, x.f));
     return build_op(b, OP_FULL, NULL, 0, &(FullAttr){(int32_t)dtype, *dims, x});
 }
 
@@ -149,7 +149,7 @@ Val op_scalar(Build *b, DType dtype, Scalar x) {
 Val op_const_like(Build *b, Val like, double x) {
     if (!like) return 0;
     Dims dims = op_dims(b, like);
-    return op_full(b, op_dtype(b, like), &dims, scalar_float(x));
+    return op_full(b, op_dtype(b, like), &dims, attr_scalar_float(x));
 }
 
 Val op_astype(Build *b, Val x, DType dtype) {

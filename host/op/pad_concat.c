@@ -1,5 +1,5 @@
-/* pad_concat.c - tensors with more around them: pad and concat. Unlike the views of movement.c, these
- * copy.
+/* pad_concat.c - tensors with more around them: pad and concat. Unlike the views of movement.c,
+ * these copy.
  */
 #include "op/op.h"
 
@@ -45,7 +45,7 @@ static void vjp_pad(Build *b, const VjpArgs *a) {
         s.step.at[d] = p->interior.at[d] + 1;
         s.limit.at[d] = x.at[d] ? (x.at[d] - 1) * s.step.at[d] + 1 : 0;
     }
-    Val zero = op_scalar(b, op_dtype(b, CT), scalar_float(0));
+    Val zero = op_scalar(b, op_dtype(b, CT), attr_scalar_float(0));
     Val inner = build_op(b, OP_PAD, (Val[]){CT, zero}, 2, &cut);
     a->din[0] = build_op(b, OP_SLICE, &inner, 1, &s);
     if (!(a->wanted >> 1 & 1)) return;
@@ -82,12 +82,12 @@ static void batch_pad(Build *b, const BatchArgs *a) {
     PadAttr p;
     batch_shift(a, &p);
     Val x = batch_operand(b, a, 0), value = a->in[1];
-    if (a->mapped[1]) value = op_scalar(b, op_dtype(b, value), scalar_int(0));
+    if (a->mapped[1]) value = op_scalar(b, op_dtype(b, value), attr_scalar_int(0));
     Val y = build_op(b, OP_PAD, (Val[]){x, value}, 2, &p);
     if (a->mapped[1]) {
         Dims x_dims = op_dims(b, x), y_dims = op_dims(b, y);
-        Val inside = op_full(b, DT_BOOL, &x_dims, scalar_int(1));
-        Val no = op_scalar(b, DT_BOOL, scalar_int(0));
+        Val inside = op_full(b, DT_BOOL, &x_dims, attr_scalar_int(1));
+        Val no = op_scalar(b, DT_BOOL, attr_scalar_int(0));
         inside = build_op(b, OP_PAD, (Val[]){inside, no}, 2, &p);
         Val fill = op_broadcast(b, a->in[1], &y_dims, &(Dims){.rank = 1});
         y = op3(b, OP_WHERE, inside, y, fill);

@@ -38,8 +38,8 @@ static void expand_dropout(Build *b, const Node *n, const Val *in, Val *out) {
     }
     Val bits = build_op(b, OP_RANDOM_BITS, word, 2, &(RandomAttr){32, d->strides});
     if (bits && n->noffset) build_set_offsets(b, bits, n->offset, n->noffset);
-    Val nine = op_full(b, DT_U32, &dims, scalar_int(9));
-    Val one = op_full(b, DT_U32, &dims, scalar_int(0x3f800000));
+    Val nine = op_full(b, DT_U32, &dims, attr_scalar_int(9));
+    Val one = op_full(b, DT_U32, &dims, attr_scalar_int(0x3f800000));
     Val f = op2(b, OP_BITOR, op2(b, OP_SHR, bits, nine), one);
     f = build_op(b, OP_BITCAST, &f, 1, &(DtypeAttr){DT_F32});
     f = SUB(f, op_const_like(b, f, 1));

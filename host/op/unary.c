@@ -86,7 +86,7 @@ static Val fold_neg(Build *b, const Node *n, const Val *in) {
     (void)n;
     if (graph_def(b->g, in[0])->op == OP_NEG) return graph_def(b->g, in[0])->in[0];
     if (!f || !dtype_is_float((DType)f->dtype)) return 0;
-    return op_full(b, (DType)f->dtype, &f->dims, scalar_float(-f->value.f));
+    return op_full(b, (DType)f->dtype, &f->dims, attr_scalar_float(-f->value.f));
 }
 
 static Val fold_sqrt(Build *b, const Node *n, const Val *in) {
@@ -95,7 +95,7 @@ static Val fold_sqrt(Build *b, const Node *n, const Val *in) {
     if (!f) return 0;
     double x = f->dtype == DT_F64 ? sqrt(f->value.f) : (double)sqrtf((float)f->value.f);
     if (f->dtype != DT_F64 && f->dtype != DT_F32) return 0;
-    return op_full(b, (DType)f->dtype, &f->dims, scalar_float(x));
+    return op_full(b, (DType)f->dtype, &f->dims, attr_scalar_float(x));
 }
 
 #define ROW(NAME, name_, doc_, instr_, promote_, shape_, vjp_, ...)                                \
@@ -195,7 +195,7 @@ static void emit_bitnot(Emit *e, const Node *n, const Type *const *in, const Typ
         program_set(e, n->out, program_op(e, KI_NOT, t, x, 0));
         return;
     }
-    Scalar one = scalar_int(1);
+    Scalar one = attr_scalar_int(1);
     program_set(e, n->out, program_op(e, KI_XOR, t, x, program_imm(e, DT_BOOL, &one)));
 }
 ROW(BITNOT, "bitnot", "~x; of bool: not x", 0, PROMOTE_INT, shape_bits, NULL, EW_NOGRAD,
@@ -226,12 +226,12 @@ static Val fold_astype(Build *b, const Node *n, const Val *in) {
     double v = f->value.f;
     if (!dtype_is_float(x->dtype)) /* rounded once, as kernels do */
         v = to == DT_F32 ? (double)(float)f->value.i : (double)f->value.i;
-    return op_full(b, to, &f->dims, scalar_float(v));
+    return op_full(b, to, &f->dims, attr_scalar_float(v));
 }
 
 /* An int32 register stopped at the ends of uint8. */
 static uint16_t emit_saturate_u8(Emit *e, uint16_t x) {
-    Scalar low = scalar_int(0), high = scalar_int(255);
+    Scalar low = attr_scalar_int(0), high = attr_scalar_int(255);
     x = program_op(e, KI_MAX, KT_I32, x, program_imm(e, DT_I32, &low));
     return program_op(e, KI_MIN, KT_I32, x, program_imm(e, DT_I32, &high));
 }
@@ -241,7 +241,7 @@ static void emit_astype(Emit *e, const Node *n, const Type *const *in, const Typ
     KType from_k = program_ktype(in[0]->dtype), to_k = program_ktype(to);
     uint16_t x = program_reg_of(e, n->in[0]);
     if (to == DT_BOOL) {
-        Scalar zero = scalar_int(0);
+        Scalar zero = attr_scalar_int(0);
         program_set(e, n->out,
                     program_op(e, KI_NE, from_k, x, program_imm(e, in[0]->dtype, &zero)));
         return;

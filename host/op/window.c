@@ -83,7 +83,7 @@ static void vjp_sum(Build *b, const VjpArgs *a) {
         p.low.at[d] = window - 1 - w->low.at[d];
         p.high.at[d] = x.at[d] + window - 1 - spread - p.low.at[d];
     }
-    Val zero = op_scalar(b, op_dtype(b, CT), scalar_float(0));
+    Val zero = op_scalar(b, op_dtype(b, CT), attr_scalar_float(0));
     Val spread = build_op(b, OP_PAD, (Val[]){CT, zero}, 2, &p);
     a->din[0] = build_op(b, OP_REDUCE_WINDOW_SUM, &spread, 1, &back);
 }

@@ -44,7 +44,7 @@ static void number_domains(Runtime *rt) {
 static Err share_devices(Runtime *rt) {
     if (rt->ranks.world == 1) return E_OK;
     TRY(agree_all(rt, AGREE_DEVICES, (uint64_t)rt->ndevices));
-    return gpus_join(rt);
+    return gpu_transport_join(rt);
 }
 
 Err runtime_set_devices(Runtime *rt, const char *devices) {
@@ -64,7 +64,7 @@ Err runtime_set_devices(Runtime *rt, const char *devices) {
     int32_t n = count_of(number);
     bool gpu = strncmp(devices, "cuda", 4) == 0;
     if (!gpu && (!target || !n)) return bad_devices(rt->cx, devices);
-    gpus_leave(rt);
+    gpu_transport_leave(rt);
     gpu_close(&rt->gpu);
     rt->target = target_of("cpu"); /* what is left where the GPU cannot be opened */
     number_domains(rt);
@@ -83,7 +83,7 @@ Err runtime_set_devices(Runtime *rt, const char *devices) {
     rt->ndevices = n;
     rt->fake = fake;
     number_domains(rt);
-    return rt->link.comm.version ? share_devices(rt) : E_OK;
+    return rt->transport.comm.version ? share_devices(rt) : E_OK;
 }
 
 Err runtime_init(Runtime *rt, Ctx *cx, const Ranks *ranks, const char *devices) {
@@ -104,14 +104,14 @@ Err runtime_init(Runtime *rt, Ctx *cx, const Ranks *ranks, const char *devices) 
 
 /* The end of the script: that of all processes, or it is an error. */
 static void leave(Runtime *rt) {
-    bool alone = !rt->link.comm.version;
-    if (!alone && (link_settle(rt->cx, &rt->link) || agree_all(rt, AGREE_END, 0))) {
+    bool alone = !rt->transport.comm.version;
+    if (!alone && (transport_settle(rt->cx, &rt->transport) || agree_all(rt, AGREE_END, 0))) {
         char text[ERR_TEXT + 64];
         const ErrState *err = &rt->cx->err;
         snprintf(text, sizeof text, "meshlua: [%s] %s", err_name(err->code), err->text);
-        link_fail(&rt->link, 1, text);
+        transport_fail(&rt->transport, 1, text);
     }
-    link_close(rt->cx, &rt->link);
+    transport_close(rt->cx, &rt->transport);
 }
 
 static void give_back(Runtime *rt, int32_t domain, char *at, size_t bytes) {
@@ -142,7 +142,7 @@ void runtime_free(Runtime *rt) {
 Err runtime_connect(Runtime *rt, const JoinFlags *join) {
     const char *check = env_get(ENV_CHECK_REPLICATED);
     rt->check_replicas = !check || strcmp(check, "off") != 0;
-    TRY(link_open(rt->cx, &rt->ranks, join, &rt->link));
+    TRY(transport_open(rt->cx, &rt->ranks, join, &rt->transport));
     TRY(share_devices(rt));
     return hosts_find(rt);
 }
@@ -150,7 +150,7 @@ Err runtime_connect(Runtime *rt, const JoinFlags *join) {
 static Err no_workspace(Runtime *rt, size_t bytes) {
     char text[BYTES_TEXT];
     return err_set(rt->cx, E_NOMEM, "out of memory: a plan needs a workspace of %s",
-                   bytes_text((double)bytes, text));
+                   str_bytes((double)bytes, text));
 }
 
 /* Where tensors lie: what plans read and write. */
@@ -180,7 +180,7 @@ static Err grow_scratch(Runtime *rt, size_t want) {
 }
 
 int runtime_threads(const Runtime *rt) {
-    int share = rt->link.comm.version ? (int)rt->link.comm.cores : runtime_cores();
+    int share = rt->transport.comm.version ? (int)rt->transport.comm.cores : runtime_cores();
     if (share > ENV_MOST_THREADS) share = ENV_MOST_THREADS;
     return gpu_is_there(&rt->gpu) ? 1 : (int)env_int(ENV_THREADS, share < 1 ? 1 : share);
 }

@@ -29,11 +29,11 @@ typedef struct Runtime {
     Ctx *cx;
     const Target *target;
     Ranks ranks;
-    Link link;        /* to the other processes */
-    int32_t *host;    /* of each process, from 0; NULL: all are on one */
-    int32_t ndevices; /* of this process */
-    Gpu gpu;          /* where it runs plans; not there: on the processor */
-    bool fake;        /* devices that can be planned for, not run on */
+    Transport transport; /* to the other processes */
+    int32_t *host;       /* of each process, from 0; NULL: all are on one */
+    int32_t ndevices;    /* of this process */
+    Gpu gpu;             /* where it runs plans; not there: on the processor */
+    bool fake;           /* devices that can be planned for, not run on */
     const KernelRow *kernels;
     const char *level; /* of the kernels */
     Blas blas;

@@ -190,8 +190,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     Position p = position_at(c, i / columns);
     Sum sum = Sum();
     for (i32 k = 0; k < c.k; k++)
-        sum = math::fma(seen(c, x, p, tap_at(c, n / c.out, k)), widen(w[(i64)k * columns + n]),
-                           sum);
+        sum =
+            math::fma(seen(c, x, p, tap_at(c, n / c.out, k)), widen(w[(i64)k * columns + n]), sum);
     *(OUT *)(y + p.y + n * c.feature_stride[1]) = narrow<OUT>(sum);
 }
 

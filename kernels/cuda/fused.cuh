@@ -50,7 +50,7 @@ template <class T> DEVICE T multiply(T x, T y) {
 }
 /* By zero: all bits set. */
 template <class T> DEVICE T quotient(T x, T y) {
-    if (y == 0) return (T)~(Unsigned<T>)0;
+    if (y == 0) return (T) ~(Unsigned<T>)0;
     return y == (T)-1 && (T)-1 < (T)0 ? negate(x) : x / y;
 }
 /* By zero: the dividend. */

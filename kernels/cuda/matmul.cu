@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
                     for (int j = 0; j < EACH; j++)
                         sum[i][j] = math::fma(xs[l][row + i * (TILE / EACH)],
-                                                 ws[l][column + j * (TILE / EACH)], sum[i][j]);
+                                              ws[l][column + j * (TILE / EACH)], sum[i][j]);
             __syncthreads();
         }
         OUT *yb = p.y.batch.at(y, b);

@@ -16,8 +16,8 @@ static inline void *kc_symbol(const char *name) {
     exit(1);
 }
 
-/* Whether this text comes for the first time for that GPU and is one of the chosen: all, or some from
- * everywhere, each for one of the GPUs. */
+/* Whether this text comes for the first time for that GPU and is one of the chosen: all, or some
+ * from everywhere, each for one of the GPUs. */
 static inline int kc_fresh(const char *text, int32_t major) {
     static uint64_t seen[8192];
     static int count;

@@ -1,6 +1,6 @@
-/* kcuda.h - runs a case on a GPU, through the library that a program opens (host/run/gpu/device.h), and
- * holds it to the naive kernel: the elements, inputs, guards and gaps, the fault; and that a second
- * launch at other addresses, out of a graph, gives the same bits.
+/* kcuda.h - runs a case on a GPU, through the library that a program opens (host/run/gpu/device.h),
+ * and holds it to the naive kernel: the elements, inputs, guards and gaps, the fault; and that a
+ * second launch at other addresses, out of a graph, gives the same bits.
  *
  * Which library of CUDA's that is, the real one or a stand-in, is the caller's LD_LIBRARY_PATH.
  * KC_CASES=N: so many of each kind of case, 0 for all; unless said, one each of some types.

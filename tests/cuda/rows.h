@@ -15,7 +15,8 @@
  * strays: as twice_plus, but the second launch writes behind y
  * broken, no_entry, no_file, no_grid, refused: are wrong, each in its way */
 
-/* Opens the first GPU with a folder for what is compiled, or NULL; `check` as in run/gpu/device.h. */
+/* Opens the first GPU with a folder for what is compiled, or NULL; `check` as in run/gpu/device.h.
+ */
 static inline Device rows_open(const char *cache, int check) {
     DeviceOpen device_open;
     char error[512] = "";

@@ -1,5 +1,5 @@
-/* test_device.c - the table of run/gpu/device.h over the stand-in for CUDA: memory, launches, graphs,
- * faults, times. */
+/* test_device.c - the table of run/gpu/device.h over the stand-in for CUDA: memory, launches,
+ * graphs, faults, times. */
 #include "rows.h"
 
 #include <math.h>

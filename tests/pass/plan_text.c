@@ -6,7 +6,7 @@
 
 static void put_buffer(const Plan *p, const Mesh *m, int32_t id, Str *s) {
     const PlanBuffer *b = plan_buffer(p, id);
-    str_fmt(s, "  %c%d: %lld B", "prt"[b->kind], (int)id, (long long)b->bytes);
+    str_fmt(s, "  %c%d: %lld B", "prt"[b->kind], (int)id, (long long)b -> bytes);
     if (b->kind == BUFFER_TEMP)
         str_fmt(s, " at %lld, steps %d..%d", (long long)b->offset, (int)b->first, (int)b->last);
     if (b->take >= 0) str_fmt(s, " of p%d", (int)b->take);

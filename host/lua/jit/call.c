@@ -321,7 +321,7 @@ static int run(lua_State *L, const Call *c, const JitAlias *a) {
         out->t = e->results[i];
     }
     h->used = true;
-    if (c->start) lprofile_note(L, c->jit, PROFILE_CALL, c->start);
+    if (c->start) lib_profile_note(L, c->jit, PROFILE_CALL, c->start);
     return push_returned(L, c, a->entry);
 }
 

@@ -9,7 +9,7 @@ static void free_entry(Ctx *cx, JitEntry *e) {
     Alloc *a = &cx->alloc;
     size_t nin = (size_t)(e->nleaf + e->nnumber + e->ncapture) + 1;
     size_t nres = (size_t)(e->nout + e->nwrite) + 1;
-    exec_release(e->exec);
+    bind_release(e->exec);
     alloc_free(a, e->key, e->nkey);
     alloc_free(a, e->describe, e->ndescribe);
     alloc_free(a, e->write_leaf, sizeof *e->write_leaf * (size_t)e->nwrite);
@@ -121,7 +121,7 @@ JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last) {
     const char *describe = lua_tostring(L, -1);
     int64_t start = profile_now(h->rt.profile);
     Traced t = jit_trace_call(L, h, j, w, last);
-    if (start) lprofile_note(L, JIT, PROFILE_TRACE, start);
+    if (start) lib_profile_note(L, JIT, PROFILE_TRACE, start);
     JitEntry e = t.e;
     note_returned(L, &e, t.side);
     lua_getiuservalue(L, JIT, 3);

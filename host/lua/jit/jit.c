@@ -102,12 +102,12 @@ static int jit_tostring(lua_State *L) {
     return 1;
 }
 
-void ljit_open(lua_State *L) {
+void jit_open(lua_State *L) {
     static const luaL_Reg meta[] = {
         {"__call", jit_call}, {"__gc", jit_gc}, {"__tostring", jit_tostring}, {NULL, NULL}};
-    static const luaL_Reg methods[] = {{"bind", jit_bind},          {"plan", jit_plan},
-                                       {"program", lprogram_trace}, {"why_miss", jit_why_miss},
-                                       {"stats", jit_stats},        {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"bind", jit_bind},         {"plan", jit_plan},   {"program", jit_program_trace},
+        {"why_miss", jit_why_miss}, {"stats", jit_stats}, {NULL, NULL}};
     value_new_type(L, VALUE_JIT, meta, methods, NULL);
     lua_pushcfunction(L, jit_new);
     lua_setfield(L, -2, "jit_new");

@@ -132,7 +132,7 @@ typedef struct Traced {
 } Traced;
 /* Runs the function in a trace, with tracers for its arguments. */
 Traced jit_trace_call(lua_State *L, Host *h, const LuaJit *j, const Walk *w, int last);
-int lprogram_trace(lua_State *L); /* step:program(arguments...): see program.c */
+int jit_program_trace(lua_State *L); /* step:program(arguments...): see program.c */
 
 /* Traces and plans for the arguments at FIRST..last, as the walk `w` (with slots and description)
  * saw them; returns the new entry. To be called under trace_protected. */

@@ -95,7 +95,7 @@ static int program_body(lua_State *L) {
     return 1;
 }
 
-int lprogram_trace(lua_State *L) {
+int jit_program_trace(lua_State *L) {
     value_udata(L, JIT, VALUE_JIT);
     return trace_protected(L, program_body);
 }
@@ -308,7 +308,7 @@ static int program_run(lua_State *L) {
     Err e = state_compile(h, p->graph, none, true, NULL, &exec);
     if (!e) e = exec_run(exec, in, none, in + p->nparam);
     if (exec && state_collect_after(L, h, e)) e = exec_run(exec, in, none, in + p->nparam);
-    exec_release(exec);
+    bind_release(exec);
     state_check(L, h, e);
     for (int i = 0; i < nout; i++) {
         lua_rawgeti(L, 4, i + 1);
@@ -403,7 +403,7 @@ static int why_traced(lua_State *L) {
     return 2;
 }
 
-void lprogram_open(lua_State *L) {
+void jit_open_program(lua_State *L) {
     static const luaL_Reg meta[] = {
         {"__gc", program_close}, {"__close", program_close}, {NULL, NULL}};
     static const luaL_Reg methods[] = {

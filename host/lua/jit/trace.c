@@ -197,10 +197,11 @@ static void push_number(lua_State *L, Host *h, int index, int mixed) {
 static bool push_template(lua_State *L, Host *h, const Walk *w, int index, int mixed, int depth) {
     luaL_checkstack(L, 8, "results nested too deep");
     if (depth > DEEPEST)
-        state_error(L, E_VALUE,
-                    "the returned table contains itself, or is nested deeper than %d tables; return "
-                    "a list in place of a chain of tables",
-                    DEEPEST);
+        state_error(
+            L, E_VALUE,
+            "the returned table contains itself, or is nested deeper than %d tables; return "
+            "a list in place of a chain of tables",
+            DEEPEST);
     if (value_handle(L, h, index)) {
         push_number(L, h, index, mixed);
         return true;

@@ -261,7 +261,7 @@ static int donate(lua_State *L) {
     return 0;
 }
 
-void larray_open(lua_State *L) {
+void lib_open_array(lua_State *L) {
     static const luaL_Reg methods[] = {
         {"addressable_shards", addressable_shards}, {"global_shards", global_shards}, {NULL, NULL}};
     static const luaL_Reg fns[] = {{"shard_places", shard_places},

@@ -104,7 +104,7 @@ static int attempt(lua_State *L) {
     return lua_error(L);
 }
 
-void lattempt_open(lua_State *L) {
+void lib_open_attempt(lua_State *L) {
     static const luaL_Reg fns[] = {{"attempt", attempt}, {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
 }

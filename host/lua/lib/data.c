@@ -148,7 +148,7 @@ static int shuffled(lua_State *L) {
     return 1;
 }
 
-void ldata_open(lua_State *L) {
+void lib_open_data(lua_State *L) {
     static const luaL_Reg fns[] = {{"put_across", put_across},
                                    {"gunzip", gunzip},
                                    {"make_folder", make_folder},

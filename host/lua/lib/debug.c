@@ -23,7 +23,7 @@ static int counters(lua_State *L) {
         state_error(L, E_VALUE,
                     "counters: device %lld is not here; this process has devices %d..%d",
                     (long long)device, (int)first, (int)last);
-    const Counters *c = exec_counters(&h->rt, (int32_t)device - first);
+    const Counters *c = bind_counters(&h->rt, (int32_t)device - first);
     lua_createtable(L, 0, 6);
     value_set_number(L, "flops", c->flops);
     value_set_number(L, "matmul_flops", c->matmul_flops);
@@ -67,7 +67,7 @@ static int clock_now(lua_State *L) {
 
 /* clear_plans(): forgets every plan found by content; jitted functions keep theirs. */
 static int clear_plans(lua_State *L) {
-    cache_clear(&state_of(L)->plans);
+    plan_cache_clear(&state_of(L)->plans);
     return 0;
 }
 
@@ -102,7 +102,7 @@ static FILE *open_dump(Host *h, const char *path) {
     return s->failed ? NULL : file_open_kept(str_of(s));
 }
 
-Err ldebug_set_dump(Host *h, const char *text) {
+Err lib_debug_set_dump(Host *h, const char *text) {
     static const char *const stages[] = {"trace",     "expand", "simplify", "factors", "propagate",
                                          "partition", "hoist",  "comm",     "overlap", "join",
                                          "split",     "fuse",   "plan",     "source",  "all"};
@@ -137,7 +137,7 @@ Err ldebug_set_dump(Host *h, const char *text) {
 static int dump(lua_State *L) {
     Host *h = state_of(L);
     if (!lua_isnoneornil(L, 1)) {
-        state_check(L, h, ldebug_set_dump(h, value_string(L, 1, NULL, "dump")));
+        state_check(L, h, lib_debug_set_dump(h, value_string(L, 1, NULL, "dump")));
         return 0;
     }
     if (h->dump && h->dump != stderr) fclose(h->dump);
@@ -300,14 +300,14 @@ static int gpus(lua_State *L) {
     return 1;
 }
 
-/* bytes_text(n): "1.50 MiB". */
+/* str_bytes(n): "1.50 MiB". */
 static int bytes_to_text(lua_State *L) {
     char text[BYTES_TEXT];
-    lua_pushstring(L, bytes_text(value_number(L, 1, "bytes_text: the number"), text));
+    lua_pushstring(L, str_bytes(value_number(L, 1, "str_bytes: the number"), text));
     return 1;
 }
 
-void ldebug_open(lua_State *L) {
+void lib_open_debug(lua_State *L) {
     static const luaL_Reg fns[] = {{"counters", counters},
                                    {"memory", memory},
                                    {"clock", clock_now},

@@ -410,7 +410,7 @@ static int fields(lua_State *L) {
     return 1;
 }
 
-void lmesh_open(lua_State *L) {
+void lib_open_mesh(lua_State *L) {
     static const luaL_Reg mesh_meta[] = {
         {"__tostring", mesh_tostring}, {"__eq", mesh_eq}, {NULL, NULL}};
     static const luaL_Reg sharding_meta[] = {

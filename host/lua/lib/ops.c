@@ -14,7 +14,7 @@ enum { MAX_ARGS = 64 };
 
 static void read_layout(lua_State *L, Host *h, const Dims *dims, const Layout **out) {
     LuaSharding s = value_sharding(L, h, -1);
-    if (s.spec) lmanual_check_spec(L, h, s.mesh, s.spec);
+    if (s.spec) trace_manual_check_spec(L, h, s.mesh, s.spec);
     *out = value_layout(L, h, &s, dims, "constrain");
     uint32_t axes = *out ? mesh_axes_of((*out)->mesh, AXIS_EXPLICIT) : 0;
     if (*out && h->trace) axes ^= h->trace->build.flipped;
@@ -28,22 +28,22 @@ static void read_layout(lua_State *L, Host *h, const Dims *dims, const Layout **
 /* A number for an integer dtype is whole and within its range. */
 static void read_scalar(lua_State *L, DType dtype, Scalar *out) {
     if (lua_isboolean(L, -1)) {
-        *out = scalar_int(lua_toboolean(L, -1));
+        *out = attr_scalar_int(lua_toboolean(L, -1));
         return;
     }
     double x = value_number(L, -1, "value");
     int whole;
     lua_Integer i = lua_tointegerx(L, -1, &whole);
     if (dtype_is_float(dtype))
-        *out = scalar_float(dtype_round(dtype, x));
+        *out = attr_scalar_float(dtype_round(dtype, x));
     else if (dtype == DT_BOOL)
-        *out = scalar_int(x != 0);
+        *out = attr_scalar_int(x != 0);
     else if (x < dtype_lowest(dtype) || x > dtype_highest(dtype))
         state_error(L, E_VALUE, "the number %.17g is out of range for %s", x, dtype_name(dtype));
     else if (!whole)
         state_error(L, E_VALUE, "%.17g is not a whole number, as %s needs", x, dtype_name(dtype));
     else
-        *out = scalar_int(i);
+        *out = attr_scalar_int(i);
 }
 
 static int32_t read_enum(lua_State *L, const AttrField *f) {
@@ -109,7 +109,7 @@ static void read_field(lua_State *L, Host *h, const AttrField *f, const Dims *di
         return;
     }
     case ATTR_AXES: {
-        AxisList axes = lmanual_axes(L, h, -1);
+        AxisList axes = trace_manual_axes(L, h, -1);
         memcpy(at, &axes, sizeof axes);
         return;
     }
@@ -119,7 +119,7 @@ static void read_field(lua_State *L, Host *h, const AttrField *f, const Dims *di
         return;
     }
     case ATTR_MASK: {
-        AxisList axes = lmanual_axes(L, h, -1);
+        AxisList axes = trace_manual_axes(L, h, -1);
         i32 = (int32_t)axes_mask(&axes);
         break;
     }
@@ -163,7 +163,7 @@ typedef struct EagerArgs { /* not cleared as a whole: it is large, and most call
     Operand number[MAX_ARGS];
 } EagerArgs;
 
-static CacheKey eager_key(const EagerArgs *a) {
+static PlanCacheKey eager_key(const EagerArgs *a) {
     uint64_t h = hash_u64((uint64_t)a->h->passes_on << 32 | a->h->passes_off,
                           (uint64_t)a->op << 1 | a->h->expand);
     h = attr_hash(a->def->attr, a->attr, h);
@@ -172,7 +172,7 @@ static CacheKey eager_key(const EagerArgs *a) {
         if (!a->t[i]) h = hash_bytes(h, &a->number[i].number, sizeof(Scalar));
     }
     h = hash_u64(h, (uint64_t)(uintptr_t)a->h->rt.target ^ (uint64_t)a->h->cx.planted);
-    return (CacheKey){h, hash_u64(h, 0x9e3779b97f4a7c15ull)};
+    return (PlanCacheKey){h, hash_u64(h, 0x9e3779b97f4a7c15ull)};
 }
 
 static Err two_meshes(Graph *g, const OpDef *def, const char *what, const Mesh *its) {
@@ -220,7 +220,7 @@ static Err build_eager(const EagerArgs *a, const Loc *loc, Graph *g) {
     return b.err;
 }
 
-static Err compile_eager(const EagerArgs *a, const Loc *loc, CacheKey key, Exec **out) {
+static Err compile_eager(const EagerArgs *a, const Loc *loc, PlanCacheKey key, Exec **out) {
     Host *h = a->h;
     Graph *g = graph_new(&h->cx);
     if (!g) return err_nomem(&h->cx, "a graph");
@@ -228,8 +228,8 @@ static Err compile_eager(const EagerArgs *a, const Loc *loc, CacheKey key, Exec 
     Err e = build_eager(a, loc, g);
     if (!e) e = state_compile(h, g, none, false, NULL, out);
     if (!e) {
-        e = cache_add(&h->plans, key, *out);
-        exec_release(*out); /* the cache holds it now */
+        e = plan_cache_add(&h->plans, key, *out);
+        bind_release(*out); /* the cache holds it now */
     }
     graph_free(g);
     return e;
@@ -239,7 +239,7 @@ static Err compile_eager(const EagerArgs *a, const Loc *loc, CacheKey key, Exec 
  * behind the arguments. */
 static Exec *ready_eager(lua_State *L, const EagerArgs *a, LuaTensor **out) {
     Host *h = a->h;
-    CacheKey key = eager_key(a);
+    PlanCacheKey key = eager_key(a);
     int made = 0, wanted = a->def->nout, base = lua_gettop(L);
     Exec *exec = NULL;
     do {
@@ -248,7 +248,7 @@ static Exec *ready_eager(lua_State *L, const EagerArgs *a, LuaTensor **out) {
         while (made < wanted) out[made++] = value_new_tensor(L);
         /* Only now: making handles may run finalizers that run ops, and these may empty the cache.
          */
-        exec = cache_find(&h->plans, key);
+        exec = plan_cache_find(&h->plans, key);
         if (!exec) {
             const Loc *loc = where_loc(L, h);
             state_check(L, h,
@@ -308,8 +308,8 @@ static int build_traced(lua_State *L, Host *h, int op, const Operand *in, int n,
 static bool read_number(lua_State *L, int index, Operand *o) {
     if (lua_type(L, index) != LUA_TNUMBER) return false;
     *o = (Operand){.is_float = !lua_isinteger(L, index)};
-    o->number =
-        o->is_float ? scalar_float(lua_tonumber(L, index)) : scalar_int(lua_tointeger(L, index));
+    o->number = o->is_float ? attr_scalar_float(lua_tonumber(L, index))
+                            : attr_scalar_int(lua_tointeger(L, index));
     return true;
 }
 
@@ -460,7 +460,7 @@ static void add_operators(lua_State *L, const char *type) {
 }
 
 /* The table `op` of the core: one function per op, operands first, then a table of attributes. */
-void lops_open(lua_State *L) {
+void lib_open_ops(lua_State *L) {
     lua_createtable(L, 0, OP_COUNT);
     for (int i = 1; i < OP_COUNT; i++) {
         uint32_t flags = op_def(i)->flags;

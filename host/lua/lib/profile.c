@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-void lprofile_note(lua_State *L, int index, ProfileKind kind, int64_t start) {
+void lib_profile_note(lua_State *L, int index, ProfileKind kind, int64_t start) {
     Host *h = state_of(L);
     if (!h->rt.profile) return;
     char label[LUA_IDSIZE + 16];
@@ -128,7 +128,7 @@ static int stop(lua_State *L) {
     return e ? failed(L, h, e) : 2;
 }
 
-void lprofile_open(lua_State *L) {
+void lib_open_profile(lua_State *L) {
     static const luaL_Reg fns[] = {
         {"profile_start", start}, {"profile_busy", busy}, {"profile_stop", stop}, {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);

@@ -6,7 +6,7 @@
 #include "run/profile/profile.h"
 
 /* A call or a trace, begun at `start`, of the jitted function at `index`. */
-void lprofile_note(lua_State *L, int index, ProfileKind kind, int64_t start);
-void lprofile_open(lua_State *L); /* adds its functions to the table on top */
+void lib_profile_note(lua_State *L, int index, ProfileKind kind, int64_t start);
+void lib_open_profile(lua_State *L); /* adds its functions to the table on top */
 
 #endif

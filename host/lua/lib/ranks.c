@@ -113,9 +113,9 @@ static int set_devices(lua_State *L) {
 static int backend(lua_State *L) {
     Host *h = state_of(L);
     const char *wanted = lua_isnoneornil(L, 1) ? "" : value_string(L, 1, NULL, "backend");
-    if (strcmp(wanted, "mpi") == 0) state_check(L, h, gpus_use_host(&h->rt));
-    if (strcmp(wanted, "nccl") == 0) state_check(L, h, gpus_need(&h->rt));
-    lua_pushstring(L, gpus_backend(&h->rt));
+    if (strcmp(wanted, "mpi") == 0) state_check(L, h, gpu_transport_use_host(&h->rt));
+    if (strcmp(wanted, "nccl") == 0) state_check(L, h, gpu_transport_need(&h->rt));
+    lua_pushstring(L, gpu_transport_backend(&h->rt));
     return 1;
 }
 
@@ -151,7 +151,7 @@ static int ranks(lua_State *L) {
     return 1;
 }
 
-void lranks_open(lua_State *L) {
+void lib_open_ranks(lua_State *L) {
     static const luaL_Reg fns[] = {{"devices", devices},
                                    {"local_devices", local_devices},
                                    {"device_count", device_count},

@@ -289,7 +289,7 @@ static int is_spec(lua_State *L) {
     return 1;
 }
 
-void lspec_open(lua_State *L) {
+void lib_open_spec(lua_State *L) {
     static const luaL_Reg meta[] = {{"__tostring", spec_tostring},
                                     {"__eq", spec_eq},
                                     {"__len", spec_len},

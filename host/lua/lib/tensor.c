@@ -492,7 +492,7 @@ static int promote(lua_State *L) {
     return 1;
 }
 
-void ltensor_open(lua_State *L) {
+void lib_open_tensor(lua_State *L) {
     static const luaL_Reg meta[] = {{"__tostring", tensor_tostring},
                                     {"__len", tensor_len},
                                     {"__newindex", tensor_newindex},

@@ -359,10 +359,10 @@ static void read_shard(lua_State *L, const Tokens *t, Tensor *const *x, int n, i
     lua_pop(L, n);
 }
 
-/* tokens:windows(starts, shape, dtype [, sharding [, both]]): [#starts, shape...], row i the numbers
- * from starts[i] (from 0) on, put where the sharding wants them. dtype: "int32", or "uint8" where a
- * number is a byte. both: and a second like it, whose rows begin one number later; the file is read
- * once for the two. */
+/* tokens:windows(starts, shape, dtype [, sharding [, both]]): [#starts, shape...], row i the
+ * numbers from starts[i] (from 0) on, put where the sharding wants them. dtype: "int32", or "uint8"
+ * where a number is a byte. both: and a second like it, whose rows begin one number later; the file
+ * is read once for the two. */
 static int tokens_windows(lua_State *L) {
     Host *h = state_of(L);
     const Tokens *t = tokens_at(L, 1);
@@ -397,7 +397,7 @@ static int tokens_windows(lua_State *L) {
     return n;
 }
 
-void ltokens_open(lua_State *L) {
+void lib_open_tokens(lua_State *L) {
     static const luaL_Reg fns[] = {
         {"data_file", file_open}, {"data_bytes", data_bytes}, {"tokens", tokens_new}, {NULL, NULL}};
     static const luaL_Reg file_meta[] = {{"__gc", file_gc}, {"__close", file_gc}, {NULL, NULL}};

@@ -269,7 +269,7 @@ int run_processes(const RunOptions *o) {
     Pipes p;
     if (env_get(ENV_OMPI_COMM_WORLD_SIZE))
         return fail("mpirun has started this process already; leave `run -n` away", "");
-    const char *missing = link_missing();
+    const char *missing = transport_missing();
     if (missing)
         return fail("nothing could carry data between the processes; build meshlua where OpenMPI "
                     "is (Debian: libopenmpi-dev): ",

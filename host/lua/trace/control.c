@@ -125,7 +125,7 @@ static int sum_start(lua_State *L) {
     const Loc *loc;
     const Type *type = value_type(h, value_tensor(L, h, 1));
     Build at = here(L, h, &loc);
-    Val v = op_full(&at, type->dtype, &type->dims, scalar_float(-0.0));
+    Val v = op_full(&at, type->dtype, &type->dims, attr_scalar_float(-0.0));
     v = op_lay_like(&at, mode_bring(&at, v, mode_of(type)), type, false);
     state_check(L, h, at.err);
     value_push_traced(L, h, v);
@@ -233,12 +233,9 @@ static int cond(lua_State *L) {
     return push_results(L, h, &at, out, nresult);
 }
 
-void lcontrol_open(lua_State *L) {
-    static const luaL_Reg fns[] = {{"scan", scan},
-                                   {"while_loop", while_loop},
-                                   {"cond", cond},
-                                   {"sum_start", sum_start},
-                                   {"join_modes", join_modes},
-                                   {NULL, NULL}};
+void trace_open_control(lua_State *L) {
+    static const luaL_Reg fns[] = {
+        {"scan", scan},           {"while_loop", while_loop}, {"cond", cond},
+        {"sum_start", sum_start}, {"join_modes", join_modes}, {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
 }

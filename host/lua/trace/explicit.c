@@ -155,7 +155,7 @@ static int with_option(lua_State *L) {
     return 1;
 }
 
-void lexplicit_open(lua_State *L) {
+void trace_open_explicit(lua_State *L) {
     static const luaL_Reg meta[] = {{"__close", scope_close}, {"__gc", scope_close}, {NULL, NULL}};
     static const luaL_Reg fns[] = {{"with_option", with_option},     {"resolving", resolving},
                                    {"switching", switching},         {"mesh_here", mesh_here},

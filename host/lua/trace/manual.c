@@ -22,7 +22,7 @@ static uint32_t read_axes(lua_State *L, int index, const Mesh *m, AxisList *list
     return mask;
 }
 
-AxisList lmanual_axes(lua_State *L, Host *h, int index) {
+AxisList trace_manual_axes(lua_State *L, Host *h, int index) {
     AxisList list;
     if (!h->trace || !h->trace->build.manual)
         state_error(L, E_STATE, "a collective outside shard_map; call it in its function");
@@ -30,7 +30,7 @@ AxisList lmanual_axes(lua_State *L, Host *h, int index) {
     return list;
 }
 
-void lmanual_check_spec(lua_State *L, Host *h, const Mesh *m, const Spec *s) {
+void trace_manual_check_spec(lua_State *L, Host *h, const Mesh *m, const Spec *s) {
     uint32_t manual = h->trace && h->trace->graph->mesh == m ? h->trace->build.manual : 0;
     for (int d = 0; manual && d < s->n; d++)
         for (int k = 0; k < s->entry[d].n; k++) {
@@ -161,7 +161,7 @@ static int push_exit(lua_State *L) {
     return push_built(L, b.h, &b.at, manual_exit(&b.at, b.v, &l, b.axes));
 }
 
-void lmanual_open(lua_State *L) {
+void trace_open_manual(lua_State *L) {
     static const luaL_Reg fns[] = {
         {"in_manual", in_manual},     {"manual", manual},         {"vary", vary},
         {"manual_enter", push_enter}, {"manual_exit", push_exit}, {NULL, NULL}};

@@ -27,7 +27,7 @@ static Val frame_param(lua_State *L, Host *h, Frame *f, Val outer) {
     return f->param.at[f->param.n++] = v;
 }
 
-Val lregion_capture(lua_State *L, Host *h, Val v) {
+Val trace_capture(lua_State *L, Host *h, Val v) {
     Trace *t = h->trace;
     int32_t from = graph_def(t->graph, v)->region;
     if (from == t->build.region) return v;
@@ -139,7 +139,7 @@ static int trace_region(lua_State *L) {
     return 3;
 }
 
-void lregion_open(lua_State *L) {
+void trace_open_region(lua_State *L) {
     static const luaL_Reg fns[] = {{"trace_region", trace_region}, {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
 }

@@ -375,7 +375,7 @@ static int run_traced_body(lua_State *L) {
     trace_end(L, h);
     if (!e) e = exec_run(exec, in, none, in + nin);
     if (exec && state_collect_after(L, h, e)) e = exec_run(exec, in, none, in + nin);
-    exec_release(exec);
+    bind_release(exec);
     for (int32_t i = 0; i < nin; i++) tensor_release(in[i]);
     state_check(L, h, e);
     h->used = true;
@@ -476,14 +476,10 @@ static int is_tracing(lua_State *L) {
     return 1;
 }
 
-void ltrace_open(lua_State *L) {
-    static const luaL_Reg fns[] = {{"run_traced", run_traced},
-                                   {"variable", variable},
-                                   {"gradient", gradient},
-                                   {"is_tracing", is_tracing},
-                                   {"effects", effects},
-                                   {"in_region", in_region},
-                                   {"note_writes", note_writes},
-                                   {NULL, NULL}};
+void trace_open(lua_State *L) {
+    static const luaL_Reg fns[] = {{"run_traced", run_traced},   {"variable", variable},
+                                   {"gradient", gradient},       {"is_tracing", is_tracing},
+                                   {"effects", effects},         {"in_region", in_region},
+                                   {"note_writes", note_writes}, {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
 }

@@ -40,13 +40,13 @@ void trace_push_effects(lua_State *L);
 void trace_run_effects(lua_State *L);
 
 /* Raises where v was made for one example of a vmap that has ended, or in a custom_vjp's bwd. */
-void ltransform_check(lua_State *L, Host *h, Val v);
+void trace_check(lua_State *L, Host *h, Val v);
 /* v, a value of the region under way or of one around it, as a value of the former. */
-Val lregion_capture(lua_State *L, Host *h, Val v);
+Val trace_capture(lua_State *L, Host *h, Val v);
 
-void ltrace_open(lua_State *L);
-void lregion_open(lua_State *L);
-void lattempt_open(lua_State *L);
-void lcontrol_open(lua_State *L);
+void trace_open(lua_State *L);
+void trace_open_region(lua_State *L);
+void lib_open_attempt(lua_State *L);
+void trace_open_control(lua_State *L);
 
 #endif

@@ -86,7 +86,7 @@ static int remat(lua_State *L) {
 
 /* ---- values that do not last ---- */
 
-void ltransform_check(lua_State *L, Host *h, Val v) {
+void trace_check(lua_State *L, Host *h, Val v) {
     const Trace *t = h->trace;
     int32_t node = t->graph->value.at[v].node, lo = 0, hi = t->gone.n;
     while (lo < hi) {
@@ -260,7 +260,7 @@ static int custom_vjp(lua_State *L) {
     return 1;
 }
 
-void ltransform_open(lua_State *L) {
+void trace_open_transform(lua_State *L) {
     static const luaL_Reg fns[] = {{"next_node", next_node},
                                    {"remat", remat},
                                    {"transform_enter", transform_enter},

@@ -142,7 +142,7 @@ static int box_newindex(lua_State *L) {
     return usage_assigned(L, "Param");
 }
 
-void lbox_open(lua_State *L) {
+void value_open_box(lua_State *L) {
     static const luaL_Reg meta[] = {{"__tostring", box_tostring},
                                     {"__len", box_len},
                                     {"__newindex", box_newindex},

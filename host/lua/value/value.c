@@ -215,8 +215,8 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
             state_error(L, E_STATE,
                         "a value of shard_map's function is used outside it; return it through "
                         "out_specs");
-        ltransform_check(L, h, u->v);
-        return lregion_capture(L, h, u->v);
+        trace_check(L, h, u->v);
+        return trace_capture(L, h, u->v);
     }
     /* A box from outside may hold another tensor at the next call; one made in this trace may not.
      */
@@ -225,7 +225,7 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
     const void *of = box ? (const void *)b : u->t;
     uint64_t hash = hash_u64(0, (uint64_t)(uintptr_t)of);
     int32_t known = map_find(&t->captured, hash, same_capture, t, of);
-    if (known >= 0) return lregion_capture(L, h, t->capture.at[known].v);
+    if (known >= 0) return trace_capture(L, h, t->capture.at[known].v);
     const Type *type = value_type_now(L, h, u->t->type, "a tensor met in this trace");
     const Layout *l = type->layout;
     if (l) value_use_mesh(L, h, l->mesh, "a tensor met in this trace");
@@ -247,7 +247,7 @@ Val value_in_trace(lua_State *L, Host *h, int index) {
     }
     if (!box) c.tensor = tensor_retain(u->t);
     t->capture.at[t->capture.n++] = c;
-    return lregion_capture(L, h, c.v);
+    return trace_capture(L, h, c.v);
 }
 
 /* ---- meshes, specs, shardings ---- */

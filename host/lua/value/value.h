@@ -101,10 +101,10 @@ const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Di
                            const char *what);
 
 /* A list of names of manual mesh axes, major to minor; raises where they are not manual. */
-AxisList lmanual_axes(lua_State *L, Host *h, int index);
+AxisList trace_manual_axes(lua_State *L, Host *h, int index);
 /* Raises where a spec names an axis that is manual here: the value is split along it already. */
-void lmanual_check_spec(lua_State *L, Host *h, const Mesh *m, const Spec *s);
-void lcontext_push_rules(lua_State *L); /* those in context, or nil */
+void trace_manual_check_spec(lua_State *L, Host *h, const Mesh *m, const Spec *s);
+void lib_context_push_rules(lua_State *L); /* those in context, or nil */
 
 /* ---- plain values: as luaL_check..., but the error is E_VALUE at the user's line. `what` names
  * the value in it. Strings are no numbers. ---- */
@@ -129,21 +129,21 @@ void value_set_integer(lua_State *L, const char *name, lua_Integer x);
 void value_set_string(lua_State *L, const char *name, const char *s); /* NULL: nil */
 
 /* Each adds its functions to the table on top, and makes its metatables. */
-void ltensor_open(lua_State *L);
-void larray_open(lua_State *L);
-void lbox_open(lua_State *L);
-void lspec_open(lua_State *L);
-void lmesh_open(lua_State *L);
-void lranks_open(lua_State *L);
-void lmanual_open(lua_State *L);
-void lexplicit_open(lua_State *L);
-void lcontext_open(lua_State *L);
-void lops_open(lua_State *L);
-void ljit_open(lua_State *L);
-void lprogram_open(lua_State *L);
-void ldata_open(lua_State *L);
-void ltokens_open(lua_State *L);
-void ldebug_open(lua_State *L);
-void ltransform_open(lua_State *L);
+void lib_open_tensor(lua_State *L);
+void lib_open_array(lua_State *L);
+void value_open_box(lua_State *L);
+void lib_open_spec(lua_State *L);
+void lib_open_mesh(lua_State *L);
+void lib_open_ranks(lua_State *L);
+void trace_open_manual(lua_State *L);
+void trace_open_explicit(lua_State *L);
+void lib_open_context(lua_State *L);
+void lib_open_ops(lua_State *L);
+void jit_open(lua_State *L);
+void jit_open_program(lua_State *L);
+void lib_open_data(lua_State *L);
+void lib_open_tokens(lua_State *L);
+void lib_open_debug(lua_State *L);
+void trace_open_transform(lua_State *L);
 
 #endif

@@ -382,7 +382,7 @@ static Val zeros_like(Build *b, Val v) {
     Mode mode = mode_cotangent(mode_of(graph_type(b->g, v)));
     Build at = *b;
     at.manual = mode.manual;
-    Val zeros = op_full(&at, op_dtype(b, v), &dims, scalar_float(0));
+    Val zeros = op_full(&at, op_dtype(b, v), &dims, attr_scalar_float(0));
     zeros = op_lay_like(&at, mode_bring(&at, zeros, mode), graph_type(b->g, v), true);
     build_fail(b, at.err);
     return zeros;

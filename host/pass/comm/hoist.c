@@ -1,7 +1,8 @@
 /* hoist.c - a reduction over devices that a loop only adds to a carry is made once, behind the
  * loop: carry = carry + all_reduce(x)   ->   own = own + x, and at the end init + all_reduce(own)
- * where `own` starts at -0, which changes no bit, and is each device's own sum. (Gradients of microbatches.) Between the
- * reduction and the sum there may be ops that are linear in it: a mean's division, a reshape. */
+ * where `own` starts at -0, which changes no bit, and is each device's own sum. (Gradients of
+ * microbatches.) Between the reduction and the sum there may be ops that are linear in it: a mean's
+ * division, a reshape. */
 #include "ir/copy.h"
 #include "op/op.h"
 #include "pass/pass.h"

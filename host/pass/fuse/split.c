@@ -30,7 +30,8 @@ static bool find_early(const Graph *g, Pair *p, int32_t first, Val v, int depth)
     for (int i = 0; i < p->n; i++)
         if (p->early[i] == id) return true;
     if (id < first) return true;
-    if (id == first || p->n + depth >= MOST_EARLY || n->nbody || n->region != graph_node(g, first)->region ||
+    if (id == first || p->n + depth >= MOST_EARLY || n->nbody ||
+        n->region != graph_node(g, first)->region ||
         graph_opdef(g, n)->flags & (OPF_COLLECTIVE | OPF_BARRIER | OPF_PARAM))
         return false;
     for (int i = 0; i < n->nin; i++)

@@ -153,8 +153,8 @@ static const char *tensor_name(const Step *s, int t, char buf[32]) {
     return buf[0] ? buf : "operand";
 }
 
-/* The tensor (not `but`) and dim that the op splits on one of the axes, one that has the axis itself
- * before one that gets it for this op; false if there is none. */
+/* The tensor (not `but`) and dim that the op splits on one of the axes, one that has the axis
+ * itself before one that gets it for this op; false if there is none. */
 static bool splits(const Step *s, int but, uint32_t axes, int *tensor, int *dim) {
     bool any = false, own = false;
     for (int t = 0; t < s->r->ntensor && !own; t++)

@@ -166,8 +166,7 @@ static bool extend(View *v, int tensor, int factor, const AxisList *want) {
         AxisList longer = grown;
         axes_push(&longer, ref);
         if (!rule_is_free(v->r, proj, ref) || is_taken(layout, ref) ||
-            (layout->replicated >> ref.axis & 1) ||
-            (!pads && !rule_divides(v->r, factor, &longer)))
+            (layout->replicated >> ref.axis & 1) || (!pads && !rule_divides(v->r, factor, &longer)))
             break;
         if (!v->aggressive && contended(v, tensor, factor, ref)) break;
         grown = longer;

@@ -7,7 +7,8 @@ int64_t pad_size(const Layout *l, const Dims *global, int dim) {
 }
 
 static Val number(Build *b, DType dtype, double x) {
-    return op_scalar(b, dtype, dtype_is_float(dtype) ? scalar_float(x) : scalar_int((int64_t)x));
+    return op_scalar(b, dtype,
+                     dtype_is_float(dtype) ? attr_scalar_float(x) : attr_scalar_int((int64_t)x));
 }
 
 Val pad_gather(Build *b, Val v, int dim, const AxisList *axes, int64_t size) {
@@ -36,10 +37,10 @@ Val pad_slice(Build *b, Val v, int dim, const AxisList *axes, int64_t padded) {
 /* What changes no sum, maximum, minimum. */
 static Scalar identity(DType dtype, FactorKind kind) {
     bool max = kind == FACTOR_MAX;
-    if (kind == FACTOR_SUM) return scalar_int(0);
-    if (dtype_is_float(dtype)) return scalar_float(max ? -INFINITY : INFINITY);
-    if (dtype == DT_I64) return scalar_int(max ? INT64_MIN : INT64_MAX);
-    return scalar_int((int64_t)(max ? dtype_lowest(dtype) : dtype_highest(dtype)));
+    if (kind == FACTOR_SUM) return attr_scalar_int(0);
+    if (dtype_is_float(dtype)) return attr_scalar_float(max ? -INFINITY : INFINITY);
+    if (dtype == DT_I64) return attr_scalar_int(max ? INT64_MIN : INT64_MAX);
+    return attr_scalar_int((int64_t)(max ? dtype_lowest(dtype) : dtype_highest(dtype)));
 }
 
 Val pad_mask(Build *b, Val v, int dim, const AxisList *axes, int64_t size, FactorKind kind) {
@@ -50,6 +51,6 @@ Val pad_mask(Build *b, Val v, int dim, const AxisList *axes, int64_t size, Facto
     offset[dim].axes = *axes;
     Val place = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, dims, dim});
     build_set_offsets(b, place, offset, dims.rank);
-    Val inside = op2(b, OP_LT, place, op_full(b, DT_I32, &dims, scalar_int(size)));
+    Val inside = op2(b, OP_LT, place, op_full(b, DT_I32, &dims, attr_scalar_int(size)));
     return op3(b, OP_WHERE, inside, v, op_full(b, dtype, &dims, identity(dtype, kind)));
 }

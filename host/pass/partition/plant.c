@@ -12,6 +12,6 @@ Val plant_result(Build *b, const Node *n, Val v, uint32_t axes) {
     DType dtype = op_dtype(b, v);
     if (dtype == DT_BOOL) return op1(b, OP_BITNOT, v);
     Dims dims = op_dims(b, v);
-    Scalar times = dtype_is_float(dtype) ? scalar_float(parts) : scalar_int(parts);
+    Scalar times = dtype_is_float(dtype) ? attr_scalar_float(parts) : attr_scalar_int(parts);
     return op2(b, OP_MUL, v, op_full(b, dtype, &dims, times));
 }

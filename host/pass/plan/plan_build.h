@@ -59,7 +59,7 @@ typedef struct PlanBuild {
     int32_t nloop;
     int32_t *region_first, *region_next; /* by region, by node: the nodes of each, or 0 */
     VEC(BuildSpan) span;
-    int32_t within; /* the span that is planned now, from 1 */
+    int32_t within;      /* the span that is planned now, from 1 */
     int32_t *value_last; /* by value: the last node that reads it or a view of it */
     int32_t *last_use;   /* by buffer: the last node that reads it */
     int32_t *readers;    /* by buffer: scratch, 0 between uses */

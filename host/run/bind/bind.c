@@ -7,24 +7,24 @@
 
 #include <string.h>
 
-int32_t exec_slot(const Exec *e, int32_t k, uint32_t vary, const int32_t coord[MAX_AXES]) {
+int32_t bind_slot(const Exec *e, int32_t k, uint32_t vary, const int32_t coord[MAX_AXES]) {
     if (!e->mesh) return 0;
     int32_t slot = place_slot(e->mesh, vary, exec_domain(e, k), coord);
     return slot < 0 ? slot : exec_class_slots(e, vary)[k] + slot;
 }
 
-int32_t exec_slot_place(const Exec *e, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]) {
+int32_t bind_slot_place(const Exec *e, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]) {
     place_own_coords(e->mesh, vary, slot, coord);
     return place_own_domain(e->mesh, vary, slot);
 }
 
-int32_t exec_device(const Exec *e, int32_t index) {
+int32_t bind_device(const Exec *e, int32_t index) {
     const Mesh *m = e->mesh;
     if (!m) return 0;
     return place_is_own(m, index) ? m->device[index] - m->domain * m->each : -1;
 }
 
-Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout) {
+Item *bind_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout) {
     Item new = {.row = runtime_kernel(e->rt, kernel),
                 .step = (int32_t)(s - plan_step(e->plan, 0)),
                 .with = -1};
@@ -39,7 +39,7 @@ Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int
 static OperandRef ref_of(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_AXES]) {
     const Plan *p = e->plan;
     const PlanValue *v = plan_value(p, value);
-    int32_t slot = exec_slot(e, k, plan_buffer(p, v->buffer)->vary, coord);
+    int32_t slot = bind_slot(e, k, plan_buffer(p, v->buffer)->vary, coord);
     ASSERT(slot >= 0, "value %d of another domain", value);
     return (OperandRef){.base = e->first_base[exec_root(p, v->buffer)] + slot,
                         .offset = plan_place(p, v, coord),
@@ -47,11 +47,11 @@ static OperandRef ref_of(const Exec *e, int32_t k, int32_t value, const int32_t 
                         .slice = PLAN_LIST(p, PlanStride, v->per_slice)};
 }
 
-View exec_view(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_AXES]) {
+View bind_view(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_AXES]) {
     return (View){.tensor = bind_operand(e->plan, value), .ref = ref_of(e, k, value, coord)};
 }
 
-bool exec_narrow(Exec *e, View *v, int dim, int64_t index, int64_t parts) {
+bool bind_narrow(Exec *e, View *v, int dim, int64_t index, int64_t parts) {
     KTensor *t = &v->tensor;
     if (parts == 1) return true;
     /* The dims lists of a plan are shared. */
@@ -63,17 +63,17 @@ bool exec_narrow(Exec *e, View *v, int dim, int64_t index, int64_t parts) {
     return true;
 }
 
-void exec_set_view(Item *item, int k, const View *v) {
+void bind_set_view(Item *item, int k, const View *v) {
     item->tensor[k] = v->tensor;
     item->ref[k] = v->ref;
 }
 
-Err exec_finish_item(Exec *e, Item *item) {
+Err bind_finish_item(Exec *e, Item *item) {
     const KArgs *a = &item->args;
     item->domain = e->base_domain[item->ref[0].base];
     for (int k = 0; k < a->nin + a->nout; k++)
         if (item->ref[k].nslice) item->sliced = true;
-    if (gpu_is_there(&e->rt->gpu)) return exec_bind_gpu(e, item);
+    if (gpu_is_there(&e->rt->gpu)) return gpu_bind(e, item);
     item->units = item->row->units ? item->row->units(a) : 1;
     size_t scratch = item->row->workspace ? item->row->workspace(a) : 0;
     if (item->sliced) scratch += exec_operand_room(item);
@@ -97,16 +97,16 @@ static Err bind_kernel(Exec *e, const PlanStep *s) {
     const Plan *p = e->plan;
     int32_t slots = exec_class_slots(e, s->vary)[e->domains];
     for (int32_t slot = 0; slot < slots; slot++) {
-        int32_t coord[MAX_AXES], domain = exec_slot_place(e, s->vary, slot, coord);
-        Item *item = exec_add_item(e, s, plan_str(p, s->name), s->in.n, s->out.n);
+        int32_t coord[MAX_AXES], domain = bind_slot_place(e, s->vary, slot, coord);
+        Item *item = bind_add_item(e, s, plan_str(p, s->name), s->in.n, s->out.n);
         if (!item || !bind_args(p, s, coord, &e->arena, &item->args)) return exec_no_memory(e);
         for (int k = 0; k < s->in.n + s->out.n; k++) {
             int32_t value = k < s->in.n ? PLAN_LIST(p, int32_t, s->in)[k]
                                         : PLAN_LIST(p, int32_t, s->out)[k - s->in.n];
-            View v = exec_view(e, domain, value, coord);
-            exec_set_view(item, k, &v);
+            View v = bind_view(e, domain, value, coord);
+            bind_set_view(item, k, &v);
         }
-        TRY(exec_finish_item(e, item));
+        TRY(bind_finish_item(e, item));
     }
     return E_OK;
 }
@@ -120,7 +120,7 @@ static Err bind_steps(Exec *e) {
         BoundStep *b = &e->step[i];
         b->first = e->item.n;
         if (s->kind == STEP_LOOP || s->kind == STEP_BRANCH) {
-            int32_t first[MAX_AXES], k = exec_slot_place(e, 0, 0, first);
+            int32_t first[MAX_AXES], k = bind_slot_place(e, 0, 0, first);
             if (s->in.n) b->steer = ref_of(e, k, PLAN_LIST(p, int32_t, s->in)[0], first);
         } else if (s->kind == STEP_KERNEL) {
             TRY(bind_kernel(e, s));
@@ -276,11 +276,11 @@ static Err bind_results(Exec *e) {
         if (!r->shard) return exec_no_memory(e);
         uint32_t used = layout_vary(r->pattern.type->layout);
         for (int32_t s = 0; s < r->pattern.nslot; s++) {
-            int32_t coord[MAX_AXES], k = exec_slot_place(e, used, s, coord);
+            int32_t coord[MAX_AXES], k = bind_slot_place(e, used, s, coord);
             r->shard[s] = (BoundShard){.own = index[v->buffer],
                                        .param = b->kind == BUFFER_PARAM ? b->index : b->take,
                                        .domain = k,
-                                       .slot = exec_slot(e, k, b->vary, coord),
+                                       .slot = bind_slot(e, k, b->vary, coord),
                                        .place = plan_place(p, v, coord)};
         }
         r->instead = instead_of(e, r);
@@ -340,10 +340,10 @@ static Err bind_all(Exec *e, const Type *const *result_type) {
     if (e->only_types) return E_OK;
     TRY(bind_classes(e));
     TRY(bind_buffers(e));
-    if (gpu_is_there(&e->rt->gpu)) TRY(shortage_check_plan(e));
+    if (gpu_is_there(&e->rt->gpu)) TRY(memory_check_plan(e));
     TRY(bind_steps(e));
     TRY(bind_agreement(e));
-    TRY(exec_schedule(e)); /* also makes one item of several, so the uses come after it */
+    TRY(bind_schedule(e)); /* also makes one item of several, so the uses come after it */
     TRY(bind_uses(e));
     TRY(bind_params(e));
     if (e->agreement) TRY(replicas_bind(e));
@@ -351,7 +351,7 @@ static Err bind_all(Exec *e, const Type *const *result_type) {
     return replay_bind(e);
 }
 
-Err exec_bind(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *result_type,
+Err bind_exec(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *result_type,
               Exec **out) {
     Exec *e = alloc_new(&rt->cx->alloc, sizeof *e);
     if (!e) {
@@ -368,7 +368,7 @@ Err exec_bind(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *resu
     Err err = bind_all(e, result_type);
     guard_leave(&guard);
     if (err) {
-        exec_release(e);
+        bind_release(e);
         return err;
     }
     add_costs(e);
@@ -376,7 +376,7 @@ Err exec_bind(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *resu
     return E_OK;
 }
 
-Exec *exec_retain(Exec *e) {
+Exec *bind_retain(Exec *e) {
     e->refs++;
     return e;
 }
@@ -387,7 +387,7 @@ static void settle(Exec *e) {
     int32_t n = e->runs == 0 ? 0 : e->mesh ? e->mesh->ndevices : 1;
     double runs = (double)e->runs;
     for (int32_t i = 0; i < n; i++) {
-        int32_t device = exec_device(e, i);
+        int32_t device = bind_device(e, i);
         if (device < 0 || device >= rt->ndevices) continue;
         Counters *c = &rt->counters[device];
         c->flops += e->cost.flops * runs;
@@ -399,12 +399,12 @@ static void settle(Exec *e) {
     e->runs = 0;
 }
 
-const Counters *exec_counters(Runtime *rt, int32_t device) {
+const Counters *bind_counters(Runtime *rt, int32_t device) {
     for (Exec *e = rt->exec; e; e = e->next) settle(e);
     return &rt->counters[device];
 }
 
-void exec_release(Exec *e) {
+void bind_release(Exec *e) {
     if (!e || --e->refs > 0) return;
     Ctx *cx = e->rt->cx;
     settle(e);

@@ -10,14 +10,14 @@ static inline Err exec_no_memory(const Exec *e) {
     return err_nomem(e->rt->cx, "binding a plan");
 }
 
-Err exec_schedule(Exec *e) MUST_CHECK;
+Err bind_schedule(Exec *e) MUST_CHECK;
 /* On a GPU: whether the items of a step may be joined with those of others of its kernel; and that
  * of `n` steps from `first` on, which do not depend on each other. */
-bool exec_joins(const Exec *e, int32_t first, int32_t other);
-Err exec_join(Exec *e, int32_t first, int32_t n) MUST_CHECK;
+bool gpu_joins(const Exec *e, int32_t first, int32_t other);
+Err gpu_join(Exec *e, int32_t first, int32_t n) MUST_CHECK;
 /* On a GPU: which steps use each buffer. NULL when out of memory. */
 typedef struct Touch Touch;
-Touch *exec_touches(Exec *e);
+Touch *gpu_touches(Exec *e);
 /* Two steps that may be one launch, as far as their operands say: see Device.merge. */
 typedef struct Merge {
     int32_t first, second, from, to;
@@ -25,25 +25,25 @@ typedef struct Merge {
 } Merge;
 /* The step that makes what input `to` of the second one reads, for it alone: sets `first`, `from`.
  */
-bool exec_makes(const Exec *e, const Touch *touch, Merge *m);
+bool gpu_makes(const Exec *e, const Touch *touch, Merge *m);
 /* Whether the first step reads what input `to` of the second one does: sets `from`. */
-bool exec_shares(const Exec *e, Merge *m);
+bool gpu_shares(const Exec *e, Merge *m);
 /* The launch, if the library has one for the two. */
-Err exec_merge(Exec *e, const Merge *m, bool *done) MUST_CHECK;
+Err gpu_merge(Exec *e, const Merge *m, bool *done) MUST_CHECK;
 /* All groups of this process, whose members are all in one domain. */
-Err exec_bind_collective(Exec *e, const Group *g) MUST_CHECK;
+Err bind_collective(Exec *e, const Group *g) MUST_CHECK;
 
 /* This process's slots of a vary class (exec_class_slots): which one of the k-th domain's the
  * device at `coord` would use, or -1; where a slot is: its domain, and the coordinates of the first
  * device there that uses it. */
-int32_t exec_slot(const Exec *e, int32_t k, uint32_t vary, const int32_t coord[MAX_AXES]);
-int32_t exec_slot_place(const Exec *e, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]);
+int32_t bind_slot(const Exec *e, int32_t k, uint32_t vary, const int32_t coord[MAX_AXES]);
+int32_t bind_slot_place(const Exec *e, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]);
 /* This process's k-th domain, among those of all. */
 static inline int32_t exec_domain(const Exec *e, int32_t k) {
     return e->mesh ? e->mesh->domain + k : k;
 }
 /* The number in this process of the device at `index` of the mesh, or -1 if another has it. */
-int32_t exec_device(const Exec *e, int32_t index);
+int32_t bind_device(const Exec *e, int32_t index);
 /* The slots of a vary class by domain: the k-th has those from [k] to [k + 1]. */
 static inline const int32_t *exec_class_slots(const Exec *e, uint32_t vary) {
     return &e->class_slot[(int32_t)vary * (e->domains + 1)];
@@ -82,9 +82,9 @@ typedef struct View {
     OperandRef ref;
 } View;
 /* The value at `coord`, as the k-th domain has it. */
-View exec_view(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_AXES]);
+View bind_view(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_AXES]);
 /* Part `index` of `parts` along a dim; false when out of memory. */
-bool exec_narrow(Exec *e, View *v, int dim, int64_t index, int64_t parts);
+bool bind_narrow(Exec *e, View *v, int dim, int64_t index, int64_t parts);
 
 /* The operands in that buffer's slot follow. */
 static inline void exec_set_base(Exec *e, int32_t base, char *at) {
@@ -108,19 +108,19 @@ static inline int64_t exec_tag(const Exec *e, int32_t step) {
 }
 
 /* An item under construction: room for the operands; NULL when out of memory. */
-Item *exec_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout);
-void exec_set_view(Item *item, int k, const View *v);
+Item *bind_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout);
+void bind_set_view(Item *item, int k, const View *v);
 /* Units and scratch, or what the GPU runs, once operands and attr are set. */
-Err exec_finish_item(Exec *e, Item *item) MUST_CHECK;
+Err bind_finish_item(Exec *e, Item *item) MUST_CHECK;
 /* What the GPU runs of it. */
-Err exec_bind_gpu(Exec *e, Item *item) MUST_CHECK;
+Err gpu_bind(Exec *e, Item *item) MUST_CHECK;
 /* Puts it into the GPU's queue. */
-Err exec_launch(Exec *e, const Item *item) MUST_CHECK;
-Err exec_bind_copy(Exec *e, const PlanStep *s, const View *from, const View *to) MUST_CHECK;
-Err exec_bind_zeros(Exec *e, const PlanStep *s, const View *to) MUST_CHECK;
+Err launch_items(Exec *e, const Item *item) MUST_CHECK;
+Err bind_copy(Exec *e, const PlanStep *s, const View *from, const View *to) MUST_CHECK;
+Err bind_zeros(Exec *e, const PlanStep *s, const View *to) MUST_CHECK;
 /* An item that reduces n tensors, the roots of a tree. */
-Err exec_bind_reduction(Exec *e, const PlanStep *s, const Root *root, const View *from, int32_t n,
-                        const View *to) MUST_CHECK;
+Err bind_reduction(Exec *e, const PlanStep *s, const Root *root, const View *from, int32_t n,
+                   const View *to) MUST_CHECK;
 /* Scratch bytes for the operands of a sliced item, in front of the kernel's workspace. */
 static inline size_t exec_operand_room(const Item *item) {
     size_t bytes = sizeof(KTensor) * (size_t)(item->args.nin + item->args.nout);

@@ -3,25 +3,25 @@
 #include "ir/program.h"
 #include "run/bind/bind.h"
 
-Err exec_bind_copy(Exec *e, const PlanStep *s, const View *from, const View *to) {
-    Item *item = exec_add_item(e, s, "copy", 1, 1);
+Err bind_copy(Exec *e, const PlanStep *s, const View *from, const View *to) {
+    Item *item = bind_add_item(e, s, "copy", 1, 1);
     if (!item) return exec_no_memory(e);
-    exec_set_view(item, 0, from);
-    exec_set_view(item, 1, to);
-    return exec_finish_item(e, item);
+    bind_set_view(item, 0, from);
+    bind_set_view(item, 1, to);
+    return bind_finish_item(e, item);
 }
 
-Err exec_bind_zeros(Exec *e, const PlanStep *s, const View *to) {
+Err bind_zeros(Exec *e, const PlanStep *s, const View *to) {
     Emit emit = {.arena = &e->arena};
     size_t size;
-    Item *item = exec_add_item(e, s, "fused", 0, 1);
+    Item *item = bind_add_item(e, s, "fused", 0, 1);
     if (!item) return exec_no_memory(e);
-    exec_set_view(item, 0, to);
+    bind_set_view(item, 0, to);
     uint16_t zero = program_imm(&emit, to->tensor.dtype, &(Scalar){0, 0});
     program_instr(&emit, KI_STORE, program_ktype(to->tensor.dtype), 0, zero, 0, 0, 0);
     item->args.attr = program_pack(&emit, &size);
     if (!item->args.attr) return exec_no_memory(e);
-    return exec_finish_item(e, item);
+    return bind_finish_item(e, item);
 }
 
 /* ---- reductions ---- */
@@ -59,20 +59,20 @@ static bool same_strides(const View *v, int32_t n) {
     return true;
 }
 
-Err exec_bind_reduction(Exec *e, const PlanStep *s, const Root *root, const View *from, int32_t n,
-                        const View *to) {
+Err bind_reduction(Exec *e, const PlanStep *s, const Root *root, const View *from, int32_t n,
+                   const View *to) {
     bool sum = to->tensor.dtype == DT_F32 && s->coll.reduce == PARTIAL_SUM &&
                group_is_even(root, n) && same_strides(from, n);
     for (int32_t k = 0; k < n; k++) sum = sum && from[k].tensor.dtype == DT_F32;
-    Item *item = exec_add_item(e, s, sum ? "tree_sum" : "fused", n, 1);
+    Item *item = bind_add_item(e, s, sum ? "tree_sum" : "fused", n, 1);
     if (!item) return exec_no_memory(e);
-    for (int32_t k = 0; k < n; k++) exec_set_view(item, k, &from[k]);
-    exec_set_view(item, n, to);
+    for (int32_t k = 0; k < n; k++) bind_set_view(item, k, &from[k]);
+    bind_set_view(item, n, to);
     if (!sum) {
         item->args.attr = tree_program(e, (PartialKind)s->coll.reduce, to->tensor.dtype, root, n);
         if (!item->args.attr) return exec_no_memory(e);
     }
-    return exec_finish_item(e, item);
+    return bind_finish_item(e, item);
 }
 
 /* Result i of the device at `coord`: the reduction of all members' operand i, or of its part. */
@@ -88,11 +88,11 @@ static Err bind_tree(Exec *e, const Group *g, int32_t domain, const int32_t coor
         int32_t at[MAX_AXES];
         group_member(g, coord, m, at);
         root[m] = (Root){.first = m, .n = 1};
-        from[m] = exec_view(e, domain, PLAN_LIST(e->plan, int32_t, s->in)[i], at);
-        if (!exec_narrow(e, &from[m], s->coll.dim, part, parts)) return exec_no_memory(e);
+        from[m] = bind_view(e, domain, PLAN_LIST(e->plan, int32_t, s->in)[i], at);
+        if (!bind_narrow(e, &from[m], s->coll.dim, part, parts)) return exec_no_memory(e);
     }
-    View to = exec_view(e, domain, PLAN_LIST(e->plan, int32_t, s->out)[i], coord);
-    return exec_bind_reduction(e, s, root, from, g->size, &to);
+    View to = bind_view(e, domain, PLAN_LIST(e->plan, int32_t, s->out)[i], coord);
+    return bind_reduction(e, s, root, from, g->size, &to);
 }
 
 /* ---- what moves ---- */
@@ -100,26 +100,26 @@ static Err bind_tree(Exec *e, const Group *g, int32_t domain, const int32_t coor
 static Err bind_sources(Exec *e, const Group *g, int32_t domain, const int32_t coord[MAX_AXES]) {
     const PlanStep *s = g->step;
     int32_t n = group_sources(g, coord), value = PLAN_LIST(e->plan, int32_t, s->out)[0];
-    View to = exec_view(e, domain, value, coord);
-    if (n == 0) return exec_bind_zeros(e, s, &to);
+    View to = bind_view(e, domain, value, coord);
+    if (n == 0) return bind_zeros(e, s, &to);
     for (int32_t k = 0; k < n; k++) {
         Source source = group_source(g, coord, k);
-        View from = exec_view(e, domain, PLAN_LIST(e->plan, int32_t, s->in)[0], source.from);
+        View from = bind_view(e, domain, PLAN_LIST(e->plan, int32_t, s->in)[0], source.from);
         View part = to;
-        if (!exec_narrow(e, &from, source.from_dim, source.from_part, source.from_parts) ||
-            !exec_narrow(e, &part, source.to_dim, source.to_part, source.to_parts))
+        if (!bind_narrow(e, &from, source.from_dim, source.from_part, source.from_parts) ||
+            !bind_narrow(e, &part, source.to_dim, source.to_part, source.to_parts))
             return exec_no_memory(e);
-        TRY(exec_bind_copy(e, s, &from, &part));
+        TRY(bind_copy(e, s, &from, &part));
     }
     return E_OK;
 }
 
-Err exec_bind_collective(Exec *e, const Group *g) {
+Err bind_collective(Exec *e, const Group *g) {
     const PlanStep *s = g->step;
     bool reduces = s->coll.kind == COLL_ALL_REDUCE || s->coll.kind == COLL_REDUCE_SCATTER;
     int32_t slots = exec_class_slots(e, s->vary)[e->domains];
     for (int32_t slot = 0; slot < slots; slot++) {
-        int32_t coord[MAX_AXES], domain = exec_slot_place(e, s->vary, slot, coord);
+        int32_t coord[MAX_AXES], domain = bind_slot_place(e, s->vary, slot, coord);
         if (!reduces) TRY(bind_sources(e, g, domain, coord));
         for (int i = 0; reduces && i < s->out.n; i++) TRY(bind_tree(e, g, domain, coord, i));
     }

@@ -116,7 +116,7 @@ static Err describe(Exec *e, const PlanStep *s, Exchange *x) {
     char *copy = axes.failed ? NULL : arena_strdup(&e->arena, str_of(&axes));
     str_free(&axes);
     if (!copy) return exec_no_memory(e);
-    x->what = (Crossing){.op = plan_str(p, s->op), .where = "", .axes = copy};
+    x->what = (ExchangeInfo){.op = plan_str(p, s->op), .where = "", .axes = copy};
     if (s->locs.n) x->what.where = plan_str(p, PLAN_LIST(p, int32_t, s->locs)[0]);
     for (int k = 0; k < PHASES; k++)
         for (int32_t i = 0; i < x->phase[k].recv.n; i++)
@@ -146,9 +146,8 @@ static Err bind_domain(Exec *e, Exchange *x, const Group *g) {
 Err exchange_bind(Exec *e, int32_t step) {
     const PlanStep *s = plan_step(e->plan, step);
     Group g = group_of(e->plan, s);
-    if (!place_is_spread(e->mesh) || !group_crosses(&g, e->mesh))
-        return exec_bind_collective(e, &g);
-    if (gpu_is_there(&e->rt->gpu)) TRY(gpus_need(e->rt));
+    if (!place_is_spread(e->mesh) || !group_crosses(&g, e->mesh)) return bind_collective(e, &g);
+    if (gpu_is_there(&e->rt->gpu)) TRY(gpu_transport_need(e->rt));
     Exchange *x = ARENA_ARRAY(&e->arena, Exchange, 1);
     if (!x) return exec_no_memory(e);
     x->step = step;
@@ -219,6 +218,6 @@ Err exchange_post(Exec *e, Exchange *x) {
     for (int32_t i = 0; i < p->send.n; i++) send[i] = part_of(e, &p->send.at[i]);
     for (int32_t i = 0; i < p->recv.n; i++) recv[i] = part_of(e, &p->recv.at[i]);
     bool gpu = gpu_is_there(&e->rt->gpu);
-    return (gpu ? link_begin_device : link_begin)(e->rt->cx, &e->rt->link, &x->what, send,
-                                                  p->send.n, recv, p->recv.n, &x->transfer);
+    return (gpu ? transport_begin_device : transport_begin)(
+        e->rt->cx, &e->rt->transport, &x->what, send, p->send.n, recv, p->recv.n, &x->transfer);
 }

@@ -46,7 +46,7 @@ typedef struct Exchange {
     VEC(uint8_t) phase_of; /* and by item its phase */
     int32_t at;            /* during a call: the next phase, */
     Transfer transfer;     /* and the messages of the one before */
-    Crossing what;
+    ExchangeInfo what;
 } Exchange;
 
 /* Binds the collective at that step; leaves its exchange NULL where no group has members in several

@@ -34,13 +34,13 @@ static Err receive(Move *m, const Source *s, const View *to, KnownList *got) {
     const Known *known = find(got, device, s->from_part);
     Known one = {device, s->from_part, *to};
     if (known) {
-        TRY(exec_bind_copy(e, m->g->step, &known->view, to));
+        TRY(bind_copy(e, m->g->step, &known->view, to));
         return exchange_items(e, m->x, 1);
     }
     if (!exchange_is_dense(to)) {
         const KTensor *t = &to->tensor;
         TRY(exchange_wire(e, m->x, t->dims, t->rank, t->dtype, &one.view));
-        TRY(exec_bind_copy(e, m->g->step, &one.view, to));
+        TRY(bind_copy(e, m->g->step, &one.view, to));
         TRY(exchange_items(e, m->x, 1));
     }
     if (!VEC_PUSH(&e->arena, got, one)) return exec_no_memory(e);
@@ -50,20 +50,20 @@ static Err receive(Move *m, const Source *s, const View *to, KnownList *got) {
 /* The result of the devices in one slot. */
 static Err fill(Move *m, const int32_t coord[MAX_AXES], KnownList *got) {
     Exec *e = m->e;
-    View to = exec_view(e, m->x->k, m->out, coord);
+    View to = bind_view(e, m->x->k, m->out, coord);
     int32_t n = group_sources(m->g, coord);
-    if (n == 0) TRY(exec_bind_zeros(e, m->g->step, &to));
+    if (n == 0) TRY(bind_zeros(e, m->g->step, &to));
     for (int32_t k = 0; k < n; k++) {
         Source s = group_source(m->g, coord, k);
         View part = to;
-        if (!exec_narrow(e, &part, s.to_dim, s.to_part, s.to_parts)) return exec_no_memory(e);
-        if (exec_slot(e, m->x->k, m->vary, s.from) < 0) {
+        if (!bind_narrow(e, &part, s.to_dim, s.to_part, s.to_parts)) return exec_no_memory(e);
+        if (bind_slot(e, m->x->k, m->vary, s.from) < 0) {
             TRY(receive(m, &s, &part, got));
             continue;
         }
-        View from = exec_view(e, m->x->k, m->in, s.from);
-        if (!exec_narrow(e, &from, s.from_dim, s.from_part, s.from_parts)) return exec_no_memory(e);
-        TRY(exec_bind_copy(e, m->g->step, &from, &part));
+        View from = bind_view(e, m->x->k, m->in, s.from);
+        if (!bind_narrow(e, &from, s.from_dim, s.from_part, s.from_parts)) return exec_no_memory(e);
+        TRY(bind_copy(e, m->g->step, &from, &part));
     }
     return exchange_items(e, m->x, 1);
 }
@@ -76,13 +76,13 @@ static Err send(Move *m, const Source *s, int32_t peer, KnownList *packed) {
     int32_t device = place_index(e->mesh, s->from);
     const Known *known = find(packed, device, s->from_part);
     if (known) return exchange_send(e, &m->x->phase[0], peer, &known->view);
-    View from = exec_view(e, m->x->k, m->in, s->from);
-    if (!exec_narrow(e, &from, s->from_dim, s->from_part, s->from_parts)) return exec_no_memory(e);
+    View from = bind_view(e, m->x->k, m->in, s->from);
+    if (!bind_narrow(e, &from, s->from_dim, s->from_part, s->from_parts)) return exec_no_memory(e);
     Known one = {device, s->from_part, from};
     if (!exchange_is_dense(&from)) {
         const KTensor *t = &from.tensor;
         TRY(exchange_wire(e, m->x, t->dims, t->rank, t->dtype, &one.view));
-        TRY(exec_bind_copy(e, m->g->step, &from, &one.view));
+        TRY(bind_copy(e, m->g->step, &from, &one.view));
         TRY(exchange_items(e, m->x, 0));
     }
     if (!VEC_PUSH(&e->arena, packed, one)) return exec_no_memory(e);
@@ -159,7 +159,7 @@ Err exchange_move(Exec *e, Exchange *x, const Group *g, const MineList *mine) {
     const int32_t *slot = &exec_class_slots(e, m.out_vary)[x->k];
     for (int32_t s = slot[0]; s < slot[1]; s++) {
         int32_t coord[MAX_AXES];
-        exec_slot_place(e, m.out_vary, s, coord);
+        bind_slot_place(e, m.out_vary, s, coord);
         TRY(fill(&m, coord, &got));
     }
     return E_OK;

@@ -64,7 +64,7 @@ static Err whole_in_wire(Reduction *r, DType dtype, View *out) {
 static View result_of(const Reduction *r, int32_t member) {
     int32_t at[MAX_AXES];
     member_at(r, member, at);
-    return exec_view(r->e, r->x->k, r->out, at);
+    return bind_view(r->e, r->x->k, r->out, at);
 }
 
 /* ---- subtrees ---- */
@@ -72,8 +72,8 @@ static View result_of(const Reduction *r, int32_t member) {
 static Err leaf_of(const Reduction *r, int32_t member, View *out) {
     int32_t at[MAX_AXES];
     member_at(r, member, at);
-    *out = exec_view(r->e, r->x->k, r->in, at);
-    bool ok = exec_narrow(r->e, out, r->g->step->coll.dim, r->part, r->parts);
+    *out = bind_view(r->e, r->x->k, r->in, at);
+    bool ok = bind_narrow(r->e, out, r->g->step->coll.dim, r->part, r->parts);
     return ok ? E_OK : exec_no_memory(r->e);
 }
 
@@ -87,7 +87,7 @@ static Err reduce_members(Reduction *r, const Root *root, const View *to) {
         one[k] = (Root){.first = k, .n = 1};
         TRY(leaf_of(r, root->first + k, &leaf[k]));
     }
-    return exec_bind_reduction(e, r->g->step, one, leaf, root->n, to);
+    return bind_reduction(e, r->g->step, one, leaf, root->n, to);
 }
 
 /* What this domain has of the tree, each root in one piece. */
@@ -101,7 +101,7 @@ static Err reduce_own(Reduction *r) {
         View wire;
         TRY(whole_in_wire(r, root_dtype(r, root), &wire));
         if (root->n == 1)
-            TRY(exec_bind_copy(e, r->g->step, &r->own[k], &wire));
+            TRY(bind_copy(e, r->g->step, &r->own[k], &wire));
         else
             TRY(reduce_members(r, root, &wire));
         r->own[k] = wire;
@@ -141,7 +141,7 @@ static Err bring(Reduction *r, int32_t to, bool whole, int64_t lo, int64_t hi) {
 }
 
 static Err finish(Reduction *r, const View *to) {
-    TRY(exec_bind_reduction(r->e, r->g->step, r->root, r->from, r->roots, to));
+    TRY(bind_reduction(r->e, r->g->step, r->root, r->from, r->roots, to));
     return exchange_items(r->e, r->x, 1);
 }
 
@@ -194,7 +194,7 @@ static Err finish_in_chunks(Reduction *r) {
         }
     }
     if (!here || dense) return E_OK;
-    TRY(exec_bind_copy(e, r->g->step, &whole, &result));
+    TRY(bind_copy(e, r->g->step, &whole, &result));
     return exchange_items(e, r->x, 2);
 }
 

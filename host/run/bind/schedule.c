@@ -241,8 +241,8 @@ static Err add_stretches(Schedule *s, int32_t first, int32_t n);
 static Err join_steps(const Schedule *s, int32_t first, int32_t n) {
     for (int32_t i = first, k; i < first + n; i = k) {
         k = i + 1;
-        while (k < first + n && exec_joins(s->e, i, k) && !any_depends(s, i, k - i, k, 1)) k++;
-        if (k - i > 1) TRY(exec_join(s->e, i, k - i));
+        while (k < first + n && gpu_joins(s->e, i, k) && !any_depends(s, i, k - i, k, 1)) k++;
+        if (k - i > 1) TRY(gpu_join(s->e, i, k - i));
     }
     return E_OK;
 }
@@ -277,8 +277,8 @@ static Err merge_makers(const Schedule *s, int32_t first, int32_t n) {
         bool done = false;
         for (int32_t k = plan_step(s->e->plan, i)->in.n - 1; k >= 0 && !done; k--) {
             Merge m = {.second = i, .to = k};
-            if (exec_makes(s->e, s->touch, &m) && m.first >= first && may_merge(s, &m))
-                TRY(exec_merge(s->e, &m, &done));
+            if (gpu_makes(s->e, s->touch, &m) && m.first >= first && may_merge(s, &m))
+                TRY(gpu_merge(s->e, &m, &done));
         }
     }
     return E_OK;
@@ -292,7 +292,7 @@ static Err merge_readers(const Schedule *s, int32_t first, int32_t n) {
         if (back > MAX_READERS_BACK) back = MAX_READERS_BACK;
         for (int32_t k = 0; k < back * nin && !done; k++) {
             Merge m = {.first = i - 1 - k / nin, .second = i, .to = k % nin};
-            if (exec_shares(s->e, &m) && may_merge(s, &m)) TRY(exec_merge(s->e, &m, &done));
+            if (gpu_shares(s->e, &m) && may_merge(s, &m)) TRY(gpu_merge(s->e, &m, &done));
         }
     }
     return E_OK;
@@ -362,12 +362,12 @@ static Err add_stretches(Schedule *s, int32_t first, int32_t n) {
     return first + n > begin ? straight(s, begin, first + n - begin) : E_OK;
 }
 
-Err exec_schedule(Exec *e) {
+Err bind_schedule(Exec *e) {
     const Plan *p = e->plan;
     Schedule s = {.e = e, .threads = runtime_threads(e->rt)};
     s.extent = ARENA_ARRAY(&e->arena, Extent, p->values.n + 1);
     if (!s.extent) return exec_no_memory(e);
-    if (gpu_is_there(&e->rt->gpu) && !(s.touch = exec_touches(e))) return exec_no_memory(e);
+    if (gpu_is_there(&e->rt->gpu) && !(s.touch = gpu_touches(e))) return exec_no_memory(e);
     for (int32_t i = 0; i < p->values.n; i++) s.extent[i] = extent_of(p, plan_value(p, i));
     return add_stretches(&s, 0, p->steps.n);
 }

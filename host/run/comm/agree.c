@@ -7,9 +7,9 @@
 enum { PATIENCE = 5 }; /* seconds for the text of a plan to come */
 
 Err agree_init(Agreement *a, Ctx *cx, Arena *arena, const int32_t *peer, int32_t n,
-               const Plan *plan, const Crossing *first) {
+               const Plan *plan, const ExchangeInfo *first) {
     *a = (Agreement){.n = n, .plan = plan};
-    a->what = (Crossing){.op = "", .where = "", .axes = ""};
+    a->what = (ExchangeInfo){.op = "", .where = "", .axes = ""};
     if (first) {
         a->what = *first;
         snprintf(a->mine.first, AGREE_FIRST, "%s over %s, %s", first->op, first->axes,
@@ -40,7 +40,8 @@ Err agree_begin(Runtime *rt, Agreement *a, AgreeKind kind, uint64_t value) {
     a->mine.value = value;
     a->what.op = op[kind];
     a->what.patient = kind == AGREE_END; /* what one rank does behind the last step may take long */
-    TRY(link_begin(rt->cx, &rt->link, &a->what, a->send, a->n, a->recv, a->n, &a->transfer));
+    TRY(transport_begin(rt->cx, &rt->transport, &a->what, a->send, a->n, a->recv, a->n,
+                        &a->transfer));
     a->pending = true;
     return E_OK;
 }
@@ -108,7 +109,7 @@ static void print_difference(const char *of_0, const char *of_r, int32_t r, Str 
 /* Adds where the programs of the processes part, which rank 0 finds out. All of them call it. */
 static Err add_difference(Runtime *rt, const Plan *plan, Str *s) {
     Ctx *cx = rt->cx;
-    Channel *channel = rt->link.channel;
+    Channel *channel = rt->transport.channel;
     int32_t world = rt->ranks.world;
     size_t room = sizeof(char *) * (size_t)world;
     char **texts = alloc_new(&cx->alloc, room);
@@ -182,7 +183,7 @@ static Err disagreement(Runtime *rt, const Agreement *a, const AgreeRecord *thei
 Err agree_end(Runtime *rt, Agreement *a) {
     if (!a->pending) return E_OK;
     a->pending = false;
-    TRY(link_end(rt->cx, &rt->link, &a->transfer));
+    TRY(transport_end(rt->cx, &rt->transport, &a->transfer));
     const AgreeRecord *other = NULL;
     bool stop = a->mine.stop != 0;
     for (int32_t i = 0; i < a->n; i++) {

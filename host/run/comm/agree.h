@@ -39,8 +39,8 @@ typedef struct Agreement {
     AgreeRecord mine, *theirs;
     const Plan *plan;                /* of a launch, else NULL */
     const struct Replicas *replicas; /* its arguments that are compared, or NULL */
-    Crossing what;
-    char launch[RING_OP]; /* "launch of all_reduce" */
+    ExchangeInfo what;
+    char launch[FLIGHT_LOG_OP]; /* "launch of all_reduce" */
     Transfer transfer;
     bool pending;
 } Agreement;
@@ -48,7 +48,7 @@ typedef struct Agreement {
 /* Room to agree with `peer`, n of them. Of a launch (else NULL) the plan and what it exchanges
  * first; both stay. */
 Err agree_init(Agreement *a, Ctx *cx, Arena *arena, const int32_t *peer, int32_t n,
-               const Plan *plan, const Crossing *first) MUST_CHECK;
+               const Plan *plan, const ExchangeInfo *first) MUST_CHECK;
 /* Says it; `value`: what all must have in common. Every begin has its end. */
 Err agree_begin(Runtime *rt, Agreement *a, AgreeKind kind, uint64_t value) MUST_CHECK;
 /* Hears it: E_DIVERGED where another says something else (of the devices: E_RANKS) or two hold

@@ -1,7 +1,7 @@
 /* comm.h - the contract between run/ and what carries bytes between processes (MPI): plain C and
  * nothing else, and the only header of ours that a transport includes.
  *
- * A transport is a library with one symbol, comm_transport_open. It is asked by one thread only.
+ * A transport is a library with one symbol, mpi_open. It is asked by one thread only.
  * Whatever a plan's collectives are, they come down to one thing: every process sends some bytes to
  * some others and receives some, and both sides know how many, in which order. What is done with
  * them (sums, and in which order) is the same code as within a process. */
@@ -42,6 +42,6 @@ typedef struct Comm {
 
 /* Joins the other processes. 0, with a text in `error`: it failed. */
 typedef int CommOpen(Comm *comm, char *error, size_t size);
-#define COMM_OPEN "comm_transport_open"
+#define COMM_OPEN "mpi_open"
 
 #endif

@@ -87,7 +87,7 @@ static void let_share(const Runtime *rt) {
     snprintf(host, sizeof host, "meshlua-%d", (int)rt->ranks.rank);
     const char *const set[][2] = {{"NCCL_HOSTID", host},     {"NCCL_SOCKET_IFNAME", "lo"},
                                   {"NCCL_IB_DISABLE", "1"},  {"NCCL_MNNVL_ENABLE", "0"},
-                                  {"NCCL_NVLS_ENABLE", "0"}, {"NCCL_ALGO", "Ring"},
+                                  {"NCCL_NVLS_ENABLE", "0"}, {"NCCL_ALGO", "FlightLog"},
                                   {"NCCL_PROTO", "Simple"},  {"NCCL_MAX_CTAS", "1"}};
     for (size_t i = 0; i < sizeof set / sizeof *set; i++) setenv(set[i][0], set[i][1], 0);
     log_note(rt->cx, "processes share a GPU: NCCL is told that each has a host of its own "
@@ -104,13 +104,14 @@ static void fill_way(Runtime *rt, Way *w) {
 }
 
 static Err join(Runtime *rt, const char id[DEVICE_ID]) {
-    static const Crossing start = {.op = "the start of NCCL", .where = "", .axes = ""};
+    static const ExchangeInfo start = {.op = "the start of NCCL", .where = "", .axes = ""};
     Device *d = &rt->gpu.device;
-    Comm *c = &rt->link.device;
-    Ring *ring = rt->link.channel ? channel_ring(rt->link.channel) : NULL;
-    if (ring) ring_enter(ring, &start);
+    Comm *c = &rt->transport.device;
+    FlightLog *flight_log =
+        rt->transport.channel ? channel_flight_log(rt->transport.channel) : NULL;
+    if (flight_log) flight_log_enter(flight_log, &start);
     int joined = d->join(d->self, id, rt->cx->domain, rt->cx->domains * rt->ranks.world, c);
-    if (ring) ring_leave(ring);
+    if (flight_log) flight_log_leave(flight_log);
     if (joined) return E_OK;
     c->version = 0;
     return err_set(rt->cx, E_RANKS, "%s", d->error(d->self));
@@ -123,7 +124,7 @@ static Err open_way(Runtime *rt, Way *all) {
     if (rt->ranks.world == 1)
         all[0] = mine;
     else
-        TRY(link_gather(rt->cx, &rt->link, "asking for NCCL", &mine, all, sizeof mine));
+        TRY(transport_gather(rt->cx, &rt->transport, "asking for NCCL", &mine, all, sizeof mine));
     rt->gpu.missing[0] = '\0';
     for (int32_t i = 0; i < rt->ranks.world; i++) {
         if (all[i].there) continue;
@@ -135,7 +136,7 @@ static Err open_way(Runtime *rt, Way *all) {
     return join(rt, all[0].id);
 }
 
-Err gpus_join(Runtime *rt) {
+Err gpu_transport_join(Runtime *rt) {
     if (rt->ranks.world == 1) return E_OK;
     Arena arena;
     Place mine;
@@ -145,7 +146,9 @@ Err gpus_join(Runtime *rt) {
     Way *way = ARENA_ARRAY(&arena, Way, rt->ranks.world);
     Err err = place && way ? E_OK : err_nomem(rt->cx, "meeting other processes");
     fill_place(rt, &mine);
-    if (!err) err = link_gather(rt->cx, &rt->link, "asking for GPUs", &mine, place, sizeof mine);
+    if (!err)
+        err =
+            transport_gather(rt->cx, &rt->transport, "asking for GPUs", &mine, place, sizeof mine);
     if (!err) err = check_places(rt, place, &shared);
     if (!err && shared) let_share(rt);
     if (!err && mine.gpus) err = open_way(rt, way);
@@ -153,17 +156,17 @@ Err gpus_join(Runtime *rt) {
     return err;
 }
 
-void gpus_leave(Runtime *rt) {
-    Comm *c = &rt->link.device;
+void gpu_transport_leave(Runtime *rt) {
+    Comm *c = &rt->transport.device;
     if (c->version) c->close(c->self);
     *c = (Comm){.version = 0};
 }
 
-Err gpus_need(Runtime *rt) {
+Err gpu_transport_need(Runtime *rt) {
     Way way;
-    if (rt->link.device.version) return E_OK;
+    if (rt->transport.device.version) return E_OK;
     if (rt->ranks.world == 1) TRY(open_way(rt, &way));
-    if (rt->link.device.version) return E_OK;
+    if (rt->transport.device.version) return E_OK;
     if (rt->ranks.world == 1)
         return err_set(rt->cx, E_RANKS,
                        "%d GPUs, and nothing to carry data between them: %s; or use one: "
@@ -176,21 +179,21 @@ Err gpus_need(Runtime *rt) {
                    (int)rt->ranks.world, rt->gpu.missing);
 }
 
-Err gpus_use_host(Runtime *rt) {
+Err gpu_transport_use_host(Runtime *rt) {
     if (rt->ranks.world == 1 || !gpu_is_there(&rt->gpu)) return E_OK;
     if (rt->cx->domains > 1)
         return err_set(rt->cx, E_RANKS,
                        "backend = \"mpi\" is for processes with one GPU each, and these have %d; "
                        "start one process for each",
                        (int)rt->cx->domains);
-    TRY(link_settle(rt->cx, &rt->link));
-    gpus_leave(rt);
-    if (!staged_open(&rt->link.comm, &rt->gpu.device, &rt->link.device))
+    TRY(transport_settle(rt->cx, &rt->transport));
+    gpu_transport_leave(rt);
+    if (!staged_open(&rt->transport.comm, &rt->gpu.device, &rt->transport.device))
         return err_nomem(rt->cx, "messages");
     log_note(rt->cx, "data goes from GPU to GPU through the host's memory and MPI, which is slow");
     return E_OK;
 }
 
-const char *gpus_backend(const Runtime *rt) {
-    return rt->link.device.over ? "nccl" : "mpi";
+const char *gpu_transport_backend(const Runtime *rt) {
+    return rt->transport.device.over ? "nccl" : "mpi";
 }

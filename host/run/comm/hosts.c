@@ -39,7 +39,8 @@ Err hosts_find(Runtime *rt) {
     uint64_t mine = hosts_key(), *key = alloc_new(a, sizeof *key * (size_t)world);
     rt->host = alloc_new(a, sizeof *rt->host * (size_t)world);
     Err err = key && rt->host ? E_OK : err_nomem(rt->cx, "meeting other processes");
-    if (!err) err = link_gather(rt->cx, &rt->link, "asking for hosts", &mine, key, sizeof mine);
+    if (!err)
+        err = transport_gather(rt->cx, &rt->transport, "asking for hosts", &mine, key, sizeof mine);
     if (err || hosts_number(key, world, rt->host) == 1) hosts_forget(rt);
     alloc_free(a, key, sizeof *key * (size_t)world);
     return err;

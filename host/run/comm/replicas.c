@@ -238,7 +238,7 @@ static bool find_conflict(const Runtime *rt, const Agreement *a, Conflict *c) {
 /* Says what the two have of each argument: fills hash[0] and hash[1], by param. */
 static Err tell(Runtime *rt, const Agreement *a, const Conflict *c, CommPart *part,
                 uint64_t *const hash[2]) {
-    static const Crossing what = {.op = "comparing arguments", .where = "", .axes = ""};
+    static const ExchangeInfo what = {.op = "comparing arguments", .where = "", .axes = ""};
     size_t bytes = sizeof(uint64_t) * (size_t)a->plan->params.n;
     int32_t nsend = 0, nrecv = 0;
     CommPart *recv = part + 2 * a->n;
@@ -252,8 +252,8 @@ static Err tell(Runtime *rt, const Agreement *a, const Conflict *c, CommPart *pa
             recv[nrecv++] = (CommPart){c->rank[s], (char *)hash[s], bytes, 0};
         }
     }
-    TRY(link_begin(rt->cx, &rt->link, &what, part, nsend, recv, nrecv, &t));
-    return link_end(rt->cx, &rt->link, &t);
+    TRY(transport_begin(rt->cx, &rt->transport, &what, part, nsend, recv, nrecv, &t));
+    return transport_end(rt->cx, &rt->transport, &t);
 }
 
 static void print_param(const Plan *p, const Replicas *r, int32_t i, Str *s) {

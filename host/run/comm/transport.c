@@ -15,7 +15,7 @@
  * missing. */
 enum { NO_LAUNCHER = 10, NO_LAUNCHER_ANSWER = 3, JOIN_SPARE = 60, MISSING_TEXT = 1024 };
 
-const char *link_missing(void) {
+const char *transport_missing(void) {
     return library_open(LIBRARY) ? NULL : dlerror();
 }
 
@@ -36,19 +36,19 @@ static Err check_world(Ctx *cx, const Ranks *r, const Comm *c) {
                    (int)r->world);
 }
 
-static Err open_transport(Ctx *cx, const Ranks *r, Link *link) {
+static Err open_transport(Ctx *cx, const Ranks *r, Transport *transport) {
     char error[HOST_TEXT] = "";
-    link->library = library_open(LIBRARY);
-    if (!link->library) return not_there(cx, r, dlerror());
-    CommOpen *open = (CommOpen *)(uintptr_t)dlsym(link->library, COMM_OPEN);
+    transport->library = library_open(LIBRARY);
+    if (!transport->library) return not_there(cx, r, dlerror());
+    CommOpen *open = (CommOpen *)(uintptr_t)dlsym(transport->library, COMM_OPEN);
     if (!open) return not_there(cx, r, LIBRARY " is another library");
-    if (!open(&link->comm, error, sizeof error)) {
-        link->comm.version = 0;
+    if (!open(&transport->comm, error, sizeof error)) {
+        transport->comm.version = 0;
         return not_there(cx, r, error);
     }
-    if (link->comm.version != COMM_VERSION)
+    if (transport->comm.version != COMM_VERSION)
         return not_there(cx, r, LIBRARY " is of another version of meshlua");
-    return check_world(cx, r, &link->comm);
+    return check_world(cx, r, &transport->comm);
 }
 
 /* ---- the channel ---- */
@@ -66,14 +66,14 @@ static Err read_options(Ctx *cx, const JoinFlags *join, ChannelOptions *o) {
     return E_OK;
 }
 
-static bool is_tcp(const Meet *m) {
+static bool is_tcp(const Rendezvous *m) {
     return m->hosts[0] && m->hosts[0] != '@';
 }
 
 /* What the processes know each other by. Over TCP it must come from outside: the others meet on a
  * socket that tells the user, or get one of rank 0's through MPI. */
 static Err find_secret(Ctx *cx, const Ranks *r, const JoinFlags *join, ChannelOptions *o) {
-    char place[MEET_HOSTS];
+    char place[RENDEZVOUS_HOSTS];
     if (join->secret && strcmp(join->secret, "require") != 0)
         return err_set(cx, E_VALUE,
                        "--secret=: expected `require`; the secret itself goes into %s, as all can "
@@ -81,7 +81,7 @@ static Err find_secret(Ctx *cx, const Ranks *r, const JoinFlags *join, ChannelOp
                        env_row(ENV_SECRET)->name);
     TRY(secret_open(cx, &o->secret));
     if (o->secret.given || !is_tcp(&o->meet)) return E_OK;
-    meet_text(&o->meet, place, sizeof place);
+    rendezvous_text(&o->meet, place, sizeof place);
     if (join->secret)
         return err_set(cx, E_RANKS,
                        "the processes would meet at %s without a secret (--secret=require); give "
@@ -96,8 +96,8 @@ static Err find_secret(Ctx *cx, const Ranks *r, const JoinFlags *join, ChannelOp
 }
 
 /* Where rank 0 waits, for those who could not know it, and the secret. */
-static Err tell_meet(Ctx *cx, const Link *link, Meet *meet) {
-    const Comm *c = &link->comm;
+static Err tell_meet(Ctx *cx, const Transport *transport, Rendezvous *meet) {
+    const Comm *c = &transport->comm;
     size_t size = sizeof(CommPart) * (size_t)c->world;
     CommPart *to = alloc_new(&cx->alloc, size), from = {0, (char *)meet, sizeof *meet, 0};
     if (!to) return err_nomem(cx, "meeting other processes");
@@ -129,53 +129,54 @@ static Err cannot_exchange(Ctx *cx, const Ranks *r, const ChannelOptions *o, Cha
         (int)r->world, r->name, (int)r->world, missing);
 }
 
-Err link_open(Ctx *cx, const Ranks *r, const JoinFlags *join, Link *link) {
-    static const Crossing start = {.op = "the start of MPI", .where = "", .axes = ""};
+Err transport_open(Ctx *cx, const Ranks *r, const JoinFlags *join, Transport *transport) {
+    static const ExchangeInfo start = {.op = "the start of MPI", .where = "", .axes = ""};
     ChannelOptions o;
-    *link = (Link){.library = NULL};
+    *transport = (Transport){.library = NULL};
     TRY(read_options(cx, join, &o));
     if (r->world == 1) return E_OK;
-    meet_find(r, &o.meet);
+    rendezvous_find(r, &o.meet);
     TRY(find_secret(cx, r, join, &o));
     o.script = join->hash ? join->hash(join->program) : 0;
-    if (!r->mpi) return cannot_exchange(cx, r, &o, &link->channel);
+    if (!r->mpi) return cannot_exchange(cx, r, &o, &transport->channel);
     if (o.meet.hosts[0]) {
-        TRY(channel_open(cx, r, &o, &link->channel));
+        TRY(channel_open(cx, r, &o, &transport->channel));
         /* Before MPI: a process that ends while MPI starts may leave mpirun waiting for ever. */
-        TRY(channel_join(cx, link->channel, o.timeout + JOIN_SPARE));
-        ring_enter(channel_ring(link->channel), &start);
-        Err err = open_transport(cx, r, link);
-        ring_leave(channel_ring(link->channel));
+        TRY(channel_join(cx, transport->channel, o.timeout + JOIN_SPARE));
+        flight_log_enter(channel_flight_log(transport->channel), &start);
+        Err err = open_transport(cx, r, transport);
+        flight_log_leave(channel_flight_log(transport->channel));
         return err;
     }
-    TRY(open_transport(cx, r, link));
+    TRY(open_transport(cx, r, transport));
     if (r->rank == 0) {
         if (!o.secret.given) secret_draw(&o.secret);
-        TRY(channel_open(cx, r, &o, &link->channel));
-        o.meet = *channel_meet(link->channel);
+        TRY(channel_open(cx, r, &o, &transport->channel));
+        o.meet = *channel_meet(transport->channel);
         memcpy(o.meet.key, o.secret.key, sizeof o.meet.key);
     }
-    TRY(tell_meet(cx, link, &o.meet));
+    TRY(tell_meet(cx, transport, &o.meet));
     if (r->rank > 0) secret_take(&o.secret, o.meet.key);
-    if (r->rank > 0) TRY(channel_open(cx, r, &o, &link->channel));
-    return channel_join(cx, link->channel, o.timeout + JOIN_SPARE);
+    if (r->rank > 0) TRY(channel_open(cx, r, &o, &transport->channel));
+    return channel_join(cx, transport->channel, o.timeout + JOIN_SPARE);
 }
 
-void link_close(Ctx *cx, Link *link) {
-    static const Crossing end = {.op = "the end of MPI", .where = "", .axes = "", .patient = true};
-    Comm *c = &link->comm;
-    if (link->channel) ring_enter(channel_ring(link->channel), &end);
-    if (link->device.version) link->device.close(link->device.self);
+void transport_close(Ctx *cx, Transport *transport) {
+    static const ExchangeInfo end = {
+        .op = "the end of MPI", .where = "", .axes = "", .patient = true};
+    Comm *c = &transport->comm;
+    if (transport->channel) flight_log_enter(channel_flight_log(transport->channel), &end);
+    if (transport->device.version) transport->device.close(transport->device.self);
     if (c->version) c->close(c->self);
-    if (link->channel) ring_leave(channel_ring(link->channel));
-    channel_close(cx, link->channel);
-    *link = (Link){.library = NULL}; /* the library stays: it may have threads */
+    if (transport->channel) flight_log_leave(channel_flight_log(transport->channel));
+    channel_close(cx, transport->channel);
+    *transport = (Transport){.library = NULL}; /* the library stays: it may have threads */
 }
 
-void link_fail(Link *link, int code, const char *text) {
-    Comm *c = &link->comm;
-    if (link->channel || c->version) fflush(NULL);
-    if (link->channel) channel_fail(link->channel, code, text);
+void transport_fail(Transport *transport, int code, const char *text) {
+    Comm *c = &transport->comm;
+    if (transport->channel || c->version) fflush(NULL);
+    if (transport->channel) channel_fail(transport->channel, code, text);
     if (!c->version) return;
     if (text) fprintf(stderr, "%s\n", text);
     c->abort(c->self, code);

@@ -13,7 +13,7 @@ Err call_grow(Call *c) {
         TRY(gpu_fault(&rt->gpu));
         for (int32_t k = e->first_domain; k < e->end_domain; k++) {
             if (!exec_uses(e, k)) continue;
-            TRY(shortage_check(e, k));
+            TRY(memory_check(e, k));
             TRY(gpu_grow_scratch(&rt->gpu, k, e->scratch));
         }
     }
@@ -166,11 +166,11 @@ static Err place_result(Exec *e, int32_t i, int32_t k) {
     size_t bytes = b->each * (size_t)(b->slot[k + 1] - b->slot[k]);
     if (b->slot[k] == b->slot[k + 1]) return E_OK;
     Buffer *own = e->own[i * e->domains + k] = buffer_new(e->rt->cx, k, bytes);
-    if (!own && gpu_is_there(&e->rt->gpu)) return shortage_error(e, k);
+    if (!own && gpu_is_there(&e->rt->gpu)) return memory_check_error(e, k);
     if (!own) {
         char text[BYTES_TEXT];
         return err_set(e->rt->cx, E_NOMEM, "out of memory: a result needs %s",
-                       bytes_text((double)bytes, text));
+                       str_bytes((double)bytes, text));
     }
     char *at = replay_place_result(e, i, k);
     if (!at) at = own->data;

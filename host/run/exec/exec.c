@@ -48,7 +48,7 @@ static void run_item(Call *c, const Item *item, int64_t lo, int64_t hi, int thre
     if (item->joined) return;
     if (item->bound) {
         if (rt->profile) profile_launch(rt->profile, item);
-        lose(c, exec_launch(c->e, item));
+        lose(c, launch_items(c->e, item));
         return;
     }
     if (thread == 0 && rt->interrupted && !c->whole) return interrupt(c);
@@ -132,7 +132,7 @@ static void end_exchange(Call *c, Exchange *x) {
     Exec *e = c->e;
     while (x->at < x->phases && !atomic_load(&c->failed)) {
         int64_t start = profile_now(e->rt->profile);
-        lose(c, link_end(e->rt->cx, &e->rt->link, &x->transfer));
+        lose(c, transport_end(e->rt->cx, &e->rt->transport, &x->transfer));
         if (start) profile_note(e->rt->profile, PROFILE_WAIT, x->what.where, start);
         if (!c->lost) begin_phase(c, x);
     }
@@ -152,7 +152,7 @@ static void run_exchange(Call *c, const Stretch *s) {
 static void land_all(Call *c) {
     Exec *e = c->e;
     for (Exchange *x = e->flying; x; x = x->next) {
-        Err err = link_end(e->rt->cx, &e->rt->link, &x->transfer);
+        Err err = transport_end(e->rt->cx, &e->rt->transport, &x->transfer);
         if (!c->lost) lose(c, err);
     }
     e->flying = NULL;
@@ -211,7 +211,8 @@ static void run_stretches(Call *c, int32_t first, int32_t n) {
         }
         if (!s->nbody) {
             run_straight(c, s);
-            for (Exchange *x = e->flying; x; x = x->next) link_help(&e->rt->link, &x->transfer);
+            for (Exchange *x = e->flying; x; x = x->next)
+                transport_help(&e->rt->transport, &x->transfer);
             continue;
         }
         run_control(c, s, i + 1);
@@ -306,7 +307,7 @@ static Err run(Call *c, Tensor **results) {
     else if (!c->lost)
         run_stretches(c, 0, e->stretch.n);
     land_all(c);
-    if (e->rt->profile && !c->lost) lose(c, link_settle(e->rt->cx, &e->rt->link));
+    if (e->rt->profile && !c->lost) lose(c, transport_settle(e->rt->cx, &e->rt->transport));
     profile_leave(e->rt->profile);
     if (!c->lost && e->agreement) c->lost = agree_end(e->rt, e->agreement);
     bool failed = atomic_load(&c->failed);
@@ -316,7 +317,7 @@ static Err run(Call *c, Tensor **results) {
     if (failed) {
         if (e->agreement) e->rt->torn = true;
         return c->interrupted ? err_set(e->rt->cx, E_INTERRUPT, "interrupted")
-                              : exec_fault(e->rt, exec_tag(e, c->fault_step), &c->fault);
+                              : launch_fault(e->rt, exec_tag(e, c->fault_step), &c->fault);
     }
     e->runs++;
     e->replay.calls++;

@@ -136,10 +136,10 @@ typedef struct Exec {
 } Exec;
 
 /* Takes the plan. result_type has one global type per result. */
-Err exec_bind(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *result_type,
+Err bind_exec(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *result_type,
               Exec **out) MUST_CHECK;
-Exec *exec_retain(Exec *e);
-void exec_release(Exec *e);
+Exec *bind_retain(Exec *e);
+void bind_release(Exec *e);
 /* Between this and guard_leave a broken invariant still ends the process, with the plan in a file.
  */
 void exec_guard(Exec *e, Guard *g);
@@ -154,9 +154,9 @@ typedef enum ArgFate {
 Err exec_run(Exec *e, Tensor *const *args, const uint8_t *fate, Tensor **results) MUST_CHECK;
 
 /* The error of what a kernel found in its data, by the tag of its launch (exec_tag). */
-Err exec_fault(Runtime *rt, int64_t tag, const KFault *fault);
+Err launch_fault(Runtime *rt, int64_t tag, const KFault *fault);
 
 /* What a device has done so far. */
-const Counters *exec_counters(Runtime *rt, int32_t device);
+const Counters *bind_counters(Runtime *rt, int32_t device);
 
 #endif

@@ -4,28 +4,28 @@
 
 #include "run/exec/exec.h"
 
-typedef struct CacheKey {
+typedef struct PlanCacheKey {
     uint64_t lo, hi; /* of the graph, what is donated, and the options */
-} CacheKey;
+} PlanCacheKey;
 
-typedef struct CacheEntry {
-    CacheKey key;
+typedef struct PlanCacheEntry {
+    PlanCacheKey key;
     Exec *exec;
-} CacheEntry;
+} PlanCacheEntry;
 
-typedef struct Cache {
+typedef struct PlanCache {
     Ctx *cx;
-    CacheEntry *entry; /* all of them go when it is full */
+    PlanCacheEntry *entry; /* all of them go when it is full */
     int32_t n;
     Map map;
     Arena arena;
-} Cache;
+} PlanCache;
 
-void cache_init(Cache *c, Ctx *cx);
-void cache_free(Cache *c);
-void cache_clear(Cache *c);
-Exec *cache_find(Cache *c, CacheKey key); /* borrowed, or NULL */
+void plan_cache_init(PlanCache *c, Ctx *cx);
+void plan_cache_free(PlanCache *c);
+void plan_cache_clear(PlanCache *c);
+Exec *plan_cache_find(PlanCache *c, PlanCacheKey key); /* borrowed, or NULL */
 /* Keeps a reference of its own. */
-Err cache_add(Cache *c, CacheKey key, Exec *e) MUST_CHECK;
+Err plan_cache_add(PlanCache *c, PlanCacheKey key, Exec *e) MUST_CHECK;
 
 #endif

@@ -6,9 +6,10 @@
  *
  * A graph has addresses in it. Those of temporaries, and of donated arguments whose memory goes
  * from call to call, stay as they are. An argument that has moved since the latest call, or that
- * another GPU has, is copied to a place of the Exec's own from then on, results are copied from one. When another address
- * changes after all, the launches are captured again; where that happens often, or there is no
- * memory for such places, or they cannot be captured, the plan does without. */
+ * another GPU has, is copied to a place of the Exec's own from then on, results are copied from
+ * one. When another address changes after all, the launches are captured again; where that happens
+ * often, or there is no memory for such places, or they cannot be captured, the plan does without.
+ */
 #ifndef MESHLUA_RUN_EXEC_REPLAY_H
 #define MESHLUA_RUN_EXEC_REPLAY_H
 

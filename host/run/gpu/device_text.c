@@ -66,7 +66,7 @@ static bool print_all(const Runtime *rt, DeviceSource *source, const Plan *p, Ar
     return texts != NULL;
 }
 
-Err source_print(Runtime *rt, const Plan *p, Str *s) {
+Err device_text_print(Runtime *rt, const Plan *p, Str *s) {
     DeviceSource *source = gpu_source(rt->cx);
     if (!source) return E_DEVICE;
     Arena a;

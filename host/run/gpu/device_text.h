@@ -8,6 +8,6 @@
 /* For each step that is a kernel: its number in the plan, and what the library for GPUs makes of it
  * for the first device (device.h: DeviceSource); the same text once. Needs no GPU; E_DEVICE where
  * the library is missing. */
-Err source_print(Runtime *rt, const Plan *p, Str *s) MUST_CHECK;
+Err device_text_print(Runtime *rt, const Plan *p, Str *s) MUST_CHECK;
 
 #endif

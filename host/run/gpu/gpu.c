@@ -24,12 +24,12 @@ Err gpu_error(const Gpu *g, const char *what) {
 Err gpu_fault(Gpu *g) {
     DeviceFault f;
     for (int32_t i = 0; i < g->device.gpus; i++)
-        if (g->device.fault(g->device.self, i, &f)) return exec_fault(g->rt, f.tag, &f.fault);
+        if (g->device.fault(g->device.self, i, &f)) return launch_fault(g->rt, f.tag, &f.fault);
     return E_OK;
 }
 
 Err gpu_wait(Gpu *g) {
-    TRY(link_settle(g->cx, &g->rt->link));
+    TRY(transport_settle(g->cx, &g->rt->transport));
     for (int32_t i = 0; i < g->device.gpus; i++)
         if (!g->device.wait(g->device.self, i)) return gpu_error(g, "waiting for a GPU");
     return gpu_fault(g);
@@ -58,7 +58,7 @@ static void give(Memory *m, char *at, size_t bytes) {
 static Err write(Memory *m, char *to, const void *from, size_t bytes) {
     Gpu *g = gpu_of(m);
     if (g->written + bytes > WRITE_AHEAD) {
-        TRY(link_settle(g->cx, &g->rt->link));
+        TRY(transport_settle(g->cx, &g->rt->transport));
         g->written = 0;
     }
     g->written += bytes;
@@ -68,7 +68,7 @@ static Err write(Memory *m, char *to, const void *from, size_t bytes) {
 
 static Err read(Memory *m, void *to, const char *from, size_t bytes) {
     Gpu *g = gpu_of(m);
-    TRY(link_settle(g->cx, &g->rt->link));
+    TRY(transport_settle(g->cx, &g->rt->transport));
     if (!g->device.download(g->device.self, m->domain, to, from, bytes))
         return gpu_error(g, "reading");
     return gpu_fault(g);
@@ -90,7 +90,7 @@ Err gpu_grow_scratch(Gpu *g, int32_t domain, size_t bytes) {
     m->scratch = take(&m->memory, bytes);
     if (!m->scratch)
         return err_set(g->cx, E_NOMEM, "out of memory: kernels need %s on the GPU beside tensors",
-                       bytes_text((double)bytes, text));
+                       str_bytes((double)bytes, text));
     m->scratch_bytes = bytes;
     return E_OK;
 }

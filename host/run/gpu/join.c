@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-bool exec_joins(const Exec *e, int32_t first, int32_t other) {
+bool gpu_joins(const Exec *e, int32_t first, int32_t other) {
     const Plan *p = e->plan;
     const PlanStep *a = plan_step(p, first), *b = plan_step(p, other);
     const BoundStep *x = &e->step[first], *y = &e->step[other];
@@ -32,7 +32,7 @@ static Err join_slot(Exec *e, int32_t first, int32_t n, int32_t slot) {
         Item *item = &e->item.at[e->step[first + i].first + slot];
         for (int k = 0; k < nin + nout; k++) {
             int to = k < nin ? i * nin + k : inputs + i * nout + k - nin;
-            exec_set_view(&all, to, &(View){item->tensor[k], item->ref[k]});
+            bind_set_view(&all, to, &(View){item->tensor[k], item->ref[k]});
         }
         d->unbind(d->self, item->bound);
         item->bound = NULL;
@@ -44,10 +44,10 @@ static Err join_slot(Exec *e, int32_t first, int32_t n, int32_t slot) {
     all.args.nin = inputs;
     all.args.nout = n * nout;
     e->item.at[e->step[first].first + slot] = all;
-    return exec_finish_item(e, &e->item.at[e->step[first].first + slot]);
+    return bind_finish_item(e, &e->item.at[e->step[first].first + slot]);
 }
 
-Err exec_join(Exec *e, int32_t first, int32_t n) {
+Err gpu_join(Exec *e, int32_t first, int32_t n) {
     for (int32_t slot = 0; slot < e->step[first].n; slot++) TRY(join_slot(e, first, n, slot));
     return E_OK;
 }

@@ -2,7 +2,7 @@
  * they have found wrong in their data. */
 #include "run/bind/bind.h"
 
-Err exec_bind_gpu(Exec *e, Item *item) {
+Err gpu_bind(Exec *e, Item *item) {
     Gpu *g = &e->rt->gpu;
     size_t scratch = 0;
     item->bound =
@@ -11,7 +11,7 @@ Err exec_bind_gpu(Exec *e, Item *item) {
     return item->bound ? E_OK : gpu_error(g, item->row->name);
 }
 
-Err exec_launch(Exec *e, const Item *item) {
+Err launch_items(Exec *e, const Item *item) {
     Gpu *g = &e->rt->gpu;
     for (int k = 0; item->sliced && k < item->args.nin + item->args.nout; k++)
         item->tensor[k].data = exec_address(e, &item->ref[k]);
@@ -34,7 +34,7 @@ static Err fault_error(const Exec *e, int32_t step, const KFault *fault) {
                    *where ? "; the op was written at " : "", where);
 }
 
-Err exec_fault(Runtime *rt, int64_t tag, const KFault *fault) {
+Err launch_fault(Runtime *rt, int64_t tag, const KFault *fault) {
     const Exec *e = rt->exec;
     while (e && e->serial != tag >> 32) e = e->next;
     if (e) return fault_error(e, (int32_t)(tag & INT32_MAX), fault);

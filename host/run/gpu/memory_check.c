@@ -48,7 +48,7 @@ static void print_buffer(const Exec *e, int32_t domain, int32_t buffer, Str *s) 
     char text[BYTES_TEXT];
     const PlanStep *step = writer_of(p, buffer, &value);
     if (!step) return;
-    str_fmt(s, "\n  %9s  ", bytes_text(bytes_of(e, domain, buffer), text));
+    str_fmt(s, "\n  %9s  ", str_bytes(bytes_of(e, domain, buffer), text));
     plan_print_type(p, plan_value(p, value), s);
     str_fmt(s, "  %s", plan_str(p, step->op));
     if (step->locs.n) str_fmt(s, "  %s", plan_str(p, PLAN_LIST(p, int32_t, step->locs)[0]));
@@ -67,7 +67,7 @@ static void print_largest(const Exec *e, int32_t domain, Str *s) {
     for (int32_t i = 0; i < n; i++) print_buffer(e, domain, top[i], s);
 }
 
-Err shortage_check_plan(const Exec *e) {
+Err memory_check_plan(const Exec *e) {
     const Gpu *g = &e->rt->gpu;
     double need = e->plan->peak_bytes, there = (double)g->device.gpu[e->first_domain].memory;
     char all[BYTES_TEXT], of[BYTES_TEXT];
@@ -77,12 +77,12 @@ Err shortage_check_plan(const Exec *e) {
     print_largest(e, e->first_domain, &s);
     Err err = err_set(g->cx, E_NOMEM,
                       "out of memory: the call needs %s on the GPU, which has %s. " WAY_OUT "%s",
-                      bytes_text(need, all), bytes_text(there, of), str_of(&s));
+                      str_bytes(need, all), str_bytes(there, of), str_of(&s));
     str_free(&s);
     return err;
 }
 
-Err shortage_check(const Exec *e, int32_t domain) {
+Err memory_check(const Exec *e, int32_t domain) {
     const Gpu *g = &e->rt->gpu;
     Need n = need_of(e, domain);
     if (!n.workspace && !n.scratch) return E_OK; /* asking for what is available takes long */
@@ -90,10 +90,10 @@ Err shortage_check(const Exec *e, int32_t domain) {
     size_t there = g->device.available(g->device.self, domain);
     if (n.workspace) there += e->rt->room[domain].workspace_bytes; /* given back first */
     if (n.scratch) there += g->of[domain].scratch_bytes;
-    return need <= there ? E_OK : shortage_error(e, domain);
+    return need <= there ? E_OK : memory_check_error(e, domain);
 }
 
-Err shortage_error(const Exec *e, int32_t domain) {
+Err memory_check_error(const Exec *e, int32_t domain) {
     const Gpu *g = &e->rt->gpu;
     Need n = need_of(e, domain);
     size_t need = n.workspace + n.results + n.scratch;
@@ -106,11 +106,11 @@ Err shortage_error(const Exec *e, int32_t domain) {
         g->cx, E_NOMEM,
         "out of memory: the call needs %s on the GPU (%s of temporaries, %s of "
         "results), and %s of its %s are free; tensors and other plans hold %s. " WAY_OUT "%s",
-        bytes_text((double)need, all), bytes_text((double)n.workspace, work),
-        bytes_text((double)n.results, results),
-        bytes_text((double)g->device.available(g->device.self, domain), there),
-        bytes_text((double)g->device.gpu[domain].memory, of),
-        bytes_text((double)g->of[domain].memory.live, held), str_of(&s));
+        str_bytes((double)need, all), str_bytes((double)n.workspace, work),
+        str_bytes((double)n.results, results),
+        str_bytes((double)g->device.available(g->device.self, domain), there),
+        str_bytes((double)g->device.gpu[domain].memory, of),
+        str_bytes((double)g->of[domain].memory.live, held), str_of(&s));
     str_free(&s);
     return err;
 }

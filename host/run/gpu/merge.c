@@ -23,7 +23,7 @@ static void touch_all(const Plan *p, PlanSpan values, int32_t step, Touch *touch
     }
 }
 
-Touch *exec_touches(Exec *e) {
+Touch *gpu_touches(Exec *e) {
     const Plan *p = e->plan;
     Touch *touch = ARENA_ARRAY(&e->arena, Touch, p->buffers.n + 1);
     for (int32_t i = 0; touch && i < p->steps.n; i++) {
@@ -89,7 +89,7 @@ static int32_t same_input(const Exec *e, int32_t step, int32_t other, int32_t k)
     return -1;
 }
 
-bool exec_makes(const Exec *e, const Touch *touch, Merge *m) {
+bool gpu_makes(const Exec *e, const Touch *touch, Merge *m) {
     const Plan *p = e->plan;
     m->first = touch[buffer_at(p, plan_step(p, m->second)->in, m->to)].first;
     m->from = plan_step(p, m->first)->in.n;
@@ -98,7 +98,7 @@ bool exec_makes(const Exec *e, const Touch *touch, Merge *m) {
            is_private(e, touch, m);
 }
 
-bool exec_shares(const Exec *e, Merge *m) {
+bool gpu_shares(const Exec *e, Merge *m) {
     if (!is_alone(e, m->first) || !is_alone(e, m->second) ||
         e->step[m->first].n != e->step[m->second].n)
         return false;
@@ -115,7 +115,7 @@ static bool pair_of(Exec *e, const Item *a, const Item *b, Item *all) {
     if (!all->tensor || !all->ref) return false;
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < from[i]->args.nin + from[i]->args.nout; k++)
-            exec_set_view(all, k < from[i]->args.nin ? in++ : out++,
+            bind_set_view(all, k < from[i]->args.nin ? in++ : out++,
                           &(View){from[i]->tensor[k], from[i]->ref[k]});
     all->args.in = all->tensor;
     all->args.out = all->tensor + nin;
@@ -149,7 +149,7 @@ static Err merge_slot(Exec *e, const Merge *m, int32_t slot, bool *done) {
     return E_OK;
 }
 
-Err exec_merge(Exec *e, const Merge *m, bool *done) {
+Err gpu_merge(Exec *e, const Merge *m, bool *done) {
     *done = true;
     for (int32_t slot = 0; slot < e->step[m->second].n && *done; slot++)
         TRY(merge_slot(e, m, slot, done));

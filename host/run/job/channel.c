@@ -93,8 +93,8 @@ static const char *find_text(Str *texts, uint32_t number, size_t *n) {
 /* ---- the thread ---- */
 
 RoundWhy channel_watch(Channel *c, int64_t now) {
-    RingEntry e;
-    if (!c->joined || ring_latest(&c->ring, &e, 1) == 0 || e.leave) return ROUND_NONE;
+    FlightLogEntry e;
+    if (!c->joined || flight_log_latest(&c->flight_log, &e, 1) == 0 || e.leave) return ROUND_NONE;
     int64_t waited = now - e.enter, again = e.patient ? c->timeout : AGAIN * SECOND;
     if (waited >= c->timeout) {
         if (c->asked == e.number && now - c->asked_at < again) return ROUND_NONE;
@@ -147,7 +147,7 @@ static void *work(void *ud) {
     int64_t closing_at = 0;
     pthread_mutex_lock(&c->lock);
     for (;;) {
-        int64_t now = ring_now();
+        int64_t now = flight_log_now();
         if (c->closing && !closing_at) closing_at = now;
         if (c->closing && (all_sent(c) || now - closing_at > SECOND)) break;
         nfds_t n = fill_poll(c);
@@ -159,9 +159,9 @@ static void *work(void *ud) {
                errno == EINTR) {}
         pthread_mutex_lock(&c->lock);
         if (channel_is_hub(c))
-            channel_hub_step(c, ring_now());
+            channel_hub_step(c, flight_log_now());
         else
-            channel_member_step(c, ring_now());
+            channel_member_step(c, flight_log_now());
     }
     pthread_mutex_unlock(&c->lock);
     return NULL;
@@ -192,10 +192,10 @@ static void fill_hello(Channel *c, const Ranks *r, const ChannelOptions *o) {
 }
 
 static Err listen_for_others(Ctx *cx, Channel *c) {
-    char error[HOST_TEXT], place[MEET_HOSTS];
-    c->listener = meet_listen(&c->meet, &c->second, error, sizeof error);
+    char error[HOST_TEXT], place[RENDEZVOUS_HOSTS];
+    c->listener = rendezvous_listen(&c->meet, &c->second, error, sizeof error);
     if (c->listener >= 0 || c->second) return E_OK;
-    meet_text(&c->meet, place, sizeof place);
+    rendezvous_text(&c->meet, place, sizeof place);
     return err_set(cx, E_RANKS, "rank 0 cannot wait for the other processes at %s: %s", place,
                    error);
 }
@@ -221,14 +221,14 @@ static Err allocate(Ctx *cx, Channel *c) {
     c->nguest = c->rank == 0 ? channel_guests_most(c->world) : 0;
     c->guest = alloc_new(&c->alloc, sizeof *c->guest * (size_t)c->nguest);
     c->poll = alloc_new(&c->alloc, sizeof *c->poll * polled(c));
-    c->standing = c->rank == 0 ? alloc_new(&c->alloc, sizeof *c->standing * world) : NULL;
+    c->status = c->rank == 0 ? alloc_new(&c->alloc, sizeof *c->status * world) : NULL;
     str_init(&c->failed_text, &c->alloc);
     for (int32_t i = 0; c->guest && i < c->nguest; i++) conn_init(&c->guest[i].conn, &c->alloc, -1);
     for (int32_t i = 0; c->peer && i < c->npeer; i++) {
         conn_init(&c->peer[i].conn, &c->alloc, -1);
         str_init(&c->peer[i].texts, &c->alloc);
     }
-    bool hub = c->standing && c->guest;
+    bool hub = c->status && c->guest;
     return c->peer && c->poll && (c->rank > 0 || hub) ? E_OK : no_memory(cx);
 }
 
@@ -244,8 +244,8 @@ static void free_all(Ctx *cx, Channel *c) {
     alloc_free(&c->alloc, c->peer, sizeof *c->peer * (size_t)c->npeer);
     alloc_free(&c->alloc, c->guest, sizeof *c->guest * (size_t)c->nguest);
     alloc_free(&c->alloc, c->poll, sizeof *c->poll * polled(c));
-    alloc_free(&c->alloc, c->standing, sizeof *c->standing * (size_t)c->world);
-    ring_free(&c->ring);
+    alloc_free(&c->alloc, c->status, sizeof *c->status * (size_t)c->world);
+    flight_log_free(&c->flight_log);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     alloc_free(&cx->alloc, c, sizeof *c);
@@ -273,10 +273,10 @@ Err channel_open(Ctx *cx, const Ranks *r, const ChannelOptions *o, Channel **out
     c->notice = NOTICE * SECOND;
     c->meet = o->meet;
     c->secret = o->secret;
-    c->opened = ring_now();
+    c->opened = flight_log_now();
     c->retry_delay = SECOND / 1000;
     c->listener = -1;
-    ring_init(&c->ring);
+    flight_log_init(&c->flight_log);
     pthread_mutex_init(&c->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -298,16 +298,16 @@ Err channel_open(Ctx *cx, const Ranks *r, const ChannelOptions *o, Channel **out
     return err;
 }
 
-const Meet *channel_meet(const Channel *c) {
+const Rendezvous *channel_meet(const Channel *c) {
     return &c->meet;
 }
 
-Ring *channel_ring(Channel *c) {
-    return &c->ring;
+FlightLog *channel_flight_log(Channel *c) {
+    return &c->flight_log;
 }
 
 static struct timespec after(int seconds) {
-    int64_t t = ring_now() + seconds * SECOND;
+    int64_t t = flight_log_now() + seconds * SECOND;
     return (struct timespec){.tv_sec = t / SECOND, .tv_nsec = t % SECOND};
 }
 

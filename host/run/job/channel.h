@@ -21,7 +21,7 @@ typedef struct ChannelOptions {
     const char *version; /* and the same meshlua */
     /* Where they meet. Rank 0 may leave it empty: it then waits where it can be reached from other
      * hosts, too, and channel_meet tells where. */
-    Meet meet;
+    Rendezvous meet;
     Secret secret; /* the same in all; its library is open */
 } ChannelOptions;
 
@@ -30,11 +30,11 @@ typedef struct ChannelOptions {
  * another script or version is said by rank 0 and ends all, whatever the main thread does
  * meanwhile. */
 Err channel_open(Ctx *cx, const Ranks *r, const ChannelOptions *o, Channel **out) MUST_CHECK;
-const Meet *channel_meet(const Channel *c);
+const Rendezvous *channel_meet(const Channel *c);
 /* Waits until all have joined; E_RANKS, with who is missing, if they have not after `seconds`. */
 Err channel_join(Ctx *cx, Channel *c, int seconds) MUST_CHECK;
 /* What this process waits for in between. */
-Ring *channel_ring(Channel *c);
+FlightLog *channel_flight_log(Channel *c);
 
 /* This process cannot go on: rank 0 prints `text` (with "meshlua: rank 3: " in front unless it is
  * its own; NULL: it was printed already) and all processes end with `code`, this one without

@@ -117,7 +117,7 @@ static int32_t count_from(const Channel *c, uint64_t network) {
 
 /* Where all places are taken, the oldest guest of the network that has most of them goes, once it
  * had its time or where the newcomer's network has clearly fewer. NULL: the newcomer goes. */
-static Guest *make_room(Channel *c, const MeetGuest *newcomer, int64_t now) {
+static Guest *make_room(Channel *c, const RendezvousGuest *newcomer, int64_t now) {
     Guest *oldest = NULL;
     int32_t most = 0;
     for (int32_t i = 0; i < c->nguest; i++) {
@@ -135,7 +135,7 @@ static Guest *make_room(Channel *c, const MeetGuest *newcomer, int64_t now) {
     return oldest;
 }
 
-static void let_in(Channel *c, int fd, const MeetGuest *who, int64_t now) {
+static void let_in(Channel *c, int fd, const RendezvousGuest *who, int64_t now) {
     Guest *g = make_room(c, who, now);
     if (!g) {
         note(c, STRANGER_OTHER, who->from, 0);
@@ -167,10 +167,10 @@ void channel_guests_step(Channel *c, int64_t now) {
         if (g->conn.fd >= 0 && (came || now - g->since > PROOF_WAIT)) receive(c, g, now);
     }
     for (int i = 0; i < ACCEPTS; i++) {
-        MeetGuest who;
-        int fd = meet_accept(c->listener, &who);
-        if (fd == MEET_NOBODY) return;
-        if (fd == MEET_NO_ROOM) {
+        RendezvousGuest who;
+        int fd = rendezvous_accept(c->listener, &who);
+        if (fd == RENDEZVOUS_NOBODY) return;
+        if (fd == RENDEZVOUS_NO_ROOM) {
             free_file(c);
             return;
         }

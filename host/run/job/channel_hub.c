@@ -21,7 +21,8 @@ _Noreturn void channel_hub_end(Channel *c, int code, const char *text) {
             conn_put(&c->guest[i].conn, FRAME_END, &number, sizeof number, NULL, 0);
     for (int32_t i = 0; i < c->npeer; i++)
         conn_put(&c->peer[i].conn, FRAME_END, &number, sizeof number, NULL, 0);
-    for (int64_t until = ring_now() + LINGER; pending && ring_now() < until; usleep(1000)) {
+    for (int64_t until = flight_log_now() + LINGER; pending && flight_log_now() < until;
+         usleep(1000)) {
         pending = false;
         for (int32_t i = 0; i < c->npeer; i++) {
             conn_flush(&c->peer[i].conn);
@@ -59,7 +60,7 @@ void channel_hub_missing(const Channel *c, Str *s) {
     }
     for (int32_t i = 1; i < c->world; i++) in[i] = !c->peer[i].here;
     str_put(s, count_missing(c) == 1 ? "rank " : "ranks ");
-    standing_ranks(s, in, c->world);
+    status_ranks(s, in, c->world);
     str_put(s, " did not start");
     alloc_free(s->alloc, in, (size_t)c->world);
 }
@@ -162,12 +163,12 @@ static void ask(Channel *c, RoundWhy why, int32_t asker, int64_t now) {
     c->round = (Round){.why = why, .number = c->round.number + 1, .asker = asker, .until = until};
     for (int32_t i = 1; i < c->world; i++) {
         Peer *p = &c->peer[i];
-        Stands stands = p->gone    ? STANDS_GONE
-                        : p->bye   ? STANDS_ENDED
-                        : !p->here ? STANDS_ABSENT
-                                   : STANDS_SILENT;
-        c->standing[i] = (Standing){.stands = (int32_t)stands};
-        p->answered = stands != STANDS_SILENT;
+        StatusKind stands = p->gone    ? STATUS_GONE
+                            : p->bye   ? STATUS_ENDED
+                            : !p->here ? STATUS_ABSENT
+                                       : STATUS_SILENT;
+        c->status[i] = (RankStatus){.kind = (int32_t)stands};
+        p->answered = stands != STATUS_SILENT;
         uint32_t number = c->round.number;
         if (!p->answered) conn_put(&p->conn, FRAME_WHERE, &number, sizeof number, NULL, 0);
     }
@@ -175,27 +176,28 @@ static void ask(Channel *c, RoundWhy why, int32_t asker, int64_t now) {
 
 static void hear(Channel *c, int32_t rank, const Frame *f) {
     uint32_t number;
-    if (f->bytes != sizeof number + sizeof(Standing)) return;
+    if (f->bytes != sizeof number + sizeof(RankStatus)) return;
     memcpy(&number, f->body, sizeof number);
     if (number != c->round.number || !c->round.why) return;
-    Standing *s = &c->standing[rank];
+    RankStatus *s = &c->status[rank];
     memcpy(s, f->body + sizeof number, sizeof *s);
-    if (s->n < 0 || s->n > STANDING_LATEST) *s = (Standing){.stands = STANDS_COMPUTING};
+    if (s->n < 0 || s->n > STATUS_LATEST) *s = (RankStatus){.kind = STATUS_COMPUTING};
     c->peer[rank].answered = true;
 }
 
 static bool any_lost(const Channel *c) {
     for (int32_t i = 0; i < c->world; i++)
-        if (c->standing[i].stands < STANDS_ENDED) return true;
+        if (c->status[i].kind < STATUS_ENDED) return true;
     return false;
 }
 
 /* Who waited is not waiting any more, or its wait is that of an earlier notice, or for one that is
  * gone: all end soon. */
-static bool is_over(const Channel *c, const Standing *asker) {
-    if (asker->stands != STANDS_WAITING || c->gone_at) return true;
+static bool is_over(const Channel *c, const RankStatus *asker) {
+    if (asker->kind != STATUS_WAITING || c->gone_at) return true;
     int64_t waited = asker->now - asker->latest[0].enter;
-    if (c->round.why == ROUND_NOTICE) return c->noticed_at && ring_now() - waited < c->noticed_at;
+    if (c->round.why == ROUND_NOTICE)
+        return c->noticed_at && flight_log_now() - waited < c->noticed_at;
     return waited < c->timeout || (asker->latest[0].patient && !any_lost(c));
 }
 
@@ -203,16 +205,16 @@ static void print_round(Channel *c, Str *s) {
     int32_t asker = c->round.asker;
     begin_text(c, s, c->round.why == ROUND_NOTICE ? "waiting: " : "");
     if (c->round.why == ROUND_GONE)
-        standing_lost(s, c->standing, c->world);
+        status_lost(s, c->status, c->world);
     else
-        standing_cause(s, c->standing, c->world, asker);
-    standing_table(s, c->standing, c->world);
+        status_cause(s, c->status, c->world, asker);
+    status_table(s, c->status, c->world);
     if (c->round.why == ROUND_TIMEOUT) {
-        standing_ring(s, &c->standing[asker], asker);
+        status_flight_log(s, &c->status[asker], asker);
         for (int32_t i = 0; i < c->world; i++)
-            if (i != asker && c->standing[i].n > 0 &&
-                !standing_same(&c->standing[i], &c->standing[asker])) {
-                standing_ring(s, &c->standing[i], i);
+            if (i != asker && c->status[i].n > 0 &&
+                !status_same(&c->status[i], &c->status[asker])) {
+                status_flight_log(s, &c->status[i], i);
                 break;
             }
     }
@@ -220,9 +222,9 @@ static void print_round(Channel *c, Str *s) {
 
 static void end_round(Channel *c, int64_t now) {
     Str s;
-    standing_of(&c->ring, &c->standing[0]);
+    status_of(&c->flight_log, &c->status[0]);
     RoundWhy why = c->round.why;
-    bool over = why != ROUND_GONE && is_over(c, &c->standing[c->round.asker]);
+    bool over = why != ROUND_GONE && is_over(c, &c->status[c->round.asker]);
     if (!over) print_round(c, &s);
     c->round.why = ROUND_NONE;
     if (over) return;

@@ -34,7 +34,7 @@ typedef enum FrameType {
     FRAME_FAIL,      /* int32_t: with this code, and the text behind it, or none */
     FRAME_ASK,       /* int32_t RoundWhy: where do all stand? */
     FRAME_WHERE,     /* uint32_t: the round's number */
-    FRAME_HERE,      /* uint32_t, and a Standing */
+    FRAME_HERE,      /* uint32_t, and a RankStatus */
     FRAME_TEXT,      /* uint32_t: its number, and the text: of gather or share */
     FRAME_BYE,
     FRAME_CHALLENGE, /* a nonce: the first word of rank 0, to whoever comes */
@@ -61,14 +61,14 @@ typedef struct Peer {
     bool bye, gone;
     bool answered; /* in this round */
     Hello hello;
-    char from[MEET_FROM]; /* see MeetGuest */
-    Str texts;            /* that came: number, length and bytes of each */
+    char from[RENDEZVOUS_FROM]; /* see RendezvousGuest */
+    Str texts;                  /* that came: number, length and bytes of each */
 } Peer;
 
 typedef struct Guest { /* a connection that has not proved to be of this job */
     Conn conn;
     int64_t since;
-    MeetGuest who;
+    RendezvousGuest who;
     bool known; /* it has proved it, and is about to take its place */
     uint8_t nonce[SECRET_NONCE];
 } Guest;
@@ -79,7 +79,7 @@ typedef enum Stranger { STRANGER_OTHER, STRANGER_USER, STRANGER_JOB, STRANGER_SE
 typedef struct Strangers {
     int32_t n, rank; /* rank: what it said */
     Stranger what;
-    char from[MEET_FROM];
+    char from[RENDEZVOUS_FROM];
 } Strangers;
 
 /* Why rank 0 asks where all stand; the greater goes before. */
@@ -97,11 +97,11 @@ struct Channel {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     Alloc alloc; /* for what is here: a Ctx is the main thread's */
-    Ring ring;
+    FlightLog flight_log;
     int32_t rank, world;
     int64_t timeout; /* ns */
     int64_t notice;  /* ns of waiting before it is said */
-    Meet meet;
+    Rendezvous meet;
     Secret secret;
     Hello mine;
     int wake; /* an eventfd: the main thread has something to send, or ends the thread */
@@ -112,7 +112,7 @@ struct Channel {
     int32_t npeer;
     struct pollfd *poll;
     /* what the main thread's wait has led to */
-    uint64_t noticed, asked; /* numbers in the ring */
+    uint64_t noticed, asked; /* numbers in the flight_log */
     int64_t asked_at;
     /* rank 0 */
     int listener; /* -1: all are there */
@@ -120,7 +120,7 @@ struct Channel {
     int32_t nguest;
     Strangers strangers;
     Round round;
-    Standing *standing; /* by rank */
+    RankStatus *status; /* by rank */
     int64_t noticed_at, gone_at, failed_at;
     int32_t failed_code; /* of the other process that failed first, and what it said */
     Str failed_text;

@@ -26,10 +26,10 @@ static _Noreturn void end_alone(int code, Str *s) {
 }
 
 static _Noreturn void not_found(Channel *c, const char *why) {
-    char place[MEET_HOSTS];
+    char place[RENDEZVOUS_HOSTS];
     Str s;
     str_init(&s, &c->alloc);
-    meet_text(&c->meet, place, sizeof place);
+    rendezvous_text(&c->meet, place, sizeof place);
     str_fmt(&s, "meshlua: [E_RANKS] rank %d: %s (%s)", (int)c->rank, why, place);
     end_alone(CODE_ENVIRONMENT, &s);
 }
@@ -53,7 +53,7 @@ static void connect_to_hub(Channel *c, int64_t now) {
     Conn *hub = &c->peer[0].conn;
     if (hub->fd < 0) {
         if (now < c->retry_at) return;
-        int fd = meet_connect(&c->meet, c->attempt++);
+        int fd = rendezvous_connect(&c->meet, c->attempt++);
         if (fd < 0) {
             try_again(c, now);
             return;
@@ -61,10 +61,10 @@ static void connect_to_hub(Channel *c, int64_t now) {
         conn_init(hub, &c->alloc, fd);
         c->attempt_at = now;
     }
-    int state = meet_connected(hub->fd);
+    int state = rendezvous_connected(hub->fd);
     if (state < 0 || (state == 0 && now - c->attempt_at > ATTEMPT)) try_again(c, now);
     if (state <= 0) return;
-    if (!meet_is_ours(hub->fd)) {
+    if (!rendezvous_is_ours(hub->fd)) {
         c->doubt = "a program of another user waits where rank 0 should";
         try_again(c, now);
         return;
@@ -139,10 +139,10 @@ static void watch_start(Channel *c, int64_t now) {
 
 static void answer(Channel *c, const Frame *f) {
     uint32_t number;
-    Standing s;
+    RankStatus s;
     if (f->bytes != sizeof number) return;
     memcpy(&number, f->body, sizeof number);
-    standing_of(&c->ring, &s);
+    status_of(&c->flight_log, &s);
     conn_put(&c->peer[0].conn, FRAME_HERE, &number, sizeof number, &s, sizeof s);
 }
 
@@ -166,29 +166,29 @@ static void take(Channel *c, const Frame *f) {
 }
 
 /* What is with rank 0, and where this process stands. */
-static void begin_text(Channel *c, Str *s, Stands hub, Standing *me) {
-    standing_of(&c->ring, me);
+static void begin_text(Channel *c, Str *s, StatusKind hub, RankStatus *me) {
+    status_of(&c->flight_log, me);
     str_init(s, &c->alloc);
     str_put(s, "meshlua: ");
-    standing_print(s, &(Standing){.stands = (int32_t)hub}, 0);
+    status_print(s, &(RankStatus){.kind = (int32_t)hub}, 0);
     str_put(s, "; ");
-    standing_print(s, me, c->rank);
+    status_print(s, me, c->rank);
 }
 
 static void watch_wait(Channel *c, int64_t now) {
     int32_t why = (int32_t)channel_watch(c, now);
-    RingEntry e;
+    FlightLogEntry e;
     if (why) conn_put(&c->peer[0].conn, FRAME_ASK, &why, sizeof why, NULL, 0);
     if (why == ROUND_TIMEOUT && !c->unheard) c->unheard = now;
     if (!c->unheard || now - c->unheard < ANSWER + turn(c)) return;
-    if (ring_latest(&c->ring, &e, 1) == 0 || e.leave || e.number != c->asked) {
+    if (flight_log_latest(&c->flight_log, &e, 1) == 0 || e.leave || e.number != c->asked) {
         c->unheard = 0; /* what it waited for came */
         return;
     }
-    Standing me;
+    RankStatus me;
     Str s;
-    begin_text(c, &s, STANDS_SILENT, &me);
-    standing_ring(&s, &me, c->rank);
+    begin_text(c, &s, STATUS_SILENT, &me);
+    status_flight_log(&s, &me, c->rank);
     str_fmt(&s, "\n  %d s are the limit (--timeout)", (int)(c->timeout / SECOND));
     c->fail_code = CODE_TIMEOUT; /* for rank 0, should it go on after all */
     c->fail_text = "";
@@ -199,12 +199,12 @@ static void watch_wait(Channel *c, int64_t now) {
 /* Rank 0 is gone: its launcher ends the others, or they end themselves. */
 static void watch_loss(Channel *c, int64_t now) {
     Str s;
-    Standing me;
+    RankStatus me;
     int64_t since = now - c->lost_at;
     if (!c->missing_said && since >= turn(c)) {
         c->missing_said = true;
         channel_outlive_launcher();
-        begin_text(c, &s, STANDS_GONE, &me);
+        begin_text(c, &s, STATUS_GONE, &me);
         str_put(&s, "\n");
         channel_say(str_of(&s));
         str_free(&s);

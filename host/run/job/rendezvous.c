@@ -18,8 +18,8 @@
 
 enum { UNIX_NAME = sizeof(struct sockaddr_un) - offsetof(struct sockaddr_un, sun_path) };
 
-bool meet_find(const Ranks *r, Meet *out) {
-    *out = (Meet){.port = 0};
+bool rendezvous_find(const Ranks *r, Rendezvous *out) {
+    *out = (Rendezvous){.port = 0};
     if (r->master[0] && r->port) {
         out->port = r->port;
         snprintf(out->hosts, sizeof out->hosts, "%s", r->master);
@@ -31,7 +31,7 @@ bool meet_find(const Ranks *r, Meet *out) {
     return out->hosts[0] != '\0';
 }
 
-void meet_text(const Meet *m, char *to, size_t size) {
+void rendezvous_text(const Rendezvous *m, char *to, size_t size) {
     if (m->port)
         snprintf(to, size, "%s, port %d", m->hosts, (int)m->port);
     else
@@ -39,7 +39,7 @@ void meet_text(const Meet *m, char *to, size_t size) {
 }
 
 /* Host number k, counted round the list. */
-static void host_of(const Meet *m, int k, char host[HOST_TEXT]) {
+static void host_of(const Rendezvous *m, int k, char host[HOST_TEXT]) {
     int n = 1;
     for (const char *s = m->hosts; *s; s++) n += *s == ' ';
     const char *s = m->hosts;
@@ -113,14 +113,14 @@ static int listen_everywhere(int32_t port, int *out) {
     return code && code != EADDRINUSE ? listen_at(&a, wildcard(AF_INET, port, &a), out) : code;
 }
 
-static void add_host(Meet *m, const char *host) {
+static void add_host(Rendezvous *m, const char *host) {
     size_t used = strlen(m->hosts);
     if (used + strlen(host) + 2 <= sizeof m->hosts)
         snprintf(m->hosts + used, sizeof m->hosts - used, "%s%s", used ? " " : "", host);
 }
 
 /* The addresses of this host that others can reach; its own where there is no other. */
-static void add_hosts(Meet *m) {
+static void add_hosts(Rendezvous *m) {
     struct ifaddrs *list = NULL;
     if (getifaddrs(&list) != 0) list = NULL;
     for (int family = AF_INET; family; family = family == AF_INET ? AF_INET6 : 0)
@@ -146,7 +146,7 @@ static int32_t port_of(int fd) {
     return ntohs(a.any.sa_family == AF_INET6 ? a.v6.sin6_port : a.v4.sin_port);
 }
 
-int meet_listen(Meet *m, bool *taken, char *error, size_t size) {
+int rendezvous_listen(Rendezvous *m, bool *taken, char *error, size_t size) {
     Address a;
     int fd = -1, code;
     char host[HOST_TEXT];
@@ -175,7 +175,7 @@ int meet_listen(Meet *m, bool *taken, char *error, size_t size) {
 }
 
 /* By its address. Of IPv6 anyone has a whole network to come from. */
-static void name_guest(const Address *a, MeetGuest *who) {
+static void name_guest(const Address *a, RendezvousGuest *who) {
     const struct in6_addr *v6 = &a->v6.sin6_addr;
     struct in_addr v4 = a->v4.sin_addr;
     bool is_v4 = a->any.sa_family == AF_INET;
@@ -196,14 +196,14 @@ static bool same_user(int fd, struct ucred *who) {
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, who, &n) == 0 && who->uid == geteuid();
 }
 
-int meet_accept(int listener, MeetGuest *who) {
+int rendezvous_accept(int listener, RendezvousGuest *who) {
     Address a = {.v6 = {0}};
     socklen_t n = sizeof a;
     struct ucred user;
     int one = 1, fd = accept4(listener, &a.any, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    *who = (MeetGuest){.network = 0};
-    if (fd < 0 && errno == ECONNABORTED) return MEET_TURNED_AWAY;
-    if (fd < 0) return errno == EMFILE || errno == ENFILE ? MEET_NO_ROOM : MEET_NOBODY;
+    *who = (RendezvousGuest){.network = 0};
+    if (fd < 0 && errno == ECONNABORTED) return RENDEZVOUS_TURNED_AWAY;
+    if (fd < 0) return errno == EMFILE || errno == ENFILE ? RENDEZVOUS_NO_ROOM : RENDEZVOUS_NOBODY;
     if (a.any.sa_family != AF_UNIX) {
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         name_guest(&a, who);
@@ -212,12 +212,12 @@ int meet_accept(int listener, MeetGuest *who) {
     if (same_user(fd, &user)) return fd;
     snprintf(who->from, sizeof who->from, "uid %ld", (long)(int32_t)user.uid);
     close(fd);
-    return MEET_TURNED_AWAY;
+    return RENDEZVOUS_TURNED_AWAY;
 }
 
 /* ---- the others ---- */
 
-int meet_connect(const Meet *m, int k) {
+int rendezvous_connect(const Rendezvous *m, int k) {
     Address a;
     char host[HOST_TEXT];
     host_of(m, k, host);
@@ -228,7 +228,7 @@ int meet_connect(const Meet *m, int k) {
     return -1;
 }
 
-int meet_connected(int fd) {
+int rendezvous_connected(int fd) {
     int code = 0;
     socklen_t n = sizeof code;
     Address peer = {.v6 = {0}}, own = {.v6 = {0}};
@@ -240,7 +240,7 @@ int meet_connected(int fd) {
     return is_tcp && size == own_size && memcmp(&peer, &own, size) == 0 ? -1 : 1;
 }
 
-bool meet_is_ours(int fd) {
+bool rendezvous_is_ours(int fd) {
     Address own;
     socklen_t n = sizeof own;
     struct ucred who;

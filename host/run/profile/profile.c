@@ -12,7 +12,7 @@ static bool init_ring(Profile *p, ProfileRing *ring) {
 
 static void free_profile(Profile *p) {
     Ctx *cx = p->cx;
-    for (int32_t i = 0; i < p->plan.n; i++) exec_release(p->plan.at[i]->e);
+    for (int32_t i = 0; i < p->plan.n; i++) bind_release(p->plan.at[i]->e);
     if (p->file) fclose(p->file);
     arena_free(&p->arena);
     alloc_free(&cx->alloc, p, sizeof *p);
@@ -111,7 +111,7 @@ static bool same_exec(const void *ud, const void *probe, int32_t i) {
 }
 
 /* Rings for all threads, or GPUs: how many there are is known once a plan runs. */
-static Err meet_threads(Profile *p, int32_t threads) {
+static Err rendezvous_threads(Profile *p, int32_t threads) {
     if (p->threads) return E_OK;
     p->ring = ARENA_ARRAY(&p->arena, ProfileRing, threads);
     for (int32_t t = 0; p->ring && t < threads; t++)
@@ -135,7 +135,7 @@ static Err begin_queues(Profile *p) {
 Err profile_enter(Profile *p, Exec *e) {
     if (!p) return E_OK;
     int32_t threads = pool_threads(e->rt->pool), domains = e->rt->cx->domains;
-    TRY(meet_threads(p, domains > threads ? domains : threads));
+    TRY(rendezvous_threads(p, domains > threads ? domains : threads));
     uint64_t hash = hash_u64(0, (uint64_t)(uintptr_t)e);
     int32_t i = map_find(&p->plans, hash, same_exec, p, e);
     if (i < 0) {
@@ -144,7 +144,7 @@ Err profile_enter(Profile *p, Exec *e) {
         if (!plan || !VEC_ROOM(&p->arena, &p->plan, 1) || !map_add(&p->arena, &p->plans, hash, i))
             return err_nomem(p->cx, "a profile");
         p->plan.at[p->plan.n++] = plan;
-        exec_retain(e);
+        bind_retain(e);
     }
     p->now = p->plan.at[i];
     return begin_queues(p);

@@ -1,5 +1,5 @@
-/* shim.h - CUDA C++ for g++: what device code finds without an include. Stands in front of every
- * piece of device code that the stand-in for NVRTC compiles, so it includes nothing large.
+/* shim.h - CUDA C++ for g++: what device code finds without an include. StatusKind in front of
+ * every piece of device code that the stand-in for NVRTC compiles, so it includes nothing large.
  * __global__, __shared__ and __launch_bounds__ are left for nvrtc.cpp. */
 #ifndef STANDIN_SHIM_H
 #define STANDIN_SHIM_H

@@ -56,10 +56,10 @@ static void test_double(void) {
 
 static void test_bytes(void) {
     char buf[BYTES_TEXT];
-    CHECK(strcmp(bytes_text(0, buf), "0 B") == 0);
-    CHECK(strcmp(bytes_text(1023, buf), "1023 B") == 0);
-    CHECK(strcmp(bytes_text(1536, buf), "1.50 KiB") == 0);
-    CHECK(strcmp(bytes_text(3.0 * (1 << 30), buf), "3.00 GiB") == 0);
+    CHECK(strcmp(str_bytes(0, buf), "0 B") == 0);
+    CHECK(strcmp(str_bytes(1023, buf), "1023 B") == 0);
+    CHECK(strcmp(str_bytes(1536, buf), "1.50 KiB") == 0);
+    CHECK(strcmp(str_bytes(3.0 * (1 << 30), buf), "3.00 GiB") == 0);
 }
 
 static Err fails(Ctx *cx, int n) {
@@ -105,8 +105,8 @@ static void test_env(void) {
         CHECK((r->kind == ENV_WORDS) == (strstr(r->value, " | ") && !strpbrk(r->value, upper)));
     }
     /* what its row does not allow is not taken */
-    static const char *const wrong[] = {"0", "1025", "-1", "+1", " 1", "1 ", "1e1", "0x10", "1.0",
-                                        "99999999999999999999"};
+    static const char *const wrong[] = {"0",  "1025", "-1",   "+1",  " 1",
+                                        "1 ", "1e1",  "0x10", "1.0", "99999999999999999999"};
     for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         setenv("MESHLUA_THREADS", wrong[i], 1);
         CHECK(env_int(ENV_THREADS, 3) == 3);

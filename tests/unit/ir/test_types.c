@@ -78,7 +78,7 @@ static const AttrField fields[] = {ATTR_FIELD(Attr, ATTR_INT, i),
                                    {NULL, ATTR_INT, 0, NULL}};
 
 static void test_attr(void) {
-    Attr a = {.i = -3, .flag = 1, .dtype = DT_I32, .f = 0.5, .value = scalar_int(7)};
+    Attr a = {.i = -3, .flag = 1, .dtype = DT_I32, .f = 0.5, .value = attr_scalar_int(7)};
     a.axes = (Dims){2, {0, 2}};
     a.shape = (Dims){1, {9}};
     a.name = "w";
@@ -96,7 +96,8 @@ static void test_attr(void) {
     CHECK(attr_equal(fields, &a, &b) && attr_hash(fields, &a, 0) == attr_hash(fields, &b, 0));
     b.axes.at[1] = 1;
     CHECK(!attr_equal(fields, &a, &b) && attr_hash(fields, &a, 0) != attr_hash(fields, &b, 0));
-    CHECK(scalar_float(2.75).i == 2 && scalar_float(1e30).i == 0 && scalar_int(4).f == 4.0);
+    CHECK(attr_scalar_float(2.75).i == 2 && attr_scalar_float(1e30).i == 0 &&
+          attr_scalar_int(4).f == 4.0);
 }
 
 static void test_factor(void) {

@@ -120,8 +120,8 @@ static void draw_value(const AttrField *f, char *x, DType *dtype) {
     case ATTR_FLOAT: *(double *)(void *)x = draw_double(); break;
     case ATTR_DTYPE: *(int32_t *)(void *)x = (int32_t)(*dtype = (DType)draw(DT_COUNT)); break;
     case ATTR_SCALAR:
-        *(Scalar *)(void *)x = draw(2)   ? scalar_int(draw_int())
-                               : draw(2) ? scalar_float(draw_double())
+        *(Scalar *)(void *)x = draw(2)   ? attr_scalar_int(draw_int())
+                               : draw(2) ? attr_scalar_float(draw_double())
                                          : (Scalar){draw_int(), draw_double()};
         break;
     case ATTR_DIM: *(int32_t *)(void *)x = (int32_t)draw(4) - 1; break;

@@ -40,7 +40,7 @@ struct Scenario {
     int64_t start, end;
 };
 
-static const Crossing crossing = {
+static const ExchangeInfo crossing = {
     .op = "all_reduce", .where = "train.lua:41", .axes = "data", .bytes = 4 << 20};
 
 static void pause_ms(int ms) {
@@ -49,9 +49,9 @@ static void pause_ms(int ms) {
 
 /* Once it has left an exchange, waits in the next. */
 static void wait_in_exchange(Channel *c, int ms) {
-    ring_enter(channel_ring(c), &crossing);
-    ring_leave(channel_ring(c));
-    ring_enter(channel_ring(c), &crossing);
+    flight_log_enter(channel_flight_log(c), &crossing);
+    flight_log_leave(channel_flight_log(c));
+    flight_log_enter(channel_flight_log(c), &crossing);
     pause_ms(ms);
 }
 
@@ -111,8 +111,8 @@ static void stop(const Scenario *s, int rank, Ctx *cx, Channel *c) {
 static void compute(const Scenario *s, int rank, Ctx *cx, Channel *c) {
     (void)cx;
     if (rank == s->odd) {
-        ring_enter(channel_ring(c), &crossing);
-        ring_leave(channel_ring(c));
+        flight_log_enter(channel_flight_log(c), &crossing);
+        flight_log_leave(channel_flight_log(c));
         pause_ms(LIMIT_MS);
     }
     wait_in_exchange(c, LIMIT_MS);
@@ -120,12 +120,12 @@ static void compute(const Scenario *s, int rank, Ctx *cx, Channel *c) {
 
 /* The others may take their time as long as they answer. */
 static void be_patient(const Scenario *s, int rank, Ctx *cx, Channel *c) {
-    Crossing end = crossing;
+    ExchangeInfo end = crossing;
     end.patient = true;
     (void)cx;
-    if (rank != s->odd) ring_enter(channel_ring(c), &end);
+    if (rank != s->odd) flight_log_enter(channel_flight_log(c), &end);
     pause_ms(3000);
-    if (rank != s->odd) ring_leave(channel_ring(c));
+    if (rank != s->odd) flight_log_leave(channel_flight_log(c));
 }
 
 /* All but one wait for it, twice. */
@@ -133,9 +133,9 @@ static void wait_twice(const Scenario *s, int rank, Ctx *cx, Channel *c) {
     static const int ms[] = {4000, 2200};
     (void)cx;
     for (int i = 0; i < 2; i++) {
-        if (rank != s->odd) ring_enter(channel_ring(c), &crossing);
+        if (rank != s->odd) flight_log_enter(channel_flight_log(c), &crossing);
         pause_ms(ms[i]);
-        if (rank != s->odd) ring_leave(channel_ring(c));
+        if (rank != s->odd) flight_log_leave(channel_flight_log(c));
     }
 }
 
@@ -347,14 +347,14 @@ enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
 
 /* ---- running them ---- */
 
-static int connect_to_hub(const Meet *m) {
-    int fd = meet_connect(m, 0);
-    for (int i = 0; i < 1000 && meet_connected(fd) == 0; i++) pause_ms(1);
+static int connect_to_hub(const Rendezvous *m) {
+    int fd = rendezvous_connect(m, 0);
+    for (int i = 0; i < 1000 && rendezvous_connected(fd) == 0; i++) pause_ms(1);
     return fd;
 }
 
 /* Rank 0 says its challenge, and ends it in the end. */
-static void say_nothing(const Meet *m) {
+static void say_nothing(const Rendezvous *m) {
     struct pollfd p = {.fd = connect_to_hub(m), .events = POLLIN};
     char bytes[256];
     while (poll(&p, 1, 8000) == 1)
@@ -362,7 +362,7 @@ static void say_nothing(const Meet *m) {
     _exit(51);
 }
 
-static void squat(Meet *m) {
+static void squat(Rendezvous *m) {
     char error[HOST_TEXT];
     bool taken;
     if (fork() > 0) {
@@ -371,18 +371,18 @@ static void squat(Meet *m) {
     }
     if (setuid(1) != 0) _exit(0);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* a change of the user takes it back */
-    if (meet_listen(m, &taken, error, sizeof error) >= 0) pause_ms(LIMIT_MS);
+    if (rendezvous_listen(m, &taken, error, sizeof error) >= 0) pause_ms(LIMIT_MS);
     _exit(0);
 }
 
-static void say_to_hub(const Meet *m, const void *bytes, size_t n) {
+static void say_to_hub(const Rendezvous *m, const void *bytes, size_t n) {
     int fd = connect_to_hub(m);
     if (send(fd, bytes, n, MSG_NOSIGNAL) < 0) _exit(45);
 }
 
 /* Both stay: a port scanner, say, that says something else; and one who knows what a rank says, but
  * not the secret. */
-static void knock(const Meet *m) {
+static void knock(const Rendezvous *m) {
     struct {
         uint32_t type, n;
         Hello hello;
@@ -441,7 +441,7 @@ static void start(Scenario *s) {
     snprintf(s->file, sizeof s->file, "/tmp/meshlua-channel-XXXXXX");
     close(mkstemp(s->file));
     if (pipe(s->told) != 0) abort();
-    s->start = ring_now();
+    s->start = flight_log_now();
     for (int i = 0; i < s->n; i++)
         if ((s->pid[i] = fork()) == 0) run_process(s, i);
 }
@@ -454,7 +454,7 @@ static bool collect(Scenario *s) {
             s->over[i] = waitpid(s->pid[i], &s->status[i], WNOHANG) == s->pid[i];
         all = all && (s->over[i] || s->code[i] == STILL);
     }
-    if (all && !s->end) s->end = ring_now();
+    if (all && !s->end) s->end = flight_log_now();
     return all;
 }
 
@@ -510,11 +510,11 @@ static void test_ranks(void) {
     Str s;
     str_init(&s, &alloc);
     in[1] = in[2] = in[5] = 1;
-    standing_ranks(&s, in, 40);
+    status_ranks(&s, in, 40);
     CHECKF(strcmp(str_of(&s), "1, 2, 5") == 0, "%s", str_of(&s));
     memset(in + 10, 1, 20);
     str_clear(&s);
-    standing_ranks(&s, in, 40);
+    status_ranks(&s, in, 40);
     CHECKF(strcmp(str_of(&s), "1-2, 5, 10-29") == 0, "%s", str_of(&s));
     str_free(&s);
     CHECK(alloc.live == 0);
@@ -523,51 +523,54 @@ static void test_ranks(void) {
 static void test_ring(void) {
     static const char longest[] = "a/very/long/folder/another/very/long/folder/and/one/more/of/"
                                   "them/and/the/name/of/the/file/train.lua:1234";
-    Ring ring;
-    RingEntry e[RING_SIZE + 1];
-    Crossing what = crossing;
-    ring_init(&ring);
-    CHECK(ring_latest(&ring, e, 4) == 0);
-    for (int i = 0; i < 3 * RING_SIZE; i++) {
-        ring_enter(&ring, &what);
-        ring_leave(&ring);
+    FlightLog flight_log;
+    FlightLogEntry e[FLIGHT_LOG_SIZE + 1];
+    ExchangeInfo what = crossing;
+    flight_log_init(&flight_log);
+    CHECK(flight_log_latest(&flight_log, e, 4) == 0);
+    for (int i = 0; i < 3 * FLIGHT_LOG_SIZE; i++) {
+        flight_log_enter(&flight_log, &what);
+        flight_log_leave(&flight_log);
     }
     what.where = longest;
-    ring_enter(&ring, &what);
-    CHECK(ring_latest(&ring, e, RING_SIZE + 1) == RING_SIZE);
-    CHECK(e[0].number == 3 * RING_SIZE + 1 && e[0].leave == 0 && e[0].bytes == crossing.bytes);
-    CHECK(strlen(e[0].where) == RING_WHERE - 1 &&
-          strncmp(e[0].where, longest, RING_WHERE - 1) == 0);
-    CHECK(e[1].number == 3 * RING_SIZE && e[1].leave >= e[1].enter);
+    flight_log_enter(&flight_log, &what);
+    CHECK(flight_log_latest(&flight_log, e, FLIGHT_LOG_SIZE + 1) == FLIGHT_LOG_SIZE);
+    CHECK(e[0].number == 3 * FLIGHT_LOG_SIZE + 1 && e[0].leave == 0 &&
+          e[0].bytes == crossing.bytes);
+    CHECK(strlen(e[0].where) == FLIGHT_LOG_WHERE - 1 &&
+          strncmp(e[0].where, longest, FLIGHT_LOG_WHERE - 1) == 0);
+    CHECK(e[1].number == 3 * FLIGHT_LOG_SIZE && e[1].leave >= e[1].enter);
     CHECK(strcmp(e[1].where, "train.lua:41") == 0);
-    ring_leave(&ring);
-    CHECK(ring_latest(&ring, e, 1) == 1 && e[0].leave >= e[0].enter);
-    ring_free(&ring);
+    flight_log_leave(&flight_log);
+    CHECK(flight_log_latest(&flight_log, e, 1) == 1 && e[0].leave >= e[0].enter);
+    flight_log_free(&flight_log);
 }
 
 /* Exchanges that run on their own are said where they are waited for and where they are over. */
 static void test_ring_of_gpus(void) {
-    Ring ring;
-    RingEntry e[4];
-    ring_init(&ring);
-    uint64_t a = ring_begin(&ring, &crossing), b = ring_begin(&ring, &crossing);
-    CHECK(a == 1 && b == 2 && ring_latest(&ring, e, 4) == 0);
-    ring_enter(&ring, &crossing);
-    ring_leave(&ring);
-    CHECK(ring_latest(&ring, e, 4) == 1 && e[0].number == 3);
-    ring_wait(&ring, a);
-    CHECK(ring_latest(&ring, e, 4) == 2 && e[0].number == a && !e[0].leave && e[1].number == 3);
-    ring_rest(&ring);
-    CHECK(ring_latest(&ring, e, 4) == 1 && e[0].number == 3);
-    ring_wait(&ring, a);
-    ring_over(&ring, a);
-    ring_over(&ring, b);
-    CHECK(ring_latest(&ring, e, 4) == 3 && e[0].number == 3 && e[1].number == b);
+    FlightLog flight_log;
+    FlightLogEntry e[4];
+    flight_log_init(&flight_log);
+    uint64_t a = flight_log_begin(&flight_log, &crossing),
+             b = flight_log_begin(&flight_log, &crossing);
+    CHECK(a == 1 && b == 2 && flight_log_latest(&flight_log, e, 4) == 0);
+    flight_log_enter(&flight_log, &crossing);
+    flight_log_leave(&flight_log);
+    CHECK(flight_log_latest(&flight_log, e, 4) == 1 && e[0].number == 3);
+    flight_log_wait(&flight_log, a);
+    CHECK(flight_log_latest(&flight_log, e, 4) == 2 && e[0].number == a && !e[0].leave &&
+          e[1].number == 3);
+    flight_log_rest(&flight_log);
+    CHECK(flight_log_latest(&flight_log, e, 4) == 1 && e[0].number == 3);
+    flight_log_wait(&flight_log, a);
+    flight_log_over(&flight_log, a);
+    flight_log_over(&flight_log, b);
+    CHECK(flight_log_latest(&flight_log, e, 4) == 3 && e[0].number == 3 && e[1].number == b);
     CHECK(e[1].enter == e[1].leave && e[2].number == a && e[2].leave >= e[2].enter);
-    for (int i = 0; i < RING_SIZE; i++) ring_begin(&ring, &crossing);
-    ring_wait(&ring, b); /* too long ago to be known */
-    CHECK(ring_latest(&ring, e, 4) == 0);
-    ring_free(&ring);
+    for (int i = 0; i < FLIGHT_LOG_SIZE; i++) flight_log_begin(&flight_log, &crossing);
+    flight_log_wait(&flight_log, b); /* too long ago to be known */
+    CHECK(flight_log_latest(&flight_log, e, 4) == 0);
+    flight_log_free(&flight_log);
 }
 
 int main(void) {

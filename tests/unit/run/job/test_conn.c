@@ -80,7 +80,7 @@ static void test_itself(void) {
     CHECK(bind(fd, (struct sockaddr *)&at, n) == 0);
     CHECK(getsockname(fd, (struct sockaddr *)&at, &n) == 0);
     CHECK(connect(fd, (struct sockaddr *)&at, n) == 0);
-    CHECK(meet_connected(fd) == -1);
+    CHECK(rendezvous_connected(fd) == -1);
     close(fd);
 }
 

@@ -109,31 +109,31 @@ static void test_proof(void) {
 
 /* ---- the other end ---- */
 
-static Meet at(const char *hosts, int32_t port) {
-    Meet m = {.port = port};
+static Rendezvous at(const char *hosts, int32_t port) {
+    Rendezvous m = {.port = port};
     snprintf(m.hosts, sizeof m.hosts, hosts, (int)getpid());
     return m;
 }
 
-static int listen_at(Meet *m) {
+static int listen_at(Rendezvous *m) {
     char error[HOST_TEXT] = "";
     bool taken;
-    int fd = meet_listen(m, &taken, error, sizeof error);
+    int fd = rendezvous_listen(m, &taken, error, sizeof error);
     CHECKF(fd >= 0 && !taken, "%s: %s", m->hosts, error);
     return fd;
 }
 
-static int next_guest(int listener, MeetGuest *who) {
+static int next_guest(int listener, RendezvousGuest *who) {
     poll(&(struct pollfd){.fd = listener, .events = POLLIN}, 1, 5000);
-    return meet_accept(listener, who);
+    return rendezvous_accept(listener, who);
 }
 
 /* On an abstract socket all users meet; whoever is another is known at both ends. */
 static void test_users(void) {
-    Meet m = at("@meshlua-secret-%d", 0);
-    MeetGuest who;
-    int listener = listen_at(&m), fd = meet_connect(&m, 0), status;
-    CHECK(meet_connected(fd) == 1 && meet_is_ours(fd));
+    Rendezvous m = at("@meshlua-secret-%d", 0);
+    RendezvousGuest who;
+    int listener = listen_at(&m), fd = rendezvous_connect(&m, 0), status;
+    CHECK(rendezvous_connected(fd) == 1 && rendezvous_is_ours(fd));
     int guest = next_guest(listener, &who);
     CHECK(guest >= 0 && !who.from[0]);
     close(guest);
@@ -142,32 +142,32 @@ static void test_users(void) {
     pid_t child = fork();
     if (child == 0) {
         if (setuid(1) != 0) _exit(1);
-        fd = meet_connect(&m, 0);
-        _exit(meet_connected(fd) == 1 && !meet_is_ours(fd) ? 0 : 2);
+        fd = rendezvous_connect(&m, 0);
+        _exit(rendezvous_connected(fd) == 1 && !rendezvous_is_ours(fd) ? 0 : 2);
     }
-    CHECK(next_guest(listener, &who) == MEET_TURNED_AWAY);
+    CHECK(next_guest(listener, &who) == RENDEZVOUS_TURNED_AWAY);
     CHECKF(strcmp(who.from, "uid 1") == 0, "%s", who.from);
     CHECK(waitpid(child, &status, 0) == child && status == 0);
-    CHECK(meet_accept(listener, &who) == MEET_NOBODY);
+    CHECK(rendezvous_accept(listener, &who) == RENDEZVOUS_NOBODY);
     close(listener);
 }
 
 /* It waits at the address that is named and at no other; by it a guest is known. */
 static void test_addresses(void) {
-    Meet m = at("127.0.0.1", 0), elsewhere;
+    Rendezvous m = at("127.0.0.1", 0), elsewhere;
     char error[HOST_TEXT];
     bool taken;
-    MeetGuest who;
+    RendezvousGuest who;
     for (m.port = 21000 + getpid() % 8000; m.port < 30000; m.port++) {
-        int listener = meet_listen(&m, &taken, error, sizeof error);
+        int listener = rendezvous_listen(&m, &taken, error, sizeof error);
         if (taken) continue;
         CHECKF(listener >= 0, "%s", error);
         elsewhere = at("127.0.0.2", m.port);
-        int fd = meet_connect(&elsewhere, 0);
-        for (int i = 0; i < 100 && meet_connected(fd) == 0; i++) usleep(1000);
-        CHECK(meet_connected(fd) != 1);
+        int fd = rendezvous_connect(&elsewhere, 0);
+        for (int i = 0; i < 100 && rendezvous_connected(fd) == 0; i++) usleep(1000);
+        CHECK(rendezvous_connected(fd) != 1);
         close(fd);
-        fd = meet_connect(&m, 0);
+        fd = rendezvous_connect(&m, 0);
         int guest = next_guest(listener, &who);
         CHECK(guest >= 0 && strcmp(who.from, "127.0.0.1") == 0 && who.network);
         close(guest);
@@ -176,7 +176,7 @@ static void test_addresses(void) {
         break;
     }
     elsewhere = at("192.0.2.1", m.port); /* of nobody: RFC 5737 */
-    CHECK(meet_listen(&elsewhere, &taken, error, sizeof error) == -1 && !taken);
+    CHECK(rendezvous_listen(&elsewhere, &taken, error, sizeof error) == -1 && !taken);
     CHECKF(strstr(error, "no address of this host"), "%s", error);
 }
 
