@@ -25,10 +25,11 @@ __attribute__((visibility("default"))) DeviceSource device_source;
 char *device_source(const char *kernel, const KArgs *args, int32_t major, int32_t minor) {
     char error[256];
     CudaGpu gpu = gpu_like(major, minor);
-    CudaPlan *p = plan_new(kernel, args, &gpu, NULL, error, sizeof error);
+    const CudaRow *row = launch_row(kernel);
+    Launches *p = row ? launches_new(row, args, &gpu, NULL, error, sizeof error) : NULL;
     if (!p) return NULL;
-    char *text = source_of_plan(p);
-    plan_free(p);
+    char *text = source_of_launches(p);
+    launches_free(p);
     return text;
 }
 
@@ -54,7 +55,7 @@ __attribute__((visibility("default"))) DeviceCompile device_compile;
 int device_compile(const char *source, int32_t major, int32_t minor, char *error, size_t size) {
     Target target = {major, minor, error, size};
     char *text = strdup(source);
-    snprintf(error, size, text ? "not the text of a plan" : "out of memory");
+    snprintf(error, size, text ? "not the text of launches" : "out of memory");
     int done = text && source_each(text, compile_launch, &target);
     free(text);
     return done;

@@ -5,7 +5,7 @@
 
 #include "cuda/api.h"
 #include "cuda/memory.h"
-#include "cuda/plan.h"
+#include "cuda/launches.h"
 #include "cuda/times.h"
 #include "run/gpu/device.h"
 

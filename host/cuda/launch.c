@@ -1,5 +1,6 @@
 #include "cuda/launch.h"
 #include "cuda/module.h"
+#include "cuda/products.h"
 #include "cuda/source.h"
 
 #include <stdio.h>
@@ -11,22 +12,22 @@ enum { SHARED = 48 << 10, BLOCK_THREADS = 1024, MOST_YZ = 65535 };
 
 struct Bound {
     Gpu *gpu;
-    CudaPlan *plan;
+    Launches *launches;
     Module **module;      /* of each step; NULL where it is no launch */
     cudaKernel_t *kernel; /* of each step, once it is ready */
-    void **param;         /* of each parameter of the plan: where its value stands */
+    void **param;         /* of each parameter of the launches: where its value stands */
     char **address;       /* of each operand in the latest launch */
     int32_t nin, nout;
     int ready;
     struct Bound *part[2]; /* of a merged one: what it does as one, or one after the other */
-    PlanOther other;       /* the latter */
+    LaunchesOther other;   /* the latter */
     int64_t tag;           /* of its latest launch */
     Bound *next, **link;   /* among those of the GPU that are not ready */
 };
 
 /* ---- binding ---- */
 
-static int grid_fits(Cuda *c, const char *kernel, const PlanStep *s) {
+static int grid_fits(Cuda *c, const char *kernel, const LaunchStep *s) {
     if (s->threads >= 1 && s->threads <= BLOCK_THREADS && s->blocks[0] >= 0 &&
         s->blocks[0] <= INT32_MAX && s->blocks[1] >= 0 && s->blocks[1] <= MOST_YZ &&
         s->blocks[2] >= 0 && s->blocks[2] <= MOST_YZ)
@@ -36,15 +37,17 @@ static int grid_fits(Cuda *c, const char *kernel, const PlanStep *s) {
                     s->threads);
 }
 
-static int runs_nothing(const PlanStep *s) {
+static int runs_nothing(const LaunchStep *s) {
     return s->blocks[0] == 0 || s->blocks[1] == 0 || s->blocks[2] == 0;
 }
 
 static int get_modules(Bound *b, const char *kernel) {
     Cuda *c = b->gpu->cuda;
-    for (int32_t i = 0; i < b->plan->nstep; i++) {
-        const PlanStep *s = &b->plan->step[i];
-        if (s->kind != PLAN_LAUNCH) continue;
+    for (int32_t i = 0; i < b->launches->nstep; i++) {
+        const LaunchStep *s = &b->launches->step[i];
+        if (s->kind != STEP_LAUNCH) continue;
+        if (s->file && !source_file(s->file))
+            return gpu_fail(c, "%s: there is no device code '%s'", kernel, s->file);
         if (!grid_fits(c, kernel, s)) return 0;
         if (runs_nothing(s)) continue;
         char *source = source_of_step(s);
@@ -56,7 +59,7 @@ static int get_modules(Bound *b, const char *kernel) {
 }
 
 static int allocate(Bound *b, const KArgs *args) {
-    size_t steps = (size_t)b->plan->nstep + 1, params = (size_t)b->plan->nparam + 1;
+    size_t steps = (size_t)b->launches->nstep + 1, params = (size_t)b->launches->nparam + 1;
     b->module = calloc(steps, sizeof(Module *));
     b->kernel = calloc(steps, sizeof(cudaKernel_t));
     b->param = calloc(params, sizeof(void *));
@@ -64,8 +67,8 @@ static int allocate(Bound *b, const KArgs *args) {
     b->nout = args->nout;
     b->address = calloc((size_t)(args->nin + args->nout) + 1, sizeof(char *));
     if (!b->module || !b->kernel || !b->param || !b->address) return 0;
-    for (int32_t i = 0; i < b->plan->nparam; i++)
-        b->param[i] = b->plan->values + b->plan->param[i].at;
+    for (int32_t i = 0; i < b->launches->nparam; i++)
+        b->param[i] = b->launches->values + b->launches->param[i].at;
     return 1;
 }
 
@@ -83,6 +86,12 @@ static void join_list(Bound *b) {
     b->gpu->unready = b;
 }
 
+const CudaRow *launch_row(const char *kernel) {
+    for (const CudaRow *row = k_cuda_table(); row->name; row++)
+        if (strcmp(row->name, kernel) == 0) return row;
+    return NULL;
+}
+
 Bound *launch_bind(Gpu *g, const char *kernel, const KArgs *args, size_t *scratch) {
     Cuda *c = g->cuda;
     Bound *b = calloc(1, sizeof *b);
@@ -91,13 +100,17 @@ Bound *launch_bind(Gpu *g, const char *kernel, const KArgs *args, size_t *scratc
         return NULL;
     }
     b->gpu = g;
-    if (gpu_use(g))
-        b->plan = plan_new(kernel, args, &g->row, g->products, c->error, sizeof c->error);
-    if (b->plan && !allocate(b, args))
+    const CudaRow *row = launch_row(kernel);
+    if (!row)
+        gpu_fail(c, "no kernel '%s' for CUDA", kernel);
+    else if (gpu_use(g))
+        b->launches = launches_new(row, args, &g->row, products_library(g->products), c->error,
+                                   sizeof c->error);
+    if (b->launches && !allocate(b, args))
         gpu_fail(c, "out of memory for %s", kernel);
-    else if (b->plan && get_modules(b, kernel)) {
+    else if (b->launches && get_modules(b, kernel)) {
         join_list(b);
-        *scratch = b->plan->scratch;
+        *scratch = b->launches->scratch;
         return b;
     }
     launch_unbind(b);
@@ -109,7 +122,7 @@ void launch_unbind(Bound *b) {
     for (int k = 0; k < 2; k++)
         if (b->part[k]) launch_unbind(b->part[k]);
     leave_list(b);
-    plan_free(b->plan);
+    launches_free(b->launches);
     free(b->module);
     free(b->kernel);
     free(b->param);
@@ -122,7 +135,7 @@ void launch_unbind(Bound *b) {
 /* Asking for the attributes also brings the code to the GPU, which while work is kept for a graph
  * would be too late. A kernel's limit of shared memory is set to the most there is: others launch
  * it with other sizes. */
-static int admit(Gpu *g, const PlanStep *s, cudaKernel_t kernel) {
+static int admit(Gpu *g, const LaunchStep *s, cudaKernel_t kernel) {
     Cuda *c = g->cuda;
     union {
         struct cudaFuncAttributes at;
@@ -145,8 +158,8 @@ static int admit(Gpu *g, const PlanStep *s, cudaKernel_t kernel) {
 }
 
 static int make_ready(Bound *b) {
-    for (int32_t i = 0; i < b->plan->nstep; i++) {
-        const PlanStep *s = &b->plan->step[i];
+    for (int32_t i = 0; i < b->launches->nstep; i++) {
+        const LaunchStep *s = &b->launches->step[i];
         if (b->module[i] && (!module_kernel(b->gpu->cuda, b->module[i], s->entry, &b->kernel[i]) ||
                              !admit(b->gpu, s, b->kernel[i])))
             return 0;
@@ -173,9 +186,9 @@ static void set_addresses(Bound *b, char *scratch, int64_t tag) {
         GpuFault *record;
         int64_t tag;
     } fault = {b->gpu->fault, tag};
-    _Static_assert(sizeof fault == PLAN_FAULT_BYTES, "struct Fault of device.cuh");
-    for (int32_t i = 0; i < b->plan->nparam; i++) {
-        const PlanParam *p = &b->plan->param[i];
+    _Static_assert(sizeof fault == LAUNCHES_FAULT_BYTES, "struct Fault of device.cuh");
+    for (int32_t i = 0; i < b->launches->nparam; i++) {
+        const LaunchParam *p = &b->launches->param[i];
         char *at = p->kind == PARAM_OPERAND ? b->address[p->operand] : scratch;
         if (p->kind == PARAM_FAULT)
             memcpy(b->param[i], &fault, sizeof fault);
@@ -189,12 +202,12 @@ static void set_addresses(Bound *b, char *scratch, int64_t tag) {
 }
 
 static int run_step(Bound *b, int32_t i, char *scratch) {
-    const PlanStep *s = &b->plan->step[i];
+    const LaunchStep *s = &b->launches->step[i];
     Gpu *g = b->gpu;
     Cuda *c = g->cuda;
-    if (s->kind == PLAN_CALL)
+    if (s->kind == STEP_CALL)
         return s->call(s->state, b->address, scratch, g->stream, c->error, sizeof c->error);
-    if (s->kind == PLAN_FILL) {
+    if (s->kind == STEP_FILL) {
         char *at = s->operand < 0 ? scratch + s->at : b->address[s->operand];
         return s->bytes == 0 || gpu_ok(c, c->rt.cudaMemsetAsync(at, s->byte, s->bytes, g->stream),
                                        "cudaMemsetAsync");
@@ -210,20 +223,20 @@ static int run_step(Bound *b, int32_t i, char *scratch) {
 
 /* Where it is asked for: waits for the step, and names it if it failed. */
 static int check_step(Bound *b, int32_t i) {
-    const PlanStep *s = &b->plan->step[i];
+    const LaunchStep *s = &b->launches->step[i];
     Gpu *g = b->gpu;
     Cuda *c = g->cuda;
-    const char *what = s->kind == PLAN_LAUNCH ? s->entry
-                       : s->kind == PLAN_CALL ? s->what
+    const char *what = s->kind == STEP_LAUNCH ? s->entry
+                       : s->kind == STEP_CALL ? s->what
                                               : "a fill";
     return !c->check || g->capturing || gpu_ok(c, c->rt.cudaStreamSynchronize(g->stream), what);
 }
 
-static int run_plan(Bound *b, char *scratch, int64_t tag) {
+static int run_launches(Bound *b, char *scratch, int64_t tag) {
     if (!b->ready && !make_ready(b)) return 0;
     b->tag = tag;
     set_addresses(b, scratch, tag);
-    for (int32_t i = 0; i < b->plan->nstep; i++)
+    for (int32_t i = 0; i < b->launches->nstep; i++)
         if (!run_step(b, i, scratch) || !check_step(b, i)) return 0;
     return 1;
 }
@@ -232,12 +245,12 @@ int launch_run(Bound *b, const KArgs *args, char *scratch, int64_t tag) {
     if (!gpu_use(b->gpu)) return 0;
     for (int32_t i = 0; i < b->nin; i++) b->address[i] = args->in[i].data;
     for (int32_t i = 0; i < b->nout; i++) b->address[b->nin + i] = args->out[i].data;
-    return run_plan(b, scratch, tag);
+    return run_launches(b, scratch, tag);
 }
 
 /* ---- two as one ---- */
 
-/* PlanOther.run: the parts, with their operands among those of both (CudaMerge). */
+/* LaunchesOther.run: the parts, with their operands among those of both (CudaMerge). */
 static int run_parts(void *state, char *const *address, char *scratch) {
     const Bound *b = state;
     char *const *in = address, *const *out = address + b->nin;
@@ -245,7 +258,7 @@ static int run_parts(void *state, char *const *address, char *scratch) {
         Bound *part = b->part[k];
         memcpy(part->address, in, (size_t)part->nin * sizeof *in);
         memcpy(part->address + part->nin, out, (size_t)part->nout * sizeof *out);
-        if (!run_plan(part, scratch, b->tag)) return 0;
+        if (!run_launches(part, scratch, b->tag)) return 0;
         in += part->nin;
         out += part->nout;
     }
@@ -268,29 +281,37 @@ static int join_operands(const KArgs *const args[2], KArgs *all) {
     return 1;
 }
 
+static const CudaMerge *find_merge(const char *const kernel[2]) {
+    for (const CudaMerge *m = k_cuda_merges(); m->first; m++)
+        if (strcmp(m->first, kernel[0]) == 0 && strcmp(m->second, kernel[1]) == 0) return m;
+    return NULL;
+}
+
 Bound *launch_merge(Gpu *g, const DeviceWork work[2], int32_t from, int32_t to, size_t *scratch) {
     const char *const kernel[2] = {work[0].kernel, work[1].kernel};
     const KArgs *const args[2] = {work[0].args, work[1].args};
+    const CudaMerge *m = find_merge(kernel);
     KArgs all = {0};
-    Bound *b = calloc(1, sizeof *b);
+    Bound *b = m ? calloc(1, sizeof *b) : NULL;
     if (!b || !gpu_use(g) || !join_operands(args, &all)) {
         free(b);
         return NULL;
     }
     b->gpu = g;
-    b->other = (PlanOther){run_parts, b};
-    b->plan = plan_merge(kernel, args, from, to, &all, &g->row, g->products, &b->other);
-    int done = b->plan && allocate(b, &all) && get_modules(b, kernel[0]);
+    b->other = (LaunchesOther){run_parts, b};
+    b->launches =
+        launches_merge(m, args, from, to, &all, &g->row, products_library(g->products), &b->other);
+    int done = b->launches && allocate(b, &all) && get_modules(b, kernel[0]);
     free((void *)all.in);
     if (!done) {
         launch_unbind(b);
         return NULL;
     }
     join_list(b);
-    *scratch = b->plan->scratch;
+    *scratch = b->launches->scratch;
     for (int k = 0; k < 2; k++) {
         b->part[k] = work[k].bound;
-        if (b->part[k]->plan->scratch > *scratch) *scratch = b->part[k]->plan->scratch;
+        if (b->part[k]->launches->scratch > *scratch) *scratch = b->part[k]->launches->scratch;
     }
     return b;
 }

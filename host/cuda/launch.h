@@ -6,6 +6,9 @@
 
 typedef struct Bound Bound;
 
+/* NULL: there is no such kernel for CUDA. */
+const CudaRow *launch_row(const char *kernel);
+
 /* Its code may be compiled after it returns: the first launch waits for it. NULL: it failed. */
 Bound *launch_bind(Gpu *g, const char *kernel, const KArgs *args, size_t *scratch);
 void launch_unbind(Bound *b);

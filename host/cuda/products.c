@@ -1,6 +1,5 @@
 #include "cuda/products.h"
 #include "cuda/algorithm.h"
-#include "cuda/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@ enum {
 };
 
 struct Products {
+    CudaLibrary library;
     const ApiCudart *rt;
     const DeviceGpu *gpu;
     int tf32;
@@ -23,9 +23,9 @@ struct Products {
 typedef struct Product { /* one that is bound */
     Products *products;
     CudaProduct q;
-    size_t scratch;          /* where its workspace begins */
-    const PlanOther *other;  /* of a merged one: see plan.h */
-    int32_t operands, spare; /* of a merged one: their number; `written` of plan.h */
+    size_t scratch;             /* where its workspace begins */
+    const LaunchesOther *other; /* of a merged one: see launches.h */
+    int32_t operands, spare;    /* of a merged one: their number; `written` of launches.h */
     AlgorithmQuery query;
     int ncandidate; /* > 0: none is chosen yet */
     Algorithm candidate[ALGORITHM_CANDIDATES + 1], chosen;
@@ -40,26 +40,6 @@ typedef struct Call {
 
 static const ApiLibrary library =
     API_LIBRARY("cublasLt", API_CUBLASLT, "libcublasLt.so.13", "libcublasLt.so.12");
-
-Products *products_new(const ApiCudart *rt, const DeviceGpu *gpu, const char *folder, int tf32) {
-    Products *p = calloc(1, sizeof *p);
-    if (!p) return NULL;
-    p->rt = rt;
-    p->gpu = gpu;
-    p->tf32 = tf32;
-    p->all = (Algorithms){.rt = rt,
-                          .lt = &p->lt,
-                          .workspace = (uint64_t)(gpu->major >= HOPPER ? 32 : 8) << 20,
-                          .folder = folder};
-    return p;
-}
-
-void products_free(Products *p) {
-    if (!p) return;
-    if (p->all.handle) p->lt.cublasLtDestroy(p->all.handle);
-    algorithm_forget(&p->all);
-    free(p);
-}
 
 static int open_library(Products *p, char *error, size_t size) {
     int driver = 0, runtime = 0;
@@ -344,10 +324,10 @@ static int call(void *state, char *const *address, char *scratch, void *stream, 
     return 0;
 }
 
-static Product *new_product(const CudaPlan *p, const CudaProduct *q) {
+static Product *new_product(Products *products, const Launches *p, const CudaProduct *q) {
     Product *made = calloc(1, sizeof *made);
     if (!made) return NULL;
-    made->products = p->products;
+    made->products = products;
     made->q = *q;
     made->query.may_part = p->other != NULL;
     made->other = p->other;
@@ -358,19 +338,15 @@ static Product *new_product(const CudaPlan *p, const CudaProduct *q) {
     return made;
 }
 
-int cuda_product(CudaPlan *p, const CudaProduct *q) {
-    static const char what[] = "cublasLtMatmul";
+static int add_product(void *self, Launches *p, const CudaProduct *q) {
+    Products *products = self;
     if (q->batch > INT32_MAX) return 0;
-    if (!p->products) {
-        cuda_call(p, what, NULL, NULL, NULL);
-        return 1;
-    }
     /* What is chosen between must be kept, or it would change from run to run. */
-    if (p->other && !p->products->all.folder) return 0;
+    if (p->other && !products->all.folder) return 0;
     char error[256];
-    Product *made = new_product(p, q);
-    if (!made || !open_library(p->products, error, sizeof error)) {
-        plan_fail(p, "%s", made ? error : "out of memory for a product");
+    Product *made = new_product(products, p, q);
+    if (!made || !open_library(products, error, sizeof error)) {
+        launches_fail(p, "%s", made ? error : "out of memory for a product");
         free(made);
         return 1;
     }
@@ -378,7 +354,32 @@ int cuda_product(CudaPlan *p, const CudaProduct *q) {
         drop(made);
         return 0;
     }
-    made->scratch = cuda_take_scratch(p, p->products->all.workspace);
-    cuda_call(p, what, call, made, drop);
+    made->scratch = cuda_take_scratch(p, products->all.workspace);
+    cuda_call(p, "cublasLtMatmul", call, made, drop);
     return 1;
+}
+
+Products *products_new(const ApiCudart *rt, const DeviceGpu *gpu, const char *folder, int tf32) {
+    Products *p = calloc(1, sizeof *p);
+    if (!p) return NULL;
+    p->library = (CudaLibrary){add_product, p};
+    p->rt = rt;
+    p->gpu = gpu;
+    p->tf32 = tf32;
+    p->all = (Algorithms){.rt = rt,
+                          .lt = &p->lt,
+                          .workspace = (uint64_t)(gpu->major >= HOPPER ? 32 : 8) << 20,
+                          .folder = folder};
+    return p;
+}
+
+void products_free(Products *p) {
+    if (!p) return;
+    if (p->all.handle) p->lt.cublasLtDestroy(p->all.handle);
+    algorithm_forget(&p->all);
+    free(p);
+}
+
+const CudaLibrary *products_library(const Products *p) {
+    return &p->library;
 }

@@ -3,6 +3,7 @@
 #define MESHLUA_CUDA_PRODUCTS_H
 
 #include "cuda/api.h"
+#include "cuda/launches.h"
 #include "run/gpu/device.h"
 
 /* What the products of one GPU share. */
@@ -12,6 +13,8 @@ typedef struct Products Products;
  * is timed. `tf32`: operands of float32 are rounded to it. `rt`, `gpu` and `folder` must outlive
  * it. NULL: out of memory. */
 Products *products_new(const ApiCudart *rt, const DeviceGpu *gpu, const char *folder, int tf32);
+/* What rows ask for them; lives as long. */
+const CudaLibrary *products_library(const Products *p);
 /* After everything that was bound with it. */
 void products_free(Products *p);
 

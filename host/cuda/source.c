@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A line that begins so opens a launch in the text of a plan. */
+/* A line that begins so opens a launch in the text of launches. */
 #define LAUNCH "//// launch "
 
 const char *source_file(const char *name) {
@@ -13,22 +13,22 @@ const char *source_file(const char *name) {
     return NULL;
 }
 
-char *source_of_step(const PlanStep *s) {
+char *source_of_step(const LaunchStep *s) {
     char *text;
     int n = s->file ? asprintf(&text, "%s#include \"%s\"\n", s->defines, s->file)
                     : asprintf(&text, "%s%s", s->defines, s->text);
     return n < 0 ? NULL : text;
 }
 
-static void print_step(FILE *to, const PlanStep *s) {
-    if (s->kind == PLAN_FILL) {
+static void print_step(FILE *to, const LaunchStep *s) {
+    if (s->kind == STEP_FILL) {
         fprintf(to, "// fill %zu bytes of ", s->bytes);
         if (s->operand < 0)
             fprintf(to, "scratch + %zu", s->at);
         else
             fprintf(to, "operand %d", (int)s->operand);
         fprintf(to, " with %d\n", s->byte);
-    } else if (s->kind == PLAN_CALL) {
+    } else if (s->kind == STEP_CALL) {
         fprintf(to, "// call %s\n", s->what);
     } else {
         char *text = source_of_step(s);
@@ -39,7 +39,7 @@ static void print_step(FILE *to, const PlanStep *s) {
     }
 }
 
-char *source_of_plan(const CudaPlan *p) {
+char *source_of_launches(const Launches *p) {
     char *text = NULL;
     size_t size;
     FILE *to = open_memstream(&text, &size);

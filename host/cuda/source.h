@@ -3,7 +3,7 @@
 #ifndef MESHLUA_CUDA_SOURCE_H
 #define MESHLUA_CUDA_SOURCE_H
 
-#include "cuda/plan.h"
+#include "cuda/launches.h"
 
 typedef struct SourceFile {
     const char *name, *text;
@@ -16,12 +16,12 @@ extern const SourceFile embedded_device_code[];
 const char *source_file(const char *name);
 /* What is compiled for a launch: its definitions, then its file (by #include) or its text. To be
  * freed; NULL: out of memory. */
-char *source_of_step(const PlanStep *s);
-/* A whole plan, one launch after the other, for people and for device_compile. To be freed. */
-char *source_of_plan(const CudaPlan *p);
+char *source_of_step(const LaunchStep *s);
+/* Launches, one after the other, for people and for device_compile. To be freed. */
+char *source_of_launches(const Launches *p);
 
-/* Calls `each` for every launch of what source_of_plan made, with its source and entry, until one
- * gives 0. The text is written into. */
+/* Calls `each` for every launch of what source_of_launches made, with its source and entry, until
+ * one gives 0. The text is written into. */
 int source_each(char *text, int (*each)(void *state, const char *source, const char *entry),
                 void *state);
 

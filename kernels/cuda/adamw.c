@@ -33,7 +33,7 @@ static int joins(const Member *m, const Member *n) {
 }
 
 /* n members from `first` on, all of which are as it is. */
-static void launch(const KArgs *a, CudaPlan *p, int first, int n) {
+static void launch(const KArgs *a, Launches *p, int first, int n) {
     Member m = member_of(a, first);
     CudaView places[TENSORS] = {{.rank = 0}};
     int room = m.dense ? MANY : 1; /* also for few of them: one piece of device code does */
@@ -64,7 +64,7 @@ static void launch(const KArgs *a, CudaPlan *p, int first, int n) {
     cuda_bytes(p, places, sizeof places);
 }
 
-static int adamw(const KArgs *a, CudaPlan *p) {
+static int adamw(const KArgs *a, Launches *p) {
     int members = a->nin / INPUTS;
     for (int i = 0, n; i < members; i += n) {
         Member first = member_of(a, i);

@@ -12,7 +12,7 @@ static int lanes_of(int64_t n, int64_t along, int rank, const int64_t *kept) {
     return lanes;
 }
 
-static int argreduce(const KArgs *a, CudaPlan *p, int largest) {
+static int argreduce(const KArgs *a, Launches *p, int largest) {
     const KTensor *x = &a->in[0], *y = &a->out[0];
     const KReduce *attr = a->attr;
     int64_t dims[K_MAX_RANK], strides[2][K_MAX_RANK], outputs = 1, n = 1, along = 0;
@@ -48,10 +48,10 @@ static int argreduce(const KArgs *a, CudaPlan *p, int largest) {
     return 1;
 }
 
-static int argmax(const KArgs *a, CudaPlan *p) {
+static int argmax(const KArgs *a, Launches *p) {
     return argreduce(a, p, 1);
 }
-static int argmin(const KArgs *a, CudaPlan *p) {
+static int argmin(const KArgs *a, Launches *p) {
     return argreduce(a, p, 0);
 }
 

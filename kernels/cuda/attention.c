@@ -108,7 +108,7 @@ static int fits(const KArgs *a) {
 }
 
 /* Opens a launch; `mask` as above. */
-static void open(CudaPlan *p, const KArgs *a, int mask, const char *file, const char *entry,
+static void open(Launches *p, const KArgs *a, int mask, const char *file, const char *entry,
                  int64_t blocks, int threads) {
     cuda_launch(p, file, entry, blocks, threads);
     cuda_define_type(p, "ELEMENT", a->in[0].dtype);
@@ -116,7 +116,7 @@ static void open(CudaPlan *p, const KArgs *a, int mask, const char *file, const 
     cuda_define(p, "DROPS", "%d", a->nin > mask && ((const KAttention *)a->attr)->keep < 1);
 }
 
-static void open_mma(CudaPlan *p, const KArgs *a, int mask, const char *file, const char *entry,
+static void open_mma(Launches *p, const KArgs *a, int mask, const char *file, const char *entry,
                      Role role, Tiles t, int64_t blocks) {
     open(p, a, mask, file, entry, blocks, t.warps * 32);
     cuda_define(p, "DEPTH", "%d", (int)padded_depth(a->in[0].dims[3]));
@@ -127,7 +127,7 @@ static void open_mma(CudaPlan *p, const KArgs *a, int mask, const char *file, co
     cuda_shared(p, shared_bytes(role, t, a->in[0].dims[3]));
 }
 
-static void mask_operands(CudaPlan *p, const KArgs *a, int mask) {
+static void mask_operands(Launches *p, const KArgs *a, int mask) {
     for (int i = 0; i < 2; i++) {
         if (a->nin > mask)
             cuda_operand(p, mask + i);
@@ -148,7 +148,7 @@ static int64_t plain_blocks(const KArgs *a, int64_t heads, int64_t rows) {
     return heads * cuda_ceil_div(rows, tile) * (chunks > 0 ? chunks : 1);
 }
 
-static int attention(const KArgs *a, CudaPlan *p) {
+static int attention(const KArgs *a, Launches *p) {
     enum { MASK = 3 };
     if (!fits(a)) return 0;
     const int64_t *q = a->in[0].dims;
@@ -174,7 +174,7 @@ typedef struct Grad {
 } Grad;
 enum { GRAD_MASK = 6 };
 
-static void delta(CudaPlan *p, const KArgs *a, const Grad *g, int mma) {
+static void delta(Launches *p, const KArgs *a, const Grad *g, int mma) {
     int64_t vectors = cuda_ceil_div(a->in[0].dims[3], 16 / cuda_size(a->in[0].dtype));
     int64_t rows = (int64_t)g->args.batches * g->args.heads * g->args.padded;
     int lanes = 1;
@@ -189,7 +189,7 @@ static void delta(CudaPlan *p, const KArgs *a, const Grad *g, int mma) {
     cuda_bytes(p, &g->args, sizeof g->args);
 }
 
-static void grad_params(CudaPlan *p, const KArgs *a, const Grad *g, int out, int nout) {
+static void grad_params(Launches *p, const KArgs *a, const Grad *g, int out, int nout) {
     for (int i = 0; i < 3; i++) cuda_operand(p, i);
     cuda_operand(p, 5);
     mask_operands(p, a, GRAD_MASK);
@@ -199,7 +199,7 @@ static void grad_params(CudaPlan *p, const KArgs *a, const Grad *g, int out, int
     cuda_bytes(p, &g->args, sizeof g->args);
 }
 
-static int attention_grad(const KArgs *a, CudaPlan *p) {
+static int attention_grad(const KArgs *a, Launches *p) {
     if (!fits(a)) return 0;
     const int64_t *q = a->in[0].dims, *k = a->in[1].dims;
     static const char *const entries[] = {NULL, "attention_grad_keys", "attention_grad_queries"};

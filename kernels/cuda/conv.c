@@ -54,7 +54,7 @@ static int64_t tile_columns(const Conv *c) {
     return c->out <= 32 ? 32 : 64;
 }
 
-static void open_launch(CudaPlan *p, const char *entry, const KArgs *a, const Conv *c,
+static void open_launch(Launches *p, const char *entry, const KArgs *a, const Conv *c,
                         int64_t blocks) {
     cuda_launch(p, "conv.cu", entry, blocks, THREADS);
     cuda_define_type(p, "TYPE", a->in[0].dtype);
@@ -68,7 +68,7 @@ static int64_t tiles_of(const Conv *c, int64_t rows) {
     return cuda_ceil_div(rows, TILE) * c->groups * cuda_ceil_div(c->out, tile_columns(c));
 }
 
-static int conv(const KArgs *a, CudaPlan *p) {
+static int conv(const KArgs *a, Launches *p) {
     const KTensor *y = &a->out[0];
     Conv c;
     if (!conv_of(a, &a->in[1], y, &c)) return 0;
@@ -83,7 +83,7 @@ static int conv(const KArgs *a, CudaPlan *p) {
 
 /* The positions are cut into parts so that there are blocks enough; the order of sums hangs on
  * that, so it is a matter of the dims alone. */
-static int conv_grad_kernel(const KArgs *a, CudaPlan *p) {
+static int conv_grad_kernel(const KArgs *a, Launches *p) {
     const KTensor *dw = &a->out[0];
     Conv c;
     if (!conv_of(a, dw, &a->in[1], &c)) return 0;

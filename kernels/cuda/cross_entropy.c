@@ -10,7 +10,7 @@ static CudaView view_of(const KTensor *t) {
 }
 
 /* All operands in order, then where they lie; dx may be NULL. */
-static int launch(const KArgs *a, CudaPlan *p, const char *what, const KTensor *dx,
+static int launch(const KArgs *a, Launches *p, const char *what, const KTensor *dx,
                   const LossViews *views) {
     const KTensor *t[2] = {&a->in[0], dx};
     CudaRows r = cuda_rows(p, t, dx ? 2 : 1, 1);
@@ -27,15 +27,15 @@ static int launch(const KArgs *a, CudaPlan *p, const char *what, const KTensor *
     return 1;
 }
 
-static int cross_entropy(const KArgs *a, CudaPlan *p) {
+static int cross_entropy(const KArgs *a, Launches *p) {
     LossViews v = {view_of(&a->in[1]), view_of(&a->out[0]), view_of(&a->out[1]), view_of(NULL)};
     return launch(a, p, "LOSS", NULL, &v);
 }
-static int cross_entropy_grad(const KArgs *a, CudaPlan *p) {
+static int cross_entropy_grad(const KArgs *a, Launches *p) {
     LossViews v = {view_of(&a->in[1]), view_of(NULL), view_of(&a->in[2]), view_of(&a->in[3])};
     return launch(a, p, "GRAD", &a->out[0], &v);
 }
-static int cross_entropy_both(const KArgs *a, CudaPlan *p) {
+static int cross_entropy_both(const KArgs *a, Launches *p) {
     LossViews v = {view_of(&a->in[1]), view_of(&a->out[0]), view_of(&a->out[1]),
                    view_of(&a->in[2])};
     return launch(a, p, "BOTH", &a->out[2], &v);

@@ -29,7 +29,7 @@ static int goes_across(const Lines *l) {
     return l->walk.rank && cuda_magnitude(l->walk.strides[0][last]) < cuda_magnitude(l->along[0]);
 }
 
-static int plan(const KArgs *a, CudaPlan *p, Kind kind) {
+static int add(const KArgs *a, Launches *p, Kind kind) {
     const KCumulative *attr = a->attr;
     const KTensor *x = &a->in[0], *y = &a->out[0];
     Lines l = lines_of(x, y, attr);
@@ -54,17 +54,17 @@ static int plan(const KArgs *a, CudaPlan *p, Kind kind) {
     return 1;
 }
 
-static int cumsum(const KArgs *a, CudaPlan *p) {
-    return plan(a, p, SUM);
+static int cumsum(const KArgs *a, Launches *p) {
+    return add(a, p, SUM);
 }
-static int cumprod(const KArgs *a, CudaPlan *p) {
-    return plan(a, p, PROD);
+static int cumprod(const KArgs *a, Launches *p) {
+    return add(a, p, PROD);
 }
-static int cummax(const KArgs *a, CudaPlan *p) {
-    return plan(a, p, MAX);
+static int cummax(const KArgs *a, Launches *p) {
+    return add(a, p, MAX);
 }
-static int cummin(const KArgs *a, CudaPlan *p) {
-    return plan(a, p, MIN);
+static int cummin(const KArgs *a, Launches *p) {
+    return add(a, p, MIN);
 }
 
 const CudaRow k_cuda_rows_cumulative[] = {

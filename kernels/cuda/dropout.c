@@ -15,7 +15,7 @@ static uint32_t below(double keep) {
     return (uint32_t)edge + ((float)(uint32_t)edge < edge);
 }
 
-static int dropout(const KArgs *a, CudaPlan *p) {
+static int dropout(const KArgs *a, Launches *p) {
     const KTensor *x = &a->in[0], *key = &a->in[1], *y = &a->out[0];
     const KDropout *attr = a->attr;
     int64_t dims[K_MAX_RANK], strides[3][K_MAX_RANK], size = cuda_size(x->dtype), vector = 1;

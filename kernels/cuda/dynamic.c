@@ -53,8 +53,8 @@ static int64_t widen(Part *p, int64_t size) {
     return unit;
 }
 
-static void plan_part(CudaPlan *p, const char *entry, Part part, int64_t size,
-                      const int operand[3]) {
+static void add_part(Launches *p, const char *entry, Part part, int64_t size,
+                     const int operand[3]) {
     int64_t unit = widen(&part, size), n = 1;
     for (int d = 0; d < part.rank; d++) n *= part.dims[d];
     part.small = n <= INT32_MAX;
@@ -64,19 +64,19 @@ static void plan_part(CudaPlan *p, const char *entry, Part part, int64_t size,
     cuda_i64(p, n);
 }
 
-static int dynamic_slice(const KArgs *a, CudaPlan *p) {
+static int dynamic_slice(const KArgs *a, Launches *p) {
     const KTensor *x = &a->in[0], *y = &a->out[0];
-    plan_part(p, "dynamic_slice", part_of(a, y, x, &a->in[1]), cuda_size(y->dtype),
-              (int[]){0, 1, 2});
+    add_part(p, "dynamic_slice", part_of(a, y, x, &a->in[1]), cuda_size(y->dtype),
+             (int[]){0, 1, 2});
     return 1;
 }
 
 /* In two steps, so that where y is x only the update is moved. */
-static int dynamic_update_slice(const KArgs *a, CudaPlan *p) {
+static int dynamic_update_slice(const KArgs *a, Launches *p) {
     const KTensor *y = &a->out[0];
     movement_copy(p, &a->in[0], 0, y, 3, 0);
-    plan_part(p, "dynamic_update", part_of(a, &a->in[1], y, &a->in[2]), cuda_size(y->dtype),
-              (int[]){1, 2, 3});
+    add_part(p, "dynamic_update", part_of(a, &a->in[1], y, &a->in[2]), cuda_size(y->dtype),
+             (int[]){1, 2, 3});
     return 1;
 }
 

@@ -342,7 +342,7 @@ static void put_kernel(Kernel *f, const char *name) {
 }
 
 /* ---- the launch ----------------------------------------------------------------------------- */
-static void launch(const Kernel *f, CudaPlan *p, const char *name) {
+static void launch(const Kernel *f, Launches *p, const char *name) {
     int64_t shape[2 + K_MAX_RANK] = {f->threads, f->row};
     size_t dims = sizeof(int64_t) * (size_t)f->rank;
     cuda_launch_text(p, f->text.at, name, cuda_ceil_div(f->threads, THREADS), THREADS);
@@ -374,7 +374,7 @@ static int prepare(Kernel *f) {
     return 1;
 }
 
-static int plan(const KArgs *args, CudaPlan *p) {
+static int add(const KArgs *args, Launches *p) {
     Kernel f = {.args = args};
     char name[128];
     int ok = prepare(&f) && params_fit(&f);
@@ -393,6 +393,6 @@ static int plan(const KArgs *args, CudaPlan *p) {
 }
 
 const CudaRow k_cuda_rows_fused[] = {
-    {"fused", plan},
+    {"fused", add},
     {NULL, NULL},
 };

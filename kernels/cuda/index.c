@@ -58,7 +58,7 @@ static int64_t strides_of(const CudaView *v) {
 }
 
 /* ---- take ----------------------------------------------------------------------------------- */
-static int take(const KArgs *a, CudaPlan *p) {
+static int take(const KArgs *a, Launches *p) {
     const KTensor *y = &a->out[0];
     Index x = index_of(a, &a->in[0], &a->in[1], y);
     Rows rows = rows_of(a, &x);
@@ -86,7 +86,7 @@ static int take(const KArgs *a, CudaPlan *p) {
 }
 
 /* ---- scatter_set ---------------------------------------------------------------------------- */
-static void plan_find_last(CudaPlan *p, const Index *x, const Rows *rows, size_t last) {
+static void add_find_last(Launches *p, const Index *x, const Rows *rows, size_t last) {
     enum { THREADS = 256 }; /* as in move.cuh */
     CudaWalk ids = ids_walk(x);
     cuda_launch(p, "index.cu", "find_last", cuda_ceil_div(x->n * x->count, THREADS), THREADS);
@@ -101,7 +101,7 @@ static void plan_find_last(CudaPlan *p, const Index *x, const Rows *rows, size_t
     cuda_fault(p);
 }
 
-static int scatter_set(const KArgs *a, CudaPlan *p) {
+static int scatter_set(const KArgs *a, Launches *p) {
     const KTensor *from = &a->in[0], *y = &a->out[0];
     Index x = index_of(a, y, &a->in[1], &a->in[2]);
     Rows rows = rows_of(a, &x);
@@ -111,7 +111,7 @@ static int scatter_set(const KArgs *a, CudaPlan *p) {
     if (x.n > INT32_MAX) return 0;
     size_t last = cuda_take_scratch(p, bytes);
     cuda_fill_scratch(p, last, bytes, 0xff);
-    plan_find_last(p, &x, &rows, last);
+    add_find_last(p, &x, &rows, last);
     CudaWalk w = {.rank = 0};
     for (int d = 0; d < y->rank; d++) {
         int64_t update = d == x.axis ? 0 : x.other->strides[d < x.axis ? d : d - 1 + x.nid];
@@ -147,7 +147,7 @@ typedef struct Sums { /* scatter.cu has the same */
     int32_t vectors;
 } Sums;
 
-static void open_launch(CudaPlan *p, const char *entry, int64_t blocks, const Index *x) {
+static void open_launch(Launches *p, const char *entry, int64_t blocks, const Index *x) {
     cuda_launch(p, "scatter.cu", entry, blocks, THREADS);
     cuda_define_type(p, "TABLE", x->table->dtype);
     cuda_define_type(p, "UPDATE", x->other->dtype);
@@ -195,7 +195,7 @@ static Sums sums_of(const Index *x) {
 }
 
 /* The last launch: blocks for heavy rows in front, of which there are `heavy` at most. */
-static void plan_sums(CudaPlan *p, const Index *x, const Ids *ids, size_t scratch, int64_t heavy) {
+static void add_sums(Launches *p, const Index *x, const Ids *ids, size_t scratch, int64_t heavy) {
     Sums s = sums_of(x);
     int64_t parts = cuda_ceil_div(s.ncolumns, WARP * vector_of(x)) * s.nbefore;
     int64_t light = cuda_ceil_div(ids->rows * ids->examples * parts, THREADS / WARP);
@@ -211,7 +211,7 @@ static void plan_sums(CudaPlan *p, const Index *x, const Ids *ids, size_t scratc
     cuda_i32(p, blocks);
 }
 
-static int scatter_add(const KArgs *a, CudaPlan *p) {
+static int scatter_add(const KArgs *a, Launches *p) {
     Index x = index_of(a, &a->out[0], &a->in[0], &a->in[1]);
     Rows of = rows_of(a, &x);
     Ids ids = {.walk = ids_walk(&x),
@@ -244,7 +244,7 @@ static int scatter_add(const KArgs *a, CudaPlan *p) {
         cuda_scratch(p, scratch);
         cuda_bytes(p, &ids, sizeof ids);
     }
-    plan_sums(p, &x, &ids, scratch, heavy);
+    add_sums(p, &x, &ids, scratch, heavy);
     return 1;
 }
 

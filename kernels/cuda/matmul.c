@@ -190,7 +190,7 @@ static Operand operand_of(const KTensor *t, const uint8_t *roles, KRole row, KRo
     return (Operand){view_of(t, roles, K_BATCH), view_of(t, roles, row), view_of(t, roles, column)};
 }
 
-static void own_kernel(const KArgs *a, CudaPlan *p, const Params *q) {
+static void own_kernel(const KArgs *a, Launches *p, const Params *q) {
     static const char *const sums[DT_COUNT] = {
         [DT_BOOL] = "u32",  [DT_U8] = "u32",    [DT_U32] = "u32",
         [DT_I32] = "u32",   [DT_I64] = "u64",   [DT_BF16] = "float",
@@ -207,7 +207,7 @@ static void own_kernel(const KArgs *a, CudaPlan *p, const Params *q) {
     cuda_bytes(p, q, sizeof *q);
 }
 
-static int matmul(const KArgs *a, CudaPlan *p) {
+static int matmul(const KArgs *a, Launches *p) {
     const KTensor *x = &a->in[0], *w = &a->in[1], *y = &a->out[0];
     const KMatmul *r = a->attr;
     Params q = {.x = operand_of(x, r->x, K_M, K_K),

@@ -22,8 +22,8 @@ static int row_dim(const CudaWalk *w, int64_t size) {
     return -1;
 }
 
-static void plan_transpose(CudaPlan *p, const CudaWalk *w, int row, int k_from, int k_to,
-                           int64_t bytes, int64_t size) {
+static void add_transpose(Launches *p, const CudaWalk *w, int row, int k_from, int k_to,
+                          int64_t bytes, int64_t size) {
     int last = w->rank - 1;
     Transpose t = {.rows = w->dims[row],
                    .columns = w->dims[last],
@@ -48,7 +48,7 @@ static void plan_transpose(CudaPlan *p, const CudaWalk *w, int row, int k_from, 
     cuda_bytes(p, &t, sizeof t);
 }
 
-void movement_copy(CudaPlan *p, const KTensor *from, int k_from, const KTensor *to, int k_to,
+void movement_copy(Launches *p, const KTensor *from, int k_from, const KTensor *to, int k_to,
                    int64_t bytes) {
     CudaWalk w = {.rank = 0};
     int64_t size = cuda_size(from->dtype);
@@ -59,7 +59,7 @@ void movement_copy(CudaPlan *p, const KTensor *from, int k_from, const KTensor *
     if (n == 0) return;
     int row = w.rank > 1 ? row_dim(&w, size) : -1;
     if (row >= 0) {
-        plan_transpose(p, &w, row, k_from, k_to, bytes, size);
+        add_transpose(p, &w, row, k_from, k_to, bytes, size);
         return;
     }
     int fill = w.rank && w.strides[1][last] == 0;
@@ -82,13 +82,13 @@ void movement_copy(CudaPlan *p, const KTensor *from, int k_from, const KTensor *
     cuda_i32(p, fill);
 }
 
-static int copy(const KArgs *a, CudaPlan *p) {
+static int copy(const KArgs *a, Launches *p) {
     movement_copy(p, &a->in[0], 0, &a->out[0], 1, 0);
     return 1;
 }
 
 /* ---- concat: one copy per input ------------------------------------------------------------- */
-static int concat(const KArgs *a, CudaPlan *p) {
+static int concat(const KArgs *a, Launches *p) {
     int axis = ((const KConcat *)a->attr)->axis;
     int64_t bytes = 0;
     for (int k = 0; k < a->nin; k++) {
@@ -138,7 +138,7 @@ static int64_t widen(Pad *p, int64_t size) {
     return unit;
 }
 
-static int pad(const KArgs *a, CudaPlan *p) {
+static int pad(const KArgs *a, Launches *p) {
     const KPad *attr = a->attr;
     const KTensor *x = &a->in[0], *y = &a->out[0];
     Pad t = {.rank = y->rank};

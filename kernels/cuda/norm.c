@@ -27,7 +27,7 @@ typedef struct StatViews {
     CudaView mean, rstd;
 } StatViews;
 
-static int norm(const KArgs *a, CudaPlan *p, int centered) {
+static int norm(const KArgs *a, Launches *p, int centered) {
     /* Without a mean or a bias what stands in for them is not looked at. */
     int scale = 1, bias = 1 + centered, y = a->nin, mean = y + 1, rstd = y + 1 + centered;
     const KTensor *x = &a->in[0], *out = &a->out[0];
@@ -88,7 +88,7 @@ static Grad operands(const KArgs *a, int centered) {
 }
 
 /* Makes room for the lines of sums; `shares` each part has. */
-static void share(Grad *g, CudaPlan *p, int64_t n, int64_t shares) {
+static void share(Grad *g, Launches *p, int64_t n, int64_t shares) {
     int64_t size = cuda_size(g->dscale->dtype);
     g->shares = shares;
     g->sums = (Sums){g->dscale->strides[0] / size, g->dscale->strides[1] / size,
@@ -100,7 +100,7 @@ static void share(Grad *g, CudaPlan *p, int64_t n, int64_t shares) {
 }
 
 /* dscale and dbias, or their lines. */
-static void pass_sums(const Grad *g, CudaPlan *p) {
+static void pass_sums(const Grad *g, Launches *p) {
     for (int k = 0; k < 2; k++) {
         if (g->shares == 1)
             cuda_operand(p, g->a->nin + 1 + (k && g->centered));
@@ -109,7 +109,7 @@ static void pass_sums(const Grad *g, CudaPlan *p) {
     }
 }
 
-static void add_lines(const Grad *g, CudaPlan *p) {
+static void add_lines(const Grad *g, Launches *p) {
     int wide = g->x->dtype == DT_F64;
     if (g->shares == 1) return;
     for (int k = 0; k <= g->centered; k++)
@@ -117,14 +117,14 @@ static void add_lines(const Grad *g, CudaPlan *p) {
                      k ? g->dbias : g->dscale);
 }
 
-static void define_types(const Grad *g, CudaPlan *p, int whole) {
+static void define_types(const Grad *g, Launches *p, int whole) {
     cuda_define_type(p, "TYPE", g->x->dtype);
     cuda_define_type(p, "SCALE", g->scale->dtype);
     cuda_define(p, "CENTERED", "%d", g->centered);
     cuda_define(p, "WHOLE", "%d", whole);
 }
 
-static void pass_views(const Grad *g, CudaPlan *p, const CudaRows *r) {
+static void pass_views(const Grad *g, Launches *p, const CudaRows *r) {
     GradViews v = {cuda_view_of(g->mean, g->mean->rank), cuda_view_of(g->rstd, g->rstd->rank),
                    step_of(g->scale)};
     cuda_bytes(p, &v, sizeof v);
@@ -135,7 +135,7 @@ static void pass_views(const Grad *g, CudaPlan *p, const CudaRows *r) {
     cuda_i64(p, g->shares);
 }
 
-static void launch_grad(const Grad *g, CudaPlan *p, const CudaRows *r, int whole) {
+static void launch_grad(const Grad *g, Launches *p, const CudaRows *r, int whole) {
     const int operand[] = {0, 1, 2, 3, 3 + g->centered, g->a->nin};
     cuda_rows_launch(p, r, "norm_grad.cu", "norm_grad");
     define_types(g, p, whole);
@@ -147,7 +147,7 @@ static void launch_grad(const Grad *g, CudaPlan *p, const CudaRows *r, int whole
     pass_views(g, p, r);
 }
 
-static void launch_params(const Grad *g, CudaPlan *p, const CudaRows *r) {
+static void launch_params(const Grad *g, Launches *p, const CudaRows *r) {
     int64_t tiles = cuda_ceil_div(r->n, r->threads);
     CudaRows columns = *r;
     columns.blocks = g->parts * g->shares * tiles;
@@ -184,7 +184,7 @@ static int holds_row(CudaRows *r) {
     return threads * r->per >= vectors;
 }
 
-static int norm_grad(const KArgs *a, CudaPlan *p, int centered) {
+static int norm_grad(const KArgs *a, Launches *p, int centered) {
     Grad g = operands(a, centered);
     const KTensor *t[4] = {g.dy, g.x, g.dx, g.scale};
     DType x = g.x->dtype;
@@ -209,16 +209,16 @@ static int norm_grad(const KArgs *a, CudaPlan *p, int centered) {
     return 1;
 }
 
-static int layer_norm(const KArgs *a, CudaPlan *p) {
+static int layer_norm(const KArgs *a, Launches *p) {
     return norm(a, p, 1);
 }
-static int layer_norm_grad(const KArgs *a, CudaPlan *p) {
+static int layer_norm_grad(const KArgs *a, Launches *p) {
     return norm_grad(a, p, 1);
 }
-static int rms_norm(const KArgs *a, CudaPlan *p) {
+static int rms_norm(const KArgs *a, Launches *p) {
     return norm(a, p, 0);
 }
-static int rms_norm_grad(const KArgs *a, CudaPlan *p) {
+static int rms_norm_grad(const KArgs *a, Launches *p) {
     return norm_grad(a, p, 0);
 }
 

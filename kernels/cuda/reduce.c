@@ -90,7 +90,7 @@ static const char *none(Op op, DType t) {
 }
 
 /* `second`: of the parts of the first. */
-static void define(CudaPlan *p, const Reduction *r, int first, int second, int vector, int per) {
+static void define(Launches *p, const Reduction *r, int first, int second, int vector, int per) {
     static const char *const op[] = {"Add", "Add", "Higher", "Lower", "Both", "Either"};
     const char *acc = accumulator(r);
     cuda_define(p, "ACC", "%s", acc);
@@ -119,7 +119,7 @@ typedef struct Place {
     size_t scratch;
 } Place;
 
-static void pass(CudaPlan *p, Place at) {
+static void pass(Launches *p, Place at) {
     if (at.operand >= 0)
         cuda_operand(p, at.operand);
     else
@@ -132,7 +132,7 @@ typedef struct Rows { /* reduce.cu's */
     int64_t results, parts, positions;
 } Rows;
 
-static void launch_rows(CudaPlan *p, const Reduction *r, const Rows *rows, int first, int second,
+static void launch_rows(Launches *p, const Reduction *r, const Rows *rows, int first, int second,
                         Place from, Place to) {
     int64_t size = second ? accumulator_size(r->type) : cuda_size(r->in);
     int last = rows->reduced.rank - 1, vector = 1;
@@ -163,7 +163,7 @@ static int64_t parts_of(int64_t blocks, int64_t bytes) {
     return cuda_most(1, cuda_least(WAVE / blocks, bytes / PART));
 }
 
-static void by_rows(CudaPlan *p, const Reduction *r) {
+static void by_rows(Launches *p, const Reduction *r) {
     int64_t size = accumulator_size(r->type);
     Rows rows = {.kept = cuda_view(r->kept_rank, r->kept, r->kept_strides[0]),
                  .reduced = cuda_view(r->rank, r->dims, r->strides[0]),
@@ -211,7 +211,7 @@ static int column_vector(const Columns *c, int64_t size) {
     return other < vector ? other : vector;
 }
 
-static void launch_columns(CudaPlan *p, const Reduction *r, Columns *c, int64_t lines, int vector,
+static void launch_columns(Launches *p, const Reduction *r, Columns *c, int64_t lines, int vector,
                            int first, int second, Place from, Place to) {
     int64_t size = second ? accumulator_size(r->type) : cuda_size(r->in);
     int64_t vectors = cuda_ceil_div(c->columns, vector);
@@ -232,7 +232,7 @@ static void launch_columns(CudaPlan *p, const Reduction *r, Columns *c, int64_t 
 }
 
 /* The second launch: of dense [lines, parts, columns]. */
-static void join_columns(CudaPlan *p, const Reduction *r, int64_t lines, int64_t parts,
+static void join_columns(Launches *p, const Reduction *r, int64_t lines, int64_t parts,
                          int64_t columns, Place from, Place to, CudaView out, int64_t out_step) {
     int64_t size = accumulator_size(r->type), row = columns * size, line = parts * row;
     Columns c = {.lines = cuda_view(1, &lines, &line),
@@ -246,7 +246,7 @@ static void join_columns(CudaPlan *p, const Reduction *r, int64_t lines, int64_t
     launch_columns(p, r, &c, lines, column_vector(&c, size), 0, 1, from, to);
 }
 
-static void by_columns(CudaPlan *p, const Reduction *r) {
+static void by_columns(Launches *p, const Reduction *r) {
     int last = r->kept_rank - 1;
     int64_t size = cuda_size(r->in), columns = r->kept[last], wide = accumulator_size(r->type);
     int64_t lines = columns ? r->outputs / columns : 0;
@@ -277,14 +277,14 @@ static void by_columns(CudaPlan *p, const Reduction *r) {
     join_columns(p, r, lines, c.parts, columns, parts, y, out, out_step);
 }
 
-void reduce_parts(CudaPlan *p, size_t scratch, int64_t parts, int wide, int k, const KTensor *to) {
+void reduce_parts(Launches *p, size_t scratch, int64_t parts, int wide, int k, const KTensor *to) {
     Reduction r = {.op = SUM, .out = to->dtype, .type = wide ? DT_F64 : DT_F32};
     Place from = {-1, scratch}, out = {.operand = k};
     join_columns(p, &r, to->dims[0], parts, to->dims[1], from, out,
                  cuda_view(1, to->dims, to->strides), to->strides[1] / cuda_size(to->dtype));
 }
 
-static int reduce(const KArgs *a, CudaPlan *p, Op op) {
+static int reduce(const KArgs *a, Launches *p, Op op) {
     Reduction r = describe(a, op);
     if (r.outputs == 0) return 1;
     if (runs_by_columns(&r))
@@ -295,7 +295,7 @@ static int reduce(const KArgs *a, CudaPlan *p, Op op) {
 }
 
 #define ROW(name, op)                                                                              \
-    static int reduce_##name(const KArgs *a, CudaPlan *p) {                                        \
+    static int reduce_##name(const KArgs *a, Launches *p) {                                        \
         return reduce(a, p, op);                                                                   \
     }
 ROW(sum, SUM)

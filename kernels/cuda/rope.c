@@ -32,7 +32,7 @@ static int vector_of(const KTensor *t) {
     return cuda_vector(t->dims[last] / 2, size, last, t->strides);
 }
 
-static int rope(const KArgs *a, CudaPlan *p) {
+static int rope(const KArgs *a, Launches *p) {
     const KTensor *x = &a->in[0], *y = &a->out[0];
     const KRope *attr = a->attr;
     int last = x->rank - 1, at = last - 2;

@@ -15,7 +15,7 @@
 
 #include "kernel.h"
 
-typedef struct CudaPlan CudaPlan;
+typedef struct Launches Launches;
 
 typedef struct CudaGpu { /* for choices that do not change results */
     int32_t major, minor;
@@ -27,54 +27,54 @@ typedef struct CudaGpu { /* for choices that do not change results */
 typedef struct CudaRow {
     const char *name; /* as in the CPU's table */
     /* Adds to `p` what is launched. 0: the kernel does not take these operands. */
-    int (*plan)(const KArgs *args, CudaPlan *p);
+    int (*add)(const KArgs *args, Launches *p);
 } CudaRow;
 
-/* ---- what a row calls. Running out of memory is kept in the plan and found by its reader ---- */
+/* ---- what a row calls. Running out of memory is kept and found by its reader ---- */
 
-const CudaGpu *cuda_gpu(const CudaPlan *p);
+const CudaGpu *cuda_gpu(const Launches *p);
 
 /* Opens a launch of function `entry` of device code `file` ("softmax.cu"), with so many blocks
  * (x; any number from 0 on: with 0 nothing is launched; kernels whose blocks exceed 2^31 - 1 loop)
  * and threads in a block. What follows belongs to it. Launches run in the order in which they were
  * opened. */
-void cuda_launch(CudaPlan *p, const char *file, const char *entry, int64_t blocks, int threads);
+void cuda_launch(Launches *p, const char *file, const char *entry, int64_t blocks, int threads);
 /* The same for generated device code; the text is copied. */
-void cuda_launch_text(CudaPlan *p, const char *text, const char *entry, int64_t blocks,
+void cuda_launch_text(Launches *p, const char *text, const char *entry, int64_t blocks,
                       int threads);
-void cuda_grid(CudaPlan *p, int64_t y, int64_t z); /* the other two; 1 unless said */
-void cuda_shared(CudaPlan *p, size_t bytes);       /* dynamic shared memory of a block */
+void cuda_grid(Launches *p, int64_t y, int64_t z); /* the other two; 1 unless said */
+void cuda_shared(Launches *p, size_t bytes);       /* dynamic shared memory of a block */
 /* "#define NAME value" in front of the device code. */
-void cuda_define(CudaPlan *p, const char *name, const char *format, ...)
+void cuda_define(Launches *p, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* "#define NAME float" and the like: the name in device code of the type of an element. */
-void cuda_define_type(CudaPlan *p, const char *name, DType t);
+void cuda_define_type(Launches *p, const char *name, DType t);
 
 /* The function's parameters, in order. */
-void cuda_operand(CudaPlan *p, int k);                   /* T *: operand k: inputs, then outputs */
-void cuda_operand_at(CudaPlan *p, int k, int64_t bytes); /* so many bytes into it */
+void cuda_operand(Launches *p, int k);                   /* T *: operand k: inputs, then outputs */
+void cuda_operand_at(Launches *p, int k, int64_t bytes); /* so many bytes into it */
 /* char *[room]: the n operands from k on. */
-void cuda_operands(CudaPlan *p, int k, int n, int room);
-void cuda_scratch(CudaPlan *p, size_t at); /* char *: that far in the scratch */
-void cuda_fault(CudaPlan *p);              /* Fault, by value: see device.cuh */
-void cuda_i32(CudaPlan *p, int32_t x);
-void cuda_i64(CudaPlan *p, int64_t x);
-void cuda_f32(CudaPlan *p, float x);
-void cuda_f64(CudaPlan *p, double x);
-void cuda_bytes(CudaPlan *p, const void *x, size_t size); /* a struct by value; copied */
+void cuda_operands(Launches *p, int k, int n, int room);
+void cuda_scratch(Launches *p, size_t at); /* char *: that far in the scratch */
+void cuda_fault(Launches *p);              /* Fault, by value: see device.cuh */
+void cuda_i32(Launches *p, int32_t x);
+void cuda_i64(Launches *p, int64_t x);
+void cuda_f32(Launches *p, float x);
+void cuda_f64(Launches *p, double x);
+void cuda_bytes(Launches *p, const void *x, size_t size); /* a struct by value; copied */
 
 /* Scratch that is kept apart from what the step's other launches have: where it begins. */
-size_t cuda_take_scratch(CudaPlan *p, size_t bytes);
+size_t cuda_take_scratch(Launches *p, size_t bytes);
 /* So many bytes of an operand, or of scratch, become `byte` before the next launch. */
-void cuda_fill(CudaPlan *p, int k, int64_t bytes, int byte);
-void cuda_fill_scratch(CudaPlan *p, size_t at, size_t bytes, int byte);
+void cuda_fill(Launches *p, int k, int64_t bytes, int byte);
+void cuda_fill_scratch(Launches *p, size_t at, size_t bytes, int byte);
 
 /* A library's call instead of a launch. `call` gets the addresses of the operands (inputs, then
  * outputs), the scratch and the stream (cudaStream_t); 1, or 0 with a text in `error`. `drop` (or
  * NULL) frees the state. */
 typedef int CudaCall(void *state, char *const *address, char *scratch, void *stream, char *error,
                      size_t size);
-void cuda_call(CudaPlan *p, const char *what, CudaCall *call, void *state,
+void cuda_call(Launches *p, const char *what, CudaCall *call, void *state,
                void (*drop)(void *state));
 
 /* A matrix in an operand: element (i, j) is i * leading + j elements from the first one, of a
@@ -115,14 +115,14 @@ typedef struct CudaProduct {
 } CudaProduct;
 
 /* The library's product. 0: it does not take it, and nothing was added. */
-int cuda_product(CudaPlan *p, const CudaProduct *q);
+int cuda_product(Launches *p, const CudaProduct *q);
 
 /* Two kernels done as one: input `to` of the second is operand `from` of the first (inputs, then
  * outputs), which nobody else reads if it is an output. Operands are the inputs of the first, those
  * of the second, then the outputs of both. 0: there is no such way, and nothing was added. */
 typedef struct CudaMerge {
     const char *first, *second;
-    int (*plan)(const KArgs *first, const KArgs *second, int32_t from, int32_t to, CudaPlan *p);
+    int (*add)(const KArgs *first, const KArgs *second, int32_t from, int32_t to, Launches *p);
 } CudaMerge;
 
 /* The list ends with one whose names are NULL. */

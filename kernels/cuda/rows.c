@@ -30,7 +30,7 @@ CudaRows cuda_rows_of(const KTensor *const *t, int count) {
     return r;
 }
 
-CudaRows cuda_rows(const CudaPlan *p, const KTensor *const *t, int count, int twice) {
+CudaRows cuda_rows(const Launches *p, const KTensor *const *t, int count, int twice) {
     CudaRows r = cuda_rows_of(t, count);
     int64_t bytes = r.vector * cuda_size(t[0]->dtype), vectors = cuda_ceil_div(r.n, r.vector);
     r.keep = CUDA_KEEP_REGISTERS;
@@ -53,7 +53,7 @@ CudaRows cuda_rows(const CudaPlan *p, const KTensor *const *t, int count, int tw
     return r;
 }
 
-void cuda_rows_launch(CudaPlan *p, const CudaRows *r, const char *file, const char *entry) {
+void cuda_rows_launch(Launches *p, const CudaRows *r, const char *file, const char *entry) {
     cuda_launch(p, file, entry, r->blocks, r->threads);
     cuda_define(p, "VEC", "%d", r->vector);
     cuda_define(p, "LANES", "%d", r->lanes);
@@ -63,7 +63,7 @@ void cuda_rows_launch(CudaPlan *p, const CudaRows *r, const char *file, const ch
     if (r->shared) cuda_shared(p, (size_t)r->shared);
 }
 
-void cuda_lines(CudaPlan *p, const KTensor *t) {
+void cuda_lines(Launches *p, const KTensor *t) {
     struct {
         CudaView rows;
         int64_t step;

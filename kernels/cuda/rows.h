@@ -18,12 +18,12 @@ typedef struct CudaRows {
 /* How rows of `t` are computed: operands with all the dims, then vectors over the last one. The
  * first `twice` of them are looked at twice. Depends on shapes only where it could change a result.
  */
-CudaRows cuda_rows(const CudaPlan *p, const KTensor *const *t, int count, int twice);
+CudaRows cuda_rows(const Launches *p, const KTensor *const *t, int count, int twice);
 /* Its rows, n and vector only. */
 CudaRows cuda_rows_of(const KTensor *const *t, int count);
 /* Opens the launch, with what rows.cuh needs to be told. */
-void cuda_rows_launch(CudaPlan *p, const CudaRows *r, const char *file, const char *entry);
+void cuda_rows_launch(Launches *p, const CudaRows *r, const char *file, const char *entry);
 /* A parameter Lines for an operand with all the dims. */
-void cuda_lines(CudaPlan *p, const KTensor *t);
+void cuda_lines(Launches *p, const KTensor *t);
 
 #endif

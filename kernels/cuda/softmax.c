@@ -1,7 +1,7 @@
 /* softmax.c - rows of softmax.cu. */
 #include "rows.h"
 
-static int softmax_of(const KArgs *a, CudaPlan *p, const char *what, int value) {
+static int softmax_of(const KArgs *a, Launches *p, const char *what, int value) {
     const KTensor *t[3];
     int count = 0;
     for (int k = 0; k < a->nin; k++) t[count++] = &a->in[k];
@@ -18,13 +18,13 @@ static int softmax_of(const KArgs *a, CudaPlan *p, const char *what, int value) 
     return 1;
 }
 
-static int softmax(const KArgs *a, CudaPlan *p) {
+static int softmax(const KArgs *a, Launches *p) {
     return softmax_of(a, p, "LOG", 0);
 }
-static int log_softmax(const KArgs *a, CudaPlan *p) {
+static int log_softmax(const KArgs *a, Launches *p) {
     return softmax_of(a, p, "LOG", 1);
 }
-static int softmax_grad(const KArgs *a, CudaPlan *p) {
+static int softmax_grad(const KArgs *a, Launches *p) {
     return softmax_of(a, p, "GRAD", 1);
 }
 

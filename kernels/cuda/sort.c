@@ -27,7 +27,7 @@ typedef struct Items {
     size_t at, other;
 } Items;
 
-static void open_launch(CudaPlan *p, const char *entry, const Items *items, int64_t blocks,
+static void open_launch(Launches *p, const char *entry, const Items *items, int64_t blocks,
                         int threads) {
     cuda_launch(p, "sort.cu", entry, blocks, threads);
     cuda_define_type(p, "TYPE", items->type);
@@ -64,7 +64,7 @@ static int32_t chunk_of(int64_t n) {
     return size;
 }
 
-static Items items_of(CudaPlan *p, const KTensor *x, const Lines *l) {
+static Items items_of(Launches *p, const KTensor *x, const Lines *l) {
     Items items = {.type = x->dtype, .count = l->count};
     size_t bytes = (size_t)(l->count * l->n) * (cuda_size(x->dtype) == 8 ? 16 : 8);
     items.at = cuda_take_scratch(p, bytes);
@@ -77,7 +77,7 @@ static int64_t chunk_blocks(const Items *items, const Chunks *c) {
 }
 
 /* Operand 0 becomes items in sorted chunks, of which no more than `keep` are kept. */
-static void plan_elements(CudaPlan *p, Items *items, const Lines *l, int64_t keep) {
+static void add_elements(Launches *p, Items *items, const Lines *l, int64_t keep) {
     Chunks c = {.n = l->n, .size = chunk_of(l->n)};
     c.keep = keep < c.size ? (int32_t)keep : c.size;
     c.pitch = c.keep == c.size ? c.n : cuda_ceil_div(c.n, c.size) * c.keep;
@@ -90,7 +90,7 @@ static void plan_elements(CudaPlan *p, Items *items, const Lines *l, int64_t kee
 }
 
 /* One more round: of each chunk of what is left the first `keep`. */
-static void plan_items(CudaPlan *p, Items *items, int64_t keep) {
+static void add_items(Launches *p, Items *items, int64_t keep) {
     Chunks c = {.n = items->pitch, .size = chunk_of(items->pitch), .keep = (int32_t)keep};
     c.pitch = cuda_ceil_div(c.n, c.size) * keep;
     items->pitch = c.pitch;
@@ -102,7 +102,7 @@ static void plan_items(CudaPlan *p, Items *items, int64_t keep) {
     swap_places(items);
 }
 
-static void plan_merges(CudaPlan *p, Items *items) {
+static void add_merges(Launches *p, Items *items) {
     for (int64_t run = CHUNK; run < items->pitch; run *= 2) {
         int64_t n = items->count * items->pitch;
         open_launch(p, "merge_runs", items, cuda_ceil_div(n, THREADS), THREADS);
@@ -117,8 +117,8 @@ static void plan_merges(CudaPlan *p, Items *items) {
 
 /* Operand k_to gets the elements of operand k_from that the items name, or their places
  * (from NULL). */
-static void plan_fetch(CudaPlan *p, const Items *items, const KTensor *from, int k_from,
-                       const KTensor *to, int k_to, int axis) {
+static void add_fetch(Launches *p, const Items *items, const KTensor *from, int k_from,
+                      const KTensor *to, int k_to, int axis) {
     Fetch f = {.to_stride = to->strides[axis],
                .from_stride = from ? from->strides[axis] : 0,
                .n = to->dims[axis],
@@ -133,20 +133,20 @@ static void plan_fetch(CudaPlan *p, const Items *items, const KTensor *from, int
     cuda_bytes(p, &f, sizeof f);
 }
 
-static int sort(const KArgs *a, CudaPlan *p) {
+static int sort(const KArgs *a, Launches *p) {
     const KSort *attr = a->attr;
     Lines l = lines_of(&a->in[0], attr->axis, attr->descending, 0);
     if (cuda_count(&a->in[0]) == 0) return 1;
     if (l.n >= UINT32_MAX) return 0;
     Items items = items_of(p, &a->in[0], &l);
-    plan_elements(p, &items, &l, CHUNK);
-    plan_merges(p, &items);
+    add_elements(p, &items, &l, CHUNK);
+    add_merges(p, &items);
     for (int k = 0; k < a->nin; k++)
-        plan_fetch(p, &items, &a->in[k], k, &a->out[k], a->nin + k, attr->axis);
+        add_fetch(p, &items, &a->in[k], k, &a->out[k], a->nin + k, attr->axis);
     return 1;
 }
 
-static int top_k(const KArgs *a, CudaPlan *p) {
+static int top_k(const KArgs *a, Launches *p) {
     int axis = ((const KTopK *)a->attr)->axis;
     const KTensor *x = &a->in[0], *y = &a->out[0];
     Lines l = lines_of(x, axis, 1, 1);
@@ -155,14 +155,14 @@ static int top_k(const KArgs *a, CudaPlan *p) {
     if (l.n > INT32_MAX) return 0;
     Items items = items_of(p, x, &l);
     if (2 * k <= CHUNK) { /* a round leaves half at most */
-        plan_elements(p, &items, &l, k);
-        while (items.pitch > k) plan_items(p, &items, k);
+        add_elements(p, &items, &l, k);
+        while (items.pitch > k) add_items(p, &items, k);
     } else {
-        plan_elements(p, &items, &l, CHUNK);
-        plan_merges(p, &items);
+        add_elements(p, &items, &l, CHUNK);
+        add_merges(p, &items);
     }
-    plan_fetch(p, &items, x, 0, y, 1, axis);
-    plan_fetch(p, &items, NULL, 0, &a->out[1], 2, axis);
+    add_fetch(p, &items, x, 0, y, 1, axis);
+    add_fetch(p, &items, NULL, 0, &a->out[1], 2, axis);
     return 1;
 }
 

@@ -14,7 +14,7 @@ typedef struct Addends { /* operands from `first` on, or tensors in scratch, one
     int dense;
 } Addends;
 
-static void pass(CudaPlan *p, const Addends *x, int k) {
+static void pass(Launches *p, const Addends *x, int k) {
     if (x->is_scratch)
         cuda_scratch(p, x->at + (size_t)k * x->each);
     else
@@ -22,7 +22,7 @@ static void pass(CudaPlan *p, const Addends *x, int k) {
 }
 
 /* Of n inputs from k on; to the result, or to tensor `slot` of `to`. */
-static void launch(CudaPlan *p, const Addends *x, int k, int n, const Addends *to, int slot,
+static void launch(Launches *p, const Addends *x, int k, int n, const Addends *to, int slot,
                    int64_t count) {
     int dense = x->dense && to->dense;
     int64_t each = dense ? (int64_t)THREADS * 4 : THREADS;
@@ -36,7 +36,7 @@ static void launch(CudaPlan *p, const Addends *x, int k, int n, const Addends *t
     cuda_i64(p, count);
 }
 
-static int tree_sum(const KArgs *a, CudaPlan *p) {
+static int tree_sum(const KArgs *a, Launches *p) {
     const KTensor *y = &a->out[0];
     int64_t count = cuda_count(y), size = cuda_size(DT_F32);
     Addends x = {

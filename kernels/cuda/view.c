@@ -97,7 +97,7 @@ CudaView cuda_view_of(const KTensor *t, int rank) {
     return cuda_view(cuda_collapse(rank, dims, 1, strides), dims, strides[0]);
 }
 
-void cuda_view_param(CudaPlan *p, const KTensor *t) {
+void cuda_view_param(Launches *p, const KTensor *t) {
     CudaView v = cuda_view_of(t, t->rank);
     cuda_bytes(p, &v, sizeof v);
 }

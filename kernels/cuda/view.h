@@ -35,7 +35,7 @@ CudaView cuda_view_of(const KTensor *t, int rank);
 /* A view with those dims and strides as they are. */
 CudaView cuda_view(int rank, const int64_t *dims, const int64_t *strides);
 /* cuda_bytes of cuda_view_of all dims. */
-void cuda_view_param(CudaPlan *p, const KTensor *t);
+void cuda_view_param(Launches *p, const KTensor *t);
 
 /* The widest vector, in elements (a power of two, at most 16 bytes), in which rows of n elements of
  * that size can be read whose first ones lie `rank` strides apart. The address of the first of all

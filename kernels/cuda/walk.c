@@ -30,7 +30,7 @@ int64_t walk_widen(CudaWalk *w, int count, uint32_t runs, int64_t size, int64_t 
     return unit;
 }
 
-void walk_launch(CudaPlan *p, const char *file, const char *entry, int64_t n, int64_t size,
+void walk_launch(Launches *p, const char *file, const char *entry, int64_t n, int64_t size,
                  int64_t unit) {
     enum { THREADS = 256, EACH = 4 }; /* as in move.cuh */
     cuda_launch(p, file, entry, cuda_ceil_div(n, THREADS * EACH), THREADS);

@@ -26,7 +26,7 @@ int64_t walk_finish(CudaWalk *w, int count);
 int64_t walk_widen(CudaWalk *w, int count, uint32_t runs, int64_t size, int64_t also);
 
 /* The launch of a kernel that moves `n` units (move.cuh). */
-void walk_launch(CudaPlan *p, const char *file, const char *entry, int64_t n, int64_t size,
+void walk_launch(Launches *p, const char *file, const char *entry, int64_t n, int64_t size,
                  int64_t unit);
 
 #endif

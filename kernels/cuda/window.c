@@ -61,18 +61,18 @@ static Window window_of(const KArgs *a, const KTensor *y, const KTensor *other, 
     return w;
 }
 
-static void open_launch(CudaPlan *p, const char *entry, DType type, int rank, int64_t count) {
+static void open_launch(Launches *p, const char *entry, DType type, int rank, int64_t count) {
     cuda_launch(p, "window.cu", entry, cuda_ceil_div(count, THREADS), THREADS);
     cuda_define_type(p, "TYPE", type);
     cuda_define(p, "RANK", "%d", rank);
 }
 
-static void add_window(CudaPlan *p, Window *w, int64_t count) {
+static void add_window(Launches *p, Window *w, int64_t count) {
     w->count = count;
     cuda_bytes(p, w, sizeof *w);
 }
 
-static int reduce(const KArgs *a, CudaPlan *p, const char *entry) {
+static int reduce(const KArgs *a, Launches *p, const char *entry) {
     const KTensor *y = &a->out[0];
     int rank;
     Window w = window_of(a, y, NULL, &rank);
@@ -82,14 +82,14 @@ static int reduce(const KArgs *a, CudaPlan *p, const char *entry) {
     add_window(p, &w, cuda_count(y));
     return 1;
 }
-static int reduce_window_max(const KArgs *a, CudaPlan *p) {
+static int reduce_window_max(const KArgs *a, Launches *p) {
     return reduce(a, p, "window_max");
 }
-static int reduce_window_sum(const KArgs *a, CudaPlan *p) {
+static int reduce_window_sum(const KArgs *a, Launches *p) {
     return reduce(a, p, "window_sum");
 }
 
-static int select_and_gather_add(const KArgs *a, CudaPlan *p) {
+static int select_and_gather_add(const KArgs *a, Launches *p) {
     const KTensor *y = &a->out[0];
     int rank;
     Window w = window_of(a, y, &a->in[1], &rank);
@@ -99,7 +99,7 @@ static int select_and_gather_add(const KArgs *a, CudaPlan *p) {
     return 1;
 }
 
-static int select_and_scatter_add(const KArgs *a, CudaPlan *p) {
+static int select_and_scatter_add(const KArgs *a, Launches *p) {
     const KTensor *dy = &a->in[1], *dx = &a->out[0];
     int rank;
     Window w = window_of(a, dy, dx, &rank);

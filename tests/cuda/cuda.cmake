@@ -82,7 +82,8 @@ endif()
 # ---- host/cuda over the stand-ins, with kernels that only these tests know --------------------------
 foreach(name device cache)
   set(target cuda_test_${name})
-  add_executable(${target} tests/cuda/test_${name}.c tests/cuda/rows.c $<TARGET_OBJECTS:cuda_host>)
+  add_executable(${target} tests/cuda/test_${name}.c tests/cuda/rows.c kernels/cuda/launches.c
+                 $<TARGET_OBJECTS:cuda_host>)
   target_include_directories(${target} SYSTEM PRIVATE ${CUDA_INCLUDE})
   target_include_directories(${target} PRIVATE host kernels tests/unit)
   target_link_libraries(${target} PRIVATE standin_cudart PkgConfig::XXHASH Threads::Threads

@@ -40,11 +40,11 @@ static const char code[] =
 static int64_t count(const KArgs *a) {
     return a->in[0].dims[0];
 }
-static void launch(CudaPlan *p, const KArgs *a, const char *entry) {
+static void launch(Launches *p, const KArgs *a, const char *entry) {
     cuda_launch_text(p, code, entry, (count(a) + THREADS - 1) / THREADS, THREADS);
 }
 
-static int twice_plus(const KArgs *a, CudaPlan *p) {
+static int twice_plus(const KArgs *a, Launches *p) {
     launch(p, a, "twice");
     cuda_operand(p, 1);
     cuda_operand(p, 0);
@@ -56,7 +56,7 @@ static int twice_plus(const KArgs *a, CudaPlan *p) {
     return 1;
 }
 
-static int mixed(const KArgs *a, CudaPlan *p) {
+static int mixed(const KArgs *a, Launches *p) {
     struct {
         double a;
         int b;
@@ -75,7 +75,7 @@ static int mixed(const KArgs *a, CudaPlan *p) {
     return 1;
 }
 
-static int filled(const KArgs *a, CudaPlan *p) {
+static int filled(const KArgs *a, Launches *p) {
     cuda_fill(p, 1, count(a) * (int64_t)sizeof(float), 0xff);
     launch(p, a, "keep");
     cuda_operand(p, 1);
@@ -84,7 +84,7 @@ static int filled(const KArgs *a, CudaPlan *p) {
     return 1;
 }
 
-static int look_up(const KArgs *a, CudaPlan *p) {
+static int look_up(const KArgs *a, Launches *p) {
     launch(p, a, "look_up");
     cuda_operand(p, 1);
     cuda_operand(p, 0);
@@ -93,7 +93,7 @@ static int look_up(const KArgs *a, CudaPlan *p) {
     return 1;
 }
 
-static int strays(const KArgs *a, CudaPlan *p) {
+static int strays(const KArgs *a, Launches *p) {
     launch(p, a, "twice");
     cuda_operand(p, 1);
     cuda_operand(p, 0);
@@ -114,33 +114,33 @@ static int copy(void *state, char *const *address, char *scratch, void *stream, 
     return 0;
 }
 
-static int called(const KArgs *a, CudaPlan *p) {
+static int called(const KArgs *a, Launches *p) {
     size_t *bytes = malloc(sizeof *bytes);
     *bytes = (size_t)count(a) * sizeof(float);
     cuda_call(p, "copy", copy, bytes, free);
     return 1;
 }
 
-static int broken(const KArgs *a, CudaPlan *p) {
+static int broken(const KArgs *a, Launches *p) {
     (void)a;
     cuda_launch_text(p, "extern \"C\" __global__ void k() { no_such_thing(); }\n", "k", 1, 1);
     return 1;
 }
-static int no_entry(const KArgs *a, CudaPlan *p) {
+static int no_entry(const KArgs *a, Launches *p) {
     launch(p, a, "thrice");
     return 1;
 }
-static int no_file(const KArgs *a, CudaPlan *p) {
+static int no_file(const KArgs *a, Launches *p) {
     (void)a;
     cuda_launch(p, "nowhere.cu", "k", 1, 1);
     return 1;
 }
-static int no_grid(const KArgs *a, CudaPlan *p) {
+static int no_grid(const KArgs *a, Launches *p) {
     (void)a;
     cuda_launch_text(p, code, "twice", 1, 2048);
     return 1;
 }
-static int refused(const KArgs *a, CudaPlan *p) {
+static int refused(const KArgs *a, Launches *p) {
     (void)a;
     (void)p;
     return 0;

@@ -5,31 +5,31 @@
 #include "cuda/row.h"
 #include "krun.h"
 
-struct CudaPlan {
+struct Launches {
     int products, launches;
     CudaProduct q;
 };
 
-int cuda_product(CudaPlan *p, const CudaProduct *q) {
+int cuda_product(Launches *p, const CudaProduct *q) {
     p->products++;
     p->q = *q;
     return 1;
 }
-void cuda_launch(CudaPlan *p, const char *file, const char *entry, int64_t blocks, int threads) {
+void cuda_launch(Launches *p, const char *file, const char *entry, int64_t blocks, int threads) {
     CHECK(strcmp(file, "matmul.cu") == 0 && strcmp(entry, "matmul") == 0);
     CHECK(blocks > 0 && threads > 0);
     p->launches++;
 }
-void cuda_define(CudaPlan *p, const char *name, const char *format, ...) {
+void cuda_define(Launches *p, const char *name, const char *format, ...) {
     CHECK(p && name && format);
 }
-void cuda_define_type(CudaPlan *p, const char *name, DType t) {
+void cuda_define_type(Launches *p, const char *name, DType t) {
     CHECK(p && name && t < DT_COUNT);
 }
-void cuda_operand(CudaPlan *p, int k) {
+void cuda_operand(Launches *p, int k) {
     CHECK(p && k >= 0 && k < 3);
 }
-void cuda_bytes(CudaPlan *p, const void *x, size_t size) {
+void cuda_bytes(Launches *p, const void *x, size_t size) {
     CHECK(p && x && size <= 4096); /* a kernel's parameters */
 }
 
@@ -73,10 +73,10 @@ static void check_matrix(const CudaMatrix *m, int64_t rows, int64_t columns, int
 }
 
 /* Holds what the row asked for to the naive kernel. */
-static CudaPlan check_product(Case *c) {
+static Launches check_product(Case *c) {
     static Tensor in[KC_MAX], out[KC_MAX], want[KC_MAX], in_copy[KC_MAX];
     KFault fault = {0};
-    CudaPlan p = {0};
+    Launches p = {0};
     KTensor ti[2], to;
     kc_operands(c, in, out);
     kc_operands(c, in_copy, want);
@@ -84,7 +84,7 @@ static CudaPlan check_product(Case *c) {
     for (int k = 0; k < 2; k++) ti[k] = kt_fix(&in[k])->t;
     to = kt_fix(&out[0])->t;
     KArgs a = {.in = ti, .out = &to, .nin = 2, .nout = 1, .attr = c->attr};
-    CHECK(k_cuda_rows_matmul[0].plan(&a, &p));
+    CHECK(k_cuda_rows_matmul[0].add(&a, &p));
     if (p.products) {
         CHECK(p.q.m > 0 && p.q.n > 0 && p.q.k > 0 && p.q.batch > 0);
         check_matrix(&p.q.x, p.q.m, p.q.k, 0);
@@ -163,7 +163,7 @@ static Tensor shuffled(const Tensor *x) {
 static void gpt(const char *text, int64_t m, int64_t n, int64_t k, const char *sides) {
     KMatmul attr;
     Case c = parse(text, &attr, DENSE);
-    CudaPlan p = check_product(&c);
+    Launches p = check_product(&c);
     CHECKF(p.products == 1 && p.q.rank == 0 && p.q.batch == 1, "%s", text);
     CHECKF(p.q.m == m && p.q.n == n && p.q.k == k, "%s", text);
     CHECKF(p.q.x.transposed == (strchr(sides, 'x') != NULL), "%s", text);
@@ -196,13 +196,13 @@ static void batches(void) {
     for (int i = 0; i < 3; i++) {
         KMatmul attr;
         Case c = parse(text[i], &attr, DENSE);
-        CudaPlan p = check_product(&c);
+        Launches p = check_product(&c);
         CHECKF(p.products == 1 && p.q.batch == 3 && p.q.rank == 1 && p.q.dims[0] == 2, "%s",
                text[i]);
     }
     KMatmul attr;
     Case c = parse("bhts,bhsd->bhtd", &attr, DENSE);
-    CudaPlan p = check_product(&c);
+    Launches p = check_product(&c);
     CHECK(p.products == 1 && p.q.batch == 6 && p.q.rank == 0);
 }
 
@@ -233,7 +233,7 @@ static void random_layouts(void) {
             *x = y;
             if (k < 2) fill_whole(kt_fix(x));
         }
-        CudaPlan p = check_product(&c);
+        Launches p = check_product(&c);
         products += p.products;
         transposed += p.products && p.q.y.transposed;
     }

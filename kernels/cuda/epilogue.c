@@ -1,4 +1,4 @@
-/* merge.c - a product and the fused program behind it as one product of the library, which can
+/* epilogue.c - a product and the fused program behind it as one product of the library, which can
  * scale and add before it stores: another tensor, a bias, gelu and its slope. And a product and the
  * sum of a factor's columns, which the library has read anyway: gradients of weights and of a bias.
  *
@@ -218,7 +218,7 @@ static int is_narrow_or_f32(DType t) {
 }
 
 static int product_and_program(const KArgs *first, const KArgs *second, int32_t from, int32_t to,
-                               CudaPlan *p) {
+                               Launches *p) {
     Reading r = {.product = first, .program = second, .y = &first->out[0], .shared = to};
     CudaProduct q;
     CudaEpilogue e;
@@ -260,7 +260,7 @@ static int sums_columns(const KArgs *sum, const KArgs *product, const CudaProduc
 }
 
 static int sum_and_product(const KArgs *first, const KArgs *second, int32_t from, int32_t to,
-                           CudaPlan *p) {
+                           Launches *p) {
     const KTensor *y = &second->out[0];
     CudaProduct q;
     if (from != 0 || to != 1 || !is_narrow_or_f32(y->dtype) || first->out[0].dtype != y->dtype)
