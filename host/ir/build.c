@@ -165,7 +165,7 @@ static bool infer(Build *b, const Node *n, Mode mode, const Type **types, int *n
 }
 
 Val build_op(Build *b, int op, const Val *in, int nin, const void *attr) {
-    const OpDef *def = &b->g->cx->interns->ops[op];
+    const OpDef *def = build_opdef(b, op);
     if (b->err || any_missing(in, nin) || !check_count(b, def, nin)) return 0;
     Node n = {.op = (uint16_t)op,
               .nin = nin,

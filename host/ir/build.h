@@ -23,6 +23,11 @@ typedef struct Build {
     Err err;
 } Build;
 
+/* The row of an op: by number, as rows do not refer to each other. */
+static inline const OpDef *build_opdef(const Build *b, int op) {
+    return &b->g->cx->interns->ops[op];
+}
+
 Build build_in(Graph *g, int32_t region);
 /* The node's results start at the value returned. attr is copied (NULL: zeroed). */
 Val build_op(Build *b, int op, const Val *in, int nin, const void *attr);

@@ -21,7 +21,7 @@ static void meet(const Build *b, const Operand *in, int first, int nin, DType *d
 
 static Err wrong_dtype(Build *b, int op, DType dtype) {
     return err_set(b->g->cx, E_DTYPE, "%s: %s operands; it takes integers and bool",
-                   op_def(op)->name, dtype_name(dtype));
+                   build_opdef(b, op)->name, dtype_name(dtype));
 }
 
 /* The dims that all operands broadcast to. */
@@ -31,7 +31,7 @@ static bool common_dims(Build *b, int op, const Operand *in, int nin, Dims *dims
         Dims d = op_dims(b, in[i].v), sofar = *dims;
         if (dims_broadcast(&sofar, &d, dims)) continue;
         const Type *types[8];
-        OpArgs a = {b->g->cx, op_def(op), 0, types, NULL};
+        OpArgs a = {b->g->cx, build_opdef(b, op), 0, types, NULL};
         for (int k = 0; k < nin && k < 8; k++)
             if (in[k].v) types[a.nin++] = graph_type(b->g, in[k].v);
         build_fail(b, op_error(&a, E_SHAPE, "shapes do not broadcast"));
@@ -50,7 +50,7 @@ static Val bring(Build *b, int op, const Operand *o, DType dtype, bool weak, con
     double x = o->number.f;
     if (!dtype_is_float(dtype) && (x < dtype_lowest(dtype) || x > dtype_highest(dtype))) {
         build_fail(b, err_set(b->g->cx, E_VALUE, "%s: the number %.17g is out of range for %s",
-                              op_def(op)->name, x, dtype_name(dtype)));
+                              build_opdef(b, op)->name, x, dtype_name(dtype)));
         return 0;
     }
     Val v = op_full(b, dtype, dims, o->number);
@@ -65,7 +65,7 @@ static Val operand(Build *b, const Operand *o) {
 
 Val op_apply(Build *b, int op, const Operand *in, int nin, const void *attr) {
     enum { MAX = 8 };
-    const OpDef *def = op_def(op);
+    const OpDef *def = build_opdef(b, op);
     Val v[MAX];
     if (def->promote == PROMOTE_NONE || nin > MAX) {
         Val few[64];

@@ -119,7 +119,7 @@ Val op_control(Build *b, int op, const Val *in, int nin, const void *attr, const
     Val v = 0;
     Flow f;
     bool ok = types && !b->err;
-    for (int i = 0; ok && op_def(op)->flow(&n, i, &f); i++) {
+    for (int i = 0; ok && build_opdef(b, op)->flow(&n, i, &f); i++) {
         if (f.out < 0) continue;
         const Type *t = graph_type(g, g->region.at[region[0]].result.at[f.result]);
         t = type_undecided(g->cx, t);
