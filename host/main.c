@@ -1,5 +1,5 @@
 /* main.c - the program: flags, then a script or the REPL, then an exit code. As stock lua where
- * stock lua has the flag; the texts for people are in lualib/meshlua/cli.lua. */
+ * stock lua has the flag; the texts for people are in lualib/meshlua/program/cli.lua. */
 #include "base/env.h"
 #include "base/log.h"
 #include "base/map.h"
@@ -406,7 +406,7 @@ static void run_chunks(lua_State *L, Program *p) {
     if (script && !run_script(L, p)) return;
     bool idle = !script && !p->ran && !p->version;
     if (p->interactive || (idle && isatty(STDIN_FILENO)))
-        run_module(L, p, "meshlua.repl", "run", NULL, NULL);
+        run_module(L, p, "meshlua.program.repl", "run", NULL, NULL);
     else if (idle)
         run_file(L, p, NULL, 0);
 }
@@ -423,12 +423,12 @@ static void run(lua_State *L, Program *p) {
     }
     if (!open_host(L, p)) return;
     if (p->wrong) {
-        run_module(L, p, "meshlua.cli", "bad_flag", p->wrong_flag, p->wrong);
+        run_module(L, p, "meshlua.program.cli", "bad_flag", p->wrong_flag, p->wrong);
         p->exit_code = EXIT_USAGE;
         return;
     }
     if (p->command) {
-        run_module(L, p, "meshlua.cli", p->command, NULL, NULL);
+        run_module(L, p, "meshlua.program.cli", p->command, NULL, NULL);
         return;
     }
     run_chunks(L, p);

@@ -3,7 +3,7 @@
 -- batch a process reads from the file what its own devices hold; a file that is packed, or a pipe, is read whole
 -- by each. What is wrong with a file is a result (nil, message, code); what is wrong with a call raises, and so
 -- does a file that cannot be read any more (E_IO).
-local arrays = require "meshlua.arrays"
+local arrays = require "meshlua.ops.arrays"
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 

@@ -3,13 +3,13 @@ local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 
 local ops = require "meshlua.ops"
-local mesh = require "meshlua.mesh"
-local jit = require "meshlua.jit"
-local grad = require "meshlua.grad"
-local arrays = require "meshlua.arrays"
-local explicit = require "meshlua.explicit"
-require "meshlua.sharding" -- methods and fields of meshes and shardings
-require "meshlua.stages" -- methods of jitted functions
+local mesh = require "meshlua.sharding.mesh"
+local jit = require "meshlua.transform.jit"
+local grad = require "meshlua.transform.grad"
+local arrays = require "meshlua.ops.arrays"
+local explicit = require "meshlua.sharding.explicit"
+require "meshlua.sharding.shardings" -- methods and fields of meshes and shardings
+require "meshlua.transform.stages" -- methods of jitted functions
 
 local ml = {core = core}
 
@@ -35,26 +35,36 @@ ml.random = require "meshlua.random"
 ml.tree = require "meshlua.tree"
 
 -- The rest is loaded when it is first used: a script that needs no layers should not wait for them.
-local modules = {nn = true, optim = true, schedule = true, data = true, train = true,
-  profile = true}
-local functions = {init = "initialize", abstract = "initialize", config = "config",
-  distributed = "distributed",
-  explain = "insight.explain", verify = "insight.verify",
-  expect = "insight.budget", forbid = "insight.budget", explain_rules = "insight.rules",
-  why_sharding = "insight.sharding",
-  visualize_sharding = "insight.picture", visualize_mesh = "insight.picture",
-  split = "state", merge = "state", update = "state", state = "state", get_partition_spec = "state",
-  get_named_sharding = "state", tabulate = "state", microbatches = "microbatch",
-  accumulate = "microbatch", shard_largest = "rules",
-  scan = "control", while_loop = "control", fori_loop = "control", cond = "control", switch = "control",
-  checkpoint = "transform.checkpoint", checkpoint_name = "transform.checkpoint",
-  checkpoint_policies = "transform.checkpoint", vmap = "transform.vmap",
-  custom_vjp = "transform.custom_vjp", debug_print = "transform.debug", debug_callback = "transform.debug",
-  named_scope = "transform.scope"}
-for _, name in ipairs {"psum", "pmean", "pmax", "pmin", "all_gather", "psum_scatter", "ppermute",
-  "all_to_all", "axis_index", "axis_size", "pcast"} do functions[name] = "collectives" end
-functions.shard_map, functions.pmap, functions.device_put_replicated = "shard_map", "pmap", "pmap"
-ml.split = nil -- of tensors and of modules: see state.lua
+local modules = {nn = true, optim = true, schedule = true, data = true, train = true, profile = true}
+local functions = {} -- name -> the module that has it
+for module, names in pairs {
+  config = {"config"},
+  ["insight.budget"] = {"expect", "forbid"},
+  ["insight.explain"] = {"explain"},
+  ["insight.picture"] = {"visualize_sharding", "visualize_mesh"},
+  ["insight.rules"] = {"explain_rules"},
+  ["insight.sharding"] = {"why_sharding"},
+  ["insight.verify"] = {"verify"},
+  ["nn.create"] = {"init", "abstract"},
+  ["nn.state"] = {"split", "merge", "update", "state", "get_partition_spec", "get_named_sharding",
+    "tabulate"},
+  ["sharding.collectives"] = {"psum", "pmean", "pmax", "pmin", "all_gather", "psum_scatter", "ppermute",
+    "all_to_all", "axis_index", "axis_size", "pcast"},
+  ["sharding.distributed"] = {"distributed"},
+  ["sharding.pmap"] = {"pmap", "device_put_replicated"},
+  ["sharding.rules"] = {"shard_largest"},
+  ["sharding.shard_map"] = {"shard_map"},
+  ["transform.checkpoint"] = {"checkpoint", "checkpoint_name", "checkpoint_policies"},
+  ["transform.control"] = {"scan", "while_loop", "fori_loop", "cond", "switch"},
+  ["transform.custom_vjp"] = {"custom_vjp"},
+  ["transform.debug"] = {"debug_print", "debug_callback"},
+  ["transform.microbatch"] = {"microbatches", "accumulate"},
+  ["transform.scope"] = {"named_scope"},
+  ["transform.vmap"] = {"vmap"},
+} do
+  for _, name in ipairs(names) do functions[name] = module end
+end
+ml.split = nil -- of tensors and of modules: see nn/state.lua
 -- A name that is not there is an error, not nil.
 setmetatable(ml, {__index = function(_, name)
   local from = modules[name] and name or functions[name]

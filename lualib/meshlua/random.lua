@@ -1,7 +1,7 @@
 -- random.lua: jax.random's numbers. A key is uint32[2]; the bits of element i are threefry2x32 of the key
 -- at counter i (JAX's partitionable scheme), so every device makes its own part, whatever the mesh.
 local core = require "meshlua.core"
-local explicit = require "meshlua.explicit"
+local explicit = require "meshlua.sharding.explicit"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"
 

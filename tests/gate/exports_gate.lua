@@ -66,4 +66,4 @@ for name, row in pairs(rows) do
   end
 end
 gate.finish(looked, [[a public name has a row in lualib/meshlua/exports/, in the file of its family; see
-lualib/meshlua/exports.lua for how it is written.]])
+lualib/meshlua/exports/init.lua for how it is written.]])

@@ -4,7 +4,7 @@ local gate = require "gate"
 -- What may call the C library's own: plain.c itself, and what is a library of its own and sees no base.
 local apart = {["host/base/plain.c"] = true, ["kernels/cuda/text.c"] = true}
 -- These format integers and texts alone.
-local integers = {["host/cuda/plan.c"] = true, ["host/cuda/gpu.c"] = true}
+local integers = {["kernels/cuda/launches.c"] = true, ["host/cuda/gpu.c"] = true}
 
 --- The names of functions that read or set a locale, or read a number by it.
 local readers = {"strtod", "strtof", "strtold", "atof", "sscanf", "fscanf", "localeconv"}
@@ -39,7 +39,7 @@ for _, file in ipairs(gate.files "%.[ch]$") do
       local spec = prints_float(text, name)
       if spec then gate.fail(file, "it gives %s to %s", spec, name) end
     end
-    for _, name in ipairs {"text_put", "text_item", "plan_fail", "cuda_define"} do -- of libraries of their own
+    for _, name in ipairs {"text_put", "text_item", "launches_fail", "cuda_define"} do -- of libraries of their own
       local spec = prints_float(text, name)
       if spec then gate.fail(file, "it gives %s to %s", spec, name) end
     end

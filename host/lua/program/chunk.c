@@ -56,7 +56,7 @@ int chunk_call(lua_State *L, int nargs, int nresults) {
 /* report.lua orders the frames; where even that fails, the text as it is will do. */
 static int format(lua_State *L) {
     lua_getglobal(L, "require");
-    lua_pushliteral(L, "meshlua.report");
+    lua_pushliteral(L, "meshlua.program.report");
     lua_call(L, 1, 1);
     lua_getfield(L, -1, "format");
     lua_pushvalue(L, 1);

@@ -2,7 +2,7 @@
 local core = require "meshlua.core"
 local facts = require "meshlua.insight.facts"
 local lib = require "meshlua.lib"
-local rules_of = require "meshlua.rules"
+local rules_of = require "meshlua.sharding.rules"
 local tree = require "meshlua.tree"
 
 local raise = lib.raise

@@ -1,6 +1,6 @@
 -- verify.lua: is a step the same on its mesh as on one device? Where it is not, which op is the first that
 -- differs.
-local arrays = require "meshlua.arrays"
+local arrays = require "meshlua.ops.arrays"
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"

@@ -6,7 +6,7 @@ local activations = require "meshlua.nn.activations"
 local linear = require "meshlua.nn.linear"
 local module = require "meshlua.nn.module"
 local args = require "meshlua.ops.args"
-local mesh = require "meshlua.mesh"
+local mesh = require "meshlua.sharding.mesh"
 local ops = require "meshlua.ops"
 
 local op, raise = core.op, lib.raise

@@ -1,7 +1,7 @@
 -- param.lua: nn.Param, the box that holds a tensor of a module, with its kind and its axes.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
-local rules_of = require "meshlua.rules"
+local rules_of = require "meshlua.sharding.rules"
 
 local raise = lib.raise
 

@@ -1,5 +1,5 @@
 -- stack.lua: layers of one kind as one module whose Params have a leading dim, a layer each: what a scan goes over.
-local control = require "meshlua.control"
+local control = require "meshlua.transform.control"
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"

@@ -2,7 +2,7 @@
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local args = require "meshlua.ops.args"
-local explicit = require "meshlua.explicit"
+local explicit = require "meshlua.sharding.explicit"
 
 local op, raise, shape_of = core.op, lib.raise, lib.check_shape
 local check_tensor = args.check_tensor

@@ -20,20 +20,20 @@
 --   attention(config)                  {layers =, width =, seq =} of a transformer, for the share of the peak
 --                                      that a run uses (may be missing)
 --   evaluate(run), sample(run)         what is said at the end (may be missing): lists of {key, value, text}
-local arrays = require "meshlua.arrays"
+local arrays = require "meshlua.ops.arrays"
 local core = require "meshlua.core"
-local grad = require "meshlua.grad"
-local initialize = require "meshlua.initialize"
-local jit = require "meshlua.jit"
+local grad = require "meshlua.transform.grad"
+local initialize = require "meshlua.nn.create"
+local jit = require "meshlua.transform.jit"
 local lib = require "meshlua.lib"
-local mesh_of = require "meshlua.mesh"
-local microbatch = require "meshlua.microbatch"
+local mesh_of = require "meshlua.sharding.mesh"
+local microbatch = require "meshlua.transform.microbatch"
 local nn = require "meshlua.nn"
 local optim = require "meshlua.optim"
 local precision = require "meshlua.train.precision"
 local profile = require "meshlua.profile"
-local rules_of = require "meshlua.rules"
-local state_of = require "meshlua.state"
+local rules_of = require "meshlua.sharding.rules"
+local state_of = require "meshlua.nn.state"
 local tree = require "meshlua.tree"
 
 local M = {}

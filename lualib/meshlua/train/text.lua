@@ -2,7 +2,7 @@
 -- best count table, and a sample. The last tenth of a text is for validation.
 local core = require "meshlua.core"
 local data = require "meshlua.data"
-local jit = require "meshlua.jit"
+local jit = require "meshlua.transform.jit"
 local losses = require "meshlua.nn.losses"
 local ngram = require "meshlua.train.ngram"
 local ops = require "meshlua.ops"

@@ -4,7 +4,7 @@ local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"
 local trace = require "meshlua.transform.trace"
-local traced = require "meshlua.traced"
+local traced = require "meshlua.transform.traced"
 
 local op, raise = core.op, lib.raise
 

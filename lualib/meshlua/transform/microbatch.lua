@@ -1,5 +1,5 @@
 -- microbatch.lua: a step's batch in parts, one after the other: less is held at a time, and the result is the same.
-local control = require "meshlua.control"
+local control = require "meshlua.transform.control"
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local tree = require "meshlua.tree"

@@ -1,4 +1,4 @@
--- sharding.lua: what meshes and shardings say of themselves: which device has which part of a tensor, and
+-- shardings.lua: what meshes and shardings say of themselves: which device has which part of a tensor, and
 -- what is alike. Indices are lists of {first, last}, 1-based and inclusive, one for each dim.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"

@@ -1,8 +1,8 @@
--- ops.lua: the functions on tensors, with numpy's names and rules. Axes and positions count from 1,
+-- ops/init.lua: the functions on tensors, with numpy's names and rules. Axes and positions count from 1,
 -- negative ones from the end; ids count from 0.
 local core = require "meshlua.core"
 local args = require "meshlua.ops.args"
-local explicit = require "meshlua.explicit"
+local explicit = require "meshlua.sharding.explicit"
 
 local op, check_tensor = core.op, args.check_tensor
 local check_operand, check_dtype = args.check_operand, args.check_dtype

@@ -1,7 +1,7 @@
 -- repl.lua: the interactive loop. A line is an expression or a statement; an unfinished one goes on at
 -- the next prompt; an error ends the line, not the loop.
 local program = require "meshlua.program"
-local report = require "meshlua.report"
+local report = require "meshlua.program.report"
 
 local M = {}
 

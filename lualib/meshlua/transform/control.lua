@@ -1,7 +1,7 @@
 -- control.lua: loops and branches over trees of tensors. A body is traced once, into a region of the graph;
 -- tensors that it takes from outside become constants of the loop by themselves.
 local core = require "meshlua.core"
-local explicit = require "meshlua.explicit"
+local explicit = require "meshlua.sharding.explicit"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"
 

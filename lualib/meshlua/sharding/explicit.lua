@@ -2,7 +2,7 @@
 -- mode.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
-local traced = require "meshlua.traced"
+local traced = require "meshlua.transform.traced"
 local tree = require "meshlua.tree"
 
 local raise = lib.raise

@@ -5,7 +5,7 @@
 -- the devices' values may differ ("{V:data}"), so that a wrong out_spec is found before anything runs.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
-local traced = require "meshlua.traced"
+local traced = require "meshlua.transform.traced"
 
 local raise = lib.raise
 

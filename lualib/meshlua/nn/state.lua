@@ -4,7 +4,7 @@ local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local module = require "meshlua.nn.module"
 local ops = require "meshlua.ops"
-local rules_of = require "meshlua.rules"
+local rules_of = require "meshlua.sharding.rules"
 local tree = require "meshlua.tree"
 
 local raise = lib.raise

@@ -1,8 +1,8 @@
 -- jit.lua: options of jit, and the contexts and constraints that hold while it traces.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
-local mesh_of = require "meshlua.mesh"
-local rules_of = require "meshlua.rules"
+local mesh_of = require "meshlua.sharding.mesh"
+local rules_of = require "meshlua.sharding.rules"
 
 local raise = lib.raise
 

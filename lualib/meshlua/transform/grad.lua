@@ -2,7 +2,7 @@
 -- the function is traced, and the plan found by content runs at once.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
-local traced = require "meshlua.traced"
+local traced = require "meshlua.transform.traced"
 local tree = require "meshlua.tree"
 local trace = require "meshlua.transform.trace"
 

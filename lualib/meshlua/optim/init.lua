@@ -1,4 +1,4 @@
--- optim.lua: optimizers. An Optimizer holds a transformation and its state, in boxes that lie as the Params
+-- optim/init.lua: optimizers. An Optimizer holds a transformation and its state, in boxes that lie as the Params
 -- do; opt:update(model, grads) writes both. sgd, adam and adamw make one when they get a model, and without
 -- a model the transformation, for chain.
 local core = require "meshlua.core"

@@ -3,10 +3,10 @@
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local args_of = require "meshlua.ops.args"
-local collectives = require "meshlua.collectives"
-local mesh_of = require "meshlua.mesh"
+local collectives = require "meshlua.sharding.collectives"
+local mesh_of = require "meshlua.sharding.mesh"
 local ops = require "meshlua.ops"
-local shard_map = require "meshlua.shard_map"
+local shard_map = require "meshlua.sharding.shard_map"
 local tree = require "meshlua.tree"
 
 local raise = lib.raise

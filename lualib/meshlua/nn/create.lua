@@ -1,10 +1,10 @@
--- initialize.lua: ml.init, which makes a module with every Param born in its sharding, and ml.abstract,
+-- create.lua: ml.init, which makes a module with every Param born in its sharding, and ml.abstract,
 -- which tells the types of what a function makes without making it.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local param = require "meshlua.nn.param"
 local rngs_of = require "meshlua.nn.rngs"
-local rules_of = require "meshlua.rules"
+local rules_of = require "meshlua.sharding.rules"
 local tree = require "meshlua.tree"
 
 local op, raise = core.op, lib.raise

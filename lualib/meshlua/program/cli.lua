@@ -95,7 +95,7 @@ end
 
 --- Prints what the program found on this machine.
 function M.doctor()
-  write_table(require("meshlua.doctor").rows())
+  write_table(require("meshlua.program.doctor").rows())
 end
 
 return M

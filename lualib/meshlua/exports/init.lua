@@ -1,4 +1,4 @@
--- exports.lua: the one table of public names. A row says how something is called, of which types its arguments and
+-- exports/init.lua: the one table of public names. A row says how something is called, of which types its arguments and
 -- options are, and what it does: arguments are checked by it, the nearest name is found in it. The rows stand in
 -- exports/, as text, and are read when they are first asked for: starting reads none.
 --

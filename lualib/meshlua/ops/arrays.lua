@@ -2,7 +2,7 @@
 -- 1-based and inclusive, one for each dim, as x:slice takes them.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
-local mesh = require "meshlua.mesh"
+local mesh = require "meshlua.sharding.mesh"
 local tree = require "meshlua.tree"
 
 local raise = lib.raise

@@ -1,8 +1,8 @@
 -- mesh.lua: meshes from sizes or devices, and placing tensors on them.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
-local explicit = require "meshlua.explicit"
-local rules_of = require "meshlua.rules"
+local explicit = require "meshlua.sharding.explicit"
+local rules_of = require "meshlua.sharding.rules"
 
 local op, raise = core.op, lib.raise
 

@@ -1,7 +1,7 @@
 -- distributed.lua: how many processes and devices a script is written for, held against those that run it.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
-local mesh = require "meshlua.mesh"
+local mesh = require "meshlua.sharding.mesh"
 
 local raise = lib.raise
 
