@@ -104,6 +104,6 @@ foreach(gate ${gates})
 endforeach()
 find_program(LUACHECK luacheck)
 if(LUACHECK)
-  add_test(NAME gate/luacheck COMMAND ${LUACHECK} --quiet --no-color bench/worker.lua bench/processes.lua bench/gpu bench/rows lualib models tests
+  add_test(NAME gate/luacheck COMMAND ${LUACHECK} --quiet --no-color bench/worker.lua bench/processes.lua bench/gpu bench/rows docs lualib models tests
            WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 endif()

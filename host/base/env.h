@@ -1,5 +1,5 @@
-/* env.h - the one table of the environment variables that meshlua reads, with its words for `--env`
- * and the README. tests/gate/env.lua holds the README to it, and getenv to this file. */
+/* env.h - the one table of the environment variables that meshlua reads, with its words for
+ * `--env`. tests/gate/env_gate.lua holds docs/reference.md to it, and getenv to this file. */
 #ifndef MESHLUA_ENV_H
 #define MESHLUA_ENV_H
 

@@ -1,4 +1,4 @@
--- Every environment variable stands in one table, is read somewhere, and is in the README.
+-- Every environment variable stands in one table, is read somewhere, and is in docs/reference.md.
 local gate = require "gate"
 require "meshlua"
 local core = require "meshlua.core"
@@ -27,14 +27,14 @@ for _, file in ipairs(gate.files "%.lua$") do
   end
 end
 
-local readme = gate.read "README.md"
+local reference = gate.read "docs/reference.md"
 local header = gate.read "host/base/env.h"
 for _, row in ipairs(core.env()) do
   looked = looked + 1
   local word = row.name:gsub("^MESHLUA_", "")
   if header:find("ENV_" .. row.name .. ",", 1, true) then word = row.name end -- where others have the short name
-  if not readme:find("\n| `" .. row.name .. "` |", 1, true) then
-    gate.fail(row.name, "the README's table has no row for it")
+  if not reference:find("\n| `" .. row.name .. "` |", 1, true) then
+    gate.fail(row.name, "docs/reference.md has no row for it")
   end
   if not header:find("ENV_" .. word .. ",", 1, true) then
     gate.fail(row.name, "no enumerator ENV_%s in host/base/env.h", word)
@@ -42,5 +42,5 @@ for _, row in ipairs(core.env()) do
     gate.fail(row.name, "nothing reads it (ENV_%s)", word)
   end
 end
-gate.finish(looked, [[a variable is a row in host/base/env.c, read through env_get, with a row in the README's
-table of environment variables; one that nothing reads goes.]])
+gate.finish(looked, [[a variable is a row in host/base/env.c, read through env_get, with a row in
+docs/reference.md; one that nothing reads goes.]])

@@ -48,6 +48,6 @@ for _, file in ipairs(gate.files "%.c?u?[ch]$") do
     end
   end
 end
-gate.finish(looked, [[a layer knows only those below it (README, "Source tour"). Move what both need down,
+gate.finish(looked, [[a layer knows only those below it (ARCHITECTURE.md). Move what both need down,
 or pass it in as an argument or a function pointer. Kernels see kernel.h and their own folder; Lua's headers
 are for host/lua and main.c.]])

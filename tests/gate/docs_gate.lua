@@ -1,0 +1,123 @@
+-- The documents: links lead somewhere, the README stays short, its picture is what its script draws, and the
+-- reference has what the program has: flags, stages, switches, exit codes, error codes (variables: env_gate.lua).
+local gate = require "gate"
+require "meshlua"
+local core = require "meshlua.core"
+
+local README_LINES = 120
+local program = assert(arg[1], "the folder of the build") .. "/meshlua"
+local looked = 0
+
+-- ---- links --------------------------------------------------------------------------------------------
+
+--- The text of a document without its blocks of code.
+local function prose(file)
+  local lines, inside = {}, false
+  for line in io.lines(file) do
+    local fence = line:find "^%s*```"
+    if fence then inside = not inside end
+    lines[#lines + 1] = (inside or fence) and "" or line
+  end
+  return table.concat(lines, "\n")
+end
+
+--- The names by which a document's headings are linked to.
+local function anchors(file)
+  local set = {}
+  for heading in ("\n" .. prose(file)):gmatch "\n#+ ([^\n]*)" do
+    set[heading:lower():gsub("[^%w%s_-]", ""):gsub(" ", "-")] = true
+  end
+  return set
+end
+
+local function is_there(path)
+  local handle = io.open(path)
+  if handle then handle:close() end
+  return handle ~= nil
+end
+
+local documents = gate.files "%.md$"
+for _, file in ipairs(documents) do
+  local folder = file:match "^(.*/)[^/]*$" or ""
+  for target in prose(file):gmatch "%]%(([^)%s]+)%)" do
+    if not target:find "^%a+:" then
+      looked = looked + 1
+      local path, anchor = target:match "^([^#]*)#?(.*)$"
+      path = path == "" and file or folder .. path
+      repeat
+        local n
+        path, n = path:gsub("[^/]+/%.%./", "", 1)
+      until n == 0
+      if not is_there(path) then
+        gate.fail(file, "a link to %s, which is not there", target)
+      elseif anchor ~= "" and not anchors(path)[anchor] then
+        gate.fail(file, "a link to %s, where no heading has this name", target)
+      end
+    end
+  end
+end
+
+-- ---- the README ---------------------------------------------------------------------------------------
+
+local _, lines = gate.read("README.md"):gsub("\n", "")
+if lines > README_LINES then gate.fail("README.md", "%d lines, more than %d", lines, README_LINES) end
+
+local drawn = table.concat(gate.output(("'%s' --devices=8 docs/picture.lua"):format(program)), "\n") .. "\n"
+if drawn ~= gate.read "docs/picture.svg" then
+  gate.fail("docs/picture.svg", "it is not what docs/picture.lua draws")
+end
+
+-- ---- the reference ------------------------------------------------------------------------------------
+
+local reference = gate.read "docs/reference.md"
+
+--- What stands in backquotes in the first cell of each row of a section's tables: name -> true.
+local function rows_of(section, pattern)
+  local set = {}
+  local text = (reference .. "\n## "):match("\n## " .. section .. "\n(.-)\n## ")
+  if not text then gate.fail("docs/reference.md", "it has no section '%s'", section) end
+  for cell in (text or ""):gmatch "\n| ([^|]*) |" do
+    for name in cell:gmatch(pattern) do set[name] = true end
+  end
+  return set
+end
+
+--- Holds a section to what the program has.
+local function hold(section, pattern, list)
+  local set = rows_of(section, pattern)
+  if #list == 0 then gate.fail(section, "the program has none? The gate looks in the wrong place") end
+  for _, name in ipairs(list) do
+    looked = looked + 1
+    if not set[name] then gate.fail("docs/reference.md", "%s: no row for %s", section, name) end
+    set[name] = nil
+  end
+  for name in pairs(set) do gate.fail("docs/reference.md", "%s: there is no %s", section, name) end
+end
+
+local function words(text, pattern)
+  local list = {}
+  for word in (text or ""):gmatch(pattern) do list[#list + 1] = word end
+  return list
+end
+
+--- The flags that main.c reads.
+local main = gate.read "host/main.c"
+local flags = words(main, '{+"([%a-]+)", &p%->')
+table.move(words(main:match "commands%[%] = {(.-)}", '"(%a+)"'), 1, 3, #flags + 1, flags)
+for i, name in ipairs(flags) do flags[i] = "--" .. name end
+hold("Flags", "`(%-%-[%a-]+)", flags)
+local help = table.concat(gate.output(("'%s' --help"):format(program)), "\n")
+for _, name in ipairs(flags) do
+  local named = help:find(name:gsub("%-", "%%-") .. "%f[^%a-]")
+  if not named then gate.fail("--help", "it does not name %s", name) end
+end
+
+local stages = table.concat(gate.output(("'%s' --dump=? 2>&1; true"):format(program)), " ")
+stages = (stages:match "the stages are (.*)" or ""):gsub(" and ", ", ")
+hold("Stages", "`(%a+)`", words(stages, "%a+"))
+hold("Switches", "`(%a+)`", core.passes())
+hold("Exit codes", "%d+", words(help:match "Exit code:(.*)", "%f[%w](%d+) [%l+]"))
+hold("Error codes", "`(E_%u+)`", words(gate.read "host/base/err.h", "\n    (E_[%u]+), "))
+
+gate.finish(looked, [[links are relative to their document; what the program takes has a row in
+docs/reference.md; the picture is drawn anew as docs/picture.lua says.]])
