@@ -44,7 +44,7 @@ local function programs_of(blocks)
     if block.kind == "lua" then
       block.shows = after and after.kind == "text" and after.text or nil
       if block.text:find 'require "meshlua"' then
-        local flags, name = block.text:match "^%-%- meshlua ([^\n]-) ?([%w_]+%.lua)[^\n]*\n"
+        local flags, name = block.text:match "^%-%- [%w/]*meshlua ([^\n]-) ?([%w_]+%.lua)[^\n]*\n"
         flags, name = flags or "--devices=8", name or "example.lua"
         programs[#programs + 1] = {at = block.at, flags = flags, name = name}
       end

@@ -39,7 +39,7 @@ local origin_kinds = {argument = "argument ", param = "Param ", constraint = "",
 --- "argument x", "Param h.*.mlp.weight", "train.lua:12 (h.*)".
 function M.origin_text(o)
   if o.kind == "op" then return M.alike(("%s at %s"):format(o.name, o.where or "?")) end
-  if o.kind == "constraint" then return M.alike("constrained at " .. (o.where or "?")) end
+  if o.kind == "constraint" then return M.alike("the constraint at " .. (o.where or "?")) end
   if o.name == "argument" then return ("argument %d"):format(o.index) end -- of a vararg function
   if o.name == "" then return ("input %d, met in the trace"):format(o.index) end
   return M.alike(origin_kinds[o.kind] .. o.name)
