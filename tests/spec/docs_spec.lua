@@ -84,16 +84,13 @@ local function shell(folder, command)
     cd %s && PATH=$(dirname "$MESHLUA"):$PATH && %s]]):format(folder, folder, command))
 end
 
-local MARK = "\1"
+local MARK = "\1" -- between what blocks of one program write
 
 local function run(folder, program)
-  local texts, line = {}, 1
-  for i, block in ipairs(program) do
-    texts[i] = block.text
-    for _ in block.text:gmatch "\n" do line = line + 1 end
-  end
+  local texts = {}
+  for i, block in ipairs(program) do texts[i] = block.text end
   local handle <close> = assert(io.open(folder .. "/" .. program.name, "wb"))
-  handle:write(table.concat(texts, ("\nio.write '%s'\n"):format(MARK)))
+  handle:write(table.concat(texts, ("\nio.write '%s' "):format(MARK)))
   handle:close()
   local out, err, code = shell(folder, ("meshlua %s %s"):format(program.flags, program.name))
   assert.same({"", 0}, {err, code})
