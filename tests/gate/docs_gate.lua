@@ -1,5 +1,6 @@
--- The documents: links lead somewhere, the README stays short, its picture is what its script draws, and the
--- reference has what the program has: flags, stages, switches, exit codes, error codes (variables: env_gate.lua).
+-- The documents: links lead somewhere, files that they name are there, the README stays short, its picture is what
+-- its script draws, and the reference has what the program has: flags, stages, switches, exit codes, error codes
+-- (variables: env_gate.lua).
 local gate = require "gate"
 require "meshlua"
 local core = require "meshlua.core"
@@ -36,6 +37,9 @@ local function is_there(path)
   return handle ~= nil
 end
 
+--- Folders of the tree, of which documents speak.
+local folders = {host = 1, kernels = 1, lualib = 1, models = 1, tests = 1, script = 1, bench = 1, docs = 1}
+
 local documents = gate.files "%.md$"
 for _, file in ipairs(documents) do
   local folder = file:match "^(.*/)[^/]*$" or ""
@@ -53,6 +57,15 @@ for _, file in ipairs(documents) do
       elseif anchor ~= "" and not anchors(path)[anchor] then
         gate.fail(file, "a link to %s, where no heading has this name", target)
       end
+    end
+  end
+end
+
+for _, file in ipairs(documents) do
+  for path in prose(file):gmatch "`([%w_]+/[%w_./-]*)`" do
+    if folders[path:match "^%w+"] and not path:find "NAME" and not path:find "/%." then
+      looked = looked + 1
+      if not is_there(path) then gate.fail(file, "it speaks of %s, which is not there", path) end
     end
   end
 end
