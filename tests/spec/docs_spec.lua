@@ -71,12 +71,12 @@ end
 --- Puts what a program writes in the place of what is shown, unless parts of it are left out.
 local function bless(file, shown, out)
   if shown:find("...", 1, true) then return end
-  local old, new = "```text\n" .. shown, "```text\n" .. out:gsub("%s+$", "")
+  local function block(content) return "```text\n" .. content .. (content == "" and "" or "\n") .. "```" end
   local handle <close> = assert(io.open(file))
   local text = handle:read "a"
-  local first, last = text:find(old, 1, true)
+  local first, last = text:find(block(shown), 1, true)
   local written <close> = assert(io.open(file, "w"))
-  written:write(text:sub(1, first - 1), new, shown == "" and "\n" or "", text:sub(last + 1))
+  written:write(text:sub(1, first - 1), block((out:gsub("%s+$", ""))), text:sub(last + 1))
 end
 
 --- The lines behind "-->" are lines of the output, in their order.
