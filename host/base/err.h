@@ -31,7 +31,7 @@ typedef enum ErrCode {
     E_INTERRUPT,   /* Ctrl-C */
     E_DEVICE,      /* a GPU, its driver or a library for it: not there, or it failed */
     E_RANKS,       /* many processes: who is which, and what they need to meet */
-    E_STOP,        /* a signal asked to stop; see lua/stop.h */
+    E_STOP,        /* a signal asked to stop; see lua/state/stop.h */
     E_DIVERGED,    /* processes that must do the same do not */
     E_BUDGET,      /* a plan that sends what ml.forbid or ml.expect do not allow */
     E_INTERNAL,    /* an invariant of our own is broken: see guard.h */

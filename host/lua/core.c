@@ -2,11 +2,11 @@
  * top. */
 #include "lua/core.h"
 #include "base/env.h"
-#include "lua/lib/profile.h"
+#include "lua/jit/profile.h"
 #include "lua/jit/plan_info.h"
-#include "lua/stop.h"
+#include "lua/state/stop.h"
 #include "lua/trace/trace.h"
-#include "lua/usage.h"
+#include "lua/state/usage.h"
 #include "lua/value/value.h"
 #include "lua/value/walk.h"
 #include "meshlua.h"
@@ -21,13 +21,13 @@ static int open_core(lua_State *L) {
     walk_open(L);
     lib_open_tensor(L);
     lib_open_array(L);
-    value_open_box(L);
+    trace_open_box(L);
     lib_open_spec(L);
     lib_open_mesh(L);
     lib_open_ranks(L);
     trace_open_manual(L);
     trace_open_explicit(L);
-    lib_open_context(L);
+    trace_open_context(L);
     lib_open_ops(L);
     trace_open(L);
     trace_open_region(L);
@@ -40,7 +40,7 @@ static int open_core(lua_State *L) {
     lib_open_tokens(L);
     lib_open_debug(L);
     plan_info_open(L);
-    lib_open_profile(L);
+    jit_open_profile(L);
     stop_open(L);
     return 1;
 }

@@ -2,7 +2,7 @@
 #ifndef MESHLUA_CORE_H
 #define MESHLUA_CORE_H
 
-#include "lua/state.h"
+#include "lua/state/state.h"
 
 /* The Lua library, embedded at build time; ends with a row whose name is NULL. */
 typedef struct EmbeddedFile {

@@ -1,7 +1,7 @@
 /* call.c - a call of a jitted function: found by its alias and run, or learned first. */
 #include "lua/jit/jit.h"
-#include "lua/lib/profile.h"
-#include "lua/stop.h"
+#include "lua/jit/profile.h"
+#include "lua/state/stop.h"
 
 #include <string.h>
 
@@ -321,7 +321,7 @@ static int run(lua_State *L, const Call *c, const JitAlias *a) {
         out->t = e->results[i];
     }
     h->used = true;
-    if (c->start) lib_profile_note(L, c->jit, PROFILE_CALL, c->start);
+    if (c->start) jit_profile_note(L, c->jit, PROFILE_CALL, c->start);
     return push_returned(L, c, a->entry);
 }
 

@@ -1,7 +1,7 @@
 /* entry.c - what a trace of a jitted function leaves behind: a plan, and what a call needs to
  * know of it. */
 #include "lua/jit/jit.h"
-#include "lua/lib/profile.h"
+#include "lua/jit/profile.h"
 
 #include <string.h>
 
@@ -121,7 +121,7 @@ JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last) {
     const char *describe = lua_tostring(L, -1);
     int64_t start = profile_now(h->rt.profile);
     Traced t = jit_trace_call(L, h, j, w, last);
-    if (start) lib_profile_note(L, JIT, PROFILE_TRACE, start);
+    if (start) jit_profile_note(L, JIT, PROFILE_TRACE, start);
     JitEntry e = t.e;
     note_returned(L, &e, t.side);
     lua_getiuservalue(L, JIT, 3);

@@ -33,7 +33,7 @@ static void walk_context(Walk *w) {
         str_fmt(&h->describe, "\nexpanded = %d\npasses switched on %x, off %x\n", h->expand,
                 h->passes_on, h->passes_off);
     }
-    lib_context_push_rules(L);
+    trace_push_rules(L);
     walk_value(w, -1, "the rules in context");
     lua_pop(L, 1);
 }

@@ -1,6 +1,6 @@
 /* debug.c - counters, memory, dumps, and switches for tests. */
 #include "lua/core.h"
-#include "lua/heap.h"
+#include "lua/state/heap.h"
 #include "lua/value/value.h"
 
 #include "base/env.h"

@@ -1,5 +1,5 @@
 /* mesh.c - Mesh, NamedSharding. */
-#include "lua/usage.h"
+#include "lua/state/usage.h"
 #include "lua/value/value.h"
 
 #include "ir/place.h"

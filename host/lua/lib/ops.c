@@ -2,7 +2,7 @@
  *
  * An eager op is a program of one op: the same passes, the same plan, found by (op, attributes,
  * operand types) in the plan cache. */
-#include "lua/usage.h"
+#include "lua/state/usage.h"
 #include "lua/value/value.h"
 
 #include <math.h>

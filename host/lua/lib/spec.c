@@ -1,5 +1,5 @@
 /* spec.c - P. */
-#include "lua/usage.h"
+#include "lua/state/usage.h"
 #include "lua/value/value.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* tensor.c - the Tensor userdata: what it is, its values, from Lua tables and back. */
-#include "lua/usage.h"
+#include "lua/state/usage.h"
 #include "lua/value/value.h"
 
 #include <math.h>

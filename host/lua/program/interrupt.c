@@ -1,6 +1,6 @@
 #include "lua/program/interrupt.h"
 
-#include "lua/state.h"
+#include "lua/state/state.h"
 
 #include <lauxlib.h>
 #include <pthread.h>

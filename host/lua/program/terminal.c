@@ -1,7 +1,7 @@
 #include "lua/program/terminal.h"
 
 #include "base/env.h"
-#include "lua/state.h"
+#include "lua/state/state.h"
 
 #include <errno.h>
 #include <histedit.h>

@@ -1,5 +1,5 @@
 #include "lua/trace/trace.h"
-#include "lua/usage.h"
+#include "lua/state/usage.h"
 
 #include "ir/explicit.h"
 

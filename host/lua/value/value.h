@@ -2,7 +2,7 @@
 #ifndef MESHLUA_LUA_VALUE_VALUE_H
 #define MESHLUA_LUA_VALUE_VALUE_H
 
-#include "lua/state.h"
+#include "lua/state/state.h"
 #include "op/op.h"
 
 #define VALUE_TENSOR   "meshlua.Tensor"
@@ -104,7 +104,7 @@ const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Di
 AxisList trace_manual_axes(lua_State *L, Host *h, int index);
 /* Raises where a spec names an axis that is manual here: the value is split along it already. */
 void trace_manual_check_spec(lua_State *L, Host *h, const Mesh *m, const Spec *s);
-void lib_context_push_rules(lua_State *L); /* those in context, or nil */
+void trace_push_rules(lua_State *L); /* those in context, or nil */
 
 /* ---- plain values: as luaL_check..., but the error is E_VALUE at the user's line. `what` names
  * the value in it. Strings are no numbers. ---- */
@@ -131,13 +131,13 @@ void value_set_string(lua_State *L, const char *name, const char *s); /* NULL: n
 /* Each adds its functions to the table on top, and makes its metatables. */
 void lib_open_tensor(lua_State *L);
 void lib_open_array(lua_State *L);
-void value_open_box(lua_State *L);
+void trace_open_box(lua_State *L);
 void lib_open_spec(lua_State *L);
 void lib_open_mesh(lua_State *L);
 void lib_open_ranks(lua_State *L);
 void trace_open_manual(lua_State *L);
 void trace_open_explicit(lua_State *L);
-void lib_open_context(lua_State *L);
+void trace_open_context(lua_State *L);
 void lib_open_ops(lua_State *L);
 void jit_open(lua_State *L);
 void jit_open_program(lua_State *L);

@@ -1,7 +1,7 @@
 /* box.c - Param: a place that holds a tensor, so that modules, optimizers and rngs have state that
  * a jitted function can change. Equality is identity; a box shared by two modules is one leaf. */
 #include "lua/trace/trace.h"
-#include "lua/usage.h"
+#include "lua/state/usage.h"
 
 #include <string.h>
 
@@ -142,7 +142,7 @@ static int box_newindex(lua_State *L) {
     return usage_assigned(L, "Param");
 }
 
-void value_open_box(lua_State *L) {
+void trace_open_box(lua_State *L) {
     static const luaL_Reg meta[] = {{"__tostring", box_tostring},
                                     {"__len", box_len},
                                     {"__newindex", box_newindex},

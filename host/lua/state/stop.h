@@ -1,9 +1,9 @@
 /* stop.h - SIGUSR1 and SIGTERM ask the processes of a job to stop: each finishes the step that all
  * are in, runs the script's handler (ml.on_stop), and its next jitted call raises E_STOP. */
-#ifndef MESHLUA_STOP_H
-#define MESHLUA_STOP_H
+#ifndef MESHLUA_LUA_STATE_STOP_H
+#define MESHLUA_LUA_STATE_STOP_H
 
-#include "lua/state.h"
+#include "lua/state/state.h"
 
 /* From here on the two signals are ours; a second one of a kind does what it does by default. */
 void stop_listen(Host *h);

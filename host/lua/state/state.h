@@ -1,7 +1,7 @@
 /* state.h - what one Lua state knows: context, runtime, plans, the trace under way, and where we
  * are in the user's script. Kept in the registry; dies after every other userdata. */
-#ifndef MESHLUA_STATE_H
-#define MESHLUA_STATE_H
+#ifndef MESHLUA_LUA_STATE_STATE_H
+#define MESHLUA_LUA_STATE_STATE_H
 
 #include "ir/build.h"
 #include "pass/pass.h"

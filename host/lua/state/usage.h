@@ -1,10 +1,10 @@
 /* usage.h - calls that a public function does not take, and names that a value does not have: Lua
  * says of them what the table of exports knows. Nothing here costs a right call more than a
  * comparison. */
-#ifndef MESHLUA_USAGE_H
-#define MESHLUA_USAGE_H
+#ifndef MESHLUA_LUA_STATE_USAGE_H
+#define MESHLUA_LUA_STATE_USAGE_H
 
-#include "lua/state.h"
+#include "lua/state/state.h"
 
 #include <lua.h>
 

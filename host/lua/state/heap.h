@@ -1,7 +1,7 @@
 /* heap.h - Lua's own memory. A state made here shares the core's countdown (base/alloc.h), so that
  * fault tests reach Lua's allocations, too. */
-#ifndef MESHLUA_HEAP_H
-#define MESHLUA_HEAP_H
+#ifndef MESHLUA_LUA_STATE_HEAP_H
+#define MESHLUA_LUA_STATE_HEAP_H
 
 #include "base/alloc.h"
 

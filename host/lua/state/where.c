@@ -8,7 +8,7 @@
  *
  * A note keeps the caller's frame, and reads the line from it when an op is traced or an error is
  * raised: most calls do neither. */
-#include "lua/usage.h"
+#include "lua/state/usage.h"
 #include "lua/value/value.h"
 
 #include <limits.h>

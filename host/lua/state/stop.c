@@ -1,4 +1,4 @@
-#include "lua/stop.h"
+#include "lua/state/stop.h"
 
 #include "lua/value/value.h"
 

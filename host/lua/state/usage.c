@@ -1,5 +1,5 @@
 /* usage.c - wrong calls of public functions, found in C and told by the library: see on_misuse. */
-#include "lua/usage.h"
+#include "lua/state/usage.h"
 
 #include "lua/value/value.h"
 

@@ -1,10 +1,10 @@
-#include "lua/lib/profile.h"
+#include "lua/jit/profile.h"
 #include "lua/jit/plan_info.h"
 #include "lua/value/value.h"
 
 #include <stdio.h>
 
-void lib_profile_note(lua_State *L, int index, ProfileKind kind, int64_t start) {
+void jit_profile_note(lua_State *L, int index, ProfileKind kind, int64_t start) {
     Host *h = state_of(L);
     if (!h->rt.profile) return;
     char label[LUA_IDSIZE + 16];
@@ -128,7 +128,7 @@ static int stop(lua_State *L) {
     return e ? failed(L, h, e) : 2;
 }
 
-void lib_open_profile(lua_State *L) {
+void jit_open_profile(lua_State *L) {
     static const luaL_Reg fns[] = {
         {"profile_start", start}, {"profile_busy", busy}, {"profile_stop", stop}, {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);

@@ -1,4 +1,4 @@
-#include "lua/heap.h"
+#include "lua/state/heap.h"
 
 #include <lauxlib.h>
 #include <stdlib.h>

@@ -74,7 +74,7 @@ static int set_mesh(lua_State *L) {
     return 0;
 }
 
-void lib_context_push_rules(lua_State *L) {
+void trace_push_rules(lua_State *L) {
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, &rules_key) == LUA_TTABLE) return;
     lua_pop(L, 1);
     lua_pushnil(L);
@@ -82,7 +82,7 @@ void lib_context_push_rules(lua_State *L) {
 
 /* rules_current(): nil if none are in context. */
 static int rules_current(lua_State *L) {
-    lib_context_push_rules(L);
+    trace_push_rules(L);
     return 1;
 }
 
@@ -106,7 +106,7 @@ static int plain(lua_State *L) {
     return 1;
 }
 
-void lib_open_context(lua_State *L) {
+void trace_open_context(lua_State *L) {
     static const luaL_Reg fns[] = {{"in_context", in_context},
                                    {"plain", plain},
                                    {"instead_of", instead_of},
