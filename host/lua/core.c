@@ -2,8 +2,10 @@
  * top. */
 #include "lua/core.h"
 #include "base/env.h"
+#include "lua/jit/jit.h"
 #include "lua/jit/profile.h"
 #include "lua/jit/plan_info.h"
+#include "lua/lib/lib.h"
 #include "lua/state/stop.h"
 #include "lua/trace/trace.h"
 #include "lua/state/usage.h"
@@ -16,7 +18,7 @@
 
 static int open_core(lua_State *L) {
     lua_newtable(L);
-    where_open(L);
+    wrap_open(L);
     usage_open(L);
     walk_open(L);
     lib_open_tensor(L);

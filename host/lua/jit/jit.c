@@ -73,14 +73,14 @@ LuaJit *jit_push_new(lua_State *L, Host *h) {
 /* jit_new{fn =, call =, static = mask, donate = mask, keep_boxes =, mesh =} */
 static int jit_new(lua_State *L) {
     Host *h = state_of(L);
-    value_check_type(L, 1, LUA_TTABLE, "jit_new");
+    arg_check_type(L, 1, LUA_TTABLE, "jit_new");
     lua_settop(L, 1);
     LuaJit *j = jit_push_new(L, h);
     lua_getfield(L, 1, "fn");
-    value_check_type(L, -1, LUA_TFUNCTION, "jit_new: fn");
+    arg_check_type(L, -1, LUA_TFUNCTION, "jit_new: fn");
     lua_setiuservalue(L, 2, 1);
     lua_getfield(L, 1, "call");
-    value_check_type(L, -1, LUA_TFUNCTION, "jit_new: call");
+    arg_check_type(L, -1, LUA_TFUNCTION, "jit_new: call");
     lua_setiuservalue(L, 2, 2);
     j->static_args = mask_field(L, 1, "static");
     j->donate_args = mask_field(L, 1, "donate");

@@ -144,6 +144,8 @@ int jit_push_returned(lua_State *L, int side, int base);
 /* Calls what the trace noted to be called after the program. */
 void jit_run_effects(lua_State *L, int side, int base);
 int jit_bind(lua_State *L); /* step:bind(arguments...): see bind.c */
+void jit_open(lua_State *L);
+void jit_open_program(lua_State *L);
 void jit_bind_open(lua_State *L);
 void jit_stages_open(lua_State *L); /* adds its functions to the table on top */
 

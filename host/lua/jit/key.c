@@ -69,7 +69,7 @@ void jit_check_static(lua_State *L, const Host *h, const LuaJit *j, int index, i
     if (!fits_static(L, h, j, index, i))
         state_error(L, E_VALUE,
                     "static argument %d is a %s; only numbers, strings and booleans can be static",
-                    i + 1, value_type_name(L, index));
+                    i + 1, arg_type_name(L, index));
 }
 
 void jit_walk_arguments(Walk *w, const LuaJit *j, int first, int last, int i) {

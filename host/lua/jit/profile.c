@@ -28,7 +28,7 @@ static int failed(lua_State *L, Host *h, Err e) {
 /* profile_start(file): true; or nil, message, code. */
 static int start(lua_State *L) {
     Host *h = state_of(L);
-    const char *path = value_string(L, 1, NULL, "profile.start: the file");
+    const char *path = arg_string(L, 1, NULL, "profile.start: the file");
     if (h->trace)
         state_error(L, E_TRACED,
                     "profile.start in a traced function would happen once, when it is traced; "

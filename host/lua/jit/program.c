@@ -214,11 +214,11 @@ static int program_results(lua_State *L) {
 
 /* The values of the list at `index` become the results. */
 static void set_results(lua_State *L, Host *h, Graph *g, int index) {
-    value_check_type(L, index, LUA_TTABLE, "the values wanted");
+    arg_check_type(L, index, LUA_TTABLE, "the values wanted");
     int n = (int)lua_rawlen(L, index);
     for (int i = 1; i <= n; i++) {
         lua_rawgeti(L, index, i);
-        lua_Integer v = value_integer(L, -1, "a value of the program");
+        lua_Integer v = arg_integer(L, -1, "a value of the program");
         if (v < 1 || v >= g->value.n || graph_def(g, (Val)v)->region != 0)
             state_error(L, E_VALUE, "the program has no value %lld", (long long)v);
         lua_pop(L, 1);
@@ -239,7 +239,7 @@ static int program_relayout(lua_State *L) {
     Host *h = state_of(L);
     Graph *g = program_at(L)->graph;
     const Region *top = &g->region.at[0];
-    lua_Integer i = value_integer(L, 2, "relayout: the input");
+    lua_Integer i = arg_integer(L, 2, "relayout: the input");
     LuaSharding s = value_sharding(L, h, 3);
     if (i < 1 || i > top->param.n)
         state_error(L, E_VALUE, "relayout: the program has no input %lld", (long long)i);
@@ -286,7 +286,7 @@ static int program_run(lua_State *L) {
     Host *h = state_of(L);
     LuaProgram *p = program_at(L);
     lua_settop(L, 3);
-    value_check_type(L, 3, LUA_TTABLE, "the inputs of a program");
+    arg_check_type(L, 3, LUA_TTABLE, "the inputs of a program");
     if (h->trace) state_error(L, E_STATE, "a program cannot run while another is traced");
     set_results(L, h, p->graph, 2);
     int nout = p->graph->region.at[0].result.n;
@@ -368,12 +368,12 @@ static int program_why(lua_State *L) {
     Host *h = state_of(L);
     Graph *g = program_at(L)->graph;
     lua_settop(L, 2);
-    value_check_type(L, 2, LUA_TTABLE, "why: the values");
+    arg_check_type(L, 2, LUA_TTABLE, "why: the values");
     int32_t n = (int32_t)lua_rawlen(L, 2);
     Val *values = lua_newuserdatauv(L, sizeof *values * (size_t)(n + 1), 0);
     for (int32_t i = 0; i < n; i++) {
         lua_rawgeti(L, 2, i + 1);
-        lua_Integer v = value_integer(L, -1, "why: a value");
+        lua_Integer v = arg_integer(L, -1, "why: a value");
         if (v < 1 || v >= g->value.n || graph_def(g, (Val)v)->region != 0)
             state_error(L, E_VALUE, "the program has no value %lld", (long long)v);
         values[i] = (Val)v;
@@ -394,7 +394,7 @@ static int program_why(lua_State *L) {
 static int why_traced(lua_State *L) {
     Host *h = state_of(L);
     if (!h->trace) state_error(L, E_STATE, "why_sharding: no trace is under way");
-    Val v = value_in_trace(L, h, 1);
+    Val v = trace_value(L, h, 1);
     Graph *g = h->trace->graph;
     if (graph_def(g, v)->region != 0)
         state_error(L, E_STATE,

@@ -184,7 +184,7 @@ static void push_number(lua_State *L, Host *h, int index, int mixed) {
     lua_pushvalue(L, index);
     if (lua_rawget(L, mixed) != LUA_TNIL) return;
     lua_pop(L, 1);
-    trace_result(L, h, value_in_trace(L, h, index), NULL, NULL);
+    trace_result(L, h, trace_value(L, h, index), NULL, NULL);
     lua_pushlightuserdata(L, (void *)(uintptr_t)h->trace->graph->region.at[0].result.n);
     lua_pushvalue(L, index);
     lua_pushvalue(L, -2);
@@ -331,7 +331,7 @@ static int32_t add_writes(lua_State *L, Host *h, const Walk *w, int32_t *write_l
         if (value_box(L, h, -1)) {
             Val param = g->region.at[0].param.at[i];
             lua_getiuservalue(L, -1, 1);
-            Val v = lua_isnil(L, -1) ? param : value_in_trace(L, h, -1);
+            Val v = lua_isnil(L, -1) ? param : trace_value(L, h, -1);
             lua_pop(L, 1);
             const Type *before = graph_type(g, param);
             if (v != param) {

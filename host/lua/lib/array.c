@@ -1,5 +1,6 @@
 /* array.c - tensors and their shards: which device holds what, and tensors put together from
  * parts. */
+#include "lua/lib/lib.h"
 #include "lua/value/value.h"
 
 #include "ir/place.h"
@@ -110,7 +111,7 @@ static int global_shards(lua_State *L) {
 static int shard_places(lua_State *L) {
     Host *h = state_of(L);
     const LuaSharding *s = value_udata(L, 1, VALUE_SHARDING);
-    const char *who = value_string(L, 3, NULL, "shard_places");
+    const char *who = arg_string(L, 3, NULL, "shard_places");
     Dims dims = value_dims(L, 2, 0, who);
     push_places(L, h, value_layout(L, h, s, &dims, who), &dims, NULL, false);
     return 1;
@@ -172,7 +173,7 @@ static bool is_summed(const Layout *l) {
 static int equivalent(lua_State *L) {
     static const char *const who = "is_equivalent_to";
     Host *h = state_of(L);
-    lua_Integer ndim = value_integer(L, 3, who);
+    lua_Integer ndim = arg_integer(L, 3, who);
     if (ndim < 0 || ndim > MAX_RANK)
         state_error(L, E_SHAPE, "%s: rank %lld; tensors have at most %d dims", who, (long long)ndim,
                     MAX_RANK);
@@ -216,7 +217,7 @@ static int assemble(lua_State *L) {
     const LuaSharding *s = value_udata(L, 1, VALUE_SHARDING);
     Dims dims = value_dims(L, 2, 0, "assemble");
     DType dtype = value_dtype(L, 3);
-    value_check_type(L, 4, LUA_TTABLE, "assemble: the parts");
+    arg_check_type(L, 4, LUA_TTABLE, "assemble: the parts");
     const Type *type = type_make(&h->cx, dtype, &dims, value_layout(L, h, s, &dims, "assemble"));
     if (!type) state_check(L, h, err_nomem(&h->cx, "a tensor"));
     LuaTensor *u = value_new_tensor(L);
@@ -254,7 +255,7 @@ static int shape_dtype_struct(lua_State *L) {
 /* donate(x, why): frees the bytes; later use says why they are gone. Twice is once. */
 static int donate(lua_State *L) {
     Host *h = state_of(L);
-    const char *why = intern_name(&h->cx, value_string(L, 2, NULL, "donate"));
+    const char *why = intern_name(&h->cx, arg_string(L, 2, NULL, "donate"));
     if (!why) state_check(L, h, err_nomem(&h->cx, "a donation"));
     LuaTensor *u = value_udata(L, 1, VALUE_TENSOR);
     if (u->t) tensor_delete(u->t, why);

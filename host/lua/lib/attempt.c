@@ -2,6 +2,7 @@
  * vmap or a loop raises and go on: the trace is then as it was before the call. The nodes that the
  * call made stay where they are, since their numbers may be in the script's hands, but as nodes
  * that compute nothing, and whoever uses one of their values is told. */
+#include "lua/lib/lib.h"
 #include "lua/trace/trace.h"
 
 #include "op/op.h"
@@ -93,11 +94,11 @@ static void take_back(lua_State *L, Host *h, const Mark *m) {
 static int attempt(lua_State *L) {
     Host *h = state_of(L);
     if (!h->trace) state_error(L, E_STATE, "attempt: no trace is under way");
-    value_check_type(L, 1, LUA_TFUNCTION, "attempt");
+    arg_check_type(L, 1, LUA_TFUNCTION, "attempt");
     Mark m = mark_of(L, h);
     uint64_t serial = h->trace->serial;
     int32_t depth = h->depth;
-    int status = where_pcall(L, lua_gettop(L) - 1);
+    int status = wrap_pcall(L, lua_gettop(L) - 1);
     if (status == LUA_OK) return lua_gettop(L);
     if (h->trace && h->trace->serial == serial) take_back(L, h, &m);
     h->depth = depth;

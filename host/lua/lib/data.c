@@ -1,4 +1,5 @@
 /* data.c - data from outside into tensors, and tensors from one sharding to another. */
+#include "lua/lib/lib.h"
 #include "lua/value/value.h"
 
 #include "base/map.h"
@@ -51,7 +52,7 @@ static int gunzip(lua_State *L) {
     enum { CHUNK = 1 << 16 };
     size_t n;
     luaL_Buffer out;
-    const char *bytes = value_string(L, 1, &n, "gunzip: the bytes");
+    const char *bytes = arg_string(L, 1, &n, "gunzip: the bytes");
     if (n > UINT32_MAX) state_error(L, E_VALUE, "gunzip: %lld bytes; at most 4 GiB", (long long)n);
     z_stream *z = lua_newuserdatauv(L, sizeof *z, 0);
     *z = (z_stream){.next_in = (Bytef *)(uintptr_t)bytes, .avail_in = (uInt)n};
@@ -74,7 +75,7 @@ static int gunzip(lua_State *L) {
 
 /* make_folder(path): it and those above it, where they are missing; true, or nil, message. */
 static int make_folder(lua_State *L) {
-    const char *path = value_string(L, 1, NULL, "the folder");
+    const char *path = arg_string(L, 1, NULL, "the folder");
     size_t n = strlen(path);
     char *part = lua_newuserdatauv(L, n + 1, 0);
     memcpy(part, path, n + 1);
@@ -96,15 +97,15 @@ static int make_folder(lua_State *L) {
 /* is_regular_file(path): it is there, and is no folder, device or pipe. */
 static int is_regular_file(lua_State *L) {
     struct stat info;
-    const char *path = value_string(L, 1, NULL, "the file");
+    const char *path = arg_string(L, 1, NULL, "the file");
     lua_pushboolean(L, stat(path, &info) == 0 && S_ISREG(info.st_mode));
     return 1;
 }
 
 /* truncate(path, bytes): a file that is longer ends there; true, or nil, message. */
 static int truncate_file(lua_State *L) {
-    const char *path = value_string(L, 1, NULL, "the file");
-    lua_Integer bytes = value_integer(L, 2, "truncate: the bytes");
+    const char *path = arg_string(L, 1, NULL, "the file");
+    lua_Integer bytes = arg_integer(L, 2, "truncate: the bytes");
     return luaL_fileresult(L, truncate(path, (off_t)bytes) == 0, path);
 }
 
@@ -127,10 +128,10 @@ static uint64_t feistel(uint64_t key, int half_bits, uint64_t x) {
  * endless list in which each run of n holds 0 .. n-1 once, in an order of its own. Nothing is kept
  * between calls. */
 static int shuffled(lua_State *L) {
-    uint64_t seed = (uint64_t)value_integer(L, 1, "shuffled: the seed");
-    lua_Integer first = value_integer(L, 2, "shuffled: the first place"),
-                count = value_int32(L, 3, "shuffled: the count"),
-                n = value_integer(L, 4, "shuffled: how many there are");
+    uint64_t seed = (uint64_t)arg_integer(L, 1, "shuffled: the seed");
+    lua_Integer first = arg_integer(L, 2, "shuffled: the first place"),
+                count = arg_int32(L, 3, "shuffled: the count"),
+                n = arg_integer(L, 4, "shuffled: how many there are");
     if (first < 0 || count < 0 || n < 1 || n > (lua_Integer)1 << 60 || first > INT64_MAX - count)
         state_error(L, E_VALUE, "shuffled: %lld places from %lld on, of runs of %lld",
                     (long long)count, (long long)first, (long long)n);

@@ -1,4 +1,5 @@
 /* debug.c - counters, memory, dumps, and switches for tests. */
+#include "lua/lib/lib.h"
 #include "lua/core.h"
 #include "lua/state/heap.h"
 #include "lua/value/value.h"
@@ -18,7 +19,7 @@ static int counters(lua_State *L) {
                                        "all_to_all", "permute"};
     Host *h = state_of(L);
     int32_t first = runtime_first_device(&h->rt), last = first + h->rt.ndevices - 1;
-    lua_Integer device = lua_isnoneornil(L, 1) ? first : value_integer(L, 1, "counters: device");
+    lua_Integer device = lua_isnoneornil(L, 1) ? first : arg_integer(L, 1, "counters: device");
     if (device < first || device > last)
         state_error(L, E_VALUE,
                     "counters: device %lld is not here; this process has devices %d..%d",
@@ -76,7 +77,7 @@ static int clear_plans(lua_State *L) {
 static int fail_alloc(lua_State *L) {
     Alloc *a = &state_of(L)->cx.alloc;
     lua_Integer left = a->fail_in;
-    a->fail_in = lua_isnoneornil(L, 1) ? -1 : value_integer(L, 1, "fail_alloc");
+    a->fail_in = lua_isnoneornil(L, 1) ? -1 : arg_integer(L, 1, "fail_alloc");
     heap_share(L, a); /* the retry that an earlier failure may still wait for is forgotten */
     lua_pushinteger(L, left);
     return 1;
@@ -86,7 +87,7 @@ static int fail_alloc(lua_State *L) {
  * there to find. nil: no op's. */
 static int plant(lua_State *L) {
     Host *h = state_of(L);
-    const char *name = lua_isnoneornil(L, 1) ? NULL : value_string(L, 1, NULL, "plant: op");
+    const char *name = lua_isnoneornil(L, 1) ? NULL : arg_string(L, 1, NULL, "plant: op");
     int op = name ? op_find(name) : OP_NONE;
     if (name && op == OP_NONE) state_error(L, E_KEY, "plant: there is no op '%s'", name);
     h->cx.planted = op;
@@ -137,7 +138,7 @@ Err lib_debug_set_dump(Host *h, const char *text) {
 static int dump(lua_State *L) {
     Host *h = state_of(L);
     if (!lua_isnoneornil(L, 1)) {
-        state_check(L, h, lib_debug_set_dump(h, value_string(L, 1, NULL, "dump")));
+        state_check(L, h, lib_debug_set_dump(h, arg_string(L, 1, NULL, "dump")));
         return 0;
     }
     if (h->dump && h->dump != stderr) fclose(h->dump);
@@ -152,9 +153,9 @@ static int compile_device(lua_State *L) {
     enum { WORDS = 4096 };
     Host *h = state_of(L);
     char words[WORDS];
-    const char *text = value_string(L, 1, NULL, "compile_device: the text");
-    int32_t major = (int32_t)value_integer(L, 2, "compile_device: major");
-    int32_t minor = (int32_t)value_integer(L, 3, "compile_device: minor");
+    const char *text = arg_string(L, 1, NULL, "compile_device: the text");
+    int32_t major = (int32_t)arg_integer(L, 2, "compile_device: major");
+    int32_t minor = (int32_t)arg_integer(L, 3, "compile_device: minor");
     DeviceCompile *compile = gpu_compile(&h->cx);
     if (!compile) {
         lua_pushnil(L);
@@ -190,7 +191,7 @@ static int set_check(lua_State *L) {
 /* switch_pass(name, on): true or false, or nil: as the pass itself sees fit. */
 static int switch_pass(lua_State *L) {
     Host *h = state_of(L);
-    const char *name = value_string(L, 1, NULL, "switch_pass");
+    const char *name = arg_string(L, 1, NULL, "switch_pass");
     for (int i = 0; i < SWITCH_COUNT; i++) {
         if (strcmp(name, pipeline_switch_names[i]) != 0) continue;
         bool said = !lua_isnoneornil(L, 2), on = lua_toboolean(L, 2);
@@ -214,8 +215,8 @@ static int switched_passes(lua_State *L) {
 /* raise(code, text): the error at the user's line. */
 static int raise(lua_State *L) {
     Host *h = state_of(L);
-    const char *name = value_string(L, 1, NULL, "raise: code");
-    const char *text = value_string(L, 2, NULL, "raise: text");
+    const char *name = arg_string(L, 1, NULL, "raise: code");
+    const char *text = arg_string(L, 2, NULL, "raise: text");
     for (int code = E_OK + 1; code < E_COUNT; code++)
         if (strcmp(err_name(code), name) == 0)
             state_check(L, h, err_set(&h->cx, (ErrCode)code, "%s", text));
@@ -303,7 +304,7 @@ static int gpus(lua_State *L) {
 /* str_bytes(n): "1.50 MiB". */
 static int bytes_to_text(lua_State *L) {
     char text[BYTES_TEXT];
-    lua_pushstring(L, str_bytes(value_number(L, 1, "str_bytes: the number"), text));
+    lua_pushstring(L, str_bytes(arg_number(L, 1, "str_bytes: the number"), text));
     return 1;
 }
 

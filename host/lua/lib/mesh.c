@@ -1,4 +1,5 @@
 /* mesh.c - Mesh, NamedSharding. */
+#include "lua/lib/lib.h"
 #include "lua/state/usage.h"
 #include "lua/value/value.h"
 
@@ -17,7 +18,7 @@ static uint8_t read_axis_type(lua_State *L, const char *axis) {
         state_error(L, E_MESH,
                     "mesh: axis '%s' is manual; axes become manual inside ml.shard_map only", axis);
     state_error(L, E_MESH, "mesh: the type of axis '%s' is %s; there are \"auto\" and \"explicit\"",
-                axis, word ? word : value_type_name(L, -1));
+                axis, word ? word : arg_type_name(L, -1));
 }
 
 /* Of several processes: as many were started as the mesh is not made for. */
@@ -41,10 +42,10 @@ static int mesh_new(lua_State *L) {
     const char *names[MAX_AXES];
     int32_t sizes[MAX_AXES];
     uint8_t types[MAX_AXES] = {0};
-    value_check_type(L, 1, LUA_TTABLE, "mesh: names");
-    value_check_type(L, 2, LUA_TTABLE, "mesh: sizes");
+    arg_check_type(L, 1, LUA_TTABLE, "mesh: names");
+    arg_check_type(L, 2, LUA_TTABLE, "mesh: sizes");
     bool abstract = lua_isnil(L, 3);
-    if (!abstract) value_check_type(L, 3, LUA_TTABLE, "mesh: devices");
+    if (!abstract) arg_check_type(L, 3, LUA_TTABLE, "mesh: devices");
     lua_Unsigned n = lua_rawlen(L, 1), ndevices = abstract ? 0 : lua_rawlen(L, 3);
     if (n > MAX_AXES) state_error(L, E_MESH, "mesh: %d axes; at most %d", (int)n, MAX_AXES);
     for (lua_Unsigned i = 0; i < n; i++) {
@@ -52,13 +53,13 @@ static int mesh_new(lua_State *L) {
             state_error(L, E_MESH, "mesh: the name of axis %d is not a string", (int)i + 1);
         names[i] = lua_tostring(L, -1); /* the table keeps it */
         lua_rawgeti(L, 2, (lua_Integer)i + 1);
-        sizes[i] = value_int32(L, -1, "mesh: size");
+        sizes[i] = arg_int32(L, -1, "mesh: size");
         lua_pop(L, 2);
     }
     int32_t *ids = lua_newuserdatauv(L, sizeof *ids * (ndevices + 1), 0);
     for (lua_Unsigned i = 0; i < ndevices; i++) {
         lua_rawgeti(L, 3, (lua_Integer)i + 1);
-        ids[i] = value_int32(L, -1, "mesh: device");
+        ids[i] = arg_int32(L, -1, "mesh: device");
         lua_pop(L, 1);
         if (ids[i] < 0 || ids[i] >= runtime_device_count(&h->rt))
             state_error(L, E_MESH, "mesh: there is no device %d; there are devices 0..%d",
@@ -180,7 +181,7 @@ static int axes_between_hosts(lua_State *L) {
         push_axes(L, m, hosts_crossed(&h->rt, m));
         return 1;
     }
-    const char *name = value_string(L, 2, NULL, "axes_between_hosts");
+    const char *name = arg_string(L, 2, NULL, "axes_between_hosts");
     int axis = mesh_axis(m, name);
     if (axis < 0) state_error(L, E_MESH, "axes_between_hosts: the mesh has no axis '%s'", name);
     push_axes(L, m, hosts_crossed_with_last(&h->rt, m, axis));
@@ -191,7 +192,7 @@ static int axes_between_hosts(lua_State *L) {
  * size, devices (nested ids), device_ids (flat). The rest comes from the methods table. */
 static int mesh_index(lua_State *L) {
     const Mesh *m = value_mesh(L, 1);
-    const char *k = value_string(L, 2, NULL, "mesh: field");
+    const char *k = arg_string(L, 2, NULL, "mesh: field");
     if (strcmp(k, "size") == 0) {
         lua_pushinteger(L, m->ndevices);
     } else if (strcmp(k, "axis_names") == 0) {
@@ -251,7 +252,7 @@ static int mesh_index(lua_State *L) {
 
 /* distance(a, b) */
 static int push_distance(lua_State *L) {
-    const char *a = value_string(L, 1, NULL, "distance"), *b = value_string(L, 2, NULL, "distance");
+    const char *a = arg_string(L, 1, NULL, "distance"), *b = arg_string(L, 2, NULL, "distance");
     lua_pushinteger(L, str_distance(a, b));
     return 1;
 }
@@ -260,7 +261,7 @@ static int sharding_new(lua_State *L) {
     Host *h = state_of(L);
     LuaSharding s = {value_mesh(L, 1), NULL, 0};
     if (!luaL_testudata(L, 2, VALUE_SPEC))
-        state_error(L, E_SPEC, "NamedSharding: expected a P, got %s", value_type_name(L, 2));
+        state_error(L, E_SPEC, "NamedSharding: expected a P, got %s", arg_type_name(L, 2));
     s.spec = value_spec(L, 2);
     value_check_spec(L, h, "NamedSharding", s.mesh, s.spec);
     bool traced = h->trace && h->trace->graph->mesh == s.mesh;
@@ -339,7 +340,7 @@ static int sharding_eq(lua_State *L) {
 
 static int sharding_index(lua_State *L) {
     const LuaSharding *u = value_udata(L, 1, VALUE_SHARDING);
-    const char *k = value_string(L, 2, NULL, "sharding: field");
+    const char *k = arg_string(L, 2, NULL, "sharding: field");
     bool is_mesh = strcmp(k, "mesh") == 0;
     if (is_mesh || strcmp(k, "spec") == 0) {
         if (!u->mesh)
@@ -374,7 +375,7 @@ static int sharding_check(lua_State *L) {
     Host *h = state_of(L);
     const LuaSharding *u = value_udata(L, 1, VALUE_SHARDING);
     Dims dims = value_dims(L, 2, 0, "shape");
-    value_layout(L, h, u, &dims, value_string(L, 3, NULL, "check"));
+    value_layout(L, h, u, &dims, arg_string(L, 3, NULL, "check"));
     return 0;
 }
 
@@ -396,16 +397,16 @@ static int is_sharding(lua_State *L) {
 
 /* methods(type name): the table of its methods, for the library to add to. */
 static int methods(lua_State *L) {
-    luaL_getmetatable(L, value_string(L, 1, NULL, "methods"));
-    value_check_type(L, -1, LUA_TTABLE, "methods: the type");
+    luaL_getmetatable(L, arg_string(L, 1, NULL, "methods"));
+    arg_check_type(L, -1, LUA_TTABLE, "methods: the type");
     lua_getfield(L, -1, "methods");
     return 1;
 }
 
 /* fields(type name): the table of its computed fields, name -> function of the object. */
 static int fields(lua_State *L) {
-    luaL_getmetatable(L, value_string(L, 1, NULL, "fields"));
-    value_check_type(L, -1, LUA_TTABLE, "fields: the type");
+    luaL_getmetatable(L, arg_string(L, 1, NULL, "fields"));
+    arg_check_type(L, -1, LUA_TTABLE, "fields: the type");
     lua_getfield(L, -1, "fields");
     return 1;
 }

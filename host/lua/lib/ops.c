@@ -2,8 +2,9 @@
  *
  * An eager op is a program of one op: the same passes, the same plan, found by (op, attributes,
  * operand types) in the plan cache. */
+#include "lua/lib/lib.h"
 #include "lua/state/usage.h"
-#include "lua/value/value.h"
+#include "lua/trace/trace.h"
 
 #include <math.h>
 #include <string.h>
@@ -31,7 +32,7 @@ static void read_scalar(lua_State *L, DType dtype, Scalar *out) {
         *out = attr_scalar_int(lua_toboolean(L, -1));
         return;
     }
-    double x = value_number(L, -1, "value");
+    double x = arg_number(L, -1, "value");
     int whole;
     lua_Integer i = lua_tointegerx(L, -1, &whole);
     if (dtype_is_float(dtype))
@@ -47,19 +48,19 @@ static void read_scalar(lua_State *L, DType dtype, Scalar *out) {
 }
 
 static int32_t read_enum(lua_State *L, const AttrField *f) {
-    const char *word = value_string(L, -1, NULL, f->name);
+    const char *word = arg_string(L, -1, NULL, f->name);
     for (int32_t i = 0; f->names[i]; i++)
         if (strcmp(f->names[i], word) == 0) return i;
     state_error(L, E_VALUE, "%s: unknown word '%s'", f->name, word);
 }
 
 static const IntList *read_ints(lua_State *L, Host *h, const char *what) {
-    value_check_type(L, -1, LUA_TTABLE, what);
+    arg_check_type(L, -1, LUA_TTABLE, what);
     lua_Unsigned n = lua_rawlen(L, -1);
     int32_t *at = lua_newuserdatauv(L, sizeof *at * (n + 1), 0);
     for (lua_Unsigned i = 0; i < n; i++) {
         lua_rawgeti(L, -2, (lua_Integer)i + 1);
-        at[i] = value_int32(L, -1, what);
+        at[i] = arg_int32(L, -1, what);
         lua_pop(L, 1);
     }
     const IntList *list = attr_list_of(&h->cx, at, (int32_t)n);
@@ -74,12 +75,12 @@ static void read_field(lua_State *L, Host *h, const AttrField *f, const Dims *di
     int32_t i32 = 0;
     switch (f->kind) {
     case ATTR_INT: {
-        int64_t x = value_integer(L, -1, f->name);
+        int64_t x = arg_integer(L, -1, f->name);
         memcpy(at, &x, sizeof x);
         return;
     }
     case ATTR_FLOAT: {
-        double x = value_number(L, -1, f->name);
+        double x = arg_number(L, -1, f->name);
         memcpy(at, &x, sizeof x);
         return;
     }
@@ -103,7 +104,7 @@ static void read_field(lua_State *L, Host *h, const AttrField *f, const Dims *di
         return;
     }
     case ATTR_NAME: {
-        const char *name = intern_name(&h->cx, value_string(L, -1, NULL, f->name));
+        const char *name = intern_name(&h->cx, arg_string(L, -1, NULL, f->name));
         if (!name) state_check(L, h, err_nomem(&h->cx, "a name"));
         memcpy(at, &name, sizeof name);
         return;
@@ -126,7 +127,7 @@ static void read_field(lua_State *L, Host *h, const AttrField *f, const Dims *di
     case ATTR_DTYPE: *dtype = value_dtype(L, -1), i32 = (int32_t)*dtype; break;
     case ATTR_BOOL:
     case ATTR_FLAG: i32 = lua_toboolean(L, -1); break;
-    case ATTR_DIM: i32 = value_dim(L, -1, f->name); break;
+    case ATTR_DIM: i32 = arg_dim(L, -1, f->name); break;
     case ATTR_ENUM: i32 = read_enum(L, f); break;
     default: state_error(L, E_KEY, "%s cannot be given from Lua", f->name);
     }
@@ -327,7 +328,7 @@ static LuaTensor *operand(lua_State *L, Host *h, const OpDef *def, int index) {
     if (u && u->t && !tensor_is_deleted(u->t)) return u;
     if (!u && !value_box(L, h, index))
         state_error(L, E_VALUE, "%s: expected a tensor or a number, got %s", def->name,
-                    value_type_name(L, index));
+                    arg_type_name(L, index));
     return value_tensor(L, h, index);
 }
 
@@ -359,7 +360,7 @@ static int apply(lua_State *L, Host *h, int op) {
         LuaTensor *u = operand(L, h, def, i + 1);
         if (i == 0) dims = value_type(h, u)->dims;
         if (h->trace)
-            in[i] = (Operand){.v = value_in_trace(L, h, i + 1)};
+            in[i] = (Operand){.v = trace_value(L, h, i + 1)};
         else
             a.t[i] = u->t;
     }

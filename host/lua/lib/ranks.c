@@ -1,4 +1,5 @@
 /* ranks.c - devices and processes: how many there are, and which are here. */
+#include "lua/lib/lib.h"
 #include "lua/value/value.h"
 #include "run/comm/gpu_transport.h"
 
@@ -63,8 +64,8 @@ static int stamp(lua_State *L) {
  * came after them that they are no longer known. */
 static int seconds_between(lua_State *L) {
     const Gpu *g = &state_of(L)->rt.gpu;
-    lua_Integer from = value_integer(L, 1, "seconds_between"),
-                to = value_integer(L, 2, "seconds_between");
+    lua_Integer from = arg_integer(L, 1, "seconds_between"),
+                to = arg_integer(L, 2, "seconds_between");
     double seconds = gpu_is_there(g) ? g->device.between(g->device.self, 0, from, to) : -1;
     if (seconds >= 0)
         lua_pushnumber(L, seconds);
@@ -97,7 +98,7 @@ static int gpu_count(lua_State *L) {
 /* set_devices("8"): before the first tensor or mesh. */
 static int set_devices(lua_State *L) {
     Host *h = state_of(L);
-    const char *text = value_string(L, 1, NULL, "devices");
+    const char *text = arg_string(L, 1, NULL, "devices");
     if (h->used)
         state_error(
             L, E_STATE,
@@ -112,7 +113,7 @@ static int set_devices(lua_State *L) {
  * backend("nccl"), or it is an error that there is none. All processes call it. */
 static int backend(lua_State *L) {
     Host *h = state_of(L);
-    const char *wanted = lua_isnoneornil(L, 1) ? "" : value_string(L, 1, NULL, "backend");
+    const char *wanted = lua_isnoneornil(L, 1) ? "" : arg_string(L, 1, NULL, "backend");
     if (strcmp(wanted, "mpi") == 0) state_check(L, h, gpu_transport_use_host(&h->rt));
     if (strcmp(wanted, "nccl") == 0) state_check(L, h, gpu_transport_need(&h->rt));
     lua_pushstring(L, gpu_transport_backend(&h->rt));

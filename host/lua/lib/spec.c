@@ -1,4 +1,5 @@
 /* spec.c - P. */
+#include "lua/lib/lib.h"
 #include "lua/state/usage.h"
 #include "lua/value/value.h"
 
@@ -25,7 +26,7 @@ static void read_entry_options(lua_State *L, int index, int number, SpecEntry *e
         if (strcmp(key, "open") == 0) {
             if (!lua_isboolean(L, -1))
                 state_error(L, E_SPEC, "P: entry %d: open is true or false, not %s", number,
-                            value_type_name(L, -1));
+                            arg_type_name(L, -1));
             e->open = lua_toboolean(L, -1);
         } else if (strcmp(key, "priority") == 0) {
             int whole;
@@ -70,7 +71,7 @@ static void read_entry(lua_State *L, Host *h, int index, int number, SpecEntry *
         for (lua_Unsigned i = 1; i <= n; i++) {
             if (lua_rawgeti(L, index, (lua_Integer)i) != LUA_TSTRING)
                 state_error(L, E_SPEC, "P: entry %d: expected names of mesh axes, got %s", number,
-                            value_type_name(L, -1));
+                            arg_type_name(L, -1));
             e->axis[e->n++] = axis_name(L, h, -1);
             lua_pop(L, 1);
         }
@@ -78,7 +79,7 @@ static void read_entry(lua_State *L, Host *h, int index, int number, SpecEntry *
     } else {
         state_error(L, E_SPEC,
                     "P: entry %d: expected nil, the name of a mesh axis or a list of names, got %s",
-                    number, value_type_name(L, index));
+                    number, arg_type_name(L, index));
     }
 }
 
@@ -94,13 +95,13 @@ static void read_set(lua_State *L, Host *h, const char *name, const Spec *s, con
     if (lua_isnil(L, -1)) return;
     if (!lua_istable(L, -1))
         state_error(L, E_SPEC, "P: %s: expected a list of mesh axes, as {\"x\"}, got %s", name,
-                    value_type_name(L, -1));
+                    arg_type_name(L, -1));
     lua_Unsigned n = lua_rawlen(L, -1);
     if (n > MAX_AXES) state_error(L, E_SPEC, "P: %s names %d axes", name, (int)n);
     for (lua_Unsigned i = 1; i <= n; i++) {
         if (lua_rawgeti(L, -1, (lua_Integer)i) != LUA_TSTRING)
             state_error(L, E_SPEC, "P: %s: expected names of mesh axes, got %s", name,
-                        value_type_name(L, -1));
+                        arg_type_name(L, -1));
         const char *axis = axis_name(L, h, -1);
         lua_pop(L, 1);
         bool splits = false;
@@ -133,7 +134,7 @@ static void read_options(lua_State *L, Host *h, int index, Spec *s) {
     lua_getfield(L, index, "reduced");
     read_set(L, h, "reduced", s, &s->unreduced, &s->reduced);
     if (lua_getfield(L, index, "unreduced_kind") != LUA_TNIL) {
-        const char *word = value_string(L, -1, NULL, "P: unreduced_kind");
+        const char *word = arg_string(L, -1, NULL, "P: unreduced_kind");
         int kind = 0;
         while (kind < 3 && strcmp(kinds[kind], word) != 0) kind++;
         if (kind == 3)
@@ -182,8 +183,8 @@ static bool has_sets(const Spec *s) {
 static int spec_add(lua_State *L) {
     Host *h = state_of(L);
     if (!luaL_testudata(L, 1, VALUE_SPEC) || !luaL_testudata(L, 2, VALUE_SPEC))
-        state_error(L, E_SPEC, "P + P: expected two P, got %s and %s", value_type_name(L, 1),
-                    value_type_name(L, 2));
+        state_error(L, E_SPEC, "P + P: expected two P, got %s and %s", arg_type_name(L, 1),
+                    arg_type_name(L, 2));
     const Spec *a = value_spec(L, 1), *b = value_spec(L, 2);
     if (a->n + b->n > MAX_RANK)
         state_error(L, E_SPEC, "P + P: %d entries; at most %d", a->n + b->n, MAX_RANK);

@@ -1,4 +1,5 @@
 /* tensor.c - the Tensor userdata: what it is, its values, from Lua tables and back. */
+#include "lua/lib/lib.h"
 #include "lua/state/usage.h"
 #include "lua/value/value.h"
 
@@ -69,12 +70,12 @@ static void push_element(lua_State *L, DType dtype, const char *p) {
 /* Writes the number or boolean on top of the stack; raises where it does not fit. */
 static void write_element(lua_State *L, DType dtype, char *p) {
     if (dtype == DT_BOOL) {
-        *p = (char)(lua_isboolean(L, -1) ? lua_toboolean(L, -1) : value_number(L, -1, "bool") != 0);
+        *p = (char)(lua_isboolean(L, -1) ? lua_toboolean(L, -1) : arg_number(L, -1, "bool") != 0);
         return;
     }
     if (!lua_isnumber(L, -1) || lua_type(L, -1) == LUA_TSTRING)
         state_error(L, E_DTYPE, "expected a number for %s, got %s", dtype_name(dtype),
-                    value_type_name(L, -1));
+                    arg_type_name(L, -1));
     double x = lua_tonumber(L, -1);
     if (dtype == DT_F32) {
         float f = (float)x;
@@ -117,7 +118,7 @@ static void scan(lua_State *L, Shape *s, int depth) {
                         (long long)s->dims.at[depth]);
         bool boolean = lua_isboolean(L, -1);
         if (!boolean && lua_type(L, -1) != LUA_TNUMBER)
-            state_error(L, E_VALUE, "expected numbers, got %s", value_type_name(L, -1));
+            state_error(L, E_VALUE, "expected numbers, got %s", arg_type_name(L, -1));
         if (s->any && boolean != s->is_bool)
             state_error(L, E_DTYPE, "booleans and numbers are mixed");
         s->is_bool = boolean;
@@ -197,7 +198,7 @@ static int tensor_from_table(lua_State *L) {
 static int tensor_from_string(lua_State *L) {
     Host *h = state_of(L);
     size_t n;
-    const char *bytes = value_string(L, 1, &n, "from_string");
+    const char *bytes = arg_string(L, 1, &n, "from_string");
     DType dtype = value_dtype(L, 2);
     Dims dims = value_dims(L, 3, 0, "shape");
     int64_t count = dims_count(&dims);
@@ -342,7 +343,7 @@ static void push_typeof(lua_State *L, Host *h, int index, int depth) {
         type_print(type, state_text(h));
         state_push_text(L, h);
     } else if (!lua_istable(L, index)) {
-        lua_pushstring(L, value_type_name(L, index));
+        lua_pushstring(L, arg_type_name(L, index));
     } else {
         if (depth == DEEPEST)
             state_error(L, E_VALUE, "typeof: a table is nested deeper than %d, or contains itself",
@@ -478,7 +479,7 @@ static int tensor_deleted(lua_State *L) {
 /* address(slot, from 0): where the shard's bytes are; for tests of donation. */
 static int tensor_address(lua_State *L) {
     Tensor *t = value_concrete(L, state_of(L), 1, "address");
-    lua_Integer slot = lua_isnoneornil(L, 2) ? 0 : value_integer(L, 2, "address: slot");
+    lua_Integer slot = lua_isnoneornil(L, 2) ? 0 : arg_integer(L, 2, "address: slot");
     if (slot < 0 || slot >= t->nslot)
         state_error(L, E_VALUE, "address: slot %lld of %d", (long long)slot, (int)t->nslot);
     lua_pushinteger(L, (lua_Integer)(uintptr_t)tensor_data(t, (int32_t)slot));

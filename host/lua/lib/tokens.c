@@ -1,5 +1,6 @@
 /* tokens.c - data files as lists of whole numbers, and batches of them. A list stays in its file:
  * of a batch a process reads what its devices hold, and nothing else. */
+#include "lua/lib/lib.h"
 #include "lua/value/value.h"
 
 #include <errno.h>
@@ -32,7 +33,7 @@ static int file_gc(lua_State *L) {
 
 /* data_file(path): the file, open; or nil, message. */
 static int file_open(lua_State *L) {
-    const char *path = value_string(L, 1, NULL, "data: a file's name");
+    const char *path = arg_string(L, 1, NULL, "data: a file's name");
     struct stat info;
     DataFile *f = lua_newuserdatauv(L, sizeof *f, 1);
     *f = (DataFile){.fd = -1};
@@ -79,7 +80,7 @@ static int file_size(lua_State *L) {
 /* file:head(n): its first n bytes, or all where it has fewer; or nil, message. */
 static int file_head(lua_State *L) {
     const DataFile *f = file_at(L, 1);
-    size_t n = (size_t)value_int32(L, 2, "head: the bytes");
+    size_t n = (size_t)arg_int32(L, 2, "head: the bytes");
     luaL_Buffer b;
     int64_t got = file_read(state_of(L), f, 0, luaL_buffinitsize(L, &b, n), n);
     if (got < 0) return file_failed(L, 1);
@@ -170,14 +171,14 @@ static int tokens_new(lua_State *L) {
     if (file)
         n = file->size > 0 ? (size_t)file->size : 0;
     else
-        bytes = value_string(L, 1, &n, "tokens: the bytes");
-    lua_Integer width = value_integer(L, 2, "tokens: the width"), skip = 0;
-    if (!lua_isnoneornil(L, 3)) skip = value_integer(L, 3, "tokens: the first byte");
+        bytes = arg_string(L, 1, &n, "tokens: the bytes");
+    lua_Integer width = arg_integer(L, 2, "tokens: the width"), skip = 0;
+    if (!lua_isnoneornil(L, 3)) skip = arg_integer(L, 3, "tokens: the first byte");
     if ((width != 1 && width != 2 && width != 4) || skip < 0 || (size_t)skip > n)
         state_error(L, E_VALUE, "tokens: a width of %lld, from byte %lld of %lld", (long long)width,
                     (long long)skip, (long long)n);
     lua_Integer room = (lua_Integer)(n - (size_t)skip) / width, count = room;
-    if (!lua_isnoneornil(L, 4)) count = value_integer(L, 4, "tokens: the count");
+    if (!lua_isnoneornil(L, 4)) count = arg_integer(L, 4, "tokens: the count");
     if (count < 0 || count > room)
         state_error(L, E_VALUE, "tokens: %lld number%s of the %lld there are", (long long)count,
                     str_s(count), (long long)room);
@@ -205,7 +206,7 @@ static void read_range(lua_State *L, const Tokens *t, const char *who, lua_Integ
                        lua_Integer *last) {
     *first = 0, *last = t->n;
     if (lua_isnoneornil(L, 2)) return;
-    *first = value_integer(L, 2, who), *last = value_integer(L, 3, who);
+    *first = arg_integer(L, 2, who), *last = arg_integer(L, 3, who);
     if (*first < 0 || *first > *last || *last > t->n)
         state_error(L, E_VALUE, "%s: from %lld to %lld of %lld number%s", who, (long long)*first,
                     (long long)*last, (long long)t->n, str_s(t->n));
@@ -324,7 +325,7 @@ static void read_row(lua_State *L, const Tokens *t, const Tensor *x, const RowPa
 
 static int64_t start_at(lua_State *L, int64_t i) {
     lua_rawgeti(L, 2, (lua_Integer)i + 1);
-    int64_t start = value_integer(L, -1, "windows: a start");
+    int64_t start = arg_integer(L, -1, "windows: a start");
     lua_pop(L, 1);
     return start;
 }
@@ -366,7 +367,7 @@ static void read_shard(lua_State *L, const Tokens *t, Tensor *const *x, int n, i
 static int tokens_windows(lua_State *L) {
     Host *h = state_of(L);
     const Tokens *t = tokens_at(L, 1);
-    value_check_type(L, 2, LUA_TTABLE, "windows: the starts");
+    arg_check_type(L, 2, LUA_TTABLE, "windows: the starts");
     Dims row = value_dims(L, 3, 0, "a row's shape"), dims = {1, {(int64_t)lua_rawlen(L, 2)}};
     DType dtype = value_dtype(L, 4);
     if (dtype != DT_I32 && (dtype != DT_U8 || t->width != 1))

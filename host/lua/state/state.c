@@ -11,10 +11,7 @@
 #include "run/gpu/device_text.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <string.h>
-
-static const char key; /* its address is the registry key */
 
 /* Between two full collections: results of calls, and bytes of tensors, by the size of Lua's heap.
  */
@@ -92,7 +89,7 @@ Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks) {
     lua_pushcfunction(L, host_gc);
     lua_setfield(L, -2, "__gc");
     lua_setmetatable(L, -2);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, &key);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &state_key);
     heap_share(L, &h->cx.alloc);
     state_check(L, h, intern_init(&h->cx));
     state_check(L, h, op_init(&h->cx));
@@ -119,54 +116,6 @@ void state_connect(lua_State *L, const JoinFlags *join) {
     if (h->rt.ranks.world > 1) stop_listen(h);
     say_ranks(h);
     state_check(L, h, runtime_connect(&h->rt, join));
-}
-
-Host *state_of(lua_State *L) {
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &key);
-    Host *h = lua_touserdata(L, -1);
-    lua_pop(L, 1);
-    return h;
-}
-
-_Noreturn void state_raise(lua_State *L, Host *h) {
-    Loc loc;
-    where_find(L, h, &loc);
-    if (h->cx.err.code == E_INTERRUPT) {
-        h->rt.interrupted = 0;
-        h->interrupted_in = L;
-    }
-    const char *chunk = loc.chunk;
-    if (chunk)
-        lua_pushfstring(L, "%s:%d: ", chunk, (int)loc.line);
-    else
-        lua_pushliteral(L, "");
-    lua_pushfstring(L, "[%s] %s", err_name(h->cx.err.code), h->cx.err.text);
-    lua_concat(L, 2);
-    err_clear(&h->cx);
-    lua_error(L);
-    __builtin_unreachable();
-}
-
-_Noreturn void state_error(lua_State *L, ErrCode code, const char *fmt, ...) {
-    Host *h = state_of(L);
-    va_list ap;
-    va_start(ap, fmt);
-    h->cx.err.code = (Err)code;
-    plain_vformat(h->cx.err.text, sizeof h->cx.err.text, fmt, ap);
-    va_end(ap);
-    state_raise(L, h);
-}
-
-Str *state_text(Host *h) {
-    str_clear(&h->text);
-    h->text.failed = false;
-    return &h->text;
-}
-
-int state_push_text(lua_State *L, Host *h) {
-    if (h->text.failed) state_check(L, h, err_nomem(&h->cx, "a text"));
-    lua_pushlstring(L, str_of(&h->text), h->text.n);
-    return 1;
 }
 
 /* ---- memory pressure: Lua does not see the bytes behind its small userdata, and lets them pile

@@ -109,6 +109,7 @@ typedef struct Host {
 Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks);
 /* Meets the other processes, once. */
 void state_connect(lua_State *L, const JoinFlags *join);
+extern const char state_key; /* its address is where the registry has the host */
 Host *state_of(lua_State *L);
 
 /* ---- the one place that raises ---- */
@@ -136,16 +137,23 @@ bool state_collect_after(lua_State *L, Host *h, Err e);
 Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place, Str *stages,
                   Exec **out) MUST_CHECK;
 
-/* ---- where we are in the user's script (where.c) ---- */
+/* ---- where we are in the user's script ---- */
 void where_find(lua_State *L, Host *h, Loc *loc);
 const Loc *where_loc(lua_State *L, Host *h); /* interned, for a node; NULL when out of memory */
+/* The Lua function's frame at `level` or above; behind the end of a coroutine's stack the main
+ * thread's goes on. The thread that has the frame, or NULL. */
+lua_State *where_frame(lua_State *L, int level, lua_Debug *ar);
+/* Is the frame (read with "S") the library's? */
+bool where_is_library(const lua_Debug *ar);
+
+/* ---- calls that note who called (wrap.c) ---- */
 /* Names a module (a table) for the scopes of the ops inside it. */
-void where_set_path(lua_State *L, int module, const char *path);
+void wrap_set_path(lua_State *L, int module, const char *path);
 /* Calls the function on top with the n arguments below it (there is nothing else) for the caller of
  * the C function that runs, whose line errors then name. Returns the number of results. */
-int where_call(lua_State *L, Host *h, int n);
+int wrap_call(lua_State *L, Host *h, int n);
 /* lua_pcall with all results; the traceback of an error is kept for who reports it. */
-int where_pcall(lua_State *L, int nargs);
-void where_open(lua_State *L); /* adds its functions to the table on top */
+int wrap_pcall(lua_State *L, int nargs);
+void wrap_open(lua_State *L); /* adds its functions to the table on top */
 
 #endif

@@ -1,6 +1,6 @@
 #include "lua/state/stop.h"
 
-#include "lua/value/value.h"
+#include "lua/state/arg.h"
 
 #include <signal.h>
 
@@ -49,7 +49,7 @@ static void run_handler(lua_State *L, Host *h) {
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, &handler_key) == LUA_TNIL) return;
     int32_t depth = h->depth;
     h->stopping = true;
-    int status = where_pcall(L, 0);
+    int status = wrap_pcall(L, 0);
     h->stopping = false;
     h->stop_failed = status != LUA_OK;
     if (!h->stop_failed) return;
@@ -68,7 +68,7 @@ _Noreturn void stop_raise(lua_State *L, Host *h) {
 /* on_stop(fn): fn() is called when the processes were asked to stop, once the step is over; nil: no
  * more. Returns what was there. */
 static int on_stop(lua_State *L) {
-    if (!lua_isnoneornil(L, 1)) value_check_type(L, 1, LUA_TFUNCTION, "on_stop");
+    if (!lua_isnoneornil(L, 1)) arg_check_type(L, 1, LUA_TFUNCTION, "on_stop");
     lua_settop(L, 1);
     lua_rawgetp(L, LUA_REGISTRYINDEX, &handler_key);
     lua_insert(L, 1);
@@ -81,7 +81,7 @@ static int on_stop(lua_State *L) {
  * place (" after step 3") goes behind what is said of a stop. */
 static int check_stop(lua_State *L) {
     Host *h = state_of(L);
-    value_string(L, 1, NULL, "check_stop");
+    arg_string(L, 1, NULL, "check_stop");
     lua_settop(L, 1);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &place_key);
     stop_listen(h);

@@ -1,7 +1,7 @@
 /* usage.c - wrong calls of public functions, found in C and told by the library: see on_misuse. */
 #include "lua/state/usage.h"
 
-#include "lua/value/value.h"
+#include "lua/state/arg.h"
 
 #include <string.h>
 
@@ -15,7 +15,7 @@ static int call_handler(lua_State *L, Host *h, const char *name) {
         state_error(L, E_VALUE, "a wrong call of a public function (%s)", name);
     lua_getfield(L, -1, name);
     lua_remove(L, -2);
-    return where_call(L, h, n);
+    return wrap_call(L, h, n);
 }
 
 int usage_surplus(lua_State *L, Host *h, const char *who, int most) {
@@ -88,7 +88,7 @@ void usage_push_checked(lua_State *L, lua_CFunction fn, const char *name) {
 
 /* checked(name, fn): fn, a C function, which then checks how many arguments it is given. */
 static int checked(lua_State *L) {
-    const char *name = value_string(L, 1, NULL, "checked: the name");
+    const char *name = arg_string(L, 1, NULL, "checked: the name");
     if (!lua_iscfunction(L, 2) || lua_getupvalue(L, 2, 1))
         state_error(L, E_VALUE, "checked: %s is no C function without upvalues", name);
     usage_push_checked(L, lua_tocfunction(L, 2), name);
@@ -97,7 +97,7 @@ static int checked(lua_State *L) {
 
 /* on_misuse{surplus = fn, unknown = fn, assigned = fn, most = fn} */
 static int on_misuse(lua_State *L) {
-    value_check_type(L, 1, LUA_TTABLE, "on_misuse");
+    arg_check_type(L, 1, LUA_TTABLE, "on_misuse");
     lua_settop(L, 1);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &handlers_key);
     return 0;

@@ -25,7 +25,7 @@ static int box_new(lua_State *L) {
     Host *h = state_of(L);
     lua_settop(L, 3);
     if (!lua_isnil(L, 1)) value_tensor(L, h, 1);
-    value_check_type(L, 2, LUA_TTABLE, "the metadata of a Param");
+    arg_check_type(L, 2, LUA_TTABLE, "the metadata of a Param");
     LuaBox *b = lua_newuserdatauv(L, sizeof *b, 2);
     *b = (LuaBox){0};
     if (h->trace) *b = (LuaBox){.made_in = h->trace->serial, .region = h->trace->build.region};
@@ -100,7 +100,7 @@ static bool is_metadata(const char *name) {
 
 /* type_name(x): for messages. */
 static int type_name(lua_State *L) {
-    lua_pushstring(L, value_type_name(L, 1));
+    lua_pushstring(L, arg_type_name(L, 1));
     return 1;
 }
 

@@ -1,6 +1,6 @@
 /* context.c - what is in context: a mesh, with which a bare P is a sharding, rules, and no locale.
  */
-#include "lua/value/value.h"
+#include "lua/trace/trace.h"
 
 #include "base/plain.h"
 
@@ -13,9 +13,9 @@ static int in_context(lua_State *L) {
     Host *h = state_of(L);
     const Mesh *mesh = lua_isnil(L, 1) ? NULL : value_mesh(L, 1), *before = h->mesh;
     int nargs = lua_gettop(L) > 3 ? lua_gettop(L) - 3 : 0;
-    if (!lua_isnil(L, 2)) value_check_type(L, 2, LUA_TTABLE, "the rules in context");
+    if (!lua_isnil(L, 2)) arg_check_type(L, 2, LUA_TTABLE, "the rules in context");
     lua_settop(L, nargs + 3);
-    if (!luaL_getmetafield(L, 3, "__call")) value_check_type(L, 3, LUA_TFUNCTION, "in_context");
+    if (!luaL_getmetafield(L, 3, "__call")) arg_check_type(L, 3, LUA_TFUNCTION, "in_context");
     lua_settop(L, nargs + 3);
     lua_rawgetp(L, LUA_REGISTRYINDEX, &rules_key);
     lua_replace(L, 1); /* the rules of before */
@@ -26,7 +26,7 @@ static int in_context(lua_State *L) {
     lua_pushvalue(L, 2);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &rules_key);
     h->mesh = mesh;
-    int status = where_pcall(L, nargs);
+    int status = wrap_pcall(L, nargs);
     h->mesh = before;
     lua_pushvalue(L, 1);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &rules_key);
@@ -41,11 +41,11 @@ static int instead_of(lua_State *L) {
     Host *h = state_of(L);
     if (h->mesh_from) state_error(L, E_STATE, "instead_of: a mesh stands in for another already");
     const Mesh *from = value_mesh(L, 1), *to = value_mesh(L, 2), *before = h->mesh;
-    value_check_type(L, 3, LUA_TFUNCTION, "instead_of");
+    arg_check_type(L, 3, LUA_TFUNCTION, "instead_of");
     h->mesh_from = from;
     h->mesh_to = to;
     h->mesh = value_mesh_now(h, before);
-    int status = where_pcall(L, lua_gettop(L) - 3);
+    int status = wrap_pcall(L, lua_gettop(L) - 3);
     h->mesh_from = h->mesh_to = NULL;
     h->mesh = before;
     if (status != LUA_OK) return lua_error(L);
@@ -92,7 +92,7 @@ static int call_plain(lua_State *L) {
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);
     locale_t before = plain_enter();
-    int status = where_pcall(L, lua_gettop(L) - 1);
+    int status = wrap_pcall(L, lua_gettop(L) - 1);
     plain_leave(before);
     return status == LUA_OK ? lua_gettop(L) : lua_error(L);
 }
@@ -100,7 +100,7 @@ static int call_plain(lua_State *L) {
 /* plain(fn): the function with decimal points in the numbers that it makes text, or reads, and in
  * the bytewise order of words, whatever locale the script has set. */
 static int plain(lua_State *L) {
-    value_check_type(L, 1, LUA_TFUNCTION, "plain");
+    arg_check_type(L, 1, LUA_TFUNCTION, "plain");
     lua_settop(L, 1);
     lua_pushcclosure(L, call_plain, 1);
     return 1;

@@ -9,12 +9,12 @@ typedef struct Vals {
 
 /* The traced values of the list at `index`; its memory is a userdata that is pushed. */
 static Vals read_vals(lua_State *L, Host *h, int index) {
-    value_check_type(L, index, LUA_TTABLE, "operands");
+    arg_check_type(L, index, LUA_TTABLE, "operands");
     Vals v = {.n = (int32_t)lua_rawlen(L, index)};
     v.at = lua_newuserdatauv(L, sizeof *v.at * (size_t)(v.n + 1), 0);
     for (int32_t i = 0; i < v.n; i++) {
         lua_rawgeti(L, index, i + 1);
-        v.at[i] = value_in_trace(L, h, -1);
+        v.at[i] = trace_value(L, h, -1);
         lua_pop(L, 1);
     }
     return v;
@@ -38,7 +38,7 @@ static Host *tracing(lua_State *L) {
 /* The region with that number, which must have no owner yet. */
 static const Region *region_at(lua_State *L, const Host *h, int index, int32_t *number) {
     const Graph *g = h->trace->graph;
-    lua_Integer r = value_integer(L, index, "the region");
+    lua_Integer r = arg_integer(L, index, "the region");
     if (r < 1 || r >= g->region.n || g->region.at[r].owner)
         state_error(L, E_VALUE, "no region %d that nobody owns in the trace", (int)r);
     *number = (int32_t)r;
@@ -47,7 +47,7 @@ static const Region *region_at(lua_State *L, const Host *h, int index, int32_t *
 
 /* A number of operands or results: at most `most`. */
 static int64_t count_at(lua_State *L, int index, const char *what, int64_t most) {
-    lua_Integer n = value_integer(L, index, what);
+    lua_Integer n = arg_integer(L, index, what);
     if (n < 0 || n > most)
         state_error(L, E_VALUE, "%s: %lld; at most %lld", what, (long long)n, (long long)most);
     return n;
@@ -78,7 +78,7 @@ static int join_modes(lua_State *L) {
     Host *h = tracing(L);
     const Loc *loc;
     lua_settop(L, 2);
-    value_check_type(L, 2, LUA_TTABLE, "values");
+    arg_check_type(L, 2, LUA_TTABLE, "values");
     Vals x = read_vals(L, h, 1);
     Val *out = room_for(L, x.n);
     bool changed = false;
@@ -192,9 +192,9 @@ static int cond(lua_State *L) {
     Host *h = tracing(L);
     const Loc *loc;
     lua_settop(L, 4);
-    value_check_type(L, 3, LUA_TTABLE, "regions");
-    value_check_type(L, 4, LUA_TTABLE, "captured");
-    Val index = value_in_trace(L, h, 1);
+    arg_check_type(L, 3, LUA_TTABLE, "regions");
+    arg_check_type(L, 4, LUA_TTABLE, "captured");
+    Val index = trace_value(L, h, 1);
     int32_t nregion = (int32_t)lua_rawlen(L, 3), nresult = -1;
     int32_t *region = lua_newuserdatauv(L, sizeof *region * (size_t)(nregion + 1), 0);
     Vals *own = lua_newuserdatauv(L, sizeof *own * (size_t)(nregion + 1), 0);

@@ -1,7 +1,7 @@
 /* explicit.c - explicit mode in the trace under way: which axes are explicit, and whether
  * ambiguous layouts are errors. Both hold for a scope, which ends when it is closed. */
 #include "ir/explicit.h"
-#include "lua/value/value.h"
+#include "lua/trace/trace.h"
 
 #define VALUE_SCOPE "meshlua.explicit_scope"
 
@@ -59,12 +59,12 @@ static int resolving(lua_State *L) {
 static int switching(lua_State *L) {
     Host *h = state_of(L);
     const Mesh *m = value_mesh(L, 1);
-    value_check_type(L, 2, LUA_TTABLE, "switching: axes");
-    bool to_explicit = value_string(L, 3, NULL, "switching")[0] == 'e';
+    arg_check_type(L, 2, LUA_TTABLE, "switching: axes");
+    bool to_explicit = arg_string(L, 3, NULL, "switching")[0] == 'e';
     uint32_t flipped = h->trace ? h->trace->build.flipped : 0;
     for (lua_Integer i = 1; i <= (lua_Integer)lua_rawlen(L, 2); i++) {
         lua_rawgeti(L, 2, i);
-        int axis = mesh_axis(m, value_string(L, -1, NULL, "switching: axis"));
+        int axis = mesh_axis(m, arg_string(L, -1, NULL, "switching: axis"));
         if (axis < 0)
             state_error(L, E_SPEC, "switching: '%s' is no axis of the mesh", lua_tostring(L, -1));
         lua_pop(L, 1);
@@ -147,9 +147,9 @@ static int call_with_option(lua_State *L) {
  * with that field, or of names, else fn. No Lua frame of it stands between the user's line and fn.
  */
 static int with_option(lua_State *L) {
-    value_string(L, 1, NULL, "with_option");
-    value_check_type(L, 2, LUA_TFUNCTION, "with_option: fn");
-    value_check_type(L, 3, LUA_TFUNCTION, "with_option: instead");
+    arg_string(L, 1, NULL, "with_option");
+    arg_check_type(L, 2, LUA_TFUNCTION, "with_option: fn");
+    arg_check_type(L, 3, LUA_TFUNCTION, "with_option: instead");
     lua_settop(L, 3);
     lua_pushcclosure(L, call_with_option, 3);
     return 1;

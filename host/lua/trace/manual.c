@@ -1,17 +1,17 @@
 /* manual.c - into manual mode and out of it, for lualib's shard_map. */
-#include "lua/value/value.h"
+#include "lua/trace/trace.h"
 #include "op/manual.h"
 
 /* The mask of a list of axis names, which are the mesh's. */
 static uint32_t read_axes(lua_State *L, int index, const Mesh *m, AxisList *list) {
     uint32_t mask = 0;
     index = lua_absindex(L, index);
-    value_check_type(L, index, LUA_TTABLE, "mesh axes");
+    arg_check_type(L, index, LUA_TTABLE, "mesh axes");
     lua_Unsigned n = lua_rawlen(L, index);
     if (list) *list = (AxisList){0};
     for (lua_Unsigned i = 1; i <= n; i++) {
         lua_rawgeti(L, index, (lua_Integer)i);
-        const char *name = value_string(L, -1, NULL, "a mesh axis");
+        const char *name = arg_string(L, -1, NULL, "a mesh axis");
         int axis = mesh_axis(m, name);
         if (axis < 0) state_error(L, E_SPEC, "'%s' is not an axis of the mesh", name);
         if (mask >> axis & 1) state_error(L, E_SPEC, "mesh axis '%s' is given twice", name);
@@ -65,11 +65,11 @@ static int in_manual(lua_State *L) {
     Trace *t = trace_of(L, h);
     const Mesh *mesh = value_mesh(L, 1);
     uint32_t axes = read_axes(L, 2, mesh, NULL), before = t->build.manual;
-    value_check_type(L, 3, LUA_TFUNCTION, "in_manual");
+    arg_check_type(L, 3, LUA_TFUNCTION, "in_manual");
     value_use_mesh(L, h, mesh, "shard_map");
     uint64_t serial = t->serial;
     t->build.manual |= axes;
-    int status = where_pcall(L, lua_gettop(L) - 3);
+    int status = wrap_pcall(L, lua_gettop(L) - 3);
     if (h->trace && h->trace->serial == serial) h->trace->build.manual = before;
     if (status != LUA_OK) return lua_error(L);
     return lua_gettop(L) - 2;
@@ -134,7 +134,7 @@ static void read_border(lua_State *L, Border *b) {
     value_use_mesh(L, b->h, b->mesh, "shard_map");
     b->axes = read_axes(L, 4, b->mesh, NULL);
     b->loc = where_loc(L, b->h);
-    b->v = value_in_trace(L, b->h, 1);
+    b->v = trace_value(L, b->h, 1);
     b->dims = &graph_type(b->t->graph, b->v)->dims;
     b->at = b->t->build;
     b->at.loc = &b->loc;

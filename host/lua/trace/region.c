@@ -41,6 +41,55 @@ Val trace_capture(lua_State *L, Host *h, Val v) {
     return v;
 }
 
+static bool same_capture(const void *trace, const void *of, int32_t i) {
+    const Trace *t = trace; /* an index knows what was taken back, too: see attempt.c */
+    return i < t->capture.n && t->capture.at[i].of == of;
+}
+
+Val trace_value(lua_State *L, Host *h, int index) {
+    index = lua_absindex(L, index);
+    LuaTensor *u = value_tensor(L, h, index);
+    Trace *t = h->trace;
+    if (!u->t) {
+        if (mode_of(graph_type(t->graph, u->v)).manual & ~t->build.manual)
+            state_error(L, E_STATE,
+                        "a value of shard_map's function is used outside it; return it through "
+                        "out_specs");
+        trace_check(L, h, u->v);
+        return trace_capture(L, h, u->v);
+    }
+    /* A box from outside may hold another tensor at the next call; one made in this trace may not.
+     */
+    const LuaBox *b = value_box(L, h, index);
+    bool box = b && b->made_in != t->serial;
+    const void *of = box ? (const void *)b : u->t;
+    uint64_t hash = hash_u64(0, (uint64_t)(uintptr_t)of);
+    int32_t known = map_find(&t->captured, hash, same_capture, t, of);
+    if (known >= 0) return trace_capture(L, h, t->capture.at[known].v);
+    const Type *type = value_type_now(L, h, u->t->type, "a tensor met in this trace");
+    const Layout *l = type->layout;
+    if (l) value_use_mesh(L, h, l->mesh, "a tensor met in this trace");
+    Capture c = {.of = of, .ref = LUA_NOREF};
+    if (box) {
+        lua_pushvalue(L, index);
+        c.ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    }
+    Build at = t->build; /* a copy: what goes wrong here is raised, and no state of the trace */
+    at.region = 0;
+    c.v =
+        build_param(&at, OP_PARAM,
+                    &(ParamAttr){.index = t->graph->region.at[0].param.n + 1, .state = box}, type);
+    bool ok = c.v && VEC_ROOM(&t->arena, &t->capture, 1) &&
+              map_add(&t->arena, &t->captured, hash, t->capture.n);
+    if (!ok) {
+        if (box) luaL_unref(L, LUA_REGISTRYINDEX, c.ref);
+        state_check(L, h, err_nomem(&h->cx, "a trace"));
+    }
+    if (!box) c.tensor = tensor_retain(u->t);
+    t->capture.at[t->capture.n++] = c;
+    return trace_capture(L, h, c.v);
+}
+
 /* ---- trace_region ---- */
 
 /* A loop runs along dim 1, so that no explicit axis may split it. */
@@ -88,8 +137,8 @@ static int region_body(lua_State *L) {
     for (int i = 4; i <= lua_gettop(L); i++) {
         if (!value_is_tensor(L, h, i))
             state_error(L, E_VALUE, "the traced function returned a %s where a tensor was expected",
-                        value_type_name(L, i));
-        Val v = value_in_trace(L, h, i);
+                        arg_type_name(L, i));
+        Val v = trace_value(L, h, i);
         Build at = t->build;
         build_result(&at, v);
         state_check(L, h, at.err);
@@ -108,7 +157,7 @@ static int trace_region(lua_State *L) {
     Host *h = state_of(L);
     Trace *t = h->trace;
     if (!t) state_error(L, E_STATE, "trace_region: no trace is under way");
-    value_check_type(L, 2, LUA_TTABLE, "trace_region");
+    arg_check_type(L, 2, LUA_TTABLE, "trace_region");
     lua_settop(L, 3);
     int32_t outer = t->build.region, depth = h->depth;
     Build at = t->build;
@@ -118,7 +167,7 @@ static int trace_region(lua_State *L) {
     t->build.region = region;
     lua_pushcfunction(L, region_body);
     lua_insert(L, 1);
-    int status = where_pcall(L, 3);
+    int status = wrap_pcall(L, 3);
     t->build.region = outer;
     Frame f = t->frame.at[--t->frame.n];
     if (status != LUA_OK) {

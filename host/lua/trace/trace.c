@@ -57,7 +57,7 @@ static int effects(lua_State *L) {
     Host *h = state_of(L);
     if (!h->trace) state_error(L, E_STATE, "effects: no trace is under way");
     bool cut = !lua_isnoneornil(L, 1);
-    lua_Integer keep = cut ? value_integer(L, 1, "effects") : 0;
+    lua_Integer keep = cut ? arg_integer(L, 1, "effects") : 0;
     trace_push_effects(L);
     for (lua_Integer i = (lua_Integer)lua_rawlen(L, -1); cut && i > keep && i > 0; i--) {
         lua_pushnil(L);
@@ -112,7 +112,7 @@ int trace_protected(lua_State *L, lua_CFunction body) {
     if (h->trace) state_error(L, E_STATE, "a trace is under way already");
     lua_pushcfunction(L, body);
     lua_insert(L, 1);
-    int status = where_pcall(L, lua_gettop(L) - 1);
+    int status = wrap_pcall(L, lua_gettop(L) - 1);
     if (h->trace) trace_end(L, h);
     if (status == LUA_OK) return lua_gettop(L);
     h->depth = depth;
@@ -323,7 +323,7 @@ static int add_written(lua_State *L, Host *h, int list) {
         lua_rawgeti(L, -2, 3 * i + 3);
         lua_getiuservalue(L, -2, 1);
         if (!lua_rawequal(L, -1, -2) && !lua_isnil(L, -1)) {
-            trace_result(L, h, value_in_trace(L, h, -1), NULL, NULL);
+            trace_result(L, h, trace_value(L, h, -1), NULL, NULL);
             lua_pushvalue(L, -3);
             lua_rawseti(L, list, ++count);
         }
@@ -335,7 +335,7 @@ static int add_written(lua_State *L, Host *h, int list) {
 
 static int run_traced_body(lua_State *L) {
     Host *h = state_of(L);
-    value_check_type(L, 1, LUA_TFUNCTION, "run_traced");
+    arg_check_type(L, 1, LUA_TFUNCTION, "run_traced");
     const Mesh *mesh = lua_isnoneornil(L, 2) ? h->mesh : value_mesh(L, 2);
     lua_settop(L, 1);
     lua_newtable(L); /* 2: boxes that were written */
@@ -352,8 +352,8 @@ static int run_traced_body(lua_State *L) {
         LuaTensor *u = luaL_testudata(L, 3 + i, VALUE_TENSOR);
         if (!u)
             state_error(L, E_VALUE, "the traced function returned a %s where a tensor was expected",
-                        value_type_name(L, 3 + i));
-        trace_result(L, h, value_in_trace(L, h, 3 + i), NULL, NULL);
+                        arg_type_name(L, 3 + i));
+        trace_result(L, h, trace_value(L, h, 3 + i), NULL, NULL);
     }
     int nwritten = add_written(L, h, 2), total = nout + nwritten;
     int32_t nin = h->trace->capture.n;
@@ -403,7 +403,7 @@ static int run_traced(lua_State *L) {
 static int variable(lua_State *L) {
     Host *h = state_of(L);
     if (!h->trace) state_error(L, E_STATE, "variable: no trace is under way");
-    Val v = value_in_trace(L, h, 1);
+    Val v = trace_value(L, h, 1);
     Build at = h->trace->build;
     v = build_op(&at, OP_IDENTITY, &v, 1, NULL);
     state_check(L, h, at.err);
@@ -413,13 +413,13 @@ static int variable(lua_State *L) {
 
 /* The traced values of the list at `index`, in a userdata that is pushed; 0 for false. */
 static Val *read_list(lua_State *L, Host *h, int index, int *n) {
-    value_check_type(L, index, LUA_TTABLE, "gradient");
+    arg_check_type(L, index, LUA_TTABLE, "gradient");
     *n = (int)lua_rawlen(L, index);
     Val *list = lua_newuserdatauv(L, sizeof *list * (size_t)(*n + 1), 0);
     for (int i = 0; i < *n; i++) {
         lua_rawgeti(L, index, i + 1);
         bool zero = lua_isboolean(L, -1) && !lua_toboolean(L, -1);
-        list[i] = zero ? 0 : value_in_trace(L, h, -1);
+        list[i] = zero ? 0 : trace_value(L, h, -1);
         lua_pop(L, 1);
     }
     return list;

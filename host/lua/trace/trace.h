@@ -43,10 +43,23 @@ void trace_run_effects(lua_State *L);
 void trace_check(lua_State *L, Host *h, Val v);
 /* v, a value of the region under way or of one around it, as a value of the former. */
 Val trace_capture(lua_State *L, Host *h, Val v);
+/* The tensor at `index` as a value of the trace: a concrete one becomes an input of it. */
+Val trace_value(lua_State *L, Host *h, int index);
 
+/* A list of names of manual mesh axes, major to minor; raises where they are not manual. */
+AxisList trace_manual_axes(lua_State *L, Host *h, int index);
+/* Raises where a spec names an axis that is manual here: the value is split along it already. */
+void trace_manual_check_spec(lua_State *L, Host *h, const Mesh *m, const Spec *s);
+void trace_push_rules(lua_State *L); /* those in context, or nil */
+
+/* Each adds its functions to the table on top, and makes its metatables. */
 void trace_open(lua_State *L);
-void trace_open_region(lua_State *L);
-void lib_open_attempt(lua_State *L);
+void trace_open_box(lua_State *L);
+void trace_open_context(lua_State *L);
 void trace_open_control(lua_State *L);
+void trace_open_explicit(lua_State *L);
+void trace_open_manual(lua_State *L);
+void trace_open_region(lua_State *L);
+void trace_open_transform(lua_State *L);
 
 #endif

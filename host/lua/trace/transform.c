@@ -12,7 +12,7 @@ static Trace *trace_of(lua_State *L, const char *who) {
 
 /* A node number at `index`, as next_node gave it. */
 static int32_t read_node(lua_State *L, const Trace *t, int index) {
-    lua_Integer first = value_integer(L, index, "the first node");
+    lua_Integer first = arg_integer(L, index, "the first node");
     if (first < 1 || first > t->graph->node.n)
         state_error(L, E_VALUE, "node %lld of %d", (long long)first, t->graph->node.n);
     return (int32_t)first;
@@ -29,7 +29,7 @@ static const char *const save_words[] = {"nothing",         "everything", "dots"
                                          "anything_except", NULL};
 
 static RematSave read_save(lua_State *L) {
-    const char *word = value_string(L, -1, NULL, "the policy");
+    const char *word = arg_string(L, -1, NULL, "the policy");
     for (int i = 0; save_words[i]; i++)
         if (strcmp(save_words[i], word) == 0) return (RematSave)i;
     state_error(L, E_VALUE, "checkpoint: unknown policy '%s'", word);
@@ -48,7 +48,7 @@ static RematPolicy *read_policy(lua_State *L, Host *h) {
     if (!p || !names) state_check(L, h, err_nomem(&h->cx, "a policy"));
     for (int i = 0; i < n; i++) {
         lua_rawgeti(L, -1, i + 1);
-        names[i] = intern_name(&h->cx, value_string(L, -1, NULL, "a name"));
+        names[i] = intern_name(&h->cx, arg_string(L, -1, NULL, "a name"));
         if (!names[i]) state_check(L, h, err_nomem(&h->cx, "a policy"));
         lua_pop(L, 1);
     }
@@ -68,11 +68,11 @@ static int remat(lua_State *L) {
     Trace *t = trace_of(L, "remat");
     Host *h = state_of(L);
     int32_t first = read_node(L, t, 1);
-    value_check_type(L, 2, LUA_TTABLE, "remat: the policies");
+    arg_check_type(L, 2, LUA_TTABLE, "remat: the policies");
     RematPolicy *all = NULL;
     for (lua_Integer i = 1; i <= (lua_Integer)lua_rawlen(L, 2); i++) {
         lua_rawgeti(L, 2, i);
-        value_check_type(L, -1, LUA_TTABLE, "remat: a policy");
+        arg_check_type(L, -1, LUA_TTABLE, "remat: a policy");
         RematPolicy *p = read_policy(L, h);
         p->also = all;
         all = p;
@@ -136,7 +136,7 @@ static void let_go(lua_State *L, Host *h, int32_t first, int32_t end) {
 static int placeholder(lua_State *L) {
     Trace *t = trace_of(L, "placeholder");
     Host *h = state_of(L);
-    const Type *type = graph_type(t->graph, value_in_trace(L, h, 1));
+    const Type *type = graph_type(t->graph, trace_value(L, h, 1));
     if (lua_toboolean(L, 2)) {
         if (type->dims.rank == 0) state_error(L, E_SHAPE, "placeholder: a scalar has no slice");
         type = type_slice(&h->cx, type);
@@ -152,13 +152,13 @@ static int placeholder(lua_State *L) {
 
 /* The traced values of the list at `index`, in the trace's arena; false gives 0. */
 static Val *read_values(lua_State *L, Host *h, int index, int *n, const char *what) {
-    value_check_type(L, index, LUA_TTABLE, what);
+    arg_check_type(L, index, LUA_TTABLE, what);
     *n = (int)lua_rawlen(L, index);
     Val *list = ARENA_ARRAY(&h->trace->graph->arena, Val, *n + 1);
     if (!list) state_check(L, h, err_nomem(&h->cx, "a trace"));
     for (int i = 0; i < *n; i++) {
         lua_rawgeti(L, index, i + 1);
-        if (!lua_isboolean(L, -1)) list[i] = value_in_trace(L, h, -1);
+        if (!lua_isboolean(L, -1)) list[i] = trace_value(L, h, -1);
         lua_pop(L, 1);
     }
     return list;
@@ -170,12 +170,12 @@ static void check_values(lua_State *L, const Val *list, int n, const char *what)
 }
 
 static const char **read_axes(lua_State *L, Host *h, int index, int *n) {
-    value_check_type(L, index, LUA_TTABLE, "batch: the axes");
+    arg_check_type(L, index, LUA_TTABLE, "batch: the axes");
     *n = (int)lua_rawlen(L, index);
     const char **axes = ARENA_ARRAY(&h->trace->graph->arena, const char *, *n + 1);
     for (int i = 0; axes && i < *n; i++) {
         lua_rawgeti(L, index, i + 1);
-        axes[i] = intern_name(&h->cx, value_string(L, -1, NULL, "a mesh axis"));
+        axes[i] = intern_name(&h->cx, arg_string(L, -1, NULL, "a mesh axis"));
         lua_pop(L, 1);
     }
     if (!axes) state_check(L, h, err_nomem(&h->cx, "a trace"));
@@ -191,7 +191,7 @@ static int batch(lua_State *L) {
     Trace *t = trace_of(L, "batch");
     Host *h = state_of(L);
     int nall, naxis;
-    BatchCall c = {.first = read_node(L, t, 1), .size = value_integer(L, 4, "the size")};
+    BatchCall c = {.first = read_node(L, t, 1), .size = arg_integer(L, 4, "the size")};
     c.example = read_values(L, h, 2, &c.nexample, "batch: the examples");
     c.all = read_values(L, h, 3, &nall, "batch: the tensors");
     c.out = read_values(L, h, 5, &c.nout, "batch: the results");

@@ -61,7 +61,7 @@ LuaTensor *value_tensor(lua_State *L, Host *h, int index) {
     LuaTensor *u = value_handle(L, h, index);
     if (!u) {
         const LuaBox *b = value_box(L, h, index);
-        if (!b) state_error(L, E_VALUE, "expected a tensor, got %s", value_type_name(L, index));
+        if (!b) state_error(L, E_VALUE, "expected a tensor, got %s", arg_type_name(L, index));
         u = b->held;
         if (!u) state_error(L, E_STATE, "the Param is empty");
     }
@@ -119,19 +119,13 @@ Tensor *value_whole(lua_State *L, Host *h, int index, const char *what) {
                 what, str_of(s));
 }
 
-/* What stands behind "meshlua." in the name of a type. */
-static const char *short_name(const char *name) {
-    return strncmp(name, "meshlua.", 8) == 0 ? name + 8 : name;
-}
-
-/* A method that is not there. Upvalue: the type's name. */
 static int unknown_method(lua_State *L) {
     return usage_unknown(L, lua_tostring(L, lua_upvalueindex(1)));
 }
 
 void value_add_methods(lua_State *L, const char *name, const luaL_Reg *methods) {
     for (const luaL_Reg *m = methods; m && m->name; m++) {
-        lua_pushfstring(L, "%s:%s", short_name(name), m->name);
+        lua_pushfstring(L, "%s:%s", arg_short_name(name), m->name);
         usage_push_checked(L, m->func, lua_tostring(L, -1));
         lua_setfield(L, -3, m->name);
         lua_pop(L, 1);
@@ -155,7 +149,7 @@ void value_new_type(lua_State *L, const char *name, const luaL_Reg *meta, const 
     value_add_methods(L, name, methods);
     if (!index) { /* the table itself is __index */
         lua_createtable(L, 0, 1);
-        lua_pushstring(L, short_name(name));
+        lua_pushstring(L, arg_short_name(name));
         lua_pushcclosure(L, unknown_method, 1);
         lua_setfield(L, -2, "__index");
         lua_setmetatable(L, -2);
@@ -199,55 +193,6 @@ const Type *value_seen_type(lua_State *L, Host *h, const LuaTensor *u) {
     t = layout ? type_with_layout(&h->cx, t, layout) : NULL;
     if (!t) state_check(L, h, err_nomem(&h->cx, "a type"));
     return t;
-}
-
-static bool same_capture(const void *trace, const void *of, int32_t i) {
-    const Trace *t = trace; /* an index knows what was taken back, too: see attempt.c */
-    return i < t->capture.n && t->capture.at[i].of == of;
-}
-
-Val value_in_trace(lua_State *L, Host *h, int index) {
-    index = lua_absindex(L, index);
-    LuaTensor *u = value_tensor(L, h, index);
-    Trace *t = h->trace;
-    if (!u->t) {
-        if (mode_of(graph_type(t->graph, u->v)).manual & ~t->build.manual)
-            state_error(L, E_STATE,
-                        "a value of shard_map's function is used outside it; return it through "
-                        "out_specs");
-        trace_check(L, h, u->v);
-        return trace_capture(L, h, u->v);
-    }
-    /* A box from outside may hold another tensor at the next call; one made in this trace may not.
-     */
-    const LuaBox *b = value_box(L, h, index);
-    bool box = b && b->made_in != t->serial;
-    const void *of = box ? (const void *)b : u->t;
-    uint64_t hash = hash_u64(0, (uint64_t)(uintptr_t)of);
-    int32_t known = map_find(&t->captured, hash, same_capture, t, of);
-    if (known >= 0) return trace_capture(L, h, t->capture.at[known].v);
-    const Type *type = value_type_now(L, h, u->t->type, "a tensor met in this trace");
-    const Layout *l = type->layout;
-    if (l) value_use_mesh(L, h, l->mesh, "a tensor met in this trace");
-    Capture c = {.of = of, .ref = LUA_NOREF};
-    if (box) {
-        lua_pushvalue(L, index);
-        c.ref = luaL_ref(L, LUA_REGISTRYINDEX);
-    }
-    Build at = t->build; /* a copy: what goes wrong here is raised, and no state of the trace */
-    at.region = 0;
-    c.v =
-        build_param(&at, OP_PARAM,
-                    &(ParamAttr){.index = t->graph->region.at[0].param.n + 1, .state = box}, type);
-    bool ok = c.v && VEC_ROOM(&t->arena, &t->capture, 1) &&
-              map_add(&t->arena, &t->captured, hash, t->capture.n);
-    if (!ok) {
-        if (box) luaL_unref(L, LUA_REGISTRYINDEX, c.ref);
-        state_check(L, h, err_nomem(&h->cx, "a trace"));
-    }
-    if (!box) c.tensor = tensor_retain(u->t);
-    t->capture.at[t->capture.n++] = c;
-    return trace_capture(L, h, c.v);
 }
 
 /* ---- meshes, specs, shardings ---- */
@@ -341,8 +286,7 @@ LuaSharding value_sharding(lua_State *L, Host *h, int index) {
     LuaSharding *u = luaL_testudata(L, index, VALUE_SHARDING);
     if (u) return (LuaSharding){value_mesh_now(h, u->mesh), u->spec, u->device};
     if (!luaL_testudata(L, index, VALUE_SPEC))
-        state_error(L, E_SPEC, "expected a NamedSharding or a P, got %s",
-                    value_type_name(L, index));
+        state_error(L, E_SPEC, "expected a NamedSharding or a P, got %s", arg_type_name(L, index));
     if (!h->mesh)
         state_error(L, E_MESH,
                     "a bare P requires a mesh in context; use NamedSharding(mesh, P(...)), or call "
@@ -374,66 +318,16 @@ const Type *value_type_now(lua_State *L, Host *h, const Type *t, const char *wha
 
 /* ---- plain values ---- */
 
-const char *value_type_name(lua_State *L, int index) {
-    const char *name = luaL_typename(L, index);
-    if (lua_type(L, index) != LUA_TUSERDATA || !luaL_getmetafield(L, index, "__name")) return name;
-    if (lua_type(L, -1) == LUA_TSTRING) name = lua_tostring(L, -1); /* the metatable keeps it */
-    lua_pop(L, 1);
-    return short_name(name);
-}
-
-static _Noreturn void unexpected(lua_State *L, int index, const char *what, const char *wanted) {
-    state_error(L, E_VALUE, "%s: expected %s, got %s", what, wanted, value_type_name(L, index));
-}
-
-lua_Integer value_integer(lua_State *L, int index, const char *what) {
-    int whole;
-    if (lua_type(L, index) != LUA_TNUMBER) unexpected(L, index, what, "a whole number");
-    lua_Integer x = lua_tointegerx(L, index, &whole);
-    if (!whole)
-        state_error(L, E_VALUE, "%s: %.14g is not a whole number", what, lua_tonumber(L, index));
-    return x;
-}
-
-int32_t value_int32(lua_State *L, int index, const char *what) {
-    lua_Integer x = value_integer(L, index, what);
-    if (x < INT32_MIN || x > INT32_MAX)
-        state_error(L, E_VALUE, "%s: %lld is out of range", what, (long long)x);
-    return (int32_t)x;
-}
-
-int32_t value_dim(lua_State *L, int index, const char *what) {
-    int32_t d = value_int32(L, index, what);
-    if (d < 1 || d > MAX_RANK)
-        state_error(L, E_SHAPE, "%s: dim %d; tensors have at most %d dims", what, (int)d, MAX_RANK);
-    return d - 1;
-}
-
-lua_Number value_number(lua_State *L, int index, const char *what) {
-    if (lua_type(L, index) != LUA_TNUMBER) unexpected(L, index, what, "a number");
-    return lua_tonumber(L, index);
-}
-
-const char *value_string(lua_State *L, int index, size_t *n, const char *what) {
-    if (lua_type(L, index) != LUA_TSTRING) unexpected(L, index, what, "a string");
-    return lua_tolstring(L, index, n);
-}
-
-void value_check_type(lua_State *L, int index, int type, const char *what) {
-    if (lua_type(L, index) == type) return;
-    unexpected(L, index, what, lua_pushfstring(L, "a %s", lua_typename(L, type)));
-}
-
 void *value_udata(lua_State *L, int index, const char *type) {
     void *u = luaL_testudata(L, index, type);
     if (!u)
         state_error(L, E_VALUE, "expected a %s, got %s", type + strlen("meshlua."),
-                    value_type_name(L, index));
+                    arg_type_name(L, index));
     return u;
 }
 
 DType value_dtype(lua_State *L, int index) {
-    const char *name = value_string(L, index, NULL, "dtype");
+    const char *name = arg_string(L, index, NULL, "dtype");
     int d = dtype_of(name);
     if (d < 0)
         state_error(L, E_DTYPE,
@@ -448,7 +342,7 @@ Dims value_dims(lua_State *L, int index, int add, const char *what) {
     index = lua_absindex(L, index);
     if (!lua_istable(L, index))
         state_error(L, E_VALUE, "%s: expected a list of whole numbers, got %s", what,
-                    value_type_name(L, index));
+                    arg_type_name(L, index));
     lua_Unsigned n = lua_rawlen(L, index);
     if (n > MAX_RANK)
         state_error(L, E_SHAPE, "%s: %lld entries; tensors have at most %d dims", what,

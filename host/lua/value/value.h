@@ -2,7 +2,7 @@
 #ifndef MESHLUA_LUA_VALUE_VALUE_H
 #define MESHLUA_LUA_VALUE_VALUE_H
 
-#include "lua/state/state.h"
+#include "lua/state/arg.h"
 #include "op/op.h"
 
 #define VALUE_TENSOR   "meshlua.Tensor"
@@ -79,9 +79,6 @@ const Type *value_type_now(lua_State *L, Host *h, const Type *t, const char *wha
 const Type *value_seen_type(lua_State *L, Host *h, const LuaTensor *t);
 /* The same, of which this process has all shards. */
 Tensor *value_whole(lua_State *L, Host *h, int index, const char *what);
-/* Its value in the trace under way: a concrete one becomes an input of the trace. */
-Val value_in_trace(lua_State *L, Host *h, int index);
-
 void value_push_mesh(lua_State *L, const Mesh *m);
 const Mesh *value_mesh(lua_State *L, int index);
 void value_push_spec(lua_State *L, const Spec *s);
@@ -100,22 +97,7 @@ void value_check_spec(lua_State *L, Host *h, const char *who, const Mesh *m, con
 const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Dims *dims,
                            const char *what);
 
-/* A list of names of manual mesh axes, major to minor; raises where they are not manual. */
-AxisList trace_manual_axes(lua_State *L, Host *h, int index);
-/* Raises where a spec names an axis that is manual here: the value is split along it already. */
-void trace_manual_check_spec(lua_State *L, Host *h, const Mesh *m, const Spec *s);
-void trace_push_rules(lua_State *L); /* those in context, or nil */
-
-/* ---- plain values: as luaL_check..., but the error is E_VALUE at the user's line. `what` names
- * the value in it. Strings are no numbers. ---- */
-lua_Integer value_integer(lua_State *L, int index, const char *what);
-int32_t value_int32(lua_State *L, int index, const char *what); /* raises where it does not fit */
-int32_t value_dim(lua_State *L, int index, const char *what);   /* 1-based; gives it 0-based */
-lua_Number value_number(lua_State *L, int index, const char *what);
-const char *value_string(lua_State *L, int index, size_t *n, const char *what); /* n may be NULL */
-void value_check_type(lua_State *L, int index, int type, const char *what);     /* a LUA_T... */
-/* "Mesh", "table", "nil", for messages. */
-const char *value_type_name(lua_State *L, int index);
+/* ---- plain values ---- */
 /* A userdata of the type, one of those above or another whose name begins with "meshlua.". */
 void *value_udata(lua_State *L, int index, const char *type);
 /* A dtype name. */
@@ -127,23 +109,5 @@ void value_push_dims(lua_State *L, const Dims *d, int add);
 void value_set_number(lua_State *L, const char *name, double x);
 void value_set_integer(lua_State *L, const char *name, lua_Integer x);
 void value_set_string(lua_State *L, const char *name, const char *s); /* NULL: nil */
-
-/* Each adds its functions to the table on top, and makes its metatables. */
-void lib_open_tensor(lua_State *L);
-void lib_open_array(lua_State *L);
-void trace_open_box(lua_State *L);
-void lib_open_spec(lua_State *L);
-void lib_open_mesh(lua_State *L);
-void lib_open_ranks(lua_State *L);
-void trace_open_manual(lua_State *L);
-void trace_open_explicit(lua_State *L);
-void trace_open_context(lua_State *L);
-void lib_open_ops(lua_State *L);
-void jit_open(lua_State *L);
-void jit_open_program(lua_State *L);
-void lib_open_data(lua_State *L);
-void lib_open_tokens(lua_State *L);
-void lib_open_debug(lua_State *L);
-void trace_open_transform(lua_State *L);
 
 #endif

@@ -147,7 +147,7 @@ static void describe_static(Walk *w, int index) {
     if (luaL_testudata(L, index, VALUE_TENSOR))
         type_print(value_type(w->h, value_tensor(L, w->h, index)), state_text(w->h));
     else
-        str_put(state_text(w->h), value_type_name(L, index));
+        str_put(state_text(w->h), arg_type_name(L, index));
     if (type != LUA_TUSERDATA || luaL_testudata(L, index, VALUE_MESH) ||
         luaL_testudata(L, index, VALUE_SPEC) || luaL_testudata(L, index, VALUE_SHARDING))
         luaL_tolstring(L, index, NULL);
@@ -406,7 +406,7 @@ static void table(Walk *w, int index) {
     if (lua_getmetatable(L, index)) {
         put_object(w, '{', lua_gettop(L));
         lua_pop(L, 1);
-        if (w->name_modules) where_set_path(L, index, path_in_argument(w));
+        if (w->name_modules) wrap_set_path(L, index, path_in_argument(w));
     } else {
         put_pointer(w, '{', NULL);
     }
@@ -489,7 +489,7 @@ void walk_check(const Walk *w) {
 
 /* tree_keys(t) */
 static int tree_keys(lua_State *L) {
-    value_check_type(L, 1, LUA_TTABLE, "tree_keys");
+    arg_check_type(L, 1, LUA_TTABLE, "tree_keys");
     walk_push_keys(L, 1);
     return 1;
 }

@@ -1,0 +1,19 @@
+/* lib.h - the functions that Lua calls, by what they are about. Each adds its own to the table on
+ * top, and makes its metatables. */
+#ifndef MESHLUA_LUA_LIB_LIB_H
+#define MESHLUA_LUA_LIB_LIB_H
+
+#include <lua.h>
+
+void lib_open_array(lua_State *L);
+void lib_open_attempt(lua_State *L);
+void lib_open_data(lua_State *L);
+void lib_open_debug(lua_State *L);
+void lib_open_mesh(lua_State *L);
+void lib_open_ops(lua_State *L);
+void lib_open_ranks(lua_State *L);
+void lib_open_spec(lua_State *L);
+void lib_open_tensor(lua_State *L);
+void lib_open_tokens(lua_State *L);
+
+#endif
