@@ -150,14 +150,15 @@ function lib.quoted(names)
   return table.concat(list, ", ")
 end
 
+--- Is x a function, or called like one? A tensor's __call only says that it is not.
+function lib.is_callable(x)
+  local meta = (type(x) == "table" or type(x) == "userdata") and debug.getmetatable(x)
+  return type(x) == "function" or meta and meta.__call ~= nil and not lib.is_tensor(x) or false
+end
+
 --- Raises unless x can be called; returns it.
 function lib.check_function(who, x)
-  local callable = type(x) == "function"
-  if type(x) == "table" or type(x) == "userdata" then
-    local meta = debug.getmetatable(x)
-    callable = meta and meta.__call ~= nil
-  end
-  if not callable then lib.raise("E_VALUE", "%s: expected a function, got %s", who, lib.kind(x)) end
+  if not lib.is_callable(x) then lib.raise("E_VALUE", "%s: expected a function, got %s", who, lib.kind(x)) end
   return x
 end
 

@@ -258,6 +258,20 @@ describe("what is written elsewhere", function()
     ["[E_VALUE] exp: 0 operands given, 1 wanted (x); a method is called with a colon"] =
       function() x.exp() end,
     ["[E_VALUE] Tensor:item: a method is called with a colon: x:item()"] = function() x.item() end,
+    ["got a function (x:T() calls the method)"] = function() return ml.matmul(x, x.T) end,
+    ["add: expected a tensor or a number, got function (x:T() calls the method)"] =
+      function() return x.T + x end,
+    ["number expected, got Tensor (x:item() is the number of one element))"] =
+      function() return string.format("%d", x) end,
+    ["number expected, got Param (x:item() is the number of one element))"] =
+      function() return math.floor(layer.bias) end,
+    ["[E_VALUE] a tensor is no text: tostring(x) is one, and x:item()"] = function() return "loss " .. x end,
+    ["[E_VALUE] a tensor is not called: x:at(i)"] = function() for _ in x do print(_) end end,
+    ["[E_VALUE] a tensor is no table: `for i = 1, #x do`"] = function() return pairs(layer.kernel) end,
+    ["[E_VALUE] tensors have no Lua order: `<` would give one boolean; use x:lt(y)"] =
+      function() return layer.kernel < 1 end,
+    ["jit: expected a function, got a Tensor"] = function() return ml.jit(x) end,
+    ["vmap: expected a function, got a Tensor"] = function() return ml.vmap(x) end,
     ["'view': x:reshape(2, -1)"] = function() x:view(16) end,
     ["'permute': x:transpose(3, 1, 2)"] = function() x:permute(2, 1) end,
     ["'cuda': meshlua --devices=cuda"] = function() x:cuda() end,
@@ -300,7 +314,7 @@ describe("what is written elsewhere", function()
     for code, text in pairs {
       ["return x.T + 1"] = "(field 'T'); x:T(...) calls the method",
       ["return x.at[1]"] = "(field 'at'); x:at(...) calls the method",
-      ["string.format('%d', x)"] = "x:item() is the number of a tensor of one element",
+      ["string.format('%d', x)"] = "got Tensor (x:item() is the number of one element))",
       ["x:size()"] = "x.size is the number of elements, x.shape the dims",
       ["torch.no_grad()"] = "has the functions of that library: ml.NAME",
     } do

@@ -434,12 +434,6 @@ static int tensor_eq(lua_State *L) { /* identity: two handles of one tensor */
     return 1;
 }
 
-static int tensor_no_order(lua_State *L) {
-    state_error(L, E_VALUE,
-                "tensors have no Lua order: `<` would give one boolean; use x:lt(y), x:le(y), "
-                "x:gt(y), x:ge(y)");
-}
-
 static int tensor_gc(lua_State *L) {
     LuaTensor *u = value_handle(L, state_of(L), 1);
     if (!u) return 0;
@@ -498,8 +492,6 @@ void lib_open_tensor(lua_State *L) {
                                     {"__len", tensor_len},
                                     {"__newindex", tensor_newindex},
                                     {"__eq", tensor_eq},
-                                    {"__lt", tensor_no_order},
-                                    {"__le", tensor_no_order},
                                     {"__gc", tensor_gc},
                                     {"__close", tensor_close},
                                     {NULL, NULL}};
@@ -516,6 +508,7 @@ void lib_open_tensor(lua_State *L) {
         {"typeof", tensor_typeof},     {"is_traced", tensor_is_traced},
         {"promote", promote},          {NULL, NULL}};
     value_new_type(L, VALUE_TENSOR, meta, methods, tensor_index);
+    usage_add_refusals(L, VALUE_TENSOR);
     lua_createtable(L, 0, 1);
     lua_pushcfunction(L, shape_index);
     lua_setfield(L, -2, "__index");

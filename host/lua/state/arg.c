@@ -7,13 +7,31 @@ const char *arg_short_name(const char *name) {
     return strncmp(name, "meshlua.", 8) == 0 ? name + 8 : name;
 }
 
-/* A method that is not there. Upvalue: the type's name. */
+/* "function"; of a method that stands where its result should (x.T for x:T()) how it is called. */
+static const char *function_name(lua_State *L, int index) {
+    index = lua_absindex(L, index);
+    luaL_checkstack(L, 6, "a type's name");
+    luaL_getmetatable(L, VALUE_TENSOR);
+    lua_getfield(L, -1, "methods");
+    for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1))
+        if (lua_rawequal(L, -1, index))
+            return lua_pushfstring(L, "function (x:%s() calls the method)", lua_tostring(L, -2));
+    return luaL_typename(L, index);
+}
+
 const char *arg_type_name(lua_State *L, int index) {
     const char *name = luaL_typename(L, index);
-    if (lua_type(L, index) != LUA_TUSERDATA || !luaL_getmetafield(L, index, "__name")) return name;
-    if (lua_type(L, -1) == LUA_TSTRING) name = lua_tostring(L, -1); /* the metatable keeps it */
-    lua_pop(L, 1);
-    return arg_short_name(name);
+    if (lua_isfunction(L, index)) return function_name(L, index);
+    if (lua_type(L, index) != LUA_TUSERDATA) return name;
+    const char *const fields[] = {"type", "__name"}; /* the metatable keeps them */
+    for (int i = 0; i < 2; i++) {
+        if (!luaL_getmetafield(L, index, fields[i])) continue;
+        bool is_text = lua_type(L, -1) == LUA_TSTRING;
+        if (is_text) name = lua_tostring(L, -1);
+        lua_pop(L, 1);
+        if (is_text) break;
+    }
+    return name;
 }
 
 static _Noreturn void unexpected(lua_State *L, int index, const char *what, const char *wanted) {

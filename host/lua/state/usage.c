@@ -45,6 +45,39 @@ int usage_assigned(lua_State *L, const char *type) {
     return call_unknown(L, type, "assigned");
 }
 
+/* ---- syntax ---- */
+
+static int refuse(lua_State *L) {
+    state_error(L, E_VALUE, "%s", lua_tostring(L, lua_upvalueindex(1)));
+}
+
+void usage_add_refusals(lua_State *L, const char *type) {
+    static const char *const order =
+        "tensors have no Lua order: `<` would give one boolean; use x:lt(y), x:le(y), x:gt(y), "
+        "x:ge(y)";
+    const struct {
+        const char *event, *text;
+    } refusals[] = {
+        {"__lt", order},
+        {"__le", order},
+        {"__concat", "a tensor is no text: tostring(x) is one, and x:item() the number of a tensor "
+                     "of one element"},
+        {"__call", "a tensor is not called: x:at(i) is its i-th row, `for i = 1, #x do` goes "
+                   "through them, and x.shape is a field"},
+        {"__pairs", "a tensor is no table: `for i = 1, #x do` with x:at(i) goes through its rows, "
+                    "x:totable() gives lists"}};
+    luaL_getmetatable(L, type);
+    for (unsigned i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        lua_pushstring(L, refusals[i].text);
+        lua_pushcclosure(L, refuse, 1);
+        lua_setfield(L, -2, refusals[i].event);
+    }
+    /* As functions of C call it: "number expected, got ..." */
+    lua_pushfstring(L, "%s (x:item() is the number of one element)", strchr(type, '.') + 1);
+    lua_setfield(L, -2, "__name");
+    lua_pop(L, 1);
+}
+
 /* ---- C functions ---- */
 
 enum { FUNCTION = 1, MOST, NAME }; /* MOST: -1 until it is asked for */

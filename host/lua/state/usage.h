@@ -15,6 +15,8 @@ int usage_surplus(lua_State *L, Host *h, const char *who, int most);
 int usage_unknown(lua_State *L, const char *type);
 /* For __newindex: raises, too. */
 int usage_assigned(lua_State *L, const char *type);
+/* Adds metamethods to a type of tensors for what Lua's syntax has no meaning for; each raises. */
+void usage_add_refusals(lua_State *L, const char *type);
 /* Pushes a C function without upvalues that checks how many arguments it is given; `name` is that
  * of its row in the table of exports. */
 void usage_push_checked(lua_State *L, lua_CFunction fn, const char *name);

@@ -153,5 +153,6 @@ void trace_open_box(lua_State *L) {
         {"is_box", is_box},   {"is_tensor", is_tensor}, {"type_name", type_name},
         {NULL, NULL}};
     value_new_type(L, VALUE_BOX, meta, methods, box_index);
+    usage_add_refusals(L, VALUE_BOX);
     luaL_setfuncs(L, fns, 0);
 }

@@ -119,6 +119,7 @@ Tensor *value_whole(lua_State *L, Host *h, int index, const char *what) {
                 what, str_of(s));
 }
 
+/* A method that is not there. Upvalue: the type's name. */
 static int unknown_method(lua_State *L) {
     return usage_unknown(L, lua_tostring(L, lua_upvalueindex(1)));
 }
@@ -136,6 +137,8 @@ void value_new_type(lua_State *L, const char *name, const luaL_Reg *meta, const 
                     lua_CFunction index) {
     Host *h = state_of(L);
     luaL_newmetatable(L, name);
+    lua_pushstring(L, arg_short_name(name));
+    lua_setfield(L, -2, "type");
     if (strcmp(name, VALUE_BOX) == 0) h->box_meta = lua_topointer(L, -1);
     if (strcmp(name, VALUE_TENSOR) == 0) {
         h->tensor_meta = lua_topointer(L, -1);

@@ -5,7 +5,6 @@
 #include "lua/state/arg.h"
 #include "op/op.h"
 
-#define VALUE_TENSOR   "meshlua.Tensor"
 #define VALUE_BOX      "meshlua.Param"
 #define VALUE_MESH     "meshlua.Mesh"
 #define VALUE_SPEC     "meshlua.P"

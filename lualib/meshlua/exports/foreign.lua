@@ -97,12 +97,16 @@ local libraries = {torch = true, np = true, numpy = true, jnp = true, jax = true
   nn = true,
   optim = true}
 
+-- x.T is a legal value (local f = x.T), and what Lua does with it next never comes to the library where the other
+-- operand is a number: `x.T + 1` is looked up in the metatable of functions. One could be set, but it is one for all
+-- functions of the state, of scripts and of other modules, which the library does not own; so this is said where the
+-- program prints the error. Where the other operand is a tensor, or x.T an argument, the library says it at once.
+
 --- What to write instead, where an error that Lua raised comes from a word of another library; or nil.
 ---@param message string
 ---@return string?
 local function of_error(message)
   local what, how, name = message:match "attempt to .- a (%l+) value %((%l+) '([%w_]+)'%)"
-  if message:find "got meshlua%.Tensor%)" then return "x:item() is the number of a tensor of one element" end
   if what == "function" and how == "field" and tensor[name] == nil then
     local row = require("meshlua.exports").row(name)
     return row and row.family == "tensor" and ("x:%s(...) calls the method"):format(name) or nil

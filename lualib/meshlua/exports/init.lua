@@ -36,11 +36,6 @@ end
 
 local function of_type(name) return function(x) return type(x) == name end end
 
-local function is_callable(x)
-  local meta = (type(x) == "table" or type(x) == "userdata") and debug.getmetatable(x)
-  return type(x) == "function" or meta and meta.__call ~= nil
-end
-
 local function is_integer(x) return math.type(x) == "integer" end
 
 --- Words of types: {is x of it?, how messages call it}.
@@ -50,7 +45,7 @@ local kinds = {
   boolean = {of_type "boolean", "a boolean"},
   dtype = {of_type "string", "the name of a dtype"},
   ["false"] = {function(x) return x == false end, "false"},
-  ["function"] = {is_callable, "a function"},
+  ["function"] = {lib.is_callable, "a function"},
   integer = {is_integer, "a whole number"},
   integers = {function(x) return is_integer(x) or type(x) == "table" end, "a whole number or a list of them"},
   key = {lib.is_tensor, "a key"},
