@@ -288,7 +288,7 @@ function M.idx(files)
 end
 
 lib.export_checked(Records, "Records:")
-lib.strict(Records, "Records", "Records")
+lib.strict(Records, "Records", "Records:")
 lib.export_checked(M, "data.")
 M.windows = lib.named("data.windows", M.windows)
 return lib.strict(M, "data", "data.")

@@ -87,4 +87,6 @@ for name, fn in pairs(methods) do
   if not rawget(box_methods, name) then box_methods[name] = fn end
 end
 
+if core.verifies then require("meshlua.exports.held").start(ml) end
+
 return ml

@@ -82,12 +82,22 @@ lib.unknown = core.wrap(function(...) return exports().unknown(...) end)
 --- Raises: a module has no such name. For its __index.
 lib.missing = core.wrap(function(...) return exports().missing(...) end)
 
+--- Where the library verifies itself: raises unless all that is public in a module has its row.
+---@param module table
+---@param prefix string of its rows; of a class of methods "Records:"
+function lib.hold(module, prefix)
+  if not core.verifies then return end
+  local held = require "meshlua.exports.held"
+  held.each(prefix, module, held.check)
+end
+
 --- Makes it an error to read what a module does not have; returns the module.
 ---@param module table
 ---@param name string as users write it
 ---@param prefix string of its rows
 ---@return table
 function lib.strict(module, name, prefix)
+  lib.hold(module, prefix)
   return setmetatable(module, {__index = function(_, key) return lib.missing(name, prefix, key) end})
 end
 

@@ -156,6 +156,36 @@ describe("of every row", function()
   end)
 end)
 
+describe("a public name without a row", function()
+  --- Runs code that adds names before the library has been loaded, or to a module that is loaded when it is used.
+  local function start(code, check)
+    local out, err, exit = helper.shell(([[MESHLUA_CHECK=%d "$MESHLUA" -e '%s']]):format(check, code))
+    return out .. err, exit
+  end
+
+  it("does not start where the library verifies itself", function()
+    for code, name in pairs {
+      [ [[require("meshlua.ops").frobnicate = function() end require "meshlua"]] ] = "frobnicate",
+      [ [[require("meshlua.core").methods("meshlua.Mesh").turn = print require "meshlua"]] ] = "Mesh:turn",
+      [ [[require("meshlua.core").fields("meshlua.P").turns = print require "meshlua"]] ] = "P.turns",
+      [ [[require("meshlua.nn.losses").hinge = print local _ = require("meshlua").nn]] ] = "nn.hinge",
+      [ [[local c = require("meshlua.nn.linear").Linear
+        function c:turn() end local _ = require("meshlua").nn]] ] = "Linear:turn",
+    } do
+      local text, exit = start(code, 1)
+      assert.truthy(text:find(name .. " is public, and has no row in lualib/meshlua/exp", 1, true), text)
+      assert.equal(1, exit)
+    end
+  end)
+
+  it("all have one", function()
+    local text, exit = start([[local ml = require "meshlua"
+      require("meshlua.exports.all").functions() ml.distributed() print(ml.data.tokens, "done")]], 1)
+    assert.truthy(text:find "done")
+    assert.equal(0, exit)
+  end)
+end)
+
 describe("a call", function()
   it("is told at the user's line, also in a coroutine and in a traced function", function()
     local function place(fn)

@@ -139,4 +139,6 @@ static int on_misuse(lua_State *L) {
 void usage_open(lua_State *L) {
     static const luaL_Reg fns[] = {{"checked", checked}, {"on_misuse", on_misuse}, {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
+    lua_pushboolean(L, state_of(L)->verify);
+    lua_setfield(L, -2, "verifies"); /* the checked build, or MESHLUA_CHECK: see lib.strict */
 }

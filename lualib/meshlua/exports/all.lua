@@ -1,7 +1,7 @@
 -- all.lua: every public function as it is there, by the name of its row: what help shows, and what the gate and the
 -- fuzzers hold against the rows. It loads everything.
 local ml = require "meshlua"
-local core = ml.core
+local held = require "meshlua.exports.held"
 
 local M = {}
 
@@ -12,16 +12,6 @@ local function modules()
     ["train."] = ml.train, ["profile."] = ml.profile, ["checkpoint_policies."] = ml.checkpoint_policies}
 end
 
-local TYPES = {"Tensor", "Param", "Mesh", "P", "NamedSharding", "jit", "Plan", "Program", "tokens"}
-
---- Methods of classes that say what to write instead.
-local elsewhere = {step = true}
-
-local function is_class(value)
-  local meta = type(value) == "table" and getmetatable(value)
-  return meta and meta.__call and meta.__name
-end
-
 --- name -> function, or class.
 ---@return table<string, any>
 function M.functions()
@@ -29,26 +19,10 @@ function M.functions()
   for _, names in ipairs(getmetatable(ml).lazy) do
     for name in pairs(names) do local _ = ml[name] end
   end
+  local function add(name, value) found[name] = value end
+  for prefix, module in pairs(modules()) do held.each(prefix, module, add) end
   found.P = ml.P
-  for prefix, module in pairs(modules()) do
-    for key, value in pairs(module) do
-      if type(value) == "function" then found[prefix .. key] = value end
-      if is_class(value) then
-        found[prefix .. key] = value
-        for name, method in pairs(getmetatable(value).__index) do
-          if name ~= "init" and not elsewhere[name] then found[key .. ":" .. name] = method end
-        end
-      end
-    end
-  end
-  local of_tensors = core.methods "meshlua.Tensor"
-  for _, of in ipairs(TYPES) do
-    for key, method in pairs(core.methods("meshlua." .. of)) do
-      local shared = (of == "Tensor" or of == "Param") and rawget(ml, key) == method
-      local inherited = of == "Param" and method == rawget(of_tensors, key)
-      if not shared and not inherited then found[of .. ":" .. key] = method end
-    end
-  end
+  held.each_method(ml, add)
   return found
 end
 
@@ -56,9 +30,7 @@ end
 ---@return table<string, boolean>
 function M.fields()
   local found = {}
-  for _, of in ipairs(TYPES) do
-    for key in pairs(core.fields("meshlua." .. of)) do found[of .. "." .. key] = true end
-  end
+  held.each_field(function(name) found[name] = true end)
   return found
 end
 

@@ -175,6 +175,6 @@ function M.distributed(options)
 end
 
 lib.export_checked(Config, "DistributedConfig:")
-lib.strict(Config, "DistributedConfig", "DistributedConfig")
+lib.strict(Config, "DistributedConfig", "DistributedConfig:")
 
 return lib.export(M)

@@ -131,6 +131,7 @@ local placed = {in_avals = types.in_avals, out_avals = types.out_avals,
 for name, entry in pairs {Traced = {Traced, types}, Lowered = {Lowered, types},
   Compiled = {Compiled, placed}} do
   local class, fields = entry[1], entry[2]
+  lib.hold(class, name .. ":")
   lib.export_checked(class, name .. ":")
   class.__name = name
   class.__index = function(self, key)
