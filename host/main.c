@@ -59,7 +59,7 @@ static const char *value_of(const Program *p, int i, const char *name) {
 }
 
 static bool long_flag(Program *p, int i) {
-    static const char *const commands[] = {"help", "ops", "env"};
+    static const char *const commands[] = {"help", "ops", "types", "env"};
     const struct {
         const char *name, **value;
     } valued[] = {{"devices", &p->devices},

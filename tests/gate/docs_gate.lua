@@ -116,7 +116,8 @@ end
 --- The flags that main.c reads.
 local main = gate.read "host/main.c"
 local flags = words(main, '{+"([%a-]+)", &p%->')
-table.move(words(main:match "commands%[%] = {(.-)}", '"(%a+)"'), 1, 3, #flags + 1, flags)
+local commands = words(main:match "commands%[%] = {(.-)}", '"(%a+)"')
+table.move(commands, 1, #commands, #flags + 1, flags)
 for i, name in ipairs(flags) do flags[i] = "--" .. name end
 hold("Flags", "`(%-%-[%a-]+)", flags)
 local help = table.concat(gate.output(("'%s' --help"):format(program)), "\n")

@@ -27,7 +27,8 @@ describe("a standard output that is full or closed", function()
   local programs = {[["$MESHLUA" -e "print(1)"]], [["$MESHLUA" -e "io.write(1)"]],
     [["$MESHLUA" -e "print(1) os.exit(0)"]], [["$MESHLUA" -e "print(1) os.exit(true, true)"]],
     [["$MESHLUA" -e "io.stdout:write('x'):flush()"]], [["$MESHLUA" --help]], [["$MESHLUA" --env]],
-    [["$MESHLUA" --ops]], [["$MESHLUA" doctor]], [["$MESHLUA" -v]], [["$MESHLUA" models/train.lua --help]],
+    [["$MESHLUA" --ops]], [["$MESHLUA" --types]], [["$MESHLUA" doctor]], [["$MESHLUA" -v]],
+    [["$MESHLUA" models/train.lua --help]],
     [[echo "print(1)" | "$MESHLUA"]], [[echo "return 1" | "$MESHLUA" -i]],
     [["$MESHLUA" models/train.lua --layers=1 --width=16 --heads=2 --seq=8 --batch=8 --steps=1 --sample=0 ]]
       .. "--mesh=none --data=README.md"}

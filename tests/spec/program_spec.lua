@@ -91,9 +91,10 @@ describe("flags", function()
     assert.truthy(handle:read "a":find "^%-%- plan\n")
   end)
 
-  it("--help, --ops, --env and doctor print", function()
+  it("--help, --ops, --types, --env and doctor print", function()
     assert.truthy(run {"--help"}:find "^usage: meshlua")
     assert.truthy(run {"--ops"}:find "\nmatmul +x,w +yes +vjp")
+    assert.truthy(run {"--types"}:find "^%-%-%-@meta meshlua\n")
     assert.truthy(run {"--env"}:find "\nMESHLUA_DEVICES ")
     local out, _, code = run {"doctor"}
     assert.equal(0, code)

@@ -37,6 +37,7 @@ usage: meshlua [flags] [script.lua [arguments]]
   --master-addr=HOST, --master-port=N
                      where the processes meet
   --ops              the table of ops: which rules each has
+  --types            annotations of all public names, for lua-language-server
   --env              the environment variables
   --help             this text
 
@@ -46,7 +47,7 @@ SIGUSR1 or SIGTERM after a whole step, 128 + N ended by signal N.
 ]==]
 
 local flags = {"--devices", "--dump", "--profile", "--log-ranks", "--timeout", "--secret", "--world-size",
-  "--rank", "--local-rank", "--master-addr", "--master-port", "--ops", "--env", "--help"}
+  "--rank", "--local-rank", "--master-addr", "--master-port", "--ops", "--types", "--env", "--help"}
 
 --- Prints the flags.
 function M.help()
@@ -91,6 +92,11 @@ function M.ops()
       mark(op.expands), op.runs, op.doc}
   end
   write_table(rows)
+end
+
+--- Prints the public names as annotations for editors.
+function M.types()
+  io.write(require("meshlua.exports.types").text())
 end
 
 --- Prints what the program found on this machine.
