@@ -170,9 +170,16 @@ function Records:batch(ids, shardings)
   return batch
 end
 
-local function check_batch(who, size)
+-- A batch may have more rows than there are records, which come again then; not without end.
+local MOST_ROWS = 1 << 24
+
+local function check_batch(who, size, n)
   if math.type(size) ~= "integer" or size < 1 then
-    raise("E_VALUE", "%s: the batch size is %s; it must be a whole number from 1 on", who, tostring(size))
+    raise("E_VALUE", "%s: the batch size is %s; it must be a whole number from 1 on", who, size)
+  end
+  if size > math.max(n, MOST_ROWS) then
+    raise("E_VALUE", "%s: a batch of %d; there are %s, and a batch has %d rows at most", who, size,
+      lib.count(n, "record"), math.max(n, MOST_ROWS))
   end
 end
 
@@ -184,10 +191,10 @@ end
 function Records:shuffled(options)
   options = lib.options("shuffled", options)
   local size, seed, shardings = options.batch, options.seed or 0, options.shardings
-  check_batch("shuffled", size)
+  check_batch("shuffled", size, self.n)
   return function(step)
     if math.type(step) ~= "integer" or step < 1 then
-      raise("E_VALUE", "shuffled: step %s; steps count from 1", tostring(step))
+      raise("E_VALUE", "shuffled: step %s; steps count from 1", step)
     end
     return self:batch(core.shuffled(seed, (step - 1) * size, size, self.n), shardings)
   end
@@ -198,7 +205,7 @@ end
 ---@param size integer
 ---@param shardings table<string, NamedSharding>?
 function Records:each(size, shardings)
-  check_batch("each", size)
+  check_batch("each", size, self.n)
   local done = 0
   return function()
     local count, ids = math.min(size, self.n - done), {}

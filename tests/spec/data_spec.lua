@@ -333,6 +333,9 @@ describe("batches", function()
     helper.raises("did you mean 'batch'?", records.shuffled, records, {batches = 4})
     helper.raises("E_VALUE", records.shuffled, records, {batch = 0})
     helper.raises("E_VALUE", records.shuffled, records, {})
+    local wanted = "a batch of 9223372036854775807; there are 124 records, and a batch has 16777216 rows"
+    helper.raises("each: " .. wanted, records.each, records, math.maxinteger)
+    helper.raises("shuffled: " .. wanted, records.shuffled, records, {batch = math.maxinteger})
     local at = records:shuffled {batch = 4}
     helper.raises("steps count from 1", at, 0)
     helper.raises("steps count from 1", at, 1.5)
