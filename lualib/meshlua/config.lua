@@ -11,11 +11,11 @@ local function switch_passes(switches)
   for name, on in pairs(switches) do
     if not lib.position(known, name) then
       local near = lib.nearest(tostring(name), known)
-      raise("E_KEY", "config: passes: there is no pass '%s' to switch%s", tostring(name),
+      raise("E_KEY", "config: passes: there is no pass '%s' to switch%s", name,
         near and "; did you mean '" .. near .. "'?" or "; there are " .. table.concat(known, ", "))
     end
     if type(on) ~= "boolean" and on ~= "default" then
-      raise("E_VALUE", "config: passes: %s is %s; expected true, false or \"default\"", name, tostring(on))
+      raise("E_VALUE", "config: passes: %s is %s; expected true, false or \"default\"", name, on)
     end
   end
   for name, on in pairs(switches) do
@@ -43,7 +43,7 @@ function M.config(options)
   if devices == nil then return end
   if math.type(devices) ~= "integer" and type(devices) ~= "string" then
     raise("E_VALUE", "config: devices must be a whole number or a text as --devices takes, not %s",
-      tostring(devices))
+      devices)
   end
   core.set_devices(tostring(devices))
 end

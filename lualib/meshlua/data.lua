@@ -230,7 +230,7 @@ function M.windows(tokens, length, first, last)
   first = lib.check_integer("windows", "the first", first or 0)
   last = lib.check_integer("windows", "the last", last or #tokens)
   if math.type(length) ~= "integer" or length < 1 then
-    raise("E_VALUE", "windows: the length is %s; it must be a whole number from 1 on", tostring(length))
+    raise("E_VALUE", "windows: the length is %s; it must be a whole number from 1 on", length)
   end
   if not (0 <= first and first <= last and last <= #tokens) then
     raise("E_VALUE", "windows: from %d to %d of %s", first, last, lib.count(#tokens, "id"))

@@ -127,10 +127,13 @@ function lib.not_whole(x)
   return "the tensor " .. core.typeof(x) .. way_out
 end
 
+--- tostring, with a decimal point in any locale. Arguments of lib.raise and lib.format need none.
+function lib.text(x) return math.type(x) == "float" and lib.format("%s", x) or tostring(x) end
+
 --- The path of what stands under a key: "h.1.kernel".
 ---@param path string "" at the root
 ---@return string
-function lib.below(path, key) return path == "" and tostring(key) or path .. "." .. tostring(key) end
+function lib.below(path, key) return path == "" and lib.text(key) or path .. "." .. lib.text(key) end
 
 local DEEPEST = 1000
 
@@ -244,7 +247,7 @@ end
 --- The sorted keys of a table of names.
 function lib.names(t)
   local names = {}
-  for name in pairs(t) do names[#names + 1] = tostring(name) end
+  for name in pairs(t) do names[#names + 1] = lib.text(name) end
   table.sort(names)
   return names
 end

@@ -14,7 +14,7 @@ local M = {}
 ---@return Tensor uint32[2]
 function M.key(seed)
   if math.type(seed) ~= "integer" then
-    raise("E_VALUE", "random.key: the seed must be a whole number, not %s", tostring(seed))
+    raise("E_VALUE", "random.key: the seed must be a whole number, not %s", seed)
   end
   return core.tensor({seed >> 32 & 0xffffffff, seed & 0xffffffff}, "uint32")
 end
@@ -180,7 +180,7 @@ end
 local function float_dtype(who, dtype)
   dtype = dtype or "float32"
   if not formats[dtype] then
-    raise("E_DTYPE", "%s: %s is no float dtype%s", who, tostring(dtype),
+    raise("E_DTYPE", "%s: %s is no float dtype%s", who, dtype,
       type(dtype) == "number" and "; a shape is a list: {2, 3}" or "")
   end
   return dtype
@@ -311,7 +311,7 @@ function M.randint(key, shape, low, high, dtype)
   dtype = dtype or "int32"
   local range = whole[dtype]
   if not range then
-    raise("E_DTYPE", "%s: gives int32, uint32, uint8 or int64, not %s", who, tostring(dtype))
+    raise("E_DTYPE", "%s: gives int32, uint32, uint8 or int64, not %s", who, dtype)
   end
   if math.type(low) ~= "integer" or math.type(high) ~= "integer" or high <= low
       or low < range.low or high - 1 > range.high then

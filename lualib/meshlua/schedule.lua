@@ -24,7 +24,7 @@ local function number(who, options, name, default)
   local x = options[name]
   if x == nil then x = default end
   if type(x) ~= "number" or x ~= x then
-    raise("E_VALUE", "%s: %s is %s; expected a number", who, name, tostring(x))
+    raise("E_VALUE", "%s: %s is %s; expected a number", who, name, x)
   end
   return x + 0.0
 end

@@ -45,5 +45,14 @@ for _, file in ipairs(gate.files "%.[ch]$") do
     end
   end
 end
+for _, file in ipairs(gate.files "^lualib/.*%.lua$") do
+  looked = looked + 1
+  for call in gate.read(file):gmatch "%f[%w_.]raise%s*(%b())" do -- its arguments become text by themselves
+    if call:gsub("nearest%(tostring", ""):find "%f[%w_]tostring%(" then
+      gate.fail(file, "it gives tostring(...) to raise: %s", call:sub(1, 60))
+    end
+  end
+end
 gate.finish(looked, [[floats are printed by str_fmt, str_double, err_set or plain_format, read by plain_read,
-and put into device code by text_number; in lualib, what makes texts goes through core.plain or lib.format.]])
+and put into device code by text_number; in lualib, what makes texts goes through core.plain or lib.format;
+raise does so, and lib.text is tostring.]])

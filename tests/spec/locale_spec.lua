@@ -81,6 +81,40 @@ describe("a decimal comma", function()
     ]])
   end)
 
+  it("is in no error, of calls drawn from all functions, or of what floats are keys", function()
+    local out = run("--devices=2 " .. file [[
+      package.path = "tests/?.lua;" .. package.path
+      local misuse, ml = require "spec.misuse", require "meshlua"
+      local some = 0
+      local function look(call, ok, text)
+        if ok or type(text) ~= "string" then return end
+        if text:find "%f[%d]0,5%f[%D]" or text:find "0,001" then print(call, text) end
+        if text:find "%f[%d]0%.5%f[%D]" then some = some + 1 end
+      end
+      misuse.draw(misuse.rows(), 6000, look)
+      for _, called in ipairs(misuse.rows()) do
+        local fn, row = misuse.bound(called), called.row
+        for _, first in ipairs(misuse.firsts(row)) do
+          look(row.name, pcall(fn, first(), 0.5))
+          look(row.name, pcall(fn, first(), 0.5, 0.5))
+          look(row.name, pcall(fn, first(), nil, nil, 0.5))
+          for option in pairs(row.options or {}) do
+            local args = {first(), [#row.params + 1] = {[option] = 0.5}}
+            look(row.name, pcall(fn, table.unpack(args, 1, #row.params + 1)))
+          end
+        end
+      end
+      local x, tree = ml.ones {2}, {[0.5] = 1, [1] = print}
+      local floats = {function() ml.jit(function(t) return t end)({[0.5] = x, a = print}) end,
+        function() ml.device_put({[0.5] = x}, {[1.5] = 1}) end,
+        function() return x[0.5] end,
+        function() ml.scan(function(c) return c end, x, {[0.5] = x, a = ml.ones {3}}) end}
+      for i, fn in ipairs(floats) do look("floats " .. i, pcall(fn)) end
+      print(some > 100 and "many" or some)
+    ]])
+    assert.equal("many\n", out)
+  end)
+
   it("is in no device code", function()
     local out, err = run(("--devices=fake:h200:1 --dump=source %s"):format(file [[
       local ml = require "meshlua"

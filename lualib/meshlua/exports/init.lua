@@ -269,7 +269,7 @@ local function unknown_option(who, row, key)
   for _, p in ipairs(row.names and row.params or {}) do
     if p.optional then names[#names + 1] = p.name end
   end
-  raise("E_KEY", "%s: unknown option '%s'%s", shown(who), tostring(key), #names == 0 and "; it has none"
+  raise("E_KEY", "%s: unknown option '%s'%s", shown(who), key, #names == 0 and "; it has none"
     or did_you_mean(key, names))
 end
 
@@ -417,7 +417,7 @@ end
 ---@param of string
 ---@param key any
 function M.unknown(of, key)
-  raise("E_KEY", "%s has no field or method '%s'%s", values[of] or "a " .. of, tostring(key),
+  raise("E_KEY", "%s has no field or method '%s'%s", values[of] or "a " .. of, key,
     way_out(of, key))
 end
 
@@ -425,10 +425,10 @@ end
 function M.assigned(of, key)
   if of == "Param" then
     raise("E_STATE", "a Param's '%s' cannot be assigned; box:set(t) puts another tensor in its place",
-      tostring(key))
+      key)
   end
   raise("E_STATE", "a tensor does not change: '%s' cannot be assigned; x:scatter_set(ids, rows), "
-    .. "x:dynamic_update_slice(part, starts) and ml.where(condition, x, y) give a new one", tostring(key))
+    .. "x:dynamic_update_slice(part, starts) and ml.where(condition, x, y) give a new one", key)
 end
 
 --- Raises: a module has nothing of this name. Names that begin with "_", and what are no names, are nil: other

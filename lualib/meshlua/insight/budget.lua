@@ -76,12 +76,12 @@ function M.forbid(plan, what)
   for key, value in pairs(what) do
     if math.type(key) == "integer" then
       if not kinds[value] then
-        raise("E_KEY", "forbid: there is no collective '%s'; they are %s", tostring(value),
+        raise("E_KEY", "forbid: there is no collective '%s'; they are %s", value,
           table.concat(lib.names(kinds), ", "))
       end
       of_kind[value], any = true, false
     elseif key ~= "axes" and key ~= "bytes" then
-      raise("E_KEY", "forbid: unknown option '%s'; expected kinds, axes and bytes", tostring(key))
+      raise("E_KEY", "forbid: unknown option '%s'; expected kinds, axes and bytes", key)
     end
   end
   local most = 0
@@ -136,7 +136,7 @@ function M.expect(plan, budget)
     local kind = type(key) == "string" and (key:match "^([%l_]+) over [%w_,]+$" or key)
     if not kinds[kind] and not measures[kind] then
       raise("E_KEY", "expect: unknown limit '%s'; expected collectives, bytes, sent, or a kind: %s",
-        tostring(key), table.concat(lib.names(kinds), ", "))
+        key, table.concat(lib.names(kinds), ", "))
     end
     keys[#keys + 1] = key
   end

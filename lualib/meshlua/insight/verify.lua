@@ -117,7 +117,7 @@ end
 local function one_device_mesh(mesh)
   local sizes, device = {}, mesh.local_devices[1]
   if not device then
-    raise("E_MESH", "verify: %s has no device of this process (%d)", tostring(mesh), core.process_index())
+    raise("E_MESH", "verify: %s has no device of this process (%d)", mesh, core.process_index())
   end
   for i in ipairs(mesh.axis_names) do sizes[i] = 1 end
   return core.mesh_new(mesh.axis_names, sizes, {device})

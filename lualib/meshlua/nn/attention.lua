@@ -56,7 +56,7 @@ function M.attention(q, k, v, options)
   local attr = {scale = scale, causal = options.causal or false}
   local rate = lib.check_number("attention", "dropout", options.dropout or 0)
   if not (rate >= 0 and rate < 1) then
-    raise("E_VALUE", "attention: dropout is %s; it must be from 0 to below 1", tostring(rate))
+    raise("E_VALUE", "attention: dropout is %s; it must be from 0 to below 1", rate)
   end
   if rate > 0 then args.check_tensor("attention", options.key, "the key of the dropout") end
   local y
@@ -152,7 +152,7 @@ function M.MultiHeadAttention:init(width, heads, options)
   self.rope = options.rope
   if options.dropout and options.dropout ~= 0 then
     if not (options.dropout > 0 and options.dropout < 1) then
-      raise("E_VALUE", "%s: dropout is %s; it must be from 0 to below 1", who, tostring(options.dropout))
+      raise("E_VALUE", "%s: dropout is %s; it must be from 0 to below 1", who, options.dropout)
     end
     self.dropout = dropout.Dropout(options.dropout)
   end

@@ -30,7 +30,7 @@ function M.BatchNorm:init(features, options)
   local dtype, axes = options.param_dtype or "float32", options.axes
   self.momentum, self.epsilon = options.momentum or 0.99, options.epsilon or 1e-5
   if not (self.momentum >= 0 and self.momentum <= 1) then
-    raise("E_VALUE", "BatchNorm: the momentum is %s; it must be from 0 to 1", tostring(self.momentum))
+    raise("E_VALUE", "BatchNorm: the momentum is %s; it must be from 0 to 1", self.momentum)
   end
   self.dtype = options.dtype
   self.mean = param.Param(op.full {dims = n, value = 0.0, dtype = dtype}, {kind = "batch_stat", axes = axes})

@@ -97,7 +97,7 @@ function M.init(fn, options)
   options = lib.options("init", options)
   local seed = options.seed or 0
   if math.type(seed) ~= "integer" then
-    raise("E_VALUE", "init: the seed is %s; it must be a whole number", tostring(seed))
+    raise("E_VALUE", "init: the seed is %s; it must be a whole number", seed)
   end
   local mesh = options.mesh or core.mesh_current()
   return rules_of.within(mesh, options.rules or core.rules_current(), function()

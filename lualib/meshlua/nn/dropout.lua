@@ -20,7 +20,7 @@ function M.dropout(x, rate, key)
   args.check_tensor("dropout", x)
   args.check_tensor("dropout", key, "the key")
   if not (lib.check_number("dropout", "the rate", rate) >= 0 and rate < 1) then
-    raise("E_VALUE", "dropout: the rate is %s; it must be from 0 to below 1", tostring(rate))
+    raise("E_VALUE", "dropout: the rate is %s; it must be from 0 to below 1", rate)
   end
   local strides, n = {}, 1
   for d = x.ndim, 1, -1 do
@@ -38,7 +38,7 @@ M.Dropout = module.module("Dropout")
 function M.Dropout:init(rate, options)
   options = lib.options("Dropout", options)
   if type(rate) ~= "number" or not (rate >= 0 and rate <= 1) then
-    raise("E_VALUE", "Dropout: the rate is %s; it must be from 0 to 1", tostring(rate))
+    raise("E_VALUE", "Dropout: the rate is %s; it must be from 0 to 1", rate)
   end
   self.rate = rate + 0.0
   self.stream = options.stream or "dropout"

@@ -126,11 +126,11 @@ local function scaling(who, scale, mode, distribution, options)
   options = lib.options(who, options)
   local denominator, draw = denominators[mode], draws[distribution]
   if not denominator then
-    raise("E_VALUE", "%s: the mode is '%s'; there are %s", who, tostring(mode),
+    raise("E_VALUE", "%s: the mode is '%s'; there are %s", who, mode,
       table.concat(lib.names(denominators), ", "))
   end
   if not draw then
-    raise("E_VALUE", "%s: the distribution is '%s'; there are %s", who, tostring(distribution),
+    raise("E_VALUE", "%s: the distribution is '%s'; there are %s", who, distribution,
       table.concat(lib.names(draws), ", "))
   end
   return function(key, shape, dtype, dims)

@@ -18,7 +18,7 @@ local function features(who, what, n)
   end
   for _, size in ipairs(n) do
     if math.type(size) ~= "integer" or size < 1 then
-      raise("E_VALUE", "%s: %s is %s; it must be a whole number from 1 on", who, what, tostring(size))
+      raise("E_VALUE", "%s: %s is %s; it must be a whole number from 1 on", who, what, size)
     end
   end
   return n

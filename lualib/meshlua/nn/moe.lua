@@ -39,15 +39,15 @@ function M.MoE:init(width, hidden, experts, options)
   for _, name in ipairs {"width", "hidden", "experts"} do
     local n = sizes[name]
     if math.type(n) ~= "integer" or n < 1 then
-      raise("E_VALUE", "MoE: %s is %s; it must be a whole number from 1 on", name, tostring(n))
+      raise("E_VALUE", "MoE: %s is %s; it must be a whole number from 1 on", name, n)
     end
   end
   local k, factor = options.top_k or 2, options.capacity_factor or 1.25
   if math.type(k) ~= "integer" or k < 1 or k > experts then
-    raise("E_VALUE", "MoE: top_k is %s of %s", tostring(k), lib.count(experts, "expert"))
+    raise("E_VALUE", "MoE: top_k is %s of %s", k, lib.count(experts, "expert"))
   end
   if not (factor > 0 and factor < math.huge) then
-    raise("E_VALUE", "MoE: the capacity factor is %s; it must be above 0", tostring(factor))
+    raise("E_VALUE", "MoE: the capacity factor is %s; it must be above 0", factor)
   end
   self.experts, self.top_k, self.capacity_factor = experts, k, factor
   self.dtype, self.activation = options.dtype, options.activation

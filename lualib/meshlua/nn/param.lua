@@ -17,7 +17,7 @@ local function check_axes(what, axes, rank)
   if axes == nil then return end
   if core.is_spec(axes) then
     if #axes > rank then
-      raise("E_SPEC", "nn.Param: %s %s has %s but the tensor has rank %d", what, tostring(axes),
+      raise("E_SPEC", "nn.Param: %s %s has %s but the tensor has rank %d", what, axes,
         lib.count(#axes, "entry", "entries"), rank)
     end
     return
@@ -28,7 +28,7 @@ local function check_axes(what, axes, rank)
   end
   for key, name in pairs(axes) do
     if math.type(key) ~= "integer" or key < 1 or key > rank then
-      raise("E_SPEC", "nn.Param: %s names dim %s of a tensor of rank %d", what, tostring(key), rank)
+      raise("E_SPEC", "nn.Param: %s names dim %s of a tensor of rank %d", what, key, rank)
     end
     if name ~= false and type(name) ~= "string" then
       raise("E_SPEC", "nn.Param: entry %d of %s is a %s; expected a name or false", key, what,
@@ -59,7 +59,7 @@ function M.Param(value, meta)
   local methods = core.methods "meshlua.Param"
   for key, entry in pairs(meta or {}) do
     if type(key) ~= "string" then
-      raise("E_KEY", "nn.Param: metadata has the key %s; keys are words", tostring(key))
+      raise("E_KEY", "nn.Param: metadata has the key %s; keys are words", key)
     end
     if taken[key] or methods[key] then
       raise("E_KEY", "nn.Param: metadata '%s' would hide the Param's own %s", key, key)

@@ -49,7 +49,7 @@ local function missing(self, name)
     if type(stream) == "table" then names[#names + 1] = tag end
   end
   local near = lib.nearest(tostring(name), names)
-  raise("E_KEY", "rngs: there is no stream '%s'%s; add it, or a stream `default`", tostring(name),
+  raise("E_KEY", "rngs: there is no stream '%s'%s; add it, or a stream `default`", name,
     near and " (did you mean '" .. near .. "'?)" or "")
 end
 
@@ -66,7 +66,7 @@ function M.Rngs:init(seeds)
   if next(seeds) == nil then raise("E_VALUE", "nn.Rngs: expected a seed, or a table of seeds") end
   for tag, key in pairs(seeds) do
     if type(tag) ~= "string" then
-      raise("E_KEY", "nn.Rngs: a stream is called %s; names are words", tostring(tag))
+      raise("E_KEY", "nn.Rngs: a stream is called %s; names are words", tag)
     end
     self[tag] = M.RngStream(key, tag)
   end

@@ -28,7 +28,7 @@ local function check_alike(first, other, number, path)
     end
   elseif first ~= other then
     raise("E_VALUE", "nn.stack: %s is %s in layer 1 and %s in layer %d; layers of a stack differ in their "
-      .. "Params alone", what, tostring(first), tostring(other), number)
+      .. "Params alone", what, first, other, number)
   end
 end
 

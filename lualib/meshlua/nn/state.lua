@@ -26,7 +26,7 @@ local function predicate(who, filter, depth)
   end
   if type(filter) ~= "table" then
     raise("E_VALUE", "%s: a filter is a kind, a function (path, leaf), a list of these or true; not %s", who,
-      tostring(filter))
+      filter)
   end
   local any = {}
   depth = (depth or 0) + 1
@@ -302,7 +302,7 @@ function M.tabulate(model)
     whole, of_device = whole + all, of_device + own
     local kind = not core.is_tensor(leaf) and leaf.kind or ""
     local text = core.is_box(leaf) and core.typeof(leaf:get()) or core.is_tensor(leaf) and core.typeof(leaf)
-      or tostring(leaf)
+      or lib.text(leaf)
     rows[#rows + 1] = {path, text, kind, tostring(all), tostring(own)}
   end)
   rows[#rows + 1] = {"sum", "", "", tostring(whole), tostring(of_device)}

@@ -153,7 +153,7 @@ local function global_shape_of(who, sharding, shape)
     if not parts then
       raise("E_SHAPE", "%s: along dim %d the processes hold different numbers of shards of %s, or some of "
         .. "them together, so one's part does not tell the array's size; give the array's shape, and of dim "
-        .. "%d all, or what this process holds", who, d, tostring(sharding.spec), d)
+        .. "%d all, or what this process holds", who, d, sharding.spec, d)
     end
     global[d] = size * parts
   end

@@ -61,7 +61,7 @@ function M.reduce_window(x, kind, window, options)
   check_tensor("reduce_window", x)
   options = lib.options("reduce_window", options)
   if kind ~= "max" and kind ~= "sum" then
-    raise("E_VALUE", "reduce_window: '%s'; it is 'max' or 'sum'", tostring(kind))
+    raise("E_VALUE", "reduce_window: '%s'; it is 'max' or 'sum'", kind)
   end
   window = each("reduce_window", "windows", window, x.ndim)
   local strides = each("reduce_window", "strides", options.strides, x.ndim, 1)

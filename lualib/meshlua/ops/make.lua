@@ -87,7 +87,7 @@ function M.arange(first, last, step, dtype)
   if not n then raise("E_VALUE", "arange: there is no range from %s to %s by %s", first, last, step) end
   local largest = first + (n - 1) * step
   if dtype == "int32" and n > 0 and math.max(math.abs(first), math.abs(largest)) > 2147483647 then
-    raise("E_VALUE", "arange: %s does not fit in int32", tostring(largest))
+    raise("E_VALUE", "arange: %s does not fit in int32", largest)
   end
   local x = op.iota {dims = {n}, dim = 1, dtype = dtype}
   if step ~= 1 then x = op.mul(x, step) end

@@ -13,7 +13,7 @@ local M = {}
 --- One position along a dim as 1..n.
 local function position(who, i, n, d)
   if math.type(i) ~= "integer" then
-    raise("E_VALUE", "%s: positions of dim %d are whole numbers, not %s", who, d, tostring(i))
+    raise("E_VALUE", "%s: positions of dim %d are whole numbers, not %s", who, d, i)
   end
   local p = i < 0 and i + n + 1 or i
   if p < 1 or p > n then
@@ -52,7 +52,7 @@ function M.slice(x, ...)
         lib.check_integer("slice", "the last position of a range", last)
         if math.type(step[d]) ~= "integer" or step[d] < 1 then
           raise("E_VALUE", "slice: the step of dim %d is %s; it must be 1 or more", d,
-            tostring(step[d]))
+            step[d])
         end
         if first == n + 1 and (last == n or last == -1) then
           start[d], limit[d] = n, n
@@ -125,7 +125,7 @@ function M.split(x, n, axis)
   axis = axis_of("split", axis or 1, x.ndim)
   local size = x.shape[axis]
   if math.type(n) ~= "integer" or n < 1 or size % n ~= 0 or n > math.max(size, MOST_EMPTY) then
-    raise("E_INDIVISIBLE", "split: dim %d of size %d is not divided by %s", axis, size, tostring(n))
+    raise("E_INDIVISIBLE", "split: dim %d of size %d is not divided by %s", axis, size, n)
   end
   local parts, each, ranges = {}, size // n, {}
   for d = 1, x.ndim do ranges[d] = false end

@@ -114,13 +114,13 @@ function M.mask(who, mask)
   if mask == "matrices" then return is_matrix end
   if type(mask) ~= "function" and type(mask) ~= "table" then
     raise("E_VALUE", "%s: the mask must be \"matrices\", a function (path, param) or a tree of booleans, "
-      .. "not %s", who, tostring(mask))
+      .. "not %s", who, mask)
   end
   return function(entry)
     local on
     if type(mask) == "function" then on = mask(entry.path, entry.box) else on = at(mask, entry.keys) end
     if type(on) ~= "boolean" then
-      raise("E_VALUE", "%s: the mask gives %s for %s; expected true or false", who, tostring(on), entry.path)
+      raise("E_VALUE", "%s: the mask gives %s for %s; expected true or false", who, on, entry.path)
     end
     return on
   end

@@ -28,7 +28,7 @@ end
 
 local function check_number(who, what, x, low, below)
   if type(x) ~= "number" or not (x >= low) or below and not (x < below) then
-    raise("E_VALUE", "%s: %s is %s; it must be a number from %s on%s", who, what, tostring(x), low,
+    raise("E_VALUE", "%s: %s is %s; it must be a number from %s on%s", who, what, x, low,
       below and (", below " .. below) or "")
   end
   return x + 0.0

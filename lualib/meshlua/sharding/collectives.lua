@@ -13,14 +13,14 @@ local M = {}
 local function unbound(who, name, mesh, manual)
   if not mesh then
     raise("E_STATE", "%s: mesh axis '%s' is not bound here; collectives are called in the function that "
-      .. "shard_map or pmap runs", who, tostring(name))
+      .. "shard_map or pmap runs", who, name)
   end
   if mesh.shape[name] then
     raise("E_SPEC", "%s: mesh axis '%s' is not manual here; shard_map's axis_names are %s: put it among them",
       who, name, quoted(manual))
   end
   local near = lib.nearest(tostring(name), manual)
-  raise("E_SPEC", "%s: axis '%s' is not bound here; the manual mesh axes are %s%s", who, tostring(name),
+  raise("E_SPEC", "%s: axis '%s' is not bound here; the manual mesh axes are %s%s", who, name,
     quoted(manual), near and "; did you mean '" .. near .. "'?" or "")
 end
 

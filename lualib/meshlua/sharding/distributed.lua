@@ -26,7 +26,7 @@ local function word(options, name, words)
   local w = options[name]
   if w == nil then return words[1] end
   if lib.position(words, w) then return w end
-  raise("E_VALUE", "distributed: %s = %s; there are %s", name, tostring(w), lib.quoted(words))
+  raise("E_VALUE", "distributed: %s = %s; there are %s", name, w, lib.quoted(words))
 end
 
 --- num_nodes and num_processes_per_node: either follows from the other; without both, all processes are on one

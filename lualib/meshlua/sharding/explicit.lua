@@ -67,7 +67,7 @@ local function lay_out(who, x, sharding)
   local mesh = x.sharding.mesh
   if mesh and sharding.mesh and mesh ~= sharding.mesh then
     raise("E_MESH", "%s: the tensor is on %s, the sharding on %s; device_put moves between meshes", who,
-      tostring(mesh), tostring(sharding.mesh))
+      mesh, sharding.mesh)
   end
   if sharding.mesh then sharding:check(x.shape, who) end
   return core.op.constrain(x, {layout = as_asked(sharding)})
@@ -106,7 +106,7 @@ local function lay_out_tree(who, x, s, mesh, above)
   for _, key in ipairs(core.tree_keys(x)) do
     local below = s
     if type(s) == "table" then below = s[key] end
-    copy[key] = lay_out_tree(who .. "." .. tostring(key), x[key], below, mesh, above)
+    copy[key] = lay_out_tree(who .. "." .. lib.text(key), x[key], below, mesh, above)
   end
   above[x] = nil
   return setmetatable(copy, getmetatable(x))
@@ -157,7 +157,7 @@ local function axes_of(who, axes, mesh, default)
   for _, axis in ipairs(lib.check_list(who, "axes", axes)) do
     if not mesh.shape[axis] then
       local near = lib.nearest(tostring(axis), mesh.axis_names)
-      raise("E_SPEC", "%s: axis '%s' is not an axis of %s%s", who, tostring(axis), tostring(mesh),
+      raise("E_SPEC", "%s: axis '%s' is not an axis of %s%s", who, axis, mesh,
         near and "; did you mean '" .. near .. "'?" or "")
     end
   end
@@ -275,7 +275,7 @@ function M.constraint(x, sharding)
         ~= core.NamedSharding(mesh, sharding.spec:update {partitions = asked}) then
       raise("E_SPEC", "constrain: all axes of the mesh are explicit, so that this is an assertion: the "
         .. "tensor is %s, not %s; use ml.reshard to change how it lies", core.typeof(x),
-        tostring(sharding.spec))
+        sharding.spec)
     end
     return nil
   end
@@ -294,7 +294,7 @@ function M.constraint(x, sharding)
     for _, axis in ipairs(list_of(parts[d])) do
       if is_explicit[axis] then
         raise("E_SPEC", "constrain: axis '%s' of %s is explicit: the type says it, and ml.reshard changes "
-          .. "it; a constraint names auto axes only", axis, tostring(sharding.spec))
+          .. "it; a constraint names auto axes only", axis, sharding.spec)
       end
       axes[#axes + 1] = axis
     end

@@ -56,7 +56,7 @@ local function axis_types_of(who, types, names)
     local at = lib.position(names, name)
     if not at then
       local near = lib.nearest(tostring(name), names)
-      raise("E_MESH", "%s: axis_types names '%s', which is no axis%s", who, tostring(name),
+      raise("E_MESH", "%s: axis_types names '%s', which is no axis%s", who, name,
         near and "; did you mean '" .. near .. "'?" or "")
     end
     list[at] = value
@@ -92,7 +92,7 @@ local function check_sizes(who, sizes, names)
   for i, n in ipairs(sizes) do
     if math.type(n) ~= "integer" or n < 1 then
       raise("E_MESH", "%s: the size of axis '%s' is %s; sizes are whole numbers from 1 on", who,
-        tostring(names[i]), tostring(n))
+        names[i], n)
     end
   end
 end
@@ -185,7 +185,7 @@ end
 --- The names at a level of a tree, for messages.
 local function names_text(node)
   local names = {}
-  for i, key in ipairs(core.tree_keys(node)) do names[i] = tostring(key) end
+  for i, key in ipairs(core.tree_keys(node)) do names[i] = lib.text(key) end
   if #names == 0 then return "nothing" end
   return table.concat(names, ", ", 1, math.min(#names, 8)) .. (#names > 8 and ", ..." or "")
 end
@@ -194,7 +194,7 @@ end
 local function check_prefix(node, shardings, place)
   for _, key in ipairs(core.tree_keys(shardings)) do
     if node[key] == nil and shardings[key] then
-      raise("E_SPEC", "%s: the shardings have '%s', but the tree has %s", place, tostring(key),
+      raise("E_SPEC", "%s: the shardings have '%s', but the tree has %s", place, key,
         names_text(node))
     end
   end

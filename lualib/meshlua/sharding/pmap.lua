@@ -35,7 +35,7 @@ local function axis_at(who, what, axes, i)
   if not axis then return nil end
   if math.type(axis) ~= "integer" or axis < 1 then
     raise("E_VALUE", "%s: %s of value %d is %s; axes count from 1, false maps none", who, what, i,
-      tostring(axis))
+      axis)
   end
   return axis
 end

@@ -162,7 +162,7 @@ function M.spec_of(names, what, rank, own)
   end
   for key in pairs(names) do
     if math.type(key) ~= "integer" or key < 1 or key > rank then
-      raise("E_SPEC", "%s: logical axes for dim %s of a tensor of rank %d", what, tostring(key), rank)
+      raise("E_SPEC", "%s: logical axes for dim %s of a tensor of rank %d", what, key, rank)
     end
   end
   return core.P(table.unpack(entries, 1, rank))
@@ -171,7 +171,7 @@ end
 --- "embed, -" for messages.
 function M.names_text(names, rank)
   local words = {}
-  for d = 1, rank do words[d] = names[d] and tostring(names[d]) or "-" end
+  for d = 1, rank do words[d] = names[d] and lib.text(names[d]) or "-" end
   return table.concat(words, ", ")
 end
 

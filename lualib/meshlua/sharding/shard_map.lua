@@ -39,7 +39,7 @@ local function mesh_of(given)
   end
   if context and mesh ~= context then
     raise("E_MESH", "shard_map: its mesh is %s, but the one in context is %s; leave the option out, or call "
-      .. "it outside", tostring(mesh), tostring(context))
+      .. "it outside", mesh, context)
   end
   if #mesh.axis_names == 0 then raise("E_MESH", "shard_map: the mesh has no axes") end
   return mesh, set_of(manual or {})
@@ -50,7 +50,7 @@ local function check_traced(mesh)
   local around = core.mesh_traced()
   if around and mesh ~= around then
     raise("E_MESH", "shard_map: its mesh is %s, but what is traced around it is on %s; one call has one "
-      .. "mesh: call this one outside, with device_put between", tostring(mesh), tostring(around))
+      .. "mesh: call this one outside, with device_put between", mesh, around)
   end
 end
 
@@ -61,7 +61,7 @@ local function axes_of(names, mesh, manual)
     for _, name in ipairs(mesh.axis_names) do
       if not manual[name] then axes[#axes + 1] = name end
     end
-    if #axes == 0 then raise("E_SPEC", "shard_map: every axis of %s is manual already", tostring(mesh)) end
+    if #axes == 0 then raise("E_SPEC", "shard_map: every axis of %s is manual already", mesh) end
     return axes
   end
   local seen = {}
@@ -69,8 +69,8 @@ local function axes_of(names, mesh, manual)
   for i, name in ipairs(lib.check_list("shard_map", "axis_names", names)) do
     if type(name) ~= "string" or not mesh.shape[name] then
       local near = lib.nearest(tostring(name), mesh.axis_names)
-      raise("E_SPEC", "shard_map: axis_names[%d] is '%s', which is not an axis of %s%s", i, tostring(name),
-        tostring(mesh), near and "; did you mean '" .. near .. "'?" or "")
+      raise("E_SPEC", "shard_map: axis_names[%d] is '%s', which is not an axis of %s%s", i, name,
+        mesh, near and "; did you mean '" .. near .. "'?" or "")
     end
     if seen[name] then raise("E_SPEC", "shard_map: axis_names has '%s' twice", name) end
     if manual[name] then
@@ -87,20 +87,20 @@ local function check_spec(spec, place, axes)
   local known, seen = set_of(axes), {}
   if #spec.unreduced > 0 or #spec.reduced > 0 then
     raise("E_SPEC", "shard_map: %s: %s; a value inside says itself what it varies over, so specs have no "
-      .. "unreduced and reduced axes", place, tostring(spec))
+      .. "unreduced and reduced axes", place, spec)
   end
   for d = 1, #spec do
     for _, name in ipairs(entry(spec, d)) do
       if name == core.P.unconstrained then
         raise("E_SPEC", "shard_map: %s: %s leaves dim %d unconstrained; inside, a block has one shape: nil "
-          .. "keeps the dim whole", place, tostring(spec), d)
+          .. "keeps the dim whole", place, spec, d)
       end
       if not known[name] then
         raise("E_SPEC", "shard_map: %s: %s names '%s', which is none of the manual axes (%s); the others are "
-          .. "left to propagation", place, tostring(spec), tostring(name), lib.quoted(axes))
+          .. "left to propagation", place, spec, name, lib.quoted(axes))
       end
       if seen[name] then
-        raise("E_SPEC", "shard_map: %s: %s has duplicate entries for axis '%s'", place, tostring(spec), name)
+        raise("E_SPEC", "shard_map: %s: %s has duplicate entries for axis '%s'", place, spec, name)
       end
       seen[name] = true
     end
@@ -119,7 +119,7 @@ local function check_specs(what, specs, axes)
     if above[node] then raise("E_SPEC", "shard_map: %s contains itself", path) end
     lib.enter("shard_map", node, above)
     for _, key in ipairs(core.tree_keys(node)) do
-      go(node[key], ("%s[%s]"):format(path, type(key) == "string" and '"' .. key .. '"' or tostring(key)))
+      go(node[key], ("%s[%s]"):format(path, type(key) == "string" and '"' .. key .. '"' or lib.text(key)))
     end
     lib.leave(node, above)
   end
@@ -138,7 +138,7 @@ local function check_number(what, specs, n, values)
   for key in pairs(specs) do
     if math.type(key) ~= "integer" or key < 1 then
       raise("E_SPEC", "shard_map: %s has the key %s; it is a P, or a list with one entry per %s", what,
-        tostring(key), values)
+        key, values)
     end
     most = math.max(most, key)
   end
@@ -164,7 +164,7 @@ local function map_leaves(node, specs, path, visit)
     for _, key in ipairs(core.tree_keys(x)) do
       local below = spec
       if type(spec) == "table" then below = spec[key] end
-      copy[key] = go(x[key], below or nil, at .. "." .. tostring(key))
+      copy[key] = go(x[key], below or nil, at .. "." .. lib.text(key))
       any = any or copy[key] ~= x[key]
     end
     above[x] = nil
@@ -218,7 +218,7 @@ local function check_args(args, names, specs, mesh)
       local its = lib.is_tensor(x) and x.sharding.mesh
       if its and its ~= mesh then
         raise("E_MESH", "shard_map: %s is on %s, but the mesh is %s; move it with device_put", at,
-          tostring(its), tostring(mesh))
+          its, mesh)
       end
       local what, kind = misfit(x, spec, mesh)
       if what then -- a spec of another rank is the graver mistake
@@ -238,7 +238,7 @@ local function typed_spec(x, mesh, of, at)
   if spec and #spec.unreduced + #spec.reduced > 0 then -- one on no mesh has none
     raise("E_SPEC", "shard_map: %s is %s, and a block is neither part of a sum still to be made nor reduced; "
       .. "ml.reshard it first, to %s", at, core.typeof(x),
-      tostring(spec:update {unreduced = {}, reduced = {}}))
+      spec:update {unreduced = {}, reduced = {}})
   end
   for d = 1, x.ndim do
     local kept = {}
@@ -292,7 +292,7 @@ local function check_types(args, names, specs, mesh, axes, is_explicit)
         if table.concat(want, ",") ~= table.concat(entry(have, d), ",") then
           raise("E_SPEC", "shard_map: %s is %s, but its in_spec is %s; along Explicit axes nothing is moved "
             .. "unasked: ml.reshard it first, change the in_spec, or leave in_specs out", at,
-            core.typeof(x), tostring(spec))
+            core.typeof(x), spec)
         end
       end
       return x
@@ -317,7 +317,7 @@ local function enter_args(args, specs, mesh, axes, held)
       end
       if spec_of[x] and spec_of[x] ~= spec then
         raise("E_SPEC", "shard_map: one Param stands in the arguments twice, with %s and with %s",
-          tostring(spec_of[x]), tostring(spec))
+          spec_of[x], spec)
       end
       if not spec_of[x] then
         local k = #held.boxes + 1

@@ -125,11 +125,11 @@ function of_mesh.local_mesh(mesh)
     product = product * sizes[i]
   end
   if n == 0 then
-    raise("E_MESH", "local_mesh: no device of process %d is in %s", core.process_index(), tostring(mesh))
+    raise("E_MESH", "local_mesh: no device of process %d is in %s", core.process_index(), mesh)
   end
   if product ~= n then
     raise("E_MESH", "local_mesh: the %d devices of process %d do not stand in a box of %s", n,
-      core.process_index(), tostring(mesh))
+      core.process_index(), mesh)
   end
   return core.mesh_new(mesh.axis_names, sizes, own, mesh.axis_types)
 end

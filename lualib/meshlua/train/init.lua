@@ -141,7 +141,7 @@ end
 
 local function describe(run, values)
   local words = lib.names(run.config)
-  for i, key in ipairs(words) do words[i] = key .. "=" .. tostring(run.config[key]) end
+  for i, key in ipairs(words) do words[i] = key .. "=" .. lib.text(run.config[key]) end
   local kind = core.device_kind()
   print(("%s: %d parameters; mesh %s, rules %s; seed %d%s"):format(run.recipe.name,
     count_parameters(run.model), values.mesh, values.mesh ~= "none" and values.rules or "none", values.seed,

@@ -24,7 +24,7 @@ local function read(who, options)
   local seen = {}
   for _, n in ipairs(lib.check_list(who, "argnums", numbers)) do
     if math.type(n) ~= "integer" or n < 1 then
-      raise("E_VALUE", "%s: argument %s; positions count from 1", who, tostring(n))
+      raise("E_VALUE", "%s: argument %s; positions count from 1", who, n)
     end
     if seen[n] then raise("E_VALUE", "%s: argument %d is listed twice", who, n) end
     seen[n] = true

@@ -30,7 +30,7 @@ local function argument_mask(what, list, names, most)
       position = lib.position(names, which)
       if not position then
         local near = lib.nearest(tostring(which), names)
-        raise("E_KEY", "jit: %s: the function has no parameter '%s'%s", what, tostring(which),
+        raise("E_KEY", "jit: %s: the function has no parameter '%s'%s", what, which,
           near and "; did you mean '" .. near .. "'?" or "")
       end
     end
@@ -71,7 +71,7 @@ end
 --- Raises where an argument's sharding leaves a dim open: there is nobody to settle it.
 local function check_constrained(s, place)
   if type(s) == "table" then
-    for key, below in next, s do check_constrained(below, place .. "." .. tostring(key)) end
+    for key, below in next, s do check_constrained(below, place .. "." .. lib.text(key)) end
     return
   end
   local spec = core.is_sharding(s) and s.spec or core.is_spec(s) and s

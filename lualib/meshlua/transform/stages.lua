@@ -59,7 +59,7 @@ local function text_of(who, facts, stage)
   local text = facts.texts[stage]
   if not text then
     local near = lib.nearest(tostring(stage), STAGES)
-    raise("E_KEY", "%s: there is no stage '%s'%s; there are %s", who, tostring(stage),
+    raise("E_KEY", "%s: there is no stage '%s'%s; there are %s", who, stage,
       near and " (did you mean '" .. near .. "'?)" or "", table.concat(STAGES, ", "))
   end
   return text

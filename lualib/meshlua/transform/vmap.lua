@@ -17,7 +17,7 @@ local function check_axes(what, axes, depth)
   if axes == nil or axes == false or is_axis(axes) then return axes end
   if type(axes) ~= "table" or (depth or 0) > 100 then
     raise("E_VALUE", "vmap: %s holds %s; an axis is a 1-based position (or from the end, below 0), and false "
-      .. "where nothing is mapped", what, type(axes) == "number" and tostring(axes) or lib.kind(axes))
+      .. "where nothing is mapped", what, type(axes) == "number" and axes or lib.kind(axes))
   end
   local copy = {}
   for key, value in next, axes do copy[key] = check_axes(what, value, (depth or 0) + 1) end
@@ -50,7 +50,7 @@ local function go(what, node, axes, path, visit, above)
   lib.enter("vmap", node, above)
   local copy, changed = {}, false
   for key in next, type(axes) == "table" and axes or {} do
-    if node[key] == nil then raise("E_VALUE", "vmap: %s has '%s', %s has not", what, tostring(key), path) end
+    if node[key] == nil then raise("E_VALUE", "vmap: %s has '%s', %s has not", what, key, path) end
   end
   for _, key in ipairs(core.tree_keys(node)) do
     local axis = axes
@@ -95,7 +95,7 @@ local function mapped_leaves(fn, args, in_axes)
     if type(in_axes) == "table" then axes = in_axes[i] end
     if axes and type(args[i]) == "number" then
       raise("E_VALUE", "vmap: %s is a number and has no axis %s; in_axes must have false there", name,
-        tostring(axes))
+        axes)
     end
     go("in_axes", args[i], axes, name, function(leaf, axis, path)
       if axis then list[#list + 1] = {leaf = leaf, axis = position("in_axes", path, axis, leaf.ndim),
