@@ -10,7 +10,7 @@ static const AttrField take_fields[] = {ATTR_FIELD(TakeAttr, ATTR_DIM, axis),
 
 static Err check_ids(const OpArgs *a, int operand) {
     if (a->in[operand]->dtype != DT_I32)
-        return op_error(a, E_DTYPE, "the ids must be int32, not %s",
+        return op_error(a, E_DTYPE, "the ids must be int32, not %s; ids:astype \"int32\"",
                         dtype_name(a->in[operand]->dtype));
     return E_OK;
 }

@@ -163,15 +163,18 @@ function lib.quoted(names)
   return table.concat(list, ", ")
 end
 
---- Is x a function, or called like one? A tensor's __call only says that it is not.
+--- Is x a function, or called like one? What a tensor and its shape have as __call only says that they are not.
 function lib.is_callable(x)
   local meta = (type(x) == "table" or type(x) == "userdata") and debug.getmetatable(x)
-  return type(x) == "function" or meta and meta.__call ~= nil and not lib.is_tensor(x) or false
+  local is_called = meta and meta.__call ~= nil and meta ~= core.shape_meta and not lib.is_tensor(x)
+  return type(x) == "function" or is_called or false
 end
 
 --- Raises unless x can be called; returns it.
 function lib.check_function(who, x)
-  if not lib.is_callable(x) then lib.raise("E_VALUE", "%s: expected a function, got %s", who, lib.kind(x)) end
+  if not lib.is_callable(x) then
+    lib.raise("E_VALUE", "%s: expected a function, got %s%s", who, lib.kind(x), exports().call_text(who))
+  end
   return x
 end
 
@@ -195,7 +198,8 @@ end
 --- it.
 function lib.check_list(who, what, t)
   if type(t) ~= "table" then
-    lib.raise("E_VALUE", "%s: %s must be a list, not %s", who, what, lib.kind(t))
+    lib.raise("E_VALUE", "%s: %s must be a list, not %s%s", who, what, lib.kind(t),
+      lib.is_tensor(t) and ": {x, y}" or "")
   end
   local meta, n = debug.getmetatable(t), 0
   if meta and meta ~= core.shape_meta and (rawget(meta, "__index") or rawget(meta, "__len")) then

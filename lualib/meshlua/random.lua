@@ -22,7 +22,8 @@ end
 local function check_key(who, key)
   if not lib.is_tensor(key) or key.dtype ~= "uint32" or key.ndim ~= 1
       or key.shape[1] ~= 2 then
-    raise("E_VALUE", "%s: expected a key (uint32[2]), from random.key or random.split", who)
+    raise("E_VALUE", "%s: expected a key (uint32[2]), from random.key or random.keys, got %s", who,
+      lib.is_tensor(key) and core.typeof(key) or lib.kind(key))
   end
 end
 
@@ -315,7 +316,8 @@ function M.randint(key, shape, low, high, dtype)
   end
   if math.type(low) ~= "integer" or math.type(high) ~= "integer" or high <= low
       or low < range.low or high - 1 > range.high then
-    raise("E_VALUE", "%s: needs whole numbers low < high within %s", who, dtype)
+    raise("E_VALUE", "%s: needs whole numbers low < high within %s: randint(key, shape, low, high)", who,
+      dtype)
   end
   local span, k = high - low, M.keys(key, 2)
   local width, rem = 32, op.rem

@@ -40,7 +40,7 @@ end
 ---@return Schedule
 function M.constant(value)
   if type(value) ~= "number" then
-    raise("E_VALUE", "schedule.constant: expected a number, got a %s", type(value))
+    raise("E_VALUE", "schedule.constant: expected a number, got %s", lib.kind(value))
   end
   return function() return value end
 end

@@ -302,6 +302,62 @@ describe("what is written elsewhere", function()
       function() return layer.kernel < 1 end,
     ["jit: expected a function, got a Tensor"] = function() return ml.jit(x) end,
     ["vmap: expected a function, got a Tensor"] = function() return ml.vmap(x) end,
+    ["[E_VALUE] x.shape is a field: a list of dims"] = function() return x:shape() end,
+    ["'1:2': x:slice({first, last}) is a part of it"] = function() return x["1:2"] end,
+    ["[E_VALUE] add: expected a tensor or a number, got table; ml.tensor(x) makes one"] =
+      function() return x + {1, 2, 3, 4} end,
+    ["[E_VALUE] Linear: expected a tensor, got nil"] = function() return layer() end,
+    ["[E_VALUE] sum: expected a tensor, got a table; ml.tensor(list) makes one"] =
+      function() return ml.sum {1, 2} end,
+    ["[E_KEY] sum: unknown option 'dim'; it is called 'axes' here"] = function() x:sum {dim = 1} end,
+    ["[E_KEY] softmax: unknown option 'dim'; it is called 'axis' here"] = function() x:softmax {dim = 1} end,
+    ["[E_KEY] jit: unknown option 'static_argnums'; it is called 'static' here"] =
+      function() ml.jit(print, {static_argnums = 1}) end,
+    ["[E_KEY] adam: unknown option 'learning_rate'; it is called 'lr' here"] =
+      function() optim.adam(layer, {learning_rate = 1}) end,
+    ["[E_KEY] sgd: unknown option 'zzzzzz'; there are clip, lr, momentum, nesterov"] =
+      function() optim.sgd(layer, {zzzzzz = 1}) end,
+    ["[E_VALUE] Linear: options must be a table, not a Rngs; options have names: {name = value}"] =
+      function() nn.Linear(2, 2, rngs) end,
+    ["[E_VALUE] grad: options must be a table, not a Tensor; it gives a function: grad(fn)(x)"] =
+      function() ml.grad(print, x) end,
+    ["[E_VALUE] scan: expected a function, got a Tensor; it is called as scan(f, init, xs, {options})"] =
+      function() ml.scan(x, print) end,
+    ["[E_VALUE] concat: the tensors must be a list, not a Tensor: {x, y}"] = function() ml.concat(x, x) end,
+    ["[E_VALUE] tensor: expected numbers, got Tensor; ml.stack(list) makes one tensor"] =
+      function() ml.tensor {x, x} end,
+    ["got 3: tensor(values: number|boolean|table, dtype: dtype?) -> Tensor; values are a list: {1, 2}"] =
+      function() ml.tensor(1, 2, 3) end,
+    ["from random.key or random.keys, got nil"] = function()
+      local _, b = ml.random.split(ml.random.key(0))
+      ml.random.normal(b, {2})
+    end,
+    ["low < high within int32: randint(key, shape, low, high)"] = function()
+      ml.random.randint(ml.random.key(0), 0, 10)
+    end,
+    ["[E_MESH] make_mesh: expected a list of sizes and a list of names: {4, 2}, {\"data\", \"model\"}"] =
+      function() ml.make_mesh {data = 1} end,
+    ["[E_SPEC] NamedSharding: expected a P, got string: P(\"axis\")"] =
+      function() ml.NamedSharding(mesh, "data") end,
+    ["[E_DTYPE] fori_loop: the carry at value is float32[] when it goes in"] = function()
+      ml.fori_loop(0, 3, function(_, c) return c:astype "int32" end, ml.tensor(1.0))
+    end,
+    ["[E_SHAPE] at: position 0 of dim 1, which has 4; positions count from 1"] = function() x:at(0) end,
+    ["[E_VALUE] zeros_like: expected a tensor, got nil"] = function() ml.zeros_like() end,
+    ["take: the ids must be int32, not float32; ids:astype \"int32\""] =
+      function() x:take(ml.tensor {1.0}) end,
+    ["item: the tensor has 16 elements, not one; x:totable() has all"] = function() x:item() end,
+    ["ml has no 'logical_and': x & y"] = function() return ml.logical_and(x, x) end,
+    ["'forward': model(x); a class has function Name:__call(x)"] = function() layer:forward(x) end,
+    ["'parameters': ml.tree.leaves(model)"] = function() layer:parameters() end,
+    ["[E_KEY] Mlp cannot be called: write function Mlp:__call(...), which is the name of forward here"] =
+      function()
+        local Mlp = nn.module "Mlp"
+        function Mlp:forward(y) return self and y end
+        Mlp()(x)
+      end,
+    ["[E_VALUE] update: the gradients are nil, not a tree like the model: opt:update(model, grads)"] =
+      function() samples.Optimizer:update(layer) end,
     ["'view': x:reshape(2, -1)"] = function() x:view(16) end,
     ["'permute': x:transpose(3, 1, 2)"] = function() x:permute(2, 1) end,
     ["'cuda': meshlua --devices=cuda"] = function() x:cuda() end,
@@ -345,6 +401,8 @@ describe("what is written elsewhere", function()
       ["return x.T + 1"] = "(field 'T'); x:T(...) calls the method",
       ["return x.at[1]"] = "(field 'at'); x:at(...) calls the method",
       ["string.format('%d', x)"] = "got Tensor (x:item() is the number of one element))",
+      ["x:dtype()"] = "(method 'dtype'); x.dtype is a field",
+      ["ml.nn.Linear(2, 2, {rngs = ml.nn.Rngs(0)}).weight:T()"] = "a Linear has the Params kernel and bias",
       ["x:size()"] = "x.size is the number of elements, x.shape the dims",
       ["torch.no_grad()"] = "has the functions of that library: ml.NAME",
     } do

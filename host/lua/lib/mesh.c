@@ -261,7 +261,8 @@ static int sharding_new(lua_State *L) {
     Host *h = state_of(L);
     LuaSharding s = {value_mesh(L, 1), NULL, 0};
     if (!luaL_testudata(L, 2, VALUE_SPEC))
-        state_error(L, E_SPEC, "NamedSharding: expected a P, got %s", arg_type_name(L, 2));
+        state_error(L, E_SPEC, "NamedSharding: expected a P, got %s%s", arg_type_name(L, 2),
+                    lua_isstring(L, 2) ? ": P(\"axis\")" : "");
     s.spec = value_spec(L, 2);
     value_check_spec(L, h, "NamedSharding", s.mesh, s.spec);
     bool traced = h->trace && h->trace->graph->mesh == s.mesh;

@@ -327,8 +327,10 @@ static LuaTensor *operand(lua_State *L, Host *h, const OpDef *def, int index) {
     LuaTensor *u = value_handle(L, h, index);
     if (u && u->t && !tensor_is_deleted(u->t)) return u;
     if (!u && !value_box(L, h, index))
-        state_error(L, E_VALUE, "%s: expected a tensor or a number, got %s", def->name,
-                    arg_type_name(L, index));
+        state_error(L, E_VALUE, "%s: expected a tensor or a number, got %s%s", def->name,
+                    arg_type_name(L, index),
+                    lua_istable(L, index) || lua_isboolean(L, index) ? "; ml.tensor(x) makes one"
+                                                                     : "");
     return value_tensor(L, h, index);
 }
 

@@ -118,7 +118,10 @@ static void scan(lua_State *L, Shape *s, int depth) {
                         (long long)s->dims.at[depth]);
         bool boolean = lua_isboolean(L, -1);
         if (!boolean && lua_type(L, -1) != LUA_TNUMBER)
-            state_error(L, E_VALUE, "expected numbers, got %s", arg_type_name(L, -1));
+            state_error(L, E_VALUE, "tensor: expected numbers, got %s%s", arg_type_name(L, -1),
+                        value_handle(L, state_of(L), -1)
+                            ? "; ml.stack(list) makes one tensor of several"
+                            : "");
         if (s->any && boolean != s->is_bool)
             state_error(L, E_DTYPE, "booleans and numbers are mixed");
         s->is_bool = boolean;
@@ -216,7 +219,7 @@ static int tensor_item(lua_State *L) {
     Tensor *t = value_whole(L, h, 1, "item");
     char element[8];
     if (type_count(t->type) != 1)
-        state_error(L, E_SHAPE, "item: the tensor has %lld elements, not one",
+        state_error(L, E_SHAPE, "item: the tensor has %lld elements, not one; x:totable() has all",
                     (long long)type_count(t->type));
     state_check(L, h, tensor_read(t, element));
     push_element(L, t->type->dtype, element);
@@ -388,6 +391,11 @@ static int shape_index(lua_State *L) {
     return 1;
 }
 
+/* x:shape() */
+static int shape_called(lua_State *L) {
+    state_error(L, E_VALUE, "x.shape is a field: a list of dims, x.shape[1] the first");
+}
+
 /* Fields: shape, ndim, size, dtype, sharding. The rest are methods. */
 static int tensor_index(lua_State *L) {
     const char *k = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : NULL;
@@ -509,9 +517,11 @@ void lib_open_tensor(lua_State *L) {
         {"promote", promote},          {NULL, NULL}};
     value_new_type(L, VALUE_TENSOR, meta, methods, tensor_index);
     usage_add_refusals(L, VALUE_TENSOR);
-    lua_createtable(L, 0, 1);
+    lua_createtable(L, 0, 2);
     lua_pushcfunction(L, shape_index);
     lua_setfield(L, -2, "__index");
+    lua_pushcfunction(L, shape_called);
+    lua_setfield(L, -2, "__call");
     lua_pushvalue(L, -1);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &shape_meta);
     lua_setfield(L, -2, "shape_meta"); /* core's: a shape is a plain list all the same */

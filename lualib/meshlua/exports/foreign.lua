@@ -40,6 +40,7 @@ local functions = {
   uint8 = "\"uint8\"", bool = "\"bool\"", from_table = "ml.tensor(values)", gather = "x:take(ids, axis)",
   gelu = "ml.nn.gelu(x)", relu = "ml.nn.relu(x)", silu = "ml.nn.silu(x)", lax = "its functions stand in ml",
   numpy = "its functions stand in ml", linalg = "ml.matmul, ml.einsum", log_sigmoid = "ml.nn.log_sigmoid(x)",
+  logical_and = "x & y", logical_or = "x | y", logical_not = "~x", logical_xor = "x ~ y",
   manual_seed = "ml.random.key(seed)",
   no_grad = "nothing is kept for gradients unless ml.grad asks; leave it out",
   ones_init = "ml.nn.initializers.ones", permute = "ml.transpose(x, 3, 1, 2)", pjit = "ml.jit(fn, options)",
@@ -89,6 +90,8 @@ local model = {
   state_dict = "ml.state(model)", load_state_dict = "ml.update(model, state)",
   named_parameters = "ml.tree.visit(model, function(path, param) ... end)",
   requires_grad_ = "ml.grad(fn) says of which arguments", cuda = "ml.init(fn, {mesh = mesh}) places Params",
+  forward = "model(x); a class has function Name:__call(x)", parameters = "ml.tree.leaves(model)",
+  to = "ml.init(fn, {mesh = mesh}) places Params; ml.device_put(model, sharding) moves them",
 }
 
 -- ---- errors of Lua itself, as the program prints them -------------------------------------------------------
@@ -111,8 +114,12 @@ local function of_error(message)
     local row = require("meshlua.exports").row(name)
     return row and row.family == "tensor" and ("x:%s(...) calls the method"):format(name) or nil
   end
-  if what == "number" and how == "method" and name == "size" then
-    return "x.size is the number of elements, x.shape the dims"
+  if how == "method" and (name == "size" or name == "shape" or name == "dtype" or name == "ndim") then
+    return name == "size" and "x.size is the number of elements, x.shape the dims"
+      or ("x.%s is a field"):format(name)
+  end
+  if what == "nil" and how == "field" and name == "weight" then
+    return "a Linear has the Params kernel and bias"
   end
   if what == "nil" and how == "global" and libraries[name] then
     return (name == "nn" or name == "optim") and ("local %s = require(\"meshlua\").%s"):format(name, name)

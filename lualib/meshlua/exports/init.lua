@@ -1,6 +1,8 @@
 -- exports/init.lua: the one table of public names. A row says how something is called, of which types its arguments and
 -- options are, and what it does: arguments are checked by it, the nearest name is found in it. The rows stand in
--- exports/, as text, and are read when they are first asked for: starting reads none.
+-- exports/, as text, and are read when they are first asked for: starting reads none. Where the library verifies
+-- itself (the checked build, MESHLUA_CHECK=1) starting reads them: a public name without a row is an error (held.lua).
+-- The annotations of `meshlua --types` are made from them (types.lua).
 --
 --   name(parameter: type, optional: type?, ...: type, {option: type}) -> type, ...
 --     What it does.
@@ -264,13 +266,27 @@ end
 --- How messages call it: "Linear:__call" is Linear.
 local function shown(who) return (who:gsub(":__call$", "")) end
 
+--- Options of other libraries, where one of these is here what they say.
+local foreign_options = {dim = {"axes", "axis"}, keepdim = {"keepdims"}, bias = {"use_bias"}, key = {"rngs"},
+  static_argnums = {"static"}, static_argnames = {"static"}, donate_argnums = {"donate"},
+  donate_argnames = {"donate"}, learning_rate = {"lr"}, betas = {"b1"}, num_heads = {"heads"}}
+
+--- What to write instead of an option: the word for it, the nearest one, or what there is.
+local function instead_of_option(key, names)
+  for _, name in ipairs(foreign_options[key] or {}) do
+    if lib.position(names, name) then return "; it is called '" .. name .. "' here" end
+  end
+  if #names == 0 then return "; it has none" end
+  local near = did_you_mean(key, names)
+  return near ~= "" and near or "; there are " .. table.concat(names, ", ")
+end
+
 local function unknown_option(who, row, key)
   local names = lib.names(row.options or {})
   for _, p in ipairs(row.names and row.params or {}) do
     if p.optional then names[#names + 1] = p.name end
   end
-  raise("E_KEY", "%s: unknown option '%s'%s", shown(who), key, #names == 0 and "; it has none"
-    or did_you_mean(key, names))
+  raise("E_KEY", "%s: unknown option '%s'%s", shown(who), key, instead_of_option(key, names))
 end
 
 local function check_type(who, key, value, wanted)
@@ -301,8 +317,12 @@ end
 ---@return table options
 function M.options(who, options)
   local row = M.row(who)
-  if type(options) ~= "table" then
-    raise("E_VALUE", "%s: options must be a table, not %s", shown(who), lib.kind(options))
+  local class = type(options) == "table" and getmetatable(options)
+  if type(options) ~= "table" or type(class) == "table" and class.__name then
+    local called = row.results == "function" and row.place.fn and lib.is_tensor(options)
+      and ("; it gives a function: %s(fn)(x)"):format(who) or "; options have names: {name = value}"
+    raise("E_VALUE", "%s: options must be a table, not %s%s", shown(who), class and "a " .. class.__name
+      or lib.kind(options), called)
   end
   for key, value in next, options do
     local wanted = row.options[key]
@@ -367,12 +387,24 @@ function M.surplus(fn, most, who, ...)
   if row and n == most + 1 and type(last) == "table" and type(next(last)) == "string" then
     unknown_option(who, row, (next(last)))
   end
-  local list = row and row.place.shape and type(last) == "number" and "; a shape is a list: {2, 3}" or ""
+  local list = row and type(last) == "number" and (row.place.shape and "; a shape is a list: {2, 3}"
+    or row.place.values and "; values are a list: {1, 2}") or ""
   local text = row and ": " .. row.text:gsub("{.*}", "{options}") or ""
   if row and row.name:find ":" then -- of a value, which is not counted
     most, n, text = most - 1, n - 1, text:gsub("%([^,)]*,? ?", "(", 1)
   end
   raise("E_VALUE", "%s: takes %d argument%s, got %d%s%s", who, most, most == 1 and "" or "s", n, text, list)
+end
+
+--- "; scan(f, init, xs, {options})": how a function is called, for messages; "" without a row.
+---@param who string
+---@return string
+function M.call_text(who)
+  local row, list = M.row(who), {}
+  for i, p in ipairs(row and row.params or {}) do list[i] = p.name end
+  if row and row.variadic then list[#list + 1] = "..." end
+  if row and row.options then list[#list + 1] = "{options}" end
+  return row and ("; it is called as %s(%s)"):format(who, table.concat(list, ", ")) or ""
 end
 
 --- How many arguments a row takes.
@@ -406,6 +438,9 @@ local function way_out(of, key)
   local hint = require("meshlua.exports.foreign")[of]
   hint = hint and hint[key]
   if hint then return ": " .. hint end
+  if of == "Tensor" and not tostring(key):find "^[%a_]" then
+    return ": x:slice({first, last}) is a part of it"
+  end
   local names = names_in(of)
   for _, name in ipairs(names) do
     if name:lower() == tostring(key):lower() then return "; did you mean '" .. name .. "'?" end

@@ -93,7 +93,7 @@ end
 --- seed: default 0
 ---@return table model
 function M.init(fn, options)
-  if type(fn) ~= "function" then raise("E_VALUE", "init: expected a function, got a %s", type(fn)) end
+  if type(fn) ~= "function" then raise("E_VALUE", "init: expected a function, got %s", lib.kind(fn)) end
   options = lib.options("init", options)
   local seed = options.seed or 0
   if math.type(seed) ~= "integer" then
@@ -140,7 +140,7 @@ local function is_type(x) return getmetatable(x) == TensorType end
 ---@param fn function
 ---@return any
 function M.abstract(fn, ...)
-  if type(fn) ~= "function" then raise("E_VALUE", "abstract: expected a function, got a %s", type(fn)) end
+  if type(fn) ~= "function" then raise("E_VALUE", "abstract: expected a function, got %s", lib.kind(fn)) end
   local args, results = table.pack(...), nil
   local function body()
     for i = 1, args.n do

@@ -33,7 +33,7 @@ end
 ---@return Tensor [..., features]
 function M.Embed:__call(ids)
   if not lib.is_tensor(ids) then
-    raise("E_VALUE", "Embed: expected ids as a tensor, got a %s", type(ids))
+    raise("E_VALUE", "Embed: expected ids as a tensor, got %s", lib.kind(ids))
   end
   if ids.dtype:match "float" or ids.dtype == "bool" then
     raise("E_DTYPE", "Embed: ids are whole numbers, not %s", core.typeof(ids))

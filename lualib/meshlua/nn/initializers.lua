@@ -19,7 +19,7 @@ local function default(dtype) return dtype or "float32" end
 local function scalar(x, dtype) return op.full {dtype = dtype, dims = {}, value = x + 0.0} end
 
 local function number(who, x)
-  if type(x) ~= "number" then raise("E_VALUE", "%s: expected a number, got a %s", who, type(x)) end
+  if type(x) ~= "number" then raise("E_VALUE", "%s: expected a number, got %s", who, lib.kind(x)) end
   return x
 end
 

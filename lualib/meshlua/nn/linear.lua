@@ -56,7 +56,7 @@ M.bias_param = bias_param
 --- x times the kernel over x's last dims and the kernel's first, plus the bias; in `dtype` if given.
 local function apply(x, kernel, bias, n_in, dtype)
   if not lib.is_tensor(x) then
-    raise("E_VALUE", "Linear: expected a tensor, got a %s", type(x))
+    raise("E_VALUE", "Linear: expected a tensor, got %s", lib.kind(x))
   end
   if dtype then
     x, kernel = op.astype(x, {dtype = dtype}), op.astype(kernel, {dtype = dtype})

@@ -113,11 +113,17 @@ function base.eval(self) return set_training(self, false) end
 
 -- Words of other libraries: they raise, and say what to write.
 for _, name in ipairs {"zero_grad", "state_dict", "load_state_dict", "named_parameters", "requires_grad_",
-  "cuda"} do
+  "cuda", "forward", "parameters", "to"} do
   base[name] = function(...) return lib.unknown("module", name, ...) end
 end
 
 for name, method in pairs(base) do base[name] = core.wrap(method, false, "module:" .. name) end
+
+--- What is called where a class has no __call.
+local function not_called(name, methods)
+  raise("E_KEY", "%s cannot be called: write function %s:__call(...)%s", name, name,
+    rawget(methods, "forward") and ", which is the name of forward here" or "")
+end
 
 local function construct(meta, methods, ...)
   local self = setmetatable({training = true}, meta)
@@ -145,6 +151,7 @@ function M.module(name, missing)
     return missing(self, key)
   end or methods
   local meta = {__name = name, __index = index, __tostring = core.plain(M.text)}
+  meta.__call = core.wrap(function(...) return not_called(name, methods, ...) end)
   instance_metas[meta] = true
   local class = setmetatable({}, {
     __name = name,

@@ -19,7 +19,7 @@ local function as(t, dtype) return t.dtype == dtype and t or op.astype(t, {dtype
 --- Params meet.
 local function operands(self, who, x)
   if not lib.is_tensor(x) then
-    raise("E_VALUE", "%s: expected a tensor, got a %s", who, type(x))
+    raise("E_VALUE", "%s: expected a tensor, got %s", who, lib.kind(x))
   end
   local own, dtype = self.scale or self.bias, self.dtype
   if not dtype then dtype = own and core.promote(x.dtype, own.dtype) or x.dtype end

@@ -53,7 +53,7 @@ function M.Param(value, meta)
   if type(value) == "number" or type(value) == "table" then
     value = core.tensor(value)
   elseif not lib.is_tensor(value) then
-    raise("E_VALUE", "nn.Param: expected a tensor or numbers, got a %s", type(value))
+    raise("E_VALUE", "nn.Param: expected a tensor or numbers, got %s", lib.kind(value))
   end
   local own = {kind = "param"}
   local methods = core.methods "meshlua.Param"

@@ -78,7 +78,7 @@ function M.stream(who, rngs, name)
   local meta = type(rngs) == "table" and getmetatable(rngs)
   if meta == rngs_meta then return rngs[name] end
   if meta == stream_meta then return rngs end
-  raise("E_VALUE", "%s: needs random keys: pass rngs (an nn.Rngs), got a %s", who, type(rngs))
+  raise("E_VALUE", "%s: needs random keys: {rngs = nn.Rngs(0)}, got %s", who, lib.kind(rngs))
 end
 
 return M

@@ -43,7 +43,7 @@ local function predicate(who, filter, depth)
 end
 
 local function check_module(who, x)
-  if type(x) ~= "table" then raise("E_VALUE", "%s: expected a module, got a %s", who, type(x)) end
+  if type(x) ~= "table" then raise("E_VALUE", "%s: expected a module, got %s", who, lib.kind(x)) end
   return x
 end
 

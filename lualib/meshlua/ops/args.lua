@@ -12,7 +12,8 @@ function M.check_tensor(who, x, what)
   if not lib.is_tensor(x) then
     local colon = not what and (x == nil or type(x) == "number" or type(x) == "string")
     raise("E_VALUE", "%s: expected a tensor%s, got %s%s", who, what and " as " .. what or "", lib.kind(x),
-      colon and ("; as a method it is called with a colon: x:%s(...)"):format(who) or "")
+      type(x) == "table" and "; ml.tensor(list) makes one"
+      or colon and ("; as a method it is called with a colon: x:%s(...)"):format(who) or "")
   end
   return x
 end

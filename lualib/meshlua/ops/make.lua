@@ -112,16 +112,18 @@ function M.eye(n, m, dtype)
   return op.astype(op.eq(row, column), {dtype = dtype or "float32"})
 end
 
---- A constant with the shape, dtype and sharding of x.
-function M.full_like(x, value, dtype)
-  check_tensor("full_like", x)
+local function full_like(who, x, value, dtype)
+  check_tensor(who, x)
   if type(value) ~= "number" and type(value) ~= "boolean" then
     raise("E_VALUE", "full_like: expected a number or boolean, got %s", lib.kind(value))
   end
   local y = op.full {dims = x.shape, value = value, dtype = dtype or x.dtype}
   return explicit.laid_out_like(y, x)
 end
-function M.zeros_like(x, dtype) return M.full_like(x, 0, dtype) end
-function M.ones_like(x, dtype) return M.full_like(x, 1, dtype) end
+
+--- A constant with the shape, dtype and sharding of x.
+function M.full_like(x, value, dtype) return full_like("full_like", x, value, dtype) end
+function M.zeros_like(x, dtype) return full_like("zeros_like", x, 0, dtype) end
+function M.ones_like(x, dtype) return full_like("ones_like", x, 1, dtype) end
 
 return M

@@ -22,16 +22,12 @@ local function position(who, i, n, d)
   return p
 end
 
---- A range of each dim, 1-based and inclusive: x:slice({1, 4}, false, {2, -1, 2}, 3). nil or false takes
---- the whole dim, {first, last, step} a range (last nil: to the end), a number one position, whose dim
---- is dropped.
----@param x Tensor
-function M.slice(x, ...)
-  check_tensor("slice", x)
+local function slice(who, x, ...)
+  check_tensor(who, x)
   local shape = x.shape
   local given = select("#", ...)
   if given > #shape then
-    raise("E_SHAPE", "slice: %s for rank %d", lib.count(given, "range"), #shape)
+    raise("E_SHAPE", "%s: %s for rank %d", who, lib.count(given, "range"), #shape)
   end
   local start, limit, step, kept, dropped = {}, {}, {}, {}, false
   for d, n in ipairs(shape) do
@@ -39,30 +35,29 @@ function M.slice(x, ...)
     start[d], limit[d], step[d] = 0, n, 1
     if d > given then range = nil end
     if range and type(range) ~= "number" and type(range) ~= "table" then
-      raise("E_VALUE", "slice: the range of dim %d is %s; expected {first, last, step}, a position or false",
-        d, lib.kind(range))
+      raise("E_VALUE", "%s: the range of dim %d is %s; expected {first, last, step}, a position or false",
+        who, d, lib.kind(range))
     elseif type(range) == "number" then
-      local p = position("slice", range, n, d)
+      local p = position(who, range, n, d)
       start[d], limit[d], dropped = p - 1, p, true
     else
       if range then
         local first, last = range[1] or 1, range[2] or -1
         step[d] = range[3] or 1
-        lib.check_integer("slice", "the first position of a range", first)
-        lib.check_integer("slice", "the last position of a range", last)
+        lib.check_integer(who, "the first position of a range", first)
+        lib.check_integer(who, "the last position of a range", last)
         if math.type(step[d]) ~= "integer" or step[d] < 1 then
-          raise("E_VALUE", "slice: the step of dim %d is %s; it must be 1 or more", d,
-            step[d])
+          raise("E_VALUE", "%s: the step of dim %d is %s; it must be 1 or more", who, d, step[d])
         end
         if first == n + 1 and (last == n or last == -1) then
           start[d], limit[d] = n, n
         elseif last == first - 1 then
           start[d], limit[d] = first - 1, first - 1
         elseif not (n == 0 and first == 1 and last == -1) then
-          start[d], limit[d] = position("slice", first, n, d) - 1, position("slice", last, n, d)
+          start[d], limit[d] = position(who, first, n, d) - 1, position(who, last, n, d)
         end
         if limit[d] < start[d] then
-          raise("E_SHAPE", "slice: the range %d..%d of dim %d is backwards; use flip", first, last, d)
+          raise("E_SHAPE", "%s: the range %d..%d of dim %d is backwards; use flip", who, first, last, d)
         end
       end
       kept[#kept + 1] = (limit[d] - start[d] + step[d] - 1) // step[d]
@@ -72,8 +67,14 @@ function M.slice(x, ...)
   return dropped and op.reshape(y, {dims = kept}) or y
 end
 
+--- A range of each dim, 1-based and inclusive: x:slice({1, 4}, false, {2, -1, 2}, 3). nil or false takes
+--- the whole dim, {first, last, step} a range (last nil: to the end), a number one position, whose dim
+--- is dropped.
+---@param x Tensor
+function M.slice(x, ...) return slice("slice", x, ...) end
+
 --- x at position i (1-based) of its first dim, which is dropped; more positions go on with the next.
-function M.at(x, ...) return M.slice(x, ...) end
+function M.at(x, ...) return slice("at", x, ...) end
 
 --- The given axes backwards (nil: all).
 function M.flip(x, axes)

@@ -21,7 +21,7 @@ local M = {}
 ---@return OptimEntry[] entries, table<string, boolean> paths
 function M.of(model)
   if type(model) ~= "table" then
-    raise("E_VALUE", "optim: expected a model (a table with Params), got a %s", type(model))
+    raise("E_VALUE", "optim: expected a model (a table with Params), got %s", lib.kind(model))
   end
   tree.leaves(model) -- raises for a cyclic model
   local entries, paths, seen, keys = {}, {}, {}, {}
@@ -43,7 +43,9 @@ function M.of(model)
     end
   end
   go(model, "")
-  if #entries == 0 then raise("E_VALUE", "optim: the model has no Param of kind \"param\"") end
+  if #entries == 0 then
+    raise("E_VALUE", "optim: the model has no Param of kind \"param\"; layers have such")
+  end
   return entries, paths
 end
 
@@ -63,7 +65,8 @@ end
 ---@return Tensor[]
 function M.gradients(entries, paths, grads)
   if type(grads) ~= "table" then
-    raise("E_VALUE", "update: the gradients are a %s, not a tree like the model", type(grads))
+    raise("E_VALUE", "update: the gradients are %s, not a tree like the model: opt:update(model, grads)",
+      lib.kind(grads))
   end
   tree.leaves(grads) -- raises for a cyclic tree
   local function check_known(node, path)

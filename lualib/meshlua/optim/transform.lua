@@ -82,7 +82,7 @@ end
 ---@return Transformation
 function M.scale(factor)
   if type(factor) ~= "number" then
-    raise("E_VALUE", "scale: expected a number, got a %s", type(factor))
+    raise("E_VALUE", "scale: expected a number, got %s", lib.kind(factor))
   end
   return stateless("scale", function(updates)
     return map(updates, function(u) return op.mul(u, factor + 0.0) end)
@@ -94,7 +94,7 @@ end
 ---@return Transformation
 function M.scale_by_schedule(schedule)
   if type(schedule) ~= "function" then
-    raise("E_VALUE", "scale_by_schedule: expected a schedule, got a %s", type(schedule))
+    raise("E_VALUE", "scale_by_schedule: expected a schedule, got %s", lib.kind(schedule))
   end
   return stateless("scale_by_schedule", function(updates, _, context)
     local factor = schedule(context.count)

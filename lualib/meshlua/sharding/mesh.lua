@@ -84,7 +84,7 @@ end
 
 local function check_sizes(who, sizes, names)
   if type(sizes) ~= "table" or type(names) ~= "table" then
-    raise("E_MESH", "%s: expected a list of sizes and a list of names", who)
+    raise("E_MESH", "%s: expected a list of sizes and a list of names: {4, 2}, {\"data\", \"model\"}", who)
   end
   if #sizes ~= #names then
     raise("E_MESH", "%s: %s but %s", who, lib.count(#sizes, "size"), lib.count(#names, "name"))

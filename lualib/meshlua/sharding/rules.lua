@@ -237,7 +237,7 @@ end
 ---@return fun(path: string, param: Param, own_spec: fun(): P?): P?
 function M.shard_largest(axis, min_size)
   if type(axis) ~= "string" then
-    raise("E_SPEC", "shard_largest: expected the name of a mesh axis, got a %s", type(axis))
+    raise("E_SPEC", "shard_largest: expected the name of a mesh axis, got %s", lib.kind(axis))
   end
   min_size = min_size or 1
   return function(path, param, own)

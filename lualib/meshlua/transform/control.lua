@@ -133,10 +133,10 @@ end
 
 --- Calls f with trees, and takes its results apart; the carry that comes out must be like the one that goes
 --- in.
-local function call_body(f, carry, x)
+local function call_body(who, f, carry, x)
   local out, y = f(carry.tree, x)
   local after = flatten(out)
-  check_alike("scan", "the carry", carry, after, "when it goes in", "when it comes out")
+  check_alike(who, "the carry", carry, after, "when it goes in", "when it comes out")
   return after, flatten(y)
 end
 
@@ -158,14 +158,14 @@ local function trace_loop(body, carry, slices)
 end
 
 --- One scan node; returns final carries and ys (flattened), and the tree of ys.
-local function scan_node(f, carry, xs, length, reverse)
+local function scan_node(who, f, carry, xs, length, reverse)
   local nc, nx, y_tree = #carry.leaves, #xs.leaves, nil
   local function body(...)
     local values = {...}
     local inside = {leaves = table.move(values, 1, nc, 1, {}), paths = carry.paths}
     inside.tree = unflatten(carry.tree, inside.leaves)
     local slices = table.move(values, nc + 1, nc + nx, 1, {})
-    local after, ys = call_body(f, inside, unflatten(xs.tree, slices))
+    local after, ys = call_body(who, f, inside, unflatten(xs.tree, slices))
     y_tree = ys.tree
     return table.unpack(joined(after.leaves, ys.leaves))
   end
@@ -212,7 +212,7 @@ local function unrolled(f, carry, xs, length, reverse, unroll)
     groups[i] = x:reshape(joined({rounds, unroll}, table.move(x.shape, 2, x.ndim, 1, {})))
   end
   local grouped = {leaves = groups, paths = xs.paths, tree = xs.tree}
-  local out, ys, tree = scan_node(repeated(f, unroll, reverse), carry, grouped, rounds, reverse)
+  local out, ys, tree = scan_node("scan", repeated(f, unroll, reverse), carry, grouped, rounds, reverse)
   for i, y in ipairs(ys) do
     ys[i] = y:reshape(joined({rounds * unroll}, table.move(y.shape, 3, y.ndim, 1, {})))
   end
@@ -248,7 +248,7 @@ function M.scan(f, init, xs, options)
     local length, carry = length_of(flat_xs, options.length), carry_of(init)
     local last, ys, tree
     if unroll == 1 or length == 0 then
-      last, ys, tree = scan_node(f, carry, flat_xs, length, reverse)
+      last, ys, tree = scan_node("scan", f, carry, flat_xs, length, reverse)
     else
       last, ys, tree = unrolled(f, carry, flat_xs, length, reverse, math.min(unroll, length))
     end
@@ -326,7 +326,8 @@ function M.fori_loop(lower, upper, body, init)
     local start = {i = bound("lower", lower), value = init}
     if known then
       local carry = carry_of(start)
-      local last = scan_node(function(c) return step(c) end, carry, flatten(nil), upper - lower, false)
+      local last = scan_node("fori_loop", function(c) return step(c) end, carry, flatten(nil), upper - lower,
+        false)
       return {unflatten(start, last).value}
     end
     upper = bound("upper", upper)
