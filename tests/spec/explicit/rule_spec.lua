@@ -182,6 +182,10 @@ describe("the layout of a result", function()
       'out_sharding=P({"X","Y"}, nil) (reduce_scatter, 96 B per device)',
       'out_sharding=P("X", nil, {unreduced={"Y"}}) (the sum stays to be made, nothing is sent)'}}}
     local pair = {{A, XY}, {B, Y}}
+    -- What an out_sharding settles, it settles for its own call.
+    refused {{ml.jit(function(x, w)
+      return x:matmul(w, {out_sharding = X}) + x:matmul(w)
+    end), of = pair, raises = {"matmul: contracting dims 2 of x and 1 of w are both sharded on 'Y'"}}}
     rows {
       {matmul, of = pair, out = X, gives = "float32[8@X,8]"},
       {matmul, of = pair, out = P({"X", "Y"}), gives = "float32[8@(X,Y),8]"},

@@ -118,14 +118,14 @@ static void compute(const Scenario *s, int rank, Ctx *cx, Channel *c) {
     wait_in_exchange(c, LIMIT_MS);
 }
 
-/* The others may take their time as long as they answer. */
+/* The others may take their time as long as they answer; what is asked meanwhile is no text. */
 static void be_patient(const Scenario *s, int rank, Ctx *cx, Channel *c) {
     ExchangeInfo end = crossing;
     end.patient = true;
-    (void)cx;
     if (rank != s->odd) flight_log_enter(channel_flight_log(c), &end);
     pause_ms(3000);
     if (rank != s->odd) flight_log_leave(channel_flight_log(c));
+    talk(s, rank, cx, c);
 }
 
 /* All but one wait for it, twice. */
