@@ -301,19 +301,22 @@ void build_set_offsets(Build *b, Val v, const Offset *offset, int n) {
     Graph *g = b->g;
     Node *node = &g->node.at[g->value.at[v].node];
     node->offset = arena_copy(&g->arena, offset, sizeof *offset * (size_t)n);
-    node->noffset = n;
     if (!node->offset) {
         out_of_memory(b);
         return;
     }
+    node->noffset = n;
     uint32_t vary = 0;
     for (int i = 0; i < n; i++) vary |= axes_mask(&offset[i].axes);
     for (int i = 0; b->local && i < node->nout; i++) {
         Value *value = &g->value.at[node->out + i];
         OutType t = {value->type->dtype, value->type->weak, value->type->dims};
         uint32_t before = value->type->layout ? value->type->layout->vary : 0;
-        value->type = local_type(b, &t, before | vary);
-        if (!value->type) out_of_memory(b);
+        const Type *type = local_type(b, &t, before | vary);
+        if (type)
+            value->type = type; /* it keeps one in any case: others may still ask for it */
+        else
+            out_of_memory(b);
     }
 }
 

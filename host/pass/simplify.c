@@ -125,7 +125,10 @@ static void merge_locations(Simplify *s, Node *into, const Node *other) {
         for (int k = 0; k < into->nloc; k++) known = known || into->loc[k] == other->loc[i];
         if (known || into->nloc >= 4) continue;
         const Loc **both = ARENA_ARRAY(&g->arena, const Loc *, into->nloc + 1);
-        if (!both) return; /* a place less in a message is no error */
+        if (!both) {
+            copy_no_memory(&s->c);
+            return;
+        }
         if (into->nloc) memcpy(both, into->loc, sizeof *both * (size_t)into->nloc);
         both[into->nloc] = other->loc[i];
         into->loc = both;

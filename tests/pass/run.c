@@ -14,7 +14,9 @@
  * Keys before the graph, all optional: target (a row of target.c; cpu), on, off (switches), donated
  * (plan: no, sole or asked for each parameter), wrt (grad: values), examples (batch: %2=%1 where %2
  * stands for one of those along dim 1 of %1), axes (batch: for what vmap puts the examples on).
- * Lines that begin with # are remarks. --bless writes what comes out into the files: read it. */
+ * Lines that begin with # are remarks. --bless writes what comes out into the files: read it.
+ * Each case is run again for every allocation of the pass, which fails: that is E_NOMEM, and
+ * nothing is left. */
 #include "op/op.h"
 #include "pass/comm/comm.h"
 #include "pass/pass.h"
@@ -32,6 +34,8 @@ typedef struct Case {
     int nkey;
     Ctx *cx;
     PassOptions options;
+    int64_t fail_in; /* the allocation of the pass that fails; -1: none */
+    bool starved;    /* it was made */
 } Case;
 
 typedef struct PassRow {
@@ -120,6 +124,16 @@ static Err read_options(Case *c) {
     return read_switches(c, "off", &c->options.off);
 }
 
+/* While the pass runs, and not before or after it, memory may run out. */
+static void begin_pass(Case *c) {
+    c->cx->alloc.fail_in = c->fail_in;
+}
+static Err end_pass(Case *c, Err e) {
+    c->starved = c->fail_in >= 0 && c->cx->alloc.fail_in < 0;
+    c->cx->alloc.fail_in = -1;
+    return e;
+}
+
 /* ---- the passes that are no Graph -> Graph ---- */
 static Err check_values(const Case *c, const Graph *g, const Val *v, int n) {
     for (int i = 0; i < n; i++)
@@ -144,7 +158,9 @@ static Err run_grad(Case *c, Graph *g) {
         y[i] = g->region.at[0].result.at[i];
         ct[i] = op_const_like(&b, y[i], 1);
     }
+    begin_pass(c);
     pass_grad(&b, y, ct, ny, wrt, nwrt, grad);
+    end_pass(c, b.err);
     set_results(&b, grad, nwrt);
     return b.err;
 }
@@ -177,7 +193,9 @@ static Err run_batch(Case *c, Graph *g) {
         call.size = graph_type(g, all[i])->dims.at[0];
     }
     for (int i = 0; i < call.nout; i++) out[i] = g->region.at[0].result.at[i];
+    begin_pass(c);
     pass_batch(&b, &call);
+    end_pass(c, b.err);
     set_results(&b, out, call.nout);
     return b.err;
 }
@@ -192,7 +210,8 @@ static Err run_plan(Case *c, const Graph *g, Str *s) {
         donated[n++] = strcmp(w, "asked") == 0  ? DONATE_ASKED
                        : strcmp(w, "sole") == 0 ? DONATE_IF_SOLE
                                                 : DONATE_NO;
-    TRY(pass_plan(g, &c->options, donated, &plan));
+    begin_pass(c);
+    TRY(end_pass(c, pass_plan(g, &c->options, donated, &plan)));
     plan_text(plan, g->mesh, s);
     plan_free(c->cx, plan);
     return E_OK;
@@ -207,7 +226,9 @@ static Err run_new(const PassRow *pass, Case *c, const Graph *g, Graph **out) {
     str_init(&what, &c->cx->alloc);
     graph_print_full(g, &s);
     Err e = graph_parse(c->cx, str_of(&s), s.n, &before);
+    begin_pass(c);
     if (!e) e = pass->run(g, &c->options, out);
+    end_pass(c, e);
     if (!e && !graph_equal(before, g, &what))
         e = err_set(c->cx, E_PARSE, "the pass changed the graph that it was given: %s",
                     str_of(&what));
@@ -251,7 +272,7 @@ static void run_case(const PassRow *pass, Case *c, const char *text, size_t n, S
 /* ---- files ---- */
 typedef struct Run {
     bool bless;
-    int cases, failed;
+    int cases, failed, starved;
     Str out; /* the file as it would be blessed */
 } Run;
 
@@ -280,7 +301,7 @@ static bool read_key(Case *c, const char *at) {
 static void do_case(Run *r, const PassRow *pass, const char *file, const char *title,
                     const char *end) {
     Ctx cx;
-    Case c = {.cx = &cx, .options = {.verify = true}};
+    Case c = {.cx = &cx, .options = {.verify = true}, .fail_in = -1};
     const char *at = next_line(title), *split = title;
     while (split < end && strncmp(split, "----\n", 5) != 0) split = next_line(split);
     while (at < split && (*at == '#' || *at == '\n' || read_key(&c, at))) at = next_line(at);
@@ -316,6 +337,35 @@ static void do_case(Run *r, const PassRow *pass, const char *file, const char *t
     }
 }
 
+/* The case once more for every allocation of the pass, each of which fails in turn: E_NOMEM, or the
+ * error that the case is about. */
+static void starve_case(Run *r, const PassRow *pass, const char *file, const char *title,
+                        const char *end) {
+    bool starved = true;
+    for (int64_t n = 0; starved; n++) {
+        Ctx cx;
+        Case c = {.cx = &cx, .fail_in = n};
+        const char *at = next_line(title), *split = title;
+        while (split < end && strncmp(split, "----\n", 5) != 0) split = next_line(split);
+        while (at < split && (*at == '#' || *at == '\n' || read_key(&c, at))) at = next_line(at);
+        Str s;
+        bool ready = start(&cx) == E_OK;
+        str_init(&s, &cx.alloc);
+        if (ready) run_case(pass, &c, at, (size_t)(split - at), &s);
+        starved = ready && c.starved;
+        r->starved += starved;
+        bool same =
+            strncmp(next_line(split), "error: ", 7) == 0 && strncmp(str_of(&s), "error: ", 7) == 0;
+        bool said = strncmp(str_of(&s), "error: [E_NOMEM]", 16) == 0;
+        str_free(&s);
+        intern_free(&cx);
+        if ((starved == said || same) && !cx.alloc.live) continue;
+        r->failed++;
+        fprintf(stderr, "%s: %.*s: without allocation %d: E_NOMEM is%s said, %zu bytes are left\n",
+                file, (int)strcspn(title, "\n"), title, (int)n, said ? "" : " not", cx.alloc.live);
+    }
+}
+
 static void do_text(Run *r, const PassRow *pass, const char *file, const char *text) {
     const char *at = text;
     while (*at && strncmp(at, "=== ", 4) != 0) at = next_line(at);
@@ -324,6 +374,7 @@ static void do_text(Run *r, const PassRow *pass, const char *file, const char *t
         const char *end = next_line(at);
         while (*end && strncmp(end, "=== ", 4) != 0) end = next_line(end);
         do_case(r, pass, file, at, end);
+        if (!r->bless) starve_case(r, pass, file, at, end);
         at = end;
     }
 }
@@ -379,6 +430,6 @@ static void do_folder(Run *r, const char *folder) {
 int main(int argc, char **argv) {
     Run r = {.bless = argc > 1 && strcmp(argv[1], "--bless") == 0};
     for (int i = 1 + r.bless; i < argc; i++) do_folder(&r, argv[i]);
-    printf("%d cases, %d failed\n", r.cases, r.failed);
+    printf("%d cases, %d failed; memory ran out at %d places\n", r.cases, r.failed, r.starved);
     return r.failed || !r.cases;
 }

@@ -289,6 +289,7 @@ const Reason *origin_constraint(const Graph *g, const Node *n, const Layout *fro
                 .axis = ORIGIN_ANY_AXIS,
                 .name = intern_name(g->cx, ""),
                 .loc = d.r.loc};
+    if (!o.name) d.text.failed = true;
     if (asked) reason_add(&d.r, &o);
     add_origins(&d, n->in[0], lost ? lost : layout_used(from));
     return finish(&d);

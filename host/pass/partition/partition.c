@@ -168,7 +168,10 @@ static uint32_t through_of(Partition *p, const Node *n, const FactorRule *r) {
     if (!(wanted & pending)) return 0;
     const Type **types = ARENA_ARRAY(&p->scratch, const Type *, r->ntensor + 1);
     Layout *in = ARENA_ARRAY(&p->scratch, Layout, n->nin + 1);
-    if (!types || !in) return 0; /* they are made, then */
+    if (!types || !in) {
+        build_fail(&p->b, partition_no_memory(p));
+        return 0;
+    }
     graph_in_types(p->g, n, types);
     graph_out_types(p->g, n, types + n->nin);
     for (int t = 0; t < n->nin; t++) in[t] = p->layout[n->in[t]];
