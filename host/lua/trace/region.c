@@ -47,7 +47,6 @@ static bool same_capture(const void *trace, const void *of, int32_t i) {
 }
 
 Val trace_value(lua_State *L, Host *h, int index) {
-    index = lua_absindex(L, index);
     LuaTensor *u = value_tensor(L, h, index);
     Trace *t = h->trace;
     if (!u->t) {

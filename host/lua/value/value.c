@@ -342,7 +342,6 @@ DType value_dtype(lua_State *L, int index) {
 
 Dims value_dims(lua_State *L, int index, int add, const char *what) {
     Dims d = {0};
-    index = lua_absindex(L, index);
     if (!lua_istable(L, index))
         state_error(L, E_VALUE, "%s: expected a list of whole numbers, got %s", what,
                     arg_type_name(L, index));

@@ -145,7 +145,7 @@ static void end_exchange(Call *c, Exchange *x) {
 static void run_exchange(Call *c, const Stretch *s) {
     Exchange *x = s->exchange;
     if (s->first == x->step) begin_exchange(c, x);
-    if (s->first == x->over && !atomic_load(&c->failed)) end_exchange(c, x);
+    if (s->first == x->over) end_exchange(c, x);
 }
 
 /* After a failure: nothing may be written any more when the memory is gone. */
