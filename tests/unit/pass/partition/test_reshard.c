@@ -17,6 +17,7 @@ typedef struct State { /* which parts split each dim, major to minor */
 static State state[STATES];
 static int nstate, room[RANK];                 /* so many parts fit on each dim */
 static double dist[CALLS + 1][STATES][STATES]; /* bytes sent, as a share of the tensor's */
+static double call[STATES][STATES];            /* by one call: see one_call */
 
 static int used(const State *s) {
     int n = 0;
@@ -80,20 +81,23 @@ static void close_under_slices(int calls) { /* three in a row reach every dim */
         for (int a = 0; a < nstate; a++)
             for (int k = 0; k < nstate; k++)
                 for (int b = 0; dist[calls][a][k] < FAR && b < nstate; b++)
-                    if (one_call(&state[k], &state[b]) == 0) relax(calls, a, b, dist[calls][a][k]);
+                    if (call[k][b] == 0) relax(calls, a, b, dist[calls][a][k]);
 }
 static void brute_force(int rank, int parts, const Dims *dims) {
     nstate = 0;
     for (int d = 0; d < rank; d++) room[d] = dims->at[d] == 2 ? 1 : PARTS;
     enumerate(rank, parts, (State){0}, 0);
     for (int a = 0; a < nstate; a++)
-        for (int b = 0; b < nstate; b++) dist[0][a][b] = a == b ? 0 : FAR;
+        for (int b = 0; b < nstate; b++) {
+            dist[0][a][b] = a == b ? 0 : FAR;
+            call[a][b] = one_call(&state[a], &state[b]);
+        }
     close_under_slices(0);
     for (int calls = 1; calls <= CALLS; calls++) {
         memcpy(dist[calls], dist[calls - 1], sizeof dist[0]);
         for (int k = 0; k < nstate; k++)
             for (int b = 0; b < nstate; b++) {
-                double cost = one_call(&state[k], &state[b]);
+                double cost = call[k][b];
                 for (int a = 0; cost > 0 && a < nstate; a++)
                     relax(calls, a, b, dist[calls - 1][a][k] + cost);
             }
