@@ -46,9 +46,11 @@ end
 
 local function cover(test, path)
   shell.run(("find %s -name '*.gcda' -delete"):format(quote(counts)))
-  local verdict, seconds = tests.run {
-    folder = folder, build = build, test = test.name, timeout = 900, keep = true, log = counts .. ".log",
-    environment = ("GCOV_PREFIX=%s GCOV_PREFIX_STRIP=%d"):format(quote(counts), depth)}
+  local result = tests.run {
+    folder = folder, tests = {{name = test.name, command = test.command, processor = 100000, seconds = 900}},
+    keep = true, log = counts .. ".log",
+    environment = ("GCOV_PREFIX=%s GCOV_PREFIX_STRIP=%d"):format(quote(counts), depth)}[1]
+  local verdict, seconds = result.verdict, result.seconds
   local rows = {("%.2f\t%s\t%s"):format(seconds, verdict, tests.checksum(folder .. "/source", test.name))}
   for file, marks in pairs(read_counts()) do
     rows[#rows + 1] = file .. "\t" .. table.concat(marks)

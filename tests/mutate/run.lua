@@ -1,7 +1,8 @@
 -- run.lua: tries mutants, one after the other. Run by script/mutate, several at once:
 -- `lua5.4 run.lua FOLDER REACH JOURNAL SEED COUNT SECONDS PATH... JOB`; COUNT "report": prints what the journal says.
 -- The journal has a line per mutant, by its number in the order that the seed gives: number, verdict, test, seconds,
--- tests run, file, line, from, to, new text, kind. The last line of a number holds.
+-- tests run, file, line, from, to, new text, kind. The last line of a number holds. Beside it, JOURNAL.passed says
+-- which tests passed with a mutant that lives: number, test, checksum of the test.
 local here = arg[0]:match "^(.*)/" or "."
 package.path = here .. "/?.lua;" .. package.path
 local mutations = require "mutations"
@@ -11,7 +12,10 @@ local tests = require "tests"
 local folder, reach, journal, seed, count, within = table.unpack(arg, 1, 6)
 local paths, job = table.move(arg, 7, #arg - 1, 1, {}), arg[#arg]
 local quote = shell.quote
-local SECONDS, TIMES = 20, 6 -- what a test may take: this, and so many times what it took
+-- What a test may take: so many seconds, and so many times what it took. Of a processor it takes on a loaded machine
+-- what it takes on an idle one: that decides early about loops without an end. By the clock there is room.
+local PROCESSOR, CLOCK = {seconds = 10, times = 10}, {seconds = 60, times = 20}
+local BATCH = 4 -- tests in the first confinement of a mutant; the next has twice as many
 
 local function is_under(file)
   for _, path in ipairs(paths) do
@@ -76,7 +80,7 @@ local function read_journal()
   return rows, most
 end
 
-local COUNTS = {killed = true, timeout = true, survived = true, unreached = true}
+local COUNTS = {killed = true, timeout = true, slow = true, survived = true, unreached = true}
 
 local function counted()
   local n = 0
@@ -126,18 +130,40 @@ local function reaching(known, item)
 end
 
 -- ---- a mutant --------------------------------------------------------------------------------
-local function try(work, known, item)
-  local state = work:change(item.file, mutations.apply(item.text, item.mutation))
-  if state ~= "changed" then return state, "-", 0 end
-  local list, reached = reaching(known, item)
-  for tried, test in ipairs(list) do
-    if not work:ready(test.program) then return "invalid", "-", tried end
-    local verdict = tests.run {folder = work.folder, build = work.build, test = test.name,
-      timeout = math.ceil(SECONDS + TIMES * test.seconds), log = work.folder .. ".log"}
-    if verdict == "failed" then return "killed", test.name, tried end
-    if verdict == "timeout" then return "timeout", test.name, tried end
+local function limit(of, test) return math.ceil(of.seconds + of.times * test.seconds) end
+
+-- Runs some tests: the first that does not pass, and its verdict.
+local function try_tests(work, list, first, last)
+  for i = first, last do
+    if not work:ready(list[i].program) then return list[i], "invalid", i end
   end
-  return reached and "survived" or "unreached", "-", #list
+  local batch = {}
+  for i = first, last do
+    local test = list[i]
+    batch[#batch + 1] = {name = test.name, command = test.command, processor = limit(PROCESSOR, test),
+      seconds = limit(CLOCK, test)}
+  end
+  local results = tests.run {folder = work.folder, tests = batch, log = work.folder .. ".log"}
+  local at = first + #results - 1
+  local verdict = results[#results].verdict
+  if verdict ~= "passed" then return list[at], verdict, at end
+end
+
+local VERDICT = {failed = "killed"} -- others are those of the test
+
+-- Verdict, test, tests run, and those that passed.
+local function try(work, list, reached, item)
+  local state = work:change(item.file, mutations.apply(item.text, item.mutation))
+  if state ~= "changed" then return state, "-", 0, {} end
+  local first, size = 1, BATCH
+  while first <= #list do
+    local last = math.min(first + size - 1, #list)
+    local test, verdict, at = try_tests(work, list, first, last)
+    if verdict == "invalid" then return verdict, "-", at, {} end
+    if test then return VERDICT[verdict] or verdict, test.name, at, table.move(list, 1, at - 1, 1, {}) end
+    first, size = last + 1, size * 2
+  end
+  return reached and "survived" or "unreached", "-", #list, list
 end
 
 local function note(item, verdict, test, seconds, tried)
@@ -150,13 +176,7 @@ local function note(item, verdict, test, seconds, tried)
   io.stdout:flush()
 end
 
-local function cost(known, item)
-  local sum = 0
-  for _, test in ipairs((reaching(known, item))) do sum = sum + test.seconds end
-  return sum
-end
-
--- What is to be tried: what has no verdict, in order; or the survivors, the cheapest first.
+-- What is to be tried anew: what has no verdict, in order.
 local function fresh_items(work)
   local rows, list = read_journal(), {}
   for number, item in ipairs(choose(work.source, function(file) return work:takes(file) end)) do
@@ -165,31 +185,75 @@ local function fresh_items(work)
   end
   return list
 end
-local function survivors(work, known)
-  local list = {}
+
+local passed_path = journal .. ".passed"
+
+-- By number and test, the checksum of the test that passed.
+local function read_passed()
+  local passed = {}
+  for number, test, sum in (shell.read(passed_path) or ""):gmatch "(%d+)\t([^\t\n]*)\t([^\n]*)\n" do
+    passed[tonumber(number)] = passed[tonumber(number)] or {}
+    passed[tonumber(number)][test] = sum
+  end
+  return passed
+end
+
+local function note_passed(source, number, list)
+  local lines = {}
+  for i, test in ipairs(list) do
+    lines[i] = ("%d\t%s\t%s"):format(number, test.name, tests.checksum(source, test.name))
+  end
+  if #lines > 0 then shell.append(passed_path, table.concat(lines, "\n")) end
+end
+
+-- Those tests that did not pass with it as they are now; the one that the clock ended first.
+local function left_over(source, list, passed, doubted)
+  local left = {}
+  for _, test in ipairs(list) do
+    if not passed or passed[test.name] ~= tests.checksum(source, test.name) then
+      table.insert(left, test.name == doubted and 1 or #left + 1, test)
+    end
+  end
+  return left
+end
+
+-- What is doubtful: where the clock ended a test, and what survived without some of the tests that are there now. The
+-- cheapest first.
+local function doubtful_items(work, known)
+  local list, passed = {}, read_passed()
   for number, row in pairs((read_journal())) do
-    if row.verdict == "survived" or row.verdict == "unreached" then
-      local item = {number = number, file = row.file, line = row.line, mutation = row,
-        text = shell.read(work.source .. "/" .. row.file)}
-      item.cost = cost(known, item)
-      list[#list + 1] = item
+    if row.verdict == "survived" or row.verdict == "unreached" or row.verdict == "slow" then
+      local item = {number = number, file = row.file, line = row.line, mutation = row, again = true,
+        text = shell.read(work.source .. "/" .. row.file), cost = 0}
+      local all, reached = reaching(known, item)
+      item.tests, item.reached = left_over(work.source, all, passed[number], row.test), reached
+      for _, test in ipairs(item.tests) do item.cost = item.cost + test.seconds end
+      if #item.tests > 0 then list[#list + 1] = item end
     end
   end
   table.sort(list, function(a, b) return a.cost < b.cost end)
   return list
 end
 
+local LIVES = {survived = true, unreached = true, slow = true}
+
+local function run_item(work, known, item)
+  local began = os.time()
+  local list, reached = item.tests, item.reached
+  if not list then list, reached = reaching(known, item) end
+  local verdict, test, tried, passed = try(work, list, reached, item)
+  work:put_back()
+  if verdict == "slow" and item.again then verdict = "timeout" end -- twice
+  if LIVES[verdict] then note_passed(work.source, item.number, passed) end
+  note(item, verdict, test, os.difftime(os.time(), began), tried)
+end
+
 local function run(again)
   local work = require "work".open(folder .. "/work-" .. job)
   local known = read_reach(work.build)
-  for _, item in ipairs(again and survivors(work, known) or fresh_items(work)) do
+  for _, item in ipairs(again and doubtful_items(work, known) or fresh_items(work)) do
     if not again and counted() >= tonumber(count) then break end
-    if shell.claim(folder .. "/claims/" .. item.number) then
-      local began = os.time()
-      local verdict, test, tried = try(work, known, item)
-      work:put_back()
-      note(item, verdict, test, os.difftime(os.time(), began), tried)
-    end
+    if shell.claim(folder .. "/claims/" .. item.number) then run_item(work, known, item) end
   end
 end
 
@@ -213,13 +277,16 @@ local function report()
       n[row.verdict] = (n[row.verdict] or 0) + 1
       seconds = seconds + row.seconds
       all = all + (COUNTS[row.verdict] and 1 or 0)
-      if row.verdict == "survived" or row.verdict == "unreached" then print_diff(folder .. "/source", row) end
+      if LIVES[row.verdict] then print_diff(folder .. "/source", row) end
     end
   end
   local function of(verdict) return n[verdict] or 0 end
   local killed = of "killed" + of "timeout"
   print(("\n%d of %d killed (%.1f %%), %d of them by time; %d survived their tests, no test reaches %d.")
     :format(killed, all, 100 * killed / math.max(all, 1), of "timeout", of "survived", of "unreached"))
+  if of "slow" > 0 then
+    print(("%d more are doubtful: a test took too long by the clock; see --again."):format(of "slow"))
+  end
   print(("Not counted: %d equal, %d that do not compile. %.0f an hour and job."):format(
     of "equal", of "invalid", all / math.max(seconds, 1) * 3600))
 end
