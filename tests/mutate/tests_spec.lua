@@ -37,7 +37,8 @@ describe("the tests of a mutant", function()
     local function verdicts(...)
       local list = {}
       for i, command in ipairs {...} do
-        list[i] = {name = "t" .. i, command = command, processor = 1, seconds = command:find "^sleep" and 1 or 50}
+        local seconds = command:find "^sleep" and 1 or 50
+        list[i] = {name = "t" .. i, command = command, processor = 1, seconds = seconds}
       end
       local found = {}
       for i, r in ipairs(tests.run {folder = folder, tests = list, log = folder .. ".log"}) do

@@ -132,6 +132,8 @@ static bool layout_at(const Mesh *m, int rank, const State *s, Layout *l) {
     return true;
 }
 
+static int planned_calls; /* of the latest: those that send */
+
 /* What the ops that reshard builds send, as a share of the tensor; their names into `text`. */
 static double planned(Dims dims, const Layout *from, const Layout *to, Str *text) {
     dims.rank = from->rank;
@@ -153,6 +155,7 @@ static double planned(Dims dims, const Layout *from, const Layout *to, Str *text
     Dims local = layout_local(to, &dims);
     CHECK(dims_equal(&graph_type(g, out)->dims, &local));
     double whole = (double)dims_count(&dims), sent = 0;
+    planned_calls = 0;
     for (int32_t id = 2; id < g->node.n; id++) {
         const Node *n = graph_node(g, id);
         const OpDef *def = graph_opdef(g, n);
@@ -165,6 +168,7 @@ static double planned(Dims dims, const Layout *from, const Layout *to, Str *text
         if (c.kind == COLL_REDUCE_SCATTER || c.kind == COLL_ALL_TO_ALL)
             sent += share * (group - 1) / group;
         if (c.kind == COLL_PERMUTE) sent += share;
+        planned_calls += c.kind != COLL_NONE && !def->view;
         if (!text) continue;
         str_fmt(text, "%s%s", text->n ? ", " : "", def->name);
         if (c.kind == COLL_ALL_GATHER || def->view) {
@@ -199,13 +203,13 @@ typedef struct Worst {
 } Worst;
 
 /* With 2 rows, what goes through them is cut by one axis at most. */
-static void test_all_pairs(Dims dims) {
+static void test_all_pairs(Dims dims, double most) {
     static const struct {
         int n, parts;
         int32_t size[3];
     } meshes[] = {{2, 2, {2, 2}}, {2, 3, {4, 2}}, {3, 3, {2, 2, 2}}};
     Worst worst[10] = {{0}};
-    int pairs = 0, best = 0;
+    int pairs = 0, best = 0, more = 0;
     for (int k = 0; k < 3; k++)
         for (int rank = 1; rank <= RANK; rank++) {
             const Mesh *m = mesh(meshes[k].n, meshes[k].size);
@@ -217,6 +221,9 @@ static void test_all_pairs(Dims dims) {
                     if (!layout_at(m, rank, &state[b], &to)) continue;
                     double least = dist[CALLS][a][b], sent = planned(dims, &from, &to, NULL);
                     double ratio = sent <= least + 1e-9 ? 1 : sent / least;
+                    int calls = 0;
+                    while (dist[calls][a][b] > least + 1e-9) calls++;
+                    more += ratio == 1 && planned_calls > calls;
                     pairs++;
                     best += ratio == 1;
                     Str s;
@@ -224,7 +231,7 @@ static void test_all_pairs(Dims dims) {
                     print_layout(&from, &s);
                     str_put(&s, " -> ");
                     print_layout(&to, &s);
-                    CHECKF(ratio <= 1.5, "%s sends %g, not %g", str_of(&s), sent, least);
+                    CHECKF(ratio <= most, "%s sends %g, not %g", str_of(&s), sent, least);
                     int at = 9;
                     if (ratio > worst[at].ratio) {
                         for (; at > 0 && worst[at - 1].ratio < ratio; at--)
@@ -235,8 +242,10 @@ static void test_all_pairs(Dims dims) {
                     str_free(&s);
                 }
         }
-    CHECKF(best * 100 >= pairs * 95, "%d of %d", best, pairs);
-    printf("%d of %d pairs send the least possible; the ten worst:\n", best, pairs);
+    CHECKF(best * 100 >= pairs * 99, "%d of %d", best, pairs);
+    CHECKF(more * 220 <= pairs, "%d of %d", more, pairs);
+    printf("%d of %d pairs send the least possible, %d of them in more calls; the ten worst:\n",
+           best, pairs, more);
     for (int i = 0; i < 10; i++) printf("  %.3f %s\n", worst[i].ratio, worst[i].text);
 }
 
@@ -335,8 +344,8 @@ int main(void) {
     CHECK(intern_init(&cx) == E_OK && op_init(&cx) == E_OK);
     test_table();
     test_other_cuts();
-    test_all_pairs((Dims){3, {8, 8, 8}});
-    test_all_pairs((Dims){3, {2, 8, 8}});
+    test_all_pairs((Dims){3, {8, 8, 8}}, 1.25);
+    test_all_pairs((Dims){3, {2, 8, 8}}, 1.5);
     intern_free(&cx);
     CHECK(cx.alloc.live == 0);
     return test_end();
