@@ -1,6 +1,6 @@
 /* Where the processes of a job meet: the place by what they know, and the addresses of a host that
  * has many. */
-#include "run/meet.h"
+#include "run/job/rendezvous.h"
 #include "test.h"
 
 #include <arpa/inet.h>
@@ -10,30 +10,30 @@
 #include <unistd.h>
 
 static void check_found(void) {
-    Meet a, b;
+    Rendezvous a, b;
     char text[64];
     Ranks r = {.world = 4, .master = "10.0.0.1", .port = 29500};
-    CHECK(meet_find(&r, &a) && a.port == 29500 && strcmp(a.hosts, "10.0.0.1") == 0);
-    meet_text(&a, text, sizeof text);
+    CHECK(rendezvous_find(&r, &a) && a.port == 29500 && strcmp(a.hosts, "10.0.0.1") == 0);
+    rendezvous_text(&a, text, sizeof text);
     CHECKF(strcmp(text, "10.0.0.1, port 29500") == 0, "%s", text);
     r.port = 0; /* an address alone is no place */
-    CHECK(!meet_find(&r, &a) && !a.hosts[0]);
+    CHECK(!rendezvous_find(&r, &a) && !a.hosts[0]);
     r = (Ranks){.world = 4, .port = 29500};
-    CHECK(!meet_find(&r, &a) && !a.hosts[0] && !a.port);
+    CHECK(!rendezvous_find(&r, &a) && !a.hosts[0] && !a.port);
     r = (Ranks){.world = 4, .job = "17", .one_host = true};
-    CHECK(meet_find(&r, &a) && !a.port);
+    CHECK(rendezvous_find(&r, &a) && !a.port);
     char expect[64];
     snprintf(expect, sizeof expect, "@meshlua-%u-17", (unsigned)geteuid());
-    meet_text(&a, text, sizeof text);
+    rendezvous_text(&a, text, sizeof text);
     CHECKF(strcmp(text, expect) == 0, "%s", text);
     r.one_host = false; /* the others cannot see its sockets */
-    CHECK(!meet_find(&r, &b) && b.token == a.token);
+    CHECK(!rendezvous_find(&r, &b) && b.token == a.token);
     r = (Ranks){.world = 5, .job = "17", .one_host = true};
-    CHECK(meet_find(&r, &b) && b.token != a.token);
+    CHECK(rendezvous_find(&r, &b) && b.token != a.token);
     r = (Ranks){.world = 4, .job = "18", .one_host = true};
-    CHECK(meet_find(&r, &b) && b.token != a.token);
+    CHECK(rendezvous_find(&r, &b) && b.token != a.token);
     r.job[0] = '\0';
-    CHECK(!meet_find(&r, &b));
+    CHECK(!rendezvous_find(&r, &b));
 }
 
 enum { NOT_HERE = 77 };
@@ -50,7 +50,7 @@ static void run(const char *command) {
 
 /* On a host of its own, with addresses of a cable that ends there. */
 static int listen_with(const Many *many) {
-    Meet m = {.port = 0};
+    Rendezvous m = {.port = 0};
     char line[80], error[80];
     bool taken;
     if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return NOT_HERE;
@@ -68,7 +68,7 @@ static int listen_with(const Many *many) {
         fputs(line, batch);
     }
     if (!batch || pclose(batch) != 0) return NOT_HERE;
-    int fd = meet_listen(&m, &taken, error, sizeof error), n = 0;
+    int fd = rendezvous_listen(&m, &taken, error, sizeof error), n = 0;
     CHECK(fd >= 0 && !taken && m.port > 0);
     bool has_own = false;
     for (char *host = strtok(m.hosts, " "); host; host = strtok(NULL, " "), n++) {
@@ -99,19 +99,19 @@ static void check_addresses(const Many *many) {
 
 /* Where only the second of two places has somebody: the places are tried in turn. */
 static void check_turns(void) {
-    Meet m = {.port = 0}, second = {.port = 0};
+    Rendezvous m = {.port = 0}, second = {.port = 0};
     char error[80];
     bool taken;
     snprintf(m.hosts, sizeof m.hosts, "@meshlua-a-%d @meshlua-b-%d", (int)getpid(), (int)getpid());
     snprintf(second.hosts, sizeof second.hosts, "@meshlua-b-%d", (int)getpid());
-    int listener = meet_listen(&second, &taken, error, sizeof error);
+    int listener = rendezvous_listen(&second, &taken, error, sizeof error);
     CHECK(listener >= 0 && !taken);
-    CHECK(meet_listen(&second, &taken, error, sizeof error) < 0 && taken);
+    CHECK(rendezvous_listen(&second, &taken, error, sizeof error) < 0 && taken);
     for (int k = 0; k < 6; k++) {
-        int fd = meet_connect(&m, k);
+        int fd = rendezvous_connect(&m, k);
         CHECKF((fd >= 0) == (k % 2 == 1), "turn %d", k);
         if (fd < 0) continue;
-        CHECK(meet_connected(fd) == 1 && meet_is_ours(fd));
+        CHECK(rendezvous_connected(fd) == 1 && rendezvous_is_ours(fd));
         close(fd);
     }
     close(listener);
