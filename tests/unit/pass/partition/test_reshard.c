@@ -339,11 +339,28 @@ static void test_other_cuts(void) {
     planned(dims, &from, &to, NULL); /* without it, it arrives, too */
 }
 
+/* What sends as much as the best that is known does not take its place; what sends less does. */
+static void test_limit(void) {
+    const int32_t ids[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const Mesh *m = NULL;
+    CHECK(mesh_of(&cx, 2, (const char *const[]){"x", "y"}, (int32_t[]){4, 4}, NULL, ids, &m) ==
+          E_OK);
+    Layout from = parse(m, "x,y"), to = parse(m, "y,x");
+    Dims dims = {2, {16, 16}};
+    Moves best = {.n = -1, .sent = 1.0 / 16};
+    reshard_search(&dims, &from, &to, &best);
+    CHECK(best.n == -1);
+    best.sent = 1.0 / 16 + 1e-6;
+    reshard_search(&dims, &from, &to, &best);
+    CHECK(best.n == 1 && best.at[0].kind == MOVE_PERMUTE && best.sent == 1.0 / 16);
+}
+
 int main(void) {
     ctx_init(&cx);
     CHECK(intern_init(&cx) == E_OK && op_init(&cx) == E_OK);
     test_table();
     test_other_cuts();
+    test_limit();
     test_all_pairs((Dims){3, {8, 8, 8}}, 1.25);
     test_all_pairs((Dims){3, {2, 8, 8}}, 1.5);
     intern_free(&cx);
