@@ -360,7 +360,6 @@ static uint64_t hash_script(const void *program) {
 
 static int prepare(lua_State *L) {
     const Program *p = lua_touserdata(L, 1);
-    const char *dump = p->dump ? p->dump : env_get(ENV_DUMP);
     bool runs = !p->wrong && !p->command;
     core_prepare(L, p->wrong ? "1" : p->devices, runs ? &p->ranks : NULL);
     if (runs) {
@@ -375,9 +374,7 @@ static int prepare(lua_State *L) {
         state_connect(L, &join);
     }
     if (p->version) printf("meshlua %s  %s\n", MESHLUA_VERSION, LUA_RELEASE);
-    Err err = dump && !p->wrong ? lib_debug_set_dump(state_of(L), dump) : E_OK;
-    if (err && !p->dump) err_add(&state_of(L)->cx, " (%s)", env_row(ENV_DUMP)->name);
-    state_check(L, state_of(L), err);
+    if (p->dump && !p->wrong) state_check(L, state_of(L), lib_debug_set_dump(state_of(L), p->dump));
     if (p->profile && !p->wrong)
         state_check(L, state_of(L), profile_start(&state_of(L)->rt, p->profile));
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);

@@ -21,7 +21,6 @@ static const EnvRow rows[ENV_COUNT] = {
                      .kind = ENV_WORDS},
     [ENV_BLAS] = {"MESHLUA_BLAS", "off | FILE",
                   "the BLAS library to load; off: the portable kernel alone", .kind = ENV_FILE},
-    [ENV_DUMP] = {"MESHLUA_DUMP", "STAGE[:FILE]", "as --dump"},
     [ENV_LOG] = {"MESHLUA_LOG", "0..4",
                  "0 silent, 1 errors, 2 warnings (default), 3 information, 4 everything",
                  .kind = ENV_WHOLE, .least = 0, .most = 4},
@@ -46,38 +45,21 @@ static const EnvRow rows[ENV_COUNT] = {
                    "meshlua in the user's folder of caches",
                    .kind = ENV_FOLDER},
     [ENV_ALGORITHMS] =
-        {"MESHLUA_ALGORITHMS", "timed | first",
-         "which algorithm makes a matrix product on a GPU: the fastest of cublasLt's "
-         "best guesses (the default), or its first guess",
-         .kind = ENV_WORDS},
-    [ENV_TF32] = {"MESHLUA_TF32", "0, 1",
-                  "float32 matrix products on a GPU round their operands to tf32",
-                  .kind = ENV_WHOLE, .least = 0, .most = 1},
-    [ENV_WGMMA] = {"MESHLUA_WGMMA", "0, 1",
-                   "attention of 16-bit floats goes through wgmma on GPUs of 9.0",
-                   .kind = ENV_WHOLE, .least = 0, .most = 1},
-    [ENV_MESHLUA_WORLD_SIZE] = {"MESHLUA_WORLD_SIZE", "1..",
-                                "how many processes there are, as --world-size", .kind = ENV_WHOLE,
-                                .least = 1, .most = MOST_RANKS},
-    [ENV_MESHLUA_RANK] = {"MESHLUA_RANK", "0..", "which of them this is, as --rank",
-                          .kind = ENV_WHOLE, .least = 0, .most = MOST_RANKS},
-    [ENV_MESHLUA_LOCAL_RANK] = {"MESHLUA_LOCAL_RANK", "0..",
-                                "which of those on this host, as --local-rank", .kind = ENV_WHOLE,
-                                .least = 0, .most = MOST_RANKS},
-    [ENV_MESHLUA_MASTER_ADDR] = {"MESHLUA_MASTER_ADDR", "host",
-                                 "where the processes meet, as --master-addr"},
-    [ENV_MESHLUA_MASTER_PORT] = {"MESHLUA_MASTER_PORT", "1..65535", "its port, as --master-port",
-                                 .kind = ENV_WHOLE, .least = 1, .most = MOST_PORT},
+        {"MESHLUA_ALGORITHMS", "first | tf32 | wgmma",
+         "on GPUs, a list: cublasLt's first guess for a matrix product, in place of the fastest of "
+         "its best ones; products of float32 with operands rounded to tf32; attention of 16-bit "
+         "floats through wgmma on GPUs of 9.0, which no GPU has run yet",
+         .kind = ENV_WORD_LIST},
     [ENV_WORLD_SIZE] = {"WORLD_SIZE", "1..",
-                        "the same five as torchrun sets them; MESHLUA_* go before",
+                        "set by torchrun, or by hand: how many processes there are",
                         .kind = ENV_WHOLE, .least = 1, .most = MOST_RANKS},
-    [ENV_RANK] = {"RANK", "0..", "as MESHLUA_RANK", .kind = ENV_WHOLE, .least = 0,
+    [ENV_RANK] = {"RANK", "0..", "which of them this is", .kind = ENV_WHOLE, .least = 0,
                   .most = MOST_RANKS},
-    [ENV_LOCAL_RANK] = {"LOCAL_RANK", "0..", "as MESHLUA_LOCAL_RANK", .kind = ENV_WHOLE, .least = 0,
-                        .most = MOST_RANKS},
-    [ENV_MASTER_ADDR] = {"MASTER_ADDR", "host", "as MESHLUA_MASTER_ADDR"},
-    [ENV_MASTER_PORT] = {"MASTER_PORT", "1..65535", "as MESHLUA_MASTER_PORT", .kind = ENV_WHOLE,
-                         .least = 1, .most = MOST_PORT},
+    [ENV_LOCAL_RANK] = {"LOCAL_RANK", "0..", "which of those on this host", .kind = ENV_WHOLE,
+                        .least = 0, .most = MOST_RANKS},
+    [ENV_MASTER_ADDR] = {"MASTER_ADDR", "host", "where the processes meet"},
+    [ENV_MASTER_PORT] = {"MASTER_PORT", "1..65535", "its port", .kind = ENV_WHOLE, .least = 1,
+                         .most = MOST_PORT},
     [ENV_OMPI_COMM_WORLD_SIZE] = {"OMPI_COMM_WORLD_SIZE", "1..",
                                   "set by mpirun of OpenMPI: how many processes there are",
                                   .kind = ENV_WHOLE, .least = 1, .most = MOST_RANKS},
@@ -149,27 +131,45 @@ static bool is_ours(const char *name) {
     return strncmp(name, "MESHLUA_", strlen("MESHLUA_")) == 0;
 }
 
-/* The next of "timed | first"; its length, or 0. */
+/* The next of "first | tf32" or "first,tf32"; its length, or 0. */
 static size_t next_word(const char **at) {
-    *at += strspn(*at, " |");
-    return strcspn(*at, " |");
+    *at += strspn(*at, " |,");
+    return strcspn(*at, " |,");
+}
+
+bool env_has(EnvVar v, const char *word) {
+    const char *at = env_get(v);
+    for (size_t n; at && (n = next_word(&at)); at += n)
+        if (n == strlen(word) && memcmp(at, word, n) == 0) return true;
+    return false;
+}
+
+/* The n letters of `text`, as one of the row's words. */
+static Err check_word(Ctx *cx, const EnvRow *r, const char *text, size_t n) {
+    char near[32] = "", word[32], given[32];
+    const char *at = r->value;
+    size_t cut = n < sizeof given ? n : sizeof given - 1;
+    memcpy(given, text, cut);
+    given[cut] = '\0';
+    int least = (int)cut / 2 + 1;
+    for (size_t m; (m = next_word(&at)) && m < sizeof word; at += m) {
+        memcpy(word, at, m);
+        word[m] = '\0';
+        int distance = str_distance(word, given);
+        if (distance == 0 && cut == n) return E_OK;
+        if (distance >= least) continue;
+        least = distance;
+        memcpy(near, word, m + 1);
+    }
+    return err_set(cx, E_VALUE, "%s=%s: expected %s of %s%s%s%s", r->name, getenv(r->name),
+                   r->kind == ENV_WORD_LIST ? "some" : "one", r->value,
+                   *near ? "; did you mean " : "", near, *near ? "?" : "");
 }
 
 static Err check_words(Ctx *cx, const EnvRow *r, const char *text) {
-    char near[32] = "", word[32];
-    int least = (int)strlen(text) / 2 + 1;
-    const char *at = r->value;
-    for (size_t n; (n = next_word(&at)) && n < sizeof word; at += n) {
-        memcpy(word, at, n);
-        word[n] = '\0';
-        int distance = str_distance(word, text);
-        if (distance == 0) return E_OK;
-        if (distance >= least) continue;
-        least = distance;
-        memcpy(near, word, n + 1);
-    }
-    return err_set(cx, E_VALUE, "%s=%s: expected one of %s%s%s%s", r->name, text, r->value,
-                   *near ? "; did you mean " : "", near, *near ? "?" : "");
+    if (r->kind == ENV_WORDS) return check_word(cx, r, text, strlen(text));
+    for (size_t n; (n = next_word(&text)); text += n) TRY(check_word(cx, r, text, n));
+    return E_OK;
 }
 
 static Err cannot(Ctx *cx, const EnvRow *r, const char *text, int reason) {
@@ -207,7 +207,8 @@ static Err check(Ctx *cx, const EnvRow *r, const char *text) {
                    : err_set(cx, is_ours(r->name) ? E_VALUE : E_RANKS,
                              "%s=%s: expected a whole number from %lld to %lld", r->name, text,
                              (long long)r->least, (long long)r->most);
-    case ENV_WORDS: return check_words(cx, r, text);
+    case ENV_WORDS:
+    case ENV_WORD_LIST: return check_words(cx, r, text);
     case ENV_TEMPLATES:
         return strchr(text, '?') || strstr(text, ";;")
                    ? E_OK

@@ -1,10 +1,12 @@
 /* env.h - the one table of the environment variables that meshlua reads, with its words for
- * `--env`. tests/gate/env_gate.lua holds docs/reference.md to it, and getenv to this file. */
+ * `--env`. Nothing else lists them; tests/gate/env_gate.lua
+ * holds getenv to this file. */
 #ifndef MESHLUA_ENV_H
 #define MESHLUA_ENV_H
 
 #include "base/ctx.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef enum EnvVar {
@@ -12,7 +14,6 @@ typedef enum EnvVar {
     ENV_THREADS,
     ENV_KERNELS,
     ENV_BLAS,
-    ENV_DUMP,
     ENV_LOG,
     ENV_PATH,
     ENV_CHECK,
@@ -21,13 +22,6 @@ typedef enum EnvVar {
     ENV_CHECK_REPLICATED,
     ENV_CACHE,
     ENV_ALGORITHMS,
-    ENV_TF32,
-    ENV_WGMMA,
-    ENV_MESHLUA_WORLD_SIZE,
-    ENV_MESHLUA_RANK,
-    ENV_MESHLUA_LOCAL_RANK,
-    ENV_MESHLUA_MASTER_ADDR,
-    ENV_MESHLUA_MASTER_PORT,
     ENV_WORLD_SIZE,
     ENV_RANK,
     ENV_LOCAL_RANK,
@@ -59,6 +53,7 @@ typedef enum EnvKind {
     ENV_TEXT,      /* who reads it says what is wrong with it */
     ENV_WHOLE,     /* a whole number, least .. most */
     ENV_WORDS,     /* one of those in `value` */
+    ENV_WORD_LIST, /* some of them, with commas between */
     ENV_TEMPLATES, /* of Lua's paths */
     ENV_FILE,      /* off, or a file that can be read */
     ENV_FOLDER,    /* off, or a folder that can be written or made */
@@ -77,6 +72,8 @@ const EnvRow *env_row(EnvVar v);
 const char *env_get(EnvVar v);
 /* The number; `otherwise` where it is unset, or not what its row allows. */
 int64_t env_int(EnvVar v, int64_t otherwise);
+/* Is the word one of its list? */
+bool env_has(EnvVar v, const char *word);
 /* Is every variable that is set what its row allows? E_VALUE for one of ours, E_RANKS for a
  * launcher's, E_IO for a file or folder that is not there. Warns of variables called MESHLUA_...
  * that are none. */

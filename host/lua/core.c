@@ -95,8 +95,6 @@ int luaopen_meshlua(lua_State *L) {
     if (!state_of(L)) {
         core_prepare(L, NULL, &(RankFlags){.log_ranks = NULL});
         state_connect(L, &(JoinFlags){.name = NULL});
-        const char *dump = env_get(ENV_DUMP);
-        if (dump) state_check(L, state_of(L), lib_debug_set_dump(state_of(L), dump));
     }
     lua_pushliteral(L, "meshlua");
     lua_pushcclosure(L, load_embedded, 1);

@@ -81,7 +81,7 @@ rows.run({
   {name = "GPT-2 124M", limit = 90, needed = true, run = function(_, must) return train(must) end},
   -- what each part is worth
   {name = "GPT-2 124M, attention through wgmma", limit = 60, run = function(_, must)
-    return train(must, "MESHLUA_WGMMA=1")
+    return train(must, "MESHLUA_ALGORITHMS=wgmma")
   end},
   {name = "GPT-2 124M, cublasLt's first guess", limit = 60, run = function(_, must)
     return train(must, "MESHLUA_ALGORITHMS=first")

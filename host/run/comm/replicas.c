@@ -272,8 +272,7 @@ static void print_param(const Plan *p, const Replicas *r, int32_t i, Str *s) {
 /* On GPUs of several hosts each may have chosen its own algorithm: what all compute may differ by
  * rounding. */
 static bool may_round(const Runtime *rt) {
-    const char *algorithms = env_get(ENV_ALGORITHMS);
-    return gpu_is_there(&rt->gpu) && rt->host && !(algorithms && strcmp(algorithms, "first") == 0);
+    return gpu_is_there(&rt->gpu) && rt->host && !env_has(ENV_ALGORITHMS, "first");
 }
 
 static Err report(const Runtime *rt, const Agreement *a, const Conflict *c,

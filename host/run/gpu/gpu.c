@@ -198,17 +198,14 @@ static void fill_target(Gpu *g) {
 /* Opens the library, and in it those GPUs, or all. */
 static Err open_device(Ctx *cx, const Choice *c, Device *out) {
     char why[REASON] = "", cache[PATH_MAX];
-    const char *algorithms = env_get(ENV_ALGORITHMS);
     DeviceOptions options = {.which = c->n ? c->gpu : NULL,
                              .n = c->n,
                              .visible = env_get(ENV_CUDA_VISIBLE_DEVICES),
-                             .first_guess = algorithms && strcmp(algorithms, "first") == 0,
-                             .tf32 = env_int(ENV_TF32, 0) != 0,
-                             .wgmma = env_int(ENV_WGMMA, 0) != 0,
+                             .first_guess = env_has(ENV_ALGORITHMS, "first"),
+                             .tf32 = env_has(ENV_ALGORITHMS, "tf32"),
+                             .wgmma = env_has(ENV_ALGORITHMS, "wgmma"),
                              .cache = store_folder(cache, sizeof cache),
                              .check = env_int(ENV_CHECK, 0) != 0};
-    if (algorithms && !options.first_guess && strcmp(algorithms, "timed") != 0)
-        return err_set(cx, E_VALUE, "MESHLUA_ALGORITHMS=%s: expected timed or first", algorithms);
     DeviceOpen *open = (DeviceOpen *)(uintptr_t)symbol(cx, DEVICE_OPEN);
     if (!open) return cx->err.code;
     *out = (Device){.version = 0};

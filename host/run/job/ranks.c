@@ -28,9 +28,6 @@ typedef struct Source {
 /* In the order in which they are asked. */
 static const Source sources[] = {
     {.what = "flags", .flags = true},
-    {.what = "MESHLUA_*",
-     .var = {ENV_MESHLUA_WORLD_SIZE, ENV_MESHLUA_RANK, ENV_MESHLUA_LOCAL_RANK,
-             ENV_MESHLUA_MASTER_ADDR, ENV_MESHLUA_MASTER_PORT}},
     {.what = "the environment",
      .var = {ENV_WORLD_SIZE, ENV_RANK, ENV_LOCAL_RANK, ENV_MASTER_ADDR, ENV_MASTER_PORT}},
     {.what = "OpenMPI",

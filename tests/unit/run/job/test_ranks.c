@@ -17,7 +17,7 @@ typedef struct Case {
 static Ctx cx;
 
 static Err find(const Case *c, Ranks *out) {
-    for (int v = ENV_MESHLUA_WORLD_SIZE; v <= ENV_SLURM_JOB_ID; v++)
+    for (int v = ENV_WORLD_SIZE; v <= ENV_SLURM_JOB_ID; v++)
         unsetenv(env_row((EnvVar)v)->name);
     for (int i = 0; c->env[i]; i += 2) setenv(c->env[i], c->env[i + 1], 1);
     RankFlags flags = {.log_ranks = NULL};
@@ -55,9 +55,6 @@ static void test_sources(void) {
     static const Case cases[] = {
         {{0}, {0}, "one process"},
         {{0}, {"4", "1", "0"}, "rank 1 of 4, local rank 0, by flags (--rank)"},
-        {{"MESHLUA_WORLD_SIZE", "2", "MESHLUA_RANK", "1", "MESHLUA_LOCAL_RANK", "1"},
-         {0},
-         "rank 1 of 2, local rank 1, by MESHLUA_* (MESHLUA_RANK)"},
         {{TORCH("8", "4", "0")}, {0}, "rank 4 of 8, local rank 0, by the environment (RANK)"},
         {{OPENMPI("3", "2", "2")},
          {0},
