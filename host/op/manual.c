@@ -43,6 +43,7 @@ static Err shape_exit(const OpArgs *a, OutType *out, int *nout) {
 }
 
 static Err mode_enter(const OpArgs *a, ModeRule *r) {
+    TRY(check_rank(a));
     uint32_t axes = manual_of(a)->axes, vary = layout_used(manual_of(a)->layout);
     r->in.manual &= ~axes;
     r->in.vary &= ~axes;
@@ -52,6 +53,7 @@ static Err mode_enter(const OpArgs *a, ModeRule *r) {
 }
 
 static Err mode_exit(const OpArgs *a, ModeRule *r) {
+    TRY(check_rank(a));
     uint32_t axes = manual_of(a)->axes, vary = layout_used(manual_of(a)->layout);
     if ((r->in.unreduced | r->in.reduced) & axes)
         return op_error(a, E_SPEC,
