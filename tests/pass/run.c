@@ -17,17 +17,16 @@
  * Lines that begin with # are remarks. --bless writes what comes out into the files: read it.
  * Each case is run again for every allocation of the pass, which fails: that is E_NOMEM, and
  * nothing is left. */
-#include "op/op.h"
+#include "cases.h"
 #include "pass/comm/comm.h"
 #include "pass/pass.h"
 #include "plan_text.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 16, MOST_KEY = 8, MOST_TEXT = 1 << 20 };
+enum { MOST = 16, MOST_KEY = 8 };
 
 typedef struct Case {
     char key[MOST_KEY][16], value[MOST_KEY][256];
@@ -270,22 +269,7 @@ static void run_case(const PassRow *pass, Case *c, const char *text, size_t n, S
 }
 
 /* ---- files ---- */
-typedef struct Run {
-    bool bless;
-    int cases, failed, starved;
-    Str out; /* the file as it would be blessed */
-} Run;
-
-static Err start(Ctx *cx) {
-    ctx_init(cx);
-    TRY(intern_init(cx));
-    return op_init(cx);
-}
-
-static const char *next_line(const char *at) {
-    at += strcspn(at, "\n");
-    return *at ? at + 1 : at;
-}
+static int places; /* at which memory ran out */
 
 /* Is the line a key with its value? */
 static bool read_key(Case *c, const char *at) {
@@ -298,64 +282,48 @@ static bool read_key(Case *c, const char *at) {
 }
 
 /* The case from its title to `end`. */
-static void do_case(Run *r, const PassRow *pass, const char *file, const char *title,
-                    const char *end) {
+static void do_case(Cases *r, const char *file, const char *title, const char *end) {
     Ctx cx;
     Case c = {.cx = &cx, .options = {.verify = true}, .fail_in = -1};
-    const char *at = next_line(title), *split = title;
-    while (split < end && strncmp(split, "----\n", 5) != 0) split = next_line(split);
-    while (at < split && (*at == '#' || *at == '\n' || read_key(&c, at))) at = next_line(at);
+    const char *at = cases_next_line(title), *split = title;
+    while (split < end && strncmp(split, "----\n", 5) != 0) split = cases_next_line(split);
+    while (at < split && (*at == '#' || *at == '\n' || read_key(&c, at))) at = cases_next_line(at);
     Str s;
-    bool ready = start(&cx) == E_OK;
+    bool ready = cases_start(&cx) == E_OK;
     str_init(&s, &cx.alloc);
-    if (ready) run_case(pass, &c, at, (size_t)(split - at), &s);
-    const char *want = split < end ? next_line(split) : end;
+    if (ready) run_case(r->ud, &c, at, (size_t)(split - at), &s);
+    const char *want = split < end ? cases_next_line(split) : end;
     size_t n = (size_t)(end - want);
-    while (n && want[n - 1] == '\n') n--;
-    while (s.n && str_of(&s)[s.n - 1] == '\n') s.at[--s.n] = '\0';
-    bool same = n == s.n && strncmp(want, str_of(&s), n) == 0;
     bool bad = strncmp(str_of(&s), "bad case", 8) == 0;
-    r->cases++;
-    if ((!same && !r->bless) || bad) {
-        int line = (int)strcspn(title, "\n");
-        r->failed++;
-        fprintf(stderr, "%s: %.*s\n-- given\n%.*s-- wanted\n%.*s\n-- made\n%s\n\n", file, line,
-                title, (int)(split - at), at, (int)n, want, str_of(&s));
-    }
     str_put_n(&r->out, title, (size_t)(split - title));
     str_put(&r->out, "----\n");
-    if (bad) /* is not blessed */
-        str_put_n(&r->out, want, n);
+    if (cases_compare(r, file, title, split, want, n, &s, bad))
+        str_fmt(&r->out, "%s%s", str_of(&s), *end ? "\n\n" : "\n");
     else
-        str_put(&r->out, str_of(&s));
-    str_put(&r->out, *end ? "\n\n" : "\n");
+        str_put_n(&r->out, want, n);
     str_free(&s);
-    intern_free(&cx);
-    if (cx.alloc.live) {
-        r->failed++;
-        fprintf(stderr, "%s: %zu bytes are left\n", file, cx.alloc.live);
-    }
+    cases_end(r, file, &cx);
 }
 
 /* The case once more for every allocation of the pass, each of which fails in turn: E_NOMEM, or the
  * error that the case is about. */
-static void starve_case(Run *r, const PassRow *pass, const char *file, const char *title,
-                        const char *end) {
+static void starve_case(Cases *r, const char *file, const char *title, const char *end) {
     bool starved = true;
     for (int64_t n = 0; starved; n++) {
         Ctx cx;
         Case c = {.cx = &cx, .fail_in = n};
-        const char *at = next_line(title), *split = title;
-        while (split < end && strncmp(split, "----\n", 5) != 0) split = next_line(split);
-        while (at < split && (*at == '#' || *at == '\n' || read_key(&c, at))) at = next_line(at);
+        const char *at = cases_next_line(title), *split = title;
+        while (split < end && strncmp(split, "----\n", 5) != 0) split = cases_next_line(split);
+        while (at < split && (*at == '#' || *at == '\n' || read_key(&c, at)))
+            at = cases_next_line(at);
         Str s;
-        bool ready = start(&cx) == E_OK;
+        bool ready = cases_start(&cx) == E_OK;
         str_init(&s, &cx.alloc);
-        if (ready) run_case(pass, &c, at, (size_t)(split - at), &s);
+        if (ready) run_case(r->ud, &c, at, (size_t)(split - at), &s);
         starved = ready && c.starved;
-        r->starved += starved;
-        bool same =
-            strncmp(next_line(split), "error: ", 7) == 0 && strncmp(str_of(&s), "error: ", 7) == 0;
+        places += starved;
+        bool same = strncmp(cases_next_line(split), "error: ", 7) == 0 &&
+                    strncmp(str_of(&s), "error: ", 7) == 0;
         bool said = strncmp(str_of(&s), "error: [E_NOMEM]", 16) == 0;
         str_free(&s);
         intern_free(&cx);
@@ -366,70 +334,36 @@ static void starve_case(Run *r, const PassRow *pass, const char *file, const cha
     }
 }
 
-static void do_text(Run *r, const PassRow *pass, const char *file, const char *text) {
+static void do_text(Cases *r, const char *file, const char *text) {
     const char *at = text;
-    while (*at && strncmp(at, "=== ", 4) != 0) at = next_line(at);
+    while (*at && strncmp(at, "=== ", 4) != 0) at = cases_next_line(at);
     str_put_n(&r->out, text, (size_t)(at - text));
     while (*at) {
-        const char *end = next_line(at);
-        while (*end && strncmp(end, "=== ", 4) != 0) end = next_line(end);
-        do_case(r, pass, file, at, end);
-        if (!r->bless) starve_case(r, pass, file, at, end);
+        const char *end = cases_next_line(at);
+        while (*end && strncmp(end, "=== ", 4) != 0) end = cases_next_line(end);
+        do_case(r, file, at, end);
+        if (!r->bless) starve_case(r, file, at, end);
         at = end;
     }
 }
 
-static void do_file(Run *r, const PassRow *pass, const char *file) {
-    static char text[MOST_TEXT];
-    Alloc alloc = {.fail_in = -1};
-    FILE *f = fopen(file, "r");
-    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-    if (f) fclose(f);
-    if (n == 0 || n == sizeof text - 1) {
-        fprintf(stderr, "%s: cannot be read, or is too long\n", file);
-        r->failed++;
+static void do_folder(Cases *r, const char *folder) {
+    const char *name = strrchr(folder, '/');
+    name = name ? name + 1 : folder;
+    r->ud = NULL;
+    for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++)
+        if (strcmp(passes[i].name, name) == 0) r->ud = &passes[i];
+    if (r->ud) {
+        cases_folder(r, folder);
         return;
     }
-    text[n] = '\0';
-    str_init(&r->out, &alloc);
-    do_text(r, pass, file, text);
-    if (r->bless && strcmp(text, str_of(&r->out)) != 0 && (f = fopen(file, "w"))) {
-        fputs(str_of(&r->out), f);
-        fclose(f);
-        printf("%s: written\n", file);
-    }
-    str_free(&r->out);
-}
-
-static int is_case_file(const struct dirent *d) {
-    size_t n = strlen(d->d_name);
-    return n > 4 && strcmp(d->d_name + n - 4, ".txt") == 0;
-}
-
-static void do_folder(Run *r, const char *folder) {
-    const char *name = strrchr(folder, '/');
-    const PassRow *pass = NULL;
-    struct dirent **entry = NULL;
-    name = name ? name + 1 : folder;
-    for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++)
-        if (strcmp(passes[i].name, name) == 0) pass = &passes[i];
-    int n = pass ? scandir(folder, &entry, is_case_file, alphasort) : -1;
-    if (n <= 0) {
-        fprintf(stderr, "%s: no pass, or no cases\n", folder);
-        r->failed++;
-    }
-    for (int i = 0; i < n; i++) {
-        char file[512];
-        snprintf(file, sizeof file, "%s/%s", folder, entry[i]->d_name);
-        do_file(r, pass, file);
-        free(entry[i]);
-    }
-    free(entry);
+    fprintf(stderr, "%s: no pass\n", folder);
+    r->failed++;
 }
 
 int main(int argc, char **argv) {
-    Run r = {.bless = argc > 1 && strcmp(argv[1], "--bless") == 0};
+    Cases r = {.bless = argc > 1 && strcmp(argv[1], "--bless") == 0, .text = do_text};
     for (int i = 1 + r.bless; i < argc; i++) do_folder(&r, argv[i]);
-    printf("%d cases, %d failed; memory ran out at %d places\n", r.cases, r.failed, r.starved);
+    printf("%d cases, %d failed; memory ran out at %d places\n", r.cases, r.failed, places);
     return r.failed || !r.cases;
 }
