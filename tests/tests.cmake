@@ -50,6 +50,10 @@ foreach(folder ${folders})
   endif()
 endforeach()
 
+# ---- op: the shape, factors and vjp of every row of the table, each alone -------------------------
+case_runner(op_cases tests/op/run.c)
+add_test(NAME op COMMAND op_cases tests/op WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+
 include(${CMAKE_SOURCE_DIR}/tests/cuda/cuda.cmake)
 
 # ---- specs: busted, run by the program. "-- devices: 8" in a spec's first line is its --devices --
