@@ -39,6 +39,10 @@ static Err shape(const OpArgs *a, OutType *out, int *nout) {
     (void)nout;
     TRY(check_pairs(a, &m->x_contract, &m->w_contract, "inner"));
     TRY(check_pairs(a, &m->x_batch, &m->w_batch, "batch"));
+    for (int i = 0; i < m->x_batch.rank; i++)
+        if (dims_has(&m->x_contract, (int)m->x_batch.at[i]) ||
+            dims_has(&m->w_contract, (int)m->w_batch.at[i]))
+            return op_error(a, E_SHAPE, "a dim is both an inner and a batch dim");
     if (a->in[0]->dtype != a->in[1]->dtype) return op_error(a, E_DTYPE, "dtypes differ");
     if (a->in[0]->dtype == DT_BOOL) return op_error(a, E_DTYPE, "takes numbers, not bool");
     int rank = x->rank + w->rank - 2 * m->x_contract.rank - m->x_batch.rank;
