@@ -22,11 +22,11 @@ static Err shape_pad(const OpArgs *a, OutType *out, int *nout) {
         return op_error(a, E_DTYPE, "the value must be a scalar of the tensor's dtype");
     out[0] = (OutType){a->in[0]->dtype, a->in[0]->weak, {.rank = x->rank}};
     for (int d = 0; d < x->rank; d++) {
-        if (p->interior.at[d] > DIMS_MOST / (x->at[d] ? x->at[d] : 1))
+        if (p->interior.at[d] < 0 || p->interior.at[d] > DIMS_MOST / (x->at[d] ? x->at[d] : 1))
             return op_error(a, E_SHAPE, "an interior pad of %lld", (long long)p->interior.at[d]);
         int64_t inner = x->at[d] ? x->at[d] + (x->at[d] - 1) * p->interior.at[d] : 0;
         int64_t size = p->low.at[d] + inner + p->high.at[d];
-        if (p->interior.at[d] < 0 || size < 0)
+        if (size < 0)
             return op_error(a, E_SHAPE, "padding leaves dim %d with size %lld", d + 1,
                             (long long)size);
         out[0].dims.at[d] = size;
