@@ -182,6 +182,7 @@ ROW(INT_POW, "int_pow", "x to a whole number >= 0", 0, PROMOTE_ALL, shape_int_po
 static Err shape_isfinite(const OpArgs *a, OutType *out, int *nout) {
     TRY(shape_float(a, out, nout));
     out[0].dtype = DT_BOOL;
+    out[0].weak = false;
     return E_OK;
 }
 ROW(ISFINITE, "isfinite", "neither infinite nor NaN", KI_IS_FINITE, PROMOTE_FLOAT, shape_isfinite,
