@@ -127,8 +127,8 @@ static Err shape_adamw(const OpArgs *a, OutType *out, int *nout) {
             return op_error(a, E_DTYPE, "takes floats, either all of float64 or none");
     for (int i = 4; i < 7; i++)
         if (a->in[i]->dims.rank || (a->in[i]->dtype != DT_F32 && a->in[i]->dtype != acc))
-            return op_error(a, E_SHAPE, "lr, step and clip must be scalars of float32 or %s",
-                            dtype_name(acc));
+            return op_error(a, E_SHAPE, "lr, step and clip must be scalars of float32%s",
+                            acc == DT_F64 ? " or float64" : "");
     for (int i = 0; i < 3; i++) out[i] = (OutType){a->in[like_p[i]]->dtype, false, a->in[0]->dims};
     return E_OK;
 }
