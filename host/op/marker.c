@@ -41,6 +41,7 @@ static void vjp_identity(Build *b, const VjpArgs *a) {
                                  .nout = 1,                                                        \
                                  .shape = shape_,                                                  \
                                  .factors = op_factors_elementwise,                                \
+                                 .pads = PADS_PASS,                                                \
                                  .view = op_view_same,                                             \
                                  __VA_ARGS__}
 
@@ -83,6 +84,7 @@ const OpDef op_row_SHARD_ALIKE = {
     .shape = shape_alike,
     .batch = batch_leading,
     .factors = op_factors_elementwise,
+    .pads = PADS_PASS,
     .view = op_view_same,
     .vjp = vjp_identity,
     .flags = OPF_CAST,

@@ -412,7 +412,7 @@ static bool view_flip(ViewArgs *v) {
 }
 
 ROW(FLIP, "flip", "the given axes backwards", axes_fields, sizeof(AxesAttr), shape_flip, vjp_flip,
-    factors_flip, .view = view_flip, .batch = batch_leading);
+    factors_flip, .pads = PADS_PASS, .view = view_flip, .batch = batch_leading);
 
 /* ---- copy: put in by the plan where a kernel needs its operand without gaps ---- */
 static void vjp_copy(Build *b, const VjpArgs *a) {
@@ -421,4 +421,5 @@ static void vjp_copy(Build *b, const VjpArgs *a) {
 }
 
 ROW(COPY, "copy", "x in memory of its own", NULL, 0, op_shape_same, vjp_copy,
-    op_factors_elementwise, .flags = OPF_INTERNAL, .kernel = "copy", .batch = batch_leading);
+    op_factors_elementwise, .pads = PADS_PASS, .flags = OPF_INTERNAL, .kernel = "copy",
+    .batch = batch_leading);

@@ -56,6 +56,18 @@ describe("uneven = \"pad\"", function()
     assert.equal(1.0, (few * 3):sum():item() / 3)
   end)
 
+  it("stays in parts where only the place or the name of values is another", function()
+    local z = ml.device_put(ml.random.normal(ml.random.key(1), {17, 6}), on({"x", uneven = "pad"}, nil))
+    local function f(v) return (ml.sin(ml.sin(v) * 2) * v):sum() end
+    local step = ml.jit(ml.grad(ml.checkpoint(f)))
+    assert.same(ml.grad(f)(ml.tensor(z:totable())):totable(), step(z):totable())
+    assert.same({}, calls(step, z))
+    local flipped = ml.jit(function(v) return v:flip(2) end)
+    assert.same({}, calls(flipped, z))
+    assert.equal("float32[17@x,6]", ml.typeof(flipped(z)))
+    assert.same(ml.flip(ml.tensor(z:totable()), 2):totable(), flipped(z):totable())
+  end)
+
   it("is what it was where the axes divide", function()
     assert.equal('P("x")', tostring(ml.device_put(ml.arange(16.0), padded).sharding.spec))
   end)
