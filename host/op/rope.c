@@ -80,6 +80,7 @@ const OpDef op_row_ROPE = {
     .shared = 2,
     .expand = expand_rope,
     .factors = factors_rope,
+    .pads = PADS_PASS,
     .kernel = "rope",
     .inner = 1,
     .linear = 1,

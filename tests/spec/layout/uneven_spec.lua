@@ -68,6 +68,40 @@ describe("uneven = \"pad\"", function()
     assert.same(ml.flip(ml.tensor(z:totable()), 2):totable(), flipped(z):totable())
   end)
 
+  it("stays in parts through an optimizer's update, dropout, rope and attention", function()
+    local key = ml.random.key(1)
+    local Table = ml.nn.module("Table")
+    function Table:init(w) self.w = ml.nn.Param(w) end
+    function Table:__call() return (self.w * self.w):mean() end
+    local function trained(w)
+      local m = Table(w)
+      local opt = ml.optim.adamw(m, {lr = 0.1})
+      local step = ml.jit(function(model, o)
+        local loss, grads = ml.value_and_grad(function(t) return t() end)(model)
+        o:update(model, grads)
+        return loss
+      end)
+      step(m, opt)
+      return calls(step, m, opt), m.w:totable()
+    end
+    local w = ml.random.normal(key, {17, 4})
+    local sent, split = trained(ml.device_put(w, on({"x", uneven = "pad"}, nil)))
+    local _, whole = trained(w)
+    assert.same({"all_reduce 6"}, sent) -- the loss
+    assert.same(whole, split)
+
+    local q = ml.random.normal(key, {5, 6, 2, 8})
+    local step = ml.jit(function(v)
+      v = ml.core.op.rope(v, ml.arange(6), {base = 10000.0, sign = 1.0})
+      local masked = ml.nn.attention(v, v, v, {dropout = 0.5, key = key})
+      return ml.nn.dropout(ml.nn.attention(v, v, v, {causal = true}) + masked, 0.5, key)
+    end)
+    local parts = ml.device_put(q, on({"x", uneven = "pad"}, nil, nil, nil))
+    local y = step(parts)
+    assert.same({}, calls(step, parts))
+    assert.same(step(q):totable(), y:totable())
+  end)
+
   it("is what it was where the axes divide", function()
     assert.equal('P("x")', tostring(ml.device_put(ml.arange(16.0), padded).sharding.spec))
   end)
