@@ -140,8 +140,15 @@ static Err make_program(Case *c, Graph **out, int32_t *id) {
 }
 
 /* ---- shape and factors ---- */
+/* And of an operand that was brought to another mode first. */
 static void put_types(const Graph *g, const Node *n, Str *s) {
     FullDefault d = {.mesh = g->mesh, .local = graph_type(g, n->out)->local};
+    for (int i = 0; i < n->nin; i++) {
+        if (graph_opdef(g, graph_def(g, n->in[i]))->flags & OPF_PARAM) continue;
+        str_fmt(s, "operand %d as ", i + 1);
+        full_type(graph_type(g, n->in[i]), &d, s);
+        str_put(s, "\n");
+    }
     for (int i = 0; i < n->nout; i++) {
         if (i) str_put(s, ", ");
         full_type(graph_type(g, n->out + i), &d, s);
