@@ -1,4 +1,5 @@
-/* run.c - what each op's row says alone: its shape, factors and vjp functions. run.c [--bless] FOLDER
+/* run.c - what each op's row says alone: its shape, factors and vjp functions. run.c [--bless]
+ * FOLDER
  *
  *   # a remark
  *   Mesh(x=2) local
@@ -120,8 +121,8 @@ static Err make_node(Case *c, const Graph *from, const Node *n, Graph **out) {
     g->mesh = from->mesh;
     b.local = strstr(str_of(&c->text), ") local\n") != NULL;
     for (int i = 0; i < n->nin && i < MOST; i++)
-        in[i] = build_param(&b, OP_PARAM, graph_def(from, n->in[i])->attr,
-                            graph_type(from, n->in[i]));
+        in[i] =
+            build_param(&b, OP_PARAM, graph_def(from, n->in[i])->attr, graph_type(from, n->in[i]));
     build_op(&b, n->op, in, n->nin, n->attr);
     return b.err;
 }
@@ -160,15 +161,15 @@ static char letter(int factor) {
     return (char)((factor < 18 ? 'i' : 'a' - 18) + factor);
 }
 
-/* What holds of every rule: a dim is as long as its factors together. */
+/* What holds of every rule: a dim is as long as its factors together, and no other has any. */
 static void check_sizes(const Graph *g, const Node *n, const FactorRule *r, Str *s) {
     for (int t = 0; t < r->ntensor; t++) {
         const Dims *dims = &graph_type(g, node_tensor(n, t))->dims;
-        for (int d = 0; d < dims->rank; d++) {
+        for (int d = 0; d < MAX_RANK; d++) {
             const FactorMap *m = &r->tensor[t];
             int64_t size = 1;
             for (int k = 0; k < m->n[d]; k++) size *= r->size[m->at[d][k]];
-            if (m->n[d] && size != dims->at[d])
+            if (m->n[d] && (d >= dims->rank || size != dims->at[d]))
                 str_fmt(s, "wrong: dim %d of tensor %d has %lld, its factors %lld\n", d + 1, t + 1,
                         (long long)dims->at[d], (long long)size);
         }
@@ -246,8 +247,7 @@ static void call_vjp(const Case *c, Build *b, const Node *n, Vjp *v) {
     }
     Val out[MOST];
     for (int i = 0; i < n->nout; i++) out[i] = n->out + i;
-    VjpArgs a = {
-        .node = n, .in = n->in, .out = out, .ct = v->ct, .din = v->din, .wanted = c->wrt};
+    VjpArgs a = {.node = n, .in = n->in, .out = out, .ct = v->ct, .din = v->din, .wanted = c->wrt};
     Build at = build_at(b, b->g, n);
     def->vjp(&at, &a);
     build_fail(b, at.err);
@@ -406,8 +406,8 @@ static void do_text(Cases *r, const char *file, const char *at) {
     const char *mesh = "no mesh\n";
     while (*at) {
         int ask = 0;
-        while (ask < ASK_COUNT && (strncmp(at, asks[ask], strlen(asks[ask])) != 0 ||
-                                   at[strlen(asks[ask])] != ' '))
+        while (ask < ASK_COUNT &&
+               (strncmp(at, asks[ask], strlen(asks[ask])) != 0 || at[strlen(asks[ask])] != ' '))
             ask++;
         if (ask < ASK_COUNT) {
             at = do_case(r, file, mesh, (Ask)ask, at);
