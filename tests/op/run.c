@@ -137,7 +137,8 @@ static Err make_program(Case *c, Graph **out, int32_t *id) {
     Err e = make_node(c, g, graph_node(g, *id), out);
     graph_free(g);
     *id = (*out)->node.n - 1;
-    return e ? e : graph_verify(*out);
+    if (e) return e;
+    return graph_verify(*out) ? err_set(c->cx, E_INTERNAL, "the verifier does not agree") : E_OK;
 }
 
 /* ---- shape and factors ---- */
@@ -352,7 +353,7 @@ static void run_case(Case *c, Str *s, bool *bad) {
     Graph *g = NULL;
     int32_t id = 0;
     Err e = make_program(c, &g, &id);
-    bool refused = e && c->ask == ASK_SHAPE && !c->is_given && e != E_PARSE;
+    bool refused = e && c->ask == ASK_SHAPE && !c->is_given && e != E_PARSE && e != E_INTERNAL;
     *bad = e && !refused;
     const Node n = !e ? *graph_node(g, id) : (Node){0};
     if (!e) {
