@@ -40,5 +40,5 @@ for _, row in ipairs(core.env()) do
   end
 end
 if own > MOST then gate.fail(table_file, "%d variables are our own; there may be %d", own, MOST) end
-gate.finish(looked, [[a variable is a row in host/base/env.c, which --env prints, read through env_get; one that
-nothing reads goes, and what a flag says needs none.]])
+gate.finish(looked, [[a variable is a row in host/base/env.c, which --env prints, read through env_get; one
+that nothing reads goes, and what a flag says needs none.]])
