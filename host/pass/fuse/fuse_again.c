@@ -18,6 +18,12 @@ typedef struct Again {
     Val input[MAX_GROUP_INPUTS]; /* that the group does not have yet */
 } Again;
 
+/* By value. */
+typedef struct Lives {
+    int32_t *last;    /* the last node that reads it, or a view of it */
+    int32_t *counted; /* the value for which it was counted among what is held longer */
+} Lives;
+
 /* What the value is a view of. */
 static Val root_of(const Graph *g, Val v) {
     while (graph_opdef(g, graph_def(g, v))->view) v = graph_def(g, v)->in[0];
@@ -67,15 +73,19 @@ static int32_t place_of(const Group *grp) {
     return grp->node[grp->nnode - 1];
 }
 
-static bool pays(const Fuse *f, const int32_t *last, const Again *all, int n) {
+/* Memory is held longer for what the groups would read and nobody reads so late now: once for each
+ * buffer, however many of them read it. */
+static bool pays(const Fuse *f, const Lives *l, const Again *all, int n) {
     const Graph *g = f->g;
     double size = bytes_of(g, all->value), moved = size * (n + 1), held = size, seconds = 0;
     for (int k = 0; k < n; k++) {
         for (int i = 0; i < all[k].nnode; i++) seconds += seconds_of(f, all[k].node[i]);
         for (int i = 0; i < all[k].ninput; i++) {
-            Val v = all[k].input[i];
+            Val v = all[k].input[i], root = root_of(g, v);
             moved -= bytes_of(g, v);
-            if (last[root_of(g, v)] < place_of(all[k].grp)) held -= bytes_of(g, v);
+            if (l->last[root] >= place_of(all[k].grp) || l->counted[root] == all->value) continue;
+            l->counted[root] = all->value;
+            held -= (double)type_bytes(graph_type(g, root));
         }
     }
     return moved > 0 && held >= 0 && seconds <= moved / f->target->bandwidth;
@@ -115,7 +125,7 @@ static void prune(Fuse *f, Group *grp) {
     }
 }
 
-static void apply(Fuse *f, int32_t *last, const Again *a) {
+static void apply(Fuse *f, const Lives *l, const Again *a) {
     Group *grp = a->grp;
     for (int i = 0; i < a->nnode; i++) {
         int at = grp->nnode++;
@@ -131,11 +141,11 @@ static void apply(Fuse *f, int32_t *last, const Again *a) {
         Val root = root_of(f->g, a->input[i]);
         grp->input[grp->ninput++] = a->input[i];
         fuse_add_reader(f, a->input[i], grp);
-        if (last[root] < place_of(grp)) last[root] = place_of(grp);
+        if (l->last[root] < place_of(grp)) l->last[root] = place_of(grp);
     }
 }
 
-static void try_value(Fuse *f, int32_t *last, Val v) {
+static void try_value(Fuse *f, const Lives *l, Val v) {
     int32_t home = f->g->value.at[v].node;
     int n = 0;
     for (const Reader *r = f->reader[v]; r; r = r->next) n++;
@@ -151,16 +161,16 @@ static void try_value(Fuse *f, int32_t *last, Val v) {
         a->value = v;
         if (!fuse_same_kind(f, home, place_of(r->group)) || !need(f, a, v)) return;
     }
-    if (!pays(f, last, all, n)) return;
-    for (int k = 0; k < n; k++) apply(f, last, &all[k]);
+    if (!pays(f, l, all, n)) return;
+    for (int k = 0; k < n; k++) apply(f, l, &all[k]);
     prune(f, f->group[home]);
 }
 
-/* By value: the last node that reads it, or a view of it. */
-static int32_t *last_uses(Fuse *f) {
+static bool find_lives(Fuse *f, Lives *l) {
     const Graph *g = f->g;
-    int32_t *last = ARENA_ARRAY(&f->copy.arena, int32_t, g->value.n);
-    if (!last) return NULL;
+    int32_t *last = l->last = ARENA_ARRAY(&f->copy.arena, int32_t, g->value.n);
+    l->counted = ARENA_ARRAY(&f->copy.arena, int32_t, g->value.n);
+    if (!last || !l->counted) return false;
     for (int32_t id = 1; id < g->node.n; id++) {
         const Node *n = graph_node(g, id);
         int32_t at = f->group[id] ? place_of(f->group[id]) : id;
@@ -173,14 +183,14 @@ static int32_t *last_uses(Fuse *f) {
     for (int32_t r = 0; r < g->region.n; r++)
         for (int i = 0; i < g->region.at[r].result.n; i++)
             last[root_of(g, g->region.at[r].result.at[i])] = INT32_MAX;
-    return last;
+    return true;
 }
 
 void fuse_compute_again(Fuse *f) {
-    int32_t *last = last_uses(f);
-    if (!last) fuse_no_memory(f);
+    Lives l;
+    if (!find_lives(f, &l)) fuse_no_memory(f);
     for (int32_t id = f->g->node.n - 1; id > 0 && !f->copy.b.err; id--) {
         Val v = graph_node(f->g, id)->out;
-        if (f->group[id] && f->reader[v] && !f->read_alone[v]) try_value(f, last, v);
+        if (f->group[id] && f->reader[v] && !f->read_alone[v]) try_value(f, &l, v);
     }
 }
