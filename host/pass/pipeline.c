@@ -130,6 +130,10 @@ static Err run_all(Guarded *guarded) {
     if (!e) dump_plan(guarded->g, *w->out, o);
     if (!e && o->verify) {
         Err bad = plan_verify(guarded->g->cx, *w->out);
+        if (bad) { /* nothing of an arena: guard.h */
+            plan_free(guarded->g->cx, *w->out);
+            *w->out = NULL;
+        }
         ASSERT(!bad, "a bad plan: %s", guarded->g->cx->err.text);
     }
     graph_free(owned);

@@ -120,6 +120,33 @@ static void test_pipeline(void) {
     graph_free(g);
 }
 
+static bool broken_view(ViewArgs *v) {
+    bool ok = op_def(OP_TRANSPOSE)->view(v);
+    v->start = 1 << 20;
+    return ok;
+}
+
+/* A plan that its verifier refuses is freed, too: it lies in no arena. */
+static void test_bad_plan(void) {
+    Graph *g = graph_new(&cx);
+    Build b = build_in(g, 0);
+    const Type *t = type_make(&cx, DT_F32, &(Dims){2, {8, 4}}, NULL);
+    Val x = build_param(&b, OP_PARAM, &(ParamAttr){.index = 1}, t);
+    build_result(&b, op1(&b, OP_SIN, op_transpose(&b, x, &(Dims){2, {1, 0}})));
+    CHECK(b.err == E_OK && plan(g) == E_OK);
+    size_t live = cx.alloc.live;
+    rows[OP_TRANSPOSE].view = broken_view;
+    CHECK(plan(g) == E_INTERNAL);
+    CHECKF(strstr(cx.err.text, "a bad plan: a value outside its buffer"), "%s", cx.err.text);
+    char text[4096];
+    read_kept(text, sizeof text);
+    CHECKF(cx.alloc.live == live, "%zu bytes, not %zu", cx.alloc.live, live);
+    err_clear(&cx);
+    rows[OP_TRANSPOSE] = *op_def(OP_TRANSPOSE);
+    CHECK(plan(g) == E_OK);
+    graph_free(g);
+}
+
 static Graph *summed(Build *b, Val *x, Val *y) {
     Graph *g = graph_new(&cx);
     *b = build_in(g, 0);
@@ -169,6 +196,7 @@ int main(void) {
     memcpy(rows, cx.interns->ops, sizeof rows);
     cx.interns->ops = rows;
     test_pipeline();
+    test_bad_plan();
     test_traced();
     intern_free(&cx);
     CHECK(cx.alloc.live == 0);
