@@ -1,6 +1,7 @@
 #include "pass/plan/plan_build.h"
 
 #include "op/op.h"
+#include "pass/plan/holes.h"
 
 #include <string.h>
 
@@ -57,66 +58,9 @@ bool plan_build_room(PlanBuild *p) {
 }
 
 /* ---- placing: each class is a heap of its own, walked in the order of the steps ---- */
-typedef struct Hole {
-    int64_t at, size;
-} Hole;
-
-typedef struct Heap {
-    VEC(Hole) hole; /* by address, never touching */
-    int64_t top;
-} Heap;
-
-static int64_t take_hole(Heap *h, int64_t size) {
-    int best = -1;
-    for (int i = 0; i < h->hole.n; i++)
-        if (h->hole.at[i].size >= size && (best < 0 || h->hole.at[i].size < h->hole.at[best].size))
-            best = i;
-    if (best < 0) {
-        Hole *last = h->hole.n ? &h->hole.at[h->hole.n - 1] : NULL;
-        int64_t at = h->top;
-        if (last && last->at + last->size == h->top) { /* grow the hole at the end */
-            at = last->at;
-            h->hole.n--;
-        }
-        h->top = at + size;
-        return at;
-    }
-    Hole *hole = &h->hole.at[best];
-    int64_t at = hole->at;
-    hole->at += size;
-    hole->size -= size;
-    if (hole->size == 0) {
-        memmove(hole, hole + 1, sizeof *hole * (size_t)(h->hole.n - best - 1));
-        h->hole.n--;
-    }
-    return at;
-}
-
-static bool give_hole(Arena *a, Heap *h, int64_t at, int64_t size) {
-    if (size == 0) return true;
-    if (!VEC_PUSH(a, &h->hole, (Hole){0, 0})) return false;
-    int i = h->hole.n - 1;
-    while (i > 0 && h->hole.at[i - 1].at > at) {
-        h->hole.at[i] = h->hole.at[i - 1];
-        i--;
-    }
-    h->hole.at[i] = (Hole){at, size};
-    if (i + 1 < h->hole.n && at + size == h->hole.at[i + 1].at) {
-        h->hole.at[i].size += h->hole.at[i + 1].size;
-        memmove(&h->hole.at[i + 1], &h->hole.at[i + 2], sizeof(Hole) * (size_t)(h->hole.n - i - 2));
-        h->hole.n--;
-    }
-    if (i > 0 && h->hole.at[i - 1].at + h->hole.at[i - 1].size == at) {
-        h->hole.at[i - 1].size += h->hole.at[i].size;
-        memmove(&h->hole.at[i], &h->hole.at[i + 1], sizeof(Hole) * (size_t)(h->hole.n - i - 1));
-        h->hole.n--;
-    }
-    return true;
-}
-
 Err plan_build_place(PlanBuild *p) {
     int64_t align = p->o->target->alignment;
-    Heap *heap = ARENA_ARRAY(p->arena, Heap, 1 << MAX_AXES);
+    Holes *heap = ARENA_ARRAY(p->arena, Holes, 1 << MAX_AXES);
     /* Buffers by the step that ends them: lists through `next`. */
     int32_t *ends = ARENA_ARRAY(p->arena, int32_t, p->step.n + 1);
     int32_t *next = ARENA_ARRAY(p->arena, int32_t, p->buffer.n + 1);
@@ -129,7 +73,7 @@ Err plan_build_place(PlanBuild *p) {
             BuildBuffer *buf = &p->buffer.at[b];
             if (buf->kind != BUFFER_TEMP) continue;
             int64_t size = (buf->bytes + align - 1) / align * align;
-            buf->offset = take_hole(&heap[buf->vary], size);
+            buf->offset = holes_take(&heap[buf->vary], size);
             int32_t end = buf->last < step ? step : buf->last;
             next[b] = ends[end];
             ends[end] = b;
@@ -137,7 +81,7 @@ Err plan_build_place(PlanBuild *p) {
         for (int32_t done = ends[step]; done >= 0; done = next[done]) {
             const BuildBuffer *buf = &p->buffer.at[done];
             int64_t size = (buf->bytes + align - 1) / align * align;
-            if (!give_hole(p->arena, &heap[buf->vary], buf->offset, size))
+            if (!holes_give(p->arena, &heap[buf->vary], buf->offset, size))
                 return err_nomem(p->g->cx, "a plan");
         }
     }
