@@ -23,9 +23,7 @@ static Err check_inputs(const Graph *g, int32_t id) {
 static bool uses_twice(const Layout *l) {
     for (int d = 0; d < l->rank; d++)
         for (int i = 0; i < l->dim[d].axes.n; i++)
-            for (int e = 0; e <= d; e++)
-                for (int k = 0; k < (e == d ? i : l->dim[e].axes.n); k++)
-                    if (axes_overlap(l->dim[d].axes.at[i], l->dim[e].axes.at[k])) return true;
+            if (layout_places(l, l->dim[d].axes.at[i]) > 1) return true;
     return false;
 }
 

@@ -102,6 +102,13 @@ uint32_t layout_vary(const Layout *l) {
     return mask;
 }
 
+int layout_places(const Layout *l, AxisRef r) {
+    int n = 0;
+    for (int d = 0; d < l->rank; d++)
+        for (int i = 0; i < l->dim[d].axes.n; i++) n += axes_overlap(l->dim[d].axes.at[i], r);
+    return n;
+}
+
 int32_t layout_parts(const Layout *l, int dim) {
     return l ? axes_product(&l->dim[dim].axes) : 1;
 }

@@ -47,6 +47,8 @@ const Layout *layout_of(Ctx *cx, const Layout *l); /* interned; NULL when out of
 uint32_t layout_used(const Layout *l);
 /* Those of them along which shards differ: axes of size 1 left out. 0 for NULL. */
 uint32_t layout_vary(const Layout *l);
+/* In how many places of the dims' lists does (some of) the axis stand? */
+int layout_places(const Layout *l, AxisRef r);
 int32_t layout_parts(const Layout *l, int dim);
 /* Do the axes of the dim divide it? If not, its last shards are padded. */
 bool layout_divides(const Layout *l, const Dims *dims, int dim);

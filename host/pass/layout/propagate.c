@@ -143,16 +143,9 @@ static int source_of(const View *v, int factor, AxisList *list) {
     return source;
 }
 
-/* Has a dim of the layout the axis already? A value that an op has twice (a product with itself, a
- * carry that a loop hands on unchanged) may have got it through its other place on this visit. */
-static bool is_taken(const Layout *l, AxisRef ref) {
-    for (int d = 0; d < l->rank; d++)
-        for (int i = 0; i < l->dim[d].axes.n; i++)
-            if (axes_overlap(l->dim[d].axes.at[i], ref)) return true;
-    return false;
-}
-
-/* Extends the tensor's list for the factor towards `want`; true if it grew. */
+/* Extends the tensor's list for the factor towards `want`; true if it grew. A value that an op has
+ * twice (a product with itself, a carry that a loop hands on unchanged) may have got an axis
+ * through its other place on this visit: its layout is asked, too. */
 static bool extend(View *v, int tensor, int factor, const AxisList *want) {
     Projection *proj = &v->proj[tensor];
     Layout *layout = layout_of_tensor(v->p, v->n, tensor);
@@ -165,7 +158,7 @@ static bool extend(View *v, int tensor, int factor, const AxisList *want) {
         AxisRef ref = want->at[i];
         AxisList longer = grown;
         axes_push(&longer, ref);
-        if (!rule_is_free(v->r, proj, ref) || is_taken(layout, ref) ||
+        if (!rule_is_free(v->r, proj, ref) || layout_places(layout, ref) ||
             (layout->replicated >> ref.axis & 1) || (!pads && !rule_divides(v->r, factor, &longer)))
             break;
         if (!v->aggressive && contended(v, tensor, factor, ref)) break;
