@@ -158,12 +158,13 @@ static Val fold_div(Build *b, const Node *n, const Val *in) {
     return is_number(y, 1) ? in[0] : fold_floats(b, x, y, do_div);
 }
 /* x ^ 2.0 and the like: small whole exponents become products. */
+/* Whole powers are products. The power of 0.5 is no square root, which is -0 at -0 and NaN at -inf.
+ */
 static Val fold_pow(Build *b, const Node *n, const Val *in) {
     const FullAttr *y = op_full_attr(b, in[1]);
     (void)n;
     if (!y) return 0;
     double e = dtype_is_float((DType)y->dtype) ? y->value.f : (double)y->value.i;
-    if (e == 0.5) return op1(b, OP_SQRT, in[0]);
     if (e < 0 || e > 16 || e != (double)(int64_t)e) return 0;
     return build_op(b, OP_INT_POW, in, 1, &(IntPowAttr){(int64_t)e});
 }

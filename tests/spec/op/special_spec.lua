@@ -78,6 +78,22 @@ local function shr(dtype, x, by)
   return x >> by | (x < 0 and by > 0 and ~0 << 64 - by or 0)
 end
 
+describe("a power of a half", function()
+  it("is the same whether the exponent is known or an operand: of -0 0, of -inf inf", function()
+    for _, dtype in ipairs {"float32", "float64", "bfloat16", "float16"} do
+      local x = ml.tensor({-0.0, 0.0, -inf, inf, 4.0, 2.0, 3.0}, dtype)
+      local known, given = (x ^ 0.5):totable(), ml.pow(x, ml.full(x.shape, 0.5, {dtype = dtype})):totable()
+      local operand = ml.jit(ml.pow)(x, ml.tensor({0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5}, dtype)):totable()
+      for i = 1, #operand do
+        assert.equal(text(operand[i]), text(known[i]))
+        assert.equal(text(operand[i]), text(given[i]))
+      end
+      assert.same({"0.0", "0.0", "inf", "inf", "2.0"}, {text(known[1]), text(known[2]), text(known[3]),
+        text(known[4]), text(known[5])})
+    end
+  end)
+end)
+
 describe("integers at their ends wrap, shift out and divide by nothing:", function()
   local pairs_of = {
     add = function(x, y) return x + y end, sub = function(x, y) return x - y end,
