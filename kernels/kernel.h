@@ -93,9 +93,6 @@ typedef struct KernelRow {
  * kernel, to which tests hold the others. NULL if the level is unknown or this processor cannot run
  * it. */
 const KernelRow *k_cpu_table(const char *level);
-/* Whether a launch on a GPU may take the operands of several steps of the kernel with one attr: all
- * inputs, step after step, then all outputs. */
-int k_joins(const char *kernel);
 /* The best level this processor runs. */
 const char *k_cpu_best_level(void);
 /* Whether that level's large products of this type are faster with a BLAS. */

@@ -29,12 +29,15 @@ enum {
     OPF_CAST = 1 << 14,       /* only the type is another: nothing is left of it when partitioned */
     OPF_LAYOUT_STOP = 1 << 15, /* no layout propagates through it */
     OPF_PLACEHOLDER = 1 << 16, /* in traces only: nothing that is needed may depend on it */
-    OPF_WAIT = 1 << 17,    /* a view of operand 0 once it is there; holds the others until then */
-    OPF_LOCAL = 1 << 18,   /* stands in partitioned graphs only: a pass makes it */
-    OPF_PRODUCT = 1 << 19, /* its operations are those of matrix products */
+    OPF_WAIT = 1 << 17,     /* a view of operand 0 once it is there; holds the others until then */
+    OPF_LOCAL = 1 << 18,    /* stands in partitioned graphs only: a pass makes it */
+    OPF_PRODUCT = 1 << 19,  /* its operations are those of matrix products */
+    OPF_ADDITION = 1 << 20, /* the sum of its two operands; 0 changes nothing on either side */
+    OPF_JOINS = 1 << 21, /* a launch on a GPU may take the operands of several steps of it with one
+                          * attr: all inputs, step after step, then all outputs */
     /* explicit mode: */
-    OPF_RESIZES = 1 << 20, /* what it makes of a dim of operand 0 stays split where that divides */
-    OPF_ASKS = 1 << 21,    /* one operand that is split along what is summed over is a question */
+    OPF_RESIZES = 1 << 22, /* what it makes of a dim of operand 0 stays split where that divides */
+    OPF_ASKS = 1 << 23,    /* one operand that is split along what is summed over is a question */
 };
 
 /* How the operands of a call from outside meet before the op sees them (op_apply). */

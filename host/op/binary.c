@@ -209,8 +209,8 @@ COMPARE(ge, false, true, true)
 #define EW_NOGRAD_COMM .flags = OPF_ELEMENTWISE | OPF_NO_GRAD | OPF_COMMUTES
 
 ROW(ADD, "add", "x + y", PROMOTE_ALL, shape_number, vjp_add,
-    .flags = OPF_ELEMENTWISE | OPF_COMMUTES | OPF_JOINT, .linear = 3, .fold = fold_add,
-    .instr = KI_ADD);
+    .flags = OPF_ELEMENTWISE | OPF_COMMUTES | OPF_JOINT | OPF_ADDITION, .linear = 3,
+    .fold = fold_add, .instr = KI_ADD);
 ROW(SUB, "sub", "x - y", PROMOTE_ALL, shape_number, vjp_sub, .flags = OPF_ELEMENTWISE | OPF_JOINT,
     .linear = 3, .fold = fold_sub, .instr = KI_SUB);
 ROW(MUL, "mul", "x * y", PROMOTE_ALL, shape_number, vjp_mul, EW_COMM, .linear = 3, .fold = fold_mul,

@@ -148,6 +148,6 @@ const OpDef op_row_FUSED = {
     .doc = "the elementwise ops of its body, run as one program over tiles",
     .nin = -1,
     .nout = -1,
-    .flags = OPF_TYPED | OPF_INTERNAL | OPF_ALIAS_ANY,
+    .flags = OPF_TYPED | OPF_INTERNAL | OPF_LOCAL | OPF_ALIAS_ANY,
     .kernel = "fused",
 };

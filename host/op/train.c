@@ -176,6 +176,7 @@ const OpDef op_row_ADAMW = {
     .doc = "one AdamW update of a parameter and its two moments; g is multiplied by clip",
     .nin = 7,
     .nout = 3,
+    .flags = OPF_JOINS,
     .attr = adamw_fields,
     .attr_size = sizeof(AdamwAttr),
     .shape = shape_adamw,

@@ -79,10 +79,6 @@ const KernelRow *k_cpu_table(const char *level) {
     return NULL;
 }
 
-int k_joins(const char *kernel) {
-    return strcmp(kernel, "adamw") == 0;
-}
-
 const char *k_cpu_best_level(void) {
     return runs_here("v4") ? "v4" : runs_here("v3") ? "v3" : "default";
 }

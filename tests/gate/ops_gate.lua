@@ -5,12 +5,6 @@ require "meshlua"
 local core = require "meshlua.core"
 local program = require "meshlua.program"
 
---- What the passes make and no script calls: no gradient is ever taken of it, and its layout is its maker's
---- business. A collective is one of these, too.
-local made_by_passes = {param = true, placeholder = true, fused = true, all_slice = true,
-  done = true, layer_norm_grad_parts = true, rms_norm_grad_parts = true,
-  softmax_cross_entropy_both = true}
-
 local kernels = {}
 for _, level in ipairs {"naive", "default", "v3", "v4"} do
   kernels[level] = program.kernels(level) -- nil: not for this processor
@@ -21,7 +15,8 @@ for _, op in ipairs(core.ops()) do
   looked = looked + 1
   local function need(ok, what) if not ok then gate.fail("op " .. op.name, what) end end
   need(op.doc and #op.doc > 0, "it has no words (doc)")
-  local made = made_by_passes[op.name] or op.runs == "collective"
+  -- What the passes make: no gradient is ever taken of it, and its layout is its maker's business.
+  local made = op.of_passes or op.runs == "collective"
   need(made or op.grad ~= "-",
     "it has no gradient and no word that it has none (vjp, expand or OPF_NO_GRAD)")
   -- a node with regions: the flow through them is its sharding rule (op_init holds it to have one)

@@ -389,6 +389,12 @@ static void push_op(lua_State *L, int op, lua_CFunction fn) {
     lua_pushcclosure(L, fn, 2);
 }
 
+/* Does no trace have it? */
+static bool of_passes(const OpDef *d) {
+    return d->flags & (OPF_PARAM | OPF_LOCAL | OPF_PLACEHOLDER) ||
+           (d->flags & OPF_COLLECTIVE && !d->mode);
+}
+
 /* ---- the table of ops, for --ops and help ---- */
 static void push_row(lua_State *L, const OpDef *d) {
     lua_createtable(L, 0, 8);
@@ -402,6 +408,8 @@ static void push_row(lua_State *L, const OpDef *d) {
     lua_setfield(L, -2, "elementwise");
     lua_pushboolean(L, (d->flags & OPF_INTERNAL) != 0);
     lua_setfield(L, -2, "internal");
+    lua_pushboolean(L, of_passes(d));
+    lua_setfield(L, -2, "of_passes");
     lua_pushstring(L, d->flags & OPF_NO_GRAD ? "none"
                       : d->vjp               ? "vjp"
                       : d->expand            ? "expand"
@@ -466,9 +474,8 @@ static void add_operators(lua_State *L, const char *type) {
 void lib_open_ops(lua_State *L) {
     lua_createtable(L, 0, OP_COUNT);
     for (int i = 1; i < OP_COUNT; i++) {
-        uint32_t flags = op_def(i)->flags;
-        bool of_passes = flags & OPF_LOCAL || (flags & OPF_COLLECTIVE && !op_def(i)->mode);
-        if (of_passes || op_def(i)->manual || flags & (OPF_PARAM | OPF_TYPED)) continue;
+        const OpDef *def = op_def(i);
+        if (of_passes(def) || def->manual || def->flags & OPF_TYPED) continue;
         push_op(L, i, call_op);
         lua_setfield(L, -2, op_def(i)->name);
     }

@@ -180,7 +180,7 @@ static bool through_two(Comm *c, const Node *n, Pending *out) {
     Pending px = {.rest = x ? 0 : made(c, n->in[0])}, py = {.rest = y ? 0 : made(c, n->in[1])};
     if (x) px = *x;
     if (y) py = *y;
-    bool neutral = def->flags & OPF_COMMUTES;
+    bool neutral = def->flags & OPF_ADDITION;
     if (!neutral && (px.n != 1 || py.n != 1 || !px.rest != !py.rest ||
                      !comm_same(c->g, px.part[0].reduce, py.part[0].reduce)))
         return false;

@@ -30,9 +30,7 @@ static uint32_t summed_axes(const Graph *g, const Node *n) {
 }
 
 static bool is_sum(const Graph *g, const Node *n) {
-    const OpDef *def = graph_opdef(g, n);
-    return n->nin == 2 && def->linear == 3 && def->flags & OPF_JOINT && def->flags & OPF_COMMUTES &&
-           !n->noffset;
+    return graph_opdef(g, n)->flags & OPF_ADDITION && !n->noffset;
 }
 
 enum { FAR = 16 }; /* linear ops between a reduction and the sum, at most */

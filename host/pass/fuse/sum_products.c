@@ -29,9 +29,7 @@ typedef struct Join {
 } Join;
 
 static bool is_addition(const Graph *g, const Node *n) {
-    const OpDef *def = graph_opdef(g, n);
-    return n->nin == 2 && n->nout == 1 && def->linear == 3 && def->flags & OPF_JOINT &&
-           def->flags & OPF_COMMUTES;
+    return graph_opdef(g, n)->flags & OPF_ADDITION;
 }
 
 static int32_t id_of(const Graph *g, const Node *n) {

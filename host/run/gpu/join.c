@@ -11,11 +11,12 @@ bool gpu_joins(const Exec *e, int32_t first, int32_t other) {
     const Plan *p = e->plan;
     const PlanStep *a = plan_step(p, first), *b = plan_step(p, other);
     const BoundStep *x = &e->step[first], *y = &e->step[other];
-    if (a->kind != STEP_KERNEL || b->kind != STEP_KERNEL || x->n != y->n) return false;
-    const char *kernel = plan_str(p, a->name);
-    if (strcmp(kernel, plan_str(p, b->name)) != 0 || !k_joins(kernel)) return false;
-    for (int32_t i = 0; i < x->n; i++)
-        if (e->item.at[x->first + i].sliced || e->item.at[y->first + i].sliced) return false;
+    if (a->kind != STEP_KERNEL || b->kind != STEP_KERNEL || x->n != y->n || !a->joins)
+        return false;
+    for (int32_t i = 0; i < x->n; i++) {
+        const Item *own = &e->item.at[x->first + i], *its = &e->item.at[y->first + i];
+        if (own->row != its->row || own->sliced || its->sliced) return false;
+    }
     return a->attr.n == b->attr.n &&
            memcmp(PLAN_LIST(p, char, a->attr), PLAN_LIST(p, char, b->attr), (size_t)a->attr.n) == 0;
 }

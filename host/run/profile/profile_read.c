@@ -16,7 +16,7 @@ static void add_step(const Exec *e, int32_t step, ProfileWork *work) {
 
 /* Does the item's launch do that step, too? */
 static bool joins(const Exec *e, const Item *item, int32_t step, int32_t slot) {
-    if (item->joined || !k_joins(item->row->name)) return false;
+    if (item->joined || !plan_step(e->plan, item->step)->joins) return false;
     if (step == e->plan->steps.n || slot >= e->step[step].n) return false;
     const Item *other = &e->item.at[e->step[step].first + slot];
     return other->joined && other->row == item->row;
