@@ -113,6 +113,7 @@ typedef struct Plan {
     PlanSpan steps, values, buffers, params;
     PlanSpan results;         /* int32: values */
     PlanSpan classes;         /* int64 per vary mask: workspace bytes of one slot */
+    int64_t settled;          /* steps from here on do not fail; they alone write over Params */
     double flops, peak_bytes; /* one device: operations; params + results + workspace */
 } Plan;
 

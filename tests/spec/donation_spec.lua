@@ -270,6 +270,54 @@ describe("Params that a step writes", function()
   end)
 end)
 
+describe("a call that fails half-way", function()
+  local rows = ml.ones {1000, 1000}
+
+  --- 800 ids, the last of which is outside.
+  local function bad_ids()
+    local ids = {}
+    for i = 1, 800 do ids[i] = i == 800 and 5000 or 0 end
+    return ml.tensor(ids, "int32")
+  end
+
+  it("leaves Params as they were, whatever runs beside what failed", function()
+    local sharding = NamedSharding(ml.make_mesh({8}, {"x"}), P("x"))
+    for _, put in ipairs {function(t) return t end, function(t) return ml.device_put(t, sharding) end} do
+      local w = param(put(fresh(ml.ones {1 << 18})))
+      local step = ml.jit(function(model, ids)
+        local y = rows:take(ids, 1)
+        model.w:set(model.w * 2)
+        return y
+      end)
+      step({w = w}, put(ml.arange(800)))
+      local copies = step:plan({w = w}, put(bad_ids())):copies() -- of what the Param was made of
+      for _ = 1, 5 do
+        helper.raises("[E_INDEX] take: id 5000 is outside", step, {w = w}, put(bad_ids()))
+        assert.same({2.0, 2.0}, {w:min():item(), w:max():item()})
+      end
+      assert.equal(copies, step:plan({w = w}, put(bad_ids())):copies())
+    end
+  end)
+
+  it("deletes what it was donated and has begun to write over", function()
+    local step = ml.jit(function(x, y, ids)
+      return ml.fori_loop(0, 4, function(i, c) return c + rows:take(ids:take(i), 1):sum() end, x), y * 2
+    end, {donate = {"x", "y"}})
+    local x, y = fresh(ml.ones {100}), fresh(ml.ones {200})
+    helper.raises("[E_INDEX] take: id 5000 is outside", step, x, y, ml.tensor({0, 1, 5000, 2}, "int32"))
+    local gone = "[E_DELETED] this tensor has been deleted: a call that it was donated to failed half-way"
+    helper.raises(gone, function() return x:sum() end)
+    helper.raises(gone, step, x, y, ml.arange(4))
+    assert.equal(200.0, y:sum():item()) -- nothing has been written there
+    -- What is copied first stays.
+    x = fresh(ml.ones {100})
+    local view = x:reshape {10, 10}
+    helper.raises("[E_INDEX]", step, x, y, ml.tensor({0, 1, 5000, 2}, "int32"))
+    assert.same({100.0, 100.0}, {x:sum():item(), view:sum():item()})
+    assert.equal(4001.0, (step(x, y, ml.arange(4))):max():item())
+  end)
+end)
+
 describe("a tensor that is released", function()
   it("N12: gives its bytes back, and says so afterwards", function()
     local before = core.memory().live

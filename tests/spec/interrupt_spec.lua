@@ -176,6 +176,23 @@ print(box:get():mean():item())]]):gsub("SIZE", SIZE), ".lua"), 1)
     assert.equal(0, code, err)
     assert.equal("1.0\n", out)
   end)
+
+  it("leaves Params as they were, and of what is donated nothing that is half written", function()
+    local script = [[
+local ml = require "meshlua"
+local box = ml.core.box_new(ml.ones {64}, {kind = "param"})
+local function long(x) return ml.fori_loop(0, 2000000000, function(_, c) return c * 0.5 + 1 end, x) end
+local step = ml.jit(function(b, x) b:set(long(b:get())) return long(x) end, {donate = {2}})
+local x = ml.tensor(ml.ones({64}):totable())
+step:plan(box, x)
+print(pcall(function() ready() return step(box, x) end))
+local ok, text = pcall(function() return x:sum():item() end)
+print(box:sum():item(), ok and text == 64.0 or text:match "E_DELETED.*")]]
+    local out, err, code = interrupt(file(READY .. script, ".lua"), 1)
+    assert.equal(0, code, err)
+    assert.truthy(out:find "^false\t[^\n]*E_INTERRUPT[^\n]*\n64.0\t", out)
+    assert.truthy(out:find "\ttrue\n$" or out:find "donated to failed half%-way\n$", out)
+  end)
 end)
 
 describe("coroutines", function()

@@ -349,6 +349,8 @@ Err plan_build_pack(PlanBuild *p, Plan **out) {
     head.naxes = m ? m->naxes : 0;
     for (int i = 0; i < head.naxes; i++) head.axis_size[i] = m->size[i];
     head.nloop = p->nloop;
+    for (int i = 0; i < p->nparam; i++)
+        if (p->donated[i] == DONATE_IF_SOLE) head.settled = p->fault_step + 1;
     head.alignment = (int32_t)p->o->target->alignment;
     pack_params(&k, &values, &head);
     PlanStep *steps = ARENA_ARRAY(p->arena, PlanStep, p->step.n + 1);

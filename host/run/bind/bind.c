@@ -217,14 +217,16 @@ static Err bind_params(Exec *e) {
         const PlanBuffer *b = plan_buffer(p, buffer);
         e->param[i] = (BoundParam){.base = e->first_base[buffer],
                                    .slot = exec_class_slots(e, b->vary),
-                                   .each = buffer_slot_stride((size_t)b->bytes)};
+                                   .each = buffer_slot_stride((size_t)b->bytes),
+                                   .written = NEVER_WRITTEN};
         param[buffer] = i + 1;
     }
     for (int32_t k = 0; k < p->steps.n; k++) {
         const PlanStep *s = plan_step(p, k);
         for (int o = 0; o < s->out.n; o++) {
-            int32_t i = param[plan_value(p, PLAN_LIST(p, int32_t, s->out)[o])->buffer];
-            if (i) e->param[i - 1].written = true;
+            int32_t buffer = plan_value(p, PLAN_LIST(p, int32_t, s->out)[o])->buffer;
+            int32_t i = param[exec_root(p, buffer)];
+            if (i && k < e->param[i - 1].written) e->param[i - 1].written = k;
         }
     }
     return E_OK;
@@ -239,11 +241,7 @@ static Err bind_result_buffers(Exec *e, int32_t **index) {
     if (!*index || !e->buffer || !e->own) return exec_no_memory(e);
     for (int32_t i = 0; i < p->buffers.n; i++) {
         const PlanBuffer *b = plan_buffer(p, i);
-        if (b->kind != BUFFER_RESULT) continue;
-        if (b->take >= 0) {
-            e->param[b->take].written = true;
-            continue;
-        }
+        if (b->kind != BUFFER_RESULT || b->take >= 0) continue;
         (*index)[i] = e->nbuffer;
         e->buffer[e->nbuffer++] = (BoundBuffer){.base = e->first_base[i],
                                                 .slot = exec_class_slots(e, b->vary),

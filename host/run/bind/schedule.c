@@ -348,18 +348,28 @@ static Err control(Schedule *s, int32_t step) {
     return E_OK;
 }
 
+/* Cut where arguments may be written over that no caller offered: then nothing can fail any more. A
+ * GPU says too late what has failed. */
+static Err settled(Schedule *s, int32_t first, int32_t n) {
+    const Exec *e = s->e;
+    int32_t before = (int32_t)e->plan->settled - first;
+    if (before <= 0 || before >= n || gpu_is_there(&e->rt->gpu)) return straight(s, first, n);
+    TRY(straight(s, first, before));
+    return straight(s, first + before, n - before);
+}
+
 static Err add_stretches(Schedule *s, int32_t first, int32_t n) {
     const Plan *p = s->e->plan;
     int32_t begin = first;
     for (int32_t i = first; i < first + n; i++) {
         bool alone = s->e->step[i].exchange != NULL;
         if (!plan_step(p, i)->control.body.n && !alone) continue;
-        if (i > begin) TRY(straight(s, begin, i - begin));
+        if (i > begin) TRY(settled(s, begin, i - begin));
         TRY(alone ? exchange(s, i) : control(s, i));
         i += plan_steps_in(p, plan_step(p, i));
         begin = i + 1;
     }
-    return first + n > begin ? straight(s, begin, first + n - begin) : E_OK;
+    return first + n > begin ? settled(s, begin, first + n - begin) : E_OK;
 }
 
 Err bind_schedule(Exec *e) {

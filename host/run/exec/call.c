@@ -150,9 +150,10 @@ static Err place_param(Call *c, int32_t i) {
                        "a ShapeDtypeStruct has no values to compute with; it is for step:lower and "
                        "step:plan");
     if (t->strided) TRY(make_dense(e, t));
-    bool held = p->written && (c->fate[i] == ARG_KEPT || !is_sole_owner(t));
+    bool written = p->written != NEVER_WRITTEN;
+    bool held = written && (c->fate[i] == ARG_KEPT || !is_sole_owner(t));
     if (held) e->copied++;
-    c->whole = c->whole || (p->written && !held);
+    c->whole = c->whole || (written && !held);
     p->stays = c->fate[i] == ARG_REPLACED;
     if (!held && lies_still(e, i, t)) return E_OK;
     for (int32_t k = e->first_domain; k < e->end_domain; k++) TRY(place_param_in(c, i, k, held));
@@ -262,6 +263,21 @@ Err call_results(Call *c, Tensor **results) {
         return err_nomem(e->rt->cx, "a result");
     }
     return E_OK;
+}
+
+/* Does the plan write where the argument lies, not in copies alone? */
+static bool is_in_place(const Exec *e, int32_t i) {
+    const BoundParam *p = &e->param[i];
+    for (int32_t k = e->first_domain; k < e->end_domain; k++)
+        if (p->slot[k] < p->slot[k + 1] && !e->copy[i * e->domains + k]) return true;
+    return false;
+}
+
+void call_drop_written(const Call *c) {
+    static const char *const why = "a call that it was donated to failed half-way";
+    const Exec *e = c->e;
+    for (int32_t i = 0; i < e->plan->params.n; i++)
+        if (e->param[i].written < c->reached && is_in_place(e, i)) tensor_delete(c->args[i], why);
 }
 
 static void release_all(Buffer **list, int32_t n) {

@@ -17,6 +17,7 @@ typedef struct Call {
     Err lost;  /* what came of an exchange, or of the GPU's work, if it failed */
     KFault fault;
     int32_t fault_step;
+    int32_t reached; /* no step from this one on has begun */
 } Call;
 
 /* Makes workspaces and scratch as large as the plan needs them. */
@@ -25,6 +26,8 @@ Err call_grow(Call *c) MUST_CHECK;
 Err call_place(Call *c) MUST_CHECK;
 /* Makes the result tensors, which share those places. */
 Err call_results(Call *c, Tensor **results) MUST_CHECK;
+/* After a failure: arguments that a step has begun to write over are deleted. */
+void call_drop_written(const Call *c);
 /* Lets go of the memory that only the results hold from here on. */
 void call_release(Exec *e);
 

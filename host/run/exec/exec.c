@@ -10,7 +10,7 @@
 
 /* ---- running ---- */
 
-/* It failed in its middle: results, and what was donated, are half written. */
+/* It failed in its middle: results, and what was donated, may be half written. */
 static void lose(Call *c, Err err) {
     if (!err) return;
     c->lost = err;
@@ -201,10 +201,15 @@ static void run_control(Call *c, const Stretch *s, int32_t first) {
     }
 }
 
+static void reach(Call *c, const Stretch *s) {
+    if (c->reached < s->first + s->n) c->reached = s->first + s->n;
+}
+
 static void run_stretches(Call *c, int32_t first, int32_t n) {
     Exec *e = c->e;
     for (int32_t i = first; i < first + n && !atomic_load(&c->failed); i++) {
         const Stretch *s = &e->stretch.at[i];
+        reach(c, s);
         if (s->exchange) {
             run_exchange(c, s);
             continue;
@@ -239,6 +244,7 @@ static bool capture(Call *c, Segment *s) {
 
 /* The same as graphs, which are captured where there are none. */
 static void run_graphs(Call *c, Segment *s) {
+    reach(c, &c->e->stretch.at[s->first + s->n - 1]);
     if (!s->captured && !capture(c, s))
         run_stretches(c, s->first, s->n);
     else if (!atomic_load(&c->failed))
@@ -258,7 +264,8 @@ static void run_segments(Call *c) {
     if (!atomic_load(&c->failed)) lose(c, replay_finish(c->e));
 }
 
-/* All that may fail before anything runs: later it would leave donated arguments half written. */
+/* All that may fail before anything runs: later it would lose the arguments that are written over.
+ */
 static Err prepare(Call *c, Tensor **results) {
     Exec *e = c->e;
     if (e->mesh && e->mesh->abstract)
@@ -311,8 +318,10 @@ static Err run(Call *c, Tensor **results) {
     profile_leave(e->rt->profile);
     if (!c->lost && e->agreement) c->lost = agree_end(e->rt, e->agreement);
     bool failed = atomic_load(&c->failed);
-    if (c->lost || failed)
+    if (c->lost || failed) {
         for (int32_t i = 0; i < e->plan->results.n; i++) tensor_release(results[i]);
+        call_drop_written(c);
+    }
     if (c->lost) return c->lost;
     if (failed) {
         if (e->agreement) e->rt->torn = true;

@@ -34,11 +34,13 @@ typedef struct Use { /* an operand that follows a base */
     int64_t offset;
 } Use;
 
+enum { NEVER_WRITTEN = INT32_MAX };
+
 typedef struct BoundParam {
     int32_t base;
     const int32_t *slot; /* exec_class_slots */
     size_t each;         /* bytes of a slot of a private copy */
-    bool written;        /* a result takes its memory */
+    int32_t written;     /* the first step that writes over its memory; NEVER_WRITTEN */
     bool stays;          /* in this call: a result may be the argument itself, see ARG_REPLACED */
 } BoundParam;
 

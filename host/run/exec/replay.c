@@ -122,7 +122,7 @@ static bool place_params(Exec *e, int32_t k, Tensor *const *args) {
     for (int32_t i = 0; i < e->plan->params.n; i++) {
         const BoundParam *p = &e->param[i];
         Buffer **own = &r->param[i * e->domains + k];
-        if (p->written || *own || !tensor_has_data(args[i])) continue;
+        if (p->written != NEVER_WRITTEN || *own || !tensor_has_data(args[i])) continue;
         if (!has_moved(e, p, k, args[i])) continue;
         size_t bytes = p->each * (size_t)(p->slot[k + 1] - p->slot[k]);
         r->staged += bytes;
