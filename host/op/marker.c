@@ -18,13 +18,14 @@ const OpDef op_row_PARAM = {
 };
 
 /* Stands for a value that comes later: one example of vmap's, the cotangent in a custom_vjp's bwd.
- * What is made of it is rewritten with the value, and then dead. */
+ * What is made of it is rewritten with the value, and then dead. Or for the results of a node that
+ * an attempt has taken back: as many as it had. */
 const OpDef op_row_PLACEHOLDER = {
     .name = "placeholder",
     .operands = "",
     .doc = "a value that is not known yet",
     .nin = 0,
-    .nout = 1,
+    .nout = -1,
     .flags = OPF_PLACEHOLDER | OPF_TYPED | OPF_INTERNAL,
 };
 
