@@ -17,9 +17,11 @@ function M.programs()
   return names
 end
 
---- Every stage of a program, as --dump=all prints it.
+--- Every stage of a program, as --dump=all prints it. Each is verified, and what its text reads back as is held
+--- against it.
 function M.stages(program, name)
-  return helper_shell(("'%s' --devices=8 --dump=all %s%s.lua 2>&1"):format(program, M.folder, name))
+  local command = "MESHLUA_CHECK=1 '%s' --devices=8 --dump=all %s%s.lua 2>&1"
+  return helper_shell(command:format(program, M.folder, name))
 end
 
 function M.golden(name)

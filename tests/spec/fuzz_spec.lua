@@ -7,13 +7,24 @@ local ml = require "meshlua"
 local programs = require "fuzz.programs"
 local steps = require "fuzz.steps"
 
+local ALL = rawget(_G, "ALL") -- build/meshlua --devices=8 -e ALL=1 tests/specs.lua tests/spec/fuzz_spec.lua
+local THOROUGH = 17 -- of each of the six kinds; or all
+
+--- Checks a program. Of the first seeds what every pass makes is verified, too, and its text read back.
+local function check(seed, mode)
+  local program, before = programs.make(seed, mode), ml.core.check(true)
+  if not (ALL or before or seed <= THOROUGH) then ml.core.check(false) end
+  local ok, bad = pcall(programs.check, program)
+  ml.core.check(before)
+  if not ok or bad then error(programs.describe(program) .. "\n-- " .. tostring(bad)) end
+  return program
+end
+
 describe("random programs are the same on a mesh as on one device:", function()
   for first = 1, helper.watched and 100 or 200, 20 do
     it(("seeds %d to %d"):format(first, first + 19), function()
       for seed = first, first + 19 do
-        local program = programs.make(seed)
-        local ok, bad = pcall(programs.check, program)
-        if not ok or bad then error(programs.describe(program) .. "\n-- " .. tostring(bad)) end
+        check(seed)
       end
     end)
   end
@@ -22,9 +33,7 @@ describe("random programs are the same on a mesh as on one device:", function()
     it(("loops, branches, transforms and shard_map in each other, seeds %d to %d"):format(first, first + 29),
       function()
         for seed = first, first + 29 do
-          local program = programs.make(seed, "nested")
-          local ok, bad = pcall(programs.check, program)
-          if not ok or bad then error(programs.describe(program) .. "\n-- " .. tostring(bad)) end
+          check(seed, "nested")
         end
       end)
   end
@@ -41,9 +50,7 @@ describe("random programs are the same on a mesh as on one device:", function()
     it(("with layouts in types, %s axes"):format(mode), function()
       local asked = 0
       for seed = 1, 40 do
-        local program = programs.make(seed, mode)
-        local ok, bad = pcall(programs.check, program)
-        if not ok or bad then error(programs.describe(program) .. "\n-- " .. tostring(bad)) end
+        local program = check(seed, mode)
         asked = asked + (program.asked or 0)
       end
       assert(asked > 10, asked)

@@ -182,9 +182,8 @@ static int set_expand(lua_State *L) {
  */
 static int set_check(lua_State *L) {
     Host *h = state_of(L);
-    lua_pushboolean(L, h->reparse);
-    h->reparse = lua_toboolean(L, 1);
-    h->verify = h->verify || h->reparse;
+    lua_pushboolean(L, h->verify);
+    h->verify = lua_toboolean(L, 1);
     return 1;
 }
 

@@ -223,7 +223,6 @@ Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place
     PassOptions o = {.target = h->rt.target,
                      .expand = h->expand,
                      .verify = h->verify,
-                     .reparse = h->reparse,
                      .on = h->passes_on,
                      .off = h->passes_off,
                      .dump = h->dump || stages ? dump_stage : NULL,

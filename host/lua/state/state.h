@@ -89,7 +89,7 @@ typedef struct Host {
     FILE *dump;
     bool dumped;                        /* a program was written to it */
     const void *tensor_meta, *box_meta; /* the addresses of their metatables: see value_handle */
-    bool expand, verify, reparse;
+    bool expand, verify;
     lua_State *interrupted_in; /* where Ctrl-C was last raised */
     /* The handler of ml.on_stop runs, has been called, has failed. */
     bool stopping, stop_handled, stop_failed;
