@@ -198,9 +198,14 @@ describe("numbers", function()
     helper.raises("[E_VALUE] 2147483648 is out of range for int32", ml.tensor, {1 << 31}, "int32")
     helper.raises("[E_VALUE] -1 is out of range for uint8", ml.tensor, {-1}, "uint8")
     helper.raises("[E_VALUE] 256 is out of range for uint8", ml.tensor, {256}, "uint8")
-    helper.raises("[E_DTYPE] 0.5 is not a whole number, as int32 needs", ml.tensor, {0.5}, "int32")
-    helper.raises("is not a whole number, as int64 needs", ml.tensor, {0 / 0}, "int64")
-    helper.raises("is not a whole number, as int64 needs", ml.tensor, {2.0 ^ 63}, "int64")
+    for _, make in ipairs {function(x, dtype) return ml.tensor({x}, dtype) end,
+      function(x, dtype) return ml.full({2}, x, dtype) end} do
+      helper.raises("[E_VALUE] 0.5 is not a whole number, as int32 needs", make, 0.5, "int32")
+      helper.raises("[E_VALUE] nan is not a whole number, as int64 needs", make, math.abs(0 / 0), "int64")
+      helper.raises("[E_VALUE] 9.2233720368547758e+18 is out of range for int64", make, 2.0 ^ 63, "int64")
+      helper.raises("[E_VALUE] inf is out of range for int32", make, math.huge, "int32")
+      helper.raises("[E_VALUE] 4294967296 is out of range for uint32", make, 1 << 32, "uint32")
+    end
     helper.raises("[E_VALUE] add: the number 300 is out of range for uint8", function()
       return ml.zeros({1}, "uint8") + 300
     end)

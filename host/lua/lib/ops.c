@@ -26,25 +26,18 @@ static void read_layout(lua_State *L, Host *h, const Dims *dims, const Layout **
     if (!*out) state_check(L, h, err_nomem(&h->cx, "a layout"));
 }
 
-/* A number for an integer dtype is whole and within its range. */
 static void read_scalar(lua_State *L, DType dtype, Scalar *out) {
     if (lua_isboolean(L, -1)) {
         *out = attr_scalar_int(lua_toboolean(L, -1));
         return;
     }
     double x = arg_number(L, -1, "value");
-    int whole;
-    lua_Integer i = lua_tointegerx(L, -1, &whole);
     if (dtype_is_float(dtype))
         *out = attr_scalar_float(dtype_round(dtype, x));
     else if (dtype == DT_BOOL)
         *out = attr_scalar_int(x != 0);
-    else if (x < dtype_lowest(dtype) || x > dtype_highest(dtype))
-        state_error(L, E_VALUE, "the number %.17g is out of range for %s", x, dtype_name(dtype));
-    else if (!whole)
-        state_error(L, E_VALUE, "%.17g is not a whole number, as %s needs", x, dtype_name(dtype));
     else
-        *out = attr_scalar_int(i);
+        *out = attr_scalar_int(value_held(L, -1, dtype));
 }
 
 static int32_t read_enum(lua_State *L, const AttrField *f) {

@@ -86,12 +86,7 @@ static void write_element(lua_State *L, DType dtype, char *p) {
         memcpy(p, &x, 8);
         return;
     }
-    int whole;
-    lua_Integer i = lua_tointegerx(L, -1, &whole);
-    if (!whole)
-        state_error(L, E_DTYPE, "%.17g is not a whole number, as %s needs", x, dtype_name(dtype));
-    if ((double)i < dtype_lowest(dtype) || (double)i > dtype_highest(dtype))
-        state_error(L, E_VALUE, "%lld is out of range for %s", (long long)i, dtype_name(dtype));
+    lua_Integer i = value_held(L, -1, dtype);
     uint32_t low = (uint32_t)i;
     if (dtype == DT_I64)
         memcpy(p, &i, 8);

@@ -3,6 +3,7 @@
 
 #include "ir/explicit.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- tensors ---- */
@@ -320,6 +321,19 @@ const Type *value_type_now(lua_State *L, Host *h, const Type *t, const char *wha
 }
 
 /* ---- plain values ---- */
+
+lua_Integer value_held(lua_State *L, int index, DType dtype) {
+    int whole;
+    lua_Integer i = lua_tointegerx(L, index, &whole);
+    if (whole && (double)i >= dtype_lowest(dtype) && (double)i <= dtype_highest(dtype)) return i;
+    double x = lua_tonumber(L, index);
+    if (whole)
+        state_error(L, E_VALUE, "%lld is out of range for %s", (long long)i, dtype_name(dtype));
+    state_error(L, E_VALUE,
+                floor(x) == x ? "%.17g is out of range for %s"
+                              : "%.17g is not a whole number, as %s needs",
+                x, dtype_name(dtype));
+}
 
 void *value_udata(lua_State *L, int index, const char *type) {
     void *u = luaL_testudata(L, index, type);

@@ -97,6 +97,8 @@ const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Di
                            const char *what);
 
 /* ---- plain values ---- */
+/* Of a number: as an element of the integer dtype, which must hold it. */
+lua_Integer value_held(lua_State *L, int index, DType dtype);
 /* A userdata of the type, one of those above or another whose name begins with "meshlua.". */
 void *value_udata(lua_State *L, int index, const char *type);
 /* A dtype name. */
