@@ -393,7 +393,7 @@ static int program_why(lua_State *L) {
 /* why_traced(x): the same of a traced tensor, as far as the trace has come. */
 static int why_traced(lua_State *L) {
     Host *h = state_of(L);
-    if (!h->trace) state_error(L, E_STATE, "why_sharding: no trace is under way");
+    trace_of(L, h, "why_sharding");
     Val v = trace_value(L, h, 1);
     Graph *g = h->trace->graph;
     if (graph_def(g, v)->region != 0)

@@ -93,7 +93,7 @@ static void take_back(lua_State *L, Host *h, const Mark *m) {
 /* attempt(fn, ...): fn's results. If it raises, the trace under way is as it was before. */
 static int attempt(lua_State *L) {
     Host *h = state_of(L);
-    if (!h->trace) state_error(L, E_STATE, "attempt: no trace is under way");
+    trace_of(L, h, "attempt");
     arg_check_type(L, 1, LUA_TFUNCTION, "attempt");
     Mark m = mark_of(L, h);
     uint64_t serial = h->trace->serial;

@@ -31,7 +31,7 @@ static Build here(lua_State *L, Host *h, const Loc **loc) {
 
 static Host *tracing(lua_State *L) {
     Host *h = state_of(L);
-    if (!h->trace) state_error(L, E_STATE, "no trace is under way");
+    trace_of(L, h, "control flow");
     return h;
 }
 

@@ -12,14 +12,9 @@ typedef struct Scope {
     const Layout *want;
 } Scope;
 
-static Trace *trace_of(lua_State *L, Host *h) {
-    if (!h->trace) state_error(L, E_STATE, "no trace is under way");
-    return h->trace;
-}
-
 /* Pushes a scope that brings back what holds now. */
 static Build *push_scope(lua_State *L, Host *h) {
-    Trace *t = trace_of(L, h);
+    Trace *t = trace_of(L, h, "types of axes");
     Scope *s = lua_newuserdatauv(L, sizeof *s, 0);
     *s = (Scope){t->serial, t->build.strict, t->build.flipped, t->build.want};
     luaL_setmetatable(L, VALUE_SCOPE);
@@ -43,7 +38,7 @@ static int resolving(lua_State *L) {
     Host *h = state_of(L);
     LuaSharding s = value_sharding(L, h, 1);
     Layout l;
-    trace_of(L, h);
+    trace_of(L, h, "types of axes");
     if (s.mesh) value_use_mesh(L, h, s.mesh, "out_sharding");
     Dims any = {.rank = s.mesh ? s.spec->n : 0};
     if (s.mesh) state_check(L, h, layout_bind(&h->cx, s.mesh, s.spec, &any, "out_sharding", &l));
@@ -72,7 +67,7 @@ static int switching(lua_State *L) {
         flipped &= ~(1u << axis);
         if (now != to_explicit) flipped |= 1u << axis;
     }
-    trace_of(L, h);
+    trace_of(L, h, "types of axes");
     value_use_mesh(L, h, m, to_explicit ? "explicit_axes: its mesh" : "auto_axes: its mesh");
     push_scope(L, h)->flipped = (uint8_t)flipped;
     return 1;

@@ -54,15 +54,10 @@ static void push_axes(lua_State *L, const Mesh *m, uint32_t mask) {
     }
 }
 
-static Trace *trace_of(lua_State *L, Host *h) {
-    if (!h->trace) state_error(L, E_STATE, "shard_map: no trace is under way");
-    return h->trace;
-}
-
 /* in_manual(mesh, axes, fn, ...): fn's results, with these axes manual, too, meanwhile. */
 static int in_manual(lua_State *L) {
     Host *h = state_of(L);
-    Trace *t = trace_of(L, h);
+    Trace *t = trace_of(L, h, "shard_map");
     const Mesh *mesh = value_mesh(L, 1);
     uint32_t axes = read_axes(L, 2, mesh, NULL), before = t->build.manual;
     arg_check_type(L, 3, LUA_TFUNCTION, "in_manual");
@@ -129,7 +124,7 @@ typedef struct Border {
 
 static void read_border(lua_State *L, Border *b) {
     b->h = state_of(L);
-    b->t = trace_of(L, b->h);
+    b->t = trace_of(L, b->h, "shard_map");
     b->mesh = value_mesh(L, 2);
     value_use_mesh(L, b->h, b->mesh, "shard_map");
     b->axes = read_axes(L, 4, b->mesh, NULL);

@@ -154,8 +154,7 @@ static int region_body(lua_State *L) {
  * where it stood. */
 static int trace_region(lua_State *L) {
     Host *h = state_of(L);
-    Trace *t = h->trace;
-    if (!t) state_error(L, E_STATE, "trace_region: no trace is under way");
+    Trace *t = trace_of(L, h, "trace_region");
     arg_check_type(L, 2, LUA_TTABLE, "trace_region");
     lua_settop(L, 3);
     int32_t outer = t->build.region, depth = h->depth;

@@ -52,10 +52,15 @@ void trace_run_effects(lua_State *L) {
     lua_pop(L, 1);
 }
 
+Trace *trace_of(lua_State *L, const Host *h, const char *who) {
+    if (!h->trace) state_error(L, E_STATE, "%s: no trace is under way", who);
+    return h->trace;
+}
+
 /* effects([n]): the list of those of the trace under way; of them the first n stay. */
 static int effects(lua_State *L) {
     Host *h = state_of(L);
-    if (!h->trace) state_error(L, E_STATE, "effects: no trace is under way");
+    trace_of(L, h, "effects");
     bool cut = !lua_isnoneornil(L, 1);
     lua_Integer keep = cut ? arg_integer(L, 1, "effects") : 0;
     trace_push_effects(L);
@@ -229,7 +234,7 @@ static bool note_in_list(lua_State *L, const Host *h, int box) {
  * calls it makes carries of them. */
 static int note_writes(lua_State *L) {
     Host *h = state_of(L);
-    if (!h->trace) state_error(L, E_STATE, "note_writes: no trace is under way");
+    trace_of(L, h, "note_writes");
     lua_settop(L, 1);
     push_undo(L);
     lua_getfield(L, 2, "writes");
@@ -402,7 +407,7 @@ static int run_traced(lua_State *L) {
 /* variable(x): x as a fresh variable of a gradient. */
 static int variable(lua_State *L) {
     Host *h = state_of(L);
-    if (!h->trace) state_error(L, E_STATE, "variable: no trace is under way");
+    trace_of(L, h, "variable");
     Val v = trace_value(L, h, 1);
     Build at = h->trace->build;
     v = build_op(&at, OP_IDENTITY, &v, 1, NULL);
@@ -440,9 +445,8 @@ static void check_cotangent(lua_State *L, const Type *y, const Type *ct) {
  * of cotangents of wrt. */
 static int gradient(lua_State *L) {
     Host *h = state_of(L);
-    Trace *t = h->trace;
+    Trace *t = trace_of(L, h, "gradient");
     int ny, nct, nwrt;
-    if (!t) state_error(L, E_STATE, "gradient: no trace is under way");
     lua_settop(L, 3);
     const Val *y = read_list(L, h, 1, &ny), *ct = read_list(L, h, 2, &nct);
     const Val *wrt = read_list(L, h, 3, &nwrt);

@@ -11,6 +11,8 @@
 /* Begins a trace; there must be none. `mesh`: of the whole trace, or NULL: that of the first tensor
  * met that is on one. open: see Trace. */
 void trace_begin(lua_State *L, Host *h, const Mesh *mesh, bool open);
+/* The one under way; E_STATE, in the name of `who`, where there is none. */
+Trace *trace_of(lua_State *L, const Host *h, const char *who);
 /* Frees the trace; boxes and slots get back what they held. Never raises. */
 void trace_end(lua_State *L, Host *h);
 /* Runs `body` with the arguments on the stack, under a pcall: where it raises, a trace that it

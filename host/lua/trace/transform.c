@@ -4,12 +4,6 @@
 
 #include <string.h>
 
-static Trace *trace_of(lua_State *L, const char *who) {
-    Host *h = state_of(L);
-    if (!h->trace) state_error(L, E_STATE, "%s: no trace is under way", who);
-    return h->trace;
-}
-
 /* A node number at `index`, as next_node gave it. */
 static int32_t read_node(lua_State *L, const Trace *t, int index) {
     lua_Integer first = arg_integer(L, index, "the first node");
@@ -20,7 +14,7 @@ static int32_t read_node(lua_State *L, const Trace *t, int index) {
 
 /* next_node(): the number of the node that the trace appends next. */
 static int next_node(lua_State *L) {
-    lua_pushinteger(L, trace_of(L, "next_node")->graph->node.n);
+    lua_pushinteger(L, trace_of(L, state_of(L), "next_node")->graph->node.n);
     return 1;
 }
 
@@ -65,7 +59,7 @@ static void push_span(lua_State *L, Host *h, const Span *s) {
 /* remat(first, {policy, ...}): gradients compute the nodes from `first` on again, but for what one
  * of the policies keeps. */
 static int remat(lua_State *L) {
-    Trace *t = trace_of(L, "remat");
+    Trace *t = trace_of(L, state_of(L), "remat");
     Host *h = state_of(L);
     int32_t first = read_node(L, t, 1);
     arg_check_type(L, 2, LUA_TTABLE, "remat: the policies");
@@ -114,7 +108,7 @@ void trace_check(lua_State *L, Host *h, Val v) {
 
 /* transform_enter(): until transform_leave() no Param may be written. */
 static int transform_enter(lua_State *L) {
-    trace_of(L, "transform_enter")->inside++;
+    trace_of(L, state_of(L), "transform_enter")->inside++;
     return 0;
 }
 static int transform_leave(lua_State *L) {
@@ -134,7 +128,7 @@ static void let_go(lua_State *L, Host *h, int32_t first, int32_t end) {
 /* placeholder(x [, slice]): a tracer of x's type (slice: without its first dim) that stands for
  * what comes later. */
 static int placeholder(lua_State *L) {
-    Trace *t = trace_of(L, "placeholder");
+    Trace *t = trace_of(L, state_of(L), "placeholder");
     Host *h = state_of(L);
     const Type *type = graph_type(t->graph, trace_value(L, h, 1));
     if (lua_toboolean(L, 2)) {
@@ -188,7 +182,7 @@ static const char **read_axes(lua_State *L, Host *h, int index, int *n) {
  * the same for every one; then the list of the latter. What was made of one example is no longer to
  * be used. */
 static int batch(lua_State *L) {
-    Trace *t = trace_of(L, "batch");
+    Trace *t = trace_of(L, state_of(L), "batch");
     Host *h = state_of(L);
     int nall, naxis;
     BatchCall c = {.first = read_node(L, t, 1), .size = arg_integer(L, 4, "the size")};
@@ -228,7 +222,7 @@ static int batch(lua_State *L) {
  * are the placeholders cts (false: y is no float). Returns the list of ys, whose gradient that is;
  * what was made from `bwd` on is no longer to be used. */
 static int custom_vjp(lua_State *L) {
-    Trace *t = trace_of(L, "custom_vjp");
+    Trace *t = trace_of(L, state_of(L), "custom_vjp");
     Host *h = state_of(L);
     int ndx, nct;
     CustomVjp c = {.bwd = read_node(L, t, 2), .bwd_end = read_node(L, t, 3)};
