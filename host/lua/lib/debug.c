@@ -91,6 +91,7 @@ static int plant(lua_State *L) {
     int op = name ? op_find(name) : OP_NONE;
     if (name && op == OP_NONE) state_error(L, E_KEY, "plant: there is no op '%s'", name);
     h->cx.planted = op;
+    plan_cache_clear(&h->plans); /* they were made without it */
     return 0;
 }
 

@@ -165,7 +165,7 @@ static PlanCacheKey eager_key(const EagerArgs *a) {
         h = hash_u64(h, a->t[i] ? (uint64_t)(uintptr_t)a->t[i]->type : a->number[i].is_float);
         if (!a->t[i]) h = hash_bytes(h, &a->number[i].number, sizeof(Scalar));
     }
-    h = hash_u64(h, (uint64_t)(uintptr_t)a->h->rt.target ^ (uint64_t)a->h->cx.planted);
+    h = hash_u64(h, (uint64_t)(uintptr_t)a->h->rt.target);
     return (PlanCacheKey){h, hash_u64(h, 0x9e3779b97f4a7c15ull)};
 }
 

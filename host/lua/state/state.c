@@ -213,7 +213,7 @@ Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place
     PlanCacheKey k = {hash_bytes(hash.lo, donated, (size_t)nparam), hash.hi};
     k.lo = hash_u64(k.lo, (uint64_t)h->passes_on << 32 | h->passes_off);
     k.hi = hash_u64(k.hi, (uint64_t)h->expand << 8 | (uint64_t)(uintptr_t)h->rt.target);
-    k.hi = hash_u64(k.hi, (by_place ? hash_places(g) : 0) ^ (uint64_t)h->cx.planted);
+    k.hi = hash_u64(k.hi, by_place ? hash_places(g) : 0);
     *out = stages ? NULL : plan_cache_find(&h->plans, k);
     if (*out) {
         bind_retain(*out);
