@@ -33,7 +33,12 @@ typedef struct KTree {
     KInstrFn *fn; /* src: the values, then the constants */
 } KTree;
 
-enum { K_TREE_CONSTANT = 4, K_TREE_OP = 8, K_TREE_LEAVES = 8 };
+enum {
+    K_TREE_CONSTANT = 4,
+    K_TREE_OP = 8,
+    K_TREE_LEAVES = 8,
+    K_TREE_FEWEST = 3 /* operations that every tree has one on the other */
+};
 
 /* The larger ones of those with the same root come first; the last has no function. */
 extern const KTree k_trees[];

@@ -81,8 +81,17 @@ static int join_tree(Fused *f, int32_t i, const KTree *t) {
     return 1;
 }
 
+/* Does the program compute enough for the smallest tree? */
+static int has_trees(const Fused *f) {
+    int n = 0;
+    for (int32_t i = 0; i < f->nsteps; i++) n += f->step[i].fn && !f->step[i].once;
+    return n >= K_TREE_FEWEST;
+}
+
 /* From the last step on: what only a tree needed is gone before it is looked at. */
 static void join_trees(Fused *f) {
+    static const KTree none;
+    const KTree *trees = has_trees(f) ? k_trees : &none;
     for (int32_t i = f->nsteps - 1; i >= 0; i--) {
         Step *s = &f->step[i];
         if (s->instr->op == KI_STORE) continue;
@@ -92,7 +101,7 @@ static void join_trees(Fused *f) {
             continue;
         }
         if (!s->fn || s->once) continue;
-        for (const KTree *t = k_trees; t->fn; t++)
+        for (const KTree *t = trees; t->fn; t++)
             if (t->pattern[t->length - 1] == K_TREE_OP + s->instr->op && join_tree(f, i, t)) break;
     }
 }
