@@ -191,7 +191,6 @@ static Err sum_up(Exec *e, Tensor *const *args, Numbered *slot) {
 Err replicas_sum(Exec *e, Tensor *const *args) {
     Replicas *r = e->replicas;
     Ctx *cx = e->rt->cx;
-    if (!r) return E_OK;
     ReplicaSum *sum = e->agreement->mine.sum;
     memset(sum, 0, sizeof e->agreement->mine.sum);
     if (r->summed || !e->rt->check_replicas) return E_OK;

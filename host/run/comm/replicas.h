@@ -23,7 +23,8 @@ typedef struct Replicas {
 
 /* Which params of the plan several processes have. */
 Err replicas_bind(Exec *e) MUST_CHECK;
-/* Sums up the arguments, which are dense, for the agreement; at the first run only. */
+/* Sums up the arguments, which are dense, for the agreement; at the first run only. For plans that
+ * have `replicas`. */
 Err replicas_sum(Exec *e, Tensor *const *args) MUST_CHECK;
 
 /* Once all have said their sums: E_DIVERGED, with the argument, where two hold different bytes of

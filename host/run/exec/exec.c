@@ -276,7 +276,7 @@ static Err prepare(Call *c, Tensor **results) {
     TRY(profile_enter(e->rt->profile, e));
     replay_decide(e, c->args);
     TRY(call_place(c));
-    TRY(replicas_sum(e, c->args));
+    if (e->replicas) TRY(replicas_sum(e, c->args));
     return call_results(c, results);
 }
 
