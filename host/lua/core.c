@@ -30,6 +30,7 @@ static int open_core(lua_State *L) {
     trace_open_manual(L);
     trace_open_explicit(L);
     trace_open_context(L);
+    lib_open_attributes(L);
     lib_open_ops(L);
     trace_open(L);
     trace_open_region(L);

@@ -111,7 +111,7 @@ function lib.count(n, noun, nouns)
 end
 
 --- Is x what ops take in a tensor's place: a tensor, or a Param?
-function lib.is_tensor(x) return core.is_tensor(x) or core.is_box(x) end
+lib.is_tensor = core.is_operand
 
 --- "nil", "a table", "a Tensor": what a value is, for messages.
 function lib.kind(x)

@@ -7,6 +7,7 @@
 
 void lib_open_array(lua_State *L);
 void lib_open_attempt(lua_State *L);
+void lib_open_attributes(lua_State *L);
 void lib_open_data(lua_State *L);
 void lib_open_debug(lua_State *L);
 void lib_open_mesh(lua_State *L);

@@ -2,148 +2,14 @@
  *
  * An eager op is a program of one op: the same passes, the same plan, found by (op, attributes,
  * operand types) in the plan cache. */
+#include "lua/lib/attributes.h"
 #include "lua/lib/lib.h"
 #include "lua/state/usage.h"
 #include "lua/trace/trace.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { MAX_ARGS = 64 };
-
-/* ---- attributes from a Lua table, by the op's fields ---- */
-
-static void read_layout(lua_State *L, Host *h, const Dims *dims, const Layout **out) {
-    LuaSharding s = value_sharding(L, h, -1);
-    if (s.spec) trace_manual_check_spec(L, h, s.mesh, s.spec);
-    *out = value_layout(L, h, &s, dims, "constrain");
-    uint32_t axes = *out ? mesh_axes_of((*out)->mesh, AXIS_EXPLICIT) : 0;
-    if (*out && h->trace) axes ^= h->trace->build.flipped;
-    if (!axes) return;
-    Layout l = **out; /* P.unconstrained leaves a dim to propagation, which has no say here */
-    l.replicated = (uint8_t)axes;
-    *out = layout_of(&h->cx, &l);
-    if (!*out) state_check(L, h, err_nomem(&h->cx, "a layout"));
-}
-
-static void read_scalar(lua_State *L, DType dtype, Scalar *out) {
-    if (lua_isboolean(L, -1)) {
-        *out = attr_scalar_int(lua_toboolean(L, -1));
-        return;
-    }
-    double x = arg_number(L, -1, "value");
-    if (dtype_is_float(dtype))
-        *out = attr_scalar_float(dtype_round(dtype, x));
-    else if (dtype == DT_BOOL)
-        *out = attr_scalar_int(x != 0);
-    else
-        *out = attr_scalar_int(value_held(L, -1, dtype));
-}
-
-static int32_t read_enum(lua_State *L, const AttrField *f) {
-    const char *word = arg_string(L, -1, NULL, f->name);
-    for (int32_t i = 0; f->names[i]; i++)
-        if (strcmp(f->names[i], word) == 0) return i;
-    state_error(L, E_VALUE, "%s: unknown word '%s'", f->name, word);
-}
-
-static const IntList *read_ints(lua_State *L, Host *h, const char *what) {
-    arg_check_type(L, -1, LUA_TTABLE, what);
-    lua_Unsigned n = lua_rawlen(L, -1);
-    int32_t *at = lua_newuserdatauv(L, sizeof *at * (n + 1), 0);
-    for (lua_Unsigned i = 0; i < n; i++) {
-        lua_rawgeti(L, -2, (lua_Integer)i + 1);
-        at[i] = arg_int32(L, -1, what);
-        lua_pop(L, 1);
-    }
-    const IntList *list = attr_list_of(&h->cx, at, (int32_t)n);
-    if (!list) state_check(L, h, err_nomem(&h->cx, "a list"));
-    lua_pop(L, 1);
-    return list;
-}
-
-/* The value on top of the stack into the field. `dims`: of operand 0, for layouts. */
-static void read_field(lua_State *L, Host *h, const AttrField *f, const Dims *dims, DType *dtype,
-                       char *at) {
-    int32_t i32 = 0;
-    switch (f->kind) {
-    case ATTR_INT: {
-        int64_t x = arg_integer(L, -1, f->name);
-        memcpy(at, &x, sizeof x);
-        return;
-    }
-    case ATTR_FLOAT: {
-        double x = arg_number(L, -1, f->name);
-        memcpy(at, &x, sizeof x);
-        return;
-    }
-    case ATTR_SCALAR: {
-        Scalar x;
-        read_scalar(L, *dtype, &x);
-        memcpy(at, &x, sizeof x);
-        return;
-    }
-    case ATTR_DIMS:
-    case ATTR_SHAPE:
-    case ATTR_LIST: {
-        Dims d = value_dims(L, -1, f->kind == ATTR_DIMS ? -1 : 0, f->name);
-        memcpy(at, &d, sizeof d);
-        return;
-    }
-    case ATTR_LAYOUT: {
-        const Layout *l = NULL;
-        read_layout(L, h, dims, &l);
-        memcpy(at, &l, sizeof l);
-        return;
-    }
-    case ATTR_NAME: {
-        const char *name = intern_name(&h->cx, arg_string(L, -1, NULL, f->name));
-        if (!name) state_check(L, h, err_nomem(&h->cx, "a name"));
-        memcpy(at, &name, sizeof name);
-        return;
-    }
-    case ATTR_AXES: {
-        AxisList axes = trace_manual_axes(L, h, -1);
-        memcpy(at, &axes, sizeof axes);
-        return;
-    }
-    case ATTR_INTS: {
-        const IntList *list = read_ints(L, h, f->name);
-        memcpy(at, &list, sizeof list);
-        return;
-    }
-    case ATTR_MASK: {
-        AxisList axes = trace_manual_axes(L, h, -1);
-        i32 = (int32_t)axes_mask(&axes);
-        break;
-    }
-    case ATTR_DTYPE: *dtype = value_dtype(L, -1), i32 = (int32_t)*dtype; break;
-    case ATTR_BOOL:
-    case ATTR_FLAG: i32 = lua_toboolean(L, -1); break;
-    case ATTR_DIM: i32 = arg_dim(L, -1, f->name); break;
-    case ATTR_ENUM: i32 = read_enum(L, f); break;
-    default: state_error(L, E_KEY, "%s cannot be given from Lua", f->name);
-    }
-    memcpy(at, &i32, sizeof i32);
-}
-
-static void read_attr(lua_State *L, Host *h, const OpDef *def, int index, const Dims *dims,
-                      char *attr) {
-    DType dtype = DT_F32;
-    memset(attr, 0, def->attr_size);
-    if (!def->attr) return;
-    if (!lua_istable(L, index))
-        state_error(L, E_VALUE, "%s: attributes expected as a table", def->name);
-    for (const AttrField *f = def->attr; f->name; f++) {
-        bool optional = f->kind == ATTR_BOOL || f->kind == ATTR_FLAG || f->kind == ATTR_LAYOUT ||
-                        f->kind == ATTR_DIMS || f->kind == ATTR_LIST;
-        if (lua_getfield(L, index, f->name) != LUA_TNIL)
-            read_field(L, h, f, dims, &dtype, attr + f->offset);
-        else if (!optional)
-            state_error(L, E_VALUE, "%s: no %s is given", def->name, f->name);
-        lua_pop(L, 1);
-    }
-}
 
 /* ---- eager ---- */
 
@@ -152,21 +18,29 @@ typedef struct EagerArgs { /* not cleared as a whole: it is large, and most call
     Host *h;
     const OpDef *def;
     int op, n;
-    const char *attr;
+    Attrs attr;
     Tensor *t[MAX_ARGS]; /* NULL: a number */
     Operand number[MAX_ARGS];
 } EagerArgs;
 
+/* All that the plan depends on, in words that are hashed at once. */
 static PlanCacheKey eager_key(const EagerArgs *a) {
-    uint64_t h = hash_u64((uint64_t)a->h->passes_on << 32 | a->h->passes_off,
-                          (uint64_t)a->op << 1 | a->h->expand);
-    h = attr_hash(a->def->attr, a->attr, h);
+    enum { AROUND = 4, EACH = 3 };
+    const Host *h = a->h;
+    uint64_t word[AROUND + EACH * MAX_ARGS]; /* not cleared: it is large */
+    int n = 0;
+    word[n++] = (uint64_t)h->passes_on << 32 | h->passes_off;
+    word[n++] = (uint64_t)a->op << 1 | h->expand;
+    word[n++] = (uint64_t)(uintptr_t)h->rt.target;
+    word[n++] = attributes_hash(a->def, a->attr);
     for (int i = 0; i < a->n; i++) {
-        h = hash_u64(h, a->t[i] ? (uint64_t)(uintptr_t)a->t[i]->type : a->number[i].is_float);
-        if (!a->t[i]) h = hash_bytes(h, &a->number[i].number, sizeof(Scalar));
+        word[n++] = a->t[i] ? (uint64_t)(uintptr_t)a->t[i]->type : a->number[i].is_float;
+        if (a->t[i]) continue;
+        memcpy(&word[n], &a->number[i].number, sizeof(Scalar));
+        n += sizeof(Scalar) / sizeof word[0];
     }
-    h = hash_u64(h, (uint64_t)(uintptr_t)a->h->rt.target);
-    return (PlanCacheKey){h, hash_u64(h, 0x9e3779b97f4a7c15ull)};
+    uint64_t hash = hash_bytes(0, word, sizeof word[0] * (size_t)n);
+    return (PlanCacheKey){hash, hash_u64(hash, 0x9e3779b97f4a7c15ull)};
 }
 
 static Err two_meshes(Graph *g, const OpDef *def, const char *what, const Mesh *its) {
@@ -204,11 +78,11 @@ static Err build_eager(const EagerArgs *a, const Loc *loc, Graph *g) {
         in[i] =
             (Operand){.v = build_param(&b, OP_PARAM, &(ParamAttr){.index = i + 1}, a->t[i]->type)};
     }
-    const Layout *asked = layout_asked(a->def, a->attr);
+    const Layout *asked = layout_asked(a->def, a->attr.at);
     if (asked && g->mesh && g->mesh != asked->mesh)
         return two_meshes(g, a->def, "the layout", asked->mesh);
     if (asked) g->mesh = asked->mesh;
-    Val v = op_apply(&b, a->op, in, a->n, a->def->attr_size ? a->attr : NULL);
+    Val v = op_apply(&b, a->op, in, a->n, a->attr.at);
     int nout = v ? graph_def(g, v)->nout : 0;
     for (int i = 0; i < nout; i++) build_result(&b, v + i);
     return b.err;
@@ -220,11 +94,8 @@ static Err compile_eager(const EagerArgs *a, const Loc *loc, PlanCacheKey key, E
     if (!g) return err_nomem(&h->cx, "a graph");
     static const uint8_t none[MAX_ARGS];
     Err e = build_eager(a, loc, g);
-    if (!e) e = state_compile(h, g, none, false, NULL, out);
-    if (!e) {
-        e = plan_cache_add(&h->plans, key, *out);
-        bind_release(*out); /* the cache holds it now */
-    }
+    if (!e) e = state_compile_as(h, key, g, none, out);
+    if (!e) bind_release(*out); /* the cache holds it now */
     graph_free(g);
     return e;
 }
@@ -289,7 +160,7 @@ static int build_traced(lua_State *L, Host *h, int op, const Operand *in, int n,
     at.nloc = 1;
     if (layout_asked(def, attr))
         value_use_mesh(L, h, layout_asked(def, attr)->mesh, "constrain: the layout");
-    Val v = op_apply(&at, op, in, n, def->attr_size ? attr : NULL);
+    Val v = op_apply(&at, op, in, n, attr);
     state_check(L, h, at.err);
     int nout = graph_def(t->graph, v)->nout;
     luaL_checkstack(L, nout + 2, "too many results");
@@ -342,8 +213,8 @@ static int apply(lua_State *L, Host *h, int op) {
     int most = a.n + (def->attr != NULL);
     if (lua_gettop(L) > most) return usage_surplus(L, h, def->name, most);
     Operand in[MAX_ARGS];
-    _Alignas(16) char attr[1024];
-    ASSERT(def->attr_size <= sizeof attr, "attributes of %s", def->name);
+    _Alignas(16) char room[1024];
+    ASSERT(def->attr_size <= sizeof room, "attributes of %s", def->name);
     Dims dims = {0};
     for (int i = 0; i < a.n; i++) {
         a.t[i] = NULL;
@@ -359,9 +230,8 @@ static int apply(lua_State *L, Host *h, int op) {
         else
             a.t[i] = u->t;
     }
-    read_attr(L, h, def, a.n + 1, &dims, attr);
-    a.attr = attr;
-    return h->trace ? build_traced(L, h, op, in, a.n, attr) : run_eager(L, &a);
+    a.attr = attributes_read(L, h, def, a.n + 1, &dims, room);
+    return h->trace ? build_traced(L, h, op, in, a.n, a.attr.at) : run_eager(L, &a);
 }
 
 /* upvalues: the op, the host */

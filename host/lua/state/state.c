@@ -206,19 +206,9 @@ static uint64_t hash_places(const Graph *g) {
     return h;
 }
 
-Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place, Str *stages,
-                  Exec **out) {
-    int32_t nparam = g->region.at[0].param.n, nresult = g->region.at[0].result.n;
-    GraphHash hash = graph_hash(g);
-    PlanCacheKey k = {hash_bytes(hash.lo, donated, (size_t)nparam), hash.hi};
-    k.lo = hash_u64(k.lo, (uint64_t)h->passes_on << 32 | h->passes_off);
-    k.hi = hash_u64(k.hi, (uint64_t)h->expand << 8 | (uint64_t)(uintptr_t)h->rt.target);
-    k.hi = hash_u64(k.hi, by_place ? hash_places(g) : 0);
-    *out = stages ? NULL : plan_cache_find(&h->plans, k);
-    if (*out) {
-        bind_retain(*out);
-        return E_OK;
-    }
+/* Through the passes, and bound; *out is NULL. */
+static Err compile(Host *h, const Graph *g, const uint8_t *donated, Str *stages, Exec **out) {
+    int32_t nresult = g->region.at[0].result.n;
     Dump dump = {.h = h, .stages = stages};
     PassOptions o = {.target = h->rt.target,
                      .expand = h->expand,
@@ -232,7 +222,6 @@ Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place
     arena_init(&scratch, &h->cx.alloc);
     const Type **types = ARENA_ARRAY(&scratch, const Type *, nresult + 1);
     Plan *plan = NULL;
-    Exec *exec = NULL;
     Err e = types ? E_OK : err_nomem(&h->cx, "a plan");
     int64_t start = profile_now(h->rt.profile);
     if (!e) e = pipeline_run(g, &o, donated, &plan, types);
@@ -246,14 +235,37 @@ Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place
         plan = NULL;
     }
     start = profile_now(h->rt.profile);
-    if (!e) e = bind_exec(&h->rt, plan, g->mesh, types, &exec);
+    if (!e) e = bind_exec(&h->rt, plan, g->mesh, types, out);
     if (!e) profile_note(h->rt.profile, PROFILE_BIND, NULL, start);
     if (!e && stages && stages->failed) e = err_nomem(&h->cx, "the text of a program");
-    if (!e && !stages) e = plan_cache_add(&h->plans, k, exec);
     arena_free(&scratch);
-    if (e)
-        bind_release(exec);
-    else
-        *out = exec;
+    if (!e) return E_OK;
+    bind_release(*out);
+    *out = NULL;
     return e;
+}
+
+Err state_compile_as(Host *h, PlanCacheKey k, const Graph *g, const uint8_t *donated, Exec **out) {
+    *out = NULL;
+    TRY(compile(h, g, donated, NULL, out));
+    Err e = plan_cache_add(&h->plans, k, *out);
+    if (!e) return E_OK;
+    bind_release(*out);
+    *out = NULL;
+    return e;
+}
+
+Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place, Str *stages,
+                  Exec **out) {
+    GraphHash hash = graph_hash(g);
+    PlanCacheKey k = {hash_bytes(hash.lo, donated, (size_t)g->region.at[0].param.n), hash.hi};
+    k.lo = hash_u64(k.lo, (uint64_t)h->passes_on << 32 | h->passes_off);
+    k.hi = hash_u64(k.hi, (uint64_t)h->expand << 8 | (uint64_t)(uintptr_t)h->rt.target);
+    k.hi = hash_u64(k.hi, by_place ? hash_places(g) : 0);
+    *out = stages ? NULL : plan_cache_find(&h->plans, k);
+    if (*out) {
+        bind_retain(*out);
+        return E_OK;
+    }
+    return stages ? compile(h, g, donated, stages, out) : state_compile_as(h, k, g, donated, out);
 }

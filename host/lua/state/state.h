@@ -87,8 +87,9 @@ typedef struct Host {
     bool used;                       /* a tensor or mesh was made: devices can no longer change */
     char *dump_stage;
     FILE *dump;
-    bool dumped;                        /* a program was written to it */
-    const void *tensor_meta, *box_meta; /* the addresses of their metatables: see value_handle */
+    bool dumped; /* a program was written to it */
+    /* The addresses of their metatables: see value_handle. */
+    const void *tensor_meta, *box_meta, *attr_meta;
     bool expand, verify;
     lua_State *interrupted_in; /* where Ctrl-C was last raised */
     /* The handler of ml.on_stop runs, has been called, has failed. */
@@ -136,6 +137,9 @@ bool state_collect_after(lua_State *L, Host *h, Err e);
  * the plan is then a new one. */
 Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place, Str *stages,
                   Exec **out) MUST_CHECK;
+/* The same for who has a key of its own: a new plan, which the cache has under that key alone. */
+Err state_compile_as(Host *h, PlanCacheKey key, const Graph *g, const uint8_t *donated,
+                     Exec **out) MUST_CHECK;
 
 /* ---- where we are in the user's script ---- */
 void where_find(lua_State *L, Host *h, Loc *loc);

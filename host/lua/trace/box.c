@@ -86,6 +86,11 @@ static int is_box(lua_State *L) {
     lua_pushboolean(L, value_box(L, state_of(L), 1) != NULL);
     return 1;
 }
+/* is_operand(x): a tensor, or a Param */
+static int is_operand(lua_State *L) {
+    lua_pushboolean(L, value_is_tensor(L, state_of(L), 1));
+    return 1;
+}
 static int is_tensor(lua_State *L) {
     lua_pushboolean(L, value_handle(L, state_of(L), 1) != NULL);
     return 1;
@@ -148,10 +153,10 @@ void trace_open_box(lua_State *L) {
                                     {"__newindex", box_newindex},
                                     {NULL, NULL}};
     static const luaL_Reg methods[] = {{"get", box_get}, {"set", box_set}, {NULL, NULL}};
-    static const luaL_Reg fns[] = {
-        {"box_new", box_new}, {"box_swap", box_swap},   {"box_meta", box_meta},
-        {"is_box", is_box},   {"is_tensor", is_tensor}, {"type_name", type_name},
-        {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"box_new", box_new},     {"box_swap", box_swap},
+                                   {"box_meta", box_meta},   {"is_box", is_box},
+                                   {"is_tensor", is_tensor}, {"is_operand", is_operand},
+                                   {"type_name", type_name}, {NULL, NULL}};
     value_new_type(L, VALUE_BOX, meta, methods, box_index);
     usage_add_refusals(L, VALUE_BOX);
     luaL_setfuncs(L, fns, 0);

@@ -5,17 +5,18 @@
 #include "run/exec/exec.h"
 
 typedef struct PlanCacheKey {
-    uint64_t lo, hi; /* of the graph, what is donated, and the options */
+    uint64_t lo, hi; /* of the graph, what is donated, and the options; or of an eager op */
 } PlanCacheKey;
 
 typedef struct PlanCacheEntry {
     PlanCacheKey key;
     Exec *exec;
+    bool used; /* found since the cache was last full */
 } PlanCacheEntry;
 
 typedef struct PlanCache {
     Ctx *cx;
-    PlanCacheEntry *entry; /* all of them go when it is full */
+    PlanCacheEntry *entry; /* as they came; some of them go when it is full */
     int32_t n;
     Map map;
     Arena arena;

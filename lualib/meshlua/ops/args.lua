@@ -53,24 +53,44 @@ function M.axis_of(who, axis, rank)
   return a
 end
 
---- Axes as an ascending list; nil means all.
-function M.axes_of(who, axes, rank)
-  local list, seen = {}, {}
-  if axes == nil then
-    for a = 1, rank do list[a] = a end
-    return list
+-- The list of the axes whose bits are set, for each number that was asked for.
+local lists = {}
+
+local function list_of(bits)
+  local list = {}
+  for a = 1, 64 do
+    if bits >> a & 1 == 1 then list[#list + 1] = a end
   end
-  if type(axes) == "number" then
-    list[1] = M.axis_of(who, axes, rank)
-    return list
-  end
-  for i, axis in ipairs(lib.check_list(who, "axes", axes)) do
-    list[i] = M.axis_of(who, axis, rank)
-    if seen[list[i]] then raise("E_SHAPE", "%s: axis %d is given twice", who, axis) end
-    seen[list[i]] = true
-  end
-  table.sort(list)
+  lists[bits] = list
   return list
+end
+
+--- Axes as an ascending list, the same table for the same axes: not to be written. nil means all.
+function M.axes_of(who, axes, rank)
+  local bits = 0
+  if axes == nil then
+    bits = (2 << rank) - 2
+  elseif type(axes) == "number" then
+    bits = 1 << M.axis_of(who, axes, rank)
+  else
+    for _, axis in ipairs(lib.check_list(who, "axes", axes)) do
+      local bit = 1 << M.axis_of(who, axis, rank)
+      if bits & bit ~= 0 then raise("E_SHAPE", "%s: axis %d is given twice", who, axis) end
+      bits = bits | bit
+    end
+  end
+  return lists[bits] or list_of(bits)
+end
+
+--- The attributes of an op that has nothing but axes, by the lists of axes_of: read once.
+---@param name string
+---@return table<integer[], any>
+function M.by_axes(name)
+  return setmetatable({}, {__index = function(made, axes)
+    local attr = core.attributes(name, {axes = axes})
+    made[axes] = attr
+    return attr
+  end})
 end
 
 function M.product(list)

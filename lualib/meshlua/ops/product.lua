@@ -12,12 +12,15 @@ local M = {}
 
 local contractions = {}
 
---- The attributes of a product of one dim with one; made once for each pair.
-local function contraction(x_dim, w_dim)
-  local key = x_dim << 8 | w_dim
+--- The attributes of a product of one dim with one, behind so many batch dims; read once.
+local function contraction(x_dim, w_dim, nbatch)
+  local key = (x_dim << 8 | w_dim) << 8 | nbatch
   local attr = contractions[key]
   if not attr then
-    attr = {x_contract = {x_dim}, w_contract = {w_dim}, x_batch = {}, w_batch = {}}
+    local batch = {}
+    for i = 1, nbatch do batch[i] = i end
+    attr = core.attributes("matmul", {x_contract = {x_dim}, w_contract = {w_dim}, x_batch = batch,
+      w_batch = batch})
     contractions[key] = attr
   end
   return attr
@@ -34,8 +37,8 @@ function M.matmul(x, w)
   end
   local rx, rw = x.ndim, w.ndim
   if rx == 0 or rw == 0 then raise("E_SHAPE", "matmul: a scalar operand; use *") end
-  if rw <= 2 then return op.matmul(x, w, contraction(rx, math.max(rw - 1, 1))) end
-  if rx == 1 then return op.matmul(x, w, contraction(1, rw - 1)) end
+  if rw <= 2 then return op.matmul(x, w, contraction(rx, 1, 0)) end
+  if rx == 1 then return op.matmul(x, w, contraction(1, rw - 1, 0)) end
   -- Batched: bring the batch dims to one shape.
   local nb = math.max(rx, rw) - 2
   local sx, sw, bx, bw = x.shape, w.shape, {}, {}
@@ -51,10 +54,7 @@ function M.matmul(x, w)
   end
   bx[nb + 1], bx[nb + 2] = sx[rx - 1], sx[rx]
   bw[nb + 1], bw[nb + 2] = sw[rw - 1], sw[rw]
-  local batch = {}
-  for i = 1, nb do batch[i] = i end
-  return op.matmul(shapes.broadcast(x, bx), shapes.broadcast(w, bw),
-    {x_contract = {nb + 2}, w_contract = {nb + 1}, x_batch = batch, w_batch = batch})
+  return op.matmul(shapes.broadcast(x, bx), shapes.broadcast(w, bw), contraction(nb + 2, nb + 1, nb))
 end
 
 --- A sum of products of two tensors (or a sum over one) by letters: einsum("btc,vc->btv", x, w). Letters

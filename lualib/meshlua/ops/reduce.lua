@@ -6,21 +6,19 @@ local shapes = require "meshlua.ops.shape"
 
 local op = core.op
 local check_tensor, axis_of, axes_of = args.check_tensor, args.axis_of, args.axes_of
+local by_axes = args.by_axes
 
 local M = {}
 
 local is_float = {float16 = true, bfloat16 = true, float32 = true, float64 = true}
 
-local scalar = {dims = {}}
+local scalar = core.attributes("reshape", {dims = {}})
 
 local function reduced(x, y, axes, keepdims)
   if keepdims or #axes == 0 then return y end
   if #axes == x.ndim then return op.reshape(y, scalar) end
-  local gone, shape = {}, {}
-  for _, a in ipairs(axes) do gone[a] = true end
-  for d, n in ipairs(x.shape) do
-    if not gone[d] then shape[#shape + 1] = n end
-  end
+  local shape = x.shape
+  for i = #axes, 1, -1 do table.remove(shape, axes[i]) end
   return op.reshape(y, {dims = shape})
 end
 
@@ -30,17 +28,17 @@ local function countable(x)
 end
 
 local function reduction(name)
-  local reduce = op[name]
+  local reduce, attributes = op[name], by_axes(name)
   return function(x, axes, keepdims)
     axes = axes_of(name, axes, check_tensor(name, x).ndim)
-    return reduced(x, reduce(x, {axes = axes}), axes, keepdims)
+    return reduced(x, reduce(x, attributes[axes]), axes, keepdims)
   end
 end
 
 --- Sums, extrema and logic over axes (nil: all; a number or a list); keepdims leaves dims of size 1. Sums
 --- of uint8 are uint32.
 M.max, M.min = reduction "max", reduction "min"
-local sum = reduction "sum"
+local sum, sum_over, max_over = reduction "sum", by_axes "sum", by_axes "max"
 function M.sum(x, axes, keepdims) return sum(countable(check_tensor("sum", x)), axes, keepdims) end
 M.all, M.any = reduction "all", reduction "any"
 
@@ -82,7 +80,7 @@ end
 function M.mean(x, axes, keepdims)
   axes = axes_of("mean", axes, check_tensor("mean", x).ndim)
   return in_sums(x, function(w)
-    return op.div(reduced(w, op.sum(w, {axes = axes}), axes, keepdims), count_of(w, axes))
+    return op.div(reduced(w, op.sum(w, sum_over[axes]), axes, keepdims), count_of(w, axes))
   end)
 end
 
@@ -92,9 +90,9 @@ function M.var(x, axes, keepdims, ddof)
   axes = axes_of("var", axes, check_tensor("var", x).ndim)
   return in_sums(x, function(w)
     local n = count_of(w, axes)
-    local mean = op.div(op.sum(w, {axes = axes}), n)
+    local mean = op.div(op.sum(w, sum_over[axes]), n)
     local squares = op.square(op.sub(w, mean))
-    return op.div(reduced(w, op.sum(squares, {axes = axes}), axes, keepdims), n - (ddof or 0))
+    return op.div(reduced(w, op.sum(squares, sum_over[axes]), axes, keepdims), n - (ddof or 0))
   end)
 end
 
@@ -107,9 +105,9 @@ end
 function M.logsumexp(x, axes, keepdims)
   axes = axes_of("logsumexp", axes, check_tensor("logsumexp", x).ndim)
   return in_sums(x, function(w)
-    local m = op.stop_gradient(op.max(w, {axes = axes}))
+    local m = op.stop_gradient(op.max(w, max_over[axes]))
     m = op.where(op.isfinite(m), m, 0.0)
-    local s = op.log(op.sum(op.exp(op.sub(w, m)), {axes = axes}))
+    local s = op.log(op.sum(op.exp(op.sub(w, m)), sum_over[axes]))
     return reduced(w, op.add(s, m), axes, keepdims)
   end)
 end
