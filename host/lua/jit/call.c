@@ -171,9 +171,10 @@ static bool order_leaves(lua_State *L, const Walk *w, const Walk *quick, int32_t
     return same;
 }
 
-/* The call that the walk `w` met gets an alias for the entry. Where a finalizer has changed the
- * arguments since, it gets none: the next try finds that out. */
-static Err add_alias(lua_State *L, const Call *c, int32_t entry, const Walk *w) {
+/* The call that the walk `w` met gets an alias for the entry; what a quick walk finds of it now is
+ * in the host. *added: false where a finalizer has changed the arguments since: the next try finds
+ * that out. */
+static Err add_alias(lua_State *L, const Call *c, int32_t entry, const Walk *w, bool *added) {
     LuaJit *j = c->j;
     Alloc *alloc = &j->cx->alloc;
     Walk quick = walk_quickly(L, c);
@@ -186,7 +187,8 @@ static Err add_alias(lua_State *L, const Call *c, int32_t entry, const Walk *w) 
                   .nleaf = w->nleaf,
                   .order = alloc_new(alloc, norder)};
     bool ok = a.key && a.order && room_for_alias(j);
-    if (ok && order_leaves(L, w, &quick, a.order)) {
+    *added = ok && order_leaves(L, w, &quick, a.order) && captures_fit(&j->entry[entry]);
+    if (*added) {
         memcpy(a.key, key->at, key->n);
         j->latest = j->naliases;
         j->alias[j->naliases++] = a;
@@ -197,15 +199,23 @@ static Err add_alias(lua_State *L, const Call *c, int32_t entry, const Walk *w) 
     return ok ? E_OK : err_nomem(j->cx, "a jitted function");
 }
 
-/* Gives the call on the stack an alias, and leaves it there. */
+/* Gives the call on the stack an alias, and leaves there what make_ready does, and whether it did.
+ * The handles come first: see make_ready. */
 static int learn_body(lua_State *L) {
     int last = lua_gettop(L);
     Walk w;
     Call c = {.h = state_of(L), .j = lua_touserdata(L, JIT), .jit = JIT, .last = last};
-    const JitEntry *e = jit_entry_for(L, c.h, c.j, last, &w);
-    state_check(L, c.h, add_alias(L, &c, (int32_t)(e - c.j->entry), &w));
-    lua_settop(L, last);
-    return last;
+    int32_t entry = (int32_t)(jit_entry_for(L, c.h, c.j, last, &w) - c.j->entry);
+    int want = c.j->entry[entry].nout, learnt = lua_gettop(L);
+    bool added;
+    state_collect_if_needed(L, c.h, want);
+    luaL_checkstack(L, want + LUA_MINSTACK, "too many results");
+    while (lua_gettop(L) < learnt + want) value_new_tensor(L);
+    state_check(L, c.h, add_alias(L, &c, entry, &w, &added));
+    lua_pushboolean(L, added);
+    lua_rotate(L, last + 1, want + 1);
+    lua_settop(L, last + want + 1);
+    return last + want + 1;
 }
 
 /* ---- running ---- */
@@ -345,7 +355,8 @@ int jit_run_call(lua_State *L, Host *h, LuaJit *j) {
             state_error(L, E_STATE, "the arguments of a jitted function change while it is called");
         lua_settop(L, last);
         trace_protected(L, learn_body);
-        a = make_ready(L, &c);
+        if (lua_toboolean(L, -1)) a = &j->alias[j->latest];
+        lua_pop(L, 1);
     }
     return run(L, &c, a);
 }

@@ -117,8 +117,6 @@ JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last) {
     size_t nkey = h->key.n;
     char *key = lua_newuserdatauv(L, nkey + 1, 0); /* the walks below use h->key again */
     memcpy(key, str_of(&h->key), nkey);
-    lua_pushlstring(L, str_of(&h->describe), h->describe.n);
-    const char *describe = lua_tostring(L, -1);
     int64_t start = profile_now(h->rt.profile);
     Traced t = jit_trace_call(L, h, j, w, last);
     if (start) jit_profile_note(L, JIT, PROFILE_TRACE, start);
@@ -131,7 +129,7 @@ JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last) {
     int captures = lua_gettop(L);
     /* From here on nothing raises until the entry is owned. */
     Err err = room_for_entry(j) ? E_OK : err_nomem(&h->cx, "a jitted function");
-    if (!err) err = fill_entry(&h->cx, &e, key, nkey, describe, t.write_leaf, t.donated);
+    if (!err) err = fill_entry(&h->cx, &e, key, nkey, t.describe, t.write_leaf, t.donated);
     Str *stages = j->sealed ? &j->stages : NULL;
     if (!err) err = state_compile(h, h->trace->graph, t.donated, true, stages, &e.exec);
     if (err) {

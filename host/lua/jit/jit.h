@@ -125,9 +125,10 @@ bool jit_find_line(const char *in, const JitLine *name, JitLine *out);
 _Noreturn void jit_raise_mismatch(lua_State *L, Host *h, const LuaJit *j);
 /* A call that has been traced; the trace is still open. The lists are in userdata on the stack. */
 typedef struct Traced {
-    JitEntry e;          /* counts only */
-    int side;            /* the entry's table, on the stack */
-    int32_t *write_leaf; /* see JitEntry */
+    JitEntry e;           /* counts only */
+    int side;             /* the entry's table, on the stack */
+    const char *describe; /* what the walk said of the call; a string on the stack */
+    int32_t *write_leaf;  /* see JitEntry */
     uint8_t *donated;
 } Traced;
 /* Runs the function in a trace, with tracers for its arguments. */

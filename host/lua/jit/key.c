@@ -119,6 +119,7 @@ Walk jit_walk_call(lua_State *L, Host *h, const LuaJit *j, int last) {
     lua_newtable(L);
     w.held = lua_gettop(L);
     jit_walk_around(&w, last + 1);
+    w.around = h->describe.n;
     describe_arguments(&w, j, last + 1, last);
     walk_check(&w);
     return w;

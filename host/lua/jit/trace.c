@@ -114,36 +114,53 @@ static void enter_numbers(lua_State *L, Host *h, const LuaJit *j, int copies, in
 
 /* ---- nothing but boxes may have changed ---- */
 
-/* The key of the tables among the arguments, with tensors by identity, and (or an empty string)
- * their description: pushed as two strings. */
-static void push_state_of(lua_State *L, Host *h, int copies, int n, bool describe) {
-    int top = lua_gettop(L);
+/* What the tables among the arguments hold, with tensors and Params by which they are: pushed as a
+ * string; nil if some are no arguments any more. */
+static void push_state_of(lua_State *L, Host *h, int copies, int n) {
     Walk w;
-    walk_begin(&w, L, h, false);
+    walk_begin_quick(&w, L, h);
     w.identity = true;
-    w.describe = describe;
-    for (int i = 0; i < n; i++)
-        if (lua_istable(L, copies + i)) walk_value(&w, copies + i, "argument");
-    walk_check(&w);
-    lua_pushlstring(L, str_of(&h->key), h->key.n);
-    lua_replace(L, top + 1);
-    lua_pushlstring(L, str_of(&h->describe), h->describe.n);
-    lua_replace(L, top + 2);
-    lua_settop(L, top + 2);
+    for (int i = 0; i < n && !w.failed; i++)
+        if (lua_istable(L, copies + i)) walk_value(&w, copies + i, NULL);
+    if (w.failed)
+        lua_pushnil(L);
+    else
+        lua_pushlstring(L, h->key.at, h->key.n);
+}
+
+/* A line for each part of a table among the arguments, from those of the call's description: the
+ * argument is called `argument`, and leaves are called as a walk in the trace calls them. */
+static void describe_before(lua_State *L, const Host *h, const Walk *w, const char *described,
+                            Str *s) {
+    JitLine line;
+    int32_t leaf = 0;
+    while (*described) {
+        described = jit_read_line(described, &line);
+        const char *dot = memchr(line.name, '.', (size_t)line.nname);
+        lua_rawgeti(L, w->names, leaf + 1);
+        lua_pushlstring(L, line.name, (size_t)line.nname);
+        bool is_leaf = leaf < w->nleaf && lua_rawequal(L, -1, -2);
+        lua_pop(L, 2);
+        lua_rawgeti(L, w->leaves, leaf += is_leaf);
+        bool box = is_leaf && value_box(L, h, -1);
+        lua_pop(L, 1);
+        if (!dot) continue;
+        str_fmt(s, "argument%.*s = ", line.nname - (int)(dot - line.name), dot);
+        if (!is_leaf)
+            str_fmt(s, "%.*s\n", line.ntext, line.text);
+        else if (box)
+            str_put(s, "a Param\n");
+        else
+            str_fmt(s, "tensor %%%d\n", h->trace->graph->region.at[0].param.at[leaf - 1]);
+    }
 }
 
 static int line_length(const char *s) {
     return (int)strcspn(s, "\n");
 }
 
-/* `before`: where the state of before lies; what differs is only then described. */
-static void check_unchanged(lua_State *L, Host *h, int copies, int n, int before) {
-    push_state_of(L, h, copies, n, false);
-    bool same = lua_rawequal(L, before, -2);
-    lua_pop(L, 2);
-    if (same) return;
-    push_state_of(L, h, copies, n, true);
-    const char *a = lua_tostring(L, before + 1), *b = lua_tostring(L, -1);
+/* Raises for the first line in which the two descriptions differ. */
+static void compare_lines(lua_State *L, const char *a, const char *b) {
     while (*a || *b) {
         int na = line_length(a), nb = line_length(b);
         if (na != nb || memcmp(a, b, (size_t)na) != 0)
@@ -156,7 +173,30 @@ static void check_unchanged(lua_State *L, Host *h, int copies, int n, int before
         a += na + (a[na] == '\n');
         b += nb + (b[nb] == '\n');
     }
-    lua_pop(L, 2);
+}
+
+/* `before`: where the state of before lies; `described`: what the call's walk said. */
+static void check_unchanged(lua_State *L, Host *h, const Walk *call, const char *described,
+                            int copies, int n, int before) {
+    int top = lua_gettop(L);
+    push_state_of(L, h, copies, n);
+    bool same = !lua_isnil(L, -1) && lua_rawequal(L, before, -1);
+    lua_settop(L, top);
+    if (same) return;
+    Walk w;
+    walk_begin(&w, L, h, false);
+    w.identity = true;
+    for (int i = 0; i < n; i++) {
+        w.describe = lua_istable(L, copies + i);
+        if (w.describe || value_is_tensor(L, h, FIRST + i)) walk_value(&w, copies + i, "argument");
+    }
+    walk_check(&w);
+    Str *s = state_text(h);
+    describe_before(L, h, call, described + call->around, s);
+    state_push_text(L, h);
+    lua_pushlstring(L, str_of(&h->describe), h->describe.n);
+    compare_lines(L, lua_tostring(L, -2), lua_tostring(L, -1));
+    lua_settop(L, top);
 }
 
 /* ---- results ---- */
@@ -392,6 +432,7 @@ Traced jit_trace_call(lua_State *L, Host *h, const LuaJit *j, const Walk *w, int
     int nargs = last - FIRST + 1;
     Traced t = {.e = {.nleaf = w->nleaf, .nnumber = w->nnumber}};
     JitEntry *e = &t.e;
+    t.describe = lua_pushlstring(L, str_of(&h->describe), h->describe.n); /* before it is needed */
     t.write_leaf = lua_newuserdatauv(L, sizeof *t.write_leaf * (size_t)(w->nleaf + 1), 0);
     uint8_t *asked = lua_newuserdatauv(L, (size_t)w->nleaf + 1, 0);
     memset(asked, DONATE_NO, (size_t)w->nleaf + 1);
@@ -404,13 +445,13 @@ Traced jit_trace_call(lua_State *L, Host *h, const LuaJit *j, const Walk *w, int
     trace_begin(L, h, mesh, false);
     enter_leaves(L, h, w, copies, nargs);
     enter_numbers(L, h, j, copies, nargs);
-    push_state_of(L, h, copies, nargs, true);
+    push_state_of(L, h, copies, nargs);
     int before = lua_gettop(L);
     lua_getiuservalue(L, JIT, 2);
     for (int i = 0; i < nargs; i++) lua_pushvalue(L, copies + i);
     lua_call(L, nargs, LUA_MULTRET);
     int nret = lua_gettop(L) - before;
-    check_unchanged(L, h, copies, nargs, before - 1);
+    check_unchanged(L, h, w, t.describe, copies, nargs, before);
     t.side = push_side(L, h, w, before + 1, nret);
     lua_pushvalue(L, w->held);
     lua_setfield(L, t.side, "held");
