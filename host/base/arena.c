@@ -96,6 +96,14 @@ void *arena_alloc(Arena *a, size_t size) {
     return p ? memset(p, 0, size) : NULL;
 }
 
+void *arena_grown(Arena *a, const void *p, size_t have, size_t size) {
+    char *grown = take(a, size);
+    if (!grown) return NULL;
+    if (have) memcpy(grown, p, have);
+    memset(grown + have, 0, size - have);
+    return grown;
+}
+
 void *arena_copy(Arena *a, const void *p, size_t size) {
     void *copy = take(a, size);
     if (copy && size) memcpy(copy, p, size);

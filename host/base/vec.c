@@ -1,7 +1,5 @@
 #include "base/vec.h"
 
-#include <string.h>
-
 #ifdef MESHLUA_CHECKED
 enum { FIRST = 1 };
 #else
@@ -13,9 +11,8 @@ bool vec_room(Arena *a, void **at, int32_t n, int32_t *cap, int32_t more, size_t
     if (more > INT32_MAX / 2 - n) return false;
     int32_t want = *cap ? *cap * 2 : FIRST;
     if (want < n + more) want = n + more;
-    void *grown = arena_alloc(a, (size_t)want * elem);
+    void *grown = arena_grown(a, *at, (size_t)n * elem, (size_t)want * elem);
     if (!grown) return false;
-    if (n) memcpy(grown, *at, (size_t)n * elem);
     *at = grown;
     *cap = want;
     return true;
