@@ -29,10 +29,17 @@ typedef struct Extent {
     int64_t lo, hi;
 } Extent;
 
+/* Bits of the roots that a step reads and writes: steps without a common one do not depend on each
+ * other. */
+typedef struct Reach {
+    uint64_t in, out;
+} Reach;
+
 typedef struct Schedule {
     Exec *e;
     int threads;
     Extent *extent;     /* by value */
+    Reach *reach;       /* by step */
     Touch *touch;       /* by buffer; on a GPU */
     VEC(int32_t) first; /* by stage of e: its steps, */
     VEC(int32_t) count; /* consecutive ones */
@@ -76,8 +83,17 @@ static bool overlap(const Schedule *s, PlanSpan a, PlanSpan b) {
     return false;
 }
 
+static uint64_t roots_of(const Schedule *s, PlanSpan values) {
+    uint64_t bits = 0;
+    for (int32_t i = 0; i < values.n; i++)
+        bits |= UINT64_C(1) << (s->extent[PLAN_LIST(s->e->plan, int32_t, values)[i]].root & 63);
+    return bits;
+}
+
 /* Must one of the two steps wait for the other? */
-static bool depend(const Schedule *s, int32_t first, int32_t second) {
+static inline bool depend(const Schedule *s, int32_t first, int32_t second) {
+    const Reach *x = &s->reach[first], *y = &s->reach[second];
+    if (!(x->out & (y->in | y->out)) && !(x->in & y->out)) return false;
     const PlanStep *a = plan_step(s->e->plan, first), *b = plan_step(s->e->plan, second);
     return overlap(s, a->out, b->in) || overlap(s, a->in, b->out) || overlap(s, a->out, b->out);
 }
@@ -379,5 +395,9 @@ Err bind_schedule(Exec *e) {
     if (!s.extent) return exec_no_memory(e);
     if (gpu_is_there(&e->rt->gpu) && !(s.touch = gpu_touches(e))) return exec_no_memory(e);
     for (int32_t i = 0; i < p->values.n; i++) s.extent[i] = extent_of(p, plan_value(p, i));
+    s.reach = ARENA_ARRAY(&e->arena, Reach, p->steps.n + 1);
+    if (!s.reach) return exec_no_memory(e);
+    for (int32_t i = 0; i < p->steps.n; i++)
+        s.reach[i] = (Reach){roots_of(&s, plan_step(p, i)->in), roots_of(&s, plan_step(p, i)->out)};
     return add_stretches(&s, 0, p->steps.n);
 }
