@@ -71,20 +71,25 @@ local kinds = {
 }
 M.kinds = kinds
 
---- The alternatives of a type: "integer|string[]" has two.
----@param text string
----@return string[]
-function M.alternatives(text)
+--- The text cut at a separator that stands outside of brackets.
+---@param marks string a pattern of the separator and the brackets
+local function cut(text, separator, marks)
   local list, depth, from = {}, 0, 1
-  for at = 1, #text + 1 do
-    local c = text:sub(at, at)
-    if c:find "[(<]" then depth = depth + 1 elseif c:find "[)>]" then depth = depth - 1 end
-    if depth == 0 and (c == "|" or c == "") then
+  for at, c in text:gmatch("()(" .. marks .. ")") do
+    if c ~= separator then
+      depth = depth + ((c == "{" or c == "(" or c == "<") and 1 or -1)
+    elseif depth == 0 then
       list[#list + 1], from = text:sub(from, at - 1), at + 1
     end
   end
+  list[#list + 1] = text:sub(from)
   return list
 end
+
+--- The alternatives of a type: "integer|string[]" has two.
+---@param text string
+---@return string[]
+function M.alternatives(text) return cut(text, "|", "[|(<)>]") end
 
 --- Is x a table of a class of the library?
 local function is_of(class)
@@ -158,15 +163,9 @@ end
 ---@field doc string
 ---@field field string? the type, where it is no function
 
---- The parts of a parameter list: split at commas outside of brackets.
+--- The parts of a parameter list.
 local function parts_of(text)
-  local list, depth, from = {}, 0, 1
-  for at = 1, #text do
-    local c = text:sub(at, at)
-    if c:find "[{(<]" then depth = depth + 1 elseif c:find "[})>]" then depth = depth - 1 end
-    if c == "," and depth == 0 then list[#list + 1], from = text:sub(from, at - 1), at + 1 end
-  end
-  if text:find "%S" then list[#list + 1] = text:sub(from) end
+  local list = text:find "%S" and cut(text, ",", "[,{(<})>]") or {}
   for i, part in ipairs(list) do list[i] = part:match "^%s*(.-)%s*$" end
   return list
 end
