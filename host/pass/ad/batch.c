@@ -187,7 +187,8 @@ static const Layout *settled_layout(Batch *m, const Node *n, const Val *in, cons
 }
 
 static void batch_node(Batch *m, const Node *n) {
-    bool any = false, *is_mapped = ARENA_ARRAY(&m->arena, bool, n->nin + 1);
+    bool any = false, moved = n->region != m->b->region;
+    bool *is_mapped = ARENA_ARRAY(&m->arena, bool, n->nin + 1);
     Val *in = ARENA_ARRAY(&m->arena, Val, n->nin + 1);
     if (!is_mapped || !in) {
         no_memory(m);
@@ -197,10 +198,10 @@ static void batch_node(Batch *m, const Node *n) {
         is_mapped[i] = mapped(m, n->in[i]) != 0;
         in[i] = is_mapped[i] ? m->map[n->in[i]] : plain(m, n->in[i]);
         any = any || is_mapped[i];
+        moved = moved || in[i] != n->in[i];
     }
-    if (!room_for(m, n->out + n->nout)) return;
-    if (!any && n->region == m->b->region) return;
-    if (!any && !n->nbody) { /* in a region that is built anew */
+    if (!moved || !room_for(m, n->out + n->nout)) return;
+    if (!any && !n->nbody) { /* in a region that is built anew, or of what such a node gives */
         Val v = build_like(m->b, m->b->g, n, in);
         for (int i = 0; v && i < n->nout; i++) m->same[n->out + i] = v + i;
         return;
@@ -209,7 +210,7 @@ static void batch_node(Batch *m, const Node *n) {
     int32_t first = m->b->g->node.n;
     Build at = build_at(m->b, m->b->g, n), *b = m->b;
     m->b = &at;
-    check_rank(m, n, def);
+    if (any) check_rank(m, n, def);
     Build before = at;
     if (!at.err) batch_by_rule(m, n, is_mapped, in);
     if (at.err == E_SPEC && at.strict && was_settled(m, n)) {
@@ -225,27 +226,33 @@ static void batch_node(Batch *m, const Node *n) {
 
 /* ---- spans: what one example's transforms marked is marked for all ---- */
 
-static const int32_t *spread_list(Batch *m, const Val *list, int n) {
+static Val spread_if(Batch *m, Val v, bool is_mapped) {
+    return is_mapped ? spread(m, v) : plain(m, v);
+}
+
+static const int32_t *spread_list(Batch *m, const Val *list, int n, bool is_mapped) {
     Val *all = ARENA_ARRAY(&m->b->g->arena, Val, n + 1);
     if (!all) no_memory(m);
-    for (int i = 0; all && i < n; i++) all[i] = list[i] ? spread(m, list[i]) : 0;
+    for (int i = 0; all && i < n; i++) all[i] = list[i] ? spread_if(m, list[i], is_mapped) : 0;
     return all;
 }
 
-/* Placeholders of the cotangents of all examples, before what computes with them. */
-static void spread_placeholders(Batch *m, const CustomVjp *c) {
+/* Placeholders of the cotangents, before what computes with them: of all examples, or of what they
+ * share. */
+static void spread_placeholders(Batch *m, const CustomVjp *c, bool is_mapped) {
     for (int i = 0; i < c->ny && !m->b->err; i++) {
         if (!c->ct[i] || !room_for(m, c->ct[i] + 1)) continue;
-        Type t = *graph_type(m->b->g, c->ct[i]);
-        if (t.dims.rank == MAX_RANK) {
+        const Type *type = graph_type(m->b->g, c->ct[i]);
+        if (is_mapped && type->dims.rank == MAX_RANK) {
             refuse(m, graph_opdef(m->b->g, graph_def(m->b->g, c->ct[i])), "has no room for a dim");
             return;
         }
-        const Type *type = type_stack(m->b->g->cx, &t, m->call->size);
+        if (is_mapped) type = type_stack(m->b->g->cx, type, m->call->size);
         if (!type)
             no_memory(m);
         else
-            m->map[c->ct[i]] = build_typed(m->b, OP_PLACEHOLDER, NULL, 0, NULL, 1, &type, NULL, 0);
+            (is_mapped ? m->map : m->same)[c->ct[i]] =
+                build_typed(m->b, OP_PLACEHOLDER, NULL, 0, NULL, 1, &type, NULL, 0);
     }
 }
 
@@ -258,7 +265,7 @@ static Val sum_examples(Build *b, Val dx) {
     return dx ? op_reshape(b, sum, &dims) : 0;
 }
 
-static CustomVjp *spread_custom(Batch *m, const CustomVjp *c) {
+static CustomVjp *spread_custom(Batch *m, const CustomVjp *c, bool is_mapped) {
     CustomVjp *all = ARENA_NEW(&m->b->g->arena, CustomVjp);
     Val *x = ARENA_ARRAY(&m->b->g->arena, Val, c->nx + 1);
     Val *dx = ARENA_ARRAY(&m->b->g->arena, Val, c->nx + 1);
@@ -271,27 +278,28 @@ static CustomVjp *spread_custom(Batch *m, const CustomVjp *c) {
         x[i] = many ? many : plain(m, c->x[i]);
         if (!c->dx[i]) continue;
         /* What is computed once counts for every example. */
-        dx[i] = spread(m, c->dx[i]);
-        if (!many) dx[i] = sum_examples(m->b, dx[i]);
+        dx[i] = spread_if(m, c->dx[i], is_mapped);
+        if (is_mapped && !many) dx[i] = sum_examples(m->b, dx[i]);
     }
     *all = (CustomVjp){.nx = c->nx, .ny = c->ny, .x = x, .dx = dx};
-    all->ct = spread_list(m, c->ct, c->ny);
+    all->ct = spread_list(m, c->ct, c->ny, is_mapped);
     return all;
 }
 
 /* A span while its nodes are batched. */
 typedef struct Open {
     Span one;
+    bool is_mapped;              /* or all of it is the same for every example */
     int32_t first, bwd, bwd_end; /* of all examples */
 } Open;
 
-/* Do the nodes [first, end) hold a mapped value? */
-static bool touches(const Batch *m, const Span *s) {
+/* Do the nodes [first, end) read a value that `map` has another for? */
+static bool touches(const Batch *m, const Span *s, const Val *map) {
     const Graph *g = m->b->g;
     for (int32_t id = s->first; id < s->end; id++) {
         const Node *n = graph_node(g, id);
         for (int i = 0; m->live[id] && i < n->nin; i++)
-            if (mapped(m, n->in[i])) return true;
+            if (n->in[i] < m->nvalue && map[n->in[i]]) return true;
     }
     return false;
 }
@@ -300,7 +308,7 @@ static void close_span(Batch *m, const Open *o) {
     Graph *g = m->b->g;
     Span all = {.first = o->first, .end = g->node.n, .policy = o->one.policy};
     if (o->one.rule) {
-        CustomVjp *c = spread_custom(m, o->one.rule);
+        CustomVjp *c = spread_custom(m, o->one.rule, o->is_mapped);
         if (!c) return;
         c->bwd = o->bwd;
         c->bwd_end = g->node.n;
@@ -310,8 +318,9 @@ static void close_span(Batch *m, const Open *o) {
             return;
         }
         for (int i = 0; i < c->ny; i++) { /* the last nodes of the span, as in that of one */
-            Val one = o->one.rule->y[i];
-            m->map[one] = y[i] = op1(m->b, OP_IDENTITY, spread(m, graph_def(g, one)->in[0]));
+            Val one = o->one.rule->y[i], from = graph_def(g, one)->in[0];
+            y[i] = op1(m->b, OP_IDENTITY, spread_if(m, from, o->is_mapped));
+            (o->is_mapped ? m->map : m->same)[one] = y[i];
         }
         c->y = y;
         all.rule = c;
@@ -359,13 +368,14 @@ static void batch_nodes(Batch *m, int32_t first, int32_t end, int32_t region) {
         for (int32_t s = spans[id - first]; s; s = next[s]) {
             Span one = g->span.at[s - 1];
             if (region_of(g, &one) != region) continue;
-            if (!anew && !touches(m, &one)) continue;
-            if (one.rule && anew)
+            bool is_mapped = touches(m, &one, m->map);
+            if (!anew && !is_mapped && !touches(m, &one, m->same)) continue;
+            if (one.rule && anew && is_mapped)
                 build_fail(m->b, err_set(g->cx, E_UNSUPPORTED,
                                          "vmap of a loop or branch with a custom_vjp inside is not "
                                          "possible yet; call vmap inside"));
-            if (one.rule) spread_placeholders(m, one.rule);
-            if (!VEC_PUSH(&m->arena, &open, (Open){one, g->node.n, 0, 0})) no_memory(m);
+            if (one.rule) spread_placeholders(m, one.rule, is_mapped);
+            if (!VEC_PUSH(&m->arena, &open, (Open){one, is_mapped, g->node.n, 0, 0})) no_memory(m);
         }
         for (int i = 0; i < open.n; i++)
             if (open.at[i].one.rule && open.at[i].one.rule->bwd == id) open.at[i].bwd = g->node.n;

@@ -67,6 +67,40 @@ describe("vmap of scan: C1, C3:", function()
     end, 3, m(xs))
   end)
 
+  it("what all examples share, of a loop that has their carries, too", function()
+    local f = ml.custom_vjp(function(x) return x:sin() end,
+      {fwd = function(x) return x:sin(), x end, bwd = function(x, ct) return ct * x:cos() * 0.5 end})
+    local readers = {
+      op = function(y) return y:sin() end,
+      loop = function(y) return (select(2, ml.scan(function(c, v) return c, v * y end, y, y))) end,
+      branch = function(y) return (ml.cond(y:sum():gt(0), function(v) return v:sin() end, ml.cos, y)) end,
+      vmap = function(y) return ml.vmap(ml.sin)(y) end,
+      checkpoint = ml.checkpoint(function(y) return y:sin():cos() end),
+      custom_vjp = f,
+      custom_in_loop = function(y) return (ml.scan(function(c, v) return f(c + v) end, y:at(1), y)) end,
+    }
+    for _, read in pairs(readers) do
+      --- The gradient of a's sums over the examples: the loop's second carry alone is of each example.
+      local function of(times) return ml.grad(function(a, x)
+        return times(function(p)
+          local last, ys = ml.scan(function(c) return {c[1] * 1.5, c[2] * c[1] * p}, c[1] end, {a, a}, nil,
+            {length = 2})
+          return read(ys):sum() + read(last[1]):sum(), p
+        end, x)
+      end, {argnums = {1, 2}}) end
+      local want = of(function(fn, x)
+        local total = 0
+        for i = 1, 3 do total = total + fn(x:at(i)) end
+        return total
+      end)(rows:at(1), rows)
+      local function many(fn, x) return ml.vmap(fn, {out_axes = {false, 1}})(x) * 3 end
+      for _, wrap in ipairs {ml.jit, function(g) return g end} do
+        local got = wrap(of(many))(rows:at(1), rows)
+        for i = 1, 2 do helper.close(want[i], got[i], 1e-5) end
+      end
+    end
+  end)
+
   it("gradients inside and outside", function()
     local function loss(h, x, weight)
       local last, ys = rnn(h, x, weight)
