@@ -27,8 +27,11 @@ static void seed_explicit(const Graph *g, Val v, Layout *l) {
     l->partial = view.partial;
     l->partial_kind = view.partial_kind;
     l->reduced = view.reduced;
-    for (int d = 0; d < l->rank; d++)
-        if (l->dim[d].open && !l->dim[d].axes.n) l->dim[d].axes = view.dim[d].axes;
+    uint32_t there = layout_used(l);
+    for (int d = 0; d < l->rank; d++) /* behind what was written of an open dim */
+        for (int i = 0; l->dim[d].open && i < view.dim[d].axes.n; i++)
+            if (!(there >> view.dim[d].axes.at[i].axis & 1))
+                axes_push(&l->dim[d].axes, view.dim[d].axes.at[i]);
 }
 
 void seed_all(const Graph *g, Layout *layout) {
