@@ -261,7 +261,8 @@ static Val reshard_even(Build *b, Val v, const Dims *global, const Layout *whole
     Layout plan_from = *whole_from, plan_to = *whole_to;
     const Layout *from = &plan_from, *to = &plan_to;
     uint32_t made = to->partial & ~(uint32_t)from->partial;
-    plan_from.partial &= (uint8_t)~to->partial;
+    /* Over an axis of size 1 the part is the sum. */
+    plan_from.partial &= (uint8_t)(layout_vary(from) & ~(uint32_t)to->partial);
     plan_to.partial = 0;
     Moves plan = {0}, done = {0};
     plan_greedily(&plan, from, to);
