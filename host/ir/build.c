@@ -76,7 +76,8 @@ static const Type *result_type(Build *b, const OutType *t, uint32_t vary, Mode m
 /* Explicit mode: the layouts in the types of the results. */
 static bool lay_out(Build *b, const OpArgs *a, const Val *in, Mode mode, const Type **types,
                     int nout, Arena *scratch) {
-    if (b->local || (!b->given && !(explicit_axes(b) & ~mode.manual))) return true;
+    bool plain = !(explicit_axes(b) & ~mode.manual) && !b->flipped;
+    if (b->local || (!b->given && plain)) return true;
     Layout *layouts = ARENA_ARRAY(scratch, Layout, nout + 1);
     if (!layouts) return out_of_memory(b);
     if (!b->given) {

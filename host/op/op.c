@@ -58,7 +58,8 @@ Val op_lay_like(Build *b, Val v, const Type *like, bool cotangent) {
         want.partial = reduced;
         want.partial_kind = PARTIAL_SUM;
     }
-    if (layout_equal(&have, &want)) return v;
+    uint32_t settled = explicit_axes_of(m, graph_type(b->g, v)->layout); /* not in auto_axes */
+    if (layout_equal(&have, &want) && !(axes & ~settled)) return v;
     want.replicated = (uint8_t)axes;
     for (int d = 0; d < want.rank; d++) want.dim[d].open = axes != (1u << m->naxes) - 1;
     Build at = *b;

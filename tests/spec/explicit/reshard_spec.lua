@@ -57,6 +57,17 @@ describe("reshard", function()
     assert.same({"reduce_scatter"}, collectives(back, step(put(numbers(8, 16)))))
   end)
 
+  it("E4: of parts over an axis of size 1, which are the sum", function()
+    local m = ml.make_mesh({3, 1, 2}, {"a", "b", "c"},
+      {axis_types = "explicit", devices = {0, 1, 2, 3, 4, 5}})
+    local function of(spec) return NamedSharding(m, spec) end
+    local x = ml.device_put(numbers(24), of(P("c")))
+    local function f(t) return ml.reshard(ml.minimum(t, t), of(P({"a", "c"}, {unreduced = {"b"}}))) end
+    local step = ml.jit(ml.grad(function(t) return ml.reshard(f(t), of(P())):sum() end))
+    close(ml.ones {24}, step(x))
+    close(ml.reshard(x, of(P())), ml.reshard(ml.jit(f)(x), of(P("c"))))
+  end)
+
   it("E4: says what is wrong", function()
     local x = put(numbers(8, 16), "X")
     raises("reshard: P(\"X\", nil, nil) has 3 entries but the tensor has rank 2", ml.reshard, x, P("X",
@@ -272,6 +283,34 @@ describe("auto_axes", function()
     assert.equal("float32[8@X,16]", typeof(g))
     close(ml.grad(function(a) return (ml.sin(a) * a):sum() end)(x), whole(g), 1e-5)
     close(ml.sin(x) * x, fn(x))
+  end)
+
+  it("E5: with all axes, leaves gradients and examples of vmap to propagation, too", function()
+    local w = numbers(12, 12)
+    local function f(x, v)
+      return ml.auto_axes(function(t) return ml.tanh(ml.tanh(t):matmul(v)) end, {out_sharding = P("X")})(x)
+    end
+    local function loss(x, v) return ml.reshard(f(x, v), P()):sum() end
+    local step = ml.jit(ml.grad(loss, {argnums = {1, 2}}), {mesh = mesh})
+    local x = numbers(8, 12)
+    local got, want = step(put(x, "X"), whole(w)), ml.grad(function(a, v)
+      return ml.tanh(ml.tanh(a):matmul(v)):sum()
+    end, {argnums = {1, 2}})(x, w)
+    for i = 1, 2 do close(want[i], got[i], 1e-5) end
+    assert.same({"all_reduce"}, collectives(step, put(x, "X"), whole(w)))
+    local lies = ml.jit(ml.grad(function(a) -- as what it is of, whatever is best inside
+      local y = ml.auto_axes(function(t) return ml.sin(ml.reshard(t, NamedSharding(mesh, P("Y")))) end,
+        {out_sharding = P("Y")})(a)
+      return ml.reshard(y, P()):sum()
+    end), {mesh = mesh})
+    assert.equal("float32[8,12]", typeof(lies(whole(x))))
+    assert.equal("float32[8@X,12]", typeof(lies(put(x, "X"))))
+    local sorted = ml.jit(ml.auto_axes(function(a)
+      return ml.vmap(function(row)
+        return (ml.sort(ml.reshard(row, NamedSharding(mesh, P("X"))), 1))
+      end)(a)
+    end, {out_sharding = P()}), {mesh = mesh})
+    close((ml.sort(x, 2)), sorted(whole(x)))
   end)
 
   it("E5: says what is missing or unknown", function()
