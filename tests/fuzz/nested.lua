@@ -347,8 +347,10 @@ local in_map = {
     return ("a = a + ml.grad(function(b) return ml.sum(ml.sin(b) * I(%d)) end)(a) * 0.5"):format(d)
   end,
   function(g, d)
-    return ("a = ml.cond(ml.gt(ml.max(Q(ml.mean(a, %d, true), %d)), %s), function(b) return b * 0.5 end,"
-      .. " function(b) return B(b, %d) end, a)"):format(d, d, g.pick {"9", "-9"}, d)
+    -- Blocks of other dims differ, and so would what decides, but for its bounds.
+    return ("a = ml.cond(ml.gt(ml.max(Q(ml.tanh(ml.mean(a, %d, true)), %d)), %s),"
+      .. " function(b) return b * 0.5 end, function(b) return B(b, %d) end, a)"):format(d, d,
+      g.pick {"9", "-9"}, d)
   end,
 }
 
