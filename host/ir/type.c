@@ -30,12 +30,12 @@ const Type *type_with_layout(Ctx *cx, const Type *t, const Layout *layout) {
 const Type *type_undecided(Ctx *cx, const Type *t) {
     if (!t->layout) return t;
     Layout l = *t->layout;
-    bool any = l.manual || l.vary || l.partial || l.reduced;
+    bool any = l.manual || l.vary || l.partial || l.reduced || l.flipped;
+    uint32_t axes = mesh_axes_of(l.mesh, AXIS_EXPLICIT) ^ l.flipped;
     for (int d = 0; d < l.rank; d++) {
         AxisList kept = {0};
         for (int i = 0; i < l.dim[d].axes.n; i++)
-            if (l.mesh->type[l.dim[d].axes.at[i].axis] == AXIS_EXPLICIT)
-                kept.at[kept.n++] = l.dim[d].axes.at[i];
+            if (axes >> l.dim[d].axes.at[i].axis & 1) kept.at[kept.n++] = l.dim[d].axes.at[i];
         any = any || kept.n;
         l.dim[d] = (LayoutDim){.axes = kept};
     }

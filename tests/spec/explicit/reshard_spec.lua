@@ -313,6 +313,29 @@ describe("auto_axes", function()
     close((ml.sort(x, 2)), sorted(whole(x)))
   end)
 
+  it("E5: loops and branches inside are in the mode of what is around them", function()
+    local a, b = put(numbers(8, 16), nil, "Y"), put(numbers(8, 16), nil, {"X", "Y"})
+    local chosen = ml.jit(ml.auto_axes(function()
+      return ml.vmap(function(u, v)
+        return (ml.cond(u:sum():gt(0), function(p) return p end, function(_, q) return q end, u, v * 2))
+      end)(a, b)
+    end, {out_sharding = P()}), {mesh = mesh})
+    local rows, x = {}, numbers(8, 16)
+    for i = 1, 8 do rows[i] = x:at(i) * (x:at(i):sum():item() > 0 and 1 or 2) end
+    close(ml.stack(rows), chosen())
+    local inside
+    local fn = ml.jit(ml.explicit_axes(function(t)
+      local y = ml.fori_loop(0, 2, function(_, c)
+        inside = typeof(c)
+        return ml.sin(c)
+      end, t)
+      return y * 2
+    end, {in_sharding = P("X", "Y")}), {mesh = auto})
+    local y = fn(ml.device_put(x, NamedSharding(auto, P("X", "Y"))))
+    assert.same({"float32[8@X,16@Y]", "float32[8@X,16@Y]"}, {inside, typeof(y)})
+    close(ml.sin(ml.sin(x)) * 2, ml.device_put(y, NamedSharding(auto, P())))
+  end)
+
   it("E5: says what is missing or unknown", function()
     raises("[E_KEY] auto_axes: out_sharding is missing; say how the results lie: {out_sharding = P(...)}",
       ml.auto_axes,
