@@ -11,7 +11,9 @@ local M = {}
 --- Two programs in a row.
 function M.make(seed)
   local first = programs.make(seed, "nested")
-  return {seed = seed, first = first, second = programs.make(-seed, "nested", first.results)}
+  local second = programs.make(-seed, "nested", first.results)
+  for dtype in pairs(first.dtypes) do second.dtypes[dtype] = true end
+  return {seed = seed, first = first, second = second}
 end
 
 local function supported(fn, ...)

@@ -109,6 +109,7 @@ local function next_line(g, program)
   if not source then return {}, {} end
   program.names.n = program.names.n + 1
   local v = {name = "v" .. program.names.n, shape = shape, dtype = dtype, exact = exact}
+  program.dtypes[dtype] = true
   return {("local %s = ml.astype(%s, '%s')"):format(v.name, source, v.dtype)}, {v}
 end
 
@@ -153,7 +154,7 @@ function M.make(seed, mode, given)
   local mesh = ml.make_mesh(def[1], def[2], {devices = ids, axis_types = types})
   local program = {seed = seed, mesh = mesh, mesh_text = tostring(mesh), inputs = {}, pool = {},
     constraints = {}, fallback = {}, is_explicit = #mesh.explicit_axes > 0,
-    nested = is_nested, maps = {}, depth = 0, names = {n = 0}, line = next_line,
+    nested = is_nested, maps = {}, dtypes = {}, depth = 0, names = {n = 0}, line = next_line,
     even_spec = M.random_spec,
     random_spec = g.chance(30) and axes == "auto" and M.loose_spec or M.random_spec}
   program.root = program
@@ -279,17 +280,23 @@ function M.functions(program)
   return sharded, plain
 end
 
---- The text of the first value that differs in what the two functions gave, and whether it must be equal.
-function M.compare_results(program, got, want)
+--- How much a program may differ: by the least exact of its values, those inside of loops and transforms too.
+local function limit_of(program)
   local limit = 0
   for _, v in ipairs(program.pool) do limit = math.max(limit, tolerance[v.dtype] or 0) end
-  return compare("value", program.results, limit, got, want)
+  for dtype in pairs(program.dtypes) do limit = math.max(limit, tolerance[dtype] or 0) end
+  return limit
+end
+
+--- The text of the first value that differs in what the two functions gave, and whether it must be equal.
+function M.compare_results(program, got, want)
+  return compare("value", program.results, limit_of(program), got, want)
 end
 
 --- Runs the program on its mesh and on one device once: see M.check. Also whether what differs must be equal.
 local function check_once(program, put)
   local mesh, sharded, plain = program.mesh, M.functions(program)
-  local there, here, floats_in, leaves, limit = {}, {}, {}, {}, 0
+  local there, here, floats_in, leaves = {}, {}, {}, {}
   for i, input in ipairs(program.inputs) do
     there[i] = (put or ml.device_put)(input.data, NamedSharding(program.mesh, input.spec))
     here[i] = input.data
@@ -297,7 +304,6 @@ local function check_once(program, put)
       floats_in[#floats_in + 1], leaves[#leaves + 1] = input, i
     end
   end
-  for _, v in ipairs(program.pool) do limit = math.max(limit, tolerance[v.dtype] or 0) end
   local want = supported(program, function() return ml.jit(plain)(table.unpack(here)) end)
   if not want then return end
   local got = supported(program, function() return ml.jit(sharded)(table.unpack(there)) end)
@@ -316,7 +322,7 @@ local function check_once(program, put)
       return ("the gradient of %s is %s, not %s"):format(floats_in[k].name, core.typeof(grads[k]), spec), true
     end
   end
-  return compare("gradient", floats_in, limit, grads, want)
+  return compare("gradient", floats_in, limit_of(program), grads, want)
 end
 
 --- Runs the program on its mesh and on one device; values and gradients must agree up to rounding, and what is
