@@ -47,8 +47,8 @@ extern const char *const pipeline_switch_names[SWITCH_COUNT];
 typedef struct PassOptions {
     const Target *target;
     bool expand;      /* every op that has one is replaced by its definition before the rest */
-    bool verify;      /* graph_verify after every pass; and every stage's text is read back, which
-                       * must give the same graph */
+    bool verify;      /* graph_verify after every pass */
+    bool reread;      /* and every stage's text is read back, which takes three times as long */
     uint32_t on, off; /* masks of PassSwitch; what is in neither is as the pass says */
     /* Called with each stage's name and text, if set. */
     void (*dump)(void *ud, const char *stage, const char *text);

@@ -94,7 +94,7 @@ static Err run(const Pass *pass, const Graph *g, const PassOptions *o, Graph **o
     TRY(pass->run(g, o, out));
     dump_graph(*out, o, pass->stage);
     Err e = o->verify ? pass->verify(*out) : E_OK;
-    if (!e && o->verify) e = graph_check_text(*out);
+    if (!e && o->reread) e = graph_check_text(*out);
     ASSERT(!e, "%s made a bad graph: %s", pass->stage, g->cx->err.text);
     return E_OK;
 }
@@ -113,7 +113,7 @@ static Err run_all(Guarded *guarded) {
     Graph *owned = NULL;
     Err e = E_OK;
     dump_graph(guarded->g, o, "trace");
-    if (o->verify) {
+    if (o->reread) {
         Err bad = graph_check_text(guarded->g);
         ASSERT(!bad, "a trace that is not what its text says: %s", guarded->g->cx->err.text);
     }

@@ -183,8 +183,11 @@ static int set_expand(lua_State *L) {
  */
 static int set_check(lua_State *L) {
     Host *h = state_of(L);
-    lua_pushboolean(L, h->verify);
-    h->verify = lua_toboolean(L, 1);
+    lua_pushboolean(L, h->reread);
+    h->reread = lua_toboolean(L, 1);
+#ifndef MESHLUA_CHECKED /* which verifies always */
+    h->verify = h->reread;
+#endif
     return 1;
 }
 

@@ -101,10 +101,9 @@ Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks) {
     h->rt.ranks = who;
     state_check(L, h, err);
     plan_cache_init(&h->plans, &h->cx);
+    h->verify = h->reread = env_int(ENV_CHECK, 0) != 0;
 #ifdef MESHLUA_CHECKED
     h->verify = true;
-#else
-    h->verify = env_int(ENV_CHECK, 0) != 0;
 #endif
     h->results_to_gc = FEWEST_RESULTS;
     h->bytes_to_gc = FEWEST_BYTES;
@@ -213,6 +212,7 @@ static Err compile(Host *h, const Graph *g, const uint8_t *donated, Str *stages,
     PassOptions o = {.target = h->rt.target,
                      .expand = h->expand,
                      .verify = h->verify,
+                     .reread = h->reread,
                      .on = h->passes_on,
                      .off = h->passes_off,
                      .dump = h->dump || stages ? dump_stage : NULL,

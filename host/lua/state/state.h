@@ -90,7 +90,7 @@ typedef struct Host {
     bool dumped; /* a program was written to it */
     /* The addresses of their metatables: see value_handle. */
     const void *tensor_meta, *box_meta, *attr_meta;
-    bool expand, verify;
+    bool expand, verify, reread;
     lua_State *interrupted_in; /* where Ctrl-C was last raised */
     /* The handler of ml.on_stop runs, has been called, has failed. */
     bool stopping, stop_handled, stop_failed;
