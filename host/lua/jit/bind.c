@@ -6,18 +6,6 @@
 
 #define VALUE_BOUND "meshlua.bound"
 
-/* User values: 1 the jitted function; 2 the list of the arguments; 3 and 4 their leaves, and the
- * objects whose addresses are in the key. */
-struct LuaBound {
-    Ctx *cx;
-    int n;     /* arguments */
-    char *key; /* what they add to that of a quick walk */
-    size_t nkey;
-    FoundLeaf *leaf; /* type_at: in `key` */
-    NumberArg *number;
-    int32_t nleaf, nnumber;
-};
-
 static LuaBound *bound_at(lua_State *L, int index) {
     return value_udata(L, index, VALUE_BOUND);
 }
@@ -31,27 +19,6 @@ static int bound_gc(lua_State *L) {
     alloc_free(a, b->number, sizeof *b->number * (size_t)b->nnumber);
     b->cx = NULL;
     return 0;
-}
-
-void jit_walk_bound(Walk *w, LuaBound *b) {
-    Host *h = w->h;
-    size_t from = h->key.n;
-    char *key = str_extend(&h->key, b->nkey);
-    if (!key) state_check(w->L, h, err_nomem(&h->cx, "the key of a call"));
-    memcpy(key, b->key, b->nkey);
-    walk_room_for_leaves(w, b->nleaf);
-    for (int32_t i = 0; i < b->nleaf; i++) {
-        FoundLeaf *l = &b->leaf[i];
-        if (l->box) l->handle = l->box->held;
-        const Type *type = l->handle && l->handle->t ? l->handle->t->type : NULL;
-        if (!type) { /* empty, traced or deleted */
-            w->failed = true;
-            return;
-        }
-        memcpy(key + l->type_at, &type, sizeof type);
-        walk_add_leaf(w, l, from);
-    }
-    for (int32_t i = 0; i < b->nnumber; i++) walk_add_number(w, b->number[i]);
 }
 
 /* ---- binding ---- */

@@ -126,17 +126,6 @@ static const JitAlias *find_alias(lua_State *L, const Call *c) {
     return NULL;
 }
 
-void jit_drop_aliases(LuaJit *j) {
-    Alloc *a = &j->cx->alloc;
-    for (int32_t i = 0; i < j->naliases; i++) {
-        alloc_free(a, j->alias[i].key, j->alias[i].nkey);
-        alloc_free(a, j->alias[i].order, sizeof(int32_t) * (size_t)j->alias[i].nleaf);
-    }
-    alloc_free(a, j->alias, sizeof *j->alias * (size_t)j->alias_cap);
-    j->alias = NULL;
-    j->naliases = j->alias_cap = j->latest = 0;
-}
-
 /* Room for one more; when there are very many, the old ones go. */
 static bool room_for_alias(LuaJit *j) {
     enum { MOST = 1024 };

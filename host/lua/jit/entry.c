@@ -31,6 +31,17 @@ enum { MOST_TRACES = 64 };
 enum { MOST_TRACES = 4096 };
 #endif
 
+void jit_drop_aliases(LuaJit *j) {
+    Alloc *a = &j->cx->alloc;
+    for (int32_t i = 0; i < j->naliases; i++) {
+        alloc_free(a, j->alias[i].key, j->alias[i].nkey);
+        alloc_free(a, j->alias[i].order, sizeof(int32_t) * (size_t)j->alias[i].nleaf);
+    }
+    alloc_free(a, j->alias, sizeof *j->alias * (size_t)j->alias_cap);
+    j->alias = NULL;
+    j->naliases = j->alias_cap = j->latest = 0;
+}
+
 void jit_drop_entries(LuaJit *j) {
     jit_drop_aliases(j);
     for (int32_t i = 0; i < j->n; i++) free_entry(j->cx, &j->entry[i]);
@@ -141,4 +152,15 @@ JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last) {
     trace_end(L, h);
     lua_settop(L, base);
     return &j->entry[j->n - 1];
+}
+
+LuaJit *jit_push_new(lua_State *L, Host *h) {
+    LuaJit *j = lua_newuserdatauv(L, sizeof *j, 3);
+    *j = (LuaJit){.cx = &h->cx};
+    str_init(&j->why, &h->cx.alloc);
+    str_init(&j->stages, &h->cx.alloc);
+    luaL_setmetatable(L, VALUE_JIT);
+    lua_newtable(L);
+    lua_setiuservalue(L, -2, 3);
+    return j;
 }

@@ -59,17 +59,6 @@ static uint64_t mask_field(lua_State *L, int index, const char *name) {
     return mask;
 }
 
-LuaJit *jit_push_new(lua_State *L, Host *h) {
-    LuaJit *j = lua_newuserdatauv(L, sizeof *j, 3);
-    *j = (LuaJit){.cx = &h->cx};
-    str_init(&j->why, &h->cx.alloc);
-    str_init(&j->stages, &h->cx.alloc);
-    luaL_setmetatable(L, VALUE_JIT);
-    lua_newtable(L);
-    lua_setiuservalue(L, -2, 3);
-    return j;
-}
-
 /* jit_new{fn =, call =, static = mask, donate = mask, keep_boxes =, mesh =} */
 static int jit_new(lua_State *L) {
     Host *h = state_of(L);

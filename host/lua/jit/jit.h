@@ -95,8 +95,18 @@ void jit_walk_arguments(Walk *w, const LuaJit *j, int first, int last, int i);
 
 /* ---- the call (call.c) ---- */
 
-/* The arguments that a bound function has been given: bind.c. */
-typedef struct LuaBound LuaBound;
+/* The arguments that a bound function has been given, as their walk found them. User values: 1 the
+ * jitted function; 2 the list of the arguments; 3 and 4 their leaves, and the objects whose
+ * addresses are in the key. */
+typedef struct LuaBound {
+    Ctx *cx;
+    int n;     /* arguments */
+    char *key; /* what they add to that of a quick walk */
+    size_t nkey;
+    FoundLeaf *leaf; /* type_at: in `key` */
+    NumberArg *number;
+    int32_t nleaf, nnumber;
+} LuaBound;
 /* Adds what they are now to a quick walk. */
 void jit_walk_bound(Walk *w, LuaBound *b);
 

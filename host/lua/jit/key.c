@@ -2,6 +2,8 @@
  * the arguments. The same for a walk in the one order and for a quick one. */
 #include "lua/jit/jit.h"
 
+#include <string.h>
+
 /* What the function closes over directly: plain values and tensors are compared at each call. */
 static void walk_upvalues(Walk *w, int fn) {
     lua_State *L = w->L;
@@ -123,4 +125,25 @@ Walk jit_walk_call(lua_State *L, Host *h, const LuaJit *j, int last) {
     describe_arguments(&w, j, last + 1, last);
     walk_check(&w);
     return w;
+}
+
+void jit_walk_bound(Walk *w, LuaBound *b) {
+    Host *h = w->h;
+    size_t from = h->key.n;
+    char *key = str_extend(&h->key, b->nkey);
+    if (!key) state_check(w->L, h, err_nomem(&h->cx, "the key of a call"));
+    memcpy(key, b->key, b->nkey);
+    walk_room_for_leaves(w, b->nleaf);
+    for (int32_t i = 0; i < b->nleaf; i++) {
+        FoundLeaf *l = &b->leaf[i];
+        if (l->box) l->handle = l->box->held;
+        const Type *type = l->handle && l->handle->t ? l->handle->t->type : NULL;
+        if (!type) { /* empty, traced or deleted */
+            w->failed = true;
+            return;
+        }
+        memcpy(key + l->type_at, &type, sizeof type);
+        walk_add_leaf(w, l, from);
+    }
+    for (int32_t i = 0; i < b->nnumber; i++) walk_add_number(w, b->number[i]);
 }

@@ -5,42 +5,6 @@
 
 #include <string.h>
 
-/* ---- what does not fit ---- */
-
-/* Appends what `now` has otherwise than `then`, and what it lacks; how many there are. */
-static int compare(const char *now, const char *then, Str *s) {
-    enum { SHOWN = 6 };
-    int n = 0;
-    JitLine a, b;
-    for (const char *at = now; *at;) {
-        at = jit_read_line(at, &a);
-        bool there = jit_find_line(then, &a, &b);
-        if (there && a.ntext == b.ntext && memcmp(a.text, b.text, (size_t)a.ntext) == 0) continue;
-        if (n++ >= SHOWN) continue;
-        str_fmt(s, "%s%.*s is %.*s, ", n > 1 ? "; " : "", a.nname, a.name, a.ntext, a.text);
-        if (there)
-            str_fmt(s, "compiled for %.*s", b.ntext, b.text);
-        else
-            str_put(s, "which was not there");
-    }
-    for (const char *at = then; *at;) {
-        at = jit_read_line(at, &b);
-        if (jit_find_line(now, &b, &a)) continue;
-        if (n++ >= SHOWN) continue;
-        str_fmt(s, "%s%.*s is missing, compiled for %.*s", n > 1 ? "; " : "", b.nname, b.name,
-                b.ntext, b.text);
-    }
-    if (n > SHOWN) str_fmt(s, "; and %d more", n - SHOWN);
-    return n;
-}
-
-_Noreturn void jit_raise_mismatch(lua_State *L, Host *h, const LuaJit *j) {
-    Str *s = state_text(h);
-    if (compare(str_of(&h->describe), j->entry[0].describe, s) == 0)
-        str_put(s, "an object, or a Param met on the way, is not the one before");
-    state_error(L, E_VALUE, "compiled: other arguments than it was compiled for: %s", str_of(s));
-}
-
 /* ---- lowering ---- */
 
 /* Pushes a sealed function like that at index JIT. */
