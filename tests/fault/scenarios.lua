@@ -601,7 +601,7 @@ add("a model made on a mesh and trained there", {
 add("what has been done and held", {
   run = function()
     return {core.counters(1), core.memory(), core.data_bytes(), core.clock(),
-      core.str_bytes(1e6), core.env(), core.doctor(), core.gpus() or false,
+      core.bytes_text(1e6), core.env(), core.doctor(), core.gpus() or false,
       core.stamp() or false, core.seconds_between(0, 1) or false, core.device_peak "bfloat16" or false,
       core.gpu_count()}
   end,
