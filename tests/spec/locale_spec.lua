@@ -77,7 +77,7 @@ describe("a decimal comma", function()
           function() return ml.schedule.warmup_cosine {warmup_steps = 0.5, decay_steps = 0.25} end} do
         print(select(2, pcall(fn)))
       end
-      print(ml.core.str_bytes(1.5e9))
+      print(ml.core.bytes_text(1.5e9))
     ]])
   end)
 
