@@ -44,6 +44,10 @@ typedef enum PassSwitch {
     SWITCH_COUNT
 } PassSwitch;
 extern const char *const pipeline_switch_names[SWITCH_COUNT];
+
+/* The stages of a program in their order, "trace" first and "plan" last, by which dumps are asked
+ * for; NULL behind the last. */
+const char *pipeline_stage(int i);
 typedef struct PassOptions {
     const Target *target;
     bool expand;      /* every op that has one is replaced by its definition before the rest */

@@ -67,6 +67,11 @@ static const Pass passes[] = {
     {"fuse", pass_fuse, NULL, graph_verify_local},
 };
 
+const char *pipeline_stage(int i) {
+    enum { PASSES = sizeof passes / sizeof passes[0] };
+    return i == 0 ? "trace" : i <= PASSES ? passes[i - 1].stage : i == PASSES + 1 ? "plan" : NULL;
+}
+
 static void dump_text(const PassOptions *o, const char *stage, const Str *s) {
     if (!s->failed) o->dump(o->dump_ud, stage, str_of(s));
 }

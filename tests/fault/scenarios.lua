@@ -603,7 +603,7 @@ add("what has been done and held", {
     return {core.counters(1), core.memory(), core.data_bytes(), core.clock(),
       core.bytes_text(1e6), core.env(), core.doctor(), core.gpus() or false,
       core.stamp() or false, core.seconds_between(0, 1) or false, core.device_peak "bfloat16" or false,
-      core.gpu_count(), core.attributes("reshape", {dims = {2, 3}})}
+      core.gpu_count(), core.stages(), core.attributes("reshape", {dims = {2, 3}})}
   end,
 })
 

@@ -104,21 +104,29 @@ static FILE *open_dump(Host *h, const char *path) {
     return s->failed ? NULL : file_open_kept(str_of(s));
 }
 
+/* What --dump takes: the stages, and what is no stage of a program. The i-th, or NULL. */
+static const char *dumped(int i) {
+    static const char *const more[] = {"factors", "source", "all", NULL};
+    int n = 0;
+    while (pipeline_stage(n)) n++;
+    return i < n ? pipeline_stage(i) : more[i - n];
+}
+
+static Err unknown_stage(Host *h, const char *text) {
+    Str *s = state_text(h);
+    for (int i = 0; dumped(i); i++)
+        str_fmt(s, "%s%s", i == 0 ? "" : dumped(i + 1) ? ", " : " and ", dumped(i));
+    return err_set(&h->cx, E_KEY, "--dump=%s: the stages are %s", text, str_of(s));
+}
+
 Err lib_debug_set_dump(Host *h, const char *text) {
-    static const char *const stages[] = {"trace",     "expand", "simplify", "factors", "propagate",
-                                         "partition", "hoist",  "comm",     "overlap", "join",
-                                         "split",     "fuse",   "plan",     "source",  "all"};
     size_t n = strcspn(text, ":");
     bool known = false;
-    for (unsigned i = 0; i < sizeof stages / sizeof stages[0]; i++)
-        known = known || (strlen(stages[i]) == n && memcmp(stages[i], text, n) == 0);
+    for (int i = 0; dumped(i); i++)
+        known = known || (strlen(dumped(i)) == n && memcmp(dumped(i), text, n) == 0);
     if (text[n] && !text[n + 1])
         return err_set(&h->cx, E_VALUE, "--dump=%s: expected a file behind the colon", text);
-    if (!known)
-        return err_set(&h->cx, E_KEY,
-                       "--dump=%s: the stages are trace, expand, simplify, factors, propagate, "
-                       "partition, hoist, comm, overlap, join, split, fuse, plan, source and all",
-                       text);
+    if (!known) return unknown_stage(h, text);
     char *stage = alloc_new(&h->cx.alloc, n + 1);
     if (!stage) return err_nomem(&h->cx, "a dump");
     memcpy(stage, text, n);
@@ -304,10 +312,20 @@ static int gpus(lua_State *L) {
     return 1;
 }
 
-/* str_bytes(n): "1.50 MiB". */
+/* bytes_text(n): "1.50 MiB". */
 static int bytes_to_text(lua_State *L) {
     char text[BYTES_TEXT];
-    lua_pushstring(L, str_bytes(arg_number(L, 1, "str_bytes: the number"), text));
+    lua_pushstring(L, str_bytes(arg_number(L, 1, "bytes_text: the number"), text));
+    return 1;
+}
+
+/* stages(): their names, in order. */
+static int stages(lua_State *L) {
+    lua_newtable(L);
+    for (int i = 0; pipeline_stage(i); i++) {
+        lua_pushstring(L, pipeline_stage(i));
+        lua_rawseti(L, -2, i + 1);
+    }
     return 1;
 }
 
@@ -324,6 +342,7 @@ void lib_open_debug(lua_State *L) {
                                    {"check", set_check},
                                    {"switch_pass", switch_pass},
                                    {"passes", switched_passes},
+                                   {"stages", stages},
                                    {"raise", raise},
                                    {"env", env},
                                    {"doctor", doctor},

@@ -22,8 +22,8 @@ usage: meshlua [flags] [script.lua [arguments]]
                      the third, two, or eight virtual devices on the first; fake:N, fake:KIND:N: devices
                      that can be planned for but not run on (KIND: cpu, h100, h200)
   --dump=STAGE       print programs after a stage to the standard error; STAGE:FILE into a file. Stages:
-                     trace, expand, simplify, factors (the sharding rules), propagate, partition, hoist,
-                     comm, overlap, join, split, fuse, plan, source (on GPUs), all (programs)
+STAGES
+                     factors: the sharding rules; source: on GPUs; all: programs
   --profile=FILE     record what runs, when and on which thread and device, for ui.perfetto.dev or
                      chrome://tracing; and print at the end what took how long
   --log-ranks=LIST   of several processes, those whose output is wanted: all, or ranks as in 0,3; each
@@ -51,7 +51,13 @@ local flags = {"--devices", "--dump", "--profile", "--log-ranks", "--timeout", "
 
 --- Prints the flags.
 function M.help()
-  io.write(usage)
+  local indent, lines = (" "):rep(21), {}
+  for _, stage in ipairs(core.stages()) do
+    local last = lines[#lines]
+    if last and #last + #stage < 105 then lines[#lines] = last .. " " .. stage .. ","
+    else lines[#lines + 1] = indent .. stage .. "," end
+  end
+  io.write((usage:gsub("STAGES\n%s+", table.concat(lines, "\n") .. "\n" .. indent)))
 end
 
 --- Prints what is wrong with a flag.

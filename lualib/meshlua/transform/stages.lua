@@ -10,8 +10,7 @@ local raise = lib.raise
 local M = {}
 
 --- The stages in their order, as --dump names them; expand is there only where it is switched on.
-local STAGES = {"trace", "expand", "simplify", "propagate", "partition", "hoist", "comm", "overlap", "join",
-  "split", "fuse", "plan"}
+local STAGES = core.stages()
 
 --- Arguments with tensors without values in the place of types.
 local function with_structs(args)
