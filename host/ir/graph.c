@@ -2,11 +2,6 @@
 
 #include <string.h>
 
-const char *graph_role_name(Role role) {
-    static const char *const name[] = {"forward", "backward", "gradient"};
-    return name[role];
-}
-
 Graph *graph_new(Ctx *cx) {
     Arena arena;
     arena_init(&arena, &cx->alloc);

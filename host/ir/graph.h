@@ -15,6 +15,7 @@
 #include "ir/attr.h"
 #include "ir/opdef.h"
 #include "ir/reason.h"
+#include "ir/role.h"
 #include "ir/span.h"
 
 typedef int32_t Val;
@@ -24,10 +25,6 @@ typedef struct Offset {
     AxisList axes;
     int64_t unit;
 } Offset;
-
-/* Which part of a step a node belongs to, for what is told of memory. */
-typedef enum Role { ROLE_FORWARD, ROLE_BACKWARD, ROLE_GRADIENT } Role;
-const char *graph_role_name(Role role); /* "forward" */
 
 typedef struct Node {
     uint16_t op;

@@ -86,7 +86,7 @@ static void print_node(const Printer *p, const Node *n, int indent) {
     }
     if (n->noffset) print_offsets(p, n);
     if (n->clone) str_fmt(s, " clone=%d", n->clone);
-    if (p->full && n->role) str_fmt(s, " role=%s", graph_role_name((Role)n->role));
+    if (p->full && n->role) str_fmt(s, " role=%s", role_name((Role)n->role));
     str_put(s, " : ");
     for (int i = 0; i < n->nout; i++) {
         if (i) str_put(s, ", ");

@@ -2,6 +2,7 @@
 #ifndef MESHLUA_OPARGS_H
 #define MESHLUA_OPARGS_H
 
+#include "ir/collective.h"
 #include "ir/attr.h"
 #include "ir/factor.h"
 #include "ir/mode.h"
@@ -100,15 +101,6 @@ typedef struct LocalArgs {
     struct Offset *offset;                              /* room for 2 * MAX_RANK */
     int noffset;
 } LocalArgs;
-
-typedef enum CollectiveKind {
-    COLL_NONE,
-    COLL_ALL_GATHER,
-    COLL_ALL_REDUCE,
-    COLL_REDUCE_SCATTER,
-    COLL_ALL_TO_ALL,
-    COLL_PERMUTE
-} CollectiveKind;
 
 /* What a collective does, for the plan. */
 typedef struct CollectiveInfo {

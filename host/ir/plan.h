@@ -10,7 +10,10 @@
 #ifndef MESHLUA_PLAN_H
 #define MESHLUA_PLAN_H
 
-#include "ir/graph.h"
+#include "ir/axes.h"
+#include "ir/collective.h"
+#include "ir/dtype.h"
+#include "ir/role.h"
 
 typedef struct PlanSpan { /* a list somewhere in the block */
     int32_t at, n;        /* byte offset, count */

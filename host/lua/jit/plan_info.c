@@ -106,7 +106,7 @@ static void push_reasons(lua_State *L, const Exec *e, const PlanStep *s) {
 static void push_step(lua_State *L, const Exec *e, const PlanStep *s) {
     const Plan *p = e->plan;
     lua_createtable(L, 0, 14);
-    value_set_string(L, "role", graph_role_name(s->role));
+    value_set_string(L, "role", role_name(s->role));
     value_set_string(L, "op", plan_str(p, s->op));
     value_set_string(L, "kernel", plan_str(p, s->name));
     value_set_number(L, "flops", s->flops);

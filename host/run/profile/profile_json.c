@@ -153,7 +153,7 @@ static void put_piece(Writer *w, int32_t tid, const ProfileRecord *r) {
     put_name(w->f, plan->e, item);
     fprintf(w->f, ",\"cat\":\"%s\",\"args\":{", s->kind == STEP_KERNEL ? "kernel" : "collective");
     put_line(w->f, p, s);
-    put_field(w->f, "role", graph_role_name(s->role));
+    put_field(w->f, "role", role_name(s->role));
     put_field(w->f, "kernel", item->row->name);
     fprintf(w->f, ",\"step\":%d", (int)item->step + 1);
     put_work(w->f, r);

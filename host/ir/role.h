@@ -1,0 +1,8 @@
+/* role.h - which part of a training step something belongs to, for what is told of memory. */
+#ifndef MESHLUA_ROLE_H
+#define MESHLUA_ROLE_H
+
+typedef enum Role { ROLE_FORWARD, ROLE_BACKWARD, ROLE_GRADIENT } Role;
+const char *role_name(Role role); /* "forward" */
+
+#endif
