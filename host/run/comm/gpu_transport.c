@@ -87,7 +87,7 @@ static void let_share(const Runtime *rt) {
     snprintf(host, sizeof host, "meshlua-%d", (int)rt->ranks.rank);
     const char *const set[][2] = {{"NCCL_HOSTID", host},     {"NCCL_SOCKET_IFNAME", "lo"},
                                   {"NCCL_IB_DISABLE", "1"},  {"NCCL_MNNVL_ENABLE", "0"},
-                                  {"NCCL_NVLS_ENABLE", "0"}, {"NCCL_ALGO", "FlightLog"},
+                                  {"NCCL_NVLS_ENABLE", "0"}, {"NCCL_ALGO", "Ring"},
                                   {"NCCL_PROTO", "Simple"},  {"NCCL_MAX_CTAS", "1"}};
     for (size_t i = 0; i < sizeof set / sizeof *set; i++) setenv(set[i][0], set[i][1], 0);
     log_note(rt->cx, "processes share a GPU: NCCL is told that each has a host of its own "

@@ -111,7 +111,7 @@ static bool same_exec(const void *ud, const void *probe, int32_t i) {
 }
 
 /* Rings for all threads, or GPUs: how many there are is known once a plan runs. */
-static Err rendezvous_threads(Profile *p, int32_t threads) {
+static Err make_rings(Profile *p, int32_t threads) {
     if (p->threads) return E_OK;
     p->ring = ARENA_ARRAY(&p->arena, ProfileRing, threads);
     for (int32_t t = 0; p->ring && t < threads; t++)
@@ -135,7 +135,7 @@ static Err begin_queues(Profile *p) {
 Err profile_enter(Profile *p, Exec *e) {
     if (!p) return E_OK;
     int32_t threads = pool_threads(e->rt->pool), domains = e->rt->cx->domains;
-    TRY(rendezvous_threads(p, domains > threads ? domains : threads));
+    TRY(make_rings(p, domains > threads ? domains : threads));
     uint64_t hash = hash_u64(0, (uint64_t)(uintptr_t)e);
     int32_t i = map_find(&p->plans, hash, same_exec, p, e);
     if (i < 0) {
