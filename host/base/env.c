@@ -3,6 +3,7 @@
 #include "base/str.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -122,6 +123,13 @@ int64_t env_int(EnvVar v, int64_t otherwise) {
     int64_t x;
     const char *text = env_get(v);
     return text && read_whole(env_row(v), text, &x) ? x : otherwise;
+}
+
+int env_cores(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    int n = CPU_COUNT(&set);
+    return n > 0 ? n : 1;
 }
 
 /* ---- are they what they may be? ---- */

@@ -74,6 +74,8 @@ const char *env_get(EnvVar v);
 int64_t env_int(EnvVar v, int64_t otherwise);
 /* Is the word one of its list? */
 bool env_has(EnvVar v, const char *word);
+/* The processors that this process may run on. */
+int env_cores(void);
 /* Is every variable that is set what its row allows? E_VALUE for one of ours, E_RANKS for a
  * launcher's, E_IO for a file or folder that is not there. Warns of variables called MESHLUA_...
  * that are none. */

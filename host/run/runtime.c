@@ -3,18 +3,10 @@
 #include "run/comm/gpu_transport.h"
 #include "run/comm/hosts.h"
 #include "base/log.h"
-#include "run/profile/profile.h"
 
-#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-int runtime_cores(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    int n = CPU_COUNT(&set);
-    return n > 0 ? n : 1;
-}
 
 static Err bad_devices(Ctx *cx, const char *s) {
     return err_set(
@@ -122,7 +114,6 @@ static void give_back(Runtime *rt, int32_t domain, char *at, size_t bytes) {
 
 void runtime_free(Runtime *rt) {
     if (!rt->cx) return;
-    profile_drop(rt);
     leave(rt);
     Alloc *a = &rt->cx->alloc;
     int threads = rt->pool ? pool_threads(rt->pool) : 0;
@@ -180,7 +171,7 @@ static Err grow_scratch(Runtime *rt, size_t want) {
 }
 
 int runtime_threads(const Runtime *rt) {
-    int share = rt->transport.comm.version ? (int)rt->transport.comm.cores : runtime_cores();
+    int share = rt->transport.comm.version ? (int)rt->transport.comm.cores : env_cores();
     if (share > ENV_MOST_THREADS) share = ENV_MOST_THREADS;
     return gpu_is_there(&rt->gpu) ? 1 : (int)env_int(ENV_THREADS, share < 1 ? 1 : share);
 }

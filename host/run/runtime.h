@@ -7,7 +7,7 @@
 #include "run/blas.h"
 #include "run/gpu/gpu.h"
 #include "run/comm/transport.h"
-#include "run/exec/pool.h"
+#include "run/pool.h"
 
 /* What one device has done since the start, from the plans it ran. */
 typedef struct Counters {
@@ -80,7 +80,6 @@ static inline int32_t runtime_device_count(const Runtime *rt) {
 static inline int32_t runtime_first_device(const Runtime *rt) {
     return rt->ndevices * rt->ranks.rank;
 }
-int runtime_cores(void);
 /* Of the pool: as many as this process has cores for, or what MESHLUA_THREADS says. Processes on
  * one host share its cores. */
 int runtime_threads(const Runtime *rt);

@@ -34,6 +34,7 @@ static int host_gc(lua_State *L) {
     h->trace = NULL;
     if (profile_has_run(&h->rt) && profile_stop(&h->rt))
         log_line(&h->cx, LOG_ERROR, "%s", h->cx.err.text);
+    profile_drop(&h->rt);
     plan_cache_free(&h->plans);
     runtime_free(&h->rt);
     stop_forget(h);

@@ -1,7 +1,7 @@
 /* pool.h - the process's threads: one per core, the caller among them. Work comes in stages of
  * pieces; who does which piece is left to chance, so results must not depend on it. */
-#ifndef MESHLUA_RUN_EXEC_POOL_H
-#define MESHLUA_RUN_EXEC_POOL_H
+#ifndef MESHLUA_RUN_POOL_H
+#define MESHLUA_RUN_POOL_H
 
 #include "base/ctx.h"
 

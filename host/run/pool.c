@@ -6,8 +6,8 @@
  * Who wakes looks at a count of sleepers first. The sleeper raises the count before it looks at the
  * word for the last time, the waker changes the word before it looks at the count, all four in one
  * total order (seq_cst): so either the sleeper sees the change or the waker sees the sleeper. */
-#include "run/exec/pool.h"
-#include "run/runtime.h"
+#include "run/pool.h"
+#include "base/env.h"
 
 #include <linux/futex.h>
 #include <limits.h>
@@ -156,7 +156,7 @@ Pool *pool_new(Ctx *cx, int threads) {
     Pool *p = alloc_new(&cx->alloc, size);
     if (!p) return NULL;
     p->threads = threads;
-    p->spins = threads <= runtime_cores() ? SPINS : 0;
+    p->spins = threads <= env_cores() ? SPINS : 0;
     for (int i = 0; i < threads - 1; i++) {
         p->worker[i] = (Worker){.pool = p, .index = i + 1};
         if (pthread_create(&p->worker[i].thread, NULL, work, &p->worker[i]) != 0) {

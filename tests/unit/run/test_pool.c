@@ -1,7 +1,7 @@
 /* test_pool.c - every piece runs once, on a thread of the pool, after the stages and the steps of
  * its lane that it waits for, and is done when pool_run returns. */
 #include "base/ctx.h"
-#include "run/exec/pool.h"
+#include "run/pool.h"
 #include "test.h"
 
 #include <string.h>
