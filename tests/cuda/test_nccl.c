@@ -165,7 +165,7 @@ static int join(Process *p) {
     return d->join(d->self, p->shared->id, p->first, p->world, &p->comm);
 }
 
-/* As host/run/comm/gpu_transport.c does. */
+/* As host/run/runtime/gpu_transport.c does. */
 static void share_gpu(int rank) {
     char host[32];
     snprintf(host, sizeof host, "rank-%d", rank);

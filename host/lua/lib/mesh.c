@@ -4,7 +4,7 @@
 #include "lua/value/value.h"
 
 #include "ir/place.h"
-#include "run/comm/hosts.h"
+#include "run/runtime/hosts.h"
 
 #include <string.h>
 

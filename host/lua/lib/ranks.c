@@ -1,7 +1,7 @@
 /* ranks.c - devices and processes: how many there are, and which are here. */
 #include "lua/lib/lib.h"
 #include "lua/value/value.h"
-#include "run/comm/gpu_transport.h"
+#include "run/runtime/gpu_transport.h"
 
 #include <string.h>
 

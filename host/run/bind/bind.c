@@ -1,8 +1,8 @@
 /* bind.c - from a plan's steps to items: kernel, operands, attributes, one per slot. */
 #include "ir/place.h"
-#include "run/comm/agree.h"
+#include "run/runtime/agree.h"
 #include "run/bind/exchange.h"
-#include "run/comm/replicas.h"
+#include "run/exec/replicas.h"
 #include "run/gpu/memory_check.h"
 
 #include <string.h>
@@ -356,10 +356,8 @@ Err bind_exec(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *resu
         plan_free(rt->cx, plan);
         return err_nomem(rt->cx, "binding a plan");
     }
-    *e = (Exec){.refs = 1, .rt = rt, .plan = plan, .mesh = mesh, .next = rt->exec};
-    e->serial = ++rt->execs;
-    if (rt->exec) rt->exec->prev = e;
-    rt->exec = e;
+    *e = (Exec){.refs = 1, .rt = rt, .plan = plan, .mesh = mesh};
+    bound_add(&rt->plans, &e->bound, plan);
     arena_init(&e->arena, &rt->cx->alloc);
     Guard guard;
     exec_guard(e, &guard);
@@ -398,7 +396,7 @@ static void settle(Exec *e) {
 }
 
 const Counters *bind_counters(Runtime *rt, int32_t device) {
-    for (Exec *e = rt->exec; e; e = e->next) settle(e);
+    for (BoundPlan *b = rt->plans.first; b; b = b->next) settle((Exec *)(void *)b);
     return &rt->counters[device];
 }
 
@@ -410,9 +408,7 @@ void bind_release(Exec *e) {
     for (int32_t i = 0; i < e->item.n; i++)
         if (e->item.at[i].bound)
             e->rt->gpu.device.unbind(e->rt->gpu.device.self, e->item.at[i].bound);
-    if (e->prev) e->prev->next = e->next;
-    if (!e->prev) e->rt->exec = e->next;
-    if (e->next) e->next->prev = e->prev;
+    bound_remove(&e->rt->plans, &e->bound);
     plan_free(cx, e->plan);
     arena_free(&e->arena);
     alloc_free(&cx->alloc, e, sizeof *e);

@@ -102,11 +102,6 @@ static inline const Shard *exec_shard(const Exec *e, const BoundParam *p, const 
     return &t->shard[t->nslot == p->slot[e->domains] ? slot : 0];
 }
 
-/* By this number what a kernel has found wrong in its data, perhaps later, leads to its step. */
-static inline int64_t exec_tag(const Exec *e, int32_t step) {
-    return (int64_t)e->serial << 32 | step;
-}
-
 /* An item under construction: room for the operands; NULL when out of memory. */
 Item *bind_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout);
 void bind_set_view(Item *item, int k, const View *v);

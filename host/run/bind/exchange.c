@@ -1,5 +1,5 @@
 #include "run/bind/exchange.h"
-#include "run/comm/gpu_transport.h"
+#include "run/runtime/gpu_transport.h"
 
 #include <stdlib.h>
 #include <string.h>

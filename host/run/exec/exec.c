@@ -1,10 +1,10 @@
 /* exec.c - runs a bound plan, stretch after stretch. */
 #include "base/log.h"
-#include "run/comm/agree.h"
+#include "run/runtime/agree.h"
 #include "run/exec/call.h"
 #include "run/bind/exchange.h"
 #include "run/profile/profile.h"
-#include "run/comm/replicas.h"
+#include "run/exec/replicas.h"
 
 #include <string.h>
 
@@ -114,9 +114,16 @@ static void begin_phase(Call *c, Exchange *x) {
     x->at++;
 }
 
+/* Hears what the other processes launch, and whether their arguments are the same, once. */
+static Err end_agreement(Exec *e) {
+    if (!e->agreement || !e->agreement->pending) return E_OK;
+    TRY(agree_end(e->rt, e->agreement));
+    return replicas_compare(e);
+}
+
 static void begin_exchange(Call *c, Exchange *x) {
     Exec *e = c->e;
-    Err err = e->agreement ? agree_end(e->rt, e->agreement) : E_OK;
+    Err err = end_agreement(e);
     if (err) {
         c->lost = err;
         atomic_store(&c->failed, 1);
@@ -297,7 +304,7 @@ static Err tell_unprepared(Exec *e, Err prepared) {
     if (!prepared || again) return prepared;
     ErrState why = rt->cx->err;
     Err told = agree_begin(rt, e->agreement, AGREE_FAILURE, 0);
-    if (!told) told = agree_end(rt, e->agreement);
+    if (!told) told = end_agreement(e);
     rt->cx->err = why; /* it counts for more than what came of telling it */
     return told ? (Err)why.code : prepared;
 }
@@ -316,7 +323,7 @@ static Err run(Call *c, Tensor **results) {
     land_all(c);
     if (e->rt->profile && !c->lost) lose(c, transport_settle(e->rt->cx, &e->rt->transport));
     profile_leave(e->rt->profile);
-    if (!c->lost && e->agreement) c->lost = agree_end(e->rt, e->agreement);
+    if (!c->lost) c->lost = end_agreement(e);
     bool failed = atomic_load(&c->failed);
     if (c->lost || failed) {
         for (int32_t i = 0; i < e->plan->results.n; i++) tensor_release(results[i]);
@@ -326,7 +333,8 @@ static Err run(Call *c, Tensor **results) {
     if (failed) {
         if (e->agreement) e->rt->torn = true;
         return c->interrupted ? err_set(e->rt->cx, E_INTERRUPT, "interrupted")
-                              : launch_fault(e->rt, exec_tag(e, c->fault_step), &c->fault);
+                              : bound_fault(e->rt->cx, &e->rt->plans,
+                                            bound_tag(&e->bound, c->fault_step), &c->fault);
     }
     e->runs++;
     e->replay.calls++;

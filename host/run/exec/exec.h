@@ -5,7 +5,7 @@
 
 #include "base/guard.h"
 #include "run/exec/replay.h"
-#include "run/runtime.h"
+#include "run/runtime/runtime.h"
 #include "run/memory/tensor.h"
 
 typedef struct OperandRef { /* where an operand's bytes are */
@@ -88,13 +88,12 @@ typedef struct Stretch {
 } Stretch;
 
 typedef struct Exec {
+    BoundPlan bound; /* first: the runtime's list leads back here */
     int32_t refs;
-    int32_t serial; /* among all of the runtime's, from 1 */
     Runtime *rt;
     Plan *plan;
     const Mesh *mesh;
     bool only_types;          /* nothing of it runs here: see bind_all */
-    struct Exec *prev, *next; /* in the runtime's list */
     const Type **result_type; /* plan->results.n */
     Arena arena;
     VEC(Item) item;
@@ -154,9 +153,6 @@ typedef enum ArgFate {
 /* Runs it: one tensor per param, of the types it was planned for, and what becomes of it. Fills
  * `results`. On fake devices nothing runs and the results have no data. */
 Err exec_run(Exec *e, Tensor *const *args, const uint8_t *fate, Tensor **results) MUST_CHECK;
-
-/* The error of what a kernel found in its data, by the tag of its launch (exec_tag). */
-Err launch_fault(Runtime *rt, int64_t tag, const KFault *fault);
 
 /* What a device has done so far. */
 const Counters *bind_counters(Runtime *rt, int32_t device);

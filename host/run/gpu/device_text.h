@@ -3,7 +3,7 @@
 #define MESHLUA_RUN_GPU_DEVICE_TEXT_H
 
 #include "ir/plan.h"
-#include "run/runtime.h"
+#include "run/runtime/runtime.h"
 
 /* For each step that is a kernel: its number in the plan, and what the library for GPUs makes of it
  * for the first device (device.h: DeviceSource); the same text once. Needs no GPU; E_DEVICE where

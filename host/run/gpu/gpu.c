@@ -1,6 +1,6 @@
 #include "base/env.h"
 #include "base/log.h"
-#include "run/exec/exec.h"
+#include "run/gpu/gpu.h"
 #include "run/library.h"
 #include "run/store.h"
 
@@ -17,19 +17,16 @@
 enum { WRITE_AHEAD = 8 << 20 };
 enum { REASON = 1024 };
 
-Err gpu_error(const Gpu *g, const char *what) {
-    return err_set(g->cx, E_DEVICE, "%s: %s", what, g->device.error(g->device.self));
-}
-
 Err gpu_fault(Gpu *g) {
     DeviceFault f;
     for (int32_t i = 0; i < g->device.gpus; i++)
-        if (g->device.fault(g->device.self, i, &f)) return launch_fault(g->rt, f.tag, &f.fault);
+        if (g->device.fault(g->device.self, i, &f))
+            return bound_fault(g->cx, g->plans, f.tag, &f.fault);
     return E_OK;
 }
 
 Err gpu_wait(Gpu *g) {
-    TRY(transport_settle(g->cx, &g->rt->transport));
+    TRY(transport_settle(g->cx, g->transport));
     for (int32_t i = 0; i < g->device.gpus; i++)
         if (!g->device.wait(g->device.self, i)) return gpu_error(g, "waiting for a GPU");
     return gpu_fault(g);
@@ -58,7 +55,7 @@ static void give(Memory *m, char *at, size_t bytes) {
 static Err write(Memory *m, char *to, const void *from, size_t bytes) {
     Gpu *g = gpu_of(m);
     if (g->written + bytes > WRITE_AHEAD) {
-        TRY(transport_settle(g->cx, &g->rt->transport));
+        TRY(transport_settle(g->cx, g->transport));
         g->written = 0;
     }
     g->written += bytes;
@@ -68,7 +65,7 @@ static Err write(Memory *m, char *to, const void *from, size_t bytes) {
 
 static Err read(Memory *m, void *to, const char *from, size_t bytes) {
     Gpu *g = gpu_of(m);
-    TRY(transport_settle(g->cx, &g->rt->transport));
+    TRY(transport_settle(g->cx, g->transport));
     if (!g->device.download(g->device.self, m->domain, to, from, bytes))
         return gpu_error(g, "reading");
     return gpu_fault(g);
@@ -175,7 +172,7 @@ static bool read_choice(const char *s, Choice *c) {
 
 /* What the passes know of them: the built-in row of the first one's kind, with the memory that each
  * has. Only the whole name says the kind: variants of a GPU differ in speed. */
-static void fill_target(Gpu *g) {
+static void fill_target(Gpu *g, const Ranks *ranks) {
     static const char *const kinds[][2] = {{"NVIDIA H200", "h200"},
                                            {"NVIDIA H100 80GB HBM3", "h100"}};
     const DeviceGpu *gpu = &g->device.gpu[0];
@@ -188,7 +185,7 @@ static void fill_target(Gpu *g) {
     for (int32_t k = 1; k < g->device.gpus; k++)
         if ((double)gpu[k].memory < g->target.memory) g->target.memory = (double)gpu[k].memory;
     /* Virtual devices of one GPU have nothing to wait for. */
-    g->target.shared_memory = g->device.gpus * g->rt->ranks.world == 1;
+    g->target.shared_memory = g->device.gpus * ranks->world == 1;
     if (known) return;
     g->target.flops16 = 0; /* not known */
     log_note(g->cx, "the speeds of %s are not known: plans are made for those of an H100",
@@ -238,31 +235,28 @@ static Err too_few(Ctx *cx, const Ranks *ranks, Err err) {
 }
 
 /* Whether they are at work; what they are for tensors. */
-static Err begin(Runtime *rt) {
-    Gpu *g = &rt->gpu;
+static Err begin(Gpu *g, Ctx *cx, const Ranks *ranks) {
     if (g->device.gpus > MAX_DOMAINS)
-        return err_set(rt->cx, E_DEVICE,
+        return err_set(cx, E_DEVICE,
                        "--devices=cuda: %d GPUs, and one process uses %d at most; say which: "
                        "--devices=cuda:0,1",
                        (int)g->device.gpus, MAX_DOMAINS);
     for (int32_t k = 0; k < g->device.gpus; k++)
         if (!g->device.wait(g->device.self, k))
-            return not_there(rt->cx, g->device.error(g->device.self));
-    g->cx = rt->cx;
-    g->rt = rt;
+            return not_there(cx, g->device.error(g->device.self));
+    g->cx = cx;
     for (int32_t k = 0; k < g->device.gpus; k++) {
         g->of[k] = (GpuMemory){.memory = {k, 0, 0, take, give, write, read, move}, .gpu = g};
-        rt->cx->memory[k] = &g->of[k].memory;
+        cx->memory[k] = &g->of[k].memory;
     }
-    fill_target(g);
+    fill_target(g, ranks);
     return E_OK;
 }
 
-Err gpu_open(Runtime *rt, const char *devices, const Ranks *ranks, int32_t *ndevices) {
-    Gpu *g = &rt->gpu;
+Err gpu_open(Gpu *g, Ctx *cx, const char *devices, const Ranks *ranks, int32_t *ndevices) {
     Choice c;
     if (!read_choice(devices + strlen("cuda"), &c))
-        return err_set(rt->cx, E_MESH,
+        return err_set(cx, E_MESH,
                        "--devices=%s: expected cuda, cuda:2 (a GPU by its index), cuda:0,1 "
                        "(several) or cuda:0*8 (eight virtual devices on it)",
                        devices);
@@ -273,9 +267,9 @@ Err gpu_open(Runtime *rt, const char *devices, const Ranks *ranks, int32_t *ndev
         c.gpu[0] = visible && !strchr(visible, ',') ? 0 : ranks->local;
         c.n = 1;
     }
-    Err err = open_device(rt->cx, &c, &g->device);
-    if (err) return ranks->world > 1 && !g->chosen ? too_few(rt->cx, ranks, err) : err;
-    err = begin(rt);
+    Err err = open_device(cx, &c, &g->device);
+    if (err) return ranks->world > 1 && !g->chosen ? too_few(cx, ranks, err) : err;
+    err = begin(g, cx, ranks);
     if (err) gpu_close(g);
     *ndevices = c.times * g->device.gpus;
     return err;

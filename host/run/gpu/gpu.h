@@ -5,8 +5,9 @@
 
 #include "base/ctx.h"
 #include "ir/target.h"
+#include "run/bound.h"
+#include "run/comm/transport.h"
 #include "run/gpu/device.h"
-#include "run/job/ranks.h"
 
 typedef struct GpuMemory {
     Memory memory; /* first: what it is given leads back here */
@@ -18,13 +19,14 @@ typedef struct GpuMemory {
 typedef struct Gpu {
     GpuMemory of[MAX_DOMAINS];
     Ctx *cx;
-    struct Runtime *rt;
     Device device;     /* version 0: there are none */
     bool chosen;       /* by number, not by the rank of the process */
     char missing[320]; /* why there is no way to other GPUs; see gpu_transport.h */
     Target target;
-    int64_t moves;  /* so many times a scratch has moved */
-    size_t written; /* bytes, since the exchanges on their way were waited for */
+    int64_t moves;           /* so many times a scratch has moved */
+    size_t written;          /* bytes, since the exchanges on their way were waited for */
+    Transport *transport;    /* what is waited for with their queues: set before they are opened, */
+    const BoundPlans *plans; /* and whose launches find faults */
 } Gpu;
 
 static inline bool gpu_is_there(const Gpu *g) {
@@ -34,7 +36,7 @@ static inline bool gpu_is_there(const Gpu *g) {
  * this one's local number, "cuda:0,2" the first and the third, "cuda:0*8" eight virtual devices on
  * the first. How many devices there are goes to `ndevices`. E_DEVICE with the reason where one
  * cannot be used. */
-Err gpu_open(struct Runtime *rt, const char *devices, const Ranks *ranks,
+Err gpu_open(Gpu *g, Ctx *cx, const char *devices, const Ranks *ranks,
              int32_t *ndevices) MUST_CHECK;
 void gpu_close(Gpu *g);
 /* All GPUs there are, for somebody who asks; to be closed by out->close. E_DEVICE as above. */
@@ -45,7 +47,9 @@ DeviceSource *gpu_source(Ctx *cx);
 DeviceCompile *gpu_compile(Ctx *cx);
 
 /* The library's latest failure, while it was at `what`. */
-Err gpu_error(const Gpu *g, const char *what);
+static inline Err gpu_error(const Gpu *g, const char *what) {
+    return err_set(g->cx, E_DEVICE, "%s: %s", what, g->device.error(g->device.self));
+}
 /* What a kernel found wrong in its data since the last time, in what has been waited for. */
 Err gpu_fault(Gpu *g) MUST_CHECK;
 /* Waits for all work; E_INDEX and E_DEVICE as above. */

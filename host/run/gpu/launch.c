@@ -1,5 +1,4 @@
-/* launch.c - items on a GPU: what the library makes of them, how they get into the queue, and what
- * they have found wrong in their data. */
+/* launch.c - items on a GPU: what the library makes of them, how they get into the queue. */
 #include "run/bind/bind.h"
 
 Err gpu_bind(Exec *e, Item *item) {
@@ -20,24 +19,7 @@ Err launch_items(Exec *e, const Item *item) {
         plan_str(e->plan, s->locs.n ? PLAN_LIST(e->plan, int32_t, s->locs)[0] : s->op);
     g->device.range(g->device.self, where);
     bool ok = g->device.launch(g->device.self, item->bound, &item->args,
-                               g->of[item->domain].scratch, exec_tag(e, item->step));
+                               g->of[item->domain].scratch, bound_tag(&e->bound, item->step));
     g->device.range(g->device.self, NULL);
     return ok ? E_OK : gpu_error(g, item->row->name);
-}
-
-static Err fault_error(const Exec *e, int32_t step, const KFault *fault) {
-    const Plan *p = e->plan;
-    const PlanStep *s = plan_step(p, step);
-    const char *where = s->locs.n ? plan_str(p, PLAN_LIST(p, int32_t, s->locs)[0]) : "";
-    return err_set(e->rt->cx, E_INDEX, "%s: id %lld is outside 0..%lld (0-based)%s%s",
-                   plan_str(p, s->op), (long long)fault->value, (long long)fault->limit - 1,
-                   *where ? "; the op was written at " : "", where);
-}
-
-Err launch_fault(Runtime *rt, int64_t tag, const KFault *fault) {
-    const Exec *e = rt->exec;
-    while (e && e->serial != tag >> 32) e = e->next;
-    if (e) return fault_error(e, (int32_t)(tag & INT32_MAX), fault);
-    return err_set(rt->cx, E_INDEX, "id %lld is outside 0..%lld (0-based)", (long long)fault->value,
-                   (long long)fault->limit - 1);
 }

@@ -1,4 +1,4 @@
-#include "run/comm/staged.h"
+#include "run/gpu/staged.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
-#include "run/comm/gpu_transport.h"
+#include "run/runtime/gpu_transport.h"
 #include "base/log.h"
-#include "run/comm/hosts.h"
-#include "run/comm/staged.h"
+#include "run/runtime/hosts.h"
+#include "run/gpu/staged.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* staged.h - memory of a GPU between processes, through the host's memory and what carries that:
  * slow, as every message waits for the GPU and is copied twice, but there wherever MPI is. */
-#ifndef MESHLUA_RUN_COMM_STAGED_H
-#define MESHLUA_RUN_COMM_STAGED_H
+#ifndef MESHLUA_RUN_GPU_STAGED_H
+#define MESHLUA_RUN_GPU_STAGED_H
 
 #include "run/gpu/device.h"
 

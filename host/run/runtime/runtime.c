@@ -1,7 +1,7 @@
-#include "run/comm/agree.h"
+#include "run/runtime/agree.h"
 #include "base/env.h"
-#include "run/comm/gpu_transport.h"
-#include "run/comm/hosts.h"
+#include "run/runtime/gpu_transport.h"
+#include "run/runtime/hosts.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -61,7 +61,9 @@ Err runtime_set_devices(Runtime *rt, const char *devices) {
     rt->target = target_of("cpu"); /* what is left where the GPU cannot be opened */
     number_domains(rt);
     if (gpu) {
-        TRY(gpu_open(rt, devices, &rt->ranks, &n));
+        rt->gpu.transport = &rt->transport;
+        rt->gpu.plans = &rt->plans;
+        TRY(gpu_open(&rt->gpu, rt->cx, devices, &rt->ranks, &n));
         target = &rt->gpu.target;
     }
     Counters *counters = alloc_new(&rt->cx->alloc, sizeof *counters * (size_t)n);

@@ -1,10 +1,11 @@
 /* runtime.h - what runs plans in this process: devices, threads, kernels, workspaces, counters. */
-#ifndef MESHLUA_RUNTIME_H
-#define MESHLUA_RUNTIME_H
+#ifndef MESHLUA_RUN_RUNTIME_RUNTIME_H
+#define MESHLUA_RUN_RUNTIME_RUNTIME_H
 
 #include "ir/plan.h"
 #include "ir/target.h"
 #include "run/blas.h"
+#include "run/bound.h"
 #include "run/gpu/gpu.h"
 #include "run/comm/transport.h"
 #include "run/pool.h"
@@ -15,8 +16,6 @@ typedef struct Counters {
     double sent[COLL_PERMUTE + 1]; /* bytes, by CollectiveKind */
     int64_t collectives, plans;
 } Counters;
-
-struct Exec;
 
 typedef struct Room { /* memory of a domain that plans use in turn */
     char *workspace;  /* temporaries of the plan that runs */
@@ -44,8 +43,7 @@ typedef struct Runtime {
     char *scratch; /* per thread */
     size_t scratch_each;
     Counters *counters;       /* by device; less what the execs have not been asked for yet */
-    struct Exec *exec;        /* all that are bound, linked by `next` */
-    int32_t execs;            /* so many have been bound */
+    BoundPlans plans;         /* of all Execs */
     volatile int interrupted; /* set by a signal handler; read between plans */
     volatile int stop_asked;  /* the signal by which this process was asked to stop, or 0 */
     volatile int stop_agreed; /* all processes know that one was, at the same launch */

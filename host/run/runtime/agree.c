@@ -1,5 +1,4 @@
-#include "run/comm/agree.h"
-#include "run/comm/replicas.h"
+#include "run/runtime/agree.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -191,7 +190,7 @@ Err agree_end(Runtime *rt, Agreement *a) {
         if (!other && !agrees(&a->mine, &a->theirs[i])) other = &a->theirs[i];
     }
     if (stop && a->n == rt->ranks.world - 1) rt->stop_agreed = true;
-    return other ? disagreement(rt, a, other) : replicas_compare(rt, a);
+    return other ? disagreement(rt, a, other) : E_OK;
 }
 
 Err agree_all(Runtime *rt, AgreeKind kind, uint64_t value) {

@@ -1,5 +1,5 @@
 /* Which processes share a host, and which axes of a mesh go between hosts. */
-#include "run/comm/hosts.h"
+#include "run/runtime/hosts.h"
 #include "test.h"
 
 #include <string.h>

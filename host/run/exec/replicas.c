@@ -1,7 +1,7 @@
-#include "run/comm/replicas.h"
+#include "run/exec/replicas.h"
 #include "base/env.h"
 #include "base/log.h"
-#include "run/comm/agree.h"
+#include "run/runtime/agree.h"
 #include "run/bind/bind.h"
 
 #include <stdlib.h>
@@ -54,7 +54,7 @@ Err replicas_bind(Exec *e) {
         bool counts = r->use[i] >= 0 && !is_apart(e->mesh, vary);
         r->sum_of[i] = counts ? sum_for(r, vary) : -1;
     }
-    if (r->n) e->agreement->replicas = e->replicas = r;
+    if (r->n) e->replicas = r;
     return E_OK;
 }
 
@@ -235,8 +235,9 @@ static bool find_conflict(const Runtime *rt, const Agreement *a, Conflict *c) {
 }
 
 /* Says what the two have of each argument: fills hash[0] and hash[1], by param. */
-static Err tell(Runtime *rt, const Agreement *a, const Conflict *c, CommPart *part,
-                uint64_t *const hash[2]) {
+static Err tell(const Exec *e, const Conflict *c, CommPart *part, uint64_t *const hash[2]) {
+    Runtime *rt = e->rt;
+    const Agreement *a = e->agreement;
     static const ExchangeInfo what = {.op = "comparing arguments", .where = "", .axes = ""};
     size_t bytes = sizeof(uint64_t) * (size_t)a->plan->params.n;
     int32_t nsend = 0, nrecv = 0;
@@ -244,7 +245,7 @@ static Err tell(Runtime *rt, const Agreement *a, const Conflict *c, CommPart *pa
     Transfer t;
     for (int s = 0; s < 2; s++) {
         if (c->rank[s] == rt->ranks.rank) {
-            memcpy(hash[s], a->replicas->hash, bytes);
+            memcpy(hash[s], e->replicas->hash, bytes);
             for (int32_t i = 0; i < a->n; i++)
                 part[nsend++] = (CommPart){a->send[i].peer, (char *)hash[s], bytes, 0};
         } else {
@@ -274,15 +275,15 @@ static bool may_round(const Runtime *rt) {
     return gpu_is_there(&rt->gpu) && rt->host && !env_has(ENV_ALGORITHMS, "first");
 }
 
-static Err report(const Runtime *rt, const Agreement *a, const Conflict *c,
-                  uint64_t *const hash[2]) {
-    const Replicas *r = a->replicas;
-    int32_t i = 0, n = a->plan->params.n;
+static Err report(const Exec *e, const Conflict *c, uint64_t *const hash[2]) {
+    const Runtime *rt = e->rt;
+    const Replicas *r = e->replicas;
+    int32_t i = 0, n = e->plan->params.n;
     Str s;
     while (i < n && (r->sum_of[i] != c->sum || hash[0][i] == hash[1][i])) i++;
     if (i == n) return E_OK;
     str_init(&s, &rt->cx->alloc);
-    print_param(a->plan, r, i, &s);
+    print_param(e->plan, r, i, &s);
     static const char text[] =
         "rank %d and rank %d have different values of %s, which both hold and which must be the "
         "same; make it from the same numbers in every process (a fixed seed, not the time or "
@@ -297,19 +298,20 @@ static Err report(const Runtime *rt, const Agreement *a, const Conflict *c,
     return err;
 }
 
-Err replicas_compare(Runtime *rt, const Agreement *a) {
+Err replicas_compare(Exec *e) {
+    const Agreement *a = e->agreement;
     Conflict c;
-    Ctx *cx = rt->cx;
+    Ctx *cx = e->rt->cx;
     bool said = a->mine.sum[0].place;
     for (int32_t i = 0; i < a->n && !said; i++) said = a->theirs[i].sum[0].place;
-    if (!said || !a->replicas || !find_conflict(rt, a, &c)) return E_OK;
+    if (!said || !e->replicas || !find_conflict(e->rt, a, &c)) return E_OK;
     size_t n = (size_t)a->plan->params.n, parts = 2 * (size_t)a->n + 2;
     size_t room = sizeof(uint64_t) * n * 2, room_of_parts = sizeof(CommPart) * parts;
     uint64_t *hash = alloc_new(&cx->alloc, room);
     CommPart *part = alloc_new(&cx->alloc, room_of_parts);
-    Err err = hash && part ? tell(rt, a, &c, part, (uint64_t *[2]){hash, hash + n})
+    Err err = hash && part ? tell(e, &c, part, (uint64_t *[2]){hash, hash + n})
                            : err_nomem(cx, "comparing arguments between processes");
-    if (!err) err = report(rt, a, &c, (uint64_t *[2]){hash, hash + n});
+    if (!err) err = report(e, &c, (uint64_t *[2]){hash, hash + n});
     alloc_free(&cx->alloc, part, room_of_parts);
     alloc_free(&cx->alloc, hash, room);
     return err;

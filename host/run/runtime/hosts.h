@@ -1,9 +1,9 @@
 /* hosts.h - which processes share a host, and which axes of a mesh go from one host to another:
  * what stays inside a host is cheap to send. */
-#ifndef MESHLUA_RUN_COMM_HOSTS_H
-#define MESHLUA_RUN_COMM_HOSTS_H
+#ifndef MESHLUA_RUN_RUNTIME_HOSTS_H
+#define MESHLUA_RUN_RUNTIME_HOSTS_H
 
-#include "run/runtime.h"
+#include "run/runtime/runtime.h"
 
 /* Asks all processes where they are: rt->host. Where all share a host it stays NULL. */
 Err hosts_find(Runtime *rt) MUST_CHECK;

@@ -4,10 +4,10 @@
  * a process that does something else becomes an error, here and there, and not a wait without end.
  * Every launch of a plan with exchanges begins with one, and so do the end of a script and a change
  * of the devices. What is local (rank 0 prints a mean) takes no part. */
-#ifndef MESHLUA_RUN_COMM_AGREE_H
-#define MESHLUA_RUN_COMM_AGREE_H
+#ifndef MESHLUA_RUN_RUNTIME_AGREE_H
+#define MESHLUA_RUN_RUNTIME_AGREE_H
 
-#include "run/runtime.h"
+#include "run/runtime/runtime.h"
 
 typedef enum AgreeKind {
     AGREE_DEVICES,
@@ -37,8 +37,7 @@ typedef struct Agreement {
     int32_t n; /* other processes */
     CommPart *send, *recv;
     AgreeRecord mine, *theirs;
-    const Plan *plan;                /* of a launch, else NULL */
-    const struct Replicas *replicas; /* its arguments that are compared, or NULL */
+    const Plan *plan; /* of a launch, else NULL */
     ExchangeInfo what;
     char launch[FLIGHT_LOG_OP]; /* "launch of all_reduce" */
     Transfer transfer;
@@ -51,8 +50,7 @@ Err agree_init(Agreement *a, Ctx *cx, Arena *arena, const int32_t *peer, int32_t
                const Plan *plan, const ExchangeInfo *first) MUST_CHECK;
 /* Says it; `value`: what all must have in common. Every begin has its end. */
 Err agree_begin(Runtime *rt, Agreement *a, AgreeKind kind, uint64_t value) MUST_CHECK;
-/* Hears it: E_DIVERGED where another says something else (of the devices: E_RANKS) or two hold
- * different bytes of an argument. Sets
+/* Hears it: E_DIVERGED where another says something else (of the devices: E_RANKS). Sets
  * rt->stop_agreed where the processes are all there are and one was asked to stop. */
 Err agree_end(Runtime *rt, Agreement *a) MUST_CHECK;
 /* The two, with all processes; nothing for one alone. */

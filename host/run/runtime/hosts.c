@@ -1,4 +1,4 @@
-#include "run/comm/hosts.h"
+#include "run/runtime/hosts.h"
 #include "base/map.h"
 
 #include <stdio.h>

@@ -5,10 +5,10 @@
  * launch (agree.h); processes that hold the same slots must have the same number. A run that is not
  * the first says nothing and is held to nothing, so processes that have forgotten the plan and
  * bound it again, alone, do no harm. */
-#ifndef MESHLUA_RUN_COMM_REPLICAS_H
-#define MESHLUA_RUN_COMM_REPLICAS_H
+#ifndef MESHLUA_RUN_EXEC_REPLICAS_H
+#define MESHLUA_RUN_EXEC_REPLICAS_H
 
-#include "run/comm/agree.h"
+#include "run/runtime/agree.h"
 #include "run/exec/exec.h"
 
 /* By param, in the Exec's arena; NULL where nothing is to be compared. */
@@ -29,6 +29,6 @@ Err replicas_sum(Exec *e, Tensor *const *args) MUST_CHECK;
 
 /* Once all have said their sums: E_DIVERGED, with the argument, where two hold different bytes of
  * the same. All that take part call it, and it is the same in all. */
-Err replicas_compare(Runtime *rt, const struct Agreement *a) MUST_CHECK;
+Err replicas_compare(Exec *e) MUST_CHECK;
 
 #endif

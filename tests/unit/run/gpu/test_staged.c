@@ -1,6 +1,6 @@
 /* Messages of a GPU's memory by way of the host's: what goes is fetched first, what came is put
  * where it belongs, and whoever fails says so and leaves nothing. */
-#include "run/comm/staged.h"
+#include "run/gpu/staged.h"
 #include "test.h"
 
 #include <malloc.h>

@@ -1,9 +1,9 @@
 /* gpu_transport.h - the GPUs of all processes: who shares one, and what carries data between them:
  * NCCL, or, where it is asked for, the host's memory and MPI. */
-#ifndef MESHLUA_RUN_COMM_GPU_TRANSPORT_H
-#define MESHLUA_RUN_COMM_GPU_TRANSPORT_H
+#ifndef MESHLUA_RUN_RUNTIME_GPU_TRANSPORT_H
+#define MESHLUA_RUN_RUNTIME_GPU_TRANSPORT_H
 
-#include "run/runtime.h"
+#include "run/runtime/runtime.h"
 
 /* Opens the way between the GPUs of the processes; all of them call it, also those without one.
  * Where NCCL is missing there is none, and gpu_transport_need says so. E_RANKS where they have not
