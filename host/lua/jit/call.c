@@ -336,7 +336,7 @@ int jit_run_call(lua_State *L, Host *h, LuaJit *j) {
     int last = lua_gettop(L);
     Call c = {.h = h, .j = j, .jit = JIT, .last = last, .base = last};
     check_signals(L, h);
-    c.start = profile_now(h->rt.profile);
+    c.start = record_now(h->rt.profile);
     const JitAlias *a = make_ready(L, &c);
     if (a) j->hits++;
     for (int i = 0; !a; i++) {
@@ -355,7 +355,7 @@ int jit_run_bound(lua_State *L, Host *h, LuaJit *j, LuaBound *b, int nbound) {
     Call c = {
         .h = h, .j = j, .jit = jit, .last = jit - 1, .base = jit, .bound = b, .nbound = nbound};
     check_signals(L, h);
-    c.start = profile_now(h->rt.profile);
+    c.start = record_now(h->rt.profile);
     const JitAlias *a = make_ready(L, &c);
     if (!a) {
         lua_settop(L, jit);

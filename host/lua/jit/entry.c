@@ -9,7 +9,7 @@ static void free_entry(Ctx *cx, JitEntry *e) {
     Alloc *a = &cx->alloc;
     size_t nin = (size_t)(e->nleaf + e->nnumber + e->ncapture) + 1;
     size_t nres = (size_t)(e->nout + e->nwrite) + 1;
-    bind_release(e->exec);
+    exec_release(e->exec);
     alloc_free(a, e->key, e->nkey);
     alloc_free(a, e->describe, e->ndescribe);
     alloc_free(a, e->write_leaf, sizeof *e->write_leaf * (size_t)e->nwrite);
@@ -128,7 +128,7 @@ JitEntry *jit_trace(lua_State *L, Host *h, LuaJit *j, const Walk *w, int last) {
     size_t nkey = h->key.n;
     char *key = lua_newuserdatauv(L, nkey + 1, 0); /* the walks below use h->key again */
     memcpy(key, str_of(&h->key), nkey);
-    int64_t start = profile_now(h->rt.profile);
+    int64_t start = record_now(h->rt.profile);
     Traced t = jit_trace_call(L, h, j, w, last);
     if (start) jit_profile_note(L, JIT, PROFILE_TRACE, start);
     JitEntry e = t.e;

@@ -16,12 +16,12 @@ Exec **plan_info_new(lua_State *L) {
 }
 
 void plan_info_push(lua_State *L, Exec *e) {
-    *plan_info_new(L) = bind_retain(e);
+    *plan_info_new(L) = exec_retain(e);
 }
 
 static int plan_gc(lua_State *L) {
     Exec **u = value_udata(L, 1, VALUE_PLAN);
-    bind_release(*u);
+    exec_release(*u);
     *u = NULL;
     return 0;
 }

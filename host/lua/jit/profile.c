@@ -12,7 +12,7 @@ void jit_profile_note(lua_State *L, int index, ProfileKind kind, int64_t start) 
     lua_getiuservalue(L, index, 1);
     lua_getinfo(L, ">S", &ar);
     snprintf(label, sizeof label, "%s:%d", ar.short_src, ar.linedefined);
-    profile_note(h->rt.profile, kind, intern_name(&h->cx, label), start);
+    record_note(h->rt.profile, kind, intern_name(&h->cx, label), start);
 }
 
 /* nil, message, code: where the fault is the file's. Others are raised. */

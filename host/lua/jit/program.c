@@ -308,7 +308,7 @@ static int program_run(lua_State *L) {
     Err e = state_compile(h, p->graph, none, true, NULL, &exec);
     if (!e) e = exec_run(exec, in, none, in + p->nparam);
     if (exec && state_collect_after(L, h, e)) e = exec_run(exec, in, none, in + p->nparam);
-    bind_release(exec);
+    exec_release(exec);
     state_check(L, h, e);
     for (int i = 0; i < nout; i++) {
         lua_rawgeti(L, 4, i + 1);

@@ -24,7 +24,7 @@ static int counters(lua_State *L) {
         state_error(L, E_VALUE,
                     "counters: device %lld is not here; this process has devices %d..%d",
                     (long long)device, (int)first, (int)last);
-    const Counters *c = bind_counters(&h->rt, (int32_t)device - first);
+    const Counters *c = exec_counters(&h->rt, (int32_t)device - first);
     lua_createtable(L, 0, 6);
     value_set_number(L, "flops", c->flops);
     value_set_number(L, "matmul_flops", c->matmul_flops);

@@ -95,7 +95,7 @@ static Err compile_eager(const EagerArgs *a, const Loc *loc, PlanCacheKey key, E
     static const uint8_t none[MAX_ARGS];
     Err e = build_eager(a, loc, g);
     if (!e) e = state_compile_as(h, key, g, none, out);
-    if (!e) bind_release(*out); /* the cache holds it now */
+    if (!e) exec_release(*out); /* the cache holds it now */
     graph_free(g);
     return e;
 }

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "run/bind/bind.h"
 #include "run/gpu/device_text.h"
 #include "run/profile/profile.h"
 
@@ -84,9 +85,9 @@ static Err compile(Host *h, const Graph *g, const uint8_t *donated, Str *stages,
     const Type **types = ARENA_ARRAY(&scratch, const Type *, nresult + 1);
     Plan *plan = NULL;
     Err e = types ? E_OK : err_nomem(&h->cx, "a plan");
-    int64_t start = profile_now(h->rt.profile);
+    int64_t start = record_now(h->rt.profile);
     if (!e) e = pipeline_run(g, &o, donated, &plan, types);
-    if (!e) profile_note(h->rt.profile, PROFILE_PLAN, NULL, start);
+    if (!e) record_note(h->rt.profile, PROFILE_PLAN, NULL, start);
     if (!e) e = dump_source(&dump, &h->rt, plan);
     if (!e && dump.failed)
         e = err_set(&h->cx, E_IO, "--dump=%s: what it is for cannot be written: %s", h->dump_stage,
@@ -95,13 +96,13 @@ static Err compile(Host *h, const Graph *g, const uint8_t *donated, Str *stages,
         plan_free(&h->cx, plan);
         plan = NULL;
     }
-    start = profile_now(h->rt.profile);
+    start = record_now(h->rt.profile);
     if (!e) e = bind_exec(&h->rt, plan, g->mesh, types, out);
-    if (!e) profile_note(h->rt.profile, PROFILE_BIND, NULL, start);
+    if (!e) record_note(h->rt.profile, PROFILE_BIND, NULL, start);
     if (!e && stages && stages->failed) e = err_nomem(&h->cx, "the text of a program");
     arena_free(&scratch);
     if (!e) return E_OK;
-    bind_release(*out);
+    exec_release(*out);
     *out = NULL;
     return e;
 }
@@ -111,7 +112,7 @@ Err state_compile_as(Host *h, PlanCacheKey k, const Graph *g, const uint8_t *don
     TRY(compile(h, g, donated, NULL, out));
     Err e = plan_cache_add(&h->plans, k, *out);
     if (!e) return E_OK;
-    bind_release(*out);
+    exec_release(*out);
     *out = NULL;
     return e;
 }
@@ -125,7 +126,7 @@ Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place
     k.hi = hash_u64(k.hi, by_place ? hash_places(g) : 0);
     *out = stages ? NULL : plan_cache_find(&h->plans, k);
     if (*out) {
-        bind_retain(*out);
+        exec_retain(*out);
         return E_OK;
     }
     return stages ? compile(h, g, donated, stages, out) : state_compile_as(h, k, g, donated, out);

@@ -380,7 +380,7 @@ static int run_traced_body(lua_State *L) {
     trace_end(L, h);
     if (!e) e = exec_run(exec, in, none, in + nin);
     if (exec && state_collect_after(L, h, e)) e = exec_run(exec, in, none, in + nin);
-    bind_release(exec);
+    exec_release(exec);
     for (int32_t i = 0; i < nin; i++) tensor_release(in[i]);
     state_check(L, h, e);
     h->used = true;

@@ -1,28 +1,11 @@
 /* bind.c - from a plan's steps to items: kernel, operands, attributes, one per slot. */
 #include "ir/place.h"
 #include "run/runtime/agree.h"
-#include "run/bind/exchange.h"
+#include "run/bind/exchange_bind.h"
 #include "run/exec/replicas.h"
-#include "run/gpu/memory_check.h"
+#include "run/exec/memory_check.h"
 
 #include <string.h>
-
-int32_t bind_slot(const Exec *e, int32_t k, uint32_t vary, const int32_t coord[MAX_AXES]) {
-    if (!e->mesh) return 0;
-    int32_t slot = place_slot(e->mesh, vary, exec_domain(e, k), coord);
-    return slot < 0 ? slot : exec_class_slots(e, vary)[k] + slot;
-}
-
-int32_t bind_slot_place(const Exec *e, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]) {
-    place_own_coords(e->mesh, vary, slot, coord);
-    return place_own_domain(e->mesh, vary, slot);
-}
-
-int32_t bind_device(const Exec *e, int32_t index) {
-    const Mesh *m = e->mesh;
-    if (!m) return 0;
-    return place_is_own(m, index) ? m->device[index] - m->domain * m->each : -1;
-}
 
 Item *bind_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout) {
     Item new = {.row = runtime_kernel(e->rt, kernel),
@@ -39,7 +22,7 @@ Item *bind_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int
 static OperandRef ref_of(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_AXES]) {
     const Plan *p = e->plan;
     const PlanValue *v = plan_value(p, value);
-    int32_t slot = bind_slot(e, k, plan_buffer(p, v->buffer)->vary, coord);
+    int32_t slot = exec_slot(e, k, plan_buffer(p, v->buffer)->vary, coord);
     ASSERT(slot >= 0, "value %d of another domain", value);
     return (OperandRef){.base = e->first_base[exec_root(p, v->buffer)] + slot,
                         .offset = plan_place(p, v, coord),
@@ -68,12 +51,22 @@ void bind_set_view(Item *item, int k, const View *v) {
     item->ref[k] = v->ref;
 }
 
+/* What the GPU runs of it. */
+static Err bind_launch(Exec *e, Item *item) {
+    Gpu *g = &e->rt->gpu;
+    size_t scratch = 0;
+    item->bound =
+        g->device.bind(g->device.self, item->domain, item->row->name, &item->args, &scratch);
+    if (scratch > e->scratch) e->scratch = scratch;
+    return item->bound ? E_OK : gpu_error(g, item->row->name);
+}
+
 Err bind_finish_item(Exec *e, Item *item) {
     const KArgs *a = &item->args;
     item->domain = e->base_domain[item->ref[0].base];
     for (int k = 0; k < a->nin + a->nout; k++)
         if (item->ref[k].nslice) item->sliced = true;
-    if (gpu_is_there(&e->rt->gpu)) return gpu_bind(e, item);
+    if (gpu_is_there(&e->rt->gpu)) return bind_launch(e, item);
     item->units = item->row->units ? item->row->units(a) : 1;
     size_t scratch = item->row->workspace ? item->row->workspace(a) : 0;
     if (item->sliced) scratch += exec_operand_room(item);
@@ -97,7 +90,7 @@ static Err bind_kernel(Exec *e, const PlanStep *s) {
     const Plan *p = e->plan;
     int32_t slots = exec_class_slots(e, s->vary)[e->domains];
     for (int32_t slot = 0; slot < slots; slot++) {
-        int32_t coord[MAX_AXES], domain = bind_slot_place(e, s->vary, slot, coord);
+        int32_t coord[MAX_AXES], domain = exec_slot_place(e, s->vary, slot, coord);
         Item *item = bind_add_item(e, s, plan_str(p, s->name), s->in.n, s->out.n);
         if (!item || !bind_args(p, s, coord, &e->arena, &item->args)) return exec_no_memory(e);
         for (int k = 0; k < s->in.n + s->out.n; k++) {
@@ -120,7 +113,7 @@ static Err bind_steps(Exec *e) {
         BoundStep *b = &e->step[i];
         b->first = e->item.n;
         if (s->kind == STEP_LOOP || s->kind == STEP_BRANCH) {
-            int32_t first[MAX_AXES], k = bind_slot_place(e, 0, 0, first);
+            int32_t first[MAX_AXES], k = exec_slot_place(e, 0, 0, first);
             if (s->in.n) b->steer = ref_of(e, k, PLAN_LIST(p, int32_t, s->in)[0], first);
         } else if (s->kind == STEP_KERNEL) {
             TRY(bind_kernel(e, s));
@@ -274,11 +267,11 @@ static Err bind_results(Exec *e) {
         if (!r->shard) return exec_no_memory(e);
         uint32_t used = layout_vary(r->pattern.type->layout);
         for (int32_t s = 0; s < r->pattern.nslot; s++) {
-            int32_t coord[MAX_AXES], k = bind_slot_place(e, used, s, coord);
+            int32_t coord[MAX_AXES], k = exec_slot_place(e, used, s, coord);
             r->shard[s] = (BoundShard){.own = index[v->buffer],
                                        .param = b->kind == BUFFER_PARAM ? b->index : b->take,
                                        .domain = k,
-                                       .slot = bind_slot(e, k, b->vary, coord),
+                                       .slot = exec_slot(e, k, b->vary, coord),
                                        .place = plan_place(p, v, coord)};
         }
         r->instead = instead_of(e, r);
@@ -364,52 +357,10 @@ Err bind_exec(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *resu
     Err err = bind_all(e, result_type);
     guard_leave(&guard);
     if (err) {
-        bind_release(e);
+        exec_release(e);
         return err;
     }
     add_costs(e);
     *out = e;
     return E_OK;
-}
-
-Exec *bind_retain(Exec *e) {
-    e->refs++;
-    return e;
-}
-
-/* Adds the runs since the last time to what the devices have done. */
-static void settle(Exec *e) {
-    Runtime *rt = e->rt;
-    int32_t n = e->runs == 0 ? 0 : e->mesh ? e->mesh->ndevices : 1;
-    double runs = (double)e->runs;
-    for (int32_t i = 0; i < n; i++) {
-        int32_t device = bind_device(e, i);
-        if (device < 0 || device >= rt->ndevices) continue;
-        Counters *c = &rt->counters[device];
-        c->flops += e->cost.flops * runs;
-        c->matmul_flops += e->cost.matmul_flops * runs;
-        c->collectives += e->cost.collectives * e->runs;
-        c->plans += e->runs;
-        for (int k = 0; k <= COLL_PERMUTE; k++) c->sent[k] += e->cost.sent[k] * runs;
-    }
-    e->runs = 0;
-}
-
-const Counters *bind_counters(Runtime *rt, int32_t device) {
-    for (BoundPlan *b = rt->plans.first; b; b = b->next) settle((Exec *)(void *)b);
-    return &rt->counters[device];
-}
-
-void bind_release(Exec *e) {
-    if (!e || --e->refs > 0) return;
-    Ctx *cx = e->rt->cx;
-    settle(e);
-    replay_release(e);
-    for (int32_t i = 0; i < e->item.n; i++)
-        if (e->item.at[i].bound)
-            e->rt->gpu.device.unbind(e->rt->gpu.device.self, e->item.at[i].bound);
-    bound_remove(&e->rt->plans, &e->bound);
-    plan_free(cx, e->plan);
-    arena_free(&e->arena);
-    alloc_free(&cx->alloc, e, sizeof *e);
 }

@@ -6,9 +6,9 @@
 #include "run/exec/exec.h"
 #include "run/bind/group.h"
 
-static inline Err exec_no_memory(const Exec *e) {
-    return err_nomem(e->rt->cx, "binding a plan");
-}
+/* Takes the plan. result_type has one global type per result. */
+Err bind_exec(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *result_type,
+              Exec **out) MUST_CHECK;
 
 Err bind_schedule(Exec *e) MUST_CHECK;
 /* On a GPU: whether the items of a step may be joined with those of others of its kernel; and that
@@ -32,30 +32,6 @@ bool gpu_shares(const Exec *e, Merge *m);
 Err gpu_merge(Exec *e, const Merge *m, bool *done) MUST_CHECK;
 /* All groups of this process, whose members are all in one domain. */
 Err bind_collective(Exec *e, const Group *g) MUST_CHECK;
-
-/* This process's slots of a vary class (exec_class_slots): which one of the k-th domain's the
- * device at `coord` would use, or -1; where a slot is: its domain, and the coordinates of the first
- * device there that uses it. */
-int32_t bind_slot(const Exec *e, int32_t k, uint32_t vary, const int32_t coord[MAX_AXES]);
-int32_t bind_slot_place(const Exec *e, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]);
-/* This process's k-th domain, among those of all. */
-static inline int32_t exec_domain(const Exec *e, int32_t k) {
-    return e->mesh ? e->mesh->domain + k : k;
-}
-/* The number in this process of the device at `index` of the mesh, or -1 if another has it. */
-int32_t bind_device(const Exec *e, int32_t index);
-/* The slots of a vary class by domain: the k-th has those from [k] to [k + 1]. */
-static inline const int32_t *exec_class_slots(const Exec *e, uint32_t vary) {
-    return &e->class_slot[(int32_t)vary * (e->domains + 1)];
-}
-/* Has the k-th domain devices on the mesh? */
-static inline bool exec_uses(const Exec *e, int32_t k) {
-    return exec_class_slots(e, 0)[k] < exec_class_slots(e, 0)[k + 1];
-}
-/* From one slot's part of a vary class's workspace to the next. */
-static inline int64_t exec_class_stride(const Plan *p, uint32_t vary) {
-    return (int64_t)buffer_slot_stride((size_t)PLAN_LIST(p, int64_t, p->classes)[vary]);
-}
 
 /* The value as a kernel sees it, without data. */
 static inline KTensor bind_operand(const Plan *p, int32_t value) {
@@ -86,42 +62,14 @@ View bind_view(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_
 /* Part `index` of `parts` along a dim; false when out of memory. */
 bool bind_narrow(Exec *e, View *v, int dim, int64_t index, int64_t parts);
 
-/* The operands in that buffer's slot follow. */
-static inline void exec_set_base(Exec *e, int32_t base, char *at) {
-    if (e->base[base] == at) return;
-    e->base[base] = at;
-    e->moved = true;
-    for (int32_t i = e->use_start[base]; i < e->use_start[base + 1]; i++)
-        e->use[i].tensor->data = at + e->use[i].offset;
-}
-
-/* The shard of an argument that a slot of the param has: one without a mesh has a single one, which
- * all domains want. */
-static inline const Shard *exec_shard(const Exec *e, const BoundParam *p, const Tensor *t,
-                                      int32_t slot) {
-    return &t->shard[t->nslot == p->slot[e->domains] ? slot : 0];
-}
-
 /* An item under construction: room for the operands; NULL when out of memory. */
 Item *bind_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout);
 void bind_set_view(Item *item, int k, const View *v);
 /* Units and scratch, or what the GPU runs, once operands and attr are set. */
 Err bind_finish_item(Exec *e, Item *item) MUST_CHECK;
-/* What the GPU runs of it. */
-Err gpu_bind(Exec *e, Item *item) MUST_CHECK;
-/* Puts it into the GPU's queue. */
-Err launch_items(Exec *e, const Item *item) MUST_CHECK;
 Err bind_copy(Exec *e, const PlanStep *s, const View *from, const View *to) MUST_CHECK;
 Err bind_zeros(Exec *e, const PlanStep *s, const View *to) MUST_CHECK;
 /* An item that reduces n tensors, the roots of a tree. */
 Err bind_reduction(Exec *e, const PlanStep *s, const Root *root, const View *from, int32_t n,
                    const View *to) MUST_CHECK;
-/* Scratch bytes for the operands of a sliced item, in front of the kernel's workspace. */
-static inline size_t exec_operand_room(const Item *item) {
-    size_t bytes = sizeof(KTensor) * (size_t)(item->args.nin + item->args.nout);
-    return (bytes + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
-}
-/* Where it is in this call, for the slices that the loops have come to. */
-char *exec_address(const Exec *e, const OperandRef *r);
-
 #endif

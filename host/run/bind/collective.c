@@ -119,7 +119,7 @@ Err bind_collective(Exec *e, const Group *g) {
     bool reduces = s->coll.kind == COLL_ALL_REDUCE || s->coll.kind == COLL_REDUCE_SCATTER;
     int32_t slots = exec_class_slots(e, s->vary)[e->domains];
     for (int32_t slot = 0; slot < slots; slot++) {
-        int32_t coord[MAX_AXES], domain = bind_slot_place(e, s->vary, slot, coord);
+        int32_t coord[MAX_AXES], domain = exec_slot_place(e, s->vary, slot, coord);
         if (!reduces) TRY(bind_sources(e, g, domain, coord));
         for (int i = 0; reduces && i < s->out.n; i++) TRY(bind_tree(e, g, domain, coord, i));
     }

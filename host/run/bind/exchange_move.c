@@ -1,7 +1,7 @@
 /* exchange_move.c - gathers, exchanges of parts and permutations between domains: a part that is
  * in another domain is received where the result wants it, or into the wire if that is not one
  * piece, and copied from there. */
-#include "run/bind/exchange.h"
+#include "run/bind/exchange_bind.h"
 
 typedef struct Known { /* a part of a device's operand that lies somewhere here */
     int32_t device, part;
@@ -57,7 +57,7 @@ static Err fill(Move *m, const int32_t coord[MAX_AXES], KnownList *got) {
         Source s = group_source(m->g, coord, k);
         View part = to;
         if (!bind_narrow(e, &part, s.to_dim, s.to_part, s.to_parts)) return exec_no_memory(e);
-        if (bind_slot(e, m->x->k, m->vary, s.from) < 0) {
+        if (exec_slot(e, m->x->k, m->vary, s.from) < 0) {
             TRY(receive(m, &s, &part, got));
             continue;
         }
@@ -159,7 +159,7 @@ Err exchange_move(Exec *e, Exchange *x, const Group *g, const MineList *mine) {
     const int32_t *slot = &exec_class_slots(e, m.out_vary)[x->k];
     for (int32_t s = slot[0]; s < slot[1]; s++) {
         int32_t coord[MAX_AXES];
-        bind_slot_place(e, m.out_vary, s, coord);
+        exec_slot_place(e, m.out_vary, s, coord);
         TRY(fill(&m, coord, &got));
     }
     return E_OK;

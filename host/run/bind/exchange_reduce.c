@@ -2,7 +2,7 @@
  * where the elements have 16 bits, and sends what came of it to those that want the result. Of a
  * large all_reduce each of these finishes one chunk and sends that to the others; of a small one,
  * or where there are two, each finishes all. */
-#include "run/bind/exchange.h"
+#include "run/bind/exchange_bind.h"
 
 enum {
     EXTRA_BYTES = 1 << 17, /* sending so many more costs less than waiting for a second message */

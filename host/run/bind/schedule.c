@@ -4,7 +4,7 @@
  * which threads share only towards its end. Otherwise consecutive steps that do not depend on each
  * other are one stage, with a lane for each thread. Items are cut in both. The cuts depend on
  * shapes alone; the number of threads decides only who begins with which pieces. */
-#include "run/bind/exchange.h"
+#include "run/bind/exchange_bind.h"
 
 /* Pieces of about this much work are worth a thread's while. */
 #define CUT_SECONDS   25e-6

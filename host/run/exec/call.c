@@ -1,6 +1,5 @@
 #include "run/exec/call.h"
-#include "run/bind/bind.h"
-#include "run/gpu/memory_check.h"
+#include "run/exec/memory_check.h"
 
 /* ---- room ---- */
 

@@ -1,356 +1,23 @@
-/* exec.c - runs a bound plan, stretch after stretch. */
-#include "base/log.h"
-#include "run/runtime/agree.h"
-#include "run/exec/call.h"
-#include "run/bind/exchange.h"
-#include "run/profile/profile.h"
-#include "run/exec/replicas.h"
+#include "run/exec/exec.h"
 
-#include <string.h>
-
-/* ---- running ---- */
-
-/* It failed in its middle: results, and what was donated, may be half written. */
-static void lose(Call *c, Err err) {
-    if (!err) return;
-    c->lost = err;
-    if (c->e->agreement) c->e->rt->torn = true;
-    atomic_store(&c->failed, 1);
+int32_t exec_slot(const Exec *e, int32_t k, uint32_t vary, const int32_t coord[MAX_AXES]) {
+    if (!e->mesh) return 0;
+    int32_t slot = place_slot(e->mesh, vary, exec_domain(e, k), coord);
+    return slot < 0 ? slot : exec_class_slots(e, vary)[k] + slot;
 }
 
-char *exec_address(const Exec *e, const OperandRef *r) {
-    char *at = e->base[r->base] + r->offset;
-    for (int32_t i = 0; i < r->nslice; i++) at += r->slice[i].bytes * e->slice[r->slice[i].loop];
-    return at;
+int32_t exec_slot_place(const Exec *e, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]) {
+    place_own_coords(e->mesh, vary, slot, coord);
+    return place_own_domain(e->mesh, vary, slot);
 }
 
-/* The item's operands with their addresses for the slices that the loops have come to, in `room`.
- */
-static void slice_operands(const Exec *e, const Item *item, KArgs *a, KTensor *room) {
-    for (int k = 0; k < a->nin + a->nout; k++) {
-        room[k] = item->tensor[k];
-        room[k].data = exec_address(e, &item->ref[k]);
-    }
-    a->in = room;
-    a->out = room + a->nin;
-}
-
-/* Ctrl-C ends it here. */
-static void interrupt(Call *c) {
-    c->interrupted = true;
-    atomic_store(&c->failed, 1);
-}
-
-static void run_item(Call *c, const Item *item, int64_t lo, int64_t hi, int thread) {
-    const Exec *e = c->e;
-    const Runtime *rt = e->rt;
-    if (atomic_load_explicit(&c->failed, memory_order_relaxed)) return;
-    if (item->joined) return;
-    if (item->bound) {
-        if (rt->profile) profile_launch(rt->profile, item);
-        lose(c, launch_items(c->e, item));
-        return;
-    }
-    if (thread == 0 && rt->interrupted && !c->whole) return interrupt(c);
-    char *scratch = rt->scratch + rt->scratch_each * (size_t)thread;
-    KFault fault = {.kind = K_FAULT_NONE};
-    KArgs a = item->args;
-    if (item->sliced) {
-        slice_operands(e, item, &a, (KTensor *)(void *)scratch);
-        scratch += exec_operand_room(item);
-    }
-    a.workspace = scratch;
-    a.lo = lo;
-    a.hi = hi;
-    a.fault = &fault;
-    a.blas = rt->blas.table.sgemm ? &rt->blas.table : NULL;
-    int64_t start = profile_now(rt->profile);
-    int failed = item->row->fn(&a);
-    if (start) profile_piece(rt->profile, thread, item, lo, hi, start);
-    if (!failed) return;
-    int expected = 0;
-    if (atomic_compare_exchange_strong(&c->failed, &expected, 1)) {
-        c->fault = fault;
-        c->fault_step = item->step;
-    }
-}
-
-static void run_piece(void *ud, int32_t index, int thread) {
-    Call *c = ud;
-    const Exec *e = c->e;
-    const Piece *p = &e->piece.at[index];
-    run_item(c, &e->item.at[e->step[p->step].first + p->slot], p->lo, p->hi, thread);
-}
-
-static void run_straight(Call *c, const Stretch *s) {
-    const Exec *e = c->e;
-    if (s->nstage) {
-        pool_run(e->rt->pool, run_piece, c, &e->stage.at[s->stage], s->nstage);
-        return;
-    }
-    const BoundStep *last = &e->step[s->first + s->n - 1];
-    for (int32_t i = e->step[s->first].first; i < last->first + last->n; i++)
-        run_item(c, &e->item.at[i], 0, e->item.at[i].units, 0);
-}
-
-/* ---- with other domains ---- */
-
-/* The items of the step at `first`, on the stage or, for -1, here. */
-static void run_items(Call *c, int32_t first, int32_t n, int32_t stage) {
-    const Exec *e = c->e;
-    if (stage >= 0) {
-        pool_run(e->rt->pool, run_piece, c, &e->stage.at[stage], 1);
-        return;
-    }
-    for (int32_t i = first; i < first + n; i++)
-        run_item(c, &e->item.at[i], 0, e->item.at[i].units, 0);
-}
-
-/* The items of the next phase, and the start of its messages. */
-static void begin_phase(Call *c, Exchange *x) {
-    const Phase *p = &x->phase[x->at];
-    run_items(c, p->first, p->n, p->stage);
-    if (!atomic_load(&c->failed)) lose(c, exchange_post(c->e, x));
-    x->at++;
-}
-
-/* Hears what the other processes launch, and whether their arguments are the same, once. */
-static Err end_agreement(Exec *e) {
-    if (!e->agreement || !e->agreement->pending) return E_OK;
-    TRY(agree_end(e->rt, e->agreement));
-    return replicas_compare(e);
-}
-
-static void begin_exchange(Call *c, Exchange *x) {
-    Exec *e = c->e;
-    Err err = end_agreement(e);
-    if (err) {
-        c->lost = err;
-        atomic_store(&c->failed, 1);
-        return;
-    }
-    x->at = 0;
-    x->next = e->flying;
-    e->flying = x;
-    begin_phase(c, x);
-}
-
-static void end_exchange(Call *c, Exchange *x) {
-    Exec *e = c->e;
-    while (x->at < x->phases && !atomic_load(&c->failed)) {
-        int64_t start = profile_now(e->rt->profile);
-        lose(c, transport_end(e->rt->cx, &e->rt->transport, &x->transfer));
-        if (start) profile_note(e->rt->profile, PROFILE_WAIT, x->what.where, start);
-        if (!c->lost) begin_phase(c, x);
-    }
-    if (atomic_load(&c->failed)) return; /* land_all has it */
-    Exchange **at = &e->flying;
-    while (*at != x) at = &(*at)->next;
-    *at = x->next;
-}
-
-static void run_exchange(Call *c, const Stretch *s) {
-    Exchange *x = s->exchange;
-    if (s->first == x->step) begin_exchange(c, x);
-    if (s->first == x->over) end_exchange(c, x);
-}
-
-/* After a failure: nothing may be written any more when the memory is gone. */
-static void land_all(Call *c) {
-    Exec *e = c->e;
-    for (Exchange *x = e->flying; x; x = x->next) {
-        Err err = transport_end(e->rt->cx, &e->rt->transport, &x->transfer);
-        if (!c->lost) lose(c, err);
-    }
-    e->flying = NULL;
-}
-
-/* ---- loops and branches ---- */
-
-static void run_stretches(Call *c, int32_t first, int32_t n);
-
-/* What decides about a loop or a branch. */
-static bool read_steer(Call *c, const OperandRef *steer, void *to, size_t bytes) {
-    Memory *m = c->e->rt->cx->memory[c->e->base_domain[steer->base]];
-    const char *at = exec_address(c->e, steer);
-    if (m)
-        lose(c, m->read(m, to, at, bytes));
-    else
-        memcpy(to, at, bytes);
-    return !atomic_load(&c->failed);
-}
-
-/* Does the loop go on for iteration `i`? */
-static bool goes_on(Call *c, const PlanControl *control, const OperandRef *steer, int64_t i) {
-    if (c->e->rt->interrupted) interrupt(c);
-    if (atomic_load(&c->failed)) return false;
-    bool on = false;
-    if (control->trips >= 0) return i < control->trips;
-    return read_steer(c, steer, &on, sizeof on) && on;
-}
-
-static void run_control(Call *c, const Stretch *s, int32_t first) {
-    Exec *e = c->e;
-    const PlanStep *step = plan_step(e->plan, s->first);
-    const PlanControl *control = &step->control;
-    const OperandRef *steer = &e->step[s->first].steer;
-    if (step->kind == STEP_BRANCH) {
-        int32_t index;
-        if (!read_steer(c, steer, &index, sizeof index)) return;
-        index = index < 0 ? 0 : index < s->nbody ? index : s->nbody - 1;
-        for (int32_t k = 0; k < index; k++) first += s->body[k];
-        run_stretches(c, first, s->body[index]);
-        return;
-    }
-    for (int64_t i = 0; goes_on(c, control, steer, i); i++) {
-        e->slice[control->loop] = control->reverse ? control->trips - 1 - i : i;
-        run_stretches(c, first, s->body[0]);
-    }
-}
-
-static void reach(Call *c, const Stretch *s) {
-    if (c->reached < s->first + s->n) c->reached = s->first + s->n;
-}
-
-static void run_stretches(Call *c, int32_t first, int32_t n) {
-    Exec *e = c->e;
-    for (int32_t i = first; i < first + n && !atomic_load(&c->failed); i++) {
-        const Stretch *s = &e->stretch.at[i];
-        reach(c, s);
-        if (s->exchange) {
-            run_exchange(c, s);
-            continue;
-        }
-        if (!s->nbody) {
-            run_straight(c, s);
-            for (Exchange *x = e->flying; x; x = x->next)
-                transport_help(&e->rt->transport, &x->transfer);
-            continue;
-        }
-        run_control(c, s, i + 1);
-        for (int32_t k = 0; k < s->nbody; k++) i += s->body[k];
-    }
-}
-
-/* Makes the graphs of a segment. False: that cannot be, and nothing of it has run; launched one by
- * one it may run. */
-static bool capture(Call *c, Segment *s) {
-    Exec *e = c->e;
-    bool torn = e->rt->torn;
-    Err err = replay_capture(e);
-    if (!err) run_stretches(c, s->first, s->n);
-    Err ended = replay_captured(e, s, !err && !atomic_load(&c->failed));
-    if (s->captured || c->interrupted) return true;
-    if (err || ended || c->lost)
-        log_line(e->rt->cx, LOG_INFO, "launches that cannot be captured: %s", e->rt->cx->err.text);
-    atomic_store(&c->failed, 0);
-    c->lost = E_OK;
-    e->rt->torn = torn;
-    return false;
-}
-
-/* The same as graphs, which are captured where there are none. */
-static void run_graphs(Call *c, Segment *s) {
-    reach(c, &c->e->stretch.at[s->first + s->n - 1]);
-    if (!s->captured && !capture(c, s))
-        run_stretches(c, s->first, s->n);
-    else if (!atomic_load(&c->failed))
-        lose(c, replay_run(c->e, s));
-}
-
-static void run_segments(Call *c) {
-    Replay *r = &c->e->replay;
-    replay_begin(c->e);
-    for (int32_t i = 0; i < r->nsegment && !atomic_load(&c->failed); i++) {
-        Segment *s = &r->segment[i];
-        if (s->graph)
-            run_graphs(c, s);
-        else
-            run_stretches(c, s->first, s->n);
-    }
-    if (!atomic_load(&c->failed)) lose(c, replay_finish(c->e));
-}
-
-/* All that may fail before anything runs: later it would lose the arguments that are written over.
- */
-static Err prepare(Call *c, Tensor **results) {
-    Exec *e = c->e;
-    if (e->mesh && e->mesh->abstract)
-        return err_set(e->rt->cx, E_MESH,
-                       "an AbstractMesh has no devices to run on; it is for step:lower and "
-                       "step:plan");
-    TRY(call_grow(c));
-    TRY(profile_enter(e->rt->profile, e));
-    replay_decide(e, c->args);
-    TRY(call_place(c));
-    if (e->replicas) TRY(replicas_sum(e, c->args));
-    return call_results(c, results);
-}
-
-/* Tells the other processes of the mesh what is launched here. */
-static Err begin_agreement(const Exec *e) {
+int32_t exec_device(const Exec *e, int32_t index) {
     const Mesh *m = e->mesh;
-    uint64_t program =
-        hash_bytes(e->plan->hash, m->device, sizeof *m->device * (size_t)m->ndevices);
-    return agree_begin(e->rt, e->agreement, AGREE_LAUNCH, program);
+    if (!m) return 0;
+    return place_is_own(m, index) ? m->device[index] - m->domain * m->each : -1;
 }
 
-/* Who cannot begin a launch tells the others, which wait; without memory only the second time, as
- * garbage is collected after the first. Returns what it was given. */
-static Err tell_unprepared(Exec *e, Err prepared) {
-    Runtime *rt = e->rt;
-    bool again = prepared == E_NOMEM && !rt->starved;
-    rt->starved = again;
-    if (!prepared || again) return prepared;
-    ErrState why = rt->cx->err;
-    Err told = agree_begin(rt, e->agreement, AGREE_FAILURE, 0);
-    if (!told) told = end_agreement(e);
-    rt->cx->err = why; /* it counts for more than what came of telling it */
-    return told ? (Err)why.code : prepared;
-}
-
-static Err run(Call *c, Tensor **results) {
-    Exec *e = c->e;
-    Err err = prepare(c, results);
-    if (e->agreement) err = tell_unprepared(e, err);
-    if (err) return err;
-    if (e->agreement) c->lost = begin_agreement(e);
-    if (e->replicas) e->replicas->summed = true;
-    if (!c->lost && e->replay.on)
-        run_segments(c);
-    else if (!c->lost)
-        run_stretches(c, 0, e->stretch.n);
-    land_all(c);
-    if (e->rt->profile && !c->lost) lose(c, transport_settle(e->rt->cx, &e->rt->transport));
-    profile_leave(e->rt->profile);
-    if (!c->lost) c->lost = end_agreement(e);
-    bool failed = atomic_load(&c->failed);
-    if (c->lost || failed) {
-        for (int32_t i = 0; i < e->plan->results.n; i++) tensor_release(results[i]);
-        call_drop_written(c);
-    }
-    if (c->lost) return c->lost;
-    if (failed) {
-        if (e->agreement) e->rt->torn = true;
-        return c->interrupted ? err_set(e->rt->cx, E_INTERRUPT, "interrupted")
-                              : bound_fault(e->rt->cx, &e->rt->plans,
-                                            bound_tag(&e->bound, c->fault_step), &c->fault);
-    }
-    e->runs++;
-    e->replay.calls++;
-    return E_OK;
-}
-
-/* Results that are known by type only. */
-static Err run_nothing(Exec *e, Tensor **results) {
-    for (int32_t i = 0; i < e->plan->results.n; i++) {
-        results[i] = tensor_like(&e->result[i].pattern);
-        if (results[i]) continue;
-        while (i-- > 0) tensor_release(results[i]);
-        return err_nomem(e->rt->cx, "a result");
-    }
-    return E_OK;
-}
+/* ---- from its binding to its end ---- */
 
 /* A broken invariant of what runs ends the process: says which plan it was. */
 static void keep_plan(void *ud) {
@@ -366,15 +33,44 @@ void exec_guard(Exec *e, Guard *g) {
     guard_enter(g, e->rt->cx, keep_plan, e);
 }
 
-Err exec_run(Exec *e, Tensor *const *args, const uint8_t *fate, Tensor **results) {
-    if (e->only_types) return run_nothing(e, results);
-    /* What came before the run is for who called it to see. */
-    bool whole = e->agreement || e->rt->interrupted;
-    Call c = {.e = e, .args = args, .fate = fate, .whole = whole};
-    Guard guard;
-    exec_guard(e, &guard);
-    Err err = run(&c, results);
-    guard_leave(&guard);
-    call_release(e);
-    return err;
+Exec *exec_retain(Exec *e) {
+    e->refs++;
+    return e;
+}
+
+/* Adds the runs since the last time to what the devices have done. */
+static void settle(Exec *e) {
+    Runtime *rt = e->rt;
+    int32_t n = e->runs == 0 ? 0 : e->mesh ? e->mesh->ndevices : 1;
+    double runs = (double)e->runs;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t device = exec_device(e, i);
+        if (device < 0 || device >= rt->ndevices) continue;
+        Counters *c = &rt->counters[device];
+        c->flops += e->cost.flops * runs;
+        c->matmul_flops += e->cost.matmul_flops * runs;
+        c->collectives += e->cost.collectives * e->runs;
+        c->plans += e->runs;
+        for (int k = 0; k <= COLL_PERMUTE; k++) c->sent[k] += e->cost.sent[k] * runs;
+    }
+    e->runs = 0;
+}
+
+const Counters *exec_counters(Runtime *rt, int32_t device) {
+    for (BoundPlan *b = rt->plans.first; b; b = b->next) settle((Exec *)(void *)b);
+    return &rt->counters[device];
+}
+
+void exec_release(Exec *e) {
+    if (!e || --e->refs > 0) return;
+    Ctx *cx = e->rt->cx;
+    settle(e);
+    replay_release(e);
+    for (int32_t i = 0; i < e->item.n; i++)
+        if (e->item.at[i].bound)
+            e->rt->gpu.device.unbind(e->rt->gpu.device.self, e->item.at[i].bound);
+    bound_remove(&e->rt->plans, &e->bound);
+    plan_free(cx, e->plan);
+    arena_free(&e->arena);
+    alloc_free(&cx->alloc, e, sizeof *e);
 }

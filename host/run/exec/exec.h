@@ -4,88 +4,13 @@
 #define MESHLUA_RUN_EXEC_EXEC_H
 
 #include "base/guard.h"
+#include "ir/place.h"
+#include "run/exec/parts.h"
 #include "run/exec/replay.h"
 #include "run/runtime/runtime.h"
-#include "run/memory/tensor.h"
 
-typedef struct OperandRef { /* where an operand's bytes are */
-    int32_t base;           /* index into Exec.base */
-    int64_t offset;
-    int32_t nslice; /* of a slice: what the loops around it add */
-    const PlanStride *slice;
-} OperandRef;
-
-typedef struct Item { /* one kernel on one slot's operands; collectives become several */
-    const KernelRow *row;
-    KArgs args;      /* all but workspace, units and fault; in and out are `tensor` */
-    KTensor *tensor; /* inputs, then outputs */
-    void *bound;     /* on a GPU: what Device.bind gave */
-    OperandRef *ref;
-    int32_t domain; /* that its operands are in, of this process's */
-    bool sliced;    /* an operand moves with a loop: its address is worked out at each run */
-    bool joined;    /* another item does its work: see join.c, merge.c */
-    int32_t step;
-    int32_t with; /* another step that it does, too: see merge.c; or -1 */
-    int64_t units;
-} Item;
-
-typedef struct Use { /* an operand that follows a base */
-    KTensor *tensor;
-    int64_t offset;
-} Use;
-
-enum { NEVER_WRITTEN = INT32_MAX };
-
-typedef struct BoundParam {
-    int32_t base;
-    const int32_t *slot; /* exec_class_slots */
-    size_t each;         /* bytes of a slot of a private copy */
-    int32_t written;     /* the first step that writes over its memory; NEVER_WRITTEN */
-    bool stays;          /* in this call: a result may be the argument itself, see ARG_REPLACED */
-} BoundParam;
-
-typedef struct BoundBuffer { /* one that is allocated for the caller */
-    int32_t base;
-    const int32_t *slot;
-    size_t each;
-} BoundBuffer;
-
-typedef struct BoundShard { /* of a result: in an allocated buffer, or in a param's slot */
-    int32_t own, param, domain, slot;
-    int64_t place; /* within the slot */
-} BoundShard;
-
-typedef struct BoundResult {
-    Tensor pattern;
-    BoundShard *shard; /* pattern.nslot */
-    int32_t instead;   /* the param all of whose memory it takes, slot by slot; or -1 */
-} BoundResult;
-
-struct Exchange;
 struct Agreement;
 struct Replicas;
-
-typedef struct BoundStep {
-    int32_t first, n;          /* items; a kernel step has one per slot of its outputs */
-    struct Exchange *exchange; /* of a collective between domains, and of its DONE; or NULL */
-    OperandRef steer;          /* LOOP, BRANCH: operand 0 */
-} BoundStep;
-
-/* What one thread does in one go: units [lo, hi) of a step's item for a slot. */
-typedef struct Piece {
-    int32_t step, slot;
-    int64_t lo, hi;
-} Piece;
-
-/* Consecutive steps without a decision in between, as stages for the pool; without stages the
- * caller runs them alone. Or a LOOP or BRANCH; the stretches of its bodies follow. Or the start or
- * the end of an exchange. */
-typedef struct Stretch {
-    int32_t first, n; /* steps */
-    int32_t stage, nstage;
-    int32_t nbody, *body; /* LOOP, BRANCH: the number of stretches of each body */
-    struct Exchange *exchange;
-} Stretch;
 
 typedef struct Exec {
     BoundPlan bound; /* first: the runtime's list leads back here */
@@ -136,11 +61,10 @@ typedef struct Exec {
     int64_t copied;      /* donations that needed a copy because somebody else held the bytes */
 } Exec;
 
-/* Takes the plan. result_type has one global type per result. */
-Err bind_exec(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *result_type,
-              Exec **out) MUST_CHECK;
-Exec *bind_retain(Exec *e);
-void bind_release(Exec *e);
+Exec *exec_retain(Exec *e);
+void exec_release(Exec *e);
+/* What a device has done so far. */
+const Counters *exec_counters(Runtime *rt, int32_t device);
 /* Between this and guard_leave a broken invariant still ends the process, with the plan in a file.
  */
 void exec_guard(Exec *e, Guard *g);
@@ -151,10 +75,58 @@ typedef enum ArgFate {
     ARG_REPLACED /* its one reference goes to a result: one may be the argument itself, retained */
 } ArgFate;
 /* Runs it: one tensor per param, of the types it was planned for, and what becomes of it. Fills
- * `results`. On fake devices nothing runs and the results have no data. */
+ * `results`. On fake devices nothing runs and the results have no data (run.c). */
 Err exec_run(Exec *e, Tensor *const *args, const uint8_t *fate, Tensor **results) MUST_CHECK;
 
-/* What a device has done so far. */
-const Counters *bind_counters(Runtime *rt, int32_t device);
+/* ---- places ---- */
+
+/* This process's slots of a vary class (exec_class_slots): which one of the k-th domain's the
+ * device at `coord` would use, or -1; where a slot is: its domain, and the coordinates of the first
+ * device there that uses it. */
+int32_t exec_slot(const Exec *e, int32_t k, uint32_t vary, const int32_t coord[MAX_AXES]);
+int32_t exec_slot_place(const Exec *e, uint32_t vary, int32_t slot, int32_t coord[MAX_AXES]);
+/* This process's k-th domain, among those of all. */
+static inline int32_t exec_domain(const Exec *e, int32_t k) {
+    return e->mesh ? e->mesh->domain + k : k;
+}
+/* The number in this process of the device at `index` of the mesh, or -1 if another has it. */
+int32_t exec_device(const Exec *e, int32_t index);
+/* The slots of a vary class by domain: the k-th has those from [k] to [k + 1]. */
+static inline const int32_t *exec_class_slots(const Exec *e, uint32_t vary) {
+    return &e->class_slot[(int32_t)vary * (e->domains + 1)];
+}
+/* Has the k-th domain devices on the mesh? */
+static inline bool exec_uses(const Exec *e, int32_t k) {
+    return exec_class_slots(e, 0)[k] < exec_class_slots(e, 0)[k + 1];
+}
+/* From one slot's part of a vary class's workspace to the next. */
+static inline int64_t exec_class_stride(const Plan *p, uint32_t vary) {
+    return (int64_t)buffer_slot_stride((size_t)PLAN_LIST(p, int64_t, p->classes)[vary]);
+}
+/* Where it is in this call, for the slices that the loops have come to. */
+static inline char *exec_address(const Exec *e, const OperandRef *r) {
+    char *at = e->base[r->base] + r->offset;
+    for (int32_t i = 0; i < r->nslice; i++) at += r->slice[i].bytes * e->slice[r->slice[i].loop];
+    return at;
+}
+/* The operands in that buffer's slot follow. */
+static inline void exec_set_base(Exec *e, int32_t base, char *at) {
+    if (e->base[base] == at) return;
+    e->base[base] = at;
+    e->moved = true;
+    for (int32_t i = e->use_start[base]; i < e->use_start[base + 1]; i++)
+        e->use[i].tensor->data = at + e->use[i].offset;
+}
+
+/* The shard of an argument that a slot of the param has: one without a mesh has a single one, which
+ * all domains want. */
+static inline const Shard *exec_shard(const Exec *e, const BoundParam *p, const Tensor *t,
+                                      int32_t slot) {
+    return &t->shard[t->nslot == p->slot[e->domains] ? slot : 0];
+}
+
+static inline Err exec_no_memory(const Exec *e) {
+    return err_nomem(e->rt->cx, "binding a plan");
+}
 
 #endif

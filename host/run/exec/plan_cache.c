@@ -13,7 +13,7 @@ void plan_cache_init(PlanCache *c, Ctx *cx) {
 }
 
 void plan_cache_clear(PlanCache *c) {
-    for (int32_t i = 0; i < c->n; i++) bind_release(c->entry[i].exec);
+    for (int32_t i = 0; i < c->n; i++) exec_release(c->entry[i].exec);
     c->n = 0;
     map_clear(&c->map);
 }
@@ -51,7 +51,7 @@ static void evict(PlanCache *c) {
         int32_t *left = e->used ? &used : &cold;
         if (*left > 0) {
             --*left;
-            bind_release(e->exec);
+            exec_release(e->exec);
             continue;
         }
         c->entry[n] = (PlanCacheEntry){e->key, e->exec, false};
@@ -67,7 +67,7 @@ Err plan_cache_add(PlanCache *c, PlanCacheKey key, Exec *e) {
         c->entry = alloc_new(&c->cx->alloc, sizeof *c->entry * ENTRIES);
         if (!c->entry) return err_nomem(c->cx, "the plan cache");
     }
-    bind_retain(e); /* first: the cache may be all that holds it */
+    exec_retain(e); /* first: the cache may be all that holds it */
     if (c->n == ENTRIES) evict(c);
     c->entry[c->n++] = (PlanCacheEntry){key, e, false};
     if (map_add(&c->arena, &c->map, key.lo, c->n - 1)) return E_OK;

@@ -1,4 +1,4 @@
-#include "run/bind/bind.h"
+#include "run/exec/exec.h"
 
 /* Fewer launches than this cost less than a graph of them. */
 enum { FEWEST = 4, MOST = 1 << 16 };

@@ -2,7 +2,6 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "run/runtime/agree.h"
-#include "run/bind/bind.h"
 
 #include <stdlib.h>
 #include <string.h>

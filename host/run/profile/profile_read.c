@@ -1,5 +1,4 @@
 /* profile_read.c - the recorded pieces seen through their plans: work, totals, devices. */
-#include "run/bind/bind.h"
 #include "run/profile/profile.h"
 
 static double tensor_bytes(const KTensor *t) {
@@ -61,7 +60,7 @@ static int32_t slot_at(const Exec *e, uint32_t vary, int32_t index) {
 bool profile_has_device(const ProfilePlan *plan, int32_t item, int32_t index) {
     const Exec *e = plan->e;
     const ProfileItem *at = &plan->item[item];
-    return bind_device(e, index) >= 0 && slot_at(e, at->vary, index) == at->slot;
+    return exec_device(e, index) >= 0 && slot_at(e, at->vary, index) == at->slot;
 }
 
 /* Sums by slot of each vary class, so that devices and items need not be met pairwise. */
@@ -79,9 +78,9 @@ static Err add_plan(const Profile *p, const ProfilePlan *plan, double *device) {
     for (int32_t vary = 0; vary < classes; vary++) {
         for (int32_t i = 0; i < n; i++) sharing[i] = 0; /* devices, by slot */
         for (int32_t i = 0; i < n; i++)
-            if (bind_device(e, i) >= 0) sharing[slot_at(e, (uint32_t)vary, i)]++;
+            if (exec_device(e, i) >= 0) sharing[slot_at(e, (uint32_t)vary, i)]++;
         for (int32_t i = 0; i < n; i++) {
-            int32_t id = bind_device(e, i), slot = id < 0 ? 0 : slot_at(e, (uint32_t)vary, i);
+            int32_t id = exec_device(e, i), slot = id < 0 ? 0 : slot_at(e, (uint32_t)vary, i);
             if (id >= 0) device[id] += sum[vary * n + slot] / sharing[slot];
         }
     }

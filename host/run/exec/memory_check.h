@@ -1,8 +1,8 @@
 /* memory_check.h - on a GPU: whether there is memory for a call of a plan, before anything of it
  * runs.
  */
-#ifndef MESHLUA_RUN_GPU_MEMORY_CHECK_H
-#define MESHLUA_RUN_GPU_MEMORY_CHECK_H
+#ifndef MESHLUA_RUN_EXEC_MEMORY_CHECK_H
+#define MESHLUA_RUN_EXEC_MEMORY_CHECK_H
 
 #include "run/exec/exec.h"
 

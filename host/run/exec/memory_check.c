@@ -1,5 +1,4 @@
-#include "run/gpu/memory_check.h"
-#include "run/bind/bind.h"
+#include "run/exec/memory_check.h"
 
 enum { LARGEST = 5 };
 

@@ -1,4 +1,4 @@
-#include "run/bind/exchange.h"
+#include "run/bind/exchange_bind.h"
 #include "run/runtime/gpu_transport.h"
 
 #include <stdlib.h>
@@ -203,21 +203,4 @@ static Err add_stage(Exec *e, const Exchange *x, Phase *p) {
 Err exchange_schedule(Exec *e, Exchange *x) {
     for (int k = 0; k < PHASES; k++) TRY(add_stage(e, x, &x->phase[k]));
     return E_OK;
-}
-
-/* ---- running ---- */
-
-static CommPart part_of(const Exec *e, const ExchangePart *p) {
-    return (CommPart){p->peer, exec_address(e, &p->at), p->bytes, p->own};
-}
-
-Err exchange_post(Exec *e, Exchange *x) {
-    Phase *p = &x->phase[x->at];
-    CommPart *send = p->part, *recv = p->part + p->send.n;
-    if (x->at + 1 == x->phases) return E_OK;
-    for (int32_t i = 0; i < p->send.n; i++) send[i] = part_of(e, &p->send.at[i]);
-    for (int32_t i = 0; i < p->recv.n; i++) recv[i] = part_of(e, &p->recv.at[i]);
-    bool gpu = gpu_is_there(&e->rt->gpu);
-    return (gpu ? transport_begin_device : transport_begin)(
-        e->rt->cx, &e->rt->transport, &x->what, send, p->send.n, recv, p->recv.n, &x->transfer);
 }
