@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "run/bind/bind.h"
-#include "run/gpu/device_text.h"
+#include "run/bind/device_text.h"
 #include "run/profile/profile.h"
 
 #include <errno.h>

@@ -1,105 +1,28 @@
-/* bind.c - from a plan's steps to items: kernel, operands, attributes, one per slot. */
-#include "ir/place.h"
-#include "run/runtime/agree.h"
+/* bind.c - the bases of a plan's operands, the items of its kernels, its params and results. */
+#include "run/bind/bind.h"
+#include "run/bind/combine.h"
 #include "run/bind/exchange_bind.h"
-#include "run/exec/replicas.h"
+#include "run/bind/schedule.h"
 #include "run/exec/memory_check.h"
+#include "run/exec/replicas.h"
+#include "run/runtime/agree.h"
 
 #include <string.h>
-
-Item *bind_add_item(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout) {
-    Item new = {.row = runtime_kernel(e->rt, kernel),
-                .step = (int32_t)(s - plan_step(e->plan, 0)),
-                .with = -1};
-    ASSERT(new.row, "no kernel named %s", kernel);
-    new.tensor = ARENA_ARRAY(&e->arena, KTensor, nin + nout);
-    new.ref = ARENA_ARRAY(&e->arena, OperandRef, nin + nout);
-    new.args = (KArgs){.in = new.tensor, .out = new.tensor + nin, .nin = nin, .nout = nout};
-    bool ok = new.tensor &&new.ref &&VEC_PUSH(&e->arena, &e->item, new);
-    return ok ? &e->item.at[e->item.n - 1] : NULL;
-}
-
-static OperandRef ref_of(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_AXES]) {
-    const Plan *p = e->plan;
-    const PlanValue *v = plan_value(p, value);
-    int32_t slot = exec_slot(e, k, plan_buffer(p, v->buffer)->vary, coord);
-    ASSERT(slot >= 0, "value %d of another domain", value);
-    return (OperandRef){.base = e->first_base[exec_root(p, v->buffer)] + slot,
-                        .offset = plan_place(p, v, coord),
-                        .nslice = v->per_slice.n,
-                        .slice = PLAN_LIST(p, PlanStride, v->per_slice)};
-}
-
-View bind_view(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_AXES]) {
-    return (View){.tensor = bind_operand(e->plan, value), .ref = ref_of(e, k, value, coord)};
-}
-
-bool bind_narrow(Exec *e, View *v, int dim, int64_t index, int64_t parts) {
-    KTensor *t = &v->tensor;
-    if (parts == 1) return true;
-    /* The dims lists of a plan are shared. */
-    int64_t *dims = arena_copy(&e->arena, t->dims, sizeof *dims * (size_t)t->rank);
-    if (!dims) return false;
-    dims[dim] /= parts;
-    v->ref.offset += index * dims[dim] * t->strides[dim];
-    t->dims = dims;
-    return true;
-}
-
-void bind_set_view(Item *item, int k, const View *v) {
-    item->tensor[k] = v->tensor;
-    item->ref[k] = v->ref;
-}
-
-/* What the GPU runs of it. */
-static Err bind_launch(Exec *e, Item *item) {
-    Gpu *g = &e->rt->gpu;
-    size_t scratch = 0;
-    item->bound =
-        g->device.bind(g->device.self, item->domain, item->row->name, &item->args, &scratch);
-    if (scratch > e->scratch) e->scratch = scratch;
-    return item->bound ? E_OK : gpu_error(g, item->row->name);
-}
-
-Err bind_finish_item(Exec *e, Item *item) {
-    const KArgs *a = &item->args;
-    item->domain = e->base_domain[item->ref[0].base];
-    for (int k = 0; k < a->nin + a->nout; k++)
-        if (item->ref[k].nslice) item->sliced = true;
-    if (gpu_is_there(&e->rt->gpu)) return bind_launch(e, item);
-    item->units = item->row->units ? item->row->units(a) : 1;
-    size_t scratch = item->row->workspace ? item->row->workspace(a) : 0;
-    if (item->sliced) scratch += exec_operand_room(item);
-    if (scratch > e->scratch) e->scratch = scratch;
-    return E_OK;
-}
-
-bool bind_args(const Plan *p, const PlanStep *s, const int32_t coord[MAX_AXES], Arena *a,
-               KArgs *args) {
-    /* A kernel that reads offsets reads one per dim, also where none was needed. */
-    int64_t *offsets = ARENA_ARRAY(a, int64_t, s->offsets.n > MAX_RANK ? s->offsets.n : MAX_RANK);
-    if (!offsets) return false;
-    for (int k = 0; k < s->offsets.n; k++)
-        offsets[k] = plan_offset(p, &PLAN_LIST(p, PlanOffset, s->offsets)[k], coord);
-    args->offsets = offsets;
-    args->attr = s->attr.n ? PLAN_LIST(p, char, s->attr) : NULL;
-    return true;
-}
 
 static Err bind_kernel(Exec *e, const PlanStep *s) {
     const Plan *p = e->plan;
     int32_t slots = exec_class_slots(e, s->vary)[e->domains];
     for (int32_t slot = 0; slot < slots; slot++) {
         int32_t coord[MAX_AXES], domain = exec_slot_place(e, s->vary, slot, coord);
-        Item *item = bind_add_item(e, s, plan_str(p, s->name), s->in.n, s->out.n);
-        if (!item || !bind_args(p, s, coord, &e->arena, &item->args)) return exec_no_memory(e);
+        Item *item = item_add(e, s, plan_str(p, s->name), s->in.n, s->out.n);
+        if (!item || !item_args(p, s, coord, &e->arena, &item->args)) return exec_no_memory(e);
         for (int k = 0; k < s->in.n + s->out.n; k++) {
             int32_t value = k < s->in.n ? PLAN_LIST(p, int32_t, s->in)[k]
                                         : PLAN_LIST(p, int32_t, s->out)[k - s->in.n];
-            View v = bind_view(e, domain, value, coord);
-            bind_set_view(item, k, &v);
+            View v = item_operand(e, domain, value, coord);
+            item_set(item, k, &v);
         }
-        TRY(bind_finish_item(e, item));
+        item_finish(e, item);
     }
     return E_OK;
 }
@@ -114,7 +37,7 @@ static Err bind_steps(Exec *e) {
         b->first = e->item.n;
         if (s->kind == STEP_LOOP || s->kind == STEP_BRANCH) {
             int32_t first[MAX_AXES], k = exec_slot_place(e, 0, 0, first);
-            if (s->in.n) b->steer = ref_of(e, k, PLAN_LIST(p, int32_t, s->in)[0], first);
+            if (s->in.n) b->steer = item_ref(e, k, PLAN_LIST(p, int32_t, s->in)[0], first);
         } else if (s->kind == STEP_KERNEL) {
             TRY(bind_kernel(e, s));
         } else if (s->kind == STEP_COLLECTIVE) {
@@ -218,7 +141,7 @@ static Err bind_params(Exec *e) {
         const PlanStep *s = plan_step(p, k);
         for (int o = 0; o < s->out.n; o++) {
             int32_t buffer = plan_value(p, PLAN_LIST(p, int32_t, s->out)[o])->buffer;
-            int32_t i = param[exec_root(p, buffer)];
+            int32_t i = param[item_root(p, buffer)];
             if (i && k < e->param[i - 1].written) e->param[i - 1].written = k;
         }
     }
@@ -321,6 +244,7 @@ static Err bind_agreement(Exec *e) {
 
 static Err bind_all(Exec *e, const Type *const *result_type) {
     const Plan *p = e->plan;
+    Depends depends;
     e->result_type = arena_copy(&e->arena, result_type, sizeof *result_type * (size_t)p->results.n);
     e->result = ARENA_ARRAY(&e->arena, BoundResult, p->results.n + 1);
     if (!e->result_type || !e->result) return exec_no_memory(e);
@@ -334,7 +258,10 @@ static Err bind_all(Exec *e, const Type *const *result_type) {
     if (gpu_is_there(&e->rt->gpu)) TRY(memory_check_plan(e));
     TRY(bind_steps(e));
     TRY(bind_agreement(e));
-    TRY(bind_schedule(e)); /* also makes one item of several, so the uses come after it */
+    TRY(depend_init(e, &depends));
+    TRY(schedule_cut(e));
+    if (gpu_is_there(&e->rt->gpu)) TRY(combine_launches(e, &depends));
+    TRY(schedule_stages(e, &depends));
     TRY(bind_uses(e));
     TRY(bind_params(e));
     if (e->agreement) TRY(replicas_bind(e));

@@ -1,4 +1,5 @@
 #include "run/bind/exchange_bind.h"
+#include "run/bind/collective.h"
 #include "run/runtime/gpu_transport.h"
 
 #include <stdlib.h>
@@ -6,59 +7,6 @@
 
 /* Less than this is copied and added up by the caller alone. */
 enum { INLINE_BYTES = 1 << 16, CUT_BYTES = 1 << 18, MAX_CUTS = 64 };
-
-int64_t exchange_bytes(const KTensor *t) {
-    int64_t n = dtype_size(t->dtype);
-    for (int d = 0; d < t->rank; d++) n *= t->dims[d];
-    return n;
-}
-
-bool exchange_is_dense(const View *v) {
-    const KTensor *t = &v->tensor;
-    int64_t step = dtype_size(t->dtype);
-    for (int d = t->rank - 1; d >= 0; d--) {
-        if (t->dims[d] > 1 && t->strides[d] != step) return false;
-        step *= t->dims[d];
-    }
-    return true;
-}
-
-/* ---- binding ---- */
-
-Err exchange_wire(Exec *e, Exchange *x, const int64_t *dims, int32_t rank, DType dtype, View *out) {
-    int64_t *strides = ARENA_ARRAY(&e->arena, int64_t, rank + 1), step = dtype_size(dtype);
-    if (!strides) return exec_no_memory(e);
-    for (int d = rank - 1; d >= 0; d--) {
-        strides[d] = step;
-        step *= dims[d];
-    }
-    *out = (View){.tensor = {.dims = dims, .strides = strides, .rank = rank, .dtype = dtype},
-                  .ref = {.base = e->wire_base + x->k, .offset = (int64_t)x->wire_at}};
-    x->wire_at += ((size_t)step + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN;
-    if (x->wire_at > x->wire_end) x->wire_end = x->wire_at;
-    return E_OK;
-}
-
-static ExchangePart part_with(const Exec *e, int32_t peer, const View *v) {
-    int32_t own = exec_domain(e, e->base_domain[v->ref.base]);
-    return (ExchangePart){own, peer, v->ref, (size_t)exchange_bytes(&v->tensor)};
-}
-
-Err exchange_send(Exec *e, Phase *p, int32_t peer, const View *v) {
-    ExchangePart part = part_with(e, peer, v);
-    return !part.bytes || VEC_PUSH(&e->arena, &p->send, part) ? E_OK : exec_no_memory(e);
-}
-
-Err exchange_recv(Exec *e, Phase *p, int32_t peer, const View *v) {
-    ExchangePart part = part_with(e, peer, v);
-    return !part.bytes || VEC_PUSH(&e->arena, &p->recv, part) ? E_OK : exec_no_memory(e);
-}
-
-Err exchange_items(Exec *e, Exchange *x, int phase) {
-    while (x->phase_of.n < e->item.n - e->step[x->step].first)
-        if (!VEC_PUSH(&e->arena, &x->phase_of, (uint8_t)phase)) return exec_no_memory(e);
-    return E_OK;
-}
 
 /* The items by phase, and otherwise in their order. */
 static Err sort_items(Exec *e, Exchange *x) {
@@ -169,7 +117,7 @@ Err exchange_bind(Exec *e, int32_t step) {
 /* ---- stages ---- */
 
 static int64_t written(const Item *item) {
-    return exchange_bytes(&item->tensor[item->args.nin]);
+    return item_bytes(&item->tensor[item->args.nin]);
 }
 
 /* The phase's items, cut by bytes. */

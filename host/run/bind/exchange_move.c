@@ -2,6 +2,7 @@
  * in another domain is received where the result wants it, or into the wire if that is not one
  * piece, and copied from there. */
 #include "run/bind/exchange_bind.h"
+#include "run/bind/reduce.h"
 
 typedef struct Known { /* a part of a device's operand that lies somewhere here */
     int32_t device, part;
@@ -35,37 +36,37 @@ static Err receive(Move *m, const Source *s, const View *to, KnownList *got) {
     Known one = {device, s->from_part, *to};
     if (known) {
         TRY(bind_copy(e, m->g->step, &known->view, to));
-        return exchange_items(e, m->x, 1);
+        return wire_phase(e, m->x, 1);
     }
-    if (!exchange_is_dense(to)) {
+    if (!item_is_dense(to)) {
         const KTensor *t = &to->tensor;
-        TRY(exchange_wire(e, m->x, t->dims, t->rank, t->dtype, &one.view));
+        TRY(wire_take(e, m->x, t->dims, t->rank, t->dtype, &one.view));
         TRY(bind_copy(e, m->g->step, &one.view, to));
-        TRY(exchange_items(e, m->x, 1));
+        TRY(wire_phase(e, m->x, 1));
     }
     if (!VEC_PUSH(&e->arena, got, one)) return exec_no_memory(e);
-    return exchange_recv(e, &m->x->phase[0], place_domain(e->mesh, device), &one.view);
+    return wire_recv(e, &m->x->phase[0], place_domain(e->mesh, device), &one.view);
 }
 
 /* The result of the devices in one slot. */
 static Err fill(Move *m, const int32_t coord[MAX_AXES], KnownList *got) {
     Exec *e = m->e;
-    View to = bind_view(e, m->x->k, m->out, coord);
+    View to = item_operand(e, m->x->k, m->out, coord);
     int32_t n = group_sources(m->g, coord);
     if (n == 0) TRY(bind_zeros(e, m->g->step, &to));
     for (int32_t k = 0; k < n; k++) {
         Source s = group_source(m->g, coord, k);
         View part = to;
-        if (!bind_narrow(e, &part, s.to_dim, s.to_part, s.to_parts)) return exec_no_memory(e);
+        if (!item_narrow(e, &part, s.to_dim, s.to_part, s.to_parts)) return exec_no_memory(e);
         if (exec_slot(e, m->x->k, m->vary, s.from) < 0) {
             TRY(receive(m, &s, &part, got));
             continue;
         }
-        View from = bind_view(e, m->x->k, m->in, s.from);
-        if (!bind_narrow(e, &from, s.from_dim, s.from_part, s.from_parts)) return exec_no_memory(e);
+        View from = item_operand(e, m->x->k, m->in, s.from);
+        if (!item_narrow(e, &from, s.from_dim, s.from_part, s.from_parts)) return exec_no_memory(e);
         TRY(bind_copy(e, m->g->step, &from, &part));
     }
-    return exchange_items(e, m->x, 1);
+    return wire_phase(e, m->x, 1);
 }
 
 /* ---- what goes ---- */
@@ -75,18 +76,18 @@ static Err send(Move *m, const Source *s, int32_t peer, KnownList *packed) {
     Exec *e = m->e;
     int32_t device = place_index(e->mesh, s->from);
     const Known *known = find(packed, device, s->from_part);
-    if (known) return exchange_send(e, &m->x->phase[0], peer, &known->view);
-    View from = bind_view(e, m->x->k, m->in, s->from);
-    if (!bind_narrow(e, &from, s->from_dim, s->from_part, s->from_parts)) return exec_no_memory(e);
+    if (known) return wire_send(e, &m->x->phase[0], peer, &known->view);
+    View from = item_operand(e, m->x->k, m->in, s->from);
+    if (!item_narrow(e, &from, s->from_dim, s->from_part, s->from_parts)) return exec_no_memory(e);
     Known one = {device, s->from_part, from};
-    if (!exchange_is_dense(&from)) {
+    if (!item_is_dense(&from)) {
         const KTensor *t = &from.tensor;
-        TRY(exchange_wire(e, m->x, t->dims, t->rank, t->dtype, &one.view));
+        TRY(wire_take(e, m->x, t->dims, t->rank, t->dtype, &one.view));
         TRY(bind_copy(e, m->g->step, &from, &one.view));
-        TRY(exchange_items(e, m->x, 0));
+        TRY(wire_phase(e, m->x, 0));
     }
     if (!VEC_PUSH(&e->arena, packed, one)) return exec_no_memory(e);
-    return exchange_send(e, &m->x->phase[0], peer, &one.view);
+    return wire_send(e, &m->x->phase[0], peer, &one.view);
 }
 
 /* What the peer's devices at `coord` want of the device at the source, if it is here. */

@@ -3,6 +3,7 @@
  * large all_reduce each of these finishes one chunk and sends that to the others; of a small one,
  * or where there are two, each finishes all. */
 #include "run/bind/exchange_bind.h"
+#include "run/bind/reduce.h"
 
 enum {
     EXTRA_BYTES = 1 << 17, /* sending so many more costs less than waiting for a second message */
@@ -58,13 +59,13 @@ static int64_t chunk_start(const Reduction *r, int32_t k) {
 /* A tensor of the result's dims in the wire. */
 static Err whole_in_wire(Reduction *r, DType dtype, View *out) {
     const int64_t *dims = plan_dims(r->e->plan, r->result);
-    return exchange_wire(r->e, r->x, dims, r->result->rank, dtype, out);
+    return wire_take(r->e, r->x, dims, r->result->rank, dtype, out);
 }
 
 static View result_of(const Reduction *r, int32_t member) {
     int32_t at[MAX_AXES];
     member_at(r, member, at);
-    return bind_view(r->e, r->x->k, r->out, at);
+    return item_operand(r->e, r->x->k, r->out, at);
 }
 
 /* ---- subtrees ---- */
@@ -72,8 +73,8 @@ static View result_of(const Reduction *r, int32_t member) {
 static Err leaf_of(const Reduction *r, int32_t member, View *out) {
     int32_t at[MAX_AXES];
     member_at(r, member, at);
-    *out = bind_view(r->e, r->x->k, r->in, at);
-    bool ok = bind_narrow(r->e, out, r->g->step->coll.dim, r->part, r->parts);
+    *out = item_operand(r->e, r->x->k, r->in, at);
+    bool ok = item_narrow(r->e, out, r->g->step->coll.dim, r->part, r->parts);
     return ok ? E_OK : exec_no_memory(r->e);
 }
 
@@ -97,7 +98,7 @@ static Err reduce_own(Reduction *r) {
         const Root *root = &r->root[k];
         if (root->domain != exec_domain(e, r->x->k)) continue;
         if (root->n == 1) TRY(leaf_of(r, root->first, &r->own[k]));
-        if (root->n == 1 && exchange_is_dense(&r->own[k])) continue;
+        if (root->n == 1 && item_is_dense(&r->own[k])) continue;
         View wire;
         TRY(whole_in_wire(r, root_dtype(r, root), &wire));
         if (root->n == 1)
@@ -106,7 +107,7 @@ static Err reduce_own(Reduction *r) {
             TRY(reduce_members(r, root, &wire));
         r->own[k] = wire;
     }
-    return exchange_items(e, r->x, 0);
+    return wire_phase(e, r->x, 0);
 }
 
 /* ---- the tree above them ---- */
@@ -115,8 +116,7 @@ static Err reduce_own(Reduction *r) {
 static Err room_for(Reduction *r, const Root *root, bool whole, int64_t count, View *out) {
     if (whole) return whole_in_wire(r, root_dtype(r, root), out);
     const int64_t *dims = arena_copy(&r->e->arena, &count, sizeof count);
-    return dims ? exchange_wire(r->e, r->x, dims, 1, root_dtype(r, root), out)
-                : exec_no_memory(r->e);
+    return dims ? wire_take(r->e, r->x, dims, 1, root_dtype(r, root), out) : exec_no_memory(r->e);
 }
 
 /* Brings all roots, or their elements [lo, hi), to the domain that finishes them, and fills `from`
@@ -131,10 +131,10 @@ static Err bring(Reduction *r, int32_t to, bool whole, int64_t lo, int64_t hi) {
         if (root->domain == me) {
             *v = r->own[k];
             if (!whole) TRY(slice(e, &r->own[k], lo, hi, v));
-            if (to != me) TRY(exchange_send(e, p, to, v));
+            if (to != me) TRY(wire_send(e, p, to, v));
         } else if (to == me) {
             TRY(room_for(r, root, whole, hi - lo, v));
-            TRY(exchange_recv(e, p, root->domain, v));
+            TRY(wire_recv(e, p, root->domain, v));
         }
     }
     return E_OK;
@@ -142,7 +142,7 @@ static Err bring(Reduction *r, int32_t to, bool whole, int64_t lo, int64_t hi) {
 
 static Err finish(Reduction *r, const View *to) {
     TRY(bind_reduction(r->e, r->g->step, r->root, r->from, r->roots, to));
-    return exchange_items(r->e, r->x, 1);
+    return wire_phase(r->e, r->x, 1);
 }
 
 /* Each domain that wants the result finishes all of it. */
@@ -161,8 +161,7 @@ static Err finish_alone(Reduction *r) {
 static Err share(Reduction *r, const View *chunk) {
     for (int32_t j = 0; j < r->wants; j++) {
         int32_t peer = r->domain[r->want[j]];
-        if (peer != exec_domain(r->e, r->x->k))
-            TRY(exchange_send(r->e, &r->x->phase[1], peer, chunk));
+        if (peer != exec_domain(r->e, r->x->k)) TRY(wire_send(r->e, &r->x->phase[1], peer, chunk));
     }
     return E_OK;
 }
@@ -176,7 +175,7 @@ static Err finish_in_chunks(Reduction *r) {
     bool here = mine < r->wants, dense = false;
     if (here) {
         result = whole = result_of(r, r->want[mine]);
-        dense = exchange_is_dense(&result);
+        dense = item_is_dense(&result);
         if (!dense) TRY(whole_in_wire(r, result.tensor.dtype, &whole));
     }
     for (int32_t j = 0; j < r->wants; j++) {
@@ -190,12 +189,12 @@ static Err finish_in_chunks(Reduction *r) {
             TRY(finish(r, &chunk));
             TRY(share(r, &chunk));
         } else {
-            TRY(exchange_recv(e, &r->x->phase[1], owner, &chunk));
+            TRY(wire_recv(e, &r->x->phase[1], owner, &chunk));
         }
     }
     if (!here || dense) return E_OK;
     TRY(bind_copy(e, r->g->step, &whole, &result));
-    return exchange_items(e, r->x, 2);
+    return wire_phase(e, r->x, 2);
 }
 
 static Err reduce(Reduction *r) {
@@ -203,7 +202,7 @@ static Err reduce(Reduction *r) {
     if (r->roots == 1) {
         View to = result_of(r, r->want[0]);
         TRY(reduce_members(r, &r->root[0], &to));
-        return exchange_items(r->e, r->x, 0);
+        return wire_phase(r->e, r->x, 0);
     }
     TRY(reduce_own(r));
     /* Alone, all of them together send (wants - 2) times the bytes more to each. */

@@ -4,6 +4,7 @@
  * which threads share only towards its end. Otherwise consecutive steps that do not depend on each
  * other are one stage, with a lane for each thread. Items are cut in both. The cuts depend on
  * shapes alone; the number of threads decides only who begins with which pieces. */
+#include "run/bind/schedule.h"
 #include "run/bind/exchange_bind.h"
 
 /* Pieces of about this much work are worth a thread's while. */
@@ -16,94 +17,20 @@ enum {
     MAX_CUTS = 64,
     MAX_BATCH = 64,    /* steps that are held against each other for dependencies */
     MAX_LOOK_BACK = 4, /* stages */
-    MAX_PAIRS = 1 << 12,
-    MAX_READERS_BACK = 4, /* steps: what reads the same stands close together */
-    EVEN_CUTS = 8,        /* from so many on the last one's imbalance is small */
-    EVEN_SLOTS = 4        /* per thread: so many that the last ones' imbalance is small */
+    EVEN_CUTS = 8,     /* from so many on the last one's imbalance is small */
+    EVEN_SLOTS = 4     /* per thread: so many that the last ones' imbalance is small */
 };
-
-/* The bytes of a value, of all slots: two values overlap only if they have the same root and their
- * bytes within a slot overlap. */
-typedef struct Extent {
-    int32_t root; /* a buffer; or, for temporaries, their vary class behind all buffers */
-    int64_t lo, hi;
-} Extent;
-
-/* Bits of the roots that a step reads and writes: steps without a common one do not depend on each
- * other. */
-typedef struct Reach {
-    uint64_t in, out;
-} Reach;
 
 typedef struct Schedule {
     Exec *e;
     int threads;
-    Extent *extent;     /* by value */
-    Reach *reach;       /* by step */
-    Touch *touch;       /* by buffer; on a GPU */
+    const Depends *depends;
     VEC(int32_t) first; /* by stage of e: its steps, */
     VEC(int32_t) count; /* consecutive ones */
 } Schedule;
 
 static double step_seconds(const Exec *e, const PlanStep *s) {
     return STEP_OVERHEAD + target_seconds(e->rt->target, s->flops, s->bytes);
-}
-
-/* ---- dependencies ---- */
-
-static Extent extent_of(const Plan *p, const PlanValue *v) {
-    const PlanBuffer *b = plan_buffer(p, v->buffer);
-    Extent r = {.root = exec_root(p, v->buffer), .hi = b->bytes};
-    if (!v->per_device.n && !v->per_slice.n) {
-        const int64_t *dims = plan_dims(p, v), *strides = dims + v->rank;
-        r.lo = v->offset;
-        r.hi = v->offset + dtype_size((DType)v->dtype);
-        for (int d = 0; d < v->rank; d++) {
-            int64_t reach = (dims[d] - 1) * strides[d];
-            *(reach < 0 ? &r.lo : &r.hi) += reach;
-        }
-    }
-    if (b->kind == BUFFER_TEMP) {
-        r.root = p->buffers.n + b->vary;
-        r.lo += b->offset;
-        r.hi += b->offset;
-    }
-    return r;
-}
-
-static bool overlap(const Schedule *s, PlanSpan a, PlanSpan b) {
-    const Plan *p = s->e->plan;
-    for (int32_t i = 0; i < a.n; i++) {
-        const Extent *x = &s->extent[PLAN_LIST(p, int32_t, a)[i]];
-        for (int32_t k = 0; k < b.n; k++) {
-            const Extent *y = &s->extent[PLAN_LIST(p, int32_t, b)[k]];
-            if (x->root == y->root && x->lo < y->hi && y->lo < x->hi) return true;
-        }
-    }
-    return false;
-}
-
-static uint64_t roots_of(const Schedule *s, PlanSpan values) {
-    uint64_t bits = 0;
-    for (int32_t i = 0; i < values.n; i++)
-        bits |= UINT64_C(1) << (s->extent[PLAN_LIST(s->e->plan, int32_t, values)[i]].root & 63);
-    return bits;
-}
-
-/* Must one of the two steps wait for the other? */
-static inline bool depend(const Schedule *s, int32_t first, int32_t second) {
-    const Reach *x = &s->reach[first], *y = &s->reach[second];
-    if (!(x->out & (y->in | y->out)) && !(x->in & y->out)) return false;
-    const PlanStep *a = plan_step(s->e->plan, first), *b = plan_step(s->e->plan, second);
-    return overlap(s, a->out, b->in) || overlap(s, a->in, b->out) || overlap(s, a->out, b->out);
-}
-
-static bool any_depends(const Schedule *s, int32_t first, int32_t n, int32_t second, int32_t m) {
-    if ((int64_t)n * m > MAX_PAIRS) return true;
-    for (int32_t i = 0; i < n; i++)
-        for (int32_t k = 0; k < m; k++)
-            if (depend(s, first + i, second + k)) return true;
-    return false;
 }
 
 /* ---- stages ---- */
@@ -114,7 +41,7 @@ static Err add_stage(Schedule *s, int32_t first_step, int32_t n, int32_t begin, 
     Exec *e = s->e;
     int32_t at = e->stage.n, after = at;
     while (after > begin && at - after < MAX_LOOK_BACK &&
-           !any_depends(s, s->first.at[after - 1], s->count.at[after - 1], first_step, n))
+           !depend_any(s->depends, s->first.at[after - 1], s->count.at[after - 1], first_step, n))
         after--;
     *first = ARENA_ARRAY(&e->arena, int32_t, lanes * steps + 1);
     PoolStage stage = {.first = *first, .lanes = lanes, .steps = steps, .after = after - begin};
@@ -242,162 +169,103 @@ static Err add_stages(Schedule *s, int32_t first, int32_t n) {
             TRY(slot_stage(s, i, k - i, begin));
             continue;
         }
-        while (k < end && k - i < MAX_BATCH && !by_slots(s, k) && !any_depends(s, i, k - i, k, 1))
+        while (k < end && k - i < MAX_BATCH && !by_slots(s, k) &&
+               !depend_any(s->depends, i, k - i, k, 1))
             k++;
         TRY(batch_stage(s, i, k - i, begin));
     }
     return E_OK;
 }
 
-/* ---- stretches ---- */
-
-static Err add_stretches(Schedule *s, int32_t first, int32_t n);
-
-/* On a GPU: makes one launch of steps of a kernel that admits it. */
-static Err join_steps(const Schedule *s, int32_t first, int32_t n) {
-    for (int32_t i = first, k; i < first + n; i = k) {
-        k = i + 1;
-        while (k < first + n && gpu_joins(s->e, i, k) && !any_depends(s, i, k - i, k, 1)) k++;
-        if (k - i > 1) TRY(gpu_join(s->e, i, k - i));
-    }
-    return E_OK;
-}
-
-/* May the step be done on the other side of those between? */
-static bool may_pass(const Schedule *s, int32_t step, int32_t first, int32_t n) {
-    const Exec *e = s->e;
-    if (any_depends(s, first, n, step, 1)) return false;
-    for (int32_t i = first; i < first + n; i++) {
-        int32_t with = e->step[i].n ? e->item.at[e->step[i].first].with : -1;
-        if (with >= 0 && depend(s, with, step)) return false;
-    }
-    return true;
-}
-
-/* May the two be one launch, and where? */
-static bool may_merge(const Schedule *s, Merge *m) {
-    const Plan *p = s->e->plan;
-    int32_t between = m->first + 1, n = m->second - between;
-    bool makes = m->from >= plan_step(p, m->first)->in.n;
-    if (makes ? overlap(s, plan_step(p, m->first)->in, plan_step(p, m->second)->out)
-              : depend(s, m->first, m->second))
-        return false;
-    m->early = !may_pass(s, m->first, between, n);
-    return !m->early || may_pass(s, m->second, between, n);
-}
-
-/* On a GPU: makes one launch of a step and the one that makes what it reads, where the library
- * knows how. */
-static Err merge_makers(const Schedule *s, int32_t first, int32_t n) {
-    for (int32_t i = first; i < first + n; i++) {
-        bool done = false;
-        for (int32_t k = plan_step(s->e->plan, i)->in.n - 1; k >= 0 && !done; k--) {
-            Merge m = {.second = i, .to = k};
-            if (gpu_makes(s->e, s->touch, &m) && m.first >= first && may_merge(s, &m))
-                TRY(gpu_merge(s->e, &m, &done));
-        }
-    }
-    return E_OK;
-}
-
-/* The same of a step and one shortly before it that reads the same. */
-static Err merge_readers(const Schedule *s, int32_t first, int32_t n) {
-    for (int32_t i = first; i < first + n; i++) {
-        int32_t nin = plan_step(s->e->plan, i)->in.n, back = i - first;
-        bool done = false;
-        if (back > MAX_READERS_BACK) back = MAX_READERS_BACK;
-        for (int32_t k = 0; k < back * nin && !done; k++) {
-            Merge m = {.first = i - 1 - k / nin, .second = i, .to = k % nin};
-            if (gpu_shares(s->e, &m) && may_merge(s, &m)) TRY(gpu_merge(s->e, &m, &done));
-        }
-    }
-    return E_OK;
-}
-
-static Err straight(Schedule *s, int32_t first, int32_t n) {
+/* Consecutive steps without a decision in between. */
+static Err straight(Schedule *s, Stretch *segment) {
     Exec *e = s->e;
-    if (gpu_is_there(&e->rt->gpu)) {
-        TRY(merge_makers(s, first, n));
-        TRY(merge_readers(s, first, n));
-        TRY(join_steps(s, first, n));
-    }
-    Stretch stretch = {.first = first, .n = n, .stage = e->stage.n};
+    int32_t end = segment->first + segment->n, queues = 0;
     double seconds = 0;
-    for (int32_t i = first; i < first + n; i++)
+    segment->stage = e->stage.n;
+    for (int32_t i = segment->first; i < end; i++)
         seconds += step_seconds(e, plan_step(e->plan, i)) * e->step[i].n;
-    if (seconds >= INLINE_SECONDS && s->threads > 1) TRY(add_stages(s, first, n));
-    stretch.nstage = e->stage.n - stretch.stage;
-    if (stretch.nstage > e->most_stages) e->most_stages = stretch.nstage;
-    int32_t queues = 0;
-    for (int32_t i = 0; i < stretch.nstage; i++)
-        queues += pool_queues(&e->stage.at[stretch.stage + i]);
+    if (seconds >= INLINE_SECONDS && s->threads > 1) TRY(add_stages(s, segment->first, segment->n));
+    segment->nstage = e->stage.n - segment->stage;
+    if (segment->nstage > e->most_stages) e->most_stages = segment->nstage;
+    for (int32_t i = segment->stage; i < e->stage.n; i++) queues += pool_queues(&e->stage.at[i]);
     if (queues > e->most_queues) e->most_queues = queues;
-    return VEC_PUSH(&e->arena, &e->stretch, stretch) ? E_OK : exec_no_memory(e);
+    return E_OK;
 }
 
 /* The start or the end of a collective between domains. */
-static Err exchange(Schedule *s, int32_t step) {
+static Err exchange(Schedule *s, const Stretch *segment) {
     Exec *e = s->e;
-    Stretch stretch = {.first = step, .n = 1, .exchange = e->step[step].exchange};
-    if (stretch.exchange->step == step) TRY(exchange_schedule(e, stretch.exchange));
+    if (segment->exchange->step == segment->first) TRY(exchange_schedule(e, segment->exchange));
     while (s->first.n < e->stage.n)
-        if (!VEC_PUSH(&e->arena, &s->first, step) || !VEC_PUSH(&e->arena, &s->count, 1))
+        if (!VEC_PUSH(&e->arena, &s->first, segment->first) || !VEC_PUSH(&e->arena, &s->count, 1))
             return exec_no_memory(e);
-    return VEC_PUSH(&e->arena, &e->stretch, stretch) ? E_OK : exec_no_memory(e);
+    return E_OK;
+}
+
+Err schedule_stages(Exec *e, const Depends *depends) {
+    Schedule s = {.e = e, .threads = runtime_threads(e->rt), .depends = depends};
+    for (int32_t i = 0; i < e->stretch.n; i++) {
+        Stretch *segment = &e->stretch.at[i];
+        if (segment->exchange) TRY(exchange(&s, segment));
+        if (!segment->exchange && !segment->nbody) TRY(straight(&s, segment));
+    }
+    return E_OK;
+}
+
+/* ---- segments ---- */
+
+static Err cut(Exec *e, int32_t first, int32_t n);
+
+static Err add_segment(Exec *e, Stretch segment) {
+    return VEC_PUSH(&e->arena, &e->stretch, segment) ? E_OK : exec_no_memory(e);
 }
 
 /* A LOOP or BRANCH, and its bodies. */
-static Err control(Schedule *s, int32_t step) {
-    Exec *e = s->e;
+static Err cut_control(Exec *e, int32_t step) {
     const Plan *p = e->plan;
     const PlanControl *c = &plan_step(p, step)->control;
-    Stretch stretch = {.first = step, .n = 1, .nbody = c->body.n};
-    stretch.body = ARENA_ARRAY(&e->arena, int32_t, stretch.nbody + 1);
-    if (!stretch.body || !VEC_PUSH(&e->arena, &e->stretch, stretch)) return exec_no_memory(e);
-    int32_t at = step + 1;
+    int32_t *body = ARENA_ARRAY(&e->arena, int32_t, c->body.n + 1), at = step + 1;
+    if (!body) return exec_no_memory(e);
+    TRY(add_segment(e, (Stretch){.first = step, .n = 1, .nbody = c->body.n, .body = body}));
     for (int k = 0; k < c->body.n; k++) {
         int32_t before = e->stretch.n, steps = PLAN_LIST(p, int32_t, c->body)[k];
-        TRY(add_stretches(s, at, steps));
-        stretch.body[k] = e->stretch.n - before;
+        TRY(cut(e, at, steps));
+        body[k] = e->stretch.n - before;
         at += steps;
     }
     return E_OK;
 }
 
-/* Cut where arguments may be written over that no caller offered: then nothing can fail any more. A
- * GPU says too late what has failed. */
-static Err settled(Schedule *s, int32_t first, int32_t n) {
-    const Exec *e = s->e;
+/* Cut once more where arguments may be written over that no caller offered: then nothing can fail
+ * any more. A GPU says too late what has failed. */
+static Err cut_straight(Exec *e, int32_t first, int32_t n) {
     int32_t before = (int32_t)e->plan->settled - first;
-    if (before <= 0 || before >= n || gpu_is_there(&e->rt->gpu)) return straight(s, first, n);
-    TRY(straight(s, first, before));
-    return straight(s, first + before, n - before);
+    if (before > 0 && before < n && !gpu_is_there(&e->rt->gpu)) {
+        TRY(add_segment(e, (Stretch){.first = first, .n = before}));
+        first += before;
+        n -= before;
+    }
+    return add_segment(e, (Stretch){.first = first, .n = n});
 }
 
-static Err add_stretches(Schedule *s, int32_t first, int32_t n) {
-    const Plan *p = s->e->plan;
-    int32_t begin = first;
-    for (int32_t i = first; i < first + n; i++) {
-        bool alone = s->e->step[i].exchange != NULL;
-        if (!plan_step(p, i)->control.body.n && !alone) continue;
-        if (i > begin) TRY(settled(s, begin, i - begin));
-        TRY(alone ? exchange(s, i) : control(s, i));
+static Err cut(Exec *e, int32_t first, int32_t n) {
+    const Plan *p = e->plan;
+    int32_t begin = first, end = first + n;
+    for (int32_t i = first; i < end; i++) {
+        Exchange *x = e->step[i].exchange;
+        if (!plan_step(p, i)->control.body.n && !x) continue;
+        if (i > begin) TRY(cut_straight(e, begin, i - begin));
+        if (x)
+            TRY(add_segment(e, (Stretch){.first = i, .n = 1, .exchange = x}));
+        else
+            TRY(cut_control(e, i));
         i += plan_steps_in(p, plan_step(p, i));
         begin = i + 1;
     }
-    return first + n > begin ? settled(s, begin, first + n - begin) : E_OK;
+    return end > begin ? cut_straight(e, begin, end - begin) : E_OK;
 }
 
-Err bind_schedule(Exec *e) {
-    const Plan *p = e->plan;
-    Schedule s = {.e = e, .threads = runtime_threads(e->rt)};
-    s.extent = ARENA_ARRAY(&e->arena, Extent, p->values.n + 1);
-    if (!s.extent) return exec_no_memory(e);
-    if (gpu_is_there(&e->rt->gpu) && !(s.touch = gpu_touches(e))) return exec_no_memory(e);
-    for (int32_t i = 0; i < p->values.n; i++) s.extent[i] = extent_of(p, plan_value(p, i));
-    s.reach = ARENA_ARRAY(&e->arena, Reach, p->steps.n + 1);
-    if (!s.reach) return exec_no_memory(e);
-    for (int32_t i = 0; i < p->steps.n; i++)
-        s.reach[i] = (Reach){roots_of(&s, plan_step(p, i)->in), roots_of(&s, plan_step(p, i)->out)};
-    return add_stretches(&s, 0, p->steps.n);
+Err schedule_cut(Exec *e) {
+    return cut(e, 0, e->plan->steps.n);
 }

@@ -1,5 +1,5 @@
-#include "run/gpu/device_text.h"
-#include "run/bind/bind.h"
+#include "run/bind/device_text.h"
+#include "run/bind/item.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +20,11 @@ static bool fill_args(const Plan *p, const PlanStep *s, Arena *a, KArgs *args) {
     static const int32_t first[MAX_AXES];
     KTensor *t = ARENA_ARRAY(a, KTensor, s->in.n + s->out.n);
     if (!t) return false;
-    for (int k = 0; k < s->in.n; k++) t[k] = bind_operand(p, PLAN_LIST(p, int32_t, s->in)[k]);
+    for (int k = 0; k < s->in.n; k++) t[k] = item_tensor(p, PLAN_LIST(p, int32_t, s->in)[k]);
     for (int k = 0; k < s->out.n; k++)
-        t[s->in.n + k] = bind_operand(p, PLAN_LIST(p, int32_t, s->out)[k]);
+        t[s->in.n + k] = item_tensor(p, PLAN_LIST(p, int32_t, s->out)[k]);
     *args = (KArgs){.in = t, .out = t + s->in.n, .nin = s->in.n, .nout = s->out.n};
-    return bind_args(p, s, first, a, args);
+    return item_args(p, s, first, a, args);
 }
 
 static void print_title(const Plan *p, const PlanStep *s, int32_t number, Str *out) {

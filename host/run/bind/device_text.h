@@ -1,6 +1,6 @@
 /* device_text.h - what a plan's kernels are on GPUs, as text. */
-#ifndef MESHLUA_RUN_GPU_DEVICE_TEXT_H
-#define MESHLUA_RUN_GPU_DEVICE_TEXT_H
+#ifndef MESHLUA_RUN_BIND_DEVICE_TEXT_H
+#define MESHLUA_RUN_BIND_DEVICE_TEXT_H
 
 #include "ir/plan.h"
 #include "run/runtime/runtime.h"
