@@ -11,101 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 500, BUSY_MS = 20, SAY_MS = 1000, FAIL_SECONDS = 2, AGAIN = 2, SPARE_FILES = 256 };
-
-/* ---- ending ---- */
-
-void channel_say(const char *text) {
-    size_t n = strlen(text);
-    while (n > 0) {
-        struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
-        /* A pipe that nobody reads must not keep the processes from ending; one with room takes as
-         * much at once. */
-        if (poll(&out, 1, SAY_MS) == 0) return;
-        ssize_t k = write(STDERR_FILENO, text, n < PIPE_BUF ? n : PIPE_BUF);
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) return;
-        text += k;
-        n -= (size_t)k;
-    }
-}
-
-void channel_print_failure(Str *s, int32_t rank, const char *text, size_t n) {
-    static const char name[] = "meshlua: "; /* the text may begin with it, too */
-    size_t skip = n >= strlen(name) && memcmp(text, name, strlen(name)) == 0 ? strlen(name) : 0;
-    str_fmt(s, "%srank %d: ", name, (int)rank);
-    str_put_n(s, text + skip, n - skip);
-    str_put(s, "\n");
-}
-
-/* What the main thread printed goes out, unless that could wait: for a reader, or for the main
- * thread itself, which may be stuck in the middle of it. */
-static void flush_output(void) {
-    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
-    if (poll(&out, 1, 0) != 1 || !(out.revents & POLLOUT) || ftrylockfile(stdout) != 0) return;
-    fflush(stdout);
-    funlockfile(stdout);
-}
-
-_Noreturn void channel_exit(int code) {
-    flush_output();
-    _exit(code);
-}
-
-void channel_outlive_launcher(void) {
-    struct sigaction now;
-    if (sigaction(SIGTERM, NULL, &now) == 0 && now.sa_handler == SIG_DFL) signal(SIGTERM, SIG_IGN);
-}
-
-/* ---- texts: number, length, bytes ---- */
-
-enum { TEXT_HEADER = 2 * sizeof(uint32_t) };
-
-void channel_text(Channel *c, Peer *p, const Frame *f) {
-    uint32_t header[2] = {0, f->bytes - (uint32_t)sizeof(uint32_t)};
-    if (f->bytes < sizeof(uint32_t)) return;
-    memcpy(&header[0], f->body, sizeof header[0]);
-    str_put_n(&p->texts, (const char *)header, TEXT_HEADER);
-    str_put_n(&p->texts, f->body + sizeof(uint32_t), header[1]);
-    pthread_cond_broadcast(&c->changed);
-}
-
-/* The text of this number, and its length; older ones are dropped. NULL: it has not come. */
-static const char *find_text(Str *texts, uint32_t number, size_t *n) {
-    uint32_t header[2];
-    size_t at = 0;
-    const char *found = NULL;
-    while (at + TEXT_HEADER <= texts->n) {
-        memcpy(header, texts->at + at, TEXT_HEADER);
-        if (header[0] >= number) break;
-        at += TEXT_HEADER + header[1];
-    }
-    if (at) memmove(texts->at, texts->at + at, texts->n - at);
-    texts->n -= at;
-    if (texts->n >= TEXT_HEADER) {
-        memcpy(header, texts->at, TEXT_HEADER);
-        if (header[0] == number) found = texts->at + TEXT_HEADER;
-        *n = header[1];
-    }
-    return found;
-}
+enum { TICK_MS = 500, BUSY_MS = 20, FAIL_SECONDS = 2, SPARE_FILES = 256 };
 
 /* ---- the thread ---- */
-
-RoundWhy channel_watch(Channel *c, int64_t now) {
-    FlightLogEntry e;
-    if (!c->joined || flight_log_latest(&c->flight_log, &e, 1) == 0 || e.leave) return ROUND_NONE;
-    int64_t waited = now - e.enter, again = e.patient ? c->timeout : AGAIN * SECOND;
-    if (waited >= c->timeout) {
-        if (c->asked == e.number && now - c->asked_at < again) return ROUND_NONE;
-        c->asked = e.number;
-        c->asked_at = now;
-        return ROUND_TIMEOUT;
-    }
-    if (e.patient || waited < c->notice || c->noticed == e.number) return ROUND_NONE;
-    c->noticed = e.number;
-    return ROUND_NOTICE;
-}
 
 static short wanted(const Conn *conn) {
     return (short)(POLLIN | (conn_pending(conn) ? POLLOUT : 0));
@@ -361,7 +269,7 @@ static char *copy_text(Ctx *cx, const char *text, size_t n) {
 static bool all_texts(Channel *c, uint32_t number) {
     size_t n;
     for (int32_t i = 1; i < c->world; i++)
-        if (!c->peer[i].bye && !find_text(&c->peer[i].texts, number, &n)) return false;
+        if (!c->peer[i].bye && !channel_find_text(&c->peer[i].texts, number, &n)) return false;
     return true;
 }
 
@@ -380,7 +288,7 @@ Err channel_gather(Ctx *cx, Channel *c, const char *text, int seconds, char **te
         if (!texts[0]) err = no_memory(cx);
         for (int32_t i = 1; i < c->world; i++) {
             size_t n;
-            const char *theirs = find_text(&c->peer[i].texts, number, &n);
+            const char *theirs = channel_find_text(&c->peer[i].texts, number, &n);
             texts[i] = theirs ? copy_text(cx, theirs, n) : NULL;
             if (theirs && !texts[i]) err = no_memory(cx);
         }
@@ -409,7 +317,7 @@ Err channel_share(Ctx *cx, Channel *c, const char *text, int seconds, Str *out) 
         wake(c);
     } else {
         Str *texts = &c->peer[0].texts;
-        while (!(text = find_text(texts, number, &n)) &&
+        while (!(text = channel_find_text(texts, number, &n)) &&
                pthread_cond_timedwait(&c->changed, &c->lock, &until) == 0) {}
     }
     if (text && n) str_put_n(out, text, n);

@@ -56,8 +56,39 @@ void channel_guests_print(const Channel *c, Str *s) {
 
 /* ---- the proof ---- */
 
+/* "871 on alpha (10.0.0.7)" */
+static void print_process(Str *s, const Hello *h, const char *from) {
+    str_fmt(s, "%d on %s", (int)h->pid, h->host);
+    if (from[0]) str_fmt(s, " (%s)", from);
+}
+
+static _Noreturn void twice(Channel *c, const Peer *a, const Hello *b, const char *from) {
+    Str s;
+    channel_begin_text(c, &s, "[E_RANKS] ");
+    str_fmt(&s, "two processes say that they are rank %d: ", (int)b->rank);
+    print_process(&s, a ? &a->hello : &c->mine, a ? a->from : "");
+    str_put(&s, " and ");
+    print_process(&s, b, from);
+    str_put(&s, "; give each its own rank");
+    channel_end_with(c, CODE_ENVIRONMENT, &s);
+}
+
+/* Ends all where what a process of this job says of itself cannot be. */
+static void check(Channel *c, const Hello *h, const char *from) {
+    Str s;
+    if (h->world != c->world || h->rank < 0 || h->rank >= c->world) {
+        channel_begin_text(c, &s, "[E_RANKS] ");
+        str_fmt(&s, "a process on %s%s%s%s says rank %d of %d, but rank 0 on %s is one of %d",
+                h->host, from[0] ? " (" : "", from, from[0] ? ")" : "", (int)h->rank, (int)h->world,
+                c->mine.host, (int)c->world);
+        channel_end_with(c, CODE_ENVIRONMENT, &s);
+    }
+    if (h->rank == 0) twice(c, NULL, h, from);
+    if (c->peer[h->rank].here) twice(c, &c->peer[h->rank], h, from);
+}
+
 static void enter(Channel *c, Guest *g, const Hello *h) {
-    channel_hub_check(c, h, g->who.from);
+    check(c, h, g->who.from);
     Peer *p = &c->peer[h->rank];
     p->conn = g->conn;
     p->hello = *h;

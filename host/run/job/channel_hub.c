@@ -4,45 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Time for the others to hear, to say where they stand. */
-#define LINGER        (SECOND / 2)
+/* Time for the others to say where they stand. */
 #define ROUND_WAIT    SECOND
 #define ROUND_AT_ONCE (SECOND / 5)
 #define OWN_FAILURE   (SECOND / 10)
-
-/* ---- the end ---- */
-
-_Noreturn void channel_hub_end(Channel *c, int code, const char *text) {
-    int32_t number = code;
-    bool pending = true;
-    if (text) channel_say(text);
-    for (int32_t i = 0; i < c->nguest; i++)
-        if (c->guest[i].known)
-            conn_put(&c->guest[i].conn, FRAME_END, &number, sizeof number, NULL, 0);
-    for (int32_t i = 0; i < c->npeer; i++)
-        conn_put(&c->peer[i].conn, FRAME_END, &number, sizeof number, NULL, 0);
-    for (int64_t until = flight_log_now() + LINGER; pending && flight_log_now() < until;
-         usleep(1000)) {
-        pending = false;
-        for (int32_t i = 0; i < c->npeer; i++) {
-            conn_flush(&c->peer[i].conn);
-            pending = pending || conn_pending(&c->peer[i].conn);
-        }
-    }
-    channel_exit(code);
-}
-
-/* Ends all with a sentence of our own. */
-static _Noreturn void end_with(Channel *c, int code, Str *s) {
-    str_put(s, "\n");
-    channel_hub_end(c, code, s->failed ? "meshlua: out of memory\n" : str_of(s));
-}
-
-static void begin_text(Channel *c, Str *s, const char *text) {
-    str_init(s, &c->alloc);
-    str_put(s, "meshlua: ");
-    str_put(s, text);
-}
 
 /* ---- who is there ---- */
 
@@ -65,41 +30,11 @@ void channel_hub_missing(const Channel *c, Str *s) {
     alloc_free(s->alloc, in, (size_t)c->world);
 }
 
-/* "871 on alpha (10.0.0.7)" */
-static void print_process(Str *s, const Hello *h, const char *from) {
-    str_fmt(s, "%d on %s", (int)h->pid, h->host);
-    if (from[0]) str_fmt(s, " (%s)", from);
-}
-
-static _Noreturn void twice(Channel *c, const Peer *a, const Hello *b, const char *from) {
-    Str s;
-    begin_text(c, &s, "[E_RANKS] ");
-    str_fmt(&s, "two processes say that they are rank %d: ", (int)b->rank);
-    print_process(&s, a ? &a->hello : &c->mine, a ? a->from : "");
-    str_put(&s, " and ");
-    print_process(&s, b, from);
-    str_put(&s, "; give each its own rank");
-    end_with(c, CODE_ENVIRONMENT, &s);
-}
-
-void channel_hub_check(Channel *c, const Hello *h, const char *from) {
-    Str s;
-    if (h->world != c->world || h->rank < 0 || h->rank >= c->world) {
-        begin_text(c, &s, "[E_RANKS] ");
-        str_fmt(&s, "a process on %s%s%s%s says rank %d of %d, but rank 0 on %s is one of %d",
-                h->host, from[0] ? " (" : "", from, from[0] ? ")" : "", (int)h->rank, (int)h->world,
-                c->mine.host, (int)c->world);
-        end_with(c, CODE_ENVIRONMENT, &s);
-    }
-    if (h->rank == 0) twice(c, NULL, h, from);
-    if (c->peer[h->rank].here) twice(c, &c->peer[h->rank], h, from);
-}
-
 /* All must run the same script in the same meshlua. */
 static void compare(Channel *c) {
     Str s;
     const Hello *mine = &c->mine;
-    begin_text(c, &s, "[E_RANKS] ");
+    channel_begin_text(c, &s, "[E_RANKS] ");
     for (int32_t i = 1; i < c->world; i++) {
         const Hello *h = &c->peer[i].hello;
         if (strcmp(h->version, mine->version) != 0) {
@@ -107,13 +42,13 @@ static void compare(Channel *c) {
                     "rank %d (%s) runs meshlua %s, and rank 0 (%s) runs %s; install the same on "
                     "every host",
                     (int)i, h->host, h->version, mine->host, mine->version);
-            end_with(c, CODE_ENVIRONMENT, &s);
+            channel_end_with(c, CODE_ENVIRONMENT, &s);
         }
         if (h->script != mine->script) {
             str_fmt(&s, "rank %d (%s) runs another script than rank 0 (%s): %s and %s", (int)i,
                     h->host, mine->host, h->name, mine->name);
             if (strcmp(h->name, mine->name) == 0) str_put(&s, " differ in their text");
-            end_with(c, CODE_ENVIRONMENT, &s);
+            channel_end_with(c, CODE_ENVIRONMENT, &s);
         }
     }
     str_free(&s);
@@ -138,15 +73,15 @@ static void watch_start(Channel *c, int64_t now) {
         return;
     }
     if (now - c->opened >= c->timeout) {
-        begin_text(c, &s, "[E_RANKS] ");
+        channel_begin_text(c, &s, "[E_RANKS] ");
         channel_hub_missing(c, &s);
         str_fmt(&s, " within %d s (--timeout)", (int)(c->timeout / SECOND));
         channel_guests_print(c, &s);
-        end_with(c, CODE_ENVIRONMENT, &s);
+        channel_end_with(c, CODE_ENVIRONMENT, &s);
     }
     if (c->missing_said || now - c->opened < NOTICE * SECOND) return;
     c->missing_said = true;
-    begin_text(c, &s, "");
+    channel_begin_text(c, &s, "");
     channel_hub_missing(c, &s);
     str_fmt(&s, " within %d s; waiting for %d s in all", NOTICE, (int)(c->timeout / SECOND));
     channel_guests_print(c, &s);
@@ -203,7 +138,7 @@ static bool is_over(const Channel *c, const RankStatus *asker) {
 
 static void print_round(Channel *c, Str *s) {
     int32_t asker = c->round.asker;
-    begin_text(c, s, c->round.why == ROUND_NOTICE ? "waiting: " : "");
+    channel_begin_text(c, s, c->round.why == ROUND_NOTICE ? "waiting: " : "");
     if (c->round.why == ROUND_GONE)
         status_lost(s, c->status, c->world);
     else
@@ -230,7 +165,7 @@ static void end_round(Channel *c, int64_t now) {
     if (over) return;
     if (why == ROUND_TIMEOUT) {
         str_fmt(&s, "\n  %d s are the limit (--timeout)", (int)(c->timeout / SECOND));
-        end_with(c, CODE_TIMEOUT, &s);
+        channel_end_with(c, CODE_TIMEOUT, &s);
     }
     str_put(&s, "\n");
     channel_say(str_of(&s));
@@ -258,13 +193,13 @@ static void failed(Channel *c, int32_t rank, const Frame *f, int64_t now) {
 }
 
 static _Noreturn void end_failed(Channel *c) {
-    channel_hub_end(c, c->failed_code, str_of(&c->failed_text));
+    channel_end(c, c->failed_code, str_of(&c->failed_text));
 }
 
 _Noreturn void channel_hub_fail(Channel *c, int code, const char *text) {
     if (c->failed_at && c->failed_code != code) end_failed(c);
     if (text) channel_say(text);
-    channel_hub_end(c, code, text ? "\n" : NULL);
+    channel_end(c, code, text ? "\n" : NULL);
 }
 
 static void take(Channel *c, int32_t rank, const Frame *f, int64_t now) {
@@ -315,5 +250,5 @@ void channel_hub_step(Channel *c, int64_t now) {
     }
     watch_round(c, now);
     if (c->failed_at && now - c->failed_at > OWN_FAILURE) end_failed(c);
-    if (c->gone_at && now - c->gone_at > GRACE * SECOND) channel_hub_end(c, CODE_KILLED, NULL);
+    if (c->gone_at && now - c->gone_at > GRACE * SECOND) channel_end(c, CODE_KILLED, NULL);
 }

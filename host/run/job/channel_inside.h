@@ -1,6 +1,6 @@
-/* channel_inside.h - what the parts of the channel share: channel.c (what the main thread calls,
- * and the thread), channel_hub.c (rank 0's side), channel_guests.c (those that it does not know
- * yet) and channel_member.c (the side of the others).
+/* channel_inside.h - what the parts of the channel share (channel_inside.c), which are channel.c
+ * (what the main thread calls, and the thread), channel_hub.c (rank 0's side), channel_guests.c
+ * (those that it does not know yet) and channel_member.c (the side of the others).
  *
  * One lock guards all of it. The thread holds it except while it waits in poll. */
 #ifndef MESHLUA_RUN_JOB_CHANNEL_INSIDE_H
@@ -142,11 +142,13 @@ static inline bool channel_is_hub(const Channel *c) {
     return c->rank == 0 && !c->second;
 }
 
-/* ---- channel.c ---- */
+/* ---- channel_inside.c ---- */
 /* What the wait of the main thread calls for now. */
 RoundWhy channel_watch(Channel *c, int64_t now);
 /* Adds a text that came. */
 void channel_text(Channel *c, Peer *p, const Frame *f);
+/* The text of this number, and its length; older ones are dropped. NULL: it has not come. */
+const char *channel_find_text(Str *texts, uint32_t number, size_t *n);
 void channel_say(const char *text);
 /* "meshlua: rank 3: train.lua:4: ..." and a line's end. */
 void channel_print_failure(Str *s, int32_t rank, const char *text, size_t n);
@@ -154,18 +156,18 @@ void channel_print_failure(Str *s, int32_t rank, const char *text, size_t n);
 _Noreturn void channel_exit(int code);
 /* From here on a launcher's SIGTERM does not cut off what is to be said. */
 void channel_outlive_launcher(void);
+/* Rank 0: says the text, if there is one, and ends all processes; with a sentence of its own, which
+ * begins here. */
+_Noreturn void channel_end(Channel *c, int code, const char *text);
+void channel_begin_text(Channel *c, Str *s, const char *text);
+_Noreturn void channel_end_with(Channel *c, int code, Str *s);
 
 /* ---- channel_hub.c ---- */
 void channel_hub_step(Channel *c, int64_t now);
-/* Says the text, if there is one, and ends all processes. */
-_Noreturn void channel_hub_end(Channel *c, int code, const char *text);
-/* The same, unless another process failed first and otherwise. */
+/* As channel_end, unless another process failed first and otherwise. */
 _Noreturn void channel_hub_fail(Channel *c, int code, const char *text);
 /* "ranks 1, 2 did not start" */
 void channel_hub_missing(const Channel *c, Str *s);
-
-/* Ends all where what a process of this job says of itself cannot be. */
-void channel_hub_check(Channel *c, const Hello *h, const char *from);
 
 /* ---- channel_guests.c ---- */
 /* At a time. */
