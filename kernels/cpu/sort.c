@@ -11,10 +11,10 @@
 
 enum { SHORT = 48 };
 
-typedef struct Item {
+typedef struct SortItem {
     uint64_t key;
     int64_t from; /* position in the line */
-} Item;
+} SortItem;
 
 #define FLIP64 ((uint64_t)1 << 63)
 
@@ -30,7 +30,7 @@ static uint64_t int_key(int64_t x, int descending) {
 }
 
 static void read_keys(DType type, const char *at, int64_t stride, int64_t n, int descending,
-                      Item *item) {
+                      SortItem *item) {
     for (int64_t i = 0; i < n; i++, at += stride) {
         union {
             float f;
@@ -51,9 +51,9 @@ static void read_keys(DType type, const char *at, int64_t stride, int64_t n, int
     }
 }
 
-static void insertion_sort(Item *item, int64_t n) {
+static void insertion_sort(SortItem *item, int64_t n) {
     for (int64_t i = 1; i < n; i++) {
-        Item x = item[i];
+        SortItem x = item[i];
         int64_t j = i;
         for (; j > 0 && item[j - 1].key > x.key; j--) item[j] = item[j - 1];
         item[j] = x;
@@ -61,7 +61,7 @@ static void insertion_sort(Item *item, int64_t n) {
 }
 
 /* Sorts by each byte that differs somewhere; returns where the result is, item or other. */
-static Item *radix_sort(Item *item, Item *other, int64_t n) {
+static SortItem *radix_sort(SortItem *item, SortItem *other, int64_t n) {
     uint64_t differ = 0;
     for (int64_t i = 1; i < n; i++) differ |= item[i].key ^ item[0].key;
     for (int shift = 0; shift < 64; shift += 8) {
@@ -70,7 +70,7 @@ static Item *radix_sort(Item *item, Item *other, int64_t n) {
         for (int64_t i = 0; i < n; i++) start[(item[i].key >> shift & 255) + 1]++;
         for (int b = 0; b < 256; b++) start[b + 1] += start[b];
         for (int64_t i = 0; i < n; i++) other[start[item[i].key >> shift & 255]++] = item[i];
-        Item *t = item;
+        SortItem *t = item;
         item = other;
         other = t;
     }
@@ -97,12 +97,12 @@ static int sort(const KArgs *a) {
     const KSort *attr = a->attr;
     int axis = attr->axis;
     int64_t n = a->in[0].dims[axis];
-    Item *item = a->workspace, *other = item + n;
+    SortItem *item = a->workspace, *other = item + n;
     for (int64_t u = a->lo; u < a->hi; u++) {
         Lines key = lines_of(&a->in[0], axis);
         read_keys(a->in[0].dtype, a->in[0].data + k_offset(key.rank, key.dims, key.strides, u),
                   key.stride, n, attr->descending, item);
-        Item *sorted = item;
+        SortItem *sorted = item;
         if (n <= SHORT)
             insertion_sort(item, n);
         else
@@ -125,17 +125,17 @@ static int64_t sort_units(const KArgs *a) {
 }
 
 static size_t sort_workspace(const KArgs *a) {
-    return 2 * sizeof(Item) * (size_t)a->in[0].dims[((const KSort *)a->attr)->axis];
+    return 2 * sizeof(SortItem) * (size_t)a->in[0].dims[((const KSort *)a->attr)->axis];
 }
 
 /* ---- top_k: the least keys of a falling order, by a heap whose top is the last of those kept --
  */
-static int before(const Item *x, const Item *y) {
+static int before(const SortItem *x, const SortItem *y) {
     return x->key < y->key || (x->key == y->key && x->from < y->from);
 }
 
-static void sift_down(Item *heap, int64_t n, int64_t i) {
-    Item x = heap[i];
+static void sift_down(SortItem *heap, int64_t n, int64_t i) {
+    SortItem x = heap[i];
     for (int64_t child; (child = 2 * i + 1) < n; i = child) {
         child += child + 1 < n && before(&heap[child], &heap[child + 1]);
         if (!before(&x, &heap[child])) break;
@@ -145,7 +145,7 @@ static void sift_down(Item *heap, int64_t n, int64_t i) {
 }
 
 /* Puts the k first of n items in front, in order. */
-static void select_first(Item *item, int64_t n, int64_t k) {
+static void select_first(SortItem *item, int64_t n, int64_t k) {
     for (int64_t i = k / 2; i-- > 0;) sift_down(item, k, i);
     for (int64_t i = k; i < n && k > 0; i++) {
         if (!before(&item[i], &item[0])) continue;
@@ -153,7 +153,7 @@ static void select_first(Item *item, int64_t n, int64_t k) {
         sift_down(item, k, 0);
     }
     for (int64_t i = k - 1; i > 0; i--) {
-        Item x = item[0];
+        SortItem x = item[0];
         item[0] = item[i];
         item[i] = x;
         sift_down(item, i, 0);
@@ -164,7 +164,7 @@ static int top_k(const KArgs *a) {
     const KTensor *x = &a->in[0], *values = &a->out[0], *ids = &a->out[1];
     int axis = ((const KTopK *)a->attr)->axis;
     int64_t n = x->dims[axis], k = values->dims[axis];
-    Item *item = a->workspace;
+    SortItem *item = a->workspace;
     Lines in = lines_of(x, axis), out = lines_of(values, axis), places = lines_of(ids, axis);
     for (int64_t u = a->lo; u < a->hi; u++) {
         const char *from = x->data + k_offset(in.rank, in.dims, in.strides, u);
@@ -189,7 +189,7 @@ static int64_t top_k_units(const KArgs *a) {
 }
 
 static size_t top_k_workspace(const KArgs *a) {
-    return sizeof(Item) * (size_t)a->in[0].dims[((const KTopK *)a->attr)->axis];
+    return sizeof(SortItem) * (size_t)a->in[0].dims[((const KTopK *)a->attr)->axis];
 }
 
 K_ROWS(sort) = {

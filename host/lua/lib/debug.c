@@ -47,7 +47,7 @@ static int memory(lua_State *L) {
     size_t workspace = 0, live = 0, peak = 0;
     for (int32_t k = 0; k < rt->cx->domains; k++) {
         const Memory *m = rt->cx->memory[k];
-        workspace += rt->room[k].workspace_bytes;
+        workspace += rt->workspace[k].bytes;
         live += m ? m->live : a->live;
         peak += m ? m->peak : a->peak;
     }

@@ -50,7 +50,7 @@ static int wait_for_devices(lua_State *L) {
 /* stamp(): a number for this place in the GPU's queue; nil without a GPU. */
 static int stamp(lua_State *L) {
     Host *h = state_of(L);
-    const Gpu *g = &h->rt.gpu;
+    const Gpus *g = &h->rt.gpu;
     int64_t at = gpu_is_there(g) ? g->device.stamp(g->device.self, 0) : 0;
     if (at < 0) state_check(L, h, gpu_error(g, "stamp"));
     if (gpu_is_there(g))
@@ -63,7 +63,7 @@ static int stamp(lua_State *L) {
 /* seconds_between(stamp, stamp): of the GPU; waits until it has come to the later one. nil: so much
  * came after them that they are no longer known. */
 static int seconds_between(lua_State *L) {
-    const Gpu *g = &state_of(L)->rt.gpu;
+    const Gpus *g = &state_of(L)->rt.gpu;
     lua_Integer from = arg_integer(L, 1, "seconds_between"),
                 to = arg_integer(L, 2, "seconds_between");
     double seconds = gpu_is_there(g) ? g->device.between(g->device.self, 0, from, to) : -1;

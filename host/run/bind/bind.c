@@ -19,7 +19,7 @@ static Err bind_kernel(Exec *e, const PlanStep *s) {
         for (int k = 0; k < s->in.n + s->out.n; k++) {
             int32_t value = k < s->in.n ? PLAN_LIST(p, int32_t, s->in)[k]
                                         : PLAN_LIST(p, int32_t, s->out)[k - s->in.n];
-            View v = item_operand(e, domain, value, coord);
+            ItemOperand v = item_operand(e, domain, value, coord);
             item_set(item, k, &v);
         }
         item_finish(e, item);
@@ -110,13 +110,13 @@ static Err bind_uses(Exec *e) {
                 if (pass == 0)
                     n++, end[base + 1]++;
                 else
-                    e->use[end[base]++] = (Use){&item->tensor[k], item->ref[k].offset};
+                    e->use[end[base]++] = (OperandUse){&item->tensor[k], item->ref[k].offset};
             }
         }
         if (pass == 1) break;
         if (n > INT32_MAX) return exec_no_memory(e);
         for (int32_t i = 0; i < e->nbase; i++) end[i + 1] += end[i];
-        e->use = ARENA_ARRAY(&e->arena, Use, n + 1);
+        e->use = ARENA_ARRAY(&e->arena, OperandUse, n + 1);
         if (!e->use) return exec_no_memory(e);
     }
     return E_OK;

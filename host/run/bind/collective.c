@@ -2,36 +2,38 @@
 #include "run/bind/reduce.h"
 
 /* Result i of the device at `coord`: the reduction of all members' operand i, or of its part. */
-static Err bind_tree(Exec *e, const Group *g, int32_t domain, const int32_t coord[MAX_AXES],
+static Err bind_tree(Exec *e, const DeviceGroup *g, int32_t domain, const int32_t coord[MAX_AXES],
                      int i) {
     const PlanStep *s = g->step;
-    View *from = ARENA_ARRAY(&e->arena, View, g->size);
-    Root *root = ARENA_ARRAY(&e->arena, Root, g->size);
+    ItemOperand *from = ARENA_ARRAY(&e->arena, ItemOperand, g->size);
+    Subtree *root = ARENA_ARRAY(&e->arena, Subtree, g->size);
     if (!from || !root) return exec_no_memory(e);
     int32_t parts = s->coll.kind == COLL_REDUCE_SCATTER ? g->size : 1;
     int32_t part = parts > 1 ? group_number(g, coord) : 0;
     for (int32_t m = 0; m < g->size; m++) {
         int32_t at[MAX_AXES];
         group_member(g, coord, m, at);
-        root[m] = (Root){.first = m, .n = 1};
+        root[m] = (Subtree){.first = m, .n = 1};
         from[m] = item_operand(e, domain, PLAN_LIST(e->plan, int32_t, s->in)[i], at);
         if (!item_narrow(e, &from[m], s->coll.dim, part, parts)) return exec_no_memory(e);
     }
-    View to = item_operand(e, domain, PLAN_LIST(e->plan, int32_t, s->out)[i], coord);
+    ItemOperand to = item_operand(e, domain, PLAN_LIST(e->plan, int32_t, s->out)[i], coord);
     return bind_reduction(e, s, root, from, g->size, &to);
 }
 
 /* ---- what moves ---- */
 
-static Err bind_sources(Exec *e, const Group *g, int32_t domain, const int32_t coord[MAX_AXES]) {
+static Err bind_sources(Exec *e, const DeviceGroup *g, int32_t domain,
+                        const int32_t coord[MAX_AXES]) {
     const PlanStep *s = g->step;
     int32_t n = group_sources(g, coord), value = PLAN_LIST(e->plan, int32_t, s->out)[0];
-    View to = item_operand(e, domain, value, coord);
+    ItemOperand to = item_operand(e, domain, value, coord);
     if (n == 0) return bind_zeros(e, s, &to);
     for (int32_t k = 0; k < n; k++) {
-        Source source = group_source(g, coord, k);
-        View from = item_operand(e, domain, PLAN_LIST(e->plan, int32_t, s->in)[0], source.from);
-        View part = to;
+        GroupSource source = group_source(g, coord, k);
+        ItemOperand from =
+            item_operand(e, domain, PLAN_LIST(e->plan, int32_t, s->in)[0], source.from);
+        ItemOperand part = to;
         if (!item_narrow(e, &from, source.from_dim, source.from_part, source.from_parts) ||
             !item_narrow(e, &part, source.to_dim, source.to_part, source.to_parts))
             return exec_no_memory(e);
@@ -40,7 +42,7 @@ static Err bind_sources(Exec *e, const Group *g, int32_t domain, const int32_t c
     return E_OK;
 }
 
-Err bind_collective(Exec *e, const Group *g) {
+Err bind_collective(Exec *e, const DeviceGroup *g) {
     const PlanStep *s = g->step;
     bool reduces = s->coll.kind == COLL_ALL_REDUCE || s->coll.kind == COLL_REDUCE_SCATTER;
     int32_t slots = exec_class_slots(e, s->vary)[e->domains];

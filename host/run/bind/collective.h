@@ -7,6 +7,6 @@
 #include "run/exec/exec.h"
 
 /* All groups of this process, whose members are all in one domain. */
-Err bind_collective(Exec *e, const Group *g) MUST_CHECK;
+Err bind_collective(Exec *e, const DeviceGroup *g) MUST_CHECK;
 
 #endif

@@ -5,9 +5,9 @@
 
 enum { MAX_READERS_BACK = 4 }; /* steps: what reads the same stands close together */
 
-typedef struct Touch { /* of a buffer, by steps in their order */
+typedef struct BufferSteps { /* of a buffer, by steps in their order */
     int32_t first, second, last, n;
-} Touch;
+} BufferSteps;
 
 /* Two steps that may be one launch, as far as their operands say: see Device.merge. */
 typedef struct Merge {
@@ -15,11 +15,11 @@ typedef struct Merge {
     bool early; /* it stands in the place of the first */
 } Merge;
 
-typedef struct Combine {
+typedef struct Combination {
     Exec *e;
     const Depends *depends;
-    Touch *touch; /* by buffer */
-} Combine;
+    BufferSteps *touch; /* by buffer */
+} Combination;
 
 /* ---- several steps of a kernel ---- */
 
@@ -27,8 +27,7 @@ static bool may_join(const Exec *e, int32_t first, int32_t other) {
     const Plan *p = e->plan;
     const PlanStep *a = plan_step(p, first), *b = plan_step(p, other);
     const BoundStep *x = &e->step[first], *y = &e->step[other];
-    if (a->kind != STEP_KERNEL || b->kind != STEP_KERNEL || x->n != y->n || !a->joins)
-        return false;
+    if (a->kind != STEP_KERNEL || b->kind != STEP_KERNEL || x->n != y->n || !a->joins) return false;
     for (int32_t i = 0; i < x->n; i++) {
         const Item *own = &e->item.at[x->first + i], *its = &e->item.at[y->first + i];
         if (own->row != its->row || own->sliced || its->sliced) return false;
@@ -48,7 +47,7 @@ static Err join_slot(Exec *e, int32_t first, int32_t n, int32_t slot) {
         Item *item = &e->item.at[e->step[first + i].first + slot];
         for (int k = 0; k < nin + nout; k++) {
             int to = k < nin ? i * nin + k : inputs + i * nout + k - nin;
-            item_set(&all, to, &(View){item->tensor[k], item->ref[k]});
+            item_set(&all, to, &(ItemOperand){item->tensor[k], item->ref[k]});
         }
         item->args.nin = item->args.nout = 0;
         item->joined = true;
@@ -62,7 +61,7 @@ static Err join_slot(Exec *e, int32_t first, int32_t n, int32_t slot) {
 }
 
 /* Makes one launch of steps of a kernel that admits it. */
-static Err join_steps(Combine *c, const Stretch *s) {
+static Err join_steps(Combination *c, const Segment *s) {
     Exec *e = c->e;
     for (int32_t i = s->first, k, end = s->first + s->n; i < end; i = k) {
         k = i + 1;
@@ -75,9 +74,9 @@ static Err join_steps(Combine *c, const Stretch *s) {
 
 /* ---- two steps ---- */
 
-static void touch_all(const Plan *p, PlanSpan values, int32_t step, Touch *touch) {
+static void touch_all(const Plan *p, PlanSpan values, int32_t step, BufferSteps *touch) {
     for (int32_t i = 0; i < values.n; i++) {
-        Touch *t = &touch[plan_value(p, PLAN_LIST(p, int32_t, values)[i])->buffer];
+        BufferSteps *t = &touch[plan_value(p, PLAN_LIST(p, int32_t, values)[i])->buffer];
         if (t->n && t->last == step) continue;
         if (t->n == 0) t->first = step;
         if (t->n == 1) t->second = step;
@@ -86,9 +85,9 @@ static void touch_all(const Plan *p, PlanSpan values, int32_t step, Touch *touch
     }
 }
 
-static Touch *touches_of(Exec *e) {
+static BufferSteps *touches_of(Exec *e) {
     const Plan *p = e->plan;
-    Touch *touch = ARENA_ARRAY(&e->arena, Touch, p->buffers.n + 1);
+    BufferSteps *touch = ARENA_ARRAY(&e->arena, BufferSteps, p->buffers.n + 1);
     for (int32_t i = 0; touch && i < p->steps.n; i++) {
         touch_all(p, plan_step(p, i)->in, i, touch);
         touch_all(p, plan_step(p, i)->out, i, touch);
@@ -117,7 +116,7 @@ static bool writes_over(const Item *a, const Item *b) {
 }
 
 /* What the first step leaves is read by that input of the second one and by nobody else. */
-static bool is_private(const Exec *e, const Touch *touch, const Merge *m) {
+static bool is_private(const Exec *e, const BufferSteps *touch, const Merge *m) {
     const Plan *p = e->plan;
     const PlanStep *b = plan_step(p, m->second);
     int32_t buffer = buffer_at(p, b->in, m->to);
@@ -156,7 +155,7 @@ static int32_t same_input(const Exec *e, int32_t step, int32_t other, int32_t k)
 
 /* The step that makes what input `to` of the second one reads, for it alone: sets `first`, `from`.
  */
-static bool makes(const Exec *e, const Touch *touch, Merge *m) {
+static bool makes(const Exec *e, const BufferSteps *touch, Merge *m) {
     const Plan *p = e->plan;
     m->first = touch[buffer_at(p, plan_step(p, m->second)->in, m->to)].first;
     m->from = plan_step(p, m->first)->in.n;
@@ -184,7 +183,7 @@ static bool pair_of(Exec *e, const Item *a, const Item *b, Item *all) {
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < from[i]->args.nin + from[i]->args.nout; k++)
             item_set(all, k < from[i]->args.nin ? in++ : out++,
-                     &(View){from[i]->tensor[k], from[i]->ref[k]});
+                     &(ItemOperand){from[i]->tensor[k], from[i]->ref[k]});
     all->args.in = all->tensor;
     all->args.out = all->tensor + nin;
     all->args.nin = nin;
@@ -226,7 +225,7 @@ static Err merge(Exec *e, const Merge *m, bool *done) {
 }
 
 /* May the step be done on the other side of those between? */
-static bool may_pass(const Combine *c, int32_t step, int32_t first, int32_t n) {
+static bool may_pass(const Combination *c, int32_t step, int32_t first, int32_t n) {
     const Exec *e = c->e;
     if (depend_any(c->depends, first, n, step, 1)) return false;
     for (int32_t i = first; i < first + n; i++) {
@@ -237,7 +236,7 @@ static bool may_pass(const Combine *c, int32_t step, int32_t first, int32_t n) {
 }
 
 /* May the two be one launch, and where? */
-static bool may_merge(const Combine *c, Merge *m) {
+static bool may_merge(const Combination *c, Merge *m) {
     const Plan *p = c->e->plan;
     int32_t between = m->first + 1, n = m->second - between;
     bool made = m->from >= plan_step(p, m->first)->in.n;
@@ -250,7 +249,7 @@ static bool may_merge(const Combine *c, Merge *m) {
 
 /* Makes one launch of a step and the one that makes what it reads, where the library
  * knows how. */
-static Err merge_makers(const Combine *c, const Stretch *s) {
+static Err merge_makers(const Combination *c, const Segment *s) {
     Exec *e = c->e;
     int32_t first = s->first, n = s->n;
     for (int32_t i = first; i < first + n; i++) {
@@ -265,7 +264,7 @@ static Err merge_makers(const Combine *c, const Stretch *s) {
 }
 
 /* The same of a step and one shortly before it that reads the same. */
-static Err merge_readers(const Combine *c, const Stretch *s) {
+static Err merge_readers(const Combination *c, const Segment *s) {
     Exec *e = c->e;
     int32_t first = s->first, n = s->n;
     for (int32_t i = first; i < first + n; i++) {
@@ -284,7 +283,7 @@ static Err merge_readers(const Combine *c, const Stretch *s) {
 
 /* Of every item that no other one does, what the GPU runs. */
 static Err bind_items(Exec *e) {
-    Gpu *g = &e->rt->gpu;
+    Gpus *g = &e->rt->gpu;
     for (int32_t i = 0; i < e->item.n; i++) {
         Item *item = &e->item.at[i];
         size_t scratch = 0;
@@ -297,18 +296,18 @@ static Err bind_items(Exec *e) {
     return E_OK;
 }
 
-static bool is_straight(const Stretch *s) {
+static bool is_straight(const Segment *s) {
     return !s->nbody && !s->exchange;
 }
 
 Err combine_launches(Exec *e, const Depends *depends) {
-    Combine c = {.e = e, .depends = depends, .touch = touches_of(e)};
-    const Stretch *end = e->stretch.at + e->stretch.n;
+    Combination c = {.e = e, .depends = depends, .touch = touches_of(e)};
+    const Segment *end = e->segment.at + e->segment.n;
     if (!c.touch) return exec_no_memory(e);
-    for (const Stretch *s = e->stretch.at; s < end; s++)
+    for (const Segment *s = e->segment.at; s < end; s++)
         if (is_straight(s)) TRY(join_steps(&c, s));
     TRY(bind_items(e));
-    for (const Stretch *s = e->stretch.at; s < end; s++) {
+    for (const Segment *s = e->segment.at; s < end; s++) {
         if (!is_straight(s)) continue;
         TRY(merge_makers(&c, s));
         TRY(merge_readers(&c, s));

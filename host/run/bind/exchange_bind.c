@@ -23,18 +23,18 @@ static Err sort_items(Exec *e, Exchange *x) {
 }
 
 static int by_group(const void *a, const void *b) {
-    const Mine *x = a, *y = b;
+    const GroupDevice *x = a, *y = b;
     return x->group != y->group ? x->group - y->group : x->number - y->number;
 }
 
 /* The domain's devices, by group and number. */
-static Err find_mine(Exec *e, const Group *g, int32_t domain, MineList *mine) {
+static Err find_mine(Exec *e, const DeviceGroup *g, int32_t domain, GroupDeviceList *mine) {
     const Mesh *m = e->mesh;
     for (int32_t i = 0; i < m->ndevices; i++) {
         int32_t coord[MAX_AXES];
         if (place_domain(m, i) != domain) continue;
         mesh_coords(m, i, coord);
-        Mine one = {group_first(g, m, coord), group_number(g, coord)};
+        GroupDevice one = {group_first(g, m, coord), group_number(g, coord)};
         if (!VEC_PUSH(&e->arena, mine, one)) return exec_no_memory(e);
     }
     if (mine->n) qsort(mine->at, (size_t)mine->n, sizeof *mine->at, by_group);
@@ -82,9 +82,9 @@ static void place_in_wire(Exec *e, Exchange *x) {
 }
 
 /* The part of this process's k-th domain. */
-static Err bind_domain(Exec *e, Exchange *x, const Group *g) {
+static Err bind_domain(Exec *e, Exchange *x, const DeviceGroup *g) {
     CollectiveKind kind = (CollectiveKind)g->step->coll.kind;
-    MineList mine = {.n = 0};
+    GroupDeviceList mine = {.n = 0};
     x->wire_at = x->wire;
     TRY(find_mine(e, g, exec_domain(e, x->k), &mine));
     bool reduces = kind == COLL_ALL_REDUCE || kind == COLL_REDUCE_SCATTER;
@@ -93,7 +93,7 @@ static Err bind_domain(Exec *e, Exchange *x, const Group *g) {
 
 Err exchange_bind(Exec *e, int32_t step) {
     const PlanStep *s = plan_step(e->plan, step);
-    Group g = group_of(e->plan, s);
+    DeviceGroup g = group_of(e->plan, s);
     if (!place_is_spread(e->mesh) || !group_crosses(&g, e->mesh)) return bind_collective(e, &g);
     if (gpu_is_there(&e->rt->gpu)) TRY(gpu_transport_need(e->rt));
     Exchange *x = ARENA_ARRAY(&e->arena, Exchange, 1);

@@ -13,13 +13,15 @@ Err exchange_bind(Exec *e, int32_t step) MUST_CHECK;
 Err exchange_schedule(Exec *e, Exchange *x) MUST_CHECK;
 /* ---- while one is bound: exchange_move.c and exchange_reduce.c ---- */
 
-typedef struct Mine { /* a device of the domain in a collective */
-    int32_t group;    /* the index of its first member */
-    int32_t number;   /* of the device in it */
-} Mine;
-typedef VEC(Mine) MineList; /* sorted */
+typedef struct GroupDevice { /* a device of the domain in a collective */
+    int32_t group;           /* the index of its first member */
+    int32_t number;          /* of the device in it */
+} GroupDevice;
+typedef VEC(GroupDevice) GroupDeviceList; /* sorted */
 
-Err exchange_move(Exec *e, Exchange *x, const Group *g, const MineList *mine) MUST_CHECK;
-Err exchange_reduce(Exec *e, Exchange *x, const Group *g, const MineList *mine) MUST_CHECK;
+Err exchange_move(Exec *e, Exchange *x, const DeviceGroup *g,
+                  const GroupDeviceList *mine) MUST_CHECK;
+Err exchange_reduce(Exec *e, Exchange *x, const DeviceGroup *g,
+                    const GroupDeviceList *mine) MUST_CHECK;
 
 #endif

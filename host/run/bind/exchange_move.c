@@ -6,19 +6,19 @@
 
 typedef struct Known { /* a part of a device's operand that lies somewhere here */
     int32_t device, part;
-    View view;
+    ItemOperand view;
 } Known;
 typedef VEC(Known) KnownList;
 
-typedef struct Move {
+typedef struct GroupMove {
     Exec *e;
     Exchange *x;
-    const Group *g;
-    const MineList *mine;
+    const DeviceGroup *g;
+    const GroupDeviceList *mine;
     int32_t in, out; /* values */
     uint32_t vary;   /* of the operand's buffer, and of the result's */
     uint32_t out_vary;
-} Move;
+} GroupMove;
 
 static const Known *find(const KnownList *list, int32_t device, int32_t part) {
     for (int32_t i = 0; i < list->n; i++)
@@ -29,7 +29,7 @@ static const Known *find(const KnownList *list, int32_t device, int32_t part) {
 /* ---- what comes ---- */
 
 /* The part of a device of another domain; `to` is where it should be. */
-static Err receive(Move *m, const Source *s, const View *to, KnownList *got) {
+static Err receive(GroupMove *m, const GroupSource *s, const ItemOperand *to, KnownList *got) {
     Exec *e = m->e;
     int32_t device = place_index(e->mesh, s->from);
     const Known *known = find(got, device, s->from_part);
@@ -49,20 +49,20 @@ static Err receive(Move *m, const Source *s, const View *to, KnownList *got) {
 }
 
 /* The result of the devices in one slot. */
-static Err fill(Move *m, const int32_t coord[MAX_AXES], KnownList *got) {
+static Err fill(GroupMove *m, const int32_t coord[MAX_AXES], KnownList *got) {
     Exec *e = m->e;
-    View to = item_operand(e, m->x->k, m->out, coord);
+    ItemOperand to = item_operand(e, m->x->k, m->out, coord);
     int32_t n = group_sources(m->g, coord);
     if (n == 0) TRY(bind_zeros(e, m->g->step, &to));
     for (int32_t k = 0; k < n; k++) {
-        Source s = group_source(m->g, coord, k);
-        View part = to;
+        GroupSource s = group_source(m->g, coord, k);
+        ItemOperand part = to;
         if (!item_narrow(e, &part, s.to_dim, s.to_part, s.to_parts)) return exec_no_memory(e);
         if (exec_slot(e, m->x->k, m->vary, s.from) < 0) {
             TRY(receive(m, &s, &part, got));
             continue;
         }
-        View from = item_operand(e, m->x->k, m->in, s.from);
+        ItemOperand from = item_operand(e, m->x->k, m->in, s.from);
         if (!item_narrow(e, &from, s.from_dim, s.from_part, s.from_parts)) return exec_no_memory(e);
         TRY(bind_copy(e, m->g->step, &from, &part));
     }
@@ -72,12 +72,12 @@ static Err fill(Move *m, const int32_t coord[MAX_AXES], KnownList *got) {
 /* ---- what goes ---- */
 
 /* Sends from where it lies, or from the wire if it is not in one piece. */
-static Err send(Move *m, const Source *s, int32_t peer, KnownList *packed) {
+static Err send(GroupMove *m, const GroupSource *s, int32_t peer, KnownList *packed) {
     Exec *e = m->e;
     int32_t device = place_index(e->mesh, s->from);
     const Known *known = find(packed, device, s->from_part);
     if (known) return wire_send(e, &m->x->phase[0], peer, &known->view);
-    View from = item_operand(e, m->x->k, m->in, s->from);
+    ItemOperand from = item_operand(e, m->x->k, m->in, s->from);
     if (!item_narrow(e, &from, s->from_dim, s->from_part, s->from_parts)) return exec_no_memory(e);
     Known one = {device, s->from_part, from};
     if (!item_is_dense(&from)) {
@@ -91,7 +91,8 @@ static Err send(Move *m, const Source *s, int32_t peer, KnownList *packed) {
 }
 
 /* What the peer's devices at `coord` want of the device at the source, if it is here. */
-static Err serve(Move *m, int32_t peer, const Source *s, KnownList *sent, KnownList *packed) {
+static Err serve(GroupMove *m, int32_t peer, const GroupSource *s, KnownList *sent,
+                 KnownList *packed) {
     const Mesh *mesh = m->e->mesh;
     Known one = {.device = place_index(mesh, s->from), .part = s->from_part};
     if (place_domain(mesh, one.device) != exec_domain(m->e, m->x->k) ||
@@ -102,7 +103,7 @@ static Err serve(Move *m, int32_t peer, const Source *s, KnownList *sent, KnownL
 }
 
 /* All that the peer wants from here, in the order in which it counts it out. */
-static Err serve_all(Move *m, int32_t peer, KnownList *packed) {
+static Err serve_all(GroupMove *m, int32_t peer, KnownList *packed) {
     const Mesh *mesh = m->e->mesh;
     KnownList sent = {.n = 0};
     int32_t slots = place_slots(mesh, m->out_vary, peer);
@@ -110,7 +111,7 @@ static Err serve_all(Move *m, int32_t peer, KnownList *packed) {
         int32_t coord[MAX_AXES];
         place_coords(mesh, m->out_vary, peer, slot, coord);
         if (m->g->step->coll.kind == COLL_PERMUTE) {
-            Source s = {.from_parts = 1};
+            GroupSource s = {.from_parts = 1};
             if (!group_sources(m->g, coord)) continue;
             s = group_source(m->g, coord, 0);
             TRY(serve(m, peer, &s, &sent, packed));
@@ -119,7 +120,7 @@ static Err serve_all(Move *m, int32_t peer, KnownList *packed) {
         int32_t group = group_first(m->g, mesh, coord);
         for (int32_t i = 0; i < m->mine->n; i++) {
             if (m->mine->at[i].group != group) continue;
-            Source s = group_source(m->g, coord, m->mine->at[i].number);
+            GroupSource s = group_source(m->g, coord, m->mine->at[i].number);
             TRY(serve(m, peer, &s, &sent, packed));
         }
     }
@@ -127,7 +128,7 @@ static Err serve_all(Move *m, int32_t peer, KnownList *packed) {
 }
 
 /* Marks the domains that share a group with this one. */
-static void find_peers(const Move *m, bool *there) {
+static void find_peers(const GroupMove *m, bool *there) {
     const Mesh *mesh = m->e->mesh;
     for (int32_t i = 0; i < m->mine->n; i++) {
         int32_t coord[MAX_AXES], at[MAX_AXES], group = m->mine->at[i].group;
@@ -140,15 +141,15 @@ static void find_peers(const Move *m, bool *there) {
     }
 }
 
-Err exchange_move(Exec *e, Exchange *x, const Group *g, const MineList *mine) {
+Err exchange_move(Exec *e, Exchange *x, const DeviceGroup *g, const GroupDeviceList *mine) {
     const Plan *p = e->plan;
     int32_t world = e->rt->ranks.world * e->domains;
-    Move m = {.e = e,
-              .x = x,
-              .g = g,
-              .mine = mine,
-              .in = PLAN_LIST(p, int32_t, g->step->in)[0],
-              .out = PLAN_LIST(p, int32_t, g->step->out)[0]};
+    GroupMove m = {.e = e,
+                   .x = x,
+                   .g = g,
+                   .mine = mine,
+                   .in = PLAN_LIST(p, int32_t, g->step->in)[0],
+                   .out = PLAN_LIST(p, int32_t, g->step->out)[0]};
     m.vary = plan_buffer(p, plan_value(p, m.in)->buffer)->vary;
     m.out_vary = plan_buffer(p, plan_value(p, m.out)->buffer)->vary;
     KnownList got = {.n = 0}, packed = {.n = 0};

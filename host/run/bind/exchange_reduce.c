@@ -10,36 +10,36 @@ enum {
     CHUNK_UNIT = 64        /* elements that a chunk is a multiple of */
 };
 
-typedef struct Reduction { /* of one operand, or a part of it, over one group */
+typedef struct GroupReduction { /* of one operand, or a part of it, over one group */
     Exec *e;
     Exchange *x;
-    const Group *g;
+    const DeviceGroup *g;
     int32_t coord[MAX_AXES]; /* of the group's first member */
     int32_t in, out;         /* values */
     const PlanValue *result;
     int64_t count; /* its elements */
     int32_t part, parts;
     int32_t *domain; /* by member */
-    Root *root;
+    Subtree *root;
     int32_t roots;
-    View *own;     /* by root of this domain: the whole */
-    View *from;    /* by root: what a domain finishes, the whole or a chunk */
-    int32_t *want; /* members whose domains write the result, each domain once */
+    ItemOperand *own;  /* by root of this domain: the whole */
+    ItemOperand *from; /* by root: what a domain finishes, the whole or a chunk */
+    int32_t *want;     /* members whose domains write the result, each domain once */
     int32_t wants;
-} Reduction;
+} GroupReduction;
 
-static void member_at(const Reduction *r, int32_t member, int32_t coord[MAX_AXES]) {
+static void member_at(const GroupReduction *r, int32_t member, int32_t coord[MAX_AXES]) {
     group_member(r->g, r->coord, member, coord);
 }
 
 /* What a subtree's members come to: one alone is as it was. */
-static DType root_dtype(const Reduction *r, const Root *root) {
+static DType root_dtype(const GroupReduction *r, const Subtree *root) {
     DType t = (DType)r->result->dtype;
     return (t == DT_BF16 || t == DT_F16) && root->n > 1 ? DT_F32 : t;
 }
 
 /* Elements [lo, hi) of a dense tensor. */
-static Err slice(Exec *e, const View *v, int64_t lo, int64_t hi, View *out) {
+static Err slice(Exec *e, const ItemOperand *v, int64_t lo, int64_t hi, ItemOperand *out) {
     int64_t size = dtype_size(v->tensor.dtype), line[] = {hi - lo, size};
     int64_t *dims = arena_copy(&e->arena, line, sizeof line);
     if (!dims) return exec_no_memory(e);
@@ -52,17 +52,17 @@ static Err slice(Exec *e, const View *v, int64_t lo, int64_t hi, View *out) {
 }
 
 /* Where chunk k begins. */
-static int64_t chunk_start(const Reduction *r, int32_t k) {
+static int64_t chunk_start(const GroupReduction *r, int32_t k) {
     return k == r->wants ? r->count : r->count * k / r->wants / CHUNK_UNIT * CHUNK_UNIT;
 }
 
 /* A tensor of the result's dims in the wire. */
-static Err whole_in_wire(Reduction *r, DType dtype, View *out) {
+static Err whole_in_wire(GroupReduction *r, DType dtype, ItemOperand *out) {
     const int64_t *dims = plan_dims(r->e->plan, r->result);
     return wire_take(r->e, r->x, dims, r->result->rank, dtype, out);
 }
 
-static View result_of(const Reduction *r, int32_t member) {
+static ItemOperand result_of(const GroupReduction *r, int32_t member) {
     int32_t at[MAX_AXES];
     member_at(r, member, at);
     return item_operand(r->e, r->x->k, r->out, at);
@@ -70,7 +70,7 @@ static View result_of(const Reduction *r, int32_t member) {
 
 /* ---- subtrees ---- */
 
-static Err leaf_of(const Reduction *r, int32_t member, View *out) {
+static Err leaf_of(const GroupReduction *r, int32_t member, ItemOperand *out) {
     int32_t at[MAX_AXES];
     member_at(r, member, at);
     *out = item_operand(r->e, r->x->k, r->in, at);
@@ -79,27 +79,27 @@ static Err leaf_of(const Reduction *r, int32_t member, View *out) {
 }
 
 /* Reduces the members of a root of this domain to `to`. */
-static Err reduce_members(Reduction *r, const Root *root, const View *to) {
+static Err reduce_members(GroupReduction *r, const Subtree *root, const ItemOperand *to) {
     Exec *e = r->e;
-    View *leaf = ARENA_ARRAY(&e->arena, View, root->n);
-    Root *one = ARENA_ARRAY(&e->arena, Root, root->n);
+    ItemOperand *leaf = ARENA_ARRAY(&e->arena, ItemOperand, root->n);
+    Subtree *one = ARENA_ARRAY(&e->arena, Subtree, root->n);
     if (!leaf || !one) return exec_no_memory(e);
     for (int32_t k = 0; k < root->n; k++) {
-        one[k] = (Root){.first = k, .n = 1};
+        one[k] = (Subtree){.first = k, .n = 1};
         TRY(leaf_of(r, root->first + k, &leaf[k]));
     }
     return bind_reduction(e, r->g->step, one, leaf, root->n, to);
 }
 
 /* What this domain has of the tree, each root in one piece. */
-static Err reduce_own(Reduction *r) {
+static Err reduce_own(GroupReduction *r) {
     Exec *e = r->e;
     for (int32_t k = 0; k < r->roots; k++) {
-        const Root *root = &r->root[k];
+        const Subtree *root = &r->root[k];
         if (root->domain != exec_domain(e, r->x->k)) continue;
         if (root->n == 1) TRY(leaf_of(r, root->first, &r->own[k]));
         if (root->n == 1 && item_is_dense(&r->own[k])) continue;
-        View wire;
+        ItemOperand wire;
         TRY(whole_in_wire(r, root_dtype(r, root), &wire));
         if (root->n == 1)
             TRY(bind_copy(e, r->g->step, &r->own[k], &wire));
@@ -113,7 +113,8 @@ static Err reduce_own(Reduction *r) {
 /* ---- the tree above them ---- */
 
 /* Room for a root of another domain: for its whole, or for so many elements. */
-static Err room_for(Reduction *r, const Root *root, bool whole, int64_t count, View *out) {
+static Err room_for(GroupReduction *r, const Subtree *root, bool whole, int64_t count,
+                    ItemOperand *out) {
     if (whole) return whole_in_wire(r, root_dtype(r, root), out);
     const int64_t *dims = arena_copy(&r->e->arena, &count, sizeof count);
     return dims ? wire_take(r->e, r->x, dims, 1, root_dtype(r, root), out) : exec_no_memory(r->e);
@@ -121,13 +122,13 @@ static Err room_for(Reduction *r, const Root *root, bool whole, int64_t count, V
 
 /* Brings all roots, or their elements [lo, hi), to the domain that finishes them, and fills `from`
  * there. */
-static Err bring(Reduction *r, int32_t to, bool whole, int64_t lo, int64_t hi) {
+static Err bring(GroupReduction *r, int32_t to, bool whole, int64_t lo, int64_t hi) {
     Exec *e = r->e;
     Phase *p = &r->x->phase[0];
     int32_t me = exec_domain(e, r->x->k);
     for (int32_t k = 0; k < r->roots; k++) {
-        const Root *root = &r->root[k];
-        View *v = &r->from[k];
+        const Subtree *root = &r->root[k];
+        ItemOperand *v = &r->from[k];
         if (root->domain == me) {
             *v = r->own[k];
             if (!whole) TRY(slice(e, &r->own[k], lo, hi, v));
@@ -140,25 +141,25 @@ static Err bring(Reduction *r, int32_t to, bool whole, int64_t lo, int64_t hi) {
     return E_OK;
 }
 
-static Err finish(Reduction *r, const View *to) {
+static Err finish(GroupReduction *r, const ItemOperand *to) {
     TRY(bind_reduction(r->e, r->g->step, r->root, r->from, r->roots, to));
     return wire_phase(r->e, r->x, 1);
 }
 
 /* Each domain that wants the result finishes all of it. */
-static Err finish_alone(Reduction *r) {
+static Err finish_alone(GroupReduction *r) {
     for (int32_t j = 0; j < r->wants; j++) {
         int32_t owner = r->domain[r->want[j]];
         TRY(bring(r, owner, true, 0, r->count));
         if (owner != exec_domain(r->e, r->x->k)) continue;
-        View to = result_of(r, r->want[j]);
+        ItemOperand to = result_of(r, r->want[j]);
         TRY(finish(r, &to));
     }
     return E_OK;
 }
 
 /* Sends a finished chunk to all others that want it. */
-static Err share(Reduction *r, const View *chunk) {
+static Err share(GroupReduction *r, const ItemOperand *chunk) {
     for (int32_t j = 0; j < r->wants; j++) {
         int32_t peer = r->domain[r->want[j]];
         if (peer != exec_domain(r->e, r->x->k)) TRY(wire_send(r->e, &r->x->phase[1], peer, chunk));
@@ -167,10 +168,10 @@ static Err share(Reduction *r, const View *chunk) {
 }
 
 /* Each finishes a chunk, and has the others' from them. */
-static Err finish_in_chunks(Reduction *r) {
+static Err finish_in_chunks(GroupReduction *r) {
     Exec *e = r->e;
     int32_t me = exec_domain(e, r->x->k), mine = 0;
-    View result, whole, chunk;
+    ItemOperand result, whole, chunk;
     while (mine < r->wants && r->domain[r->want[mine]] != me) mine++;
     bool here = mine < r->wants, dense = false;
     if (here) {
@@ -197,10 +198,10 @@ static Err finish_in_chunks(Reduction *r) {
     return wire_phase(e, r->x, 2);
 }
 
-static Err reduce(Reduction *r) {
+static Err reduce(GroupReduction *r) {
     if (!r->wants) return E_OK;
     if (r->roots == 1) {
-        View to = result_of(r, r->want[0]);
+        ItemOperand to = result_of(r, r->want[0]);
         TRY(reduce_members(r, &r->root[0], &to));
         return wire_phase(r->e, r->x, 0);
     }
@@ -215,7 +216,7 @@ static Err reduce(Reduction *r) {
 
 /* Does the member's domain write its slot of the result with it, rather than with another of its
  * devices that has the same slot? */
-static bool wants_result(const Reduction *r, int32_t member) {
+static bool wants_result(const GroupReduction *r, int32_t member) {
     const Mesh *m = r->e->mesh;
     int32_t at[MAX_AXES], first[MAX_AXES];
     uint32_t vary = plan_buffer(r->e->plan, r->result->buffer)->vary;
@@ -225,7 +226,7 @@ static bool wants_result(const Reduction *r, int32_t member) {
     return place_index(m, first) == place_index(m, at);
 }
 
-static Err reduce_operand(Reduction *r) {
+static Err reduce_operand(GroupReduction *r) {
     const Exec *e = r->e;
     int32_t size = r->g->size;
     for (int32_t k = 0; k < size; k++) {
@@ -250,14 +251,14 @@ static Err reduce_operand(Reduction *r) {
     return E_OK;
 }
 
-Err exchange_reduce(Exec *e, Exchange *x, const Group *g, const MineList *mine) {
+Err exchange_reduce(Exec *e, Exchange *x, const DeviceGroup *g, const GroupDeviceList *mine) {
     const Plan *p = e->plan;
-    Reduction r = {.e = e, .x = x, .g = g};
+    GroupReduction r = {.e = e, .x = x, .g = g};
     r.domain = ARENA_ARRAY(&e->arena, int32_t, g->size);
     r.want = ARENA_ARRAY(&e->arena, int32_t, g->size);
-    r.root = ARENA_ARRAY(&e->arena, Root, g->size);
-    r.from = ARENA_ARRAY(&e->arena, View, g->size);
-    r.own = ARENA_ARRAY(&e->arena, View, g->size);
+    r.root = ARENA_ARRAY(&e->arena, Subtree, g->size);
+    r.from = ARENA_ARRAY(&e->arena, ItemOperand, g->size);
+    r.own = ARENA_ARRAY(&e->arena, ItemOperand, g->size);
     if (!r.domain || !r.want || !r.root || !r.from || !r.own) return exec_no_memory(e);
     for (int i = 0; i < g->step->out.n; i++) {
         r.in = PLAN_LIST(p, int32_t, g->step->in)[i];

@@ -11,8 +11,8 @@ static void set_digit(const Plan *p, AxisRef r, int32_t digit, int32_t coord[MAX
     coord[r.axis] += (digit - digit_of(p, r, coord)) * rest;
 }
 
-Group group_of(const Plan *p, const PlanStep *s) {
-    Group g = {.plan = p, .step = s, .size = 1};
+DeviceGroup group_of(const Plan *p, const PlanStep *s) {
+    DeviceGroup g = {.plan = p, .step = s, .size = 1};
     if (s->coll.list.n) {
         for (int i = 0; i < s->coll.list.n; i++) g.digit[g.ndigit++] = s->coll.list.at[i];
     } else {
@@ -24,7 +24,7 @@ Group group_of(const Plan *p, const PlanStep *s) {
     return g;
 }
 
-void group_member(const Group *g, const int32_t coord[MAX_AXES], int32_t number,
+void group_member(const DeviceGroup *g, const int32_t coord[MAX_AXES], int32_t number,
                   int32_t out[MAX_AXES]) {
     memcpy(out, coord, sizeof *out * MAX_AXES);
     for (int i = g->ndigit - 1; i >= 0; i--) {
@@ -33,20 +33,20 @@ void group_member(const Group *g, const int32_t coord[MAX_AXES], int32_t number,
     }
 }
 
-int32_t group_number(const Group *g, const int32_t coord[MAX_AXES]) {
+int32_t group_number(const DeviceGroup *g, const int32_t coord[MAX_AXES]) {
     int32_t n = 0;
     for (int i = 0; i < g->ndigit; i++)
         n = n * g->digit[i].size + digit_of(g->plan, g->digit[i], coord);
     return n;
 }
 
-int32_t group_first(const Group *g, const Mesh *m, const int32_t coord[MAX_AXES]) {
+int32_t group_first(const DeviceGroup *g, const Mesh *m, const int32_t coord[MAX_AXES]) {
     int32_t first[MAX_AXES];
     group_member(g, coord, 0, first);
     return place_index(m, first);
 }
 
-bool group_crosses(const Group *g, const Mesh *m) {
+bool group_crosses(const DeviceGroup *g, const Mesh *m) {
     for (int32_t i = 0; i < m->ndevices; i++) {
         int32_t coord[MAX_AXES];
         mesh_coords(m, i, coord);
@@ -59,7 +59,8 @@ bool group_crosses(const Group *g, const Mesh *m) {
 /* ---- what moves ---- */
 
 /* The device whose shard under `from` is the one that the device at `coord` wants under `to`. */
-static void permute_source(const Group *g, const int32_t coord[MAX_AXES], int32_t out[MAX_AXES]) {
+static void permute_source(const DeviceGroup *g, const int32_t coord[MAX_AXES],
+                           int32_t out[MAX_AXES]) {
     const Plan *p = g->plan;
     const PlanCollective *c = &g->step->coll;
     const AxisList *from = PLAN_LIST(p, AxisList, c->from), *to = PLAN_LIST(p, AxisList, c->to);
@@ -76,7 +77,7 @@ static void permute_source(const Group *g, const int32_t coord[MAX_AXES], int32_
 }
 
 /* By pairs of places in the group: which place is sent to the device at `coord`, or -1. */
-static int32_t paired_with(const Group *g, const int32_t coord[MAX_AXES]) {
+static int32_t paired_with(const DeviceGroup *g, const int32_t coord[MAX_AXES]) {
     const int32_t *pair = PLAN_LIST(g->plan, int32_t, g->step->coll.pairs);
     int32_t mine = group_number(g, coord);
     for (int32_t i = 0; i < g->step->coll.pairs.n; i += 2)
@@ -88,15 +89,15 @@ static bool by_shards(const PlanCollective *c) {
     return c->from.n || c->to.n;
 }
 
-int32_t group_sources(const Group *g, const int32_t coord[MAX_AXES]) {
+int32_t group_sources(const DeviceGroup *g, const int32_t coord[MAX_AXES]) {
     const PlanCollective *c = &g->step->coll;
     if (c->kind != COLL_PERMUTE) return g->size;
     return by_shards(c) || paired_with(g, coord) >= 0;
 }
 
-Source group_source(const Group *g, const int32_t coord[MAX_AXES], int32_t k) {
+GroupSource group_source(const DeviceGroup *g, const int32_t coord[MAX_AXES], int32_t k) {
     const PlanCollective *c = &g->step->coll;
-    Source s = {.from_parts = 1, .to_parts = 1};
+    GroupSource s = {.from_parts = 1, .to_parts = 1};
     if (c->kind == COLL_PERMUTE) {
         if (by_shards(c))
             permute_source(g, coord, s.from);
@@ -119,11 +120,11 @@ Source group_source(const Group *g, const int32_t coord[MAX_AXES], int32_t k) {
 
 /* ---- trees ---- */
 
-static int32_t cut(const int32_t *domain, int32_t first, int32_t n, Root *root, int32_t count) {
+static int32_t cut(const int32_t *domain, int32_t first, int32_t n, Subtree *root, int32_t count) {
     int32_t same = 1;
     while (same < n && domain[first + same] == domain[first]) same++;
     if (same == n) {
-        root[count] = (Root){first, n, domain[first]};
+        root[count] = (Subtree){first, n, domain[first]};
         return count + 1;
     }
     int32_t half = tree_half(n);
@@ -131,11 +132,11 @@ static int32_t cut(const int32_t *domain, int32_t first, int32_t n, Root *root, 
     return cut(domain, first + half, n - half, root, count);
 }
 
-int32_t group_cut(const int32_t *domain, int32_t n, Root *root) {
+int32_t group_cut(const int32_t *domain, int32_t n, Subtree *root) {
     return cut(domain, 0, n, root, 0);
 }
 
-bool group_is_even(const Root *root, int32_t count) {
+bool group_is_even(const Subtree *root, int32_t count) {
     if (count == 1) return true;
     int32_t members = root[count - 1].first + root[count - 1].n - root->first, left = 0;
     int32_t half = tree_half(members), even = tree_half(count);

@@ -25,11 +25,12 @@ OperandRef item_ref(const Exec *e, int32_t k, int32_t value, const int32_t coord
                         .slice = PLAN_LIST(p, PlanStride, v->per_slice)};
 }
 
-View item_operand(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_AXES]) {
-    return (View){.tensor = item_tensor(e->plan, value), .ref = item_ref(e, k, value, coord)};
+ItemOperand item_operand(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_AXES]) {
+    return (ItemOperand){.tensor = item_tensor(e->plan, value),
+                         .ref = item_ref(e, k, value, coord)};
 }
 
-bool item_narrow(Exec *e, View *v, int dim, int64_t index, int64_t parts) {
+bool item_narrow(Exec *e, ItemOperand *v, int dim, int64_t index, int64_t parts) {
     KTensor *t = &v->tensor;
     if (parts == 1) return true;
     /* The dims lists of a plan are shared. */
@@ -41,7 +42,7 @@ bool item_narrow(Exec *e, View *v, int dim, int64_t index, int64_t parts) {
     return true;
 }
 
-void item_set(Item *item, int k, const View *v) {
+void item_set(Item *item, int k, const ItemOperand *v) {
     item->tensor[k] = v->tensor;
     item->ref[k] = v->ref;
 }
@@ -76,7 +77,7 @@ int64_t item_bytes(const KTensor *t) {
     return n;
 }
 
-bool item_is_dense(const View *v) {
+bool item_is_dense(const ItemOperand *v) {
     const KTensor *t = &v->tensor;
     int64_t step = dtype_size(t->dtype);
     for (int d = t->rank - 1; d >= 0; d--) {

@@ -24,24 +24,24 @@ bool item_args(const Plan *p, const PlanStep *s, const int32_t coord[MAX_AXES], 
                KArgs *args) MUST_CHECK;
 
 /* A tensor before an item has it. */
-typedef struct View {
+typedef struct ItemOperand {
     KTensor tensor; /* without data */
     OperandRef ref;
-} View;
+} ItemOperand;
 /* Where the value at `coord` is in the k-th domain. */
 OperandRef item_ref(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_AXES]);
 /* The value at `coord`, as the k-th domain has it. */
-View item_operand(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_AXES]);
+ItemOperand item_operand(const Exec *e, int32_t k, int32_t value, const int32_t coord[MAX_AXES]);
 /* Part `index` of `parts` along a dim; false when out of memory. */
-bool item_narrow(Exec *e, View *v, int dim, int64_t index, int64_t parts);
+bool item_narrow(Exec *e, ItemOperand *v, int dim, int64_t index, int64_t parts);
 
 /* An item under construction: room for the operands; NULL when out of memory. */
 Item *item_add(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout);
-void item_set(Item *item, int k, const View *v);
+void item_set(Item *item, int k, const ItemOperand *v);
 /* Domain, units and scratch, once operands and attr are set. */
 void item_finish(Exec *e, Item *item);
 int64_t item_bytes(const KTensor *t);
 /* Are its elements in one piece, in order? */
-bool item_is_dense(const View *v);
+bool item_is_dense(const ItemOperand *v);
 
 #endif

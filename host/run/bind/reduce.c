@@ -1,7 +1,7 @@
 #include "ir/program.h"
 #include "run/bind/reduce.h"
 
-Err bind_copy(Exec *e, const PlanStep *s, const View *from, const View *to) {
+Err bind_copy(Exec *e, const PlanStep *s, const ItemOperand *from, const ItemOperand *to) {
     Item *item = item_add(e, s, "copy", 1, 1);
     if (!item) return exec_no_memory(e);
     item_set(item, 0, from);
@@ -10,7 +10,7 @@ Err bind_copy(Exec *e, const PlanStep *s, const View *from, const View *to) {
     return E_OK;
 }
 
-Err bind_zeros(Exec *e, const PlanStep *s, const View *to) {
+Err bind_zeros(Exec *e, const PlanStep *s, const ItemOperand *to) {
     Emit emit = {.arena = &e->arena};
     size_t size;
     Item *item = item_add(e, s, "fused", 0, 1);
@@ -26,7 +26,7 @@ Err bind_zeros(Exec *e, const PlanStep *s, const View *to) {
 
 /* A register with the reduction of so many members; input `*input` and those behind it are the
  * roots. */
-static uint16_t emit_tree(Emit *emit, KOp op, KType type, const Root *root, int *input,
+static uint16_t emit_tree(Emit *emit, KOp op, KType type, const Subtree *root, int *input,
                           int32_t members) {
     if (members == root[*input].n) return program_op(emit, KI_LOAD, type, (*input)++, 0);
     int32_t half = tree_half(members);
@@ -36,7 +36,7 @@ static uint16_t emit_tree(Emit *emit, KOp op, KType type, const Root *root, int 
 }
 
 /* The program that reduces the roots to one output; 16-bit floats add up in float32. */
-static const KProgram *tree_program(Exec *e, PartialKind kind, DType dtype, const Root *root,
+static const KProgram *tree_program(Exec *e, PartialKind kind, DType dtype, const Subtree *root,
                                     int32_t n) {
     static const KOp op[] = {KI_ADD, KI_MAX, KI_MIN};
     Emit emit = {.arena = &e->arena};
@@ -49,7 +49,7 @@ static const KProgram *tree_program(Exec *e, PartialKind kind, DType dtype, cons
     return program_pack(&emit, &size);
 }
 
-static bool same_strides(const View *v, int32_t n) {
+static bool same_strides(const ItemOperand *v, int32_t n) {
     for (int32_t i = 1; i < n; i++)
         for (int d = 0; d < v->tensor.rank; d++)
             if (v->tensor.dims[d] > 1 && v[i].tensor.strides[d] != v->tensor.strides[d])
@@ -57,8 +57,8 @@ static bool same_strides(const View *v, int32_t n) {
     return true;
 }
 
-Err bind_reduction(Exec *e, const PlanStep *s, const Root *root, const View *from, int32_t n,
-                   const View *to) {
+Err bind_reduction(Exec *e, const PlanStep *s, const Subtree *root, const ItemOperand *from,
+                   int32_t n, const ItemOperand *to) {
     bool sum = to->tensor.dtype == DT_F32 && s->coll.reduce == PARTIAL_SUM &&
                group_is_even(root, n) && same_strides(from, n);
     for (int32_t k = 0; k < n; k++) sum = sum && from[k].tensor.dtype == DT_F32;

@@ -6,10 +6,11 @@
 #include "run/bind/group.h"
 #include "run/bind/item.h"
 
-Err bind_copy(Exec *e, const PlanStep *s, const View *from, const View *to) MUST_CHECK;
-Err bind_zeros(Exec *e, const PlanStep *s, const View *to) MUST_CHECK;
+Err bind_copy(Exec *e, const PlanStep *s, const ItemOperand *from,
+              const ItemOperand *to) MUST_CHECK;
+Err bind_zeros(Exec *e, const PlanStep *s, const ItemOperand *to) MUST_CHECK;
 /* An item that reduces n tensors, the roots of a tree. */
-Err bind_reduction(Exec *e, const PlanStep *s, const Root *root, const View *from, int32_t n,
-                   const View *to) MUST_CHECK;
+Err bind_reduction(Exec *e, const PlanStep *s, const Subtree *root, const ItemOperand *from,
+                   int32_t n, const ItemOperand *to) MUST_CHECK;
 
 #endif

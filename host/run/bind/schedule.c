@@ -94,24 +94,24 @@ static Err slot_stage(Schedule *s, int32_t step, int32_t n, int32_t begin) {
     return E_OK;
 }
 
-typedef struct Cut { /* a step of a batch */
+typedef struct StepCut { /* a step of a batch */
     int32_t step;
     int64_t cuts;  /* of each item */
     double each;   /* seconds of a piece */
     int64_t start; /* the thread that begins with its first piece, where there are few */
-} Cut;
+} StepCut;
 
 /* Who begins with piece k: neighbours stay together, so that the next step finds them there. */
-static int64_t owner_of(const Cut *c, int64_t pieces, int64_t k, int threads) {
+static int64_t owner_of(const StepCut *c, int64_t pieces, int64_t k, int threads) {
     return pieces >= threads ? k * threads / pieces : (c->start + k) % threads;
 }
 
 /* The steps' pieces by size, the longest first; few pieces go to the thread with the least to do.
  */
-static Err plan_cuts(const Schedule *s, int32_t first, int32_t n, Cut *cut, double *load) {
+static Err plan_cuts(const Schedule *s, int32_t first, int32_t n, StepCut *cut, double *load) {
     const Exec *e = s->e;
     for (int32_t i = 0; i < n; i++) {
-        Cut c = {.step = first + i, .cuts = cuts_of(e, first + i)};
+        StepCut c = {.step = first + i, .cuts = cuts_of(e, first + i)};
         c.each = step_seconds(e, plan_step(e->plan, c.step)) / (double)c.cuts;
         int32_t at = i;
         for (; at > 0 && cut[at - 1].each < c.each; at--) cut[at] = cut[at - 1];
@@ -132,7 +132,7 @@ static Err plan_cuts(const Schedule *s, int32_t first, int32_t n, Cut *cut, doub
 static Err batch_stage(Schedule *s, int32_t first, int32_t n, int32_t begin) {
     Exec *e = s->e;
     int32_t *lane;
-    Cut cut[MAX_BATCH];
+    StepCut cut[MAX_BATCH];
     double *load = ARENA_ARRAY(&e->arena, double, s->threads);
     TRY(add_stage(s, first, n, begin, s->threads, 1, &lane));
     if (!load) return exec_no_memory(e);
@@ -178,7 +178,7 @@ static Err add_stages(Schedule *s, int32_t first, int32_t n) {
 }
 
 /* Consecutive steps without a decision in between. */
-static Err straight(Schedule *s, Stretch *segment) {
+static Err straight(Schedule *s, Segment *segment) {
     Exec *e = s->e;
     int32_t end = segment->first + segment->n, queues = 0;
     double seconds = 0;
@@ -194,7 +194,7 @@ static Err straight(Schedule *s, Stretch *segment) {
 }
 
 /* The start or the end of a collective between domains. */
-static Err exchange(Schedule *s, const Stretch *segment) {
+static Err exchange(Schedule *s, const Segment *segment) {
     Exec *e = s->e;
     if (segment->exchange->step == segment->first) TRY(exchange_schedule(e, segment->exchange));
     while (s->first.n < e->stage.n)
@@ -205,8 +205,8 @@ static Err exchange(Schedule *s, const Stretch *segment) {
 
 Err schedule_stages(Exec *e, const Depends *depends) {
     Schedule s = {.e = e, .threads = runtime_threads(e->rt), .depends = depends};
-    for (int32_t i = 0; i < e->stretch.n; i++) {
-        Stretch *segment = &e->stretch.at[i];
+    for (int32_t i = 0; i < e->segment.n; i++) {
+        Segment *segment = &e->segment.at[i];
         if (segment->exchange) TRY(exchange(&s, segment));
         if (!segment->exchange && !segment->nbody) TRY(straight(&s, segment));
     }
@@ -217,8 +217,8 @@ Err schedule_stages(Exec *e, const Depends *depends) {
 
 static Err cut(Exec *e, int32_t first, int32_t n);
 
-static Err add_segment(Exec *e, Stretch segment) {
-    return VEC_PUSH(&e->arena, &e->stretch, segment) ? E_OK : exec_no_memory(e);
+static Err add_segment(Exec *e, Segment segment) {
+    return VEC_PUSH(&e->arena, &e->segment, segment) ? E_OK : exec_no_memory(e);
 }
 
 /* A LOOP or BRANCH, and its bodies. */
@@ -227,26 +227,26 @@ static Err cut_control(Exec *e, int32_t step) {
     const PlanControl *c = &plan_step(p, step)->control;
     int32_t *body = ARENA_ARRAY(&e->arena, int32_t, c->body.n + 1), at = step + 1;
     if (!body) return exec_no_memory(e);
-    TRY(add_segment(e, (Stretch){.first = step, .n = 1, .nbody = c->body.n, .body = body}));
+    TRY(add_segment(e, (Segment){.first = step, .n = 1, .nbody = c->body.n, .body = body}));
     for (int k = 0; k < c->body.n; k++) {
-        int32_t before = e->stretch.n, steps = PLAN_LIST(p, int32_t, c->body)[k];
+        int32_t before = e->segment.n, steps = PLAN_LIST(p, int32_t, c->body)[k];
         TRY(cut(e, at, steps));
-        body[k] = e->stretch.n - before;
+        body[k] = e->segment.n - before;
         at += steps;
     }
     return E_OK;
 }
 
-/* Cut once more where arguments may be written over that no caller offered: then nothing can fail
- * any more. A GPU says too late what has failed. */
+/* StepCut once more where arguments may be written over that no caller offered: then nothing can
+ * fail any more. A GPU says too late what has failed. */
 static Err cut_straight(Exec *e, int32_t first, int32_t n) {
     int32_t before = (int32_t)e->plan->settled - first;
     if (before > 0 && before < n && !gpu_is_there(&e->rt->gpu)) {
-        TRY(add_segment(e, (Stretch){.first = first, .n = before}));
+        TRY(add_segment(e, (Segment){.first = first, .n = before}));
         first += before;
         n -= before;
     }
-    return add_segment(e, (Stretch){.first = first, .n = n});
+    return add_segment(e, (Segment){.first = first, .n = n});
 }
 
 static Err cut(Exec *e, int32_t first, int32_t n) {
@@ -257,7 +257,7 @@ static Err cut(Exec *e, int32_t first, int32_t n) {
         if (!plan_step(p, i)->control.body.n && !x) continue;
         if (i > begin) TRY(cut_straight(e, begin, i - begin));
         if (x)
-            TRY(add_segment(e, (Stretch){.first = i, .n = 1, .exchange = x}));
+            TRY(add_segment(e, (Segment){.first = i, .n = 1, .exchange = x}));
         else
             TRY(cut_control(e, i));
         i += plan_steps_in(p, plan_step(p, i));

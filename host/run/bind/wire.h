@@ -8,10 +8,10 @@
 
 /* A tensor in the domain's wire. */
 Err wire_take(Exec *e, Exchange *x, const int64_t *dims, int32_t rank, DType dtype,
-              View *out) MUST_CHECK;
+              ItemOperand *out) MUST_CHECK;
 /* All of it, dense, goes to or comes from the peer after the phase's items. */
-Err wire_send(Exec *e, Phase *p, int32_t peer, const View *v) MUST_CHECK;
-Err wire_recv(Exec *e, Phase *p, int32_t peer, const View *v) MUST_CHECK;
+Err wire_send(Exec *e, Phase *p, int32_t peer, const ItemOperand *v) MUST_CHECK;
+Err wire_recv(Exec *e, Phase *p, int32_t peer, const ItemOperand *v) MUST_CHECK;
 /* The items added since the last time belong to that phase. */
 Err wire_phase(Exec *e, Exchange *x, int phase) MUST_CHECK;
 

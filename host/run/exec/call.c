@@ -3,7 +3,7 @@
 
 /* ---- room ---- */
 
-Err call_grow(Call *c) {
+Err call_grow(ExecCall *c) {
     Exec *e = c->e;
     Runtime *rt = e->rt;
     bool gpu = gpu_is_there(&rt->gpu);
@@ -120,7 +120,7 @@ static Err make_dense(const Exec *e, Tensor *t) {
 
 /* In a domain: where it lies; or in the place that graphs have for it; or a copy of one that will
  * be written but that others hold, too, or that is elsewhere. */
-static Err place_param_in(Call *c, int32_t i, int32_t k, bool held) {
+static Err place_param_in(ExecCall *c, int32_t i, int32_t k, bool held) {
     Exec *e = c->e;
     const BoundParam *p = &e->param[i];
     const Tensor *t = c->args[i];
@@ -140,7 +140,7 @@ static Err place_param_in(Call *c, int32_t i, int32_t k, bool held) {
     return E_OK;
 }
 
-static Err place_param(Call *c, int32_t i) {
+static Err place_param(ExecCall *c, int32_t i) {
     Exec *e = c->e;
     BoundParam *p = &e->param[i];
     Tensor *t = c->args[i];
@@ -190,7 +190,7 @@ static void place_temporaries(Exec *e) {
         const int32_t *slot = exec_class_slots(e, b->vary);
         int64_t each = exec_class_stride(p, b->vary);
         for (int32_t k = e->first_domain; b->kind == BUFFER_TEMP && k < e->end_domain; k++) {
-            char *at = e->rt->room[k].workspace + e->class_start[(int32_t)b->vary * e->domains + k];
+            char *at = e->rt->workspace[k].at + e->class_start[(int32_t)b->vary * e->domains + k];
             for (int32_t s = slot[k]; s < slot[k + 1]; s++)
                 exec_set_base(e, e->first_base[i] + s, at + each * (s - slot[k]) + b->offset);
         }
@@ -205,7 +205,7 @@ static void place_scratch(Exec *e) {
     e->scratch_moves = moves;
 }
 
-Err call_place(Call *c) {
+Err call_place(ExecCall *c) {
     Exec *e = c->e;
     for (int32_t i = 0; i < e->plan->params.n; i++) TRY(place_param(c, i));
     for (int32_t i = 0; i < e->nbuffer; i++)
@@ -214,13 +214,13 @@ Err call_place(Call *c) {
     place_scratch(e);
     /* Other plans may have made the wire longer, and moved it. */
     for (int32_t k = e->first_domain; e->wire_bytes && k < e->end_domain; k++)
-        exec_set_base(e, e->wire_base + k, e->rt->room[k].wire);
+        exec_set_base(e, e->wire_base + k, e->rt->wire[k].at);
     return E_OK;
 }
 
 /* ---- the result tensors ---- */
 
-static Shard shard_of(const Call *c, const BoundShard *s) {
+static Shard shard_of(const ExecCall *c, const BoundShard *s) {
     const Exec *e = c->e;
     if (s->param < 0) {
         const BoundBuffer *b = &e->buffer[s->own];
@@ -242,7 +242,7 @@ static bool take_argument(Exec *e, int32_t param) {
 }
 
 /* NULL when out of memory. */
-static Tensor *result_of(const Call *c, const BoundResult *r) {
+static Tensor *result_of(const ExecCall *c, const BoundResult *r) {
     if (take_argument(c->e, r->instead) && c->args[r->instead]->type == r->pattern.type)
         return tensor_retain(c->args[r->instead]);
     Tensor *t = tensor_like(&r->pattern);
@@ -253,7 +253,7 @@ static Tensor *result_of(const Call *c, const BoundResult *r) {
     return t;
 }
 
-Err call_results(Call *c, Tensor **results) {
+Err call_results(ExecCall *c, Tensor **results) {
     const Exec *e = c->e;
     for (int32_t i = 0; i < e->plan->results.n; i++) {
         results[i] = result_of(c, &e->result[i]);
@@ -272,7 +272,7 @@ static bool is_in_place(const Exec *e, int32_t i) {
     return false;
 }
 
-void call_drop_written(const Call *c) {
+void call_drop_written(const ExecCall *c) {
     static const char *const why = "a call that it was donated to failed half-way";
     const Exec *e = c->e;
     for (int32_t i = 0; i < e->plan->params.n; i++)

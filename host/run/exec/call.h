@@ -6,7 +6,7 @@
 
 #include <stdatomic.h>
 
-typedef struct Call {
+typedef struct ExecCall {
     Exec *e;
     Tensor *const *args;
     const uint8_t *fate;
@@ -18,16 +18,16 @@ typedef struct Call {
     KFault fault;
     int32_t fault_step;
     int32_t reached; /* no step from this one on has begun */
-} Call;
+} ExecCall;
 
 /* Makes workspaces and scratch as large as the plan needs them. */
-Err call_grow(Call *c) MUST_CHECK;
+Err call_grow(ExecCall *c) MUST_CHECK;
 /* Gives every buffer of the plan its place in this call. */
-Err call_place(Call *c) MUST_CHECK;
+Err call_place(ExecCall *c) MUST_CHECK;
 /* Makes the result tensors, which share those places. */
-Err call_results(Call *c, Tensor **results) MUST_CHECK;
+Err call_results(ExecCall *c, Tensor **results) MUST_CHECK;
 /* After a failure: arguments that a step has begun to write over are deleted. */
-void call_drop_written(const Call *c);
+void call_drop_written(const ExecCall *c);
 /* Lets go of the memory that only the results hold from here on. */
 void call_release(Exec *e);
 

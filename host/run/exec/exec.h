@@ -23,10 +23,10 @@ typedef struct Exec {
     Arena arena;
     VEC(Item) item;
     BoundStep *step;
-    VEC(Stretch) stretch;
+    VEC(Segment) segment;
     VEC(PoolStage) stage;
     VEC(Piece) piece;
-    int32_t most_stages, most_queues; /* of a stretch */
+    int32_t most_stages, most_queues; /* of a segment */
     /* This process's domains, and which of them may have devices of the mesh. */
     int32_t domains, first_domain, end_domain;
     int32_t *class_slot;       /* see exec_class_slots */
@@ -41,11 +41,11 @@ typedef struct Exec {
                                     or NULL */
     struct Replicas
         *replicas;      /* arguments that others hold, too, and must hold the same; or NULL */
-    Use *use;           /* those of base i are use_start[i] .. use_start[i + 1] */
+    OperandUse *use;    /* those of base i are use_start[i] .. use_start[i + 1] */
     int32_t *use_start; /* nbase + 1 */
     bool moved;         /* a base has changed since the latest graphs were captured */
     Replay replay;
-    int64_t scratch_moves; /* Gpu's, when the latest graphs were captured */
+    int64_t scratch_moves; /* Gpus', when the latest graphs were captured */
     int64_t moves;         /* Runtime's, when the bases of temporaries were set */
     int64_t *class_start;  /* by vary class and domain: where its part of the workspace begins */
     size_t workspace, scratch; /* bytes that a domain needs */

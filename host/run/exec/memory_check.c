@@ -11,7 +11,7 @@ typedef struct Need { /* bytes that a call takes from a GPU */
 static Need need_of(const Exec *e, int32_t domain) {
     const Runtime *rt = e->rt;
     Need n = {0};
-    if (e->workspace > rt->room[domain].workspace_bytes) n.workspace = e->workspace;
+    if (e->workspace > rt->workspace[domain].bytes) n.workspace = e->workspace;
     if (e->scratch > rt->gpu.of[domain].scratch_bytes) n.scratch = e->scratch;
     for (int32_t i = 0; i < e->nbuffer; i++) {
         const BoundBuffer *b = &e->buffer[i];
@@ -67,7 +67,7 @@ static void print_largest(const Exec *e, int32_t domain, Str *s) {
 }
 
 Err memory_check_plan(const Exec *e) {
-    const Gpu *g = &e->rt->gpu;
+    const Gpus *g = &e->rt->gpu;
     double need = e->plan->peak_bytes, there = (double)g->device.gpu[e->first_domain].memory;
     char all[BYTES_TEXT], of[BYTES_TEXT];
     if (need <= there) return E_OK;
@@ -82,18 +82,18 @@ Err memory_check_plan(const Exec *e) {
 }
 
 Err memory_check(const Exec *e, int32_t domain) {
-    const Gpu *g = &e->rt->gpu;
+    const Gpus *g = &e->rt->gpu;
     Need n = need_of(e, domain);
     if (!n.workspace && !n.scratch) return E_OK; /* asking for what is available takes long */
     size_t need = n.workspace + n.results + n.scratch;
     size_t there = g->device.available(g->device.self, domain);
-    if (n.workspace) there += e->rt->room[domain].workspace_bytes; /* given back first */
+    if (n.workspace) there += e->rt->workspace[domain].bytes; /* given back first */
     if (n.scratch) there += g->of[domain].scratch_bytes;
     return need <= there ? E_OK : memory_check_error(e, domain);
 }
 
 Err memory_check_error(const Exec *e, int32_t domain) {
-    const Gpu *g = &e->rt->gpu;
+    const Gpus *g = &e->rt->gpu;
     Need n = need_of(e, domain);
     size_t need = n.workspace + n.results + n.scratch;
     char all[BYTES_TEXT], there[BYTES_TEXT], of[BYTES_TEXT], held[BYTES_TEXT], work[BYTES_TEXT],

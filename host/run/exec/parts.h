@@ -23,16 +23,16 @@ typedef struct Item { /* one kernel on one slot's operands; collectives become s
     OperandRef *ref;
     int32_t domain; /* that its operands are in, of this process's */
     bool sliced;    /* an operand moves with a loop: its address is worked out at each run */
-    bool joined;    /* another item does its work: see join.c, merge.c */
+    bool joined;    /* another item does its work: see combine.h */
     int32_t step;
-    int32_t with; /* another step that it does, too: see merge.c; or -1 */
+    int32_t with; /* another step that it does, too: see combine.h; or -1 */
     int64_t units;
 } Item;
 
-typedef struct Use { /* an operand that follows a base */
+typedef struct OperandUse { /* an operand that follows a base */
     KTensor *tensor;
     int64_t offset;
-} Use;
+} OperandUse;
 
 enum { NEVER_WRITTEN = INT32_MAX };
 
@@ -76,14 +76,14 @@ typedef struct Piece {
 } Piece;
 
 /* Consecutive steps without a decision in between, as stages for the pool; without stages the
- * caller runs them alone. Or a LOOP or BRANCH; the stretches of its bodies follow. Or the start or
+ * caller runs them alone. Or a LOOP or BRANCH; the segments of its bodies follow. Or the start or
  * the end of an exchange. */
-typedef struct Stretch {
+typedef struct Segment {
     int32_t first, n; /* steps */
     int32_t stage, nstage;
-    int32_t nbody, *body; /* LOOP, BRANCH: the number of stretches of each body */
+    int32_t nbody, *body; /* LOOP, BRANCH: the number of segments of each body */
     struct Exchange *exchange;
-} Stretch;
+} Segment;
 
 /* Scratch bytes for the operands of a sliced item, in front of the kernel's workspace. */
 static inline size_t exec_operand_room(const Item *item) {

@@ -67,7 +67,7 @@ static Err make_rings(Profile *p, int32_t threads) {
 
 /* From here on; the GPUs' queues are empty then, so that their times can be told. */
 static Err begin_queues(Profile *p) {
-    Gpu *g = &p->now->e->rt->gpu;
+    Gpus *g = &p->now->e->rt->gpu;
     if (gpu_is_there(g)) TRY(gpu_wait(g));
     for (int32_t k = 0; gpu_is_there(g) && k < g->device.gpus; k++)
         p->place[k] = g->device.stamp(g->device.self, k);
@@ -125,7 +125,7 @@ void record_piece(Profile *p, int thread, const Item *item, int64_t lo, int64_t 
 /* Turns the launches of a GPU into pieces, each of which ends where the next begins; waits for the
  * last of them. */
 static void settle_gpu(Profile *p, int32_t k) {
-    Gpu *g = &p->now->e->rt->gpu;
+    Gpus *g = &p->now->e->rt->gpu;
     const Item *last = NULL;
     int64_t start = p->place_time[k], end = g->device.stamp(g->device.self, k);
     for (int32_t i = 0; i <= p->launches; i++) {
@@ -148,7 +148,7 @@ static void settle_launches(Profile *p) {
 }
 
 void record_launch(Profile *p, const Item *item) {
-    const Gpu *g = &p->now->e->rt->gpu;
+    const Gpus *g = &p->now->e->rt->gpu;
     if (p->launches == PROFILE_LAUNCHES) settle_launches(p);
     p->launch[p->launches++] = (ProfileLaunch){item, g->device.stamp(g->device.self, item->domain)};
 }

@@ -14,17 +14,17 @@ static Device *device(const Exec *e) {
 
 /* ---- what can be captured ---- */
 
-/* The stretches of one: its own, and those of its bodies. */
-static int32_t whole(const Exec *e, int32_t stretch) {
-    const Stretch *s = &e->stretch.at[stretch];
+/* The segments of one: its own, and those of its bodies. */
+static int32_t whole(const Exec *e, int32_t segment) {
+    const Segment *s = &e->segment.at[segment];
     int32_t n = 1;
     for (int32_t k = 0; k < s->nbody; k++) n += s->body[k];
     return n;
 }
 
-static bool can_capture(const Exec *e, int32_t stretch) {
-    for (int32_t i = stretch; i < stretch + whole(e, stretch); i++) {
-        const Stretch *s = &e->stretch.at[i];
+static bool can_capture(const Exec *e, int32_t segment) {
+    for (int32_t i = segment; i < segment + whole(e, segment); i++) {
+        const Segment *s = &e->segment.at[i];
         const PlanStep *step = plan_step(e->plan, s->first);
         bool decides = s->nbody && (step->kind == STEP_BRANCH || step->control.trips < 0);
         if (s->exchange || decides) return false;
@@ -32,10 +32,10 @@ static bool can_capture(const Exec *e, int32_t stretch) {
     return true;
 }
 
-static double launches(const Exec *e, const Segment *segment) {
+static double launches(const Exec *e, const ReplayPart *part) {
     double n = 0;
-    for (int32_t i = segment->first; i < segment->first + segment->n; i++) {
-        const Stretch *s = &e->stretch.at[i];
+    for (int32_t i = part->first; i < part->first + part->n; i++) {
+        const Segment *s = &e->segment.at[i];
         for (int32_t k = s->first; !s->nbody && k < s->first + s->n; k++)
             for (int32_t j = 0; j < e->step[k].n; j++)
                 if (!e->item.at[e->step[k].first + j].joined) n += plan_step(e->plan, k)->times;
@@ -50,17 +50,17 @@ static size_t result_bytes(const Exec *e) {
     return sum;
 }
 
-/* Cuts the plan into segments; do graphs pay? */
+/* Cuts the plan into parts; do graphs pay? */
 static Err cut(Exec *e, bool *pays) {
     Replay *r = &e->replay;
-    r->segment = ARENA_ARRAY(&e->arena, Segment, e->stretch.n + 1);
-    if (!r->segment) return exec_no_memory(e);
-    for (int32_t i = 0, n; i < e->stretch.n; i += n) {
+    r->part = ARENA_ARRAY(&e->arena, ReplayPart, e->segment.n + 1);
+    if (!r->part) return exec_no_memory(e);
+    for (int32_t i = 0, n; i < e->segment.n; i += n) {
         bool graph = can_capture(e, i);
         n = whole(e, i);
-        while (i + n < e->stretch.n && can_capture(e, i + n) == graph) n += whole(e, i + n);
-        Segment *s = &r->segment[r->nsegment++];
-        *s = (Segment){.first = i, .n = n};
+        while (i + n < e->segment.n && can_capture(e, i + n) == graph) n += whole(e, i + n);
+        ReplayPart *s = &r->part[r->nparts++];
+        *s = (ReplayPart){.first = i, .n = n};
         double count = graph ? launches(e, s) : 0;
         if (count < FEWEST || count > MOST) continue;
         s->graph = ARENA_ARRAY(&e->arena, void *, e->domains);
@@ -82,8 +82,8 @@ Err replay_bind(Exec *e) {
 }
 
 static void forget(Exec *e) {
-    for (int32_t i = 0; i < e->replay.nsegment; i++) {
-        Segment *s = &e->replay.segment[i];
+    for (int32_t i = 0; i < e->replay.nparts; i++) {
+        ReplayPart *s = &e->replay.part[i];
         for (int32_t k = 0; s->graph && k < e->domains; k++) {
             if (s->graph[k]) device(e)->forget(device(e)->self, s->graph[k]);
             s->graph[k] = NULL;
@@ -183,19 +183,19 @@ Err replay_capture(Exec *e) {
     return E_OK;
 }
 
-Err replay_captured(Exec *e, Segment *s, bool whole_segment) {
+Err replay_captured(Exec *e, ReplayPart *s, bool whole_part) {
     bool ok = true;
     for (int32_t k = e->first_domain; k < e->end_domain; k++) {
         if (!exec_uses(e, k)) continue;
         s->graph[k] = device(e)->captured(device(e)->self, k);
         ok = ok && s->graph[k];
     }
-    s->captured = ok && whole_segment;
+    s->captured = ok && whole_part;
     if (!s->captured) e->moved = true; /* the next call forgets what there is of them */
-    return ok || !whole_segment ? E_OK : gpu_error(&e->rt->gpu, "capturing");
+    return ok || !whole_part ? E_OK : gpu_error(&e->rt->gpu, "capturing");
 }
 
-Err replay_run(Exec *e, const Segment *s) {
+Err replay_run(Exec *e, const ReplayPart *s) {
     for (int32_t k = e->first_domain; k < e->end_domain; k++)
         if (s->graph[k] && !device(e)->replay(device(e)->self, k, s->graph[k]))
             return gpu_error(&e->rt->gpu, "running a graph");

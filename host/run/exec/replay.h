@@ -1,7 +1,7 @@
 /* replay.h - on GPUs: the launches of a bound plan as graphs, captured at its second call and
  * replayed from then on, so that what lies between two exchanges of data costs the host one launch
  * for each GPU. Launched one by one are loops and branches that depend on data or exchange it,
- * stretches of fewer than four launches or more than 65536, plans with more than 64 MB of results,
+ * segments of fewer than four launches or more than 65536, plans with more than 64 MB of results,
  * and calls that are profiled.
  *
  * A graph has addresses in it. Those of temporaries, and of donated arguments whose memory goes
@@ -17,17 +17,17 @@
 
 struct Exec;
 
-typedef struct Segment { /* of a plan: stretches that are captured together, or that cannot be */
+typedef struct ReplayPart { /* of a plan: segments that are captured together, or that cannot be */
     int32_t first, n;
     void **graph;  /* by domain; NULL: they are launched one by one */
     bool captured; /* the graphs are there, and have this call's addresses in them */
-} Segment;
+} ReplayPart;
 
 typedef struct Replay {
     bool on;                 /* this call runs the graphs */
     int32_t calls, captures; /* so far; calls that went well */
-    Segment *segment;        /* nsegment */
-    int32_t nsegment;
+    ReplayPart *part;        /* nparts */
+    int32_t nparts;
     size_t staged;   /* bytes of the params' places below */
     Buffer **param;  /* by param and domain: its place here, or NULL; NULL: graphs do not pay */
     Buffer **result; /* by Exec.buffer and domain: the same */
@@ -45,12 +45,12 @@ char *replay_place_param(const struct Exec *e, int32_t i, int32_t k);
 char *replay_place_result(const struct Exec *e, int32_t i, int32_t k);
 /* When everything has its place: graphs with other addresses in them are forgotten. */
 void replay_begin(struct Exec *e);
-/* What is launched from here on is captured; then it is the segment's graphs, if it is the whole.
+/* What is launched from here on is captured; then it is the part's graphs, if it is the whole.
  */
 Err replay_capture(struct Exec *e) MUST_CHECK;
-Err replay_captured(struct Exec *e, Segment *s, bool whole) MUST_CHECK;
-/* Runs the graphs of a segment. */
-Err replay_run(struct Exec *e, const Segment *s) MUST_CHECK;
+Err replay_captured(struct Exec *e, ReplayPart *s, bool whole) MUST_CHECK;
+/* Runs the graphs of a part. */
+Err replay_run(struct Exec *e, const ReplayPart *s) MUST_CHECK;
 /* Copies the results to where the caller has them. */
 Err replay_finish(struct Exec *e) MUST_CHECK;
 

@@ -1,4 +1,4 @@
-/* run.c - a call of a bound plan, stretch after stretch. */
+/* run.c - a call of a bound plan, segment after segment. */
 #include "base/log.h"
 #include "run/runtime/agree.h"
 #include "run/exec/call.h"
@@ -11,10 +11,10 @@
 /* ---- running ---- */
 
 /* It failed in its middle: results, and what was donated, may be half written. */
-static void lose(Call *c, Err err) {
+static void lose(ExecCall *c, Err err) {
     if (!err) return;
     c->lost = err;
-    if (c->e->agreement) c->e->rt->torn = true;
+    if (c->e->agreement) c->e->rt->diverged = true;
     atomic_store(&c->failed, 1);
 }
 
@@ -30,14 +30,14 @@ static void slice_operands(const Exec *e, const Item *item, KArgs *a, KTensor *r
 }
 
 /* Ctrl-C ends it here. */
-static void interrupt(Call *c) {
+static void interrupt(ExecCall *c) {
     c->interrupted = true;
     atomic_store(&c->failed, 1);
 }
 
 /* Puts it into the GPU's queue. */
 static Err launch(Exec *e, const Item *item) {
-    Gpu *g = &e->rt->gpu;
+    Gpus *g = &e->rt->gpu;
     for (int k = 0; item->sliced && k < item->args.nin + item->args.nout; k++)
         item->tensor[k].data = exec_address(e, &item->ref[k]);
     const PlanStep *s = plan_step(e->plan, item->step);
@@ -50,7 +50,7 @@ static Err launch(Exec *e, const Item *item) {
     return ok ? E_OK : gpu_error(g, item->row->name);
 }
 
-static void run_item(Call *c, const Item *item, int64_t lo, int64_t hi, int thread) {
+static void run_item(ExecCall *c, const Item *item, int64_t lo, int64_t hi, int thread) {
     const Exec *e = c->e;
     const Runtime *rt = e->rt;
     if (atomic_load_explicit(&c->failed, memory_order_relaxed)) return;
@@ -85,13 +85,13 @@ static void run_item(Call *c, const Item *item, int64_t lo, int64_t hi, int thre
 }
 
 static void run_piece(void *ud, int32_t index, int thread) {
-    Call *c = ud;
+    ExecCall *c = ud;
     const Exec *e = c->e;
     const Piece *p = &e->piece.at[index];
     run_item(c, &e->item.at[e->step[p->step].first + p->slot], p->lo, p->hi, thread);
 }
 
-static void run_straight(Call *c, const Stretch *s) {
+static void run_straight(ExecCall *c, const Segment *s) {
     const Exec *e = c->e;
     if (s->nstage) {
         pool_run(e->rt->pool, run_piece, c, &e->stage.at[s->stage], s->nstage);
@@ -105,7 +105,7 @@ static void run_straight(Call *c, const Stretch *s) {
 /* ---- with other domains ---- */
 
 /* The items of the step at `first`, on the stage or, for -1, here. */
-static void run_items(Call *c, int32_t first, int32_t n, int32_t stage) {
+static void run_items(ExecCall *c, int32_t first, int32_t n, int32_t stage) {
     const Exec *e = c->e;
     if (stage >= 0) {
         pool_run(e->rt->pool, run_piece, c, &e->stage.at[stage], 1);
@@ -132,7 +132,7 @@ static Err post(Exec *e, Exchange *x) {
 }
 
 /* The items of the next phase, and the start of its messages. */
-static void begin_phase(Call *c, Exchange *x) {
+static void begin_phase(ExecCall *c, Exchange *x) {
     const Phase *p = &x->phase[x->at];
     run_items(c, p->first, p->n, p->stage);
     if (!atomic_load(&c->failed)) lose(c, post(c->e, x));
@@ -146,7 +146,7 @@ static Err end_agreement(Exec *e) {
     return replicas_compare(e);
 }
 
-static void begin_exchange(Call *c, Exchange *x) {
+static void begin_exchange(ExecCall *c, Exchange *x) {
     Exec *e = c->e;
     Err err = end_agreement(e);
     if (err) {
@@ -160,7 +160,7 @@ static void begin_exchange(Call *c, Exchange *x) {
     begin_phase(c, x);
 }
 
-static void end_exchange(Call *c, Exchange *x) {
+static void end_exchange(ExecCall *c, Exchange *x) {
     Exec *e = c->e;
     while (x->at < x->phases && !atomic_load(&c->failed)) {
         int64_t start = record_now(e->rt->profile);
@@ -174,14 +174,14 @@ static void end_exchange(Call *c, Exchange *x) {
     *at = x->next;
 }
 
-static void run_exchange(Call *c, const Stretch *s) {
+static void run_exchange(ExecCall *c, const Segment *s) {
     Exchange *x = s->exchange;
     if (s->first == x->step) begin_exchange(c, x);
     if (s->first == x->over) end_exchange(c, x);
 }
 
 /* After a failure: nothing may be written any more when the memory is gone. */
-static void land_all(Call *c) {
+static void land_all(ExecCall *c) {
     Exec *e = c->e;
     for (Exchange *x = e->flying; x; x = x->next) {
         Err err = transport_end(e->rt->cx, &e->rt->transport, &x->transfer);
@@ -192,10 +192,10 @@ static void land_all(Call *c) {
 
 /* ---- loops and branches ---- */
 
-static void run_stretches(Call *c, int32_t first, int32_t n);
+static void run_segments(ExecCall *c, int32_t first, int32_t n);
 
 /* What decides about a loop or a branch. */
-static bool read_steer(Call *c, const OperandRef *steer, void *to, size_t bytes) {
+static bool read_steer(ExecCall *c, const OperandRef *steer, void *to, size_t bytes) {
     Memory *m = c->e->rt->cx->memory[c->e->base_domain[steer->base]];
     const char *at = exec_address(c->e, steer);
     if (m)
@@ -206,7 +206,7 @@ static bool read_steer(Call *c, const OperandRef *steer, void *to, size_t bytes)
 }
 
 /* Does the loop go on for iteration `i`? */
-static bool goes_on(Call *c, const PlanControl *control, const OperandRef *steer, int64_t i) {
+static bool goes_on(ExecCall *c, const PlanControl *control, const OperandRef *steer, int64_t i) {
     if (c->e->rt->interrupted) interrupt(c);
     if (atomic_load(&c->failed)) return false;
     bool on = false;
@@ -214,7 +214,7 @@ static bool goes_on(Call *c, const PlanControl *control, const OperandRef *steer
     return read_steer(c, steer, &on, sizeof on) && on;
 }
 
-static void run_control(Call *c, const Stretch *s, int32_t first) {
+static void run_control(ExecCall *c, const Segment *s, int32_t first) {
     Exec *e = c->e;
     const PlanStep *step = plan_step(e->plan, s->first);
     const PlanControl *control = &step->control;
@@ -224,23 +224,23 @@ static void run_control(Call *c, const Stretch *s, int32_t first) {
         if (!read_steer(c, steer, &index, sizeof index)) return;
         index = index < 0 ? 0 : index < s->nbody ? index : s->nbody - 1;
         for (int32_t k = 0; k < index; k++) first += s->body[k];
-        run_stretches(c, first, s->body[index]);
+        run_segments(c, first, s->body[index]);
         return;
     }
     for (int64_t i = 0; goes_on(c, control, steer, i); i++) {
         e->slice[control->loop] = control->reverse ? control->trips - 1 - i : i;
-        run_stretches(c, first, s->body[0]);
+        run_segments(c, first, s->body[0]);
     }
 }
 
-static void reach(Call *c, const Stretch *s) {
+static void reach(ExecCall *c, const Segment *s) {
     if (c->reached < s->first + s->n) c->reached = s->first + s->n;
 }
 
-static void run_stretches(Call *c, int32_t first, int32_t n) {
+static void run_segments(ExecCall *c, int32_t first, int32_t n) {
     Exec *e = c->e;
     for (int32_t i = first; i < first + n && !atomic_load(&c->failed); i++) {
-        const Stretch *s = &e->stretch.at[i];
+        const Segment *s = &e->segment.at[i];
         reach(c, s);
         if (s->exchange) {
             run_exchange(c, s);
@@ -257,48 +257,48 @@ static void run_stretches(Call *c, int32_t first, int32_t n) {
     }
 }
 
-/* Makes the graphs of a segment. False: that cannot be, and nothing of it has run; launched one by
+/* Makes the graphs of a part. False: that cannot be, and nothing of it has run; launched one by
  * one it may run. */
-static bool capture(Call *c, Segment *s) {
+static bool capture(ExecCall *c, ReplayPart *s) {
     Exec *e = c->e;
-    bool torn = e->rt->torn;
+    bool diverged = e->rt->diverged;
     Err err = replay_capture(e);
-    if (!err) run_stretches(c, s->first, s->n);
+    if (!err) run_segments(c, s->first, s->n);
     Err ended = replay_captured(e, s, !err && !atomic_load(&c->failed));
     if (s->captured || c->interrupted) return true;
     if (err || ended || c->lost)
         log_line(e->rt->cx, LOG_INFO, "launches that cannot be captured: %s", e->rt->cx->err.text);
     atomic_store(&c->failed, 0);
     c->lost = E_OK;
-    e->rt->torn = torn;
+    e->rt->diverged = diverged;
     return false;
 }
 
 /* The same as graphs, which are captured where there are none. */
-static void run_graphs(Call *c, Segment *s) {
-    reach(c, &c->e->stretch.at[s->first + s->n - 1]);
+static void run_graphs(ExecCall *c, ReplayPart *s) {
+    reach(c, &c->e->segment.at[s->first + s->n - 1]);
     if (!s->captured && !capture(c, s))
-        run_stretches(c, s->first, s->n);
+        run_segments(c, s->first, s->n);
     else if (!atomic_load(&c->failed))
         lose(c, replay_run(c->e, s));
 }
 
-static void run_segments(Call *c) {
+static void run_parts(ExecCall *c) {
     Replay *r = &c->e->replay;
     replay_begin(c->e);
-    for (int32_t i = 0; i < r->nsegment && !atomic_load(&c->failed); i++) {
-        Segment *s = &r->segment[i];
+    for (int32_t i = 0; i < r->nparts && !atomic_load(&c->failed); i++) {
+        ReplayPart *s = &r->part[i];
         if (s->graph)
             run_graphs(c, s);
         else
-            run_stretches(c, s->first, s->n);
+            run_segments(c, s->first, s->n);
     }
     if (!atomic_load(&c->failed)) lose(c, replay_finish(c->e));
 }
 
 /* All that may fail before anything runs: later it would lose the arguments that are written over.
  */
-static Err prepare(Call *c, Tensor **results) {
+static Err prepare(ExecCall *c, Tensor **results) {
     Exec *e = c->e;
     if (e->mesh && e->mesh->abstract)
         return err_set(e->rt->cx, E_MESH,
@@ -324,8 +324,8 @@ static Err begin_agreement(const Exec *e) {
  * garbage is collected after the first. Returns what it was given. */
 static Err tell_unprepared(Exec *e, Err prepared) {
     Runtime *rt = e->rt;
-    bool again = prepared == E_NOMEM && !rt->starved;
-    rt->starved = again;
+    bool again = prepared == E_NOMEM && !rt->retrying;
+    rt->retrying = again;
     if (!prepared || again) return prepared;
     ErrState why = rt->cx->err;
     Err told = agree_begin(rt, e->agreement, AGREE_FAILURE, 0);
@@ -334,7 +334,7 @@ static Err tell_unprepared(Exec *e, Err prepared) {
     return told ? (Err)why.code : prepared;
 }
 
-static Err run(Call *c, Tensor **results) {
+static Err run(ExecCall *c, Tensor **results) {
     Exec *e = c->e;
     Err err = prepare(c, results);
     if (e->agreement) err = tell_unprepared(e, err);
@@ -342,9 +342,9 @@ static Err run(Call *c, Tensor **results) {
     if (e->agreement) c->lost = begin_agreement(e);
     if (e->replicas) e->replicas->summed = true;
     if (!c->lost && e->replay.on)
-        run_segments(c);
+        run_parts(c);
     else if (!c->lost)
-        run_stretches(c, 0, e->stretch.n);
+        run_segments(c, 0, e->segment.n);
     land_all(c);
     if (e->rt->profile && !c->lost) lose(c, transport_settle(e->rt->cx, &e->rt->transport));
     record_leave(e->rt->profile);
@@ -356,7 +356,7 @@ static Err run(Call *c, Tensor **results) {
     }
     if (c->lost) return c->lost;
     if (failed) {
-        if (e->agreement) e->rt->torn = true;
+        if (e->agreement) e->rt->diverged = true;
         return c->interrupted ? err_set(e->rt->cx, E_INTERRUPT, "interrupted")
                               : bound_fault(e->rt->cx, &e->rt->plans,
                                             bound_tag(&e->bound, c->fault_step), &c->fault);
@@ -381,7 +381,7 @@ Err exec_run(Exec *e, Tensor *const *args, const uint8_t *fate, Tensor **results
     if (e->only_types) return run_nothing(e, results);
     /* What came before the run is for who called it to see. */
     bool whole = e->agreement || e->rt->interrupted;
-    Call c = {.e = e, .args = args, .fate = fate, .whole = whole};
+    ExecCall c = {.e = e, .args = args, .fate = fate, .whole = whole};
     Guard guard;
     exec_guard(e, &guard);
     Err err = run(&c, results);

@@ -17,7 +17,7 @@
 enum { WRITE_AHEAD = 8 << 20 };
 enum { REASON = 1024 };
 
-Err gpu_fault(Gpu *g) {
+Err gpu_fault(Gpus *g) {
     DeviceFault f;
     for (int32_t i = 0; i < g->device.gpus; i++)
         if (g->device.fault(g->device.self, i, &f))
@@ -25,7 +25,7 @@ Err gpu_fault(Gpu *g) {
     return E_OK;
 }
 
-Err gpu_wait(Gpu *g) {
+Err gpu_wait(Gpus *g) {
     TRY(transport_settle(g->cx, g->transport));
     for (int32_t i = 0; i < g->device.gpus; i++)
         if (!g->device.wait(g->device.self, i)) return gpu_error(g, "waiting for a GPU");
@@ -34,12 +34,12 @@ Err gpu_wait(Gpu *g) {
 
 /* ---- their memory ---- */
 
-static Gpu *gpu_of(const Memory *m) {
+static Gpus *gpu_of(const Memory *m) {
     return ((const GpuMemory *)(const void *)m)->gpu;
 }
 
 static char *take(Memory *m, size_t bytes) {
-    Gpu *g = gpu_of(m);
+    Gpus *g = gpu_of(m);
     char *at = g->device.alloc(g->device.self, m->domain, bytes);
     if (at) m->live += bytes;
     if (m->live > m->peak) m->peak = m->live;
@@ -47,13 +47,13 @@ static char *take(Memory *m, size_t bytes) {
 }
 
 static void give(Memory *m, char *at, size_t bytes) {
-    Gpu *g = gpu_of(m);
+    Gpus *g = gpu_of(m);
     g->device.free(g->device.self, m->domain, at, bytes);
     m->live -= bytes;
 }
 
 static Err write(Memory *m, char *to, const void *from, size_t bytes) {
-    Gpu *g = gpu_of(m);
+    Gpus *g = gpu_of(m);
     if (g->written + bytes > WRITE_AHEAD) {
         TRY(transport_settle(g->cx, g->transport));
         g->written = 0;
@@ -64,7 +64,7 @@ static Err write(Memory *m, char *to, const void *from, size_t bytes) {
 }
 
 static Err read(Memory *m, void *to, const char *from, size_t bytes) {
-    Gpu *g = gpu_of(m);
+    Gpus *g = gpu_of(m);
     TRY(transport_settle(g->cx, g->transport));
     if (!g->device.download(g->device.self, m->domain, to, from, bytes))
         return gpu_error(g, "reading");
@@ -72,12 +72,12 @@ static Err read(Memory *m, void *to, const char *from, size_t bytes) {
 }
 
 static Err move(Memory *m, char *to, const Memory *source, const char *from, size_t bytes) {
-    Gpu *g = gpu_of(m);
+    Gpus *g = gpu_of(m);
     bool ok = g->device.move(g->device.self, m->domain, to, source->domain, from, bytes);
     return ok ? E_OK : gpu_error(g, "copying");
 }
 
-Err gpu_grow_scratch(Gpu *g, int32_t domain, size_t bytes) {
+Err gpu_grow_scratch(Gpus *g, int32_t domain, size_t bytes) {
     GpuMemory *m = &g->of[domain];
     if (bytes <= m->scratch_bytes) return E_OK;
     char text[BYTES_TEXT];
@@ -92,7 +92,7 @@ Err gpu_grow_scratch(Gpu *g, int32_t domain, size_t bytes) {
     return E_OK;
 }
 
-Err gpu_run(Gpu *g, int32_t domain, const char *kernel, const KArgs *args) {
+Err gpu_run(Gpus *g, int32_t domain, const char *kernel, const KArgs *args) {
     Device *d = &g->device;
     size_t scratch = 0;
     void *bound = d->bind(d->self, domain, kernel, args, &scratch);
@@ -133,11 +133,11 @@ DeviceCompile *gpu_compile(Ctx *cx) {
     return (DeviceCompile *)(uintptr_t)symbol(cx, DEVICE_COMPILE);
 }
 
-typedef struct Choice {       /* of --devices=cuda... */
+typedef struct GpuChoice {    /* of --devices=cuda... */
     int32_t gpu[MAX_DOMAINS]; /* by index, in order */
     int32_t n;                /* 0: none is named */
     int32_t times;            /* virtual devices on each */
-} Choice;
+} GpuChoice;
 
 /* Digits, up to what is none. */
 static bool read_number(const char **at, int32_t *out) {
@@ -150,7 +150,7 @@ static bool read_number(const char **at, int32_t *out) {
 }
 
 /* One more, that is not among them yet. */
-static bool read_gpu(const char **at, Choice *c) {
+static bool read_gpu(const char **at, GpuChoice *c) {
     int32_t gpu;
     if (c->n == MAX_DOMAINS || !read_number(at, &gpu)) return false;
     for (int32_t i = 0; i < c->n; i++)
@@ -160,8 +160,8 @@ static bool read_gpu(const char **at, Choice *c) {
 }
 
 /* "", ":2", ":0,1" or ":0,1*4". */
-static bool read_choice(const char *s, Choice *c) {
-    *c = (Choice){.times = 1};
+static bool read_choice(const char *s, GpuChoice *c) {
+    *c = (GpuChoice){.times = 1};
     if (!*s) return true;
     do {
         if (*s++ != (c->n ? ',' : ':') || !read_gpu(&s, c)) return false;
@@ -172,7 +172,7 @@ static bool read_choice(const char *s, Choice *c) {
 
 /* What the passes know of them: the built-in row of the first one's kind, with the memory that each
  * has. Only the whole name says the kind: variants of a GPU differ in speed. */
-static void fill_target(Gpu *g, const Ranks *ranks) {
+static void fill_target(Gpus *g, const Ranks *ranks) {
     static const char *const kinds[][2] = {{"NVIDIA H200", "h200"},
                                            {"NVIDIA H100 80GB HBM3", "h100"}};
     const DeviceGpu *gpu = &g->device.gpu[0];
@@ -193,7 +193,7 @@ static void fill_target(Gpu *g, const Ranks *ranks) {
 }
 
 /* Opens the library, and in it those GPUs, or all. */
-static Err open_device(Ctx *cx, const Choice *c, Device *out) {
+static Err open_device(Ctx *cx, const GpuChoice *c, Device *out) {
     char why[REASON] = "", cache[PATH_MAX];
     DeviceOptions options = {.which = c->n ? c->gpu : NULL,
                              .n = c->n,
@@ -213,7 +213,7 @@ static Err open_device(Ctx *cx, const Choice *c, Device *out) {
 }
 
 Err gpu_look(Ctx *cx, Device *out) {
-    return open_device(cx, &(Choice){.n = 0}, out);
+    return open_device(cx, &(GpuChoice){.n = 0}, out);
 }
 
 /* Is it that there are fewer GPUs than processes? */
@@ -235,7 +235,7 @@ static Err too_few(Ctx *cx, const Ranks *ranks, Err err) {
 }
 
 /* Whether they are at work; what they are for tensors. */
-static Err begin(Gpu *g, Ctx *cx, const Ranks *ranks) {
+static Err begin(Gpus *g, Ctx *cx, const Ranks *ranks) {
     if (g->device.gpus > MAX_DOMAINS)
         return err_set(cx, E_DEVICE,
                        "--devices=cuda: %d GPUs, and one process uses %d at most; say which: "
@@ -253,8 +253,8 @@ static Err begin(Gpu *g, Ctx *cx, const Ranks *ranks) {
     return E_OK;
 }
 
-Err gpu_open(Gpu *g, Ctx *cx, const char *devices, const Ranks *ranks, int32_t *ndevices) {
-    Choice c;
+Err gpu_open(Gpus *g, Ctx *cx, const char *devices, const Ranks *ranks, int32_t *ndevices) {
+    GpuChoice c;
     if (!read_choice(devices + strlen("cuda"), &c))
         return err_set(cx, E_MESH,
                        "--devices=%s: expected cuda, cuda:2 (a GPU by its index), cuda:0,1 "
@@ -275,7 +275,7 @@ Err gpu_open(Gpu *g, Ctx *cx, const char *devices, const Ranks *ranks, int32_t *
     return err;
 }
 
-void gpu_close(Gpu *g) {
+void gpu_close(Gpus *g) {
     if (!gpu_is_there(g)) return;
     for (int32_t k = 0; g->cx && k < g->device.gpus; k++) {
         GpuMemory *m = &g->of[k];
@@ -283,5 +283,5 @@ void gpu_close(Gpu *g) {
         g->cx->memory[k] = NULL;
     }
     g->device.close(g->device.self);
-    *g = (Gpu){.cx = NULL};
+    *g = (Gpus){.cx = NULL};
 }

@@ -8,15 +8,15 @@ typedef struct Staged {
     const char *error;
 } Staged;
 
-typedef struct Request {
+typedef struct StagedRequest {
     const CommPart *to; /* the caller's: where on the GPU it goes */
     int32_t n;
     void *request; /* of the host's memory */
     char *bytes;
     CommPart part[]; /* of these bytes: what comes, then what goes */
-} Request;
+} StagedRequest;
 
-static void drop(Request *r) {
+static void drop(StagedRequest *r) {
     if (r) free(r->bytes);
     free(r);
 }
@@ -34,9 +34,9 @@ static char *place(const CommPart *part, int32_t n, CommPart *out, char *at) {
     return at;
 }
 
-static Request *request_new(const CommPart *send, int32_t nsend, const CommPart *recv,
-                            int32_t nrecv) {
-    Request *r = calloc(1, sizeof *r + sizeof *r->part * (size_t)(nsend + nrecv));
+static StagedRequest *request_new(const CommPart *send, int32_t nsend, const CommPart *recv,
+                                  int32_t nrecv) {
+    StagedRequest *r = calloc(1, sizeof *r + sizeof *r->part * (size_t)(nsend + nrecv));
     if (!r) return NULL;
     r->bytes = malloc(sum(send, nsend) + sum(recv, nrecv) + 1);
     if (!r->bytes) {
@@ -54,7 +54,7 @@ static int device_failed(Staged *s) {
     return 0;
 }
 
-static int begin(Staged *s, Request *r, const CommPart *send, int32_t nsend) {
+static int begin(Staged *s, StagedRequest *r, const CommPart *send, int32_t nsend) {
     const Device *d = s->device;
     const CommPart *out = r->part + r->n;
     for (int32_t i = 0; i < nsend; i++)
@@ -68,7 +68,7 @@ static int begin(Staged *s, Request *r, const CommPart *send, int32_t nsend) {
 static void *start(void *self, const CommPart *send, int32_t nsend, const CommPart *recv,
                    int32_t nrecv) {
     Staged *s = self;
-    Request *r = request_new(send, nsend, recv, nrecv);
+    StagedRequest *r = request_new(send, nsend, recv, nrecv);
     if (!r) s->error = "out of memory for messages";
     if (!r || begin(s, r, send, nsend)) return r;
     drop(r);
@@ -77,12 +77,12 @@ static void *start(void *self, const CommPart *send, int32_t nsend, const CommPa
 
 static void help(void *self, void *request) {
     const Comm *host = ((Staged *)self)->host;
-    host->help(host->self, ((Request *)request)->request);
+    host->help(host->self, ((StagedRequest *)request)->request);
 }
 
 static int wait_for(void *self, void *request) {
     Staged *s = self;
-    Request *r = request;
+    StagedRequest *r = request;
     const Device *d = s->device;
     int done = s->host->wait(s->host->self, r->request);
     if (!done) s->error = s->host->error(s->host->self);

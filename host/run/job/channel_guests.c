@@ -98,7 +98,7 @@ static void enter(Channel *c, Guest *g, const Hello *h) {
 }
 
 /* A guest says who it is and proves that it is of this job: it takes its place. */
-static void hear(Channel *c, Guest *g, const Frame *f) {
+static void hear(Channel *c, Guest *g, const ConnFrame *f) {
     Hello h = {.rank = 0};
     uint8_t mac[SECRET_MAC];
     size_t n = f->bytes - SECRET_MAC;
@@ -128,7 +128,7 @@ static void hear(Channel *c, Guest *g, const Frame *f) {
 }
 
 static void receive(Channel *c, Guest *g, int64_t now) {
-    Frame f;
+    ConnFrame f;
     conn_flush(&g->conn);
     conn_fill(&g->conn, HELLO_MOST);
     if (conn_next(&g->conn, HELLO_MOST, &f))

@@ -109,7 +109,7 @@ static void ask(Channel *c, RoundWhy why, int32_t asker, int64_t now) {
     }
 }
 
-static void hear(Channel *c, int32_t rank, const Frame *f) {
+static void hear(Channel *c, int32_t rank, const ConnFrame *f) {
     uint32_t number;
     if (f->bytes != sizeof number + sizeof(RankStatus)) return;
     memcpy(&number, f->body, sizeof number);
@@ -183,7 +183,7 @@ static void watch_round(Channel *c, int64_t now) {
 /* ---- frames ---- */
 
 /* What fails in all is said as rank 0 says it: its main thread is given the time to come to it. */
-static void failed(Channel *c, int32_t rank, const Frame *f, int64_t now) {
+static void failed(Channel *c, int32_t rank, const ConnFrame *f, int64_t now) {
     Str *s = &c->failed_text;
     size_t n = f->bytes > sizeof c->failed_code ? f->bytes - sizeof c->failed_code : 0;
     if (c->failed_at || f->bytes < sizeof c->failed_code) return;
@@ -202,7 +202,7 @@ _Noreturn void channel_hub_fail(Channel *c, int code, const char *text) {
     channel_end(c, code, text ? "\n" : NULL);
 }
 
-static void take(Channel *c, int32_t rank, const Frame *f, int64_t now) {
+static void take(Channel *c, int32_t rank, const ConnFrame *f, int64_t now) {
     Peer *p = &c->peer[rank];
     int32_t why;
     switch ((FrameType)f->type) {
@@ -225,7 +225,7 @@ static void take(Channel *c, int32_t rank, const Frame *f, int64_t now) {
 static void receive_peers(Channel *c, int64_t now) {
     for (int32_t i = 1; i < c->world; i++) {
         Peer *p = &c->peer[i];
-        Frame f;
+        ConnFrame f;
         bool came = c->poll[POLL_PEERS + i].revents || p->conn.in.n > p->conn.taken;
         if (p->conn.fd < 0 || (!came && !p->conn.lost)) continue;
         conn_flush(&p->conn);

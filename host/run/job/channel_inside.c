@@ -93,7 +93,7 @@ void channel_begin_text(Channel *c, Str *s, const char *text) {
 
 enum { TEXT_HEADER = 2 * sizeof(uint32_t) };
 
-void channel_text(Channel *c, Peer *p, const Frame *f) {
+void channel_text(Channel *c, Peer *p, const ConnFrame *f) {
     uint32_t header[2] = {0, f->bytes - (uint32_t)sizeof(uint32_t)};
     if (f->bytes < sizeof(uint32_t)) return;
     memcpy(&header[0], f->body, sizeof header[0]);

@@ -146,7 +146,7 @@ static inline bool channel_is_hub(const Channel *c) {
 /* What the wait of the main thread calls for now. */
 RoundWhy channel_watch(Channel *c, int64_t now);
 /* Adds a text that came. */
-void channel_text(Channel *c, Peer *p, const Frame *f);
+void channel_text(Channel *c, Peer *p, const ConnFrame *f);
 /* The text of this number, and its length; older ones are dropped. NULL: it has not come. */
 const char *channel_find_text(Str *texts, uint32_t number, size_t *n);
 void channel_say(const char *text);

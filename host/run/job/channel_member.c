@@ -74,7 +74,7 @@ static void connect_to_hub(Channel *c, int64_t now) {
 }
 
 /* Says who this is, and proves it, in answer to a nonce that was never there before. */
-static void answer_challenge(Channel *c, const Frame *f) {
+static void answer_challenge(Channel *c, const ConnFrame *f) {
     uint8_t mac[SECRET_MAC];
     memcpy(c->nonce, f->body, sizeof c->nonce);
     secret_nonce(&c->secret, c->mine.nonce);
@@ -83,7 +83,7 @@ static void answer_challenge(Channel *c, const Frame *f) {
     c->answered = true;
 }
 
-static bool is_proof(const Channel *c, const Frame *f) {
+static bool is_proof(const Channel *c, const ConnFrame *f) {
     return f->type == FRAME_PROOF && f->bytes == SECRET_MAC &&
            secret_proves(&c->secret, SECRET_HUB, c->nonce, &c->mine, sizeof c->mine,
                          (const uint8_t *)f->body);
@@ -92,7 +92,7 @@ static bool is_proof(const Channel *c, const Frame *f) {
 /* Until who waits there has proved to be rank 0, nothing else that it says counts. */
 static void listen_to_stranger(Channel *c, int64_t now) {
     Conn *hub = &c->peer[0].conn;
-    Frame f;
+    ConnFrame f;
     conn_flush(hub);
     conn_fill(hub, HELLO_MOST);
     while (!c->met && conn_next(hub, HELLO_MOST, &f)) {
@@ -137,7 +137,7 @@ static void watch_start(Channel *c, int64_t now) {
 
 /* ---- once it is found ---- */
 
-static void answer(Channel *c, const Frame *f) {
+static void answer(Channel *c, const ConnFrame *f) {
     uint32_t number;
     RankStatus s;
     if (f->bytes != sizeof number) return;
@@ -146,7 +146,7 @@ static void answer(Channel *c, const Frame *f) {
     conn_put(&c->peer[0].conn, FRAME_HERE, &number, sizeof number, &s, sizeof s);
 }
 
-static void take(Channel *c, const Frame *f) {
+static void take(Channel *c, const ConnFrame *f) {
     int32_t code;
     c->unheard = 0;
     switch ((FrameType)f->type) {
@@ -228,7 +228,7 @@ static void lose(Channel *c, int64_t now) {
 
 void channel_member_step(Channel *c, int64_t now) {
     Conn *hub = &c->peer[0].conn;
-    Frame f;
+    ConnFrame f;
     if (c->lost_at) {
         watch_loss(c, now);
         return;

@@ -77,7 +77,7 @@ void conn_fill(Conn *c, size_t limit) {
     }
 }
 
-bool conn_next(Conn *c, size_t limit, Frame *out) {
+bool conn_next(Conn *c, size_t limit, ConnFrame *out) {
     uint32_t header[2];
     size_t there = c->in.n - c->taken;
     if (there < HEADER) return false;
@@ -88,7 +88,7 @@ bool conn_next(Conn *c, size_t limit, Frame *out) {
         return false;
     }
     if (there - HEADER < header[1]) return false;
-    *out = (Frame){header[0], header[1], c->in.at + c->taken + HEADER};
+    *out = (ConnFrame){header[0], header[1], c->in.at + c->taken + HEADER};
     c->taken += HEADER + header[1];
     return true;
 }

@@ -11,10 +11,10 @@ typedef struct Conn {
     size_t taken; /* of `in` */
 } Conn;
 
-typedef struct Frame {
+typedef struct ConnFrame {
     uint32_t type, bytes;
     const char *body; /* until the next call for this connection */
-} Frame;
+} ConnFrame;
 
 /* Takes the socket. */
 void conn_init(Conn *c, Alloc *alloc, int fd);
@@ -30,6 +30,6 @@ static inline bool conn_pending(const Conn *c) {
  * to be taken. */
 void conn_fill(Conn *c, size_t limit);
 /* The next whole frame; one of more than `limit` bytes loses the connection. */
-bool conn_next(Conn *c, size_t limit, Frame *out);
+bool conn_next(Conn *c, size_t limit, ConnFrame *out);
 
 #endif

@@ -16,17 +16,17 @@ enum {
 };
 
 /* What may say the ranks. */
-typedef struct Source {
+typedef struct RankSource {
     const char *what;
     bool flags, mpi;
     /* Its variables are around processes that it did not start, too: a part of them means nothing,
      * and where another source speaks it does not count. */
     bool lingers;
     int var[RANK_FIELDS]; /* EnvVar, or NONE */
-} Source;
+} RankSource;
 
 /* In the order in which they are asked. */
-static const Source sources[] = {
+static const RankSource sources[] = {
     {.what = "flags", .flags = true},
     {.what = "the environment",
      .var = {ENV_WORLD_SIZE, ENV_RANK, ENV_LOCAL_RANK, ENV_MASTER_ADDR, ENV_MASTER_PORT}},
@@ -43,13 +43,13 @@ enum { SOURCES = sizeof sources / sizeof *sources };
 
 /* What one source says. */
 typedef struct Given {
-    const Source *from;
+    const RankSource *from;
     const char *name[RANK_FIELDS], *text[RANK_FIELDS]; /* text: NULL where not given */
     int n;                                             /* given, of the set */
     int32_t value[SET];
 } Given;
 
-static void read_source(const Source *s, const RankFlags *flags, Given *g) {
+static void read_source(const RankSource *s, const RankFlags *flags, Given *g) {
     static const char *const flag[RANK_FIELDS] = {"--world-size", "--rank", "--local-rank",
                                                   "--master-addr", "--master-port"};
     *g = (Given){.from = s};

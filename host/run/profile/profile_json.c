@@ -11,7 +11,7 @@
 
 enum { PID_THREADS = 1, PID_DEVICES = 2 };
 
-typedef struct Writer {
+typedef struct ProfileWriter {
     const Profile *p;
     FILE *f;
     bool any; /* an event has been written */
@@ -19,7 +19,7 @@ typedef struct Writer {
     int64_t *free_at; /* by lane, by device: when the last event there ends */
     int32_t lanes;    /* that a device may need: pieces of one step run on all threads */
     int64_t *next;    /* by ring (the host's first): the record to write next */
-} Writer;
+} ProfileWriter;
 
 /* ---- JSON ---- */
 
@@ -55,21 +55,22 @@ static void put_field(FILE *f, const char *name, const char *text) {
     fputc('"', f);
 }
 
-static void begin_event(Writer *w, char phase, int pid, int32_t tid) {
+static void begin_event(ProfileWriter *w, char phase, int pid, int32_t tid) {
     fprintf(w->f, "%s\n{\"ph\":\"%c\",\"pid\":%d,\"tid\":%d", w->any ? "," : "", phase, pid,
             (int)tid);
     w->any = true;
 }
 
-static void put_times(const Writer *w, const ProfileRecord *r) {
+static void put_times(const ProfileWriter *w, const ProfileRecord *r) {
     plain_print(w->f, ",\"ts\":%.3f,\"dur\":%.3f", (double)(r->start - w->p->start) / 1e3,
                 (double)(r->end - r->start) / 1e3);
 }
 
 /* Names a process or thread: what = "process_name" or "thread_name". */
-static void name_track(Writer *w, const char *what, int pid, int32_t tid, const char *fmt, ...)
-    PRINTF(5, 6);
-static void name_track(Writer *w, const char *what, int pid, int32_t tid, const char *fmt, ...) {
+static void name_track(ProfileWriter *w, const char *what, int pid, int32_t tid, const char *fmt,
+                       ...) PRINTF(5, 6);
+static void name_track(ProfileWriter *w, const char *what, int pid, int32_t tid, const char *fmt,
+                       ...) {
     va_list ap;
     begin_event(w, 'M', pid, tid);
     fprintf(w->f, ",\"name\":\"%s\",\"args\":{\"name\":\"", what);
@@ -143,7 +144,7 @@ static void put_work(FILE *f, const ProfileRecord *r) {
 }
 
 /* The piece on the track of its thread, with all that is known of it. */
-static void put_piece(Writer *w, int32_t tid, const ProfileRecord *r) {
+static void put_piece(ProfileWriter *w, int32_t tid, const ProfileRecord *r) {
     const ProfilePlan *plan = r->of;
     const Plan *p = plan->e->plan;
     const Item *item = &plan->e->item.at[r->item];
@@ -163,19 +164,19 @@ static void put_piece(Writer *w, int32_t tid, const ProfileRecord *r) {
 }
 
 /* Two threads may work for one device at once: the second piece goes to the device's next lane. */
-static int32_t lane_of(Writer *w, int32_t device, const ProfileRecord *r) {
+static int32_t lane_of(ProfileWriter *w, int32_t device, const ProfileRecord *r) {
     int32_t lane = 0;
     while (lane + 1 < w->lanes && w->free_at[lane * w->ndevices + device] > r->start) lane++;
     w->free_at[lane * w->ndevices + device] = r->end;
     return lane;
 }
 
-static int32_t device_track(const Writer *w, int32_t lane, int32_t device) {
+static int32_t device_track(const ProfileWriter *w, int32_t lane, int32_t device) {
     return w->p->threads + 1 + lane * w->ndevices + device; /* apart from the threads' numbers */
 }
 
 /* The piece on the tracks of the devices that hold what it writes. */
-static void put_on_devices(Writer *w, int32_t tid, const ProfileRecord *r) {
+static void put_on_devices(ProfileWriter *w, int32_t tid, const ProfileRecord *r) {
     const ProfilePlan *plan = r->of;
     const Plan *p = plan->e->plan;
     const Mesh *m = plan->e->mesh;
@@ -195,7 +196,7 @@ static void put_on_devices(Writer *w, int32_t tid, const ProfileRecord *r) {
 
 /* ---- what the main thread did around them ---- */
 
-static void put_note(Writer *w, const ProfileRecord *r) {
+static void put_note(ProfileWriter *w, const ProfileRecord *r) {
     static const char *const name[] = {"call", "trace", "plan", "bind", "wait", "run"};
     begin_event(w, 'X', PID_THREADS, 0);
     put_times(w, r);
@@ -237,7 +238,7 @@ static void sort_notes(ProfileRing *host) {
 }
 
 /* The ring whose next record began first; -1: all are written. */
-static int32_t next_ring(const Writer *w) {
+static int32_t next_ring(const ProfileWriter *w) {
     int32_t best = -1;
     int64_t start = INT64_MAX;
     for (int32_t i = 0; i <= w->p->threads; i++) {
@@ -251,7 +252,7 @@ static int32_t next_ring(const Writer *w) {
     return best;
 }
 
-static void put_names(Writer *w) {
+static void put_names(ProfileWriter *w) {
     name_track(w, "process_name", PID_THREADS, 0, "threads");
     name_track(w, "process_name", PID_DEVICES, device_track(w, 0, 0), "devices");
     for (int32_t t = 0; t < w->p->threads; t++)
@@ -263,7 +264,7 @@ static void put_names(Writer *w) {
                            lane ? "device %d (%d)" : "device %d", (int)d, (int)lane + 1);
 }
 
-static void put_all(Writer *w) {
+static void put_all(ProfileWriter *w) {
     const Profile *p = w->p;
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", w->f);
     for (int32_t i = 0; i <= p->threads; i++) w->next[i] = first_kept(ring_at(p, i));
@@ -281,7 +282,7 @@ static void put_all(Writer *w) {
 }
 
 Err profile_write(Profile *p) {
-    Writer w = {.p = p, .f = p->file, .lanes = p->threads};
+    ProfileWriter w = {.p = p, .f = p->file, .lanes = p->threads};
     for (int32_t i = 0; i < p->plan.n; i++) {
         const Mesh *m = p->plan.at[i]->e->mesh;
         for (int32_t d = 0; d < (m ? m->ndevices : 1); d++)

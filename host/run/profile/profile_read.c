@@ -21,7 +21,7 @@ static bool joins(const Exec *e, const Item *item, int32_t step, int32_t slot) {
     return other->joined && other->row == item->row;
 }
 
-/* Of a kernel's step, and of those that its launch does, too (join.c, merge.c). */
+/* Of a kernel's step, and of those that its launch does, too (combine.h). */
 static ProfileWork kernel_work(const Exec *e, int32_t i) {
     const Item *item = &e->item.at[i];
     int32_t step = item->step, slot = i - e->step[step].first;

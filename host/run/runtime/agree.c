@@ -28,7 +28,7 @@ Err agree_init(Agreement *a, Ctx *cx, Arena *arena, const int32_t *peer, int32_t
 }
 
 Err agree_begin(Runtime *rt, Agreement *a, AgreeKind kind, uint64_t value) {
-    if (rt->torn)
+    if (rt->diverged)
         return err_set(rt->cx, E_DIVERGED,
                        "an error ended a plan of several processes in its middle, so this one no "
                        "longer stands where the others do; let such an error end the script");

@@ -11,32 +11,32 @@
 enum { HOST_NAME = 64, WHY = 256 };
 
 /* Plain bytes, of which every process gets those of all. */
-typedef struct Place {
+typedef struct GpuPlace {
     uint64_t host;
     char name[HOST_NAME]; /* of the host */
     char bus[MAX_DOMAINS][DEVICE_BUS];
     int32_t gpus;
     int32_t chosen;
-} Place;
+} GpuPlace;
 
-typedef struct Way {
+typedef struct NcclOffer {
     int32_t there;      /* is NCCL? */
     char why[WHY];      /* not */
     char id[DEVICE_ID]; /* rank 0's */
-} Way;
+} NcclOffer;
 
 /* ---- who shares one ---- */
 
-static void fill_place(const Runtime *rt, Place *p) {
-    const Gpu *g = &rt->gpu;
-    *p = (Place){.host = hosts_key(), .chosen = g->chosen};
+static void fill_place(const Runtime *rt, GpuPlace *p) {
+    const Gpus *g = &rt->gpu;
+    *p = (GpuPlace){.host = hosts_key(), .chosen = g->chosen};
     gethostname(p->name, sizeof p->name - 1);
     if (gpu_is_there(g)) p->gpus = g->device.gpus;
     for (int32_t k = 0; k < p->gpus; k++) memcpy(p->bus[k], g->device.gpu[k].bus, sizeof p->bus[k]);
 }
 
 /* The bus of a GPU that both have, or NULL. */
-static const char *shared_bus(const Place *a, const Place *b) {
+static const char *shared_bus(const GpuPlace *a, const GpuPlace *b) {
     if (a->host != b->host) return NULL;
     for (int32_t i = 0; i < a->gpus; i++)
         for (int32_t k = 0; k < b->gpus; k++)
@@ -45,7 +45,7 @@ static const char *shared_bus(const Place *a, const Place *b) {
 }
 
 /* An earlier process with a GPU of that one, and its bus; or -1. */
-static int32_t sharer(const Place *all, int32_t i, const char **bus) {
+static int32_t sharer(const GpuPlace *all, int32_t i, const char **bus) {
     for (int32_t k = 0; k < i; k++) {
         *bus = shared_bus(&all[i], &all[k]);
         if (*bus) return k;
@@ -54,7 +54,7 @@ static int32_t sharer(const Place *all, int32_t i, const char **bus) {
 }
 
 /* *shared: two processes are on one GPU, as they were told. */
-static Err check_places(Runtime *rt, const Place *all, bool *shared) {
+static Err check_places(Runtime *rt, const GpuPlace *all, bool *shared) {
     int32_t world = rt->ranks.world;
     bool chosen = true;
     for (int32_t i = 0; i < world; i++) {
@@ -96,7 +96,7 @@ static void let_share(const Runtime *rt) {
 
 /* ---- NCCL ---- */
 
-static void fill_way(Runtime *rt, Way *w) {
+static void fill_offer(Runtime *rt, NcclOffer *w) {
     Device *d = &rt->gpu.device;
     memset(w, 0, sizeof *w);
     w->there = d->meet(d->self, rt->ranks.rank == 0 ? w->id : NULL);
@@ -118,9 +118,9 @@ static Err join(Runtime *rt, const char id[DEVICE_ID]) {
 }
 
 /* All have it, or none uses it. */
-static Err open_way(Runtime *rt, Way *all) {
-    Way mine;
-    fill_way(rt, &mine);
+static Err open_nccl(Runtime *rt, NcclOffer *all) {
+    NcclOffer mine;
+    fill_offer(rt, &mine);
     if (rt->ranks.world == 1)
         all[0] = mine;
     else
@@ -139,19 +139,19 @@ static Err open_way(Runtime *rt, Way *all) {
 Err gpu_transport_join(Runtime *rt) {
     if (rt->ranks.world == 1) return E_OK;
     Arena arena;
-    Place mine;
+    GpuPlace mine;
     bool shared = false;
     arena_init(&arena, &rt->cx->alloc);
-    Place *place = ARENA_ARRAY(&arena, Place, rt->ranks.world);
-    Way *way = ARENA_ARRAY(&arena, Way, rt->ranks.world);
-    Err err = place && way ? E_OK : err_nomem(rt->cx, "meeting other processes");
+    GpuPlace *place = ARENA_ARRAY(&arena, GpuPlace, rt->ranks.world);
+    NcclOffer *offer = ARENA_ARRAY(&arena, NcclOffer, rt->ranks.world);
+    Err err = place && offer ? E_OK : err_nomem(rt->cx, "meeting other processes");
     fill_place(rt, &mine);
     if (!err)
         err =
             transport_gather(rt->cx, &rt->transport, "asking for GPUs", &mine, place, sizeof mine);
     if (!err) err = check_places(rt, place, &shared);
     if (!err && shared) let_share(rt);
-    if (!err && mine.gpus) err = open_way(rt, way);
+    if (!err && mine.gpus) err = open_nccl(rt, offer);
     arena_free(&arena);
     return err;
 }
@@ -163,9 +163,9 @@ void gpu_transport_leave(Runtime *rt) {
 }
 
 Err gpu_transport_need(Runtime *rt) {
-    Way way;
+    NcclOffer offer;
     if (rt->transport.device.version) return E_OK;
-    if (rt->ranks.world == 1) TRY(open_way(rt, &way));
+    if (rt->ranks.world == 1) TRY(open_nccl(rt, &offer));
     if (rt->transport.device.version) return E_OK;
     if (rt->ranks.world == 1)
         return err_set(rt->cx, E_RANKS,

@@ -108,10 +108,11 @@ static void leave(Runtime *rt) {
     transport_close(rt->cx, &rt->transport);
 }
 
-static void give_back(Runtime *rt, int32_t domain, char *at, size_t bytes) {
+static void give_back(Runtime *rt, int32_t domain, Workspace *w) {
     Memory *m = rt->cx->memory[domain];
-    if (m && at) m->give(m, at, bytes);
-    if (!m) alloc_free(&rt->cx->alloc, at, bytes);
+    if (m && w->at) m->give(m, w->at, w->bytes);
+    if (!m) alloc_free(&rt->cx->alloc, w->at, w->bytes);
+    *w = (Workspace){.at = NULL};
 }
 
 void runtime_free(Runtime *rt) {
@@ -122,8 +123,8 @@ void runtime_free(Runtime *rt) {
     pool_free(rt->cx, rt->pool);
     hosts_forget(rt);
     for (int32_t k = 0; k < rt->cx->domains; k++) {
-        give_back(rt, k, rt->room[k].workspace, rt->room[k].workspace_bytes);
-        give_back(rt, k, rt->room[k].wire, rt->room[k].wire_bytes);
+        give_back(rt, k, &rt->workspace[k]);
+        give_back(rt, k, &rt->wire[k]);
     }
     gpu_close(&rt->gpu);
     alloc_free(a, rt->scratch, rt->scratch_each * (size_t)threads);
@@ -147,15 +148,14 @@ static Err no_workspace(Runtime *rt, size_t bytes) {
 }
 
 /* Where tensors lie: what plans read and write. */
-static Err grow(Runtime *rt, int32_t domain, char **at, size_t *have, size_t want) {
-    if (want <= *have) return E_OK;
+static Err grow(Runtime *rt, int32_t domain, Workspace *w, size_t want) {
+    if (want <= w->bytes) return E_OK;
     Memory *m = rt->cx->memory[domain];
-    give_back(rt, domain, *at, *have); /* first: there may be room for one only */
-    *have = 0;
+    give_back(rt, domain, w); /* first: there may be room for one only */
     rt->moves++;
-    *at = m ? m->take(m, want) : alloc_aligned(&rt->cx->alloc, want);
-    if (!*at) return no_workspace(rt, want);
-    *have = want;
+    w->at = m ? m->take(m, want) : alloc_aligned(&rt->cx->alloc, want);
+    if (!w->at) return no_workspace(rt, want);
+    w->bytes = want;
     return E_OK;
 }
 
@@ -179,13 +179,11 @@ int runtime_threads(const Runtime *rt) {
 }
 
 Err runtime_grow_workspace(Runtime *rt, int32_t domain, size_t bytes) {
-    Room *r = &rt->room[domain];
-    return grow(rt, domain, &r->workspace, &r->workspace_bytes, bytes);
+    return grow(rt, domain, &rt->workspace[domain], bytes);
 }
 
 Err runtime_grow_wire(Runtime *rt, int32_t domain, size_t bytes) {
-    Room *r = &rt->room[domain];
-    return grow(rt, domain, &r->wire, &r->wire_bytes, bytes);
+    return grow(rt, domain, &rt->wire[domain], bytes);
 }
 
 Err runtime_grow(Runtime *rt, size_t scratch_each, int32_t stages, int32_t queues) {

@@ -17,12 +17,10 @@ typedef struct Counters {
     int64_t collectives, plans;
 } Counters;
 
-typedef struct Room { /* memory of a domain that plans use in turn */
-    char *workspace;  /* temporaries of the plan that runs */
-    size_t workspace_bytes;
-    char *wire; /* what goes to other domains and comes from them */
-    size_t wire_bytes;
-} Room;
+typedef struct Workspace { /* memory of a domain that plans use in turn */
+    char *at;
+    size_t bytes;
+} Workspace;
 
 typedef struct Runtime {
     Ctx *cx;
@@ -31,16 +29,17 @@ typedef struct Runtime {
     Transport transport; /* to the other processes */
     int32_t *host;       /* of each process, from 0; NULL: all are on one */
     int32_t ndevices;    /* of this process */
-    Gpu gpu;             /* where it runs plans; not there: on the processor */
+    Gpus gpu;            /* where it runs plans; not there: on the processor */
     bool fake;           /* devices that can be planned for, not run on */
     const KernelRow *kernels;
     const char *level; /* of the kernels */
     Blas blas;
-    Pool *pool;             /* NULL until something runs */
-    int32_t stages, queues; /* that it has room for */
-    Room room[MAX_DOMAINS];
-    int64_t moves; /* so many times a workspace or a wire has moved */
-    char *scratch; /* per thread */
+    Pool *pool;                       /* NULL until something runs */
+    int32_t stages, queues;           /* that it has room for */
+    Workspace workspace[MAX_DOMAINS]; /* temporaries of the plan that runs */
+    Workspace wire[MAX_DOMAINS];      /* what goes to other domains and comes from them */
+    int64_t moves;                    /* so many times a workspace or a wire has moved */
+    char *scratch;                    /* per thread */
     size_t scratch_each;
     Counters *counters;       /* by device; less what the execs have not been asked for yet */
     BoundPlans plans;         /* of all Execs */
@@ -48,8 +47,8 @@ typedef struct Runtime {
     volatile int stop_asked;  /* the signal by which this process was asked to stop, or 0 */
     volatile int stop_agreed; /* all processes know that one was, at the same launch */
     bool check_replicas;      /* see replicas.h */
-    bool torn;                /* a plan with exchanges ended in its middle here */
-    bool starved;             /* one found no memory to begin, and is tried again: see exec.c */
+    bool diverged;            /* a plan with exchanges ended in its middle here */
+    bool retrying;            /* one found no memory to begin, and is tried again: see run.c */
     struct Profile *profile;  /* NULL: nothing is recorded */
 } Runtime;
 
@@ -67,7 +66,7 @@ static inline bool runtime_ready(const Runtime *rt, size_t scratch_each, int32_t
     return rt->pool && scratch_each <= rt->scratch_each && stages <= rt->stages &&
            queues <= rt->queues;
 }
-/* The room of one of this process's domains. */
+/* Of one of this process's domains. */
 Err runtime_grow_workspace(Runtime *rt, int32_t domain, size_t bytes) MUST_CHECK;
 Err runtime_grow_wire(Runtime *rt, int32_t domain, size_t bytes) MUST_CHECK;
 const KernelRow *runtime_kernel(const Runtime *rt, const char *name); /* NULL: none */

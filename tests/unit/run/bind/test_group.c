@@ -15,7 +15,7 @@ static float whole(const float *x, int32_t n) {
 }
 
 /* The sum of the roots' sums, by the tree that the cut left. */
-static float above(const float *sum, const Root **root, int32_t members, int32_t *at) {
+static float above(const float *sum, const Subtree **root, int32_t members, int32_t *at) {
     if ((*root)->n == members) {
         ++*root;
         return sum[(*at)++];
@@ -26,7 +26,7 @@ static float above(const float *sum, const Root **root, int32_t members, int32_t
 }
 
 static void check(const char *name, const int32_t *process, int32_t n) {
-    Root root[MOST];
+    Subtree root[MOST];
     float x[MOST], sum[MOST];
     int32_t count = group_cut(process, n, root), next = 0, at = 0;
     for (int32_t i = 0; i < n; i++) x[i] = 1.0f / (float)(3 * i + 1) * (i % 3 == 1 ? -1e3f : 1);
@@ -38,7 +38,7 @@ static void check(const char *name, const int32_t *process, int32_t n) {
         next += root[k].n;
     }
     CHECKF(next == n, "%s: %d of %d members", name, (int)next, (int)n);
-    const Root *first = root;
+    const Subtree *first = root;
     float expected = whole(x, n), found = above(sum, &first, n, &at);
     CHECKF(memcmp(&expected, &found, sizeof found) == 0, "%s", name);
     if (!group_is_even(root, count)) return;
@@ -49,7 +49,7 @@ static void check(const char *name, const int32_t *process, int32_t n) {
 /* Roots of these sizes, and whether their tree is that of as many members. */
 static void check_cut(const char *name, const int32_t *process, int32_t n, const int32_t *sizes,
                       int32_t count, bool even) {
-    Root root[MOST];
+    Subtree root[MOST];
     CHECKF(group_cut(process, n, root) == count, "%s", name);
     for (int32_t k = 0; k < count; k++) CHECKF(root[k].n == sizes[k], "%s: %d", name, (int)k);
     CHECKF(group_is_even(root, count) == even, "%s", name);

@@ -28,7 +28,7 @@ static void close_pair(Conn *a, Conn *b) {
 /* The other side may say why it ends, and end: that is read, though nothing can be sent to it. */
 static void test_last_words(void) {
     Conn a, b;
-    Frame f;
+    ConnFrame f;
     open_pair(&a, &b);
     conn_put(&b, 7, "why", 3, NULL, 0);
     conn_close(&b);
@@ -44,7 +44,7 @@ static void test_last_words(void) {
 static void test_flood(void) {
     static char bytes[1 << 16];
     Conn a, b;
-    Frame f;
+    ConnFrame f;
     open_pair(&a, &b);
     memset(bytes, 1, sizeof bytes);
     CHECK(send(b.fd, bytes, sizeof bytes, MSG_NOSIGNAL) == sizeof bytes);
@@ -58,7 +58,7 @@ static void test_flood(void) {
 static void test_frames(void) {
     uint32_t header[2] = {9, 4};
     Conn a, b;
-    Frame f;
+    ConnFrame f;
     open_pair(&a, &b);
     for (uint32_t i = 1; i <= 3; i++) conn_put(&b, i, "ab", 2, "cd", 2);
     CHECK(send(b.fd, header, sizeof header, 0) == sizeof header);
