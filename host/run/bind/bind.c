@@ -1,4 +1,8 @@
-/* bind.c - the bases of a plan's operands, the items of its kernels, its params and results. */
+/* bind.c - the bases of a plan's operands, the items of its kernels, its params and results.
+ *
+ * An operand is a base and an offset; a base is one slot of one buffer. A call moves few bases, and
+ * what follows each is listed here (OperandUse), so that an argument that lies where it lay costs a
+ * comparison, and one that has moved costs as many stores as kernels read it. */
 #include "run/bind/bind.h"
 #include "run/bind/combine.h"
 #include "run/bind/exchange_bind.h"

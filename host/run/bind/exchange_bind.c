@@ -1,3 +1,7 @@
+/* exchange_bind.c - what the two kinds of exchange have in common. Items are added in the order in
+ * which messages are counted out and sorted by phase at the end, since an operand's copies may
+ * belong to any. An exchange's part of the wire begins behind those that are still on their way
+ * when it begins: they are found in the list of all, which has the latest first. */
 #include "run/bind/exchange_bind.h"
 #include "run/bind/collective.h"
 #include "run/runtime/gpu_transport.h"

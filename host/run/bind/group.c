@@ -1,3 +1,7 @@
+/* group.c - a device's coordinates are read as digits: a collective's axes, or parts of axes, are
+ * its digits, major first, and the members of a group differ in those alone. So a member's number,
+ * its coordinates by number and the group's first member are all arithmetic on one device's
+ * coordinates, and every process comes to the same without asking another. */
 #include "run/bind/group.h"
 
 #include <string.h>

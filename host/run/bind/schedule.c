@@ -3,7 +3,12 @@
  * Consecutive steps of one slot each per thread, or more, are one stage with a lane for each slot,
  * which threads share only towards its end. Otherwise consecutive steps that do not depend on each
  * other are one stage, with a lane for each thread. Items are cut in both. The cuts depend on
- * shapes alone; the number of threads decides only who begins with which pieces. */
+ * shapes alone; the number of threads decides only who begins with which pieces.
+ *
+ * The first kind leaves a slot's rows in one thread's cache from step to step and needs no barrier
+ * between them; the second is for steps with fewer slots than threads. A stage waits for the latest
+ * one that it depends on, not for the one before it: who is done early goes on. Pieces are given
+ * out longest first, each to the thread with the least to do. */
 #include "run/bind/schedule.h"
 #include "run/bind/exchange_bind.h"
 

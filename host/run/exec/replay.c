@@ -1,3 +1,6 @@
+/* replay.c - graphs pay where launches cost the host more than a copy costs the GPU. So a param
+ * gets a place of its own, once it has moved, instead of a capture at every call; a plan that still
+ * moves that often, or whose copies would be large, is better off launch by launch for good. */
 #include "run/exec/exec.h"
 
 /* Fewer launches than this cost less than a graph of them. */
