@@ -15,6 +15,12 @@ typedef struct AxisList {
     AxisRef at[MAX_AXES]; /* major to minor */
 } AxisList;
 
+/* What differs per device: unit * (the device's index along `axes`). */
+typedef struct Offset {
+    AxisList axes;
+    int64_t unit;
+} Offset;
+
 bool axes_equal(const AxisList *a, const AxisList *b);
 /* Is `a` a prefix of `b`? A leading part of an axis is a prefix of it. */
 bool axes_is_prefix(const AxisList *a, const AxisList *b);

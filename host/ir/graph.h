@@ -17,14 +17,7 @@
 #include "ir/reason.h"
 #include "ir/role.h"
 #include "ir/span.h"
-
-typedef int32_t Val;
-
-/* What differs per device: unit * (the device's index along `axes`). */
-typedef struct Offset {
-    AxisList axes;
-    int64_t unit;
-} Offset;
+#include "ir/val.h"
 
 typedef struct Node {
     uint16_t op;

@@ -1,4 +1,5 @@
 #include "ir/program.h"
+#include "ir/graph.h"
 
 #include <string.h>
 

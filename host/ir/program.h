@@ -2,7 +2,10 @@
 #ifndef MESHLUA_PROGRAM_H
 #define MESHLUA_PROGRAM_H
 
-#include "ir/graph.h"
+#include "ir/attr.h"
+#include "ir/val.h"
+
+struct Graph;
 
 /* What an op's `emit` works with: registers are written once here; the final numbering reuses them.
  */
@@ -33,7 +36,7 @@ void program_set(Emit *e, Val v, uint16_t reg);
 KProgram *program_pack(Emit *e, size_t *size);
 /* The program that computes the results of region `body`; its parameters are the inputs, in
  * order. And the offsets it reads. NULL when out of memory. */
-KProgram *program_of(const Graph *g, int32_t body, Arena *arena, size_t *size,
+KProgram *program_of(const struct Graph *g, int32_t body, Arena *arena, size_t *size,
                      const Offset **offset, int32_t *noffset);
 
 #endif

@@ -33,6 +33,21 @@ local function may_see_lua(file)
   return file:find "^host/lua/" or file == "host/main.c" or file == "host/meshlua.h"
 end
 
+--- What a layer may not see through other headers either.
+local unseen = {run = "ir/graph.h"}
+
+local includes = {} -- of a file of host, the headers of ours that it includes
+
+--- The way from `file` to `header`, as text; nil: there is none.
+local function way_to(file, header, been)
+  if been[file] then return nil end
+  been[file] = true
+  for _, name in ipairs(includes[file] or {}) do
+    local rest = name == header and name or way_to("host/" .. name, header, been)
+    if rest then return name == header and name or name .. " -> " .. rest end
+  end
+end
+
 local looked = 0
 for _, file in ipairs(gate.files "%.c?u?[ch]$") do
   if file:find "^host/" or file:find "^kernels/" or file:find "^tests/unit/" then
@@ -42,11 +57,18 @@ for _, file in ipairs(gate.files "%.c?u?[ch]$") do
       local own = line:match '^%s*#%s*include%s*"([^"]+)"'
       local system = line:match "^%s*#%s*include%s*<([^>]+)>"
       looked = looked + ((own or system) and 1 or 0)
+      includes[file] = includes[file] or {}
+      table.insert(includes[file], own)
       if own and not allowed(file, own) then gate.fail(file .. ":" .. at, "may not include \"%s\"", own) end
       local lua = system and (system:find "^lua" or system == "lauxlib.h")
       if lua and not may_see_lua(file) then gate.fail(file .. ":" .. at, "may not include <%s>", system) end
     end
   end
+end
+for file in pairs(includes) do
+  local header = unseen[file:match "^host/(%w+)/"]
+  local way = header and way_to(file, header, {})
+  if way then gate.fail(file, "sees %s: %s", header, way) end
 end
 gate.finish(looked, [[a layer knows only those below it (ARCHITECTURE.md). Move what both need down,
 or pass it in as an argument or a function pointer. Kernels see kernel.h and their own folder; Lua's headers
