@@ -1,6 +1,6 @@
--- The documents: links lead somewhere, files that they name are there, the README stays short, its picture is what
--- its script draws, and the reference has what the program has: flags, stages, switches, exit codes, error codes
--- (variables: env_gate.lua).
+-- The documents: links lead somewhere, files that they name are there and have the functions that they name there,
+-- every folder of the source is told of, the README stays short, its picture is what its script draws, and the
+-- reference has what the program has: flags, stages, switches, exit codes, error codes (variables: env_gate.lua).
 local gate = require "gate"
 require "meshlua"
 local core = require "meshlua.core"
@@ -70,6 +70,58 @@ for _, file in ipairs(documents) do
   end
 end
 
+-- ---- what stands where --------------------------------------------------------------------------------
+-- `name` (`folder/file.c`): the file has that function or type; so have `a`, `b` and `c` (`folder/file.c`). In a
+-- table, a row that begins with `folder/` speaks of that folder's files.
+
+local SOURCE = {c = true, h = true, cu = true, cuh = true, lua = true}
+
+--- Has the file a function or a type of that name? One that is only called or mentioned does not count.
+local function has(path, name)
+  local text, word = "\n" .. gate.read(path), name:gsub("%p", "%%%0") .. "%f[^%w_]"
+  if path:find "%.lua$" then
+    return text:find("function [%w_.:]*%f[%w_]" .. word) or text:find("\n[%w_. ]*%f[%w_]" .. word .. " = ")
+  end
+  for line in text:gmatch "\n([%a_}#][^\n]*)" do
+    if line:find("%f[%w_]" .. word) and not line:find "^#include" then return true end
+  end
+end
+
+for _, file in ipairs(documents) do
+  local text = prose(file):gsub("%s+", " ")
+  for before, path in text:gmatch "([^()]*)%(`([%w_/]+%.%a+)`%)" do
+    repeat
+      local rest, name = before:match "^(.*)`([%w_.:]+)`[ ,]*$"
+      if name then
+        looked = looked + 1
+        if is_there(path) and not has(path, name) then
+          gate.fail(file, "there is no %s in %s", name, path)
+        end
+        before = rest:gsub(" and $", "")
+      end
+    until not name
+  end
+  for folder, cells in ("\n" .. gate.read(file)):gmatch "\n| `([%w_/]+/)` |([^\n]*)" do
+    for name, ending in cells:gmatch "`([%w_]+%.(%a+))`" do
+      looked = looked + 1
+      if SOURCE[ending] and not is_there(folder .. name) then
+        gate.fail(file, "there is no %s in %s", name, folder)
+      end
+    end
+  end
+end
+
+local tour = gate.read "ARCHITECTURE.md"
+local told = {}
+for _, file in ipairs(gate.files "^%l+/.*%.%a+$") do
+  local tree, folder = file:match "^(%l+)/", file:match "^(.*/)[^/]*$"
+  local source = tree == "host" or tree == "kernels" or tree == "lualib"
+  if source and not told[folder] and not tour:find("\n| `" .. folder .. "` |", 1, true) then
+    gate.fail("ARCHITECTURE.md", "no row is about %s", folder)
+  end
+  told[folder] = true
+end
+
 -- ---- the README ---------------------------------------------------------------------------------------
 
 local _, lines = gate.read("README.md"):gsub("\n", "")
@@ -133,5 +185,6 @@ hold("Switches", "`(%a+)`", core.passes())
 hold("Exit codes", "%d+", words(help:match "Exit code:(.*)", "%f[%w](%d+) [%l+]"))
 hold("Error codes", "`(E_%u+)`", words(gate.read "host/base/err.h", "\n    (E_[%u]+), "))
 
-gate.finish(looked, [[links are relative to their document; what the program takes has a row in
+gate.finish(looked, [[links are relative to their document; a function is named with the file that defines
+it, and every folder of the source has a row in ARCHITECTURE.md; what the program takes has a row in
 docs/reference.md; the picture is drawn anew as docs/picture.lua says.]])
