@@ -1,17 +1,17 @@
-/* oplist.h - the only list of ops: OP(NAME, family). The name in text, Lua and errors is the row's.
- */
+/* oplist.h - the only list of ops: OP(NAME, family), whose row is op_row_NAME in host/op/family.c.
+ * The name in text, Lua and errors is the row's. */
 
-/* control */
-OP(PARAM, control)
-OP(PLACEHOLDER, control)
-OP(IDENTITY, control)
-OP(STOP_GRADIENT, control)
-OP(CONSTRAIN, control)
-OP(BARRIER, control)
-OP(CHECKPOINT_NAME, control)
-OP(PROPAGATION_BARRIER, control)
-OP(SHARD_ALIKE, control)
-OP(FUSED, control)
+/* marker */
+OP(PARAM, marker)
+OP(PLACEHOLDER, marker)
+OP(IDENTITY, marker)
+OP(STOP_GRADIENT, marker)
+OP(CONSTRAIN, marker)
+OP(BARRIER, marker)
+OP(CHECKPOINT_NAME, marker)
+OP(PROPAGATION_BARRIER, marker)
+OP(SHARD_ALIKE, marker)
+OP(FUSED, marker)
 
 /* loop */
 OP(SCAN, loop)
@@ -20,11 +20,11 @@ OP(WHILE, loop)
 /* branch */
 OP(COND, branch)
 
-/* source */
-OP(FULL, source)
-OP(IOTA, source)
-OP(RANDOM_BITS, source)
-OP(THREEFRY, source)
+/* create */
+OP(FULL, create)
+OP(IOTA, create)
+OP(RANDOM_BITS, create)
+OP(THREEFRY, create)
 
 /* unary */
 OP(NEG, unary)
@@ -82,8 +82,8 @@ OP(TRANSPOSE, movement)
 OP(BROADCAST, movement)
 OP(SLICE, movement)
 OP(FLIP, movement)
-OP(PAD, join)
-OP(CONCAT, join)
+OP(PAD, pad_concat)
+OP(CONCAT, pad_concat)
 OP(COPY, movement)
 
 /* reduce */

@@ -1,5 +1,5 @@
 -- No op has a hole: each has words, a gradient or the word that it has none, a sharding rule, and something
--- that runs it on every level of kernels.
+-- that runs it on every level of kernels. Its row stands in the file that the list of ops names.
 local gate = require "gate"
 require "meshlua"
 local core = require "meshlua.core"
@@ -30,5 +30,13 @@ for _, op in ipairs(core.ops()) do
     end
   end
 end
+for name, family in gate.read("host/op/oplist.h"):gmatch "\nOP%(([%w_]+), ([%w_]+)%)" do
+  looked = looked + 1
+  local text = gate.read("host/op/" .. family .. ".c")
+  if not text:find("op_row_" .. name .. "%f[^%w_]") and not text:find("%f[%w_]" .. name .. "%f[^%w_]") then
+    gate.fail("op " .. name, "host/op/%s.c has no row of it", family)
+  end
+end
+
 gate.finish(looked, [[fill the op's row in host/op/<family>.c; a kernel stands under its name in the rows at
 the end of kernels/cpu/<family>.c and of kernels/cpu/naive_*.c.]])

@@ -50,11 +50,13 @@ for _, row in ipairs(ml.core.ops()) do
   if row.runs == "control" then M.made_by_passes[row.name] = true end -- owns regions: tests/spec/control
 end
 
-for _, file in ipairs {"control", "source", "unary", "binary", "movement", "reduce", "contract", "index",
-  "dynamic", "cumulative", "conv", "window", "rowwise", "norm", "attention", "train", "composed"} do
-  for _, row in ipairs(require("spec.op.cases." .. file)) do
-    row.name = row.name or row.op
-    M[#M + 1] = row
+do
+  local list <close> = assert(io.popen "ls tests/spec/op/cases")
+  for file in list:lines() do
+    for _, row in ipairs(require("spec.op.cases." .. file:match "^(.*)%.lua$")) do
+      row.name = row.name or row.op
+      M[#M + 1] = row
+    end
   end
 end
 
