@@ -1,0 +1,46 @@
+-- Words that the tree has given up stay out of it, in names of files and in what files say: a thing has one word, and
+-- ARCHITECTURE.md ("Words") says which.
+local gate = require "gate"
+
+--- A pattern of the word as names and identifiers have it, and what is said instead.
+local retired = {
+  {"/ring%.[ch]%f[%W]", "flight_log"},
+  {"%f[%w_]Ring%u", "FlightLog"},
+  {"%f[%w_]standing[_.]", "status (of a rank)"},
+  {"%f[%w_]Standing", "RankStatus"},
+  {"/meet%.[ch]%f[%W]", "rendezvous"},
+  {"%f[%w_]link_transfer", "transport_transfer"},
+  {"/link%.[ch]%f[%W]", "transport"},
+  {"%f[%w_]gpus_%l", "gpu_transport"},
+  {"%f[%w_]shortage", "memory_check"},
+  {"%f[%w_]comm_local", "collective (within a domain), reduce"},
+  {"%f[%w_]Crossing", "Exchange"},
+  {"%f[%w_]cuda/plan%.", "launches"},
+  {"%f[%w_]cuda_plan", "launches"},
+  {"%f[%w_]lua/l%l+%.[ch]", "the same name without an l"},
+  {"%f[%w_]jit_%l+%.c%f[%W]", "jit/NAME.c"},
+  {"%f[%w_]op/control%.", "op/marker"},
+  {"%f[%w_]op/source%.", "op/create"},
+  {"%f[%w_]op/join%.", "op/pad_concat"},
+  {"%f[%w_]ir/print%.", "ir/graph_print"},
+  {"%f[%w_]ir/parse%.c", "ir/graph_parse"},
+}
+
+local looked = 0
+for _, file in ipairs(gate.files()) do
+  local text = gate.read(file)
+  if file ~= "tests/gate/words_gate.lua" and not text:find "\0" then
+    looked = looked + 1
+    for _, word in ipairs(retired) do
+      local pattern, instead = word[1], word[2]
+      if file:find(pattern) then gate.fail(file, "a retired name: %s", instead) end
+      local at = text:find(pattern)
+      if at then
+        local _, line = text:sub(1, at):gsub("\n", "")
+        local place = ("%s:%d"):format(file, line + 1)
+        gate.fail(place, "'%s' is retired; say %s", text:match(pattern, at), instead)
+      end
+    end
+  end
+end
+gate.finish(looked, [[say what stands beside the word in tests/gate/words_gate.lua.]])
