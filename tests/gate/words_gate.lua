@@ -19,9 +19,9 @@ local retired = {
   {"%f[%w_]cuda_plan", "launches"},
   {"%f[%w_]lua/l%l+%.[ch]", "the same name without an l"},
   {"%f[%w_]jit_%l+%.c%f[%W]", "jit/NAME.c"},
-  {"%f[%w_]op/control%.", "op/marker"},
-  {"%f[%w_]op/source%.", "op/create"},
-  {"%f[%w_]op/join%.", "op/pad_concat"},
+  {"%f[%w_]op/control%.[ch]", "op/marker"},
+  {"%f[%w_]op/source%.[ch]", "op/create"},
+  {"%f[%w_]op/join%.[ch]", "op/pad_concat"},
   {"%f[%w_]ir/print%.", "ir/graph_print"},
   {"%f[%w_]ir/parse%.c", "ir/graph_parse"},
 }
