@@ -2,7 +2,7 @@
 -- ARCHITECTURE.md ("Words") says which.
 local gate = require "gate"
 
---- A pattern of the word as names and identifiers have it, and what is said instead.
+--- The word as names and identifiers have it, a pattern, and what is said instead.
 local retired = {
   {"/ring%.[ch]%f[%W]", "flight_log"},
   {"%f[%w_]Ring%u", "FlightLog"},
@@ -34,7 +34,8 @@ for _, file in ipairs(gate.files()) do
     for _, word in ipairs(retired) do
       local pattern, instead = word[1], word[2]
       if file:find(pattern) then gate.fail(file, "a retired name: %s", instead) end
-      local at = text:find(pattern)
+      local plain = pattern:gsub("%%f%b[]", ""):match "^/?[%w_/]+" -- which is found faster
+      local at = text:find(plain, 1, true) and text:find(pattern)
       if at then
         local _, line = text:sub(1, at):gsub("\n", "")
         local place = ("%s:%d"):format(file, line + 1)
