@@ -1,4 +1,5 @@
--- Includes go down only: base <- ir <- op <- pass, base <- ir <- run, lua sees all.
+-- Includes go down only: base <- ir <- op <- pass, base <- ir <- run, lua sees all; and within run to rooms that stand
+-- above in the table of ARCHITECTURE.md.
 local gate = require "gate"
 
 local below = {
@@ -10,8 +11,22 @@ local below = {
   lua = {"base", "ir", "op", "pass", "run", "lua"},
 }
 
+--- By room of run ("run/", "run/memory/"): its place in the table.
+local place, places = {}, 0
+for room in gate.read("ARCHITECTURE.md"):gmatch "\n| `host/(run/[%w/]*)` |" do
+  place[room], places = places, places + 1
+end
+if places == 0 then gate.fail("ARCHITECTURE.md", "it has no rows of the rooms of host/run") end
+
+--- Is the file in a room of run that comes before the one it includes?
+local function goes_up(file, name)
+  local from, to = place[file:match "^host/(run/.-)[^/]*$" or ""], place[name:match "^(run/.-)[^/]*$" or ""]
+  return from and to and from < to
+end
+
 --- May `file` include "name"?
 local function allowed(file, name)
+  if goes_up(file, name) then return false end
   if file:find "^host/mpi/" then return name:find "^mpi/" or name == "run/comm/comm.h" end
   if file:find "^host/cuda/" then
     return name:find "^cuda/" or name == "run/gpu/device.h" or name == "run/comm/comm.h" or name == "kernel.h"
