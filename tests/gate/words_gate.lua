@@ -15,6 +15,7 @@ local retired = {
   {"%f[%w_]shortage", "memory_check"},
   {"%f[%w_]comm_local", "collective (within a domain), reduce"},
   {"%f[%w_]Crossing", "Exchange"},
+  {"%f[%w_]Stretch", "Segment"},
   {"%f[%w_]cuda/plan%.", "launches"},
   {"%f[%w_]cuda_plan", "launches"},
   {"%f[%w_]lua/l%l+%.[ch]", "the same name without an l"},
