@@ -1,4 +1,5 @@
 /* table.c - the kernel tables of the CPU: lists the families and picks the level. */
+#include <assert.h>
 #include <string.h>
 #include <threads.h>
 #include "kernel.h"
@@ -43,17 +44,20 @@ LEVELS(LEVEL)
 typedef struct Level {
     const char *name;
     const KernelRow *const *families;
-    KernelRow rows[MAX_ROWS]; /* all families' in one list, filled by `join` */
+    KernelRow rows[MAX_ROWS]; /* all families' in one list, filled by `collect` */
 } Level;
 
 #define ENTRY(level) {.name = #level, .families = families_##level},
 static Level levels[] = {LEVELS(ENTRY)};
 
-static void join(void) {
+static void collect(void) {
     for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) {
         KernelRow *to = levels[l].rows;
         for (const KernelRow *const *f = levels[l].families; *f; f++)
-            for (const KernelRow *row = *f; row->name; row++) *to++ = *row;
+            for (const KernelRow *row = *f; row->name; row++) {
+                assert(to < levels[l].rows + MAX_ROWS - 1 && "more kernels than MAX_ROWS");
+                *to++ = *row;
+            }
     }
 }
 
@@ -73,7 +77,7 @@ static int runs_here(const char *level) {
 
 const KernelRow *k_cpu_table(const char *level) {
     static once_flag once = ONCE_FLAG_INIT;
-    call_once(&once, join);
+    call_once(&once, collect);
     for (size_t l = 0; l < sizeof levels / sizeof *levels; l++)
         if (strcmp(levels[l].name, level) == 0 && runs_here(level)) return levels[l].rows;
     return NULL;

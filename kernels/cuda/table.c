@@ -1,4 +1,5 @@
 /* table.c - the table of the CUDA kernels: lists the families. */
+#include <assert.h>
 #include <threads.h>
 #include "row.h"
 
@@ -34,14 +35,17 @@ static const CudaRow *const families[] = {FAMILIES(NAME) NULL};
 
 static CudaRow rows[MAX_ROWS]; /* all families' in one list */
 
-static void join(void) {
+static void collect(void) {
     CudaRow *to = rows;
     for (const CudaRow *const *f = families; *f; f++)
-        for (const CudaRow *row = *f; row->name; row++) *to++ = *row;
+        for (const CudaRow *row = *f; row->name; row++) {
+            assert(to < rows + MAX_ROWS - 1 && "more kernels than MAX_ROWS");
+            *to++ = *row;
+        }
 }
 
 const CudaRow *k_cuda_table(void) {
     static once_flag once = ONCE_FLAG_INIT;
-    call_once(&once, join);
+    call_once(&once, collect);
     return rows;
 }

@@ -1,6 +1,5 @@
 /* debug.c - counters, memory, dumps, and switches for tests. */
 #include "lua/lib/lib.h"
-#include "lua/core.h"
 #include "lua/state/heap.h"
 #include "lua/value/value.h"
 

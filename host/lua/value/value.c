@@ -1,4 +1,4 @@
-#include "lua/trace/trace.h"
+#include "lua/value/value.h"
 #include "lua/state/usage.h"
 
 #include "ir/explicit.h"
