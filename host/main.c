@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "lua/core.h"
+#include "lua/lib/lib.h"
 #include "lua/state/heap.h"
 #include "lua/program/chunk.h"
 #include "lua/program/exit.h"

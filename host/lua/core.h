@@ -17,7 +17,5 @@ void core_prepare(lua_State *L, const char *devices, const RankFlags *ranks);
 /* This process fails: so do the others, with this exit code, and rank 0 prints the text (NULL: it
  * was printed). Returns where there are none. */
 void core_abort(lua_State *L, int code, const char *text);
-/* "STAGE[:FILE]" (debug.c) */
-Err lib_debug_set_dump(Host *h, const char *text) MUST_CHECK;
 
 #endif

@@ -3,6 +3,8 @@
 #ifndef MESHLUA_LUA_LIB_LIB_H
 #define MESHLUA_LUA_LIB_LIB_H
 
+#include "lua/state/state.h"
+
 #include <lua.h>
 
 void lib_open_array(lua_State *L);
@@ -16,5 +18,8 @@ void lib_open_ranks(lua_State *L);
 void lib_open_spec(lua_State *L);
 void lib_open_tensor(lua_State *L);
 void lib_open_tokens(lua_State *L);
+
+/* What is dumped from now on, and where: "STAGE[:FILE]". */
+Err lib_debug_set_dump(Host *h, const char *text) MUST_CHECK;
 
 #endif
