@@ -154,7 +154,7 @@ local function rules(list)
   return list
 end
 
---- Parameters of fewer elements stay whole over `data` under fsdp: norms and biases.
+--- Parameters of fewer elements stay whole over `data` under fsdp: norms and biases of all but wide models.
 M.min_sharded = 4096
 local shard_largest = ml.shard_largest("data", M.min_sharded)
 

@@ -15,6 +15,7 @@ typedef struct NameAttr {
 } NameAttr;
 typedef struct ConstrainAttr {
     const Layout *layout;
+    int32_t state; /* asked because a Param lies so: it propagates with the Params */
 } ConstrainAttr;
 typedef struct FullAttr {
     int32_t dtype;

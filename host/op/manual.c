@@ -150,7 +150,7 @@ Val manual_enter(Build *b, Val x, const Layout *layout, uint32_t axes) {
     if (layout_used(layout)) { /* so that x is made as it is wanted */
         Build at = *b;
         at.manual = outside;
-        x = build_op(&at, OP_CONSTRAIN, &x, 1, &(ConstrainAttr){open});
+        x = build_op(&at, OP_CONSTRAIN, &x, 1, &(ConstrainAttr){.layout = open});
         build_fail(b, at.err);
     }
     return build_op(b, OP_MANUAL_ENTER, &x, 1, &(ManualAttr){axes, open});

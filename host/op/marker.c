@@ -92,7 +92,9 @@ const OpDef op_row_SHARD_ALIKE = {
 };
 
 /* ---- constrain: its result has the layout, and so has its cotangent ---- */
-static const AttrField constrain_fields[] = {ATTR_FIELD(ConstrainAttr, ATTR_LAYOUT, layout), {0}};
+static const AttrField constrain_fields[] = {ATTR_FIELD(ConstrainAttr, ATTR_LAYOUT, layout),
+                                             ATTR_FIELD(ConstrainAttr, ATTR_FLAG, state),
+                                             {0}};
 
 static Err shape_constrain(const OpArgs *a, OutType *out, int *nout) {
     const Layout *l = ((const ConstrainAttr *)a->attr)->layout;
@@ -135,7 +137,9 @@ static void batch_constrain(Build *b, const BatchArgs *a) {
     }
     const Layout *layout = layout_of(b->g->cx, &l);
     if (!layout) build_fail(b, err_nomem(b->g->cx, "a layout"));
-    batch_apply(b, a, a->in, &(ConstrainAttr){layout});
+    ConstrainAttr attr = *(const ConstrainAttr *)a->node->attr;
+    attr.layout = layout;
+    batch_apply(b, a, a->in, &attr);
 }
 
 ROW(CONSTRAIN, "constrain", "x, with the given layout", shape_constrain, .vjp = vjp_constrain,

@@ -65,7 +65,7 @@ Val op_lay_like(Build *b, Val v, const Type *like, bool cotangent) {
     Build at = *b;
     at.flipped = like->layout ? like->layout->flipped : 0;
     at.given = NULL;
-    ConstrainAttr attr = {layout_of(b->g->cx, &want)};
+    ConstrainAttr attr = {.layout = layout_of(b->g->cx, &want)};
     v = attr.layout ? build_op(&at, OP_CONSTRAIN, &v, 1, &attr) : 0;
     build_fail(b, attr.layout ? at.err : err_nomem(b->g->cx, "a layout"));
     return v;

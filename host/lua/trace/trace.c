@@ -285,7 +285,7 @@ void trace_result(lua_State *L, Host *h, Val v, const Layout *l, const char *nam
     at.region = 0;
     if (l) {
         value_use_mesh(L, h, l->mesh, name ? name : "a result");
-        v = build_op(&at, OP_CONSTRAIN, &v, 1, &(ConstrainAttr){l});
+        v = build_op(&at, OP_CONSTRAIN, &v, 1, &(ConstrainAttr){.layout = l, .state = true});
     }
     build_result(&at, v);
     state_check(L, h, at.err);

@@ -404,7 +404,7 @@ static Err strip_results(Graph *g) {
         Val v = top->result.at[i];
         Layout l = *graph_type(g, v)->layout;
         if (!layout_drop_parts(&l)) continue;
-        ConstrainAttr attr = {layout_of(g->cx, &l)};
+        ConstrainAttr attr = {.layout = layout_of(g->cx, &l)};
         const Type *t = attr.layout ? type_with_layout(g->cx, graph_type(g, v), attr.layout) : NULL;
         if (!t) return err_nomem(g->cx, "propagation");
         b.loc = graph_def(g, v)->loc;

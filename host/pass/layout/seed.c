@@ -52,7 +52,7 @@ void seed_written(const Graph *g, Layout *layout, int priority, bool state, int3
                   int32_t now) {
     for (Val v = 1; v < g->value.n; v++) {
         const Layout *w = written(g, v);
-        if (!w || op_is_state(graph_def(g, v)) != state) continue;
+        if (!w || op_lies_as_state(graph_def(g, v)) != state) continue;
         Layout *l = &layout[v], asked = *w;
         layout_drop_ones(&asked); /* they split nothing, and would be found free again and again */
         l->replicated = (uint8_t)(asked.replicated | mode_of(graph_type(g, v)).manual);

@@ -140,7 +140,7 @@ local function fused_step(numbers, lr, decay_of)
       local function as(x) return transform.scalar_as(x, scalars) end
       local held, sharding = masters and masters[i] or box, param.sharding(mus[i])
       -- The gradient lies as the state: else all of the update might be made elsewhere, and moved back.
-      local g = sharding and op.constrain(grads[i], {layout = sharding}) or grads[i]
+      local g = sharding and op.constrain(grads[i], {layout = sharding, state = true}) or grads[i]
       local p, mu, nu = op.adamw(held, g, mus[i], nus[i], as(rate), as(step), as(clip),
         {b1 = numbers.b1, b2 = numbers.b2, eps = numbers.eps, eps_root = numbers.eps_root,
           decay = decay_of(entry)})

@@ -244,3 +244,33 @@ describe("propagation_barrier", function()
       ml.jit(function(a) return ml.propagation_barrier(a * 2) + 1 end)(square "x"))
   end)
 end)
+
+describe("what a Param's layout asks of its gradient and its new value", function()
+  local nn = ml.nn
+  local Heads = nn.module "Heads"
+  function Heads:init(rngs)
+    self.attn = nn.MultiHeadAttention(32, 4, {rngs = rngs, axes = {"embed", "heads"}, causal = true})
+    self.norm = nn.LayerNorm(32, {rngs = rngs, axes = {"embed"}})
+  end
+  function Heads:__call(x) return x + self.attn(self.norm(x)) end
+
+  it("waits for the data: a split bias splits no activation", function()
+    local grid = ml.make_mesh({4, 2}, {"data", "model"})
+    local rules = {ml.shard_largest "data", {"heads", "model"}, {"embed", false}}
+    local model = ml.init(function(rngs) return Heads(rngs) end, {mesh = grid, rules = rules})
+    assert.equal(P("model", "data"), model.attn.query.bias.sharding.spec)
+    local opt = ml.optim.adamw(model, {lr = 1e-3})
+    local step = ml.jit(function(m, o, x)
+      local loss, grads = ml.value_and_grad(function(v) return (v(x) ^ 2):mean() end)(m)
+      o:update(m, grads)
+      return loss
+    end, {mesh = grid, rules = rules})
+    local x = ml.ShapeDtypeStruct({64, 128, 32}, "float32", NamedSharding(grid, P "data"))
+    for _, c in ipairs(step:plan(model, opt, x):collectives()) do
+      assert.not_equal("all_to_all", c.op)
+      -- Kernels have 4 KiB; a device's heads of the rows have 128 KiB.
+      local bytes = math.max(c.inputs[1].bytes, c.outputs[1].bytes)
+      assert(c.op == "all_reduce" or bytes <= 4096, ("%s of %d bytes"):format(c.op, bytes))
+    end
+  end)
+end)
