@@ -1,12 +1,14 @@
 -- advice.lua: what is worth knowing of a plan beside its figures, and layouts that would serve better: the
 -- same step planned on other meshes, or with an argument on an axis that nothing uses. Nothing runs.
 local core = require "meshlua.core"
+local lib = require "meshlua.lib"
 local facts = require "meshlua.insight.facts"
 
 local M = {}
 
 local LARGE = 1 << 20 -- bytes that are worth a word when every device holds them
 local GAIN = 1.05     -- a layout must be better by this much to be named
+local NAMED = 3       -- arguments that are named in a list
 local PATIENCE = 1.0  -- seconds spent on looking for a better one
 
 -- ---- what stands in the plan --------------------------------------------------------------------------
@@ -155,15 +157,46 @@ local function other_sizes(mesh)
   return list
 end
 
---- Do all devices stand along an axis that splits dim 1 of what is no state: the rows of a batch?
-local function is_data_parallel(mesh, params)
-  for _, p in ipairs(params) do
-    local axes = not p.state and p.sharding and p.sharding.spec[1] or nil
-    for _, axis in ipairs(type(axes) == "table" and axes or {axes}) do
-      if mesh.shape[axis] == mesh.size then return true end
+--- Does the spec split a dim over the axis?
+local function splits(spec, axis)
+  for d = 1, spec and #spec or 0 do
+    for _, a in ipairs(type(spec[d]) == "table" and spec[d] or {spec[d]}) do
+      if a == axis then return true end
     end
   end
   return false
+end
+
+--- What the axis splits: "x, y and Params"; nil where it splits nothing.
+local function split_along(axis, params)
+  local names, state, more = {}, false, 0
+  for _, p in ipairs(params) do
+    if splits(p.sharding and p.sharding.spec, axis) then
+      if p.state then
+        state = true
+      elseif #names < NAMED then
+        names[#names + 1] = p.name
+      else
+        more = more + 1
+      end
+    end
+  end
+  if more > 0 then names[#names + 1] = lib.count(more, "other argument") end
+  if state then names[#names + 1] = "Params" end
+  local last = table.remove(names)
+  return #names > 0 and table.concat(names, ", ") .. " and " .. last or last
+end
+
+--- " (model splits up and down)" for the axis along which all devices stand; "" where there is none, or it splits
+--- nothing. Arguments that are data, weights or both tell which parallelism it is.
+local function split_text(mesh, params)
+  for _, axis in ipairs(mesh.axis_names) do
+    if mesh.shape[axis] == mesh.size then
+      local what = split_along(axis, params)
+      return what and (" (%s splits %s)"):format(axis, what) or ""
+    end
+  end
+  return ""
 end
 
 local function mesh_text(mesh) return (tostring(mesh):gsub(" of devices.*", "")) end
@@ -178,8 +211,7 @@ local function try_meshes(found, mesh, retrace, deadline)
       local planned, plan = pcall(program.plan, program)
       if planned then
         local j = judge(plan, other)
-        j.mesh, j.text = other, "on " .. mesh_text(other)
-        if is_data_parallel(other, program:params()) then j.text = j.text .. " (data parallelism)" end
+        j.mesh, j.text = other, "on " .. mesh_text(other) .. split_text(other, program:params())
         found[#found + 1] = j
       end
       program:close()

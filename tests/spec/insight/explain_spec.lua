@@ -109,7 +109,23 @@ describe("explain", function()
     assert.equal(0, e.better.share)
     assert.truthy(notes(e):find(e.better.text, 1, true))
     assert.same({data = 64, model = 1}, e.better.mesh.shape)
-    assert.equal("on Mesh(data=64, model=1) (data parallelism)", e.better.text)
+    assert.equal("on Mesh(data=64, model=1) (data splits x)", e.better.text)
+  end)
+
+  it("says of a better mesh what its axis splits: weights, data, or both", function()
+    local grid = ml.make_mesh({4, 16}, {"data", "model"})
+    local function make(shape, ...)
+      return ml.device_put(ml.ones(shape), ml.NamedSharding(grid, ml.P(...)))
+    end
+    -- Few rows and large weights: better with all devices along the weights.
+    local step = ml.jit(function(x, up, down) return ml.nn.gelu(x:matmul(up)):matmul(down) end)
+    local e = ml.explain(step, make({16, 4096}, "data"), make({4096, 16384}, nil, "model"),
+      make({16384, 4096}, "model"))
+    assert.equal("on Mesh(data=1, model=64) (model splits up and down)", e.better and e.better.text)
+    local held = ml.core.box_new(make({64, 64}, "data"), {})
+    local fsdp = ml.jit(function(x, y, w) return ml.matmul(x:matmul(w):tanh(), y) end)
+    e = ml.explain(fsdp, make({4096, 64}, "data"), make({64, 64}, "model"), held)
+    assert.equal("on Mesh(data=64, model=1) (data splits x and Params)", e.better and e.better.text)
   end)
 
   it("names large tensors that every device holds", function()
