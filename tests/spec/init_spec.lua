@@ -113,7 +113,10 @@ describe("ml.init", function()
   end)
 
   it("wrong arguments and shardings are named", function()
-    helper.raises("E_VALUE", ml.init, 3)
+    helper.raises("init: expected a function(rngs) that makes a module, or a class of nn.module, "
+      .. "got a number", ml.init, 3)
+    helper.raises("got nil", ml.init)
+    helper.raises("init: a Sequential is made already; pass its class", ml.init, nn.Sequential {nn.relu})
     helper.raises("expected a module", ml.init, function() return 3 end)
     helper.raises("whole number", ml.init, build, {seed = 0.5})
     helper.raises("did you mean 'rules'", ml.init, build, {rule = {}})
@@ -125,6 +128,32 @@ describe("ml.init", function()
     assert.truthy(message:find("deep.w", 1, true), message)
     helper.raises("deep.w", ml.init, one({"a"}, {8}), {mesh = mesh, rules = {{"b", "data"}}})
     helper.raises("mean nothing without rules", ml.init, one({"a"}, {8}), {mesh = mesh})
+  end)
+end)
+
+describe("a class", function()
+  local Pair = nn.module "Pair"
+  function Pair:init(rngs)
+    self.first = nn.Linear(8, 16, {rngs = rngs, axes = {"embed", "hidden"}})
+    self.second = nn.Linear(16, 8, {rngs = rngs, axes = {"hidden", "embed"}})
+  end
+  function Pair:__call(x) return self.second(nn.relu(self.first(x))) end
+
+  it("is made as by a function around it, on a mesh, too", function()
+    local rules = {{"hidden", "model"}, {"embed", false}}
+    local on = {mesh = ml.make_mesh({8}, {"model"}), rules = rules, seed = 5}
+    local made = ml.init(Pair, on)
+    assert.equal("Pair", getmetatable(made).__name)
+    assert.same(numbers(ml.init(function(rngs) return Pair(rngs) end, {seed = 5})), numbers(made))
+    assert.equal(P(nil, "model"), made.first.kernel.sharding.spec)
+  end)
+
+  it("and a module are what ml.abstract takes", function()
+    local types = ml.abstract(Pair, nn.Rngs(0))
+    assert.same({8, 16}, {table.unpack(types.first.kernel.shape)})
+    local y = ml.abstract(ml.init(Pair), ml.ShapeDtypeStruct({3, 8}, "float32"))
+    assert.same({3, 8}, {table.unpack(y.shape)})
+    helper.raises("abstract: expected a function, got a number", ml.abstract, 3)
   end)
 end)
 

@@ -1,7 +1,7 @@
 -- transform.lua: jit, gradients, loops and branches, vmap, modules as data, trees.
 return [[
 abstract(fn: function, ...: any) -> any
-  What fn(...) returns, with types in the place of tensors; nothing runs.
+  What fn(...) returns (a function, class or module), with types in the place of tensors; nothing runs.
 accumulate(n: integer, fn: function, batch: any) -> any, ...
   Calls fn on each of n microbatches, and gives the means of what it returns.
 checkpoint(fn: function, {policy: *table}) -> function
@@ -30,7 +30,7 @@ fori_loop(lower: integer|Tensor, upper: integer|Tensor, body: function, init: an
 grad(fn: function, {argnums: *integer|integer[], has_aux: boolean}) -> function
   A function that returns the gradients of fn's loss.
 init(fn: function, {mesh: Mesh, rules: table, seed: integer}) -> table
-  The module that fn(rngs) makes, every Param born in its sharding.
+  The module that fn(rngs) makes (a function, or a class), every Param born in its sharding.
 jit(fn: function, {mesh: Mesh, rules: table, static: integer|string|table,
     donate: integer|string|table|false, in_shardings: *P|NamedSharding|table,
     out_shardings: *P|NamedSharding|table}) -> JittedFunction

@@ -2,6 +2,7 @@
 -- which tells the types of what a function makes without making it.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local module = require "meshlua.nn.module"
 local param = require "meshlua.nn.param"
 local rngs_of = require "meshlua.nn.rngs"
 local rules_of = require "meshlua.sharding.rules"
@@ -86,14 +87,26 @@ local function settle(model, leaves, values)
   return model
 end
 
---- The module that fn(rngs) makes. On a mesh every Param is computed in its sharding (by the rules, or its
---- axes), so that no device ever sees the whole; the numbers do not depend on the mesh.
----@param fn fun(rngs: Rngs): table
+--- Raises for what makes no module: one that is made already, and what cannot be called.
+local function check_maker(fn)
+  if type(fn) == "function" or module.is_class(fn) then return end
+  if module.is_module(fn) then
+    raise("E_VALUE", "init: a %s is made already; pass its class, or a function(rngs) that makes it",
+      getmetatable(fn).__name)
+  end
+  raise("E_VALUE", "init: expected a function(rngs) that makes a module, or a class of nn.module, got %s",
+    lib.kind(fn))
+end
+
+--- The module that fn(rngs) makes; fn is a function, or a class whose init takes rngs. On a mesh every Param
+--- is computed in its sharding (by the rules, or its axes), so that no device ever sees the whole; the numbers
+--- do not depend on the mesh.
+---@param fn table|fun(rngs: Rngs): table
 ---@param options {mesh: Mesh, rules: table, seed: integer}? mesh and rules: default those in context.
 --- seed: default 0
 ---@return table model
 function M.init(fn, options)
-  if type(fn) ~= "function" then raise("E_VALUE", "init: expected a function, got %s", lib.kind(fn)) end
+  check_maker(fn)
   options = lib.options("init", options)
   local seed = options.seed or 0
   if math.type(seed) ~= "integer" then
@@ -134,18 +147,28 @@ end
 
 local function is_type(x) return getmetatable(x) == TensorType end
 
+--- An argument with stand-ins for its types; modules and Rngs in it stay what they are.
+local function with_stand_ins(arg)
+  if is_type(arg) then return stand_in(arg) end
+  if type(arg) ~= "table" then return arg end
+  local with = {}
+  for _, leaf in ipairs((tree.leaves(arg))) do
+    if is_type(leaf) then with[leaf] = stand_in(leaf) end
+  end
+  return tree.replace(arg, with)
+end
+
 --- What fn(...) returns, with the type {shape, dtype, ndim, size, sharding} in the place of every tensor
 --- and Param. Nothing runs, and no memory is taken. Arguments may be types, too. The sharding is that of
 --- ml.init, or of a constraint; nil: not decided.
----@param fn function
+---@param fn function|table a class, which makes a module of the arguments, or a module
 ---@return any
 function M.abstract(fn, ...)
-  if type(fn) ~= "function" then raise("E_VALUE", "abstract: expected a function, got %s", lib.kind(fn)) end
+  lib.check_function("abstract", fn)
   local args, results = table.pack(...), nil
   local function body()
     for i = 1, args.n do
-      args[i] = tree.map_with_path(function(_, leaf) return is_type(leaf) and stand_in(leaf) or leaf end,
-        args[i])
+      args[i] = with_stand_ins(args[i])
     end
     results = table.pack(fn(table.unpack(args, 1, args.n)))
     for i = 1, results.n do

@@ -10,6 +10,8 @@ local M = {}
 
 -- Metatable of instances -> true: tells modules from other tables.
 local instance_metas = setmetatable({}, {__mode = "k"})
+-- Class -> true.
+local classes = setmetatable({}, {__mode = "k"})
 
 --- Is x a module (an instance of a class made by nn.module)?
 ---@param x any
@@ -17,6 +19,11 @@ local instance_metas = setmetatable({}, {__mode = "k"})
 function M.is_module(x)
   return type(x) == "table" and instance_metas[getmetatable(x)] == true
 end
+
+--- Is x a class made by nn.module?
+---@param x any
+---@return boolean
+function M.is_class(x) return classes[x] == true end
 
 --- Calls visit(module, path) for every module in the tree, the outer before the inner, each once.
 ---@param tree any
@@ -169,6 +176,7 @@ function M.module(name, missing)
     __call = core.wrap(function(_, ...) return construct(meta, methods, ...) end),
     __tostring = function() return "nn.module " .. name end,
   })
+  classes[class] = true
   return class, meta
 end
 
