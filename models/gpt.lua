@@ -154,9 +154,14 @@ local function rules(list)
   return list
 end
 
---- Parameters of fewer elements stay whole over `data` under fsdp: norms and biases of all but wide models.
+--- Matrices of fewer elements stay whole over `data` under fsdp, as norms and biases of any size do: what each
+--- device would save by a share of them is little beside an exchange for each.
 M.min_sharded = 4096
 local shard_largest = ml.shard_largest("data", M.min_sharded)
+
+local function shard_matrices(path, param, own)
+  if param.role == "kernel" or param.role == "embedding" then return shard_largest(path, param, own) end
+end
 
 -- The batch over all devices, whichever axes the mesh has.
 local all, data, model = {"batch", {"data", "model"}}, {"batch", "data"}, {"batch", "model"}
@@ -169,8 +174,8 @@ M.rules = {
   dp = rules {all, data, model},
   tp = rules {data, heads, hidden},
   tp_sp = rules {data, heads, hidden, {"tokens", "model"}},
-  fsdp = rules {shard_largest, all, data, model},
-  fsdp_tp = rules {shard_largest, data, heads, hidden},
+  fsdp = rules {shard_matrices, all, data, model},
+  fsdp_tp = rules {shard_matrices, data, heads, hidden},
 }
 
 ml.train.script(M)

@@ -38,6 +38,19 @@ describe("ml.init", function()
     end
   end)
 
+  it("under the recipe's fsdp biases and norms of a wide model stay whole, of any size", function()
+    local wide = setmetatable({width = 4104, heads = 36, layers = 1}, {__index = cfg})
+    local on = {mesh = ml.make_mesh({8, 1}, {"data", "model"}), rules = gpt.rules.fsdp_tp}
+    local made = ml.abstract(function()
+      return ml.init(function(rngs) return gpt.build(wide, rngs) end, on)
+    end)
+    local block = made.h[1]
+    -- 36 heads of 114: 8 divides the width, and neither of these.
+    assert.equal(P("model", nil), block.attn.query.bias.sharding.spec)
+    assert.equal(P(nil), block.ln_1.scale.sharding.spec)
+    assert.equal(P("data", "model", nil), block.attn.query.kernel.sharding.spec)
+  end)
+
   it("under fsdp each device holds an eighth, computes an eighth, and sees nothing whole", function()
     local mesh = ml.make_mesh({8}, {"data"})
     local made = ml.jit(function()
