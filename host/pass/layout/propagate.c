@@ -59,12 +59,14 @@ static const Stage stages[] = {
     {false, false, false, false}, /* everything */
 };
 
-/* Has the op a factor that only its results have (a broadcast)? */
+/* Has the op a factor that only its results have (a broadcast)? One of size 1 may be in no tensor:
+ * that is none. */
 static bool expands(const FactorRule *r, int nin, const int *ranks) {
     for (int f = 0; f < r->nfactor; f++) {
-        bool in = false;
+        bool in = false, out = false;
         for (int t = 0; t < nin; t++) in = in || factor_in(&r->tensor[t], ranks[t], f);
-        if (!in) return true;
+        for (int t = nin; t < r->ntensor; t++) out = out || factor_in(&r->tensor[t], ranks[t], f);
+        if (out && !in) return true;
     }
     return false;
 }

@@ -274,3 +274,11 @@ describe("what a Param's layout asks of its gradient and its new value", functio
     end
   end)
 end)
+
+describe("attention", function()
+  it("hands the batch's axis on before a later weight asks for it", function()
+    check({"attention float32[8@x,4,2,4],", "matmul float32[8@x,4,8]"},
+      function(q, w) return ml.einsum("bthd,hdc->btc", ml.nn.attention(q, q, q), w) end,
+      ml.device_put(ml.zeros {8, 4, 2, 4}, on "x"), ml.device_put(ml.zeros {2, 4, 8}, on(nil, nil, "x")))
+  end)
+end)
