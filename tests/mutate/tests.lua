@@ -65,6 +65,7 @@ local sums = {}
 function M.checksum(source, name)
   if not sums[name] then
     local folder, base = name:match "^(.*)/(.-)$"
+    if not folder then folder, base = ".", name end
     sums[name] = shell.lines(([[cd %s/tests/%s 2>/dev/null &&
       { ls %s_spec.lua %s.*; find %s cases -type f; } 2>/dev/null | sort | xargs -r cat | cksum]])
       :format(quote(source), quote(folder), base, base, base))[1] or "-"
