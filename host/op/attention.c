@@ -6,6 +6,13 @@
 
 #define CT (a->ct)
 
+typedef struct AttentionAttr {
+    double scale;
+    int32_t causal;
+    double keep;  /* masked: of dropout, on the probabilities [B, H, T, S] */
+    Dims strides; /* masked: of their global shape, in elements */
+} AttentionAttr;
+
 static const AttrField fields[] = {ATTR_FIELD(AttentionAttr, ATTR_FLOAT, scale),
                                    ATTR_FIELD(AttentionAttr, ATTR_BOOL, causal),
                                    {0}};

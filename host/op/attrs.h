@@ -1,5 +1,5 @@
-/* attrs.h - what ops know beside their operands, a struct each; the kernels' own are in kernel.h.
- */
+/* attrs.h - what ops know beside their operands, where more than one file reads it. A struct that
+ * its family alone reads stands there, beside the row; the kernels' own are in kernel.h. */
 #ifndef MESHLUA_ATTRS_H
 #define MESHLUA_ATTRS_H
 
@@ -70,51 +70,20 @@ typedef struct TakeAttr {
     int32_t wide;    /* scatter_add: see OpDef.wide */
     int32_t batched; /* table, ids and rows have a dim in front that they share; `axis` counts it */
 } TakeAttr;
-typedef struct SortAttr {
-    int32_t axis, descending;
-} SortAttr;
-typedef struct NormAttr {
-    double eps;
-    int64_t parts; /* in which the gradients of parameters are left; 0: whole */
-} NormAttr;
-typedef struct AttentionAttr {
-    double scale;
-    int32_t causal;
-    double keep;  /* masked: of dropout, on the probabilities [B, H, T, S] */
-    Dims strides; /* masked: of their global shape, in elements */
-} AttentionAttr;
-typedef struct RopeAttr {
-    double base, sign;
-} RopeAttr;
 typedef struct DropoutAttr {
     double keep;
     Dims strides; /* of the global shape, in elements */
 } DropoutAttr;
-typedef struct AdamwAttr {
-    double b1, b2, eps, eps_root, decay;
-} AdamwAttr;
-typedef struct ManualAttr {
-    uint32_t axes;        /* that are manual inside */
-    const Layout *layout; /* of the tensor outside, along these; open for the others */
-} ManualAttr;
 typedef enum PcastTo { PCAST_VARYING, PCAST_UNREDUCED, PCAST_REDUCED, PCAST_GATHERED } PcastTo;
 typedef struct PcastAttr {
     uint32_t axes;
     int32_t to; /* PcastTo */
 } PcastAttr;
-typedef struct AxisIndexAttr {
-    AxisList axes;
-} AxisIndexAttr;
 /* Operands of a scan: carries, xs, constants; results: carries, ys. */
 typedef struct ScanAttr {
     int64_t ncarry, nxs, length;
     int32_t reverse;
 } ScanAttr;
-/* Operands of a while: carries, whether to begin, constants. Its region gives the next carries and
- * whether to go on. */
-typedef struct WhileAttr {
-    int64_t ncarry;
-} WhileAttr;
 /* Collectives. `axes`: the mesh axes of the group, major to minor; `dim`: the tensor's. */
 typedef struct GatherAttr {
     int32_t dim;

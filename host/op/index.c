@@ -327,6 +327,10 @@ const OpDef op_row_SCATTER_SET = {
     .alias = {1},
 };
 
+typedef struct SortAttr {
+    int32_t axis, descending;
+} SortAttr;
+
 /* ---- sort ---- */
 static const AttrField sort_fields[] = {
     ATTR_FIELD(SortAttr, ATTR_DIM, axis), ATTR_FIELD(SortAttr, ATTR_BOOL, descending), {0}};

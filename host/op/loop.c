@@ -459,6 +459,12 @@ static Val any_device(Build *b, Val p, uint32_t vary) {
     return one ? op2(b, OP_GT, one, op_const_like(b, one, 0)) : 0;
 }
 
+/* Operands of a while: carries, whether to begin, constants. Its region gives the next carries and
+ * whether to go on. */
+typedef struct WhileAttr {
+    int64_t ncarry;
+} WhileAttr;
+
 /* The loop for devices that differ: one more carry says whether this device goes on. */
 static void varying_while(Build *b, int32_t region, const Val *in, int nin, int64_t ncarry,
                           uint32_t vary, Val *out, Arena *arena) {

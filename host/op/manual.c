@@ -8,6 +8,11 @@
 
 #include "ir/program.h"
 
+typedef struct ManualAttr {
+    uint32_t axes;        /* that are manual inside */
+    const Layout *layout; /* of the tensor outside, along these; open for the others */
+} ManualAttr;
+
 /* ---- manual_enter, manual_exit ---- */
 static const AttrField manual_fields[] = {
     ATTR_FIELD(ManualAttr, ATTR_MASK, axes), ATTR_FIELD(ManualAttr, ATTR_LAYOUT, layout), {0}};
@@ -262,6 +267,10 @@ Val manual_cast(Build *b, Val v, Mode m) {
     v = pcast(b, v, parts, PCAST_UNREDUCED);
     return pcast(b, v, m.reduced & ~have.reduced, PCAST_REDUCED);
 }
+
+typedef struct AxisIndexAttr {
+    AxisList axes;
+} AxisIndexAttr;
 
 /* ---- axis_index ---- */
 static const AttrField index_fields[] = {ATTR_FIELD(AxisIndexAttr, ATTR_AXES, axes), {0}};

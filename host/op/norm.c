@@ -9,6 +9,11 @@
 #define SUB(x, y) op2(b, OP_SUB, (x), (y))
 #define MUL(x, y) op2(b, OP_MUL, (x), (y))
 
+typedef struct NormAttr {
+    double eps;
+    int64_t parts; /* in which the gradients of parameters are left; 0: whole */
+} NormAttr;
+
 static const AttrField fields[] = {ATTR_FIELD(NormAttr, ATTR_FLOAT, eps), {0}};
 static const AttrField parts_fields[] = {
     ATTR_FIELD(NormAttr, ATTR_FLOAT, eps), ATTR_FIELD(NormAttr, ATTR_INT, parts), {0}};

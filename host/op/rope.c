@@ -6,6 +6,10 @@
 
 #define CT (a->ct)
 
+typedef struct RopeAttr {
+    double base, sign;
+} RopeAttr;
+
 static const AttrField rope_fields[] = {
     ATTR_FIELD(RopeAttr, ATTR_FLOAT, base), ATTR_FIELD(RopeAttr, ATTR_FLOAT, sign), {0}};
 

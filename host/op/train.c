@@ -110,6 +110,10 @@ const OpDef op_row_DROPOUT = {
     .alias = {1},
 };
 
+typedef struct AdamwAttr {
+    double b1, b2, eps, eps_root, decay;
+} AdamwAttr;
+
 /* ---- adamw (Loshchilov & Hutter 2019, with optax's order of operations) ---- */
 static const AttrField adamw_fields[] = {
     ATTR_FIELD(AdamwAttr, ATTR_FLOAT, b1),    ATTR_FIELD(AdamwAttr, ATTR_FLOAT, b2),
