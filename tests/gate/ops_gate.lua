@@ -38,5 +38,20 @@ for name, family in gate.read("host/op/oplist.h"):gmatch "\nOP%(([%w_]+), ([%w_]
   end
 end
 
+-- A struct that one file reads stands in that file.
+local readers = {}
+for _, file in ipairs(gate.files "^host/.*%.c$") do
+  for name in gate.read(file):gmatch "%f[%w]%u%w*Attr%f[%W]" do
+    readers[name] = readers[name] or {}
+    readers[name][file] = true
+  end
+end
+for name in gate.read("host/op/attrs.h"):gmatch "\n} (%w+);" do
+  local first = next(readers[name] or {})
+  looked = looked + 1
+  if first and not next(readers[name], first) then
+    gate.fail("host/op/attrs.h", name .. " is read by " .. first .. " alone: it stands there, beside the row")
+  end
+end
 gate.finish(looked, [[fill the op's row in host/op/<family>.c; a kernel stands under its name in the rows at
 the end of kernels/cpu/<family>.c and of kernels/cpu/naive_*.c.]])

@@ -22,6 +22,9 @@
 --   float     integers become float32
 --   result    "bool", a dtype, "accumulator": of every result; results: the same, one each ("same")
 --   no_gradient_check    differences say nothing there (casts to 16 bits, ties)
+--   bad       what the op refuses: a list of {code, a part of the message, function}. An op has one in one of its rows,
+--             or in error_spec.lua, where those are that several ops share
+--   step      {takes, make}: a step of random programs, as tests/fuzz/steps.lua has them
 --   sums      over the devices, where a letter is in no result; default one per result
 --   mesh      the only mesh on which it runs
 local ml = require "meshlua"
@@ -29,25 +32,17 @@ local data = require "spec.op.data"
 
 local M = {}
 
---- What the passes make and no script can call.
-M.made_by_passes = {param = true, placeholder = true, fused = true}
-
---- The kernels of norms: tests/unit/kernels/test_rowwise.c.
-for _, name in ipairs {"layer_norm_grad_parts", "rms_norm_grad_parts", "softmax_cross_entropy_both"} do
-  M.made_by_passes[name] = true
+--- What the passes make and no script can call. What owns regions is in tests/spec/control.
+M.made_by_passes = {}
+M.ops = {}
+for _, row in ipairs(ml.core.ops()) do
+  M.ops[row.name] = row
+  M.made_by_passes[row.name] = row.of_passes or row.runs == "collective" or row.runs == "control" or nil
 end
 
 --- What stands in shard_map only: tests/spec/manual.
 for _, name in ipairs {"manual_enter", "manual_exit", "pcast", "axis_index"} do
   M.made_by_passes[name] = true
-end
-
-M.ops = {}
-for _, row in ipairs(ml.core.ops()) do
-  M.ops[row.name] = row
-  local inner = row.runs == "collective" or row.name == "all_slice" or row.name == "done"
-  if inner then M.made_by_passes[row.name] = true end
-  if row.runs == "control" then M.made_by_passes[row.name] = true end -- owns regions: tests/spec/control
 end
 
 do
