@@ -91,7 +91,7 @@ end
 --- A step that fits a value of the program, and its source.
 local function next_step(g, program)
   for _ = 1, 20 do
-    local step, x = g.pick(steps), g.pick(program.pool)
+    local step, x = g.pick(steps.all()), g.pick(program.pool)
     if steps.fits[step.takes](x) then
       local source, shape, more = step.make(g, x, program)
       if source then return source, shape, more and more.dtype or x.dtype, more and more.exact or false end

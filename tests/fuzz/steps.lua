@@ -6,6 +6,20 @@ local ml = require "meshlua"
 
 local M = {}
 
+local with_rows
+
+--- All steps: those of this file, and those of case rows (`step` of tests/spec/op/rows.lua).
+function M.all()
+  if with_rows then return with_rows end
+  with_rows = table.move(M, 1, #M, 1, {})
+  for _, row in ipairs(require "spec.op.rows") do -- it needs this file: not before it is asked for
+    if row.step then
+      with_rows[#with_rows + 1] = {name = row.name, takes = row.step[1], make = row.step[2]}
+    end
+  end
+  return with_rows
+end
+
 local function step(name, takes, make) M[#M + 1] = {name = name, takes = takes, make = make} end
 
 local function is_float(dtype) return dtype:match "float" ~= nil end
