@@ -331,6 +331,125 @@ typedef struct SortAttr {
     int32_t axis, descending;
 } SortAttr;
 
+/* ---- along an axis: each line of the table has ids of its own ---- */
+static const AttrField along_fields[] = {
+    ATTR_FIELD(TakeAttr, ATTR_DIM, axis), ATTR_FIELD(TakeAttr, ATTR_INT, size), {0}};
+static const AttrField add_along_fields[] = {ATTR_FIELD(TakeAttr, ATTR_DIM, axis),
+                                             ATTR_FIELD(TakeAttr, ATTR_INT, size),
+                                             ATTR_FIELD(TakeAttr, ATTR_INT, rows),
+                                             ATTR_FIELD(TakeAttr, ATTR_FLAG, wide),
+                                             {0}};
+
+static Err shape_take_along(const OpArgs *a, OutType *out, int *nout) {
+    int axis = ((const TakeAttr *)a->attr)->axis;
+    const Dims *x = &a->in[0]->dims, *ids = &a->in[1]->dims;
+    (void)nout;
+    TRY(check_ids(a, 1));
+    if (axis < 0 || axis >= x->rank)
+        return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", axis + 1, x->rank);
+    if (x->rank != ids->rank)
+        return op_error(a, E_SHAPE,
+                        "the ids must have x's rank, a dim of size 1 where all share them");
+    for (int d = 0; d < x->rank; d++)
+        if (d != axis && x->at[d] != ids->at[d])
+            return op_error(a, E_SHAPE, "dim %d of the ids is not dim %d of x", d + 1, d + 1);
+    out[0] = (OutType){.dtype = a->in[0]->dtype, .dims = *ids};
+    return E_OK;
+}
+
+static void vjp_take_along(Build *b, const VjpArgs *a) {
+    TakeAttr t = *(const TakeAttr *)a->node->attr;
+    t.rows = t.size;
+    a->din[0] = build_op(b, OP_ADD_ALONG_AXIS, (Val[]){a->in[1], CT[0]}, 2, &t);
+}
+
+/* As map_take: of tensors that differ in size along the axis alone. */
+static void map_along(FactorRule *r, int axis, int table, const Dims *table_dims, int ids, int rows,
+                      const Dims *row_dims, FactorKind along_table, FactorKind along_ids) {
+    for (int d = 0; d < row_dims->rank; d++) {
+        int f = factor_add(r, d == axis ? along_table : FACTOR_PASS, table_dims->at[d]);
+        factor_map(r, table, d, f);
+        if (d == axis) f = factor_add(r, along_ids, row_dims->at[d]);
+        factor_map(r, ids, d, f);
+        factor_map(r, rows, d, f);
+    }
+}
+
+static void factors_take_along(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    map_along(r, ((const TakeAttr *)a->attr)->axis, 0, &a->in[0]->dims, 1, 2, &out[0]->dims,
+              FACTOR_SUM, FACTOR_PASS);
+}
+
+const OpDef op_row_TAKE_ALONG_AXIS = {
+    .name = "take_along_axis",
+    .operands = "x,ids",
+    .doc = "of each line along an axis the elements at 0-based ids; one outside is an error",
+    .nin = 2,
+    .nout = 1,
+    .flags = OPF_FAULTS,
+    .attr = along_fields,
+    .attr_size = sizeof(TakeAttr),
+    .shape = shape_take_along,
+    .vjp = vjp_take_along,
+    .batch = batch_leading,
+    .factors = factors_take_along,
+    .local = local_take,
+    .flops = op_no_flops,
+    .kernel = "take_along_axis",
+    .lower = lower_take,
+    .lower_size = sizeof(KTake),
+    .linear = 1,
+};
+
+static Err shape_add_along(const OpArgs *a, OutType *out, int *nout) {
+    const TakeAttr *t = a->attr;
+    const Dims *ids = &a->in[0]->dims, *updates = &a->in[1]->dims;
+    DType dtype = a->in[1]->dtype;
+    (void)nout;
+    TRY(check_ids(a, 0));
+    if (t->axis < 0 || t->axis >= ids->rank)
+        return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", t->axis + 1, ids->rank);
+    if (!dims_equal(ids, updates)) return op_error(a, E_SHAPE, "shapes differ");
+    if (t->rows < 0 || t->size < 0)
+        return op_error(a, E_SHAPE, "a line of %lld elements",
+                        (long long)(t->rows < 0 ? t->rows : t->size));
+    out[0] = (OutType){.dtype = t->wide ? dtype_accumulator(dtype) : dtype, .dims = *ids};
+    out[0].dims.at[t->axis] = t->rows;
+    return E_OK;
+}
+
+static void vjp_add_along(Build *b, const VjpArgs *a) {
+    Val rows = build_op(b, OP_TAKE_ALONG_AXIS, (Val[]){CT[0], a->in[0]}, 2, a->node->attr);
+    a->din[1] = op_astype(b, rows, op_dtype(b, a->in[1]));
+}
+
+static void factors_add_along(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    map_along(r, ((const TakeAttr *)a->attr)->axis, 2, &out[0]->dims, 0, 1, &a->in[1]->dims,
+              FACTOR_PASS, FACTOR_SUM);
+}
+
+const OpDef op_row_ADD_ALONG_AXIS = {
+    .name = "add_along_axis",
+    .operands = "ids,updates",
+    .doc = "lines of zeros along an axis with the updates added at their ids",
+    .nin = 2,
+    .nout = 1,
+    .flags = OPF_FAULTS | OPF_INTERNAL,
+    .attr = add_along_fields,
+    .attr_size = sizeof(TakeAttr),
+    .shape = shape_add_along,
+    .vjp = vjp_add_along,
+    .batch = batch_leading,
+    .factors = factors_add_along,
+    .local = local_scatter_add,
+    .flops = op_no_flops,
+    .kernel = "add_along_axis",
+    .lower = lower_take,
+    .lower_size = sizeof(KTake),
+    .linear = 2,
+    .wide = offsetof(TakeAttr, wide),
+};
+
 /* ---- sort ---- */
 static const AttrField sort_fields[] = {
     ATTR_FIELD(SortAttr, ATTR_DIM, axis), ATTR_FIELD(SortAttr, ATTR_BOOL, descending), {0}};

@@ -113,6 +113,8 @@ OP(SELECT_AND_GATHER_ADD, window)
 OP(TAKE, index)
 OP(SCATTER_ADD, index)
 OP(SCATTER_SET, index)
+OP(TAKE_ALONG_AXIS, index)
+OP(ADD_ALONG_AXIS, index)
 OP(SORT, index)
 OP(TOP_K, index)
 

@@ -1,4 +1,5 @@
-/* index.c - take, scatter_add and scatter_set (kernel.h). Any strides.
+/* index.c - take, scatter_add, scatter_set (kernel.h), take_along_axis and add_along_axis
+ * (naive_index.c). Any strides.
  *
  * take: a unit is a block of the (before, id) pairs, each of which copies the elements after
  * `axis`. scatter_add: a unit is a block of table rows and of the elements after `axis`. It adds,
@@ -289,6 +290,163 @@ static size_t scatter_set_workspace(const KArgs *a) {
     return (size_t)a->out[0].dims[((const KTake *)a->attr)->axis] * sizeof(int32_t);
 }
 
+/* ---- take_along_axis: a unit is a run of elements of y ------------------------------------------
+ */
+typedef struct Line { /* along the axis of the table */
+    int64_t first, rows, size, stride;
+} Line;
+
+static Line line_of(const KArgs *a, const KTensor *table) {
+    const KTake *attr = a->attr;
+    return (Line){a->offsets ? a->offsets[0] : 0, table->dims[attr->axis], attr->size,
+                  table->strides[attr->axis]};
+}
+
+/* The row of an id; 1 if there is no such row anywhere. */
+static int find_row(const KArgs *a, const Line *l, const char *at, int64_t *row) {
+    int32_t id = *(const int32_t *)(const void *)at;
+    if (id < 0 || id >= l->size) {
+        *a->fault = (KFault){K_FAULT_INDEX, id, l->size};
+        return 1;
+    }
+    *row = id - l->first;
+    return 0;
+}
+
+/* n elements at the walk's place: of y, ids, and the table at row 0. */
+K_INLINE int pick_run(const KArgs *a, const Line *l, const KWalk *w, int64_t n, size_t size) {
+    int64_t ys = k_walk_stride(w, 0), is = k_walk_stride(w, 1), xs = k_walk_stride(w, 2), row;
+    for (int64_t i = 0; i < n; i++) {
+        if (find_row(a, l, w->at[1] + i * is, &row)) return 1;
+        int here = row >= 0 && row < l->rows;
+        const char *from = here ? w->at[2] + i * xs + row * l->stride : (const char *)&zero;
+        memcpy(w->at[0] + i * ys, from, size);
+    }
+    return 0;
+}
+
+static int take_along(const KArgs *a) {
+    const KTensor *x = &a->in[0], *y = &a->out[0];
+    Line l = line_of(a, x);
+    KWalk w;
+    k_walk_begin(&w, y, y->rank);
+    k_walk_add(&w, y);
+    k_walk_add(&w, &a->in[1]);
+    k_walk_add(&w, x);
+    w.strides[2][((const KTake *)a->attr)->axis] = 0;
+    int64_t i = a->lo * K_UNIT_ELEMENTS, end = k_min(a->hi * K_UNIT_ELEMENTS, k_walk_size(&w)), n;
+    int failed = 0;
+    if (i >= end) return 0;
+    k_walk_start(&w, i);
+    for (; i < end && !failed; i += n, k_walk_advance(&w, n)) {
+        n = k_min(end - i, k_walk_run(&w));
+        switch (k_dtype_size(y->dtype)) {
+        case 1: failed = pick_run(a, &l, &w, n, 1); break;
+        case 2: failed = pick_run(a, &l, &w, n, 2); break;
+        case 4: failed = pick_run(a, &l, &w, n, 4); break;
+        default: failed = pick_run(a, &l, &w, n, 8);
+        }
+    }
+    return failed;
+}
+
+static int64_t take_along_units(const KArgs *a) {
+    KWalk w;
+    k_walk_begin(&w, &a->out[0], a->out[0].rank);
+    return k_ceil_div(k_walk_size(&w), K_UNIT_ELEMENTS);
+}
+
+/* ---- add_along_axis: a unit is a block of lines, each summed in a buffer ------------------------
+ */
+typedef struct Lines { /* the dims but the axis: of table, ids, updates */
+    KWalk walk;
+    int64_t count, n; /* lines; updates of a line */
+    Line table;
+} Lines;
+
+static Lines lines_of(const KArgs *a) {
+    const KTensor *t[] = {&a->out[0], &a->in[0], &a->in[1]};
+    int axis = ((const KTake *)a->attr)->axis;
+    Lines l = {.n = t[1]->dims[axis], .table = line_of(a, t[0])};
+    l.walk.count = 3;
+    for (int k = 0; k < 3; k++) l.walk.at[k] = t[k]->data;
+    for (int d = 0; d < t[0]->rank; d++) {
+        if (d == axis) continue;
+        l.walk.dims[l.walk.rank] = t[0]->dims[d];
+        for (int k = 0; k < 3; k++) l.walk.strides[k][l.walk.rank] = t[k]->strides[d];
+        l.walk.rank++;
+    }
+    l.count = k_walk_size(&l.walk);
+    return l;
+}
+
+static int64_t unit_lines(const Lines *l) {
+    return k_max(1, K_UNIT_ELEMENTS / k_max(1, l->table.rows + l->n));
+}
+
+/* Adds n updates, as a run of their register type, to the sums of a line. */
+#define ADD_AT(name, T)                                                                            \
+    static int name(const KArgs *a, const Line *l, T *sum, const char *ids, int64_t stride,        \
+                    const T *from, int64_t n) {                                                    \
+        int64_t row;                                                                               \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            if (find_row(a, l, ids + i * stride, &row)) return 1;                                  \
+            if (row >= 0 && row < l->rows) sum[row] += from[i];                                    \
+        }                                                                                          \
+        return 0;                                                                                  \
+    }
+ADD_AT(add_at_f32, float)
+ADD_AT(add_at_f64, double)
+ADD_AT(add_at_u32, uint32_t)
+ADD_AT(add_at_u64, uint64_t)
+
+static int add_line(const KArgs *a, const Lines *l, char *sum) {
+    _Alignas(64) char buf[COLUMNS * 8];
+    const KTensor *ids = &a->in[0], *u = &a->in[1], *table = &a->out[0];
+    int axis = ((const KTake *)a->attr)->axis, failed = 0;
+    int64_t is = ids->strides[axis], us = u->strides[axis], n;
+    KType reg = k_dtype_register(u->dtype);
+    memset(sum, 0, (size_t)(l->table.rows * k_type_size(reg)));
+    for (int64_t i = 0; i < l->n && !failed; i += n) {
+        n = k_min(COLUMNS, l->n - i);
+        const char *at = l->walk.at[1] + i * is;
+        const void *from = k_run_in(u->dtype, l->walk.at[2] + i * us, us, n, buf);
+        switch (reg) {
+        case KT_F32:
+            failed = add_at_f32(a, &l->table, (float *)(void *)sum, at, is, from, n);
+            break;
+        case KT_F64:
+            failed = add_at_f64(a, &l->table, (double *)(void *)sum, at, is, from, n);
+            break;
+        case KT_I64:
+            failed = add_at_u64(a, &l->table, (uint64_t *)(void *)sum, at, is, from, n);
+            break;
+        default: failed = add_at_u32(a, &l->table, (uint32_t *)(void *)sum, at, is, from, n);
+        }
+    }
+    k_store_fn(table->dtype)(l->walk.at[0], l->table.stride, sum, l->table.rows);
+    return failed;
+}
+
+static int add_along(const KArgs *a) {
+    Lines l = lines_of(a);
+    int64_t each = unit_lines(&l), i = a->lo * each, end = k_min(a->hi * each, l.count);
+    if (i >= end) return 0;
+    k_walk_start(&l.walk, i);
+    for (; i < end; i++, k_walk_advance(&l.walk, 1))
+        if (add_line(a, &l, a->workspace)) return 1;
+    return 0;
+}
+
+static int64_t add_along_units(const KArgs *a) {
+    Lines l = lines_of(a);
+    return k_ceil_div(l.count, unit_lines(&l));
+}
+
+static size_t add_along_workspace(const KArgs *a) {
+    return (size_t)a->out[0].dims[((const KTake *)a->attr)->axis] * 8;
+}
+
 /* ---- examples: every tensor of a batched call has one dim in front ----------------------------
  */
 typedef struct Example {
@@ -367,5 +525,7 @@ K_ROWS(index) = {
     {"take", take_each, take_each_units, NULL},
     {"scatter_add", scatter_add_each, scatter_add_each_units, scatter_add_each_workspace},
     {"scatter_set", scatter_set_each, scatter_set_each_units, scatter_set_each_workspace},
+    {"take_along_axis", take_along, take_along_units, NULL},
+    {"add_along_axis", add_along, add_along_units, add_along_workspace},
     {NULL, NULL, NULL, NULL},
 };

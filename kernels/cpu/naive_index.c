@@ -1,4 +1,7 @@
-/* naive_index.c - take, scatter_add and scatter_set. */
+/* naive_index.c - take, scatter_add and scatter_set; take_along_axis: in x, ids (int32); out y, of
+ * the ids' dims, which are x's but along `axis`: y's element is that of x whose index along the
+ * axis is the id. add_along_axis: in ids, updates; out table = zeros, then each update added in its
+ * line where its id says. Both have KTake, whose rules hold along the axis. */
 #include <stdlib.h>
 #include "naive.h"
 
@@ -23,13 +26,30 @@ static int table_index(const KArgs *a, const KTensor *table, const KTensor *ids,
     return index[t->axis] >= 0 && index[t->axis] < table->dims[t->axis];
 }
 
-static int take(const KArgs *a) {
+/* The same where the table differs from ids and other along the axis alone. */
+static int line_index(const KArgs *a, const KTensor *table, const KTensor *ids,
+                      const int64_t *other, int64_t *index) {
+    const KTake *t = a->attr;
+    int64_t id = n_get_int(ids, n_at(ids, other));
+    if (id < 0 || id >= t->size) {
+        *a->fault = (KFault){K_FAULT_INDEX, id, t->size};
+        return -1;
+    }
+    for (int d = 0; d < table->rank; d++) index[d] = other[d];
+    index[t->axis] = id - a->offsets[0];
+    return index[t->axis] >= 0 && index[t->axis] < table->dims[t->axis];
+}
+
+typedef int PlaceFn(const KArgs *a, const KTensor *table, const KTensor *ids, const int64_t *other,
+                    int64_t *index);
+
+static int pick(const KArgs *a, PlaceFn *place) {
     const KTensor *table = &a->in[0], *ids = &a->in[1], *y = &a->out[0];
     int64_t n = n_count(y), o[K_MAX_RANK + 1], i[K_MAX_RANK];
     size_t size = (size_t)n_size(y->dtype);
     for (int64_t k = 0; k < n; k++) {
         n_index(y, k, o);
-        int here = table_index(a, table, ids, o, i);
+        int here = place(a, table, ids, o, i);
         if (here < 0) return 1;
         if (here)
             memcpy(n_at(y, o), n_at(table, i), size);
@@ -44,7 +64,7 @@ static size_t scatter_workspace(const KArgs *a) {
     return sizeof(double) * (size_t)n_count(&a->out[0]);
 }
 
-static int scatter_add(const KArgs *a) {
+static int add(const KArgs *a, PlaceFn *place) {
     const KTensor *ids = &a->in[0], *u = &a->in[1], *table = &a->out[0];
     int64_t n = n_count(u), rows = n_count(table), o[K_MAX_RANK + 1], i[K_MAX_RANK];
     double *sum = a->workspace;
@@ -52,7 +72,7 @@ static int scatter_add(const KArgs *a) {
     memset(a->workspace, 0, scatter_workspace(a));
     for (int64_t k = 0; k < n; k++) {
         n_index(u, k, o);
-        int here = table_index(a, table, ids, o, i);
+        int here = place(a, table, ids, o, i);
         if (here < 0) return 1;
         if (!here) continue;
         int64_t at = 0;
@@ -69,6 +89,19 @@ static int scatter_add(const KArgs *a) {
             n_put_int(table, n_elem(table, k), whole[k]);
     }
     return 0;
+}
+
+static int take(const KArgs *a) {
+    return pick(a, table_index);
+}
+static int scatter_add(const KArgs *a) {
+    return add(a, table_index);
+}
+static int take_along(const KArgs *a) {
+    return pick(a, line_index);
+}
+static int add_along(const KArgs *a) {
+    return add(a, line_index);
 }
 
 static int scatter_set(const KArgs *a) {
@@ -120,5 +153,7 @@ const KernelRow k_rows_index_naive[] = {
     {"take", take_each, NULL, NULL},
     {"scatter_add", scatter_add_each, NULL, scatter_workspace},
     {"scatter_set", scatter_set_each, NULL, NULL},
+    {"take_along_axis", take_along, NULL, NULL},
+    {"add_along_axis", add_along, NULL, scatter_workspace},
     {NULL, NULL, NULL, NULL},
 };

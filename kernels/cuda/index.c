@@ -1,8 +1,11 @@
-/* index.c - take, scatter_add and scatter_set (kernel.h). Any strides.
+/* index.c - take, scatter_add, scatter_set (kernel.h), take_along_axis and add_along_axis
+ * (naive_index.c). Any strides.
  *
  * The table is [before, rows, columns], the other operand (y of take, else the updates) [before,
  * ids, columns]; with examples all have one more dim in front. Each is one walk. */
 #include "walk.h"
+
+#include <string.h>
 
 typedef struct Index {
     const KTensor *table, *ids, *other;
@@ -58,6 +61,19 @@ static int64_t strides_of(const CudaView *v) {
 }
 
 /* ---- take ----------------------------------------------------------------------------------- */
+/* w: strides of y, table (0 along ids) and ids. */
+static void add_take(Launches *p, const CudaWalk *w, int64_t n, int64_t size, int64_t unit,
+                     const Rows *rows) {
+    walk_launch(p, "index.cu", "take", n, size, unit);
+    cuda_operand(p, 0);
+    cuda_operand(p, 1);
+    cuda_operand(p, 2);
+    cuda_bytes(p, w, sizeof *w);
+    cuda_i64(p, n);
+    cuda_bytes(p, rows, sizeof *rows);
+    cuda_fault(p);
+}
+
 static int take(const KArgs *a, Launches *p) {
     const KTensor *y = &a->out[0];
     Index x = index_of(a, &a->in[0], &a->in[1], y);
@@ -73,15 +89,7 @@ static int take(const KArgs *a, Launches *p) {
     }
     int64_t size = cuda_size(y->dtype), n = walk_finish(&w, 3);
     int64_t unit = walk_widen(&w, 3, 3, size, rows.stride);
-    n = n * size / unit;
-    walk_launch(p, "index.cu", "take", n, size, unit);
-    cuda_operand(p, 0);
-    cuda_operand(p, 1);
-    cuda_operand(p, 2);
-    cuda_bytes(p, &w, sizeof w);
-    cuda_i64(p, n);
-    cuda_bytes(p, &rows, sizeof rows);
-    cuda_fault(p);
+    add_take(p, &w, n * size / unit, size, unit, &rows);
     return 1;
 }
 
@@ -211,9 +219,7 @@ static void add_sums(Launches *p, const Index *x, const Ids *ids, size_t scratch
     cuda_i32(p, blocks);
 }
 
-static int scatter_add(const KArgs *a, Launches *p) {
-    Index x = index_of(a, &a->out[0], &a->in[0], &a->in[1]);
-    Rows of = rows_of(a, &x);
+static int add_up(Launches *p, Index x, Rows of) {
     Ids ids = {.walk = ids_walk(&x),
                .n = x.n,
                .examples = x.count,
@@ -221,7 +227,6 @@ static int scatter_add(const KArgs *a, Launches *p) {
                .rows = of.rows,
                .size = of.size};
     int64_t n = x.n * x.count, rows = of.rows * x.count, heavy = n / LIGHT;
-    if (cuda_count(x.table) == 0) return 1;
     if (n > INT32_MAX || rows > INT32_MAX) return 0;
     size_t scratch = cuda_take_scratch(p, (size_t)(2 * rows + 2 + heavy + 2 * n) * sizeof(int32_t));
     cuda_fill_scratch(p, scratch, (size_t)(rows + 2) * sizeof(int32_t), 0);
@@ -248,9 +253,103 @@ static int scatter_add(const KArgs *a, Launches *p) {
     return 1;
 }
 
+static int scatter_add(const KArgs *a, Launches *p) {
+    Index x = index_of(a, &a->out[0], &a->in[0], &a->in[1]);
+    return cuda_count(x.table) == 0 || add_up(p, x, rows_of(a, &x));
+}
+
+/* ---- along an axis -------------------------------------------------------------------------- */
+enum { FEW = 64 }; /* updates of a line that every element of the table's may look through */
+
+static Rows line_of(const KArgs *a, const KTensor *table) {
+    const KTake *t = a->attr;
+    return (Rows){a->offsets[0], table->dims[t->axis], t->size, table->strides[t->axis]};
+}
+
+static int take_along(const KArgs *a, Launches *p) {
+    const KTensor *x = &a->in[0], *ids = &a->in[1], *y = &a->out[0];
+    int axis = ((const KTake *)a->attr)->axis;
+    Rows rows = line_of(a, x);
+    CudaWalk w = {.rank = 0};
+    for (int d = 0; d < y->rank; d++)
+        walk_add(&w, y->dims[d], 3,
+                 (int64_t[]){y->strides[d], d == axis ? 0 : x->strides[d], ids->strides[d]});
+    int64_t size = cuda_size(y->dtype), n = walk_finish(&w, 3), unit = size;
+    if (w.rank && w.strides[2][w.rank - 1] == 0) /* neighbours share an id */
+        unit = walk_widen(&w, 3, 3, size, rows.stride);
+    add_take(p, &w, n * size / unit, size, unit, &rows);
+    return 1;
+}
+
+/* The lines as examples whose rows are elements: [lines, rows] and [lines, updates]. 0: they do not
+ * lie evenly. */
+static int lines_as_examples(const KArgs *a, Index *x, KTensor *flat, int64_t (*room)[4]) {
+    const KTensor *t[] = {&a->out[0], &a->in[1]};
+    int axis = ((const KTake *)a->attr)->axis, rank = t[0]->rank;
+    int64_t dims[K_MAX_RANK], strides[2][K_MAX_RANK], count = 1;
+    if (axis != rank - 1) return 0;
+    for (int d = 0; d < axis; d++) {
+        dims[d] = t[0]->dims[d];
+        count *= dims[d];
+        for (int k = 0; k < 2; k++) strides[k][d] = t[k]->strides[d];
+    }
+    int lines = cuda_collapse(axis, dims, 2, strides);
+    if (lines > 1) return 0;
+    for (int k = 0; k < 2; k++) {
+        int64_t own[] = {count, t[k]->dims[axis], lines ? strides[k][0] : 0, t[k]->strides[axis]};
+        memcpy(room[k], own, sizeof own);
+        flat[k] = (KTensor){t[k]->data, room[k], room[k] + 2, 2, t[k]->dtype};
+    }
+    *x = (Index){.table = &flat[0],
+                 .ids = &a->in[0],
+                 .other = &flat[1],
+                 .axis = 1,
+                 .examples = 1,
+                 .nid = 1,
+                 .n = t[1]->dims[axis],
+                 .count = count};
+    return 1;
+}
+
+static int add_along(const KArgs *a, Launches *p) {
+    enum { THREADS_ALONG = 256 }; /* as in along.cu */
+    const KTensor *ids = &a->in[0], *u = &a->in[1], *table = &a->out[0];
+    int axis = ((const KTake *)a->attr)->axis;
+    Rows rows = line_of(a, table);
+    KTensor flat[2];
+    int64_t room[2][4], n = ids->dims[axis];
+    Index x;
+    if (cuda_count(table) == 0) return 1;
+    if (n > FEW && lines_as_examples(a, &x, flat, room) && add_up(p, x, rows)) return 1;
+    CudaWalk w = {.rank = 0};
+    for (int d = 0; d < table->rank; d++) {
+        int along = d == axis;
+        walk_add(&w, table->dims[d], 4,
+                 (int64_t[]){table->strides[d], along ? 0 : ids->strides[d],
+                             along ? 0 : u->strides[d], along});
+    }
+    int64_t count = walk_finish(&w, 4);
+    cuda_launch(p, "along.cu", "add_along", cuda_ceil_div(count, THREADS_ALONG), THREADS_ALONG);
+    cuda_define_type(p, "TABLE", table->dtype);
+    cuda_define_type(p, "UPDATE", u->dtype);
+    cuda_operand(p, 0);
+    cuda_operand(p, 1);
+    cuda_operand(p, 2);
+    cuda_bytes(p, &w, sizeof w);
+    cuda_i64(p, count);
+    cuda_i64(p, n);
+    cuda_i64(p, ids->strides[axis]);
+    cuda_i64(p, u->strides[axis]);
+    cuda_bytes(p, &rows, sizeof rows);
+    cuda_fault(p);
+    return 1;
+}
+
 const CudaRow k_cuda_rows_index[] = {
     {"take", take},
     {"scatter_add", scatter_add},
     {"scatter_set", scatter_set},
+    {"take_along_axis", take_along},
+    {"add_along_axis", add_along},
     {NULL, NULL},
 };

@@ -173,6 +173,8 @@ T(x: Tensor) -> Tensor
   The last two dims exchanged.
 take(x: Tensor, ids: Tensor, axis: integer?) -> Tensor
   Rows of x by 0-based id along an axis (default 1): the ids' shape takes the axis's place.
+take_along_axis(x: Tensor, indices: Tensor, axis: integer) -> Tensor
+  The elements of each line of x along an axis at 0-based indices; beside it dims of size 1 stretch.
 tanh(x: Tensor) -> Tensor
   The hyperbolic tangent.
 top_k(x: Tensor, k: integer, axis: integer?) -> Tensor, Tensor

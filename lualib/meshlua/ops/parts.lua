@@ -150,6 +150,31 @@ function M.take(x, ids, axis)
   return op.take(x, ids, {axis = axis, size = x.shape[axis]})
 end
 
+--- x with its dims of size 1 beside the axis as large as the other's.
+local function stretch(x, other, axis)
+  local shape, larger = copy(x.shape), false
+  for d, n in ipairs(other) do
+    if d ~= axis and shape[d] == 1 and n ~= 1 then shape[d], larger = n, true end
+  end
+  return larger and shapes.broadcast(x, shape) or x
+end
+
+--- The elements of each line of x along an axis at 0-based indices: along axis 2 y[i, k] is x[i, indices[i, k]].
+--- Both have one rank; dims of size 1 beside the axis stretch. An index outside the axis is an error.
+---@param x Tensor
+---@param indices Tensor int32
+---@param axis integer
+---@return Tensor of the indices' size along the axis
+function M.take_along_axis(x, indices, axis)
+  check_tensor("take_along_axis", x)
+  check_tensor("take_along_axis", indices)
+  local shape, own = x.shape, indices.shape
+  axis = axis_of("take_along_axis", axis, #shape)
+  if indices.dtype ~= "int32" and indices.dtype:match "int" then indices = args.to_int32(indices) end
+  if #own == #shape then x, indices = stretch(x, own, axis), stretch(indices, shape, axis) end
+  return op.take_along_axis(x, indices, {axis = axis, size = shape[axis]})
+end
+
 --- A table of `size` rows of zeros along `axis` (default 1), with the updates added to rows `ids`.
 function M.scatter_add(ids, updates, size, axis)
   check_tensor("scatter_add", ids)

@@ -72,6 +72,38 @@ static void batched(const char *name, DType t, int fault) {
     check_case(&c);
 }
 
+/* take_along_axis and add_along_axis: every line with ids of its own. `few`: so many ids of a
+ * line at most. */
+static void along(int add, DType t, int64_t few, int fault) {
+    int rank = 1 + (int)below(4), axis = rnd() % 2 ? rank - 1 : (int)below(rank);
+    int64_t table[8], other[8], offset = rnd() % 2 ? 0 : 1 + below(9);
+    for (int d = 0; d < rank; d++) table[d] = other[d] = 1 + below(d == axis ? 30 : 5);
+    other[axis] = 1 + below(few);
+    if (!fault && rnd() % 8 == 0) other[axis] = 0;
+    KTake attr = {.axis = axis, .size = table[axis] + offset + (rnd() % 2 ? 0 : below(9))};
+    Case c = {.name = add ? "add_along_axis" : "take_along_axis",
+              .attr = &attr,
+              .offsets = &offset,
+              .nin = 2,
+              .nout = 1};
+    c.rtol = t == DT_F64 ? 1e-14 : t >= DT_BF16 ? 1e-5 : 0;
+    c.atol = add && kt_is_float(t) ? (few > 64 ? 1e-4 : 1e-5) : 0;
+    Tensor ids = tensor(DT_I32, rank, other, ANY_BROADCAST);
+    fill(&ids, 0, (double)(attr.size - 1));
+    if (attr.size == 1) memset(ids.block, 0, ids.bytes);
+    if (fault) {
+        int64_t bad = fault == 1 ? -1 - below(5) : attr.size + below(5);
+        kt_put_int(DT_I32, kt_at(&ids, below(kt_count(&ids))), bad);
+        c.fault = (KFault){K_FAULT_INDEX, bad, attr.size};
+    }
+    Tensor x = tensor(t, rank, add ? other : table, ANY_BROADCAST);
+    fill(&x, kt_is_float(t) ? -5 : 0, kt_is_float(t) ? 5 : 0);
+    c.in[add ? 0 : 1] = ids;
+    c.in[add ? 1 : 0] = x;
+    c.out[0] = tensor(t, rank, add ? table : other, ANY);
+    check_case(&c);
+}
+
 /* Updates of one row are added in the order of ids: 1 is lost in 2^30, which then goes. */
 static void order(void) {
     static const double updates[] = {1, 0x1p30, -0x1p30, 3};
@@ -122,5 +154,8 @@ int main(void) {
     static const char *const names[] = {"take", "scatter_add", "scatter_set"};
     for (int k = 0; k < 60; k++) batched(names[k % 3], k % 2 ? DT_F32 : DT_I32, k % 5 == 0);
     for (int k = 0; k < 20; k++) indexing(k % 2, DT_F32, 1 + k / 2 % 2);
+    for (int k = 0; k < 30; k++)
+        for (int t = 0; t < DT_COUNT; t++) along(k % 2, (DType)t, k % 3 ? 6 : 300, 0);
+    for (int k = 0; k < 20; k++) along(k % 2, DT_F32, 6, 1 + k / 2 % 2);
     return test_end();
 }

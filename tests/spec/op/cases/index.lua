@@ -38,6 +38,95 @@ add {op = "scatter_add", name = "scatter_add of 16 bits into 32", rule = "bc,bca
   call = function(i, u) return ml.core.op.scatter_add(i, u, {axis = 1, size = 8, rows = 8, wide = true}) end,
   ref = function(i, u) return naive.scatter_add(i, u, 8, 1) end}
 
+-- ---- along an axis ----
+
+--- x's elements where `places` say, along the axis; dims of size 1 beside it stretch.
+local function along(x, places, axis)
+  local shape = {}
+  for d, n in ipairs(places.shape) do shape[d] = d ~= axis and math.max(n, x.shape[d]) or n end
+  local function at(list, index)
+    local own = {}
+    for d, i in ipairs(index) do own[d] = list.shape[d] == 1 and d ~= axis and 0 or i end
+    return naive.at(list, own)
+  end
+  return naive.make(shape, function(index)
+    local from = table.move(index, 1, #index, 1, {})
+    from[axis] = at(places, index)
+    return at(x, from)
+  end)
+end
+
+--- Sums where `places` say, by the definition: of all updates of the line whose id is the place.
+local function added_along(places, updates, size, axis)
+  local shape = table.move(places.shape, 1, #places.shape, 1, {})
+  shape[axis] = size
+  return naive.make(shape, function(index)
+    local sum, from = 0, table.move(index, 1, #index, 1, {})
+    for k = 0, places.shape[axis] - 1 do
+      from[axis] = k
+      if naive.at(places, from) == index[axis] then sum = sum + naive.at(updates, from) end
+    end
+    return sum
+  end)
+end
+
+local two, few, line = ml.zeros {2, 3}, ml.zeros({2, 3}, "int32"), ml.zeros({3}, "int32")
+
+for axis, rule in ipairs {"nbc,kbc->kbc", "anc,akc->akc", "abn,abk->abk"} do
+  local shape, updates, of_ids = {4, 4, 4}, {4, 4, 4}, ids {4, 4, 4}
+  shape[axis], updates[axis], of_ids[axis] = 8, 2, 2
+  add {op = "take_along_axis", name = "take_along_axis " .. axis, rule = rule, inputs = {shape, of_ids},
+    exact = true, ints = true, bool = true,
+    call = function(x, i) return x:take_along_axis(i, axis) end,
+    ref = function(x, i) return along(x, i, axis) end,
+    bad = axis == 1 and {
+      {"E_DTYPE", "the ids must be int32", function() return two:take_along_axis(two, 1) end},
+      {"E_SHAPE", "axis 3 of a tensor of rank 2", function() return two:take_along_axis(few, 3) end},
+      {"E_SHAPE", "the ids must have x's rank", function() return two:take_along_axis(line, 1) end},
+      {"E_SHAPE", "dim 2 of the ids is not dim 2 of x", function()
+        return two:take_along_axis(ml.zeros({2, 2}, "int32"), 1)
+      end}},
+    step = axis == 1 and {"any", function(g, x) -- of random programs
+      local d = #x.shape > 0 and g.int(1, #x.shape)
+      if not d or x.shape[d] == 0 then return end
+      local shape_of_ids = table.move(x.shape, 1, #x.shape, 1, {})
+      shape_of_ids[d] = g.int(1, 4)
+      local list = "{" .. table.concat(shape_of_ids, ",") .. "}"
+      local places = ("ml.rem(ml.iota(%s, %d) * %d + ml.iota(%s, %d), %d)")
+        :format(list, g.int(1, #x.shape), g.int(1, 3), list, d, x.shape[d])
+      return ("ml.take_along_axis(%s, %s, %d)"):format(x.name, places, d), shape_of_ids, {exact = x.exact}
+    end} or nil}
+  local x_rule, ids_rule = rule:match "^(%w+),(%w+)"
+  add {op = "add_along_axis", name = "add_along_axis " .. axis,
+    rule = ids_rule .. "," .. ids_rule .. "->" .. x_rule:upper():gsub("[ABC]", string.lower),
+    inputs = {of_ids, updates}, ints = true,
+    call = function(i, u) return ml.core.op.add_along_axis(i, u, {axis = axis, size = 8, rows = 8}) end,
+    ref = function(i, u) return naive.wrapped(u.dtype, added_along(i, u, 8, axis)) end,
+    bad = axis == 1 and {
+      {"E_DTYPE", "the ids must be int32", function()
+        return ml.core.op.add_along_axis(two, two, {axis = 1, size = 2, rows = 2})
+      end},
+      {"E_SHAPE", "shapes differ", function()
+        return ml.core.op.add_along_axis(line, two, {axis = 1, size = 2, rows = 2})
+      end}} or nil}
+end
+for _, shapes in ipairs {{{8, 1}, {3, 4}}, {{8, 4}, {3, 1}}} do -- one side is for all
+  local name = ("take_along_axis of %d by %d"):format(shapes[1][2], shapes[2][2])
+  add {op = "take_along_axis", name = name, rule = shapes[1][2] == 1 and "N.,Kb->Kb" or "Nb,K.->Kb",
+    inputs = {shapes[1], ids(shapes[2])}, exact = true,
+    call = function(x, i) return x:take_along_axis(i, 1) end,
+    ref = function(x, i) return along(x, i, 1) end}
+end
+add {op = "take_along_axis", name = "take_along_axis of uneven parts", rule = "NB,KB->KB", exact = true,
+  inputs = {{7, 5}, {3, 5, dtype = "int32", low = 0, high = 6}},
+  call = function(x, i) return x:take_along_axis(i, 1) end, ref = function(x, i) return along(x, i, 1) end}
+add {op = "add_along_axis", name = "add_along_axis of 16 bits into 32", rule = "ak,ak->aN",
+  inputs = {ids {4, 2}, {4, 2}}, result = "accumulator",
+  call = function(i, u)
+    return ml.core.op.add_along_axis(i, u, {axis = 2, size = 8, rows = 8, wide = true})
+  end,
+  ref = function(i, u) return added_along(i, u, 8, 2) end}
+
 for axis, rule in ipairs {"nbc,IJ,IJbc->nbc", "anc,IJ,aIJc->anc", "abn,IJ,abIJ->abn"} do
   local x, updates = {4, 4, 4}, {4, 4, 4}
   x[axis], updates[axis] = 8, 4
