@@ -20,8 +20,8 @@ Err cases_start(Ctx *cx) MUST_CHECK;
 /* All *.txt of the folder. Nothing there counts as a failure. */
 void cases_folder(Cases *c, const char *folder);
 /* Compares what a case made with what its file has, both without blank lines at their ends; counts
- * it. Nothing that is `bad` is blessed. `title` ... `split`: the case as it is given. True: the file
- * has it right, or is to get what was made. */
+ * it. Nothing that is `bad` is blessed. `title` ... `split`: the case as it is given. True: the
+ * file has it right, or is to get what was made. */
 bool cases_compare(Cases *c, const char *file, const char *title, const char *split,
                    const char *want, size_t nwant, Str *made, bool bad);
 /* The case is over: nothing may be left of what it allocated. */

@@ -1,8 +1,8 @@
 /* alloc.h - malloc with a byte count, and a countdown that makes one allocation fail.
  *
- * Frees take the size, as lua_Alloc does, so blocks carry no header. Nothing in the core calls
- * malloc directly: `live` is what a leak test looks at, and every allocation can be made to fail.
- */
+ * Frees take the size, as lua_Alloc does, so blocks carry no header. Nothing in the
+ * core calls malloc directly: `live` is what a leak test looks at, and every allocation
+ * can be made to fail. */
 #ifndef MESHLUA_ALLOC_H
 #define MESHLUA_ALLOC_H
 

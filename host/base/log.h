@@ -1,5 +1,5 @@
-/* log.h - lines for people, on standard error. Data goes to standard output and never through here.
- */
+/* log.h - lines for people, on standard error. Data goes to standard output and
+ * never through here. */
 #ifndef MESHLUA_LOG_H
 #define MESHLUA_LOG_H
 

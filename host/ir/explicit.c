@@ -98,8 +98,8 @@ static bool is_kept(const Infer *f, int d) {
     return true;
 }
 
-/* Is dim d gone from every result, where it has size 1 (as of an argmax)? Nothing is left to lie.
- */
+/* Is dim d gone from every result, where it has size 1 (as of an argmax)?
+ * Nothing is left to lie. */
 static bool is_gone(const Infer *f, int t, int d) {
     for (int i = 0; i < f->nout; i++)
         if (f->out[i]->dims.rank != f->view[t].rank || f->out[i]->dims.at[d] != 1) return false;
@@ -222,9 +222,8 @@ static Err say(const Infer *f, int i, AxisList *mine, Layout *l) {
     return E_OK;
 }
 
-/* Sums that a build which is not strict leaves to be made; maxima and minima, if they are wanted
- * so.
- */
+/* Sums that a build which is not strict leaves to be made; maxima and minima, if
+ * they are wanted so. */
 static uint32_t left_pending(const Infer *f, int i, uint8_t *kind) {
     static const uint8_t kind_of[] = {
         [FACTOR_SUM] = PARTIAL_SUM, [FACTOR_MAX] = PARTIAL_MAX, [FACTOR_MIN] = PARTIAL_MIN};

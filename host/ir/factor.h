@@ -1,10 +1,10 @@
 /* factor.h - an op's sharding rule as data: which dims of its operands and results run together.
  *
- * A factor is an index of the op's iteration space, as in an einsum. Every dim of every tensor is a
- * list of factors, major to minor (usually one; a reshape has several). Sharding a factor shards
- * all dims it appears in; a result without it becomes a partial value, or the factor cannot be
- * sharded. The algorithms over rules (propagate, partition) know no op. (Shardy's sharding rules.)
- */
+ * A factor is an index of the op's iteration space, as in an einsum. Every dim of every
+ * tensor is a list of factors, major to minor (usually one; a reshape has several). Sharding
+ * a factor shards all dims it appears in; a result without it becomes a partial value, or the
+ * factor cannot be sharded. The algorithms over rules (propagate, partition) know no op.
+ * (Shardy's sharding rules.) */
 #ifndef MESHLUA_FACTOR_H
 #define MESHLUA_FACTOR_H
 

@@ -133,10 +133,9 @@ bool graph_add_span(Graph *g, Span s);
 void graph_print(const Graph *g, Str *s);
 void graph_print_node(const Graph *g, const Node *n, int indent, Str *s);
 void graph_print_full(const Graph *g, Str *s);
-/* Reads either form. Of what the short one leaves out the rest is said in graph_parse.c. E_PARSE
- * with line and column where the text is no graph; whether its types are right is graph_verify's to
- * say.
- */
+/* Reads either form. Of what the short one leaves out the rest is said in graph_parse.c.
+ * E_PARSE with line and column where the text is no graph; whether its types are right is
+ * graph_verify's to say. */
 Err graph_parse(Ctx *cx, const char *text, size_t n, Graph **out) MUST_CHECK;
 /* Equal in everything that is there, ids and places included; what differs first goes to `what`. */
 bool graph_equal(const Graph *a, const Graph *b, Str *what);

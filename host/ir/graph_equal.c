@@ -1,5 +1,5 @@
-/* graph_equal.c - are two graphs the same, node by node? And is one the same as what its text says?
- */
+/* graph_equal.c - are two graphs the same, node by node? And is one the same as
+ * what its text says? */
 #include "ir/graph.h"
 
 #include <string.h>

@@ -106,8 +106,8 @@ static uint32_t vary_of(const Graph *g, Val v) {
     return l ? l->vary : 0;
 }
 
-/* Results vary along all that their operands and offsets do, unless the op's row takes axes away.
- */
+/* Results vary along all that their operands and offsets do, unless the op's
+ * row takes axes away. */
 static Err check_vary(const Graph *g, int32_t id) {
     const Node *n = graph_node(g, id);
     const OpDef *def = graph_opdef(g, n);

@@ -73,8 +73,7 @@ static void read_full(Parse *p, ParseNode *n) {
     while (!p->err && parse_take(p, "why")) push_reason(p, n, read_reason(p));
 }
 
-/* ---- the short form: 'mlp.lua:12 (h.0), b.lua:3: why'; what is no place is a reason's text ----
- */
+/* ---- the short form: 'mlp.lua:12 (h.0), b.lua:3: why'; what is no place is the why ---- */
 static const char *name_of(Parse *p, const char *s, size_t n) {
     const char *name = intern_name_n(p->cx, s, n);
     if (!name) parse_no_memory(p);

@@ -7,8 +7,8 @@
 
 struct Graph;
 
-/* What an op's `emit` works with: registers are written once here; the final numbering reuses them.
- */
+/* What an op's `emit` works with: registers are written once here; the final
+ * numbering reuses them. */
 typedef struct Emit {
     Arena *arena;
     VEC(KInstr) code;

@@ -28,8 +28,8 @@ bool rule_unproject(const FactorRule *r, int tensor, int rank, const Mesh *m,
 bool rule_divides(const FactorRule *r, int factor, const AxisList *axes);
 /* May the factor be split unevenly, with padding behind its end, in the op's tensors? */
 bool rule_pads(const FactorRule *r, const OpDef *def, int factor);
-/* May `ref` be added to a tensor split by `used` (its lists by factor) without using an axis twice?
- */
+/* May `ref` be added to a tensor split by `used` (its lists by factor) without
+ * using an axis twice? */
 bool rule_is_free(const FactorRule *r, const Projection *p, AxisRef ref);
 
 #endif

@@ -1,5 +1,5 @@
-/* apply.c - operands as they come from outside: numbers among tensors, different dtypes and shapes.
- */
+/* apply.c - operands as they come from outside: numbers among tensors,
+ * different dtypes and shapes. */
 #include "op/op.h"
 
 /* The dtype and weakness in which all operands from `first` on meet. */

@@ -99,17 +99,17 @@ static Err shape_masked_attention_grad(const OpArgs *a, OutType *out, int *nout)
     return check_mask(a, mask_operand(OP_MASKED_ATTENTION_GRAD));
 }
 
-/* Batch and heads pass; query heads are (key head, member of its group). Lengths and the head size
- * are whole. `lse` tells which tensor has dims [B,H,T], `mask` which, unless it is 0, [B,H,T,S],
- * with the key behind it; tensors 1, 2 and (in the gradient) results 1 and 2 are laid out as keys.
- */
+/* Batch and heads pass; query heads are (key head, member of its group). Lengths and the
+ * head size are whole. `lse` tells which tensor has dims [B,H,T], `mask` which, unless it is
+ * 0, [B,H,T,S], with the key behind it; tensors 1, 2 and (in the gradient) results 1 and 2
+ * are laid out as keys. */
 static void factors(const OpArgs *a, FactorRule *r, int lse, int first_key_result, int mask) {
     const Dims *q = &a->in[0]->dims, *k = &a->in[1]->dims;
     int batch = factor_add(r, FACTOR_PASS, q->at[0]);
     int head = factor_add(r, FACTOR_PASS, k->at[2]);
     int member = factor_add(r, FACTOR_PASS, q->at[2] / k->at[2]);
-    /* Causal rows must know their place; others stand alone, and keys' gradients add up over them.
-     */
+    /* Causal rows must know their place; others stand alone, and keys'
+     * gradients add up over them. */
     FactorKind rows = ((const AttentionAttr *)a->attr)->causal ? FACTOR_REPLICATE
                       : first_key_result                       ? FACTOR_SUM
                                                                : FACTOR_PASS;

@@ -157,9 +157,8 @@ static Val fold_div(Build *b, const Node *n, const Val *in) {
     (void)n;
     return is_number(y, 1) ? in[0] : fold_floats(b, x, y, do_div);
 }
-/* x ^ 2.0 and the like: small whole exponents become products. */
-/* Whole powers are products. The power of 0.5 is no square root, which is -0 at -0 and NaN at -inf.
- */
+/* Whole powers are products. The power of 0.5 is no square root, which is -0 at
+ * -0 and NaN at -inf. */
 static Val fold_pow(Build *b, const Node *n, const Val *in) {
     const FullAttr *y = op_full_attr(b, in[1]);
     (void)n;

@@ -1,6 +1,6 @@
-/* collective.c - what the partitioner puts between local computations, and users write in manual
- * mode. Types are local: dims of one shard. A group is all devices that differ along the axes only.
- */
+/* collective.c - what the partitioner puts between local computations, and users write in
+ * manual mode. Types are local: dims of one shard. A group is all devices that differ
+ * along the axes only. */
 #include "op/manual.h"
 
 static const Mesh *mesh_of_op(const OpArgs *a) {

@@ -40,8 +40,8 @@ typedef struct Group {
     int start[2], end[2];
 } Group;
 
-/* The group behind this one; false at the end. No dim is 0, and both shapes have as many elements.
- */
+/* The group behind this one; false at the end. No dim is 0, and both shapes
+ * have as many elements. */
 static bool next_group(const Dims *const dims[2], Group *g) {
     int64_t product[2] = {1, 1};
     memcpy(g->start, g->end, sizeof g->start);

@@ -91,9 +91,9 @@ Val op_scan(Build *b, int32_t region, const Val *in, int nin, const ScanAttr *at
 /* Fills the last carries. Inside shard_map devices may differ in when they end: then all go on, and
  * those that are done keep their carries, until none is left. */
 void op_while(Build *b, int32_t region, const Val *in, int nin, int64_t ncarry, Val *out);
-/* Runs region in[0] (int32, clamped) of `region`; the other operands are the parameters of each.
- * Inside shard_map devices may differ in the index: then all regions run, and each takes its own.
- */
+/* Runs region in[0] (int32, clamped) of `region`; the other operands are the parameters
+ * of each. Inside shard_map devices may differ in the index: then all regions run, and
+ * each takes its own. */
 void op_cond(Build *b, const int32_t *region, int nregion, const Val *in, int nin, Val *out);
 /* A node over regions, its results typed by its flow; `length` of its stacks. */
 Val op_control(Build *b, int op, const Val *in, int nin, const void *attr, const int32_t *region,
@@ -128,8 +128,8 @@ void batch_leading(Build *b, const BatchArgs *a);
 
 /* ---- rules that several families share ---- */
 void op_factors_elementwise(const OpArgs *a, const Type *const *out, FactorRule *r);
-/* All dims of all tensors align from the first one on; the last dim of operand 0 cannot be split.
- */
+/* All dims of all tensors align from the first one on; the last dim of
+ * operand 0 cannot be split. */
 void op_factors_last_whole(const OpArgs *a, const Type *const *out, FactorRule *r);
 Err op_shape_same(const OpArgs *a, OutType *out, int *nout); /* every result as operand 0 */
 bool op_view_same(ViewArgs *v);                              /* the result lies as operand 0 */

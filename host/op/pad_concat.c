@@ -1,6 +1,5 @@
-/* pad_concat.c - tensors with more around them: pad and concat. Unlike the views of movement.c,
- * these copy.
- */
+/* pad_concat.c - tensors with more around them: pad and concat. Unlike the views of
+ * movement.c, these copy. */
 #include "op/op.h"
 
 #define X  (a->in[0])

@@ -1,5 +1,5 @@
-/* rope.c - rotary positions (Su et al. 2021), in the halves layout: element i pairs with i + D/2.
- */
+/* rope.c - rotary positions (Su et al. 2021), in the halves layout: element i
+ * pairs with i + D/2. */
 #include "op/op.h"
 
 #include <math.h>

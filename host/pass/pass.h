@@ -94,8 +94,8 @@ Err pass_fuse(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
  * holds it and the program cannot fail any more; taken over, as the caller asked for. */
 typedef enum Donation { DONATE_NO, DONATE_IF_SOLE, DONATE_ASKED } Donation;
 
-/* Order, buffers, offsets: the last graph as a list of steps. `donated`: a Donation per parameter.
- */
+/* Order, buffers, offsets: the last graph as a list of steps. `donated`: a
+ * Donation per parameter. */
 Err pass_plan(const Graph *g, const PassOptions *o, const uint8_t *donated, Plan **out) MUST_CHECK;
 
 /* All of them, from a traced graph to a plan. `types` gets the global type of each result. */

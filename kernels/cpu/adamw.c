@@ -2,8 +2,7 @@
  *
  * The powers of b1 and b2 are taken in double by squaring, so the bias correction does not lose
  * digits. Any strides; p, mu and nu may alias the outputs of their names. 16-bit floats are
- * converted and rounded once each; all of p, g, mu, nu are float64, or none is.
- */
+ * converted and rounded once each; all of p, g, mu, nu are float64, or none is. */
 #include "lanes.h"
 #include "rows.h"
 

@@ -1,9 +1,8 @@
 /* argreduce.c - argmax, argmin: in x; out y (int32), x's dims with the reduced one set to 1.
  *
- * Exactly one dim is reduced. The first of equal elements wins, and the first NaN over all. Any
- * strides. As in reduce.c: one output at a time where x runs along the reduced dim, else COLUMNS of
- * them.
- */
+ * Exactly one dim is reduced. The first of equal elements wins, and the first NaN over all.
+ * Any strides. As in reduce.c: one output at a time where x runs along the reduced dim,
+ * else COLUMNS of them. */
 #include "lanes.h"
 #include "rows.h"
 

@@ -8,8 +8,7 @@
  * y = 0, lse = -inf and no gradient.
  *
  * Any strides; quick where D is contiguous float32 and a multiple of 16. 16-bit floats are
- * converted by tiles and rounded once. Sums over keys and queries are float32 in tile order.
- */
+ * converted by tiles and rounded once. Sums over keys and queries are float32 in tile order. */
 #include "attention_rows.h"
 #include "vmath.h"
 
@@ -37,8 +36,8 @@ static Forward forward_of(const KArgs *a, Room *room) {
     return f;
 }
 
-/* The scores of queries from t on, a block, and n keys from s on become p, and p v is added to y.
- */
+/* The scores of queries from t on, a block, and n keys from s on become p,
+ * and p v is added to y. */
 static void absorb(Forward *f, int block, const Sight *see, int64_t t, int64_t s, int64_t n,
                    Tile keys, Tile values) {
     const Mask *mask = &f->mask;

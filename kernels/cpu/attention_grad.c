@@ -2,8 +2,7 @@
  *
  * The scores are made again from lse, in tiles as in attention.c: p = e^(s - lse), dv = p^T dy,
  * ds = p (dy v^T - sum of dy y), dq = scale ds k, dk = scale ds^T q. A unit sums dk and dv of one
- * key head over the queries of its group in rising order.
- */
+ * key head over the queries of its group in rising order. */
 #include "attention_rows.h"
 
 typedef struct Backward {

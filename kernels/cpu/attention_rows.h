@@ -55,8 +55,8 @@ static inline void k_panel(float *panel, Tile rows, int64_t depth, float scale) 
     for (int64_t i = 0; i < depth * LANES; i++) panel[i] *= scale;
 }
 
-/* Writes n <= LANES rows from i on: rows[lane][d] = panel[d][lane] scale[lane]. Spoils the panel.
- */
+/* Writes n <= LANES rows from i on: rows[lane][d] = panel[d][lane]
+ * scale[lane]. Spoils the panel. */
 static inline void k_panel_out(const HeadRows *r, int64_t i, int64_t n, int64_t depth, float *panel,
                                const float *scale, float *buf) {
     int64_t whole = k_whole(depth), plain = k_rows_plain(r, n, depth);

@@ -1,8 +1,7 @@
 /* attention_tile.h - the inner loops of attention: products of small tiles, and 2^x.
  *
  * Sixteen results lie side by side in lanes; a tile is rows of lanes. Each result is one chain of
- * multiply-adds, so its bits do not depend on the width of a vector (gemm.h).
- */
+ * multiply-adds, so its bits do not depend on the width of a vector (gemm.h). */
 #ifndef MESHLUA_CPU_ATTENTION_TILE_H
 #define MESHLUA_CPU_ATTENTION_TILE_H
 

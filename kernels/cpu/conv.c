@@ -4,8 +4,7 @@
  * taps see (never made as a whole) with the kernel [K, out]. conv: a unit is a tile of positions of
  * one group; for each block of K it gathers what its taps see, and multiplies. conv_grad_kernel: a
  * unit is a block of K and of columns; it adds tile^T dy over all positions, a tile at a time.
- * float16 and bfloat16 are float32 in tiles, and rounded once.
- */
+ * float16 and bfloat16 are float32 in tiles, and rounded once. */
 #include <math.h>
 #include "convert.h"
 #include "gemm.h"

@@ -2,8 +2,7 @@
  *
  * lse = max + log(sum of e^(x - max)), loss = lse - x[label]; dx = (e^(x - lse) - [i == label])
  * dloss. Any strides; quick where the last dim is contiguous float32 (or float64). dlogits may
- * alias logits. All float operands are float64, or none is.
- */
+ * alias logits. All float operands are float64, or none is. */
 #include "lanes.h"
 #include "rows.h"
 

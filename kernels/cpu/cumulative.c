@@ -2,8 +2,7 @@
  *
  * A unit is a block of neighbouring lines, which step along the axis together: an element of every
  * line is combined with what the lines have so far. Some steps of all lines are taken from memory
- * at once, in the order in which they lie there, and put back so.
- */
+ * at once, in the order in which they lie there, and put back so. */
 #include <math.h>
 #include <stdlib.h>
 #include "convert.h"
@@ -56,8 +55,8 @@ static Lines lines_of(const KArgs *a) {
     return l;
 }
 
-/* Elements of a register type as double or int64, and back. Those of 8 bytes stay where they are.
- */
+/* Elements of a register type as double or int64, and back. Those of 8 bytes
+ * stay where they are. */
 #define CONVERT(name, T, F)                                                                        \
     static void name(const void *from_, void *to_, int64_t n) {                                    \
         const F *restrict from = from_;                                                            \

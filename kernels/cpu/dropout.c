@@ -1,9 +1,8 @@
 /* dropout.c - dropout: in x, key (uint32[2]); out y = u_i < keep ? x / keep : 0 (kernel.h).
  *
- * u_i is the uniform float32 in [0, 1) that jax.random makes of the 32 bits of element i of the
- * global array: their upper 23 over 2^23. So the mask is jax.random.bernoulli's. Any strides; y may
- * alias x.
- */
+ * u_i is the uniform float32 in [0, 1) that jax.random makes of the 32 bits of element i of
+ * the global array: their upper 23 over 2^23. So the mask is jax.random.bernoulli's. Any
+ * strides; y may alias x. */
 #include "convert.h"
 #include "rows.h"
 #include "threefry.h"

@@ -2,8 +2,7 @@
  *
  * Both put one tensor into y at a place (which may be partly or wholly outside) and something else
  * around it. A unit is a block of rows: runs along the last dim of y. An update in x's own buffer
- * touches only the rows that it changes.
- */
+ * touches only the rows that it changes. */
 #include "convert.h"
 #include "rows.h"
 

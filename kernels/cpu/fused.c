@@ -6,10 +6,10 @@
  *   - the value of a contiguous LOAD is the operand's own memory;
  *   - what is stored to a contiguous output is computed there;
  *   - what is the same in every tile (immediates, broadcast scalars, rows that repeat inside a
- * tile, and what is computed from those alone) is computed once;
+ *     tile, and what is computed from those alone) is computed once;
  *   - pairs and some larger trees of float32 instructions are one loop.
- * Operands: any strides. An output may alias an input if no LOAD of that input follows the STORE.
- */
+ * Operands: any strides. An output may alias an input if no LOAD of that input follows the
+ * STORE. */
 #include "fused.h"
 #include "threefry.h"
 

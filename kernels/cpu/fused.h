@@ -1,8 +1,7 @@
 /* fused.h - a register program made ready to run (fused.c), and how it is made ready (decode.c).
  *
  * A step's result is a value of its own: registers are only names between a writer and its readers,
- * so step i reads the values of the steps src[...], whatever register they shared.
- */
+ * so step i reads the values of the steps src[...], whatever register they shared. */
 #ifndef MESHLUA_CPU_FUSED_H
 #define MESHLUA_CPU_FUSED_H
 

@@ -7,8 +7,7 @@
  *
  * Packing costs little: where B's rows lie in memory, the first strip reads them there and packs on
  * the way, while the next panel is fetched; else vectors are transposed. A is packed only where its
- * columns lie in memory, some strips at a time.
- */
+ * columns lie in memory, some strips at a time. */
 #include "gemm.h"
 #include "simd.h"
 

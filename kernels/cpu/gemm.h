@@ -3,8 +3,7 @@
  * Used by matmul for blocks of its result and by conv on its tiles. Each element
  * of C is one chain of multiply-adds over k in rising order, so its bits do not depend on m or n,
  * on where the operands lie, nor on the level where there is a fused multiply-add ("default" on x86
- * has none, and rounds the product too).
- */
+ * has none, and rounds the product too). */
 #ifndef MESHLUA_CPU_GEMM_H
 #define MESHLUA_CPU_GEMM_H
 

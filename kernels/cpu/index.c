@@ -4,8 +4,7 @@
  * take: a unit is a block of the (before, id) pairs, each of which copies the elements after
  * `axis`. scatter_add: a unit is a block of table rows and of the elements after `axis`. It adds,
  * for each of its rows, the updates of that row in the order of ids, in the register type, and
- * rounds once. To find them, a call first strings the positions in ids together by row.
- */
+ * rounds once. To find them, a call first strings the positions in ids together by row. */
 #include "convert.h"
 #include "rows.h"
 
@@ -172,8 +171,8 @@ static int adds_in_place(const Index *x) {
            g->strides[0][0] == size && g->strides[1][0] == size;
 }
 
-/* The elements [c, c + n) of one row: the sum of its updates. `base`: of the updates, at `before`.
- */
+/* The elements [c, c + n) of one row: the sum of its updates. `base`: of the
+ * updates, at `before`. */
 static void sum_row(const Index *x, const Lists *l, int64_t row, int64_t c, int64_t n,
                     const char *base, char *to) {
     _Alignas(64) char acc[COLUMNS * 8], buf[COLUMNS * 8];
@@ -290,8 +289,7 @@ static size_t scatter_set_workspace(const KArgs *a) {
     return (size_t)a->out[0].dims[((const KTake *)a->attr)->axis] * sizeof(int32_t);
 }
 
-/* ---- take_along_axis: a unit is a run of elements of y ------------------------------------------
- */
+/* ---- take_along_axis: a unit is a run of elements of y ---- */
 typedef struct Line { /* along the axis of the table */
     int64_t first, rows, size, stride;
 } Line;
@@ -356,8 +354,7 @@ static int64_t take_along_units(const KArgs *a) {
     return k_ceil_div(k_walk_size(&w), K_UNIT_ELEMENTS);
 }
 
-/* ---- add_along_axis: a unit is a block of lines, each summed in a buffer ------------------------
- */
+/* ---- add_along_axis: a unit is a block of lines, each summed in a buffer ---- */
 typedef struct Lines { /* the dims but the axis: of table, ids, updates */
     KWalk walk;
     int64_t count, n; /* lines; updates of a line */
@@ -447,8 +444,7 @@ static size_t add_along_workspace(const KArgs *a) {
     return (size_t)a->out[0].dims[((const KTake *)a->attr)->axis] * 8;
 }
 
-/* ---- examples: every tensor of a batched call has one dim in front ----------------------------
- */
+/* ---- examples: every tensor of a batched call has one dim in front ---- */
 typedef struct Example {
     KTensor tensor[4];
     KTake attr;

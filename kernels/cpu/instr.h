@@ -2,8 +2,7 @@
  * several together.
  *
  * Registers hold runs of elements in the register's type. n is a multiple of K_STEP; dst may be one
- * of the sources. A NaN result is some NaN: its sign and payload are not promised.
- */
+ * of the sources. A NaN result is some NaN: its sign and payload are not promised. */
 #ifndef MESHLUA_CPU_INSTR_H
 #define MESHLUA_CPU_INSTR_H
 

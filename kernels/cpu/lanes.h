@@ -2,8 +2,7 @@
  * mathematics that code for both types is written in (real.h).
  *
  * Vector k of the run goes to lane k % K_LANES, which is a vector too. The lanes are then combined
- * in halves, and so are the elements of the one that is left.
- */
+ * in halves, and so are the elements of the one that is left. */
 #ifndef MESHLUA_CPU_LANES_H
 #define MESHLUA_CPU_LANES_H
 

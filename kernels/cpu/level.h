@@ -3,8 +3,7 @@
  * The same sources are built as "default", "v3" and "v4" (kernel.h); a symbol that leaves its file
  * carries the level in its name. All levels give the same bits, so nothing here or in a kernel may
  * let a level choose another order of operations: a multiply-add that rounds once is k_fma, and a
- * sum is kept in a fixed number of lanes (lanes.h) that are combined in a fixed tree.
- */
+ * sum is kept in a fixed number of lanes (lanes.h) that are combined in a fixed tree. */
 #ifndef MESHLUA_CPU_LEVEL_H
 #define MESHLUA_CPU_LEVEL_H
 

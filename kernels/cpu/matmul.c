@@ -5,8 +5,7 @@
  * shape alone, and all of k. Where a group is one stride and the elements are what is computed
  * with, a unit reads and writes the operands themselves; else blocks are copied (and converted) to
  * the workspace. gemm.c multiplies float32 (where it has no wide vectors: BLAS, if there is one and
- * the product is large), BLAS float64, and the loops here the rest.
- */
+ * the product is large), BLAS float64, and the loops here the rest. */
 #include <math.h>
 #include "convert.h"
 #include "gemm.h"

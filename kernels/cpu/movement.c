@@ -2,8 +2,7 @@
  *
  * A copy sorts the dims by the output's strides and merges what it can. Then it either runs along
  * the last dim, or, where the output is contiguous along one dim and the input along another,
- * transposes blocks of both.
- */
+ * transposes blocks of both. */
 #include "convert.h"
 #include "rows.h"
 #include "simd.h"

@@ -1,8 +1,7 @@
 /* naive.h - what the naive kernels share: elements as doubles or 64-bit integers, one at a time.
  *
  * The naive table is the specification. It is written for the reader: one loop per kernel over the
- * indices of a shape, libm, sums in double. Rows have no units: one call computes everything.
- */
+ * indices of a shape, libm, sums in double. Rows have no units: one call computes everything. */
 #ifndef MESHLUA_CPU_NAIVE_H
 #define MESHLUA_CPU_NAIVE_H
 

@@ -6,8 +6,7 @@
  * the row, so it does not cancel.
  *
  * Any strides; quick where the last dim is contiguous float32 (or float64). y and dx may alias an
- * input. All float operands are float64, or none is.
- */
+ * input. All float operands are float64, or none is. */
 #include "lanes.h"
 #include "rows.h"
 

@@ -2,11 +2,10 @@
  *
  * x any dims; y: x's dims with the reduced ones set to 1. Any strides. The dims fall into two
  * groups, each sorted by x's strides and merged where possible. If x runs along a reduced dim, an
- * output is computed at a time from runs of x; if it runs along a kept dim, a block of outputs at a
- * time from rows of as many elements. float32 sums add runs of 1024 in lanes and then in double, or
- * by columns ROWS rows and then in double; only where many outputs have one short run each all of
- * it is float32.
- */
+ * output is computed at a time from runs of x; if it runs along a kept dim, a block of outputs at
+ * a time from rows of as many elements. float32 sums add runs of 1024 in lanes and then in
+ * double, or by columns ROWS rows and then in double; only where many outputs have one short run
+ * each all of it is float32. */
 #include <stdbool.h>
 #include "lanes.h"
 #include "rows.h"

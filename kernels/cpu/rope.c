@@ -2,8 +2,7 @@
  *
  * The pair (i, i + D/2) is rotated by positions[t] * base^(-2 i / D), times sign. D is even. Angles
  * are computed and reduced in double, so a far position is as exact as a near one. Any strides;
- * quick where D is contiguous float32. y may alias x. A unit is one t: its sines serve all rows.
- */
+ * quick where D is contiguous float32. y may alias x. A unit is one t: its sines serve all rows. */
 #include <math.h>
 #include "convert.h"
 #include "rows.h"

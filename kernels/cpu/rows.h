@@ -1,8 +1,7 @@
 /* rows.h - kernels that work along the last dim, one row at a time.
  *
  * A row of any dtype and stride is seen as a contiguous run of its register type: the memory itself
- * where it is one, else a buffer in the workspace.
- */
+ * where it is one, else a buffer in the workspace. */
 #ifndef MESHLUA_CPU_ROWS_H
 #define MESHLUA_CPU_ROWS_H
 

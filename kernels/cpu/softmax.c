@@ -2,8 +2,7 @@
  *
  * Any strides; quick where the last dim is contiguous float32 (or float64). The output may alias an
  * input. A row is read three times, which costs one trip to memory where it fits a cache. Large
- * results are written past the caches.
- */
+ * results are written past the caches. */
 #include "lanes.h"
 #include "rows.h"
 

@@ -1,10 +1,9 @@
 /* sort.c - sort (kernel.h): in keys, then values; out the same, permuted. Any strides.
  *
- * Keys become unsigned integers of the same order: -0 is 0, every NaN the greatest key, and a
- * falling order inverts the bits of all but NaN. Lines of them are sorted with their positions,
- * short ones by insertion, long ones by their bytes from the lowest (both stable). A unit is a
- * line.
- */
+ * Keys become unsigned integers of the same order: -0 is 0, every NaN the greatest key, and
+ * a falling order inverts the bits of all but NaN. Lines of them are sorted with their
+ * positions, short ones by insertion, long ones by their bytes from the lowest (both
+ * stable). A unit is a line. */
 #include <math.h>
 #include "convert.h"
 #include "view.h"
@@ -128,8 +127,7 @@ static size_t sort_workspace(const KArgs *a) {
     return 2 * sizeof(SortItem) * (size_t)a->in[0].dims[((const KSort *)a->attr)->axis];
 }
 
-/* ---- top_k: the least keys of a falling order, by a heap whose top is the last of those kept --
- */
+/* ---- top_k: the least keys of a falling order, by a heap whose top is the last kept ---- */
 static int before(const SortItem *x, const SortItem *y) {
     return x->key < y->key || (x->key == y->key && x->from < y->from);
 }

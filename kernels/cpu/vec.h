@@ -1,8 +1,7 @@
 /* vec.h - vectors of 64 bytes of float or double, written so that every level gives the same bits:
  * one vector is one, two or four of the processor's registers.
  *
- * The functions exist for _f32 and _f64; code for both types calls them by R(name) (real.h).
- */
+ * The functions exist for _f32 and _f64; code for both types calls them by R(name) (real.h). */
 #ifndef MESHLUA_CPU_VEC_H
 #define MESHLUA_CPU_VEC_H
 

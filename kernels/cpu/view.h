@@ -2,8 +2,7 @@
  *
  * A walk has the dims that its operands share, outermost first, and one byte stride per operand and
  * dim. Collapsing merges neighbouring dims that every operand lays out as one, and drops dims of
- * size 1; it changes no address, so a contiguous walk of any rank becomes one of rank 1 or 0.
- */
+ * size 1; it changes no address, so a contiguous walk of any rank becomes one of rank 1 or 0. */
 #ifndef MESHLUA_CPU_VIEW_H
 #define MESHLUA_CPU_VIEW_H
 

@@ -4,8 +4,7 @@
  * Every function is a pure sequence of single roundings and bit operations, with selects in place
  * of branches, so all levels and compilers give the same bits. The polynomials are minimax fits
  * (Remez) of the function named beside them, weighted for relative error. Errors are in ulp against
- * the exact value: exp, log, log1p below 1, expm1 1.4, tanh, logistic 2.5 (test_vmath.c).
- */
+ * the exact value: exp, log, log1p below 1, expm1 1.4, tanh, logistic 2.5 (test_vmath.c). */
 #ifndef MESHLUA_CPU_VMATH_H
 #define MESHLUA_CPU_VMATH_H
 
@@ -69,8 +68,7 @@ K_INLINE float vm_exp(float x) {
     p = k_fma(p, r, VM_EXP_C3);
     p = k_fma(p, r, VM_EXP_C2);
     p = k_fma(r * r, p, r) + 1.0f;
-    /* in two steps, so that results below the normal range round once; unsigned: n of a NaN is any
-     */
+    /* In two steps: results below the normal range round once. Unsigned: n of a NaN is any. */
     uint32_t half = (uint32_t)(n >> 1), rest = (uint32_t)n - half;
     return p * k_float((half + 127) << 23) * k_float((rest + 127) << 23);
 }

@@ -1,8 +1,7 @@
 /* vpow.h - pow in float32, through log2 and exp2 in double.
  *
  * The double functions are exact to about 1e-15 and use no fused multiply-add, which is slow where
- * the processor has none; written like vmath.h. Error of pow: below 0.6 ulp (test_vmath.c).
- */
+ * the processor has none; written like vmath.h. Error of pow: below 0.6 ulp (test_vmath.c). */
 #ifndef MESHLUA_CPU_VPOW_H
 #define MESHLUA_CPU_VPOW_H
 

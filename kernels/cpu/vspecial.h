@@ -1,7 +1,6 @@
 /* vspecial.h - erf, its inverse, sin and cos in float32, written like vmath.h.
  *
- * Errors in ulp (test_vmath.c): erf 2.5, sin and cos 1.6 for every finite x.
- */
+ * Errors in ulp (test_vmath.c): erf 2.5, sin and cos 1.6 for every finite x. */
 #ifndef MESHLUA_CPU_VSPECIAL_H
 #define MESHLUA_CPU_VSPECIAL_H
 

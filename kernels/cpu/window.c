@@ -1,12 +1,11 @@
 /* window.c - reduce_window_max, reduce_window_sum, select_and_scatter_add, select_and_gather_add
  * (kernel.h). Any strides.
  *
- * The last dim in which windows are single elements gives the lanes: up to LANES windows side by
- * side, which step through their taps together. A step of the first three is one such row of
- * windows, a unit some of them. select_and_scatter_add writes where windows overlap, so its unit is
- * all windows of some lanes at one place of the other dims without windows, summed up in the
- * workspace.
- */
+ * The last dim in which windows are single elements gives the lanes: up to LANES windows side
+ * by side, which step through their taps together. A step of the first three is one such row
+ * of windows, a unit some of them. select_and_scatter_add writes where windows overlap, so
+ * its unit is all windows of some lanes at one place of the other dims without windows,
+ * summed up in the workspace. */
 #include <math.h>
 #include "convert.h"
 

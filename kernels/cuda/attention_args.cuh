@@ -11,13 +11,13 @@ typedef struct AttentionSteps {
 typedef struct AttentionArgs {
     int batches, queries, heads, keys, groups, depth;
     int causal;
-    int padded; /* queries in whole tiles: between heads of `base` and `delta` (attention_grad.cu)
-                 */
+    int padded; /* queries in whole tiles: between heads of `base` and `delta`
+                 * (attention_grad.cu) */
     double scale;
     AttentionSteps q, k, v, y, dy, dq, dk, dv;
     long long lse[3]; /* bytes, of [batch, head, query] */
-    /* masked_attention: the mask [batch, head, query, key] in bytes, dropout's counter in elements
-     */
+    /* masked_attention: the mask [batch, head, query, key] in bytes, dropout's
+     * counter in elements */
     long long mask[4], key, counter[4];
     unsigned long long first;
     double keep;

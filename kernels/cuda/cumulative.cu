@@ -41,9 +41,9 @@ struct Lines {
     i64 count, n, along[2];
 };
 
-/* A lane has a line, neighbours have lines that lie side by side; warp w of a block scans the w-th
- * segment of its 32 lines: first what each segment makes, then its elements behind what was before.
- */
+/* A lane has a line, neighbours have lines that lie side by side; warp w of a block scans
+ * the w-th segment of its 32 lines: first what each segment makes, then its elements
+ * behind what was before. */
 extern "C" __global__ void __launch_bounds__(WARP *WARPS)
     scan_across(const char *x, char *y, Lines lines) {
     enum { AHEAD = 8 };

@@ -62,8 +62,7 @@ DEVICE i64 global_thread() {
     return (i64)blockIdx.x * blockDim.x + threadIdx.x;
 }
 
-/* ---- elements: Compute<T> is what a kernel computes in, widen and narrow<T> the ways ----------
- */
+/* ---- elements: what a kernel computes in (Compute<T>), and the ways (widen, narrow<T>) ---- */
 template <class T> struct ComputeOf { typedef T type; };
 template <> struct ComputeOf<bf16> { typedef float type; };
 template <> struct ComputeOf<f16> { typedef float type; };
@@ -352,8 +351,7 @@ template <class V> DEVICE V block_max(V x) {
     return block_reduce(x, Higher());
 }
 
-/* ---- faults: what a kernel found in its data (kernel.h); of a step the first is kept ----------
- */
+/* ---- faults: what a kernel found in its data (kernel.h); of a step's the first is kept ---- */
 struct FaultRecord {
     i32 kind; /* KFaultKind; 0 until somebody reports */
     i64 value, limit, tag;

@@ -42,9 +42,9 @@ DEVICE void ldmatrix_x4_trans(u32 (&r)[4], const void *row) {
                  : "r"((u32)__cvta_generic_to_shared(row)));
 }
 
-/* 16 bytes, both sides aligned, from global to shared memory; zeros where not `valid` (nothing is
- * read). They are there for the thread after cp_async_wait, for others after a barrier behind it.
- */
+/* 16 bytes, both sides aligned, from global to shared memory; zeros where not `valid`
+ * (nothing is read). They are there for the thread after cp_async_wait, for others after
+ * a barrier behind it. */
 DEVICE void cp_async_16(void *shared, const void *global, bool valid) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :

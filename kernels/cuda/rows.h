@@ -15,9 +15,9 @@ typedef struct CudaRows {
     int64_t shared;     /* bytes of shared memory */
 } CudaRows;
 
-/* How rows of `t` are computed: operands with all the dims, then vectors over the last one. The
- * first `twice` of them are looked at twice. Depends on shapes only where it could change a result.
- */
+/* How rows of `t` are computed: operands with all the dims, then vectors over the last
+ * one. The first `twice` of them are looked at twice. Depends on shapes only where it
+ * could change a result. */
 CudaRows cuda_rows(const Launches *p, const KTensor *const *t, int count, int twice);
 /* Its rows, n and vector only. */
 CudaRows cuda_rows_of(const KTensor *const *t, int count);

@@ -10,8 +10,8 @@ struct Walk {
     i32 rank;
     i32 small; /* there are fewer than 2^31 positions, so that 32 bits do for an index */
 
-    /* Not unrolled: it would be the most of the code, of the registers, and of the time to compile.
-     */
+    /* Not unrolled: it would be the most of the code, of the registers, and of
+     * the time to compile. */
     template <int N, class Index> DEVICE void divide(Index i, i64 *bytes) const {
 #pragma unroll
         for (int k = 0; k < N; k++) bytes[k] = 0;

@@ -186,8 +186,8 @@ static int set_expand(lua_State *L) {
     return 1;
 }
 
-/* check(on): verify what every pass makes, and read every stage's text back; returns what it was.
- */
+/* check(on): verify what every pass makes, and read every stage's text back;
+ * returns what it was. */
 static int set_check(lua_State *L) {
     Host *h = state_of(L);
     lua_pushboolean(L, h->reread);

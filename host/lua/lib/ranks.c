@@ -141,8 +141,8 @@ static int hosts(lua_State *L) {
     return 1;
 }
 
-/* ranks(): what of them is no function: local_rank, master_addr and master_port (nil: not known).
- */
+/* ranks(): what of them is no function: local_rank, master_addr and
+ * master_port (nil: not known). */
 static int ranks(lua_State *L) {
     const Ranks *r = &state_of(L)->rt.ranks;
     lua_createtable(L, 0, 3);

@@ -98,8 +98,8 @@ static void write_element(lua_State *L, DType dtype, char *p) {
 
 /* ---- from Lua ---- */
 
-/* The shape of a nested list, from its first elements; whether all numbers are whole, or booleans.
- */
+/* The shape of a nested list, from its first elements; whether all numbers are
+ * whole, or booleans. */
 typedef struct Shape {
     Dims dims;
     bool any, is_float, is_bool;

@@ -1,5 +1,5 @@
-/* context.c - what is in context: a mesh, with which a bare P is a sharding, rules, and no locale.
- */
+/* context.c - what is in context: a mesh, with which a bare P is a sharding,
+ * rules, and no locale. */
 #include "lua/trace/trace.h"
 
 #include "base/plain.h"

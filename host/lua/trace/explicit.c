@@ -138,9 +138,9 @@ static int call_with_option(lua_State *L) {
     return lua_gettop(L);
 }
 
-/* with_option(name, fn, instead): a function that calls `instead` if its last argument is a table
- * with that field, or of names, else fn. No Lua frame of it stands between the user's line and fn.
- */
+/* with_option(name, fn, instead): a function that calls `instead` if its last argument is
+ * a table with that field, or of names, else fn. No Lua frame of it stands between the
+ * user's line and fn. */
 static int with_option(lua_State *L) {
     arg_string(L, 1, NULL, "with_option");
     arg_check_type(L, 2, LUA_TFUNCTION, "with_option: fn");

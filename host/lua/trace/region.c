@@ -57,8 +57,8 @@ Val trace_value(lua_State *L, Host *h, int index) {
         trace_check(L, h, u->v);
         return trace_capture(L, h, u->v);
     }
-    /* A box from outside may hold another tensor at the next call; one made in this trace may not.
-     */
+    /* A box from outside may hold another tensor at the next call; one made in
+     * this trace may not. */
     const LuaBox *b = value_box(L, h, index);
     bool box = b && b->made_in != t->serial;
     const void *of = box ? (const void *)b : u->t;

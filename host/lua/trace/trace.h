@@ -15,9 +15,9 @@ void trace_begin(lua_State *L, Host *h, const Mesh *mesh, bool open);
 Trace *trace_of(lua_State *L, const Host *h, const char *who);
 /* Frees the trace; boxes and slots get back what they held. Never raises. */
 void trace_end(lua_State *L, Host *h);
-/* Runs `body` with the arguments on the stack, under a pcall: where it raises, a trace that it
- * began is ended before the error goes on. Returns body's results. A trace may begin only within.
- */
+/* Runs `body` with the arguments on the stack, under a pcall: where it raises, a
+ * trace that it began is ended before the error goes on. Returns body's results. A
+ * trace may begin only within. */
 int trace_protected(lua_State *L, lua_CFunction body);
 
 /* A parameter of the program, named for messages; `state`: it comes from a box. Raises when out of
@@ -27,8 +27,8 @@ Val trace_param(lua_State *L, Host *h, const Type *type, const char *name, bool 
 void trace_enter_box(lua_State *L, int box);
 /* The same for the slot of a table: pops value and key. */
 void trace_enter_slot(lua_State *L, int table);
-/* The box at `index` is about to be written: E_STATE unless it was entered, or the trace is open.
- */
+/* The box at `index` is about to be written: E_STATE unless it was entered,
+ * or the trace is open. */
 void trace_note_write(lua_State *L, Host *h, int index);
 /* The same before a transform puts something into the box for a while: that is always allowed. */
 void trace_note_swap(lua_State *L, int box);

@@ -18,8 +18,8 @@ typedef struct LuaTensor {
     uint64_t mark; /* of the latest quick walk that met it: see walk_begin_quick */
 } LuaTensor;
 
-/* nn.Param: a place for a tensor. User value 1 holds the tensor's userdata, 2 the metadata table.
- */
+/* nn.Param: a place for a tensor. User value 1 holds the tensor's userdata, 2
+ * the metadata table. */
 typedef struct LuaBox {
     LuaTensor *held;  /* user value 1, or NULL: see value_put_in_box */
     uint64_t mark;    /* as LuaTensor.mark */
@@ -39,12 +39,12 @@ typedef struct LuaSharding {
 void value_new_type(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods,
                     lua_CFunction index);
 
-/* Adds methods to the table on top, that of the type: each checks how many arguments it is given.
- */
+/* Adds methods to the table on top, that of the type: each checks how many
+ * arguments it is given. */
 void value_add_methods(lua_State *L, const char *name, const luaL_Reg *methods);
 
-/* For __index: pushes the computed field of argument 1 with the name at 2; false if there is none.
- */
+/* For __index: pushes the computed field of argument 1 with the name at 2;
+ * false if there is none. */
 bool value_push_field(lua_State *L);
 
 /* The Tensor, the Param at `index`, or NULL. Told by the metatable's address: every value of every

@@ -54,8 +54,8 @@ static void add_cotangent(Grad *g, const Node *n, Val v, Val ct) {
     build_fail(g->b, at.err);
 }
 
-/* The results of a function with a gradient of its own lead from its arguments, whatever is inside.
- */
+/* The results of a function with a gradient of its own lead from its arguments,
+ * whatever is inside. */
 static void mark_custom(Grad *g, const CustomVjp *rule) {
     bool any = false;
     for (int i = 0; i < rule->nx; i++) any = any || g->active[rule->x[i]];
@@ -102,8 +102,8 @@ static void mark_active(Grad *g) {
 
 static void walk(Grad *g, int32_t first, int32_t end);
 
-/* The cotangents of an expansion: its nodes stand at [first, end) and are walked like any others.
- */
+/* The cotangents of an expansion: its nodes stand at [first, end) and are
+ * walked like any others. */
 static void differentiate_expansion(Grad *g, const Node *n, const Val *in, const Val *ct,
                                     Val *din) {
     Graph *graph = g->b->g;

@@ -129,8 +129,8 @@ static uint32_t reduced_axes(const Comm *c, const Pending *p) {
     return axes;
 }
 
-/* Does the node do the same on all devices that differ along the axes only, but for operand `but`?
- */
+/* Does the node do the same on all devices that differ along the axes only,
+ * but for operand `but`? */
 static bool same_along(const Comm *c, const Node *n, int but, uint32_t axes) {
     for (int i = 0; i < n->noffset; i++)
         if (axes_mask(&n->offset[i].axes) & axes) return false;
@@ -220,9 +220,9 @@ static bool stays_pending(Comm *c, const Node *n, Pending *out) {
     return pending == 1 && through_one(c, n, last, out);
 }
 
-/* Is anything gained by waiting: does v come, through its only users, to where sums meet or get
- * smaller? What stands already and is not pending brings nothing to meet, but may lie on the way.
- */
+/* Is anything gained by waiting: does v come, through its only users, to where sums
+ * meet or get smaller? What stands already and is not pending brings nothing to meet,
+ * but may lie on the way. */
 static bool pays_to_wait(const Comm *c, Val v, const Pending *p) {
     for (;;) {
         if (c->uses[v] != 1 || c->users.start[v] == c->users.start[v + 1]) return false;

@@ -12,8 +12,8 @@
 
 enum { MAX_TERMS = 16, MANY, MAX_OPERANDS = 4 };
 
-typedef struct Sum { /* one that is made anew, of those of its terms that can be joined and the rest
-                      */
+/* One that is made anew, of those of its terms that can be joined and the rest. */
+typedef struct Sum {
     int32_t nterm, nrest;
     const Node *term[MAX_TERMS];
     Val rest[MAX_TERMS];

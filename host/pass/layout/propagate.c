@@ -111,9 +111,9 @@ static bool contended(const View *v, int tensor, int factor, AxisRef ref) {
     return false;
 }
 
-/* The largest tensor whose list for the factor is the longest agreed one; -1 if none has any. In
- * the basic round lists must agree (each a prefix of the longest), else their common part is taken.
- */
+/* The largest tensor whose list for the factor is the longest agreed one; -1 if none has
+ * any. In the basic round lists must agree (each a prefix of the longest), else their
+ * common part is taken. */
 static int source_of(const View *v, int factor, AxisList *list) {
     int source = -1;
     *list = (AxisList){0};

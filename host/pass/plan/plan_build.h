@@ -1,5 +1,5 @@
-/* plan_build.h - a plan while pass_plan makes it: growing lists, before they are placed and packed.
- */
+/* plan_build.h - a plan while pass_plan makes it: growing lists, before they
+ * are placed and packed. */
 #ifndef MESHLUA_PASS_PLAN_PLAN_BUILD_H
 #define MESHLUA_PASS_PLAN_PLAN_BUILD_H
 

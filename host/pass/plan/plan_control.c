@@ -133,8 +133,8 @@ static bool in_a_carry(const Control *c, const BuildValue *v) {
     return c->p->readers[v->buffer] > 0;
 }
 
-/* What was not made where it is wanted is brought there; carries last, as they are operands, too.
- */
+/* What was not made where it is wanted is brought there; carries last, as
+ * they are operands, too. */
 static void leave(Control *c, const Region *r) {
     PlanBuild *p = c->p;
     for (int i = 0; i < c->nway && !p->err; i++) {

@@ -17,8 +17,7 @@ typedef struct Case {
 static Ctx cx;
 
 static Err find(const Case *c, Ranks *out) {
-    for (int v = ENV_WORLD_SIZE; v <= ENV_SLURM_JOB_ID; v++)
-        unsetenv(env_row((EnvVar)v)->name);
+    for (int v = ENV_WORLD_SIZE; v <= ENV_SLURM_JOB_ID; v++) unsetenv(env_row((EnvVar)v)->name);
     for (int i = 0; c->env[i]; i += 2) setenv(c->env[i], c->env[i + 1], 1);
     RankFlags flags = {.log_ranks = NULL};
     memcpy(flags.value, c->flags, sizeof flags.value);
