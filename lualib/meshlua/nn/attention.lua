@@ -97,6 +97,35 @@ M.MultiHeadAttention = module.module("MultiHeadAttention")
 ---@field rope number
 ---@field dropout number
 
+--- The counts of heads and of key heads, and the size of a head.
+local function sizes(who, width, heads, options)
+  heads = linear.features(who, "heads", heads)[1]
+  local kv_heads = linear.features(who, "kv_heads", options.kv_heads or heads)[1]
+  if not options.head_dim and width % heads ~= 0 then
+    raise("E_INDIVISIBLE", "%s: %d heads do not divide the width %d; use %s heads, or give head_dim",
+      who, heads, width, divisors(width, heads))
+  end
+  local head_dim = options.head_dim or width // heads
+  linear.features(who, "head_dim", head_dim)
+  if heads % kv_heads ~= 0 then
+    raise("E_INDIVISIBLE", "%s: %s for %s; the first must divide the second", who,
+      lib.count(kv_heads, "key head"), lib.count(heads, "head"))
+  end
+  if options.fused and kv_heads ~= heads then
+    raise("E_VALUE", "%s: fused needs as many key heads as heads; %d and %d are given", who, kv_heads,
+      heads)
+  end
+  return heads, kv_heads, head_dim
+end
+
+--- A Linear whose options are those of the layer, but for `own`.
+local function projection(inputs, outputs, options, own)
+  return linear.Linear(inputs, outputs, {rngs = options.rngs, axes = options.axes and own.axes,
+    bias_axes = options.axes and own.bias_axes, use_bias = options.use_bias,
+    kernel_init = own.kernel_init or options.kernel_init, bias_init = options.bias_init,
+    param_dtype = options.param_dtype, dtype = options.dtype})
+end
+
 ---@param width integer features of input and result
 ---@param heads integer
 ---@param options AttentionOptions
@@ -109,44 +138,20 @@ function M.MultiHeadAttention:init(width, heads, options)
   local who = "MultiHeadAttention"
   options = lib.options(who, options)
   width = linear.features(who, "the width", width)[1]
-  heads = linear.features(who, "heads", heads)[1]
-  local kv_heads = linear.features(who, "kv_heads", options.kv_heads or heads)[1]
-  local head_dim = options.head_dim
-  if not head_dim then
-    if width % heads ~= 0 then
-      raise("E_INDIVISIBLE", "%s: %d heads do not divide the width %d; use %s heads, or give head_dim",
-        who, heads, width, divisors(width, heads))
-    end
-    head_dim = width // heads
-  end
-  linear.features(who, "head_dim", head_dim)
-  if heads % kv_heads ~= 0 then
-    raise("E_INDIVISIBLE", "%s: %s for %s; the first must divide the second", who,
-      lib.count(kv_heads, "key head"), lib.count(heads, "head"))
-  end
-  if options.fused and kv_heads ~= heads then
-    raise("E_VALUE", "%s: fused needs as many key heads as heads; %d and %d are given", who, kv_heads,
-      heads)
-  end
+  local kv_heads, head_dim
+  heads, kv_heads, head_dim = sizes(who, width, heads, options)
   local names = options.axes or {}
   local embed, head, kv = names[1] or false, names[2] or false, names[3]
   if kv == nil then kv = head end
-  local function projection(outputs, axes)
-    return linear.Linear(width, outputs, {rngs = options.rngs, axes = options.axes and axes,
-      use_bias = options.use_bias, kernel_init = options.kernel_init, bias_init = options.bias_init,
-      param_dtype = options.param_dtype, dtype = options.dtype})
-  end
   if options.fused then
-    self.qkv = projection({3, heads, head_dim}, {embed, false, head, false})
+    self.qkv = projection(width, {3, heads, head_dim}, options, {axes = {embed, false, head, false}})
   else
-    self.query = projection({heads, head_dim}, {embed, head, false})
-    self.key = projection({kv_heads, head_dim}, {embed, kv, false})
-    self.value = projection({kv_heads, head_dim}, {embed, kv, false})
+    self.query = projection(width, {heads, head_dim}, options, {axes = {embed, head, false}})
+    self.key = projection(width, {kv_heads, head_dim}, options, {axes = {embed, kv, false}})
+    self.value = projection(width, {kv_heads, head_dim}, options, {axes = {embed, kv, false}})
   end
-  self.out = linear.Linear({heads, head_dim}, width, {rngs = options.rngs,
-    axes = options.axes and {head, false, embed}, bias_axes = options.axes and {embed},
-    use_bias = options.use_bias, kernel_init = options.out_kernel_init or options.kernel_init,
-    bias_init = options.bias_init, param_dtype = options.param_dtype, dtype = options.dtype})
+  self.out = projection({heads, head_dim}, width, options,
+    {axes = {head, false, embed}, bias_axes = {embed}, kernel_init = options.out_kernel_init})
   self.heads_axis, self.kv_axis = head or nil, kv or nil
   self.causal = options.causal or false
   self.rope = options.rope

@@ -22,6 +22,25 @@ local function position(who, i, n, d)
   return p
 end
 
+--- The start (0-based), the limit and the step of a range along a dim of n; nil or false: all of it.
+local function bounds(who, range, n, d)
+  if not range then return 0, n, 1 end
+  local first, last, step = range[1] or 1, range[2] or -1, range[3] or 1
+  lib.check_integer(who, "the first position of a range", first)
+  lib.check_integer(who, "the last position of a range", last)
+  if math.type(step) ~= "integer" or step < 1 then
+    raise("E_VALUE", "%s: the step of dim %d is %s; it must be 1 or more", who, d, step)
+  end
+  if first == n + 1 and (last == n or last == -1) then return n, n, step end
+  if last == first - 1 then return first - 1, first - 1, step end
+  if n == 0 and first == 1 and last == -1 then return 0, n, step end
+  local start, limit = position(who, first, n, d) - 1, position(who, last, n, d)
+  if limit < start then
+    raise("E_SHAPE", "%s: the range %d..%d of dim %d is backwards; use flip", who, first, last, d)
+  end
+  return start, limit, step
+end
+
 local function slice(who, x, ...)
   check_tensor(who, x)
   local shape = x.shape
@@ -29,42 +48,22 @@ local function slice(who, x, ...)
   if given > #shape then
     raise("E_SHAPE", "%s: %s for rank %d", who, lib.count(given, "range"), #shape)
   end
-  local start, limit, step, kept, dropped = {}, {}, {}, {}, false
+  local start, limit, step, kept = {}, {}, {}, {}
   for d, n in ipairs(shape) do
-    local range = select(d, ...)
-    start[d], limit[d], step[d] = 0, n, 1
-    if d > given then range = nil end
-    if range and type(range) ~= "number" and type(range) ~= "table" then
+    local range = d <= given and select(d, ...)
+    if type(range) == "number" then
+      limit[d] = position(who, range, n, d)
+      start[d], step[d] = limit[d] - 1, 1
+    elseif range and type(range) ~= "table" then
       raise("E_VALUE", "%s: the range of dim %d is %s; expected {first, last, step}, a position or false",
         who, d, lib.kind(range))
-    elseif type(range) == "number" then
-      local p = position(who, range, n, d)
-      start[d], limit[d], dropped = p - 1, p, true
     else
-      if range then
-        local first, last = range[1] or 1, range[2] or -1
-        step[d] = range[3] or 1
-        lib.check_integer(who, "the first position of a range", first)
-        lib.check_integer(who, "the last position of a range", last)
-        if math.type(step[d]) ~= "integer" or step[d] < 1 then
-          raise("E_VALUE", "%s: the step of dim %d is %s; it must be 1 or more", who, d, step[d])
-        end
-        if first == n + 1 and (last == n or last == -1) then
-          start[d], limit[d] = n, n
-        elseif last == first - 1 then
-          start[d], limit[d] = first - 1, first - 1
-        elseif not (n == 0 and first == 1 and last == -1) then
-          start[d], limit[d] = position(who, first, n, d) - 1, position(who, last, n, d)
-        end
-        if limit[d] < start[d] then
-          raise("E_SHAPE", "%s: the range %d..%d of dim %d is backwards; use flip", who, first, last, d)
-        end
-      end
+      start[d], limit[d], step[d] = bounds(who, range, n, d)
       kept[#kept + 1] = (limit[d] - start[d] + step[d] - 1) // step[d]
     end
   end
   local y = op.slice(x, {start = start, limit = limit, step = step})
-  return dropped and op.reshape(y, {dims = kept}) or y
+  return #kept < #shape and op.reshape(y, {dims = kept}) or y
 end
 
 --- A range of each dim, 1-based and inclusive: x:slice({1, 4}, false, {2, -1, 2}, 3). nil or false takes

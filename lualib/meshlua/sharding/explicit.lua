@@ -258,6 +258,44 @@ function M.named(x, sharding)
   return core.NamedSharding(mesh, core.P(table.unpack(parts)))
 end
 
+--- On a mesh whose axes are all explicit a constraint asserts that the type says it already; dims that it
+--- leaves open are not looked at.
+local function assert_lies(x, sharding)
+  local mesh = sharding.mesh
+  local now = x.sharding.mesh and x.sharding or core.NamedSharding(mesh, core.P())
+  local asked, have = sharding.spec.partitions, now.spec.partitions
+  for d, entry in ipairs(asked) do
+    if entry == core.P.unconstrained then asked[d], have[d] = false, false end
+  end
+  if core.NamedSharding(mesh, now.spec:update {partitions = have})
+      ~= core.NamedSharding(mesh, sharding.spec:update {partitions = asked}) then
+    raise("E_SPEC", "constrain: all axes of the mesh are explicit, so that this is an assertion: the "
+      .. "tensor is %s, not %s; use ml.reshard to change how it lies", core.typeof(x),
+      sharding.spec)
+  end
+end
+
+local function list_of(entry)
+  return type(entry) == "table" and entry or type(entry) == "string" and {entry} or {}
+end
+
+--- What to ask of a dim: the explicit axes that it has, and behind them the auto ones that are asked for.
+local function both(have, asked, is_explicit, spec)
+  local axes = {}
+  for _, axis in ipairs(list_of(have)) do
+    if is_explicit[axis] then axes[#axes + 1] = axis end
+  end
+  if asked == core.P.unconstrained and #axes == 0 then return asked end
+  for _, axis in ipairs(list_of(asked)) do
+    if is_explicit[axis] then
+      raise("E_SPEC", "constrain: axis '%s' of %s is explicit: the type says it, and ml.reshard changes "
+        .. "it; a constraint names auto axes only", axis, spec)
+    end
+    axes[#axes + 1] = axis
+  end
+  return axes
+end
+
 --- What ml.constrain asks of x on a mesh with explicit axes: where all are, nothing: the type must say it
 --- already; else the auto axes that the spec names, beside what the type says. Gives the sharding to ask for, or
 --- nil.
@@ -265,44 +303,11 @@ function M.constraint(x, sharding)
   local mesh = sharding.mesh
   local explicit = mesh and core.explicit_here(mesh) or {}
   if #explicit == 0 then return sharding end
-  if #explicit == #mesh.axis_names then
-    local now = x.sharding.mesh and x.sharding or core.NamedSharding(mesh, core.P())
-    local asked, have = sharding.spec.partitions, now.spec.partitions
-    for d, entry in ipairs(asked) do -- dims that are left open are skipped
-      if entry == core.P.unconstrained then asked[d], have[d] = false, false end
-    end
-    if core.NamedSharding(mesh, now.spec:update {partitions = have})
-        ~= core.NamedSharding(mesh, sharding.spec:update {partitions = asked}) then
-      raise("E_SPEC", "constrain: all axes of the mesh are explicit, so that this is an assertion: the "
-        .. "tensor is %s, not %s; use ml.reshard to change how it lies", core.typeof(x),
-        sharding.spec)
-    end
-    return nil
-  end
+  if #explicit == #mesh.axis_names then return assert_lies(x, sharding) end
   local is_explicit, parts = {}, sharding.spec.partitions
   for _, axis in ipairs(explicit) do is_explicit[axis] = true end
   local have = x.sharding.mesh and x.sharding.spec.partitions or {}
-  local function list_of(entry)
-    return type(entry) == "table" and entry or type(entry) == "string" and {entry} or {}
-  end
-  for d = 1, x.ndim do
-    local axes = {}
-    for _, axis in ipairs(list_of(have[d])) do
-      if is_explicit[axis] then axes[#axes + 1] = axis end
-    end
-    local fixed = #axes
-    for _, axis in ipairs(list_of(parts[d])) do
-      if is_explicit[axis] then
-        raise("E_SPEC", "constrain: axis '%s' of %s is explicit: the type says it, and ml.reshard changes "
-          .. "it; a constraint names auto axes only", axis, sharding.spec)
-      end
-      axes[#axes + 1] = axis
-    end
-    if parts[d] == core.P.unconstrained and fixed == 0 then
-      axes = core.P.unconstrained
-    end
-    parts[d] = axes
-  end
+  for d = 1, x.ndim do parts[d] = both(have[d], parts[d], is_explicit, sharding.spec) end
   return core.NamedSharding(mesh, core.P(table.unpack(parts)))
 end
 
