@@ -80,17 +80,24 @@ static void add_outer(float *to, int64_t depth, const Sight *see, int blocks, co
     }
 }
 
-/* p and ds of a block of queries from t on and n keys from s on, from scores and dp. */
-static void tile_grads(Backward *w, int64_t b, int64_t h, int64_t t, int64_t s, int64_t n,
-                       const Sight *see, const float *lse, const float *delta, float *p,
-                       float *ds) {
+/* At most QUERIES queries of one head from t on, in tiles of LANES. */
+typedef struct Queries {
+    int64_t b, h, t, n;
+    int tiles;
+    Tile q, dy;
+} Queries;
+
+/* p and ds of tile i and n keys from s on, from scores and dp. */
+static void tile_grads(Backward *w, const Queries *at, int i, int64_t s, int64_t n,
+                       const Sight *see) {
     const Mask *mask = &w->mask;
-    float scale = (float)mask->scale;
+    float *p = w->p + i * KEYS * LANES, *ds = w->ds + i * KEYS * LANES, scale = (float)mask->scale;
+    int64_t b = at->b, h = at->h, t = at->t + i * LANES;
     if (mask->drops) {
         k_flags_kept(w->kept, mask, b, h, t, s);
         k_select(ds, see->most, w->kept, scale, 0);
     }
-    tile_grad(p, ds, see->most, lse, delta);
+    tile_grad(p, ds, see->most, w->lse + i * LANES, w->delta + i * LANES);
     k_hide(p, see, 0);
     k_hide(ds, see, 0);
     if (mask->sees) {
@@ -109,55 +116,70 @@ static void look_at_all(Backward *w, int64_t b, int64_t h, int64_t t, const floa
     }
 }
 
+/* The panels, delta and lse of tile i; queries that look nowhere add to dv. */
+static void take_tile(Backward *w, const KArgs *a, const Queries *at, const HeadRows *y, int i) {
+    int64_t from = i * LANES, panel = i * w->depth * LANES, n = k_min(LANES, at->n - from);
+    Tile q = {at->q.data + from * at->q.row, at->q.row};
+    Tile dy = {at->dy.data + from * at->dy.row, at->dy.row};
+    k_panel(w->q_panel + panel, q, w->depth, (float)(w->h.scale / M_LN2));
+    k_panel(w->dy_panel + panel, dy, w->depth, 1);
+    row_dots(dy, k_rows_in(y, at->t + from, n, w->h.depth, w->rows), w->depth, w->delta + from);
+    for (int64_t j = 0; j < LANES; j++) {
+        int64_t t = at->t + from + j;
+        float lse = 0;
+        if (j < n) memcpy(&lse, k_lse_at(&a->in[4], at->b, at->h, t), sizeof lse);
+        if (lse == -INFINITY && w->mask.sees) look_at_all(w, at->b, at->h, t, dy.data + j * dy.row);
+        w->lse[from + j] = lse == -INFINITY ? 0 : lse * (1 / SCORE_UNIT);
+    }
+}
+
+/* n keys from s on: adds to their dk and dv, and to dq. */
+static void absorb(Backward *w, const Queries *at, int64_t s, int64_t n, Tile keys, Tile values) {
+    static const float one[LANES] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    int64_t panel = w->depth * LANES;
+    Sight see[BLOCKS];
+    for (int i = 0; i < at->tiles; i++) {
+        float *p = w->p + i * KEYS * LANES, *ds = w->ds + i * KEYS * LANES;
+        see[i] = k_sight(&w->h, at->t + i * LANES, s, n);
+        tile_scores(p, see[i].most, w->depth, keys.data, keys.row, w->q_panel + i * panel);
+        tile_scores(ds, see[i].most, w->depth, values.data, values.row, w->dy_panel + i * panel);
+        tile_grads(w, at, i, s, n, &see[i]);
+        tile_values(w->dq + i * panel, one, see[i].most, w->depth, keys.data, keys.row, ds);
+    }
+    add_outer(w->dv + s * w->depth, w->depth, see, at->tiles, w->p, at->dy);
+    add_outer(w->dk + s * w->depth, w->depth, see, at->tiles, w->ds, at->q);
+}
+
+static void write_dq(Backward *w, const Queries *at, const HeadRows *dq) {
+    float scale[LANES];
+    for (int j = 0; j < LANES; j++) scale[j] = (float)w->h.scale;
+    for (int i = 0; i < at->tiles; i++)
+        k_panel_out(dq, at->t + i * LANES, k_min(LANES, at->n - i * LANES), w->h.depth,
+                    w->dq + i * w->depth * LANES, scale, w->rows);
+}
+
 /* QUERIES queries of one head from t on: adds to dk and dv of the group, and makes dq. */
 static void backward_block(Backward *w, const KArgs *a, int64_t b, int64_t h, int64_t t) {
-    int64_t depth = w->h.depth, rows = k_min(QUERIES, w->h.queries - t), panel = w->depth * LANES;
-    int64_t g = h * w->h.groups / w->h.heads, end = k_visible(&w->h, t + rows - 1);
+    int64_t depth = w->h.depth, n = k_min(QUERIES, w->h.queries - t);
+    int64_t g = h * w->h.groups / w->h.heads, end = k_visible(&w->h, t + n - 1);
     HeadRows q = k_head_rows(&a->in[0], b, h), k = k_head_rows(&a->in[1], b, g);
     HeadRows v = k_head_rows(&a->in[2], b, g), y = k_head_rows(&a->in[3], b, h);
     HeadRows dy = k_head_rows(&a->in[5], b, h), dq = k_head_rows(&a->out[0], b, h);
-    static const float one[LANES] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    Tile queries = k_rows_in(&q, t, rows, depth, w->q),
-         grads = k_rows_in(&dy, t, rows, depth, w->dy);
-    int blocks = (int)k_ceil_div(rows, LANES);
-    for (int i = 0; i < blocks; i++) {
-        int64_t from = i * LANES, n = k_min(LANES, rows - from);
-        Tile qs = {queries.data + from * queries.row, queries.row};
-        Tile dys = {grads.data + from * grads.row, grads.row};
-        k_panel(w->q_panel + i * panel, qs, w->depth, (float)(w->h.scale / M_LN2));
-        k_panel(w->dy_panel + i * panel, dys, w->depth, 1);
-        row_dots(dys, k_rows_in(&y, t + from, n, depth, w->rows), w->depth, w->delta + from);
-        for (int64_t j = 0; j < LANES; j++) {
-            float lse = 0;
-            if (j < n) memcpy(&lse, k_lse_at(&a->in[4], b, h, t + from + j), sizeof lse);
-            if (lse == -INFINITY && w->mask.sees)
-                look_at_all(w, b, h, t + from + j, dys.data + j * dys.row);
-            w->lse[from + j] = lse == -INFINITY ? 0 : lse * (1 / SCORE_UNIT);
-        }
-    }
+    Queries at = {b,
+                  h,
+                  t,
+                  n,
+                  (int)k_ceil_div(n, LANES),
+                  k_rows_in(&q, t, n, depth, w->q),
+                  k_rows_in(&dy, t, n, depth, w->dy)};
+    for (int i = 0; i < at.tiles; i++) take_tile(w, a, &at, &y, i);
     memset(w->dq, 0, (size_t)(QUERIES * w->depth) * sizeof *w->dq);
     for (int64_t s = 0; s < end; s += KEYS) {
-        int64_t n = k_min(k_whole(k_min(KEYS, end - s)), w->h.keys - s);
-        Tile keys = k_rows_in(&k, s, n, depth, w->k), values = k_rows_in(&v, s, n, depth, w->v);
-        Sight see[BLOCKS];
-        for (int i = 0; i < blocks; i++) {
-            float *p = w->p + i * KEYS * LANES, *ds = w->ds + i * KEYS * LANES;
-            see[i] = k_sight(&w->h, t + i * LANES, s, n);
-            tile_scores(p, see[i].most, w->depth, keys.data, keys.row, w->q_panel + i * panel);
-            tile_scores(ds, see[i].most, w->depth, values.data, values.row,
-                        w->dy_panel + i * panel);
-            tile_grads(w, b, h, t + i * LANES, s, n, &see[i], w->lse + i * LANES,
-                       w->delta + i * LANES, p, ds);
-            tile_values(w->dq + i * panel, one, see[i].most, w->depth, keys.data, keys.row, ds);
-        }
-        add_outer(w->dv + s * w->depth, w->depth, see, blocks, w->p, grads);
-        add_outer(w->dk + s * w->depth, w->depth, see, blocks, w->ds, queries);
+        int64_t some = k_min(k_whole(k_min(KEYS, end - s)), w->h.keys - s);
+        absorb(w, &at, s, some, k_rows_in(&k, s, some, depth, w->k),
+               k_rows_in(&v, s, some, depth, w->v));
     }
-    float scale[LANES];
-    for (int j = 0; j < LANES; j++) scale[j] = (float)w->h.scale;
-    for (int i = 0; i < blocks; i++)
-        k_panel_out(&dq, t + i * LANES, k_min(LANES, rows - i * LANES), depth, w->dq + i * panel,
-                    scale, w->rows);
+    write_dq(w, &at, &dq);
 }
 
 static void rows_out(const HeadRows *r, const Heads *h, float scale, float *from) {

@@ -193,61 +193,72 @@ static uint64_t random_bits(const KArgs *a, const KInstr *in, const Reg *reg,
     return in->type == KT_I64 ? o : (o >> 32 ^ o) & 0xffffffff;
 }
 
-static Reg compute(const KArgs *args, const KInstr *in, const Reg *reg, const int64_t *index) {
+static Reg load(const KTensor *x, const int64_t *index) {
+    Reg r = {0, 0};
+    if (n_is_float(x->dtype))
+        r.f = n_get(x, n_at(x, index));
+    else
+        r.i = n_get_int(x, n_at(x, index));
+    return r;
+}
+
+static Reg immediate(KType t, KImm imm) {
+    Reg r = {0, 0};
+    if (is_float(t))
+        r.f = t == KT_F32 ? (float)imm.f : imm.f;
+    else
+        r.i = wrap(t, (uint64_t)imm.i);
+    return r;
+}
+
+static double multiply_add(KType t, double a, double b, double c) {
+    return t == KT_F32 ? fmaf((float)a, (float)b, (float)c) : fma(a, b, c);
+}
+
+static int64_t threefry(const KInstr *in, const Reg *reg) {
+    uint32_t key[2] = {(uint32_t)reg[in->a].i, (uint32_t)reg[in->b].i};
+    uint32_t counter[2] = {(uint32_t)reg[in->c].i, (uint32_t)reg[in->d].i};
+    return (int64_t)k_naive_threefry(key, counter);
+}
+
+/* An instruction of one or two registers, by where it stands among the others. */
+static Reg arithmetic(const KInstr *in, const Reg *reg) {
     KOp op = (KOp)in->op;
     KType t = (KType)in->type;
-    KImm imm = {0};
+    const Reg *x = &reg[in->a], *y = &reg[in->b];
     Reg r = {0, 0};
-    if (op == KI_IMM || op == KI_INT_POW)
-        imm = k_program_imm(args->attr)[op == KI_IMM ? in->a : in->b];
-    if (op == KI_LOAD) {
-        const KTensor *x = &args->in[in->a];
-        if (n_is_float(x->dtype))
-            r.f = n_get(x, n_at(x, index));
-        else
-            r.i = n_get_int(x, n_at(x, index));
-    } else if (op == KI_IMM) {
-        if (is_float(t))
-            r.f = t == KT_F32 ? (float)imm.f : imm.f;
-        else
-            r.i = wrap(t, (uint64_t)imm.i);
-    } else if (op == KI_IOTA) {
-        Reg v = {0, index[in->a] + args->offsets[in->b]};
-        r = convert(KT_I64, t, v);
-    } else if (op == KI_RANDOM_BITS) {
-        r.i = (int64_t)random_bits(args, in, reg, index);
-    } else if (op == KI_THREEFRY) {
-        uint32_t key[2] = {(uint32_t)reg[in->a].i, (uint32_t)reg[in->b].i};
-        uint32_t counter[2] = {(uint32_t)reg[in->c].i, (uint32_t)reg[in->d].i};
-        r.i = (int64_t)k_naive_threefry(key, counter);
-    } else if (op == KI_IS_FINITE) {
-        r.i = isfinite(reg[in->a].f) != 0;
-    } else if (op == KI_INT_POW) {
-        r = int_power(t, reg[in->a], imm.i);
-    } else if (op == KI_CONVERT) {
-        r = convert(t, (KType)in->d, reg[in->a]);
-    } else if (op == KI_BITCAST) {
-        r = bitcast(t, (KType)in->d, reg[in->a]);
-    } else if (op == KI_SELECT) {
-        r = reg[in->a].i ? reg[in->b] : reg[in->c];
-    } else if (op == KI_FMA) {
-        double a = reg[in->a].f, b = reg[in->b].f, c = reg[in->c].f;
-        r.f = t == KT_F32 ? fmaf((float)a, (float)b, (float)c) : fma(a, b, c);
-    } else if (op >= KI_EQ && op <= KI_GE) {
-        r.i = is_float(t) ? COMPARE(op, reg[in->a].f, reg[in->b].f)
-                          : COMPARE(op, reg[in->a].i, reg[in->b].i);
-    } else if (op >= KI_ADD) {
-        if (is_float(t))
-            r.f = binary_float(op, reg[in->a].f, reg[in->b].f);
-        else
-            r.i = binary_integer(op, t, reg[in->a].i, reg[in->b].i);
-    } else {
-        if (is_float(t))
-            r.f = unary_float(op, reg[in->a].f);
-        else
-            r.i = unary_integer(op, t, reg[in->a].i);
+    if (op >= KI_EQ && op <= KI_GE)
+        r.i = is_float(t) ? COMPARE(op, x->f, y->f) : COMPARE(op, x->i, y->i);
+    else if (op >= KI_ADD && is_float(t))
+        r.f = binary_float(op, x->f, y->f);
+    else if (op >= KI_ADD)
+        r.i = binary_integer(op, t, x->i, y->i);
+    else if (is_float(t))
+        r.f = unary_float(op, x->f);
+    else
+        r.i = unary_integer(op, t, x->i);
+    return r;
+}
+
+static Reg compute(const KArgs *args, const KInstr *in, const Reg *reg, const int64_t *index) {
+    const KImm *imm = k_program_imm(args->attr);
+    KType t = (KType)in->type;
+    Reg r = {0, 0};
+    switch ((KOp)in->op) {
+    case KI_CONVERT: return convert(t, (KType)in->d, reg[in->a]);
+    case KI_BITCAST: return bitcast(t, (KType)in->d, reg[in->a]);
+    case KI_LOAD: r = load(&args->in[in->a], index); break;
+    case KI_IMM: r = immediate(t, imm[in->a]); break;
+    case KI_IOTA: r = convert(KT_I64, t, (Reg){0, index[in->a] + args->offsets[in->b]}); break;
+    case KI_RANDOM_BITS: r.i = (int64_t)random_bits(args, in, reg, index); break;
+    case KI_THREEFRY: r.i = threefry(in, reg); break;
+    case KI_IS_FINITE: r.i = isfinite(reg[in->a].f) != 0; break;
+    case KI_INT_POW: r = int_power(t, reg[in->a], imm[in->b].i); break;
+    case KI_SELECT: r = reg[in->a].i ? reg[in->b] : reg[in->c]; break;
+    case KI_FMA: r.f = multiply_add(t, reg[in->a].f, reg[in->b].f, reg[in->c].f); break;
+    default: r = arithmetic(in, reg); break;
     }
-    if (t == KT_F32 && op != KI_CONVERT && op != KI_BITCAST) r.f = (float)r.f;
+    if (t == KT_F32) r.f = (float)r.f;
     return r;
 }
 

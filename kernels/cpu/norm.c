@@ -61,60 +61,87 @@ static void *begin_sums(const KLine *l, char *at, int wide) {
     return to;
 }
 
+/* What the rows of a gradient are made of. Two sums are kept: of the scale's gradient, of the
+ * bias's. */
+typedef struct GradRows {
+    KLine dy, x, dx, scale, sum[2];
+    const void *scales;
+    const KTensor *rstd, *mean;
+    void *few[2]; /* sums over the last rows, at most GROUP */
+    void *all[2]; /* and over those of the part before them */
+    KWalk w;      /* of dy, x, dx, rstd, mean */
+    int wide, past;
+} GradRows;
+
+K_INLINE void begin_grad(GradRows *g, const KArgs *a, const int centered) {
+    const KTensor *dy = &a->in[0], *x = &a->in[1], *dx = &a->out[0];
+    char *workspace = k_align(a->workspace);
+    g->wide = x->dtype == DT_F64;
+    g->past = k_streams(dx) && dx->data != dy->data && dx->data != x->data;
+    g->rstd = &a->in[3 + centered];
+    g->mean = &a->in[3];
+    g->dy = k_line(dy, &workspace);
+    g->x = k_line(x, &workspace);
+    g->dx = k_line(dx, &workspace);
+    g->scale = k_line(&a->in[2], &workspace);
+    for (int k = 0; k <= centered; k++) g->sum[k] = k_line(&a->out[1 + k], &workspace);
+    g->few[0] = workspace;
+    g->few[1] = workspace + k_line_bytes(g->x.n);
+    memset(workspace, 0, 2 * (size_t)k_line_bytes(g->x.n));
+    g->scales = k_line_in(&g->scale, a->in[2].data);
+    k_walk_begin(&g->w, x, x->rank - 1);
+    k_walk_add(&g->w, dy);
+    k_walk_add(&g->w, x);
+    k_walk_add(&g->w, dx);
+    k_walk_add(&g->w, g->rstd);
+    if (centered) k_walk_add(&g->w, g->mean);
+}
+
+/* dx of the row that the walk is at, which is added to the sums. */
+K_INLINE void grad_row(GradRows *g, const int centered) {
+    const void *dy = k_line_in(&g->dy, g->w.at[0]), *x = k_line_in(&g->x, g->w.at[1]);
+    void *dx = k_line_out(&g->dx, g->w.at[2]);
+    KReal m, r;
+    k_get(g->rstd->dtype, g->w.at[3], &r);
+    if (centered) k_get(g->mean->dtype, g->w.at[4], &m);
+    if (g->wide)
+        norm_grad_f64(dy, x, g->scales, dx, g->x.n, centered, g->past, &m, &r, g->few[0],
+                      g->few[1]);
+    else
+        norm_grad_f32(dy, x, g->scales, dx, g->x.n, centered, g->past, &m, &r, g->few[0],
+                      g->few[1]);
+    k_line_done(&g->dx, g->w.at[2]);
+}
+
+K_INLINE void flush(const GradRows *g, const int centered) {
+    for (int k = 0; k <= centered; k++) {
+        if (g->wide)
+            norm_flush_f64(g->few[k], g->all[k], g->x.n);
+        else
+            norm_flush_f32(g->few[k], g->all[k], g->x.n);
+    }
+}
+
 /* A unit is one part: some rows of dx, and the sums over them. */
 K_INLINE int norm_grad(const KArgs *a, const int centered) {
-    const KTensor *dy = &a->in[0], *x = &a->in[1], *dx = &a->out[0];
-    const KTensor *mean = centered ? &a->in[3] : NULL, *rstd = &a->in[3 + centered];
-    const KTensor *sums[2] = {&a->out[1], &a->out[1 + centered]}; /* of scale, of bias */
-    int wide = x->dtype == DT_F64,
-        past = k_streams(dx) && dx->data != dy->data && dx->data != x->data;
-    int64_t parts = sums[0]->dims[0], rows = k_row_count(x), end;
-    char *workspace = k_align(a->workspace);
-    KLine grad = k_line(dy, &workspace), in = k_line(x, &workspace), out = k_line(dx, &workspace);
-    KLine scale = k_line(&a->in[2], &workspace), sum[2];
-    for (int k = 0; k <= centered; k++) sum[k] = k_line(sums[k], &workspace);
-    char *few[2] = {workspace, workspace + k_line_bytes(in.n)};
-    const void *s = k_line_in(&scale, a->in[2].data);
-    KReal m, r;
-    KWalk w;
-    k_walk_begin(&w, x, x->rank - 1);
-    k_walk_add(&w, dy);
-    k_walk_add(&w, x);
-    k_walk_add(&w, dx);
-    k_walk_add(&w, rstd);
-    if (centered) k_walk_add(&w, mean);
-    int64_t i = rows * a->lo / parts;
-    if (i < rows) k_walk_start(&w, i);
-    memset(few[0], 0, 2 * (size_t)k_line_bytes(in.n));
+    int64_t parts = a->out[1].dims[0], rows = k_row_count(&a->in[1]), i = rows * a->lo / parts;
+    GradRows g;
+    begin_grad(&g, a, centered);
+    if (i < rows) k_walk_start(&g.w, i);
     for (int64_t u = a->lo; u < a->hi; u++) {
+        int64_t end = rows * (u + 1) / parts;
         char *at[2];
-        void *all[2];
         for (int k = 0; k <= centered; k++) {
-            at[k] = sums[k]->data + u * sums[k]->strides[0];
-            all[k] = begin_sums(&sum[k], at[k], wide);
+            at[k] = a->out[1 + k].data + u * a->out[1 + k].strides[0];
+            g.all[k] = begin_sums(&g.sum[k], at[k], g.wide);
         }
-        end = rows * (u + 1) / parts;
-        for (int64_t added = 1; i < end; i++, added++, k_walk_advance(&w, 1)) {
-            const void *g = k_line_in(&grad, w.at[0]), *row = k_line_in(&in, w.at[1]);
-            void *to = k_line_out(&out, w.at[2]);
-            k_get(rstd->dtype, w.at[3], &r);
-            if (centered) k_get(mean->dtype, w.at[4], &m);
-            if (wide)
-                norm_grad_f64(g, row, s, to, in.n, centered, past, &m, &r, few[0], few[1]);
-            else
-                norm_grad_f32(g, row, s, to, in.n, centered, past, &m, &r, few[0], few[1]);
-            k_line_done(&out, w.at[2]);
-            if (added % GROUP && i + 1 < end) continue;
-            for (int k = 0; k <= centered; k++) {
-                if (wide)
-                    norm_flush_f64(few[k], all[k], in.n);
-                else
-                    norm_flush_f32(few[k], all[k], in.n);
-            }
+        for (int64_t added = 1; i < end; i++, added++, k_walk_advance(&g.w, 1)) {
+            grad_row(&g, centered);
+            if (added % GROUP == 0 || i + 1 == end) flush(&g, centered);
         }
-        for (int k = 0; k <= centered; k++) k_line_done(&sum[k], at[k]);
+        for (int k = 0; k <= centered; k++) k_line_done(&g.sum[k], at[k]);
     }
-    if (past) stream_end();
+    if (g.past) stream_end();
     return 0;
 }
 
