@@ -111,13 +111,50 @@ static void print_layout(const Layout *l, Str *s) {
     str_put(s, "]");
 }
 
-/* False and nil are not said in the full form. */
-static bool is_left_out(AttrKind kind, const char *x) {
+static void print_mask(uint32_t axes, const Mesh *m, Str *s) {
+    str_put(s, "(");
+    mesh_print_axes(m, axes, s);
+    str_put(s, ")");
+}
+
+/* A flag that is not set is never said, false and nil not in the full form. */
+static bool is_left_out(AttrKind kind, const char *x, bool full) {
     const char *name = NULL;
     int32_t i32 = 1;
-    if (kind == ATTR_BOOL) memcpy(&i32, x, sizeof i32);
-    if (kind == ATTR_NAME) memcpy(&name, x, sizeof name);
-    return kind == ATTR_NAME ? !name : !i32;
+    if (kind == ATTR_FLAG || (kind == ATTR_BOOL && full)) memcpy(&i32, x, sizeof i32);
+    if (kind == ATTR_NAME && full) {
+        memcpy(&name, x, sizeof name);
+        return !name;
+    }
+    return !i32;
+}
+
+/* The field at x; `dtype` is that of the scalars to come. */
+static void print_value(const AttrField *f, const char *x, const Mesh *m, DType *dtype, Str *s) {
+    int32_t i32;
+    const char *name;
+    memcpy(&i32, x, sizeof i32);
+    switch (f->kind) {
+    case ATTR_INT: str_fmt(s, "%lld", (long long)*(const int64_t *)x); break;
+    case ATTR_BOOL:
+    case ATTR_FLAG: str_put(s, i32 ? "true" : "false"); break;
+    case ATTR_FLOAT: str_double(s, *(const double *)x); break;
+    case ATTR_DTYPE: str_put(s, dtype_name(*dtype = (DType)i32)); break;
+    case ATTR_SCALAR: print_scalar((const Scalar *)x, *dtype, s); break;
+    case ATTR_DIM: str_fmt(s, "%d", i32 + 1); break;
+    case ATTR_DIMS: print_list((const Dims *)x, 1, s); break;
+    case ATTR_SHAPE:
+    case ATTR_LIST: print_list((const Dims *)x, 0, s); break;
+    case ATTR_AXES: axes_print((const AxisList *)x, m, s); break;
+    case ATTR_MASK: print_mask((uint32_t)i32, m, s); break;
+    case ATTR_LAYOUT: print_layout(*(const Layout *const *)(const void *)x, s); break;
+    case ATTR_NAME:
+        name = *(const char *const *)(const void *)x;
+        str_fmt(s, "\"%s\"", name ? name : "");
+        break;
+    case ATTR_ENUM: str_put(s, f->names[i32]); break;
+    case ATTR_INTS: print_ints(*(const IntList *const *)(const void *)x, s); break;
+    }
 }
 
 static void print_fields(const AttrField *fields, const void *a, const Mesh *m, bool full, Str *s) {
@@ -127,39 +164,10 @@ static void print_fields(const AttrField *fields, const void *a, const Mesh *m, 
     bool first = true;
     for (const AttrField *f = fields; f->name; f++) {
         const char *x = (const char *)a + f->offset;
-        int32_t i32;
-        memcpy(&i32, x, sizeof i32);
-        if (f->kind == ATTR_FLAG && !i32) continue;
-        if (full && is_left_out(f->kind, x)) continue;
+        if (is_left_out(f->kind, x, full)) continue;
         str_fmt(s, "%s%s=", first ? "" : ", ", f->name);
         first = false;
-        if (full && full_value(f->kind, x, dtype, m, s)) continue;
-        switch (f->kind) {
-        case ATTR_INT: str_fmt(s, "%lld", (long long)*(const int64_t *)x); break;
-        case ATTR_BOOL:
-        case ATTR_FLAG: str_put(s, i32 ? "true" : "false"); break;
-        case ATTR_FLOAT: str_double(s, *(const double *)x); break;
-        case ATTR_DTYPE: str_put(s, dtype_name(dtype = (DType)i32)); break;
-        case ATTR_SCALAR: print_scalar((const Scalar *)x, dtype, s); break;
-        case ATTR_DIM: str_fmt(s, "%d", i32 + 1); break;
-        case ATTR_DIMS: print_list((const Dims *)x, 1, s); break;
-        case ATTR_SHAPE:
-        case ATTR_LIST: print_list((const Dims *)x, 0, s); break;
-        case ATTR_AXES: axes_print((const AxisList *)x, m, s); break;
-        case ATTR_MASK:
-            str_put(s, "(");
-            mesh_print_axes(m, (uint32_t)i32, s);
-            str_put(s, ")");
-            break;
-        case ATTR_LAYOUT: print_layout(*(const Layout *const *)(const void *)x, s); break;
-        case ATTR_NAME: {
-            const char *name = *(const char *const *)(const void *)x;
-            str_fmt(s, "\"%s\"", name ? name : "");
-            break;
-        }
-        case ATTR_ENUM: str_put(s, f->names[i32]); break;
-        case ATTR_INTS: print_ints(*(const IntList *const *)(const void *)x, s); break;
-        }
+        if (!full || !full_value(f->kind, x, dtype, m, s)) print_value(f, x, m, &dtype, s);
     }
     str_put(s, "}");
 }

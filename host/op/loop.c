@@ -143,6 +143,15 @@ Val op_scan(Build *b, int32_t region, const Val *in, int nin, const ScanAttr *at
 
 /* ---- the gradient of a scan ---- */
 
+/* The backward scan's carries: the cotangents of the active carries, then of the active constants.
+ */
+typedef struct Carries {
+    int n;
+    int *of;    /* the operand of the forward scan that it is the cotangent of */
+    Val *start; /* what it begins with */
+    Val *param; /* in the backward region */
+} Carries;
+
 typedef struct Backward {
     const Node *n; /* the forward scan; its operands and results as they are here */
     const Val *in, *out;
@@ -154,7 +163,8 @@ typedef struct Backward {
     int32_t nvalue;
     bool *invariant; /* by value: made of constants only */
     int32_t *result; /* by value: 1 + its number among the region's results, as a stack */
-    VEC(Val) slice;  /* parameters of the backward region, and the stacks they are slices of */
+    Carries carry;
+    VEC(Val) slice; /* parameters of the backward region, and the stacks they are slices of */
     VEC(Val) stack;
     VEC(Val) constant; /* the same for what does not change */
     VEC(Val) outer;
@@ -271,65 +281,95 @@ static Val zeros_of(Build *b, Val like) {
     return like ? mode_bring(b, zeros, mode_of(graph_type(b->g, like))) : 0;
 }
 
-/* The backward scan. Its carries: the cotangents of the active carries, then of the active
- * constants; its ys: those of the active xs. */
-static void build_backward(Backward *w, const VjpArgs *a, const bool *active) {
-    Graph *g = w->b->g;
+static bool is_slice(const ScanAttr *a, int operand) {
+    return operand >= a->ncarry && operand < a->ncarry + a->nxs;
+}
+
+static bool add_carries(Backward *w, const VjpArgs *a, const bool *active) {
     const ScanAttr *attr = w->n->attr;
-    int nin = w->n->nin, ncarry = (int)attr->ncarry, nxs = (int)attr->nxs;
-    int nresult = g->region.at[w->region].result.n;
-    Val *param = ARENA_ARRAY(&w->arena, Val, nin + 1),
-        *ct = ARENA_ARRAY(&w->arena, Val, nresult + 1);
-    Val *start = ARENA_ARRAY(&w->arena, Val, nin + 1), *d = ARENA_ARRAY(&w->arena, Val, nin + 1);
-    int *of = ARENA_ARRAY(&w->arena, int, nin + 1);
-    if (!param || !ct || !start || !d || !of) {
-        no_memory(w);
-        return;
-    }
-    int n = 0;
+    Carries *c = &w->carry;
+    int nin = w->n->nin;
+    c->of = ARENA_ARRAY(&w->arena, int, nin + 1);
+    c->start = ARENA_ARRAY(&w->arena, Val, nin + 1);
+    c->param = ARENA_ARRAY(&w->arena, Val, nin + 1);
+    if (!c->of || !c->start || !c->param) return false;
     for (int i = 0; i < nin; i++) {
-        if (!active[i] || (i >= ncarry && i < ncarry + nxs)) continue;
-        Val ct_in = i < ncarry ? a->ct[i] : 0;
-        of[n] = i;
-        start[n] = ct_in ? ct_in : zeros_of(w->b, w->in[i]);
-        param[n] = op_region_param(&w->body, start[n] ? graph_type(g, start[n]) : NULL);
-        if (i < ncarry) ct[i] = param[n];
-        n++;
+        if (!active[i] || is_slice(attr, i)) continue;
+        Val start = i < attr->ncarry ? a->ct[i] : 0;
+        if (!start) start = zeros_of(w->b, w->in[i]);
+        c->of[c->n] = i;
+        c->start[c->n] = start;
+        c->param[c->n++] = op_region_param(&w->body, start ? graph_type(w->b->g, start) : NULL);
     }
-    for (int i = ncarry; i < nresult; i++)
+    return true;
+}
+
+/* The cotangents of an iteration's operands, from those of its results: of a carry the carry here,
+ * of ys a slice. */
+static Val *iteration_cotangents(Backward *w, const VjpArgs *a, const bool *active) {
+    const ScanAttr *attr = w->n->attr;
+    int nresult = w->b->g->region.at[w->region].result.n;
+    Val *ct = ARENA_ARRAY(&w->arena, Val, nresult + 1);
+    Val *din = ARENA_ARRAY(&w->arena, Val, w->n->nin + 1);
+    if (!ct || !din) return NULL;
+    for (int k = 0; k < w->carry.n; k++)
+        if (w->carry.of[k] < attr->ncarry) ct[w->carry.of[k]] = w->carry.param[k];
+    for (int i = (int)attr->ncarry; i < nresult; i++)
         if (a->ct[i]) ct[i] = slice_of(w, a->ct[i]);
-    a->regions->region(&w->body, w->region, active, ct, primal, w, d);
-    for (int k = 0; k < n; k++) {
-        int i = of[k];
-        Val next = d[i];
-        if (i >= ncarry) next = next ? op2(&w->body, OP_ADD, param[k], next) : param[k];
-        build_result(&w->body, next ? next : zeros_of(&w->body, param[k]));
+    a->regions->region(&w->body, w->region, active, ct, primal, w, din);
+    return din;
+}
+
+/* The backward region's results: its carries, of which those of constants add up, then its ys, the
+ * cotangents of the active xs. */
+static void add_results(Backward *w, const bool *active, const Val *din) {
+    const ScanAttr *attr = w->n->attr;
+    for (int k = 0; k < w->carry.n; k++) {
+        Val now = w->carry.param[k], next = din[w->carry.of[k]];
+        if (w->carry.of[k] >= attr->ncarry) next = next ? op2(&w->body, OP_ADD, now, next) : now;
+        build_result(&w->body, next ? next : zeros_of(&w->body, now));
     }
-    for (int i = ncarry; i < ncarry + nxs; i++) {
-        if (!active[i]) continue;
-        Val slice = primal(w, &w->body, g->region.at[w->region].param.at[i]);
-        build_result(&w->body, d[i] ? d[i] : slice ? zeros_of(&w->body, slice) : 0);
+    for (int i = 0; i < w->n->nin; i++) {
+        if (!active[i] || !is_slice(attr, i)) continue;
+        Val slice = primal(w, &w->body, w->b->g->region.at[w->region].param.at[i]);
+        build_result(&w->body, din[i] ? din[i] : slice ? zeros_of(&w->body, slice) : 0);
     }
-    if (w->body.err) return;
-    /* Parameters in the order of operands: carries, slices, constants. */
-    int nslice = w->slice.n, nconst = w->constant.n, total = n + nslice + nconst;
+}
+
+/* The scan over the backward region, whose parameters come in the order of operands: carries,
+ * slices, constants. */
+static Val scan_back(Backward *w) {
+    const ScanAttr *attr = w->n->attr;
+    const Carries *carry = &w->carry;
+    int n = carry->n, nslice = w->slice.n, total = n + nslice + w->constant.n;
     Val *in = ARENA_ARRAY(&w->arena, Val, total + 1), *all = ARENA_ARRAY(&w->arena, Val, total + 1);
     if (!in || !all) {
         no_memory(w);
-        return;
+        return 0;
     }
     for (int i = 0; i < total; i++) {
         int s = i - n, c = i - n - nslice;
-        in[i] = i < n ? start[i] : c < 0 ? w->stack.at[s] : w->outer.at[c];
-        all[i] = i < n ? param[i] : c < 0 ? w->slice.at[s] : w->constant.at[c];
+        in[i] = i < n ? carry->start[i] : c < 0 ? w->stack.at[s] : w->outer.at[c];
+        all[i] = i < n ? carry->param[i] : c < 0 ? w->slice.at[s] : w->constant.at[c];
     }
     op_region_params(w->b, w->body.region, all, total);
     ScanAttr back = {n, nslice, attr->length, !attr->reverse};
-    Val v = op_scan(w->b, w->body.region, in, total, &back);
+    return op_scan(w->b, w->body.region, in, total, &back);
+}
+
+static void build_backward(Backward *w, const VjpArgs *a, const bool *active) {
+    bool ok = add_carries(w, a, active);
+    const Val *din = ok ? iteration_cotangents(w, a, active) : NULL;
+    if (!din) {
+        no_memory(w);
+        return;
+    }
+    add_results(w, active, din);
+    Val v = w->body.err ? 0 : scan_back(w);
     if (!v) return;
-    for (int k = 0; k < n; k++) a->din[of[k]] = v + k;
-    for (int i = ncarry, y = n; i < ncarry + nxs; i++)
-        if (active[i]) a->din[i] = v + y++;
+    for (int k = 0; k < w->carry.n; k++) a->din[w->carry.of[k]] = v++;
+    for (int i = 0; i < w->n->nin; i++)
+        if (active[i] && is_slice(w->n->attr, i)) a->din[i] = v++;
 }
 
 static void vjp_scan(Build *b, const VjpArgs *a) {

@@ -36,29 +36,44 @@ static _Noreturn void raise_size(lua_State *L, const Host *h, long long size, in
                 size, ndevices == 1 ? "is" : "are", ndevices, str_s(ndevices), size);
 }
 
-/* mesh_new(names, sizes, device ids (nil: abstract), list of axis types or nil) */
-static int mesh_new(lua_State *L) {
-    Host *h = state_of(L);
-    const char *names[MAX_AXES];
-    int32_t sizes[MAX_AXES];
-    uint8_t types[MAX_AXES] = {0};
-    arg_check_type(L, 1, LUA_TTABLE, "mesh: names");
-    arg_check_type(L, 2, LUA_TTABLE, "mesh: sizes");
-    bool abstract = lua_isnil(L, 3);
-    if (!abstract) arg_check_type(L, 3, LUA_TTABLE, "mesh: devices");
-    lua_Unsigned n = lua_rawlen(L, 1), ndevices = abstract ? 0 : lua_rawlen(L, 3);
+/* The axes of mesh_new's lists at 1 (names), 2 (sizes) and 4 (types, or nil). */
+typedef struct Axes {
+    int n;
+    const char *name[MAX_AXES]; /* the table keeps them */
+    int32_t size[MAX_AXES];
+    uint8_t type[MAX_AXES];
+} Axes;
+
+static Axes read_axes(lua_State *L) {
+    Axes axes = {0};
+    lua_Unsigned n = lua_rawlen(L, 1);
     if (n > MAX_AXES) state_error(L, E_MESH, "mesh: %d axes; at most %d", (int)n, MAX_AXES);
-    for (lua_Unsigned i = 0; i < n; i++) {
-        if (lua_rawgeti(L, 1, (lua_Integer)i + 1) != LUA_TSTRING)
-            state_error(L, E_MESH, "mesh: the name of axis %d is not a string", (int)i + 1);
-        names[i] = lua_tostring(L, -1); /* the table keeps it */
-        lua_rawgeti(L, 2, (lua_Integer)i + 1);
-        sizes[i] = arg_int32(L, -1, "mesh: size");
+    for (axes.n = 0; axes.n < (int)n; axes.n++) {
+        int i = axes.n;
+        if (lua_rawgeti(L, 1, i + 1) != LUA_TSTRING)
+            state_error(L, E_MESH, "mesh: the name of axis %d is not a string", i + 1);
+        axes.name[i] = lua_tostring(L, -1);
+        lua_rawgeti(L, 2, i + 1);
+        axes.size[i] = arg_int32(L, -1, "mesh: size");
         lua_pop(L, 2);
     }
-    int32_t *ids = lua_newuserdatauv(L, sizeof *ids * (ndevices + 1), 0);
-    for (lua_Unsigned i = 0; i < ndevices; i++) {
-        lua_rawgeti(L, 3, (lua_Integer)i + 1);
+    return axes;
+}
+
+static void read_axis_types(lua_State *L, Axes *axes) {
+    for (int i = 0; i < axes->n && lua_istable(L, 4); i++) {
+        lua_rawgeti(L, 4, i + 1);
+        axes->type[i] = read_axis_type(L, axes->name[i]);
+        lua_pop(L, 1);
+    }
+}
+
+/* The list of device ids at 3, in a userdata that is pushed: one for each place of the axes. */
+static int32_t *read_devices(lua_State *L, const Host *h, const Axes *axes) {
+    int n = (int)lua_rawlen(L, 3);
+    int32_t *ids = lua_newuserdatauv(L, sizeof *ids * (size_t)(n + 1), 0);
+    for (int i = 0; i < n; i++) {
+        lua_rawgeti(L, 3, i + 1);
         ids[i] = arg_int32(L, -1, "mesh: device");
         lua_pop(L, 1);
         if (ids[i] < 0 || ids[i] >= runtime_device_count(&h->rt))
@@ -66,20 +81,26 @@ static int mesh_new(lua_State *L) {
                         (int)ids[i], (int)runtime_device_count(&h->rt) - 1);
     }
     int64_t product = 1;
-    for (lua_Unsigned i = 0; i < n && product <= INT32_MAX; i++)
-        product *= sizes[i] > 0 ? sizes[i] : 1;
-    if (!abstract && product != (int64_t)ndevices)
-        raise_size(L, h, (long long)product, (int)ndevices);
+    for (int i = 0; i < axes->n && product <= INT32_MAX; i++)
+        product *= axes->size[i] > 0 ? axes->size[i] : 1;
+    if (product != n) raise_size(L, h, (long long)product, n);
+    return ids;
+}
+
+/* mesh_new(names, sizes, device ids (nil: abstract), list of axis types or nil) */
+static int mesh_new(lua_State *L) {
+    Host *h = state_of(L);
     const Mesh *m;
-    for (lua_Unsigned i = 0; i < n && lua_istable(L, 4); i++) {
-        lua_rawgeti(L, 4, (lua_Integer)i + 1);
-        types[i] = read_axis_type(L, names[i]);
-        lua_pop(L, 1);
-    }
-    state_check(L, h, mesh_of(&h->cx, (int)n, names, sizes, types, abstract ? NULL : ids, &m));
-    if (!abstract) {
-        h->used = true;
-    }
+    lua_settop(L, 4);
+    arg_check_type(L, 1, LUA_TTABLE, "mesh: names");
+    arg_check_type(L, 2, LUA_TTABLE, "mesh: sizes");
+    bool abstract = lua_isnil(L, 3);
+    if (!abstract) arg_check_type(L, 3, LUA_TTABLE, "mesh: devices");
+    Axes axes = read_axes(L);
+    const int32_t *ids = abstract ? NULL : read_devices(L, h, &axes);
+    read_axis_types(L, &axes);
+    state_check(L, h, mesh_of(&h->cx, axes.n, axes.name, axes.size, axes.type, ids, &m));
+    h->used = h->used || !abstract;
     value_push_mesh(L, m);
     return 1;
 }
@@ -137,13 +158,6 @@ static int mesh_eq(lua_State *L) {
     return 1;
 }
 
-static const Mesh *concrete(lua_State *L, const Mesh *m, const char *field) {
-    if (m->abstract)
-        state_error(L, E_MESH,
-                    "an AbstractMesh has no %s; make_mesh puts one of its shape on devices", field);
-    return m;
-}
-
 static void push_nested_devices(lua_State *L, const Mesh *m, int axis, int32_t first) {
     int32_t below = 1;
     for (int i = axis + 1; i < m->naxes; i++) below *= m->size[i];
@@ -168,10 +182,6 @@ static void push_axes(lua_State *L, const Mesh *m, uint32_t mask) {
     }
 }
 
-static void push_axes_of(lua_State *L, const Mesh *m, AxisType type) {
-    push_axes(L, m, mesh_axes_of(m, type));
-}
-
 /* axes_between_hosts(mesh [, axis]): the axes that go from one host to another; those that would
  * with that axis as the last. */
 static int axes_between_hosts(lua_State *L) {
@@ -188,63 +198,100 @@ static int axes_between_hosts(lua_State *L) {
     return 1;
 }
 
-/* Fields: axis_names, axis_types, {auto,explicit,manual}_axes, axis_sizes, shape (name -> size),
- * size, devices (nested ids), device_ids (flat). The rest comes from the methods table. */
+/* ---- its fields ---- */
+
+static void push_axis_names(lua_State *L, const Mesh *m) {
+    lua_createtable(L, m->naxes, 0);
+    for (int i = 0; i < m->naxes; i++) {
+        lua_pushstring(L, m->name[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+static void push_axis_types(lua_State *L, const Mesh *m) {
+    lua_createtable(L, m->naxes, 0);
+    for (int i = 0; i < m->naxes; i++) {
+        lua_pushstring(L, axis_type[m->type[i]]);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+static void push_auto_axes(lua_State *L, const Mesh *m) {
+    push_axes(L, m, mesh_axes_of(m, AXIS_AUTO));
+}
+static void push_explicit_axes(lua_State *L, const Mesh *m) {
+    push_axes(L, m, mesh_axes_of(m, AXIS_EXPLICIT));
+}
+static void push_manual_axes(lua_State *L, const Mesh *m) {
+    push_axes(L, m, mesh_axes_of(m, AXIS_MANUAL));
+}
+static void push_ints(lua_State *L, const int32_t *list, int n) {
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        lua_pushinteger(L, list[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+static void push_axis_sizes(lua_State *L, const Mesh *m) {
+    push_ints(L, m->size, m->naxes);
+}
+static void push_device_ids(lua_State *L, const Mesh *m) {
+    push_ints(L, m->device, m->ndevices);
+}
+static void push_shape(lua_State *L, const Mesh *m) {
+    lua_createtable(L, 0, m->naxes);
+    for (int i = 0; i < m->naxes; i++) {
+        lua_pushinteger(L, m->size[i]);
+        lua_setfield(L, -2, m->name[i]);
+    }
+}
+static void push_size(lua_State *L, const Mesh *m) {
+    lua_pushinteger(L, m->ndevices);
+}
+static void push_is_abstract(lua_State *L, const Mesh *m) {
+    lua_pushboolean(L, m->abstract);
+}
+static void push_devices(lua_State *L, const Mesh *m) {
+    if (m->naxes)
+        push_nested_devices(L, m, 0, 0);
+    else
+        lua_pushinteger(L, m->device[0]);
+}
+
+typedef struct MeshField {
+    const char *name;
+    void (*push)(lua_State *L, const Mesh *m);
+    bool of_devices; /* an AbstractMesh has none */
+} MeshField;
+
+static const MeshField mesh_fields[] = {
+    {"size", push_size, false},
+    {"axis_names", push_axis_names, false},
+    {"axis_types", push_axis_types, false},
+    {"auto_axes", push_auto_axes, false},
+    {"explicit_axes", push_explicit_axes, false},
+    {"manual_axes", push_manual_axes, false},
+    {"axis_sizes", push_axis_sizes, false},
+    {"shape", push_shape, false}, /* name -> size */
+    {"is_abstract", push_is_abstract, false},
+    {"devices", push_devices, true},       /* ids, nested */
+    {"device_ids", push_device_ids, true}, /* the same, flat */
+    {NULL, NULL, false},
+};
+
+/* A field of the table; the rest comes from the methods table. */
 static int mesh_index(lua_State *L) {
     const Mesh *m = value_mesh(L, 1);
     const char *k = arg_string(L, 2, NULL, "mesh: field");
-    if (strcmp(k, "size") == 0) {
-        lua_pushinteger(L, m->ndevices);
-    } else if (strcmp(k, "axis_names") == 0) {
-        lua_createtable(L, m->naxes, 0);
-        for (int i = 0; i < m->naxes; i++) {
-            lua_pushstring(L, m->name[i]);
-            lua_rawseti(L, -2, i + 1);
-        }
-    } else if (strcmp(k, "axis_types") == 0) {
-        lua_createtable(L, m->naxes, 0);
-        for (int i = 0; i < m->naxes; i++) {
-            lua_pushstring(L, axis_type[m->type[i]]);
-            lua_rawseti(L, -2, i + 1);
-        }
-    } else if (strcmp(k, "auto_axes") == 0) {
-        push_axes_of(L, m, AXIS_AUTO);
-    } else if (strcmp(k, "explicit_axes") == 0) {
-        push_axes_of(L, m, AXIS_EXPLICIT);
-    } else if (strcmp(k, "manual_axes") == 0) {
-        push_axes_of(L, m, AXIS_MANUAL);
-    } else if (strcmp(k, "axis_sizes") == 0) {
-        lua_createtable(L, m->naxes, 0);
-        for (int i = 0; i < m->naxes; i++) {
-            lua_pushinteger(L, m->size[i]);
-            lua_rawseti(L, -2, i + 1);
-        }
-    } else if (strcmp(k, "shape") == 0) {
-        lua_createtable(L, 0, m->naxes);
-        for (int i = 0; i < m->naxes; i++) {
-            lua_pushinteger(L, m->size[i]);
-            lua_setfield(L, -2, m->name[i]);
-        }
-    } else if (strcmp(k, "is_abstract") == 0) {
-        lua_pushboolean(L, m->abstract);
-    } else if (strcmp(k, "devices") == 0) {
-        concrete(L, m, k);
-        if (m->naxes)
-            push_nested_devices(L, m, 0, 0);
-        else
-            lua_pushinteger(L, m->device[0]);
-    } else if (strcmp(k, "device_ids") == 0) {
-        concrete(L, m, k);
-        lua_createtable(L, m->ndevices, 0);
-        for (int32_t i = 0; i < m->ndevices; i++) {
-            lua_pushinteger(L, m->device[i]);
-            lua_rawseti(L, -2, i + 1);
-        }
-    } else {
-        lua_pushvalue(L, 2);
-        if (lua_rawget(L, lua_upvalueindex(1)) == LUA_TNIL && !value_push_field(L))
-            return usage_unknown(L, "Mesh");
+    for (const MeshField *f = mesh_fields; f->name; f++) {
+        if (strcmp(k, f->name) != 0) continue;
+        if (f->of_devices && m->abstract)
+            state_error(L, E_MESH,
+                        "an AbstractMesh has no %s; make_mesh puts one of its shape on devices", k);
+        f->push(L, m);
+        return 1;
     }
+    lua_pushvalue(L, 2);
+    if (lua_rawget(L, lua_upvalueindex(1)) == LUA_TNIL && !value_push_field(L))
+        return usage_unknown(L, "Mesh");
     return 1;
 }
 

@@ -186,6 +186,52 @@ static void widen_region(lua_State *L, Host *h, Build *at, int32_t region, int32
     state_check(L, h, body.err);
 }
 
+/* The branches of a cond: their regions, and what each captured. */
+typedef struct Branches {
+    int32_t n, nresult;
+    int32_t *region;
+    Vals *own;
+} Branches;
+
+/* Those of the lists at 3 and 4; their memory is userdata that is pushed. */
+static Branches read_branches(lua_State *L, Host *h, int32_t noperand) {
+    Branches b = {.n = (int32_t)lua_rawlen(L, 3), .nresult = -1};
+    if (b.n == 0) state_error(L, E_VALUE, "no branches");
+    b.region = lua_newuserdatauv(L, sizeof *b.region * (size_t)b.n, 0);
+    b.own = lua_newuserdatauv(L, sizeof *b.own * (size_t)b.n, 0);
+    luaL_checkstack(L, 3 * b.n + LUA_MINSTACK, "too many branches");
+    for (int32_t k = 0; k < b.n; k++) {
+        lua_rawgeti(L, 3, k + 1);
+        const Region *r = region_at(L, h, -1, &b.region[k]);
+        int32_t nparam = r->param.n;
+        if (b.nresult >= 0 && r->result.n != b.nresult)
+            state_error(L, E_VALUE, "branches give %d and %d results", b.nresult, r->result.n);
+        b.nresult = r->result.n;
+        lua_rawgeti(L, 4, k + 1);
+        b.own[k] = read_vals(L, h, lua_gettop(L));
+        check_operands(L, noperand + b.own[k].n, nparam);
+    }
+    return b;
+}
+
+/* The operands and, behind them, what any branch captured, each once; with room for the index in
+ * front. A userdata is pushed. */
+static Vals with_captured(lua_State *L, Host *h, const Vals *operands, const Branches *b) {
+    int32_t most = operands->n + 1;
+    for (int32_t k = 0; k < b->n; k++) most += b->own[k].n;
+    Val *all = lua_newuserdatauv(L, sizeof *all * (size_t)most, 0);
+    Vals in = {all + 1, operands->n};
+    for (int32_t i = 0; i < operands->n; i++) in.at[i] = operands->at[i];
+    Map captured = {0};
+    for (int32_t k = 0; k < b->n; k++)
+        for (int32_t i = 0; i < b->own[k].n; i++) {
+            if (find(&in, &captured, b->own[k].at[i]) >= 0) continue;
+            in.at[in.n++] = b->own[k].at[i];
+            add_to_index(L, h, &captured, &in, in.n - 1);
+        }
+    return in;
+}
+
 /* cond(index, operands, regions, captured): `regions` have parameters for the operands and, behind
  * them, for the tensors of their list in `captured`. The results. */
 static int cond(lua_State *L) {
@@ -195,42 +241,16 @@ static int cond(lua_State *L) {
     arg_check_type(L, 3, LUA_TTABLE, "regions");
     arg_check_type(L, 4, LUA_TTABLE, "captured");
     Val index = trace_value(L, h, 1);
-    int32_t nregion = (int32_t)lua_rawlen(L, 3), nresult = -1;
-    int32_t *region = lua_newuserdatauv(L, sizeof *region * (size_t)(nregion + 1), 0);
-    Vals *own = lua_newuserdatauv(L, sizeof *own * (size_t)(nregion + 1), 0);
     Vals operands = read_vals(L, h, 2);
-    int32_t most = operands.n + 1;
-    luaL_checkstack(L, 3 * nregion + LUA_MINSTACK, "too many branches");
-    for (int32_t k = 0; k < nregion; k++) {
-        lua_rawgeti(L, 3, k + 1);
-        const Region *r = region_at(L, h, -1, &region[k]);
-        int32_t nparam = r->param.n;
-        if (nresult >= 0 && r->result.n != nresult)
-            state_error(L, E_VALUE, "branches give %d and %d results", nresult, r->result.n);
-        nresult = r->result.n;
-        lua_rawgeti(L, 4, k + 1);
-        own[k] = read_vals(L, h, lua_gettop(L));
-        check_operands(L, operands.n + own[k].n, nparam);
-        most += own[k].n;
-    }
-    if (nregion == 0) state_error(L, E_VALUE, "no branches");
-    Val *all = lua_newuserdatauv(L, sizeof *all * (size_t)most, 0);
-    Vals in = {all + 1, operands.n};
-    all[0] = index;
-    for (int32_t i = 0; i < operands.n; i++) in.at[i] = operands.at[i];
-    Map captured = {0};
-    for (int32_t k = 0; k < nregion; k++)
-        for (int32_t i = 0; i < own[k].n; i++) {
-            if (find(&in, &captured, own[k].at[i]) >= 0) continue;
-            in.at[in.n++] = own[k].at[i];
-            add_to_index(L, h, &captured, &in, in.n - 1);
-        }
+    Branches b = read_branches(L, h, operands.n);
+    Vals in = with_captured(L, h, &operands, &b);
+    in.at[-1] = index;
     Build at = here(L, h, &loc);
-    for (int32_t k = 0; k < nregion; k++)
-        widen_region(L, h, &at, region[k], operands.n, &in, &own[k]);
-    Val *out = room_for(L, nresult);
-    op_cond(&at, region, nregion, all, in.n + 1, out);
-    return push_results(L, h, &at, out, nresult);
+    for (int32_t k = 0; k < b.n; k++)
+        widen_region(L, h, &at, b.region[k], operands.n, &in, &b.own[k]);
+    Val *out = room_for(L, b.nresult);
+    op_cond(&at, b.region, b.n, in.at - 1, in.n + 1, out);
+    return push_results(L, h, &at, out, b.nresult);
 }
 
 void trace_open_control(lua_State *L) {

@@ -338,42 +338,41 @@ static int add_written(lua_State *L, Host *h, int list) {
     return count;
 }
 
-static int run_traced_body(lua_State *L) {
-    Host *h = state_of(L);
-    arg_check_type(L, 1, LUA_TFUNCTION, "run_traced");
-    const Mesh *mesh = lua_isnoneornil(L, 2) ? h->mesh : value_mesh(L, 2);
-    lua_settop(L, 1);
-    lua_newtable(L); /* 2: boxes that were written */
-    lua_pushvalue(L, 1);
-    trace_begin(L, h, mesh, true);
-    lua_call(L, 0, LUA_MULTRET);
+/* Marks the tensors from stack index 3 to the top, which the function returned, as results. */
+static int add_returned(lua_State *L, Host *h) {
     int nout = lua_gettop(L) - 2;
     trace_push_effects(L);
     if (lua_rawlen(L, -1) > 0)
         state_error(L, E_STATE,
                     "debug_print is not possible here; print what the traced function returns");
     lua_pop(L, 1);
-    for (int i = 0; i < nout; i++) {
-        LuaTensor *u = luaL_testudata(L, 3 + i, VALUE_TENSOR);
-        if (!u)
+    for (int i = 3; i < 3 + nout; i++) {
+        if (!luaL_testudata(L, i, VALUE_TENSOR))
             state_error(L, E_VALUE, "the traced function returned a %s where a tensor was expected",
-                        arg_type_name(L, 3 + i));
-        trace_result(L, h, trace_value(L, h, 3 + i), NULL, NULL);
+                        arg_type_name(L, i));
+        trace_result(L, h, trace_value(L, h, i), NULL, NULL);
     }
-    int nwritten = add_written(L, h, 2), total = nout + nwritten;
-    int32_t nin = h->trace->capture.n;
-    lua_settop(L, 2);
-    lua_createtable(L, total, 0); /* 3: handles of the results */
-    for (int i = 1; i <= total; i++) {
+    return nout;
+}
+
+/* Pushes a list of handles that hold nothing yet: what can run out of memory does so here. */
+static void push_handles(lua_State *L, int n) {
+    lua_createtable(L, n, 0);
+    for (int i = 1; i <= n; i++) {
         value_new_tensor(L);
-        lua_rawseti(L, 3, i);
+        lua_rawseti(L, -2, i);
     }
-    Tensor **in = lua_newuserdatauv(L, sizeof *in * (size_t)(nin + total + 1), 0);
+}
+
+/* Ends the trace, and runs it on what it captured: its results, in a userdata that is pushed. */
+static Tensor **run_captured(lua_State *L, Host *h, int nout) {
+    int32_t nin = h->trace->capture.n;
+    Tensor **in = lua_newuserdatauv(L, sizeof *in * (size_t)(nin + nout + 1), 0);
     uint8_t *none = lua_newuserdatauv(L, (size_t)nin + 1, 0);
     memset(none, 0, (size_t)nin + 1);
     push_held_before(L);
     for (int32_t i = 0; i < nin; i++) in[i] = find_captured(L, &h->trace->capture.at[i]);
-    luaL_checkstack(L, total + 4, "too many results");
+    luaL_checkstack(L, nout + 4, "too many results");
     Exec *exec = NULL;
     for (int32_t i = 0; i < nin; i++) tensor_retain(in[i]); /* beyond the trace */
     Err e = state_compile(h, h->trace->graph, none, false, NULL, &exec);
@@ -384,10 +383,26 @@ static int run_traced_body(lua_State *L) {
     for (int32_t i = 0; i < nin; i++) tensor_release(in[i]);
     state_check(L, h, e);
     h->used = true;
+    return in + nin;
+}
+
+static int run_traced_body(lua_State *L) {
+    Host *h = state_of(L);
+    arg_check_type(L, 1, LUA_TFUNCTION, "run_traced");
+    const Mesh *mesh = lua_isnoneornil(L, 2) ? h->mesh : value_mesh(L, 2);
+    lua_settop(L, 1);
+    lua_newtable(L); /* 2: boxes that were written */
+    lua_pushvalue(L, 1);
+    trace_begin(L, h, mesh, true);
+    lua_call(L, 0, LUA_MULTRET);
+    int nout = add_returned(L, h), nwritten = add_written(L, h, 2);
+    lua_settop(L, 2);
+    push_handles(L, nout + nwritten); /* 3 */
+    Tensor **out = run_captured(L, h, nout + nwritten);
     int first = lua_gettop(L) + 1;
-    for (int i = 0; i < total; i++) {
+    for (int i = 0; i < nout + nwritten; i++) {
         lua_rawgeti(L, 3, i + 1);
-        ((LuaTensor *)lua_touserdata(L, -1))->t = in[nin + i];
+        ((LuaTensor *)lua_touserdata(L, -1))->t = out[i];
     }
     for (int i = 0; i < nwritten; i++) {
         lua_rawgeti(L, 2, i + 1);

@@ -406,38 +406,53 @@ static void put_number(Str *s, double x) {
         str_fmt(s, "%.14g", x);
 }
 
+/* Notes that the walk is in the table (or no longer is). */
+static void mark_entered(Walk *w, int index, bool entered) {
+    lua_pushvalue(w->L, index);
+    if (entered)
+        lua_pushboolean(w->L, 1);
+    else
+        lua_pushnil(w->L);
+    lua_rawset(w->L, w->seen);
+    w->depth += entered ? 1 : -1;
+}
+
+static void put_metatable(Walk *w, int index) {
+    if (!lua_getmetatable(w->L, index)) {
+        put_pointer(w, '{', NULL);
+        return;
+    }
+    put_object(w, '{', lua_gettop(w->L));
+    lua_pop(w->L, 1);
+    if (w->name_modules) wrap_set_path(w->L, index, path_in_argument(w));
+}
+
+static void put_key(Walk *w, const Key *k) {
+    if (k->s)
+        put(w, 'k', k->s, k->n + 1);
+    else
+        put(w, 'K', &k->x, sizeof k->x);
+    if (!w->describe && !w->name_modules && !w->identity) return;
+    if (w->h->path.n) str_put(&w->h->path, ".");
+    if (k->s)
+        str_put(&w->h->path, k->s);
+    else
+        put_number(&w->h->path, k->x);
+}
+
 static void table(Walk *w, int index) {
     lua_State *L = w->L;
     luaL_checkstack(L, 8, "arguments nested too deep");
     check_enter(w, index);
-    w->depth++;
-    lua_pushvalue(L, index);
-    lua_pushboolean(L, 1);
-    lua_rawset(L, w->seen);
-    if (lua_getmetatable(L, index)) {
-        put_object(w, '{', lua_gettop(L));
-        lua_pop(L, 1);
-        if (w->name_modules) wrap_set_path(L, index, path_in_argument(w));
-    } else {
-        put_pointer(w, '{', NULL);
-    }
+    mark_entered(w, index, true);
+    put_metatable(w, index);
     Key few[FEW_KEYS];
     int n;
     size_t length = w->h->path.n;
     Key *keys = sorted_keys(L, index, few, &n);
     for (int i = 0; i < n; i++) {
         push_key(L, &keys[i]);
-        if (keys[i].s)
-            put(w, 'k', keys[i].s, keys[i].n + 1);
-        else
-            put(w, 'K', &keys[i].x, sizeof keys[i].x);
-        if (w->describe || w->name_modules || w->identity) {
-            if (w->h->path.n) str_put(&w->h->path, ".");
-            if (keys[i].s)
-                str_put(&w->h->path, keys[i].s);
-            else
-                put_number(&w->h->path, keys[i].x);
-        }
+        put_key(w, &keys[i]);
         lua_pushvalue(L, -1);
         lua_rawget(L, index);
         value(w, lua_gettop(L));
@@ -449,10 +464,7 @@ static void table(Walk *w, int index) {
     }
     lua_pop(L, 1); /* the keys' userdata */
     put(w, '}', NULL, 0);
-    w->depth--;
-    lua_pushvalue(L, index);
-    lua_pushnil(L);
-    lua_rawset(L, w->seen);
+    mark_entered(w, index, false);
 }
 
 static void value(Walk *w, int index) {

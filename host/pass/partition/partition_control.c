@@ -78,47 +78,74 @@ Err partition_enter(Partition *p, int32_t region) {
     return p->b.err;
 }
 
-Err partition_control(Partition *p, const Node *n) {
-    const Graph *g = p->g;
-    const OpDef *def = graph_opdef(g, n);
-    Val *in = ARENA_ARRAY(&p->arena, Val, n->nin + 1);
-    const Type **types = ARENA_ARRAY(&p->arena, const Type *, n->nout + 1);
-    int32_t *body = ARENA_ARRAY(&p->arena, int32_t, n->nbody + 1);
-    Layout *out = ARENA_ARRAY(&p->arena, Layout, n->nout + 1);
-    if (!in || !types || !body || !out) return partition_no_memory(p);
+/* A node's operands and results on their ways, and its regions, all of the local program. */
+typedef struct Local {
+    Val *in;
+    const Type **type; /* of each result */
+    Layout *out;       /* the same */
+    int32_t *body;
+} Local;
+
+static bool make_room(Partition *p, const Node *n, Local *own) {
+    own->in = ARENA_ARRAY(&p->arena, Val, n->nin + 1);
+    own->type = ARENA_ARRAY(&p->arena, const Type *, n->nout + 1);
+    own->out = ARENA_ARRAY(&p->arena, Layout, n->nout + 1);
+    own->body = ARENA_ARRAY(&p->arena, int32_t, n->nbody + 1);
+    return own->in && own->type && own->out && own->body;
+}
+
+static void bring_operands(Partition *p, const Node *n, Local *own) {
     Flow f;
-    for (int i = 0; def->flow(n, i, &f) && !p->b.err; i++) {
+    for (int i = 0; graph_opdef(p->g, n)->flow(n, i, &f) && !p->b.err; i++) {
         Layout way = layout_of_way(p, n, &f, true);
-        if (f.in >= 0) in[f.in] = brought(p, n, &f, n->in[f.in], &way);
+        if (f.in >= 0) own->in[f.in] = brought(p, n, &f, n->in[f.in], &way);
         if (f.out < 0) continue;
-        out[f.out] = way;
-        types[f.out] = partition_type(p, graph_type(g, n->out + f.out), &way);
+        own->out[f.out] = way;
+        own->type[f.out] = partition_type(p, graph_type(p->g, n->out + f.out), &way);
     }
+}
+
+/* Ends the region that was entered: its results leave it in the layouts of their ways. */
+static void add_results(Partition *p, const Node *n, int32_t region) {
+    const OpDef *def = graph_opdef(p->g, n);
+    Flow f;
+    for (int i = 0, result = 0; def->flow(n, i, &f); i++) {
+        if (f.result < 0) continue;
+        ASSERT(f.result == result++, "%s: results out of order", def->name);
+        Layout way = layout_of_way(p, n, &f, false);
+        Val v = p->g->region.at[region].result.at[f.result];
+        build_result(&p->b, brought(p, n, &f, v, &way));
+    }
+}
+
+/* The node's results, from v on, as its readers want them. */
+static void bring_results(Partition *p, const Node *n, const Local *own, Val v) {
+    Flow f;
+    for (int i = 0; i < n->nout && !p->b.err; i++) {
+        Val whole = n->out + i;
+        const Layout *have = &own->out[i], *want = &p->layout[whole];
+        p->local[whole] = v + i;
+        if (partition_same(have, want) || !p->uses[whole]) continue;
+        for (int k = 0; graph_opdef(p->g, n)->flow(n, k, &f) && f.out != i;) k++;
+        p->local[whole] = partition_moved(p, n, origin_flow(p->g, n, whole, &f, have, want), v + i,
+                                          &graph_type(p->g, whole)->dims, have, want);
+    }
+}
+
+Err partition_control(Partition *p, const Node *n) {
+    Local own;
+    if (!make_room(p, n, &own)) return partition_no_memory(p);
+    bring_operands(p, n, &own);
     for (int k = 0; k < n->nbody; k++) {
         TRY(partition_enter(p, n->body[k]));
-        body[k] = p->region[n->body[k]];
-        for (int i = 0, result = 0; def->flow(n, i, &f); i++) {
-            if (f.result < 0) continue;
-            ASSERT(f.result == result++, "%s: results out of order", def->name);
-            Layout way = layout_of_way(p, n, &f, false);
-            Val v = g->region.at[n->body[k]].result.at[f.result];
-            build_result(&p->b, brought(p, n, &f, v, &way));
-        }
+        own.body[k] = p->region[n->body[k]];
+        add_results(p, n, n->body[k]);
     }
     TRY(partition_enter(p, n->region));
-    Build at = build_at(&p->b, g, n);
-    Val v = build_typed(&at, n->op, in, n->nin, n->attr, n->nout, types, body, n->nbody);
+    Build at = build_at(&p->b, p->g, n);
+    Val v = build_typed(&at, n->op, own.in, n->nin, n->attr, n->nout, own.type, own.body, n->nbody);
     if (v && n->clone) build_set_clone(&at, v, n->clone);
     build_fail(&p->b, at.err);
-    for (int i = 0; i < n->nout && !p->b.err; i++) {
-        const Layout *want = &p->layout[n->out + i];
-        p->local[n->out + i] = v + i;
-        if (partition_same(&out[i], want) || !p->uses[n->out + i]) continue;
-        def->flow(n, 0, &f);
-        for (int k = 0; def->flow(n, k, &f) && f.out != i;) k++;
-        p->local[n->out + i] =
-            partition_moved(p, n, origin_flow(g, n, n->out + i, &f, &out[i], want), v + i,
-                            &graph_type(g, n->out + i)->dims, &out[i], want);
-    }
+    bring_results(p, n, &own, v);
     return p->b.err;
 }
