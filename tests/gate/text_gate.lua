@@ -1,4 +1,5 @@
--- The tree speaks of no machine, and holds no reminders in place of work.
+-- The tree speaks of no machine, holds no reminders in place of work, and wraps no comment so that its end
+-- stands alone.
 local gate = require "gate"
 
 -- Put together here, so that this file does not find itself.
@@ -13,6 +14,9 @@ for _, file in ipairs(gate.files()) do
     local at = 0
     for line in (text .. "\n"):gmatch "(.-)\n" do
       at = at + 1
+      if file:find "^[hk]%a+/.*%.[ch]" and line:find "^%s*%*/$" then
+        gate.fail(file .. ":" .. at, "a line that only ends a comment")
+      end
       local place = file .. ":" .. at
       for _, word in ipairs(reminders) do
         if line:find("%f[%w]" .. word .. "%f[%W]") then gate.fail(place, "the word %s", word) end
@@ -26,4 +30,4 @@ for _, file in ipairs(gate.files()) do
   end
 end
 gate.finish(looked, [[do the work or file an issue; name files relative to the tree, or take them as an
-argument.]])
+argument; wrap a comment so that words stand before its end.]])
