@@ -2,7 +2,17 @@
  *
  * The gradient of a scan is a scan that runs the other way over the forward one's residuals: its
  * carries are the cotangents of the carries and, added up, those of the constants; its slices are
- * the residuals, xs, and the cotangents of ys. */
+ * the residuals, xs, and the cotangents of ys. Which residuals it needs is known only when it is
+ * built, and then the forward scan stands already: so every scan gives all that could be asked for
+ * as stacks behind its ys, and what nobody reads is dropped with its row's `keep`. What costs no
+ * work, or is the same in each iteration, is made again instead (primal).
+ *
+ * Whether a carry is active in the gradient, or mapped in a batch, depends on whether its next
+ * value is, which depends on the carry: both start from the operands and grow to a fixpoint.
+ *
+ * In a while in shard_map devices may differ in when they are done, yet all must meet in the
+ * collectives inside. So all run until the last one is done, and who is done keeps its carries
+ * (varying_while). */
 #include "op/op.h"
 
 /* ---- scan ---- */

@@ -186,7 +186,12 @@ static void find_readers(const KArgs *a, const FusedUse *u, uint8_t *kept) {
         }
 }
 
-/* Lets those who read a rounding that is left out read what it would round. */
+/* Lets those who read a rounding that is left out read what it would round. A rounding is left out
+ * where it changes nothing, as its operand has that type, or where it stands between operations of
+ * that type (is_between) and all who read it are smooth or round likewise. Which types values have
+ * is asked of the program as it is written, so all of that is decided before any reader is led
+ * elsewhere; in rising order, so that `instead` of an operand leads past a whole chain of them.
+ * A store into the type rounds by itself: it reads past the rounding in any case. */
 static int drop_roundings(const KArgs *a, FusedUse *u) {
     const KProgram *p = a->attr;
     const KInstr *code = k_program_code(p);

@@ -1,5 +1,16 @@
 /* batch.c - vmap: the nodes of one example become nodes of all, by the rules of their rows. What
- * does not depend on a mapped value is the same for every example, and stays as it is. */
+ * does not depend on a mapped value is the same for every example, and stays as it is.
+ *
+ * The function was traced on one example, so its nodes stand in the graph. They are walked in
+ * order, and for each that somebody needs its row's rule appends nodes of all examples, which stand
+ * in front (dim 0). `map` leads from a value of one example to that of all. An op without a rule is
+ * written in terms of others for one example, and these are batched in turn; a body of a loop or
+ * branch becomes a new region, in which even what is the same for every example is made again
+ * (`same`).
+ *
+ * A value without an entry in `map` is the same for every example: it may be used as it is, or
+ * repeated for each (spread). What marks nodes for a later gradient (spans) marks those of
+ * all examples alike, or a gradient of vmap would not be the vmap of the gradient. */
 #include "op/op.h"
 #include "pass/guarded.h"
 #include "pass/pass.h"

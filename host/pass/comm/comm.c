@@ -1,9 +1,16 @@
 /* comm.c - fewer collectives: a sum of partial sums is reduced once. (bucket.c: larger ones.)
  *
- * A pending value stands for
+ * The sum of two products that are each split along what they contract would be reduced twice; yet
+ * reduce(a) + reduce(b) is reduce(a + b), and a slice of reduce(a) that of a slice. So a reduction
+ * is not made where it stands. Its value is pending and stands for
  *     reduce_1(raw_1) + reduce_2(raw_2) + ... + rest
- * and linear ops go through it part by part, as long as each value on the way has one user and
- * nothing grows. Reductions are made where a value is needed after all. */
+ * and linear ops go through it part by part. Parts that meet under one reduction become one.
+ * Reductions are made where a value is needed after all, or waiting gains nothing.
+ *
+ * What must hold on the way: an op is linear in what is pending, and does the same on all devices
+ * that are summed over (same_along); a value has one user, or its reduction would be made twice;
+ * nothing grows, or more would be sent than before. `rest` is the same on all devices already, and
+ * is never reduced. */
 #include "pass/comm/comm.h"
 #include "op/op.h"
 

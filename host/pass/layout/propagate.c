@@ -1,6 +1,16 @@
 /* propagate.c - a layout for every value: the fixpoint of the ops' sharding rules, in the order of
  * Shardy (github.com/openxla/shardy, docs/propagation.md): simple ops before others, agreement
- * before conflict. Layouts only grow, so it ends. */
+ * before conflict.
+ *
+ * A few values are given a layout (seed.h), and the others are to get one with which little has to
+ * be moved. An op's rule names the dims of its tensors that run together as one factor; so a visit
+ * projects the layouts of its tensors onto the factors, takes for each factor the list of axes that
+ * the tensors agree on (source_of), and lengthens the others' lists towards it (extend). Whoever
+ * shares a value that grew is visited again.
+ *
+ * A list grows at its end only, by axes that its tensor has nowhere else: so what a later visit
+ * finds continues what an earlier one wrote, and it ends. The order of visits is that of nodes and
+ * rounds alone, so that a program has the same layouts wherever it is compiled. */
 #include "ir/copy.h"
 #include "op/op.h"
 #include "pass/layout/constraint.h"
@@ -111,9 +121,10 @@ static bool contended(const View *v, int tensor, int factor, AxisRef ref) {
     return false;
 }
 
-/* The largest tensor whose list for the factor is the longest agreed one; -1 if none has
- * any. In the basic round lists must agree (each a prefix of the longest), else their
- * common part is taken. */
+/* The list of axes that a factor is to have, and the largest tensor that has it; -1: none has any.
+ * Lists agree where each is a prefix of the longest: then it is that one. Where they do not, the
+ * basic round takes what they have in common, which splits no tensor against its layout, and the
+ * aggressive one the list of the largest tensor, which costs most to move. */
 static int source_of(const View *v, int factor, AxisList *list) {
     int source = -1;
     *list = (AxisList){0};
@@ -145,9 +156,16 @@ static int source_of(const View *v, int factor, AxisList *list) {
     return source;
 }
 
-/* Extends the tensor's list for the factor towards `want`; true if it grew. A value that an op has
- * twice (a product with itself, a carry that a loop hands on unchanged) may have got an axis
- * through its other place on this visit: its layout is asked, too. */
+/* Extends the tensor's list for the factor towards `want`, axis by axis until one may not be; true
+ * if it grew. An axis may not be where the tensor has it already, is to be whole along it, would be
+ * cut unevenly, or (in the basic round) another of its factors may get it. Padding is all or
+ * nothing: a list that cuts unevenly is taken whole, and only where the dim had none. A value that
+ * an op has twice (a product with itself, a carry that a loop hands on unchanged) may have got an
+ * axis through its other place on this visit: its layout is asked, too.
+ *
+ * The projection and the layout say the same before and after. A dim whose axes its factors do not
+ * account for (a reshape that cuts elsewhere) stays as it is: put back together it would lose
+ * them. */
 static bool extend(View *v, int tensor, int factor, const AxisList *want) {
     Projection *proj = &v->proj[tensor];
     Layout *layout = layout_of_tensor(v->p, v->n, tensor);

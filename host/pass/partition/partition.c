@@ -3,7 +3,12 @@
  * Every op runs in local shapes under one assignment of mesh axes to its factors. Where the layouts
  * of its operands and results agree, that is theirs. Where they do not, the assignment that most
  * tensors already have wins, and the others are resharded: operands before the op, results after
- * it. */
+ * it. A factor that is split and that a result lacks leaves the result a part of a sum (a maximum,
+ * a minimum): it is resharded, too, which adds the parts up.
+ *
+ * So nodes are taken one by one, in order, and one thing holds between them: local[v] is the shard
+ * of v in layout[v], which propagation settled, whatever its maker computed. Other layouts of v are
+ * made for a reader, and remembered for readers alike, but never stand for v. */
 #include "pass/partition/halo.h"
 #include "pass/layout/origin.h"
 #include "pass/partition/pad.h"

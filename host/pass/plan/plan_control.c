@@ -3,7 +3,14 @@
  * A parameter of a body is the outer value itself, or its slice; a carry has a buffer of its own,
  * which lives through the loop. Results of a body are made where they are wanted outside: in the
  * carry's buffer (as soon as its old value is not needed), in the slice of the stack, in what a
- * branch gives. What could not be made there is copied at the end of the body. */
+ * branch gives. What could not be made there is copied at the end of the body.
+ *
+ * The steps of a body stand in the plan once and run many times, so that where a step stands does
+ * not tell all of when it runs. Hence two rules. A carry is read as it was before it is written: a
+ * result is made in its buffer only behind the last reader of the old value, and the copies at the
+ * end first save what lies in a carry that one of them writes (leave). And what a body reads of
+ * outside lives until the loop is over, as the next iteration reads it, too
+ * (plan_control_stretch); what is made within a body lives as if it ran once. */
 #include "pass/plan/plan_build.h"
 
 #include <string.h>
@@ -167,7 +174,8 @@ static void leave(Control *c, const Region *r) {
     plan_build_room(p);
 }
 
-/* The next iteration may read it. An inner span ends before the one around it does. */
+/* A buffer that was there before a loop and is read in it lives until the loop ends. An inner span
+ * ends before the one around it does. */
 void plan_control_stretch(PlanBuild *p) {
     int32_t *innermost = ARENA_ARRAY(p->arena, int32_t, p->step.n + 1);
     if (!innermost) {
