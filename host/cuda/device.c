@@ -33,14 +33,14 @@ char *device_source(const char *kernel, const KArgs *args, int32_t major, int32_
     return text;
 }
 
-typedef struct Target {
+typedef struct CompileTarget {
     int32_t major, minor;
     char *error;
     size_t size;
-} Target;
+} CompileTarget;
 
 static int compile_launch(void *state, const char *source, const char *entry) {
-    const Target *t = state;
+    const CompileTarget *t = state;
     char *cubin;
     size_t n;
     if (!compile_source(source, API_ANY, t->major, t->minor, &cubin, &n, t->error, t->size))
@@ -53,7 +53,7 @@ static int compile_launch(void *state, const char *source, const char *entry) {
 
 __attribute__((visibility("default"))) DeviceCompile device_compile;
 int device_compile(const char *source, int32_t major, int32_t minor, char *error, size_t size) {
-    Target target = {major, minor, error, size};
+    CompileTarget target = {major, minor, error, size};
     char *text = strdup(source);
     snprintf(error, size, text ? "not the text of launches" : "out of memory");
     int done = text && source_each(text, compile_launch, &target);

@@ -26,7 +26,7 @@ typedef struct Gpu {
     cudaStream_t stream; /* NULL until something is asked of the GPU: see gpu_use */
     cudaEvent_t mark;    /* for other GPUs that wait for this one's queue; NULL until one does */
     GpuFault *fault;     /* pinned: the GPU sees it at the same address */
-    Memory memory;
+    CudaMemory memory;
     Staging staging;
     Times times;
     int capturing;

@@ -29,7 +29,7 @@ static int grow(MemoryBlock **list, size_t n, size_t *most) {
 }
 
 /* A kept block of that very size; the latest, whose lines are the warmest. */
-static char *take_kept(Memory *m, size_t size) {
+static char *take_kept(CudaMemory *m, size_t size) {
     for (size_t i = m->nkept; i-- > 0;)
         if (m->kept[i].size == size) {
             char *at = m->kept[i].at;
@@ -43,7 +43,7 @@ static char *take_kept(Memory *m, size_t size) {
 /* Gives CUDA back what is kept and was not cut from a slab, when the queue is done with it. Work
  * that is being kept for a graph is never done with it. */
 static size_t trim(Gpu *g) {
-    Memory *m = &g->memory;
+    CudaMemory *m = &g->memory;
     size_t left = 0, freed = 0;
     if (g->capturing || g->cuda->rt.cudaStreamSynchronize(g->stream) != cudaSuccess) return 0;
     for (size_t i = 0; i < m->nkept; i++) {
@@ -84,7 +84,7 @@ static char *fresh(Gpu *g, size_t size) {
 }
 
 static char *cut(Gpu *g, size_t size) {
-    Memory *m = &g->memory;
+    CudaMemory *m = &g->memory;
     if (m->nslab == 0 || m->cut + size > MEMORY_SLAB) {
         char *at = grow(&m->slab, m->nslab, &m->most_slabs) ? fresh(g, MEMORY_SLAB) : NULL;
         if (!at) return NULL;
@@ -105,7 +105,7 @@ char *memory_alloc(Gpu *g, size_t bytes) {
 }
 
 void memory_free(Gpu *g, char *at, size_t bytes) {
-    Memory *m = &g->memory;
+    CudaMemory *m = &g->memory;
     size_t size = rounded(bytes);
     if (!at) return;
     if (grow(&m->kept, m->nkept, &m->most))
@@ -207,12 +207,12 @@ static void drop_chunk(Gpu *g, StagingChunk *chunk) {
 }
 
 void memory_close(Gpu *g) {
-    Memory *m = &g->memory;
+    CudaMemory *m = &g->memory;
     trim(g);
     for (size_t i = 0; i < m->nslab; i++) g->cuda->rt.cudaFree(m->slab[i].at);
     free(m->slab);
     free(m->kept);
-    *m = (Memory){.kept = NULL};
+    *m = (CudaMemory){.kept = NULL};
     for (int i = 0; i < STAGING_CHUNKS; i++) drop_chunk(g, &g->staging.up[i]);
     for (int i = 0; i < 2; i++) drop_chunk(g, &g->staging.down[i]);
     g->staging = (Staging){.chunk = 0};

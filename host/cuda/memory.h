@@ -23,13 +23,13 @@ typedef struct MemoryBlock {
     size_t size;
 } MemoryBlock;
 
-typedef struct Memory {
+typedef struct CudaMemory {
     MemoryBlock *kept; /* given back, the latest last */
     size_t nkept, most;
     MemoryBlock *slab; /* never given back to CUDA; of the latest a part is not yet cut */
     size_t nslab, most_slabs;
     size_t cut;
-} Memory;
+} CudaMemory;
 
 /* NULL: there is not so much, or it failed. */
 char *memory_alloc(struct Gpu *g, size_t bytes);

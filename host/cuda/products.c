@@ -31,12 +31,12 @@ typedef struct Product { /* one that is bound */
     Algorithm candidate[ALGORITHM_CANDIDATES + 1], chosen;
 } Product;
 
-typedef struct Call {
+typedef struct ProductCall {
     Product *p;
     char *const *address; /* of each operand */
     char *scratch;
     cudaStream_t stream;
-} Call;
+} ProductCall;
 
 static const ApiLibrary library =
     API_LIBRARY("cublasLt", API_CUBLASLT, "libcublasLt.so.13", "libcublasLt.so.12");
@@ -211,7 +211,8 @@ static void drop(void *state) {
 
 /* ---- a launch ---- */
 
-static cublasStatus_t run_at(const Call *c, const Algorithm *by, int64_t x, int64_t w, int64_t y) {
+static cublasStatus_t run_at(const ProductCall *c, const Algorithm *by, int64_t x, int64_t w,
+                             int64_t y) {
     const Product *p = c->p;
     const AlgorithmQuery *d = &p->query;
     const CudaEpilogue *e = &p->q.after;
@@ -231,7 +232,7 @@ static cublasStatus_t run_at(const Call *c, const Algorithm *by, int64_t x, int6
 
 /* All positions of the dims around. */
 static cublasStatus_t run(void *state, const Algorithm *by) {
-    const Call *c = state;
+    const ProductCall *c = state;
     const CudaProduct *q = &c->p->q;
     const CudaEpilogue *e = &q->after;
     int64_t at[K_MAX_RANK] = {0};
@@ -257,7 +258,7 @@ static cublasStatus_t run(void *state, const Algorithm *by) {
 }
 
 /* Of all addresses that the calls see. */
-static uint32_t alignment_of(const Call *c) {
+static uint32_t alignment_of(const ProductCall *c) {
     const CudaProduct *q = &c->p->q;
     const CudaMatrix *m[3] = {&q->x, &q->w, &q->y};
     const int32_t operand[7] = {q->x.operand, q->w.operand, q->y.operand, q->after.sums,
@@ -275,7 +276,7 @@ static uint32_t alignment_of(const Call *c) {
 /* What the library does behind a product is promised nowhere for a result that is written over what
  * gelu's slope is taken at, nor for addresses of less than 16 bytes: with a bias at such an address
  * marian-nmt has seen an A100 fault (src/tensors/gpu/prod.cpp). */
-static int is_unsafe(const Call *c, uint32_t alignment) {
+static int is_unsafe(const ProductCall *c, uint32_t alignment) {
     const CudaProduct *q = &c->p->q;
     int over =
         q->after.activation == CUDA_DGELU && c->address[q->after.aux] == c->address[q->y.operand];
@@ -284,9 +285,9 @@ static int is_unsafe(const Call *c, uint32_t alignment) {
 
 /* Timing must not change what it reads: what stands in the place of an input is written to where
  * the first of the merged kernels leaves its result. 0: out of memory. */
-static int choose(const Call *c) {
+static int choose(const ProductCall *c) {
     Product *p = c->p;
-    Call timed = *c;
+    ProductCall timed = *c;
     char **address = malloc((size_t)p->operands * sizeof *address + 1);
     if (!address) return 0;
     memcpy(address, c->address, (size_t)p->operands * sizeof *address);
@@ -304,7 +305,7 @@ static int choose(const Call *c) {
 static int call(void *state, char *const *address, char *scratch, void *stream, char *error,
                 size_t size) {
     Product *p = state;
-    Call c = {p, address, scratch, stream};
+    ProductCall c = {p, address, scratch, stream};
     uint32_t alignment = alignment_of(&c);
     if (is_unsafe(&c, alignment)) {
         p->chosen = (Algorithm){.apart = 1};

@@ -15,10 +15,10 @@ typedef struct World {
     char error[MPI_MAX_ERROR_STRING];
 } World;
 
-typedef struct Request {
+typedef struct MpiRequest {
     int n;
     MPI_Request each[];
-} Request;
+} MpiRequest;
 
 static int failed(World *w, int code) {
     int n;
@@ -33,7 +33,7 @@ static size_t messages(const CommPart *part, int32_t n) {
     return sum;
 }
 
-static int begin(World *w, Request *r, const CommPart *part, int32_t n, int send) {
+static int begin(World *w, MpiRequest *r, const CommPart *part, int32_t n, int send) {
     for (int32_t i = 0; i < n; i++)
         for (size_t at = 0; at < part[i].bytes; at += LARGEST) {
             size_t rest = part[i].bytes - at;
@@ -51,7 +51,7 @@ static void *start(void *self, const CommPart *send, int32_t nsend, const CommPa
                    int32_t nrecv) {
     World *w = self;
     size_t n = messages(send, nsend) + messages(recv, nrecv);
-    Request *r = malloc(sizeof *r + sizeof *r->each * n);
+    MpiRequest *r = malloc(sizeof *r + sizeof *r->each * n);
     if (!r) {
         snprintf(w->error, sizeof w->error, "out of memory for messages");
         return NULL;
@@ -63,14 +63,14 @@ static void *start(void *self, const CommPart *send, int32_t nsend, const CommPa
 
 /* What went wrong is found by wait_all. */
 static void help(void *self, void *request) {
-    Request *r = request;
+    MpiRequest *r = request;
     int over;
     (void)self;
     MPI_Testall(r->n, r->each, &over, MPI_STATUSES_IGNORE);
 }
 
 static int wait_all(void *self, void *request) {
-    Request *r = request;
+    MpiRequest *r = request;
     int bad = failed(self, MPI_Waitall(r->n, r->each, MPI_STATUSES_IGNORE));
     free(r);
     return !bad;

@@ -77,16 +77,17 @@ void op_cond(Build *b, const int32_t *region, int nregion, const Val *in, int ni
 }
 
 /* What the gradient's regions have in common. */
-typedef struct Plan {
+typedef struct BranchGrad {
     const Node *n;
     Val *in;    /* operands of the gradient's cond: index, those of the forward one, cotangents */
     int *ct_of; /* by cotangent: the result it is of */
     int *wrt;   /* the operands that lead to a variable */
     int nct, nwrt;
-} Plan;
+} BranchGrad;
 
 /* The gradient of region k, as a region. */
-static int32_t branch_gradient(Build *b, const VjpArgs *a, const Plan *p, int k, Arena *arena) {
+static int32_t branch_gradient(Build *b, const VjpArgs *a, const BranchGrad *p, int k,
+                               Arena *arena) {
     const Node *n = p->n;
     Graph *g = b->g;
     Build body = *b;
@@ -128,7 +129,7 @@ static void vjp_cond(Build *b, const VjpArgs *a) {
     Graph *g = b->g;
     Arena arena;
     arena_init(&arena, &g->cx->alloc);
-    Plan p = {.n = &n};
+    BranchGrad p = {.n = &n};
     p.in = ARENA_ARRAY(&arena, Val, n.nin + n.nout + 1);
     p.ct_of = ARENA_ARRAY(&arena, int, n.nout + 1);
     p.wrt = ARENA_ARRAY(&arena, int, n.nin + 1);

@@ -36,13 +36,13 @@ static void vjp_reshape(Build *b, const VjpArgs *a) {
 }
 
 /* Dims of two shapes, from the major side, whose products are equal and no less of which are. */
-typedef struct Group {
+typedef struct DimGroup {
     int start[2], end[2];
-} Group;
+} DimGroup;
 
 /* The group behind this one; false at the end. No dim is 0, and both shapes
  * have as many elements. */
-static bool next_group(const Dims *const dims[2], Group *g) {
+static bool next_group(const Dims *const dims[2], DimGroup *g) {
     int64_t product[2] = {1, 1};
     memcpy(g->start, g->end, sizeof g->start);
     if (g->start[0] == dims[0]->rank && g->start[1] == dims[1]->rank) return false;
@@ -55,7 +55,7 @@ static bool next_group(const Dims *const dims[2], Group *g) {
 
 /* Cuts a group into common factors. Where neither of two dims divides the other, the rest of the
  * group cannot be split. */
-static void factors_of_group(const Dims *const dims[2], const Group *g, FactorRule *r) {
+static void factors_of_group(const Dims *const dims[2], const DimGroup *g, FactorRule *r) {
     int at[2] = {g->start[0] - 1, g->start[1] - 1};
     int64_t rest[2] = {1, 1}; /* of dims at[0], at[1] */
     for (;;) {
@@ -80,7 +80,7 @@ static void factors_of_group(const Dims *const dims[2], const Group *g, FactorRu
 
 static void factors_reshape(const OpArgs *a, const Type *const *out, FactorRule *r) {
     const Dims *const dims[2] = {&a->in[0]->dims, &out[0]->dims};
-    Group g = {0};
+    DimGroup g = {0};
     if (dims_count(dims[0]) == 0) return;
     while (next_group(dims, &g)) factors_of_group(dims, &g, r);
 }
@@ -100,7 +100,7 @@ static Val fold_reshape(Build *b, const Node *n, const Val *in) {
 }
 
 /* The strides of a group of the result, if the operand's dims of the group lie without gaps. */
-static bool view_group(ViewArgs *v, const Group *g) {
+static bool view_group(ViewArgs *v, const DimGroup *g) {
     int64_t inner = 0, extent = 0; /* of the operand's dims so far, from the minor side */
     for (int d = g->end[0] - 1; d >= g->start[0]; d--) {
         int64_t size = v->in_dims->at[d];
@@ -119,7 +119,7 @@ static bool view_group(ViewArgs *v, const Group *g) {
 
 static bool view_reshape(ViewArgs *v) {
     const Dims *const dims[2] = {v->in_dims, v->out_dims};
-    Group g = {0};
+    DimGroup g = {0};
     if (dims_count(v->in_dims) == 0) { /* no element: any strides will do */
         for (int d = 0; d < v->out_dims->rank; d++) v->out_strides[d] = 0;
         return true;

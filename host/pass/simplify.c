@@ -82,18 +82,18 @@ typedef struct Simplify {
     Map seen; /* nodes of the new graph by content */
 } Simplify;
 
-typedef struct Candidate {
+typedef struct NodeProbe {
     uint16_t op;
     const Val *in;
     int nin;
     const void *attr;
     int32_t clone, region;
     const Layout *layout; /* of its first result, as far as its type says */
-} Candidate;
+} NodeProbe;
 
 static bool same_node(const void *ud, const void *probe, int32_t id) {
     const Graph *g = ud;
-    const Candidate *c = probe;
+    const NodeProbe *c = probe;
     const Node *n = graph_node(g, id);
     const AttrField *fields = graph_opdef(g, n)->attr;
     return n->op == c->op && n->nin == c->nin && n->clone == c->clone && n->region == c->region &&
@@ -102,7 +102,7 @@ static bool same_node(const void *ud, const void *probe, int32_t id) {
            attr_equal(fields, n->attr, c->attr);
 }
 
-static uint64_t content_hash(const Graph *g, const Candidate *c) {
+static uint64_t content_hash(const Graph *g, const NodeProbe *c) {
     uint64_t h = hash_u64(0, (uint64_t)c->op << 32 | (uint32_t)c->clone);
     h = hash_u64(h, (uint64_t)(uint32_t)c->region);
     h = hash_bytes(h, c->in, sizeof(Val) * (size_t)c->nin);
@@ -202,7 +202,7 @@ static void simplify_node(Simplify *s, const Node *n) {
             return;
         }
     }
-    Candidate want = {
+    NodeProbe want = {
         n->op, in, n->nin, n->attr, n->clone, c->b.region, type ? type->layout : NULL};
     uint64_t h = content_hash(g, &want);
     int32_t same = free_to_change ? map_find(&s->seen, h, same_node, g, &want) : -1;

@@ -29,21 +29,22 @@ STEP(prod_i, uint64_t, a *x)
 STEP(max_i, int64_t, a > x ? a : x)
 STEP(min_i, int64_t, a < x ? a : x)
 
-typedef void StepFn(const void *before, void *at, int64_t n);
+typedef void CumulativeFn(const void *before, void *at, int64_t n);
 typedef struct Combine {
-    StepFn *real, *whole;
+    CumulativeFn *real, *whole;
 } Combine;
 
 /* The dims but the axis, and the two strides along it. */
-typedef struct Lines {
+typedef struct CumulativeLines {
     int rank;
     int64_t dims[K_MAX_RANK], strides[2][K_MAX_RANK], along[2], n, count;
-} Lines;
+} CumulativeLines;
 
-static Lines lines_of(const KArgs *a) {
+static CumulativeLines lines_of(const KArgs *a) {
     int axis = ((const KCumulative *)a->attr)->axis;
     const KTensor *x = &a->in[0], *y = &a->out[0];
-    Lines l = {.n = x->dims[axis], .along = {x->strides[axis], y->strides[axis]}, .count = 1};
+    CumulativeLines l = {
+        .n = x->dims[axis], .along = {x->strides[axis], y->strides[axis]}, .count = 1};
     for (int d = 0; d < x->rank; d++) {
         if (d == axis) continue;
         l.dims[l.rank] = x->dims[d];
@@ -93,7 +94,7 @@ typedef struct Side {
     int64_t along, across;
 } Side;
 
-static Side side_of(const KTensor *t, const Lines *l, int which, int64_t first) {
+static Side side_of(const KTensor *t, const CumulativeLines *l, int which, int64_t first) {
     char *data = t->data + k_offset(l->rank, l->dims, l->strides[which], first);
     int64_t across = l->rank ? l->strides[which][l->rank - 1] : 0;
     return (Side){t->dtype, data, l->along[which], across};
@@ -128,12 +129,13 @@ static void store_tile(const Side *s, int64_t i, int64_t steps, int64_t n, Tile 
 }
 
 /* Lines from number `first` on that lie in one run of the last dim. */
-static void run_lines(const KArgs *a, const Lines *l, const Combine *c, int64_t first, int64_t n) {
+static void run_lines(const KArgs *a, const CumulativeLines *l, const Combine *c, int64_t first,
+                      int64_t n) {
     _Alignas(64) Tile tile;
     _Alignas(64) char last[LINES * 8];
     KType reg = k_dtype_register(a->in[0].dtype);
     int reverse = ((const KCumulative *)a->attr)->reverse;
-    StepFn *step = reg == KT_F32 || reg == KT_F64 ? c->real : c->whole;
+    CumulativeFn *step = reg == KT_F32 || reg == KT_F64 ? c->real : c->whole;
     Side x = side_of(&a->in[0], l, 0, first), y = side_of(&a->out[0], l, 1, first);
     const char *before = NULL;
     for (int64_t done = 0, some; done < l->n; done += some) {
@@ -152,7 +154,7 @@ static void run_lines(const KArgs *a, const Lines *l, const Combine *c, int64_t 
 }
 
 static int cumulative(const KArgs *a, Combine c) {
-    Lines l = lines_of(a);
+    CumulativeLines l = lines_of(a);
     int64_t last = l.rank ? l.dims[l.rank - 1] : 1, end = k_min(a->hi * LINES, l.count), n;
     for (int64_t i = a->lo * LINES; i < end; i += n) {
         n = k_min(k_min(end - i, LINES), last - i % last);
@@ -162,7 +164,7 @@ static int cumulative(const KArgs *a, Combine c) {
 }
 
 static int64_t units(const KArgs *a) {
-    Lines l = lines_of(a);
+    CumulativeLines l = lines_of(a);
     return k_ceil_div(l.count, LINES);
 }
 

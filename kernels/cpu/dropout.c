@@ -9,10 +9,10 @@
 
 enum { TILE = 256 };
 
-typedef struct Mask {
+typedef struct DropMask {
     uint32_t key[2], below; /* kept where bits >> 9 < below */
     double keep;
-} Mask;
+} DropMask;
 
 /* The shape with x, y and the counter as operands; the counter's strides count elements. */
 typedef struct Shape {
@@ -37,7 +37,7 @@ static Shape shape_of(const KArgs *a) {
 }
 
 /* Elements whose counters are low + i * step with the same upper half. */
-static void drop_f32(const Mask *m, const float *x, float *y, uint32_t high, uint32_t low,
+static void drop_f32(const DropMask *m, const float *x, float *y, uint32_t high, uint32_t low,
                      uint32_t step, int64_t n) {
     uint32_t k0 = m->key[0], k1 = m->key[1], below = m->below;
     float keep = (float)m->keep;
@@ -48,7 +48,7 @@ static void drop_f32(const Mask *m, const float *x, float *y, uint32_t high, uin
         y[i] = (a ^ b) >> 9 < below ? kept : 0.0f;
     }
 }
-static void drop_f64(const Mask *m, const double *x, double *y, uint32_t high, uint32_t low,
+static void drop_f64(const DropMask *m, const double *x, double *y, uint32_t high, uint32_t low,
                      uint32_t step, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         uint64_t counter = (uint64_t)high << 32 | (low + (uint32_t)i * step);
@@ -57,8 +57,8 @@ static void drop_f64(const Mask *m, const double *x, double *y, uint32_t high, u
     }
 }
 
-static void drop(DType type, const Mask *m, const void *x, void *y, uint64_t counter, uint64_t step,
-                 int64_t n) {
+static void drop(DType type, const DropMask *m, const void *x, void *y, uint64_t counter,
+                 uint64_t step, int64_t n) {
     int64_t size = k_type_size(k_dtype_register(type));
     /* one by one where the upper half changes */
     int64_t each = counter >> 32 == (counter + step * (uint64_t)(n - 1)) >> 32 ? n : 1;
@@ -76,7 +76,7 @@ static void drop(DType type, const Mask *m, const void *x, void *y, uint64_t cou
 static int dropout(const KArgs *a) {
     const KTensor *x = &a->in[0], *key = &a->in[1], *y = &a->out[0];
     Shape s = shape_of(a);
-    Mask m = {.keep = ((const KDropout *)a->attr)->keep};
+    DropMask m = {.keep = ((const KDropout *)a->attr)->keep};
     for (int k = 0; k < 2; k++)
         m.key[k] = *(const uint32_t *)(const void *)(key->data + k * key->strides[0]);
     m.below = k_random_below(m.keep);

@@ -3,13 +3,13 @@
 #include "naive.h"
 #include "threefry.h"
 
-typedef struct Heads {
+typedef struct NaiveHeads {
     int64_t batches, queries, heads, depth, keys, groups;
-} Heads;
+} NaiveHeads;
 
-static Heads heads_of(const KArgs *a) {
+static NaiveHeads heads_of(const KArgs *a) {
     const int64_t *q = a->in[0].dims, *k = a->in[1].dims;
-    Heads h = {q[0], q[1], q[2], q[3], k[1], k[2]};
+    NaiveHeads h = {q[0], q[1], q[2], q[3], k[1], k[2]};
     return h;
 }
 
@@ -26,7 +26,7 @@ static double get(const KTensor *t, int64_t b, int64_t i, int64_t h, int64_t d) 
     return n_get(t, at4(t, b, i, h, d));
 }
 
-static int64_t visible(const KArgs *a, const Heads *h, int64_t t) {
+static int64_t visible(const KArgs *a, const NaiveHeads *h, int64_t t) {
     int64_t n = ((const KAttention *)a->attr)->causal ? t + 1 + h->keys - h->queries : h->keys;
     return n < 0 ? 0 : n > h->keys ? h->keys : n;
 }
@@ -58,7 +58,7 @@ static double dot(const KTensor *x, int64_t i, int64_t h, const KTensor *y, int6
 
 static int attention(const KArgs *a) {
     const KTensor *q = &a->in[0], *k = &a->in[1], *v = &a->in[2], *y = &a->out[0];
-    Heads n = heads_of(a);
+    NaiveHeads n = heads_of(a);
     double scale = ((const KAttention *)a->attr)->scale, *p = a->workspace;
     for (int64_t u = 0; u < n.batches * n.heads * n.queries; u++) {
         int64_t b = u / n.queries / n.heads, h = u / n.queries % n.heads, t = u % n.queries;
@@ -86,7 +86,7 @@ static int attention(const KArgs *a) {
 static int attention_grad(const KArgs *a) {
     const KTensor *q = &a->in[0], *k = &a->in[1], *v = &a->in[2], *y = &a->in[3];
     const KTensor *lse = &a->in[4], *dy = &a->in[5];
-    Heads n = heads_of(a);
+    NaiveHeads n = heads_of(a);
     int64_t size = n.keys * n.depth, shared = n.groups ? n.heads / n.groups : 0;
     double scale = ((const KAttention *)a->attr)->scale, *dk = a->workspace, *dv = dk + size;
     double *dq = dv + size;
@@ -123,7 +123,7 @@ static int attention_grad(const KArgs *a) {
 }
 
 static size_t workspace(const KArgs *a) {
-    Heads n = heads_of(a);
+    NaiveHeads n = heads_of(a);
     return sizeof(double) * (size_t)(2 * n.keys * n.depth + n.keys + n.depth);
 }
 

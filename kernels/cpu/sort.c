@@ -77,13 +77,13 @@ static SortItem *radix_sort(SortItem *item, SortItem *other, int64_t n) {
 }
 
 /* The dims but `axis` of one operand, and that dim's stride. */
-typedef struct Lines {
+typedef struct SortLines {
     int64_t dims[K_MAX_RANK], strides[K_MAX_RANK], stride;
     int rank;
-} Lines;
+} SortLines;
 
-static Lines lines_of(const KTensor *t, int axis) {
-    Lines l = {.stride = t->strides[axis]};
+static SortLines lines_of(const KTensor *t, int axis) {
+    SortLines l = {.stride = t->strides[axis]};
     for (int d = 0; d < t->rank; d++) {
         if (d == axis) continue;
         l.dims[l.rank] = t->dims[d];
@@ -98,7 +98,7 @@ static int sort(const KArgs *a) {
     int64_t n = a->in[0].dims[axis];
     SortItem *item = a->workspace, *other = item + n;
     for (int64_t u = a->lo; u < a->hi; u++) {
-        Lines key = lines_of(&a->in[0], axis);
+        SortLines key = lines_of(&a->in[0], axis);
         read_keys(a->in[0].dtype, a->in[0].data + k_offset(key.rank, key.dims, key.strides, u),
                   key.stride, n, attr->descending, item);
         SortItem *sorted = item;
@@ -107,7 +107,7 @@ static int sort(const KArgs *a) {
         else
             sorted = radix_sort(item, other, n);
         for (int k = 0; k < a->nin; k++) {
-            Lines in = lines_of(&a->in[k], axis), out = lines_of(&a->out[k], axis);
+            SortLines in = lines_of(&a->in[k], axis), out = lines_of(&a->out[k], axis);
             const char *from = a->in[k].data + k_offset(in.rank, in.dims, in.strides, u);
             char *to = a->out[k].data + k_offset(out.rank, out.dims, out.strides, u);
             int64_t size = k_dtype_size(a->in[k].dtype);
@@ -163,7 +163,7 @@ static int top_k(const KArgs *a) {
     int axis = ((const KTopK *)a->attr)->axis;
     int64_t n = x->dims[axis], k = values->dims[axis];
     SortItem *item = a->workspace;
-    Lines in = lines_of(x, axis), out = lines_of(values, axis), places = lines_of(ids, axis);
+    SortLines in = lines_of(x, axis), out = lines_of(values, axis), places = lines_of(ids, axis);
     for (int64_t u = a->lo; u < a->hi; u++) {
         const char *from = x->data + k_offset(in.rank, in.dims, in.strides, u);
         char *to = values->data + k_offset(out.rank, out.dims, out.strides, u);

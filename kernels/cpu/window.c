@@ -110,9 +110,9 @@ STEPS(i32, int32_t, uint32_t)
 STEPS(u32, uint32_t, uint32_t)
 STEPS(i64, int64_t, uint64_t)
 
-typedef void StepFn(void *acc, const void *x, int64_t n);
-static StepFn *const max_fn[KT_COUNT] = {max_f32, max_f64, max_i32, max_u32, max_i64};
-static StepFn *const sum_fn[KT_COUNT] = {sum_f32, sum_f64, sum_i32, sum_u32, sum_i64};
+typedef void WindowFn(void *acc, const void *x, int64_t n);
+static WindowFn *const max_fn[KT_COUNT] = {max_f32, max_f64, max_i32, max_u32, max_i64};
+static WindowFn *const sum_fn[KT_COUNT] = {sum_f32, sum_f64, sum_i32, sum_u32, sum_i64};
 
 /* The largest of no elements. */
 static void fill_lowest(DType t, void *to, int64_t n) {
@@ -136,7 +136,7 @@ static int reduce(const KArgs *a, int max) {
     const KTensor *y = &a->out[0];
     Window w = describe(a, y);
     _Alignas(64) char acc[LANES * 8], buf[LANES * 8];
-    StepFn *step = max ? max_fn[w.type] : sum_fn[w.type];
+    WindowFn *step = max ? max_fn[w.type] : sum_fn[w.type];
     int64_t at[K_MAX_RANK], tap[K_MAX_RANK], place[K_MAX_RANK], per_unit = rows_per_unit(&w);
     for (int64_t i = a->lo * per_unit; i < k_min(a->hi * per_unit, w.count); i++) {
         int64_t n = row_at(&w, i, at);

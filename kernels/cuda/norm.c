@@ -20,9 +20,9 @@ static int has_type(const KTensor *t, DType x) {
 }
 
 /* ---- forward -------------------------------------------------------------------------------- */
-typedef struct Params {
+typedef struct NormSteps {
     int64_t scale, bias;
-} Params;
+} NormSteps;
 typedef struct StatViews {
     CudaView mean, rstd;
 } StatViews;
@@ -35,7 +35,7 @@ static int norm(const KArgs *a, Launches *p, int centered) {
     const KTensor *t[4] = {x, out, &a->in[scale], &a->in[bias]};
     if (!has_type(means, x->dtype) || !has_type(rstds, x->dtype)) return 0;
     CudaRows r = cuda_rows(p, t, 4, 1);
-    Params step = {step_of(t[2]), step_of(t[3])};
+    NormSteps step = {step_of(t[2]), step_of(t[3])};
     StatViews stats = {cuda_view_of(means, means->rank), cuda_view_of(rstds, rstds->rank)};
     cuda_rows_launch(p, &r, "norm.cu", "norm_forward");
     cuda_define_type(p, "TYPE", x->dtype);
@@ -59,48 +59,48 @@ typedef struct GradViews {
     CudaView mean, rstd;
     int64_t scale;
 } GradViews;
-typedef struct Sums {
+typedef struct NormSums {
     int64_t scale_line, scale_step, bias_line, bias_step;
-} Sums;
+} NormSums;
 
-typedef struct Grad {
+typedef struct NormGrad {
     const KArgs *a;
     int centered;
     const KTensor *dy, *x, *scale, *mean, *rstd, *dx, *dscale, *dbias;
     int64_t parts, shares; /* parts have so many lines of sums */
     size_t scratch[2];     /* of dscale's lines, dbias's, where there are several for a part */
-    Sums sums;
-} Grad;
+    NormSums sums;
+} NormGrad;
 
-static Grad operands(const KArgs *a, int centered) {
-    Grad g = {.a = a,
-              .centered = centered,
-              .dy = &a->in[0],
-              .x = &a->in[1],
-              .scale = &a->in[2],
-              .mean = &a->in[3],
-              .rstd = &a->in[3 + centered],
-              .dx = &a->out[0],
-              .dscale = &a->out[1],
-              .dbias = &a->out[1 + centered]};
+static NormGrad operands(const KArgs *a, int centered) {
+    NormGrad g = {.a = a,
+                  .centered = centered,
+                  .dy = &a->in[0],
+                  .x = &a->in[1],
+                  .scale = &a->in[2],
+                  .mean = &a->in[3],
+                  .rstd = &a->in[3 + centered],
+                  .dx = &a->out[0],
+                  .dscale = &a->out[1],
+                  .dbias = &a->out[1 + centered]};
     g.parts = g.dscale->dims[0];
     return g;
 }
 
 /* Makes room for the lines of sums; `shares` each part has. */
-static void share(Grad *g, Launches *p, int64_t n, int64_t shares) {
+static void share(NormGrad *g, Launches *p, int64_t n, int64_t shares) {
     int64_t size = cuda_size(g->dscale->dtype);
     g->shares = shares;
-    g->sums = (Sums){g->dscale->strides[0] / size, g->dscale->strides[1] / size,
-                     g->dbias->strides[0] / size, g->dbias->strides[1] / size};
+    g->sums = (NormSums){g->dscale->strides[0] / size, g->dscale->strides[1] / size,
+                         g->dbias->strides[0] / size, g->dbias->strides[1] / size};
     if (shares == 1) return;
-    g->sums = (Sums){n, 1, n, 1};
+    g->sums = (NormSums){n, 1, n, 1};
     for (int k = 0; k <= g->centered; k++)
         g->scratch[k] = cuda_take_scratch(p, (size_t)(g->parts * shares * n * size));
 }
 
 /* dscale and dbias, or their lines. */
-static void pass_sums(const Grad *g, Launches *p) {
+static void pass_sums(const NormGrad *g, Launches *p) {
     for (int k = 0; k < 2; k++) {
         if (g->shares == 1)
             cuda_operand(p, g->a->nin + 1 + (k && g->centered));
@@ -109,7 +109,7 @@ static void pass_sums(const Grad *g, Launches *p) {
     }
 }
 
-static void add_lines(const Grad *g, Launches *p) {
+static void add_lines(const NormGrad *g, Launches *p) {
     int wide = g->x->dtype == DT_F64;
     if (g->shares == 1) return;
     for (int k = 0; k <= g->centered; k++)
@@ -117,14 +117,14 @@ static void add_lines(const Grad *g, Launches *p) {
                      k ? g->dbias : g->dscale);
 }
 
-static void define_types(const Grad *g, Launches *p, int whole) {
+static void define_types(const NormGrad *g, Launches *p, int whole) {
     cuda_define_type(p, "TYPE", g->x->dtype);
     cuda_define_type(p, "SCALE", g->scale->dtype);
     cuda_define(p, "CENTERED", "%d", g->centered);
     cuda_define(p, "WHOLE", "%d", whole);
 }
 
-static void pass_views(const Grad *g, Launches *p, const CudaRows *r) {
+static void pass_views(const NormGrad *g, Launches *p, const CudaRows *r) {
     GradViews v = {cuda_view_of(g->mean, g->mean->rank), cuda_view_of(g->rstd, g->rstd->rank),
                    step_of(g->scale)};
     cuda_bytes(p, &v, sizeof v);
@@ -135,7 +135,7 @@ static void pass_views(const Grad *g, Launches *p, const CudaRows *r) {
     cuda_i64(p, g->shares);
 }
 
-static void launch_grad(const Grad *g, Launches *p, const CudaRows *r, int whole) {
+static void launch_grad(const NormGrad *g, Launches *p, const CudaRows *r, int whole) {
     const int operand[] = {0, 1, 2, 3, 3 + g->centered, g->a->nin};
     cuda_rows_launch(p, r, "norm_grad.cu", "norm_grad");
     define_types(g, p, whole);
@@ -147,7 +147,7 @@ static void launch_grad(const Grad *g, Launches *p, const CudaRows *r, int whole
     pass_views(g, p, r);
 }
 
-static void launch_params(const Grad *g, Launches *p, const CudaRows *r) {
+static void launch_params(const NormGrad *g, Launches *p, const CudaRows *r) {
     int64_t tiles = cuda_ceil_div(r->n, r->threads);
     CudaRows columns = *r;
     columns.blocks = g->parts * g->shares * tiles;
@@ -185,7 +185,7 @@ static int holds_row(CudaRows *r) {
 }
 
 static int norm_grad(const KArgs *a, Launches *p, int centered) {
-    Grad g = operands(a, centered);
+    NormGrad g = operands(a, centered);
     const KTensor *t[4] = {g.dy, g.x, g.dx, g.scale};
     DType x = g.x->dtype;
     if (!has_type(g.mean, x) || !has_type(g.rstd, x) || !has_type(g.dscale, x) ||

@@ -7,7 +7,7 @@
 
 typedef Compute<TYPE> Real;
 
-struct Params { /* a parameter: elements from one to the next */
+struct NormSteps { /* a parameter: elements from one to the next */
     i64 scale, bias;
 };
 struct StatViews { /* a parameter */
@@ -16,7 +16,7 @@ struct StatViews { /* a parameter */
 
 template <bool ALIGNED>
 DEVICE void norm_row(const TYPE *x, const SCALE *scale, const BIAS *bias, TYPE *y, Real *mean,
-                     Real *rstd, const Lines &xl, const Lines &yl, const Params &step,
+                     Real *rstd, const Lines &xl, const Lines &yl, const NormSteps &step,
                      const StatViews &stats, i64 rows, i64 n, double eps) {
     Team team(rows, n);
     Row<TYPE, ALIGNED> in(team, x, xl);
@@ -61,7 +61,7 @@ DEVICE void norm_row(const TYPE *x, const SCALE *scale, const BIAS *bias, TYPE *
 
 extern "C" __global__ __launch_bounds__(BLOCK) void norm_forward(
     const TYPE *x, const SCALE *scale, const BIAS *bias, TYPE *y, Real *mean, Real *rstd, Lines xl,
-    Lines yl, Params step, StatViews stats, i64 rows, i64 n, double eps) {
+    Lines yl, NormSteps step, StatViews stats, i64 rows, i64 n, double eps) {
     if (is_aligned<VEC>(x) && is_aligned<VEC>(y) && is_aligned<VEC>(scale) && is_aligned<VEC>(bias))
         norm_row<true>(x, scale, bias, y, mean, rstd, xl, yl, step, stats, rows, n, eps);
     else

@@ -17,7 +17,7 @@ struct GradViews { /* a parameter */
     View mean, rstd;
     i64 scale; /* elements from one to the next */
 };
-struct Sums { /* a parameter: elements from line to line and from column to column */
+struct NormSums { /* a parameter: elements from line to line and from column to column */
     i64 scale_line, scale_step, bias_line, bias_step;
 };
 
@@ -122,7 +122,7 @@ DEVICE void put_line(const Team &team, int index, i64 n, Vec<Real, VEC> (&mine)[
 template <bool ALIGNED>
 DEVICE void grad_rows(const TYPE *dy, const TYPE *x, const SCALE *scale, const Real *mean,
                       const Real *rstd, TYPE *dx, Real *dscale, Real *dbias, const Lines &dyl,
-                      const Lines &xl, const Lines &dxl, const GradViews &v, const Sums &sums,
+                      const Lines &xl, const Lines &dxl, const GradViews &v, const NormSums &sums,
                       i64 rows, i64 n, i64 parts, i64 shares) {
 #if WHOLE
     constexpr int teams = BLOCK / Team::size;
@@ -158,7 +158,7 @@ DEVICE void grad_rows(const TYPE *dy, const TYPE *x, const SCALE *scale, const R
 /* 128 registers: up to half of them are sums. */
 extern "C" __global__ __launch_bounds__(BLOCK, 512 / BLOCK) void norm_grad(
     const TYPE *dy, const TYPE *x, const SCALE *scale, const Real *mean, const Real *rstd, TYPE *dx,
-    Real *dscale, Real *dbias, Lines dyl, Lines xl, Lines dxl, GradViews v, Sums sums, i64 rows,
+    Real *dscale, Real *dbias, Lines dyl, Lines xl, Lines dxl, GradViews v, NormSums sums, i64 rows,
     i64 n, i64 parts, i64 shares) {
     if (is_aligned<VEC>(dy) && is_aligned<VEC>(x) && is_aligned<VEC>(scale) && is_aligned<VEC>(dx))
         grad_rows<true>(dy, x, scale, mean, rstd, dx, dscale, dbias, dyl, xl, dxl, v, sums, rows, n,
@@ -173,7 +173,7 @@ extern "C" __global__ __launch_bounds__(BLOCK, 512 / BLOCK) void norm_grad(
 extern "C" __global__ __launch_bounds__(BLOCK) void params(const TYPE *dy, const TYPE *x,
                                                            const Real *mean, const Real *rstd,
                                                            Real *dscale, Real *dbias, Lines dyl,
-                                                           Lines xl, GradViews v, Sums sums,
+                                                           Lines xl, GradViews v, NormSums sums,
                                                            i64 rows, i64 n, i64 parts, i64 shares) {
     i64 tiles = (n + BLOCK - 1) / BLOCK, line = blockIdx.x / tiles;
     i64 c = blockIdx.x % tiles * BLOCK + threadIdx.x;

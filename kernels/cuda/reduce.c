@@ -127,13 +127,13 @@ static void pass(Launches *p, Place at) {
 }
 
 /* ---- by rows -------------------------------------------------------------------------------- */
-typedef struct Rows { /* reduce.cu's */
+typedef struct ReduceRows { /* reduce.cu's */
     CudaView kept, reduced, out;
     int64_t results, parts, positions;
-} Rows;
+} ReduceRows;
 
-static void launch_rows(Launches *p, const Reduction *r, const Rows *rows, int first, int second,
-                        Place from, Place to) {
+static void launch_rows(Launches *p, const Reduction *r, const ReduceRows *rows, int first,
+                        int second, Place from, Place to) {
     int64_t size = second ? accumulator_size(r->type) : cuda_size(r->in);
     int last = rows->reduced.rank - 1, vector = 1;
     if (last >= 0 && rows->reduced.strides[last] == size) {
@@ -165,24 +165,24 @@ static int64_t parts_of(int64_t blocks, int64_t bytes) {
 
 static void by_rows(Launches *p, const Reduction *r) {
     int64_t size = accumulator_size(r->type);
-    Rows rows = {.kept = cuda_view(r->kept_rank, r->kept, r->kept_strides[0]),
-                 .reduced = cuda_view(r->rank, r->dims, r->strides[0]),
-                 .out = cuda_view(r->kept_rank, r->kept, r->kept_strides[1]),
-                 .results = r->outputs,
-                 .parts = parts_of(r->outputs, r->positions * cuda_size(r->in)),
-                 .positions = r->positions};
+    ReduceRows rows = {.kept = cuda_view(r->kept_rank, r->kept, r->kept_strides[0]),
+                       .reduced = cuda_view(r->rank, r->dims, r->strides[0]),
+                       .out = cuda_view(r->kept_rank, r->kept, r->kept_strides[1]),
+                       .results = r->outputs,
+                       .parts = parts_of(r->outputs, r->positions * cuda_size(r->in)),
+                       .positions = r->positions};
     Place x = {.operand = 0}, y = {.operand = 1};
     if (rows.parts == 1) {
         launch_rows(p, r, &rows, 0, 0, x, y);
         return;
     }
     int64_t row = rows.parts * size;
-    Rows again = {.kept = cuda_view(1, &r->outputs, &row),
-                  .reduced = cuda_view(1, &rows.parts, &size),
-                  .out = rows.out,
-                  .results = r->outputs,
-                  .parts = 1,
-                  .positions = rows.parts};
+    ReduceRows again = {.kept = cuda_view(1, &r->outputs, &row),
+                        .reduced = cuda_view(1, &rows.parts, &size),
+                        .out = rows.out,
+                        .results = r->outputs,
+                        .parts = 1,
+                        .positions = rows.parts};
     Place parts = {-1, cuda_take_scratch(p, (size_t)(r->outputs * row))};
     rows.results = r->outputs * rows.parts;
     rows.out = cuda_view(1, &rows.results, &size);

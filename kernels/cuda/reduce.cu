@@ -66,12 +66,12 @@ DEVICE void add_all(Sum &sum, i64 first, i64 end, i64 apart, F where) {
 
 #ifdef LANES
 /* Result i is that of part i % parts of output i / parts: of its positions, so many each. */
-struct Rows {
+struct ReduceRows {
     View kept, reduced, out;
     i64 results, parts, positions;
 };
 
-template <bool ALIGNED> DEVICE void reduce_row(const IN *x, OUT *y, const Rows &r) {
+template <bool ALIGNED> DEVICE void reduce_row(const IN *x, OUT *y, const ReduceRows &r) {
     constexpr int size = LANES ? LANES : BLOCK;
     int rank = threadIdx.x % size;
     i64 i = (i64)blockIdx.x * (BLOCK / size) + threadIdx.x / size;
@@ -91,7 +91,7 @@ template <bool ALIGNED> DEVICE void reduce_row(const IN *x, OUT *y, const Rows &
     if (live && rank == 0) *r.out.at(y, i) = narrow<OUT>(all);
 }
 
-extern "C" __global__ __launch_bounds__(BLOCK) void rows(const IN *x, OUT *y, Rows r) {
+extern "C" __global__ __launch_bounds__(BLOCK) void rows(const IN *x, OUT *y, ReduceRows r) {
     if (is_aligned<VEC>(x))
         reduce_row<true>(x, y, r);
     else

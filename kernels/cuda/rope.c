@@ -7,11 +7,11 @@ enum {
     LEAST = 4    /* pairs that a thread turns, at least, where there are several blocks */
 };
 
-typedef struct Rows { /* rope.cu's */
+typedef struct RopeRows { /* rope.cu's */
     CudaView x, y;
     int64_t x_position, y_position, position, x_step, y_step;
     int64_t rows, groups, half;
-} Rows;
+} RopeRows;
 
 /* All dims but T and D. */
 static CudaView rows_of(const KTensor *t) {
@@ -37,15 +37,15 @@ static int rope(const KArgs *a, Launches *p) {
     const KRope *attr = a->attr;
     int last = x->rank - 1, at = last - 2;
     int64_t size = cuda_size(x->dtype), real = x->dtype == DT_F64 ? 8 : 4, t = x->dims[at];
-    Rows r = {.x = rows_of(x),
-              .y = rows_of(y),
-              .x_position = x->strides[at],
-              .y_position = y->strides[at],
-              .position = a->in[1].strides[0],
-              .x_step = x->strides[last] / size,
-              .y_step = y->strides[last] / size,
-              .half = x->dims[last] / 2,
-              .groups = 1};
+    RopeRows r = {.x = rows_of(x),
+                  .y = rows_of(y),
+                  .x_position = x->strides[at],
+                  .y_position = y->strides[at],
+                  .position = a->in[1].strides[0],
+                  .x_step = x->strides[last] / size,
+                  .y_step = y->strides[last] / size,
+                  .half = x->dims[last] / 2,
+                  .groups = 1};
     int64_t all = cuda_count(x);
     if (all == 0) return 1;
     r.rows = all / t / x->dims[last];

@@ -8,7 +8,7 @@
 
 typedef Compute<TYPE> Real;
 
-struct Rows { /* a parameter: of one position; bytes, and elements of a row */
+struct RopeRows { /* a parameter: of one position; bytes, and elements of a row */
     View x, y;
     i64 x_position, y_position, position, x_step, y_step;
     i64 rows, groups, half;
@@ -35,7 +35,7 @@ template <bool ALIGNED> DEVICE void put(TYPE *row, i64 step, i64 i, const Vec<Re
 }
 
 template <bool ALIGNED>
-DEVICE void turn(const TYPE *x, TYPE *y, const Rows &r, i64 t, i64 group, const Real *cosines,
+DEVICE void turn(const TYPE *x, TYPE *y, const RopeRows &r, i64 t, i64 group, const Real *cosines,
                  const Real *sines) {
     i64 per = r.half / VEC, low = r.rows * group / r.groups, high = r.rows * (group + 1) / r.groups;
     for (i64 k = low * per + threadIdx.x; k < high * per; k += BLOCK) {
@@ -56,7 +56,7 @@ DEVICE void turn(const TYPE *x, TYPE *y, const Rows &r, i64 t, i64 group, const 
 }
 
 extern "C" __global__ __launch_bounds__(BLOCK) void rope(const TYPE *x, const i32 *positions,
-                                                         TYPE *y, Rows r, double base,
+                                                         TYPE *y, RopeRows r, double base,
                                                          double sign) {
     extern __shared__ double table[];
     Real *cosines = (Real *)table, *sines = cosines + r.half;

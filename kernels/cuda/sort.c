@@ -3,11 +3,11 @@
 
 enum { CHUNK = 2048, THREADS = 256 }; /* as in sort.cu */
 
-typedef struct Lines { /* sort.cu has the same */
+typedef struct SortLines { /* sort.cu has the same */
     CudaWalk walk;
     int64_t stride, count, n;
     int32_t descending, nan_first;
-} Lines;
+} SortLines;
 
 typedef struct Chunks { /* sort.cu has the same */
     int64_t n, pitch;
@@ -49,11 +49,11 @@ static CudaWalk lines_walk(const KTensor *a, const KTensor *b, int axis, int64_t
     return w;
 }
 
-static Lines lines_of(const KTensor *x, int axis, int descending, int nan_first) {
-    Lines l = {.stride = x->strides[axis],
-               .n = x->dims[axis],
-               .descending = descending,
-               .nan_first = nan_first};
+static SortLines lines_of(const KTensor *x, int axis, int descending, int nan_first) {
+    SortLines l = {.stride = x->strides[axis],
+                   .n = x->dims[axis],
+                   .descending = descending,
+                   .nan_first = nan_first};
     l.walk = lines_walk(x, NULL, axis, &l.count);
     return l;
 }
@@ -64,7 +64,7 @@ static int32_t chunk_of(int64_t n) {
     return size;
 }
 
-static Items items_of(Launches *p, const KTensor *x, const Lines *l) {
+static Items items_of(Launches *p, const KTensor *x, const SortLines *l) {
     Items items = {.type = x->dtype, .count = l->count};
     size_t bytes = (size_t)(l->count * l->n) * (cuda_size(x->dtype) == 8 ? 16 : 8);
     items.at = cuda_take_scratch(p, bytes);
@@ -77,7 +77,7 @@ static int64_t chunk_blocks(const Items *items, const Chunks *c) {
 }
 
 /* Operand 0 becomes items in sorted chunks, of which no more than `keep` are kept. */
-static void add_elements(Launches *p, Items *items, const Lines *l, int64_t keep) {
+static void add_elements(Launches *p, Items *items, const SortLines *l, int64_t keep) {
     Chunks c = {.n = l->n, .size = chunk_of(l->n)};
     c.keep = keep < c.size ? (int32_t)keep : c.size;
     c.pitch = c.keep == c.size ? c.n : cuda_ceil_div(c.n, c.size) * c.keep;
@@ -135,7 +135,7 @@ static void add_fetch(Launches *p, const Items *items, const KTensor *from, int 
 
 static int sort(const KArgs *a, Launches *p) {
     const KSort *attr = a->attr;
-    Lines l = lines_of(&a->in[0], attr->axis, attr->descending, 0);
+    SortLines l = lines_of(&a->in[0], attr->axis, attr->descending, 0);
     if (cuda_count(&a->in[0]) == 0) return 1;
     if (l.n >= UINT32_MAX) return 0;
     Items items = items_of(p, &a->in[0], &l);
@@ -149,7 +149,7 @@ static int sort(const KArgs *a, Launches *p) {
 static int top_k(const KArgs *a, Launches *p) {
     int axis = ((const KTopK *)a->attr)->axis;
     const KTensor *x = &a->in[0], *y = &a->out[0];
-    Lines l = lines_of(x, axis, 1, 1);
+    SortLines l = lines_of(x, axis, 1, 1);
     int64_t k = y->dims[axis];
     if (cuda_count(y) == 0) return 1;
     if (l.n > INT32_MAX) return 0;

@@ -53,7 +53,7 @@ struct Order {
     }
 };
 
-struct Lines {
+struct SortLines {
     Walk walk; /* strides of x */
     i64 stride, count, n;
     Order order;
@@ -112,7 +112,7 @@ DEVICE void sort_chunks(const Source &source, i64 count, Chunks c, Item *to) {
 }
 
 extern "C" __global__ void __launch_bounds__(CHUNK / 2)
-    sort_elements(const char *x, char *to, Lines lines, Chunks c) {
+    sort_elements(const char *x, char *to, SortLines lines, Chunks c) {
     auto element = [&](i64 line, i64 i) { return lines.item(x, line, i); };
     sort_chunks(element, lines.count, c, (Item *)to);
 }

@@ -7,24 +7,24 @@
 
 #include "op/op.h"
 
-typedef struct Mark { /* how far a trace has come */
+typedef struct TraceMark { /* how far a trace has come */
     Build build;
     const Mesh *mesh;
     const Type *plain; /* for values whose type has a layout on a mesh that is let go */
     int32_t node, region, span, capture, frame, inside;
     lua_Integer effects;
-} Mark;
+} TraceMark;
 
-static Mark mark_of(lua_State *L, Host *h) {
+static TraceMark mark_of(lua_State *L, Host *h) {
     Trace *t = h->trace;
     Graph *g = t->graph;
     trace_push_effects(L);
     lua_Integer effects = (lua_Integer)lua_rawlen(L, -1);
     lua_pop(L, 1);
-    Mark m = {t->build,     g->mesh,     type_of(&h->cx, &(Type){.dtype = DT_F32}),
-              g->node.n,    g->region.n, g->span.n,
-              t->capture.n, t->frame.n,  t->inside,
-              effects};
+    TraceMark m = {t->build,     g->mesh,     type_of(&h->cx, &(Type){.dtype = DT_F32}),
+                   g->node.n,    g->region.n, g->span.n,
+                   t->capture.n, t->frame.n,  t->inside,
+                   effects};
     /* What takes back must not need memory. */
     if (!m.plain || !VEC_ROOM(&t->arena, &t->gone, 1))
         state_check(L, h, err_nomem(&h->cx, "a trace"));
@@ -43,7 +43,7 @@ static void drop_captures(lua_State *L, Trace *t, int32_t keep) {
     }
 }
 
-static void void_nodes(Graph *g, const Mark *m) {
+static void void_nodes(Graph *g, const TraceMark *m) {
     for (int32_t id = m->node; id < g->node.n; id++) {
         const Node *n = &g->node.at[id];
         for (int i = 0; i < n->nout; i++) {
@@ -59,7 +59,7 @@ static void void_nodes(Graph *g, const Mark *m) {
     }
 }
 
-static void take_back(lua_State *L, Host *h, const Mark *m) {
+static void take_back(lua_State *L, Host *h, const TraceMark *m) {
     Trace *t = h->trace;
     Graph *g = t->graph;
     drop_captures(L, t, m->capture);
@@ -95,7 +95,7 @@ static int attempt(lua_State *L) {
     Host *h = state_of(L);
     trace_of(L, h, "attempt");
     arg_check_type(L, 1, LUA_TFUNCTION, "attempt");
-    Mark m = mark_of(L, h);
+    TraceMark m = mark_of(L, h);
     uint64_t serial = h->trace->serial;
     int32_t depth = h->depth;
     int status = wrap_pcall(L, lua_gettop(L) - 1);

@@ -493,20 +493,20 @@ static void batch(Build *b, BatchCall *c) {
     arena_free(&m.arena);
 }
 
-typedef struct Work {
+typedef struct BatchWork {
     Guarded guarded;
     Build *b;
     BatchCall *call;
-} Work;
+} BatchWork;
 
 static Err run(Guarded *guarded) {
-    const Work *w = (const Work *)guarded;
+    const BatchWork *w = (const BatchWork *)guarded;
     batch(w->b, w->call);
     return w->b->err;
 }
 
 void pass_batch(Build *b, BatchCall *c) {
     if (b->err) return;
-    Work w = {{b->g, "vmap", run}, b, c};
+    BatchWork w = {{b->g, "vmap", run}, b, c};
     build_fail(b, guarded_run(&w.guarded));
 }

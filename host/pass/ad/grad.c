@@ -427,23 +427,23 @@ static void grad_of(Build *b, const Val *y, const Val *ct, int ny, const Val *wr
     grad_end(&g);
 }
 
-typedef struct Work {
+typedef struct GradWork {
     Guarded guarded;
     Build *b;
     const Val *y, *ct, *wrt;
     int ny, nwrt;
     Val *grad;
-} Work;
+} GradWork;
 
 static Err run(Guarded *guarded) {
-    const Work *w = (const Work *)guarded;
+    const GradWork *w = (const GradWork *)guarded;
     grad_of(w->b, w->y, w->ct, w->ny, w->wrt, w->nwrt, w->grad);
     return w->b->err;
 }
 
 void pass_grad(Build *b, const Val *y, const Val *ct, int ny, const Val *wrt, int nwrt, Val *grad) {
     if (b->err) return;
-    Work w = {{b->g, "grad", run}, b, y, ct, wrt, ny, nwrt, grad};
+    GradWork w = {{b->g, "grad", run}, b, y, ct, wrt, ny, nwrt, grad};
     build_fail(b, guarded_run(&w.guarded));
 }
 

@@ -65,43 +65,43 @@ bool comm_same(const Graph *g, const Node *a, const Node *b) {
 /* ---- sums of partial sums ---- */
 enum { MAX_PARTS = 4 };
 
-typedef struct Part {
+typedef struct PendingPart {
     const Node *reduce; /* of the old graph: the collective to make */
     Val raw;            /* what it reduces */
     Notes notes;
-} Part;
+} PendingPart;
 
 typedef struct Pending {
     int32_t n;
-    Part part[MAX_PARTS];
+    PendingPart part[MAX_PARTS];
     Val rest; /* 0: nothing */
 } Pending;
 
-typedef struct Comm {
+typedef struct Reassociation {
     const Graph *g;
     Copy copy;     /* its map: a value, once made */
     int32_t *uses; /* by value: its users, results included */
     Uses users;
     Pending **pending; /* by value of `g`: not made yet */
-} Comm;
+} Reassociation;
 
 /* What is pending of v: nothing where it has been made. */
-static const Pending *pending_of(const Comm *c, Val v) {
+static const Pending *pending_of(const Reassociation *c, Val v) {
     return c->copy.map[v] ? NULL : c->pending[v];
 }
 
-static Val like(Comm *c, const Node *n, const Val *in) {
+static Val like(Reassociation *c, const Node *n, const Val *in) {
     return build_like(&c->copy.b, c->g, n, in);
 }
 
 /* The value itself: makes the reductions that are still to be made. */
-static Val made(Comm *c, Val v) {
+static Val made(Reassociation *c, Val v) {
     const Pending *p = pending_of(c, v);
     if (!p) return c->copy.map[v];
     copy_enter(&c->copy, graph_def(c->g, v));
     Val sum = p->rest;
     for (int i = 0; i < p->n; i++) {
-        const Part *part = &p->part[i];
+        const PendingPart *part = &p->part[i];
         Build at = comm_build(&c->copy, &part->notes);
         Val reduced = build_op(&at, part->reduce->op, &part->raw, 1, part->reduce->attr);
         at.nwhy = 0;
@@ -112,7 +112,7 @@ static Val made(Comm *c, Val v) {
 }
 
 /* The node in the new graph, of operands that are made. */
-static void copy_made(Comm *c, const Node *n) {
+static void copy_made(Reassociation *c, const Node *n) {
     for (int i = 0; i < n->nin; i++) made(c, n->in[i]);
     for (int k = 0; k < n->nbody; k++)
         for (int i = 0; i < c->g->region.at[n->body[k]].result.n; i++)
@@ -130,7 +130,7 @@ static bool sums(const Graph *g, const Node *n) {
 /* ---- linear ops over pending operands ---- */
 
 /* The axes over which the parts are reduced. */
-static uint32_t reduced_axes(const Comm *c, const Pending *p) {
+static uint32_t reduced_axes(const Reassociation *c, const Pending *p) {
     uint32_t axes = 0;
     for (int i = 0; i < p->n; i++) axes |= graph_collective(c->g, p->part[i].reduce).axes;
     return axes;
@@ -138,7 +138,7 @@ static uint32_t reduced_axes(const Comm *c, const Pending *p) {
 
 /* Does the node do the same on all devices that differ along the axes only,
  * but for operand `but`? */
-static bool same_along(const Comm *c, const Node *n, int but, uint32_t axes) {
+static bool same_along(const Reassociation *c, const Node *n, int but, uint32_t axes) {
     for (int i = 0; i < n->noffset; i++)
         if (axes_mask(&n->offset[i].axes) & axes) return false;
     for (int k = 0; k < n->nin; k++)
@@ -147,7 +147,7 @@ static bool same_along(const Comm *c, const Node *n, int but, uint32_t axes) {
 }
 
 /* Is f linear in operand i, the same on all devices of the group, and no larger in result? */
-static bool goes_through(const Comm *c, const Node *n, int i, const Pending *p) {
+static bool goes_through(const Reassociation *c, const Node *n, int i, const Pending *p) {
     const OpDef *def = graph_opdef(c->g, n);
     const Type *x = graph_type(c->g, n->in[i]), *y = graph_type(c->g, n->out);
     if (n->nout != 1 || n->nin > 8 || !(def->linear >> i & 1) || def->flags & OPF_JOINT)
@@ -163,7 +163,7 @@ static bool goes_through(const Comm *c, const Node *n, int i, const Pending *p) 
 }
 
 /* Every part goes through f. */
-static bool through_one(Comm *c, const Node *n, int i, Pending *out) {
+static bool through_one(Reassociation *c, const Node *n, int i, Pending *out) {
     const Pending *p = pending_of(c, n->in[i]);
     if (!goes_through(c, n, i, p)) return false;
     *out = *p;
@@ -180,7 +180,7 @@ static bool through_one(Comm *c, const Node *n, int i, Pending *out) {
 
 /* f(x, y) jointly linear: parts with the same reduction meet; a part without a partner stays, which
  * is right where f(x, 0) = f(0, x) = x. */
-static bool through_two(Comm *c, const Node *n, Pending *out) {
+static bool through_two(Reassociation *c, const Node *n, Pending *out) {
     const OpDef *def = graph_opdef(c->g, n);
     if (n->nin != 2 || n->nout != 1 || def->linear != 3 || !(def->flags & OPF_JOINT)) return false;
     const Pending *x = pending_of(c, n->in[0]), *y = pending_of(c, n->in[1]);
@@ -214,7 +214,7 @@ static bool through_two(Comm *c, const Node *n, Pending *out) {
 
 /* Tries to keep the node's result pending. Operands must have no other user; the result may have
  * many, it is made for the first. */
-static bool stays_pending(Comm *c, const Node *n, Pending *out) {
+static bool stays_pending(Reassociation *c, const Node *n, Pending *out) {
     int pending = 0, last = 0;
     for (int i = 0; i < n->nin; i++) {
         if (!pending_of(c, n->in[i])) continue;
@@ -230,7 +230,7 @@ static bool stays_pending(Comm *c, const Node *n, Pending *out) {
 /* Is anything gained by waiting: does v come, through its only users, to where sums
  * meet or get smaller? What stands already and is not pending brings nothing to meet,
  * but may lie on the way. */
-static bool pays_to_wait(const Comm *c, Val v, const Pending *p) {
+static bool pays_to_wait(const Reassociation *c, Val v, const Pending *p) {
     for (;;) {
         if (c->uses[v] != 1 || c->users.start[v] == c->users.start[v + 1]) return false;
         const Node *u = graph_node(c->g, c->users.list[c->users.start[v]]);
@@ -252,7 +252,7 @@ static bool pays_to_wait(const Comm *c, Val v, const Pending *p) {
 
 /* Keeps the value pending, or makes it at once: the earlier a reduction stands, the more of them
  * can go together, and the more work is left to hide it behind. */
-static void keep(Comm *c, Val v, const Pending *p) {
+static void keep(Reassociation *c, Val v, const Pending *p) {
     c->pending[v] = ARENA_NEW(&c->copy.arena, Pending);
     if (!c->pending[v]) {
         copy_no_memory(&c->copy);
@@ -262,7 +262,7 @@ static void keep(Comm *c, Val v, const Pending *p) {
     if (!pays_to_wait(c, v, p)) made(c, v);
 }
 
-static void reassociate_node(Comm *c, const Node *n) {
+static void reassociate_node(Reassociation *c, const Node *n) {
     Pending p = {0};
     copy_enter(&c->copy, n);
     if (sums(c->g, n) && c->uses[n->out] == 1) {
@@ -278,8 +278,8 @@ static void reassociate_node(Comm *c, const Node *n) {
 }
 
 /* ---- the pass ---- */
-static bool comm_init(Comm *c, const Graph *g) {
-    *c = (Comm){.g = g};
+static bool comm_init(Reassociation *c, const Graph *g) {
+    *c = (Reassociation){.g = g};
     if (!copy_begin_graph(&c->copy, g, true)) return false;
     c->uses = graph_use_counts(g, &c->copy.arena);
     c->users = graph_uses(g, &c->copy.arena);
@@ -289,14 +289,14 @@ static bool comm_init(Comm *c, const Graph *g) {
 }
 
 /* The program's results. */
-static void finish(Comm *c) {
+static void finish(Reassociation *c) {
     const Region *top = &c->g->region.at[0];
     for (int i = 0; i < top->result.n && !c->copy.b.err; i++) made(c, top->result.at[i]);
     copy_results(&c->copy, 0);
 }
 
 static Err reassociate(const Graph *g, Graph **out) {
-    Comm c;
+    Reassociation c;
     if (comm_init(&c, g)) {
         for (int32_t id = 1; id < g->node.n && !c.copy.b.err; id++)
             reassociate_node(&c, graph_node(g, id));

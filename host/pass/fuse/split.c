@@ -12,12 +12,12 @@ typedef struct Pair {
     int n, early[MOST_EARLY];
 } Pair;
 
-typedef struct Split {
+typedef struct SplitPass {
     Copy c;
     Pair **pair;   /* by node: the first of two */
     bool *done;    /* by node */
     int64_t parts; /* of an op, at most */
-} Split;
+} SplitPass;
 
 /* ---- one step of two ---- */
 
@@ -41,7 +41,7 @@ static bool find_early(const Graph *g, Pair *p, int32_t first, Val v, int depth)
 }
 
 /* Is node `id` the second of two that become one? */
-static void find_pair(Split *s, int32_t id) {
+static void find_pair(SplitPass *s, int32_t id) {
     const Graph *g = s->c.from;
     const Node *n = graph_node(g, id);
     const OpPair *row = &graph_opdef(g, n)->pair;
@@ -59,7 +59,7 @@ static void find_pair(Split *s, int32_t id) {
     if (!s->pair[first]) copy_no_memory(&s->c);
 }
 
-static void make_both(Split *s, const Node *f, const Node *n) {
+static void make_both(SplitPass *s, const Node *f, const Node *n) {
     Copy *c = &s->c;
     const OpPair *row = &graph_opdef(c->from, n)->pair;
     Val *in = copy_operands(c, n);
@@ -92,7 +92,7 @@ static bool split_node(Copy *c, const Node *n, int64_t most) {
     return out[0] || at.err;
 }
 
-static void step(Split *s, int32_t id) {
+static void step(SplitPass *s, int32_t id) {
     const Graph *g = s->c.from;
     const Pair *p = s->pair[id];
     if (s->done[id] || s->c.b.err) return;
@@ -107,7 +107,7 @@ static void step(Split *s, int32_t id) {
 }
 
 Err pass_split(const Graph *g, const PassOptions *o, Graph **out) {
-    Split s = {.parts = o->target->parts};
+    SplitPass s = {.parts = o->target->parts};
     if (copy_begin_graph(&s.c, g, true)) {
         s.pair = ARENA_ARRAY(&s.c.arena, Pair *, g->node.n);
         s.done = ARENA_ARRAY(&s.c.arena, bool, g->node.n);
