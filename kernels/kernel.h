@@ -9,8 +9,7 @@
  * outputs never overlap, except where an op's row lets an output alias an input of the same
  * strides.
  *
- * A NaN in a result is some NaN: its sign and payload are promised nowhere.
- */
+ * A NaN in a result is some NaN: its sign and payload are promised nowhere. */
 #ifndef MESHLUA_KERNEL_H
 #define MESHLUA_KERNEL_H
 
@@ -76,8 +75,8 @@ typedef struct KArgs {
 /* Returns 0, or 1 after filling *fault. */
 typedef int KernelFn(const KArgs *);
 
-/* One row per kernel; a family file exports its rows (`k_rows_<family>`), table.c lists families.
- */
+/* One row per kernel; a family file exports its rows (`k_rows_<family>`),
+ * table.c lists families. */
 typedef struct KernelRow {
     const char *name;
     KernelFn *fn;
@@ -238,8 +237,7 @@ static inline KType k_instr_result(const KArgs *a, const KInstr *i) {
     }
 }
 
-/* ---- attributes of the other kernels -----------------------------------------------------------
- */
+/* ---- attributes of the other kernels -------------------------------------------------------- */
 
 /* sum, sum_squares (of floats), max, min, all, any: in x; out y has x's dims with the
  * reduced ones set to 1 (the plan drops or keeps them by a view). argmax, argmin: one reduced dim,

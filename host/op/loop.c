@@ -153,8 +153,8 @@ Val op_scan(Build *b, int32_t region, const Val *in, int nin, const ScanAttr *at
 
 /* ---- the gradient of a scan ---- */
 
-/* The backward scan's carries: the cotangents of the active carries, then of the active constants.
- */
+/* The backward scan's carries: the cotangents of the active carries, then of
+ * the active constants. */
 typedef struct Carries {
     int n;
     int *of;    /* the operand of the forward scan that it is the cotangent of */

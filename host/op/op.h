@@ -43,8 +43,8 @@ static inline bool op_is_state(const Node *n) {
     return n->op == OP_PARAM && ((const ParamAttr *)n->attr)->state;
 }
 
-/* Does what is written about its layout stand in a Param: one's own, or that of what goes into it?
- */
+/* Does what is written about its layout stand in a Param: one's own, or that
+ * of what goes into it? */
 static inline bool op_lies_as_state(const Node *n) {
     return op_is_state(n) || (n->op == OP_CONSTRAIN && ((const ConstrainAttr *)n->attr)->state);
 }

@@ -280,8 +280,8 @@ static void check_input(lua_State *L, Host *h, const Type *want, const Type *hav
     state_error(L, E_VALUE, "input %d of the program: %s", i + 1, str_of(s));
 }
 
-/* program:run(values, inputs): the values, as tensors. They are the program's results from then on.
- */
+/* program:run(values, inputs): the values, as tensors. They are the program's
+ * results from then on. */
 static int program_run(lua_State *L) {
     Host *h = state_of(L);
     LuaProgram *p = program_at(L);

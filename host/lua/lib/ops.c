@@ -13,8 +13,8 @@ enum { MAX_ARGS = 64 };
 
 /* ---- eager ---- */
 
-typedef struct EagerArgs { /* not cleared as a whole: it is large, and most calls have two operands
-                            */
+/* Not cleared as a whole: it is large, and most calls have two operands. */
+typedef struct EagerArgs {
     Host *h;
     const OpDef *def;
     int op, n;
@@ -111,8 +111,8 @@ static Exec *ready_eager(lua_State *L, const EagerArgs *a, LuaTensor **out) {
         if (wanted > MAX_ARGS) state_error(L, E_VALUE, "%s: too many results", a->def->name);
         luaL_checkstack(L, wanted + 2, "too many results");
         while (made < wanted) out[made++] = value_new_tensor(L);
-        /* Only now: making handles may run finalizers that run ops, and these may empty the cache.
-         */
+        /* Only now: making handles may run finalizers that run ops, and these
+         * may empty the cache. */
         exec = plan_cache_find(&h->plans, key);
         if (!exec) {
             const Loc *loc = where_loc(L, h);

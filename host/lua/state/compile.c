@@ -1,5 +1,5 @@
-/* compile.c - from a traced graph to something that runs: its plan from the cache, or made now, with
- * the stages on the way there written where somebody wants them. */
+/* compile.c - from a traced graph to something that runs: its plan from the cache, or made now,
+ * with the stages on the way there written where somebody wants them. */
 #include "lua/state/state.h"
 
 #include "base/file.h"

@@ -10,8 +10,8 @@
 
 #include <string.h>
 
-/* Between two full collections: results of calls, and bytes of tensors, by the size of Lua's heap.
- */
+/* Between two full collections: results of calls, and bytes of tensors, by the
+ * size of Lua's heap. */
 enum {
     FEWEST_RESULTS = 1024,
     RESULTS_PER_KB = 4,

@@ -11,8 +11,8 @@
 
 static const char guard_key, paths_key;
 
-/* __close of the guard: leaves the innermost entry, also when an error passes. Upvalue: the host.
- */
+/* __close of the guard: leaves the innermost entry, also when an error
+ * passes. Upvalue: the host. */
 static int leave(lua_State *L) {
     Host *h = lua_touserdata(L, lua_upvalueindex(1));
     if (h->depth > 0) h->depth--;

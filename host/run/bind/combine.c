@@ -153,8 +153,8 @@ static int32_t same_input(const Exec *e, int32_t step, int32_t other, int32_t k)
     return -1;
 }
 
-/* The step that makes what input `to` of the second one reads, for it alone: sets `first`, `from`.
- */
+/* The step that makes what input `to` of the second one reads, for it alone:
+ * sets `first`, `from`. */
 static bool makes(const Exec *e, const BufferSteps *touch, Merge *m) {
     const Plan *p = e->plan;
     m->first = touch[buffer_at(p, plan_step(p, m->second)->in, m->to)].first;

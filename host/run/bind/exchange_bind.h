@@ -1,5 +1,5 @@
-/* exchange_bind.h - collectives between domains (exchange.h) become phases of items and messages.
- */
+/* exchange_bind.h - collectives between domains (exchange.h) become phases of
+ * items and messages. */
 #ifndef MESHLUA_RUN_BIND_EXCHANGE_BIND_H
 #define MESHLUA_RUN_BIND_EXCHANGE_BIND_H
 

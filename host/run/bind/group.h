@@ -6,8 +6,8 @@
 #include "ir/place.h"
 #include "ir/plan.h"
 
-typedef struct DeviceGroup { /* the groups of a collective: devices that differ in the digits alone
-                              */
+/* The groups of a collective: devices that differ in the digits alone. */
+typedef struct DeviceGroup {
     const Plan *plan;
     const PlanStep *step;
     AxisRef digit[MAX_AXES * 2]; /* major first */

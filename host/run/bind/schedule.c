@@ -111,8 +111,8 @@ static int64_t owner_of(const StepCut *c, int64_t pieces, int64_t k, int threads
     return pieces >= threads ? k * threads / pieces : (c->start + k) % threads;
 }
 
-/* The steps' pieces by size, the longest first; few pieces go to the thread with the least to do.
- */
+/* The steps' pieces by size, the longest first; few pieces go to the thread
+ * with the least to do. */
 static Err plan_cuts(const Schedule *s, int32_t first, int32_t n, StepCut *cut, double *load) {
     const Exec *e = s->e;
     for (int32_t i = 0; i < n; i++) {

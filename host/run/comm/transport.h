@@ -28,8 +28,8 @@ typedef struct Transport {
 typedef struct JoinFlags {
     const char *timeout; /* of --timeout; NULL: as the environment says */
     const char *secret;  /* of --secret, or NULL */
-    /* What runs: a hash of it, asked for where there are several processes, and a name for people.
-     */
+    /* What runs: a hash of it, asked for where there are several processes,
+     * and a name for people. */
     uint64_t (*hash)(const void *program);
     const void *program;
     const char *name;

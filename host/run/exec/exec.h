@@ -65,8 +65,8 @@ Exec *exec_retain(Exec *e);
 void exec_release(Exec *e);
 /* What a device has done so far. */
 const Counters *exec_counters(Runtime *rt, int32_t device);
-/* Between this and guard_leave a broken invariant still ends the process, with the plan in a file.
- */
+/* Between this and guard_leave a broken invariant still ends the process, with
+ * the plan in a file. */
 void exec_guard(Exec *e, Guard *g);
 /* What becomes of an argument whose memory a result wants. */
 typedef enum ArgFate {

@@ -1,6 +1,5 @@
-/* memory_check.h - on a GPU: whether there is memory for a call of a plan, before anything of it
- * runs.
- */
+/* memory_check.h - on a GPU: whether there is memory for a call of a plan, before
+ * anything of it runs. */
 #ifndef MESHLUA_RUN_EXEC_MEMORY_CHECK_H
 #define MESHLUA_RUN_EXEC_MEMORY_CHECK_H
 

@@ -42,8 +42,8 @@ typedef struct ProfileTotal {
     double share; /* sum over the pieces */
 } ProfileTotal;
 
-typedef struct ProfileItem { /* the devices that an item belongs to: those that hold what it writes
-                              */
+/* The devices that an item belongs to: those that hold what it writes. */
+typedef struct ProfileItem {
     int32_t slot;
     uint8_t vary;
 } ProfileItem;

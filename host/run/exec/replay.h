@@ -4,12 +4,12 @@
  * segments of fewer than four launches or more than 65536, plans with more than 64 MB of results,
  * and calls that are profiled.
  *
- * A graph has addresses in it. Those of temporaries, and of donated arguments whose memory goes
- * from call to call, stay as they are. An argument that has moved since the latest call, or that
- * another GPU has, is copied to a place of the Exec's own from then on, results are copied from
- * one. When another address changes after all, the launches are captured again; where that happens
- * often, or there is no memory for such places, or they cannot be captured, the plan does without.
- */
+ * A graph has addresses in it. Those of temporaries, and of donated arguments whose memory
+ * goes from call to call, stay as they are. An argument that has moved since the latest call,
+ * or that another GPU has, is copied to a place of the Exec's own from then on, results are
+ * copied from one. When another address changes after all, the launches are captured again;
+ * where that happens often, or there is no memory for such places, or they cannot be captured,
+ * the plan does without. */
 #ifndef MESHLUA_RUN_EXEC_REPLAY_H
 #define MESHLUA_RUN_EXEC_REPLAY_H
 
@@ -45,8 +45,7 @@ char *replay_place_param(const struct Exec *e, int32_t i, int32_t k);
 char *replay_place_result(const struct Exec *e, int32_t i, int32_t k);
 /* When everything has its place: graphs with other addresses in them are forgotten. */
 void replay_begin(struct Exec *e);
-/* What is launched from here on is captured; then it is the part's graphs, if it is the whole.
- */
+/* What is launched from here on is captured; then it is the part's graphs, if it is the whole. */
 Err replay_capture(struct Exec *e) MUST_CHECK;
 Err replay_captured(struct Exec *e, ReplayPart *s, bool whole) MUST_CHECK;
 /* Runs the graphs of a part. */

@@ -18,8 +18,8 @@ static void lose(ExecCall *c, Err err) {
     atomic_store(&c->failed, 1);
 }
 
-/* The item's operands with their addresses for the slices that the loops have come to, in `room`.
- */
+/* The item's operands with their addresses for the slices that the loops have
+ * come to, in `room`. */
 static void slice_operands(const Exec *e, const Item *item, KArgs *a, KTensor *room) {
     for (int k = 0; k < a->nin + a->nout; k++) {
         room[k] = item->tensor[k];
@@ -296,8 +296,8 @@ static void run_parts(ExecCall *c) {
     if (!atomic_load(&c->failed)) lose(c, replay_finish(c->e));
 }
 
-/* All that may fail before anything runs: later it would lose the arguments that are written over.
- */
+/* All that may fail before anything runs: later it would lose the arguments
+ * that are written over. */
 static Err prepare(ExecCall *c, Tensor **results) {
     Exec *e = c->e;
     if (e->mesh && e->mesh->abstract)

@@ -82,8 +82,7 @@ typedef struct Device {
     /* Puts it into the queue, with the addresses that args->in and args->out have now. */
     int (*launch)(void *self, void *bound, const KArgs *args, char *scratch, int64_t tag);
 
-    /* ---- graphs: what is put into a queue between `capture` and `captured` is kept, not run ----
-     */
+    /* ---- graphs: what a queue gets between `capture` and `captured` is kept, not run ---- */
     int (*capture)(void *self, int32_t gpu);
     void *(*captured)(void *self, int32_t gpu); /* NULL: it failed; nothing has run */
     int (*replay)(void *self, int32_t gpu, void *graph);
@@ -98,8 +97,8 @@ typedef struct Device {
     void (*range)(void *self, const char *name);
 
     /* ---- messages between GPUs, of this process and of others (NCCL) ---- */
-    /* Rank 0's process: what all others need to join. With NULL it only sees whether NCCL is there.
-     */
+    /* Rank 0's process: what all others need to join. With NULL it only sees
+     * whether NCCL is there. */
     int (*meet)(void *self, char *id);
     /* Joins with all GPUs of this process, which become the ranks from `first` on, of `world`; the
      * Comm then carries bytes of their memory: `start` comes after what is in the queues of the

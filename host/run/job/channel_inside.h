@@ -21,8 +21,8 @@ enum {
     MAX_TEXT = 64 << 20 /* bytes */
 };
 
-/* Where in `poll` the peers begin: behind the main thread and who knocks; behind them the guests.
- */
+/* Where in `poll` the peers begin: behind the main thread and who knocks;
+ * behind them the guests. */
 enum { POLL_WAKE, POLL_LISTENER, POLL_PEERS };
 
 enum { CODE_SCRIPT = 1, CODE_ENVIRONMENT = 3, CODE_TIMEOUT = 5, CODE_KILLED = 137 };

@@ -47,8 +47,8 @@ Err agree_begin(Runtime *rt, Agreement *a, AgreeKind kind, uint64_t value) {
 
 /* ---- what differs ---- */
 
-/* The steps in words, a line each, without what counts them: an extra one shifts the others only.
- */
+/* The steps in words, a line each, without what counts them: an extra one
+ * shifts the others only. */
 static void print_steps(const Plan *p, Str *s) {
     for (int32_t i = 0; i < p->steps.n; i++) {
         const PlanStep *step = plan_step(p, i);

@@ -102,7 +102,8 @@ static void test_env(void) {
         const EnvRow *r = env_row((EnvVar)v);
         CHECK(r->name && r->value && r->doc);
         CHECK(r->kind == ENV_WHOLE ? r->least <= r->most : r->least == 0 && r->most == 0);
-        CHECK((r->kind == ENV_WORDS || r->kind == ENV_WORD_LIST) == (strstr(r->value, " | ") && !strpbrk(r->value, upper)));
+        CHECK((r->kind == ENV_WORDS || r->kind == ENV_WORD_LIST) ==
+              (strstr(r->value, " | ") && !strpbrk(r->value, upper)));
     }
     /* what its row does not allow is not taken */
     static const char *const wrong[] = {"0",  "1025", "-1",   "+1",  " 1",
