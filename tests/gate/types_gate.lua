@@ -22,8 +22,9 @@ for _, scope in ipairs(SCOPES) do
       for _, form in ipairs(FORMS) do
         for name in text:gmatch(form) do
           looked = looked + 1
-          first[name] = first[name] or file
-          if first[name] ~= file then gate.fail(file, "the type %s is also defined in %s", name, first[name]) end
+          local other = first[name] or file
+          first[name] = other
+          if other ~= file then gate.fail(file, "the type %s is also defined in %s", name, other) end
         end
       end
     end

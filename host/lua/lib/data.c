@@ -2,7 +2,7 @@
 #include "lua/lib/lib.h"
 #include "lua/value/value.h"
 
-#include "base/map.h"
+#include "base/hash.h"
 
 #include <errno.h>
 #include <string.h>

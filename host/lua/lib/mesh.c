@@ -3,7 +3,6 @@
 #include "lua/state/usage.h"
 #include "lua/value/value.h"
 
-#include "ir/place.h"
 #include "run/runtime/hosts.h"
 
 #include <string.h>
