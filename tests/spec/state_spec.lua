@@ -115,6 +115,20 @@ describe("what a trace may change", function()
     end), t)
   end)
 
+  it("is what Lua makes of the order of a table", function()
+    -- Texts and keys of several lines, and keys with " = ", stand in one line of what is compared.
+    for i = 1, 20 do
+      local t = {["x" .. i] = list(1.0), ["s" .. i] = "a\nb", ["k = " .. i] = list(2.0), ["l\n" .. i] = 3}
+      local step = ml.jit(function(a)
+        setmetatable(a, {})
+        for k = 1, 8 do a["t" .. k .. i] = k end
+        for k = 1, 8 do a["t" .. k .. i] = nil end
+        return a["x" .. i] + a["k = " .. i]
+      end)
+      assert.same({3.0}, step(t):totable())
+    end
+  end)
+
   it("is no Param that is not an argument", function()
     local w = param(list(1.0))
     local hidden = {w = w}

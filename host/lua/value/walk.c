@@ -107,13 +107,25 @@ static void put_object(Walk *w, char tag, int index) {
     lua_rawseti(L, w->held, (lua_Integer)lua_rawlen(L, w->held) + 1);
 }
 
+/* In one line; a key also without what ends the name in it. */
+static void put_in_line(Str *s, const char *text, bool is_key) {
+    const char *const ends = is_key ? "\n=" : "\n";
+    for (;;) {
+        size_t n = strcspn(text, ends);
+        str_put_n(s, text, n);
+        text += n;
+        if (!*text) return;
+        str_put(s, *text++ == '=' ? "\\=" : "\\n");
+    }
+}
+
 /* "path = text\n" for why_miss. */
 static void describe(Walk *w, const char *text) {
     if (!w->describe) return;
     Str *s = &w->h->describe;
     str_put_n(s, str_of(&w->h->path), w->h->path.n);
     str_put(s, " = ");
-    str_put(s, text);
+    put_in_line(s, text, false);
     str_put(s, "\n");
 }
 
@@ -146,7 +158,7 @@ static void describe_static(Walk *w, int index) {
     lua_Number x = lua_tonumber(L, index);
     if (luaL_testudata(L, index, VALUE_TENSOR))
         type_print(value_type(w->h, value_tensor(L, w->h, index)), state_text(w->h));
-    else
+    else if (type == LUA_TUSERDATA)
         str_put(state_text(w->h), arg_type_name(L, index));
     if (type != LUA_TUSERDATA || luaL_testudata(L, index, VALUE_MESH) ||
         luaL_testudata(L, index, VALUE_SPEC) || luaL_testudata(L, index, VALUE_SHARDING))
@@ -435,7 +447,7 @@ static void put_key(Walk *w, const Key *k) {
     if (!w->describe && !w->name_modules && !w->identity) return;
     if (w->h->path.n) str_put(&w->h->path, ".");
     if (k->s)
-        str_put(&w->h->path, k->s);
+        put_in_line(&w->h->path, k->s, true);
     else
         put_number(&w->h->path, k->x);
 }
