@@ -352,21 +352,16 @@ static SpecEntry splitting(const Mesh *m, const Spec *s, int d) {
     return out;
 }
 
-/* Equal but for axes of size 1. Both are sorted. */
-static bool same_set(const Mesh *m, const SpecEntry *a, const SpecEntry *b) {
-    Spec x = {.n = 1, .entry = {*a}}, y = {.n = 1, .entry = {*b}};
-    SpecEntry p = splitting(m, &x, 0), q = splitting(m, &y, 0);
-    if (p.n != q.n) return false;
-    for (int k = 0; k < p.n; k++)
-        if (p.axis[k] != q.axis[k]) return false;
-    return true;
+/* Of any size: parts are no sum, and what is reduced has a cotangent of parts. Both are sorted. */
+static bool same_set(const SpecEntry *a, const SpecEntry *b) {
+    return a->n == b->n && memcmp(a->axis, b->axis, sizeof *a->axis * (size_t)a->n) == 0;
 }
 
 /* P("x") and P("x", nil) place alike. */
 static bool same_placing(const Mesh *m, const Spec *a, const Spec *b) {
     if (a == b || !a || !b) return a == b;
-    if (a->unreduced_kind != b->unreduced_kind || !same_set(m, &a->unreduced, &b->unreduced) ||
-        !same_set(m, &a->reduced, &b->reduced))
+    if (a->unreduced_kind != b->unreduced_kind || !same_set(&a->unreduced, &b->unreduced) ||
+        !same_set(&a->reduced, &b->reduced))
         return false;
     for (int d = 0; d < a->n || d < b->n; d++) {
         SpecEntry x = splitting(m, a, d), y = splitting(m, b, d);

@@ -68,6 +68,16 @@ describe("reshard", function()
     close(ml.reshard(x, of(P())), ml.reshard(ml.jit(f)(x), of(P("c"))))
   end)
 
+  it("E4: of parts over an axis of size 1 by device_put, too, which are no sum in their type", function()
+    local m = ml.make_mesh({1, 2}, {"a", "b"}, {axis_types = "explicit", devices = {0, 1}})
+    local sum, parts = NamedSharding(m, P()), NamedSharding(m, P({unreduced = {"a"}}))
+    local x = ml.device_put(numbers(4), sum)
+    local y = ml.reshard(x, parts.spec)
+    assert.is_false(y.sharding == sum)
+    assert.is_true(y.sharding == parts)
+    close(ml.zeros {4}, ml.device_put(y, sum) - x)
+  end)
+
   it("E4: says what is wrong", function()
     local x = put(numbers(8, 16), "X")
     raises("reshard: P(\"X\", nil, nil) has 3 entries but the tensor has rank 2", ml.reshard, x, P("X",
