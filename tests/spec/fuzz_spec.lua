@@ -21,7 +21,7 @@ local function check(seed, mode)
 end
 
 describe("random programs are the same on a mesh as on one device:", function()
-  for first = 1, helper.watched and 100 or 200, 20 do
+  for first = 1, helper.watched and 60 or 200, 20 do
     it(("seeds %d to %d"):format(first, first + 19), function()
       for seed = first, first + 19 do
         check(seed)
@@ -29,7 +29,7 @@ describe("random programs are the same on a mesh as on one device:", function()
     end)
   end
 
-  for first = 1, helper.watched and 60 or 300, 30 do
+  for first = 1, helper.watched and 30 or 300, 30 do
     it(("loops, branches, transforms and shard_map in each other, seeds %d to %d"):format(first, first + 29),
       function()
         for seed = first, first + 29 do
