@@ -57,82 +57,62 @@ static const IntList *read_ints(lua_State *L, Host *h, const char *what) {
     return list;
 }
 
-/* The value on top of the stack into the field. `dims`: of operand 0, for layouts. */
-static void read_field(lua_State *L, Host *h, const AttrField *f, const Dims *dims, DType *dtype,
-                       char *at) {
-    int32_t i32 = 0;
+typedef union AttrValue {
+    int64_t whole;
+    double number;
+    Scalar scalar;
+    Dims dims;
+    const Layout *layout;
+    const char *name;
+    AxisList axes;
+    const IntList *ints;
+    int32_t small;
+} AttrValue;
+
+/* The value on top of the stack as the field has it; its size. `dims`: operand 0's, for layouts. */
+static size_t read_value(lua_State *L, Host *h, const AttrField *f, const Dims *dims, DType *dtype,
+                         AttrValue *x) {
     switch (f->kind) {
-    case ATTR_INT: {
-        int64_t x = arg_integer(L, -1, f->name);
-        memcpy(at, &x, sizeof x);
-        return;
-    }
-    case ATTR_FLOAT: {
-        double x = arg_number(L, -1, f->name);
-        memcpy(at, &x, sizeof x);
-        return;
-    }
-    case ATTR_SCALAR: {
-        Scalar x;
-        read_scalar(L, *dtype, &x);
-        memcpy(at, &x, sizeof x);
-        return;
-    }
-    case ATTR_DIMS:
+    case ATTR_INT: x->whole = arg_integer(L, -1, f->name); return sizeof x->whole;
+    case ATTR_FLOAT: x->number = arg_number(L, -1, f->name); return sizeof x->number;
+    case ATTR_SCALAR: read_scalar(L, *dtype, &x->scalar); return sizeof x->scalar;
+    case ATTR_DIMS: x->dims = value_dims(L, -1, -1, f->name); return sizeof x->dims;
     case ATTR_SHAPE:
-    case ATTR_LIST: {
-        Dims d = value_dims(L, -1, f->kind == ATTR_DIMS ? -1 : 0, f->name);
-        memcpy(at, &d, sizeof d);
-        return;
-    }
-    case ATTR_LAYOUT: {
-        const Layout *l = NULL;
-        read_layout(L, h, dims, &l);
-        memcpy(at, &l, sizeof l);
-        return;
-    }
-    case ATTR_NAME: {
-        const char *name = intern_name(&h->cx, arg_string(L, -1, NULL, f->name));
-        if (!name) state_check(L, h, err_nomem(&h->cx, "a name"));
-        memcpy(at, &name, sizeof name);
-        return;
-    }
-    case ATTR_AXES: {
-        AxisList axes = trace_manual_axes(L, h, -1);
-        memcpy(at, &axes, sizeof axes);
-        return;
-    }
-    case ATTR_INTS: {
-        const IntList *list = read_ints(L, h, f->name);
-        memcpy(at, &list, sizeof list);
-        return;
-    }
+    case ATTR_LIST: x->dims = value_dims(L, -1, 0, f->name); return sizeof x->dims;
+    case ATTR_LAYOUT: read_layout(L, h, dims, &x->layout); return sizeof x->layout;
+    case ATTR_NAME:
+        x->name = intern_name(&h->cx, arg_string(L, -1, NULL, f->name));
+        if (!x->name) state_check(L, h, err_nomem(&h->cx, "a name"));
+        return sizeof x->name;
+    case ATTR_AXES: x->axes = trace_manual_axes(L, h, -1); return sizeof x->axes;
+    case ATTR_INTS: x->ints = read_ints(L, h, f->name); return sizeof x->ints;
     case ATTR_MASK: {
         AxisList axes = trace_manual_axes(L, h, -1);
-        i32 = (int32_t)axes_mask(&axes);
+        x->small = (int32_t)axes_mask(&axes);
         break;
     }
-    case ATTR_DTYPE: *dtype = value_dtype(L, -1), i32 = (int32_t)*dtype; break;
+    case ATTR_DTYPE: *dtype = value_dtype(L, -1), x->small = (int32_t)*dtype; break;
     case ATTR_BOOL:
-    case ATTR_FLAG: i32 = lua_toboolean(L, -1); break;
-    case ATTR_DIM: i32 = arg_dim(L, -1, f->name); break;
-    case ATTR_ENUM: i32 = read_enum(L, f); break;
+    case ATTR_FLAG: x->small = lua_toboolean(L, -1); break;
+    case ATTR_DIM: x->small = arg_dim(L, -1, f->name); break;
+    case ATTR_ENUM: x->small = read_enum(L, f); break;
     default: state_error(L, E_KEY, "%s cannot be given from Lua", f->name);
     }
-    memcpy(at, &i32, sizeof i32);
+    return sizeof x->small;
 }
 
 /* The table at `index` into the zeroed struct. */
 static void read_fields(lua_State *L, Host *h, const OpDef *def, int index, const Dims *dims,
                         char *at) {
     DType dtype = DT_F32;
+    AttrValue x;
     if (!lua_istable(L, index))
         state_error(L, E_VALUE, "%s: attributes expected as a table", def->name);
     for (const AttrField *f = def->attr; f->name; f++) {
         bool optional = f->kind == ATTR_BOOL || f->kind == ATTR_FLAG || f->kind == ATTR_LAYOUT ||
                         f->kind == ATTR_DIMS || f->kind == ATTR_LIST;
         if (lua_getfield(L, index, f->name) != LUA_TNIL)
-            read_field(L, h, f, dims, &dtype, at + f->offset);
+            memcpy(at + f->offset, &x, read_value(L, h, f, dims, &dtype, &x));
         else if (!optional)
             state_error(L, E_VALUE, "%s: no %s is given", def->name, f->name);
         lua_pop(L, 1);
