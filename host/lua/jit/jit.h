@@ -130,7 +130,6 @@ typedef struct JitLine {
     int nname, ntext;
 } JitLine;
 const char *jit_read_line(const char *at, JitLine *l); /* where the next one begins */
-bool jit_find_line(const char *in, const JitLine *name, JitLine *out);
 /* Raises: the call that h->describe tells of is not one that a sealed function was lowered for. */
 _Noreturn void jit_raise_mismatch(lua_State *L, Host *h, const LuaJit *j);
 /* A call that has been traced; the trace is still open. The lists are in userdata on the stack. */

@@ -18,7 +18,7 @@ static bool same_name(const JitLine *a, const JitLine *b) {
     return a->nname == b->nname && memcmp(a->name, b->name, (size_t)a->nname) == 0;
 }
 
-bool jit_find_line(const char *in, const JitLine *name, JitLine *out) {
+static bool find_line(const char *in, const JitLine *name, JitLine *out) {
     while (*in) {
         in = jit_read_line(in, out);
         if (same_name(out, name)) return true;
@@ -26,11 +26,11 @@ bool jit_find_line(const char *in, const JitLine *name, JitLine *out) {
     return false;
 }
 
-/* jit_find_line for the lines of a like list in their order: *next is where it probably stands. */
+/* find_line for the lines of a like list in their order: *next is where it probably stands. */
 static bool find_next(const char *in, const char **next, const JitLine *name, JitLine *out) {
     const char *behind = **next ? jit_read_line(*next, out) : *next;
     if (!**next || !same_name(out, name)) {
-        if (!jit_find_line(in, name, out)) return false;
+        if (!find_line(in, name, out)) return false;
         behind = out->text + out->ntext + (out->text[out->ntext] == '\n');
     }
     *next = behind;
@@ -147,7 +147,7 @@ static int compare(const char *now, const char *then, Str *s) {
     JitLine a, b;
     for (const char *at = now; *at;) {
         at = jit_read_line(at, &a);
-        bool there = jit_find_line(then, &a, &b);
+        bool there = find_line(then, &a, &b);
         if (there && a.ntext == b.ntext && memcmp(a.text, b.text, (size_t)a.ntext) == 0) continue;
         if (n++ >= SHOWN) continue;
         str_fmt(s, "%s%.*s is %.*s, ", n > 1 ? "; " : "", a.nname, a.name, a.ntext, a.text);
@@ -158,7 +158,7 @@ static int compare(const char *now, const char *then, Str *s) {
     }
     for (const char *at = then; *at;) {
         at = jit_read_line(at, &b);
-        if (jit_find_line(now, &b, &a)) continue;
+        if (find_line(now, &b, &a)) continue;
         if (n++ >= SHOWN) continue;
         str_fmt(s, "%s%.*s is missing, compiled for %.*s", n > 1 ? "; " : "", b.nname, b.name,
                 b.ntext, b.text);

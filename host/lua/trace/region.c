@@ -27,7 +27,8 @@ static Val frame_param(lua_State *L, Host *h, Frame *f, Val outer) {
     return f->param.at[f->param.n++] = v;
 }
 
-Val trace_capture(lua_State *L, Host *h, Val v) {
+/* v, a value of the region under way or of one around it, as a value of the former. */
+static Val capture(lua_State *L, Host *h, Val v) {
     Trace *t = h->trace;
     int32_t from = graph_def(t->graph, v)->region;
     if (from == t->build.region) return v;
@@ -55,7 +56,7 @@ Val trace_value(lua_State *L, Host *h, int index) {
                         "a value of shard_map's function is used outside it; return it through "
                         "out_specs");
         trace_check(L, h, u->v);
-        return trace_capture(L, h, u->v);
+        return capture(L, h, u->v);
     }
     /* A box from outside may hold another tensor at the next call; one made in
      * this trace may not. */
@@ -64,7 +65,7 @@ Val trace_value(lua_State *L, Host *h, int index) {
     const void *of = box ? (const void *)b : u->t;
     uint64_t hash = hash_u64(0, (uint64_t)(uintptr_t)of);
     int32_t known = map_find(&t->captured, hash, same_capture, t, of);
-    if (known >= 0) return trace_capture(L, h, t->capture.at[known].v);
+    if (known >= 0) return capture(L, h, t->capture.at[known].v);
     const Type *type = value_type_now(L, h, u->t->type, "a tensor met in this trace");
     const Layout *l = type->layout;
     if (l) value_use_mesh(L, h, l->mesh, "a tensor met in this trace");
@@ -86,7 +87,7 @@ Val trace_value(lua_State *L, Host *h, int index) {
     }
     if (!box) c.tensor = tensor_retain(u->t);
     t->capture.at[t->capture.n++] = c;
-    return trace_capture(L, h, c.v);
+    return capture(L, h, c.v);
 }
 
 /* ---- trace_region ---- */

@@ -43,8 +43,6 @@ void trace_run_effects(lua_State *L);
 
 /* Raises where v was made for one example of a vmap that has ended, or in a custom_vjp's bwd. */
 void trace_check(lua_State *L, Host *h, Val v);
-/* v, a value of the region under way or of one around it, as a value of the former. */
-Val trace_capture(lua_State *L, Host *h, Val v);
 /* The tensor at `index` as a value of the trace: a concrete one becomes an input of it. */
 Val trace_value(lua_State *L, Host *h, int index);
 
