@@ -18,7 +18,7 @@ typedef enum RematSave {
     SAVE_ANYTHING_EXCEPT, /* values, named or not, with none of them */
 } RematSave;
 
-/* Which values of a checkpointed stretch are kept for the gradient. */
+/* Which values of a remat stretch are kept for the gradient. */
 typedef struct RematPolicy {
     RematSave save;
     int32_t nname;

@@ -59,10 +59,10 @@ ROW(STOP_GRADIENT, "stop_gradient", "x, as a constant to gradients", op_shape_sa
 ROW(BARRIER, "opt_barrier", "x; no pass looks through it", op_shape_same, .vjp = vjp_identity,
     .batch = batch_leading, .flags = OPF_BARRIER | OPF_INTERNAL);
 
-/* ---- checkpoint_name: what policies of checkpoint ask for ---- */
+/* ---- checkpoint_name: what policies of remat ask for ---- */
 static const AttrField name_fields[] = {ATTR_FIELD(NameAttr, ATTR_NAME, name), {0}};
 
-ROW(CHECKPOINT_NAME, "checkpoint_name", "x, under a name that policies of checkpoint know",
+ROW(CHECKPOINT_NAME, "checkpoint_name", "x, under a name that policies of remat know",
     op_shape_same, .vjp = vjp_identity, .batch = batch_leading, .fold = fold_to_operand,
     .attr = name_fields, .attr_size = sizeof(NameAttr), .linear = 1);
 

@@ -111,7 +111,7 @@ const FullAttr *op_full_attr(const Build *b, Val v);
 Dims op_dims(const Build *b, Val v);
 DType op_dtype(const Build *b, Val v);
 
-/* Does the policy keep the results of the node, which stands in a checkpointed stretch? */
+/* Does the policy keep the results of the node, which stands in a remat stretch? */
 bool remat_keeps(const Graph *g, const Span *span, const Node *n);
 
 /* ---- examples (vmap): see BatchArgs ---- */

@@ -1,4 +1,4 @@
-/* remat.c - what a policy of checkpoint keeps. */
+/* remat.c - what a policy of remat keeps. */
 #include "op/op.h"
 
 static bool listed(const RematPolicy *p, const char *name) {

@@ -35,7 +35,8 @@ ml.random = require "meshlua.random"
 ml.tree = require "meshlua.tree"
 
 -- The rest is loaded when it is first used: a script that needs no layers should not wait for them.
-local modules = {nn = true, optim = true, schedule = true, data = true, train = true, profile = true}
+local modules = {nn = true, optim = true, schedule = true, data = true, train = true, profile = true,
+  checkpoint = true}
 local functions = {} -- name -> the module that has it
 for module, names in pairs {
   config = {"config"},
@@ -54,11 +55,11 @@ for module, names in pairs {
   ["sharding.pmap"] = {"pmap", "device_put_replicated"},
   ["sharding.rules"] = {"shard_largest"},
   ["sharding.shard_map"] = {"shard_map"},
-  ["transform.checkpoint"] = {"checkpoint", "checkpoint_name", "checkpoint_policies"},
   ["transform.control"] = {"scan", "while_loop", "fori_loop", "cond", "switch"},
   ["transform.custom_vjp"] = {"custom_vjp"},
   ["transform.debug"] = {"debug_print", "debug_callback"},
   ["transform.microbatch"] = {"microbatches", "accumulate"},
+  ["transform.remat"] = {"remat", "checkpoint_name", "remat_policies"},
   ["transform.scope"] = {"named_scope"},
   ["transform.vmap"] = {"vmap"},
 } do

@@ -30,14 +30,14 @@ add("loops and branches, and their gradients", {
   end,
 })
 
-add("checkpoint", {
+add("remat", {
   run = function()
-    local policies = ml.checkpoint_policies
+    local policies = ml.remat_policies
     local keep = policies.save_from_both_policies(policies.save_only_these_names("a", "b"),
       policies.dots_with_no_batch_dims_saveable)
-    local inner = ml.checkpoint(function(x) return ml.checkpoint_name(x:matmul(x):sin(), "a"):sin() end,
+    local inner = ml.remat(function(x) return ml.checkpoint_name(x:matmul(x):sin(), "a"):sin() end,
       {policy = keep})
-    return ml.grad(ml.checkpoint(function(x) return inner(x):sum() end))(ml.ones {2, 2})
+    return ml.grad(ml.remat(function(x) return inner(x):sum() end))(ml.ones {2, 2})
   end,
 })
 
@@ -60,7 +60,7 @@ add("custom_vjp", {
       bwd = function(r, ct) return {a = ct[1] * r} end,
     })
     local function total(a) return (f {a = a:sin(), b = ml.tensor {1, 2}})[1]:sum() end
-    return {ml.grad(ml.checkpoint(total))(ml.ones {2}), ml.vmap(ml.grad(total))(ml.ones {3, 2})}
+    return {ml.grad(ml.remat(total))(ml.ones {2}), ml.vmap(ml.grad(total))(ml.ones {3, 2})}
   end,
 })
 

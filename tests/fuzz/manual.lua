@@ -183,7 +183,7 @@ M.inside = {map = function(fn, ...) return fn(...) end,
   pmax = function(x, axes) return ml.pmax(ml.stop_gradient(x), axes) end,
   loop = function(n, fn, x) return (ml.fori_loop(0, n, function(_, c) return fn(c) end, x)) end,
   cond = function(p, yes, no, x) return (ml.cond(p, yes, no, x)) end,
-  remat = function(fn, x) return ml.checkpoint(fn)(x) end,
+  remat = function(fn, x) return ml.remat(fn)(x) end,
   vmap = function(fn, x) return ml.vmap(fn)(x) end}
 for _, name in ipairs {"psum", "pmean", "all_gather", "psum_scatter", "ppermute", "all_to_all", "axis_index",
   "pcast"} do M.inside[name] = ml[name] end

@@ -272,7 +272,7 @@ step("remat", 2, function(g, program)
   begin(lines, "local %s = X.remat(function(%s)", names_of(results), names_of(params))
   lines[#lines + 1] = "  return " .. names_of(out)
   local policy = g.pick(policies)
-  if policy ~= "" then policy = (", {policy = ml.checkpoint_policies.%s}"):format(policy) end
+  if policy ~= "" then policy = (", {policy = ml.remat_policies.%s}"):format(policy) end
   add(lines, "end%s)(%s)", policy, names_of(from))
   return lines, results
 end)
@@ -377,7 +377,7 @@ end
 
 --- X of a program on its mesh; and on one device, where `mesh` is nil.
 function M.functions(program, mesh)
-  local X = {remat = ml.checkpoint}
+  local X = {remat = ml.remat}
   function X.map(k, fn)
     local map = program.maps[k]
     local whole, spec = map.shape, mesh and map.spec or {}

@@ -25,6 +25,7 @@ local retired = {
   {"%f[%w_]op/join%.[ch]", "op/pad_concat"},
   {"%f[%w_]ir/print%.", "ir/graph_print"},
   {"%f[%w_]ir/parse%.c", "ir/graph_parse"},
+  {"%f[%w_]checkpointed", "remat"},
 }
 
 local looked = 0

@@ -65,7 +65,7 @@ describe("called with anything,", function()
   end
   describe_all("Param:", core.methods "meshlua.Param", {function() return core.box_new(tensor(),
     {kind = "param"}) end})
-  describe_all("ml.checkpoint_policies.", ml.checkpoint_policies, {})
+  describe_all("ml.remat_policies.", ml.remat_policies, {})
 
   for name, fn in pairs {
     ["a jitted function"] = ml.jit(function(...) return ... end),

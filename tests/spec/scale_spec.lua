@@ -79,7 +79,7 @@ local programs = {
   end,
   ["many stretches that are computed again"] = function(n)
     return ml.grad(function(x)
-      for _ = 1, n // 4 do x = ml.checkpoint(function(y) return ml.sin(ml.sin(y)) end)(x) end
+      for _ = 1, n // 4 do x = ml.remat(function(y) return ml.sin(ml.sin(y)) end)(x) end
       return x:sum()
     end), ml.ones {4}
   end,

@@ -26,7 +26,7 @@ static RematSave read_save(lua_State *L) {
     const char *word = arg_string(L, -1, NULL, "the policy");
     for (int i = 0; save_words[i]; i++)
         if (strcmp(save_words[i], word) == 0) return (RematSave)i;
-    state_error(L, E_VALUE, "checkpoint: unknown policy '%s'", word);
+    state_error(L, E_VALUE, "remat: unknown policy '%s'", word);
 }
 
 /* The policy {save =, names = {...}} on top of the stack; in the trace's graph. */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* A stretch of nodes that is computed anew, and what stands there for the values it knows: a
- * checkpointed one, in which rules read the second computation, or a user's own backward. */
+ * remat one, in which rules read the second computation, or a user's own backward. */
 typedef struct Anew {
     const Span *span;
     struct Anew *outer; /* the stretch around it */
@@ -22,7 +22,7 @@ typedef struct Grad {
     Arena arena;
     bool *active; /* value leads from a variable */
     Val *ct;      /* cotangent so far, by value */
-    Anew *anew;   /* the innermost checkpointed stretch that the walk is in, or NULL */
+    Anew *anew;   /* the innermost remat stretch that the walk is in, or NULL */
     Anew *spare;  /* those that it has left, whose maps are empty again */
     int32_t nvalue;
     int32_t region; /* what is walked stands in it; what is built, where `b` does */
@@ -181,7 +181,7 @@ static void anew_end(Grad *g, Anew *a) {
     g->spare = a;
 }
 
-/* What rules inside the stretch read for v. What comes from outside of a checkpointed one, or is
+/* What rules inside the stretch read for v. What comes from outside of a remat one, or is
  * kept, goes through a barrier: the second computation is not to be found equal to the first. */
 static Val anew_value(Grad *g, Anew *a, Val v) {
     if (v >= g->nvalue || g->b->err) return v;
@@ -246,7 +246,7 @@ static void enter_span(Grad *g, int32_t k, int32_t id) {
     build_fail(b, at.err);
 }
 
-/* Makes g->anew the innermost checkpointed stretch around the node. */
+/* Makes g->anew the innermost remat stretch around the node. */
 static void enter_stretch(Grad *g, int32_t id) {
     const Graph *graph = g->b->g;
     while (g->anew && !within(g->anew->span, id)) leave_stretch(g);

@@ -9,7 +9,8 @@ local M = {}
 local function modules()
   return {[""] = ml, ["random."] = ml.random, ["tree."] = ml.tree, ["nn."] = ml.nn, ["optim."] = ml.optim,
     ["initializers."] = ml.nn.initializers, ["schedule."] = ml.schedule, ["data."] = ml.data,
-    ["train."] = ml.train, ["profile."] = ml.profile, ["checkpoint_policies."] = ml.checkpoint_policies}
+    ["train."] = ml.train, ["profile."] = ml.profile, ["checkpoint."] = ml.checkpoint,
+    ["remat_policies."] = ml.remat_policies}
 end
 
 --- name -> function, or class.

@@ -47,7 +47,8 @@ local functions = {
   no_grad = "nothing is kept for gradients unless ml.grad asks; leave it out",
   ones_init = "ml.nn.initializers.ones", permute = "ml.transpose(x, 3, 1, 2)", pjit = "ml.jit(fn, options)",
   rand = "ml.random.uniform(key, shape)", randn = "ml.random.normal(key, shape)",
-  randint = "ml.random.randint(key, shape, low, high)", remat = "ml.checkpoint(fn)", save = "not there yet",
+  randint = "ml.random.randint(key, shape, low, high)",
+  checkpoint_policies = "ml.remat_policies", save = "not there yet",
   scalar = "ml.tensor(1.0)", shape = "x.shape", size = "x.size", dtype = "x.dtype",
   stop_grad = "ml.stop_gradient(x)", subtract = "x - y", multiply = "x * y", divide = "x / y",
   tree_map = "ml.tree.map(fn, tree)", unsqueeze = "ml.expand_dims(x, axis)", value_and_gradient =
@@ -69,7 +70,7 @@ local nn = {
   Tanh = "nn.tanh", Sigmoid = "nn.sigmoid", softmax = "ml.softmax(x, axis)", Softmax = "ml.softmax(x, axis)",
   log_softmax = "ml.log_softmax(x, axis)", ModuleList = "a Lua list: self.layers = {...}",
   functional = "its functions stand in nn", init = "nn.initializers", jit = "ml.jit(fn)", one_hot =
-  "ml.one_hot(ids, n)", remat = "ml.checkpoint(fn)", MaxPool2d = "nn.max_pool(x, {2, 2})",
+  "ml.one_hot(ids, n)", remat = "ml.remat(fn)", MaxPool2d = "nn.max_pool(x, {2, 2})",
   MultiheadAttention = "nn.MultiHeadAttention(width, heads, {rngs = rngs})",
   scaled_dot_product_attention = "nn.attention(q, k, v, {causal = true})",
   dot_product_attention = "nn.attention(q, k, v, {causal = true})",

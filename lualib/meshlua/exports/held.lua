@@ -69,7 +69,7 @@ end
 function M.start(ml)
   M.each("", ml, M.check)
   for name in next, getmetatable(ml).lazy[2] do
-    if name ~= "checkpoint_policies" then M.check(name) end -- a module
+    if name ~= "remat_policies" then M.check(name) end -- a module
   end
   M.each_method(ml, M.check)
   M.each_field(M.check)

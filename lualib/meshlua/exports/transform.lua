@@ -4,18 +4,8 @@ abstract(fn: function, ...: any) -> any
   What fn(...) returns (a function, class or module), with types in the place of tensors; nothing runs.
 accumulate(n: integer, fn: function, batch: any) -> any, ...
   Calls fn on each of n microbatches, and gives the means of what it returns.
-checkpoint(fn: function, {policy: *table}) -> function
-  fn, of whose inside gradients keep only what the policy says.
 checkpoint_name(x: Tensor, name: string) -> Tensor
-  x, under a name that policies of `checkpoint` can ask for.
-checkpoint_policies.save_any_names_but_these(...: string) -> table
-  Named values that have none of the names.
-checkpoint_policies.save_anything_except_these_names(...: string) -> table
-  Values, named or not, that have none of the names.
-checkpoint_policies.save_from_both_policies(a: table, b: table) -> table
-  What either policy keeps.
-checkpoint_policies.save_only_these_names(...: string) -> table
-  Values that have one of the names.
+  x, under a name that policies of `remat` can ask for.
 cond(pred: Tensor|boolean, true_fn: function, false_fn: function, ...: any) -> any, ...
   true_fn(...) or false_fn(...), as the predicate says.
 custom_vjp(fn: function, {fwd: *function, bwd: *function, nondiff: integer[]}) -> function
@@ -41,6 +31,16 @@ microbatches(batch: any, n: integer) -> any[]
   The batch in n parts of the same size.
 named_scope(name: string, fn: function, ...: any) -> any, ...
   Calls fn(...); what it computes carries the name.
+remat(fn: function, {policy: *table}) -> function
+  fn, of whose inside gradients keep only what the policy says.
+remat_policies.save_any_names_but_these(...: string) -> table
+  Named values that have none of the names.
+remat_policies.save_anything_except_these_names(...: string) -> table
+  Values, named or not, that have none of the names.
+remat_policies.save_from_both_policies(a: table, b: table) -> table
+  What either policy keeps.
+remat_policies.save_only_these_names(...: string) -> table
+  Values that have one of the names.
 scan(f: function, init: any, xs: any, {length: integer, reverse: boolean, unroll: integer}) -> any, any
   carry, y = f(carry, x) for each slice of xs along dim 1; returns the last carry, and the ys stacked.
 split(model: table|Tensor, ...: any) -> any, ...

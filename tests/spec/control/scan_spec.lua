@@ -175,9 +175,9 @@ describe("scan", function()
     end
   end)
 
-  it("computes a checkpointed body again", function()
+  it("computes a remat body again", function()
     differences.check(function(weights, carry)
-      local c = ml.scan(ml.checkpoint(function(c, x) return rnn(weights)(c, x) end), carry, xs)
+      local c = ml.scan(ml.remat(function(c, x) return rnn(weights)(c, x) end), carry, xs)
       return (c * c):sum()
     end, {w, c0})
   end)

@@ -59,7 +59,7 @@ describe("uneven = \"pad\"", function()
   it("stays in parts where only the place or the name of values is another", function()
     local z = ml.device_put(ml.random.normal(ml.random.key(1), {17, 6}), on({"x", uneven = "pad"}, nil))
     local function f(v) return (ml.sin(ml.sin(v) * 2) * v):sum() end
-    local step = ml.jit(ml.grad(ml.checkpoint(f)))
+    local step = ml.jit(ml.grad(ml.remat(f)))
     assert.same(ml.grad(f)(ml.tensor(z:totable())):totable(), step(z):totable())
     assert.same({}, calls(step, z))
     local flipped = ml.jit(function(v) return v:flip(2) end)

@@ -88,9 +88,9 @@ local places = {
   cond = function(f)
     return ml.jit(function(a) return ml.cond(a:sum():gt(-1), f, function(z) return z end, a) end)(laid)
   end,
-  remat = function(f) return ml.jit(ml.checkpoint(f))(laid) end,
+  remat = function(f) return ml.jit(ml.remat(f))(laid) end,
   grad = function(f) return ml.jit(ml.grad(function(a) return f(a):sum() end))(laid) end,
-  ["grad of remat"] = function(f) return ml.grad(function(a) return ml.checkpoint(f)(a):sum() end)(laid) end,
+  ["grad of remat"] = function(f) return ml.grad(function(a) return ml.remat(f)(a):sum() end)(laid) end,
   ["another shard_map"] = function(f)
     return ml.jit(ml.shard_map(f, {mesh = own, in_specs = P(), out_specs = P()}))(laid)
   end,
@@ -174,7 +174,7 @@ local catchers = {
     return ml.jit(function(a) return ml.cond(a:sum():gt(-1), f, function(z) return z end, a) end)(v)
   end,
   vmap = function(f, v) return ml.jit(function(a) return ml.vmap(f)(ml.stack {a, a}):slice(2) end)(v) end,
-  remat = function(f, v) return ml.jit(ml.checkpoint(f))(v) end,
+  remat = function(f, v) return ml.jit(ml.remat(f))(v) end,
   ["another shard_map"] = function(f, v)
     return ml.shard_map(f, {mesh = own, in_specs = P(), out_specs = P()})(v)
   end,

@@ -466,7 +466,7 @@ end)
 it("what is computed again for a gradient inside comes from around it as it is", function()
   local x, y = ml.arange(16.0):reshape {4, 4} / 8, ml.arange(16.0):reshape {4, 4}:T() / 16
   local twice = map(function(a) return a * 2 end, P("x"), P("x"))
-  local keep = {policy = ml.checkpoint_policies.everything_saveable}
+  local keep = {policy = ml.remat_policies.everything_saveable}
   local function f(again)
     return function(u, v)
       return (again(function(p)
@@ -477,6 +477,6 @@ it("what is computed again for a gradient inside comes from around it as it is",
     end
   end
   local want = ml.grad(f(function(fn) return fn end), {argnums = {1, 2}})(x, y)
-  local got = ml.jit(ml.grad(f(ml.checkpoint), {argnums = {1, 2}}))(x, y)
+  local got = ml.jit(ml.grad(f(ml.remat), {argnums = {1, 2}}))(x, y)
   for i = 1, 2 do helper.close(want[i], got[i], 1e-6) end
 end)

@@ -75,7 +75,7 @@ describe("vmap of scan: C1, C3:", function()
       loop = function(y) return (select(2, ml.scan(function(c, v) return c, v * y end, y, y))) end,
       branch = function(y) return (ml.cond(y:sum():gt(0), function(v) return v:sin() end, ml.cos, y)) end,
       vmap = function(y) return ml.vmap(ml.sin)(y) end,
-      checkpoint = ml.checkpoint(function(y) return y:sin():cos() end),
+      remat = ml.remat(function(y) return y:sin():cos() end),
       custom_vjp = f,
       custom_in_loop = function(y) return (ml.scan(function(c, v) return f(c + v) end, y:at(1), y)) end,
     }
@@ -200,7 +200,7 @@ it("C3: loops on many examples lie where the examples lie", function()
   assert.same({}, step:plan(table.unpack(put)):collectives())
 end)
 
-it("C4: checkpoint of a loop's body, and of a loop", function()
+it("C4: remat of a loop's body, and of a loop", function()
   local function loss(layer) return function(h, x)
     local last, ys = ml.scan(function(c, slice)
       local next = layer(c, slice)
@@ -211,8 +211,8 @@ it("C4: checkpoint of a loop's body, and of a loop", function()
   local function layer(c, slice) return ((c:matmul(w) + slice):tanh():matmul(w):sin() * 2):tanh() end
   local h, x = rows:at(1), random.normal(random.key(9), {64, 4})
   local plain = ml.jit(ml.value_and_grad(loss(layer), {argnums = {1, 2}}))
-  local saving = ml.jit(ml.value_and_grad(loss(ml.checkpoint(layer)), {argnums = {1, 2}}))
-  local whole = ml.jit(ml.value_and_grad(ml.checkpoint(loss(layer)), {argnums = {1, 2}}))
+  local saving = ml.jit(ml.value_and_grad(loss(ml.remat(layer)), {argnums = {1, 2}}))
+  local whole = ml.jit(ml.value_and_grad(ml.remat(loss(layer)), {argnums = {1, 2}}))
   local l1, g1 = plain(h, x)
   for _, step in ipairs {saving, whole} do
     local l2, g2 = step(h, x)

@@ -140,12 +140,12 @@ describe("custom_vjp with other transforms: C2:", function()
     assert.same({4.0, 4.0, 4.0}, g:totable())
   end)
 
-  it("checkpoint: residuals are computed again, the rule stays", function()
+  it("remat: residuals are computed again, the rule stays", function()
     for _, f in ipairs {straight, softplus} do
       local function deep(a) return f(f(a:sin()) * 3):cos() end
       local want = ml.grad(function(a) return deep(a):sum() end)(x)
-      helper.close(want, ml.grad(function(a) return ml.checkpoint(deep)(a):sum() end)(x))
-      local rows = ml.vmap(ml.grad(function(a) return ml.checkpoint(deep)(a):sum() end))
+      helper.close(want, ml.grad(function(a) return ml.remat(deep)(a):sum() end)(x))
+      local rows = ml.vmap(ml.grad(function(a) return ml.remat(deep)(a):sum() end))
       helper.close(want, ml.jit(rows)(x), 1e-6)
     end
   end)

@@ -49,13 +49,13 @@ describe("debug_print: C7:", function()
     assert.equal(1, one)
   end)
 
-  it("once per call in gradients and checkpoints", function()
+  it("once per call in gradients and remat", function()
     local function loss(a)
       ml.debug_print("loss %g", a:sum())
       return (a * a):sum()
     end
     assert.same({"loss 15"}, (printed(ml.grad(loss), x)))
-    assert.same({"loss 15"}, (printed(ml.jit(ml.grad(ml.checkpoint(loss))), x)))
+    assert.same({"loss 15"}, (printed(ml.jit(ml.grad(ml.remat(loss))), x)))
     local f = ml.custom_vjp(loss, {fwd = function(a) return loss(a), a end,
       bwd = function(a, ct) return a * ct end})
     assert.same({"loss 15"}, (printed(ml.grad(f), x)))

@@ -181,7 +181,7 @@ describe("vmap with other transforms: C3:", function()
     end
   end)
 
-  it("of checkpoint: the same values, computed a second time", function()
+  it("of remat: the same values, computed a second time", function()
     local function sines(a, b) return a:matmul(b):sin():sin():sin():sum() end
     local function run(fn)
       local step = ml.jit(ml.grad(function(a, b) return ml.vmap(fn, {in_axes = {1, false}})(a, b):sum() end))
@@ -192,11 +192,11 @@ describe("vmap with other transforms: C3:", function()
       return step(x, w):bytes(), n
     end
     local plain, n1 = run(sines)
-    local saving, n2 = run(ml.checkpoint(sines))
+    local saving, n2 = run(ml.remat(sines))
     assert.equal(plain, saving)
     assert.truthy(n2 >= n1)
     helper.close(ml.vmap(ml.grad(sines), {in_axes = {1, false}})(x, w),
-      ml.vmap(ml.grad(ml.checkpoint(sines)), {in_axes = {1, false}})(x, w))
+      ml.vmap(ml.grad(ml.remat(sines)), {in_axes = {1, false}})(x, w))
   end)
 
   it("C5: random numbers are those of each example's key", function()

@@ -1,4 +1,4 @@
--- checkpoint.lua: what a gradient keeps of a function's inside, and what it computes a second time.
+-- remat.lua: what a gradient keeps of a function's inside, and what it computes a second time.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 
@@ -7,7 +7,7 @@ local raise = lib.raise
 local M = {}
 
 -- A policy: a list of {save = word, names = list}; a value that one of them keeps is kept.
-local Policy = {__name = "CheckpointPolicy"}
+local Policy = {__name = "RematPolicy"}
 
 local function policy(save, names) return setmetatable({{save = save, names = names}}, Policy) end
 
@@ -24,14 +24,14 @@ end
 
 local function check_policy(who, x)
   if getmetatable(x) ~= Policy then
-    raise("E_VALUE", "%s: expected a policy of ml.checkpoint_policies, got %s", who, lib.kind(x))
+    raise("E_VALUE", "%s: expected a policy of ml.remat_policies, got %s", who, lib.kind(x))
   end
   return x
 end
 
---- What `checkpoint` can keep; see each. Values that are not kept are computed again from those that are, and
+--- What `remat` can keep; see each. Values that are not kept are computed again from those that are, and
 --- from the function's inputs.
-M.checkpoint_policies = {
+M.remat_policies = {
   everything_saveable = policy "everything",
   nothing_saveable = policy "nothing",
   dots_saveable = policy "dots", -- results of matrix products and of attention
@@ -55,18 +55,18 @@ M.checkpoint_policies = {
     return table.move(check_policy("save_from_both_policies", b), 1, #b, #both + 1, both)
   end,
 }
-lib.strict(lib.export(M.checkpoint_policies, "checkpoint_policies."), "checkpoint_policies",
-  "checkpoint_policies.")
+lib.strict(lib.export(M.remat_policies, "remat_policies."), "remat_policies",
+  "remat_policies.")
 
 --- The function, of whose inside gradients keep only what the policy says (by default nothing but its inputs)
 --- and compute the rest a second time, when they need it: less memory for more work. Values, random bits among
 --- them, are the same, bit for bit.
 ---@param fn function
----@param options {policy: table}? one of ml.checkpoint_policies
-function M.checkpoint(fn, options)
-  lib.check_function("checkpoint", fn)
-  options = lib.options("checkpoint", options)
-  local keeps = check_policy("checkpoint", options.policy or M.checkpoint_policies.nothing_saveable)
+---@param options {policy: table}? one of ml.remat_policies
+function M.remat(fn, options)
+  lib.check_function("remat", fn)
+  options = lib.options("remat", options)
+  local keeps = check_policy("remat", options.policy or M.remat_policies.nothing_saveable)
   return core.wrap(function(...)
     if not core.is_tracing() then return fn(...) end
     local first = core.next_node()
@@ -76,7 +76,7 @@ function M.checkpoint(fn, options)
   end)
 end
 
---- x, under a name that policies of `checkpoint` can ask for.
+--- x, under a name that policies of `remat` can ask for.
 ---@param x Tensor
 ---@param name string
 function M.checkpoint_name(x, name)

@@ -1,11 +1,11 @@
 -- devices: 8
--- checkpoint_spec.lua: what gradients keep of a checkpointed function, and that nothing else changes. C4 is the
+-- remat_spec.lua: what gradients keep of a function under remat, and that nothing else changes. C4 is the
 -- number in the checklist of JAX's semantics.
 local helper = require "spec.helper"
 local ml = require "meshlua"
 
 local P, NamedSharding, random = ml.P, ml.NamedSharding, ml.random
-local policies = ml.checkpoint_policies
+local policies = ml.remat_policies
 
 local function block(x, w)
   local h = ml.checkpoint_name(x:matmul(w[1]), "up"):sin()
@@ -45,12 +45,12 @@ local function count(plan, op)
   return n
 end
 
-describe("checkpoint", function()
+describe("remat", function()
   after_each(function() ml.config {passes = {fuse = "default"}} end)
 
   it("C4: changes no bit of values and gradients, and needs less memory", function()
     local x, ws = data(6)
-    local plain, saving = step_of(block), step_of(ml.checkpoint(block))
+    local plain, saving = step_of(block), step_of(ml.remat(block))
     local l1, g1 = plain(x, ws)
     local l2, g2 = saving(x, ws)
     assert.equal(l1:bytes(), l2:bytes())
@@ -80,7 +80,7 @@ describe("checkpoint", function()
     it("C4: " .. case[1] .. " says what is computed again", function()
       ml.config {passes = {fuse = false}} -- which computes again what is cheap, whatever is saved
       local x, ws = data(3)
-      local plain, step = step_of(block), step_of(ml.checkpoint(block, {policy = case[2]}))
+      local plain, step = step_of(block), step_of(ml.remat(block, {policy = case[2]}))
       local before, after = plain:plan(x, ws), step:plan(x, ws)
       local _, g1 = plain(x, ws)
       local _, g2 = step(x, ws)
@@ -96,7 +96,7 @@ describe("checkpoint", function()
     local x, w = random.normal(random.key(1), {2, 8, 8}), random.normal(random.key(2), {8, 8})
     local function products(policy)
       local step = ml.jit(ml.value_and_grad(function(a, b)
-        return ml.checkpoint(layer, {policy = policy})(a, b):sum()
+        return ml.remat(layer, {policy = policy})(a, b):sum()
       end, {argnums = {1, 2}}))
       return count(step:plan(x, w), "matmul")
     end
@@ -114,15 +114,15 @@ describe("checkpoint", function()
     end
     local function run(fn) return ml.jit(ml.value_and_grad(function(a) return fn(a, key):sum() end))(x) end
     local l1, g1 = run(drop)
-    local l2, g2 = run(ml.checkpoint(drop))
+    local l2, g2 = run(ml.remat(drop))
     assert.equal(l1:bytes(), l2:bytes())
     assert.equal(g1:bytes(), g2:bytes())
   end)
 
   it("nests, and is differentiated twice", function()
     local x, ws = data(2)
-    local inner = ml.checkpoint(block)
-    local nested = ml.checkpoint(function(a, w) return inner(inner(a, w), w) end)
+    local inner = ml.remat(block)
+    local nested = ml.remat(function(a, w) return inner(inner(a, w), w) end)
     local function twice(a, w) return block(block(a, w), w) end
     local _, g1 = step_of(twice)(x, ws)
     local _, g2 = step_of(nested)(x, ws)
@@ -131,7 +131,7 @@ describe("checkpoint", function()
       local slope = ml.grad(function(a) return loss_of(layer)(a, ws) end)
       return ml.grad(function(a) return slope(a):square():sum() end)(x)
     end
-    helper.close(second(block), second(ml.checkpoint(block)), 1e-6)
+    helper.close(second(block), second(ml.remat(block)), 1e-6)
   end)
 
   it("C4: keeps what is split, not what was gathered of it", function()
@@ -147,7 +147,7 @@ describe("checkpoint", function()
       return n, plan:memory().temporaries, g
     end
     local n1, bytes1, g1 = gathers(block)
-    local n2, bytes2, g2 = gathers(ml.checkpoint(block))
+    local n2, bytes2, g2 = gathers(ml.remat(block))
     assert.equal(6, n1) -- each weight once, kept for the backward pass
     assert.equal(12, n2) -- each weight once more
     assert.truthy(bytes2 < bytes1)
@@ -161,14 +161,14 @@ describe("checkpoint", function()
       return x:sin():sin()
     end
     local step = ml.jit(function(b, x) return ml.grad(function(a)
-      return ml.checkpoint(count_up)(a):sum() end)(x), b end)
+      return ml.remat(count_up)(a):sum() end)(x), b end)
     local g = step(box, ml.ones {4})
     assert.equal(2.0, box:item())
     helper.close(math.cos(math.sin(1)) * math.cos(1), g:totable()[1], 1e-6)
   end)
 
   it("runs the function as it is outside of traces", function()
-    local a, b = ml.checkpoint(function(x, y) return x + 1, y end)(ml.ones {2}, "kept")
+    local a, b = ml.remat(function(x, y) return x + 1, y end)(ml.ones {2}, "kept")
     assert.same({2.0, 2.0}, a:totable())
     assert.equal("kept", b)
   end)
@@ -176,7 +176,7 @@ describe("checkpoint", function()
   it("C4: shows what is computed again in the dump", function()
     local file = helper.file ""
     ml.core.dump("simplify:" .. file)
-    local sines = ml.checkpoint(function(a) return a:sin():sin() end)
+    local sines = ml.remat(function(a) return a:sin():sin() end)
     local step = ml.jit(ml.grad(function(x) return sines(x):sum() end))
     step(ml.ones {4})
     ml.core.dump()
@@ -186,16 +186,19 @@ describe("checkpoint", function()
   end)
 
   it("refuses what is no function, policy or name", function()
-    helper.raises("[E_VALUE] checkpoint: expected a function, got a number", ml.checkpoint, 1)
-    helper.raises("[E_VALUE] checkpoint: expected a policy of ml.checkpoint_policies, got a string",
-      ml.checkpoint, print, {policy = "dots_saveable"})
-    helper.raises("[E_KEY] checkpoint: unknown option 'polcy'; did you mean 'policy'?", ml.checkpoint, print,
+    local message = helper.raises("[E_VALUE] ml.checkpoint is a module, of what is saved; ml.remat(fn, "
+      .. "{policy = ...}) is fn, whose inside", ml.checkpoint, print)
+    assert.truthy(message:find("^[^\n]-helper%.lua:%d+: "), message)
+    helper.raises("[E_VALUE] remat: expected a function, got a number", ml.remat, 1)
+    helper.raises("[E_VALUE] remat: expected a policy of ml.remat_policies, got a string",
+      ml.remat, print, {policy = "dots_saveable"})
+    helper.raises("[E_KEY] remat: unknown option 'polcy'; did you mean 'policy'?", ml.remat, print,
       {polcy = policies.dots_saveable})
     helper.raises("[E_VALUE] save_only_these_names: expected the names that checkpoint_name gives",
       policies.save_only_these_names)
     helper.raises("[E_VALUE] save_only_these_names: name 2 is a table, not a string",
       policies.save_only_these_names, "a", {})
-    helper.raises("[E_VALUE] save_from_both_policies: expected a policy of ml.checkpoint_policies, got nil",
+    helper.raises("[E_VALUE] save_from_both_policies: expected a policy of ml.remat_policies, got nil",
       policies.save_from_both_policies, policies.dots_saveable)
     helper.raises("[E_VALUE] checkpoint_name: the name must be a string, not nil", ml.checkpoint_name,
       ml.ones {1})
