@@ -12,7 +12,8 @@ function(unit_tests folder)
     string(MAKE_C_IDENTIFIER unit_${folder}_${name} target)
     add_executable(${target} ${source} ${ARGN})
     target_include_directories(${target} PRIVATE host kernels tests/unit)
-    target_link_libraries(${target} PRIVATE m ${CMAKE_DL_LIBS} Threads::Threads)
+    target_link_libraries(${target} PRIVATE m ${CMAKE_DL_LIBS} Threads::Threads PkgConfig::ZLIB
+                                            PkgConfig::JANSSON)
     add_test(NAME unit/${folder}/${name} COMMAND ${target})
   endforeach()
 endfunction()
@@ -28,7 +29,7 @@ unit_tests(kernels ${kernel_objects})
 add_executable(dist_stranger tests/dist/stranger.c $<TARGET_OBJECTS:base> $<TARGET_OBJECTS:ir>
                              $<TARGET_OBJECTS:run> ${kernel_objects})
 target_include_directories(dist_stranger PRIVATE host kernels)
-target_link_libraries(dist_stranger PRIVATE m ${CMAKE_DL_LIBS} Threads::Threads)
+target_link_libraries(dist_stranger PRIVATE m ${CMAKE_DL_LIBS} Threads::Threads PkgConfig::ZLIB PkgConfig::JANSSON)
 
 # ---- pass/NAME: a pass alone, graph in and graph out --------------------------------------------
 # Memory runs out in them everywhere: as in checked builds each piece is asked for on its own.

@@ -10,6 +10,7 @@
 void lib_open_array(lua_State *L);
 void lib_open_attempt(lua_State *L);
 void lib_open_attributes(lua_State *L);
+void lib_open_catalog(lua_State *L);
 void lib_open_data(lua_State *L);
 void lib_open_debug(lua_State *L);
 void lib_open_mesh(lua_State *L);
@@ -19,6 +20,8 @@ void lib_open_spec(lua_State *L);
 void lib_open_tensor(lua_State *L);
 void lib_open_tokens(lua_State *L);
 
+/* The file of tensors at `index`, an argument; raises where it is closed. */
+struct Catalog *lib_catalog(lua_State *L, int index);
 /* What is dumped from now on, and where: "STAGE[:FILE]". */
 Err lib_debug_set_dump(Host *h, const char *text) MUST_CHECK;
 
