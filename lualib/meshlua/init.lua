@@ -39,6 +39,8 @@ local modules = {nn = true, optim = true, schedule = true, data = true, train = 
   checkpoint = true}
 local functions = {} -- name -> the module that has it
 for module, names in pairs {
+  ["checkpoint.load"] = {"load"},
+  ["checkpoint.save"] = {"save"},
   config = {"config"},
   ["insight.budget"] = {"expect", "forbid"},
   ["insight.explain"] = {"explain"},

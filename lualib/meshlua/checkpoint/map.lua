@@ -21,6 +21,17 @@ local M = {}
 --- Appends a text to the list of problems.
 local function note(problems, fmt, ...) problems[#problems + 1] = lib.format(fmt, ...) end
 
+local LISTED = 10 -- of what is wrong
+
+--- What is wrong, a line each, the first ten.
+---@param lines string[]
+---@return string
+function M.listed(lines)
+  local n = #lines
+  local text = table.concat(lines, "\n  ", 1, math.min(n, LISTED))
+  return "\n  " .. text .. (n > LISTED and lib.format("\n  and %d more", n - LISTED) or "")
+end
+
 -- ---- names with numbers -----------------------------------------------------------------------------
 
 ---@class Template

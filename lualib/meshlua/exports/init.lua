@@ -22,7 +22,7 @@ local M = {}
 M.SINCE = "0.1"
 
 --- The files of rows. Those of the first two take out_sharding, and their optional parameters by name, too.
-M.families = {"tensor", "ops", "sharding", "transform", "nn", "optim", "tools"}
+M.families = {"tensor", "ops", "sharding", "transform", "nn", "optim", "checkpoint", "tools"}
 local takes_names = {tensor = true, ops = true}
 local also_take_names = {["data.windows"] = true, make_array_from_callback = true, all_to_all = true}
 

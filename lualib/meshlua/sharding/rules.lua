@@ -208,6 +208,17 @@ function M.param_spec(param, path)
   return own_spec(param, path)
 end
 
+--- The P that the rules in context give what is no Param and has no axes: by its path alone.
+---@param x Tensor
+---@param path string
+---@return P?
+function M.path_spec(x, path)
+  for _, rule in ipairs(core.rules_current() or {}) do
+    local spec = spec_by(rule, x, path, function() return nil end)
+    if spec then return spec end
+  end
+end
+
 --- The P of a Param's optimizer state: by its `opt_axes`, else by the {opt = rule} in context. nil: as the
 --- Param's.
 ---@param param Param

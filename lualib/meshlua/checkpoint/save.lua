@@ -1,0 +1,360 @@
+-- save.lua: ml.save: a tree's tensors into a file that other programs read, or a folder of such files. A file is written
+-- beside the one that is there, as FILE.part, and takes its place when all of it is on the disk. Of several processes
+-- each writes what its devices hold into the one file; the folder is one that all see. What is wrong with a disk is a
+-- result (nil, message, code); what is wrong with a call raises, before anything is written.
+local arrays = require "meshlua.ops.arrays"
+local core = require "meshlua.core"
+local folder = require "meshlua.checkpoint.folder"
+local lib = require "meshlua.lib"
+local map_of = require "meshlua.checkpoint.map"
+local ops = require "meshlua.ops"
+local together = require "meshlua.checkpoint.together"
+local tree_of = require "meshlua.tree"
+local view = require "meshlua.checkpoint.view"
+
+local raise = lib.raise
+
+local M = {}
+
+-- ---- what is saved ----------------------------------------------------------------------------------
+
+--- Raises for numbers, texts and functions in plain tables: no file of tensors holds them. What has a class has it
+--- from the code that makes it.
+local function check_plain(node, path)
+  if tree_of.is_leaf(node) or getmetatable(node) ~= nil then return end
+  for _, key in ipairs(core.tree_keys(node)) do
+    local child, at = rawget(node, key), lib.below(path, key)
+    if type(child) == "table" or tree_of.is_leaf(child) then
+      check_plain(child, at)
+    else
+      raise("E_VALUE", "save: %s is %s, and files hold tensors: write metadata = {...}, or make it an ml.tensor", at,
+        lib.kind(child))
+    end
+  end
+end
+
+--- A leaf's tensor; raises where it has none.
+local function value_of(leaf, path)
+  if core.is_traced(leaf) then raise("E_TRACED", "save: the tensor at %s is traced", path) end
+  if not lib.is_tensor(leaf) then raise("E_VALUE", "save: %s is a type without values", path) end
+  local value = leaf
+  if core.is_box(leaf) then value = leaf:get() end
+  if value == nil then raise("E_VALUE", "save: the Param at %s is empty", path) end
+  return value
+end
+
+--- The tensors of a tree: {path, shape, dtype, value}.
+local function leaves_of(tree, format)
+  if type(tree) ~= "table" and not lib.is_tensor(tree) then
+    raise("E_VALUE", "save: expected a model or a tree of tensors, got %s", lib.kind(tree))
+  end
+  if not lib.is_tensor(tree) then check_plain(tree, "") end
+  local leaves, paths = tree_of.leaves(tree)
+  local list, seen = {}, {}
+  for k, leaf in ipairs(leaves) do
+    local path, value = paths[k], value_of(leaf, paths[k])
+    if path == "" and format ~= "npy" then
+      raise("E_VALUE", "save: a tensor alone has no name: {name = x}; .npy files hold one without")
+    end
+    if seen[path] then raise("E_VALUE", "save: two tensors of the tree have the path '%s'", path) end
+    seen[path] = true
+    list[k] = {path = path == "" and "tensor" or path, shape = {table.unpack(value.shape)},
+      dtype = value.dtype, value = value}
+  end
+  if format == "npy" and #list ~= 1 then
+    raise("E_VALUE", "save: a .npy file holds one tensor, and there are %d; .npz holds several", #list)
+  end
+  return list
+end
+
+-- ---- how they are written ---------------------------------------------------------------------------
+
+local encoding_of = {float32 = "F32", bfloat16 = "BF16", float16 = "F16", float64 = "F64", int32 = "I32",
+  int64 = "I64", uint32 = "U32", uint8 = "U8", bool = "BOOL"}
+local bytes_of = {F64 = 8, I64 = 8, F32 = 4, I32 = 4, U32 = 4, F16 = 2, BF16 = 2, U8 = 1, BOOL = 1}
+local dtype_of = {}
+for dtype, encoding in pairs(encoding_of) do dtype_of[encoding] = dtype end
+local floats = {float64 = true, float32 = true, bfloat16 = true, float16 = true}
+
+local gguf = {F32 = true, F16 = true, BF16 = true, Q8_0 = true}
+local BLOCK, BLOCK_BYTES = 32, 34 -- of Q8_0
+
+--- Gives an entry its encoding, the dtype that is written, and its bytes. GGUF's word for all is for matrices, as its
+--- readers want it: vectors of floats are F32.
+local function encode(entry, options, format)
+  local dtype = floats[entry.dtype] and options.cast or entry.dtype
+  local encoding = encoding_of[dtype]
+  if format == "gguf" and floats[dtype] and options.encoding then
+    local row = entry.shape[#entry.shape]
+    encoding = #entry.shape < 2 and "F32" or options.encoding
+    if encoding == "Q8_0" and row % BLOCK ~= 0 then encoding = "F32" end
+  end
+  local n = view.product(entry.shape)
+  entry.encoding = encoding
+  entry.write = encoding == "Q8_0" and "float32" or dtype_of[encoding]
+  entry.bytes = encoding == "Q8_0" and n // BLOCK * BLOCK_BYTES or n * bytes_of[encoding]
+end
+
+--- Wide dtypes first, so that all is aligned; then by name.
+local function wide_first(a, b)
+  local x, y = bytes_of[a.encoding], bytes_of[b.encoding]
+  if x ~= y then return x > y end
+  return a.name < b.name
+end
+
+-- ---- where ------------------------------------------------------------------------------------------
+
+local formats = {safetensors = "safetensors", npy = "npy", npz = "npz", gguf = "gguf"}
+
+--- The format that a file's name asks for, and the folder where it is to be several files.
+local function place_of(file)
+  if type(file) ~= "string" or file == "" or file:find "%z" then
+    raise("E_VALUE", "save: the file's name is %s",
+      type(file) == "string" and "empty, or has a NUL" or lib.kind(file))
+  end
+  if file:find "%.index%.json$" then
+    if not (file == folder.INDEX or file:sub(-#folder.INDEX - 1) == "/" .. folder.INDEX) then
+      raise("E_VALUE", "save: an index is called %s", folder.INDEX)
+    end
+    return "safetensors", folder.of(file)
+  end
+  if folder.is_folder(file) then return "safetensors", file end
+  local format = formats[file:match "%.(%w+)$"]
+  if not format then
+    raise("E_VALUE", "save: '%s' does not say which format: .safetensors, .npy, .npz, .gguf, or folder/ for "
+      .. "files of at most shard_bytes", file)
+  end
+  return format
+end
+
+--- Raises for options that the format has not.
+local function check_options(options, format, in_folder)
+  local function only(name, holds, words)
+    if options[name] ~= nil and not holds then raise("E_VALUE", "save: '%s' is for %s", name, words) end
+  end
+  only("encoding", format == "gguf", ".gguf files")
+  only("metadata", format == "gguf" or format == "safetensors", ".safetensors and .gguf files")
+  only("shard_bytes", in_folder, "folders")
+  only("map", format ~= "npz" and format ~= "npy", ".safetensors and .gguf files")
+  only("numbers", options.map, "a map; none is given")
+  if options.encoding and not gguf[options.encoding] then
+    raise("E_VALUE", "save: encoding '%s'; GGUF is written as %s", options.encoding,
+      lib.quoted(lib.names(gguf)))
+  end
+  if options.cast and not floats[options.cast] then
+    raise("E_VALUE", "save: cast = '%s'; it is for floats, which stay floats", options.cast)
+  end
+  if options.cast and options.encoding then raise("E_VALUE", "save: of cast and encoding one says it") end
+  if options.shard_bytes and options.shard_bytes < 1 then
+    raise("E_VALUE", "save: shard_bytes = %d", options.shard_bytes)
+  end
+  if core.is_tracing() then
+    raise("E_TRACED", "save: inside a traced function nothing has data yet; save what it returns")
+  end
+end
+
+--- The metadata that goes into a file: of safetensors texts, with what readers of Hugging Face's ask for.
+local function metadata_of(options, format)
+  local metadata = {}
+  if format == "safetensors" then metadata.format = "pt" end
+  for key, value in pairs(options.metadata or {}) do
+    if type(key) ~= "string" or format == "safetensors" and type(value) ~= "string" then
+      raise("E_VALUE", "save: metadata: %s is %s; safetensors holds texts", key, lib.kind(value))
+    end
+    metadata[key] = value
+  end
+  return metadata
+end
+
+-- ---- the plan of a save -----------------------------------------------------------------------------
+
+---@class Save
+---@field format string
+---@field files {path: string, entries: table[], layout: table}[]
+---@field leaves table[]
+---@field pieces table[][]
+---@field texts {path: string, text: string}[]
+---@field stale string[]
+
+--- Raises unless the map has a place for all, and all places are filled.
+local function check_map(options, problems, unmatched, map)
+  local names = {}
+  for _, rule in ipairs(map.rules) do names[#names + 1] = rule.model.text end
+  if options.strict ~= false then
+    for _, path in ipairs(unmatched) do
+      local near = lib.nearest(path, names)
+      near = near and "; is it '" .. near .. "'?" or ""
+      problems[#problems + 1] = path .. ": no rule of the map takes it" .. near
+    end
+  end
+  if #problems > 0 then
+    raise("E_VALUE", "save: the map does not fit in %s:%s", lib.count(#problems, "place"),
+      map_of.listed(problems))
+  end
+end
+
+--- The layouts of the files; nil, message, code where the format does not take an entry.
+local function lay_out(save, metadata)
+  for _, file in ipairs(save.files) do
+    local layout, message, code = core.catalog_layout(save.format, file.entries, metadata)
+    if not layout then return nil, file.path .. ": " .. message, code end
+    file.layout = layout
+    for k, entry in ipairs(file.entries) do entry.file, entry.begin = file, layout.begin[k] end
+  end
+  return save
+end
+
+---@return Save?, string?, string?
+local function plan(file, tree, options)
+  local format, in_folder = place_of(file)
+  check_options(options, format, in_folder)
+  local save = {format = format, texts = {}, stale = {}, leaves = leaves_of(tree, format)}
+  local map = map_of.compile("save", options.map, options.numbers)
+  local entries, pieces, problems, unmatched = map:write(save.leaves)
+  check_map(options, problems, unmatched, map)
+  save.pieces, save.entries = pieces, entries
+  for _, entry in ipairs(entries) do encode(entry, options, format) end
+  if in_folder then
+    local shards = folder.shards(entries, options.shard_bytes or 5000000000)
+    save.folder, save.files, save.stale = in_folder, shards, folder.stale(in_folder, shards)
+    if #shards > 1 then
+      save.texts[1] = {path = folder.inside(in_folder, folder.INDEX), text = folder.index_text(shards)}
+    end
+    for _, shard in ipairs(shards) do shard.path = folder.inside(in_folder, shard.name) end
+  else
+    save.files = {{path = file, entries = entries}}
+  end
+  if format == "npz" then return save end
+  if format == "safetensors" then
+    for _, one in ipairs(save.files) do table.sort(one.entries, wide_first) end
+  end
+  return lay_out(save, metadata_of(options, format))
+end
+
+-- ---- writing ----------------------------------------------------------------------------------------
+
+local function part(path) return path .. ".part" end
+
+--- The pieces of a leaf as the writer takes them.
+local function targets_of(save, k, numbers)
+  local list = {}
+  for i, piece in ipairs(save.pieces[k]) do
+    local entry = save.entries[piece.name]
+    list[i] = {file = numbers[entry.file], begin = entry.begin, dtype = entry.write, at = piece.at,
+      size = piece.size, offset = piece.offset, factors = piece.factors}
+  end
+  return list
+end
+
+--- Opens the files of a save, in all processes: the first makes them.
+local function open_files(save, writer)
+  local numbers, number, message, code = {}, true, nil, nil
+  local function open(create)
+    for _, file in ipairs(save.files) do
+      number, message, code = writer:file(part(file.path), {header = create and file.layout.header or nil,
+        size = file.layout.size, create = create})
+      if not number then return end
+      numbers[file] = number
+    end
+  end
+  if together.is_first() then open(true) end
+  local ok
+  ok, message, code = together.agree(number, message, code)
+  if not ok then return nil, message, code end
+  if not together.is_first() then open(false) end
+  if message and not together.is_first() then
+    message = message .. "; several processes save into a folder that all of them see"
+  end
+  ok, message, code = together.agree(number, message, code)
+  if not ok then return nil, message, code end
+  return numbers
+end
+
+--- Writes the parts; of several processes each its own.
+local function write_parts(save)
+  local writer = core.writer()
+  local numbers, message, code = open_files(save, writer)
+  if not numbers then
+    writer:release()
+    return nil, message, code
+  end
+  for k, leaf in ipairs(save.leaves) do
+    if #save.pieces[k] > 0 then writer:add(leaf.value, k - 1, targets_of(save, k, numbers)) end
+  end
+  writer:run()
+  local done
+  done, message, code = writer:wait()
+  writer:release()
+  return together.agree(done, message, code)
+end
+
+--- An npz file's part: whole tensors, written by the first process.
+local function write_npz(save, options)
+  local list = {}
+  for k, leaf in ipairs(save.leaves) do
+    local value = arrays.all_gather_to_host(leaf.value)
+    if options.cast and floats[leaf.dtype] then value = ops.astype(value, options.cast) end
+    list[k] = {name = leaf.path, tensor = value}
+  end
+  local ok, message, code = true, nil, nil
+  if together.is_first() then ok, message, code = core.npz(part(save.files[1].path), list) end
+  return together.agree(ok, message, code)
+end
+
+--- Gives the parts their names, and sees to it that the folder has them on the disk.
+local function commit(save)
+  local calls, ok, message = {}, true, nil
+  if together.is_first() then
+    for _, file in ipairs(save.files) do calls[#calls + 1] = {"move", part(file.path), file.path} end
+    for _, text in ipairs(save.texts) do
+      calls[#calls + 1] = {"write", part(text.path), text.text}
+      calls[#calls + 1] = {"move", part(text.path), text.path}
+    end
+    for _, name in ipairs(save.stale) do calls[#calls + 1] = {"remove", folder.inside(save.folder, name)} end
+    local at = save.folder or folder.of(save.files[1].path)
+    calls[#calls + 1] = {"sync", at == "" and "." or at}
+    ok, message = core.disk_task(calls):wait()
+  end
+  return together.agree(ok, message, "E_IO")
+end
+
+local function remove_parts(save)
+  if not together.is_first() then return end
+  for _, list in ipairs {save.files, save.texts} do
+    for _, file in ipairs(list) do os.remove(part(file.path)) end
+  end
+end
+
+--- The tensors of a tree (a model, an optimizer, tables of tensors, of .npy one) as a file, by its name: .safetensors,
+--- .npy, .npz, .gguf; "folder/": model.safetensors, or several of at most shard_bytes with an index. Names are paths as
+--- ml.tree has them ("h.1.mlp.up.kernel"); a tensor that the tree holds twice is written once. All processes call it.
+---@param file string
+---@param tree table|Tensor
+---@param options table? see the row
+---@return true?, string? message, string? code
+function M.save(file, tree, options)
+  options = lib.options("save", options)
+  local save, message, code = plan(file, tree, options)
+  if not save then return nil, message, code end
+  if save.folder and together.is_first() then
+    local ok
+    ok, message = core.make_folder(save.folder)
+    if not ok then save = nil end
+  end
+  local ok
+  ok, message, code = together.agree(save and true, message, "E_IO")
+  if not ok then return nil, message, code end
+  if save.format == "npz" then
+    ok, message, code = write_npz(save, options)
+  else
+    ok, message, code = write_parts(save)
+  end
+  if ok then ok, message, code = commit(save) end
+  if not ok then
+    remove_parts(save)
+    return nil, message, code
+  end
+  return true
+end
+
+return lib.export(M)
