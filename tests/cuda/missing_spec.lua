@@ -81,9 +81,9 @@ describe("a GPU", function()
   end)
 
   check("is in the doctor's list", function()
-    local out = run("STANDIN_GPUS=2 STANDIN_CAPABILITY=80", "doctor")
+    local out = run("STANDIN_GPUS=2 STANDIN_CAPABILITY=80 STANDIN_MEMORY=1610612736", "doctor")
     for i = 0, 1 do
-      assert.truthy(out:find(("\nGPU %d +NVIDIA H200, 4.00 GiB, compute capability 8%%.0, at [%%x:.]+; "
+      assert.truthy(out:find(("\nGPU %d +NVIDIA H200, 1.50 GiB, compute capability 8%%.0, at [%%x:.]+; "
         .. "driver for CUDA [%%d.]+, runtime [%%d.]+\n"):format(i)), out)
     end
   end)

@@ -175,7 +175,7 @@ static void test_addresses(void) {
         close(listener);
         break;
     }
-    elsewhere = at("192.0.2.1", m.port); /* of nobody: RFC 5737 */
+    elsewhere = at("198.51.100.1", m.port); /* of nobody: RFC 5737 */
     CHECK(rendezvous_listen(&elsewhere, &taken, error, sizeof error) == -1 && !taken);
     CHECKF(strstr(error, "no address of this host"), "%s", error);
 }
