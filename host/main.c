@@ -26,7 +26,14 @@
 
 #define RUN_USAGE "meshlua run -n R [flags] script.lua [arguments]"
 
-enum { EXIT_OK, EXIT_SCRIPT, EXIT_USAGE, EXIT_ENVIRONMENT, EXIT_STOPPED = 75 };
+enum {
+    EXIT_OK,
+    EXIT_SCRIPT,
+    EXIT_USAGE,
+    EXIT_ENVIRONMENT,
+    EXIT_STOPPED = 75,
+    EXIT_INTERRUPTED = 130
+};
 
 typedef struct Program {
     int argc;
@@ -193,7 +200,7 @@ static bool finish(lua_State *L, Program *p, int status, int exit_code) {
     if (status == LUA_OK) return true;
     const char *text = lua_tostring(L, -1);
     if (is_stop(L, text)) {
-        p->exit_code = EXIT_STOPPED;
+        p->exit_code = state_of(L)->rt.stop_asked == SIGINT ? EXIT_INTERRUPTED : EXIT_STOPPED;
         return false;
     }
     p->interrupted = text && strstr(text, "[E_INTERRUPT]");

@@ -43,6 +43,7 @@ static int open_core(lua_State *L) {
     lib_open_tokens(L);
     lib_open_catalog(L);
     lib_open_debug(L);
+    lib_open_disk(L);
     plan_info_open(L);
     jit_open_profile(L);
     stop_open(L);

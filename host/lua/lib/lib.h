@@ -13,6 +13,7 @@ void lib_open_attributes(lua_State *L);
 void lib_open_catalog(lua_State *L);
 void lib_open_data(lua_State *L);
 void lib_open_debug(lua_State *L);
+void lib_open_disk(lua_State *L);
 void lib_open_mesh(lua_State *L);
 void lib_open_ops(lua_State *L);
 void lib_open_ranks(lua_State *L);

@@ -47,7 +47,13 @@ static void on_signal(int sig) {
         return;
     }
     signal(sig, SIG_DFL);
-    target.host->rt.interrupted = 1;
+    Runtime *rt = &target.host->rt;
+    if (rt->interrupt_stops) {
+        rt->stop_asked = sig;
+        if (rt->ranks.world == 1) rt->stop_agreed = true;
+        return;
+    }
+    rt->interrupted = 1;
     lua_sethook(target.L, stop, LUA_MASKCOUNT, 1);
 }
 

@@ -38,6 +38,7 @@ static const char *cause(const Host *h) {
     switch (h->rt.stop_asked) {
     case SIGUSR1: return "SIGUSR1";
     case SIGTERM: return "SIGTERM";
+    case SIGINT: return "Ctrl-C";
     default: return "a signal to another process";
     }
 }
@@ -89,7 +90,31 @@ static int check_stop(lua_State *L) {
     return 0;
 }
 
+/* interrupt_stops(on): from here on the first Ctrl-C asks to stop, as the two signals do. */
+static int interrupt_stops(lua_State *L) {
+    state_of(L)->rt.interrupt_stops = lua_toboolean(L, 1);
+    return 0;
+}
+
+/* ask_save(): some step from here on is one at which all processes save. */
+static int ask_save(lua_State *L) {
+    Runtime *rt = &state_of(L)->rt;
+    rt->save_asked = true;
+    if (rt->ranks.world == 1) rt->save_agreed = true;
+    return 0;
+}
+
+/* take_save(): is this step it? The same in all processes; asked once behind each step. */
+static int take_save(lua_State *L) {
+    Runtime *rt = &state_of(L)->rt;
+    lua_pushboolean(L, rt->save_agreed);
+    if (rt->save_agreed) rt->save_asked = rt->save_agreed = false;
+    return 1;
+}
+
 void stop_open(lua_State *L) {
-    static const luaL_Reg fns[] = {{"on_stop", on_stop}, {"check_stop", check_stop}, {NULL, NULL}};
+    static const luaL_Reg fns[] = {
+        {"on_stop", on_stop},   {"check_stop", check_stop}, {"interrupt_stops", interrupt_stops},
+        {"ask_save", ask_save}, {"take_save", take_save},   {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
 }

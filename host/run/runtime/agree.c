@@ -35,7 +35,7 @@ Err agree_begin(Runtime *rt, Agreement *a, AgreeKind kind, uint64_t value) {
     const char *const op[] = {"agreeing on the devices", a->launch, a->launch,
                               "the end of the script"};
     a->mine.kind = kind;
-    a->mine.stop = rt->stop_asked != 0;
+    a->mine.asked = (rt->stop_asked ? ASKED_STOP : 0) | (rt->save_asked ? ASKED_SAVE : 0);
     a->mine.value = value;
     a->what.op = op[kind];
     a->what.patient = kind == AGREE_END; /* what one rank does behind the last step may take long */
@@ -184,12 +184,15 @@ Err agree_end(Runtime *rt, Agreement *a) {
     a->pending = false;
     TRY(transport_end(rt->cx, &rt->transport, &a->transfer));
     const AgreeRecord *other = NULL;
-    bool stop = a->mine.stop != 0;
+    uint32_t asked = a->mine.asked;
     for (int32_t i = 0; i < a->n; i++) {
-        stop = stop || a->theirs[i].stop;
+        asked |= a->theirs[i].asked;
         if (!other && !agrees(&a->mine, &a->theirs[i])) other = &a->theirs[i];
     }
-    if (stop && a->n == rt->ranks.world - 1) rt->stop_agreed = true;
+    if (a->n == rt->ranks.world - 1) {
+        if (asked & ASKED_STOP) rt->stop_agreed = true;
+        if (asked & ASKED_SAVE) rt->save_agreed = true;
+    }
     return other ? disagreement(rt, a, other) : E_OK;
 }
 

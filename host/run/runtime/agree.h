@@ -24,10 +24,13 @@ typedef struct ReplicaSum {
     uint64_t data;
 } ReplicaSum;
 
+/* What a process was asked for, which all do at the same launch. */
+enum AskedFor { ASKED_STOP = 1, ASKED_SAVE = 2 };
+
 /* Plain bytes: it is sent as it is. */
 typedef struct AgreeRecord {
-    int32_t kind;  /* AgreeKind */
-    uint32_t stop; /* 1: it was asked to stop */
+    int32_t kind;   /* AgreeKind */
+    uint32_t asked; /* AskedFor, or-ed */
     uint64_t value;
     char first[AGREE_FIRST]; /* for people: what a launch exchanges first; cut where longer */
     ReplicaSum sum[REPLICA_SUMS];
@@ -51,7 +54,7 @@ Err agree_init(Agreement *a, Ctx *cx, Arena *arena, const int32_t *peer, int32_t
 /* Says it; `value`: what all must have in common. Every begin has its end. */
 Err agree_begin(Runtime *rt, Agreement *a, AgreeKind kind, uint64_t value) MUST_CHECK;
 /* Hears it: E_DIVERGED where another says something else (of the devices: E_RANKS). Sets
- * rt->stop_agreed where the processes are all there are and one was asked to stop. */
+ * rt->stop_agreed, rt->save_agreed where the processes are all there are and one was asked. */
 Err agree_end(Runtime *rt, Agreement *a) MUST_CHECK;
 /* The two, with all processes; nothing for one alone. */
 Err agree_all(Runtime *rt, AgreeKind kind, uint64_t value) MUST_CHECK;

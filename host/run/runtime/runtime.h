@@ -41,15 +41,17 @@ typedef struct Runtime {
     int64_t moves;                    /* so many times a workspace or a wire has moved */
     char *scratch;                    /* per thread */
     size_t scratch_each;
-    Counters *counters;       /* by device; less what the execs have not been asked for yet */
-    BoundPlans plans;         /* of all Execs */
-    volatile int interrupted; /* set by a signal handler; read between plans */
-    volatile int stop_asked;  /* the signal by which this process was asked to stop, or 0 */
-    volatile int stop_agreed; /* all processes know that one was, at the same launch */
-    bool check_replicas;      /* see replicas.h */
-    bool diverged;            /* a plan with exchanges ended in its middle here */
-    bool retrying;            /* one found no memory to begin, and is tried again: see run.c */
-    struct Profile *profile;  /* NULL: nothing is recorded */
+    Counters *counters;           /* by device; less what the execs have not been asked for yet */
+    BoundPlans plans;             /* of all Execs */
+    volatile int interrupted;     /* set by a signal handler; read between plans */
+    volatile int stop_asked;      /* the signal by which this process was asked to stop, or 0 */
+    volatile int stop_agreed;     /* all processes know that one was, at the same launch */
+    bool interrupt_stops;         /* Ctrl-C asks to stop, it does not interrupt */
+    bool save_asked, save_agreed; /* the same for a checkpoint: see core.ask_save */
+    bool check_replicas;          /* see replicas.h */
+    bool diverged;                /* a plan with exchanges ended in its middle here */
+    bool retrying;                /* one found no memory to begin, and is tried again: see run.c */
+    struct Profile *profile;      /* NULL: nothing is recorded */
 } Runtime;
 
 /* Reads --devices (or NULL) and the environment. */

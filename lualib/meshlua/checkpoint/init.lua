@@ -1,8 +1,11 @@
 -- init.lua: the module ml.checkpoint: what a run saves, and goes on from.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local manager = require "meshlua.checkpoint.manager"
 
-local M = lib.strict(lib.export({}, "checkpoint."), "checkpoint", "checkpoint.")
+lib.hold(lib.export_checked(manager.methods, "Manager:"), "Manager:")
+local M = lib.export_checked({Manager = manager.Manager}, "checkpoint.")
+lib.strict(M, "checkpoint", "checkpoint.")
 
 -- Elsewhere a function of this name computes again what gradients need; here that is another word.
 getmetatable(M).__call = core.wrap(function(...) -- luacheck: ignore 212

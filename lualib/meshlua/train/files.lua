@@ -1,6 +1,7 @@
 -- files.lua: what a run writes. Each function gives true, or nil and a message that names the file.
 local core = require "meshlua.core"
 local json = require "meshlua.train.json"
+local lib = require "meshlua.lib"
 
 local M = {}
 
@@ -32,6 +33,7 @@ function M.make_folder(path) return core.make_folder(path) end
 
 --- What a run leaves in its folder.
 local RUN = {"config.json", "metrics.jsonl", "result.json", "sample.txt"}
+M.CHECKPOINTS = "checkpoints" -- a folder in it
 
 --- The file, where it is one that can be read: not a folder, nor a device, whose end may never come.
 local function open_regular(path)
@@ -60,6 +62,11 @@ function M.run_in(folder)
       found[#found + 1] = steps and ("%s of %d steps"):format(name, steps) or name
     end
   end
+  local steps = 0
+  for _, name in ipairs(core.list_folder(folder .. "/" .. M.CHECKPOINTS) or {}) do
+    steps = steps + (name:find "^step%-%d+$" and 1 or 0)
+  end
+  if steps > 0 then found[#found + 1] = lib.count(steps, "checkpoint") end
   return found[1] and table.concat(found, ", ")
 end
 
@@ -83,16 +90,31 @@ end
 local Lines = {}
 local Lines_meta = {__index = Lines, __close = function(self) self.file:close() end}
 
+--- Cuts a file of lines behind its n-th whole one; returns the bytes that stay, and how many lines these are.
+local function cut_lines(path, n)
+  local size, count, file = 0, 0, open_regular(path)
+  if not file then return 0, 0 end
+  for line in file:lines "L" do
+    if count == n or line:sub(-1) ~= "\n" then break end
+    size, count = size + #line, count + 1
+  end
+  file:close()
+  core.truncate(path, size)
+  return size, count
+end
+
 --- A file of JSON objects, one a line, with keys in this order. It is whole at any time: a line is written at
 --- once, and what there was room for of one that failed is taken off again.
 ---@param path string
 ---@param order string[]
+---@param keep integer? so many lines that are there stay, and it goes on behind them; default 0
 ---@return Lines?, string? message
-function M.lines(path, order)
-  local file, message = io.open(path, "wb")
+function M.lines(path, order, keep)
+  local size = keep and cut_lines(path, keep) or 0
+  local file, message = io.open(path, keep and "ab" or "wb")
   if not file then return nil, message end
   file:setvbuf "no" -- nothing waits to be written when the file is closed
-  return setmetatable({path = path, file = file, size = 0, order = order}, Lines_meta)
+  return setmetatable({path = path, file = file, size = size, order = order}, Lines_meta)
 end
 
 --- Adds a line.

@@ -15,6 +15,9 @@ local M = {}
 ---@field below number? what it must be below
 ---@field path boolean? a file or folder: not empty where it is given
 ---@field words string[]? the texts that it may be
+---@field alone string? what --key without a value means
+---@field form string? a pattern that a text must match, and in `expected` words for it
+---@field expected string?
 
 local kinds = {integer = "a whole number", float = "a number", string = "a text", boolean = "true or false"}
 
@@ -39,6 +42,7 @@ local function objection(row, value)
   if row.most and value > row.most then return "the most is " .. row.most end
   if row.above and not (value > row.above) then return "it must be above " .. row.above end
   if row.below and not (value < row.below) then return "it must be below " .. row.below end
+  if row.form and value ~= "" and not value:find(row.form) then return "expected " .. row.expected end
   if not row.words or lib.position(row.words, value) then return nil end
   local near = lib.nearest(value, row.words)
   return "expected " .. table.concat(row.words, ", ") .. (near and "; did you mean " .. near .. "?" or "")
@@ -64,6 +68,7 @@ M.parse = core.plain(function(args, rows)
       local near = lib.nearest(key, lib.names(known))
       return nil, ("unknown option --%s%s"):format(name, near and "; did you mean --" .. near .. "?" or "")
     end
+    if not text then text = row.alone end
     if not text or text == "" and row.path then
       if type(row[2]) ~= "boolean" then return nil, ("--%s needs a value: --%s=..."):format(name, name) end
       text = "true"

@@ -251,34 +251,44 @@ end
 ---@param fn function
 function Run:jit(fn) return jit.jit(fn, {mesh = self.mesh, rules = self.rules}) end
 
---- Trains for config.steps steps, calling report(row) after each with {step, loss, grad_norm, lr, ms,
---- tokens_per_s}, gpu_ms of a step's launches where there is a GPU, and busy (see profile.meter) while a profile is recorded: the next step overwrites the row.
---- Stops where report returns false; raises E_STOP behind a step where a signal has asked for it. The first step's ms hold the tracing and planning.
+--- All that a step reads and writes, by name: what must be saved to go on behind a step. The data's position is the
+--- step.
+---@return table<string, table>
+function Run:state()
+  return {model = self.model, optimizer = self.optimizer, rngs = self.rngs, loss_scale = self.loss_scale}
+end
+
+--- Trains up to step config.steps, calling report(row) after each with {step, loss, grad_norm, lr, ms,
+--- tokens_per_s}, gpu_ms of a step's launches where there is a GPU, and busy (see profile.meter) while a profile is
+--- recorded: the next step overwrites the row. Stops where report returns false; raises E_STOP behind a step where a
+--- signal has asked for it. The first step's ms hold the tracing and planning.
 ---@param report fun(row: table): any
-function Run:train(report)
+---@param done integer? the steps that are behind it; default 0
+function Run:train(report, done)
+  done = done or 0
   local config, rate = self.config, self.recipe.schedule(self.config)
   local batches = self.data.train:shuffled {batch = config.batch, seed = self.seed,
     shardings = self.shardings}
   local step = self.train_step:bind(self.model:train(), self.optimizer, self.rngs)
   local row, busy, before = {}, profile.meter(), core.clock()
   local timed, from
-  core.check_stop " before the first step"
-  for s = 1, config.steps do
+  core.check_stop(done == 0 and " before the first step" or " after step " .. done)
+  for s = done + 1, config.steps do
     local batch = batches(s)
     local labels = batch.labels.size
     local from_stamp = core.stamp()
     local loss, norm = step(batch.inputs, batch.labels, self.loss_scale)
     local to_stamp = core.stamp()
     row.step, row.loss, row.grad_norm = s, loss:item(), norm:item()
-    local on_gpu = to_stamp and s > 1 and core.seconds_between(from_stamp, to_stamp)
+    local on_gpu = to_stamp and s > done + 1 and core.seconds_between(from_stamp, to_stamp)
     row.gpu_ms = on_gpu and 1e3 * on_gpu or nil
     batch.inputs:release() -- now, not when Lua collects: the next batch takes the memory, still warm
     batch.labels:release()
     local now = core.clock()
     row.lr, row.ms, row.tokens_per_s = rate(s - 1), (now - before) * 1e3, labels / (now - before)
     row.busy = busy()
-    if s == UNTIMED then timed, from = 0, now end
-    if s > UNTIMED then
+    if s == done + UNTIMED then timed, from = 0, now end
+    if s > done + UNTIMED then
       timed = timed + labels
       self.tokens_per_s = timed / (now - from)
     end

@@ -1,0 +1,427 @@
+/* disk.c - folders and small files as checkpoints need them: locks, lists, renames that replace
+ * nothing, and tasks, which are lists of such calls that a thread of their own makes in order. */
+#include "lua/lib/lib.h"
+#include "lua/value/value.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* ---- calls: 0, or the number of what went wrong ---- */
+
+/* A folder's entries are on the disk. Some network disks cannot: EINVAL, ENOTSUP. */
+static int sync_folder(const char *path) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return errno;
+    int fault = fsync(fd) ? errno : 0;
+    close(fd);
+    return fault;
+}
+
+static int write_all(int fd, const char *text, size_t n) {
+    while (n) {
+        ssize_t done = write(fd, text, n);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return done ? errno : EIO;
+        text += done, n -= (size_t)done;
+    }
+    return 0;
+}
+
+/* A file with this text, on the disk, in the place of what was there. */
+static int write_file(const char *path, const char *text, size_t n) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0) return errno;
+    int fault = write_all(fd, text, n);
+    if (!fault && fsync(fd)) fault = errno;
+    if (close(fd) && !fault) fault = errno;
+    return fault;
+}
+
+/* Where something has the name already, that stays and this fails. */
+static int move_new(const char *from, const char *to) {
+    struct stat there;
+    if (!renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE)) return 0;
+    if (errno != EINVAL && errno != ENOSYS) return errno; /* not on every file system */
+    if (!lstat(to, &there)) return EEXIST;
+    return rename(from, to) ? errno : 0;
+}
+
+static int remove_at(int parent, const char *name, int depth);
+
+static int empty_folder(int fd, int depth) {
+    int fault = 0;
+    DIR *d = fdopendir(fd);
+    if (!d) {
+        fault = errno;
+        close(fd);
+        return fault;
+    }
+    for (struct dirent *e; !fault && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            fault = remove_at(dirfd(d), e->d_name, depth + 1);
+    closedir(d);
+    return fault;
+}
+
+/* What has this name, and all below it. A symlink goes, what it points to stays. */
+static int remove_at(int parent, const char *name, int depth) {
+    enum { DEEPEST = 8 };
+    if (!unlinkat(parent, name, 0) || errno == ENOENT) return 0;
+    if (errno != EISDIR && errno != EPERM) return errno;
+    if (depth > DEEPEST) return ELOOP;
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return errno;
+    int fault = empty_folder(fd, depth);
+    if (!fault && unlinkat(parent, name, AT_REMOVEDIR) && errno != ENOENT) fault = errno;
+    return fault;
+}
+
+/* ---- tasks ---- */
+#define VALUE_TASK "meshlua.disk_task"
+
+typedef enum CallKind { MAKE, WRITE, SYNC, MOVE, MOVE_NEW, REMOVE, CALL_KINDS } CallKind;
+static const char *const call_names[CALL_KINDS + 1] = {"make",     "write",  "sync", "move",
+                                                       "move_new", "remove", NULL};
+
+typedef struct Call {
+    CallKind kind;
+    const char *path, *other; /* in the task's user value; other: text, or the new name */
+    size_t n;                 /* of the text */
+} Call;
+
+/* User value 1: the list, which keeps the texts. */
+typedef struct DiskTask {
+    pthread_t thread;
+    bool runs;
+    atomic_bool done;
+    int fault, unsynced;    /* errno; of a folder that cannot be synced */
+    int32_t at;             /* the call that failed */
+    const char *not_synced; /* the folder */
+    int32_t n;
+    Call call[];
+} DiskTask;
+
+static int make_call(DiskTask *t, const Call *c) {
+    int fault;
+    switch (c->kind) {
+    case MAKE: return mkdir(c->path, 0777) && errno != EEXIST ? errno : 0;
+    case WRITE: return write_file(c->path, c->other, c->n);
+    case MOVE: return rename(c->path, c->other) ? errno : 0;
+    case MOVE_NEW: return move_new(c->path, c->other);
+    case REMOVE: return remove_at(AT_FDCWD, c->path, 0);
+    default: break;
+    }
+    fault = sync_folder(c->path);
+    if (fault != EINVAL && fault != ENOTSUP && fault != EROFS && fault != EBADF) return fault;
+    t->unsynced = fault, t->not_synced = c->path;
+    return 0;
+}
+
+static void *run_calls(void *arg) {
+    DiskTask *t = arg;
+    for (t->at = 0; t->at < t->n; t->at++)
+        if ((t->fault = make_call(t, &t->call[t->at]))) break;
+    atomic_store(&t->done, true);
+    return NULL;
+}
+
+static void join_task(DiskTask *t) {
+    if (t->runs) pthread_join(t->thread, NULL);
+    t->runs = false;
+}
+
+/* Where no thread can be had the calls are made here. */
+static void start_task(DiskTask *t) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    t->runs = !pthread_create(&t->thread, NULL, run_calls, t);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!t->runs) run_calls(t);
+}
+
+static void read_call(lua_State *L, int list, int32_t i, Call *c) {
+    lua_rawgeti(L, list, i + 1);
+    lua_rawgeti(L, -1, 1);
+    c->kind = (CallKind)luaL_checkoption(L, -1, NULL, call_names);
+    lua_rawgeti(L, -2, 2);
+    c->path = arg_string(L, -1, NULL, "disk_task: a path");
+    if (c->kind == WRITE || c->kind == MOVE || c->kind == MOVE_NEW) {
+        lua_rawgeti(L, -3, 3);
+        c->other = arg_string(L, -1, &c->n, "disk_task: a text or name");
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 3);
+}
+
+/* disk_task(calls): makes them in order, up to the first that fails, in a thread of their own. A
+ * call is {"make", folder}, {"write", file, text}, {"sync", folder}, {"move" or "move_new", from,
+ * to} or {"remove", path}, all of it. The list must stay as it is. */
+static int disk_task(lua_State *L) {
+    luaL_checktype(L, 1, LUA_TTABLE);
+    int32_t n = (int32_t)lua_rawlen(L, 1);
+    DiskTask *t = lua_newuserdatauv(L, sizeof *t + (size_t)n * sizeof *t->call, 1);
+    *t = (DiskTask){.n = n};
+    memset(t->call, 0, (size_t)n * sizeof *t->call);
+    for (int32_t i = 0; i < n; i++) read_call(L, 1, i, &t->call[i]);
+    lua_pushvalue(L, 1);
+    lua_setiuservalue(L, -2, 1);
+    luaL_setmetatable(L, VALUE_TASK);
+    start_task(t);
+    return 1;
+}
+
+/* task:poll(): are all calls made? */
+static int task_poll(lua_State *L) {
+    const DiskTask *t = value_udata(L, 1, VALUE_TASK);
+    lua_pushboolean(L, atomic_load(&t->done));
+    return 1;
+}
+
+/* task:wait(): true, and where a folder could not be synced what is to be said of it; or nil, what
+ * failed, and the number of the call. */
+static int task_wait(lua_State *L) {
+    DiskTask *t = value_udata(L, 1, VALUE_TASK);
+    join_task(t);
+    if (t->fault) {
+        const Call *c = &t->call[t->at];
+        lua_pushnil(L);
+        lua_pushfstring(L, "%s: %s", c->path, strerror(t->fault));
+        lua_pushinteger(L, t->at + 1);
+        return 3;
+    }
+    lua_pushboolean(L, 1);
+    if (!t->not_synced) return 1;
+    lua_pushfstring(L, "%s: %s", t->not_synced, strerror(t->unsynced));
+    return 2;
+}
+
+static int task_gc(lua_State *L) {
+    join_task(luaL_checkudata(L, 1, VALUE_TASK));
+    return 0;
+}
+
+/* ---- locks ---- */
+#define VALUE_LOCK "meshlua.lock"
+
+typedef struct LockFile {
+    int fd;
+} LockFile;
+
+/* lock(path, text): the file, which says `text`, is this process's as long as it lives; or nil,
+ * message, and where another has it the text of that one. Where the disk knows no locks nothing is
+ * locked, and the second result says so. */
+static int lock_new(lua_State *L) {
+    const char *path = arg_string(L, 1, NULL, "lock: the file");
+    size_t n;
+    const char *text = arg_string(L, 2, &n, "lock: the text");
+    char held[256];
+    LockFile *l = lua_newuserdatauv(L, sizeof *l, 0);
+    l->fd = -1;
+    luaL_setmetatable(L, VALUE_LOCK);
+    l->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (l->fd < 0) return luaL_fileresult(L, 0, path);
+    if (flock(l->fd, LOCK_EX | LOCK_NB)) {
+        if (errno != EWOULDBLOCK) {
+            lua_pushfstring(L, "%s: %s", path, strerror(errno));
+            return 2;
+        }
+        ssize_t got = pread(l->fd, held, sizeof held, 0);
+        lua_pushnil(L);
+        lua_pushfstring(L, "%s: it is locked", path);
+        lua_pushlstring(L, held, got > 0 ? (size_t)got : 0);
+        return 3;
+    }
+    if (ftruncate(l->fd, 0) || pwrite(l->fd, text, n, 0) != (ssize_t)n)
+        return luaL_fileresult(L, 0, path);
+    return 1;
+}
+
+static int lock_close(lua_State *L) {
+    LockFile *l = luaL_checkudata(L, 1, VALUE_LOCK);
+    if (l->fd >= 0) close(l->fd);
+    l->fd = -1;
+    return 0;
+}
+
+/* ---- looking ---- */
+
+/* list_folder(path): the names in it, ascending; or nil, message. */
+static int list_folder(lua_State *L) {
+    const char *path = arg_string(L, 1, NULL, "list_folder: the folder");
+    struct dirent **found;
+    int n = scandir(path, &found, NULL, NULL), k = 0;
+    if (n < 0) return luaL_fileresult(L, 0, path);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        if (strcmp(found[i]->d_name, ".") != 0 && strcmp(found[i]->d_name, "..") != 0) {
+            lua_pushstring(L, found[i]->d_name);
+            lua_rawseti(L, -2, ++k);
+        }
+        free(found[i]);
+    }
+    free(found);
+    return 1;
+}
+
+/* path_kind(path): "file", "folder", "link", "other", and the bytes of a file; nil: nothing. */
+static int path_kind(lua_State *L) {
+    struct stat info;
+    if (lstat(arg_string(L, 1, NULL, "path_kind: the path"), &info)) return 0;
+    lua_pushstring(L, S_ISREG(info.st_mode)   ? "file"
+                      : S_ISDIR(info.st_mode) ? "folder"
+                      : S_ISLNK(info.st_mode) ? "link"
+                                              : "other");
+    lua_pushinteger(L, (lua_Integer)info.st_size);
+    return 2;
+}
+
+/* read_file(path, most): all of a file that is no link and has `most` bytes at most; or nil,
+ * message. */
+static int read_file(lua_State *L) {
+    const char *path = arg_string(L, 1, NULL, "read_file: the file");
+    lua_Integer most = arg_integer(L, 2, "read_file: the bytes");
+    struct stat info;
+    luaL_Buffer b;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return luaL_fileresult(L, 0, path);
+    if (fstat(fd, &info) || !S_ISREG(info.st_mode) || info.st_size > most) {
+        close(fd);
+        lua_pushnil(L);
+        if (S_ISREG(info.st_mode))
+            lua_pushfstring(L, "%s: %I bytes are more than such a file has", path,
+                            (lua_Integer)info.st_size);
+        else
+            lua_pushfstring(L, "%s: it is no file", path);
+        return 2;
+    }
+    size_t n = (size_t)info.st_size, done = 0;
+    char *room = malloc(n ? n : 1);
+    ssize_t got = room ? 1 : -1;
+    while (room && done < n && (got = read(fd, room + done, n - done)) > 0) done += (size_t)got;
+    int fault = got < 0 ? errno : 0;
+    close(fd);
+    luaL_buffinit(L, &b);
+    if (!fault) luaL_addlstring(&b, room, done);
+    luaL_pushresult(&b);
+    free(room);
+    errno = fault;
+    return fault ? luaL_fileresult(L, 0, path) : 1;
+}
+
+/* free_bytes(path): how many more this user may write there; or nil, message. */
+static int free_bytes(lua_State *L) {
+    const char *path = arg_string(L, 1, NULL, "free_bytes: the folder");
+    struct statvfs info;
+    if (statvfs(path, &info)) return luaL_fileresult(L, 0, path);
+    lua_pushinteger(L, (lua_Integer)info.f_bavail * (lua_Integer)info.f_frsize);
+    return 1;
+}
+
+/* sleep(seconds): a signal ends it early. */
+static int sleep_for(lua_State *L) {
+    double s = arg_number(L, 1, "sleep: the seconds");
+    struct timespec t = {.tv_sec = (time_t)s};
+    t.tv_nsec = (long)((s - (double)t.tv_sec) * 1e9);
+    nanosleep(&t, NULL);
+    return 0;
+}
+
+/* ---- hashes: 32 digits of xxh3-128 ---- */
+
+static int push_hash(lua_State *L, XXH128_hash_t x) {
+    char text[33];
+    snprintf(text, sizeof text, "%016llx%016llx", (unsigned long long)x.high64,
+             (unsigned long long)x.low64);
+    lua_pushstring(L, text);
+    return 1;
+}
+
+/* hash128(bytes) */
+static int hash128(lua_State *L) {
+    size_t n;
+    const char *bytes = arg_string(L, 1, &n, "hash128: the bytes");
+    return push_hash(L, XXH3_128bits(bytes, n));
+}
+
+/* Is the box within what the slot holds? Then `at` becomes where it begins there. */
+static bool slot_has(const Tensor *t, int32_t slot, Dims *at, const Dims *size) {
+    int64_t start[MAX_RANK];
+    Dims part = tensor_part(t, slot, start);
+    for (int d = 0; d < part.rank; d++)
+        if (at->at[d] < start[d] || at->at[d] + size->at[d] > start[d] + part.at[d]) return false;
+    for (int d = 0; d < part.rank; d++) at->at[d] -= start[d];
+    return true;
+}
+
+static void hash_box(XXH3_state_t *x, const Tensor *t, int32_t slot, const Dims *at,
+                     const Dims *size) {
+    int rank = size->rank, last = rank - 1;
+    int64_t index[MAX_RANK] = {0}, item = dtype_size(t->type->dtype);
+    for (bool more = dims_count(size) > 0; more;) {
+        const char *p = tensor_data(t, slot);
+        for (int d = 0; d < rank; d++) p += (at->at[d] + index[d]) * t->strides[d];
+        if (rank == 0 || t->strides[last] == item)
+            XXH3_128bits_update(x, p, (size_t)(item * (rank ? size->at[last] : 1)));
+        else
+            for (int64_t i = 0; i < size->at[last]; i++, p += t->strides[last])
+                XXH3_128bits_update(x, p, (size_t)item);
+        more = false;
+        for (int d = last - 1; d >= 0 && !more; d--)
+            if (++index[d] < size->at[d])
+                more = true;
+            else
+                index[d] = 0;
+    }
+}
+
+/* hash_box(tensor, at, size): of the box's elements, row-major; at from 0. nil: no shard in the
+ * host's memory here has all of it. */
+static int hash_box_of(lua_State *L) {
+    Host *h = state_of(L);
+    const Tensor *t = value_concrete(L, h, 1, "hash_box");
+    Dims from = value_dims(L, 2, 0, "hash_box: at"), size = value_dims(L, 3, 0, "hash_box: size");
+    if (from.rank != size.rank || from.rank != t->type->dims.rank)
+        state_error(L, E_SHAPE, "hash_box: the ranks differ");
+    for (int32_t slot = 0; slot < t->nslot && !t->cx->memory[0]; slot++) {
+        Dims at = from;
+        if (!slot_has(t, slot, &at, &size)) continue;
+        XXH3_state_t *x = XXH3_createState();
+        if (!x) state_error(L, E_NOMEM, "hash_box");
+        XXH3_128bits_reset(x);
+        hash_box(x, t, slot, &at, &size);
+        XXH128_hash_t result = XXH3_128bits_digest(x);
+        XXH3_freeState(x);
+        return push_hash(L, result);
+    }
+    return 0;
+}
+
+void lib_open_disk(lua_State *L) {
+    static const luaL_Reg fns[] = {{"disk_task", disk_task},     {"lock", lock_new},
+                                   {"list_folder", list_folder}, {"path_kind", path_kind},
+                                   {"read_file", read_file},     {"free_bytes", free_bytes},
+                                   {"sleep", sleep_for},         {"hash128", hash128},
+                                   {"hash_box", hash_box_of},    {NULL, NULL}};
+    static const luaL_Reg task_methods[] = {{"poll", task_poll}, {"wait", task_wait}, {NULL, NULL}};
+    static const luaL_Reg task_meta[] = {{"__gc", task_gc}, {NULL, NULL}};
+    static const luaL_Reg lock_methods[] = {{"close", lock_close}, {NULL, NULL}};
+    static const luaL_Reg lock_meta[] = {{"__gc", lock_close}, {NULL, NULL}};
+    value_new_type(L, VALUE_TASK, task_meta, task_methods, NULL);
+    value_new_type(L, VALUE_LOCK, lock_meta, lock_methods, NULL);
+    luaL_setfuncs(L, fns, 0);
+}

@@ -1,0 +1,200 @@
+-- saver.lua: the checkpoints of a training run: when they are made, what of them must agree with the run that goes
+-- on from one, and what a signal to stop does. They lie in --out/checkpoints.
+local core = require "meshlua.core"
+local files = require "meshlua.train.files"
+local json = require "meshlua.train.json"
+local lib = require "meshlua.lib"
+local manager_of = require "meshlua.checkpoint.manager"
+
+local M = {}
+
+local MOST_DIFFERENCES = 10
+
+--- The program's options for it.
+M.rows = {
+  {"save_every", "", "a checkpoint each so many steps (100) or minutes (5m); always at the end and on a signal",
+    form = "^[1-9]%d*m?$", expected = "steps as in 100, or minutes as in 5m"},
+  {"keep", 3, "so many of the latest checkpoints stay", least = 2},
+  {"resume", "", "go on from the newest checkpoint in --out; =STEP: that one; =auto: the newest that is whole, "
+    .. "or from the beginning", alone = "latest", form = "^%l+$|^%d+$", expected = "auto or a step"},
+  {"from", "", "begin with the weights of this file or checkpoint", path = true},
+  {"save_failure", "stop", "where a checkpoint cannot be written: stop the run (exit 3), or warn",
+    words = {"stop", "warn"}},
+}
+
+-- ---- what a run is ----------------------------------------------------------------------------------
+
+--- A hash of each field of the data.
+local function fingerprints(data)
+  local found, known = {}, {}
+  for _, part in ipairs {"train", "valid"} do
+    for name, field in pairs(type(data[part]) == "table" and data[part].fields or {}) do
+      local numbers = field.numbers
+      known[numbers] = known[numbers] or core.tokens_fingerprint(numbers)
+      found[part .. "." .. name] = ("%s, %d records"):format(known[numbers], data[part].n)
+    end
+  end
+  return found
+end
+
+--- What must be the same in a run that goes on from a checkpoint, and (layout) what may differ.
+---@param run Run
+---@param values table the program's options
+---@return table
+function M.description(run, values)
+  local config = {}
+  for key, value in pairs(run.config) do config[key] = value end
+  return {recipe = run.recipe.name, seed = values.seed, config = config, data = fingerprints(run.data),
+    layout = {mesh = values.mesh, rules = values.rules, microbatches = values.microbatches,
+      processes = core.process_count()}, version = core.version}
+end
+
+--- "config.lr: 0.001 in the checkpoint, 0.002 now" for each difference.
+local function differences(then_, now, path, list)
+  local keys = {}
+  for key in pairs(type(then_) == "table" and then_ or {}) do keys[key] = true end
+  for key in pairs(now) do keys[key] = true end
+  for _, key in ipairs(lib.names(keys)) do
+    local a, b, at = then_[key], now[key], path .. key
+    if type(a) == "table" and type(b) == "table" then
+      differences(a, b, at .. ".", list)
+    elseif a == nil or b == nil or json.encode(a) ~= json.encode(b) then
+      list[#list + 1] = ("%s: %s in the checkpoint, %s now"):format(at, a == nil and "nothing" or lib.text(a),
+        b == nil and "nothing" or lib.text(b))
+    end
+  end
+  return list
+end
+
+--- nil, message, code where a checkpoint is of another run.
+local function check_same(folder, saved, own)
+  local list = {}
+  for _, key in ipairs {"recipe", "seed", "config", "data"} do
+    differences({[key] = saved[key]}, {[key] = own[key]}, "", list)
+  end
+  if #list == 0 then return true end
+  local more = #list - MOST_DIFFERENCES
+  return nil, ("--resume: %s is of another run: %s%s; --from takes its weights alone"):format(folder,
+    table.concat(list, "; ", 1, math.min(#list, MOST_DIFFERENCES)), more > 0 and ("; %d more"):format(more) or ""),
+    "E_VALUE"
+end
+
+-- ---- a run's checkpoints ----------------------------------------------------------------------------
+
+---@class Saver
+---@field manager Manager
+---@field run Run
+---@field values table
+---@field step integer the latest that is done
+---@field saved integer? the latest whose save was begun
+local Saver = {}
+local Saver_meta = {__index = Saver, __name = "Saver"}
+
+--- The folder of checkpoints of --out.
+function M.folder(out) return out .. "/" .. files.CHECKPOINTS end
+
+--- Is there something that --resume could go on from?
+function M.has_steps(out) return #manager_of.steps_in(M.folder(out)) > 0 end
+
+--- The checkpoints of a run, which are its own from here on. All processes call it; nil, message, code where the
+--- folder cannot be had.
+---@param values table the program's options
+---@return Saver?, string? message, string? code
+function M.open(values)
+  local steps, minutes = values.save_every:match "^(%d+)$", values.save_every:match "^(%d+)m$"
+  local manager, message, code = manager_of.Manager(M.folder(values.out), {keep = values.keep,
+    every_steps = math.tointeger(tonumber(steps)), every_minutes = tonumber(minutes)})
+  if not manager then return nil, "--out: " .. message, code end
+  return setmetatable({manager = manager, values = values, step = 0}, Saver_meta)
+end
+
+--- Takes the checkpoints of an earlier run away.
+function Saver:clear()
+  if core.process_index() ~= 0 then return end
+  for _, step in ipairs(manager_of.steps_in(self.manager.folder)) do
+    core.disk_task {{"remove", ("%s/step-%08d"):format(self.manager.folder, step)}}:wait()
+  end
+end
+
+--- Gives a run what a checkpoint has. The step that it stands at; 0: the beginning. nil, message, code where that
+--- cannot be.
+---@param run Run
+---@return integer?, string? message, string? code
+function Saver:resume(run)
+  self.run, self.own = run, M.description(run, self.values)
+  local word, folder = self.values.resume, self.manager.folder
+  if word == "" or word == "auto" and #manager_of.steps_in(folder) == 0 then return 0 end
+  local step = math.tointeger(tonumber(word))
+  local state, message, code = self.manager:peek {step = step, pass_over = word == "auto"}
+  if not state then return nil, "--resume: " .. message, code end
+  local same
+  same, message, code = check_same(folder, state.state, self.own)
+  if not same then return nil, message, code end
+  local found
+  found, message, code = self.manager:restore(run:state(), {step = state.step, pass_over = word == "auto"})
+  if not found then return nil, "--resume: " .. message, code end
+  self.step, self.saved = found.step, found.step
+  return found.step
+end
+
+--- nil, message, code where there is no room for the run's checkpoints.
+function Saver:check_room() return manager_of.check_room(self.manager, self.run:state()) end
+
+--- Ends with the message of a save that failed, or warns.
+local function said(self, ok, message)
+  if ok ~= nil then return ok end
+  if self.values.save_failure == "warn" then
+    io.stderr:write("train: warning: ", message, "; the run goes on without this checkpoint\n")
+    return false
+  end
+  lib.raise("E_IO", "%s", message)
+end
+
+local function save(self, force)
+  local row = self.metrics
+  local begun = said(self, self.manager:save(self.step, self.run:state(), {force = force, state = self.own,
+    metrics = row and {loss = row.loss, grad_norm = row.grad_norm}}))
+  if begun then self.saved = self.step end
+end
+
+--- Behind each step: saves if it is time.
+---@param row table
+function Saver:note(row)
+  self.step, self.metrics = row.step, row
+  if self.values.save_every ~= "" then save(self, false) end
+end
+
+--- Saves the step that is done, unless it is saved already, and waits until it is on the disk.
+function Saver:finish()
+  if self.saved ~= self.step and self.step > 0 then save(self, true) end
+  said(self, self.manager:wait())
+end
+
+--- The same on a signal: a save that is under way is finished, and no other begun.
+local function on_stop(self)
+  local goes_on = not manager_of.is_idle(self.manager)
+  if goes_on then said(self, self.manager:wait()) else self:finish() end
+  local step = self.manager:latest()
+  core.check_stop((" after step %d%s"):format(self.step, step and
+    ("; --resume goes on from step %d"):format(step) or ""))
+end
+
+--- Until what this returns is closed, signals and Ctrl-C save before they stop the run.
+function Saver:guarded()
+  local before
+  before = core.on_stop(function()
+    on_stop(self)
+    if before then before() end
+  end)
+  core.interrupt_stops(true)
+  return setmetatable({}, {__close = function()
+    core.interrupt_stops(false)
+    core.on_stop(before)
+  end})
+end
+
+--- Waits for a save under way, and gives the folder free.
+function Saver:close() said(self, self.manager:close()) end
+Saver_meta.__close = function(self) self.manager:close() end
+
+return M
