@@ -84,6 +84,7 @@ typedef struct Host {
     size_t bytes_to_gc;              /* how many more bring the next one */
     int64_t results_to_gc;           /* results of calls until the next one */
     int64_t data_bytes;              /* of data files, read by this process */
+    int64_t catalog_bytes;           /* of files of tensors, the same */
     bool used;                       /* a tensor or mesh was made: devices can no longer change */
     char *dump_stage;
     FILE *dump;

@@ -1,0 +1,147 @@
+#include "run/disk/convert.h"
+
+#include <math.h>
+#include <string.h>
+
+/* An element in between: the one or the other by its kind. */
+typedef struct ConvertValue {
+    bool whole;
+    int64_t i;
+    double f;
+} ConvertValue;
+
+static float float_of(uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+static uint32_t bits_of(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    return bits;
+}
+
+static float from_half(uint16_t h) {
+    uint32_t a = h & 0x7fffu, u = bits_of(float_of(a << 13) * 0x1p112f);
+    if (a >= 0x7c00u) u |= 0x7f800000u;
+    return float_of(u | (uint32_t)(h & 0x8000u) << 16);
+}
+
+/* To nearest, ties to even; NaN stays one. */
+static uint16_t to_half(float x) {
+    uint32_t u = bits_of(x), a = u & 0x7fffffffu, sign = u >> 16 & 0x8000u;
+    if (a > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | (a >> 13 & 0x3ffu));
+    if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u); /* 65520 and above */
+    if (a < 0x38800000u) return (uint16_t)(sign | (bits_of(float_of(a) + 0.5f) - 0x3f000000u));
+    return (uint16_t)(sign | (a - 0x38000000u + 0xfffu + (a >> 13 & 1)) >> 13);
+}
+static uint16_t to_brain(float x) {
+    uint32_t u = bits_of(x);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40u);
+    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
+}
+
+#define AS(type, at)                                                                               \
+    ({                                                                                             \
+        type as_;                                                                                  \
+        memcpy(&as_, at, sizeof as_);                                                              \
+        as_;                                                                                       \
+    })
+#define PUT(type, at, x)                                                                           \
+    do {                                                                                           \
+        type put_ = (type)(x);                                                                     \
+        memcpy(at, &put_, sizeof put_);                                                            \
+    } while (0)
+
+static ConvertValue get(DType d, const char *at) {
+    switch (d) {
+    case DT_BOOL:
+    case DT_U8: return (ConvertValue){true, AS(uint8_t, at), 0};
+    case DT_U32: return (ConvertValue){true, AS(uint32_t, at), 0};
+    case DT_I32: return (ConvertValue){true, AS(int32_t, at), 0};
+    case DT_I64: return (ConvertValue){true, AS(int64_t, at), 0};
+    case DT_BF16: return (ConvertValue){false, 0, float_of((uint32_t)AS(uint16_t, at) << 16)};
+    case DT_F16: return (ConvertValue){false, 0, from_half(AS(uint16_t, at))};
+    case DT_F32: return (ConvertValue){false, 0, AS(float, at)};
+    default: return (ConvertValue){false, 0, AS(double, at)};
+    }
+}
+
+double convert_value(DType d, const char *at) {
+    ConvertValue v = get(d, at);
+    return v.whole ? (double)v.i : v.f;
+}
+
+/* Makes it a whole number of the dtype's range; false where it is none. */
+static bool to_whole(DType d, ConvertValue *v) {
+    if (!v->whole) {
+        double x = trunc(v->f);
+        if (!(x >= -0x1p63 && x < 0x1p63)) return false;
+        v->i = (int64_t)x;
+    }
+    switch (d) {
+    case DT_BOOL:
+        if (!v->whole && v->f != trunc(v->f)) return false;
+        return v->i == 0 || v->i == 1;
+    case DT_U8: return v->i >= 0 && v->i <= UINT8_MAX;
+    case DT_U32: return v->i >= 0 && v->i <= UINT32_MAX;
+    case DT_I32: return v->i >= INT32_MIN && v->i <= INT32_MAX;
+    default: return true;
+    }
+}
+
+static bool put(DType d, char *at, ConvertValue v) {
+    if (!dtype_is_float(d) && !to_whole(d, &v)) return false;
+    float x = v.whole ? (float)v.i : (float)v.f;
+    bool finite = v.whole || isfinite(v.f);
+    switch (d) {
+    case DT_BOOL:
+    case DT_U8: PUT(uint8_t, at, v.i); return true;
+    case DT_U32: PUT(uint32_t, at, v.i); return true;
+    case DT_I32: PUT(int32_t, at, v.i); return true;
+    case DT_I64: PUT(int64_t, at, v.i); return true;
+    case DT_BF16: {
+        uint16_t b = to_brain(x);
+        PUT(uint16_t, at, b);
+        return !finite || (b & 0x7fff) != 0x7f80;
+    }
+    case DT_F16: {
+        uint16_t h = to_half(x);
+        PUT(uint16_t, at, h);
+        return !finite || (h & 0x7fff) != 0x7c00;
+    }
+    case DT_F32: PUT(float, at, x); return !finite || isfinite(x);
+    default: PUT(double, at, v.whole ? (double)v.i : v.f); return true;
+    }
+}
+
+/* Elements as they are. */
+static void copy_run(int size, char *out, int64_t os, const char *in, int64_t is, int64_t n) {
+    if (os == size && is == size) {
+        memcpy(out, in, (size_t)(n * size));
+        return;
+    }
+#define COPY(bytes)                                                                                \
+    for (int64_t i = 0; i < n; i++) memcpy(out + i * os, in + i * is, bytes)
+    if (size == 1) COPY(1);
+    if (size == 2) COPY(2);
+    if (size == 4) COPY(4);
+    if (size == 8) COPY(8);
+#undef COPY
+}
+
+int64_t convert_run(DType to, char *out, int64_t os, DType from, const char *in, int64_t is,
+                    int64_t n) {
+    if (convert_is_copy(to, from)) {
+        copy_run(dtype_size(to), out, os, in, is, n);
+        return -1;
+    }
+    if (from == DT_BF16 && to == DT_F32) { /* every model that is loaded to be trained */
+        for (int64_t i = 0; i < n; i++)
+            PUT(uint32_t, out + i * os, (uint32_t)AS(uint16_t, in + i * is) << 16);
+        return -1;
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (!put(to, out + i * os, get(from, in + i * is))) return i;
+    return -1;
+}

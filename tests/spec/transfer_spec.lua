@@ -1,0 +1,284 @@
+-- devices: 8
+-- transfer_spec.lua: boxes of tensors into files, from one layout, and into others.
+local helper = require "spec.helper"
+local ml = require "meshlua"
+local core, P, NamedSharding = ml.core, ml.P, ml.NamedSharding
+
+local mesh = ml.make_mesh({2, 2, 2}, {"a", "b", "c"})
+local encoding = {bool = "BOOL", uint8 = "U8", uint32 = "U32", int32 = "I32", int64 = "I64",
+  bfloat16 = "BF16", float16 = "F16", float32 = "F32", float64 = "F64"}
+
+local function count(shape)
+  local n = 1
+  for _, size in ipairs(shape) do n = n * size end
+  return n
+end
+
+--- Values that differ from place to place.
+local function values(dtype, shape)
+  local x = ml.arange(count(shape)) * 37 % 251
+  if dtype == "bool" then return (x % 3):eq(0):reshape(shape) end
+  return x:astype(dtype):reshape(shape)
+end
+
+local function zeros(n)
+  local t = {}
+  for i = 1, n do t[i] = 0 end
+  return t
+end
+
+--- The piece that is all of a tensor, row-major. `from`: what else it says.
+local function whole(shape, from)
+  local factors, stride = {}, 1
+  for d = #shape, 1, -1 do
+    factors[d] = {d, shape[d], stride}
+    stride = stride * shape[d]
+  end
+  from.at, from.size, from.factors = zeros(#shape), shape, factors
+  return from
+end
+
+--- Writes tensors, by name, as one safetensors file; what wait gives.
+local function save(path, tensors, options)
+  local names, entries = {}, {}
+  for name in pairs(tensors) do names[#names + 1] = name end
+  table.sort(names)
+  for i, name in ipairs(names) do
+    local x = tensors[name]
+    entries[i] = {name = name, encoding = encoding[x.dtype], shape = x.shape}
+  end
+  local plan = assert(core.catalog_layout("safetensors", entries, {}))
+  local w = core.writer(options)
+  local file, message, code = w:file(path, {header = plan.header, size = plan.size, create = true})
+  if not file then return nil, message, code end
+  for i, name in ipairs(names) do
+    local x = tensors[name]
+    w:add(x, i - 1, {whole(x.shape, {file = file, begin = plan.begin[i], dtype = x.dtype})})
+  end
+  if not w:start() then w:run() end
+  local result, why, what = w:wait()
+  w:release()
+  return result, why, what
+end
+
+local function load(catalog, i, dtype, shape, sharding, options)
+  return core.catalog_load(dtype, shape, sharding, {whole(shape, {catalog = catalog, entry = i})}, options)
+end
+
+local layouts = {
+  {}, {"a"}, {nil, "b"}, {"c", "a"}, {{"a", "b"}, "c"}, {{"a", "b", "c"}}, {nil, {"c", "b", "a"}},
+}
+
+local function sharding_of(layout, shape)
+  local entries = {}
+  for d = 1, #shape do
+    local axes = layout[d]
+    if axes then
+      axes = type(axes) == "table" and {table.unpack(axes)} or {axes}
+      axes.uneven = "pad"
+      entries[d] = axes
+    end
+  end
+  return NamedSharding(mesh, P(table.unpack(entries, 1, #shape)))
+end
+
+local function path() return helper.file("", ".safetensors") end
+
+describe("what is written from one layout", function()
+  for _, shape in ipairs {{16, 24}, {7, 13}, {3, 5, 9}} do
+    it("is read in others, bit for bit: " .. table.concat(shape, "x"), function()
+      for _, dtype in ipairs {"float32", "bfloat16", "uint8", "bool", "int64"} do
+        local x = values(dtype, shape)
+        local want = x:bytes()
+        for i, layout in ipairs(layouts) do
+          local name = path()
+          local result = assert(save(name, {x = ml.device_put(x, sharding_of(layout, shape))}))
+          assert.equal(#want, result.bytes)
+          local c = assert(core.catalog(name))
+          assert.equal(want, assert(load(c, 1, dtype, shape)):bytes())
+          for k = 1, #layouts, dtype == "float32" and 1 or 3 do
+            local other = sharding_of(layouts[(i + k) % #layouts + 1], shape)
+            assert.equal(want, assert(load(c, 1, dtype, shape, other)):bytes())
+          end
+          for _, unit in ipairs(result.units) do
+            assert.equal(unit.hash, core.hash_unit(c, 1, unit.at, unit.size))
+          end
+          c:close()
+        end
+      end
+    end)
+  end
+
+  it("is there for scalars, for what has no elements, and for many tensors", function()
+    local tensors = {scalar = ml.tensor(2.5), none = ml.zeros {0, 3}, flags = values("bool", {5}),
+      one = ml.ones {1, 1, 1}}
+    local name = path()
+    assert(save(name, tensors))
+    local c = assert(core.catalog(name))
+    for i, entry in ipairs(c:entries()) do
+      local x = assert(load(c, i, entry.dtype, entry.shape))
+      assert.equal(tensors[entry.name]:bytes(), x:bytes())
+    end
+  end)
+end)
+
+describe("a piece", function()
+  local shape = {6, 20}
+  local x = values("float32", shape)
+  local name = path()
+  local c
+
+  before_each(function()
+    name = path()
+    assert(save(name, {x = x}))
+    c = assert(core.catalog(name))
+  end)
+
+  local function check(want, pieces)
+    for _, layout in ipairs(layouts) do
+      local got = assert(core.catalog_load("float32", want.shape, sharding_of(layout, want.shape), pieces))
+      assert.equal(want:bytes(), got:bytes())
+    end
+  end
+
+  it("is a transpose", function()
+    check(x:T(), {{catalog = c, entry = 1, at = {0, 0}, size = {20, 6},
+      factors = {{1, 20, 1}, {2, 6, 20}}}})
+  end)
+
+  it("has a dim of several factors, and shards cut through them", function()
+    -- [6, 20] as [6, 5, 4], heads and width exchanged: [6, 4 * 5]
+    check(x:reshape {6, 5, 4}:transpose(1, 3, 2):reshape {6, 20}, {{catalog = c, entry = 1, at = {0, 0},
+      size = {6, 20}, factors = {{1, 6, 20}, {2, 4, 1}, {2, 5, 4}}}})
+    -- all in one dim, rows last
+    check(x:reshape {6, 5, 4}:transpose(3, 2, 1):reshape {120}, {{catalog = c, entry = 1, at = {0},
+      size = {120}, factors = {{1, 4, 1}, {1, 5, 4}, {1, 6, 20}}}})
+  end)
+
+  it("is reversed", function()
+    check(x:flip(2), {{catalog = c, entry = 1, at = {0, 0}, size = {6, 20}, offset = 19,
+      factors = {{1, 6, 20}, {2, 20, -1}}}})
+  end)
+
+  it("is one of several that make a tensor", function()
+    local pieces = {}
+    for i = 0, 2 do
+      pieces[i + 1] = {catalog = c, entry = 1, at = {i, 0, 0}, size = {1, 6, 4}, offset = i * 4,
+        factors = {{2, 6, 20}, {3, 4, 1}}}
+    end
+    local want = {}
+    for i = 1, 3 do want[i] = x:slice({1, 6}, {4 * i - 3, 4 * i}) end
+    want = ml.stack(want, 1)
+    check(want, pieces)
+    pieces[3] = nil
+    helper.raises("48 of 72 elements", core.catalog_load, "float32", {3, 6, 4}, nil, pieces)
+    pieces[3] = pieces[2]
+    helper.raises("elements in common", core.catalog_load, "float32", {3, 6, 4}, nil, pieces)
+  end)
+
+  it("must fit its tensor and its entry", function()
+    local function bad(wanted, change)
+      local p = whole(shape, {catalog = c, entry = 1})
+      for k, v in pairs(change) do p[k] = v end
+      helper.raises(wanted, core.catalog_load, "float32", shape, nil, {p})
+    end
+    bad("beyond the 120 elements", {offset = 1})
+    bad("beyond the 120 elements", {factors = {{1, 6, 20}, {2, 20, -1}}})
+    bad("dim 2: a piece's factors", {factors = {{1, 6, 20}, {2, 4, 1}}})
+    bad("dim 1: a piece from 1 on", {at = {1, 0}})
+    bad("has no entry 2", {entry = 2})
+    bad("factor of dim 9", {factors = {{9, 1, 1}}})
+    c:close()
+    bad("closed", {})
+  end)
+end)
+
+describe("another dtype", function()
+  local function saved(x)
+    local name = path()
+    assert(save(name, {x = x}))
+    return assert(core.catalog(name))
+  end
+
+  it("is asked for", function()
+    local c = saved(values("float32", {4, 4}))
+    local x, message, code = load(c, 1, "bfloat16", {4, 4})
+    assert.is_nil(x)
+    assert.equal("E_DTYPE", code)
+    assert.matches('tensor "x" is float32, not bfloat16; cast = true', message)
+  end)
+
+  it("is what astype gives", function()
+    local source = ml.tensor {0, -0.0, 1.5, 3.14159, 0.1, 1e-7, 6e-8, 255.7, 65504, 2049, 2051, 1e-40, 100.25}
+    local every = {"uint8", "uint32", "int32", "int64", "bfloat16", "float16", "float32", "float64"}
+    for _, from in ipairs {"float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8"} do
+      local y = source:astype(from)
+      if from:find "int" then y = ml.minimum(y, 255):astype(from) end
+      local c = saved(y)
+      for _, to in ipairs(every) do
+        local z = (to == "uint8" and from ~= "uint8") and ml.minimum(y, 255):astype(from) or y
+        local d = z == y and c or saved(z)
+        local inf = to:find "16" and z:astype("float32"):max():item() > 65504
+        if not inf then
+          assert.equal(z:astype(to):bytes(), assert(load(d, 1, to, {13}, nil, {cast = true})):bytes())
+        end
+      end
+    end
+  end)
+
+  it("must hold the values", function()
+    for _, case in ipairs {
+      {"float32", "float16", 1e30}, {"float32", "int32", 3e9}, {"float32", "uint8", -1},
+      {"float32", "int64", 0 / 0}, {"float64", "float32", 1e300}, {"int32", "uint8", 256},
+      {"float32", "bool", 2}, {"float64", "bfloat16", 1e39},
+    } do
+      local from, to, value = table.unpack(case)
+      local x, message, code = load(saved(ml.full({3}, value, from)), 1, to, {3}, nil, {cast = true})
+      assert.is_nil(x)
+      assert.equal("E_VALUE", code)
+      assert.matches('tensor "x": ' .. to .. " cannot hold its value", message)
+    end
+    local c = saved(ml.tensor {math.huge, -math.huge, 0 / 0})
+    local x = load(c, 1, "float16", {3}, nil, {cast = true}):totable()
+    assert.same({math.huge, -math.huge, true}, {x[1], x[2], x[3] ~= x[3]})
+  end)
+end)
+
+describe("units", function()
+  --- Every element is in one unit; the bytes of each process.
+  local function spread(shape, sharding, index, job)
+    local seen, bytes = {}, {}
+    for _, unit in ipairs(core.units("float32", shape, sharding, index, job)) do
+      local n = 4 * count(unit.size)
+      assert(n <= 8 << 20)
+      bytes[unit.process] = (bytes[unit.process] or 0) + n
+      seen[#seen + 1] = n
+    end
+    local all = 0
+    for _, n in ipairs(seen) do all = all + n end
+    assert.equal(4 * count(shape), all)
+    return bytes
+  end
+
+  it("are spread over those that hold a part", function()
+    local job = {processes = 4, devices = 2}
+    local replicated, split = NamedSharding(mesh, P()), NamedSharding(mesh, P "a")
+    local quarters = {[0] = 1 << 20, 1 << 20, 1 << 20, 1 << 20}
+    assert.same(quarters, spread({1024, 1024}, replicated, 0, job))
+    assert.same(quarters, spread({1024, 1024}, split, 0, job))
+    assert.same({[1] = 400}, spread({100}, replicated, 5, job))
+    assert.same({[1] = 200, [3] = 200}, spread({100}, split, 5, job))
+    assert.same({[0] = 400}, spread({100}, split, 5))
+    assert.same({[2] = 400}, spread({100}, nil, 2, job))
+    assert.same({[0] = 40 << 20}, spread({1, 10 << 20}, nil, 0))
+  end)
+
+  it("cut what is larger than 8 MiB, along the first dim that has more than one", function()
+    local list = core.units("float32", {2, 3 << 20}, nil, 0)
+    local text = {}
+    for i, unit in ipairs(list) do
+      text[i] = table.concat(unit.at, ",") .. "+" .. table.concat(unit.size, ",")
+    end
+    assert.same({"0,0+1,2097152", "0,2097152+1,1048576", "1,0+1,2097152", "1,2097152+1,1048576"}, text)
+  end)
+end)
