@@ -38,6 +38,8 @@ nn.Param(value: Tensor|number|table, meta: table?) -> Param
   A place for a tensor in a module; meta: kind, axes, opt_axes, role, rules, and anything else.
 nn.relu(x: Tensor) -> Tensor
   max(x, 0).
+nn.rope(x: Tensor, {positions: Tensor, base: number, interleaved: boolean, scaling: table}) -> Tensor
+  Rotary positions: each pair of features of [..., length, heads, size] turned by position / base^(2i / size).
 nn.scan(stack: table, carry: any, body: function?, {reverse: boolean, unroll: integer}) -> any, any
   Goes through the layers of a stack in order, as one loop that is traced once.
 nn.sigmoid(x: Tensor) -> Tensor
@@ -82,7 +84,7 @@ nn.MoE(width: integer, hidden: integer, experts: integer, {rngs: table, top_k: i
   A mixture of experts behind a router.
 nn.MultiHeadAttention(width: integer, heads: integer, {rngs: table, axes: table, kv_heads: integer,
     head_dim: integer, causal: boolean, fused: boolean, use_bias: boolean, kernel_init: function,
-    out_kernel_init: function, bias_init: function, param_dtype: dtype, dtype: dtype, rope: number,
+    out_kernel_init: function, bias_init: function, param_dtype: dtype, dtype: dtype, rope: number|table,
     dropout: number}) -> MultiHeadAttention
   Self-attention (or cross-attention) with q, k, v and output projections.
 nn.RMSNorm(features: integers, {rngs: table, axes: table|P, epsilon: number, use_scale: boolean,

@@ -7,6 +7,7 @@ local mesh_of = require "meshlua.sharding.mesh"
 local module = require "meshlua.nn.module"
 local args = require "meshlua.ops.args"
 local ops = require "meshlua.ops"
+local rope = require "meshlua.nn.rope"
 
 local op, raise = core.op, lib.raise
 
@@ -94,7 +95,7 @@ M.MultiHeadAttention = module.module("MultiHeadAttention")
 ---@field causal boolean
 ---@field fused boolean
 ---@field out_kernel_init Initializer
----@field rope number
+---@field rope number|table
 ---@field dropout number
 
 --- The counts of heads and of key heads, and the size of a head.
@@ -131,7 +132,8 @@ end
 ---@param options AttentionOptions
 --- axes: names of {width, heads [, key heads]}. kv_heads: default heads; fewer are shared by groups of
 --- queries. head_dim: default width / heads. causal: default false. fused: q, k and v in one Param
---- [width, 3, heads, head_dim]; default false. rope: base of rotary positions (10000); default none.
+--- [width, 3, heads, head_dim]; default false. rope: rotary positions: their base (10000), or
+--- {base =, interleaved =, scaling =} as nn.rope takes them; default none.
 --- dropout: the share of the probabilities that is dropped while training (see :train() and :eval()), each on
 --- its own, with keys that come with the call; default 0. The rest as Linear's.
 function M.MultiHeadAttention:init(width, heads, options)
@@ -154,7 +156,9 @@ function M.MultiHeadAttention:init(width, heads, options)
     {axes = {head, false, embed}, bias_axes = {embed}, kernel_init = options.out_kernel_init})
   self.heads_axis, self.kv_axis = head or nil, kv or nil
   self.causal = options.causal or false
-  self.rope = options.rope
+  if options.rope then
+    self.rope = rope.check(who, type(options.rope) == "number" and {base = options.rope} or options.rope)
+  end
   if options.dropout and options.dropout ~= 0 then
     if not (options.dropout > 0 and options.dropout < 1) then
       raise("E_VALUE", "%s: dropout is %s; it must be from 0 to below 1", who, options.dropout)
@@ -199,9 +203,7 @@ function M.MultiHeadAttention:__call(x, options)
   end
   q, k, v = with_heads(q, self.heads_axis), with_heads(k, self.kv_axis), with_heads(v, self.kv_axis)
   if self.rope then
-    local attr = {base = self.rope + 0.0, sign = 1.0}
-    q = op.rope(q, ops.arange(q.shape[q.ndim - 2]), attr)
-    k = op.rope(k, ops.arange(k.shape[k.ndim - 2]), attr)
+    q, k = rope.rope(q, self.rope), rope.rope(k, self.rope)
   end
   local causal = options.causal
   if causal == nil then causal = self.causal end

@@ -16,6 +16,7 @@ local M = lib.export({
   layer = stack.layer,
   scan = stack.scan,
   attention = attention.attention,
+  rope = require("meshlua.nn.rope").rope,
   dropout = require("meshlua.nn.dropout").dropout,
   max_pool = conv.max_pool,
   avg_pool = conv.avg_pool,
