@@ -53,6 +53,10 @@ M.programs = {
   end,
   gpt = function() return recipe("gpt", small, texts) end,
   gpt_bf16 = function() return recipe("gpt", small_bf16, texts) end,
+  llama = function()
+    return recipe("llama", {layers = 2, width = 32, heads = 4, kv_heads = 2, hidden = 48, seq = 16, batch = 4,
+      rope_factor = 8.0}, texts)
+  end,
   mlp = function() return recipe("mlp", {width = 32, batch = 8}, images) end,
   convnet = function() return recipe("convnet", {channels = 8, width = 32, batch = 8}, images) end,
   vae = function()
@@ -113,7 +117,7 @@ function M.joined(kernels)
 end
 
 --- Names of the programs in the order in which golden files have what is new in each.
-M.order = {"gpt_bf16", "gpt", "mlp", "vae", "convnet", "layouts"}
+M.order = {"gpt_bf16", "gpt", "mlp", "vae", "convnet", "layouts", "llama"}
 
 function M.golden(name)
   return M.folder .. name .. ".txt"
