@@ -10,7 +10,7 @@ start() { # processes, devices of each, words
   if [ "$1" = 1 ]; then
     build/meshlua --devices="$2" bench/processes.lua $3
   else
-    build/meshlua run -n "$1" --devices="$2" bench/processes.lua $3
+    build/meshlua --processes="$1" --devices="$2" bench/processes.lua $3
   fi
 }
 

@@ -1,5 +1,5 @@
-/* main.c - the program: flags, then a script or the REPL, then an exit code. As stock lua where
- * stock lua has the flag; the texts for people are in lualib/meshlua/program/cli.lua. */
+/* main.c - the program: flags, then a script, a verb or the REPL, then an exit code. As stock lua
+ * where stock lua has the flag; verbs, and the texts for people, are in lualib/meshlua/program/. */
 #include "base/env.h"
 #include "base/log.h"
 #include "base/map.h"
@@ -11,7 +11,7 @@
 #include "lua/program/interrupt.h"
 #include "lua/program/output.h"
 #include "lua/program/probe.h"
-#include "lua/program/run.h"
+#include "lua/program/processes.h"
 #include "lua/program/terminal.h"
 #include "meshlua.h"
 #include "run/blas.h"
@@ -24,8 +24,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define RUN_USAGE "meshlua run -n R [flags] script.lua [arguments]"
-
 enum {
     EXIT_OK,
     EXIT_SCRIPT,
@@ -35,15 +33,19 @@ enum {
     EXIT_INTERRUPTED = 130
 };
 
+typedef enum Starts { STARTS_RUN, STARTS_DEVICES, STARTS_NONE } Starts;
+
 typedef struct Program {
     int argc;
     char **argv;
-    int script;          /* index of its name in argv; argc: none */
+    int script;          /* index in argv of its name, or of the verb; argc: none */
+    bool verb;           /* it is a verb */
+    Starts starts;       /* what is needed: devices and ranks, devices, or neither */
     const char *command; /* a function of cli.lua to run instead, or NULL */
     const char *devices, *dump, *profile;
     RankFlags ranks;
     const char *timeout, *secret;
-    const char *processes;                  /* of `run -n`, or NULL */
+    const char *processes;                  /* how many, or NULL */
     bool *is_ours;                          /* by index in argv: not for those processes */
     const char *wrong, *wrong_flag;         /* what is wrong with the flags, or NULL */
     bool no_env, interactive, version, ran; /* -E -i -v; ran: -e or -l stand for a script */
@@ -66,11 +68,15 @@ static const char *value_of(const Program *p, int i, const char *name) {
     return strncmp(s, name, n) == 0 && s[n] == '=' ? s + n + 1 : NULL;
 }
 
-static bool long_flag(Program *p, int i) {
-    static const char *const commands[] = {"help", "ops", "types", "env"};
+typedef enum Taken { TAKEN_NO, TAKEN_YES, TAKEN_WRONG } Taken;
+
+/* Takes the i-th argument, "--...", where it is a flag with a value. A verb has a --profile of its
+ * own. */
+static Taken valued_flag(Program *p, int i) {
     const struct {
         const char *name, **value;
     } valued[] = {{"devices", &p->devices},
+                  {"processes", &p->processes},
                   {"dump", &p->dump},
                   {"profile", &p->profile},
                   {"timeout", &p->timeout},
@@ -81,21 +87,33 @@ static bool long_flag(Program *p, int i) {
                   {"local-rank", &p->ranks.value[RANK_LOCAL_RANK]},
                   {"master-addr", &p->ranks.value[RANK_MASTER_ADDR]},
                   {"master-port", &p->ranks.value[RANK_MASTER_PORT]}};
+    for (unsigned k = 0; k < sizeof valued / sizeof *valued; k++) {
+        const char *name = valued[k].name, *text = value_of(p, i, name);
+        if (p->verb && valued[k].value == &p->profile) continue;
+        if (!text && strcmp(p->argv[i] + 2, name) != 0) continue;
+        bool counts = valued[k].value == &p->processes;
+        const char *wrong = counts ? "needs a number of processes: --processes=4" : "needs a value";
+        if (!text || !*text || (counts && !processes_is_count(text))) {
+            bad_flag(p, i, wrong);
+            return TAKEN_WRONG;
+        }
+        *valued[k].value = text;
+        p->is_ours[i] = counts;
+        return TAKEN_YES;
+    }
+    return TAKEN_NO;
+}
+
+static bool long_flag(Program *p, int i) {
+    static const char *const commands[] = {"help", "ops", "types", "env"};
     const char *name = p->argv[i] + 2;
     for (unsigned k = 0; k < sizeof commands / sizeof *commands; k++)
         if (strcmp(name, commands[k]) == 0) {
             p->command = commands[k];
             return true;
         }
-    for (unsigned k = 0; k < sizeof valued / sizeof *valued; k++) {
-        if (strcmp(name, valued[k].name) == 0) return bad_flag(p, i, "needs a value");
-        const char *text = value_of(p, i, valued[k].name);
-        if (!text) continue;
-        if (!*text) return bad_flag(p, i, "needs a value");
-        *valued[k].value = text;
-        return true;
-    }
-    return bad_flag(p, i, "unknown");
+    Taken taken = valued_flag(p, i);
+    return taken == TAKEN_YES || (taken == TAKEN_NO && bad_flag(p, i, "unknown"));
 }
 
 /* The argument of `-x text` or `-xtext` at *i, which moves to it; NULL where it is missing. */
@@ -105,34 +123,23 @@ static const char *argument_of(const Program *p, int *i) {
     return p->argv[++*i];
 }
 
-static bool read_processes(Program *p, int *i) {
-    int flag = *i;
-    p->processes = argument_of(p, i);
-    p->is_ours[flag] = p->is_ours[*i] = true;
-    return (p->processes && run_is_count(p->processes)) ||
-           bad_flag(p, flag, "needs a number of processes: " RUN_USAGE);
-}
-
-/* `run` and what belongs to it are in order? */
-static bool check_run(Program *p, int run) {
+/* Can several processes do what there is to do? */
+static bool check_processes(Program *p) {
     const char *script = p->script < p->argc ? p->argv[p->script] : NULL;
-    if (!run || p->command) return true;
-    if (!p->processes) return bad_flag(p, run, "needs the number of processes: " RUN_USAGE);
+    if (!p->processes || p->command) return true;
+    int flag = 1;
+    while (!p->is_ours[flag]) flag++;
+    if (p->starts != STARTS_RUN) return bad_flag(p, flag, "this verb runs in one process");
     if (p->interactive || (script ? strcmp(script, "-") == 0 : !p->ran))
-        return bad_flag(p, run, "the processes need a script that all can read: " RUN_USAGE);
+        return bad_flag(p, flag, "the processes need a script that all can read, or a verb");
     return true;
 }
 
 /* Sorts the arguments; -e, -l and -W are run later, in their order. */
 static bool read_flags(Program *p) {
-    int run = 0;
     p->script = p->argc;
     for (int i = 1; i < p->argc; i++) {
         const char *s = p->argv[i];
-        if (strcmp(s, "run") == 0 && !run) {
-            p->is_ours[run = i] = true;
-            continue;
-        }
         if (s[0] != '-' || s[1] == '\0') {
             p->script = i;
             break;
@@ -151,10 +158,6 @@ static bool read_flags(Program *p) {
             if (!argument_of(p, &i)) return bad_flag(p, flag, "needs an argument");
             continue;
         }
-        if (s[1] == 'n' && run) {
-            if (!read_processes(p, &i)) return false;
-            continue;
-        }
         if (s[2] != '\0') return bad_flag(p, i, "unknown");
         switch (s[1]) {
         case 'E': p->no_env = true; break;
@@ -164,7 +167,50 @@ static bool read_flags(Program *p) {
         default: return bad_flag(p, i, "unknown");
         }
     }
-    return check_run(p, run);
+    return true;
+}
+
+/* ---- verbs ---- */
+
+/* May it be a verb? What has a dot, a slash or a dash in it, or stands behind "--", is a script. */
+static bool is_word(const Program *p) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    const char *s = p->script < p->argc ? p->argv[p->script] : "";
+    return *s && !s[strspn(s, letters)] && strcmp(p->argv[p->script - 1], "--") != 0;
+}
+
+/* Asks the rows of verbs.lua what a word in a script's place starts. One that is neither verb nor
+ * file is left to cli.lua, which says so. */
+static void take_word(lua_State *L, Program *p) {
+    const char *word = p->argv[p->script], *starts;
+    core_preload(L);
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "meshlua.program.verbs");
+    lua_call(L, 1, 1);
+    lua_getfield(L, -1, "starts");
+    lua_pushstring(L, word);
+    lua_pushstring(L, p->script + 1 < p->argc ? p->argv[p->script + 1] : NULL);
+    lua_call(L, 2, 1);
+    starts = lua_tostring(L, -1);
+    p->verb = starts || access(word, F_OK) != 0;
+    if (!p->verb) return;
+    p->starts = !starts || strcmp(starts, "none") == 0 ? STARTS_NONE
+                : strcmp(starts, "devices") == 0       ? STARTS_DEVICES
+                                                       : STARTS_RUN;
+    lua_pop(L, 2);
+}
+
+/* Takes the i-th argument where it is a flag of the program behind a verb that runs; the verb does
+ * not see it. */
+static bool is_taken(Program *p, int i) {
+    const char *s = p->argv[i];
+    return p->starts == STARTS_RUN && s[0] == '-' && s[1] == '-' && valued_flag(p, i) == TAKEN_YES;
+}
+
+static void read_verb_flags(Program *p) {
+    for (int i = p->script + 1; i < p->argc && !p->wrong; i++) is_taken(p, i);
+    if (p->starts != STARTS_RUN && (p->ran || p->interactive))
+        bad_flag(p, p->script, "-e and -i are for scripts");
 }
 
 /* ---- running ---- */
@@ -319,6 +365,26 @@ static bool run_script(lua_State *L, Program *p) {
     return run_file(L, p, file, nargs);
 }
 
+/* Does what the verb says; its exit code. */
+static bool run_verb(lua_State *L, Program *p) {
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "meshlua.program.cli");
+    int status = lua_pcall(L, 1, 1, 0), n = 0;
+    if (status == LUA_OK) {
+        lua_getfield(L, -1, "verb");
+        lua_pushstring(L, p->argv[p->script]);
+        lua_newtable(L);
+        for (int i = p->script + 1; i < p->argc; i++) {
+            if (is_taken(p, i)) continue;
+            lua_pushstring(L, p->argv[i]);
+            lua_rawseti(L, -2, ++n);
+        }
+        status = chunk_call(L, 2, 1);
+    }
+    if (status == LUA_OK) p->exit_code = (int)lua_tointeger(L, -1);
+    return finish(L, p, status, EXIT_SCRIPT) && p->exit_code == EXIT_OK;
+}
+
 /* A function of the library's part of the program, with two texts (or NULL). */
 static bool run_module(lua_State *L, Program *p, const char *module, const char *name,
                        const char *first, const char *second) {
@@ -351,7 +417,8 @@ static int open_program(lua_State *L) {
 /* What all processes must have in common: the texts of -e and -l, and of the script. */
 static uint64_t hash_script(const void *program) {
     const Program *p = program;
-    const char *file = p->script < p->argc ? p->argv[p->script] : NULL;
+    int script = p->script + p->verb; /* of train: the recipe */
+    const char *file = script < p->argc ? p->argv[script] : NULL;
     char piece[1 << 13];
     struct stat s;
     uint64_t h = 0;
@@ -368,8 +435,9 @@ static uint64_t hash_script(const void *program) {
 
 static int prepare(lua_State *L) {
     const Program *p = lua_touserdata(L, 1);
-    bool runs = !p->wrong && !p->command;
-    core_prepare(L, p->wrong ? "1" : p->devices, runs ? &p->ranks : NULL);
+    bool runs = !p->wrong && !p->command && p->starts == STARTS_RUN;
+    bool plain = p->wrong || p->starts == STARTS_NONE;
+    core_prepare(L, plain ? "1" : p->devices, runs ? &p->ranks : NULL);
     if (runs) {
         exit_open(L);
         interrupt_open(L);
@@ -408,7 +476,7 @@ static void run_chunks(lua_State *L, Program *p) {
     set_arg(L, p);
     set_path(L, p);
     if (!run_init(L, p) || !run_flags(L, p)) return;
-    if (script && !run_script(L, p)) return;
+    if (script && !(p->verb ? run_verb(L, p) : run_script(L, p))) return;
     bool idle = !script && !p->ran && !p->version;
     if (p->interactive || (idle && isatty(STDIN_FILENO)))
         run_module(L, p, "meshlua.program.repl", "run", NULL, NULL);
@@ -417,13 +485,9 @@ static void run_chunks(lua_State *L, Program *p) {
 }
 
 static void run(lua_State *L, Program *p) {
-    bool script = p->script < p->argc;
-    if (script && !p->command && strcmp(p->argv[p->script], "doctor") == 0) {
-        p->command = "doctor";
-        if (p->script + 1 < p->argc) bad_flag(p, p->script + 1, "one argument too many for doctor");
-    }
     if (p->processes && !p->wrong && !p->command) {
-        p->exit_code = run_processes(&(RunOptions){p->processes, p->argc, p->argv, p->is_ours});
+        p->exit_code =
+            processes_run(&(ProcessesOptions){p->processes, p->argc, p->argv, p->is_ours});
         return;
     }
     if (!open_host(L, p)) return;
@@ -436,6 +500,10 @@ static void run(lua_State *L, Program *p) {
         run_module(L, p, "meshlua.program.cli", p->command, NULL, NULL);
         return;
     }
+    if (p->starts != STARTS_RUN) {
+        run_verb(L, p);
+        return;
+    }
     run_chunks(L, p);
     /* a script that failed before anything ran leaves the file as it was */
     if (p->exit_code == EXIT_OK || profile_has_run(&state_of(L)->rt))
@@ -446,12 +514,16 @@ static int protected_main(lua_State *L) {
     Program *p = lua_touserdata(L, 1);
     p->is_ours = lua_newuserdatauv(L, (size_t)p->argc * sizeof(bool), 0);
     memset(p->is_ours, 0, (size_t)p->argc * sizeof(bool));
-    if (!read_flags(p)) p->version = false;
+    read_flags(p);
     if (p->no_env) {
         lua_pushboolean(L, 1);
         lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV");
     }
     luaL_openlibs(L);
+    if (!p->wrong && !p->command && is_word(p)) take_word(L, p);
+    if (!p->wrong && p->verb) read_verb_flags(p);
+    if (!p->wrong) check_processes(p);
+    if (p->wrong) p->version = false;
     run(L, p);
     return 0;
 }

@@ -67,7 +67,7 @@ static int load_embedded(lua_State *L) {
     return luaL_error(L, "no embedded module %s", name);
 }
 
-static void preload(lua_State *L) {
+void core_preload(lua_State *L) {
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
     lua_pushcfunction(L, open_core);
     lua_setfield(L, -2, "meshlua.core");
@@ -82,7 +82,7 @@ static void preload(lua_State *L) {
 
 void core_prepare(lua_State *L, const char *devices, const RankFlags *ranks) {
     state_open(L, devices, ranks);
-    preload(L);
+    core_preload(L);
 }
 
 enum { BEFORE_SILENT = 2 }; /* seconds; mpirun takes one to end the others */

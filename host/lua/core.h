@@ -11,6 +11,8 @@ typedef struct EmbeddedFile {
 } EmbeddedFile;
 extern const EmbeddedFile embedded_modules[];
 
+/* The library can be required; of it what needs no host. */
+void core_preload(lua_State *L);
 /* Opens the host with these devices (NULL: as the environment says); before the first require.
  * `ranks`: NULL where nothing will run, so that it does not matter which process this is. */
 void core_prepare(lua_State *L, const char *devices, const RankFlags *ranks);

@@ -62,15 +62,16 @@ describe("the output of several processes", function()
     assert.equal(stem .. table.concat(names, "\n" .. stem) .. "\n", out)
   end)
 
-  mpi.it("that cannot be written is said by meshlua run", function()
+  mpi.it("that cannot be written is said by the parent of --processes", function()
     for closed, why in pairs {[">/dev/full"] = "No space left on device", [">&-"] = "Bad file descriptor"} do
       local _, err, code = helper.shell(mpi.SETTINGS
-        .. ([["$MESHLUA" run -n 2 -e "print(1)" %s]]):format(closed))
+        .. ([["$MESHLUA" --processes=2 -e "print(1)" %s]]):format(closed))
       assert.equal(3, code, err)
-      assert.truthy(err:find("meshlua run: standard output: " .. why, 1, true), err)
+      assert.truthy(err:find("meshlua: standard output: " .. why, 1, true), err)
     end
     local _, err = helper.shell(mpi.SETTINGS
-      .. [[{ "$MESHLUA" run -n 2 -e "for i = 1, 1e5 do print(i) end"; echo $? >&2; } | head -1 >/dev/null]])
+      .. [[{ "$MESHLUA" --processes=2 -e "for i = 1, 1e5 do print(i) end"; echo $? >&2; } | head -1 \
+        >/dev/null]])
     assert.truthy(err:find "141\n$" and not err:find "SIGPIPE", err)
   end)
 

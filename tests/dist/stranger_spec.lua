@@ -171,10 +171,10 @@ describe("a secret", function()
     end
   end)
 
-  mpi.it("is made by meshlua run, one for each job, and not shown by --env", function()
+  mpi.it("is made by --processes, one for each job, and not shown by --env", function()
     local code = [['for l in io.lines "/proc/self/environ" do print(l:match "MESHLUA_SECRET=(%x+)") end']]
-    local first, err = shell('"$MESHLUA" run -n 2 -e ' .. code)
-    local second = shell('"$MESHLUA" run -n 2 -e ' .. code)
+    local first, err = shell('"$MESHLUA" --processes=2 -e ' .. code)
+    local second = shell('"$MESHLUA" --processes=2 -e ' .. code)
     assert.truthy(first:match "^%x+\n$" and #first == 65, first .. err)
     assert.truthy(#second == 65 and first ~= second)
     local env = shell("MESHLUA_SECRET='" .. SECRET .. [[' "$MESHLUA" --env]])

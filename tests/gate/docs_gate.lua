@@ -3,6 +3,7 @@
 -- reference has what the program has: flags, stages, switches, exit codes, error codes (variables: env_gate.lua).
 local gate = require "gate"
 require "meshlua"
+local verbs = require "meshlua.program.verbs"
 local core = require "meshlua.core"
 
 local README_LINES = 120
@@ -172,17 +173,37 @@ local commands = words(main:match "commands%[%] = {(.-)}", '"(%a+)"')
 table.move(commands, 1, #commands, #flags + 1, flags)
 for i, name in ipairs(flags) do flags[i] = "--" .. name end
 hold("Flags", "`(%-%-[%a-]+)", flags)
-local help = table.concat(gate.output(("'%s' --help"):format(program)), "\n")
-for _, name in ipairs(flags) do
-  local named = help:find(name:gsub("%-", "%%-") .. "%f[^%a-]")
-  if not named then gate.fail("--help", "it does not name %s", name) end
+
+--- A table of the reference begins its rows with the words of verbs.lua.
+local function hold_words(section, rows)
+  for _, row in ipairs(rows) do
+    local line = ("| `%s` | %s"):format(row[1], row[2])
+    looked = looked + 1
+    if not reference:find("\n" .. line, 1, true) then
+      gate.fail("docs/reference.md", "%s: no row begins with\n%s", section, line)
+    end
+  end
 end
+
+local function each(list, fn)
+  local made = {}
+  for i, row in ipairs(list) do made[i] = fn(row) end
+  return made
+end
+
+hold("Flags", "`(%-%-[%a-]+)", each(verbs.flags, function(row) return "--" .. row[1] end))
+hold_words("Flags", each(verbs.flags, function(row) return {verbs.written(row), row[3]} end))
+hold("Verbs", "`(%l+)[ `]", each(verbs.verbs, function(row) return row[1] end))
+hold_words("Verbs", each(verbs.verbs, function(row)
+  return {(row[1] .. " " .. row[2]):match "^(.-) ?$", row[3]}
+end))
+hold_words("Error codes", verbs.codes)
 
 local stages = table.concat(gate.output(("'%s' --dump=? 2>&1; true"):format(program)), " ")
 stages = (stages:match "the stages are (.*)" or ""):gsub(" and ", ", ")
 hold("Stages", "`(%a+)`", words(stages, "%a+"))
 hold("Switches", "`(%a+)`", core.passes())
-hold("Exit codes", "%d+", words(help:match "Exit code:(.*)", "%f[%w](%d+) [%l+]"))
+hold("Exit codes", "%d+", each(verbs.exits, function(row) return row[1]:match "%d+" end))
 hold("Error codes", "`(E_%u+)`", words(gate.read "host/base/err.h", "\n    (E_[%u]+), "))
 
 gate.finish(looked, [[links are relative to their document; a function is named with the file that defines

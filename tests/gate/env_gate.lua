@@ -6,7 +6,7 @@ local core = require "meshlua.core"
 local table_file = "host/base/env.c"
 local may_read = {[table_file] = true, ["host/mpi/segments.c"] = true} -- a library of its own
 local may_set = {["host/run/blas.c"] = true, ["host/run/runtime/gpu_transport.c"] = true,
-  ["host/lua/program/run.c"] = true, ["host/mpi/segments.c"] = true}
+  ["host/lua/program/processes.c"] = true, ["host/mpi/segments.c"] = true}
 
 local looked, used = 0, {}
 for _, file in ipairs(gate.files "%.[ch]$") do

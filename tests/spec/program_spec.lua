@@ -108,6 +108,78 @@ describe("flags", function()
   end)
 end)
 
+describe("verbs", function()
+  it("are words; what has a dot, a slash or a dash is a script, and so is a file of another name", function()
+    local folder = os.tmpname() .. ".d"
+    local function at(name) return folder .. "/" .. name end
+    os.execute("mkdir " .. folder)
+    for _, name in ipairs {"doctor", "plain", "two.lua", "a-b"} do
+      local handle <close> = assert(io.open(at(name), "w"))
+      handle:write(("print '%s runs'"):format(name))
+    end
+    local function says(words)
+      return (shell(('m=$(realpath "$MESHLUA"); cd %s; "$m" %s 2>&1'):format(folder, words)))
+    end
+    assert.truthy(says "doctor":find "\nkernels ")
+    for words, name in pairs {["-- doctor"] = "doctor", ["./doctor"] = "doctor", plain = "plain",
+      ["two.lua"] = "two.lua", ["a-b"] = "a-b"} do
+      assert.equal(name .. " runs\n", says(words))
+    end
+    assert.truthy(says "two":find("two: neither a verb nor a file; did you mean two.lua?", 1, true))
+    os.execute("rm -r " .. folder)
+  end)
+
+  it("that are none are refused with the nearest, and wrong arguments with the usage", function()
+    for _, case in ipairs {
+      {{"trian", "x"}, "meshlua: trian: neither a verb nor a file; did you mean train?"},
+      {{"--devices=2", "doctr"}, "did you mean doctor?"},
+      {{"doctor", "me"}, "meshlua doctor: 'me' is one argument too many\n       usage: meshlua doctor\n"},
+      {{"doctor", "--jsno"}, "meshlua doctor: unknown option --jsno\n"},
+      {{"-e", "x", "doctor"}, "doctor: -e and -i are for scripts"},
+      {{"train"}, "meshlua train: it needs RECIPE\n       usage: meshlua train RECIPE [--flag=value ...]\n"},
+      {{"train", "gtp"}, "meshlua train: gtp: there is no such recipe\n"},
+      {{"train", "./gtp.lua"}, "meshlua train: ./gtp.lua: No such file or directory\n"},
+      {{"train", "models/mlp.lua", "--stpes=3"}, "train: unknown option --stpes; did you mean --steps?"},
+      {{"train", "models/mlp.lua", "--devices="}, "--devices=: needs a value"},
+      {{"help", "mtmul"}, "meshlua help: nothing is known of 'mtmul'; did you mean matmul?"},
+    } do
+      local out, err, code = run(case[1])
+      assert.same({"", 2}, {out, code}, err)
+      assert.truthy(err:find(case[2], 1, true), err)
+    end
+  end)
+
+  it("train trains a recipe, with what lies beside it and the program's flags behind it", function()
+    local out, err, code = run {"train", "models/mlp.lua", "--devices=fake:2", "--steps=1"}
+    assert.equal(2, code)
+    assert.truthy(err:find("train: the devices are fake (cpu)", 1, true), out .. err)
+    out = run {"train", "models/mlp.lua", "--help"}
+    assert.truthy(out:find("usage: meshlua train models/mlp.lua [--key=value ...]", 1, true), out)
+    assert.falsy(out:find("--recipe", 1, true), out)
+    local beside = file("return {name = 'beside'}", ".lua")
+    local folder, name = beside:match "^(.*/)(.*)%.lua$"
+    local recipe = file(("print(require('%s').name, ...) return 1"):format(name), ".lua")
+    out = run {"train", recipe}
+    assert.equal(("beside\t%s\n"):format(recipe), out, folder)
+  end)
+
+  it("help says what is known of a word, in lines of 80 columns", function()
+    for word, wanted in pairs {train = "usage: meshlua train RECIPE", devices = "  --devices=N ",
+      ["--timeout"] = "  --timeout=SECONDS\n", E_SHAPE = "dims that do not fit together",
+      ["ml.matmul"] = "matmul(x: Tensor, w: Tensor) -> Tensor\n", Linear = "nn.Linear(",
+      MESHLUA_DEVICES = "as --devices"} do
+      local out, err, code = run {"help", word}
+      assert.equal(0, code, err)
+      assert.truthy(out:find(wanted, 1, true), out)
+    end
+    local all = run {"--help"}
+    assert.equal(all, (run {"help"}))
+    for line in (all .. run {"help", "scan"} .. run {"help", "nn.Linear"}):gmatch "[^\n]+" do
+      assert.truthy(#line < 80, line)
+    end
+  end)
+end)
+
 describe("many processes", function()
   it("are told by flags or a launcher, and need something between them", function()
     local _, err, code = run {"--world-size=2", "--rank=0", "--local-rank=0", "-e", ""}

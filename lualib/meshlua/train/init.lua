@@ -9,6 +9,7 @@ local options = require "meshlua.train.options"
 local precision = require "meshlua.train.precision"
 local profile = require "meshlua.profile"
 local progress = require "meshlua.train.progress"
+local recipes = require "meshlua.train.recipe"
 local runs = require "meshlua.train.run"
 
 local M = {}
@@ -39,22 +40,6 @@ Trains a recipe: a model, its data and its rule sets. The mesh and the rules cha
 holds, computes and sends, not the result.
 
 ]]
-
---- The recipe of a name (a file beside the script) or of a path.
-local function load_recipe(name)
-  local path = name
-  if not name:find "[/.]" then
-    path = package.searchpath(name, package.path)
-    if not path then stop(EXIT_USAGE, "--recipe=%s: there is no such recipe", name) end
-  end
-  local file <close>, missing = io.open(path)
-  if not file then stop(EXIT_USAGE, "--recipe=%s: %s", name, missing) end
-  local chunk, message = loadfile(path)
-  if not chunk then error(message, 0) end
-  local recipe = chunk(name)
-  if type(recipe) ~= "table" then stop(EXIT_USAGE, "--recipe=%s: the file returns no recipe", name) end
-  return recipe
-end
 
 --- The program's own options, then the recipe's. With `name` the recipe is an option, too.
 local function option_rows(recipe, name)
@@ -91,7 +76,9 @@ local function read_arguments(recipe, args)
   local name = type(recipe) == "string" and recipe or nil
   if name then
     for _, word in ipairs(args) do name = word:match "^%-%-recipe=(.+)$" or name end
-    recipe = load_recipe(name)
+    local loaded, message = recipes.load(name)
+    if not loaded then stop(EXIT_USAGE, "--recipe=%s: %s", name, message) end
+    recipe = loaded
   end
   local fault = runs.recipe_fault(recipe)
   if fault then stop(EXIT_USAGE, "%s: %s", name and "--recipe=" .. name or args[0] or "recipe", fault) end

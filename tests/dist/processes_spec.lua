@@ -1,4 +1,4 @@
--- run_spec.lua: `meshlua run -n R`: processes started, watched and ended by their parent.
+-- processes_spec.lua: `--processes=R`: processes started, watched and ended by their parent.
 local helper = require "spec.helper"
 local mpi = require "dist.mpi"
 local shell = helper.shell
@@ -31,11 +31,11 @@ local endless = [[
 ]]
 
 --- Starts it in two processes, runs `command` when both are there, with $RUN, $MPIRUN, $RANK0 and $RANK1, and
---- waits for the end. The code is that of `meshlua run`, 99 where a process is left.
+--- waits for the end. The code is that of their parent, 99 where a process is left.
 local function while_running(command)
   local words = ([[
     folder=$(mktemp -d)
-    setsid "$MESHLUA" run -n 2 %s $folder & RUN=$!
+    setsid "$MESHLUA" --processes=2 %s $folder & RUN=$!
     until [ -s $folder/0 ] && [ -s $folder/1 ]; do sleep 0.05; done
     MPIRUN=$(pgrep -P $RUN); RANK0=$(cat $folder/0); RANK1=$(cat $folder/1); rm -r $folder
     %s
@@ -48,10 +48,10 @@ local function while_running(command)
   return shell(ENV .. words)
 end
 
-describe("meshlua run", function()
-  mpi.it("starts processes, with the flags before and after it", function()
+describe("--processes", function()
+  mpi.it("starts processes, with the other flags", function()
     local file = helper.file(script, ".lua")
-    for _, words in ipairs {"--devices=2 run -n 3 %s a b", "run --devices=2 -n3 -- %s a b"} do
+    for _, words in ipairs {"--devices=2 --processes=3 %s a b", "--processes=3 --devices=2 -- %s a b"} do
       local out, err, code = meshlua(words:format(file))
       assert.same({"3\t6\t66.0\ta\tb\n", 0}, {out, code}, err)
     end
@@ -60,13 +60,13 @@ describe("meshlua run", function()
   mpi.it("hands on what is written to the standard error, byte by byte", function()
     local line = ("-"):rep(70) .. "\n"
     local code = [[io.stderr:write(("-"):rep(70), "\n", "a\0b", "\n", ("-"):rep(70), "\n")]]
-    local _, err = meshlua(("run -n 1 %s"):format(helper.file(code, ".lua")))
+    local _, err = meshlua(("--processes=1 %s"):format(helper.file(code, ".lua")))
     assert.truthy(err:find(line .. "a\0b\n" .. line, 1, true), err)
   end)
 
   mpi.it("gives the code of the process that failed, with its words and not those of mpirun", function()
     local file = helper.file("if require 'meshlua'.process_index() == 1 then error 'mine' end")
-    local _, err, code = meshlua("run -n 2 " .. file)
+    local _, err, code = meshlua("--processes=2 " .. file)
     assert.equal(1, code)
     assert.truthy(err:find(":1: mine", 1, true), err)
     assert.falsy(err:find "MPI_ABORT", err)
@@ -76,7 +76,7 @@ describe("meshlua run", function()
   mpi.it("leaves no process where one is killed", function()
     local _, err, code = while_running "kill -KILL $RANK1"
     assert.equal(137, code, err)
-    assert.truthy(err:find "meshlua run: process rank 1 .- exited on signal 9", err)
+    assert.truthy(err:find "meshlua: process rank 1 .- exited on signal 9", err)
     assert.falsy(err:find "%-%-%-%-", err)
   end)
 
@@ -89,32 +89,49 @@ describe("meshlua run", function()
     for number, name in pairs {[2] = "INT", [15] = "TERM"} do
       local _, err, code = while_running(("kill -%s $RUN; sleep 0.2; kill -%s $RUN"):format(name, name))
       assert.equal(128 + number, code, err)
-      local said = err:find("meshlua run: stopping after this step; once more ends at once\n", 1, true)
+      local said = err:find("meshlua: stopping after this step; once more ends at once\n", 1, true)
       assert.equal(name == "INT", said ~= nil, err)
     end
   end)
 
   mpi.it("is not for a process that mpirun has started", function()
-    local _, err, code = mpi.run(1, 1, "run -n 2 -e ''")
+    local _, err, code = mpi.run(1, 1, "--processes=2 -e ''")
     assert.equal(3, code)
-    assert.truthy(err:find("meshlua run: mpirun has started this process already", 1, true), err)
+    assert.truthy(err:find("meshlua: mpirun has started this process already", 1, true), err)
   end)
 
   mpi.it("says that there is no mpirun", function()
-    local _, err, code = shell [[PATH=/nonexistent "$MESHLUA" run -n 2 -e ""]]
+    local _, err, code = shell [[PATH=/nonexistent "$MESHLUA" --processes=2 -e ""]]
     assert.equal(3, code)
-    assert.truthy(err:find("meshlua run: mpirun cannot be started (Debian: openmpi-bin)", 1, true), err)
+    assert.truthy(err:find("meshlua: mpirun cannot be started (Debian: openmpi-bin)", 1, true), err)
   end)
 
   it("wants a number, and a script that all can read", function()
-    for _, words in ipairs {"run", "run -n", "run -n 0 x.lua", "run -n x.lua", "run x.lua", "run -n 2",
-      "run -n 2 -", "run -n 2 -i -e 1", "run -n 2x x.lua"} do
-      local out, err, code = meshlua(words)
-      assert.same({"", 2}, {out, code}, words)
-      assert.truthy(err:find("meshlua run -n R [flags] script.lua [arguments]", 1, true), err)
+    for flag, words in pairs {["--processes"] = "--processes=%s x.lua", ["-"] = "--processes=2 %s"} do
+      for _, word in ipairs(flag == "-" and {"", "-", "-i -e 1", "doctor"} or {"", "0", "x", "2x"}) do
+        local out, err, code = meshlua(words:format(word))
+        assert.same({"", 2}, {out, code}, err)
+        assert.truthy(err:find "^meshlua: %-%-processes=", err)
+      end
     end
-    local _, err, code = meshlua "run -n 2 --device=2 x.lua"
+    local _, err, code = meshlua "--processes=2 --device=2 x.lua"
     assert.equal(2, code)
     assert.truthy(err:find("--device=2: unknown; did you mean --devices?", 1, true), err)
+  end)
+
+  it("is what `run -n R` was, which says so", function()
+    for words, wanted in pairs {["run -n 3 --devices=2 x.lua -n 1"] = "--processes=3 --devices=2 x.lua -n 1",
+      ["--devices=2 run -n3 x.lua"] = "--processes=3 x.lua", run = "--processes=R script.lua"} do
+      local out, err, code = meshlua(words)
+      assert.same({"", 2}, {out, code}, words)
+      assert.truthy(err:find("the number of processes is a flag: meshlua " .. wanted .. "\n", 1, true), err)
+    end
+  end)
+
+  mpi.it("is taken behind a verb, whose arguments lack it then", function()
+    local recipe = helper.file("print(require('meshlua').process_count()) return 1", ".lua")
+    local _, err, code = meshlua(("train %s --processes=2 --devices=1"):format(recipe))
+    assert.equal(2, code)
+    assert.truthy(err:find(recipe .. ": the file returns no recipe", 1, true), err)
   end)
 end)

@@ -1,9 +1,9 @@
-/* run.c - the parent of the processes of `meshlua run`.
+/* processes.c - the parent of the processes of `--processes=R`.
  *
  * mpirun starts them and ends all when one fails; this process stands between it and the user. A
  * signal to stop reaches the processes as SIGUSR1: mpirun itself would leave them a second after
  * SIGTERM, too short to finish a step. */
-#include "lua/program/run.h"
+#include "lua/program/processes.h"
 
 #include "base/env.h"
 #include "run/comm/transport.h"
@@ -28,7 +28,7 @@ static volatile sig_atomic_t asked; /* bit N: signal N has come */
 static volatile sig_atomic_t ended; /* the signal that came a second time, or 0 */
 static volatile pid_t mpirun;
 
-bool run_is_count(const char *text) {
+bool processes_is_count(const char *text) {
     char *end;
     long n = strtol(text, &end, 10);
     return *text >= '0' && *text <= '9' && !*end && n >= 1 && n <= MAX_PROCESSES;
@@ -39,7 +39,7 @@ bool run_is_count(const char *text) {
 /* The first signal asks the processes to stop after their step, a second of the kind ends them. Who
  * pressed Ctrl-C is told. */
 static void pass_on(int sig) {
-    static const char note[] = "meshlua run: stopping after this step; once more ends at once\n";
+    static const char note[] = "meshlua: stopping after this step; once more ends at once\n";
     bool again = asked & 1 << sig, first = !asked;
     int before = errno;
     asked |= 1 << sig;
@@ -91,14 +91,14 @@ static void set_environment(void) {
 }
 
 /* "mpirun -np R PROGRAM ..."; NULL, with errno: it could not be made. */
-static char **mpirun_arguments(const RunOptions *o) {
+static char **mpirun_arguments(const ProcessesOptions *o) {
     static char name[] = "mpirun", flag[] = "-np", program[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
     char **argv = calloc((size_t)o->argc + 4, sizeof *argv), **end = argv;
     if (n < 0 || !argv) return NULL;
     *end++ = name;
     *end++ = flag;
-    *end++ = strdup(o->processes);
+    *end++ = strdup(o->count);
     *end++ = program;
     for (int i = 1; i < o->argc; i++)
         if (!o->is_ours[i]) *end++ = o->argv[i];
@@ -112,7 +112,7 @@ typedef struct Pipes {
 } Pipes;
 
 /* The child's part. It writes into `failed` why it has not become mpirun. */
-static _Noreturn void become_mpirun(const RunOptions *o, pid_t parent, const Pipes *p) {
+static _Noreturn void become_mpirun(const ProcessesOptions *o, pid_t parent, const Pipes *p) {
     int failed = p->failed[WRITE];
     setpgid(0, 0); /* a signal to the group of this program is for its handler alone */
     if (isatty(STDIN_FILENO)) dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
@@ -171,7 +171,7 @@ static void copy_errors(FILE *from) {
         if (ended || is_aside(line)) continue;
         Words words = frame ? sort_words(line) : WORDS_OTHER;
         if (words == WORDS_SIGNAL)
-            fprintf(stderr, "meshlua run: %s", line + strlen("mpirun noticed that "));
+            fprintf(stderr, "meshlua: %s", line + strlen("mpirun noticed that "));
         if (frame && words == WORDS_OTHER) fputs(frame, stderr);
         free(frame);
         frame = NULL;
@@ -213,7 +213,7 @@ static void *copy_output(void *ud) {
 /* ---- all of it ---- */
 
 static int fail(const char *text, const char *why) {
-    fprintf(stderr, "meshlua run: %s%s\n", text, why);
+    fprintf(stderr, "meshlua: %s%s\n", text, why);
     return EXIT_ENVIRONMENT;
 }
 
@@ -235,7 +235,7 @@ static int start_failure(int failed) {
 
 /* Starts mpirun; -1, with errno, where that fails. Signals wait until there is somebody to pass
  * them to. */
-static pid_t start(const RunOptions *o, const Pipes *p) {
+static pid_t start(const ProcessesOptions *o, const Pipes *p) {
     sigset_t ours = passed_set(), before;
     pid_t parent = getpid();
     fflush(NULL);
@@ -265,10 +265,10 @@ static int follow(pid_t child, const Pipes *p) {
     return code == 0 && output.failed ? fail("standard output: ", strerror(output.failed)) : code;
 }
 
-int run_processes(const RunOptions *o) {
+int processes_run(const ProcessesOptions *o) {
     Pipes p;
     if (env_get(ENV_OMPI_COMM_WORLD_SIZE))
-        return fail("mpirun has started this process already; leave `run -n` away", "");
+        return fail("mpirun has started this process already; leave --processes away", "");
     const char *missing = transport_missing();
     if (missing)
         return fail("nothing could carry data between the processes; build meshlua where OpenMPI "

@@ -1,0 +1,132 @@
+-- verbs.lua: every verb and flag of the command line, a row each. Help, errors, the nearest names and the tables of
+-- docs/reference.md (by tests/gate/docs_gate.lua) come from them. Nothing is required here: the program reads the rows
+-- before it has devices.
+local M = {}
+
+---@class VerbRow
+---@field [1] string the word
+---@field [2] string its arguments: "A B"; "[A]" may be left out
+---@field [3] string what it does
+---@field starts string? "run": devices and processes, as a script; "devices"; nil: neither
+---@field passes boolean? what follows its arguments it reads itself
+---@field words boolean? its arguments may begin with dashes
+---@field flags OptionRow[]? what it takes beside --help
+
+---@type VerbRow[]
+M.verbs = {
+  {"train", "RECIPE", "train the recipe that the file returns; with --help, what can be set of it",
+    starts = "run", passes = true},
+  {"doctor", "", "what this machine has: kernels, BLAS, devices, CUDA, NCCL, MPI", starts = "devices"},
+  {"help", "[WORD]", "about a verb, a flag, a function, an error code (E_SHAPE) or a variable",
+    words = true},
+}
+
+--- Flags as in stock lua: how they are written, what they do.
+M.short = {
+  {"-e CODE", "run the code"},
+  {"-l NAME", "require the library into the global NAME; -l G=NAME into the global G"},
+  {"-i", "interactive, after the script"},
+  {"-v", "print the versions"},
+  {"-E", "ignore LUA_INIT, LUA_PATH, LUA_CPATH and MESHLUA_PATH"},
+  {"-W", "turn warnings on"},
+  {"--", "stop reading flags: what follows is a script"},
+  {"-", "stop reading flags and run what comes in"},
+}
+
+--- Flags of the program, in front of a script or verb; behind a verb that runs they may stand, too. `value`:
+--- what stands behind the =; `units`: of a number.
+M.flags = {
+  {"devices", "", "N virtual devices of this processor; cuda, cuda:2, cuda:0,1, cuda:0*8: GPUs, all of them, "
+    .. "the third, two, or eight virtual devices on the first; fake:N, fake:KIND:N: devices that are planned "
+    .. "for and not run on (KIND: cpu, h100, h200)", value = "N"},
+  {"processes", "", "the script or verb in R processes on this host, through mpirun", value = "R"},
+  {"dump", "", "print every program after a stage, to the standard error; STAGE:FILE into a file",
+    value = "STAGE"},
+  {"profile", "", "record what runs, when and on which thread and device, for ui.perfetto.dev or "
+    .. "chrome://tracing; and print at the end what took how long", value = "FILE"},
+  {"log-ranks", "", "of several processes, those whose output is wanted: all, or ranks as in 0,3; each line "
+    .. "then says its rank. Rank 0 alone by default", value = "LIST"},
+  {"timeout", "", "how long a process waits for the others, to start or in one collective, before all end; "
+    .. "default: 300", value = "SECONDS", units = "s"},
+  {"secret", "", "an error where processes would meet over TCP without a secret (MESHLUA_SECRET)",
+    value = "require"},
+  {"world-size", "", "N processes run this script; left out, as what follows, where a launcher says it",
+    value = "N"},
+  {"rank", "", "this is process K of them, from 0", value = "K"},
+  {"local-rank", "", "the number of this process on its host, from 0", value = "K"},
+  {"master-addr", "", "the host where the processes meet", value = "HOST"},
+  {"master-port", "", "the port there", value = "N"},
+  {"ops", false, "the table of ops: which rules each has"},
+  {"types", false, "annotations of all public names, for lua-language-server"},
+  {"env", false, "the environment variables, with what they are now"},
+  {"help", false, "all verbs and flags"},
+}
+
+--- What a code of an error is about.
+M.codes = {
+  {"E_NOMEM", "host or device memory"},
+  {"E_SHAPE", "dims that do not fit together"},
+  {"E_DTYPE", "element types that do not fit together"},
+  {"E_VALUE", "an argument outside its range"},
+  {"E_KEY", "an unknown option, name or attribute"},
+  {"E_SPEC", "a P or rule that does not fit the tensor or the mesh"},
+  {"E_MESH", "devices and meshes, tensors of different meshes"},
+  {"E_INDIVISIBLE", "a dim that its mesh axes do not divide"},
+  {"E_INDEX", "a token, label or row id outside its range, found at run time"},
+  {"E_STATE", "state changed where it must not be"},
+  {"E_TRACED", "the value of a traced tensor was asked for, or a tracer outlived its trace"},
+  {"E_DELETED", "a tensor used after donation or release"},
+  {"E_DONATE", "a donation that cannot be used"},
+  {"E_GRAD", "not differentiable"},
+  {"E_UNSUPPORTED", "no kernel or no rule for this op on this device"},
+  {"E_IO", "files"},
+  {"E_PARSE", "text that is not a graph"},
+  {"E_INTERRUPT", "Ctrl-C"},
+  {"E_DEVICE", "a GPU, its driver or a library for it: not there, or it failed"},
+  {"E_RANKS", "many processes: who is which, and what they need to meet"},
+  {"E_STOP", "a signal asked to stop"},
+  {"E_DIVERGED", "processes that must do the same do not"},
+  {"E_BUDGET", "a plan that sends what ml.forbid or ml.expect do not allow"},
+  {"E_INTERNAL", "a fault of meshlua itself"},
+}
+
+--- The exit codes, and what they mean.
+M.exits = {
+  {"0", "done"},
+  {"1", "an error in the script"},
+  {"2", "wrong use: a flag, a value, a script that is not there"},
+  {"3", "the machine lacks something, or a file or the standard output cannot be read or written"},
+  {"4", "a training run stopped on a loss that is not finite"},
+  {"5", "a process waited longer than --timeout for the others"},
+  {"75", "stopped by SIGUSR1 or SIGTERM, after a whole step"},
+  {"128 + N", "ended by signal N (Ctrl-C: 130)"},
+}
+
+--- The row of a verb, or nil.
+---@param word string
+---@return VerbRow?
+function M.find(word)
+  for _, row in ipairs(M.verbs) do
+    if row[1] == word then return row end
+  end
+end
+
+--- What the program must start for a word in a script's place: "run", "devices", "none"; nil: it is no verb, and may
+--- be a file.
+---@param word string
+---@param following string? the next argument
+---@return string?
+function M.starts(word, following)
+  local row = M.find(word)
+  if row then return row.starts or "none" end
+  return word == "run" and following and following:find "^%-n" and "none" or nil -- an error says its successor
+end
+
+--- A flag as it is written: "--devices=N".
+---@param row OptionRow
+---@return string
+function M.written(row)
+  return "--" .. row[1] .. (row[2] ~= false and "=" .. (row.value or "...") or "")
+end
+
+return M
