@@ -67,16 +67,25 @@ static int load_embedded(lua_State *L) {
     return luaL_error(L, "no embedded module %s", name);
 }
 
+/* package.preload's __index: an embedded module's loader. Most are never asked for. */
+static int find_embedded(lua_State *L) {
+    const char *name = lua_tostring(L, 2);
+    const EmbeddedFile *f = embedded_modules;
+    while (name && f->name && strcmp(f->name, name) != 0) f++;
+    if (!name || !f->name || strcmp(name, "meshlua") == 0) return 0;
+    lua_pushvalue(L, 2);
+    lua_pushcclosure(L, load_embedded, 1);
+    return 1;
+}
+
 void core_preload(lua_State *L) {
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
     lua_pushcfunction(L, open_core);
     lua_setfield(L, -2, "meshlua.core");
-    for (const EmbeddedFile *f = embedded_modules; f->name; f++) {
-        if (strcmp(f->name, "meshlua") == 0) continue;
-        lua_pushstring(L, f->name);
-        lua_pushcclosure(L, load_embedded, 1);
-        lua_setfield(L, -2, f->name);
-    }
+    lua_createtable(L, 0, 1);
+    lua_pushcfunction(L, find_embedded);
+    lua_setfield(L, -2, "__index");
+    lua_setmetatable(L, -2);
     lua_pop(L, 1);
 }
 
