@@ -6,6 +6,7 @@
 
 #include "run/disk/catalog.h"
 #include "run/disk/json.h"
+#include "run/disk/npz.h"
 
 #include <string.h>
 
@@ -311,6 +312,74 @@ static int catalog_layout(lua_State *L) {
     return 1;
 }
 
+/* ---- npz, which needs checksums of whole tensors and is written at once ---- */
+#define VALUE_NPZ "meshlua.npz"
+
+static int npz_gc(lua_State *L) {
+    npz_drop(luaL_checkudata(L, 1, VALUE_NPZ));
+    return 0;
+}
+
+/* The tensor at `index`, row-major. */
+static Err add_tensor(lua_State *L, NpzWriter *w, const char *name, const Tensor *t) {
+    size_t n = (size_t)type_bytes(t->type);
+    char *bytes = lua_newuserdatauv(L, n + 1, 0);
+    Err e = tensor_read(t, bytes);
+    if (!e) e = npz_add(w, name, t->type->dtype, &t->type->dims, bytes);
+    lua_pop(L, 1);
+    return e;
+}
+
+/* Checks the list of {name, tensor} at 2 before there is a file. */
+static void check_npz(lua_State *L, Host *h) {
+    arg_check_type(L, 2, LUA_TTABLE, "npz: the tensors");
+    lua_newtable(L); /* the names so far */
+    for (lua_Integer i = 1, n = (lua_Integer)lua_rawlen(L, 2); i <= n; i++) {
+        size_t length;
+        lua_rawgeti(L, 2, i);
+        arg_check_type(L, -1, LUA_TTABLE, "npz: a tensor with its name");
+        lua_rawgeti(L, -1, 1);
+        if (strlen(arg_string(L, -1, &length, "npz: a name")) != length)
+            state_error(L, E_VALUE, "npz: a NUL in a name");
+        lua_pushvalue(L, -1);
+        if (lua_rawget(L, -4) != LUA_TNIL) state_error(L, E_KEY, "npz: a name that is there twice");
+        lua_pop(L, 1);
+        lua_pushvalue(L, -1);
+        lua_pushboolean(L, 1);
+        lua_rawset(L, -5);
+        lua_rawgeti(L, -2, 2);
+        value_whole(L, h, lua_gettop(L), "npz");
+        lua_pop(L, 3);
+    }
+    lua_pop(L, 1);
+}
+
+/* npz(path, {{name, tensor}...}): writes the file, whole tensors, each by its name; it takes the
+ * place of another when it is whole. true; or nil, message, code. */
+static int npz_write(lua_State *L) {
+    Host *h = state_of(L);
+    size_t n;
+    const char *path = arg_string(L, 1, &n, "npz: the file");
+    if (strlen(path) != n) state_error(L, E_VALUE, "npz: a NUL in the file's name");
+    check_npz(L, h);
+    NpzWriter *w = lua_newuserdatauv(L, sizeof *w, 0);
+    *w = (NpzWriter){.fd = -1};
+    luaL_setmetatable(L, VALUE_NPZ);
+    Err e = npz_create(w, &h->cx, path);
+    for (lua_Integer i = 1; i <= (lua_Integer)lua_rawlen(L, 2) && !e; i++) {
+        lua_rawgeti(L, 2, i);
+        lua_rawgeti(L, -1, 1);
+        lua_rawgeti(L, -2, 2);
+        e = add_tensor(L, w, lua_tostring(L, -2), value_whole(L, h, lua_gettop(L), "npz"));
+        lua_pop(L, 3);
+    }
+    if (!e) e = npz_finish(w);
+    npz_drop(w);
+    if (e) return failed(L, h, e);
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
 /* ---- JSON ---- */
 
 static int json_gc(lua_State *L) {
@@ -375,6 +444,7 @@ static int json_value(lua_State *L) {
 void lib_open_catalog(lua_State *L) {
     static const luaL_Reg fns[] = {{"catalog", catalog_new},
                                    {"catalog_layout", catalog_layout},
+                                   {"npz", npz_write},
                                    {"json", json_value},
                                    {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__gc", catalog_gc}, {"__close", catalog_gc}, {NULL, NULL}};
@@ -384,12 +454,14 @@ void lib_open_catalog(lua_State *L) {
                                        {NULL, NULL}};
     static const luaL_Reg fields[] = {
         {"format", format_field}, {"path", path_field}, {"size", size_field}, {NULL, NULL}};
+    static const luaL_Reg npz_meta[] = {{"__gc", npz_gc}, {NULL, NULL}};
     static const luaL_Reg json_meta[] = {{"__gc", json_gc}, {NULL, NULL}};
     value_new_type(L, VALUE_CATALOG, meta, methods, catalog_index);
     luaL_getmetatable(L, VALUE_CATALOG);
     lua_getfield(L, -1, "fields");
     luaL_setfuncs(L, fields, 0);
     lua_pop(L, 2);
+    value_new_type(L, VALUE_NPZ, npz_meta, npz_meta + 1, NULL);
     value_new_type(L, VALUE_JSON, json_meta, json_meta + 1, NULL);
     luaL_setfuncs(L, fns, 0);
     lua_pushlightuserdata(L, NULL);

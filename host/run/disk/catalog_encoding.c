@@ -56,6 +56,8 @@ static const Encoding encodings[] = {
     {"TQ1_0", -1, 256, 54, 34, false, NULL},
     {"TQ2_0", -1, 256, 66, 35, false, NULL},
     {"MXFP4", -1, BLOCK, 17, 39, false, NULL},
+    {"NVFP4", -1, 64, 36, 40, false, NULL},
+    {"Q1_0", -1, 128, 18, 41, false, NULL},
 };
 enum { NENCODING = sizeof encodings / sizeof *encodings };
 
