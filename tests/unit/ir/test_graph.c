@@ -163,29 +163,6 @@ static void test_errors_stick(void) {
     intern_free(&cx);
 }
 
-/* Each kind of damage is found, and the message shows where. */
-static void test_verify(void) {
-    for (int damage = 0; damage < 4; damage++) {
-        Ctx cx;
-        start(&cx);
-        Graph *g = graph_new(&cx);
-        Build b = build_in(g, 0);
-        build_example(&b, &cx);
-        Node *add = &g->node.at[3];
-        switch (damage) {
-        case 0: ((Val *)(uintptr_t)add->in)[0] = 6; break;
-        case 1: g->value.at[3].type = type(&cx, 9); break;
-        case 2: g->value.at[3].node = 1; break;
-        default: g->node.at[1].region = 1; break;
-        }
-        CHECKF(graph_verify(g) == E_PARSE, "damage %d", damage);
-        CHECK(strstr(cx.err.text, "= add") != NULL);
-        graph_free(g);
-        intern_free(&cx);
-        CHECK(cx.alloc.live == 0);
-    }
-}
-
 /* Whatever allocation fails, the build says so and nothing leaks. */
 static void test_out_of_memory(void) {
     bool failed = true;
@@ -216,7 +193,6 @@ int main(void) {
     test_example();
     test_inline();
     test_errors_stick();
-    test_verify();
     test_out_of_memory();
     return test_end();
 }
