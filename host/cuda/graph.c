@@ -17,10 +17,11 @@ cudaGraphExec_t graph_captured(Gpu *g) {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
     g->capturing = 0;
-    if (!gpu_use(g) ||
-        !gpu_ok(c, c->rt.cudaStreamEndCapture(g->stream, &graph), "cudaStreamEndCapture"))
+    int used = gpu_use(g); /* the capture ends also where it is not */
+    if (!gpu_ok(c, c->rt.cudaStreamEndCapture(g->stream, &graph), "cudaStreamEndCapture"))
         return NULL;
-    int made = gpu_ok(c, c->rt.cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+    int made =
+        used && gpu_ok(c, c->rt.cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
     c->rt.cudaGraphDestroy(graph);
     if (!made) return NULL;
     /* So that the first replay does not have it to do. */

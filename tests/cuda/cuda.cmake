@@ -80,7 +80,7 @@ if(TARGET meshlua_cuda)
 endif()
 
 # ---- host/cuda over the stand-ins, with kernels that only these tests know --------------------------
-foreach(name device cache)
+foreach(name device cache failures)
   set(target cuda_test_${name})
   add_executable(${target} tests/cuda/test_${name}.c tests/cuda/rows.c kernels/cuda/launches.c
                  $<TARGET_OBJECTS:cuda_host>)
@@ -92,6 +92,8 @@ foreach(name device cache)
   set_tests_properties(cuda/${name} PROPERTIES ENVIRONMENT
                        "LD_LIBRARY_PATH=${standin};STANDIN_MEMORY=268435456")
 endforeach()
+set_property(TEST cuda/failures APPEND PROPERTY ENVIRONMENT
+             "STANDIN_GPUS=2;STANDIN_MEMORY=100000000;GLIBC_TUNABLES=glibc.malloc.tcache_count=0") # which counts as in use
 
 # ---- kernels: the unit tests of the CPU's, compiled once more for a GPU ---------------------------
 # A file of the cache is good for one version of the stand-ins: they are part of its folder's name.

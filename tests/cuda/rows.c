@@ -24,7 +24,8 @@ static const char code[] =
     "    __syncthreads();\n"
     "    if (threadIdx.x < part)\n"
     "        y[(blockIdx.y + 2 * blockIdx.z) * part + threadIdx.x] =\n"
-    "            1000 * blockIdx.y + 100 * blockIdx.z + mine[threadIdx.x];\n"
+    "            1000 * blockIdx.y + 100 * blockIdx.z + 10 * gridDim.y + gridDim.z + "
+    "mine[threadIdx.x];\n"
     "}\n"
     "extern \"C\" __global__ void keep(float *y, const float *x, i64 n) {\n"
     "    if (place() < n && !(x[place()] > 0)) y[place()] = 0;\n"
@@ -35,6 +36,7 @@ static const char code[] =
     "    if (at < 0 || at >= 100) fault.report((i64)at, 100);\n"
     "    y[place()] = at;\n"
     "}\n"
+    "extern \"C\" __global__ void built_for(float *y) { y[threadIdx.x] = __CUDA_ARCH__; }\n"
     "extern \"C\" __global__ void stray(float *y, i64 n) { y[n + threadIdx.x] = 1; }\n";
 
 static int64_t count(const KArgs *a) {
@@ -104,6 +106,12 @@ static int strays(const KArgs *a, Launches *p) {
     return 1;
 }
 
+static int built_for(const KArgs *a, Launches *p) {
+    cuda_launch_text(p, code, "built_for", 1, (int)count(a));
+    cuda_operand(p, 1);
+    return 1;
+}
+
 static int copy(void *state, char *const *address, char *scratch, void *stream, char *error,
                 size_t size) {
     (void)scratch;
@@ -147,9 +155,19 @@ static int refused(const KArgs *a, Launches *p) {
 }
 
 static const CudaRow rows[] = {
-    {"twice_plus", twice_plus}, {"mixed", mixed},     {"filled", filled},   {"look_up", look_up},
-    {"called", called},         {"strays", strays},   {"broken", broken},   {"no_entry", no_entry},
-    {"no_file", no_file},       {"no_grid", no_grid}, {"refused", refused}, {NULL, NULL},
+    {"twice_plus", twice_plus},
+    {"mixed", mixed},
+    {"filled", filled},
+    {"look_up", look_up},
+    {"called", called},
+    {"strays", strays},
+    {"broken", broken},
+    {"no_entry", no_entry},
+    {"no_file", no_file},
+    {"no_grid", no_grid},
+    {"refused", refused},
+    {"built_for", built_for},
+    {NULL, NULL},
 };
 
 const CudaRow *k_cuda_table(void) {

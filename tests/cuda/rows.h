@@ -8,10 +8,12 @@
 
 /* All take in x, out y, float32[n]:
  * twice_plus: y = 2 x, and by a second launch y += 1
- * mixed: y[i] = 1000 block.y + 100 block.z + parameters of every kind, over 6 blocks of n / 6
+ * mixed: y[i] = 1000 block.y + 100 block.z + 10 grid.y + grid.z + parameters of every kind, over 6
+ *   blocks of n / 6
  * filled: y = 0xff by a fill, then kept where x > 0
  * called: y = x by a call of a library
  * look_up: y[i] = x[i], and a fault for every x[i] outside 0 <= x[i] < 100
+ * built_for: y[i] = 10 times the compute capability that it is compiled for
  * strays: as twice_plus, but the second launch writes behind y
  * broken, no_entry, no_file, no_grid, refused: are wrong, each in its way */
 

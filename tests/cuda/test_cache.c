@@ -40,15 +40,34 @@ static int run_kernel(const char *folder) {
     return !right ? FAILED : compiler_is_open() ? COMPILED : CACHED;
 }
 
+/* Which compute capability code is compiled for. */
+static int run_built_for(const char *folder) {
+    Device d = rows_open(folder, 0);
+    float y[3];
+    char *gx = d.alloc(d.self, 0, sizeof y), *gy = d.alloc(d.self, 0, sizeof y);
+    size_t scratch;
+    Pair p;
+    rows_pair(&p, 3, gx, gy);
+    void *bound = d.bind(d.self, 0, "built_for", &p.args, &scratch);
+    int right = bound && d.launch(d.self, bound, &p.args, NULL, 0) &&
+                d.download(d.self, 0, y, gy, sizeof y) && y[0] == y[2];
+    if (bound) d.unbind(d.self, bound);
+    d.close(d.self);
+    return right ? (int)y[0] / 10 : FAILED;
+}
+
 /* ---- the test ---- */
 
 static const char *program;
 
-static int process(const char *folder) {
+static int process_of(const char *variable, const char *folder) {
     char command[4096];
-    snprintf(command, sizeof command, "'%s' '%s'", program, folder);
+    snprintf(command, sizeof command, "%s '%s' '%s'", variable, program, folder);
     int status = system(command);
     return status >= 0 ? status >> 8 : -1;
+}
+static int process(const char *folder) {
+    return process_of("", folder);
 }
 
 /* The file in the folder, of which there is one. */
@@ -92,6 +111,23 @@ static void between_processes(const char *folder) {
     rmdir(deep);
     snprintf(deep, sizeof deep, "%s/a", folder);
     rmdir(deep);
+}
+
+/* GPUs of several kinds share a folder. */
+static void each_kind_has_its_own(const char *folder) {
+    static const struct {
+        const char *variable;
+        int built_for;
+    } kinds[] = {{"BUILT_FOR=1 STANDIN_CAPABILITY=86", 86},
+                 {"BUILT_FOR=1 STANDIN_CAPABILITY=80", 80},
+                 {"BUILT_FOR=1 STANDIN_CAPABILITY=120", 120}};
+    char command[4096];
+    for (int turn = 0; turn < 2; turn++)
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+            CHECKF(process_of(kinds[i].variable, folder) == kinds[i].built_for, "%s",
+                   kinds[i].variable);
+    snprintf(command, sizeof command, "rm '%s'/*.cubin", folder);
+    CHECK(system(command) == 0);
 }
 
 static void change_byte(const char *path, long at) {
@@ -191,7 +227,7 @@ static void keys_tell_apart(void) {
 
 int main(int argc, char **argv) {
     char folder[] = "/tmp/meshlua-cache-XXXXXX";
-    if (argc > 1) return run_kernel(argv[1]);
+    if (argc > 1) return getenv("BUILT_FOR") ? run_built_for(argv[1]) : run_kernel(argv[1]);
     program = argv[0];
     keys_tell_apart();
     CHECK(mkdtemp(folder));
@@ -199,6 +235,7 @@ int main(int argc, char **argv) {
     what_was_not_read_goes_first(folder);
     a_reading_is_noted(folder);
     between_processes(folder);
+    each_kind_has_its_own(folder);
     rmdir(folder);
     return test_end();
 }

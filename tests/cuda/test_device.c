@@ -148,7 +148,8 @@ static void parameters_are_of_every_kind(void) {
     run("mixed");
     for (int i = 0; i < N; i++) {
         int block = i / (N / 6);
-        float want = 1000 * (float)(block % 2) + 100 * (float)(block / 2) + x[1] + 7 + 0.75f + 4;
+        float grid = 1000 * (float)(block % 2) + 100 * (float)(block / 2) + 10 * 2 + 3,
+              want = grid + x[1] + 7 + 0.75f + 4;
         CHECKF(y[i] == want, "%d: %g, not %g", i, (double)y[i], (double)want);
     }
 }

@@ -1,5 +1,6 @@
 /* device.cpp - the devices, their properties, errors. */
 #include "runtime.h"
+#include "standin.h"
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +20,22 @@ static FILE *log_file() {
         return f;
     }();
     return file;
+}
+
+long given_out;
+static int left_to_break; /* calls, the last of which fails */
+
+void standin_fail_in(int calls) {
+    left_to_break = calls;
+}
+int standin_fails_in() {
+    return left_to_break;
+}
+long standin_held() {
+    return given_out;
+}
+bool Call::breaks() {
+    return left_to_break > 0 && --left_to_break == 0;
 }
 
 Call::Call(const char *entry, const char *format, ...) : lock(inside), name(entry) {
@@ -108,12 +125,14 @@ static int driver() {
 
 cudaError_t cudaGetDeviceCount(int *count) {
     Call call("cudaGetDeviceCount");
+    if (call.breaks()) return call(cudaErrorUnknown);
     *count = driver() < runtime() ? 0 : device_count();
     if (driver() < runtime()) return call(cudaErrorInsufficientDriver);
     return call(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 cudaError_t cudaSetDevice(int index) {
     Call call("cudaSetDevice", "%d", index);
+    if (call.breaks()) return call(cudaErrorUnknown);
     if (index < 0 || index >= device_count()) return call(cudaErrorInvalidDevice);
     chosen = index;
     return call(cudaSuccess);
@@ -135,6 +154,7 @@ cudaError_t cudaDeviceReset() {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int index) {
     Call call("cudaGetDeviceProperties", "%d", index);
+    if (call.breaks()) return call(cudaErrorUnknown);
     if (index < 0 || index >= device_count()) return call(cudaErrorInvalidDevice);
     memset(p, 0, sizeof *p);
     const char *name = getenv("STANDIN_NAME");
@@ -167,6 +187,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int index) {
 }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attr, int index) {
     Call call("cudaDeviceGetAttribute", "%d", (int)attr);
+    if (call.breaks()) return call(cudaErrorUnknown);
     cudaDeviceProp p;
     cudaError_t e = cudaGetDeviceProperties(&p, index);
     if (e) return e;
@@ -198,6 +219,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attr, int index) {
 }
 cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int index) {
     Call call("cudaDeviceGetPCIBusId", "%d", index);
+    if (call.breaks()) return call(cudaErrorUnknown);
     if (index < 0 || index >= device_count()) return call(cudaErrorInvalidDevice);
     snprintf(text, (size_t)size, "0000:%02X:00.0", index + 1);
     return call(cudaSuccess);
@@ -208,6 +230,7 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int index, int peer) {
 }
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
     Call call("cudaDeviceEnablePeerAccess", "%d", peer);
+    if (call.breaks()) return call(cudaErrorUnknown);
     bool fresh = current().peers.insert(peer).second;
     return call(fresh ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled);
 }

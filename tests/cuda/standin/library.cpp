@@ -53,7 +53,9 @@ static const StandinModule any_module = {nullptr, nullptr, nullptr, nullptr, &an
 cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, cudaJitOption *, void **,
                                 unsigned, cudaLibraryOption *, void **, unsigned) {
     Call call("cudaLibraryLoadData");
+    if (call.breaks()) return call(cudaErrorUnknown);
     if (dry()) {
+        given_out++;
         *library = new CUlib_st{nullptr, -1, &any_module, {}};
         return call(cudaSuccess);
     }
@@ -62,6 +64,7 @@ cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, cudaJi
     void *handle = bytes ? open_code(code, bytes, &file) : nullptr;
     auto *module = handle ? (const StandinModule *)dlsym(handle, "standin_module") : nullptr;
     if (!module) return call(cudaErrorInvalidKernelImage);
+    given_out++;
     *library = new CUlib_st{handle, file, module, {}};
     return call(cudaSuccess);
 }
@@ -72,10 +75,12 @@ cudaError_t cudaLibraryUnload(cudaLibrary_t library) {
     if (library->handle) dlclose(library->handle);
     if (library->file >= 0) close(library->file);
     delete library;
+    given_out--;
     return call(cudaSuccess);
 }
 cudaError_t cudaLibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t library, const char *name) {
     Call call("cudaLibraryGetKernel", "%s", name);
+    if (call.breaks()) return call(cudaErrorUnknown);
     const StandinModule *m = library->module;
     if (dry()) name = any_kernel.name;
     for (unsigned i = 0; i < m->count; i++) {
@@ -88,6 +93,7 @@ cudaError_t cudaLibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t library, co
 }
 cudaError_t cudaLibraryGetKernelCount(unsigned *count, cudaLibrary_t library) {
     Call call("cudaLibraryGetKernelCount");
+    if (call.breaks()) return call(cudaErrorUnknown);
     *count = library->module->count;
     return call(cudaSuccess);
 }
@@ -103,11 +109,13 @@ static cudaError_t set_attribute(CUkern_st *k, cudaFuncAttribute attr, int value
 }
 cudaError_t cudaFuncSetAttribute(const void *f, cudaFuncAttribute attr, int value) {
     Call call("cudaFuncSetAttribute", "%d, %d", (int)attr, value);
+    if (call.breaks()) return call(cudaErrorUnknown);
     return call(set_attribute((CUkern_st *)f, attr, value, current_index()));
 }
 cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t k, cudaFuncAttribute attr, int value,
                                             int device) {
     Call call("cudaKernelSetAttributeForDevice", "%d, %d, %d", (int)attr, value, device);
+    if (call.breaks()) return call(cudaErrorUnknown);
     return call(set_attribute(k, attr, value, device));
 }
 static size_t static_shared(const StandinModule *m) {
@@ -116,6 +124,7 @@ static size_t static_shared(const StandinModule *m) {
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *f) {
     Call call("cudaFuncGetAttributes");
+    if (call.breaks()) return call(cudaErrorUnknown);
     const auto *k = (const CUkern_st *)f;
     memset(a, 0, sizeof *a);
     a->maxThreadsPerBlock = k->kernel->bound ? (int)k->kernel->bound : 1024;
@@ -127,6 +136,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *f) {
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *, int threads,
                                                           size_t shared) {
     Call call("cudaOccupancyMaxActiveBlocksPerMultiprocessor", "%d, %zu", threads, shared);
+    if (call.breaks()) return call(cudaErrorUnknown);
     size_t by_shared = (228u << 10) / (shared + 1024), by_threads = 2048 / (size_t)threads;
     *blocks = (int)(by_shared < by_threads ? by_shared : by_threads);
     return call(cudaSuccess);
@@ -172,6 +182,7 @@ cudaError_t cudaLaunchKernel(const void *f, dim3 blocks, dim3 threads, void **ar
     const auto *k = (const CUkern_st *)f;
     Call call("cudaLaunchKernel", "%s, %u x %u x %u, %u x %u x %u, %zu", k ? k->kernel->name : "?",
               blocks.x, blocks.y, blocks.z, threads.x, threads.y, threads.z, dynamic);
+    if (call.breaks()) return call(cudaErrorUnknown);
     return call(launch(k, blocks, threads, args, dynamic, stream));
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *f, void **args) {

@@ -124,6 +124,7 @@ static bool fails() {
 
 cudaError_t cudaMalloc(void **at, size_t bytes) {
     Call call("cudaMalloc", "%zu", bytes);
+    if (call.breaks()) return call(cudaErrorUnknown);
     Device &d = current();
     *at = nullptr;
     if (d.fault) return call(d.fault);
@@ -134,6 +135,7 @@ cudaError_t cudaMalloc(void **at, size_t bytes) {
     char *p = make(d, bytes);
     if (!p) return call(cudaErrorMemoryAllocation);
     d.used += taken;
+    given_out++;
     *at = p;
     return call(cudaSuccess);
 }
@@ -149,6 +151,7 @@ static cudaError_t take_back(void *p) {
         d.used -= (m->second.bytes + 511) / 512 * 512;
         give_block(m->second);
         d.memory.erase(m);
+        given_out--;
         return d.fault;
     }
     complain("cudaFree of %p, which is no device memory", p);
@@ -171,6 +174,7 @@ cudaError_t cudaFreeAsync(void *at, cudaStream_t stream) {
 }
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
     Call call("cudaMemGetInfo");
+    if (call.breaks()) return call(cudaErrorUnknown);
     *total = device_memory();
     *available = *total - current().used;
     return call(current().fault);
@@ -178,6 +182,7 @@ cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
 
 cudaError_t cudaHostAlloc(void **at, size_t bytes, unsigned flags) {
     Call call("cudaHostAlloc", "%zu, %u", bytes, flags);
+    if (call.breaks()) return call(cudaErrorUnknown);
     *at = nullptr;
     if (current().fault) return call(current().fault);
     if (fails() || posix_memalign(at, 4096, bytes ? bytes : 1)) {
@@ -186,6 +191,7 @@ cudaError_t cudaHostAlloc(void **at, size_t bytes, unsigned flags) {
     }
     memset(*at, POISON, bytes);
     pinned[(char *)*at] = bytes;
+    given_out++;
     return call(cudaSuccess);
 }
 cudaError_t cudaMallocHost(void **at, size_t bytes) {
@@ -196,11 +202,13 @@ cudaError_t cudaFreeHost(void *at) {
     if (!at) return call(cudaSuccess);
     for (int i = 0; i < device_count(); i++) drain_device(device(i));
     if (!pinned.erase((char *)at)) return call(cudaErrorInvalidValue);
+    given_out--;
     free(at);
     return call(cudaSuccess);
 }
 cudaError_t cudaHostRegister(void *at, size_t bytes, unsigned) {
     Call call("cudaHostRegister", "%p, %zu", at, bytes);
+    if (call.breaks()) return call(cudaErrorUnknown);
     pinned[(char *)at] = bytes;
     return call(cudaSuccess);
 }
@@ -210,11 +218,13 @@ cudaError_t cudaHostUnregister(void *at) {
 }
 cudaError_t cudaHostGetDevicePointer(void **device_at, void *at, unsigned) {
     Call call("cudaHostGetDevicePointer", "%p", at);
+    if (call.breaks()) return call(cudaErrorUnknown);
     *device_at = at;
     return call(is_pinned(at) ? cudaSuccess : cudaErrorInvalidValue);
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *out, const void *at) {
     Call call("cudaPointerGetAttributes", "%p", at);
+    if (call.breaks()) return call(cudaErrorUnknown);
     *out = cudaPointerAttributes{};
     out->type = touches_device(at) ? cudaMemoryTypeDevice
                 : is_pinned(at)    ? cudaMemoryTypeHost
@@ -264,6 +274,7 @@ cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int f
                                 size_t bytes, cudaStream_t stream) {
     Call call("cudaMemcpyPeerAsync", "%p, %d, %p, %d, %zu, %p", to, to_device, from, from_device,
               bytes, (void *)stream);
+    if (call.breaks()) return call(cudaErrorUnknown);
     if (!bytes) return call(cudaSuccess);
     bool theirs = !isolated() || (device_of(to) == to_device && device_of(from) == from_device);
     if (!is_device(to, bytes) || !is_device(from, bytes) || !theirs) {
@@ -281,10 +292,12 @@ cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int f
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
     Call call("cudaMemcpyAsync", "%p, %p, %zu, %d", to, from, bytes, (int)kind);
+    if (call.breaks()) return call(cudaErrorUnknown);
     return call(copy(to, from, bytes, kind, stream, false));
 }
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
     Call call("cudaMemcpy", "%p, %p, %zu, %d", to, from, bytes, (int)kind);
+    if (call.breaks()) return call(cudaErrorUnknown);
     return call(copy(to, from, bytes, kind, nullptr, true));
 }
 cudaError_t cudaMemcpyPeer(void *to, int, const void *from, int, size_t bytes) {
@@ -294,6 +307,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
                               size_t width, size_t height, cudaMemcpyKind kind,
                               cudaStream_t stream) {
     Call call("cudaMemcpy2DAsync", "%p, %p, %zu x %zu", to, from, width, height);
+    if (call.breaks()) return call(cudaErrorUnknown);
     cudaError_t e = cudaSuccess;
     for (size_t i = 0; i < height && !e; i++)
         e = copy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width, kind,
@@ -313,6 +327,7 @@ static cudaError_t set(void *at, int byte, size_t bytes, cudaStream_t stream) {
 }
 cudaError_t cudaMemsetAsync(void *at, int byte, size_t bytes, cudaStream_t stream) {
     Call call("cudaMemsetAsync", "%p, %d, %zu", at, byte, bytes);
+    if (call.breaks()) return call(cudaErrorUnknown);
     return call(set(at, byte, bytes, stream));
 }
 cudaError_t cudaMemset(void *at, int byte, size_t bytes) {

@@ -245,6 +245,8 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *option
     for (int i = 0; i < n; i++) {
         std::string o = options[i];
         if (o.compare(0, 16, "--define-macro=") == 0) o = "-D" + o.substr(15);
+        if (o.compare(0, 22, "--gpu-architecture=sm_") == 0)
+            o = "-D__CUDA_ARCH__=" + std::to_string(10 * atoi(o.c_str() + 22));
         if (o.compare(0, 2, "-D") == 0 || o.compare(0, 2, "-I") == 0) defines.push_back(o);
     }
     std::string folder = (std::filesystem::temp_directory_path() / "standin-XXXXXX").string();

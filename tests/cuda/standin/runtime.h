@@ -25,9 +25,14 @@ struct Call {
     const char *name;
     explicit Call(const char *entry, const char *format = nullptr, ...)
         __attribute__((format(printf, 3, 4)));
+    /* Is this the one that fails, with nothing done? See standin_fail_in. */
+    bool breaks();
     /* What the entry returns; kept for cudaGetLastError. */
     cudaError_t operator()(cudaError_t e);
 };
+
+/* Streams, events, graphs, libraries and pieces of memory that were given out. */
+extern long given_out;
 
 /* A line on stderr: what no program of a GPU would have noticed. */
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -14,7 +14,9 @@
 #define __noinline__    __attribute__((noinline))
 #define __align__(n)    __attribute__((aligned(n)))
 #define __grid_constant__
-#define __CUDA_ARCH__  900
+#ifndef __CUDA_ARCH__ /* what it is compiled for */
+#    define __CUDA_ARCH__ 900
+#endif
 #define __CUDACC__     1
 #define __CUDACC_RTC__ 1
 

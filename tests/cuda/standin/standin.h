@@ -19,6 +19,12 @@ __attribute__((visibility("default"))) void standin_take(double milliseconds);
 __attribute__((visibility("default"))) int standin_go_on(void);
 /* The device that a stream is of. */
 __attribute__((visibility("default"))) int standin_device_of(cudaStream_t stream);
+/* The n-th call from now on fails, if it is one that can, and does nothing; 0: none does. */
+__attribute__((visibility("default"))) void standin_fail_in(int calls);
+/* How many calls are left until then. */
+__attribute__((visibility("default"))) int standin_fails_in(void);
+/* How much is given out: streams, events, graphs, libraries, pieces of memory. */
+__attribute__((visibility("default"))) long standin_held(void);
 
 #ifdef __cplusplus
 }

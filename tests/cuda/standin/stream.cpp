@@ -142,6 +142,7 @@ cudaError_t standin_enqueue(cudaStream_t stream, cudaError_t (*fn)(void *), cons
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *data) {
     Call call("cudaLaunchHostFunc");
+    if (call.breaks()) return call(cudaErrorUnknown);
     return call(enqueue(stream, [fn, data]() { return fn(data), cudaSuccess; }));
 }
 
@@ -149,7 +150,9 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *data)
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int) {
     Call call("cudaStreamCreate", "%u", flags);
+    if (call.breaks()) return call(cudaErrorUnknown);
     if (current().fault) return call(current().fault);
+    given_out++;
     *stream = new CUstream_st();
     (*stream)->device = current_index();
     current().streams.insert(*stream);
@@ -172,10 +175,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     drain(stream);
     device(stream->device).streams.erase(stream);
     delete stream;
+    given_out--;
     return call(cudaSuccess);
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     Call call("cudaStreamSynchronize");
+    if (call.breaks()) return call(cudaErrorUnknown);
     if (forbidden()) return call(cudaErrorStreamCaptureUnsupported);
     return call(drain(stream_of(stream)));
 }
@@ -189,6 +194,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 cudaError_t cudaDeviceSynchronize() {
     Call call("cudaDeviceSynchronize");
+    if (call.breaks()) return call(cudaErrorUnknown);
     if (forbidden()) return call(cudaErrorStreamCaptureUnsupported);
     return call(drain_device(current()));
 }
@@ -197,6 +203,8 @@ cudaError_t cudaDeviceSynchronize() {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
     Call call("cudaEventCreate", "%u", flags);
+    if (call.breaks()) return call(cudaErrorUnknown);
+    given_out++;
     *event = new CUevent_st();
     (*event)->timed = !(flags & cudaEventDisableTiming);
     (*event)->device = current_index();
@@ -213,10 +221,12 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
         if (std::any_of(s->ops.begin(), s->ops.end(), speaks)) drain(s);
     }
     delete event;
+    given_out--;
     return call(cudaSuccess);
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream) {
     Call call("cudaEventRecord");
+    if (call.breaks()) return call(cudaErrorUnknown);
     CUstream_st *s = stream_of(stream);
     if (!e || e->device != s->device) return call(cudaErrorInvalidResourceHandle);
     e->capture = s->capture;
@@ -235,6 +245,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned) {
     Call call("cudaStreamWaitEvent");
+    if (call.breaks()) return call(cudaErrorUnknown);
     CUstream_st *s = stream_of(stream);
     if (!e) return call(cudaErrorInvalidResourceHandle);
     if (e->capture) {
@@ -257,6 +268,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     Call call("cudaEventSynchronize");
+    if (call.breaks()) return call(cudaErrorUnknown);
     if (!e) return call(cudaErrorInvalidResourceHandle);
     if (e->capture) return call(cudaErrorCapturedEvent);
     if (!e->recorded) return call(cudaSuccess);
@@ -272,6 +284,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
     Call call("cudaEventElapsedTime");
+    if (call.breaks()) return call(cudaErrorUnknown);
     if (!a || !b || !a->timed || !b->timed || !a->recorded || !b->recorded ||
         a->device != b->device)
         return call(cudaErrorInvalidResourceHandle);
@@ -284,6 +297,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
     Call call("cudaStreamBeginCapture");
+    if (call.breaks()) return call(cudaErrorUnknown);
     CUstream_st *s = stream_of(stream);
     if (s == &current().null_stream) return call(cudaErrorStreamCaptureUnsupported);
     if (s->capture) return call(cudaErrorIllegalState);
@@ -297,24 +311,31 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
     Call call("cudaStreamEndCapture");
+    bool breaks = call.breaks(); /* and has ended all the same */
     CUstream_st *s = stream_of(stream);
     Capture *c = s->capture;
     *graph = nullptr;
     if (!c) return call(cudaErrorIllegalState);
     if (c->origin != s) return call(cudaErrorStreamCaptureUnmatched);
-    cudaError_t e = c->broken ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
+    cudaError_t e = breaks      ? cudaErrorUnknown
+                    : c->broken ? cudaErrorStreamCaptureInvalidated
+                                : cudaSuccess;
     for (CUstream_st *member : c->streams) {
         if (!e && member->past[member] > s->past[member]) e = cudaErrorStreamCaptureUnjoined;
         member->capture = nullptr;
     }
     for (CUstream_st *member : c->streams) member->past.clear();
-    if (!e) *graph = new CUgraph_st{std::move(c->ops)};
+    if (!e) {
+        *graph = new CUgraph_st{std::move(c->ops)};
+        given_out++;
+    }
     capturing.erase(c);
     delete c;
     return call(e);
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
     Call call("cudaStreamIsCapturing");
+    if (call.breaks()) return call(cudaErrorUnknown);
     const Capture *c = stream_of(stream)->capture;
     *status = !c          ? cudaStreamCaptureStatusNone
               : c->broken ? cudaStreamCaptureStatusInvalidated
@@ -328,12 +349,15 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
 }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *, size_t *count) {
     Call call("cudaGraphGetNodes");
+    if (call.breaks()) return call(cudaErrorUnknown);
     *count = graph->ops.size();
     return call(cudaSuccess);
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long) {
     Call call("cudaGraphInstantiate");
+    if (call.breaks()) return call(cudaErrorUnknown);
     if (!graph) return call(cudaErrorInvalidValue);
+    given_out++;
     *exec = new CUgraphExec_st{graph->ops};
     return call(cudaSuccess);
 }
@@ -343,10 +367,12 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t gra
 }
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) {
     Call call("cudaGraphUpload");
+    if (call.breaks()) return call(cudaErrorUnknown);
     return call(cudaSuccess);
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     Call call("cudaGraphLaunch");
+    if (call.breaks()) return call(cudaErrorUnknown);
     CUstream_st *s = stream_of(stream);
     if (!exec || s->capture) return call(cudaErrorInvalidValue);
     cudaError_t e = cudaSuccess;
@@ -357,10 +383,12 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
     Call call("cudaGraphDestroy");
     delete graph;
+    given_out--;
     return call(cudaSuccess);
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
     Call call("cudaGraphExecDestroy");
     delete exec;
+    given_out--;
     return call(cudaSuccess);
 }
