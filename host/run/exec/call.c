@@ -1,6 +1,8 @@
 #include "run/exec/call.h"
 #include "run/exec/memory_check.h"
 
+#include <string.h>
+
 /* ---- room ---- */
 
 Err call_grow(ExecCall *c) {
@@ -78,12 +80,42 @@ static char *new_copy(Exec *e, int32_t i, int32_t k) {
     return copy ? copy->data : NULL;
 }
 
+enum { COPY_PIECE = 1 << 20, COPY_LANES = 64 }; /* what a thread copies at once */
+
+typedef struct CallCopy {
+    char *to;
+    const char *from;
+    size_t bytes;
+} CallCopy;
+
+static void copy_piece(void *ud, int32_t piece, int thread) {
+    const CallCopy *c = ud;
+    size_t at = (size_t)piece * COPY_PIECE, rest = c->bytes - at;
+    memcpy(c->to + at, c->from + at, rest < COPY_PIECE ? rest : COPY_PIECE);
+    (void)thread;
+}
+
+/* All threads copy, and meet the pages of fresh memory for the first time. */
+static void copy_with_pool(const Runtime *rt, CallCopy c) {
+    int32_t first[COPY_LANES + 1], lanes = pool_threads(rt->pool);
+    int32_t n = (int32_t)((c.bytes + COPY_PIECE - 1) / COPY_PIECE);
+    if (lanes > rt->queues) lanes = rt->queues;
+    if (lanes > COPY_LANES) lanes = COPY_LANES;
+    for (int32_t i = 0; i <= lanes; i++) first[i] = (int32_t)((int64_t)n * i / lanes);
+    pool_run(rt->pool, copy_piece, &c, &(PoolStage){first, lanes, 1, 0}, 1);
+}
+
 /* Copies what a slot of the param has of an argument. */
 static Err copy_slot(const Exec *e, const Tensor *t, const Shard *from, int32_t k, char *to) {
-    Memory *m = e->rt->cx->memory[k];
+    const Runtime *rt = e->rt;
+    Memory *m = rt->cx->memory[k];
+    size_t bytes = tensor_shard_bytes(t);
+    if (!m && !t->strided && bytes > COPY_PIECE && rt->pool && rt->stages && rt->queues) {
+        copy_with_pool(rt, (CallCopy){to, from->buffer->data + from->offset, bytes});
+        return E_OK;
+    }
     if (!m) return tensor_read_shard(t, (int32_t)(from - t->shard), to);
-    return m->move(m, to, from->buffer->memory, from->buffer->data + from->offset,
-                   tensor_shard_bytes(t));
+    return m->move(m, to, from->buffer->memory, from->buffer->data + from->offset, bytes);
 }
 
 /* A shard where it lies, as a kernel sees it. */
