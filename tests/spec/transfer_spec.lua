@@ -282,3 +282,163 @@ describe("units", function()
     assert.same({"0,0+1,2097152", "0,2097152+1,1048576", "1,0+1,2097152", "1,2097152+1,1048576"}, text)
   end)
 end)
+
+describe("a writer", function()
+  local shape = {64, 64}
+
+  local function state(n, sharding)
+    local params = {}
+    for i = 1, n do
+      local x = values("float32", shape) * i
+      params[i] = helper.param(sharding and ml.device_put(x, sharding) or x)
+    end
+    return params
+  end
+
+  local function bytes(params)
+    local all = {}
+    for i, p in ipairs(params) do all[i] = p:bytes() end
+    return table.concat(all)
+  end
+
+  local function writer(params, name)
+    local w = core.writer()
+    local f = assert(w:file(name, {size = #params * 16384, create = true}))
+    for i, p in ipairs(params) do
+      w:add(p, i - 1, {whole(shape, {file = f, begin = (i - 1) * 16384, dtype = "float32"})})
+    end
+    return w
+  end
+
+  local function content(name)
+    local f <close> = assert(io.open(name, "rb"))
+    return f:read "a"
+  end
+
+  it("has the state as it was when it was added, whatever a donated step does meanwhile", function()
+    for _, sharding in ipairs {false, NamedSharding(mesh, P("a", "b")), NamedSharding(mesh, P())} do
+      local params, name = state(3, sharding), path()
+      local step = ml.jit(function(ps) for _, p in ipairs(ps) do p:set(p * 0.5 + 1) end end)
+      local bound = step:bind(params)
+      for _ = 1, 3 do bound() end
+      for round = 1, 3 do
+        local before = bytes(params)
+        local w = writer(params, name)
+        assert.equal(#before, w:held())
+        for _ = 1, round do bound() end -- before a byte of it is written
+        assert.is_true(w:start())
+        bound()
+        assert.equal(#before, assert(w:wait()).bytes)
+        w:release()
+        assert.equal(before, content(name))
+        assert.not_equal(before, bytes(params))
+      end
+    end
+  end)
+
+  it("gives back what it holds, also where it was never started or is forgotten", function()
+    local params, name = state(2), path()
+    assert.equal(0, helper.left_behind(function()
+      local w = writer(params, name)
+      w:start()
+      assert(w:wait())
+      w:release()
+      writer(params, name):release()
+      writer(params, name)
+      writer(params, name):start()
+    end))
+  end)
+
+  it("says what is wrong with a file", function()
+    local params = state(1)
+    local w = core.writer()
+    local f, message, code = w:file("/nowhere/x", {size = 1, create = true})
+    assert.is_nil(f)
+    assert.equal("E_IO", code)
+    assert.matches("^/nowhere/x: cannot be opened for writing: No such file", message)
+    assert.equal(0, w:file(path(), {size = 1, create = true}))
+    f, message = core.writer():file(path() .. ".none", {size = 1})
+    assert.is_nil(f)
+    assert.matches("No such file", message)
+    for _, begin in ipairs {"start", "run"} do
+      local full = writer(params, "/dev/full")
+      full[begin](full)
+      f, message, code = full:wait()
+      assert.same({nil, "/dev/full: cannot be written: No space left on device", "E_IO"}, {f, message, code})
+      full:release()
+    end
+  end)
+
+  it("converts, where the piece says so", function()
+    local w, name = core.writer(), path()
+    local f = w:file(name, {size = 6, create = true})
+    w:add(ml.tensor {1.5, 2, 3}, 0, {whole({3}, {file = f, begin = 0, dtype = "bfloat16"})})
+    w:run()
+    assert(w:wait())
+    assert.equal(ml.tensor({1.5, 2, 3}, {dtype = "bfloat16"}):bytes(), content(name))
+    w = core.writer()
+    f = w:file(name, {size = 6, create = true})
+    w:add(ml.tensor {1.5, 2e30, 3}, 0, {whole({3}, {file = f, begin = 0, dtype = "float16"})})
+    w:run()
+    local _, message, code = w:wait()
+    assert.equal("E_VALUE", code)
+    assert.matches("float16 cannot hold a value 2e%+30$", message)
+  end)
+
+  it("is used in its order", function()
+    local w = core.writer()
+    helper.raises("has not begun", w.wait, w)
+    w:run()
+    assert.is_true(w:poll())
+    helper.raises("has begun", w.run, w)
+    helper.raises("has begun", w.file, w, path(), {size = 0})
+    w:release()
+    helper.raises("was released", w.poll, w)
+    w = core.writer()
+    local piece = whole({2}, {file = 3, begin = 0, dtype = "float32"})
+    helper.raises("has no file 3", w.add, w, ml.ones {2}, 0, {piece})
+    helper.raises("ShapeDtypeStruct", w.add, w, ml.ShapeDtypeStruct({2}, "float32"), 0, {})
+  end)
+end)
+
+it("blocks of Q8_0 are read, also where shards cut into them", function()
+  local blocks, want = {}, {}
+  for i = 0, 31 do
+    blocks[i + 1] = string.pack("<I2", 0x3c00 + (i % 3) * 0x400) -- 1, 2, 4
+    for k = 0, 31 do
+      local x = (i * 7 + k * 5) % 255 - 127
+      blocks[i + 1] = blocks[i + 1] .. string.pack("<i1", x)
+      want[#want + 1] = x * 2.0 ^ (i % 3)
+    end
+  end
+  local name = helper.file("", ".gguf")
+  local plan = assert(core.catalog_layout("gguf", {{name = "q", encoding = "Q8_0", shape = {8, 128}}}, {}))
+  local f = assert(io.open(name, "wb"))
+  f:write(plan.header)
+  f:seek("set", plan.begin[1])
+  f:write(table.concat(blocks))
+  f:write(("\0"):rep(plan.size - f:seek "cur"))
+  f:close()
+  local c = assert(core.catalog(name))
+  local x = ml.tensor(want):reshape {8, 128}
+  for _, layout in ipairs(layouts) do
+    local got = assert(load(c, 1, "float32", {8, 128}, sharding_of(layout, {8, 128})))
+    assert.equal(x:bytes(), got:bytes())
+  end
+  local columns = {catalog = c, entry = 1, at = {0, 0}, size = {128, 8}}
+  columns.factors = {{1, 128, 1}, {2, 8, 128}}
+  assert.equal(x:T():bytes(), assert(core.catalog_load("float32", {128, 8}, nil, {columns})):bytes())
+  local half = assert(load(c, 1, "float16", {8, 128}, nil, {cast = true}))
+  assert.equal(x:astype("float16"):bytes(), half:bytes())
+end)
+
+it("bytes that are read are counted: what a tensor has, whatever its layout", function()
+  local name = path()
+  assert(save(name, {x = values("float32", {256, 512})}))
+  local c = assert(core.catalog(name))
+  for _, layout in ipairs {{}, {"a"}, {nil, "b"}, {"c", "a"}, {nil, {"c", "b", "a"}}} do
+    local before = core.catalog_bytes()
+    assert(load(c, 1, "float32", {256, 512}, sharding_of(layout, {256, 512})))
+    assert.equal(256 * 512 * 4, core.catalog_bytes() - before)
+  end
+end)

@@ -229,8 +229,11 @@ Err writer_add(Writer *w, Tensor *t, int32_t index, UnitsJob job, int32_t rank,
         return err_set(w->cx, E_UNSUPPORTED, "a tensor that is still to be summed over devices");
     if (t->nslot && !tensor_has_data(t))
         return err_set(w->cx, E_VALUE, "a ShapeDtypeStruct has no values to write");
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < n; i++) {
+        if (piece[i].file < 0 || piece[i].file >= w->file.n)
+            return err_set(w->cx, E_VALUE, "the writer has no file %d", (int)piece[i].file);
         if (!VEC_PUSH(&w->arena, &w->piece, piece[i])) return no_memory(w);
+    }
     return units_writers(w->cx, t->type, index, job, add_box, &add);
 }
 
