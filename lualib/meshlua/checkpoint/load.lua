@@ -153,8 +153,8 @@ local function dtype_lines(targets, reading, entries, cast)
         end
         seen[entry] = true
       elseif entry.dtype ~= target.dtype and not cast then
-        lines[#lines + 1] = lib.format("'%s' is %s in the file, %s is %s; cast = true converts it", entry.name,
-          entry.dtype, target.path, target.dtype)
+        lines[#lines + 1] = lib.format("'%s' is %s in the file, %s is %s; cast = true converts it",
+          entry.name, entry.dtype, target.path, target.dtype)
         break
       end
     end
@@ -330,8 +330,8 @@ local function check_options(options)
   local into = options.into ~= nil
   for _, name in ipairs {"sharding", "mesh", "rules", "tree"} do
     if into and options[name] ~= nil then
-      raise("E_VALUE", "load: '%s' is for tensors that come as a table; with into they take their places and lie "
-        .. "as those that were there", name)
+      raise("E_VALUE", "load: '%s' is for tensors that come as a table; with into they take their places and "
+        .. "lie as those that were there", name)
     end
   end
   if into and type(options.cast) == "string" then

@@ -27,7 +27,7 @@ local function check_plain(node, path)
     if type(child) == "table" or tree_of.is_leaf(child) then
       check_plain(child, at)
     else
-      raise("E_VALUE", "save: %s is %s, and files hold tensors: write metadata = {...}, or make it an ml.tensor", at,
+      raise("E_VALUE", "save: %s is %s, and files hold tensors: write metadata = {...}, or make it one", at,
         lib.kind(child))
     end
   end
@@ -294,7 +294,7 @@ local function write_npz(save, options)
   for k, leaf in ipairs(save.leaves) do
     local value = arrays.all_gather_to_host(leaf.value)
     if options.cast and floats[leaf.dtype] then value = ops.astype(value, options.cast) end
-    list[k] = {name = leaf.path, tensor = value}
+    list[k] = {leaf.path, value}
   end
   local ok, message, code = true, nil, nil
   if together.is_first() then ok, message, code = core.npz(part(save.files[1].path), list) end

@@ -7,6 +7,5 @@ load(file: string, {into: *table, strict: boolean, partial: string|string[], cas
   and the file's metadata; or into the Params of a model, each device reading its part. Or nil, message, code.
 save(file: string, tree: *table|Tensor, {map: table, numbers: table, strict: boolean, cast: dtype,
     encoding: string, metadata: table, shard_bytes: integer}) -> boolean
-  The tensors of a model or tree as a .safetensors, .npy, .npz or .gguf file, or in a folder/. Or nil, message,
-  code.
+  The tensors of a tree as a .safetensors, .npy, .npz or .gguf file, or in a folder/. Or nil, message, code.
 ]]
