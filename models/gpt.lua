@@ -178,5 +178,107 @@ M.rules = {
   fsdp_tp = rules {shard_matrices, data, heads, hidden},
 }
 
+-- ---- files of others ----------------------------------------------------------------------------------
+
+local function four_widths(key)
+  return function(description, cfg)
+    local inner = description[key]
+    if math.type(inner) == "integer" and inner ~= 4 * cfg.width then
+      return ("%s is %d; of the recipe gpt it is 4 times the width, %d"):format(key, inner, 4 * cfg.width)
+    end
+  end
+end
+
+local check_inner = four_widths "gpt2.feed_forward_length"
+
+local function read_gguf(description, cfg, file)
+  local table_of = file.shapes["token_embd.weight"]
+  cfg.vocab = table_of and table_of[1] or cfg.vocab
+  return check_inner(description, cfg)
+end
+
+local function write_gguf(cfg, description)
+  description["gpt2.feed_forward_length"], description["gpt2.vocab_size"] = 4 * cfg.width, cfg.vocab
+end
+
+local function write_hf(cfg, description)
+  description.resid_pdrop, description.embd_pdrop, description.attn_pdrop = cfg.dropout, cfg.dropout, 0
+end
+
+-- Query, key and value are one matrix in files; heads have a dim of their own in a kernel. Hugging Face has GPT-2's
+-- matrices as [in, out], GGUF as [out, in].
+local T = {"transpose"}
+local HEADS, BIAS, OUT = {"reshape", {"width", "heads", -1}}, {"reshape", {"heads", -1}},
+  {"reshape", {"heads", -1, "width"}}
+local function part(dim, k) return {"split", dim, 3, k} end
+
+--- How files of others describe the model and name its tensors: see ml.train.from_pretrained.
+M.formats = {
+  numbers = function(cfg) return {width = cfg.width, heads = cfg.heads} end,
+  hf = {
+    keys = {
+      {"n_layer", "layers"}, {"n_embd", "width"}, {"n_head", "heads"}, {"n_positions", "seq"},
+      {"vocab_size", "vocab"},
+    },
+    fixed = {model_type = "gpt2", activation_function = "gelu_new", layer_norm_epsilon = 1e-5,
+      scale_attn_weights = true, scale_attn_by_inverse_layer_idx = false, tie_word_embeddings = true,
+      architectures = {"GPT2LMHeadModel"}},
+    read = four_widths "n_inner", write = write_hf,
+    map = {
+      {"wte.weight", "wte.embedding"}, {"wpe.weight", "wpe"},
+      {"h.{i}.ln_1.weight", "h.{i+1}.ln_1.scale"}, {"h.{i}.ln_1.bias", "h.{i+1}.ln_1.bias"},
+      {"h.{i}.attn.c_attn.weight", "h.{i+1}.attn.query.kernel", part(2, 1), HEADS},
+      {"h.{i}.attn.c_attn.weight", "h.{i+1}.attn.key.kernel", part(2, 2), HEADS},
+      {"h.{i}.attn.c_attn.weight", "h.{i+1}.attn.value.kernel", part(2, 3), HEADS},
+      {"h.{i}.attn.c_attn.bias", "h.{i+1}.attn.query.bias", part(1, 1), BIAS},
+      {"h.{i}.attn.c_attn.bias", "h.{i+1}.attn.key.bias", part(1, 2), BIAS},
+      {"h.{i}.attn.c_attn.bias", "h.{i+1}.attn.value.bias", part(1, 3), BIAS},
+      {"h.{i}.attn.c_proj.weight", "h.{i+1}.attn.out.kernel", OUT},
+      {"h.{i}.attn.c_proj.bias", "h.{i+1}.attn.out.bias"},
+      {"h.{i}.ln_2.weight", "h.{i+1}.ln_2.scale"}, {"h.{i}.ln_2.bias", "h.{i+1}.ln_2.bias"},
+      {"h.{i}.mlp.c_fc.weight", "h.{i+1}.mlp.up.kernel"}, {"h.{i}.mlp.c_fc.bias", "h.{i+1}.mlp.up.bias"},
+      {"h.{i}.mlp.c_proj.weight", "h.{i+1}.mlp.down.kernel"},
+      {"h.{i}.mlp.c_proj.bias", "h.{i+1}.mlp.down.bias"},
+      {"ln_f.weight", "ln_f.scale"}, {"ln_f.bias", "ln_f.bias"},
+      {tie = "lm_head.weight", to = "wte.weight"}, {prefix = "transformer."},
+      {ignore = "^h%.%d+%.attn%.bias$"}, {ignore = "%.attn%.masked_bias$"},
+    },
+  },
+  gguf = {
+    keys = {
+      {"gpt2.block_count", "layers"}, {"gpt2.embedding_length", "width"},
+      {"gpt2.attention.head_count", "heads"}, {"gpt2.context_length", "seq"},
+    },
+    fixed = {["general.architecture"] = "gpt2", ["gpt2.attention.layer_norm_epsilon"] = 1e-5},
+    read = read_gguf, write = write_gguf,
+    map = {
+      {"token_embd.weight", "wte.embedding"}, {"position_embd.weight", "wpe"},
+      {"blk.{i}.attn_norm.weight", "h.{i+1}.ln_1.scale"}, {"blk.{i}.attn_norm.bias", "h.{i+1}.ln_1.bias"},
+      {"blk.{i}.attn_qkv.weight", "h.{i+1}.attn.query.kernel", T, part(2, 1), HEADS},
+      {"blk.{i}.attn_qkv.weight", "h.{i+1}.attn.key.kernel", T, part(2, 2), HEADS},
+      {"blk.{i}.attn_qkv.weight", "h.{i+1}.attn.value.kernel", T, part(2, 3), HEADS},
+      {"blk.{i}.attn_qkv.bias", "h.{i+1}.attn.query.bias", part(1, 1), BIAS},
+      {"blk.{i}.attn_qkv.bias", "h.{i+1}.attn.key.bias", part(1, 2), BIAS},
+      {"blk.{i}.attn_qkv.bias", "h.{i+1}.attn.value.bias", part(1, 3), BIAS},
+      {"blk.{i}.attn_output.weight", "h.{i+1}.attn.out.kernel", T, OUT},
+      {"blk.{i}.attn_output.bias", "h.{i+1}.attn.out.bias"},
+      {"blk.{i}.ffn_norm.weight", "h.{i+1}.ln_2.scale"}, {"blk.{i}.ffn_norm.bias", "h.{i+1}.ln_2.bias"},
+      {"blk.{i}.ffn_up.weight", "h.{i+1}.mlp.up.kernel", T}, {"blk.{i}.ffn_up.bias", "h.{i+1}.mlp.up.bias"},
+      {"blk.{i}.ffn_down.weight", "h.{i+1}.mlp.down.kernel", T},
+      {"blk.{i}.ffn_down.bias", "h.{i+1}.mlp.down.bias"},
+      {"output_norm.weight", "ln_f.scale"}, {"output_norm.bias", "ln_f.bias"},
+      {tie = "output.weight", to = "token_embd.weight"},
+    },
+  },
+}
+
+--- A model with GPT-2's weights, out of a folder or a GGUF file, and its config: see ml.train.from_pretrained.
+function M.from_pretrained(path, how) return ml.train.from_pretrained(M, path, how) end
+
+--- Writes a model as a folder of Hugging Face or a GGUF file: see ml.train.save_pretrained.
+function M.save_pretrained(path, gpt, config, how)
+  return ml.train.save_pretrained(M, path, gpt, config, how)
+end
+
 ml.train.script(M)
 return M

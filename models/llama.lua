@@ -47,7 +47,7 @@ M.range = {
   temperature = {above = 0},
 }
 
-local function size(layers, width, heads, kv_heads, hidden, vocab, seq, more)
+local function sizes(layers, width, heads, kv_heads, hidden, vocab, seq, more)
   local cfg = {layers = layers, width = width, heads = heads, kv_heads = kv_heads, hidden = hidden,
     vocab = vocab, seq = seq}
   for key, value in pairs(more or {}) do cfg[key] = value end
@@ -56,21 +56,21 @@ end
 
 --- Configs of known models.
 M.sizes = {
-  ["llama-2-7b"] = size(32, 4096, 32, 32, 11008, 32000, 4096),
-  ["llama-2-13b"] = size(40, 5120, 40, 40, 13824, 32000, 4096),
-  ["llama-2-70b"] = size(80, 8192, 64, 8, 28672, 32000, 4096),
-  ["llama-3-8b"] = size(32, 4096, 32, 8, 14336, 128256, 8192, {theta = 5e5}),
-  ["llama-3-70b"] = size(80, 8192, 64, 8, 28672, 128256, 8192, {theta = 5e5}),
-  ["llama-3.1-8b"] = size(32, 4096, 32, 8, 14336, 128256, 131072, {theta = 5e5, rope_factor = 8.0}),
-  ["llama-3.2-1b"] = size(16, 2048, 32, 8, 8192, 128256, 131072,
+  ["llama-2-7b"] = sizes(32, 4096, 32, 32, 11008, 32000, 4096),
+  ["llama-2-13b"] = sizes(40, 5120, 40, 40, 13824, 32000, 4096),
+  ["llama-2-70b"] = sizes(80, 8192, 64, 8, 28672, 32000, 4096),
+  ["llama-3-8b"] = sizes(32, 4096, 32, 8, 14336, 128256, 8192, {theta = 5e5}),
+  ["llama-3-70b"] = sizes(80, 8192, 64, 8, 28672, 128256, 8192, {theta = 5e5}),
+  ["llama-3.1-8b"] = sizes(32, 4096, 32, 8, 14336, 128256, 131072, {theta = 5e5, rope_factor = 8.0}),
+  ["llama-3.2-1b"] = sizes(16, 2048, 32, 8, 8192, 128256, 131072,
     {theta = 5e5, rope_factor = 32.0, tied = true}),
-  ["llama-3.2-3b"] = size(28, 3072, 24, 8, 8192, 128256, 131072,
+  ["llama-3.2-3b"] = sizes(28, 3072, 24, 8, 8192, 128256, 131072,
     {theta = 5e5, rope_factor = 32.0, tied = true}),
-  ["tinyllama-1.1b"] = size(22, 2048, 32, 4, 5632, 32000, 2048),
-  ["smollm-135m"] = size(30, 576, 9, 3, 1536, 49152, 2048, {tied = true}),
-  ["smollm2-135m"] = size(30, 576, 9, 3, 1536, 49152, 8192, {theta = 1e5, tied = true}),
-  ["smollm2-360m"] = size(32, 960, 15, 5, 2560, 49152, 8192, {theta = 1e5, tied = true}),
-  ["smollm2-1.7b"] = size(24, 2048, 32, 32, 8192, 49152, 8192, {theta = 1.3e5, tied = true}),
+  ["tinyllama-1.1b"] = sizes(22, 2048, 32, 4, 5632, 32000, 2048),
+  ["smollm-135m"] = sizes(30, 576, 9, 3, 1536, 49152, 2048, {tied = true}),
+  ["smollm2-135m"] = sizes(30, 576, 9, 3, 1536, 49152, 8192, {theta = 1e5, tied = true}),
+  ["smollm2-360m"] = sizes(32, 960, 15, 5, 2560, 49152, 8192, {theta = 1e5, tied = true}),
+  ["smollm2-1.7b"] = sizes(24, 2048, 32, 32, 8192, 49152, 8192, {theta = 1.3e5, tied = true}),
 }
 
 -- ---- the model ----------------------------------------------------------------------------------------
@@ -228,6 +228,204 @@ M.rules = {
   fsdp = rules {shard_matrices, all, data, model},
   fsdp_tp = rules {shard_matrices, data, heads, kv_heads, hidden},
 }
+
+-- ---- files of others ----------------------------------------------------------------------------------
+
+local SCALING = {factor = "rope_factor", low_freq_factor = "rope_low", high_freq_factor = "rope_high",
+  original_max_position_embeddings = "rope_original"}
+
+--- Rotary positions as a config.json has them, of both kinds that are about.
+local function read_rope(description, cfg)
+  local given = description.rope_parameters or description.rope_scaling
+  given = type(given) == "table" and given or {}
+  cfg.theta = (given.rope_theta or description.rope_theta or 10000) + 0.0
+  local kind = given.rope_type or given.type or "default"
+  cfg.rope_factor = 0.0
+  if kind == "default" then return end
+  if kind ~= "llama3" then
+    return ("rope_type is '%s'; the recipe llama has default and llama3"):format(kind)
+  end
+  for key, name in pairs(SCALING) do
+    if type(given[key]) ~= "number" then return "rope_type is 'llama3', and there is no " .. key end
+    cfg[name] = name == "rope_original" and math.tointeger(given[key]) or given[key] + 0.0
+  end
+end
+
+local function write_rope(cfg, description)
+  description.head_dim = head_dim(cfg) or cfg.width // cfg.heads
+  description.rope_theta = cfg.theta
+  if cfg.rope_factor == 0 then return end
+  description.rope_scaling = {rope_type = "llama3"}
+  for key, name in pairs(SCALING) do description.rope_scaling[key] = cfg[name] end
+end
+
+--- By what each frequency is divided: how GGUF has the scaling.
+local function divisors(cfg)
+  local list, n = {}, head_dim(cfg) or cfg.width // cfg.heads
+  for i = 0, n // 2 - 1 do
+    local turns = cfg.theta ^ (-2 * i / n) * cfg.rope_original / (2 * math.pi)
+    local keep = math.max(0, math.min(1, (turns - cfg.rope_low) / (cfg.rope_high - cfg.rope_low)))
+    list[i + 1] = 1 / (keep + (1 - keep) / cfg.rope_factor)
+  end
+  return list
+end
+
+--- The config that gives the divisors of a GGUF file: the slowest say the factor, and the rest is as Llama 3.1
+--- has it or as `changes` say.
+local function read_divisors(given, cfg, changes)
+  cfg.rope_factor = math.max(table.unpack(given))
+  for _, name in ipairs {"rope_factor", "rope_low", "rope_high", "rope_original"} do
+    cfg[name] = changes[name] or cfg[name]
+  end
+  for i, wanted in ipairs(divisors(cfg)) do
+    if #given ~= #divisors(cfg) or math.abs(given[i] - wanted) > 1e-3 * wanted then
+      return ("rope_freqs.weight is not that of rope_factor = %g, rope_low = %g, rope_high = %g, "
+        .. "rope_original = %d; give them in config"):format(cfg.rope_factor, cfg.rope_low, cfg.rope_high,
+        cfg.rope_original)
+    end
+  end
+end
+
+local function read_gguf(description, cfg, file)
+  local table_of = file.shapes["token_embd.weight"]
+  cfg.vocab = table_of and table_of[1] or cfg.vocab
+  cfg.tied = file.shapes["output.weight"] == nil
+  local turned = description["llama.rope.dimension_count"]
+  local size = cfg.head_dim > 0 and cfg.head_dim or cfg.width // cfg.heads
+  if turned and turned ~= size then
+    return ("llama.rope.dimension_count is %d; of the recipe llama it is a head's size, %d"):format(turned,
+      size)
+  end
+  local scaling = description["llama.rope.scaling.type"] or "none"
+  if scaling ~= "none" then
+    return ("llama.rope.scaling.type is '%s'; the recipe llama has none"):format(scaling)
+  end
+  cfg.rope_factor = 0.0
+  if file.shapes["rope_freqs.weight"] then
+    return read_divisors(file.read "rope_freqs.weight", cfg, file.changes)
+  end
+end
+
+local function write_gguf(cfg, description)
+  local size = head_dim(cfg) or cfg.width // cfg.heads
+  description["llama.rope.dimension_count"] = size
+  description["llama.attention.key_length"], description["llama.attention.value_length"] = size, size
+  description["llama.vocab_size"] = cfg.vocab
+  return cfg.rope_factor > 0 and {rope_freqs = ml.tensor(divisors(cfg), "float32")} or nil
+end
+
+--- Meta's params.json does not say how wide an MLP is, but how that comes from the width.
+local function read_meta(description, cfg)
+  local inner = description.hidden_dim or 8 * cfg.width // 3
+  if not description.hidden_dim then
+    local multiple = description.multiple_of or 256
+    inner = math.floor((description.ffn_dim_multiplier or 1) * inner)
+    inner = (inner + multiple - 1) // multiple * multiple
+  end
+  cfg.hidden = inner
+  cfg.rope_factor = description.use_scaled_rope == true and 8.0 or 0.0
+end
+
+local function as_heads(cfg) return cfg.heads end
+
+-- A kernel is [in, out], a file's matrix [out, in]; heads have a dim of their own in a kernel.
+local T = {"transpose"}
+local QUERY, KEY = {"reshape", {"width", "heads", -1}}, {"reshape", {"width", "kv_heads", -1}}
+local OUT = {"reshape", {"heads", -1, "width"}}
+-- Rotations pair neighbours in files of Meta and in GGUF, and features half a head apart here.
+local QUERY_PAIRS, KEY_PAIRS = {"heads", 1, "heads", "interleaved"}, {"heads", 1, "kv_heads", "interleaved"}
+
+--- How files of others describe the model and name its tensors: see ml.train.from_pretrained.
+M.formats = {
+  numbers = function(cfg) return {width = cfg.width, heads = cfg.heads, kv_heads = cfg.kv_heads} end,
+  hf = {
+    keys = {
+      {"num_hidden_layers", "layers"}, {"hidden_size", "width"}, {"num_attention_heads", "heads"},
+      {"num_key_value_heads", "kv_heads", as_heads}, {"head_dim", "head_dim", 0},
+      {"intermediate_size", "hidden"}, {"vocab_size", "vocab"}, {"max_position_embeddings", "seq", 2048},
+      {"tie_word_embeddings", "tied", false}, {"rms_norm_eps", "epsilon", 1e-6},
+    },
+    fixed = {model_type = "llama", hidden_act = "silu", attention_bias = false, mlp_bias = false,
+      architectures = {"LlamaForCausalLM"}},
+    read = read_rope, write = write_rope,
+    map = {
+      {"model.embed_tokens.weight", "embed.embedding"},
+      {"model.layers.{i}.input_layernorm.weight", "layers.{i+1}.norm_1.scale"},
+      {"model.layers.{i}.self_attn.q_proj.weight", "layers.{i+1}.attn.query.kernel", T, QUERY},
+      {"model.layers.{i}.self_attn.k_proj.weight", "layers.{i+1}.attn.key.kernel", T, KEY},
+      {"model.layers.{i}.self_attn.v_proj.weight", "layers.{i+1}.attn.value.kernel", T, KEY},
+      {"model.layers.{i}.self_attn.o_proj.weight", "layers.{i+1}.attn.out.kernel", T, OUT},
+      {"model.layers.{i}.post_attention_layernorm.weight", "layers.{i+1}.norm_2.scale"},
+      {"model.layers.{i}.mlp.gate_proj.weight", "layers.{i+1}.mlp.gate.kernel", T},
+      {"model.layers.{i}.mlp.up_proj.weight", "layers.{i+1}.mlp.up.kernel", T},
+      {"model.layers.{i}.mlp.down_proj.weight", "layers.{i+1}.mlp.down.kernel", T},
+      {"model.norm.weight", "norm.scale"},
+      {"lm_head.weight", "head.kernel", T},
+      {tie = "lm_head.weight", to = "model.embed_tokens.weight"},
+      {ignore = "rotary_emb%.inv_freq$"},
+    },
+  },
+  meta = {
+    keys = {
+      {"n_layers", "layers"}, {"dim", "width"}, {"n_heads", "heads"}, {"n_kv_heads", "kv_heads", as_heads},
+      {"head_dim", "head_dim", 0}, {"vocab_size", "vocab"}, {"max_seq_len", "seq", 2048},
+      {"norm_eps", "epsilon", 1e-5}, {"rope_theta", "theta", 10000.0},
+    },
+    fixed = {}, read = read_meta,
+    map = {
+      {"tok_embeddings.weight", "embed.embedding"},
+      {"layers.{i}.attention_norm.weight", "layers.{i+1}.norm_1.scale"},
+      {"layers.{i}.attention.wq.weight", "layers.{i+1}.attn.query.kernel", QUERY_PAIRS, T, QUERY},
+      {"layers.{i}.attention.wk.weight", "layers.{i+1}.attn.key.kernel", KEY_PAIRS, T, KEY},
+      {"layers.{i}.attention.wv.weight", "layers.{i+1}.attn.value.kernel", T, KEY},
+      {"layers.{i}.attention.wo.weight", "layers.{i+1}.attn.out.kernel", T, OUT},
+      {"layers.{i}.ffn_norm.weight", "layers.{i+1}.norm_2.scale"},
+      {"layers.{i}.feed_forward.w1.weight", "layers.{i+1}.mlp.gate.kernel", T},
+      {"layers.{i}.feed_forward.w3.weight", "layers.{i+1}.mlp.up.kernel", T},
+      {"layers.{i}.feed_forward.w2.weight", "layers.{i+1}.mlp.down.kernel", T},
+      {"norm.weight", "norm.scale"},
+      {"output.weight", "head.kernel", T},
+      {tie = "output.weight", to = "tok_embeddings.weight"},
+      {ignore = "^rope%.freqs$"},
+    },
+  },
+  gguf = {
+    keys = {
+      {"llama.block_count", "layers"}, {"llama.embedding_length", "width"},
+      {"llama.attention.head_count", "heads"}, {"llama.attention.head_count_kv", "kv_heads", as_heads},
+      {"llama.attention.key_length", "head_dim", 0}, {"llama.feed_forward_length", "hidden"},
+      {"llama.context_length", "seq"}, {"llama.attention.layer_norm_rms_epsilon", "epsilon"},
+      {"llama.rope.freq_base", "theta", 10000.0},
+    },
+    fixed = {["general.architecture"] = "llama"},
+    read = read_gguf, write = write_gguf,
+    map = {
+      {"token_embd.weight", "embed.embedding"},
+      {"blk.{i}.attn_norm.weight", "layers.{i+1}.norm_1.scale"},
+      {"blk.{i}.attn_q.weight", "layers.{i+1}.attn.query.kernel", QUERY_PAIRS, T, QUERY},
+      {"blk.{i}.attn_k.weight", "layers.{i+1}.attn.key.kernel", KEY_PAIRS, T, KEY},
+      {"blk.{i}.attn_v.weight", "layers.{i+1}.attn.value.kernel", T, KEY},
+      {"blk.{i}.attn_output.weight", "layers.{i+1}.attn.out.kernel", T, OUT},
+      {"blk.{i}.ffn_norm.weight", "layers.{i+1}.norm_2.scale"},
+      {"blk.{i}.ffn_gate.weight", "layers.{i+1}.mlp.gate.kernel", T},
+      {"blk.{i}.ffn_up.weight", "layers.{i+1}.mlp.up.kernel", T},
+      {"blk.{i}.ffn_down.weight", "layers.{i+1}.mlp.down.kernel", T},
+      {"output_norm.weight", "norm.scale"},
+      {"output.weight", "head.kernel", T},
+      {tie = "output.weight", to = "token_embd.weight"},
+      {"rope_freqs.weight", "rope_freqs"},
+      {ignore = "^rope_freqs%.weight$"},
+    },
+  },
+}
+
+--- A model with weights of the family, out of a folder or a GGUF file, and its config: see ml.train.from_pretrained.
+function M.from_pretrained(path, how) return ml.train.from_pretrained(M, path, how) end
+
+--- Writes a model as a folder of Hugging Face or a GGUF file: see ml.train.save_pretrained.
+function M.save_pretrained(path, llama, config, how)
+  return ml.train.save_pretrained(M, path, llama, config, how)
+end
 
 ml.train.script(M)
 return M

@@ -84,6 +84,10 @@ Records:each(self: Records, size: integer, shardings: table?) -> function
   All records in order, in batches of one size.
 Records:shuffled(self: Records, {batch: integer, seed: integer, shardings: table}) -> function
   Batches in random order: a function from a step (from 1) to its batch.
+train.from_pretrained(recipe: table, path: string, {mesh: Mesh, rules: table,
+    config: table}) -> table, table
+  A recipe's model with the weights of a folder (config.json, or Meta's params.json) or of a GGUF file, and its
+  config. Or nil, message, code.
 train.main(recipe: table|string, args: table)
   The program: trains a recipe as the arguments say.
 train.mesh(text: string) -> Mesh
@@ -92,6 +96,10 @@ train.precision(config: table) -> string
   The dtype of a recipe's arithmetic.
 train.run(recipe: table, options: table) -> table
   One training run of a recipe.
+train.save_pretrained(recipe: table, path: string, model: table, config: table, {cast: dtype,
+    encoding: string, metadata: table}) -> boolean
+  Writes a recipe's model as a folder of Hugging Face, or as a GGUF file where the path ends in .gguf. Or nil,
+  message, code.
 train.script(recipe: table)
   Runs the program where the recipe's file is the script that was started.
 profile.finish()

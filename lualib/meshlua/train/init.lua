@@ -7,6 +7,7 @@ local lib = require "meshlua.lib"
 local mfu = require "meshlua.train.mfu"
 local options = require "meshlua.train.options"
 local precision = require "meshlua.train.precision"
+local pretrained = require "meshlua.train.pretrained"
 local profile = require "meshlua.profile"
 local progress = require "meshlua.train.progress"
 local recipes = require "meshlua.train.recipe"
@@ -255,6 +256,7 @@ function M.precision(config)
 end
 
 M.text = require "meshlua.train.text"
+M.from_pretrained, M.save_pretrained = pretrained.from_pretrained, pretrained.save_pretrained
 
 M.main = core.plain(core.wrap(M.main, false, "train.main"))
 

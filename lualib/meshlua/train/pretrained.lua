@@ -1,0 +1,285 @@
+-- pretrained.lua: models of a recipe out of files of others, and into them: a folder of Hugging Face (config.json and
+-- safetensors) or of Meta (params.json), a GGUF file. How these describe a model and name its tensors is data of the
+-- recipe, one entry of `formats` for each:
+--
+--   keys   {{key, name [, default]}...}: the description's keys, and what of the recipe's config they are; a default
+--          is a value, or a function of the config so far; one that has none must be there
+--   fixed  {key = value}: written, and what the description says of it must be the same; lists are written alone
+--   read   fun(description, config, file): for what keys cannot say; gives a text where the recipe knows no such model
+--   write  fun(config, description): the same way back; gives tensors that the file has beside the model's, or nil
+--   map    the names (see ml.load), and `numbers`, fun(config), what words in them are
+local core = require "meshlua.core"
+local files = require "meshlua.train.files"
+local folder = require "meshlua.checkpoint.folder"
+local json = require "meshlua.train.json"
+local lib = require "meshlua.lib"
+local load = require "meshlua.checkpoint.load"
+local nn = require "meshlua.nn.create"
+local save = require "meshlua.checkpoint.save"
+
+local raise = lib.raise
+
+local M = {}
+
+-- Where a folder has the description and, if not as Hugging Face, the weights.
+local FOLDERS = {
+  {format = "hf", description = "config.json"},
+  {format = "meta", description = "params.json", weights = "consolidated.safetensors"},
+}
+
+local FLOATS = {"bfloat16", "float16", "float32", "float64"}
+
+local function format_of(who, recipe, name)
+  local format = type(recipe) == "table" and recipe.formats and recipe.formats[name]
+  if not format then
+    raise("E_VALUE", "%s: the recipe %s has no formats.%s", who,
+      type(recipe) == "table" and recipe.name or "", name)
+  end
+  return format
+end
+
+--- What stands at a key; null is nothing.
+local function at(description, key)
+  local value = description[key]
+  if value == core.null then return nil end
+  return value
+end
+
+--- A value of a description as one of the config, whose own has the right type; or nil.
+local function typed(value, own)
+  if type(value) ~= type(own) then return nil end
+  if math.type(own) == "float" then return value + 0.0 end
+  if math.type(own) == "integer" then return math.tointeger(value) end
+  return value
+end
+
+--- Reads what keys say into cfg. Gives what is wrong, or nil.
+local function read_keys(recipe, format, description, cfg)
+  for _, key in ipairs(lib.names(format.fixed)) do
+    local value, wanted = at(description, key), format.fixed[key]
+    if value ~= nil and type(wanted) ~= "table" and value ~= wanted then
+      return lib.format("%s is %s; of the recipe %s it is %s", key, value, recipe.name, wanted)
+    end
+  end
+  for _, row in ipairs(format.keys) do
+    local key, name, default = table.unpack(row)
+    local value = at(description, key)
+    if value == nil then
+      value = default
+      if type(default) == "function" then value = default(cfg) end
+    end
+    if value == nil then return key .. " is missing" end
+    cfg[name] = typed(value, recipe.config[name])
+    if cfg[name] == nil then
+      return lib.format("%s is %s; %s of the recipe %s is such as %s", key,
+        type(value) == "table" and "a list" or value, name, recipe.name, recipe.config[name])
+    end
+  end
+end
+
+local function copied(t)
+  local copy = {}
+  for key, value in pairs(t or {}) do copy[key] = value end
+  return copy
+end
+
+--- The config that a description means.
+local function read_config(recipe, format, description, changes, file)
+  local cfg = copied(recipe.config)
+  local wrong = read_keys(recipe, format, description, cfg)
+  if not wrong and format.read then wrong = format.read(description, cfg, file) end
+  if wrong then return nil, file.path .. ": " .. wrong, "E_VALUE" end
+  for name, value in pairs(changes) do cfg[name] = value end
+  return cfg
+end
+
+-- ---- from files -------------------------------------------------------------------------------------
+
+local function read_json(path)
+  local file <close>, message = io.open(path, "rb")
+  if not file then return nil, message, "E_IO" end
+  local value, wrong = core.json(file:read "a")
+  if type(value) ~= "table" then return nil, path .. ": " .. (wrong or "no object"), "E_PARSE" end
+  return value
+end
+
+--- The dtype that a config.json says the weights have.
+local function read_dtype(description, cfg, path)
+  local dtype = at(description, "dtype") or at(description, "torch_dtype") or "float32"
+  if not lib.position(FLOATS, dtype) then
+    return nil, lib.format("%s: dtype is %s; expected %s", path, dtype, table.concat(FLOATS, ", ")), "E_VALUE"
+  end
+  cfg.dtype = dtype
+  return true
+end
+
+--- Config, format and weights of a folder.
+local function open_folder(recipe, path, changes)
+  for _, kind in ipairs(FOLDERS) do
+    local described = folder.inside(path, kind.description)
+    if core.is_regular_file(described) and recipe.formats and recipe.formats[kind.format] then
+      local format = recipe.formats[kind.format]
+      local description, message, code = read_json(described)
+      if not description then return nil, message, code end
+      changes = copied(changes)
+      if kind.format == "hf" and changes.dtype == nil then
+        local ok
+        ok, message, code = read_dtype(description, changes, described)
+        if not ok then return nil, message, code end
+      end
+      local cfg
+      cfg, message, code = read_config(recipe, format, description, changes, {path = described})
+      if not cfg then return nil, message, code end
+      local weights = kind.weights and folder.inside(path, kind.weights) or path
+      return {cfg = cfg, format = format, path = weights}
+    end
+  end
+  return nil, folder.inside(path, "config.json") .. ": there is no such file; it says what the model is", "E_IO"
+end
+
+--- Numbers of GGUF have 32 bits: 1e-05 and not 9.9999997473788e-06.
+local function rounded(metadata)
+  for key, value in pairs(metadata) do
+    if math.type(value) == "float" then metadata[key] = tonumber(("%.7g"):format(value)) + 0.0 end
+  end
+  return metadata
+end
+rounded = core.plain(rounded)
+
+local function open_gguf(recipe, path, changes)
+  local format = format_of("train.from_pretrained", recipe, "gguf")
+  local catalog, message, code = core.catalog(path)
+  if not catalog then return nil, message, code end
+  local shapes, metadata = {}, rounded(catalog:metadata())
+  for _, entry in ipairs(catalog:entries()) do shapes[entry.name] = entry.shape end
+  catalog:close()
+  local file = {path = path, shapes = shapes, changes = changes}
+  function file.read(name)
+    local tensors = load.load(path, {partial = "^" .. name:gsub("%p", "%%%0") .. "$"})
+    return tensors and tensors[name]:totable()
+  end
+  local cfg
+  cfg, message, code = read_config(recipe, format, metadata, changes, file)
+  return cfg and {cfg = cfg, format = format, path = path}, message, code
+end
+
+--- A model of the recipe with the weights of a folder (config.json beside safetensors, or params.json beside
+--- Meta's) or of a GGUF file, born sharded: each device reads what it holds.
+---@param recipe table with `formats`
+---@param path string
+---@param options {mesh: Mesh, rules: table, config: table}? config: changes, as {dtype = "float32"}; what the weights
+--- are in the file is the default
+---@return table? model
+---@return table|string config or what is wrong with the files
+---@return string? code
+function M.from_pretrained(recipe, path, options)
+  local who = "train.from_pretrained"
+  options = lib.options(who, options)
+  local changes = options.config or {}
+  for name in pairs(changes) do
+    if recipe.config[name] == nil then
+      raise("E_KEY", "%s: the recipe %s has no config.%s", who, recipe.name, tostring(name))
+    end
+  end
+  local found, message, code = (path:find "%.gguf$" and open_gguf or open_folder)(recipe, path, changes)
+  if not found then return nil, message, code end
+  local cfg = found.cfg
+  local model = nn.init(function(rngs) return recipe.build(cfg, rngs) end,
+    {mesh = options.mesh, rules = options.rules})
+  local loaded
+  loaded, message, code = load.load(found.path,
+    {into = model, cast = true, map = found.format.map, numbers = recipe.formats.numbers(cfg)})
+  if not loaded then return nil, message, code end
+  return model, cfg
+end
+
+-- ---- into files -------------------------------------------------------------------------------------
+
+--- What a file says of a model of this config, and the tensors that it has beside the model's.
+local function described(format, cfg)
+  local description = copied(format.fixed)
+  for _, row in ipairs(format.keys) do description[row[1]] = cfg[row[2]] end
+  return description, format.write and format.write(cfg, description)
+end
+
+--- The 256 bytes as the tokens of a byte-level vocabulary, which GGUF knows by GPT-2's letters for them.
+local function byte_tokens()
+  local tokens, kinds, others = {}, {}, 0
+  for byte = 0, 255 do
+    local plain = byte >= 0x21 and byte <= 0x7e or byte >= 0xa1 and byte ~= 0xad
+    tokens[byte + 1] = utf8.char(plain and byte or 0x100 + others)
+    kinds[byte + 1], others = 1, plain and others or others + 1
+  end
+  return tokens, kinds
+end
+
+--- Tells readers of GGUF how ids are text: bytes where there are 256; else that the file does not say.
+local function describe_tokens(cfg, metadata)
+  if cfg.vocab ~= 256 then
+    metadata["tokenizer.ggml.model"] = "none"
+    return
+  end
+  local tokens, kinds = byte_tokens()
+  for key, value in pairs {model = "gpt2", pre = "gpt-2", tokens = tokens, token_type = kinds, merges = {},
+      bos_token_id = 0, eos_token_id = 0, add_bos_token = false} do
+    metadata["tokenizer.ggml." .. key] = value
+  end
+end
+
+--- The words of save's options for the recipe's names.
+local function naming(recipe, format, cfg)
+  return {map = format.map, numbers = recipe.formats.numbers(cfg)}
+end
+
+local ENCODINGS = {float32 = "F32", float16 = "F16", bfloat16 = "BF16", float64 = "F32"}
+
+local function save_gguf(recipe, path, model, cfg, options)
+  local format = format_of("train.save_pretrained", recipe, "gguf")
+  local metadata, more = described(format, cfg)
+  describe_tokens(cfg, metadata)
+  for key, value in pairs(options.metadata or {}) do metadata[key] = value end
+  local tree = model
+  if more then
+    tree = copied(model)
+    for name, tensor in pairs(more) do tree[name] = tensor end
+    setmetatable(tree, getmetatable(model)) -- a module still, which may hold more than tensors
+  end
+  local how = naming(recipe, format, cfg)
+  how.metadata, how.encoding = metadata, options.encoding or ENCODINGS[options.cast or cfg.dtype]
+  return save.save(path, tree, how)
+end
+
+local function save_folder(recipe, path, model, cfg, options)
+  if options.encoding then
+    raise("E_VALUE", "train.save_pretrained: 'encoding' is for .gguf files; a folder takes cast")
+  end
+  local format = format_of("train.save_pretrained", recipe, "hf")
+  local description = described(format, cfg)
+  description.torch_dtype = options.cast or cfg.dtype
+  for key, value in pairs(options.metadata or {}) do description[key] = value end
+  local ok, message, code = core.make_folder(path)
+  if not ok then return nil, message, code or "E_IO" end
+  local how = naming(recipe, format, cfg)
+  how.cast = options.cast
+  ok, message, code = save.save(folder.inside(path, ""), model, how)
+  if not ok then return nil, message, code end
+  if core.process_index() ~= 0 then return true end
+  ok, message = files.write(folder.inside(path, "config.json"), json.encode(description) .. "\n")
+  if not ok then return nil, message, "E_IO" end
+  return true
+end
+
+--- Writes a model of the recipe as a folder of Hugging Face, or, where the path ends in .gguf, as a GGUF file.
+---@param recipe table with `formats`
+---@param path string
+---@param model table
+---@param config table that it was built with
+---@param options {cast: string, encoding: string, metadata: table}? cast: the dtype of floats in the file; encoding: of a
+--- GGUF file's matrices, as "Q8_0"; metadata: keys of config.json or of the GGUF file that go before the recipe's
+---@return true?, string? message, string? code
+function M.save_pretrained(recipe, path, model, config, options)
+  options = lib.options("train.save_pretrained", options)
+  return (path:find "%.gguf$" and save_gguf or save_folder)(recipe, path, model, config, options)
+end
+
+return M

@@ -1,0 +1,245 @@
+-- devices: 4
+-- pretrained_spec.lua: models of the recipes gpt and llama out of files of others, and into them. The files and what
+-- transformers makes of them are in tests/oracle/models/ and models.json (models.py).
+local gpt = require "models.gpt"
+local helper = require "spec.helper"
+local llama = require "models.llama"
+local ml = require "meshlua"
+local oracle = require "spec.oracle"
+
+local FOLDER = "tests/oracle/models/"
+local expected = oracle.read "models"
+local MODELS = {{"gpt2", gpt}, {"llama", llama}, {"llama_scaled", llama}}
+
+--- The ids of a model, and those behind them.
+local function tokens(name)
+  local ids = ml.tensor(expected[name].ids, "int32")
+  local n = ids.shape[2]
+  return ids:slice(false, {1, n - 1}), ids:slice(false, {2, n})
+end
+
+local function logits(recipe, model, name)
+  return ml.jit(function(m, x) return m(x) end, {rules = recipe.rules.dp})(model, (tokens(name)))
+end
+
+--- The bytes of all Params by path.
+local function bytes_of(model)
+  local held = {}
+  ml.tree.visit(model, function(path, box) held[path] = box:get():bytes() end)
+  return held
+end
+
+--- A name for a file or folder; what a test leaves there goes with the test.
+local made = {}
+local function place(ending)
+  made[#made + 1] = helper.file "" .. ending
+  return made[#made]
+end
+
+after_each(function()
+  for _, path in ipairs(made) do helper.shell("rm -rf '" .. path .. "'") end
+  made = {}
+end)
+
+local function read_file(path)
+  local file <close> = assert(io.open(path, "rb"))
+  return file:read "a"
+end
+
+local function write_file(path, text)
+  local file <close> = assert(io.open(path, "wb"))
+  file:write(text)
+end
+
+--- A copy of a folder of the oracle whose config.json says something else in one place.
+local function changed(name, pattern, replacement)
+  local path = place ".d"
+  helper.shell(("cp -r %s%s %s"):format(FOLDER, name, path))
+  local text, n = read_file(path .. "/config.json"):gsub(pattern, replacement)
+  assert(n == 1, pattern)
+  write_file(path .. "/config.json", text)
+  return path
+end
+
+for _, case in ipairs(MODELS) do
+  local name, recipe = table.unpack(case)
+  local want = expected[name]
+
+  describe("the model of transformers: " .. name, function()
+    it("has its logits", function()
+      local model, cfg = assert(recipe.from_pretrained(FOLDER .. name, {rules = recipe.rules.dp}))
+      assert.equal("float32", cfg.dtype)
+      helper.close(want.logits, logits(recipe, model, name), 1e-5)
+    end)
+
+    it("has its loss and the norm of its gradient, in every layout", function()
+      local x, labels = tokens(name)
+      for _, layout in ipairs {{"dp"}, {"dp", 4, 1}, {"tp", 2, 2}, {"tp_sp", 2, 2}, {"fsdp", 4, 1},
+          {"fsdp", 2, 2}, {"fsdp_tp", 2, 2}} do
+        local rules = recipe.rules[layout[1]]
+        local mesh = layout[2] and ml.make_mesh({layout[2], layout[3]}, {"data", "model"}) or nil
+        local where = {mesh = mesh, rules = rules}
+        local model = assert(recipe.from_pretrained(FOLDER .. name, where))
+        local step = ml.jit(function(m, a, b)
+          local loss, grads = ml.value_and_grad(function(n) return recipe.loss(n, a, b) end)(m)
+          return loss, ml.optim.global_norm(grads)
+        end, where)
+        local loss, norm = step(model, x, labels)
+        assert.near(want.loss, loss:item(), 1e-5 * want.loss, layout[1])
+        assert.near(want.gradient_norm, norm:item(), 1e-4 * want.gradient_norm, layout[1])
+      end
+    end)
+
+    it("goes into a folder as the same tensors, and comes back", function()
+      local model, cfg = assert(recipe.from_pretrained(FOLDER .. name))
+      local path = place ".d"
+      assert(recipe.save_pretrained(path, model, cfg))
+      local theirs, ours = ml.load(FOLDER .. name), ml.load(path)
+      local count = 0
+      for key, tensor in pairs(theirs) do
+        local own = ours[(key:gsub("^transformer%.", ""))]
+        assert.same(tensor.shape, own.shape, key)
+        assert.equal(tensor:bytes(), own:bytes(), key)
+        count = count + 1
+      end
+      for _ in pairs(ours) do count = count - 1 end
+      assert.equal(0, count)
+      local again, its = assert(recipe.from_pretrained(path))
+      assert.same(bytes_of(model), bytes_of(again))
+      assert.same(cfg, its)
+    end)
+
+    it("goes into GGUF, and comes back", function()
+      local model, cfg = assert(recipe.from_pretrained(FOLDER .. name))
+      local path = place ".gguf"
+      assert(recipe.save_pretrained(path, model, cfg))
+      -- What Llama 3.1 is about is not said in GGUF, but for what comes of it.
+      local changes = name == "llama_scaled" and {rope_original = 16} or nil
+      local again, its = assert(recipe.from_pretrained(path, {config = changes}))
+      assert.same(bytes_of(model), bytes_of(again))
+      for key, value in pairs(cfg) do helper.close(value, its[key], 1e-6) end
+      local half = place ".gguf"
+      assert(recipe.save_pretrained(half, model, cfg, {encoding = "F16"}))
+      again = assert(recipe.from_pretrained(half, {config = changes}))
+      helper.close(want.logits, logits(recipe, again, name), 2e-3)
+    end)
+
+    it("comes into a mesh as it comes into one device", function()
+      local whole = bytes_of(assert(recipe.from_pretrained(FOLDER .. name)))
+      local mesh = ml.make_mesh({2, 2}, {"data", "model"})
+      for _, rules in ipairs {"tp", "fsdp_tp"} do
+        local where = {mesh = mesh, rules = recipe.rules[rules]}
+        local model, cfg = assert(recipe.from_pretrained(FOLDER .. name, where))
+        assert.same(whole, bytes_of(model))
+        local path = place ".d"
+        assert(recipe.save_pretrained(path, model, cfg, {cast = "bfloat16"}))
+        local half, its = assert(recipe.from_pretrained(path, where))
+        assert.equal("bfloat16", its.dtype)
+        helper.close(want.logits, ml.jit(function(m, x) return m(x) end, where)(half, (tokens(name))), 0.1)
+      end
+    end)
+  end)
+end
+
+describe("a LLaMA in Meta's names", function()
+  it("pairs neighbours, and has params.json beside", function()
+    for _, name in ipairs {"llama", "llama_scaled"} do
+      local model, cfg = assert(llama.from_pretrained(FOLDER .. name))
+      local path = place ".d"
+      assert(ml.core.make_folder(path))
+      assert(ml.save(path .. "/consolidated.safetensors", model, {map = llama.formats.meta.map,
+        numbers = llama.formats.numbers(cfg)}))
+      write_file(path .. "/params.json", ([[{"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2,
+        "hidden_dim": 48, "vocab_size": 48, "norm_eps": 1e-05, "rope_theta": %g, "head_dim": %d}]]):format(
+        cfg.theta, cfg.head_dim))
+      local again = assert(llama.from_pretrained(path, {config = {tied = cfg.tied,
+        rope_factor = cfg.rope_factor, rope_original = cfg.rope_original}}))
+      assert.same(bytes_of(model), bytes_of(again))
+      helper.close(expected[name].logits, logits(llama, again, name), 1e-5)
+      -- Row k of pair i is row i + k * half of the other order, in each head.
+      local theirs = ml.load(path .. "/consolidated.safetensors")["layers.1.attention.wk.weight"]
+      local ours = ml.load(FOLDER .. name)["model.layers.1.self_attn.k_proj.weight"]
+      local half = cfg.head_dim // 2
+      for head = 0, 1 do
+        for i = 0, half - 1 do
+          for k = 0, 1 do
+            helper.close(ours:slice(head * 2 * half + i + k * half + 1):totable(),
+              theirs:slice(head * 2 * half + 2 * i + k + 1):totable())
+          end
+        end
+      end
+    end
+  end)
+
+  it("knows from multiple_of how wide an MLP is", function()
+    for width, row in pairs {[4096] = {11008, 256}, [5120] = {13824, 256}, [8192] = {28672, 4096, 1.3}} do
+      local cfg = {width = width}
+      llama.formats.meta.read({multiple_of = row[2], ffn_dim_multiplier = row[3]}, cfg)
+      assert.equal(row[1], cfg.hidden)
+    end
+  end)
+end)
+
+describe("from_pretrained", function()
+  local function refuses(words, recipe, path, options)
+    local model, message, code = recipe.from_pretrained(path, options)
+    assert.is_nil(model)
+    assert.truthy(message:find(words, 1, true), message)
+    assert.is_string(code)
+  end
+
+  it("refuses models that the recipe has not, with the key", function()
+    refuses("config.json: model_type is llama; of the recipe gpt it is gpt2", gpt, FOLDER .. "llama")
+    refuses("config.json: model_type is gpt2; of the recipe llama it is llama", llama, FOLDER .. "gpt2")
+    for _, row in ipairs {{'"silu"', '"gelu"', "hidden_act is gelu; of the recipe llama it is silu"},
+        {'"attention_bias": false', '"attention_bias": true', "attention_bias is true"},
+        {'"default"', '"yarn"', "rope_type is 'yarn'; the recipe llama has default and llama3"},
+        {'"hidden_size": 32,', "", "hidden_size is missing"},
+        {'"hidden_size": 32', '"hidden_size": "x"',
+          "hidden_size is x; width of the recipe llama is such as 128"},
+        {'"hidden_size": 32', '"hidden_size": 32.5', "hidden_size is 32.5"},
+        {'"float32"', '"int8"', "dtype is int8; expected bfloat16, float16, float32, float64"},
+        {"^{", "{{", "config.json: "}} do
+      refuses(row[3], llama, changed("llama", row[1], row[2]))
+    end
+    refuses("rope_type is 'llama3', and there is no factor", llama,
+      changed("llama_scaled", '"factor": 8.0,', ""))
+    refuses("n_inner is 90; of the recipe gpt it is 4 times the width, 96", gpt,
+      changed("gpt2", '"n_inner": null', '"n_inner": 90'))
+    refuses("config.json: there is no such file", llama, "/nonexistent")
+    refuses("/nonexistent.gguf", llama, "/nonexistent.gguf")
+    helper.raises("E_KEY", llama.from_pretrained, FOLDER .. "llama", {config = {widht = 3}})
+    helper.raises("the recipe mlp has no formats.gguf", ml.train.from_pretrained,
+      {name = "mlp", config = {}}, "x.gguf")
+  end)
+
+  it("raises where config.json and the tensors do not agree", function()
+    helper.raises("model.embed_tokens.weight", llama.from_pretrained,
+      changed("llama", '"vocab_size": 48', '"vocab_size": 50'))
+    helper.raises("layers.3", llama.from_pretrained,
+      changed("llama", '"num_hidden_layers": 2', '"num_hidden_layers": 3'))
+    helper.raises("model.layers.1", llama.from_pretrained,
+      changed("llama", '"num_hidden_layers": 2', '"num_hidden_layers": 1'))
+  end)
+
+  it("says in GGUF how bytes are ids, and what rotations it does not know", function()
+    local cfg = {}
+    for key, value in pairs(llama.config) do cfg[key] = value end
+    for key, value in pairs {layers = 1, width = 16, heads = 2, kv_heads = 2, hidden = 24, rope_factor = 4.0,
+        rope_low = 2.0} do
+      cfg[key] = value
+    end
+    local model = ml.init(function(rngs) return llama.build(cfg, rngs) end)
+    local path = place ".gguf"
+    assert(llama.save_pretrained(path, model, cfg, {metadata = {["general.name"] = "small"}}))
+    local catalog = assert(ml.core.catalog(path))
+    local metadata = catalog:metadata()
+    assert.equal("small", metadata["general.name"])
+    assert.equal("gpt2", metadata["tokenizer.ggml.model"])
+    assert.equal(256, #metadata["tokenizer.ggml.tokens"])
+    assert.same({"Ġ", "a", "Ċ"}, {metadata["tokenizer.ggml.tokens"][33],
+      metadata["tokenizer.ggml.tokens"][98], metadata["tokenizer.ggml.tokens"][11]})
+    refuses("rope_freqs.weight is not that of rope_factor = 4, rope_low = 1", llama, path)
+    assert(llama.from_pretrained(path, {config = {rope_low = 2.0}}))
+  end)
+end)
