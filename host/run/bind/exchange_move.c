@@ -111,9 +111,8 @@ static Err serve_all(GroupMove *m, int32_t peer, KnownList *packed) {
         int32_t coord[MAX_AXES];
         place_coords(mesh, m->out_vary, peer, slot, coord);
         if (m->g->step->coll.kind == COLL_PERMUTE) {
-            GroupSource s = {.from_parts = 1};
             if (!group_sources(m->g, coord)) continue;
-            s = group_source(m->g, coord, 0);
+            GroupSource s = group_source(m->g, coord, 0);
             TRY(serve(m, peer, &s, &sent, packed));
             continue;
         }

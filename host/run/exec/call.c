@@ -268,9 +268,9 @@ static Shard shard_of(const ExecCall *c, const BoundShard *s) {
 
 /* An argument is one result at most: deleting one of two would delete the other. */
 static bool take_argument(Exec *e, int32_t param) {
-    bool stays = param >= 0 && e->param[param].stays;
-    if (stays) e->param[param].stays = false;
-    return stays;
+    if (param < 0 || !e->param[param].stays) return false;
+    e->param[param].stays = false;
+    return true;
 }
 
 /* NULL when out of memory. */

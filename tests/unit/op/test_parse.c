@@ -285,6 +285,36 @@ static void test_inferred(void) {
     graph_free(g);
 }
 
+/* A NaN is read as the one that was printed; what is none stays none. */
+static void test_nan(void) {
+    static const struct {
+        const char *text;
+        uint64_t bits;
+    } rows[] = {{"nan", 0x7ff8000000000000},
+                {"nan(0x7ff8000000000123)", 0x7ff8000000000123},
+                {"nan(0xfff4000000000001)", 0xfff4000000000001},
+                {"nan(0x3ff0000000000000)", 0x7ff8000000000000},
+                {"inf", 0x7ff0000000000000},
+                {"-inf", 0xfff0000000000000},
+                {"-0.0", 0x8000000000000000}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[256];
+        uint64_t bits = 0;
+        Graph *g = NULL;
+        snprintf(text, sizeof text,
+                 "%%1 = param : float32[4]\n%%2, %%3 = attention %%1 %%1 %%1 {scale=%s} : "
+                 "float32[4], float32[4]\n"
+                 "return %%2\n",
+                 rows[i].text);
+        CHECKF(graph_parse(&cx, text, strlen(text), &g) == E_OK, "%s", cx.err.text);
+        if (!g) continue;
+        memcpy(&bits, graph_def(g, 2)->attr, sizeof bits); /* scale stands first */
+        CHECKF(bits == rows[i].bits, "%s: %llx", rows[i].text, (unsigned long long)bits);
+        CHECKF(graph_check_text(g) == E_OK, "%s", cx.err.text);
+        graph_free(g);
+    }
+}
+
 static void test_errors(void) {
     static const struct {
         const char *text, *error;
@@ -401,6 +431,7 @@ int main(int argc, char **argv) {
     test_rows();
     test_short();
     test_inferred();
+    test_nan();
     test_errors();
     test_mutated(argc > 1 ? atoi(argv[1]) : 2000);
     test_out_of_memory();

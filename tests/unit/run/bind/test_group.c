@@ -56,7 +56,65 @@ static void check_cut(const char *name, const int32_t *process, int32_t n, const
     check(name, process, n);
 }
 
+/* ---- who is in a group ---- */
+
+enum { DEVICES = 12 };
+
+/* On a mesh of 2 x 3 x 2: those that agree along all other axes, in the order of theirs. */
+static void check_groups(const Mesh *m, uint8_t axes, const char *name) {
+    int32_t coord[MAX_AXES], other[MAX_AXES], member[MAX_AXES];
+    Plan plan = {.naxes = 3};
+    PlanStep step = {.coll = {.axes = axes}};
+    bool crosses = false;
+    for (int a = 0; a < 3; a++) plan.axis_size[a] = m->size[a];
+    DeviceGroup g = group_of(&plan, &step);
+    for (int32_t i = 0; i < DEVICES; i++) {
+        int32_t n = 0, first = -1, mine = -1;
+        mesh_coords(m, i, coord);
+        for (int32_t k = 0; k < DEVICES; k++) {
+            bool same = true;
+            mesh_coords(m, k, other);
+            for (int a = 0; a < 3; a++) same &= axes >> a & 1 || coord[a] == other[a];
+            if (!same) continue;
+            if (first < 0) first = k;
+            if (k == i) mine = n;
+            group_member(&g, coord, n, member);
+            CHECKF(place_index(m, member) == k, "%s: member %d of %d's", name, n, i);
+            CHECKF(group_number(&g, other) == n, "%s: %d", name, k);
+            crosses |= place_domain(m, k) != place_domain(m, i);
+            n++;
+        }
+        CHECKF(g.size == n && group_number(&g, coord) == mine, "%s: %d members", name, n);
+        CHECKF(group_first(&g, m, coord) == first, "%s: %d", name, i);
+    }
+    CHECKF(group_crosses(&g, m) == crosses, "%s", name);
+}
+
+static void test_groups(void) {
+    static const char *const names[] = {"x", "y", "z"};
+    static const int32_t sizes[] = {2, 3, 2};
+    static const int32_t row[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},
+                         mixed[] = {5, 0, 3, 6, 1, 4, 7, 2, 11, 10, 8, 9};
+    for (int32_t each = 1; each <= DEVICES; each++) {
+        Ctx cx;
+        const Mesh *m = NULL, *other = NULL;
+        if (DEVICES % each) continue;
+        ctx_init(&cx);
+        CHECK(!intern_init(&cx));
+        cx.domains = 1;
+        cx.domain_devices = each;
+        CHECK(!mesh_of(&cx, 3, names, sizes, NULL, row, &m));
+        CHECK(!mesh_of(&cx, 3, names, sizes, NULL, mixed, &other));
+        for (uint8_t axes = 1; axes < 8; axes++) {
+            check_groups(m, axes, "in order");
+            check_groups(other, axes, "mixed");
+        }
+        intern_free(&cx);
+    }
+}
+
 int main(void) {
+    test_groups();
 #define CUT(name, n, even, ...)                                                                    \
     check_cut(name, (const int32_t[])__VA_ARGS__, n, sizes, sizeof sizes / sizeof *sizes, even)
     {
