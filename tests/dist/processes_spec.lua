@@ -49,6 +49,12 @@ local function while_running(command)
 end
 
 describe("--processes", function()
+  mpi.it("ends when its output has been read, however slowly", function()
+    -- more than a pipe holds, and less than the two on the way: all have written before any of it is read
+    local lines = helper.file('for i = 1, 18000 do print(i) end', ".lua")
+    assert.equal("18000\n", (meshlua("run -n 1 " .. lines .. " | (sleep 2; tail -n 1)")))
+  end)
+
   mpi.it("starts processes, with the other flags", function()
     local file = helper.file(script, ".lua")
     for _, words in ipairs {"--devices=2 --processes=3 %s a b", "--processes=3 --devices=2 -- %s a b"} do

@@ -150,6 +150,17 @@ describe("step:bind", function()
     assert.is_nil(w)
   end)
 
+  it("sees another plain value alone, where it is traced again", function()
+    local step, m = ml.jit(apply), model()
+    local bound = step:bind(m)
+    bound(ml.ones {2}, 0)
+    m.scale = 3
+    m.w:set(list(10.0))
+    helper.raises("[E_STATE] a bound argument is not what it was", bound, ml.ones {1}, 0)
+    m.scale = model().scale
+    assert.equal(2 * 20 + 1.0, bound(ml.ones {1}, 0):item()) -- b has two elements
+  end)
+
   it("takes numbers, nil and static values, and knows the arguments by their places in the step", function()
     local step = ml.jit(function(k, none, name, x, y)
       assert(none == nil)

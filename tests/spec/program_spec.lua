@@ -91,6 +91,19 @@ describe("flags", function()
     assert.truthy(handle:read "a":find "^%-%- plan\n")
   end)
 
+  it("--dump=source says what a plan's kernels are on a GPU, and each of them once", function()
+    local code = [[local ml = require "meshlua"
+      local f = ml.jit(function(a, b) return ml.cumsum(a, 1), ml.sin(a), ml.cumsum(b, 1) end)
+      f(ml.ones {64}, ml.ones {64})]]
+    local _, err, exit = run {"--devices=fake:h200:1", "--dump=source", "-e", code}
+    if err:find("meshlua_cuda", 1, true) then helper.pending(err) end
+    assert.equal(0, exit, err)
+    local first = err:match "\n// step (%d+): cumsum [^\n:]*:%d+\n"
+    assert.truthy(first, err)
+    assert.truthy(err:find("\n// step %d+: cumsum [^\n]*:%d+: as step " .. first .. "\n"), err)
+    assert.truthy(err:find("\n// step %d+: fused sin [^\n:]*:%d+\n"), err)
+  end)
+
   it("--help, --ops, --types, --env and doctor print", function()
     assert.truthy(run {"--help"}:find "^usage: meshlua")
     assert.truthy(run {"--ops"}:find "\nmatmul +x,w +yes +vjp")
@@ -104,6 +117,10 @@ describe("flags", function()
     -- what a run would say, word for word
     local why = select(2, run {"--devices=cuda", "-e", ""}):match "%-%-devices=cuda: .*[^\n]"
     if why then assert.truthy(out:find("\nGPUs  +" .. why:gsub("%p", "%%%0")), out) end
+    -- a library that the program itself needs
+    local sodium = out:match "\nlibsodium +(/[^\n]*/libsodium%.so[^\n/]*)\n"
+    local handle <close> = io.open((assert(sodium, out)))
+    assert.truthy(handle, sodium)
     assert.equal(2, select(3, run {"doctor", "me"}))
   end)
 end)
@@ -352,6 +369,11 @@ describe("the REPL, piped", function()
     local out, err = repl "ml.ones({2}):sum():item()\nfor"
     assert.equal("2.0\n", out)
     assert.truthy(err:find "<eof>")
+  end)
+
+  it("runs jitted functions line after line", function()
+    assert.equal("2.0\n3.0\n", (repl("f = ml.jit(function(x) return x + 1 end)\n"
+      .. "f(ml.tensor(1.0)):item()\nf(ml.tensor(2.0)):item()\n")))
   end)
 
   it("comes after the script with -i", function()

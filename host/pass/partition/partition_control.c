@@ -29,7 +29,6 @@ static Layout layout_of_way(const Partition *p, const Node *n, const Flow *f, bo
     if (cut) {
         inner.rank--;
         for (int d = 0; d < inner.rank; d++) inner.dim[d] = l.dim[d + 1];
-        memset(&inner.dim[inner.rank], 0, sizeof inner.dim[0]);
     }
     return outside && f->stacked ? layout_stack(&inner) : inner;
 }

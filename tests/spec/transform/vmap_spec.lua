@@ -8,6 +8,24 @@ local P, NamedSharding, random = ml.P, ml.NamedSharding, ml.random
 
 local function numbers(...) return ml.arange(24.0):reshape(...) end
 
+describe("core.batch", function()
+  it("takes tensors only, in each of its lists", function()
+    local core = ml.core
+    local function batch(examples, all, results)
+      return ml.jit(function(x)
+        local example = core.placeholder(x, true)
+        local lists = {examples = example, all = x, results = example + 1}
+        local first = core.next_node() - 1
+        core.batch(first, {examples and lists.examples}, {all and lists.all}, 2, {results and lists.results}, {})
+        return x
+      end)(ml.ones {2})
+    end
+    helper.raises("E_VALUE] batch: example 1 is false", batch, false, true, true)
+    helper.raises("E_VALUE] batch: tensor 1 is false", batch, true, false, true)
+    helper.raises("E_VALUE] batch: result 1 is false", batch, true, true, false)
+  end)
+end)
+
 describe("vmap's axes: C3:", function()
   it("every tensor along its first axis, results along their first", function()
     local x = numbers(4, 6)
