@@ -3,6 +3,8 @@
 #include "lua/lib/lib.h"
 #include "lua/value/value.h"
 
+#include "base/hash.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -343,11 +345,9 @@ static int sleep_for(lua_State *L) {
 
 /* ---- hashes: 32 digits of xxh3-128 ---- */
 
-static int push_hash(lua_State *L, XXH128_hash_t x) {
-    char text[33];
-    snprintf(text, sizeof text, "%016llx%016llx", (unsigned long long)x.high64,
-             (unsigned long long)x.low64);
-    lua_pushstring(L, text);
+static int push_hash(lua_State *L, HashWide x) {
+    char text[HASH_TEXT];
+    lua_pushstring(L, hash_text(x, text));
     return 1;
 }
 
@@ -355,7 +355,7 @@ static int push_hash(lua_State *L, XXH128_hash_t x) {
 static int hash128(lua_State *L) {
     size_t n;
     const char *bytes = arg_string(L, 1, &n, "hash128: the bytes");
-    return push_hash(L, XXH3_128bits(bytes, n));
+    return push_hash(L, hash_wide(bytes, n));
 }
 
 /* Is the box within what the slot holds? Then `at` becomes where it begins there. */
@@ -406,7 +406,7 @@ static int hash_box_of(lua_State *L) {
         hash_box(x, t, slot, &at, &size);
         XXH128_hash_t result = XXH3_128bits_digest(x);
         XXH3_freeState(x);
-        return push_hash(L, result);
+        return push_hash(L, (HashWide){result.high64, result.low64});
     }
     return 0;
 }

@@ -26,6 +26,7 @@ local NAP = 0.005
 ---@field every_steps integer?
 ---@field every_minutes number?
 ---@field async boolean
+---@field later table<integer, true> steps behind the one that was restored: what is saved takes their place
 local Manager = {}
 local Manager_meta = {__index = Manager, __name = "Manager"}
 
@@ -78,7 +79,7 @@ function M.Manager(folder, options)
     keep_every = check_count("keep_every", options.keep_every, 1), best = check_best(options.best),
     every_steps = check_count("every_steps", options.every_steps, 1), every_minutes = minutes,
     async = options.async ~= false, timeout = options.timeout or PATIENCE, process = core.process_index(),
-    saved_at = core.clock()}, Manager_meta)
+    saved_at = core.clock(), later = {}}, Manager_meta)
   local held, message, code = lock_of.take(self.folder, say)
   if not held then return nil, message, code end
   self.lock, self.nonce = held.lock, held.nonce
@@ -140,18 +141,28 @@ local function best_of(best, steps, manifests)
   return found
 end
 
---- What is to go: calls of a task.
-local function surplus(self)
+--- Calls that take a step away, under a name that is none.
+local function removal(self, step, calls)
+  local gone = ("%s/.gone-%s.%s"):format(self.folder, manifest.folder(step), self.nonce)
+  calls[#calls + 1] = {"move", path_of(self, step), gone}
+  calls[#calls + 1] = {"remove", gone}
+end
+
+--- What is to go once a step is saved: calls of a task.
+local function surplus(self, saved)
+  local calls = {}
+  for _, step in ipairs(M.steps_in(self.folder)) do
+    if step > saved and self.later[step] then removal(self, step, calls) end
+  end
+  if #calls > 0 then return calls end
   local steps, manifests = whole_steps(self)
-  local stays, calls = {}, {}
+  local stays = {}
   for i = math.max(1, #steps - self.keep + 1), #steps do stays[steps[i]] = true end
   local best = self.best and best_of(self.best, steps, manifests)
   if best then stays[best] = true end
   for _, step in ipairs(steps) do
     if not stays[step] and not (self.keep_every and step % self.keep_every == 0) then
-      local gone = ("%s/.gone-%s.%s"):format(self.folder, manifest.folder(step), self.nonce)
-      calls[#calls + 1] = {"move", path_of(self, step), gone}
-      calls[#calls + 1] = {"remove", gone}
+      removal(self, step, calls)
     end
   end
   return calls
@@ -202,7 +213,7 @@ local function begin_writing(self, save)
       if ok == nil and message then return nil, message, code end
     end
   end
-  if self.async then writer:start() else writer:run() end
+  if not (self.async and writer:start()) then writer:run() end
   return true
 end
 
@@ -214,7 +225,7 @@ local function part_units(save, units)
   end
   local rows = {}
   for i, unit in ipairs(units) do
-    rows[i] = {file_of[unit.index], entry_of[unit.index], unit.at, unit.size, unit.hash}
+    rows[i] = {file_of[unit.tensor], entry_of[unit.tensor], unit.at, unit.size, unit.hash}
   end
   return rows
 end
@@ -324,16 +335,21 @@ function stages.compose(save, self)
   for i, file in ipairs(m.files) do file.hash = manifest.file_hash(units[i]) end
   m.texts = save.texts
   local path = save.temp .. "/" .. manifest.NAME
-  start_task(save, {{"write", path .. ".part", manifest.seal(m, manifest.ORDER)}, {"move", path .. ".part", path},
-    {"sync", save.temp}, {"move_new", save.temp, save.final}, {"sync", self.folder}}, "commit")
+  local calls = {{"write", path .. ".part", manifest.seal(m, manifest.ORDER)}, {"move", path .. ".part", path},
+    {"sync", save.temp}}
+  if save.replaces then calls[#calls + 1] = {"move", save.final, save.replaces} end
+  calls[#calls + 1] = {"move_new", save.temp, save.final}
+  calls[#calls + 1] = {"sync", self.folder}
+  if save.replaces then calls[#calls + 1] = {"remove", save.replaces} end
+  start_task(save, calls, "commit")
   return false
 end
 
 function stages.commit(self, save)
   local ok, message, code = finish_task(self, save)
   if not ok then return ok, message, code end
-  local calls = surplus(self)
-  self.saved = save.step
+  local calls = surplus(self, save.step)
+  self.saved, self.later[save.step] = save.step, nil
   if #calls == 0 then return true end
   start_task(save, calls, "pruning")
   return false
@@ -347,11 +363,13 @@ end
 
 --- Of a process other than 0.
 function stages.following(self, save)
-  if core.path_kind(save.final) == "folder" then
-    self.saved = save.step
+  local m = manifest.read_sealed(save.final .. "/" .. manifest.NAME)
+  if m and m.nonce == self.nonce then
+    self.saved, self.later[save.step] = save.step, nil
     return true
   end
-  if core.path_kind(save.temp) or core.path_kind(save.final) then
+  if core.path_kind(save.temp) or not save.gone then
+    save.gone = not core.path_kind(save.temp) -- it may have got its name between the two looks
     return check_wait(self, save, "process 0 has not finished the checkpoint")
   end
   return nil, save.final .. ": process 0 has given the checkpoint up", "E_IO"
@@ -448,7 +466,10 @@ function Manager:save(step, trees, options)
   local save = {step = step, final = path_of(self, step), stage = "writing", begun = core.clock(), seen = {},
     parts = {}, texts = {}, temp = ("%s/.%s.%s"):format(self.folder, manifest.folder(step), self.nonce)}
   if core.path_kind(save.final) then
-    return nil, save.final .. ": there is a checkpoint of this step already", "E_STATE"
+    if not self.later[step] and manifest.read(save.final, step) then
+      return nil, save.final .. ": there is a checkpoint of this step already", "E_STATE"
+    end
+    save.replaces = ("%s/.gone-%s.%s"):format(self.folder, manifest.folder(step), self.nonce)
   end
   save.plan, message, code = manifest.plan(check_trees(trees))
   if not save.plan then return nil, message, code end
@@ -483,9 +504,7 @@ function Manager:wait() return finish(self) end
 function Manager:restore(trees, options)
   check_open(self, "restore")
   options = lib.options("Manager:restore", options)
-  local ok, message, code = finish(self)
-  if not ok then return nil, message, code end
-  return restore.newest(self.folder, M.steps_in(self.folder), check_trees(trees), options, say)
+  return M.restore(self, check_trees(trees), options)
 end
 
 --- Waits for the save under way, and gives the folder free for other runs.
@@ -498,6 +517,31 @@ function Manager:close()
   return ok, message, code
 end
 Manager_meta.__close = function(self) self:close() end
+
+--- Manager:restore, for which options.check(state) may refuse.
+function M.restore(self, trees, options)
+  local ok, message, code = finish(self)
+  if not ok then return nil, message, code end
+  local steps = M.steps_in(self.folder)
+  local found
+  found, message, code = restore.newest(self.folder, steps, trees, options, say)
+  if not found then return nil, message, code end
+  self.later = {}
+  for _, step in ipairs(steps) do self.later[step] = step > found.step or nil end
+  return found
+end
+
+--- Is it a step's folder?
+function M.is_checkpoint(path) return core.path_kind(path .. "/" .. manifest.NAME) == "file" end
+
+--- The same of a step's folder, whatever its name.
+function M.restore_from(path, trees, options) return restore.one(path, trees, options, say) end
+
+--- Does a save go on, in any process? All must call it.
+function M.is_saving(self)
+  M.advance(self)
+  return lock_of.largest(self.save_under_way and 1 or 0) == 1
+end
 
 --- Is there room for what saves of these trees will write? nil, message, code where there is not.
 function M.check_room(self, trees)

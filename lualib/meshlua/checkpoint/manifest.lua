@@ -175,14 +175,13 @@ end
 ---@return string[] layouts, table<string, table[]> tensors
 function M.layouts(plan)
   local layouts, number = numbering()
-  local tensors, of_mesh = {}, {}
+  local tensors = {}
   for _, file in ipairs(plan.files) do
     local rows = {}
     for i, t in ipairs(file) do
       local sharding, layout = t.leaf.sharding, 0
       if sharding and sharding.mesh then
-        of_mesh[sharding.mesh] = of_mesh[sharding.mesh] or mesh_text(sharding.mesh)
-        layout = number(of_mesh[sharding.mesh] .. " " .. tostring(sharding.spec))
+        layout = number(mesh_text(sharding.mesh) .. " " .. tostring(sharding.spec))
       end
       rows[i] = {t.name, t.dtype, t.shape, layout}
     end

@@ -189,12 +189,17 @@ local function load_step(folder, step, trees, options)
   local m, message, code = manifest.read(folder, step)
   if not m then return nil, message, code end
   local units, list, catalogs, ok, text
+  text, message, code = manifest.text(folder, m, manifest.STATE)
+  if not text then return nil, message, code end
+  local state = manifest.unseal(text).state
+  if options.check then
+    ok, message, code = options.check(state)
+    if not ok then return nil, message, code end
+  end
   list, message, code = match_all(folder, m, trees, options)
   if not list then return nil, message, code end
   units, message, code = manifest.units(folder, m)
   if not units then return nil, message, code end
-  text, message, code = manifest.text(folder, m, manifest.STATE)
-  if not text then return nil, message, code end
   catalogs, message, code = open_files(folder, m, list)
   if not catalogs then return nil, message, code end
   ok, message, code = read(m, catalogs, list, options)
@@ -205,10 +210,30 @@ local function load_step(folder, step, trees, options)
   end
   for _, file in pairs(catalogs) do file.catalog:close() end
   if not ok then return nil, message, code end
-  return {list = list, step = m.step, metrics = m.metrics, state = manifest.unseal(text).state, left = left}
+  return {list = list, step = m.step, metrics = m.metrics, state = state, left = left}
 end
 
 -- ---- which step -------------------------------------------------------------------------------------
+
+--- Gives Params what was read; all processes could.
+local function take(folder, found, say)
+  for _, pair in ipairs(found.list) do pair.box:set(pair.value) end
+  if found.left > 0 and core.process_index() == 0 then
+    say(("%s: %d bytes lie in units that are cut by this layout and were not checked; `meshlua check` reads "
+      .. "them all"):format(folder, found.left))
+  end
+  return {step = found.step, state = found.state, metrics = found.metrics}
+end
+
+-- What one process cannot read none takes; another's model is no broken file.
+local function worst_of(found, code) return lock_of.largest(found and 0 or code == "E_IO" and 1 or 2) end
+
+--- A step's folder into the trees.
+function M.one(folder, trees, options, say)
+  local found, message, code = load_step(folder, nil, trees, options)
+  if worst_of(found, code) == 0 then return take(folder, found, say) end
+  return nil, message or folder .. ": another process cannot read it", code or "E_IO"
+end
 
 --- The newest step at or before options.step that all processes can read, into the trees.
 ---@param folder string
@@ -228,16 +253,8 @@ function M.newest(folder, steps, trees, options, say)
     local step = steps[i]
     if not wanted or step <= wanted then
       local found, message, code = load_step(folder .. "/" .. manifest.folder(step), step, trees, options)
-      -- What one process cannot read none takes; another's model is no broken file.
-      local worst = lock_of.largest(found and 0 or code == "E_IO" and 1 or 2)
-      if worst == 0 then
-        for _, pair in ipairs(found.list) do pair.box:set(pair.value) end
-        if found.left > 0 and core.process_index() == 0 then
-          say(("%s: %d bytes lie in units that are cut by this layout and were not checked; `meshlua check` reads "
-            .. "them all"):format(folder, found.left))
-        end
-        return {step = step, state = found.state, metrics = found.metrics}
-      end
+      local worst = worst_of(found, code)
+      if worst == 0 then return take(folder, found, say) end
       message = message or ("%s: step %d cannot be read by another process"):format(folder, step)
       if worst == 2 or not options.pass_over then return nil, message, code or "E_IO" end
       if core.process_index() == 0 then say(message .. "; the checkpoint before it is taken") end

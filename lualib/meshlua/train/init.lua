@@ -12,6 +12,7 @@ local profile = require "meshlua.profile"
 local progress = require "meshlua.train.progress"
 local recipes = require "meshlua.train.recipe"
 local runs = require "meshlua.train.run"
+local saver_of = require "meshlua.train.saver"
 
 local M = {}
 
@@ -51,13 +52,14 @@ local function option_rows(recipe, name)
     {"microbatches", 1, "parts that a step cuts its batch into, to hold less at a time", least = 1},
     {"seed", 0, "of parameters, data order, dropout and sample"},
     {"data", "", "in place of the recipe's own", path = true},
-    {"out", "", "a folder for config.json, metrics.jsonl, result.json and sample.txt", path = true},
+    {"out", "", "a folder for config.json, metrics.jsonl, result.json, sample.txt and checkpoints", path = true},
     {"metrics", "", "a file with a JSON object for each step", path = true},
     {"overwrite", false, "--out and --metrics may replace what an earlier run left there"},
     {"log_every", 100, "steps between lines", least = 1},
     {"profile", "", "a file for what runs when, for ui.perfetto.dev; and a table at the end", path = true},
-    {"help", false, "this text"},
   }
+  table.move(saver_of.rows, 1, #saver_of.rows, #own + 1, own)
+  own[#own + 1] = {"help", false, "this text"}
   if name then
     table.insert(own, 1, {"recipe", name, "what to train: a file beside the script, or its path"})
   end
@@ -140,9 +142,27 @@ local function describe(run, values)
   end
 end
 
+--- Do the options of checkpoints fit together?
+local function check_saving(values)
+  local needs = values.save_every ~= "" and "save-every" or values.resume ~= "" and "resume"
+  if needs and values.out == "" then
+    return nil, ("--%s needs a folder: --out=..."):format(needs), "E_VALUE"
+  elseif values.resume ~= "" and (values.overwrite or values.from ~= "") then
+    return nil, ("--resume goes on from what is in --out; leave --%s away"):format(
+      values.overwrite and "overwrite" or "from"), "E_VALUE"
+  elseif values.resume ~= "" and values.resume ~= "auto" and values.resume ~= "latest"
+      and not values.resume:find "^%d+$" then
+    return nil, ("--resume=%s: expected auto or a step"):format(values.resume), "E_VALUE"
+  elseif values.resume ~= "" and values.resume ~= "auto" and not saver_of.has_steps(values.out) then
+    return nil, ("--resume: there is no checkpoint in %s; --resume=auto begins where there is none")
+      :format(saver_of.folder(values.out)), "E_VALUE"
+  end
+  return true
+end
+
 --- What an earlier run has left is replaced only where that was asked for.
 local function check_outputs(values)
-  if values.overwrite then return true end
+  if values.overwrite or values.resume ~= "" then return true end
   local held = values.out ~= "" and files.run_in(values.out)
   if held then
     return nil, ("--out=%s: the folder holds a run (%s); take another folder, or --overwrite to replace it")
@@ -156,9 +176,12 @@ local function check_outputs(values)
   return true
 end
 
---- Opens what the run writes; from here on an earlier one is gone. Returns where each step is noted, or nil.
-local function open_outputs(recipe, values, config)
+--- Opens what the run writes; from here on an earlier one is gone, but for what --resume goes on from: `done`
+--- steps of it. Returns where each step is noted, or nil.
+local function open_outputs(recipe, values, config, done)
   local out, path = values.out, values.metrics
+  -- The files of a run are process 0's: what the others know it knows, too.
+  if core.process_index() ~= 0 then return nil end
   if out ~= "" then
     check(files.make_folder(out))
     if values.overwrite then check(files.remove_run(out)) end
@@ -166,23 +189,46 @@ local function open_outputs(recipe, values, config)
       rules = values.rules, seed = values.seed, data = values.data, config = config} .. "\n"))
     if path == "" then path = out .. "/metrics.jsonl" end
   end
-  return path ~= "" and check(files.lines(path, METRICS)) or nil
+  return path ~= "" and check(files.lines(path, METRICS, values.resume ~= "" and done or nil)) or nil
 end
 
 local function is_finite(x) return x == x and x ~= math.huge and x ~= -math.huge end
 
-local function train(run, values, metrics)
+local function train(run, values, metrics, saver)
   local steps = run.config.steps
+  local _ <close> = saver and saver:guarded() or nil
   local bar <close> = progress.new {steps = steps, every = values.log_every, unit = run.data.unit or "items"}
   run:train(function(row)
     local ok, message = true, nil
     if metrics then ok, message = metrics:add(row) end
-    if ok and is_finite(row.loss) then return bar:update(row) end
+    if ok and is_finite(row.loss) then
+      bar:update(row)
+      if saver then saver:note(row) end
+      return
+    end
     bar:clear()
+    if saver then saver:close() end
     if not ok then stop(EXIT_ENVIRONMENT, "step %d: %s", row.step, message) end
     stop(EXIT_NOT_FINITE, "step %d: the loss is %s; the run is stopped", row.step,
       row.loss ~= row.loss and "nan" or row.loss)
-  end)
+  end, saver and saver.step)
+  if saver then saver:finish() end
+end
+
+--- Gives a run the weights of --from.
+local function begin_from(run, path)
+  if path == "" then return end
+  check(saver_of.weights(run, path))
+end
+
+--- The checkpoints of a run in --out, where it goes on from one, and room for the others; nil without --out.
+local function open_checkpoints(run, saver)
+  if not saver then return 0 end
+  if saver.values.overwrite then saver:clear() end
+  local done = check(saver:resume(run))
+  check(saver:check_room())
+  if done > 0 then print(("going on behind step %d of %d"):format(done, run.config.steps)) end
+  return done
 end
 
 --- How much of the devices' peak the later steps used, where the peak is known.
@@ -209,15 +255,17 @@ end
 function M.main(recipe, args)
   local values, config
   recipe, values, config = read_arguments(recipe, args)
-  -- The files of a run are process 0's: what the others know it knows, too.
-  if core.process_index() ~= 0 then values.out, values.metrics = "", "" end
-  check(check_outputs(values))
+  check(check_saving(values))
+  if core.process_index() == 0 then check(check_outputs(values)) end
   local before = core.clock()
   local run = prepare(recipe, values, config)
-  local metrics <close> = open_outputs(recipe, values, config)
+  local saver <close> = values.out ~= "" and check(saver_of.open(values)) or nil
+  begin_from(run, values.from)
   describe(run, values)
+  local done = open_checkpoints(run, saver)
+  local metrics <close> = open_outputs(recipe, values, config, done)
   if values.profile ~= "" then check(profile.start(values.profile)) end
-  train(run, values, metrics)
+  train(run, values, metrics, saver)
   if values.profile ~= "" then print(check(profile.stop())) end
   say_utilization(run)
   local result = {}
@@ -226,7 +274,7 @@ function M.main(recipe, args)
   result.seconds, result.data_bytes = core.clock() - before, data.bytes_read()
   print(("%.0f seconds in all"):format(result.seconds))
   local out = values.out
-  if out == "" then return end
+  if out == "" or core.process_index() ~= 0 then return end
   if result.sample then
     check(files.write(out .. "/sample.txt", result.sample .. "\n"))
     result.sample = nil

@@ -16,7 +16,7 @@ M.rows = {
     form = "^[1-9]%d*m?$", expected = "steps as in 100, or minutes as in 5m"},
   {"keep", 3, "so many of the latest checkpoints stay", least = 2},
   {"resume", "", "go on from the newest checkpoint in --out; =STEP: that one; =auto: the newest that is whole, "
-    .. "or from the beginning", alone = "latest", form = "^%l+$|^%d+$", expected = "auto or a step"},
+    .. "or from the beginning", alone = "latest", form = "^%w+$", expected = "auto or a step"},
   {"from", "", "begin with the weights of this file or checkpoint", path = true},
   {"save_failure", "stop", "where a checkpoint cannot be written: stop the run (exit 3), or warn",
     words = {"stop", "warn"}},
@@ -46,7 +46,7 @@ function M.description(run, values)
   for key, value in pairs(run.config) do config[key] = value end
   return {recipe = run.recipe.name, seed = values.seed, config = config, data = fingerprints(run.data),
     layout = {mesh = values.mesh, rules = values.rules, microbatches = values.microbatches,
-      processes = core.process_count()}, version = core.version}
+      processes = core.process_count()}}
 end
 
 --- "config.lr: 0.001 in the checkpoint, 0.002 now" for each difference.
@@ -74,7 +74,7 @@ local function check_same(folder, saved, own)
   end
   if #list == 0 then return true end
   local more = #list - MOST_DIFFERENCES
-  return nil, ("--resume: %s is of another run: %s%s; --from takes its weights alone"):format(folder,
+  return nil, ("%s is of another run: %s%s; --from takes its weights alone"):format(folder,
     table.concat(list, "; ", 1, math.min(#list, MOST_DIFFERENCES)), more > 0 and ("; %d more"):format(more) or ""),
     "E_VALUE"
 end
@@ -89,6 +89,20 @@ end
 ---@field saved integer? the latest whose save was begun
 local Saver = {}
 local Saver_meta = {__index = Saver, __name = "Saver"}
+
+--- Gives a run the weights of a file or of a checkpoint, of whatever dtype. nil, message, code where it has others.
+---@param run Run
+---@param path string
+function M.weights(run, path)
+  local found, message, code
+  if manager_of.is_checkpoint(path) then
+    found, message, code = manager_of.restore_from(path, {model = run.model}, {cast = true})
+  else
+    found, message, code = require("meshlua.checkpoint.load").load(path, {into = run.model, cast = true})
+  end
+  if found == nil then return nil, "--from: " .. message, code == "E_IO" and code or "E_VALUE" end
+  return true
+end
 
 --- The folder of checkpoints of --out.
 function M.folder(out) return out .. "/" .. files.CHECKPOINTS end
@@ -125,13 +139,8 @@ function Saver:resume(run)
   local word, folder = self.values.resume, self.manager.folder
   if word == "" or word == "auto" and #manager_of.steps_in(folder) == 0 then return 0 end
   local step = math.tointeger(tonumber(word))
-  local state, message, code = self.manager:peek {step = step, pass_over = word == "auto"}
-  if not state then return nil, "--resume: " .. message, code end
-  local same
-  same, message, code = check_same(folder, state.state, self.own)
-  if not same then return nil, message, code end
-  local found
-  found, message, code = self.manager:restore(run:state(), {step = state.step, pass_over = word == "auto"})
+  local found, message, code = manager_of.restore(self.manager, run:state(), {step = step,
+    pass_over = word == "auto", check = function(state) return check_same(folder, state, self.own) end})
   if not found then return nil, "--resume: " .. message, code end
   self.step, self.saved = found.step, found.step
   return found.step
@@ -140,21 +149,24 @@ end
 --- nil, message, code where there is no room for the run's checkpoints.
 function Saver:check_room() return manager_of.check_room(self.manager, self.run:state()) end
 
---- Ends with the message of a save that failed, or warns.
+local EXIT_ENVIRONMENT = 3
+
+--- Ends the program with the message of a save that failed, or warns.
 local function said(self, ok, message)
   if ok ~= nil then return ok end
   if self.values.save_failure == "warn" then
     io.stderr:write("train: warning: ", message, "; the run goes on without this checkpoint\n")
     return false
   end
-  lib.raise("E_IO", "%s", message)
+  io.stderr:write("train: ", message, "\n")
+  os.exit(EXIT_ENVIRONMENT, true)
 end
 
 local function save(self, force)
   local row = self.metrics
   local begun = said(self, self.manager:save(self.step, self.run:state(), {force = force, state = self.own,
     metrics = row and {loss = row.loss, grad_norm = row.grad_norm}}))
-  if begun then self.saved = self.step end
+  if begun ~= false or force then self.saved = self.step end
 end
 
 --- Behind each step: saves if it is time.
@@ -172,7 +184,7 @@ end
 
 --- The same on a signal: a save that is under way is finished, and no other begun.
 local function on_stop(self)
-  local goes_on = not manager_of.is_idle(self.manager)
+  local goes_on = manager_of.is_saving(self.manager)
   if goes_on then said(self, self.manager:wait()) else self:finish() end
   local step = self.manager:latest()
   core.check_stop((" after step %d%s"):format(self.step, step and
