@@ -31,6 +31,12 @@ add_executable(dist_stranger tests/dist/stranger.c $<TARGET_OBJECTS:base> $<TARG
 target_include_directories(dist_stranger PRIVATE host kernels)
 target_link_libraries(dist_stranger PRIVATE m ${CMAKE_DL_LIBS} Threads::Threads PkgConfig::ZLIB PkgConfig::JANSSON)
 
+# What notes how files change, and makes such calls fail: see tests/fault/recorded.lua.
+add_library(fault_recorder MODULE tests/fault/recorder.c)
+target_link_libraries(fault_recorder PRIVATE ${CMAKE_DL_LIBS} Threads::Threads)
+target_compile_options(fault_recorder PRIVATE -fvisibility=default)
+set_target_properties(fault_recorder PROPERTIES PREFIX "")
+
 # ---- pass/NAME: a pass alone, graph in and graph out --------------------------------------------
 # Memory runs out in them everywhere: as in checked builds each piece is asked for on its own.
 set(layers "")

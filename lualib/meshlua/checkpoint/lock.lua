@@ -7,6 +7,7 @@ local M = {}
 
 local LOCK, NONCE = ".lock", ".nonce-"
 local PATIENCE = 10 -- seconds until a file of another host must be seen
+local LAST_BREATH = 2 -- seconds that a process which was killed may need to be gone
 
 --- The largest of a whole number in all processes; all must call it.
 ---@param value integer
@@ -40,8 +41,12 @@ end
 local function take(folder, say)
   local ok, message = core.make_folder(folder)
   if not ok then return nil, message, "E_IO" end
-  local lock, why, holder = core.lock(folder .. "/" .. LOCK, ("%s %d\n"):format(host(),
-    first_word "/proc/self/stat"))
+  local till, lock, why, holder = core.clock() + LAST_BREATH, nil, nil, nil
+  repeat
+    if holder then core.sleep(0.05) end
+    lock, why, holder = core.lock(folder .. "/" .. LOCK, ("%s %d\n"):format(host(),
+      first_word "/proc/self/stat"))
+  until not holder or core.clock() > till
   if lock == nil and not holder then return nil, why, "E_IO" end
   if lock == nil then
     local name, pid = holder:match "(%S+) (%d+)"

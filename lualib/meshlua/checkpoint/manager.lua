@@ -145,6 +145,7 @@ end
 local function removal(self, step, calls)
   local gone = ("%s/.gone-%s.%s"):format(self.folder, manifest.folder(step), self.nonce)
   calls[#calls + 1] = {"move", path_of(self, step), gone}
+  calls[#calls + 1] = {"sync", self.folder} -- no power cut leaves half of it under the name of a step
   calls[#calls + 1] = {"remove", gone}
 end
 
@@ -337,7 +338,10 @@ function stages.compose(save, self)
   local path = save.temp .. "/" .. manifest.NAME
   local calls = {{"write", path .. ".part", manifest.seal(m, manifest.ORDER)}, {"move", path .. ".part", path},
     {"sync", save.temp}}
-  if save.replaces then calls[#calls + 1] = {"move", save.final, save.replaces} end
+  if save.replaces then
+    calls[#calls + 1] = {"move", save.final, save.replaces}
+    calls[#calls + 1] = {"sync", self.folder}
+  end
   calls[#calls + 1] = {"move_new", save.temp, save.final}
   calls[#calls + 1] = {"sync", self.folder}
   if save.replaces then calls[#calls + 1] = {"remove", save.replaces} end

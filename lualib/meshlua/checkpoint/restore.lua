@@ -213,6 +213,43 @@ local function load_step(folder, step, trees, options)
   return {list = list, step = m.step, metrics = m.metrics, state = state, left = left}
 end
 
+--- Reads all of a step's folder and holds it against its hashes; nil, message, code where it is broken. Needs no
+--- model, and no mesh.
+---@param folder string
+---@return table? manifest, string? message, string? code
+function M.check(folder)
+  local m, units, text, message, code
+  m, message, code = manifest.read(folder)
+  if not m then return nil, message, code end
+  units, message, code = manifest.units(folder, m)
+  if not units then return nil, message, code end
+  text, message, code = manifest.text(folder, m, manifest.STATE)
+  if not text then return nil, message, code end
+  local list = {}
+  for f, file in ipairs(m.files) do
+    for i, row in ipairs(m.tensors[file.name]) do list[#list + 1] = {from = {file = f, entry = i, name = row[1]}} end
+  end
+  local catalogs
+  catalogs, message, code = open_files(folder, m, list)
+  if not catalogs then return nil, message, code end
+  for _, pair in ipairs(list) do
+    local file = catalogs[pair.from.file]
+    local found = file.at[pair.from.name]
+    if not found then return nil, ("%s: it has no tensor %s"):format(file.path, pair.from.name), "E_IO" end
+    for _, unit in ipairs(units[pair.from.file][pair.from.entry]) do
+      local hash
+      hash, message, code = core.hash_unit(file.catalog, found.number, unit[3], unit[4])
+      if not hash then return nil, message, code end
+      if hash ~= unit[5] then
+        return nil, ("%s: %s: its hash is not the manifest's: bytes have changed"):format(file.path, pair.from.name),
+          "E_IO"
+      end
+    end
+  end
+  for _, file in pairs(catalogs) do file.catalog:close() end
+  return m
+end
+
 -- ---- which step -------------------------------------------------------------------------------------
 
 --- Gives Params what was read; all processes could.
