@@ -262,11 +262,15 @@ static int lock_close(lua_State *L) {
 
 /* ---- looking ---- */
 
+static int by_bytes(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
 /* list_folder(path): the names in it, ascending; or nil, message. */
 static int list_folder(lua_State *L) {
     const char *path = arg_string(L, 1, NULL, "list_folder: the folder");
     struct dirent **found;
-    int n = scandir(path, &found, NULL, NULL), k = 0;
+    int n = scandir(path, &found, NULL, by_bytes), k = 0;
     if (n < 0) return luaL_fileresult(L, 0, path);
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
