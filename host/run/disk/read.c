@@ -47,9 +47,7 @@ static Err read_span(FileReader *r, int64_t far, int64_t n, const char **at) {
     *at += (far - first * block) * size;
     TRY(fetch(r, first * r->e->block_bytes, r->encoded,
               (size_t)((end - first) * r->e->block_bytes)));
-#ifdef CATALOG_DECODES
     catalog_decode(r->e->encoding, r->encoded, end - first, (float *)(void *)r->stage);
-#endif
     return E_OK;
 }
 
