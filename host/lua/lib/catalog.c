@@ -8,6 +8,7 @@
 #include "run/disk/json.h"
 #include "run/disk/npz.h"
 
+#include <errno.h>
 #include <string.h>
 
 #define VALUE_CATALOG "meshlua.Catalog"
@@ -117,6 +118,22 @@ static int catalog_metadata(lua_State *L) {
         }
         lua_rawset(L, -3);
     }
+    return 1;
+}
+
+/* c:bytes(i): those of entry i as the file has them, unpacked; or nil, message, code. */
+static int catalog_entry_bytes(lua_State *L) {
+    Host *h = state_of(L);
+    const Catalog *c = lib_catalog(L, 1);
+    lua_Integer i = arg_integer(L, 2, "bytes: the entry");
+    if (i < 1 || i > c->count)
+        state_error(L, E_VALUE, "bytes: entry %lld of %d", (long long)i, c->count);
+    size_t n = (size_t)c->entry[i - 1].bytes;
+    luaL_Buffer b;
+    char *to = luaL_buffinitsize(L, &b, n);
+    if (catalog_read(c, (int32_t)i - 1, 0, to, n))
+        return failed(L, h, catalog_read_failed(&h->cx, c, (int32_t)i - 1, errno));
+    luaL_pushresultsize(&b, n);
     return 1;
 }
 
@@ -450,6 +467,7 @@ void lib_open_catalog(lua_State *L) {
     static const luaL_Reg meta[] = {{"__gc", catalog_gc}, {"__close", catalog_gc}, {NULL, NULL}};
     static const luaL_Reg methods[] = {{"entries", catalog_entries},
                                        {"metadata", catalog_metadata},
+                                       {"bytes", catalog_entry_bytes},
                                        {"close", catalog_gc},
                                        {NULL, NULL}};
     static const luaL_Reg fields[] = {

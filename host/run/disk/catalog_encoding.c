@@ -102,7 +102,7 @@ static uint32_t half_of(float x) {
     if (isinf(rounded)) return 0x7c00;
     int exponent;
     double fraction = frexp(rounded, &exponent); /* 0.5 <= fraction < 1, or 0 */
-    if (exponent < -13) return (uint32_t)ldexp(rounded, 24);
+    if (rounded == 0 || exponent < -13) return (uint32_t)ldexp(rounded, 24);
     return (uint32_t)((exponent + 14) << 10) + (uint32_t)(ldexp(fraction, 11) - 1024);
 }
 
