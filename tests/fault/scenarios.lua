@@ -629,6 +629,27 @@ add("data", {
   end,
 })
 
+add("files of tensors", {
+  make = function() return {file = helper.file("", ".npz")} end,
+  run = function(s)
+    local read = {}
+    for i, name in ipairs {"mixed.safetensors", "fortran.npy", "deflated.npz", "metadata.gguf"} do
+      local c <close> = assert(core.catalog("tests/oracle/disk/" .. name))
+      read[i] = {c.format, c.path, c.size, c:entries(), c:metadata(), c:bytes(1)}
+    end
+    local entries = {{name = "arr_0", encoding = "F32", shape = {2, 3}}}
+    for _, format in ipairs {"safetensors", "npy", "gguf"} do
+      read[#read + 1] = assert(core.catalog_layout(format, entries, format ~= "npy" and {k = "v"} or nil))
+    end
+    assert(core.npz(s.file, {{"a", ml.ones {2, 3}}}))
+    return {read, core.json '{"a": [1, 2.5, null]}'}
+  end,
+  check = function(s, r)
+    assert(#r[1] == 7 and #r[1][1][4] == 16 and r[1][2][4][1].column_major and r[2].a[2] == 2.5)
+    assert(core.catalog(s.file):bytes(1) == string.pack("<ffffff", 1, 1, 1, 1, 1, 1))
+  end,
+})
+
 add("errors", {
   run = function()
     local caught = {}
