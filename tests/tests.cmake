@@ -14,7 +14,7 @@ function(unit_tests folder)
     target_include_directories(${target} PRIVATE host kernels tests/unit)
     target_link_libraries(${target} PRIVATE m ${CMAKE_DL_LIBS} Threads::Threads PkgConfig::ZLIB
                                             PkgConfig::JANSSON)
-    add_test(NAME unit/${folder}/${name} COMMAND ${target})
+    add_test(NAME unit/${folder}/${name} COMMAND ${target} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   endforeach()
 endfunction()
 set(below "")
@@ -36,6 +36,21 @@ add_library(fault_recorder MODULE tests/fault/recorder.c)
 target_link_libraries(fault_recorder PRIVATE ${CMAKE_DL_LIBS} Threads::Threads)
 target_compile_options(fault_recorder PRIVATE -fvisibility=default)
 set_target_properties(fault_recorder PROPERTIES PREFIX "")
+
+# ---- fuzz/disk/NAME: readers of files of tensors, fed with what a driver makes of small ones -------
+set(fuzz_length --count=20000)
+if(MESHLUA_CHECKED)
+  set(fuzz_length --seconds=30)
+endif()
+foreach(name safetensors npy npz gguf)
+  file(GLOB corpus CONFIGURE_DEPENDS tests/oracle/disk/*.${name})
+  add_executable(fuzz_disk_${name} tests/fuzz/disk/${name}.c tests/fuzz/disk/main.c $<TARGET_OBJECTS:base>
+                                   $<TARGET_OBJECTS:ir> $<TARGET_OBJECTS:run> ${kernel_objects})
+  target_include_directories(fuzz_disk_${name} PRIVATE host kernels tests/fuzz/disk)
+  target_link_libraries(fuzz_disk_${name} PRIVATE m ${CMAKE_DL_LIBS} Threads::Threads PkgConfig::ZLIB
+                                                  PkgConfig::JANSSON)
+  add_test(NAME fuzz/disk/${name} COMMAND fuzz_disk_${name} ${fuzz_length} ${corpus})
+endforeach()
 
 # ---- pass/NAME: a pass alone, graph in and graph out --------------------------------------------
 # Memory runs out in them everywhere: as in checked builds each piece is asked for on its own.

@@ -1,0 +1,6 @@
+/* gguf.c - the reader of gguf files, fuzzed: see fuzz.h. */
+#include "fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    return fuzz_file("gguf", data, size);
+}

@@ -1,0 +1,6 @@
+/* npy.c - the reader of npy files, fuzzed: see fuzz.h. */
+#include "fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    return fuzz_file("npy", data, size);
+}

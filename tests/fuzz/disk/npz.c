@@ -1,0 +1,6 @@
+/* npz.c - the reader of npz files, fuzzed: see fuzz.h. */
+#include "fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    return fuzz_file("npz", data, size);
+}
