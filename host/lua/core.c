@@ -42,6 +42,7 @@ static int open_core(lua_State *L) {
     lib_open_data(L);
     lib_open_tokens(L);
     lib_open_transfer(L);
+    lib_open_whole(L);
     lib_open_catalog(L);
     lib_open_debug(L);
     lib_open_disk(L);
