@@ -108,7 +108,7 @@ set(slow
     spec/misuse cuda/processes dist/seeds dist/processes cuda/kernels/rowwise spec/transform/vmap_ops
     dist/stop cuda/kernels/reduce spec/convnet golden/gpt3 unit/kernels/test_rowwise
     spec/op/sharded spec/jit unit/kernels/test_movement spec/op/value cuda/kernels/lines
-    spec/dtype golden/device cuda/run cuda/algorithm unit/kernels/test_reduce
+    spec/checkpoint/verbs spec/dtype golden/device cuda/run cuda/algorithm unit/kernels/test_reduce
     unit/kernels/test_matmul spec/op/gradient cuda/sharded spec/random cuda/kernels/attention
     spec/layout/reshard cuda/kernels/attention_wgmma spec/attribute cuda/kernels/attention_mma
     unit/kernels/test_misc spec/manual/fuzz spec/train/program spec/train/memory

@@ -6,7 +6,7 @@ local verbs = require "meshlua.program.verbs"
 
 local M = {}
 
-local EXIT_USAGE = 2
+local EXIT_USAGE, EXIT_ENVIRONMENT = 2, 3
 local WIDTH, LEFT = 79, 20 -- of the text, of what stands left of it
 
 -- ---- help -------------------------------------------------------------------------------------------
@@ -191,6 +191,18 @@ local does = {}
 
 function does.train(given, flags)
   return require("meshlua.program.train").run(given[1], flags)
+end
+
+--- A verb that lives in a file of its own, with its arguments in front of its flags: it returns an exit code, or nil,
+--- message, code.
+for _, word in ipairs {"inspect", "diff", "check", "convert"} do
+  does[word] = function(given, flags)
+    given[#given + 1] = flags
+    local exit, message, code = require("meshlua.program." .. word).run(table.unpack(given))
+    if exit or not message then return exit end
+    io.stderr:write("meshlua ", word, ": ", message, "\n")
+    return code == "E_VALUE" and EXIT_USAGE or EXIT_ENVIRONMENT
+  end
 end
 
 function does.doctor() M.write_table(require("meshlua.program.doctor").rows()) end

@@ -12,10 +12,29 @@ local M = {}
 ---@field words boolean? its arguments may begin with dashes
 ---@field flags OptionRow[]? what it takes beside --help
 
+local AS_JSON = {"json", false, "as JSON, on one line"}
+
 ---@type VerbRow[]
 M.verbs = {
   {"train", "RECIPE", "train the recipe that the file returns; with --help, what can be set of it",
     starts = "run", passes = true},
+  {"inspect", "PATH", "what a file, folder or checkpoint of tensors holds: names, dtypes, shapes, bytes, the "
+    .. "layouts it was saved with", flags = {AS_JSON}},
+  {"diff", "A B", "in which numbers two of them differ: per tensor the largest difference, absolute and "
+    .. "relative, and the first element; exit code 1 where they do", flags = {AS_JSON}},
+  {"check", "PATH", "are they whole: structure, and every byte of a checkpoint by its hash; exit code 1, and "
+    .. "what is broken, where not", flags = {AS_JSON}},
+  {"convert", "A B", "A's tensors as B, whose name says the format: .safetensors, .npy, .npz, .gguf, or "
+    .. "folder/", flags = {
+      {"dtype", "", "of floats", value = "DTYPE", words = {"float64", "float32", "float16", "bfloat16"}},
+      {"encoding", "", "of the matrices of a .gguf file; vectors are F32", value = "ENCODING",
+        words = {"F32", "F16", "BF16", "Q8_0"}},
+      {"shard_bytes", 5000000000, "how large the files of a folder may be", value = "N", units = "bytes",
+        least = 1},
+      {"tree", "model", "which tree of a checkpoint", value = "NAME"},
+      {"overwrite", false, "B may be there, and is replaced"},
+      AS_JSON,
+    }},
   {"doctor", "", "what this machine has: kernels, BLAS, devices, CUDA, NCCL, MPI", starts = "devices"},
   {"help", "[WORD]", "about a verb, a flag, a function, an error code (E_SHAPE) or a variable",
     words = true},
@@ -93,7 +112,7 @@ M.codes = {
 --- The exit codes, and what they mean.
 M.exits = {
   {"0", "done"},
-  {"1", "an error in the script"},
+  {"1", "an error in the script; diff or check has found something"},
   {"2", "wrong use: a flag, a value, a script that is not there"},
   {"3", "the machine lacks something, or a file or the standard output cannot be read or written"},
   {"4", "a training run stopped on a loss that is not finite"},
@@ -126,7 +145,7 @@ end
 ---@param row OptionRow
 ---@return string
 function M.written(row)
-  return "--" .. row[1] .. (row[2] ~= false and "=" .. (row.value or "...") or "")
+  return "--" .. row[1]:gsub("_", "-") .. (row[2] ~= false and "=" .. (row.value or "...") or "")
 end
 
 return M

@@ -37,6 +37,13 @@ local function object(t, order)
   return "{" .. table.concat(words, ",") .. "}"
 end
 
+local List = {}
+
+--- Marks a table as a list, which it stays when it is empty.
+---@param t table
+---@return table
+function M.list(t) return setmetatable(t, List) end
+
 --- The text of a value: a boolean, number, string, list or table with words as keys.
 ---@param x any
 ---@param order string[]? the keys of the outermost object, in this order; others are left out
@@ -44,7 +51,7 @@ end
 function encode(x, order)
   local kind = type(x)
   if kind == "table" then
-    if #x == 0 then return object(x, order) end
+    if #x == 0 and getmetatable(x) ~= List then return object(x, order) end
     local words = {}
     for i, item in ipairs(x) do words[i] = encode(item) end
     return "[" .. table.concat(words, ",") .. "]"

@@ -1,0 +1,214 @@
+-- convert.lua: the verb `convert`: the tensors of one path in a file of another format, in files of another size, or
+-- with another dtype, a piece at a time. What it makes takes its name when it is whole.
+local core = require "meshlua.core"
+local folder_of = require "meshlua.checkpoint.folder"
+local json = require "meshlua.train.json"
+local lib = require "meshlua.lib"
+local weights_of = require "meshlua.program.weights"
+
+local M = {}
+
+local formats = {safetensors = true, npy = true, npz = true, gguf = true}
+local bytes_of = {F64 = 8, I64 = 8, F32 = 4, I32 = 4, U32 = 4, F16 = 2, BF16 = 2, U8 = 1, BOOL = 1}
+local encodings = {float64 = "F64", float32 = "F32", float16 = "F16", bfloat16 = "BF16", int64 = "I64",
+  int32 = "I32", uint32 = "U32", uint8 = "U8", bool = "BOOL"}
+local floats = {float64 = true, float32 = true, float16 = true, bfloat16 = true}
+local BLOCK, BLOCK_BYTES = 32, 34 -- of Q8_0
+
+M.dtypes = {"float64", "float32", "float16", "bfloat16"}
+M.encodings = {"F32", "F16", "BF16", "Q8_0"}
+
+--- The format that B's name asks for: and whether it is a folder of several files.
+local function format_of(path)
+  if path:sub(-1) == "/" or folder_of.is_folder(path) then return "safetensors", true end
+  local format = path:match "%.(%w+)$"
+  if formats[format] then return format end
+  return nil, path .. ": its name does not say which format: .safetensors, .npy, .npz, .gguf, or folder/"
+end
+
+--- The encoding that a tensor gets; GGUF's word for all is for matrices, as its readers want it.
+local function encoding_for(t, flags, format)
+  if not floats[t.dtype] then return encodings[t.dtype] end
+  if flags.encoding ~= "" then
+    if #t.shape < 2 or flags.encoding == "Q8_0" and t.shape[#t.shape] % BLOCK ~= 0 then return "F32" end
+    return flags.encoding
+  end
+  local dtype = flags.dtype ~= "" and flags.dtype or t.dtype
+  return format == "gguf" and dtype == "float64" and "F64" or encodings[dtype]
+end
+
+local function product(shape)
+  local n = 1
+  for _, k in ipairs(shape) do n = n * k end
+  return n
+end
+
+--- What is to be written: entries {name, encoding, shape, bytes, t}; or nil, message.
+local function entries_of(weights, flags, format)
+  local entries, tree = {}, #weights.trees > 0 and flags.tree
+  for _, t in ipairs(weights.tensors) do
+    if not tree or t.tree == tree then
+      if not t.dtype then
+        return nil, ("%s: %s is %s, which is not read"):format(weights.path, t.name, t.encoding)
+      end
+      local encoding = encoding_for(t, flags, format)
+      entries[#entries + 1] = {name = t.name, encoding = encoding, shape = t.shape, t = t,
+        bytes = encoding == "Q8_0" and product(t.shape) // BLOCK * BLOCK_BYTES
+          or product(t.shape) * bytes_of[encoding]}
+    end
+  end
+  if tree and #entries == 0 then
+    return nil, ("%s: it has no tree %s; there are %s"):format(weights.path, tree,
+      table.concat(weights.trees, ", "))
+  end
+  if format == "npy" and #entries ~= 1 then
+    return nil, ("%s holds %s, and a .npy file one; .npz holds several"):format(weights.path,
+      lib.count(#entries, "tensor"))
+  end
+  return entries
+end
+
+--- The metadata that goes along: of safetensors texts, of the others what they had.
+local function metadata_of(weights, format)
+  local from, to = weights.files[1].metadata, {}
+  for key, value in pairs(from) do
+    if format == "gguf" or type(value) ~= "table" then
+      to[key] = format == "safetensors" and lib.text(value) or value
+    end
+  end
+  to.format = format == "safetensors" and (to.format or "pt") or nil -- safetensors' word for its writer
+  return to
+end
+
+local function wide_first(a, b)
+  local x, y = bytes_of[a.encoding] or 1, bytes_of[b.encoding] or 1
+  if x ~= y then return x > y end
+  return a.name < b.name
+end
+
+--- The files to be made: {path, entries}.
+local function files_of(path, entries, in_folder, flags)
+  if not in_folder then return {{path = path, entries = entries}} end
+  local shards = folder_of.shards(entries, flags.shard_bytes)
+  for _, shard in ipairs(shards) do shard.path = folder_of.inside(path, shard.name) end
+  return shards
+end
+
+local function part(path) return path .. ".part" end
+
+--- Writes one file beside its place; true, or nil, message, code.
+local function write_file(file, weights, format, metadata)
+  if format == "safetensors" then table.sort(file.entries, wide_first) end
+  local layout, message, code = core.catalog_layout(format, file.entries, metadata)
+  if not layout then return nil, file.path .. ": " .. message, code end
+  local list = {}
+  for i, entry in ipairs(file.entries) do
+    list[i] = {weights.files[entry.t.file].catalog, entry.t.number, layout.begin[i], entry.encoding}
+  end
+  return core.catalog_write(part(file.path), layout.header, layout.size, list)
+end
+
+--- An npz file's members need their sums in front: tensors are read whole.
+local function write_npz(file, weights)
+  local list = {}
+  for i, entry in ipairs(file.entries) do
+    local dtype, t = entry.t.dtype, entry.t
+    for name, encoding in pairs(encodings) do dtype = encoding == entry.encoding and name or dtype end
+    local at, factors, stride = {}, {}, 1
+    for d = #t.shape, 1, -1 do
+      at[d], factors[d] = 0, {d, t.shape[d], stride}
+      stride = stride * t.shape[d]
+    end
+    local piece = {catalog = weights.files[t.file].catalog, entry = t.number, at = at, size = t.shape,
+      offset = 0, factors = factors}
+    local tensor, message, code = core.catalog_load(dtype, t.shape, nil, {piece}, {cast = true})
+    if not tensor then return nil, message, code end
+    list[i] = {entry.name, tensor}
+  end
+  return core.npz(part(file.path), list)
+end
+
+--- Gives the parts their names, on the disk.
+local function commit(files, path, in_folder)
+  local calls = {}
+  for _, file in ipairs(files) do calls[#calls + 1] = {"move", part(file.path), file.path} end
+  if in_folder and #files > 1 then
+    local index = folder_of.inside(path, folder_of.INDEX)
+    calls[#calls + 1] = {"write", part(index), folder_of.index_text(files)}
+    calls[#calls + 1] = {"move", part(index), index}
+  end
+  for _, name in ipairs(in_folder and folder_of.stale(path, files) or {}) do
+    calls[#calls + 1] = {"remove", folder_of.inside(path, name)}
+  end
+  local at = in_folder and path or folder_of.of(path)
+  calls[#calls + 1] = {"sync", at == "" and "." or at}
+  local ok, message = core.disk_task(calls):wait()
+  return ok, message, "E_IO"
+end
+
+--- What stands in B's place and stays.
+local function check_place(path, in_folder, flags)
+  if flags.overwrite then return true end
+  local kind = core.path_kind(path)
+  if kind and not in_folder or kind and #(core.list_folder(path) or {}) > 0 then
+    return nil, path .. ": it is there; take another name, or --overwrite to replace it", "E_VALUE"
+  end
+  return true
+end
+
+local function write_all(weights, path, format, in_folder, flags)
+  local entries, message, code = entries_of(weights, flags, format)
+  if not entries then return nil, message, "E_VALUE" end
+  local made = in_folder and not core.path_kind(path)
+  if in_folder then
+    local ok
+    ok, message = core.make_folder(path)
+    if not ok then return nil, message, "E_IO" end
+  end
+  local files, metadata, ok = files_of(path, entries, in_folder, flags), metadata_of(weights, format), true
+  for _, file in ipairs(files) do
+    if ok and format == "npz" then ok, message, code = write_npz(file, weights)
+    elseif ok then ok, message, code = write_file(file, weights, format, metadata) end
+  end
+  if ok then ok, message, code = commit(files, path, in_folder) end
+  if not ok then
+    for _, file in ipairs(files) do os.remove(part(file.path)) end
+    if made then os.remove(path) end
+    return nil, message, code
+  end
+  return {entries = #entries, files = files}
+end
+
+---@param a string
+---@param b string
+---@param flags table by the rows of verbs.lua
+---@return nil, string? message, string? code
+function M.run(a, b, flags)
+  local format, in_folder = format_of(b)
+  if not format then return nil, in_folder, "E_VALUE" end
+  if flags.encoding ~= "" and format ~= "gguf" then
+    return nil, "--encoding is for .gguf files; --dtype for others", "E_VALUE"
+  end
+  if flags.encoding ~= "" and flags.dtype ~= "" then
+    return nil, "of --dtype and --encoding one says it", "E_VALUE"
+  end
+  local ok, message, code = check_place(b, in_folder, flags)
+  if not ok then return nil, message, code end
+  local weights
+  weights, message, code = weights_of.open(a)
+  if not weights then return nil, message, code end
+  local done
+  done, message, code = write_all(weights, b, format, in_folder, flags)
+  weights_of.close(weights)
+  if not done then return nil, message, code end
+  local bytes = 0
+  for _, file in ipairs(done.files) do bytes = bytes + select(2, core.path_kind(file.path)) end
+  if flags.json then
+    print(json.encode {path = b, format = format, tensors = done.entries, bytes = bytes, files = #done.files})
+  else
+    local files = lib.count(#done.files, "file")
+    print(("%s: %s, %s"):format(b, weights_of.count_text(done.entries, bytes), files))
+  end
+end
+
+return M

@@ -1,0 +1,125 @@
+-- inspect.lua: the verb `inspect`: what a file, folder or checkpoint of tensors holds, by its headers.
+local core = require "meshlua.core"
+local json = require "meshlua.train.json"
+local lib = require "meshlua.lib"
+local weights_of = require "meshlua.program.weights"
+
+local M = {}
+
+local SHOWN = 60 -- of a text of the metadata
+
+local function print_table(rows)
+  require("meshlua.program.cli").write_table(rows)
+end
+
+--- A value of the metadata, on one line.
+local function value_text(value)
+  if type(value) == "table" then
+    return ("%d values"):format(#value)
+  end
+  local text = lib.text(value):gsub("%c", " ")
+  return #text > SHOWN and text:sub(1, SHOWN - 3) .. "..." or text
+end
+
+local function print_metadata(metadata)
+  local rows = {}
+  for i, key in ipairs(lib.names(metadata)) do rows[i] = {"  " .. key, value_text(metadata[key])} end
+  if #rows > 0 then
+    print "metadata:"
+    print_table(rows)
+  end
+end
+
+--- Numbers from the right: all cells of a column are made equally wide.
+local function align_right(rows, column)
+  local width = 0
+  for _, row in ipairs(rows) do width = math.max(width, #row[column]) end
+  for _, row in ipairs(rows) do row[column] = (" "):rep(width - #row[column]) .. row[column] end
+end
+
+--- The tensors of the i-th file; layouts by the numbers in `numbers`, where it has some.
+local function print_tensors(weights, i, numbers)
+  local rows = {{"  bytes", "dtype", numbers and "layout" or "shape", "tensor"}}
+  if numbers then table.insert(rows[1], 4, "shape") end
+  for _, t in ipairs(weights.tensors) do
+    if t.file == i then
+      local row = {"  " .. core.bytes_text(t.bytes), weights_of.dtype_text(t), weights_of.shape_text(t.shape),
+        t.name}
+      if numbers then table.insert(row, 3, t.layout and tostring(numbers[t.layout]) or "-") end
+      rows[#rows + 1] = row
+    end
+  end
+  if #rows > 1 then
+    align_right(rows, 1)
+    print_table(rows)
+  end
+end
+
+local function metrics_text(metrics)
+  local words = {}
+  for i, key in ipairs(lib.names(metrics or {})) do words[i] = key .. " " .. value_text(metrics[key]) end
+  return #words > 0 and "; " .. table.concat(words, ", ") or ""
+end
+
+--- The layouts, printed; text -> its number.
+local function print_layouts(layouts)
+  local numbers = {}
+  if #layouts > 0 then print "layouts it was saved with:" end
+  for i, text in ipairs(layouts) do
+    print(("  %d  %s"):format(i, text))
+    numbers[text] = i
+  end
+  return numbers
+end
+
+local function print_checkpoint(weights)
+  local m = weights.manifest
+  if weights.steps then
+    print("checkpoints of steps " .. table.concat(weights.steps, ", ") .. "; the newest:")
+  end
+  local processes = lib.count(m.processes, "process", "processes")
+  print(("%s: step %d, saved by %s, %s%s"):format(weights.path, m.step, processes,
+    weights_of.count_text(#weights.tensors, weights_of.bytes(weights)), metrics_text(m.metrics)))
+  return print_layouts(m.layouts)
+end
+
+local function print_all(weights)
+  local numbers
+  if weights.manifest then
+    numbers = print_checkpoint(weights)
+  else
+    local words = weights.kind == "folder" and lib.count(#weights.files, "file") or weights.kind
+    print(("%s: %s, %s"):format(weights.path, words, weights_of.count_text(#weights.tensors,
+      weights_of.bytes(weights))))
+    print_metadata(weights.files[1].metadata)
+  end
+  for i, file in ipairs(weights.files) do
+    if #weights.files > 1 or numbers then print(("%s: %s"):format(file.name, core.bytes_text(file.bytes))) end
+    print_tensors(weights, i, numbers)
+  end
+end
+
+--- The same as data.
+local function object_of(weights)
+  local m, files, tensors = weights.manifest, {}, {}
+  for i, file in ipairs(weights.files) do files[i] = {name = file.name, bytes = file.bytes} end
+  for i, t in ipairs(weights.tensors) do
+    tensors[i] = {name = t.name, tree = t.tree, file = weights.files[t.file].name, dtype = t.dtype,
+      encoding = t.encoding, shape = json.list(t.shape), bytes = t.bytes, layout = t.layout}
+  end
+  return {path = weights.path, kind = weights.kind, step = m and m.step, steps = weights.steps,
+    processes = m and m.processes, metrics = m and m.metrics, bytes = weights_of.bytes(weights),
+    files = files, metadata = not m and weights.files[1].metadata or nil, tensors = json.list(tensors)}
+end
+
+---@param path string
+---@param flags {json: boolean}
+---@return nil, string? message, string? code
+function M.run(path, flags)
+  local weights, message, code = weights_of.open(path)
+  if not weights then return nil, message, code end
+  if flags.json then print(json.encode(object_of(weights))) else print_all(weights) end
+  weights_of.close(weights)
+end
+
+return M
