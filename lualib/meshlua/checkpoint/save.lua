@@ -48,8 +48,8 @@ local function leaves_of(tree, format)
   if type(tree) ~= "table" and not lib.is_tensor(tree) then
     raise("E_VALUE", "save: expected a model or a tree of tensors, got %s", lib.kind(tree))
   end
+  local leaves, paths = tree_of.leaves(tree) -- which raises for cycles
   if not lib.is_tensor(tree) then check_plain(tree, "") end
-  local leaves, paths = tree_of.leaves(tree)
   local list, seen = {}, {}
   for k, leaf in ipairs(leaves) do
     local path, value = paths[k], value_of(leaf, paths[k])

@@ -48,7 +48,16 @@ local functions = {
   ones_init = "ml.nn.initializers.ones", permute = "ml.transpose(x, 3, 1, 2)", pjit = "ml.jit(fn, options)",
   rand = "ml.random.uniform(key, shape)", randn = "ml.random.normal(key, shape)",
   randint = "ml.random.randint(key, shape, low, high)",
-  checkpoint_policies = "ml.remat_policies", save = "not there yet",
+  checkpoint_policies = "ml.remat_policies",
+  save_file = "ml.save(\"x.safetensors\", tree)", load_file = "ml.load \"x.safetensors\"",
+  safe_open = "ml.load(file, {partial = patterns})", savez = "ml.save(\"x.npz\", tree)",
+  savez_compressed = "ml.save(\"x.npz\", tree)", state_dict = "ml.save(file, model) takes the model itself",
+  load_state_dict = "ml.load(file, {into = model})",
+  from_pretrained = "ml.load(folder, {into = model, map = names})",
+  save_pretrained = "ml.save(\"folder/\", model, {map = names})",
+  save_checkpoint = "ml.save(file, tree)", load_checkpoint = "ml.load(file, {into = tree})",
+  restore = "ml.load(file, {into = tree})", load_safetensors = "ml.load \"x.safetensors\"",
+  save_safetensors = "ml.save(\"x.safetensors\", tree)", load_gguf = "ml.load \"x.gguf\"",
   scalar = "ml.tensor(1.0)", shape = "x.shape", size = "x.size", dtype = "x.dtype",
   stop_grad = "ml.stop_gradient(x)", subtract = "x - y", multiply = "x * y", divide = "x / y",
   tree_map = "ml.tree.map(fn, tree)", unsqueeze = "ml.expand_dims(x, axis)", value_and_gradient =
@@ -85,12 +94,16 @@ local optim = {
 local optimizer = {
   step = "opt:update(model, grads), with the gradients of ml.value_and_grad",
   zero_grad = "gradients are values, nothing is summed up; leave it out",
-  apply_gradients = "opt:update(model, grads)", state_dict = "ml.state(opt)",
+  apply_gradients = "opt:update(model, grads)", state_dict = "ml.state(opt); ml.save(file, opt) saves it",
+  load_state_dict = "ml.load(file, {into = opt})",
 }
 
 local model = {
   zero_grad = "gradients are values, nothing is summed up; leave it out",
-  state_dict = "ml.state(model)", load_state_dict = "ml.update(model, state)",
+  state_dict = "ml.state(model); ml.save(file, model) saves it",
+  load_state_dict = "ml.load(file, {into = model}), or ml.update(model, state)",
+  save_pretrained = "ml.save(\"folder/\", model)", from_pretrained = "ml.load(folder, {into = model})",
+  save = "ml.save(file, model)", load = "ml.load(file, {into = model})",
   named_parameters = "ml.tree.visit(model, function(path, param) ... end)",
   requires_grad_ = "ml.grad(fn) says of which arguments", cuda = "ml.init(fn, {mesh = mesh}) places Params",
   forward = "model(x); a class has function Name:__call(x)", parameters = "ml.tree.leaves(model)",
