@@ -193,13 +193,25 @@ local function check_map(options, problems, unmatched, map)
   end
 end
 
+--- Where the parts are written: the file's own, or where entries are quantized one that has them as floats.
+local function widen(file, format)
+  file.part, file.written = file.path .. ".part", file.layout
+  local entries, any = {}, false
+  for k, entry in ipairs(file.entries) do
+    any = any or entry.encoding == "Q8_0"
+    entries[k] = {name = entry.name, shape = entry.shape, encoding = encoding_of[entry.write]}
+  end
+  if any then file.wide, file.written = file.path .. ".wide.part", core.catalog_layout(format, entries) end
+  for k, entry in ipairs(file.entries) do entry.file, entry.begin = file, file.written.begin[k] end
+end
+
 --- The layouts of the files; nil, message, code where the format does not take an entry.
 local function lay_out(save, metadata)
   for _, file in ipairs(save.files) do
     local layout, message, code = core.catalog_layout(save.format, file.entries, metadata)
     if not layout then return nil, file.path .. ": " .. message, code end
     file.layout = layout
-    for k, entry in ipairs(file.entries) do entry.file, entry.begin = file, layout.begin[k] end
+    widen(file, save.format)
   end
   return save
 end
@@ -251,8 +263,8 @@ local function open_files(save, writer)
   local numbers, number, message, code = {}, true, nil, nil
   local function open(create)
     for _, file in ipairs(save.files) do
-      number, message, code = writer:file(part(file.path), {header = create and file.layout.header or nil,
-        size = file.layout.size, create = create})
+      number, message, code = writer:file(file.wide or file.part, {size = file.written.size, create = create,
+        header = create and file.written.header or nil})
       if not number then return end
       numbers[file] = number
     end
@@ -288,6 +300,29 @@ local function write_parts(save)
   return together.agree(done, message, code)
 end
 
+--- Quantizes what is to be, in the first process.
+local function narrow(save)
+  local ok, message, code = true, nil, nil
+  for _, file in ipairs(together.is_first() and save.files or {}) do
+    if ok and file.wide then
+      local catalog
+      catalog, message, code = core.catalog(file.wide)
+      if catalog then
+        local list = {}
+        for k, entry in ipairs(file.entries) do
+          list[k] = {catalog, k, file.layout.begin[k], entry.encoding}
+        end
+        ok, message, code = core.catalog_write(file.part, file.layout.header, file.layout.size, list)
+        catalog:close()
+        os.remove(file.wide)
+      else
+        ok = nil
+      end
+    end
+  end
+  return together.agree(ok, message, code)
+end
+
 --- An npz file's part: whole tensors, written by the first process.
 local function write_npz(save, options)
   local list = {}
@@ -299,6 +334,16 @@ local function write_npz(save, options)
   local ok, message, code = true, nil, nil
   if together.is_first() then ok, message, code = core.npz(part(save.files[1].path), list) end
   return together.agree(ok, message, code)
+end
+
+--- Parts that a save has left which was ended: each process looks, as not all may see the same folder.
+local function remove_left(save)
+  for _, file in ipairs(save.files) do
+    for _, path in ipairs {file.path .. ".part", file.path .. ".wide.part"} do
+      local kind = core.path_kind(path)
+      if kind == "file" or kind == "link" then os.remove(path) end
+    end
+  end
 end
 
 --- Gives the parts their names, and sees to it that the folder has them on the disk.
@@ -321,7 +366,10 @@ end
 local function remove_parts(save)
   if not together.is_first() then return end
   for _, list in ipairs {save.files, save.texts} do
-    for _, file in ipairs(list) do os.remove(part(file.path)) end
+    for _, file in ipairs(list) do
+      os.remove(part(file.path))
+      if file.wide then os.remove(file.wide) end
+    end
   end
 end
 
@@ -341,6 +389,7 @@ function M.save(file, tree, options)
     ok, message = core.make_folder(save.folder)
     if not ok then save = nil end
   end
+  if save then remove_left(save) end
   local ok
   ok, message, code = together.agree(save and true, message, "E_IO")
   if not ok then return nil, message, code end
@@ -348,6 +397,7 @@ function M.save(file, tree, options)
     ok, message, code = write_npz(save, options)
   else
     ok, message, code = write_parts(save)
+    if ok then ok, message, code = narrow(save) end
   end
   if ok then ok, message, code = commit(save) end
   if not ok then

@@ -208,6 +208,45 @@ describe("save and load", function()
   end)
 end)
 
+describe("Q8_0", function()
+  it("has each row's blocks of 32 as whole numbers with a scale, whatever the layout", function()
+    local x = ml.random.normal(ml.random.key(0), {16, 64})
+    local tree = {w = on(x, P("x", "y")), t = on(x, P(nil, {"y", "x"})), b = values("float32", {64}),
+      odd = values("float32", {4, 33}), ids = ml.arange(5), half = x:astype "bfloat16"}
+    assert(ml.save(path "a.gguf", tree, {encoding = "Q8_0", metadata = {["general.architecture"] = "none"}}))
+    assert.same({"a.gguf"}, names())
+    local encodings = {}
+    for _, entry in ipairs(ml.core.catalog(path "a.gguf"):entries()) do
+      encodings[entry.name] = entry.encoding
+    end
+    assert.same({w = "Q8_0", t = "Q8_0", b = "F32", odd = "F32", ids = "I32", half = "Q8_0"}, encodings)
+    local t, metadata = ml.load(path "a.gguf", {mesh = mesh, sharding = {w = P("y", "x"), t = P("x", "y")}})
+    same(t.w, t.t)
+    same(tree.b, t.b)
+    same(tree.odd, t.odd)
+    assert.equal("none", metadata["general.architecture"])
+    local blocks = x:reshape(16, 2, 32)
+    local scale = (blocks:abs():max(3, true) / 127):astype "float16":astype "float32"
+    local off = (t.w:reshape(16, 2, 32) - blocks):abs() / scale
+    assert.is_true(off:max():item() < 0.6)
+    local whole = t.w:reshape(16, 2, 32) / scale
+    assert.is_true((whole - whole:round()):abs():max():item() < 1e-4)
+  end)
+
+  it("holds no value beyond its scale; then nothing is written, and nothing left", function()
+    for _, value in ipairs {1e9, math.huge, 0 / 0} do
+      write("a.gguf", "old")
+      local tree = {w = ml.full({2, 32}, value)}
+      local nothing, message, code = ml.save(path "a.gguf", tree, {encoding = "Q8_0"})
+      assert.is_nil(nothing)
+      assert.equal("E_VALUE", code)
+      assert.matches('tensor "w": Q8_0 cannot hold', message)
+      assert.same({"a.gguf"}, names())
+      assert.equal("old", read "a.gguf")
+    end
+  end)
+end)
+
 -- ---- models -----------------------------------------------------------------------------------------
 
 local Net = nn.module "Net"
@@ -457,6 +496,16 @@ describe("nothing on the disk changes where", function()
     assert.is_nil(nothing)
     assert.equal("E_DTYPE", code)
     assert.same({"a.gguf", "a.safetensors"}, names())
+  end)
+
+  it("a save was ended: what it has left is in nobody's way", function()
+    write("a.gguf.part", ("x"):rep(10000))
+    assert(os.execute("ln -s /dev/null " .. path "b.gguf.part"))
+    for _, name in ipairs {"a.gguf", "b.gguf", "c.gguf"} do
+      assert(ml.save(path(name), {a = ml.arange(3), b = ml.arange(3)}))
+    end
+    assert.same({"a.gguf", "b.gguf", "c.gguf"}, names())
+    assert.is_true(read "a.gguf" == read "c.gguf" and read "b.gguf" == read "c.gguf")
   end)
 
   it("the disk refuses", function()
