@@ -61,9 +61,12 @@ local function read_index(path)
   return index
 end
 
---- Warns, once for a file.
 local warned = {}
-local function warn(path, fmt, ...)
+
+--- Says of a file what need not stop anyone, once.
+---@param path string
+---@param fmt string
+function M.warn(path, fmt, ...)
   local text = path .. ": " .. lib.format(fmt, ...)
   if warned[text] then return end
   warned[text] = true
@@ -89,7 +92,7 @@ local function check(path, index, files)
   end
   local said = type(index.metadata) == "table" and index.metadata.total_size
   if math.type(said) and said ~= bytes then
-    warn(path, "total_size is %d, and the tensors have %d bytes", said, bytes)
+    M.warn(path, "total_size is %d, and the tensors have %d bytes", said, bytes)
   end
   return true
 end

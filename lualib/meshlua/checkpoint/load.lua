@@ -8,6 +8,7 @@ local map_of = require "meshlua.checkpoint.map"
 local rules_of = require "meshlua.sharding.rules"
 local together = require "meshlua.checkpoint.together"
 local tree = require "meshlua.tree"
+local view = require "meshlua.checkpoint.view"
 
 local raise = lib.raise
 
@@ -162,6 +163,32 @@ local function dtype_lines(targets, reading, entries, cast)
   return lines
 end
 
+local LOOKED_AT = 1 << 18 -- elements of tied tensors that are compared
+
+--- Tensors of the file that are not the same though the model has one for both, as lines. Their first rows tell: of a
+--- model whose two are not tied all differ.
+local function tied_lines(reading, entries)
+  local lines = {}
+  for _, pair in ipairs(reading.tied) do
+    local a, b, hashes = entries[pair[1]], entries[pair[2]], {}
+    local size, at, n = {table.unpack(a.shape)}, {}, 1
+    for d = 1, #size do at[d] = 0 end
+    for d = #size, 1, -1 do
+      if d == 1 then size[1] = math.min(size[1], math.max(1, LOOKED_AT // math.max(1, n))) end
+      n = n * size[d]
+    end
+    local alike = view.same(a.shape, b.shape) and a.dtype == b.dtype
+    for k, entry in ipairs(alike and {a, b} or {}) do
+      hashes[k] = core.hash_unit(entry.catalog, entry.number, at, size)
+    end
+    if not hashes[1] or hashes[1] ~= hashes[2] then
+      lines[#lines + 1] = lib.format("'%s' and '%s' differ in the file, and the model has one for both",
+        a.name, b.name)
+    end
+  end
+  return lines
+end
+
 --- Raises unless the file has what is wanted, and nothing else.
 local function check(file, targets, reading, entries, options, into)
   local lines = {table.unpack(reading.problems)}
@@ -171,6 +198,8 @@ local function check(file, targets, reading, entries, options, into)
     for _, target in ipairs(targets) do names[#names + 1] = target.path end
     if options.partial then reading.unexpected = {} end
     for _, line in ipairs(differences(reading, names)) do lines[#lines + 1] = line end
+    local untied = options.partial and {} or tied_lines(reading, entries)
+    table.move(untied, 1, #untied, #lines + 1, lines)
   end
   local of_dtype = dtype_lines(targets, reading, entries, options.cast)
   if #lines == 0 and #of_dtype > 0 then code = "E_DTYPE" end

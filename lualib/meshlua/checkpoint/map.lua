@@ -461,6 +461,7 @@ end
 ---@field unmatched string[] paths that no rule takes
 ---@field unexpected string[] names of the file that no target takes
 ---@field problems string[] shapes that do not fit
+---@field tied integer[][] pairs of entries of which the model has one for both
 
 --- The piece that an instance is in the file; nil where there is none, which is noted.
 local function read_piece(map, reading, instance, target, file)
@@ -505,7 +506,8 @@ end
 ---@param targets {path: string, shape: integer[]}[]
 ---@return Reading
 function Map:read(entries, targets)
-  local reading = {pieces = {}, complete = {}, missing = {}, unmatched = {}, unexpected = {}, problems = {}}
+  local reading = {pieces = {}, complete = {}, missing = {}, unmatched = {}, unexpected = {}, problems = {},
+    tied = {}}
   local by_name, short = self:named(entries)
   local used = {}
   local file = {entries = entries, by_name = by_name, used = used}
@@ -515,7 +517,9 @@ function Map:read(entries, targets)
   for k, entry in ipairs(entries) do
     local name = entry.name
     local tied = self.ties[short[k] or name] and by_name[self.ties[short[k] or name]]
-    if not used[k] and not tied and not any_matches(self.ignore, name) then
+    if not used[k] and tied then
+      reading.tied[#reading.tied + 1] = {k, tied}
+    elseif not used[k] and not any_matches(self.ignore, name) then
       reading.unexpected[#reading.unexpected + 1] = name
     end
   end

@@ -336,13 +336,17 @@ local function write_npz(save, options)
   return together.agree(ok, message, code)
 end
 
---- Parts that a save has left which was ended: each process looks, as not all may see the same folder.
-local function remove_left(save)
+--- Removes parts: those of a save that was ended, which each process looks for, as not all may see the same folder;
+--- and those of one that has failed.
+local function remove_parts(save)
+  local paths = {}
   for _, file in ipairs(save.files) do
-    for _, path in ipairs {file.path .. ".part", file.path .. ".wide.part"} do
-      local kind = core.path_kind(path)
-      if kind == "file" or kind == "link" then os.remove(path) end
-    end
+    paths[#paths + 1], paths[#paths + 2] = part(file.path), file.path .. ".wide.part"
+  end
+  for _, text in ipairs(save.texts) do paths[#paths + 1] = part(text.path) end
+  for _, path in ipairs(paths) do
+    local kind = core.path_kind(path)
+    if kind == "file" or kind == "link" then os.remove(path) end
   end
 end
 
@@ -360,17 +364,25 @@ local function commit(save)
     calls[#calls + 1] = {"sync", at == "" and "." or at}
     ok, message = core.disk_task(calls):wait()
   end
-  return together.agree(ok, message, "E_IO")
+  return together.agree(ok, message, not ok and "E_IO" or nil)
 end
 
-local function remove_parts(save)
-  if not together.is_first() then return end
-  for _, list in ipairs {save.files, save.texts} do
-    for _, file in ipairs(list) do
-      os.remove(part(file.path))
-      if file.wide then os.remove(file.wide) end
-    end
+--- Writes, and puts in place. What has not come to that is removed, also when an error ends it.
+local function write(save, options)
+  local done = false
+  local guard <close> = setmetatable({}, {__close = function()
+    if not done and together.is_first() then remove_parts(save) end
+  end})
+  local ok, message, code
+  if save.format == "npz" then
+    ok, message, code = write_npz(save, options)
+  else
+    ok, message, code = write_parts(save)
+    if ok then ok, message, code = narrow(save) end
   end
+  if ok then ok, message, code = commit(save) end
+  done = ok
+  return ok, message, code
 end
 
 --- The tensors of a tree (a model, an optimizer, tables of tensors, of .npy one) as a file, by its name: .safetensors,
@@ -389,21 +401,12 @@ function M.save(file, tree, options)
     ok, message = core.make_folder(save.folder)
     if not ok then save = nil end
   end
-  if save then remove_left(save) end
+  if save then remove_parts(save) end
   local ok
   ok, message, code = together.agree(save and true, message, "E_IO")
+  if ok then ok, message, code = write(save, options) end
   if not ok then return nil, message, code end
-  if save.format == "npz" then
-    ok, message, code = write_npz(save, options)
-  else
-    ok, message, code = write_parts(save)
-    if ok then ok, message, code = narrow(save) end
-  end
-  if ok then ok, message, code = commit(save) end
-  if not ok then
-    remove_parts(save)
-    return nil, message, code
-  end
+  if message then folder.warn(file, "it is written; %s", message) end -- a folder that cannot be synced
   return true
 end
 

@@ -1,6 +1,9 @@
 -- devices: 8
 -- save_spec.lua: tensors in files: every format and dtype, from one layout into another, and what is refused.
 local helper = require "spec.helper"
+local map_of = require "meshlua.checkpoint.map"
+local random_map = require "spec.checkpoint.random_map"
+local view = require "meshlua.checkpoint.view"
 local ml = require "meshlua"
 
 local nn, P, NamedSharding = ml.nn, ml.P, ml.NamedSharding
@@ -364,6 +367,32 @@ describe("a model", function()
     assert.same({"h.1.bias", "h.2.bias"}, ml.core.tree_keys(t))
   end)
 
+  it("that is tied takes a file that has both, where they are the same", function()
+    local map = {{"wte", "embed"}, {"head", "head.kernel"}, {tie = "head", to = "wte"}}
+    local tied, untied = {embed = nn.Param(ml.zeros {4, 2})}, {embed = nn.Param(ml.zeros {4, 2}),
+      head = {kernel = nn.Param(ml.zeros {4, 2})}}
+    local x = values("float32", {4, 2})
+    assert(ml.save(path "both.safetensors", {wte = x, head = x + 0}))
+    assert(ml.save(path "other.safetensors", {wte = x, head = x + 1}))
+    assert(ml.save(path "one.safetensors", {wte = x}))
+    assert(ml.load(path "both.safetensors", {into = tied, map = map}))
+    same(x, tied.embed:get())
+    assert(ml.load(path "one.safetensors", {into = untied, map = map}))
+    same(x, untied.head.kernel:get())
+    assert(ml.load(path "other.safetensors", {into = untied, map = map}))
+    same(x + 1, untied.head.kernel:get())
+    assert.error_matches(function() ml.load(path "other.safetensors", {into = tied, map = map}) end,
+      "'head' and 'wte' differ in the file")
+  end)
+
+  it("that is only planned gets its tensors, too", function()
+    local types = ml.abstract(function() return net(1) end)
+    assert(ml.save(path "m.safetensors", net(1)))
+    assert(ml.load(path "m.safetensors", {into = types}))
+    same(net(1).h[1].kernel:get(), types.h[1].kernel)
+    assert.equal(net(1).h[1].kernel.sharding, types.h[1].kernel.sharding)
+  end)
+
   it("goes through a name map, in both directions, sharded on both sides", function()
     local map = {{"wte", "embed.embedding"}, {"layer.{i}.weight", "h.{i+1}.kernel", {"transpose"}},
       {"layer.{i}.bias", "h.{i+1}.bias"}, {prefix = "model."}, {ignore = "mask$"}}
@@ -391,6 +420,47 @@ describe("a model", function()
     local short = {into = b, map = {{"wte", "embed.embedding"}}}
     assert.error_matches(function() ml.load(path "m.safetensors", short) end,
       "h.1.bias: no rule of the map gives it")
+  end)
+end)
+
+describe("random maps", function()
+  it("are gone through sharded, in both directions, as they are in plain Lua", function()
+    math.randomseed(3, 4)
+    local random, done = math.random, 0
+    for _ = 1, helper.watched and 15 or 80 do
+      local shape = {}
+      for d = 1, random(1, 3) do shape[d] = 8 * random(1, 2) end
+      local chain = random_map.chain(random, shape)
+      local map, stacked = {{"f.{i}", "m.{i}", table.unpack(chain)}}, random(1, 2) == 1
+      local d = random(1, #shape + 1)
+      if stacked then
+        map[1][2] = "m"
+        table.insert(map[1], {"stack", d})
+        table.insert(shape, d, 8)
+      end
+      local name = stacked and "m" or "m.7"
+      local n = view.product(shape)
+      local plain = {shape = shape}
+      for k = 1, n do plain[k] = k - 1 end
+      local m = map_of.compile("test", map)
+      local _, _, problems = m:write {{path = name, shape = shape, dtype = "int32"}}
+      if #problems == 0 then
+        local specs = {P(), P "x", P {"y", "x"}}
+        if #shape > 1 then table.move({P(nil, "y"), P("y", "x"), P(nil, {"x", "y"})}, 1, 3, 4, specs) end
+        local x = on(ml.arange(n):reshape(shape), specs[random(1, #specs)])
+        assert(ml.save(path "a.safetensors", {[name] = x}, {map = map}))
+        local files = random_map.written(m, {[name] = plain})
+        for entry, t in pairs(ml.load(path "a.safetensors")) do
+          local expected = files[entry]
+          assert.same(expected.shape, {table.unpack(t.shape)})
+          assert.is_true(ml.tensor({table.unpack(expected, 1, n)}, "int32"):bytes() == t:bytes())
+        end
+        local other = specs[random(1, #specs)]
+        same(x, ml.load(path "a.safetensors", {map = map, mesh = mesh, sharding = other})[name])
+        done = done + 1
+      end
+    end
+    assert.is_true(done > (helper.watched and 9 or 50))
   end)
 end)
 
@@ -506,6 +576,14 @@ describe("nothing on the disk changes where", function()
     end
     assert.same({"a.gguf", "b.gguf", "c.gguf"}, names())
     assert.is_true(read "a.gguf" == read "c.gguf" and read "b.gguf" == read "c.gguf")
+  end)
+
+  it("a tensor has no values any more", function()
+    local x, y = ml.ones {4}, ml.ones {4}
+    ml.jit(function(v) return v + 1 end, {donate = {1}})(y)
+    assert.error_matches(function() ml.save(path "a.safetensors", {x = x, y = y}) end, "E_DELETED")
+    assert.error_matches(function() ml.save(path "a.npz", {x = x, y = y}) end, "E_DELETED")
+    assert.same({}, names())
   end)
 
   it("the disk refuses", function()
