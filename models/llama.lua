@@ -254,9 +254,11 @@ end
 local function write_rope(cfg, description)
   description.head_dim = head_dim(cfg) or cfg.width // cfg.heads
   description.rope_theta = cfg.theta
+  description.rope_parameters = {rope_type = "default", rope_theta = cfg.theta}
   if cfg.rope_factor == 0 then return end
   description.rope_scaling = {rope_type = "llama3"}
   for key, name in pairs(SCALING) do description.rope_scaling[key] = cfg[name] end
+  for key, value in pairs(description.rope_scaling) do description.rope_parameters[key] = value end
 end
 
 --- By what each frequency is divided: how GGUF has the scaling.

@@ -44,7 +44,7 @@ local List = {}
 ---@return table
 function M.list(t) return setmetatable(t, List) end
 
---- The text of a value: a boolean, number, string, list or table with words as keys.
+--- The text of a value: a boolean, number, string, core.null, list or table with words as keys.
 ---@param x any
 ---@param order string[]? the keys of the outermost object, in this order; others are left out
 ---@return string
@@ -57,6 +57,7 @@ function encode(x, order)
     return "[" .. table.concat(words, ",") .. "]"
   end
   if kind == "number" then return number(x) end
+  if x == core.null then return "null" end
   return kind == "string" and quoted(x) or tostring(x)
 end
 M.encode = core.plain(encode)

@@ -77,9 +77,12 @@ local function read_keys(recipe, format, description, cfg)
   end
 end
 
+--- A copy; what is null in a description is not there.
 local function copied(t)
   local copy = {}
-  for key, value in pairs(t or {}) do copy[key] = value end
+  for key, value in pairs(t or {}) do
+    if value ~= core.null then copy[key] = value end
+  end
   return copy
 end
 
@@ -107,7 +110,8 @@ end
 local function read_dtype(description, cfg, path)
   local dtype = at(description, "dtype") or at(description, "torch_dtype") or "float32"
   if not lib.position(FLOATS, dtype) then
-    return nil, lib.format("%s: dtype is %s; expected %s", path, dtype, table.concat(FLOATS, ", ")), "E_VALUE"
+    return nil, lib.format("%s: dtype is %s; expected %s", path, dtype, table.concat(FLOATS, ", ")),
+      "E_VALUE"
   end
   cfg.dtype = dtype
   return true
@@ -131,10 +135,11 @@ local function open_folder(recipe, path, changes)
       cfg, message, code = read_config(recipe, format, description, changes, {path = described})
       if not cfg then return nil, message, code end
       local weights = kind.weights and folder.inside(path, kind.weights) or path
-      return {cfg = cfg, format = format, path = weights}
+      return {cfg = cfg, format = format, path = weights, description = copied(description)}
     end
   end
-  return nil, folder.inside(path, "config.json") .. ": there is no such file; it says what the model is", "E_IO"
+  return nil, folder.inside(path, "config.json") .. ": there is no such file; it says what the model is",
+    "E_IO"
 end
 
 --- Numbers of GGUF have 32 bits: 1e-05 and not 9.9999997473788e-06.
@@ -160,7 +165,7 @@ local function open_gguf(recipe, path, changes)
   end
   local cfg
   cfg, message, code = read_config(recipe, format, metadata, changes, file)
-  return cfg and {cfg = cfg, format = format, path = path}, message, code
+  return cfg and {cfg = cfg, format = format, path = path, description = metadata}, message, code
 end
 
 --- A model of the recipe with the weights of a folder (config.json beside safetensors, or params.json beside
@@ -171,7 +176,7 @@ end
 --- are in the file is the default
 ---@return table? model
 ---@return table|string config or what is wrong with the files
----@return string? code
+---@return table|string|nil description config.json or the metadata of the GGUF file; or the error's code
 function M.from_pretrained(recipe, path, options)
   local who = "train.from_pretrained"
   options = lib.options(who, options)
@@ -190,7 +195,7 @@ function M.from_pretrained(recipe, path, options)
   loaded, message, code = load.load(found.path,
     {into = model, cast = true, map = found.format.map, numbers = recipe.formats.numbers(cfg)})
   if not loaded then return nil, message, code end
-  return model, cfg
+  return model, cfg, found.description
 end
 
 -- ---- into files -------------------------------------------------------------------------------------
@@ -232,20 +237,31 @@ local function naming(recipe, format, cfg)
 end
 
 local ENCODINGS = {float32 = "F32", float16 = "F16", bfloat16 = "BF16", float64 = "F32"}
+local FILE_TYPES = {F32 = 0, F16 = 1, Q8_0 = 7, BF16 = 32} -- of most of a file, as llama.cpp counts them
+
+--- What the recipe says of the model stands.
+local function add_missing(description, more)
+  for key, value in pairs(more or {}) do
+    if description[key] == nil and value ~= core.null then description[key] = value end
+  end
+end
 
 local function save_gguf(recipe, path, model, cfg, options)
   local format = format_of("train.save_pretrained", recipe, "gguf")
-  local metadata, more = described(format, cfg)
-  describe_tokens(cfg, metadata)
-  for key, value in pairs(options.metadata or {}) do metadata[key] = value end
+  local metadata, tensors = described(format, cfg)
+  local more = options.metadata or {}
+  if not more["tokenizer.ggml.model"] then describe_tokens(cfg, metadata) end
+  add_missing(metadata, more)
   local tree = model
-  if more then
+  if tensors then
     tree = copied(model)
-    for name, tensor in pairs(more) do tree[name] = tensor end
+    for name, tensor in pairs(tensors) do tree[name] = tensor end
     setmetatable(tree, getmetatable(model)) -- a module still, which may hold more than tensors
   end
   local how = naming(recipe, format, cfg)
   how.metadata, how.encoding = metadata, options.encoding or ENCODINGS[options.cast or cfg.dtype]
+  metadata["general.file_type"] = FILE_TYPES[how.encoding]
+  if how.encoding == "Q8_0" then metadata["general.quantization_version"] = 2 end
   return save.save(path, tree, how)
 end
 
@@ -255,8 +271,9 @@ local function save_folder(recipe, path, model, cfg, options)
   end
   local format = format_of("train.save_pretrained", recipe, "hf")
   local description = described(format, cfg)
-  description.torch_dtype = options.cast or cfg.dtype
-  for key, value in pairs(options.metadata or {}) do description[key] = value end
+  description.dtype = options.cast or cfg.dtype
+  description.torch_dtype = description.dtype -- what it was called before
+  add_missing(description, options.metadata)
   local ok, message, code = core.make_folder(path)
   if not ok then return nil, message, code or "E_IO" end
   local how = naming(recipe, format, cfg)
@@ -275,7 +292,7 @@ end
 ---@param model table
 ---@param config table that it was built with
 ---@param options {cast: string, encoding: string, metadata: table}? cast: the dtype of floats in the file; encoding: of a
---- GGUF file's matrices, as "Q8_0"; metadata: keys of config.json or of the GGUF file that go before the recipe's
+--- GGUF file's matrices, as "Q8_0"; metadata: what config.json or the GGUF file says besides, as of tokens
 ---@return true?, string? message, string? code
 function M.save_pretrained(recipe, path, model, config, options)
   options = lib.options("train.save_pretrained", options)
