@@ -208,9 +208,10 @@ static MetaType meta_type_of(lua_State *L, int index, bool list) {
     }
 }
 
-/* That of all in the list on top: of whole numbers the widest. */
+/* That of all in the list on top: of whole numbers the widest; of none at all texts, as readers
+ * want the merges of a vocabulary that has none. */
 static MetaType list_type_of(lua_State *L, const char *key) {
-    MetaType all = META_I32;
+    MetaType all = lua_rawlen(L, -1) ? META_I32 : META_STRING;
     for (lua_Integer i = 1, n = (lua_Integer)lua_rawlen(L, -1); i <= n; i++) {
         lua_rawgeti(L, -1, i);
         MetaType type = meta_type_of(L, -1, true);
