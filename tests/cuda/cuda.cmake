@@ -80,7 +80,7 @@ if(TARGET meshlua_cuda)
 endif()
 
 # ---- host/cuda over the stand-ins, with kernels that only these tests know --------------------------
-foreach(name device cache failures)
+foreach(name device cache failures choice)
   set(target cuda_test_${name})
   add_executable(${target} tests/cuda/test_${name}.c tests/cuda/rows.c kernels/cuda/launches.c
                  $<TARGET_OBJECTS:cuda_host>)

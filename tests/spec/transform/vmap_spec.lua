@@ -14,9 +14,8 @@ describe("core.batch", function()
     local function batch(examples, all, results)
       return ml.jit(function(x)
         local example = core.placeholder(x, true)
-        local lists = {examples = example, all = x, results = example + 1}
-        local first = core.next_node() - 1
-        core.batch(first, {examples and lists.examples}, {all and lists.all}, 2, {results and lists.results}, {})
+        local first, result = core.next_node(), example + 1
+        core.batch(first, {examples and example}, {all and x}, 2, {results and result}, {})
         return x
       end)(ml.ones {2})
     end
