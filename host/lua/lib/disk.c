@@ -362,57 +362,76 @@ static int hash128(lua_State *L) {
     return push_hash(L, hash_wide(bytes, n));
 }
 
-/* Is the box within what the slot holds? Then `at` becomes where it begins there. */
-static bool slot_has(const Tensor *t, int32_t slot, Dims *at, const Dims *size) {
+/* How many elements from the one at `index` on, along the last dim, the slot holds: 0, or where
+ * they lie, too. */
+static int64_t held_run(const Tensor *t, int32_t slot, const Dims *index, const char **at) {
     int64_t start[MAX_RANK];
     Dims part = tensor_part(t, slot, start);
-    for (int d = 0; d < part.rank; d++)
-        if (at->at[d] < start[d] || at->at[d] + size->at[d] > start[d] + part.at[d]) return false;
-    for (int d = 0; d < part.rank; d++) at->at[d] -= start[d];
+    const char *p = tensor_data(t, slot);
+    for (int d = 0; d < part.rank; d++) {
+        int64_t i = index->at[d] - start[d];
+        if (i < 0 || i >= part.at[d]) return 0;
+        p += i * t->strides[d];
+    }
+    *at = p;
+    return part.rank ? start[part.rank - 1] + part.at[part.rank - 1] - index->at[part.rank - 1] : 1;
+}
+
+/* Adds n elements along the last dim, from the one at `index` on. False: they are not all here. */
+static bool hash_row(XXH3_state_t *x, const Tensor *t, Dims index, int64_t n, int32_t *slot) {
+    int64_t item = dtype_size(t->type->dtype);
+    int64_t stride = index.rank ? t->strides[index.rank - 1] : item;
+    while (n > 0) {
+        const char *at = NULL;
+        int64_t run = held_run(t, *slot, &index, &at);
+        for (int32_t i = 0; i < t->nslot && run == 0; i++) {
+            run = held_run(t, i, &index, &at);
+            if (run) *slot = i;
+        }
+        if (run == 0) return false;
+        if (run > n) run = n;
+        if (stride == item)
+            XXH3_128bits_update(x, at, (size_t)(run * item));
+        else
+            for (int64_t i = 0; i < run; i++) XXH3_128bits_update(x, at + i * stride, (size_t)item);
+        if (index.rank) index.at[index.rank - 1] += run;
+        n -= run;
+    }
     return true;
 }
 
-static void hash_box(XXH3_state_t *x, const Tensor *t, int32_t slot, const Dims *at,
-                     const Dims *size) {
-    int rank = size->rank, last = rank - 1;
-    int64_t index[MAX_RANK] = {0}, item = dtype_size(t->type->dtype);
-    for (bool more = dims_count(size) > 0; more;) {
-        const char *p = tensor_data(t, slot);
-        for (int d = 0; d < rank; d++) p += (at->at[d] + index[d]) * t->strides[d];
-        if (rank == 0 || t->strides[last] == item)
-            XXH3_128bits_update(x, p, (size_t)(item * (rank ? size->at[last] : 1)));
-        else
-            for (int64_t i = 0; i < size->at[last]; i++, p += t->strides[last])
-                XXH3_128bits_update(x, p, (size_t)item);
-        more = false;
-        for (int d = last - 1; d >= 0 && !more; d--)
-            if (++index[d] < size->at[d])
-                more = true;
-            else
-                index[d] = 0;
+static bool hash_box(XXH3_state_t *x, const Tensor *t, const Dims *at, const Dims *size) {
+    int last = size->rank - 1;
+    int32_t slot = 0;
+    Dims index = *at;
+    if (dims_count(size) == 0) return true;
+    for (;;) {
+        if (!hash_row(x, t, index, last < 0 ? 1 : size->at[last], &slot)) return false;
+        int d = last - 1;
+        while (d >= 0 && ++index.at[d] == at->at[d] + size->at[d]) {
+            index.at[d] = at->at[d];
+            d--;
+        }
+        if (d < 0) return true;
     }
 }
 
-/* hash_box(tensor, at, size): of the box's elements, row-major; at from 0. nil: no shard in the
- * host's memory here has all of it. */
+/* hash_box(tensor, at, size): of the box's elements, row-major; at from 0. nil: not all of them are
+ * in this process, in the host's memory. */
 static int hash_box_of(lua_State *L) {
     Host *h = state_of(L);
     const Tensor *t = value_concrete(L, h, 1, "hash_box");
-    Dims from = value_dims(L, 2, 0, "hash_box: at"), size = value_dims(L, 3, 0, "hash_box: size");
-    if (from.rank != size.rank || from.rank != t->type->dims.rank)
+    Dims at = value_dims(L, 2, 0, "hash_box: at"), size = value_dims(L, 3, 0, "hash_box: size");
+    if (at.rank != size.rank || at.rank != t->type->dims.rank)
         state_error(L, E_SHAPE, "hash_box: the ranks differ");
-    for (int32_t slot = 0; slot < t->nslot && !t->cx->memory[0]; slot++) {
-        Dims at = from;
-        if (!slot_has(t, slot, &at, &size)) continue;
-        XXH3_state_t *x = XXH3_createState();
-        if (!x) state_error(L, E_NOMEM, "hash_box");
-        XXH3_128bits_reset(x);
-        hash_box(x, t, slot, &at, &size);
-        XXH128_hash_t result = XXH3_128bits_digest(x);
-        XXH3_freeState(x);
-        return push_hash(L, (HashWide){result.high64, result.low64});
-    }
-    return 0;
+    if (t->cx->memory[0] || !tensor_has_data(t)) return 0;
+    XXH3_state_t *x = XXH3_createState();
+    if (!x) state_error(L, E_NOMEM, "hash_box");
+    XXH3_128bits_reset(x);
+    bool all = hash_box(x, t, &at, &size);
+    XXH128_hash_t result = XXH3_128bits_digest(x);
+    XXH3_freeState(x);
+    return all ? push_hash(L, (HashWide){result.high64, result.low64}) : 0;
 }
 
 void lib_open_disk(lua_State *L) {
