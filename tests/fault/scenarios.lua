@@ -650,6 +650,32 @@ add("files of tensors", {
   end,
 })
 
+add("tensors into files, and out of them", {
+  make = function() return {file = helper.file("", ".npy"), x = ml.arange(24.0):reshape {4, 6}} end,
+  run = function(s)
+    local shape, sharding = {4, 6}, NamedSharding(mesh, P("data", "model"))
+    local function piece(from)
+      from.at, from.size, from.factors = {0, 0}, shape, {{1, 4, 6}, {2, 6, 1}}
+      return from
+    end
+    local plan = assert(core.catalog_layout("npy", {{name = "x", encoding = "F32", shape = shape}}))
+    local w <close> = core.writer {memory = 1 << 20}
+    local file = assert(w:file(s.file, {header = plan.header, size = plan.size, create = true}))
+    w:add(ml.device_put(s.x, sharding), 0, {piece {file = file, begin = plan.begin[1], dtype = "float32"}})
+    if not w:start() then w:run() end
+    local written = assert(w:wait())
+    local c <close> = assert(core.catalog(s.file))
+    local y = assert(core.catalog_load("float16", shape, sharding, {piece {catalog = c, entry = 1}},
+      {cast = true}))
+    return {y, written, core.catalog_bytes(), core.units("float32", shape, sharding, 0),
+      core.hash_unit(c, 1, {0, 0}, {1, 3}), w:poll(), w:bytes(), w:held()}
+  end,
+  check = function(s, r)
+    assert(r[1]:astype("float32"):bytes() == s.x:bytes() and r[2].bytes == 96 and r[7] == 96 and r[8] == 96)
+    assert(#r[2].units == 8 and #r[4] == 8 and r[2].units[1].hash == r[5])
+  end,
+})
+
 add("errors", {
   run = function()
     local caught = {}

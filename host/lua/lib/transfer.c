@@ -197,7 +197,6 @@ static int hash_unit(lua_State *L) {
 
 typedef struct UnitsList {
     lua_State *L;
-    DType dtype;
     int32_t n, process;
 } UnitsList;
 
@@ -217,14 +216,16 @@ static Err list_unit(void *ud, const UnitBox *box) {
     return E_OK;
 }
 
-typedef struct UnitsRoom { /* boxes first: nothing may raise while they are found */
-    Arena arena;
-    VEC(UnitsWriter) found;
-} UnitsRoom;
+typedef struct UnitsFound { /* counted, then noted: nothing may raise while they are found */
+    UnitsWriter *at;        /* or NULL */
+    int32_t n;
+} UnitsFound;
 
-static Err keep_writer(void *ud, const UnitsWriter *w) {
-    UnitsRoom *r = ud;
-    return VEC_PUSH(&r->arena, &r->found, *w) ? E_OK : E_NOMEM;
+static Err note_writer(void *ud, const UnitsWriter *w) {
+    UnitsFound *f = ud;
+    if (f->at) f->at[f->n] = *w;
+    f->n++;
+    return E_OK;
 }
 
 static UnitsJob job_of(const Host *h) {
@@ -251,20 +252,16 @@ static int units(lua_State *L) {
                     (int)job.processes, (int)job.devices);
     const Type *type = type_make(&h->cx, dtype, &dims, layout);
     if (!type) state_check(L, h, err_nomem(&h->cx, "units"));
-    UnitsRoom room = {.found = {0}};
-    arena_init(&room.arena, &h->cx.alloc);
-    Err err = units_writers(&h->cx, type, index, job, keep_writer, &room);
-    size_t bytes = sizeof(UnitsWriter) * (size_t)room.found.n;
-    UnitsWriter *w = err ? NULL : lua_newuserdatauv(L, bytes + 1, 0);
-    if (w && bytes) memcpy(w, room.found.at, bytes);
-    int32_t n = room.found.n;
-    arena_free(&room.arena);
-    if (err) state_check(L, h, err_nomem(&h->cx, "units"));
-    lua_createtable(L, n, 0);
+    UnitsFound found = {0};
+    state_check(L, h, units_writers(&h->cx, type, index, job, note_writer, &found));
+    found.at = lua_newuserdatauv(L, sizeof *found.at * (size_t)(found.n + 1), 0);
+    found.n = 0;
+    state_check(L, h, units_writers(&h->cx, type, index, job, note_writer, &found));
+    lua_createtable(L, found.n, 0);
     UnitsList list = {.L = L};
-    for (int32_t i = 0; i < n; i++) {
-        list.process = w[i].process;
-        state_check(L, h, units_cut(dtype, &w[i].box, list_unit, &list));
+    for (int32_t i = 0; i < found.n; i++) {
+        list.process = found.at[i].process;
+        state_check(L, h, units_cut(dtype, &found.at[i].box, list_unit, &list));
     }
     return 1;
 }

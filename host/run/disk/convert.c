@@ -130,15 +130,67 @@ static void copy_run(int size, char *out, int64_t os, const char *in, int64_t is
 #undef COPY
 }
 
+/* ---- floats of at most 32 bits: every model that is loaded to be trained, by way of float32 ----
+ */
+enum { FLOATS = 256 };
+
+static bool is_short(DType d) {
+    return d == DT_F32 || d == DT_F16 || d == DT_BF16;
+}
+
+static void get_floats(DType from, const char *in, int64_t is, int64_t n, float *to) {
+    if (from == DT_F32)
+        for (int64_t i = 0; i < n; i++) to[i] = AS(float, in + i * is);
+    else if (from == DT_F16)
+        for (int64_t i = 0; i < n; i++) to[i] = from_half(AS(uint16_t, in + i * is));
+    else
+        for (int64_t i = 0; i < n; i++) to[i] = float_of((uint32_t)AS(uint16_t, in + i * is) << 16);
+}
+
+static bool is_finite(float x) {
+    return (bits_of(x) & 0x7fffffffu) < 0x7f800000u;
+}
+
+/* False where one that is finite did not stay so. */
+static bool put_floats(DType to, char *out, int64_t os, const float *from, int64_t n) {
+    bool fits = true;
+    if (to == DT_F32)
+        for (int64_t i = 0; i < n; i++) PUT(float, out + i * os, from[i]);
+    for (int64_t i = 0; i < n && to == DT_F16; i++) {
+        uint16_t h = to_half(from[i]);
+        fits &= (h & 0x7fff) != 0x7c00 || !is_finite(from[i]);
+        PUT(uint16_t, out + i * os, h);
+    }
+    for (int64_t i = 0; i < n && to == DT_BF16; i++) {
+        uint16_t b = to_brain(from[i]);
+        fits &= (b & 0x7fff) != 0x7f80 || !is_finite(from[i]);
+        PUT(uint16_t, out + i * os, b);
+    }
+    return fits;
+}
+
+/* How many were converted: n, or all before some of which one does not fit. */
+static int64_t convert_floats(DType to, char *out, int64_t os, DType from, const char *in,
+                              int64_t is, int64_t n) {
+    float some[FLOATS];
+    for (int64_t i = 0; i < n; i += FLOATS) {
+        int64_t now = n - i < FLOATS ? n - i : FLOATS;
+        get_floats(from, in + i * is, is, now, some);
+        if (!put_floats(to, out + i * os, os, some, now)) return i;
+    }
+    return n;
+}
+
 int64_t convert_run(DType to, char *out, int64_t os, DType from, const char *in, int64_t is,
                     int64_t n) {
     if (convert_is_copy(to, from)) {
         copy_run(dtype_size(to), out, os, in, is, n);
         return -1;
     }
-    if (from == DT_BF16 && to == DT_F32) { /* every model that is loaded to be trained */
-        for (int64_t i = 0; i < n; i++)
-            PUT(uint32_t, out + i * os, (uint32_t)AS(uint16_t, in + i * is) << 16);
+    if (is_short(from) && is_short(to)) {
+        int64_t done = convert_floats(to, out, os, from, in, is, n);
+        for (int64_t i = done; i < n; i++) /* which of the next does not fit? */
+            if (!put(to, out + i * os, get(from, in + i * is))) return i;
         return -1;
     }
     for (int64_t i = 0; i < n; i++)

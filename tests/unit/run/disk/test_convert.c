@@ -45,6 +45,12 @@ int main(void) {
     CHECK(there(DT_BOOL, 1) == 1 && isnan(there(DT_BOOL, 0.5)) && isnan(there(DT_BOOL, 2)));
     CHECK(isnan(there(DT_I64, INFINITY)) && there(DT_F16, -INFINITY) == -INFINITY);
     CHECK(there(DT_F16, 65504) == 65504 && isnan(there(DT_F16, 65520)));
+    float many[1000] = {0};
+    uint16_t halves[1000];
+    many[300] = many[700] = 70000;
+    CHECK(convert_run(DT_F16, (char *)halves, 2, DT_F32, (char *)many, 4, 1000) == 300);
+    CHECK(convert_run(DT_BF16, (char *)halves, 2, DT_F32, (char *)many, 4, 1000) < 0);
+    CHECK(convert_value(DT_BF16, (char *)&halves[300]) == 70144);
     uint8_t flag = 2;
     CHECK(convert_run(DT_BOOL, (char *)&flag, 1, DT_BOOL, (char *)&flag, 1, 1) == 0);
     return test_end();
