@@ -184,7 +184,7 @@ describe("verbs", function()
     for word, wanted in pairs {train = "usage: meshlua train RECIPE", devices = "  --devices=N ",
       ["--timeout"] = "  --timeout=SECONDS\n", E_SHAPE = "dims that do not fit together",
       ["ml.matmul"] = "matmul(x: Tensor, w: Tensor) -> Tensor\n", Linear = "nn.Linear(",
-      MESHLUA_DEVICES = "as --devices"} do
+      MESHLUA_DEVICES = "as --devices", ["shard-bytes"] = "convert --shard-bytes=N"} do
       local out, err, code = run {"help", word}
       assert.equal(0, code, err)
       assert.truthy(out:find(wanted, 1, true), out)

@@ -98,8 +98,12 @@ end
 ---@param flags {json: boolean}
 ---@return integer? code, string? message, string? error
 function M.run(path, flags)
-  path = path:gsub("(.)/+$", "%1")
-  if not core.path_kind(path) then return nil, path .. ": No such file or directory", "E_IO" end
+  path = weights_of.real(path)
+  local kind = core.path_kind(path)
+  if kind ~= "file" and kind ~= "folder" then
+    return nil, path .. (kind and ": it is neither a file nor a folder" or ": No such file or directory"),
+      "E_IO"
+  end
   local list, broken = check_all(path), 0
   for _, found in ipairs(list) do
     broken = broken + #found.broken

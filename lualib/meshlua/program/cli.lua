@@ -97,6 +97,13 @@ local function about(word)
   for _, flag in ipairs(verbs.flags) do
     if flag[1] == own then add(lines, verbs.written(flag), doc_of(flag)) end
   end
+  for _, verb in ipairs(verbs.verbs) do
+    for _, flag in ipairs(verb.flags or {}) do
+      if verbs.written(flag):match "[^=]+" == "--" .. own then
+        add(lines, ("%s %s"):format(verb[1], verbs.written(flag)), flag[3])
+      end
+    end
+  end
   for _, code in ipairs(verbs.codes) do
     if code[1] == word then add(lines, word, "an error of " .. code[2]) end
   end

@@ -4,6 +4,7 @@ local core = require "meshlua.core"
 local folder_of = require "meshlua.checkpoint.folder"
 local lib = require "meshlua.lib"
 local manifest = require "meshlua.checkpoint.manifest"
+local program = require "meshlua.program"
 
 local M = {}
 
@@ -30,6 +31,14 @@ function M.steps(path)
     if #steps > 0 then return steps, folder end
   end
   return nil, path
+end
+
+--- The path without slashes behind it; of a link where it leads: links within checkpoints are refused.
+---@param path string
+---@return string
+function M.real(path)
+  path = path:gsub("(.)/+$", "%1")
+  return core.path_kind(path) == "link" and program.real_path(path) or path
 end
 
 --- Is it a checkpoint's folder?
@@ -79,9 +88,10 @@ end
 ---@param path string
 ---@return Weights?, string? message, string? code
 function M.open(path)
-  path = path:gsub("(.)/+$", "%1")
+  path = M.real(path)
   local kind = core.path_kind(path)
   if not kind then return nil, path .. ": No such file or directory", "E_IO" end
+  if kind == "other" then return nil, path .. ": it is neither a file nor a folder", "E_IO" end
   if folder_of.is_folder(path) then
     if M.is_checkpoint(path) then return open_checkpoint(path) end
     local steps, folder = M.steps(path)

@@ -18,14 +18,26 @@ local M = {}
 ---@field alone string? what --key without a value means
 ---@field form string? a pattern that a text must match, and in `expected` words for it
 ---@field expected string?
+---@field units string? "bytes": a whole number, as in 300MB or 5GiB, too
 
 local kinds = {integer = "a whole number", float = "a number", string = "a text", boolean = "true or false"}
 
 local function kind_of(x) return math.type(x) or type(x) end
 
+local sizes = {[""] = 1, B = 1, kB = 1e3, MB = 1e6, GB = 1e9, TB = 1e12, KiB = 1 << 10, MiB = 1 << 20,
+  GiB = 1 << 30, TiB = 1 << 40}
+
+--- "5GB" as a number, or nil.
+local function bytes(text)
+  local digits, unit = text:match "^([%d.]+)(%a*)$"
+  local x = tonumber(digits)
+  return x and sizes[unit] and math.tointeger(x * sizes[unit])
+end
+
 --- A text as a value of the default's type, or nil.
-local function typed(text, default)
+local function typed(text, default, units)
   local kind = kind_of(default)
+  if units == "bytes" then return bytes(text) end
   if kind == "string" then return text end
   if kind == "boolean" then
     if text == "true" then return true end
@@ -73,9 +85,10 @@ M.parse = core.plain(function(args, rows)
       if type(row[2]) ~= "boolean" then return nil, ("--%s needs a value: --%s=..."):format(name, name) end
       text = "true"
     end
-    local value = typed(text, row[2])
+    local value = typed(text, row[2], row.units)
     if value == nil then
-      return nil, ("--%s=%s: expected %s"):format(name, text, kinds[kind_of(row[2])])
+      local kind = row.units == "bytes" and "bytes, as in 300MB or 5GiB" or kinds[kind_of(row[2])]
+      return nil, ("--%s=%s: expected %s"):format(name, text, kind)
     end
     local wrong = objection(row, value)
     if wrong then return nil, ("--%s=%s: %s"):format(name, text, wrong) end

@@ -118,6 +118,17 @@ metadata:
     assert.truthy(out:find("unknown option --devices", 1, true), out)
   end)
 
+  it("follows links to what it is given, and waits for no pipe", function()
+    make_checkpoints()
+    os.execute(("cd %s && ln -s run link && ln -s a.safetensors l.safetensors && mkfifo pipe"):format(folder))
+    assert.truthy(ends(0, "inspect", "@link"):find("checkpoints of steps 1, 2", 1, true))
+    assert.truthy(ends(0, "check", "@link"):find("step 2, 2 files", 1, true))
+    assert.truthy(ends(0, "inspect", "@l.safetensors"):find("4 tensors", 1, true))
+    for _, verb in ipairs {"inspect", "check"} do
+      assert.truthy(ends(3, verb, "@pipe"):find("pipe: it is neither a file nor a folder", 1, true))
+    end
+  end)
+
   it("starts neither devices nor ranks", function()
     local out, err, code = helper.shell(([[WORLD_SIZE=2 MESHLUA_DEVICES=cuda "$MESHLUA" inspect %s]]):format(
       at "a.safetensors"))
@@ -212,7 +223,7 @@ end)
 
 describe("convert", function()
   it("makes every format, single and in several files, and back", function()
-    ends(0, "convert", "@a.safetensors", "@folder/", "--shard-bytes=40")
+    ends(0, "convert", "@a.safetensors", "@folder/", "--shard-bytes=0.04kB")
     assert.truthy(core.path_kind(at "folder/model.safetensors.index.json"))
     assert.equal("4 tensors: equal\n", ends(0, "diff", "@a.safetensors", "@folder"))
     ends(0, "convert", "@folder", "@c.npz", "--dtype=float32")
