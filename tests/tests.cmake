@@ -113,7 +113,8 @@ set(slow
     spec/layout/reshard cuda/kernels/attention_wgmma spec/attribute cuda/kernels/attention_mma
     unit/kernels/test_misc spec/manual/fuzz spec/train/program spec/train/memory
     unit/kernels/test_attention unit/kernels/test_lines golden/plan spec/fuzz spec/init
-    spec/train/layout spec/docs spec/nn/smollm)
+    spec/train/layout spec/docs spec/nn/smollm
+    fault/kill spec/train/resume spec/manager fault/power)
 set(cost 1000)
 foreach(name ${slow})
   if(TEST ${name})

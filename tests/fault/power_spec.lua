@@ -31,9 +31,8 @@ end
 
 --- Runs saving.lua with the recorder; RECORD_... as in `with`. What it says.
 local function record(folder, with)
-  local words = ('%s RECORD_ROOT=%s LD_PRELOAD=%s "$MESHLUA" --devices=4 tests/fault/saving.lua %s'):format(with, folder,
-    RECORDER, folder)
-  return helper.shell(words)
+  local words = '%s RECORD_ROOT=%s LD_PRELOAD=%s "$MESHLUA" --devices=4 tests/fault/saving.lua %s'
+  return helper.shell(words:format(with, folder, RECORDER, folder))
 end
 
 --- The steps that are committed behind call `at`: their rename is on the disk, and they are not gone again.
@@ -86,7 +85,7 @@ local function search(calls, folder, states)
       end
     end
     for _, step in ipairs(committed(calls, at)) do
-      fault = fault or not whole[step] and ("state %d, behind call %d: step %d is lost"):format(n, at, step) or nil
+      if not whole[step] then fault = ("state %d, behind call %d: step %d is lost"):format(n, at, step) end
       most = math.max(most, step)
     end
     remove(there)
@@ -103,7 +102,8 @@ describe("a power cut", function()
 
   it("would not, were a file, a part or the folder not synced in time", function()
     local calls, folder = recording()
-    for _, pattern in ipairs {"model%.safetensors$", "part%-0000%.json%.part$", "manifest%.json%.part$", "%.step%-%d+%.%x+$"} do
+    for _, pattern in ipairs {"model%.safetensors$", "part%-0000%.json%.part$", "manifest%.json%.part$",
+        "%.step%-%d+%.%x+$"} do
       local fewer = {}
       for _, call in ipairs(calls) do
         if call.kind ~= "sync" or not call.path:find(pattern) then fewer[#fewer + 1] = call end
@@ -134,14 +134,16 @@ describe("a call that fails", function()
     return steps
   end
 
-  for name, number in pairs {["cannot be made"] = EIO, ["finds the disk full"] = ENOSPC, ["writes half"] = 0} do
+  local kinds = {["cannot be made"] = EIO, ["finds the disk full"] = ENOSPC, ["writes half"] = 0}
+  for name, number in pairs(kinds) do
     it(name .. " leaves the checkpoints that there are, and is told of", function()
       if rawget(_G, "SANITIZE") then helper.pending "a sanitizer must be loaded first" end
       local n, every, silent = 1, rawget(_G, "EVERY") and 1 or 7, 0
       while silent < 1 do
         local folder = temporary()
         local log = os.tmpname()
-        local out, err, code = record(folder, ("RECORD_LOG=%s RECORD_FAIL=%d RECORD_ERRNO=%d"):format(log, n, number))
+        local out, err, code = record(folder, ("RECORD_LOG=%s RECORD_FAIL=%d RECORD_ERRNO=%d"):format(log, n,
+          number))
         local calls = #recorded.read(log)
         check(folder, out, err, code, n)
         os.remove(log)

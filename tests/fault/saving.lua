@@ -10,7 +10,8 @@ function M.tree(step)
     return ml.core.box_new(ml.device_put(x, ml.NamedSharding(mesh, spec)), {kind = "param"})
   end
   return {model = {w = param(ml.arange(64.0):reshape(8, 8) + step * 1000.0, ml.P("data", "model")),
-    v = param(ml.arange(24):reshape(4, 6) * step, ml.P(nil, "model")), s = param(ml.full({}, step + 0.5), ml.P())}}
+    v = param(ml.arange(24):reshape(4, 6) * step, ml.P(nil, "model")),
+    s = param(ml.full({}, step + 0.5), ml.P())}}
 end
 
 --- Saves the steps; the messages of those that failed.

@@ -8,8 +8,8 @@ local core = ml.core
 local functions, fields, rows, looked = all.functions(), all.fields(), {}, 0
 
 --- Methods of tables: there is an object of theirs in the specs.
-local of_tables = {Records = true, Traced = true, Lowered = true, Compiled = true, DistributedConfig = true,
-  module = true}
+local of_tables = {Records = true, Manager = true, Traced = true, Lowered = true, Compiled = true,
+  DistributedConfig = true, module = true}
 
 for _, name in ipairs(exports.names()) do
   looked = looked + 1

@@ -2,7 +2,6 @@
 -- manager_spec.lua: ml.checkpoint.Manager: what lies on the disk, what comes back on which mesh, what stays, what is
 -- refused.
 local core = require "meshlua.core"
-local gpt3 = require "golden.gpt3"
 local helper = require "spec.helper"
 local manifest = require "meshlua.checkpoint.manifest"
 local ml = require "meshlua"
@@ -47,8 +46,8 @@ local function trees(mesh, specs, step)
   return {model = {
     w = param("w", ml.arange(128.0):reshape(16, 8) * 0.5 + step), h = param("h", ml.arange(64.0):reshape(8, 8)
       :astype "bfloat16"), s = param("s", ml.full({}, step + 0.25))},
-    other = {ids = param("ids", ml.arange(24):reshape(8, 3) + step), flag = param("flag", ml.arange(5):gt(step)),
-      none = param("none", ml.zeros({0, 4}))}}
+    other = {ids = param("ids", ml.arange(24):reshape(8, 3) + step),
+      flag = param("flag", ml.arange(5):gt(step)), none = param("none", ml.zeros({0, 4}))}}
 end
 
 local one = {w = P("data", "model"), h = P(nil, "model"), ids = P "data"}
@@ -96,7 +95,7 @@ describe("a Manager", function()
 
   it("lays down whole tensors, texts with their hashes, nothing of devices", function()
     within(function(folder)
-      local manager <close> = saved(folder, {3})
+      saved(folder, {3}):close()
       assert.same({"manifest.json", "model.safetensors", "other.safetensors", "part-0000.json", "state.json"},
         core.list_folder(folder .. "/step-00000003"))
       local catalog = assert(core.catalog(folder .. "/step-00000003/model.safetensors"))
@@ -105,8 +104,10 @@ describe("a Manager", function()
       assert.same({"s F32", "w F32", "h BF16"}, names)
       catalog:close()
       local m = assert(restore.check(folder .. "/step-00000003"))
-      assert.same({3, 1, {'data:4,model:2 P("data", "model")', "data:4,model:2 P()", 'data:4,model:2 P(nil, "model")'}},
-        {m.step, m.processes, {m.layouts[2], m.layouts[1], m.layouts[3]}})
+      assert.same({3, 1}, {m.step, m.processes})
+      table.sort(m.layouts)
+      assert.same({'data:4,model:2 P("data", "model")', 'data:4,model:2 P("data", nil)', "data:4,model:2 P()",
+        "data:4,model:2 P(nil)", 'data:4,model:2 P(nil, "model")', "data:4,model:2 P(nil, nil)"}, m.layouts)
     end)
   end)
 
@@ -132,7 +133,8 @@ describe("a Manager", function()
 
   it("keeps the latest, those of keep_every, and the best", function()
     within(function(folder)
-      local manager <close> = saved(folder, {5, 10, 15, 19, 25, 30, 35}, {keep = 2, keep_every = 10, best = "loss"})
+      local options = {keep = 2, keep_every = 10, best = "loss"}
+      local manager <close> = saved(folder, {5, 10, 15, 19, 25, 30, 35}, options)
       assert.same({10, 19, 30, 35}, manager:steps())
       assert.equal(35, manager:latest())
     end)
@@ -179,8 +181,8 @@ describe("a Manager", function()
       local manager <close> = saved(folder, {3})
       local x, y = helper.param(ml.zeros({16, 8}, "bfloat16")), helper.param(ml.ones {3})
       local t = {model = {w = x, extra = y}}
-      refused("model.extra is not in the checkpoint; model.w is bfloat16[16,8], the checkpoint has float32[16,8]; "
-        .. "model.h is in the checkpoint alone", "E_VALUE", manager:restore(t))
+      refused("model.extra is not in the checkpoint; model.w is bfloat16[16,8], the checkpoint has "
+        .. "float32[16,8]; model.h is in the checkpoint alone", "E_VALUE", manager:restore(t))
       assert.equal(0.0, x:get():max():item())
       assert(manager:restore(t, {cast = true, partial = true}))
       assert.same({66.5, 1.0}, {x:get():max():item(), y:get():max():item()})
@@ -291,7 +293,8 @@ describe("a broken checkpoint", function()
         local name = names[random(#names)]
         local text = read(path .. "/" .. name)
         local at, bit = random(#text), 1 << random(8) - 1
-        write(path .. "/" .. name, text:sub(1, at - 1) .. string.char(text:byte(at) ~ bit) .. text:sub(at + 1))
+        local changed = string.char(text:byte(at) ~ bit)
+        write(path .. "/" .. name, text:sub(1, at - 1) .. changed .. text:sub(at + 1))
         local ok, message = restore.check(path)
         assert.equal(nil, ok, ("%s: byte %d"):format(name, at))
         assert.truthy(message:find(path, 1, true), message)
@@ -314,7 +317,8 @@ describe("the manifest", function()
   it("of GPT-3 175B on 4096 devices takes less than a second and a megabyte", function()
     local code = [[
       package.path = "./?.lua;tests/?.lua;" .. package.path
-      local gpt3, manifest, ml = require "golden.gpt3", require "meshlua.checkpoint.manifest", require "meshlua"
+      local ml, gpt3 = require "meshlua", require "golden.gpt3"
+      local manifest = require "meshlua.checkpoint.manifest"
       local recipe = require "models.gpt"
       local cfg = gpt3.config {}
       local list = gpt3.rules()
@@ -333,7 +337,6 @@ describe("the manifest", function()
     assert.truthy(tonumber(seconds) < (helper.watched and 20 or 1), out)
     assert.truthy(tonumber(bytes) < 1e6, out)
     assert.truthy(tonumber(files) > 100 and tonumber(all) > 175e9 * 12, out)
-    assert.truthy(gpt3.T)
   end)
 
   it("is of files that are not larger than said, with an index for other readers", function()

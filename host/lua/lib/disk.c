@@ -95,15 +95,15 @@ static int remove_at(int parent, const char *name, int depth) {
 /* ---- tasks ---- */
 #define VALUE_TASK "meshlua.disk_task"
 
-typedef enum CallKind { MAKE, WRITE, SYNC, MOVE, MOVE_NEW, REMOVE, CALL_KINDS } CallKind;
+typedef enum DiskCallKind { MAKE, WRITE, SYNC, MOVE, MOVE_NEW, REMOVE, CALL_KINDS } DiskCallKind;
 static const char *const call_names[CALL_KINDS + 1] = {"make",     "write",  "sync", "move",
                                                        "move_new", "remove", NULL};
 
-typedef struct Call {
-    CallKind kind;
+typedef struct DiskCall {
+    DiskCallKind kind;
     const char *path, *other; /* in the task's user value; other: text, or the new name */
     size_t n;                 /* of the text */
-} Call;
+} DiskCall;
 
 /* User value 1: the list, which keeps the texts. */
 typedef struct DiskTask {
@@ -114,10 +114,10 @@ typedef struct DiskTask {
     int32_t at;             /* the call that failed */
     const char *not_synced; /* the folder */
     int32_t n;
-    Call call[];
+    DiskCall call[];
 } DiskTask;
 
-static int make_call(DiskTask *t, const Call *c) {
+static int make_call(DiskTask *t, const DiskCall *c) {
     int fault;
     switch (c->kind) {
     case MAKE: return mkdir(c->path, 0777) && errno != EEXIST ? errno : 0;
@@ -156,10 +156,10 @@ static void start_task(DiskTask *t) {
     if (!t->runs) run_calls(t);
 }
 
-static void read_call(lua_State *L, int list, int32_t i, Call *c) {
+static void read_call(lua_State *L, int list, int32_t i, DiskCall *c) {
     lua_rawgeti(L, list, i + 1);
     lua_rawgeti(L, -1, 1);
-    c->kind = (CallKind)luaL_checkoption(L, -1, NULL, call_names);
+    c->kind = (DiskCallKind)luaL_checkoption(L, -1, NULL, call_names);
     lua_rawgeti(L, -2, 2);
     c->path = arg_string(L, -1, NULL, "disk_task: a path");
     if (c->kind == WRITE || c->kind == MOVE || c->kind == MOVE_NEW) {
@@ -200,7 +200,7 @@ static int task_wait(lua_State *L) {
     DiskTask *t = value_udata(L, 1, VALUE_TASK);
     join_task(t);
     if (t->fault) {
-        const Call *c = &t->call[t->at];
+        const DiskCall *c = &t->call[t->at];
         lua_pushnil(L);
         lua_pushfstring(L, "%s: %s", c->path, strerror(t->fault));
         lua_pushinteger(L, t->at + 1);

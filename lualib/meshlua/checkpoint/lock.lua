@@ -41,12 +41,12 @@ end
 local function take(folder, say)
   local ok, message = core.make_folder(folder)
   if not ok then return nil, message, "E_IO" end
-  local till, lock, why, holder = core.clock() + LAST_BREATH, nil, nil, nil
-  repeat
-    if holder then core.sleep(0.05) end
-    lock, why, holder = core.lock(folder .. "/" .. LOCK, ("%s %d\n"):format(host(),
-      first_word "/proc/self/stat"))
-  until not holder or core.clock() > till
+  local till, text = core.clock() + LAST_BREATH, ("%s %d\n"):format(host(), first_word "/proc/self/stat")
+  local lock, why, holder = core.lock(folder .. "/" .. LOCK, text)
+  while holder and core.clock() < till do
+    core.sleep(0.05)
+    lock, why, holder = core.lock(folder .. "/" .. LOCK, text)
+  end
   if lock == nil and not holder then return nil, why, "E_IO" end
   if lock == nil then
     local name, pid = holder:match "(%S+) (%d+)"

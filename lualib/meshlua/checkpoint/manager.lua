@@ -26,6 +26,7 @@ local NAP = 0.005
 ---@field every_steps integer?
 ---@field every_minutes number?
 ---@field async boolean
+---@field begun integer? the step of the latest save or restore
 ---@field later table<integer, true> steps behind the one that was restored: what is saved takes their place
 local Manager = {}
 local Manager_meta = {__index = Manager, __name = "Manager"}
@@ -37,8 +38,8 @@ local function say(text) io.stderr:write("meshlua: ", text, "\n") end
 local function check_count(name, value, least)
   if value == nil then return nil end
   if math.type(value) ~= "integer" or value < least then
-    raise("E_VALUE", "Manager: option '%s' is %s; it must be a whole number from %d on", name, lib.text(value),
-      least)
+    raise("E_VALUE", "Manager: option '%s' is %s; it must be a whole number from %d on", name,
+      lib.text(value), least)
   end
   return value
 end
@@ -75,8 +76,10 @@ function M.Manager(folder, options)
   if minutes ~= nil and not (type(minutes) == "number" and minutes > 0) then
     raise("E_VALUE", "Manager: option 'every_minutes' is %s; it must be above 0", lib.text(minutes))
   end
-  local self = setmetatable({folder = folder:gsub("(.)/+$", "%1"), keep = check_count("keep", options.keep, 2) or 3,
-    keep_every = check_count("keep_every", options.keep_every, 1), best = check_best(options.best),
+  local self = setmetatable({folder = folder:gsub("(.)/+$", "%1"),
+    keep = check_count("keep", options.keep, 2) or 3,
+    keep_every = check_count("keep_every", options.keep_every, 1),
+    best = check_best(options.best),
     every_steps = check_count("every_steps", options.every_steps, 1), every_minutes = minutes,
     async = options.async ~= false, timeout = options.timeout or PATIENCE, process = core.process_index(),
     saved_at = core.clock(), later = {}}, Manager_meta)
@@ -134,8 +137,9 @@ local function best_of(best, steps, manifests)
   for _, step in ipairs(steps) do
     local x = manifests[step].metrics
     x = type(x) == "table" and x[best.metric]
-    if type(x) == "number" and (not value or (best.mode == "min" and x < value or best.mode == "max" and x > value)) then
-      found, value = step, x
+    if type(x) == "number" then
+      x = best.mode == "min" and x or -x
+      if not value or x < value then found, value = step, x end
     end
   end
   return found
@@ -201,18 +205,14 @@ local function concrete(leaf) return core.is_box(leaf) and leaf:get() or leaf en
 local function begin_writing(self, save)
   local done, message = core.disk_task {{"make", save.temp}}:wait()
   if not done then return nil, message, "E_IO" end
-  local writer, code = core.writer(), nil
+  local writer = core.writer()
   save.writer = writer
   for _, file in ipairs(save.plan.files) do
-    local number
+    local number, code
     number, message, code = writer:file(save.temp .. "/" .. file.name,
       {header = self.process == 0 and file.header or nil, size = file.size, create = true})
     if not number then return nil, message, code end
-    for _, t in ipairs(file) do
-      local ok
-      ok, message, code = writer:add(concrete(t.leaf), t.index, {whole_piece(number, t)})
-      if ok == nil and message then return nil, message, code end
-    end
+    for _, t in ipairs(file) do writer:add(concrete(t.leaf), t.index, {whole_piece(number, t)}) end
   end
   if not (self.async and writer:start()) then writer:run() end
   return true
@@ -303,7 +303,8 @@ end
 local function check_wait(self, save, what)
   local waited = core.clock() - save.begun
   if waited > self.timeout then
-    return nil, ("%s: %s after %.0f seconds; the checkpoint is given up"):format(save.final, what, waited), "E_IO"
+    return nil, ("%s: %s after %.0f seconds; the checkpoint is given up"):format(save.final, what, waited),
+      "E_IO"
   end
   if waited > NOTICE and not save.noticed and save.plan.bytes < 1e9 * waited then
     save.noticed = true
@@ -336,8 +337,8 @@ function stages.compose(save, self)
   for i, file in ipairs(m.files) do file.hash = manifest.file_hash(units[i]) end
   m.texts = save.texts
   local path = save.temp .. "/" .. manifest.NAME
-  local calls = {{"write", path .. ".part", manifest.seal(m, manifest.ORDER)}, {"move", path .. ".part", path},
-    {"sync", save.temp}}
+  local calls = {{"write", path .. ".part", manifest.seal(m, manifest.ORDER)},
+    {"move", path .. ".part", path}, {"sync", save.temp}}
   if save.replaces then
     calls[#calls + 1] = {"move", save.final, save.replaces}
     calls[#calls + 1] = {"sync", self.folder}
@@ -446,27 +447,10 @@ local function check_trees(trees)
   return trees
 end
 
---- Saves trees of Params as a step: what they hold now, while training goes on. All processes must call it, with
---- the same step and trees; none waits for another. With every_steps or every_minutes it is called behind each
---- step and saves when it is time. A save that failed is the result of the next call.
----@param step integer
----@param trees table<string, table> {model =, optimizer =, ...}
----@param options {metrics: table<string, number>?, state: table?, force: boolean?}? metrics: what `best` looks at.
---- state: plain values that restore gives back. force: though it is not time
----@return boolean? saving false: it is not time; nil: it has failed
----@return string? message, string? code
-function Manager:save(step, trees, options)
-  check_open(self, "save")
-  options = lib.options("Manager:save", options)
-  if math.type(step) ~= "integer" or step < 0 then
-    raise("E_VALUE", "Manager:save: the step is %s; it must be a whole number from 0 on", lib.text(step))
-  end
-  local due = is_due(self, step) or options.force
-  local ok, message, code = M.advance(self)
-  if ok == nil then return nil, message, code end
-  if not due then return false end
-  ok, message, code = finish(self)
-  if not ok then return nil, message, code end
+--- Begins a save; there is none under way.
+local function begin(self, step, trees, options)
+  local ok, message, code
+  self.begun = step
   local save = {step = step, final = path_of(self, step), stage = "writing", begun = core.clock(), seen = {},
     parts = {}, texts = {}, temp = ("%s/.%s.%s"):format(self.folder, manifest.folder(step), self.nonce)}
   if core.path_kind(save.final) then
@@ -475,7 +459,7 @@ function Manager:save(step, trees, options)
     end
     save.replaces = ("%s/.gone-%s.%s"):format(self.folder, manifest.folder(step), self.nonce)
   end
-  save.plan, message, code = manifest.plan(check_trees(trees))
+  save.plan, message, code = manifest.plan(trees)
   if not save.plan then return nil, message, code end
   save.manifest = manifest.make(save.plan, step, {metrics = options.metrics, nonce = self.nonce,
     processes = core.process_count()})
@@ -492,6 +476,33 @@ function Manager:save(step, trees, options)
     if not ok then return nil, message, code end
   end
   return true
+end
+
+--- Saves trees of Params as a step: what they hold now, while training goes on. All processes must call it, with
+--- the same step and trees; none waits for another. With every_steps or every_minutes it is called behind each
+--- step and saves when it is time. A save that failed is the result of the next call, which saves all the same.
+---@param step integer
+---@param trees table<string, table> {model =, optimizer =, ...}
+---@param options {metrics: table<string, number>?, state: table?, force: boolean?}? metrics: what `best` looks at.
+--- state: plain values that restore gives back. force: though it is not time
+---@return boolean? saving false: it is not time; nil: it has failed
+---@return string? message, string? code
+function Manager:save(step, trees, options)
+  check_open(self, "save")
+  options = lib.options("Manager:save", options)
+  if math.type(step) ~= "integer" or step < 0 then
+    raise("E_VALUE", "Manager:save: the step is %s; it must be a whole number from 0 on", lib.text(step))
+  end
+  local due = is_due(self, step) or options.force or false
+  check_trees(trees)
+  -- What is told of an earlier save does not keep this one from being made.
+  local earlier, why, its_code = M.advance(self)
+  if due and earlier == false then earlier, why, its_code = finish(self) end
+  local ok, message, code = due, nil, nil
+  if due then ok, message, code = begin(self, step, trees, options) end
+  if ok == nil then return nil, message, code end
+  if earlier == nil then return nil, why, its_code end
+  return ok
 end
 
 --- Waits until the save under way is committed. nil, message, code where it failed.
@@ -530,7 +541,7 @@ function M.restore(self, trees, options)
   local found
   found, message, code = restore.newest(self.folder, steps, trees, options, say)
   if not found then return nil, message, code end
-  self.later = {}
+  self.begun, self.later = found.step, {}
   for _, step in ipairs(steps) do self.later[step] = step > found.step or nil end
   return found
 end
@@ -556,9 +567,9 @@ function M.check_room(self, trees)
   if not free then return nil, why, "E_IO" end
   local coming = math.max(1, self.keep + 1 - #M.steps_in(self.folder))
   if free >= coming * plan.bytes then return true end
-  return nil, ("%s: %s of checkpoints will be written (%d of %s), and %s are free; take another disk, or keep fewer")
-    :format(self.folder, M.bytes_text(coming * plan.bytes), coming, M.bytes_text(plan.bytes), M.bytes_text(free)),
-    "E_IO"
+  return nil, ("%s: %s of checkpoints will be written (%d of %s), and %s are free; take another disk, or "
+    .. "keep fewer"):format(self.folder, M.bytes_text(coming * plan.bytes), coming, M.bytes_text(plan.bytes),
+    M.bytes_text(free)), "E_IO"
 end
 
 --- "93 MB", "1.4 GB".

@@ -293,8 +293,8 @@ local function objection(m, step)
   for _, list in ipairs {m.files, m.texts} do
     for _, file in ipairs(list) do
       if type(file) ~= "table" or not is_plain(file.name) then
-        return ("it names a file outside its folder (%s)"):format(type(file) == "table" and lib.text(file.name)
-          or "?")
+        local name = type(file) == "table" and file.name
+        return ("it names a file outside its folder (%s)"):format(lib.text(name))
       end
     end
   end
@@ -310,7 +310,9 @@ end
 ---@return table?, string? message, string? code
 function M.read(folder, step)
   local kind = core.path_kind(folder)
-  if kind ~= "folder" then return nil, ("%s: %s"):format(folder, kind and "it is no folder" or "there is no such folder"), "E_IO" end
+  if kind ~= "folder" then
+    return nil, ("%s: %s"):format(folder, kind and "it is no folder" or "there is no such folder"), "E_IO"
+  end
   local m, message, code = M.read_sealed(folder .. "/" .. M.NAME)
   if not m then return nil, message, code end
   local fault = objection(m, step)
@@ -366,7 +368,8 @@ function M.units(folder, m)
   if not units then return nil, folder .. ": " .. fault, "E_IO" end
   for i, file in ipairs(m.files) do
     if M.file_hash(units[i]) ~= file.hash then
-      return nil, ("%s/%s: the hashes of its units are not those of the manifest"):format(folder, file.name), "E_IO"
+      return nil, ("%s/%s: the hashes of its units are not those of the manifest"):format(folder, file.name),
+        "E_IO"
     end
   end
   return units

@@ -66,9 +66,9 @@ local function match_all(folder, m, trees, options)
   for _, key in ipairs(lib.names(trees)) do match(m, key, trees[key], options, list, faults) end
   if #faults == 0 then return list end
   local more = #faults - MOST_DIFFERENCES
-  if more > 0 then faults = table.move(faults, 1, MOST_DIFFERENCES, 1, {("%d more"):format(more)}) end
-  if more > 0 then faults[#faults + 1] = table.remove(faults, 1) end
-  return nil, ("%s: it is of another model: %s"):format(folder, table.concat(faults, "; ")), "E_VALUE"
+  return nil, ("%s: it is of another model: %s%s"):format(folder,
+    table.concat(faults, "; ", 1, math.min(#faults, MOST_DIFFERENCES)),
+    more > 0 and ("; %d more"):format(more) or ""), "E_VALUE"
 end
 
 -- ---- reading ----------------------------------------------------------------------------------------
@@ -107,18 +107,18 @@ local function whole_piece(catalog, entry, shape)
 end
 
 --- Reads what of each Param is held here.
-local function read(m, catalogs, list, options)
+local function read(catalogs, list, options)
   for _, pair in ipairs(list) do
     local from, box = pair.from, pair.box
     local file = catalogs[from.file]
     local found = file.at[from.name]
     if not found then return nil, ("%s: it has no tensor %s"):format(file.path, from.name), "E_IO" end
-    local sharding = box.sharding
+    local sharding = box.sharding.mesh and box.sharding or nil
     local message, code
     pair.entry = found.number
-    pair.value, message, code = core.catalog_load(box.dtype, box.shape, sharding and sharding.mesh and sharding or nil,
+    pair.value, message, code = core.catalog_load(box.dtype, box.shape, sharding,
       {whole_piece(file.catalog, found.number, from.shape)}, {cast = options.cast})
-    if not pair.value then return nil, ("%s of %s: %s"):format(from.name, m.files[from.file].name, message), code end
+    if not pair.value then return nil, ("%s: %s: %s"):format(file.path, from.name, message), code end
   end
   return true
 end
@@ -144,20 +144,23 @@ local function cuts_into(pair, unit)
   return false
 end
 
+local function same_hash(file, pair, unit, hash)
+  if hash == unit[5] then return true end
+  return nil, ("%s: %s: its hash is not the manifest's: bytes have changed"):format(file.path,
+    pair.from.name), "E_IO"
+end
+
 --- Checks what was read against the hashes of its units. Returns true and how many bytes were left unchecked;
 --- or nil, message, code.
-local function check(m, catalogs, units, list)
-  local checked, cut = 0, {}
+local function check(catalogs, units, list)
+  local cut = {}
   local function compare(pair, unit, hash)
-    if hash == unit[5] then return true end
-    return nil, ("%s: %s: its hash is not the manifest's: bytes have changed"):format(
-      catalogs[pair.from.file].path, pair.from.name), "E_IO"
+    return same_hash(catalogs[pair.from.file], pair, unit, hash)
   end
   for _, pair in ipairs(list) do
     for _, unit in ipairs(units[pair.from.file][pair.from.entry]) do
       local hash = pair.box.dtype == pair.from.dtype and core.hash_box(pair.value, unit[3], unit[4])
       if hash then
-        checked = checked + bytes_of(pair, unit)
         local ok, message, code = compare(pair, unit, hash)
         if not ok then return nil, message, code end
       elseif cuts_into(pair, unit) then
@@ -174,7 +177,8 @@ local function check(m, catalogs, units, list)
     if room < 0 then
       left = left + bytes
     else
-      local hash, message, code = core.hash_unit(catalogs[pair.from.file].catalog, pair.entry, unit[3], unit[4])
+      local catalog = catalogs[pair.from.file].catalog
+      local hash, message, code = core.hash_unit(catalog, pair.entry, unit[3], unit[4])
       if not hash then return nil, message, code end
       local ok
       ok, message, code = compare(pair, unit, hash)
@@ -202,10 +206,10 @@ local function load_step(folder, step, trees, options)
   if not units then return nil, message, code end
   catalogs, message, code = open_files(folder, m, list)
   if not catalogs then return nil, message, code end
-  ok, message, code = read(m, catalogs, list, options)
+  ok, message, code = read(catalogs, list, options)
   local left
   if ok then
-    ok, left, code = check(m, catalogs, units, list)
+    ok, left, code = check(catalogs, units, list)
     if not ok then message = left end
   end
   for _, file in pairs(catalogs) do file.catalog:close() end
@@ -227,7 +231,9 @@ function M.check(folder)
   if not text then return nil, message, code end
   local list = {}
   for f, file in ipairs(m.files) do
-    for i, row in ipairs(m.tensors[file.name]) do list[#list + 1] = {from = {file = f, entry = i, name = row[1]}} end
+    for i, row in ipairs(m.tensors[file.name]) do
+      list[#list + 1] = {from = {file = f, entry = i, name = row[1]}}
+    end
   end
   local catalogs
   catalogs, message, code = open_files(folder, m, list)
@@ -240,10 +246,9 @@ function M.check(folder)
       local hash
       hash, message, code = core.hash_unit(file.catalog, found.number, unit[3], unit[4])
       if not hash then return nil, message, code end
-      if hash ~= unit[5] then
-        return nil, ("%s: %s: its hash is not the manifest's: bytes have changed"):format(file.path, pair.from.name),
-          "E_IO"
-      end
+      local ok
+      ok, message, code = same_hash(file, pair, unit, hash)
+      if not ok then return nil, message, code end
     end
   end
   for _, file in pairs(catalogs) do file.catalog:close() end

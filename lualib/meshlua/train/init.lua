@@ -52,7 +52,7 @@ local function option_rows(recipe, name)
     {"microbatches", 1, "parts that a step cuts its batch into, to hold less at a time", least = 1},
     {"seed", 0, "of parameters, data order, dropout and sample"},
     {"data", "", "in place of the recipe's own", path = true},
-    {"out", "", "a folder for config.json, metrics.jsonl, result.json, sample.txt and checkpoints", path = true},
+    {"out", "", "a folder for config.json, metrics.jsonl, result.json, sample.txt, checkpoints", path = true},
     {"metrics", "", "a file with a JSON object for each step", path = true},
     {"overwrite", false, "--out and --metrics may replace what an earlier run left there"},
     {"log_every", 100, "steps between lines", least = 1},

@@ -12,11 +12,11 @@ local MOST_DIFFERENCES = 10
 
 --- The program's options for it.
 M.rows = {
-  {"save_every", "", "a checkpoint each so many steps (100) or minutes (5m); always at the end and on a signal",
+  {"save_every", "", "a checkpoint each so many steps (100) or minutes (5m); also at the end and on a signal",
     form = "^[1-9]%d*m?$", expected = "steps as in 100, or minutes as in 5m"},
   {"keep", 3, "so many of the latest checkpoints stay", least = 2},
-  {"resume", "", "go on from the newest checkpoint in --out; =STEP: that one; =auto: the newest that is whole, "
-    .. "or from the beginning", alone = "latest", form = "^%w+$", expected = "auto or a step"},
+  {"resume", "", "go on from the newest checkpoint in --out; =STEP: that one; =auto: the newest that is "
+    .. "whole, or from the beginning", alone = "latest", form = "^%w+$", expected = "auto or a step"},
   {"from", "", "begin with the weights of this file or checkpoint", path = true},
   {"save_failure", "stop", "where a checkpoint cannot be written: stop the run (exit 3), or warn",
     words = {"stop", "warn"}},
@@ -75,8 +75,8 @@ local function check_same(folder, saved, own)
   if #list == 0 then return true end
   local more = #list - MOST_DIFFERENCES
   return nil, ("%s is of another run: %s%s; --from takes its weights alone"):format(folder,
-    table.concat(list, "; ", 1, math.min(#list, MOST_DIFFERENCES)), more > 0 and ("; %d more"):format(more) or ""),
-    "E_VALUE"
+    table.concat(list, "; ", 1, math.min(#list, MOST_DIFFERENCES)),
+    more > 0 and ("; %d more"):format(more) or ""), "E_VALUE"
 end
 
 -- ---- a run's checkpoints ----------------------------------------------------------------------------
@@ -86,7 +86,6 @@ end
 ---@field run Run
 ---@field values table
 ---@field step integer the latest that is done
----@field saved integer? the latest whose save was begun
 local Saver = {}
 local Saver_meta = {__index = Saver, __name = "Saver"}
 
@@ -142,7 +141,7 @@ function Saver:resume(run)
   local found, message, code = manager_of.restore(self.manager, run:state(), {step = step,
     pass_over = word == "auto", check = function(state) return check_same(folder, state, self.own) end})
   if not found then return nil, "--resume: " .. message, code end
-  self.step, self.saved = found.step, found.step
+  self.step = found.step
   return found.step
 end
 
@@ -164,9 +163,8 @@ end
 
 local function save(self, force)
   local row = self.metrics
-  local begun = said(self, self.manager:save(self.step, self.run:state(), {force = force, state = self.own,
+  said(self, self.manager:save(self.step, self.run:state(), {force = force, state = self.own,
     metrics = row and {loss = row.loss, grad_norm = row.grad_norm}}))
-  if begun ~= false or force then self.saved = self.step end
 end
 
 --- Behind each step: saves if it is time.
@@ -178,7 +176,7 @@ end
 
 --- Saves the step that is done, unless it is saved already, and waits until it is on the disk.
 function Saver:finish()
-  if self.saved ~= self.step and self.step > 0 then save(self, true) end
+  if self.manager.begun ~= self.step and self.step > 0 then save(self, true) end
   said(self, self.manager:wait())
 end
 
