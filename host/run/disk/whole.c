@@ -128,12 +128,24 @@ static Err write_at(const WholeWriter *w, const char *from, size_t n, int64_t at
     return E_OK;
 }
 
+/* Q8_0 has a half as the scale of 127 and of all below it. */
+static Err check_scales(const WholeWriter *w, const float *x, int64_t n) {
+    char shown[CATALOG_QUOTED];
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabsf(x[i]) <= 127 * 65504.0f))
+            return err_set(w->cx, E_VALUE, "%s: tensor %s: %s cannot hold the value %g", w->path,
+                           catalog_quote(w->p.catalog->entry[w->p.entry].name, shown), w->as->name,
+                           (double)x[i]);
+    return E_OK;
+}
+
 static Err write_unit(void *ud, const UnitBox *unit) {
     WholeWriter *w = ud;
     int64_t n = dims_count(&unit->size), bytes = n / w->as->block * w->as->block_bytes;
     const char *from = w->room[0];
     TRY(read_unit(w->cx, &w->p, (DType)w->as->dtype, unit, w->room[0]));
     if (w->as->block > 1) {
+        TRY(check_scales(w, (const float *)(const void *)w->room[0], n));
         if (n % w->as->block != 0 ||
             !catalog_encode(w->as->name, (const float *)(const void *)w->room[0], n / w->as->block,
                             w->room[1]))

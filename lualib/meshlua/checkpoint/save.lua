@@ -300,25 +300,26 @@ local function write_parts(save)
   return together.agree(done, message, code)
 end
 
+--- The file's part, of the one that has floats.
+local function narrow_file(file)
+  local catalog, message, code = core.catalog(file.wide)
+  if not catalog then return nil, message, code end
+  local entries = {}
+  for k, entry in ipairs(file.entries) do
+    entries[k] = {catalog, k, file.layout.begin[k], entry.encoding}
+  end
+  local ok
+  ok, message, code = core.catalog_write(file.part, file.layout.header, file.layout.size, entries)
+  catalog:close()
+  os.remove(file.wide)
+  return ok, message, code
+end
+
 --- Quantizes what is to be, in the first process.
 local function narrow(save)
   local ok, message, code = true, nil, nil
   for _, file in ipairs(together.is_first() and save.files or {}) do
-    if ok and file.wide then
-      local catalog
-      catalog, message, code = core.catalog(file.wide)
-      if catalog then
-        local list = {}
-        for k, entry in ipairs(file.entries) do
-          list[k] = {catalog, k, file.layout.begin[k], entry.encoding}
-        end
-        ok, message, code = core.catalog_write(file.part, file.layout.header, file.layout.size, list)
-        catalog:close()
-        os.remove(file.wide)
-      else
-        ok = nil
-      end
-    end
+    if ok and file.wide then ok, message, code = narrow_file(file) end
   end
   return together.agree(ok, message, code)
 end
