@@ -36,6 +36,13 @@ M.range = {
   temperature = {above = 0},
 }
 
+--- Configs of the published models.
+M.sizes = {}
+for name, size in pairs {gpt2 = {12, 768, 12}, ["gpt2-medium"] = {24, 1024, 16},
+    ["gpt2-large"] = {36, 1280, 20}, ["gpt2-xl"] = {48, 1600, 25}} do
+  M.sizes[name] = {layers = size[1], width = size[2], heads = size[3], seq = 1024, vocab = 50257}
+end
+
 -- ---- the model ----------------------------------------------------------------------------------------
 
 --- What a layer needs to make its Params.

@@ -88,8 +88,8 @@ Records:shuffled(self: Records, {batch: integer, seed: integer, shardings: table
   Batches in random order: a function from a step (from 1) to its batch.
 train.from_pretrained(recipe: table, path: string, {mesh: Mesh, rules: table,
     config: table}) -> table, table, table
-  A recipe's model with the weights of a folder (config.json, or Meta's params.json) or of a GGUF file, its config, and
-  what the file says of it. Or nil, message, code.
+  A recipe's model with the weights of a folder (config.json, or Meta's params.json) or of a GGUF file, its
+  config, and what the file says of it. Or nil, message, code.
 train.main(recipe: table|string, args: table)
   The program: trains a recipe as the arguments say.
 train.mesh(text: string) -> Mesh

@@ -60,6 +60,11 @@ local function option_rows(recipe, name)
   }
   table.move(saver_of.rows, 1, #saver_of.rows, #own + 1, own)
   own[#own + 1] = {"help", false, "this text"}
+  if recipe.sizes then
+    local names = lib.names(recipe.sizes)
+    table.insert(own, 1, {"size", "", "the config of a known model: " .. table.concat(names, ", "),
+      words = names})
+  end
   if name then
     table.insert(own, 1, {"recipe", name, "what to train: a file beside the script, or its path"})
   end
@@ -71,6 +76,18 @@ local function option_rows(recipe, name)
     own[n + i] = row
   end
   return own, n
+end
+
+--- The recipe whose defaults are the config of the known model that --size names; the recipe where there is none.
+local function sized(recipe, args)
+  local size
+  for _, word in ipairs(args) do size = word:match "^%-%-size=(.+)$" or size end
+  size = size and recipe.sizes and recipe.sizes[size]
+  if not size then return recipe end
+  local config = {}
+  for key, value in pairs(recipe.config) do config[key] = value end
+  for key, value in pairs(size) do config[key] = value end
+  return setmetatable({config = config}, {__index = recipe})
 end
 
 --- Reads the command line. Returns recipe, the program's options, the recipe's config.
@@ -85,6 +102,7 @@ local function read_arguments(recipe, args)
   end
   local fault = runs.recipe_fault(recipe)
   if fault then stop(EXIT_USAGE, "%s: %s", name and "--recipe=" .. name or args[0] or "recipe", fault) end
+  recipe = sized(recipe, args)
   local rows, n = option_rows(recipe, name)
   local values, message = options.parse(args, rows)
   if not values then stop(EXIT_USAGE, "%s\n       --help lists the options", message) end

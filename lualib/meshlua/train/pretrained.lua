@@ -183,7 +183,7 @@ function M.from_pretrained(recipe, path, options)
   local changes = options.config or {}
   for name in pairs(changes) do
     if recipe.config[name] == nil then
-      raise("E_KEY", "%s: the recipe %s has no config.%s", who, recipe.name, tostring(name))
+      raise("E_KEY", "%s: the recipe %s has no config.%s", who, recipe.name, name)
     end
   end
   local found, message, code = (path:find "%.gguf$" and open_gguf or open_folder)(recipe, path, changes)
@@ -196,6 +196,31 @@ function M.from_pretrained(recipe, path, options)
     {into = model, cast = true, map = found.format.map, numbers = recipe.formats.numbers(cfg)})
   if not loaded then return nil, message, code end
   return model, cfg, found.description
+end
+
+--- Reads weights into a model of the recipe: the recipe's own names, or those of the others that the file is of. As
+--- ml.load: the model; or nil, message, code.
+---@param recipe table
+---@param model table
+---@param config table that it was built with
+---@param path string
+function M.weights(recipe, model, config, path)
+  local formats, kind = recipe.formats or {}, nil
+  local options = {into = model, cast = true}
+  if path:find "%.gguf$" then
+    local catalog = core.catalog(path)
+    -- Without an architecture it has names of whoever wrote it.
+    kind = catalog and catalog:metadata()["general.architecture"] and {format = "gguf"}
+    if catalog then catalog:close() end
+  else
+    for _, one in ipairs(FOLDERS) do
+      if not kind and core.is_regular_file(folder.inside(path, one.description)) then kind = one end
+    end
+  end
+  local format = kind and formats[kind.format]
+  if format then options.map, options.numbers = format.map, formats.numbers(config) end
+  if format and kind and kind.weights then path = folder.inside(path, kind.weights) end
+  return load.load(path, options)
 end
 
 -- ---- into files -------------------------------------------------------------------------------------

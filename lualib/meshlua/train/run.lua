@@ -43,7 +43,8 @@ local UNTIMED = 3 -- the first steps trace, plan, choose between algorithms
 local PARTS = {name = "a string", config = "a table", build = "a function", loss = "a function",
   schedule = "a function", optimizer = "a function", data = "a function"}
 local MORE = {help = "a table", range = "a table", rules = "a table", layout = "a table",
-  attention = "a function", evaluate = "a function", sample = "a function"}
+  attention = "a function", evaluate = "a function", sample = "a function", sizes = "a table",
+  formats = "a table"}
 
 --- What a recipe lacks, or has of another type than it must be; nil: nothing.
 ---@param recipe any

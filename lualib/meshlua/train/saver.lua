@@ -5,6 +5,7 @@ local files = require "meshlua.train.files"
 local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
 local manager_of = require "meshlua.checkpoint.manager"
+local pretrained = require "meshlua.train.pretrained"
 
 local M = {}
 
@@ -97,7 +98,7 @@ function M.weights(run, path)
   if manager_of.is_checkpoint(path) then
     found, message, code = manager_of.restore_from(path, {model = run.model}, {cast = true})
   else
-    found, message, code = require("meshlua.checkpoint.load").load(path, {into = run.model, cast = true})
+    found, message, code = pretrained.weights(run.recipe, run.model, run.config, path)
   end
   if found == nil then return nil, "--from: " .. message, code == "E_IO" and code or "E_VALUE" end
   return true

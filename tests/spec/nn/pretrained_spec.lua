@@ -155,6 +155,34 @@ for _, case in ipairs(MODELS) do
   end)
 end
 
+describe("a LLaMA whose layers are one stack", function()
+  it("has the same tensors in a file", function()
+    local model, cfg = assert(llama.from_pretrained(FOLDER .. "llama"))
+    local map = {}
+    for i, rule in ipairs(llama.formats.hf.map) do
+      map[i] = {}
+      for key, part in pairs(rule) do map[i][key] = part end
+      if rule[2] and rule[2]:find("{i+1}", 1, true) then
+        map[i][2] = rule[2]:gsub("{i%+1}%.", "")
+        map[i][#map[i] + 1] = {"stack", 1}
+      end
+    end
+    local options = {map = map, numbers = llama.formats.numbers(cfg)}
+    local plain = bytes_of(model)
+    model.layers = ml.nn.stack(2, function(i) return model.layers[i] end)
+    assert.same({2, 32, 4, 8}, model.layers.attn.query.kernel.shape)
+    local path, stacked = place ".safetensors", bytes_of(model)
+    assert(ml.save(path, model, options))
+    local theirs, ours = ml.load(FOLDER .. "llama"), ml.load(path)
+    for key, tensor in pairs(theirs) do assert.equal(tensor:bytes(), ours[key]:bytes(), key) end
+    ml.tree.visit(model, function(_, box) box:set(box * 0) end)
+    assert(ml.load(path, {into = model, map = map, numbers = options.numbers}))
+    assert.same(stacked, bytes_of(model))
+    assert.equal(plain["layers.1.mlp.up.kernel"] .. plain["layers.2.mlp.up.kernel"],
+      stacked["layers.mlp.up.kernel"])
+  end)
+end)
+
 describe("a LLaMA in Meta's names", function()
   it("pairs neighbours, and has params.json beside", function()
     for _, name in ipairs {"llama", "llama_scaled"} do
@@ -255,5 +283,48 @@ describe("from_pretrained", function()
       metadata["tokenizer.ggml.tokens"][98], metadata["tokenizer.ggml.tokens"][11]})
     refuses("rope_freqs.weight is not that of rope_factor = 4, rope_low = 1", llama, path)
     assert(llama.from_pretrained(path, {config = {rope_low = 2.0}}))
+  end)
+end)
+
+describe("the training program", function()
+  -- 48 ids are bytes below "0".
+  local text = ("!#%&()*+,-./ $"):rep(200)
+  local small = " --layers=2 --width=32 --heads=4 --kv_heads=2 --hidden=48 --vocab=48 --seq=16 --batch=4"
+    .. " --steps=1 --mesh=none --log_every=1 --lr=0 --weight_decay=0 --data="
+
+  it("begins with weights out of files of others", function()
+    local data, model = helper.file(text), assert(llama.from_pretrained(FOLDER .. "llama"))
+    local gguf, own = place ".gguf", place ".safetensors"
+    local cfg = select(2, llama.from_pretrained(FOLDER .. "llama"))
+    assert(llama.save_pretrained(gguf, model, cfg))
+    assert(ml.save(own, model))
+    local losses = {}
+    for i, from in ipairs {FOLDER .. "llama", gguf, own} do
+      local out, err = helper.shell('"$MESHLUA" models/llama.lua' .. small .. data .. " --from=" .. from)
+      losses[i] = out:match "step 1/1  loss (%S+)" or out .. err
+    end
+    assert.equal(losses[1], losses[2])
+    assert.equal(losses[1], losses[3])
+    assert.is_number(tonumber(losses[1]))
+    local out, err, code = helper.shell('"$MESHLUA" models/llama.lua' .. small .. data .. " --from=" .. FOLDER
+      .. "gpt2")
+    assert.not_equal(0, code, out)
+    assert.truthy(err:find("embed_tokens", 1, true), err)
+  end)
+
+  it("knows the configs of published models", function()
+    local out = helper.shell '"$MESHLUA" models/llama.lua --size=llama-3.2-1b --help'
+    for _, words in ipairs {"--size=...", "llama-2-7b", "--layers=16 ", "--theta=500000.0 ",
+        "--rope_factor=32.0"} do
+      assert.truthy(out:find(words, 1, true), words)
+    end
+    out = helper.shell '"$MESHLUA" models/gpt.lua --size=gpt2-xl --help'
+    assert.truthy(out:find("--heads=25 ", 1, true))
+    out = helper.shell('"$MESHLUA" models/llama.lua --size=smollm-135m' .. small .. helper.file(text))
+    assert.truthy(out:find("tied=true", 1, true) and out:find("width=32", 1, true), out)
+    local _, err, code = helper.shell '"$MESHLUA" models/llama.lua --size=llama-2-8b'
+    assert.equal(2, code)
+    assert.truthy(err:find("--size=llama-2-8b: expected llama-2-13b, llama-2-70b", 1, true), err)
+    assert.equal(2, select(3, helper.shell '"$MESHLUA" models/mlp.lua --size=big'))
   end)
 end)
