@@ -394,6 +394,10 @@ static void knock(const Rendezvous *m) {
     char bytes[600];
     memset(bytes, 'x', sizeof bytes);
     say_to_hub(m, bytes, sizeof bytes);
+    for (uint32_t n = 0; n <= 40; n += 8) { /* a hello too short for its proof, or for anything */
+        uint32_t frame[12] = {FRAME_HELLO, n};
+        say_to_hub(m, frame, 8 + n);
+    }
     _Static_assert(offsetof(__typeof__(forged), mac) == 8 + sizeof(Hello), "a frame");
     say_to_hub(m, &forged, sizeof forged);
 }
@@ -573,10 +577,56 @@ static void test_ring_of_gpus(void) {
     flight_log_free(&flight_log);
 }
 
+/* Texts come by number; those before the wanted one are gone, those behind it stay. */
+static void test_texts(void) {
+    Alloc alloc = {.fail_in = -1};
+    Str s;
+    size_t n = 0;
+    str_init(&s, &alloc);
+    CHECK(!channel_find_text(&s, 1, &n));
+    for (uint32_t number = 1; number <= 4; number++) {
+        uint32_t header[2] = {number == 4 ? 6 : number, 3 + number};
+        char text[16];
+        snprintf(text, sizeof text, "%u: said.......", number);
+        str_put_n(&s, (const char *)header, sizeof header);
+        str_put_n(&s, text, header[1]);
+    }
+    for (int turn = 0; turn < 2; turn++) {
+        const char *at = channel_find_text(&s, 2, &n);
+        CHECK(at && n == 5 && strncmp(at, "2: sa", n) == 0 && s.n == 3 * 8 + 5 + 6 + 7);
+    }
+    const char *at = channel_find_text(&s, 3, &n);
+    CHECK(at && n == 6 && strncmp(at, "3: sai", n) == 0);
+    CHECK(!channel_find_text(&s, 5, &n)); /* not yet */
+    at = channel_find_text(&s, 6, &n);
+    CHECK(at && n == 7 && s.n == 8 + 7);
+    CHECK(!channel_find_text(&s, 7, &n) && s.n == 0);
+    str_free(&s);
+    CHECK(alloc.live == 0);
+}
+
+/* What cannot be opened is not there, and nothing of it is left. */
+static void test_open_fails(void) {
+    Ctx cx;
+    Channel *c = (Channel *)&cx;
+    Ranks r = {.world = 2, .rank = 0};
+    ChannelOptions o = {.timeout = 1, .name = "train.lua", .version = "0.1.0"};
+    ctx_init(&cx);
+    snprintf(o.meet.hosts, sizeof o.meet.hosts, "198.51.100.1"); /* of nobody: RFC 5737 */
+    CHECK(channel_open(&cx, &r, &o, &c) == E_RANKS && !c && cx.alloc.live == 0);
+    CHECKF(strstr(cx.err.text, "no address of this host"), "%s", cx.err.text);
+    err_clear(&cx);
+    c = (Channel *)&cx;
+    cx.alloc.fail_in = 0;
+    CHECK(channel_open(&cx, &r, &o, &c) == E_NOMEM && !c && cx.alloc.live == 0);
+}
+
 int main(void) {
+    test_texts();
     test_ranks();
     test_ring();
     test_ring_of_gpus();
     test_scenarios();
+    test_open_fails();
     return test_end();
 }
