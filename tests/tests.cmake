@@ -50,6 +50,9 @@ foreach(name safetensors npy npz gguf)
   target_link_libraries(fuzz_disk_${name} PRIVATE m ${CMAKE_DL_LIBS} Threads::Threads PkgConfig::ZLIB
                                                   PkgConfig::JANSSON)
   add_test(NAME fuzz/disk/${name} COMMAND fuzz_disk_${name} ${fuzz_length} ${corpus})
+  if(MESHLUA_CHECKED)
+    set_tests_properties(fuzz/disk/${name} PROPERTIES LABELS slow)
+  endif()
 endforeach()
 
 # ---- pass/NAME: a pass alone, graph in and graph out --------------------------------------------

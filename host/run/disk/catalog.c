@@ -31,8 +31,9 @@ Err catalog_broken(Catalog *c, const char *tensor, const char *fmt, ...) {
     va_start(list, fmt);
     plain_vformat(why, sizeof why, fmt, list);
     va_end(list);
-    if (!tensor) return err_set(c->cx, E_PARSE, "%s: %s", c->path, why);
-    return err_set(c->cx, E_PARSE, "%s: tensor %s: %s", c->path, catalog_quote(tensor, name), why);
+    ErrCode code = c->fd < 0 ? E_VALUE : E_PARSE; /* it is to be written: who asks is wrong */
+    if (!tensor) return err_set(c->cx, code, "%s: %s", c->path, why);
+    return err_set(c->cx, code, "%s: tensor %s: %s", c->path, catalog_quote(tensor, name), why);
 }
 
 /* ---- bytes ---- */

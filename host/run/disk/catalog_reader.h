@@ -4,7 +4,7 @@
 
 #include "run/disk/catalog.h"
 
-/* E_PARSE about the file, or about a tensor in it (`tensor` not NULL). */
+/* E_PARSE about the file, or about a tensor in it (`tensor` not NULL); E_VALUE of a draft. */
 Err catalog_broken(Catalog *c, const char *tensor, const char *fmt, ...) PRINTF(3, 4);
 /* Reads bytes of the file, E_PARSE where it ends before. */
 Err catalog_bytes(Catalog *c, int64_t at, void *to, size_t n) MUST_CHECK;

@@ -99,7 +99,7 @@ M.codes = {
   {"E_GRAD", "not differentiable"},
   {"E_UNSUPPORTED", "no kernel or no rule for this op on this device"},
   {"E_IO", "files"},
-  {"E_PARSE", "text that is not a graph"},
+  {"E_PARSE", "text that is no graph; a file that breaks a rule of its format"},
   {"E_INTERRUPT", "Ctrl-C"},
   {"E_DEVICE", "a GPU, its driver or a library for it: not there, or it failed"},
   {"E_RANKS", "many processes: who is which, and what they need to meet"},
