@@ -676,6 +676,19 @@ add("tensors into files, and out of them", {
   end,
 })
 
+add("files of tensors, held against each other and written anew", {
+  make = function() return {file = helper.file("", ".npy")} end,
+  run = function(s)
+    local a <close> = assert(core.catalog "tests/oracle/disk/fortran.npy")
+    local layout = assert(core.catalog_layout("npy", {{name = "x", encoding = "F64",
+      shape = a:entries()[1].shape}}))
+    assert(core.catalog_write(s.file, layout.header, layout.size, {{a, 1, layout.begin[1], "F64"}}))
+    local b <close> = assert(core.catalog(s.file))
+    return core.catalog_compare(a, 1, b, 1)
+  end,
+  check = function(_, r) assert(r.count == 0 and r.first == -1 and r.largest == 0) end,
+})
+
 add("errors", {
   run = function()
     local caught = {}
