@@ -197,6 +197,9 @@ hold("Verbs", "`(%l+)[ `]", each(verbs.verbs, function(row) return row[1] end))
 hold_words("Verbs", each(verbs.verbs, function(row)
   return {(row[1] .. " " .. row[2]):match "^(.-) ?$", row[3]}
 end))
+local train = each(verbs.find "train".flags, function(row) return {verbs.written(row), row[3]} end)
+hold_words("Flags of train", train)
+hold("Flags of train", "`(%-%-[%a-]+)", each(train, function(row) return row[1]:match "[^=]+" end))
 hold_words("Error codes", verbs.codes)
 
 local stages = table.concat(gate.output(("'%s' --dump=? 2>&1; true"):format(program)), " ")

@@ -156,6 +156,7 @@ describe("verbs", function()
       {{"train"}, "meshlua train: it needs RECIPE\n       usage: meshlua train RECIPE [--flag=value ...]\n"},
       {{"train", "gtp"}, "meshlua train: gtp: there is no such recipe\n"},
       {{"train", "./gtp.lua"}, "meshlua train: ./gtp.lua: No such file or directory\n"},
+      {{"help", "resum"}, "did you mean resume?"},
       {{"train", "models/mlp.lua", "--stpes=3"}, "train: unknown option --stpes; did you mean --steps?"},
       {{"train", "models/mlp.lua", "--devices="}, "--devices=: needs a value"},
       {{"help", "mtmul"}, "meshlua help: nothing is known of 'mtmul'; did you mean matmul?"},

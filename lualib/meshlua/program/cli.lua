@@ -118,7 +118,12 @@ local function near_topic(word)
   local names = require("meshlua.exports").names()
   names = table.move(names, 1, #names, 1, {})
   for _, list in ipairs {verbs.verbs, verbs.flags, verbs.codes} do
-    for _, row in ipairs(list) do names[#names + 1] = row[1] end
+    for _, row in ipairs(list) do
+      names[#names + 1] = row[1]
+      for _, flag in ipairs(row.flags or {}) do
+        names[#names + 1] = verbs.written(flag):match "%-%-([^=]+)"
+      end
+    end
   end
   return lib.nearest(word, names)
 end

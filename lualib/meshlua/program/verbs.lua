@@ -14,10 +14,39 @@ local M = {}
 
 local AS_JSON = {"json", false, "as JSON, on one line"}
 
+--- What training takes of any recipe, beside the recipe's own; train/init.lua puts the recipe's defaults in.
+local OF_TRAIN = {
+  {"size", "", "the config of a known model", value = "NAME"},
+  {"mesh", "", "axes and sizes, as in data:4,model:2; none: one device", value = "AXES"},
+  {"rules", "", "the rule set", value = "NAME"},
+  {"microbatches", 1, "parts that a step cuts its batch into, to hold less at a time", value = "N",
+    least = 1},
+  {"seed", 0, "of parameters, data order, dropout and sample", value = "N"},
+  {"data", "", "in place of the recipe's own", value = "FILE", path = true},
+  {"out", "", "a folder for config.json, metrics.jsonl, result.json, sample.txt, checkpoints",
+    value = "FOLDER", path = true},
+  {"metrics", "", "a file with a JSON object for each step", value = "FILE", path = true},
+  {"overwrite", false, "--out and --metrics may replace what an earlier run left there"},
+  {"log_every", 100, "steps between lines", value = "N", least = 1},
+  {"profile", "", "a file for what runs when, for ui.perfetto.dev; and a table at the end", value = "FILE",
+    path = true},
+  {"save_every", "", "a checkpoint each so many steps (100) or minutes (5m); also at the end and on a signal",
+    value = "N", units = "steps, or m", form = "^[1-9]%d*m?$",
+    expected = "steps as in 100, or minutes as in 5m"},
+  {"keep", 3, "so many of the latest checkpoints stay", value = "N", least = 2},
+  {"resume", "", "go on from the newest checkpoint in --out; =STEP: that one; =auto: the newest that is "
+    .. "whole, or from the beginning", value = "STEP", alone = "latest", form = "^%w+$",
+    expected = "auto or a step"},
+  {"from", "", "begin with the weights of this file or checkpoint", value = "PATH", path = true},
+  {"save_failure", "stop", "where a checkpoint cannot be written: stop the run (exit 3), or warn",
+    value = "WORD", words = {"stop", "warn"}},
+  {"help", false, "this text"},
+}
+
 ---@type VerbRow[]
 M.verbs = {
-  {"train", "RECIPE", "train the recipe that the file returns; with --help, what can be set of it",
-    starts = "run", passes = true},
+  {"train", "RECIPE", "train the recipe that the file returns; --help behind it has the recipe's own flags",
+    starts = "run", passes = true, flags = OF_TRAIN},
   {"inspect", "PATH", "what a file, folder or checkpoint of tensors holds: names, dtypes, shapes, bytes, the "
     .. "layouts it was saved with", flags = {AS_JSON}},
   {"diff", "A B", "in which numbers two of them differ: per tensor the largest difference, absolute and "

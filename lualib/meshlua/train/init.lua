@@ -13,6 +13,7 @@ local progress = require "meshlua.train.progress"
 local recipes = require "meshlua.train.recipe"
 local runs = require "meshlua.train.run"
 local saver_of = require "meshlua.train.saver"
+local verbs = require "meshlua.program.verbs"
 
 local M = {}
 
@@ -43,28 +44,27 @@ holds, computes and sends, not the result.
 
 ]]
 
+--- A row of verbs.lua, with what is the recipe's in it; nil where the recipe has no use of it.
+local function own_row(row, recipe)
+  local layout, own = recipe.layout or {}, {}
+  for key, value in pairs(row) do own[key] = value end
+  if row[1] == "mesh" then
+    own[2] = runs.default_mesh(layout.mesh)
+  elseif row[1] == "rules" then
+    own[2] = layout.rules or ""
+    own[3] = row[3] .. ": " .. table.concat(lib.names(recipe.rules or {}), ", ")
+  elseif row[1] == "size" then
+    if not recipe.sizes then return nil end
+    own.words = lib.names(recipe.sizes)
+    own[3] = row[3] .. ": " .. table.concat(own.words, ", ")
+  end
+  return own
+end
+
 --- The program's own options, then the recipe's. With `name` the recipe is an option, too.
 local function option_rows(recipe, name)
-  local layout = recipe.layout or {}
-  local own = {
-    {"mesh", runs.default_mesh(layout.mesh), "axes and sizes, as in data:4,model:2; none: one device"},
-    {"rules", layout.rules or "", "the rule set: " .. table.concat(lib.names(recipe.rules or {}), ", ")},
-    {"microbatches", 1, "parts that a step cuts its batch into, to hold less at a time", least = 1},
-    {"seed", 0, "of parameters, data order, dropout and sample"},
-    {"data", "", "in place of the recipe's own", path = true},
-    {"out", "", "a folder for config.json, metrics.jsonl, result.json, sample.txt, checkpoints", path = true},
-    {"metrics", "", "a file with a JSON object for each step", path = true},
-    {"overwrite", false, "--out and --metrics may replace what an earlier run left there"},
-    {"log_every", 100, "steps between lines", least = 1},
-    {"profile", "", "a file for what runs when, for ui.perfetto.dev; and a table at the end", path = true},
-  }
-  table.move(saver_of.rows, 1, #saver_of.rows, #own + 1, own)
-  own[#own + 1] = {"help", false, "this text"}
-  if recipe.sizes then
-    local names = lib.names(recipe.sizes)
-    table.insert(own, 1, {"size", "", "the config of a known model: " .. table.concat(names, ", "),
-      words = names})
-  end
+  local own = {}
+  for _, row in ipairs(verbs.find "train".flags) do own[#own + 1] = own_row(row, recipe) end
   if name then
     table.insert(own, 1, {"recipe", name, "what to train: a file beside the script, or its path"})
   end

@@ -11,18 +11,6 @@ local M = {}
 
 local MOST_DIFFERENCES = 10
 
---- The program's options for it.
-M.rows = {
-  {"save_every", "", "a checkpoint each so many steps (100) or minutes (5m); also at the end and on a signal",
-    form = "^[1-9]%d*m?$", expected = "steps as in 100, or minutes as in 5m"},
-  {"keep", 3, "so many of the latest checkpoints stay", least = 2},
-  {"resume", "", "go on from the newest checkpoint in --out; =STEP: that one; =auto: the newest that is "
-    .. "whole, or from the beginning", alone = "latest", form = "^%w+$", expected = "auto or a step"},
-  {"from", "", "begin with the weights of this file or checkpoint", path = true},
-  {"save_failure", "stop", "where a checkpoint cannot be written: stop the run (exit 3), or warn",
-    words = {"stop", "warn"}},
-}
-
 -- ---- what a run is ----------------------------------------------------------------------------------
 
 --- A hash of each field of the data.
