@@ -46,6 +46,15 @@ end
 assert(ml.load(folder .. "/hf", {into = into, map = {{"t.{*}", "{*}"}}}))
 for _, key in ipairs(ml.core.tree_keys(into)) do out.print("into %s %d", key, tensor_sum(into[key]:get())) end
 
+-- Of what is cut among processes each reads its part, as it was cut in writing or not.
+local bytes = big.size * 4
+for name, spec in pairs {["a.safetensors"] = P("x", nil), ["hf/"] = P(nil, {"x", "y"})} do
+  local before = ml.core.catalog_bytes()
+  assert(ml.load(folder .. "/" .. name, {mesh = mesh, sharding = {["t.big"] = spec, big = spec}, partial = "big$"}))
+  local share = (ml.core.catalog_bytes() - before) * ml.process_count() / bytes
+  assert(share > 0.95 and share < 1.25, share)
+end
+
 -- A file that one process cannot read changes nothing anywhere; a disk that one cannot write leaves what was there.
 local one = into.rows:get()
 local own = is_first and folder .. "/hf" or folder .. "/none"

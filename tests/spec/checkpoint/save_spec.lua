@@ -578,6 +578,24 @@ describe("nothing on the disk changes where", function()
     assert.is_true(read "a.gguf" == read "c.gguf" and read "b.gguf" == read "c.gguf")
   end)
 
+  it("a file may not be as large as it must", function()
+    write("a.safetensors", "old")
+    local script = helper.file(([[
+      local ml = require "meshlua"
+      for _, name in ipairs {"a.safetensors", "a.gguf", "a.npz", "a.npy"} do
+        local tree = {x = ml.zeros {64, 1024}}
+        local nothing, message, code = ml.save("%s/" .. name, tree)
+        assert(nothing == nil and code == "E_IO" and message:find("a.", 1, true), message)
+        print(message:gsub(".*/", ""), nil)
+      end
+    ]]):format(folder), ".lua")
+    local out, err, code = helper.shell(('trap "" XFSZ; ulimit -f 16; "$MESHLUA" %s | cat'):format(script))
+    assert.equal(0, code, err)
+    assert.equal(4, select(2, out:gsub("File too large", "")), out .. err)
+    assert.same({"a.safetensors"}, names())
+    assert.equal("old", read "a.safetensors")
+  end)
+
   it("a tensor has no values any more", function()
     local x, y = ml.ones {4}, ml.ones {4}
     ml.jit(function(v) return v + 1 end, {donate = {1}})(y)
@@ -626,6 +644,31 @@ describe("nothing on the disk changes where", function()
       assert.is_true(any, message)
     end
     assert.same({0, 0}, box.w:get():totable())
+  end)
+end)
+
+describe("a save that is killed", function()
+  it("leaves the file that was there, or the new one", function()
+    local script = helper.file(([[
+      local ml = require "meshlua"
+      local trees = {}
+      for k = 0, 1 do trees[k] = {a = ml.full({300, 1000}, k, "int32"), b = ml.full({10}, k, "int32")} end
+      for k = 0, 1 << 30 do assert(ml.save("%s/a.safetensors", trees[k %% 2])) end
+    ]]):format(folder), ".lua")
+    math.randomseed(5)
+    assert(ml.save(path "a.safetensors", {a = ml.zeros({300, 1000}, "int32"), b = ml.zeros({10}, "int32")}))
+    local kinds = {}
+    for _ = 1, helper.watched and 3 or 12 do
+      helper.shell(('"$MESHLUA" %s & P=$!; sleep %.3f; kill -9 $P; wait $P'):format(script,
+        0.02 + math.random() * 0.15))
+      local t = assert(ml.load(path "a.safetensors"))
+      local k = t.b:totable()[1]
+      kinds[k] = true
+      assert.same({k, k}, {t.a:min():item(), t.a:max():item()})
+    end
+    assert.is_not_nil(next(kinds))
+    assert(ml.save(path "a.safetensors", {a = ml.zeros {1}}))
+    assert.same({"a.safetensors"}, names())
   end)
 end)
 
