@@ -50,7 +50,8 @@ for _, key in ipairs(ml.core.tree_keys(into)) do out.print("into %s %d", key, te
 local bytes = big.size * 4
 for name, spec in pairs {["a.safetensors"] = P("x", nil), ["hf/"] = P(nil, {"x", "y"})} do
   local before = ml.core.catalog_bytes()
-  assert(ml.load(folder .. "/" .. name, {mesh = mesh, sharding = {["t.big"] = spec, big = spec}, partial = "big$"}))
+  local sharding = {["t.big"] = spec, big = spec}
+  assert(ml.load(folder .. "/" .. name, {mesh = mesh, sharding = sharding, partial = "big$"}))
   local share = (ml.core.catalog_bytes() - before) * ml.process_count() / bytes
   assert(share > 0.95 and share < 1.25, share)
 end
