@@ -209,6 +209,11 @@ local function rule_of(context, given, numbers)
       wrong(context, "has the name '%s'; a name has letters in braces: {i}, {i+1}, {*}", text)
     end
   end
+  for key in pairs(given) do
+    if math.type(key) ~= "integer" then
+      wrong(context, "has %s = ...; verbs are lists: {\"%s\"}", key, key)
+    end
+  end
   context.file = given[1]
   for k = 3, #given do rule.chain[k - 2] = verb_of(context, given[k], numbers) end
   check_letters(context, rule)

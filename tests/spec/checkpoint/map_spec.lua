@@ -195,7 +195,8 @@ describe("a name map", function()
       {{{"a", "b", {"transpose", {1, 1}}}}, "each dim once"},
       {{{"a", "b", {"heads", 1, 2}}}, "'interleaved' or 'halves'"},
       {{{"a{i}", "b", {"stack", 1}, {"transpose"}}}, "stack comes behind"}, {{{tie = "a"}}, "to nothing"},
-      {{{ignore = "["}}, "no pattern"}, {{{drop = "a"}}, "has drop = a"}, {{3}, "rules are tables"},
+      {{{ignore = "["}}, "no pattern"}, {{{drop = "a"}}, "has drop = a"},
+      {{{"a", "b", transpose = true}}, 'verbs are lists: {"transpose"}'}, {{3}, "rules are tables"},
       {"x", "map must be a list"},
     } do
       local ok, message = pcall(map.compile, "load", case[1])
