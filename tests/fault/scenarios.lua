@@ -1,5 +1,6 @@
 -- scenarios.lua: uses of every function that Lua can reach, for the fault specs. See faults.lua for what a
 -- scenario holds.
+local files = require "fault.file_scenarios"
 local helper = require "spec.helper"
 local ml = require "meshlua"
 local transforms = require "fault.transform_scenarios"
@@ -794,4 +795,5 @@ add("explicit types", {
 })
 
 table.move(transforms, 1, #transforms, #M + 1, M)
+table.move(files, 1, #files, #M + 1, M)
 return M

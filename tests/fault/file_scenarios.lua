@@ -1,0 +1,52 @@
+-- file_scenarios.lua: uses of ml.save and ml.load; the others are in scenarios.lua.
+local ml = require "meshlua"
+
+local P, NamedSharding, nn = ml.P, ml.NamedSharding, ml.nn
+
+local M = {}
+
+local function add(name, scenario)
+  scenario.name = name
+  M[#M + 1] = scenario
+end
+
+local mesh = ml.make_mesh({4, 2}, {"data", "model"})
+
+local function put(x, ...) return ml.device_put(x, NamedSharding(mesh, P(...))) end
+
+local folder = os.tmpname()
+os.remove(folder)
+assert(ml.core.make_folder(folder))
+local guard = setmetatable({}, {__gc = function() os.execute("rm -r " .. folder) end})
+
+add("trees of tensors into files, and out of them", {
+  make = function()
+    return {x = {w = put(ml.arange(64.0):reshape {2, 32}, "model", nil), h = {{b = ml.arange(8)}}},
+      into = {w = nn.Param(put(ml.zeros {32, 2}, "data", nil)), h = {{b = ml.zeros({8}, "int32")}}},
+      guard = guard}
+  end,
+  run = function(s)
+    local map, found = {{"t.{*}", "{*}"}, {"w", "w", {"transpose"}}}, {}
+    for k, name in ipairs {"a.safetensors", "a.npz", "hf/"} do
+      local file, into = folder .. "/" .. name, name == "hf/"
+      assert(ml.save(file, into and {w = s.into.w, h = s.x.h} or s.x,
+        into and {shard_bytes = 100, map = map, cast = "float64"} or nil))
+      found[k] = into and assert(ml.load(file, {into = s.into, map = map, cast = true}))
+        or assert(ml.load(file, {mesh = mesh, rules = {{"^w$", P(nil, "model")}}, tree = true}))
+    end
+    assert(ml.save(folder .. "/a.gguf", s.x, {encoding = "Q8_0", metadata = {k = "v"}}))
+    found[4] = assert(ml.load(folder .. "/a.gguf", {cast = "float16", partial = "w"}))
+    return found
+  end,
+  check = function(s, r)
+    assert(r[1].w:bytes() == s.x.w:bytes() and r[2].h[1].b:bytes() == s.x.h[1].b:bytes())
+    assert(r[3].h[1].b:bytes() == s.x.h[1].b:bytes() and r[4].w.dtype == "float16")
+  end,
+  intact = function()
+    local list <close> = assert(io.popen("ls -A " .. folder .. " " .. folder .. "/hf 2>/dev/null"))
+    local text = list:read "a"
+    assert(not text:find "part", text)
+  end,
+})
+
+return M
