@@ -68,3 +68,9 @@ local wide = {w = put(ml.arange(8.0) * 1e10, P {"x", "y"})} -- only the last dev
 nothing, message, code = ml.save(folder .. "/a.safetensors", wide, {cast = "float16"})
 assert(nothing == nil and code == "E_VALUE", message)
 out.print("still %d", file_sum "a.safetensors")
+
+-- A folder that one process sees and another does not.
+nothing, message, code = ml.save(folder .. (is_first and "/hf" or "") .. "/b.safetensors", wide)
+if ml.process_count() > 1 then
+  assert(nothing == nil and code == "E_IO" and message:find "a folder that all of them see", message)
+end
