@@ -48,7 +48,7 @@ for _, key in ipairs(ml.core.tree_keys(into)) do out.print("into %s %d", key, te
 
 -- Of what is cut among processes each reads its part, as it was cut in writing or not.
 local bytes = big.size * 4
-for name, spec in pairs {["a.safetensors"] = P("x", nil), ["hf/"] = P(nil, {"x", "y"})} do
+for name, spec in pairs {["a.safetensors"] = P({"y", "x"}, nil), ["hf/"] = P(nil, {"x", "y"})} do
   local before = ml.core.catalog_bytes()
   local sharding = {["t.big"] = spec, big = spec}
   assert(ml.load(folder .. "/" .. name, {mesh = mesh, sharding = sharding, partial = "big$"}))
