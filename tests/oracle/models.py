@@ -1,13 +1,16 @@
 """Tiny models of transformers: a folder of weights and config.json each, under tests/oracle/models/, and in models.json
 the logits that transformers gives for all ids but the last, the loss and the norm of its gradient, in float64.
 
-    python3 tests/oracle/models.py        needs torch and transformers
+    python3 tests/oracle/models.py                  needs torch and transformers
+    python3 tests/oracle/models.py llama FOLDER     how far the logits of a folder written by meshlua are from these
+    python3 tests/oracle/models.py llama FOLDER FILE.gguf     and of a GGUF file in it
 """
 import json
 import pathlib
+import sys
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 HERE = pathlib.Path(__file__).parent
 BATCH, LENGTH = 4, 16
@@ -53,4 +56,12 @@ def main():
     (HERE / "models.json").write_text(json.dumps(out) + "\n")
 
 
-main()
+def check(name, folder, gguf=None):
+    expected = json.loads((HERE / "models.json").read_text())[name]
+    more = dict(gguf_file=gguf, config=AutoConfig.from_pretrained(folder)) if gguf else {}
+    model = AutoModelForCausalLM.from_pretrained(folder, **more).double()
+    logits = model(torch.tensor(expected["ids"])[:, :-1]).logits
+    print((logits - torch.tensor(expected["logits"], dtype=torch.float64)).abs().max().item())
+
+
+check(*sys.argv[1:]) if len(sys.argv) > 1 else main()

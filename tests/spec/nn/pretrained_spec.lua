@@ -132,10 +132,12 @@ for _, case in ipairs(MODELS) do
       local again, its = assert(recipe.from_pretrained(path, {config = changes}))
       assert.same(bytes_of(model), bytes_of(again))
       for key, value in pairs(cfg) do helper.close(value, its[key], 1e-6) end
-      local half = place ".gguf"
-      assert(recipe.save_pretrained(half, model, cfg, {encoding = "F16"}))
-      again = assert(recipe.from_pretrained(half, {config = changes}))
-      helper.close(want.logits, logits(recipe, again, name), 2e-2)
+      for encoding, tolerance in pairs {F16 = 2e-2, BF16 = 0.1, Q8_0 = 0.25} do
+        local short = place ".gguf"
+        assert(recipe.save_pretrained(short, model, cfg, {encoding = encoding}))
+        again = assert(recipe.from_pretrained(short, {config = changes}))
+        helper.close(want.logits, logits(recipe, again, name), tolerance)
+      end
     end)
 
     it("comes into a mesh as it comes into one device", function()
