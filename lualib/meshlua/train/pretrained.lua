@@ -16,6 +16,7 @@ local lib = require "meshlua.lib"
 local load = require "meshlua.checkpoint.load"
 local nn = require "meshlua.nn.create"
 local save = require "meshlua.checkpoint.save"
+local together = require "meshlua.checkpoint.together"
 
 local raise = lib.raise
 
@@ -186,7 +187,8 @@ function M.from_pretrained(recipe, path, options)
       raise("E_KEY", "%s: the recipe %s has no config.%s", who, recipe.name, name)
     end
   end
-  local found, message, code = (path:find "%.gguf$" and open_gguf or open_folder)(recipe, path, changes)
+  local found, message, code = together.agree((path:find "%.gguf$" and open_gguf or open_folder)(recipe, path,
+    changes))
   if not found then return nil, message, code end
   local cfg = found.cfg
   local model = nn.init(function(rngs) return recipe.build(cfg, rngs) end,
@@ -305,10 +307,10 @@ local function save_folder(recipe, path, model, cfg, options)
   how.cast = options.cast
   ok, message, code = save.save(folder.inside(path, ""), model, how)
   if not ok then return nil, message, code end
-  if core.process_index() ~= 0 then return true end
-  ok, message = files.write(folder.inside(path, "config.json"), json.encode(description) .. "\n")
-  if not ok then return nil, message, "E_IO" end
-  return true
+  if together.is_first() then
+    ok, message = files.write(folder.inside(path, "config.json"), json.encode(description) .. "\n")
+  end
+  return together.agree(ok, message, "E_IO")
 end
 
 --- Writes a model of the recipe as a folder of Hugging Face, or, where the path ends in .gguf, as a GGUF file.
