@@ -16,4 +16,12 @@ describe("tensors in files", function()
       assert.is_nil(left:find "part", left)
     end)
   end
+
+  mpi.it("of a published model's names are the same bytes", function()
+    local folder = os.tmpname()
+    os.remove(folder)
+    shell("mkdir " .. folder)
+    mpi.same({{2, 4}}, "tests/dist/scripts/pretrained.lua " .. folder)
+    shell("rm -r " .. folder)
+  end)
 end)
