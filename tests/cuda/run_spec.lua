@@ -113,6 +113,15 @@ print(step(x):item())
     assert.same({"true", 1}, {out:match "^%a+", code})
     assert.truthy(err:find "%[E_NOMEM%] out of memory: the call needs %S+ MiB on the GPU", err)
     assert.truthy(err:find "MiB  float32%[1024,1024%]  matmul  %S+:3", err)
+    out = run("cuda", [[
+local ml = require "meshlua"
+local step = ml.jit(function(a) return a:matmul(a):tanh():matmul(a) end)
+print(select(2, pcall(step, ml.ones {1024, 1024})))
+]], "STANDIN_MEMORY=14000000")
+    -- and 32 MiB that its products take beside their operands
+    assert.truthy(out:find("out of memory: the call needs 40.00 MiB on the GPU (4.00 MiB of temporaries, 4.00 MiB of "
+      .. "results), and ", 1, true), out)
+    assert.truthy(out:find(" of its 13.35 MiB are free; tensors and other plans hold 4.00 MiB. ", 1, true), out)
   end)
 
   check("counts as free what the temporaries of plans before it take, which are given back first", function()
@@ -125,6 +134,23 @@ for _, n in ipairs {800, 900} do print(("%.5g"):format(step(ml.ones {n, n}):item
     local out, err, code = run("cuda", source, "STANDIN_MEMORY=15000000")
     assert.equal(0, code, err)
     assert.equal("2.5632e+08\n3.649e+08\n", out)
+  end)
+
+  check("has at the end of the program all back that it gave", function()
+    local log = os.tmpname()
+    must("cuda", train, "STANDIN_GPUS=2 STANDIN_LOG=" .. log)
+    local calls = {}
+    for line in io.lines(log) do
+      local name = line:match "^[%w_]+"
+      calls[name] = (calls[name] or 0) + 1
+    end
+    os.remove(log)
+    for take, give in pairs {cudaStreamCreate = "cudaStreamDestroy", cudaEventCreate = "cudaEventDestroy",
+      cudaHostAlloc = "cudaFreeHost", cudaMalloc = "cudaFree", cudaLibraryLoadData = "cudaLibraryUnload",
+      cudaGraphInstantiate = "cudaGraphExecDestroy"} do
+      assert.truthy((calls[take] or 0) > 0, take)
+      assert.equal(calls[take], calls[give], take)
+    end
   end)
 
   check("is timed by its queue, in the profile", function()

@@ -287,6 +287,16 @@ describe("between two calls", function()
     helper.raises("expected a tensor or a number, got nil", step, list(1.0))
   end)
 
+  it("forgets all traces where there are very many, and traces again what it is called with", function()
+    local step, x = ml.jit(function(a) return a, a + 1 end), list(1.0)
+    local function gives(i)
+      local same, more = step(x, {i})
+      assert.same({{1.0}, {2.0}}, {same:totable(), more:totable()})
+    end
+    for i = 1, 70 do gives(i) end -- checked builds keep 64
+    for _, i in ipairs {70, 1, 69, 7} do gives(i) end
+  end)
+
   it("a changed upvalue is warned of", function()
     local program = helper.file([[
       local ml = require "meshlua"

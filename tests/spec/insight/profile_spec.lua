@@ -279,6 +279,31 @@ describe("--profile=FILE", function()
 end)
 
 describe("counters", function()
+  it("count collectives each time that they run, and what they send by kind", function()
+    local mesh = ml.make_mesh({8}, {"x"})
+    local x = ml.device_put(ml.ones {8, 16}, ml.NamedSharding(mesh, ml.P("x")))
+    local sum = ml.jit(function(a) return a:sum(1) end, {mesh = mesh})
+    local loop = ml.jit(function(a)
+      return ml.fori_loop(0, 3, function(_, c) return c + (a * c):sum(1) end, ml.ones {16})
+    end, {mesh = mesh})
+    local function counts(fn)
+      fn(x)
+      local before = ml.core.counters(3)
+      fn(x)
+      fn(x)
+      local after = ml.core.counters(3)
+      return after.collectives - before.collectives, after.plans - before.plans,
+        after.sent.all_reduce - before.sent.all_reduce
+    end
+    local each = #sum:plan(x):collectives()
+    assert.equal(1, each)
+    local collectives, plans, sent = counts(sum)
+    assert.same({2, 2}, {collectives, plans})
+    assert.equal(2 * 2 * 7 / 8 * sum:plan(x):collectives()[1].bytes, sent) -- in a ring
+    collectives, plans, sent = counts(loop)
+    assert.same({2 * 3, 2, 2 * 3 * 112.0}, {collectives, plans, sent})
+  end)
+
   --- The operations that a device has done in the call: all, and those of matrix products.
   local function operations(fn, ...)
     fn(...)
