@@ -25,6 +25,13 @@ endforeach()
 unit_tests(run $<TARGET_OBJECTS:base> $<TARGET_OBJECTS:ir> $<TARGET_OBJECTS:run> ${kernel_objects})
 unit_tests(kernels ${kernel_objects})
 
+if(MPI_FOUND) # whose functions the test has itself
+  add_executable(unit_mpi_test_mpi tests/unit/mpi/test_mpi.c $<TARGET_OBJECTS:meshlua_mpi>)
+  target_include_directories(unit_mpi_test_mpi PRIVATE host kernels tests/unit)
+  target_link_libraries(unit_mpi_test_mpi PRIVATE PkgConfig::MPI)
+  add_test(NAME unit/mpi/test_mpi COMMAND unit_mpi_test_mpi)
+endif()
+
 # Who attacks a job: see tests/dist/stranger_spec.lua.
 add_executable(dist_stranger tests/dist/stranger.c $<TARGET_OBJECTS:base> $<TARGET_OBJECTS:ir>
                              $<TARGET_OBJECTS:run> ${kernel_objects})

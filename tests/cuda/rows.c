@@ -36,6 +36,10 @@ static const char code[] =
     "    if (at < 0 || at >= 100) fault.report((i64)at, 100);\n"
     "    y[place()] = at;\n"
     "}\n"
+    "struct List { float *at[3]; };\n"
+    "extern \"C\" __global__ void listed(List all, i64 n) {\n"
+    "    if (place() < n) all.at[1][place()] = 3.0f * all.at[0][place()];\n"
+    "}\n"
     "extern \"C\" __global__ void built_for(float *y) { y[threadIdx.x] = __CUDA_ARCH__; }\n"
     "extern \"C\" __global__ void stray(float *y, i64 n) { y[n + threadIdx.x] = 1; }\n";
 
@@ -112,6 +116,13 @@ static int built_for(const KArgs *a, Launches *p) {
     return 1;
 }
 
+static int listed(const KArgs *a, Launches *p) {
+    launch(p, a, "listed");
+    cuda_operands(p, 0, 2, 3);
+    cuda_i64(p, count(a));
+    return 1;
+}
+
 static int copy(void *state, char *const *address, char *scratch, void *stream, char *error,
                 size_t size) {
     (void)scratch;
@@ -155,19 +166,11 @@ static int refused(const KArgs *a, Launches *p) {
 }
 
 static const CudaRow rows[] = {
-    {"twice_plus", twice_plus},
-    {"mixed", mixed},
-    {"filled", filled},
-    {"look_up", look_up},
-    {"called", called},
-    {"strays", strays},
-    {"broken", broken},
-    {"no_entry", no_entry},
-    {"no_file", no_file},
-    {"no_grid", no_grid},
-    {"refused", refused},
-    {"built_for", built_for},
-    {NULL, NULL},
+    {"twice_plus", twice_plus}, {"mixed", mixed},       {"filled", filled},
+    {"look_up", look_up},       {"called", called},     {"strays", strays},
+    {"broken", broken},         {"no_entry", no_entry}, {"no_file", no_file},
+    {"no_grid", no_grid},       {"refused", refused},   {"built_for", built_for},
+    {"listed", listed},         {NULL, NULL},
 };
 
 const CudaRow *k_cuda_table(void) {

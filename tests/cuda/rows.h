@@ -13,6 +13,7 @@
  * filled: y = 0xff by a fill, then kept where x > 0
  * called: y = x by a call of a library
  * look_up: y[i] = x[i], and a fault for every x[i] outside 0 <= x[i] < 100
+ * listed: y = 3 x, of the addresses in a list
  * built_for: y[i] = 10 times the compute capability that it is compiled for
  * strays: as twice_plus, but the second launch writes behind y
  * broken, no_entry, no_file, no_grid, refused: are wrong, each in its way */

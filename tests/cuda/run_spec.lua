@@ -119,9 +119,10 @@ local step = ml.jit(function(a) return a:matmul(a):tanh():matmul(a) end)
 print(select(2, pcall(step, ml.ones {1024, 1024})))
 ]], "STANDIN_MEMORY=14000000")
     -- and 32 MiB that its products take beside their operands
-    assert.truthy(out:find("out of memory: the call needs 40.00 MiB on the GPU (4.00 MiB of temporaries, 4.00 MiB of "
-      .. "results), and ", 1, true), out)
-    assert.truthy(out:find(" of its 13.35 MiB are free; tensors and other plans hold 4.00 MiB. ", 1, true), out)
+    assert.truthy(out:find("out of memory: the call needs 40.00 MiB on the GPU (4.00 MiB of temporaries, "
+      .. "4.00 MiB of results), and ", 1, true), out)
+    assert.truthy(out:find(" MiB of its 13.35 MiB are free; tensors and other plans hold 4.00 MiB. ",
+      1, true), out)
   end)
 
   check("counts as free what the temporaries of plans before it take, which are given back first", function()

@@ -154,6 +154,20 @@ static void parameters_are_of_every_kind(void) {
     }
 }
 
+static void addresses_come_in_a_list(void) {
+    char *elsewhere = d.alloc(d.self, 0, sizeof y);
+    void *bound = bind("listed");
+    pair.y.data = elsewhere;
+    launch(bound, 0);
+    pair.x.data = elsewhere;
+    pair.y.data = gy;
+    launch(bound, 0);
+    d.unbind(d.self, bound);
+    get_y();
+    for (int i = 0; i < N; i++) CHECK(y[i] == 9 * x[i]);
+    d.free(d.self, 0, elsewhere, sizeof y);
+}
+
 static void fills_and_calls_stand_between(void) {
     run("filled");
     for (int i = 0; i < N; i++) CHECK(x[i] > 0 ? isnan(y[i]) : y[i] == 0);
@@ -264,6 +278,33 @@ static void times_lie_between_stamps(void) {
     d.range(d.self, NULL);
 }
 
+/* ---- text ---- */
+
+static void kernels_are_text(void) {
+    DeviceSource device_source;
+    DeviceCompile device_compile;
+    char error[512];
+    rows_pair(&pair, N, gx, gy);
+    char *text = device_source("twice_plus", &pair.args, 9, 0);
+    const char *first = text ? strstr(text, "twice") : NULL;
+    CHECKF(first && strstr(first, "plus"), "%s", text);
+    CHECKF(text && device_compile(text, 9, 0, error, sizeof error), "%s", error);
+    memcpy(strstr(text, "<<<"), "(((", 3);
+    CHECK(!device_compile(text, 9, 0, error, sizeof error));
+    CHECKF(strstr(error, "not the text of launches"), "%s", error);
+    free(text);
+    CHECK(!device_source("absent", &pair.args, 9, 0));
+    CHECK(!device_source("refused", &pair.args, 9, 0));
+    static const char *const wrong[][2] = {{"no_entry", "the device code has no function thrice"},
+                                           {"broken", "no_such_thing"}};
+    for (int i = 0; i < 2; i++) {
+        text = device_source(wrong[i][0], &pair.args, 9, 0);
+        CHECK(text && !device_compile(text, 9, 0, error, sizeof error));
+        CHECKF(strstr(error, wrong[i][1]), "%s: %s", wrong[i][0], error);
+        free(text);
+    }
+}
+
 /* ---- opening ---- */
 
 static void opening_says_why_not(void) {
@@ -310,12 +351,14 @@ int main(void) {
     launches_come_in_order();
     addresses_may_change();
     parameters_are_of_every_kind();
+    addresses_come_in_a_list();
     fills_and_calls_stand_between();
     nothing_is_launched_for_nothing();
     wrong_kernels_say_so();
     the_first_fault_is_kept();
     a_graph_runs_when_it_is_replayed();
     times_lie_between_stamps();
+    kernels_are_text();
     d.close(d.self);
 #ifndef __SANITIZE_ADDRESS__ /* which would end the process where it happens */
     a_stray_kernel_is_named();
