@@ -52,7 +52,7 @@ describe("--processes", function()
   mpi.it("ends when its output has been read, however slowly", function()
     -- more than a pipe holds, and less than the two on the way: all have written before any of it is read
     local lines = helper.file('for i = 1, 18000 do print(i) end', ".lua")
-    assert.equal("18000\n", (meshlua("run -n 1 " .. lines .. " | (sleep 2; tail -n 1)")))
+    assert.equal("18000\n", (meshlua("--processes=2 " .. lines .. " | (sleep 2; tail -n 1)")))
   end)
 
   mpi.it("starts processes, with the other flags", function()
