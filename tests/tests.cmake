@@ -116,7 +116,7 @@ set_tests_properties(dist/segments PROPERTIES RUN_SERIAL ON)
 set(slow
     dist/mpi cuda/merge fault/ops fault/core dist/hosts dist/fault dist/agree dist/data
     spec/misuse cuda/processes dist/seeds dist/processes cuda/kernels/rowwise spec/transform/vmap_ops
-    dist/stop cuda/kernels/reduce spec/convnet golden/gpt3 unit/kernels/test_rowwise
+    dist/stop dist/transfer cuda/kernels/reduce spec/convnet golden/gpt3 unit/kernels/test_rowwise
     spec/op/sharded spec/jit unit/kernels/test_movement spec/op/value cuda/kernels/lines
     spec/checkpoint/verbs spec/dtype golden/device cuda/run cuda/algorithm unit/kernels/test_reduce
     unit/kernels/test_matmul spec/op/gradient cuda/sharded spec/random cuda/kernels/attention
