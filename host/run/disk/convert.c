@@ -130,7 +130,7 @@ static void copy_run(int size, char *out, int64_t os, const char *in, int64_t is
 #undef COPY
 }
 
-/* ---- floats of at most 32 bits: every model that is loaded to be trained, by way of float32 ----
+/* ---- floats of at most 32 bits, by way of float32: what models are loaded in to be trained ----
  */
 enum { FLOATS = 256 };
 
