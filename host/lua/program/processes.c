@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { EXIT_ENVIRONMENT = 3, SIGNALLED = 128, MAX_PROCESSES = 4096 };
+enum { EXIT_ENVIRONMENT = 3, EXIT_STOPPED = 75, SIGNALLED = 128, MAX_PROCESSES = 4096 };
 
 /* What the signal handler works on. */
 static volatile sig_atomic_t asked; /* bit N: signal N has come */
@@ -262,6 +262,7 @@ static int follow(pid_t child, const Pipes *p) {
     fclose(from);
     pthread_join(thread, NULL);
     int code = wait_for(child);
+    if (code == EXIT_STOPPED && asked & 1 << SIGINT) code = SIGNALLED + SIGINT;
     return code == 0 && output.failed ? fail("standard output: ", strerror(output.failed)) : code;
 }
 

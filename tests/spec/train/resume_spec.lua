@@ -181,12 +181,14 @@ describe("a signal", function()
   end)
 
   mpi.it("saves in all processes", function()
-    within(function(out)
-      local _, err, code = stopped(out, "TERM", "", '"$MESHLUA" --processes=2 --devices=4')
-      assert.equal(75, code, err)
-      assert.truthy(err:find "stopped by", err)
-      assert.equal(1, #steps(out))
-    end)
+    for signal, code in pairs {TERM = 75, INT = 130} do
+      within(function(out)
+        local _, err, actual = stopped(out, signal, "", '"$MESHLUA" --processes=2 --devices=4')
+        assert.equal(code, actual, err)
+        assert.truthy(err:find "stopped by", err)
+        assert.equal(1, #steps(out))
+      end)
+    end
   end)
 end)
 
