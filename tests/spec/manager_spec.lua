@@ -3,6 +3,7 @@
 -- refused.
 local core = require "meshlua.core"
 local helper = require "spec.helper"
+local manager_of = require "meshlua.checkpoint.manager"
 local manifest = require "meshlua.checkpoint.manifest"
 local ml = require "meshlua"
 local restore = require "meshlua.checkpoint.restore"
@@ -170,7 +171,7 @@ describe("a Manager", function()
   it("takes plain values along", function()
     within(function(folder)
       local manager <close> = assert(ml.checkpoint.Manager(folder))
-      local state = {config = {lr = 3e-4, name = "a \"b\"\n", list = {1, 2.5}}, on = true}
+      local state = {config = {lr = 3e-4, name = "a \"b\"\n", list = {1, 2.5, 3.0, 0.1 + 0.2}}, on = true}
       assert(manager:save(1, {model = {x = helper.param(ml.ones {2})}}, {state = state}))
       assert.same(state, assert(manager:restore {model = {x = helper.param(ml.zeros {2})}}).state)
     end)
@@ -310,6 +311,22 @@ describe("a broken checkpoint", function()
       end
       assert.truthy(restore.check(path))
     end)
+  end)
+end)
+
+describe("a checkpoint of the first version", function()
+  it("is read, on any mesh", function()
+    local v1 = require "spec.checkpoint_v1"
+    local path = "tests/spec/checkpoint_v1/step-00000003"
+    assert.truthy(restore.check(path))
+    for _, mesh in ipairs {mesh_of {4, 2}, false} do
+      local there = v1.trees(function(_, x)
+        return mesh and ml.device_put(x, ml.NamedSharding(mesh, x.ndim == 2 and P(nil, "model") or P())) or x
+      end, function(dtype) return ml.zeros({4, 6}, dtype) end)
+      local found = assert(manager_of.restore_from(path, there, {}))
+      assert.same({step = 3, metrics = v1.METRICS, state = v1.STATE}, found)
+      assert.same(values(v1.trees(function(_, x) return x end, v1.values)), values(there))
+    end
   end)
 end)
 

@@ -5,6 +5,7 @@
 -- The main thread goes on between the stages; the bytes, syncs and renames are made by threads. What fails is the
 -- result of the next call.
 local core = require "meshlua.core"
+local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
 local lock_of = require "meshlua.checkpoint.lock"
 local manifest = require "meshlua.checkpoint.manifest"
@@ -226,7 +227,7 @@ local function part_units(save, units)
   end
   local rows = {}
   for i, unit in ipairs(units) do
-    rows[i] = {file_of[unit.tensor], entry_of[unit.tensor], unit.at, unit.size, unit.hash}
+    rows[i] = {file_of[unit.tensor], entry_of[unit.tensor], json.list(unit.at), json.list(unit.size), unit.hash}
   end
   return rows
 end

@@ -122,7 +122,7 @@ local TAIL = ',"hash":"%s"}\n'
 ---@param order string[]? its keys, in order
 ---@return string
 function M.seal(object, order)
-  local text = json.encode(object, order):sub(1, -2)
+  local text = json.encode(object, order, true):sub(1, -2)
   return text .. TAIL:format(core.hash128(text))
 end
 
@@ -183,7 +183,7 @@ function M.layouts(plan)
       if sharding and sharding.mesh then
         layout = number(mesh_text(sharding.mesh) .. " " .. tostring(sharding.spec))
       end
-      rows[i] = {t.name, t.dtype, t.shape, layout}
+      rows[i] = {t.name, t.dtype, json.list(t.shape), layout}
     end
     tensors[file.name] = rows
   end

@@ -1,5 +1,5 @@
 -- json.lua: values as JSON text, on one line. Objects have their keys in order; numbers read back as what
--- they were.
+-- they were: of floats those of float32, and in exact texts any.
 local core = require "meshlua.core"
 
 local M = {}
@@ -15,16 +15,19 @@ local function quoted(s)
 end
 
 --- A number; null for one that is not finite, which JSON has no word for. Nine digits give a float32 back.
-local function number(x)
+local function number(x, exact)
   if math.type(x) == "integer" then return tostring(x) end
   if x ~= x or x == math.huge or x == -math.huge then return "null" end
-  return (("%.9g"):format(x))
+  local text = ("%.9g"):format(x)
+  if not exact then return text end
+  if tonumber(text) ~= x then text = ("%.17g"):format(x) end
+  return text:find "[.e]" and text or text .. ".0"
 end
 
 local encode
 
 --- An object, its keys as in `order` (default: ascending).
-local function object(t, order)
+local function object(t, order, exact)
   local words = {}
   if not order then
     order = {}
@@ -32,7 +35,7 @@ local function object(t, order)
     table.sort(order)
   end
   for _, key in ipairs(order) do
-    if t[key] ~= nil then words[#words + 1] = quoted(key) .. ":" .. encode(t[key]) end
+    if t[key] ~= nil then words[#words + 1] = quoted(key) .. ":" .. encode(t[key], nil, exact) end
   end
   return "{" .. table.concat(words, ",") .. "}"
 end
@@ -47,16 +50,17 @@ function M.list(t) return setmetatable(t, List) end
 --- The text of a value: a boolean, number, string, core.null, list or table with words as keys.
 ---@param x any
 ---@param order string[]? the keys of the outermost object, in this order; others are left out
+---@param exact boolean? every float reads back as what it was, and as a float
 ---@return string
-function encode(x, order)
+function encode(x, order, exact)
   local kind = type(x)
   if kind == "table" then
-    if #x == 0 and getmetatable(x) ~= List then return object(x, order) end
+    if #x == 0 and getmetatable(x) ~= List then return object(x, order, exact) end
     local words = {}
-    for i, item in ipairs(x) do words[i] = encode(item) end
+    for i, item in ipairs(x) do words[i] = encode(item, nil, exact) end
     return "[" .. table.concat(words, ",") .. "]"
   end
-  if kind == "number" then return number(x) end
+  if kind == "number" then return number(x, exact) end
   if x == core.null then return "null" end
   return kind == "string" and quoted(x) or tostring(x)
 end

@@ -47,7 +47,7 @@ local function differences(then_, now, path, list)
     local a, b, at = then_[key], now[key], path .. key
     if type(a) == "table" and type(b) == "table" then
       differences(a, b, at .. ".", list)
-    elseif a == nil or b == nil or json.encode(a) ~= json.encode(b) then
+    elseif a == nil or b == nil or json.encode(a, nil, true) ~= json.encode(b, nil, true) then
       list[#list + 1] = ("%s: %s in the checkpoint, %s now"):format(at, a == nil and "nothing" or lib.text(a),
         b == nil and "nothing" or lib.text(b))
     end
