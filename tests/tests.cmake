@@ -124,7 +124,7 @@ set(slow
     unit/kernels/test_misc spec/manual/fuzz spec/train/program spec/train/memory
     unit/kernels/test_attention unit/kernels/test_lines golden/plan spec/fuzz spec/init
     spec/train/layout spec/docs spec/nn/smollm
-    fault/kill spec/train/resume spec/manager fault/power)
+    fault/kill spec/train/resume spec/manager fault/power dist/checkpoint)
 set(cost 1000)
 foreach(name ${slow})
   if(TEST ${name})

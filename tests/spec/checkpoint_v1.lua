@@ -3,7 +3,8 @@
 --   meshlua --processes=2 --devices=2 tests/spec/checkpoint_v1.lua FOLDER
 local ml = require "meshlua"
 
-local M = {DTYPES = {"float32", "float64", "float16", "bfloat16", "int32", "int64", "uint32", "uint8", "bool"},
+local M = {
+  DTYPES = {"float32", "float64", "float16", "bfloat16", "int32", "int64", "uint32", "uint8", "bool"},
   METRICS = {loss = 1.5}, STATE = {config = {lr = 0.001, name = "a \"b\"\n"}, on = true}}
 
 --- The values of a dtype.

@@ -227,7 +227,8 @@ local function part_units(save, units)
   end
   local rows = {}
   for i, unit in ipairs(units) do
-    rows[i] = {file_of[unit.tensor], entry_of[unit.tensor], json.list(unit.at), json.list(unit.size), unit.hash}
+    local file, entry = file_of[unit.tensor], entry_of[unit.tensor]
+    rows[i] = {file, entry, json.list(unit.at), json.list(unit.size), unit.hash}
   end
   return rows
 end

@@ -152,7 +152,7 @@ end
 
 --- Checks what was read against the hashes of its units. Returns true and how many bytes were left unchecked;
 --- or nil, message, code.
-local function check(catalogs, units, list)
+local function check(catalogs, units, list, was_read)
   local cut = {}
   local function compare(pair, unit, hash)
     return same_hash(catalogs[pair.from.file], pair, unit, hash)
@@ -168,9 +168,7 @@ local function check(catalogs, units, list)
       end
     end
   end
-  local own = 0
-  for _, pair in ipairs(list) do own = own + pair.value:on_device_size_in_bytes() end
-  local room, left = MORE_READ * own, 0
+  local room, left = MORE_READ * was_read, 0
   for _, one in ipairs(cut) do
     local pair, unit, bytes = one[1], one[2], one[3]
     room = room - bytes
@@ -206,10 +204,11 @@ local function load_step(folder, step, trees, options)
   if not units then return nil, message, code end
   catalogs, message, code = open_files(folder, m, list)
   if not catalogs then return nil, message, code end
+  local before = core.catalog_bytes()
   ok, message, code = read(catalogs, list, options)
   local left
   if ok then
-    ok, left, code = check(catalogs, units, list)
+    ok, left, code = check(catalogs, units, list, core.catalog_bytes() - before)
     if not ok then message = left end
   end
   for _, file in pairs(catalogs) do file.catalog:close() end
