@@ -69,9 +69,9 @@ function M.help()
   io.write(table.concat(lines, "\n"), "\n")
 end
 
---- Rows of exports/ that a word names: "matmul", "ml.matmul", "nn.Linear", "Linear".
+--- Rows of exports/ that a word names: "matmul", "ml.matmul", "nn.Linear", "Linear"; and what "nn" or "Mesh" has.
 local function about_functions(word)
-  local exports, found = require "meshlua.exports", {}
+  local exports, found, members, inside = require "meshlua.exports", {}, {}, {}
   local function show(name)
     local row = exports.row(name)
     found[#found + 1] = ""
@@ -81,11 +81,16 @@ local function about_functions(word)
   end
   word = word:gsub("^ml%.", "")
   for _, name in ipairs(exports.names()) do
-    if name == word then return show(name) or found end
+    local of, own = name:match "^(.+)[.:]([%w_]+)$"
+    if name == word then show(name) end
+    if of == word then members[#members + 1] = own end
+    if own == word then inside[#inside + 1] = name end
   end
-  for _, name in ipairs(exports.names()) do
-    if name:match "[.:]([%w_]+)$" == word then show(name) end
+  if #members > 0 then
+    found[#found + 1] = word .. " has "
+    wrap(found, table.concat(members, ", "), 2)
   end
+  for _, name in ipairs(#found == 0 and inside or {}) do show(name) end
   return found
 end
 
@@ -213,7 +218,7 @@ for _, word in ipairs {"inspect", "diff", "check", "convert"} do
     local exit, message, code = require("meshlua.program." .. word).run(table.unpack(given))
     if exit or not message then return exit end
     io.stderr:write("meshlua ", word, ": ", message, "\n")
-    return code == "E_VALUE" and EXIT_USAGE or EXIT_ENVIRONMENT
+    return (code == "E_VALUE" or code == "E_DTYPE") and EXIT_USAGE or EXIT_ENVIRONMENT
   end
 end
 

@@ -273,7 +273,7 @@ describe("convert", function()
       {2, "@a.safetensors", "@c.npy", "a.safetensors holds 4 tensors, and a .npy file one"},
       {2, "@a.safetensors", "@c.npz", "--encoding=Q8_0", "--encoding is for .gguf files"},
       {2, "@a.safetensors", "@c.npz", "--dtype=flot32", "did you mean float32?"},
-      {3, "@a.safetensors", "@c.npz", "numpy has no dtype BF16"},
+      {2, "@a.safetensors", "@c.npz", "numpy has no dtype BF16"},
       {2, "@big.safetensors", "@c.safetensors", "--dtype=float16", "float16 cannot hold its value 1e+30"},
       {3, "@a.safetensors", "@none/c.safetensors", "none/c.safetensors.part cannot be made: No such file"},
       {3, "@none", "@c.safetensors", "none: No such file or directory"},
