@@ -224,6 +224,12 @@ typedef struct LockFile {
     int fd;
 } LockFile;
 
+static int lock_failed(lua_State *L, const char *path) {
+    luaL_fileresult(L, 0, path);
+    lua_pop(L, 1); /* its number: a third result would be who has the lock */
+    return 2;
+}
+
 /* lock(path, text): the file, which says `text`, is this process's as long as it lives; or nil,
  * message, and where another has it the text of that one. Where the disk knows no locks nothing is
  * locked, and the second result says so. */
@@ -236,7 +242,7 @@ static int lock_new(lua_State *L) {
     l->fd = -1;
     luaL_setmetatable(L, VALUE_LOCK);
     l->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (l->fd < 0) return luaL_fileresult(L, 0, path);
+    if (l->fd < 0) return lock_failed(L, path);
     if (flock(l->fd, LOCK_EX | LOCK_NB)) {
         if (errno != EWOULDBLOCK) {
             lua_pushfstring(L, "%s: %s", path, strerror(errno));
@@ -248,8 +254,7 @@ static int lock_new(lua_State *L) {
         lua_pushlstring(L, held, got > 0 ? (size_t)got : 0);
         return 3;
     }
-    if (ftruncate(l->fd, 0) || pwrite(l->fd, text, n, 0) != (ssize_t)n)
-        return luaL_fileresult(L, 0, path);
+    if (ftruncate(l->fd, 0) || pwrite(l->fd, text, n, 0) != (ssize_t)n) return lock_failed(L, path);
     return 1;
 }
 

@@ -130,8 +130,7 @@ static void copy_run(int size, char *out, int64_t os, const char *in, int64_t is
 #undef COPY
 }
 
-/* ---- floats of at most 32 bits, by way of float32: what models are loaded in to be trained ----
- */
+/* ---- short floats, by way of float32: what models are loaded in to be trained ---- */
 enum { FLOATS = 256 };
 
 static bool is_short(DType d) {

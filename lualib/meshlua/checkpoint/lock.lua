@@ -47,7 +47,11 @@ local function take(folder, say)
     core.sleep(0.05)
     lock, why, holder = core.lock(folder .. "/" .. LOCK, text)
   end
-  if lock == nil and not holder then return nil, why, "E_IO" end
+  if lock == nil and not holder then
+    os.remove(folder .. "/" .. LOCK) -- as it was: the folder goes, too, where nothing else is in it
+    os.remove(folder)
+    return nil, why, "E_IO"
+  end
   if lock == nil then
     local name, pid = holder:match "(%S+) (%d+)"
     return nil, ("%s: another run writes here%s; take another folder, or wait for its end"):format(folder,

@@ -172,7 +172,7 @@ describe("train.lua", function()
       each(function(name, text) assert.equal(before[name], text, name) end)
     end
     refuses(2, ("--out=%s: the folder holds a run (config.json, metrics.jsonl of 3 steps, result.json, "
-      .. "sample.txt); take another folder, or --overwrite to replace it"):format(out),
+      .. "sample.txt, 1 checkpoint); take another folder, or --overwrite to replace it"):format(out),
       train("--mesh=none --out=" .. out))
     kept()
     -- What is wrong is found before anything is replaced, whatever it is.
@@ -311,7 +311,7 @@ describe("train.lua", function()
     local lines = refuses(3, path .. ": No space left on device",
       on_disk("--steps=99 --metrics=" .. path, ":", "cat " .. path))
     assert.truthy(#metrics(file(lines)) > 20, "whole lines, and none cut")
-    local names = refuses(3, disk .. "/config.json: No space left on device",
+    local names = refuses(3, disk .. "/checkpoints/.lock: No space left on device",
       on_disk("--out=" .. disk, "head -c 4096 /dev/zero >" .. disk .. "/full", "ls " .. disk))
     assert.equal("full\n", names)
   end)
