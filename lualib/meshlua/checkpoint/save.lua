@@ -351,20 +351,34 @@ local function remove_parts(save)
   end
 end
 
+--- What puts the parts in their places, in order. Of several files that replace others of the same names some are old
+--- for a moment and some new: no index is there then, and nobody takes them for one model. In all other cases one name
+--- is what switches from the old files to the new: the file's, or the index's.
+local function commit_calls(save)
+  local at = save.folder or folder.of(save.files[1].path)
+  local sync, calls, replaces = {"sync", at == "" and "." or at}, {}, false
+  for _, file in ipairs(save.files) do
+    local kind = core.path_kind(file.path)
+    replaces = replaces or kind == "file" or kind == "link"
+  end
+  local index = save.folder and folder.inside(save.folder, folder.INDEX)
+  if replaces and #save.files > 1 and core.path_kind(index) then calls = {{"remove", index}, sync} end
+  for _, file in ipairs(save.files) do calls[#calls + 1] = {"move", part(file.path), file.path} end
+  if save.folder then calls[#calls + 1] = sync end
+  for _, text in ipairs(save.texts) do
+    calls[#calls + 1] = {"write", part(text.path), text.text}
+    calls[#calls + 1] = {"move", part(text.path), text.path}
+  end
+  if #save.stale > 0 then calls[#calls + 1] = sync end
+  for _, name in ipairs(save.stale) do calls[#calls + 1] = {"remove", folder.inside(save.folder, name)} end
+  calls[#calls + 1] = sync
+  return calls
+end
+
 --- Gives the parts their names, and sees to it that the folder has them on the disk.
 local function commit(save)
-  local calls, ok, message = {}, true, nil
-  if together.is_first() then
-    for _, file in ipairs(save.files) do calls[#calls + 1] = {"move", part(file.path), file.path} end
-    for _, text in ipairs(save.texts) do
-      calls[#calls + 1] = {"write", part(text.path), text.text}
-      calls[#calls + 1] = {"move", part(text.path), text.path}
-    end
-    for _, name in ipairs(save.stale) do calls[#calls + 1] = {"remove", folder.inside(save.folder, name)} end
-    local at = save.folder or folder.of(save.files[1].path)
-    calls[#calls + 1] = {"sync", at == "" and "." or at}
-    ok, message = core.disk_task(calls):wait()
-  end
+  local ok, message = true, nil
+  if together.is_first() then ok, message = core.disk_task(commit_calls(save)):wait() end
   return together.agree(ok, message, not ok and "E_IO" or nil)
 end
 

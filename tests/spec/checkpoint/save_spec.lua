@@ -486,6 +486,35 @@ describe("a folder of Hugging Face", function()
     assert.equal("model.safetensors\n", io.popen("ls -A " .. folder .. "/hf"):read "a")
   end)
 
+  it("is never half of one save and half of another", function()
+    local function tree(x) return {a = ml.full({4}, x), b = ml.full({4}, x), c = ml.full({4}, x)} end
+    local function loaded()
+      local t, message = ml.load(folder)
+      if not t then
+        assert.matches("no model.safetensors.index.json", message)
+        return nil
+      end
+      assert.same({t.a:totable()[1], t.a:totable()[1]}, {t.b:totable()[1], t.c:totable()[1]})
+      return t.a:totable()[1]
+    end
+    assert(ml.save(folder, tree(1.0), {shard_bytes = 16}))
+    assert(os.execute("mkdir " .. path "model-00001-of-00002.safetensors"))
+    assert(os.execute("mkdir " .. path "model-00001-of-00002.safetensors/x"))
+    assert.is_nil((ml.save(folder, tree(2.0), {shard_bytes = 32})))
+    assert.equal(1.0, loaded())
+    assert(os.execute("rm -r " .. path "model-00001-of-00002.safetensors"))
+    assert(os.execute("rm " .. path "model-00003-of-00003.safetensors"))
+    assert(os.execute("mkdir -p " .. path "model-00003-of-00003.safetensors/x"))
+    assert.is_nil((ml.save(folder, tree(3.0), {shard_bytes = 16})))
+    assert.is_nil(loaded())
+    assert(os.execute("rm -r " .. path "model-00003-of-00003.safetensors"))
+    assert(ml.save(folder, tree(4.0), {shard_bytes = 16}))
+    assert.equal(4.0, loaded())
+    assert(ml.save(folder, tree(5.0)))
+    assert.equal(5.0, loaded())
+    assert.same({"model.safetensors"}, names())
+  end)
+
   it("is refused where index and files differ", function()
     assert(ml.save(folder .. "/", {a = ml.ones {4}, b = ml.ones {4}, c = ml.ones {4}}, {shard_bytes = 16}))
     local index = "model.safetensors.index.json"
