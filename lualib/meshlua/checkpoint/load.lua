@@ -121,11 +121,6 @@ end
 
 -- ---- what does not fit ------------------------------------------------------------------------------
 
-local function near(name, names)
-  local nearest = lib.nearest(name, names)
-  return nearest and "; is it '" .. nearest .. "'?" or ""
-end
-
 --- What is missing on either side, as lines.
 local function differences(reading, names)
   local lines = {}
@@ -134,10 +129,12 @@ local function differences(reading, names)
   end
   for _, one in ipairs(reading.missing) do
     local as = one.name ~= one.path and lib.format(" (in the file '%s')", one.name) or ""
-    lines[#lines + 1] = one.path .. as .. " is not in the file" .. near(one.name, reading.unexpected)
+    lines[#lines + 1] = one.path .. as .. " is not in the file"
+      .. map_of.near(lines, one.name, reading.unexpected)
   end
   for _, name in ipairs(reading.unexpected) do
-    lines[#lines + 1] = lib.format("'%s' is in the file, and nobody takes it%s", name, near(name, names))
+    lines[#lines + 1] = lib.format("'%s' is in the file, and nobody takes it%s", name,
+      map_of.near(lines, name, names))
   end
   return lines
 end

@@ -32,6 +32,16 @@ function M.listed(lines)
   return "\n  " .. text .. (n > LISTED and lib.format("\n  and %d more", n - LISTED) or "")
 end
 
+--- The name among `names` that is nearest, as a question; "" for lines that are not shown: each is looked for in all.
+---@param lines string[] the lines so far
+---@param name string
+---@param names string[]
+---@return string
+function M.near(lines, name, names)
+  local nearest = #lines < LISTED and lib.nearest(name, names)
+  return nearest and "; is it '" .. nearest .. "'?" or ""
+end
+
 -- ---- names with numbers -----------------------------------------------------------------------------
 
 ---@class Template

@@ -182,8 +182,7 @@ local function check_map(options, problems, unmatched, map)
   for _, rule in ipairs(map.rules) do names[#names + 1] = rule.model.text end
   if options.strict ~= false then
     for _, path in ipairs(unmatched) do
-      local near = lib.nearest(path, names)
-      near = near and "; is it '" .. near .. "'?" or ""
+      local near = map_of.near(problems, path, names)
       problems[#problems + 1] = path .. ": no rule of the map takes it" .. near
     end
   end
