@@ -94,8 +94,8 @@ describe("a checkpoint of two processes", function()
         manager:close()
       ]], folder)
       assert.equal(0, code, err)
-      local said = "step%-00000001: the part of process 1 is missing after 1 seconds; "
-        .. "the checkpoint is given up"
+      local said = "step%-00000001: the part of process 1 is missing after 1 seconds; the checkpoint is "
+        .. "given up"
       assert.truthy(out:find(said .. "\n0\n1\n"), out)
     end)
   end)

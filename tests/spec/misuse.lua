@@ -159,7 +159,7 @@ end
 
 -- They end the process, or write files.
 local never = {["train.main"] = true, ["train.script"] = true, ["train.mesh"] = true,
-  ["profile.start"] = true}
+  ["profile.start"] = true, ["checkpoint.Manager"] = true, save = true}
 
 --- What is called: {row, fn} for every row that is a function.
 ---@return {row: table, fn: any}[]

@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -156,15 +157,22 @@ static void start_task(DiskTask *t) {
     if (!t->runs) run_calls(t);
 }
 
+static DiskCallKind kind_of_call(lua_State *L, const char *name) {
+    for (int k = 0; k < CALL_KINDS; k++)
+        if (strcmp(name, call_names[k]) == 0) return (DiskCallKind)k;
+    state_error(L, E_VALUE, "disk_task: there is no call '%s'", name);
+}
+
 static void read_call(lua_State *L, int list, int32_t i, DiskCall *c) {
     lua_rawgeti(L, list, i + 1);
+    arg_check_type(L, lua_gettop(L), LUA_TTABLE, "disk_task: a call");
     lua_rawgeti(L, -1, 1);
-    c->kind = (DiskCallKind)luaL_checkoption(L, -1, NULL, call_names);
+    c->kind = kind_of_call(L, arg_string(L, lua_gettop(L), NULL, "disk_task: a call"));
     lua_rawgeti(L, -2, 2);
-    c->path = arg_string(L, -1, NULL, "disk_task: a path");
+    c->path = arg_string(L, lua_gettop(L), NULL, "disk_task: a path");
     if (c->kind == WRITE || c->kind == MOVE || c->kind == MOVE_NEW) {
         lua_rawgeti(L, -3, 3);
-        c->other = arg_string(L, -1, &c->n, "disk_task: a text or name");
+        c->other = arg_string(L, lua_gettop(L), &c->n, "disk_task: a text or name");
         lua_pop(L, 1);
     }
     lua_pop(L, 3);
@@ -174,7 +182,8 @@ static void read_call(lua_State *L, int list, int32_t i, DiskCall *c) {
  * call is {"make", folder}, {"write", file, text}, {"sync", folder}, {"move" or "move_new", from,
  * to} or {"remove", path}, all of it. The list must stay as it is. */
 static int disk_task(lua_State *L) {
-    luaL_checktype(L, 1, LUA_TTABLE);
+    arg_check_type(L, 1, LUA_TTABLE, "disk_task: the calls");
+    lua_settop(L, 1);
     int32_t n = (int32_t)lua_rawlen(L, 1);
     DiskTask *t = lua_newuserdatauv(L, sizeof *t + (size_t)n * sizeof *t->call, 1);
     *t = (DiskTask){.n = n};
@@ -224,12 +233,6 @@ typedef struct LockFile {
     int fd;
 } LockFile;
 
-static int lock_failed(lua_State *L, const char *path) {
-    luaL_fileresult(L, 0, path);
-    lua_pop(L, 1); /* its number: a third result would be who has the lock */
-    return 2;
-}
-
 /* lock(path, text): the file, which says `text`, is this process's as long as it lives; or nil,
  * message, and where another has it the text of that one. Where the disk knows no locks nothing is
  * locked, and the second result says so. */
@@ -242,7 +245,11 @@ static int lock_new(lua_State *L) {
     l->fd = -1;
     luaL_setmetatable(L, VALUE_LOCK);
     l->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (l->fd < 0) return lock_failed(L, path);
+    if (l->fd < 0) {
+        lua_pushnil(L);
+        lua_pushfstring(L, "%s: %s", path, strerror(errno));
+        return 2;
+    }
     if (flock(l->fd, LOCK_EX | LOCK_NB)) {
         if (errno != EWOULDBLOCK) {
             lua_pushfstring(L, "%s: %s", path, strerror(errno));
@@ -254,7 +261,8 @@ static int lock_new(lua_State *L) {
         lua_pushlstring(L, held, got > 0 ? (size_t)got : 0);
         return 3;
     }
-    if (ftruncate(l->fd, 0) || pwrite(l->fd, text, n, 0) != (ssize_t)n) return lock_failed(L, path);
+    /* The text is for people: a full disk does without. */
+    if (ftruncate(l->fd, 0) == 0 && pwrite(l->fd, text, n, 0) < 0) errno = 0;
     return 1;
 }
 
@@ -343,9 +351,10 @@ static int free_bytes(lua_State *L) {
     return 1;
 }
 
-/* sleep(seconds): a signal ends it early. */
+/* sleep(seconds): one at most; a signal ends it early. */
 static int sleep_for(lua_State *L) {
     double s = arg_number(L, 1, "sleep: the seconds");
+    s = s > 0 ? fmin(s, 1) : 0;
     struct timespec t = {.tv_sec = (time_t)s};
     t.tv_nsec = (long)((s - (double)t.tv_sec) * 1e9);
     nanosleep(&t, NULL);
