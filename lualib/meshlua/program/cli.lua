@@ -83,14 +83,14 @@ local function about_functions(word)
   for _, name in ipairs(exports.names()) do
     local of, own = name:match "^(.+)[.:]([%w_]+)$"
     if name == word then show(name) end
-    if of == word then members[#members + 1] = own end
+    if of == word and own:sub(1, 2) ~= "__" then members[#members + 1] = own end
     if own == word then inside[#inside + 1] = name end
   end
+  for _, name in ipairs(#found == 0 and inside or {}) do show(name) end
   if #members > 0 then
     found[#found + 1] = word .. " has "
     wrap(found, table.concat(members, ", "), 2)
   end
-  for _, name in ipairs(#found == 0 and inside or {}) do show(name) end
   return found
 end
 
