@@ -7,6 +7,7 @@ local weights_of = require "meshlua.program.weights"
 local M = {}
 
 local SHOWN = 60 -- of a text of the metadata
+local MOST_STEPS = 8 -- that are named one by one
 
 local function print_table(rows)
   require("meshlua.program.cli").write_table(rows)
@@ -55,10 +56,14 @@ local function print_tensors(weights, i, numbers)
   end
 end
 
+--- "loss 5.455, grad_norm 0.93", in the order of their names.
 local function metrics_text(metrics)
   local words = {}
-  for i, key in ipairs(lib.names(metrics or {})) do words[i] = key .. " " .. value_text(metrics[key]) end
-  return #words > 0 and "; " .. table.concat(words, ", ") or ""
+  for i, key in ipairs(lib.names(metrics or {})) do
+    local value = metrics[key]
+    words[i] = key .. " " .. (math.type(value) == "float" and lib.format("%.5g", value) or value_text(value))
+  end
+  return table.concat(words, ", ")
 end
 
 --- The layouts, printed; text -> its number.
@@ -72,14 +77,20 @@ local function print_layouts(layouts)
   return numbers
 end
 
+local function print_steps(steps)
+  local n = #steps
+  print(n > MOST_STEPS and ("%d checkpoints, of steps %d to %d; the newest:"):format(n, steps[1], steps[n])
+    or ("checkpoints of steps %s; the newest:"):format(table.concat(steps, ", ")))
+end
+
 local function print_checkpoint(weights)
   local m = weights.manifest
-  if weights.steps then
-    print("checkpoints of steps " .. table.concat(weights.steps, ", ") .. "; the newest:")
-  end
-  local processes = lib.count(m.processes, "process", "processes")
-  print(("%s: step %d, saved by %s, %s%s"):format(weights.path, m.step, processes,
-    weights_of.count_text(#weights.tensors, weights_of.bytes(weights)), metrics_text(m.metrics)))
+  if weights.steps then print_steps(weights.steps) end
+  print(weights.path)
+  print(("step %d, saved by %s; %s"):format(m.step, lib.count(m.processes, "process", "processes"),
+    weights_of.count_text(#weights.tensors, weights_of.bytes(weights))))
+  local metrics = metrics_text(m.metrics)
+  if metrics ~= "" then print(metrics) end
   return print_layouts(m.layouts)
 end
 
