@@ -7,9 +7,9 @@
 
 #include <string.h>
 
-/* nil, message, code; memory that ran out is raised. */
+/* nil, message, code; memory that ran out and Ctrl-C are raised. */
 static int failed(lua_State *L, Host *h, Err e) {
-    if (e == E_NOMEM) state_raise(L, h);
+    if (e == E_NOMEM || e == E_INTERRUPT) state_raise(L, h);
     lua_pushnil(L);
     lua_pushstring(L, h->cx.err.text);
     lua_pushstring(L, err_name(e));
@@ -34,7 +34,7 @@ static int catalog_compare(lua_State *L) {
     Catalog *a = entry_at(L, 1, 2, &i), *b = entry_at(L, 3, 4, &j);
     if (!dims_equal(&a->entry[i].dims, &b->entry[j].dims))
         state_error(L, E_SHAPE, "catalog_compare: the shapes differ");
-    Err err = whole_compare(&h->cx, a, i, b, j, &d);
+    Err err = whole_compare(&h->cx, a, i, b, j, &h->rt.interrupted, &d);
     if (err) return failed(L, h, err);
     lua_createtable(L, 0, 4);
     value_set_integer(L, "count", d.count);
@@ -75,6 +75,7 @@ static int catalog_write(lua_State *L) {
         list[i] = read_entry(L);
     }
     file.entry = list;
+    file.stop = &h->rt.interrupted;
     Err err = whole_write(&h->cx, &file);
     if (err) return failed(L, h, err);
     lua_pushboolean(L, 1);

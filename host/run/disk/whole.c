@@ -28,6 +28,10 @@ static Err read_unit(Ctx *cx, const PieceMap *p, DType dtype, const UnitBox *uni
     return read_box(cx, dtype, unit->at.at, &unit->size, &one, to);
 }
 
+static Err check_stop(Ctx *cx, const volatile int *stop) {
+    return *stop ? err_set(cx, E_INTERRUPT, "interrupted") : E_OK;
+}
+
 /* Calls fn for the units of an entry in that dtype. */
 static Err each_unit(const PieceMap *p, DType dtype, UnitsBoxFn *fn, void *ud) {
     UnitBox all = {.at = p->at, .size = p->size};
@@ -41,6 +45,7 @@ typedef struct WholePair {
     DType dtype; /* DT_I64 or DT_F64 */
     int64_t done;
     char *room[2];
+    const volatile int *stop;
     WholeDifference *out;
 } WholePair;
 
@@ -73,6 +78,7 @@ static void compare_real(WholePair *w, const double *a, const double *b, int64_t
 static Err compare_unit(void *ud, const UnitBox *unit) {
     WholePair *w = ud;
     int64_t n = dims_count(&unit->size);
+    TRY(check_stop(w->cx, w->stop));
     TRY(read_unit(w->cx, &w->a, w->dtype, unit, w->room[0]));
     TRY(read_unit(w->cx, &w->b, w->dtype, unit, w->room[1]));
     if (w->dtype == DT_I64)
@@ -84,7 +90,8 @@ static Err compare_unit(void *ud, const UnitBox *unit) {
     return E_OK;
 }
 
-Err whole_compare(Ctx *cx, Catalog *a, int32_t i, Catalog *b, int32_t j, WholeDifference *out) {
+Err whole_compare(Ctx *cx, Catalog *a, int32_t i, Catalog *b, int32_t j, const volatile int *stop,
+                  WholeDifference *out) {
     TRY(catalog_can_read(cx, a, i));
     TRY(catalog_can_read(cx, b, j));
     bool real =
@@ -93,6 +100,7 @@ Err whole_compare(Ctx *cx, Catalog *a, int32_t i, Catalog *b, int32_t j, WholeDi
                    .a = whole_piece(a, i),
                    .b = whole_piece(b, j),
                    .dtype = real ? DT_F64 : DT_I64,
+                   .stop = stop,
                    .out = out};
     *out = (WholeDifference){.first = -1};
     char *room = alloc_aligned(&cx->alloc, 2 * UNITS_BYTES);
@@ -112,6 +120,7 @@ typedef struct WholeWriter {
     PieceMap p;
     int64_t at;    /* where in the file the next unit goes */
     char *room[2]; /* elements, and blocks of them */
+    const volatile int *stop;
 } WholeWriter;
 
 static Err failed(const WholeWriter *w, const char *what, int error) {
@@ -143,6 +152,7 @@ static Err write_unit(void *ud, const UnitBox *unit) {
     WholeWriter *w = ud;
     int64_t n = dims_count(&unit->size), bytes = n / w->as->block * w->as->block_bytes;
     const char *from = w->room[0];
+    TRY(check_stop(w->cx, w->stop));
     TRY(read_unit(w->cx, &w->p, (DType)w->as->dtype, unit, w->room[0]));
     if (w->as->block > 1) {
         TRY(check_scales(w, (const float *)(const void *)w->room[0], n));
@@ -174,7 +184,7 @@ static Err write_entries(WholeWriter *w, const WholeFile *file) {
 }
 
 Err whole_write(Ctx *cx, const WholeFile *file) {
-    WholeWriter w = {.cx = cx, .path = file->path};
+    WholeWriter w = {.cx = cx, .path = file->path, .stop = file->stop};
     char *room = alloc_aligned(&cx->alloc, 2 * UNITS_BYTES);
     if (!room) return err_nomem(cx, "writing tensors");
     w.room[0] = room, w.room[1] = room + UNITS_BYTES;

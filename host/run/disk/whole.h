@@ -12,8 +12,8 @@ typedef struct WholeDifference {
 } WholeDifference;
 
 /* Two entries of the same dims, as numbers: whole ones exactly, others as doubles. Two NaN are
- * equal, 0 and -0 differ (by 0). */
-Err whole_compare(Ctx *cx, Catalog *a, int32_t i, Catalog *b, int32_t j,
+ * equal, 0 and -0 differ (by 0). E_INTERRUPT once *stop is not 0. */
+Err whole_compare(Ctx *cx, Catalog *a, int32_t i, Catalog *b, int32_t j, const volatile int *stop,
                   WholeDifference *out) MUST_CHECK;
 
 typedef struct WholeEntry {
@@ -30,6 +30,7 @@ typedef struct WholeFile {
     int64_t size;
     const WholeEntry *entry;
     int32_t count;
+    const volatile int *stop; /* E_INTERRUPT once it is not 0 */
 } WholeFile;
 
 /* Makes the file, on the disk; what it held is gone. E_VALUE: a value that the encoding cannot

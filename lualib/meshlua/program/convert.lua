@@ -166,16 +166,16 @@ local function write_all(weights, path, format, in_folder, flags)
     if not ok then return nil, message, "E_IO" end
   end
   local files, metadata, ok = files_of(path, entries, in_folder, flags), metadata_of(weights, format), true
+  local _ <close> = setmetatable({}, {__close = function() -- also where Ctrl-C ends it
+    for _, file in ipairs(files) do os.remove(part(file.path)) end
+    if made then os.remove(path) end -- a folder with something in it stays
+  end})
   for _, file in ipairs(files) do
     if ok and format == "npz" then ok, message, code = write_npz(file, weights)
     elseif ok then ok, message, code = write_file(file, weights, format, metadata) end
   end
   if ok then ok, message, code = commit(files, path, in_folder) end
-  if not ok then
-    for _, file in ipairs(files) do os.remove(part(file.path)) end
-    if made then os.remove(path) end
-    return nil, message, code
-  end
+  if not ok then return nil, message, code end
   return {entries = #entries, files = files}
 end
 

@@ -290,6 +290,18 @@ describe("convert", function()
     assert.same({"a.safetensors", "b.safetensors", "big.safetensors"}, names)
   end)
 
+  it("leaves nothing behind where Ctrl-C ends it", function()
+    local bytes = 1 << 29
+    local head = ('{"a":{"dtype":"F32","shape":[%d],"data_offsets":[0,%d]}}'):format(bytes >> 2, bytes)
+    write("large.safetensors", ("<I8"):pack(#head) .. head)
+    os.execute(("truncate -s %d %s"):format(8 + #head + bytes, at "large.safetensors"))
+    local _, _, code = helper.shell(([["$MESHLUA" convert %s %s/new/ & p=$!
+      until [ -s %s/new/model.safetensors.part ]; do sleep 0.01; done; kill -INT $p; wait $p]]):format(
+      at "large.safetensors", folder, folder))
+    assert.equal(130, code)
+    assert.equal(nil, (core.path_kind(at "new")))
+  end)
+
   it("holds a few pieces of a tensor at a time, whatever its size", function()
     if helper.watched then return helper.pending "a sanitizer takes memory of its own" end
     local bytes = 160 << 20
