@@ -126,3 +126,35 @@ describe("a LLaMA on", function()
     end)
   end
 end)
+
+describe("the plan of a LLaMA's step", function()
+  local L, B, T, C = 2, 16, 16, 64
+  local cfg = config {layers = L, width = C, heads = 8, kv_heads = 4, hidden = 96, batch = B,
+    rope_factor = 8.0}
+
+  --- The plan of value and gradients on data=4, model=2.
+  local function plan(rules)
+    local where = {mesh = ml.make_mesh({4, 2}, {"data", "model"}), rules = llama.rules[rules]}
+    local model, ids = made(cfg, where), ml.zeros({B, T}, "int32")
+    return ml.jit(function(m, x)
+      return ml.value_and_grad(function(n) return llama.loss(n, x, x) end)(m)
+    end, where):plan(model, ids)
+  end
+
+  it("under tp sums activations twice a block, forward and backward, and nothing else over model", function()
+    local bytes = B // 4 * T * C * 4
+    ml.expect(plan "tp", {["all_reduce over model"] = {count = 4 * L, bytes = 4 * L * bytes}, all_gather = 0,
+      all_to_all = 0, reduce_scatter = 0, permute = 0})
+  end)
+
+  it("under tp_sp each of these is a gather and a scatter of half the tokens", function()
+    ml.expect(plan "tp_sp", {["all_gather over model"] = 4 * L, ["reduce_scatter over model"] = 4 * L,
+      all_to_all = 0})
+  end)
+
+  it("under dp sums the loss and each gradient over all devices", function()
+    local n = parameters(made(cfg))
+    ml.expect(plan "dp", {all_reduce = {bytes = 4 * (n + 1)}, all_gather = 0, all_to_all = 0,
+      reduce_scatter = 0})
+  end)
+end)
