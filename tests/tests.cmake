@@ -26,10 +26,10 @@ unit_tests(run $<TARGET_OBJECTS:base> $<TARGET_OBJECTS:ir> $<TARGET_OBJECTS:run>
 unit_tests(kernels ${kernel_objects})
 
 if(MPI_FOUND) # whose functions the test has itself
-  add_executable(unit_mpi_test_mpi tests/unit/mpi/test_mpi.c $<TARGET_OBJECTS:meshlua_mpi>)
-  target_include_directories(unit_mpi_test_mpi PRIVATE host kernels tests/unit)
-  target_link_libraries(unit_mpi_test_mpi PRIVATE PkgConfig::MPI)
-  add_test(NAME unit/mpi/test_mpi COMMAND unit_mpi_test_mpi)
+  add_executable(dist_test_mpi tests/dist/test_mpi.c $<TARGET_OBJECTS:meshlua_mpi>)
+  target_include_directories(dist_test_mpi PRIVATE host kernels tests/unit)
+  target_link_libraries(dist_test_mpi PRIVATE PkgConfig::MPI)
+  add_test(NAME dist/test_mpi COMMAND dist_test_mpi)
 endif()
 
 # Who attacks a job: see tests/dist/stranger_spec.lua.
