@@ -130,7 +130,7 @@ static void copy_run(int size, char *out, int64_t os, const char *in, int64_t is
 #undef COPY
 }
 
-/* ---- short floats, by way of float32: what models are loaded in to be trained ---- */
+/* ---- floats of at most 32 bits, by way of float32 ---- */
 enum { FLOATS = 256 };
 
 static bool is_short(DType d) {
@@ -195,4 +195,40 @@ int64_t convert_run(DType to, char *out, int64_t os, DType from, const char *in,
     for (int64_t i = 0; i < n; i++)
         if (!put(to, out + i * os, get(from, in + i * is))) return i;
     return -1;
+}
+
+/* Rows that lie along one another in `in`, columns in `out`: through tiles, so that each cache line
+ * is met once. */
+static const char *transpose(DType to, char *out, int64_t out_step, DType from, const char *in,
+                             int64_t in_step, int64_t rows, int64_t columns) {
+    enum { TILE = 32 };
+    char tile[TILE * TILE * 8];
+    int ts = dtype_size(to), fs = dtype_size(from);
+    for (int64_t i = 0; i < rows; i += TILE)
+        for (int64_t k = 0; k < columns; k += TILE) {
+            int64_t high = rows - i < TILE ? rows - i : TILE;
+            int64_t wide = columns - k < TILE ? columns - k : TILE;
+            for (int64_t r = 0; r < high; r++) {
+                const char *run = in + (i + r) * in_step + k * fs;
+                int64_t bad = convert_run(to, tile + r * TILE * ts, ts, from, run, fs, wide);
+                if (bad >= 0) return run + bad * fs;
+            }
+            for (int64_t c = 0; c < wide; c++)
+                copy_run(ts, out + (k + c) * out_step + i * ts, ts, tile + c * ts, TILE * ts, high);
+        }
+    return NULL;
+}
+
+const char *convert_plane(DType to, char *out, const int64_t os[2], DType from, const char *in,
+                          const int64_t is[2], const int64_t n[2]) {
+    int ts = dtype_size(to), fs = dtype_size(from);
+    if (os[0] == ts && is[1] == fs && os[1] != ts)
+        return transpose(to, out, os[1], from, in, is[0], n[0], n[1]);
+    if (os[1] == ts && is[0] == fs && is[1] != fs)
+        return transpose(to, out, os[0], from, in, is[1], n[1], n[0]);
+    for (int64_t i = 0; i < n[0]; i++) {
+        int64_t bad = convert_run(to, out + i * os[0], os[1], from, in + i * is[0], is[1], n[1]);
+        if (bad >= 0) return in + i * is[0] + bad * is[1];
+    }
+    return NULL;
 }

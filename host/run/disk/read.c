@@ -61,10 +61,13 @@ static Err misfit(FileReader *r, const char *at) {
 /* What was staged, from loop k on. */
 static Err spread(FileReader *r, const PieceBox *b, int32_t k, const char *from, char *to) {
     int size = dtype_size(r->from);
-    PieceLoop l = k < b->nloop ? b->loop[k] : (PieceLoop){1, 1, dtype_size(r->to)};
-    if (k + 1 >= b->nloop) {
-        int64_t bad = convert_run(r->to, to, l.near, r->from, from, l.far * size, l.count);
-        return bad < 0 ? E_OK : misfit(r, from + bad * l.far * size);
+    PieceLoop one = {1, 1, dtype_size(r->to)}, l = k + 1 < b->nloop ? b->loop[k] : one;
+    if (k + 2 >= b->nloop) {
+        PieceLoop inner = k < b->nloop ? b->loop[b->nloop - 1] : one;
+        const char *bad = convert_plane(r->to, to, (int64_t[]){l.near, inner.near}, r->from, from,
+                                        (int64_t[]){l.far * size, inner.far * size},
+                                        (int64_t[]){l.count, inner.count});
+        return bad ? misfit(r, bad) : E_OK;
     }
     for (int64_t i = 0; i < l.count; i++)
         TRY(spread(r, b, k + 1, from + i * l.far * size, to + i * l.near));
@@ -103,6 +106,30 @@ static Err read_steps(FileReader *r, const PieceBox *b, int32_t k, int64_t far, 
     return E_OK;
 }
 
+/* Runs of the inner one of two loops, each read alone, but put to their places together. */
+static Err read_runs(FileReader *r, const PieceBox *b, int32_t k, int64_t far, char *to) {
+    PieceBox part = *b;
+    PieceLoop l = b->loop[k];
+    int64_t run = b->loop[k + 1].count, size = dtype_size(r->from);
+    int64_t each = READ_STAGE / (run * size);
+    part.loop[k].far = run;
+    for (int64_t i = 0; i < l.count; i += each) {
+        if (each > l.count - i) each = l.count - i;
+        part.loop[k].count = each;
+        for (int64_t n = 0; n < each; n++)
+            TRY(fetch(r, (far + (i + n) * l.far) * size, r->stage + n * run * size,
+                      (size_t)(run * size)));
+        TRY(spread(r, &part, k, r->stage, to + i * l.near));
+    }
+    return E_OK;
+}
+
+/* Is that so: two loops, of which the inner one is in one piece in the file but not in memory? */
+static bool has_runs(const FileReader *r, const PieceBox *b, int32_t k) {
+    if (k + 2 != b->nloop || r->e->block > 1 || is_direct(r, b, k + 1)) return false;
+    return b->loop[k + 1].far == 1 && b->loop[k + 1].count <= staged(r);
+}
+
 static Err read_loops(FileReader *r, const PieceBox *b, int32_t k, int64_t far, char *to) {
     int64_t span = piece_span(b, k);
     if (is_direct(r, b, k))
@@ -114,6 +141,7 @@ static Err read_loops(FileReader *r, const PieceBox *b, int32_t k, int64_t far, 
         return spread(r, b, k, at, to);
     }
     PieceLoop l = b->loop[k];
+    if (!together && has_runs(r, b, k)) return read_runs(r, b, k, far, to);
     if (together && piece_span(b, k + 1) <= staged(r)) return read_steps(r, b, k, far, to);
     for (int64_t i = 0; i < l.count; i++)
         TRY(read_loops(r, b, k + 1, far + i * l.far, to + i * l.near));

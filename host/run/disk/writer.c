@@ -308,10 +308,13 @@ static Err misfit(Writer *w, const WriterRun *r, const char *at) {
 /* The elements of the loops from k on, as they follow each other in the file. */
 static Err gather(const WriterRun *r, const PieceBox *b, int32_t k, const char *near, char *to) {
     int size = dtype_size(r->to);
-    PieceLoop l = k < b->nloop ? b->loop[k] : (PieceLoop){1, 1, 0};
-    if (k + 1 >= b->nloop) {
-        int64_t bad = convert_run(r->to, to, size, r->from, near, l.near, l.count);
-        return bad < 0 ? E_OK : misfit(r->w, r, near + bad * l.near);
+    PieceLoop one = {1, 1, dtype_size(r->from)}, l = k + 1 < b->nloop ? b->loop[k] : one;
+    if (k + 2 >= b->nloop) {
+        PieceLoop inner = k < b->nloop ? b->loop[b->nloop - 1] : one;
+        const char *bad =
+            convert_plane(r->to, to, (int64_t[]){l.far * size, inner.far * size}, r->from, near,
+                          (int64_t[]){l.near, inner.near}, (int64_t[]){l.count, inner.count});
+        return bad ? misfit(r->w, r, bad) : E_OK;
     }
     for (int64_t i = 0; i < l.count; i++)
         TRY(gather(r, b, k + 1, near + i * l.near, to + i * l.far * size));
