@@ -35,8 +35,34 @@ static void check_floats(void) {
     }
 }
 
+/* Planes with either side turned, against element by element; and which of them does not fit. */
+static void check_planes(void) {
+    enum { ROWS = 70, COLUMNS = 45 };
+    static float in[ROWS * COLUMNS];
+    static uint16_t out[ROWS * COLUMNS];
+    int64_t n[2] = {ROWS, COLUMNS}, bad = 50 * COLUMNS + 40;
+    for (int32_t i = 0; i < ROWS * COLUMNS; i++) in[i] = (float)i;
+    for (int turned = 0; turned < 4; turned++) {
+        int64_t is[2] = {4 * COLUMNS, 4}, os[2] = {2 * COLUMNS, 2};
+        if (turned & 1) is[0] = 4, is[1] = 4 * ROWS;
+        if (turned & 2) os[0] = 2, os[1] = 2 * ROWS;
+        CHECK(!convert_plane(DT_F16, (char *)out, os, DT_F32, (char *)in, is, n));
+        for (int64_t i = 0; i < ROWS * COLUMNS; i++) {
+            int64_t row = i / COLUMNS, column = i % COLUMNS;
+            const char *at = (char *)out + row * os[0] + column * os[1];
+            float want = in[(row * is[0] + column * is[1]) / 4];
+            CHECK(convert_value(DT_F16, at) == dtype_round(DT_F16, want));
+        }
+        in[bad] = 1e9f;
+        CHECK(convert_plane(DT_F16, (char *)out, os, DT_F32, (char *)in, is, n) ==
+              (char *)&in[bad]);
+        in[bad] = (float)bad;
+    }
+}
+
 int main(void) {
     check_floats();
+    check_planes();
     CHECK(there(DT_U8, 255.9) == 255 && isnan(there(DT_U8, 256)) && isnan(there(DT_U8, -1)));
     CHECK(there(DT_U8, -0.5) == 0);
     CHECK(there(DT_I32, -0x1p31) == -0x1p31 && isnan(there(DT_I32, 0x1p31)));
