@@ -249,6 +249,7 @@ function stages.writing(self, save)
   local result, message, code = save.writer:wait()
   save.writer:release()
   save.writer = nil
+  collectgarbage() -- handles of what Params held then: the next save must not find its memory still held
   if not result then return nil, message, code end
   local calls = {}
   if self.process == 0 then
