@@ -343,6 +343,32 @@ describe("an npz file is refused:", function()
     it(rule[1], function() refused(file(rule[2], ".npz"), "E_PARSE", rule[3]) end)
   end
 
+  --- The end in its form of 64 bits, and what tells where it is.
+  local function wide(lies)
+    local data = zip({{"a.npy", array}}):sub(1, -23)
+    local at = #data
+    local begin = assert(data:find("PK\1\2", 1, true)) - 1
+    return data .. (lies.magic or "PK\6\6") .. string.pack("<I8I2I2I4I4I8I8I8I8", 44, 45, 45, 0, 0, 1,
+      lies.count or 1,
+      lies.bytes or at - begin, begin) .. "PK\6\7" .. string.pack("<I4I8I4", 0, lies.at or at, 1) .. "PK\5\6"
+      .. string.pack("<I2I2I2I2I4I4I2", 0, 0, 0xffff, 0xffff, 0xffffffff, 0xffffffff, 0)
+  end
+
+  it("a directory of 64 bits that lies", function()
+    assert.same({"a F32 [2]"}, listed(opened(wide {}, ".npz")))
+    for wanted, lies in pairs {
+      ["is not where it should be"] = {at = 1 << 60}, ["of 64 bits is damaged"] = {magic = "PK\6\5"},
+      ["1152921504606846976 members"] = {count = 1 << 60},
+        ["place and length do not fit"] = {bytes = 1 << 60},
+    } do
+      refused(file(wide(lies), ".npz"), "E_PARSE", wanted)
+    end
+  end)
+
+  it("an array that ends in its header", function()
+    refused(file(zip {{"a.npy", npy("{'descr'", "", 1, 60000)}}, ".npz"), "E_PARSE", "it ends in its header")
+  end)
+
   it("damage in a member is found when it is read", function()
     local c = opened(zip {{"a.npy", array}})
     local bytes, message, code = c:bytes(1)
@@ -421,6 +447,12 @@ describe("a GGUF file is refused:", function()
   for _, rule in ipairs(rules) do
     it(rule[1], function() refused(file(rule[2], ".gguf"), "E_PARSE", rule[3]) end)
   end
+
+  it("a header that never ends", function()
+    local path = file(gguf({}, {text "k" .. string.pack("<I4I8", 8, 1 << 29)}), ".gguf")
+    assert(core.truncate(path, 1 << 30)) -- a hole: the file takes no room on disk
+    refused(path, "E_PARSE", "a header of more than 268435456 bytes")
+  end)
 
   it("every length that it is cut to", function()
     local values = {pair("k", 9, string.pack("<I4I8", 8, 2) .. text "one" .. text "two"),

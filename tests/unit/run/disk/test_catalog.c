@@ -1,9 +1,10 @@
 /* test_catalog.c - files of tensors, read in ranges, by several threads, and with little memory. */
-#include "run/disk/catalog.h"
+#include "run/disk/npz.h"
 #include "test.h"
 
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char deflated[] = "tests/oracle/disk/deflated-large.npz"; /* i: 0 .. 2999, int32 */
 static Ctx cx;
@@ -81,6 +82,33 @@ static void check_layout(const char *format, const char *encoding) {
     CHECK(e == E_OK);
 }
 
+/* More members than a directory's end counts in 16 bits: it then has a form of 64. */
+static void check_many_members(void) {
+    enum { MEMBERS = 65600 };
+    char path[] = "/tmp/test_catalog.XXXXXX", name[16];
+    NpzWriter w;
+    Catalog *c = NULL;
+    Dims scalar = {.rank = 0};
+    int fd = mkstemp(path);
+    CHECK(fd >= 0);
+    close(fd);
+    Err e = npz_create(&w, &cx, path);
+    for (int32_t i = 0; i < MEMBERS && !e; i++) {
+        snprintf(name, sizeof name, "m%d", i);
+        e = npz_add(&w, name, DT_I32, &scalar, &i);
+    }
+    if (!e) e = npz_finish(&w);
+    npz_drop(&w);
+    if (!e) e = catalog_open(&cx, path, &c);
+    CHECKF(e == E_OK && c->count == MEMBERS, "%s", cx.err.text);
+    for (int32_t i = 0; c && i < c->count; i += 997) {
+        int32_t got = -1;
+        CHECK(catalog_read(c, i, 0, &got, sizeof got) == E_OK && got == i);
+    }
+    catalog_release(c);
+    if (!getenv("KEEP")) unlink(path);
+}
+
 int main(void) {
     ctx_init(&cx);
     check_threads();
@@ -90,6 +118,7 @@ int main(void) {
     check_memory("tests/oracle/disk/stored.npz");
     check_memory(deflated);
     check_memory("tests/oracle/disk/metadata.gguf");
+    check_many_members();
     check_layout("safetensors", "F32");
     check_layout("npy", "F16");
     check_layout("gguf", "Q8_0");
