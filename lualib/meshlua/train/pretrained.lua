@@ -182,6 +182,9 @@ function M.from_pretrained(recipe, path, options)
   local who = "train.from_pretrained"
   options = lib.options(who, options)
   local changes = options.config or {}
+  if type(recipe.config) ~= "table" or type(recipe.build) ~= "function" then
+    raise("E_VALUE", "%s: this is no recipe: it lacks config, a table, or build, a function", who)
+  end
   for name in pairs(changes) do
     if recipe.config[name] == nil then
       raise("E_KEY", "%s: the recipe %s has no config.%s", who, recipe.name, name)
