@@ -169,6 +169,21 @@ local function open_gguf(recipe, path, changes)
   return cfg and {cfg = cfg, format = format, path = path, description = metadata}, message, code
 end
 
+--- Holds what a description says against the files before a model is built from it: numbers of layers are free.
+local function check_count(found, message, code)
+  if not found then return nil, message, code end
+  local n, opened, why, kind = 0, folder.open(found.path)
+  if not opened then return nil, why, kind end
+  for _, file in ipairs(opened) do
+    n = n + #file.entries
+    file.catalog:close()
+  end
+  local layers = found.cfg.layers or 0
+  if layers <= n then return found end
+  return nil, lib.format("%s: described are %d layers, and there are %d tensors", found.path, layers, n),
+    "E_VALUE"
+end
+
 --- A model of the recipe with the weights of a folder (config.json beside safetensors, or params.json beside
 --- Meta's) or of a GGUF file, born sharded: each device reads what it holds.
 ---@param recipe table with `formats`
@@ -190,8 +205,8 @@ function M.from_pretrained(recipe, path, options)
       raise("E_KEY", "%s: the recipe %s has no config.%s", who, recipe.name, name)
     end
   end
-  local found, message, code = together.agree((path:find "%.gguf$" and open_gguf or open_folder)(recipe, path,
-    changes))
+  local open = path:find "%.gguf$" and open_gguf or open_folder
+  local found, message, code = together.agree(check_count(open(recipe, path, changes)))
   if not found then return nil, message, code end
   local cfg = found.cfg
   local model = nn.init(function(rngs) return recipe.build(cfg, rngs) end,

@@ -109,6 +109,16 @@ for _, case in ipairs(MODELS) do
       assert.same(cfg, its)
     end)
 
+    it("comes out of several files with an index", function()
+      local model, cfg = assert(recipe.from_pretrained(FOLDER .. name))
+      local path = place ".d"
+      assert(recipe.save_pretrained(path, model, cfg))
+      assert(ml.save(path .. "/", model, {map = recipe.formats.hf.map, numbers = recipe.formats.numbers(cfg),
+        shard_bytes = 20000}))
+      assert.is_nil(io.open(path .. "/model.safetensors"))
+      assert.same(bytes_of(model), bytes_of(assert(recipe.from_pretrained(path))))
+    end)
+
     it("keeps what is said of it besides", function()
       local model, cfg, said = assert(recipe.from_pretrained(FOLDER .. name))
       assert.is_number(said.eos_token_id)
@@ -250,6 +260,8 @@ describe("from_pretrained", function()
       changed("llama_scaled", '"factor": 8.0,', ""))
     refuses("n_inner is 90; of the recipe gpt it is 4 times the width, 96", gpt,
       changed("gpt2", '"n_inner": null', '"n_inner": 90'))
+    refuses("described are 20000 layers, and there are 21 tensors", llama,
+      changed("llama", '"num_hidden_layers": 2', '"num_hidden_layers": 20000'))
     refuses("config.json: there is no such file", llama, "/nonexistent")
     refuses("/nonexistent.gguf", llama, "/nonexistent.gguf")
     helper.raises("E_KEY", llama.from_pretrained, FOLDER .. "llama", {config = {widht = 3}})
