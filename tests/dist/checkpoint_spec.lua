@@ -75,6 +75,26 @@ describe("a checkpoint of two processes", function()
     end)
   end)
 
+  mpi.it("is made at the same step in both, where time decides", function()
+    within(function(folder)
+      local out, err, code = two(HEAD .. [[
+        local manager = assert(ml.checkpoint.Manager(folder, {every_minutes = 0.3 / 60, keep = 9}))
+        local t, saved = tree(P "x", 1.0), {}
+        local step = ml.jit(function(w) return w:sum() end, {mesh = mesh})
+        for i = 1, 40 do
+          step(t.model.w):item()
+          core.sleep(0.03)
+          if assert(manager:save(i, t) ~= nil) and manager.begun == i then saved[#saved + 1] = i end
+        end
+        assert(manager:wait())
+        local wanted = table.concat(manager:steps(), " ")
+        if rank == 0 then print(#saved > 0 and table.concat(saved, " ") == wanted) end
+        manager:close()
+      ]], folder)
+      assert.same({0, "true\n"}, {code, out}, err)
+    end)
+  end)
+
   mpi.it("is given up, and said so, where a part does not come", function()
     within(function(folder)
       local out, err, code = two(HEAD .. [[

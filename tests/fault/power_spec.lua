@@ -114,6 +114,26 @@ describe("a power cut", function()
   end)
 end)
 
+describe("a folder that cannot be synced", function()
+  it("is told of once, and the checkpoints are made", function()
+    if rawget(_G, "SANITIZE") then helper.pending "a sanitizer must be loaded first" end
+    local folder, told = temporary(), 0
+    for n = 30, 70 do -- one of the calls of the first save
+      local out, err, code = record(folder, ("RECORD_FAIL=%d RECORD_ERRNO=22"):format(n))
+      if err:find "a folder there cannot be synced" then
+        told = told + 1
+        assert.same({"", 0}, {out, code})
+        assert.equal(1, select(2, err:gsub("\n", "")), err)
+        assert.truthy(restore.check(folder .. "/step-00000003"))
+      end
+      remove(folder)
+      assert(core.make_folder(folder))
+    end
+    assert.truthy(told >= 2)
+    remove(folder)
+  end)
+end)
+
 describe("a call that fails", function()
   local EIO, ENOSPC = 5, 28
 

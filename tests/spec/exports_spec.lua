@@ -64,7 +64,8 @@ teardown(function()
   ml.core.disk_task {{"remove", folder}}:wait()
 end)
 
-local instances = {Manager = manager, Compiled = traced:lower():compile(), Lowered = traced:lower(), Traced = traced,
+local instances = {Manager = manager,
+  Compiled = traced:lower():compile(), Lowered = traced:lower(), Traced = traced,
   DistributedConfig = ml.distributed(), Records = ml.data.windows(ml.core.tokens("abcdefgh", 1), 2),
   module = layer, Tensor = tensor(), Linear = layer, Conv = nn.Conv(1, 1, {1}, {rngs = rngs}),
   BatchNorm = nn.BatchNorm(4, {rngs = rngs}), Dropout = nn.Dropout(0.5), Embed = nn.Embed(4, 4,
