@@ -266,7 +266,7 @@ describe("from_pretrained", function()
     refuses("/nonexistent.gguf", llama, "/nonexistent.gguf")
     helper.raises("E_KEY", llama.from_pretrained, FOLDER .. "llama", {config = {widht = 3}})
     helper.raises("the recipe mlp has no formats.gguf", ml.train.from_pretrained,
-      {name = "mlp", config = {}}, "x.gguf")
+      {name = "mlp", config = {}, build = print}, "x.gguf")
   end)
 
   it("raises where config.json and the tensors do not agree", function()
