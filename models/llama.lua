@@ -238,7 +238,9 @@ local SCALING = {factor = "rope_factor", low_freq_factor = "rope_low", high_freq
 local function read_rope(description, cfg)
   local given = description.rope_parameters or description.rope_scaling
   given = type(given) == "table" and given or {}
-  cfg.theta = (given.rope_theta or description.rope_theta or 10000) + 0.0
+  local theta = given.rope_theta or description.rope_theta or 10000
+  if type(theta) ~= "number" or theta <= 0 then return "rope_theta is no number above 0" end
+  cfg.theta = theta + 0.0
   local kind = given.rope_type or given.type or "default"
   cfg.rope_factor = 0.0
   if kind == "default" then return end
@@ -275,7 +277,9 @@ end
 --- The config that gives the divisors of a GGUF file: the slowest say the factor, and the rest is as Llama 3.1
 --- has it or as `changes` say.
 local function read_divisors(given, cfg, changes)
-  cfg.rope_factor = math.max(table.unpack(given))
+  if not given or type(given[1]) ~= "number" then return "rope_freqs.weight is no vector of numbers" end
+  cfg.rope_factor = 0.0
+  for _, x in ipairs(given) do cfg.rope_factor = math.max(cfg.rope_factor, x) end
   for _, name in ipairs {"rope_factor", "rope_low", "rope_high", "rope_original"} do
     cfg[name] = changes[name] or cfg[name]
   end
@@ -295,7 +299,7 @@ local function read_gguf(description, cfg, file)
   local turned = description["llama.rope.dimension_count"]
   local size = cfg.head_dim > 0 and cfg.head_dim or cfg.width // cfg.heads
   if turned and turned ~= size then
-    return ("llama.rope.dimension_count is %d; of the recipe llama it is a head's size, %d"):format(turned,
+    return ("llama.rope.dimension_count is %s; of the recipe llama it is a head's size, %d"):format(turned,
       size)
   end
   local scaling = description["llama.rope.scaling.type"] or "none"
@@ -318,10 +322,14 @@ end
 
 --- Meta's params.json does not say how wide an MLP is, but how that comes from the width.
 local function read_meta(description, cfg)
-  local inner = description.hidden_dim or 8 * cfg.width // 3
-  if not description.hidden_dim then
-    local multiple = description.multiple_of or 256
-    inner = math.floor((description.ffn_dim_multiplier or 1) * inner)
+  local function number(key, default)
+    local x = description[key]
+    return type(x) == "number" and x > 0 and x or default
+  end
+  local inner = number("hidden_dim", 8 * cfg.width // 3)
+  if not number "hidden_dim" then
+    local multiple = number("multiple_of", 256)
+    inner = math.floor(number("ffn_dim_multiplier", 1) * inner)
     inner = (inner + multiple - 1) // multiple * multiple
   end
   cfg.hidden = inner

@@ -15,8 +15,11 @@ local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
 local load = require "meshlua.checkpoint.load"
 local nn = require "meshlua.nn.create"
+local rngs_of = require "meshlua.nn.rngs"
 local save = require "meshlua.checkpoint.save"
 local together = require "meshlua.checkpoint.together"
+local tree_of = require "meshlua.tree"
+local view = require "meshlua.checkpoint.view"
 
 local raise = lib.raise
 
@@ -75,6 +78,8 @@ local function read_keys(recipe, format, description, cfg)
       return lib.format("%s is %s; %s of the recipe %s is such as %s", key,
         type(value) == "table" and "a list" or value, name, recipe.name, recipe.config[name])
     end
+    local least = recipe.range and recipe.range[name] and recipe.range[name].least
+    if least and cfg[name] < least then return lib.format("%s is %s; the least is %s", key, value, least) end
   end
 end
 
@@ -169,18 +174,27 @@ local function open_gguf(recipe, path, changes)
   return cfg and {cfg = cfg, format = format, path = path, description = metadata}, message, code
 end
 
---- Holds what a description says against the files before a model is built from it: numbers of layers are free.
-local function check_count(found, message, code)
+--- Holds what a description says against the files before a model is built from it: numbers are free there.
+local function check_size(recipe, found, message, code)
   if not found then return nil, message, code end
-  local n, opened, why, kind = 0, folder.open(found.path)
+  local opened, why, kind = folder.open(found.path)
   if not opened then return nil, why, kind end
+  local tensors, elements, wanted = 0, 0, 0
   for _, file in ipairs(opened) do
-    n = n + #file.entries
+    for _, entry in ipairs(file.entries) do
+      tensors, elements = tensors + 1, elements + view.product(entry.shape)
+    end
     file.catalog:close()
   end
   local layers = found.cfg.layers or 0
-  if layers <= n then return found end
-  return nil, lib.format("%s: described are %d layers, and there are %d tensors", found.path, layers, n),
+  if layers > tensors then
+    return nil, lib.format("%s: described are %d layers, and there are %d tensors", found.path, layers,
+      tensors), "E_VALUE"
+  end
+  local types = nn.abstract(function() return recipe.build(found.cfg, rngs_of.Rngs(0)) end)
+  tree_of.visit(types, function(_, leaf) wanted = wanted + view.product(leaf.shape) end)
+  if wanted <= 2 * elements then return found end -- a tensor may serve twice
+  return nil, lib.format("%s: described are %d parameters, and there are %d", found.path, wanted, elements),
     "E_VALUE"
 end
 
@@ -206,7 +220,7 @@ function M.from_pretrained(recipe, path, options)
     end
   end
   local open = path:find "%.gguf$" and open_gguf or open_folder
-  local found, message, code = together.agree(check_count(open(recipe, path, changes)))
+  local found, message, code = together.agree(check_size(recipe, open(recipe, path, changes)))
   if not found then return nil, message, code end
   local cfg = found.cfg
   local model = nn.init(function(rngs) return recipe.build(cfg, rngs) end,

@@ -252,6 +252,10 @@ describe("from_pretrained", function()
         {'"hidden_size": 32', '"hidden_size": "x"',
           "hidden_size is x; width of the recipe llama is such as 128"},
         {'"hidden_size": 32', '"hidden_size": 32.5', "hidden_size is 32.5"},
+        {'"hidden_size": 32', '"hidden_size": 0', "hidden_size is 0; the least is 1"},
+        {'"num_attention_heads": 4', '"num_attention_heads": -4',
+          "num_attention_heads is -4; the least is 1"},
+        {'"rope_theta": 10000.0', '"rope_theta": "1e4"', "rope_theta is no number above 0"},
         {'"float32"', '"int8"', "dtype is int8; expected bfloat16, float16, float32, float64"},
         {"^{", "{{", "config.json: "}} do
       refuses(row[3], llama, changed("llama", row[1], row[2]))
@@ -262,6 +266,8 @@ describe("from_pretrained", function()
       changed("gpt2", '"n_inner": null', '"n_inner": 90'))
     refuses("described are 20000 layers, and there are 21 tensors", llama,
       changed("llama", '"num_hidden_layers": 2', '"num_hidden_layers": 20000'))
+    refuses("described are 6442460320 parameters, and there are 18592", llama,
+      changed("llama", '"intermediate_size": 48', '"intermediate_size": 33554432'))
     refuses("config.json: there is no such file", llama, "/nonexistent")
     refuses("/nonexistent.gguf", llama, "/nonexistent.gguf")
     helper.raises("E_KEY", llama.from_pretrained, FOLDER .. "llama", {config = {widht = 3}})
