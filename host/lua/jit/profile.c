@@ -18,11 +18,7 @@ void jit_profile_note(lua_State *L, int index, ProfileKind kind, int64_t start) 
 /* nil, message, code: where the fault is the file's. Others are raised. */
 static int failed(lua_State *L, Host *h, Err e) {
     if (e != E_IO) state_raise(L, h);
-    lua_pushnil(L);
-    lua_pushstring(L, h->cx.err.text);
-    lua_pushstring(L, err_name(e));
-    err_clear(&h->cx);
-    return 3;
+    return state_failed(L, h, e);
 }
 
 /* profile_start(file): true; or nil, message, code. */

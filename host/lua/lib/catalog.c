@@ -14,16 +14,6 @@
 #define VALUE_CATALOG "meshlua.Catalog"
 #define VALUE_JSON    "meshlua.json"
 
-/* nil, message, code; memory that ran out is raised. */
-static int failed(lua_State *L, Host *h, Err e) {
-    if (e == E_NOMEM) state_raise(L, h);
-    lua_pushnil(L);
-    lua_pushstring(L, h->cx.err.text);
-    lua_pushstring(L, err_name(e));
-    err_clear(&h->cx);
-    return 3;
-}
-
 /* ---- what a file holds ---- */
 typedef struct LuaCatalog {
     Catalog *c; /* NULL: closed */
@@ -57,7 +47,7 @@ static int catalog_new(lua_State *L) {
     if (strlen(path) != n) state_error(L, E_VALUE, "catalog: a NUL in the file's name");
     LuaCatalog *u = new_catalog(L);
     Err e = catalog_open(&h->cx, path, &u->c);
-    return e ? failed(L, h, e) : 1;
+    return e ? state_failed(L, h, e) : 1;
 }
 
 static void push_entry(lua_State *L, const CatalogEntry *e) {
@@ -132,7 +122,7 @@ static int catalog_entry_bytes(lua_State *L) {
     luaL_Buffer b;
     char *to = luaL_buffinitsize(L, &b, n);
     if (catalog_read(c, (int32_t)i - 1, 0, to, n))
-        return failed(L, h, catalog_read_failed(&h->cx, c, (int32_t)i - 1, errno));
+        return state_failed(L, h, catalog_read_failed(&h->cx, c, (int32_t)i - 1, errno));
     luaL_pushresultsize(&b, n);
     return 1;
 }
@@ -316,7 +306,7 @@ static int catalog_layout(lua_State *L) {
     }
     Str *header = state_text(h);
     Err e = catalog_lay_out(c, header);
-    if (e) return failed(L, h, e);
+    if (e) return state_failed(L, h, e);
     lua_createtable(L, 0, 3);
     state_push_text(L, h);
     lua_setfield(L, -2, "header");
@@ -393,7 +383,7 @@ static int npz_write(lua_State *L) {
     }
     if (!e) e = npz_finish(w);
     npz_drop(w);
-    if (e) return failed(L, h, e);
+    if (e) return state_failed(L, h, e);
     lua_pushboolean(L, 1);
     return 1;
 }

@@ -10,16 +10,6 @@
 
 #define VALUE_WRITER "meshlua.Writer"
 
-/* nil, message, code; memory that ran out is raised. */
-static int failed(lua_State *L, Host *h, Err e) {
-    if (e == E_NOMEM) state_raise(L, h);
-    lua_pushnil(L);
-    lua_pushstring(L, h->cx.err.text);
-    lua_pushstring(L, err_name(e));
-    err_clear(&h->cx);
-    return 3;
-}
-
 /* ---- pieces: {catalog, entry = i, at, size, offset, factors = {{dim, size, stride}...}}, or with
  * file, begin and dtype instead of catalog and entry ---- */
 
@@ -133,7 +123,7 @@ static int catalog_load(lua_State *L) {
     p.at = pieces_at(L, 4, true, &p.n);
     Err err = read_check(&h->cx, dtype, &dims, &p);
     if (err == E_VALUE) state_raise(L, h);
-    if (err) return failed(L, h, err);
+    if (err) return state_failed(L, h, err);
     const Type *type = type_make(&h->cx, dtype, &dims, layout);
     if (!type) state_check(L, h, err_nomem(&h->cx, "a tensor"));
     LuaTensor *u = value_new_tensor(L);
@@ -145,7 +135,7 @@ static int catalog_load(lua_State *L) {
     if (!err) return 1;
     tensor_release(u->t);
     u->t = NULL;
-    return failed(L, h, err);
+    return state_failed(L, h, err);
 }
 
 /* catalog_bytes(): how many bytes of entries this process has read. */
@@ -177,7 +167,7 @@ static int hash_unit(lua_State *L) {
         state_error(L, E_VALUE, "%s has no entry %d", c->path, (int)entry);
     PieceMap p = whole_entry(c, entry - 1), box = p;
     Err err = catalog_can_read(&h->cx, c, entry - 1);
-    if (err) return failed(L, h, err);
+    if (err) return state_failed(L, h, err);
     box.at = at;
     box.size = size;
     for (int d = 0; d < box.nfactor && d < size.rank; d++) box.factor[d].size = size.at[d];
@@ -188,7 +178,7 @@ static int hash_unit(lua_State *L) {
     ReadPieces one = {&p, 1, true, &h->catalog_bytes};
     char *room = lua_newuserdatauv(L, bytes + 1, 0);
     err = read_box(&h->cx, dtype, at.at, &size, &one, room);
-    if (err) return failed(L, h, err);
+    if (err) return state_failed(L, h, err);
     lua_pushstring(L, hash_text(hash_wide(room, bytes), text));
     return 1;
 }
@@ -324,7 +314,7 @@ static int add_file(lua_State *L) {
     if (lua_getfield(L, 3, "header") != LUA_TNIL)
         header = arg_string(L, -1, &nheader, "the header");
     Err err = writer_file(u->w, path, header, nheader, size, flag_in(L, 3, "create"), &number);
-    if (err) return failed(L, h, err);
+    if (err) return state_failed(L, h, err);
     lua_pushinteger(L, number);
     return 1;
 }
@@ -384,7 +374,7 @@ static int wait(lua_State *L) {
     char text[HASH_TEXT];
     if (!u->began) state_error(L, E_STATE, "the writer has not begun");
     Err err = writer_wait(u->w);
-    if (err) return failed(L, h, err);
+    if (err) return state_failed(L, h, err);
     const WriterUnit *unit = writer_units(u->w, &n);
     lua_createtable(L, 0, 3);
     value_set_integer(L, "bytes", writer_bytes(u->w));

@@ -7,16 +7,6 @@
 
 #include <string.h>
 
-/* nil, message, code; memory that ran out and Ctrl-C are raised. */
-static int failed(lua_State *L, Host *h, Err e) {
-    if (e == E_NOMEM || e == E_INTERRUPT) state_raise(L, h);
-    lua_pushnil(L);
-    lua_pushstring(L, h->cx.err.text);
-    lua_pushstring(L, err_name(e));
-    err_clear(&h->cx);
-    return 3;
-}
-
 static Catalog *entry_at(lua_State *L, int index, int number, int32_t *entry) {
     Catalog *c = lib_catalog(L, index);
     *entry = arg_int32(L, number, "the entry") - 1;
@@ -35,7 +25,7 @@ static int catalog_compare(lua_State *L) {
     if (!dims_equal(&a->entry[i].dims, &b->entry[j].dims))
         state_error(L, E_SHAPE, "catalog_compare: the shapes differ");
     Err err = whole_compare(&h->cx, a, i, b, j, &h->rt.interrupted, &d);
-    if (err) return failed(L, h, err);
+    if (err) return state_failed(L, h, err);
     lua_createtable(L, 0, 4);
     value_set_integer(L, "count", d.count);
     value_set_integer(L, "first", d.first);
@@ -77,7 +67,7 @@ static int catalog_write(lua_State *L) {
     file.entry = list;
     file.stop = &h->rt.interrupted;
     Err err = whole_write(&h->cx, &file);
-    if (err) return failed(L, h, err);
+    if (err) return state_failed(L, h, err);
     lua_pushboolean(L, 1);
     return 1;
 }

@@ -34,6 +34,15 @@ _Noreturn void state_raise(lua_State *L, Host *h) {
     __builtin_unreachable();
 }
 
+int state_failed(lua_State *L, Host *h, Err e) {
+    if (e == E_NOMEM || e == E_INTERRUPT) state_raise(L, h);
+    lua_pushnil(L);
+    lua_pushstring(L, h->cx.err.text);
+    lua_pushstring(L, err_name(e));
+    err_clear(&h->cx);
+    return 3;
+}
+
 _Noreturn void state_error(lua_State *L, ErrCode code, const char *fmt, ...) {
     Host *h = state_of(L);
     va_list ap;

@@ -117,6 +117,9 @@ Host *state_of(lua_State *L);
 /* ---- the one place that raises ---- */
 /* Raises the error in flight: "mlp.lua:12: [E_SHAPE] matmul: ...". Never returns. */
 _Noreturn void state_raise(lua_State *L, Host *h);
+/* What a function gives where the environment is at fault: pushes nil, message, code, and returns
+ * 3. Memory that ran out and Ctrl-C are raised. */
+int state_failed(lua_State *L, Host *h, Err e);
 /* Raises if e is an error. */
 static inline void state_check(lua_State *L, Host *h, Err e) {
     if (e) state_raise(L, h);

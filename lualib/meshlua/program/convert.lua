@@ -4,6 +4,7 @@ local core = require "meshlua.core"
 local folder_of = require "meshlua.checkpoint.folder"
 local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
+local view = require "meshlua.checkpoint.view"
 local weights_of = require "meshlua.program.weights"
 
 local M = {}
@@ -37,12 +38,6 @@ local function encoding_for(t, flags, format)
   return format == "gguf" and dtype == "float64" and "F64" or encodings[dtype]
 end
 
-local function product(shape)
-  local n = 1
-  for _, k in ipairs(shape) do n = n * k end
-  return n
-end
-
 --- What is to be written: entries {name, encoding, shape, bytes, t}; or nil, message.
 local function entries_of(weights, flags, format)
   local entries, tree = {}, #weights.trees > 0 and flags.tree
@@ -53,8 +48,8 @@ local function entries_of(weights, flags, format)
       end
       local encoding = encoding_for(t, flags, format)
       entries[#entries + 1] = {name = t.name, encoding = encoding, shape = t.shape, t = t,
-        bytes = encoding == "Q8_0" and product(t.shape) // BLOCK * BLOCK_BYTES
-          or product(t.shape) * bytes_of[encoding]}
+        bytes = encoding == "Q8_0" and view.product(t.shape) // BLOCK * BLOCK_BYTES
+          or view.product(t.shape) * bytes_of[encoding]}
     end
   end
   if tree and #entries == 0 then
