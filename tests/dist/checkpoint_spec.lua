@@ -16,7 +16,7 @@ end
 
 --- Runs the text as a script in two processes of two devices, with this argument.
 local function two(code, argument)
-  return shell(('"$MESHLUA" --processes=2 --devices=2 %s %s'):format(helper.file(code, ".lua"), argument))
+  return shell(("%s %s %s"):format(mpi.program(2, 2), helper.file(code, ".lua"), argument))
 end
 
 local HEAD = [[

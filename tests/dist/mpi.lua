@@ -39,6 +39,12 @@ function M.it(name, fn)
   end)
 end
 
+--- How a shell starts the program in so many processes; leaks of MPI itself are not ours.
+---@return string
+function M.program(processes, devices)
+  return ('env ASAN_OPTIONS=detect_leaks=0 "$MESHLUA" --processes=%d --devices=%d'):format(processes, devices)
+end
+
 --- Runs `words` in `processes` processes of `devices` devices each.
 ---@return string out, string err, integer code
 function M.run(processes, devices, words)

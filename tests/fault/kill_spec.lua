@@ -21,8 +21,8 @@ local runs = {
   {"one process, tp, float16 with a loss scale", '"$MESHLUA"', GPT .. " --rules=tp --precision=f16"},
   {"one process, fsdp_tp, bfloat16", '"$MESHLUA"', GPT .. " --rules=fsdp_tp --precision=bf16"},
   {"one device", '"$MESHLUA"', GPT .. " --mesh=none --rules=dp"},
-  {"two processes, tp", '"$MESHLUA" --processes=2 --devices=4', GPT .. " --rules=tp", mpi = true},
-  {"two processes, fsdp_tp", '"$MESHLUA" --processes=2 --devices=4', GPT .. " --rules=fsdp_tp", mpi = true},
+  {"two processes, tp", mpi.program(2, 4), GPT .. " --rules=tp", mpi = true},
+  {"two processes, fsdp_tp", mpi.program(2, 4), GPT .. " --rules=fsdp_tp", mpi = true},
 }
 local KILLS = tonumber(rawget(_G, "KILLS")) or 20
 
@@ -65,10 +65,14 @@ end
 local function run_and_kill(command, seconds)
   local _, err, code = shell(([[setsid sh -c 'exec %s' >/dev/null &
     pid=$!
-    ( sleep %.3f; kill -KILL -$pid ) >/dev/null 2>&1 &
+    ( sleep %.3f; kill -KILL $(ps -o pid= -s $pid) ) >/dev/null 2>&1 &
     killer=$!
     wait $pid; code=$?
     kill $killer 2>/dev/null
+    while left=$(ps -o pid= -s $pid); do
+      if [ $code != 0 ]; then kill -KILL $left 2>/dev/null; fi
+      sleep 0.02
+    done
     exit $code]]):format(command:gsub('"%$MESHLUA"', "$MESHLUA"), seconds))
   return code, err
 end

@@ -128,7 +128,7 @@ describe("a run's checkpoints", function()
       runs_well("--save-every=4 --dropout=0.1 --out=" .. out .. "/a")
       local before
       for _, split in ipairs {{2, 4}, {4, 2}, {1, 8}} do
-        local program = ('"$MESHLUA" --processes=%d --devices=%d'):format(split[1], split[2])
+        local program = mpi.program(split[1], split[2])
         local options = ("--save-every=4 --dropout=0.1 --out=%s/b"):format(out)
         if before then
           runs_well(options .. " --resume=4", program)
@@ -183,7 +183,7 @@ describe("a signal", function()
   mpi.it("saves in all processes", function()
     for signal, code in pairs {TERM = 75, INT = 130} do
       within(function(out)
-        local _, err, actual = stopped(out, signal, "", '"$MESHLUA" --processes=2 --devices=4')
+        local _, err, actual = stopped(out, signal, "", mpi.program(2, 4))
         assert.equal(code, actual, err)
         assert.truthy(err:find "stopped by", err)
         assert.equal(1, #steps(out))
