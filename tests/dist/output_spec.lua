@@ -1,4 +1,5 @@
 -- output_spec.lua: which of several processes' output reaches the user.
+local core = require "meshlua.core"
 local helper = require "spec.helper"
 local mpi = require "dist.mpi"
 
@@ -78,10 +79,7 @@ describe("the output of several processes", function()
   mpi.it("is asked for with a folder that holds no run, by all of them", function()
     local folder = os.tmpname()
     os.remove(folder)
-    for _, name in ipairs {"config.json", "metrics.jsonl", "result.json"} do
-      helper.files[#helper.files + 1] = folder .. "/" .. name
-    end
-    helper.files[#helper.files + 1] = folder
+    local _ <close> = setmetatable({}, {__close = function() core.disk_task {{"remove", folder}}:wait() end})
     local train = mpi.PROMPT .. [[mpirun -np 2 "$MESHLUA" models/train.lua --layers=1 --width=16 --heads=2 \
       --seq=8 --batch=8 --sample=0 --data=README.md --mesh=data:2 --rules=dp --steps=2 --out=]] .. folder
     local _, err, code = helper.shell(train)
@@ -89,7 +87,7 @@ describe("the output of several processes", function()
     for _, flags in ipairs {"", " --overwrite --heads=3", " --overwrite --rules=dq"} do
       _, err, code = helper.shell(train .. flags)
       assert.equal(flags:find "heads" and 1 or 2, code, err)
-      local wanted = flags == "" and "holds a run (config.json, metrics.jsonl of 2 steps, result.json)"
+      local wanted = flags == "" and "holds a run (config.json, metrics.jsonl of 2 steps, result.json, 1 checkpoint)"
         or flags:match "=%w+$"
       assert.truthy(err:find(wanted, 1, true) or err:find("3 heads", 1, true), err)
     end

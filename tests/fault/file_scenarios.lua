@@ -49,4 +49,37 @@ add("trees of tensors into files, and out of them", {
   end,
 })
 
+local core, last = ml.core, 0
+
+add("checkpoints of a state, and back", {
+  make = function()
+    local w = put(ml.arange(64.0):reshape {2, 32}, "model", nil)
+    return {x = {w = nn.Param(w), n = nn.Param(ml.arange(8))},
+      into = {w = nn.Param(put(ml.zeros {2, 32}, nil, "data")), n = nn.Param(ml.zeros({8}, "int32"))},
+      tokens = core.tokens("abcdefgh", 1), guard = guard}
+  end,
+  run = function(s)
+    core.interrupt_stops(true)
+    core.interrupt_stops(false)
+    core.ask_save()
+    last = last + 1
+    local manager <close> = assert(ml.checkpoint.Manager(folder .. "/run", {async = false}))
+    assert(manager:save(last, {model = s.x}, {state = {data = core.tokens_fingerprint(s.tokens)}}))
+    assert(core.free_bytes(folder) > 0)
+    local found = assert(manager:restore {model = s.into})
+    core.sleep(0)
+    return {found, manager:steps(), core.take_save(), core.hash_box(s.x.w, {0, 0}, {2, 32})}
+  end,
+  check = function(s, r)
+    assert(r[1].step == last and r[3] == true and #r[4] == 32)
+    assert(s.into.w:bytes() == s.x.w:bytes() and s.into.n:bytes() == s.x.n:bytes())
+  end,
+  intact = function()
+    core.take_save()
+    core.interrupt_stops(false)
+    local list = core.list_folder(folder .. "/run") or {}
+    for _, name in ipairs(list) do assert(name == ".lock" or name:find "^%.?step%-%d+", name) end
+  end,
+})
+
 return M

@@ -457,7 +457,8 @@ void lib_open_disk(lua_State *L) {
     static const luaL_Reg task_methods[] = {{"poll", task_poll}, {"wait", task_wait}, {NULL, NULL}};
     static const luaL_Reg task_meta[] = {{"__gc", task_gc}, {NULL, NULL}};
     static const luaL_Reg lock_methods[] = {{"close", lock_close}, {NULL, NULL}};
-    static const luaL_Reg lock_meta[] = {{"__gc", lock_close}, {NULL, NULL}};
+    static const luaL_Reg lock_meta[] = {
+        {"__gc", lock_close}, {"__close", lock_close}, {NULL, NULL}};
     value_new_type(L, VALUE_TASK, task_meta, task_methods, NULL);
     value_new_type(L, VALUE_LOCK, lock_meta, lock_methods, NULL);
     luaL_setfuncs(L, fns, 0);

@@ -37,8 +37,14 @@ local function clean(folder)
   end
 end
 
---- Process 0's part. Returns the lock (false: the disk knows none), or nil and a message.
-local function take(folder, say)
+--- What has a lock gives it up where it is closed, unless it is to keep it: whatever fails behind the lock.
+local Holding = {__close = function(self)
+  if self.lock and not self.keeps then self.lock:close() end
+end}
+
+--- Process 0's part. `holding` has the lock at once. Returns the lock (false: the disk knows none), or nil and a
+--- message.
+local function take(folder, say, holding)
   local ok, message = core.make_folder(folder)
   if not ok then return nil, message, "E_IO" end
   local till, text = core.clock() + LAST_BREATH, ("%s %d\n"):format(host(), first_word "/proc/self/stat")
@@ -61,6 +67,7 @@ local function take(folder, say)
     say(("no lock can be had (%s): see to it that no other run writes here"):format(lock))
     return false
   end
+  holding.lock = lock
   clean(folder)
   return lock
 end
@@ -82,9 +89,10 @@ end
 ---@return {lock: userdata|false, nonce: string}? held, string? message, string? code
 function M.take(folder, say)
   local lock, message, code, number = nil, nil, nil, 0
+  local holding <close> = setmetatable({}, Holding)
   local is_first = core.process_index() == 0
   if is_first then
-    lock, message, code = take(folder, say)
+    lock, message, code = take(folder, say, holding)
     number = lock == nil and 0
       or 1 + tonumber(core.hash128(table.concat({host(), first_word "/proc/self/stat", os.time(),
         core.clock()}, " ")):sub(1, 7), 16)
@@ -106,7 +114,9 @@ function M.take(folder, say)
         .. "hosts need a folder that they share"):format(folder, blind - 1, where), "E_IO"
     end
   end
-  return {lock = lock, nonce = nonce}
+  local held = {lock = lock, nonce = nonce}
+  holding.keeps = true
+  return held
 end
 
 return M

@@ -395,11 +395,23 @@ local function give_up(self, save, message)
   end
 end
 
+--- To be closed where a save goes on: what raises there (memory that runs out) ends the save, which otherwise would
+--- be looked at for ever.
+local Raised = {__close = function(going, raised)
+  local self, save = going.manager, going.save
+  if raised == nil or self.save_under_way ~= save then return end
+  self.save_under_way = nil
+  pcall(give_up, self, save, lib.text(raised))
+end}
+
+local function going_on(self, save) return setmetatable({manager = self, save = save}, Raised) end
+
 --- Goes on with the save under way, as far as it can without waiting. True: there is none (any more); false: it
 --- goes on; nil, message, code: it has failed, which is said once.
 function M.advance(self)
   local save = self.save_under_way
   if not save then return true end
+  local _ <close> = going_on(self, save)
   local done, message, code, stage
   repeat
     stage = save.stage
@@ -467,6 +479,7 @@ local function begin(self, step, trees, options)
   save.manifest = manifest.make(save.plan, step, {metrics = options.metrics, nonce = self.nonce,
     processes = core.process_count()})
   save.state = manifest.seal({step = step, state = options.state or {}}, {"step", "state"})
+  local _ <close> = going_on(self, save)
   self.save_under_way, self.saved_at = save, core.clock()
   ok, message, code = begin_writing(self, save)
   if not ok then
@@ -529,9 +542,9 @@ end
 ---@return true?, string? message, string? code
 function Manager:close()
   if self.closed then return true end
+  local _ <close> = self.lock -- whatever happens
   local ok, message, code = finish(self)
   self.closed = true
-  if self.lock then self.lock:close() end
   return ok, message, code
 end
 Manager_meta.__close = function(self) self:close() end
