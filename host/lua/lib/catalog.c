@@ -373,6 +373,7 @@ static int npz_write(lua_State *L) {
     NpzWriter *w = lua_newuserdatauv(L, sizeof *w, 0);
     *w = (NpzWriter){.fd = -1};
     luaL_setmetatable(L, VALUE_NPZ);
+    lua_toclose(L, lua_gettop(L)); /* what is raised leaves no file behind */
     Err e = npz_create(w, &h->cx, path);
     for (lua_Integer i = 1; i <= (lua_Integer)lua_rawlen(L, 2) && !e; i++) {
         lua_rawgeti(L, 2, i);
@@ -463,14 +464,14 @@ void lib_open_catalog(lua_State *L) {
                                        {NULL, NULL}};
     static const luaL_Reg fields[] = {
         {"format", format_field}, {"path", path_field}, {"size", size_field}, {NULL, NULL}};
-    static const luaL_Reg npz_meta[] = {{"__gc", npz_gc}, {NULL, NULL}};
+    static const luaL_Reg npz_meta[] = {{"__gc", npz_gc}, {"__close", npz_gc}, {NULL, NULL}};
     static const luaL_Reg json_meta[] = {{"__gc", json_gc}, {NULL, NULL}};
     value_new_type(L, VALUE_CATALOG, meta, methods, catalog_index);
     luaL_getmetatable(L, VALUE_CATALOG);
     lua_getfield(L, -1, "fields");
     luaL_setfuncs(L, fields, 0);
     lua_pop(L, 2);
-    value_new_type(L, VALUE_NPZ, npz_meta, npz_meta + 1, NULL);
+    value_new_type(L, VALUE_NPZ, npz_meta, npz_meta + 2, NULL);
     value_new_type(L, VALUE_JSON, json_meta, json_meta + 1, NULL);
     luaL_setfuncs(L, fns, 0);
     lua_pushlightuserdata(L, NULL);
