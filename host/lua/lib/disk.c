@@ -279,21 +279,38 @@ static int by_bytes(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
+#define VALUE_NAMES "meshlua.names"
+
+/* What scandir gave, freed also where what is made of it is raised over. */
+typedef struct FolderNames {
+    struct dirent **at;
+    int n;
+} FolderNames;
+
+static int names_close(lua_State *L) {
+    FolderNames *names = luaL_checkudata(L, 1, VALUE_NAMES);
+    for (int i = 0; i < names->n; i++) free(names->at[i]);
+    if (names->n >= 0) free(names->at);
+    *names = (FolderNames){.n = -1};
+    return 0;
+}
+
 /* list_folder(path): the names in it, ascending; or nil, message. */
 static int list_folder(lua_State *L) {
     const char *path = arg_string(L, 1, NULL, "list_folder: the folder");
-    struct dirent **found;
-    int n = scandir(path, &found, NULL, by_bytes), k = 0;
-    if (n < 0) return luaL_fileresult(L, 0, path);
-    lua_createtable(L, n, 0);
-    for (int i = 0; i < n; i++) {
-        if (strcmp(found[i]->d_name, ".") != 0 && strcmp(found[i]->d_name, "..") != 0) {
-            lua_pushstring(L, found[i]->d_name);
-            lua_rawseti(L, -2, ++k);
-        }
-        free(found[i]);
+    FolderNames *names = lua_newuserdatauv(L, sizeof *names, 0);
+    *names = (FolderNames){.n = -1};
+    luaL_setmetatable(L, VALUE_NAMES);
+    lua_toclose(L, lua_gettop(L));
+    names->n = scandir(path, &names->at, NULL, by_bytes);
+    if (names->n < 0) return luaL_fileresult(L, 0, path);
+    lua_createtable(L, names->n, 0);
+    for (int i = 0, k = 0; i < names->n; i++) {
+        const char *name = names->at[i]->d_name;
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
+        lua_pushstring(L, name);
+        lua_rawseti(L, -2, ++k);
     }
-    free(found);
     return 1;
 }
 
@@ -461,5 +478,8 @@ void lib_open_disk(lua_State *L) {
         {"__gc", lock_close}, {"__close", lock_close}, {NULL, NULL}};
     value_new_type(L, VALUE_TASK, task_meta, task_methods, NULL);
     value_new_type(L, VALUE_LOCK, lock_meta, lock_methods, NULL);
+    static const luaL_Reg names_meta[] = {
+        {"__gc", names_close}, {"__close", names_close}, {NULL, NULL}};
+    value_new_type(L, VALUE_NAMES, names_meta, names_meta + 2, NULL);
     luaL_setfuncs(L, fns, 0);
 }
