@@ -333,10 +333,13 @@ static int read_file(lua_State *L) {
     lua_Integer most = arg_integer(L, 2, "read_file: the bytes");
     struct stat info;
     luaL_Buffer b;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) return luaL_fileresult(L, 0, path);
-    if (fstat(fd, &info) || !S_ISREG(info.st_mode) || info.st_size > most) {
-        close(fd);
+    LockFile *f = lua_newuserdatauv(L, sizeof *f, 0); /* closed, whatever is raised */
+    f->fd = -1;
+    luaL_setmetatable(L, VALUE_LOCK);
+    lua_toclose(L, lua_gettop(L));
+    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (f->fd < 0 || fstat(f->fd, &info)) return luaL_fileresult(L, 0, path);
+    if (!S_ISREG(info.st_mode) || info.st_size > most) {
         lua_pushnil(L);
         if (S_ISREG(info.st_mode))
             lua_pushfstring(L, "%s: %I bytes are more than such a file has", path,
@@ -346,17 +349,12 @@ static int read_file(lua_State *L) {
         return 2;
     }
     size_t n = (size_t)info.st_size, done = 0;
-    char *room = malloc(n ? n : 1);
-    ssize_t got = room ? 1 : -1;
-    while (room && done < n && (got = read(fd, room + done, n - done)) > 0) done += (size_t)got;
-    int fault = got < 0 ? errno : 0;
-    close(fd);
-    luaL_buffinit(L, &b);
-    if (!fault) luaL_addlstring(&b, room, done);
-    luaL_pushresult(&b);
-    free(room);
-    errno = fault;
-    return fault ? luaL_fileresult(L, 0, path) : 1;
+    char *room = luaL_buffinitsize(L, &b, n + 1);
+    ssize_t got = 1;
+    while (done < n && (got = read(f->fd, room + done, n - done)) > 0) done += (size_t)got;
+    if (got < 0) return luaL_fileresult(L, 0, path);
+    luaL_pushresultsize(&b, done);
+    return 1;
 }
 
 /* free_bytes(path): how many more this user may write there; or nil, message. */
