@@ -101,6 +101,36 @@ function lib.strict(module, name, prefix)
   return setmetatable(module, {__index = function(_, key) return lib.missing(name, prefix, key) end})
 end
 
+lib.floats = {float64 = true, float32 = true, float16 = true, bfloat16 = true}
+lib.element_bytes = {float64 = 8, int64 = 8, float32 = 4, int32 = 4, uint32 = 4, float16 = 2, bfloat16 = 2,
+  uint8 = 1, bool = 1}
+
+--- The product of numbers; of a shape the elements.
+---@param sizes integer[]
+---@return integer
+function lib.product(sizes)
+  local n = 1
+  for _, size in ipairs(sizes) do n = n * size end
+  return n
+end
+
+--- Are two lists equal, item by item?
+function lib.same_shape(a, b)
+  for d = 1, math.max(#a, #b) do
+    if a[d] ~= b[d] then return false end
+  end
+  return true
+end
+
+--- Of what has a dtype and a shape.
+function lib.same_type(a, b) return a.dtype == b.dtype and lib.same_shape(a.shape, b.shape) end
+
+--- "[3,4]"
+function lib.shape_text(shape) return "[" .. table.concat(shape, ",") .. "]" end
+
+--- "float32[3,4]", of what has a dtype and a shape.
+function lib.type_text(x) return x.dtype .. lib.shape_text(x.shape) end
+
 --- A count with its noun: "1 device", "8 devices".
 ---@param n integer
 ---@param noun string

@@ -8,7 +8,6 @@ local map_of = require "meshlua.checkpoint.map"
 local rules_of = require "meshlua.sharding.rules"
 local together = require "meshlua.checkpoint.together"
 local tree = require "meshlua.tree"
-local view = require "meshlua.checkpoint.view"
 
 local raise = lib.raise
 
@@ -105,15 +104,13 @@ local function sharding_for(options, target)
   return sharding.mesh and sharding or nil
 end
 
-local floats = {float64 = true, float32 = true, bfloat16 = true, float16 = true}
-
 --- Gives targets that come from the file their dtype and sharding.
 local function settle(targets, reading, entries, options)
   rules_of.within(options.mesh or core.mesh_current(), options.rules or core.rules_current(), function()
     for k, target in ipairs(targets) do
       local first = reading.pieces[k][1]
       local dtype = first and entries[first.entry].dtype
-      target.dtype = type(options.cast) == "string" and floats[dtype] and options.cast or dtype
+      target.dtype = type(options.cast) == "string" and lib.floats[dtype] and options.cast or dtype
       if target.dtype then target.sharding = sharding_for(options, target) end
     end
   end)
@@ -174,7 +171,7 @@ local function tied_lines(reading, entries)
       if d == 1 then size[1] = math.min(size[1], math.max(1, LOOKED_AT // math.max(1, n))) end
       n = n * size[d]
     end
-    local alike = view.same(a.shape, b.shape) and a.dtype == b.dtype
+    local alike = lib.same_shape(a.shape, b.shape) and a.dtype == b.dtype
     for k, entry in ipairs(alike and {a, b} or {}) do
       hashes[k] = core.hash_unit(entry.catalog, entry.number, at, size)
     end

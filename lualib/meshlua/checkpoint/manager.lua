@@ -10,6 +10,7 @@ local lib = require "meshlua.lib"
 local lock_of = require "meshlua.checkpoint.lock"
 local manifest = require "meshlua.checkpoint.manifest"
 local restore = require "meshlua.checkpoint.restore"
+local view = require "meshlua.checkpoint.view"
 
 local raise = lib.raise
 
@@ -188,16 +189,11 @@ end
 
 local stages = {}
 
---- A box of a whole tensor, as the writer takes it.
+--- All of a tensor, as the writer takes it.
 local function whole_piece(file, t)
-  local at, factors, stride = {}, {}, 1
-  for d = #t.shape, 1, -1 do
-    at[d] = 0
-    factors[d] = {d, t.shape[d], stride}
-    stride = stride * t.shape[d]
-  end
-  return {file = file, begin = t.begin, dtype = t.dtype, at = at, size = t.shape, offset = 0,
-    factors = factors}
+  local piece = view.piece(view.whole(t.shape))
+  piece.file, piece.begin, piece.dtype = file, t.begin, t.dtype
+  return piece
 end
 
 local function concrete(leaf) return core.is_box(leaf) and leaf:get() or leaf end

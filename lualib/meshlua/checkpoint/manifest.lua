@@ -4,6 +4,7 @@
 --
 -- A text of ours ends with its own hash, so that a changed byte is noticed.
 local core = require "meshlua.core"
+local encoding_of = require "meshlua.checkpoint.encoding"
 local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
 local tree = require "meshlua.tree"
@@ -12,10 +13,6 @@ local M = {VERSION = 1, NAME = "manifest.json", STATE = "state.json"}
 
 local LARGEST_FILE = 8 << 30 -- bytes: a tree that has more lies in several
 local LARGEST_TEXT = 1 << 28
-
-local encodings = {float64 = "F64", float32 = "F32", float16 = "F16", bfloat16 = "BF16", int64 = "I64",
-  int32 = "I32", uint32 = "U32", uint8 = "U8", bool = "BOOL"}
-local element_bytes = {F64 = 8, I64 = 8, F32 = 4, I32 = 4, U32 = 4, F16 = 2, BF16 = 2, U8 = 1, BOOL = 1}
 
 --- The name of a step's folder.
 function M.folder(step) return ("step-%08d"):format(step) end
@@ -43,17 +40,12 @@ function M.part(process) return ("part-%04d.json"):format(process) end
 local function tensors_of(key, root, first)
   local list = {}
   tree.visit(root, function(path, leaf)
-    local name, size = path ~= "" and path or key, 1
-    for _, n in ipairs(leaf.shape) do size = size * n end
-    local encoding = encodings[leaf.dtype]
-    list[#list + 1] = {name = name, leaf = leaf, index = first + #list, encoding = encoding,
-      bytes = size * element_bytes[encoding], dtype = leaf.dtype, shape = leaf.shape}
+    local encoding = encoding_of.of[leaf.dtype]
+    list[#list + 1] = {name = path ~= "" and path or key, leaf = leaf, index = first + #list,
+      encoding = encoding, bytes = encoding_of.bytes(encoding, leaf.shape), dtype = leaf.dtype,
+      shape = leaf.shape}
   end)
-  table.sort(list, function(a, b)
-    local x, y = element_bytes[a.encoding], element_bytes[b.encoding]
-    if x ~= y then return x > y end
-    return a.name < b.name
-  end)
+  table.sort(list, encoding_of.wide_first)
   return list
 end
 
@@ -218,12 +210,6 @@ function M.part_text(process, units)
   return M.seal({process = process, units = units}, {"process", "units"})
 end
 
-local function count_of(size)
-  local n = 1
-  for _, k in ipairs(size) do n = n * k end
-  return n
-end
-
 local function is_before(a, b)
   for d = 1, #a[3] do
     if a[3][d] ~= b[3][d] then return a[3][d] < b[3][d] end
@@ -253,9 +239,9 @@ function M.gather(parts, rows, names)
   for file, name in ipairs(names) do
     for i, row in ipairs(rows(file)) do
       local list, have = units[file][i], 0
-      for _, unit in ipairs(list) do have = have + count_of(unit[4]) end
-      if have ~= count_of(row[3]) then
-        return nil, ("%s: %s: %d of %d elements were written"):format(name, row[1], have, count_of(row[3]))
+      for _, unit in ipairs(list) do have = have + lib.product(unit[4]) end
+      if have ~= lib.product(row[3]) then
+        return nil, ("%s: %s: %d of %d elements were written"):format(name, row[1], have, lib.product(row[3]))
       end
       table.sort(list, is_before)
     end

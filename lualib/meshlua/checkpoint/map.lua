@@ -14,7 +14,7 @@
 local lib = require "meshlua.lib"
 local view = require "meshlua.checkpoint.view"
 
-local raise, shape_text = lib.raise, view.shape_text
+local raise, shape_text = lib.raise, lib.shape_text
 
 local M = {}
 
@@ -332,7 +332,7 @@ function Map:instances(path, shape, problems)
       if #list == 0 then add(rule) end
     end
   end
-  local none = #list == 0 and #problems == before and view.product(shape) > 0
+  local none = #list == 0 and #problems == before and lib.product(shape) > 0
   return list, none and not any_matches(self.keep, path)
 end
 
@@ -372,7 +372,7 @@ local function entry_of(entries, instance, leaf, problems)
   if not entry then
     entry = {name = name, shape = shape, dtype = leaf.dtype, path = leaf.path, filled = 0}
     entries[#entries + 1], entries[name] = entry, entry
-  elseif not view.same(entry.shape, shape) or entry.dtype ~= leaf.dtype then
+  elseif not lib.same_shape(entry.shape, shape) or entry.dtype ~= leaf.dtype then
     note(problems, "%s: as a part of %s it would be %s%s, and %s makes that %s%s", leaf.path, name,
       leaf.dtype, shape_text(shape), entry.path, entry.dtype, shape_text(entry.shape))
     return nil
@@ -396,13 +396,13 @@ function Map:write(leaves)
       local piece = piece_of(instance, leaf.path, leaf.shape, problems)
       local entry = piece and entry_of(entries, instance, leaf, problems)
       if not entry then break end
-      entry.filled = entry.filled + view.product(piece.size)
+      entry.filled = entry.filled + lib.product(piece.size)
       table.insert(pieces[k], piece)
     end
   end
   if #problems > 0 then return entries, pieces, problems, unmatched end
   for _, entry in ipairs(entries) do
-    local n = view.product(entry.shape)
+    local n = lib.product(entry.shape)
     if entry.filled ~= n then
       note(problems, "%s %s: the model's tensors fill %d of its %d elements", entry.name,
         shape_text(entry.shape), entry.filled, n)
@@ -487,8 +487,8 @@ local function read_piece(map, reading, instance, target, file)
     return nil
   end
   file.used[number] = true
-  if not view.same(entry.shape, instance.shape) then
-    local same = view.same(target.shape, instance.shape)
+  if not lib.same_shape(entry.shape, instance.shape) then
+    local same = lib.same_shape(target.shape, instance.shape)
     note(reading.problems, "%s is %s in the file; %s %s%s", entry.name, shape_text(entry.shape), target.path,
       shape_text(target.shape), same and "" or " wants " .. shape_text(instance.shape))
     return nil
@@ -505,10 +505,10 @@ local function read_target(map, reading, target, file)
   if none then reading.unmatched[#reading.unmatched + 1] = target.path end
   for _, instance in ipairs(instances) do
     local piece = read_piece(map, reading, instance, target, file)
-    if piece then pieces[#pieces + 1], n = piece, n + view.product(piece.size) end
+    if piece then pieces[#pieces + 1], n = piece, n + lib.product(piece.size) end
   end
   local complete = #reading.problems == problems and #reading.missing == missing
-  local all = view.product(target.shape)
+  local all = lib.product(target.shape)
   if complete and #instances > 0 and n ~= all then
     note(reading.problems, "%s %s: the map's rules give %d of its %d elements", target.path,
       shape_text(target.shape), n, all)

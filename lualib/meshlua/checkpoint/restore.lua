@@ -5,6 +5,7 @@ local lib = require "meshlua.lib"
 local lock_of = require "meshlua.checkpoint.lock"
 local manifest = require "meshlua.checkpoint.manifest"
 local tree = require "meshlua.tree"
+local view = require "meshlua.checkpoint.view"
 
 local M = {}
 
@@ -12,14 +13,6 @@ local MOST_DIFFERENCES = 10
 local MORE_READ = 0.25 -- of what is read anyhow: units that are only cut into are read whole for that much
 
 -- ---- which tensor is which --------------------------------------------------------------------------
-
-local function type_text(dtype, shape) return ("%s[%s]"):format(dtype, table.concat(shape, ",")) end
-
-local function same_shape(a, b)
-  local same = #a == #b
-  for d = 1, #a do same = same and a[d] == b[d] end
-  return same
-end
 
 --- The tensors of a tree in the checkpoint, by name: {file, entry, dtype, shape}; nil: it has no such tree.
 local function saved_tensors(m, key)
@@ -49,9 +42,8 @@ local function match(m, key, root, options, pairs_of, faults)
     end
     if not from then
       if not options.partial then fault("%s.%s is not in the checkpoint", key, name) end
-    elseif not same_shape(from.shape, leaf.shape) or from.dtype ~= leaf.dtype and not options.cast then
-      fault("%s.%s is %s, the checkpoint has %s", key, name, type_text(leaf.dtype, leaf.shape),
-        type_text(from.dtype, from.shape))
+    elseif not lib.same_shape(from.shape, leaf.shape) or from.dtype ~= leaf.dtype and not options.cast then
+      fault("%s.%s is %s, the checkpoint has %s", key, name, lib.type_text(leaf), lib.type_text(from))
     else
       pairs_of[#pairs_of + 1] = {box = leaf, from = from, index = #pairs_of}
     end
@@ -96,16 +88,6 @@ local function open_files(folder, m, list)
   return catalogs
 end
 
---- The piece that is a whole tensor of a file.
-local function whole_piece(catalog, entry, shape)
-  local at, factors, stride = {}, {}, 1
-  for d = #shape, 1, -1 do
-    at[d], factors[d] = 0, {d, shape[d], stride}
-    stride = stride * shape[d]
-  end
-  return {catalog = catalog, entry = entry, at = at, size = shape, offset = 0, factors = factors}
-end
-
 --- Reads what of each Param is held here.
 local function read(catalogs, list, options)
   for _, pair in ipairs(list) do
@@ -114,22 +96,17 @@ local function read(catalogs, list, options)
     local found = file.at[from.name]
     if not found then return nil, ("%s: it has no tensor %s"):format(file.path, from.name), "E_IO" end
     local sharding = box.sharding.mesh and box.sharding or nil
+    local piece = view.piece(view.whole(from.shape))
     local message, code
-    pair.entry = found.number
-    pair.value, message, code = core.catalog_load(box.dtype, box.shape, sharding,
-      {whole_piece(file.catalog, found.number, from.shape)}, {cast = options.cast})
+    pair.entry, piece.catalog, piece.entry = found.number, file.catalog, found.number
+    pair.value, message, code = core.catalog_load(box.dtype, box.shape, sharding, {piece},
+      {cast = options.cast})
     if not pair.value then return nil, ("%s: %s: %s"):format(file.path, from.name, message), code end
   end
   return true
 end
 
 -- ---- hashes -----------------------------------------------------------------------------------------
-
-local function bytes_of(pair, unit)
-  local n = pair.from.dtype == "bool" and 1 or tonumber(pair.from.dtype:match "%d+$") // 8
-  for _, k in ipairs(unit[4]) do n = n * k end
-  return n
-end
 
 --- Does a shard that is here have part of the unit?
 local function cuts_into(pair, unit)
@@ -164,7 +141,7 @@ local function check(catalogs, units, list, was_read)
         local ok, message, code = compare(pair, unit, hash)
         if not ok then return nil, message, code end
       elseif cuts_into(pair, unit) then
-        cut[#cut + 1] = {pair, unit, bytes_of(pair, unit)}
+        cut[#cut + 1] = {pair, unit, lib.element_bytes[pair.from.dtype] * lib.product(unit[4])}
       end
     end
   end

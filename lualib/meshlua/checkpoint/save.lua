@@ -4,13 +4,13 @@
 -- result (nil, message, code); what is wrong with a call raises, before anything is written.
 local arrays = require "meshlua.ops.arrays"
 local core = require "meshlua.core"
+local encoding_of = require "meshlua.checkpoint.encoding"
 local folder = require "meshlua.checkpoint.folder"
 local lib = require "meshlua.lib"
 local map_of = require "meshlua.checkpoint.map"
 local ops = require "meshlua.ops"
 local together = require "meshlua.checkpoint.together"
 local tree_of = require "meshlua.tree"
-local view = require "meshlua.checkpoint.view"
 
 local raise = lib.raise
 
@@ -69,37 +69,11 @@ end
 
 -- ---- how they are written ---------------------------------------------------------------------------
 
-local encoding_of = {float32 = "F32", bfloat16 = "BF16", float16 = "F16", float64 = "F64", int32 = "I32",
-  int64 = "I64", uint32 = "U32", uint8 = "U8", bool = "BOOL"}
-local bytes_of = {F64 = 8, I64 = 8, F32 = 4, I32 = 4, U32 = 4, F16 = 2, BF16 = 2, U8 = 1, BOOL = 1}
-local dtype_of = {}
-for dtype, encoding in pairs(encoding_of) do dtype_of[encoding] = dtype end
-local floats = {float64 = true, float32 = true, bfloat16 = true, float16 = true}
-
-local gguf = {F32 = true, F16 = true, BF16 = true, Q8_0 = true}
-local BLOCK, BLOCK_BYTES = 32, 34 -- of Q8_0
-
---- Gives an entry its encoding, the dtype that is written, and its bytes. GGUF's word for all is for matrices, as its
---- readers want it: vectors of floats are F32.
-local function encode(entry, options, format)
-  local dtype = floats[entry.dtype] and options.cast or entry.dtype
-  local encoding = encoding_of[dtype]
-  if format == "gguf" and floats[dtype] and options.encoding then
-    local row = entry.shape[#entry.shape]
-    encoding = #entry.shape < 2 and "F32" or options.encoding
-    if encoding == "Q8_0" and row % BLOCK ~= 0 then encoding = "F32" end
-  end
-  local n = view.product(entry.shape)
-  entry.encoding = encoding
-  entry.write = encoding == "Q8_0" and "float32" or dtype_of[encoding]
-  entry.bytes = encoding == "Q8_0" and n // BLOCK * BLOCK_BYTES or n * bytes_of[encoding]
-end
-
---- Wide dtypes first, so that all is aligned; then by name.
-local function wide_first(a, b)
-  local x, y = bytes_of[a.encoding], bytes_of[b.encoding]
-  if x ~= y then return x > y end
-  return a.name < b.name
+--- Gives an entry its encoding, the dtype that is written, and its bytes.
+local function encode(entry, options)
+  entry.encoding = encoding_of.choose(entry.dtype, entry.shape, options.cast, options.encoding)
+  entry.write = encoding_of.dtype[entry.encoding]
+  entry.bytes = encoding_of.bytes(entry.encoding, entry.shape)
 end
 
 -- ---- where ------------------------------------------------------------------------------------------
@@ -137,11 +111,11 @@ local function check_options(options, format, in_folder)
   only("shard_bytes", in_folder, "folders")
   only("map", format ~= "npz" and format ~= "npy", ".safetensors and .gguf files")
   only("numbers", options.map, "a map; none is given")
-  if options.encoding and not gguf[options.encoding] then
+  if options.encoding and not lib.position(encoding_of.gguf, options.encoding) then
     raise("E_VALUE", "save: encoding '%s'; GGUF is written as %s", options.encoding,
-      lib.quoted(lib.names(gguf)))
+      lib.quoted(encoding_of.gguf))
   end
-  if options.cast and not floats[options.cast] then
+  if options.cast and not lib.floats[options.cast] then
     raise("E_VALUE", "save: cast = '%s'; it is for floats, which stay floats", options.cast)
   end
   if options.cast and options.encoding then raise("E_VALUE", "save: of cast and encoding one says it") end
@@ -198,7 +172,7 @@ local function widen(file, format)
   local entries, any = {}, false
   for k, entry in ipairs(file.entries) do
     any = any or entry.encoding == "Q8_0"
-    entries[k] = {name = entry.name, shape = entry.shape, encoding = encoding_of[entry.write]}
+    entries[k] = {name = entry.name, shape = entry.shape, encoding = encoding_of.of[entry.write]}
   end
   if any then file.wide, file.written = file.path .. ".wide.part", core.catalog_layout(format, entries) end
   for k, entry in ipairs(file.entries) do entry.file, entry.begin = file, file.written.begin[k] end
@@ -224,7 +198,7 @@ local function plan(file, tree, options)
   local entries, pieces, problems, unmatched = map:write(save.leaves)
   check_map(options, problems, unmatched, map)
   save.pieces, save.entries = pieces, entries
-  for _, entry in ipairs(entries) do encode(entry, options, format) end
+  for _, entry in ipairs(entries) do encode(entry, options) end
   if in_folder then
     local shards = folder.shards(entries, options.shard_bytes or 5000000000)
     save.folder, save.files, save.stale = in_folder, shards, folder.stale(in_folder, shards)
@@ -237,7 +211,7 @@ local function plan(file, tree, options)
   end
   if format == "npz" then return save end
   if format == "safetensors" then
-    for _, one in ipairs(save.files) do table.sort(one.entries, wide_first) end
+    for _, one in ipairs(save.files) do table.sort(one.entries, encoding_of.wide_first) end
   end
   return lay_out(save, metadata_of(options, format))
 end
@@ -328,7 +302,7 @@ local function write_npz(save, options)
   local list = {}
   for k, leaf in ipairs(save.leaves) do
     local value = arrays.all_gather_to_host(leaf.value)
-    if options.cast and floats[leaf.dtype] then value = ops.astype(value, options.cast) end
+    if options.cast and lib.floats[leaf.dtype] then value = ops.astype(value, options.cast) end
     list[k] = {leaf.path, value}
   end
   local ok, message, code = true, nil, nil

@@ -2,6 +2,10 @@
 -- the product of factors, outer to inner, {size, stride} with strides in elements of the entry. Verbs make a view of
 -- a view, so that what they say is done by whoever copies, and nothing is moved for it. Each has its inverse: it
 -- also says which shape it was made from.
+local lib = require "meshlua.lib"
+
+local product, same, shape_text = lib.product, lib.same_shape, lib.shape_text
+
 local M = {}
 
 ---@class View
@@ -20,12 +24,6 @@ function M.whole(shape, column_major)
     stride = stride * shape[d]
   end
   return view
-end
-
-local function product(sizes)
-  local n = 1
-  for _, size in ipairs(sizes) do n = n * size end
-  return n
 end
 
 --- Factors without those of size 1, neighbours joined where one stride does for both.
@@ -228,17 +226,6 @@ local function implied(to)
   end
 end
 
-local function shape_text(shape) return "[" .. table.concat(shape, ",") .. "]" end
-M.shape_text = shape_text
-
-local function same(a, b)
-  for d = 1, math.max(#a, #b) do
-    if a[d] ~= b[d] then return false end
-  end
-  return true
-end
-M.same = same
-
 local function unshaped(shape, to)
   return nil, ("%s cannot be %s"):format(shape_text(shape), shape_text(to))
 end
@@ -412,7 +399,5 @@ function M.piece(view)
   end
   return piece
 end
-
-M.product = product
 
 return M

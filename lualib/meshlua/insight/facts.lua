@@ -1,6 +1,7 @@
 -- facts.lua: what a plan does, counted: collectives in groups, memory by kind of tensor, work. All figures are
 -- of one device.
 local core = require "meshlua.core"
+local lib = require "meshlua.lib"
 
 local M = {}
 
@@ -8,8 +9,7 @@ local M = {}
 
 --- "float32[8,4]", of the first operand, and how many more go with it.
 local function tensors_text(c)
-  local first = c.inputs[1]
-  local text = ("%s[%s]"):format(first.dtype, table.concat(first.shape, ","))
+  local text = lib.type_text(c.inputs[1])
   return #c.inputs > 1 and ("%s and %d more"):format(text, #c.inputs - 1) or text
 end
 

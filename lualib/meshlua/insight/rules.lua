@@ -9,9 +9,6 @@ local raise = lib.raise
 
 local M = {}
 
-local element_bytes = {float32 = 4, float64 = 8, bfloat16 = 2, float16 = 2, int32 = 4, uint32 = 4, int64 = 8,
-  uint8 = 1, bool = 1}
-
 local function axes_text(axes)
   if not axes then return "whole" end
   return type(axes) == "table" and table.concat(axes, ",") or axes
@@ -56,12 +53,9 @@ local function row_of(rules, mesh, box, path, used_rules)
     dims[d] = {size = size, name = name, axes = axes_text(spec[d]), rule = rule}
   end
   if by then used_rules[by] = true end
-  local part, whole, each = 1, 1, element_bytes[box.dtype]
-  for d, size in ipairs(core.NamedSharding(mesh, spec):shard_shape(shape)) do
-    part, whole = part * size, whole * shape[d]
-  end
+  local each, part = lib.element_bytes[box.dtype], core.NamedSharding(mesh, spec):shard_shape(shape)
   return {path = path, spec = spec, dtype = box.dtype, shape = shape, dims = dims, rule = by,
-    bytes = whole * each, part = part * each, count = 1}
+    bytes = lib.product(shape) * each, part = lib.product(part) * each, count = 1}
 end
 
 local Report = {__name = "Rules"}
@@ -85,7 +79,7 @@ Report.__tostring = core.plain(function(self)
   local grouped, by_text = {}, {}
   for _, row in ipairs(self.rows) do
     local path, how = facts.alike(row.path), how_text(row, self.rules)
-    local type_text = ("%s[%s]"):format(row.dtype, table.concat(row.shape, ","))
+    local type_text = lib.type_text(row)
     local key = table.concat({path, how, type_text}, "\0")
     local g = by_text[key]
     if not g then

@@ -111,7 +111,7 @@ end
 function M.avg_pool(x, window, options)
   local all, how, given = pool_of("avg_pool", x, window, options)
   local sums = convs.reduce_window(x, "sum", all, how)
-  if given.count_include_pad ~= false then return op.div(sums, args.product(all)) end
+  if given.count_include_pad ~= false then return op.div(sums, lib.product(all)) end
   local shape = table.move(x.shape, 1, x.ndim, 1, {})
   shape[1], shape[#shape] = 1, 1
   local ones = op.full {dims = shape, value = 1, dtype = sums.dtype}

@@ -90,8 +90,7 @@ end
 local function fans(who, shape, in_axis, out_axis, batch_axis)
   local n_in = sizes_of(who, shape, in_axis)
   local n_out = sizes_of(who, shape, out_axis)
-  local batch, total = sizes_of(who, shape, batch_axis), 1
-  for _, n in ipairs(shape) do total = total * n end
+  local batch, total = sizes_of(who, shape, batch_axis), lib.product(shape)
   if total == 0 then raise("E_SHAPE", "%s: a shape without elements", who) end
   local field = total / n_in / n_out / batch
   return n_in * field, n_out * field

@@ -263,15 +263,11 @@ function M.get_named_sharding(model, mesh)
   end, model)
 end
 
-local element_bytes = {float64 = 8, int64 = 8, float32 = 4, int32 = 4, uint32 = 4, bfloat16 = 2,
-  float16 = 2, uint8 = 1, bool = 1}
-
 --- Bytes of a leaf as a whole, and on each device.
 local function bytes_of(leaf)
-  local n, sharding, of_device = element_bytes[leaf.dtype], leaf.sharding, 1
+  local n, sharding = lib.element_bytes[leaf.dtype], leaf.sharding
   if not sharding or not sharding.mesh then return leaf.size * n, leaf.size * n end
-  for _, size in ipairs(sharding:shard_shape(leaf.shape)) do of_device = of_device * size end
-  return leaf.size * n, of_device * n
+  return leaf.size * n, lib.product(sharding:shard_shape(leaf.shape)) * n
 end
 
 --- Rows of texts as lines, the columns aligned; numbers to the right.

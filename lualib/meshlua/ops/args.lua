@@ -93,12 +93,6 @@ function M.by_axes(name)
   end})
 end
 
-function M.product(list)
-  local n = 1
-  for _, x in ipairs(list) do n = n * x end
-  return n
-end
-
 function M.copy(list)
   return table.move(list, 1, #list, 1, {})
 end

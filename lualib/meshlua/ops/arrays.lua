@@ -27,13 +27,7 @@ local function check_eager(who)
   end
 end
 
-local function shape_text(shape) return "[" .. table.concat(shape, ",") .. "]" end
-
-local function same_shape(a, b)
-  local same = #a == #b
-  for d = 1, #a do same = same and a[d] == b[d] end
-  return same
-end
+local same_shape, shape_text = lib.same_shape, lib.shape_text
 
 --- "{1..2, 5..8}", for messages.
 local function index_text(index)
@@ -361,16 +355,12 @@ function Tensor:addressable_data(i)
   return shards[i].data
 end
 
-local element_bytes = {float64 = 8, int64 = 8, float32 = 4, int32 = 4, uint32 = 4, bfloat16 = 2,
-  float16 = 2, uint8 = 1, bool = 1}
-
 --- Bytes on all devices together: those of a shard, times the devices.
 ---@return integer
 function Tensor:on_device_size_in_bytes()
   check_tensor("on_device_size_in_bytes", self)
-  local bytes = element_bytes[self.dtype] * self.sharding.num_devices
-  for _, n in ipairs(self.sharding:shard_shape(self.shape)) do bytes = bytes * n end
-  return bytes
+  local of_shard = lib.product(self.sharding:shard_shape(self.shape))
+  return lib.element_bytes[self.dtype] * self.sharding.num_devices * of_shard
 end
 
 Tensor.block_until_ready = M.block_until_ready

@@ -10,7 +10,6 @@ local by_axes = args.by_axes
 
 local M = {}
 
-local is_float = {float16 = true, bfloat16 = true, float32 = true, float64 = true}
 
 local scalar = core.attributes("reshape", {dims = {}})
 
@@ -57,7 +56,7 @@ end
 M.argmax, M.argmin = arg_reduction "argmax", arg_reduction "argmin"
 
 local function to_float(x)
-  return is_float[x.dtype] and x or op.astype(x, {dtype = "float32"})
+  return lib.floats[x.dtype] and x or op.astype(x, {dtype = "float32"})
 end
 
 local function count_of(x, axes)
@@ -70,7 +69,7 @@ end
 --- fn of x as a float wide enough for sums and counts, its result as the float that x is.
 local function in_sums(x, fn)
   local given = x.dtype
-  local dtype = is_float[given] and given or "float32"
+  local dtype = lib.floats[given] and given or "float32"
   local wide = dtype == "float64" and dtype or "float32"
   local y = fn(given == wide and x or op.astype(x, {dtype = wide}))
   return wide == dtype and y or op.astype(y, {dtype = dtype})

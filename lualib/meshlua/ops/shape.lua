@@ -5,7 +5,7 @@ local args = require "meshlua.ops.args"
 
 local op, raise, shape_of = core.op, lib.raise, lib.check_shape
 local check_tensor, axis_of, axes_of = args.check_tensor, args.axis_of, args.axes_of
-local product, copy = args.product, args.copy
+local product, copy = lib.product, args.copy
 
 local M = {}
 

@@ -34,7 +34,7 @@ local function check_units(found, path, catalog, rows, units)
     if first then
       for d, at in ipairs(first[3]) do first[3][d] = at + 1 end
       note(found, "%s: %s: %d of %d units have another hash; the first is %s from %s on", path, name, bad,
-        #list, weights_of.shape_text(first[4]), weights_of.shape_text(first[3]))
+        #list, lib.shape_text(first[4]), lib.shape_text(first[3]))
     end
   end
   return count

@@ -1,6 +1,7 @@
 -- convert.lua: the verb `convert`: the tensors of one path in a file of another format, in files of another size, or
 -- with another dtype, a piece at a time. What it makes takes its name when it is whole.
 local core = require "meshlua.core"
+local encoding_of = require "meshlua.checkpoint.encoding"
 local folder_of = require "meshlua.checkpoint.folder"
 local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
@@ -10,14 +11,6 @@ local weights_of = require "meshlua.program.weights"
 local M = {}
 
 local formats = {safetensors = true, npy = true, npz = true, gguf = true}
-local bytes_of = {F64 = 8, I64 = 8, F32 = 4, I32 = 4, U32 = 4, F16 = 2, BF16 = 2, U8 = 1, BOOL = 1}
-local encodings = {float64 = "F64", float32 = "F32", float16 = "F16", bfloat16 = "BF16", int64 = "I64",
-  int32 = "I32", uint32 = "U32", uint8 = "U8", bool = "BOOL"}
-local floats = {float64 = true, float32 = true, float16 = true, bfloat16 = true}
-local BLOCK, BLOCK_BYTES = 32, 34 -- of Q8_0
-
-M.dtypes = {"float64", "float32", "float16", "bfloat16"}
-M.encodings = {"F32", "F16", "BF16", "Q8_0"}
 
 --- The format that B's name asks for: and whether it is a folder of several files.
 local function format_of(path)
@@ -27,29 +20,18 @@ local function format_of(path)
   return nil, path .. ": its name does not say which format: .safetensors, .npy, .npz, .gguf, or folder/"
 end
 
---- The encoding that a tensor gets; GGUF's word for all is for matrices, as its readers want it.
-local function encoding_for(t, flags, format)
-  if not floats[t.dtype] then return encodings[t.dtype] end
-  if flags.encoding ~= "" then
-    if #t.shape < 2 or flags.encoding == "Q8_0" and t.shape[#t.shape] % BLOCK ~= 0 then return "F32" end
-    return flags.encoding
-  end
-  local dtype = flags.dtype ~= "" and flags.dtype or t.dtype
-  return format == "gguf" and dtype == "float64" and "F64" or encodings[dtype]
-end
-
 --- What is to be written: entries {name, encoding, shape, bytes, t}; or nil, message.
 local function entries_of(weights, flags, format)
   local entries, tree = {}, #weights.trees > 0 and flags.tree
+  local cast, word = flags.dtype ~= "" and flags.dtype or nil, flags.encoding ~= "" and flags.encoding or nil
   for _, t in ipairs(weights.tensors) do
     if not tree or t.tree == tree then
       if not t.dtype then
         return nil, ("%s: %s is %s, which is not read"):format(weights.path, t.name, t.encoding)
       end
-      local encoding = encoding_for(t, flags, format)
+      local encoding = encoding_of.choose(t.dtype, t.shape, cast, word)
       entries[#entries + 1] = {name = t.name, encoding = encoding, shape = t.shape, t = t,
-        bytes = encoding == "Q8_0" and view.product(t.shape) // BLOCK * BLOCK_BYTES
-          or view.product(t.shape) * bytes_of[encoding]}
+        bytes = encoding_of.bytes(encoding, t.shape)}
     end
   end
   if tree and #entries == 0 then
@@ -75,12 +57,6 @@ local function metadata_of(weights, format)
   return to
 end
 
-local function wide_first(a, b)
-  local x, y = bytes_of[a.encoding] or 1, bytes_of[b.encoding] or 1
-  if x ~= y then return x > y end
-  return a.name < b.name
-end
-
 --- The files to be made: {path, entries}.
 local function files_of(path, entries, in_folder, flags)
   if not in_folder then return {{path = path, entries = entries}} end
@@ -93,7 +69,7 @@ local function part(path) return path .. ".part" end
 
 --- Writes one file beside its place; true, or nil, message, code.
 local function write_file(file, weights, format, metadata)
-  if format == "safetensors" then table.sort(file.entries, wide_first) end
+  if format == "safetensors" then table.sort(file.entries, encoding_of.wide_first) end
   local layout, message, code = core.catalog_layout(format, file.entries, metadata)
   if not layout then return nil, file.path .. ": " .. message, code end
   local list = {}
@@ -107,16 +83,10 @@ end
 local function write_npz(file, weights)
   local list = {}
   for i, entry in ipairs(file.entries) do
-    local dtype, t = entry.t.dtype, entry.t
-    for name, encoding in pairs(encodings) do dtype = encoding == entry.encoding and name or dtype end
-    local at, factors, stride = {}, {}, 1
-    for d = #t.shape, 1, -1 do
-      at[d], factors[d] = 0, {d, t.shape[d], stride}
-      stride = stride * t.shape[d]
-    end
-    local piece = {catalog = weights.files[t.file].catalog, entry = t.number, at = at, size = t.shape,
-      offset = 0, factors = factors}
-    local tensor, message, code = core.catalog_load(dtype, t.shape, nil, {piece}, {cast = true})
+    local t, piece = entry.t, view.piece(view.whole(entry.shape))
+    piece.catalog, piece.entry = weights.files[t.file].catalog, t.number
+    local tensor, message, code = core.catalog_load(encoding_of.dtype[entry.encoding], t.shape, nil, {piece},
+      {cast = true})
     if not tensor then return nil, message, code end
     list[i] = {entry.name, tensor}
   end

@@ -28,14 +28,12 @@ local function index_of(place, shape)
   return index
 end
 
-local function same_shape(a, b) return weights_of.shape_text(a) == weights_of.shape_text(b) end
-
 --- What is to be said of a tensor that both have; nil: nothing.
 local function compare(name, a, b, x, y)
   local row = {name = name}
   local as, bs = weights_of.dtype_text(a), weights_of.dtype_text(b)
   if as ~= bs then row.dtypes = {as, bs} end
-  if not same_shape(a.shape, b.shape) then
+  if not lib.same_shape(a.shape, b.shape) then
     row.shapes, row.differs = {json.list(a.shape), json.list(b.shape)}, true
     return row
   end
@@ -74,12 +72,12 @@ end
 local function row_text(row)
   local note = row.dtypes and (" (%s and %s)"):format(row.dtypes[1], row.dtypes[2]) or ""
   if row.shapes then
-    return {"  shapes", weights_of.shape_text(row.shapes[1]), weights_of.shape_text(row.shapes[2]), "",
+    return {"  shapes", lib.shape_text(row.shapes[1]), lib.shape_text(row.shapes[2]), "",
       row.name .. note}
   end
   if not row.differs then return {"  none", "", "", "", row.name .. note} end
   return {lib.format("  %.4g", row.largest), lib.format("%.4g", row.relative), tostring(row.elements),
-    weights_of.shape_text(row.first), row.name .. note}
+    lib.shape_text(row.first), row.name .. note}
 end
 
 local function print_all(found, a, b)

@@ -44,7 +44,7 @@ local function print_tensors(weights, i, numbers)
   if numbers then table.insert(rows[1], 4, "shape") end
   for _, t in ipairs(weights.tensors) do
     if t.file == i then
-      local row = {"  " .. core.bytes_text(t.bytes), weights_of.dtype_text(t), weights_of.shape_text(t.shape),
+      local row = {"  " .. core.bytes_text(t.bytes), weights_of.dtype_text(t), lib.shape_text(t.shape),
         t.name}
       if numbers then table.insert(row, 3, t.layout and tostring(numbers[t.layout]) or "-") end
       rows[#rows + 1] = row

@@ -124,9 +124,6 @@ function M.full_name(weights, t) return #weights.trees > 1 and t.tree .. "." .. 
 --- A tensor's dtype; of one that is quantized, or not read, how it is encoded.
 function M.dtype_text(t) return t.encoding:find "_" and t.encoding or t.dtype or t.encoding end
 
---- "[3,4]"
-function M.shape_text(shape) return "[" .. table.concat(shape, ",") .. "]" end
-
 --- "3 tensors, 1.5 GB"
 function M.count_text(tensors, bytes)
   return ("%s, %s"):format(lib.count(tensors, "tensor"), core.bytes_text(bytes))

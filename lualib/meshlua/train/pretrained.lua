@@ -19,7 +19,6 @@ local rngs_of = require "meshlua.nn.rngs"
 local save = require "meshlua.checkpoint.save"
 local together = require "meshlua.checkpoint.together"
 local tree_of = require "meshlua.tree"
-local view = require "meshlua.checkpoint.view"
 
 local raise = lib.raise
 
@@ -182,7 +181,7 @@ local function check_size(recipe, found, message, code)
   local tensors, elements, wanted = 0, 0, 0
   for _, file in ipairs(opened) do
     for _, entry in ipairs(file.entries) do
-      tensors, elements = tensors + 1, elements + view.product(entry.shape)
+      tensors, elements = tensors + 1, elements + lib.product(entry.shape)
     end
     file.catalog:close()
   end
@@ -192,7 +191,7 @@ local function check_size(recipe, found, message, code)
       tensors), "E_VALUE"
   end
   local types = nn.abstract(function() return recipe.build(found.cfg, rngs_of.Rngs(0)) end)
-  tree_of.visit(types, function(_, leaf) wanted = wanted + view.product(leaf.shape) end)
+  tree_of.visit(types, function(_, leaf) wanted = wanted + lib.product(leaf.shape) end)
   if wanted <= 2 * elements then return found end -- a tensor may serve twice
   return nil, lib.format("%s: described are %d parameters, and there are %d", found.path, wanted, elements),
     "E_VALUE"

@@ -51,12 +51,6 @@ end
 
 local function named(what, path) return path == "" and what or what .. " at " .. path end
 
-local function same_type(a, b)
-  local same = a.dtype == b.dtype and a.ndim == b.ndim
-  for d, n in ipairs(a.shape) do same = same and b.shape[d] == n end
-  return same
-end
-
 --- Raises unless the trees have leaves at the same places, of the same types. `is` and `was` name them.
 local function check_alike(who, what, before, after, was, is)
   local have, wanted = {}, {}
@@ -76,7 +70,7 @@ local function check_alike(who, what, before, after, was, is)
   end
   for i, path in ipairs(before.paths) do
     local a, b = before.leaves[i], after.leaves[i]
-    if not same_type(a, b) then
+    if not lib.same_type(a, b) then
       raise(a.dtype == b.dtype and "E_SHAPE" or "E_DTYPE",
         "%s: %s is %s %s, and %s %s; both must have one type", who, named(what, path), core.typeof(a), was,
         core.typeof(b), is)

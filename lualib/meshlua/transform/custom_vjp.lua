@@ -8,8 +8,6 @@ local raise = lib.raise
 
 local M = {}
 
-local function is_float(x) return x.dtype:match "float" ~= nil end
-
 --- The tensors of a tree and their paths.
 local function leaves_of(node, path)
   local list = {}
@@ -18,12 +16,6 @@ local function leaves_of(node, path)
     return leaf
   end)
   return list
-end
-
-local function same_type(a, b)
-  local same = a.dtype == b.dtype and a.ndim == b.ndim
-  for d, n in ipairs(a.shape) do same = same and b.shape[d] == n end
-  return same
 end
 
 --- The only value that `what` returned; raises unless it holds tensors.
@@ -45,7 +37,7 @@ local function check_fwd(y, out)
   local a, b = y, leaves_of(out, "the result")
   for i = 1, math.max(#a, #b) do
     local p, q = a[i], b[i]
-    if not p or not q or p.path ~= q.path or not same_type(p.leaf, q.leaf) then
+    if not p or not q or p.path ~= q.path or not lib.same_type(p.leaf, q.leaf) then
       raise("E_GRAD", "custom_vjp: fwd's first result has %s where the function's has %s",
         q and ("%s at %s"):format(core.typeof(q.leaf), q.path) or "nothing",
         p and ("%s at %s"):format(core.typeof(p.leaf), p.path) or "nothing")
@@ -57,11 +49,11 @@ end
 --- anything may be missing.
 local function pair_up(x, dx, path, number, xs, dxs)
   if lib.is_tensor(x) then
-    if dx ~= nil and (not lib.is_tensor(dx) or not same_type(x, dx)) then
+    if dx ~= nil and (not lib.is_tensor(dx) or not lib.same_type(x, dx)) then
       raise("E_GRAD", "custom_vjp: bwd gives %s for %s, which is %s; a cotangent has its type",
         lib.is_tensor(dx) and core.typeof(dx) or lib.kind(dx), path, core.typeof(x))
     end
-    if dx ~= nil and not is_float(x) then
+    if dx ~= nil and not lib.floats[x.dtype] then
       raise("E_GRAD", "custom_vjp: bwd gives a cotangent for %s, which is %s; it must be nil", path,
         core.typeof(x))
     end
@@ -107,7 +99,7 @@ local function call_bwd(bwd, args, nondiff, y, residuals)
   end
   add(residuals)
   add(trace.map("custom_vjp", y, "the result", function(leaf)
-    local ct = is_float(leaf) and core.placeholder(leaf) or nil
+    local ct = lib.floats[leaf.dtype] and core.placeholder(leaf) or nil
     cts[#cts + 1] = ct or false
     return ct
   end))

@@ -10,8 +10,6 @@ local raise = lib.raise
 
 local M = {}
 
-local function is_float(x) return x.dtype:match("float") ~= nil end
-
 --- Checks options; returns the list of argument numbers and whether one number was given.
 local function read(who, options)
   options = lib.options(who, options)
@@ -40,7 +38,7 @@ local function variables_of(who, x, argument)
   for i, leaf in ipairs(leaves) do
     local box = core.is_box(leaf)
     if not box or leaf.kind == "param" then
-      if not is_float(leaf) then
+      if not lib.floats[leaf.dtype] then
         raise("E_GRAD", "%s: argument %d%s is %s; gradients are of floats", who, argument,
           paths[i] ~= "" and " at " .. paths[i] or "", core.typeof(leaf))
       end
@@ -130,7 +128,7 @@ local function value_and_grad(who, fn, numbers, single, has_aux)
         raise("E_GRAD", "%s: the function returned %d values; has_aux = true gives the others back, too", who,
           results.n)
       end
-      if loss.ndim ~= 0 or not is_float(loss) then
+      if loss.ndim ~= 0 or not lib.floats[loss.dtype] then
         raise("E_GRAD", "%s: the loss is %s; it must be a float scalar (use :mean() or :sum())", who,
           core.typeof(loss))
       end
@@ -175,7 +173,7 @@ local function check_result(results)
     raise("E_GRAD", "vjp: the function returned %s, the first %s; it must return one tensor",
       lib.count(results.n, "value"), lib.kind(y))
   end
-  if not is_float(y) then
+  if not lib.floats[y.dtype] then
     raise("E_GRAD", "vjp: the function returned %s; gradients are of floats", core.typeof(y))
   end
   return y

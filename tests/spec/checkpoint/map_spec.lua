@@ -1,10 +1,10 @@
 -- map_spec.lua: name maps, on lists of numbers in the place of files and tensors.
 local helper = require "spec.helper"
+local lib = require "meshlua.lib"
 local map = require "meshlua.checkpoint.map"
 local random_map = require "spec.checkpoint.random_map"
-local view = require "meshlua.checkpoint.view"
 
-local product, each, written = view.product, random_map.each, random_map.written
+local product, each, written = lib.product, random_map.each, random_map.written
 
 --- The entries of a file as lists, in the order of their names.
 local function listed(files)

@@ -1,7 +1,8 @@
 -- random_map.lua: maps in plain Lua, on lists of numbers, and random ones; for the specs of this folder.
+local lib = require "meshlua.lib"
 local view = require "meshlua.checkpoint.view"
 
-local product = view.product
+local product = lib.product
 
 local M = {}
 

@@ -1,9 +1,9 @@
 -- devices: 8
 -- save_spec.lua: tensors in files: every format and dtype, from one layout into another, and what is refused.
 local helper = require "spec.helper"
+local lib = require "meshlua.lib"
 local map_of = require "meshlua.checkpoint.map"
 local random_map = require "spec.checkpoint.random_map"
-local view = require "meshlua.checkpoint.view"
 local ml = require "meshlua"
 
 local nn, P, NamedSharding = ml.nn, ml.P, ml.NamedSharding
@@ -439,7 +439,7 @@ describe("random maps", function()
         table.insert(shape, d, 8)
       end
       local name = stacked and "m" or "m.7"
-      local n = view.product(shape)
+      local n = lib.product(shape)
       local plain = {shape = shape}
       for k = 1, n do plain[k] = k - 1 end
       local m = map_of.compile("test", map)
