@@ -5,8 +5,8 @@ local core = require "meshlua.core"
 local helper = require "spec.helper"
 local manifest = require "meshlua.checkpoint.manifest"
 local recorded = require "fault.recorded"
-local restore = require "meshlua.checkpoint.restore"
 local saving = require "fault.saving"
+local is_whole = require("meshlua.checkpoint.check").checkpoint
 
 local STATES = tonumber(rawget(_G, "STATES")) or helper.watched and 60 or 300
 local RECORDER = helper.program():match "^(.*)/[^/]*$" .. "/fault_recorder.so"
@@ -79,8 +79,8 @@ local function search(calls, folder, states)
     for _, name in ipairs(core.list_folder(there)) do
       local step = manifest.step(name)
       if step then
-        local ok, message = restore.check(there .. "/" .. name)
-        fault = fault or not ok and ("state %d, behind call %d: %s"):format(n, at, message) or nil
+        local ok, faults = is_whole(there .. "/" .. name)
+        fault = fault or not ok and ("state %d, behind call %d: %s"):format(n, at, faults[1]) or nil
         whole[step] = true
       end
     end
@@ -124,7 +124,7 @@ describe("a folder that cannot be synced", function()
         told = told + 1
         assert.same({"", 0}, {out, code})
         assert.equal(1, select(2, err:gsub("\n", "")), err)
-        assert.truthy(restore.check(folder .. "/step-00000003"))
+        assert.truthy(is_whole(folder .. "/step-00000003"))
       end
       remove(folder)
       assert(core.make_folder(folder))
@@ -144,8 +144,8 @@ describe("a call that fails", function()
     for _, name in ipairs(core.list_folder(folder)) do
       local step = manifest.step(name)
       if step then
-        local ok, message = restore.check(folder .. "/" .. name)
-        assert.truthy(ok, ("call %d: %s"):format(n, message))
+        local ok, faults = is_whole(folder .. "/" .. name)
+        assert.truthy(ok, ("call %d: %s"):format(n, not ok and faults[1]))
         steps[#steps + 1] = step
       end
     end

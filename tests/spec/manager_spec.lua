@@ -6,7 +6,7 @@ local helper = require "spec.helper"
 local manager_of = require "meshlua.checkpoint.manager"
 local manifest = require "meshlua.checkpoint.manifest"
 local ml = require "meshlua"
-local restore = require "meshlua.checkpoint.restore"
+local is_whole = require("meshlua.checkpoint.check").checkpoint
 
 local P = ml.P
 
@@ -104,7 +104,7 @@ describe("a Manager", function()
       for i, entry in ipairs(catalog:entries()) do names[i] = entry.name .. " " .. entry.encoding end
       assert.same({"s F32", "w F32", "h BF16"}, names)
       catalog:close()
-      local m = assert(restore.check(folder .. "/step-00000003"))
+      local m = assert(is_whole(folder .. "/step-00000003"))
       assert.same({3, 1}, {m.step, m.processes})
       table.sort(m.layouts)
       assert.same({'data:4,model:2 P("data", "model")', 'data:4,model:2 P("data", nil)', "data:4,model:2 P()",
@@ -206,7 +206,7 @@ describe("a Manager", function()
       os.execute(("ln -s %s/step-00000001 %s/.step-00000002.abc/link"):format(folder, folder))
       local manager <close> = assert(ml.checkpoint.Manager(folder))
       assert.same({".lock", "step-00000001"}, core.list_folder(folder))
-      assert.truthy(restore.check(folder .. "/step-00000001"))
+      assert.truthy(is_whole(folder .. "/step-00000001"))
       assert.same({1}, manager:steps())
     end)
   end)
@@ -296,20 +296,20 @@ describe("a broken checkpoint", function()
         local at, bit = random(#text), 1 << random(8) - 1
         local changed = string.char(text:byte(at) ~ bit)
         write(path .. "/" .. name, text:sub(1, at - 1) .. changed .. text:sub(at + 1))
-        local ok, message = restore.check(path)
+        local ok, faults = is_whole(path)
         assert.equal(nil, ok, ("%s: byte %d"):format(name, at))
-        assert.truthy(message:find(path, 1, true), message)
+        assert.truthy(faults[1]:find(path, 1, true), faults[1])
         write(path .. "/" .. name, text)
       end
       for _, name in ipairs(names) do
         local text = read(path .. "/" .. name)
         for n = 0, #text - 1, math.max(1, #text // 50) do
           write(path .. "/" .. name, text:sub(1, n))
-          assert.equal(nil, (restore.check(path)), ("%s: cut at %d"):format(name, n))
+          assert.equal(nil, (is_whole(path)), ("%s: cut at %d"):format(name, n))
         end
         write(path .. "/" .. name, text)
       end
-      assert.truthy(restore.check(path))
+      assert.truthy(is_whole(path))
     end)
   end)
 end)
@@ -318,7 +318,7 @@ describe("a checkpoint of the first version", function()
   it("is read, on any mesh", function()
     local v1 = require "spec.checkpoint_v1"
     local path = "tests/spec/checkpoint_v1/step-00000003"
-    assert.truthy(restore.check(path))
+    assert.truthy(is_whole(path))
     for _, mesh in ipairs {mesh_of {4, 2}, false} do
       local there = v1.trees(function(_, x)
         return mesh and ml.device_put(x, ml.NamedSharding(mesh, x.ndim == 2 and P(nil, "model") or P())) or x

@@ -97,23 +97,12 @@ end
 
 -- ---- which steps there are --------------------------------------------------------------------------
 
---- The steps whose folders have their names, ascending: from the disk each time.
-function M.steps_in(folder)
-  local steps = {}
-  for _, name in ipairs(core.list_folder(folder) or {}) do
-    local step = manifest.step(name)
-    if step then steps[#steps + 1] = step end
-  end
-  table.sort(steps)
-  return steps
-end
-
 local function path_of(self, step) return self.folder .. "/" .. manifest.folder(step) end
 
 --- The steps that are whole, ascending, with their manifests.
 local function whole_steps(self)
   local steps, manifests = {}, {}
-  for _, step in ipairs(M.steps_in(self.folder)) do
+  for _, step in ipairs(manifest.steps(self.folder)) do
     local m = manifest.read(path_of(self, step), step)
     if m then steps[#steps + 1], manifests[step] = step, m end
   end
@@ -127,7 +116,7 @@ function Manager:steps() return (whole_steps(self)) end
 --- The newest of them, or nil.
 ---@return integer?
 function Manager:latest()
-  local steps = M.steps_in(self.folder)
+  local steps = manifest.steps(self.folder)
   for i = #steps, 1, -1 do
     if manifest.read(path_of(self, steps[i]), steps[i]) then return steps[i] end
   end
@@ -158,7 +147,7 @@ end
 --- What is to go once a step is saved: calls of a task.
 local function surplus(self, saved)
   local calls = {}
-  for _, step in ipairs(M.steps_in(self.folder)) do
+  for _, step in ipairs(manifest.steps(self.folder)) do
     if step > saved and self.later[step] then removal(self, step, calls) end
   end
   if #calls > 0 then return calls end
@@ -549,7 +538,7 @@ Manager_meta.__close = function(self) self:close() end
 function M.restore(self, trees, options)
   local ok, message, code = finish(self)
   if not ok then return nil, message, code end
-  local steps = M.steps_in(self.folder)
+  local steps = manifest.steps(self.folder)
   local found
   found, message, code = restore.newest(self.folder, steps, trees, options, say)
   if not found then return nil, message, code end
@@ -577,7 +566,7 @@ function M.check_room(self, trees)
   if not plan then return nil, message, code end
   local free, why = core.free_bytes(self.folder)
   if not free then return nil, why, "E_IO" end
-  local coming = math.max(1, self.keep + 1 - #M.steps_in(self.folder))
+  local coming = math.max(1, self.keep + 1 - #manifest.steps(self.folder))
   if free >= coming * plan.bytes then return true end
   return nil, ("%s: %s of checkpoints will be written (%d of %s), and %s are free; take another disk, or "
     .. "keep fewer"):format(self.folder, M.bytes_text(coming * plan.bytes), coming, M.bytes_text(plan.bytes),

@@ -24,6 +24,18 @@ function M.step(name)
   return step and M.folder(step) == name and step or nil
 end
 
+--- The steps whose folders have their names, ascending: from the disk each time.
+---@param folder string
+---@return integer[]
+function M.steps(folder)
+  local steps = {}
+  for _, name in ipairs(core.list_folder(folder) or {}) do
+    steps[#steps + 1] = M.step(name)
+  end
+  table.sort(steps)
+  return steps
+end
+
 --- The name of a process's part.
 function M.part(process) return ("part-%04d.json"):format(process) end
 
@@ -316,6 +328,23 @@ function M.read(folder, step)
     end
   end
   return m
+end
+
+--- A file of tensors, open, its header held against the manifest; or nil, message, code.
+---@param folder string
+---@param file table its row in the manifest
+---@return {path: string, catalog: userdata, number: table<string, integer>}? file number: of each tensor
+---@return string? message, string? code
+function M.open(folder, file)
+  local path, number = folder .. "/" .. file.name, {}
+  local catalog, message, code = core.catalog(path)
+  if not catalog then return nil, message, code end
+  local handle <close> = io.open(path, "rb")
+  if core.hash128(handle and handle:read(file.header_bytes) or "") ~= file.header then
+    return nil, path .. ": the hash of its header is not the manifest's: bytes have changed", "E_IO"
+  end
+  for i, entry in ipairs(catalog:entries()) do number[entry.name] = i end
+  return {path = path, catalog = catalog, number = number}
 end
 
 --- A text file of the checkpoint, held against the manifest; or nil, message, code.

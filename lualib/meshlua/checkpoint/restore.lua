@@ -65,40 +65,31 @@ end
 
 -- ---- reading ----------------------------------------------------------------------------------------
 
---- The files with what is wanted, open, their headers checked; or nil, message, code.
+--- The files with what is wanted, open; or nil, message, code.
 local function open_files(folder, m, list)
-  local catalogs = {}
+  local files = {}
   for _, pair in ipairs(list) do
     local f = pair.from.file
-    if not catalogs[f] then
-      local file, path = m.files[f], folder .. "/" .. m.files[f].name
-      local catalog, message, code = core.catalog(path)
-      if not catalog then return nil, message, code end
-      local handle = io.open(path, "rb")
-      local head = handle and handle:read(file.header_bytes) or ""
-      if handle then handle:close() end
-      if core.hash128(head) ~= file.header then
-        return nil, path .. ": the hash of its header is not the manifest's: bytes have changed", "E_IO"
-      end
-      local at = {}
-      for i, entry in ipairs(catalog:entries()) do at[entry.name] = {number = i, entry = entry} end
-      catalogs[f] = {catalog = catalog, at = at, path = path}
+    if not files[f] then
+      local file, message, code = manifest.open(folder, m.files[f])
+      if not file then return nil, message, code end
+      files[f] = file
     end
   end
-  return catalogs
+  return files
 end
 
 --- Reads what of each Param is held here.
-local function read(catalogs, list, options)
+local function read(files, list, options)
   for _, pair in ipairs(list) do
     local from, box = pair.from, pair.box
-    local file = catalogs[from.file]
-    local found = file.at[from.name]
-    if not found then return nil, ("%s: it has no tensor %s"):format(file.path, from.name), "E_IO" end
+    local file = files[from.file]
+    local number = file.number[from.name]
+    if not number then return nil, ("%s: it has no tensor %s"):format(file.path, from.name), "E_IO" end
     local sharding = box.sharding.mesh and box.sharding or nil
     local piece = view.piece(view.whole(from.shape))
     local message, code
-    pair.entry, piece.catalog, piece.entry = found.number, file.catalog, found.number
+    pair.entry, piece.catalog, piece.entry = number, file.catalog, number
     pair.value, message, code = core.catalog_load(box.dtype, box.shape, sharding, {piece},
       {cast = options.cast})
     if not pair.value then return nil, ("%s: %s: %s"):format(file.path, from.name, message), code end
@@ -108,10 +99,10 @@ end
 
 -- ---- hashes -----------------------------------------------------------------------------------------
 
---- Does a shard that is here have part of the unit?
-local function cuts_into(pair, unit)
+--- Does one of these shards have part of the unit?
+local function cuts_into(shards, unit)
   local at, size = unit[3], unit[4]
-  for _, shard in ipairs(pair.value:addressable_shards()) do
+  for _, shard in ipairs(shards) do
     local meets = true
     for d, range in ipairs(shard.index) do
       meets = meets and range[1] - 1 < at[d] + size[d] and range[2] > at[d]
@@ -121,26 +112,23 @@ local function cuts_into(pair, unit)
   return false
 end
 
-local function same_hash(file, pair, unit, hash)
-  if hash == unit[5] then return true end
-  return nil, ("%s: %s: its hash is not the manifest's: bytes have changed"):format(file.path,
-    pair.from.name), "E_IO"
-end
-
 --- Checks what was read against the hashes of its units. Returns true and how many bytes were left unchecked;
 --- or nil, message, code.
-local function check(catalogs, units, list, was_read)
+local function check(files, units, list, was_read)
   local cut = {}
   local function compare(pair, unit, hash)
-    return same_hash(catalogs[pair.from.file], pair, unit, hash)
+    if hash == unit[5] then return true end
+    return nil, ("%s: %s: its hash is not the manifest's: bytes have changed"):format(
+      files[pair.from.file].path, pair.from.name), "E_IO"
   end
   for _, pair in ipairs(list) do
+    local shards = pair.value:addressable_shards()
     for _, unit in ipairs(units[pair.from.file][pair.from.entry]) do
       local hash = pair.box.dtype == pair.from.dtype and core.hash_box(pair.value, unit[3], unit[4])
       if hash then
         local ok, message, code = compare(pair, unit, hash)
         if not ok then return nil, message, code end
-      elseif cuts_into(pair, unit) then
+      elseif cuts_into(shards, unit) then
         cut[#cut + 1] = {pair, unit, lib.element_bytes[pair.from.dtype] * lib.product(unit[4])}
       end
     end
@@ -152,7 +140,7 @@ local function check(catalogs, units, list, was_read)
     if room < 0 then
       left = left + bytes
     else
-      local catalog = catalogs[pair.from.file].catalog
+      local catalog = files[pair.from.file].catalog
       local hash, message, code = core.hash_unit(catalog, pair.entry, unit[3], unit[4])
       if not hash then return nil, message, code end
       local ok
@@ -167,7 +155,7 @@ end
 local function load_step(folder, step, trees, options)
   local m, message, code = manifest.read(folder, step)
   if not m then return nil, message, code end
-  local units, list, catalogs, ok, text
+  local units, list, files, ok, text
   text, message, code = manifest.text(folder, m, manifest.STATE)
   if not text then return nil, message, code end
   local state = manifest.unseal(text).state
@@ -179,56 +167,18 @@ local function load_step(folder, step, trees, options)
   if not list then return nil, message, code end
   units, message, code = manifest.units(folder, m)
   if not units then return nil, message, code end
-  catalogs, message, code = open_files(folder, m, list)
-  if not catalogs then return nil, message, code end
+  files, message, code = open_files(folder, m, list)
+  if not files then return nil, message, code end
   local before = core.catalog_bytes()
-  ok, message, code = read(catalogs, list, options)
+  ok, message, code = read(files, list, options)
   local left
   if ok then
-    ok, left, code = check(catalogs, units, list, core.catalog_bytes() - before)
+    ok, left, code = check(files, units, list, core.catalog_bytes() - before)
     if not ok then message = left end
   end
-  for _, file in pairs(catalogs) do file.catalog:close() end
+  for _, file in pairs(files) do file.catalog:close() end
   if not ok then return nil, message, code end
   return {list = list, step = m.step, metrics = m.metrics, state = state, left = left}
-end
-
---- Reads all of a step's folder and holds it against its hashes; nil, message, code where it is broken. Needs no
---- model, and no mesh.
----@param folder string
----@return table? manifest, string? message, string? code
-function M.check(folder)
-  local m, units, text, message, code
-  m, message, code = manifest.read(folder)
-  if not m then return nil, message, code end
-  units, message, code = manifest.units(folder, m)
-  if not units then return nil, message, code end
-  text, message, code = manifest.text(folder, m, manifest.STATE)
-  if not text then return nil, message, code end
-  local list = {}
-  for f, file in ipairs(m.files) do
-    for i, row in ipairs(m.tensors[file.name]) do
-      list[#list + 1] = {from = {file = f, entry = i, name = row[1]}}
-    end
-  end
-  local catalogs
-  catalogs, message, code = open_files(folder, m, list)
-  if not catalogs then return nil, message, code end
-  for _, pair in ipairs(list) do
-    local file = catalogs[pair.from.file]
-    local found = file.at[pair.from.name]
-    if not found then return nil, ("%s: it has no tensor %s"):format(file.path, pair.from.name), "E_IO" end
-    for _, unit in ipairs(units[pair.from.file][pair.from.entry]) do
-      local hash
-      hash, message, code = core.hash_unit(file.catalog, found.number, unit[3], unit[4])
-      if not hash then return nil, message, code end
-      local ok
-      ok, message, code = same_hash(file, pair, unit, hash)
-      if not ok then return nil, message, code end
-    end
-  end
-  for _, file in pairs(catalogs) do file.catalog:close() end
-  return m
 end
 
 -- ---- which step -------------------------------------------------------------------------------------

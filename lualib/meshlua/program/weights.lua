@@ -23,11 +23,7 @@ local M = {}
 ---@return integer[]? steps, string folder
 function M.steps(path)
   for _, folder in ipairs {path, folder_of.inside(path, "checkpoints")} do
-    local steps = {}
-    for _, name in ipairs(core.path_kind(folder) == "folder" and core.list_folder(folder) or {}) do
-      steps[#steps + 1] = manifest.step(name)
-    end
-    table.sort(steps)
+    local steps = manifest.steps(folder)
     if #steps > 0 then return steps, folder end
   end
   return nil, path

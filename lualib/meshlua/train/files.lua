@@ -2,6 +2,7 @@
 local core = require "meshlua.core"
 local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
+local manifest = require "meshlua.checkpoint.manifest"
 
 local M = {}
 
@@ -62,10 +63,7 @@ function M.run_in(folder)
       found[#found + 1] = steps and ("%s of %d steps"):format(name, steps) or name
     end
   end
-  local steps = 0
-  for _, name in ipairs(core.list_folder(folder .. "/" .. M.CHECKPOINTS) or {}) do
-    steps = steps + (name:find "^step%-%d+$" and 1 or 0)
-  end
+  local steps = #manifest.steps(folder .. "/" .. M.CHECKPOINTS)
   if steps > 0 then found[#found + 1] = lib.count(steps, "checkpoint") end
   return found[1] and table.concat(found, ", ")
 end

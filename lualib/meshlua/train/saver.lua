@@ -5,6 +5,7 @@ local files = require "meshlua.train.files"
 local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
 local manager_of = require "meshlua.checkpoint.manager"
+local manifest = require "meshlua.checkpoint.manifest"
 local pretrained = require "meshlua.train.pretrained"
 
 local M = {}
@@ -96,7 +97,7 @@ end
 function M.folder(out) return out .. "/" .. files.CHECKPOINTS end
 
 --- Is there something that --resume could go on from?
-function M.has_steps(out) return #manager_of.steps_in(M.folder(out)) > 0 end
+function M.has_steps(out) return #manifest.steps(M.folder(out)) > 0 end
 
 --- The checkpoints of a run, which are its own from here on. All processes call it; nil, message, code where the
 --- folder cannot be had.
@@ -113,8 +114,8 @@ end
 --- Takes the checkpoints of an earlier run away.
 function Saver:clear()
   if core.process_index() ~= 0 then return end
-  for _, step in ipairs(manager_of.steps_in(self.manager.folder)) do
-    core.disk_task {{"remove", ("%s/step-%08d"):format(self.manager.folder, step)}}:wait()
+  for _, step in ipairs(manifest.steps(self.manager.folder)) do
+    core.disk_task {{"remove", self.manager.folder .. "/" .. manifest.folder(step)}}:wait()
   end
 end
 
@@ -125,7 +126,7 @@ end
 function Saver:resume(run)
   self.run, self.own = run, M.description(run, self.values)
   local word, folder = self.values.resume, self.manager.folder
-  if word == "" or word == "auto" and #manager_of.steps_in(folder) == 0 then return 0 end
+  if word == "" or word == "auto" and #manifest.steps(folder) == 0 then return 0 end
   local step = math.tointeger(tonumber(word))
   local found, message, code = manager_of.restore(self.manager, run:state(), {step = step,
     pass_over = word == "auto", check = function(state) return check_same(folder, state, self.own) end})
