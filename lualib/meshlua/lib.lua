@@ -140,6 +140,17 @@ function lib.count(n, noun, nouns)
   return ("%d %s"):format(n, n == 1 and noun or nouns or noun .. "s")
 end
 
+--- The first few of a list of texts, and how many more there are.
+---@param list string[]
+---@param most integer
+---@param separator string? default ", "
+---@return string
+function lib.some(list, most, separator)
+  local text = table.concat(list, separator or ", ", 1, math.min(most, #list))
+  if #list <= most then return text end
+  return ("%s%sand %d more"):format(text, separator or " ", #list - most)
+end
+
 --- Is x what ops take in a tensor's place: a tensor, or a Param?
 lib.is_tensor = core.is_operand
 

@@ -282,11 +282,6 @@ local function missing_parts(save)
   return missing
 end
 
-local function named(processes)
-  local words = table.concat(processes, ", ", 1, math.min(8, #processes))
-  return (#processes == 1 and "process " or "processes ") .. words .. (#processes > 8 and ", ..." or "")
-end
-
 --- Looks how long the others have been waited for: nil, message once it is too long.
 local function check_wait(self, save, what)
   local waited = core.clock() - save.begun
@@ -304,7 +299,8 @@ end
 function stages.waiting(self, save)
   local missing, failure = missing_parts(save)
   if not missing then return nil, failure, "E_IO" end
-  if #missing > 0 then return check_wait(self, save, "the part of " .. named(missing) .. " is missing") end
+  local who = (#missing == 1 and "process " or "processes ") .. lib.some(missing, 8)
+  if #missing > 0 then return check_wait(self, save, ("the part of %s is missing"):format(who)) end
   for process = 1, save.manifest.processes - 1 do
     local path = save.temp .. "/" .. manifest.part(process)
     local part, text = manifest.read_sealed(path)
@@ -569,15 +565,8 @@ function M.check_room(self, trees)
   local coming = math.max(1, self.keep + 1 - #manifest.steps(self.folder))
   if free >= coming * plan.bytes then return true end
   return nil, ("%s: %s of checkpoints will be written (%d of %s), and %s are free; take another disk, or "
-    .. "keep fewer"):format(self.folder, M.bytes_text(coming * plan.bytes), coming, M.bytes_text(plan.bytes),
-    M.bytes_text(free)), "E_IO"
-end
-
---- "93 MB", "1.4 GB".
-function M.bytes_text(n)
-  if n < 1e6 then return ("%.0f kB"):format(n / 1e3) end
-  if n < 1e9 then return ("%.0f MB"):format(n / 1e6) end
-  return ("%.1f GB"):format(n / 1e9)
+    .. "keep fewer"):format(self.folder, core.bytes_text(coming * plan.bytes), coming,
+    core.bytes_text(plan.bytes), core.bytes_text(free)), "E_IO"
 end
 
 M.methods = Manager

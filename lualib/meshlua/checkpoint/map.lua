@@ -27,9 +27,7 @@ local LISTED = 10 -- of what is wrong
 ---@param lines string[]
 ---@return string
 function M.listed(lines)
-  local n = #lines
-  local text = table.concat(lines, "\n  ", 1, math.min(n, LISTED))
-  return "\n  " .. text .. (n > LISTED and lib.format("\n  and %d more", n - LISTED) or "")
+  return "\n  " .. lib.some(lines, LISTED, "\n  ")
 end
 
 --- The name among `names` that is nearest, as a question; "" for lines that are not shown: each is looked for in all.

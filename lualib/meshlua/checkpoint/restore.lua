@@ -9,7 +9,6 @@ local view = require "meshlua.checkpoint.view"
 
 local M = {}
 
-local MOST_DIFFERENCES = 10
 local MORE_READ = 0.25 -- of what is read anyhow: units that are only cut into are read whole for that much
 
 -- ---- which tensor is which --------------------------------------------------------------------------
@@ -57,10 +56,7 @@ local function match_all(folder, m, trees, options)
   local list, faults = {}, {}
   for _, key in ipairs(lib.names(trees)) do match(m, key, trees[key], options, list, faults) end
   if #faults == 0 then return list end
-  local more = #faults - MOST_DIFFERENCES
-  return nil, ("%s: it is of another model: %s%s"):format(folder,
-    table.concat(faults, "; ", 1, math.min(#faults, MOST_DIFFERENCES)),
-    more > 0 and ("; %d more"):format(more) or ""), "E_VALUE"
+  return nil, ("%s: it is of another model: %s"):format(folder, lib.some(faults, 10, "; ")), "E_VALUE"
 end
 
 -- ---- reading ----------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ local function line_of(c)
   local row = facts.row_of(c)
   local by = #row.by > 0 and "; split on " .. table.concat(row.by, "; ") or ""
   return ("%s over %s %s (%s) at %s: %s%s"):format(c.op, table.concat(c.axes, ","), row.operands,
-    core.bytes_text(c.bytes), facts.some(row.where, 3), facts.some(row.reasons, 2), by)
+    core.bytes_text(c.bytes), lib.some(row.where, 3), lib.some(row.reasons, 2), by)
 end
 
 local function lines_of(list)

@@ -46,9 +46,9 @@ local function add_collectives(lines, rows)
   for _, row in ipairs(rows) do
     lines[#lines + 1] = ("  %3d x  %-" .. width .. "s  %-" .. part .. "s  %10s  %s"):format(row.count,
       row.what, row.operands, bytes_text(row.sent), seconds_text(row.seconds))
-    add_wrapped(lines, "         ", "at " .. facts.some(row.where, 3))
-    add_wrapped(lines, "         ", "of " .. facts.some(row.tensors, 2))
-    add_wrapped(lines, "         ", "as " .. facts.some(row.reasons, 2))
+    add_wrapped(lines, "         ", "at " .. lib.some(row.where, 3))
+    add_wrapped(lines, "         ", "of " .. lib.some(row.tensors, 2))
+    add_wrapped(lines, "         ", "as " .. lib.some(row.reasons, 2))
     for _, by in ipairs(row.by) do add_wrapped(lines, "         ", "split on " .. by) end
   end
 end
@@ -112,7 +112,7 @@ local function fsdp_notes(e, note)
   for _, axis in ipairs(axes) do
     local sum = by_axis[axis]
     note("FSDP on %s: %s lie%s over the axis that splits the data, and %s gathered for each use: "
-      .. "%d all_gather%s of %s in all, %s sent", axis, facts.some(sum.names, 3),
+      .. "%d all_gather%s of %s in all, %s sent", axis, lib.some(sum.names, 3),
       #sum.names == 1 and "s" or "", #sum.names == 1 and "is" or "are", sum.gathers,
       sum.gathers == 1 and "" or "s", bytes_text(sum.bytes), bytes_text(sum.sent))
   end
@@ -143,7 +143,7 @@ local function notes_of(e)
     for i, r in ipairs(e.replicated) do
       names[i], bytes = ("%s (%s)"):format(r.name, bytes_text(r.bytes)), bytes + r.bytes
     end
-    note("every device holds all of %s: %s", facts.some(names, 3), bytes_text(bytes))
+    note("every device holds all of %s: %s", lib.some(names, 3), bytes_text(bytes))
   end
   local b = e.better
   if b then

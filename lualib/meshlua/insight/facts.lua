@@ -16,12 +16,6 @@ end
 --- Numbers in modules' paths are left out ("h.*.mlp"), so that layers alike read alike.
 function M.alike(text) return (text:gsub("%.%d+%f[.)%s]", ".*"):gsub("%.%d+$", ".*")) end
 
---- The first few of a list of texts, and how many more there are.
-function M.some(list, n)
-  local text = table.concat(list, ", ", 1, math.min(n, #list))
-  return #list > n and ("%s and %d more"):format(text, #list - n) or text
-end
-
 --- A list of texts without those that are there already, in order.
 local function distinct(list)
   local out, seen = {}, {}
@@ -57,7 +51,7 @@ local function origins_text(reasons)
       end
     end
   end
-  for i, axis in ipairs(axes) do axes[i] = axis .. " by " .. M.some(distinct(who[axis]), 3) end
+  for i, axis in ipairs(axes) do axes[i] = axis .. " by " .. lib.some(distinct(who[axis]), 3) end
   return axes
 end
 

@@ -187,7 +187,7 @@ local function names_text(node)
   local names = {}
   for i, key in ipairs(core.tree_keys(node)) do names[i] = lib.text(key) end
   if #names == 0 then return "nothing" end
-  return table.concat(names, ", ", 1, math.min(#names, 8)) .. (#names > 8 and ", ..." or "")
+  return lib.some(names, 8)
 end
 
 --- Raises where a tree of shardings has something that the tree has not.

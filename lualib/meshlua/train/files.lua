@@ -27,11 +27,6 @@ function M.write(path, text)
   return nil, why or late or path .. ": it cannot be replaced"
 end
 
---- A folder, and those above it, where they are missing.
----@param path string
----@return true?, string? message
-function M.make_folder(path) return core.make_folder(path) end
-
 --- What a run leaves in its folder.
 local RUN = {"config.json", "metrics.jsonl", "result.json", "sample.txt"}
 M.CHECKPOINTS = "checkpoints" -- a folder in it

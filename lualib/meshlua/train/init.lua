@@ -201,7 +201,7 @@ local function open_outputs(recipe, values, config, done)
   -- The files of a run are process 0's: what the others know it knows, too.
   if core.process_index() ~= 0 then return nil end
   if out ~= "" then
-    check(files.make_folder(out))
+    check(core.make_folder(out))
     if values.overwrite then check(files.remove_run(out)) end
     check(files.write(out .. "/config.json", json.encode {recipe = recipe.name, mesh = values.mesh,
       rules = values.rules, seed = values.seed, data = values.data, config = config} .. "\n"))

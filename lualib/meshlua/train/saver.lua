@@ -10,8 +10,6 @@ local pretrained = require "meshlua.train.pretrained"
 
 local M = {}
 
-local MOST_DIFFERENCES = 10
-
 -- ---- what a run is ----------------------------------------------------------------------------------
 
 --- A hash of each field of the data.
@@ -63,10 +61,8 @@ local function check_same(folder, saved, own)
     differences({[key] = saved[key]}, {[key] = own[key]}, "", list)
   end
   if #list == 0 then return true end
-  local more = #list - MOST_DIFFERENCES
-  return nil, ("%s is of another run: %s%s; --from takes its weights alone"):format(folder,
-    table.concat(list, "; ", 1, math.min(#list, MOST_DIFFERENCES)),
-    more > 0 and ("; %d more"):format(more) or ""), "E_VALUE"
+  return nil, ("%s is of another run: %s; --from takes its weights alone"):format(folder,
+    lib.some(list, 10, "; ")), "E_VALUE"
 end
 
 -- ---- a run's checkpoints ----------------------------------------------------------------------------
