@@ -132,6 +132,42 @@ describe("a Manager", function()
     end)
   end)
 
+  it("holds no second state where memory forbids it", function()
+    local code = [[
+      local ml = require "meshlua"
+      local x = ml.nn.Param(ml.zeros {1 << 24})
+      local step = ml.jit(function(p) p:set(p + 1) end)
+      step(x)
+      local before = ml.core.memory().peak
+      local manager <close> = assert(ml.checkpoint.Manager(FOLDER, {memory = MEMORY}))
+      for i = 1, 2 do
+        assert(manager:save(i, {model = {x = x}}))
+        step(x)
+      end
+      assert(manager:wait())
+      local peak = ml.core.memory().peak - before
+      for i = 1, 2 do
+        assert(manager:restore({model = {x = x}}, {step = i}))
+        assert(x:get():min():item() == i and x:get():max():item() == i)
+      end
+      print(peak)
+    ]]
+    local function peak_with(memory)
+      local peak
+      within(function(folder)
+        local file = helper.file(code, ".lua")
+        local out, err, status = helper.shell(
+          ('"$MESHLUA" -e FOLDER=\'"%s"\' -e MEMORY=%d %s'):format(folder, memory, file))
+        assert.equal(0, status, err)
+        peak = tonumber(out)
+      end)
+      return peak
+    end
+    local state = 1 << 26
+    assert.truthy(peak_with(1 << 30) >= state)
+    assert.truthy(peak_with(state - 1) < state // 2)
+  end)
+
   it("keeps the latest, those of keep_every, and the best", function()
     within(function(folder)
       local options = {keep = 2, keep_every = 10, best = "loss"}

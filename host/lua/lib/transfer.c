@@ -275,7 +275,7 @@ static int writer_gc(lua_State *L) {
     return 0;
 }
 
-/* writer([{memory = bytes}]): of what is copied from devices it may hold that much. */
+/* writer([{memory = bytes}]): while a thread writes it may hold that much. */
 static int writer_make(lua_State *L) {
     Host *h = state_of(L);
     int64_t memory = 0;

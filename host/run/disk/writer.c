@@ -208,18 +208,16 @@ static Err add_box(void *ud, const UnitsWriter *u) {
     TRY(units_cut(j->dtype, &j->box, note_unit, w));
     for (int32_t i = j->unit; i < w->unit.n; i++) w->unit.at[i].tensor = a->index;
     w->bytes += bytes;
-    if (!a->t->shard[j->slot].buffer->memory) {
-        hold_box(j, a->t);
-        w->held += bytes;
-        return E_OK;
-    }
-    if (w->memory && w->held + bytes > (int64_t)w->memory) {
-        w->one_by_one = true;
+    bool on_host = !a->t->shard[j->slot].buffer->memory;
+    if (w->memory && w->held + bytes > (int64_t)w->memory) w->one_by_one = true;
+    if (w->one_by_one && !on_host) {
         j->later = tensor_retain(a->t);
         return E_OK;
     }
     w->held += bytes;
-    return copy_down(w, j, a->t);
+    if (!on_host) return copy_down(w, j, a->t);
+    hold_box(j, a->t);
+    return E_OK;
 }
 
 Err writer_add(Writer *w, Tensor *t, int32_t index, UnitsJob job, int32_t rank,

@@ -22,7 +22,7 @@ typedef struct WriterUnit {
     HashWide hash;
 } WriterUnit;
 
-/* `memory`: bytes of copies from devices that it may hold; 0: any. */
+/* `memory`: bytes that it may hold while a thread writes; 0: any. */
 Writer *writer_new(Ctx *cx, size_t memory);
 /* Waits for the thread, which stops at the next unit, closes files, gives memory back. */
 void writer_free(Writer *w);
@@ -37,8 +37,8 @@ Err writer_add(Writer *w, Tensor *t, int32_t index, UnitsJob job, int32_t rank,
 /* Bytes that it will write; that it holds of the state: retained, or copied. */
 int64_t writer_bytes(const Writer *w);
 int64_t writer_held(const Writer *w);
-/* Starts the thread. False where only writer_run can do it: copies from devices would have been
- * more than `memory`, or there is no thread to be had. */
+/* Starts the thread. False where only writer_run can do it, during which nothing else takes memory:
+ * it would hold more than `memory`, or there is no thread to be had. */
 bool writer_start(Writer *w);
 /* Writes everything now. */
 void writer_run(Writer *w);

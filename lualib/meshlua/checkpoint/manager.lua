@@ -28,6 +28,7 @@ local NAP = 0.005
 ---@field every_steps integer?
 ---@field every_minutes number?
 ---@field async boolean
+---@field memory integer?
 ---@field begun integer? the step of the latest save or restore
 ---@field later table<integer, true> steps behind the one that was restored: what is saved takes their place
 local Manager = {}
@@ -63,11 +64,11 @@ end
 --- must call it. nil, message, code where the folder cannot be had.
 ---@param folder string
 ---@param options {keep: integer?, keep_every: integer?, best: string|table?, every_steps: integer?,
---- every_minutes: number?, async: boolean?, timeout: number?}?
+--- every_minutes: number?, async: boolean?, memory: integer?, timeout: number?}?
 --- keep: so many of the latest stay, at least 2; default 3. keep_every: steps that it divides stay, too. best: a
 --- metric (the smallest value; {metric =, mode = "max"}: the largest) whose best step stays, too. every_steps,
---- every_minutes: save does nothing but then. async: default true. timeout: seconds to wait for other processes;
---- default 600
+--- every_minutes: save does nothing but then. async: default true. memory: bytes that a save may hold while steps go
+--- on; one that needs more is made as with async = false. timeout: seconds to wait for other processes; default 600
 ---@return Manager?, string? message, string? code
 function M.Manager(folder, options)
   if type(folder) ~= "string" or folder == "" then
@@ -83,7 +84,7 @@ function M.Manager(folder, options)
     keep_every = check_count("keep_every", options.keep_every, 1),
     best = check_best(options.best),
     every_steps = check_count("every_steps", options.every_steps, 1), every_minutes = minutes,
-    async = options.async ~= false, timeout = options.timeout or PATIENCE, process = core.process_index(),
+    async = options.async ~= false, memory = check_count("memory", options.memory, 1), timeout = options.timeout or PATIENCE, process = core.process_index(),
     saved_at = core.clock(), later = {}}, Manager_meta)
   local held, message, code = lock_of.take(self.folder, say)
   if not held then return nil, message, code end
@@ -191,7 +192,7 @@ local function concrete(leaf) return core.is_box(leaf) and leaf:get() or leaf en
 local function begin_writing(self, save)
   local done, message = core.disk_task {{"make", save.temp}}:wait()
   if not done then return nil, message, "E_IO" end
-  local writer = core.writer()
+  local writer = core.writer {memory = self.memory}
   save.writer = writer
   for _, file in ipairs(save.plan.files) do
     local number, code
@@ -468,10 +469,9 @@ local function begin(self, step, trees, options)
     give_up(self, save, message)
     return nil, message, code or "E_IO"
   end
-  if not self.async then
-    ok, message, code = finish(self)
-    if not ok then return nil, message, code end
-  end
+  local go_on = self.async and M.advance or finish -- which gives up what is held where all is written
+  ok, message, code = go_on(self)
+  if ok == nil then return nil, message, code end
   return true
 end
 

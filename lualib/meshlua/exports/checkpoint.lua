@@ -9,7 +9,8 @@ save(file: string, tree: *table|Tensor, {map: table, numbers: table, strict: boo
     encoding: string, metadata: table, shard_bytes: integer}) -> boolean
   The tensors of a tree as a .safetensors, .npy, .npz or .gguf file, or in a folder/. Or nil, message, code.
 checkpoint.Manager(folder: *string, {keep: *integer, keep_every: *integer, best: *string|table,
-    every_steps: *integer, every_minutes: *number, async: boolean, timeout: number}) -> Manager
+    every_steps: *integer, every_minutes: *number, async: boolean, memory: *integer,
+    timeout: number}) -> Manager
   A folder of checkpoints, which is this run's until close.
 Manager:close(self: Manager) -> boolean
   Waits for the save under way, and gives the folder free.
