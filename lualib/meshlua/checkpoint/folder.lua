@@ -28,13 +28,24 @@ function M.inside(folder, name)
   return folder:sub(-1) == "/" and folder .. name or folder .. "/" .. name
 end
 
+local formats = {safetensors = true, npy = true, npz = true, gguf = true}
+
+--- The format that a name asks for; nil: it says none. Of a folder's name also that.
+---@param path string
+---@return string? format, string? folder
+function M.format_of(path)
+  if M.is_folder(path) then return "safetensors", path end
+  local format = path:match "%.(%w+)$"
+  return formats[format] and format
+end
+
 --- Where a file lies: "" where its name says no folder.
 ---@param path string
 ---@return string
 function M.of(path) return path:match "^(.*/)[^/]*$" or "" end
 
 --- Is it the name of a file in the same folder, and of nothing else?
-local function is_plain(name)
+function M.is_plain(name)
   return type(name) == "string" and name ~= "" and not name:find "[/%z\\]" and name:sub(1, 1) ~= "."
 end
 
@@ -53,7 +64,7 @@ local function read_index(path)
   local map = type(index) == "table" and index.weight_map
   if type(map) ~= "table" then return broken(path, "it has no weight_map {tensor: file}") end
   for name, in_file in pairs(map) do
-    if type(name) ~= "string" or not is_plain(in_file) then
+    if type(name) ~= "string" or not M.is_plain(in_file) then
       return broken(path, "weight_map: '%s' is in %s, which is no file of this folder", name,
         type(in_file) == "string" and "'" .. in_file .. "'" or lib.kind(in_file))
     end
@@ -143,8 +154,9 @@ end
 --- their names of files.
 ---@param entries {name: string, bytes: integer}[]
 ---@param most integer
+---@param word string? that begins their names; default "model"
 ---@return {name: string, entries: table[]}[]
-function M.shards(entries, most)
+function M.shards(entries, most, word)
   local shards, bytes = {{entries = {}}}, 0
   for _, entry in ipairs(entries) do
     local last = shards[#shards]
@@ -154,8 +166,10 @@ function M.shards(entries, most)
     end
     last.entries[#last.entries + 1], bytes = entry, bytes + entry.bytes
   end
+  word = word or "model"
   for k, shard in ipairs(shards) do
-    shard.name = #shards == 1 and M.SINGLE or ("model-%05d-of-%05d.safetensors"):format(k, #shards)
+    shard.name = #shards == 1 and word .. ".safetensors"
+      or ("%s-%05d-of-%05d.safetensors"):format(word, k, #shards)
   end
   return shards
 end
@@ -174,10 +188,7 @@ function M.index_text(shards)
 end
 
 --- Files of an earlier save that a reader would take for a part of this one.
----@param folder string
----@param shards {name: string}[] what this save has
----@return string[]
-function M.stale(folder, shards)
+local function stale_in(folder, shards)
   local stale, now = {}, {}
   for _, shard in ipairs(shards) do now[shard.name] = true end
   if #shards == 1 then
@@ -191,6 +202,35 @@ function M.stale(folder, shards)
     end
   end
   return stale
+end
+
+--- Puts parts in the places of files, and sees to it that the disk has them there. Of several files that replace others
+--- of the same names some are old for a moment and some new: no index is there then, and nobody takes them for one
+--- model. In all other cases one name is what switches from the old files to the new: the file's, or the index's.
+---@param files {path: string, name: string?, entries: table[]}[] FILE.part is what becomes FILE
+---@param folder string? where they are one model's, with an index
+---@return boolean? ok, string? message, string? code
+function M.commit(files, folder)
+  local at = folder or M.of(files[1].path)
+  local sync, calls, replaces = {"sync", at == "" and "." or at}, {}, false
+  for _, file in ipairs(files) do
+    local kind = core.path_kind(file.path)
+    replaces = replaces or kind == "file" or kind == "link"
+  end
+  local index = folder and M.inside(folder, M.INDEX)
+  if replaces and #files > 1 and core.path_kind(index) then calls = {{"remove", index}, sync} end
+  for _, file in ipairs(files) do calls[#calls + 1] = {"move", file.path .. ".part", file.path} end
+  local stale = folder and stale_in(folder, files) or {}
+  if folder then calls[#calls + 1] = sync end
+  if #files > 1 then
+    calls[#calls + 1] = {"write", index .. ".part", M.index_text(files)}
+    calls[#calls + 1] = {"move", index .. ".part", index}
+  end
+  if #stale > 0 then calls[#calls + 1] = sync end
+  for _, name in ipairs(stale) do calls[#calls + 1] = {"remove", M.inside(folder, name)} end
+  calls[#calls + 1] = sync
+  local ok, message = core.disk_task(calls):wait()
+  return ok, message, "E_IO"
 end
 
 return M

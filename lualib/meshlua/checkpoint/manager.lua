@@ -84,8 +84,9 @@ function M.Manager(folder, options)
     keep_every = check_count("keep_every", options.keep_every, 1),
     best = check_best(options.best),
     every_steps = check_count("every_steps", options.every_steps, 1), every_minutes = minutes,
-    async = options.async ~= false, memory = check_count("memory", options.memory, 1), timeout = options.timeout or PATIENCE, process = core.process_index(),
-    saved_at = core.clock(), later = {}}, Manager_meta)
+    async = options.async ~= false, memory = check_count("memory", options.memory, 1),
+    timeout = options.timeout or PATIENCE, process = core.process_index(), saved_at = core.clock(),
+    later = {}}, Manager_meta)
   local held, message, code = lock_of.take(self.folder, say)
   if not held then return nil, message, code end
   self.lock, self.nonce = held.lock, held.nonce
@@ -199,7 +200,7 @@ local function begin_writing(self, save)
     number, message, code = writer:file(save.temp .. "/" .. file.name,
       {header = self.process == 0 and file.header or nil, size = file.size, create = true})
     if not number then return nil, message, code end
-    for _, t in ipairs(file) do writer:add(concrete(t.leaf), t.index, {whole_piece(number, t)}) end
+    for _, t in ipairs(file.entries) do writer:add(concrete(t.leaf), t.index, {whole_piece(number, t)}) end
   end
   if not (self.async and writer:start()) then writer:run() end
   return true
@@ -209,7 +210,7 @@ end
 local function part_units(save, units)
   local file_of, entry_of = {}, {}
   for f, file in ipairs(save.plan.files) do
-    for i, t in ipairs(file) do file_of[t.index], entry_of[t.index] = f, i end
+    for i, t in ipairs(file.entries) do file_of[t.index], entry_of[t.index] = f, i end
   end
   local rows = {}
   for i, unit in ipairs(units) do

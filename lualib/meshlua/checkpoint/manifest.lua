@@ -5,6 +5,7 @@
 -- A text of ours ends with its own hash, so that a changed byte is noticed.
 local core = require "meshlua.core"
 local encoding_of = require "meshlua.checkpoint.encoding"
+local folder_of = require "meshlua.checkpoint.folder"
 local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
 local tree = require "meshlua.tree"
@@ -61,30 +62,17 @@ local function tensors_of(key, root, first)
   return list
 end
 
---- The tensors of each file, as many as fit.
-local function cut(list, most)
-  local files, bytes = {{}}, 0
-  for _, t in ipairs(list) do
-    if bytes + t.bytes > most and #files[#files] > 0 then files[#files + 1], bytes = {}, 0 end
-    local file = files[#files]
-    file[#file + 1], bytes = t, bytes + t.bytes
-  end
-  return files
-end
-
---- The header of a safetensors file with these tensors and where each begins, and the bytes of the file.
-local function lay(file, format)
-  local entries = {}
-  for i, t in ipairs(file) do entries[i] = {name = t.name, encoding = t.encoding, shape = t.shape} end
-  local made, message, code = core.catalog_layout("safetensors", entries, {format = format})
+--- Gives a file its header and its size, and its tensors where each begins.
+local function lay(file)
+  local made, message, code = core.catalog_layout("safetensors", file.entries, {format = "pt"})
   if not made then return nil, message, code end
-  for i, t in ipairs(file) do t.begin = made.begin[i] end
+  for i, t in ipairs(file.entries) do t.begin = made.begin[i] end
   file.header, file.size = made.header, made.size
   return file
 end
 
 ---@class SavePlan
----@field files table[] {name =, tree =, header =, size =, [i] = SavedTensor}
+---@field files {name: string, tree: string, header: string, size: integer, entries: SavedTensor[]}[]
 ---@field bytes integer of all of them
 ---@field indexes {[1]: string, [2]: string}[] names and texts of the index files of trees in several files
 
@@ -96,22 +84,17 @@ function M.plan(trees, most)
   local plan, count = {files = {}, bytes = 0, indexes = {}}, 0
   for _, key in ipairs(lib.names(trees)) do
     local list = tensors_of(key, trees[key], count)
-    local files = cut(list, most or LARGEST_FILE)
-    local map, total = {}, 0
+    local files = folder_of.shards(list, most or LARGEST_FILE, key)
     count = count + #list
-    for i, file in ipairs(files) do
+    for _, file in ipairs(files) do
       file.tree = key
-      file.name = #files == 1 and key .. ".safetensors"
-        or ("%s-%05d-of-%05d.safetensors"):format(key, i, #files)
-      local ok, message, code = lay(file, "pt")
+      local ok, message, code = lay(file)
       if not ok then return nil, message, code end
-      for _, t in ipairs(file) do map[t.name], total = file.name, total + t.bytes end
       plan.bytes = plan.bytes + file.size
       plan.files[#plan.files + 1] = file
     end
     if #files > 1 then
-      plan.indexes[#plan.indexes + 1] = {key .. ".safetensors.index.json",
-        json.encode {metadata = {total_size = total}, weight_map = map} .. "\n"}
+      plan.indexes[#plan.indexes + 1] = {key .. ".safetensors.index.json", folder_of.index_text(files)}
     end
   end
   return plan
@@ -182,7 +165,7 @@ function M.layouts(plan)
   local tensors = {}
   for _, file in ipairs(plan.files) do
     local rows = {}
-    for i, t in ipairs(file) do
+    for i, t in ipairs(file.entries) do
       local sharding, layout = t.leaf.sharding, 0
       if sharding and sharding.mesh then
         layout = number(mesh_text(sharding.mesh) .. " " .. tostring(sharding.spec))
@@ -274,10 +257,6 @@ end
 
 -- ---- reading ----------------------------------------------------------------------------------------
 
-local function is_plain(name)
-  return type(name) == "string" and name ~= "" and not name:find "[/%z]" and name:sub(1, 1) ~= "."
-end
-
 --- What is wrong with a manifest as read, or nil.
 local function objection(m, step)
   if type(m.checkpoint) ~= "number" then return "it is no manifest" end
@@ -290,7 +269,7 @@ local function objection(m, step)
   end
   for _, list in ipairs {m.files, m.texts} do
     for _, file in ipairs(list) do
-      if type(file) ~= "table" or not is_plain(file.name) then
+      if type(file) ~= "table" or not folder_of.is_plain(file.name) then
         local name = type(file) == "table" and file.name
         return ("it names a file outside its folder (%s)"):format(lib.text(name))
       end

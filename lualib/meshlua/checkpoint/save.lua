@@ -78,8 +78,6 @@ end
 
 -- ---- where ------------------------------------------------------------------------------------------
 
-local formats = {safetensors = "safetensors", npy = "npy", npz = "npz", gguf = "gguf"}
-
 --- The format that a file's name asks for, and the folder where it is to be several files.
 local function place_of(file)
   if type(file) ~= "string" or file == "" or file:find "%z" then
@@ -92,13 +90,12 @@ local function place_of(file)
     end
     return "safetensors", folder.of(file)
   end
-  if folder.is_folder(file) then return "safetensors", file end
-  local format = formats[file:match "%.(%w+)$"]
+  local format, in_folder = folder.format_of(file)
   if not format then
     raise("E_VALUE", "save: '%s' does not say which format: .safetensors, .npy, .npz, .gguf, or folder/ for "
       .. "files of at most shard_bytes", file)
   end
-  return format
+  return format, in_folder
 end
 
 --- Raises for options that the format has not.
@@ -193,7 +190,7 @@ end
 local function plan(file, tree, options)
   local format, in_folder = place_of(file)
   check_options(options, format, in_folder)
-  local save = {format = format, texts = {}, stale = {}, leaves = leaves_of(tree, format)}
+  local save = {format = format, leaves = leaves_of(tree, format)}
   local map = map_of.compile("save", options.map, options.numbers)
   local entries, pieces, problems, unmatched = map:write(save.leaves)
   check_map(options, problems, unmatched, map)
@@ -201,10 +198,7 @@ local function plan(file, tree, options)
   for _, entry in ipairs(entries) do encode(entry, options) end
   if in_folder then
     local shards = folder.shards(entries, options.shard_bytes or 5000000000)
-    save.folder, save.files, save.stale = in_folder, shards, folder.stale(in_folder, shards)
-    if #shards > 1 then
-      save.texts[1] = {path = folder.inside(in_folder, folder.INDEX), text = folder.index_text(shards)}
-    end
+    save.folder, save.files = in_folder, shards
     for _, shard in ipairs(shards) do shard.path = folder.inside(in_folder, shard.name) end
   else
     save.files = {{path = file, entries = entries}}
@@ -217,8 +211,6 @@ local function plan(file, tree, options)
 end
 
 -- ---- writing ----------------------------------------------------------------------------------------
-
-local function part(path) return path .. ".part" end
 
 --- The pieces of a leaf as the writer takes them.
 local function targets_of(save, k, numbers)
@@ -306,7 +298,7 @@ local function write_npz(save, options)
     list[k] = {leaf.path, value}
   end
   local ok, message, code = true, nil, nil
-  if together.is_first() then ok, message, code = core.npz(part(save.files[1].path), list) end
+  if together.is_first() then ok, message, code = core.npz(save.files[1].path .. ".part", list) end
   return together.agree(ok, message, code)
 end
 
@@ -315,43 +307,19 @@ end
 local function remove_parts(save)
   local paths = {}
   for _, file in ipairs(save.files) do
-    paths[#paths + 1], paths[#paths + 2] = part(file.path), file.path .. ".wide.part"
+    paths[#paths + 1], paths[#paths + 2] = file.path .. ".part", file.path .. ".wide.part"
   end
-  for _, text in ipairs(save.texts) do paths[#paths + 1] = part(text.path) end
+  paths[#paths + 1] = save.folder and folder.inside(save.folder, folder.INDEX .. ".part")
   for _, path in ipairs(paths) do
     local kind = core.path_kind(path)
     if kind == "file" or kind == "link" then os.remove(path) end
   end
 end
 
---- What puts the parts in their places, in order. Of several files that replace others of the same names some are old
---- for a moment and some new: no index is there then, and nobody takes them for one model. In all other cases one name
---- is what switches from the old files to the new: the file's, or the index's.
-local function commit_calls(save)
-  local at = save.folder or folder.of(save.files[1].path)
-  local sync, calls, replaces = {"sync", at == "" and "." or at}, {}, false
-  for _, file in ipairs(save.files) do
-    local kind = core.path_kind(file.path)
-    replaces = replaces or kind == "file" or kind == "link"
-  end
-  local index = save.folder and folder.inside(save.folder, folder.INDEX)
-  if replaces and #save.files > 1 and core.path_kind(index) then calls = {{"remove", index}, sync} end
-  for _, file in ipairs(save.files) do calls[#calls + 1] = {"move", part(file.path), file.path} end
-  if save.folder then calls[#calls + 1] = sync end
-  for _, text in ipairs(save.texts) do
-    calls[#calls + 1] = {"write", part(text.path), text.text}
-    calls[#calls + 1] = {"move", part(text.path), text.path}
-  end
-  if #save.stale > 0 then calls[#calls + 1] = sync end
-  for _, name in ipairs(save.stale) do calls[#calls + 1] = {"remove", folder.inside(save.folder, name)} end
-  calls[#calls + 1] = sync
-  return calls
-end
-
 --- Gives the parts their names, and sees to it that the folder has them on the disk.
 local function commit(save)
   local ok, message = true, nil
-  if together.is_first() then ok, message = core.disk_task(commit_calls(save)):wait() end
+  if together.is_first() then ok, message = folder.commit(save.files, save.folder) end
   return together.agree(ok, message, not ok and "E_IO" or nil)
 end
 

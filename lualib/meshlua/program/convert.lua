@@ -10,16 +10,6 @@ local weights_of = require "meshlua.program.weights"
 
 local M = {}
 
-local formats = {safetensors = true, npy = true, npz = true, gguf = true}
-
---- The format that B's name asks for: and whether it is a folder of several files.
-local function format_of(path)
-  if path:sub(-1) == "/" or folder_of.is_folder(path) then return "safetensors", true end
-  local format = path:match "%.(%w+)$"
-  if formats[format] then return format end
-  return nil, path .. ": its name does not say which format: .safetensors, .npy, .npz, .gguf, or folder/"
-end
-
 --- What is to be written: entries {name, encoding, shape, bytes, t}; or nil, message.
 local function entries_of(weights, flags, format)
   local entries, tree = {}, #weights.trees > 0 and flags.tree
@@ -93,24 +83,6 @@ local function write_npz(file, weights)
   return core.npz(part(file.path), list)
 end
 
---- Gives the parts their names, on the disk.
-local function commit(files, path, in_folder)
-  local calls = {}
-  for _, file in ipairs(files) do calls[#calls + 1] = {"move", part(file.path), file.path} end
-  if in_folder and #files > 1 then
-    local index = folder_of.inside(path, folder_of.INDEX)
-    calls[#calls + 1] = {"write", part(index), folder_of.index_text(files)}
-    calls[#calls + 1] = {"move", part(index), index}
-  end
-  for _, name in ipairs(in_folder and folder_of.stale(path, files) or {}) do
-    calls[#calls + 1] = {"remove", folder_of.inside(path, name)}
-  end
-  local at = in_folder and path or folder_of.of(path)
-  calls[#calls + 1] = {"sync", at == "" and "." or at}
-  local ok, message = core.disk_task(calls):wait()
-  return ok, message, "E_IO"
-end
-
 --- What stands in B's place and stays.
 local function check_place(path, in_folder, flags)
   if flags.overwrite then return true end
@@ -139,7 +111,7 @@ local function write_all(weights, path, format, in_folder, flags)
     if ok and format == "npz" then ok, message, code = write_npz(file, weights)
     elseif ok then ok, message, code = write_file(file, weights, format, metadata) end
   end
-  if ok then ok, message, code = commit(files, path, in_folder) end
+  if ok then ok, message, code = folder_of.commit(files, in_folder and path or nil) end
   if not ok then return nil, message, code end
   return {entries = #entries, files = files}
 end
@@ -149,8 +121,11 @@ end
 ---@param flags table by the rows of verbs.lua
 ---@return nil, string? message, string? code
 function M.run(a, b, flags)
-  local format, in_folder = format_of(b)
-  if not format then return nil, in_folder, "E_VALUE" end
+  local format, in_folder = folder_of.format_of(b)
+  if not format then
+    return nil, b .. ": its name does not say which format: .safetensors, .npy, .npz, .gguf, or folder/",
+      "E_VALUE"
+  end
   if flags.encoding ~= "" and format ~= "gguf" then
     return nil, "--encoding is for .gguf files; --dtype for others", "E_VALUE"
   end
