@@ -3,6 +3,7 @@
 #include "lua/lib/lib.h"
 #include "lua/value/value.h"
 
+#include "base/file.h"
 #include "base/hash.h"
 
 #include <dirent.h>
@@ -25,30 +26,11 @@
 
 /* ---- calls: 0, or the number of what went wrong ---- */
 
-/* A folder's entries are on the disk. Some network disks cannot: EINVAL, ENOTSUP. */
-static int sync_folder(const char *path) {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return errno;
-    int fault = fsync(fd) ? errno : 0;
-    close(fd);
-    return fault;
-}
-
-static int write_all(int fd, const char *text, size_t n) {
-    while (n) {
-        ssize_t done = write(fd, text, n);
-        if (done < 0 && errno == EINTR) continue;
-        if (done <= 0) return done ? errno : EIO;
-        text += done, n -= (size_t)done;
-    }
-    return 0;
-}
-
 /* A file with this text, on the disk, in the place of what was there. */
 static int write_file(const char *path, const char *text, size_t n) {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) return errno;
-    int fault = write_all(fd, text, n);
+    int fault = file_write_at(fd, text, n, 0);
     if (!fault && fsync(fd)) fault = errno;
     if (close(fd) && !fault) fault = errno;
     return fault;
@@ -128,7 +110,7 @@ static int make_call(DiskTask *t, const DiskCall *c) {
     case REMOVE: return remove_at(AT_FDCWD, c->path, 0);
     default: break;
     }
-    fault = sync_folder(c->path);
+    fault = file_sync_folder(c->path);
     if (fault != EINVAL && fault != ENOTSUP && fault != EROFS && fault != EBADF) return fault;
     t->unsynced = fault, t->not_synced = c->path;
     return 0;
@@ -348,12 +330,10 @@ static int read_file(lua_State *L) {
             lua_pushfstring(L, "%s: it is no file", path);
         return 2;
     }
-    size_t n = (size_t)info.st_size, done = 0;
-    char *room = luaL_buffinitsize(L, &b, n + 1);
-    ssize_t got = 1;
-    while (done < n && (got = read(f->fd, room + done, n - done)) > 0) done += (size_t)got;
+    size_t n = (size_t)info.st_size;
+    int64_t got = file_read_at(f->fd, luaL_buffinitsize(L, &b, n + 1), n, 0);
     if (got < 0) return luaL_fileresult(L, 0, path);
-    luaL_pushresultsize(&b, done);
+    luaL_pushresultsize(&b, (size_t)got);
     return 1;
 }
 

@@ -3,6 +3,7 @@
 #include "lua/lib/lib.h"
 #include "lua/value/value.h"
 
+#include "base/file.h"
 #include "base/hash.h"
 
 #include <errno.h>
@@ -52,17 +53,9 @@ static int file_open(lua_State *L) {
 /* Reads up to n bytes, from byte `at` on where it is no pipe. How many came: fewer at the end of
  * the file; -1: errno says why. */
 static int64_t file_read(Host *h, const DataFile *f, int64_t at, char *out, size_t n) {
-    size_t done = 0;
-    while (done < n) {
-        ssize_t got = f->size < 0 ? read(f->fd, out + done, n - done)
-                                  : pread(f->fd, out + done, n - done, at + (int64_t)done);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return -1;
-        if (got == 0) break;
-        done += (size_t)got;
-    }
-    h->data_bytes += (int64_t)done;
-    return (int64_t)done;
+    int64_t got = file_read_at(f->fd, out, n, f->size < 0 ? -1 : at);
+    if (got > 0) h->data_bytes += got;
+    return got;
 }
 
 static int file_failed(lua_State *L, int index) {

@@ -1,4 +1,5 @@
 #include "run/disk/catalog_reader.h"
+#include "base/file.h"
 #include "base/map.h"
 #include "base/plain.h"
 
@@ -6,7 +7,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 const char *catalog_quote(const char *name, char out[CATALOG_QUOTED]) {
     static const char hex[] = "0123456789abcdef";
@@ -38,20 +38,8 @@ Err catalog_broken(Catalog *c, const char *tensor, const char *fmt, ...) {
 
 /* ---- bytes ---- */
 
-int64_t catalog_pread(int fd, int64_t at, void *to, size_t n) {
-    size_t done = 0;
-    while (done < n) {
-        ssize_t got = pread(fd, (char *)to + done, n - done, at + (int64_t)done);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return -1;
-        if (got == 0) break;
-        done += (size_t)got;
-    }
-    return (int64_t)done;
-}
-
 Err catalog_bytes(Catalog *c, int64_t at, void *to, size_t n) {
-    int64_t got = catalog_pread(c->fd, at, to, n);
+    int64_t got = file_read_at(c->fd, to, n, at);
     if (got < 0) return err_set(c->cx, E_IO, "%s: %s", c->path, strerror(errno));
     if (got == (int64_t)n) return E_OK;
     return catalog_broken(c, NULL, "the file ends at byte %lld, inside what must be there",

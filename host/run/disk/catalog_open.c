@@ -1,4 +1,5 @@
 /* catalog_open.c - which reader a file gets, and who reads bytes of its tensors. */
+#include "base/file.h"
 #include "run/disk/catalog_reader.h"
 #include "run/disk/npz.h"
 
@@ -57,7 +58,7 @@ static Err open_file(Catalog *c, const char *path) {
 
 static Err open_format(Catalog *c) {
     char head[16];
-    int64_t n = catalog_pread(c->fd, 0, head, sizeof head);
+    int64_t n = file_read_at(c->fd, head, sizeof head, 0);
     if (n < 0) return err_set(c->cx, E_IO, "%s: %s", c->path, strerror(errno));
     const CatalogFormat *f = format_of(head, n, c->path);
     if (!f)
@@ -140,7 +141,7 @@ Err catalog_read(const Catalog *c, int32_t entry, int64_t from, void *to, size_t
     if (n == 0) return E_OK;
     if (e->packed) return npz_read(c, e, from, to, n);
     errno = 0;
-    int64_t got = catalog_pread(c->fd, e->begin + from, to, n);
+    int64_t got = file_read_at(c->fd, to, n, e->begin + from);
     if (got < 0) return E_IO;
     if (got != (int64_t)n) {
         errno = 0;

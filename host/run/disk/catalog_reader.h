@@ -14,8 +14,6 @@ Err catalog_size_entry(Catalog *c, CatalogEntry *e, const Encoding *encoding) MU
 Err catalog_check_names(Catalog *c) MUST_CHECK;
 /* Sorts the entries as they lie in the file. */
 void catalog_sort(Catalog *c);
-/* Up to n bytes of a file, fewer at its end; -1: errno says why. Any thread. */
-int64_t catalog_pread(int fd, int64_t at, void *to, size_t n);
 
 /* ---- the formats ---- */
 Err safetensors_open(Catalog *c) MUST_CHECK;

@@ -1,4 +1,5 @@
 #include "run/disk/npz.h"
+#include "base/file.h"
 #include "run/disk/catalog_reader.h"
 #include "run/disk/npy.h"
 
@@ -64,7 +65,7 @@ void npz_close(Catalog *c) {
 static bool refill(int fd, NpzUnpack *u) {
     int64_t left = u->member->stored - u->in;
     size_t n = left < (int64_t)sizeof u->from ? (size_t)left : sizeof u->from;
-    int64_t got = n ? catalog_pread(fd, u->member->begin + u->in, u->from, n) : 0;
+    int64_t got = n ? file_read_at(fd, u->from, n, u->member->begin + u->in) : 0;
     if (got <= 0) return false;
     u->z.next_in = u->from;
     u->z.avail_in = (uInt)got;

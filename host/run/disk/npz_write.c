@@ -1,5 +1,5 @@
 /* npz_write.c - an npz file: members that are stored as they are, then their directory. */
-#include "run/disk/catalog_reader.h"
+#include "base/file.h"
 #include "run/disk/npy.h"
 #include "run/disk/npz.h"
 
@@ -16,17 +16,13 @@ static void put(Str *to, uint64_t x, size_t n) {
     str_put_n(to, (const char *)&x, n);
 }
 
-static Err write_failed(NpzWriter *w) {
-    return err_set(w->cx, E_IO, "%s: %s", str_of(&w->path), strerror(errno));
+static Err write_failed(NpzWriter *w, int fault) {
+    return err_set(w->cx, E_IO, "%s: %s", str_of(&w->path), strerror(fault));
 }
 
 static Err write_all(NpzWriter *w, const char *bytes, size_t n) {
-    for (size_t done = 0; done < n;) {
-        ssize_t some = write(w->fd, bytes + done, n - done);
-        if (some < 0 && errno == EINTR) continue;
-        if (some < 0) return write_failed(w);
-        done += (size_t)some;
-    }
+    int fault = file_write_at(w->fd, bytes, n, w->at);
+    if (fault) return write_failed(w, fault);
     w->at += (int64_t)n;
     return E_OK;
 }
@@ -39,7 +35,7 @@ Err npz_create(NpzWriter *w, Ctx *cx, const char *path) {
     str_fmt(&w->temporary, "%s.%ld.tmp", path, (long)getpid());
     if (w->path.failed || w->temporary.failed) return err_nomem(cx, "a file's name");
     w->fd = open(str_of(&w->temporary), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    return w->fd < 0 ? write_failed(w) : E_OK;
+    return w->fd < 0 ? write_failed(w, errno) : E_OK;
 }
 
 /* What the member's header and its row of the directory share, from the version on. */
@@ -141,31 +137,28 @@ static void put_end(NpzWriter *w, uint64_t begin, uint64_t bytes) {
 }
 
 /* The name lasts when its folder is written, too; some folders cannot be. */
-static void sync_folder(const char *path) {
+static void sync_name(const char *path) {
     char folder[4096];
     const char *slash = strrchr(path, '/');
     int n = slash ? (int)(slash - path) : 0;
     if (n >= (int)sizeof folder) return;
     snprintf(folder, sizeof folder, "%.*s", slash ? (n ? n : 1) : 1, slash ? path : ".");
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    (void)fsync(fd);
-    close(fd);
+    (void)file_sync_folder(folder);
 }
 
 Err npz_finish(NpzWriter *w) {
     put_end(w, (uint64_t)w->at, w->directory.n);
     if (w->directory.failed) return err_nomem(w->cx, "a file's directory");
     TRY(write_all(w, w->directory.at, w->directory.n));
-    if (fsync(w->fd) != 0) return write_failed(w);
+    if (fsync(w->fd) != 0) return write_failed(w, errno);
     int closed = close(w->fd);
     w->fd = -1;
     if (closed != 0 || rename(str_of(&w->temporary), str_of(&w->path)) != 0) {
-        Err e = write_failed(w);
+        Err e = write_failed(w, errno);
         unlink(str_of(&w->temporary));
         return e;
     }
-    sync_folder(str_of(&w->path));
+    sync_name(str_of(&w->path));
     return E_OK;
 }
 

@@ -1,4 +1,5 @@
 #include "run/disk/whole.h"
+#include "base/file.h"
 #include "run/disk/read.h"
 #include "run/disk/units.h"
 
@@ -128,13 +129,8 @@ static Err failed(const WholeWriter *w, const char *what, int error) {
 }
 
 static Err write_at(const WholeWriter *w, const char *from, size_t n, int64_t at) {
-    while (n) {
-        ssize_t put = pwrite(w->fd, from, n, (off_t)at);
-        if (put < 0 && errno == EINTR) continue;
-        if (put <= 0) return failed(w, "written", put < 0 ? errno : EIO);
-        from += put, at += put, n -= (size_t)put;
-    }
-    return E_OK;
+    int fault = file_write_at(w->fd, from, n, at);
+    return fault ? failed(w, "written", fault) : E_OK;
 }
 
 /* Q8_0 has a half as the scale of 127 and of all below it. */

@@ -1,4 +1,5 @@
 #include "run/disk/writer.h"
+#include "base/file.h"
 #include "base/vec.h"
 #include "ir/place.h"
 #include "run/disk/convert.h"
@@ -252,16 +253,8 @@ static Err fail(Writer *w, int32_t file, const char *doing, int error) {
 }
 
 static Err write_bytes(Writer *w, int32_t file, int64_t at, const char *from, size_t n) {
-    int fd = w->file.at[file].fd;
-    while (n) {
-        ssize_t put = pwrite(fd, from, n, (off_t)at);
-        if (put < 0 && errno == EINTR) continue;
-        if (put <= 0) return fail(w, file, "written", put < 0 ? errno : EIO);
-        from += put;
-        at += put;
-        n -= (size_t)put;
-    }
-    return E_OK;
+    int fault = file_write_at(w->file.at[file].fd, from, n, at);
+    return fault ? fail(w, file, "written", fault) : E_OK;
 }
 
 /* Gives a file its size and, where the file system can, its blocks. */
