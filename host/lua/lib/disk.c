@@ -208,12 +208,28 @@ static int task_gc(lua_State *L) {
     return 0;
 }
 
-/* ---- locks ---- */
-#define VALUE_LOCK "meshlua.lock"
+/* ---- open files ---- */
+#define VALUE_OPEN "meshlua.disk_file"
 
-typedef struct LockFile {
+/* Closed when it is dropped: also where something is raised meanwhile. */
+typedef struct DiskFile {
     int fd;
-} LockFile;
+} DiskFile;
+
+static DiskFile *push_open(lua_State *L, const char *path, int flags) {
+    DiskFile *f = lua_newuserdatauv(L, sizeof *f, 0);
+    f->fd = -1;
+    luaL_setmetatable(L, VALUE_OPEN);
+    f->fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0666);
+    return f;
+}
+
+static int close_open(lua_State *L) {
+    DiskFile *f = luaL_checkudata(L, 1, VALUE_OPEN);
+    if (f->fd >= 0) close(f->fd);
+    f->fd = -1;
+    return 0;
+}
 
 /* lock(path, text): the file, which says `text`, is this process's as long as it lives; or nil,
  * message, and where another has it the text of that one. Where the disk knows no locks nothing is
@@ -223,10 +239,7 @@ static int lock_new(lua_State *L) {
     size_t n;
     const char *text = arg_string(L, 2, &n, "lock: the text");
     char held[256];
-    LockFile *l = lua_newuserdatauv(L, sizeof *l, 0);
-    l->fd = -1;
-    luaL_setmetatable(L, VALUE_LOCK);
-    l->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    const DiskFile *l = push_open(L, path, O_RDWR | O_CREAT);
     if (l->fd < 0) {
         lua_pushnil(L);
         lua_pushfstring(L, "%s: %s", path, strerror(errno));
@@ -246,13 +259,6 @@ static int lock_new(lua_State *L) {
     /* The text is for people: a full disk does without. */
     if (ftruncate(l->fd, 0) == 0 && pwrite(l->fd, text, n, 0) < 0) errno = 0;
     return 1;
-}
-
-static int lock_close(lua_State *L) {
-    LockFile *l = luaL_checkudata(L, 1, VALUE_LOCK);
-    if (l->fd >= 0) close(l->fd);
-    l->fd = -1;
-    return 0;
 }
 
 /* ---- looking ---- */
@@ -315,11 +321,8 @@ static int read_file(lua_State *L) {
     lua_Integer most = arg_integer(L, 2, "read_file: the bytes");
     struct stat info;
     luaL_Buffer b;
-    LockFile *f = lua_newuserdatauv(L, sizeof *f, 0); /* closed, whatever is raised */
-    f->fd = -1;
-    luaL_setmetatable(L, VALUE_LOCK);
+    const DiskFile *f = push_open(L, path, O_RDONLY | O_NONBLOCK);
     lua_toclose(L, lua_gettop(L));
-    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (f->fd < 0 || fstat(f->fd, &info)) return luaL_fileresult(L, 0, path);
     if (!S_ISREG(info.st_mode) || info.st_size > most) {
         lua_pushnil(L);
@@ -451,11 +454,11 @@ void lib_open_disk(lua_State *L) {
                                    {"hash_box", hash_box_of},    {NULL, NULL}};
     static const luaL_Reg task_methods[] = {{"poll", task_poll}, {"wait", task_wait}, {NULL, NULL}};
     static const luaL_Reg task_meta[] = {{"__gc", task_gc}, {NULL, NULL}};
-    static const luaL_Reg lock_methods[] = {{"close", lock_close}, {NULL, NULL}};
-    static const luaL_Reg lock_meta[] = {
-        {"__gc", lock_close}, {"__close", lock_close}, {NULL, NULL}};
+    static const luaL_Reg open_methods[] = {{"close", close_open}, {NULL, NULL}};
+    static const luaL_Reg open_meta[] = {
+        {"__gc", close_open}, {"__close", close_open}, {NULL, NULL}};
     value_new_type(L, VALUE_TASK, task_meta, task_methods, NULL);
-    value_new_type(L, VALUE_LOCK, lock_meta, lock_methods, NULL);
+    value_new_type(L, VALUE_OPEN, open_meta, open_methods, NULL);
     static const luaL_Reg names_meta[] = {
         {"__gc", names_close}, {"__close", names_close}, {NULL, NULL}};
     value_new_type(L, VALUE_NAMES, names_meta, names_meta + 2, NULL);
