@@ -41,10 +41,8 @@ static void push_scalar(lua_State *L, Host *h) {
     lua_Integer i = lua_tointeger(L, -1);
     float f = (float)lua_tonumber(L, -1);
     int32_t i32 = (int32_t)i;
-    LuaTensor *u = value_new_tensor(L);
-    u->t = type ? tensor_alloc(&h->cx, type) : NULL;
-    if (!u->t) state_check(L, h, err_nomem(&h->cx, "a number"));
-    state_check(L, h, tensor_write_shard(u->t, 0, whole ? (const void *)&i32 : (const void *)&f));
+    Tensor *x = value_push_fresh(L, h, type, false)->t;
+    state_check(L, h, tensor_write_shard(x, 0, whole ? (const void *)&i32 : (const void *)&f));
 }
 
 /* The list of inputs: the objects of leaves, numbers as tensors, then captures. */

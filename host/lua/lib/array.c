@@ -219,18 +219,13 @@ static int assemble(lua_State *L) {
     DType dtype = value_dtype(L, 3);
     arg_check_type(L, 4, LUA_TTABLE, "assemble: the parts");
     const Type *type = type_make(&h->cx, dtype, &dims, value_layout(L, h, s, &dims, "assemble"));
-    if (!type) state_check(L, h, err_nomem(&h->cx, "a tensor"));
-    LuaTensor *u = value_new_tensor(L);
-    h->used = true;
-    state_collect_if_needed(L, h, 1);
-    u->t = h->rt.fake ? tensor_new(&h->cx, type) : tensor_alloc(&h->cx, type);
-    if (!u->t) state_check(L, h, err_nomem(&h->cx, "a tensor"));
-    for (int32_t slot = 0; slot < u->t->nslot && tensor_has_data(u->t); slot++) {
+    Tensor *t = value_push_fresh(L, h, type, true)->t;
+    for (int32_t slot = 0; slot < t->nslot && tensor_has_data(t); slot++) {
         const Layout *l = type->layout;
         int32_t coord[MAX_AXES];
         place_own_coords(l ? l->mesh : NULL, layout_vary(l), slot, coord);
         lua_rawgeti(L, 4, layout_slot(l, coord) + 1);
-        fill_slot(L, h, -1, u->t, slot);
+        fill_slot(L, h, -1, t, slot);
         lua_pop(L, 1);
     }
     return 1;
@@ -242,9 +237,7 @@ static int shape_dtype_struct(lua_State *L) {
     Host *h = state_of(L);
     Dims dims = value_dims(L, 1, 0, who);
     DType dtype = value_dtype(L, 2);
-    LuaSharding s = {0};
-    if (!lua_isnoneornil(L, 3)) s = value_sharding(L, h, 3);
-    const Type *type = type_make(&h->cx, dtype, &dims, value_layout(L, h, &s, &dims, who));
+    const Type *type = type_make(&h->cx, dtype, &dims, value_layout_at(L, h, 3, &dims, who));
     if (!type) state_check(L, h, err_nomem(&h->cx, who));
     LuaTensor *u = value_new_tensor(L);
     u->t = tensor_new(&h->cx, type);

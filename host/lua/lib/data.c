@@ -16,13 +16,10 @@
  * mesh to one device. */
 static void copy_through_host(lua_State *L, Host *h, Tensor *t, const Layout *to) {
     const Type *type = type_with_layout(&h->cx, t->type, to);
-    if (!type) state_check(L, h, err_nomem(&h->cx, "a tensor"));
     char *bytes = lua_newuserdatauv(L, (size_t)type_bytes(t->type) + 1, 0);
-    LuaTensor *u = value_new_tensor(L);
-    u->t = tensor_alloc(&h->cx, type);
-    if (!u->t) state_check(L, h, err_nomem(&h->cx, "a tensor"));
+    Tensor *copy = value_push_fresh(L, h, type, false)->t;
     state_check(L, h, tensor_read(t, bytes));
-    state_check(L, h, tensor_write(u->t, bytes));
+    state_check(L, h, tensor_write(copy, bytes));
 }
 
 /* put_across(x, sharding): x on another mesh, or on one device (sharding nil). Concrete tensors
@@ -30,12 +27,7 @@ static void copy_through_host(lua_State *L, Host *h, Tensor *t, const Layout *to
 static int put_across(lua_State *L) {
     Host *h = state_of(L);
     Tensor *t = value_whole(L, h, 1, "device_put between meshes");
-    const Layout *to = NULL;
-    if (!lua_isnoneornil(L, 2)) {
-        LuaSharding s = value_sharding(L, h, 2);
-        to = value_layout(L, h, &s, &t->type->dims, "device_put");
-    }
-    copy_through_host(L, h, t, to);
+    copy_through_host(L, h, t, value_layout_at(L, h, 2, &t->type->dims, "device_put"));
     return 1;
 }
 

@@ -159,17 +159,7 @@ static char *fill(lua_State *L, DType dtype, char *at) {
 
 /* Pushes a fresh tensor on one device, its bytes still to be written. */
 static Tensor *push_alloc(lua_State *L, Host *h, DType dtype, const Dims *dims) {
-    LuaTensor *u = value_new_tensor(L);
-    state_collect_if_needed(L, h, 1);
-    const Type *type = type_make(&h->cx, dtype, dims, NULL);
-    if (type) u->t = tensor_alloc(&h->cx, type);
-    if (type && !u->t) {
-        lua_gc(L, LUA_GCCOLLECT);
-        u->t = tensor_alloc(&h->cx, type);
-    }
-    if (!u->t) state_check(L, h, err_nomem(&h->cx, "a tensor"));
-    h->used = true;
-    return u->t;
+    return value_push_fresh(L, h, type_make(&h->cx, dtype, dims, NULL), false)->t;
 }
 
 /* tensor(numbers [, dtype]): a number or nested lists. 16-bit floats come as float32. */

@@ -372,23 +372,12 @@ static int tokens_windows(lua_State *L) {
     if (row.rank == MAX_RANK) state_error(L, E_SHAPE, "windows: a row of rank %d", row.rank);
     for (int d = 0; d < row.rank; d++) dims_push(&dims, row.at[d]);
     if (dims_count(&dims) < 0) state_error(L, E_SHAPE, "windows: a row has no such shape");
-    const Layout *layout = NULL;
-    if (!lua_isnoneornil(L, 5)) {
-        LuaSharding s = value_sharding(L, h, 5);
-        layout = value_layout(L, h, &s, &dims, "the batch");
-    }
+    const Layout *layout = value_layout_at(L, h, 5, &dims, "the batch");
     const Type *type = type_make(&h->cx, dtype, &dims, layout);
     int n = lua_toboolean(L, 6) ? 2 : 1;
     check_starts(L, t, dims.at[0], dims_count(&row) + n - 1);
-    LuaTensor *u[2] = {value_new_tensor(L), n > 1 ? value_new_tensor(L) : NULL};
     Tensor *x[2];
-    h->used = true;
-    state_collect_if_needed(L, h, n);
-    for (int k = 0; k < n; k++) {
-        if (type) u[k]->t = h->rt.fake ? tensor_new(&h->cx, type) : tensor_alloc(&h->cx, type);
-        if (!u[k]->t) state_check(L, h, err_nomem(&h->cx, "a batch"));
-        x[k] = u[k]->t;
-    }
+    for (int k = 0; k < n; k++) x[k] = value_push_fresh(L, h, type, true)->t;
     for (int32_t slot = 0; slot < x[0]->nslot && tensor_has_data(x[0]); slot++)
         read_shard(L, t, x, n, slot, &row);
     return n;

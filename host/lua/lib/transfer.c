@@ -105,32 +105,19 @@ static bool flag_in(lua_State *L, int index, const char *name) {
     return on;
 }
 
-static const Layout *layout_at(lua_State *L, Host *h, int index, const Dims *dims,
-                               const char *what) {
-    if (lua_isnoneornil(L, index)) return NULL;
-    LuaSharding s = value_sharding(L, h, index);
-    return value_layout(L, h, &s, dims, what);
-}
-
 /* catalog_load(dtype, shape, sharding or nil, pieces [, {cast = bool}]): a fresh tensor, each shard
  * of which reads its ranges; or nil, message, code. */
 static int catalog_load(lua_State *L) {
     Host *h = state_of(L);
     DType dtype = value_dtype(L, 1);
     Dims dims = value_dims(L, 2, 0, "catalog_load: the shape");
-    const Layout *layout = layout_at(L, h, 3, &dims, "the tensor");
+    const Layout *layout = value_layout_at(L, h, 3, &dims, "the tensor");
     ReadPieces p = {.cast = flag_in(L, 5, "cast"), .bytes = &h->catalog_bytes};
     p.at = pieces_at(L, 4, true, &p.n);
     Err err = read_check(&h->cx, dtype, &dims, &p);
     if (err == E_VALUE) state_raise(L, h);
     if (err) return state_failed(L, h, err);
-    const Type *type = type_make(&h->cx, dtype, &dims, layout);
-    if (!type) state_check(L, h, err_nomem(&h->cx, "a tensor"));
-    LuaTensor *u = value_new_tensor(L);
-    h->used = true;
-    state_collect_if_needed(L, h, 1);
-    u->t = h->rt.fake ? tensor_new(&h->cx, type) : tensor_alloc(&h->cx, type);
-    if (!u->t) state_check(L, h, err_nomem(&h->cx, "a tensor"));
+    LuaTensor *u = value_push_fresh(L, h, type_make(&h->cx, dtype, &dims, layout), true);
     err = read_tensor(u->t, &p);
     if (!err) return 1;
     tensor_release(u->t);
@@ -229,7 +216,7 @@ static int units(lua_State *L) {
     Host *h = state_of(L);
     DType dtype = value_dtype(L, 1);
     Dims dims = value_dims(L, 2, 0, "units: the shape");
-    const Layout *layout = layout_at(L, h, 3, &dims, "the tensor");
+    const Layout *layout = value_layout_at(L, h, 3, &dims, "the tensor");
     int32_t index = arg_int32(L, 4, "units: the index");
     UnitsJob job = job_of(h);
     if (lua_istable(L, 5)) {

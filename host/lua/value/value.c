@@ -18,6 +18,20 @@ LuaTensor *value_new_tensor(lua_State *L) {
     return u;
 }
 
+LuaTensor *value_push_fresh(lua_State *L, Host *h, const Type *type, bool planned) {
+    LuaTensor *u = value_new_tensor(L);
+    Tensor *(*make)(Ctx *, const Type *) = planned && h->rt.fake ? tensor_new : tensor_alloc;
+    state_collect_if_needed(L, h, 1);
+    if (type) u->t = make(&h->cx, type);
+    if (type && !u->t) {
+        lua_gc(L, LUA_GCCOLLECT);
+        u->t = make(&h->cx, type);
+    }
+    if (!u->t) state_check(L, h, err_nomem(&h->cx, "a tensor"));
+    h->used = true;
+    return u;
+}
+
 char *value_push_room(lua_State *L, const Tensor *t, int32_t slot) {
     char *at = tensor_host_data(t, slot);
     if (!at) return lua_newuserdatauv(L, tensor_shard_bytes(t) + 1, 0);
@@ -308,6 +322,13 @@ const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Di
     const Layout *interned = layout_of(&h->cx, &l);
     if (!interned) state_check(L, h, err_nomem(&h->cx, "a layout"));
     return interned;
+}
+
+const Layout *value_layout_at(lua_State *L, Host *h, int index, const Dims *dims,
+                              const char *what) {
+    if (lua_isnoneornil(L, index)) return NULL;
+    LuaSharding s = value_sharding(L, h, index);
+    return value_layout(L, h, &s, dims, what);
 }
 
 const Type *value_type_now(lua_State *L, Host *h, const Type *t, const char *what) {

@@ -57,6 +57,9 @@ void value_put_in_box(lua_State *L, int index);
 
 /* Pushes an empty handle, to be given a tensor afterwards: nothing is owned while Lua may raise. */
 LuaTensor *value_new_tensor(lua_State *L);
+/* The same with a tensor of the type, whose bytes are still to be written; where devices are fake
+ * and `planned` without any. Raises when out of memory, also where the type is NULL for that. */
+LuaTensor *value_push_fresh(lua_State *L, Host *h, const Type *type, bool planned);
 /* Where the bytes of a fresh tensor's shard are made, row-major, for tensor_write_shard: the shard
  * itself, or memory of the host's. Pushes what keeps it. */
 char *value_push_room(lua_State *L, const Tensor *t, int32_t slot);
@@ -95,6 +98,8 @@ void value_check_spec(lua_State *L, Host *h, const char *who, const Mesh *m, con
  * tensor `what`. */
 const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Dims *dims,
                            const char *what);
+/* The same by the sharding at `index`; nil or none: one device. */
+const Layout *value_layout_at(lua_State *L, Host *h, int index, const Dims *dims, const char *what);
 
 /* ---- plain values ---- */
 /* Of a number: as an element of the integer dtype, which must hold it. */
