@@ -3,68 +3,20 @@
 #include "lua/state/usage.h"
 #include "lua/value/value.h"
 
-#include <math.h>
+#include "run/disk/convert.h"
+
 #include <string.h>
 
 /* ---- elements ---- */
 
-static float half_to_float(uint16_t h) {
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exp = h >> 10 & 31, man = h & 1023, bits;
-    if (exp == 31)
-        bits = sign | 0x7f800000 | man << 13;
-    else if (exp)
-        bits = sign | (exp + 112) << 23 | man << 13;
-    else {
-        float f = (float)man * 0x1p-24f;
-        memcpy(&bits, &f, 4);
-        bits |= sign;
-    }
-    float f;
-    memcpy(&f, &bits, 4);
-    return f;
-}
-
 static void push_element(lua_State *L, DType dtype, const char *p) {
-    uint16_t u16;
-    uint32_t u32;
-    int32_t i32;
-    int64_t i64;
-    float f;
-    double d;
-    switch (dtype) {
-    case DT_BOOL: lua_pushboolean(L, *p); return;
-    case DT_U8: lua_pushinteger(L, (uint8_t)*p); return;
-    case DT_U32:
-        memcpy(&u32, p, 4);
-        lua_pushinteger(L, u32);
-        return;
-    case DT_I32:
-        memcpy(&i32, p, 4);
-        lua_pushinteger(L, i32);
-        return;
-    case DT_I64:
-        memcpy(&i64, p, 8);
-        lua_pushinteger(L, i64);
-        return;
-    case DT_BF16:
-        memcpy(&u16, p, 2);
-        u32 = (uint32_t)u16 << 16;
-        memcpy(&f, &u32, 4);
-        lua_pushnumber(L, (double)f);
-        return;
-    case DT_F16:
-        memcpy(&u16, p, 2);
-        lua_pushnumber(L, (double)half_to_float(u16));
-        return;
-    case DT_F32:
-        memcpy(&f, p, 4);
-        lua_pushnumber(L, (double)f);
-        return;
-    default:
-        memcpy(&d, p, 8);
-        lua_pushnumber(L, d);
-        return;
-    }
+    ConvertValue x = convert_get(dtype, p);
+    if (dtype == DT_BOOL)
+        lua_pushboolean(L, *p);
+    else if (x.whole)
+        lua_pushinteger(L, x.i);
+    else
+        lua_pushnumber(L, x.f);
 }
 
 /* Writes the number or boolean on top of the stack; raises where it does not fit. */

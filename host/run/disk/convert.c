@@ -3,13 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-/* An element in between: the one or the other by its kind. */
-typedef struct ConvertValue {
-    bool whole;
-    int64_t i;
-    double f;
-} ConvertValue;
-
 static float float_of(uint32_t bits) {
     float f;
     memcpy(&f, &bits, 4);
@@ -53,7 +46,7 @@ static uint16_t to_brain(float x) {
         memcpy(at, &put_, sizeof put_);                                                            \
     } while (0)
 
-static ConvertValue get(DType d, const char *at) {
+ConvertValue convert_get(DType d, const char *at) {
     switch (d) {
     case DT_BOOL:
     case DT_U8: return (ConvertValue){true, AS(uint8_t, at), 0};
@@ -68,7 +61,7 @@ static ConvertValue get(DType d, const char *at) {
 }
 
 double convert_value(DType d, const char *at) {
-    ConvertValue v = get(d, at);
+    ConvertValue v = convert_get(d, at);
     return v.whole ? (double)v.i : v.f;
 }
 
@@ -189,11 +182,11 @@ int64_t convert_run(DType to, char *out, int64_t os, DType from, const char *in,
     if (is_short(from) && is_short(to)) {
         int64_t done = convert_floats(to, out, os, from, in, is, n);
         for (int64_t i = done; i < n; i++) /* which of the next does not fit? */
-            if (!put(to, out + i * os, get(from, in + i * is))) return i;
+            if (!put(to, out + i * os, convert_get(from, in + i * is))) return i;
         return -1;
     }
     for (int64_t i = 0; i < n; i++)
-        if (!put(to, out + i * os, get(from, in + i * is))) return i;
+        if (!put(to, out + i * os, convert_get(from, in + i * is))) return i;
     return -1;
 }
 

@@ -17,7 +17,14 @@ const char *convert_plane(DType to, char *out, const int64_t out_stride[2], DTyp
 static inline bool convert_is_copy(DType to, DType from) {
     return to == from && to != DT_BOOL;
 }
-/* An element as a double, for messages. */
+/* An element: a whole number, or not. */
+typedef struct ConvertValue {
+    bool whole;
+    int64_t i;
+    double f;
+} ConvertValue;
+ConvertValue convert_get(DType d, const char *at);
+/* The same as a double, for messages. */
 double convert_value(DType d, const char *at);
 
 #endif
