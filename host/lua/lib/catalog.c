@@ -32,6 +32,14 @@ Catalog *lib_catalog(lua_State *L, int index) {
     return u->c;
 }
 
+Catalog *lib_catalog_entry(lua_State *L, int index, int number, int32_t *entry) {
+    Catalog *c = lib_catalog(L, index);
+    *entry = arg_int32(L, number, "the entry") - 1;
+    if (*entry < 0 || *entry >= c->count)
+        state_error(L, E_VALUE, "%s has no entry %d", c->path, (int)*entry + 1);
+    return c;
+}
+
 static int catalog_gc(lua_State *L) {
     LuaCatalog *u = luaL_checkudata(L, 1, VALUE_CATALOG);
     catalog_release(u->c);

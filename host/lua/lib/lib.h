@@ -25,6 +25,8 @@ void lib_open_whole(lua_State *L);
 
 /* The file of tensors at `index`, an argument; raises where it is closed. */
 struct Catalog *lib_catalog(lua_State *L, int index);
+/* The same, and its entry by the number (from 1) at `number`; raises where it has none. */
+struct Catalog *lib_catalog_entry(lua_State *L, int index, int number, int32_t *entry);
 /* What is dumped from now on, and where: "STAGE[:FILE]". */
 Err lib_debug_set_dump(Host *h, const char *text) MUST_CHECK;
 

@@ -51,12 +51,9 @@ static void read_factors(lua_State *L, PieceMap *p) {
 /* Where it is read from. */
 static void read_source(lua_State *L, PieceMap *p) {
     lua_getfield(L, -1, "catalog");
-    p->catalog = lib_catalog(L, lua_gettop(L));
-    lua_pop(L, 1);
-    int64_t entry = integer_field(L, "entry", -1);
-    if (entry < 1 || entry > p->catalog->count)
-        state_error(L, E_VALUE, "%s has no entry %lld", p->catalog->path, (long long)entry);
-    p->entry = (int32_t)entry - 1;
+    lua_getfield(L, -2, "entry");
+    p->catalog = lib_catalog_entry(L, lua_gettop(L) - 1, lua_gettop(L), &p->entry);
+    lua_pop(L, 2);
 }
 
 /* Where it is written to. */
@@ -131,35 +128,23 @@ static int catalog_bytes_read(lua_State *L) {
     return 1;
 }
 
-/* All of an entry, row-major, as one piece. */
-static PieceMap whole_entry(Catalog *c, int32_t entry) {
-    int64_t stride[MAX_RANK];
-    PieceMap p = {.size = c->entry[entry].dims, .catalog = c, .entry = entry};
-    p.at.rank = p.nfactor = p.size.rank;
-    dims_strides(&p.size, stride);
-    for (int d = 0; d < p.size.rank; d++) p.factor[d] = (PieceFactor){d, p.size.at[d], stride[d]};
-    return p;
-}
-
 /* hash_unit(catalog, entry, at, size): the hash of a box of the entry, row-major: 32 hex digits; or
  * nil, message, code. */
 static int hash_unit(lua_State *L) {
     Host *h = state_of(L);
     char text[HASH_TEXT];
-    Catalog *c = lib_catalog(L, 1);
-    int32_t entry = arg_int32(L, 2, "hash_unit: the entry");
+    int32_t entry;
+    Catalog *c = lib_catalog_entry(L, 1, 2, &entry);
     Dims at = value_dims(L, 3, 0, "hash_unit: where"),
          size = value_dims(L, 4, 0, "hash_unit: size");
-    if (entry < 1 || entry > c->count)
-        state_error(L, E_VALUE, "%s has no entry %d", c->path, (int)entry);
-    PieceMap p = whole_entry(c, entry - 1), box = p;
-    Err err = catalog_can_read(&h->cx, c, entry - 1);
+    PieceMap p = read_whole(c, entry), box = p;
+    Err err = catalog_can_read(&h->cx, c, entry);
     if (err) return state_failed(L, h, err);
     box.at = at;
     box.size = size;
     for (int d = 0; d < box.nfactor && d < size.rank; d++) box.factor[d].size = size.at[d];
     state_check(L, h, piece_check(&h->cx, &box, &p.size, INT64_MAX));
-    DType dtype = (DType)c->entry[entry - 1].dtype;
+    DType dtype = (DType)c->entry[entry].dtype;
     if (dtype == DT_BOOL) dtype = DT_U8;
     size_t bytes = (size_t)(dims_count(&size) * dtype_size(dtype));
     ReadPieces one = {&p, 1, true, &h->catalog_bytes};

@@ -7,21 +7,13 @@
 
 #include <string.h>
 
-static Catalog *entry_at(lua_State *L, int index, int number, int32_t *entry) {
-    Catalog *c = lib_catalog(L, index);
-    *entry = arg_int32(L, number, "the entry") - 1;
-    if (*entry < 0 || *entry >= c->count)
-        state_error(L, E_VALUE, "%s has no entry %d", c->path, (int)*entry + 1);
-    return c;
-}
-
 /* catalog_compare(catalog, entry, other, entry): {count = elements that differ, first = place of
  * the first (from 0), largest, relative}; or nil, message, code. */
 static int catalog_compare(lua_State *L) {
     Host *h = state_of(L);
     int32_t i, j;
     WholeDifference d;
-    Catalog *a = entry_at(L, 1, 2, &i), *b = entry_at(L, 3, 4, &j);
+    Catalog *a = lib_catalog_entry(L, 1, 2, &i), *b = lib_catalog_entry(L, 3, 4, &j);
     if (!dims_equal(&a->entry[i].dims, &b->entry[j].dims))
         state_error(L, E_SHAPE, "catalog_compare: the shapes differ");
     Err err = whole_compare(&h->cx, a, i, b, j, &h->rt.interrupted, &d);
@@ -40,7 +32,7 @@ static WholeEntry read_entry(lua_State *L) {
     int top = lua_gettop(L);
     arg_check_type(L, top, LUA_TTABLE, "catalog_write: an entry");
     for (int k = 1; k <= 4; k++) lua_rawgeti(L, top, k);
-    e.catalog = entry_at(L, top + 1, top + 2, &e.entry);
+    e.catalog = lib_catalog_entry(L, top + 1, top + 2, &e.entry);
     e.begin = arg_integer(L, top + 3, "catalog_write: where an entry begins");
     e.encoding = arg_string(L, top + 4, NULL, "catalog_write: an encoding");
     if (e.begin < 0) state_error(L, E_VALUE, "catalog_write: an entry below 0");

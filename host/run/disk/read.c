@@ -164,6 +164,19 @@ static Err check_entry(Ctx *cx, DType dtype, const PieceMap *p, bool cast) {
                    e->block > 1 ? e->encoding : dtype_name((DType)e->dtype), dtype_name(dtype));
 }
 
+PieceMap read_whole(Catalog *c, int32_t entry) {
+    const CatalogEntry *e = &c->entry[entry];
+    int64_t stride = 1;
+    PieceMap p = {.size = e->dims, .catalog = c, .entry = entry, .nfactor = e->dims.rank};
+    p.at.rank = e->dims.rank;
+    for (int k = 0; k < e->dims.rank; k++) {
+        int d = e->column_major ? k : e->dims.rank - 1 - k;
+        p.factor[d] = (PieceFactor){d, e->dims.at[d], stride};
+        stride *= e->dims.at[d];
+    }
+    return p;
+}
+
 Err read_check(Ctx *cx, DType dtype, const Dims *dims, const ReadPieces *p) {
     for (int32_t i = 0; i < p->n; i++) {
         const PieceMap *one = &p->at[i];

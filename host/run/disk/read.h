@@ -16,6 +16,8 @@ typedef struct ReadPieces {
     int64_t *bytes; /* what is read is counted here */
 } ReadPieces;
 
+/* All of an entry as one piece. */
+PieceMap read_whole(struct Catalog *c, int32_t entry);
 /* Can the pieces, of `dims` and checked against each other here, become a tensor of the dtype?
  * E_VALUE: pieces that do not cover it; E_UNSUPPORTED, E_DTYPE: entries that cannot become it. */
 Err read_check(Ctx *cx, DType dtype, const Dims *dims, const ReadPieces *p) MUST_CHECK;

@@ -9,20 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* All of an entry as one piece. */
-static PieceMap whole_piece(Catalog *c, int32_t entry) {
-    const CatalogEntry *e = &c->entry[entry];
-    int64_t stride = 1;
-    PieceMap p = {.size = e->dims, .catalog = c, .entry = entry, .nfactor = e->dims.rank};
-    p.at.rank = e->dims.rank;
-    for (int k = 0; k < e->dims.rank; k++) {
-        int d = e->column_major ? k : e->dims.rank - 1 - k;
-        p.factor[d] = (PieceFactor){d, e->dims.at[d], stride};
-        stride *= e->dims.at[d];
-    }
-    return p;
-}
-
 static Err read_unit(Ctx *cx, const PieceMap *p, DType dtype, const UnitBox *unit, void *to) {
     int64_t bytes = 0;
     ReadPieces one = {.at = p, .n = 1, .cast = true, .bytes = &bytes};
@@ -98,8 +84,8 @@ Err whole_compare(Ctx *cx, Catalog *a, int32_t i, Catalog *b, int32_t j, const v
     bool real =
         dtype_is_float((DType)a->entry[i].dtype) || dtype_is_float((DType)b->entry[j].dtype);
     WholePair w = {.cx = cx,
-                   .a = whole_piece(a, i),
-                   .b = whole_piece(b, j),
+                   .a = read_whole(a, i),
+                   .b = read_whole(b, j),
                    .dtype = real ? DT_F64 : DT_I64,
                    .stop = stop,
                    .out = out};
@@ -171,7 +157,7 @@ static Err write_entries(WholeWriter *w, const WholeFile *file) {
         if (!w->as || w->as->dtype < 0)
             return err_set(w->cx, E_UNSUPPORTED, "%s: %s is not written", w->path, e->encoding);
         TRY(catalog_can_read(w->cx, e->catalog, e->entry));
-        w->p = whole_piece(e->catalog, e->entry);
+        w->p = read_whole(e->catalog, e->entry);
         w->at = e->begin;
         TRY(each_unit(&w->p, (DType)w->as->dtype, write_unit, w));
     }
