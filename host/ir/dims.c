@@ -38,11 +38,10 @@ bool dims_has(const Dims *d, int64_t x) {
     return false;
 }
 
-void dims_strides(const Dims *d, int64_t strides[MAX_RANK]) {
-    int64_t n = 1;
+void dims_strides(const Dims *d, int64_t unit, int64_t strides[MAX_RANK]) {
     for (int i = d->rank - 1; i >= 0; i--) {
-        strides[i] = n;
-        n *= d->at[i];
+        strides[i] = unit;
+        unit *= d->at[i];
     }
 }
 

@@ -23,8 +23,8 @@ int64_t dims_count(const Dims *d);
 void dims_push(Dims *d, int64_t x);           /* room is the caller's to know */
 void dims_insert(Dims *d, int at, int64_t x); /* the same */
 bool dims_has(const Dims *d, int64_t x);
-/* Row-major strides, in elements. */
-void dims_strides(const Dims *d, int64_t strides[MAX_RANK]);
+/* Row-major strides, the last of them `unit`: 1 counts elements, an element's size bytes. */
+void dims_strides(const Dims *d, int64_t unit, int64_t strides[MAX_RANK]);
 /* The shape that both broadcast to (numpy's rule); false where a dim differs and neither is 1. */
 bool dims_broadcast(const Dims *a, const Dims *b, Dims *out);
 

@@ -300,7 +300,7 @@ static void read_row(lua_State *L, const Tokens *t, const Tensor *x, const RowPa
                      char *to, char *next) {
     int64_t index[MAX_RANK] = {0}, strides[MAX_RANK], out = 0;
     DType dtype = x->type->dtype;
-    dims_strides(&p->row, strides); /* of dim d of the batch: strides[d - 1] */
+    dims_strides(&p->row, 1, strides); /* of dim d of the batch: strides[d - 1] */
     for (int d = 1; d < p->part.rank; d++) at += p->start[d] * strides[d - 1];
     for (;;) {
         const uint8_t *from = tokens_read(L, 1, at, p->run + (next != NULL));

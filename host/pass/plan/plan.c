@@ -28,11 +28,6 @@ static uint32_t vary_of(const Type *t) {
     return t->layout ? t->layout->vary : 0;
 }
 
-static void row_major(const Type *t, int64_t strides[MAX_RANK]) {
-    dims_strides(&t->dims, strides);
-    for (int d = 0; d < t->dims.rank; d++) strides[d] *= dtype_size(t->dtype);
-}
-
 static BuildValue *value_at(PlanBuild *p, Val v) {
     return &p->value[v];
 }
@@ -40,13 +35,13 @@ static BuildValue *value_at(PlanBuild *p, Val v) {
 /* A fresh buffer for the value. */
 void plan_own_buffer(PlanBuild *p, BuildValue *v, const Type *t, BufferKind kind) {
     *v = (BuildValue){.type = t};
-    row_major(t, v->strides);
+    dims_strides(&t->dims, dtype_size(t->dtype), v->strides);
     v->buffer = new_buffer(p, kind, vary_of(t), type_bytes(t));
 }
 
 static bool lies_row_major(const BuildValue *v) {
     int64_t want[MAX_RANK];
-    row_major(v->type, want);
+    dims_strides(&v->type->dims, dtype_size(v->type->dtype), want);
     for (int d = 0; d < v->type->dims.rank; d++)
         if (v->type->dims.at[d] > 1 && v->strides[d] != want[d]) return false;
     return true;

@@ -208,15 +208,10 @@ static Err fill(Ctx *cx, DType dtype, const int64_t *at, const Dims *size, const
     return err;
 }
 
-static void byte_strides(DType dtype, const Dims *dims, int64_t strides[MAX_RANK]) {
-    dims_strides(dims, strides);
-    for (int d = 0; d < dims->rank; d++) strides[d] *= dtype_size(dtype);
-}
-
 Err read_box(Ctx *cx, DType dtype, const int64_t *at, const Dims *size, const ReadPieces *p,
              void *out) {
     int64_t near[MAX_RANK];
-    byte_strides(dtype, size, near);
+    dims_strides(size, dtype_size(dtype), near);
     return fill(cx, dtype, at, size, near, p, out);
 }
 
@@ -237,7 +232,7 @@ static Err read_slot(const Tensor *t, int32_t slot, const ReadPieces *p, char *r
     int64_t start[MAX_RANK], near[MAX_RANK];
     Dims part = tensor_part(t, slot, start);
     if (!dims_equal(&part, &t->local)) tensor_poison(t, room);
-    byte_strides(t->type->dtype, &t->local, near);
+    dims_strides(&t->local, dtype_size(t->type->dtype), near);
     return fill(t->cx, t->type->dtype, start, &part, near, p, room);
 }
 

@@ -153,11 +153,9 @@ static Err copy_down(Writer *w, WriterJob *j, const Tensor *t) {
     size_t ahead = 0;
     int64_t start[MAX_RANK];
     Dims part = tensor_part(t, j->slot, start);
-    dims_strides(&t->local, j->near);
-    for (int d = 0; d < part.rank; d++) {
-        j->near[d] *= dtype_size(j->dtype);
+    dims_strides(&t->local, dtype_size(j->dtype), j->near);
+    for (int d = 0; d < part.rank; d++)
         ahead += (size_t)((j->box.at.at[d] - start[d]) * j->near[d]);
-    }
     j->ncopy = t->strided ? tensor_shard_bytes(t) : extent(j);
     j->copy = alloc_aligned(&w->cx->alloc, j->ncopy);
     if (!j->copy) return err_nomem(w->cx, "a copy of a tensor on the host");
@@ -361,11 +359,9 @@ static bool is_packed(const Dims *size, const int64_t *near, const int64_t *dens
 static Err write_unit(Writer *w, const WriterJob *j, WriterUnit *u) {
     int64_t dense[MAX_RANK];
     const char *from = j->data;
-    dims_strides(&u->box.size, dense);
-    for (int d = 0; d < u->box.size.rank; d++) {
-        dense[d] *= dtype_size(j->dtype);
+    dims_strides(&u->box.size, dtype_size(j->dtype), dense);
+    for (int d = 0; d < u->box.size.rank; d++)
         from += (u->box.at.at[d] - j->box.at.at[d]) * j->near[d];
-    }
     if (!is_packed(&u->box.size, j->near, dense)) {
         pack(&u->box.size, j->near, j->dtype, 0, from, w->stage);
         from = w->stage;

@@ -12,8 +12,7 @@ void tensor_init(Tensor *t, Ctx *cx, const Type *type) {
     *t = (Tensor){.refs = 1, .cx = cx, .type = type};
     t->nslot = place_own_slots(mesh_under(t), used);
     t->local = layout_local(type->layout, &type->dims);
-    dims_strides(&t->local, t->strides);
-    for (int d = 0; d < t->local.rank; d++) t->strides[d] *= dtype_size(type->dtype);
+    dims_strides(&t->local, dtype_size(type->dtype), t->strides);
 }
 
 Tensor *tensor_like(const Tensor *pattern) {
@@ -103,10 +102,9 @@ void tensor_delete(Tensor *t, const char *why) {
 /* Is every shard row-major without gaps? */
 static bool is_dense(const Tensor *t) {
     int64_t want[MAX_RANK];
-    dims_strides(&t->local, want);
+    dims_strides(&t->local, dtype_size(t->type->dtype), want);
     for (int d = 0; d < t->local.rank; d++)
-        if (t->local.at[d] > 1 && t->strides[d] != want[d] * dtype_size(t->type->dtype))
-            return false;
+        if (t->local.at[d] > 1 && t->strides[d] != want[d]) return false;
     return true;
 }
 
@@ -152,12 +150,6 @@ static void copy_box(char *to, const int64_t *to_strides, const char *from,
 
 /* ---- the host's copy of a shard ---- */
 
-/* Byte strides of the shard, row-major without gaps. */
-static void dense_strides(const Tensor *t, int64_t strides[MAX_RANK]) {
-    dims_strides(&t->local, strides);
-    for (int d = 0; d < t->local.rank; d++) strides[d] *= dtype_size(t->type->dtype);
-}
-
 /* The bytes that a strided shard spreads over: from `lo` on, relative to its first element. */
 static size_t extent(const Tensor *t, int64_t *lo) {
     int64_t hi = dtype_size(t->type->dtype);
@@ -177,7 +169,7 @@ Err tensor_read_shard(const Tensor *t, int32_t slot, void *out) {
     int elem = dtype_size(t->type->dtype);
     if (!bytes) return E_OK;
     if (m && !t->strided) return m->read(m, out, from, bytes);
-    dense_strides(t, strides);
+    dims_strides(&t->local, elem, strides);
     if (!m) {
         copy_box(out, strides, from, t->strides, &t->local, elem);
         return E_OK;
@@ -213,7 +205,7 @@ static void image_close(const Tensor *t, char *image) {
 }
 
 static void image_strides(const Tensor *t, int64_t strides[MAX_RANK]) {
-    dense_strides(t, strides);
+    dims_strides(&t->local, dtype_size(t->type->dtype), strides);
     if (!t->cx->memory[0]) memcpy(strides, t->strides, sizeof t->strides);
 }
 
@@ -260,12 +252,9 @@ static void copy_slot(const Tensor *t, int32_t slot, char *image, char *whole, b
     int elem = dtype_size(t->type->dtype);
     int64_t strides[MAX_RANK], own[MAX_RANK], start[MAX_RANK];
     Dims part = tensor_part(t, slot, start);
-    dims_strides(&t->type->dims, strides);
+    dims_strides(&t->type->dims, elem, strides);
     image_strides(t, own);
-    for (int d = 0; d < part.rank; d++) {
-        strides[d] *= elem;
-        whole += start[d] * strides[d];
-    }
+    for (int d = 0; d < part.rank; d++) whole += start[d] * strides[d];
     if (write && !dims_equal(&part, &t->local)) tensor_poison(t, image);
     if (dims_count(&part) == 0) return;
     if (write)

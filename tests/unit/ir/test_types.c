@@ -50,7 +50,7 @@ static void test_dims(void) {
     CHECK(!dims_broadcast(&b, &c, &out));
     CHECK(dims_broadcast(&(Dims){0}, &b, &out) && dims_equal(&out, &b));
     int64_t strides[MAX_RANK];
-    dims_strides(&(Dims){3, {2, 3, 4}}, strides);
+    dims_strides(&(Dims){3, {2, 3, 4}}, 1, strides);
     CHECK(strides[0] == 12 && strides[1] == 4 && strides[2] == 1);
     CHECK(dims_has(&b, 4) && !dims_has(&b, 3));
 }

@@ -114,8 +114,7 @@ static void check_map(Ctx *cx) {
     CHECK(piece_check(cx, &p, &whole, span) == E_OK);
     Found f = {malloc(sizeof(int64_t) * (size_t)dims_count(&size)), dims_count(&size)};
     for (int64_t i = 0; i < f.n; i++) f.far[i] = -1;
-    dims_strides(&size, near);
-    for (int d = 0; d < size.rank; d++) near[d] *= 4;
+    dims_strides(&size, 4, near);
     CHECK(piece_restrict(&p, at, &size, near, note_box, &f) == E_OK);
     memcpy(index, at, sizeof at);
     for (int64_t i = 0; i < f.n; i++) {
