@@ -21,8 +21,6 @@
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 /* ---- calls: 0, or the number of what went wrong ---- */
 
@@ -374,76 +372,20 @@ static int hash128(lua_State *L) {
     return push_hash(L, hash_wide(bytes, n));
 }
 
-/* How many elements from the one at `index` on, along the last dim, the slot holds: 0, or where
- * they lie, too. */
-static int64_t held_run(const Tensor *t, int32_t slot, const Dims *index, const char **at) {
-    int64_t start[MAX_RANK];
-    Dims part = tensor_part(t, slot, start);
-    const char *p = tensor_data(t, slot);
-    for (int d = 0; d < part.rank; d++) {
-        int64_t i = index->at[d] - start[d];
-        if (i < 0 || i >= part.at[d]) return 0;
-        p += i * t->strides[d];
-    }
-    *at = p;
-    return part.rank ? start[part.rank - 1] + part.at[part.rank - 1] - index->at[part.rank - 1] : 1;
-}
-
-/* Adds n elements along the last dim, from the one at `index` on. False: they are not all here. */
-static bool hash_row(XXH3_state_t *x, const Tensor *t, Dims index, int64_t n, int32_t *slot) {
-    int64_t item = dtype_size(t->type->dtype);
-    int64_t stride = index.rank ? t->strides[index.rank - 1] : item;
-    while (n > 0) {
-        const char *at = NULL;
-        int64_t run = held_run(t, *slot, &index, &at);
-        for (int32_t i = 0; i < t->nslot && run == 0; i++) {
-            run = held_run(t, i, &index, &at);
-            if (run) *slot = i;
-        }
-        if (run == 0) return false;
-        if (run > n) run = n;
-        if (stride == item)
-            XXH3_128bits_update(x, at, (size_t)(run * item));
-        else
-            for (int64_t i = 0; i < run; i++) XXH3_128bits_update(x, at + i * stride, (size_t)item);
-        if (index.rank) index.at[index.rank - 1] += run;
-        n -= run;
-    }
-    return true;
-}
-
-static bool hash_box(XXH3_state_t *x, const Tensor *t, const Dims *at, const Dims *size) {
-    int last = size->rank - 1;
-    int32_t slot = 0;
-    Dims index = *at;
-    if (dims_count(size) == 0) return true;
-    for (;;) {
-        if (!hash_row(x, t, index, last < 0 ? 1 : size->at[last], &slot)) return false;
-        int d = last - 1;
-        while (d >= 0 && ++index.at[d] == at->at[d] + size->at[d]) {
-            index.at[d] = at->at[d];
-            d--;
-        }
-        if (d < 0) return true;
-    }
-}
-
 /* hash_box(tensor, at, size): of the box's elements, row-major; at from 0. nil: not all of them are
  * in this process, in the host's memory. */
-static int hash_box_of(lua_State *L) {
+static int hash_box(lua_State *L) {
     Host *h = state_of(L);
     const Tensor *t = value_concrete(L, h, 1, "hash_box");
     Dims at = value_dims(L, 2, 0, "hash_box: at"), size = value_dims(L, 3, 0, "hash_box: size");
     if (at.rank != size.rank || at.rank != t->type->dims.rank)
         state_error(L, E_SHAPE, "hash_box: the ranks differ");
+    for (int d = 0; d < at.rank; d++)
+        if (at.at[d] < 0 || size.at[d] < 0 || size.at[d] > t->type->dims.at[d] - at.at[d]) return 0;
     if (t->cx->memory[0] || !tensor_has_data(t)) return 0;
-    XXH3_state_t *x = XXH3_createState();
-    if (!x) state_error(L, E_NOMEM, "hash_box");
-    XXH3_128bits_reset(x);
-    bool all = hash_box(x, t, &at, &size);
-    XXH128_hash_t result = XXH3_128bits_digest(x);
-    XXH3_freeState(x);
-    return all ? push_hash(L, (HashWide){result.high64, result.low64}) : 0;
+    size_t bytes = (size_t)(dims_count(&size) * dtype_size(t->type->dtype));
+    char *room = lua_newuserdatauv(L, bytes + 1, 0);
+    return tensor_read_box(t, &at, &size, room) ? push_hash(L, hash_wide(room, bytes)) : 0;
 }
 
 void lib_open_disk(lua_State *L) {
@@ -451,7 +393,7 @@ void lib_open_disk(lua_State *L) {
                                    {"list_folder", list_folder}, {"path_kind", path_kind},
                                    {"read_file", read_file},     {"free_bytes", free_bytes},
                                    {"sleep", sleep_for},         {"hash128", hash128},
-                                   {"hash_box", hash_box_of},    {NULL, NULL}};
+                                   {"hash_box", hash_box},       {NULL, NULL}};
     static const luaL_Reg task_methods[] = {{"poll", task_poll}, {"wait", task_wait}, {NULL, NULL}};
     static const luaL_Reg task_meta[] = {{"__gc", task_gc}, {NULL, NULL}};
     static const luaL_Reg open_methods[] = {{"close", close_open}, {NULL, NULL}};

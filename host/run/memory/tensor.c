@@ -286,6 +286,29 @@ Err tensor_read(const Tensor *t, void *out) {
     return err;
 }
 
+bool tensor_read_box(const Tensor *t, const Dims *at, const Dims *size, void *out) {
+    int elem = dtype_size(t->type->dtype);
+    int64_t dense[MAX_RANK], start[MAX_RANK], have = 0;
+    dims_strides(size, elem, dense);
+    for (int32_t slot = 0; slot < t->nslot; slot++) {
+        Dims part = tensor_part(t, slot, start), both = {.rank = part.rank};
+        char *to = out;
+        const char *from = tensor_data(t, slot);
+        if (is_repeated(t, slot)) continue;
+        for (int d = 0; d < part.rank; d++) {
+            int64_t low = at->at[d], high = low + size->at[d], end = start[d] + part.at[d];
+            if (low < start[d]) low = start[d];
+            if (high > end) high = end;
+            both.at[d] = high > low ? high - low : 0;
+            to += (low - at->at[d]) * dense[d];
+            from += (low - start[d]) * t->strides[d];
+        }
+        copy_box(to, dense, from, t->strides, &both, elem);
+        have += dims_count(&both);
+    }
+    return have == dims_count(size);
+}
+
 Err tensor_write(Tensor *t, const void *whole) {
     Err err = E_OK;
     for (int32_t slot = 0; slot < t->nslot && !err; slot++) {

@@ -66,6 +66,9 @@ Dims tensor_part(const Tensor *t, int32_t slot, int64_t start[MAX_RANK]);
 Err tensor_read_shard(const Tensor *t, int32_t slot, void *out) MUST_CHECK;
 /* Copies the whole tensor, row-major, to `out` (type_bytes of the type); it must be whole. */
 Err tensor_read(const Tensor *t, void *out) MUST_CHECK;
+/* A box of the tensor, row-major, from shards in the host's memory; false where these have not all
+ * of it. */
+bool tensor_read_box(const Tensor *t, const Dims *at, const Dims *size, void *out);
 /* Where the host can write the bytes of a fresh tensor's shard: the shard itself, or NULL where it
  * lies in a device's memory. */
 static inline char *tensor_host_data(const Tensor *t, int32_t slot) {
