@@ -2,7 +2,6 @@
  * where stock lua has the flag; verbs, and the texts for people, are in lualib/meshlua/program/. */
 #include "base/env.h"
 #include "base/log.h"
-#include "base/map.h"
 #include "lua/core.h"
 #include "lua/lib/lib.h"
 #include "lua/state/heap.h"
@@ -14,7 +13,6 @@
 #include "lua/program/processes.h"
 #include "lua/program/terminal.h"
 #include "meshlua.h"
-#include "run/blas.h"
 #include "run/profile/profile.h"
 
 #include <lualib.h>

@@ -1,4 +1,3 @@
-#include "base/arena.h"
 #include "base/guard.h"
 
 #include <string.h>

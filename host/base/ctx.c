@@ -1,4 +1,3 @@
-#include "base/ctx.h"
 #include "base/env.h"
 #include "base/log.h"
 

@@ -1,4 +1,3 @@
-#include "base/err.h"
 #include "base/ctx.h"
 #include "base/guard.h"
 #include "base/plain.h"

@@ -1,6 +1,5 @@
 #include "base/guard.h"
 
-#include "base/ctx.h"
 #include "base/env.h"
 
 #include <stdio.h>

@@ -3,8 +3,6 @@
 
 #include <math.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 void str_init(Str *s, Alloc *alloc) {

@@ -1,7 +1,5 @@
 /* device.c - the library meshlua_cuda.so: GPUs behind the table of run/gpu/device.h. */
-#include "cuda/api.h"
 #include "cuda/compile.h"
-#include "cuda/gpu.h"
 #include "cuda/graph.h"
 #include "cuda/launch.h"
 #include "cuda/module.h"

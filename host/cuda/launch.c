@@ -3,7 +3,6 @@
 #include "cuda/products.h"
 #include "cuda/source.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,3 @@
-#include "cuda/memory.h"
 #include "cuda/gpu.h"
 
 #include <stdlib.h>

@@ -1,4 +1,3 @@
-#include "cuda/times.h"
 #include "cuda/gpu.h"
 
 #include <nvtx3/nvToolsExt.h>

@@ -2,8 +2,6 @@
 
 #include "ir/explicit.h"
 
-#include <string.h>
-
 enum { FEW = 8 }; /* operands and results that fit on the stack */
 
 Build build_in(Graph *g, int32_t region) {

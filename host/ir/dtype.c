@@ -1,5 +1,4 @@
 #include "ir/dtype.h"
-#include "base/err.h"
 
 #include <math.h>
 #include <string.h>

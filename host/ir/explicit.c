@@ -1,8 +1,5 @@
-#include "ir/explicit.h"
 
 #include "ir/explicit_error.h"
-
-#include <string.h>
 
 uint32_t explicit_axes(const Build *b) {
     return mesh_axes_of(b->g->mesh, AXIS_EXPLICIT) ^ b->flipped;

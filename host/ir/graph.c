@@ -1,7 +1,5 @@
 #include "ir/graph.h"
 
-#include <string.h>
-
 Graph *graph_new(Ctx *cx) {
     Arena arena;
     arena_init(&arena, &cx->alloc);

@@ -1,4 +1,3 @@
-#include "ir/mode.h"
 
 #include "ir/build.h"
 

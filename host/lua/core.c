@@ -1,16 +1,12 @@
 /* core.c - luaopen_meshlua: the table `meshlua.core` that C gives, and the embedded Lua library on
  * top. */
 #include "lua/core.h"
-#include "base/env.h"
 #include "lua/jit/jit.h"
 #include "lua/jit/profile.h"
 #include "lua/jit/plan_info.h"
 #include "lua/lib/lib.h"
 #include "lua/state/stop.h"
-#include "lua/trace/trace.h"
 #include "lua/state/usage.h"
-#include "lua/value/value.h"
-#include "lua/value/walk.h"
 #include "meshlua.h"
 
 #include <string.h>

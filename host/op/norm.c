@@ -2,8 +2,6 @@
  * float64) for the gradient. */
 #include "op/op.h"
 
-#include <string.h>
-
 #define CT        (a->ct)
 #define ADD(x, y) op2(b, OP_ADD, (x), (y))
 #define SUB(x, y) op2(b, OP_SUB, (x), (y))

@@ -4,7 +4,6 @@
 #include "ir/explicit.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 /* " (x float32[64,512], w float32[256,2048])" */

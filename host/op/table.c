@@ -1,7 +1,6 @@
 /* table.c - all rows. It alone refers to them: an op names another by its number, and finds its row
  * in the context's table. */
 #include "op/manual.h"
-#include "op/op.h"
 
 #include <string.h>
 

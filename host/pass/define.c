@@ -3,7 +3,6 @@
  *
  * What either sends is not guessed: both are propagated and partitioned alone, given the operands'
  * layouts, and their collectives are added up. */
-#include "ir/copy.h"
 #include "ir/rule.h"
 #include "op/op.h"
 #include "pass/pass.h"

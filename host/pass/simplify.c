@@ -1,5 +1,4 @@
 /* simplify.c - dead code, folding by the ops' own rules, and equal nodes made one. */
-#include "ir/copy.h"
 #include "pass/layout/constraint.h"
 #include "op/op.h"
 #include "pass/pass.h"

@@ -2,8 +2,6 @@
 #include "lua/jit/jit.h"
 #include "lua/jit/plan_info.h"
 
-#include <string.h>
-
 static LuaJit *jit_at(lua_State *L, int index) {
     return value_udata(L, index, VALUE_JIT);
 }

@@ -1,7 +1,5 @@
 #include "lua/jit/plan_info.h"
 
-#include <string.h>
-
 #define VALUE_PLAN "meshlua.Plan"
 
 static Exec *plan_at(lua_State *L) {

@@ -1,6 +1,5 @@
 #include "lua/jit/profile.h"
 #include "lua/jit/plan_info.h"
-#include "lua/value/value.h"
 
 #include <stdio.h>
 

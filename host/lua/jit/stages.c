@@ -3,8 +3,6 @@
 #include "lua/jit/jit.h"
 #include "lua/jit/plan_info.h"
 
-#include <string.h>
-
 /* ---- lowering ---- */
 
 /* Pushes a sealed function like that at index JIT. */

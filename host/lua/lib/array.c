@@ -3,8 +3,6 @@
 #include "lua/lib/lib.h"
 #include "lua/value/value.h"
 
-#include "ir/place.h"
-
 #include <string.h>
 
 /* ---- where shards lie ---- */

@@ -5,8 +5,6 @@
 #include "lua/lib/lib.h"
 #include "lua/trace/trace.h"
 
-#include "op/op.h"
-
 typedef struct TraceMark { /* how far a trace has come */
     Build build;
     const Mesh *mesh;

@@ -4,7 +4,6 @@
 #include "lua/state/usage.h"
 #include "lua/value/value.h"
 
-#include "run/disk/catalog.h"
 #include "run/disk/json.h"
 #include "run/disk/npz.h"
 

@@ -2,8 +2,6 @@
 #include "lua/lib/lib.h"
 #include "lua/value/value.h"
 
-#include "base/hash.h"
-
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -5,7 +5,6 @@
 
 #include "base/env.h"
 #include "base/file.h"
-#include "run/gpu/gpu.h"
 
 #include <errno.h>
 #include <string.h>

@@ -4,7 +4,6 @@
 #include "lua/value/value.h"
 
 #include "base/file.h"
-#include "base/hash.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -4,7 +4,6 @@
 
 #include <lauxlib.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
 static const char *const noted = "meshlua.traceback"; /* see note_traceback in where.c */

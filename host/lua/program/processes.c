@@ -7,7 +7,6 @@
 
 #include "base/env.h"
 #include "run/comm/transport.h"
-#include "run/job/secret.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <histedit.h>
-#include <limits.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdbool.h>

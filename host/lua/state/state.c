@@ -1,7 +1,5 @@
-#include "lua/state/state.h"
 
 #include "base/env.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "lua/state/heap.h"
 #include "lua/state/stop.h"

@@ -7,7 +7,6 @@
  * raised: most calls do neither. */
 #include "lua/state/state.h"
 
-#include <limits.h>
 #include <string.h>
 
 bool where_is_library(const lua_Debug *ar) {

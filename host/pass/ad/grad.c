@@ -6,8 +6,6 @@
 #include "pass/guarded.h"
 #include "pass/pass.h"
 
-#include <string.h>
-
 /* A stretch of nodes that is computed anew, and what stands there for the values it knows: a
  * remat one, in which rules read the second computation, or a user's own backward. */
 typedef struct Anew {

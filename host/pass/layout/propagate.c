@@ -11,15 +11,11 @@
  * A list grows at its end only, by axes that its tensor has nowhere else: so what a later visit
  * finds continues what an earlier one wrote, and it ends. The order of visits is that of nodes and
  * rounds alone, so that a program has the same layouts wherever it is compiled. */
-#include "ir/copy.h"
 #include "op/op.h"
 #include "pass/layout/constraint.h"
 #include "pass/layout/flow.h"
 #include "pass/layout/origin.h"
 #include "pass/layout/seed.h"
-#include "ir/rule.h"
-
-#include <string.h>
 
 /* Room for the projections of any rule: visits are many, and none needs what an earlier one had. */
 typedef struct Room {

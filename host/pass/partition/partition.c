@@ -17,7 +17,6 @@
 #include "pass/partition/partition.h"
 #include "pass/partition/reshard.h"
 #include "ir/explicit.h"
-#include "ir/rule.h"
 
 Err partition_no_memory(Partition *p) {
     return err_nomem(p->g->cx, "partitioning");

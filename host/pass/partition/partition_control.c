@@ -5,9 +5,6 @@
 
 #include "op/op.h"
 #include "pass/layout/origin.h"
-#include "pass/partition/reshard.h"
-
-#include <string.h>
 
 /* The layout of a way: inside the regions, or (`outside`) of the stack of what is inside. */
 static Layout layout_of_way(const Partition *p, const Node *n, const Flow *f, bool outside) {

@@ -9,7 +9,6 @@
 #include "run/bind/schedule.h"
 #include "run/exec/memory_check.h"
 #include "run/exec/replicas.h"
-#include "run/runtime/agree.h"
 
 #include <string.h>
 

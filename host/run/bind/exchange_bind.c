@@ -7,7 +7,6 @@
 #include "run/runtime/gpu_transport.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Less than this is copied and added up by the caller alone. */
 enum { INLINE_BYTES = 1 << 16, CUT_BYTES = 1 << 18, MAX_CUTS = 64 };

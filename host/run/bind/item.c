@@ -1,7 +1,5 @@
 #include "run/bind/item.h"
 
-#include <string.h>
-
 Item *item_add(Exec *e, const PlanStep *s, const char *kernel, int nin, int nout) {
     Item item = {.row = runtime_kernel(e->rt, kernel),
                  .step = (int32_t)(s - plan_step(e->plan, 0)),

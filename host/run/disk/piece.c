@@ -1,7 +1,5 @@
 #include "run/disk/piece.h"
 
-#include <string.h>
-
 /* ---- checks ---- */
 
 /* Do the factors of the dim multiply to its size? */

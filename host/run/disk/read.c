@@ -1,5 +1,4 @@
 #include "run/disk/read.h"
-#include "ir/place.h"
 #include "run/disk/convert.h"
 
 #include <errno.h>

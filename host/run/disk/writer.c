@@ -1,6 +1,5 @@
 #include "run/disk/writer.h"
 #include "base/file.h"
-#include "base/vec.h"
 #include "ir/place.h"
 #include "run/disk/convert.h"
 

@@ -1,7 +1,6 @@
 #include "run/exec/replicas.h"
 #include "base/env.h"
 #include "base/log.h"
-#include "run/runtime/agree.h"
 
 #include <stdlib.h>
 #include <string.h>

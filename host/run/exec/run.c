@@ -1,6 +1,5 @@
 /* run.c - a call of a bound plan, segment after segment. */
 #include "base/log.h"
-#include "run/runtime/agree.h"
 #include "run/exec/call.h"
 #include "run/exec/exchange.h"
 #include "run/exec/record.h"

@@ -1,7 +1,6 @@
 #include "run/job/channel_inside.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>

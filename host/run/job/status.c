@@ -1,6 +1,5 @@
 #include "run/job/status.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { FEW = 8 }; /* ranks that are written one by one */

@@ -1,5 +1,4 @@
 #include "run/runtime/hosts.h"
-#include "base/map.h"
 
 #include <stdio.h>
 #include <stdlib.h>

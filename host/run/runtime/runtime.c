@@ -2,7 +2,6 @@
 #include "base/env.h"
 #include "run/runtime/gpu_transport.h"
 #include "run/runtime/hosts.h"
-#include "base/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
