@@ -72,7 +72,6 @@ static OutType lse_type(const OpArgs *a) {
 }
 
 static Err shape_attention(const OpArgs *a, OutType *out, int *nout) {
-    (void)nout;
     TRY(check_qkv(a));
     out[0] = (OutType){a->in[0]->dtype, false, a->in[0]->dims};
     out[1] = lse_type(a);
@@ -135,19 +134,15 @@ static void factors(const OpArgs *a, FactorRule *r, int lse, int first_key_resul
 }
 
 static void factors_attention(const OpArgs *a, const Type *const *out, FactorRule *r) {
-    (void)out;
     factors(a, r, 4, 0, 0);
 }
 static void factors_attention_grad(const OpArgs *a, const Type *const *out, FactorRule *r) {
-    (void)out;
     factors(a, r, 4, 7, 0);
 }
 static void factors_masked_attention(const OpArgs *a, const Type *const *out, FactorRule *r) {
-    (void)out;
     factors(a, r, 6, 0, mask_operand(OP_MASKED_ATTENTION));
 }
 static void factors_masked_attention_grad(const OpArgs *a, const Type *const *out, FactorRule *r) {
-    (void)out;
     factors(a, r, 4, 9, mask_operand(OP_MASKED_ATTENTION_GRAD));
 }
 
@@ -171,17 +166,14 @@ static double flops_of(const OpArgs *a, double products) {
     return products * 2 * (double)(q->at[0] * q->at[2] * q->at[3]) * pairs;
 }
 static double flops_attention(const OpArgs *a, const Type *const *out) {
-    (void)out;
     return flops_of(a, 2);
 }
 static double flops_attention_grad(const OpArgs *a, const Type *const *out) {
-    (void)out;
     return flops_of(a, 5);
 }
 
 static void lower_attention(const OpArgs *a, const Type *const *out, void *kernel_attr) {
     const AttentionAttr *t = a->attr;
-    (void)out;
     KAttention *k = kernel_attr;
     *k = (KAttention){t->scale, t->causal, t->keep, {0}};
     for (int i = 0; i < t->strides.rank; i++) k->strides[i] = t->strides.at[i];

@@ -47,7 +47,6 @@ static Err shape_compare(const OpArgs *a, OutType *out, int *nout) {
 
 /* ---- gradients ---- */
 static void vjp_add(Build *b, const VjpArgs *a) {
-    (void)b;
     a->din[0] = a->din[1] = CT;
 }
 static void vjp_sub(Build *b, const VjpArgs *a) {
@@ -134,7 +133,6 @@ static bool is_no_addend(const FullAttr *f) {
 
 static Val fold_add(Build *b, const Node *n, const Val *in) {
     const FullAttr *x = op_full_attr(b, in[0]), *y = op_full_attr(b, in[1]);
-    (void)n;
     if (is_no_addend(y)) return in[0];
     if (is_no_addend(x)) return in[1];
     return fold_floats(b, x, y, do_add);
@@ -142,26 +140,22 @@ static Val fold_add(Build *b, const Node *n, const Val *in) {
 /* x - 0 is x; x - -0 is x + 0. */
 static Val fold_sub(Build *b, const Node *n, const Val *in) {
     const FullAttr *x = op_full_attr(b, in[0]), *y = op_full_attr(b, in[1]);
-    (void)n;
     return is_number(y, 0) && !signbit(y->value.f) ? in[0] : fold_floats(b, x, y, do_sub);
 }
 static Val fold_mul(Build *b, const Node *n, const Val *in) {
     const FullAttr *x = op_full_attr(b, in[0]), *y = op_full_attr(b, in[1]);
-    (void)n;
     if (is_number(y, 1)) return in[0];
     if (is_number(x, 1)) return in[1];
     return fold_floats(b, x, y, do_mul);
 }
 static Val fold_div(Build *b, const Node *n, const Val *in) {
     const FullAttr *x = op_full_attr(b, in[0]), *y = op_full_attr(b, in[1]);
-    (void)n;
     return is_number(y, 1) ? in[0] : fold_floats(b, x, y, do_div);
 }
 /* Whole powers are products. The power of 0.5 is no square root, which is -0 at
  * -0 and NaN at -inf. */
 static Val fold_pow(Build *b, const Node *n, const Val *in) {
     const FullAttr *y = op_full_attr(b, in[1]);
-    (void)n;
     if (!y) return 0;
     double e = dtype_is_float((DType)y->dtype) ? y->value.f : (double)y->value.i;
     if (e < 0 || e > 16 || e != (double)(int64_t)e) return 0;
@@ -277,7 +271,6 @@ static void emit_mod(Emit *e, const Node *n, const Type *const *in, const Type *
     DType d = out[0]->dtype;
     KType t = program_ktype(d);
     uint16_t y = program_reg_of(e, n->in[1]);
-    (void)in;
     if (!dtype_is_float(d)) {
         uint16_t by_zero = program_op(e, KI_EQ, t, y, emit_constant(e, d, 0));
         y = emit_select(e, t, by_zero, emit_constant(e, d, 1), y);
@@ -294,7 +287,6 @@ static void emit_floor_divide(Emit *e, const Node *n, const Type *const *in,
     KType t = program_ktype(d);
     uint16_t x = program_reg_of(e, n->in[0]), y = program_reg_of(e, n->in[1]);
     uint16_t q = program_op(e, KI_DIV, t, x, y);
-    (void)in;
     if (dtype_is_float(d)) {
         q = program_op(e, KI_FLOOR, t, q, 0);
     } else if (has_sign(d)) {
@@ -313,7 +305,6 @@ ROW(FLOOR_DIVIDE, "floor_divide",
 /* ---- where ---- */
 static Err shape_where(const OpArgs *a, OutType *out, int *nout) {
     const Type *c = a->in[0], *x = a->in[1], *y = a->in[2];
-    (void)nout;
     if (c->dtype != DT_BOOL) return op_error(a, E_DTYPE, "the condition is not bool");
     if (x->dtype != y->dtype) return op_error(a, E_DTYPE, "dtypes differ");
     if (!dims_equal(&c->dims, &x->dims) || !dims_equal(&x->dims, &y->dims))
@@ -330,13 +321,11 @@ static void vjp_where(Build *b, const VjpArgs *a) {
 
 static Val fold_where(Build *b, const Node *n, const Val *in) {
     const FullAttr *c = op_full_attr(b, in[0]);
-    (void)n;
     if (in[1] == in[2]) return in[1];
     return c ? in[c->value.i ? 1 : 2] : 0;
 }
 
 static void emit_where(Emit *e, const Node *n, const Type *const *in, const Type *const *out) {
-    (void)in;
     program_set(e, n->out,
                 emit_select(e, program_ktype(out[0]->dtype), program_reg_of(e, n->in[0]),
                             program_reg_of(e, n->in[1]), program_reg_of(e, n->in[2])));

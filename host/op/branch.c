@@ -13,12 +13,9 @@ static bool flow_cond(const Node *n, int i, Flow *f) {
     return true;
 }
 
-static void keep_cond(const Node *n, const bool *kept, void *attr) {
-    (void)n, (void)kept, (void)attr;
-}
+static void keep_cond(const Node *n, const bool *kept, void *attr) {} /* it has none */
 
 static void control_cond(const void *attr, ControlInfo *c) {
-    (void)attr;
     *c = (ControlInfo){.branch = true, .trips = 1};
 }
 

@@ -35,7 +35,6 @@ static const AttrField gather_fields[] = {
 
 static Err shape_all_gather(const OpArgs *a, OutType *out, int *nout) {
     const GatherAttr *g = a->attr;
-    (void)nout;
     out[0] = scaled(a, g->dim, axes_product(&g->axes), 1);
     return E_OK;
 }
@@ -46,7 +45,6 @@ static uint32_t vary_all_gather(const OpArgs *a, uint32_t in) {
 /* ---- all_slice: each device keeps its part of the dim: a view ---- */
 static Err shape_all_slice(const OpArgs *a, OutType *out, int *nout) {
     const GatherAttr *g = a->attr;
-    (void)nout;
     TRY(check_divides(a, g->dim, axes_product(&g->axes)));
     out[0] = scaled(a, g->dim, 1, axes_product(&g->axes));
     return E_OK;
@@ -83,7 +81,6 @@ static const AttrField scatter_fields[] = {ATTR_FIELD(ScatterAttr, ATTR_DIM, dim
 
 static Err shape_reduce_scatter(const OpArgs *a, OutType *out, int *nout) {
     const ScatterAttr *s = a->attr;
-    (void)nout;
     TRY(check_divides(a, s->dim, axes_product(&s->axes)));
     out[0] = scaled(a, s->dim, 1, axes_product(&s->axes));
     return E_OK;
@@ -101,7 +98,6 @@ static const AttrField all_to_all_fields[] = {ATTR_FIELD(AllToAllAttr, ATTR_DIM,
 static Err shape_all_to_all(const OpArgs *a, OutType *out, int *nout) {
     const AllToAllAttr *t = a->attr;
     int64_t n = axes_product(&t->axes);
-    (void)nout;
     TRY(check_divides(a, t->split, n));
     out[0] = scaled(a, t->split, 1, n);
     out[0].dims.at[t->concat] *= n;
@@ -310,7 +306,6 @@ static Err shape_done(const OpArgs *a, OutType *out, int *nout) {
     return op_shape_same(a, out, nout);
 }
 static uint32_t vary_done(const OpArgs *a, uint32_t in) {
-    (void)in;
     return a->in[0]->layout->vary;
 }
 

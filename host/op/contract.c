@@ -36,7 +36,6 @@ static Err check_pairs(const OpArgs *a, const Dims *p, const Dims *q, const char
 static Err shape(const OpArgs *a, OutType *out, int *nout) {
     const MatmulAttr *m = a->attr;
     const Dims *x = &a->in[0]->dims, *w = &a->in[1]->dims;
-    (void)nout;
     TRY(check_pairs(a, &m->x_contract, &m->w_contract, "inner"));
     TRY(check_pairs(a, &m->x_batch, &m->w_batch, "batch"));
     for (int i = 0; i < m->x_batch.rank; i++)

@@ -229,7 +229,6 @@ static void local_grad(LocalArgs *a) {
 static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
     const ConvAttr *c = a->attr;
     KConv *k = kernel_attr;
-    (void)out;
     k->groups = c->groups;
     for (int i = 0; i < c->strides.rank; i++) {
         k->stride[i] = c->strides.at[i];
@@ -242,7 +241,6 @@ static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
 static Err shape_conv(const OpArgs *a, OutType *out, int *nout) {
     const ConvAttr *c = a->attr;
     const Dims *x = &a->in[0]->dims, *w = &a->in[1]->dims;
-    (void)nout;
     Dims kernel = w->rank >= 2 ? spatial(w, 0) : (Dims){0};
     TRY(check(a, &kernel));
     int n = kernel.rank;
@@ -344,7 +342,6 @@ const OpDef op_row_CONV = {
 static Err shape_grad(const OpArgs *a, OutType *out, int *nout) {
     const ConvAttr *c = a->attr;
     const Dims *x = &a->in[0]->dims, *dy = &a->in[1]->dims;
-    (void)nout;
     TRY(check(a, &c->window));
     int n = c->window.rank;
     if (x->at[n + 1] % c->groups || dy->at[n + 1] % c->groups)

@@ -29,7 +29,6 @@ static const AttrField full_fields[] = {ATTR_FIELD(FullAttr, ATTR_DTYPE, dtype),
 
 static Err shape_full(const OpArgs *a, OutType *out, int *nout) {
     const FullAttr *f = a->attr;
-    (void)nout;
     out[0] = (OutType){(DType)f->dtype, false, f->dims};
     return E_OK;
 }
@@ -40,7 +39,6 @@ static void local_full(LocalArgs *a) {
 
 static void emit_full(Emit *e, const Node *n, const Type *const *in, const Type *const *out) {
     const FullAttr *f = n->attr;
-    (void)in;
     program_set(e, n->out, program_imm(e, out[0]->dtype, &f->value));
 }
 
@@ -67,7 +65,6 @@ static const AttrField iota_fields[] = {ATTR_FIELD(IotaAttr, ATTR_DTYPE, dtype),
 
 static Err shape_iota(const OpArgs *a, OutType *out, int *nout) {
     const IotaAttr *f = a->attr;
-    (void)nout;
     if (f->dtype == DT_BOOL) return op_error(a, E_DTYPE, "cannot count in bool");
     if (f->dim < 0 || f->dim >= f->dims.rank)
         return op_error(a, E_SHAPE, "dim %d of a shape of rank %d", f->dim + 1, f->dims.rank);
@@ -87,7 +84,6 @@ static void emit_iota(Emit *e, const Node *n, const Type *const *in, const Type 
     int dim = ((const IotaAttr *)n->attr)->dim;
     uint16_t dst = program_reg(e);
     int first = emit_offsets(e, n, out[0]->dims.rank);
-    (void)in;
     program_instr(e, KI_IOTA, program_ktype(out[0]->dtype), dst, dim, first + dim, 0, 0);
     program_set(e, n->out, dst);
 }
@@ -122,7 +118,6 @@ static Err check_words(const OpArgs *a) {
 
 static Err shape_random_bits(const OpArgs *a, OutType *out, int *nout) {
     const RandomAttr *r = a->attr;
-    (void)nout;
     TRY(check_words(a));
     if (r->strides.rank != a->in[0]->dims.rank) return op_error(a, E_SHAPE, "one stride per dim");
     if (r->bits != 32 && r->bits != 64) return op_error(a, E_VALUE, "bits is 32 or 64");
@@ -135,7 +130,6 @@ static void emit_random_bits(Emit *e, const Node *n, const Type *const *in,
     const RandomAttr *r = n->attr;
     uint16_t dst = program_reg(e);
     int first = emit_offsets(e, n, out[0]->dims.rank), imm = e->imm.n;
-    (void)in;
     for (int d = 0; d < r->strides.rank; d++) program_imm_int(e, r->strides.at[d]);
     program_instr(e, KI_RANDOM_BITS, program_ktype(out[0]->dtype), dst, program_reg_of(e, n->in[0]),
                   program_reg_of(e, n->in[1]), first, imm);
@@ -158,7 +152,6 @@ const OpDef op_row_RANDOM_BITS = {
 };
 
 static Err shape_threefry(const OpArgs *a, OutType *out, int *nout) {
-    (void)nout;
     TRY(check_words(a));
     out[0] = (OutType){DT_I64, false, a->in[0]->dims};
     return E_OK;
@@ -166,8 +159,6 @@ static Err shape_threefry(const OpArgs *a, OutType *out, int *nout) {
 
 static void emit_threefry(Emit *e, const Node *n, const Type *const *in, const Type *const *out) {
     uint16_t dst = program_reg(e);
-    (void)in;
-    (void)out;
     program_instr(e, KI_THREEFRY, KT_I64, dst, program_reg_of(e, n->in[0]),
                   program_reg_of(e, n->in[1]), program_reg_of(e, n->in[2]),
                   program_reg_of(e, n->in[3]));

@@ -85,7 +85,6 @@ static void factors(const OpArgs *a, const Type *const *out, FactorRule *r) {
 
 static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
     const CumulativeAttr *c = a->attr;
-    (void)out;
     *(KCumulative *)kernel_attr = (KCumulative){c->axis, c->reverse};
 }
 

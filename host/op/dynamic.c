@@ -50,7 +50,6 @@ static void local_dims(LocalArgs *a, const Dims *part) {
 static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
     const Dims *global = &((const DynamicAttr *)a->attr)->global;
     KDynamic *k = kernel_attr;
-    (void)out;
     for (int d = 0; d < a->in[0]->dims.rank; d++)
         k->size[d] = global->rank ? global->at[d] : a->in[0]->dims.at[d];
 }
@@ -134,7 +133,6 @@ static void batch_update(Build *b, const BatchArgs *a) {
 /* ---- dynamic_slice ---- */
 static Err shape_slice(const OpArgs *a, OutType *out, int *nout) {
     const Dims *sizes = &((const DynamicAttr *)a->attr)->dims;
-    (void)nout;
     TRY(check(a, 1, sizes));
     out[0] = (OutType){.dtype = a->in[0]->dtype, .dims = *sizes};
     return E_OK;
@@ -183,7 +181,6 @@ const OpDef op_row_DYNAMIC_SLICE = {
 
 /* ---- dynamic_update_slice ---- */
 static Err shape_update(const OpArgs *a, OutType *out, int *nout) {
-    (void)nout;
     if (a->in[0]->dtype != a->in[1]->dtype) return op_error(a, E_DTYPE, "dtypes differ");
     TRY(check(a, 2, &a->in[1]->dims));
     out[0] = (OutType){.dtype = a->in[0]->dtype, .dims = a->in[0]->dims};
@@ -200,7 +197,6 @@ static void vjp_update(Build *b, const VjpArgs *a) {
 
 static void factors_update(const OpArgs *a, const Type *const *out, FactorRule *r) {
     const Dims *x = &a->in[0]->dims, *update = &a->in[1]->dims;
-    (void)out;
     for (int d = 0; d < x->rank; d++) {
         int f = factor_add(r, FACTOR_PASS, x->at[d]);
         factor_map(r, 0, d, f);

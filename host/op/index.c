@@ -37,7 +37,6 @@ static Dims row_dims(const TakeAttr *t, const Dims *table, const Dims *ids) {
 static Err shape_take(const OpArgs *a, OutType *out, int *nout) {
     const TakeAttr *t = a->attr;
     const Dims *table = &a->in[0]->dims, *ids = &a->in[1]->dims;
-    (void)nout;
     TRY(check_ids(a, 1));
     if (t->axis < 0 || t->axis >= table->rank)
         return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", t->axis + 1, table->rank);
@@ -74,7 +73,6 @@ static void map_take(FactorRule *r, const TakeAttr *t, int table, const Dims *ta
 }
 
 static void factors_take(const OpArgs *a, const Type *const *out, FactorRule *r) {
-    (void)out;
     map_take(r, a->attr, 0, &a->in[0]->dims, 1, &a->in[1]->dims, 2, FACTOR_SUM, FACTOR_PASS);
 }
 
@@ -92,7 +90,6 @@ static void local_take(LocalArgs *a) {
 
 static void lower_take(const OpArgs *a, const Type *const *out, void *kernel_attr) {
     const TakeAttr *t = a->attr;
-    (void)out;
     *(KTake *)kernel_attr = (KTake){t->axis - t->batched, t->size, t->batched};
 }
 
@@ -181,7 +178,6 @@ static const AttrField scatter_add_fields[] = {
 static Err shape_scatter_add(const OpArgs *a, OutType *out, int *nout) {
     const TakeAttr *t = a->attr;
     const Dims *ids = &a->in[0]->dims, *rows = &a->in[1]->dims;
-    (void)nout;
     TRY(check_ids(a, 0));
     TRY(check_batched(a, 1, 0));
     int nids = ids->rank - t->batched;
@@ -250,7 +246,6 @@ const OpDef op_row_SCATTER_ADD = {
 static Err shape_scatter_set(const OpArgs *a, OutType *out, int *nout) {
     const TakeAttr *t = a->attr;
     const Dims *x = &a->in[0]->dims, *ids = &a->in[1]->dims, *rows = &a->in[2]->dims;
-    (void)nout;
     TRY(check_ids(a, 1));
     TRY(check_batched(a, 0, 1));
     if (a->in[0]->dtype != a->in[2]->dtype) return op_error(a, E_DTYPE, "dtypes differ");
@@ -300,7 +295,6 @@ static void vjp_scatter_set(Build *b, const VjpArgs *a) {
  * tell. */
 static void factors_scatter_set(const OpArgs *a, const Type *const *out, FactorRule *r) {
     const TakeAttr *t = a->attr;
-    (void)out;
     map_take(r, t, 0, &a->in[0]->dims, 1, &a->in[1]->dims, 2, FACTOR_PASS, FACTOR_REPLICATE);
     for (int d = 0; d < a->in[0]->dims.rank; d++) factor_map(r, 3, d, d);
 }
@@ -343,7 +337,6 @@ static const AttrField add_along_fields[] = {ATTR_FIELD(TakeAttr, ATTR_DIM, axis
 static Err shape_take_along(const OpArgs *a, OutType *out, int *nout) {
     int axis = ((const TakeAttr *)a->attr)->axis;
     const Dims *x = &a->in[0]->dims, *ids = &a->in[1]->dims;
-    (void)nout;
     TRY(check_ids(a, 1));
     if (axis < 0 || axis >= x->rank)
         return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", axis + 1, x->rank);
@@ -405,7 +398,6 @@ static Err shape_add_along(const OpArgs *a, OutType *out, int *nout) {
     const TakeAttr *t = a->attr;
     const Dims *ids = &a->in[0]->dims, *updates = &a->in[1]->dims;
     DType dtype = a->in[1]->dtype;
-    (void)nout;
     TRY(check_ids(a, 0));
     if (t->axis < 0 || t->axis >= ids->rank)
         return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", t->axis + 1, ids->rank);
@@ -492,7 +484,6 @@ static void factors_sort(const OpArgs *a, const Type *const *out, FactorRule *r)
 
 static void lower_sort(const OpArgs *a, const Type *const *out, void *kernel_attr) {
     const SortAttr *s = a->attr;
-    (void)out;
     *(KSort *)kernel_attr = (KSort){s->axis, s->descending};
 }
 
@@ -526,7 +517,6 @@ static const AttrField top_k_fields[] = {
 static Err shape_top_k(const OpArgs *a, OutType *out, int *nout) {
     const TopKAttr *t = a->attr;
     const Dims *x = &a->in[0]->dims;
-    (void)nout;
     if (t->axis < 0 || t->axis >= x->rank)
         return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", t->axis + 1, x->rank);
     if (t->k < 0 || t->k > x->at[t->axis])
@@ -564,7 +554,6 @@ static void vjp_top_k(Build *b, const VjpArgs *a) {
 static void factors_top_k(const OpArgs *a, const Type *const *out, FactorRule *r) {
     int axis = ((const TopKAttr *)a->attr)->axis;
     const Dims *x = &a->in[0]->dims;
-    (void)out;
     for (int d = 0; d < x->rank; d++) {
         int f = factor_add(r, d == axis ? FACTOR_REPLICATE : FACTOR_PASS, x->at[d]);
         for (int t = 0; t < (d == axis ? 1 : 3); t++) factor_map(r, t, d, f);
@@ -572,7 +561,6 @@ static void factors_top_k(const OpArgs *a, const Type *const *out, FactorRule *r
 }
 
 static void lower_top_k(const OpArgs *a, const Type *const *out, void *kernel_attr) {
-    (void)out;
     *(KTopK *)kernel_attr = (KTopK){((const TopKAttr *)a->attr)->axis};
 }
 

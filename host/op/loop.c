@@ -591,12 +591,10 @@ static void keep_while(const Node *n, const bool *kept, void *attr) {
 }
 
 static void control_while(const void *attr, ControlInfo *c) {
-    (void)attr;
     *c = (ControlInfo){.trips = -1};
 }
 
 static void vjp_while(Build *b, const VjpArgs *a) {
-    (void)a;
     build_fail(b, err_set(b->g->cx, E_GRAD,
                           "while_loop is not differentiable: nobody knows beforehand how many "
                           "iterations' values to keep; use scan, or fori_loop with bounds that are "

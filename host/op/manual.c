@@ -276,8 +276,6 @@ typedef struct AxisIndexAttr {
 static const AttrField index_fields[] = {ATTR_FIELD(AxisIndexAttr, ATTR_AXES, axes), {0}};
 
 static Err shape_axis_index(const OpArgs *a, OutType *out, int *nout) {
-    (void)a;
-    (void)nout;
     out[0] = (OutType){DT_I32, false, {1, {1}}};
     return E_OK;
 }
@@ -297,7 +295,6 @@ static void local_axis_index(LocalArgs *a) {
 static void emit_axis_index(Emit *e, const Node *n, const Type *const *in, const Type *const *out) {
     uint16_t dst = program_reg(e);
     int offset = program_offset(e, n->noffset ? &n->offset[0] : &(Offset){.unit = 0});
-    (void)in;
     program_instr(e, KI_IOTA, program_ktype(out[0]->dtype), dst, 0, offset, 0, 0);
     program_set(e, n->out, dst);
 }

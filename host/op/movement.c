@@ -22,7 +22,6 @@ static const AttrField shape_fields[] = {ATTR_FIELD(ShapeAttr, ATTR_SHAPE, dims)
 static Err shape_reshape(const OpArgs *a, OutType *out, int *nout) {
     const Dims *to = &((const ShapeAttr *)a->attr)->dims;
     int64_t have = dims_count(&a->in[0]->dims), want = dims_count(to);
-    (void)nout;
     if (have != want)
         return op_error(a, E_SHAPE, "%lld element%s for a shape of %lld", (long long)have,
                         str_s(have), (long long)want);
@@ -153,7 +152,6 @@ static const AttrField perm_fields[] = {ATTR_FIELD(PermAttr, ATTR_DIMS, perm), {
 static Err shape_transpose(const OpArgs *a, OutType *out, int *nout) {
     const Dims *perm = &((const PermAttr *)a->attr)->perm, *x = &a->in[0]->dims;
     uint32_t seen = 0;
-    (void)nout;
     if (perm->rank != x->rank)
         return op_error(a, E_SHAPE, "%d ax%s given for a tensor of rank %d", perm->rank,
                         perm->rank == 1 ? "is" : "es", x->rank);
@@ -227,7 +225,6 @@ static const AttrField broadcast_fields[] = {
 static Err shape_broadcast(const OpArgs *a, OutType *out, int *nout) {
     const BroadcastAttr *t = a->attr;
     const Dims *x = &a->in[0]->dims;
-    (void)nout;
     if (t->at.rank != x->rank)
         return op_error(a, E_SHAPE, "%d dim%s placed of %d", t->at.rank, str_s(t->at.rank),
                         x->rank);
@@ -308,7 +305,6 @@ static const AttrField slice_fields[] = {ATTR_FIELD(SliceAttr, ATTR_LIST, start)
 static Err shape_slice(const OpArgs *a, OutType *out, int *nout) {
     const SliceAttr *s = a->attr;
     const Dims *x = &a->in[0]->dims;
-    (void)nout;
     if (s->start.rank != x->rank || s->limit.rank != x->rank || s->step.rank != x->rank)
         return op_error(a, E_SHAPE, "one range per dim");
     out[0] = (OutType){a->in[0]->dtype, a->in[0]->weak, {.rank = x->rank}};
@@ -416,7 +412,6 @@ ROW(FLIP, "flip", "the given axes backwards", axes_fields, sizeof(AxesAttr), sha
 
 /* ---- copy: put in by the plan where a kernel needs its operand without gaps ---- */
 static void vjp_copy(Build *b, const VjpArgs *a) {
-    (void)b;
     a->din[0] = CT;
 }
 

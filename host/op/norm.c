@@ -69,7 +69,6 @@ static void factors(const OpArgs *a, FactorRule *r, const char *kinds) {
 }
 
 static double flops(const OpArgs *a, const Type *const *out) {
-    (void)out;
     return 8 * (double)type_count(a->in[0]);
 }
 
@@ -150,7 +149,6 @@ static void expand_layer_norm(Build *b, const Node *n, const Val *in, Val *out) 
 }
 
 static void expand_layer_norm_grad(Build *b, const Node *n, const Val *in, Val *out) {
-    (void)n;
     Val dy = widen(b, in[0]), h = normalized(b, widen(b, in[1]), in[3], in[4]);
     out[0] = narrow(b, norm_dx(b, dy, h, widen(b, in[2]), in[4], true), in[0]);
     out[1] = column_sum(b, MUL(dy, h));
@@ -199,7 +197,6 @@ static void expand_rms_norm(Build *b, const Node *n, const Val *in, Val *out) {
 }
 
 static void expand_rms_norm_grad(Build *b, const Node *n, const Val *in, Val *out) {
-    (void)n;
     Val dy = widen(b, in[0]), x = widen(b, in[1]), h = MUL(x, spread(b, in[3], x));
     out[0] = narrow(b, norm_dx(b, dy, h, widen(b, in[2]), in[3], false), in[0]);
     out[1] = column_sum(b, MUL(dy, h));

@@ -183,7 +183,6 @@ Val op_add_last(Build *b, Val x) {
 
 void op_factors_elementwise(const OpArgs *a, const Type *const *out, FactorRule *r) {
     const Dims *dims = &out[0]->dims;
-    (void)a;
     for (int d = 0; d < dims->rank; d++) {
         int f = factor_add(r, FACTOR_PASS, dims->at[d]);
         for (int t = 0; t < r->ntensor; t++) factor_map(r, t, d, f);
@@ -208,8 +207,6 @@ bool op_view_same(ViewArgs *v) {
 }
 
 double op_no_flops(const OpArgs *a, const Type *const *out) {
-    (void)a;
-    (void)out;
     return 0;
 }
 

@@ -14,7 +14,6 @@ static const AttrField pad_fields[] = {ATTR_FIELD(PadAttr, ATTR_LIST, low),
 static Err shape_pad(const OpArgs *a, OutType *out, int *nout) {
     const PadAttr *p = a->attr;
     const Dims *x = &a->in[0]->dims;
-    (void)nout;
     if (p->low.rank != x->rank || p->high.rank != x->rank || p->interior.rank != x->rank)
         return op_error(a, E_SHAPE, "one amount per dim");
     if (a->in[1]->dims.rank || a->in[1]->dtype != a->in[0]->dtype)
@@ -69,7 +68,6 @@ static void factors_pad(const OpArgs *a, const Type *const *out, FactorRule *r) 
 static void lower_pad(const OpArgs *a, const Type *const *out, void *kernel_attr) {
     const PadAttr *p = a->attr;
     KPad *k = kernel_attr;
-    (void)out;
     for (int d = 0; d < p->low.rank; d++) {
         k->low[d] = p->low.at[d];
         k->interior[d] = p->interior.at[d];
@@ -159,7 +157,6 @@ static void factors_concat(const OpArgs *a, const Type *const *out, FactorRule *
 }
 
 static Val fold_concat(Build *b, const Node *n, const Val *in) {
-    (void)b;
     return n->nin == 1 ? in[0] : 0;
 }
 

@@ -23,7 +23,6 @@ static Err reduced_dims(const OpArgs *a, Dims *dims) {
 
 static Err shape_sum(const OpArgs *a, OutType *out, int *nout) {
     DType d = a->in[0]->dtype;
-    (void)nout;
     bool wide = ((const AxesAttr *)a->attr)->wide;
     out[0] = (OutType){.dtype = d == DT_BOOL ? DT_I32 : wide ? dtype_accumulator(d) : d};
     return reduced_dims(a, &out[0].dims);
@@ -35,7 +34,6 @@ static Err shape_sum_squares(const OpArgs *a, OutType *out, int *nout) {
 }
 
 static Err shape_extremum(const OpArgs *a, OutType *out, int *nout) {
-    (void)nout;
     out[0] = (OutType){.dtype = a->in[0]->dtype};
     TRY(reduced_dims(a, &out[0].dims));
     for (int d = 0; d < out[0].dims.rank; d++)
@@ -45,7 +43,6 @@ static Err shape_extremum(const OpArgs *a, OutType *out, int *nout) {
 }
 
 static Err shape_logical(const OpArgs *a, OutType *out, int *nout) {
-    (void)nout;
     if (a->in[0]->dtype != DT_BOOL) return op_error(a, E_DTYPE, "takes bool");
     out[0] = (OutType){.dtype = DT_BOOL};
     return reduced_dims(a, &out[0].dims);
@@ -74,7 +71,6 @@ static void vjp_extremum(Build *b, const VjpArgs *a) {
 
 static void factors(const OpArgs *a, const Type *const *out, FactorRule *r, FactorKind kind) {
     const Dims *axes = &((const AxesAttr *)a->attr)->axes, *x = &a->in[0]->dims;
-    (void)out;
     for (int d = 0; d < x->rank; d++) {
         bool reduced = dims_has(axes, d);
         int f = factor_add(r, reduced ? kind : FACTOR_PASS, x->at[d]);
@@ -96,14 +92,12 @@ static void factors_whole(const OpArgs *a, const Type *const *out, FactorRule *r
 }
 
 static double flops(const OpArgs *a, const Type *const *out) {
-    (void)out;
     return (double)type_count(a->in[0]);
 }
 
 static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
     const Dims *axes = &((const AxesAttr *)a->attr)->axes;
     KReduce *k = kernel_attr;
-    (void)out;
     for (int i = 0; i < axes->rank; i++) k->reduced[axes->at[i]] = 1;
 }
 
@@ -145,7 +139,6 @@ static void split(Build *b, const Node *n, const Val *in, Val *out, int64_t most
 }
 
 static Val fold(Build *b, const Node *n, const Val *in) {
-    (void)b;
     return ((const AxesAttr *)n->attr)->axes.rank == 0 ? in[0] : 0;
 }
 

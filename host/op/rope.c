@@ -61,7 +61,6 @@ static void expand_rope(Build *b, const Node *n, const Val *in, Val *out) {
 
 static void factors_rope(const OpArgs *a, const Type *const *out, FactorRule *r) {
     const Dims *x = &out[0]->dims;
-    (void)a;
     for (int d = 0; d < x->rank; d++) {
         int f = factor_add(r, d == x->rank - 1 ? FACTOR_REPLICATE : FACTOR_PASS, x->at[d]);
         factor_map(r, 0, d, f);

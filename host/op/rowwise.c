@@ -23,7 +23,6 @@ static Err shape_rows(const OpArgs *a, OutType *out, int *nout) {
 }
 
 static double flops(const OpArgs *a, const Type *const *out) {
-    (void)out;
     return 8 * (double)type_count(a->in[0]);
 }
 
@@ -41,13 +40,11 @@ static void vjp_softmax(Build *b, const VjpArgs *a) {
 
 static void expand_softmax(Build *b, const Node *n, const Val *in, Val *out) {
     Val e = EXP(shifted(b, in[0], NULL));
-    (void)n;
     out[0] = DIV(e, op_broadcast_like(b, op_reduce_last(b, OP_SUM, e), e));
 }
 
 static void expand_softmax_grad(Build *b, const Node *n, const Val *in, Val *out) {
     Val y = in[0], dy = in[1];
-    (void)n;
     Val dot = op_reduce_last(b, OP_SUM, MUL(dy, y));
     out[0] = MUL(y, SUB(dy, op_broadcast_like(b, dot, y)));
 }
@@ -59,7 +56,6 @@ static void vjp_log_softmax(Build *b, const VjpArgs *a) {
 
 static void expand_log_softmax(Build *b, const Node *n, const Val *in, Val *out) {
     Val x = shifted(b, in[0], NULL);
-    (void)n;
     out[0] = SUB(x, op_broadcast_like(b, LOG(op_reduce_last(b, OP_SUM, EXP(x))), x));
 }
 
@@ -99,7 +95,6 @@ static Err check_xent(const OpArgs *a) {
 
 static Err shape_xent(const OpArgs *a, OutType *out, int *nout) {
     DType d = a->in[0]->dtype;
-    (void)nout;
     TRY(check_xent(a));
     out[0] = out[1] = (OutType){.dtype = dtype_accumulator(d), .dims = a->in[1]->dims};
     return E_OK;
@@ -143,7 +138,6 @@ static void expand_xent(Build *b, const Node *n, const Val *in, Val *out) {
     Val e = EXP(shifted(b, x, &max));
     Val lse = ADD(max, LOG(op_reduce_last(b, OP_SUM, e)));
     Val hit = op3(b, OP_WHERE, is_label(b, in[1], x), x, op_const_like(b, x, 0));
-    (void)n;
     out[0] = op_drop_last(b, SUB(lse, op_reduce_last(b, OP_SUM, hit)));
     out[1] = op_drop_last(b, lse);
 }
@@ -154,7 +148,6 @@ static void expand_xent_grad(Build *b, const Node *n, const Val *in, Val *out) {
     Val p = EXP(SUB(x, op_broadcast_like(b, op_add_last(b, in[2]), x)));
     Val y = op_astype(b, is_label(b, in[1], x), acc);
     Val d = MUL(SUB(p, y), op_broadcast_like(b, op_add_last(b, in[3]), x));
-    (void)n;
     out[0] = op_astype(b, d, op_dtype(b, in[0]));
 }
 

@@ -50,7 +50,6 @@ static void expand_dropout(Build *b, const Node *n, const Val *in, Val *out) {
 
 static void factors_dropout(const OpArgs *a, const Type *const *out, FactorRule *r) {
     const Dims *x = &out[0]->dims;
-    (void)a;
     for (int d = 0; d < x->rank; d++) {
         int f = factor_add(r, FACTOR_PASS, x->at[d]);
         factor_map(r, 0, d, f);
@@ -68,19 +67,16 @@ static void local_dropout(LocalArgs *a) {
 }
 
 static Val fold_dropout(Build *b, const Node *n, const Val *in) {
-    (void)b;
     return ((const DropoutAttr *)n->attr)->keep == 1 ? in[0] : 0;
 }
 
 static double flops_dropout(const OpArgs *a, const Type *const *out) {
-    (void)a;
     return 60 * (double)type_count(out[0]);
 }
 
 static void lower_dropout(const OpArgs *a, const Type *const *out, void *kernel_attr) {
     const DropoutAttr *d = a->attr;
     KDropout *k = kernel_attr;
-    (void)out;
     k->keep = d->keep;
     for (int i = 0; i < d->strides.rank; i++) k->strides[i] = d->strides.at[i];
 }
@@ -121,7 +117,6 @@ static const AttrField adamw_fields[] = {
     ATTR_FIELD(AdamwAttr, ATTR_FLOAT, decay), {0}};
 
 static Err shape_adamw(const OpArgs *a, OutType *out, int *nout) {
-    (void)nout;
     static const int like_p[3] = {0, 2, 3};
     for (int i = 1; i < 4; i++)
         if (!dims_equal(&a->in[i]->dims, &a->in[0]->dims))
@@ -161,7 +156,6 @@ static void expand_adamw(Build *b, const Node *n, const Val *in, Val *out) {
 }
 
 static void factors_adamw(const OpArgs *a, const Type *const *out, FactorRule *r) {
-    (void)a;
     for (int d = 0; d < out[0]->dims.rank; d++) {
         int f = factor_add(r, FACTOR_PASS, out[0]->dims.at[d]);
         for (int t = 0; t < r->ntensor; t++)
@@ -170,7 +164,6 @@ static void factors_adamw(const OpArgs *a, const Type *const *out, FactorRule *r
 }
 
 static double flops_adamw(const OpArgs *a, const Type *const *out) {
-    (void)a;
     return 14 * (double)type_count(out[0]);
 }
 

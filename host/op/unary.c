@@ -83,7 +83,6 @@ static void vjp_square(Build *b, const VjpArgs *a) {
 
 static Val fold_neg(Build *b, const Node *n, const Val *in) {
     const FullAttr *f = op_full_attr(b, in[0]);
-    (void)n;
     if (graph_def(b->g, in[0])->op == OP_NEG) return graph_def(b->g, in[0])->in[0];
     if (!f || !dtype_is_float((DType)f->dtype)) return 0;
     return op_full(b, (DType)f->dtype, &f->dims, attr_scalar_float(-f->value.f));
@@ -91,7 +90,6 @@ static Val fold_neg(Build *b, const Node *n, const Val *in) {
 
 static Val fold_sqrt(Build *b, const Node *n, const Val *in) {
     const FullAttr *f = op_full_attr(b, in[0]);
-    (void)n;
     if (!f) return 0;
     double x = f->dtype == DT_F64 ? sqrt(f->value.f) : (double)sqrtf((float)f->value.f);
     if (f->dtype != DT_F64 && f->dtype != DT_F32) return 0;
@@ -168,7 +166,6 @@ static Val fold_int_pow(Build *b, const Node *n, const Val *in) {
 static void emit_int_pow(Emit *e, const Node *n, const Type *const *in, const Type *const *out) {
     uint16_t dst = program_reg(e);
     int imm = program_imm_int(e, ((const IntPowAttr *)n->attr)->exponent);
-    (void)in;
     program_instr(e, KI_INT_POW, program_ktype(out[0]->dtype), dst, program_reg_of(e, n->in[0]),
                   imm, 0, 0);
     program_set(e, n->out, dst);
@@ -191,7 +188,6 @@ ROW(ISFINITE, "isfinite", "neither infinite nor NaN", KI_IS_FINITE, PROMOTE_FLOA
 static void emit_bitnot(Emit *e, const Node *n, const Type *const *in, const Type *const *out) {
     KType t = program_ktype(in[0]->dtype);
     uint16_t x = program_reg_of(e, n->in[0]);
-    (void)out;
     if (in[0]->dtype != DT_BOOL) {
         program_set(e, n->out, program_op(e, KI_NOT, t, x, 0));
         return;

@@ -39,7 +39,6 @@ static Err window_dims(const OpArgs *a, Dims *y) {
 }
 
 static Err shape_reduce(const OpArgs *a, OutType *out, int *nout) {
-    (void)nout;
     if (a->in[0]->dtype == DT_BOOL) return op_error(a, E_DTYPE, "takes numbers, not bool");
     out[0] = (OutType){.dtype = a->in[0]->dtype};
     return window_dims(a, &out[0].dims);
@@ -59,11 +58,9 @@ static Err shape_select(const OpArgs *a, OutType *out, bool y) {
     return E_OK;
 }
 static Err shape_scatter(const OpArgs *a, OutType *out, int *nout) {
-    (void)nout;
     return shape_select(a, out, true);
 }
 static Err shape_gather(const OpArgs *a, OutType *out, int *nout) {
-    (void)nout;
     return shape_select(a, out, false);
 }
 
@@ -122,7 +119,6 @@ static void factors_reduce(const OpArgs *a, const Type *const *out, FactorRule *
     factors(a, r, &out[0]->dims, (const bool[]){true, false});
 }
 static void factors_scatter(const OpArgs *a, const Type *const *out, FactorRule *r) {
-    (void)out;
     factors(a, r, &a->in[1]->dims, (const bool[]){true, false, true});
 }
 static void factors_gather(const OpArgs *a, const Type *const *out, FactorRule *r) {
@@ -143,7 +139,6 @@ static double flops(const OpArgs *a, const Type *const *out) {
 static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
     const WindowAttr *w = a->attr;
     KWindow *k = kernel_attr;
-    (void)out;
     for (int d = 0; d < w->window.rank; d++) {
         k->window[d] = w->window.at[d];
         k->stride[d] = w->strides.at[d];
