@@ -141,4 +141,9 @@ typedef struct OpDef {
     int8_t alias[4]; /* of result i: 1 + the operand whose buffer it may take over; 0: none */
 } OpDef;
 
+/* In a row: the attributes' struct and the list of its fields; the kernel's struct, and what makes
+ * it. */
+#define OP_ATTR(type, fields) .attr = (fields), .attr_size = sizeof(type)
+#define OP_LOWER(type, make)  .lower = (make), .lower_size = sizeof(type)
+
 #endif

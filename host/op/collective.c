@@ -273,8 +273,7 @@ static void vjp_ppermute(Build *b, const VjpArgs *a) {
     const OpDef op_row_##NAME = {.name = #name_,                                                   \
                                  .operands = "x",                                                  \
                                  .doc = doc_,                                                      \
-                                 .attr = fields_,                                                  \
-                                 .attr_size = sizeof(type_),                                       \
+                                 OP_ATTR(type_, fields_),                                          \
                                  .shape = shape_##name_,                                           \
                                  .batch = batch_leading,                                           \
                                  .vary = vary_##name_,                                             \

@@ -95,15 +95,13 @@ static void lower(const OpArgs *a, const Type *const *out, void *kernel_attr) {
                                  .nin = 1,                                                         \
                                  .nout = 1,                                                        \
                                  .pads = PADS_PASS,                                                \
-                                 .attr = fields,                                                   \
-                                 .attr_size = sizeof(CumulativeAttr),                              \
+                                 OP_ATTR(CumulativeAttr, fields),                                  \
                                  .shape = shape,                                                   \
                                  .batch = batch_leading,                                           \
                                  .expand = expand_,                                                \
                                  .factors = factors,                                               \
                                  .kernel = name_,                                                  \
-                                 .lower = lower,                                                   \
-                                 .lower_size = sizeof(KCumulative),                                \
+                                 OP_LOWER(KCumulative, lower),                                     \
                                  __VA_ARGS__}
 
 ROW(CUMSUM, "cumsum", "the sum of the elements up to each one along an axis", expand_sum,

@@ -128,12 +128,11 @@ static void batch_manual(Build *b, const BatchArgs *a) {
                                  __VA_ARGS__}
 
 ROW(MANUAL_ENTER, "manual_enter", "each device's block of x, as shard_map gives it to its function",
-    .attr = manual_fields, .attr_size = sizeof(ManualAttr), .shape = shape_enter,
-    .batch = batch_manual, .mode = mode_enter, .factors = factors_manual, .vjp = vjp_enter,
-    .manual = outside_of_enter);
-ROW(MANUAL_EXIT, "manual_exit", "the blocks of all devices as one tensor", .attr = manual_fields,
-    .attr_size = sizeof(ManualAttr), .shape = shape_exit, .batch = batch_manual, .mode = mode_exit,
-    .factors = factors_manual, .vjp = vjp_exit, .manual = outside_of_exit);
+    OP_ATTR(ManualAttr, manual_fields), .shape = shape_enter, .batch = batch_manual,
+    .mode = mode_enter, .factors = factors_manual, .vjp = vjp_enter, .manual = outside_of_enter);
+ROW(MANUAL_EXIT, "manual_exit", "the blocks of all devices as one tensor",
+    OP_ATTR(ManualAttr, manual_fields), .shape = shape_exit, .batch = batch_manual,
+    .mode = mode_exit, .factors = factors_manual, .vjp = vjp_exit, .manual = outside_of_exit);
 
 /* What may be split, and along what, in a tensor outside: the manual axes lie as the layout says,
  * the others as propagation finds. */
@@ -222,9 +221,8 @@ static void vjp_pcast(Build *b, const VjpArgs *a) {
 }
 
 ROW(PCAST, "pcast", "x, whose type says otherwise how it differs along the axes",
-    .attr = pcast_fields, .attr_size = sizeof(PcastAttr), .shape = op_shape_same,
-    .batch = batch_leading, .mode = mode_pcast, .factors = op_factors_elementwise,
-    .vjp = vjp_pcast);
+    OP_ATTR(PcastAttr, pcast_fields), .shape = op_shape_same, .batch = batch_leading,
+    .mode = mode_pcast, .factors = op_factors_elementwise, .vjp = vjp_pcast);
 #undef ROW
 
 /* What cannot be brought from one mode to the other, or NULL. */
@@ -306,8 +304,7 @@ const OpDef op_row_AXIS_INDEX = {
     .nin = 0,
     .nout = 1,
     .flags = OPF_ELEMENTWISE | OPF_SOURCE | OPF_NO_GRAD | OPF_INTERNAL,
-    .attr = index_fields,
-    .attr_size = sizeof(AxisIndexAttr),
+    OP_ATTR(AxisIndexAttr, index_fields),
     .shape = shape_axis_index,
     .mode = mode_axis_index,
     .factors = op_factors_elementwise,

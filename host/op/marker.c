@@ -13,8 +13,7 @@ const OpDef op_row_PARAM = {
     .nin = 0,
     .nout = 1,
     .flags = OPF_PARAM | OPF_TYPED | OPF_INTERNAL,
-    .attr = param_fields,
-    .attr_size = sizeof(ParamAttr),
+    OP_ATTR(ParamAttr, param_fields),
 };
 
 /* Stands for a value that comes later: one example of vmap's, the cotangent in a custom_vjp's bwd.
@@ -61,7 +60,7 @@ static const AttrField name_fields[] = {ATTR_FIELD(NameAttr, ATTR_NAME, name), {
 
 ROW(CHECKPOINT_NAME, "checkpoint_name", "x, under a name that policies of remat know",
     op_shape_same, .vjp = vjp_identity, .batch = batch_leading, .fold = fold_to_operand,
-    .attr = name_fields, .attr_size = sizeof(NameAttr), .linear = 1);
+    OP_ATTR(NameAttr, name_fields), .linear = 1);
 
 /* ---- what only propagation sees ---- */
 ROW(PROPAGATION_BARRIER, "propagation_barrier", "x; no layout propagates through it", op_shape_same,
@@ -140,8 +139,8 @@ static void batch_constrain(Build *b, const BatchArgs *a) {
 }
 
 ROW(CONSTRAIN, "constrain", "x, with the given layout", shape_constrain, .vjp = vjp_constrain,
-    .batch = batch_constrain, .flags = OPF_CONSTRAINT | OPF_INTERNAL, .attr = constrain_fields,
-    .attr_size = sizeof(ConstrainAttr), .linear = 1);
+    .batch = batch_constrain, .flags = OPF_CONSTRAINT | OPF_INTERNAL,
+    OP_ATTR(ConstrainAttr, constrain_fields), .linear = 1);
 #undef ROW
 
 const OpDef op_row_FUSED = {

@@ -163,15 +163,13 @@ static void expand_sum_squares(Build *b, const Node *n, const Val *in, Val *out)
                                  .doc = doc_,                                                      \
                                  .nin = 1,                                                         \
                                  .nout = 1,                                                        \
-                                 .attr = fields_,                                                  \
-                                 .attr_size = sizeof(AxesAttr),                                    \
+                                 OP_ATTR(AxesAttr, fields_),                                       \
                                  .shape = shape_,                                                  \
                                  .batch = batch_leading,                                           \
                                  .factors = factors_,                                              \
                                  .flops = flops,                                                   \
                                  .kernel = kernel_,                                                \
-                                 .lower = lower,                                                   \
-                                 .lower_size = sizeof(KReduce),                                    \
+                                 OP_LOWER(KReduce, lower),                                         \
                                  .pads = PADS_ALL,                                                 \
                                  __VA_ARGS__}
 #define NO_GRAD .flags = OPF_NO_GRAD

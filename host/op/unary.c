@@ -172,8 +172,7 @@ static void emit_int_pow(Emit *e, const Node *n, const Type *const *in, const Ty
 }
 
 ROW(INT_POW, "int_pow", "x to a whole number >= 0", 0, PROMOTE_ALL, shape_int_pow, vjp_int_pow, EW,
-    .work = 4, .attr = int_pow_fields, .attr_size = sizeof(IntPowAttr), .fold = fold_int_pow,
-    .emit = emit_int_pow);
+    .work = 4, OP_ATTR(IntPowAttr, int_pow_fields), .fold = fold_int_pow, .emit = emit_int_pow);
 
 /* ---- isfinite, bitnot ---- */
 static Err shape_isfinite(const OpArgs *a, OutType *out, int *nout) {
@@ -255,8 +254,8 @@ static void emit_astype(Emit *e, const Node *n, const Type *const *in, const Typ
 
 ROW(ASTYPE, "astype",
     "converted to a dtype; floats to integers cut toward zero and stop at the ends, NaN is 0", 0,
-    PROMOTE_NONE, shape_astype, vjp_astype, EW, .attr = dtype_fields,
-    .attr_size = sizeof(DtypeAttr), .fold = fold_astype, .emit = emit_astype, .linear = 1);
+    PROMOTE_NONE, shape_astype, vjp_astype, EW, OP_ATTR(DtypeAttr, dtype_fields),
+    .fold = fold_astype, .emit = emit_astype, .linear = 1);
 
 static Err shape_bitcast(const OpArgs *a, OutType *out, int *nout) {
     DType to = (DType)((const DtypeAttr *)a->attr)->dtype, from = a->in[0]->dtype;
@@ -276,4 +275,4 @@ static void emit_bitcast(Emit *e, const Node *n, const Type *const *in, const Ty
     program_set(e, n->out, dst);
 }
 ROW(BITCAST, "bitcast", "the same bits as another dtype", 0, PROMOTE_NONE, shape_bitcast, NULL,
-    EW_NOGRAD, .attr = dtype_fields, .attr_size = sizeof(DtypeAttr), .emit = emit_bitcast);
+    EW_NOGRAD, OP_ATTR(DtypeAttr, dtype_fields), .emit = emit_bitcast);

@@ -161,8 +161,7 @@ static void batch_window(Build *b, const BatchArgs *a) {
                                  .doc = doc_,                                                      \
                                  .nin = nin_,                                                      \
                                  .nout = 1,                                                        \
-                                 .attr = fields,                                                   \
-                                 .attr_size = sizeof(WindowAttr),                                  \
+                                 OP_ATTR(WindowAttr, fields),                                      \
                                  .shape = shape_,                                                  \
                                  .vjp = vjp_,                                                      \
                                  .batch = batch_window,                                            \
@@ -170,8 +169,7 @@ static void batch_window(Build *b, const BatchArgs *a) {
                                  .local = local,                                                   \
                                  .flops = flops,                                                   \
                                  .kernel = name_,                                                  \
-                                 .lower = lower,                                                   \
-                                 .lower_size = sizeof(KWindow),                                    \
+                                 OP_LOWER(KWindow, lower),                                         \
                                  __VA_ARGS__}
 
 ROW(REDUCE_WINDOW_MAX, "reduce_window_max", "x", 1, "the largest of each window over x",
