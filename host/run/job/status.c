@@ -138,7 +138,7 @@ static bool put_groups(Str *s, const RankStatus *all, int32_t world, const char 
         put_doing(s, &all[i], count == 1);
         any = true;
     }
-    if (in) alloc_free(s->alloc, in, (size_t)world);
+    alloc_free(s->alloc, in, (size_t)world);
     return any;
 }
 
