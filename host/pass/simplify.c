@@ -145,7 +145,7 @@ static void narrow_node(Simplify *s, const Node *n, const OpDef *def) {
     Val *in = ARENA_ARRAY(&c->arena, Val, most);
     const Type **types = ARENA_ARRAY(&c->arena, const Type *, most);
     int32_t *body = ARENA_ARRAY(&c->arena, int32_t, n->nbody);
-    void *attr = arena_alloc(&c->arena, def->attr_size + 1); /* not all ops have one */
+    void *attr = arena_alloc(&c->arena, def->attr_size);
     if (!kept || !result || !out || !in || !types || !body || !attr) {
         copy_no_memory(c);
         return;

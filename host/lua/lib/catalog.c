@@ -478,8 +478,8 @@ void lib_open_catalog(lua_State *L) {
     lua_getfield(L, -1, "fields");
     luaL_setfuncs(L, fields, 0);
     lua_pop(L, 2);
-    value_new_type(L, VALUE_NPZ, npz_meta, npz_meta + 2, NULL);
-    value_new_type(L, VALUE_JSON, json_meta, json_meta + 1, NULL);
+    value_new_type(L, VALUE_NPZ, npz_meta, NULL, NULL);
+    value_new_type(L, VALUE_JSON, json_meta, NULL, NULL);
     luaL_setfuncs(L, fns, 0);
     lua_pushlightuserdata(L, NULL);
     lua_setfield(L, -2, "null");

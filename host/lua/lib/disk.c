@@ -166,7 +166,6 @@ static int disk_task(lua_State *L) {
     int32_t n = (int32_t)lua_rawlen(L, 1);
     DiskTask *t = lua_newuserdatauv(L, sizeof *t + (size_t)n * sizeof *t->call, 1);
     *t = (DiskTask){.n = n};
-    memset(t->call, 0, (size_t)n * sizeof *t->call);
     for (int32_t i = 0; i < n; i++) read_call(L, 1, i, &t->call[i]);
     lua_pushvalue(L, 1);
     lua_setiuservalue(L, -2, 1);
@@ -402,6 +401,6 @@ void lib_open_disk(lua_State *L) {
     value_new_type(L, VALUE_OPEN, open_meta, open_methods, NULL);
     static const luaL_Reg names_meta[] = {
         {"__gc", names_close}, {"__close", names_close}, {NULL, NULL}};
-    value_new_type(L, VALUE_NAMES, names_meta, names_meta + 2, NULL);
+    value_new_type(L, VALUE_NAMES, names_meta, NULL, NULL);
     luaL_setfuncs(L, fns, 0);
 }

@@ -164,7 +164,7 @@ void value_new_type(lua_State *L, const char *name, const luaL_Reg *meta, const 
     lua_pushliteral(L, "protected");
     lua_setfield(L, -2, "__metatable");
     lua_newtable(L);
-    value_add_methods(L, name, methods);
+    if (methods) value_add_methods(L, name, methods);
     if (!index) { /* the table itself is __index */
         lua_createtable(L, 0, 1);
         lua_pushstring(L, arg_short_name(name));

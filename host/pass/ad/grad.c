@@ -34,7 +34,6 @@ static const RegionGrads region_grads;
 /* The locations of a node, for what its rule builds. */
 static Build at_node(const Grad *g, const Node *n) {
     Build at = build_at(g->b, g->b->g, n);
-    at.why = NULL;
     at.nwhy = 0;
     at.role = g->b->role;
     return at;

@@ -9,9 +9,6 @@ void plant_offsets(const Ctx *cx, const Node *n, Offset *offset, int noffset) {
 Val plant_result(Build *b, const Node *n, Val v, uint32_t axes) {
     int32_t parts = mesh_product(b->g->mesh, axes);
     if (b->err || !v || n->op != b->g->cx->planted || parts == 1) return v;
-    DType dtype = op_dtype(b, v);
-    if (dtype == DT_BOOL) return op1(b, OP_BITNOT, v);
-    Dims dims = op_dims(b, v);
-    Scalar times = dtype_is_float(dtype) ? attr_scalar_float(parts) : attr_scalar_int(parts);
-    return op2(b, OP_MUL, v, op_full(b, dtype, &dims, times));
+    if (op_dtype(b, v) == DT_BOOL) return op1(b, OP_BITNOT, v);
+    return op2(b, OP_MUL, v, op_const_like(b, v, parts));
 }

@@ -82,7 +82,7 @@ static void close_files(Writer *w) {
 
 static void drop_job(Writer *w, WriterJob *j) {
     buffer_release(j->held);
-    if (j->copy) alloc_free(&w->cx->alloc, j->copy, j->ncopy);
+    alloc_free(&w->cx->alloc, j->copy, j->ncopy);
     tensor_release(j->later);
     j->held = NULL;
     j->copy = NULL;
@@ -99,8 +99,8 @@ void writer_release(Writer *w) {
     atomic_store(&w->stop, true);
     join(w);
     for (int32_t i = 0; i < w->job.n; i++) drop_job(w, &w->job.at[i]);
-    if (w->stage) alloc_free(a, w->stage, UNITS_BYTES);
-    if (w->run) alloc_free(a, w->run, UNITS_BYTES);
+    alloc_free(a, w->stage, UNITS_BYTES);
+    alloc_free(a, w->run, UNITS_BYTES);
     w->stage = w->run = NULL;
     w->held = 0;
     close_files(w);
