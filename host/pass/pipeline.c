@@ -35,10 +35,7 @@ static Err propagate(const Graph *g, const PassOptions *o, Graph **out) {
         g = owned = next;
     }
     graph_free(owned);
-    if (e)
-        graph_free(laid);
-    else
-        *out = laid;
+    *out = laid; /* freed by who runs this, also where it failed */
     return e;
 }
 

@@ -109,7 +109,7 @@ describe("disk_task", function()
     calls = nil
     for _ = 1, 5 do
       collectgarbage()
-      for i = 1, 2000 do helper.sink = ("other %d "):format(i):rep(50) end
+      for i = 1, 300 do helper.sink = ("other %d "):format(i):rep(50) end
     end
     assert.is_true(task:wait())
     assert.is_true(task:poll())

@@ -94,8 +94,9 @@ static void test_stages(void) {
     PassOptions o = cpu;
     check_stages(programs[1], cpu, NULL,
                  "trace simplify factors propagate partition hoist comm join split fuse plan");
-    check_stages(programs[1], gpu, NULL,
-                 "trace simplify factors propagate partition hoist comm overlap join split fuse plan");
+    check_stages(
+        programs[1], gpu, NULL,
+        "trace simplify factors propagate partition hoist comm overlap join split fuse plan");
     o.expand = true;
     o.off = 1u << SWITCH_HOIST | 1u << SWITCH_JOIN;
     o.on = 1u << SWITCH_OVERLAP;
