@@ -1,5 +1,5 @@
-/* run.c - what each op's row says alone: its shape, factors and vjp functions. run.c [--bless]
- * FOLDER
+/* run.c - what each op's row says alone: its shape, factors, vjp and flops functions. run.c
+ * [--bless] FOLDER
  *
  *   # a remark
  *   Mesh(x=2) local
@@ -10,9 +10,10 @@
  * a graph's text; behind it, indented, what comes out: the types of the results, the sharding rule
  * and along which factors dims may be padded, or the nodes of the gradient, where the op's results
  * stand behind the operands and the results' cotangents (numbers, or those of ct=) behind them; or
- * the error. `vjp wrt=1 ct=2` asks for the first operand's, given the second result's. Lines that
- * begin with | give the program itself, whose last node of this op is meant: what owns regions, and
- * what depends on where operands come from. A mesh holds for the cases behind it.
+ * the error; or how many operations it takes. `vjp wrt=1 ct=2` asks for the first operand's, given
+ * the second result's. Lines that begin with | give the program itself, whose last node of this op
+ * is meant: what owns regions, and what depends on where operands come from. A mesh holds for the
+ * cases behind it.
  *
  * The run fails where an op of the table (op/oplist.h) has a function but no case of it. */
 #include "cases.h"
@@ -26,8 +27,8 @@
 
 enum { MOST = 16 };
 
-typedef enum Ask { ASK_SHAPE, ASK_FACTORS, ASK_VJP, ASK_COUNT } Ask;
-static const char *const asks[ASK_COUNT] = {"shape", "factors", "vjp"};
+typedef enum Ask { ASK_SHAPE, ASK_FACTORS, ASK_VJP, ASK_FLOPS, ASK_COUNT } Ask;
+static const char *const asks[ASK_COUNT] = {"shape", "factors", "vjp", "flops"};
 static int seen[OP_COUNT][ASK_COUNT];
 
 typedef struct Case {
@@ -348,6 +349,13 @@ static Err put_vjp(Case *c, Graph *g, int32_t id, Str *s) {
     return def->nin < 0 ? E_OK : check_each(c, &v, s);
 }
 
+static Err put_flops(const Graph *g, const Node *n, Str *s) {
+    const Type *room[2 * MOST];
+    if (n->nin + n->nout > 2 * MOST) return err_set(g->cx, E_KEY, "too many operands");
+    str_fmt(s, "%.0f\n", op_flops(g, n, room));
+    return E_OK;
+}
+
 /* ---- one case ---- */
 static void run_case(Case *c, Str *s, bool *bad) {
     Graph *g = NULL;
@@ -359,7 +367,8 @@ static void run_case(Case *c, Str *s, bool *bad) {
     if (!e) {
         e = c->ask == ASK_SHAPE     ? (put_types(g, &n, s), E_OK)
             : c->ask == ASK_FACTORS ? put_factors(g, &n, s)
-                                    : put_vjp(c, g, id, s);
+            : c->ask == ASK_VJP     ? put_vjp(c, g, id, s)
+                                    : put_flops(g, &n, s);
         seen[c->op][c->ask]++;
     }
     if (e) str_fmt(s, "[%s] %s\n", err_name(e), c->cx->err.text);
@@ -429,7 +438,7 @@ static void check_all(Cases *r) {
     for (int op = 1; op < OP_COUNT; op++) {
         const OpDef *d = op_def(op);
         const bool has[ASK_COUNT] = {d->shape, d->factors,
-                                     d->vjp || d->expand || d->flags & OPF_NO_GRAD};
+                                     d->vjp || d->expand || d->flags & OPF_NO_GRAD, d->flops};
         for (int i = 0; i < ASK_COUNT; i++) {
             if (!has[i] || seen[op][i]) continue;
             fprintf(stderr, "%s: no case of its %s\n", d->name, asks[i]);
