@@ -154,6 +154,43 @@ describe("vmap refuses: C3:", function()
   end)
 end)
 
+describe("vmap of places that are computed:", function()
+  it("parts that begin elsewhere for each, clamped and counted from the end", function()
+    local x, starts = numbers(3, 2, 4), ml.tensor({{0, 1}, {-1, -3}, {9, 9}}, "int32")
+    for _, size in ipairs {{1, 2}, {2, 3}, {1, 4}, {2, 4}, {0, 2}} do
+      local u = -1 - ml.arange(3.0 * size[1] * size[2]):reshape(3, size[1], size[2])
+      local function cut(a, s) return ml.dynamic_slice(a, {s:at(1), s:at(2)}, size) end
+      local function put(a, b, s) return ml.dynamic_update_slice(a, b, {s:at(1), s:at(2)}) end
+      local cuts, puts = ml.vmap(cut)(x, starts), ml.vmap(put)(x, u, starts)
+      local of_one, into_one = ml.vmap(cut, {in_axes = {false, 1}})(x:at(1), starts),
+        ml.vmap(put, {in_axes = {false, false, 1}})(x:at(1), u:at(1), starts)
+      for i = 1, 3 do
+        local a, b, s = x:at(i), u:at(i), starts:at(i)
+        assert.same(cut(a, s):totable(), cuts:at(i):totable())
+        assert.same(put(a, b, s):totable(), puts:at(i):totable())
+        assert.same(cut(x:at(1), s):totable(), of_one:at(i):totable())
+        assert.same(put(x:at(1), u:at(1), s):totable(), into_one:at(i):totable())
+      end
+    end
+  end)
+
+  it("within vmap, rows by numbers of each", function()
+    local x, ids = numbers(2, 3, 4), ml.tensor({{{0, 3}, {1, 1}, {2, 0}}, {{3, 2}, {0, 0}, {1, 3}}}, "int32")
+    local function take(a, i) return ml.take(a, i, 1) end
+    local function product(a, i) return (take(a, i) * a:at(1)):sum() end
+    local both = ml.vmap(ml.vmap(take))(x, ids)
+    local shared = ml.vmap(ml.vmap(take), {in_axes = {false, 1}})(x:at(1), ids)
+    local slopes = ml.vmap(ml.vmap(ml.grad(product)))(x, ids)
+    for i = 1, 2 do
+      for k = 1, 3 do
+        assert.same(take(x:at(i, k), ids:at(i, k)):totable(), both:at(i, k):totable())
+        assert.same(take(x:at(1, k), ids:at(i, k)):totable(), shared:at(i, k):totable())
+        assert.same(ml.grad(product)(x:at(i, k), ids:at(i, k)):totable(), slopes:at(i, k):totable())
+      end
+    end
+  end)
+end)
+
 describe("vmap with other transforms: C3:", function()
   local x, w = numbers(4, 6) / 24, numbers(6, 4):sin()
   local function f(a, b) return a:matmul(b):tanh():square():sum() end
@@ -214,41 +251,6 @@ describe("vmap with other transforms: C3:", function()
     assert.truthy(n2 >= n1)
     helper.close(ml.vmap(ml.grad(sines), {in_axes = {1, false}})(x, w),
       ml.vmap(ml.grad(ml.remat(sines)), {in_axes = {1, false}})(x, w))
-  end)
-
-  it("of parts that begin elsewhere for each, clamped and counted from the end", function()
-    local x, starts = numbers(3, 2, 4), ml.tensor({{0, 1}, {-1, -3}, {9, 9}}, "int32")
-    for _, size in ipairs {{1, 2}, {2, 3}, {1, 4}, {2, 4}, {0, 2}} do
-      local u = -1 - ml.arange(3.0 * size[1] * size[2]):reshape(3, size[1], size[2])
-      local function cut(a, s) return ml.dynamic_slice(a, {s:at(1), s:at(2)}, size) end
-      local function put(a, b, s) return ml.dynamic_update_slice(a, b, {s:at(1), s:at(2)}) end
-      local cuts, puts = ml.vmap(cut)(x, starts), ml.vmap(put)(x, u, starts)
-      local of_one, into_one = ml.vmap(cut, {in_axes = {false, 1}})(x:at(1), starts),
-        ml.vmap(put, {in_axes = {false, false, 1}})(x:at(1), u:at(1), starts)
-      for i = 1, 3 do
-        local a, b, s = x:at(i), u:at(i), starts:at(i)
-        assert.same(cut(a, s):totable(), cuts:at(i):totable())
-        assert.same(put(a, b, s):totable(), puts:at(i):totable())
-        assert.same(cut(x:at(1), s):totable(), of_one:at(i):totable())
-        assert.same(put(x:at(1), u:at(1), s):totable(), into_one:at(i):totable())
-      end
-    end
-  end)
-
-  it("within vmap: rows by numbers of each", function()
-    local x, ids = numbers(2, 3, 4), ml.tensor({{{0, 3}, {1, 1}, {2, 0}}, {{3, 2}, {0, 0}, {1, 3}}}, "int32")
-    local function take(a, i) return ml.take(a, i, 1) end
-    local function product(a, i) return (take(a, i) * a:at(1)):sum() end
-    local both = ml.vmap(ml.vmap(take))(x, ids)
-    local shared = ml.vmap(ml.vmap(take), {in_axes = {false, 1}})(x:at(1), ids)
-    local slopes = ml.vmap(ml.vmap(ml.grad(product)))(x, ids)
-    for i = 1, 2 do
-      for k = 1, 3 do
-        assert.same(take(x:at(i, k), ids:at(i, k)):totable(), both:at(i, k):totable())
-        assert.same(take(x:at(1, k), ids:at(i, k)):totable(), shared:at(i, k):totable())
-        assert.same(ml.grad(product)(x:at(i, k), ids:at(i, k)):totable(), slopes:at(i, k):totable())
-      end
-    end
   end)
 
   it("C5: random numbers are those of each example's key", function()
