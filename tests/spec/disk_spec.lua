@@ -83,9 +83,9 @@ describe("disk_task", function()
   it("removes all below a name, but nothing that a link points to", function()
     assert(run {{"make", inside "keep"}, {"write", inside "keep/x", "kept"}, {"make", inside "go"},
       {"make", inside "go/deep"}, {"write", inside "go/deep/x", "x"}, {"write", inside "go/y", "y"}})
-    os.execute(("ln -s %s %s; ln -s ../keep/x %s"):format(inside "keep", inside "go/folder", inside "go/file"))
+    os.execute(("ln -s %s %s; ln -s ../keep/x %s"):format(inside "keep", inside "go/dir", inside "go/x"))
     os.execute(("ln -s %s %s"):format(inside "keep", inside "alone"))
-    assert.is_true(run {{"remove", inside "go"}, {"remove", inside "alone"}, {"remove", inside "never there"}})
+    assert.is_true(run {{"remove", inside "go"}, {"remove", inside "alone"}, {"remove", inside "nowhere"}})
     assert.same({keep = "folder", ["keep/x"] = "kept"}, tree(folder))
     local path, made = folder, {}
     for i = 1, 12 do
