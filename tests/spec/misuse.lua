@@ -54,45 +54,77 @@ function M.values()
   }
 end
 
---- Values that functions expect, by the words of the rows' types; `table` has what stands for a model, a tree, rules.
----@return table<string, any[]>
+-- Values that functions expect, by the words of the rows' types, each made of others when it is first asked for: most
+-- calls need few, and a plan is much work. `table` has what stands for a model, a tree, rules.
+local makers = {
+  mesh = function() return ml.make_mesh({ml.device_count()}, {"data"}) end,
+  rngs = function() return ml.nn.Rngs(0) end,
+  layer = function(of) return ml.nn.Linear(3, 2, {rngs = of.rngs}) end,
+  matrix = function() return ml.reshape(ml.arange(6.0), {2, 3}) end,
+  step = function() return ml.jit(function(x) return ml.mul(x, 2) end) end,
+  traced = function(of) return of.step:trace(of.matrix) end,
+  opt = function(of) return ml.optim.adam(of.layer, {lr = 0.1}) end,
+  Tensor = function(of)
+    return {of.matrix, ml.tensor {1, 0}, ml.tensor {true, false}, ml.tensor(2.0), ml.zeros {0, 3}, of.key[1],
+      of.layer.kernel, ml.device_put(ml.ones {ml.device_count(), 4}, of.NamedSharding[1]),
+      ml.ones({2, 2}, "bfloat16"), ml.ones {2, 4, 4, 3}}
+  end,
+  Param = function(of) return {of.layer.kernel} end,
+  key = function() return {ml.random.key(0)} end,
+  Mesh = function(of) return {of.mesh} end,
+  P = function() return {ml.P "data", ml.P()} end,
+  NamedSharding = function(of) return {ml.NamedSharding(of.mesh, ml.P "data")} end,
+  number = function() return {0, 1, -1, 0.5, 2, 1e-3} end,
+  integer = function() return {0, 1, 2, 3, -1, 4} end,
+  boolean = function() return {true, false} end,
+  ["false"] = function() return {false} end,
+  string = function() return {"data", "float32", "ij,jk->ik", "%s", ""} end,
+  dtype = function() return {"float32", "int32", "bfloat16", "bool", "uint8"} end,
+  shape = function() return {{2, 3}, {}, {6}, {0}, {4, 4}, 3} end,
+  axes = function() return {1, 2, -1, {1}, {1, 2}, {}} end,
+  integers = function() return {1, 2, {1, 1}, {2}} end,
+  padding = function() return {"same", "valid", {{0, 1}, {1, 0}}} end,
+  ["function"] = function(of)
+    return {function(...) return ... end, function(x) return ml.sum(x) end, ml.sin, of.step,
+      function(c, x) return c, x end, function() error("raised", 0) end}
+  end,
+  table = function(of)
+    return {{}, of.layer, {of.matrix, of.matrix}, {a = of.matrix}, {{"batch", "data"}}, {1, 2}, {of.rngs},
+      of.opt, {lr = 0.1}, ml.optim.scale(0.1), {[of.matrix] = of.matrix}, {rngs = of.rngs}, {{0, 1}}}
+  end,
+  tree = function(of) return {of.matrix, {of.matrix}, {a = {of.matrix}}, of.layer} end,
+  any = function(of) return {of.matrix, {of.matrix}, 1, nil, of.layer, of.step, "data"} end,
+  Plan = function(of) return {of.step:plan(of.matrix)} end,
+  JittedFunction = function(of) return {of.step} end,
+  Traced = function(of) return {of.traced} end,
+  Lowered = function(of) return {of.traced:lower()} end,
+  Compiled = function(of) return {of.traced:lower():compile()} end,
+  Tokens = function() return {ml.core.tokens("abcdefghijklmnop", 1)} end,
+  Records = function(of) return {ml.data.windows(of.Tokens[1], 3)} end,
+  DistributedConfig = function() return {ml.distributed()} end,
+  Optimizer = function(of) return {of.opt} end,
+  LossScale = function() return {ml.optim.LossScale()} end,
+  Linear = function(of) return {of.layer} end,
+  Conv = function(of) return {ml.nn.Conv(3, 2, {1, 1}, {rngs = of.rngs})} end,
+  Dropout = function() return {ml.nn.Dropout(0.5)} end,
+  BatchNorm = function(of) return {ml.nn.BatchNorm(3, {rngs = of.rngs})} end,
+  Embed = function(of) return {ml.nn.Embed(4, 3, {rngs = of.rngs})} end,
+  LayerNorm = function(of) return {ml.nn.LayerNorm(3, {rngs = of.rngs})} end,
+  RMSNorm = function(of) return {ml.nn.RMSNorm(3, {rngs = of.rngs})} end,
+  MoE = function(of) return {ml.nn.MoE(3, 4, 2, {rngs = of.rngs})} end,
+  RngStream = function() return {ml.nn.RngStream(0, "params")} end,
+  MultiHeadAttention = function(of) return {ml.nn.MultiHeadAttention(4, 2, {rngs = of.rngs})} end,
+  Sequential = function(of) return {ml.nn.Sequential {of.layer, ml.nn.relu}} end,
+  Program = function(of) return {of.step:program(of.matrix)} end,
+}
+
+---@return table<string, any[]?>
 local function expected()
-  local mesh = ml.make_mesh({ml.device_count()}, {"data"})
-  local sharding, rngs = ml.NamedSharding(mesh, ml.P "data"), ml.nn.Rngs(0)
-  local layer = ml.nn.Linear(3, 2, {rngs = rngs})
-  local matrix, key = ml.reshape(ml.arange(6.0), {2, 3}), ml.random.key(0)
-  local step = ml.jit(function(x) return ml.mul(x, 2) end)
-  local traced, tokens = step:trace(matrix), ml.core.tokens("abcdefghijklmnop", 1)
-  local opt = ml.optim.adam(layer, {lr = 0.1})
-  local function of(class, ...) return {class(...)} end
-  return {
-    Tensor = {matrix, ml.tensor {1, 0}, ml.tensor {true, false}, ml.tensor(2.0), ml.zeros {0, 3}, key,
-      layer.kernel,
-      ml.device_put(ml.ones {ml.device_count(), 4}, sharding), ml.ones({2, 2}, "bfloat16"), ml.ones {2, 4, 4,
-        3}},
-    Param = {layer.kernel}, key = {key}, Mesh = {mesh}, P = {ml.P "data", ml.P()}, NamedSharding = {sharding},
-    number = {0, 1, -1, 0.5, 2, 1e-3}, integer = {0, 1, 2, 3, -1, 4}, boolean = {true, false},
-      ["false"] = {false},
-    string = {"data", "float32", "ij,jk->ik", "%s", ""}, dtype = {"float32", "int32", "bfloat16", "bool",
-      "uint8"},
-    shape = {{2, 3}, {}, {6}, {0}, {4, 4}, 3}, axes = {1, 2, -1, {1}, {1, 2}, {}}, integers = {1, 2, {1, 1},
-      {2}},
-    padding = {"same", "valid", {{0, 1}, {1, 0}}},
-    ["function"] = {function(...) return ... end, function(x) return ml.sum(x) end, ml.sin, step,
-      function(c, x) return c, x end, function() error("raised", 0) end},
-    table = {{}, layer, {matrix, matrix}, {a = matrix}, {{"batch", "data"}}, {1, 2}, {rngs}, opt, {lr = 0.1},
-      ml.optim.scale(0.1), {[matrix] = matrix}, {rngs = rngs}, {{0, 1}}},
-    tree = {matrix, {matrix}, {a = {matrix}}, layer}, any = {matrix, {matrix}, 1, nil, layer, step, "data"},
-    Plan = {step:plan(matrix)}, JittedFunction = {step}, Traced = {traced}, Lowered = {traced:lower()},
-    Compiled = {traced:lower():compile()}, Tokens = {tokens}, Records = {ml.data.windows(tokens, 3)},
-    DistributedConfig = {ml.distributed()}, Optimizer = {opt}, LossScale = of(ml.optim.LossScale),
-    Linear = {layer}, Conv = of(ml.nn.Conv, 3, 2, {1, 1}, {rngs = rngs}), Dropout = of(ml.nn.Dropout, 0.5),
-    BatchNorm = of(ml.nn.BatchNorm, 3, {rngs = rngs}), Embed = of(ml.nn.Embed, 4, 3, {rngs = rngs}),
-    LayerNorm = of(ml.nn.LayerNorm, 3, {rngs = rngs}), RMSNorm = of(ml.nn.RMSNorm, 3, {rngs = rngs}),
-    MoE = of(ml.nn.MoE, 3, 4, 2, {rngs = rngs}), RngStream = of(ml.nn.RngStream, 0, "params"),
-    MultiHeadAttention = of(ml.nn.MultiHeadAttention, 4, 2, {rngs = rngs}),
-    Sequential = {ml.nn.Sequential {layer, ml.nn.relu}}, Program = {step:program(matrix)},
-  }
+  return setmetatable({}, {__index = function(made, word)
+    local value = makers[word] and makers[word](made)
+    rawset(made, word, value)
+    return value
+  end})
 end
 
 --- Deterministic whole numbers from 1 to n.
