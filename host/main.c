@@ -477,7 +477,7 @@ static void run_chunks(lua_State *L, Program *p) {
     if (script && !(p->verb ? run_verb(L, p) : run_script(L, p))) return;
     bool idle = !script && !p->ran && !p->version;
     if (p->interactive || (idle && isatty(STDIN_FILENO)))
-        run_module(L, p, "meshlua.program.repl", "run", NULL, NULL);
+        run_module(L, p, "meshlua.repl", "run", NULL, NULL);
     else if (idle)
         run_file(L, p, NULL, 0);
 }

@@ -92,6 +92,8 @@ static const EnvRow rows[ENV_COUNT] = {
     [ENV_NO_COLOR] = {"NO_COLOR", "anything", "no colour on a terminal"},
     [ENV_TERM] = {"TERM", "dumb", "plain output"},
     [ENV_HOME] = {"HOME", "folder", "where the REPL keeps its history"},
+    [ENV_VISUAL] = {"VISUAL", "command", "the editor that the REPL opens a block in"},
+    [ENV_EDITOR] = {"EDITOR", "command", "the same without VISUAL; without both: vi"},
     [ENV_XDG_CACHE_HOME] = {"XDG_CACHE_HOME", "folder",
                             "the user's folder of caches; default: ~/.cache"},
     [ENV_TMPDIR] = {"TMPDIR", "folder",

@@ -42,6 +42,8 @@ typedef enum EnvVar {
     ENV_NO_COLOR,
     ENV_TERM,
     ENV_HOME,
+    ENV_VISUAL,
+    ENV_EDITOR,
     ENV_XDG_CACHE_HOME,
     ENV_TMPDIR,
     ENV_LUA_INIT,

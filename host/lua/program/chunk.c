@@ -1,6 +1,7 @@
 #include "lua/program/chunk.h"
 
 #include "lua/program/interrupt.h"
+#include "lua/program/progress.h"
 
 #include <lauxlib.h>
 #include <stdbool.h>
@@ -46,7 +47,9 @@ int chunk_call(lua_State *L, int nargs, int nresults) {
     lua_pushnil(L);
     lua_setfield(L, LUA_REGISTRYINDEX, "meshlua.noted");
     interrupt_begin(L);
+    progress_begin();
     int status = lua_pcall(L, nargs, nresults, handler);
+    progress_end();
     interrupt_end(L);
     lua_remove(L, handler);
     return status;

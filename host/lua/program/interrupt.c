@@ -13,6 +13,8 @@ static struct {
     Host *host;
     pthread_t thread;
     struct sigaction before;
+    bool stays;      /* no second Ctrl-C ends the program */
+    int32_t pressed; /* so often since the chunk began */
 } target;
 
 /* Is a __close or __gc on the stack? What they put right must be put right. */
@@ -32,11 +34,13 @@ static bool is_cleaning_up(lua_State *L) {
 static void stop(lua_State *L, lua_Debug *ar) {
     (void)ar;
     Host *h = state_of(L);
+    bool insists = target.stays && target.pressed > 1; /* the script may catch the first error */
+    if (insists) h->rt.interrupted = 1;
     if (h->rt.interrupted && is_cleaning_up(L)) {
         lua_sethook(L, stop, LUA_MASKCOUNT, 1000);
         return;
     }
-    lua_sethook(L, NULL, 0, 0);
+    if (!insists) lua_sethook(L, NULL, 0, 0);
     if (!h->rt.interrupted) return; /* a jitted call has seen it first */
     state_error(L, E_INTERRUPT, "interrupted");
 }
@@ -46,7 +50,8 @@ static void on_signal(int sig) {
         pthread_kill(target.thread, sig);
         return;
     }
-    signal(sig, SIG_DFL);
+    if (!target.stays) signal(sig, SIG_DFL);
+    target.pressed++;
     Runtime *rt = &target.host->rt;
     if (rt->interrupt_stops) {
         rt->stop_asked = sig;
@@ -57,10 +62,20 @@ static void on_signal(int sig) {
     lua_sethook(target.L, stop, LUA_MASKCOUNT, 1);
 }
 
+static void pass_over(int sig) {
+    (void)sig;
+}
+
+void interrupt_stay(void) {
+    target.stays = true;
+    sigaction(SIGINT, &(struct sigaction){.sa_handler = pass_over, .sa_flags = SA_RESTART}, NULL);
+}
+
 void interrupt_begin(lua_State *L) {
     target.L = L;
     target.host = state_of(L);
     target.thread = pthread_self();
+    target.pressed = 0;
     struct sigaction sa = {.sa_handler = on_signal}; /* no SA_RESTART: a blocked read returns */
     sigemptyset(&sa.sa_mask);
     sigaction(SIGINT, &sa, &target.before);

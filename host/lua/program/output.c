@@ -109,6 +109,13 @@ static void set_stream(lua_State *L, const char *name, FILE *f) {
     lua_pop(L, 2);
 }
 
+void output_lead(lua_State *L, FILE *to_out, FILE *to_err) {
+    stdout = to_out;
+    stderr = to_err;
+    set_stream(L, "stdout", stdout);
+    set_stream(L, "stderr", stderr);
+}
+
 void output_begin(lua_State *L, const Ranks *r) {
     fflush(stdout);
     if (r->silent) {
@@ -121,9 +128,6 @@ void output_begin(lua_State *L, const Ranks *r) {
         FILE *to_out = tagged_file(&out), *to_err = tagged_file(&err);
         if (!to_out || !to_err) return;
         snprintf(tag, sizeof tag, "[r%d] ", (int)r->rank);
-        stdout = to_out;
-        stderr = to_err;
-        set_stream(L, "stdout", stdout);
-        set_stream(L, "stderr", stderr);
+        output_lead(L, to_out, to_err);
     }
 }

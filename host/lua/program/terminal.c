@@ -1,11 +1,15 @@
 #include "lua/program/terminal.h"
 
 #include "base/env.h"
+#include "lua/program/interrupt.h"
+#include "lua/program/progress.h"
 #include "lua/state/state.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <histedit.h>
 #include <locale.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,11 +20,16 @@
 
 #define EDITOR "meshlua.editor"
 
+/* A block is one text to libedit, with line ends in it. */
 typedef struct Editor {
     EditLine *el; /* NULL: lines are read as they come */
     History *history;
-    const char *prompt; /* of the line being read; on the Lua stack */
+    FILE *out;          /* the terminal; stdout notes what goes to it */
+    lua_State *L;       /* of the block being read: its handler is at index HANDLER */
+    const char *prompt; /* on the Lua stack */
 } Editor;
+
+enum { HANDLER = 3 };
 
 static volatile sig_atomic_t abandoned; /* Ctrl-C at the prompt */
 
@@ -31,24 +40,22 @@ static void on_interrupt(int sig) {
 
 /* A terminal that can move its cursor? What mpirun gives its processes is none, although it looks
  * like one. */
-static bool is_capable(lua_State *L, FILE *f) {
+static bool is_capable(lua_State *L, int fd) {
     if (state_of(L)->rt.ranks.world > 1) return false;
     const char *term = env_get(ENV_TERM);
-    return isatty(fileno(f)) && term && strcmp(term, "dumb") != 0;
+    return isatty(fd) && term && strcmp(term, "dumb") != 0;
 }
 
-static FILE *stream_at(lua_State *L, int index) {
+/* The number of a stream by its name: stdout may note what is written and have none. */
+static int stream_at(lua_State *L, int index) {
     static const char *const names[] = {"stdin", "stdout", "stderr", NULL};
-    switch (luaL_checkoption(L, index, NULL, names)) {
-    case 0: return stdin;
-    case 1: return stdout;
-    default: return stderr;
-    }
+    static const int numbers[] = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO};
+    return numbers[luaL_checkoption(L, index, NULL, names)];
 }
 
 /* is_terminal(stream): "stdin", "stdout" or "stderr". */
 static int is_terminal(lua_State *L) {
-    lua_pushboolean(L, isatty(fileno(stream_at(L, 1))));
+    lua_pushboolean(L, isatty(stream_at(L, 1)));
     return 1;
 }
 
@@ -60,14 +67,31 @@ static int has_colour(lua_State *L) {
 
 /* columns(stream): the width of a capable terminal; nil for anything else. */
 static int columns(lua_State *L) {
-    FILE *f = stream_at(L, 1);
+    int fd = stream_at(L, 1);
     struct winsize size;
-    if (!is_capable(L, f) || ioctl(fileno(f), TIOCGWINSZ, &size) != 0) return 0;
+    if (!is_capable(L, fd) || ioctl(fd, TIOCGWINSZ, &size) != 0) return 0;
     lua_pushinteger(L, size.ws_col ? size.ws_col : 80); /* 0: it does not know */
     return 1;
 }
 
-/* ---- the editor ---- */
+/* editor_command(): what opens a file for the user. */
+static int editor_command(lua_State *L) {
+    const char *visual = env_get(ENV_VISUAL), *editor = env_get(ENV_EDITOR);
+    lua_pushstring(L, visual ? visual : editor ? editor : "vi");
+    return 1;
+}
+
+/* ---- keys ---- */
+
+/* What a key does is said by the handler of lualib/meshlua/repl/. Keys that no keyboard has: */
+#define ACCEPT  "\033[9001~" /* the block is taken */
+#define PREPARE "\033[9002~" /* the text that stands there from the beginning */
+#define DELETE  "\033[9003~" /* the character under the cursor */
+
+static bool is_more_waiting(void) {
+    int n = 0;
+    return ioctl(STDIN_FILENO, FIONREAD, &n) == 0 && n > 0;
+}
 
 static char *prompt_of(EditLine *el) {
     Editor *e;
@@ -75,17 +99,208 @@ static char *prompt_of(EditLine *el) {
     return (char *)(uintptr_t)e->prompt;
 }
 
-/* One character for libedit. Ctrl-C ends the line: the caller sees `abandoned`. */
+static lua_Integer integer_field(lua_State *L, const char *name) {
+    lua_getfield(L, -1, name);
+    lua_Integer n = lua_tointeger(L, -1);
+    lua_pop(L, 1);
+    return n;
+}
+
+/* Does what the table on top says, in this order: {move = characters, delete = characters before
+ * the cursor, insert = text, show = lines below, push = keys, accept = the block is taken}. */
+static unsigned char apply(lua_State *L, const Editor *e) {
+    lua_Integer move = integer_field(L, "move"), delete = integer_field(L, "delete");
+    if (move) el_cursor(e->el, (int)move);
+    if (delete > 0) el_deletestr(e->el, (int)delete);
+    lua_getfield(L, -1, "insert");
+    const char *insert = lua_tostring(L, -1);
+    if (insert && *insert) el_insertstr(e->el, insert);
+    lua_getfield(L, -2, "show");
+    const char *show = lua_tostring(L, -1);
+    if (show) fputs(show, e->out);
+    lua_getfield(L, -3, "push");
+    const char *push = lua_tostring(L, -1);
+    if (push) el_push(e->el, push);
+    if (lua_getfield(L, -4, "accept") != LUA_TNIL) el_push(e->el, ACCEPT);
+    fflush(e->out);
+    return show ? CC_REDISPLAY : CC_REFRESH;
+}
+
+/* Asks the handler what an event does: handler(event, text, cursor (bytes before it), is more
+ * waiting, what was pasted). */
+static unsigned char act(EditLine *el, const char *event, const char *pasted, size_t npasted) {
+    Editor *e;
+    el_get(el, EL_CLIENTDATA, &e);
+    const LineInfo *line = el_line(el);
+    lua_State *L = e->L;
+    int top = lua_gettop(L);
+    if (abandoned) { /* what stands there goes */
+        el_cursor(el, (int)(line->lastchar - line->buffer));
+        el_insertstr(el, "^C");
+        el_push(el, ACCEPT);
+        return CC_REFRESH;
+    }
+    lua_pushvalue(L, HANDLER);
+    lua_pushstring(L, event);
+    lua_pushlstring(L, line->buffer, (size_t)(line->lastchar - line->buffer));
+    lua_pushinteger(L, line->cursor - line->buffer);
+    lua_pushboolean(L, is_more_waiting());
+    lua_pushlstring(L, pasted, npasted);
+    unsigned char result = CC_ERROR;
+    int status = lua_pcall(L, 5, 1, 0);
+    if (status != LUA_OK) {
+        fprintf(e->out, "\n%s\n", luaL_tolstring(L, -1, NULL));
+        result = CC_REDISPLAY;
+    } else if (lua_istable(L, -1)) {
+        result = apply(L, e);
+    }
+    lua_settop(L, top);
+    return result;
+}
+
+static unsigned char on_enter(EditLine *el, int key) {
+    (void)key;
+    return act(el, "enter", "", 0);
+}
+
+static unsigned char on_line(EditLine *el, int key) {
+    (void)key;
+    return act(el, "line", "", 0);
+}
+
+static unsigned char on_tab(EditLine *el, int key) {
+    (void)key;
+    return act(el, "tab", "", 0);
+}
+
+static unsigned char on_up(EditLine *el, int key) {
+    (void)key;
+    return act(el, "up", "", 0);
+}
+
+static unsigned char on_down(EditLine *el, int key) {
+    (void)key;
+    return act(el, "down", "", 0);
+}
+
+static unsigned char on_prepare(EditLine *el, int key) {
+    (void)key;
+    return act(el, "prepare", "", 0);
+}
+
+/* Ctrl-D: the end of the input, unless there is text, or it came with more as a paste does. */
+static unsigned char on_delete(EditLine *el, int key) {
+    (void)key;
+    const LineInfo *line = el_line(el);
+    if (line->lastchar == line->buffer) return is_more_waiting() ? CC_NORM : CC_EOF;
+    el_push(el, DELETE);
+    return CC_NORM;
+}
+
+/* The terminal as others know it, and back. */
+static void lend_terminal(const Editor *e, bool lend) {
+    el_set(e->el, EL_PREP_TERM, lend ? 0 : 1);
+    fputs(lend ? "\033[?2004l" : "\033[?2004h", e->out);
+    fflush(e->out);
+}
+
+static unsigned char on_edit(EditLine *el, int key) {
+    (void)key;
+    Editor *e;
+    el_get(el, EL_CLIENTDATA, &e);
+    lend_terminal(e, true);
+    unsigned char result = act(el, "edit", "", 0);
+    lend_terminal(e, false);
+    return result == CC_REFRESH ? CC_REDISPLAY : result;
+}
+
+static unsigned char on_suspend(EditLine *el, int key) {
+    (void)key;
+    Editor *e;
+    el_get(el, EL_CLIENTDATA, &e);
+    if (is_more_waiting()) return CC_NORM;
+    lend_terminal(e, true);
+    kill(0, SIGTSTP);
+    lend_terminal(e, false);
+    return CC_REDISPLAY;
+}
+
+/* What stands between the marks of a paste. A Ctrl-C that nothing follows gives up one that does
+ * not end. */
+static unsigned char on_paste(EditLine *el, int key) {
+    static const char end[] = "\033[201~";
+    enum { END = sizeof end - 1, PATIENCE = 200 };
+    (void)key;
+    Editor *e;
+    el_get(el, EL_CLIENTDATA, &e);
+    luaL_Buffer b;
+    luaL_buffinit(e->L, &b);
+    for (char byte;;) {
+        ssize_t n = read(STDIN_FILENO, &byte, 1);
+        if (n < 0 && errno == EINTR && !abandoned) continue;
+        if (n <= 0) break;
+        luaL_addchar(&b, byte);
+        size_t len = luaL_bufflen(&b);
+        if (len >= END && memcmp(luaL_buffaddr(&b) + len - END, end, END) == 0) {
+            luaL_buffsub(&b, END);
+            break;
+        }
+        struct pollfd more = {.fd = STDIN_FILENO, .events = POLLIN};
+        if (byte == '\003' && poll(&more, 1, PATIENCE) == 0) break;
+    }
+    luaL_pushresult(&b);
+    size_t len;
+    const char *text = lua_tolstring(e->L, -1, &len);
+    unsigned char result = act(el, "paste", text, len);
+    lua_pop(e->L, 1);
+    return result;
+}
+
+static void bind_keys(EditLine *el) {
+    static const struct {
+        const char *name;
+        unsigned char (*run)(EditLine *, int);
+        const char *keys[4];
+    } own[] = {{"meshlua-enter", on_enter, {"^M", "^J"}},
+               {"meshlua-line", on_line, {"\033^M", "\033^J"}},
+               {"meshlua-tab", on_tab, {"^I"}},
+               {"meshlua-up", on_up, {"\033[A", "\033OA"}},
+               {"meshlua-down", on_down, {"\033[B", "\033OB"}},
+               {"meshlua-prepare", on_prepare, {PREPARE}},
+               {"meshlua-delete", on_delete, {"^D"}},
+               {"meshlua-edit", on_edit, {"^X^E"}},
+               {"meshlua-suspend", on_suspend, {"^Z"}},
+               {"meshlua-paste", on_paste, {"\033[200~"}}};
+    static const char *const known[][2] = {
+        {"^R", "em-inc-search-prev"},    {ACCEPT, "ed-newline"},
+        {DELETE, "ed-delete-next-char"}, {"\033[3~", "ed-delete-next-char"},
+        {"\033[H", "ed-move-to-beg"},    {"\033[F", "ed-move-to-end"},
+        {"\033[1~", "ed-move-to-beg"},   {"\033[4~", "ed-move-to-end"},
+        {"\033[1;5C", "em-next-word"},   {"\033[1;5D", "ed-prev-word"},
+        {"^W", "ed-delete-prev-word"},   {"^U", "em-kill-line"}};
+    for (unsigned i = 0; i < sizeof known / sizeof *known; i++)
+        el_set(el, EL_BIND, known[i][0], known[i][1], NULL);
+    for (unsigned i = 0; i < sizeof own / sizeof *own; i++) {
+        el_set(el, EL_ADDFN, own[i].name, "meshlua", own[i].run);
+        for (const char *const *key = own[i].keys; *key; key++)
+            el_set(el, EL_BIND, *key, own[i].name, NULL);
+    }
+}
+
+/* ---- the editor ---- */
+
+/* One character for libedit. Ctrl-C ends the block: the caller sees `abandoned`. */
 static int read_char(EditLine *el, wchar_t *out) {
     mbstate_t state = {0};
     for (;;) {
-        char byte;
+        char byte = 0;
         ssize_t n = read(STDIN_FILENO, &byte, 1);
+        if (n == 1 && byte == '\003') abandoned = 1;
         if (abandoned) {
-            fputs("^C", stdout);
             *out = L'\n';
             return 1;
         }
+        if (n == 1 && byte == '\0') continue;
         if (n < 0 && errno == EINTR) { /* back from the shell: the line is gone from the screen */
             el_set(el, EL_REFRESH);
             continue;
@@ -105,6 +320,19 @@ static const char *history_file(lua_State *L) {
     return home ? lua_pushfstring(L, "%s/.meshlua_history", home) : NULL;
 }
 
+/* Reads what earlier sessions kept. This session's blocks are put behind it one by one, for several
+ * sessions write the file; what has become too long is cut here. */
+static void load_history(lua_State *L, const Editor *e) {
+    enum { REMEMBERED = 1000 };
+    HistEvent event;
+    history(e->history, &event, H_SETSIZE, 2 * REMEMBERED);
+    history(e->history, &event, H_SETUNIQUE, 1);
+    const char *file = history_file(L);
+    int loaded = file ? history(e->history, &event, H_LOAD, file) : 0;
+    history(e->history, &event, H_SETSIZE, REMEMBERED);
+    if (loaded >= 2 * REMEMBERED) history(e->history, &event, H_SAVE, file);
+}
+
 static int editor_gc(lua_State *L) {
     Editor *e = luaL_checkudata(L, 1, EDITOR);
     if (e->el) el_end(e->el);
@@ -115,26 +343,24 @@ static int editor_gc(lua_State *L) {
 }
 
 static void start(lua_State *L, Editor *e) {
-    enum { REMEMBERED = 1000 };
-    HistEvent event;
     if (!setlocale(LC_CTYPE, "") || strcmp(setlocale(LC_CTYPE, NULL), "C") == 0)
         setlocale(LC_CTYPE, "C.UTF-8");
-    e->el = el_init("meshlua", stdin, stdout, stderr);
+    e->out = stdout;
+    e->el = el_init("meshlua", stdin, e->out, stderr);
     e->history = history_init();
     if (!e->el || !e->history) luaL_error(L, "out of memory for the line editor");
-    history(e->history, &event, H_SETSIZE, REMEMBERED);
-    history(e->history, &event, H_SETUNIQUE, 1);
+    progress_open(L);
+    load_history(L, e);
     el_set(e->el, EL_CLIENTDATA, e);
     el_set(e->el, EL_PROMPT, prompt_of);
     el_set(e->el, EL_HIST, history, e->history);
     el_set(e->el, EL_EDITOR, "emacs");
     el_set(e->el, EL_SIGNAL, 1); /* the terminal is put right before a signal takes effect */
+    /* what is pasted must not end the program: keys that send signals are read as keys */
+    el_set(e->el, EL_SETTY, "-d", "-isig", NULL);
     el_set(e->el, EL_GETCFN, read_char);
-    el_set(e->el, EL_BIND, "\t", "ed-insert", NULL); /* so that indented code can be pasted */
-    el_set(e->el, EL_BIND, "^R", "em-inc-search-prev", NULL);
     el_source(e->el, NULL);
-    const char *file = history_file(L);
-    if (file) history(e->history, &event, H_LOAD, file);
+    bind_keys(e->el);
 }
 
 /* editor(): with editing and history where input and output are a capable terminal. */
@@ -142,7 +368,8 @@ static int editor_new(lua_State *L) {
     Editor *e = lua_newuserdatauv(L, sizeof *e, 0);
     *e = (Editor){.el = NULL};
     luaL_setmetatable(L, EDITOR);
-    if (is_capable(L, stdin) && is_capable(L, stdout)) start(L, e);
+    interrupt_stay();
+    if (is_capable(L, STDIN_FILENO) && is_capable(L, STDOUT_FILENO)) start(L, e);
     lua_settop(L, 1);
     return 1;
 }
@@ -165,27 +392,34 @@ static bool push_plain_line(lua_State *L, const char *prompt) {
     return any;
 }
 
-static bool push_edited_line(lua_State *L, Editor *e, const char *prompt) {
+static bool push_edited_block(lua_State *L, Editor *e, const char *prompt) {
     int n = 0;
     e->prompt = prompt;
+    e->L = L;
     el_resize(e->el);
-    const char *line = el_gets(e->el, &n);
-    if (!line || n <= 0) return false;
-    if (line[n - 1] == '\n') n--;
-    lua_pushlstring(L, line, (size_t)n);
+    lend_terminal(e, false);
+    el_push(e->el, PREPARE);
+    const char *text = el_gets(e->el, &n);
+    lend_terminal(e, true);
+    if (!text || n <= 0) return false;
+    if (text[n - 1] == '\n') n--;
+    lua_pushlstring(L, text, (size_t)n);
     return true;
 }
 
-/* editor:read(prompt): a line; false where Ctrl-C abandoned it; nil at the end of the input. */
+/* editor:read(prompt, handler): a block, or where nothing can be edited a line; false where Ctrl-C
+ * abandoned it; nil at the end of the input. */
 static int editor_read(lua_State *L) {
     Editor *e = luaL_checkudata(L, 1, EDITOR);
     const char *prompt = luaL_checkstring(L, 2);
+    lua_settop(L, HANDLER);
     bool person = isatty(STDIN_FILENO);
     struct sigaction before, mine = {.sa_handler = on_interrupt};
     sigemptyset(&mine.sa_mask);
     abandoned = 0;
+    fflush(stdout);
     if (person) sigaction(SIGINT, &mine, &before);
-    bool any = e->el ? push_edited_line(L, e, prompt) : push_plain_line(L, prompt);
+    bool any = e->el ? push_edited_block(L, e, prompt) : push_plain_line(L, prompt);
     if (person) sigaction(SIGINT, &before, NULL);
     if (abandoned)
         lua_pushboolean(L, 0);
@@ -194,26 +428,44 @@ static int editor_read(lua_State *L) {
     return 1;
 }
 
-/* editor:remember(line): for the arrow keys, and the next session. */
+/* editor:edits(): are blocks edited? */
+static int editor_edits(lua_State *L) {
+    const Editor *e = luaL_checkudata(L, 1, EDITOR);
+    lua_pushboolean(L, e->el != NULL);
+    return 1;
+}
+
+/* editor:remember(block): for the arrow keys, and the next session; true, or nil and the reason. */
 static int editor_remember(lua_State *L) {
     const Editor *e = luaL_checkudata(L, 1, EDITOR);
-    const char *line = luaL_checkstring(L, 2);
+    const char *block = luaL_checkstring(L, 2);
     HistEvent event;
-    if (!e->history || line[strspn(line, " \t")] == '\0') return 0;
-    history(e->history, &event, H_ENTER, line);
+    lua_pushboolean(L, 1);
+    if (!e->history || block[strspn(block, " \t\n")] == '\0') return 1;
+    history(e->history, &event, H_ENTER, block);
     const char *file = history_file(L);
-    if (file) history(e->history, &event, H_SAVE, file);
-    return 0;
+    if (!file) return 1;
+    int fd = open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    FILE *f = fd >= 0 ? fdopen(fd, "a") : NULL;
+    bool ok = f && fseek(f, 0, SEEK_END) == 0 &&
+              history(e->history, &event, H_NSAVE_FP, (size_t)1, f) >= 0;
+    if (!f && fd >= 0) close(fd);
+    if (f && fclose(f) != 0) ok = false;
+    if (ok) return 1;
+    lua_pushnil(L);
+    lua_pushfstring(L, "%s: %s", file, strerror(errno));
+    return 2;
 }
 
 void terminal_open(lua_State *L) {
-    static const luaL_Reg fns[] = {{"is_terminal", is_terminal},
-                                   {"has_colour", has_colour},
-                                   {"columns", columns},
-                                   {"editor", editor_new},
-                                   {NULL, NULL}};
-    static const luaL_Reg methods[] = {
-        {"read", editor_read}, {"remember", editor_remember}, {"__gc", editor_gc}, {NULL, NULL}};
+    static const luaL_Reg fns[] = {
+        {"is_terminal", is_terminal}, {"has_colour", has_colour},         {"columns", columns},
+        {"editor", editor_new},       {"editor_command", editor_command}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"read", editor_read},
+                                       {"edits", editor_edits},
+                                       {"remember", editor_remember},
+                                       {"__gc", editor_gc},
+                                       {NULL, NULL}};
     luaL_newmetatable(L, EDITOR);
     luaL_setfuncs(L, methods, 0);
     lua_pushvalue(L, -1);

@@ -12,6 +12,9 @@ local WIDTH, LEFT = 79, 20 -- of the text, of what stands left of it
 -- ---- help -------------------------------------------------------------------------------------------
 
 --- Adds words to the last of the lines, and further lines where they do not fit, which begin with spaces.
+---@param lines string[]
+---@param doc string
+---@param left integer how many
 local function wrap(lines, doc, left)
   local line = lines[#lines]
   for word in doc:gmatch "%S+" do
@@ -118,8 +121,10 @@ local function about(word)
   return #lines > 0 and lines or about_functions(word)
 end
 
+M.wrap, M.about = wrap, about
+
 --- The name nearest to a word that has no help.
-local function near_topic(word)
+function M.near_topic(word)
   local names = require("meshlua.exports").names()
   names = table.move(names, 1, #names, 1, {})
   for _, list in ipairs {verbs.verbs, verbs.flags, verbs.codes} do
@@ -228,8 +233,8 @@ function does.help(given)
   if not given[1] then return M.help() end
   local lines = about(given[1])
   if #lines == 0 then
-    io.stderr:write("meshlua help: nothing is known of '", given[1], "'", did_you_mean(near_topic(given[1])),
-      "\n")
+    io.stderr:write("meshlua help: nothing is known of '", given[1], "'",
+      did_you_mean(M.near_topic(given[1])), "\n")
     return EXIT_USAGE
   end
   io.write((table.concat(lines, "\n"):gsub("^\n", "")), "\n")
