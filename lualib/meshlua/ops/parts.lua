@@ -100,12 +100,23 @@ function M.pad(x, pads, value)
   return op.pad(x, v, {low = low, high = high, interior = interior})
 end
 
+local MOST_PARTS = 64 -- that one op takes
+
 --- Tensors behind each other along an axis (default 1).
 ---@param list Tensor[]
 ---@param axis integer?
 function M.concat(list, axis)
   list = meet("concat", list)
   local attr = {axis = axis_of("concat", axis or 1, list[1].ndim)}
+  while #list > MOST_PARTS do
+    local joined = {}
+    for i = 1, #list, MOST_PARTS do
+      local parts = table.move(list, i, math.min(i + MOST_PARTS - 1, #list), 1, {})
+      parts[#parts + 1] = attr
+      joined[#joined + 1] = op.concat(table.unpack(parts))
+    end
+    list = joined
+  end
   list[#list + 1] = attr
   return op.concat(table.unpack(list))
 end

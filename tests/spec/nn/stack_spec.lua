@@ -34,6 +34,17 @@ local function run_list(list, x)
 end
 
 describe("nn.stack", function()
+  it("takes more layers than an op takes operands", function()
+    local rngs = nn.Rngs(0)
+    local layers = {}
+    for i = 1, 150 do layers[i] = nn.Linear(2, 3, {rngs = rngs}) end
+    local stack = nn.stack(#layers, function(i) return layers[i] end)
+    assert.same({150, 2, 3}, {table.unpack(stack.kernel.shape)})
+    for _, i in ipairs {1, 64, 65, 128, 129, 150} do
+      assert.same(layers[i].kernel:totable(), nn.layer(stack, i).kernel:totable())
+    end
+  end)
+
   it("L3: the new dim has a name of its own, and rules place it", function()
     local stack = ml.init(stack_of, {mesh = mesh, rules = rules})
     assert.is_true(nn.is_module(stack) and nn.is_module(stack.up))
