@@ -79,8 +79,8 @@ nn.Linear(n_in: integers, n_out: integers, {rngs: table, axes: table|P, bias_axe
     dtype: dtype}) -> Linear
   A matrix product with a bias, over x's last dim(s).
 nn.MoE(width: integer, hidden: integer, experts: integer, {rngs: table, top_k: integer,
-    capacity_factor: number, activation: function, kernel_init: function, param_dtype: dtype,
-    dtype: dtype}) -> MoE
+    capacity_factor: number, activation: function, gated: boolean, kernel_init: function,
+    param_dtype: dtype, dtype: dtype}) -> MoE
   A mixture of experts behind a router.
 nn.MultiHeadAttention(width: integer, heads: integer, {rngs: table, axes: table, kv_heads: integer,
     head_dim: integer, causal: boolean, fused: boolean, use_bias: boolean, kernel_init: function,

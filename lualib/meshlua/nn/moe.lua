@@ -13,7 +13,7 @@ local op, raise = core.op, lib.raise
 
 local M = {}
 
---- Experts of two matrices each, on the logical axis "expert", behind a router. Tokens are taken in groups, the
+--- Experts of two matrices each (three, if gated), on the logical axis "expert", behind a router. Tokens are taken in groups, the
 --- rows of the batch: in each an expert has room for `capacity` tokens, first choices before second ones, and
 --- what finds no room passes by (GShard: Lepikhin et al. 2020, algorithm 1). Dispatch and combination are
 --- products with one-hot tensors, so that experts that lie on the batch's mesh axis cost all_to_alls.
@@ -25,6 +25,7 @@ M.MoE = module.module("MoE")
 ---@field top_k integer experts of a token; default 2
 ---@field capacity_factor number room for this many times an even share; default 1.25
 ---@field activation fun(x: Tensor): Tensor default gelu
+---@field gated boolean a third matrix, whose product the activated one is multiplied by (Shazeer 2020)
 ---@field kernel_init Initializer default lecun_normal
 ---@field param_dtype string default float32
 ---@field dtype string of the experts' products; default where x and kernels meet. The router is float32
@@ -56,6 +57,7 @@ function M.MoE:init(width, hidden, experts, options)
       options.param_dtype or "float32", {axes = axes, role = "kernel"})
   end
   self.router = kernel({width, experts}, {"embed", false})
+  if options.gated then self.gate = kernel({experts, width, hidden}, {"expert", "embed", "mlp"}) end
   self.up = kernel({experts, width, hidden}, {"expert", "embed", "mlp"})
   self.down = kernel({experts, hidden, width}, {"expert", "mlp", "embed"})
 end
@@ -111,7 +113,9 @@ function M.MoE:__call(x)
   local dispatch, combine, balance = route(self, x, self:capacity(x.shape[2]))
   local sent = ops.einsum("btec,btm->ebcm", as(dispatch), as(x))
   sent = laid(laid(sent, grouped), by_expert)
-  local h = (self.activation or activations.gelu)(ops.einsum("ebcm,emh->ebch", sent, as(self.up)))
+  local function into(kernel) return ops.einsum("ebcm,emh->ebch", sent, as(kernel)) end
+  local h = (self.activation or activations.gelu)(into(self.gate or self.up))
+  if self.gate then h = op.mul(h, into(self.up)) end
   local made = ops.einsum("ebch,ehm->ebcm", h, as(self.down))
   made = laid(laid(made, by_expert), grouped)
   return ops.einsum("btec,ebcm->btm", as(combine), made), balance

@@ -24,6 +24,7 @@ end
 --- What the layer says of itself: first choices of all tokens of a row take their places, then second ones.
 local function by_hand(layer, x)
   local router, up, down = layer.router:totable(), layer.up:totable(), layer.down:totable()
+  local gate = layer.gate and layer.gate:totable()
   local out, balance = {}, 0.0
   for b, row in ipairs(x:totable()) do
     local room, chosen, share, weight = {}, {}, {}, {}
@@ -53,8 +54,8 @@ local function by_hand(layer, x)
         local e = choice.expert
         room[e] = room[e] - 1
         if room[e] >= 0 then
-          local h = times(token, up[e])
-          for i, v in ipairs(h) do h[i] = gelu(v) end
+          local h, factors = times(token, (gate or up)[e]), gate and times(token, up[e])
+          for i, v in ipairs(h) do h[i] = gelu(v) * (factors and factors[i] or 1) end
           for i, v in ipairs(times(h, down[e])) do out[b][t][i] = out[b][t][i] + choice.weight * v end
         end
       end
@@ -74,6 +75,7 @@ describe("a mixture of experts", function()
   for name, options in pairs {
     ["two choices, room for some"] = {capacity_factor = 0.7}, ["one choice"] = {top_k = 1},
     ["room for all"] = {capacity_factor = 4.0}, ["four choices"] = {top_k = 4, capacity_factor = 0.5},
+    ["gated"] = {gated = true, capacity_factor = 0.7},
   } do
     it("is what it says: " .. name, function()
       local layer = make(options)
