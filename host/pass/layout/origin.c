@@ -22,6 +22,7 @@ static const char *name_or_empty(const Graph *g, const char *name) {
     return name ? name : intern_name(g->cx, "");
 }
 
+/* 0: there is no such Param. */
 static int32_t param_index(const Graph *g, const char *name) {
     const Region *top = &g->region.at[0];
     for (int i = 0; i < top->param.n; i++) {
@@ -46,9 +47,10 @@ static Origin origin_of(const Graph *g, Val v, int axis) {
         o.index = (int32_t)attr->index;
         o.name = name_or_empty(g, attr->name);
         o.loc = NULL;
-    } else if (flags & OPF_CONSTRAINT && o.loc && !o.loc->chunk) { /* what a Param keeps */
+    } else if (flags & OPF_CONSTRAINT && o.loc && !o.loc->chunk && o.loc->scope &&
+               param_index(g, o.loc->scope)) { /* what a Param keeps */
         o.kind = ORIGIN_PARAM;
-        o.name = name_or_empty(g, o.loc->scope);
+        o.name = o.loc->scope;
         o.index = param_index(g, o.name);
         o.loc = NULL;
     } else if (flags & OPF_CONSTRAINT) {
