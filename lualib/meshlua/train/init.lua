@@ -1,11 +1,11 @@
 -- init.lua: the training program. It knows recipes (see run.lua), not models.
+local arguments = require "meshlua.train.arguments"
 local core = require "meshlua.core"
 local data = require "meshlua.data"
 local files = require "meshlua.train.files"
 local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
 local mfu = require "meshlua.train.mfu"
-local options = require "meshlua.train.options"
 local precision = require "meshlua.train.precision"
 local pretrained = require "meshlua.train.pretrained"
 local profile = require "meshlua.profile"
@@ -44,52 +44,6 @@ holds, computes and sends, not the result.
 
 ]]
 
---- A row of verbs.lua, with what is the recipe's in it; nil where the recipe has no use of it.
-local function own_row(row, recipe)
-  local layout, own = recipe.layout or {}, {}
-  for key, value in pairs(row) do own[key] = value end
-  if row[1] == "mesh" then
-    own[2] = runs.default_mesh(layout.mesh)
-  elseif row[1] == "rules" then
-    own[2] = layout.rules or ""
-    own[3] = row[3] .. ": " .. table.concat(lib.names(recipe.rules or {}), ", ")
-  elseif row[1] == "size" then
-    if not recipe.sizes then return nil end
-    own.words = lib.names(recipe.sizes)
-    own[3] = row[3] .. ": " .. table.concat(own.words, ", ")
-  end
-  return own
-end
-
---- The program's own options, then the recipe's. With `name` the recipe is an option, too.
-local function option_rows(recipe, name)
-  local own = {}
-  for _, row in ipairs(verbs.find "train".flags) do own[#own + 1] = own_row(row, recipe) end
-  if name then
-    table.insert(own, 1, {"recipe", name, "what to train: a file beside the script, or its path"})
-  end
-  local n = #own
-  for i, key in ipairs(lib.names(recipe.config)) do
-    local row = {key, recipe.config[key], recipe.help and recipe.help[key]}
-    for bound, value in pairs(recipe.range and recipe.range[key] or {}) do row[bound] = value end
-    if key == "batch" or key == "steps" then row.least = row.least or 1 end
-    own[n + i] = row
-  end
-  return own, n
-end
-
---- The recipe whose defaults are the config of the known model that --size names; the recipe where there is none.
-local function sized(recipe, args)
-  local size
-  for _, word in ipairs(args) do size = word:match "^%-%-size=(.+)$" or size end
-  size = size and recipe.sizes and recipe.sizes[size]
-  if not size then return recipe end
-  local config = {}
-  for key, value in pairs(recipe.config) do config[key] = value end
-  for key, value in pairs(size) do config[key] = value end
-  return setmetatable({config = config}, {__index = recipe})
-end
-
 --- Reads the command line. Returns recipe, the program's options, the recipe's config.
 ---@param recipe table|string the recipe, or the name of the default one
 local function read_arguments(recipe, args)
@@ -102,35 +56,26 @@ local function read_arguments(recipe, args)
   end
   local fault = runs.recipe_fault(recipe)
   if fault then stop(EXIT_USAGE, "%s: %s", name and "--recipe=" .. name or args[0] or "recipe", fault) end
-  recipe = sized(recipe, args)
-  local rows, n = option_rows(recipe, name)
-  local values, message = options.parse(args, rows)
-  if not values then stop(EXIT_USAGE, "%s\n       --help lists the options", message) end
+  recipe = arguments.sized(recipe, args)
+  local rows, n = arguments.rows(recipe, verbs.find "train".flags)
+  if name then
+    table.insert(rows, 1, {"recipe", name, "what to train: a file beside the script, or its path"})
+    n = n + 1
+  end
+  local values, config = arguments.read(recipe, args, rows)
+  if not values then stop(EXIT_USAGE, "%s\n       --help lists the options", config) end
   if values.help then
-    print(usage:format(args[0]) .. options.help(table.move(rows, 1, n, 1, {})) .. "\n\nThe recipe "
-      .. recipe.name .. ":\n" .. options.help(table.move(rows, n + 1, #rows, 1, {})))
+    print(usage:format(args[0]) .. arguments.help(recipe, rows, n))
     os.exit(0, true)
   end
-  local config = {}
-  for key in pairs(recipe.config) do config[key] = values[key] end
   return recipe, values, config
-end
-
---- The rule set of that name.
-local function rule_set(recipe, name)
-  local rules = recipe.rules and recipe.rules[name]
-  if rules or name == "" then return rules end
-  local names = lib.names(recipe.rules or {})
-  local near = lib.nearest(name, names)
-  return nil, ("--rules=%s: no such rule set%s; there are %s"):format(name,
-    near and "; did you mean " .. near .. "?" or "", table.concat(names, ", ")), "E_VALUE"
 end
 
 -- ---- the run ----------------------------------------------------------------------------------------
 
 --- The run that the options ask for.
 local function prepare(recipe, values, config)
-  local rules = check(rule_set(recipe, values.rules))
+  local rules = check(arguments.rule_set(recipe, values.rules))
   local mesh = check(runs.mesh(values.mesh))
   check(precision.of(config))
   check(runs.check_batch(mesh, rules, config.batch, values.microbatches))

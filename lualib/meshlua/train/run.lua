@@ -143,7 +143,9 @@ local function add_axes(set, x)
 end
 
 --- The mesh axes that the rules name: those of functions are known by what they give.
-local function named_axes(rules)
+---@param rules table?
+---@return table<string, true>
+function M.named_axes(rules)
   local set = {}
   for _, rule in ipairs(rules or {}) do
     if type(rule) == "table" then
@@ -162,7 +164,7 @@ end
 ---@return string[]
 function M.unused_axes(run, text, rules)
   if not run.mesh then return {} end
-  local named, used = named_axes(run.rules), {}
+  local named, used = M.named_axes(run.rules), {}
   for axis in pairs(named) do used[axis] = true end
   for _, leaf in ipairs((tree.leaves(run.model))) do
     if core.is_box(leaf) then add_axes(used, leaf.sharding.spec) end

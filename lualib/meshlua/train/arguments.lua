@@ -1,0 +1,95 @@
+-- arguments.lua: the command line of a program on a recipe: the program's own options, and those that the
+-- recipe's config makes.
+local lib = require "meshlua.lib"
+local options = require "meshlua.train.options"
+local runs = require "meshlua.train.run"
+
+local M = {}
+
+--- A row of verbs.lua, with what is the recipe's in it; nil where the recipe has no use of it.
+local function own_row(row, recipe)
+  local layout, own = recipe.layout or {}, {}
+  for key, value in pairs(row) do own[key] = value end
+  if row[1] == "mesh" then
+    own[2] = row.open and "" or runs.default_mesh(layout.mesh)
+  elseif row[1] == "rules" then
+    own[2] = not row.open and layout.rules or ""
+    own[3] = row[3] .. ": " .. table.concat(lib.names(recipe.rules or {}), ", ")
+  elseif row[1] == "size" then
+    if not recipe.sizes then return nil end
+    own.words = lib.names(recipe.sizes)
+    own[3] = row[3] .. ": " .. table.concat(own.words, ", ")
+  end
+  return own
+end
+
+--- The program's own options, then the recipe's; and how many the first are.
+---@param recipe table
+---@param flags OptionRow[] of verbs.lua
+---@return OptionRow[]
+---@return integer
+function M.rows(recipe, flags)
+  local rows = {}
+  for _, row in ipairs(flags) do rows[#rows + 1] = own_row(row, recipe) end
+  local n = #rows
+  for i, key in ipairs(lib.names(recipe.config)) do
+    local row = {key, recipe.config[key], recipe.help and recipe.help[key]}
+    for bound, value in pairs(recipe.range and recipe.range[key] or {}) do row[bound] = value end
+    if key == "batch" or key == "steps" then row.least = row.least or 1 end
+    rows[n + i] = row
+  end
+  return rows, n
+end
+
+--- The recipe whose defaults are the config of the known model that --size names; the recipe where there is
+--- none.
+---@param recipe table
+---@param args string[]
+---@return table recipe
+function M.sized(recipe, args)
+  local size
+  for _, word in ipairs(args) do size = word:match "^%-%-size=(.+)$" or size end
+  size = size and recipe.sizes and recipe.sizes[size]
+  if not size then return recipe end
+  local config = {}
+  for key, value in pairs(recipe.config) do config[key] = value end
+  for key, value in pairs(size) do config[key] = value end
+  return setmetatable({config = config}, {__index = recipe})
+end
+
+--- What the arguments say.
+---@param recipe table
+---@param args string[]
+---@param rows OptionRow[] of M.rows
+---@return table<string, any>? values
+---@return table|string config the recipe's; or what is wrong
+function M.read(recipe, args, rows)
+  local values, message = options.parse(args, rows)
+  if not values then return nil, message end
+  local config = {}
+  for key in pairs(recipe.config) do config[key] = values[key] end
+  return values, config
+end
+
+--- The options as lines: n of the program's own, and the recipe's.
+---@return string
+function M.help(recipe, rows, n)
+  return options.help(table.move(rows, 1, n, 1, {})) .. "\n\nThe recipe " .. recipe.name .. ":\n"
+    .. options.help(table.move(rows, n + 1, #rows, 1, {}))
+end
+
+--- The rule set of that name.
+---@param recipe table
+---@param name string "": none
+---@return table? rules
+---@return string? message, string? code
+function M.rule_set(recipe, name)
+  local rules = recipe.rules and recipe.rules[name]
+  if rules or name == "" then return rules end
+  local names = lib.names(recipe.rules or {})
+  local near = lib.nearest(name, names)
+  return nil, ("--rules=%s: no such rule set%s; there are %s"):format(name,
+    near and "; did you mean " .. near .. "?" or "", table.concat(names, ", ")), "E_VALUE"
+end
+
+return M
