@@ -197,9 +197,11 @@ hold("Verbs", "`(%l+)[ `]", each(verbs.verbs, function(row) return row[1] end))
 hold_words("Verbs", each(verbs.verbs, function(row)
   return {(row[1] .. " " .. row[2]):match "^(.-) ?$", row[3]}
 end))
-local train = each(verbs.find "train".flags, function(row) return {verbs.written(row), row[3]} end)
-hold_words("Flags of train", train)
-hold("Flags of train", "`(%-%-[%a-]+)", each(train, function(row) return row[1]:match "[^=]+" end))
+for _, verb in ipairs {"train", "plan"} do
+  local flags_of = each(verbs.find(verb).flags, function(row) return {verbs.written(row), row[3]} end)
+  hold_words("Flags of " .. verb, flags_of)
+  hold("Flags of " .. verb, "`(%-%-[%a-]+)", each(flags_of, function(row) return row[1]:match "[^=]+" end))
+end
 hold_words("Error codes", verbs.codes)
 
 local stages = table.concat(gate.output(("'%s' --dump=? 2>&1; true"):format(program)), " ")

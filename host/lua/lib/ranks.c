@@ -87,6 +87,16 @@ static int device_peak(lua_State *L) {
     return 1;
 }
 
+/* device_memory(): bytes of one device; nil on processors, which share the host's. */
+static int device_memory(lua_State *L) {
+    double bytes = state_of(L)->rt.target->memory;
+    if (bytes)
+        lua_pushinteger(L, (lua_Integer)bytes);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
 /* gpu_count(): GPUs of all processes; 0 on processors. */
 static int gpu_count(lua_State *L) {
     const Runtime *rt = &state_of(L)->rt;
@@ -159,6 +169,7 @@ void lib_open_ranks(lua_State *L) {
                                    {"local_device_count", local_device_count},
                                    {"device_kind", device_kind},
                                    {"device_peak", device_peak},
+                                   {"device_memory", device_memory},
                                    {"gpu_count", gpu_count},
                                    {"wait", wait_for_devices},
                                    {"stamp", stamp},

@@ -174,6 +174,15 @@ local function of_plan(plan, params)
   return e
 end
 
+--- The same of a program, without looking for what would serve better.
+---@param program Program
+---@return table explanation
+local function of_program(program)
+  local e = of_plan(program:plan(), program:params())
+  e.notes = notes_of(e)
+  return setmetatable(e, Explanation)
+end
+
 --- Says how a call of a jitted function would run with these arguments, all figures of one device: every
 --- collective with its lines, tensors, bytes, mesh axes and reasons; memory by kind of tensor; operations,
 --- time at best and how much of it is communication; which compute is unique; weights gathered for each use
@@ -205,4 +214,6 @@ function M.explain(step, ...)
   return setmetatable(e, Explanation)
 end
 
-return lib.export(M, "", true)
+lib.export(M, "", true)
+M.of = of_program
+return M

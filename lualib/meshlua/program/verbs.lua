@@ -10,7 +10,7 @@ local M = {}
 ---@field starts string? "run": devices and processes, as a script; "devices"; nil: neither
 ---@field passes boolean? what follows its arguments it reads itself
 ---@field words boolean? its arguments may begin with dashes
----@field flags OptionRow[]? what it takes beside --help
+---@field flags OptionRow[]? what it takes beside --help; `open`: without a default of the recipe's
 
 local AS_JSON = {"json", false, "as JSON, on one line"}
 
@@ -43,10 +43,28 @@ local OF_TRAIN = {
   {"help", false, "this text"},
 }
 
+--- What plan takes of any recipe, beside the recipe's own.
+local OF_PLAN = {
+  {"mesh", "", "axes and sizes, as in data:4,model:2; none: one device; default: the best", value = "AXES",
+    open = true},
+  {"rules", "", "the rule set, by default the best", value = "NAME", open = true},
+  {"size", "", "the config of a known model of the recipe", value = "NAME"},
+  {"html", "", "a page with mesh, timeline, memory and collectives", value = "FILE", path = true},
+  {"microbatches", 0, "parts that a step cuts its batch into; 0: as few as fit", value = "N", least = 0},
+  {"data", "", "in place of the recipe's own", value = "FILE", path = true},
+  AS_JSON,
+  {"help", false, "this text"},
+}
+
 ---@type VerbRow[]
 M.verbs = {
   {"train", "RECIPE", "train the recipe that the file returns; --help behind it has the recipe's own flags",
     starts = "run", passes = true, flags = OF_TRAIN},
+  {"plan", "PATH",
+    "what a training step would hold, send, compute and take on devices that need not be there (default: "
+    .. "fake:h200:8): of a recipe, or of a config.json as of Hugging Face; without --mesh the layouts, best "
+    .. "first",
+    starts = "devices", passes = true, flags = OF_PLAN},
   {"inspect", "PATH", "what a file, folder or checkpoint of tensors holds: names, dtypes, shapes, bytes, the "
     .. "layouts it was saved with", flags = {AS_JSON}},
   {"diff", "A B", "in which numbers two of them differ: per tensor the largest difference, absolute and "

@@ -1,0 +1,227 @@
+-- report.lua: what was planned, as a text and as JSON.
+local core = require "meshlua.core"
+local elsewhere = require "meshlua.plan.elsewhere"
+local json = require "meshlua.train.json"
+local lib = require "meshlua.lib"
+local mfu = require "meshlua.train.mfu"
+local page = require "meshlua.plan.page"
+local precision = require "meshlua.train.precision"
+local step_of = require "meshlua.plan.step"
+
+local M = {}
+
+local SHOWN = 12 -- layouts in the table
+
+local function seconds_text(s)
+  if s < 1e-3 then return ("%.3g us"):format(s * 1e6) end
+  return s < 1 and ("%.3g ms"):format(s * 1e3) or ("%.4g s"):format(s)
+end
+
+local function count_text(n)
+  for _, unit in ipairs {{1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {1e3, "k"}} do
+    if n >= unit[1] then return ("%.4g %s"):format(n / unit[1], unit[2]) end
+  end
+  return tostring(n)
+end
+
+--- The number of elements of what is trained.
+---@param planned Planned
+---@return integer
+local function parameters(planned)
+  local n = 0
+  for _, p in ipairs(planned.params) do
+    local meta = core.is_box(p.object) and core.box_meta(p.object)
+    if meta and (meta.kind or "param") == "param" then n = n + p.object.size end
+  end
+  return n
+end
+
+--- A step's tokens (or other records), and per second and device.
+local function throughput(found, planned)
+  local config = planned.config
+  return config.batch * (config.seq or 1) / planned.seconds / found.ndevices
+end
+
+--- The share of the peak by the operations that the model needs, causal attention at half; nil where it is
+--- not known.
+local function utilization(found, planned, n)
+  local dtype = precision.of(planned.config)
+  local peak = dtype and core.device_peak(dtype)
+  if not (peak and found.recipe.attention and planned.config.seq) then return nil end
+  local _, causal = mfu.flops_per_token(n, found.recipe.attention(planned.config))
+  return throughput(found, planned) * causal / peak
+end
+
+-- ---- the verdict ----------------------------------------------------------------------------------------
+
+local function flags(planned)
+  local layout, config = planned.layout, planned.config
+  local words = {"--mesh=" .. step_of.mesh_text(layout)}
+  if layout.rules ~= "" then words[#words + 1] = "--rules=" .. layout.rules end
+  if layout.microbatches > 1 then words[#words + 1] = "--microbatches=" .. layout.microbatches end
+  if config.remat and config.remat ~= "none" then words[#words + 1] = "--remat=" .. config.remat end
+  return table.concat(words, " ")
+end
+
+--- Does the plan split what it holds over another axis than the one that the batch alone has?
+local function has_model_axis(planned) return #planned.layout.axes > 1 end
+
+--- Of the plans that fit, the best for which `is` holds as `wanted`.
+local function best_of(plans, is, wanted)
+  for _, planned in ipairs(plans) do
+    if planned.fits and is(planned) == wanted then return planned end
+  end
+end
+
+--- What the other kind of layout would cost: " model axes would cost +31 %".
+local function other_kind(plans)
+  local best = plans[1]
+  local other = best_of(plans, has_model_axis, not has_model_axis(best))
+  if not other then return "" end
+  local more = other.seconds / best.seconds - 1
+  return ("; %s (%s) would cost +%.0f %%"):format(has_model_axis(other) and "model axes"
+    or "the batch's axis alone",
+    step_of.mesh_text(other.layout), 100 * more)
+end
+
+local function held(planned)
+  local capacity = core.device_memory()
+  return capacity and ("%s of %s"):format(core.bytes_text(planned.peak), core.bytes_text(capacity))
+    or core.bytes_text(planned.peak)
+end
+
+--- One line: what to use, or what would make it fit.
+---@param found table
+---@return string
+function M.verdict(found)
+  local best = found.plans[1]
+  if not best.fits then
+    local need = found.fits_on
+    return ("does not fit: the least is %s a device, with %s%s"):format(held(best), flags(best),
+      need and ("; it fits on %d of them with %s"):format(need.devices, flags(need.planned))
+      or "; give more devices (--devices), a smaller --batch or --seq")
+  end
+  local replicated = best_of(found.plans, function(planned)
+    return planned.layout.rules == "dp" or #planned.layout.axes == 0
+  end, true)
+  return ("%s: use %s: %s a device, %s a step%s"):format(replicated and "fits one device"
+    or "fits when split",
+    flags(best), held(best), seconds_text(best.seconds), other_kind(found.plans))
+end
+
+-- ---- the text -------------------------------------------------------------------------------------------
+
+local function columns(rows)
+  local width, lines = {}, {}
+  for _, row in ipairs(rows) do
+    for i, cell in ipairs(row) do width[i] = math.max(width[i] or 0, #cell) end
+  end
+  for r, row in ipairs(rows) do
+    local cells = {}
+    for i, cell in ipairs(row) do
+      cells[i] = i <= 2 and cell .. (" "):rep(width[i] - #cell) or (" "):rep(width[i] - #cell) .. cell
+    end
+    lines[r] = "  " .. table.concat(cells, "  ")
+  end
+  return lines
+end
+
+local function layouts_table(found, n)
+  local rows = {{"mesh", "rules", "memory", "step", "sending", "MFU", "per device and s"}}
+  for i, planned in ipairs(found.plans) do
+    if i > SHOWN then break end
+    local share = utilization(found, planned, n)
+    rows[#rows + 1] = {step_of.mesh_text(planned.layout), planned.layout.rules,
+      core.bytes_text(planned.peak) .. (planned.fits and "" or " (does not fit)"),
+        seconds_text(planned.seconds),
+      ("%.0f %%"):format(100 * planned.work.share), share and ("%.1f %%"):format(100 * share)
+        or "-",
+      ("%.0f"):format(throughput(found, planned))}
+  end
+  return rows
+end
+
+local function describe(found, n)
+  local best = found.plans[1]
+  local config, kind = best.config, core.device_kind()
+  local words = {("%s: %s parameters (%d)"):format(found.recipe.name, count_text(n), n)}
+  words[#words + 1] = ("a step of %s%s"):format(lib.count(config.batch, "record"),
+    config.seq and (" of %d tokens%s"):format(config.seq,
+      found.recipe.context and found.recipe.context > config.seq
+        and (" (its context: %d)"):format(found.recipe.context)
+      or "") or "")
+  words[#words + 1] = (precision.of(config) or "float32") .. (config.remat and ", remat " .. config.remat
+    or "")
+  words[#words + 1] = ("%d x %s"):format(found.ndevices, kind)
+  return table.concat(words, "; ")
+end
+
+--- The verdict, what was planned, and what is not as it should be.
+local function head(found, n)
+  local lines = {M.verdict(found), describe(found, n)}
+  if found.recipe.note then lines[#lines + 1] = "not as the family has it: " .. found.recipe.note end
+  return lines
+end
+
+--- The plans as a text: the verdict first.
+---@param found {recipe: table, plans: Planned[], refused: table[], untried: integer, fits_on: table?}
+---@return string
+function M.text(found)
+  local best = found.plans[1]
+  local n = parameters(best)
+  local lines = head(found, n)
+  if #found.plans > 1 or found.untried > 0 then
+    lines[#lines + 1] = ""
+    lines[#lines + 1] = ("layouts, best first (%d planned%s%s):"):format(#found.plans,
+      #found.refused > 0 and (", %d cannot be: %s"):format(#found.refused, found.refused[1].why) or "",
+      found.untried > 0 and (", %d not planned"):format(found.untried) or "")
+    table.move(columns(layouts_table(found, n)), 1, SHOWN + 1, #lines + 1, lines)
+  end
+  lines[#lines + 1] = ""
+  lines[#lines + 1] = ("with %s:"):format(flags(best))
+  lines[#lines + 1] = tostring(best.explanation)
+  local others = elsewhere.lines(best)
+  if #others > 0 then
+    lines[#lines + 1] = ""
+    lines[#lines + 1] = "the same layout elsewhere:"
+    for _, line in ipairs(others) do lines[#lines + 1] = "  " .. line end
+  end
+  return table.concat(lines, "\n")
+end
+
+--- The same as a page.
+---@return string
+function M.html(found)
+  local best = found.plans[1]
+  local n = parameters(best)
+  return page.text(("%s on %d x %s"):format(found.recipe.name, found.ndevices, (core.device_kind())),
+    head(found, n), layouts_table(found, n), best)
+end
+
+-- ---- JSON ----------------------------------------------------------------------------------------------
+
+local function as_object(found, planned, n)
+  local work = planned.work
+  return {mesh = step_of.mesh_text(planned.layout), rules = planned.layout.rules,
+    microbatches = planned.layout.microbatches, remat = planned.config.remat, fits = planned.fits,
+    memory = planned.peak, seconds = planned.seconds, sent = planned.sent, flops = work.flops,
+    computing = work.computing, sending = work.sending, unique = work.unique,
+    utilization = utilization(found, planned, n), groups = planned.memory.groups}
+end
+
+--- The same as JSON, on one line: bytes, seconds, operations of one device.
+---@return string
+function M.json(found)
+  local best = found.plans[1]
+  local n, layouts, refused = parameters(best), {}, {}
+  for i, planned in ipairs(found.plans) do layouts[i] = as_object(found, planned, n) end
+  for i, r in ipairs(found.refused) do
+    refused[i] = {mesh = step_of.mesh_text(r.layout), rules = r.layout.rules, why = r.why}
+  end
+  return json.encode {name = found.recipe.name, parameters = n, devices = found.ndevices,
+    kind = (core.device_kind()), batch = best.config.batch, seq = best.config.seq,
+    precision = precision.of(best.config), verdict = M.verdict(found), layouts = json.list(layouts),
+    refused = json.list(refused), untried = found.untried}
+end
+
+return M

@@ -1,0 +1,127 @@
+-- search.lua: which layouts a step may have on so many devices, planned one by one and put in order; and what
+-- would make it fit where none does. Nothing is solved: every layout is planned exactly, in milliseconds.
+local lib = require "meshlua.lib"
+local runs = require "meshlua.train.run"
+local step_of = require "meshlua.plan.step"
+
+local M = {}
+
+local MOST = 256 -- layouts that are planned; those on few axes come first
+
+-- ---- layouts ------------------------------------------------------------------------------------------
+
+--- Every way to write n as a product of k sizes, the largest first size first.
+local function factorings(n, k)
+  if k == 1 then return {{n}} end
+  local list = {}
+  for d = n, 1, -1 do
+    if n % d == 0 then
+      for _, rest in ipairs(factorings(n // d, k - 1)) do
+        table.insert(rest, 1, d)
+        list[#list + 1] = rest
+      end
+    end
+  end
+  return list
+end
+
+--- "data:64,model:8" as axes and sizes, "none" as no axes.
+---@param text string
+---@return string[]? axes
+---@return integer[]|string sizes or a message
+function M.read_mesh(text)
+  local axes, sizes, seen = {}, {}, {}
+  if text == "none" then return axes, sizes end
+  for word in (text .. ","):gmatch "([^,]*)," do
+    local name, size = word:match "^([%a_][%w_]*):(%d+)$"
+    size = math.tointeger(tonumber(size))
+    if not size or size < 1 or seen[name] then
+      return nil, ("--mesh=%s: expected axes and sizes as in data:4,model:2, or none"):format(text)
+    end
+    axes[#axes + 1], sizes[#sizes + 1], seen[name] = name, size, true
+  end
+  return axes, sizes
+end
+
+--- The layouts that come into question: for each rule set the sizes of the axes that it names. Axes of size 1
+--- are left out, and what that makes alike.
+---@param recipe table
+---@param asked {mesh: string, rules: string, microbatches: integer} "" where it is open
+---@param ndevices integer
+---@return Layout[]? layouts
+---@return string? message
+function M.layouts(recipe, asked, ndevices)
+  local list, seen = {}, {}
+  local function add(axes, sizes, rules)
+    local layout = {axes = {}, sizes = {}, rules = rules, microbatches = asked.microbatches}
+    for i, size in ipairs(sizes) do
+      if size > 1 or asked.mesh ~= "" then
+        table.insert(layout.axes, axes[i])
+        table.insert(layout.sizes, size)
+      end
+    end
+    layout.name = step_of.mesh_text(layout) .. " " .. rules
+    if not seen[layout.name] then list[#list + 1], seen[layout.name] = layout, true end
+  end
+  local sets = asked.rules ~= "" and {asked.rules} or lib.names(recipe.rules or {})
+  if #sets == 0 then sets = {""} end
+  -- of sets that come to the same the simpler
+  table.sort(sets, function(a, b) return #a < #b or #a == #b and a < b end)
+  for _, rules in ipairs(sets) do
+    if asked.mesh ~= "" then
+      local axes, sizes = M.read_mesh(asked.mesh)
+      if not axes then return nil, sizes end
+      add(axes, sizes, rules)
+    else
+      local axes = lib.names(runs.named_axes(recipe.rules and recipe.rules[rules]))
+      for _, sizes in ipairs(#axes > 0 and factorings(ndevices, #axes) or {}) do add(axes, sizes, rules) end
+    end
+  end
+  if #list == 0 then add({}, {}, sets[1]) end
+  return list
+end
+
+-- ---- plans --------------------------------------------------------------------------------------------
+
+local function before(a, b)
+  if a.fits ~= b.fits then return a.fits end
+  if not a.fits and a.peak ~= b.peak then return a.peak < b.peak end
+  if a.seconds ~= b.seconds then return a.seconds < b.seconds end
+  if a.peak ~= b.peak then return a.peak < b.peak end
+  return #a.layout.axes < #b.layout.axes
+end
+
+--- Plans of layouts, the best first, without those that come to the same; and the layouts that cannot be,
+--- each with the reason.
+---@param recipe table
+---@param config table
+---@param data table
+---@param layouts Layout[]
+---@return {plans: Planned[], refused: {layout: Layout, why: string}[], untried: integer} untried: above MOST
+function M.plans(recipe, config, data, layouts)
+  local plans, refused, seen, untried = {}, {}, {}, 0
+  for i, layout in ipairs(layouts) do layout.number = i end
+  table.sort(layouts, function(a, b)
+    if #a.axes ~= #b.axes then return #a.axes < #b.axes end
+    local x, y = a.sizes[#a.sizes] or 0, b.sizes[#b.sizes] or 0
+    return x < y or x == y and a.number < b.number
+  end)
+  for i, layout in ipairs(layouts) do
+    if i > MOST then
+      untried = untried + 1
+    else
+      local planned, why = step_of.plan(recipe, config, data, layout)
+      local key = planned and ("%.17g %.17g %.17g"):format(planned.seconds, planned.peak,
+        planned.sent)
+      if not planned then
+        refused[#refused + 1] = {layout = layout, why = why}
+      elseif not seen[key] then
+        seen[key], plans[#plans + 1] = true, planned
+      end
+    end
+  end
+  table.sort(plans, before)
+  return {plans = plans, refused = refused, untried = untried}
+end
+
+return M

@@ -1,0 +1,109 @@
+-- step.lua: the training step of a recipe on a mesh of devices that need not be there, as `train` would run
+-- it: what it plans, and what that plan comes to.
+local core = require "meshlua.core"
+local facts = require "meshlua.insight.facts"
+local explain = require "meshlua.insight.explain"
+local mesh_of = require "meshlua.sharding.mesh"
+local runs = require "meshlua.train.run"
+
+local M = {}
+
+---@class Layout
+---@field name string its mesh and rules: no two are alike in a search
+---@field axes string[] of the mesh
+---@field sizes integer[]
+---@field rules string the rule set's name
+---@field microbatches integer
+
+---@class Planned
+---@field layout Layout
+---@field config table the recipe's
+---@field work table of facts.lua
+---@field memory table of facts.lua
+---@field explanation table? of ml.explain; see M.explain
+---@field params table[]? of program:params()
+---@field seconds number a step's
+---@field sent number bytes that a device sends
+---@field peak integer bytes that a device holds
+---@field fits boolean
+
+--- "data:64,model:8", or "none".
+---@param layout Layout
+---@return string
+function M.mesh_text(layout)
+  local words = {}
+  for i, axis in ipairs(layout.axes) do words[i] = ("%s:%d"):format(axis, layout.sizes[i]) end
+  return #words > 0 and table.concat(words, ",") or "none"
+end
+
+--- The records of a recipe, as far as a plan needs them: the fields, and what one of each is.
+---@param recipe table
+---@param config table
+---@param path string? as --data
+---@return table? data
+---@return string? message, string? code
+function M.data(recipe, config, path)
+  if not config.seq then return recipe.data(config, path) end
+  local record = {shape = {config.seq}, dtype = "int32"}
+  return {train = {fields = {inputs = record, labels = record}}, unit = "tok"}
+end
+
+local function batch_of(run, field)
+  return core.shape_dtype_struct({run.config.batch, table.unpack(field.shape)}, field.dtype,
+    run.shardings and run.shardings.inputs)
+end
+
+local function sent_by(plan)
+  local sent = 0
+  for _, s in ipairs(plan:steps()) do sent = sent + (s.sent or 0) end
+  return sent
+end
+
+--- The program of a layout's step. Raises what the layout cannot do.
+local function program_of(recipe, config, data, layout)
+  local mesh
+  if #layout.axes > 0 then
+    local need = 1
+    for _, size in ipairs(layout.sizes) do need = need * size end
+    mesh = mesh_of.make_mesh(layout.sizes, layout.axes, table.move(core.devices(), 1, need, 1, {}))
+  end
+  local run = runs.new(recipe, {config = config, seed = 0, mesh = mesh, data = data,
+    rules = recipe.rules and recipe.rules[layout.rules], microbatches = layout.microbatches})
+  local fields = data.train.fields
+  return run.train_step:program(run.model:train(), run.optimizer, run.rngs, batch_of(run, fields.inputs),
+    batch_of(run, fields.labels), run.loss_scale)
+end
+
+--- Plans one layout. What the layout cannot do is a message.
+---@param recipe table
+---@param config table
+---@param data table see M.data
+---@param layout Layout
+---@return Planned?
+---@return string? message
+function M.plan(recipe, config, data, layout)
+  local made, result = pcall(function()
+    local program <close> = program_of(recipe, config, data, layout)
+    local plan = program:plan()
+    local work, memory = facts.work(plan, plan:mesh()), facts.memory(plan, program:params())
+    return {layout = layout, config = config, work = work, memory = memory, seconds = work.seconds,
+      peak = memory.peak, fits = plan:fits() == true, sent = sent_by(plan)}
+  end)
+  if made then return result end
+  local code, text = tostring(result):match "%[(E_%u+)%] (.*)"
+  if code == "E_INDIVISIBLE" or code == "E_MESH" or code == "E_SPEC" or code == "E_SHAPE" then
+    return nil, text:match "[^\n]*"
+  end
+  error(result, 0)
+end
+
+--- Adds to what M.plan gave the explanation, and the Params.
+---@param recipe table
+---@param data table
+---@param planned Planned
+function M.explain(recipe, data, planned)
+  local program <close> = program_of(recipe, planned.config, data, planned.layout)
+  planned.explanation, planned.params = explain.of(program), program:params()
+end
+
+return M

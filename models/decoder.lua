@@ -1,0 +1,254 @@
+-- decoder.lua: a recipe: a decoder of any of the families that `plan` reads a config.json of: what differs
+-- between GPT-2, LLaMA, Mixtral, Gemma, BLOOM and others is in the config.
+local ml = require "meshlua"
+
+local nn, optim, schedule, text = ml.nn, ml.optim, ml.schedule, ml.train.text
+
+local M = {name = "decoder", layout = {mesh = "data:4,model:2", rules = "fsdp_tp"}}
+
+--- What families differ in, with how it is where a family says nothing.
+---@class DecoderConfig
+M.config = {
+  layers = 4, width = 128, heads = 8, kv_heads = 8, head_dim = 16, hidden = 512, vocab = 256, seq = 64,
+  tied = false, -- the embedding table is the head, too
+  positions = "rotary", -- or "learned", or "alibi"
+  rotary = 1.0, theta = 10000.0, -- the share of a head's features that turns, and the base
+  norm = "layer", norm_bias = true, epsilon = 1e-5, -- or "rms"
+  embed_norm = false, norms_behind = false, -- norms of the embeddings; of what a branch gives
+  parallel = 0, -- attention and MLP read the same x, behind one norm or two
+  gated = false, activation = "gelu",
+  attention_bias = false, out_bias = false, mlp_bias = false, head_bias = false,
+  qk_norm = false, -- of each query's and key's head
+  embed_scale = false, -- embeddings times sqrt(width)
+  experts = 0, top_k = 2,
+  dtype = "float32", precision = "", remat = "none", scan = true,
+  batch = 16, steps = 3000, lr = 3e-3, warmup = 100, weight_decay = 0.1, clip = 1.0,
+  sample = 1000, temperature = 0.5,
+}
+
+--- What of them a user may set.
+M.help = {
+  layers = "blocks; or scan, unrolled: how they are planned (a loop, by default)", seq = "tokens of context",
+  batch = "sequences in a step, over all devices", dtype = "of parameters and optimizer state",
+  precision = "of arithmetic: bf16, f16, f32",
+  remat = "what a gradient computes again: none, dots (all but products), full",
+  lr = "learning rate, at its peak", warmup = "steps up to the peak", weight_decay = "of matrices",
+  clip = "largest global norm of gradients", sample = "bytes to write at the end",
+  temperature = "of the sample: below 1 the likely is likelier",
+}
+
+M.range = {
+  layers = {least = 1}, seq = {least = 1}, remat = {words = {"none", "dots", "full"}},
+  dtype = {words = {"float32", "bfloat16", "float16"}},
+}
+
+--- What of a block a gradient computes again, by name: nothing, all, or all but products.
+M.remat = {
+  full = ml.remat_policies.nothing_saveable,
+  dots = ml.remat_policies.dots_saveable,
+}
+
+-- ---- the model ------------------------------------------------------------------------------------------
+
+local function options(cfg, rngs, more)
+  more.rngs, more.param_dtype, more.dtype = rngs, cfg.dtype, ml.train.precision(cfg)
+  return more
+end
+
+local function Norm(cfg, rngs, features, axes)
+  local more = options(cfg, rngs, {axes = axes or {"embed"}, epsilon = cfg.epsilon})
+  if cfg.norm == "rms" then return nn.RMSNorm(features or cfg.width, more) end
+  more.use_bias = cfg.norm_bias
+  return nn.LayerNorm(features or cfg.width, more)
+end
+
+local Attention = nn.module "Attention"
+
+function Attention:init(cfg, rngs)
+  local function project(heads, axis)
+    return nn.Linear(cfg.width, {heads, cfg.head_dim},
+      options(cfg, rngs, {axes = {"embed", axis, false}, use_bias = cfg.attention_bias}))
+  end
+  self.query, self.key = project(cfg.heads, "heads"), project(cfg.kv_heads, "kv_heads")
+  self.value = project(cfg.kv_heads, "kv_heads")
+  self.out = nn.Linear({cfg.heads, cfg.head_dim}, cfg.width,
+    options(cfg, rngs, {axes = {"heads", false, "embed"}, use_bias = cfg.out_bias}))
+  if cfg.qk_norm then
+    self.query_norm, self.key_norm = Norm(cfg, rngs, cfg.head_dim, {false}), Norm(cfg, rngs, cfg.head_dim,
+      {false})
+  end
+  if cfg.positions == "rotary" then
+    self.rotary, self.theta = cfg.head_dim * cfg.rotary // 2 * 2 // 1 | 0, cfg.theta
+  end
+end
+
+--- The first `rotary` features of each head turned by its position.
+local function turned(self, x)
+  if not self.rotary or self.rotary == 0 then return x end
+  if self.rotary == x.shape[4] then return nn.rope(x, {base = self.theta}) end
+  local first = nn.rope(x:slice(false, false, false, {1, self.rotary}), {base = self.theta})
+  return ml.concat({first, x:slice(false, false, false, {self.rotary + 1, x.shape[4]})}, -1)
+end
+
+function Attention:__call(x)
+  local q = self.query(x):constrain {"batch", "seq", "heads", false}
+  local k = self.key(x):constrain {"batch", "seq", "kv_heads", false}
+  local v = self.value(x):constrain {"batch", "seq", "kv_heads", false}
+  if self.query_norm then q, k = self.query_norm(q), self.key_norm(k) end
+  local y = nn.attention(turned(self, q), turned(self, k), v, {causal = true})
+  return self.out(y:constrain {"batch", "seq", "heads", false})
+end
+
+local MLP = nn.module "MLP"
+
+function MLP:init(cfg, rngs)
+  local function up()
+    return nn.Linear(cfg.width, cfg.hidden, options(cfg, rngs, {axes = {"embed", "mlp"},
+      use_bias = cfg.mlp_bias}))
+  end
+  self.gate, self.up = cfg.gated and up() or nil, up()
+  self.down = nn.Linear(cfg.hidden, cfg.width,
+    options(cfg, rngs, {axes = {"mlp", "embed"}, use_bias = cfg.mlp_bias}))
+  self.activation = nn[cfg.activation]
+end
+
+function MLP:__call(x)
+  local h = self.activation((self.gate or self.up)(x))
+  if self.gate then h = h * self.up(x) end
+  return self.down(h:constrain {"batch", "seq", "mlp"})
+end
+
+local function Feed(cfg, rngs)
+  if cfg.experts == 0 then return MLP(cfg, rngs) end
+  return nn.MoE(cfg.width, cfg.hidden, cfg.experts,
+    options(cfg, rngs, {top_k = cfg.top_k, activation = nn[cfg.activation], gated = cfg.gated}))
+end
+
+local Block = nn.module "Block"
+
+function Block:init(cfg, rngs)
+  self.norm_1, self.attn = Norm(cfg, rngs), Attention(cfg, rngs)
+  if cfg.parallel ~= 1 then self.norm_2 = Norm(cfg, rngs) end
+  if cfg.norms_behind then self.norm_3, self.norm_4 = Norm(cfg, rngs), Norm(cfg, rngs) end
+  self.mlp, self.parallel = Feed(cfg, rngs), cfg.parallel
+end
+
+--- What a branch gives, as it is added to x: behind a norm where there is one.
+local function branch(y, norm)
+  return (norm and norm(y) or y):constrain {"batch", "tokens", "embed"}
+end
+
+function Block:__call(x)
+  local before = self.norm_1(x)
+  local y = branch((self.attn(before)), self.norm_3)
+  if self.parallel > 0 then
+    return x + y + branch((self.mlp(self.norm_2 and self.norm_2(x) or before)))
+  end
+  x = x + y
+  return x + branch((self.mlp(self.norm_2(x))), self.norm_4)
+end
+
+local Decoder = nn.module "Decoder"
+
+function Decoder:init(cfg, rngs)
+  local function table_of(n, axis)
+    return nn.Embed(n, cfg.width, options(cfg, rngs, {axes = {axis, "embed"}}))
+  end
+  self.embed = table_of(cfg.vocab, "vocab")
+  if cfg.positions == "learned" then self.positions = table_of(cfg.seq, false) end
+  if cfg.embed_norm then self.embed_norm = Norm(cfg, rngs) end
+  if cfg.scan then
+    self.layers = (cfg.stack or nn.stack)(cfg.layers, function() return Block(cfg, rngs) end)
+  else
+    self.layers = {}
+    for i = 1, cfg.layers do self.layers[i] = Block(cfg, rngs) end
+  end
+  self.norm = Norm(cfg, rngs)
+  if not cfg.tied then
+    self.head = nn.Linear(cfg.width, cfg.vocab,
+      options(cfg, rngs, {axes = {"embed", "vocab"}, use_bias = cfg.head_bias}))
+  end
+  self.scan, self.policy = cfg.scan, M.remat[cfg.remat]
+  self.scale = cfg.embed_scale and math.sqrt(cfg.width) or nil
+end
+
+--- Logits for the token behind each position.
+---@param ids Tensor int32 [batch, T]
+---@return Tensor [batch, T, vocab]
+function Decoder:__call(ids)
+  local x = self.embed(ids)
+  if self.scale then x = x * self.scale end
+  if self.positions then x = x + self.positions(ml.arange(ids.shape[2])) end
+  if self.embed_norm then x = self.embed_norm(x) end
+  x = x:constrain {"batch", "tokens", "embed"}
+  local function through(layer, carry) return layer(carry) end
+  if self.policy then through = ml.remat(through, {policy = self.policy}) end
+  if self.scan then
+    x = nn.scan(self.layers, x, function(layer, carry) return through(layer, carry) end)
+  else
+    for _, layer in ipairs(self.layers) do x = through(layer, x) end
+  end
+  x = self.norm(x)
+  local logits = self.head and self.head(x) or self.embed:attend(x)
+  return logits:constrain {"batch", "seq", "vocab"}
+end
+
+---@param cfg DecoderConfig
+---@param rngs Rngs
+---@return table model
+function M.build(cfg, rngs) return Decoder(cfg, rngs) end
+
+--- The mean loss in nats per token.
+function M.loss(model, ids, labels)
+  return nn.softmax_cross_entropy_with_integer_labels(model(ids), labels):mean()
+end
+
+--- The learning rate of a step.
+function M.schedule(cfg)
+  return schedule.warmup_cosine {peak_value = cfg.lr, warmup_steps = math.min(cfg.warmup, cfg.steps // 2),
+    decay_steps = cfg.steps}
+end
+
+function M.optimizer(model, cfg)
+  return optim.adamw(model, {lr = M.schedule(cfg), clip = cfg.clip, weight_decay = cfg.weight_decay,
+    mask = "matrices"})
+end
+
+--- For the share of a device's peak.
+function M.attention(cfg) return {layers = cfg.layers, width = cfg.heads * cfg.head_dim, seq = cfg.seq} end
+
+M.data, M.evaluate, M.sample = text.data, text.evaluate, text.sample
+
+-- ---- layouts --------------------------------------------------------------------------------------------
+
+local function rules(list)
+  for _, name in ipairs {"batch", "tokens", "seq", "embed", "vocab", "heads", "kv_heads", "mlp", "expert",
+    "layers"} do
+    list[#list + 1] = {name, false}
+  end
+  return list
+end
+
+M.min_sharded = 1 << 16 -- elements of a layer's smallest matrix that fsdp splits
+local largest = ml.shard_largest("data", M.min_sharded)
+
+local function shard_matrices(path, param, own)
+  if param.role == "kernel" or param.role == "embedding" then return largest(path, param, own) end
+end
+
+local data = {"batch", "data"}
+local heads, kv_heads, hidden = {"heads", "model"}, {"kv_heads", "model"}, {"mlp", "model"}
+local vocab, tokens = {"vocab", "model"}, {"tokens", "model"}
+
+--- As those of models/llama.lua, with the vocabulary split as well, and experts over `expert`.
+M.rules = {
+  dp = rules {data},
+  tp = rules {data, heads, kv_heads, hidden, vocab},
+  tp_sp = rules {data, heads, kv_heads, hidden, vocab, tokens},
+  fsdp = rules {shard_matrices, data},
+  fsdp_tp = rules {shard_matrices, data, heads, kv_heads, hidden, vocab},
+  fsdp_tp_sp = rules {shard_matrices, data, heads, kv_heads, hidden, vocab, tokens},
+}
+
+ml.train.script(M)
+return M

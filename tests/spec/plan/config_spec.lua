@@ -1,0 +1,83 @@
+-- config_spec.lua: models that a config.json describes: as many parameters as transformers gives them, and what is no
+-- such file is told by its field.
+local decoder = require "models.decoder"
+local families = require "meshlua.plan.families"
+local ml = require "meshlua"
+local recipes = require "meshlua.plan.recipe"
+local oracle = require "spec.oracle"
+
+local published = oracle.read "configs"
+
+--- A copy of a published config with changes; false takes a field away.
+local function changed(name, changes)
+  local copy = {}
+  for _, row in ipairs(published) do
+    if row.name == name then
+      for key, value in pairs(row.config) do copy[key] = value end
+    end
+  end
+  for key, value in pairs(changes) do copy[key] = value or nil end
+  return copy
+end
+
+local function count(build, config)
+  local n = 0
+  local model = ml.abstract(function() return build(config, ml.nn.Rngs(0)) end)
+  ml.tree.visit(model, function(_, leaf) n = n + leaf.size end)
+  return n
+end
+
+describe("models of a config.json", function()
+  for _, row in ipairs(published) do
+    it("have as many parameters as published: " .. row.name, function()
+      local recipe = assert(recipes.of(row.config, 8))
+      assert.equal(row.parameters, count(recipe.build, recipe.config))
+    end)
+  end
+
+  it("have the same parameters unrolled, and stacked from layers made one by one", function()
+    for _, name in ipairs {"gpt2", "phi-2"} do
+      local recipe = assert(recipes.of(changed(name, {}), 8))
+      local config = recipe.config
+      local n = count(recipe.build, config)
+      assert.equal(n, count(decoder.build, config))
+      config.scan = false
+      assert.equal(n, count(decoder.build, config))
+    end
+  end)
+
+  for _, case in ipairs {
+    {"an unknown family", {model_type = "lama"}, "model_type is 'lama'; known are .*; the nearest is llama$"},
+    {"no family", {model_type = false}, "model_type is nil"},
+    {"a family that is no text", {model_type = 3}, "model_type is 3"},
+    {"a missing number", {num_attention_heads = false},
+      "it has no num_attention_heads, a whole number from 1 to 2^31"},
+    {"a text for a number", {hidden_size = "x"}, "hidden_size is x; it must be a whole number"},
+    {"no layers", {num_hidden_layers = 0}, "num_hidden_layers is 0"},
+    {"a fraction of a layer", {num_hidden_layers = 2.5}, "num_hidden_layers is 2.5"},
+    {"too much of anything", {vocab_size = 1 << 40}, "vocab_size is 1099511627776"},
+    {"a list for a number", {vocab_size = {1}}, "vocab_size is a table"},
+    {"a negative epsilon", {rms_norm_eps = -1.0}, "rms_norm_eps is %-1.0; it must be"},
+    {"words for yes", {tie_word_embeddings = "yes"}, "tie_word_embeddings is yes; it must be true or false"},
+    {"key heads that do not divide", {num_key_value_heads = 7}, "7 key heads for 32 heads"},
+  } do
+    it("are refused with " .. case[1], function()
+      local config, message = families.config(changed("llama-3-8b", case[2]))
+      assert.is_nil(config)
+      assert.matches(case[3], message)
+    end)
+  end
+
+  it("are refused with more experts for a token than there are", function()
+    local config, message = families.config(changed("mixtral-8x7b", {num_experts_per_tok = 9}))
+    assert.is_nil(config)
+    assert.matches("9 experts for each token, of 8", message)
+  end)
+
+  it("say what is not planned as the family has it", function()
+    for name, wanted in pairs {["mistral-7b"] = "window", ["mpt-7b"] = "ALiBi", ["llama-3-8b"] = "^$"} do
+      local _, note = families.config(changed(name, {}))
+      assert.matches(wanted, note)
+    end
+  end)
+end)

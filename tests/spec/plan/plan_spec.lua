@@ -1,0 +1,134 @@
+-- plan_spec.lua: the verb `plan`, as users call it.
+local core = require "meshlua.core"
+local dkjson = require "dkjson"
+local helper = require "spec.helper"
+local oracle = require "spec.oracle"
+
+local configs = {}
+for _, row in ipairs(oracle.read "configs") do configs[row.name] = dkjson.encode(row.config) end
+
+--- What stands in a command line: a published model's file in place of its name, a file with that text.
+local function file_of(word)
+  local text = configs[word] or word:match "^text:(.*)$"
+  return text and helper.file(text, ".json") or word
+end
+
+local function plan(name, devices, ...)
+  return helper.run {"--devices=" .. devices, "plan", file_of(name), ...}
+end
+
+--- What --json says.
+local function planned(name, devices, ...)
+  local out, err, code = plan(name, devices, "--json", ...)
+  assert.equal(0, code, err)
+  return core.json(out)
+end
+
+describe("meshlua plan", function()
+  it("says in its first line what to use", function()
+    local out, err, code = plan("llama-3-8b", "fake:h200:8")
+    assert.equal(0, code, err)
+    assert.matches("^fits when split: use %-%-mesh=%S+ %-%-rules=%S+: %S+ GiB of %S+ GiB a device, ", out)
+    assert.matches("^[^\n]+ would cost %+%d+ %%\n", out)
+    for _, text in ipairs {"8.03 B parameters (8030261248)", "layouts, best first", "all_gather over data",
+      "torchtitan: --parallelism.data_parallel_replicate_degree=", "MaxText: ici_", "JAX PartitionSpecs:",
+      "embed.embedding: P("} do
+      assert(out:find(text, 1, true), text)
+    end
+  end)
+
+  it("takes what the user fixes", function()
+    local p = planned("llama-3-8b", "fake:h200:8", "--mesh=data:2,model:4", "--rules=tp", "--batch=16",
+      "--seq=1024",
+      "--remat=full", "--precision=f32")
+    assert.equal(1, #p.layouts)
+    assert.equal("data:2,model:4", p.layouts[1].mesh)
+    assert.equal("tp", p.layouts[1].rules)
+    assert.equal("full", p.layouts[1].remat)
+    assert.same({16, 1024, "float32"}, {p.batch, p.seq, p.precision})
+  end)
+
+  it("puts the layouts in order: those that fit, by their time", function()
+    local p = planned("llama-3-8b", "fake:h200:8")
+    assert(#p.layouts > 5)
+    for i = 2, #p.layouts do
+      local a, b = p.layouts[i - 1], p.layouts[i]
+      assert(a.fits or not b.fits)
+      assert(a.fits ~= b.fits or not a.fits or a.seconds <= b.seconds)
+    end
+  end)
+
+  it("says on how many devices it would fit", function()
+    local out = plan("llama-2-70b", "fake:h200:8", "--seq=4096")
+    assert.matches("^does not fit: the least is %S+ GiB of %S+ GiB a device, with ", out)
+    assert.matches("^[^\n]*; it fits on %d+ of them with", out)
+  end)
+
+  it("plans layers as a loop: a step for each is not there", function()
+    local steps = {}
+    for i, layers in ipairs {8, 32, 126} do
+      local out = plan("llama-3.1-405b", "fake:h200:64", "--mesh=data:8,model:8", "--rules=fsdp_tp",
+        "--layers=" .. layers)
+      steps[i] = tonumber(out:match "(%d+) steps")
+    end
+    assert(steps[3] < 1.5 * steps[1])
+  end)
+
+  it("needs as much memory for a device's share of the state, in a loop or not", function()
+    local of = {"llama-3.2-1b", "fake:h200:8", "--mesh=data:8", "--rules=fsdp"}
+    local a = planned(of[1], of[2], of[3], of[4], "--layers=scan")
+    local b = planned(of[1], of[2], of[3], of[4], "--layers=unrolled")
+    for _, group in ipairs {"parameters", "optimizer state"} do
+      local x, y = a.layouts[1].groups[group], b.layouts[1].groups[group]
+      assert(math.abs(x / y - 1) < 0.01, group)
+    end
+  end)
+
+  it("plans recipes as it does a config.json", function()
+    local p = planned("models/gpt.lua", "fake:h200:8", "--size=gpt2", "--precision=bf16")
+    assert.equal(124439808, p.parameters)
+    assert(#p.layouts > 4)
+    local own = planned("models/decoder.lua", "fake:h200:4", "--mesh=data:4", "--rules=dp")
+    assert.equal(1, #own.layouts)
+  end)
+
+  it("writes a page that needs nothing else", function()
+    local path = helper.file("", ".html")
+    local _, err, code = plan("llama-3-8b", "fake:h200:64", "--html=" .. path)
+    assert.equal(0, code, err)
+    local handle <close> = assert(io.open(path))
+    local text = handle:read "a"
+    assert(#text < 1 << 20)
+    for _, id in ipairs {"verdict", "layouts", "mesh", "timeline", "memory", "collectives", "explanation"} do
+      assert(text:find('id="' .. id .. '"', 1, true), id)
+    end
+    assert(not text:find("<script", 1, true) and not text:find("http", 1, true))
+    local open, closed = 0, 0
+    for _ in text:gmatch "<%w[^>]*>" do open = open + 1 end
+    for _ in text:gmatch "</%w+>" do closed = closed + 1 end
+    assert.equal(open, closed + 2) -- two of <meta>
+  end)
+
+  for _, case in ipairs {
+    {"no file", {"nothere.json"}, "nothere.json: No such file", 3},
+    {"no JSON", {"text:{"}, "the text ends inside", 2},
+    {"a list", {"text:[]"}, "model_type is nil", 2}, {"a number", {"text:3"}, "it holds no object", 2},
+    {"another family", {'text:{"model_type":"gtp2"}'}, "the nearest is gpt2", 2},
+    {"an unknown flag", {"llama-3-8b", "--bacth=3"}, "unknown option --bacth; did you mean --batch?", 2},
+    {"a mesh that is none", {"llama-3-8b", "--mesh=data"}, "--mesh=data: expected axes and sizes", 2},
+    {"a mesh that does not divide", {"llama-3-8b", "--mesh=data:3"},
+      "which mesh axis data of size 3 does not divide", 2},
+    {"an unknown rule set", {"llama-3-8b", "--rules=tpp"}, "no such rule set; did you mean tp?", 2},
+    {"a page that cannot be written", {"llama-3-8b", "--html=/nonexist/x.html"}, "/nonexist/x.html", 3},
+    {"layers of a recipe that has its own", {"models/gpt.lua", "--layers=scan"}, "decides itself", 2},
+    {"nothing", {}, "it needs PATH", 2},
+  } do
+    it("refuses " .. case[1], function()
+      local out, err, code = helper.run {"plan", case[2][1] and file_of(case[2][1]), table.unpack(case[2], 2)}
+      assert.equal(case[4], code, out .. err)
+      assert(err:find(case[3], 1, true), err)
+      assert.equal("", out)
+      assert(not err:find("stack traceback", 1, true) and not err:find("in the library", 1, true), err)
+    end)
+  end
+end)
