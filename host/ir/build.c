@@ -173,7 +173,9 @@ Val build_op(Build *b, int op, const Val *in, int nin, const void *attr) {
               .nloc = b->nloc,
               .why = b->why,
               .nwhy = b->nwhy,
-              .role = b->role};
+              .role = b->role,
+              .parts = b->parts,
+              .idle = b->idle};
     const Type *few[FEW], **types = few;
     Val few_in[FEW], *own_in = few_in;
     if (nin > FEW) {
@@ -207,7 +209,9 @@ Val build_typed(Build *b, int op, const Val *in, int nin, const void *attr, int 
               .nloc = b->nloc,
               .why = b->why,
               .nwhy = b->nwhy,
-              .role = b->role};
+              .role = b->role,
+              .parts = b->parts,
+              .idle = b->idle};
     if (!own(b, &n, in, attr)) return out_of_memory(b);
     return append(b, n, types);
 }
@@ -220,6 +224,8 @@ Build build_at(const Build *b, const Graph *g, const Node *n) {
     at.why = n->why;
     at.nwhy = n->nwhy;
     at.role = n->role;
+    at.parts = n->parts;
+    at.idle = n->idle;
     at.manual = n->nout ? mode_of(graph_type(g, n->out)).manual : 0;
     at.flipped = l ? l->flipped : 0;
     return at;

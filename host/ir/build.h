@@ -13,6 +13,8 @@ typedef struct Build {
     const Reason *const *why; /* the same */
     int32_t nwhy;
     uint8_t role;    /* the same */
+    uint16_t parts;  /* the same */
+    float idle;      /* the same */
     bool local;      /* a partitioned graph: types are of one shard, vary is inferred */
     uint32_t manual; /* axes that are manual where the nodes stand, whatever their operands say */
     /* Explicit mode (ir/explicit.h). */

@@ -34,7 +34,9 @@ typedef struct Node {
     const Offset *offset;     /* partitioned graphs: see OpDef.local */
     const Reason *const *why; /* collectives: one reason for each that was joined */
     int32_t nwhy;
-    uint8_t role; /* Role */
+    uint8_t role;   /* Role */
+    uint16_t parts; /* partitioned graphs: into so many its work is cut, or 0 */
+    float idle;     /* and the part of it that is spent on padding */
 } Node;
 
 typedef struct Value {

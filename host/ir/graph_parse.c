@@ -164,8 +164,8 @@ static void read_node(Parse *p, int32_t region) {
     if (parse_take(p, "offset=[")) read_offsets(p, &n);
     if (parse_take(p, "clone=")) n.clone = (int32_t)parse_int(p, INT32_MIN, INT32_MAX, "a clone");
     if (parse_take(p, "role=")) {
-        static const char *const roles[] = {"forward", "backward", "gradient", NULL};
-        n.role = parse_enum(p, roles, "forward, backward or gradient");
+        static const char *const roles[] = {"forward", "backward", "gradient", "recomputed", NULL};
+        n.role = parse_enum(p, roles, "forward, backward, gradient or recomputed");
     }
     if (!p->err) read_types(p, &n, def);
     /* Its place is its own while its regions are read. */

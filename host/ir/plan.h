@@ -96,7 +96,10 @@ typedef struct PlanStep {
     PlanCollective coll;
     PlanControl control;
     double times;  /* how often it runs, as far as known: the trips of the loops around it */
-    double flops;  /* of one device, each time */
+    int32_t parts; /* into which its work is cut, where that is known; 0 */
+    double flops;  /* of one device, each time; of these: */
+    double padded; /* spent on padding */
+    double anew;   /* done once more, in place of being kept */
     double bytes;  /* read and written by one device */
     PlanSpan locs; /* int32: strings, where it was written */
     PlanSpan why;  /* PlanReason: collectives have at least one */

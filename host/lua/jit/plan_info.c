@@ -1,5 +1,10 @@
 #include "lua/jit/plan_info.h"
 
+#include "ir/plan_distinct.h"
+#include "lua/jit/plan_cost.h"
+
+#include <string.h>
+
 #define VALUE_PLAN "meshlua.Plan"
 
 static Exec *plan_at(lua_State *L) {
@@ -32,7 +37,7 @@ void plan_info_push_strings(lua_State *L, const Plan *p, PlanSpan ids) {
     }
 }
 
-static void push_axes(lua_State *L, const Mesh *m, uint32_t mask) {
+void plan_info_push_axes(lua_State *L, const Mesh *m, uint32_t mask) {
     lua_newtable(L);
     for (int i = 0, n = 0; m && i < m->naxes; i++)
         if (mask >> i & 1) {
@@ -41,8 +46,28 @@ static void push_axes(lua_State *L, const Mesh *m, uint32_t mask) {
         }
 }
 
+/* `slices`: the loops of which each turn sees another slice; `parts`: the axes along which
+ * devices see different parts of the buffer. */
+static void push_places(lua_State *L, const Exec *e, const PlanValue *v) {
+    uint32_t parts = 0;
+    for (int i = 0; i < v->per_device.n; i++)
+        parts |= axes_mask(&PLAN_LIST(e->plan, PlanOffset, v->per_device)[i].axes);
+    if (parts) {
+        plan_info_push_axes(L, e->mesh, parts);
+        lua_setfield(L, -2, "parts");
+    }
+    if (!v->per_slice.n) return;
+    lua_createtable(L, v->per_slice.n, 0);
+    for (int i = 0; i < v->per_slice.n; i++) {
+        lua_pushinteger(L, (lua_Integer)PLAN_LIST(e->plan, PlanStride, v->per_slice)[i].loop);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "slices");
+}
+
 /* A list of {dtype, shape (local), bytes, buffer (its place in plan:buffers())}. */
-static void push_operands(lua_State *L, const Plan *p, PlanSpan ids) {
+static void push_operands(lua_State *L, const Exec *e, PlanSpan ids) {
+    const Plan *p = e->plan;
     lua_createtable(L, ids.n, 0);
     for (int i = 0; i < ids.n; i++) {
         const PlanValue *v = plan_value(p, PLAN_LIST(p, int32_t, ids)[i]);
@@ -58,15 +83,9 @@ static void push_operands(lua_State *L, const Plan *p, PlanSpan ids) {
         }
         lua_setfield(L, -2, "shape");
         value_set_number(L, "bytes", bytes);
+        push_places(L, e, v);
         lua_rawseti(L, -2, i + 1);
     }
-}
-
-/* The least time that a step takes on one device. */
-static double seconds_of(const Exec *e, const PlanStep *s) {
-    const Target *t = e->rt->target;
-    if (s->kind != STEP_COLLECTIVE) return target_seconds(t, s->flops, s->bytes);
-    return t->latency + plan_bytes_sent(e->plan, s) / t->link;
 }
 
 static void push_origin(lua_State *L, const Exec *e, const PlanOrigin *o) {
@@ -101,47 +120,77 @@ static void push_reasons(lua_State *L, const Exec *e, const PlanStep *s) {
     lua_setfield(L, -2, "reasons");
 }
 
-static void push_step(lua_State *L, const Exec *e, const PlanStep *s) {
+/* A loop's number, and how often it turns where that is known; how many steps its bodies, or those
+ * of a branch, have. */
+static void push_control(lua_State *L, const Plan *p, const PlanStep *s) {
+    if (s->kind == STEP_LOOP) {
+        value_set_integer(L, "loop", s->control.loop);
+        if (s->control.trips >= 0) value_set_integer(L, "trips", (lua_Integer)s->control.trips);
+    }
+    if (s->kind == STEP_LOOP || s->kind == STEP_BRANCH)
+        value_set_integer(L, "inside", plan_steps_in(p, s));
+}
+
+static void push_step(lua_State *L, const Exec *e, const PlanStep *s, double distinct) {
+    static const char *const kind[] = {"kernel", "collective", "loop", "branch", "done"};
     const Plan *p = e->plan;
-    lua_createtable(L, 0, 14);
+    StepCost cost = plan_cost(e, s);
+    lua_createtable(L, 0, 20);
+    value_set_string(L, "kind", kind[s->kind]);
+    push_control(L, p, s);
+    value_set_number(L, "times", s->times);
+    value_set_number(L, "distinct", distinct);
+    value_set_number(L, "padded", s->padded);
+    value_set_number(L, "recomputed", s->anew);
+    lua_pushboolean(L, s->product);
+    lua_setfield(L, -2, "product");
     value_set_string(L, "role", role_name(s->role));
     value_set_string(L, "op", plan_str(p, s->op));
     value_set_string(L, "kernel", plan_str(p, s->name));
     value_set_number(L, "flops", s->flops);
     value_set_number(L, "traffic", s->bytes);
-    value_set_number(L, "seconds", seconds_of(e, s));
-    push_axes(L, e->mesh, s->vary);
+    value_set_number(L, "seconds", cost.seconds);
+    plan_info_push_axes(L, e->mesh, s->vary);
     lua_setfield(L, -2, "vary");
     plan_info_push_strings(L, p, s->locs);
     lua_setfield(L, -2, "where");
     plan_info_push_strings(L, p, s->ops);
     lua_setfield(L, -2, "ops");
-    push_operands(L, p, s->in);
+    push_operands(L, e, s->in);
     lua_setfield(L, -2, "inputs");
-    push_operands(L, p, s->out);
+    push_operands(L, e, s->out);
     lua_setfield(L, -2, "outputs");
     if (s->why.n) push_reasons(L, e, s);
     if (s->kind != STEP_COLLECTIVE) return;
-    push_axes(L, e->mesh, s->coll.axes);
+    plan_info_push_axes(L, e->mesh, s->coll.axes);
     lua_setfield(L, -2, "axes");
     value_set_number(L, "bytes", plan_operand_bytes(p, s));
-    value_set_number(L, "times", s->times);
-    value_set_number(L, "sent", plan_bytes_sent(p, s));
+    value_set_number(L, "sent", cost.sent);
+    value_set_number(L, "between", cost.between);
+    lua_pushboolean(L, s->coll.kind == COLL_ALL_REDUCE || s->coll.kind == COLL_REDUCE_SCATTER);
+    lua_setfield(L, -2, "reduces");
+    lua_pushboolean(L, s->coll.kind == COLL_ALL_TO_ALL || s->coll.kind == COLL_PERMUTE);
+    lua_setfield(L, -2, "moves");
 }
 
 static int push_steps(lua_State *L, bool only_collectives) {
     const Exec *e = plan_at(L);
+    size_t nsteps = (size_t)e->plan->steps.n + 1, nbuffers = (size_t)e->plan->buffers.n + 1;
+    double *distinct = lua_newuserdatauv(L, sizeof *distinct * nsteps, 0);
+    plan_distinct(e->plan, lua_newuserdatauv(L, sizeof(PlanDigits) * nbuffers, 0), distinct);
     lua_newtable(L);
     for (int32_t i = 0, n = 0; i < e->plan->steps.n; i++) {
         const PlanStep *s = plan_step(e->plan, i);
         if (only_collectives && s->kind != STEP_COLLECTIVE) continue;
-        push_step(L, e, s);
+        push_step(L, e, s, distinct[i]);
         lua_rawseti(L, -2, ++n);
     }
     return 1;
 }
 
-/* plan:steps(), plan:collectives(): in the order in which they run. Bytes are of one device. */
+/* plan:steps(), plan:collectives(): in the order in which they run, bodies behind their loops. Of
+ * one device: flops (of these padded, recomputed) and traffic each time; seconds, sent (of it
+ * between hosts) all times. distinct: so many devices do what no other does. */
 static int plan_steps(lua_State *L) {
     return push_steps(L, false);
 }
@@ -166,8 +215,9 @@ static double aliased_bytes(const Plan *p) {
     return bytes;
 }
 
-/* plan:memory(): bytes of one device {arguments, results, temporaries, aliased, peak}; results that
- * take over an argument's memory are `aliased`, and not counted again. */
+/* plan:memory(): bytes of one device {arguments, results, temporaries, aliased, peak, device (what
+ * it has; 0: not known)}; results that take over an argument's memory are `aliased`, and not
+ * counted again. */
 static int plan_memory(lua_State *L) {
     const Plan *p = plan_at(L)->plan;
     double bytes[3] = {0}, temporaries = 0;
@@ -183,6 +233,7 @@ static int plan_memory(lua_State *L) {
     value_set_number(L, "temporaries", temporaries);
     value_set_number(L, "aliased", aliased_bytes(p));
     value_set_number(L, "peak", p->peak_bytes);
+    value_set_number(L, "device", plan_at(L)->rt->target->memory);
     return 1;
 }
 
@@ -209,7 +260,7 @@ static int plan_fits(lua_State *L) {
 /* plan:buffers(): a list of {kind ("argument", "result", "temporary"), bytes of one device, vary
  * (mesh axes along which it differs), first, last (steps between which it is in use, from 1)}; and
  * of an argument `index`, of a result that takes over an argument's memory `takes`, of a temporary
- * `offset` (in the workspace of those with the same `vary`). */
+ * `offset` (in the workspace of those with the same `vary`). results: those that lie in it. */
 static int plan_buffers(lua_State *L) {
     static const char *const kind[] = {"argument", "result", "temporary"};
     const Exec *e = plan_at(L);
@@ -221,13 +272,22 @@ static int plan_buffers(lua_State *L) {
         value_set_string(L, "kind", kind[b->kind]);
         value_set_number(L, "bytes", (double)b->bytes);
         if (b->kind == BUFFER_TEMP) value_set_integer(L, "offset", b->offset);
-        push_axes(L, e->mesh, b->vary);
+        plan_info_push_axes(L, e->mesh, b->vary);
         lua_setfield(L, -2, "vary");
         value_set_integer(L, "first", (lua_Integer)b->first + 1);
         value_set_integer(L, "last", (lua_Integer)b->last + 1);
         if (b->index >= 0) value_set_integer(L, "index", (lua_Integer)b->index + 1);
         if (b->take >= 0) value_set_integer(L, "takes", (lua_Integer)b->take + 1);
+        lua_newtable(L);
+        lua_setfield(L, -2, "results");
         lua_rawseti(L, -2, i + 1);
+    }
+    for (int32_t i = 0; i < p->results.n; i++) {
+        lua_rawgeti(L, -1, result_buffer(p, i) + 1);
+        lua_getfield(L, -1, "results");
+        lua_pushinteger(L, i + 1);
+        lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+        lua_pop(L, 2);
     }
     return 1;
 }

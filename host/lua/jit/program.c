@@ -76,13 +76,19 @@ static int program_body(lua_State *L) {
     Walk w = jit_walk_call(L, h, j, last);
     Traced t = jit_trace_call(L, h, j, &w, last);
     push_inputs(L, h, j, &w, &t, last);
-    LuaProgram *p = lua_newuserdatauv(L, sizeof *p, 2);
+    LuaProgram *p = lua_newuserdatauv(L, sizeof *p, 3);
     *p = (LuaProgram){.cx = &h->cx};
     luaL_setmetatable(L, VALUE_PROGRAM);
     lua_pushvalue(L, -2);
     lua_setiuservalue(L, -2, 1);
     lua_pushvalue(L, w.names);
     lua_setiuservalue(L, -2, 2);
+    lua_createtable(L, t.e.nwrite, 0); /* by input: the result that is written to it */
+    for (int32_t i = 0; i < t.e.nwrite; i++) {
+        lua_pushinteger(L, (lua_Integer)t.e.nout + i + 1);
+        lua_rawseti(L, -2, (lua_Integer)t.write_leaf[i] + 1);
+    }
+    lua_setiuservalue(L, -2, 3);
     p->nparam = h->trace->graph->region.at[0].param.n;
     p->donated = alloc_new(&h->cx.alloc, (size_t)p->nparam + 1);
     if (!p->donated) state_check(L, h, err_nomem(&h->cx, "a program"));
@@ -127,7 +133,7 @@ static bool is_manual(const Type *t) {
 }
 
 /* program:nodes(): in order, {op, where, scope, inputs (values), outputs, types (texts), dtypes,
- * inner (it stands in a region of another op, or inside shard_map)}. */
+ * inner (it stands in a region of another op, or inside shard_map), product}. */
 static int program_nodes(lua_State *L) {
     Host *h = state_of(L);
     const Graph *g = program_at(L)->graph;
@@ -158,19 +164,23 @@ static int program_nodes(lua_State *L) {
         lua_setfield(L, -2, "outputs");
         lua_pushboolean(L, inner);
         lua_setfield(L, -2, "inner");
+        lua_pushboolean(L, (graph_opdef(g, n)->flags & OPF_PRODUCT) != 0);
+        lua_setfield(L, -2, "product");
         lua_rawseti(L, -2, id);
     }
     return 1;
 }
 
 /* program:params(): one for each input: {name, value, state (kept in a Param), dtype, shape, type
- * (a text), bytes, part (bytes of one device), object}. */
+ * (a text), bytes, part (bytes of one device), object, result (that it is set to), donated,
+ * refused (mesh axes that were to split a dim and do not divide it)}. */
 static int program_params(lua_State *L) {
     Host *h = state_of(L);
     const LuaProgram *p = program_at(L);
     const Region *top = &p->graph->region.at[0];
     lua_getiuservalue(L, 1, 1);
     int objects = lua_gettop(L);
+    lua_getiuservalue(L, 1, 3);
     lua_createtable(L, top->param.n, 0);
     for (int i = 0; i < top->param.n; i++) {
         const Node *n = graph_def(p->graph, top->param.at[i]);
@@ -190,6 +200,16 @@ static int program_params(lua_State *L) {
         value_set_number(L, "part", (double)type_shard_bytes(t));
         lua_rawgeti(L, objects, i + 1);
         lua_setfield(L, -2, "object");
+        lua_rawgeti(L, objects + 1, i + 1);
+        lua_setfield(L, -2, "result");
+        lua_pushboolean(L, p->donated[i]);
+        lua_setfield(L, -2, "donated");
+        uint32_t refused = 0;
+        for (int d = 0; t->layout && d < t->dims.rank; d++) refused |= t->layout->dim[d].refused;
+        if (refused) {
+            plan_info_push_axes(L, t->layout->mesh, refused);
+            lua_setfield(L, -2, "refused");
+        }
         if (t->layout) {
             const Spec *spec = layout_spec(&h->cx, t->layout, &t->dims);
             if (!spec) state_check(L, h, err_nomem(&h->cx, "a P"));

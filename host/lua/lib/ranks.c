@@ -74,6 +74,12 @@ static int seconds_between(lua_State *L) {
     return 1;
 }
 
+/* product_rate(dtype): operations per second of products on one device, as explain counts them. */
+static int product_rate(lua_State *L) {
+    lua_pushnumber(L, target_products(state_of(L)->rt.target, value_dtype(L, 1)));
+    return 1;
+}
+
 /* device_peak(dtype): operations per second of products on one GPU, by its datasheet; nil where it
  * is not known, and on processors. */
 static int device_peak(lua_State *L) {
@@ -170,6 +176,7 @@ void lib_open_ranks(lua_State *L) {
                                    {"device_kind", device_kind},
                                    {"device_peak", device_peak},
                                    {"device_memory", device_memory},
+                                   {"product_rate", product_rate},
                                    {"gpu_count", gpu_count},
                                    {"wait", wait_for_devices},
                                    {"stamp", stamp},

@@ -211,7 +211,10 @@ static void compute_anew(Grad *g, Anew *a, int32_t first, int32_t end) {
         if (top && a->span->policy && remat_keeps(graph, a->span, &n)) continue;
         for (int i = 0; top && i < n.nin; i++) anew_value(g, a, n.in[i]);
         a->copy.b.err = g->b->err;
+        int32_t anew = graph->node.n;
         Val v = copy_node(&a->copy, &n);
+        for (; a->span->policy && anew < graph->node.n; anew++)
+            graph->node.at[anew].role = ROLE_ANEW;
         build_fail(g->b, a->copy.b.err);
         if (v && !n.clone && a->span->policy) build_set_clone(g->b, v, clone);
     }

@@ -183,6 +183,19 @@ static uint32_t through_of(Partition *p, const Node *n, const FactorRule *r) {
     return explicit_through(&a, in, types + n->nin) & wanted;
 }
 
+/* Into how many parts the op's work is cut, and how much of it is done on padding. */
+static void note_work(Build *at, const Split *s) {
+    double useful = 1, all = 1;
+    for (int f = 0; s->r && f < s->r->nfactor; f++) {
+        int64_t size = s->r->size[f], parts = axes_product(&s->axes[f]);
+        all *= (double)parts;
+        if (parts > 1 && size > 0)
+            useful *= (double)size / (double)((size + parts - 1) / parts * parts);
+    }
+    at->parts = (uint16_t)all;
+    at->idle = (float)(1 - useful);
+}
+
 /* The node itself, in local shapes. */
 static Val build_local(Partition *p, const Split *s, const Val *in) {
     const Node *n = s->n;
@@ -203,6 +216,7 @@ static Val build_local(Partition *p, const Split *s, const Val *in) {
                    layouts,  layouts + n->nin, attr,    offset, 0};
     if (s->def->local) s->def->local(&a);
     Build at = at_node(p, n);
+    note_work(&at, s);
     const Reason *why = NULL;
     if (s->def->flags & OPF_COLLECTIVE) {
         why = origin_written(p->g, n);

@@ -126,19 +126,21 @@ static void lower_attr(PlanBuild *p, BuildStep *s, const Node *n, const OpDef *d
 }
 
 /* Of an op; of a body, those of the ops in it. */
-static double node_flops(PlanBuild *p, const Node *n) {
-    double flops = 0;
+static void add_work(PlanBuild *p, const Node *n, BuildStep *s) {
+    if (n->parts > s->parts) s->parts = n->parts;
     if (n->nbody) {
         const Region *r = &p->g->region.at[n->body[0]];
         for (int32_t id = r->owner - 1; graph_node(p->g, id)->region == n->body[0]; id--)
             if (!(graph_opdef(p->g, graph_node(p->g, id))->flags & OPF_PARAM))
-                flops += node_flops(p, graph_node(p->g, id));
-        return flops;
+                add_work(p, graph_node(p->g, id), s);
+        return;
     }
     const Type **types = ARENA_ARRAY(p->arena, const Type *, n->nin + n->nout + 1);
-    if (types) return op_flops(p->g, n, types);
-    plan_build_no_memory(p);
-    return 0;
+    if (!types) plan_build_no_memory(p);
+    double flops = types ? op_flops(p->g, n, types) : 0;
+    s->flops += flops;
+    s->padded += flops * (double)n->idle;
+    s->anew += n->role == ROLE_ANEW ? flops : 0;
 }
 
 bool plan_may_write(const PlanBuild *p, int32_t i, bool behind_last_fault) {
@@ -248,11 +250,10 @@ static void kernel_step(PlanBuild *p, const Node *n, const OpDef *def) {
         plan_touch(p, &out[i]);
         *value_at(p, n->out + i) = out[i];
     }
-    double flops = collective ? 0 : node_flops(p, n);
     BuildStep *s = plan_add_step(p, n);
     if (!s || !plan_set_operands(p, s, in, n->nin, out, n->nout)) return;
     s->kernel = def->kernel;
-    s->flops = flops;
+    if (!collective) add_work(p, n, s);
     s->bytes = bytes;
     for (int i = 0; collective && i < n->nout; i++) p->source[n->out + i] = &in[i < n->nin ? i : 0];
     if (collective)

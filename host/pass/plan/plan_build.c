@@ -298,7 +298,10 @@ static PlanStep pack_step(Pack *k, Values *values, const BuildStep *s) {
         out.attr = put(k, s->attr, s->attr_size, 1);
     out.offsets = put_offsets(k, s->offset, s->noffset);
     out.times = s->times;
+    out.parts = s->parts;
     out.flops = s->flops;
+    out.padded = s->padded;
+    out.anew = s->anew;
     out.bytes = s->bytes;
     out.locs = put_locations(k, s->node);
     out.why = put_reasons(k, s->node);

@@ -36,7 +36,8 @@ typedef struct BuildStep {
     ControlInfo control;
     int32_t loop, nbody;
     int32_t *body; /* steps of each */
-    double flops, bytes, times;
+    int32_t parts;
+    double flops, padded, anew, bytes, times;
 } BuildStep;
 
 /* The steps of a LOOP or BRANCH, itself the first. */

@@ -181,6 +181,7 @@ static void fill_target(Gpus *g, const Ranks *ranks) {
         if (strcmp(gpu->name, kinds[i][0]) == 0) known = target_of(kinds[i][1]);
     g->target = known ? *known : *target_of("h100");
     g->target.name = gpu->name;
+    if (env_has(ENV_ALGORITHMS, "tf32")) g->target.flops32 = 0;
     g->target.memory = (double)gpu->memory;
     for (int32_t k = 1; k < g->device.gpus; k++)
         if ((double)gpu[k].memory < g->target.memory) g->target.memory = (double)gpu[k].memory;

@@ -45,6 +45,15 @@ Err hosts_find(Runtime *rt) {
     return err;
 }
 
+bool hosts_several(const Runtime *rt) {
+    return rt->host || (rt->host_devices && rt->host_devices < rt->ndevices * rt->ranks.world);
+}
+
+int32_t hosts_of(const Runtime *rt, int32_t device) {
+    if (rt->host_devices) return device / rt->host_devices;
+    return rt->host ? rt->host[device / rt->ndevices] : 0;
+}
+
 /* ---- meshes ---- */
 
 /* Of devices in a row-major grid. */
@@ -55,14 +64,14 @@ static uint32_t crossed(const Runtime *rt, int naxes, const int32_t *size, const
     for (int a = naxes - 1; a >= 0; stride *= size[a--])
         for (int32_t i = stride; i < n; i++) {
             if (i / stride % size[a] == 0) continue;
-            int32_t host = rt->host[device[i] / rt->ndevices];
-            if (host != rt->host[device[i - stride] / rt->ndevices]) mask |= 1u << a;
+            if (hosts_of(rt, device[i]) != hosts_of(rt, device[i - stride])) mask |= 1u << a;
         }
     return mask;
 }
 
 uint32_t hosts_crossed(const Runtime *rt, const Mesh *m) {
-    return rt->host && !m->abstract ? crossed(rt, m->naxes, m->size, m->device, m->ndevices) : 0;
+    if (!hosts_several(rt) || m->abstract) return 0;
+    return crossed(rt, m->naxes, m->size, m->device, m->ndevices);
 }
 
 static int by_number(const void *a, const void *b) {
@@ -74,7 +83,7 @@ uint32_t hosts_crossed_with_last(const Runtime *rt, const Mesh *m, int axis) {
     int32_t device[MAX_DEVICES], size[MAX_AXES];
     int order[MAX_AXES], n = 0;
     uint32_t mask = 0;
-    if (!rt->host || m->abstract) return 0;
+    if (!hosts_several(rt) || m->abstract) return 0;
     for (int i = 0; i < m->naxes; i++)
         if (i != axis) order[n++] = i;
     order[n++] = axis;

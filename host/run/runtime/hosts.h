@@ -14,6 +14,10 @@ uint64_t hosts_key(void);
  * tells whether it is on the same as another. How many there are. */
 int32_t hosts_number(const uint64_t *key, int32_t n, int32_t *out);
 
+/* Are there several? Which one a device stands in. */
+bool hosts_several(const Runtime *rt);
+int32_t hosts_of(const Runtime *rt, int32_t device);
+
 /* The axes of the mesh along which neighbours are on different hosts, as a mask. */
 uint32_t hosts_crossed(const Runtime *rt, const Mesh *m);
 /* The same of a mesh with the axis behind the others and the devices in their order. */

@@ -11,7 +11,7 @@ static Err bad_devices(Ctx *cx, const char *s) {
     return err_set(
         cx, E_MESH,
         "--devices=%s: expected a number of virtual CPU devices from 1 to %d, cuda, cuda:0,1, "
-        "cuda:0*8, fake:N, or fake:KIND:N (cpu, h100, h200)",
+        "cuda:0*8, fake:N, or fake:KIND:N (cpu, h100, h200), where N may be HOSTSxDEVICES",
         s, MAX_DEVICES);
 }
 
@@ -20,6 +20,20 @@ static int32_t count_of(const char *s) {
     char *end;
     long n = strtol(s, &end, 10);
     return *s && !*end && n >= 1 && n <= MAX_DEVICES ? (int32_t)n : 0;
+}
+
+enum { HOST_DEVICES = 8 };
+
+/* "64", or "8x8": hosts and the devices of each, these to *each. 0 if it is neither. */
+static int32_t count_fakes(const char *s, int32_t *each) {
+    char hosts[16] = "";
+    const char *x = strchr(s, 'x');
+    *each = HOST_DEVICES;
+    if (!x || (size_t)(x - s) >= sizeof hosts) return x ? 0 : count_of(s);
+    memcpy(hosts, s, (size_t)(x - s));
+    int32_t n = count_of(hosts);
+    *each = count_of(x + 1);
+    return (int64_t)n * *each <= MAX_DEVICES ? n * *each : 0;
 }
 
 /* Which domains this process has, and how many devices are in each. */
@@ -52,7 +66,7 @@ Err runtime_set_devices(Runtime *rt, const char *devices) {
             target = target_of(kind);
         }
     }
-    int32_t n = count_of(number);
+    int32_t each = 0, n = fake ? count_fakes(number, &each) : count_of(number);
     bool gpu = strncmp(devices, "cuda", 4) == 0;
     if (!gpu && (!target || !n)) return bad_devices(rt->cx, devices);
     gpu_transport_leave(rt);
@@ -75,6 +89,7 @@ Err runtime_set_devices(Runtime *rt, const char *devices) {
     rt->target = target;
     rt->ndevices = n;
     rt->fake = fake;
+    rt->host_devices = each;
     number_domains(rt);
     return rt->transport.comm.version ? share_devices(rt) : E_OK;
 }

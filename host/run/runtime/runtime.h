@@ -26,11 +26,12 @@ typedef struct Runtime {
     Ctx *cx;
     const Target *target;
     Ranks ranks;
-    Transport transport; /* to the other processes */
-    int32_t *host;       /* of each process, from 0; NULL: all are on one */
-    int32_t ndevices;    /* of this process */
-    Gpus gpu;            /* where it runs plans; not there: on the processor */
-    bool fake;           /* devices that can be planned for, not run on */
+    Transport transport;  /* to the other processes */
+    int32_t *host;        /* of each process, from 0; NULL: all are on one */
+    int32_t ndevices;     /* of this process */
+    int32_t host_devices; /* fakes: how many stand in one host; 0: they are real */
+    Gpus gpu;             /* where it runs plans; not there: on the processor */
+    bool fake;            /* devices that can be planned for, not run on */
     const KernelRow *kernels;
     const char *level; /* of the kernels */
     Blas blas;
@@ -59,7 +60,8 @@ Err runtime_init(Runtime *rt, Ctx *cx, const Ranks *ranks, const char *devices) 
 void runtime_free(Runtime *rt);
 /* Meets the other processes, once `ranks` is known. */
 Err runtime_connect(Runtime *rt, const JoinFlags *join) MUST_CHECK;
-/* "8", "cuda", "cuda:0,1", "cuda:0*8", "fake:64", "fake:h200:4096". */
+/* "8", "cuda", "cuda:0,1", "cuda:0*8", "fake:64", "fake:h200:4096", "fake:h200:8x8" (hosts x
+ * devices of each, which are 8 where nothing is said). */
 Err runtime_set_devices(Runtime *rt, const char *devices) MUST_CHECK;
 /* Threads and their memory for a plan that needs these; grows what is there. */
 Err runtime_grow(Runtime *rt, size_t scratch_each, int32_t stages, int32_t queues) MUST_CHECK;

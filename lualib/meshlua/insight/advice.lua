@@ -1,8 +1,8 @@
 -- advice.lua: what is worth knowing of a plan beside its figures, and layouts that would serve better: the
 -- same step planned on other meshes, or with an argument on an axis that nothing uses. Nothing runs.
+local account = require "meshlua.insight.account"
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
-local facts = require "meshlua.insight.facts"
 
 local M = {}
 
@@ -27,31 +27,56 @@ function M.unused_axes(plan, mesh)
   return unused
 end
 
---- Bytes that the collectives over any of these axes send.
-local function sent_over(rows, axes)
-  local wanted, bytes = {}, 0
-  for _, axis in ipairs(axes) do wanted[axis] = true end
-  for _, row in ipairs(rows) do
-    for _, axis in ipairs(row.axes) do
-      if wanted[axis] then
-        bytes = bytes + row.sent
-        break
-      end
-    end
+--- The mesh with the devices in their order and this axis the fastest.
+local function with_last(mesh, axis)
+  local ids, devices, at = {}, {}, 0
+  for i, id in ipairs(mesh.device_ids) do devices[i] = id end
+  table.sort(devices)
+  local strides, stride = {}, 1
+  for k = #mesh.axis_names, 1, -1 do
+    strides[k], stride = stride, stride * mesh.axis_sizes[k]
   end
-  return bytes
+  local function go(k, place)
+    if k > #strides then
+      at = at + 1
+      ids[place + 1] = devices[at]
+      return
+    end
+    for i = 0, mesh.axis_sizes[strides.order[k]] - 1 do go(k + 1, place + i * strides[strides.order[k]]) end
+  end
+  strides.order = {}
+  for k, name in ipairs(mesh.axis_names) do
+    if name ~= axis then strides.order[#strides.order + 1] = k end
+  end
+  for k, name in ipairs(mesh.axis_names) do
+    if name == axis then strides.order[#strides.order + 1] = k end
+  end
+  go(1, 0)
+  return core.mesh_new(mesh.axis_names, mesh.axis_sizes, ids)
 end
 
 --- Axes that go from one host to another although each could stay inside one, and with less to send between hosts:
---- {axis, sent (between hosts, now), sent_as_last (with the axis behind the others)}.
-function M.between_hosts(rows, mesh)
-  local now, list = core.axes_between_hosts(mesh), {}
-  for _, axis in ipairs(now) do
+--- {axis, sent (between hosts, now), sent_as_last (with the axis behind the others), seconds (that this saves)}.
+function M.between_hosts(rows, mesh, seconds, retrace)
+  local list = {}
+  for _, axis in ipairs(core.axes_between_hosts(mesh)) do
     local then_axes, stays = core.axes_between_hosts(mesh, axis), true
     for _, other in ipairs(then_axes) do stays = stays and other ~= axis end
-    local sent, as_last = sent_over(rows, now), sent_over(rows, then_axes)
-    if stays and as_last < sent then
-      list[#list + 1] = {axis = axis, sent = sent, sent_as_last = as_last}
+    if stays and #rows > 0 then
+      local ok, program = pcall(core.instead_of, mesh, with_last(mesh, axis), retrace)
+      local planned, plan = false, nil
+      if ok then planned, plan = pcall(program.plan, program) end
+      if planned then
+        local now, as_last = 0, account.of(plan)
+        for _, row in ipairs(rows) do
+          for _, c in ipairs(row.members) do now = now + c.between end
+        end
+        if as_last.between < now then
+          list[#list + 1] = {axis = axis, sent = now, sent_as_last = as_last.between,
+            seconds = seconds - as_last.seconds}
+        end
+      end
+      if ok then program:close() end
     end
   end
   return list
@@ -102,8 +127,8 @@ end
 -- ---- what would serve better --------------------------------------------------------------------------
 
 --- Seconds, share of unique compute and whether it fits, of a plan.
-local function judge(plan, mesh)
-  local work = facts.work(plan, mesh)
+local function judge(plan)
+  local work = account.of(plan)
   return {seconds = work.seconds, unique = work.unique, share = work.share, peak = plan:memory().peak,
     fits = plan:fits() == true}
 end
@@ -210,7 +235,7 @@ local function try_meshes(found, mesh, retrace, deadline)
     if ok then
       local planned, plan = pcall(program.plan, program)
       if planned then
-        local j = judge(plan, other)
+        local j = judge(plan)
         j.mesh, j.text = other, "on " .. mesh_text(other) .. split_text(other, program:params())
         found[#found + 1] = j
       end
@@ -246,7 +271,7 @@ local function try_unused(found, mesh, rows, unused, retrace, deadline)
           return program:relayout(o.index, core.NamedSharding(mesh, to)) and program:plan()
         end)
         if ok and plan then
-          local j = judge(plan, mesh)
+          local j = judge(plan)
           j.argument, j.spec, j.state = p.name, to, p.state
           j.text = ("with %s as %s"):format(p.name, tostring(to))
           found[#found + 1] = j
@@ -262,7 +287,7 @@ end
 ---@param now table judge of the step's own plan
 ---@param retrace fun(): Program
 function M.alternatives(plan, mesh, rows, unused, retrace)
-  local now, found = judge(plan, mesh), {}
+  local now, found = judge(plan), {}
   local deadline = core.clock() + PATIENCE
   try_unused(found, mesh, rows, unused, retrace, deadline)
   try_meshes(found, mesh, retrace, deadline)

@@ -1,7 +1,10 @@
 -- explain.lua: what a jitted call will send, hold and compute, and why: as a table, and as a text.
+local account = require "meshlua.insight.account"
 local advice = require "meshlua.insight.advice"
 local core = require "meshlua.core"
 local facts = require "meshlua.insight.facts"
+local findings = require "meshlua.insight.findings"
+local rules_of = require "meshlua.sharding.rules"
 local lib = require "meshlua.lib"
 
 local M = {}
@@ -47,6 +50,7 @@ local function add_collectives(lines, rows)
     lines[#lines + 1] = ("  %3d x  %-" .. width .. "s  %-" .. part .. "s  %10s  %s"):format(row.count,
       row.what, row.operands, bytes_text(row.sent), seconds_text(row.seconds))
     add_wrapped(lines, "         ", "at " .. lib.some(row.where, 3))
+    if row.loop then add_wrapped(lines, "         ", row.loop) end
     add_wrapped(lines, "         ", "of " .. lib.some(row.tensors, 2))
     add_wrapped(lines, "         ", "as " .. lib.some(row.reasons, 2))
     for _, by in ipairs(row.by) do add_wrapped(lines, "         ", "split on " .. by) end
@@ -68,19 +72,45 @@ local function add_memory(lines, e)
 end
 
 local function add_work(lines, e)
-  local w = e.work
-  lines[#lines + 1] = ("work: %.4g operations (%s unique), %s read and written"):format(w.flops,
-    percent(w.unique), bytes_text(w.traffic))
-  lines[#lines + 1] = ("time at best: %s of computing, %s of sending: %s is communication"):format(
-    seconds_text(w.computing), seconds_text(w.sending), percent(w.share))
+  local w, apart = e.work, {}
+  for _, what in ipairs {{"on padding", w.padded}, {"done once more", w.recomputed}} do
+    if what[2] > 0.0005 * w.flops then
+      apart[#apart + 1] = (", %s %s"):format(percent(what[2] / w.flops), what[1])
+    end
+  end
+  lines[#lines + 1] = ("work: %.4g operations (%s unique%s), %s read and written"):format(w.flops,
+    percent(w.unique), table.concat(apart), bytes_text(w.traffic))
+  lines[#lines + 1] = ("time at best: %s of computing, %s of sending: %s is communication%s"):format(
+    seconds_text(w.computing), seconds_text(w.sending), percent(w.share),
+    w.between > 0 and ("; %s go between hosts"):format(bytes_text(w.between)) or "")
+end
+
+local SHOWN = 5 -- findings
+
+--- The findings, worst first: the cause and its line, then what to change and what that gains.
+local function add_findings(lines, e)
+  for i, f in ipairs(e.findings) do
+    if i > SHOWN then
+      lines[#lines + 1] = ("and %s, in .findings"):format(lib.count(#e.findings - SHOWN, "finding"))
+      return
+    end
+    add_wrapped(lines, ("%d. "):format(i), f.cause .. (f.where and ", at " .. f.where or ""))
+    local gain = f.share and f.share >= 0.005 and ("saves %s, %s of the step"):format(seconds_text(f.gain),
+      percent(math.min(f.share, 1)))
+    if f.bytes then gain = (gain and gain .. ", and " or "saves ") .. bytes_text(f.bytes)
+      .. " on each device" end
+    local mend = f.mend and gain and f.mend .. ": " .. gain or f.mend or gain
+    if mend then add_wrapped(lines, "   -> ", mend) end
+  end
 end
 
 Explanation.__tostring = core.plain(function(self)
   local sums, lines = {}, {}
+  add_findings(lines, self)
   for _, op in ipairs(lib.names(self.by_op)) do
     sums[#sums + 1] = ("%d %s %s"):format(self.by_op[op].count, op, bytes_text(self.by_op[op].sent))
   end
-  lines[1] = ("%s of %s; every figure is of one device"):format(
+  lines[#lines + 1] = ("%s of %s; every figure is of one device"):format(
     self.mesh and (tostring(self.mesh):gsub(" of devices.*", "")) or "one device", self.kind)
   local steps = lib.count(self.work.steps, "step")
   add_wrapped(lines, "", self.count == 0 and steps .. ", none of them collectives"
@@ -121,23 +151,7 @@ end
 local function notes_of(e)
   local notes = {}
   local function note(...) notes[#notes + 1] = string.format(...) end
-  if not e.fits then note("it does not fit: %s", e.misfit) end
   fsdp_notes(e, note)
-  for _, axis in ipairs(e.unused_axes) do
-    note("mesh axis %s splits nothing: its %d devices do the same work", axis, e.mesh.shape[axis])
-  end
-  for _, x in ipairs(e.between_hosts) do
-    note("mesh axis %s goes from one host to another, and its %d devices would fit into one: put it last in "
-      .. "the mesh, and %s are sent between hosts in place of %s", x.axis, e.mesh.shape[x.axis],
-      bytes_text(x.sent_as_last), bytes_text(x.sent))
-  end
-  if e.work.unique < 0.995 and e.mesh and e.mesh.size > 1 then
-    note("%s of the compute is unique: the rest is done by several devices alike", percent(e.work.unique))
-  end
-  if e.work.share > 0.5 then
-    note("over-sharded: %s of the time is communication; fewer parts, larger ones, would leave the devices "
-      .. "more to do between exchanges", percent(e.work.share))
-  end
   if #e.replicated > 0 then
     local names, bytes = {}, 0
     for i, r in ipairs(e.replicated) do
@@ -159,59 +173,77 @@ end
 
 --- Fills in what a plan alone tells.
 local function of_plan(plan, params)
-  local mesh = plan:mesh()
-  local rows = facts.collectives(plan)
+  local mesh, work = plan:mesh(), account.of(plan)
+  local rows = facts.collectives(work)
   local fits, why = plan:fits()
   local e = {plan = plan, mesh = mesh, kind = (core.device_kind()), collectives = rows,
-    by_op = facts.by_op(rows), count = 0, sent = 0, bytes = 0, work = facts.work(plan, mesh),
+    by_op = facts.by_op(rows), count = 0, sent = 0, bytes = 0, work = work,
     memory = facts.memory(plan, params), fits = fits == true, misfit = why,
     fsdp = advice.fsdp(rows), unused_axes = mesh and advice.unused_axes(plan, mesh) or {},
-    between_hosts = mesh and advice.between_hosts(rows, mesh) or {},
-    replicated = mesh and params and advice.replicated(params, mesh) or {}}
+    between_hosts = {}, replicated = mesh and params and advice.replicated(params, mesh) or {}}
   for _, sum in pairs(e.by_op) do
     e.count, e.sent, e.bytes = e.count + sum.count, e.sent + sum.sent, e.bytes + sum.bytes
   end
   return e
 end
 
---- The same of a program, without looking for what would serve better.
----@param program Program
----@return table explanation
-local function of_program(program)
-  local e = of_plan(program:plan(), program:params())
+--- Fills in what else there is to say: `more` has what only a traced step tells.
+local function finish(e, more)
+  local x = {account = e.work, plan = e.plan, buffers = e.plan:buffers(), memory = e.memory, mesh = e.mesh,
+    params = {}, nodes = {}, fits = e.fits, misfit = e.misfit, better = e.better, unused_axes = e.unused_axes,
+    between_hosts = e.between_hosts}
+  for key, value in pairs(more) do x[key] = value end
+  e.findings = findings.of(x)
   e.notes = notes_of(e)
   return setmetatable(e, Explanation)
 end
 
---- Says how a call of a jitted function would run with these arguments, all figures of one device: every
---- collective with its lines, tensors, bytes, mesh axes and reasons; memory by kind of tensor; operations,
---- time at best and how much of it is communication; which compute is unique; weights gathered for each use
---- (FSDP), mesh axes without use, what all devices hold; and a mesh or layout that would serve better, if one
---- is found. The step is traced and planned, several times; nothing runs.
+--- The same of a program, without looking for what would serve better.
+---@param program Program
+---@param more table? what else is known; see finish
+---@return table explanation
+local function of_program(program, more)
+  local params = program:params()
+  more = more or {}
+  more.params, more.nodes = params, program:nodes()
+  return finish(of_plan(program:plan(), params), more)
+end
+
+--- Says how a call of a jitted function would run with these arguments, all figures of one device. First the
+--- findings, worst first: what is wrong or dear for nothing, with cause, line, what to change and what it
+--- gains.
+--- Then every collective with its loop, lines, tensors, bytes, mesh axes and reasons; memory by kind of
+--- tensor;
+--- operations, time at best and how much of it is communication; and a mesh or layout that would serve
+--- better,
+--- if one is found. The step is traced and planned, several times; nothing runs.
 ---@param step any what ml.jit returned, or a plan (step:plan(...))
 ---@param ... any its arguments
----@return table explanation {mesh, kind, plan, collectives, by_op, count, sent, bytes, memory, work, fsdp,
---- unused_axes, between_hosts, replicated, notes, better?}; as a text by tostring
+---@return table explanation {findings (see findings.lua), mesh, kind, plan, collectives, by_op, count, sent,
+---bytes,
+--- memory, work (see account.lua), fsdp, unused_axes, between_hosts, replicated, notes, better?}; as a text
+--- by
+--- tostring
 function M.explain(step, ...)
   local name = core.type_name(step)
-  if name == "Plan" then
-    local e = of_plan(step)
-    e.notes = notes_of(e)
-    return setmetatable(e, Explanation)
-  end
+  if name == "Plan" then return finish(of_plan(step), {}) end
   if name ~= "jit" then
     lib.raise("E_VALUE", "explain: expected a function made by ml.jit, or a plan, got %s", lib.kind(step))
   end
   local args = table.pack(...)
-  local program <close> = step:program(...)
-  local e = of_plan(program:plan(), program:params())
+  local function retrace() return step:program(table.unpack(args, 1, args.n)) end
+  rules_of.latest = nil
+  local program <close> = retrace()
+  local rules, params = rules_of.latest, program:params()
+  local e = of_plan(program:plan(), params)
   if e.mesh and e.mesh.size > 1 then
-    e.better = advice.alternatives(e.plan, e.mesh, e.collectives, e.unused_axes, function()
-      return step:program(table.unpack(args, 1, args.n))
-    end)
+    e.better = advice.alternatives(e.plan, e.mesh, e.collectives, e.unused_axes, retrace)
+    e.between_hosts = advice.between_hosts(e.collectives, e.mesh, e.work.seconds, retrace)
   end
-  e.notes = notes_of(e)
-  return setmetatable(e, Explanation)
+  local body = debug.getinfo(debug.getuservalue(step, 1), "S")
+  return finish(e, {step = step, line = ("%s:%d"):format(body.short_src, body.linedefined), args = args,
+    params = params, nodes = program:nodes(), rules = rules,
+    retrace = retrace})
 end
 
 lib.export(M, "", true)

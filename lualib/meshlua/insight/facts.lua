@@ -1,5 +1,6 @@
 -- facts.lua: what a plan does, counted: collectives in groups, memory by kind of tensor, work. All figures are
 -- of one device.
+local account = require "meshlua.insight.account"
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 
@@ -13,11 +14,9 @@ local function tensors_text(c)
   return #c.inputs > 1 and ("%s and %d more"):format(text, #c.inputs - 1) or text
 end
 
---- Numbers in modules' paths are left out ("h.*.mlp"), so that layers alike read alike.
-function M.alike(text) return (text:gsub("%.%d+%f[.)%s]", ".*"):gsub("%.%d+$", ".*")) end
 
 --- A list of texts without those that are there already, in order.
-local function distinct(list)
+function M.distinct(list)
   local out, seen = {}, {}
   for _, text in ipairs(list) do
     if not seen[text] then
@@ -32,11 +31,11 @@ local origin_kinds = {argument = "argument ", param = "Param ", constraint = "",
 
 --- "argument x", "Param h.*.mlp.weight", "train.lua:12 (h.*)".
 function M.origin_text(o)
-  if o.kind == "op" then return M.alike(("%s at %s"):format(o.name, o.where or "?")) end
-  if o.kind == "constraint" then return M.alike("the constraint at " .. (o.where or "?")) end
+  if o.kind == "op" then return account.alike(("%s at %s"):format(o.name, o.where or "?")) end
+  if o.kind == "constraint" then return account.alike("the constraint at " .. (o.where or "?")) end
   if o.name == "argument" then return ("argument %d"):format(o.index) end -- of a vararg function
   if o.name == "" then return ("input %d, met in the trace"):format(o.index) end
-  return M.alike(origin_kinds[o.kind] .. o.name)
+  return account.alike(origin_kinds[o.kind] .. o.name)
 end
 
 
@@ -51,26 +50,26 @@ local function origins_text(reasons)
       end
     end
   end
-  for i, axis in ipairs(axes) do axes[i] = axis .. " by " .. lib.some(distinct(who[axis]), 3) end
+  for i, axis in ipairs(axes) do axes[i] = axis .. " by " .. lib.some(M.distinct(who[axis]), 3) end
   return axes
 end
 
 local function tensors_of(reasons)
   local list = {}
-  for i, r in ipairs(reasons) do list[i] = M.alike(r.tensor) end
-  return distinct(list)
+  for i, r in ipairs(reasons) do list[i] = account.alike(r.tensor) end
+  return M.distinct(list)
 end
 
 local function texts_of(reasons)
   local list = {}
   for i, r in ipairs(reasons) do list[i] = r.text end
-  return distinct(list)
+  return M.distinct(list)
 end
 
 local function alike_all(list)
   local out = {}
-  for i, text in ipairs(list) do out[i] = M.alike(text) end
-  return distinct(out)
+  for i, text in ipairs(list) do out[i] = account.alike(text) end
+  return M.distinct(out)
 end
 
 --- One collective, as texts: {count, op, axes, operands, bytes (of one device's operands), sent, seconds, and
@@ -81,14 +80,29 @@ function M.row_of(c)
     reasons = texts_of(c.reasons), by = origins_text(c.reasons), members = {}}
 end
 
---- Collectives alike in all that is told of them, as one row, in the order of their first; see row_of. Members:
---- the collectives themselves.
-function M.collectives(plan)
+--- "in each of 32 turns of the loop at train.lua:7, and could leave it: it gets the same in each"; nil for what
+--- stands in no loop.
+local function loop_text(item)
+  local loop = item.loops[#item.loops]
+  if not loop then return nil end
+  local turns = loop.step.trips and ("in each of %d turns of"):format(loop.step.trips) or "in"
+  local text = ("%s the loop at %s"):format(turns, loop.line)
+  if #item.loops > 1 then text = ("%s, %g times in all"):format(text, item.times) end
+  return text .. (item.steady == loop.step.loop and ", and could leave it: it gets the same in each turn"
+    or "; each turn sends something else")
+end
+
+--- The account's collectives, those alike in all that is told of them as one row, in the order of their first;
+--- see row_of. Members: the collectives themselves. loop: in which, how often, and whether it could leave it.
+function M.collectives(a)
   local rows, by_text = {}, {}
-  for _, c in ipairs(plan:collectives()) do
+  for _, item in ipairs(a.items) do
+    if item.kind ~= "collective" then goto continue end
+    local c = item.step
     local row = M.row_of(c)
+    row.loop, row.times = loop_text(item), item.times
     local text = table.concat({c.op, table.concat(c.axes, ","), row.operands, table.concat(row.where, ","),
-      table.concat(row.reasons, ","), table.concat(row.by, ",")}, "\0")
+      table.concat(row.reasons, ","), table.concat(row.by, ","), row.loop or ""}, "\0")
     if by_text[text] then
       row = by_text[text]
     else
@@ -97,6 +111,7 @@ function M.collectives(plan)
     row.count, row.bytes, row.sent = row.count + 1, row.bytes + c.bytes, row.sent + c.sent
     row.seconds = row.seconds + c.seconds
     row.members[#row.members + 1] = c
+    ::continue::
   end
   return rows
 end
@@ -111,30 +126,6 @@ function M.by_op(rows)
     s.sent, s.seconds = s.sent + row.sent, s.seconds + row.seconds
   end
   return sums
-end
-
--- ---- work ---------------------------------------------------------------------------------------------
-
---- {steps, flops, traffic, computing, sending (seconds), share (of the time, in communication), unique (of
---- the operations of all devices, those that no other device does as well)}.
-function M.work(plan, mesh)
-  local w = {steps = 0, flops = 0, traffic = 0, computing = 0, sending = 0}
-  local distinct_flops, n = 0, mesh and mesh.size or 1
-  for _, s in ipairs(plan:steps()) do
-    w.steps = w.steps + 1
-    if s.axes then
-      w.sending = w.sending + s.seconds
-    else
-      w.computing, w.flops, w.traffic = w.computing + s.seconds, w.flops + s.flops, w.traffic + s.traffic
-      local slots = 1
-      for _, axis in ipairs(s.vary) do slots = slots * mesh.shape[axis] end
-      distinct_flops = distinct_flops + s.flops * slots
-    end
-  end
-  local seconds = w.computing + w.sending
-  w.seconds, w.share = seconds, seconds > 0 and w.sending / seconds or 0
-  w.unique = w.flops > 0 and distinct_flops / (w.flops * n) or 1
-  return w
 end
 
 -- ---- memory -------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 -- rules.lua: which rule gave which dim of which Param its mesh axes, and what that leaves on each device.
+local account = require "meshlua.insight.account"
 local core = require "meshlua.core"
-local facts = require "meshlua.insight.facts"
 local lib = require "meshlua.lib"
 local rules_of = require "meshlua.sharding.rules"
 local tree = require "meshlua.tree"
@@ -28,34 +28,101 @@ local function rule_text(rule)
   return ('{"%s", %s}'):format(rule[1], to)
 end
 
---- The rule for a logical name that gave these axes.
-local function rule_for(rules, name, axes)
+--- The rule for a logical name that gave these axes, and the first one before it whose mesh axes are there
+--- and
+--- were taken, with the dim that has them.
+local function rule_for(rules, mesh, spec, name, d)
+  local passed, by
   for i, rule in ipairs(rules) do
-    if type(rule) == "table" and rule[1] == name and not core.is_spec(rule[2])
-      and same_axes(rule[2] or nil, axes) then
-      return i
+    if type(rule) == "table" and rule[1] == name and not core.is_spec(rule[2]) then
+      if same_axes(rule[2] or nil, spec[d]) then return i, passed, by end
+      local wanted, taken = type(rule[2]) == "table" and rule[2] or {rule[2] or nil}, nil
+      local there = #wanted > 0
+      for _, axis in ipairs(wanted) do
+        there = there and mesh.shape[axis] ~= nil
+        for k = 1, d - 1 do
+          for _, a in ipairs(type(spec[k]) == "table" and spec[k] or {spec[k]}) do
+            if a == axis then taken = k end
+          end
+        end
+      end
+      if there and taken and not passed then passed, by = i, taken end
     end
   end
 end
 
 --- How one Param lies: {path, type, spec, bytes, part, rule (the one for all of it, or nil), dims: list of
---- {size, name?, axes (text), rule?}}.
+--- {size, name?, axes (text), rule?, passed? (a rule that would have split it), by? (the dim that has its
+--- axes),
+--- refused? (the axes do not divide it, and it is whole)}}.
 local function row_of(rules, mesh, box, path, used_rules)
   local spec, by = rules_of.param_spec(box, path)
   spec = spec or core.P()
   local names = core.box_meta(box).axes
   local shape, dims = box.shape, {}
   local logical = not by and type(names) == "table" and not core.is_spec(names)
+  local local_shape = core.NamedSharding(mesh, spec):shard_shape(shape)
+  local part, whole, each = 1, 1, element_bytes[box.dtype]
   for d, size in ipairs(shape) do
     local name = logical and names[d] or nil
-    local rule = name and rule_for(rules, name, spec[d])
-    if rule then used_rules[rule] = true end
-    dims[d] = {size = size, name = name, axes = axes_text(spec[d]), rule = rule}
+    local dim = {size = size, name = name, axes = axes_text(spec[d])}
+    if name then dim.rule, dim.passed, dim.by = rule_for(rules, mesh, spec, name, d) end
+    local parts = 1
+    for _, axis in ipairs(type(spec[d]) == "table" and spec[d] or {spec[d]}) do
+      parts = parts * (mesh.shape[axis] or 1)
+    end
+    if parts > 1 and local_shape[d] == size then dim.refused, dim.axes = dim.axes, "whole" end
+    if dim.rule then used_rules[dim.rule] = true end
+    dims[d], part, whole = dim, part * local_shape[d], whole * size
   end
   if by then used_rules[by] = true end
-  local each, part = lib.element_bytes[box.dtype], core.NamedSharding(mesh, spec):shard_shape(shape)
   return {path = path, spec = spec, dtype = box.dtype, shape = shape, dims = dims, rule = by,
     bytes = lib.product(shape) * each, part = lib.product(part) * each, count = 1}
+end
+
+--- What is not as the rules read: patterns that match nothing or too late, and dims that stay whole although
+--- a
+--- rule would split them.
+local function findings_of(rules, rows)
+  local list, passed = {}, {}
+  local function add(i, fmt, ...)
+    list[#list + 1] = ("rule %d, %s, %s"):format(i, rule_text(rules[i]), fmt:format(...))
+  end
+  for i, rule in ipairs(rules) do
+    local own = type(rule) == "table" and (rule.opt or rule)
+    if type(own) == "table" and type(own[1]) == "string" and core.is_spec(own[2]) then
+      local matched, first = nil, nil
+      for _, row in ipairs(rows) do
+        if row.path:find(own[1]) then
+          matched = matched or row
+          if row.rule ~= i then first = first or row.rule end
+          if row.rule == i or rule.opt then matched, first = row, nil break end
+        end
+      end
+      if not matched then
+        local paths = {}
+        for k = 1, math.min(3, #rows) do paths[k] = rows[k].path end
+        add(i, "matches no Param: there is %s%s", table.concat(paths, ", "), #rows > 3 and ", ..." or "")
+      elseif first then
+        add(i, "is never reached: rule %d comes first for %s", first, matched.path)
+      end
+    end
+  end
+  for _, row in ipairs(rows) do
+    for d, dim in ipairs(row.dims) do
+      local key = dim.passed and dim.passed .. " " .. account.alike(row.path)
+      if key and dim.axes == "whole" and not passed[key] then
+        passed[key] = true
+        add(dim.passed, "is not used for dim %d of %s: '%s' already uses mesh axis '%s' in this tensor", d,
+          account.alike(row.path), row.dims[dim.by].name or "-", axes_text(row.spec[dim.by]))
+      elseif dim.refused then
+        list[#list + 1] = ("dim %d of %s, %d, stays whole: %s%s does not divide it"):format(d, row.path,
+          dim.size,
+          dim.rule and ("rule %d puts it on "):format(dim.rule) or "mesh axis ", dim.refused)
+      end
+    end
+  end
+  return list
 end
 
 local Report = {__name = "Rules"}
@@ -63,6 +130,7 @@ Report.__index = Report
 
 local function dim_text(d)
   local name = d.name or "-"
+  if d.refused then return ("%s -> %s does not divide it -> whole"):format(name, d.refused) end
   return d.rule and ("%s -> rule %d -> %s"):format(name, d.rule, d.axes) or ("%s -> %s"):format(name, d.axes)
 end
 
@@ -78,8 +146,8 @@ end
 Report.__tostring = core.plain(function(self)
   local grouped, by_text = {}, {}
   for _, row in ipairs(self.rows) do
-    local path, how = facts.alike(row.path), how_text(row, self.rules)
-    local type_text = lib.type_text(row)
+    local path, how = account.alike(row.path), how_text(row, self.rules)
+    local type_text = ("%s[%s]"):format(row.dtype, table.concat(row.shape, ","))
     local key = table.concat({path, how, type_text}, "\0")
     local g = by_text[key]
     if not g then
@@ -90,8 +158,10 @@ Report.__tostring = core.plain(function(self)
   end
   local paths, types = 0, 0
   for _, g in ipairs(grouped) do paths, types = math.max(paths, #g.path), math.max(types, #g.type) end
-  local lines = {("%d Params on %s: dim -> rule -> mesh axis"):format(#self.rows,
-    (tostring(self.mesh):gsub(" of devices.*", "")))}
+  local lines = {}
+  for i, text in ipairs(self.findings) do lines[i] = ("%d. %s"):format(i, text) end
+  lines[#lines + 1] = ("%d Params on %s: dim -> rule -> mesh axis"):format(#self.rows,
+    (tostring(self.mesh):gsub(" of devices.*", "")))
   for _, g in ipairs(grouped) do
     lines[#lines + 1] = ("  %3d x %-" .. paths .. "s  %-" .. types .. "s  %10s of %s"):format(g.count, g.path,
       g.type, core.bytes_text(g.part), core.bytes_text(g.bytes))
@@ -110,12 +180,16 @@ Report.__tostring = core.plain(function(self)
 end)
 
 --- Says how a rule set lays out a model's Params on a mesh: for each dim the logical name, the rule that
---- applies and the mesh axis; bytes on each device; how much lies on every device; mesh axes and rules without
---- use. Nothing is moved. Raises where the rules do.
+--- applies and the mesh axis; bytes on each device; how much lies on every device; mesh axes and rules
+--- without
+--- use. First what is not as the rules read: patterns that match nothing, dims that stay whole. Nothing is
+--- moved.
+--- Raises where the rules do.
 ---@param rules table
 ---@param model table a module
 ---@param mesh Mesh? default: the one in context
----@return table report {rows, bytes, part, replicated, unused_axes, unused_rules}; as a text by tostring
+---@return table report {findings, rows, bytes, part, replicated, unused_axes, unused_rules}; as a text by
+---tostring
 function M.explain_rules(rules, model, mesh)
   rules_of.check(rules)
   if type(model) ~= "table" then
@@ -154,6 +228,7 @@ function M.explain_rules(rules, model, mesh)
     local splits = type(rule) == "function" or not of_state and rule[2]
     if splits and not used_rules[i] then report.unused_rules[#report.unused_rules + 1] = i end
   end
+  report.findings = findings_of(rules, report.rows)
   return report
 end
 

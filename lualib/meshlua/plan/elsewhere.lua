@@ -1,6 +1,6 @@
 -- elsewhere.lua: a layout in the words of other systems: flags of torchtitan and MaxText, PartitionSpecs of
 -- JAX.
-local facts = require "meshlua.insight.facts"
+local account = require "meshlua.insight.account"
 
 local M = {}
 
@@ -57,7 +57,7 @@ local function specs(planned)
   for _, p in ipairs(planned.params) do
     local name = p.state and p.object and p.name:match "^model%.(.*)$"
     if name then
-      local line = ("%s: %s"):format(facts.alike(name), spec_text(p.sharding and p.sharding.spec,
+      local line = ("%s: %s"):format(account.alike(name), spec_text(p.sharding and p.sharding.spec,
         #p.object.shape))
       if not seen[line] then lines[#lines + 1], seen[line] = line, true end
     end

@@ -3,6 +3,7 @@
 local core = require "meshlua.core"
 local facts = require "meshlua.insight.facts"
 local html = require "meshlua.html"
+local lib = require "meshlua.lib"
 
 local M = {}
 
@@ -135,9 +136,9 @@ end
 local function collectives_section(e)
   local rows = {{"line", "what", "of", "times", "sent", "ms", "why"}}
   for _, row in ipairs(e.collectives) do
-    rows[#rows + 1] = {facts.some(row.where, 3), row.op .. " over " .. table.concat(row.axes, ","),
+    rows[#rows + 1] = {lib.some(row.where, 3), row.op .. " over " .. table.concat(row.axes, ","),
       row.operands,
-      row.count, bytes_text(row.sent), ("%.3g"):format(row.seconds * 1e3), facts.some(row.reasons, 2)}
+      row.count, bytes_text(row.sent), ("%.3g"):format(row.seconds * 1e3), lib.some(row.reasons, 2)}
   end
   return section("collectives", "Collectives by line",
     #rows > 1 and html.table(rows, {[4] = true, [5] = true, [6] = true}) or element("p", nil, "none"))

@@ -1,5 +1,6 @@
 -- step.lua: the training step of a recipe on a mesh of devices that need not be there, as `train` would run
 -- it: what it plans, and what that plan comes to.
+local account = require "meshlua.insight.account"
 local core = require "meshlua.core"
 local facts = require "meshlua.insight.facts"
 local explain = require "meshlua.insight.explain"
@@ -18,7 +19,7 @@ local M = {}
 ---@class Planned
 ---@field layout Layout
 ---@field config table the recipe's
----@field work table of facts.lua
+---@field work table of account.lua
 ---@field memory table of facts.lua
 ---@field explanation table? of ml.explain; see M.explain
 ---@field params table[]? of program:params()
@@ -85,7 +86,7 @@ function M.plan(recipe, config, data, layout)
   local made, result = pcall(function()
     local program <close> = program_of(recipe, config, data, layout)
     local plan = program:plan()
-    local work, memory = facts.work(plan, plan:mesh()), facts.memory(plan, program:params())
+    local work, memory = account.of(plan), facts.memory(plan, program:params())
     return {layout = layout, config = config, work = work, memory = memory, seconds = work.seconds,
       peak = memory.peak, fits = plan:fits() == true, sent = sent_by(plan)}
   end)

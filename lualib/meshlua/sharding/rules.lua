@@ -58,6 +58,7 @@ end
 ---@param rules table?
 ---@param fn function
 function M.within(mesh, rules, fn, ...)
+  if rules then M.latest = rules end -- for explain: those that a step was traced under
   return core.in_context(mesh, rules and M.check(rules), fn, ...)
 end
 

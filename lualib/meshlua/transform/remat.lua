@@ -68,7 +68,7 @@ function M.remat(fn, options)
   options = lib.options("remat", options)
   local keeps = check_policy("remat", options.policy or M.remat_policies.nothing_saveable)
   return core.wrap(function(...)
-    if not core.is_tracing() then return fn(...) end
+    if not core.is_tracing() or lib.keeps_all then return fn(...) end
     local first = core.next_node()
     local results = table.pack(fn(...))
     core.remat(first, keeps)

@@ -1,0 +1,127 @@
+-- account.lua: what a plan does, counted once: of each step, line and group of tensors the operations, bytes,
+-- sends and seconds, in loops as often as they turn; and how much of the work is done for nothing: by several
+-- devices alike, on padding, once more in place of being kept.
+local M = {}
+
+local counted = {"flops", "traffic", "padded", "recomputed", "repeated", "sent", "between", "computing",
+  "sending"}
+
+--- "gpt.lua:12 (h.3.mlp)" as "gpt.lua:12" and "h.*.mlp".
+local function place_of(where)
+  local line, scope = (where or "?"):match "^(.-:%d+)%s*%(?(.-)%)?$"
+  return line or where or "?", scope or ""
+end
+
+--- Numbers in modules' paths are left out, so that layers alike count as one.
+function M.alike(text) return (text:gsub("%.%d+%f[.)%s]", ".*"):gsub("%.%d+$", ".*")) end
+
+--- Are the buffers that each step inside a loop reads the same in every turn? Fills item.steady for them.
+local function find_steady(items, first, last, loop)
+  local writers = {}
+  for i = first, last do
+    for _, v in ipairs(items[i].step.outputs) do
+      local list = writers[v.buffer] or {}
+      writers[v.buffer], list[#list + 1] = list, i
+    end
+  end
+  for i = first, last do
+    local item, steady = items[i], true
+    for _, v in ipairs(item.step.inputs) do
+      for _, number in ipairs(v.slices or {}) do steady = steady and number ~= loop end
+      local w = writers[v.buffer]
+      steady = steady and (not w or #w == 1 and w[1] < i and items[w[1]].steady == loop)
+    end
+    if steady and item.kind ~= "loop" and item.kind ~= "branch" then item.steady = loop end
+  end
+end
+
+local function item_of(s, i, devices)
+  local line, scope = place_of(s.where[1])
+  local unique = s.distinct / devices
+  local item = {index = i, step = s, kind = s.kind, op = s.op, ops = s.ops, kernel = s.kernel, role = s.role,
+    line = line, scope = scope, group = M.alike(scope), where = s.where, times = s.times, loops = {},
+    axes = s.axes, product = s.product, dtype = s.inputs[1] and s.inputs[1].dtype, unique = unique,
+    seconds = s.seconds}
+  local kernel = s.kind == "kernel"
+  item.flops, item.traffic = kernel and s.flops * s.times or 0, kernel and s.traffic * s.times or 0
+  item.padded, item.recomputed = s.padded * s.times, s.recomputed * s.times
+  item.repeated = item.flops * (1 - unique)
+  item.sent, item.between = s.sent or 0, s.between or 0
+  item.computing, item.sending = kernel and s.seconds or 0, s.axes and s.seconds or 0
+  return item
+end
+
+local function add_to(sum, item)
+  sum.count = sum.count + 1
+  for _, name in ipairs(counted) do sum[name] = sum[name] + item[name] end
+end
+
+local function new_sum(fields)
+  fields.count = 0
+  for _, name in ipairs(counted) do fields[name] = 0 end
+  return fields
+end
+
+local function finish(sum)
+  sum.seconds = sum.computing + sum.sending
+  sum.share = sum.seconds > 0 and sum.sending / sum.seconds or 0
+  local part = function(x) return sum.flops > 0 and x / sum.flops or 0 end
+  sum.unique = 1 - part(sum.repeated)
+  sum.useful = sum.unique * (1 - part(sum.padded)) * (1 - part(sum.recomputed))
+  return sum
+end
+
+--- The sums of the items by what `key` gives of each, the dearest first.
+local function sums_by(items, name)
+  local list, by = {}, {}
+  for _, item in ipairs(items) do
+    local key = item[name]
+    if item.kind == "kernel" or item.kind == "collective" then
+      if not by[key] then
+        by[key] = new_sum {[name] = key}
+        list[#list + 1] = by[key]
+      end
+      add_to(by[key], item)
+    end
+  end
+  for _, sum in ipairs(list) do finish(sum) end
+  table.sort(list, function(a, b)
+    if a.seconds ~= b.seconds then return a.seconds > b.seconds end
+    return a[name] < b[name]
+  end)
+  return list
+end
+
+--- Counts a plan. All figures are of one device and of all times that a step runs: a loop's body counts as
+--- often
+--- as the loop turns (once where that is not known).
+---@param plan Plan
+---@return table account {steps, count, flops, traffic, computing, sending, seconds, share (of the seconds, in
+--- communication), sent, between (of it, to other hosts), repeated, padded, recomputed (operations done by
+--- several devices alike, on padding, once more), unique, useful (shares); items (one for each step: the same
+--- figures, and op, line, group, role, times, loops (those around it, outermost first), axes, dtype, unique,
+--- steady (a collective that gets the same in every turn: the loop's number)); lines, groups: sums, the
+--- dearest
+--- first}
+function M.of(plan)
+  local mesh = plan:mesh()
+  local devices = mesh and mesh.size or 1
+  local all, items = new_sum {steps = 0}, {}
+  local open = {} -- loops that are not over: {item, last}
+  for i, s in ipairs(plan:steps()) do
+    while #open > 0 and open[#open].last < i do table.remove(open) end
+    local item = item_of(s, i, devices)
+    items[i] = item
+    for k, o in ipairs(open) do item.loops[k] = o.item end
+    if s.kind == "loop" then open[#open + 1] = {item = item, last = i + s.inside} end
+    all.steps = all.steps + 1
+    if s.kind == "kernel" or s.kind == "collective" then add_to(all, item) end
+  end
+  for i, item in ipairs(items) do
+    if item.kind == "loop" then find_steady(items, i + 1, i + item.step.inside, item.step.loop) end
+  end
+  all.items, all.lines, all.groups = items, sums_by(items, "line"), sums_by(items, "group")
+  return finish(all)
+end
+
+return M
