@@ -32,6 +32,8 @@ end
 
 local e = notes(ml.make_mesh({4, 2}, {"model", "data"}))
 assert(#e.between_hosts == 1 and e.between_hosts[1].axis == "model", tostring(e))
-out.print("%s", e.notes[1])
-assert(tostring(e):find("note: mesh axis model goes", 1, true))
+local found
+for _, f in ipairs(e.findings) do found = f.rule == "between_hosts" and f or found end
+out.print("%s, at %s: %s", found.cause, found.where:match "[^/]*$", found.mend)
+assert(tostring(e):find("%d%. mesh axis model goes"), tostring(e))
 assert(#notes(ml.make_mesh({2, 4}, {"data", "model"})).between_hosts == 0)
