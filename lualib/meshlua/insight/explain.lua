@@ -123,8 +123,12 @@ Explanation.__tostring = core.plain(function(self)
   return table.concat(lines, "\n")
 end)
 
---- So that an explanation can be searched as the text it is: e:find "all_gather over data".
-function Explanation:find(...) return tostring(self):find(...) end
+--- So that an explanation can be searched as the text it is, wherever lines end: e:find "all_gather over data".
+function Explanation:find(...)
+  local text = tostring(self)
+  if text:find(...) then return text:find(...) end
+  return text:gsub("%s+", " "):find(...)
+end
 
 -- ---- notes --------------------------------------------------------------------------------------------
 

@@ -130,7 +130,7 @@ function rules.repeated(x, add)
       end
       local b, mend = x.better
       if b and b.unique - x.account.unique > 0.005 then
-        mend = ("%s it would take %.3g times less, with %s of the work unique"):format(b.text, b.gain,
+        mend = ("%s it would take %.3g times less, with %s of the compute unique"):format(b.text, b.gain,
           percent(b.unique))
       elseif sum.part then
         mend = ("a smaller %s and more devices along another axis, or a dim that it divides"):format(axis)
@@ -138,7 +138,7 @@ function rules.repeated(x, add)
         mend = ("split a dim of its operands over %s: the batch, or features that another axis does not "
           .. "have"):format(axis)
       end
-      add {cause = ("%s; %s of all operations are unique"):format(cause, percent(x.account.unique)),
+      add {cause = ("%s; %s of the compute is unique"):format(cause, percent(x.account.unique)),
         where = lib.some(sum.lines, 2), mend = mend, gain = sum.seconds}
       x.told[axis] = true
     end

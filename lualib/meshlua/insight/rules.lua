@@ -62,7 +62,7 @@ local function row_of(rules, mesh, box, path, used_rules)
   local shape, dims = box.shape, {}
   local logical = not by and type(names) == "table" and not core.is_spec(names)
   local local_shape = core.NamedSharding(mesh, spec):shard_shape(shape)
-  local part, whole, each = 1, 1, element_bytes[box.dtype]
+  local part, whole, each = 1, 1, lib.element_bytes[box.dtype]
   for d, size in ipairs(shape) do
     local name = logical and names[d] or nil
     local dim = {size = size, name = name, axes = axes_text(spec[d])}

@@ -35,7 +35,7 @@ describe("explain", function()
       assert.equal(WEIGHT_BYTES * 7 / 8, e.sent)
       assert.same({"data"}, e.unused_axes)
       assert.truthy(found(e):find("^mesh axis data splits nothing: its 8 devices do the same work; 12.5%% of "
-        .. "all operations are unique, at tests/spec/insight/explain_spec.lua:%d+ "), found(e))
+        .. "the compute is unique, at tests/spec/insight/explain_spec.lua:%d+ "), found(e))
       -- The mend is named, and does what is said of it.
       assert.equal(1.0, e.better.unique)
       assert.equal("weight", e.better.argument)

@@ -41,7 +41,7 @@ case("batch and weight on one axis", function()
     return ml.matmul(x, w) -- !
   end)
   return explained(step, ones(grid, {64, 256, 1024}, "model"), ones(grid, {1024, 4096}, nil, "model"))
-end, "mesh axis data splits nothing: its 2 devices do the same work; 50%% of all operations are unique")
+end, "mesh axis data splits nothing: its 2 devices do the same work; 50%% of the compute is unique")
 
 case("an axis that nothing uses", function()
   local step = ml.jit(function(x, w)
