@@ -34,8 +34,8 @@ typedef struct LuaSharding {
 } LuaSharding;
 
 /* A type of userdata. Its methods, NULL for none, stand in the metatable's field "methods", where
- * lualib adds to them; `index`, if not NULL, is __index and has them as its upvalue. Lualib may add computed
- * fields to "fields": functions of the object. */
+ * lualib adds to them; `index`, if not NULL, is __index and has them as its upvalue. Lualib may add
+ * computed fields to "fields": functions of the object. */
 void value_new_type(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods,
                     lua_CFunction index);
 

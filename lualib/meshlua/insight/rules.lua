@@ -9,6 +9,9 @@ local raise = lib.raise
 
 local M = {}
 
+local element_bytes = {float32 = 4, float64 = 8, bfloat16 = 2, float16 = 2, int32 = 4, uint32 = 4, int64 = 8,
+  uint8 = 1, bool = 1}
+
 local function axes_text(axes)
   if not axes then return "whole" end
   return type(axes) == "table" and table.concat(axes, ",") or axes
@@ -62,7 +65,7 @@ local function row_of(rules, mesh, box, path, used_rules)
   local shape, dims = box.shape, {}
   local logical = not by and type(names) == "table" and not core.is_spec(names)
   local local_shape = core.NamedSharding(mesh, spec):shard_shape(shape)
-  local part, whole, each = 1, 1, lib.element_bytes[box.dtype]
+  local part, whole, each = 1, 1, element_bytes[box.dtype]
   for d, size in ipairs(shape) do
     local name = logical and names[d] or nil
     local dim = {size = size, name = name, axes = axes_text(spec[d])}
@@ -77,7 +80,7 @@ local function row_of(rules, mesh, box, path, used_rules)
   end
   if by then used_rules[by] = true end
   return {path = path, spec = spec, dtype = box.dtype, shape = shape, dims = dims, rule = by,
-    bytes = lib.product(shape) * each, part = lib.product(part) * each, count = 1}
+    bytes = whole * each, part = part * each, count = 1}
 end
 
 --- What is not as the rules read: patterns that match nothing or too late, and dims that stay whole although
