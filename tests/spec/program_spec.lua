@@ -64,7 +64,8 @@ describe("flags", function()
   end)
 
   it("bad values are wrong use", function()
-    for _, n in ipairs {"0", "-1", "x", "fake:", "fake:nothing:8", "8x", "fake:8x", "fake:x8", "99999999999"} do
+    for _, n in ipairs {"0", "-1", "x", "fake:", "fake:nothing:8", "8x", "fake:8x", "fake:x8",
+      "99999999999"} do
       local _, err, code = run {"--devices=" .. n, "-e", ""}
       assert.equal(2, code, n)
       assert.truthy(err:find("meshlua: [E_MESH] --devices=" .. n, 1, true), err)
