@@ -3,9 +3,9 @@
 -- batch a process reads from the file what its own devices hold; a file that is packed, or a pipe, is read whole
 -- by each. What is wrong with a file is a result (nil, message, code); what is wrong with a call raises, and so
 -- does a file that cannot be read any more (E_IO).
-local arrays = require "meshlua.ops.arrays"
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local together = require "meshlua.sharding.together"
 
 local raise = lib.raise
 
@@ -120,13 +120,7 @@ end
 ---@return integer
 function M.largest(tokens)
   local n, i, size = core.process_count(), core.process_index(), #tokens
-  local own = tokens:largest(size * i // n, size * (i + 1) // n)
-  if n == 1 then return own end
-  local mesh, each = core.mesh_new({"device"}, {core.device_count()}, core.devices()), {}
-  for device = 1, core.local_device_count() do each[device] = own end
-  local all = arrays.make_array_from_process_local_data(core.NamedSharding(mesh, core.P "device"),
-    core.tensor(each, "int64"))
-  return all:max():item()
+  return together.largest(tokens:largest(size * i // n, size * (i + 1) // n))
 end
 
 -- ---- records ----------------------------------------------------------------------------------------

@@ -289,6 +289,45 @@ function lib.nearest(name, names)
   if best and best_distance <= math.max(2, #name // 2) and best_distance < #name then return best end
 end
 
+--- The end of a message: "; did you mean 'hidden'?" for the name nearest to `name`, "" where none is near.
+---@param name any
+---@param names string[]
+---@param form string? of the name; default "'%s'"
+---@return string
+function lib.did_you_mean(name, names, form)
+  local near = lib.nearest(tostring(name), names)
+  return near and ("; did you mean " .. (form or "'%s'") .. "?"):format(near) or ""
+end
+
+--- A table with the same entries, and what `more` has besides.
+---@param t table
+---@param more table?
+---@return table
+function lib.copy(t, more)
+  local copy = {}
+  for key, value in next, t do copy[key] = value end
+  for key, value in next, more or {} do copy[key] = value end
+  return copy
+end
+
+--- The names of the parameters of a Lua function, and whether it takes more than these; of what is none no names.
+---@return string[] names, boolean? is_vararg
+function lib.parameters(fn)
+  local names = {}
+  if type(fn) ~= "function" then return names end
+  local inner = core.unwrap(fn)
+  local info = debug.getinfo(inner, "u")
+  for i = 1, info.nparams do names[i] = debug.getlocal(inner, i) end
+  return names, info.isvararg
+end
+
+--- A list as a set: each item -> true.
+function lib.set(list)
+  local set = {}
+  for _, item in ipairs(list) do set[item] = true end
+  return set
+end
+
 --- The sorted keys of a table of names.
 function lib.names(t)
   local names = {}

@@ -6,7 +6,7 @@ local folder = require "meshlua.checkpoint.folder"
 local lib = require "meshlua.lib"
 local map_of = require "meshlua.checkpoint.map"
 local rules_of = require "meshlua.sharding.rules"
-local together = require "meshlua.checkpoint.together"
+local together = require "meshlua.sharding.together"
 local tree = require "meshlua.tree"
 
 local raise = lib.raise

@@ -1,25 +1,13 @@
 -- lock.lua: who may write into a folder of checkpoints: one run at a time, whose lock dies with its process, and
 -- whose processes all see the same folder. What is wrong is a result in all of them (nil, message, code).
-local arrays = require "meshlua.ops.arrays"
 local core = require "meshlua.core"
+local together = require "meshlua.sharding.together"
 
 local M = {}
 
 local LOCK, NONCE = ".lock", ".nonce-"
 local PATIENCE = 10 -- seconds until a file of another host must be seen
 local LAST_BREATH = 2 -- seconds that a process which was killed may need to be gone
-
---- The largest of a whole number in all processes; all must call it.
----@param value integer
----@return integer
-function M.largest(value)
-  if core.process_count() == 1 then return value end
-  local mesh, each = core.mesh_new({"device"}, {core.device_count()}, core.devices()), {}
-  for device = 1, core.local_device_count() do each[device] = value end
-  local all = arrays.make_array_from_process_local_data(core.NamedSharding(mesh, core.P "device"),
-    core.tensor(each, "int64"))
-  return all:max():item()
-end
 
 local function first_word(path)
   local file <close> = io.open(path, "r")
@@ -97,7 +85,7 @@ function M.take(folder, say)
       or 1 + tonumber(core.hash128(table.concat({host(), first_word "/proc/self/stat", os.time(),
         core.clock()}, " ")):sub(1, 7), 16)
   end
-  number = M.largest(number)
+  number = together.largest(number)
   if number == 0 then
     return nil, message or folder .. ": process 0 cannot write checkpoints there", code or "E_IO"
   end
@@ -105,8 +93,8 @@ function M.take(folder, say)
   local path = folder .. "/" .. NONCE .. nonce
   if core.process_count() > 1 then
     if is_first then core.disk_task {{"write", path, host() .. "\n"}}:wait() end
-    M.largest(0) -- it is there
-    local blind = M.largest(sees(path) and 0 or core.process_index() + 1)
+    together.largest(0) -- it is there
+    local blind = together.largest(sees(path) and 0 or core.process_index() + 1)
     if is_first then core.disk_task {{"remove", path}}:wait() end
     if blind > 0 then
       local where = blind == core.process_index() + 1 and " on " .. host() or ""

@@ -10,6 +10,7 @@ local lib = require "meshlua.lib"
 local lock_of = require "meshlua.checkpoint.lock"
 local manifest = require "meshlua.checkpoint.manifest"
 local restore = require "meshlua.checkpoint.restore"
+local together = require "meshlua.sharding.together"
 local view = require "meshlua.checkpoint.view"
 
 local raise = lib.raise
@@ -553,7 +554,7 @@ function M.restore_from(path, trees, options) return restore.one(path, trees, op
 --- Does a save go on, in any process? All must call it.
 function M.is_saving(self)
   M.advance(self)
-  return lock_of.largest(self.save_under_way and 1 or 0) == 1
+  return together.largest(self.save_under_way and 1 or 0) == 1
 end
 
 --- Is there room for what saves of these trees will write? nil, message, code where there is not.

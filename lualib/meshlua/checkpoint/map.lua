@@ -157,10 +157,9 @@ local function verb_of(context, given, numbers)
   local name = type(given) == "table" and given[1]
   local verb = view.verbs[name]
   if not verb then
-    local near = type(name) == "string" and lib.nearest(name, lib.names(view.verbs))
-    wrong(context, "has %s, where a verb should be: %s%s",
-      type(name) == "string" and "'" .. name .. "'" or lib.kind(given),
-      table.concat(lib.names(view.verbs), ", "), near and "; did you mean '" .. near .. "'?" or "")
+    local is_name, names = type(name) == "string", lib.names(view.verbs)
+    wrong(context, "has %s, where a verb should be: %s%s", is_name and "'" .. name .. "'" or lib.kind(given),
+      table.concat(names, ", "), is_name and lib.did_you_mean(name, names) or "")
   end
   local args = {table.unpack(given, 2)}
   local own = own_words[name]
@@ -318,8 +317,7 @@ function Map:instances(path, shape, problems)
       return
     end
     each_place(rule, numbers, counts, function(at)
-      local own = {}
-      for letter, n in pairs(at) do own[letter] = n end
+      local own = lib.copy(at)
       list[#list + 1] = {rule = rule, name = filled(rule.file, own), shape = from, numbers = own}
     end)
   end

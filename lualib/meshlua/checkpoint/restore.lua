@@ -2,8 +2,8 @@
 -- Params get what was read only when all of it is there and its hashes are right.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
-local lock_of = require "meshlua.checkpoint.lock"
 local manifest = require "meshlua.checkpoint.manifest"
+local together = require "meshlua.sharding.together"
 local tree = require "meshlua.tree"
 local view = require "meshlua.checkpoint.view"
 
@@ -190,7 +190,7 @@ local function take(folder, found, say)
 end
 
 -- What one process cannot read none takes; another's model is no broken file.
-local function worst_of(found, code) return lock_of.largest(found and 0 or code == "E_IO" and 1 or 2) end
+local function worst_of(found, code) return together.largest(found and 0 or code == "E_IO" and 1 or 2) end
 
 --- A step's folder into the trees.
 function M.one(folder, trees, options, say)

@@ -9,7 +9,7 @@ local folder = require "meshlua.checkpoint.folder"
 local lib = require "meshlua.lib"
 local map_of = require "meshlua.checkpoint.map"
 local ops = require "meshlua.ops"
-local together = require "meshlua.checkpoint.together"
+local together = require "meshlua.sharding.together"
 local tree_of = require "meshlua.tree"
 
 local raise = lib.raise

@@ -2,6 +2,7 @@
 -- does not start; tests/gate/exports_gate.lua asks the same of all names, and of their parameters.
 local core = require "meshlua.core"
 local exports = require "meshlua.exports"
+local lib = require "meshlua.lib"
 
 local M = {}
 
@@ -56,10 +57,7 @@ local listed
 --- Raises unless there is a row of this name.
 ---@param name string
 function M.check(name)
-  if not listed then
-    listed = {}
-    for _, row in ipairs(exports.names()) do listed[row] = true end
-  end
+  listed = listed or lib.set(exports.names())
   if not listed[name] then error(name .. " is public, and has no row in lualib/meshlua/exports/", 0) end
 end
 

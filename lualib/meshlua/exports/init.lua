@@ -257,11 +257,6 @@ end
 
 -- ---- what is wrong with a call ----------------------------------------------------------------------
 
-local function did_you_mean(name, names)
-  local near = lib.nearest(tostring(name), names)
-  return near and "; did you mean '" .. near .. "'?" or ""
-end
-
 --- How messages call it: "Linear:__call" is Linear.
 local function shown(who) return (who:gsub(":__call$", "")) end
 
@@ -276,7 +271,7 @@ local function instead_of_option(key, names)
     if lib.position(names, name) then return "; it is called '" .. name .. "' here" end
   end
   if #names == 0 then return "; it has none" end
-  local near = did_you_mean(key, names)
+  local near = lib.did_you_mean(key, names)
   return near ~= "" and near or "; there are " .. table.concat(names, ", ")
 end
 
@@ -444,7 +439,7 @@ local function way_out(of, key)
   for _, name in ipairs(names) do
     if name:lower() == tostring(key):lower() then return "; did you mean '" .. name .. "'?" end
   end
-  return did_you_mean(key, names)
+  return lib.did_you_mean(key, names)
 end
 
 --- Raises: a value of the type has nothing of this name.

@@ -14,10 +14,7 @@ local M = {}
 local function same_shape(who, x, y, names)
   args.check_tensor(who, x, names[1])
   args.check_tensor(who, y, names[2])
-  local a, b = x.shape, y.shape
-  local same = #a == #b
-  for d = 1, #a do same = same and a[d] == b[d] end
-  if not same then
+  if not lib.same_shape(x.shape, y.shape) then
     raise("E_SHAPE", "%s: %s and %s differ in shape (%s and %s)", who, names[1], names[2], core.typeof(x),
       core.typeof(y))
   end

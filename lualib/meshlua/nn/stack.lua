@@ -47,11 +47,11 @@ end
 
 --- The Params at one place in all layers as one.
 local function stacked(boxes, axis)
-  local values, meta = {}, {}
+  local values = {}
   for i, box in ipairs(boxes) do values[i] = core.is_box(box) and box:get() or box end
   local value = ops.stack(values, 1)
   if not core.is_box(boxes[1]) then return value end
-  for key, entry in pairs(core.box_meta(boxes[1])) do meta[key] = entry end
+  local meta = lib.copy(core.box_meta(boxes[1]))
   meta.opt_sharding = nil -- of a tensor without the leading dim
   meta.axes = with_leading(meta.axes, axis, boxes[1].ndim)
   meta.opt_axes = with_leading(meta.opt_axes, axis, boxes[1].ndim)

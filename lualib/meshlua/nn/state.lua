@@ -74,12 +74,6 @@ end
 -- What stands for a leaf in a structure: {number =, meta =}; meta nil: a plain tensor.
 local Slot = {__name = "Slot"}
 
-local function copied(t)
-  local copy = {}
-  for key, value in pairs(t) do copy[key] = value end
-  return copy
-end
-
 --- A copy of the tables of a tree, with slots for its leaves.
 local function outline(model)
   local slots, count = {}, 0
@@ -87,7 +81,7 @@ local function outline(model)
     if tree.is_leaf(node) then
       if not slots[node] then
         count = count + 1
-        local meta = core.is_box(node) and copied(core.box_meta(node)) or nil
+        local meta = core.is_box(node) and lib.copy(core.box_meta(node)) or nil
         slots[node] = setmetatable({number = count, meta = meta}, Slot)
       end
       return slots[node]
@@ -161,7 +155,7 @@ function M.merge(structure, ...)
       if not core.is_tensor(value) then
         raise("E_VALUE", "merge: no state has a tensor at %s", path)
       end
-      made[slot.number] = slot.meta and core.box_new(value, copied(slot.meta), own) or value
+      made[slot.number] = slot.meta and core.box_new(value, lib.copy(slot.meta), own) or value
     end
     return made[slot.number]
   end

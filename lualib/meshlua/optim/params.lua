@@ -88,12 +88,9 @@ function M.gradients(entries, paths, grads)
     if not lib.is_tensor(g) then
       raise("E_VALUE", "update: gradients of another tree: there is none for %s", entry.path)
     end
-    local a, b = g.shape, entry.box.shape
-    for d = 1, math.max(#a, #b) do
-      if a[d] ~= b[d] then
-        raise("E_SHAPE", "update: the gradient at %s is %s, its Param %s", entry.path, core.typeof(g),
-          core.typeof(entry.box))
-      end
+    if not lib.same_shape(g.shape, entry.box.shape) then
+      raise("E_SHAPE", "update: the gradient at %s is %s, its Param %s", entry.path, core.typeof(g),
+        core.typeof(entry.box))
     end
     list[i] = g
   end

@@ -19,9 +19,8 @@ local function unbound(who, name, mesh, manual)
     raise("E_SPEC", "%s: mesh axis '%s' is not manual here; shard_map's axis_names are %s: put it among them",
       who, name, quoted(manual))
   end
-  local near = lib.nearest(tostring(name), manual)
   raise("E_SPEC", "%s: axis '%s' is not bound here; the manual mesh axes are %s%s", who, name,
-    quoted(manual), near and "; did you mean '" .. near .. "'?" or "")
+    quoted(manual), lib.did_you_mean(name, manual))
 end
 
 --- The names of manual axes, as a list, and the number of devices along them.
@@ -29,8 +28,7 @@ local function axes_of(who, axes)
   local mesh, manual = core.manual()
   if type(axes) == "string" then axes = {axes} end
   lib.check_list(who, "the mesh axes", axes)
-  local is_manual, seen, size = {}, {}, 1
-  for _, name in ipairs(manual or {}) do is_manual[name] = true end
+  local is_manual, seen, size = lib.set(manual or {}), {}, 1
   for i = 1, #axes do
     local name = axes[i]
     if not is_manual[name] then unbound(who, name, mesh, manual) end
@@ -237,8 +235,7 @@ function M.pcast(x, axis_name, options)
       .. "makes one that is the same on all devices)", to)
   end
   return each("pcast", x, function(t)
-    local varies, rest = {}, {}
-    for _, name in ipairs(to == "varying" and core.vary(t) or {}) do varies[name] = true end
+    local varies, rest = lib.set(to == "varying" and core.vary(t) or {}), {}
     for _, name in ipairs(axes) do
       if not varies[name] then rest[#rest + 1] = name end
     end

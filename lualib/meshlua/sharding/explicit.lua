@@ -156,9 +156,8 @@ local function axes_of(who, axes, mesh, default)
   if type(axes) == "string" then axes = {axes} end
   for _, axis in ipairs(lib.check_list(who, "axes", axes)) do
     if not mesh.shape[axis] then
-      local near = lib.nearest(tostring(axis), mesh.axis_names)
       raise("E_SPEC", "%s: axis '%s' is not an axis of %s%s", who, axis, mesh,
-        near and "; did you mean '" .. near .. "'?" or "")
+        lib.did_you_mean(axis, mesh.axis_names))
     end
   end
   return axes
@@ -176,6 +175,36 @@ local function each(values, fn)
   return out
 end
 
+--- fn in which axes of the mesh have another mode. Arguments are made what is inside by enter(x, i, mesh), results what
+--- is outside by leave(x, i, mesh).
+local function switched(fn, given, mode, axes_at, enter, leave)
+  return core.wrap(function(...)
+    local args = table.pack(...)
+    local mesh = core.is_sharding(given) and given.mesh or mesh_of(args)
+    if not mesh then return fn(...) end
+    local axes = axes_at(mesh)
+    local results = traced.run(function()
+      local list
+      do
+        local _ <close> = core.switching(mesh, axes, mode)
+        local inside = each(args, function(x, i) return enter(x, i, mesh) end)
+        list = table.pack(fn(table.unpack(inside, 1, inside.n)))
+      end
+      return each(list, function(x, i) return leave(x, i, mesh) end)
+    end, mesh)
+    return table.unpack(results, 1, results.n)
+  end)
+end
+
+--- A function that lays out value i as asked: by one for all, or a list with one for each.
+local function laid_out(what, shardings)
+  return function(x, i, mesh)
+    local s = shardings
+    if type(s) == "table" then s = s[i] end
+    return lay_out_tree(what, x, s, mesh)
+  end
+end
+
 --- fn with explicit axes (default: all) left to propagation inside; its results lie as out_sharding says: one for
 --- all, or a list with one for each.
 ---@param fn function
@@ -187,26 +216,9 @@ function M.auto_axes(fn, options)
   if out == nil then
     raise("E_KEY", "auto_axes: out_sharding is missing; say how the results lie: {out_sharding = P(...)}")
   end
-  return core.wrap(function(...)
-    local args = table.pack(...)
-    local mesh = core.is_sharding(out) and out.mesh or mesh_of(args)
-    if not mesh then return fn(...) end
-    local axes = axes_of("auto_axes", options.axes, mesh, core.explicit_here(mesh))
-    local results = traced.run(function()
-      local list
-      do
-        local _ <close> = core.switching(mesh, axes, "auto")
-        local inside = each(args, seen_here)
-        list = table.pack(fn(table.unpack(inside, 1, inside.n)))
-      end
-      return each(list, function(x, i)
-        local s = out
-        if type(out) == "table" then s = out[i] end
-        return lay_out_tree("auto_axes: out_sharding", x, s, mesh)
-      end)
-    end, mesh)
-    return table.unpack(results, 1, results.n)
-  end)
+  return switched(fn, out, "auto", function(mesh)
+    return axes_of("auto_axes", options.axes, mesh, core.explicit_here(mesh))
+  end, seen_here, laid_out("auto_axes: out_sharding", out))
 end
 
 --- fn with auto axes (default: all) explicit inside. Its arguments are laid out as in_sharding says: one for all,
@@ -220,26 +232,9 @@ function M.explicit_axes(fn, options)
   if ins == nil then
     raise("E_KEY", "explicit_axes: in_sharding is missing; say how the arguments lie: {in_sharding = P(...)}")
   end
-  return core.wrap(function(...)
-    local args = table.pack(...)
-    local mesh = core.is_sharding(ins) and ins.mesh or mesh_of(args)
-    if not mesh then return fn(...) end
-    local axes = axes_of("explicit_axes", options.axes, mesh, mesh.auto_axes)
-    local results = traced.run(function()
-      local list
-      do
-        local _ <close> = core.switching(mesh, axes, "explicit")
-        local inside = each(args, function(x, i)
-          local s = ins
-          if type(ins) == "table" then s = ins[i] end
-          return lay_out_tree("explicit_axes: in_sharding", x, s, mesh)
-        end)
-        list = table.pack(fn(table.unpack(inside, 1, inside.n)))
-      end
-      return each(list, seen_here)
-    end, mesh)
-    return table.unpack(results, 1, results.n)
-  end)
+  return switched(fn, ins, "explicit", function(mesh)
+    return axes_of("explicit_axes", options.axes, mesh, mesh.auto_axes)
+  end, laid_out("explicit_axes: in_sharding", ins), seen_here)
 end
 
 -- ---- constraints ------------------------------------------------------------------------------------
@@ -304,8 +299,7 @@ function M.constraint(x, sharding)
   local explicit = mesh and core.explicit_here(mesh) or {}
   if #explicit == 0 then return sharding end
   if #explicit == #mesh.axis_names then return assert_lies(x, sharding) end
-  local is_explicit, parts = {}, sharding.spec.partitions
-  for _, axis in ipairs(explicit) do is_explicit[axis] = true end
+  local is_explicit, parts = lib.set(explicit), sharding.spec.partitions
   local have = x.sharding.mesh and x.sharding.spec.partitions or {}
   for d = 1, x.ndim do parts[d] = both(have[d], parts[d], is_explicit, sharding.spec) end
   return core.NamedSharding(mesh, core.P(table.unpack(parts)))

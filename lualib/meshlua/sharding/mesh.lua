@@ -55,9 +55,8 @@ local function axis_types_of(who, types, names)
   for name, value in pairs(types) do
     local at = lib.position(names, name)
     if not at then
-      local near = lib.nearest(tostring(name), names)
       raise("E_MESH", "%s: axis_types names '%s', which is no axis%s", who, name,
-        near and "; did you mean '" .. near .. "'?" or "")
+        lib.did_you_mean(name, names))
     end
     list[at] = value
   end

@@ -11,11 +11,7 @@ local raise = lib.raise
 
 local M = {}
 
-local function set_of(list)
-  local set = {}
-  for _, name in ipairs(list) do set[name] = true end
-  return set
-end
+local set_of = lib.set
 
 --- The axes of entry d of a spec, as a list.
 local function entry(spec, d)
@@ -68,9 +64,8 @@ local function axes_of(names, mesh, manual)
   if type(names) == "string" then names = {names} end
   for i, name in ipairs(lib.check_list("shard_map", "axis_names", names)) do
     if type(name) ~= "string" or not mesh.shape[name] then
-      local near = lib.nearest(tostring(name), mesh.axis_names)
       raise("E_SPEC", "shard_map: axis_names[%d] is '%s', which is not an axis of %s%s", i, name,
-        mesh, near and "; did you mean '" .. near .. "'?" or "")
+        mesh, lib.did_you_mean(name, mesh.axis_names))
     end
     if seen[name] then raise("E_SPEC", "shard_map: axis_names has '%s' twice", name) end
     if manual[name] then
@@ -195,14 +190,6 @@ local function misfit(x, spec, mesh)
         table.concat(sizes, " and "), tostring(spec)), "E_INDIVISIBLE"
     end
   end
-end
-
-local function names_of(fn)
-  local names = {}
-  if type(fn) ~= "function" then return names end
-  local inner = core.unwrap(fn)
-  for i = 1, debug.getinfo(inner, "u").nparams do names[i] = debug.getlocal(inner, i) end
-  return names
 end
 
 --- Raises unless every argument fits its spec, and names all that do not.
@@ -451,7 +438,7 @@ function M.shard_map(fn, options)
   lib.check_function("shard_map", fn)
   options = lib.options("shard_map", options)
   local ins, outs = check_given(options, "in_specs"), check_given(options, "out_specs")
-  local given, axis_names, names = options.mesh, options.axis_names, names_of(fn)
+  local given, axis_names, names = options.mesh, options.axis_names, lib.parameters(fn)
   if given then mesh_of(given) end
   return core.wrap(function(...)
     local args = table.pack(...)

@@ -8,8 +8,7 @@ local M = {}
 
 --- A row of verbs.lua, with what is the recipe's in it; nil where the recipe has no use of it.
 local function own_row(row, recipe)
-  local layout, own = recipe.layout or {}, {}
-  for key, value in pairs(row) do own[key] = value end
+  local layout, own = recipe.layout or {}, lib.copy(row)
   if row[1] == "mesh" then
     own[2] = row.open and "" or runs.default_mesh(layout.mesh)
   elseif row[1] == "rules" then
@@ -51,10 +50,7 @@ function M.sized(recipe, args)
   for _, word in ipairs(args) do size = word:match "^%-%-size=(.+)$" or size end
   size = size and recipe.sizes and recipe.sizes[size]
   if not size then return recipe end
-  local config = {}
-  for key, value in pairs(recipe.config) do config[key] = value end
-  for key, value in pairs(size) do config[key] = value end
-  return setmetatable({config = config}, {__index = recipe})
+  return setmetatable({config = lib.copy(recipe.config, size)}, {__index = recipe})
 end
 
 --- What the arguments say.
@@ -87,9 +83,8 @@ function M.rule_set(recipe, name)
   local rules = recipe.rules and recipe.rules[name]
   if rules or name == "" then return rules end
   local names = lib.names(recipe.rules or {})
-  local near = lib.nearest(name, names)
   return nil, ("--rules=%s: no such rule set%s; there are %s"):format(name,
-    near and "; did you mean " .. near .. "?" or "", table.concat(names, ", ")), "E_VALUE"
+    lib.did_you_mean(name, names, "%s"), table.concat(names, ", ")), "E_VALUE"
 end
 
 return M

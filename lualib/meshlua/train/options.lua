@@ -56,8 +56,7 @@ local function objection(row, value)
   if row.below and not (value < row.below) then return "it must be below " .. row.below end
   if row.form and value ~= "" and not value:find(row.form) then return "expected " .. row.expected end
   if not row.words or lib.position(row.words, value) then return nil end
-  local near = lib.nearest(value, row.words)
-  return "expected " .. table.concat(row.words, ", ") .. (near and "; did you mean " .. near .. "?" or "")
+  return "expected " .. table.concat(row.words, ", ") .. lib.did_you_mean(value, row.words, "%s")
 end
 
 --- Reads arguments. A switch may stand alone (--key is --key=true); the last of two equal keys counts.
@@ -77,8 +76,7 @@ M.parse = core.plain(function(args, rows)
     local key = name:gsub("-", "_")
     local row = known[key]
     if not row then
-      local near = lib.nearest(key, lib.names(known))
-      return nil, ("unknown option --%s%s"):format(name, near and "; did you mean --" .. near .. "?" or "")
+      return nil, ("unknown option --%s%s"):format(name, lib.did_you_mean(key, lib.names(known), "--%s"))
     end
     if not text then text = row.alone end
     if not text or text == "" and row.path then

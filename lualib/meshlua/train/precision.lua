@@ -18,9 +18,8 @@ function M.of(config)
   for _, name in pairs(short) do
     if name == dtype then return dtype end
   end
-  local near = lib.nearest(word, {"float32", "bfloat16", "float16", "bf16", "f16", "f32"})
   return nil, ("--precision=%s: expected bf16, f16 or f32%s"):format(word,
-    near and "; did you mean " .. near .. "?" or ""), "E_VALUE"
+    lib.did_you_mean(word, {"float32", "bfloat16", "float16", "bf16", "f16", "f32"}, "%s")), "E_VALUE"
 end
 
 return M

@@ -17,7 +17,7 @@ local load = require "meshlua.checkpoint.load"
 local nn = require "meshlua.nn.create"
 local rngs_of = require "meshlua.nn.rngs"
 local save = require "meshlua.checkpoint.save"
-local together = require "meshlua.checkpoint.together"
+local together = require "meshlua.sharding.together"
 local tree_of = require "meshlua.tree"
 
 local raise = lib.raise

@@ -30,19 +30,15 @@ end
 ---@param values table the program's options
 ---@return table
 function M.description(run, values)
-  local config = {}
-  for key, value in pairs(run.config) do config[key] = value end
-  return {recipe = run.recipe.name, seed = values.seed, config = config, data = fingerprints(run.data),
+  return {recipe = run.recipe.name, seed = values.seed, config = lib.copy(run.config),
+    data = fingerprints(run.data),
     layout = {mesh = values.mesh, rules = values.rules, microbatches = values.microbatches,
       processes = core.process_count()}}
 end
 
 --- "config.lr: 0.001 in the checkpoint, 0.002 now" for each difference.
 local function differences(then_, now, path, list)
-  local keys = {}
-  for key in pairs(type(then_) == "table" and then_ or {}) do keys[key] = true end
-  for key in pairs(now) do keys[key] = true end
-  for _, key in ipairs(lib.names(keys)) do
+  for _, key in ipairs(lib.names(lib.copy(type(then_) == "table" and then_ or {}, now))) do
     local a, b, at = then_[key], now[key], path .. key
     if type(a) == "table" and type(b) == "table" then
       differences(a, b, at .. ".", list)

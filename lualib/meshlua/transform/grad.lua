@@ -183,9 +183,7 @@ local function check_cotangent(y, ct)
   if not lib.is_tensor(ct) then
     raise("E_GRAD", "vjp: expected a cotangent like %s, got %s", core.typeof(y), lib.kind(ct))
   end
-  local same = ct.dtype == y.dtype and ct.ndim == y.ndim
-  for d, n in ipairs(y.shape) do same = same and ct.shape[d] == n end
-  if not same then
+  if not lib.same_type(ct, y) then
     raise("E_GRAD", "vjp: the cotangent is %s, the result %s; they must have one shape and dtype",
       core.typeof(ct), core.typeof(y))
   end

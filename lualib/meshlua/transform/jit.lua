@@ -8,14 +8,6 @@ local raise = lib.raise
 
 local M = {}
 
---- Names of a Lua function's parameters, and how many arguments it can have: as a bit mask knows them.
-local function parameters(fn)
-  local names, inner = {}, core.unwrap(fn)
-  local info = debug.getinfo(inner, "u")
-  for i = 1, info.nparams do names[i] = debug.getlocal(inner, i) end
-  return names, math.min(info.isvararg and 64 or info.nparams, 64)
-end
-
 --- A bit mask of arguments given by name or 1-based position.
 local function argument_mask(what, list, names, most)
   if list == nil then return 0 end
@@ -29,9 +21,8 @@ local function argument_mask(what, list, names, most)
     else
       position = lib.position(names, which)
       if not position then
-        local near = lib.nearest(tostring(which), names)
         raise("E_KEY", "jit: %s: the function has no parameter '%s'%s", what, which,
-          near and "; did you mean '" .. near .. "'?" or "")
+          lib.did_you_mean(which, names))
       end
     end
     mask = mask | 1 << (position - 1)
@@ -118,7 +109,8 @@ end
 function M.jit(fn, options)
   if type(fn) ~= "function" then raise("E_VALUE", "jit: expected a function, got %s", lib.kind(fn)) end
   options = lib.options("jit", options)
-  local names, most = parameters(fn)
+  local names, is_vararg = lib.parameters(fn)
+  local most = math.min(is_vararg and 64 or #names, 64) -- as a bit mask knows them
   local call = fn
   local mesh, rules = options.mesh, options.rules and copy_of("rules", rules_of.check(options.rules))
   local ins = check_shardings("in_shardings", options.in_shardings)

@@ -62,13 +62,6 @@ local function go(what, node, axes, path, visit, above)
   return changed and setmetatable(copy, getmetatable(node)) or node
 end
 
---- The name of an argument, for messages.
-local function name_of(fn, i)
-  local inner = type(fn) == "function" and core.unwrap(fn) or nil
-  local ok, name = pcall(debug.getlocal, inner, i)
-  return ok and name or "argument " .. i
-end
-
 --- The axis (1-based) among n, which may count from the end; raises where there is none.
 local function position(what, path, axis, n)
   local at = axis < 0 and n + 1 + axis or axis
@@ -89,9 +82,9 @@ end
 
 --- What is mapped among the arguments: a list of {leaf, axis, path}; raises where nothing fits.
 local function mapped_leaves(fn, args, in_axes)
-  local list = {}
+  local list, names = {}, lib.parameters(fn)
   for i = 1, args.n do
-    local axes, name = in_axes, name_of(fn, i)
+    local axes, name = in_axes, names[i] or "argument " .. i
     if type(in_axes) == "table" then axes = in_axes[i] end
     if axes and type(args[i]) == "number" then
       raise("E_VALUE", "vmap: %s is a number and has no axis %s; in_axes must have false there", name,

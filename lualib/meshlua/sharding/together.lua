@@ -1,5 +1,5 @@
--- together.lua: many processes that read or write one file say to each other how it went, so that none goes on where
--- another cannot.
+-- together.lua: what many processes say to each other in the course of a script: a number, or how it went, so that
+-- none goes on where another cannot. All of them must call it.
 local arrays = require "meshlua.ops.arrays"
 local core = require "meshlua.core"
 local mesh_of = require "meshlua.sharding.mesh"
@@ -7,6 +7,18 @@ local mesh_of = require "meshlua.sharding.mesh"
 local M = {}
 
 local TEXT = 480 -- bytes of a message that are sent
+
+--- The largest of a whole number in all processes.
+---@param value integer
+---@return integer
+function M.largest(value)
+  if core.process_count() == 1 then return value end
+  local mesh, each = mesh_of.make_mesh({core.device_count()}, {"all"}), {}
+  for device = 1, core.local_device_count() do each[device] = value end
+  local all = arrays.make_array_from_process_local_data(core.NamedSharding(mesh, core.P "all"),
+    core.tensor(each, "int64"))
+  return all:max():item()
+end
 
 --- What this process says, as a row of bytes: is it well?, the code, the message.
 local function row_of(ok, message, code)
