@@ -151,6 +151,26 @@ function lib.some(list, most, separator)
   return ("%s%sand %d more"):format(text, separator or " ", #list - most)
 end
 
+--- Rows of texts as lines, their columns aligned.
+---@param rows string[][]
+---@param right table<integer, boolean>? columns that are aligned at their ends, as numbers are
+---@return string[]
+function lib.aligned(rows, right)
+  local width, lines = {}, {}
+  for _, row in ipairs(rows) do
+    for i, text in ipairs(row) do width[i] = math.max(width[i] or 0, #text) end
+  end
+  for r, row in ipairs(rows) do
+    local words = {}
+    for i, text in ipairs(row) do
+      local space = (" "):rep(width[i] - #text)
+      words[i] = right and right[i] and space .. text or text .. space
+    end
+    lines[r] = table.concat(words, "  "):gsub("%s+$", "")
+  end
+  return lines
+end
+
 --- Is x what ops take in a tensor's place: a tensor, or a Param?
 lib.is_tensor = core.is_operand
 

@@ -7,6 +7,7 @@ local lib = require "meshlua.lib"
 local map_of = require "meshlua.checkpoint.map"
 local rules_of = require "meshlua.sharding.rules"
 local together = require "meshlua.sharding.together"
+local trace = require "meshlua.transform.trace"
 local tree = require "meshlua.tree"
 
 local raise = lib.raise
@@ -242,20 +243,6 @@ local function read_all(targets, reading, entries, options)
   return values
 end
 
---- Puts tensors in the places of leaves: into Params, and into the tables that hold the others.
-local function put(node, with, seen)
-  if type(node) ~= "table" or seen[node] then return end
-  seen[node] = true
-  for _, key in ipairs(core.tree_keys(node)) do
-    local child = rawget(node, key)
-    if tree.is_leaf(child) then
-      if with[child] and not core.is_box(child) then rawset(node, key, with[child]) end
-    else
-      put(child, with, seen)
-    end
-  end
-end
-
 --- A tree of nested tables from paths: "h.1.w" is tree.h[1].w. Raises where a path goes on behind a tensor.
 local function nested(targets, values)
   local root, is_tensor = {}, {}
@@ -315,7 +302,7 @@ local function load_into(file, files, entries, options)
       if core.is_box(target.leaf) then target.leaf:set(values[k]) end
     end
   end
-  put(into, with, {})
+  trace.fill(into, with)
   local missing = {}
   for _, one in ipairs(reading.missing) do missing[#missing + 1] = one.path end
   for _, path in ipairs(reading.unmatched) do missing[#missing + 1] = path end

@@ -224,8 +224,6 @@ local function split_text(mesh, params)
   return ""
 end
 
-local function mesh_text(mesh) return (tostring(mesh):gsub(" of devices.*", "")) end
-
 --- The same step with the mesh's devices in other numbers along its axes.
 local function try_meshes(found, mesh, retrace, deadline)
   for _, sizes in ipairs(other_sizes(mesh)) do
@@ -236,7 +234,7 @@ local function try_meshes(found, mesh, retrace, deadline)
       local planned, plan = pcall(program.plan, program)
       if planned then
         local j = judge(plan)
-        j.mesh, j.text = other, "on " .. mesh_text(other) .. split_text(other, program:params())
+        j.mesh, j.text = other, "on " .. facts.mesh_text(other) .. split_text(other, program:params())
         found[#found + 1] = j
       end
       program:close()

@@ -111,7 +111,7 @@ Explanation.__tostring = core.plain(function(self)
     sums[#sums + 1] = ("%d %s %s"):format(self.by_op[op].count, op, bytes_text(self.by_op[op].sent))
   end
   lines[#lines + 1] = ("%s of %s; every figure is of one device"):format(
-    self.mesh and (tostring(self.mesh):gsub(" of devices.*", "")) or "one device", self.kind)
+    self.mesh and facts.mesh_text(self.mesh) or "one device", self.kind)
   local steps = lib.count(self.work.steps, "step")
   add_wrapped(lines, "", self.count == 0 and steps .. ", none of them collectives"
     or ("%s, %d of them collectives, which send %s: %s"):format(steps, self.count, bytes_text(self.sent),

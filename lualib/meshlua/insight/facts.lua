@@ -14,6 +14,9 @@ local function tensors_text(c)
   return #c.inputs > 1 and ("%s and %d more"):format(text, #c.inputs - 1) or text
 end
 
+--- "Mesh(data=4, model=2)", without its devices.
+function M.mesh_text(mesh) return (tostring(mesh):gsub(" of devices.*", "")) end
+
 
 --- A list of texts without those that are there already, in order.
 function M.distinct(list)

@@ -164,7 +164,7 @@ Report.__tostring = core.plain(function(self)
   local lines = {}
   for i, text in ipairs(self.findings) do lines[i] = ("%d. %s"):format(i, text) end
   lines[#lines + 1] = ("%d Params on %s: dim -> rule -> mesh axis"):format(#self.rows,
-    (tostring(self.mesh):gsub(" of devices.*", "")))
+    facts.mesh_text(self.mesh))
   for _, g in ipairs(grouped) do
     lines[#lines + 1] = ("  %3d x %-" .. paths .. "s  %-" .. types .. "s  %10s of %s"):format(g.count, g.path,
       g.type, core.bytes_text(g.part), core.bytes_text(g.bytes))

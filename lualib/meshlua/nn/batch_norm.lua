@@ -9,7 +9,7 @@ local param = require "meshlua.nn.param"
 local args = require "meshlua.ops.args"
 local reduce = require "meshlua.ops.reduce"
 
-local op, raise = core.op, lib.raise
+local op, raise, as = core.op, lib.raise, args.as
 
 local M = {}
 
@@ -44,8 +44,6 @@ function M.BatchNorm:init(features, options)
       {axes = axes, role = "bias"})
   end
 end
-
-local function as(t, dtype) return t.dtype == dtype and t or op.astype(t, {dtype = dtype}) end
 
 --- A running mean moved toward what this batch has.
 local function move(box, now, momentum)

@@ -6,6 +6,7 @@ local module = require "meshlua.nn.module"
 local param = require "meshlua.nn.param"
 local rngs_of = require "meshlua.nn.rngs"
 local rules_of = require "meshlua.sharding.rules"
+local trace = require "meshlua.transform.trace"
 local tree = require "meshlua.tree"
 
 local op, raise = core.op, lib.raise
@@ -32,19 +33,6 @@ local function state_sharding_of(mesh, box, path)
 end
 
 -- ---- init -------------------------------------------------------------------------------------------
-
---- Puts tensors for leaves into the slots of the tree's tables: what `with` maps them to.
-local function fill(node, with, seen)
-  if type(node) ~= "table" or seen[node] then return end
-  seen[node] = true
-  for key, child in pairs(node) do
-    if core.is_tensor(child) then
-      if with[child] then rawset(node, key, with[child]) end
-    else
-      fill(child, with, seen)
-    end
-  end
-end
 
 --- Calls fn(rngs) in the trace under way. Returns the module, its leaves, and for each leaf the traced
 --- tensor in its sharding.
@@ -83,7 +71,7 @@ local function settle(model, leaves, values)
   for i, leaf in ipairs(leaves) do
     if core.is_box(leaf) then core.box_swap(leaf, values[i]) else with[leaf] = values[i] end
   end
-  fill(model, with, {})
+  trace.fill(model, with)
   return model
 end
 

@@ -4,16 +4,15 @@ local lib = require "meshlua.lib"
 local initializers = require "meshlua.nn.initializers"
 local linear = require "meshlua.nn.linear"
 local module = require "meshlua.nn.module"
+local args = require "meshlua.ops.args"
 
-local op, raise = core.op, lib.raise
+local op, raise, as = core.op, lib.raise, args.as
 
 local M = {}
 
 local function constant(x, value)
   return op.full {dims = {x.shape[x.ndim]}, value = value, dtype = x.dtype}
 end
-
-local function as(t, dtype) return t.dtype == dtype and t or op.astype(t, {dtype = dtype}) end
 
 --- x and the scale (ones where there is none) in the dtype to compute in: the module's, or where x and its
 --- Params meet.

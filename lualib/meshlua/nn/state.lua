@@ -264,24 +264,6 @@ local function bytes_of(leaf)
   return leaf.size * n, lib.product(sharding:shard_shape(leaf.shape)) * n
 end
 
---- Rows of texts as lines, the columns aligned; numbers to the right.
-local function aligned(rows)
-  local width = {}
-  for _, row in ipairs(rows) do
-    for i, text in ipairs(row) do width[i] = math.max(width[i] or 0, #text) end
-  end
-  local lines = {}
-  for r, row in ipairs(rows) do
-    local words = {}
-    for i, text in ipairs(row) do
-      local space = string.rep(" ", width[i] - #text)
-      words[i] = i > 3 and space .. text or text .. space
-    end
-    lines[r] = table.concat(words, "  "):gsub("%s+$", "")
-  end
-  return table.concat(lines, "\n")
-end
-
 --- A table of the leaves of a model: path, type, kind, bytes, bytes on each device; and the sums.
 ---@param model table
 ---@return string
@@ -296,7 +278,7 @@ function M.tabulate(model)
     rows[#rows + 1] = {path, text, kind, tostring(all), tostring(own)}
   end)
   rows[#rows + 1] = {"sum", "", "", tostring(whole), tostring(of_device)}
-  return aligned(rows)
+  return table.concat(lib.aligned(rows, {[4] = true, [5] = true}), "\n")
 end
 
 return lib.export(M)

@@ -18,6 +18,12 @@ function M.check_tensor(who, x, what)
   return x
 end
 
+--- x in another dtype; itself where it has that.
+---@param x Tensor|Param
+---@param dtype string
+---@return Tensor|Param
+function M.as(x, dtype) return x.dtype == dtype and x or core.op.astype(x, {dtype = dtype}) end
+
 --- Raises unless x is a number or a tensor.
 function M.check_operand(who, x)
   if type(x) ~= "number" then M.check_tensor(who, x) end
@@ -108,9 +114,7 @@ function M.meet(who, list)
     list[i] = x
   end
   local out = {}
-  for i, x in ipairs(list) do
-    out[i] = x.dtype == dtype and x or core.op.astype(x, {dtype = dtype})
-  end
+  for i, x in ipairs(list) do out[i] = M.as(x, dtype) end
   return out
 end
 

@@ -2,6 +2,7 @@
 -- 1-based and inclusive, one for each dim, as x:slice takes them.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local args = require "meshlua.ops.args"
 local mesh = require "meshlua.sharding.mesh"
 local tree = require "meshlua.tree"
 
@@ -337,16 +338,12 @@ end
 
 local Tensor = {}
 
-local function check_tensor(who, x)
-  if not lib.is_tensor(x) then raise("E_VALUE", "%s: expected a tensor, got %s", who, lib.kind(x)) end
-end
-
 --- The data of the i-th shard (1-based, in the mesh's order of devices), on one device: where the tensor is
 --- replicated, all of it.
 ---@param i integer
 ---@return Tensor
 function Tensor:addressable_data(i)
-  check_tensor("addressable_data", self)
+  args.check_tensor("addressable_data", self)
   local shards = self:addressable_shards()
   lib.check_integer("addressable_data", "the number of the shard", i)
   if not shards[i] then
@@ -358,7 +355,7 @@ end
 --- Bytes on all devices together: those of a shard, times the devices.
 ---@return integer
 function Tensor:on_device_size_in_bytes()
-  check_tensor("on_device_size_in_bytes", self)
+  args.check_tensor("on_device_size_in_bytes", self)
   local of_shard = lib.product(self.sharding:shard_shape(self.shape))
   return lib.element_bytes[self.dtype] * self.sharding.num_devices * of_shard
 end

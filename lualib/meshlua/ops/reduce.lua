@@ -10,7 +10,6 @@ local by_axes = args.by_axes
 
 local M = {}
 
-
 local scalar = core.attributes("reshape", {dims = {}})
 
 local function reduced(x, y, axes, keepdims)
@@ -55,10 +54,6 @@ end
 --- The 0-based place of the first largest (smallest) along an axis; without one, in row-major order.
 M.argmax, M.argmin = arg_reduction "argmax", arg_reduction "argmin"
 
-local function to_float(x)
-  return lib.floats[x.dtype] and x or op.astype(x, {dtype = "float32"})
-end
-
 local function count_of(x, axes)
   if #axes == x.ndim then return x.size end
   local n, shape = 1, x.shape
@@ -71,8 +66,7 @@ local function in_sums(x, fn)
   local given = x.dtype
   local dtype = lib.floats[given] and given or "float32"
   local wide = dtype == "float64" and dtype or "float32"
-  local y = fn(given == wide and x or op.astype(x, {dtype = wide}))
-  return wide == dtype and y or op.astype(y, {dtype = dtype})
+  return args.as(fn(args.as(x, wide)), dtype)
 end
 
 --- The mean over axes; integers become float32.
@@ -136,7 +130,7 @@ function M.cumsum(x, axis, reverse) return cumsum(countable(check_tensor("cumsum
 
 --- Applies a function of the last dim to another axis.
 local function along(who, x, axis, fn)
-  x = to_float(check_tensor(who, x))
+  if not lib.floats[check_tensor(who, x).dtype] then x = op.astype(x, {dtype = "float32"}) end
   axis = axis_of(who, axis or -1, x.ndim)
   if axis == x.ndim then return fn(x) end
   return shapes.swapaxes(fn(shapes.swapaxes(x, axis, x.ndim)), axis, x.ndim)

@@ -4,6 +4,7 @@
 -- order of `entries`; context = {entries =, count = scalar: updates before this one}.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local args = require "meshlua.ops.args"
 local params_of = require "meshlua.optim.params"
 local tree = require "meshlua.tree"
 
@@ -48,8 +49,7 @@ M.boxes_of = boxes_of
 
 --- A scalar tensor in another dtype; numbers as they are.
 local function scalar_as(x, dtype)
-  if type(x) == "number" or x.dtype == dtype then return x end
-  return op.astype(x, {dtype = dtype})
+  return type(x) == "number" and x or args.as(x, dtype)
 end
 M.scalar_as = scalar_as
 

@@ -261,17 +261,9 @@ end
 
 -- ---- lists ------------------------------------------------------------------------------------------
 
---- Writes rows as columns, each as wide as its widest cell but the last.
-function M.write_table(rows)
-  local width = {}
-  for _, row in ipairs(rows) do
-    for i = 1, #row - 1 do width[i] = math.max(width[i] or 0, #row[i]) end
-  end
-  for _, row in ipairs(rows) do
-    local cells = {}
-    for i, cell in ipairs(row) do cells[i] = i == #row and cell or cell .. (" "):rep(width[i] - #cell) end
-    io.write((table.concat(cells, "  "):gsub("%s+$", "")), "\n")
-  end
+--- Writes rows as columns: see lib.aligned.
+function M.write_table(rows, right)
+  io.write(table.concat(lib.aligned(rows, right), "\n"), "\n")
 end
 
 --- Prints the environment variables, and which are set.

@@ -9,8 +9,8 @@ local M = {}
 local SHOWN = 60 -- of a text of the metadata
 local MOST_STEPS = 8 -- that are named one by one
 
-local function print_table(rows)
-  require("meshlua.program.cli").write_table(rows)
+local function print_table(rows, right)
+  require("meshlua.program.cli").write_table(rows, right)
 end
 
 --- A value of the metadata, on one line.
@@ -31,13 +31,6 @@ local function print_metadata(metadata)
   end
 end
 
---- Numbers from the right: all cells of a column are made equally wide.
-local function align_right(rows, column)
-  local width = 0
-  for _, row in ipairs(rows) do width = math.max(width, #row[column]) end
-  for _, row in ipairs(rows) do row[column] = (" "):rep(width - #row[column]) .. row[column] end
-end
-
 --- The tensors of the i-th file; layouts by the numbers in `numbers`, where it has some.
 local function print_tensors(weights, i, numbers)
   local rows = {{"  bytes", "dtype", numbers and "layout" or "shape", "tensor"}}
@@ -50,10 +43,7 @@ local function print_tensors(weights, i, numbers)
       rows[#rows + 1] = row
     end
   end
-  if #rows > 1 then
-    align_right(rows, 1)
-    print_table(rows)
-  end
+  if #rows > 1 then print_table(rows, {true}) end
 end
 
 --- "loss 5.455, grad_norm 0.93", in the order of their names.

@@ -1,6 +1,7 @@
 -- mesh.lua: meshes from sizes or devices, and placing tensors on them.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local args = require "meshlua.ops.args"
 local explicit = require "meshlua.sharding.explicit"
 local rules_of = require "meshlua.sharding.rules"
 
@@ -252,9 +253,7 @@ end
 --- are in context and no mesh (one device), logical axes ask for nothing. P.unconstrained leaves a dim to
 --- propagation.
 function M.constrain(x, spec)
-  if not lib.is_tensor(x) then
-    raise("E_VALUE", "constrain: expected a tensor, got %s", lib.kind(x))
-  end
+  args.check_tensor("constrain", x)
   if type(spec) == "table" then
     spec = rules_of.spec_of(spec, "constrain", x.ndim)
     if not core.mesh_current() then return x end
@@ -271,12 +270,8 @@ end
 ---@param y Tensor
 ---@return Tensor x, Tensor y
 function M.shard_alike(x, y)
-  for _, t in ipairs {{x}, {y}} do
-    if not lib.is_tensor(t[1]) then
-      raise("E_VALUE", "shard_alike: expected a tensor, got %s", lib.kind(t[1]))
-    end
-  end
-  local same = op.shard_alike(x, y)
+  local same = op.shard_alike(args.check_tensor("shard_alike", x, "x"),
+    args.check_tensor("shard_alike", y, "y"))
   return same, op.shard_alike(y, same)
 end
 
@@ -284,10 +279,7 @@ end
 ---@param x Tensor
 ---@return Tensor
 function M.propagation_barrier(x)
-  if not lib.is_tensor(x) then
-    raise("E_VALUE", "propagation_barrier: expected a tensor, got %s", lib.kind(x))
-  end
-  return op.propagation_barrier(x)
+  return op.propagation_barrier(args.check_tensor("propagation_barrier", x))
 end
 
 --- Calls fn with this mesh (and rules) in context: there a bare P is a sharding, and logical names are

@@ -1,6 +1,7 @@
 -- trace.lua: what transforms of functions share: trees by place, and Params that hold something else for a while.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local tree = require "meshlua.tree"
 
 local M = {}
 
@@ -22,6 +23,23 @@ end
 
 --- The path of what stands under a key.
 function M.below(path, key) return path .. (type(key) == "number" and "[%s]" or ".%s"):format(key) end
+
+--- Puts tensors in the places of leaves that tables hold themselves, not in Params: what `with` maps them to.
+---@param node any
+---@param with table<any, Tensor>
+function M.fill(node, with, seen)
+  seen = seen or {}
+  if type(node) ~= "table" or seen[node] then return end
+  seen[node] = true
+  for _, key in ipairs(core.tree_keys(node)) do
+    local child = rawget(node, key)
+    if not tree.is_leaf(child) then
+      M.fill(child, with, seen)
+    elseif with[child] and not core.is_box(child) then
+      rawset(node, key, with[child])
+    end
+  end
+end
 
 -- Boxes that hold other tensors for a while: {boxes, values, before}. Closing it puts the tensors back, but not
 -- into boxes that have been written since.
