@@ -171,14 +171,9 @@ end
 
 --- Raises unless the value may take the place of what the Param holds.
 local function check_like(box, value, path)
-  if box:get() == nil then return end
-  local a, b = box.shape, value.shape
-  local same = #a == #b and box.dtype == value.dtype
-  for d = 1, #a do same = same and a[d] == b[d] end
-  if not same then
-    raise(box.dtype == value.dtype and "E_SHAPE" or "E_DTYPE", "update: %s is %s, the state has %s", path,
-      core.typeof(box), core.typeof(value))
-  end
+  if box:get() == nil or lib.same_type(box, value) then return end
+  raise(box.dtype == value.dtype and "E_SHAPE" or "E_DTYPE", "update: %s is %s, the state has %s", path,
+    core.typeof(box), core.typeof(value))
 end
 
 --- Writes the tensors of a state into a module, which may have more; returns the module. Raises where the
