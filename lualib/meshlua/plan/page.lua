@@ -2,6 +2,7 @@
 -- over the step, and what is sent, by line.
 local core = require "meshlua.core"
 local facts = require "meshlua.insight.facts"
+local lib = require "meshlua.lib"
 local html = require "meshlua.html"
 local lib = require "meshlua.lib"
 
