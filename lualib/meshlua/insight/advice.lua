@@ -2,6 +2,7 @@
 -- same step planned on other meshes, or with an argument on an axis that nothing uses. Nothing runs.
 local account = require "meshlua.insight.account"
 local core = require "meshlua.core"
+local facts = require "meshlua.insight.facts"
 local lib = require "meshlua.lib"
 
 local M = {}

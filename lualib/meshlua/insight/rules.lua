@@ -1,6 +1,7 @@
 -- rules.lua: which rule gave which dim of which Param its mesh axes, and what that leaves on each device.
 local account = require "meshlua.insight.account"
 local core = require "meshlua.core"
+local facts = require "meshlua.insight.facts"
 local lib = require "meshlua.lib"
 local rules_of = require "meshlua.sharding.rules"
 local tree = require "meshlua.tree"

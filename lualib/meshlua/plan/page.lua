@@ -4,7 +4,6 @@ local core = require "meshlua.core"
 local facts = require "meshlua.insight.facts"
 local lib = require "meshlua.lib"
 local html = require "meshlua.html"
-local lib = require "meshlua.lib"
 
 local M = {}
 
