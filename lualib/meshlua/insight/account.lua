@@ -124,4 +124,24 @@ function M.of(plan)
   return finish(all)
 end
 
+--- Collectives that add up what is the same on all their devices already, and along which axes: {item, axes,
+--- times}.
+---@param account table
+---@param buffers table[] plan:buffers()
+---@param mesh Mesh
+function M.equal_sums(account, buffers, mesh)
+  local list = {}
+  for _, item in ipairs(account.items) do
+    local vary, equal, times = {}, {}, 1
+    for _, v in ipairs(item.step.reduces and item.step.inputs or {}) do
+      for _, axis in ipairs(buffers[v.buffer].vary) do vary[axis] = true end
+    end
+    for _, axis in ipairs(item.step.reduces and item.axes or {}) do
+      if not vary[axis] then equal[#equal + 1], times = axis, times * mesh.shape[axis] end
+    end
+    if #equal > 0 then list[#list + 1] = {item = item, axes = equal, times = times} end
+  end
+  return list
+end
+
 return M

@@ -65,24 +65,10 @@ end
 
 --- A sum over devices of what is the same on all of them.
 function rules.equal_sums(x, add)
-  for _, item in ipairs(x.account.items) do
-    if item.kind == "collective" and item.step.reduces then
-      local vary = {}
-      for _, v in ipairs(item.step.inputs) do
-        for _, axis in ipairs(x.buffers[v.buffer].vary) do vary[axis] = true end
-      end
-      local equal = {}
-      for _, axis in ipairs(item.axes) do
-        if not vary[axis] then equal[#equal + 1] = axis end
-      end
-      if #equal > 0 then
-        local n = 1
-        for _, axis in ipairs(equal) do n = n * x.mesh.shape[axis] end
-        add {cause = ("%s over %s adds up what is already the same on its devices, %d times"):format(item.op,
-          axes_text(equal), n), where = item.line, gain = ALWAYS,
-          mend = "the value was summed before: leave this one out, or take the mean"}
-      end
-    end
+  for _, e in ipairs(x.mesh and account.equal_sums(x.account, x.buffers, x.mesh) or {}) do
+    add {cause = ("%s over %s adds up what is already the same on its devices, %d times"):format(e.item.op,
+      axes_text(e.axes), e.times), where = e.item.line, gain = ALWAYS,
+      mend = "the value was summed before: leave this one out, or take the mean"}
   end
 end
 

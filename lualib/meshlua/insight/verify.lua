@@ -1,5 +1,6 @@
 -- verify.lua: is a step the same on its mesh as on one device? Where it is not, which op is the first that
 -- differs.
+local account = require "meshlua.insight.account"
 local arrays = require "meshlua.ops.arrays"
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
@@ -85,11 +86,20 @@ Report.__tostring = core.plain(function(self)
     lines[#lines + 1] = "looked at one by one the values inside do not differ: it is how the result is put "
       .. "together that does"
   end
-  if self.shard_map then
-    lines[#lines + 1] = ("it has a shard_map (%s): on one device the block is all there is; a function that "
-      .. "means to give something else for each block does differ"):format(self.shard_map)
+  for _, e in ipairs(self.repeated) do
+    lines[#lines + 1] = ("wrong: the sum over %s at %s is of what is already the same on its devices: %d "
+      .. "times too large"):format(table.concat(e.axes, ","), e.line, e.times)
   end
-  if self.factor then
+  if self.kind == "blocks" then
+    lines[#lines + 1] = ("it has a shard_map (%s), and no sum over a mesh axis is what they differ by: "
+      .. "its function gives something else for each block (its own mean, its own place), which may be "
+      .. "meant; on one device the block is all there is"):format(self.shard_map)
+  elseif self.kind == "factor" and self.shard_map then
+    lines[#lines + 1] = ("wrong: in the shard_map (%s) %s"):format(self.shard_map, #self.sums > 0
+      and "it is one of the sums at " .. table.concat(self.sums, ", ")
+        or "a sum or mean over devices is missing")
+  end
+  if self.factor and self.kind ~= "blocks" then
     local text = ("it is %.4g times what it should be"):format(self.factor)
     if self.axes then
       local many, sum = #self.axes > 1, self.factor > 1
@@ -212,6 +222,36 @@ local function shard_map_of(nodes)
   end
 end
 
+--- Lines at which the function sums over these axes itself.
+local function sums_over(items, axes)
+  local lines, seen = {}, {}
+  for _, item in ipairs(items) do
+    if item.step.reduces and table.concat(item.axes, ",") == table.concat(axes, ",")
+      and not seen[item.line] then
+      seen[item.line], lines[#lines + 1] = true, item.line
+    end
+  end
+  return lines
+end
+
+--- What is wrong, where that can be told: a sum made twice, a wrong factor, or a function of blocks that may
+--- mean it.
+local function judge(report, program, mesh)
+  local plan = program:plan()
+  local all = account.of(plan)
+  report.repeated, report.sums = {}, {}
+  for i, e in ipairs(account.equal_sums(all, plan:buffers(), mesh)) do
+    report.repeated[i] = {line = e.item.line, axes = e.axes, times = e.times}
+  end
+  if #report.repeated > 0 then
+    report.kind = "repeated"
+  elseif report.axes then
+    report.kind, report.sums = "factor", sums_over(all.items, report.axes)
+  elseif report.shard_map then
+    report.kind = "blocks"
+  end
+end
+
 --- Raises unless the two traces are one program, whose values outside of shard_map have the same shapes.
 local function check_same(a, b)
   for i = 1, math.max(#a, #b) do
@@ -232,10 +272,14 @@ end
 --- rounding they must be equal. Nothing is written: Params keep what they hold. Where they differ, the report
 --- names the first op whose value does (in the order of the program) and its line, and the factor where the
 --- one is a multiple of the other: the size of a mesh axis means that a sum over it stands where a mean was
---- meant. A function in shard_map sees one block on one device: all.
+--- meant. A function in shard_map sees one block on one device: all. `kind`
+--- says what is wrong: "repeated" (a sum of what was summed before), "factor", or "blocks" (a function in
+--- shard_map
+--- gives something else for each block, and may mean to).
 ---@param step any what ml.jit returned
 ---@param ... any its arguments
----@return table report {ok, difference, op?, where?, scope?, type?, factor?, axes?}; as a text by tostring
+---@return table report {ok, difference, op?, where?, scope?, type?, factor?, axes?, kind?, repeated?, sums?};
+---as a text by tostring
 function M.verify(step, ...)
   if core.type_name(step) ~= "jit" then
     raise("E_VALUE", "verify: expected a function made by ml.jit, got %s", lib.kind(step))
@@ -246,9 +290,15 @@ function M.verify(step, ...)
   local args = table.pack(...)
   local there <close> = step:program(...)
   local mesh = mesh_of("verify", there:params())
-  local here <close> = core.instead_of(mesh, one_device_mesh(mesh), function()
+  local traced, other_program = pcall(core.instead_of, mesh, one_device_mesh(mesh), function()
     return step:program(table.unpack(args, 1, args.n))
   end)
+  if not traced then
+    raise("E_STATE", "verify: on one device the step cannot be traced, so there is nothing to compare it "
+      .. "with: %s",
+      tostring(other_program))
+  end
+  local here <close> = other_program
   local a = {program = there, inputs = inputs_of(there)}
   local b = {program = here, inputs = inputs_of(here)}
   b.shaken = shaken(b.inputs)
@@ -269,6 +319,7 @@ function M.verify(step, ...)
       report.axes = axes_of_size(mesh, math.floor(n + 0.5))
     end
   end
+  judge(report, there, mesh)
   return report
 end
 

@@ -122,6 +122,47 @@ describe("verify", function()
     assert.same({"data"}, report.axes)
   end)
 
+  it("tells a sum made twice and a wrong factor in shard_map from a function that means to differ", function()
+    local x = normal(1, {32, 16}, "data")
+    local function told(body, out)
+      return ml.verify(ml.jit(function(all)
+        return ml.shard_map(body, {mesh = mesh, in_specs = {P("data")}, out_specs = out})(all)
+      end), x)
+    end
+    local line = this_line() + 3
+    local twice = told(function(block)
+      local sum = ml.psum(block:sum(), "data")
+      return ml.psum(sum, "data")
+    end, P())
+    assert.equal("repeated", twice.kind)
+    assert.same({{line = "tests/spec/insight/verify_spec.lua:" .. line, axes = {"data"}, times = 4}},
+      twice.repeated)
+    assert.truthy(tostring(twice):find("wrong: the sum over data at tests/spec/insight/verify_spec.lua:"
+      .. line
+      .. " is of what is already the same", 1, true), tostring(twice))
+    line = this_line() + 2
+    local factor = told(function(block)
+      return ml.psum(block:mean(), "data")
+    end, P())
+    assert.equal("factor", factor.kind)
+    assert.same({"tests/spec/insight/verify_spec.lua:" .. line}, factor.sums)
+    local own = told(function(block) return block - block:mean(1) end, P("data"))
+    assert.equal("blocks", own.kind)
+    assert.truthy(tostring(own):find("which may be meant", 1, true))
+    assert.equal("blocks", told(function(block)
+      return block + ml.axis_index("data"):astype "float32"
+    end,
+      P("data")).kind)
+    local masked = told(function(block)
+      local mask = block:gt(0):astype "float32"
+      return ml.pmean((block * mask):sum() / mask:sum(), "data")
+    end, P())
+    assert.equal("blocks", masked.kind)
+    helper.raises("[E_STATE] verify: on one device the step cannot be traced", told, function(block)
+      return ml.ppermute(block, "data", {{0, 1}, {1, 2}, {2, 3}, {3, 0}})
+    end, P("data"))
+  end)
+
   it("leaves Params and the step as they were", function()
     local box = core.box_new(normal(1, {8, 16}, "data"), {kind = "param"})
     local before = box:get()
