@@ -11,6 +11,8 @@ local LARGE = 1 << 20 -- bytes that are worth a word when every device holds the
 local GAIN = 1.05     -- a layout must be better by this much to be named
 local NAMED = 3       -- arguments that are named in a list
 local PATIENCE = 1.0  -- seconds spent on looking for a better one
+local MUCH = 0.05     -- of the time: who sends so much is tried on other dims,
+local SHIFTS = 8      -- so often
 
 -- ---- what stands in the plan --------------------------------------------------------------------------
 
@@ -56,8 +58,10 @@ local function with_last(mesh, axis)
   return core.mesh_new(mesh.axis_names, mesh.axis_sizes, ids)
 end
 
---- Axes that go from one host to another although each could stay inside one, and with less to send between hosts:
---- {axis, sent (between hosts, now), sent_as_last (with the axis behind the others), seconds (that this saves)}.
+--- Axes that go from one host to another although each could stay inside one, and with less to send between
+--- hosts:
+--- {axis, sent (between hosts, now), sent_as_last (with the axis behind the others), seconds (that this
+--- saves)}.
 function M.between_hosts(rows, mesh, seconds, retrace)
   local list = {}
   for _, axis in ipairs(core.axes_between_hosts(mesh)) do
@@ -131,6 +135,7 @@ end
 local function judge(plan)
   local work = account.of(plan)
   return {seconds = work.seconds, unique = work.unique, share = work.share, peak = plan:memory().peak,
+    results = plan:memory().results,
     fits = plan:fits() == true}
 end
 
@@ -213,7 +218,8 @@ local function split_along(axis, params)
   return #names > 0 and table.concat(names, ", ") .. " and " .. last or last
 end
 
---- " (model splits up and down)" for the axis along which all devices stand; "" where there is none, or it splits
+--- " (model splits up and down)" for the axis along which all devices stand; "" where there is none, or it
+--- splits
 --- nothing. Arguments that are data, weights or both tell which parallelism it is.
 local function split_text(mesh, params)
   for _, axis in ipairs(mesh.axis_names) do
@@ -252,43 +258,76 @@ local function entry_with(entry, from, to)
   return list
 end
 
---- Two arguments ask for one axis: the same step with one of them on an axis that nothing uses.
-local function try_unused(found, mesh, rows, unused, retrace, deadline)
-  local tried = {}
+--- The spec's entries with the axis of one dim moved to another one; nil where it does not stand alone there.
+local function entries_moved(spec, axis, to, rank)
+  local entries = {}
+  for d = 1, rank do
+    local entry = spec and spec[d]
+    if entry == axis then
+      if d == to then return nil end
+      entries[d] = core.P.none
+    else
+      entries[d] = entry_with(entry, axis, axis)
+    end
+  end
+  if entries[to] ~= core.P.none or not splits(spec, axis) then return nil end
+  entries[to] = axis
+  return entries
+end
+
+--- The same step with input `index` as P(entries).
+local function try_layout(found, mesh, index, entries, rank, retrace, results)
+  local program <close> = retrace()
+  local p, to = program:params()[index], core.P(table.unpack(entries, 1, rank))
+  local ok, plan = pcall(function()
+    return program:relayout(index, core.NamedSharding(mesh, to)) and program:plan()
+  end)
+  if ok and plan and plan:memory().results >= (results or 0) then
+    local j = judge(plan)
+    j.argument, j.spec, j.state, j.index = p.name, to, p.state, index
+    j.text = ("with %s as %s"):format(p.name, tostring(to))
+    found[#found + 1] = j
+  end
+end
+
+--- Of what is sent: the same step with the argument that asks for it on an axis that nothing uses, or, where
+--- it takes
+--- much of the time, with the axis on another of its dims.
+local function try_arguments(found, mesh, rows, params, unused, now, retrace, deadline)
+  local tried, shifts = {}, 0
   for _, row in ipairs(rows) do
     for _, o in ipairs(row.members[1].reasons[1].origins) do
-      for _, axis in ipairs(o.index and o.axis and unused or {}) do
-        local key = o.index .. " " .. o.axis .. " " .. axis
-        if tried[key] or core.clock() > deadline then goto continue end
-        tried[key] = true
-        local program <close> = retrace()
-        local p = program:params()[o.index]
-        local entries, spec = {}, p.sharding and p.sharding.spec
+      local p = o.index and o.axis and params[o.index]
+      local spec, rank = p and p.sharding and p.sharding.spec, p and #p.shape or 0
+      for _, axis in ipairs(p and unused or {}) do
+        local key, entries = o.index .. " " .. o.axis .. " " .. axis, {}
         for d = 1, spec and #spec or 0 do entries[d] = entry_with(spec[d], o.axis, axis) end
-        local to = core.P(table.unpack(entries, 1, spec and #spec or 0))
-        local ok, plan = pcall(function()
-          return program:relayout(o.index, core.NamedSharding(mesh, to)) and program:plan()
-        end)
-        if ok and plan then
-          local j = judge(plan)
-          j.argument, j.spec, j.state = p.name, to, p.state
-          j.text = ("with %s as %s"):format(p.name, tostring(to))
-          found[#found + 1] = j
+        if not tried[key] and core.clock() <= deadline then
+          tried[key] = true
+          try_layout(found, mesh, o.index, entries, #entries, retrace)
         end
-        ::continue::
+      end
+      for d = 1, row.seconds >= MUCH * now.seconds and rank or 0 do
+        local key = o.index .. " " .. o.axis .. " at " .. d
+        local entries = not tried[key] and entries_moved(spec, o.axis, d, rank)
+        if entries and shifts < SHIFTS and core.clock() <= deadline then
+          tried[key], shifts = true, shifts + 1
+          try_layout(found, mesh, o.index, entries, rank, retrace, now.results)
+        end
       end
     end
   end
 end
 
---- The best layout found for the step, if it is better than its own: {text, mesh? or argument and spec, seconds,
+--- The best layout found for the step, if it is better than its own: {text, mesh? or argument and spec,
+--- seconds,
 --- gain (how many times faster), unique, share, peak, fits}; and all that were tried.
 ---@param now table judge of the step's own plan
 ---@param retrace fun(): Program
-function M.alternatives(plan, mesh, rows, unused, retrace)
+function M.alternatives(plan, mesh, rows, params, unused, retrace)
   local now, found = judge(plan), {}
   local deadline = core.clock() + PATIENCE
-  try_unused(found, mesh, rows, unused, retrace, deadline)
+  try_arguments(found, mesh, rows, params, unused, now, retrace, deadline)
   try_meshes(found, mesh, retrace, deadline)
   local best
   for _, j in ipairs(found) do

@@ -123,7 +123,8 @@ Explanation.__tostring = core.plain(function(self)
   return table.concat(lines, "\n")
 end)
 
---- So that an explanation can be searched as the text it is, wherever lines end: e:find "all_gather over data".
+--- So that an explanation can be searched as the text it is, wherever lines end: e:find "all_gather over
+--- data".
 function Explanation:find(...)
   local text = tostring(self)
   if text:find(...) then return text:find(...) end
@@ -241,7 +242,7 @@ function M.explain(step, ...)
   local rules, params = rules_of.latest, program:params()
   local e = of_plan(program:plan(), params)
   if e.mesh and e.mesh.size > 1 then
-    e.better = advice.alternatives(e.plan, e.mesh, e.collectives, e.unused_axes, retrace)
+    e.better = advice.alternatives(e.plan, e.mesh, e.collectives, params, e.unused_axes, retrace)
     e.between_hosts = advice.between_hosts(e.collectives, e.mesh, e.work.seconds, retrace)
   end
   local body = debug.getinfo(debug.getuservalue(step, 1), "S")

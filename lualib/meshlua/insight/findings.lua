@@ -15,7 +15,8 @@ local WORTH = 0.05       -- of the work, the time or the memory, that is worth a
 local PADDED = 0.01      -- of the work, spent on padding
 local LARGE = 1 << 20    -- bytes that are worth a word when every device holds them
 local ROOM = 1 << 30     -- bytes that a device has anyway, where its memory is not known
-local FASTER = 1.5       -- a layout that is found must be better by so much
+local BETTER = 1.1       -- an argument that is laid out otherwise must make the step faster by so much,
+local FASTER = 1.5       -- another mesh by so much
 local SLOW = 1e-3        -- seconds: shorter steps are dear in many ways that do not last
 local ALWAYS = math.huge -- the gain of what makes results wrong, or a step impossible
 
@@ -116,6 +117,7 @@ function rules.repeated(x, add)
       end
       local b, mend = x.better
       if b and b.unique - x.account.unique > 0.005 then
+        x.told.better = true
         mend = ("%s it would take %.3g times less, with %s of the compute unique"):format(b.text, b.gain,
           percent(b.unique))
       elseif sum.part then
@@ -135,6 +137,7 @@ function rules.unused_axes(x, add)
   for _, axis in ipairs(x.unused_axes) do
     if not x.told[axis] then
       local b = x.better
+      x.told.better = true
       add {cause = ("mesh axis %s splits nothing: its %d devices do the same work"):format(axis,
         x.mesh.shape[axis]), where = x.account.lines[1] and x.account.lines[1].line,
         gain = x.account.computing * (1 - 1 / x.mesh.shape[axis]),
@@ -452,20 +455,123 @@ function rules.captured(x, add)
   end
 end
 
+--- The dearest collective that an input has asked for.
+local function asked_by(x, index)
+  local dearest
+  for _, item in ipairs(x.account.items) do
+    for _, reason in ipairs(item.kind == "collective" and item.step.reasons or {}) do
+      for _, o in ipairs(reason.origins) do
+        if o.index == index and (not dearest or item.sending > dearest.sending) then dearest = item end
+      end
+    end
+  end
+  return dearest
+end
+
 function rules.better(x, add)
-  local b = x.better
-  if not b or x.account.seconds < SLOW or b.gain < FASTER or x.account.share < 0.5 then return end
-  add {cause = ("over-sharded: %s of the time is communication"):format(percent(x.account.share)),
-    where = x.account.lines[1].line, gain = x.account.seconds - b.seconds,
-    mend = ("%s it would take %.3g times less"):format(b.text, b.gain)}
+  local b, a = x.better, x.account
+  if not b or x.told.better then return end
+  local item = b.index and b.gain >= BETTER and asked_by(x, b.index)
+  if item then
+    add {cause = ("%s over %s takes %s of the time, because %s lies as it does"):format(item.op,
+      axes_text(item.axes), percent(item.sending / a.seconds), b.argument), where = item.line,
+      gain = a.seconds - b.seconds, mend = ("%s it would take %.3g times less"):format(b.text, b.gain)}
+  elseif b.gain >= FASTER and a.seconds >= SLOW and a.share >= 0.5 then
+    add {cause = ("over-sharded: %s of the time is communication"):format(percent(a.share)),
+      where = a.lines[1].line, gain = a.seconds - b.seconds,
+      mend = ("%s it would take %.3g times less"):format(b.text, b.gain)}
+  end
+end
+
+--- What an op needs whole along a dim that is split.
+function rules.needed_whole(x, add)
+  for _, item in ipairs(x.account.items) do
+    local reason = item.kind == "collective" and item.step.reasons[1]
+    if reason and reason.text:find "is needed whole" and item.sending >= WORTH * x.account.seconds then
+      local o = reason.origins[1]
+      add {cause = ("%s, so %s over %s makes all of it on every device"):format(account.alike(reason.text),
+        item.op,
+        axes_text(item.axes)), where = item.line, gain = item.sending,
+        mend = ("split another dim there%s"):format(o and "; it is split by " .. facts.origin_text(o) or "")}
+    end
+  end
+end
+
+--- What is moved to another layout, and back, with no product between.
+function rules.back_and_forth(x, add)
+  local writer, from = {}, {}
+  for _, item in ipairs(x.account.items) do
+    local first = item.step.inputs[1]
+    from[item] = first and writer[first.buffer]
+    local source = item.kind == "collective" and item.step.moves and from[item]
+    while source and source.kind == "kernel" and not source.product do source = from[source] end
+    if source and source.step.moves and axes_text(source.axes) == axes_text(item.axes)
+      and table.concat(source.step.inputs[1].shape, ",") == table.concat(item.step.outputs[1].shape, ",")
+      and item.sending + source.sending >= WORTH * x.account.seconds then
+      add {cause = ("%s over %s moves back what %s moved at %s, and no product stands "
+        .. "between"):format(item.op,
+        axes_text(item.axes), source.op, source.line), where = item.line,
+          gain = item.sending + source.sending,
+        mend = "leave out the constraints, or both that ask for the layout between"}
+    end
+    for _, v in ipairs(item.step.outputs) do writer[v.buffer] = item end
+  end
+end
+
+--- Arguments that are moved to another layout at every call.
+function rules.moved_input(x, add)
+  local input = {}
+  for b, buffer in ipairs(x.buffers) do
+    if buffer.kind == "argument" then input[b] = x.params[buffer.index] end
+  end
+  for _, item in ipairs(x.account.items) do
+    local p = item.kind == "collective" and item.step.moves and input[item.step.inputs[1].buffer]
+    local written = item.step.reasons and item.step.reasons[1].text:find "as written"
+    if p and not written and item.sending >= WORTH * x.account.seconds then
+      add {cause = ("%s over %s moves %s to another layout at every call: %s"):format(item.op,
+        axes_text(item.axes),
+        p.name, account.alike(item.step.reasons[1].text)), where = item.line, gain = item.sending,
+        mend = "place it as it is used"}
+    end
+  end
+end
+
+--- What a constraint makes whole, and several devices then work on alike.
+function rules.made_whole(x, add)
+  local reads = {}
+  for _, item in ipairs(x.account.items) do
+    for _, v in ipairs(item.kind == "kernel" and item.step.inputs or {}) do
+      if item.unique < 0.995 then
+        reads[v.buffer] = reads[v.buffer] or {}
+        table.insert(reads[v.buffer], item)
+      end
+    end
+  end
+  for _, item in ipairs(x.account.items) do
+    local gather = item.kind == "collective" and not item.step.moves and not item.step.reduces
+    local readers = gather and item.step.reasons[1].text:find "^asked for here"
+      and reads[item.step.outputs[1].buffer]
+    if readers and #item.loops == 0 then
+      local gain = item.sending
+      for _, r in ipairs(readers) do gain = gain + r.computing * (1 - r.unique) end
+      if gain >= WORTH * x.account.seconds then
+        add {cause = ("the constraint makes all of %s on every device along %s, which then do the "
+          .. "same at %s"):format(
+          account.alike(item.step.reasons[1].tensor), axes_text(item.axes), readers[1].line),
+            where = item.line,
+          gain = gain,
+            mend = ("leave %s in the constraint, or the constraint out"):format(axes_text(item.axes))}
+      end
+    end
+  end
 end
 
 -- ---- all of them --------------------------------------------------------------------------------------
 
 -- Of equal gain the first stands first; and what a rule has told, those behind it need not tell.
 local ORDER = {"misfit", "equal_sums", "repeated", "unused_axes", "between_hosts", "steady", "cut_again",
-  "replicated_state", "uneven", "widened", "recomputed", "retraced", "patterns", "not_in_place", "captured",
-  "better"}
+  "needed_whole", "back_and_forth", "moved_input", "made_whole", "replicated_state", "uneven", "widened",
+  "recomputed", "retraced", "patterns", "not_in_place", "captured", "better"}
 
 --- The findings of an explanation, worst first: {rule, cause, where?, mend?, gain (seconds of the step; huge:
 --- its

@@ -259,4 +259,45 @@ case("more parts than there is work for", function()
     ones(mesh, {1024, 1024}, "model"))
 end, "over%-sharded: .- of the time is communication")
 
+case("logits made whole", function()
+  local step = ml.jit(function(x, w, y)
+    local logits = x:matmul(w)
+    logits = logits:constrain(NamedSharding(grid, P("data"))) -- !
+    return nn.softmax_cross_entropy_with_integer_labels(logits, y):mean()
+  end)
+  return explained(step, ones(grid, {4096, 256}, "data"), ones(grid, {256, 8192}, nil, "model"),
+    put(grid, ml.zeros({4096}, "int32"), "data"))
+end, "the constraint makes all of matmul .- on every device along model, which then do the same at")
+
+case("moved there and back", function()
+  local step = ml.jit(function(x, w)
+    local h = x:matmul(w):constrain(NamedSharding(row8, P(nil, "data")))
+    return ml.tanh(h):constrain(NamedSharding(row8, P("data"))) -- !
+  end)
+  return explained(step, ones(row8, {4096, 256}, "data"), ones(row8, {256, 256}))
+end, "all_to_all over data moves back what all_to_all moved at")
+
+case("an op that needs whole what is split", function()
+  local step = ml.jit(function(x)
+    return x:sort(1) -- !
+  end)
+  return explained(step, ones(row8, {4096, 64}, "data"))
+end, "keys of sort: dim 1 is split on data but is needed whole")
+
+case("an argument that is moved at every call", function()
+  local step = ml.jit(function(x, w)
+    return (x:constrain(NamedSharding(row8, P("data"))) * 2):matmul(w) -- !
+  end)
+  return explained(step, ones(row8, {65536, 256}, nil, "data"), ones(row8, {256, 8}))
+end, "all_to_all over data moves x to another layout at every call")
+
+case("columns behind columns", function()
+  local step = ml.jit(function(x, up, down)
+    return nn.gelu(x:matmul(up)):matmul(down):sum() -- !
+  end)
+  local function half(shape, ...) return put(grid, ml.ones(shape, "bfloat16"), ...) end
+  return explained(step, half({512, 4096}, "data"), half({4096, 16384}, nil, "model"),
+    half({16384, 4096}, nil, "model"))
+end, "all_gather over model takes .- of the time, because down lies as it does, .- with down as P")
+
 return list
