@@ -11,7 +11,8 @@ static Err bad_devices(Ctx *cx, const char *s) {
     return err_set(
         cx, E_MESH,
         "--devices=%s: expected a number of virtual CPU devices from 1 to %d, cuda, cuda:0,1, "
-        "cuda:0*8, fake:N, or fake:KIND:N (cpu, h100, h200), where N may be HOSTSxDEVICES",
+        "cuda:0*8, fake:N, or fake:KIND:N (cpu, a100, h100, h200, ...), where N may be "
+        "HOSTSxDEVICES",
         s, MAX_DEVICES);
 }
 

@@ -92,6 +92,46 @@ local function sums_by(items, name)
   return list
 end
 
+--- The seconds that the items take where a collective that is waited for later runs beside what stands between: a clock
+--- for what is computed and one for what is sent; who reads a buffer waits for who wrote it. A loop takes its turns one
+--- after the other.
+---@param items table[]
+---@return number
+local function wall_of(items)
+  local ready, computing, sending = {}, 0, 0
+  local function run(first, last)
+    local i = first
+    while i <= last do
+      local item, s = items[i], items[i].step
+      local start = 0
+      for _, list in ipairs {s.inputs, s.outputs} do
+        for _, v in ipairs(list) do start = math.max(start, ready[v.buffer] or 0) end
+      end
+      if item.kind == "loop" then
+        local from = math.max(computing, start)
+        computing = from
+        sending = math.max(sending, from)
+        run(i + 1, i + s.inside)
+        computing = math.max(computing, sending)
+        i = i + s.inside
+      else
+        local over
+        if s.axes then
+          sending = math.max(sending, start, computing) + item.seconds
+          over = sending
+        else
+          computing = math.max(computing, start) + item.seconds
+          over = computing
+        end
+        for _, v in ipairs(s.outputs) do ready[v.buffer] = over end
+      end
+      i = i + 1
+    end
+  end
+  run(1, #items)
+  return math.max(computing, sending)
+end
+
 --- Counts a plan. All figures are of one device and of all times that a step runs: a loop's body counts as
 --- often
 --- as the loop turns (once where that is not known).
@@ -120,6 +160,7 @@ function M.of(plan)
   for i, item in ipairs(items) do
     if item.kind == "loop" then find_steady(items, i + 1, i + item.step.inside, item.step.loop) end
   end
+  all.wall = wall_of(items)
   all.items, all.lines, all.groups = items, sums_by(items, "line"), sums_by(items, "group")
   return finish(all)
 end

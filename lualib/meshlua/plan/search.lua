@@ -46,14 +46,15 @@ end
 --- The layouts that come into question: for each rule set the sizes of the axes that it names. Axes of size 1
 --- are left out, and what that makes alike.
 ---@param recipe table
----@param asked {mesh: string, rules: string, microbatches: integer} "" where it is open
+---@param asked {mesh: string, rules: string, microbatches: integer, kernels: string} "" where it is open
 ---@param ndevices integer
 ---@return Layout[]? layouts
 ---@return string? message
 function M.layouts(recipe, asked, ndevices)
   local list, seen = {}, {}
   local function add(axes, sizes, rules)
-    local layout = {axes = {}, sizes = {}, rules = rules, microbatches = asked.microbatches}
+    local layout = {axes = {}, sizes = {}, rules = rules, microbatches = asked.microbatches,
+      kernels = asked.kernels}
     for i, size in ipairs(sizes) do
       if size > 1 or asked.mesh ~= "" then
         table.insert(layout.axes, axes[i])

@@ -2,6 +2,7 @@
 -- it: what it plans, and what that plan comes to.
 local account = require "meshlua.insight.account"
 local core = require "meshlua.core"
+local estimate = require "meshlua.plan.estimate"
 local facts = require "meshlua.insight.facts"
 local explain = require "meshlua.insight.explain"
 local mesh_of = require "meshlua.sharding.mesh"
@@ -15,6 +16,7 @@ local M = {}
 ---@field sizes integer[]
 ---@field rules string the rule set's name
 ---@field microbatches integer
+---@field kernels string see estimate.lua
 
 ---@class Planned
 ---@field layout Layout
@@ -87,7 +89,8 @@ function M.plan(recipe, config, data, layout)
     local program <close> = program_of(recipe, config, data, layout)
     local plan = program:plan()
     local work, memory = account.of(plan), facts.memory(plan, program:params())
-    return {layout = layout, config = config, work = work, memory = memory, seconds = work.seconds,
+    return {layout = layout, config = config, work = work, memory = memory,
+      seconds = estimate.seconds(work, estimate.factor((core.device_kind()), layout.kernels)),
       peak = memory.peak, fits = plan:fits() == true, sent = sent_by(plan)}
   end)
   if made then return result end

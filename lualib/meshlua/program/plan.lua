@@ -105,7 +105,8 @@ local function find(recipe, values, config, data, words, ndevices)
   local nearest, last
   for _, attempt in ipairs(attempts(values, config, words)) do
     local layouts, message = search.layouts(recipe,
-      {mesh = values.mesh, rules = values.rules, microbatches = attempt.microbatches}, ndevices)
+      {mesh = values.mesh, rules = values.rules, microbatches = attempt.microbatches,
+        kernels = values.kernels}, ndevices)
     if not layouts then return nil, message end
     layouts = hopeful(layouts, last)
     if last and #layouts == 0 then break end

@@ -49,6 +49,8 @@ local OF_PLAN = {
     open = true},
   {"rules", "", "the rule set, by default the best", value = "NAME", open = true},
   {"size", "", "the config of a known model of the recipe", value = "NAME"},
+  {"kernels", "compiled", "as good as those of which runs were published: times are estimates of such",
+    value = "KIND", words = {"eager", "compiled", "fp8"}},
   {"html", "", "a page with mesh, timeline, memory and collectives", value = "FILE", path = true},
   {"microbatches", 0, "parts that a step cuts its batch into; 0: as few as fit", value = "N", least = 0},
   {"data", "", "in place of the recipe's own", value = "FILE", path = true},
@@ -104,7 +106,7 @@ M.short = {
 M.flags = {
   {"devices", "", "N virtual devices of this processor; cuda, cuda:2, cuda:0,1, cuda:0*8: GPUs, all of them, "
     .. "the third, two, or eight virtual devices on the first; fake:N, fake:KIND:N: devices that are planned "
-    .. "for and not run on (KIND: cpu, h100, h200)", value = "N"},
+    .. "for and not run on (KIND: cpu, a100, a100-40, h100, h100-96, h200)", value = "N"},
   {"processes", "", "the script or verb in R processes on this host, through mpirun", value = "R"},
   {"dump", "", "print every program after a stage, to the standard error; STAGE:FILE into a file",
     value = "STAGE"},

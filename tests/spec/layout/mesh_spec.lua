@@ -233,8 +233,8 @@ describe("devices", function()
       assert.equal("", out)
       assert.equal("meshlua: [E_MESH] --devices=" .. wrong
         .. ": expected a number of virtual CPU devices from 1 to "
-        .. "65535, cuda, cuda:0,1, cuda:0*8, fake:N, or fake:KIND:N (cpu, h100, h200), where N may be "
-        .. "HOSTSxDEVICES\n", err)
+        .. "65535, cuda, cuda:0,1, cuda:0*8, fake:N, or fake:KIND:N (cpu, a100, h100, h200, ...), where N "
+        .. "may be HOSTSxDEVICES\n", err)
     end
     for _, wrong in ipairs {"cuda0", "cudaX0", "cuda:", "cuda: 0", "cuda:+0", "cuda:-1", "cuda:x", "cuda:0,",
       "cuda:0,0", "cuda:0*", "cuda:0*0", "cuda:0* 2", "cuda:0*2x", "cuda:99999999999", "cuda:0*70000"} do
