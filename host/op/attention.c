@@ -149,11 +149,8 @@ static void factors_masked_attention_grad(const OpArgs *a, const Type *const *ou
 /* Where this device's first probability stands in the global [B,H,T,S]. */
 static void local_masked(LocalArgs *a) {
     static const int dim[3] = {0, 2, 1}; /* of q */
-    const Layout *l = a->in_layout[0];
-    Dims local = layout_local(l, &a->in[0]->dims);
     for (int d = 0; d < 3; d++)
-        a->offset[d] =
-            (Offset){.axes = l ? l->dim[dim[d]].axes : (AxisList){0}, .unit = local.at[dim[d]]};
+        a->offset[d] = op_local_offset(a->in_layout[0], &a->in[0]->dims, dim[d]);
     a->offset[3] = (Offset){.unit = a->in[1]->dims.at[1]};
     a->noffset = 4;
 }

@@ -4,14 +4,8 @@
 
 #include "ir/program.h"
 
-/* Offsets: where this device's part begins along each dim. */
 static void local_offsets(LocalArgs *a) {
-    for (int d = 0; d < a->out[0]->dims.rank; d++) {
-        const Layout *l = a->out_layout[0];
-        Dims local = layout_local(l, &a->out[0]->dims);
-        a->offset[d] = (Offset){.axes = l ? l->dim[d].axes : (AxisList){0}, .unit = local.at[d]};
-    }
-    a->noffset = a->out[0]->dims.rank;
+    op_local_offsets(a, a->out_layout[0], &a->out[0]->dims);
 }
 
 static int emit_offsets(Emit *e, const Node *n, int rank) {

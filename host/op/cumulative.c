@@ -13,9 +13,7 @@ static const AttrField fields[] = {ATTR_FIELD(CumulativeAttr, ATTR_DIM, axis),
 
 static Err shape(const OpArgs *a, OutType *out, int *nout) {
     int axis = ((const CumulativeAttr *)a->attr)->axis;
-    if (axis < 0 || axis >= a->in[0]->dims.rank)
-        return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", axis + 1,
-                        a->in[0]->dims.rank);
+    TRY(op_check_axis(a, axis, a->in[0]->dims.rank));
     if (a->in[0]->dtype == DT_BOOL) return op_error(a, E_DTYPE, "takes numbers, not bool");
     return op_shape_same(a, out, nout);
 }

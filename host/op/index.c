@@ -38,8 +38,7 @@ static Err shape_take(const OpArgs *a, OutType *out, int *nout) {
     const TakeAttr *t = a->attr;
     const Dims *table = &a->in[0]->dims, *ids = &a->in[1]->dims;
     TRY(check_ids(a, 1));
-    if (t->axis < 0 || t->axis >= table->rank)
-        return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", t->axis + 1, table->rank);
+    TRY(op_check_axis(a, t->axis, table->rank));
     TRY(check_batched(a, 0, 1));
     int rank = table->rank - 1 + ids->rank - t->batched;
     if (rank > MAX_RANK) return op_error(a, E_SHAPE, "the result would have rank %d", rank);
@@ -78,9 +77,7 @@ static void factors_take(const OpArgs *a, const Type *const *out, FactorRule *r)
 
 static void table_offset(LocalArgs *a, const Layout *table, const Type *type) {
     int axis = ((const TakeAttr *)a->attr)->axis;
-    Dims local = layout_local(table, &type->dims);
-    a->offset[0] =
-        (Offset){.axes = table ? table->dim[axis].axes : (AxisList){0}, .unit = local.at[axis]};
+    a->offset[0] = op_local_offset(table, &type->dims, axis);
     a->noffset = 1;
 }
 
@@ -245,8 +242,7 @@ static Err shape_scatter_set(const OpArgs *a, OutType *out, int *nout) {
     TRY(check_ids(a, 1));
     TRY(check_batched(a, 0, 1));
     if (a->in[0]->dtype != a->in[2]->dtype) return op_error(a, E_DTYPE, "dtypes differ");
-    if (t->axis < 0 || t->axis >= x->rank)
-        return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", t->axis + 1, x->rank);
+    TRY(op_check_axis(a, t->axis, x->rank));
     int rank = x->rank - 1 + ids->rank - t->batched;
     if (rank > MAX_RANK) return op_error(a, E_SHAPE, "the updates would have rank %d", rank);
     Dims want = row_dims(t, x, ids);
@@ -332,8 +328,7 @@ static Err shape_take_along(const OpArgs *a, OutType *out, int *nout) {
     int axis = ((const TakeAttr *)a->attr)->axis;
     const Dims *x = &a->in[0]->dims, *ids = &a->in[1]->dims;
     TRY(check_ids(a, 1));
-    if (axis < 0 || axis >= x->rank)
-        return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", axis + 1, x->rank);
+    TRY(op_check_axis(a, axis, x->rank));
     if (x->rank != ids->rank)
         return op_error(a, E_SHAPE,
                         "the ids must have x's rank, a dim of size 1 where all share them");
@@ -391,8 +386,7 @@ static Err shape_add_along(const OpArgs *a, OutType *out, int *nout) {
     const Dims *ids = &a->in[0]->dims, *updates = &a->in[1]->dims;
     DType dtype = a->in[1]->dtype;
     TRY(check_ids(a, 0));
-    if (t->axis < 0 || t->axis >= ids->rank)
-        return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", t->axis + 1, ids->rank);
+    TRY(op_check_axis(a, t->axis, ids->rank));
     if (!dims_equal(ids, updates)) return op_error(a, E_SHAPE, "shapes differ");
     if (t->rows < 0 || t->size < 0)
         return op_error(a, E_SHAPE, "a line of %lld elements",
@@ -440,9 +434,7 @@ static Err shape_sort(const OpArgs *a, OutType *out, int *nout) {
     int axis = ((const SortAttr *)a->attr)->axis;
     (void)nout; /* as many as there are operands: -1 in the row */
     if (a->nin == 0) return err_set(a->cx, E_VALUE, "sort: no tensors");
-    if (axis < 0 || axis >= a->in[0]->dims.rank)
-        return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", axis + 1,
-                        a->in[0]->dims.rank);
+    TRY(op_check_axis(a, axis, a->in[0]->dims.rank));
     for (int i = 0; i < a->nin; i++) {
         if (!dims_equal(&a->in[i]->dims, &a->in[0]->dims))
             return op_error(a, E_SHAPE, "shapes differ");
@@ -505,8 +497,7 @@ static const AttrField top_k_fields[] = {
 static Err shape_top_k(const OpArgs *a, OutType *out, int *nout) {
     const TopKAttr *t = a->attr;
     const Dims *x = &a->in[0]->dims;
-    if (t->axis < 0 || t->axis >= x->rank)
-        return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", t->axis + 1, x->rank);
+    TRY(op_check_axis(a, t->axis, x->rank));
     if (t->k < 0 || t->k > x->at[t->axis])
         return op_error(a, E_SHAPE, "the %lld largest of %lld", (long long)t->k,
                         (long long)x->at[t->axis]);

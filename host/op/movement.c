@@ -377,10 +377,7 @@ static const AttrField axes_fields[] = {ATTR_FIELD(AxesAttr, ATTR_DIMS, axes), {
 
 static Err shape_flip(const OpArgs *a, OutType *out, int *nout) {
     const Dims *axes = &((const AxesAttr *)a->attr)->axes;
-    for (int i = 0; i < axes->rank; i++)
-        if (axes->at[i] < 0 || axes->at[i] >= a->in[0]->dims.rank)
-            return op_error(a, E_SHAPE, "axis %lld of a tensor of rank %d",
-                            (long long)axes->at[i] + 1, a->in[0]->dims.rank);
+    for (int i = 0; i < axes->rank; i++) TRY(op_check_axis(a, axes->at[i], a->in[0]->dims.rank));
     return op_shape_same(a, out, nout);
 }
 

@@ -44,6 +44,11 @@ Err op_error(const OpArgs *a, ErrCode code, const char *fmt, ...) {
     return e;
 }
 
+Err op_check_axis(const OpArgs *a, int64_t axis, int rank) {
+    if (axis >= 0 && axis < rank) return E_OK;
+    return op_error(a, E_SHAPE, "axis %lld of a tensor of rank %d", (long long)axis + 1, rank);
+}
+
 Val op_lay_like(Build *b, Val v, const Type *like, bool cotangent) {
     const Mesh *m = b->g->mesh;
     uint32_t axes = m ? explicit_axes_of(m, like->layout) : 0;
@@ -199,6 +204,16 @@ void op_factors_last_whole(const OpArgs *a, const Type *const *out, FactorRule *
             if (d < type->dims.rank) factor_map(r, t, d, f);
         }
     }
+}
+
+Offset op_local_offset(const Layout *l, const Dims *dims, int d) {
+    return (Offset){.axes = l ? l->dim[d].axes : (AxisList){0},
+                    .unit = layout_local(l, dims).at[d]};
+}
+
+void op_local_offsets(LocalArgs *a, const Layout *l, const Dims *dims) {
+    for (int d = 0; d < dims->rank; d++) a->offset[d] = op_local_offset(l, dims, d);
+    a->noffset = dims->rank;
 }
 
 bool op_view_same(ViewArgs *v) {

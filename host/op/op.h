@@ -26,6 +26,9 @@ double op_flops(const Graph *g, const Node *n, const Type **room);
 /* Reports the error with the op's name before the text and its operands' types behind it. */
 Err op_error(const OpArgs *a, ErrCode code, const char *fmt, ...) PRINTF(3, 4);
 
+/* E_SHAPE where a tensor of that rank has no such axis. */
+Err op_check_axis(const OpArgs *a, int64_t axis, int rank);
+
 /* ---- operands from outside ---- */
 
 /* A value, or (value 0) a number that takes the dtype of what it meets. */
@@ -133,6 +136,9 @@ void op_factors_elementwise(const OpArgs *a, const Type *const *out, FactorRule 
 void op_factors_last_whole(const OpArgs *a, const Type *const *out, FactorRule *r);
 Err op_shape_same(const OpArgs *a, OutType *out, int *nout); /* every result as operand 0 */
 bool op_view_same(ViewArgs *v);                              /* the result lies as operand 0 */
+/* Where this device's part of a tensor begins along a dim; along all of them, for the node. */
+Offset op_local_offset(const Layout *l, const Dims *dims, int d);
+void op_local_offsets(LocalArgs *a, const Layout *l, const Dims *dims);
 double op_no_flops(const OpArgs *a, const Type *const *out); /* elements only move */
 
 #endif

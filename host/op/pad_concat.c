@@ -118,8 +118,7 @@ static Err shape_concat(const OpArgs *a, OutType *out, int *nout) {
     *nout = 1;
     if (a->nin == 0) return err_set(a->cx, E_VALUE, "concat: no tensors");
     const Dims *x = &a->in[0]->dims;
-    if (axis < 0 || axis >= x->rank)
-        return op_error(a, E_SHAPE, "axis %d of a tensor of rank %d", axis + 1, x->rank);
+    TRY(op_check_axis(a, axis, x->rank));
     out[0] = (OutType){a->in[0]->dtype, a->in[0]->weak, *x};
     for (int i = 1; i < a->nin; i++) {
         const Dims *y = &a->in[i]->dims;

@@ -59,11 +59,7 @@ static void factors_dropout(const OpArgs *a, const Type *const *out, FactorRule 
 }
 
 static void local_dropout(LocalArgs *a) {
-    const Layout *l = a->in_layout[0];
-    Dims local = layout_local(l, &a->in[0]->dims);
-    for (int d = 0; d < local.rank; d++)
-        a->offset[d] = (Offset){.axes = l ? l->dim[d].axes : (AxisList){0}, .unit = local.at[d]};
-    a->noffset = local.rank;
+    op_local_offsets(a, a->in_layout[0], &a->in[0]->dims);
 }
 
 static Val fold_dropout(Build *b, const Node *n, const Val *in) {

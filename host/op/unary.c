@@ -34,52 +34,29 @@ static Err shape_bits(const OpArgs *a, OutType *out, int *nout) {
     return op_shape_same(a, out, nout);
 }
 
-static void vjp_neg(Build *b, const VjpArgs *a) {
-    a->din[0] = op1(b, OP_NEG, CT);
-}
-static void vjp_abs(Build *b, const VjpArgs *a) {
-    a->din[0] = MUL(CT, op1(b, OP_SIGN, X));
-}
-static void vjp_exp(Build *b, const VjpArgs *a) {
-    a->din[0] = MUL(CT, Y);
-}
-static void vjp_expm1(Build *b, const VjpArgs *a) {
-    a->din[0] = MUL(CT, ADD(Y, K(1)));
-}
-static void vjp_log(Build *b, const VjpArgs *a) {
-    a->din[0] = DIV(CT, X);
-}
-static void vjp_log1p(Build *b, const VjpArgs *a) {
-    a->din[0] = DIV(CT, ADD(X, K(1)));
-}
-static void vjp_tanh(Build *b, const VjpArgs *a) {
-    a->din[0] = MUL(CT, SUB(K(1), op1(b, OP_SQUARE, Y)));
-}
-static void vjp_sigmoid(Build *b, const VjpArgs *a) {
-    a->din[0] = MUL(CT, MUL(Y, SUB(K(1), Y)));
-}
+/* The cotangent of the operand, by that of the result. */
+#define VJP(name, x)                                                                               \
+    static void vjp_##name(Build *b, const VjpArgs *a) {                                           \
+        a->din[0] = (x);                                                                           \
+    }
+VJP(neg, op1(b, OP_NEG, CT))
+VJP(abs, MUL(CT, op1(b, OP_SIGN, X)))
+VJP(exp, MUL(CT, Y))
+VJP(expm1, MUL(CT, ADD(Y, K(1))))
+VJP(log, DIV(CT, X))
+VJP(log1p, DIV(CT, ADD(X, K(1))))
+VJP(tanh, MUL(CT, SUB(K(1), op1(b, OP_SQUARE, Y))))
+VJP(sigmoid, MUL(CT, MUL(Y, SUB(K(1), Y))))
 static void vjp_erf(Build *b, const VjpArgs *a) {
     Val slope = op1(b, OP_EXP, op1(b, OP_NEG, op1(b, OP_SQUARE, X)));
     a->din[0] = MUL(CT, MUL(K(M_2_SQRTPI), slope));
 }
-static void vjp_erf_inv(Build *b, const VjpArgs *a) {
-    a->din[0] = MUL(CT, MUL(K(1 / M_2_SQRTPI), op1(b, OP_EXP, op1(b, OP_SQUARE, Y))));
-}
-static void vjp_sin(Build *b, const VjpArgs *a) {
-    a->din[0] = MUL(CT, op1(b, OP_COS, X));
-}
-static void vjp_cos(Build *b, const VjpArgs *a) {
-    a->din[0] = op1(b, OP_NEG, MUL(CT, op1(b, OP_SIN, X)));
-}
-static void vjp_sqrt(Build *b, const VjpArgs *a) {
-    a->din[0] = DIV(MUL(CT, K(0.5)), Y);
-}
-static void vjp_rsqrt(Build *b, const VjpArgs *a) {
-    a->din[0] = MUL(CT, MUL(K(-0.5), DIV(Y, X)));
-}
-static void vjp_square(Build *b, const VjpArgs *a) {
-    a->din[0] = MUL(CT, MUL(K(2), X));
-}
+VJP(erf_inv, MUL(CT, MUL(K(1 / M_2_SQRTPI), op1(b, OP_EXP, op1(b, OP_SQUARE, Y)))))
+VJP(sin, MUL(CT, op1(b, OP_COS, X)))
+VJP(cos, op1(b, OP_NEG, MUL(CT, op1(b, OP_SIN, X))))
+VJP(sqrt, DIV(MUL(CT, K(0.5)), Y))
+VJP(rsqrt, MUL(CT, MUL(K(-0.5), DIV(Y, X))))
+VJP(square, MUL(CT, MUL(K(2), X)))
 
 static Val fold_neg(Build *b, const Node *n, const Val *in) {
     const FullAttr *f = op_full_attr(b, in[0]);
