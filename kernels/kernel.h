@@ -74,6 +74,11 @@ typedef struct KArgs {
 
 /* Returns 0, or 1 after filling *fault. */
 typedef int KernelFn(const KArgs *);
+/* A kernel that is a call with more arguments. */
+#define K_KERNEL(name, call)                                                                       \
+    static int name(const KArgs *a) {                                                              \
+        return call;                                                                               \
+    }
 
 /* One row per kernel; a family file exports its rows (`k_rows_<family>`),
  * table.c lists families. */

@@ -52,8 +52,7 @@ static int adamw(const KArgs *a) {
     Factors f = factors_of(a);
     _Alignas(64) char buf[ELEMENTS][TILE * 8];
     KWalk w;
-    k_walk_begin(&w, t[0], t[0]->rank);
-    for (int k = 0; k < ELEMENTS; k++) k_walk_add(&w, t[k]);
+    k_walk_over(&w, t[0]->rank, t, ELEMENTS);
     for (k_walk_start(&w, i); i < end; i += n, k_walk_advance(&w, n)) {
         n = k_min(k_min(TILE, end - i), k_walk_run(&w));
         const void *x[4];

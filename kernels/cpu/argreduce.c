@@ -155,12 +155,8 @@ static int64_t units(const KArgs *a) {
     ArgReduction r = describe(a);
     return r.blocks && r.outputs ? r.outputs / r.dims[r.rank - 1] * r.blocks : r.outputs;
 }
-static int argmax(const KArgs *a) {
-    return argreduce(a, 0);
-}
-static int argmin(const KArgs *a) {
-    return argreduce(a, 1);
-}
+K_KERNEL(argmax, argreduce(a, 0))
+K_KERNEL(argmin, argreduce(a, 1))
 
 K_ROWS(argreduce) = {
     {"argmax", argmax, units, NULL},

@@ -29,11 +29,7 @@ static int cross_entropy(const KArgs *a) {
     char *workspace = k_align(a->workspace);
     KLine in = k_line(x, &workspace);
     KWalk w;
-    k_walk_begin(&w, x, x->rank - 1);
-    k_walk_add(&w, x);
-    k_walk_add(&w, labels);
-    k_walk_add(&w, loss);
-    k_walk_add(&w, lse);
+    k_walk_over(&w, x->rank - 1, (const KTensor *[]){x, labels, loss, lse}, 4);
     for (k_walk_start(&w, i); i < end; i += some) {
         some = k_min(ROWS, end - i);
         if (x->dtype == DT_F64 ? loss_f64(a, &w, &in, some) : loss_f32(a, &w, &in, some)) return 1;
@@ -51,12 +47,7 @@ static int cross_entropy_grad(const KArgs *a) {
     KReal e, d;
     KWalk w;
     int past = k_streams(dx) && dx->data != x->data;
-    k_walk_begin(&w, x, x->rank - 1);
-    k_walk_add(&w, x);
-    k_walk_add(&w, labels);
-    k_walk_add(&w, lse);
-    k_walk_add(&w, dloss);
-    k_walk_add(&w, dx);
+    k_walk_over(&w, x->rank - 1, (const KTensor *[]){x, labels, lse, dloss, dx}, 5);
     for (k_walk_start(&w, i); i < end; i++, k_walk_advance(&w, 1)) {
         if (bad_label(a, w.at[1], in.n, &label)) return 1;
         const void *row = k_line_in(&in, w.at[0]);
@@ -83,13 +74,7 @@ static int cross_entropy_both(const KArgs *a) {
     KReal d, l, e;
     KWalk w;
     int past = k_streams(dx) && dx->data != x->data;
-    k_walk_begin(&w, x, x->rank - 1);
-    k_walk_add(&w, x);
-    k_walk_add(&w, labels);
-    k_walk_add(&w, dloss);
-    k_walk_add(&w, loss);
-    k_walk_add(&w, lse);
-    k_walk_add(&w, dx);
+    k_walk_over(&w, x->rank - 1, (const KTensor *[]){x, labels, dloss, loss, lse, dx}, 6);
     for (k_walk_start(&w, i); i < end; i++, k_walk_advance(&w, 1)) {
         if (bad_label(a, w.at[1], in.n, &label)) return 1;
         const void *row = k_line_in(&in, w.at[0]);

@@ -3,7 +3,6 @@
  * A unit is a block of neighbouring lines, which step along the axis together: an element of every
  * line is combined with what the lines have so far. Some steps of all lines are taken from memory
  * at once, in the order in which they lie there, and put back so. */
-#include <math.h>
 #include <stdlib.h>
 #include "convert.h"
 #include "view.h"

@@ -327,10 +327,7 @@ static int take_along(const KArgs *a) {
     const KTensor *x = &a->in[0], *y = &a->out[0];
     Line l = line_of(a, x);
     KWalk w;
-    k_walk_begin(&w, y, y->rank);
-    k_walk_add(&w, y);
-    k_walk_add(&w, &a->in[1]);
-    k_walk_add(&w, x);
+    k_walk_over(&w, y->rank, (const KTensor *[]){y, &a->in[1], x}, 3);
     w.strides[2][((const KTake *)a->attr)->axis] = 0;
     int64_t i = a->lo * K_UNIT_ELEMENTS, end = k_min(a->hi * K_UNIT_ELEMENTS, k_walk_size(&w)), n;
     int failed = 0;

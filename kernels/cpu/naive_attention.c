@@ -1,5 +1,4 @@
 /* naive_attention.c - attention and its gradient, with all scores of a head in the workspace. */
-#include <stdlib.h>
 #include "naive.h"
 #include "threefry.h"
 

@@ -2,7 +2,6 @@
  * the ids' dims, which are x's but along `axis`: y's element is that of x whose index along the
  * axis is the id. add_along_axis: in ids, updates; out table = zeros, then each update added in its
  * line where its id says. Both have KTake, whose rules hold along the axis. */
-#include <stdlib.h>
 #include "naive.h"
 
 /* The table's index for an index of the other operand [before, ids, after]; 0 if another device has
@@ -91,18 +90,10 @@ static int add(const KArgs *a, PlaceFn *place) {
     return 0;
 }
 
-static int take(const KArgs *a) {
-    return pick(a, table_index);
-}
-static int scatter_add(const KArgs *a) {
-    return add(a, table_index);
-}
-static int take_along(const KArgs *a) {
-    return pick(a, line_index);
-}
-static int add_along(const KArgs *a) {
-    return add(a, line_index);
-}
+K_KERNEL(take, pick(a, table_index))
+K_KERNEL(scatter_add, add(a, table_index))
+K_KERNEL(take_along, pick(a, line_index))
+K_KERNEL(add_along, add(a, line_index))
 
 static int scatter_set(const KArgs *a) {
     const KTensor *x = &a->in[0], *ids = &a->in[1], *u = &a->in[2], *y = &a->out[0];
@@ -139,15 +130,9 @@ static int each(const KArgs *a, KernelFn *fn) {
     }
     return 0;
 }
-static int take_each(const KArgs *a) {
-    return each(a, take);
-}
-static int scatter_add_each(const KArgs *a) {
-    return each(a, scatter_add);
-}
-static int scatter_set_each(const KArgs *a) {
-    return each(a, scatter_set);
-}
+K_KERNEL(take_each, each(a, take))
+K_KERNEL(scatter_add_each, each(a, scatter_add))
+K_KERNEL(scatter_set_each, each(a, scatter_set))
 
 const KernelRow k_rows_index_naive[] = {
     {"take", take_each, NULL, NULL},

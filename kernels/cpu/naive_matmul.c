@@ -1,5 +1,4 @@
 /* naive_matmul.c - for each output, a sum over k. */
-#include <stdlib.h>
 #include "naive.h"
 
 /* Puts the row-major position i of the group `role` into t's index. */

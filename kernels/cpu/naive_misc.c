@@ -1,5 +1,4 @@
 /* naive_misc.c - dropout, rope and adamw. */
-#include <stdlib.h>
 #include "naive.h"
 
 static int dropout(const KArgs *a) {

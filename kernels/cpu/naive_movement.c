@@ -1,5 +1,4 @@
 /* naive_movement.c - copy, concat, pad, tree_sum, sort and top_k. */
-#include <stdlib.h>
 #include "naive.h"
 
 static int copy(const KArgs *a) {

@@ -1,5 +1,4 @@
 /* naive_rowwise.c - softmax, norms and cross-entropy along the last dim, in double. */
-#include <stdlib.h>
 #include "naive.h"
 
 /* Element c of row r: the leading dims' row-major position. */
@@ -168,14 +167,10 @@ static int cross_entropy_both(const KArgs *a) {
     return cross_entropy(a) || cross_entropy_grad(&grad);
 }
 
-#define KERNEL(name, call)                                                                         \
-    static int name(const KArgs *a) {                                                              \
-        return call;                                                                               \
-    }
-KERNEL(layer_norm, norm(a, 1))
-KERNEL(layer_norm_grad, norm_grads(a, 1))
-KERNEL(rms_norm, norm(a, 0))
-KERNEL(rms_norm_grad, norm_grads(a, 0))
+K_KERNEL(layer_norm, norm(a, 1))
+K_KERNEL(layer_norm_grad, norm_grads(a, 1))
+K_KERNEL(rms_norm, norm(a, 0))
+K_KERNEL(rms_norm_grad, norm_grads(a, 0))
 
 const KernelRow k_rows_softmax_naive[] = {
     {"softmax", softmax, NULL, NULL},

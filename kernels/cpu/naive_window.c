@@ -45,12 +45,8 @@ static int reduce(const KArgs *a, int max) {
     return 0;
 }
 
-static int reduce_window_max(const KArgs *a) {
-    return reduce(a, 1);
-}
-static int reduce_window_sum(const KArgs *a) {
-    return reduce(a, 0);
-}
+K_KERNEL(reduce_window_max, reduce(a, 1))
+K_KERNEL(reduce_window_sum, reduce(a, 0))
 
 /* The place of the first largest in the window at `at`; 0 if the window sees nothing. */
 static int largest(const KWindow *w, const KTensor *x, const int64_t *at, int64_t *best) {

@@ -34,11 +34,7 @@ static int norm(const KArgs *a, int centered) {
         b = k_line_in(&bias, a->in[2].data);
     }
     KWalk w;
-    k_walk_begin(&w, x, x->rank - 1);
-    k_walk_add(&w, x);
-    k_walk_add(&w, y);
-    k_walk_add(&w, rstd);
-    if (centered) k_walk_add(&w, mean);
+    k_walk_over(&w, x->rank - 1, (const KTensor *[]){x, y, rstd, mean}, 3 + centered);
     for (k_walk_start(&w, i); i < end; i++, k_walk_advance(&w, 1)) {
         const void *row = k_line_in(&in, w.at[0]);
         void *to = k_line_out(&out, w.at[1]);
@@ -89,12 +85,7 @@ K_INLINE void begin_grad(GradRows *g, const KArgs *a, const int centered) {
     g->few[1] = workspace + k_line_bytes(g->x.n);
     memset(workspace, 0, 2 * (size_t)k_line_bytes(g->x.n));
     g->scales = k_line_in(&g->scale, a->in[2].data);
-    k_walk_begin(&g->w, x, x->rank - 1);
-    k_walk_add(&g->w, dy);
-    k_walk_add(&g->w, x);
-    k_walk_add(&g->w, dx);
-    k_walk_add(&g->w, g->rstd);
-    if (centered) k_walk_add(&g->w, g->mean);
+    k_walk_over(&g->w, x->rank - 1, (const KTensor *[]){dy, x, dx, g->rstd, g->mean}, 4 + centered);
 }
 
 /* dx of the row that the walk is at, which is added to the sums. */
@@ -158,18 +149,10 @@ static size_t grad_workspace(const KArgs *a) {
     return (size_t)(8 * k_line_bytes(a->in[0].dims[a->in[0].rank - 1]) + 64);
 }
 
-static int layer_norm(const KArgs *a) {
-    return norm(a, 1);
-}
-static int layer_norm_grad(const KArgs *a) {
-    return norm_grad(a, 1);
-}
-static int rms_norm(const KArgs *a) {
-    return norm(a, 0);
-}
-static int rms_norm_grad(const KArgs *a) {
-    return norm_grad(a, 0);
-}
+K_KERNEL(layer_norm, norm(a, 1))
+K_KERNEL(layer_norm_grad, norm_grad(a, 1))
+K_KERNEL(rms_norm, norm(a, 0))
+K_KERNEL(rms_norm_grad, norm_grad(a, 0))
 
 K_ROWS(norm) = {
     {"layer_norm", layer_norm, units, workspace},

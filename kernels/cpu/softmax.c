@@ -44,15 +44,9 @@ static size_t workspace(const KArgs *a) {
     const KTensor *y = &a->out[0];
     return (size_t)((a->nin + 1) * k_line_bytes(y->dims[y->rank - 1]) + 64);
 }
-static int softmax(const KArgs *a) {
-    return map_rows(a, softmax_f32, softmax_f64);
-}
-static int log_softmax(const KArgs *a) {
-    return map_rows(a, log_softmax_f32, log_softmax_f64);
-}
-static int softmax_grad(const KArgs *a) {
-    return map_rows(a, softmax_grad_f32, softmax_grad_f64);
-}
+K_KERNEL(softmax, map_rows(a, softmax_f32, softmax_f64))
+K_KERNEL(log_softmax, map_rows(a, log_softmax_f32, log_softmax_f64))
+K_KERNEL(softmax_grad, map_rows(a, softmax_grad_f32, softmax_grad_f64))
 
 K_ROWS(softmax) = {
     {"softmax", softmax, units, workspace},

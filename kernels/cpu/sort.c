@@ -4,7 +4,6 @@
  * a falling order inverts the bits of all but NaN. Lines of them are sorted with their
  * positions, short ones by insertion, long ones by their bytes from the lowest (both
  * stable). A unit is a line. */
-#include <math.h>
 #include "convert.h"
 #include "view.h"
 

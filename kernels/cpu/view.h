@@ -63,6 +63,11 @@ static inline void k_walk_add(KWalk *w, const KTensor *t) {
     for (int d = 0; d < w->rank; d++) w->strides[w->count][d] = t->strides[d];
     w->count++;
 }
+/* A walk over the first `rank` dims of t[0]'s shape, with n operands. */
+static inline void k_walk_over(KWalk *w, int rank, const KTensor *const *t, int n) {
+    k_walk_begin(w, t[0], rank);
+    for (int k = 0; k < n; k++) k_walk_add(w, t[k]);
+}
 static inline int64_t k_walk_size(const KWalk *w) {
     int64_t n = 1;
     for (int d = 0; d < w->rank; d++) n *= w->dims[d];

@@ -152,12 +152,8 @@ static int reduce(const KArgs *a, int max) {
     return 0;
 }
 
-static int reduce_window_max(const KArgs *a) {
-    return reduce(a, 1);
-}
-static int reduce_window_sum(const KArgs *a) {
-    return reduce(a, 0);
-}
+K_KERNEL(reduce_window_max, reduce(a, 1))
+K_KERNEL(reduce_window_sum, reduce(a, 0))
 
 static int64_t row_units(const KArgs *a) {
     Window w = describe(a, &a->out[0]);
