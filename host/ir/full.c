@@ -11,7 +11,8 @@ const char *const full_save_words[] = {"nothing",         "everything", "dots",
                                        "anything_except", NULL};
 const char *const full_axis_words[] = {"auto", "explicit", "manual", NULL};
 
-void full_string(const char *text, Str *s) {
+/* "a \"b\""; nil */
+static void put_string(const char *text, Str *s) {
     if (!text) {
         str_put(s, "nil");
         return;
@@ -29,7 +30,8 @@ void full_string(const char *text, Str *s) {
     str_put(s, "\"");
 }
 
-void full_double(double x, Str *s) {
+/* As str_double, NaNs with their bits. */
+static void put_double(double x, Str *s) {
     uint64_t bits, plain;
     memcpy(&bits, &x, sizeof bits);
     memcpy(&plain, &(double){(double)NAN}, sizeof plain);
@@ -45,7 +47,7 @@ static void put_name(const char *name, Str *s) {
     if (plain)
         str_put(s, name);
     else
-        full_string(name, s);
+        put_string(name, s);
 }
 
 void full_axes(const AxisList *list, const Mesh *m, Str *s) {
@@ -127,7 +129,8 @@ static void put_masks(const Layout *l, bool *first, Str *s) {
     put_mask(m, "F", l->flipped, first, s);
 }
 
-void full_layout(const Layout *l, const Mesh *mesh, Str *s) {
+/* "[data?,()]{U:model}"; nil; "on Mesh(...) [...]" */
+static void put_layout(const Layout *l, const Mesh *mesh, Str *s) {
     if (!l) {
         str_put(s, "nil");
         return;
@@ -178,7 +181,7 @@ static bool same_bits(const Scalar *a, const Scalar *b) {
 static void put_scalar(const Scalar *x, DType dtype, Str *s) {
     Scalar from_f = attr_scalar_float(x->f), from_i = attr_scalar_int(x->i);
     if (dtype_is_float(dtype)) {
-        full_double(x->f, s);
+        put_double(x->f, s);
         if (!same_bits(x, &from_f)) str_fmt(s, "|%lld", (long long)x->i);
         return;
     }
@@ -188,7 +191,7 @@ static void put_scalar(const Scalar *x, DType dtype, Str *s) {
         str_fmt(s, "%lld", (long long)x->i);
     if (same_bits(x, &from_i)) return;
     str_put(s, "|");
-    full_double(x->f, s);
+    put_double(x->f, s);
 }
 
 static void put_ints(const IntList *list, Str *s) {
@@ -199,12 +202,12 @@ static void put_ints(const IntList *list, Str *s) {
 
 bool full_value(AttrKind kind, const void *x, DType dtype, const Mesh *m, Str *s) {
     switch (kind) {
-    case ATTR_FLOAT: full_double(*(const double *)x, s); return true;
+    case ATTR_FLOAT: put_double(*(const double *)x, s); return true;
     case ATTR_SCALAR: put_scalar(x, dtype, s); return true;
     case ATTR_AXES: full_axes(x, m, s); return true;
     case ATTR_MASK: full_mask(m, *(const uint32_t *)x, s); return true;
-    case ATTR_LAYOUT: full_layout(*(const Layout *const *)x, m, s); return true;
-    case ATTR_NAME: full_string(*(const char *const *)x, s); return true;
+    case ATTR_LAYOUT: put_layout(*(const Layout *const *)x, m, s); return true;
+    case ATTR_NAME: put_string(*(const char *const *)x, s); return true;
     case ATTR_INTS:
         if (*(const IntList *const *)x)
             put_ints(*(const IntList *const *)x, s);
@@ -222,18 +225,18 @@ void full_loc(const Loc *loc, Str *s) {
         return;
     }
     if (loc->chunk)
-        full_string(loc->chunk, s);
+        put_string(loc->chunk, s);
     else
         str_put(s, "?");
     if (loc->line) str_fmt(s, ":%d", (int)loc->line);
     if (loc->lib_chunk || loc->lib_line) {
         str_put(s, " lib ");
-        full_string(loc->lib_chunk, s);
+        put_string(loc->lib_chunk, s);
         str_fmt(s, ":%d", (int)loc->lib_line);
     }
     if (loc->scope) {
         str_put(s, " in ");
-        full_string(loc->scope, s);
+        put_string(loc->scope, s);
     }
 }
 
@@ -246,7 +249,7 @@ static void put_origin(const Origin *o, const Mesh *m, Str *s) {
     if (o->index) str_fmt(s, " %d", (int)o->index);
     if (o->name) {
         str_put(s, " ");
-        full_string(o->name, s);
+        put_string(o->name, s);
     }
     if (o->loc) {
         str_put(s, " at ");
@@ -256,10 +259,10 @@ static void put_origin(const Origin *o, const Mesh *m, Str *s) {
 
 void full_reason(const Reason *r, const Mesh *m, Str *s) {
     str_put(s, "{");
-    full_string(r->text, s);
+    put_string(r->text, s);
     if (r->tensor) {
         str_put(s, " of ");
-        full_string(r->tensor, s);
+        put_string(r->tensor, s);
     }
     if (r->loc) {
         str_put(s, " at ");
@@ -284,7 +287,7 @@ void full_span(const Span *span, Str *s) {
         str_fmt(s, " save %s", full_save_words[p->save]);
         for (int32_t i = 0; i < p->nname; i++) {
             str_put(s, " ");
-            full_string(p->name[i], s);
+            put_string(p->name[i], s);
         }
     }
     if (span->rule) {

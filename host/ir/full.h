@@ -17,16 +17,12 @@ typedef struct FullDefault {
     bool laid;  /* types have a layout, even where nothing of it is seen */
 } FullDefault;
 
-void full_string(const char *text, Str *s); /* "a \"b\""; nil */
-void full_double(double x, Str *s);         /* as str_double, NaNs with their bits */
 void full_axes(const AxisList *list, const Mesh *m, Str *s);
 void full_mask(const Mesh *m, uint32_t mask, Str *s); /* "data", "(data,model)" */
 void full_mesh(const Mesh *m, Str *s);                /* "Mesh(x=2) devices 0..1" */
 /* An attribute's value where the short form loses something of it; false: print it as there. */
 bool full_value(AttrKind kind, const void *x, DType dtype, const Mesh *m, Str *s);
 void full_type(const Type *t, const FullDefault *d, Str *s);
-void full_layout(const Layout *l, const Mesh *m,
-                 Str *s); /* "[data?,()]{U:model}"; nil; "on Mesh(...) [...]" */
 void full_loc(const Loc *loc, Str *s);
 void full_reason(const Reason *r, const Mesh *m, Str *s);
 void full_span(const Span *span, Str *s); /* a line of its own */

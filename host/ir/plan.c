@@ -1,6 +1,7 @@
 #include "ir/plan.h"
 
-int32_t plan_slots(const Plan *p, uint32_t vary) {
+/* How many slots a buffer with these vary axes has, on all devices. */
+static int32_t slots_of(const Plan *p, uint32_t vary) {
     int32_t n = 1;
     for (int i = 0; i < p->naxes; i++)
         if (vary >> i & 1) n *= p->axis_size[i];
@@ -47,7 +48,7 @@ double plan_collective_sent(CollectiveKind kind, double bytes, double n) {
 }
 
 double plan_bytes_sent(const Plan *p, const PlanStep *s) {
-    double n = plan_slots(p, s->coll.axes);
+    double n = slots_of(p, s->coll.axes);
     if (s->coll.list.n) { /* a group along parts of axes is smaller */
         n = 1;
         for (int i = 0; i < s->coll.list.n; i++) n *= s->coll.list.at[i].size;

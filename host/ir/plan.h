@@ -148,8 +148,6 @@ static inline const PlanBuffer *plan_buffer(const Plan *p, int32_t i) {
 static inline const int64_t *plan_dims(const Plan *p, const PlanValue *v) {
     return PLAN_LIST(p, int64_t, v->dims);
 }
-/* How many slots a buffer with these vary axes has, on all devices. */
-int32_t plan_slots(const Plan *p, uint32_t vary);
 int64_t plan_offset(const Plan *p, const PlanOffset *o, const int32_t coord[MAX_AXES]);
 /* Where in its buffer the value begins for the device at `coord`, in bytes; in a loop, the slice of
  * iteration 0. */

@@ -41,7 +41,7 @@ Catalog *lib_catalog_entry(lua_State *L, int index, int number, int32_t *entry) 
 
 static int catalog_gc(lua_State *L) {
     LuaCatalog *u = luaL_checkudata(L, 1, VALUE_CATALOG);
-    catalog_release(u->c);
+    catalog_close(u->c);
     u->c = NULL;
     return 0;
 }

@@ -53,7 +53,7 @@ static bool inner_is_dense(const BuildValue *v) {
            v->strides[last] == dtype_size(v->type->dtype);
 }
 
-void plan_touch(PlanBuild *p, const BuildValue *v) {
+static void touch(PlanBuild *p, const BuildValue *v) {
     if (!p->err) p->buffer.at[v->buffer].last = p->step.n;
 }
 
@@ -78,8 +78,8 @@ bool plan_set_operands(PlanBuild *p, BuildStep *s, const BuildValue *in, int nin
 }
 
 void plan_copy(PlanBuild *p, const Node *n, const BuildValue *from, const BuildValue *to) {
-    plan_touch(p, from);
-    plan_touch(p, to);
+    touch(p, from);
+    touch(p, to);
     BuildStep *s = plan_add_step(p, n);
     if (!s || !plan_set_operands(p, s, from, 1, to, 1)) return;
     s->kernel = "copy";
@@ -89,7 +89,7 @@ void plan_copy(PlanBuild *p, const Node *n, const BuildValue *from, const BuildV
 /* A row-major copy of the value in a buffer of its own, which nothing else reads. */
 static void copy_value(PlanBuild *p, const Node *for_node, BuildValue *v) {
     BuildValue copy;
-    plan_touch(p, v);
+    touch(p, v);
     plan_own_buffer(p, &copy, v->type, BUFFER_TEMP);
     if (!plan_build_room(p)) return;
     p->last_use[copy.buffer] = p->now;
@@ -242,12 +242,12 @@ static void kernel_step(PlanBuild *p, const Node *n, const OpDef *def) {
             copy_value(p, n, &in[i]);
         bytes += (double)type_bytes(in[i].type);
     }
-    for (int i = 0; i < n->nin; i++) plan_touch(p, &in[i]);
+    for (int i = 0; i < n->nin; i++) touch(p, &in[i]);
     if (p->err) return;
     place_results(p, n, def, in, out);
     for (int i = 0; i < n->nout; i++) {
         bytes += (double)type_bytes(out[i].type);
-        plan_touch(p, &out[i]);
+        touch(p, &out[i]);
         *value_at(p, n->out + i) = out[i];
     }
     BuildStep *s = plan_add_step(p, n);
@@ -313,7 +313,7 @@ static void wait_node(PlanBuild *p, const Node *n) {
     }
     for (int i = 0; i < n->nin; i++) in[i] = *value_at(p, n->in[i]);
     if (p->source[n->in[0]]) in[1] = *p->source[n->in[0]];
-    for (int i = 0; i < n->nin; i++) plan_touch(p, &in[i]);
+    for (int i = 0; i < n->nin; i++) touch(p, &in[i]);
     BuildStep *s = plan_add_step(p, n);
     if (!s || !plan_set_operands(p, s, in, n->nin, NULL, 0)) return;
     s->kind = STEP_DONE;

@@ -76,10 +76,9 @@ bool plan_build_init(PlanBuild *p, const Graph *g, const PassOptions *o, const u
 void plan_build_free(PlanBuild *p);
 void plan_build_no_memory(PlanBuild *p);
 
-/* plan.c, for plan_control.c: a fresh buffer for v; marks it as read or written by the next step; a
- * step that copies; may a result live in the operand's buffer?; the steps of a node. */
+/* plan.c, for plan_control.c: a fresh buffer for v; a step; one that copies; may a result live in
+ * the operand's buffer?; the steps of a node. */
 void plan_own_buffer(PlanBuild *p, BuildValue *v, const Type *t, BufferKind kind);
-void plan_touch(PlanBuild *p, const BuildValue *v);
 BuildStep *plan_add_step(PlanBuild *p, const Node *n);
 void plan_copy(PlanBuild *p, const Node *n, const BuildValue *from, const BuildValue *to);
 bool plan_can_take(const PlanBuild *p, const BuildValue *in, const Type *out);

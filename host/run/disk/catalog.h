@@ -56,7 +56,6 @@ typedef struct CatalogValue {
 } CatalogValue;
 
 typedef struct Catalog {
-    int32_t refs;
     Ctx *cx;
     Arena arena;
     const char *path;
@@ -82,8 +81,7 @@ void catalog_put_string(Catalog *c, const char *text, size_t n);
 /* Gives its entries their places, in their order, and appends to `header` what the file begins
  * with; the size is that of the whole file. E_DTYPE: the format has no such encoding. */
 Err catalog_lay_out(Catalog *c, Str *header) MUST_CHECK;
-Catalog *catalog_retain(Catalog *c);
-void catalog_release(Catalog *c); /* NULL is fine */
+void catalog_close(Catalog *c); /* NULL is fine */
 
 /* Bytes `from` to `from` + n of an entry. Any thread: E_IO comes without a text, with errno, which
  * is 0 where the file is shorter than it was or does not unpack. */

@@ -72,7 +72,7 @@ static Err open_format(Catalog *c) {
 static Catalog *new_catalog(Ctx *cx) {
     Catalog *c = alloc_new(&cx->alloc, sizeof *c);
     if (!c) return NULL;
-    *c = (Catalog){.refs = 1, .cx = cx, .fd = -1};
+    *c = (Catalog){.cx = cx, .fd = -1};
     arena_init(&c->arena, &cx->alloc);
     str_init(&c->head, &cx->alloc);
     return c;
@@ -85,7 +85,7 @@ Err catalog_open(Ctx *cx, const char *path, Catalog **out) {
     Err e = open_file(c, path);
     if (!e) e = open_format(c);
     if (e)
-        catalog_release(c);
+        catalog_close(c);
     else
         *out = c;
     return e;
@@ -102,7 +102,7 @@ Err catalog_draft(Ctx *cx, const char *format, int32_t count, int32_t nmeta, Cat
     c->entry = ARENA_ARRAY(&c->arena, CatalogEntry, count + 1);
     c->meta = ARENA_ARRAY(&c->arena, CatalogMeta, nmeta + 1);
     if (c->entry && c->meta) return E_OK;
-    catalog_release(c);
+    catalog_close(c);
     *out = NULL;
     return err_nomem(cx, "a list of tensors");
 }
@@ -120,13 +120,8 @@ Err catalog_lay_out(Catalog *c, Str *header) {
     return err_set(c->cx, E_UNSUPPORTED, "no such format is laid out: %s", c->format);
 }
 
-Catalog *catalog_retain(Catalog *c) {
-    c->refs++;
-    return c;
-}
-
-void catalog_release(Catalog *c) {
-    if (!c || --c->refs > 0) return;
+void catalog_close(Catalog *c) {
+    if (!c) return;
     Alloc *a = &c->cx->alloc;
     if (c->unpack) npz_close(c);
     if (c->fd >= 0) close(c->fd);

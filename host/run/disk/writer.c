@@ -94,22 +94,16 @@ static void join(Writer *w) {
     w->joined = true;
 }
 
-void writer_release(Writer *w) {
+void writer_free(Writer *w) {
     Alloc *a = &w->cx->alloc;
     atomic_store(&w->stop, true);
     join(w);
     for (int32_t i = 0; i < w->job.n; i++) drop_job(w, &w->job.at[i]);
     alloc_free(a, w->stage, UNITS_BYTES);
     alloc_free(a, w->run, UNITS_BYTES);
-    w->stage = w->run = NULL;
-    w->held = 0;
     close_files(w);
-}
-
-void writer_free(Writer *w) {
-    writer_release(w);
     arena_free(&w->arena);
-    alloc_free(&w->cx->alloc, w, sizeof *w);
+    alloc_free(a, w, sizeof *w);
 }
 
 /* ---- what is to be written ---- */

@@ -48,7 +48,5 @@ bool writer_is_done(const Writer *w);
 Err writer_wait(Writer *w) MUST_CHECK;
 double writer_seconds(const Writer *w);
 const WriterUnit *writer_units(const Writer *w, int32_t *n);
-/* After writer_wait: gives up what it holds. */
-void writer_release(Writer *w);
 
 #endif

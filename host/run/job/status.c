@@ -12,7 +12,8 @@ void status_of(FlightLog *flight_log, RankStatus *out) {
     out->kind = waits ? STATUS_WAITING : STATUS_COMPUTING;
 }
 
-double status_seconds(const RankStatus *s) {
+/* Since when it waits or computes; 0: not known. */
+static double seconds_of(const RankStatus *s) {
     if (s->n == 0) return 0;
     const FlightLogEntry *e = &s->latest[0];
     return 1e-9 * (double)(s->now - (e->leave ? e->leave : e->enter));
@@ -75,7 +76,7 @@ static void put_doing(Str *s, const RankStatus *x, bool one) {
     case STATUS_ENDED: str_put(s, one ? " has ended" : " have ended"); break;
     case STATUS_WAITING:
         str_put(s, one ? " waits since " : " wait since ");
-        put_seconds(s, status_seconds(x));
+        put_seconds(s, seconds_of(x));
         str_put(s, " in ");
         put_entry(s, &x->latest[0]);
         break;
@@ -83,7 +84,7 @@ static void put_doing(Str *s, const RankStatus *x, bool one) {
         str_put(s, one ? " computes" : " compute");
         if (x->n == 0) break;
         str_put(s, " since ");
-        put_seconds(s, status_seconds(x));
+        put_seconds(s, seconds_of(x));
         str_put(s, ", last left ");
         put_entry(s, &x->latest[0]);
         break;

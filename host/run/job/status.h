@@ -26,7 +26,6 @@ typedef struct RankStatus {
 } RankStatus;
 
 void status_of(FlightLog *flight_log, RankStatus *out);
-double status_seconds(const RankStatus *s); /* since when it waits or computes; 0: not known */
 /* Do both wait for the same? */
 bool status_same(const RankStatus *a, const RankStatus *b);
 

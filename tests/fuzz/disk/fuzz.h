@@ -93,7 +93,7 @@ static inline int fuzz_file(const char *format, const uint8_t *data, size_t size
     } else if (strcmp(c->format, format) == 0) {
         sum += fuzz_read(&cx, c);
     }
-    catalog_release(c);
+    catalog_close(c);
     err_clear(&cx);
     fuzz_must(cx.alloc.live == live, "memory is left");
     return 0;

@@ -39,8 +39,7 @@ static void check_threads(void) {
         pthread_join(thread[t], &wrong);
         CHECKF(!wrong, "%s", (const char *)wrong);
     }
-    catalog_release(catalog_retain(c));
-    catalog_release(c);
+    catalog_close(c);
 }
 
 /* Each allocation fails in turn: nothing is left, and the last try succeeds. */
@@ -56,7 +55,7 @@ static void check_memory(const char *path) {
         if (e) CHECKF(cx.alloc.live == 0, "%s: %zu bytes are left", path, cx.alloc.live);
     }
     CHECKF(e == E_OK, "%s", path);
-    catalog_release(c);
+    catalog_close(c);
 }
 
 /* The same of a header that is made. */
@@ -75,7 +74,7 @@ static void check_layout(const char *format, const char *encoding) {
         cx.alloc.fail_in = -1;
         if (!e) CHECK(c->entry[0].begin == (int64_t)header.n && c->size >= c->entry[0].begin + 68);
         CHECKF(e == E_OK || e == E_NOMEM, "%s: %s", format, cx.err.text);
-        catalog_release(c);
+        catalog_close(c);
         str_free(&header);
         CHECK(cx.alloc.live == 0);
     }
@@ -105,7 +104,7 @@ static void check_many_members(void) {
         int32_t got = -1;
         CHECK(catalog_read(c, i, 0, &got, sizeof got) == E_OK && got == i);
     }
-    catalog_release(c);
+    catalog_close(c);
     if (!getenv("KEEP")) unlink(path);
 }
 

@@ -36,7 +36,7 @@ static void check(const char *encoding, const char *path) {
         CHECK(catalog_encode(encoding, x, (int64_t)nblocks, encoded));
         CHECKF(memcmp(encoded, q, n) == 0, "%s is encoded otherwise", encoding);
     }
-    catalog_release(c);
+    catalog_close(c);
 }
 
 /* Every scale that float16 has is read, and is its own nearest. */

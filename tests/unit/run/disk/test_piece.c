@@ -204,7 +204,7 @@ int main(void) {
     for (int i = 0; i < 500; i++) check_read(&cx, c, 1 + (int)draw(6), 6);
     for (int i = 0; i < 40; i++) check_read(&cx, c, 3, 200);
     check_bytes(&cx, c);
-    catalog_release(c);
+    catalog_close(c);
     alloc_trim(&cx.alloc);
     CHECKF(cx.alloc.live == 0, "%zu bytes", cx.alloc.live);
     return test_end();
