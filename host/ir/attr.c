@@ -87,6 +87,10 @@ static void print_list(const Dims *d, int add, Str *s) {
 }
 
 static void print_ints(const IntList *list, Str *s) {
+    if (!list) {
+        str_put(s, "nil");
+        return;
+    }
     str_put(s, "[");
     for (int32_t i = 0; i < list->n; i++) str_fmt(s, "%s%d", i ? "," : "", list->at[i]);
     str_put(s, "]");

@@ -194,12 +194,6 @@ static void put_scalar(const Scalar *x, DType dtype, Str *s) {
     put_double(x->f, s);
 }
 
-static void put_ints(const IntList *list, Str *s) {
-    str_put(s, "[");
-    for (int32_t i = 0; i < list->n; i++) str_fmt(s, "%s%d", i ? "," : "", (int)list->at[i]);
-    str_put(s, "]");
-}
-
 bool full_value(AttrKind kind, const void *x, DType dtype, const Mesh *m, Str *s) {
     switch (kind) {
     case ATTR_FLOAT: put_double(*(const double *)x, s); return true;
@@ -208,12 +202,6 @@ bool full_value(AttrKind kind, const void *x, DType dtype, const Mesh *m, Str *s
     case ATTR_MASK: full_mask(m, *(const uint32_t *)x, s); return true;
     case ATTR_LAYOUT: put_layout(*(const Layout *const *)x, m, s); return true;
     case ATTR_NAME: put_string(*(const char *const *)x, s); return true;
-    case ATTR_INTS:
-        if (*(const IntList *const *)x)
-            put_ints(*(const IntList *const *)x, s);
-        else
-            str_put(s, "nil");
-        return true;
     default: return false;
     }
 }
