@@ -37,15 +37,6 @@ void plan_info_push_strings(lua_State *L, const Plan *p, PlanSpan ids) {
     }
 }
 
-void plan_info_push_axes(lua_State *L, const Mesh *m, uint32_t mask) {
-    lua_newtable(L);
-    for (int i = 0, n = 0; m && i < m->naxes; i++)
-        if (mask >> i & 1) {
-            lua_pushstring(L, m->name[i]);
-            lua_rawseti(L, -2, ++n);
-        }
-}
-
 /* `slices`: the loops of which each turn sees another slice; `parts`: the axes along which
  * devices see different parts of the buffer. */
 static void push_places(lua_State *L, const Exec *e, const PlanValue *v) {
@@ -53,7 +44,7 @@ static void push_places(lua_State *L, const Exec *e, const PlanValue *v) {
     for (int i = 0; i < v->per_device.n; i++)
         parts |= axes_mask(&PLAN_LIST(e->plan, PlanOffset, v->per_device)[i].axes);
     if (parts) {
-        plan_info_push_axes(L, e->mesh, parts);
+        value_push_axes(L, e->mesh, parts);
         lua_setfield(L, -2, "parts");
     }
     if (!v->per_slice.n) return;
@@ -150,7 +141,7 @@ static void push_step(lua_State *L, const Exec *e, const PlanStep *s, double dis
     value_set_number(L, "flops", s->flops);
     value_set_number(L, "traffic", s->bytes);
     value_set_number(L, "seconds", cost.seconds);
-    plan_info_push_axes(L, e->mesh, s->vary);
+    value_push_axes(L, e->mesh, s->vary);
     lua_setfield(L, -2, "vary");
     plan_info_push_strings(L, p, s->locs);
     lua_setfield(L, -2, "where");
@@ -162,7 +153,7 @@ static void push_step(lua_State *L, const Exec *e, const PlanStep *s, double dis
     lua_setfield(L, -2, "outputs");
     if (s->why.n) push_reasons(L, e, s);
     if (s->kind != STEP_COLLECTIVE) return;
-    plan_info_push_axes(L, e->mesh, s->coll.axes);
+    value_push_axes(L, e->mesh, s->coll.axes);
     lua_setfield(L, -2, "axes");
     value_set_number(L, "bytes", plan_operand_bytes(p, s));
     value_set_number(L, "sent", cost.sent);
@@ -272,7 +263,7 @@ static int plan_buffers(lua_State *L) {
         value_set_string(L, "kind", kind[b->kind]);
         value_set_number(L, "bytes", (double)b->bytes);
         if (b->kind == BUFFER_TEMP) value_set_integer(L, "offset", b->offset);
-        plan_info_push_axes(L, e->mesh, b->vary);
+        value_push_axes(L, e->mesh, b->vary);
         lua_setfield(L, -2, "vary");
         value_set_integer(L, "first", (lua_Integer)b->first + 1);
         value_set_integer(L, "last", (lua_Integer)b->last + 1);

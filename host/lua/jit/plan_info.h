@@ -7,7 +7,6 @@
 Exec **plan_info_new(lua_State *L);         /* pushes a userdata that owns what is put in here */
 void plan_info_push(lua_State *L, Exec *e); /* one with a reference of its own */
 void plan_info_push_strings(lua_State *L, const Plan *p, PlanSpan ids); /* a list */
-void plan_info_push_axes(lua_State *L, const Mesh *m, uint32_t mask);   /* the same */
 void plan_info_open(lua_State *L);
 
 #endif

@@ -111,14 +111,6 @@ static void push_type(lua_State *L, Host *h, const Type *t) {
     state_push_text(L, h);
 }
 
-static void push_values(lua_State *L, const Val *v, int n) {
-    lua_createtable(L, n, 0);
-    for (int i = 0; i < n; i++) {
-        lua_pushinteger(L, v ? v[i] : 0);
-        lua_rawseti(L, -2, i + 1);
-    }
-}
-
 static void set_loc(lua_State *L, Host *h, const Node *n) {
     Str *s = state_text(h);
     intern_print_loc(n->nloc ? n->loc[0] : NULL, s);
@@ -144,7 +136,7 @@ static int program_nodes(lua_State *L) {
         lua_createtable(L, 0, 8);
         value_set_string(L, "op", graph_opdef(g, n)->name);
         set_loc(L, h, n);
-        push_values(L, n->in, n->nin);
+        value_push_ints(L, n->in, n->nin);
         lua_setfield(L, -2, "inputs");
         lua_createtable(L, n->nout, 0);
         lua_createtable(L, n->nout, 0);
@@ -207,7 +199,7 @@ static int program_params(lua_State *L) {
         uint32_t refused = 0;
         for (int d = 0; t->layout && d < t->dims.rank; d++) refused |= t->layout->dim[d].refused;
         if (refused) {
-            plan_info_push_axes(L, t->layout->mesh, refused);
+            value_push_axes(L, t->layout->mesh, refused);
             lua_setfield(L, -2, "refused");
         }
         if (t->layout) {
@@ -224,7 +216,7 @@ static int program_params(lua_State *L) {
 /* program:results(): their values. */
 static int program_results(lua_State *L) {
     const Region *top = &program_at(L)->graph->region.at[0];
-    push_values(L, top->result.at, top->result.n);
+    value_push_ints(L, top->result.at, top->result.n);
     return 1;
 }
 

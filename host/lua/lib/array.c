@@ -132,12 +132,7 @@ static int sharding_facts(lua_State *L) {
     const Layout *l = layout_of_rank(L, h, s, s->spec ? s->spec->n : 0, "sharding");
     uint32_t used = l ? layout_used(l) | l->reduced : 0;
     lua_pushboolean(L, layout_is_replicated(l));
-    lua_newtable(L);
-    for (int i = 0, n = 0; l && i < l->mesh->naxes; i++)
-        if (!(used >> i & 1)) {
-            lua_pushstring(L, l->mesh->name[i]);
-            lua_rawseti(L, -2, ++n);
-        }
+    value_push_axes(L, l ? l->mesh : NULL, ~used);
     return 2;
 }
 

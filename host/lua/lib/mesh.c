@@ -172,39 +172,26 @@ static void push_nested_devices(lua_State *L, const Mesh *m, int axis, int32_t f
 
 static const char *const axis_type[] = {"auto", "explicit", "manual"};
 
-static void push_axes(lua_State *L, const Mesh *m, uint32_t mask) {
-    lua_createtable(L, m->naxes, 0);
-    for (int i = 0, n = 0; i < m->naxes; i++) {
-        if (!(mask >> i & 1)) continue;
-        lua_pushstring(L, m->name[i]);
-        lua_rawseti(L, -2, ++n);
-    }
-}
-
 /* axes_between_hosts(mesh [, axis]): the axes that go from one host to another; those that would
  * with that axis as the last. */
 static int axes_between_hosts(lua_State *L) {
     Host *h = state_of(L);
     const Mesh *m = value_mesh(L, 1);
     if (lua_isnoneornil(L, 2)) {
-        push_axes(L, m, hosts_crossed(&h->rt, m));
+        value_push_axes(L, m, hosts_crossed(&h->rt, m));
         return 1;
     }
     const char *name = arg_string(L, 2, NULL, "axes_between_hosts");
     int axis = mesh_axis(m, name);
     if (axis < 0) state_error(L, E_MESH, "axes_between_hosts: the mesh has no axis '%s'", name);
-    push_axes(L, m, hosts_crossed_with_last(&h->rt, m, axis));
+    value_push_axes(L, m, hosts_crossed_with_last(&h->rt, m, axis));
     return 1;
 }
 
 /* ---- its fields ---- */
 
 static void push_axis_names(lua_State *L, const Mesh *m) {
-    lua_createtable(L, m->naxes, 0);
-    for (int i = 0; i < m->naxes; i++) {
-        lua_pushstring(L, m->name[i]);
-        lua_rawseti(L, -2, i + 1);
-    }
+    value_push_axes(L, m, ~0u);
 }
 static void push_axis_types(lua_State *L, const Mesh *m) {
     lua_createtable(L, m->naxes, 0);
@@ -214,26 +201,19 @@ static void push_axis_types(lua_State *L, const Mesh *m) {
     }
 }
 static void push_auto_axes(lua_State *L, const Mesh *m) {
-    push_axes(L, m, mesh_axes_of(m, AXIS_AUTO));
+    value_push_axes(L, m, mesh_axes_of(m, AXIS_AUTO));
 }
 static void push_explicit_axes(lua_State *L, const Mesh *m) {
-    push_axes(L, m, mesh_axes_of(m, AXIS_EXPLICIT));
+    value_push_axes(L, m, mesh_axes_of(m, AXIS_EXPLICIT));
 }
 static void push_manual_axes(lua_State *L, const Mesh *m) {
-    push_axes(L, m, mesh_axes_of(m, AXIS_MANUAL));
-}
-static void push_ints(lua_State *L, const int32_t *list, int n) {
-    lua_createtable(L, n, 0);
-    for (int i = 0; i < n; i++) {
-        lua_pushinteger(L, list[i]);
-        lua_rawseti(L, -2, i + 1);
-    }
+    value_push_axes(L, m, mesh_axes_of(m, AXIS_MANUAL));
 }
 static void push_axis_sizes(lua_State *L, const Mesh *m) {
-    push_ints(L, m->size, m->naxes);
+    value_push_ints(L, m->size, m->naxes);
 }
 static void push_device_ids(lua_State *L, const Mesh *m) {
-    push_ints(L, m->device, m->ndevices);
+    value_push_ints(L, m->device, m->ndevices);
 }
 static void push_shape(lua_State *L, const Mesh *m) {
     lua_createtable(L, 0, m->naxes);

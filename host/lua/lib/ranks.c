@@ -149,11 +149,7 @@ static int process_count(lua_State *L) {
 /* hosts(): of each process the number of its host, from 0. */
 static int hosts(lua_State *L) {
     const Runtime *rt = &state_of(L)->rt;
-    lua_createtable(L, rt->ranks.world, 0);
-    for (int32_t i = 0; i < rt->ranks.world; i++) {
-        lua_pushinteger(L, rt->host ? rt->host[i] : 0);
-        lua_rawseti(L, -2, i + 1);
-    }
+    value_push_ints(L, rt->host, rt->ranks.world);
     return 1;
 }
 

@@ -105,12 +105,7 @@ static int explicit_here(lua_State *L) {
     Host *h = state_of(L);
     const Mesh *m = value_mesh(L, 1);
     uint32_t mask = mesh_axes_of(m, AXIS_EXPLICIT) ^ (h->trace ? h->trace->build.flipped : 0u);
-    lua_createtable(L, m->naxes, 0);
-    for (int i = 0, n = 0; i < m->naxes; i++) {
-        if (!(mask >> i & 1)) continue;
-        lua_pushstring(L, m->name[i]);
-        lua_rawseti(L, -2, ++n);
-    }
+    value_push_axes(L, m, mask);
     return 1;
 }
 

@@ -44,16 +44,6 @@ void trace_manual_check_spec(lua_State *L, Host *h, const Mesh *m, const Spec *s
         }
 }
 
-static void push_axes(lua_State *L, const Mesh *m, uint32_t mask) {
-    int n = 0;
-    lua_createtable(L, m ? m->naxes : 0, 0);
-    for (int i = 0; m && i < m->naxes; i++) {
-        if (!(mask >> i & 1)) continue;
-        lua_pushstring(L, m->name[i]);
-        lua_rawseti(L, -2, ++n);
-    }
-}
-
 /* in_manual(mesh, axes, fn, ...): fn's results, with these axes manual, too, meanwhile. */
 static int in_manual(lua_State *L) {
     Host *h = state_of(L);
@@ -78,7 +68,7 @@ static int manual(lua_State *L) {
         return 1;
     }
     value_push_mesh(L, h->trace->graph->mesh);
-    push_axes(L, h->trace->graph->mesh, h->trace->build.manual);
+    value_push_axes(L, h->trace->graph->mesh, h->trace->build.manual);
     return 2;
 }
 
@@ -88,8 +78,8 @@ static int vary(lua_State *L) {
     Host *h = state_of(L);
     const Type *t = value_type(h, value_tensor(L, h, 1));
     Mode m = mode_of(t);
-    push_axes(L, t->layout ? t->layout->mesh : NULL, m.vary);
-    push_axes(L, t->layout ? t->layout->mesh : NULL, m.unreduced | m.reduced);
+    value_push_axes(L, t->layout ? t->layout->mesh : NULL, m.vary);
+    value_push_axes(L, t->layout ? t->layout->mesh : NULL, m.unreduced | m.reduced);
     return 2;
 }
 

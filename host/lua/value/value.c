@@ -399,6 +399,23 @@ Dims value_dims(lua_State *L, int index, int add, const char *what) {
     return d;
 }
 
+void value_push_axes(lua_State *L, const Mesh *m, uint32_t mask) {
+    lua_createtable(L, m ? m->naxes : 0, 0);
+    for (int i = 0, n = 0; m && i < m->naxes; i++) {
+        if (!(mask >> i & 1)) continue;
+        lua_pushstring(L, m->name[i]);
+        lua_rawseti(L, -2, ++n);
+    }
+}
+
+void value_push_ints(lua_State *L, const int32_t *list, int n) {
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        lua_pushinteger(L, list ? list[i] : 0);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
 void value_push_dims(lua_State *L, const Dims *d, int add) {
     lua_createtable(L, d->rank, 0);
     for (int i = 0; i < d->rank; i++) {

@@ -83,6 +83,8 @@ const Type *value_seen_type(lua_State *L, Host *h, const LuaTensor *t);
 Tensor *value_whole(lua_State *L, Host *h, int index, const char *what);
 void value_push_mesh(lua_State *L, const Mesh *m);
 const Mesh *value_mesh(lua_State *L, int index);
+/* A list of the names of these axes; none where there is no mesh. */
+void value_push_axes(lua_State *L, const Mesh *m, uint32_t mask);
 void value_push_spec(lua_State *L, const Spec *s);
 const Spec *value_spec(lua_State *L, int index);
 void value_push_sharding(lua_State *L, const LuaSharding *s);
@@ -111,6 +113,8 @@ DType value_dtype(lua_State *L, int index);
 /* A list of integers (at most MAX_RANK), each plus `add`. */
 Dims value_dims(lua_State *L, int index, int add, const char *what);
 void value_push_dims(lua_State *L, const Dims *d, int add);
+/* A list of n integers; NULL: zeros. */
+void value_push_ints(lua_State *L, const int32_t *list, int n);
 /* A field of the table on top. */
 void value_set_number(lua_State *L, const char *name, double x);
 void value_set_integer(lua_State *L, const char *name, lua_Integer x);
