@@ -19,7 +19,7 @@ function(standin_library target file)
   target_include_directories(${target} SYSTEM PRIVATE ${CUDA_INCLUDE})
   target_include_directories(${target} PRIVATE ${standin_source})
   target_compile_features(${target} PRIVATE cxx_std_17)
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2;-g>) # as the rest
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2;-g1>) # as the rest
 endfunction()
 
 set(cudart_sources fiber block warp device stream memory isolate library)
