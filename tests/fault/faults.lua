@@ -12,8 +12,12 @@ local core = ml.core
 local M = {}
 
 --- Seconds for one scenario; a sanitizer makes each call longer, and what it finds shows early. When half are
---- used up, n begins to go in steps that grow. tests/fault/full.lua lifts the limit.
-M.budget = FAULT_BUDGET or (rawget(_G, "SANITIZE") and 0.15 or 0.3) -- luacheck: ignore
+--- used up, n begins to go in steps that grow: by the share GROWTH of n where all are. tests/fault/full.lua lifts
+--- the limit.
+local watched = rawget(_G, "SANITIZE") ~= nil
+M.budget = FAULT_BUDGET or (watched and 0.1 or 0.2) -- luacheck: ignore
+local GROWTH = watched and 0.25 or 0.1
+local AGAIN = watched and 8 or 21 -- allocations that fail once more, to see what runs leave behind
 
 local function collect()
   collectgarbage()
@@ -68,13 +72,13 @@ end
 --- The next n, given how much of the budget is used.
 local function next_of(n, used)
   if used < 0.5 then return n + 1 end
-  return n + math.max(1, math.floor(n * (used < 1 and 0.01 or 0.1)))
+  return n + math.max(1, math.floor(n * (used < 1 and 0.01 or GROWTH)))
 end
 
 --- Bytes of the core left behind by runs in which allocations failed that have failed before.
 local function left_behind(scenario, last)
   local function sample()
-    for i = 0, 20 do attempt(scenario, last * i // 21) end
+    for i = 0, AGAIN - 1 do attempt(scenario, last * i // AGAIN) end
     core.clear_plans()
     collect()
     return core.memory().live
