@@ -9,7 +9,7 @@ local STEPS = tiny and 3 or 20
 local mesh = ml.make_mesh({tonumber(arg[2]), tonumber(arg[3])}, {"data", "model"})
 local cfg, model, optimizer, step = small_gpt(mesh, arg[1], {layers = tiny and 1 or 2,
   width = tiny and 16 or 64, heads = 4, seq = tiny and 8 or 32,
-  batch = tiny and 4 or 16, warmup = 2, steps = STEPS})
+  batch = tiny and 8 or 16, warmup = 2, steps = STEPS})
 
 local batch = ml.NamedSharding(mesh, ml.P("data"))
 for i = 1, STEPS do
