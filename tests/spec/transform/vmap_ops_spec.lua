@@ -1,6 +1,7 @@
 -- devices: 8
 -- vmap_ops_spec.lua: every op on many examples gives what it gives on each, whichever of its operands are mapped;
 -- and so do gradients, whole and sharded. C3 is the number in the checklist of JAX's semantics.
+local helper = require "spec.helper"
 local ml = require "meshlua"
 local data = require "spec.op.data"
 local rows = require "spec.op.rows"
@@ -15,7 +16,7 @@ local function examples_of(row, dtype)
 end
 
 --- Which operands are mapped, as lists of booleans: all at once, each alone, each left out.
----@param few boolean? all at once and each alone
+---@param few boolean? all at once and each alone; all at once where a sanitizer watches
 local function combinations(n, few)
   local list = {}
   for bits = 1, (1 << n) - 1 do
@@ -24,7 +25,8 @@ local function combinations(n, few)
       mapped[k] = bits >> (k - 1) & 1 == 1
       ones = ones + (mapped[k] and 1 or 0)
     end
-    if ones == 1 or ones == n or (ones == n - 1 and not few) then list[#list + 1] = mapped end
+    local alone, left_out = ones == 1 and not (few and helper.watched), ones == n - 1 and not few
+    if ones == n or alone or left_out then list[#list + 1] = mapped end
   end
   return list
 end
