@@ -235,6 +235,16 @@ describe("a Manager", function()
     end)
   end)
 
+  it("gives its folder free where it is garbage", function()
+    within(function(folder)
+      collectgarbage "stop"
+      saved(folder, {1})
+      local manager, message = ml.checkpoint.Manager(folder)
+      collectgarbage "restart"
+      assert(manager, message):close()
+    end)
+  end)
+
   it("removes what a dead one began, and follows no link", function()
     within(function(folder)
       saved(folder, {1}):close()
