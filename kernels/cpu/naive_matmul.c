@@ -9,6 +9,14 @@ static void place(const KTensor *t, const uint8_t *roles, KRole role, int64_t i,
         i /= t->dims[d];
     }
 }
+/* The index of the position behind it. */
+static void advance(const KTensor *t, const uint8_t *roles, KRole role, int64_t *index) {
+    for (int d = t->rank - 1; d >= 0; d--) {
+        if (roles[d] != role) continue;
+        if (++index[d] < t->dims[d]) return;
+        index[d] = 0;
+    }
+}
 static int64_t size_of(const KTensor *t, const uint8_t *roles, KRole role) {
     int64_t n = 1;
     for (int d = 0; d < t->rank; d++)
@@ -31,9 +39,11 @@ static int matmul(const KArgs *a) {
         place(y, r->y, K_M, u / n % m, o);
         place(w, r->w, K_N, u % n, j);
         place(y, r->y, K_N, u % n, o);
-        for (int64_t l = 0; l < k; l++) {
-            place(x, r->x, K_K, l, i);
-            place(w, r->w, K_K, l, j);
+        if (k > 0) {
+            place(x, r->x, K_K, 0, i);
+            place(w, r->w, K_K, 0, j);
+        }
+        for (int64_t l = 0; l < k; l++, advance(x, r->x, K_K, i), advance(w, r->w, K_K, j)) {
             if (n_is_float(x->dtype))
                 sum += n_get(x, n_at(x, i)) * n_get(w, n_at(w, j));
             else

@@ -1,4 +1,4 @@
-/* naive_reduce.c - reductions and argmax, argmin: for each output, one loop over x. */
+/* naive_reduce.c - reductions and argmax, argmin: for each output, one loop over its part of x. */
 #include <stdlib.h>
 #include "naive.h"
 
@@ -29,23 +29,28 @@ static int64_t identity_int(Op op, DType t) {
     return op == AND ? (t == DT_BOOL ? 1 : -1) : 0;
 }
 
-/* Whether x's index belongs to y's output. */
-static int same_output(const KReduce *r, int rank, const int64_t *x, const int64_t *y) {
-    for (int d = 0; d < rank; d++)
-        if (!r->reduced[d] && x[d] != y[d]) return 0;
-    return 1;
+/* Puts the row-major position j of what is reduced into x's index. */
+static void place(const KReduce *r, const KTensor *x, int64_t j, int64_t *index) {
+    for (int d = x->rank - 1; d >= 0; d--) {
+        if (!r->reduced[d]) continue;
+        index[d] = j % x->dims[d];
+        j /= x->dims[d];
+    }
 }
 
 static int reduce_of(const KArgs *a, Op op, int squares) {
     const KTensor *x = &a->in[0], *y = &a->out[0];
-    int64_t n = n_count(x), outputs = n_count(y), i[K_MAX_RANK], o[K_MAX_RANK];
+    const KReduce *r = a->attr;
+    int64_t n = 1, outputs = n_count(y), i[K_MAX_RANK], o[K_MAX_RANK];
+    for (int d = 0; d < x->rank; d++)
+        if (r->reduced[d]) n *= x->dims[d];
     for (int64_t k = 0; k < outputs; k++) {
         n_index(y, k, o);
+        n_index(y, k, i); /* the same in x but where it is reduced */
         double f = op == SUM ? 0 : op == MAX ? -INFINITY : INFINITY;
         int64_t v = n_is_float(x->dtype) ? 0 : identity_int(op, x->dtype);
         for (int64_t j = 0; j < n; j++) {
-            n_index(x, j, i);
-            if (!same_output(a->attr, x->rank, i, o)) continue;
+            place(r, x, j, i);
             double e = n_is_float(x->dtype) ? n_get(x, n_at(x, i)) : 0;
             if (n_is_float(x->dtype))
                 f = join_float(op, f, squares ? e * e : e);
