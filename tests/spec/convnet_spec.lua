@@ -31,7 +31,7 @@ describe("the convnet", function()
 
   it("learns: four images of five after 100 steps, as the script it is", function()
     local steps, least = 100, 80
-    if helper.watched then steps, least = 20, 40 end
+    if helper.watched then steps, least = 12, 30 end
     local out, err, code = helper.run {"models/convnet.lua", "--mesh=none", "--steps=" .. steps,
       "--warmup=10", "--channels=8", "--batch=64"}
     assert.same({"", 0}, {err, code})

@@ -7,7 +7,7 @@ package.path = "models/?.lua;" .. package.path
 local gpt = require "gpt"
 
 local train = ml.train
-local STEPS = 20
+local STEPS = helper.watched and 10 or 20
 
 --- A GPT that is small but has everything: heads for 8 devices, dropout, matrices on both sides of fsdp's
 --- threshold.
@@ -89,7 +89,8 @@ describe("a GPT on", function()
   end
 
   it("one device learns", function()
-    assert.truthy(first_losses[STEPS] < 0.75 * first_losses[1], first_losses[STEPS])
+    local share = helper.watched and 0.9 or 0.75
+    assert.truthy(first_losses[STEPS] < share * first_losses[1], first_losses[STEPS])
   end)
 end)
 
