@@ -48,6 +48,7 @@ for module, names in pairs {
   ["insight.rules"] = {"explain_rules"},
   ["insight.sharding"] = {"why_sharding"},
   ["insight.verify"] = {"verify"},
+  printing = {"set_print_options", "show"},
   ["nn.create"] = {"init", "abstract"},
   ["nn.state"] = {"split", "merge", "update", "state", "get_partition_spec", "get_named_sharding",
     "tabulate"},

@@ -22,6 +22,7 @@ core.on_misuse {
   unknown = function(...) return exports().unknown(...) end,
   assigned = function(...) return exports().assigned(...) end,
   most = function(who) return exports().most(who) end,
+  values = function(...) return require "meshlua.printing".shown(...) end,
 }
 
 --- Wraps every function of a module's table, in place, under the names of their rows; returns the table.

@@ -46,6 +46,23 @@ describe("the output of several processes", function()
     assert.falsy(err:find("r1", 1, true), err)
   end)
 
+  mpi.it("has of a tensor the parts that are here, or what is shown of all of it", function()
+    local out, err, code = mpi.run(2, 1, helper.file([[
+      local ml = require "meshlua"
+      local x = ml.device_put(ml.arange(4000), ml.NamedSharding(ml.make_mesh({2}, {"x"}), ml.P "x"))
+      local text = ml.show(x, {gather = true})
+      print(x)
+      print(text)]], ".lua"))
+    assert.equal(0, code, err)
+    assert.equal([[
+int32[4000@x] on Mesh(x=2)
+device 0 [1..2000]:
+[   0    1    2 … 1997 1998 1999]
+int32[4000@x] on Mesh(x=2)
+[   0    1    2 … 3997 3998 3999]
+]], out)
+  end)
+
   mpi.it("is that of one as it is, where one other was asked for", function()
     local out, err = mpi.run(2, 1, "--log-ranks=1 " .. helper.file(SCRIPT, ".lua"))
     assert.equal("out\t1\na part\nlast\ndebug 1.0\n", out)

@@ -32,7 +32,7 @@ add("tensors from Lua values, and back", {
     local h = ml.tensor({1, 2.5}, "bfloat16")
     local b = core.from_string(x:bytes(), "int32", {3, 2})
     return {x:totable(), h:totable(), b:totable(), ml.tensor(true):item(), tostring(x), ml.typeof {x, 1, {h}},
-      #x, x == b, tostring(ml.zeros {100})}
+      #x, x == b, tostring(ml.zeros {100}), ml.show {ml.zeros {2000}, x.shape}}
   end,
   check = function(_, r)
     assert(r[1][2][3] == 6 and r[2][2] == 2.5 and r[3][3][2] == 6 and r[4] == true and r[7] == 2)

@@ -37,7 +37,7 @@ end
 
 --- One alternative; the place behind it.
 local function read_one(s, at)
-  local _, behind = take(s, at, '"[%w_.]+"')
+  local _, behind = take(s, at, '"[%w_.+ -]+"')
   if behind then return behind end
   _, behind = take(s, at, "%(")
   if behind then return assert(select(2, take(s, read_type(s, behind), "%)")), "no ) in: " .. s) end

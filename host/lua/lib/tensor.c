@@ -197,46 +197,35 @@ static int tensor_tostring_bytes(lua_State *L) {
     return 1;
 }
 
+/* elements(x [, edge]): a flat list of them; of those within `edge` of an end along every dim. */
+static int tensor_elements(lua_State *L) {
+    Tensor *t = value_whole(L, state_of(L), 1, "elements");
+    DType dtype = t->type->dtype;
+    int64_t edge = lua_isnoneornil(L, 2) ? DIMS_MOST : arg_integer(L, 2, "elements: edge");
+    if (edge < 1) state_error(L, E_VALUE, "elements: edge %lld", (long long)edge);
+    Dims dims = tensor_corners(t, edge);
+    int64_t n = dims_count(&dims);
+    char *bytes = lua_newuserdatauv(L, (size_t)(n * dtype_size(dtype)) + 1, 0);
+    state_check(L, state_of(L), tensor_read_corners(t, edge, bytes));
+    lua_createtable(L, (int)n, 0);
+    for (int64_t i = 0; i < n; i++) {
+        push_element(L, dtype, bytes + i * dtype_size(dtype));
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
 /* ---- text ---- */
-/* Few enough elements to be shown, and brackets: also without elements. */
-static bool is_small(const Dims *dims) {
-    enum { MOST = 64 };
-    int64_t n = 1;
-    for (int d = 0; d < dims->rank && n <= MOST; d++)
-        if (dims->at[d] > 1) n = dims->at[d] > MOST ? MOST + 1 : n * dims->at[d];
-    return n <= MOST;
+
+/* What stands behind the type of a tensor without values. */
+static const char *without_values(const Host *h, const Tensor *t) {
+    if (!t || tensor_has_data(t)) return "";
+    if (tensor_is_elsewhere(t)) return " (all of it is in other processes)";
+    return h->rt.fake ? " (planned, not run: the devices are fake)" : " (a type, without values)";
 }
 
-static void print_element(lua_State *L, DType dtype, const char *p, Str *s) {
-    push_element(L, dtype, p);
-    if (lua_isboolean(L, -1))
-        str_put(s, lua_toboolean(L, -1) ? "true" : "false");
-    else if (lua_isinteger(L, -1))
-        str_fmt(s, "%lld", (long long)lua_tointeger(L, -1));
-    else
-        str_fmt(s, dtype == DT_F64 ? "%.15g" : "%.8g", lua_tonumber(L, -1));
-    lua_pop(L, 1);
-}
-
-static const char *print_lists(lua_State *L, DType dtype, const Dims *dims, int d, const char *at,
-                               Str *s) {
-    if (d == dims->rank) {
-        print_element(L, dtype, at, s);
-        return at + dtype_size(dtype);
-    }
-    str_put(s, "[");
-    for (int64_t i = 0; i < dims->at[d]; i++) {
-        if (i && d + 1 < dims->rank)
-            str_fmt(s, "\n%*s", d + 1, "");
-        else if (i)
-            str_put(s, " ");
-        at = print_lists(L, dtype, dims, d + 1, at, s);
-    }
-    str_put(s, "]");
-    return at;
-}
-
-/* "float32[32@data,128] on Mesh(data=4, model=2)", and the values of a small tensor. */
+/* "float32[32@data,128] on Mesh(data=4, model=2)", and the values: of a tensor of which other
+ * processes have parts, those that are here. */
 static int tensor_tostring(lua_State *L) {
     Host *h = state_of(L);
     LuaTensor *u = value_udata(L, 1, VALUE_TENSOR);
@@ -250,10 +239,14 @@ static int tensor_tostring(lua_State *L) {
     }
     u = value_tensor(L, h, 1);
     const Type *type = value_type(h, u);
-    char *bytes = NULL;
-    bool is_summed = !type->layout || !type->layout->partial;
-    bool is_here = u->t && tensor_has_data(u->t) && tensor_is_whole(u->t);
-    if (is_here && is_summed && is_small(&type->dims)) bytes = push_bytes(L, u->t);
+    bool has_values = u->t && tensor_has_data(u->t);
+    lua_settop(L, 1);
+    if (has_values && type->layout && type->layout->partial)
+        lua_pushnil(L);
+    else if (has_values)
+        lua_pushboolean(L, tensor_is_whole(u->t));
+    if (has_values) usage_values(L, h);
+    const char *values = has_values ? lua_tostring(L, -1) : "";
     Str *s = state_text(h);
     type_print(type, s);
     if (!u->t) str_put(s, " traced");
@@ -261,12 +254,8 @@ static int tensor_tostring(lua_State *L) {
         str_put(s, " on ");
         mesh_print(type->layout->mesh, s);
     }
-    if (bytes) {
-        str_put(s, type->dims.rank ? "\n" : " ");
-        print_lists(L, type->dtype, &type->dims, 0, bytes, s);
-    } else if (u->t && h->rt.fake && !tensor_has_data(u->t)) {
-        str_put(s, " (planned, not run: the devices are fake)");
-    }
+    if (*values) str_fmt(s, "%s%s", type->dims.rank ? "\n" : " ", values);
+    str_put(s, without_values(h, u->t));
     return state_push_text(L, h);
 }
 
@@ -325,6 +314,25 @@ static int shape_index(lua_State *L) {
     if (i == 0) state_error(L, E_VALUE, "x.shape[0]: dims count from 1");
     if (i < 0) state_error(L, E_VALUE, "x.shape[%d]: the last dim is x.shape[x.ndim]", (int)i);
     lua_pushnil(L);
+    return 1;
+}
+
+/* "{2, 3}" */
+static int shape_tostring(lua_State *L) {
+    luaL_Buffer b;
+    arg_check_type(L, 1, LUA_TTABLE, "a shape");
+    lua_Integer n = (lua_Integer)lua_rawlen(L, 1);
+    luaL_buffinit(L, &b);
+    luaL_addchar(&b, '{');
+    for (lua_Integer i = 1; i <= n; i++) {
+        if (i > 1) luaL_addstring(&b, ", ");
+        lua_rawgeti(L, 1, i);
+        luaL_tolstring(L, -1, NULL);
+        lua_remove(L, -2);
+        luaL_addvalue(&b);
+    }
+    luaL_addchar(&b, '}');
+    luaL_pushresult(&b);
     return 1;
 }
 
@@ -448,17 +456,20 @@ void lib_open_tensor(lua_State *L) {
                                        {"is_deleted", tensor_deleted},
                                        {"address", tensor_address},
                                        {NULL, NULL}};
-    static const luaL_Reg fns[] = {
-        {"tensor", tensor_from_table}, {"from_string", tensor_from_string},
-        {"typeof", tensor_typeof},     {"is_traced", tensor_is_traced},
-        {"promote", promote},          {NULL, NULL}};
+    static const luaL_Reg shape[] = {{"__index", shape_index},
+                                     {"__call", shape_called},
+                                     {"__tostring", shape_tostring},
+                                     {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"tensor", tensor_from_table},
+                                   {"from_string", tensor_from_string},
+                                   {"typeof", tensor_typeof},
+                                   {"is_traced", tensor_is_traced},
+                                   {"elements", tensor_elements},
+                                   {"promote", promote},
+                                   {NULL, NULL}};
     value_new_type(L, VALUE_TENSOR, meta, methods, tensor_index);
     usage_add_refusals(L, VALUE_TENSOR);
-    lua_createtable(L, 0, 2);
-    lua_pushcfunction(L, shape_index);
-    lua_setfield(L, -2, "__index");
-    lua_pushcfunction(L, shape_called);
-    lua_setfield(L, -2, "__call");
+    luaL_newlib(L, shape);
     lua_pushvalue(L, -1);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &shape_meta);
     lua_setfield(L, -2, "shape_meta"); /* core's: a shape is a plain list all the same */

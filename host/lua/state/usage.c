@@ -1,4 +1,5 @@
-/* usage.c - wrong calls of public functions, found in C and told by the library: see on_misuse. */
+/* usage.c - wrong calls of public functions, found in C and told by the library, and what else C
+ * leaves to it: see on_misuse. */
 #include "lua/state/usage.h"
 
 #include "lua/state/arg.h"
@@ -43,6 +44,10 @@ int usage_unknown(lua_State *L, const char *type) {
 
 int usage_assigned(lua_State *L, const char *type) {
     return call_unknown(L, type, "assigned");
+}
+
+void usage_values(lua_State *L, Host *h) {
+    call_handler(L, h, "values");
 }
 
 /* ---- syntax ---- */
@@ -128,7 +133,7 @@ static int checked(lua_State *L) {
     return 1;
 }
 
-/* on_misuse{surplus = fn, unknown = fn, assigned = fn, most = fn} */
+/* on_misuse{surplus = fn, unknown = fn, assigned = fn, most = fn, values = fn} */
 static int on_misuse(lua_State *L) {
     arg_check_type(L, 1, LUA_TTABLE, "on_misuse");
     lua_settop(L, 1);

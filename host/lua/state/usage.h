@@ -15,6 +15,9 @@ int usage_surplus(lua_State *L, Host *h, const char *who, int most);
 int usage_unknown(lua_State *L, const char *type);
 /* For __newindex: raises, too. */
 int usage_assigned(lua_State *L, const char *type);
+/* Replaces what is on the stack, a tensor and whether it is here as a whole (nil: each device has
+ * something to add), by the tensor's values as text. */
+void usage_values(lua_State *L, Host *h);
 /* Adds metamethods to a type of tensors for what Lua's syntax has no meaning for; each raises. */
 void usage_add_refusals(lua_State *L, const char *type);
 /* Pushes a C function without upvalues that checks how many arguments it is given; `name` is that

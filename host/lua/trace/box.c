@@ -126,13 +126,19 @@ static int box_index(lua_State *L) {
     return 1;
 }
 
+/* "Param(param, float32[3])", and the values below it. */
 static int box_tostring(lua_State *L) {
     lua_getiuservalue(L, 1, 2);
     lua_getfield(L, -1, "kind");
     lua_getiuservalue(L, 1, 1);
-    luaL_tolstring(L, -1, NULL);
+    if (lua_isnil(L, -1))
+        lua_pushliteral(L, "empty");
+    else
+        luaL_tolstring(L, -1, NULL);
     const char *kind = lua_isstring(L, -3) ? lua_tostring(L, -3) : "param";
-    lua_pushfstring(L, "Param(%s, %s)", kind, lua_tostring(L, -1));
+    const char *text = lua_tostring(L, -1), *values = strchr(text, '\n');
+    lua_pushlstring(L, text, values ? (size_t)(values - text) : strlen(text));
+    lua_pushfstring(L, "Param(%s, %s)%s", kind, lua_tostring(L, -1), values ? values : "");
     return 1;
 }
 

@@ -319,3 +319,57 @@ Err tensor_write(Tensor *t, const void *whole) {
     }
     return err;
 }
+
+/* ---- corners ---- */
+
+/* What lies within `edge` of an end, along every dim, and where it goes. */
+typedef struct Corners {
+    const Tensor *t;
+    Memory *memory; /* NULL: the host's */
+    int64_t edge, start[MAX_RANK], strides[MAX_RANK];
+    Dims part;
+} Corners;
+
+/* Copies the corners' part of a slot, dim d and those below it. */
+static Err copy_corners(const Corners *c, int d, const char *from, char *to) {
+    size_t elem = (size_t)dtype_size(c->t->type->dtype);
+    if (d == c->part.rank) {
+        if (c->memory) return c->memory->read(c->memory, to, from, elem);
+        memcpy(to, from, elem);
+        return E_OK;
+    }
+    int64_t n = c->t->type->dims.at[d], cut = n - c->edge > c->edge ? n - 2 * c->edge : 0;
+    Err err = E_OK;
+    for (int64_t i = 0; i < c->part.at[d] && !err; i++) {
+        int64_t at = c->start[d] + i;
+        if (cut && at >= c->edge && at < n - c->edge) {
+            i = n - c->edge - c->start[d] - 1;
+            continue;
+        }
+        err = copy_corners(c, d + 1, from + i * c->t->strides[d],
+                           to + (at < c->edge ? at : at - cut) * c->strides[d]);
+    }
+    return err;
+}
+
+Dims tensor_corners(const Tensor *t, int64_t edge) {
+    Dims dims = t->type->dims;
+    for (int d = 0; d < dims.rank; d++)
+        if (dims.at[d] - edge > edge) dims.at[d] = 2 * edge;
+    return dims;
+}
+
+Err tensor_read_corners(const Tensor *t, int64_t edge, void *out) {
+    Corners c = {.t = t, .edge = edge};
+    Dims dims = tensor_corners(t, edge);
+    if (dims_equal(&dims, &t->type->dims)) return tensor_read(t, out);
+    dims_strides(&dims, dtype_size(t->type->dtype), c.strides);
+    Err err = E_OK;
+    for (int32_t slot = 0; slot < t->nslot && !err && dims_count(&dims); slot++) {
+        if (is_repeated(t, slot)) continue;
+        c.memory = t->shard[slot].buffer->memory;
+        c.part = tensor_part(t, slot, c.start);
+        err = copy_corners(&c, 0, tensor_data(t, slot), out);
+    }
+    return err;
+}

@@ -69,6 +69,10 @@ Err tensor_read(const Tensor *t, void *out) MUST_CHECK;
 /* A box of the tensor, row-major, from shards in the host's memory; false where these have not all
  * of it. */
 bool tensor_read_box(const Tensor *t, const Dims *at, const Dims *size, void *out);
+/* The corners of a tensor are what lies within `edge` of an end, along every dim: their dims, and
+ * their copy. No other element is read. */
+Dims tensor_corners(const Tensor *t, int64_t edge);
+Err tensor_read_corners(const Tensor *t, int64_t edge, void *out) MUST_CHECK;
 /* Where the host can write the bytes of a fresh tensor's shard: the shard itself, or NULL where it
  * lies in a device's memory. */
 static inline char *tensor_host_data(const Tensor *t, int32_t slot) {

@@ -32,6 +32,7 @@ local tensor = {
 }
 
 local functions = {
+  set_printoptions = "ml.set_print_options {precision = 4, edge_items = 3}", array2string = "ml.show(x)",
   array = "ml.tensor(values)", asarray = "ml.tensor(values)", from_numpy = "ml.tensor(values)",
   backward = "ml.grad(fn)", cat = "ml.concat({x, y}, axis)", concatenate = "ml.concat({x, y}, axis)",
   hstack = "ml.concat({x, y}, -1)", vstack = "ml.concat({x, y}, 1)", cuda = "meshlua --devices=cuda",

@@ -8,6 +8,13 @@ explain_rules(rules: table, model: table, mesh: Mesh?) -> table
   Which rule gave which dim of which Param its mesh axes.
 forbid(plan: any, what: table?) -> any
   Raises E_BUDGET if the plan has a collective that answers to all that is said.
+set_print_options({precision: integer, threshold: number, edge_items: integer, width: number,
+    suppress: boolean, sign: "-"|"+"|" ", float_mode: "maxprec"|"fixed"|"unique"|"maxprec_equal"}) -> table
+  How tensors print from now on; returns what held before.
+show(value: any, {precision: integer, threshold: number, edge_items: integer, width: number,
+    suppress: boolean, sign: "-"|"+"|" ", float_mode: "maxprec"|"fixed"|"unique"|"maxprec_equal",
+    items: integer, by_device: boolean, gather: boolean}) -> string
+  Any value as a text to be read: tables and what is in them, tensors with their values.
 verify(step: any, ...: any) -> table
   Runs a step on its mesh and on one device, and compares the results.
 why_sharding(x: any, ...: any) -> string, ...

@@ -132,7 +132,7 @@ for name, entry in pairs {Traced = {Traced, types}, Lowered = {Lowered, types},
   local class, fields = entry[1], entry[2]
   lib.hold(class, name .. ":")
   lib.export_checked(class, name .. ":")
-  class.__name = name
+  class.__name, class.__tostring = name, class.as_text
   class.__index = function(self, key)
     local field = fields[key]
     if field then return field(rawget(self, "facts")) end

@@ -137,7 +137,7 @@ describe("typeof", function()
 
   it("prints in the same words as print, dumps and errors", function()
     local x = ml.device_put(ml.ones({32, 128}), NamedSharding(mesh, P("data", nil)))
-    assert.equal("float32[32@data,128] on Mesh(data=4, model=2)", tostring(x))
+    assert.equal("float32[32@data,128] on Mesh(data=4, model=2)", tostring(x):match "^[^\n]*")
     helper.raises("(x float32[32@data,128], w float32[64])", ml.matmul, x, ml.ones {64})
   end)
 end)
