@@ -78,10 +78,10 @@ describe("an answer comes of", function()
     assert.truthy(show(map, {items = 3}):find ", … 199997 more}$")
     assert.equal(('"%s" … %d more bytes'):format(("x"):rep(1 << 16), (1 << 24) - (1 << 16)),
       show(("x"):rep(1 << 24)))
-    local wide = {}
+    local wide, text = {}, ("y"):rep(1e5)
     for i = 1, 100 do
       wide[i] = {}
-      for k = 1, 100 do wide[i][k] = ("y"):rep(1e5) end
+      for k = 1, 100 do wide[i][k] = text end
     end
     assert.is_true(#show(wide) < 1 << 17)
   end)
