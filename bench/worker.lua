@@ -34,7 +34,7 @@ end
 
 local commands = {}
 
-function commands.hello() return {versions = {meshlua = ml.version or ""}} end
+function commands.hello() return {versions = {meshlua = require("meshlua.program").version}} end
 
 function commands.prepare(request)
   local params = request.params
