@@ -1,0 +1,405 @@
+-- examples.lua: an example for each public name that has one: an expression, or statements that print. generate/api.lua
+-- runs them, each with fresh variables: ml, nn, optim, P, NamedSharding, mesh, key and x, as its pages say.
+return {
+  -- ---- tensors --------------------------------------------------------------------------------------
+  abs = "ml.tensor({1, -2}):abs()",
+  add = "x:add(10)",
+  all = "x:gt(0):all()",
+  any = "x:gt(5):any(2)",
+  argmax = "x:argmax(2)",
+  argmin = "x:argmin()",
+  argsort = "ml.tensor({3, 1, 2}):argsort()",
+  astype = 'ml.tensor({1.7, -1.7}):astype "int32"',
+  at = "x:at(2)",
+  bitand = "ml.tensor({6, 3}):bitand(2)",
+  bitcast = 'ml.tensor({1.0}):bitcast "uint32"',
+  bitnot = "ml.tensor({0, 5}):bitnot()",
+  bitor = "ml.tensor({4, 1}):bitor(2)",
+  bitxor = "ml.tensor({6, 3}):bitxor(2)",
+  broadcast = "ml.tensor({1, 2}):broadcast {3, 2}",
+  ceil = "ml.tensor({1.2, -1.2}):ceil()",
+  clip = "x:clip(2, 5)",
+  conv = "ml.ones({1, 4, 1}):conv(ml.ones {2, 1, 1}).shape",
+  cos = "ml.tensor({0.0, math.pi}):cos()",
+  cummax = "ml.tensor({1, 3, 2}):cummax(1)",
+  cummin = "ml.tensor({2, 3, 1}):cummin(1)",
+  cumprod = "ml.tensor({1, 2, 3}):cumprod(1)",
+  cumsum = "ml.tensor({1, 2, 3}):cumsum(1, {reverse = true})",
+  div = "x:div(2)",
+  dynamic_slice = "x:dynamic_slice({0, 1}, {2, 2})",
+  dynamic_update_slice = "x:dynamic_update_slice(ml.zeros {1, 2}, {1, 1})",
+  eq = "x:eq(2)",
+  erf = "ml.tensor({0.0, 1.0}):erf()",
+  erf_inv = "ml.tensor({0.0, 0.5}):erf_inv()",
+  exp = "ml.tensor({0.0, 1.0}):exp()",
+  expand_dims = "x:expand_dims(1).shape",
+  expm1 = "ml.tensor({0.0, 1.0}):expm1()",
+  flip = "x:flip(2)",
+  floor = "ml.tensor({1.2, -1.2}):floor()",
+  floor_divide = "ml.tensor({7, -7}):floor_divide(2)",
+  full_like = "x:full_like(7)",
+  ge = "x:ge(3)",
+  gt = "x:gt(3)",
+  isfinite = "ml.tensor({1.0, 1 / 0, 0 / 0}):isfinite()",
+  le = "x:le(3)",
+  log = "ml.tensor({1.0, 2.0}):log()",
+  log1p = "ml.tensor({0.0, 1.0}):log1p()",
+  log_softmax = "x:log_softmax()",
+  logsumexp = "x:logsumexp(2)",
+  lt = "x:lt(3)",
+  matmul = "x:matmul(x:T())",
+  max = "x:max(1)",
+  maximum = "x:maximum(3)",
+  mean = "x:mean(2)",
+  min = "x:min {axes = 1, keepdims = true}",
+  minimum = "x:minimum(3)",
+  mod = "ml.tensor({7, -7}):mod(3)",
+  mul = "x:mul(x)",
+  ne = "x:ne(2)",
+  neg = "x:neg()",
+  one_hot = "ml.tensor({0, 2}):one_hot(3)",
+  ones_like = 'x:ones_like "int32"',
+  pad = "x:pad {{0, 1}, {1, 0}}",
+  pow = "x:pow(2)",
+  reduce_window = 'ml.tensor({1.0, 3, 2, 4}):reduce_window("max", {2}, {strides = {2}})',
+  rem = "ml.tensor({7, -7}):rem(3)",
+  reshape = "x:reshape(3, -1)",
+  round = "ml.tensor({0.5, 1.5, 2.4}):round()",
+  rsqrt = "ml.tensor({4.0, 16.0}):rsqrt()",
+  scatter_set = "x:scatter_set(ml.tensor {1}, ml.zeros {1, 3})",
+  shl = "ml.tensor({1, 2}):shl(3)",
+  shr = "ml.tensor({8, 9}):shr(1)",
+  sigmoid = "ml.tensor({0.0, 2.0}):sigmoid()",
+  sign = "ml.tensor({-2.0, 0.0, 3.0}):sign()",
+  sin = "ml.tensor({0.0, math.pi / 2}):sin()",
+  slice = "x:slice(2, {1, 2})",
+  softmax = "x:softmax()",
+  sort = "ml.tensor({3, 1, 2}):sort {descending = true}",
+  sqrt = "ml.tensor({4.0, 9.0}):sqrt()",
+  square = "x:square()",
+  squeeze = "x:expand_dims(1):squeeze().shape",
+  std = "x:std(2)",
+  stop_gradient = "ml.grad(function(t) return (t * t:stop_gradient()):sum() end)(x)",
+  sub = "x:sub(1)",
+  sum = "x:sum(1)",
+  swapaxes = "x:swapaxes(1, 2)",
+  T = "x:T()",
+  take = "x:take(ml.tensor {2, 0}, 2)",
+  take_along_axis = "x:take_along_axis(ml.tensor {{2}, {0}}, 2)",
+  tanh = "ml.tensor({0.0, 1.0}):tanh()",
+  top_k = "x:top_k(2)",
+  transpose = "x:transpose(2, 1).shape",
+  var = "x:var {axes = 2, ddof = 1}",
+  zeros_like = "x:zeros_like()",
+  ["Tensor:split"] = "x:split(3, 2)",
+  ["Tensor:constrain"] = 'ml.ones({8, 4}):constrain(NamedSharding(mesh, P("data", nil))).sharding',
+  ["Tensor:block_until_ready"] = "x:block_until_ready()",
+  ["Tensor:addressable_data"] = "x:addressable_data(1).shape",
+  ["Tensor:addressable_shards"] =
+    "#ml.device_put(ml.arange(8), NamedSharding(mesh, P \"data\")):addressable_shards()",
+  ["Tensor:global_shards"] = "#ml.device_put(ml.arange(8), NamedSharding(mesh, P \"data\")):global_shards()",
+  ["Tensor:bytes"] = "#x:bytes()",
+  ["Tensor:is_deleted"] = "x:is_deleted()",
+  ["Tensor:is_traced"] = "x:is_traced()",
+  ["Tensor:item"] = "x:sum():item()",
+  ["Tensor:on_device_size_in_bytes"] = "x:on_device_size_in_bytes()",
+  ["Tensor:release"] = "x:release() print(x)",
+  ["Tensor:totable"] = "x:totable()",
+  ["Param:get"] = "nn.Param(x):get().shape",
+  ["Param:set"] = "nn.Param(x):set(x * 2)",
+  -- ---- making them ----------------------------------------------------------------------------------
+  arange = "ml.arange(2, 8, 2)",
+  concat = "ml.concat({x, x}, 2)",
+  einsum = 'ml.einsum("ij,kj->ik", x, x)',
+  eye = "ml.eye(2, 3)",
+  full = "ml.full({2}, 7)",
+  iota = "ml.iota({2, 3}, 2)",
+  linspace = "ml.linspace(0, 1, 5)",
+  ones = "ml.ones {2, 3}",
+  scatter_add = "ml.scatter_add(ml.tensor {0, 2, 0}, ml.tensor {1.0, 2, 3}, 4)",
+  stack = "ml.stack({x, x}).shape",
+  tensor = "ml.tensor {{1, 2}, {3, 4}}",
+  where = "ml.where(x:gt(3), x, 0)",
+  zeros = 'ml.zeros({2, 2}, "int32")',
+  ["random.bernoulli"] = "ml.random.bernoulli(key, 0.5, {4})",
+  ["random.bits"] = "ml.random.bits(key, {2}, 8).dtype",
+  ["random.categorical"] = "ml.random.categorical(key, ml.tensor {0.0, 100.0}, -1, {3})",
+  ["random.debug_key_reuse"] = "ml.random.debug_key_reuse(false)",
+  ["random.fold_in"] = "ml.random.fold_in(key, 7).shape",
+  ["random.gumbel"] = "ml.random.gumbel(key, {3}).shape",
+  ["random.key"] = "ml.random.key(7)",
+  ["random.keys"] = "#ml.random.keys(key, 3)",
+  ["random.normal"] = "ml.random.normal(key, {3})",
+  ["random.permutation"] = "ml.random.permutation(key, 5)",
+  ["random.randint"] = "ml.random.randint(key, {3}, 0, 10)",
+  ["random.split"] = "ml.random.split(key, 3).shape",
+  ["random.truncated_normal"] = "ml.random.truncated_normal(key, -1, 1, {3})",
+  ["random.uniform"] = "ml.random.uniform(key, {3})",
+  -- ---- shardings ------------------------------------------------------------------------------------
+  AbstractMesh = 'ml.AbstractMesh({512, 8}, {"data", "model"})',
+  Mesh = 'ml.Mesh({{0, 1}, {2, 3}}, {"data", "model"})',
+  NamedSharding = 'NamedSharding(mesh, P("data", "model"))',
+  P = 'P({"data", "model"}, nil)',
+  ShapeDtypeStruct = 'ml.ShapeDtypeStruct({8, 4}, "float32", NamedSharding(mesh, P "data"))',
+  all_gather = [[
+local f = ml.shard_map(function(t) return ml.all_gather(t, "data", {tiled = true}) end,
+  {mesh = mesh, in_specs = {P "data"}, out_specs = P "data"})
+print(f(ml.arange(8)).shape)]],
+  all_gather_to_host = 'ml.all_gather_to_host(ml.device_put(ml.arange(8), NamedSharding(mesh, P "data")))',
+  axis_index = [[
+local f = ml.shard_map(function() return ml.axis_index "data":reshape(1) end,
+  {mesh = mesh, in_specs = {}, out_specs = P "data"})
+print(f())]],
+  axis_size = [[
+local f = ml.shard_map(function(t) return t * ml.axis_size "data" end,
+  {mesh = mesh, in_specs = {P "data"}, out_specs = P "data"})
+print(f(ml.ones {4}))]],
+  block_until_ready = "ml.block_until_ready(x)",
+  config = "ml.config {passes = {bucket = false}} ml.config {passes = {bucket = \"default\"}}",
+  constrain = 'ml.constrain(ml.ones {8, 4}, NamedSharding(mesh, P("data", nil))).sharding.spec',
+  device_count = "ml.device_count()",
+  device_put = 'ml.device_put(x, NamedSharding(mesh, P("model", nil)))',
+  device_put_replicated = "ml.device_put_replicated(x, {0, 1})",
+  devices = "ml.devices()",
+  get_mesh = "ml.get_mesh()",
+  get_named_sharding = [[
+local function make(rngs) return nn.Linear(4, 8, {axes = P(nil, "model"), rngs = rngs}) end
+local model = ml.init(make, {mesh = mesh})
+print(ml.get_named_sharding(model).kernel)]],
+  get_partition_spec = [[
+local function make(rngs) return nn.Linear(4, 8, {axes = P(nil, "model"), rngs = rngs}) end
+local model = ml.init(make, {mesh = mesh})
+print(ml.get_partition_spec(model).kernel)]],
+  local_device_count = "ml.local_device_count()",
+  local_devices = "#ml.local_devices()",
+  make_array_from_callback = [[
+ml.make_array_from_callback({8}, NamedSharding(mesh, P "data"), function(index)
+  return {index[1][1], index[1][2]}
+end)]],
+  make_array_from_process_local_data =
+    'ml.make_array_from_process_local_data(NamedSharding(mesh, P "data"), ml.arange(8))',
+  make_array_from_single_device_arrays = [[
+local shards = {}
+for i = 1, 8 do shards[i] = ml.device_put(ml.full({1}, i), i - 1) end
+print(ml.make_array_from_single_device_arrays({8}, NamedSharding(mesh, P {"data", "model"}), shards))]],
+  make_mesh = 'ml.make_mesh({4, 2}, {"data", "model"})',
+  pmap = "ml.pmap(function(t) return t * 2 end)(ml.arange(8):reshape(8, 1)).shape",
+  pmean = [[
+local f = ml.shard_map(function(t) return ml.pmean(t, "data") end,
+  {mesh = mesh, in_specs = {P "data"}, out_specs = P()})
+print(f(ml.arange(4.0)))]],
+  psum = [[
+local f = ml.shard_map(function(t) return ml.psum(t, "data") end,
+  {mesh = mesh, in_specs = {P "data"}, out_specs = P()})
+print(f(ml.arange(4.0)))]],
+  pmax = [[
+local f = ml.shard_map(function(t) return ml.pmax(t, "data") end,
+  {mesh = mesh, in_specs = {P "data"}, out_specs = P()})
+print(f(ml.arange(4)))]],
+  pmin = [[
+local f = ml.shard_map(function(t) return ml.pmin(t, "data") end,
+  {mesh = mesh, in_specs = {P "data"}, out_specs = P()})
+print(f(ml.arange(4)))]],
+  ppermute = [[
+local f = ml.shard_map(function(t) return ml.ppermute(t, "data", {{0, 1}, {1, 2}, {2, 3}, {3, 0}}) end,
+  {mesh = mesh, in_specs = {P "data"}, out_specs = P "data"})
+print(f(ml.arange(4)))]],
+  psum_scatter = [[
+local f = ml.shard_map(function(t) return ml.psum_scatter(t, "data", {tiled = true}) end,
+  {mesh = mesh, in_specs = {P()}, out_specs = P "data"})
+print(f(ml.arange(4.0)))]],
+  all_to_all = [[
+local f = ml.shard_map(function(t) return ml.all_to_all(t, "data", 2, 1, {tiled = true}) end,
+  {mesh = mesh, in_specs = {P("data", nil)}, out_specs = P(nil, "data")})
+print(f(ml.arange(16):reshape(4, 4)).sharding.spec)]],
+  process_count = "ml.process_count()",
+  process_index = "ml.process_index()",
+  propagation_barrier = "ml.propagation_barrier(x).shape",
+  shard_alike = "local a, b = ml.shard_alike(x, x * 2)\nprint(a.sharding == b.sharding)",
+  shard_map = [[
+local f = ml.shard_map(function(block) return block:sum():reshape(1) end,
+  {mesh = mesh, in_specs = {P "data"}, out_specs = P "data"})
+print(f(ml.arange(8)))]],
+  typeof = 'ml.typeof {x, 1, ml.device_put(ml.arange(8), NamedSharding(mesh, P "data"))}',
+  ["Mesh:with"] = [[
+mesh:with({{"batch", "data"}}, function()
+  print(ml.ones({8, 4}):constrain({"batch", false}).sharding.spec)
+end)]],
+  ["NamedSharding:addressable_devices_indices_map"] =
+    'NamedSharding(mesh, P "data"):addressable_devices_indices_map({8})[0]',
+  ["NamedSharding:devices_indices_map"] = 'NamedSharding(mesh, P "data"):devices_indices_map({8})[7]',
+  ["NamedSharding:check"] = 'NamedSharding(mesh, P "data"):check({8}, "x")',
+  ["NamedSharding:is_equivalent_to"] =
+    'NamedSharding(mesh, P "data"):is_equivalent_to(NamedSharding(mesh, P("data", nil)), 2)',
+  ["NamedSharding:shard_shape"] = 'NamedSharding(mesh, P("data", "model")):shard_shape {8, 8}',
+  ["P:update"] = 'P("data", nil):update {partitions = {false, "model"}}',
+  -- ---- transformations ------------------------------------------------------------------------------
+  abstract = "ml.abstract(function() return {w = ml.zeros {1 << 20, 1 << 20}} end)",
+  accumulate = "ml.accumulate(2, function(part) return part:mean() end, ml.arange(8.0))",
+  checkpoint_name = 'ml.checkpoint_name(x, "hidden").shape',
+  cond = "ml.cond(x:sum():gt(10), function(t) return t end, function(t) return -t end, x)",
+  custom_vjp = [[
+local clipped = ml.custom_vjp(function(t) return t end,
+  {fwd = function(t) return t, t end, bwd = function(t, g) return g:clip(-1, 1) end})
+print(ml.grad(function(t) return (clipped(t) * 5):sum() end)(ml.ones {2}))]],
+  fori_loop = "ml.fori_loop(0, 5, function(i, sum) return sum + i end, ml.tensor(0))",
+  grad = "ml.grad(function(t) return (t ^ 2):sum() end)(x)",
+  init = 'ml.init(function(rngs) return nn.Linear(2, 3, {rngs = rngs}) end, {mesh = mesh})',
+  jit = [[
+local step = ml.jit(function(t) return t * 2 end)
+print(step(x):sum(), step(x):sum())
+print(step)]],
+  merge = [[
+local structure, state = ml.split(nn.Linear(2, 3, {rngs = nn.Rngs(0)}))
+print(ml.merge(structure, state))]],
+  microbatches = "ml.microbatches(ml.arange(6), 3)",
+  named_scope = 'ml.named_scope("block", function() return x:sum() end)',
+  remat = "ml.grad(ml.remat(function(t) return t:sin():sum() end))(ml.zeros {2})",
+  ["remat_policies.save_only_these_names"] = [[
+local policy = ml.remat_policies.save_only_these_names "hidden"
+local function f(t) return ml.checkpoint_name(t:sin(), "hidden"):exp():sum() end
+print(ml.grad(ml.remat(f, {policy = policy}))(ml.zeros {2}))]],
+  scan = "ml.scan(function(sum, row) return sum + row, sum end, ml.zeros {3}, x)",
+  split = "x:split(3, 2)[1]",
+  state = "ml.state(nn.Linear(2, 3, {rngs = nn.Rngs(0)}))",
+  switch = "ml.switch(1, {function(t) return t end, function(t) return t * 10 end}, x)",
+  tabulate = "ml.tabulate(nn.Linear(2, 3, {rngs = nn.Rngs(0)}))",
+  update = [[
+local model = nn.Linear(2, 3, {rngs = nn.Rngs(0)})
+ml.update(model, {bias = ml.ones {3}})
+print(model.bias)]],
+  value_and_grad = "ml.value_and_grad(function(t) return (t ^ 2):sum() end)(x)",
+  vjp = [[
+local y, pull = ml.vjp(function(t) return t * t end, ml.tensor(3.0))
+print(y, pull(ml.tensor(1.0)))]],
+  vmap = "ml.vmap(function(row) return row:sum() end)(x)",
+  while_loop = "ml.while_loop(function(n) return n:lt(100) end, function(n) return n * 2 end, ml.tensor(1))",
+  debug_callback = "ml.debug_callback(function(t) print(t:sum():item()) end, x)",
+  ["tree.is_leaf"] = "ml.tree.is_leaf(x)",
+  ["tree.leaves"] = "ml.tree.leaves {a = x, b = {x * 2}}",
+  ["tree.map"] = "ml.tree.map(function(t) return t:sum() end, {a = x, b = {x * 2}})",
+  ["tree.map_with_path"] = "ml.tree.map_with_path(function(path) return path end, {a = x, b = {x * 2}})",
+  ["tree.visit"] = "ml.tree.visit({a = x}, function(path, leaf) print(path, leaf.shape) end)",
+  ["jit:bind"] = "ml.jit(function(a, b) return a + b end):bind(x)(x):sum()",
+  ["jit:lower"] = "ml.jit(function(t) return t:sum() end):lower(x):as_text() ~= \"\"",
+  ["jit:plan"] = "ml.jit(function(t) return t:sum() end):plan(x):flops()",
+  ["jit:stats"] = "ml.jit(function(t) return t end):stats()",
+  ["jit:trace"] = "ml.jit(function(t) return t:sum() end):trace(x).out_avals",
+  ["jit:why_miss"] = "local step = ml.jit(function(t) return t end)\nstep(x)\nprint(step:why_miss())",
+  ["Traced:as_text"] = "ml.jit(function(t) return t end):trace(x):as_text() ~= \"\"",
+  ["Traced:lower"] = "ml.jit(function(t) return t * 2 end):trace(x):lower().out_avals",
+  ["Lowered:compile"] = "ml.jit(function(t) return t * 2 end):lower(x):compile()(x):sum()",
+  ["Compiled:memory_analysis"] = "ml.jit(function(t) return t * 2 end):lower(x):compile():memory_analysis()",
+  ["Compiled:cost_analysis"] = "ml.jit(function(t) return t * 2 end):lower(x):compile():cost_analysis()",
+  -- ---- layers ---------------------------------------------------------------------------------------
+  ["nn.attention"] =
+    "local q = ml.ones {1, 3, 2, 4}\nprint(nn.attention(q, q, q, {causal = true}).shape)",
+  ["nn.avg_pool"] = "nn.avg_pool(ml.arange(4.0):reshape(1, 4, 1), 2, {strides = 2})",
+  ["nn.dropout"] = "nn.dropout(ml.ones {4}, 0.5, key)",
+  ["nn.elu"] = "nn.elu(ml.tensor {-1.0, 1.0})",
+  ["nn.gelu"] = "nn.gelu(ml.tensor {-1.0, 1.0})",
+  ["nn.huber"] = "nn.huber(ml.tensor {0.0, 0.0}, ml.tensor {0.5, 3.0})",
+  ["nn.is_module"] = "nn.is_module(nn.Linear(2, 3, {rngs = nn.Rngs(0)}))",
+  ["nn.kl"] = "nn.kl(ml.tensor({0.5, 0.5}):log(), ml.tensor {0.9, 0.1})",
+  ["nn.layer"] = [[
+local stack = nn.stack(3, function() return nn.Linear(2, 2, {rngs = nn.Rngs(0)}) end)
+print(nn.layer(stack, 2)(ml.ones {1, 2}).shape)]],
+  ["nn.leaky_relu"] = "nn.leaky_relu(ml.tensor {-1.0, 1.0})",
+  ["nn.log_sigmoid"] = "nn.log_sigmoid(ml.tensor {0.0})",
+  ["nn.max_pool"] = "nn.max_pool(ml.arange(4.0):reshape(1, 4, 1), 2, {strides = 2})",
+  ["nn.module"] = [[
+local Scale = nn.module "Scale"
+function Scale:init(n) self.factor = nn.Param(ml.ones {n}) end
+function Scale:__call(t) return t * self.factor end
+print(Scale(3))
+print(Scale(3)(x):sum())]],
+  ["nn.mse"] = "nn.mse(x, x + 1)",
+  ["nn.Param"] = "nn.Param(ml.zeros {2}, {axes = {\"embed\"}})",
+  ["nn.relu"] = "nn.relu(ml.tensor {-1.0, 1.0})",
+  ["nn.rope"] = "nn.rope(ml.ones {1, 2, 1, 2})",
+  ["nn.scan"] = [[
+local stack = nn.stack(3, function() return nn.Linear(2, 2, {rngs = nn.Rngs(0)}) end)
+print((nn.scan(stack, ml.ones {1, 2})).shape)]],
+  ["nn.sigmoid"] = "nn.sigmoid(ml.tensor {0.0})",
+  ["nn.sigmoid_binary_cross_entropy"] =
+    "nn.sigmoid_binary_cross_entropy(ml.tensor {0.0, 2.0}, ml.tensor {1.0, 1.0})",
+  ["nn.silu"] = "nn.silu(ml.tensor {-1.0, 1.0})",
+  ["nn.softmax_cross_entropy_with_integer_labels"] =
+    "nn.softmax_cross_entropy_with_integer_labels(x, ml.tensor {2, 0})",
+  ["nn.softplus"] = "nn.softplus(ml.tensor {0.0})",
+  ["nn.stack"] = "nn.stack(3, function() return nn.Linear(2, 2, {rngs = nn.Rngs(0)}) end)",
+  ["nn.tanh"] = "nn.tanh(ml.tensor {1.0})",
+  ["nn.BatchNorm"] = "nn.BatchNorm(3, {rngs = nn.Rngs(0)})(x)",
+  ["nn.Conv"] = "nn.Conv(1, 4, {3, 3}, {rngs = nn.Rngs(0)})(ml.ones {2, 8, 8, 1}).shape",
+  ["nn.Dropout"] = "nn.Dropout(0.5, {rngs = nn.Rngs(0)}):eval()(x).shape",
+  ["nn.Embed"] = "nn.Embed(10, 4, {rngs = nn.Rngs(0)})(ml.tensor {1, 3}).shape",
+  ["nn.LayerNorm"] = "nn.LayerNorm(3, {rngs = nn.Rngs(0)})(x)",
+  ["nn.Linear"] = "nn.Linear(3, 4, {rngs = nn.Rngs(0)})(x).shape",
+  ["nn.MoE"] = "(nn.MoE(4, 8, 2, {rngs = nn.Rngs(0)})(ml.ones {1, 4, 4})).shape",
+  ["nn.MultiHeadAttention"] =
+    "nn.MultiHeadAttention(8, 2, {rngs = nn.Rngs(0), causal = true})(ml.ones {1, 3, 8}).shape",
+  ["nn.RMSNorm"] = "nn.RMSNorm(3, {rngs = nn.Rngs(0)})(x)",
+  ["nn.Rngs"] = "nn.Rngs {params = 0, dropout = 1}",
+  ["nn.Sequential"] = "nn.Sequential {nn.Linear(3, 4, {rngs = nn.Rngs(0)}), nn.relu}(x).shape",
+  ["nn.each_module"] = [[
+nn.each_module({a = nn.Linear(2, 3, {rngs = nn.Rngs(0)})}, function(_, path) print(path) end)]],
+  ["module:train"] = "nn.Dropout(0.5, {rngs = nn.Rngs(0)}):train().training",
+  ["module:eval"] = "nn.Dropout(0.5, {rngs = nn.Rngs(0)}):eval().training",
+  ["initializers.constant"] = 'nn.initializers.constant(3)(key, {2}, "float32")',
+  ["initializers.normal"] = 'nn.initializers.normal(1)(key, {2}, "float32")',
+  ["initializers.ones"] = 'nn.initializers.ones(key, {2}, "float32")',
+  ["initializers.zeros"] = 'nn.initializers.zeros(key, {2}, "float32")',
+  ["initializers.uniform"] = 'nn.initializers.uniform(1)(key, {2}, "float32")',
+  ["initializers.lecun_normal"] = 'nn.initializers.lecun_normal()(key, {4, 2}, "float32").shape',
+  ["initializers.variance_scaling"] =
+    'nn.initializers.variance_scaling(1, "fan_in", "uniform")(key, {4, 2}, "float32").shape',
+  -- ---- optimizers -----------------------------------------------------------------------------------
+  ["optim.adam"] = "optim.adam(nn.Linear(2, 3, {rngs = nn.Rngs(0)}), {lr = 1e-3})",
+  ["optim.adamw"] = [[
+local model = nn.Linear(3, 1, {rngs = nn.Rngs(0)})
+local opt = optim.adamw(model, {lr = 1e-2, weight_decay = 0.1})
+local loss, grads = ml.value_and_grad(function(m) return m(x):square():mean() end)(model)
+opt:update(model, grads)
+print(opt.count:get())]],
+  ["optim.sgd"] = "optim.sgd(nn.Linear(2, 3, {rngs = nn.Rngs(0)}), {lr = 0.1, momentum = 0.9})",
+  ["optim.chain"] = [[
+optim.Optimizer(nn.Linear(2, 3, {rngs = nn.Rngs(0)}),
+  optim.chain(optim.clip_by_global_norm(1), optim.scale_by_adam(), optim.scale_by_learning_rate(1e-3)))]],
+  ["optim.global_norm"] = "optim.global_norm {x, {x}}",
+  ["optim.LossScale"] = "optim.LossScale {initial = 1024}:scaled(ml.tensor(2.0))",
+  ["schedule.constant"] = "ml.schedule.constant(0.1)(7)",
+  ["schedule.cosine"] = "ml.schedule.cosine {init_value = 1, decay_steps = 10}(5)",
+  ["schedule.join"] = "ml.schedule.join({ml.schedule.constant(1), ml.schedule.constant(2)}, {10})(12)",
+  ["schedule.linear"] = "ml.schedule.linear {init_value = 0, end_value = 1, transition_steps = 10}(5)",
+  ["schedule.warmup_cosine"] = [[
+ml.schedule.warmup_cosine {init_value = 0, peak_value = 1, warmup_steps = 10, decay_steps = 100}(10)]],
+  -- ---- files, asking --------------------------------------------------------------------------------
+  save = [[
+local file = os.tmpname()
+print(ml.save(file .. ".npy", x), (ml.load(file .. ".npy")))
+os.remove(file) os.remove(file .. ".npy")]],
+  load = [[
+local file = os.tmpname()
+assert(ml.save(file .. ".safetensors", {w = x}))
+print(ml.load(file .. ".safetensors").w)
+os.remove(file) os.remove(file .. ".safetensors")]],
+  explain = [[
+local w = ml.device_put(ml.ones {8, 8}, NamedSharding(mesh, P("model", nil)))
+print(#ml.explain(ml.jit(function(t) return t:matmul(w):sum() end), ml.ones {8, 8}).collectives)]],
+  forbid = 'ml.forbid(ml.jit(function(t) return t * 2 end):plan(x), {"all_gather"}) ~= nil',
+  set_print_options = [[
+local before = ml.set_print_options {precision = 2}
+print(x / 3)
+ml.set_print_options(before)]],
+  show = "ml.show({x.shape, \"text\", {1, 2}}, {width = 20})",
+  verify = [[
+local t = ml.device_put(ml.ones {8}, NamedSharding(mesh, P "data"))
+print(ml.verify(ml.jit(function(t) return t:sum() end), t).ok)]],
+  why_sharding = 'ml.why_sharding(ml.device_put(ml.ones {8}, NamedSharding(mesh, P "data")))',
+  ["Plan:memory"] = "ml.jit(function(t) return t:sum() end):plan(x):memory()",
+  ["Plan:flops"] = "ml.jit(function(t) return t:matmul(t:T()) end):plan(x):flops()",
+  ["Plan:collectives"] = "#ml.jit(function(t) return t:sum() end):plan(x):collectives()",
+  ["Plan:steps"] = "#ml.jit(function(t) return t:sum() end):plan(x):steps()",
+  ["Plan:fits"] = "ml.jit(function(t) return t:sum() end):plan(x):fits()",
+  ["Plan:copies"] = "ml.jit(function(t) return t:sum() end):plan(x):copies()",
+}

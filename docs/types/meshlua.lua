@@ -1,0 +1,3054 @@
+---@meta meshlua
+-- Made by `meshlua --types`: the public names, for editors.
+
+---@alias DType "float32"|"bfloat16"|"float16"|"float64"|"int32"|"int64"|"uint32"|"uint8"|"bool"
+
+---@class Tensor
+---@operator add(Tensor|number): Tensor
+---@operator sub(Tensor|number): Tensor
+---@operator mul(Tensor|number): Tensor
+---@operator div(Tensor|number): Tensor
+---@operator mod(Tensor|number): Tensor
+---@operator idiv(Tensor|number): Tensor
+---@operator pow(Tensor|number): Tensor
+---@operator band(Tensor|integer): Tensor
+---@operator bor(Tensor|integer): Tensor
+---@operator bxor(Tensor|integer): Tensor
+---@operator shl(Tensor|integer): Tensor
+---@operator shr(Tensor|integer): Tensor
+---@operator unm: Tensor
+---@operator bnot: Tensor
+---@operator len: integer
+---@field shape integer[] Its dims; shape[1] is the first.
+---@field ndim integer How many dims.
+---@field size integer How many elements.
+---@field dtype DType "float32", ...
+---@field sharding NamedSharding How it lies.
+---@field committed boolean Was it put on a mesh or a device?
+---@field is_fully_addressable boolean Are all of its devices this process's?
+---@field is_fully_replicated boolean Has every device the whole?
+local Tensor = {}
+
+--- The absolute value.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:abs() end
+
+--- x + y.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:add(y) end
+
+--- Are all true, over axes (default all)?
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:all(axes, keepdims) end
+
+--- Is any true, over axes (default all)?
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:any(axes, keepdims) end
+
+--- The 0-based place of the first largest along an axis; without one, in row-major order.
+---@param axis? integer
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(self: Tensor, options: {axis?: integer, keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:argmax(axis, keepdims) end
+
+--- The 0-based place of the first smallest along an axis; without one, in row-major order.
+---@param axis? integer
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(self: Tensor, options: {axis?: integer, keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:argmin(axis, keepdims) end
+
+--- The 0-based places that sorting along an axis (default last) would take: stable, NaN last.
+---@param axis? integer
+---@param descending? boolean
+---@return Tensor
+---@overload fun(self: Tensor, options: {axis?: integer, descending?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:argsort(axis, descending) end
+
+--- x as another dtype; floats become integers by cutting toward zero.
+---@param dtype DType
+---@return Tensor
+---@overload fun(self: Tensor, dtype: DType, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:astype(dtype) end
+
+--- x at position i (1-based) of its first dim, which is dropped; more positions go on with the next.
+---@param ... integer|table|false
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:at(...) end
+
+--- x & y.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:bitand(y) end
+
+--- The bits of x as another dtype of the same width.
+---@param dtype DType
+---@return Tensor
+---@overload fun(self: Tensor, dtype: DType, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:bitcast(dtype) end
+
+--- ~x.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:bitnot() end
+
+--- x | y.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:bitor(y) end
+
+--- x ~ y.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:bitxor(y) end
+
+--- x repeated to a larger shape by numpy's rule: dims align at the end, size 1 stretches.
+---@param ... integer|integer[]
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:broadcast(...) end
+
+--- The next whole number that is not smaller.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:ceil() end
+
+--- x within [low, high]; either may be nil.
+---@param low? Tensor|number
+---@param high? Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, options: {low?: Tensor|number, high?: Tensor|number, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:clip(low, high) end
+
+--- The convolution of x [batch, spatial..., in] with w [spatial..., in / groups, out]; padding: default "valid".
+---@param w Tensor
+---@return Tensor
+---@overload fun(self: Tensor, w: Tensor, options: {groups?: integer, input_dilation?: integer|integer[], kernel_dilation?: integer|integer[], out_sharding?: NamedSharding|P|table, padding?: "same"|"valid"|integer[][], strides?: integer|integer[]}): Tensor
+function Tensor:conv(w) end
+
+--- The cosine.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:cos() end
+
+--- The largest of the elements up to each one along an axis; reverse: from each one on.
+---@param axis integer
+---@param reverse? boolean
+---@return Tensor
+---@overload fun(self: Tensor, axis: integer, options: {reverse?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:cummax(axis, reverse) end
+
+--- The smallest of the elements up to each one along an axis; reverse: from each one on.
+---@param axis integer
+---@param reverse? boolean
+---@return Tensor
+---@overload fun(self: Tensor, axis: integer, options: {reverse?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:cummin(axis, reverse) end
+
+--- Products of the elements up to each one along an axis; reverse: from each one on.
+---@param axis integer
+---@param reverse? boolean
+---@return Tensor
+---@overload fun(self: Tensor, axis: integer, options: {reverse?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:cumprod(axis, reverse) end
+
+--- Sums of the elements up to each one along an axis, itself among them; reverse: from each one on.
+---@param axis integer
+---@param reverse? boolean
+---@return Tensor
+---@overload fun(self: Tensor, axis: integer, options: {reverse?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:cumsum(axis, reverse) end
+
+--- x / y: a float.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:div(y) end
+
+--- The part of x with these sizes that begins at starts (0-based, computed).
+---@param starts (integer|Tensor)[]
+---@param sizes integer|integer[]
+---@return Tensor
+---@overload fun(self: Tensor, starts: (integer|Tensor)[], sizes: integer|integer[], options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:dynamic_slice(starts, sizes) end
+
+--- x with the part that begins at starts (0-based, computed) replaced by update.
+---@param update Tensor
+---@param starts (integer|Tensor)[]
+---@return Tensor
+---@overload fun(self: Tensor, update: Tensor, starts: (integer|Tensor)[], options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:dynamic_update_slice(update, starts) end
+
+--- x == y, element by element: bool.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:eq(y) end
+
+--- The error function.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:erf() end
+
+--- The inverse of the error function.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:erf_inv() end
+
+--- e^x.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:exp() end
+
+--- A dim of size 1 put in at `axis` of the result.
+---@param axis integer
+---@return Tensor
+---@overload fun(self: Tensor, axis: integer, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:expand_dims(axis) end
+
+--- e^x - 1, also where x is near 0.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:expm1() end
+
+--- The given axes backwards (default all).
+---@param axes? integer|integer[]
+---@return Tensor
+---@overload fun(self: Tensor, options: {axes?: integer|integer[], out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:flip(axes) end
+
+--- The next whole number that is not larger.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:floor() end
+
+--- x // y, rounded down.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:floor_divide(y) end
+
+--- A constant with the shape, dtype and sharding of x.
+---@param value number|boolean
+---@param dtype? DType
+---@return Tensor
+---@overload fun(self: Tensor, value: number|boolean, options: {dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:full_like(value, dtype) end
+
+--- x >= y: bool.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:ge(y) end
+
+--- x > y: bool.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:gt(y) end
+
+--- Neither infinite nor NaN: bool.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:isfinite() end
+
+--- x <= y: bool.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:le(y) end
+
+--- The natural logarithm.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:log() end
+
+--- log(1 + x), also where x is near 0.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:log1p() end
+
+--- x - log(sum(exp(x))) along an axis (default the last).
+---@param axis? integer
+---@return Tensor
+---@overload fun(self: Tensor, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:log_softmax(axis) end
+
+--- log(sum(exp(x))) over axes (default all), without overflow.
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:logsumexp(axes, keepdims) end
+
+--- x < y: bool.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:lt(y) end
+
+--- The matrix product by numpy's rules: the last dim of x with the second last of w; leading dims broadcast.
+---@param w Tensor
+---@return Tensor
+---@overload fun(self: Tensor, w: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:matmul(w) end
+
+--- The largest over axes (default all).
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:max(axes, keepdims) end
+
+--- The larger of both.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:maximum(y) end
+
+--- The mean over axes (default all); integers become float32.
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:mean(axes, keepdims) end
+
+--- The smallest over axes (default all).
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:min(axes, keepdims) end
+
+--- The smaller of both.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:minimum(y) end
+
+--- What is left of x // y, with y's sign.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:mod(y) end
+
+--- x * y.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:mul(y) end
+
+--- x ~= y, element by element: bool.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:ne(y) end
+
+--- -x.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:neg() end
+
+--- 1 where the last, new dim's 0-based position is the id, else 0; default float32.
+---@param n integer
+---@param dtype? DType
+---@return Tensor
+---@overload fun(self: Tensor, n: integer, options: {dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:one_hot(n, dtype) end
+
+--- Ones with the shape, dtype and sharding of x.
+---@param dtype? DType
+---@return Tensor
+---@overload fun(self: Tensor, options: {dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:ones_like(dtype) end
+
+--- x with a border: {{low, high[, interior]}, ...}, one (or false) for each dim; value: default 0.
+---@param pads table
+---@param value? number
+---@return Tensor
+---@overload fun(self: Tensor, pads: table, options: {value?: number, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:pad(pads, value) end
+
+--- x ^ y.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:pow(y) end
+
+--- The largest, or the sum, of each window that slides over x.
+---@param kind "max"|"sum"
+---@param window integer|integer[]
+---@return Tensor
+---@overload fun(self: Tensor, kind: "max"|"sum", window: integer|integer[], options: {out_sharding?: NamedSharding|P|table, padding?: "same"|"valid"|integer[][], strides?: integer|integer[]}): Tensor
+function Tensor:reduce_window(kind, window) end
+
+--- What is left of the division, with x's sign.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:rem(y) end
+
+--- The same elements in another shape: {2, -1}, or 2, -1; one dim may be -1.
+---@param ... integer|integer[]
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:reshape(...) end
+
+--- The nearest whole number; halves to the even one.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:round() end
+
+--- 1 / sqrt(x).
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:rsqrt() end
+
+--- x with its rows `ids` (0-based) along an axis (default 1) replaced by the updates.
+---@param ids Tensor
+---@param updates Tensor
+---@param axis? integer
+---@return Tensor
+---@overload fun(self: Tensor, ids: Tensor, updates: Tensor, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:scatter_set(ids, updates, axis) end
+
+--- x << y.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:shl(y) end
+
+--- x >> y.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:shr(y) end
+
+--- 1 / (1 + exp(-x)).
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:sigmoid() end
+
+--- -1, 0 or 1.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:sign() end
+
+--- The sine.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:sin() end
+
+--- A range of each dim, 1-based and inclusive: {first, last, step}, a position, whose dim is dropped, or false: whole.
+---@param ... integer|table|false
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:slice(...) end
+
+--- exp(x) / sum(exp(x)) along an axis (default the last).
+---@param axis? integer
+---@return Tensor
+---@overload fun(self: Tensor, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:softmax(axis) end
+
+--- The lines along an axis (default last) in ascending order, NaN last; further tensors are permuted alike.
+---@param axis? integer
+---@param descending? boolean
+---@param ... Tensor
+---@return Tensor
+---@return any ...
+---@overload fun(self: Tensor, options: {axis?: integer, descending?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:sort(axis, descending, ...) end
+
+--- The square root.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:sqrt() end
+
+--- x * x.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:square() end
+
+--- Without the given dims of size 1 (default all of them).
+---@param axes? integer|integer[]
+---@return Tensor
+---@overload fun(self: Tensor, options: {axes?: integer|integer[], out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:squeeze(axes) end
+
+--- The standard deviation over axes (default all).
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@param ddof? integer
+---@return Tensor
+---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, ddof?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:std(axes, keepdims, ddof) end
+
+--- x as a constant to gradients.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:stop_gradient() end
+
+--- x - y.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:sub(y) end
+
+--- The sum over axes (default all); keepdims leaves dims of size 1.
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:sum(axes, keepdims) end
+
+--- Two axes exchanged.
+---@param a integer
+---@param b integer
+---@return Tensor
+---@overload fun(self: Tensor, a: integer, b: integer, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:swapaxes(a, b) end
+
+--- The last two dims exchanged.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:T() end
+
+--- Rows of x by 0-based id along an axis (default 1): the ids' shape takes the axis's place.
+---@param ids Tensor
+---@param axis? integer
+---@return Tensor
+---@overload fun(self: Tensor, ids: Tensor, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:take(ids, axis) end
+
+--- The elements of each line of x along an axis at 0-based indices; beside it dims of size 1 stretch.
+---@param indices Tensor
+---@param axis integer
+---@return Tensor
+---@overload fun(self: Tensor, indices: Tensor, axis: integer, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:take_along_axis(indices, axis) end
+
+--- The hyperbolic tangent.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:tanh() end
+
+--- The k largest along an axis (default last), falling, and their 0-based places.
+---@param k integer
+---@param axis? integer
+---@return Tensor
+---@return Tensor
+---@overload fun(self: Tensor, k: integer, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:top_k(k, axis) end
+
+--- The dims in another order: {3, 1, 2}, or 3, 1, 2; without axes reversed.
+---@param ... integer|integer[]
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:transpose(...) end
+
+--- The variance over axes (default all), divided by n - ddof (default 0).
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@param ddof? integer
+---@return Tensor
+---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, ddof?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:var(axes, keepdims, ddof) end
+
+--- Zeros with the shape, dtype and sharding of x.
+---@param dtype? DType
+---@return Tensor
+---@overload fun(self: Tensor, options: {dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:zeros_like(dtype) end
+
+--- x cut into n equal parts along an axis (default 1): a list.
+---@param n integer
+---@param axis? integer
+---@return Tensor[]
+function Tensor:split(n, axis) end
+
+--- As ml.constrain.
+---@param spec P|NamedSharding|table
+---@return Tensor
+function Tensor:constrain(spec) end
+
+--- As ml.block_until_ready.
+---@return any
+function Tensor:block_until_ready() end
+
+--- Where the bytes of a shard are, in memory; slot: from 0.
+---@param slot? integer
+---@return integer
+function Tensor:address(slot) end
+
+--- The data of the i-th shard (1-based), on one device.
+---@param i integer
+---@return Tensor
+function Tensor:addressable_data(i) end
+
+--- The shards of this process: a list of {device, index, data, ...}.
+---@return table
+function Tensor:addressable_shards() end
+
+--- The shards of all processes; data of this one's alone.
+---@return table
+function Tensor:global_shards() end
+
+--- Its elements as a string, little-endian, row-major.
+---@return string
+function Tensor:bytes() end
+
+--- Was it donated or released?
+---@return boolean
+function Tensor:is_deleted() end
+
+--- Is it a value of a trace, not known yet?
+---@return boolean
+function Tensor:is_traced() end
+
+--- The only element, as a Lua value.
+---@return number|boolean
+function Tensor:item() end
+
+--- Bytes on all devices together.
+---@return integer
+function Tensor:on_device_size_in_bytes() end
+
+--- Frees the bytes now.
+function Tensor:release() end
+
+--- Its elements as nested lists.
+---@return table
+function Tensor:totable() end
+
+---@class Param: Tensor
+---@field kind string "param", "batch_stat", "rng", "opt_state", ...
+---@field axes table|P A logical name for each dim, or a P.
+---@field opt_axes table|P The same for the optimizer's state.
+---@field role string "kernel", "bias", "scale", "embedding".
+local Param = {}
+
+--- The tensor that it holds.
+---@return Tensor
+function Param:get() end
+
+--- Puts a tensor in its place; in a trace, for good when the trace ends well.
+---@param value Tensor
+---@return Param
+function Param:set(value) end
+
+---@class Mesh
+---@field abstract_mesh Mesh Its names, sizes and axis types, without devices.
+---@field auto_axes string[] The axes that are auto.
+---@field axis_names string[] Their names.
+---@field axis_sizes integer[] Their sizes.
+---@field axis_types string[] "auto", "explicit" or "manual" for each.
+---@field device_ids integer[] The ids of its devices, flat.
+---@field devices table The same, nested.
+---@field explicit_axes string[] The axes that are explicit.
+---@field is_abstract boolean Has it no devices?
+---@field is_multi_process boolean Are devices of other processes in it?
+---@field local_devices integer[] The devices of this process.
+---@field local_mesh Mesh The mesh of the devices of this process alone.
+---@field manual_axes string[] The axes that are manual.
+---@field shape table<string, integer> Name -> size.
+---@field size integer How many devices.
+local Mesh = {}
+
+--- Calls fn(...) with this mesh (and rules) in context.
+---@param rules? table|function
+---@param fn? function
+---@param ... any
+---@return any
+function Mesh:with(rules, fn, ...) end
+
+---@class NamedSharding
+---@field device_ids integer[] The ids of the devices, in the mesh's order.
+---@field is_fully_addressable boolean Are all devices this process's?
+---@field is_fully_replicated boolean Has every device the whole?
+---@field mesh Mesh Its mesh; nil for one device.
+---@field num_devices integer How many devices.
+---@field replicated_axes string[] The mesh axes that the spec does not name.
+---@field spec P Its P; nil for one device.
+local NamedSharding = {}
+
+--- Device id -> index of its shard, for this process.
+---@param shape integer|integer[]
+---@return table
+function NamedSharding:addressable_devices_indices_map(shape) end
+
+--- Raises if a tensor of that shape, called `what`, cannot lie so.
+---@param shape integer|integer[]
+---@param what string
+function NamedSharding:check(shape, what) end
+
+--- Device id -> index of its shard of a tensor of this shape.
+---@param shape integer|integer[]
+---@return table
+function NamedSharding:devices_indices_map(shape) end
+
+--- Does it place tensors of this rank as the other does?
+---@param other NamedSharding
+---@param ndim integer
+---@return boolean
+function NamedSharding:is_equivalent_to(other, ndim) end
+
+--- The shape of one shard.
+---@param shape integer|integer[]
+---@return integer|integer[]
+function NamedSharding:shard_shape(shape) end
+
+---@class P
+---@field partitions table Its entries, false where a dim is whole.
+---@field reduced string[] Axes that are reduced.
+---@field unreduced string[] Axes over which a sum is still to be made.
+---@field unreduced_kind string "sum", "max", "min", or nil.
+local P = {}
+
+--- A P like this one with some of its fields replaced.
+---@param options? {partitions?: table, reduced?: string[], unreduced?: string[], unreduced_kind?: string}
+---@return P
+function P:update(options) end
+
+---@class DistributedConfig
+local DistributedConfig = {}
+
+--- How many copies of the model there are.
+---@return integer
+function DistributedConfig:data_parallel_size() end
+
+--- Is this process the first of its host?
+---@return boolean
+function DistributedConfig:is_local_main_process() end
+
+--- Is this process rank 0?
+---@return boolean
+function DistributedConfig:is_main_process() end
+
+---@class JittedFunction
+---@overload fun(...: any): any
+local JittedFunction = {}
+
+--- The step with its first arguments given, to be called with the rest.
+---@param ... any
+---@return function
+function JittedFunction:bind(...) end
+
+--- The program of one device, with its collectives.
+---@param ... any
+---@return Lowered
+function JittedFunction:lower(...) end
+
+--- The plan for these arguments.
+---@param ... any
+---@return Plan
+function JittedFunction:plan(...) end
+
+--- The program, for the library's own reports.
+---@param ... any
+---@return Program
+function JittedFunction:program(...) end
+
+--- Calls that found a plan, calls that were traced.
+---@return integer
+---@return integer
+function JittedFunction:stats() end
+
+--- The ops as written.
+---@param ... any
+---@return Traced
+function JittedFunction:trace(...) end
+
+--- Why the last call was traced.
+---@return string
+function JittedFunction:why_miss() end
+
+---@class Traced
+---@field in_avals table The types of what goes in.
+---@field out_avals table The types of what comes out.
+local Traced = {}
+
+--- The program as written.
+---@return string
+function Traced:as_text() end
+
+--- The program of one device.
+---@return Lowered
+function Traced:lower() end
+
+---@class Lowered
+---@field in_avals table The types of what goes in.
+---@field out_avals table The types of what comes out.
+local Lowered = {}
+
+--- The program of one device, or as it is after another stage.
+---@param stage? string
+---@return string
+function Lowered:as_text(stage) end
+
+--- What runs.
+---@return Compiled
+function Lowered:compile() end
+
+---@class Compiled
+---@overload fun(...: any): any
+---@field in_avals table The types of what goes in.
+---@field out_avals table The types of what comes out.
+---@field input_shardings table How arguments lie.
+---@field output_shardings table How results lie.
+local Compiled = {}
+
+--- The plan, or the program after another stage.
+---@param stage? string
+---@return string
+function Compiled:as_text(stage) end
+
+--- What a call costs each device.
+---@return table
+function Compiled:cost_analysis() end
+
+--- What a call holds on each device, in bytes.
+---@return table
+function Compiled:memory_analysis() end
+
+---@class BatchNorm: Module
+---@overload fun(x: Tensor): Tensor
+local BatchNorm = {}
+
+---@class Conv: Module
+---@overload fun(x: Tensor): Tensor
+local Conv = {}
+
+---@class Dropout: Module
+---@overload fun(x: Tensor, rngs?: table): Tensor
+local Dropout = {}
+
+--- The key of a call, or nil where nothing is dropped.
+---@param rngs? table
+---@return Tensor
+function Dropout:key(rngs) end
+
+---@class Embed: Module
+---@overload fun(ids: Tensor): Tensor
+local Embed = {}
+
+--- The product of each vector with every row of the table: logits.
+---@param x Tensor
+---@return Tensor
+function Embed:attend(x) end
+
+---@class LayerNorm: Module
+---@overload fun(x: Tensor): Tensor
+local LayerNorm = {}
+
+---@class Linear: Module
+---@overload fun(x: Tensor): Tensor
+local Linear = {}
+
+---@class MoE: Module
+---@overload fun(x: Tensor): Tensor
+local MoE = {}
+
+--- How many tokens of a group an expert has room for.
+---@param tokens integer
+---@return integer
+function MoE:capacity(tokens) end
+
+---@class MultiHeadAttention: Module
+---@overload fun(x: Tensor, options?: {causal?: boolean, kv?: Tensor, mask?: Tensor, rngs?: table}): Tensor
+local MultiHeadAttention = {}
+
+---@class RMSNorm: Module
+---@overload fun(x: Tensor): Tensor
+local RMSNorm = {}
+
+---@class RngStream: Module
+---@overload fun(): Tensor
+local RngStream = {}
+
+--- A stream of its own, started with the next key of this one.
+---@return RngStream
+function RngStream:fork() end
+
+---@class Rngs: Module
+local Rngs = {}
+
+---@class Sequential: Module
+---@overload fun(x: any, ...: any): any
+local Sequential = {}
+
+---@class Module
+local Module = {}
+
+--- Switches the module and all in it to training; returns it.
+---@return table
+function Module:train() end
+
+--- Switches the module and all in it to evaluation; returns it.
+---@return table
+function Module:eval() end
+
+---@class Optimizer
+local Optimizer = {}
+
+--- One step: the Params and the state are written. Gives {grad_norm, finite}.
+---@param model table
+---@param grads table
+---@param options? {if_finite?: boolean}
+---@return table
+function Optimizer:update(model, grads, options) end
+
+---@class LossScale
+local LossScale = {}
+
+--- The loss to differentiate.
+---@param loss Tensor
+---@return Tensor
+function LossScale:scaled(loss) end
+
+--- The gradients of the loss itself.
+---@param grads table
+---@return table
+function LossScale:unscaled(grads) end
+
+--- Takes note of an update's outcome.
+---@param finite Tensor
+function LossScale:note(finite) end
+
+---@class Plan
+local Plan = {}
+
+--- What lies where in memory, when.
+---@return table
+function Plan:buffers() end
+
+--- Its collectives, each with lines, tensors, bytes, axes, reasons.
+---@return table
+function Plan:collectives() end
+
+--- Donations so far that needed a copy.
+---@return integer
+function Plan:copies() end
+
+--- Does it fit on a device; if not, why.
+---@return boolean
+---@return string
+function Plan:fits() end
+
+--- Operations of one device.
+---@return number
+function Plan:flops() end
+
+--- Bytes on one device, by kind.
+---@return table
+function Plan:memory() end
+
+--- The mesh of its layouts, or nil.
+---@return Mesh
+function Plan:mesh() end
+
+--- Its steps.
+---@return table
+function Plan:steps() end
+
+---@class Program
+local Program = {}
+
+--- Frees it.
+function Program:close() end
+
+--- Its ops.
+---@return table
+function Program:nodes() end
+
+--- What goes in.
+---@return table
+function Program:params() end
+
+--- Its plan.
+---@return Plan
+function Program:plan() end
+
+--- Its plan with other layouts.
+---@param ... any
+---@return any
+function Program:relayout(...) end
+
+--- The values that come out.
+---@return table
+function Program:results() end
+
+--- Runs it with other inputs or results.
+---@param ... any
+---@return any
+function Program:run(...) end
+
+--- The type of a value as it will lie, and who split it.
+---@param value integer
+---@return string
+---@return string
+function Program:why(value) end
+
+---@class Manager
+local Manager = {}
+
+--- Waits for the save under way, and gives the folder free.
+---@return boolean
+function Manager:close() end
+
+--- The newest step that can be restored, or nil.
+---@return integer
+function Manager:latest() end
+
+--- Reads a step into trees of Params, wherever they lie.
+---@param trees table
+---@param options? {cast?: boolean, partial?: boolean, pass_over?: boolean, step?: integer}
+---@return table
+function Manager:restore(trees, options) end
+
+--- Saves trees of Params as a step, while training goes on.
+---@param step integer
+---@param trees table
+---@param options? {force?: boolean, metrics?: table, state?: table}
+---@return boolean
+function Manager:save(step, trees, options) end
+
+--- The steps that can be restored.
+---@return integer[]
+function Manager:steps() end
+
+--- Waits until the save under way is committed.
+---@return boolean
+function Manager:wait() end
+
+---@class Tokens
+local Tokens = {}
+
+--- The ids as bytes.
+---@param first? integer
+---@param last? integer
+---@return string
+function Tokens:bytes(first, last) end
+
+--- The largest id of a range.
+---@param first? integer
+---@param last? integer
+---@return integer
+function Tokens:largest(first, last) end
+
+--- Bytes per id.
+---@return integer
+function Tokens:width() end
+
+--- Rows of ids that begin at the starts (from 0); both: and those that begin one later, read at once.
+---@param starts table
+---@param shape integer|integer[]
+---@param dtype DType
+---@param sharding? NamedSharding|P
+---@param both? boolean
+---@return Tensor
+---@return Tensor?
+function Tokens:windows(starts, shape, dtype, sharding, both) end
+
+---@class Records
+local Records = {}
+
+--- The given records (ids from 0): a tensor of each field.
+---@param ids integer[]
+---@param shardings? table
+---@return table
+function Records:batch(ids, shardings) end
+
+--- All records in order, in batches of one size.
+---@param size integer
+---@param shardings? table
+---@return function
+function Records:each(size, shardings) end
+
+--- Batches in random order: a function from a step (from 1) to its batch.
+---@param options? {batch?: integer, seed?: integer, shardings?: table}
+---@return function
+function Records:shuffled(options) end
+
+---@class meshlua
+local ml = {Auto = "auto", Explicit = "explicit", Manual = "manual"}
+
+ml.checkpoint = {}
+ml.data = {}
+ml.nn = {}
+ml.nn.initializers = {}
+ml.optim = {}
+ml.profile = {}
+ml.random = {}
+ml.remat_policies = {}
+ml.schedule = {}
+ml.train = {}
+ml.tree = {}
+
+--- The absolute value.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.abs(x) end
+
+--- x + y.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.add(x, y) end
+
+--- Are all true, over axes (default all)?
+---@param x Tensor
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.all(x, axes, keepdims) end
+
+--- Is any true, over axes (default all)?
+---@param x Tensor
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.any(x, axes, keepdims) end
+
+--- The 0-based place of the first largest along an axis; without one, in row-major order.
+---@param x Tensor
+---@param axis? integer
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(x: Tensor, options: {axis?: integer, keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.argmax(x, axis, keepdims) end
+
+--- The 0-based place of the first smallest along an axis; without one, in row-major order.
+---@param x Tensor
+---@param axis? integer
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(x: Tensor, options: {axis?: integer, keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.argmin(x, axis, keepdims) end
+
+--- The 0-based places that sorting along an axis (default last) would take: stable, NaN last.
+---@param x Tensor
+---@param axis? integer
+---@param descending? boolean
+---@return Tensor
+---@overload fun(x: Tensor, options: {axis?: integer, descending?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.argsort(x, axis, descending) end
+
+--- x as another dtype; floats become integers by cutting toward zero.
+---@param x Tensor
+---@param dtype DType
+---@return Tensor
+---@overload fun(x: Tensor, dtype: DType, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.astype(x, dtype) end
+
+--- x at position i (1-based) of its first dim, which is dropped; more positions go on with the next.
+---@param x Tensor
+---@param ... integer|table|false
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.at(x, ...) end
+
+--- x & y.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.bitand(x, y) end
+
+--- The bits of x as another dtype of the same width.
+---@param x Tensor
+---@param dtype DType
+---@return Tensor
+---@overload fun(x: Tensor, dtype: DType, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.bitcast(x, dtype) end
+
+--- ~x.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.bitnot(x) end
+
+--- x | y.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.bitor(x, y) end
+
+--- x ~ y.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.bitxor(x, y) end
+
+--- x repeated to a larger shape by numpy's rule: dims align at the end, size 1 stretches.
+---@param x Tensor
+---@param ... integer|integer[]
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.broadcast(x, ...) end
+
+--- The next whole number that is not smaller.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.ceil(x) end
+
+--- x within [low, high]; either may be nil.
+---@param x Tensor
+---@param low? Tensor|number
+---@param high? Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor, options: {low?: Tensor|number, high?: Tensor|number, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.clip(x, low, high) end
+
+--- The convolution of x [batch, spatial..., in] with w [spatial..., in / groups, out]; padding: default "valid".
+---@param x Tensor
+---@param w Tensor
+---@return Tensor
+---@overload fun(x: Tensor, w: Tensor, options: {groups?: integer, input_dilation?: integer|integer[], kernel_dilation?: integer|integer[], out_sharding?: NamedSharding|P|table, padding?: "same"|"valid"|integer[][], strides?: integer|integer[]}): Tensor
+function ml.conv(x, w) end
+
+--- The cosine.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.cos(x) end
+
+--- The largest of the elements up to each one along an axis; reverse: from each one on.
+---@param x Tensor
+---@param axis integer
+---@param reverse? boolean
+---@return Tensor
+---@overload fun(x: Tensor, axis: integer, options: {reverse?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.cummax(x, axis, reverse) end
+
+--- The smallest of the elements up to each one along an axis; reverse: from each one on.
+---@param x Tensor
+---@param axis integer
+---@param reverse? boolean
+---@return Tensor
+---@overload fun(x: Tensor, axis: integer, options: {reverse?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.cummin(x, axis, reverse) end
+
+--- Products of the elements up to each one along an axis; reverse: from each one on.
+---@param x Tensor
+---@param axis integer
+---@param reverse? boolean
+---@return Tensor
+---@overload fun(x: Tensor, axis: integer, options: {reverse?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.cumprod(x, axis, reverse) end
+
+--- Sums of the elements up to each one along an axis, itself among them; reverse: from each one on.
+---@param x Tensor
+---@param axis integer
+---@param reverse? boolean
+---@return Tensor
+---@overload fun(x: Tensor, axis: integer, options: {reverse?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.cumsum(x, axis, reverse) end
+
+--- x / y: a float.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.div(x, y) end
+
+--- The part of x with these sizes that begins at starts (0-based, computed).
+---@param x Tensor
+---@param starts (integer|Tensor)[]
+---@param sizes integer|integer[]
+---@return Tensor
+---@overload fun(x: Tensor, starts: (integer|Tensor)[], sizes: integer|integer[], options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.dynamic_slice(x, starts, sizes) end
+
+--- x with the part that begins at starts (0-based, computed) replaced by update.
+---@param x Tensor
+---@param update Tensor
+---@param starts (integer|Tensor)[]
+---@return Tensor
+---@overload fun(x: Tensor, update: Tensor, starts: (integer|Tensor)[], options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.dynamic_update_slice(x, update, starts) end
+
+--- x == y, element by element: bool.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.eq(x, y) end
+
+--- The error function.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.erf(x) end
+
+--- The inverse of the error function.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.erf_inv(x) end
+
+--- e^x.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.exp(x) end
+
+--- A dim of size 1 put in at `axis` of the result.
+---@param x Tensor
+---@param axis integer
+---@return Tensor
+---@overload fun(x: Tensor, axis: integer, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.expand_dims(x, axis) end
+
+--- e^x - 1, also where x is near 0.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.expm1(x) end
+
+--- The given axes backwards (default all).
+---@param x Tensor
+---@param axes? integer|integer[]
+---@return Tensor
+---@overload fun(x: Tensor, options: {axes?: integer|integer[], out_sharding?: NamedSharding|P|table}): Tensor
+function ml.flip(x, axes) end
+
+--- The next whole number that is not larger.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.floor(x) end
+
+--- x // y, rounded down.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.floor_divide(x, y) end
+
+--- A constant with the shape, dtype and sharding of x.
+---@param x Tensor
+---@param value number|boolean
+---@param dtype? DType
+---@return Tensor
+---@overload fun(x: Tensor, value: number|boolean, options: {dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.full_like(x, value, dtype) end
+
+--- x >= y: bool.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.ge(x, y) end
+
+--- x > y: bool.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.gt(x, y) end
+
+--- Neither infinite nor NaN: bool.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.isfinite(x) end
+
+--- x <= y: bool.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.le(x, y) end
+
+--- The natural logarithm.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.log(x) end
+
+--- log(1 + x), also where x is near 0.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.log1p(x) end
+
+--- x - log(sum(exp(x))) along an axis (default the last).
+---@param x Tensor
+---@param axis? integer
+---@return Tensor
+---@overload fun(x: Tensor, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.log_softmax(x, axis) end
+
+--- log(sum(exp(x))) over axes (default all), without overflow.
+---@param x Tensor
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.logsumexp(x, axes, keepdims) end
+
+--- x < y: bool.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.lt(x, y) end
+
+--- The matrix product by numpy's rules: the last dim of x with the second last of w; leading dims broadcast.
+---@param x Tensor
+---@param w Tensor
+---@return Tensor
+---@overload fun(x: Tensor, w: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.matmul(x, w) end
+
+--- The largest over axes (default all).
+---@param x Tensor
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.max(x, axes, keepdims) end
+
+--- The larger of both.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.maximum(x, y) end
+
+--- The mean over axes (default all); integers become float32.
+---@param x Tensor
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.mean(x, axes, keepdims) end
+
+--- The smallest over axes (default all).
+---@param x Tensor
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.min(x, axes, keepdims) end
+
+--- The smaller of both.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.minimum(x, y) end
+
+--- What is left of x // y, with y's sign.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.mod(x, y) end
+
+--- x * y.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.mul(x, y) end
+
+--- x ~= y, element by element: bool.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.ne(x, y) end
+
+--- -x.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.neg(x) end
+
+--- 1 where the last, new dim's 0-based position is the id, else 0; default float32.
+---@param ids Tensor
+---@param n integer
+---@param dtype? DType
+---@return Tensor
+---@overload fun(ids: Tensor, n: integer, options: {dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.one_hot(ids, n, dtype) end
+
+--- Ones with the shape, dtype and sharding of x.
+---@param x Tensor
+---@param dtype? DType
+---@return Tensor
+---@overload fun(x: Tensor, options: {dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.ones_like(x, dtype) end
+
+--- x with a border: {{low, high[, interior]}, ...}, one (or false) for each dim; value: default 0.
+---@param x Tensor
+---@param pads table
+---@param value? number
+---@return Tensor
+---@overload fun(x: Tensor, pads: table, options: {value?: number, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.pad(x, pads, value) end
+
+--- x ^ y.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.pow(x, y) end
+
+--- The largest, or the sum, of each window that slides over x.
+---@param x Tensor
+---@param kind "max"|"sum"
+---@param window integer|integer[]
+---@return Tensor
+---@overload fun(x: Tensor, kind: "max"|"sum", window: integer|integer[], options: {out_sharding?: NamedSharding|P|table, padding?: "same"|"valid"|integer[][], strides?: integer|integer[]}): Tensor
+function ml.reduce_window(x, kind, window) end
+
+--- What is left of the division, with x's sign.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.rem(x, y) end
+
+--- The same elements in another shape: {2, -1}, or 2, -1; one dim may be -1.
+---@param x Tensor
+---@param ... integer|integer[]
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.reshape(x, ...) end
+
+--- The nearest whole number; halves to the even one.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.round(x) end
+
+--- 1 / sqrt(x).
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.rsqrt(x) end
+
+--- x with its rows `ids` (0-based) along an axis (default 1) replaced by the updates.
+---@param x Tensor
+---@param ids Tensor
+---@param updates Tensor
+---@param axis? integer
+---@return Tensor
+---@overload fun(x: Tensor, ids: Tensor, updates: Tensor, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.scatter_set(x, ids, updates, axis) end
+
+--- x << y.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.shl(x, y) end
+
+--- x >> y.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.shr(x, y) end
+
+--- 1 / (1 + exp(-x)).
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.sigmoid(x) end
+
+--- -1, 0 or 1.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.sign(x) end
+
+--- The sine.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.sin(x) end
+
+--- A range of each dim, 1-based and inclusive: {first, last, step}, a position, whose dim is dropped, or false: whole.
+---@param x Tensor
+---@param ... integer|table|false
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.slice(x, ...) end
+
+--- exp(x) / sum(exp(x)) along an axis (default the last).
+---@param x Tensor
+---@param axis? integer
+---@return Tensor
+---@overload fun(x: Tensor, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.softmax(x, axis) end
+
+--- The lines along an axis (default last) in ascending order, NaN last; further tensors are permuted alike.
+---@param x Tensor
+---@param axis? integer
+---@param descending? boolean
+---@param ... Tensor
+---@return Tensor
+---@return any ...
+---@overload fun(x: Tensor, options: {axis?: integer, descending?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.sort(x, axis, descending, ...) end
+
+--- The square root.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.sqrt(x) end
+
+--- x * x.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.square(x) end
+
+--- Without the given dims of size 1 (default all of them).
+---@param x Tensor
+---@param axes? integer|integer[]
+---@return Tensor
+---@overload fun(x: Tensor, options: {axes?: integer|integer[], out_sharding?: NamedSharding|P|table}): Tensor
+function ml.squeeze(x, axes) end
+
+--- The standard deviation over axes (default all).
+---@param x Tensor
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@param ddof? integer
+---@return Tensor
+---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, ddof?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.std(x, axes, keepdims, ddof) end
+
+--- x as a constant to gradients.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.stop_gradient(x) end
+
+--- x - y.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.sub(x, y) end
+
+--- The sum over axes (default all); keepdims leaves dims of size 1.
+---@param x Tensor
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.sum(x, axes, keepdims) end
+
+--- Two axes exchanged.
+---@param x Tensor
+---@param a integer
+---@param b integer
+---@return Tensor
+---@overload fun(x: Tensor, a: integer, b: integer, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.swapaxes(x, a, b) end
+
+--- The last two dims exchanged.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.T(x) end
+
+--- Rows of x by 0-based id along an axis (default 1): the ids' shape takes the axis's place.
+---@param x Tensor
+---@param ids Tensor
+---@param axis? integer
+---@return Tensor
+---@overload fun(x: Tensor, ids: Tensor, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.take(x, ids, axis) end
+
+--- The elements of each line of x along an axis at 0-based indices; beside it dims of size 1 stretch.
+---@param x Tensor
+---@param indices Tensor
+---@param axis integer
+---@return Tensor
+---@overload fun(x: Tensor, indices: Tensor, axis: integer, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.take_along_axis(x, indices, axis) end
+
+--- The hyperbolic tangent.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.tanh(x) end
+
+--- The k largest along an axis (default last), falling, and their 0-based places.
+---@param x Tensor
+---@param k integer
+---@param axis? integer
+---@return Tensor
+---@return Tensor
+---@overload fun(x: Tensor, k: integer, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.top_k(x, k, axis) end
+
+--- The dims in another order: {3, 1, 2}, or 3, 1, 2; without axes reversed.
+---@param x Tensor
+---@param ... integer|integer[]
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.transpose(x, ...) end
+
+--- The variance over axes (default all), divided by n - ddof (default 0).
+---@param x Tensor
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@param ddof? integer
+---@return Tensor
+---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, ddof?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.var(x, axes, keepdims, ddof) end
+
+--- Zeros with the shape, dtype and sharding of x.
+---@param x Tensor
+---@param dtype? DType
+---@return Tensor
+---@overload fun(x: Tensor, options: {dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.zeros_like(x, dtype) end
+
+--- 0, 1, ... below n: arange(n); or from first, below last. int32 for whole numbers, float32 for others.
+---@param first number
+---@param last? number|DType
+---@param step? number
+---@param dtype? DType
+---@return Tensor
+---@overload fun(first: number, options: {last?: number|DType, step?: number, dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.arange(first, last, step, dtype) end
+
+--- Tensors behind each other along an axis (default 1).
+---@param list Tensor[]
+---@param axis? integer
+---@return Tensor
+---@overload fun(list: Tensor[], options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.concat(list, axis) end
+
+--- A sum of products of two tensors (or a sum over one) by letters: einsum("btc,vc->btv", x, w).
+---@param spec string
+---@param x Tensor
+---@param w? Tensor
+---@return Tensor
+---@overload fun(spec: string, x: Tensor, options: {w?: Tensor, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.einsum(spec, x, w) end
+
+--- The identity matrix, n x m (default n).
+---@param n integer
+---@param m? integer
+---@param dtype? DType
+---@return Tensor
+---@overload fun(n: integer, options: {m?: integer, dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.eye(n, m, dtype) end
+
+--- Every element the same; the dtype follows the number.
+---@param shape integer|integer[]
+---@param value number|boolean
+---@param dtype? DType
+---@return Tensor
+---@overload fun(shape: integer|integer[], value: number|boolean, options: {dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.full(shape, value, dtype) end
+
+--- 0, 1, 2, ... along a dim (default 1) of a shape; default int32.
+---@param shape integer|integer[]
+---@param dim? integer
+---@param dtype? DType
+---@return Tensor
+---@overload fun(shape: integer|integer[], options: {dim?: integer, dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.iota(shape, dim, dtype) end
+
+--- n numbers from first to last, both included: float32.
+---@param first number
+---@param last number
+---@param n integer
+---@return Tensor
+---@overload fun(first: number, last: number, n: integer, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.linspace(first, last, n) end
+
+--- Ones: ones({2, 3}, dtype), or ones(2, 3, dtype); default float32.
+---@param shape integer|integer[]
+---@param ... integer|DType
+---@return Tensor
+---@overload fun(shape: integer|integer[], options: {dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.ones(shape, ...) end
+
+--- A table of `size` rows of zeros along an axis (default 1), with the updates added to rows `ids` (0-based).
+---@param ids Tensor
+---@param updates Tensor
+---@param size integer
+---@param axis? integer
+---@return Tensor
+---@overload fun(ids: Tensor, updates: Tensor, size: integer, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.scatter_add(ids, updates, size, axis) end
+
+--- Tensors of one shape along a new axis (default 1).
+---@param list Tensor[]
+---@param axis? integer
+---@return Tensor
+---@overload fun(list: Tensor[], options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.stack(list, axis) end
+
+--- A tensor of a number or boolean, or of nested lists of them.
+---@param values number|boolean|table
+---@param dtype? DType
+---@return Tensor
+---@overload fun(values: number|boolean|table, options: {dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.tensor(values, dtype) end
+
+--- x where the condition holds, else y.
+---@param condition Tensor
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(condition: Tensor, x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.where(condition, x, y) end
+
+--- Zeros: zeros({2, 3}, dtype), or zeros(2, 3, dtype); default float32.
+---@param shape integer|integer[]
+---@param ... integer|DType
+---@return Tensor
+---@overload fun(shape: integer|integer[], options: {dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.zeros(shape, ...) end
+
+--- true with probability p (default 0.5).
+---@param key Tensor
+---@param p? number|Tensor
+---@param shape? integer|integer[]
+---@return Tensor
+---@overload fun(key: Tensor, options: {p?: number|Tensor, shape?: integer|integer[], out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.bernoulli(key, p, shape) end
+
+--- Random words: uint32; uint8 for width 8, int64 for width 64.
+---@param key Tensor
+---@param shape? integer|integer[]
+---@param width? integer
+---@return Tensor
+---@overload fun(key: Tensor, options: {shape?: integer|integer[], width?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.bits(key, shape, width) end
+
+--- 0-based classes drawn with probability softmax(logits) along an axis (default last): int32.
+---@param key Tensor
+---@param logits Tensor
+---@param axis? integer
+---@param shape? integer|integer[]
+---@return Tensor
+---@overload fun(key: Tensor, logits: Tensor, options: {axis?: integer, shape?: integer|integer[], out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.categorical(key, logits, axis, shape) end
+
+--- Switches on (or off) that a key which is used twice is an error; returns what it was.
+---@param on boolean
+---@return boolean
+---@overload fun(on: boolean, options: {out_sharding?: NamedSharding|P|table}): boolean
+function ml.random.debug_key_reuse(on) end
+
+--- The key that belongs to a number under this key.
+---@param key Tensor
+---@param data integer|Tensor
+---@return Tensor
+---@overload fun(key: Tensor, data: integer|Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.fold_in(key, data) end
+
+--- Standard Gumbel: -log(-log(u)).
+---@param key Tensor
+---@param shape? integer|integer[]
+---@param dtype? DType
+---@return Tensor
+---@overload fun(key: Tensor, options: {shape?: integer|integer[], dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.gumbel(key, shape, dtype) end
+
+--- A key from a seed: uint32[2].
+---@param seed integer
+---@return Tensor
+---@overload fun(seed: integer, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.key(seed) end
+
+--- A list of n new keys (default 2).
+---@param key Tensor
+---@param n? integer
+---@return Tensor[]
+---@overload fun(key: Tensor, options: {n?: integer, out_sharding?: NamedSharding|P|table}): Tensor[]
+function ml.random.keys(key, n) end
+
+--- Standard normal; default float32.
+---@param key Tensor
+---@param shape? integer|integer[]
+---@param dtype? DType
+---@return Tensor
+---@overload fun(key: Tensor, options: {shape?: integer|integer[], dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.normal(key, shape, dtype) end
+
+--- The rows of x, or 0..n-1, in random order.
+---@param key Tensor
+---@param x integer|Tensor
+---@return Tensor
+---@overload fun(key: Tensor, x: integer|Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.permutation(key, x) end
+
+--- Whole numbers in [low, high); default int32.
+---@param key Tensor
+---@param shape? integer|integer[]
+---@param low integer
+---@param high integer
+---@param dtype? DType
+---@return Tensor
+---@overload fun(key: Tensor, options: {shape?: integer|integer[], low?: integer, high?: integer, dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.randint(key, shape, low, high, dtype) end
+
+--- n new keys (default 2): uint32[n, 2].
+---@param key Tensor
+---@param n? integer
+---@return Tensor
+---@overload fun(key: Tensor, options: {n?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.split(key, n) end
+
+--- Standard normal cut to [low, high].
+---@param key Tensor
+---@param low number
+---@param high number
+---@param shape? integer|integer[]
+---@param dtype? DType
+---@return Tensor
+---@overload fun(key: Tensor, low: number, high: number, options: {shape?: integer|integer[], dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.truncated_normal(key, low, high, shape, dtype) end
+
+--- Uniform in [low, high), default [0, 1).
+---@param key Tensor
+---@param shape? integer|integer[]
+---@param dtype? DType
+---@param low? number
+---@param high? number
+---@return Tensor
+---@overload fun(key: Tensor, options: {shape?: integer|integer[], dtype?: DType, low?: number, high?: number, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.uniform(key, shape, dtype, low, high) end
+
+--- Names and sizes of a mesh without devices.
+---@param sizes integer[]
+---@param names string[]
+---@param options? {axis_types?: string|table}
+---@return Mesh
+function ml.AbstractMesh(sizes, names, options) end
+
+--- A mesh from a nested list of 0-based device ids.
+---@param devices table
+---@param names string|string[]
+---@param options? {axis_types?: string|table}
+---@return Mesh
+function ml.Mesh(devices, names, options) end
+
+--- How a tensor lies: a P on a mesh.
+---@param mesh Mesh
+---@param spec P
+---@return NamedSharding
+function ml.NamedSharding(mesh, spec) end
+
+--- For each dim the mesh axis (or axes) that it is split over; nil: whole.
+---@param ... string|string[]|table|false|nil
+---@return P
+function ml.P(...) end
+
+--- What a tensor of this kind would be, without values.
+---@param shape integer|integer[]
+---@param dtype DType
+---@param sharding? NamedSharding|P
+---@return Tensor
+function ml.ShapeDtypeStruct(shape, dtype, sharding) end
+
+--- All devices' x along mesh axes, stacked along a new dim (default 1), or tiled along it.
+---@param x Tensor|table|number
+---@param axis_name string|string[]
+---@param options? {axis?: integer, tiled?: boolean}
+---@return Tensor|table|number
+function ml.all_gather(x, axis_name, options) end
+
+--- x replicated, so that each process can read all of it.
+---@param x Tensor|table|number
+---@return Tensor|table|number
+function ml.all_gather_to_host(x) end
+
+--- Each device cuts x along one dim, sends the parts, and joins what it gets along another.
+---@param x Tensor|table|number
+---@param axis_name string|string[]
+---@param split_axis? integer
+---@param concat_axis? integer
+---@return Tensor|table|number
+---@overload fun(x: Tensor|table|number, axis_name: string|string[], options: {split_axis?: integer, concat_axis?: integer, tiled?: boolean}): Tensor|table|number
+function ml.all_to_all(x, axis_name, split_axis, concat_axis) end
+
+--- fn with explicit axes (default: all) left to propagation inside.
+---@param fn function
+---@param options? {axes?: string|string[], out_sharding?: NamedSharding|P|table}
+---@return function
+function ml.auto_axes(fn, options) end
+
+--- This device's place along mesh axes, from 0.
+---@param axis_name string|string[]
+---@return Tensor
+function ml.axis_index(axis_name) end
+
+--- How many devices there are along mesh axes.
+---@param axis_name string|string[]
+---@return integer
+function ml.axis_size(axis_name) end
+
+--- Waits until all tensors of a tree are computed; returns the tree.
+---@param x any
+---@return any
+function ml.block_until_ready(x) end
+
+--- Settles devices before the first tensor, and switches passes.
+---@param options? {devices?: integer|string, passes?: table}
+function ml.config(options) end
+
+--- x with the layout, as a hard constraint: P(...) names mesh axes, a table logical axes.
+---@param x Tensor
+---@param spec P|NamedSharding|table
+---@return Tensor
+function ml.constrain(x, spec) end
+
+--- How many devices there are, in all processes.
+---@return integer
+function ml.device_count() end
+
+--- x, or every leaf of a tree, with the given sharding.
+---@param x any
+---@param sharding? NamedSharding|P|integer|table
+---@param options? {donate?: boolean, may_alias?: boolean}
+---@return any
+function ml.device_put(x, sharding, options) end
+
+--- x once per device, stacked along a new first dim that is split over them.
+---@param x Tensor|table|number
+---@param devices? integer[]
+---@return Tensor|table|number
+function ml.device_put_replicated(x, devices) end
+
+--- The 0-based ids of all devices.
+---@return integer[]
+function ml.devices() end
+
+--- The configuration of a run in many processes, held against what runs.
+---@param options? {backend?: string, enabled?: boolean, local_rank?: integer, master_addr?: string, master_port?: integer, mesh_axis_names?: string[], mesh_shape?: integer[], mixed_precision?: string, num_nodes?: integer, num_processes_per_node?: integer, pipeline_parallel_size?: integer, rank?: integer, tensor_parallel_size?: integer, world_size?: integer}
+---@return DistributedConfig
+function ml.distributed(options) end
+
+--- fn with auto axes (default: all) explicit inside.
+---@param fn function
+---@param options? {axes?: string|string[], in_sharding?: NamedSharding|P|table}
+---@return function
+function ml.explicit_axes(fn, options) end
+
+--- The mesh in context, or nil.
+---@return Mesh
+function ml.get_mesh() end
+
+--- A tree like the model with the NamedSharding of each leaf.
+---@param model table
+---@param mesh? Mesh
+---@return table
+function ml.get_named_sharding(model, mesh) end
+
+--- A tree like the model with the P of each leaf.
+---@param model table
+---@return table
+function ml.get_partition_spec(model) end
+
+--- How many devices this process has.
+---@return integer
+function ml.local_device_count() end
+
+--- The ids of this process's devices.
+---@return integer[]
+function ml.local_devices() end
+
+--- The array whose shards a callback gives, one for each distinct index of this process.
+---@param shape integer|integer[]
+---@param sharding NamedSharding|P
+---@param cb function
+---@param dtype? DType
+---@return Tensor
+---@overload fun(shape: integer|integer[], sharding: NamedSharding|P, cb: function, options: {dtype?: DType}): Tensor
+function ml.make_array_from_callback(shape, sharding, cb, dtype) end
+
+--- The array of which each process gives what its devices hold.
+---@param sharding NamedSharding|P
+---@param data Tensor|table
+---@param global_shape? integer|integer[]
+---@return Tensor
+function ml.make_array_from_process_local_data(sharding, data, global_shape) end
+
+--- The array whose shards are these, each on its device.
+---@param shape integer|integer[]
+---@param sharding NamedSharding|P
+---@param arrays Tensor[]
+---@return Tensor
+function ml.make_array_from_single_device_arrays(shape, sharding, arrays) end
+
+--- A mesh over all devices, the last axis fastest.
+---@param sizes integer[]
+---@param names string[]
+---@param options? {axis_types?: string|table, devices?: integer[]}
+---@return Mesh
+function ml.make_mesh(sizes, names, options) end
+
+--- What runs when the processes are asked to stop, behind a whole step.
+---@param handler? function
+function ml.on_stop(handler) end
+
+--- x as another kind of value along mesh axes: "varying", "reduced", "unreduced"; nothing is moved.
+---@param x Tensor|table|number
+---@param axis_name string|string[]
+---@param options? {to?: string}
+---@return Tensor|table|number
+function ml.pcast(x, axis_name, options) end
+
+--- fn once per place of its arguments' mapped dims, each on its own device.
+---@param fn function
+---@param options? {axis_name?: string, devices?: integer[], in_axes?: integer|table, out_axes?: integer|table}
+---@return function
+function ml.pmap(fn, options) end
+
+--- The largest of all devices' x along mesh axes.
+---@param x Tensor|table|number
+---@param axis_name string|string[]
+---@return Tensor|table|number
+function ml.pmax(x, axis_name) end
+
+--- The mean of all devices' x along mesh axes.
+---@param x Tensor|table|number
+---@param axis_name string|string[]
+---@return Tensor|table|number
+function ml.pmean(x, axis_name) end
+
+--- The smallest of all devices' x along mesh axes.
+---@param x Tensor|table|number
+---@param axis_name string|string[]
+---@return Tensor|table|number
+function ml.pmin(x, axis_name) end
+
+--- x of another device: a list of {source, destination}, 0-based places.
+---@param x Tensor|table|number
+---@param axis_name string|string[]
+---@param perm table
+---@return Tensor|table|number
+function ml.ppermute(x, axis_name, perm) end
+
+--- How many processes there are.
+---@return integer
+function ml.process_count() end
+
+--- Which of them this is, from 0.
+---@return integer
+function ml.process_index() end
+
+--- x; layouts do not reach across.
+---@param x Tensor
+---@return Tensor
+function ml.propagation_barrier(x) end
+
+--- The sum of all devices' x along mesh axes.
+---@param x Tensor|table|number
+---@param axis_name string|string[]
+---@return Tensor|table|number
+function ml.psum(x, axis_name) end
+
+--- The sum of all devices' x, of which each keeps its part of a dim (default 1).
+---@param x Tensor|table|number
+---@param axis_name string|string[]
+---@param options? {scatter_dimension?: integer, tiled?: boolean}
+---@return Tensor|table|number
+function ml.psum_scatter(x, axis_name, options) end
+
+--- The tensors of x laid out as asked: any P of their mesh.
+---@param x Tensor|table|number
+---@param sharding NamedSharding|P|table
+---@return Tensor|table|number
+function ml.reshard(x, sharding) end
+
+--- Puts a mesh into context; closing what it returns puts back the one before.
+---@param mesh? Mesh
+---@return table
+function ml.set_mesh(mesh) end
+
+--- x and y, which propagation gives one layout.
+---@param x Tensor
+---@param y Tensor
+---@return Tensor
+---@return Tensor
+function ml.shard_alike(x, y) end
+
+--- A rule that spreads every Param over a mesh axis, on its largest whole dim.
+---@param axis string
+---@param min_size? integer
+---@return function
+function ml.shard_largest(axis, min_size) end
+
+--- fn on every device of a mesh, on its block of each argument.
+---@param fn function
+---@param options? {axis_names?: string[], in_specs?: P|table, mesh?: Mesh, out_specs?: P|table}
+---@return function
+function ml.shard_map(fn, options) end
+
+--- "float32[8@data,16]": the type of a tensor, number or boolean, or of every leaf of a table.
+---@param x any
+---@return any
+function ml.typeof(x) end
+
+--- Prints which device stands where in a mesh.
+---@param mesh Mesh
+function ml.visualize_mesh(mesh) end
+
+--- Prints the shards of a tensor as boxes, or writes an SVG file.
+---@param x Tensor
+---@param options? {file?: string}
+---@return boolean
+function ml.visualize_sharding(x, options) end
+
+--- What fn(...) returns (a function, class or module), with types in the place of tensors; nothing runs.
+---@param fn function
+---@param ... any
+---@return any
+function ml.abstract(fn, ...) end
+
+--- Calls fn on each of n microbatches, and gives the means of what it returns.
+---@param n integer
+---@param fn function
+---@param batch any
+---@return any
+---@return any ...
+function ml.accumulate(n, fn, batch) end
+
+--- x, under a name that policies of `remat` can ask for.
+---@param x Tensor
+---@param name string
+---@return Tensor
+function ml.checkpoint_name(x, name) end
+
+--- true_fn(...) or false_fn(...), as the predicate says.
+---@param pred Tensor|boolean
+---@param true_fn function
+---@param false_fn function
+---@param ... any
+---@return any
+---@return any ...
+function ml.cond(pred, true_fn, false_fn, ...) end
+
+--- fn, with a gradient of its own.
+---@param fn function
+---@param options? {bwd?: function, fwd?: function, nondiff?: integer[]}
+---@return function
+function ml.custom_vjp(fn, options) end
+
+--- Calls fn(...) with the values of its tensors, also from a traced function.
+---@param fn function
+---@param ... any
+function ml.debug_callback(fn, ...) end
+
+--- Writes a line as string.format would, also from a traced function; {per_device = true} at the end: one for each device.
+---@param format string
+---@param ... any
+function ml.debug_print(format, ...) end
+
+--- carry = body(i, carry) for i = lower, ..., upper - 1; returns the last carry.
+---@param lower integer|Tensor
+---@param upper integer|Tensor
+---@param body function
+---@param init any
+---@return any
+function ml.fori_loop(lower, upper, body, init) end
+
+--- A function that returns the gradients of fn's loss.
+---@param fn function
+---@param options? {argnums?: integer|integer[], has_aux?: boolean}
+---@return function
+function ml.grad(fn, options) end
+
+--- The module that fn(rngs) makes (a function, or a class), every Param born in its sharding.
+---@param fn function
+---@param options? {mesh?: Mesh, rules?: table, seed?: integer}
+---@return table
+function ml.init(fn, options) end
+
+--- fn, traced once per kind of arguments and then run as a plan.
+---@param fn function
+---@param options? {donate?: integer|string|table|false, in_shardings?: P|NamedSharding|table, mesh?: Mesh, out_shardings?: P|NamedSharding|table, rules?: table, static?: integer|string|table}
+---@return JittedFunction
+function ml.jit(fn, options) end
+
+--- The module that split took apart, with these tensors.
+---@param structure table
+---@param ... table
+---@return table
+function ml.merge(structure, ...) end
+
+--- The batch in n parts of the same size.
+---@param batch any
+---@param n integer
+---@return any[]
+function ml.microbatches(batch, n) end
+
+--- Calls fn(...); what it computes carries the name.
+---@param name string
+---@param fn function
+---@param ... any
+---@return any
+---@return any ...
+function ml.named_scope(name, fn, ...) end
+
+--- fn, of whose inside gradients keep only what the policy says.
+---@param fn function
+---@param options? {policy?: table}
+---@return function
+function ml.remat(fn, options) end
+
+--- Named values that have none of the names.
+---@param ... string
+---@return table
+function ml.remat_policies.save_any_names_but_these(...) end
+
+--- Values, named or not, that have none of the names.
+---@param ... string
+---@return table
+function ml.remat_policies.save_anything_except_these_names(...) end
+
+--- What either policy keeps.
+---@param a table
+---@param b table
+---@return table
+function ml.remat_policies.save_from_both_policies(a, b) end
+
+--- Values that have one of the names.
+---@param ... string
+---@return table
+function ml.remat_policies.save_only_these_names(...) end
+
+--- carry, y = f(carry, x) for each slice of xs along dim 1; returns the last carry, and the ys stacked.
+---@param f function
+---@param init any
+---@param xs any
+---@param options? {length?: integer, reverse?: boolean, unroll?: integer}
+---@return any
+---@return any
+function ml.scan(f, init, xs, options) end
+
+--- Takes a module apart: its structure, and its state, or one for each filter. A tensor: cuts it into n parts.
+---@param model table|Tensor
+---@param ... any
+---@return any
+---@return any ...
+function ml.split(model, ...) end
+
+--- The tensors of a module as a tree of plain tables: of all its leaves, or of some.
+---@param model table
+---@param filter? string|function|table|boolean
+---@return table
+function ml.state(model, filter) end
+
+--- branches[index + 1](...): the index counts from 0 and is clamped.
+---@param index integer|Tensor
+---@param branches table
+---@param ... any
+---@return any
+---@return any ...
+function ml.switch(index, branches, ...) end
+
+--- The leaves of a model: path, type, kind, bytes, bytes on each device.
+---@param model table
+---@return string
+function ml.tabulate(model) end
+
+--- Writes the tensors of a state into a module.
+---@param model table
+---@param state table
+---@return table
+function ml.update(model, state) end
+
+--- A function that returns fn's loss and its gradients.
+---@param fn function
+---@param options? {argnums?: integer|integer[], has_aux?: boolean}
+---@return function
+function ml.value_and_grad(fn, options) end
+
+--- fn's result at the arguments, and its pullback.
+---@param fn function
+---@param ... any
+---@return Tensor
+---@return function
+function ml.vjp(fn, ...) end
+
+--- The function of one example, for many at once.
+---@param fn function
+---@param options? {axis_size?: integer, in_axes?: integer|table|false, out_axes?: integer|table|false, spmd_axis?: string|string[]}
+---@return function
+function ml.vmap(fn, options) end
+
+--- Runs body_fn on the carry as long as cond_fn of it is true.
+---@param cond_fn function
+---@param body_fn function
+---@param init any
+---@return any
+function ml.while_loop(cond_fn, body_fn, init) end
+
+--- Is x a tensor, a Param, or a type of ml.abstract?
+---@param x any
+---@return boolean
+function ml.tree.is_leaf(x) end
+
+--- The distinct leaves and their paths.
+---@param tree any
+---@return table
+---@return string[]
+function ml.tree.leaves(tree) end
+
+--- A tree with fn(leaf) in the place of each leaf; further trees give fn more arguments.
+---@param fn function
+---@param tree any
+---@param ... any
+---@return any
+function ml.tree.map(fn, tree, ...) end
+
+--- The same with fn(path, leaf).
+---@param fn function
+---@param tree any
+---@return any
+function ml.tree.map_with_path(fn, tree) end
+
+--- A tree of plain tables with only the leaves in `of`, replaced by what it maps them to.
+---@param tree any
+---@param of table
+---@return any
+function ml.tree.only(tree, of) end
+
+--- A tree of the same structure with the leaves in `with` replaced, metatables kept.
+---@param tree any
+---@param with table
+---@return any
+function ml.tree.replace(tree, with) end
+
+--- Calls visit(path, leaf) for every distinct leaf, in order.
+---@param tree any
+---@param visit function
+function ml.tree.visit(tree, visit) end
+
+--- softmax(scale q k^T) v for each head: [batch, length, heads, head_dim].
+---@param q Tensor
+---@param k Tensor
+---@param v Tensor
+---@param options? {causal?: boolean, dropout?: number, key?: Tensor, mask?: Tensor, scale?: number}
+---@return Tensor
+function ml.nn.attention(q, k, v, options) end
+
+--- The mean of each window over the spatial dims of [batch, spatial..., features].
+---@param x Tensor
+---@param window integer|integer[]
+---@param options? {count_include_pad?: boolean, padding?: "same"|"valid"|integer[][], strides?: integer|integer[]}
+---@return Tensor
+function ml.nn.avg_pool(x, window, options) end
+
+--- x / (1 - rate) with probability 1 - rate, else 0.
+---@param x Tensor
+---@param rate number
+---@param key Tensor
+---@return Tensor
+function ml.nn.dropout(x, rate, key) end
+
+--- Calls visit(module, path) for every module in a tree, the outer before the inner.
+---@param tree any
+---@param visit function
+function ml.nn.each_module(tree, visit) end
+
+--- x where it is positive, else alpha (exp(x) - 1); alpha: default 1.
+---@param x Tensor
+---@param alpha? number
+---@return Tensor
+function ml.nn.elu(x, alpha) end
+
+--- x Phi(x), by default in the tanh approximation; false: with erf.
+---@param x Tensor
+---@param approximate? boolean
+---@return Tensor
+function ml.nn.gelu(x, approximate) end
+
+--- Quadratic up to |x - y| = delta (default 1), linear beyond, of each element.
+---@param predictions Tensor
+---@param targets Tensor
+---@param delta? number
+---@return Tensor
+function ml.nn.huber(predictions, targets, delta) end
+
+--- Is x an instance of a class made by nn.module?
+---@param x any
+---@return boolean
+function ml.nn.is_module(x) end
+
+--- The Kullback-Leibler divergence of each row.
+---@param log_predictions Tensor
+---@param targets Tensor
+---@return Tensor
+function ml.nn.kl(log_predictions, targets) end
+
+--- Layer i (1-based) of a stack, to be called.
+---@param stack table
+---@param i integer
+---@return table
+function ml.nn.layer(stack, i) end
+
+--- x where it is not negative, else slope x (default 0.01).
+---@param x Tensor
+---@param slope? number
+---@return Tensor
+function ml.nn.leaky_relu(x, slope) end
+
+--- log(sigmoid(x)).
+---@param x Tensor
+---@return Tensor
+function ml.nn.log_sigmoid(x) end
+
+--- The largest of each window over the spatial dims of [batch, spatial..., features].
+---@param x Tensor
+---@param window integer|integer[]
+---@param options? {padding?: "same"|"valid"|integer[][], strides?: integer|integer[]}
+---@return Tensor
+function ml.nn.max_pool(x, window, options) end
+
+--- A class of modules: write Name:init(...) and Name:__call(x) on it; Name(...) makes one.
+---@param name string
+---@return table
+function ml.nn.module(name) end
+
+--- The mean of (x - y)^2 over all elements.
+---@param predictions Tensor
+---@param targets Tensor
+---@return Tensor
+function ml.nn.mse(predictions, targets) end
+
+--- A place for a tensor in a module; meta: kind, axes, opt_axes, role, rules, and anything else.
+---@param value Tensor|number|table
+---@param meta? table
+---@return Param
+function ml.nn.Param(value, meta) end
+
+--- max(x, 0).
+---@param x Tensor
+---@return Tensor
+function ml.nn.relu(x) end
+
+--- Rotary positions: each pair of features of [..., length, heads, size] turned by position / base^(2i / size).
+---@param x Tensor
+---@param options? {base?: number, interleaved?: boolean, positions?: Tensor, scaling?: table}
+---@return Tensor
+function ml.nn.rope(x, options) end
+
+--- Goes through the layers of a stack in order, as one loop that is traced once.
+---@param stack table
+---@param carry any
+---@param body? function
+---@param options? {reverse?: boolean, unroll?: integer}
+---@return any
+---@return any
+function ml.nn.scan(stack, carry, body, options) end
+
+--- 1 / (1 + exp(-x)).
+---@param x Tensor
+---@return Tensor
+function ml.nn.sigmoid(x) end
+
+--- -y log(sigmoid(x)) - (1 - y) log(1 - sigmoid(x)) of each element.
+---@param logits Tensor
+---@param labels Tensor
+---@return Tensor
+function ml.nn.sigmoid_binary_cross_entropy(logits, labels) end
+
+--- x sigmoid(x), also called swish.
+---@param x Tensor
+---@return Tensor
+function ml.nn.silu(x) end
+
+--- -log softmax(logits)[label] of each row; labels are 0-based class ids.
+---@param logits Tensor
+---@param labels Tensor
+---@return Tensor
+function ml.nn.softmax_cross_entropy_with_integer_labels(logits, labels) end
+
+--- log(1 + exp(x)), without overflow.
+---@param x Tensor
+---@return Tensor
+function ml.nn.softplus(x) end
+
+--- The modules make(1), ..., make(n) as one: each Param has a leading dim of size n.
+---@param n integer
+---@param make function
+---@param options? {axis?: string}
+---@return table
+function ml.nn.stack(n, make, options) end
+
+--- The hyperbolic tangent.
+---@param x Tensor
+---@return Tensor
+function ml.nn.tanh(x) end
+
+--- Normalises over all dims but the last, by the batch while training, by running means after it.
+---@param features integer|integer[]
+---@param options? {axes?: table|P, bias_init?: function, dtype?: DType, epsilon?: number, momentum?: number, param_dtype?: DType, rngs?: table, scale_init?: function, use_bias?: boolean, use_scale?: boolean}
+---@return BatchNorm
+function ml.nn.BatchNorm(features, options) end
+
+--- y = conv(x, kernel) + bias; padding: default "same".
+---@param n_in integer|integer[]
+---@param n_out integer|integer[]
+---@param window integer|integer[]
+---@param options? {axes?: table|P, bias_axes?: table|P, bias_init?: function, dtype?: DType, groups?: integer, input_dilation?: integer|integer[], kernel_dilation?: integer|integer[], kernel_init?: function, padding?: "same"|"valid"|integer[][], param_dtype?: DType, rngs?: table, strides?: integer|integer[], use_bias?: boolean}
+---@return Conv
+function ml.nn.Conv(n_in, n_out, window, options) end
+
+--- Drops elements while training.
+---@param rate number
+---@param options? {rngs?: table, stream?: string}
+---@return Dropout
+function ml.nn.Dropout(rate, options) end
+
+--- A table of vectors by 0-based id.
+---@param num_embeddings integer
+---@param features integer
+---@param options? {axes?: table|P, dtype?: DType, embedding_init?: function, param_dtype?: DType, rngs?: table}
+---@return Embed
+function ml.nn.Embed(num_embeddings, features, options) end
+
+--- (x - mean) / sqrt(variance + epsilon) * scale + bias over the last dim.
+---@param features integer|integer[]
+---@param options? {axes?: table|P, bias_init?: function, dtype?: DType, epsilon?: number, param_dtype?: DType, rngs?: table, scale_init?: function, use_bias?: boolean, use_scale?: boolean}
+---@return LayerNorm
+function ml.nn.LayerNorm(features, options) end
+
+--- A matrix product with a bias, over x's last dim(s).
+---@param n_in integer|integer[]
+---@param n_out integer|integer[]
+---@param options? {axes?: table|P, bias_axes?: table|P, bias_init?: function, dtype?: DType, kernel_init?: function, param_dtype?: DType, rngs?: table, use_bias?: boolean}
+---@return Linear
+function ml.nn.Linear(n_in, n_out, options) end
+
+--- A mixture of experts behind a router.
+---@param width integer
+---@param hidden integer
+---@param experts integer
+---@param options? {activation?: function, capacity_factor?: number, dtype?: DType, kernel_init?: function, param_dtype?: DType, rngs?: table, top_k?: integer}
+---@return MoE
+function ml.nn.MoE(width, hidden, experts, options) end
+
+--- Self-attention (or cross-attention) with q, k, v and output projections.
+---@param width integer
+---@param heads integer
+---@param options? {axes?: table, bias_init?: function, causal?: boolean, dropout?: number, dtype?: DType, fused?: boolean, head_dim?: integer, kernel_init?: function, kv_heads?: integer, out_kernel_init?: function, param_dtype?: DType, rngs?: table, rope?: number|table, use_bias?: boolean}
+---@return MultiHeadAttention
+function ml.nn.MultiHeadAttention(width, heads, options) end
+
+--- x / sqrt(mean(x^2) + epsilon) * scale over the last dim.
+---@param features integer|integer[]
+---@param options? {axes?: table|P, dtype?: DType, epsilon?: number, param_dtype?: DType, rngs?: table, scale_init?: function, use_scale?: boolean}
+---@return RMSNorm
+function ml.nn.RMSNorm(features, options) end
+
+--- A stream of keys; calling it gives the next one.
+---@param key integer|Tensor
+---@param tag string
+---@return RngStream
+function ml.nn.RngStream(key, tag) end
+
+--- Streams of keys by name: nn.Rngs(0), nn.Rngs{params = 0, dropout = 1}.
+---@param seeds integer|Tensor|table
+---@return Rngs
+function ml.nn.Rngs(seeds) end
+
+--- Modules (or functions) called one behind the other.
+---@param layers table
+---@return Sequential
+function ml.nn.Sequential(layers) end
+
+--- Every element the same.
+---@param value number
+---@return function
+function ml.nn.initializers.constant(value) end
+
+--- variance_scaling(1, "fan_avg", "truncated_normal").
+---@param options? {batch_axis?: integer|integer[], in_axis?: integer|integer[], out_axis?: integer|integer[]}
+---@return function
+function ml.nn.initializers.glorot_normal(options) end
+
+--- variance_scaling(1, "fan_avg", "uniform").
+---@param options? {batch_axis?: integer|integer[], in_axis?: integer|integer[], out_axis?: integer|integer[]}
+---@return function
+function ml.nn.initializers.glorot_uniform(options) end
+
+--- variance_scaling(2, "fan_in", "truncated_normal").
+---@param options? {batch_axis?: integer|integer[], in_axis?: integer|integer[], out_axis?: integer|integer[]}
+---@return function
+function ml.nn.initializers.he_normal(options) end
+
+--- variance_scaling(2, "fan_in", "uniform").
+---@param options? {batch_axis?: integer|integer[], in_axis?: integer|integer[], out_axis?: integer|integer[]}
+---@return function
+function ml.nn.initializers.he_uniform(options) end
+
+--- As he_normal.
+---@param options? {batch_axis?: integer|integer[], in_axis?: integer|integer[], out_axis?: integer|integer[]}
+---@return function
+function ml.nn.initializers.kaiming_normal(options) end
+
+--- As he_uniform.
+---@param options? {batch_axis?: integer|integer[], in_axis?: integer|integer[], out_axis?: integer|integer[]}
+---@return function
+function ml.nn.initializers.kaiming_uniform(options) end
+
+--- variance_scaling(1, "fan_in", "truncated_normal").
+---@param options? {batch_axis?: integer|integer[], in_axis?: integer|integer[], out_axis?: integer|integer[]}
+---@return function
+function ml.nn.initializers.lecun_normal(options) end
+
+--- variance_scaling(1, "fan_in", "uniform").
+---@param options? {batch_axis?: integer|integer[], in_axis?: integer|integer[], out_axis?: integer|integer[]}
+---@return function
+function ml.nn.initializers.lecun_uniform(options) end
+
+--- Normal with mean 0; stddev: default 0.01.
+---@param stddev? number
+---@return function
+function ml.nn.initializers.normal(stddev) end
+
+--- Ones; itself an initialiser.
+---@param _ any
+---@param shape integer|integer[]
+---@param dtype? DType
+---@return Tensor
+function ml.nn.initializers.ones(_, shape, dtype) end
+
+--- Normal, cut to [lower, upper] (default -2, 2) before it is multiplied by stddev (default 0.01).
+---@param stddev? number
+---@param lower? number
+---@param upper? number
+---@return function
+function ml.nn.initializers.truncated_normal(stddev, lower, upper) end
+
+--- Uniform in [0, scale); default 0.01.
+---@param scale? number
+---@return function
+function ml.nn.initializers.uniform(scale) end
+
+--- Mean 0 and variance scale / n.
+---@param scale number
+---@param mode "fan_in"|"fan_out"|"fan_avg"|"fan_geo_avg"
+---@param distribution "truncated_normal"|"normal"|"uniform"
+---@param options? {batch_axis?: integer|integer[], in_axis?: integer|integer[], out_axis?: integer|integer[]}
+---@return function
+function ml.nn.initializers.variance_scaling(scale, mode, distribution, options) end
+
+--- As glorot_normal.
+---@param options? {batch_axis?: integer|integer[], in_axis?: integer|integer[], out_axis?: integer|integer[]}
+---@return function
+function ml.nn.initializers.xavier_normal(options) end
+
+--- As glorot_uniform.
+---@param options? {batch_axis?: integer|integer[], in_axis?: integer|integer[], out_axis?: integer|integer[]}
+---@return function
+function ml.nn.initializers.xavier_uniform(options) end
+
+--- Zeros; itself an initialiser.
+---@param _ any
+---@param shape integer|integer[]
+---@param dtype? DType
+---@return Tensor
+function ml.nn.initializers.zeros(_, shape, dtype) end
+
+--- Adam; without a model the transformation, for chain.
+---@param model? table
+---@param options? {b1?: number, b2?: number, clip?: number, eps?: number, eps_root?: number, lr?: number|function, master?: boolean, mu_dtype?: DType, nesterov?: boolean}
+---@return Optimizer
+function ml.optim.adam(model, options) end
+
+--- Adam with weight decay beside the gradients, times lr.
+---@param model? table
+---@param options? {b1?: number, b2?: number, clip?: number, eps?: number, eps_root?: number, lr?: number|function, mask?: "matrices"|table|function, master?: boolean, mu_dtype?: DType, nesterov?: boolean, weight_decay?: number}
+---@return Optimizer
+function ml.optim.adamw(model, options) end
+
+--- Stochastic gradient descent.
+---@param model? table
+---@param options? {clip?: number, lr?: number|function, momentum?: number, nesterov?: boolean}
+---@return Optimizer
+function ml.optim.sgd(model, options) end
+
+--- Adds weight_decay times the Param.
+---@param weight_decay number
+---@param mask? "matrices"|table|function
+---@return table
+function ml.optim.add_decayed_weights(weight_decay, mask) end
+
+--- One transformation behind the other.
+---@param ... table
+---@return table
+function ml.optim.chain(...) end
+
+--- Cuts every element to [-limit, limit].
+---@param limit number
+---@return table
+function ml.optim.clip(limit) end
+
+--- Scales all updates so that their global norm is at most max_norm.
+---@param max_norm number
+---@return table
+function ml.optim.clip_by_global_norm(max_norm) end
+
+--- sqrt(sum of all squares) over all tensors of a tree.
+---@param x Tensor|table|number
+---@return Tensor
+function ml.optim.global_norm(x) end
+
+--- Multiplies by a number.
+---@param factor number
+---@return table
+function ml.optim.scale(factor) end
+
+--- Divides the running mean of gradients by the root of the running mean of their squares.
+---@param options? {b1?: number, b2?: number, eps?: number, eps_root?: number, mu_dtype?: DType, nesterov?: boolean}
+---@return table
+function ml.optim.scale_by_adam(options) end
+
+--- Multiplies by -lr.
+---@param lr number|function
+---@return table
+function ml.optim.scale_by_learning_rate(lr) end
+
+--- Multiplies by what a schedule gives.
+---@param schedule function
+---@return table
+function ml.optim.scale_by_schedule(schedule) end
+
+--- Momentum: the sum of gradients that fade by `decay` at each step.
+---@param decay number
+---@param options? {accumulator_dtype?: DType, nesterov?: boolean}
+---@return table
+function ml.optim.trace(decay, options) end
+
+--- What holds a transformation and its state.
+---@param model table
+---@param transformation table
+---@param options? {clip?: number}
+---@return Optimizer
+function ml.optim.Optimizer(model, transformation, options) end
+
+--- Keeps float16 gradients within float16.
+---@param options? {initial?: number, interval?: integer}
+---@return LossScale
+function ml.optim.LossScale(options) end
+
+--- Always the same.
+---@param value number
+---@return function
+function ml.schedule.constant(value) end
+
+--- From init_value along half a cosine to alpha * init_value.
+---@param options? {alpha?: number, decay_steps?: number, exponent?: number, init_value?: number}
+---@return function
+function ml.schedule.cosine(options) end
+
+--- The first schedule up to the first boundary, then the next one, counted from there.
+---@param schedules table
+---@param boundaries table
+---@return function
+function ml.schedule.join(schedules, boundaries) end
+
+--- From init_value to end_value in a straight line.
+---@param options? {end_value?: number, init_value?: number, transition_begin?: number, transition_steps?: number}
+---@return function
+function ml.schedule.linear(options) end
+
+--- Linear to peak_value over warmup_steps, then a cosine to end_value at decay_steps.
+---@param options? {decay_steps?: number, end_value?: number, exponent?: number, init_value?: number, peak_value?: number, warmup_steps?: number}
+---@return function
+function ml.schedule.warmup_cosine(options) end
+
+--- The tensors of a .safetensors, .npy, .npz or .gguf file, or of a folder of Hugging Face, as a table by name and the file's metadata; or into the Params of a model, each device reading its part. Or nil, message, code.
+---@param file string
+---@param options? {cast?: boolean|DType, into?: table|Tensor, map?: table, mesh?: Mesh, numbers?: table, partial?: string|string[], rules?: table, sharding?: NamedSharding|P|table|function, strict?: boolean, tree?: boolean}
+---@return table|Tensor
+---@return table
+function ml.load(file, options) end
+
+--- The tensors of a tree as a .safetensors, .npy, .npz or .gguf file, or in a folder/. Or nil, message, code.
+---@param file string
+---@param tree table|Tensor
+---@param options? {cast?: DType, encoding?: string, map?: table, metadata?: table, numbers?: table, shard_bytes?: integer, strict?: boolean}
+---@return boolean
+function ml.save(file, tree, options) end
+
+--- Raises E_BUDGET unless the plan's communication is as said.
+---@param plan any
+---@param budget table
+---@return any
+function ml.expect(plan, budget) end
+
+--- How a call would run: collectives, memory, work; as a text by tostring.
+---@param step any
+---@param ... any
+---@return table
+function ml.explain(step, ...) end
+
+--- Which rule gave which dim of which Param its mesh axes.
+---@param rules table
+---@param model table
+---@param mesh? Mesh
+---@return table
+function ml.explain_rules(rules, model, mesh) end
+
+--- Raises E_BUDGET if the plan has a collective that answers to all that is said.
+---@param plan any
+---@param what? table
+---@return any
+function ml.forbid(plan, what) end
+
+--- How tensors print from now on; returns what held before.
+---@param options? {edge_items?: integer, float_mode?: "maxprec"|"fixed"|"unique"|"maxprec_equal", precision?: integer, sign?: "-"|"+"|" ", suppress?: boolean, threshold?: number, width?: number}
+---@return table
+function ml.set_print_options(options) end
+
+--- Any value as a text to be read: tables and what is in them, tensors with their values.
+---@param value any
+---@param options? {by_device?: boolean, edge_items?: integer, float_mode?: "maxprec"|"fixed"|"unique"|"maxprec_equal", gather?: boolean, items?: integer, precision?: integer, sign?: "-"|"+"|" ", suppress?: boolean, threshold?: number, width?: number}
+---@return string
+function ml.show(value, options) end
+
+--- Runs a step on its mesh and on one device, and compares the results.
+---@param step any
+---@param ... any
+---@return table
+function ml.verify(step, ...) end
+
+--- Who gave a tensor its layout, op by op.
+---@param x any
+---@param ... any
+---@return string
+---@return any ...
+function ml.why_sharding(x, ...) end
+
+--- A folder of checkpoints, which is this run's until close.
+---@param folder string
+---@param options? {async?: boolean, best?: string|table, every_minutes?: number, every_steps?: integer, keep?: integer, keep_every?: integer, timeout?: number}
+---@return Manager
+function ml.checkpoint.Manager(folder, options) end
+
+--- How many bytes of data files this process has read.
+---@return integer
+function ml.data.bytes_read() end
+
+--- Records from IDX files, one file a field.
+---@param files table
+---@return Records
+function ml.data.idx(files) end
+
+--- The largest of the ids, 0 where there are none.
+---@param tokens Tokens
+---@return integer
+function ml.data.largest(tokens) end
+
+--- The ids of a file, by what it is.
+---@param path string
+---@return Tokens
+function ml.data.tokens(path) end
+
+--- Pieces of a text, to learn from each what comes next.
+---@param tokens Tokens
+---@param length integer
+---@param first? integer
+---@param last? integer
+---@return Records
+---@overload fun(tokens: Tokens, length: integer, options: {first?: integer, last?: integer}): Records
+function ml.data.windows(tokens, length, first, last) end
+
+--- A recipe's model with the weights of a folder (config.json, or Meta's params.json) or of a GGUF file, its config, and what the file says of it. Or nil, message, code.
+---@param recipe table
+---@param path string
+---@param options? {config?: table, mesh?: Mesh, rules?: table}
+---@return table
+---@return table
+---@return table
+function ml.train.from_pretrained(recipe, path, options) end
+
+--- The program: trains a recipe as the arguments say.
+---@param recipe table|string
+---@param args table
+function ml.train.main(recipe, args) end
+
+--- A mesh from "data:4,model:2"; nil for "none".
+---@param text string
+---@return Mesh
+function ml.train.mesh(text) end
+
+--- The dtype of a recipe's arithmetic.
+---@param config table
+---@return string
+function ml.train.precision(config) end
+
+--- One training run of a recipe.
+---@param recipe table
+---@param options table
+---@return table
+function ml.train.run(recipe, options) end
+
+--- Writes a recipe's model as a folder of Hugging Face, or as a GGUF file where the path ends in .gguf. Or nil, message, code.
+---@param recipe table
+---@param path string
+---@param model table
+---@param config table
+---@param options? {cast?: DType, encoding?: string, metadata?: table}
+---@return boolean
+function ml.train.save_pretrained(recipe, path, model, config, options) end
+
+--- Runs the program where the recipe's file is the script that was started.
+---@param recipe table
+function ml.train.script(recipe) end
+
+--- The end of a program that was started with --profile=FILE: the table, on the standard error.
+function ml.profile.finish() end
+
+--- A function that gives the shares of time that threads and devices were busy since its last call.
+---@return function
+function ml.profile.meter() end
+
+--- Shares as a text: "96% 93%", or the range of many.
+---@param list number[]
+---@return string
+function ml.profile.shares_text(list) end
+
+--- Records from now on what runs.
+---@param file string
+---@return boolean
+function ml.profile.start(file) end
+
+--- Ends the recording, writes the file, and gives what took how long.
+---@return table
+function ml.profile.stop() end
+
+return ml
