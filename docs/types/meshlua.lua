@@ -929,6 +929,38 @@ function LossScale:unscaled(grads) end
 ---@param finite Tensor
 function LossScale:note(finite) end
 
+---@class Manager
+local Manager = {}
+
+--- Waits for the save under way, and gives the folder free.
+---@return boolean
+function Manager:close() end
+
+--- The newest step that can be restored, or nil.
+---@return integer
+function Manager:latest() end
+
+--- Reads a step into trees of Params, wherever they lie.
+---@param trees table
+---@param options? {cast?: boolean, partial?: boolean, pass_over?: boolean, step?: integer}
+---@return table
+function Manager:restore(trees, options) end
+
+--- Saves trees of Params as a step, while training goes on.
+---@param step integer
+---@param trees table
+---@param options? {force?: boolean, metrics?: table, state?: table}
+---@return boolean
+function Manager:save(step, trees, options) end
+
+--- The steps that can be restored.
+---@return integer[]
+function Manager:steps() end
+
+--- Waits until the save under way is committed.
+---@return boolean
+function Manager:wait() end
+
 ---@class Plan
 local Plan = {}
 
@@ -1002,38 +1034,6 @@ function Program:run(...) end
 ---@return string
 ---@return string
 function Program:why(value) end
-
----@class Manager
-local Manager = {}
-
---- Waits for the save under way, and gives the folder free.
----@return boolean
-function Manager:close() end
-
---- The newest step that can be restored, or nil.
----@return integer
-function Manager:latest() end
-
---- Reads a step into trees of Params, wherever they lie.
----@param trees table
----@param options? {cast?: boolean, partial?: boolean, pass_over?: boolean, step?: integer}
----@return table
-function Manager:restore(trees, options) end
-
---- Saves trees of Params as a step, while training goes on.
----@param step integer
----@param trees table
----@param options? {force?: boolean, metrics?: table, state?: table}
----@return boolean
-function Manager:save(step, trees, options) end
-
---- The steps that can be restored.
----@return integer[]
-function Manager:steps() end
-
---- Waits until the save under way is committed.
----@return boolean
-function Manager:wait() end
 
 ---@class Tokens
 local Tokens = {}
@@ -2655,7 +2655,7 @@ function ml.nn.Linear(n_in, n_out, options) end
 ---@param width integer
 ---@param hidden integer
 ---@param experts integer
----@param options? {activation?: function, capacity_factor?: number, dtype?: DType, kernel_init?: function, param_dtype?: DType, rngs?: table, top_k?: integer}
+---@param options? {activation?: function, capacity_factor?: number, dtype?: DType, gated?: boolean, kernel_init?: function, param_dtype?: DType, rngs?: table, top_k?: integer}
 ---@return MoE
 function ml.nn.MoE(width, hidden, experts, options) end
 
@@ -2904,6 +2904,12 @@ function ml.load(file, options) end
 ---@return boolean
 function ml.save(file, tree, options) end
 
+--- A folder of checkpoints, which is this run's until close.
+---@param folder string
+---@param options? {async?: boolean, best?: string|table, every_minutes?: number, every_steps?: integer, keep?: integer, keep_every?: integer, memory?: integer, timeout?: number}
+---@return Manager
+function ml.checkpoint.Manager(folder, options) end
+
 --- Raises E_BUDGET unless the plan's communication is as said.
 ---@param plan any
 ---@param budget table
@@ -2952,12 +2958,6 @@ function ml.verify(step, ...) end
 ---@return string
 ---@return any ...
 function ml.why_sharding(x, ...) end
-
---- A folder of checkpoints, which is this run's until close.
----@param folder string
----@param options? {async?: boolean, best?: string|table, every_minutes?: number, every_steps?: integer, keep?: integer, keep_every?: integer, timeout?: number}
----@return Manager
-function ml.checkpoint.Manager(folder, options) end
 
 --- How many bytes of data files this process has read.
 ---@return integer
