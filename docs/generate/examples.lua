@@ -107,6 +107,7 @@ return {
   ["Tensor:totable"] = "x:totable()",
   ["Param:get"] = "nn.Param(x):get().shape",
   ["Param:set"] = "nn.Param(x):set(x * 2)",
+  ["Tensor:address"] = "math.type(x:address())",
   -- ---- making them ----------------------------------------------------------------------------------
   arange = "ml.arange(2, 8, 2)",
   concat = "ml.concat({x, x}, 2)",
@@ -233,6 +234,25 @@ end)]],
     'NamedSharding(mesh, P "data"):is_equivalent_to(NamedSharding(mesh, P("data", nil)), 2)',
   ["NamedSharding:shard_shape"] = 'NamedSharding(mesh, P("data", "model")):shard_shape {8, 8}',
   ["P:update"] = 'P("data", nil):update {partitions = {false, "model"}}',
+  auto_axes = [[
+local explicit = ml.make_mesh({8}, {"data"}, {axis_types = "explicit"})
+local twice = ml.auto_axes(function(t) return t * 2 end, {out_sharding = NamedSharding(explicit, P "data")})
+local f = ml.jit(twice)
+print(ml.typeof(f(ml.device_put(ml.ones {8}, NamedSharding(explicit, P "data")))))]],
+  explicit_axes = [[
+local twice = ml.explicit_axes(function(t) return t * 2 end, {in_sharding = NamedSharding(mesh, P "data")})
+local f = ml.jit(twice, {mesh = mesh})
+print(ml.typeof(f(ml.ones {8})))]],
+  reshard = [[
+local explicit = ml.make_mesh({8}, {"data"}, {axis_types = "explicit"})
+local t = ml.device_put(ml.ones {8}, NamedSharding(explicit, P "data"))
+print(ml.typeof(ml.reshard(t, NamedSharding(explicit, P()))))]],
+  pcast = [[
+local f = ml.shard_map(function(t) return ml.pcast(t, "data", {to = "varying"}) end,
+  {mesh = mesh, in_specs = {P()}, out_specs = P "data"})
+print(f(ml.ones {2}).shape)]],
+  set_mesh = "ml.set_mesh(mesh)\nprint(ml.get_mesh())\nml.set_mesh()",
+  shard_largest = 'ml.shard_largest("data")',
   -- ---- transformations ------------------------------------------------------------------------------
   abstract = "ml.abstract(function() return {w = ml.zeros {1 << 20, 1 << 20}} end)",
   accumulate = "ml.accumulate(2, function(part) return part:mean() end, ml.arange(8.0))",
@@ -255,6 +275,15 @@ print(ml.merge(structure, state))]],
   microbatches = "ml.microbatches(ml.arange(6), 3)",
   named_scope = 'ml.named_scope("block", function() return x:sum() end)',
   remat = "ml.grad(ml.remat(function(t) return t:sin():sum() end))(ml.zeros {2})",
+  ["remat_policies.save_any_names_but_these"] =
+    "ml.remat(nn.relu, {policy = ml.remat_policies.save_any_names_but_these \"big\"})(x):sum()",
+  ["remat_policies.save_anything_except_these_names"] =
+    "ml.remat(nn.relu, {policy = ml.remat_policies.save_anything_except_these_names \"big\"})(x):sum()",
+  ["remat_policies.save_from_both_policies"] = [[
+local policies = ml.remat_policies
+local a, b = policies.save_only_these_names "a", policies.save_only_these_names "b"
+local both = policies.save_from_both_policies(a, b)
+print(ml.remat(nn.relu, {policy = both})(x):sum())]],
   ["remat_policies.save_only_these_names"] = [[
 local policy = ml.remat_policies.save_only_these_names "hidden"
 local function f(t) return ml.checkpoint_name(t:sin(), "hidden"):exp():sum() end
@@ -279,6 +308,8 @@ print(y, pull(ml.tensor(1.0)))]],
   ["tree.leaves"] = "ml.tree.leaves {a = x, b = {x * 2}}",
   ["tree.map"] = "ml.tree.map(function(t) return t:sum() end, {a = x, b = {x * 2}})",
   ["tree.map_with_path"] = "ml.tree.map_with_path(function(path) return path end, {a = x, b = {x * 2}})",
+  ["tree.only"] = "ml.tree.only({a = x, b = x * 2}, {[x] = \"kept\"})",
+  ["tree.replace"] = "ml.tree.replace({a = x, b = {n = 1}}, {[x] = ml.zeros {2}})",
   ["tree.visit"] = "ml.tree.visit({a = x}, function(path, leaf) print(path, leaf.shape) end)",
   ["jit:bind"] = "ml.jit(function(a, b) return a + b end):bind(x)(x):sum()",
   ["jit:lower"] = "ml.jit(function(t) return t:sum() end):lower(x):as_text() ~= \"\"",
@@ -291,6 +322,9 @@ print(y, pull(ml.tensor(1.0)))]],
   ["Lowered:compile"] = "ml.jit(function(t) return t * 2 end):lower(x):compile()(x):sum()",
   ["Compiled:memory_analysis"] = "ml.jit(function(t) return t * 2 end):lower(x):compile():memory_analysis()",
   ["Compiled:cost_analysis"] = "ml.jit(function(t) return t * 2 end):lower(x):compile():cost_analysis()",
+  ["Lowered:as_text"] = "#ml.jit(function(t) return t * 2 end):lower(x):as_text() > 0",
+  ["Compiled:as_text"] = "#ml.jit(function(t) return t * 2 end):lower(x):compile():as_text() > 0",
+  ["Compiled:__call"] = "ml.jit(function(t) return t * 2 end):lower(x):compile()(x)",
   -- ---- layers ---------------------------------------------------------------------------------------
   ["nn.attention"] =
     "local q = ml.ones {1, 3, 2, 4}\nprint(nn.attention(q, q, q, {causal = true}).shape)",
@@ -343,6 +377,23 @@ print((nn.scan(stack, ml.ones {1, 2})).shape)]],
   ["nn.Sequential"] = "nn.Sequential {nn.Linear(3, 4, {rngs = nn.Rngs(0)}), nn.relu}(x).shape",
   ["nn.each_module"] = [[
 nn.each_module({a = nn.Linear(2, 3, {rngs = nn.Rngs(0)})}, function(_, path) print(path) end)]],
+  ["nn.RngStream"] = 'nn.RngStream(0, "dropout")().shape',
+  ["BatchNorm:__call"] = "nn.BatchNorm(3, {rngs = nn.Rngs(0)}):eval()(x).shape",
+  ["Conv:__call"] = "nn.Conv(1, 2, {3}, {rngs = nn.Rngs(0)})(ml.ones {1, 8, 1}).shape",
+  ["Dropout:__call"] = "nn.Dropout(0.5)(x, nn.Rngs(0)).shape",
+  ["Dropout:key"] = "nn.Dropout(0.5, {rngs = nn.Rngs(0)}):key().shape",
+  ["Embed:__call"] = "nn.Embed(10, 4, {rngs = nn.Rngs(0)})(ml.tensor {{1, 2}}).shape",
+  ["Embed:attend"] = "nn.Embed(10, 4, {rngs = nn.Rngs(0)}):attend(ml.ones {2, 4}).shape",
+  ["LayerNorm:__call"] = "nn.LayerNorm(3, {rngs = nn.Rngs(0)})(x):mean(2):round()",
+  ["Linear:__call"] = "nn.Linear(3, 4, {rngs = nn.Rngs(0)})(x).shape",
+  ["MoE:__call"] = "(nn.MoE(4, 8, 2, {rngs = nn.Rngs(0)})(ml.ones {1, 4, 4})).shape",
+  ["MoE:capacity"] = "nn.MoE(4, 8, 2, {rngs = nn.Rngs(0)}):capacity(16)",
+  ["MultiHeadAttention:__call"] =
+    "nn.MultiHeadAttention(8, 2, {rngs = nn.Rngs(0)})(ml.ones {1, 3, 8}, {causal = true}).shape",
+  ["RMSNorm:__call"] = "nn.RMSNorm(3, {rngs = nn.Rngs(0)})(x).shape",
+  ["RngStream:__call"] = 'nn.RngStream(0, "dropout")().dtype',
+  ["RngStream:fork"] = 'nn.RngStream(0, "dropout"):fork()().shape',
+  ["Sequential:__call"] = "nn.Sequential {nn.relu, nn.tanh}(x).shape",
   ["module:train"] = "nn.Dropout(0.5, {rngs = nn.Rngs(0)}):train().training",
   ["module:eval"] = "nn.Dropout(0.5, {rngs = nn.Rngs(0)}):eval().training",
   ["initializers.constant"] = 'nn.initializers.constant(3)(key, {2}, "float32")',
@@ -351,6 +402,16 @@ nn.each_module({a = nn.Linear(2, 3, {rngs = nn.Rngs(0)})}, function(_, path) pri
   ["initializers.zeros"] = 'nn.initializers.zeros(key, {2}, "float32")',
   ["initializers.uniform"] = 'nn.initializers.uniform(1)(key, {2}, "float32")',
   ["initializers.lecun_normal"] = 'nn.initializers.lecun_normal()(key, {4, 2}, "float32").shape',
+  ["initializers.glorot_normal"] = 'nn.initializers.glorot_normal()(key, {4, 2}, "float32").shape',
+  ["initializers.glorot_uniform"] = 'nn.initializers.glorot_uniform()(key, {4, 2}, "float32").shape',
+  ["initializers.he_normal"] = 'nn.initializers.he_normal()(key, {4, 2}, "float32").shape',
+  ["initializers.he_uniform"] = 'nn.initializers.he_uniform()(key, {4, 2}, "float32").shape',
+  ["initializers.kaiming_normal"] = 'nn.initializers.kaiming_normal()(key, {4, 2}, "float32").shape',
+  ["initializers.kaiming_uniform"] = 'nn.initializers.kaiming_uniform()(key, {4, 2}, "float32").shape',
+  ["initializers.lecun_uniform"] = 'nn.initializers.lecun_uniform()(key, {4, 2}, "float32").shape',
+  ["initializers.truncated_normal"] = 'nn.initializers.truncated_normal(1)(key, {4, 2}, "float32").shape',
+  ["initializers.xavier_normal"] = 'nn.initializers.xavier_normal()(key, {4, 2}, "float32").shape',
+  ["initializers.xavier_uniform"] = 'nn.initializers.xavier_uniform()(key, {4, 2}, "float32").shape',
   ["initializers.variance_scaling"] =
     'nn.initializers.variance_scaling(1, "fan_in", "uniform")(key, {4, 2}, "float32").shape',
   -- ---- optimizers -----------------------------------------------------------------------------------
@@ -365,6 +426,25 @@ print(opt.count:get())]],
   ["optim.chain"] = [[
 optim.Optimizer(nn.Linear(2, 3, {rngs = nn.Rngs(0)}),
   optim.chain(optim.clip_by_global_norm(1), optim.scale_by_adam(), optim.scale_by_learning_rate(1e-3)))]],
+  ["optim.add_decayed_weights"] = "optim.chain(optim.add_decayed_weights(0.1), optim.scale(-1)) ~= nil",
+  ["optim.clip"] =
+    "optim.Optimizer(nn.Linear(2, 1, {rngs = nn.Rngs(0)}), optim.chain(optim.clip(1), optim.scale(-0.1)))",
+  ["optim.clip_by_global_norm"] = "optim.chain(optim.clip_by_global_norm(1), optim.scale(-0.1)) ~= nil",
+  ["optim.scale"] = "optim.chain(optim.scale(-0.1)) ~= nil",
+  ["optim.scale_by_adam"] = "optim.chain(optim.scale_by_adam {b1 = 0.9}, optim.scale(-0.1)) ~= nil",
+  ["optim.scale_by_learning_rate"] = "optim.chain(optim.scale_by_learning_rate(0.1)) ~= nil",
+  ["optim.scale_by_schedule"] = "optim.chain(optim.scale_by_schedule(ml.schedule.constant(-0.1))) ~= nil",
+  ["optim.trace"] = "optim.chain(optim.trace(0.9), optim.scale(-0.1)) ~= nil",
+  ["optim.Optimizer"] =
+    "optim.Optimizer(nn.Linear(2, 1, {rngs = nn.Rngs(0)}), optim.scale(-0.1), {clip = 1})",
+  ["Optimizer:update"] = [[
+local model = nn.Linear(3, 1, {rngs = nn.Rngs(0), use_bias = false})
+local opt = optim.sgd(model, {lr = 0.1})
+local grads = ml.grad(function(m) return m(x):sum() end)(model)
+print(opt:update(model, grads).grad_norm)]],
+  ["LossScale:scaled"] = "optim.LossScale {initial = 8}:scaled(ml.tensor(0.5))",
+  ["LossScale:unscaled"] = "optim.LossScale {initial = 8}:unscaled {a = ml.tensor(4.0)}",
+  ["LossScale:note"] = "optim.LossScale {initial = 8}:note(ml.tensor(true))",
   ["optim.global_norm"] = "optim.global_norm {x, {x}}",
   ["optim.LossScale"] = "optim.LossScale {initial = 1024}:scaled(ml.tensor(2.0))",
   ["schedule.constant"] = "ml.schedule.constant(0.1)(7)",
@@ -383,6 +463,34 @@ local file = os.tmpname()
 assert(ml.save(file .. ".safetensors", {w = x}))
 print(ml.load(file .. ".safetensors").w)
 os.remove(file) os.remove(file .. ".safetensors")]],
+  ["checkpoint.Manager"] = [[
+local folder = os.tmpname()
+os.remove(folder)
+local manager = assert(ml.checkpoint.Manager(folder, {keep = 2}))
+manager:save(10, {model = nn.Linear(2, 1, {rngs = nn.Rngs(0)})})
+manager:wait()
+print(manager:latest(), #manager:steps())
+manager:close()
+os.execute("rm -r " .. folder)]],
+  ["data.windows"] = [[
+local file = os.tmpname()
+io.open(file, "wb"):write("abcdefghij"):close()
+local windows = ml.data.windows(assert(ml.data.tokens(file)), 4)
+print(ml.show(windows:batch {0, 1}))
+os.remove(file)]],
+  ["data.tokens"] = [[
+local file = os.tmpname()
+io.open(file, "wb"):write("hello"):close()
+local tokens = assert(ml.data.tokens(file))
+print(#tokens, tokens:width(), tokens:largest(), tokens:bytes(1, 4))
+os.remove(file)]],
+  ["data.bytes_read"] = "math.type(ml.data.bytes_read())",
+  ["train.mesh"] = 'ml.train.mesh "data:4,model:2"',
+  ["profile.shares_text"] = "ml.profile.shares_text {0.5, 0.25}",
+  expect = "ml.expect(ml.jit(function(t) return t * 2 end):plan(x), {all_reduce = 0}) ~= nil",
+  explain_rules = [[
+local make = function(rngs) return nn.Linear(4, 8, {axes = {"embed", "hidden"}, rngs = rngs}) end
+print(ml.explain_rules({{"hidden", "model"}, {"embed", false}}, ml.abstract(make, nn.Rngs(0)), mesh))]],
   explain = [[
 local w = ml.device_put(ml.ones {8, 8}, NamedSharding(mesh, P("model", nil)))
 print(#ml.explain(ml.jit(function(t) return t:matmul(w):sum() end), ml.ones {8, 8}).collectives)]],
@@ -399,6 +507,8 @@ print(ml.verify(ml.jit(function(t) return t:sum() end), t).ok)]],
   ["Plan:memory"] = "ml.jit(function(t) return t:sum() end):plan(x):memory()",
   ["Plan:flops"] = "ml.jit(function(t) return t:matmul(t:T()) end):plan(x):flops()",
   ["Plan:collectives"] = "#ml.jit(function(t) return t:sum() end):plan(x):collectives()",
+  ["Plan:buffers"] = "#ml.jit(function(t) return t:sum() end):plan(x):buffers() > 0",
+  ["Plan:mesh"] = "ml.jit(function(t) return t:sum() end, {mesh = mesh}):plan(x):mesh()",
   ["Plan:steps"] = "#ml.jit(function(t) return t:sum() end):plan(x):steps()",
   ["Plan:fits"] = "ml.jit(function(t) return t:sum() end):plan(x):fits()",
   ["Plan:copies"] = "ml.jit(function(t) return t:sum() end):plan(x):copies()",
