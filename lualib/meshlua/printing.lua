@@ -52,6 +52,7 @@ end
 --- Is x the number of its dtype that is nearest to y?
 local function identifies(y, x, kind)
   if kind.bits == 53 then return y == x end
+  if kind.bits == 24 then return string.pack("<f", y) == string.pack("<f", x) end
   local gap, is_power = spacing(x, kind)
   local half, off = gap / 2, y - x
   if off < 0 then half, off = is_power and half / 2 or half, -off end
@@ -64,13 +65,12 @@ local function shortest(x, kind)
     local text = format("%d", x)
     return (text:gsub("0+$", "")), #text - 1
   end
-  local power = select(2, spacing(x, kind))
   for n = x < 2.0 ^ kind.least and 1 or kind.safe, kind.most do
     local text = format(as_exponent[n - 1], x)
     local e = tonumber(text:match "e(.*)$", 10) or 0
     local m = math.tointeger(tonumber((text:match("^[^e]*"):gsub("%D", ""))))
     local found = identifies(tonumber(text), x, kind)
-    if not found and power then -- above it there is room for what is not the nearest
+    if not found and select(2, spacing(x, kind)) then -- a power of two: above it is room for what is not nearest
       m = m + 1
       found = identifies(tonumber(format("%de%d", m, e - n + 1)), x, kind)
     end
