@@ -54,11 +54,16 @@ local function guarded(what, fn, ...)
   return ("<%s raised: %s>"):format(what, message), false
 end
 
---- What a value's own __tostring says.
+--- What a value's own __tostring says; of what has none its type, and how many there are in it.
 local function own_text(value)
   local text, ok = guarded("__tostring", tostring, value)
   if not ok then return text end
-  local part, rest = cut(text, TEXT)
+  local kind = text:match "^meshlua%.([%w_]+): "
+  if kind then
+    local n, counted = guarded("__len", function() return #value end)
+    return counted and ("%s of %d"):format(kind, n) or kind
+  end
+  local part, rest = cut(text:sub(-1) == "\n" and text:sub(1, -2) or text, TEXT)
   if core.is_mesh(value) and #part > 400 then
     part = part:gsub(" of devices.*", (" of %d devices"):format(value.size))
   end

@@ -56,6 +56,7 @@ describe("show", function()
     local step = ml.jit(function(x) return x * 2 end)
     assert.truthy(show(step:trace(ml.ones {2})):find("mul", 1, true))
     assert.truthy(show(step:plan(ml.ones {2})):find("return", 1, true))
+    assert.equal("{Program}", show {step:program(ml.ones {2})})
   end)
 end)
 
