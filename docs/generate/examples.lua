@@ -320,8 +320,10 @@ print(y, pull(ml.tensor(1.0)))]],
   ["Traced:as_text"] = "ml.jit(function(t) return t end):trace(x):as_text() ~= \"\"",
   ["Traced:lower"] = "ml.jit(function(t) return t * 2 end):trace(x):lower().out_avals",
   ["Lowered:compile"] = "ml.jit(function(t) return t * 2 end):lower(x):compile()(x):sum()",
-  ["Compiled:memory_analysis"] = "ml.jit(function(t) return t * 2 end):lower(x):compile():memory_analysis().peak_memory_in_bytes",
-  ["Compiled:cost_analysis"] = "ml.jit(function(t) return t * 2 end):lower(x):compile():cost_analysis().flops",
+  ["Compiled:memory_analysis"] =
+    "ml.jit(function(t) return t * 2 end):lower(x):compile():memory_analysis().peak_memory_in_bytes",
+  ["Compiled:cost_analysis"] =
+    "ml.jit(function(t) return t * 2 end):lower(x):compile():cost_analysis().flops",
   ["Lowered:as_text"] = "#ml.jit(function(t) return t * 2 end):lower(x):as_text() > 0",
   ["Compiled:as_text"] = "#ml.jit(function(t) return t * 2 end):lower(x):compile():as_text() > 0",
   ["Compiled:__call"] = "ml.jit(function(t) return t * 2 end):lower(x):compile()(x)",
