@@ -91,6 +91,20 @@ print(ml.tensor({1.0}):item())
     assert.truthy(out:find("\n1.0\n", 1, true), out)
   end)
 
+  check("prints what is there, of large tensors the corners", function()
+    local source = [[
+local ml = require "meshlua"
+local x = ml.arange(4000):reshape {2, 2000}
+print(x, x:T(), ml.arange(3.0) / 8)
+local two = ml.device_count() > 1 and ml.make_mesh({2}, {"x"})
+if two then x = ml.device_put(x, ml.NamedSharding(two, ml.P(nil, "x"))) end
+print((tostring(x):gsub("^.-\n", "")))
+]]
+    local wanted = shell(('"$MESHLUA" %s'):format(helper.file(source)))
+    assert.equal(wanted, must("cuda", source))
+    assert.equal(wanted, must("'cuda:0*2'", source))
+  end)
+
   check("decides loops and branches by what it has computed", function()
     local out = must("cuda", [[
 local ml = require "meshlua"
