@@ -125,9 +125,10 @@ function M.make_mesh(sizes, names, options)
     options = {}
   end
   check_sizes("make_mesh", sizes, names)
-  note_line(sizes, names)
-  return core.mesh_new(names, sizes, devices or core.devices(),
+  local mesh = core.mesh_new(names, sizes, devices or core.devices(),
     axis_types_of("make_mesh", options.axis_types, names))
+  note_line(sizes, names)
+  return mesh
 end
 
 --- Names and sizes of a mesh without devices: shardings on it tell shapes and can be planned for (see

@@ -22,7 +22,7 @@ describe("debug_print: C7:", function()
 
   it("writes at once outside of traces", function()
     local lines = printed(function() ml.debug_print("x %s, %d of %g", ml.ones {2}, ml.tensor(3), 0.5) end)
-    assert.same({"x float32[2]\n[1 1], 3 of 0.5"}, lines)
+    assert.same({"x float32[2]\n[1. 1.], 3 of 0.5"}, lines)
   end)
 
   it("writes the values of each call of a jitted function, traced once", function()
@@ -87,7 +87,7 @@ describe("debug_print: C7:", function()
       return v
     end), a)
     assert.equal(1, #lines)
-    assert.truthy(lines[1]:find("[0 2 4 6 8 10 12 14]", 1, true))
+    assert.truthy(lines[1]:find("[ 0.  2.  4.  6.  8. 10. 12. 14.]", 1, true))
     lines = printed(ml.jit(function(v)
       ml.debug_print("%s of %d", v, 8, {per_device = true})
       return v
@@ -95,7 +95,7 @@ describe("debug_print: C7:", function()
     assert.equal(8, #lines)
     for i, line in ipairs(lines) do
       local first = (i - 1) // 2 * 2
-      assert.equal(("[device %d] float32[2]\n[%d %d] of 8"):format(i - 1, first, first + 1), line)
+      assert.equal(("[device %d] float32[2]\n[%d. %d.] of 8"):format(i - 1, first, first + 1), line)
     end
   end)
 
