@@ -125,7 +125,7 @@ set(slow
     spec/layout/reshard cuda/kernels/attention_wgmma spec/attribute cuda/kernels/attention_mma
     unit/kernels/test_misc spec/manual/fuzz spec/train/program spec/train/memory
     unit/kernels/test_attention unit/kernels/test_lines golden/plan spec/fuzz spec/init
-    spec/train/layout spec/docs spec/insight/sound spec/nn/smollm dist/files spec/checkpoint/save
+    spec/train/layout spec/docs spec/insight/sound spec/nn/smollm dist/files dist/exchange spec/checkpoint/save
     fault/kill spec/train/resume spec/manager fault/power dist/checkpoint)
 set(cost 1000)
 foreach(name ${slow})

@@ -1,6 +1,7 @@
 -- collectives.lua SIZES [WORDS]: every collective, along every axis and combination of axes, of every kind of
 -- element. "large": some of them, of so many elements that processes share the work of a reduction. "few": of two
--- kinds of elements. "mixed": the devices of a process stand apart in the mesh.
+-- kinds of elements. "mixed": the devices of a process stand apart in the mesh. "huge": of so many that threads share
+-- what comes in.
 -- Rank 0 prints a line for each with a checksum of the result: the same text for the same mesh, however its
 -- devices are spread over processes.
 local ml = require "meshlua"
@@ -14,7 +15,7 @@ for n in arg[1]:gmatch "%d+" do
   axes[#sizes] = names[#sizes]
 end
 local words = table.concat(arg, " ", 2)
-local large, few, mixed = words:find "large", words:find "few", words:find "mixed"
+local large, few, mixed, huge = words:find "large", words:find "few", words:find "mixed", words:find "huge"
 
 --- A nested list of device ids: neighbours are `step` apart.
 local function grid(depth, ids, first, step)
@@ -75,7 +76,11 @@ if large then
   dtypes = {"float32", "bfloat16", "int32"}
 end
 if few then dtypes = {"float32", "bfloat16"} end
-local rows, columns = large and 1 or 2, large and 800 or 5
+if huge then
+  dtypes = {"float32"}
+  order = {"psum", "all_gather", "psum_scatter", "all_to_all", "ppermute"}
+end
+local rows, columns = (large or huge) and 1 or 2, huge and 30000 or large and 800 or 5
 
 local everywhere = P(axes, nil, nil) -- each device has its own rows
 for _, name in ipairs(order) do
