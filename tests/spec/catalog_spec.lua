@@ -182,6 +182,19 @@ describe("a file of tensors", function()
     refused(file "a text\nof two lines\n", "E_PARSE", "it holds no tensors that are read here")
   end)
 
+  it("has fields and methods, and no others", function()
+    local path = file(safetensors(good, eight))
+    local c = assert(core.catalog(path))
+    assert.same({"safetensors", path, #safetensors(good, eight)}, {c.format, c.path, c.size})
+    assert.equal("function", type(c.entries))
+    assert.error_matches(function() return c.entrys end, "entrys")
+    assert.error_matches(function() return c.formt end, "formt")
+    assert.error_matches(function() return c[1] end, "Catalog")
+    for _, i in ipairs {0, -1, 2, 1 << 40} do
+      helper.raises(("bytes: entry %d of 1"):format(i), c.bytes, c, i)
+    end
+  end)
+
   it("is closed once, and then says so", function()
     local c = opened(safetensors(good, eight))
     c:close()

@@ -73,6 +73,26 @@ describe("the stages of a jitted function", function()
     helper.raises("t.w is missing", compiled, x)
   end)
 
+  it("J8: of many differences six are named, and the rest counted", function()
+    local function named(n, prefix)
+      local list = {}
+      for i = 1, n do list[("%s%02d"):format(prefix, i)] = ml.ones {2} end
+      return list
+    end
+    local compiled = ml.jit(function(t) return t.a01 end):lower(named(9, "a")):compile()
+    local _, message = pcall(compiled, named(1, "a"))
+    assert.truthy(message:find("t.a02 is missing", 1, true), message)
+    assert.truthy(message:find("t.a07 is missing", 1, true), message)
+    assert.falsy(message:find("t.a08", 1, true), message)
+    assert.truthy(message:find("; and 2 more", 1, true), message)
+    _, message = pcall(compiled, named(8, "b"))
+    assert.truthy(message:find("t.b06 is float32[2]", 1, true), message)
+    assert.falsy(message:find("t.b07", 1, true) or message:find("t.a0", 1, true), message)
+    assert.truthy(message:find("; and 11 more", 1, true), message)
+    _, message = pcall(compiled, setmetatable({}, nil))
+    assert.truthy(message:find("; and 3 more", 1, true), message)
+  end)
+
   it("J8: what is compiled is no part of a trace, nor differentiated", function()
     local x = ml.ones {4}
     local compiled = ml.jit(function(t) return t:sum() end):lower(x):compile()

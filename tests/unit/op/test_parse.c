@@ -406,19 +406,47 @@ static void test_mutated(int rounds) {
 }
 
 /* Whatever allocation fails, the parse says so and nothing leaks. */
-static void test_out_of_memory(void) {
+static void starve(const char *text, size_t length) {
     bool failed = true;
     size_t live = cx.alloc.live;
     for (int n = 0; failed; n++) {
         Graph *g = NULL;
         cx.alloc.fail_in = n;
-        Err e = graph_parse(&cx, program, strlen(program), &g);
+        Err e = graph_parse(&cx, text, length, &g);
         failed = cx.alloc.fail_in < 0;
         cx.alloc.fail_in = -1;
         CHECKF(failed ? e == E_NOMEM : e == E_OK, "%d: %s", n, cx.err.text);
         graph_free(g);
         CHECK(cx.alloc.live <= live + (1 << 16));
     }
+}
+
+static void test_out_of_memory(void) {
+    starve(program, strlen(program));
+    for (int op = 1; op < OP_COUNT; op++) { /* all kinds of attributes */
+        Graph *g = draw_graph(op);
+        Str s;
+        str_init(&s, &cx.alloc);
+        graph_print_full(g, &s);
+        starve(str_of(&s), s.n);
+        str_free(&s);
+        graph_free(g);
+    }
+}
+
+/* A graph that is not what its text says is told of with the text, and that is all. */
+static void test_other_text(void) {
+    Graph *g = draw_graph(OP_SIN);
+    CHECK(graph_check_text(g) == E_OK);
+    size_t live = cx.alloc.live;
+    g->value.at[g->value.n - 1].node = 1; /* no text has that */
+    CHECK(graph_check_text(g) == E_PARSE);
+    CHECKF(strstr(cx.err.text, "the type of a value differs at "), "%s", cx.err.text);
+    CHECKF(strstr(cx.err.text, "; the text:\nMesh("), "%s", cx.err.text);
+    CHECKF(strstr(cx.err.text, "= sin"), "%s", cx.err.text);
+    CHECKF(cx.alloc.live <= live, "%zu, %zu", cx.alloc.live, live);
+    err_clear(&cx);
+    graph_free(g);
 }
 
 int main(int argc, char **argv) {
@@ -435,6 +463,7 @@ int main(int argc, char **argv) {
     test_errors();
     test_mutated(argc > 1 ? atoi(argv[1]) : 2000);
     test_out_of_memory();
+    test_other_text();
     intern_free(&cx);
     CHECK(cx.alloc.live == 0);
     return test_end();
