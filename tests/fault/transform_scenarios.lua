@@ -104,4 +104,21 @@ add("loops and branches on many examples", {
   end,
 })
 
+add("a loop that goes on for longer on some devices than on others", {
+  make = function() return {x = ml.device_put(ml.arange(8.0), NamedSharding(line, P "all"))} end,
+  run = function(s)
+    return ml.jit(ml.shard_map(function(b)
+      return ml.while_loop(function(c) return c:sum():lt(9.0) end, function(c) return c * 2 + 1 end, b)
+    end, {mesh = line, in_specs = {P "all"}, out_specs = P "all"}))(s.x)
+  end,
+})
+
+local fresh = 0
+add("layouts that nobody named before", {
+  run = function()
+    fresh = fresh + 1
+    return P("new" .. fresh, nil, {"newer" .. fresh, "newest" .. fresh}, {unreduced = {"other" .. fresh}})
+  end,
+})
+
 return M
