@@ -240,6 +240,9 @@ static const char *const program =
     "Mesh(x=2, y=4 explicit) laid\n"
     "%1 = param {name=\"a\"} : float32[4@x,8]\n"
     "%2 = param : float32[4,8]{weak}  ; mlp.lua:12 (h.0)\n"
+    "%20 = neg %2  ; (h.1)\n"
+    "%21 = neg %20  ; (h.2): for a reason\n"
+    "%22 = neg %21  ; for no place\n"
     "\n"
     "%7 = add %1 %2 : float32[4@x,8]  ; mlp.lua:12 (h.0), b.lua:3: a reason\n"
     "%9 = scan %7 {ncarry=1, length=3} : float32[4@x,8] {\n"
@@ -257,6 +260,12 @@ static void test_short(void) {
     const Node *add = graph_def(g, 5);
     CHECK(add->nloc == 2 && add->loc[0]->line == 12 && add->nwhy == 1);
     CHECK(strcmp(add->loc[0]->scope, "h.0") == 0 && strcmp(add->why[0]->text, "a reason") == 0);
+    const Node *scoped = graph_def(g, 7), *reasoned = graph_def(g, 8), *bare = graph_def(g, 9);
+    CHECK(scoped->nloc == 1 && scoped->nwhy == 0 && !scoped->loc[0]->chunk);
+    CHECK(strcmp(scoped->loc[0]->scope, "h.1") == 0 && scoped->loc[0]->line == 0);
+    CHECK(reasoned->nloc == 1 && reasoned->nwhy == 1 && !reasoned->loc[0]->chunk);
+    CHECK(strcmp(reasoned->why[0]->text, "for a reason") == 0);
+    CHECK(bare->nloc == 0 && bare->nwhy == 1 && strcmp(bare->why[0]->text, "for no place") == 0);
     CHECK(((const ParamAttr *)graph_def(g, 2)->attr)->index == 2);
     CHECK(g->mesh->ndevices == 8 && g->mesh->type[1] == AXIS_EXPLICIT && graph_type(g, 2)->layout);
     Str s;
@@ -355,6 +364,37 @@ static void test_errors(void) {
          "found 'q\"} : float32[4]'"},
         {"%1 = param {index=99999999999999999999} : float32[4]\n",
          "line 1, column 19: expected an integer from "},
+        {"Mesh(x=2)\n%1 = param : float32[4]\nreturn %1\nsources 2\nsource %2 x %1 #1\n",
+         "line 5, column 8: expected a value, an axis and a source among 2, found '%2 x %1 #1'"},
+        {"Mesh(x=2)\n%1 = param : float32[4]\nreturn %1\nsources 2\nsource %1 x %2 #1\n",
+         "line 5, column 8: expected a value, an axis and a source among 2, found '%1 x %2 #1'"},
+        {"Mesh(x=2)\n%1 = param : float32[4]\nreturn %1\nsources 2\nsource %1 x %1 #2\n",
+         "line 5, column 8: expected a value, an axis and a source among 2, found '%1 x %1 #2'"},
+        {"%1 = param : float32[4]\nreturn %1\nsources 2\n",
+         "line 3, column 10: expected a mesh before its axes, found the end of the line"},
+        {"%1 = param : float32[4]\nreturn %1\nspan #1 #3\n",
+         "line 3, column 11: expected nodes before this, found the end of the line"},
+        {"%1 = param : float32[4]\nreturn %1\nspan #2 #1\n",
+         "line 3, column 11: expected nodes before this, found the end of the line"},
+        {"%1 = param : float32[4]\nreturn %1\nspan #1 #2 rule #1 #2 x %1 dx y %1 ct %1\n",
+         "line 3, column 41: expected as many dx as x and as many ct as y before this, found the "
+         "end of the line"},
+        {"%1 = param : float32[4]\nreturn %1\nspan #1 #2 rule #1 #2 x %1 dx %1 y ct %1\n",
+         "line 3, column 41: expected as many dx as x and as many ct as y before this, found the "
+         "end of the line"},
+        {"%1 = param : float32[4]\nreturn %1\nspan #1 #2 rule #1 #3 x %1 dx %1 y %1 ct %1\n",
+         "line 3, column 44: expected nodes before this, found the end of the line"},
+        {"%1 = param : float32[4]\nreturn %1\nspan #1 #2 rule #2 #1 x %1 dx %1 y %1 ct %1\n",
+         "line 3, column 44: expected nodes before this, found the end of the line"},
+        {"%1 = param : float32[4]\nreturn %1\norphan {#2\n%2 = param : float32[4]\nreturn %2\n}\n",
+         "line 7, column 1: expected the numbers #1 to #1 of regions before this, once each, found "
+         "the end"},
+        {"%1 = param : float32[4]{V:x}\nreturn %1\n",
+         "line 1, column 25: expected V, U, U_max, U_min, R, rep, M, F, weak, local, global, bare "
+         "or laid, found 'V:x}'"},
+        {"%1 = param : float32[4]{rep:()}\nreturn %1\n",
+         "line 1, column 25: expected V, U, U_max, U_min, R, rep, M, F, weak, local, global, bare "
+         "or laid, found 'rep:()}'"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         Graph *g = NULL;
