@@ -296,9 +296,10 @@ local function zip(members, ending)
     at = at + #out[i]
   end
   local data, directory = table.concat(out), table.concat(rows)
-  return data .. directory .. (ending.between or "") .. "PK\5\6"
+  return data .. (ending.hole or "") .. directory .. (ending.between or "") .. "PK\5\6"
     .. string.pack("<I2I2I2I2I4I4I2", ending.disk or 0, 0,
-    ending.count or #members, ending.count or #members, ending.bytes or #directory, ending.begin or #data, 0)
+    ending.count or #members, ending.count or #members, ending.bytes or #directory,
+    ending.begin or #data + #(ending.hole or ""), 0)
 end
 
 local function member(changes)
@@ -349,6 +350,8 @@ describe("an npz file is refused:", function()
     {"two members at one place", zip {{"a.npy", array}, {"b.npy", array, at = 0}}, "members overlap"},
     {"a hole between members", zip {{"a.npy", array}, {"b.npy", array, gap = "xx"}},
       "a hole ahead of the member"},
+    {"a hole ahead of the directory", zip({{"a.npy", array}}, {hole = "xxx"}),
+      "a hole ahead of the directory"},
     {"bytes ahead of the first member", zip {{"a.npy", array, gap = "xx"}}, "a hole ahead of the member"},
     {"an array cut short", zip {{"a.npy", array:sub(1, -2)}}, "7 bytes behind the header"},
   }
@@ -443,6 +446,8 @@ describe("a GGUF file is refused:", function()
     {"a dim of 2^60", gguf({tensor("a", {1 << 60}, 0, 0)}, {}, eight), "a dim of 1152921504606846976"},
     {"dims that overflow", gguf({tensor("a", {1 << 40, 1 << 40}, 0, 0)}, {}, eight),
       "the product of its dims"},
+    {"as many bytes as there can be", gguf({tensor("a", {1 << 28, 1 << 28}, 28, 0)}, {}, eight),
+      "it ends at byte 576460752303423"},
     {"an unknown type", gguf({tensor("a", {2}, 4, 0)}, {}, eight), 'tensor "a": an unknown type, number 4'},
     {"a block cut in two", gguf({tensor("a", {16, 2}, 8, 0)}, {}, ("x"):rep(64)),
       "no multiple of Q8_0's block of 32"},
@@ -512,6 +517,13 @@ describe("catalog_layout", function()
     assert.same(metadata, again("gguf", {}, metadata):metadata())
   end)
 
+  it("GGUF's whole numbers beyond 2^63 are read as floats", function()
+    local c = opened(gguf({}, {pair("most", 10, string.pack("<I8", -1)), pair("half", 10, string.pack("<I8",
+      1 << 63)), pair("below", 10, string.pack("<I8", math.maxinteger)), pair("less", 11, string.pack("<i8",
+      -1))}), ".gguf")
+    assert.same({most = 2.0 ^ 64, half = 2.0 ^ 63, below = math.maxinteger, less = -1}, c:metadata())
+  end)
+
   it("refuses what a format does not hold", function()
     local function no(code, wanted, ...)
       local l, message, got = core.catalog_layout(...)
@@ -532,6 +544,8 @@ describe("catalog_layout", function()
     no("E_VALUE", "a name must be UTF-8", "safetensors", single("F32", {1}, "\xff"))
     no("E_VALUE", "more than 2^53 bytes", "safetensors", single("F32", {1 << 52}))
     no("E_VALUE", "the metadata's \"k\" is no text", "safetensors", {}, {k = 1})
+    no("E_VALUE", 'the metadata\'s "k" is not UTF-8, or holds a NUL', "safetensors", {}, {k = "a\xff"})
+    no("E_VALUE", 'the metadata\'s "k" is not UTF-8, or holds a NUL', "safetensors", {}, {k = "a\0b"})
     no("E_VALUE", "one tensor and nothing else", "npy", entries)
     no("E_VALUE", "must be a power of two", "gguf", {}, {["general.alignment"] = 48})
     no("E_UNSUPPORTED", "no such format", "tar", {})
@@ -554,6 +568,13 @@ it("an npz file is written whole, or not at all", function()
   end
   assert.equal(c.size, assert(core.catalog(path)).size) -- what was there stays
   assert.equal("E_IO", select(3, core.npz("out/there/is/no/folder.npz", {{"x", x}})))
+  local folder = os.tmpname()
+  os.remove(folder)
+  local there = folder .. "/a.npz"
+  assert(core.disk_task({{"make", folder}, {"make", there}, {"write", there .. "/x", "x"}}):wait())
+  assert.equal("E_IO", select(3, core.npz(there, {{"x", x}})))
+  assert.same({"a.npz"}, core.list_folder(folder)) -- nor is anything else left there
+  assert(core.disk_task({{"remove", folder}}):wait())
   assert.error_matches(function() core.npz(path, {{"x", x}, {"x", y}}) end, "a name that is there twice")
 end)
 

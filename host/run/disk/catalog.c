@@ -69,20 +69,18 @@ Err catalog_can_read(Ctx *cx, const Catalog *c, int32_t entry) {
 /* ---- what readers share ---- */
 
 Err catalog_size_entry(Catalog *c, CatalogEntry *e, const Encoding *encoding) {
-    int64_t count = dims_count(&e->dims), bytes;
+    int64_t count = dims_count(&e->dims); /* 2^56 at most: no number of bytes overflows */
     if (count < 0)
         return catalog_broken(c, e->name, "the product of its dims is more than 2^56 elements");
     if (count % encoding->block)
         return catalog_broken(
             c, e->name, "%lld elements are no whole number of %s's %s %d", (long long)count,
             encoding->name, encoding->block_bytes == 1 ? "bytes of" : "blocks of", encoding->block);
-    if (__builtin_mul_overflow(count / encoding->block, (int64_t)encoding->block_bytes, &bytes))
-        return catalog_broken(c, e->name, "its bytes are more than 2^63");
     e->encoding = encoding->name;
     e->dtype = encoding->dtype;
     e->block = encoding->block;
     e->block_bytes = encoding->block_bytes;
-    e->bytes = bytes;
+    e->bytes = count / encoding->block * encoding->block_bytes;
     return E_OK;
 }
 
