@@ -115,6 +115,19 @@ describe("a profile", function()
     assert.same({model = true, data = true}, axes)
   end)
 
+  it("says how many bytes each piece reads and writes", function()
+    local x = put(ml.ones {8, 16}, "data")
+    local step = ml.jit(function(a) return a:sum(1) end)
+    step(x)
+    local slices = record(function() step(x) end)
+    local rows = select_of(slices, "kernel")
+    assert.equal(4, #rows)
+    for _, s in ipairs(rows) do assert.same({4 * (2 * 16 + 16), 2 * 16}, {s.args.bytes, s.args.flops}) end
+    local sums = 0
+    for _, s in ipairs(select_of(slices, "collective")) do sums = sums + s.args.bytes end
+    assert.equal(4 * (4 * 16 + 16), sums) -- of four parts one sum
+  end)
+
   it("has the call around the run around its pieces, and what came before them", function()
     local step, x, w, v = step_of()
     ml.core.clear_plans()
