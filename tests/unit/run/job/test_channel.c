@@ -21,13 +21,14 @@ struct Scenario {
     int world;
     int rank[MOST], n;                /* the processes that start, in this order; n of them */
     int timeout, notice_ms, later_ms; /* notice: 0: as it is; so much later by rank 2 */
+    int join;                         /* they wait so long for each other, where that is given */
     Play *play;                       /* once all have joined */
     int odd;                          /* the rank that the play is about */
     bool tcp, stranger;               /* they meet over TCP; someone else knocks first */
     bool silent;         /* someone else comes first, says nothing, and stays until he is put out */
     bool squatter;       /* another user's program waits where rank 0 should; only root can tell */
     int code[MOST];      /* that each ends with; STILL: it stops and is killed by the test */
-    const char *says[3]; /* what is in the text, */
+    const char *says[4]; /* what is in the text, */
     const char *but_not; /* and what is not */
     bool twice;          /* it is said twice, not once */
     int least_ms, most_ms;
@@ -232,6 +233,34 @@ static Scenario scenarios[] = {
      .code = {3, 3, 3},
      .says = {"[E_RANKS] rank 1 (", " runs another script than rank 0 (",
               "old.lua and train.lua\n"}},
+    {.name = "another number of processes",
+     .world = 3,
+     .rank = {0, 2, 1},
+     .n = 3,
+     .timeout = 10,
+     .odd = 1,
+     .code = {3, 3, 3},
+     .says = {"meshlua: [E_RANKS] a process on ", " says rank 1 of 5, but rank 0 on ",
+              " is one of 3\n"},
+     .most_ms = 4000},
+    {.name = "nobody comes while it is waited for",
+     .world = 3,
+     .rank = {0},
+     .n = 1,
+     .timeout = 10,
+     .join = 1,
+     .code = {49},
+     .says = {"ranks 1, 2 did not start within 1 s\n"},
+     .most_ms = 4000},
+    {.name = "rank 0 does not come while it is waited for",
+     .world = 2,
+     .rank = {1},
+     .n = 1,
+     .timeout = 10,
+     .join = 1,
+     .code = {49},
+     .says = {"rank 0 was not found within 1 s\n"},
+     .most_ms = 4000},
     {.name = "one fails",
      .world = 3,
      .rank = {0, 1, 2},
@@ -264,6 +293,7 @@ static Scenario scenarios[] = {
      .code = {137, -SIGKILL, 137},
      .says = {"meshlua: rank 1 is gone without a word", "\n  ranks 0, 2 wait since ",
               " s in all_reduce over data, train.lua:41 (exchange 2)\n"},
+     .but_not = "latest exchanges",
      .least_ms = 3000,
      .most_ms = 5000},
     {.name = "rank 0 is killed",
@@ -310,6 +340,7 @@ static Scenario scenarios[] = {
      .code = {5, 5, 5},
      .says = {"meshlua: rank 1 computes since ",
               " s, last left all_reduce over data, train.lua:41 (exchange 1); rank ",
+              "\n  the latest exchanges of rank 1, with what came and how long it waited:",
               "\n  1 s are the limit (--timeout)\n"},
      .but_not = "answer",
      .most_ms = 3000},
@@ -417,6 +448,7 @@ static void run_process(Scenario *s, int i) {
     if (secret_open(&cx, &o.secret)) _exit(44);
     dup2(out, STDERR_FILENO);
     pause_ms(20 * i);
+    if (odd && strcmp(s->name, "another number of processes") == 0) r.world = 5;
     if (odd && strcmp(s->name, "another version") == 0) o.version = "0.0.9";
     if (odd && strcmp(s->name, "another script") == 0) o.script = 8, o.name = "old.lua";
     if (!s->tcp)
@@ -434,7 +466,10 @@ static void run_process(Scenario *s, int i) {
     int notice = s->notice_ms + (rank == 2 ? s->later_ms : 0);
     if (notice) c->notice = notice * (SECOND / 1000);
     pthread_mutex_unlock(&c->lock);
-    if (channel_join(&cx, c, 60)) _exit(49);
+    if (channel_join(&cx, c, s->join ? s->join : 60)) {
+        fprintf(stderr, "%s\n", cx.err.text);
+        _exit(49);
+    }
     if (s->play) s->play(s, rank, &cx, c);
     channel_close(&cx, c);
     _exit(cx.alloc.live ? 50 : 0);
@@ -480,7 +515,7 @@ static void check(Scenario *s) {
         CHECKF(code == s->code[i], "%s: rank %d ended with %d: %s", s->name, s->rank[i], code,
                text);
     }
-    for (int k = 0; k < 3 && s->says[k]; k++)
+    for (int k = 0; k < 4 && s->says[k]; k++)
         CHECKF(strstr(text, s->says[k]), "%s: it does not say \"%s\": %s", s->name, s->says[k],
                text);
     CHECKF(s->says[0] || !text[0], "%s: %s", s->name, text);
@@ -507,75 +542,6 @@ static void test_scenarios(void) {
 }
 
 /* ---- the parts ---- */
-
-static void test_ranks(void) {
-    Alloc alloc = {.fail_in = -1};
-    uint8_t in[40] = {0};
-    Str s;
-    str_init(&s, &alloc);
-    in[1] = in[2] = in[5] = 1;
-    status_ranks(&s, in, 40);
-    CHECKF(strcmp(str_of(&s), "1, 2, 5") == 0, "%s", str_of(&s));
-    memset(in + 10, 1, 20);
-    str_clear(&s);
-    status_ranks(&s, in, 40);
-    CHECKF(strcmp(str_of(&s), "1-2, 5, 10-29") == 0, "%s", str_of(&s));
-    str_free(&s);
-    CHECK(alloc.live == 0);
-}
-
-static void test_ring(void) {
-    static const char longest[] = "a/very/long/folder/another/very/long/folder/and/one/more/of/"
-                                  "them/and/the/name/of/the/file/train.lua:1234";
-    FlightLog flight_log;
-    FlightLogEntry e[FLIGHT_LOG_SIZE + 1];
-    ExchangeInfo what = crossing;
-    flight_log_init(&flight_log);
-    CHECK(flight_log_latest(&flight_log, e, 4) == 0);
-    for (int i = 0; i < 3 * FLIGHT_LOG_SIZE; i++) {
-        flight_log_enter(&flight_log, &what);
-        flight_log_leave(&flight_log);
-    }
-    what.where = longest;
-    flight_log_enter(&flight_log, &what);
-    CHECK(flight_log_latest(&flight_log, e, FLIGHT_LOG_SIZE + 1) == FLIGHT_LOG_SIZE);
-    CHECK(e[0].number == 3 * FLIGHT_LOG_SIZE + 1 && e[0].leave == 0 &&
-          e[0].bytes == crossing.bytes);
-    CHECK(strlen(e[0].where) == FLIGHT_LOG_WHERE - 1 &&
-          strncmp(e[0].where, longest, FLIGHT_LOG_WHERE - 1) == 0);
-    CHECK(e[1].number == 3 * FLIGHT_LOG_SIZE && e[1].leave >= e[1].enter);
-    CHECK(strcmp(e[1].where, "train.lua:41") == 0);
-    flight_log_leave(&flight_log);
-    CHECK(flight_log_latest(&flight_log, e, 1) == 1 && e[0].leave >= e[0].enter);
-    flight_log_free(&flight_log);
-}
-
-/* Exchanges that run on their own are said where they are waited for and where they are over. */
-static void test_ring_of_gpus(void) {
-    FlightLog flight_log;
-    FlightLogEntry e[4];
-    flight_log_init(&flight_log);
-    uint64_t a = flight_log_begin(&flight_log, &crossing),
-             b = flight_log_begin(&flight_log, &crossing);
-    CHECK(a == 1 && b == 2 && flight_log_latest(&flight_log, e, 4) == 0);
-    flight_log_enter(&flight_log, &crossing);
-    flight_log_leave(&flight_log);
-    CHECK(flight_log_latest(&flight_log, e, 4) == 1 && e[0].number == 3);
-    flight_log_wait(&flight_log, a);
-    CHECK(flight_log_latest(&flight_log, e, 4) == 2 && e[0].number == a && !e[0].leave &&
-          e[1].number == 3);
-    flight_log_rest(&flight_log);
-    CHECK(flight_log_latest(&flight_log, e, 4) == 1 && e[0].number == 3);
-    flight_log_wait(&flight_log, a);
-    flight_log_over(&flight_log, a);
-    flight_log_over(&flight_log, b);
-    CHECK(flight_log_latest(&flight_log, e, 4) == 3 && e[0].number == 3 && e[1].number == b);
-    CHECK(e[1].enter == e[1].leave && e[2].number == a && e[2].leave >= e[2].enter);
-    for (int i = 0; i < FLIGHT_LOG_SIZE; i++) flight_log_begin(&flight_log, &crossing);
-    flight_log_wait(&flight_log, b); /* too long ago to be known */
-    CHECK(flight_log_latest(&flight_log, e, 4) == 0);
-    flight_log_free(&flight_log);
-}
 
 /* Texts come by number; those before the wanted one are gone, those behind it stay. */
 static void test_texts(void) {
@@ -623,9 +589,6 @@ static void test_open_fails(void) {
 
 int main(void) {
     test_texts();
-    test_ranks();
-    test_ring();
-    test_ring_of_gpus();
     test_scenarios();
     test_open_fails();
     return test_end();
