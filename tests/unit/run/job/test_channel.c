@@ -243,6 +243,18 @@ static Scenario scenarios[] = {
      .says = {"meshlua: [E_RANKS] a process on ", " says rank 1 of 5, but rank 0 on ",
               " is one of 3\n"},
      .most_ms = 4000},
+    {.name = "another secret",
+     .world = 2,
+     .rank = {0, 1},
+     .n = 2,
+     .timeout = 2,
+     .odd = 1,
+     .code = {3, 3},
+     .says =
+         {"rank 1 did not start within 2 s (--timeout); turned away: a process of this user, "
+          "which says that it is rank 1 and has a secret (MESHLUA_SECRET), where rank 0 has none",
+          "rank 1: rank 0 turned this process away: have both the same secret (MESHLUA_SECRET)?"},
+     .twice = true},
     {.name = "nobody comes while it is waited for",
      .world = 3,
      .rank = {0},
@@ -445,6 +457,8 @@ static void run_process(Scenario *s, int i) {
                         .version = "0.1.0",
                         .meet = {.token = 5}};
     ctx_init(&cx);
+    if (odd && strcmp(s->name, "another secret") == 0)
+        setenv("MESHLUA_SECRET", "0123456789abcdef0123456789abcdef", 1);
     if (secret_open(&cx, &o.secret)) _exit(44);
     dup2(out, STDERR_FILENO);
     pause_ms(20 * i);
