@@ -89,6 +89,14 @@ describe("of many processes", function()
     assert.truthy(err:find(other, 1, true), err)
   end)
 
+  mpi.it("one has another recipe, and none runs", function()
+    local other = helper.file("return {name = 'other'}", ".lua")
+    local err = ends(3, 1, helper.file("return {name = 'this'}", ".lua"),
+      [[mpirun -np 1 "$MESHLUA" train %s : -np 1 "$MESHLUA" train ]] .. other)
+    assert.truthy(err:find("[E_RANKS] rank 1 (", 1, true), err)
+    assert.truthy(err:find(" runs another script than rank 0 (", 1, true), err)
+  end)
+
   mpi.it("one never starts, and none waits longer than the timeout", function()
     local start = [[mpirun -np 3 sh -c 'test $OMPI_COMM_WORLD_RANK = 1 && exec sleep 100
       exec "$MESHLUA" --timeout=]] .. TIMEOUT .. " %s'"

@@ -282,7 +282,6 @@ int processes_run(const ProcessesOptions *o) {
     close(p.error[WRITE]);
     close(p.failed[WRITE]);
     int reason = start_failure(p.failed[READ]);
-    if (!reason) return follow(child, &p);
-    wait_for(child);
+    if (!reason) return follow(child, &p); /* else it has ended */
     return fail("mpirun cannot be started (Debian: openmpi-bin): ", strerror(reason));
 }
