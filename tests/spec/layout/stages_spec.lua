@@ -74,18 +74,18 @@ describe("the stages of a jitted function", function()
   end)
 
   it("J8: of many differences six are named, and the rest counted", function()
-    local function named(n, prefix)
+    local function numbered(n, prefix)
       local list = {}
       for i = 1, n do list[("%s%02d"):format(prefix, i)] = ml.ones {2} end
       return list
     end
-    local compiled = ml.jit(function(t) return t.a01 end):lower(named(9, "a")):compile()
-    local _, message = pcall(compiled, named(1, "a"))
+    local compiled = ml.jit(function(t) return t.a01 end):lower(numbered(9, "a")):compile()
+    local _, message = pcall(compiled, numbered(1, "a"))
     assert.truthy(message:find("t.a02 is missing", 1, true), message)
     assert.truthy(message:find("t.a07 is missing", 1, true), message)
     assert.falsy(message:find("t.a08", 1, true), message)
     assert.truthy(message:find("; and 2 more", 1, true), message)
-    _, message = pcall(compiled, named(8, "b"))
+    _, message = pcall(compiled, numbered(8, "b"))
     assert.truthy(message:find("t.b06 is float32[2]", 1, true), message)
     assert.falsy(message:find("t.b07", 1, true) or message:find("t.a0", 1, true), message)
     assert.truthy(message:find("; and 11 more", 1, true), message)
