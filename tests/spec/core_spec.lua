@@ -29,6 +29,14 @@ describe("on processors", function()
   end)
 end)
 
+it("memory that is told to run out does so for Lua, too", function()
+  core.fail_alloc(0)
+  local ok, message = pcall(string.rep, "x", 1 << 20)
+  core.fail_alloc(-1)
+  assert.same({false, "not enough memory"}, {ok, message})
+  assert.equal(1 << 20, #("x"):rep(1 << 20))
+end)
+
 describe("of a GPU that is only named", function()
   it("the datasheet's peak of 16-bit products is known", function()
     local peaks = printed("--devices=fake:h200:2",

@@ -150,6 +150,19 @@ describe("a decimal comma", function()
     assert.equal('{"a":0.5,"b":[1e-09,3],"c":"\u{e9}\u{80}"}\n', (run("-e " .. "'" .. code .. "'")))
   end)
 
+  it("is still the script's own behind what the library writes and reads", function()
+    local code = [[local ml = require "meshlua"
+      local function own(what) assert(tostring(1.5) == "1,5", what) end
+      own("at first")
+      local text = tostring(ml.tensor({0.5, 2.25})) own("text")
+      ml.core.json("[0.5, 1e-3]") own("json")
+      pcall(ml.zeros, {-1}) own("an error")
+      io.stderr:write(tostring(ml.explain(ml.jit(function(x) return x * 2 end), ml.ones {4}))) own("a report")
+      print(#text > 5)]]
+    local out, err, status = run("-e '" .. code:gsub("\n%s*", " ") .. "'")
+    assert.same({"true\n", 0}, {out, status}, err)
+  end)
+
   it("is in no number that is read", function()
     local code = [[print(require("meshlua.train.options").parse({"--lr=0,5"}, {{"lr", 1.0}}))]]
     assert.equal("nil\t--lr=0,5: expected a number\n", (run("-e '" .. code .. "'")))

@@ -1,6 +1,7 @@
 /* str, err and env: texts that people read. */
 #include "base/ctx.h"
 #include "base/env.h"
+#include "base/plain.h"
 #include "base/str.h"
 #include "test.h"
 
@@ -123,7 +124,23 @@ static void test_distance(void) {
     CHECK(str_distance("", "data") == 4 && str_distance("data", "") == 4);
 }
 
+/* A thread's own locale is put aside, and is there again. */
+static void test_locale(void) {
+    locale_t mine = newlocale(LC_ALL_MASK, "C.UTF-8", (locale_t)0);
+    if (!mine) mine = newlocale(LC_ALL_MASK, "POSIX", (locale_t)0);
+    locale_t first = uselocale(mine), before = plain_enter();
+    CHECK(before == mine && uselocale((locale_t)0) != mine);
+    plain_leave(before);
+    CHECK(uselocale((locale_t)0) == mine);
+    char text[16];
+    CHECK(plain_format(text, sizeof text, "%.1f", 0.5) == 3 && strcmp(text, "0.5") == 0);
+    CHECK(plain_read("2.5x", NULL) == 2.5 && uselocale((locale_t)0) == mine);
+    uselocale(first);
+    freelocale(mine);
+}
+
 int main(void) {
+    test_locale();
     test_distance();
     test_put();
     test_double();
