@@ -76,7 +76,7 @@ static int fail_alloc(lua_State *L) {
     Alloc *a = &state_of(L)->cx.alloc;
     lua_Integer left = a->fail_in;
     a->fail_in = lua_isnoneornil(L, 1) ? -1 : arg_integer(L, 1, "fail_alloc");
-    heap_share(L, a); /* the retry that an earlier failure may still wait for is forgotten */
+    heap_share(L, a); /* the retry that an earlier failure may still wait for is forgotten, too */
     lua_pushinteger(L, left);
     return 1;
 }

@@ -86,7 +86,6 @@ Host *state_open(lua_State *L, const char *devices, const RankFlags *ranks) {
     lua_setfield(L, -2, "__gc");
     lua_setmetatable(L, -2);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &state_key);
-    heap_share(L, &h->cx.alloc);
     state_check(L, h, intern_init(&h->cx));
     state_check(L, h, op_init(&h->cx));
     Ranks who = {.world = 1}; /* known first: an error of all is said by one */
