@@ -89,7 +89,7 @@ case_runner(op_cases tests/op/run.c)
 add_test(NAME op COMMAND op_cases tests/op WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 case_runner(op_parse tests/unit/op/test_parse.c)
 target_include_directories(op_parse PRIVATE tests/unit)
-add_test(NAME op/parse COMMAND op_parse 10)
+add_test(NAME op/parse COMMAND op_parse 100)
 
 include(${CMAKE_SOURCE_DIR}/tests/cuda/cuda.cmake)
 
