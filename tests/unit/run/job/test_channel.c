@@ -243,6 +243,18 @@ static Scenario scenarios[] = {
      .says = {"meshlua: [E_RANKS] a process on ", " says rank 1 of 5, but rank 0 on ",
               " is one of 3\n"},
      .most_ms = 4000},
+    {.name = "only a stranger",
+     .world = 2,
+     .rank = {0, 1},
+     .n = 2,
+     .timeout = 2,
+     .tcp = true,
+     .stranger = true,
+     .code = {3, 0},
+     .says =
+         {"rank 1 did not start within 2 s (--timeout); turned away: ",
+          ", which says that it is rank 1 and has a secret (MESHLUA_SECRET), where rank 0 has none",
+          " connections in all)\n"}},
     {.name = "another secret",
      .world = 2,
      .rank = {0, 1},
@@ -471,6 +483,10 @@ static void run_process(Scenario *s, int i) {
     else if (rank > 0 && read(s->told[0], &o.meet, sizeof o.meet) != sizeof o.meet)
         _exit(46);
     if (rank > 0 && s->stranger) knock(&o.meet);
+    if (rank > 0 && strcmp(s->name, "only a stranger") == 0) {
+        pause_ms(500);
+        _exit(0);
+    }
     if (rank > 0 && s->silent) say_nothing(&o.meet);
     if (rank > 0 && s->squatter && geteuid() == 0) squat(&o.meet);
     if (channel_open(&cx, &r, &o, &c)) _exit(47);
