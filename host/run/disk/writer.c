@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "ir/place.h"
 #include "run/disk/convert.h"
+#include "run/disk/direct.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,6 +46,7 @@ struct Writer {
     size_t memory;
     int64_t bytes, held;
     char *stage, *run; /* a unit row-major; a run of the file: UNITS_BYTES each */
+    Direct direct;
     pthread_t thread;
     bool started, joined, one_by_one;
     double seconds;
@@ -68,7 +70,7 @@ Writer *writer_new(Ctx *cx, size_t memory) {
     arena_init(&w->arena, &cx->alloc);
     w->stage = alloc_aligned(&cx->alloc, UNITS_BYTES);
     w->run = alloc_aligned(&cx->alloc, UNITS_BYTES);
-    if (w->stage && w->run) return w;
+    if (direct_init(&w->direct, cx) && w->stage && w->run) return w;
     writer_free(w);
     return NULL;
 }
@@ -101,6 +103,7 @@ void writer_free(Writer *w) {
     for (int32_t i = 0; i < w->job.n; i++) drop_job(w, &w->job.at[i]);
     alloc_free(a, w->stage, UNITS_BYTES);
     alloc_free(a, w->run, UNITS_BYTES);
+    direct_free(&w->direct, w->cx);
     close_files(w);
     arena_free(&w->arena);
     alloc_free(a, w, sizeof *w);
@@ -244,8 +247,8 @@ static Err fail(Writer *w, int32_t file, const char *doing, int error) {
 }
 
 static Err write_bytes(Writer *w, int32_t file, int64_t at, const char *from, size_t n) {
-    int fault = file_write_at(w->file.at[file].fd, from, n, at);
-    return fault ? fail(w, file, "written", fault) : E_OK;
+    int error = direct_write(&w->direct, file, w->file.at[file].fd, at, from, n);
+    return error ? fail(w, w->direct.file, "written", error) : E_OK;
 }
 
 /* Gives a file its size and, where the file system can, its blocks. */
@@ -405,6 +408,8 @@ static Err write_all(Writer *w) {
         TRY(write_bytes(w, i, 0, f->header, f->nheader));
     }
     for (int32_t i = 0; i < w->job.n; i++) TRY(write_job(w, &w->job.at[i]));
+    int error = direct_flush(&w->direct);
+    if (error) return fail(w, w->direct.file, "written", error);
     for (int32_t i = 0; i < w->file.n; i++) TRY(sync_file(w, i));
     return E_OK;
 }

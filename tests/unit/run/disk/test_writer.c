@@ -42,7 +42,7 @@ int fallocate(int fd, int mode, off_t at, off_t n) {
 static const char *folder; /* of what is written */
 static char path[256];
 
-enum { ROWS = 300, COLUMNS = 70, HEADER = 8 };
+enum { ROWS = 300, COLUMNS = 700, HEADER = 8 };
 
 static Tensor *make(Ctx *cx) {
     Dims dims = {2, {ROWS, COLUMNS}};
