@@ -11,9 +11,9 @@
 #include <stdint.h>
 
 enum {
-    ALLOC_ALIGN = 64, /* of alloc_aligned: a cache line and an AVX-512 vector */
-    ALLOC_BINS = 8,   /* sizes up to that many cache lines are kept in lists of their own */
-    ALLOC_LARGE = 256 /* that many larger blocks are kept */
+    ALLOC_ALIGN = 64,  /* of alloc_aligned: a cache line and an AVX-512 vector */
+    ALLOC_BINS = 8,    /* sizes up to that many cache lines are kept in lists of their own */
+    ALLOC_LARGE = 1024 /* that many larger blocks are kept: the state of a step, and a snapshot */
 };
 
 typedef struct Alloc {

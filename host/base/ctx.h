@@ -10,12 +10,20 @@
 
 enum { MAX_DOMAINS = 16 }; /* of a process */
 
+/* Who holds memory for a while, beside its owner, and lets go of it where that is asked. */
+typedef struct CtxHolder {
+    struct CtxHolder *next;
+    void (*let_go)(void *ud); /* of what is not needed any more; the rest stays held */
+    void *ud;
+} CtxHolder;
+
 typedef struct Ctx {
     Alloc alloc;
     Memory *memory[MAX_DOMAINS]; /* where tensors' bytes lie, by domain; NULL: in the host's */
     ErrState err;
     struct Interns *interns; /* meshes, types, ops: owned by ir/intern.c */
-    int planted;             /* for tests: the op whose local form is made wrong; 0: none */
+    CtxHolder *holders;
+    int planted; /* for tests: the op whose local form is made wrong; 0: none */
     /* Devices that share one memory are a domain; domains are numbered by process, devices by
      * domain. This process's first and their number, and the devices of each (0: all there are are
      * in one). */
@@ -24,5 +32,8 @@ typedef struct Ctx {
 } Ctx;
 
 void ctx_init(Ctx *cx);
+/* Asks all of them. */
+void ctx_let_go(Ctx *cx);
+void ctx_remove_holder(Ctx *cx, const CtxHolder *holder);
 
 #endif

@@ -168,6 +168,24 @@ describe("a Manager", function()
     assert.truthy(peak_with(state - 1) < state // 2)
   end)
 
+  it("lets go of what is written: a step takes no other memory then", function()
+    within(function(folder)
+      local manager <close> = assert(ml.checkpoint.Manager(folder))
+      local x = helper.param(ml.device_put(ml.zeros {1 << 20}, ml.NamedSharding(mesh_of {4, 2}, P "data")))
+      local step = ml.jit(function(p) p:set(p + 1) end)
+      step(x)
+      for i = 1, 2 do
+        local before = x:address()
+        assert(manager:save(i, {model = {x = x}}))
+        local writer = manager.save_under_way.writer
+        while not writer:poll() do core.sleep(0.001) end
+        step(x)
+        assert.equal(before, x:address())
+      end
+      assert.equal(0, step:plan(x):copies())
+    end)
+  end)
+
   it("keeps the latest, those of keep_every, and the best", function()
     within(function(folder)
       local options = {keep = 2, keep_every = 10, best = "loss"}

@@ -6,6 +6,7 @@
 #include "run/bind/bind.h"
 #include "run/bind/combine.h"
 #include "run/bind/exchange_bind.h"
+#include "run/bind/fresh.h"
 #include "run/bind/schedule.h"
 #include "run/exec/memory_check.h"
 #include "run/exec/replicas.h"
@@ -85,7 +86,10 @@ static Err bind_buffers(Exec *e) {
         e->nbase += exec_class_slots(e, plan_buffer(p, i)->vary)[e->domains];
     }
     e->first_base[p->buffers.n] = e->wire_base = e->nbase;
-    e->nbase += e->domains;
+    e->fresh_base = e->nbase += e->domains;
+    for (int32_t i = 0; i < p->buffers.n; i++)
+        if (plan_buffer(p, i)->kind == BUFFER_PARAM)
+            e->nbase += exec_class_slots(e, plan_buffer(p, i)->vary)[e->domains];
     e->base = ARENA_ARRAY(&e->arena, char *, e->nbase + 1);
     e->base_domain = ARENA_ARRAY(&e->arena, int32_t, e->nbase + 1);
     if (!e->base || !e->base_domain) return exec_no_memory(e);
@@ -131,6 +135,7 @@ static Err bind_params(Exec *e) {
     e->param = ARENA_ARRAY(&e->arena, BoundParam, p->params.n + 1);
     e->copy = ARENA_ARRAY(&e->arena, Buffer *, p->params.n * e->domains + 1);
     if (!param || !e->param || !e->copy) return exec_no_memory(e);
+    e->writes = NEVER_WRITTEN;
     for (int32_t i = 0; i < p->params.n; i++) {
         int32_t buffer = plan_value(p, PLAN_LIST(p, PlanParam, p->params)[i].value)->buffer;
         const PlanBuffer *b = plan_buffer(p, buffer);
@@ -146,9 +151,10 @@ static Err bind_params(Exec *e) {
             int32_t buffer = plan_value(p, PLAN_LIST(p, int32_t, s->out)[o])->buffer;
             int32_t i = param[item_root(p, buffer)];
             if (i && k < e->param[i - 1].written) e->param[i - 1].written = k;
+            if (i && k < e->writes) e->writes = k;
         }
     }
-    return E_OK;
+    return fresh_bind(e, param);
 }
 
 /* Fills e->buffer; *index has, by plan buffer, the place there. */
@@ -262,11 +268,11 @@ static Err bind_all(Exec *e, const Type *const *result_type) {
     TRY(bind_steps(e));
     TRY(bind_agreement(e));
     TRY(depend_init(e, &depends));
+    TRY(bind_params(e));
     TRY(schedule_cut(e));
     if (gpu_is_there(&e->rt->gpu)) TRY(combine_launches(e, &depends));
     TRY(schedule_stages(e, &depends));
     TRY(bind_uses(e));
-    TRY(bind_params(e));
     if (e->agreement) TRY(replicas_bind(e));
     TRY(bind_results(e));
     return replay_bind(e);

@@ -242,10 +242,11 @@ static Err cut_control(Exec *e, int32_t step) {
     return E_OK;
 }
 
-/* StepCut once more where arguments may be written over that no caller offered: then nothing can
- * fail any more. A GPU says too late what has failed. */
+/* Cut once more where arguments that no caller offered begin to be written over: then nothing can
+ * fail any more, and call_take_back asks who holds them. A GPU says too late what has failed. */
 static Err cut_straight(Exec *e, int32_t first, int32_t n) {
-    int32_t before = (int32_t)e->plan->settled - first;
+    int32_t settled = (int32_t)e->plan->settled;
+    int32_t before = (settled && e->writes > settled ? e->writes : settled) - first;
     if (before > 0 && before < n && !gpu_is_there(&e->rt->gpu)) {
         TRY(add_segment(e, (Segment){.first = first, .n = before}));
         first += before;

@@ -47,6 +47,9 @@ struct Writer {
     int64_t bytes, held;
     char *stage, *run; /* a unit row-major; a run of the file: UNITS_BYTES each */
     Direct direct;
+    CtxHolder holder;
+    atomic_int written; /* the first so many jobs are */
+    int32_t dropped;
     pthread_t thread;
     bool started, joined, one_by_one;
     double seconds;
@@ -91,8 +94,18 @@ static void drop_job(Writer *w, WriterJob *j) {
     j->later = NULL;
 }
 
+/* A CtxHolder's: of what is written already. */
+static void let_go(void *ud) {
+    Writer *w = ud;
+    int32_t written = atomic_load_explicit(&w->written, memory_order_acquire);
+    while (w->dropped < written) drop_job(w, &w->job.at[w->dropped++]);
+}
+
 static void join(Writer *w) {
-    if (w->started && !w->joined) pthread_join(w->thread, NULL);
+    if (w->started && !w->joined) {
+        pthread_join(w->thread, NULL);
+        ctx_remove_holder(w->cx, &w->holder);
+    }
     w->joined = true;
 }
 
@@ -407,7 +420,10 @@ static Err write_all(Writer *w) {
         TRY(size_file(w, i));
         TRY(write_bytes(w, i, 0, f->header, f->nheader));
     }
-    for (int32_t i = 0; i < w->job.n; i++) TRY(write_job(w, &w->job.at[i]));
+    for (int32_t i = 0; i < w->job.n; i++) {
+        TRY(write_job(w, &w->job.at[i]));
+        atomic_store_explicit(&w->written, i + 1, memory_order_release);
+    }
     int error = direct_flush(&w->direct);
     if (error) return fail(w, w->direct.file, "written", error);
     for (int32_t i = 0; i < w->file.n; i++) TRY(sync_file(w, i));
@@ -433,7 +449,10 @@ bool writer_start(Writer *w) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     w->started = pthread_create(&w->thread, NULL, work, w) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return w->started;
+    if (!w->started) return false;
+    w->holder = (CtxHolder){w->cx->holders, let_go, w};
+    w->cx->holders = &w->holder;
+    return true;
 }
 
 /* A file that grows beyond what a process may write is an error, no signal. */

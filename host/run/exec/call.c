@@ -58,6 +58,7 @@ static bool lies_still(const Exec *e, int32_t i, const Tensor *t) {
     for (int32_t s = 0; s < t->nslot; s++) {
         int32_t base = p->base + s, k = e->base_domain[base];
         if (tensor_data(t, s) != e->base[base]) return false;
+        if (tensor_data(t, s) != e->base[p->fresh + s]) return false;
         if (t->shard[s].buffer->memory != e->rt->cx->memory[k]) return false;
         if (place && place[i * e->domains + k]) return false;
     }
@@ -80,42 +81,12 @@ static char *new_copy(Exec *e, int32_t i, int32_t k) {
     return copy ? copy->data : NULL;
 }
 
-enum { COPY_PIECE = 1 << 20, COPY_LANES = 64 }; /* what a thread copies at once */
-
-typedef struct CallCopy {
-    char *to;
-    const char *from;
-    size_t bytes;
-} CallCopy;
-
-static void copy_piece(void *ud, int32_t piece, int thread) {
-    const CallCopy *c = ud;
-    size_t at = (size_t)piece * COPY_PIECE, rest = c->bytes - at;
-    memcpy(c->to + at, c->from + at, rest < COPY_PIECE ? rest : COPY_PIECE);
-    (void)thread;
-}
-
-/* All threads copy, and meet the pages of fresh memory for the first time. */
-static void copy_with_pool(const Runtime *rt, CallCopy c) {
-    int32_t first[COPY_LANES + 1], lanes = pool_threads(rt->pool);
-    int32_t n = (int32_t)((c.bytes + COPY_PIECE - 1) / COPY_PIECE);
-    if (lanes > rt->queues) lanes = rt->queues;
-    if (lanes > COPY_LANES) lanes = COPY_LANES;
-    for (int32_t i = 0; i <= lanes; i++) first[i] = (int32_t)((int64_t)n * i / lanes);
-    pool_run(rt->pool, copy_piece, &c, &(PoolStage){first, lanes, 1, 0}, 1);
-}
-
 /* Copies what a slot of the param has of an argument. */
 static Err copy_slot(const Exec *e, const Tensor *t, const Shard *from, int32_t k, char *to) {
-    const Runtime *rt = e->rt;
-    Memory *m = rt->cx->memory[k];
-    size_t bytes = tensor_shard_bytes(t);
-    if (!m && !t->strided && bytes > COPY_PIECE && rt->pool && rt->stages && rt->queues) {
-        copy_with_pool(rt, (CallCopy){to, from->buffer->data + from->offset, bytes});
-        return E_OK;
-    }
+    Memory *m = e->rt->cx->memory[k];
     if (!m) return tensor_read_shard(t, (int32_t)(from - t->shard), to);
-    return m->move(m, to, from->buffer->memory, from->buffer->data + from->offset, bytes);
+    return m->move(m, to, from->buffer->memory, from->buffer->data + from->offset,
+                   tensor_shard_bytes(t));
 }
 
 /* A shard where it lies, as a kernel sees it. */
@@ -150,24 +121,29 @@ static Err make_dense(const Exec *e, Tensor *t) {
     return err;
 }
 
-/* In a domain: where it lies; or in the place that graphs have for it; or a copy of one that will
- * be written but that others hold, too, or that is elsewhere. */
+/* In a domain: where it lies; or in the place that graphs have for it; or, of one that will be
+ * written but that others hold, too, or that is elsewhere, in a copy, or read where it lies and
+ * written to memory of its own. */
 static Err place_param_in(ExecCall *c, int32_t i, int32_t k, bool held) {
     Exec *e = c->e;
     const BoundParam *p = &e->param[i];
     const Tensor *t = c->args[i];
     if (p->slot[k] == p->slot[k + 1]) return E_OK;
-    char *place = replay_place_param(e, i, k);
-    if (!place && (held || !is_there(e, p, t, k))) {
-        place = new_copy(e, i, k);
-        if (!place) return err_nomem(e->rt->cx, "a copy of an argument");
+    char *place = replay_place_param(e, i, k), *fresh = NULL;
+    bool there = is_there(e, p, t, k);
+    if (!place && (held || !there)) {
+        fresh = new_copy(e, i, k);
+        if (!fresh) return err_nomem(e->rt->cx, "a copy of an argument");
+        if (p->fresh == p->base || !there) place = fresh;
+        c->late = c->late || !place;
     }
     for (int32_t s = p->slot[k]; s < p->slot[k + 1]; s++) {
         const Shard *from = exec_shard(e, p, t, s);
-        char *at =
-            place ? place + p->each * (size_t)(s - p->slot[k]) : from->buffer->data + from->offset;
+        size_t ahead = p->each * (size_t)(s - p->slot[k]);
+        char *at = place ? place + ahead : from->buffer->data + from->offset;
         if (place) TRY(copy_slot(e, t, from, k, at));
         exec_set_base(e, p->base + s, at);
+        exec_set_base(e, p->fresh + s, fresh ? fresh + ahead : at);
     }
     return E_OK;
 }
@@ -183,7 +159,7 @@ static Err place_param(ExecCall *c, int32_t i) {
     if (t->strided) TRY(make_dense(e, t));
     bool written = p->written != NEVER_WRITTEN;
     bool held = written && (c->fate[i] == ARG_KEPT || !is_sole_owner(t));
-    if (held) e->copied++;
+    if (held && p->fresh == p->base) e->copied++;
     c->whole = c->whole || (written && !held);
     p->stays = c->fate[i] == ARG_REPLACED;
     if (!held && lies_still(e, i, t)) return E_OK;
@@ -239,6 +215,7 @@ static void place_scratch(Exec *e) {
 
 Err call_place(ExecCall *c) {
     Exec *e = c->e;
+    ctx_let_go(e->rt->cx);
     for (int32_t i = 0; i < e->plan->params.n; i++) TRY(place_param(c, i));
     for (int32_t i = 0; i < e->nbuffer; i++)
         for (int32_t k = e->first_domain; k < e->end_domain; k++) TRY(place_result(e, i, k));
@@ -294,6 +271,45 @@ Err call_results(ExecCall *c, Tensor **results) {
         return err_nomem(e->rt->cx, "a result");
     }
     return E_OK;
+}
+
+/* Has nobody else the memory of a param any more that has got other memory to be written to? */
+static bool is_free_now(const ExecCall *c, int32_t i) {
+    const Exec *e = c->e;
+    const BoundParam *p = &e->param[i];
+    bool apart = false;
+    for (int32_t s = 0; s < p->slot[e->domains]; s++)
+        apart = apart || e->base[p->fresh + s] != e->base[p->base + s];
+    for (int32_t k = e->first_domain; apart && k < e->end_domain; k++)
+        apart = is_there(e, p, c->args[i], k);
+    return apart && c->fate[i] != ARG_KEPT && is_sole_owner(c->args[i]);
+}
+
+void call_take_back(ExecCall *c) {
+    Exec *e = c->e;
+    c->late = false;
+    ctx_let_go(e->rt->cx);
+    for (int32_t i = 0; i < e->plan->params.n; i++) {
+        BoundParam *p = &e->param[i];
+        p->back = is_free_now(c, i);
+        c->whole = c->whole || p->back;
+        for (int32_t s = 0; p->back && s < p->slot[e->domains]; s++)
+            exec_set_base(e, p->fresh + s, e->base[p->base + s]);
+        for (int32_t k = 0; p->back && k < e->domains; k++) {
+            buffer_release(e->copy[i * e->domains + k]);
+            e->copy[i * e->domains + k] = NULL;
+        }
+    }
+    for (int32_t r = 0; r < e->plan->results.n; r++) {
+        Tensor *t = c->results[r];
+        for (int32_t s = 0; s < t->nslot; s++) {
+            const BoundShard *from = &e->result[r].shard[s];
+            if (from->param < 0 || !e->param[from->param].back) continue;
+            buffer_release(t->shard[s].buffer);
+            t->shard[s] = shard_of(c, from);
+            buffer_retain(t->shard[s].buffer);
+        }
+    }
 }
 
 /* Does the plan write where the argument lies, not in copies alone? */

@@ -10,6 +10,8 @@ typedef struct ExecCall {
     Exec *e;
     Tensor *const *args;
     const uint8_t *fate;
+    Tensor **results;
+    bool late; /* a param has got other memory to be written to, and nothing is there yet */
     _Atomic int failed; /* set by the first worker that finds a fault */
     bool interrupted;
     bool
@@ -26,6 +28,9 @@ Err call_grow(ExecCall *c) MUST_CHECK;
 Err call_place(ExecCall *c) MUST_CHECK;
 /* Makes the result tensors, which share those places. */
 Err call_results(ExecCall *c, Tensor **results) MUST_CHECK;
+/* Before a param is written over: those that nobody else holds any more are written where they lie
+ * after all, and the fresh memory that they would have taken is never touched. */
+void call_take_back(ExecCall *c);
 /* After a failure: arguments that a step has begun to write over are deleted. */
 void call_drop_written(const ExecCall *c);
 /* Lets go of the memory that only the results hold from here on. */

@@ -29,14 +29,17 @@ typedef struct Exec {
     int32_t most_stages, most_queues; /* of a segment */
     /* This process's domains, and which of them may have devices of the mesh. */
     int32_t domains, first_domain, end_domain;
-    int32_t *class_slot;       /* see exec_class_slots */
-    char **base;               /* by buffer and slot: see first_base */
-    int32_t *base_domain;      /* by base: the domain, of this process's, that it is in */
-    int32_t *first_base;       /* by buffer */
-    int32_t nbase, wire_base;  /* the last ones are the wires, one of each domain: see exchange.h */
-    size_t wire_bytes;         /* in each domain */
-    struct Exchange *exchange; /* all of them, the latest first */
-    struct Exchange *flying;   /* during a call: those that have begun and are not over */
+    int32_t *class_slot;  /* see exec_class_slots */
+    char **base;          /* by buffer and slot: see first_base */
+    int32_t *base_domain; /* by base: the domain, of this process's, that it is in */
+    int32_t *first_base;  /* by buffer */
+    int32_t nbase;
+    int32_t wire_base;  /* behind the buffers': the wires', one of each domain: see exchange.h */
+    int32_t fresh_base; /* behind those: see bind/fresh.h */
+    int32_t writes;     /* the first step that writes over a param's memory; NEVER_WRITTEN */
+    size_t wire_bytes;  /* in each domain */
+    struct Exchange *exchange;   /* all of them, the latest first */
+    struct Exchange *flying;     /* during a call: those that have begun and are not over */
     struct Agreement *agreement; /* with the other processes of the mesh, before what they exchange;
                                     or NULL */
     struct Replicas

@@ -37,11 +37,12 @@ typedef struct OperandUse { /* an operand that follows a base */
 enum { NEVER_WRITTEN = INT32_MAX };
 
 typedef struct BoundParam {
-    int32_t base;
+    int32_t base, fresh; /* of its first slot; of what is written over it: see bind/fresh.h */
     const int32_t *slot; /* exec_class_slots */
     size_t each;         /* bytes of a slot of a private copy */
     int32_t written;     /* the first step that writes over its memory; NEVER_WRITTEN */
     bool stays;          /* in this call: a result may be the argument itself, see ARG_REPLACED */
+    bool back;           /* in this call: see call_take_back */
 } BoundParam;
 
 typedef struct BoundBuffer { /* one that is allocated for the caller */

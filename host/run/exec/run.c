@@ -240,6 +240,7 @@ static void run_segments(ExecCall *c, int32_t first, int32_t n) {
     Exec *e = c->e;
     for (int32_t i = first; i < first + n && !atomic_load(&c->failed); i++) {
         const Segment *s = &e->segment.at[i];
+        if (c->late && e->writes < s->first + s->n) call_take_back(c);
         reach(c, s);
         if (s->exchange) {
             run_exchange(c, s);
@@ -308,6 +309,7 @@ static Err prepare(ExecCall *c, Tensor **results) {
     replay_decide(e, c->args);
     TRY(call_place(c));
     if (e->replicas) TRY(replicas_sum(e, c->args));
+    c->results = results;
     return call_results(c, results);
 }
 

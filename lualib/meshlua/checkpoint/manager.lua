@@ -188,8 +188,6 @@ local function whole_piece(file, t)
   return piece
 end
 
-local function concrete(leaf) return core.is_box(leaf) and leaf:get() or leaf end
-
 --- Begins to write: what the tensors hold now is what is saved.
 local function begin_writing(self, save)
   local done, message = core.disk_task {{"make", save.temp}}:wait()
@@ -201,7 +199,7 @@ local function begin_writing(self, save)
     number, message, code = writer:file(save.temp .. "/" .. file.name,
       {header = self.process == 0 and file.header or nil, size = file.size, create = true})
     if not number then return nil, message, code end
-    for _, t in ipairs(file.entries) do writer:add(concrete(t.leaf), t.index, {whole_piece(number, t)}) end
+    for _, t in ipairs(file.entries) do writer:add(t.leaf, t.index, {whole_piece(number, t)}) end
   end
   if not (self.async and writer:start()) then writer:run() end
   return true
@@ -237,7 +235,6 @@ function stages.writing(self, save)
   local result, message, code = save.writer:wait()
   save.writer:release()
   save.writer = nil
-  collectgarbage() -- handles of what Params held then: the next save must not find its memory still held
   if not result then return nil, message, code end
   local calls = {}
   if self.process == 0 then
