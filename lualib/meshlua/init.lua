@@ -43,6 +43,7 @@ for module, names in pairs {
   ["checkpoint.save"] = {"save"},
   config = {"config"},
   ["insight.budget"] = {"expect", "forbid"},
+  ["insight.checks"] = {"checks"},
   ["insight.explain"] = {"explain"},
   ["insight.picture"] = {"visualize_sharding", "visualize_mesh"},
   ["insight.rules"] = {"explain_rules"},

@@ -15,6 +15,26 @@ end
 local mesh = ml.make_mesh({4, 2}, {"data", "model"})
 local line = ml.make_mesh({8}, {"all"})
 
+add("the blocks of a value in shard_map, and what it is counted at", {
+  make = function()
+    return {x = ml.device_put(ml.arange(16.0):reshape {8, 2}, NamedSharding(line, P("all"))),
+      step = ml.jit(function(x)
+        return ml.shard_map(function(b) return ml.psum(b:sum(), "all") end,
+          {mesh = line, in_specs = {P("all")}, out_specs = P()})(x)
+      end)}
+  end,
+  run = function(s)
+    local program <close> = s.step:program(s.x)
+    assert(ml.core.product_rate "float32" > 0)
+    for _, node in ipairs(program:nodes()) do
+      if node.op == "all_reduce" then
+        return program:run({program:blocks(node.inputs[1])}, {s.x})[1]
+      end
+    end
+  end,
+  check = function(_, y) assert(y.shape[1] == 8) end,
+})
+
 add("loops and branches, and their gradients", {
   make = function()
     return {xs = ml.device_put(ml.ones {2, 4, 2}, NamedSharding(mesh, P(nil, "data")))}

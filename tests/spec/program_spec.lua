@@ -168,6 +168,14 @@ describe("verbs", function()
     end
   end)
 
+  it("train tells of the step and the first batch with --explain and --checks, and trains nothing", function()
+    local out, err, code = run {"train", "models/gpt.lua", "--devices=8", "--explain", "--checks"}
+    assert.same({"", 0}, {err, code})
+    assert.truthy(out:find("every figure is of one device", 1, true), out)
+    assert.truthy(out:find("\nnothing found: shards, random bits", 1, true), out)
+    assert.falsy(out:find("seconds in all", 1, true), out)
+  end)
+
   it("train trains a recipe, with what lies beside it and the program's flags behind it", function()
     local out, err, code = run {"train", "models/mlp.lua", "--devices=fake:2", "--steps=1"}
     assert.equal(2, code)

@@ -1,7 +1,10 @@
 /* program.c - a traced step as data: what ml.explain and ml.verify look at, plan in other ways and
  * run in pieces. It owns the trace's graph; of the arguments it keeps the objects. */
 #include "lua/jit/jit.h"
+#include "ir/mode.h"
 #include "lua/jit/plan_info.h"
+#include "op/manual.h"
+#include "op/op.h"
 #include "pass/layout/origin.h"
 
 #include <string.h>
@@ -125,7 +128,8 @@ static bool is_manual(const Type *t) {
 }
 
 /* program:nodes(): in order, {op, where, scope, inputs (values), outputs, types (texts), dtypes,
- * inner (it stands in a region of another op, or inside shard_map), product}. */
+ * inner (it stands in a region of another op, or inside shard_map), region (of another op),
+ * product, operands (their names), role}. */
 static int program_nodes(lua_State *L) {
     Host *h = state_of(L);
     const Graph *g = program_at(L)->graph;
@@ -158,6 +162,10 @@ static int program_nodes(lua_State *L) {
         lua_setfield(L, -2, "inner");
         lua_pushboolean(L, (graph_opdef(g, n)->flags & OPF_PRODUCT) != 0);
         lua_setfield(L, -2, "product");
+        lua_pushboolean(L, n->region != 0);
+        lua_setfield(L, -2, "region");
+        value_set_string(L, "operands", graph_opdef(g, n)->operands);
+        value_set_string(L, "role", role_name(n->role));
         lua_rawseti(L, -2, id);
     }
     return 1;
@@ -217,6 +225,33 @@ static int program_params(lua_State *L) {
 static int program_results(lua_State *L) {
     const Region *top = &program_at(L)->graph->region.at[0];
     value_push_ints(L, top->result.at, top->result.n);
+    return 1;
+}
+
+/* program:blocks(value): of a value inside shard_map what each device has, one behind the other
+ * along a dim in front: another value of the program. */
+static int program_blocks(lua_State *L) {
+    Host *h = state_of(L);
+    Graph *g = program_at(L)->graph;
+    lua_Integer v = arg_integer(L, 2, "blocks: the value");
+    if (v < 1 || v >= g->value.n || graph_def(g, (Val)v)->region != 0)
+        state_error(L, E_VALUE, "the program has no value %lld", (long long)v);
+    const Type *t = graph_type(g, (Val)v);
+    Mode mode = mode_of(t);
+    if (!mode.manual || t->dims.rank == MAX_RANK)
+        state_error(L, E_VALUE, "blocks: the value is not inside a shard_map, or has %d dims",
+                    MAX_RANK);
+    Layout l;
+    layout_init(&l, g->mesh, t->dims.rank + 1);
+    Dims dims = {.rank = t->dims.rank + 1, .at = {1}};
+    memcpy(dims.at + 1, t->dims.at, sizeof *dims.at * (size_t)t->dims.rank);
+    for (int i = 0; i < g->mesh->naxes; i++)
+        if (mode.vary >> i & 1) axes_push(&l.dim[0].axes, axes_whole(g->mesh, i));
+    Build b = build_in(g, 0);
+    b.manual = mode.manual;
+    Val out = manual_exit(&b, op_reshape(&b, (Val)v, &dims), &l, mode.manual);
+    state_check(L, h, b.err);
+    lua_pushinteger(L, out);
     return 1;
 }
 
@@ -416,10 +451,11 @@ static int why_traced(lua_State *L) {
 void jit_open_program(lua_State *L) {
     static const luaL_Reg meta[] = {
         {"__gc", program_close}, {"__close", program_close}, {NULL, NULL}};
-    static const luaL_Reg methods[] = {
-        {"nodes", program_nodes},       {"params", program_params}, {"results", program_results},
-        {"plan", program_plan},         {"run", program_run},       {"why", program_why},
-        {"relayout", program_relayout}, {"close", program_close},   {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"nodes", program_nodes},       {"params", program_params},
+                                       {"results", program_results},   {"plan", program_plan},
+                                       {"run", program_run},           {"why", program_why},
+                                       {"relayout", program_relayout}, {"blocks", program_blocks},
+                                       {"close", program_close},       {NULL, NULL}};
     value_new_type(L, VALUE_PROGRAM, meta, methods, NULL);
     lua_pushcfunction(L, why_traced);
     lua_setfield(L, -2, "why_traced");

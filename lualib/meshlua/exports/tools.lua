@@ -1,5 +1,7 @@
 -- tools.lua: asking before and after, data, training, profiles.
 return [[
+checks(step: any, ...: any) -> table
+  What only data shows: equal shards, equal random bits, means of means, tokens without an expert.
 expect(plan: any, budget: table) -> any
   Raises E_BUDGET unless the plan's communication is as said.
 explain(step: any, ...: any) -> table
@@ -35,6 +37,8 @@ Plan:mesh(plan: Plan) -> Mesh
   The mesh of its layouts, or nil.
 Plan:steps(plan: Plan) -> table
   Its steps.
+Program:blocks(program: Program, value: integer) -> integer
+  Of a value in shard_map what each device has, as a value.
 Program:close(program: Program)
   Frees it.
 Program:nodes(program: Program) -> table

@@ -296,7 +296,7 @@ function M.verify(step, ...)
   if not traced then
     raise("E_STATE", "verify: on one device the step cannot be traced, so there is nothing to compare it "
       .. "with: %s",
-      other_program)
+      lib.text(other_program))
   end
   local here <close> = other_program
   local a = {program = there, inputs = inputs_of(there)}

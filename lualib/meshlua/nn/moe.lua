@@ -86,6 +86,9 @@ local function route(self, x, capacity)
   local place = ops.sum(op.mul(before, line), 3):reshape(batch, k, tokens)
   local room = ops.one_hot(op.astype(place, {dtype = "int32"}), capacity) -- zeros where there is none
   local dispatch = ops.einsum("bkte,bktc->btec", chosen, room)
+  if lib.checking then -- see insight/checks.lua
+    table.insert(lib.checking, {node = core.next_node() - 1, capacity = capacity, top_k = k})
+  end
   local weighted = op.mul(chosen, ops.expand_dims(ops.transpose(weights, 1, 3, 2), 4))
   local combine = ops.einsum("bkte,bktc->btec", weighted, room)
   -- experts * sum(share of first choices * mean weight), 1 where even (Fedus et al. 2021, eq. 4), by group.

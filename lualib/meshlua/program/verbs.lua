@@ -27,6 +27,8 @@ local OF_TRAIN = {
     value = "FOLDER", path = true},
   {"metrics", "", "a file with a JSON object for each step", value = "FILE", path = true},
   {"overwrite", false, "--out and --metrics may replace what an earlier run left there"},
+  {"explain", false, "what a step sends, holds and computes, its findings first; nothing is trained"},
+  {"checks", false, "what only data shows, looked for in the first batch; nothing is trained"},
   {"log_every", 100, "steps between lines", value = "N", least = 1},
   {"profile", "", "a file for what runs when, for ui.perfetto.dev; and a table at the end", value = "FILE",
     path = true},

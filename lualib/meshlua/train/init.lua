@@ -211,6 +211,14 @@ local function conclude(run, hook, result)
   end
 end
 
+--- Prints what --explain and --checks ask for.
+local function tell(run, values)
+  for _, name in ipairs {"explain", "checks"} do
+    local text = values[name] and run:told(require("meshlua.insight." .. name)[name])
+    if text and core.process_index() == 0 then print(text) end
+  end
+end
+
 --- The program: trains a recipe as the arguments say. Ends the process where they, a file or the machine are
 --- at fault (2, 3), or the loss is not finite (4).
 ---@param recipe table|string the recipe, or the name of the default one
@@ -222,6 +230,7 @@ function M.main(recipe, args)
   if core.process_index() == 0 then check(check_outputs(values)) end
   local before = core.clock()
   local run = prepare(recipe, values, config)
+  if values.explain or values.checks then return tell(run, values) end
   local saver <close> = values.out ~= "" and check(saver_of.open(values)) or nil
   begin_from(run, values.from)
   describe(run, values)

@@ -302,6 +302,16 @@ function Run:train(report, done)
   core.check_stop ""
 end
 
+--- What `tell` (ml.explain, ml.checks) says of the step on its first batch, as a text.
+---@param tell function
+---@return string
+function Run:told(tell)
+  local batch = self.data.train:shuffled {batch = self.config.batch, seed = self.seed,
+    shardings = self.shardings}(1)
+  return tostring(tell(self.train_step, self.model:train(), self.optimizer, self.rngs, batch.inputs,
+    batch.labels, self.loss_scale))
+end
+
 --- A copy of the model on one device of each process; all processes must call it.
 ---@return table
 function Run:gathered()
