@@ -32,13 +32,31 @@ static int32_t param_index(const Graph *g, const char *name) {
     return 0;
 }
 
+/* What is asked to lie as a Param does (its gradient) is used with that Param: its node, or NULL.
+ */
+static const Node *param_beside(const Graph *g, const Node *n) {
+    if (op_is_state(n) || !op_lies_as_state(n)) return NULL;
+    for (int32_t id = g->value.at[n->out].node + 1; id < g->node.n; id++) {
+        const Node *user = graph_node(g, id), *param = NULL;
+        bool uses = false;
+        for (int i = user->nin - 1; i >= 0; i--) {
+            const Node *def = graph_def(g, user->in[i]);
+            uses = uses || user->in[i] == n->out;
+            if (graph_opdef(g, def)->flags & OPF_PARAM && op_is_state(def)) param = def;
+        }
+        if (uses && param) return param;
+    }
+    return NULL;
+}
+
 /* Who split the value along the axis, in the end. */
 static Origin origin_of(const Graph *g, Val v, int axis) {
     /* A value takes an axis from one that has it already: no value comes twice. */
     for (int32_t i = v * g->mesh->naxes + axis; i < g->nsource && g->source[i].from;
          i = v * g->mesh->naxes + axis)
         v = g->source[i].from;
-    const Node *n = graph_def(g, v);
+    const Node *n = graph_def(g, v), *beside = param_beside(g, n);
+    if (beside) n = beside;
     uint32_t flags = graph_opdef(g, n)->flags;
     Origin o = {.kind = ORIGIN_OP, .axis = (uint8_t)axis, .loc = n->nloc ? n->loc[0] : NULL};
     if (flags & OPF_PARAM) {

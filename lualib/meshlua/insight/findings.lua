@@ -216,9 +216,11 @@ function rules.cut_again(x, add)
         if parts then cut = cut or r.item else whole = whole or r.item end
       end
       if cut and item.sending >= WORTH * x.account.seconds then
+        local one = #item.step.outputs == 1 and account.alike(item.step.reasons[1].tensor)
         add {cause = ("%s over %s makes all of %s on every device, and at %s each takes a part of "
           .. "it%s"):format(
-          item.op, axes_text(item.axes), account.alike(item.step.reasons[1].tensor), cut.line,
+          item.op, axes_text(item.axes), one or ("%s[%s]"):format(out.dtype, table.concat(out.shape, ",")),
+            cut.line,
           whole and (" (%s reads the whole)"):format(whole.line) or ""), where = item.line,
           gain = item.sending / 2,
           mend = item.step.reduces and "constrain it to the parts: a reduce_scatter sends half as much"
@@ -581,15 +583,22 @@ local ORDER = {"misfit", "equal_sums", "repeated", "unused_axes", "between_hosts
 --- args
 ---@return table[]
 function M.of(x)
-  local list = {}
+  local list, by_text = {}, {}
   x.told = {}
   for _, name in ipairs(ORDER) do
     rules[name](x, function(f)
-      f.rule = name
-      f.share = f.gain < ALWAYS and x.account.seconds > 0 and f.gain / x.account.seconds or nil
+      local same = f.cause .. "\0" .. (f.where or "")
+      if by_text[same] then
+        by_text[same].gain = by_text[same].gain + f.gain
+        return
+      end
+      by_text[same], f.rule = f, name
       f.order = #list
       list[#list + 1] = f
     end)
+  end
+  for _, f in ipairs(list) do
+    f.share = f.gain < ALWAYS and x.account.seconds > 0 and f.gain / x.account.seconds or nil
   end
   table.sort(list, function(a, b)
     if a.gain ~= b.gain then return a.gain > b.gain end

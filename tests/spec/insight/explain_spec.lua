@@ -81,6 +81,27 @@ describe("explain", function()
       {kind = "argument", name = "batch", axis = "data", index = 1}}, reason.origins)
   end)
 
+  it("names the Param whose split an update keeps, not the update's line", function()
+    local rules = {{"in", "data"}, {"out", "model"}}
+    local model = ml.init(function(rngs)
+      return {up = ml.nn.Linear(64, 64, {axes = {"in", "out"}, rngs = rngs, use_bias = false})}
+    end, {mesh = mesh, rules = rules})
+    local opt = ml.optim.adamw(model, {lr = 1e-3, clip = 1.0})
+    local line = debug.getinfo(1, "l").currentline + 3
+    local step = ml.jit(function(m, o, x)
+      local loss, grads = ml.value_and_grad(function(v) return (v.up(x) ^ 2):mean() end)(m)
+      return loss, o:update(m, grads).grad_norm
+    end, {mesh = mesh, rules = rules})
+    local e = ml.explain(step, model, opt, ones({512, 64}, "data"))
+    local named = false
+    for _, row in ipairs(e.collectives) do
+      local by = table.concat(row.by, "; ")
+      assert.falsy(by:find((":%d"):format(line), 1, true), by)
+      named = named or by:find("data by Param m.up.kernel", 1, true) ~= nil
+    end
+    assert.is_true(named, tostring(e))
+  end)
+
   it("the memory of a device by kind of tensor adds up", function()
     local param = function(shape, kind, ...) return ml.core.box_new(ones(shape, ...), {kind = kind}) end
     local w, m = param({1024, 1024}, "param", nil, "model"), param({1024, 1024}, "opt_state", nil, "model")
