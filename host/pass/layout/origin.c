@@ -32,8 +32,7 @@ static int32_t param_index(const Graph *g, const char *name) {
     return 0;
 }
 
-/* What is asked to lie as a Param does (its gradient) is used with that Param: its node, or NULL.
- */
+/* What is asked to lie as a Param does (its gradient) is used with it: the Param, or NULL. */
 static const Node *param_beside(const Graph *g, const Node *n) {
     if (op_is_state(n) || !op_lies_as_state(n)) return NULL;
     for (int32_t id = g->value.at[n->out].node + 1; id < g->node.n; id++) {
