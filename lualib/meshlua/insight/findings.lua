@@ -222,7 +222,7 @@ function rules.cut_again(x, add)
           item.op, axes_text(item.axes), one or ("%s[%s]"):format(out.dtype, table.concat(out.shape, ",")),
             cut.line,
           whole and (" (%s reads the whole)"):format(whole.line) or ""), where = item.line,
-          gain = item.sending / 2,
+          gain = item.step.reduces and item.sending / 2 or item.sending,
           mend = item.step.reduces and "constrain it to the parts: a reduce_scatter sends half as much"
             or "keep it in parts from here on"}
       end
@@ -267,14 +267,20 @@ local function data_axis(x)
   return best
 end
 
---- Optimizer state that every device holds, although the Params are split, or although it is much.
+--- What is said of state that every device along the batch's axis holds, by kind.
+local large_state = {
+  opt_state = {"the optimizer state", 'a rule {opt = ml.shard_largest("%s")} splits it (ZeRO-1)', 1},
+  param = {"the Params", 'ml.shard_largest("%s") as a rule splits them (FSDP)', 2},
+    -- dearer to split: they are gathered
+}
+
+--- State that every device holds, although the Params are split, or although it is much.
 function rules.replicated_state(x, add)
   if not x.mesh or x.mesh.size == 1 then return end
   local kinds = state_by_kind(x)
   local state, params = kinds.opt_state, kinds.param
-  if not state then return end
-  for _, axis in ipairs(x.mesh.axis_names) do
-    local split = params and (params.split[axis] or 0) >= params.bytes / 2
+  for _, axis in ipairs(state and params and x.mesh.axis_names or {}) do
+    local split = (params.split[axis] or 0) >= params.bytes / 2
     if split and (state.split[axis] or 0) < state.bytes / 4 then
       add {cause = ("the Params are split over %s and their optimizer state is not: every device holds %s of "
         .. "it"):format(axis, bytes_text(state.bytes)), bytes = state.bytes * (1 - 1 / x.mesh.shape[axis]),
@@ -284,12 +290,15 @@ function rules.replicated_state(x, add)
     end
   end
   local axis, limit = data_axis(x), x.memory.device > 0 and WORTH * x.memory.device or ROOM / 4
-  if axis and state.whole * (1 - 1 / x.mesh.shape[axis]) >= limit then
-    add {cause = ("every device along %s holds all of the optimizer state, %s"):format(axis,
-      bytes_text(state.whole)), bytes = state.whole * (1 - 1 / x.mesh.shape[axis]), where = line_of_input(x,
-        state.first),
-      gain = x.account.seconds * WORTH,
-      mend = ('a rule {opt = ml.shard_largest("%s")} splits it (ZeRO-1)'):format(axis)}
+  for kind, words in pairs(axis and large_state or {}) do
+    local held = kinds[kind] and kinds[kind].whole or 0
+    local saved = axis and held * (1 - 1 / x.mesh.shape[axis]) or 0
+    if saved >= limit * words[3] then
+      add {cause = ("every device along %s holds all of %s, %s"):format(axis, words[1], bytes_text(held)),
+        bytes = saved, where = line_of_input(x, kinds[kind].first),
+          gain = x.account.seconds * WORTH * words[3],
+        mend = words[2]:format(axis)}
+    end
   end
 end
 
@@ -553,7 +562,7 @@ function rules.made_whole(x, add)
     local gather = item.kind == "collective" and not item.step.moves and not item.step.reduces
     local readers = gather and item.step.reasons[1].text:find "^asked for here"
       and reads[item.step.outputs[1].buffer]
-    if readers and #item.loops == 0 then
+    if readers then
       local gain = item.sending
       for _, r in ipairs(readers) do gain = gain + r.computing * (1 - r.unique) end
       if gain >= WORTH * x.account.seconds then
