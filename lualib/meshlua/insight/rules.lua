@@ -120,9 +120,8 @@ local function findings_of(rules, rows)
         add(dim.passed, "is not used for dim %d of %s: '%s' already uses mesh axis '%s' in this tensor", d,
           account.alike(row.path), row.dims[dim.by].name or "-", axes_text(row.spec[dim.by]))
       elseif dim.refused then
-        list[#list + 1] = ("dim %d of %s, %d, stays whole: %s%s does not divide it"):format(d, row.path,
-          dim.size,
-          dim.rule and ("rule %d puts it on "):format(dim.rule) or "mesh axis ", dim.refused)
+        list[#list + 1] = ("dim %d of %s, %d, stays whole: mesh axis %s%s does not divide it"):format(d,
+          row.path, dim.size, dim.refused, dim.rule and (", where rule %d puts it,"):format(dim.rule) or "")
       end
     end
   end

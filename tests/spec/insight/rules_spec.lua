@@ -60,6 +60,28 @@ mesh axes without use: data
 rule 1, {"batch", "data"}, gives no Param its layout]], tostring(ml.explain_rules(rules, model_of(), mesh)))
   end)
 
+  it("says first what is not as the rules read", function()
+    local function findings(list)
+      local model = ml.init(function(rngs)
+        return {up = nn.Linear(6, 16, {axes = {"embed", "hidden"}, rngs = rngs, use_bias = false})}
+      end, {mesh = mesh, rules = list})
+      return ml.explain_rules(list, model, mesh).findings
+    end
+    local rest = {{"embed", false}, {"hidden", false}}
+    local function with(...) return {..., rest[1], rest[2]} end
+    assert.same({}, findings(with {"hidden", "model"}))
+    assert.same({'rule 1, {opt = {"kernal", P("data")}}, matches no Param: there is up.kernel'},
+      findings(with {opt = {"kernal", P("data")}}))
+    assert.same({'rule 2, {"up", P("data")}, is never reached: rule 1 comes first for up.kernel'},
+      findings {{"kernel", P()}, {"up", P("data")}, rest[1], rest[2]})
+    assert.same({"dim 1 of up.kernel, 6, stays whole: mesh axis data, where rule 1 puts it, does not "
+      .. "divide it"},
+      findings(with {"embed", "data", uneven = "replicate"}))
+    assert.same({"rule 2, {\"hidden\", \"model\"}, is not used for dim 2 of up.kernel: 'embed' already uses "
+      .. "mesh axis 'model' in this tensor"}, findings {{"embed", "model"}, {"hidden", "model"}, {"hidden",
+        false}})
+  end)
+
   it("raises where the rules do, and for what is no rule set, module or mesh", function()
     local model = model_of()
     helper.raises("[E_SPEC] h.1.down.bias: no rule for the logical axis 'embed'", ml.explain_rules,
