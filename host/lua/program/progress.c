@@ -22,6 +22,7 @@ static struct {
     int fd[2];    /* of stdout and stderr */
     bool running; /* a chunk */
     bool inside;  /* the last output did not end its line */
+    bool cut;     /* the rest of the chunk's output is left out */
     bool drawn;   /* the line stands there */
     struct timespec since;
 } shared = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = {STDOUT_FILENO, STDERR_FILENO}};
@@ -29,7 +30,8 @@ static struct {
 static bool write_all(int fd, const char *at, size_t n) {
     while (n) {
         /* who has pressed Ctrl-C does not want the rest of a long text */
-        if (shared.running && shared.host->rt.interrupted) return true;
+        shared.cut = shared.cut || (shared.running && shared.host->rt.interrupted);
+        if (shared.cut) return true;
         ssize_t done = write(fd, at, n < PIECE ? n : PIECE);
         if (done < 0 && errno != EINTR) return false;
         if (done > 0) at += done, n -= (size_t)done;
@@ -112,17 +114,24 @@ void progress_begin(void) {
     if (!shared.host) return;
     pthread_mutex_lock(&shared.lock);
     shared.running = true;
-    shared.inside = false;
     clock_gettime(CLOCK_MONOTONIC, &shared.since);
     pthread_cond_signal(&shared.changed);
     pthread_mutex_unlock(&shared.lock);
 }
 
 void progress_end(void) {
+    static const char told[] = "\n... (stopped by Ctrl-C)\n";
     if (!shared.host) return;
     fflush(stdout);
     pthread_mutex_lock(&shared.lock);
     shared.running = false;
+    bool cut = shared.cut;
+    shared.cut = false;
     erase();
+    if (cut)
+        write_all(STDOUT_FILENO, told, sizeof told - 1);
+    else if (shared.inside)
+        write_all(STDOUT_FILENO, "\n", 1);
+    shared.inside = false;
     pthread_mutex_unlock(&shared.lock);
 }

@@ -158,35 +158,19 @@ static unsigned char act(EditLine *el, const char *event, const char *pasted, si
     return result;
 }
 
-static unsigned char on_enter(EditLine *el, int key) {
-    (void)key;
-    return act(el, "enter", "", 0);
-}
-
-static unsigned char on_line(EditLine *el, int key) {
-    (void)key;
-    return act(el, "line", "", 0);
-}
-
-static unsigned char on_tab(EditLine *el, int key) {
-    (void)key;
-    return act(el, "tab", "", 0);
-}
-
-static unsigned char on_up(EditLine *el, int key) {
-    (void)key;
-    return act(el, "up", "", 0);
-}
-
-static unsigned char on_down(EditLine *el, int key) {
-    (void)key;
-    return act(el, "down", "", 0);
-}
-
-static unsigned char on_prepare(EditLine *el, int key) {
-    (void)key;
-    return act(el, "prepare", "", 0);
-}
+#define ON(event)                                                                                  \
+    static unsigned char on_##event(EditLine *el, int key) {                                       \
+        (void)key;                                                                                 \
+        return act(el, #event, "", 0);                                                             \
+    }
+ON(enter)
+ON(line)
+ON(tab)
+ON(up)
+ON(down)
+ON(home)
+ON(end)
+ON(prepare)
 
 /* Ctrl-D: the end of the input, unless there is text, or it came with more as a paste does. */
 static unsigned char on_delete(EditLine *el, int key) {
@@ -266,6 +250,8 @@ static void bind_keys(EditLine *el) {
                {"meshlua-tab", on_tab, {"^I"}},
                {"meshlua-up", on_up, {"\033[A", "\033OA"}},
                {"meshlua-down", on_down, {"\033[B", "\033OB"}},
+               {"meshlua-home", on_home, {"^A", "\033[H", "\033[1~"}},
+               {"meshlua-end", on_end, {"^E", "\033[F", "\033[4~"}},
                {"meshlua-prepare", on_prepare, {PREPARE}},
                {"meshlua-delete", on_delete, {"^D"}},
                {"meshlua-edit", on_edit, {"^X^E"}},
@@ -274,8 +260,6 @@ static void bind_keys(EditLine *el) {
     static const char *const known[][2] = {
         {"^R", "em-inc-search-prev"},    {ACCEPT, "ed-newline"},
         {DELETE, "ed-delete-next-char"}, {"\033[3~", "ed-delete-next-char"},
-        {"\033[H", "ed-move-to-beg"},    {"\033[F", "ed-move-to-end"},
-        {"\033[1~", "ed-move-to-beg"},   {"\033[4~", "ed-move-to-end"},
         {"\033[1;5C", "em-next-word"},   {"\033[1;5D", "ed-prev-word"},
         {"^W", "ed-delete-prev-word"},   {"^U", "em-kill-line"}};
     for (unsigned i = 0; i < sizeof known / sizeof *known; i++)

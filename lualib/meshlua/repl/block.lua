@@ -3,7 +3,11 @@
 -- assigns, and a jitted one is traced again, as for any upvalue. Only what a block names is joined to it.
 local lex = require "meshlua.repl.lex"
 
-local getupvalue, upvaluejoin, load = debug.getupvalue, debug.upvaluejoin, load
+-- What a block does to the globals is of no matter to what compiles the next.
+local getupvalue, setupvalue, upvaluejoin = debug.getupvalue, debug.setupvalue, debug.upvaluejoin
+local error, ipairs, load, select, setmetatable, table = error, ipairs, load, select, setmetatable,
+  table
+local globals = _G
 
 local M = {}
 
@@ -24,6 +28,13 @@ local KEEP = "meshlua_keep"
 --- Does this syntax error say that the text is not finished?
 local function is_incomplete(message) return message:sub(-5) == "<eof>" end
 
+--- The text of a block that gives the values of expressions. A call in it is no tail call, which would leave neither the
+--- block nor the function's name in a traceback; but a text that ends in a semicolon or a comment stays as it is.
+local function with_frame(expression, name)
+  local framed = ("return %s(0, %s)"):format(KEEP, expression)
+  return expression:find "%S" and load(framed, "=" .. name, "t") and framed or "return " .. expression
+end
+
 --- What a text is: "expression" or "statements", and the text to compile; or nil, the error, and whether more could
 --- mend it.
 ---@param text string
@@ -32,7 +43,7 @@ local function is_incomplete(message) return message:sub(-5) == "<eof>" end
 function M.check(text, name)
   local expression, forced = text:gsub("^%s*=", "", 1)
   local chunk, message = load("return " .. expression, "=" .. name, "t")
-  if chunk then return "expression", "return " .. expression end
+  if chunk then return "expression", with_frame(expression, name) end
   local unfinished = is_incomplete(message)
   if forced == 0 then
     chunk, message = load(text, "=" .. name, "t")
@@ -160,7 +171,9 @@ end
 
 --- Takes in the cells of a statement. Functions have no cell of what is constant: only its value.
 local function keeper(session, statements)
-  return function(k, fn)
+  return function(k, ...)
+    if k == 0 then return ... end
+    local fn = ...
     local names = kept_of(statements[k])
     local values = table.pack(fn())
     for i, name in ipairs(names) do
@@ -188,15 +201,15 @@ local function environment(rest)
   return setmetatable({}, {
     __index = function(_, name)
       if rest[name] then return M.value(rest[name]) end
-      return _G[name]
+      return globals[name]
     end,
     __newindex = function(_, name, value)
       if not rest[name] then
-        _G[name] = value
+        globals[name] = value
       elseif not rest[name].fn then
         error(("attempt to assign to const variable '%s'"):format(name), 2)
       else
-        debug.setupvalue(rest[name].fn, rest[name].index, value)
+        setupvalue(rest[name].fn, rest[name].index, value)
       end
     end,
   })

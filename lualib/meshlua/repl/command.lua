@@ -15,11 +15,17 @@ local M = {}
 ---@param text string
 function M.is(text) return text:find "^%s*%?" ~= nil or text:find "^%s*:%a" ~= nil end
 
+--- The text as Lua; raises where it is none.
+local function compiled(session, text)
+  local kind, found = block.check(text, session.chunk)
+  if not kind then error(found, 0) end
+  local fn, message = block.compile(session, found, session.chunk)
+  return fn or error(message, 0)
+end
+
 --- The text as Lua, run with the locals at hand; raises what it raises.
 local function run(session, text)
-  local kind, found = block.check(text, "stdin")
-  if not kind then error(found, 0) end
-  return assert(block.compile(session, found, "stdin"))()
+  return compiled(session, text)()
 end
 
 --- What a call in a text calls, and its arguments (with n); nil where the text is no call.
@@ -60,12 +66,14 @@ function does.help(asked, text)
   if text:find "%S" then return M.about(asked, text) end
   for _, row in ipairs(M.rows) do
     local left = ":" .. row[1] .. (row[2] ~= "" and " " .. row[2] or "")
-    asked.write(("  %-16s%s\n"):format(left, row[3]))
+    asked.write(("  %-18s%s\n"):format(left, row[3]))
   end
-  asked.write("  ?NAME           the same as :help NAME; help(x) takes a value\n",
-    "  _, __, Out[n]   the last value, the one before, the value of block n\n",
-    "Tab completes; Ctrl-R searches earlier blocks; Alt-Enter is a line end within a block;\n",
-    "Ctrl-X Ctrl-E opens the block in $EDITOR; Ctrl-C gives up a block or stops it; Ctrl-D ends.\n")
+  asked.write("  ?NAME             as :help NAME; help(x) takes a value\n",
+    "  _, __, Out[n]     the last value, the one before, the value of block n\n",
+    "  Tab, Ctrl-R       complete; search earlier blocks\n",
+    "  Alt-Enter         a line end within a block; Enter takes one that is whole\n",
+    "  Ctrl-X Ctrl-E     the block in $EDITOR\n",
+    "  Ctrl-C, Ctrl-D    give up the block, or stop it; end\n")
 end
 
 function does.plan(asked, text)
@@ -101,13 +109,10 @@ local function time_text(seconds)
 end
 
 function does.time(asked, text)
-  local kind, found = block.check(text, "stdin")
-  if not kind then error(found, 0) end
   if not text:find "%S" then
     return asked.write ":time takes code, and runs it again and again for a second\n"
   end
-  local fn, message = block.compile(asked.session, found, "stdin")
-  if not fn then error(message, 0) end
+  local fn = compiled(asked.session, text)
   local start = core.clock()
   fn()
   local first = core.clock() - start
@@ -141,12 +146,7 @@ local function bytes_in(value, seen)
     seen[value] = true
     local x = core.is_box(value) and value:get() or value
     if core.is_traced(x) then return 0 end
-    local ok, n = pcall(function()
-      local sum = 0
-      for _, shard in ipairs(x.addressable_shards) do sum = sum + shard.data.nbytes end
-      return sum
-    end)
-    return ok and n or 0
+    return not x:is_deleted() and x:on_device_size_in_bytes() or 0
   end
   local sum = 0
   if type(value) == "table" and value ~= package.loaded and value ~= _G then
@@ -158,7 +158,7 @@ end
 
 function does.mem(asked)
   local memory, rows = core.memory(), {}
-  asked.write(("%s live, %s at the peak; of the live, %s are temporaries of plans\n"):format(
+  asked.write(("%s live, %s at the peak, %s for temporaries of plans\n"):format(
     core.bytes_text(memory.live), core.bytes_text(memory.peak), core.bytes_text(memory.workspace)))
   for name, value in pairs(values_at_hand(asked.session)) do
     local n = (type(value) == "table" or type(value) == "userdata") and bytes_in(value, {}) or 0
@@ -197,14 +197,14 @@ function does.quit(asked) asked.session.ended = true end
 
 ---@type {[1]: string, [2]: string, [3]: string}[] word, what follows it, what it does
 M.rows = {
-  {"help", "[NAME]", "about a function, a value, an error code, a flag; alone: this"},
+  {"help", "[NAME]", "about a function, a value, an error code, a flag"},
   {"plan", "step(...)", "what this call would send, hold and compute; it is not run"},
-  {"why", "x", "who gave a tensor its layout; why a jitted function was traced"},
+  {"why", "x", "who gave a tensor its layout; why a function was traced"},
   {"viz", "x", "which device holds what of a tensor; a mesh"},
   {"time", "CODE", "how long it takes, the first time and later"},
   {"mem", "", "memory, and which names hold it"},
   {"mesh", "", "devices and meshes"},
-  {"edit", "[n]", "block n, or the last one, in $EDITOR; what comes out stands at the prompt"},
+  {"edit", "[n]", "block n, or the last one, in $EDITOR, and then at the prompt"},
   {"quit", "", "ends, as Ctrl-D does"},
 }
 

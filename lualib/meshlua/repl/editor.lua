@@ -1,6 +1,7 @@
 -- editor.lua: what keys do that need to know Lua: Enter takes a block that is whole and goes on with one that is not, Tab
 -- completes, the arrows move within a block, a paste comes in as one. The rest is libedit's.
 local block = require "meshlua.repl.block"
+local cli = require "meshlua.program.cli"
 local command = require "meshlua.repl.command"
 local complete = require "meshlua.repl.complete"
 local lex = require "meshlua.repl.lex"
@@ -93,6 +94,11 @@ function on.down(_, text, cursor)
   return {move = length(rest) + 1 + math.min(column, length(below))}
 end
 
+--- To the ends of a line.
+function on.home(_, text, cursor) return {move = -length(text:sub(1, cursor):match "[^\n]*$")} end
+
+on["end"] = function(_, text, cursor) return {move = length(text:sub(cursor + 1):match "^[^\n]*")} end
+
 --- What stands at the prompt from the beginning.
 function on.prepare(session)
   local text = session.prepared
@@ -102,7 +108,8 @@ end
 
 --- The text of a paste without what would do something to a terminal, and how many bytes that were.
 local function clean(pasted)
-  local text = pasted:gsub("\r\n?", "\n"):gsub("\27%[[0-?]*[ -/]*[@-~]", ""):gsub("[%z\1-\8\11-\31\127]", "")
+  local text = pasted:gsub("\r\n?", "\n"):gsub("\27%[[0-?]*[ -/]*[@-~]", ""):gsub("\27%][^\7\27\n]*", "")
+    :gsub("[%z\1-\8\11-\31\127]", "")
   if not utf8.len(text) then text = text:gsub("[\128-\255]", "") end
   local _, ends = pasted:gsub("\r\n", "")
   return text, #pasted - ends - #text
@@ -163,6 +170,16 @@ local function rows_below(text, width)
   return n
 end
 
+--- A signature and what is said of it, in lines.
+local function wrapped(text)
+  local lines = {}
+  for line in text:gmatch "[^\n]+" do
+    lines[#lines + 1] = line:match "^ *"
+    cli.wrap(lines, line, #lines > 1 and 2 or 4)
+  end
+  return table.concat(lines, "\n")
+end
+
 function on.tab(session, text, cursor)
   local before = text:sub(1, cursor)
   if before:find "\n[ \t]*$" or before:find "^[ \t]*$" then return {insert = STEP} end
@@ -170,7 +187,7 @@ function on.tab(session, text, cursor)
   local list, width = found.list, program.columns "stdout" or 80
   local more = #list > 0 and common(list):sub(#found.word + 1) or ""
   if #list == 1 then more = more .. (found.notes[list[1]] or "") end
-  local shown = found.signature
+  local shown = found.signature and wrapped(found.signature)
   if more == "\"" and #list > 1 then more = "" end -- axes
   if more == "" and #list > 1 then shown = M.columns(list, width, 15) end
   if more ~= "" or not shown then return {insert = more} end

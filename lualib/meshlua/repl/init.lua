@@ -10,15 +10,18 @@ local M = {}
 
 -- What a block does to the globals is of no matter to the session.
 local stdout, stderr, write = io.stdout, io.stderr, io.write
+local ipairs, package, pcall, rawget, rawset = ipairs, package, pcall, rawget, rawset
+local require, table, tostring = require, table, tostring
 
 local KEPT = 100 -- values in Out
-local LONGEST = 1 << 16 -- of an error's text
+local LONGEST = 1 << 14 -- of either end of an error's text
 
 ---@class Session
 ---@field live table<string, Live> locals of earlier blocks
 ---@field n integer the number of the block that comes next
 ---@field blocks table<integer, string> by number
 ---@field out table<integer, any> values by number
+---@field chunk string what the block is called in messages
 ---@field prepared string? what is to stand at the prompt
 ---@field ended boolean?
 ---@field person boolean does somebody type?
@@ -32,9 +35,15 @@ end
 
 local function name_of(session) return session.person and ("In[%d]"):format(session.n) or "stdin" end
 
-local function complain(message)
+--- Writes an error. Of one in a block the block itself is the last of the frames.
+---@param message string
+---@param name string? of the block's chunk
+local function complain(message, name)
+  if #message > 2 * LONGEST then message = message:sub(1, LONGEST) .. " ... " .. message:sub(-LONGEST) end
+  if name then
+    message = message:gsub("^(.*)in function <" .. name:gsub("%p", "%%%0") .. ":1>", "%1in main chunk")
+  end
   stdout:flush()
-  if #message > LONGEST then message = message:sub(1, LONGEST) .. "..." end
   stderr:write(report.format(message, true), "\n")
 end
 
@@ -47,7 +56,10 @@ local function show(values, n)
     texts[i] = text
     if text:find("\n", 1, true) then gap = "\n" end
   end
-  write(table.concat(texts, gap), "\n")
+  program.protected(function() -- Ctrl-C stops a long one
+    for i, text in ipairs(texts) do write(i > 1 and gap or "", text) end
+    write "\n"
+  end)
 end
 
 --- Keeps the values of a block at hand.
@@ -61,20 +73,16 @@ end
 
 --- Runs a text that is one block, and shows its values unless it ends in a semicolon.
 local function evaluate(session, text)
-  local name = name_of(session)
+  local name = session.chunk
   local _, sound = block.check(text, name)
   local chunk, message = block.compile(session, sound, name)
-  if not chunk then return complain(message), false end
+  if not chunk then return complain(message) end
   local values = table.pack(program.protected(chunk))
-  if not values[1] then
-    -- the block itself is the last of the frames
-    return complain((values[2]:gsub("^(.*)in function <" .. name:gsub("%p", "%%%0") .. ":1>",
-      "%1in main chunk"))), false
-  end
+  if not values[1] then return complain(values[2], name) end
   if values.n > 1 then
     remember(session, values)
     if text:find ";%s*$" then return true end
-    program.protected(show, table.move(values, 2, values.n, 1, {}), values.n - 1)
+    show(table.move(values, 2, values.n, 1, {}), values.n - 1)
   end
   return true
 end
@@ -83,14 +91,14 @@ end
 ---@param session Session
 ---@param text string
 function M.enter(session, text)
-  session.blocks[session.n] = text
+  session.blocks[session.n], session.chunk = text, name_of(session)
   if command.is(text) then
-    local asked = {session = session, write = write, show = function(x) show({x}, 1) end}
+    local asked = {session = session, write = write, show = function(x) write(text_of(x), "\n") end}
     local ok, message = program.protected(command.run, asked, text)
     if not ok then complain(message) end
     return
   end
-  local name = name_of(session)
+  local name = session.chunk
   local kind, message = block.check(text, name)
   local pieces = kind and {text} or block.split(text, name)
   if not pieces then return complain(message) end
@@ -132,7 +140,7 @@ local function greet()
   local few = count == 1 and " (--devices=8: eight of them)" or ""
   write(("meshlua %s  %s\n"):format(program.version, program.lua), lib.count(count, "device"), few, ", ",
     mesh and tostring(mesh) or "no mesh", "\n",
-    "?NAME says what is known of it, :help what there is beside Lua; Tab completes, Ctrl-D ends\n")
+    "?NAME and :help say more, Tab completes, Ctrl-D ends\n")
 end
 
 --- A session before its first block.

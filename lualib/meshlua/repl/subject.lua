@@ -108,6 +108,7 @@ end
 local function row_of(of, name)
   of = owners[of] or of
   local row = exports.row(of .. ":" .. name) or exports.row(of .. "." .. name)
+  if not row and exports.row("nn." .. of) then row = exports.row("module:" .. name) end
   local shared = (of == "Tensor" or of == "Param") and exports.row(name)
   return row or shared and shared.family == "tensor" and shared or nil
 end
@@ -244,10 +245,13 @@ function M.members(subject, mark)
     if prefix == "" then add_keys(names, getmetatable(value).lazy[1], is_taken) end
   end
   if owner and is_userdata(owner) then
-    local all = mark == "." and core.fields("meshlua." .. owner) or core.methods("meshlua." .. owner)
-    for key in next, all do names[key] = not key:find "^__" or nil end
+    add_rows(names, owner .. mark, is_taken)
+    for key in next, mark == ":" and core.methods("meshlua." .. owner) or {} do
+      names[key] = not key:find "^__" or nil
+    end
   elseif owner then
     add_rows(names, owner .. mark, is_taken)
+    if mark == ":" and exports.row("nn." .. owner) then add_rows(names, "module:", is_taken) end
   end
   if type(value) == "string" then value = string end
   if type(value) == "userdata" and not is_userdata(owner) then
