@@ -94,10 +94,12 @@ end
 
 function Screen:shows(text) return self:wait(function() return self:text():find(text, 1, true) end) end
 
---- Pastes, between marks where the program has asked for them.
-function Screen:paste(text)
+--- Pastes, between marks where the program has asked for them, or as if it were typed.
+---@param text string
+---@param typed boolean?
+function Screen:paste(text, typed)
   write(self.folder .. "/paste", text)
-  self:tmux(("load-buffer %s/paste \\; paste-buffer -p -r"):format(self.folder))
+  self:tmux(("load-buffer %s/paste \\; paste-buffer %s"):format(self.folder, typed and "" or "-p -r"))
 end
 
 --- Presses keys: text, and names in <>: <Enter> waits for the next prompt, <NL> is an Enter that does not, <Restart>

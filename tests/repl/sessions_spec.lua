@@ -93,3 +93,23 @@ describe("a session", function()
     end)
   end
 end)
+
+describe("the program of the README", function()
+  local page = read "README.md"
+  local program, shown = page:match "```lua\n(.-)```\n\n```text\n(.-)\n```"
+
+  for _, typed in ipairs {false, true} do
+    it(typed and "is typed line by line" or "is pasted whole", function()
+      if not screens.is_there() then return helper.pending "tmux is missing" end
+      local on <close> = screens.new {width = 100, height = 50}
+      assert.truthy(on:prompt())
+      on:paste(program, typed)
+      for line in shown:gmatch "[^\n]+" do
+        assert.truthy(on:shows((line:gsub("\t", (" "):rep(8 - #line:match "^[^\t]*" % 8)))), line .. "\n" .. on:text())
+      end
+      assert.truthy(on:prompt(), on:text())
+      assert.truthy(on:keys "#rules, step:stats()<Enter>") -- its locals are at hand
+      assert.truthy(on:shows "3       49      1", on:text())
+    end)
+  end
+end)

@@ -118,10 +118,11 @@ local function about(word)
   for _, variable in ipairs(core.env()) do
     if variable.name == word then add(lines, word .. "=" .. variable.value, variable.doc) end
   end
-  return #lines > 0 and lines or about_functions(word)
+  local functions = about_functions(word)
+  return table.move(functions, 1, #functions, #lines + 1, lines)
 end
 
-M.wrap, M.about = wrap, about
+M.wrap, M.about, M.about_functions = wrap, about, about_functions
 
 --- The name nearest to a word that has no help.
 function M.near_topic(word)

@@ -8,7 +8,9 @@ local subject = require "meshlua.repl.subject"
 
 local M = {}
 
-local DTYPES = {"bfloat16", "bool", "float16", "float32", "float64", "int32", "int64", "uint32", "uint8"}
+--- Words that types of rows stand for.
+local words = {padding = {"same", "valid"},
+  dtype = {"bfloat16", "bool", "float16", "float32", "float64", "int32", "int64", "uint32", "uint8"}}
 
 ---@class Completion
 ---@field word string what stands there of it
@@ -151,16 +153,11 @@ local function files(path)
   return names, word, notes
 end
 
---- Words that a type has as literals, and dtypes.
+--- The words that a string of a type may be; nil: it may be any.
 local function literals(kind)
   local names, any = {}, false
   for _, word in ipairs(kind and exports.alternatives((kind:gsub("^%*", ""))) or {}) do
-    local literal = word:match '^"(.*)"$'
-    if literal then names[literal], any = true, true end
-    if word == "dtype" then
-      any = true
-      for _, name in ipairs(DTYPES) do names[name] = true end
-    end
+    for _, name in ipairs(words[word] or {word:match '^"(.*)"$'}) do names[name], any = true, true end
   end
   return any and names or nil
 end

@@ -58,9 +58,9 @@ end
 ---@return string[]
 function M.about(session, value)
   local name = subject.name_of(value)
-  if name then return cli.about(name) end
+  if name then return cli.about_functions(name) end
   local prefix = subject.prefix_of(value)
-  if prefix and prefix ~= "" then return cli.about(prefix:sub(1, -2)) end
+  if prefix and prefix ~= "" then return cli.about_functions(prefix:sub(1, -2)) end
   if type(value) == "function" then return about_function(session, value) end
   if type(value) == "string" then
     local lines = cli.about(value)
@@ -76,9 +76,10 @@ end
 function M.of_word(session, word)
   local tokens = lex.tokens(word)
   local found = #tokens > 0 and subject.of(session, tokens, #tokens) or nil
+  if found and found.field then return cli.about_functions(found.field.name) end
   if found and found.value ~= nil then return M.about(session, found.value) end
-  if found and found.row then return cli.about(found.row.name) end
-  if found and found.type then return cli.about(found.type) end
+  if found and found.row then return cli.about_functions(found.row.name) end
+  if found and found.type then return cli.about_functions(found.type) end
   local lines = cli.about(word)
   if #lines > 0 then return lines end
   local near = cli.near_topic(word)

@@ -11,6 +11,7 @@ local M = {}
 ---@class Subject
 ---@field value any nil: not known
 ---@field row Row? of a method of a type
+---@field field Row? where it is a field of a type
 ---@field type string? the word of a type in rows: "Tensor"
 
 --- Modules of ml whose functions have rows, by the prefix of these.
@@ -88,7 +89,7 @@ local function field(value, name)
       local found = rawget(value, name)
       if found ~= nil then return found end
     end
-    if M.prefix_of(value) == "" and (exports.row(name) or rawget(getmetatable(value).lazy[1], name)) then
+    if M.prefix_of(value) == "" and (exports.row(name) or lib.position(modules, name)) then
       return value[name]
     end
     local owner = type(value) == "userdata" and core.type_name(value)
@@ -118,11 +119,12 @@ local function member(subject, name)
   if not subject then return nil end
   if subject.value ~= nil then
     local found = field(subject.value, name)
-    if found ~= nil then return {value = found} end
-    return nil
+    if found == nil then return nil end
+    local owner = type(subject.value) == "userdata" and core.type_name(subject.value)
+    return {value = found, field = owner and row_of(owner, name) or nil}
   end
   local row = subject.type and row_of(subject.type, name)
-  if row and row.field then return {type = row.field} end
+  if row and row.field then return {type = row.field, field = row} end
   return row and {row = row} or nil
 end
 
@@ -242,7 +244,7 @@ function M.members(subject, mark)
   local owner = subject.type and (owners[subject.type] or subject.type) or value ~= nil and M.owner_of(value)
   if prefix and mark == "." then
     add_rows(names, prefix, is_taken)
-    if prefix == "" then add_keys(names, getmetatable(value).lazy[1], is_taken) end
+    for _, name in ipairs(prefix == "" and modules or {}) do names[name] = true end
   end
   if owner and is_userdata(owner) then
     add_rows(names, owner .. mark, is_taken)
