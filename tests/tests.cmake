@@ -129,7 +129,7 @@ set(slow
     unit/kernels/test_misc spec/manual/fuzz spec/train/program spec/train/memory
     unit/kernels/test_attention unit/kernels/test_lines golden/plan spec/fuzz spec/init
     spec/train/layout spec/docs spec/insight/sound spec/nn/smollm dist/files dist/exchange spec/checkpoint/save
-    fault/kill spec/train/resume spec/manager fault/power dist/checkpoint)
+    repl/sessions repl/complete fault/kill spec/train/resume spec/manager fault/power dist/checkpoint)
 set(cost 1000)
 foreach(name ${slow})
   if(TEST ${name})

@@ -59,7 +59,8 @@ describe("locals of a block", function()
   end)
 
   it("are those of the outermost level alone", function()
-    enter "do local a = 1 end for i = 1, 2 do local b = i end if true then local c end local function d() local e end"
+    enter "do local a = 1 end for i = 1, 2 do local b = i end if true then local c end"
+    enter "local function d() local e end"
     assert.same({d = true}, (function()
       local names = {}
       for name in pairs(session.live) do names[name] = true end
@@ -129,7 +130,7 @@ describe("a block", function()
   before_each(function() session = {live = {}} end)
 
   it("is whole, or not finished, or wrong", function()
-    for _, text in ipairs {"for i = 1, 2 do", "f(", "x = ", "local t = {", "3 +", "= 1 +", "--[[", "x = [["} do
+    for _, text in ipairs {"for i = 1, 2 do", "f(", "x = ", "t = {", "3 +", "= 1 +", "--[[", "x = [["} do
       local kind, _, unfinished = block.check(text, "x")
       assert.same({nil, true}, {kind, unfinished}, text)
     end
@@ -162,7 +163,8 @@ describe("the words of Lua", function()
       local text = handle:read "a"
       local tokens, at = lex.tokens(text), 0
       for _, token in ipairs(tokens) do
-        local between = text:sub(at + 1, token.from - 1):gsub("%-%-%[(=*)%[.-%]%1%]", ""):gsub("%-%-[^\n]*", "")
+        local between = text:sub(at + 1, token.from - 1):gsub("%-%-%[(=*)%[.-%]%1%]", "")
+        between = between:gsub("%-%-[^\n]*", "")
         if token.from <= at or token.to < token.from or not between:find "^%s*$" then
           error(("%s: %s before %s"):format(file, between, token.text))
         end

@@ -16,8 +16,9 @@ end
 local function list(text) return complete.at(session, text).list end
 
 --- An expression of the type that rows have in front of a method or field; nil: the type is a class of its own.
-local values = {Tensor = "ml.ones({2})", Param = "ml.nn.Param(ml.ones({2}))", Mesh = "ml.make_mesh({1}, {'a'})",
-  P = "ml.P()", NamedSharding = "ml.NamedSharding(mesh, spec)", jit = "ml.jit(print)", Plan = "ml.jit(print):plan()",
+local values = {Tensor = "ml.ones({2})", Param = "ml.nn.Param(ml.ones({2}))", P = "ml.P()",
+  Mesh = "ml.make_mesh({1}, {'a'})", NamedSharding = "ml.NamedSharding(mesh, spec)", jit = "ml.jit(print)",
+  Plan = "ml.jit(print):plan()",
   Program = "ml.jit(print):program()", tokens = "ml.data.tokens 'file'", module = "ml.nn.Linear(1, 2)",
   Records = "ml.data.idx({})", Manager = "ml.checkpoint.Manager 'folder'", Optimizer = "ml.optim.sgd(model)",
   LossScale = "ml.optim.LossScale()", Traced = "ml.jit(print):trace()", Lowered = "ml.jit(print):lower()",
@@ -151,7 +152,8 @@ describe("help", function()
       assert.truthy(help.of_word(session, name), name)
       if own:sub(1, 2) ~= "__" and not exports.row(name).field then
         local said = table.concat(lines, " "):gsub("%s+", " ")
-        assert.truthy(said:find(exports.row(name).doc:gsub("%s+", " "):sub(1, 40), 1, true), text .. ": " .. said)
+        local doc = exports.row(name).doc:gsub("%s+", " "):sub(1, 40)
+        assert.truthy(said:find(doc, 1, true), text .. ": " .. said)
       end
     end
     assert.truthy(table.concat(help.about(session, ml.matmul)):find "matrix product")

@@ -6,7 +6,7 @@
 --   ? text          waits until the screen has the text
 --   ! command       of the shell, in the home folder
 --
--- and behind a line of "=" the screen. "..." in it stands for any text of a line. Screens are written anew (read the
+-- and behind a line of "=" the screen. "..." in it stands for any text of a line, alone for any lines. Screens are written anew (read the
 -- difference before committing it) by: build/meshlua -e BLESS=1 tests/specs.lua tests/repl/sessions_spec.lua
 local screens = require "repl.screen"
 local helper = require "spec.helper"
@@ -35,7 +35,8 @@ end
 
 --- A pattern for the screen, as it is wanted.
 local function pattern(screen)
-  return "^" .. screen:gsub("%p", "%%%0"):gsub("%%%.%%%.%%%.", "[^\n]*") .. "$"
+  local text = ("\n" .. screen:gsub("%p", "%%%0") .. "\n"):gsub("\n%%%.%%%.%%%.\n", "\n.-\n")
+  return "^" .. text:gsub("%%%.%%%.%%%.", "[^\n]*"):sub(2, -2) .. "$"
 end
 
 local pasted
@@ -105,7 +106,8 @@ describe("the program of the README", function()
       assert.truthy(on:prompt())
       on:paste(program, typed)
       for line in shown:gmatch "[^\n]+" do
-        assert.truthy(on:shows((line:gsub("\t", (" "):rep(8 - #line:match "^[^\t]*" % 8)))), line .. "\n" .. on:text())
+        line = line:gsub("\t", (" "):rep(8 - #line:match "^[^\t]*" % 8))
+        assert.truthy(on:shows(line), line .. "\n" .. on:text())
       end
       assert.truthy(on:prompt(), on:text())
       assert.truthy(on:keys "#rules, step:stats()<Enter>") -- its locals are at hand
