@@ -336,7 +336,7 @@ static void start(lua_State *L, Editor *e) {
     progress_open(L);
     load_history(L, e);
     el_set(e->el, EL_CLIENTDATA, e);
-    el_set(e->el, EL_PROMPT, prompt_of);
+    el_set(e->el, EL_PROMPT_ESC, prompt_of, '\1'); /* what has no width stands between \1 */
     el_set(e->el, EL_HIST, history, e->history);
     el_set(e->el, EL_EDITOR, "emacs");
     el_set(e->el, EL_SIGNAL, 1); /* the terminal is put right before a signal takes effect */
@@ -419,6 +419,18 @@ static int editor_edits(lua_State *L) {
     return 1;
 }
 
+/* Puts a block behind those in the file; not whole: false. (H_NSAVE_FP counts one too many.) */
+static bool append(FILE *f, const char *block) {
+    HistEvent event;
+    History *one = history_init();
+    if (!one) return false;
+    bool ok = history(one, &event, H_SETSIZE, 1) >= 0 &&
+              history(one, &event, H_ENTER, block) >= 0 && fseek(f, 0, SEEK_END) == 0 &&
+              history(one, &event, H_SAVE_FP, f) >= 0;
+    history_end(one);
+    return ok;
+}
+
 /* editor:remember(block): for the arrow keys, and the next session; true, or nil and the reason. */
 static int editor_remember(lua_State *L) {
     const Editor *e = luaL_checkudata(L, 1, EDITOR);
@@ -431,8 +443,7 @@ static int editor_remember(lua_State *L) {
     if (!file) return 1;
     int fd = open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, S_IRUSR | S_IWUSR);
     FILE *f = fd >= 0 ? fdopen(fd, "a") : NULL;
-    bool ok = f && fseek(f, 0, SEEK_END) == 0 &&
-              history(e->history, &event, H_NSAVE_FP, (size_t)1, f) >= 0;
+    bool ok = f && append(f, block);
     if (!f && fd >= 0) close(fd);
     if (f && fclose(f) != 0) ok = false;
     if (ok) return 1;

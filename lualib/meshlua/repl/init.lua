@@ -43,8 +43,10 @@ local function complain(message, name)
   if name then
     message = message:gsub("^(.*)in function <" .. name:gsub("%p", "%%%0") .. ":1>", "%1in main chunk")
   end
+  message = report.format(message, true)
+  if program.has_colour "stderr" then message = message:gsub("^[^\n]*", "\27[31m%0\27[39m") end
   stdout:flush()
-  stderr:write(report.format(message, true), "\n")
+  stderr:write(message, "\n")
 end
 
 --- Writes values in a row, or where one takes several lines below each other. One that cannot be shown says why.
@@ -121,7 +123,11 @@ end
 --- the end of the input.
 local function read_block(session, editor, handler)
   local prompt = session.person and session.n .. "> " or ""
-  local text, line = "", editor:read(prompt, handler)
+  local shown = prompt
+  if handler and program.has_colour "stdout" then -- a character follows what has no width
+    shown = ("\1\27[1m\1%d>\1\27[0m\1 "):format(session.n)
+  end
+  local text, line = "", editor:read(shown, handler)
   while line do
     text = text == "" and line or text .. "\n" .. line
     if command.is(text) then return text end
