@@ -92,6 +92,9 @@ function Screen:prompt()
   end)
 end
 
+--- What is on the screen, and where the cursor stands.
+function Screen:place() return self:tmux "display-message -p '#{cursor_x} #{cursor_y}' \\; capture-pane -p" end
+
 function Screen:shows(text) return self:wait(function() return self:text():find(text, 1, true) end) end
 
 --- Pastes, between marks where the program has asked for them, or as if it were typed.
@@ -113,7 +116,12 @@ function Screen:keys(keys)
     if name == "lt" then text, name = text .. "<", "" end
     if name == "Restart" then self.number = 0 end
     if text ~= "" then self:tmux("send-keys -l -- " .. quote(text)) end
+    if name == "NL" then -- keys that come at once are taken for a paste, and not indented
+      ok = self:shows(text:sub(-2)) and ok
+    end
+    local before = self:place()
     if name ~= "" then self:tmux("send-keys " .. quote(names[name] or name)) end
+    if name == "NL" then ok = self:wait(function() return self:place() ~= before end) and ok end
     if name == "Enter" or name == "C-c" or name == "Restart" then ok = self:prompt() and ok end
   end
   return ok
