@@ -44,8 +44,9 @@ function M.new(options)
   if program:sub(1, 1) ~= "/" then program = here .. "/" .. program end
   write(folder .. "/run", ("cd %s; while :; do env %s %s %s; echo \"ended $?\"; read -r _; done\n"):format(
     quote(here), options.env or "", quote(program), options.flags or "--devices=8"))
-  local environment = ("env -u TMUX -u NO_COLOR -u EDITOR -u VISUAL LC_ALL=C.UTF-8 HOME=%s"):format(
-    quote(folder .. "/home"))
+  -- libedit does not free the names of keys' functions
+  local environment = "env -u TMUX -u NO_COLOR -u EDITOR -u VISUAL ASAN_OPTIONS=detect_leaks=0 LC_ALL=C.UTF-8 "
+    .. "HOME=" .. quote(folder .. "/home")
   assert(os.execute(("%s tmux -S %s/socket -f %s/conf new-session -d -x %d -y %d sh %s/run"):format(
     environment, folder, folder, options.width or 80, options.height or 24, folder)))
   return self
@@ -93,7 +94,9 @@ function Screen:prompt()
 end
 
 --- What is on the screen, and where the cursor stands.
-function Screen:place() return self:tmux "display-message -p '#{cursor_x} #{cursor_y}' \\; capture-pane -p" end
+function Screen:place()
+  return self:tmux "display-message -p '#{cursor_x} #{cursor_y}' \\; capture-pane -p"
+end
 
 function Screen:shows(text) return self:wait(function() return self:text():find(text, 1, true) end) end
 
@@ -105,13 +108,13 @@ function Screen:paste(text, typed)
   self:tmux(("load-buffer %s/paste \\; paste-buffer %s"):format(self.folder, typed and "" or "-p -r"))
 end
 
---- Presses keys: text, and names in <>: <Enter> waits for the next prompt, <NL> is an Enter that does not, <Restart>
---- one for a program that has ended.
+--- Presses keys: text, and names in <>: <Enter> waits for the next prompt, <NL> is an Enter and <Break> a Ctrl-C
+--- that does not, <Restart> an Enter for a program that has ended.
 ---@param keys string
 ---@return boolean did prompts come?
 function Screen:keys(keys)
   local ok = true
-  local names = {NL = "Enter", Restart = "Enter"}
+  local names = {NL = "Enter", Restart = "Enter", Break = "C-c"}
   for text, name in keys:gmatch "([^<]*)<?([^>]*)>?" do
     if name == "lt" then text, name = text .. "<", "" end
     if name == "Restart" then self.number = 0 end
