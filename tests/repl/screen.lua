@@ -45,8 +45,8 @@ function M.new(options)
   write(folder .. "/run", ("cd %s; while :; do env %s %s %s; echo \"ended $?\"; read -r _; done\n"):format(
     quote(here), options.env or "", quote(program), options.flags or "--devices=8"))
   -- libedit does not free the names of keys' functions
-  local environment = "env -u TMUX -u NO_COLOR -u EDITOR -u VISUAL ASAN_OPTIONS=detect_leaks=0 LC_ALL=C.UTF-8 "
-    .. "HOME=" .. quote(folder .. "/home")
+  local environment = "env -u TMUX -u NO_COLOR -u EDITOR -u VISUAL ASAN_OPTIONS=detect_leaks=0 "
+    .. "LC_ALL=C.UTF-8 HOME=" .. quote(folder .. "/home")
   assert(os.execute(("%s tmux -S %s/socket -f %s/conf new-session -d -x %d -y %d sh %s/run"):format(
     environment, folder, folder, options.width or 80, options.height or 24, folder)))
   return self

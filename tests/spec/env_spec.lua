@@ -67,7 +67,7 @@ describe("environment variables", function()
     else
       local free = {PMIX_NAMESPACE = true, CUDA_VISIBLE_DEVICES = true, NO_COLOR = true, TERM = true,
         HOME = true, XDG_CACHE_HOME = true, LUA_INIT = true, LUA_INIT_5_4 = true, SLURM_STEP_NODELIST = true,
-        MASTER_ADDR = true, MESHLUA_SECRET = true, TMPDIR = true}
+        MASTER_ADDR = true, MESHLUA_SECRET = true, TMPDIR = true, VISUAL = true, EDITOR = true}
       it(row.name .. " is free text", function() assert.truthy(free[row.name]) end)
     end
   end
