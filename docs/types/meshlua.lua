@@ -1000,6 +1000,11 @@ function Plan:steps() end
 ---@class Program
 local Program = {}
 
+--- Of a value in shard_map what each device has, as a value.
+---@param value integer
+---@return integer
+function Program:blocks(value) end
+
 --- Frees it.
 function Program:close() end
 
@@ -2909,6 +2914,12 @@ function ml.save(file, tree, options) end
 ---@param options? {async?: boolean, best?: string|table, every_minutes?: number, every_steps?: integer, keep?: integer, keep_every?: integer, memory?: integer, timeout?: number}
 ---@return Manager
 function ml.checkpoint.Manager(folder, options) end
+
+--- What only data shows: equal shards, equal random bits, means of means, tokens without an expert.
+---@param step any
+---@param ... any
+---@return table
+function ml.checks(step, ...) end
 
 --- Raises E_BUDGET unless the plan's communication is as said.
 ---@param plan any
