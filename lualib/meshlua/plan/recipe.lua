@@ -51,14 +51,16 @@ function M.of(given, ndevices)
     note = note ~= "" and note or nil}, {__index = decoder})
 end
 
-local function of_file(path, ndevices)
+--- What a file of JSON holds, an object.
+---@param path string
+---@return table?
+---@return string? message, string? code
+function M.json(path)
   local text, why = read(path)
   if not text then return nil, why, "E_IO" end
   local given, fault = core.json(text)
-  if type(given) ~= "table" then
-    return nil, fault or "it holds no object; expected a config.json as of Hugging Face", "E_VALUE"
-  end
-  return M.of(given, ndevices)
+  if type(given) ~= "table" then return nil, fault or "it holds no object", "E_VALUE" end
+  return given
 end
 
 --- The recipe of a path.
@@ -68,7 +70,9 @@ end
 ---@return string? message, string? code
 function M.load(path, ndevices)
   if path:find "%.json$" or core.path_kind(path) == "folder" then
-    return of_file(path, ndevices)
+    local given, message, code = M.json(path)
+    if not given then return nil, message, code end
+    return M.of(given, ndevices)
   end
   local folder = path:match "^(.*/)"
   if folder then package.path = ("%s?.lua;%s?/init.lua;%s"):format(folder, folder, package.path) end

@@ -177,6 +177,11 @@ function M.text(found)
       found.untried > 0 and (", %d not planned"):format(found.untried) or "")
     table.move(columns(layouts_table(found, n)), 1, SHOWN + 1, #lines + 1, lines)
   end
+  if found.against then
+    lines[#lines + 1] = ""
+    lines[#lines + 1] = ("against %s:"):format(found.against.path)
+    for _, line in ipairs(found.against.lines) do lines[#lines + 1] = "  " .. line end
+  end
   lines[#lines + 1] = ""
   lines[#lines + 1] = ("with %s:"):format(flags(best))
   lines[#lines + 1] = tostring(best.explanation)
@@ -198,8 +203,6 @@ function M.html(found)
     head(found, n), layouts_table(found, n), best)
 end
 
--- ---- JSON ----------------------------------------------------------------------------------------------
-
 local function as_object(found, planned, n)
   local work = planned.work
   return {mesh = step_of.mesh_text(planned.layout), rules = planned.layout.rules,
@@ -208,6 +211,51 @@ local function as_object(found, planned, n)
     computing = work.computing, sending = work.sending, unique = work.unique,
     utilization = utilization(found, planned, n), groups = planned.memory.groups}
 end
+
+-- ---- against another plan ------------------------------------------------------------------------------
+
+local COMPARED = {{"step", "seconds"}, {"memory", "memory"}, {"sent", "sent"}, {"operations", "flops"}}
+
+--- "step +12 %, memory -3 %", of what differs by half a percent and more.
+local function difference(now, then_)
+  local words = {}
+  for _, row in ipairs(COMPARED) do
+    local a, b = now[row[2]], then_[row[2]]
+    if type(b) == "number" and b > 0 and math.abs(a / b - 1) >= 0.005 then
+      words[#words + 1] = ("%s %+.3g %%"):format(row[1], 100 * (a / b - 1))
+    elseif b == 0 and a > 0 then
+      words[#words + 1] = row[1] .. " where there was none"
+    end
+  end
+  return #words > 0 and table.concat(words, ", ") or "the same"
+end
+
+--- What differs from a plan that M.json wrote: the best layouts, then those that both have.
+---@param found table
+---@param other table what the file holds
+---@return string[]? lines
+---@return string? message
+function M.against(found, other)
+  if type(other) ~= "table" or type(other.layouts) ~= "table" or type(other.layouts[1]) ~= "table" then
+    return nil, "it holds no plan; meshlua plan --json writes one"
+  end
+  local function name_of(row) return ("%s %s"):format(row.mesh, row.rules) end
+  local by_name, lines = {}, {}
+  for _, row in ipairs(other.layouts) do by_name[name_of(row)] = row end
+  for i, planned in ipairs(found.plans) do
+    local now = as_object(found, planned, 0)
+    local same = by_name[name_of(now)]
+    if i == 1 then
+      lines[1] = ("the best, %s, beside %s there: %s"):format(name_of(now), name_of(other.layouts[1]),
+        difference(now, other.layouts[1]))
+    end
+    if same and #lines <= SHOWN then lines[#lines + 1] = ("%s: %s"):format(name_of(now), difference(now,
+      same)) end
+  end
+  return lines
+end
+
+-- ---- JSON ----------------------------------------------------------------------------------------------
 
 --- The same as JSON, on one line: bytes, seconds, operations of one device.
 ---@return string

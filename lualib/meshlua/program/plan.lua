@@ -165,6 +165,13 @@ function M.run(path, words)
   if not found.plans[1].fits then
     found.fits_on = more_devices(recipe, values, config, data, words, ndevices)
   end
+  if values.against ~= "" then
+    local other, why, kind = recipe_of.json(values.against)
+    local lines
+    if other then lines, why = report.against(found, other) end
+    if not lines then return nil, ("--against=%s: %s"):format(values.against, why), kind or "E_VALUE" end
+    found.against = {path = values.against, lines = lines}
+  end
   if values.html ~= "" then
     local ok, why = files.write(values.html, report.html(found))
     if not ok then return nil, why, "E_IO" end

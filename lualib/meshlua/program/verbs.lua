@@ -54,6 +54,7 @@ local OF_PLAN = {
   {"kernels", "compiled", "as good as those of which runs were published: times are estimates of such",
     value = "KIND", words = {"eager", "compiled", "fp8"}},
   {"html", "", "a page with mesh, timeline, memory and collectives", value = "FILE", path = true},
+  {"against", "", "a plan that --json wrote: what is more or less than there", value = "FILE", path = true},
   {"microbatches", 0, "parts that a step cuts its batch into; 0: as few as fit", value = "N", least = 0},
   {"data", "", "in place of the recipe's own", value = "FILE", path = true},
   AS_JSON,

@@ -92,6 +92,21 @@ describe("meshlua plan", function()
     assert.equal(1, #own.layouts)
   end)
 
+  it("says what differs from another plan", function()
+    local path = helper.file("", ".json")
+    local handle = assert(io.open(path, "w"))
+    handle:write((plan("llama-3-8b", "fake:h200:8", "--json", "--mesh=data:8", "--rules=fsdp", "--seq=2048")))
+    handle:close()
+    local function against(...)
+      local out, err, code = plan("llama-3-8b", "fake:h200:8", "--against=" .. path, "--mesh=data:8",
+        "--rules=fsdp", ...)
+      assert.equal(0, code, err)
+      return out:match "against [^\n]+\n  ([^\n]+)\n"
+    end
+    assert.equal("the best, data:8 fsdp, beside data:8 fsdp there: the same", against "--seq=2048")
+    assert.matches("step %+[%d.]+ %%, memory %+%d+", against "--seq=4096")
+  end)
+
   it("writes a page that needs nothing else", function()
     local path = helper.file("", ".html")
     local _, err, code = plan("llama-3-8b", "fake:h200:64", "--html=" .. path)
@@ -120,6 +135,8 @@ describe("meshlua plan", function()
       "which mesh axis data of size 3 does not divide", 2},
     {"an unknown rule set", {"llama-3-8b", "--rules=tpp"}, "no such rule set; did you mean tp?", 2},
     {"a page that cannot be written", {"llama-3-8b", "--html=/nonexist/x.html"}, "/nonexist/x.html", 3},
+    {"a plan that is none", {"llama-3-8b", "--mesh=data:8", "--rules=fsdp", "--against=models/gpt.lua"},
+      "--against=models/gpt.lua: ", 2},
     {"layers of a recipe that has its own", {"models/gpt.lua", "--layers=scan"}, "decides itself", 2},
     {"nothing", {}, "it needs PATH", 2},
   } do
