@@ -67,8 +67,14 @@ local function run(name, text)
   return table.concat(printed, "\n")
 end
 
+--- Families of which every function has an example; of the others what needs more than a few lines has none.
+local with_examples = {tensor = true, ops = true, nn = true, optim = true}
+
 local function example_text(name)
   local text = examples[name]
+  if not text and with_examples[exports.row(name).family] then
+    error(name .. " has no example in docs/generate/examples.lua", 0)
+  end
   if not text then return "" end
   local shown = run(name, text)
   shown = shown ~= "" and "--> " .. shown:gsub("\n", "\n--> "):gsub(" +\n", "\n") .. "\n" or ""
