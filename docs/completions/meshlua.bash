@@ -27,7 +27,7 @@ _meshlua() {
   case $verb in
     "") words="train plan inspect diff check convert doctor help --devices= --processes= --dump= --profile= --log-ranks= --timeout= --secret= --world-size= --rank= --local-rank= --master-addr= --master-port= --ops --types --env --help" ;;
     train) words="--size= --mesh= --rules= --microbatches= --seed= --data= --out= --metrics= --overwrite --explain --checks --log-every= --profile= --save-every= --keep= --resume= --from= --save-failure= --help --devices= --processes= --dump= --profile= --log-ranks= --timeout= --secret= --world-size= --rank= --local-rank= --master-addr= --master-port= --ops --types --env --help" ;;
-    plan) words="--mesh= --rules= --size= --kernels= --html= --microbatches= --data= --json --help --devices= --processes= --dump= --profile= --log-ranks= --timeout= --secret= --world-size= --rank= --local-rank= --master-addr= --master-port= --ops --types --env --help" ;;
+    plan) words="--mesh= --rules= --size= --kernels= --html= --against= --microbatches= --data= --json --help --devices= --processes= --dump= --profile= --log-ranks= --timeout= --secret= --world-size= --rank= --local-rank= --master-addr= --master-port= --ops --types --env --help" ;;
     inspect) words="--json" ;;
     diff) words="--json" ;;
     check) words="--json" ;;

@@ -61,6 +61,7 @@ complete -c meshlua -n '__fish_seen_subcommand_from plan' -l rules -x -d 'the ru
 complete -c meshlua -n '__fish_seen_subcommand_from plan' -l size -x -d 'the config of a known model of the recipe'
 complete -c meshlua -n '__fish_seen_subcommand_from plan' -l kernels -x -a 'eager compiled fp8' -d 'as good as those of which runs were published: times are estimates of such'
 complete -c meshlua -n '__fish_seen_subcommand_from plan' -l html -r -d 'a page with mesh, timeline, memory and collectives'
+complete -c meshlua -n '__fish_seen_subcommand_from plan' -l against -r -d 'a plan that --json wrote: what is more or less than there'
 complete -c meshlua -n '__fish_seen_subcommand_from plan' -l microbatches -x -d 'parts that a step cuts its batch into; 0: as few as fit'
 complete -c meshlua -n '__fish_seen_subcommand_from plan' -l data -r -d 'in place of the recipe\'s own'
 complete -c meshlua -n '__fish_seen_subcommand_from plan' -l json -d 'as JSON, on one line'
