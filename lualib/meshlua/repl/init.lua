@@ -10,7 +10,7 @@ local M = {}
 
 -- What a block does to the globals is of no matter to the session.
 local stdout, stderr, write = io.stdout, io.stderr, io.write
-local ipairs, package, pcall, rawget, rawset = ipairs, package, pcall, rawget, rawset
+local ipairs, pcall, rawget, rawset = ipairs, pcall, rawget, rawset
 local require, table, tostring = require, table, tostring
 
 local KEPT = 100 -- values in Out
@@ -28,7 +28,6 @@ local LONGEST = 1 << 14 -- of either end of an error's text
 
 --- The text of a value, for a person.
 local function text_of(value)
-  if not package.preload["meshlua.repl.show"] then return tostring(value) end
   return require("meshlua.repl.show").show(value, {width = program.columns "stdout" or 80,
     color = program.has_colour "stdout"})
 end
