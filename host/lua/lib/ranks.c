@@ -33,11 +33,13 @@ static int local_device_count(lua_State *L) {
     return 1;
 }
 
+/* device_kind(): the kind's name; are the devices fake; how many of those stand in a host. */
 static int device_kind(lua_State *L) {
     Host *h = state_of(L);
     lua_pushstring(L, h->rt.target->name);
     lua_pushboolean(L, h->rt.fake);
-    return 2;
+    lua_pushinteger(L, h->rt.host_devices);
+    return 3;
 }
 
 /* wait(): until all that runs on GPUs is done; raises what went wrong there. */

@@ -79,9 +79,8 @@ local function other_kind(plans)
   local other = best_of(plans, has_model_axis, not has_model_axis(best))
   if not other then return "" end
   local more = other.seconds / best.seconds - 1
-  return ("; %s (%s) would cost +%.0f %%"):format(has_model_axis(other) and "model axes"
-    or "the batch's axis alone",
-    step_of.mesh_text(other.layout), 100 * more)
+  local kind = has_model_axis(other) and "model axes" or "the batch's axis alone"
+  return ("; %s (%s) would cost +%.0f %%"):format(kind, step_of.mesh_text(other.layout), 100 * more)
 end
 
 local function held(planned)
@@ -104,9 +103,9 @@ function M.verdict(found)
   local replicated = best_of(found.plans, function(planned)
     return planned.layout.rules == "dp" or #planned.layout.axes == 0
   end, true)
-  return ("%s: use %s: %s a device, %s a step%s"):format(replicated and "fits one device"
-    or "fits when split",
-    flags(best), held(best), seconds_text(best.seconds), other_kind(found.plans))
+  local how = replicated and "fits one device" or "fits when split"
+  return ("%s: use %s: %s a device, %s a step%s"):format(how, flags(best), held(best),
+    seconds_text(best.seconds), other_kind(found.plans))
 end
 
 -- ---- the text -------------------------------------------------------------------------------------------
@@ -131,12 +130,10 @@ local function layouts_table(found, n)
   for i, planned in ipairs(found.plans) do
     if i > SHOWN then break end
     local share = utilization(found, planned, n)
-    rows[#rows + 1] = {step_of.mesh_text(planned.layout), planned.layout.rules,
-      core.bytes_text(planned.peak) .. (planned.fits and "" or " (does not fit)"),
-        seconds_text(planned.seconds),
-      ("%.0f %%"):format(100 * planned.work.share), share and ("%.1f %%"):format(100 * share)
-        or "-",
-      ("%.0f"):format(throughput(found, planned))}
+    local memory = core.bytes_text(planned.peak) .. (planned.fits and "" or " (does not fit)")
+    rows[#rows + 1] = {step_of.mesh_text(planned.layout), planned.layout.rules, memory,
+      seconds_text(planned.seconds), ("%.0f %%"):format(100 * planned.work.share),
+      share and ("%.1f %%"):format(100 * share) or "-", ("%.0f"):format(throughput(found, planned))}
   end
   return rows
 end
@@ -144,16 +141,12 @@ end
 local function describe(found, n)
   local best = found.plans[1]
   local config, kind = best.config, core.device_kind()
-  local words = {("%s: %s parameters (%d)"):format(found.recipe.name, count_text(n), n)}
-  words[#words + 1] = ("a step of %s%s"):format(lib.count(config.batch, "record"),
-    config.seq and (" of %d tokens%s"):format(config.seq,
-      found.recipe.context and found.recipe.context > config.seq
-        and (" (its context: %d)"):format(found.recipe.context)
-      or "") or "")
-  words[#words + 1] = (precision.of(config) or "float32") .. (config.remat and ", remat " .. config.remat
-    or "")
-  words[#words + 1] = ("%d x %s"):format(found.ndevices, kind)
-  return table.concat(words, "; ")
+  local context = found.recipe.context or 0
+  local record = config.seq and (" of %d tokens"):format(config.seq) or ""
+  if config.seq and context > config.seq then record = record .. (" (its context: %d)"):format(context) end
+  local how = (precision.of(config) or "float32") .. (config.remat and ", remat " .. config.remat or "")
+  return ("%s: %s parameters (%d); a step of %s%s; %s; %d x %s"):format(found.recipe.name, count_text(n), n,
+    lib.count(config.batch, "record"), record, how, found.ndevices, kind)
 end
 
 --- The verdict, what was planned, and what is not as it should be.
@@ -173,7 +166,8 @@ function M.text(found)
   if #found.plans > 1 or found.untried > 0 then
     lines[#lines + 1] = ""
     lines[#lines + 1] = ("layouts, best first (%d planned%s%s):"):format(#found.plans,
-      #found.refused > 0 and (", %d cannot be: %s"):format(#found.refused, found.refused[1].why) or "",
+      #found.refused > 0 and (", %d cannot be: %s"):format(#found.refused, found.refused[1].why:match "[^;]*")
+        or "",
       found.untried > 0 and (", %d not planned"):format(found.untried) or "")
     table.move(columns(layouts_table(found, n)), 1, SHOWN + 1, #lines + 1, lines)
   end

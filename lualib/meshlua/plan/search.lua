@@ -1,5 +1,6 @@
 -- search.lua: which layouts a step may have on so many devices, planned one by one and put in order; and what
 -- would make it fit where none does. Nothing is solved: every layout is planned exactly, in milliseconds.
+local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local runs = require "meshlua.train.run"
 local step_of = require "meshlua.plan.step"
@@ -123,6 +124,77 @@ function M.plans(recipe, config, data, layouts)
   end
   table.sort(plans, before)
   return {plans = plans, refused = refused, untried = untried}
+end
+
+-- ---- what fits ----------------------------------------------------------------------------------------
+
+local REMAT = {"none", "dots", "full"} -- less and less is kept for the gradient
+
+--- What is tried, one after the other, until something fits: {config, microbatches}. What the user set stays.
+local function attempts(config, asked)
+  local list, open = {}, config.remat ~= nil and not asked.remat
+  for _, remat in ipairs(open and REMAT or {config.remat or false}) do
+    list[#list + 1] = {config = setmetatable({remat = remat or nil}, {__index = config}),
+      microbatches = math.max(1, asked.microbatches)}
+  end
+  local parts, last = 2, list[#list].config
+  while asked.microbatches == 0 and parts <= config.batch and config.batch % parts == 0 do
+    list[#list + 1], parts = {config = last, microbatches = parts}, 2 * parts
+  end
+  return list
+end
+
+--- The layouts without those whose Params and optimizer state alone were too large for a device the last time.
+local function hopeful(layouts, last)
+  local capacity, hopeless, list = core.device_memory() or math.huge, {}, {}
+  for _, planned in ipairs(last and last.plans or {}) do
+    local groups = planned.memory.groups
+    hopeless[planned.layout.name] = groups.parameters + groups["optimizer state"] > capacity
+  end
+  for _, layout in ipairs(layouts) do
+    if not hopeless[layout.name] then list[#list + 1] = layout end
+  end
+  return list
+end
+
+--- The plans of the first attempt of which one fits; where none does, of the one that comes nearest.
+local function find_on(recipe, config, data, asked, ndevices)
+  local nearest, last
+  for _, attempt in ipairs(attempts(config, asked)) do
+    local layouts, message = M.layouts(recipe, {mesh = asked.mesh, rules = asked.rules,
+      kernels = asked.kernels, microbatches = attempt.microbatches}, ndevices)
+    if not layouts then return nil, message end
+    layouts = hopeful(layouts, last)
+    if last and #layouts == 0 then break end
+    last = M.plans(recipe, attempt.config, data, layouts)
+    local best, least = last.plans[1], nearest and nearest.plans[1]
+    if best and best.fits then return last end
+    if not nearest or best and (not least or best.peak < least.peak) then nearest = last end
+  end
+  return nearest
+end
+
+--- Plans on so many of the devices, the best first; and where nothing fits, fits_on: the fewest devices that there are,
+--- twice as many each time, on which something does.
+---@param recipe table
+---@param config table
+---@param data table
+---@param asked {mesh: string, rules: string, kernels: string, microbatches: integer, remat: boolean} as the flags; remat:
+--- is the config's what the user wants?
+---@param ndevices integer
+---@return {plans: Planned[], refused: table[], untried: integer, fits_on: {devices: integer, planned: Planned}?}?
+---@return string? message
+function M.find(recipe, config, data, asked, ndevices)
+  local found, message = find_on(recipe, config, data, asked, ndevices)
+  local best = found and found.plans[1]
+  if not best or best.fits or asked.mesh ~= "" then return found, message end
+  while 2 * ndevices <= core.device_count() and not found.fits_on do
+    ndevices = 2 * ndevices
+    local more = find_on(recipe, config, data, asked, ndevices)
+    best = more and more.plans[1]
+    if best and best.fits then found.fits_on = {devices = ndevices, planned = best} end
+  end
+  return found
 end
 
 return M
