@@ -133,16 +133,14 @@ local function wall_of(items)
 end
 
 --- Counts a plan. All figures are of one device and of all times that a step runs: a loop's body counts as
---- often
---- as the loop turns (once where that is not known).
+--- often as the loop turns (once where that is not known).
 ---@param plan Plan
 ---@return table account {steps, count, flops, traffic, computing, sending, seconds, share (of the seconds, in
 --- communication), sent, between (of it, to other hosts), repeated, padded, recomputed (operations done by
 --- several devices alike, on padding, once more), unique, useful (shares); items (one for each step: the same
 --- figures, and op, line, group, role, times, loops (those around it, outermost first), axes, dtype, unique,
 --- steady (a collective that gets the same in every turn: the loop's number)); lines, groups: sums, the
---- dearest
---- first}
+--- dearest first}
 function M.of(plan)
   local mesh = plan:mesh()
   local devices = mesh and mesh.size or 1

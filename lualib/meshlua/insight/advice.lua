@@ -59,9 +59,8 @@ local function with_last(mesh, axis)
 end
 
 --- Axes that go from one host to another although each could stay inside one, and with less to send between
---- hosts:
---- {axis, sent (between hosts, now), sent_as_last (with the axis behind the others), seconds (that this
---- saves)}.
+--- hosts: {axis, sent (between hosts, now), sent_as_last (with the axis behind the others), seconds (that
+--- this saves)}.
 function M.between_hosts(rows, mesh, seconds, retrace)
   local list = {}
   for _, axis in ipairs(core.axes_between_hosts(mesh)) do
@@ -219,8 +218,7 @@ local function split_along(axis, params)
 end
 
 --- " (model splits up and down)" for the axis along which all devices stand; "" where there is none, or it
---- splits
---- nothing. Arguments that are data, weights or both tell which parallelism it is.
+--- splits nothing. Arguments that are data, weights or both tell which parallelism it is.
 local function split_text(mesh, params)
   for _, axis in ipairs(mesh.axis_names) do
     if mesh.shape[axis] == mesh.size then
@@ -291,8 +289,7 @@ local function try_layout(found, mesh, index, entries, rank, retrace, results)
 end
 
 --- Of what is sent: the same step with the argument that asks for it on an axis that nothing uses, or, where
---- it takes
---- much of the time, with the axis on another of its dims.
+--- it takes much of the time, with the axis on another of its dims.
 local function try_arguments(found, mesh, rows, params, unused, now, retrace, deadline)
   local tried, shifts = {}, 0
   for _, row in ipairs(rows) do
@@ -320,8 +317,7 @@ local function try_arguments(found, mesh, rows, params, unused, now, retrace, de
 end
 
 --- The best layout found for the step, if it is better than its own: {text, mesh? or argument and spec,
---- seconds,
---- gain (how many times faster), unique, share, peak, fits}; and all that were tried.
+--- seconds, gain (how many times faster), unique, share, peak, fits}; and all that were tried.
 ---@param now table judge of the step's own plan
 ---@param retrace fun(): Program
 function M.alternatives(plan, mesh, rows, params, unused, retrace)

@@ -180,12 +180,9 @@ Report.__tostring = core.plain(function(self)
 end)
 
 --- Looks for what only data shows, with these arguments: shards of a batch that hold the same rows; random
---- bits (of
---- dropout, say) that are the same in two places, in each block of a shard_map, or in every step; means over
---- devices
---- of what each divided by a count of its own; tokens that no expert has room for. Values inside are
---- computed, nothing
---- is written. What stands in loops and branches is not looked at.
+--- bits (of dropout, say) that are the same in two places, in each block of a shard_map, or in every step;
+--- means over devices of what each divided by a count of its own; tokens that no expert has room for. Values
+--- inside are computed, nothing is written. What stands in loops and branches is not looked at.
 ---@param step any what ml.jit returned
 ---@param ... any its arguments
 ---@return table report {findings: list of {check, cause, where?, mend}}; as a text by tostring

@@ -216,19 +216,15 @@ end
 
 --- Says how a call of a jitted function would run with these arguments, all figures of one device. First the
 --- findings, worst first: what is wrong or dear for nothing, with cause, line, what to change and what it
---- gains.
---- Then every collective with its loop, lines, tensors, bytes, mesh axes and reasons; memory by kind of
---- tensor;
---- operations, time at best and how much of it is communication; and a mesh or layout that would serve
---- better,
---- if one is found. The step is traced and planned, several times; nothing runs.
+--- gains. Then every collective with its loop, lines, tensors, bytes, mesh axes and reasons; memory by kind
+--- of tensor; operations, time at best and how much of it is communication; and a mesh or layout that would
+--- serve better, if one is found. The step is traced and planned, several times; nothing runs.
 ---@param step any what ml.jit returned, or a plan (step:plan(...))
 ---@param ... any its arguments
 ---@return table explanation {findings (see findings.lua), mesh, kind, plan, collectives, by_op, count, sent,
 ---bytes,
 --- memory, work (see account.lua), fsdp, unused_axes, between_hosts, replicated, notes, better?}; as a text
---- by
---- tostring
+--- by tostring
 function M.explain(step, ...)
   local name = core.type_name(step)
   if name == "Plan" then return finish(of_plan(step), {}) end

@@ -1,7 +1,6 @@
 -- findings.lua: what is wrong with a step, or dear for nothing: each with its cause, the line to change, what
--- to
--- change there, and what that would gain. Each rule asks one question of what account.lua has counted, of the
--- arguments and of the traced program; none knows an op or a model.
+-- to change there, and what that would gain. Each rule asks one question of what account.lua has counted, of
+-- the arguments and of the traced program; none knows an op or a model.
 local account = require "meshlua.insight.account"
 local core = require "meshlua.core"
 local facts = require "meshlua.insight.facts"
@@ -585,8 +584,7 @@ local ORDER = {"misfit", "equal_sums", "repeated", "unused_axes", "between_hosts
   "recomputed", "retraced", "patterns", "not_in_place", "captured", "better"}
 
 --- The findings of an explanation, worst first: {rule, cause, where?, mend?, gain (seconds of the step; huge:
---- its
---- results or the step itself), share (of the step's time), bytes?}.
+--- its results or the step itself), share (of the step's time), bytes?}.
 ---@param x table what rules look at: account, plan, buffers, memory, params, nodes, mesh?, better?, retrace?,
 ---step,
 --- args

@@ -33,8 +33,7 @@ local function rule_text(rule)
 end
 
 --- The rule for a logical name that gave these axes, and the first one before it whose mesh axes are there
---- and
---- were taken, with the dim that has them.
+--- and were taken, with the dim that has them.
 local function rule_for(rules, mesh, spec, name, d)
   local passed, by
   for i, rule in ipairs(rules) do
@@ -57,8 +56,7 @@ end
 
 --- How one Param lies: {path, type, spec, bytes, part, rule (the one for all of it, or nil), dims: list of
 --- {size, name?, axes (text), rule?, passed? (a rule that would have split it), by? (the dim that has its
---- axes),
---- refused? (the axes do not divide it, and it is whole)}}.
+--- axes), refused? (the axes do not divide it, and it is whole)}}.
 local function row_of(rules, mesh, box, path, used_rules)
   local spec, by = rules_of.param_spec(box, path)
   spec = spec or core.P()
@@ -85,8 +83,7 @@ local function row_of(rules, mesh, box, path, used_rules)
 end
 
 --- What is not as the rules read: patterns that match nothing or too late, and dims that stay whole although
---- a
---- rule would split them.
+--- a rule would split them.
 local function findings_of(rules, rows)
   local list, passed = {}, {}
   local function add(i, fmt, ...)
@@ -184,10 +181,8 @@ end)
 
 --- Says how a rule set lays out a model's Params on a mesh: for each dim the logical name, the rule that
 --- applies and the mesh axis; bytes on each device; how much lies on every device; mesh axes and rules
---- without
---- use. First what is not as the rules read: patterns that match nothing, dims that stay whole. Nothing is
---- moved.
---- Raises where the rules do.
+--- without use. First what is not as the rules read: patterns that match nothing, dims that stay whole.
+--- Nothing is moved. Raises where the rules do.
 ---@param rules table
 ---@param model table a module
 ---@param mesh Mesh? default: the one in context

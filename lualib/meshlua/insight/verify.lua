@@ -272,10 +272,9 @@ end
 --- rounding they must be equal. Nothing is written: Params keep what they hold. Where they differ, the report
 --- names the first op whose value does (in the order of the program) and its line, and the factor where the
 --- one is a multiple of the other: the size of a mesh axis means that a sum over it stands where a mean was
---- meant. A function in shard_map sees one block on one device: all. `kind`
---- says what is wrong: "repeated" (a sum of what was summed before), "factor", or "blocks" (a function in
---- shard_map
---- gives something else for each block, and may mean to).
+--- meant. A function in shard_map sees one block on one device: all. `kind` says what is wrong: "repeated" (a
+--- sum of what was summed before), "factor", or "blocks" (a function in shard_map gives something else for
+--- each block, and may mean to).
 ---@param step any what ml.jit returned
 ---@param ... any its arguments
 ---@return table report {ok, difference, op?, where?, scope?, type?, factor?, axes?, kind?, repeated?, sums?};
