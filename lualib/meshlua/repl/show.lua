@@ -86,13 +86,23 @@ local function row_text(fn)
   return row and row.text .. "\n  " .. row.doc
 end
 
---- "string.format", where it is a function of a loaded library.
+--- Of two names the shorter one, or the first of two as long: nil is longer than any.
+local function shorter(a, b)
+  if not a or b and (#b < #a or #b == #a and b < a) then return b end
+  return a
+end
+
+--- "string.format", where it is a function of a loaded library: its shortest name.
 local function library_name(fn)
+  local found
   for name, library in pairs(package.loaded) do
     for key, value in next, type(library) == "table" and library or {} do
-      if rawequal(value, fn) then return (name == "_G" and "" or name .. ".") .. tostring(key) end
+      if rawequal(value, fn) then
+        found = shorter(found, (name == "_G" and "" or name .. ".") .. tostring(key))
+      end
     end
   end
+  return found
 end
 
 local function function_text(fn)
@@ -230,9 +240,11 @@ local function module_text(t, name, width)
 end
 
 local function module_name(t)
+  local found
   for name, library in pairs(package.loaded) do
-    if rawequal(library, t) and name:find "^meshlua" then return name end
+    if rawequal(library, t) and name:find "^meshlua" then found = shorter(found, name) end
   end
+  return found
 end
 
 -- ---- values -----------------------------------------------------------------------------------------
