@@ -71,7 +71,8 @@ end
 bad("propagation_barrier", "E_VALUE", "expected a tensor, got a boolean", function()
   return ml.propagation_barrier(true)
 end)
-bad("shard_alike", "E_VALUE", "expected a tensor as y, got a number", function() return ml.shard_alike(f, 1) end)
+bad("shard_alike", "E_VALUE", "expected a tensor as y, got a number",
+  function() return ml.shard_alike(f, 1) end)
 bad("shard_alike", "E_SHAPE", "the shapes differ", function() return ml.shard_alike(f, vector) end)
 bad("constrain", "E_SPEC", "3", function()
   return f:constrain(ml.NamedSharding(mesh, ml.P(nil, nil, "x")))
