@@ -198,11 +198,12 @@ static void take_word(lua_State *L, Program *p) {
     lua_pop(L, 2);
 }
 
-/* Takes the i-th argument where it is a flag of the program behind a verb that runs; the verb does
- * not see it. */
+/* Takes the i-th argument where it is a flag of the program behind a verb that starts something;
+ * the verb does not see it. */
 static bool is_taken(Program *p, int i) {
     const char *s = p->argv[i];
-    return p->starts == STARTS_RUN && s[0] == '-' && s[1] == '-' && valued_flag(p, i) == TAKEN_YES;
+    bool flag = p->starts != STARTS_NONE && s[0] == '-' && s[1] == '-';
+    return flag && valued_flag(p, i) == TAKEN_YES;
 }
 
 static void read_verb_flags(Program *p) {

@@ -215,7 +215,11 @@ function M.optimizer(model, cfg)
 end
 
 --- For the share of a device's peak.
-function M.attention(cfg) return {layers = cfg.layers, width = cfg.heads * cfg.head_dim, seq = cfg.seq} end
+function M.attention(cfg)
+  local matrices = cfg.gated and 3 or 2
+  local idle = math.max(0, cfg.experts - cfg.top_k) * matrices * cfg.width * cfg.hidden
+  return {layers = cfg.layers, width = cfg.heads * cfg.head_dim, seq = cfg.seq, idle = cfg.layers * idle}
+end
 
 M.data, M.evaluate, M.sample = text.data, text.evaluate, text.sample
 
@@ -240,7 +244,7 @@ local data = {"batch", "data"}
 local heads, kv_heads, hidden = {"heads", "model"}, {"kv_heads", "model"}, {"mlp", "model"}
 local vocab, tokens = {"vocab", "model"}, {"tokens", "model"}
 
---- As those of models/llama.lua, with the vocabulary split as well, and experts over `expert`.
+--- As those of models/llama.lua, with the vocabulary split as well.
 M.rules = {
   dp = rules {data},
   tp = rules {data, heads, kv_heads, hidden, vocab},

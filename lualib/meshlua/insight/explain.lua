@@ -205,13 +205,15 @@ end
 
 --- The same of a program, without looking for what would serve better.
 ---@param program Program
----@param more table? what else is known; see finish
+---@param retrace fun(): Program which makes it again
 ---@return table explanation
-local function of_program(program, more)
+local function of_program(program, retrace)
   local params = program:params()
-  more = more or {}
-  more.params, more.nodes = params, program:nodes()
-  return finish(of_plan(program:plan(), params), more)
+  local e = of_plan(program:plan(), params)
+  if e.mesh and e.mesh.size > 1 then
+    e.between_hosts = advice.between_hosts(e.collectives, e.mesh, e.work.seconds, retrace)
+  end
+  return finish(e, {params = params, nodes = program:nodes()})
 end
 
 --- Says how a call of a jitted function would run with these arguments, all figures of one device. First the

@@ -11,6 +11,7 @@ local tree = require "meshlua.tree"
 local M = {}
 
 local WORTH = 0.05       -- of the work, the time or the memory, that is worth a finding
+local LITTLE = 0.01      -- of the time: less is meant, or does not matter
 local PADDED = 0.01      -- of the work, spent on padding
 local LARGE = 1 << 20    -- bytes that are worth a word when every device holds them
 local ROOM = 1 << 30     -- bytes that a device has anyway, where its memory is not known
@@ -361,12 +362,15 @@ function rules.widened(x, add)
       local seconds, line = 0, node.where:match "^(.-:%d+)" or node.where
       local gain = 1 - math.min(1, core.product_rate(wide) / core.product_rate(narrow))
       for _, item in ipairs(x.account.items) do
-        if item.product and item.line == line then seconds = seconds + item.computing * gain end
+        local same = item.product and item.line == line and item.dtype == wide
+        if same then seconds = seconds + item.computing * gain end
       end
-      add {cause = ("one operand is %s and the other %s, so the product runs in %s"):format(narrow, wide,
-        wide),
-        where = line, gain = math.max(seconds, 1e-12),
-        mend = ('convert the other, too: w:astype "%s", or the layer\'s dtype'):format(narrow)}
+      if seconds > LITTLE * x.account.seconds or x.account.seconds < SLOW then
+        add {cause = ("one operand is %s and the other %s, so the product runs in %s"):format(narrow, wide,
+          wide),
+          where = line, gain = math.max(seconds, 1e-12),
+          mend = ('convert the other, too: w:astype "%s", or the layer\'s dtype'):format(narrow)}
+      end
     end
   end
 end

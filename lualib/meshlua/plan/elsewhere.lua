@@ -25,14 +25,16 @@ local function torchtitan(planned, sizes, fsdp)
   add("tensor_parallel_degree", sizes.model)
   words[#words + 1] = ("--training.local_batch_size=%d"):format(planned.config.batch // sizes.data
     // planned.layout.microbatches)
+  words[#words + 1] = ("--training.global_batch_size=%d"):format(planned.config.batch)
   words[#words + 1] = "--activation_checkpoint.mode=" .. (REMAT[planned.config.remat] or "none")
   return "torchtitan: " .. table.concat(words, " ")
 end
 
 local function maxtext(planned, sizes, fsdp)
   return ("MaxText: ici_data_parallelism=%d ici_fsdp_parallelism=%d ici_tensor_parallelism=%d "
-    .. "per_device_batch_size=%g"):format(fsdp and 1 or sizes.data, fsdp and sizes.data or 1, sizes.model,
-    planned.config.batch / sizes.data / sizes.model)
+    .. "per_device_batch_size=%g gradient_accumulation_steps=%d"):format(fsdp and 1 or sizes.data,
+    fsdp and sizes.data or 1, sizes.model, planned.config.batch / sizes.data / sizes.model,
+    planned.layout.microbatches)
 end
 
 local function entry_text(entry)

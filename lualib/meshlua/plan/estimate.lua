@@ -33,22 +33,35 @@ local function weighed(work)
   return seconds
 end
 
---- The factor of a card; nil where none was measured.
+--- Are there such kernels for a card? A card that is not known has any.
+---@param card string as core.device_kind
+---@param kernels string "eager", "compiled", "fp8"
+---@return boolean
+function M.has(card, kernels)
+  local row = M.cards[card]
+  return not row or kernels ~= "fp8" or row.fp8 ~= nil
+end
+
+--- The factor of a card: where its kernels were not measured, that of the card's slowest; nil where nothing was.
 ---@param card string as core.device_kind
 ---@param kernels string "eager", "compiled", "fp8"
 ---@return number?
 function M.factor(card, kernels)
-  local row = M.cards[card] and M.cards[card][kernels]
-  return row and row[1]
+  local row, slowest = M.cards[card] or {}, nil
+  if row[kernels] then return row[kernels][1] end
+  for _, kind in pairs(row) do slowest = math.max(slowest or 0, kind[1]) end
+  return slowest
 end
 
 --- The seconds of a plan: what is computed, and what of the sending nothing runs beside.
 ---@param work table of account.lua
 ---@param factor number? of M.factor; nil: at best
----@return number
+---@return number seconds
+---@return number waited of them, for what is sent
 function M.seconds(work, factor)
-  if not factor then return work.wall end
-  return factor * weighed(work) + WAITED * math.max(0, work.wall - work.computing)
+  local waited = math.max(0, work.wall - work.computing)
+  if not factor then return work.wall, waited end
+  return factor * weighed(work) + WAITED * waited, WAITED * waited
 end
 
 return M

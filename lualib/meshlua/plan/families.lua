@@ -9,7 +9,7 @@ local M = {}
 -- ---- the rows -------------------------------------------------------------------------------------------
 
 --- A field may have several names; a number is a default; a function takes what is known so far.
-local function quarter(cfg) return 4 * cfg.width end
+local function quarter(cfg) return not cfg.gated and 4 * cfg.width or nil end
 local function per_head(cfg) return cfg.width // cfg.heads end
 local function as_heads(cfg) return cfg.heads end
 
@@ -50,6 +50,8 @@ local function plain(more)
 end
 
 local WINDOW = "attention is planned over the whole sequence: its window is not"
+local EXPERTS = "tokens go to their experts by products with one-hot tensors, with room for 1.25 of an "
+  .. "even share"
 local ALIBI = "ALiBi's addition to the scores is not planned"
 
 ---@type table<string, FamilyRow>
@@ -61,13 +63,14 @@ M.families = {
   end},
   mistral = {has = gated {}, notes = {WINDOW}},
   mixtral = {has = gated {}, fields = {{"experts", "num_local_experts", default = 8},
-    {"top_k", "num_experts_per_tok", default = 2}}},
+    {"top_k", "num_experts_per_tok", default = 2}}, notes = {EXPERTS}},
   qwen2 = {has = gated {attention_bias = true}},
   qwen3 = {has = gated {qk_norm = true}, as = function(cfg, given)
     cfg.attention_bias, cfg.out_bias = given.attention_bias == true, given.attention_bias == true
   end},
   qwen3_moe = {has = gated {qk_norm = true}, fields = {{"experts", "num_experts", default = 128},
-    {"top_k", "num_experts_per_tok", default = 8}, {"hidden", "moe_intermediate_size", default = 768}}},
+    {"top_k", "num_experts_per_tok", default = 8}, {"hidden", "moe_intermediate_size", default = 768}},
+    notes = {EXPERTS}},
   gemma = {has = gated {activation = "gelu", embed_scale = true, tied = true}},
   gemma2 = {has = gated {activation = "gelu", embed_scale = true, tied = true, norms_behind = true},
     notes = {WINDOW, "soft caps of scores and logits are not planned"}},
@@ -79,7 +82,8 @@ M.families = {
   mpt = {has = plain {positions = "alibi", attention_bias = false, out_bias = false, mlp_bias = false,
     norm_bias = false, tied = true}, as = function(cfg, given)
     local attention = type(given.attn_config) == "table" and given.attn_config or {}
-    cfg.hidden = math.tointeger((given.expansion_ratio or 4) * cfg.width) or cfg.hidden
+    local ratio = given.expansion_ratio or 4
+    cfg.hidden = type(ratio) == "number" and math.tointeger(ratio * cfg.width) or 0
     if attention.alibi == false then cfg.positions = "learned" end
     cfg.kv_heads = attention.attn_type == "multiquery_attention" and 1 or attention.kv_n_heads or cfg.kv_heads
     if given.no_bias == false then
@@ -105,6 +109,12 @@ local function expects(row)
     and x <= 1 << 31 end
 end
 
+--- A value of a file, for messages.
+local function shown(value)
+  if type(value) == "string" then return "'" .. value .. "'" end
+  return type(value) == "table" and "a table" or value == nil and "missing" or value
+end
+
 --- Puts the fields of rows into cfg. Returns what is wrong with one, or nil.
 local function read_fields(cfg, given, rows)
   for _, row in ipairs(rows) do
@@ -119,15 +129,22 @@ local function read_fields(cfg, given, rows)
     if value == nil then return ("it has no %s, %s"):format(name, (expects(row))) end
     local wanted, fine = expects(row)
     if not fine(value) then
-      return lib.format("%s is %s; it must be %s", name, type(value) == "table" and "a table" or value,
-        wanted)
+      return lib.format("%s is %s; it must be %s", name, shown(value), wanted)
     end
     cfg[row[1]] = value
   end
 end
 
+local SIZES = {"layers", "width", "heads", "kv_heads", "head_dim", "hidden", "vocab", "seq"}
+
 --- Numbers that do not go together: a message, or nil.
 local function clash(cfg)
+  for _, name in ipairs(SIZES) do
+    if math.type(cfg[name]) ~= "integer" or cfg[name] < 1 then
+      return lib.format("%s comes to %s; it must be a whole number from 1 on", name, shown(cfg[name]))
+    end
+  end
+  if cfg.rotary > 1 then return lib.format("a share of %s of a head's features is turned", cfg.rotary) end
   if cfg.heads % cfg.kv_heads ~= 0 then
     return ("%d key heads for %d heads; the first must divide the second"):format(cfg.kv_heads, cfg.heads)
   end
@@ -136,18 +153,31 @@ local function clash(cfg)
   end
 end
 
+--- The fields that are given, without those that are null; the family's name, and its row. Of a model that reads more
+--- than text those of its text.
+local function family_of(given)
+  local known = {}
+  for key, value in pairs(given) do
+    if value ~= null then known[key] = value end
+  end
+  local kind = type(known.model_type) == "string" and known.model_type:lower():gsub("_text$", "") or nil
+  local family = kind and M.families[kind]
+  if not family and type(known.text_config) == "table" then return family_of(known.text_config) end
+  return known, kind, family
+end
+
 --- The decoder's config that a config.json describes.
 ---@param given table what the file holds
 ---@return table? config as decoder.lua's
 ---@return string message what is not planned as the family has it; or what is wrong
 function M.config(given)
-  local kind = given.model_type
-  local family = type(kind) == "string" and M.families[kind]
+  local kind, family
+  given, kind, family = family_of(given)
   if not family then
-    local near = type(kind) == "string" and lib.nearest(kind, lib.names(M.families))
-    return nil, lib.format("model_type is %s; known are %s%s", type(kind) == "string" and "'" .. kind .. "'"
-      or kind,
-      table.concat(lib.names(M.families), ", "), near and "; the nearest is " .. near or "")
+    local names = lib.names(M.families)
+    local near = kind and lib.nearest(kind, names)
+    return nil, lib.format("model_type is %s; known are %s%s", shown(given.model_type),
+      table.concat(names, ", "), near and "; the nearest is " .. near or "")
   end
   local cfg = setmetatable({}, {__index = decoder.config})
   for key, value in pairs(family.has) do cfg[key] = value end

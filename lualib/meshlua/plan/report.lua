@@ -37,9 +37,11 @@ local function parameters(planned)
 end
 
 --- A step's tokens (or other records), and per second and device.
-local function throughput(found, planned)
+local function throughput(planned)
   local config = planned.config
-  return config.batch * (config.seq or 1) / planned.seconds / found.ndevices
+  local devices = 1
+  for _, size in ipairs(planned.layout.sizes) do devices = devices * size end
+  return config.batch * (config.seq or 1) / planned.seconds / devices
 end
 
 --- The share of the peak by the operations that the model needs, causal attention at half; nil where it is
@@ -49,7 +51,7 @@ local function utilization(found, planned, n)
   local peak = dtype and core.device_peak(dtype)
   if not (peak and found.recipe.attention and planned.config.seq) then return nil end
   local _, causal = mfu.flops_per_token(n, found.recipe.attention(planned.config))
-  return throughput(found, planned) * causal / peak
+  return throughput(planned) * causal / peak
 end
 
 -- ---- the verdict ----------------------------------------------------------------------------------------
@@ -63,8 +65,13 @@ local function flags(planned)
   return table.concat(words, " ")
 end
 
---- Does the plan split what it holds over another axis than the one that the batch alone has?
-local function has_model_axis(planned) return #planned.layout.axes > 1 end
+--- Does the plan split over another axis than the one that the batch has?
+local function has_model_axis(planned)
+  for _, axis in ipairs(planned.layout.axes) do
+    if axis ~= "data" then return true end
+  end
+  return false
+end
 
 --- Of the plans that fit, the best for which `is` holds as `wanted`.
 local function best_of(plans, is, wanted)
@@ -89,21 +96,33 @@ local function held(planned)
     or core.bytes_text(planned.peak)
 end
 
+--- The batch that stays what it is on more devices.
+local function size_flags(planned)
+  local config = planned.config
+  return (" --batch=%d"):format(config.batch) .. (config.seq and (" --seq=%d"):format(config.seq) or "")
+end
+
 --- One line: what to use, or what would make it fit.
 ---@param found table
 ---@return string
 function M.verdict(found)
   local best = found.plans[1]
   if not best.fits then
-    local need = found.fits_on
-    return ("does not fit: the least is %s a device, with %s%s"):format(held(best), flags(best),
-      need and ("; it fits on %d of them with %s"):format(need.devices, flags(need.planned))
-      or "; give more devices (--devices), a smaller --batch or --seq")
+    local need, way = found.fits_on, "; give more devices (--devices), a smaller --batch or --seq"
+    if need then
+      way = ("; it fits on %d of them with %s%s"):format(need.devices, flags(need.planned),
+        size_flags(need.planned))
+    end
+    return ("does not fit: the least is %s a device, with %s%s"):format(held(best), flags(best), way)
   end
-  local replicated = best_of(found.plans, function(planned)
-    return planned.layout.rules == "dp" or #planned.layout.axes == 0
-  end, true)
-  local how = replicated and "fits one device" or "fits when split"
+  -- Is there a plan in which each device holds all, and does it fit?
+  local whole, fits_whole = found.left_out, false
+  for _, planned in ipairs(found.plans) do
+    if planned.layout.rules == "dp" or #planned.layout.axes == 0 then
+      whole, fits_whole = true, fits_whole or planned.fits
+    end
+  end
+  local how = fits_whole and "fits one device" or whole and "fits when split" or "fits"
   return ("%s: use %s: %s a device, %s a step%s"):format(how, flags(best), held(best),
     seconds_text(best.seconds), other_kind(found.plans))
 end
@@ -126,14 +145,14 @@ local function columns(rows)
 end
 
 local function layouts_table(found, n)
-  local rows = {{"mesh", "rules", "memory", "step", "sending", "MFU", "per device and s"}}
+  local rows = {{"mesh", "rules", "memory", "step", "waiting", "MFU", "per device and s"}}
   for i, planned in ipairs(found.plans) do
     if i > SHOWN then break end
     local share = utilization(found, planned, n)
     local memory = core.bytes_text(planned.peak) .. (planned.fits and "" or " (does not fit)")
     rows[#rows + 1] = {step_of.mesh_text(planned.layout), planned.layout.rules, memory,
-      seconds_text(planned.seconds), ("%.0f %%"):format(100 * planned.work.share),
-      share and ("%.1f %%"):format(100 * share) or "-", ("%.0f"):format(throughput(found, planned))}
+      seconds_text(planned.seconds), ("%.0f %%"):format(100 * planned.waited / planned.seconds),
+      share and ("%.1f %%"):format(100 * share) or "-", ("%.0f"):format(throughput(planned))}
   end
   return rows
 end
@@ -201,7 +220,8 @@ local function as_object(found, planned, n)
   local work = planned.work
   return {mesh = step_of.mesh_text(planned.layout), rules = planned.layout.rules,
     microbatches = planned.layout.microbatches, remat = planned.config.remat, fits = planned.fits,
-    memory = planned.peak, seconds = planned.seconds, sent = planned.sent, flops = work.flops,
+    memory = planned.peak, seconds = planned.seconds,
+    waited = planned.waited, sent = planned.sent, flops = work.flops,
     computing = work.computing, sending = work.sending, unique = work.unique,
     utilization = utilization(found, planned, n), groups = planned.memory.groups}
 end
@@ -235,7 +255,12 @@ function M.against(found, other)
   end
   local function name_of(row) return ("%s %s"):format(row.mesh, row.rules) end
   local by_name, lines = {}, {}
-  for _, row in ipairs(other.layouts) do by_name[name_of(row)] = row end
+  for _, row in ipairs(other.layouts) do
+    if type(row) ~= "table" or not row.mesh or not row.rules then
+      return nil, "it holds no plan; meshlua plan --json writes one"
+    end
+    by_name[name_of(row)] = row
+  end
   for i, planned in ipairs(found.plans) do
     local now = as_object(found, planned, 0)
     local same = by_name[name_of(now)]

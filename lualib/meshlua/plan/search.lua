@@ -164,14 +164,27 @@ local function find_on(recipe, config, data, asked, ndevices)
     local layouts, message = M.layouts(recipe, {mesh = asked.mesh, rules = asked.rules,
       kernels = asked.kernels, microbatches = attempt.microbatches}, ndevices)
     if not layouts then return nil, message end
+    local all = #layouts
     layouts = hopeful(layouts, last)
     if last and #layouts == 0 then break end
     last = M.plans(recipe, attempt.config, data, layouts)
+    last.left_out = all > #layouts
     local best, least = last.plans[1], nearest and nearest.plans[1]
     if best and best.fits then return last end
+    if attempt.microbatches > 1 and best and least and best.peak >= least.peak then break end
     if not nearest or best and (not least or best.peak < least.peak) then nearest = last end
   end
   return nearest
+end
+
+--- The least bytes that Params and optimizer state take on a device.
+local function least_state(plans)
+  local least = math.huge
+  for _, planned in ipairs(plans) do
+    local groups = planned.memory.groups
+    least = math.min(least, groups.parameters + groups["optimizer state"])
+  end
+  return least
 end
 
 --- Plans on so many of the devices, the best first; and where nothing fits, fits_on: the fewest devices that there are,
@@ -188,9 +201,10 @@ function M.find(recipe, config, data, asked, ndevices)
   local found, message = find_on(recipe, config, data, asked, ndevices)
   local best = found and found.plans[1]
   if not best or best.fits or asked.mesh ~= "" then return found, message end
+  local least = least_state(found.plans) * ndevices / (core.device_memory() or math.huge)
   while 2 * ndevices <= core.device_count() and not found.fits_on do
     ndevices = 2 * ndevices
-    local more = find_on(recipe, config, data, asked, ndevices)
+    local more = ndevices >= least and find_on(recipe, config, data, asked, ndevices)
     best = more and more.plans[1]
     if best and best.fits then found.fits_on = {devices = ndevices, planned = best} end
   end

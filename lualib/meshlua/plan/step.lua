@@ -26,6 +26,7 @@ local M = {}
 ---@field explanation table? of ml.explain; see M.explain
 ---@field params table[]? of program:params()
 ---@field seconds number a step's
+---@field waited number of them, for what is sent
 ---@field sent number bytes that a device sends
 ---@field peak integer bytes that a device holds
 ---@field fits boolean
@@ -89,9 +90,9 @@ function M.plan(recipe, config, data, layout)
     local program <close> = program_of(recipe, config, data, layout)
     local plan = program:plan()
     local work, memory = account.of(plan), facts.memory(plan, program:params())
-    return {layout = layout, config = config, work = work, memory = memory,
-      seconds = estimate.seconds(work, estimate.factor((core.device_kind()), layout.kernels)),
-      peak = memory.peak, fits = plan:fits() == true, sent = sent_by(plan)}
+    local seconds, waited = estimate.seconds(work, estimate.factor((core.device_kind()), layout.kernels))
+    return {layout = layout, config = config, work = work, memory = memory, seconds = seconds,
+      waited = waited, peak = memory.peak, fits = plan:fits() == true, sent = sent_by(plan)}
   end)
   if made then return result end
   local code, text = tostring(result):match "%[(E_%u+)%] (.*)"
@@ -106,8 +107,9 @@ end
 ---@param data table
 ---@param planned Planned
 function M.explain(recipe, data, planned)
-  local program <close> = program_of(recipe, planned.config, data, planned.layout)
-  planned.explanation, planned.params = explain.of(program), program:params()
+  local function retrace() return program_of(recipe, planned.config, data, planned.layout) end
+  local program <close> = retrace()
+  planned.explanation, planned.params = explain.of(program, retrace), program:params()
 end
 
 return M

@@ -3,6 +3,8 @@
 local arguments = require "meshlua.train.arguments"
 local core = require "meshlua.core"
 local files = require "meshlua.train.files"
+local estimate = require "meshlua.plan.estimate"
+local precision = require "meshlua.train.precision"
 local recipe_of = require "meshlua.plan.recipe"
 local report = require "meshlua.plan.report"
 local runs = require "meshlua.train.run"
@@ -48,9 +50,14 @@ local function read_arguments(path, words, ndevices)
   local values, config = arguments.read(recipe, words, rows)
   if not values then return nil, config .. "; --help lists the options", "E_VALUE" end
   if values.help then
-    print(("usage: meshlua [--devices=fake:KIND:N] plan %s [--key=value ...]\n\n%s"):format(path,
+    print(("usage: meshlua plan %s [--devices=fake:KIND:N] [--key=value ...]\n\n%s"):format(path,
       arguments.help(recipe, rows, n)))
     return recipe
+  end
+  local dtype, wrong = precision.of(config)
+  if not dtype then return nil, wrong, "E_VALUE" end
+  if not estimate.has(core.device_kind(), values.kernels) then
+    return nil, ("--kernels=%s: %s has none such"):format(values.kernels, (core.device_kind())), "E_VALUE"
   end
   if values.rules ~= "" then
     local set, why = arguments.rule_set(recipe, values.rules)
@@ -59,15 +66,17 @@ local function read_arguments(path, words, ndevices)
   return recipe, values, config
 end
 
---- How many devices are planned for. Of fake ones there are more then, to say on how many it would fit.
+--- How many devices are planned for. From here on they are fake, as nothing is to run, and more of them, to say on how
+--- many it would fit.
 local function count_devices()
   local kind, fake, of_host = core.device_kind()
   local n = core.device_count()
-  if not fake and n == 1 then
-    kind, fake, n, of_host = DEVICES[1], true, DEVICES[2], DEVICES[2]
+  if not fake then
+    if n == 1 then kind, n = DEVICES[1], DEVICES[2] end
+    of_host = n
   end
-  local hosts = -(-math.min(n << DOUBLINGS, MOST_DEVICES) // of_host)
-  if fake then core.set_devices(("fake:%s:%dx%d"):format(kind, hosts, of_host)) end
+  local most = math.max(n, math.min(n << DOUBLINGS, MOST_DEVICES))
+  core.set_devices(("fake:%s:%dx%d"):format(kind, -(-most // of_host), of_host))
   return n
 end
 

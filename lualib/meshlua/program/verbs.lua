@@ -104,7 +104,7 @@ M.short = {
   {"-", "stop reading flags and run what comes in"},
 }
 
---- Flags of the program, in front of a script or verb; behind a verb that runs they may stand, too. `value`:
+--- Flags of the program, in front of a script or verb; behind a verb that starts devices they may stand, too. `value`:
 --- what stands behind the =; `units`: of a number.
 M.flags = {
   {"devices", "", "N virtual devices of this processor; cuda, cuda:2, cuda:0,1, cuda:0*8: GPUs, all of them, "

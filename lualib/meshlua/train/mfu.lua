@@ -6,11 +6,13 @@ local M = {}
 --- keys and values. PaLM (Chowdhery et al. 2022, appendix B) counts all of these, 12 L C T; Megatron and llm.c
 --- half of them, as a causal mask leaves.
 ---@param parameters integer N
----@param attention {layers: integer, width: integer, seq: integer} L, C, T
+---@param attention {layers: integer, width: integer, seq: integer, idle: integer?} L, C, T; idle: of the parameters,
+--- those that a token does not meet (experts)
 ---@return number all, number causal
 function M.flops_per_token(parameters, attention)
   local products = 12 * attention.layers * attention.width * attention.seq
-  return 6 * parameters + products, 6 * parameters + products / 2
+  local met = 6 * (parameters - (attention.idle or 0))
+  return met + products, met + products / 2
 end
 
 --- The share by both conventions, with what it was worked out from.

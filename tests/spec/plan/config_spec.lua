@@ -1,5 +1,6 @@
 -- config_spec.lua: models that a config.json describes: as many parameters as transformers gives them, and what is no
 -- such file is told by its field.
+local core = require "meshlua.core"
 local decoder = require "models.decoder"
 local families = require "meshlua.plan.families"
 local ml = require "meshlua"
@@ -48,17 +49,20 @@ describe("models of a config.json", function()
 
   for _, case in ipairs {
     {"an unknown family", {model_type = "lama"}, "model_type is 'lama'; known are .*; the nearest is llama$"},
-    {"no family", {model_type = false}, "model_type is nil"},
+    {"no family", {model_type = false}, "model_type is missing"},
     {"a family that is no text", {model_type = 3}, "model_type is 3"},
     {"a missing number", {num_attention_heads = false},
       "it has no num_attention_heads, a whole number from 1 to 2^31"},
-    {"a text for a number", {hidden_size = "x"}, "hidden_size is x; it must be a whole number"},
+    {"a text for a number", {hidden_size = "x"}, "hidden_size is 'x'; it must be a whole number"},
     {"no layers", {num_hidden_layers = 0}, "num_hidden_layers is 0"},
     {"a fraction of a layer", {num_hidden_layers = 2.5}, "num_hidden_layers is 2.5"},
     {"too much of anything", {vocab_size = 1 << 40}, "vocab_size is 1099511627776"},
     {"a list for a number", {vocab_size = {1}}, "vocab_size is a table"},
     {"a negative epsilon", {rms_norm_eps = -1.0}, "rms_norm_eps is %-1.0; it must be"},
-    {"words for yes", {tie_word_embeddings = "yes"}, "tie_word_embeddings is yes; it must be true or false"},
+    {"a share above 1", {partial_rotary_factor = 2}, "a share of 2 of a head's features is turned"},
+    {"no width of an MLP", {intermediate_size = false}, "it has no intermediate_size"},
+    {"words for yes", {tie_word_embeddings = "yes"},
+      "tie_word_embeddings is 'yes'; it must be true or false"},
     {"key heads that do not divide", {num_key_value_heads = 7}, "7 key heads for 32 heads"},
   } do
     it("are refused with " .. case[1], function()
@@ -67,6 +71,21 @@ describe("models of a config.json", function()
       assert.matches(case[3], message)
     end)
   end
+
+  it("are read past what is null, in other letters, and within what reads more than text", function()
+    local text = changed("llama-3-8b", {num_key_value_heads = core.null, model_type = "LLaMA_text"})
+    local config = assert(families.config {model_type = "seer", text_config = text})
+    assert.equal(32, config.kv_heads)
+  end)
+
+  it("are refused with sizes that come to nothing", function()
+    for _, changes in ipairs {{expansion_ratio = -1}, {expansion_ratio = "x"},
+      {attn_config = {kv_n_heads = "x"}}} do
+      local config, message = families.config(changed("mpt-7b", changes))
+      assert.is_nil(config)
+      assert.matches("comes to", message)
+    end
+  end)
 
   it("are refused with more experts for a token than there are", function()
     local config, message = families.config(changed("mixtral-8x7b", {num_experts_per_tok = 9}))

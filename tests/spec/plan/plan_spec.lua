@@ -58,6 +58,27 @@ describe("meshlua plan", function()
     end
   end)
 
+  it("counts what a token meets of experts, and devices that the mesh has", function()
+    local p = planned("mixtral-8x7b", "fake:h200:64", "--mesh=data:32,model:2", "--rules=fsdp_tp_sp")
+    local best, met = p.layouts[1], 6 * 12.88e9 + 6.0 * 32 * 4096 * 8192
+    assert.near(64 * 8192 / best.seconds / 64 * met / 989.4e12, best.utilization, 0.002)
+    local four = planned("llama-3-8b", "fake:h200:8", "--mesh=data:4", "--rules=fsdp")
+    local eight = planned("llama-3-8b", "fake:h200:4", "--mesh=data:4", "--rules=fsdp", "--batch=8")
+    assert.equal(eight.layouts[1].utilization, four.layouts[1].utilization)
+  end)
+
+  it("says which axis crosses hosts though it need not", function()
+    local out = plan("llama-3-8b", "fake:h200:16", "--mesh=model:8,data:2", "--rules=fsdp_tp_sp")
+    assert.matches("mesh axis model goes from one host to another", out)
+    out = plan("llama-3-8b", "fake:h200:1x16", "--mesh=model:8,data:2", "--rules=fsdp_tp_sp")
+    assert.is_nil(out:find("from one host to another", 1, true))
+  end)
+
+  it("plans for devices that are there without taking their memory", function()
+    local p = planned("gpt2", "8", "--mesh=data:8", "--rules=dp")
+    assert.equal("cpu", p.kind)
+  end)
+
   it("says on how many devices it would fit", function()
     local out = plan("llama-2-70b", "fake:h200:8", "--seq=4096")
     assert.matches("^does not fit: the least is %S+ GiB of %S+ GiB a device, with ", out)
@@ -127,12 +148,15 @@ describe("meshlua plan", function()
   for _, case in ipairs {
     {"no file", {"nothere.json"}, "nothere.json: No such file", 3},
     {"no JSON", {"text:{"}, "the text ends inside", 2},
-    {"a list", {"text:[]"}, "model_type is nil", 2}, {"a number", {"text:3"}, "it holds no object", 2},
+    {"a list", {"text:[]"}, "model_type is missing", 2}, {"a number", {"text:3"}, "it holds no object", 2},
     {"another family", {'text:{"model_type":"gtp2"}'}, "the nearest is gpt2", 2},
     {"an unknown flag", {"llama-3-8b", "--bacth=3"}, "unknown option --bacth; did you mean --batch?", 2},
     {"a mesh that is none", {"llama-3-8b", "--mesh=data"}, "--mesh=data: expected axes and sizes", 2},
     {"a mesh that does not divide", {"llama-3-8b", "--mesh=data:3"},
       "which mesh axis data of size 3 does not divide", 2},
+    {"kernels that a card has not", {"llama-3-8b", "--devices=fake:a100:8", "--kernels=fp8"},
+      "a100 has none", 2},
+    {"a dtype that is none", {"llama-3-8b", "--precision=fp8"}, "--precision=fp8: expected", 2},
     {"an unknown rule set", {"llama-3-8b", "--rules=tpp"}, "no such rule set; did you mean tp?", 2},
     {"a page that cannot be written", {"llama-3-8b", "--html=/nonexist/x.html"}, "/nonexist/x.html", 3},
     {"a plan that is none", {"llama-3-8b", "--mesh=data:8", "--rules=fsdp", "--against=models/gpt.lua"},
