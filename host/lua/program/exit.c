@@ -2,6 +2,7 @@
 
 #include "lua/core.h"
 #include "lua/program/output.h"
+#include "lua/program/progress.h"
 #include "run/profile/profile.h"
 
 #include <stdlib.h>
@@ -44,6 +45,7 @@ int exit_code(lua_State *L, int code) {
 static int os_exit(lua_State *L) {
     int code = lua_isboolean(L, 1) ? !lua_toboolean(L, 1) : (int)luaL_optinteger(L, 1, 0);
     code = exit_code(L, code);
+    progress_end(); /* the chunk does, and what is written behind it must not look for it */
     if (code & 0xff) fail_all(L, code);
     if (lua_toboolean(L, 2) || state_of(L)->rt.ranks.world > 1) lua_close(L);
     exit(code);

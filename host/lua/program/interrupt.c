@@ -13,8 +13,8 @@ static struct {
     Host *host;
     pthread_t thread;
     struct sigaction before;
-    bool stays;      /* no second Ctrl-C ends the program */
-    int32_t pressed; /* so often since the chunk began */
+    volatile sig_atomic_t stays;   /* no second Ctrl-C ends the program */
+    volatile sig_atomic_t pressed; /* so often since the chunk began */
 } target;
 
 /* Is a __close or __gc on the stack? What they put right must be put right. */

@@ -24,6 +24,7 @@ static struct {
     bool inside;  /* the last output did not end its line */
     bool cut;     /* the rest of the chunk's output is left out */
     bool drawn;   /* the line stands there */
+    int paused;   /* others have the terminal: calls of what reads from it, or of other programs */
     struct timespec since;
 } shared = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = {STDOUT_FILENO, STDERR_FILENO}};
 
@@ -39,9 +40,11 @@ static bool write_all(int fd, const char *at, size_t n) {
     return true;
 }
 
+/* Not by write_all: it goes away where the rest of a text is left out, too. */
 static void erase(void) {
     static const char erasing[] = "\r\033[K";
-    if (shared.drawn) write_all(STDOUT_FILENO, erasing, sizeof erasing - 1);
+    while (shared.drawn && write(STDOUT_FILENO, erasing, sizeof erasing - 1) < 0 && errno == EINTR)
+        ;
     shared.drawn = false;
 }
 
@@ -64,9 +67,9 @@ static double seconds_since(const struct timespec *t) {
 static void draw(void) {
     char line[64];
     double seconds = seconds_since(&shared.since);
-    if (shared.inside || seconds < 1e-3 * FIRST_MS) return;
+    if (shared.inside || shared.paused || seconds < 1e-3 * FIRST_MS) return;
     int n = snprintf(line, sizeof line, "\r\033[K%d s; Ctrl-C stops", (int)seconds);
-    shared.drawn = write(STDOUT_FILENO, line, (size_t)n) == n;
+    shared.drawn = write(STDOUT_FILENO, line, (size_t)n) > 0;
 }
 
 static void *draw_now_and_then(void *unused) {
@@ -85,6 +88,32 @@ static void *draw_now_and_then(void *unused) {
     return NULL;
 }
 
+static void pause_by(int change) {
+    pthread_mutex_lock(&shared.lock);
+    erase();
+    shared.paused += change;
+    pthread_mutex_unlock(&shared.lock);
+}
+
+/* Calls its upvalue; nothing is drawn meanwhile. */
+static int call_paused(lua_State *L) {
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    pause_by(1);
+    int status = lua_pcall(L, lua_gettop(L) - 1, LUA_MULTRET, 0);
+    pause_by(-1);
+    return status == LUA_OK ? lua_gettop(L) : lua_error(L);
+}
+
+static void pause_in(lua_State *L, const char *library, const char *name) {
+    int top = lua_gettop(L);
+    if (lua_getglobal(L, library) == LUA_TTABLE && lua_getfield(L, -1, name) == LUA_TFUNCTION) {
+        lua_pushcclosure(L, call_paused, 1);
+        lua_setfield(L, top + 1, name);
+    }
+    lua_settop(L, top);
+}
+
 static FILE *noted_file(int *fd) {
     return fopencookie(fd, "w", (cookie_io_functions_t){.write = write_noted});
 }
@@ -95,11 +124,18 @@ void progress_open(lua_State *L) {
     sigset_t all, before;
     if (shared.host) return;
     FILE *out = noted_file(&shared.fd[0]), *err = noted_file(&shared.fd[1]);
-    if (!out || !err) return;
+    if (!out || !err) {
+        if (out) fclose(out);
+        if (err) fclose(err);
+        return;
+    }
     setvbuf(out, NULL, _IOLBF, BUFSIZ);
     setvbuf(err, NULL, _IONBF, 0);
     fflush(stdout);
     shared.host = state_of(L);
+    pause_in(L, "io", "read");
+    pause_in(L, "os", "execute");
+    pause_in(L, "debug", "debug");
     output_lead(L, out, isatty(STDERR_FILENO) ? err : stderr);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

@@ -352,7 +352,7 @@ static int editor_new(lua_State *L) {
     Editor *e = lua_newuserdatauv(L, sizeof *e, 0);
     *e = (Editor){.el = NULL};
     luaL_setmetatable(L, EDITOR);
-    interrupt_stay();
+    if (isatty(STDIN_FILENO)) interrupt_stay();
     if (is_capable(L, STDIN_FILENO) && is_capable(L, STDOUT_FILENO)) start(L, e);
     lua_settop(L, 1);
     return 1;

@@ -27,14 +27,16 @@ static bool set_direct(int fd, bool on) {
     return flags >= 0 && fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
 }
 
-/* Whole blocks: a file system that cannot write these so refuses the flag, or says EINVAL. */
+/* Whole blocks: a file system that cannot write these so refuses the flag, or says so of the first
+ * write. */
 static int put_blocks(int fd, const char *from, size_t n, int64_t at) {
     int error = EINVAL;
     if (n >= LEAST && set_direct(fd, true)) {
         error = file_write_at(fd, from, n, at);
-        set_direct(fd, false);
+        if (!set_direct(fd, false)) return errno;
     }
-    return error == EINVAL ? file_write_at(fd, from, n, at) : error;
+    bool refused = error == EINVAL || error == EOPNOTSUPP || error == ENOSYS;
+    return refused ? file_write_at(fd, from, n, at) : error;
 }
 
 /* Writes what is gathered; but for `all`, not what has come of the last block. */

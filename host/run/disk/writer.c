@@ -94,10 +94,11 @@ static void drop_job(Writer *w, WriterJob *j) {
     j->later = NULL;
 }
 
-/* A CtxHolder's: of what is written already. */
+/* A CtxHolder's: of what is written already, or will not be any more. */
 static void let_go(void *ud) {
     Writer *w = ud;
-    int32_t written = atomic_load_explicit(&w->written, memory_order_acquire);
+    int32_t written =
+        atomic_load(&w->done) ? w->job.n : atomic_load_explicit(&w->written, memory_order_acquire);
     while (w->dropped < written) drop_job(w, &w->job.at[w->dropped++]);
 }
 

@@ -300,6 +300,7 @@ bool tensor_read_box(const Tensor *t, const Dims *at, const Dims *size, void *ou
             if (low < start[d]) low = start[d];
             if (high > end) high = end;
             both.at[d] = high > low ? high - low : 0;
+            if (!both.at[d]) break;
             to += (low - at->at[d]) * dense[d];
             from += (low - start[d]) * t->strides[d];
         }
