@@ -33,13 +33,18 @@ static int local_device_count(lua_State *L) {
     return 1;
 }
 
-/* device_kind(): the kind's name; are the devices fake; how many of those stand in a host. */
+/* device_kind(): the kind's name; are the devices fake. */
 static int device_kind(lua_State *L) {
     Host *h = state_of(L);
     lua_pushstring(L, h->rt.target->name);
     lua_pushboolean(L, h->rt.fake);
-    lua_pushinteger(L, h->rt.host_devices);
-    return 3;
+    return 2;
+}
+
+/* host_devices(): how many of fake devices stand in a host; 0 of others. */
+static int host_devices(lua_State *L) {
+    lua_pushinteger(L, state_of(L)->rt.fake ? state_of(L)->rt.host_devices : 0);
+    return 1;
 }
 
 /* wait(): until all that runs on GPUs is done; raises what went wrong there. */
@@ -174,6 +179,7 @@ void lib_open_ranks(lua_State *L) {
                                    {"device_kind", device_kind},
                                    {"device_peak", device_peak},
                                    {"device_memory", device_memory},
+                                   {"host_devices", host_devices},
                                    {"product_rate", product_rate},
                                    {"gpu_count", gpu_count},
                                    {"wait", wait_for_devices},

@@ -69,8 +69,8 @@ end
 --- How many devices are planned for. From here on they are fake, as nothing is to run, and more of them, to say on how
 --- many it would fit.
 local function count_devices()
-  local kind, fake, of_host = core.device_kind()
-  local n = core.device_count()
+  local kind, fake = core.device_kind()
+  local n, of_host = core.device_count(), core.host_devices()
   if not fake then
     if n == 1 then kind, n = DEVICES[1], DEVICES[2] end
     of_host = n
