@@ -1,7 +1,7 @@
--- backtest.lua: what the planner predicts of training runs that others have published, row by row, of the
--- card that stands for the devices. For docs/backtest.md, which has all cards:   for card in a100-40 a100
--- h100 h100-96 h200; do build/meshlua --devices=fake:$card:384 bench/backtest.lua; done bench/published/ has
--- the rows, in the words of their sources. With a row's number it is planned alone.
+-- backtest.lua: what the planner predicts of training runs that others have published, row by row, of the card that
+-- stands for the devices: build/meshlua --devices=fake:h100:384 bench/backtest.lua. bench/backtest writes
+-- docs/backtest.md with it, which has all cards. bench/published/ has the rows, in the words of their sources
+-- (sources.tsv). With a row's number it is planned alone.
 local core = require "meshlua.core"
 local decoder = require "models.decoder"
 local estimate = require "meshlua.plan.estimate"
