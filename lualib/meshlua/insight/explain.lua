@@ -9,7 +9,7 @@ local lib = require "meshlua.lib"
 
 local M = {}
 
-local bytes_text = core.bytes_text
+local bytes_text, seconds_text, percent = core.bytes_text, facts.seconds_text, facts.percent
 
 local Explanation = {__name = "Explanation"}
 Explanation.__index = Explanation
@@ -31,14 +31,6 @@ local function add_wrapped(lines, indent, text)
   end
   lines[#lines + 1] = line
 end
-
-local function seconds_text(s)
-  if s == 0 then return "0 s" end
-  if s < 1e-3 then return ("%.3g us"):format(s * 1e6) end
-  return s < 1 and ("%.3g ms"):format(s * 1e3) or ("%.4g s"):format(s)
-end
-
-local function percent(x) return ("%.3g%%"):format(100 * x) end
 
 local function add_collectives(lines, rows)
   local width, part = 0, 0

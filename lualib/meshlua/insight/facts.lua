@@ -14,6 +14,20 @@ local function tensors_text(c)
   return #c.inputs > 1 and ("%s and %d more"):format(text, #c.inputs - 1) or text
 end
 
+--- "1.2 ms".
+---@param s number seconds
+---@return string
+function M.seconds_text(s)
+  if s == 0 then return "0 s" end
+  if s < 1e-3 then return ("%.3g us"):format(s * 1e6) end
+  return s < 1 and ("%.3g ms"):format(s * 1e3) or ("%.4g s"):format(s)
+end
+
+--- "12.5%".
+---@param x number the share
+---@return string
+function M.percent(x) return ("%.3g%%"):format(100 * x) end
+
 --- "Mesh(data=4, model=2)", without its devices.
 function M.mesh_text(mesh) return (tostring(mesh):gsub(" of devices.*", "")) end
 
@@ -160,9 +174,12 @@ local function uses_of(steps)
   return writes, read_backward
 end
 
---- The step at which most temporaries are in use (0: there are none).
-local function fullest_step(buffers, nsteps)
-  local change = {}
+--- Bytes of temporaries that are in use at each step.
+---@param buffers table[] of plan:buffers()
+---@param nsteps integer
+---@return integer[]
+function M.temporaries(buffers, nsteps)
+  local change, live, at = {}, {}, 0
   for i = 1, nsteps + 1 do change[i] = 0 end
   for _, b in ipairs(buffers) do
     if b.kind == "temporary" then
@@ -170,12 +187,22 @@ local function fullest_step(buffers, nsteps)
       change[b.first], change[last + 1] = change[b.first] + b.bytes, change[last + 1] - b.bytes
     end
   end
-  local live, best, at = 0, 0, 0
   for i = 1, nsteps do
-    live = live + change[i]
-    if live > best then best, at = live, i end
+    at = at + change[i]
+    live[i] = at
   end
-  return at
+  return live
+end
+
+--- The step at which most temporaries are in use (0: there are none), and their bytes.
+---@param live integer[] see M.temporaries
+---@return integer step, integer bytes
+function M.fullest(live)
+  local most, at = 0, 0
+  for i, bytes in ipairs(live) do
+    if bytes > most then most, at = bytes, i end
+  end
+  return at, most
 end
 
 --- What the buffer holds at step `at`: who wrote it last, and who will read it.
@@ -200,7 +227,7 @@ function M.memory(plan, params)
   for _, name in ipairs(groups) do m.groups[name] = 0 end
   local function add(group, bytes) m.groups[group] = m.groups[group] + bytes end
   local writes, read_backward = uses_of(steps)
-  local at = fullest_step(buffers, #steps)
+  local at = M.fullest(M.temporaries(buffers, #steps))
   for i, b in ipairs(buffers) do
     if b.kind == "argument" then
       add(group_of_argument(params and params[b.index]), b.bytes)

@@ -20,18 +20,9 @@ local FASTER = 1.5       -- another mesh by so much
 local SLOW = 1e-3        -- seconds: shorter steps are dear in many ways that do not last
 local ALWAYS = math.huge -- the gain of what makes results wrong, or a step impossible
 
-local bytes_text = core.bytes_text
-
-local function percent(x) return ("%.3g%%"):format(100 * x) end
+local bytes_text, percent, has = core.bytes_text, facts.percent, lib.position
 
 local function axes_text(axes) return table.concat(axes, ",") end
-
-local function has(list, what)
-  for _, x in ipairs(list) do
-    if x == what then return true end
-  end
-  return false
-end
 
 --- The line where an input's buffer is read first.
 local function line_of_input(x, index)

@@ -80,32 +80,19 @@ local function timeline_section(plan)
     html.picture(WIDTH, 72, "computing and sending over the step", bars)})
 end
 
---- Bytes in use at each step: what stays, and on it the temporaries.
-local function live_bytes(plan)
-  local nsteps, stays, change = #plan:steps(), 0, {}
-  for i = 1, nsteps + 1 do change[i] = 0 end
-  for _, b in ipairs(plan:buffers()) do
-    if b.kind == "temporary" then
-      local last = math.min(b.last, nsteps)
-      change[b.first], change[last + 1] = change[b.first] + b.bytes, change[last + 1] - b.bytes
-    elseif b.kind == "argument" or not b.takes then
-      stays = stays + b.bytes
-    end
+--- Bytes of what stays over the step: arguments, and results that take no argument's memory.
+local function staying(buffers)
+  local bytes = 0
+  for _, b in ipairs(buffers) do
+    if b.kind == "argument" or b.kind == "result" and not b.takes then bytes = bytes + b.bytes end
   end
-  local live, at = {}, 0
-  for i = 1, nsteps do
-    at = at + change[i]
-    live[i] = at
-  end
-  return stays, live
+  return bytes
 end
 
 local function memory_section(plan)
-  local stays, live = live_bytes(plan)
-  local most, peak_at = 0, 1
-  for i, bytes in ipairs(live) do
-    if bytes > most then most, peak_at = bytes, i end
-  end
+  local buffers = plan:buffers()
+  local stays, live = staying(buffers), facts.temporaries(buffers, #plan:steps())
+  local peak_at, most = facts.fullest(live)
   local capacity, height = core.device_memory(), 220
   local top = math.max(stays + most, capacity or 0, 1)
   local function y(bytes) return height - bytes / top * (height - 20) end
