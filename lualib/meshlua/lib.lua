@@ -115,6 +115,24 @@ function lib.product(sizes)
   return n
 end
 
+--- Every way to write n as a product of k sizes, in order; those whose first sizes are large come first.
+---@param n integer
+---@param k integer
+---@return integer[][]
+function lib.factorings(n, k)
+  if k == 1 then return {{n}} end
+  local list = {}
+  for d = n, 1, -1 do
+    if n % d == 0 then
+      for _, rest in ipairs(lib.factorings(n // d, k - 1)) do
+        table.insert(rest, 1, d)
+        list[#list + 1] = rest
+      end
+    end
+  end
+  return list
+end
+
 --- Are two lists equal, item by item?
 function lib.same_shape(a, b)
   for d = 1, math.max(#a, #b) do

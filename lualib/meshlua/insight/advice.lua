@@ -143,28 +143,6 @@ local function better(a, b)
   return a.seconds < b.seconds
 end
 
---- The divisors of n.
-local function divisors(n)
-  local list = {}
-  for d = 1, n do
-    if n % d == 0 then list[#list + 1] = d end
-  end
-  return list
-end
-
---- Every way to write n as a product of k sizes.
-local function factorings(n, k)
-  if k == 1 then return {{n}} end
-  local list = {}
-  for _, d in ipairs(divisors(n)) do
-    for _, rest in ipairs(factorings(n // d, k - 1)) do
-      table.insert(rest, 1, d)
-      list[#list + 1] = rest
-    end
-  end
-  return list
-end
-
 local function ones(sizes)
   local n = 0
   for _, size in ipairs(sizes) do n = n + (size == 1 and 1 or 0) end
@@ -174,7 +152,7 @@ end
 --- Sizes for the mesh's axes, other than it has: all devices on one axis first.
 local function other_sizes(mesh)
   local list = {}
-  for _, sizes in ipairs(factorings(mesh.size, #mesh.axis_names)) do
+  for _, sizes in ipairs(lib.factorings(mesh.size, #mesh.axis_names)) do
     if table.concat(sizes, ",") ~= table.concat(mesh.axis_sizes, ",") then list[#list + 1] = sizes end
   end
   table.sort(list, function(a, b)

@@ -104,4 +104,15 @@ function M.last_axes(axes, rank, n)
   return entries
 end
 
+--- How many elements are trained: those of Params of the kind "param" in a list.
+---@param list any[]
+---@return integer
+function M.count(list)
+  local n = 0
+  for _, leaf in ipairs(list) do
+    if core.is_box(leaf) and leaf.kind == "param" then n = n + leaf.size end
+  end
+  return n
+end
+
 return M

@@ -74,8 +74,7 @@ function M.load(path, ndevices)
     if not given then return nil, message, code end
     return M.of(given, ndevices)
   end
-  local folder = path:match "^(.*/)"
-  if folder then package.path = ("%s?.lua;%s?/init.lua;%s"):format(folder, folder, package.path) end
+  recipes.look_beside(path)
   local recipe, message = recipes.load(path)
   if not recipe then return nil, message, "E_VALUE" end
   return recipe

@@ -1,21 +1,18 @@
 -- report.lua: what was planned, as a text and as JSON.
 local core = require "meshlua.core"
+local facts = require "meshlua.insight.facts"
 local elsewhere = require "meshlua.plan.elsewhere"
 local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
 local mfu = require "meshlua.train.mfu"
 local page = require "meshlua.plan.page"
+local param = require "meshlua.nn.param"
 local precision = require "meshlua.train.precision"
 local step_of = require "meshlua.plan.step"
 
 local M = {}
 
 local SHOWN = 12 -- layouts in the table
-
-local function seconds_text(s)
-  if s < 1e-3 then return ("%.3g us"):format(s * 1e6) end
-  return s < 1 and ("%.3g ms"):format(s * 1e3) or ("%.4g s"):format(s)
-end
 
 local function count_text(n)
   for _, unit in ipairs {{1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {1e3, "k"}} do
@@ -28,20 +25,15 @@ end
 ---@param planned Planned
 ---@return integer
 local function parameters(planned)
-  local n = 0
-  for _, p in ipairs(planned.params) do
-    local meta = core.is_box(p.object) and core.box_meta(p.object)
-    if meta and (meta.kind or "param") == "param" then n = n + p.object.size end
-  end
-  return n
+  local objects = {}
+  for _, p in ipairs(planned.params) do objects[#objects + 1] = p.object end
+  return param.count(objects)
 end
 
 --- A step's tokens (or other records), and per second and device.
 local function throughput(planned)
   local config = planned.config
-  local devices = 1
-  for _, size in ipairs(planned.layout.sizes) do devices = devices * size end
-  return config.batch * (config.seq or 1) / planned.seconds / devices
+  return config.batch * (config.seq or 1) / planned.seconds / lib.product(planned.layout.sizes)
 end
 
 --- The share of the peak by the operations that the model needs, causal attention at half; nil where it is
@@ -124,7 +116,7 @@ function M.verdict(found)
   end
   local how = fits_whole and "fits one device" or whole and "fits when split" or "fits"
   return ("%s: use %s: %s a device, %s a step%s"):format(how, flags(best), held(best),
-    seconds_text(best.seconds), other_kind(found.plans))
+    facts.seconds_text(best.seconds), other_kind(found.plans))
 end
 
 -- ---- the text -------------------------------------------------------------------------------------------
@@ -151,7 +143,7 @@ local function layouts_table(found, n)
     local share = utilization(found, planned, n)
     local memory = core.bytes_text(planned.peak) .. (planned.fits and "" or " (does not fit)")
     rows[#rows + 1] = {step_of.mesh_text(planned.layout), planned.layout.rules, memory,
-      seconds_text(planned.seconds), ("%.0f %%"):format(100 * planned.waited / planned.seconds),
+      facts.seconds_text(planned.seconds), ("%.0f %%"):format(100 * planned.waited / planned.seconds),
       share and ("%.1f %%"):format(100 * share) or "-", ("%.0f"):format(throughput(planned))}
   end
   return rows

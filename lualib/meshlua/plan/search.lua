@@ -11,39 +11,6 @@ local MOST = 256 -- layouts that are planned; those on few axes come first
 
 -- ---- layouts ------------------------------------------------------------------------------------------
 
---- Every way to write n as a product of k sizes, the largest first size first.
-local function factorings(n, k)
-  if k == 1 then return {{n}} end
-  local list = {}
-  for d = n, 1, -1 do
-    if n % d == 0 then
-      for _, rest in ipairs(factorings(n // d, k - 1)) do
-        table.insert(rest, 1, d)
-        list[#list + 1] = rest
-      end
-    end
-  end
-  return list
-end
-
---- "data:64,model:8" as axes and sizes, "none" as no axes.
----@param text string
----@return string[]? axes
----@return integer[]|string sizes or a message
-function M.read_mesh(text)
-  local axes, sizes, seen = {}, {}, {}
-  if text == "none" then return axes, sizes end
-  for word in (text .. ","):gmatch "([^,]*)," do
-    local name, size = word:match "^([%a_][%w_]*):(%d+)$"
-    size = math.tointeger(tonumber(size))
-    if not size or size < 1 or seen[name] then
-      return nil, ("--mesh=%s: expected axes and sizes as in data:4,model:2, or none"):format(text)
-    end
-    axes[#axes + 1], sizes[#sizes + 1], seen[name] = name, size, true
-  end
-  return axes, sizes
-end
-
 --- The layouts that come into question: for each rule set the sizes of the axes that it names. Axes of size 1
 --- are left out, and what that makes alike.
 ---@param recipe table
@@ -71,12 +38,14 @@ function M.layouts(recipe, asked, ndevices)
   table.sort(sets, function(a, b) return #a < #b or #a == #b and a < b end)
   for _, rules in ipairs(sets) do
     if asked.mesh ~= "" then
-      local axes, sizes = M.read_mesh(asked.mesh)
+      local axes, sizes = runs.read_mesh(asked.mesh)
       if not axes then return nil, sizes end
       add(axes, sizes, rules)
     else
       local axes = lib.names(runs.named_axes(recipe.rules and recipe.rules[rules]))
-      for _, sizes in ipairs(#axes > 0 and factorings(ndevices, #axes) or {}) do add(axes, sizes, rules) end
+      for _, sizes in ipairs(#axes > 0 and lib.factorings(ndevices, #axes) or {}) do
+        add(axes, sizes, rules)
+      end
     end
   end
   if #list == 0 then add({}, {}, sets[1]) end

@@ -5,6 +5,7 @@ local core = require "meshlua.core"
 local estimate = require "meshlua.plan.estimate"
 local facts = require "meshlua.insight.facts"
 local explain = require "meshlua.insight.explain"
+local lib = require "meshlua.lib"
 local mesh_of = require "meshlua.sharding.mesh"
 local runs = require "meshlua.train.run"
 
@@ -57,18 +58,11 @@ local function batch_of(run, field)
     run.shardings and run.shardings.inputs)
 end
 
-local function sent_by(plan)
-  local sent = 0
-  for _, s in ipairs(plan:steps()) do sent = sent + (s.sent or 0) end
-  return sent
-end
-
 --- The program of a layout's step. Raises what the layout cannot do.
 local function program_of(recipe, config, data, layout)
   local mesh
   if #layout.axes > 0 then
-    local need = 1
-    for _, size in ipairs(layout.sizes) do need = need * size end
+    local need = lib.product(layout.sizes)
     mesh = mesh_of.make_mesh(layout.sizes, layout.axes, table.move(core.devices(), 1, need, 1, {}))
   end
   local run = runs.new(recipe, {config = config, seed = 0, mesh = mesh, data = data,
@@ -92,7 +86,7 @@ function M.plan(recipe, config, data, layout)
     local work, memory = account.of(plan), facts.memory(plan, program:params())
     local seconds, waited = estimate.seconds(work, estimate.factor((core.device_kind()), layout.kernels))
     return {layout = layout, config = config, work = work, memory = memory, seconds = seconds,
-      waited = waited, peak = memory.peak, fits = plan:fits() == true, sent = sent_by(plan)}
+      waited = waited, peak = memory.peak, fits = plan:fits() == true, sent = work.sent}
   end)
   if made then return result end
   local code, text = tostring(result):match "%[(E_%u+)%] (.*)"

@@ -8,9 +8,9 @@ local EXIT_USAGE = 2
 ---@param args string[] of the training program
 ---@return integer? code where there is no such recipe
 function M.run(name, args)
-  local folder = name:match "^(.*/)"
-  if folder then package.path = ("%s?.lua;%s?/init.lua;%s"):format(folder, folder, package.path) end
-  local recipe, message = require("meshlua.train.recipe").load(name)
+  local recipes = require "meshlua.train.recipe"
+  recipes.look_beside(name)
+  local recipe, message = recipes.load(name)
   if not recipe then
     io.stderr:write("meshlua train: ", name, ": ", message, "\n")
     return EXIT_USAGE

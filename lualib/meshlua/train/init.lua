@@ -6,6 +6,7 @@ local files = require "meshlua.train.files"
 local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
 local mfu = require "meshlua.train.mfu"
+local param = require "meshlua.nn.param"
 local precision = require "meshlua.train.precision"
 local pretrained = require "meshlua.train.pretrained"
 local profile = require "meshlua.profile"
@@ -85,11 +86,7 @@ local function prepare(recipe, values, config)
 end
 
 local function count_parameters(model)
-  local n = 0
-  for _, leaf in ipairs((require("meshlua.tree").leaves(model))) do
-    if core.is_box(leaf) and leaf.kind == "param" then n = n + leaf.size end
-  end
-  return n
+  return param.count(require("meshlua.tree").leaves(model))
 end
 
 local function describe(run, values)

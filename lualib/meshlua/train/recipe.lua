@@ -1,6 +1,13 @@
 -- recipe.lua: a recipe out of its file.
 local M = {}
 
+--- From here on `require` finds what lies beside a file.
+---@param path string
+function M.look_beside(path)
+  local folder = path:match "^(.*/)"
+  if folder then package.path = ("%s?.lua;%s?/init.lua;%s"):format(folder, folder, package.path) end
+end
+
 --- The recipe of a path, or of a name: a file that package.path finds, beside the script. Raises what the file
 --- raises.
 ---@param name string

@@ -94,6 +94,24 @@ function M.default_mesh(recipe)
   return n > 1 and "data:" .. n or "none"
 end
 
+--- "data:64,model:8" as axes and sizes, "none" as no axes.
+---@param text string
+---@return string[]? axes
+---@return integer[]|string sizes or a message
+function M.read_mesh(text)
+  local axes, sizes, seen = {}, {}, {}
+  if text == "none" then return axes, sizes end
+  for word in (text .. ","):gmatch "([^,]*)," do
+    local name, size = word:match "^([%a_][%w_]*):(%d+)$"
+    size = math.tointeger(tonumber(size))
+    if not size or size < 1 or seen[name] then
+      return nil, ("--mesh=%s: expected axes and sizes as in data:4,model:2, or none"):format(text)
+    end
+    axes[#axes + 1], sizes[#sizes + 1], seen[name] = name, size, true
+  end
+  return axes, sizes
+end
+
 --- A mesh from "data:4,model:2"; nil for "none". Takes as many virtual devices of the processor as it needs,
 --- unless the program was started with some.
 ---@param text string
@@ -104,17 +122,10 @@ function M.mesh(text)
   if fake then
     return nil, ("the devices are fake (%s): a run needs some that can run"):format(kind), "E_VALUE"
   end
-  if text == "none" then return nil end
-  local names, sizes, need, seen = {}, {}, 1, {}
-  for word in (text .. ","):gmatch "([^,]*)," do
-    local name, size = word:match "^([%a_][%w_]*):(%d+)$"
-    size = math.tointeger(tonumber(size))
-    if not size or size < 1 or seen[name] then
-      return nil, ("--mesh=%s: expected axes and sizes as in data:4,model:2, or none"):format(text), "E_VALUE"
-    end
-    names[#names + 1], sizes[#sizes + 1], seen[name], need = name, size, true, need * size
-  end
-  local have = core.device_count()
+  local names, sizes = M.read_mesh(text)
+  if not names then return nil, sizes, "E_VALUE" end
+  if #names == 0 then return nil end
+  local need, have = lib.product(sizes), core.device_count()
   if have == 1 and need > 1 and kind == "cpu" then
     core.set_devices(tostring(need))
   elseif have < need then
