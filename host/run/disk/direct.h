@@ -10,9 +10,11 @@
 #include "base/ctx.h"
 
 typedef struct Direct {
-    char *memory, *at; /* blocks; begin % (size of a block) bytes in front stay free */
+    char *memory, *at; /* blocks; begin % block bytes in front stay free */
     int32_t file;      /* the caller's number; of the latest error: whose it is */
     int fd;
+    int64_t block; /* the file's; 0: of none yet */
+    bool refused;  /* the file takes no blocks past the cache */
     int64_t begin; /* in the file: those that are gathered */
     size_t n;
 } Direct;

@@ -1,6 +1,6 @@
 /* test_direct.c - bytes in pieces of all sizes, in and out of order, into two files: what is there
- * afterwards, over file systems that take whole blocks only, refuse them, or write less than they
- * are asked to. */
+ * afterwards, over file systems that take whole blocks only, of sizes of their own, refuse them, or
+ * write less than they are asked to. */
 #include "run/disk/direct.h"
 #include "test.h"
 
@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,8 +19,11 @@ enum { BLOCK = 4096, SIZE = 20 << 20 };
 static struct {
     bool refuses, einval; /* the flag; writes with it, from the second on */
     bool halves;
-    int fail_at; /* a write, from 1; 0: none */
-    int writes, blocks;
+    int fail_at;           /* a write, from 1; 0: none */
+    int64_t block, memory; /* what it asks for of files and memory; 0: BLOCK */
+    bool mute, never;      /* it does not say so, but for st_blksize; it says that it takes none */
+    int64_t prefers;       /* st_blksize of one that is mute; 0: the block */
+    int writes, blocks, misfits;
 } plan;
 static bool is_direct[64]; /* by descriptor */
 
@@ -37,12 +42,28 @@ int fcntl(int fd, int command, ...) {
     return 0;
 }
 
+static int64_t block_size(void) {
+    return plan.block ? plan.block : BLOCK;
+}
+
+int statx(int fd, const char *path, int flags, unsigned mask, struct statx *to) {
+    CHECK(fd >= 0 && !*path && flags == AT_EMPTY_PATH);
+    to->stx_blksize = (uint32_t)(plan.prefers ? plan.prefers : plan.mute ? block_size() : BLOCK);
+    if (plan.mute || !(mask & STATX_DIOALIGN)) return 0;
+    to->stx_mask = STATX_DIOALIGN;
+    to->stx_dio_offset_align = plan.never ? 0 : (uint32_t)block_size();
+    to->stx_dio_mem_align = plan.never ? 0 : (uint32_t)(plan.memory ? plan.memory : 512);
+    return 0;
+}
+
 ssize_t pwrite(int fd, const void *from, size_t n, off_t at) {
     plan.writes++;
     if (is_direct[fd]) {
         plan.blocks++;
-        CHECK(at % BLOCK == 0 && n % BLOCK == 0 && (uintptr_t)from % BLOCK == 0);
-        if (plan.einval && plan.blocks > 1) {
+        int64_t block = block_size(), memory = plan.memory ? plan.memory : 512;
+        bool fits = at % block == 0 && (int64_t)n % block == 0 && (int64_t)from % memory == 0;
+        plan.misfits += !fits;
+        if (!fits || (plan.einval && plan.blocks > 1)) {
             errno = EINVAL;
             return -1;
         }
@@ -51,7 +72,8 @@ ssize_t pwrite(int fd, const void *from, size_t n, off_t at) {
         errno = ENOSPC;
         return -1;
     }
-    if (plan.halves && n >= 2 * BLOCK) n = n / 2 / BLOCK * BLOCK;
+    size_t half = n / 2 / (size_t)block_size() * (size_t)block_size();
+    if (plan.halves && half) n = half;
     return syscall(SYS_pwrite64, fd, from, n, at);
 }
 
@@ -90,7 +112,9 @@ static void check(const char *what, const int *fd) {
         CHECK(pread(fd[file], got, SIZE, 0) == SIZE);
         CHECKF(!memcmp(got, image[file], SIZE), "%s: file %d", what, file);
     }
-    CHECKF(plan.refuses ? plan.blocks == 0 : plan.fail_at || plan.blocks, "%s", what);
+    bool none = plan.refuses || plan.never || plan.block > SIZE;
+    CHECKF(none ? plan.blocks == 0 : plan.fail_at || plan.blocks, "%s", what);
+    CHECKF(plan.misfits == 0, "%s: %d refused", what, plan.misfits);
     CHECKF(!is_direct[fd[0]] && !is_direct[fd[1]], "%s", what);
     direct_free(&d, &cx);
     alloc_trim(&cx.alloc);
@@ -99,12 +123,10 @@ static void check(const char *what, const int *fd) {
 }
 
 int main(void) {
-    char name[2][40] = {"/tmp/meshlua-direct-XXXXXX", "/tmp/meshlua-direct-XXXXXX"};
     int fd[2];
     for (int i = 0; i < 2; i++) {
-        fd[i] = mkstemp(name[i]);
+        fd[i] = memfd_create("direct", 0);
         if (fd[i] < 0 || fd[i] >= 64 || ftruncate(fd[i], SIZE) != 0) return 1;
-        unlink(name[i]);
     }
     check("blocks", fd);
     plan.refuses = true;
@@ -113,6 +135,22 @@ int main(void) {
     check("EINVAL", fd);
     plan.halves = true;
     check("short writes", fd);
+    for (int64_t block = 1 << 10; block <= 64 << 10; block *= 8) {
+        plan.block = block;
+        check("blocks of a size", fd);
+        plan.block = block;
+        plan.mute = true;
+        check("blocks of a size that are not named", fd);
+    }
+    plan.memory = 16 << 10;
+    check("memory in blocks", fd);
+    plan.never = true;
+    check("none, as it says", fd);
+    plan.block = 32 << 20;
+    check("too large ones", fd);
+    plan.mute = true;
+    plan.prefers = 4 << 20;
+    check("long transfers preferred", fd);
     for (int k = 1; k <= 40; k += 3) {
         plan.fail_at = k;
         check("a full disk", fd);
