@@ -90,7 +90,7 @@ static bool lay_out(Build *b, const OpArgs *a, const Val *in, Mode mode, const T
         if (b->given) layouts[i] = *b->given[i]->layout;
         layouts[i].manual = (uint8_t)mode.manual;
         layouts[i].vary = (uint8_t)mode.vary;
-        layouts[i].partial = (uint8_t)((layouts[i].partial & ~mode.manual) | mode.unreduced);
+        layouts[i].unreduced = (uint8_t)((layouts[i].unreduced & ~mode.manual) | mode.unreduced);
         layouts[i].reduced = (uint8_t)((layouts[i].reduced & ~mode.manual) | mode.reduced);
         const Layout *l = layout_of(a->cx, &layouts[i]);
         types[i] = l ? type_with_layout(a->cx, types[i], l) : NULL;

@@ -18,35 +18,36 @@ void explicit_view(const Type *t, const Mesh *m, uint32_t axes, Layout *view) {
             AxisRef r = t->layout->dim[d].axes.at[i];
             if (axes >> r.axis & 1 && r.size > 1) axes_push(&view->dim[d].axes, r);
         }
-    view->partial = (uint8_t)(t->layout->partial & axes);
-    view->partial_kind = view->partial ? t->layout->partial_kind : PARTIAL_SUM;
+    view->unreduced = (uint8_t)(t->layout->unreduced & axes);
+    view->unreduced_kind = view->unreduced ? t->layout->unreduced_kind : REDUCE_SUM;
     view->reduced = (uint8_t)(t->layout->reduced & axes);
 }
 
 static uint32_t split_by(const Layout *l) {
-    return layout_used(l) & ~(uint32_t)l->partial;
+    return layout_used(l) & ~(uint32_t)l->unreduced;
 }
 
 uint32_t explicit_through(const OpArgs *a, const Layout *in, const Type *const *out) {
-    uint32_t pending = 0;
+    uint32_t unreduced = 0;
     bool is_float = dtype_is_float(out[0]->dtype), joint = a->def->flags & OPF_JOINT;
     for (int t = 0; t < a->nin; t++) {
-        pending |= in[t].partial;
-        if (!in[t].partial) continue;
+        unreduced |= in[t].unreduced;
+        if (!in[t].unreduced) continue;
         bool linear = t < 32 && a->def->linear >> t & 1;
         /* Maxima and minima stay what they are where elements only change places. */
-        bool kind = in[t].partial_kind == PARTIAL_SUM || (a->nin == 1 && a->def->view);
+        bool kind = in[t].unreduced_kind == REDUCE_SUM || (a->nin == 1 && a->def->view);
         if (!linear || !kind || dtype_is_float(a->in[t]->dtype) != is_float ||
             out[0]->dtype == DT_BOOL)
             return 0;
     }
     for (int t = 0; t < a->nin; t++) {
         bool linear = t < 32 && a->def->linear >> t & 1;
-        pending &= ~split_by(&in[t]);
-        if (joint && linear) pending &= in[t].partial;
-        for (int u = 0; !joint && u < t; u++) pending &= ~(uint32_t)(in[t].partial & in[u].partial);
+        unreduced &= ~split_by(&in[t]);
+        if (joint && linear) unreduced &= in[t].unreduced;
+        for (int u = 0; !joint && u < t; u++)
+            unreduced &= ~(uint32_t)(in[t].unreduced & in[u].unreduced);
     }
-    return pending;
+    return unreduced;
 }
 
 /* ---- what the operands say of each factor ---- */
@@ -221,11 +222,11 @@ static Err say(const Infer *f, int i, AxisList *mine, Layout *l) {
 
 /* Sums that a build which is not strict leaves to be made; maxima and minima, if
  * they are wanted so. */
-static uint32_t left_pending(const Infer *f, int i, uint8_t *kind) {
+static uint32_t left_unreduced(const Infer *f, int i, uint8_t *kind) {
     static const uint8_t kind_of[] = {
-        [FACTOR_SUM] = PARTIAL_SUM, [FACTOR_MAX] = PARTIAL_MAX, [FACTOR_MIN] = PARTIAL_MIN};
+        [FACTOR_SUM] = REDUCE_SUM, [FACTOR_MAX] = REDUCE_MAX, [FACTOR_MIN] = REDUCE_MIN};
     uint32_t mask = 0;
-    *kind = f->b->want && f->b->want->partial ? f->b->want->partial_kind : PARTIAL_SUM;
+    *kind = f->b->want && f->b->want->unreduced ? f->b->want->unreduced_kind : REDUCE_SUM;
     if (f->strict || !dtype_is_float(f->out[i]->dtype)) return 0;
     for (int k = 0; k < f->r->nfactor; k++)
         if (f->r->kind[k] >= FACTOR_SUM && f->r->kind[k] <= FACTOR_MIN &&
@@ -260,16 +261,16 @@ Err explicit_result(const Infer *f, int i, Layout *l) {
     }
     uint32_t through = explicit_through(f->a, f->view, f->out);
     for (int t = 0; f->strict && t < f->a->nin; t++)
-        if (f->view[t].partial & ~through)
-            return explicit_error_pending(f, t, f->view[t].partial & ~through);
+        if (f->view[t].unreduced & ~through)
+            return explicit_error_unreduced(f, t, f->view[t].unreduced & ~through);
     uint8_t kind;
-    uint32_t left = left_pending(f, i, &kind);
-    if (kind != PARTIAL_SUM && left) through = 0;
-    l->partial = (uint8_t)((through | left) & ~split_by(l));
-    if (!left) kind = PARTIAL_SUM;
+    uint32_t left = left_unreduced(f, i, &kind);
+    if (kind != REDUCE_SUM && left) through = 0;
+    l->unreduced = (uint8_t)((through | left) & ~split_by(l));
+    if (!left) kind = REDUCE_SUM;
     for (int t = 0; t < f->a->nin; t++)
-        if (f->view[t].partial & through) kind = f->view[t].partial_kind;
-    l->partial_kind = l->partial ? kind : PARTIAL_SUM;
+        if (f->view[t].unreduced & through) kind = f->view[t].unreduced_kind;
+    l->unreduced_kind = l->unreduced ? kind : REDUCE_SUM;
     l->reduced = (uint8_t)(all_reduced(f) & ~layout_used(l));
     return E_OK;
 }
@@ -311,14 +312,15 @@ static Err constrained(const OpArgs *a, const Layout *asked, uint32_t axes, cons
             if (!((layout_used(l) | asked->replicated) >> r.axis & 1))
                 axes_push(&l->dim[d].axes, r);
         }
-    bool kinds = view->partial && l->partial && l->partial_kind != view->partial_kind;
-    bool made = l->partial_kind != PARTIAL_SUM && l->partial & ~view->partial;
+    bool kinds = view->unreduced && l->unreduced && l->unreduced_kind != view->unreduced_kind;
+    bool made = l->unreduced_kind != REDUCE_SUM && l->unreduced & ~view->unreduced;
     if (kinds || made)
-        return err_set(a->cx, E_SPEC,
-                       "reshard: %s; an op that takes maxima or minima leaves them pending if its "
-                       "out_sharding says so",
-                       kinds ? "the value is unreduced in another kind than is asked for"
-                             : "parts of a maximum or minimum cannot be made of a value");
+        return err_set(
+            a->cx, E_SPEC,
+            "reshard: %s; an op that takes maxima or minima leaves them unreduced if its "
+            "out_sharding says so",
+            kinds ? "the value is unreduced in another kind than is asked for"
+                  : "parts of a maximum or minimum cannot be made of a value");
     return E_OK;
 }
 

@@ -4,8 +4,8 @@
  * An op's results get their layouts from its operands' through the op's sharding rule, so no op is
  * known here. A strict build (what a user writes) refuses where two answers are possible, and lists
  * them with what each costs; any other build (what rules and passes write) takes one: sums stay
- * pending, and of two layouts that of the larger tensor is kept. The layouts of a type in explicit
- * mode have whole axes only, and no open dims. */
+ * unreduced, and of two layouts that of the larger tensor is kept. The layouts of a type in
+ * explicit mode have whole axes only, and no open dims. */
 #ifndef MESHLUA_EXPLICIT_H
 #define MESHLUA_EXPLICIT_H
 
@@ -21,7 +21,7 @@ void explicit_view(const Type *t, const Mesh *m, uint32_t axes, Layout *view);
  * `mode`: that of the results. */
 Err explicit_infer(const Build *b, const OpArgs *a, const Val *in, const Type *const *out, int nout,
                    Mode mode, Layout *layouts) MUST_CHECK;
-/* The axes over which pending sums of the operands go through the op: it is linear in them. `in`
+/* The axes over which unreduced sums of the operands go through the op: it is linear in them. `in`
  * has the operands' layouts. */
 uint32_t explicit_through(const OpArgs *a, const Layout *in, const Type *const *out);
 

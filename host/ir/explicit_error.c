@@ -90,7 +90,7 @@ static bool add_choice(const Infer *f, int result, Choice *c, int *n, const char
     Layout l;
     lenient.strict = false;
     if (*n == MOST || explicit_result(&lenient, result, &l)) return false;
-    l.partial = 0;
+    l.unreduced = 0;
     for (int i = 0; i < *n; i++)
         if (layout_same_shards(&c[i].layout, &l)) return false;
     AxisList list[MAX_FACTORS]; /* without what the result cannot have */
@@ -205,7 +205,7 @@ Err explicit_error_contracted(const Infer *f, int factor) {
         }
         if (free && f->r->kind[factor] == FACTOR_SUM) {
             c[n] = (Choice){*l, 0, "the sum stays to be made"};
-            c[n++].layout.partial = (uint8_t)axes_mask(&axes);
+            c[n++].layout.unreduced = (uint8_t)axes_mask(&axes);
         }
     }
     put_choices(f, c, n, &s);
@@ -274,7 +274,7 @@ Err explicit_error_unsaid(const Infer *f, int result, int dim) {
     return finish(f, E_SPEC, &s);
 }
 
-Err explicit_error_pending(const Infer *f, int t, uint32_t axes) {
+Err explicit_error_unreduced(const Infer *f, int t, uint32_t axes) {
     Str s = begin(f);
     Layout whole = f->view[t];
     bool joint = f->a->def->flags & OPF_JOINT && t < 32 && f->a->def->linear >> t & 1;
@@ -286,7 +286,7 @@ Err explicit_error_pending(const Infer *f, int t, uint32_t axes) {
     mesh_print_axes(whole.mesh, axes, &s);
     str_put(&s, joint ? "', and another operand is not"
                       : "', and the op is not linear in it alone: it would not act on the sum");
-    whole.partial &= (uint8_t)~axes;
+    whole.unreduced &= (uint8_t)~axes;
     str_put(&s, "; ");
     put_reshard(f, t, &whole, "all_reduce", 2 * size * (parts - 1) / parts, &s);
     if (joint) str_put(&s, ", or make the other one unreduced, too");

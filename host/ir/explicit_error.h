@@ -32,7 +32,7 @@ Err explicit_error_whole(const Infer *f, int t, int dim);  /* the op needs the d
 Err explicit_error_illegal(const Infer *f, int result, int factor, int other);
 Err explicit_error_unsaid(const Infer *f, int result,
                           int dim); /* no P says how the dim would lie */
-Err explicit_error_pending(const Infer *f, int t,
-                           uint32_t axes); /* operand t is a sum still to be made */
+Err explicit_error_unreduced(const Infer *f, int t,
+                             uint32_t axes); /* operand t is a sum still to be made */
 
 #endif

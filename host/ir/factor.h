@@ -2,7 +2,7 @@
  *
  * A factor is an index of the op's iteration space, as in an einsum. Every dim of every
  * tensor is a list of factors, major to minor (usually one; a reshape has several). Sharding
- * a factor shards all dims it appears in; a result without it becomes a partial value, or the
+ * a factor shards all dims it appears in; a result without it becomes unreduced, or the
  * factor cannot be sharded. The algorithms over rules (propagate, partition) know no op.
  * (Shardy's sharding rules.) */
 #ifndef MESHLUA_FACTOR_H
@@ -12,9 +12,9 @@
 
 typedef enum FactorKind {
     FACTOR_PASS,      /* results without it need no communication only if there are none */
-    FACTOR_SUM,       /* results without it are partial sums */
-    FACTOR_MAX,       /* partial maxima */
-    FACTOR_MIN,       /* partial minima */
+    FACTOR_SUM,       /* results without it are unreduced: sums */
+    FACTOR_MAX,       /* maxima */
+    FACTOR_MIN,       /* minima */
     FACTOR_REPLICATE, /* cannot be sharded: operands are gathered along it */
 } FactorKind;
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-const char *const full_partial_words[] = {"U", "U_max", "U_min", NULL};
+const char *const full_unreduced_words[] = {"U", "U_max", "U_min", NULL};
 const char *const full_origin_words[] = {"argument", "param", "constraint", "op", NULL};
 const char *const full_save_words[] = {"nothing",         "everything", "dots",
                                        "dots_no_batch",   "names",      "names_except",
@@ -118,9 +118,9 @@ static bool is_plain(const LayoutDim *d) {
 static void put_masks(const Layout *l, bool *first, Str *s) {
     const Mesh *m = l->mesh;
     put_mask(m, "V", l->vary, first, s);
-    put_mask(m, full_partial_words[l->partial_kind], l->partial, first, s);
-    if (l->partial_kind && !l->partial) {
-        put_item(first, full_partial_words[l->partial_kind], s);
+    put_mask(m, full_unreduced_words[l->unreduced_kind], l->unreduced, first, s);
+    if (l->unreduced_kind && !l->unreduced) {
+        put_item(first, full_unreduced_words[l->unreduced_kind], s);
         str_put(s, ":()");
     }
     put_mask(m, "R", l->reduced, first, s);

@@ -28,7 +28,7 @@ void full_reason(const Reason *r, const Mesh *m, Str *s);
 void full_span(const Span *span, Str *s); /* a line of its own */
 
 /* The words of enums, NULL-terminated; graph_parse.c reads the same. */
-extern const char *const full_partial_words[],
+extern const char *const full_unreduced_words[],
     *const full_origin_words[], *const full_save_words[], *const full_axis_words[];
 
 #endif

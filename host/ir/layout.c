@@ -17,9 +17,10 @@ Layout layout_stack(const Layout *l) {
 }
 
 bool layout_equal(const Layout *a, const Layout *b) {
-    if (a->mesh != b->mesh || a->rank != b->rank || a->partial_kind != b->partial_kind ||
-        a->replicated != b->replicated || a->partial != b->partial || a->reduced != b->reduced ||
-        a->manual != b->manual || a->vary != b->vary || a->flipped != b->flipped)
+    if (a->mesh != b->mesh || a->rank != b->rank || a->unreduced_kind != b->unreduced_kind ||
+        a->replicated != b->replicated || a->unreduced != b->unreduced ||
+        a->reduced != b->reduced || a->manual != b->manual || a->vary != b->vary ||
+        a->flipped != b->flipped)
         return false;
     for (int d = 0; d < a->rank; d++)
         if (a->dim[d].open != b->dim[d].open || a->dim[d].priority != b->dim[d].priority ||
@@ -55,12 +56,12 @@ bool layout_same_shards(const Layout *a, const Layout *b) {
     if (a == b) return true;
     if (!a || !b) {
         const Layout *l = a ? a : b;
-        return l->mesh->ndevices == 1 && l->partial == 0;
+        return l->mesh->ndevices == 1 && l->unreduced == 0;
     }
-    if (a->mesh != b->mesh || a->rank != b->rank || a->partial != b->partial ||
+    if (a->mesh != b->mesh || a->rank != b->rank || a->unreduced != b->unreduced ||
         a->reduced != b->reduced || a->manual != b->manual)
         return false;
-    if (a->partial && a->partial_kind != b->partial_kind) return false;
+    if (a->unreduced && a->unreduced_kind != b->unreduced_kind) return false;
     for (int d = 0; d < a->rank; d++) {
         AxisList x = without_size_1(&a->dim[d].axes), y = without_size_1(&b->dim[d].axes);
         if (!axes_equal(&x, &y)) return false;
@@ -74,8 +75,8 @@ static bool interned_equal(const void *a, const void *b) {
 
 const Layout *layout_of(Ctx *cx, const Layout *l) {
     uint64_t h = hash_u64(0, (uint64_t)l->mesh->id);
-    h = hash_u64(h, (uint64_t)l->rank << 32 | (uint64_t)l->partial_kind << 24 |
-                        (uint64_t)l->replicated << 16 | (uint64_t)l->partial << 8 | l->vary);
+    h = hash_u64(h, (uint64_t)l->rank << 32 | (uint64_t)l->unreduced_kind << 24 |
+                        (uint64_t)l->replicated << 16 | (uint64_t)l->unreduced << 8 | l->vary);
     h = hash_u64(h, (uint64_t)l->flipped << 16 | (uint64_t)l->reduced << 8 | l->manual);
     for (int d = 0; d < l->rank; d++) {
         h = hash_u64(h, (uint64_t)l->dim[d].refused << 16 | (uint64_t)l->dim[d].open << 8 |
@@ -90,7 +91,7 @@ const Layout *layout_of(Ctx *cx, const Layout *l) {
 }
 
 uint32_t layout_used(const Layout *l) {
-    uint32_t mask = l->partial;
+    uint32_t mask = l->unreduced;
     for (int d = 0; d < l->rank; d++) mask |= axes_mask(&l->dim[d].axes);
     return mask;
 }
@@ -121,7 +122,7 @@ bool layout_is_replicated(const Layout *l) {
     if (!l) return true;
     for (int d = 0; d < l->rank; d++)
         if (axes_product(&l->dim[d].axes) != 1) return false;
-    return mesh_product(l->mesh, l->partial) == 1;
+    return mesh_product(l->mesh, l->unreduced) == 1;
 }
 
 Dims layout_local(const Layout *l, const Dims *global) {
@@ -239,9 +240,9 @@ Err layout_bind(Ctx *cx, const Mesh *m, const Spec *s, const Dims *dims, const c
     }
     uint32_t used = 0;
     for (int d = 0; d < s->n; d++) TRY(bind_entry(cx, s, d, what, &used, out));
-    TRY(bind_set(cx, m, s, &s->unreduced, what, used, &out->partial));
+    TRY(bind_set(cx, m, s, &s->unreduced, what, used, &out->unreduced));
     TRY(bind_set(cx, m, s, &s->reduced, what, used, &out->reduced));
-    out->partial_kind = s->unreduced_kind;
+    out->unreduced_kind = s->unreduced_kind;
     for (int d = 0; d < dims->rank; d++) {
         if (layout_divides(out, dims, d) || s->entry[d].uneven == UNEVEN_PAD) continue;
         if (s->entry[d].uneven == UNEVEN_ERROR) return indivisible(cx, out, dims, d, what);
@@ -265,9 +266,9 @@ static SpecEntry set_of(const Mesh *m, uint32_t mask) {
 
 const Spec *layout_spec(Ctx *cx, const Layout *l, const Dims *dims) {
     Spec s = {.n = l->rank,
-              .unreduced = set_of(l->mesh, l->partial),
+              .unreduced = set_of(l->mesh, l->unreduced),
               .reduced = set_of(l->mesh, l->reduced),
-              .unreduced_kind = l->partial ? l->partial_kind : 0};
+              .unreduced_kind = l->unreduced ? l->unreduced_kind : 0};
     for (int d = 0; d < l->rank; d++) {
         SpecEntry *e = &s.entry[d];
         if (l->dim[d].refused) {

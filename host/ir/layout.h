@@ -1,8 +1,8 @@
 /* layout.h - how one tensor lies on one mesh: for each dim the mesh axes that split it, major to
  * minor, and what else is known of the axes.
  *
- * A layout on a mesh never leaves a question open at run time: an axis splits a dim, carries
- * partial values, or is replicated. `open`, `priority` and `replicated` matter to propagation only.
+ * A layout on a mesh never leaves a question open at run time: an axis splits a dim, is
+ * unreduced, or is replicated. `open`, `priority` and `replicated` matter to propagation only.
  * Interned layouts are compared by address. */
 #ifndef MESHLUA_LAYOUT_H
 #define MESHLUA_LAYOUT_H
@@ -20,10 +20,10 @@ typedef struct LayoutDim {
 typedef struct Layout {
     const Mesh *mesh;
     int32_t rank;
-    uint8_t partial_kind;
+    uint8_t unreduced_kind;
     uint8_t replicated; /* axes that may not be used (masks of axes) */
-    uint8_t partial;    /* axes over which the value is still to be reduced */
-    uint8_t reduced;    /* axes over which it is replicated, and its cotangent partial */
+    uint8_t unreduced;  /* axes over which the value is still to be reduced */
+    uint8_t reduced;    /* axes over which it is replicated, and its cotangent unreduced */
     uint8_t manual;     /* axes along which dims are one device's already: inside shard_map */
     uint8_t flipped;    /* traced types: axes that are not in the mode that the mesh gives them */
     uint8_t vary;       /* partitioned graphs, and manual axes: where local values may differ */
@@ -43,7 +43,7 @@ bool layout_equal(const Layout *a, const Layout *b);
  * do not count. NULL stands for a tensor on one device. */
 bool layout_same_shards(const Layout *a, const Layout *b);
 const Layout *layout_of(Ctx *cx, const Layout *l); /* interned; NULL when out of memory */
-/* All axes that split a dim or are partial. */
+/* All axes that split a dim or are unreduced. */
 uint32_t layout_used(const Layout *l);
 /* Those of them along which shards differ: axes of size 1 left out. 0 for NULL. */
 uint32_t layout_vary(const Layout *l);

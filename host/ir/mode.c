@@ -4,7 +4,7 @@
 Mode mode_of(const Type *t) {
     if (!t->layout || !t->layout->manual) return (Mode){0};
     const Layout *l = t->layout;
-    return (Mode){l->manual, l->vary & l->manual, l->partial & l->manual, l->reduced & l->manual};
+    return (Mode){l->manual, l->vary & l->manual, l->unreduced & l->manual, l->reduced & l->manual};
 }
 
 Val mode_bring(Build *b, Val v, Mode m) {
@@ -44,14 +44,14 @@ static bool refuse(Build *b, const OpDef *def, uint32_t axes, const char *what) 
  * with the others the same on all devices, or through all together. */
 static bool meet_unreduced(Build *b, const OpDef *def, Val *in, int nin, Mode all, Mode *out) {
     bool joint = def->flags & OPF_JOINT;
-    int pending = 0;
+    int sums = 0;
     if (all.vary & all.unreduced)
         return refuse(b, def, all.vary & all.unreduced, ", and another operand varies over it");
     for (int i = 0; i < nin; i++) {
         bool linear = def->linear >> (i < 31 ? i : 31) & 1;
         uint32_t mine = mode_of(graph_type(b->g, in[i])).unreduced;
         if (mine && !linear) return refuse(b, def, mine, ", and the op is not linear");
-        if (mine && pending++ && !joint) return refuse(b, def, mine, ", and so is another operand");
+        if (mine && sums++ && !joint) return refuse(b, def, mine, ", and so is another operand");
     }
     for (int i = 0; i < nin && !b->err; i++) {
         Mode m = all;
@@ -89,7 +89,7 @@ Err mode_layout(Ctx *cx, const Mesh *m, int rank, Mode mode, const Layout **out)
     layout_init(&l, m, rank);
     l.manual = (uint8_t)mode.manual;
     l.vary = (uint8_t)mode.vary;
-    l.partial = (uint8_t)mode.unreduced;
+    l.unreduced = (uint8_t)mode.unreduced;
     l.reduced = (uint8_t)mode.reduced;
     *out = layout_of(cx, &l);
     return *out ? E_OK : err_nomem(cx, "a layout");

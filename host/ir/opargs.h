@@ -105,7 +105,7 @@ typedef struct LocalArgs {
 /* What a collective does, for the plan. */
 typedef struct CollectiveInfo {
     CollectiveKind kind;
-    PartialKind reduce;
+    ReduceKind reduce;
     uint32_t axes;           /* the group's mesh axes */
     int32_t dim, dim2;       /* gather, scatter: the dim; all_to_all: split, concat */
     AxisList list;           /* gather, scatter, all_to_all */

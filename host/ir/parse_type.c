@@ -137,14 +137,14 @@ static bool read_mask(Parse *p, Layout *l) {
                        {"rep", &l->replicated},
                        {"M", &l->manual},
                        {"F", &l->flipped},
-                       {full_partial_words[0], &l->partial},
-                       {full_partial_words[1], &l->partial},
-                       {full_partial_words[2], &l->partial}};
+                       {full_unreduced_words[0], &l->unreduced},
+                       {full_unreduced_words[1], &l->unreduced},
+                       {full_unreduced_words[2], &l->unreduced}};
     for (unsigned i = 0; i < sizeof masks / sizeof masks[0]; i++) {
         if (!parse_take(p, masks[i].word)) continue;
         parse_want(p, ":");
         *masks[i].mask = (uint8_t)parse_mask(p, l->mesh);
-        if (masks[i].mask == &l->partial) l->partial_kind = (uint8_t)(i - 5);
+        if (masks[i].mask == &l->unreduced) l->unreduced_kind = (uint8_t)(i - 5);
         return true;
     }
     return false;

@@ -58,7 +58,7 @@ typedef struct PlanValue { /* a tensor as a kernel sees it: a view of a buffer's
  * where it must be over. */
 typedef enum StepKind { STEP_KERNEL, STEP_COLLECTIVE, STEP_LOOP, STEP_BRANCH, STEP_DONE } StepKind;
 typedef struct PlanCollective {
-    uint8_t kind, reduce; /* CollectiveKind, PartialKind */
+    uint8_t kind, reduce; /* CollectiveKind, ReduceKind */
     uint8_t axes;         /* mask of the group's mesh axes */
     int32_t dim, dim2;    /* gather and scatter: the dim; all_to_all: split, concat */
     AxisList list;        /* gather, scatter, all_to_all: major to minor */

@@ -28,7 +28,7 @@ typedef struct SpecEntry {
 } SpecEntry;
 
 /* How a value that is still to be reduced becomes whole. */
-typedef enum PartialKind { PARTIAL_SUM, PARTIAL_MAX, PARTIAL_MIN } PartialKind;
+typedef enum ReduceKind { REDUCE_SUM, REDUCE_MAX, REDUCE_MIN } ReduceKind;
 
 typedef struct Spec {
     int32_t n; /* entries written; dims beyond are not split */
@@ -36,7 +36,7 @@ typedef struct Spec {
     /* Sets of axes, sorted by name: over which the value is still to be reduced; over which it is
      * replicated and its cotangent still to be reduced. */
     SpecEntry unreduced, reduced;
-    uint8_t unreduced_kind; /* PartialKind */
+    uint8_t unreduced_kind; /* ReduceKind */
 } Spec;
 
 const Spec *spec_of(Ctx *cx, const Spec *s); /* interned; NULL when out of memory */

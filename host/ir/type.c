@@ -30,7 +30,7 @@ const Type *type_with_layout(Ctx *cx, const Type *t, const Layout *layout) {
 const Type *type_undecided(Ctx *cx, const Type *t) {
     if (!t->layout) return t;
     Layout l = *t->layout;
-    bool any = l.manual || l.vary || l.partial || l.reduced || l.flipped;
+    bool any = l.manual || l.vary || l.unreduced || l.reduced || l.flipped;
     uint32_t axes = mesh_axes_of(l.mesh, AXIS_EXPLICIT) ^ l.flipped;
     for (int d = 0; d < l.rank; d++) {
         AxisList kept = {0};
@@ -96,7 +96,7 @@ static void print_mask(const Layout *l, const char *letter, uint32_t mask, bool 
 }
 
 void type_print(const Type *t, Str *s) {
-    static const char *const partial[] = {"U", "U_max", "U_min"};
+    static const char *const unreduced[] = {"U", "U_max", "U_min"};
     str_put(s, dtype_name(t->dtype));
     str_put(s, "[");
     for (int d = 0; d < t->dims.rank; d++) {
@@ -110,7 +110,8 @@ void type_print(const Type *t, Str *s) {
     bool first = true;
     if (t->layout) {
         print_mask(t->layout, "V", t->layout->vary, &first, s);
-        print_mask(t->layout, partial[t->layout->partial_kind], t->layout->partial, &first, s);
+        print_mask(t->layout, unreduced[t->layout->unreduced_kind], t->layout->unreduced, &first,
+                   s);
         print_mask(t->layout, "R", t->layout->reduced, &first, s);
     }
     if (t->weak) {

@@ -91,7 +91,7 @@ typedef struct GatherAttr {
 } GatherAttr;
 typedef struct ReduceAttr {
     uint32_t axes;
-    int32_t kind; /* PartialKind */
+    int32_t kind; /* ReduceKind */
 } ReduceAttr;
 typedef struct ScatterAttr {
     int32_t dim;

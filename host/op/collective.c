@@ -137,12 +137,12 @@ static void info_all_gather(const void *attr, CollectiveInfo *c) {
 }
 static void info_all_reduce(const void *attr, CollectiveInfo *c) {
     const ReduceAttr *r = attr;
-    *c = (CollectiveInfo){.kind = COLL_ALL_REDUCE, .reduce = (PartialKind)r->kind, .axes = r->axes};
+    *c = (CollectiveInfo){.kind = COLL_ALL_REDUCE, .reduce = (ReduceKind)r->kind, .axes = r->axes};
 }
 static void info_reduce_scatter(const void *attr, CollectiveInfo *c) {
     const ScatterAttr *s = attr;
     *c = (CollectiveInfo){.kind = COLL_REDUCE_SCATTER,
-                          .reduce = (PartialKind)s->kind,
+                          .reduce = (ReduceKind)s->kind,
                           .axes = axes_mask(&s->axes),
                           .dim = s->dim,
                           .list = s->axes};
@@ -190,11 +190,11 @@ static Err mode_over(const OpArgs *a, ModeRule *r) {
     return over(a, r, false);
 }
 static Err mode_reduce_scatter(const OpArgs *a, ModeRule *r) {
-    return over(a, r, ((const ScatterAttr *)a->attr)->kind == PARTIAL_SUM);
+    return over(a, r, ((const ScatterAttr *)a->attr)->kind == REDUCE_SUM);
 }
 /* The type of a reduction says that all have the same. */
 static Err mode_all_reduce(const OpArgs *a, ModeRule *r) {
-    TRY(over(a, r, ((const ReduceAttr *)a->attr)->kind == PARTIAL_SUM));
+    TRY(over(a, r, ((const ReduceAttr *)a->attr)->kind == REDUCE_SUM));
     r->out.vary &= ~((const ReduceAttr *)a->attr)->axes;
     return E_OK;
 }
@@ -229,7 +229,7 @@ static void factors_all_reduce(const OpArgs *a, const Type *const *out, FactorRu
 }
 
 static bool is_sum(Build *b, int32_t kind, const char *name) {
-    if (kind == PARTIAL_SUM) return true;
+    if (kind == REDUCE_SUM) return true;
     build_fail(b, err_set(b->g->cx, E_GRAD,
                           "%s of a maximum or minimum is not differentiable; use stop_gradient on "
                           "what goes into pmax and pmin, or all_gather and max",

@@ -504,7 +504,7 @@ static Val joined(Build *b, Val v, uint32_t vary) {
 /* Is any device along the axes not done? The same on all of them. */
 static Val any_device(Build *b, Val p, uint32_t vary) {
     Val one = op_astype(b, p, DT_I32);
-    one = build_op(b, OP_ALL_REDUCE, &one, 1, &(ReduceAttr){vary, PARTIAL_MAX});
+    one = build_op(b, OP_ALL_REDUCE, &one, 1, &(ReduceAttr){vary, REDUCE_MAX});
     return one ? op2(b, OP_GT, one, op_const_like(b, one, 0)) : 0;
 }
 

@@ -216,7 +216,7 @@ static void vjp_pcast(Build *b, const VjpArgs *a) {
     }
     if (p->to == PCAST_VARYING) ct = pcast(b, ct, reduced, PCAST_UNREDUCED);
     if (p->to == PCAST_UNREDUCED) ct = pcast(b, ct, p->axes, PCAST_VARYING);
-    if (summed) ct = build_op(b, OP_ALL_REDUCE, &ct, 1, &(ReduceAttr){summed, PARTIAL_SUM});
+    if (summed) ct = build_op(b, OP_ALL_REDUCE, &ct, 1, &(ReduceAttr){summed, REDUCE_SUM});
     a->din[0] = ct;
 }
 

@@ -58,9 +58,9 @@ Val op_lay_like(Build *b, Val v, const Type *like, bool cotangent) {
     explicit_view(like, m, axes, &want);
     if (cotangent) {
         uint8_t reduced = want.reduced;
-        want.reduced = want.partial;
-        want.partial = reduced;
-        want.partial_kind = PARTIAL_SUM;
+        want.reduced = want.unreduced;
+        want.unreduced = reduced;
+        want.unreduced_kind = REDUCE_SUM;
     }
     uint32_t settled = explicit_axes_of(m, graph_type(b->g, v)->layout); /* not in auto_axes */
     if (layout_equal(&have, &want) && !(axes & ~settled)) return v;

@@ -26,6 +26,9 @@ local retired = {
   {"%f[%w_]ir/print%.", "ir/graph_print"},
   {"%f[%w_]ir/parse%.c", "ir/graph_parse"},
   {"%f[%w_]checkpointed", "remat"},
+  {"PartialKind", "ReduceKind"},
+  {"partial_kind", "unreduced_kind"},
+  {"pending sum", "unreduced"},
 }
 
 local looked = 0

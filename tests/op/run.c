@@ -209,8 +209,8 @@ typedef struct Vjp {
 static const Type *cotangent_type(Ctx *cx, const Type *t) {
     if (!t->layout) return t;
     Layout l = *t->layout;
-    l.partial = t->layout->reduced;
-    l.reduced = t->layout->partial;
+    l.unreduced = t->layout->reduced;
+    l.reduced = t->layout->unreduced;
     const Layout *own = layout_of(cx, &l);
     return own ? type_with_layout(cx, t, own) : NULL;
 }

@@ -159,7 +159,7 @@ static bool same_chunks(const Layout *a, const Layout *b, int ndim) {
 }
 
 static bool is_summed(const Layout *l) {
-    return l && (l->partial || l->reduced);
+    return l && (l->unreduced || l->reduced);
 }
 
 /* equivalent(sharding, sharding, ndim): do they place tensors of that rank alike? */

@@ -241,7 +241,7 @@ static int tensor_tostring(lua_State *L) {
     const Type *type = value_type(h, u);
     bool has_values = u->t && tensor_has_data(u->t);
     lua_settop(L, 1);
-    if (has_values && type->layout && type->layout->partial)
+    if (has_values && type->layout && type->layout->unreduced)
         lua_pushnil(L);
     else if (has_values)
         lua_pushboolean(L, tensor_is_whole(u->t));

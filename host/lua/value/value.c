@@ -114,8 +114,8 @@ Tensor *value_concrete(lua_State *L, Host *h, int index, const char *what) {
                                : "%s needs values, but a ShapeDtypeStruct has none",
                     what);
     const Layout *l = u->t->type->layout;
-    if (l && mesh_product(l->mesh, l->partial) > 1) {
-        mesh_print_axes(l->mesh, l->partial, state_text(h));
+    if (l && mesh_product(l->mesh, l->unreduced) > 1) {
+        mesh_print_axes(l->mesh, l->unreduced, state_text(h));
         state_error(L, E_SPEC,
                     "%s needs the value of a tensor that is unreduced over '%s': each device has a "
                     "part of it; reshard it first",
@@ -204,7 +204,7 @@ const Type *value_seen_type(lua_State *L, Host *h, const LuaTensor *u) {
     if (t->layout) {
         l.manual = t->layout->manual;
         l.vary = t->layout->vary;
-        l.partial |= t->layout->partial & l.manual;
+        l.unreduced |= t->layout->unreduced & l.manual;
         l.reduced |= t->layout->reduced & l.manual;
     }
     const Layout *layout = layout_of(&h->cx, &l);

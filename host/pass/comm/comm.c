@@ -2,12 +2,12 @@
  *
  * The sum of two products that are each split along what they contract would be reduced twice; yet
  * reduce(a) + reduce(b) is reduce(a + b), and a slice of reduce(a) that of a slice. So a reduction
- * is not made where it stands. Its value is pending and stands for
+ * is not made where it stands. Its value is unreduced and stands for
  *     reduce_1(raw_1) + reduce_2(raw_2) + ... + rest
  * and linear ops go through it part by part. Parts that meet under one reduction become one.
  * Reductions are made where a value is needed after all, or waiting gains nothing.
  *
- * What must hold on the way: an op is linear in what is pending, and does the same on all devices
+ * What must hold on the way: an op is linear in what is unreduced, and does the same on all devices
  * that are summed over (same_along); a value has one user, or its reduction would be made twice;
  * nothing grows, or more would be sent than before. `rest` is the same on all devices already, and
  * is never reduced. */
@@ -65,29 +65,29 @@ bool comm_same(const Graph *g, const Node *a, const Node *b) {
 /* ---- sums of partial sums ---- */
 enum { MAX_PARTS = 4 };
 
-typedef struct PendingPart {
+typedef struct UnreducedPart {
     const Node *reduce; /* of the old graph: the collective to make */
     Val raw;            /* what it reduces */
     Notes notes;
-} PendingPart;
+} UnreducedPart;
 
-typedef struct Pending {
+typedef struct Unreduced {
     int32_t n;
-    PendingPart part[MAX_PARTS];
+    UnreducedPart part[MAX_PARTS];
     Val rest; /* 0: nothing */
-} Pending;
+} Unreduced;
 
 typedef struct Reassociation {
     const Graph *g;
     Copy copy;     /* its map: a value, once made */
     int32_t *uses; /* by value: its users, results included */
     Uses users;
-    Pending **pending; /* by value of `g`: not made yet */
+    Unreduced **unreduced; /* by value of `g`: not made yet */
 } Reassociation;
 
-/* What is pending of v: nothing where it has been made. */
-static const Pending *pending_of(const Reassociation *c, Val v) {
-    return c->copy.map[v] ? NULL : c->pending[v];
+/* What v is a sum of: nothing where it has been made. */
+static const Unreduced *unreduced_of(const Reassociation *c, Val v) {
+    return c->copy.map[v] ? NULL : c->unreduced[v];
 }
 
 static Val like(Reassociation *c, const Node *n, const Val *in) {
@@ -96,12 +96,12 @@ static Val like(Reassociation *c, const Node *n, const Val *in) {
 
 /* The value itself: makes the reductions that are still to be made. */
 static Val made(Reassociation *c, Val v) {
-    const Pending *p = pending_of(c, v);
+    const Unreduced *p = unreduced_of(c, v);
     if (!p) return c->copy.map[v];
     copy_enter(&c->copy, graph_def(c->g, v));
     Val sum = p->rest;
     for (int i = 0; i < p->n; i++) {
-        const PendingPart *part = &p->part[i];
+        const UnreducedPart *part = &p->part[i];
         Build at = comm_build(&c->copy, &part->notes);
         Val reduced = build_op(&at, part->reduce->op, &part->raw, 1, part->reduce->attr);
         at.nwhy = 0;
@@ -124,13 +124,13 @@ static void copy_made(Reassociation *c, const Node *n) {
 static bool sums(const Graph *g, const Node *n) {
     CollectiveInfo c = graph_collective(g, n);
     bool reduces = c.kind == COLL_ALL_REDUCE || c.kind == COLL_REDUCE_SCATTER;
-    return reduces && n->nin == 1 && c.reduce == PARTIAL_SUM;
+    return reduces && n->nin == 1 && c.reduce == REDUCE_SUM;
 }
 
-/* ---- linear ops over pending operands ---- */
+/* ---- linear ops over unreduced operands ---- */
 
 /* The axes over which the parts are reduced. */
-static uint32_t reduced_axes(const Reassociation *c, const Pending *p) {
+static uint32_t reduced_axes(const Reassociation *c, const Unreduced *p) {
     uint32_t axes = 0;
     for (int i = 0; i < p->n; i++) axes |= graph_collective(c->g, p->part[i].reduce).axes;
     return axes;
@@ -147,7 +147,7 @@ static bool same_along(const Reassociation *c, const Node *n, int but, uint32_t 
 }
 
 /* Is f linear in operand i, the same on all devices of the group, and no larger in result? */
-static bool goes_through(const Reassociation *c, const Node *n, int i, const Pending *p) {
+static bool goes_through(const Reassociation *c, const Node *n, int i, const Unreduced *p) {
     const OpDef *def = graph_opdef(c->g, n);
     const Type *x = graph_type(c->g, n->in[i]), *y = graph_type(c->g, n->out);
     if (n->nout != 1 || n->nin > 8 || !(def->linear >> i & 1) || def->flags & OPF_JOINT)
@@ -163,8 +163,8 @@ static bool goes_through(const Reassociation *c, const Node *n, int i, const Pen
 }
 
 /* Every part goes through f. */
-static bool through_one(Reassociation *c, const Node *n, int i, Pending *out) {
-    const Pending *p = pending_of(c, n->in[i]);
+static bool through_one(Reassociation *c, const Node *n, int i, Unreduced *out) {
+    const Unreduced *p = unreduced_of(c, n->in[i]);
     if (!goes_through(c, n, i, p)) return false;
     *out = *p;
     Val in[8];
@@ -180,11 +180,11 @@ static bool through_one(Reassociation *c, const Node *n, int i, Pending *out) {
 
 /* f(x, y) jointly linear: parts with the same reduction meet; a part without a partner stays, which
  * is right where f(x, 0) = f(0, x) = x. */
-static bool through_two(Reassociation *c, const Node *n, Pending *out) {
+static bool through_two(Reassociation *c, const Node *n, Unreduced *out) {
     const OpDef *def = graph_opdef(c->g, n);
     if (n->nin != 2 || n->nout != 1 || def->linear != 3 || !(def->flags & OPF_JOINT)) return false;
-    const Pending *x = pending_of(c, n->in[0]), *y = pending_of(c, n->in[1]);
-    Pending px = {.rest = x ? 0 : made(c, n->in[0])}, py = {.rest = y ? 0 : made(c, n->in[1])};
+    const Unreduced *x = unreduced_of(c, n->in[0]), *y = unreduced_of(c, n->in[1]);
+    Unreduced px = {.rest = x ? 0 : made(c, n->in[0])}, py = {.rest = y ? 0 : made(c, n->in[1])};
     if (x) px = *x;
     if (y) py = *y;
     bool neutral = def->flags & OPF_ADDITION;
@@ -212,25 +212,25 @@ static bool through_two(Reassociation *c, const Node *n, Pending *out) {
     return true;
 }
 
-/* Tries to keep the node's result pending. Operands must have no other user; the result may have
+/* Tries to keep the node's result unreduced. Operands must have no other user; the result may have
  * many, it is made for the first. */
-static bool stays_pending(Reassociation *c, const Node *n, Pending *out) {
-    int pending = 0, last = 0;
+static bool stays_unreduced(Reassociation *c, const Node *n, Unreduced *out) {
+    int sums = 0, last = 0;
     for (int i = 0; i < n->nin; i++) {
-        if (!pending_of(c, n->in[i])) continue;
+        if (!unreduced_of(c, n->in[i])) continue;
         if (c->uses[n->in[i]] != 1) return false;
-        pending++;
+        sums++;
         last = i;
     }
-    if (!pending || n->nout != 1) return false;
+    if (!sums || n->nout != 1) return false;
     if (graph_opdef(c->g, n)->flags & OPF_JOINT) return through_two(c, n, out);
-    return pending == 1 && through_one(c, n, last, out);
+    return sums == 1 && through_one(c, n, last, out);
 }
 
 /* Is anything gained by waiting: does v come, through its only users, to where sums
- * meet or get smaller? What stands already and is not pending brings nothing to meet,
+ * meet or get smaller? What stands already and is not unreduced brings nothing to meet,
  * but may lie on the way. */
-static bool pays_to_wait(const Reassociation *c, Val v, const Pending *p) {
+static bool pays_to_wait(const Reassociation *c, Val v, const Unreduced *p) {
     for (;;) {
         if (c->uses[v] != 1 || c->users.start[v] == c->users.start[v + 1]) return false;
         const Node *u = graph_node(c->g, c->users.list[c->users.start[v]]);
@@ -250,27 +250,27 @@ static bool pays_to_wait(const Reassociation *c, Val v, const Pending *p) {
     }
 }
 
-/* Keeps the value pending, or makes it at once: the earlier a reduction stands, the more of them
+/* Keeps the value unreduced, or makes it at once: the earlier a reduction stands, the more of them
  * can go together, and the more work is left to hide it behind. */
-static void keep(Reassociation *c, Val v, const Pending *p) {
-    c->pending[v] = ARENA_NEW(&c->copy.arena, Pending);
-    if (!c->pending[v]) {
+static void keep(Reassociation *c, Val v, const Unreduced *p) {
+    c->unreduced[v] = ARENA_NEW(&c->copy.arena, Unreduced);
+    if (!c->unreduced[v]) {
         copy_no_memory(&c->copy);
         return;
     }
-    *c->pending[v] = *p;
+    *c->unreduced[v] = *p;
     if (!pays_to_wait(c, v, p)) made(c, v);
 }
 
 static void reassociate_node(Reassociation *c, const Node *n) {
-    Pending p = {0};
+    Unreduced p = {0};
     copy_enter(&c->copy, n);
     if (sums(c->g, n) && c->uses[n->out] == 1) {
-        p = (Pending){.n = 1, .part = {{n, made(c, n->in[0]), comm_notes_of(n)}}};
+        p = (Unreduced){.n = 1, .part = {{n, made(c, n->in[0]), comm_notes_of(n)}}};
         keep(c, n->out, &p);
         return;
     }
-    if (stays_pending(c, n, &p)) {
+    if (stays_unreduced(c, n, &p)) {
         keep(c, n->out, &p);
         return;
     }
@@ -283,8 +283,8 @@ static bool comm_init(Reassociation *c, const Graph *g) {
     if (!copy_begin_graph(&c->copy, g, true)) return false;
     c->uses = graph_use_counts(g, &c->copy.arena);
     c->users = graph_uses(g, &c->copy.arena);
-    c->pending = ARENA_ARRAY(&c->copy.arena, Pending *, g->value.n);
-    if (!c->users.start || !c->uses || !c->pending) copy_no_memory(&c->copy);
+    c->unreduced = ARENA_ARRAY(&c->copy.arena, Unreduced *, g->value.n);
+    if (!c->users.start || !c->uses || !c->unreduced) copy_no_memory(&c->copy);
     return !c->copy.b.err;
 }
 

@@ -25,7 +25,7 @@ typedef struct Hoist {
 /* The axes over which the node sums its one operand; 0: it does not. */
 static uint32_t summed_axes(const Graph *g, const Node *n) {
     CollectiveInfo c = graph_collective(g, n);
-    bool sums = c.kind == COLL_ALL_REDUCE && c.reduce == PARTIAL_SUM && n->nin == 1;
+    bool sums = c.kind == COLL_ALL_REDUCE && c.reduce == REDUCE_SUM && n->nin == 1;
     return sums ? c.axes : 0;
 }
 

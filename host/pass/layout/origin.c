@@ -244,7 +244,7 @@ const Reason *origin_reshard(const Step *s, int t, const Layout *from, const Lay
         }
     }
     if (!said) {
-        uint32_t sums = from->partial & ~(uint32_t)to->partial;
+        uint32_t sums = from->unreduced & ~(uint32_t)to->unreduced;
         str_fmt(&d.text, "%s of %s is %s", operand ? tensor_name(s, t, name) : "result", op,
                 sums ? "a sum that is still to be made over " : "split further");
         if (sums) mesh_print_axes(s->g->mesh, sums, &d.text);
@@ -253,7 +253,7 @@ const Reason *origin_reshard(const Step *s, int t, const Layout *from, const Lay
     return finish(&d);
 }
 
-const Reason *origin_partial(const Step *s, int i, const Layout *have) {
+const Reason *origin_unreduced(const Step *s, int i, const Layout *have) {
     Draft d = draft(s->g, s->n);
     char name[32];
     bool first = true;
@@ -263,7 +263,7 @@ const Reason *origin_partial(const Step *s, int i, const Layout *have) {
     str_fmt(&d.text, "%s runs over ", graph_opdef(s->g, s->n)->name);
     for (int t = 0; t < s->n->nin; t++)
         for (int k = 0; k < s->under[t].rank; k++) {
-            uint32_t over = axes_mask(&s->under[t].dim[k].axes) & have->partial;
+            uint32_t over = axes_mask(&s->under[t].dim[k].axes) & have->unreduced;
             const FactorMap *m = &s->r->tensor[t];
             if (!over || !m->n[k] || s->r->kind[m->at[k][0]] == FACTOR_PASS) continue;
             str_fmt(&d.text, "%sdim %d of %s", first ? "" : " and ", k + 1,
@@ -272,7 +272,7 @@ const Reason *origin_partial(const Step *s, int i, const Layout *have) {
             first = false;
         }
     str_put(&d.text, ", split on ");
-    mesh_print_axes(s->g->mesh, have->partial, &d.text);
+    mesh_print_axes(s->g->mesh, have->unreduced, &d.text);
     return finish(&d);
 }
 
@@ -317,9 +317,9 @@ const Reason *origin_constraint(const Graph *g, const Node *n, const Layout *fro
 /* Where a value lies that a loop or branch wants otherwise. */
 static void say_layout(Draft *d, const Layout *l) {
     uint32_t split = layout_used(l);
-    if (l->partial) {
+    if (l->unreduced) {
         str_put(&d->text, " is a sum that is still to be made over ");
-        mesh_print_axes(d->g->mesh, l->partial, &d->text);
+        mesh_print_axes(d->g->mesh, l->unreduced, &d->text);
     } else {
         str_put(&d->text, split ? " is split on " : " is whole");
         mesh_print_axes(d->g->mesh, split, &d->text);

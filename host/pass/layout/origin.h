@@ -25,7 +25,7 @@ typedef struct Step {
 /* Each is NULL when out of memory. */
 const Reason *origin_reshard(const Step *s, int tensor, const Layout *from, const Layout *to);
 /* Result i is a sum (or the like) still to be made: its layout `have` says over what. */
-const Reason *origin_partial(const Step *s, int i, const Layout *have);
+const Reason *origin_unreduced(const Step *s, int i, const Layout *have);
 /* A value that goes into or comes out of the regions of node n. */
 const Reason *origin_flow(const Graph *g, const Node *n, Val v, const Flow *f, const Layout *from,
                           const Layout *to);

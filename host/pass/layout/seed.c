@@ -24,8 +24,8 @@ static void seed_explicit(const Graph *g, Val v, Layout *l) {
     Layout view;
     explicit_view(t, g->mesh, axes, &view);
     l->replicated |= (uint8_t)axes;
-    l->partial = view.partial;
-    l->partial_kind = view.partial_kind;
+    l->unreduced = view.unreduced;
+    l->unreduced_kind = view.unreduced_kind;
     l->reduced = view.reduced;
     uint32_t there = layout_used(l);
     for (int d = 0; d < l->rank; d++) /* behind what was written of an open dim */
@@ -56,8 +56,8 @@ void seed_written(const Graph *g, Layout *layout, int priority, bool state, int3
         Layout *l = &layout[v], asked = *w;
         layout_drop_ones(&asked); /* they split nothing, and would be found free again and again */
         l->replicated = (uint8_t)(asked.replicated | mode_of(graph_type(g, v)).manual);
-        l->partial = asked.partial;
-        l->partial_kind = asked.partial_kind;
+        l->unreduced = asked.unreduced;
+        l->unreduced_kind = asked.unreduced_kind;
         l->reduced = asked.reduced;
         l->manual = asked.manual;
         l->vary = asked.vary;

@@ -49,15 +49,15 @@ static Step step_of(const Partition *p, const Split *s) {
 bool partition_same(const Layout *a, const Layout *b) {
     for (int d = 0; d < a->rank; d++)
         if (!axes_equal(&a->dim[d].axes, &b->dim[d].axes)) return false;
-    return a->partial == b->partial;
+    return a->unreduced == b->unreduced;
 }
 
 static Layout plain(const Layout *l) { /* only what says where shards are */
     Layout out;
     layout_init(&out, l->mesh, l->rank);
     for (int d = 0; d < l->rank; d++) out.dim[d].axes = l->dim[d].axes;
-    out.partial = l->partial;
-    out.partial_kind = l->partial ? l->partial_kind : PARTIAL_SUM;
+    out.unreduced = l->unreduced;
+    out.unreduced_kind = l->unreduced ? l->unreduced_kind : REDUCE_SUM;
     return out;
 }
 
@@ -146,17 +146,17 @@ static Val with_halo(Partition *p, const Split *s, Val v) {
     return v;
 }
 
-/* The axes over which result i is partial: those of factors that it does not have. */
-static uint32_t partial_of(const Partition *p, const Split *s, int result, PartialKind *kind) {
+/* The axes over which result i is unreduced: those of factors that it does not have. */
+static uint32_t unreduced_of(const Partition *p, const Split *s, int result, ReduceKind *kind) {
     int t = s->n->nin + result, rank = partition_tensor(p, s->n, t)->dims.rank;
     uint32_t mask = 0;
     for (int f = 0; f < s->r->nfactor; f++) {
         if (!s->axes[f].n || factor_in(&s->r->tensor[t], rank, f)) continue;
         ASSERT(s->r->kind[f] >= FACTOR_SUM && s->r->kind[f] <= FACTOR_MIN,
                "%s: a result without a split factor", s->def->name);
-        *kind = s->r->kind[f] == FACTOR_SUM   ? PARTIAL_SUM
-                : s->r->kind[f] == FACTOR_MAX ? PARTIAL_MAX
-                                              : PARTIAL_MIN;
+        *kind = s->r->kind[f] == FACTOR_SUM   ? REDUCE_SUM
+                : s->r->kind[f] == FACTOR_MAX ? REDUCE_MAX
+                                              : REDUCE_MIN;
         mask |= axes_mask(&s->axes[f]);
     }
     return mask;
@@ -164,12 +164,12 @@ static uint32_t partial_of(const Partition *p, const Split *s, int result, Parti
 
 /* Sums that its types leave to be made, and that the op lets through. */
 static uint32_t through_of(Partition *p, const Node *n, const FactorRule *r) {
-    uint32_t wanted = n->nout ? ~0u : 0, pending = 0;
-    for (int i = 0; i < n->nout; i++) wanted &= p->layout[n->out + i].partial;
-    for (int t = 0; t < n->nin; t++) pending |= p->layout[n->in[t]].partial;
+    uint32_t wanted = n->nout ? ~0u : 0, unreduced = 0;
+    for (int i = 0; i < n->nout; i++) wanted &= p->layout[n->out + i].unreduced;
+    for (int t = 0; t < n->nin; t++) unreduced |= p->layout[n->in[t]].unreduced;
     for (int f = 0; f < r->nfactor; f++)
         if (r->kind[f] == FACTOR_MAX || r->kind[f] == FACTOR_MIN) wanted = 0;
-    if (!(wanted & pending)) return 0;
+    if (!(wanted & unreduced)) return 0;
     const Type **types = ARENA_ARRAY(&p->scratch, const Type *, r->ntensor + 1);
     Layout *in = ARENA_ARRAY(&p->scratch, Layout, n->nin + 1);
     if (!types || !in) {
@@ -249,23 +249,23 @@ static Err partition_node(Partition *p, const Node *n) {
     s.through = through_of(p, n, r);
     partition_axes(p, &s);
     for (int t = 0; t < n->nin; t++)
-        s.layout[t].partial = (uint8_t)(p->layout[n->in[t]].partial & s.through);
+        s.layout[t].unreduced = (uint8_t)(p->layout[n->in[t]].unreduced & s.through);
     for (int t = 0; t < n->nin; t++) in[t] = masked(p, &s, t, operand(p, &s, t));
     if (n->nin) in[0] = with_halo(p, &s, in[0]);
     Val v = build_local(p, &s, in);
     uint32_t used = 0; /* axes that split the work */
     for (int i = 0; v && i < n->nout; i++) {
-        PartialKind kind = s.through ? p->layout[n->out + i].partial_kind : PARTIAL_SUM;
+        ReduceKind kind = s.through ? p->layout[n->out + i].unreduced_kind : REDUCE_SUM;
         Layout have = s.layout[n->nin + i];
-        have.partial = (uint8_t)(partial_of(p, &s, i, &kind) | s.through);
-        have.partial_kind = (uint8_t)kind;
+        have.unreduced = (uint8_t)(unreduced_of(p, &s, i, &kind) | s.through);
+        have.unreduced_kind = (uint8_t)kind;
         const Layout *want = &p->layout[n->out + i];
         p->local[n->out + i] = v + i;
         used |= layout_used(&have);
         if (partition_same(&have, want) || !p->uses[n->out + i]) continue;
         Step step = step_of(p, &s);
-        const Reason *why = have.partial ? origin_partial(&step, i, &have)
-                                         : origin_reshard(&step, n->nin + i, &have, want);
+        const Reason *why = have.unreduced ? origin_unreduced(&step, i, &have)
+                                           : origin_reshard(&step, n->nin + i, &have, want);
         p->local[n->out + i] =
             partition_moved(p, n, why, v + i, &graph_type(p->g, n->out + i)->dims, &have, want);
     }
@@ -357,8 +357,8 @@ static Err partition(Partition *p) {
         Layout *l = &p->layout[v];
         *l = *graph_type(g, v)->layout;
         /* In manual mode the parts of a sum still to be made are values like others that vary. */
-        l->vary |= l->partial & l->manual;
-        l->partial &= (uint8_t)~l->manual;
+        l->vary |= l->unreduced & l->manual;
+        l->unreduced &= (uint8_t)~l->manual;
         layout_drop_ones(&p->layout[v]);
     }
     for (int32_t id = 1; id < g->node.n; id++) {

@@ -32,7 +32,7 @@ typedef struct Split {
     Projection *proj; /* by tensor: what it has */
     AxisList *axes;   /* by factor: what the op will use */
     Layout *layout;   /* by tensor: under `axes` */
-    uint32_t through; /* axes over which pending sums of operands stay so in the results */
+    uint32_t through; /* axes over which unreduced operands give unreduced results */
 } Split;
 
 /* The type of the node's operand or result number t. */

@@ -21,7 +21,7 @@ static Layout layout_of_way(const Partition *p, const Node *n, const Flow *f, bo
     } else {
         l = p->layout[n->in[f->in]];
     }
-    l.partial = 0;
+    l.unreduced = 0;
     inner = l;
     if (cut) {
         inner.rank--;

@@ -1,4 +1,4 @@
-/* reshard.c - in the order of Shardy's planner: pending sums first (scattered where the target
+/* reshard.c - in the order of Shardy's planner: unreduced values first (scattered where the target
  * splits a dim over the same axes), then free local slices, shards changing places, all_to_all, and
  * all_gather last, on as little data as possible. What that leaves to be wished for, a search finds
  * (reshard_search.c). */
@@ -68,12 +68,12 @@ void reshard_push(Moves *m, Move move, Layout *cur) {
     case MOVE_SLICE: append(dim, &move.axes); break;
     case MOVE_REDUCE:
         m->sent += local * 2 * (n - 1) / n;
-        cur->partial &= (uint8_t)~axes_mask(&move.axes);
+        cur->unreduced &= (uint8_t)~axes_mask(&move.axes);
         break;
     case MOVE_SCATTER:
         m->sent += local * (n - 1) / n;
         append(dim, &move.axes);
-        cur->partial &= (uint8_t)~axes_mask(&move.axes);
+        cur->unreduced &= (uint8_t)~axes_mask(&move.axes);
         break;
     case MOVE_PERMUTE:
         m->sent += local;
@@ -96,21 +96,21 @@ void reshard_push(Moves *m, Move move, Layout *cur) {
 /* Sums that are still to be made: over the axes that the target puts on a dim next, scattered
  * there; over the others, for everybody. */
 static void reduce(Moves *m, Layout *cur, const Layout *to) {
-    for (int d = 0; d < cur->rank && cur->partial; d++) {
+    for (int d = 0; d < cur->rank && cur->unreduced; d++) {
         AxisList common, rest_cur, rest_to, take = {0};
         strip(&cur->dim[d].axes, &to->dim[d].axes, &common, &rest_cur, &rest_to);
         if (rest_cur.n) continue;
         for (int i = 0; i < rest_to.n; i++) {
             AxisRef r = rest_to.at[i];
             bool whole = r.pre == 1 && r.size == cur->mesh->size[r.axis];
-            if (!whole || !(cur->partial >> r.axis & 1)) break;
+            if (!whole || !(cur->unreduced >> r.axis & 1)) break;
             axes_push(&take, r);
         }
         if (take.n) reshard_push(m, (Move){MOVE_SCATTER, d, d, take}, cur);
     }
     AxisList rest = {0};
     for (int i = 0; i < cur->mesh->naxes; i++)
-        if (cur->partial >> i & 1) axes_push(&rest, axes_whole(cur->mesh, i));
+        if (cur->unreduced >> i & 1) axes_push(&rest, axes_whole(cur->mesh, i));
     if (rest.n) reshard_push(m, (Move){MOVE_REDUCE, 0, 0, rest}, cur);
 }
 
@@ -129,7 +129,7 @@ static void slice(Moves *m, Layout *cur, const Layout *to) {
 static bool arrived(const Layout *cur, const Layout *to) {
     for (int d = 0; d < cur->rank; d++)
         if (!axes_equal(&cur->dim[d].axes, &to->dim[d].axes)) return false;
-    return cur->partial == 0;
+    return cur->unreduced == 0;
 }
 
 /* Equal shard shapes on both sides: whole shards travel. */
@@ -179,7 +179,7 @@ static void gather(Moves *m, Layout *cur, const Layout *to) {
 
 static void plan_greedily(Moves *m, const Layout *from, const Layout *to) {
     Layout cur = *from;
-    if (cur.partial) reduce(m, &cur, to);
+    if (cur.unreduced) reduce(m, &cur, to);
     while (!arrived(&cur, to)) {
         int src, dst, before = m->n;
         AxisList move;
@@ -220,7 +220,7 @@ static const Layout *permuted(Build *b, const Layout *cur, const AxisList *lists
 
 static Val build_move(Build *b, Val v, const Dims *global, const Layout *cur, const Moves *m,
                       const Move *move) {
-    int d = move->dim, kind = cur->partial_kind;
+    int d = move->dim, kind = cur->unreduced_kind;
     switch (move->kind) {
     case MOVE_SLICE:
         v = build_op(b, OP_ALL_SLICE, &v, 1, &(GatherAttr){d, move->axes});
@@ -260,10 +260,10 @@ static Val reshard_even(Build *b, Val v, const Dims *global, const Layout *whole
                         const Layout *whole_to) {
     Layout plan_from = *whole_from, plan_to = *whole_to;
     const Layout *from = &plan_from, *to = &plan_to;
-    uint32_t made = to->partial & ~(uint32_t)from->partial;
+    uint32_t made = to->unreduced & ~(uint32_t)from->unreduced;
     /* Over an axis of size 1 the part is the sum. */
-    plan_from.partial &= (uint8_t)(layout_vary(from) & ~(uint32_t)to->partial);
-    plan_to.partial = 0;
+    plan_from.unreduced &= (uint8_t)(layout_vary(from) & ~(uint32_t)to->unreduced);
+    plan_to.unreduced = 0;
     Moves plan = {0}, done = {0};
     plan_greedily(&plan, from, to);
     if (!is_least(&plan)) reshard_search(global, from, to, &plan);

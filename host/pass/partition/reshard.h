@@ -34,7 +34,7 @@ void reshard_push(Moves *m, Move move, Layout *cur);
 void reshard_search(const Dims *global, const Layout *from, const Layout *to, Moves *best);
 
 /* Appends to `b` (a partitioned graph) what turns the local value `v` of a tensor with the `global`
- * dims from one layout into the other. Sums that are pending in both stay so; a value that is whole
+ * dims from one layout into the other. Sums unreduced in both stay so; a value that is whole
  * becomes parts by staying on the first device of each group, zeros elsewhere. A dim that its
  * axes do not divide is gathered and cut, or padded and sliced, where they change. */
 Val reshard(Build *b, Val v, const Dims *global, const Layout *from, const Layout *to);

@@ -5,11 +5,12 @@
 
 #include <string.h>
 
-enum { MAX_PARTS = 8, MAX_STATES = 768, NOWHERE = 0, PENDING = 255 };
+enum { MAX_PARTS = 8, MAX_STATES = 768, NOWHERE = 0, UNREDUCED = 255 };
 #define COST_EPS 1e-9
 
-typedef struct State {        /* one byte per part: */
-    uint8_t place[MAX_PARTS]; /* 1 + MAX_RANK * position in the dim + dim, or NOWHERE, or PENDING */
+typedef struct State { /* one byte per part: */
+    uint8_t
+        place[MAX_PARTS]; /* 1 + MAX_RANK * position in the dim + dim, or NOWHERE, or UNREDUCED */
 } State;
 
 typedef struct Reached {
@@ -49,7 +50,7 @@ static bool cut_axis(Search *s, int axis, int size) {
 static bool place(const Search *s, const Layout *l, State *out) {
     memset(out, NOWHERE, sizeof *out);
     for (int p = 0; p < s->nparts; p++)
-        if (l->partial >> s->part[p].axis & 1) out->place[p] = PENDING;
+        if (l->unreduced >> s->part[p].axis & 1) out->place[p] = UNREDUCED;
     for (int d = 0; d < l->rank; d++)
         for (int i = 0, at = 0; i < l->dim[d].axes.n; i++) {
             AxisRef r = l->dim[d].axes.at[i];
@@ -76,7 +77,7 @@ static Lists lists_of(const Search *s, const State *state) {
     for (int d = 0; d < MAX_RANK; d++) l.parts[d] = 1;
     for (int p = 0; p < s->nparts; p++) {
         int at = state->place[p] - 1;
-        if (state->place[p] == NOWHERE || state->place[p] == PENDING) continue;
+        if (state->place[p] == NOWHERE || state->place[p] == UNREDUCED) continue;
         int d = at % MAX_RANK;
         l.at[d][at / MAX_RANK] = (uint8_t)p;
         l.n[d]++;
@@ -131,7 +132,7 @@ static void try_slices(Search *s, int at, const Lists *l) {
         }
 }
 
-/* The parts of the axes in `axes`, all pending, in their order: onto dim d, or (d < 0) for all. */
+/* The parts of the unreduced axes in `axes`, in order: onto dim d, or (d < 0) for all. */
 static void try_sum(Search *s, int at, const Lists *l, uint32_t axes, int d) {
     State state = s->reached[at].s;
     Lists more = *l;
@@ -151,15 +152,15 @@ static void try_sum(Search *s, int at, const Lists *l, uint32_t axes, int d) {
 }
 
 static void try_sums(Search *s, int at, const Lists *l) {
-    uint32_t pending = 0;
+    uint32_t unreduced = 0;
     for (int p = 0; p < s->nparts; p++)
-        if (s->reached[at].s.place[p] == PENDING) pending |= 1u << s->part[p].axis;
-    if (!pending) return;
-    try_sum(s, at, l, pending, -1);
+        if (s->reached[at].s.place[p] == UNREDUCED) unreduced |= 1u << s->part[p].axis;
+    if (!unreduced) return;
+    try_sum(s, at, l, unreduced, -1);
     for (int d = 0; d < s->rank; d++) {
         for (int i = 0; i < MAX_AXES; i++)
-            if (pending >> i & 1) try_sum(s, at, l, 1u << i, d);
-        if (pending & (pending - 1)) try_sum(s, at, l, pending, d);
+            if (unreduced >> i & 1) try_sum(s, at, l, 1u << i, d);
+        if (unreduced & (unreduced - 1)) try_sum(s, at, l, unreduced, d);
     }
 }
 
@@ -193,7 +194,7 @@ static void try_suffixes(Search *s, int at, const Lists *l) {
 /* Parts that are in use and not in `state`, behind those of dim d until its product is `parts`. */
 static bool fill(const Search *s, const State *used, State *state, Lists *l, int d, int64_t parts) {
     for (int p = 0; p < s->nparts && l->parts[d] < parts; p++) {
-        bool free = used->place[p] != NOWHERE && used->place[p] != PENDING;
+        bool free = used->place[p] != NOWHERE && used->place[p] != UNREDUCED;
         if (!free || state->place[p] != NOWHERE) continue;
         if (parts % (l->parts[d] * s->part[p].size) == 0) put(s, state, l, d, p);
     }
@@ -205,7 +206,7 @@ static void try_permute(Search *s, int at, const Lists *l) {
     State state = s->goal;
     Lists more = lists_of(s, &state);
     for (int p = 0; p < s->nparts; p++)
-        if (s->reached[at].s.place[p] == PENDING) return;
+        if (s->reached[at].s.place[p] == UNREDUCED) return;
     for (int d = 0; d < s->rank; d++)
         if (l->parts[d] % more.parts[d] != 0 ||
             !fill(s, &s->reached[at].s, &state, &more, d, l->parts[d]))

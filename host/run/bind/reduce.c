@@ -36,7 +36,7 @@ static uint16_t emit_tree(Emit *emit, KOp op, KType type, const Subtree *root, i
 }
 
 /* The program that reduces the roots to one output; 16-bit floats add up in float32. */
-static const KProgram *tree_program(Exec *e, PartialKind kind, DType dtype, const Subtree *root,
+static const KProgram *tree_program(Exec *e, ReduceKind kind, DType dtype, const Subtree *root,
                                     int32_t n) {
     static const KOp op[] = {KI_ADD, KI_MAX, KI_MIN};
     Emit emit = {.arena = &e->arena};
@@ -59,7 +59,7 @@ static bool same_strides(const ItemOperand *v, int32_t n) {
 
 Err bind_reduction(Exec *e, const PlanStep *s, const Subtree *root, const ItemOperand *from,
                    int32_t n, const ItemOperand *to) {
-    bool sum = to->tensor.dtype == DT_F32 && s->coll.reduce == PARTIAL_SUM &&
+    bool sum = to->tensor.dtype == DT_F32 && s->coll.reduce == REDUCE_SUM &&
                group_is_even(root, n) && same_strides(from, n);
     for (int32_t k = 0; k < n; k++) sum = sum && from[k].tensor.dtype == DT_F32;
     Item *item = item_add(e, s, sum ? "tree_sum" : "fused", n, 1);
@@ -67,7 +67,7 @@ Err bind_reduction(Exec *e, const PlanStep *s, const Subtree *root, const ItemOp
     for (int32_t k = 0; k < n; k++) item_set(item, k, &from[k]);
     item_set(item, n, to);
     if (!sum) {
-        item->args.attr = tree_program(e, (PartialKind)s->coll.reduce, to->tensor.dtype, root, n);
+        item->args.attr = tree_program(e, (ReduceKind)s->coll.reduce, to->tensor.dtype, root, n);
         if (!item->args.attr) return exec_no_memory(e);
     }
     item_finish(e, item);

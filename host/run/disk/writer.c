@@ -232,7 +232,7 @@ static Err add_box(void *ud, const UnitsWriter *u) {
 Err writer_add(Writer *w, Tensor *t, int32_t index, UnitsJob job, int32_t rank,
                const PieceMap *piece, int32_t n) {
     WriterAdd add = {w, t, index, rank, w->piece.n, n};
-    if (t->type->layout && t->type->layout->partial)
+    if (t->type->layout && t->type->layout->unreduced)
         return err_set(w->cx, E_UNSUPPORTED, "a tensor that is still to be summed over devices");
     if (t->nslot && !tensor_has_data(t))
         return err_set(w->cx, E_VALUE, "a ShapeDtypeStruct has no values to write");

@@ -75,7 +75,7 @@ local add, matmul, exp = ml.add, ml.matmul, ml.exp
 local X, Y, XY, nX, nY = P("X"), P("Y"), P("X", "Y"), P(nil, "X"), P(nil, "Y")
 
 describe("the type of a tensor", function()
-  it("E1: says the explicit axes of each dim, and what is pending or reduced", function()
+  it("E1: says the explicit axes of each dim, and what is unreduced or reduced", function()
     local function typeof(...) return ml.typeof(ml.device_put(numbers(A), NamedSharding(mesh, P(...)))) end
     assert.equal("float32[8@X,16]", typeof("X"))
     assert.equal("float32[8@(Y,X),16]", typeof({"Y", "X"}))

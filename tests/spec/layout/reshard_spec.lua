@@ -66,7 +66,7 @@ end)
 
 describe("sums that are still to be made", function()
   local mesh = ml.make_mesh({4, 2}, {"x", "y"})
-  --- The product's inner dim is split: a sum over x is pending when `to` is asked for.
+  --- The product's inner dim is split: a sum over x is unreduced when `to` is asked for.
   local function sum_into(to)
     local a = ml.device_put(ml.arange(64):reshape {8, 8}:astype "float32", NamedSharding(mesh, P(nil, "x")))
     local b = ml.device_put(ml.arange(64):reshape {8, 8}:astype "float32", NamedSharding(mesh, P "x"))

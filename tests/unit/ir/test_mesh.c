@@ -164,7 +164,7 @@ static void test_same_shards(void) {
     CHECK(layout_bind(&cx, m, SPEC("a", "b"), &dims, "x", &y) == E_OK);
     CHECK(!layout_same_shards(&x, &y) && !layout_same_shards(&x, NULL));
     y = x;
-    y.partial = 4;
+    y.unreduced = 4;
     CHECK(!layout_same_shards(&x, &y));
     const Type *t = type_make(&cx, DT_BF16, &dims, layout_of(&cx, &y));
     CHECK(prints(print_type, t, "bfloat16[8@a,8]{U:b}"));

@@ -63,9 +63,9 @@ static const Layout *draw_layout(const Mesh *m, int rank) {
         l.dim[d].priority = draw(3) ? 0 : (uint8_t)draw(256);
         l.dim[d].refused = draw_mask(m);
     }
-    l.partial_kind = (uint8_t)draw(3);
+    l.unreduced_kind = (uint8_t)draw(3);
     l.replicated = draw_mask(m);
-    l.partial = draw_mask(m);
+    l.unreduced = draw_mask(m);
     l.reduced = draw_mask(m);
     l.manual = draw_mask(m);
     l.flipped = draw_mask(m);

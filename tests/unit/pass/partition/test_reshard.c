@@ -252,7 +252,7 @@ static void test_all_pairs(Dims dims, double most) {
 /* ---- the table ---- */
 typedef struct Row {
     int32_t x, y;          /* the mesh */
-    uint32_t partial;      /* axes (mask) */
+    uint32_t unreduced;    /* axes (mask) */
     const char *from, *to; /* axes of each dim: "xy,": both on dim 1 */
     const char *calls;
     double sent; /* counted by hand, as a share of the tensor */
@@ -306,7 +306,7 @@ static void test_table(void) {
         const Mesh *m = NULL;
         CHECK(mesh_of(&cx, 2, (const char *const[]){"x", "y"}, sizes, NULL, ids, &m) == E_OK);
         Layout from = parse(m, rows[i].from), to = parse(m, rows[i].to);
-        from.partial = (uint8_t)rows[i].partial;
+        from.unreduced = (uint8_t)rows[i].unreduced;
         Str s;
         str_init(&s, &cx.alloc);
         Dims dims = {2, {576, 1152}};
