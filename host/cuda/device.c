@@ -144,9 +144,9 @@ static void *bind_kernel(void *self, int32_t gpu, const char *kernel, const KArg
                          size_t *scratch) {
     return launch_bind(gpu_at(self, gpu), kernel, args, scratch);
 }
-static void *merge(void *self, int32_t gpu, const DeviceWork work[2], int32_t from, int32_t to,
-                   size_t *scratch) {
-    return launch_merge(gpu_at(self, gpu), work, from, to, scratch);
+static void *pair(void *self, int32_t gpu, const DeviceWork work[2], int32_t from, int32_t to,
+                  size_t *scratch) {
+    return launch_pair(gpu_at(self, gpu), work, from, to, scratch);
 }
 static void unbind(void *self, void *bound) {
     (void)self;
@@ -225,7 +225,7 @@ static const Device table = {
     .wait = wait_all,
     .fault = take_fault,
     .bind = bind_kernel,
-    .merge = merge,
+    .pair = pair,
     .unbind = unbind,
     .launch = launch,
     .capture = capture,

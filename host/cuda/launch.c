@@ -18,7 +18,7 @@ struct Bound {
     char **address;       /* of each operand in the latest launch */
     int32_t nin, nout;
     int ready;
-    struct Bound *part[2]; /* of a merged one: what it does as one, or one after the other */
+    struct Bound *part[2]; /* of a pair: what it does as one, or one after the other */
     LaunchesOther other;   /* the latter */
     int64_t tag;           /* of its latest launch */
     Bound *next, **link;   /* among those of the GPU that are not ready */
@@ -78,7 +78,7 @@ static void leave_list(Bound *b) {
     b->link = NULL;
 }
 
-static void join_list(Bound *b) {
+static void add_unready(Bound *b) {
     b->next = b->gpu->unready;
     b->link = &b->gpu->unready;
     if (b->next) b->next->link = &b->next;
@@ -108,7 +108,7 @@ Bound *launch_bind(Gpu *g, const char *kernel, const KArgs *args, size_t *scratc
     if (b->launches && !allocate(b, args))
         gpu_fail(c, "out of memory for %s", kernel);
     else if (b->launches && get_modules(b, kernel)) {
-        join_list(b);
+        add_unready(b);
         *scratch = b->launches->scratch;
         return b;
     }
@@ -249,7 +249,7 @@ int launch_run(Bound *b, const KArgs *args, char *scratch, int64_t tag) {
 
 /* ---- two as one ---- */
 
-/* LaunchesOther.run: the parts, with their operands among those of both (CudaMerge). */
+/* LaunchesOther.run: the parts, with their operands among those of both (CudaPair). */
 static int run_parts(void *state, char *const *address, char *scratch) {
     const Bound *b = state;
     char *const *in = address, *const *out = address + b->nin;
@@ -265,7 +265,7 @@ static int run_parts(void *state, char *const *address, char *scratch) {
 }
 
 /* The operands of both, in lists to be freed with all.in. */
-static int join_operands(const KArgs *const args[2], KArgs *all) {
+static int pair_operands(const KArgs *const args[2], KArgs *all) {
     const KArgs *a = args[0], *b = args[1];
     all->nin = a->nin + b->nin;
     all->nout = a->nout + b->nout;
@@ -280,33 +280,33 @@ static int join_operands(const KArgs *const args[2], KArgs *all) {
     return 1;
 }
 
-static const CudaMerge *find_merge(const char *const kernel[2]) {
-    for (const CudaMerge *m = k_cuda_merges(); m->first; m++)
+static const CudaPair *find_pair(const char *const kernel[2]) {
+    for (const CudaPair *m = k_cuda_pairs(); m->first; m++)
         if (strcmp(m->first, kernel[0]) == 0 && strcmp(m->second, kernel[1]) == 0) return m;
     return NULL;
 }
 
-Bound *launch_merge(Gpu *g, const DeviceWork work[2], int32_t from, int32_t to, size_t *scratch) {
+Bound *launch_pair(Gpu *g, const DeviceWork work[2], int32_t from, int32_t to, size_t *scratch) {
     const char *const kernel[2] = {work[0].kernel, work[1].kernel};
     const KArgs *const args[2] = {work[0].args, work[1].args};
-    const CudaMerge *m = find_merge(kernel);
+    const CudaPair *m = find_pair(kernel);
     KArgs all = {0};
     Bound *b = m ? calloc(1, sizeof *b) : NULL;
-    if (!b || !gpu_use(g) || !join_operands(args, &all)) {
+    if (!b || !gpu_use(g) || !pair_operands(args, &all)) {
         free(b);
         return NULL;
     }
     b->gpu = g;
     b->other = (LaunchesOther){run_parts, b};
     b->launches =
-        launches_merge(m, args, from, to, &all, &g->row, products_library(g->products), &b->other);
+        launches_pair(m, args, from, to, &all, &g->row, products_library(g->products), &b->other);
     int done = b->launches && allocate(b, &all) && get_modules(b, kernel[0]);
     free((void *)all.in);
     if (!done) {
         launch_unbind(b);
         return NULL;
     }
-    join_list(b);
+    add_unready(b);
     *scratch = b->launches->scratch;
     for (int k = 0; k < 2; k++) {
         b->part[k] = work[k].bound;

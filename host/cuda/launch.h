@@ -12,8 +12,8 @@ const CudaRow *launch_row(const char *kernel);
 /* Its code may be compiled after it returns: the first launch waits for it. NULL: it failed. */
 Bound *launch_bind(Gpu *g, const char *kernel, const KArgs *args, size_t *scratch);
 void launch_unbind(Bound *b);
-/* See Device.merge. */
-Bound *launch_merge(Gpu *g, const DeviceWork work[2], int32_t from, int32_t to, size_t *scratch);
+/* See Device.pair. */
+Bound *launch_pair(Gpu *g, const DeviceWork work[2], int32_t from, int32_t to, size_t *scratch);
 int launch_run(Bound *b, const KArgs *args, char *scratch, int64_t tag);
 /* Waits until all that was bound can run, but for what never will: launching that says why. */
 int launch_ready_all(Gpu *g);

@@ -24,8 +24,8 @@ typedef struct Product { /* one that is bound */
     Products *products;
     CudaProduct q;
     size_t scratch;             /* where its workspace begins */
-    const LaunchesOther *other; /* of a merged one: see launches.h */
-    int32_t operands, spare;    /* of a merged one: their number; `written` of launches.h */
+    const LaunchesOther *other; /* of a pair: see launches.h */
+    int32_t operands, spare;    /* of a pair: their number; `written` of launches.h */
     AlgorithmQuery query;
     int ncandidate; /* > 0: none is chosen yet */
     Algorithm candidate[ALGORITHM_CANDIDATES + 1], chosen;
@@ -183,7 +183,7 @@ static void write_key(const Product *p, char key[ALGORITHM_KEY]) {
                  epilogue_of(q), bits_of(q->after.alpha), bits_of(q->after.beta));
 }
 
-/* An algorithm, or candidates for one, for addresses of that alignment. The other way of a merged
+/* An algorithm, or candidates for one, for addresses of that alignment. The other way of a pair's
  * product is the first of them: it stays where nothing is timed. */
 static int prepare(Product *p, uint32_t alignment) {
     const void *any = (const void *)(uintptr_t)alignment;
@@ -284,7 +284,7 @@ static int is_unsafe(const ProductCall *c, uint32_t alignment) {
 }
 
 /* Timing must not change what it reads: what stands in the place of an input is written to where
- * the first of the merged kernels leaves its result. 0: out of memory. */
+ * the first of a pair leaves its result. 0: out of memory. */
 static int choose(const ProductCall *c) {
     Product *p = c->p;
     ProductCall timed = *c;

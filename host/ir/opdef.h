@@ -33,8 +33,8 @@ enum {
     OPF_LOCAL = 1 << 18,    /* stands in partitioned graphs only: a pass makes it */
     OPF_PRODUCT = 1 << 19,  /* its operations are those of matrix products */
     OPF_ADDITION = 1 << 20, /* the sum of its two operands; 0 changes nothing on either side */
-    OPF_JOINS = 1 << 21, /* a launch on a GPU may take the operands of several steps of it with one
-                          * attr: all inputs, step after step, then all outputs */
+    OPF_COMBINES = 1 << 21, /* a launch on a GPU may take the operands of several steps of it with
+                             * one attr: all inputs, step after step, then all outputs */
     /* explicit mode: */
     OPF_RESIZES = 1 << 22, /* what it makes of a dim of operand 0 stays split where that divides */
     OPF_ASKS = 1 << 23,    /* one operand that is split along what is summed over is a question */

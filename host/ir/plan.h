@@ -87,7 +87,7 @@ typedef struct PlanStep {
     uint8_t kind, vary;
     uint8_t role;     /* Role */
     uint8_t product;  /* its operations are those of matrix products */
-    uint8_t joins;    /* see OPF_JOINS */
+    uint8_t combines; /* see OPF_COMBINES */
     int32_t name;     /* string: the kernel's, or the collective's */
     int32_t op;       /* string: the op's, for messages */
     PlanSpan in, out; /* int32: values */

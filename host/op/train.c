@@ -167,7 +167,7 @@ const OpDef op_row_ADAMW = {
     .doc = "one AdamW update of a parameter and its two moments; g is multiplied by clip",
     .nin = 7,
     .nout = 3,
-    .flags = OPF_JOINS,
+    .flags = OPF_COMBINES,
     OP_ATTR(AdamwAttr, adamw_fields),
     .shape = shape_adamw,
     .batch = batch_leading,

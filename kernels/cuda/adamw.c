@@ -26,7 +26,7 @@ static Member member_of(const KArgs *a, int i) {
 }
 
 /* Whether one launch does for both. */
-static int joins(const Member *m, const Member *n) {
+static int alike(const Member *m, const Member *n) {
     for (int k = 0; k < TENSORS; k++)
         if (m->t[k]->dtype != n->t[k]->dtype) return 0;
     return m->dense && n->dense;
@@ -71,7 +71,7 @@ static int adamw(const KArgs *a, Launches *p) {
         if (first.scalar->dtype != (first.t[0]->dtype == DT_F64 ? DT_F64 : DT_F32)) return 0;
         for (n = 1; n < MANY && i + n < members; n++) {
             Member next = member_of(a, i + n);
-            if (!joins(&first, &next)) break;
+            if (!alike(&first, &next)) break;
         }
         launch(a, p, i, n);
     }

@@ -271,11 +271,11 @@ static int sum_and_product(const KArgs *first, const KArgs *second, int32_t from
     return cuda_product(p, &q);
 }
 
-const CudaMerge *k_cuda_merges(void) {
-    static const CudaMerge merges[] = {
+const CudaPair *k_cuda_pairs(void) {
+    static const CudaPair pairs[] = {
         {"matmul", "fused", product_and_program},
         {"sum", "matmul", sum_and_product},
         {NULL, NULL, NULL},
     };
-    return merges;
+    return pairs;
 }

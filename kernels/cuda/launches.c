@@ -264,9 +264,9 @@ Launches *launches_new(const CudaRow *row, const KArgs *args, const CudaGpu *gpu
     return NULL;
 }
 
-Launches *launches_merge(const CudaMerge *m, const KArgs *const args[2], int32_t from, int32_t to,
-                         const KArgs *all, const CudaGpu *gpu, const CudaLibrary *library,
-                         const LaunchesOther *other) {
+Launches *launches_pair(const CudaPair *m, const KArgs *const args[2], int32_t from, int32_t to,
+                        const KArgs *all, const CudaGpu *gpu, const CudaLibrary *library,
+                        const LaunchesOther *other) {
     Launches *p = empty(all, gpu, library);
     if (!p) return NULL;
     p->other = other;

@@ -62,8 +62,8 @@ typedef struct LaunchesOther {
 struct Launches {
     CudaGpu gpu;
     const CudaLibrary *library; /* NULL: they are looked at, and never run */
-    const LaunchesOther *other; /* of merged ones; outlives them */
-    int32_t written;            /* of merged ones: the operand that the other way needs besides */
+    const LaunchesOther *other; /* of a pair; outlives them */
+    int32_t written;            /* of a pair: the operand that the other way needs besides */
     const KArgs *args;          /* while they are being added */
     LaunchStep *step;
     int32_t nstep, most_steps;
@@ -82,9 +82,9 @@ enum { LAUNCHES_ALIGN = 256, LAUNCHES_FAULT_BYTES = 16 };
 Launches *launches_new(const CudaRow *row, const KArgs *args, const CudaGpu *gpu,
                        const CudaLibrary *library, char *error, size_t size);
 /* What two kernels launch as one; `all` has the operands of both. NULL: there is no such way. */
-Launches *launches_merge(const CudaMerge *m, const KArgs *const args[2], int32_t from, int32_t to,
-                         const KArgs *all, const CudaGpu *gpu, const CudaLibrary *library,
-                         const LaunchesOther *other);
+Launches *launches_pair(const CudaPair *m, const KArgs *const args[2], int32_t from, int32_t to,
+                        const KArgs *all, const CudaGpu *gpu, const CudaLibrary *library,
+                        const LaunchesOther *other);
 void launches_free(Launches *p);
 /* Keeps the first failure of what adds to it. */
 void launches_fail(Launches *p, const char *format, ...) __attribute__((format(printf, 2, 3)));

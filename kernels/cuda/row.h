@@ -120,13 +120,13 @@ int cuda_product(Launches *p, const CudaProduct *q);
 /* Two kernels done as one: input `to` of the second is operand `from` of the first (inputs, then
  * outputs), which nobody else reads if it is an output. Operands are the inputs of the first, those
  * of the second, then the outputs of both. 0: there is no such way, and nothing was added. */
-typedef struct CudaMerge {
+typedef struct CudaPair {
     const char *first, *second;
     int (*add)(const KArgs *first, const KArgs *second, int32_t from, int32_t to, Launches *p);
-} CudaMerge;
+} CudaPair;
 
 /* The list ends with one whose names are NULL. */
-const CudaMerge *k_cuda_merges(void);
+const CudaPair *k_cuda_pairs(void);
 
 /* All rows; the table ends with one whose name is NULL. */
 const CudaRow *k_cuda_table(void);

@@ -177,7 +177,7 @@ const CudaRow *k_cuda_table(void) {
     return rows;
 }
 
-const CudaMerge *k_cuda_merges(void) {
-    static const CudaMerge none = {NULL, NULL, NULL};
+const CudaPair *k_cuda_pairs(void) {
+    static const CudaPair none = {NULL, NULL, NULL};
     return &none;
 }

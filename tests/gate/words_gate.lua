@@ -29,6 +29,9 @@ local retired = {
   {"PartialKind", "ReduceKind"},
   {"partial_kind", "unreduced_kind"},
   {"pending sum", "unreduced"},
+  {"OPF_JOINS", "OPF_COMBINES (several steps of one kernel are one launch)"},
+  {"CudaMerge", "CudaPair (two kernels are one launch)"},
+  {"Device%.merge", "Device.pair"},
 }
 
 local looked = 0

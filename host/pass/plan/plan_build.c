@@ -281,7 +281,7 @@ static PlanStep pack_step(Pack *k, Values *values, const BuildStep *s) {
         if (s->out[i].type->layout) out.vary |= s->out[i].type->layout->vary;
     out.role = s->node->role;
     out.product = (def->flags & OPF_PRODUCT) != 0;
-    out.joins = def->flags & OPF_JOINS && s->kernel == def->kernel; /* no copy made for it */
+    out.combines = def->flags & OPF_COMBINES && s->kernel == def->kernel; /* no copy made for it */
     out.name = put_string(k, s->kernel ? s->kernel : def->name);
     out.op = put_string(k, def->name);
     out.in = put_values(k, values, s->in, s->nin);

@@ -9,11 +9,11 @@ typedef struct BufferSteps { /* of a buffer, by steps in their order */
     int32_t first, second, last, n;
 } BufferSteps;
 
-/* Two steps that may be one launch, as far as their operands say: see Device.merge. */
-typedef struct Merge {
+/* Two steps that may be one launch, as far as their operands say: see Device.pair. */
+typedef struct LaunchPair {
     int32_t first, second, from, to;
     bool early; /* it stands in the place of the first */
-} Merge;
+} LaunchPair;
 
 typedef struct Combination {
     Exec *e;
@@ -23,11 +23,12 @@ typedef struct Combination {
 
 /* ---- several steps of a kernel ---- */
 
-static bool may_join(const Exec *e, int32_t first, int32_t other) {
+static bool may_combine(const Exec *e, int32_t first, int32_t other) {
     const Plan *p = e->plan;
     const PlanStep *a = plan_step(p, first), *b = plan_step(p, other);
     const BoundStep *x = &e->step[first], *y = &e->step[other];
-    if (a->kind != STEP_KERNEL || b->kind != STEP_KERNEL || x->n != y->n || !a->joins) return false;
+    if (a->kind != STEP_KERNEL || b->kind != STEP_KERNEL || x->n != y->n || !a->combines)
+        return false;
     for (int32_t i = 0; i < x->n; i++) {
         const Item *own = &e->item.at[x->first + i], *its = &e->item.at[y->first + i];
         if (own->row != its->row || own->sliced || its->sliced) return false;
@@ -37,7 +38,7 @@ static bool may_join(const Exec *e, int32_t first, int32_t other) {
 }
 
 /* The items of one slot. */
-static Err join_slot(Exec *e, int32_t first, int32_t n, int32_t slot) {
+static Err combine_slot(Exec *e, int32_t first, int32_t n, int32_t slot) {
     Item all = e->item.at[e->step[first].first + slot];
     int nin = all.args.nin, nout = all.args.nout, inputs = n * nin;
     all.tensor = ARENA_ARRAY(&e->arena, KTensor, n * (nin + nout));
@@ -50,7 +51,7 @@ static Err join_slot(Exec *e, int32_t first, int32_t n, int32_t slot) {
             item_set(&all, to, &(ItemOperand){item->tensor[k], item->ref[k]});
         }
         item->args.nin = item->args.nout = 0;
-        item->joined = true;
+        item->combined = true;
     }
     all.args.in = all.tensor;
     all.args.out = all.tensor + inputs;
@@ -61,13 +62,13 @@ static Err join_slot(Exec *e, int32_t first, int32_t n, int32_t slot) {
 }
 
 /* Makes one launch of steps of a kernel that admits it. */
-static Err join_steps(Combination *c, const Segment *s) {
+static Err combine_steps(Combination *c, const Segment *s) {
     Exec *e = c->e;
     for (int32_t i = s->first, k, end = s->first + s->n; i < end; i = k) {
         k = i + 1;
-        while (k < end && may_join(e, i, k) && !depend_any(c->depends, i, k - i, k, 1)) k++;
+        while (k < end && may_combine(e, i, k) && !depend_any(c->depends, i, k - i, k, 1)) k++;
         for (int32_t slot = 0; k - i > 1 && slot < e->step[i].n; slot++)
-            TRY(join_slot(e, i, k - i, slot));
+            TRY(combine_slot(e, i, k - i, slot));
     }
     return E_OK;
 }
@@ -116,7 +117,7 @@ static bool writes_over(const Item *a, const Item *b) {
 }
 
 /* What the first step leaves is read by that input of the second one and by nobody else. */
-static bool is_private(const Exec *e, const BufferSteps *touch, const Merge *m) {
+static bool is_private(const Exec *e, const BufferSteps *touch, const LaunchPair *m) {
     const Plan *p = e->plan;
     const PlanStep *b = plan_step(p, m->second);
     int32_t buffer = buffer_at(p, b->in, m->to);
@@ -138,7 +139,7 @@ static bool is_alone(const Exec *e, int32_t step) {
     const PlanStep *s = plan_step(e->plan, step);
     const Item *item = &e->item.at[e->step[step].first];
     return s->kind == STEP_KERNEL && e->step[step].n > 0 && item->args.nin == s->in.n &&
-           !item->joined && item->with < 0;
+           !item->combined && item->with < 0;
 }
 
 /* Which input of the step is input k of the other, for all slots; or -1. */
@@ -155,7 +156,7 @@ static int32_t same_input(const Exec *e, int32_t step, int32_t other, int32_t k)
 
 /* The step that makes what input `to` of the second one reads, for it alone:
  * sets `first`, `from`. */
-static bool makes(const Exec *e, const BufferSteps *touch, Merge *m) {
+static bool makes(const Exec *e, const BufferSteps *touch, LaunchPair *m) {
     const Plan *p = e->plan;
     m->first = touch[buffer_at(p, plan_step(p, m->second)->in, m->to)].first;
     m->from = plan_step(p, m->first)->in.n;
@@ -165,7 +166,7 @@ static bool makes(const Exec *e, const BufferSteps *touch, Merge *m) {
 }
 
 /* Whether the first step reads what input `to` of the second one does: sets `from`. */
-static bool shares(const Exec *e, Merge *m) {
+static bool shares(const Exec *e, LaunchPair *m) {
     if (!is_alone(e, m->first) || !is_alone(e, m->second) ||
         e->step[m->first].n != e->step[m->second].n)
         return false;
@@ -173,7 +174,7 @@ static bool shares(const Exec *e, Merge *m) {
     return m->from >= 0;
 }
 
-/* An item of both, with the operands in the order of Device.merge; false when out of memory. */
+/* An item of both, with the operands in the order of Device.pair; false when out of memory. */
 static bool pair_of(Exec *e, const Item *a, const Item *b, Item *all) {
     const Item *const from[2] = {a, b};
     int nin = a->args.nin + b->args.nin, nout = a->args.nout + b->args.nout, in = 0, out = nin;
@@ -192,7 +193,7 @@ static bool pair_of(Exec *e, const Item *a, const Item *b, Item *all) {
     return true;
 }
 
-static Err merge_slot(Exec *e, const Merge *m, int32_t slot, bool *done) {
+static Err pair_slot(Exec *e, const LaunchPair *m, int32_t slot, bool *done) {
     Device *d = &e->rt->gpu.device;
     Item *a = &e->item.at[e->step[m->first].first + slot],
          *b = &e->item.at[e->step[m->second].first + slot];
@@ -200,7 +201,7 @@ static Err merge_slot(Exec *e, const Merge *m, int32_t slot, bool *done) {
     const DeviceWork work[2] = {{a->row->name, &a->args, a->bound},
                                 {b->row->name, &b->args, b->bound}};
     size_t scratch = 0;
-    all.bound = d->merge(d->self, a->domain, work, m->from, m->to, &scratch);
+    all.bound = d->pair(d->self, a->domain, work, m->from, m->to, &scratch);
     *done = all.bound != NULL;
     if (!*done) return E_OK;
     a->bound = b->bound = NULL;
@@ -212,15 +213,15 @@ static Err merge_slot(Exec *e, const Merge *m, int32_t slot, bool *done) {
     all.with = gone->step;
     *here = all;
     gone->args.nin = gone->args.nout = 0;
-    gone->joined = true;
+    gone->combined = true;
     return E_OK;
 }
 
 /* The launch, if the library has one for the two. */
-static Err merge(Exec *e, const Merge *m, bool *done) {
+static Err pair(Exec *e, const LaunchPair *m, bool *done) {
     *done = true;
     for (int32_t slot = 0; slot < e->step[m->second].n && *done; slot++)
-        TRY(merge_slot(e, m, slot, done));
+        TRY(pair_slot(e, m, slot, done));
     return E_OK;
 }
 
@@ -236,7 +237,7 @@ static bool may_pass(const Combination *c, int32_t step, int32_t first, int32_t 
 }
 
 /* May the two be one launch, and where? */
-static bool may_merge(const Combination *c, Merge *m) {
+static bool may_pair(const Combination *c, LaunchPair *m) {
     const Plan *p = c->e->plan;
     int32_t between = m->first + 1, n = m->second - between;
     bool made = m->from >= plan_step(p, m->first)->in.n;
@@ -249,22 +250,22 @@ static bool may_merge(const Combination *c, Merge *m) {
 
 /* Makes one launch of a step and the one that makes what it reads, where the library
  * knows how. */
-static Err merge_makers(const Combination *c, const Segment *s) {
+static Err pair_makers(const Combination *c, const Segment *s) {
     Exec *e = c->e;
     int32_t first = s->first, n = s->n;
     for (int32_t i = first; i < first + n; i++) {
         bool done = false;
         for (int32_t k = plan_step(e->plan, i)->in.n - 1; k >= 0 && !done; k--) {
-            Merge m = {.second = i, .to = k};
-            if (makes(e, c->touch, &m) && m.first >= first && may_merge(c, &m))
-                TRY(merge(e, &m, &done));
+            LaunchPair m = {.second = i, .to = k};
+            if (makes(e, c->touch, &m) && m.first >= first && may_pair(c, &m))
+                TRY(pair(e, &m, &done));
         }
     }
     return E_OK;
 }
 
 /* The same of a step and one shortly before it that reads the same. */
-static Err merge_readers(const Combination *c, const Segment *s) {
+static Err pair_readers(const Combination *c, const Segment *s) {
     Exec *e = c->e;
     int32_t first = s->first, n = s->n;
     for (int32_t i = first; i < first + n; i++) {
@@ -272,8 +273,8 @@ static Err merge_readers(const Combination *c, const Segment *s) {
         bool done = false;
         if (back > MAX_READERS_BACK) back = MAX_READERS_BACK;
         for (int32_t k = 0; k < back * nin && !done; k++) {
-            Merge m = {.first = i - 1 - k / nin, .second = i, .to = k % nin};
-            if (shares(e, &m) && may_merge(c, &m)) TRY(merge(e, &m, &done));
+            LaunchPair m = {.first = i - 1 - k / nin, .second = i, .to = k % nin};
+            if (shares(e, &m) && may_pair(c, &m)) TRY(pair(e, &m, &done));
         }
     }
     return E_OK;
@@ -287,7 +288,7 @@ static Err bind_items(Exec *e) {
     for (int32_t i = 0; i < e->item.n; i++) {
         Item *item = &e->item.at[i];
         size_t scratch = 0;
-        if (item->joined) continue;
+        if (item->combined) continue;
         item->bound =
             g->device.bind(g->device.self, item->domain, item->row->name, &item->args, &scratch);
         if (!item->bound) return gpu_error(g, item->row->name);
@@ -305,12 +306,12 @@ Err combine_launches(Exec *e, const Depends *depends) {
     const Segment *end = e->segment.at + e->segment.n;
     if (!c.touch) return exec_no_memory(e);
     for (const Segment *s = e->segment.at; s < end; s++)
-        if (is_straight(s)) TRY(join_steps(&c, s));
+        if (is_straight(s)) TRY(combine_steps(&c, s));
     TRY(bind_items(e));
     for (const Segment *s = e->segment.at; s < end; s++) {
         if (!is_straight(s)) continue;
-        TRY(merge_makers(&c, s));
-        TRY(merge_readers(&c, s));
+        TRY(pair_makers(&c, s));
+        TRY(pair_readers(&c, s));
     }
     return E_OK;
 }

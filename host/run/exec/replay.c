@@ -41,7 +41,7 @@ static double launches(const Exec *e, const ReplayPart *part) {
         const Segment *s = &e->segment.at[i];
         for (int32_t k = s->first; !s->nbody && k < s->first + s->n; k++)
             for (int32_t j = 0; j < e->step[k].n; j++)
-                if (!e->item.at[e->step[k].first + j].joined) n += plan_step(e->plan, k)->times;
+                if (!e->item.at[e->step[k].first + j].combined) n += plan_step(e->plan, k)->times;
     }
     return n;
 }

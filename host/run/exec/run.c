@@ -53,7 +53,7 @@ static void run_item(ExecCall *c, const Item *item, int64_t lo, int64_t hi, int 
     const Exec *e = c->e;
     const Runtime *rt = e->rt;
     if (atomic_load_explicit(&c->failed, memory_order_relaxed)) return;
-    if (item->joined) return;
+    if (item->combined) return;
     if (item->bound) {
         if (rt->profile) record_launch(rt->profile, item);
         lose(c, launch(c->e, item));

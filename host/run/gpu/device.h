@@ -76,8 +76,8 @@ typedef struct Device {
      * output that the second reads may be left as it was. Operands: the inputs of the first, those
      * of the second, then the outputs of both. From then on `bound` of both is a part of it. NULL,
      * which is no failure: there is only one way. */
-    void *(*merge)(void *self, int32_t gpu, const DeviceWork work[2], int32_t from, int32_t to,
-                   size_t *scratch);
+    void *(*pair)(void *self, int32_t gpu, const DeviceWork work[2], int32_t from, int32_t to,
+                  size_t *scratch);
     void (*unbind)(void *self, void *bound);
     /* Puts it into the queue, with the addresses that args->in and args->out have now. */
     int (*launch)(void *self, void *bound, const KArgs *args, char *scratch, int64_t tag);

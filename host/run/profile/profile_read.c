@@ -14,11 +14,11 @@ static void add_step(const Exec *e, int32_t step, ProfileWork *work) {
 }
 
 /* Does the item's launch do that step, too? */
-static bool joins(const Exec *e, const Item *item, int32_t step, int32_t slot) {
-    if (item->joined || !plan_step(e->plan, item->step)->joins) return false;
+static bool combines(const Exec *e, const Item *item, int32_t step, int32_t slot) {
+    if (item->combined || !plan_step(e->plan, item->step)->combines) return false;
     if (step == e->plan->steps.n || slot >= e->step[step].n) return false;
     const Item *other = &e->item.at[e->step[step].first + slot];
-    return other->joined && other->row == item->row;
+    return other->combined && other->row == item->row;
 }
 
 /* Of a kernel's step, and of those that its launch does, too (combine.h). */
@@ -28,7 +28,7 @@ static ProfileWork kernel_work(const Exec *e, int32_t i) {
     ProfileWork work = {0};
     if (item->with >= 0) add_step(e, item->with, &work);
     do add_step(e, step++, &work);
-    while (joins(e, item, step, slot));
+    while (combines(e, item, step, slot));
     return work;
 }
 
