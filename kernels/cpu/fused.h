@@ -68,7 +68,7 @@ typedef struct Fused {
 /* Fills *f; everything it points to lies in the workspace. */
 void k_decode(Fused *f, const KArgs *a);
 size_t k_decode_bytes(const KArgs *a);
-/* Gives one function to steps that it can compute together (join.c); the same bits. Changes
+/* Gives one function to steps that it can compute together (superinstr.c); the same bits. Changes
  * sources and uses, and marks the steps that are no longer needed. */
 void k_join(Fused *f);
 

@@ -1,4 +1,4 @@
-/* comm.h - shared by comm.c and bucket.c. */
+/* comm.h - shared by reassociate.c and bucket.c. */
 #ifndef MESHLUA_PASS_COMM_COMM_H
 #define MESHLUA_PASS_COMM_COMM_H
 

@@ -1,4 +1,4 @@
-/* join.c - finds steps that one function can do together (fused.h): the values between them then
+/* superinstr.c - finds steps that one function can do together (fused.h): the values between them then
  * stay in the processor. */
 #include "fused.h"
 

@@ -1,4 +1,4 @@
--- merge_spec.lua: products that do what follows them besides, on GPUs that the stand-ins play: what is asked of
+-- epilogue_spec.lua: products that do what follows them besides, on GPUs that the stand-ins play: what is asked of
 -- cublasLt (standin/cublaslt.c), and that the numbers are those of the processor.
 local helper = require "spec.helper"
 local standin = require "cuda.standin"

@@ -1,4 +1,4 @@
-/* comm.c - fewer collectives: a sum of partial sums is reduced once. (bucket.c: larger ones.)
+/* reassociate.c - fewer collectives: a sum of partial sums is reduced once. (bucket.c: larger ones.)
  *
  * The sum of two products that are each split along what they contract would be reduced twice; yet
  * reduce(a) + reduce(b) is reduce(a + b), and a slice of reduce(a) that of a slice. So a reduction
