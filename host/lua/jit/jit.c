@@ -99,5 +99,5 @@ void jit_open(lua_State *L) {
     lua_pushcfunction(L, jit_new);
     lua_setfield(L, -2, "jit_new");
     jit_bind_open(L);
-    jit_stages_open(L);
+    jit_lower_open(L);
 }

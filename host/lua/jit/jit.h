@@ -157,6 +157,6 @@ int jit_bind(lua_State *L); /* step:bind(arguments...): see bind.c */
 void jit_open(lua_State *L);
 void jit_open_program(lua_State *L);
 void jit_bind_open(lua_State *L);
-void jit_stages_open(lua_State *L); /* adds its functions to the table on top */
+void jit_lower_open(lua_State *L); /* adds its functions to the table on top */
 
 #endif

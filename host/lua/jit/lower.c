@@ -1,4 +1,4 @@
-/* stages.c - a jitted function lowered for certain arguments: a sealed copy of it that knows
+/* lower.c - a jitted function lowered for certain arguments: a sealed copy of it that knows
  * one plan and the text of every stage on the way there. */
 #include "lua/jit/jit.h"
 #include "lua/jit/plan_info.h"
@@ -62,7 +62,7 @@ static int jit_lower(lua_State *L) {
     return trace_protected(L, lower_body);
 }
 
-void jit_stages_open(lua_State *L) {
+void jit_lower_open(lua_State *L) {
     lua_pushcfunction(L, jit_lower);
     lua_setfield(L, -2, "jit_lower");
 }
