@@ -215,7 +215,7 @@ static Val split_scores(Build *b, Val x, Sizes z) {
     Dims dims = {5, {z.b, z.g, z.r, z.t, z.s}}, perm = {5, {0, 1, 3, 2, 4}};
     return op_transpose(b, op_reshape(b, x, &dims), &perm);
 }
-static Val join_scores(Build *b, Val x, Sizes z) {
+static Val merge_scores(Build *b, Val x, Sizes z) {
     Dims dims = {4, {z.b, z.g * z.r, z.t, z.s}}, perm = {5, {0, 1, 3, 2, 4}};
     return op_reshape(b, op_transpose(b, x, &perm), &dims);
 }
@@ -250,7 +250,7 @@ static Val dropped(Build *b, const Node *n, const Val *in, Val p, Sizes z) {
     const AttentionAttr *attr = n->attr;
     int mask = mask_operand(n->op);
     if (!mask || attr->keep == 1) return p;
-    Val v[2] = {join_scores(b, p, z), in[mask + 1]};
+    Val v[2] = {merge_scores(b, p, z), in[mask + 1]};
     Val d = build_op(b, OP_DROPOUT, v, 2, &(DropoutAttr){attr->keep, attr->strides});
     if (d && n->noffset) build_set_offsets(b, d, n->offset, n->noffset);
     return split_scores(b, d, z);
@@ -270,7 +270,7 @@ static Val lse_to_scores(Build *b, Val lse, Val scores, Sizes z) { /* the way ba
     return op_broadcast_like(b, op_add_last(b, x), scores);
 }
 
-static Val join_heads(Build *b, Val y, Sizes z, DType dtype) { /* [B,G,T,R,D] -> [B,T,H,D] */
+static Val merge_heads(Build *b, Val y, Sizes z, DType dtype) { /* [B,G,T,R,D] -> [B,T,H,D] */
     Dims perm = {5, {0, 2, 1, 3, 4}}, dims = {4, {z.b, z.t, z.g * z.r, z.d}};
     return op_astype(b, op_reshape(b, op_transpose(b, y, &perm), &dims), dtype);
 }
@@ -287,7 +287,7 @@ static void expand_attention(Build *b, const Node *n, const Val *in, Val *out) {
     Val lse = lse_of(b, s, z);
     Val p = op1(b, OP_EXP, op2(b, OP_SUB, s, lse_to_scores(b, lse, s, z)));
     MatmulAttr m = {{1, {4}}, {1, {1}}, {2, {0, 1}}, {2, {0, 2}}, 0};
-    out[0] = join_heads(b, product(b, dropped(b, n, in, p, z), v, m), z, dtype);
+    out[0] = merge_heads(b, product(b, dropped(b, n, in, p, z), v, m), z, dtype);
     Dims perm = {4, {0, 1, 3, 2}}, dims = {3, {z.b, z.g * z.r, z.t}};
     if (none) none = op_reshape(b, op_transpose(b, op_drop_last(b, none), &perm), &dims);
     out[1] = none ? where_none(b, none, lse, -INFINITY) : lse;
@@ -316,7 +316,7 @@ static void expand_attention_grad(Build *b, const Node *n, const Val *in, Val *o
     if (none) ds = where_none(b, none, ds, 0);
     p = dropped(b, n, in, p, z);
     MatmulAttr over_keys = {{1, {4}}, {1, {1}}, {2, {0, 1}}, {2, {0, 2}}, 0};
-    out[0] = join_heads(b, product(b, ds, k, over_keys), z, dtype);
+    out[0] = merge_heads(b, product(b, ds, k, over_keys), z, dtype);
     /* [B,G,T,R,S] x [B,T,G,R,D] over T and R -> [B,G,S,D] -> [B,S,G,D] */
     MatmulAttr over_queries = {{2, {2, 3}}, {2, {1, 3}}, {2, {0, 1}}, {2, {0, 2}}, 0};
     Dims back = {4, {0, 2, 1, 3}};

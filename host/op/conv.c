@@ -88,15 +88,15 @@ static Val turned(Build *b, Val w, int64_t groups) {
         dims_push(&perm, n);
         return op_transpose(b, y, &perm);
     }
-    Dims split = dims, joined = dims;
+    Dims split = dims, merged = dims;
     split.at[n + 1] = groups;
     dims_push(&split, out);
     dims_push(&perm, n + 2);
     dims_push(&perm, n + 1);
     dims_push(&perm, n);
-    joined.at[n] = out;
-    joined.at[n + 1] = groups * in;
-    return op_reshape(b, op_transpose(b, op_reshape(b, y, &split), &perm), &joined);
+    merged.at[n] = out;
+    merged.at[n + 1] = groups * in;
+    return op_reshape(b, op_transpose(b, op_reshape(b, y, &split), &perm), &merged);
 }
 
 /* Of x, whose dims are `x`. */
@@ -267,17 +267,17 @@ static double flops_conv(const OpArgs *a, const Type *const *out) {
 /* ---- many examples ---- */
 
 /* [examples, ..., features] as [..., examples * features], and back. */
-static Val join_features(Build *b, Val x) {
-    Dims dims = op_dims(b, x), perm = {0}, joined = {0};
+static Val merge_features(Build *b, Val x) {
+    Dims dims = op_dims(b, x), perm = {0}, merged = {0};
     int last = dims.rank - 1;
     for (int d = 1; d < last; d++) {
         dims_push(&perm, d);
-        dims_push(&joined, dims.at[d]);
+        dims_push(&merged, dims.at[d]);
     }
     dims_push(&perm, 0);
     dims_push(&perm, last);
-    dims_push(&joined, dims.at[0] * dims.at[last]);
-    return op_reshape(b, op_transpose(b, x, &perm), &joined);
+    dims_push(&merged, dims.at[0] * dims.at[last]);
+    return op_reshape(b, op_transpose(b, x, &perm), &merged);
 }
 static Val split_features(Build *b, Val x, int64_t examples) {
     Dims dims = op_dims(b, x);
@@ -298,7 +298,7 @@ static void batch_features(Build *b, const BatchArgs *a) {
     }
     c.groups *= a->size;
     Val in[2];
-    for (int i = 0; i < 2; i++) in[i] = join_features(b, batch_operand(b, a, i));
+    for (int i = 0; i < 2; i++) in[i] = merge_features(b, batch_operand(b, a, i));
     batch_apply(b, a, in, &c);
     a->out[0] = split_features(b, a->out[0], a->size);
 }

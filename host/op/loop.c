@@ -494,7 +494,7 @@ void op_check_varying(Build *b, const char *what, const int32_t *region, int nre
     }
 }
 
-static Val joined(Build *b, Val v, uint32_t vary) {
+static Val varying(Build *b, Val v, uint32_t vary) {
     Mode m = mode_of(graph_type(b->g, v));
     m.manual |= vary;
     m.vary |= vary;
@@ -527,7 +527,7 @@ static void varying_while(Build *b, int32_t region, const Val *in, int nin, int6
         return;
     }
     /* Carries, whether this device goes on, whether any does, constants. */
-    for (int i = 0; i <= nc; i++) own[i] = joined(b, in[i], vary);
+    for (int i = 0; i <= nc; i++) own[i] = varying(b, in[i], vary);
     own[nc + 1] = any_device(b, own[nc], vary);
     for (int i = nc + 1; i < nin; i++) own[i + 1] = in[i];
     for (int i = 0, k = 0; i < total && !b->err; i++)
@@ -540,10 +540,10 @@ static void varying_while(Build *b, int32_t region, const Val *in, int nin, int6
     for (int i = 0; i < nc && !body.err; i++) {
         Val mine = op_broadcast_like(&body, param[nc], next[i]);
         Val v = op3(&body, OP_WHERE, mine, next[i], param[i]);
-        build_result(&body, v ? joined(&body, v, vary) : 0);
+        build_result(&body, v ? varying(&body, v, vary) : 0);
     }
     Val on = op2(&body, OP_BITAND, param[nc], next[nc]);
-    build_result(&body, on ? joined(&body, on, vary) : 0);
+    build_result(&body, on ? varying(&body, on, vary) : 0);
     build_result(&body, any_device(&body, on, vary));
     build_fail(b, body.err);
     if (b->err) return;

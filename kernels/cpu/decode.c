@@ -189,7 +189,7 @@ void k_decode(Fused *f, const KArgs *a) {
     int32_t *writer = f->run + p->ninstr;
     prepare_operands(f, strides);
     connect(f, k_program_code(p), writer);
-    k_join(f);
+    k_superinstr(f);
     find_last(f);
     aim_stores(f);
     list_steps(f);

@@ -39,7 +39,7 @@ typedef struct Step {
     int32_t uses;
     uint8_t once;   /* computed before the first tile */
     uint8_t direct; /* a LOAD whose value may be the operand's memory, if it has whole steps */
-    uint8_t joined; /* fn does the work of other steps too */
+    uint8_t super;  /* fn does the work of other steps too */
     uint8_t gone;
     uint8_t freed; /* the place of the value is another's now */
     uint8_t nsrc;
@@ -63,13 +63,13 @@ typedef struct Fused {
 
 #define k_decode       K_SYM(k_decode)
 #define k_decode_bytes K_SYM(k_decode_bytes)
-#define k_join         K_SYM(k_join)
+#define k_superinstr   K_SYM(k_superinstr)
 
 /* Fills *f; everything it points to lies in the workspace. */
 void k_decode(Fused *f, const KArgs *a);
 size_t k_decode_bytes(const KArgs *a);
 /* Gives one function to steps that it can compute together (superinstr.c); the same bits. Changes
  * sources and uses, and marks the steps that are no longer needed. */
-void k_join(Fused *f);
+void k_superinstr(Fused *f);
 
 #endif

@@ -3,7 +3,7 @@
 #include "vmath.h"
 
 /* `value` is made of x, y, z, u: the sources in order. */
-#define JOINED(name, value)                                                                        \
+#define PAIR(name, value)                                                                          \
     static void name(char *dst_, const char *const *src, int64_t n) {                              \
         float *dst = (float *)(void *)dst_;                                                        \
         const float *a = (const float *)(const void *)src[0];                                      \
@@ -20,37 +20,37 @@
 
 /* t: the first result, made of x and y; z and u: what else the second reads */
 #define SECONDS(name, t)                                                                           \
-    JOINED(name##_add, (t) + z)                                                                    \
-    JOINED(name##_sub, (t)-z)                                                                      \
-    JOINED(name##_from, z - (t))                                                                   \
-    JOINED(name##_mul, (t)*z)                                                                      \
-    JOINED(name##_div, (t) / z)                                                                    \
-    JOINED(name##_under, z / (t))                                                                  \
-    JOINED(name##_exp, vm_exp(t))                                                                  \
-    JOINED(name##_tanh, vm_tanh(t))                                                                \
-    JOINED(name##_logistic, vm_logistic(t))                                                        \
-    JOINED(name##_sqrt, sqrtf(t))                                                                  \
-    JOINED(name##_rsqrt, 1.0f / sqrtf(t))                                                          \
-    JOINED(name##_fma, k_fma(t, z, u))                                                             \
-    JOINED(name##_fma_to, k_fma(z, u, t))
+    PAIR(name##_add, (t) + z)                                                                      \
+    PAIR(name##_sub, (t)-z)                                                                        \
+    PAIR(name##_from, z - (t))                                                                     \
+    PAIR(name##_mul, (t)*z)                                                                        \
+    PAIR(name##_div, (t) / z)                                                                      \
+    PAIR(name##_under, z / (t))                                                                    \
+    PAIR(name##_exp, vm_exp(t))                                                                    \
+    PAIR(name##_tanh, vm_tanh(t))                                                                  \
+    PAIR(name##_logistic, vm_logistic(t))                                                          \
+    PAIR(name##_sqrt, sqrtf(t))                                                                    \
+    PAIR(name##_rsqrt, 1.0f / sqrtf(t))                                                            \
+    PAIR(name##_fma, k_fma(t, z, u))                                                               \
+    PAIR(name##_fma_to, k_fma(z, u, t))
 SECONDS(add, x + y)
 SECONDS(sub, x - y)
 SECONDS(mul, x *y)
 
 /* The same with u for z after a multiply-add, which has three sources. */
-JOINED(fma_add, k_fma(x, y, z) + u)
-JOINED(fma_sub, k_fma(x, y, z) - u)
-JOINED(fma_from, u - k_fma(x, y, z))
-JOINED(fma_mul, k_fma(x, y, z) * u)
-JOINED(fma_exp, vm_exp(k_fma(x, y, z)))
-JOINED(fma_tanh, vm_tanh(k_fma(x, y, z)))
+PAIR(fma_add, k_fma(x, y, z) + u)
+PAIR(fma_sub, k_fma(x, y, z) - u)
+PAIR(fma_from, u - k_fma(x, y, z))
+PAIR(fma_mul, k_fma(x, y, z) * u)
+PAIR(fma_exp, vm_exp(k_fma(x, y, z)))
+PAIR(fma_tanh, vm_tanh(k_fma(x, y, z)))
 
-JOINED(select_eq, x == y ? z : u)
-JOINED(select_ne, x != y ? z : u)
-JOINED(select_lt, x < y ? z : u)
-JOINED(select_le, x <= y ? z : u)
-JOINED(select_gt, x > y ? z : u)
-JOINED(select_ge, x >= y ? z : u)
+PAIR(select_eq, x == y ? z : u)
+PAIR(select_ne, x != y ? z : u)
+PAIR(select_lt, x < y ? z : u)
+PAIR(select_le, x <= y ? z : u)
+PAIR(select_gt, x > y ? z : u)
+PAIR(select_ge, x >= y ? z : u)
 
 enum {
     ADD,

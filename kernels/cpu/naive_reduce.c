@@ -4,13 +4,13 @@
 
 typedef enum Op { SUM, MAX, MIN, AND, OR } Op;
 
-static double join_float(Op op, double l, double m) {
+static double fold_float(Op op, double l, double m) {
     if (op == SUM) return l + m;
     if (l != l || m != m) return NAN;
     return op == MAX ? (m > l ? m : l) : (m < l ? m : l);
 }
 
-static int64_t join_int(Op op, int64_t l, int64_t m) {
+static int64_t fold_int(Op op, int64_t l, int64_t m) {
     switch (op) {
     case SUM: return (int64_t)((uint64_t)l + (uint64_t)m);
     case MAX: return m > l ? m : l;
@@ -53,9 +53,9 @@ static int reduce_of(const KArgs *a, Op op, int squares) {
             place(r, x, j, i);
             double e = n_is_float(x->dtype) ? n_get(x, n_at(x, i)) : 0;
             if (n_is_float(x->dtype))
-                f = join_float(op, f, squares ? e * e : e);
+                f = fold_float(op, f, squares ? e * e : e);
             else
-                v = join_int(op, v, n_get_int(x, n_at(x, i)));
+                v = fold_int(op, v, n_get_int(x, n_at(x, i)));
         }
         if (n_is_float(x->dtype))
             n_put(y, n_at(y, o), f);

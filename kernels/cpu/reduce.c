@@ -52,8 +52,8 @@ typedef void Fold(void *acc, const void *v, int64_t n);
 #define FOLDS_INT(op, t, T, expr)                                                                  \
     FOLD_ROW_INT(op##_row_##t, T, expr)                                                            \
     FOLD_COLUMNS(op##_columns_##t, T, T, expr)
-#define JOIN_MAX (((m > l) | (m != m)) ? m : l)
-#define JOIN_MIN (((m < l) | (m != m)) ? m : l)
+#define FOLD_MAX (((m > l) | (m != m)) ? m : l)
+#define FOLD_MIN (((m < l) | (m != m)) ? m : l)
 /* Of a short run the lanes are combined in double: it may be all that there is of a sum. */
 static double sum_wide(const float *x, int64_t n) {
     if (n == CHUNK) return (double)sum_f32(x, n);
@@ -72,15 +72,15 @@ static double sum_wide(const float *x, int64_t n) {
     FOLD_ROW(sum_row_##t, double, T, l + sum_of_##t(v, n))                                         \
     FOLD_COLUMNS(sum_columns_##t, double, T, l + (double)m)                                        \
     static T higher_##t(T l, T m) {                                                                \
-        return JOIN_MAX;                                                                           \
+        return FOLD_MAX;                                                                           \
     }                                                                                              \
     static T lower_##t(T l, T m) {                                                                 \
-        return JOIN_MIN;                                                                           \
+        return FOLD_MIN;                                                                           \
     }                                                                                              \
     FOLD_ROW(max_row_##t, T, T, higher_##t(l, peak_##t(v, n)))                                     \
     FOLD_ROW(min_row_##t, T, T, lower_##t(l, dip_##t(v, n)))                                       \
-    FOLD_COLUMNS(max_columns_##t, T, T, JOIN_MAX)                                                  \
-    FOLD_COLUMNS(min_columns_##t, T, T, JOIN_MIN)
+    FOLD_COLUMNS(max_columns_##t, T, T, FOLD_MAX)                                                  \
+    FOLD_COLUMNS(min_columns_##t, T, T, FOLD_MIN)
 
 #define sum_of_f32 sum_wide
 #define sum_of_f64 sum_f64

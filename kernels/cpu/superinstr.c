@@ -1,5 +1,5 @@
-/* superinstr.c - finds steps that one function can do together (fused.h): the values between them then
- * stay in the processor. */
+/* superinstr.c - superinstructions: finds steps that one function can do together (fused.h); the
+ * values between them then stay in the processor. */
 #include "fused.h"
 
 /* ---- trees ---------------------------------------------------------------------------------- */
@@ -66,7 +66,7 @@ static int solve(Match *m, const Goal *g) {
     return solve(m, &left);
 }
 
-static int join_tree(Fused *f, int32_t i, const KTree *t) {
+static int take_tree(Fused *f, int32_t i, const KTree *t) {
     Match m = {.f = f, .tree = t};
     Step *s = &f->step[i];
     for (int k = 0; k < K_TREE_LEAVES; k++) m.leaf[k] = -1;
@@ -77,7 +77,7 @@ static int join_tree(Fused *f, int32_t i, const KTree *t) {
     for (int k = 0; k < t->constants; k++) s->src[s->nsrc++] = m.leaf[K_TREE_CONSTANT + k];
     for (int k = 0; k < s->nsrc; k++) f->step[s->src[k]].uses++;
     s->fn = t->fn;
-    s->joined = 1;
+    s->super = 1;
     return 1;
 }
 
@@ -89,7 +89,7 @@ static int has_trees(const Fused *f) {
 }
 
 /* From the last step on: what only a tree needed is gone before it is looked at. */
-static void join_trees(Fused *f) {
+static void take_trees(Fused *f) {
     static const KTree none;
     const KTree *trees = has_trees(f) ? k_trees : &none;
     for (int32_t i = f->nsteps - 1; i >= 0; i--) {
@@ -102,19 +102,19 @@ static void join_trees(Fused *f) {
         }
         if (!s->fn || s->once) continue;
         for (const KTree *t = trees; t->fn; t++)
-            if (t->pattern[t->length - 1] == K_TREE_OP + s->instr->op && join_tree(f, i, t)) break;
+            if (t->pattern[t->length - 1] == K_TREE_OP + s->instr->op && take_tree(f, i, t)) break;
     }
 }
 
 /* ---- pairs ---------------------------------------------------------------------------------- */
 /* A step and its only reader. */
-static void join_pairs(Fused *f) {
+static void take_pairs(Fused *f) {
     for (int32_t i = 0; i < f->nsteps; i++) {
         Step *s = &f->step[i];
-        if (!s->fn || s->once || s->joined || s->gone) continue;
+        if (!s->fn || s->once || s->super || s->gone) continue;
         for (int k = 0; k < s->nsrc; k++) {
             Step *t = &f->step[s->src[k]];
-            if (t->uses != 1 || t->once || t->joined || t->nsrc + s->nsrc > 5) continue;
+            if (t->uses != 1 || t->once || t->super || t->nsrc + s->nsrc > 5) continue;
             KInstrFn *fn = k_pair_fn(t->instr, s->instr, k);
             if (!fn) continue;
             int32_t src[4];
@@ -125,13 +125,13 @@ static void join_pairs(Fused *f) {
             memcpy(s->src, src, sizeof src[0] * (size_t)n);
             s->nsrc = (uint8_t)n;
             s->fn = fn;
-            s->joined = t->gone = 1;
+            s->super = t->gone = 1;
             break;
         }
     }
 }
 
-void k_join(Fused *f) {
-    join_trees(f);
-    join_pairs(f);
+void k_superinstr(Fused *f) {
+    take_trees(f);
+    take_pairs(f);
 }

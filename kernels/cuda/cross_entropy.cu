@@ -23,7 +23,7 @@ template <bool ALIGNED> DEVICE Real lse_of(const Team &team, Row<TYPE, ALIGNED> 
         Chunk<TYPE> v = in.first(start);
         team.each(start, [&](int k, i64) { peak.add(widen(v.at[k])); });
     });
-    return team.reduce(peak, Join()).log_sum();
+    return team.reduce(peak, AddPeaks()).log_sum();
 }
 
 /* (p - [i == label]) dloss of the vector at column c. */

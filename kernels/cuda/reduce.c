@@ -232,8 +232,9 @@ static void launch_columns(Launches *p, const Reduction *r, Columns *c, int64_t 
 }
 
 /* The second launch: of dense [lines, parts, columns]. */
-static void join_columns(Launches *p, const Reduction *r, int64_t lines, int64_t parts,
-                         int64_t columns, Place from, Place to, CudaView out, int64_t out_step) {
+static void columns_of_parts(Launches *p, const Reduction *r, int64_t lines, int64_t parts,
+                             int64_t columns, Place from, Place to, CudaView out,
+                             int64_t out_step) {
     int64_t size = accumulator_size(r->type), row = columns * size, line = parts * row;
     Columns c = {.lines = cuda_view(1, &lines, &line),
                  .reduced = cuda_view(1, &parts, &row),
@@ -274,14 +275,14 @@ static void by_columns(Launches *p, const Reduction *r) {
     c.out = cuda_view(1, &all, &row);
     c.out_step = 1;
     launch_columns(p, r, &c, lines, vector, 1, 0, x, parts);
-    join_columns(p, r, lines, c.parts, columns, parts, y, out, out_step);
+    columns_of_parts(p, r, lines, c.parts, columns, parts, y, out, out_step);
 }
 
 void reduce_parts(Launches *p, size_t scratch, int64_t parts, int wide, int k, const KTensor *to) {
     Reduction r = {.op = SUM, .out = to->dtype, .type = wide ? DT_F64 : DT_F32};
     Place from = {-1, scratch}, out = {.operand = k};
-    join_columns(p, &r, to->dims[0], parts, to->dims[1], from, out,
-                 cuda_view(1, to->dims, to->strides), to->strides[1] / cuda_size(to->dtype));
+    columns_of_parts(p, &r, to->dims[0], parts, to->dims[1], from, out,
+                     cuda_view(1, to->dims, to->strides), to->strides[1] / cuda_size(to->dtype));
 }
 
 static int reduce(const KArgs *a, Launches *p, Op op) {

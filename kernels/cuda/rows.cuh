@@ -159,7 +159,7 @@ template <class C> struct Peak {
 template <class C> DEVICE Peak<C> shuffle_xor(Peak<C> x, int mask) {
     return Peak<C>{shuffle_xor(x.top, mask), shuffle_xor(x.sum, mask)};
 }
-struct Join {
+struct AddPeaks {
     template <class C> DEVICE Peak<C> operator()(Peak<C> a, Peak<C> b) const {
         C top = math::max(a.top, b.top), from = Peak<C>::base(top);
         return Peak<C>{top, a.sum * math::exp(a.top - from) + b.sum * math::exp(b.top - from)};

@@ -55,7 +55,7 @@ DEVICE void softmax_row(const TYPE *x, TYPE *y, const Lines &xl, const Lines &yl
         Chunk<TYPE> v = in.first(start);
         team.each(start, [&](int k, i64) { peak.add(widen(v.at[k])); });
     });
-    peak = team.reduce(peak, Join());
+    peak = team.reduce(peak, AddPeaks());
     Real scale = 1 / peak.sum, from = peak.log_sum();
     team.walk([&](i64 start) {
         Chunk<TYPE> v = in.again(start);

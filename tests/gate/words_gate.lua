@@ -32,6 +32,9 @@ local retired = {
   {"OPF_JOINS", "OPF_COMBINES (several steps of one kernel are one launch)"},
   {"CudaMerge", "CudaPair (two kernels are one launch)"},
   {"Device%.merge", "Device.pair"},
+  {"%f[%w_]k_join", "k_superinstr"},
+  {"%f[%w_]join_modes", "vary_like"},
+  {"comm/comm%.c", "comm/reassociate.c"},
 }
 
 local looked = 0

@@ -72,9 +72,9 @@ static Val *room_for(lua_State *L, int64_t n) {
     return lua_newuserdatauv(L, sizeof(Val) * (size_t)(n + 1), 0);
 }
 
-/* join_modes(xs, ys): xs, each varying over what its y varies over, too; and whether any was
+/* vary_like(xs, ys): xs, each varying over what its y varies over, too; and whether any was
  * changed. Outside shard_map nothing varies. */
-static int join_modes(lua_State *L) {
+static int vary_like(lua_State *L) {
     Host *h = tracing(L);
     const Loc *loc;
     lua_settop(L, 2);
@@ -254,8 +254,8 @@ static int cond(lua_State *L) {
 }
 
 void trace_open_control(lua_State *L) {
-    static const luaL_Reg fns[] = {
-        {"scan", scan},           {"while_loop", while_loop}, {"cond", cond},
-        {"sum_start", sum_start}, {"join_modes", join_modes}, {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"scan", scan},           {"while_loop", while_loop},
+                                   {"cond", cond},           {"sum_start", sum_start},
+                                   {"vary_like", vary_like}, {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
 }

@@ -92,7 +92,7 @@ static void flush(Buckets *k, Bucket *bucket) {
     for (int i = 0; i < n; i++) {
         Notes own = comm_notes_of(bucket->member.at[i]);
         in[i] = c->map[bucket->member.at[i]->in[0]];
-        notes = comm_join_notes(c, &notes, &own);
+        notes = comm_merge_notes(c, &notes, &own);
     }
     Build at = comm_build(c, &notes);
     Val v = build_op(&at, bucket->first->op, in, n, bucket->first->attr);

@@ -15,7 +15,7 @@ typedef struct Notes {
 
 Notes comm_notes_of(const Node *n);
 /* Those of both, each once, in order. */
-Notes comm_join_notes(Copy *c, const Notes *a, const Notes *b);
+Notes comm_merge_notes(Copy *c, const Notes *a, const Notes *b);
 /* Builds where the copy does, with these notes. */
 Build comm_build(const Copy *c, const Notes *notes);
 

@@ -1,4 +1,4 @@
-/* reassociate.c - fewer collectives: a sum of partial sums is reduced once. (bucket.c: larger ones.)
+/* reassociate.c - fewer collectives: a sum of partial sums is reduced once. (Larger: bucket.c.)
  *
  * The sum of two products that are each split along what they contract would be reduced twice; yet
  * reduce(a) + reduce(b) is reduce(a + b), and a slice of reduce(a) that of a slice. So a reduction
@@ -20,7 +20,7 @@ Notes comm_notes_of(const Node *n) {
     return (Notes){n->loc, n->why, n->nloc, n->nwhy, n->role};
 }
 
-Notes comm_join_notes(Copy *c, const Notes *a, const Notes *b) {
+Notes comm_merge_notes(Copy *c, const Notes *a, const Notes *b) {
     const Loc **loc = ARENA_ARRAY(&c->arena, const Loc *, a->nloc + b->nloc + 1);
     const Reason **why = ARENA_ARRAY(&c->arena, const Reason *, a->nwhy + b->nwhy + 1);
     Notes out = {loc, why, 0, 0, a->nwhy ? a->role : b->role};
@@ -202,7 +202,7 @@ static bool through_two(Reassociation *c, const Node *n, Unreduced *out) {
         }
         Val both[2] = {out->part[k].raw, py.part[i].raw};
         out->part[k].raw = like(c, n, both);
-        out->part[k].notes = comm_join_notes(&c->copy, &out->part[k].notes, &py.part[i].notes);
+        out->part[k].notes = comm_merge_notes(&c->copy, &out->part[k].notes, &py.part[i].notes);
     }
     Val rests[2] = {px.rest, py.rest};
     if (px.rest && py.rest)

@@ -37,7 +37,7 @@ bool fuse_has_input(const Group *g, Val v) {
 }
 
 /* How many inputs the group would have with these; -1 if too many. Fills `inputs`. */
-static int join_inputs(const Fuse *f, const Group *a, const Group *b, Val *inputs) {
+static int merge_inputs(const Fuse *f, const Group *a, const Group *b, Val *inputs) {
     int n = 0;
     const Group *both[2] = {a, b};
     for (int k = 0; k < 2; k++)
@@ -56,7 +56,7 @@ static int join_inputs(const Fuse *f, const Group *a, const Group *b, Val *input
 /* Puts b's nodes into a; false where the result would be too large. */
 static bool merge(Fuse *f, Group *a, Group *b) {
     Val inputs[MAX_GROUP_INPUTS];
-    int n = join_inputs(f, a, b, inputs);
+    int n = merge_inputs(f, a, b, inputs);
     if (n < 0 || a->nnode + b->nnode > MAX_GROUP) return false;
     memcpy(a->input, inputs, sizeof inputs);
     a->ninput = n;
@@ -87,8 +87,8 @@ static void form_group(Fuse *f, int32_t id, bool alone) {
     for (int i = 0; i < n->nin; i++) {
         Group *theirs = group_of(f, n->in[i]);
         if (!theirs || theirs == f->group[id]) continue;
-        bool joins = !alone && !theirs->closed && fuse_same_kind(f, theirs->node[0], id);
-        if (!joins || !merge(f, theirs, f->group[id])) theirs->closed = true;
+        bool fits = !alone && !theirs->closed && fuse_same_kind(f, theirs->node[0], id);
+        if (!fits || !merge(f, theirs, f->group[id])) theirs->closed = true;
     }
 }
 

@@ -142,10 +142,10 @@ local function trace_loop(body, carry, slices)
     local region, captured, results = core.trace_region(function(...)
       local before = table.move({...}, 1, nc, 1, {})
       local out = table.pack(body(...))
-      local after = core.join_modes(table.move(out, 1, nc, 1, {}), before)
+      local after = core.vary_like(table.move(out, 1, nc, 1, {}), before)
       return table.unpack(joined(after, table.move(out, nc + 1, out.n, 1, {})))
     end, joined(carry.leaves, slices), #slices)
-    local leaves, changed = core.join_modes(carry.leaves, results)
+    local leaves, changed = core.vary_like(carry.leaves, results)
     carry.leaves = leaves
     if not changed then return region, captured end
   end

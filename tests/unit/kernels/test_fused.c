@@ -174,7 +174,7 @@ static void random_program(void) {
 }
 
 /* Two instructions, the second reading the first as operand `at`, give the same bits whether they
- * can be joined or not (as when the value between them is stored too). */
+ * can be one instruction or not (as when the value between them is stored too). */
 static void pair(KOp first, KOp second, int at) {
     int64_t dim = 16 * (1 + below(20)) + below(2);
     int compares = first >= KI_EQ && first <= KI_GE;
@@ -205,7 +205,7 @@ static void pair(KOp first, KOp second, int at) {
     for (int k = 0; k < 2; k++) free(c[1].out[k].block);
 }
 
-static void joined_pairs(void) {
+static void superinstructions(void) {
     static const KOp firsts[] = {KI_ADD, KI_SUB, KI_MUL, KI_FMA};
     static const KOp seconds[] = {KI_ADD,  KI_SUB,      KI_MUL,  KI_DIV,   KI_EXP,
                                   KI_TANH, KI_LOGISTIC, KI_SQRT, KI_RSQRT, KI_FMA};
@@ -306,7 +306,7 @@ int main(void) {
     for (int k = 0; k < 60; k++)
         for (int t = 0; t < DT_COUNT; t++) storage((DType)t);
     for (int k = 0; k < 1500; k++) random_program();
-    for (int k = 0; k < 4; k++) joined_pairs();
+    for (int k = 0; k < 4; k++) superinstructions();
     for (int k = 0; k < 50; k++) indices((KType)(k % KT_COUNT));
     for (int k = 0; k < 40; k++) random_bits(k % 2 ? KT_U32 : KT_I64);
     known_answers();
