@@ -243,7 +243,7 @@ static uint32_t all_reduced(const Infer *f) {
     uint32_t mask = 0;
     bool any = false;
     for (int t = 0; t < f->a->nin; t++) {
-        if (graph_opdef(f->b->g, graph_def(f->b->g, f->in[t]))->flags & OPF_SOURCE) continue;
+        if (graph_opdef(f->b->g, graph_def(f->b->g, f->in[t]))->flags & OPF_NULLARY) continue;
         mask = any ? mask & f->view[t].reduced : f->view[t].reduced;
         any = true;
     }

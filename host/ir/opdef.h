@@ -15,7 +15,7 @@ enum {
     OPF_COMMUTES = 1 << 1,    /* operands 0 and 1 may be swapped */
     OPF_JOINT = 1 << 2,       /* linear in the operands of `linear` taken together (add, select) */
     OPF_NO_GRAD = 1 << 3,     /* derivative zero or undefined: gradients stop here */
-    OPF_SOURCE = 1 << 4,      /* no tensor operand, cheap: copied per use rather than shared */
+    OPF_NULLARY = 1 << 4,     /* no tensor operand, cheap: copied per use rather than shared */
     OPF_PARAM = 1 << 5,       /* a region's parameter */
     OPF_COLLECTIVE = 1 << 6,  /* moves data between devices; of local or manual values */
     OPF_CONSTRAINT = 1 << 7,  /* the layout attribute is the result's, whatever its operand has */

@@ -88,7 +88,7 @@ void op_region_params(Build *b, int32_t region, const Val *param, int n) {
 
 /* What costs no work is made again rather than kept. */
 static bool is_free(const OpDef *def, const Node *n) {
-    return !n->nbody && n->nout == 1 && (def->flags & OPF_SOURCE || def->view);
+    return !n->nbody && n->nout == 1 && (def->flags & OPF_NULLARY || def->view);
 }
 
 /* Which values the gradient may ask for. */

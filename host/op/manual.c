@@ -303,7 +303,7 @@ const OpDef op_row_AXIS_INDEX = {
     .doc = "the device's 0-based place along the axes, the first of them the slowest",
     .nin = 0,
     .nout = 1,
-    .flags = OPF_ELEMENTWISE | OPF_SOURCE | OPF_NO_GRAD | OPF_INTERNAL,
+    .flags = OPF_ELEMENTWISE | OPF_NULLARY | OPF_NO_GRAD | OPF_INTERNAL,
     OP_ATTR(AxisIndexAttr, index_fields),
     .shape = shape_axis_index,
     .mode = mode_axis_index,

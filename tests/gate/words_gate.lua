@@ -35,6 +35,7 @@ local retired = {
   {"%f[%w_]k_join", "k_superinstr"},
   {"%f[%w_]join_modes", "vary_like"},
   {"comm/comm%.c", "comm/reassociate.c"},
+  {"OPF_SOURCE", "OPF_NULLARY"},
 }
 
 local looked = 0

@@ -186,10 +186,10 @@ static Val anew_value(Grad *g, Anew *a, Val v) {
     Val *at = &a->copy.map[v];
     if (*at) return *at;
     Val outside = anew_value(g, a->outer, v);
-    bool source = graph_opdef(g->b->g, graph_def(g->b->g, v))->flags & OPF_SOURCE;
+    bool nullary = graph_opdef(g->b->g, graph_def(g->b->g, v))->flags & OPF_NULLARY;
     if (!VEC_PUSH(&g->arena, &a->outside, v))
         build_fail(g->b, err_nomem(g->b->g->cx, "a gradient"));
-    if (a->span->rule || source || g->b->err) return *at = outside;
+    if (a->span->rule || nullary || g->b->err) return *at = outside;
     /* The stretch may be entered from within shard_map, and the value come from around it. */
     Build there = *g->b;
     there.manual = mode_of(graph_type(g->b->g, outside)).manual;

@@ -44,7 +44,7 @@ static bool estimate(Overlap *o) {
     for (int32_t id = 1; id < g->node.n; id++) {
         const Node *n = graph_node(g, id);
         const OpDef *def = graph_opdef(g, n);
-        if (n->region || def->flags & (OPF_PARAM | OPF_SOURCE) || def->view) continue;
+        if (n->region || def->flags & (OPF_PARAM | OPF_NULLARY) || def->view) continue;
         if (def->collective) {
             o->seconds[id] = o->target->latency + bytes_of(g, n) / o->target->link;
             continue;

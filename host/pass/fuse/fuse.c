@@ -9,11 +9,11 @@ static void set_inner(Fuse *f, Val v, Val inner) {
     f->stamp[v] = f->bodies;
 }
 
-/* A member's operand inside the body: an earlier member, a parameter, or a source copied in. */
+/* A member's operand inside the body: an earlier member, a parameter, or a nullary op copied in. */
 static Val inside(Fuse *f, Build *body, Val v) {
     if (f->stamp[v] == f->bodies) return f->inner[v];
     const Node *src = graph_def(f->g, v);
-    ASSERT(fuse_is_source(f, v), "%s is no input of the group", graph_opdef(f->g, src)->name);
+    ASSERT(fuse_is_nullary(f, v), "%s is no input of the group", graph_opdef(f->g, src)->name);
     set_inner(f, v, build_like(body, f->g, src, NULL));
     return f->inner[v];
 }
@@ -69,8 +69,8 @@ static void build_group(Fuse *f, const Group *grp) {
     for (int i = 0; i < nout; i++) f->copy.map[results[i]] = v + i;
 }
 
-/* A source that something else than a fused group reads: a group of its own. */
-static void build_source(Fuse *f, int32_t id) {
+/* A nullary op that something else than a fused group reads: a group of its own. */
+static void build_nullary(Fuse *f, int32_t id) {
     if (f->read_alone[graph_node(f->g, id)->out])
         build_group(f, &(Group){.nnode = 1, .node = {id}});
 }
@@ -78,8 +78,8 @@ static void build_source(Fuse *f, int32_t id) {
 static void build_node(Fuse *f, int32_t id) {
     const Node *n = graph_node(f->g, id);
     uint32_t flags = graph_opdef(f->g, n)->flags;
-    if (flags & OPF_SOURCE) {
-        build_source(f, id);
+    if (flags & OPF_NULLARY) {
+        build_nullary(f, id);
     } else if (f->group[id]) {
         const Group *grp = f->group[id];
         if (grp->nnode && grp->node[grp->nnode - 1] == id) build_group(f, grp);

@@ -13,7 +13,7 @@ enum { MAX_GROUP = 64, MAX_GROUP_INPUTS = 24 };
 typedef struct Group {
     int32_t nnode, ninput;
     int32_t node[MAX_GROUP];     /* ascending; the last one is its own */
-    Val input[MAX_GROUP_INPUTS]; /* values from outside, sources not counted */
+    Val input[MAX_GROUP_INPUTS]; /* values from outside, of nullary ops not counted */
     bool closed;
 } Group;
 
@@ -34,7 +34,7 @@ typedef struct Fuse {
 } Fuse;
 
 void fuse_no_memory(Fuse *f);
-bool fuse_is_source(const Fuse *f, Val v);
+bool fuse_is_nullary(const Fuse *f, Val v);
 /* May the two nodes be in one group? */
 bool fuse_same_kind(const Fuse *f, int32_t a, int32_t b);
 bool fuse_has_node(const Group *g, int32_t id);

@@ -48,7 +48,7 @@ static double seconds_of(const Fuse *f, int32_t id) {
 /* The group shall have v: adds what that takes. False where it would be too large. */
 static bool need(const Fuse *f, Again *a, Val v) {
     int32_t id = f->g->value.at[v].node, home = f->g->value.at[a->value].node;
-    if (fuse_is_source(f, v) || fuse_has_node(a->grp, id)) return true;
+    if (fuse_is_nullary(f, v) || fuse_has_node(a->grp, id)) return true;
     for (int i = 0; i < a->nnode; i++)
         if (a->node[i] == id) return true;
     if (v != a->value) {

@@ -1,5 +1,5 @@
 /* A group grows while nobody outside has read from it; it then stands where its last member stood.
- * Constants and other sources are copied into every group that reads them. */
+ * Constants and other nullary ops are copied into every group that reads them. */
 #include "pass/fuse/fuse.h"
 
 #include <string.h>
@@ -8,8 +8,8 @@ void fuse_no_memory(Fuse *f) {
     build_fail(&f->copy.b, err_nomem(f->g->cx, "fusion"));
 }
 
-bool fuse_is_source(const Fuse *f, Val v) {
-    return graph_opdef(f->g, graph_def(f->g, v))->flags & OPF_SOURCE;
+bool fuse_is_nullary(const Fuse *f, Val v) {
+    return graph_opdef(f->g, graph_def(f->g, v))->flags & OPF_NULLARY;
 }
 
 bool fuse_same_kind(const Fuse *f, int32_t a, int32_t b) {
@@ -82,7 +82,7 @@ static void form_group(Fuse *f, int32_t id, bool alone) {
     mine->node[mine->nnode++] = id;
     f->group[id] = mine;
     for (int i = 0; i < n->nin; i++)
-        if (!fuse_is_source(f, n->in[i]) && !fuse_has_input(mine, n->in[i]))
+        if (!fuse_is_nullary(f, n->in[i]) && !fuse_has_input(mine, n->in[i]))
             mine->input[mine->ninput++] = n->in[i];
     for (int i = 0; i < n->nin; i++) {
         Group *theirs = group_of(f, n->in[i]);
@@ -127,7 +127,7 @@ void fuse_find_groups(Fuse *f, bool alone) {
     for (int32_t id = 1; id < f->g->node.n && !f->copy.b.err; id++) {
         const Node *n = graph_node(f->g, id);
         uint32_t flags = graph_opdef(f->g, n)->flags;
-        if (flags & OPF_ELEMENTWISE && !(flags & OPF_SOURCE)) {
+        if (flags & OPF_ELEMENTWISE && !(flags & OPF_NULLARY)) {
             form_group(f, id, alone);
             continue;
         }

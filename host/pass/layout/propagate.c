@@ -437,12 +437,12 @@ static Err strip_results(Graph *g) {
 static bool is_repeated(const Graph *g, const Node *n) {
     bool scalars = n->nin > 0 && n->nout == 1 && n->nbody == 0;
     for (int k = 0; scalars && k < n->nin; k++) scalars = graph_type(g, n->in[k])->dims.rank == 0;
-    return graph_opdef(g, n)->flags & OPF_SOURCE || scalars;
+    return graph_opdef(g, n)->flags & OPF_NULLARY || scalars;
 }
 
-/* A copy in which cheap sources, and whatever is made of scalars only, stand once per use, so that
+/* A copy in which nullary ops, and whatever is made of scalars only, stand once per use, so that
  * two users of a constant do not pull each other's layout along. */
-static Err split_sources(const Graph *g, Graph **out) {
+static Err split_nullary(const Graph *g, Graph **out) {
     Copy c;
     int32_t clone = 0;
     if (copy_begin_graph(&c, g, false)) {
@@ -510,7 +510,7 @@ static Err propagate(Propagate *p, const PassOptions *o) {
 
 Err pass_propagate(const Graph *g, const PassOptions *o, Graph **out) {
     Graph *new_graph = NULL;
-    TRY(split_sources(g, &new_graph));
+    TRY(split_nullary(g, &new_graph));
     Propagate p = {.g = new_graph, .sources = new_graph};
     arena_init(&p.arena, &g->cx->alloc);
     Err e = g->mesh ? origin_init(new_graph) : E_OK;

@@ -71,7 +71,7 @@ static bool is_state(const Partition *p, Val v) {
     return op_is_state(n);
 }
 
-Val partition_source(Partition *p, const Node *src, const Layout *to) {
+Val partition_nullary(Partition *p, const Node *src, const Layout *to) {
     Layout layout = *to;
     Split s = {.n = src, .def = graph_opdef(p->g, src), .layout = &layout};
     return build_local(p, &s, NULL);
@@ -103,7 +103,7 @@ static Val operand(Partition *p, const Split *s, int t) {
     if (partition_same(from, to)) return p->local[v];
     uint32_t flags = graph_opdef(p->g, graph_def(p->g, v))->flags;
     bool state = is_state(p, v);
-    if (flags & OPF_SOURCE) return partition_source(p, graph_def(p->g, v), to);
+    if (flags & OPF_NULLARY) return partition_nullary(p, graph_def(p->g, v), to);
     const Layout *key = NULL;
     Val moved = state ? 0 : moved_before(p, v, to, &key);
     if (moved) return moved;

@@ -49,8 +49,8 @@ bool partition_same(const Layout *a, const Layout *b);
 /* `v` in another layout, for the reason; NULL: there was no memory for it. */
 Val partition_moved(Partition *p, const Node *n, const Reason *why, Val v, const Dims *global,
                     const Layout *from, const Layout *to);
-/* A source costs nothing to make again, in the layout in which it is wanted. */
-Val partition_source(Partition *p, const Node *src, const Layout *to);
+/* A nullary op costs nothing to run again, in the layout in which it is wanted. */
+Val partition_nullary(Partition *p, const Node *src, const Layout *to);
 /* The type of one device's part of a tensor in that layout; NULL when out of memory. */
 const Type *partition_type(Partition *p, const Type *t, const Layout *layout);
 

@@ -35,7 +35,7 @@ static Val brought(Partition *p, const Node *n, const Flow *f, Val v, const Layo
     const Layout *from = &p->layout[v];
     const Node *def = graph_def(p->g, v);
     if (partition_same(from, to)) return p->local[v];
-    if (graph_opdef(p->g, def)->flags & OPF_SOURCE) return partition_source(p, def, to);
+    if (graph_opdef(p->g, def)->flags & OPF_NULLARY) return partition_nullary(p, def, to);
     return partition_moved(p, n, origin_flow(p->g, n, v, f, from, to), p->local[v],
                            &graph_type(p->g, v)->dims, from, to);
 }
