@@ -190,7 +190,7 @@ static Err indivisible(Ctx *cx, const Layout *l, const Dims *dims, int d, const 
     return e;
 }
 
-static Err bind_entry(Ctx *cx, const Spec *s, int d, const char *what, uint32_t *used,
+static Err read_entry(Ctx *cx, const Spec *s, int d, const char *what, uint32_t *used,
                       Layout *out) {
     const SpecEntry *e = &s->entry[d];
     out->dim[d].open = e->kind == SPEC_UNCONSTRAINED || e->open;
@@ -210,7 +210,7 @@ static Err bind_entry(Ctx *cx, const Spec *s, int d, const char *what, uint32_t 
 }
 
 /* The axes of `unreduced` or `reduced`, as a mask. */
-static Err bind_set(Ctx *cx, const Mesh *m, const Spec *s, const SpecEntry *set, const char *what,
+static Err read_set(Ctx *cx, const Mesh *m, const Spec *s, const SpecEntry *set, const char *what,
                     uint32_t used, uint8_t *out) {
     *out = 0;
     for (int k = 0; k < set->n; k++) {
@@ -225,8 +225,8 @@ static Err bind_set(Ctx *cx, const Mesh *m, const Spec *s, const SpecEntry *set,
     return E_OK;
 }
 
-Err layout_bind(Ctx *cx, const Mesh *m, const Spec *s, const Dims *dims, const char *what,
-                Layout *out) {
+Err layout_from_spec(Ctx *cx, const Mesh *m, const Spec *s, const Dims *dims, const char *what,
+                     Layout *out) {
     layout_init(out, m, dims->rank);
     if (s->n > dims->rank) {
         Str spec;
@@ -239,9 +239,9 @@ Err layout_bind(Ctx *cx, const Mesh *m, const Spec *s, const Dims *dims, const c
         return e;
     }
     uint32_t used = 0;
-    for (int d = 0; d < s->n; d++) TRY(bind_entry(cx, s, d, what, &used, out));
-    TRY(bind_set(cx, m, s, &s->unreduced, what, used, &out->unreduced));
-    TRY(bind_set(cx, m, s, &s->reduced, what, used, &out->reduced));
+    for (int d = 0; d < s->n; d++) TRY(read_entry(cx, s, d, what, &used, out));
+    TRY(read_set(cx, m, s, &s->unreduced, what, used, &out->unreduced));
+    TRY(read_set(cx, m, s, &s->reduced, what, used, &out->reduced));
     out->unreduced_kind = s->unreduced_kind;
     for (int d = 0; d < dims->rank; d++) {
         if (layout_divides(out, dims, d) || s->entry[d].uneven == UNEVEN_PAD) continue;

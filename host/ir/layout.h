@@ -66,11 +66,11 @@ Dims layout_part(const Layout *l, const Dims *global, const int32_t coord[MAX_AX
 /* Which of the distinct shards the device at `coord` holds, from 0; 0 for NULL. */
 int32_t layout_slot(const Layout *l, const int32_t coord[MAX_AXES]);
 
-/* Binds a spec: unknown and duplicate axes, too many entries, dims that the axes do not divide and
- * that do not say what then are errors that call the tensor `what`. `open` gives open dims where
- * the spec says unconstrained. */
-Err layout_bind(Ctx *cx, const Mesh *m, const Spec *s, const Dims *dims, const char *what,
-                Layout *out) MUST_CHECK;
+/* What a spec says: unknown and duplicate axes, too many entries, dims that the axes do not divide
+ * and that do not say what then are errors that call the tensor `what`. `open` gives open dims
+ * where the spec says unconstrained. */
+Err layout_from_spec(Ctx *cx, const Mesh *m, const Spec *s, const Dims *dims, const char *what,
+                     Layout *out) MUST_CHECK;
 /* The spec that would give a tensor of `dims` (NULL: of dims that the axes divide) this layout; one
  * entry per dim. NULL when out of memory. */
 const Spec *layout_spec(Ctx *cx, const Layout *l, const Dims *dims);

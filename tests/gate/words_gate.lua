@@ -36,6 +36,7 @@ local retired = {
   {"%f[%w_]join_modes", "vary_like"},
   {"comm/comm%.c", "comm/reassociate.c"},
   {"OPF_SOURCE", "OPF_NULLARY"},
+  {"%f[%w_]layout_bind", "layout_from_spec"},
 }
 
 local looked = 0

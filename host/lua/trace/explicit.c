@@ -41,7 +41,8 @@ static int resolving(lua_State *L) {
     trace_of(L, h, "types of axes");
     if (s.mesh) value_use_mesh(L, h, s.mesh, "out_sharding");
     Dims any = {.rank = s.mesh ? s.spec->n : 0};
-    if (s.mesh) state_check(L, h, layout_bind(&h->cx, s.mesh, s.spec, &any, "out_sharding", &l));
+    if (s.mesh)
+        state_check(L, h, layout_from_spec(&h->cx, s.mesh, s.spec, &any, "out_sharding", &l));
     const Layout *want = s.mesh ? layout_of(&h->cx, &l) : NULL;
     if (s.mesh && !want) state_check(L, h, err_nomem(&h->cx, "a layout"));
     Build *b = push_scope(L, h);

@@ -84,14 +84,14 @@ static int vary(lua_State *L) {
 }
 
 /* The spec's layout; its dims divide where they are outside. */
-static void bind(lua_State *L, Host *h, const Mesh *m, const Spec *s, const Dims *inside,
-                 Layout *out) {
+static void layout_outside(lua_State *L, Host *h, const Mesh *m, const Spec *s, const Dims *inside,
+                           Layout *out) {
     Dims dims = *inside;
     value_check_spec(L, h, "shard_map", m, s);
     for (int d = 0; d < s->n && d < dims.rank; d++)
         for (int k = 0; k < s->entry[d].n; k++)
             dims.at[d] *= m->size[mesh_axis(m, s->entry[d].axis[k])];
-    state_check(L, h, layout_bind(&h->cx, m, s, &dims, "shard_map", out));
+    state_check(L, h, layout_from_spec(&h->cx, m, s, &dims, "shard_map", out));
 }
 
 static int push_built(lua_State *L, Host *h, Build *at, Val v) {
@@ -131,7 +131,8 @@ static int push_enter(lua_State *L) {
     Border b;
     Layout l;
     read_border(L, &b);
-    state_check(L, b.h, layout_bind(&b.h->cx, b.mesh, value_spec(L, 3), b.dims, "shard_map", &l));
+    state_check(L, b.h,
+                layout_from_spec(&b.h->cx, b.mesh, value_spec(L, 3), b.dims, "shard_map", &l));
     b.at.manual = mode_of(graph_type(b.t->graph, b.v)).manual | b.axes;
     return push_built(L, b.h, &b.at, manual_enter(&b.at, b.v, &l, b.axes));
 }
@@ -141,7 +142,7 @@ static int push_exit(lua_State *L) {
     Border b;
     Layout l;
     read_border(L, &b);
-    bind(L, b.h, b.mesh, value_spec(L, 3), b.dims, &l);
+    layout_outside(L, b.h, b.mesh, value_spec(L, 3), b.dims, &l);
     b.at.manual |= b.axes;
     return push_built(L, b.h, &b.at, manual_exit(&b.at, b.v, &l, b.axes));
 }

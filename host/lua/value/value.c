@@ -318,7 +318,8 @@ const Layout *value_layout(lua_State *L, Host *h, const LuaSharding *s, const Di
                            const char *what) {
     if (!s->mesh) return NULL;
     Layout l;
-    state_check(L, h, layout_bind(&h->cx, value_mesh_now(h, s->mesh), s->spec, dims, what, &l));
+    state_check(L, h,
+                layout_from_spec(&h->cx, value_mesh_now(h, s->mesh), s->spec, dims, what, &l));
     const Layout *interned = layout_of(&h->cx, &l);
     if (!interned) state_check(L, h, err_nomem(&h->cx, "a layout"));
     return interned;

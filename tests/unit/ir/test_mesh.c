@@ -97,7 +97,7 @@ static void test_bind(void) {
     CHECK(prints(print_spec, SPEC("", "data,model", "?"),
                  "P(nil, {\"data\",\"model\"}, "
                  "P.unconstrained)"));
-    CHECK(layout_bind(&cx, m, SPEC("data", "model"), &dims, "x", &l) == E_OK);
+    CHECK(layout_from_spec(&cx, m, SPEC("data", "model"), &dims, "x", &l) == E_OK);
     Dims local = layout_local(&l, &dims);
     CHECK(dims_equal(&local, &(Dims){2, {8, 64}}));
     CHECK(layout_used(&l) == 3 && !layout_is_replicated(&l));
@@ -106,7 +106,7 @@ static void test_bind(void) {
     const Type *t = type_make(&cx, DT_F32, &dims, layout_of(&cx, &l));
     CHECK(prints(print_type, t, "float32[32@data,128@model]"));
     CHECK(type_bytes(t) == 32 * 128 * 4 && type_shard_bytes(t) == 8 * 64 * 4);
-    CHECK(layout_bind(&cx, m, SPEC("model,data"), &dims, "x", &l) == E_OK);
+    CHECK(layout_from_spec(&cx, m, SPEC("model,data"), &dims, "x", &l) == E_OK);
     CHECK(layout_parts(&l, 0) == 8);
     CHECK(layout_start(&l, &dims, 0, (int32_t[MAX_AXES]){1, 1}) == 5 * 4); /* model is major */
     int64_t start[MAX_RANK];
@@ -115,14 +115,15 @@ static void test_bind(void) {
     uneven.at[0] = 9; /* two each, so that five devices have some */
     part = layout_part(&l, &uneven, (int32_t[MAX_AXES]){3, 1}, start);
     CHECK(part.at[0] == 0 && start[0] == 9);
-    CHECK(layout_bind(&cx, m, SPEC("", ""), &dims, "x", &l) == E_OK && layout_is_replicated(&l));
-    CHECK(layout_bind(&cx, m, SPEC("?"), &dims, "x", &l) == E_OK && l.dim[0].open &&
+    CHECK(layout_from_spec(&cx, m, SPEC("", ""), &dims, "x", &l) == E_OK &&
+          layout_is_replicated(&l));
+    CHECK(layout_from_spec(&cx, m, SPEC("?"), &dims, "x", &l) == E_OK && l.dim[0].open &&
           !l.dim[1].open);
 }
 
 static bool fails_with(const Spec *s, const Dims *dims, Err code, const char *text) {
     Layout l;
-    Err e = layout_bind(&cx, mesh_4x2(), s, dims, "x", &l);
+    Err e = layout_from_spec(&cx, mesh_4x2(), s, dims, "x", &l);
     if (e != code || !strstr(cx.err.text, text)) fprintf(stderr, "%d %s\n", e, cx.err.text);
     return e == code && strstr(cx.err.text, text);
 }
@@ -158,10 +159,10 @@ static void test_same_shards(void) {
     const Mesh *m = mesh(3, (const char *[]){"a", "one", "b"}, (int32_t[]){2, 1, 2});
     Dims dims = {2, {8, 8}};
     Layout x, y;
-    CHECK(layout_bind(&cx, m, SPEC("a"), &dims, "x", &x) == E_OK);
-    CHECK(layout_bind(&cx, m, SPEC("a,one", ""), &dims, "x", &y) == E_OK);
+    CHECK(layout_from_spec(&cx, m, SPEC("a"), &dims, "x", &x) == E_OK);
+    CHECK(layout_from_spec(&cx, m, SPEC("a,one", ""), &dims, "x", &y) == E_OK);
     CHECK(!layout_equal(&x, &y) && layout_same_shards(&x, &y));
-    CHECK(layout_bind(&cx, m, SPEC("a", "b"), &dims, "x", &y) == E_OK);
+    CHECK(layout_from_spec(&cx, m, SPEC("a", "b"), &dims, "x", &y) == E_OK);
     CHECK(!layout_same_shards(&x, &y) && !layout_same_shards(&x, NULL));
     y = x;
     y.unreduced = 4;
