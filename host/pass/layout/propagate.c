@@ -24,7 +24,7 @@ typedef struct Room {
     int *rank;
 } Room;
 
-/* What the stages ask of a node. */
+/* What the tiers ask of a node. */
 typedef enum Trait {
     TAKES_PART = 1,
     PASS_OP = 2,   /* it has pass factors only */
@@ -53,11 +53,11 @@ typedef struct Propagate {
     Graph *sources; /* where axes come from is noted in it */
 } Propagate;
 
-/* What a stage lets through. */
-typedef struct Stage {
+/* What a tier lets through. */
+typedef struct Tier {
     bool single_use, only_pass_ops, only_pass_factors, expand_backward;
-} Stage;
-static const Stage stages[] = {
+} Tier;
+static const Tier tiers[] = {
     {true, true, true, true},     /* elementwise, reshape, transpose: results used once */
     {false, true, true, true},    /* the same, used any number of times */
     {false, false, true, true},   /* pass factors of any op */
@@ -196,13 +196,13 @@ static bool extend(View *v, int tensor, int factor, const AxisList *want) {
     return ok;
 }
 
-/* May this stage propagate along the factor? */
-static bool stage_lets(const View *v, const Stage *s, int factor) {
+/* May this tier propagate along the factor? */
+static bool tier_lets(const View *v, const Tier *s, int factor) {
     if (v->r->kind[factor] == FACTOR_REPLICATE) return false;
     return !s->only_pass_factors || v->r->kind[factor] == FACTOR_PASS;
 }
 
-static bool stage_takes(const Stage *s, uint32_t traits) {
+static bool tier_takes(const Tier *s, uint32_t traits) {
     uint32_t asked =
         TAKES_PART | (s->only_pass_ops ? PASS_OP : 0u) | (s->single_use ? USED_ONCE : 0u);
     return (traits & asked) == asked;
@@ -268,9 +268,9 @@ static bool is_split(Propagate *p, const Node *n, const FactorRule *r) {
     return false;
 }
 
-static void visit(Propagate *p, int32_t id, const Stage *s, bool aggressive, int32_t *queue_n) {
+static void visit(Propagate *p, int32_t id, const Tier *s, bool aggressive, int32_t *queue_n) {
     uint32_t traits = p->traits[id];
-    if (!stage_takes(s, traits)) return;
+    if (!tier_takes(s, traits)) return;
     bool way = id >= p->g->node.n, backward_only = s->expand_backward && traits & EXPANDS;
     bool some_factors = s->only_pass_factors && !(traits & PASS_OP);
     const Node *n = node_at(p, id);
@@ -289,7 +289,7 @@ static void visit(Propagate *p, int32_t id, const Stage *s, bool aggressive, int
     for (int k = 0; k < r->nfactor; k++) {
         AxisList want;
         int f = order[k];
-        int source = stage_lets(&v, s, f) ? source_of(&v, f, &want) : -1;
+        int source = tier_lets(&v, s, f) ? source_of(&v, f, &want) : -1;
         if (source < 0) continue;
         for (int t = 0; t < r->ntensor; t++) {
             if (backward_only && t >= n->nin) continue;
@@ -304,7 +304,7 @@ static void visit(Propagate *p, int32_t id, const Stage *s, bool aggressive, int
     }
 }
 
-static void fixpoint(Propagate *p, const Stage *s, bool aggressive) {
+static void fixpoint(Propagate *p, const Tier *s, bool aggressive) {
     int32_t n = 0;
     for (int32_t id = 1; id < p->g->node.n + p->flow.n; id++) p->queued[p->queue[n++] = id] = true;
     /* Round by round: what a round queues is for the next one. A node is queued at most once. */
@@ -468,10 +468,10 @@ static Err split_nullary(const Graph *g, Graph **out) {
     return copy_end_graph(&c, out);
 }
 
-static void run_stages(Propagate *p) {
-    for (unsigned s = 0; s < sizeof stages / sizeof stages[0]; s++) {
-        fixpoint(p, &stages[s], false);
-        fixpoint(p, &stages[s], true);
+static void run_tiers(Propagate *p) {
+    for (unsigned s = 0; s < sizeof tiers / sizeof tiers[0]; s++) {
+        fixpoint(p, &tiers[s], false);
+        fixpoint(p, &tiers[s], true);
     }
 }
 
@@ -501,9 +501,9 @@ static Err propagate(Propagate *p, const PassOptions *o) {
     int last = seed_last_priority(p->g);
     for (int priority = 0; priority <= last; priority++) {
         seed_written(p->g, p->layout, priority, false, p->changed, ++p->clock);
-        run_stages(p);
+        run_tiers(p);
         seed_written(p->g, p->layout, priority, true, p->changed, ++p->clock);
-        run_stages(p);
+        run_tiers(p);
     }
     return E_OK;
 }
