@@ -167,7 +167,7 @@ static void compare_lines(lua_State *L, const char *a, const char *b) {
             state_error(
                 L, E_STATE,
                 "an argument was changed inside the traced function: now %.*s, before %.*s; "
-                "only Params can change (box:set): return new values, or keep the value in a "
+                "only Params can change (param:set): return new values, or keep the value in a "
                 "Param",
                 nb ? nb : 7, nb ? b : "nothing", na ? na : 7, na ? a : "nothing");
         a += na + (a[na] == '\n');

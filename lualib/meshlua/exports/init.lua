@@ -453,7 +453,7 @@ end
 --- Raises: nothing can be assigned to what a value of the type has.
 function M.assigned(of, key)
   if of == "Param" then
-    raise("E_STATE", "a Param's '%s' cannot be assigned; box:set(t) puts another tensor in its place",
+    raise("E_STATE", "a Param's '%s' cannot be assigned; param:set(t) puts another tensor in its place",
       key)
   end
   raise("E_STATE", "a tensor does not change: '%s' cannot be assigned; x:scatter_set(ids, rows), "

@@ -37,7 +37,7 @@ local function check_axes(what, axes, rank)
   end
 end
 
---- A place for a tensor in a module. In ops it stands for its tensor; box:get() and box:set(t) read and
+--- A place for a tensor in a module. In ops it stands for its tensor; param:get() and param:set(t) read and
 --- write it.
 ---@param value Tensor|Param|number|table the tensor, or numbers for one
 ---@param meta {kind: string, axes: table|P, opt_axes: table|P, role: string, rules: table}?
