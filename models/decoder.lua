@@ -241,8 +241,10 @@ local function shard_matrices(path, param, own)
 end
 
 local data = {"batch", "data"}
-local heads, kv_heads, hidden = {"heads", "model"}, {"kv_heads", "model"}, {"mlp", "model"}
-local vocab, tokens = {"vocab", "model"}, {"tokens", "model"}
+-- Vocabularies and heads of published models are often of sizes that no mesh axis divides.
+local function padded(name) return {name, "model", uneven = "pad"} end
+local heads, kv_heads, hidden = padded "heads", padded "kv_heads", {"mlp", "model"}
+local vocab, tokens = padded "vocab", {"tokens", "model"}
 
 --- As those of models/llama.lua, with the vocabulary split as well.
 M.rules = {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 static const char none_key, unconstrained_key;
+static const char *const uneven_words[] = {"error", "pad", "replicate"};
 
 static bool is_sentinel(lua_State *L, int index, const char *which) {
     return lua_islightuserdata(L, index) && lua_touserdata(L, index) == (const void *)which;
@@ -36,9 +37,8 @@ static void read_entry_options(lua_State *L, int index, int number, SpecEntry *e
                             number, MOST);
             e->priority = (uint8_t)i;
         } else if (strcmp(key, "uneven") == 0) {
-            static const char *const words[] = {"error", "pad", "replicate"};
             const char *word = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
-            while (e->uneven < 3 && strcmp(words[e->uneven], word) != 0) e->uneven++;
+            while (e->uneven < 3 && strcmp(uneven_words[e->uneven], word) != 0) e->uneven++;
             if (e->uneven == 3)
                 state_error(L, E_SPEC, "P: entry %d: uneven is \"error\", \"pad\" or \"replicate\"",
                             number);
@@ -232,20 +232,37 @@ static void push_axes(lua_State *L, const SpecEntry *e) {
     }
 }
 
+/* What read_entry_options reads, into the table on top of the stack. */
+static void push_entry_options(lua_State *L, const SpecEntry *e) {
+    if (e->open) {
+        lua_pushboolean(L, true);
+        lua_setfield(L, -2, "open");
+    }
+    if (e->priority) {
+        lua_pushinteger(L, e->priority);
+        lua_setfield(L, -2, "priority");
+    }
+    if (e->uneven) {
+        lua_pushstring(L, uneven_words[e->uneven]);
+        lua_setfield(L, -2, "uneven");
+    }
+}
+
 static void push_entry(lua_State *L, const SpecEntry *e) {
     if (e->kind == SPEC_UNCONSTRAINED) {
         lua_pushlightuserdata(L, (void *)(uintptr_t)&unconstrained_key);
     } else if (e->n == 0) {
         lua_pushnil(L);
-    } else if (e->n == 1) {
+    } else if (e->n == 1 && !e->open && !e->priority && !e->uneven) {
         lua_pushstring(L, e->axis[0]);
     } else {
         push_axes(L, e);
+        push_entry_options(L, e);
     }
 }
 
-/* spec[i]: nil, an axis, or a list of axes. Fields: partitions (a list with false for nil),
- * unreduced, reduced (lists), unreduced_kind. */
+/* spec[i]: nil, an axis, or a list of axes with its options, such that P(spec[1], ...) is spec.
+ * Fields: partitions (a list with false for nil), unreduced, reduced (lists), unreduced_kind. */
 static int spec_index(lua_State *L) {
     static const char *const kinds[] = {"sum", "max", "min"};
     const Spec *s = value_spec(L, 1);

@@ -37,9 +37,11 @@ local function maxtext(planned, sizes, fsdp)
     planned.layout.microbatches)
 end
 
-local function entry_text(entry)
+local entry_text
+function entry_text(entry)
   if entry == nil or type(entry) == "userdata" then return "None" end
   if type(entry) ~= "table" then return ("'%s'"):format(entry) end
+  if #entry == 1 then return entry_text(entry[1]) end
   local words = {}
   for i, axis in ipairs(entry) do words[i] = ("'%s'"):format(axis) end
   return "(" .. table.concat(words, ", ") .. ")"

@@ -160,9 +160,28 @@ local function describe(found, n)
     lib.count(config.batch, "record"), record, how, found.ndevices, kind)
 end
 
+--- Dims of Params that lie padded, as their mesh axes do not divide them: "vocab 50257 to 50260".
+local function padded(planned)
+  local words = {}
+  for _, p in ipairs(planned.params) do
+    local names = core.is_box(p.object) and core.box_meta(p.object).axes
+    for d, entry in ipairs(type(names) == "table" and p.sharding and p.sharding.spec.partitions or {}) do
+      local size, parts = p.shape[d], 1
+      for _, axis in ipairs(type(entry) == "table" and entry or {}) do
+        parts = parts * p.sharding.mesh.shape[axis]
+      end
+      if size % parts ~= 0 and entry.uneven == "pad" then
+        words[#words + 1] = ("%s %d to %d"):format(names[d] or "a dim", size, -(-size // parts) * parts)
+      end
+    end
+  end
+  return facts.distinct(words)
+end
+
 --- The verdict, what was planned, and what is not as it should be.
 local function head(found, n)
-  local lines = {M.verdict(found), describe(found, n)}
+  local lines, wider = {M.verdict(found), describe(found, n)}, padded(found.plans[1])
+  if #wider > 0 then lines[3] = "padded, so that the mesh divides them: " .. table.concat(wider, ", ") end
   if found.recipe.note then lines[#lines + 1] = "not as the family has it: " .. found.recipe.note end
   return lines
 end
@@ -214,7 +233,7 @@ local function as_object(found, planned, n)
     microbatches = planned.layout.microbatches, remat = planned.config.remat, fits = planned.fits,
     memory = planned.peak, seconds = planned.seconds,
     waited = planned.waited, sent = planned.sent, flops = work.flops,
-    computing = work.computing, sending = work.sending, unique = work.unique,
+    computing = work.computing, sending = work.sending, unique = work.unique, padded = work.padded,
     utilization = utilization(found, planned, n), groups = planned.memory.groups}
 end
 

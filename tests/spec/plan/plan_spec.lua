@@ -67,6 +67,25 @@ describe("meshlua plan", function()
     assert.equal(eight.layouts[1].utilization, four.layouts[1].utilization)
   end)
 
+  it("pads vocabularies and heads that the mesh does not divide, and says so", function()
+    local out = plan("gpt2-xl", "fake:h200:8", "--mesh=data:2,model:4", "--rules=fsdp_tp")
+    assert.matches("\npadded, so that the mesh divides them: vocab 50257 to 50260, ", out)
+    assert.matches("heads 25 to 28", out)
+    assert.matches("embed.embedding: P%('model', 'data'%)", out)
+    local p = planned("gpt2", "fake:h200:8")
+    local sets = {}
+    for _, row in ipairs(p.layouts) do sets[row.rules] = true end
+    assert.same({dp = true, tp = true, tp_sp = true, fsdp = true, fsdp_tp = true, fsdp_tp_sp = true}, sets)
+    assert.same({}, p.refused)
+  end)
+
+  it("calls an axis FSDP that splits the batch, not one that tokens lie over", function()
+    local out = plan("gpt2", "fake:h200:4", "--mesh=model:4", "--rules=tp_sp")
+    assert.is_nil(out:find("FSDP", 1, true))
+    out = plan("gpt2", "fake:h200:4", "--mesh=data:4", "--rules=fsdp")
+    assert(out:find("note: FSDP on data: model.embed.embedding", 1, true), out)
+  end)
+
   it("says which axis crosses hosts though it need not", function()
     local out = plan("llama-3-8b", "fake:h200:16", "--mesh=model:8,data:2", "--rules=fsdp_tp_sp")
     assert.matches("mesh axis model goes from one host to another", out)

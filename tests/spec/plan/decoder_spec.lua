@@ -1,0 +1,40 @@
+-- devices: 4
+-- decoder_spec.lua: the recipe of a config.json, run: sizes that the mesh does not divide train as on one device.
+local decoder = require "models.decoder"
+local lib = require "meshlua.lib"
+local ml = require "meshlua"
+local runs = require "meshlua.train.run"
+
+local SEQ, BATCH = 16, 4
+
+--- The losses of three steps.
+local function losses(mesh, rules, more)
+  local small = {layers = 2, width = 256, heads = 4, kv_heads = 4, head_dim = 8, hidden = 256, seq = SEQ,
+    batch = BATCH, warmup = 0}
+  local config = lib.copy(decoder.config, lib.copy(small, more))
+  local field = {shape = {SEQ}, dtype = "int32"}
+  local run = runs.new(decoder, {config = config, seed = 0, mesh = mesh, rules = decoder.rules[rules],
+    data = {train = {fields = {inputs = field, labels = field}}}})
+  local ids = ml.arange(BATCH * SEQ):reshape(BATCH, SEQ):astype "int32"
+  local inputs = ml.device_put(ids, run.shardings.inputs)
+  local labels = ml.device_put(ids + 1, run.shardings.labels)
+  local list = {}
+  for i = 1, 3 do
+    list[i] = run.train_step(run.model:train(), run.optimizer, run.rngs, inputs, labels):item()
+  end
+  return list
+end
+
+describe("models/decoder.lua", function()
+  local one = ml.make_mesh({1}, {"data"}, {ml.devices()[1]})
+
+  for _, tied in ipairs {false, true} do
+    it("trains with padded vocabulary and heads as on one device" .. (tied and ", tied" or ""), function()
+      local more = {vocab = 257, heads = 3, kv_heads = 3, tied = tied}
+      local mesh, wanted = ml.make_mesh({2, 2}, {"data", "model"}), losses(one, "dp", more)
+      for _, rules in ipairs {"tp", "tp_sp", "fsdp_tp", "fsdp_tp_sp"} do
+        for i, loss in ipairs(losses(mesh, rules, more)) do assert.near(wanted[i], loss, 1e-5) end
+      end
+    end)
+  end
+end)
