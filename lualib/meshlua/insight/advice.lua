@@ -93,15 +93,33 @@ local function other_by_data(origins, first)
   end
 end
 
+--- The axes that split inputs of a step; nil where no input is known to lie on a mesh.
+local function axes_of_inputs(params)
+  local axes
+  for _, p in ipairs(params or {}) do
+    local spec = not p.state and p.sharding and p.sharding.spec.partitions
+    axes = axes or spec and {}
+    for _, entry in ipairs(spec or {}) do
+      for _, axis in ipairs(type(entry) == "table" and entry or {entry or nil}) do axes[axis] = true end
+    end
+  end
+  return axes
+end
+
 --- Weights that lie over an axis that also splits the data, and are gathered for each use: by name and axis
---- {name, axis, gathers, bytes (gathered, each device), sent}.
-function M.fsdp(rows)
+--- {name, axis, gathers, bytes (gathered, each device), sent}. An axis that splits no input, but
+--- tokens inside of the step, does not split the data.
+---@param rows table[] of facts.lua
+---@param params table[]? of program:params()
+function M.fsdp(rows, params)
+  local inputs = axes_of_inputs(params)
   local list, by_key = {}, {}
   for _, row in ipairs(rows) do
     for _, c in ipairs(row.op == "all_gather" and row.members or {}) do
       local origins = c.reasons[1].origins
       local first = origins[1]
-      if first and first.index and first.axis and other_by_data(origins, first) then
+      local by_data = first and first.index and first.axis and (not inputs or inputs[first.axis])
+      if by_data and other_by_data(origins, first) then
         local key = first.name .. "\0" .. first.axis
         local e = by_key[key]
         if not e then
@@ -230,7 +248,7 @@ local function entry_with(entry, from, to)
   if entry == nil then return core.P.none end
   if type(entry) ~= "table" then return entry == from and to or entry end
   local list = {}
-  for i, axis in ipairs(entry) do list[i] = axis == from and to or axis end
+  for key, axis in pairs(entry) do list[key] = axis == from and to or axis end
   return list
 end
 
@@ -239,7 +257,8 @@ local function entries_moved(spec, axis, to, rank)
   local entries = {}
   for d = 1, rank do
     local entry = spec and spec[d]
-    if entry == axis then
+    local alone = type(entry) == "table" and #entry == 1 and entry[1] or entry
+    if alone == axis then
       if d == to then return nil end
       entries[d] = core.P.none
     else

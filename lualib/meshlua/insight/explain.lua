@@ -176,7 +176,7 @@ local function of_plan(plan, params)
   local e = {plan = plan, mesh = mesh, kind = (core.device_kind()), collectives = rows,
     by_op = facts.by_op(rows), count = 0, sent = 0, bytes = 0, work = work,
     memory = facts.memory(plan, params), fits = fits == true, misfit = why,
-    fsdp = advice.fsdp(rows), unused_axes = mesh and advice.unused_axes(plan, mesh) or {},
+    fsdp = advice.fsdp(rows, params), unused_axes = mesh and advice.unused_axes(plan, mesh) or {},
     between_hosts = {}, replicated = mesh and params and advice.replicated(params, mesh) or {}}
   for _, sum in pairs(e.by_op) do
     e.count, e.sent, e.bytes = e.count + sum.count, e.sent + sum.sent, e.bytes + sum.bytes
