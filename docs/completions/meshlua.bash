@@ -14,7 +14,7 @@ _meshlua() {
   if [[ $flag ]]; then
     case $flag in
       --devices) words="1 2 4 8 cuda fake:8 fake:h100:8 fake:h200:8" ;;
-      --dump) words="trace expand simplify propagate partition hoist comm overlap join split fuse plan" ;;
+      --dump) words="trace expand simplify propagate partition hoist comm overlap sum_products split fuse plan" ;;
       --save-failure) words="stop warn" ;;
       --kernels) words="eager compiled fp8" ;;
       --dtype) words="float64 float32 float16 bfloat16" ;;

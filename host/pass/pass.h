@@ -34,13 +34,13 @@ void pass_batch(Build *b, BatchCall *c);
 
 /* What only changes costs, and can be switched off; some is on only where it pays. */
 typedef enum PassSwitch {
-    SWITCH_REUSE,       /* a value gathered for one use serves the others */
-    SWITCH_HOIST,       /* a sum over devices that a loop only adds up is made behind the loop */
-    SWITCH_REASSOCIATE, /* a sum of partial sums is reduced once */
-    SWITCH_BUCKET,      /* all_reduces go together */
-    SWITCH_OVERLAP,     /* collectives run beside work: where links do not need the processor */
-    SWITCH_JOIN,        /* a sum of products is one product of longer operands */
-    SWITCH_FUSE,        /* elementwise ops run as one program */
+    SWITCH_REUSE,        /* a value gathered for one use serves the others */
+    SWITCH_HOIST,        /* a sum over devices that a loop only adds up is made behind the loop */
+    SWITCH_REASSOCIATE,  /* a sum of partial sums is reduced once */
+    SWITCH_BUCKET,       /* all_reduces go together */
+    SWITCH_OVERLAP,      /* collectives run beside work: where links do not need the processor */
+    SWITCH_SUM_PRODUCTS, /* a sum of products is one product of longer operands */
+    SWITCH_FUSE,         /* elementwise ops run as one kernel */
     SWITCH_COUNT
 } PassSwitch;
 extern const char *const pipeline_switch_names[SWITCH_COUNT];
@@ -84,7 +84,7 @@ Err pass_hoist(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Collectives start early and are waited for late; for targets whose links work by themselves. */
 Err pass_overlap(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Sums of products become one product where that moves fewer bytes. */
-Err pass_join(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
+Err pass_sum_products(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Steps with too few units of work for many threads become two. */
 Err pass_split(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Elementwise regions become fused nodes. */

@@ -9,7 +9,7 @@ typedef struct Pass {
 } Pass;
 
 const char *const pipeline_switch_names[SWITCH_COUNT] = {
-    "reuse", "hoist", "reassociate", "bucket", "overlap", "join", "fuse"};
+    "reuse", "hoist", "reassociate", "bucket", "overlap", "sum_products", "fuse"};
 
 static bool overlaps(const PassOptions *o) {
     return pass_is_on(o, SWITCH_OVERLAP, !o->target->shared_memory);
@@ -47,8 +47,8 @@ static bool hoists(const PassOptions *o) {
     return pass_is_on(o, SWITCH_HOIST, true);
 }
 
-static bool joins(const PassOptions *o) {
-    return pass_is_on(o, SWITCH_JOIN, true);
+static bool sums_products(const PassOptions *o) {
+    return pass_is_on(o, SWITCH_SUM_PRODUCTS, true);
 }
 
 static const Pass passes[] = {
@@ -59,7 +59,7 @@ static const Pass passes[] = {
     {"hoist", pass_hoist, hoists, graph_verify_local},
     {"comm", pass_comm, NULL, graph_verify_local},
     {"overlap", pass_overlap, overlaps, graph_verify_local},
-    {"join", pass_join, joins, graph_verify_local},
+    {"sum_products", pass_sum_products, sums_products, graph_verify_local},
     {"split", pass_split, NULL, graph_verify_local},
     {"fuse", pass_fuse, NULL, graph_verify_local},
 };

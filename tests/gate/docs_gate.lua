@@ -206,8 +206,8 @@ hold_words("Error codes", verbs.codes)
 
 local stages = table.concat(gate.output(("'%s' --dump=? 2>&1; true"):format(program)), " ")
 stages = (stages:match "the stages are (.*)" or ""):gsub(" and ", ", ")
-hold("Stages", "`(%a+)`", words(stages, "%a+"))
-hold("Switches", "`(%a+)`", core.passes())
+hold("Stages", "`([%a_]+)`", words(stages, "[%a_]+"))
+hold("Switches", "`([%a_]+)`", core.passes())
 hold("Exit codes", "%d+", each(verbs.exits, function(row) return row[1]:match "%d+" end))
 hold("Error codes", "`(E_%u+)`", words(gate.read "host/base/err.h", "\n    (E_[%u]+), "))
 

@@ -34,6 +34,8 @@ local retired = {
   {"Device%.merge", "Device.pair"},
   {"%f[%w_]k_join", "k_superinstr"},
   {"%f[%w_]join_modes", "vary_like"},
+  {"pass_join", "pass_sum_products"},
+  {"SWITCH_JOIN", "SWITCH_SUM_PRODUCTS"},
   {"comm/comm%.c", "comm/reassociate.c"},
   {"OPF_SOURCE", "OPF_NULLARY"},
   {"%f[%w_]layout_bind", "layout_from_spec"},

@@ -12,7 +12,7 @@
 
 enum { MAX_TERMS = 16, MANY, MAX_OPERANDS = 4 };
 
-/* One that is made anew, of those of its terms that can be joined and the rest. */
+/* One that is made anew, of those of its terms that can be one product and the rest. */
 typedef struct Sum {
     int32_t nterm, nrest;
     const Node *term[MAX_TERMS];
@@ -20,13 +20,13 @@ typedef struct Sum {
     int dim[MAX_OPERANDS]; /* by operand of the terms: the one that is summed over */
 } Sum;
 
-typedef struct Join {
+typedef struct ProductSums {
     Copy c;
     int32_t *uses; /* by value */
     Sum **sum;     /* by node: that it is the outermost addition of, or NULL */
     bool *inside;  /* by node: made as a part of a sum */
     int8_t *terms; /* by node: of the sum that an addition is the outermost of; too many: MANY */
-} Join;
+} ProductSums;
 
 static bool is_addition(const Graph *g, const Node *n) {
     return graph_opdef(g, n)->flags & OPF_ADDITION;
@@ -51,7 +51,7 @@ static int summed_factor(const FactorRule *r, const Graph *g, const Node *n, int
 }
 
 /* Is the node a product? Then dim[k] is the dim of operand k that is summed over. */
-static bool is_product(Join *j, const Node *n, int *dim) {
+static bool is_product(ProductSums *j, const Node *n, int *dim) {
     const Graph *g = j->c.from;
     const OpDef *def = graph_opdef(g, n);
     FactorRule *r;
@@ -63,7 +63,7 @@ static bool is_product(Join *j, const Node *n, int *dim) {
 }
 
 /* Do the products differ in their operands only, and in how long the summed dim is? */
-static bool may_join(const Graph *g, const Node *a, const Node *b, const int *dim) {
+static bool may_be_one(const Graph *g, const Node *a, const Node *b, const int *dim) {
     if (a->op != b->op || !attr_equal(graph_opdef(g, a)->attr, a->attr, b->attr) || b->noffset)
         return false;
     for (int k = 0; k < a->nin; k++) {
@@ -76,13 +76,13 @@ static bool may_join(const Graph *g, const Node *a, const Node *b, const int *di
 }
 
 /* Is v a sum that is only there to be added to? */
-static bool is_inner(const Join *j, Val v, int32_t region) {
+static bool is_inner(const ProductSums *j, Val v, int32_t region) {
     const Node *d = graph_def(j->c.from, v);
     return j->uses[v] == 1 && d->region == region && is_addition(j->c.from, d);
 }
 
 /* Counted before any are collected: a sum may be as deep as the program is long. */
-static void count_terms(Join *j) {
+static void count_terms(ProductSums *j) {
     const Graph *g = j->c.from;
     for (int32_t id = 1; id < g->node.n; id++) {
         const Node *n = graph_node(g, id);
@@ -95,7 +95,7 @@ static void count_terms(Join *j) {
 }
 
 /* The terms of the sum that v is a part of. */
-static void collect(const Join *j, Val v, int32_t region, Val *term, int32_t *n) {
+static void collect(const ProductSums *j, Val v, int32_t region, Val *term, int32_t *n) {
     const Node *d = graph_def(j->c.from, v);
     if (!is_inner(j, v, region)) {
         term[(*n)++] = v;
@@ -114,14 +114,14 @@ static bool pays(const Graph *g, const Sum *s) {
     return 3 * result * (s->nterm - 1) > 4 * operands;
 }
 
-/* The terms that can be joined with the first product among them. */
-static void sort_terms(Join *j, const Val *term, int32_t n, int32_t region, Sum *s) {
+/* The terms that can be one with the first product among them. */
+static void sort_terms(ProductSums *j, const Val *term, int32_t n, int32_t region, Sum *s) {
     const Graph *g = j->c.from;
     for (int32_t i = 0; i < n; i++) {
         const Node *t = graph_def(g, term[i]);
-        bool joins = j->uses[term[i]] == 1 && t->region == region &&
-                     (s->nterm ? may_join(g, s->term[0], t, s->dim) : is_product(j, t, s->dim));
-        if (joins)
+        bool fits = j->uses[term[i]] == 1 && t->region == region &&
+                    (s->nterm ? may_be_one(g, s->term[0], t, s->dim) : is_product(j, t, s->dim));
+        if (fits)
             s->term[s->nterm++] = t;
         else
             s->rest[s->nrest++] = term[i];
@@ -129,7 +129,7 @@ static void sort_terms(Join *j, const Val *term, int32_t n, int32_t region, Sum 
 }
 
 /* The additions that the sum is made of. */
-static void mark_inside(Join *j, const Node *n) {
+static void mark_inside(ProductSums *j, const Node *n) {
     const Graph *g = j->c.from;
     j->inside[id_of(g, n)] = true;
     for (int i = 0; i < 2; i++)
@@ -137,7 +137,7 @@ static void mark_inside(Join *j, const Node *n) {
 }
 
 /* Decides on the sum whose outermost addition is the node. */
-static void find_sum(Join *j, int32_t id) {
+static void find_sum(ProductSums *j, int32_t id) {
     const Graph *g = j->c.from;
     const Node *n = graph_node(g, id);
     Val term[MAX_TERMS];
@@ -156,7 +156,7 @@ static void find_sum(Join *j, int32_t id) {
     for (int32_t i = 0; i < s->nterm; i++) j->inside[id_of(g, s->term[i])] = true;
 }
 
-static void make_sum(Join *j, const Node *n, const Sum *s) {
+static void make_sum(ProductSums *j, const Node *n, const Sum *s) {
     Copy *c = &j->c;
     Val operand[MAX_OPERANDS], part[MAX_TERMS];
     copy_enter(c, n);
@@ -172,9 +172,9 @@ static void make_sum(Join *j, const Node *n, const Sum *s) {
     c->map[n->out] = sum;
 }
 
-Err pass_join(const Graph *g, const PassOptions *o, Graph **out) {
+Err pass_sum_products(const Graph *g, const PassOptions *o, Graph **out) {
     (void)o;
-    Join j = {0};
+    ProductSums j = {0};
     if (copy_begin_graph(&j.c, g, true)) {
         j.uses = graph_use_counts(g, &j.c.arena);
         j.sum = ARENA_ARRAY(&j.c.arena, Sum *, g->node.n);

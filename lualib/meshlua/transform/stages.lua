@@ -38,7 +38,7 @@ local function each(list, fn)
   return out
 end
 
--- ---- the three stages: one table of facts, {program, texts, plan, args, results}, three views ------------
+-- ---- Traced, Lowered, Compiled: views of one table of facts, {program, texts, plan, args, results} --------
 
 ---@class Traced
 ---@class Lowered
@@ -49,7 +49,7 @@ local function facts_of(step, ...)
   local args = with_structs(table.pack(...))
   local all = table.pack(core.jit_lower(step, table.unpack(args, 1, args.n)))
   local facts, texts = {program = all[1], plan = all[3], args = args}, {}
-  for stage, text in all[2]:gmatch "%z(%l+)%z([^%z]*)" do texts[stage] = text end
+  for stage, text in all[2]:gmatch "%z([%l_]+)%z([^%z]*)" do texts[stage] = text end
   facts.texts, facts.results = texts, table.pack(table.unpack(all, 4, all.n))
   return facts
 end

@@ -9,7 +9,7 @@ local mesh
 before_each(function() mesh = ml.make_mesh({8}, {"data"}) end)
 after_each(function()
   ml.config {passes = {hoist = "default", reassociate = "default", bucket = "default", overlap = "default",
-    join = "default", fuse = "default"}}
+    sum_products = "default", fuse = "default"}}
 end)
 
 --- Whole numbers, so that sums are exact in any order.
@@ -95,14 +95,14 @@ describe("switching passes:", function()
     assert.equal(4, kept(function(u) return (u * u + 1) ^ 0.3 * u end))
   end)
 
-  it("join: a sum of products with narrow operands is one product of longer ones", function()
+  it("sum_products: a sum of products with narrow operands is one product of longer ones", function()
     local function narrow(key)
       return whole(key, {64, 16}, P(nil, "data")), whole(key + 10, {16, 64}, P "data")
     end
     local x, v = narrow(1)
     local y, w = narrow(2)
     local bias = whole(3, {64, 64}, P())
-    local off, on = both("join", function(a, b, c, d, e)
+    local off, on = both("sum_products", function(a, b, c, d, e)
       return a:matmul(b) + (e + c:matmul(d))
     end, x, v, y, w, bias)
     assert.equal(2, select(2, order(off):gsub("matmul", "")))
@@ -112,7 +112,7 @@ describe("switching passes:", function()
     -- Not where the operands are larger than the results, where a product is read by others, too, or
     -- where the rest of the operands differ.
     local function same(...)
-      local a, b = both("join", ...)
+      local a, b = both("sum_products", ...)
       assert.equal(order(a), order(b))
     end
     local long, longer = whole(5, {8, 512}, P()), whole(6, {512, 8}, P())

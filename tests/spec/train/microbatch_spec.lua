@@ -112,7 +112,7 @@ describe("microbatches", function()
   end
 
   it("give the bits of one part written behind the other, Params that are written among them", function()
-    ml.config {passes = {join = false}} -- it makes one product of a sum of them, in another order
+    ml.config {passes = {sum_products = false}} -- it makes one product of a sum of them, in another order
     for _, on in ipairs {false, mesh} do
       for _, dtype in ipairs {"float32", "bfloat16"} do
         for _, n in ipairs {2, 8} do
@@ -120,7 +120,7 @@ describe("microbatches", function()
         end
       end
     end
-    ml.config {passes = {join = "default"}}
+    ml.config {passes = {sum_products = "default"}}
   end)
 
   it("are a loop: the plan of 64 is as large as that of 2, and holds no more", function()

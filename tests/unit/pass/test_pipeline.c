@@ -92,13 +92,14 @@ static void test_stages(void) {
     const PassOptions cpu = {.target = target_of("cpu"), .verify = true},
                       gpu = {.target = target_of("h200"), .verify = true, .reread = true};
     PassOptions o = cpu;
-    check_stages(programs[1], cpu, NULL,
-                 "trace simplify factors propagate partition hoist comm join split fuse plan");
     check_stages(
-        programs[1], gpu, NULL,
-        "trace simplify factors propagate partition hoist comm overlap join split fuse plan");
+        programs[1], cpu, NULL,
+        "trace simplify factors propagate partition hoist comm sum_products split fuse plan");
+    check_stages(programs[1], gpu, NULL,
+                 "trace simplify factors propagate partition hoist comm overlap sum_products split "
+                 "fuse plan");
     o.expand = true;
-    o.off = 1u << SWITCH_HOIST | 1u << SWITCH_JOIN;
+    o.off = 1u << SWITCH_HOIST | 1u << SWITCH_SUM_PRODUCTS;
     o.on = 1u << SWITCH_OVERLAP;
     check_stages(programs[1], o, NULL,
                  "trace expand simplify factors propagate partition comm overlap split fuse plan");
