@@ -14,6 +14,10 @@ void ctx_let_go(Ctx *cx) {
     for (CtxHolder *h = cx->holders; h; h = h->next) h->let_go(h->ud);
 }
 
+void ctx_finish_holders(Ctx *cx) {
+    while (cx->holders) cx->holders->finish(cx->holders->ud);
+}
+
 void ctx_remove_holder(Ctx *cx, const CtxHolder *holder) {
     for (CtxHolder **at = &cx->holders; *at; at = &(*at)->next) {
         if (*at != holder) continue;

@@ -14,6 +14,7 @@ enum { MAX_DOMAINS = 16 }; /* of a process */
 typedef struct CtxHolder {
     struct CtxHolder *next;
     void (*let_go)(void *ud); /* of what is not needed any more; the rest stays held */
+    void (*finish)(void *ud); /* waits until nothing is held, and leaves the list */
     void *ud;
 } CtxHolder;
 
@@ -34,6 +35,8 @@ typedef struct Ctx {
 void ctx_init(Ctx *cx);
 /* Asks all of them. */
 void ctx_let_go(Ctx *cx);
+/* Where memory has run out. */
+void ctx_finish_holders(Ctx *cx);
 void ctx_remove_holder(Ctx *cx, const CtxHolder *holder);
 
 #endif

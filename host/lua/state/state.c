@@ -139,6 +139,7 @@ void state_collect_if_needed(lua_State *L, Host *h, int32_t results) {
 bool state_collect_after(lua_State *L, Host *h, Err e) {
     if (e != E_NOMEM) return false;
     err_clear(&h->cx);
+    ctx_finish_holders(&h->cx);
     collect(L, h);
     return true;
 }

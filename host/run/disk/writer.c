@@ -110,6 +110,12 @@ static void join(Writer *w) {
     w->joined = true;
 }
 
+/* A CtxHolder's. */
+static void finish(void *ud) {
+    join(ud);
+    let_go(ud);
+}
+
 void writer_free(Writer *w) {
     Alloc *a = &w->cx->alloc;
     atomic_store(&w->stop, true);
@@ -451,7 +457,7 @@ bool writer_start(Writer *w) {
     w->started = pthread_create(&w->thread, NULL, work, w) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!w->started) return false;
-    w->holder = (CtxHolder){w->cx->holders, let_go, w};
+    w->holder = (CtxHolder){w->cx->holders, let_go, finish, w};
     w->cx->holders = &w->holder;
     return true;
 }

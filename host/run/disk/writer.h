@@ -2,10 +2,10 @@
  *
  * Tensors that are added are held until they are written: their buffers are retained, so that a
  * step which writes its arguments takes other memory meanwhile (place_param in run/exec/call.c); it
- * asks for them (CtxHolder) before it does. What lies in a device's memory is copied to the host's
- * at once, so that addresses there never move. The thread reads this memory and writes files; it
- * counts no references, allocates nothing and sees no Ctx. Everything here is the main thread's to
- * call. */
+ * asks for them (CtxHolder) before it does, and where there is none waits for the thread. What lies
+ * in a device's memory is copied to the host's at once, so that addresses there never move. The
+ * thread reads this memory and writes files; it counts no references, allocates nothing and sees no
+ * Ctx. Everything here is the main thread's to call. */
 #ifndef MESHLUA_RUN_DISK_WRITER_H
 #define MESHLUA_RUN_DISK_WRITER_H
 

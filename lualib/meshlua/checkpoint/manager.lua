@@ -69,7 +69,8 @@ end
 --- keep: so many of the latest stay, at least 2; default 3. keep_every: steps that it divides stay, too. best: a
 --- metric (the smallest value; {metric =, mode = "max"}: the largest) whose best step stays, too. every_steps,
 --- every_minutes: save does nothing but then. async: default true. memory: bytes that a save may hold while steps go
---- on; one that needs more is made as with async = false. timeout: seconds to wait for other processes; default 600
+--- on; one that needs more is made as with async = false, which is said once. timeout: seconds to wait for other
+--- processes; default 600
 ---@return Manager?, string? message, string? code
 function M.Manager(folder, options)
   if type(folder) ~= "string" or folder == "" then
@@ -201,7 +202,15 @@ local function begin_writing(self, save)
     if not number then return nil, message, code end
     for _, t in ipairs(file.entries) do writer:add(t.leaf, t.index, {whole_piece(number, t)}) end
   end
-  if not (self.async and writer:start()) then writer:run() end
+  if self.async and writer:start() then return true end
+  if self.async and not self.said_waiting then
+    self.said_waiting = true
+    local bytes = core.bytes_text(writer:bytes())
+    say(("%s: steps wait while a checkpoint is written: its %s %s"):format(self.folder, bytes, self.memory
+      and ("are more than option 'memory' (%s) allows"):format(core.bytes_text(self.memory))
+      or "have no thread to write them"))
+  end
+  writer:run()
   return true
 end
 
