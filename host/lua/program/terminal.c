@@ -126,42 +126,108 @@ static unsigned char apply(lua_State *L, const Editor *e) {
     return show ? CC_REDISPLAY : CC_REFRESH;
 }
 
-/* Asks the handler what an event does: handler(event, text, cursor (bytes before it), is more
- * waiting, what was pasted). */
-static unsigned char act(EditLine *el, const char *event, const char *pasted, size_t npasted) {
+/* What stands between the marks of a paste, byte by byte. */
+typedef struct Paste {
+    int seen; /* of the mark at its end */
+    bool over;
+} Paste;
+
+static const char paste_end[] = "\033[201~";
+enum { PASTE_END = sizeof paste_end - 1 };
+
+/* The next byte, of the mark, too. A Ctrl-C that nothing follows gives up a paste that does not
+ * end. */
+static bool read_paste(Paste *p, char *byte) {
+    enum { PATIENCE = 200 };
+    struct pollfd more = {.fd = STDIN_FILENO, .events = POLLIN};
+    ssize_t n = 0;
+    if (p->over) return false;
+    do n = read(STDIN_FILENO, byte, 1);
+    while (n < 0 && errno == EINTR && !abandoned);
+    if (n == 1) p->seen = *byte == paste_end[p->seen] ? p->seen + 1 : *byte == paste_end[0];
+    p->over = n != 1 || p->seen == PASTE_END || (*byte == '\003' && poll(&more, 1, PATIENCE) == 0);
+    return n == 1;
+}
+
+/* The rest of one must not come in as keys. */
+static void drop_paste(Paste *p) {
+    for (char byte; p && read_paste(p, &byte);) continue;
+}
+
+static void push_paste(lua_State *L, Paste *p) {
+    luaL_Buffer b;
+    luaL_buffinit(L, &b);
+    for (char byte; p && read_paste(p, &byte);) luaL_addchar(&b, byte);
+    if (p && p->seen == PASTE_END) luaL_buffsub(&b, PASTE_END);
+    luaL_pushresult(&b);
+}
+
+typedef struct Event {
+    const Editor *e;
+    const char *name;
+    Paste *paste; /* or NULL */
+    unsigned char result;
+} Event;
+
+/* (handler, event): asks the handler what it does: handler(event, text, cursor (bytes before it),
+ * is more waiting, what was pasted). */
+static int ask_handler(lua_State *L) {
+    Event *v = lua_touserdata(L, 2);
+    push_paste(L, v->paste);
+    const LineInfo *line = el_line(v->e->el);
+    lua_pushvalue(L, 1);
+    lua_pushstring(L, v->name);
+    lua_pushlstring(L, line->buffer, (size_t)(line->lastchar - line->buffer));
+    lua_pushinteger(L, line->cursor - line->buffer);
+    lua_pushboolean(L, is_more_waiting());
+    lua_pushvalue(L, 3);
+    lua_call(L, 5, 1);
+    if (lua_istable(L, -1)) v->result = apply(L, v->e);
+    return 0;
+}
+
+/* (error, editor) */
+static int say_error(lua_State *L) {
+    const Editor *e = lua_touserdata(L, 2);
+    fprintf(e->out, "\n%s\n", luaL_tolstring(L, 1, NULL));
+    return 0;
+}
+
+/* No error may pass through libedit, which would leave the terminal as it has it: what can raise
+ * one is called in protected mode, and what stands here cannot. */
+static unsigned char act(EditLine *el, const char *name, Paste *paste) {
     Editor *e;
     el_get(el, EL_CLIENTDATA, &e);
-    const LineInfo *line = el_line(el);
     lua_State *L = e->L;
+    Event v = {e, name, paste, CC_ERROR};
     int top = lua_gettop(L);
     if (abandoned) { /* what stands there goes */
+        const LineInfo *line = el_line(el);
+        drop_paste(paste);
         el_cursor(el, (int)(line->lastchar - line->buffer));
         el_insertstr(el, "^C");
         el_push(el, ACCEPT);
         return CC_REFRESH;
     }
+    lua_pushcfunction(L, ask_handler);
     lua_pushvalue(L, HANDLER);
-    lua_pushstring(L, event);
-    lua_pushlstring(L, line->buffer, (size_t)(line->lastchar - line->buffer));
-    lua_pushinteger(L, line->cursor - line->buffer);
-    lua_pushboolean(L, is_more_waiting());
-    lua_pushlstring(L, pasted, npasted);
-    unsigned char result = CC_ERROR;
-    int status = lua_pcall(L, 5, 1, 0);
-    if (status != LUA_OK) {
-        fprintf(e->out, "\n%s\n", luaL_tolstring(L, -1, NULL));
-        result = CC_REDISPLAY;
-    } else if (lua_istable(L, -1)) {
-        result = apply(L, e);
+    lua_pushlightuserdata(L, &v);
+    if (lua_pcall(L, 2, 0, 0) != LUA_OK) {
+        drop_paste(paste);
+        lua_pushcfunction(L, say_error);
+        lua_insert(L, -2);
+        lua_pushlightuserdata(L, e);
+        if (lua_pcall(L, 2, 0, 0) != LUA_OK) fputs("\nan error without a text\n", e->out);
+        v.result = CC_REDISPLAY;
     }
     lua_settop(L, top);
-    return result;
+    return v.result;
 }
 
 #define ON(event)                                                                                  \
     static unsigned char on_##event(EditLine *el, int key) {                                       \
         (void)key;                                                                                 \
-        return act(el, #event, "", 0);                                                             \
+        return act(el, #event, NULL);                                                              \
     }
 ON(enter)
 ON(line)
@@ -193,7 +259,7 @@ static unsigned char on_edit(EditLine *el, int key) {
     Editor *e;
     el_get(el, EL_CLIENTDATA, &e);
     lend_terminal(e, true);
-    unsigned char result = act(el, "edit", "", 0);
+    unsigned char result = act(el, "edit", NULL);
     lend_terminal(e, false);
     return result == CC_REFRESH ? CC_REDISPLAY : result;
 }
@@ -209,35 +275,9 @@ static unsigned char on_suspend(EditLine *el, int key) {
     return CC_REDISPLAY;
 }
 
-/* What stands between the marks of a paste. A Ctrl-C that nothing follows gives up one that does
- * not end. */
 static unsigned char on_paste(EditLine *el, int key) {
-    static const char end[] = "\033[201~";
-    enum { END = sizeof end - 1, PATIENCE = 200 };
     (void)key;
-    Editor *e;
-    el_get(el, EL_CLIENTDATA, &e);
-    luaL_Buffer b;
-    luaL_buffinit(e->L, &b);
-    for (char byte;;) {
-        ssize_t n = read(STDIN_FILENO, &byte, 1);
-        if (n < 0 && errno == EINTR && !abandoned) continue;
-        if (n <= 0) break;
-        luaL_addchar(&b, byte);
-        size_t len = luaL_bufflen(&b);
-        if (len >= END && memcmp(luaL_buffaddr(&b) + len - END, end, END) == 0) {
-            luaL_buffsub(&b, END);
-            break;
-        }
-        struct pollfd more = {.fd = STDIN_FILENO, .events = POLLIN};
-        if (byte == '\003' && poll(&more, 1, PATIENCE) == 0) break;
-    }
-    luaL_pushresult(&b);
-    size_t len;
-    const char *text = lua_tolstring(e->L, -1, &len);
-    unsigned char result = act(el, "paste", text, len);
-    lua_pop(e->L, 1);
-    return result;
+    return act(el, "paste", &(Paste){0});
 }
 
 static void bind_keys(EditLine *el) {
@@ -391,24 +431,32 @@ static bool push_edited_block(lua_State *L, Editor *e, const char *prompt) {
     return true;
 }
 
+static int read_block(lua_State *L) {
+    Editor *e = lua_touserdata(L, 1);
+    const char *prompt = lua_tostring(L, 2);
+    bool any = e->el ? push_edited_block(L, e, prompt) : push_plain_line(L, prompt);
+    if (!any) lua_pushnil(L);
+    return 1;
+}
+
 /* editor:read(prompt, handler): a block, or where nothing can be edited a line; false where Ctrl-C
  * abandoned it; nil at the end of the input. */
 static int editor_read(lua_State *L) {
-    Editor *e = luaL_checkudata(L, 1, EDITOR);
-    const char *prompt = luaL_checkstring(L, 2);
+    luaL_checkudata(L, 1, EDITOR);
+    luaL_checkstring(L, 2);
     lua_settop(L, HANDLER);
     bool person = isatty(STDIN_FILENO);
     struct sigaction before, mine = {.sa_handler = on_interrupt};
     sigemptyset(&mine.sa_mask);
     abandoned = 0;
     fflush(stdout);
+    lua_pushcfunction(L, read_block);
+    lua_insert(L, 1);
     if (person) sigaction(SIGINT, &mine, &before);
-    bool any = e->el ? push_edited_block(L, e, prompt) : push_plain_line(L, prompt);
+    int status = lua_pcall(L, HANDLER, 1, 0);
     if (person) sigaction(SIGINT, &before, NULL);
-    if (abandoned)
-        lua_pushboolean(L, 0);
-    else if (!any)
-        lua_pushnil(L);
+    if (status != LUA_OK) return lua_error(L);
+    if (abandoned) lua_pushboolean(L, 0);
     return 1;
 }
 
