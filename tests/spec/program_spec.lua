@@ -176,6 +176,18 @@ describe("verbs", function()
     assert.falsy(out:find("seconds in all", 1, true), out)
   end)
 
+  it("train --explain tells of devices that are fake, too", function()
+    local head = "Mesh(data=64, model=2) of h200; every figure is of one device\n"
+    local args = {"train", "models/gpt.lua", "--devices=fake:h200:128", "--mesh=data:64,model:2",
+      "--rules=fsdp_tp", "--batch=64", "--precision=f16", "--explain"}
+    local out, err, code = run(args)
+    assert.same({"", 0, head}, {err, code, out:sub(1, #head)})
+    table.insert(args, "--checks") -- which look at values
+    out, err, code = run(args)
+    assert.same({"", 2}, {out, code})
+    assert.truthy(err:find("train: the devices are fake (h200)", 1, true), err)
+  end)
+
   it("train trains a recipe, with what lies beside it and the program's flags behind it", function()
     local out, err, code = run {"train", "models/mlp.lua", "--devices=fake:2", "--steps=1"}
     assert.equal(2, code)

@@ -77,7 +77,7 @@ end
 --- The run that the options ask for.
 local function prepare(recipe, values, config)
   local rules = check(arguments.rule_set(recipe, values.rules))
-  local mesh = check(runs.mesh(values.mesh))
+  local mesh = check(runs.mesh(values.mesh, values.explain and not values.checks))
   check(precision.of(config))
   check(runs.check_batch(mesh, rules, config.batch, values.microbatches))
   local records = check(recipe.data(config, values.data ~= "" and values.data or nil))
