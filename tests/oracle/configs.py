@@ -354,6 +354,34 @@ CONFIGS = {'gpt2': {'model_type': 'gpt2',
            'vocab_size': 250880}}
 
 
+# What a file may leave out or say otherwise: the defaults of families, and newer forms of fields.
+def small(model_type, **more):
+    return {"model_type": model_type, "hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 16,
+            "intermediate_size": 1024, "vocab_size": 1000, **more}
+
+
+ROPE = {"rope_theta": 500000.0, "rope_type": "default"}
+CONFIGS.update({
+    "llama, rope_parameters and biases": small("llama", rope_parameters=ROPE, attention_bias=True, mlp_bias=True,
+                                               tie_word_embeddings=True),
+    "llama, head_dim of its own": small("llama", head_dim=48, num_key_value_heads=4),
+    "mistral, silent": small("mistral"),
+    "mixtral, silent": small("mixtral"),
+    "qwen2, silent": small("qwen2", num_key_value_heads=4, sliding_window=None),
+    "qwen3, silent": small("qwen3", num_key_value_heads=4, rope_parameters=ROPE),
+    "qwen3_moe, silent": small("qwen3_moe", num_key_value_heads=4, moe_intermediate_size=128, num_experts=8),
+    "gemma, silent": small("gemma", num_key_value_heads=1),
+    "gemma, untied": small("gemma", num_key_value_heads=1, tie_word_embeddings=False, hidden_activation=None),
+    "gemma2, silent": small("gemma2", num_key_value_heads=4),
+    "phi, norms of queries": small("phi", qk_layernorm=True),
+    "phi3, silent": small("phi3", pad_token_id=0),
+    "gpt_neox, rope_parameters": small("gpt_neox", rope_parameters={**ROPE, "partial_rotary_factor": 0.5}),
+    "gpt_neox, no biases": small("gpt_neox", attention_bias=False),
+    "gpt2, untied": {"model_type": "gpt2", "n_embd": 192, "n_layer": 2, "n_head": 4, "vocab_size": 1000,
+                     "n_positions": 64, "n_inner": None, "tie_word_embeddings": False},
+})
+
+
 def count(given):
     known = {**given, **({"hidden_size": given["n_embed"]} if "n_embed" in given else {})}
     with torch.device("meta"):

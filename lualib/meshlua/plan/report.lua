@@ -183,6 +183,8 @@ local function head(found, n)
   local lines, wider = {M.verdict(found), describe(found, n)}, padded(found.plans[1])
   if #wider > 0 then lines[3] = "padded, so that the mesh divides them: " .. table.concat(wider, ", ") end
   if found.recipe.note then lines[#lines + 1] = "not as the family has it: " .. found.recipe.note end
+  local idle = found.recipe.idle or {}
+  if #idle > 0 then lines[#lines + 1] = "in the file, without effect on the plan: " .. lib.some(idle, 12) end
   return lines
 end
 
@@ -195,7 +197,8 @@ function M.text(found)
   local lines = head(found, n)
   if #found.plans > 1 or found.untried > 0 then
     lines[#lines + 1] = ""
-    lines[#lines + 1] = ("layouts, best first (%d planned%s%s):"):format(#found.plans,
+    lines[#lines + 1] = ("layouts, best first (%d planned%s%s%s):"):format(#found.plans,
+      found.looped and (" with layers written out, %d as a loop"):format(found.looped) or "",
       #found.refused > 0 and (", %d cannot be: %s"):format(#found.refused, found.refused[1].why:match "[^;]*")
         or "",
       found.untried > 0 and (", %d not planned"):format(found.untried) or "")

@@ -48,7 +48,10 @@ describe("models of a config.json", function()
   end)
 
   for _, case in ipairs {
-    {"an unknown family", {model_type = "lama"}, "model_type is 'lama'; known are .*; the nearest is llama$"},
+    {"an unknown family", {model_type = "lama"},
+      "model_type is 'lama'; known are .*; the nearest is llama; with"},
+    {"an unknown family of known fields", {model_type = "brio", q_lora_rank = 4},
+      'the nearest is %l+, which has no q_lora_rank; with "model_type": "%l+" it is planned as such$'},
     {"no family", {model_type = false}, "model_type is missing"},
     {"a family that is no text", {model_type = 3}, "model_type is 3"},
     {"a missing number", {num_attention_heads = false},
@@ -93,10 +96,42 @@ describe("models of a config.json", function()
     assert.matches("9 experts for each token, of 8", message)
   end)
 
-  it("say what is not planned as the family has it", function()
-    for name, wanted in pairs {["mistral-7b"] = "window", ["mpt-7b"] = "ALiBi", ["llama-3-8b"] = "^$"} do
-      local _, note = families.config(changed(name, {}))
-      assert.matches(wanted, note)
-    end
+  for _, case in ipairs {
+    {"mistral-7b", {}, "its window of 4096 tokens is not"},
+    {"mistral-7b", {sliding_window = false}, "4096"},
+    {"mistral-7b", {sliding_window = core.null}, "^$"},
+    {"mistral-7b", {sliding_window = 512}, "its window of 512 tokens"}, {"mixtral-8x7b", {}, "^tokens go"},
+    {"qwen2-7b", {}, "^$"}, {"qwen2-7b", {use_sliding_window = true}, "window of 131072 tokens"},
+    {"mpt-7b", {}, "ALiBi"}, {"llama-3-8b", {}, "^$"},
+    {"llama-3-8b", {hidden_act = "quick_gelu"}, "the activation 'quick_gelu' is planned as silu"},
+    {"qwen3-30b-a3b", {mlp_only_layers = {1}}, "and some have none"},
+  } do
+    it("say what is not planned as the family has it: " .. case[1] .. " " .. case[3], function()
+      local _, note = families.config(changed(case[1], case[2]))
+      assert.matches(case[3], note)
+    end)
+  end
+
+  it("take their activation, and how their queries turn, where a file says it", function()
+    local cfg = families.config(changed("llama-3-8b", {hidden_act = "relu", rope_theta = false,
+      rope_parameters = {rope_theta = 1e6, rope_type = "default"}}))
+    assert.same({"relu", 1e6}, {cfg.activation, cfg.theta})
+    cfg = families.config(changed("gpt-neox-20b", {rotary_pct = false, rotary_emb_base = false,
+      rope_parameters = {full_attention = {rope_theta = 5e5, partial_rotary_factor = 0.5}}}))
+    assert.same({0.5, 5e5}, {cfg.rotary, cfg.theta})
+    assert.equal(0.25, families.config(changed("gpt-neox-20b", {rotary_pct = false})).rotary)
+  end)
+
+  it("say which fields change nothing of a plan", function()
+    local _, _, idle = families.config(changed("llama-3.1-405b", {dtype = "bfloat16", eos_token_id = 2}))
+    assert.same({"rms_norm_eps", "rope_scaling", "rope_theta"}, idle)
+  end)
+
+  it("are those of the text of what reads more, with the sizes that its family has", function()
+    local cfg, note = families.config {model_type = "llava", vision_config = {}, text_config = {
+      model_type = "llama", vocab_size = 32064, max_position_embeddings = 4096, rms_norm_eps = 1e-5}}
+    assert.same({32, 4096, 11008, 32064}, {cfg.layers, cfg.width, cfg.hidden, cfg.vocab})
+    assert.matches("^of llava the text model %(llama%) is planned alone; ", note)
+    assert.matches("the file leaves out what the family has: num_hidden_layers 32, hidden_size 4096", note)
   end)
 end)
