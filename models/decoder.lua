@@ -247,7 +247,7 @@ local heads, kv_heads, hidden = padded "heads", padded "kv_heads", {"mlp", "mode
 local vocab, tokens = padded "vocab", {"tokens", "model"}
 
 --- As those of models/llama.lua, with the vocabulary split as well.
-M.rules = {
+M.dense_rules = {
   dp = rules {data},
   tp = rules {data, heads, kv_heads, hidden, vocab},
   tp_sp = rules {data, heads, kv_heads, hidden, vocab, tokens},
@@ -255,6 +255,27 @@ M.rules = {
   fsdp_tp = rules {shard_matrices, data, heads, kv_heads, hidden, vocab},
   fsdp_tp_sp = rules {shard_matrices, data, heads, kv_heads, hidden, vocab, tokens},
 }
+
+-- The batch lies over the experts' axis as well, which splits all that is no expert as data does.
+local expert, over_experts = {"expert", "expert"}, ml.shard_largest("expert", M.min_sharded)
+local both, batch = {"batch", {"data", "expert"}}, {"batch", "expert"}
+
+local function shard_over_both(path, param, own)
+  if param.role ~= "kernel" and param.role ~= "embedding" then return nil end
+  local function inner() return over_experts(path, param, own) or own() end
+  return largest(path, param, inner) or inner()
+end
+
+--- Those of models with experts, besides.
+M.rules = {
+  ep = rules {both, batch, data, expert},
+  fsdp_ep = rules {shard_over_both, both, batch, data, expert},
+  fsdp_ep_tp = rules {shard_over_both, both, batch, data, expert, heads, kv_heads, hidden, vocab},
+}
+for name, set in pairs(M.dense_rules) do M.rules[name] = set end
+
+--- The key of the config that a mesh axis must divide.
+M.divided = {expert = "experts"}
 
 ml.train.script(M)
 return M

@@ -1,6 +1,7 @@
 -- elsewhere.lua: a layout in the words of other systems: flags of torchtitan and MaxText, PartitionSpecs of
 -- JAX.
 local account = require "meshlua.insight.account"
+local core = require "meshlua.core"
 
 local M = {}
 
@@ -18,23 +19,48 @@ local function sizes_of(layout)
 end
 
 local function torchtitan(planned, sizes, fsdp)
-  local words = {}
+  local words, data = {}, sizes.data * sizes.expert
   local function add(name, value) words[#words + 1] = ("--parallelism.%s=%s"):format(name, value) end
-  add("data_parallel_replicate_degree", fsdp and 1 or sizes.data)
-  add("data_parallel_shard_degree", fsdp and sizes.data or 1)
+  add("data_parallel_replicate_degree", fsdp and 1 or data)
+  add("data_parallel_shard_degree", fsdp and data or 1)
   add("tensor_parallel_degree", sizes.model)
-  words[#words + 1] = ("--training.local_batch_size=%d"):format(planned.config.batch // sizes.data
+  if sizes.expert > 1 then add("expert_parallel_degree", sizes.expert) end
+  words[#words + 1] = ("--training.local_batch_size=%d"):format(planned.config.batch // data
     // planned.layout.microbatches)
   words[#words + 1] = ("--training.global_batch_size=%d"):format(planned.config.batch)
   words[#words + 1] = "--activation_checkpoint.mode=" .. (REMAT[planned.config.remat] or "none")
   return "torchtitan: " .. table.concat(words, " ")
 end
 
+--- The sizes of a layout inside a host, and of its hosts: the last axes are nearest.
+local function by_links(layout)
+  local inside, hosts, room = {}, {}, core.host_devices()
+  for i = #layout.axes, 1, -1 do
+    local size = layout.sizes[i]
+    local fits, rest = size, room
+    while rest > 0 do fits, rest = rest, fits % rest end -- what divides both
+    inside[layout.axes[i]], hosts[layout.axes[i]], room = fits, size // fits, room // fits
+  end
+  return inside, hosts
+end
+
+local MAXTEXT = {{"data", "data"}, {"fsdp", "data"}, {"tensor", "model"}, {"expert", "expert"}}
+
 local function maxtext(planned, sizes, fsdp)
-  return ("MaxText: ici_data_parallelism=%d ici_fsdp_parallelism=%d ici_tensor_parallelism=%d "
-    .. "per_device_batch_size=%g gradient_accumulation_steps=%d"):format(fsdp and 1 or sizes.data,
-    fsdp and sizes.data or 1, sizes.model, planned.config.batch / sizes.data / sizes.model,
-    planned.layout.microbatches)
+  local words = {}
+  local inside, hosts = by_links(planned.layout)
+  for k, link in ipairs {"ici", "dcn"} do
+    for _, row in ipairs(MAXTEXT) do
+      local size = (k == 1 and inside or hosts)[row[2]] or 1
+      if row[2] == "data" and (row[1] == "fsdp") ~= fsdp then size = 1 end
+      if size > 1 or k == 1 and row[1] ~= "expert" then
+        words[#words + 1] = ("%s_%s_parallelism=%d"):format(link, row[1], size)
+      end
+    end
+  end
+  local parts = planned.layout.microbatches
+  return ("MaxText: %s per_device_batch_size=%g gradient_accumulation_steps=%d"):format(
+    table.concat(words, " "), planned.config.batch / sizes.data / sizes.model / sizes.expert / parts, parts)
 end
 
 local entry_text

@@ -1,5 +1,6 @@
 -- json.lua: values as JSON text, on one line. Objects have their keys in order; numbers read back as what
 -- they were: of floats those of float32, and in exact texts any.
+-- Floats that are whole numbers have all their digits.
 local core = require "meshlua.core"
 
 local M = {}
@@ -18,6 +19,7 @@ end
 local function number(x, exact)
   if math.type(x) == "integer" then return tostring(x) end
   if x ~= x or x == math.huge or x == -math.huge then return "null" end
+  if not exact and x == math.floor(x) and math.abs(x) <= 1 << 53 then return ("%.0f"):format(x) end
   local text = ("%.9g"):format(x)
   if not exact then return text end
   if tonumber(text) ~= x then text = ("%.17g"):format(x) end
