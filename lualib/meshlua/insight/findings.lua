@@ -429,17 +429,19 @@ end
 
 --- Params that are written elsewhere than where they lie.
 function rules.not_in_place(x, add)
-  local names, bytes, first, why, state = {}, 0, nil, nil, 0
+  local names, bytes, first, why, state, own = {}, 0, nil, nil, 0, {}
+  for _, b in ipairs(x.buffers) do -- results that take memory of their own
+    for _, result in ipairs(b.kind == "result" and not b.takes and b.results or {}) do own[result] = b end
+  end
   for i, p in ipairs(x.params) do
     state = state + (p.state and p.part or 0)
-    for _, b in ipairs(p.result and x.buffers or {}) do
-      if has(b.results, p.result) and b.kind == "result" and not b.takes then
-        names[#names + 1], bytes = account.alike(p.name), bytes + b.bytes
-        first = first or i
-        why = why or (not p.donated and "the step may not write over it (donate = false)"
-          or b.bytes ~= p.part and "it comes out in another dtype or layout"
-            or "its old value is still needed then")
-      end
+    local b = p.result and own[p.result]
+    if b then
+      names[#names + 1], bytes = account.alike(p.name), bytes + b.bytes
+      first = first or i
+      why = why or (not p.donated and "the step may not write over it (donate = false)"
+        or b.bytes ~= p.part and "it comes out in another dtype or layout"
+          or "its old value is still needed then")
     end
   end
   if not first or bytes < WORTH * state then return end
