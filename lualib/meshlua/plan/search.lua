@@ -11,18 +11,31 @@ local MOST = 256 -- layouts that are planned; those on few axes come first
 
 -- ---- layouts ------------------------------------------------------------------------------------------
 
+--- Are sizes of axes worth a plan? Not those that do not divide what the recipe says is split over an axis; nor,
+--- of three axes and more, those of which the last leaves its host.
+local function sensible(recipe, config, axes, sizes)
+  local above_1, last = 0, 1
+  for i, size in ipairs(sizes) do
+    local what = recipe.divided and recipe.divided[axes[i]]
+    if what and config[what] % size ~= 0 then return false end
+    if size > 1 then above_1, last = above_1 + 1, size end
+  end
+  return above_1 < 3 or last <= core.host_devices()
+end
+
 --- The layouts that come into question: for each rule set the sizes of the axes that it names. Axes of size 1
 --- are left out, and what that makes alike.
 ---@param recipe table
+---@param config table
 ---@param asked {mesh: string, rules: string, microbatches: integer, kernels: string} "" where it is open
 ---@param ndevices integer
 ---@return Layout[]? layouts
 ---@return string? message
-function M.layouts(recipe, asked, ndevices)
+function M.layouts(recipe, config, asked, ndevices)
   local list, seen = {}, {}
   local function add(axes, sizes, rules)
     local layout = {axes = {}, sizes = {}, rules = rules, microbatches = asked.microbatches,
-      kernels = asked.kernels}
+      kernels = asked.kernels, asked = asked.mesh ~= ""}
     for i, size in ipairs(sizes) do
       if size > 1 or asked.mesh ~= "" then
         table.insert(layout.axes, axes[i])
@@ -44,7 +57,7 @@ function M.layouts(recipe, asked, ndevices)
     else
       local axes = lib.names(runs.named_axes(recipe.rules and recipe.rules[rules]))
       for _, sizes in ipairs(#axes > 0 and lib.factorings(ndevices, #axes) or {}) do
-        add(axes, sizes, rules)
+        if sensible(recipe, config, axes, sizes) then add(axes, sizes, rules) end
       end
     end
   end
@@ -106,11 +119,29 @@ local function attempts(config, asked)
     list[#list + 1] = {config = setmetatable({remat = remat or nil}, {__index = config}),
       microbatches = math.max(1, asked.microbatches)}
   end
-  local parts, last = 2, list[#list].config
-  while asked.microbatches == 0 and parts <= config.batch and config.batch % parts == 0 do
-    list[#list + 1], parts = {config = last, microbatches = parts}, 2 * parts
-  end
   return list
+end
+
+--- The number of parts to try behind so many: it divides the batch, and is about as large as what is free beside the
+--- state must have it (less half, while that is far). The rows of a part divide over all devices as long as such are
+--- left; nil: none is.
+local function more_parts(batch, parts, plans, ndevices)
+  local free, need = core.device_memory() or math.huge, math.huge
+  for _, planned in ipairs(plans) do
+    local groups = planned.memory.groups
+    local state = groups.parameters + groups["optimizer state"]
+    if state < free then need = math.min(need, parts * (planned.peak - state) / (free - state)) end
+  end
+  if need == math.huge then need = 0 end
+  local least, best = math.max(1.1 * parts, need * (need < 2 * parts and 0.9 or 0.5)), nil
+  for n = 1, math.floor(math.sqrt(batch)) do
+    for _, d in ipairs(batch % n == 0 and {n, batch // n} or {}) do
+      local even, best_even = batch // d % ndevices == 0, best and batch // best % ndevices == 0
+      local better = not best or even and not best_even or even == best_even and d < best
+      if d >= least and better then best = d end
+    end
+  end
+  return best
 end
 
 --- The layouts without those whose Params and optimizer state alone were too large for a device the last time.
@@ -128,9 +159,10 @@ end
 
 --- The plans of the first attempt of which one fits; where none does, of the one that comes nearest.
 local function find_on(recipe, config, data, asked, ndevices)
-  local nearest, last
-  for _, attempt in ipairs(attempts(config, asked)) do
-    local layouts, message = M.layouts(recipe, {mesh = asked.mesh, rules = asked.rules,
+  local list, nearest, last, i = attempts(config, asked), nil, nil, 1
+  while list[i] do
+    local attempt = list[i]
+    local layouts, message = M.layouts(recipe, attempt.config, {mesh = asked.mesh, rules = asked.rules,
       kernels = asked.kernels, microbatches = attempt.microbatches}, ndevices)
     if not layouts then return nil, message end
     local all = #layouts
@@ -142,6 +174,10 @@ local function find_on(recipe, config, data, asked, ndevices)
     if best and best.fits then return last end
     if attempt.microbatches > 1 and best and least and best.peak >= least.peak then break end
     if not nearest or best and (not least or best.peak < least.peak) then nearest = last end
+    i = i + 1
+    local parts = not list[i] and best and asked.microbatches == 0
+      and more_parts(config.batch, attempt.microbatches, last.plans, ndevices)
+    if parts then list[i] = {config = attempt.config, microbatches = parts} end
   end
   return nearest
 end
@@ -156,6 +192,26 @@ local function least_state(plans)
   return least
 end
 
+local FEW, WRITTEN_OUT = 16, 3 -- layers that are soon planned one by one; layouts that are planned so
+
+--- Plans as M.find gives them, of many layers written out: the layouts are found with layers as a loop, and the best
+--- ones planned again. `looped`: how many layouts were planned as a loop.
+local function find_unrolled(recipe, config, data, asked, ndevices)
+  local looped = setmetatable({scan = true}, {__index = config})
+  local found, message = find_on(recipe, looped, data, asked, ndevices)
+  if not found or not found.plans[1] then return found, message end
+  local plans, all = {}, #found.plans
+  for i = 1, math.min(all, WRITTEN_OUT) do
+    local planned = found.plans[i]
+    planned.config = setmetatable({scan = false}, {__index = planned.config})
+    plans[i], message = step_of.plan(recipe, planned.config, data, planned.layout)
+    if not plans[i] then return nil, message end
+  end
+  table.sort(plans, before)
+  found.plans, found.looped = plans, all
+  return found
+end
+
 --- Plans on so many of the devices, the best first; and where nothing fits, fits_on: the fewest devices that there are,
 --- twice as many each time, on which something does.
 ---@param recipe table
@@ -164,16 +220,18 @@ end
 ---@param asked {mesh: string, rules: string, kernels: string, microbatches: integer, remat: boolean} as the flags; remat:
 --- is the config's what the user wants?
 ---@param ndevices integer
----@return {plans: Planned[], refused: table[], untried: integer, fits_on: {devices: integer, planned: Planned}?}?
+---@return {plans: Planned[], refused: table[], untried: integer, looped: integer?, fits_on: {devices: integer, planned: Planned}?}?
 ---@return string? message
 function M.find(recipe, config, data, asked, ndevices)
-  local found, message = find_on(recipe, config, data, asked, ndevices)
+  local find = find_on
+  if config.scan == false and asked.mesh == "" and config.layers > FEW then find = find_unrolled end
+  local found, message = find(recipe, config, data, asked, ndevices)
   local best = found and found.plans[1]
   if not best or best.fits or asked.mesh ~= "" then return found, message end
   local least = least_state(found.plans) * ndevices / (core.device_memory() or math.huge)
   while 2 * ndevices <= core.device_count() and not found.fits_on do
     ndevices = 2 * ndevices
-    local more = ndevices >= least and find_on(recipe, config, data, asked, ndevices)
+    local more = ndevices >= least and find(recipe, config, data, asked, ndevices)
     best = more and more.plans[1]
     if best and best.fits then found.fits_on = {devices = ndevices, planned = best} end
   end

@@ -18,6 +18,7 @@ local M = {}
 ---@field rules string the rule set's name
 ---@field microbatches integer
 ---@field kernels string see estimate.lua
+---@field asked boolean did the user write the mesh? Then each axis of it must split something
 
 ---@class Planned
 ---@field layout Layout
@@ -67,6 +68,8 @@ local function program_of(recipe, config, data, layout)
   end
   local run = runs.new(recipe, {config = config, seed = 0, mesh = mesh, data = data,
     rules = recipe.rules and recipe.rules[layout.rules], microbatches = layout.microbatches})
+  local idle = layout.asked and runs.unused_axes(run, "", layout.rules)[1]
+  if idle then lib.raise("E_MESH", "%s", idle:match ": (.*)") end
   local fields = data.train.fields
   return run.train_step:program(run.model:train(), run.optimizer, run.rngs, batch_of(run, fields.inputs),
     batch_of(run, fields.labels), run.loss_scale)

@@ -18,6 +18,7 @@ local M = {}
 
 local DEVICES = {"h200", 8} -- where the user names none
 local MOST_DEVICES = 1 << 15
+local MOST_UNROLLED = 256 -- layers
 local DOUBLINGS = 4 -- of the devices, where nothing fits on those there are
 
 --- --layers=scan and --layers=unrolled as what they set; other words as they are.
@@ -37,6 +38,23 @@ local function expanded(words, recipe)
   return list
 end
 
+--- What of the options cannot be planned, as a message; or nil.
+local function fault_of(recipe, values, config)
+  local dtype, wrong = precision.of(config)
+  if not dtype then return wrong end
+  if not estimate.has(core.device_kind(), values.kernels) then
+    return ("--kernels=%s: %s has none such"):format(values.kernels, (core.device_kind()))
+  end
+  if config.scan == false and config.layers > MOST_UNROLLED then
+    return ("--layers=unrolled: of %d layers; at most %d are written out, a loop may have more"):format(
+      config.layers, MOST_UNROLLED)
+  end
+  local known, message = arguments.rule_set(recipe, values.rules)
+  if not known and message then return message end
+  known, message = runs.check_batch(nil, nil, config.batch, math.max(1, values.microbatches))
+  return not known and message or nil
+end
+
 --- Reads the command line: the recipe, the program's options, the recipe's config; nil, message, code.
 local function read_arguments(path, words, ndevices)
   local recipe, message, code = recipe_of.load(path, ndevices)
@@ -54,15 +72,8 @@ local function read_arguments(path, words, ndevices)
       arguments.help(recipe, rows, n)))
     return recipe
   end
-  local dtype, wrong = precision.of(config)
-  if not dtype then return nil, wrong, "E_VALUE" end
-  if not estimate.has(core.device_kind(), values.kernels) then
-    return nil, ("--kernels=%s: %s has none such"):format(values.kernels, (core.device_kind())), "E_VALUE"
-  end
-  if values.rules ~= "" then
-    local set, why = arguments.rule_set(recipe, values.rules)
-    if not set then return nil, why, "E_VALUE" end
-  end
+  message = fault_of(recipe, values, config)
+  if message then return nil, message, "E_VALUE" end
   return recipe, values, config
 end
 
@@ -96,9 +107,9 @@ function M.run(path, words)
   found, message = search.find(recipe, config, data, asked, ndevices)
   if not found then return nil, message, "E_VALUE" end
   if not found.plans[1] then
-    local first = found.refused[1]
-    return nil, ("--mesh=%s --rules=%s: %s"):format(step_of.mesh_text(first.layout), first.layout.rules,
-      first.why), "E_VALUE"
+    local last = found.refused[#found.refused] -- of the rule set that splits most
+    return nil, ("--mesh=%s --rules=%s: %s"):format(step_of.mesh_text(last.layout), last.layout.rules,
+      last.why), "E_VALUE"
   end
   found.recipe, found.ndevices = recipe, ndevices
   step_of.explain(recipe, data, found.plans[1])

@@ -6,6 +6,8 @@ local runs = require "meshlua.train.run"
 
 local M = {}
 
+local MOST = 1 << 40 -- records, steps
+
 --- A row of verbs.lua, with what is the recipe's in it; nil where the recipe has no use of it.
 local function own_row(row, recipe)
   local layout, own = recipe.layout or {}, lib.copy(row)
@@ -34,7 +36,7 @@ function M.rows(recipe, flags)
   for i, key in ipairs(lib.names(recipe.config)) do
     local row = {key, recipe.config[key], recipe.help and recipe.help[key]}
     for bound, value in pairs(recipe.range and recipe.range[key] or {}) do row[bound] = value end
-    if key == "batch" or key == "steps" then row.least = row.least or 1 end
+    if key == "batch" or key == "steps" then row.least, row.most = row.least or 1, row.most or MOST end
     rows[n + i] = row
   end
   return rows, n

@@ -9,8 +9,8 @@ for _, row in ipairs(oracle.read "configs") do configs[row.name] = dkjson.encode
 
 --- What stands in a command line: a published model's file in place of its name, a file with that text.
 local function file_of(word)
-  local text = configs[word] or word:match "^text:(.*)$"
-  return text and helper.file(text, ".json") or word
+  local text, chunk = configs[word] or word:match "^text:(.*)$", word:match "^lua:(.*)$"
+  return chunk and helper.file(chunk, ".lua") or text and helper.file(text, ".json") or word
 end
 
 local function plan(name, devices, ...)
@@ -79,6 +79,42 @@ describe("meshlua plan", function()
     assert.same({}, p.refused)
   end)
 
+  it("gives experts an axis of their own", function()
+    local out = plan("mixtral-8x7b", "fake:h200:64", "--mesh=data:4,expert:8,model:2", "--rules=fsdp_ep_tp")
+    for _, text in ipairs {"all_to_all over expert", "--parallelism.data_parallel_shard_degree=32 ",
+      "--parallelism.expert_parallel_degree=8", "layers.mlp.up: P(None, 'expert', 'data', 'model')"} do
+      assert(out:find(text, 1, true), text)
+    end
+    local sets = {}
+    for _, row in ipairs(planned("mixtral-8x7b", "fake:h200:16", "--remat=full").layouts) do
+      sets[row.rules] = true
+      assert(tonumber(row.mesh:match "expert:(%d+)" or 1) <= 8)
+    end
+    assert(sets.ep and sets.fsdp_ep and sets.fsdp_ep_tp and sets.fsdp)
+    for _, row in ipairs(planned("llama-3-8b", "fake:h200:8").layouts) do
+      assert.is_nil(row.rules:find "ep")
+    end
+  end)
+
+  it("says in MaxText's words what crosses hosts", function()
+    local function words(...) return (plan("llama-3-8b", "fake:h200:64", ...):match "MaxText: ([^\n]+)") end
+    assert.equal("ici_data_parallelism=1 ici_fsdp_parallelism=2 ici_tensor_parallelism=4 "
+      .. "dcn_fsdp_parallelism=8 per_device_batch_size=0.5 gradient_accumulation_steps=2",
+      words("--mesh=data:16,model:4", "--rules=fsdp_tp", "--microbatches=2"))
+    assert.equal("ici_data_parallelism=8 ici_fsdp_parallelism=1 ici_tensor_parallelism=1 "
+      .. "dcn_data_parallelism=8 per_device_batch_size=1 gradient_accumulation_steps=1",
+      words("--mesh=data:64", "--rules=dp"))
+  end)
+
+  it("writes bytes and operations with all their digits", function()
+    local out = plan("llama-3-8b", "fake:h200:8", "--json")
+    for _, key in ipairs {"memory", "sent", "flops", "parameters", "activations", "optimizer state"} do
+      local text = out:match('"' .. key .. '":([^,}]+)')
+      assert.matches("^%d+$", text)
+    end
+    assert(#out:match '"flops":(%d+)' > 12)
+  end)
+
   it("calls an axis FSDP that splits the batch, not one that tokens lie over", function()
     local out = plan("gpt2", "fake:h200:4", "--mesh=model:4", "--rules=tp_sp")
     assert.is_nil(out:find("FSDP", 1, true))
@@ -102,6 +138,21 @@ describe("meshlua plan", function()
     local out = plan("llama-2-70b", "fake:h200:8", "--seq=4096")
     assert.matches("^does not fit: the least is %S+ GiB of %S+ GiB a device, with ", out)
     assert.matches("^[^\n]*; it fits on %d+ of them with", out)
+  end)
+
+  it("cuts a large batch in as few parts as fit, in few attempts", function()
+    local p = planned("llama-3-8b", "fake:h200:8", "--batch=1000000", "--mesh=data:8", "--rules=fsdp")
+    local best = p.layouts[1]
+    assert(best.fits and 1000000 % best.microbatches == 0, best.microbatches)
+    assert.equal(0, 1000000 // best.microbatches % 8)
+    assert(best.memory > 0.7 * 131.3 * 2 ^ 30)
+  end)
+
+  it("looks for layouts with layers as a loop, and plans the best with layers written out", function()
+    local out, err, code = plan("gpt2-xl", "fake:h200:8", "--layers=24", "--layers=unrolled")
+    assert.equal(0, code, err)
+    assert.matches("layouts, best first %(3 planned with layers written out, %d+ as a loop%)", out)
+    assert(tonumber(out:match "(%d+) steps") > 24 * 20)
   end)
 
   it("plans layers as a loop: a step for each is not there", function()
@@ -173,6 +224,16 @@ describe("meshlua plan", function()
     {"a mesh that is none", {"llama-3-8b", "--mesh=data"}, "--mesh=data: expected axes and sizes", 2},
     {"a mesh that does not divide", {"llama-3-8b", "--mesh=data:3"},
       "which mesh axis data of size 3 does not divide", 2},
+    {"a mesh axis that nothing names", {"llama-3-8b", "--mesh=foo:8"},
+      "nothing is split over the axis foo: its 8 devices do the same work; the rule set fsdp_tp_sp names "
+      .. "data, model", 2},
+    {"a mesh axis that the rules do not name", {"llama-3-8b", "--mesh=data:4,model:2", "--rules=dp"},
+      "the rule set dp names data", 2},
+    {"microbatches that do not divide", {"llama-3-8b", "--microbatches=3"},
+      "the batch has 8 rows, which 3 microbatches do not divide; take 6 or 9 rows, or 1, 2, 4, 8", 2},
+    {"a batch beyond all", {"llama-3-8b", "--batch=9000000000000000000"}, "the most is 1099511627776", 2},
+    {"too many layers to write out", {"llama-3-8b", "--layers=257", "--layers=unrolled"},
+      "--layers=unrolled: of 257 layers; at most 256 are written out", 2},
     {"kernels that a card has not", {"llama-3-8b", "--devices=fake:a100:8", "--kernels=fp8"},
       "a100 has none", 2},
     {"a dtype that is none", {"llama-3-8b", "--precision=fp8"}, "--precision=fp8: expected", 2},
@@ -182,6 +243,25 @@ describe("meshlua plan", function()
       "--against=models/gpt.lua: ", 2},
     {"layers of a recipe that has its own", {"models/gpt.lua", "--layers=scan"}, "decides itself", 2},
     {"nothing", {}, "it needs PATH", 2},
+    {"a script that trains", {"models/train.lua"}, "it cannot be loaded: models/train.lua:4: [E_VALUE] ", 2},
+    {"a text", {"README.md"}, "README.md: it cannot be loaded: README.md:3: syntax error", 2},
+    {"a folder without a config", {"docs"}, "docs: config.json: No such file", 3},
+    {"a file that raises", {"lua:error 'boom'"}, ".lua:1: boom; give a file that returns a recipe", 2},
+    {"a file that raises a table", {"lua:error {}"}, "it raises a table; give a file", 2},
+    {"a file that misses another", {"lua:require 'nothere'"}, "module 'nothere' not found; give", 2},
+    {"a file without end", {"lua:local function f() return f() + 1 end f()"}, "stack overflow; give", 2},
+    {"a file that returns nothing", {"lua:"}, "the file returns no recipe; give a file", 2},
+    {"half a recipe", {"lua:return {config = {batch = 1, steps = 1}}"}, "the recipe lacks build", 2},
+    {"bytes", {"lua:\1\2\255"}, "unexpected symbol near", 2},
+    {"bytes of JSON", {"text:\255"}, "not UTF-8", 2},
+    {"an empty file", {"text:"}, "the text ends inside", 2}, {"null", {"text:null"}, "it holds no object", 2},
+    {"a list of numbers", {"text:[1,2]"}, "model_type is missing", 2},
+    {"an unknown family with its fields",
+      {'text:{"model_type":"llama9","hidden_size":8,"kv_lora_rank":512}'},
+      "the nearest is llama, which has no kv_lora_rank; with \"model_type\": \"llama\"", 2},
+    {"numbers beyond all", {'text:{"model_type":"gpt2","n_layer":1,"n_embd":1e300}'}, "n_embd is 1e+300", 2},
+    {"sizes beyond all", {'text:{"model_type":"gpt2","n_layer":2147483648,"n_embd":2147483648,"n_head":1,'
+      .. '"vocab_size":9}'}, "intermediate_size is 8589934592; it must be", 2},
   } do
     it("refuses " .. case[1], function()
       local out, err, code = helper.run {"plan", case[2][1] and file_of(case[2][1]), table.unpack(case[2], 2)}
