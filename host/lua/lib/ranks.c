@@ -33,6 +33,12 @@ static int local_device_count(lua_State *L) {
     return 1;
 }
 
+/* thread_count(): threads that do the processor's work, of this process. */
+static int thread_count(lua_State *L) {
+    lua_pushinteger(L, runtime_threads(&state_of(L)->rt));
+    return 1;
+}
+
 /* device_kind(): the kind's name; are the devices fake. */
 static int device_kind(lua_State *L) {
     Host *h = state_of(L);
@@ -176,6 +182,7 @@ void lib_open_ranks(lua_State *L) {
                                    {"local_devices", local_devices},
                                    {"device_count", device_count},
                                    {"local_device_count", local_device_count},
+                                   {"thread_count", thread_count},
                                    {"device_kind", device_kind},
                                    {"device_peak", device_peak},
                                    {"device_memory", device_memory},

@@ -35,13 +35,20 @@ local function find_steady(items, first, last, loop)
   end
 end
 
-local function item_of(s, i, devices)
+--- Into how many parts axes cut the mesh.
+local function parts_of(mesh, axes)
+  local parts = 1
+  for _, axis in ipairs(mesh and axes or {}) do parts = parts * mesh.shape[axis] end
+  return parts
+end
+
+local function item_of(s, i, mesh, devices)
   local line, scope = place_of(s.where[1])
   local unique = s.distinct / devices
   local item = {index = i, step = s, kind = s.kind, op = s.op, ops = s.ops, kernel = s.kernel, role = s.role,
     line = line, scope = scope, group = M.alike(scope), where = s.where, times = s.times, loops = {},
     axes = s.axes, product = s.product, dtype = s.inputs[1] and s.inputs[1].dtype, unique = unique,
-    seconds = s.seconds}
+    seconds = s.seconds, parts = parts_of(mesh, s.vary), members = parts_of(mesh, s.axes)}
   local kernel = s.kind == "kernel"
   item.flops, item.traffic = kernel and s.flops * s.times or 0, kernel and s.traffic * s.times or 0
   item.padded, item.recomputed = s.padded * s.times, s.recomputed * s.times
@@ -138,7 +145,8 @@ end
 ---@return table account {steps, count, flops, traffic, computing, sending, seconds, share (of the seconds, in
 --- communication), sent, between (of it, to other hosts), repeated, padded, recomputed (operations done by
 --- several devices alike, on padding, once more), unique, useful (shares); items (one for each step: the same
---- figures, and op, line, group, role, times, loops (those around it, outermost first), axes, dtype, unique,
+--- figures, and op, line, group, role, times, loops (those around it, outermost first), axes, members (of a
+--- collective's group), parts (slots that differ), dtype, unique,
 --- steady (a collective that gets the same in every turn: the loop's number)); lines, groups: sums, the
 --- dearest first}
 function M.of(plan)
@@ -148,7 +156,7 @@ function M.of(plan)
   local open = {} -- loops that are not over: {item, last}
   for i, s in ipairs(plan:steps()) do
     while #open > 0 and open[#open].last < i do table.remove(open) end
-    local item = item_of(s, i, devices)
+    local item = item_of(s, i, mesh, devices)
     items[i] = item
     for k, o in ipairs(open) do item.loops[k] = o.item end
     if s.kind == "loop" then open[#open + 1] = {item = item, last = i + s.inside} end

@@ -6,6 +6,7 @@ local facts = require "meshlua.insight.facts"
 local findings = require "meshlua.insight.findings"
 local rules_of = require "meshlua.sharding.rules"
 local lib = require "meshlua.lib"
+local processor = require "meshlua.insight.processor"
 
 local M = {}
 
@@ -75,6 +76,10 @@ local function add_work(lines, e)
   lines[#lines + 1] = ("time at best: %s of computing, %s of sending: %s is communication%s"):format(
     seconds_text(w.computing), seconds_text(w.sending), percent(w.share),
     w.between > 0 and ("; %s go between hosts"):format(bytes_text(w.between)) or "")
+  if e.mesh and e.mesh.size > 1 and processor.has_devices() then
+    lines[#lines + 1] = ("all devices together, on this processor: %s of one thread"):format(
+      seconds_text((processor.seconds(w))))
+  end
 end
 
 local SHOWN = 5 -- findings

@@ -1,5 +1,8 @@
 -- estimate.lua: how long a step takes on a card: from the times at best of account.lua, and how far kernels
 -- stay behind them. bench/backtest.lua holds it against runs that others have published (docs/backtest.md).
+local core = require "meshlua.core"
+local processor = require "meshlua.insight.processor"
+
 local M = {}
 
 --- What a second at best takes beside that of a matrix product: attention stays further from the peak, and
@@ -62,6 +65,18 @@ function M.seconds(work, factor)
   local waited = math.max(0, work.wall - work.computing)
   if not factor then return work.wall, waited end
   return factor * weighed(work) + WAITED * waited, WAITED * waited
+end
+
+--- The same on the devices that there are; the processor's threads share the work of all of its.
+---@param work table of account.lua
+---@param kernels string "eager", "compiled", "fp8"
+---@return number seconds
+---@return number waited
+function M.here(work, kernels)
+  if not processor.has_devices() then return M.seconds(work, M.factor((core.device_kind()), kernels)) end
+  local seconds, sending = processor.seconds(work)
+  local threads = core.thread_count()
+  return seconds / threads, sending / threads
 end
 
 return M
