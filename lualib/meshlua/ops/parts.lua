@@ -147,16 +147,21 @@ function M.split(x, n, axis)
   return parts
 end
 
+--- Ids of any integer dtype as int32; the op refuses others.
+local function check_ids(who, ids)
+  check_tensor(who, ids)
+  return ids.dtype:match "int" and args.to_int32(ids) or ids
+end
+
 --- Rows of x by 0-based id along an axis (default 1): the ids' shape takes the axis's place. An id
 --- outside the table is an error.
 ---@param x Tensor
----@param ids Tensor int32
+---@param ids Tensor of integers
 ---@param axis integer?
 function M.take(x, ids, axis)
   check_tensor("take", x)
-  check_tensor("take", ids)
+  ids = check_ids("take", ids)
   axis = axis_of("take", axis or 1, x.ndim)
-  if ids.dtype ~= "int32" and ids.dtype:match "int" then ids = args.to_int32(ids) end
   return op.take(x, ids, {axis = axis, size = x.shape[axis]})
 end
 
@@ -172,22 +177,21 @@ end
 --- The elements of each line of x along an axis at 0-based indices: along axis 2 y[i, k] is x[i, indices[i, k]].
 --- Both have one rank; dims of size 1 beside the axis stretch. An index outside the axis is an error.
 ---@param x Tensor
----@param indices Tensor int32
+---@param indices Tensor of integers
 ---@param axis integer
 ---@return Tensor of the indices' size along the axis
 function M.take_along_axis(x, indices, axis)
   check_tensor("take_along_axis", x)
-  check_tensor("take_along_axis", indices)
+  indices = check_ids("take_along_axis", indices)
   local shape, own = x.shape, indices.shape
   axis = axis_of("take_along_axis", axis, #shape)
-  if indices.dtype ~= "int32" and indices.dtype:match "int" then indices = args.to_int32(indices) end
   if #own == #shape then x, indices = stretch(x, own, axis), stretch(indices, shape, axis) end
   return op.take_along_axis(x, indices, {axis = axis, size = shape[axis]})
 end
 
 --- A table of `size` rows of zeros along `axis` (default 1), with the updates added to rows `ids`.
 function M.scatter_add(ids, updates, size, axis)
-  check_tensor("scatter_add", ids)
+  ids = check_ids("scatter_add", ids)
   check_tensor("scatter_add", updates)
   lib.check_integer("scatter_add", "the size", size)
   axis = axis_of("scatter_add", axis or 1, updates.ndim - ids.ndim + 1)
@@ -197,13 +201,13 @@ end
 --- x with its rows `ids` along an axis (default 1) replaced by the updates; of several of one row the last.
 --- An id outside x is an error.
 ---@param x Tensor
----@param ids Tensor int32, 0-based
+---@param ids Tensor 0-based
 ---@param updates Tensor of x's dtype; x's shape with the ids' in the axis's place
 ---@param axis integer?
 ---@return Tensor of x's shape
 function M.scatter_set(x, ids, updates, axis)
   check_tensor("scatter_set", x)
-  check_tensor("scatter_set", ids)
+  ids = check_ids("scatter_set", ids)
   check_tensor("scatter_set", updates)
   axis = axis_of("scatter_set", axis or 1, x.ndim)
   return op.scatter_set(x, ids, updates, {axis = axis, size = x.shape[axis]})

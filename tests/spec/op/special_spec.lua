@@ -299,6 +299,9 @@ describe("ids and starts that int32 does not hold stay outside:", function()
       it(("%s %d"):format(dtype, id), function()
         local at, low = ml.tensor(id, dtype), id < 0
         helper.raises("is outside 0..9", function() return ml.take(x, at:reshape(1)):totable() end)
+        local where, one = at:reshape(1), ml.ones {1}
+        helper.raises("is outside 0..9", function() return ml.scatter_set(x, where, one):totable() end)
+        helper.raises("is outside 0..9", function() return ml.scatter_add(where, one, 10):totable() end)
         helper.raises("is outside 0..9", function()
           return ml.nn.softmax_cross_entropy_with_integer_labels(x:reshape(1, 10), at:reshape(1)):totable()
         end)
@@ -310,5 +313,16 @@ describe("ids and starts that int32 does not hold stay outside:", function()
         assert.equal(low and 1 or 3, ml.switch(at, {add(1), add(2), add(3)}, ml.tensor(0.0)):item())
       end)
     end
+  end
+end)
+
+it("ids are integers of any dtype", function()
+  local x = ml.arange(4.0)
+  for _, dtype in ipairs {"uint8", "int32", "uint32", "int64"} do
+    local ids, updates = ml.tensor({3, 1}, dtype), ml.tensor {5.0, 7.0}
+    assert.same({3, 1}, x:take(ids):totable(), dtype)
+    assert.same({3, 1}, x:take_along_axis(ids, 1):totable(), dtype)
+    assert.same({0, 7, 2, 5}, x:scatter_set(ids, updates):totable(), dtype)
+    assert.same({0, 7, 0, 5}, ml.scatter_add(ids, updates, 4):totable(), dtype)
   end
 end)
