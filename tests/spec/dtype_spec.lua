@@ -105,6 +105,8 @@ describe("a Lua number never widens a tensor:", function()
     assert.equal("float32", ml.tensor({1, 2.5}).dtype)
     assert.equal("int32", ml.arange(8).dtype)
     assert.equal("float32", ml.arange(8.0).dtype)
+    assert.equal("int32", ml.arange(0.5, 5.0, 1.0, "int32").dtype)
+    assert.same({0, 1, 2, 3, 4}, ml.arange(0.5, 5.0, 1.0, "int32"):totable())
   end)
 
   it("a tensor without dims is no number: it widens", function()

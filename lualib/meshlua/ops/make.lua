@@ -92,7 +92,7 @@ function M.arange(first, last, step, dtype)
   local x = op.iota {dims = {n}, dim = 1, dtype = dtype}
   if step ~= 1 then x = op.mul(x, step) end
   if first ~= 0 then x = op.add(x, first) end
-  return x
+  return x.dtype ~= dtype and op.astype(x, {dtype = dtype}) or x -- whole numbers by broken steps: cut
 end
 
 --- n numbers from first to last, both included: float32.
