@@ -1020,11 +1020,6 @@ function Program:params() end
 ---@return Plan
 function Program:plan() end
 
---- Its plan with other layouts.
----@param ... any
----@return any
-function Program:relayout(...) end
-
 --- The values that come out.
 ---@return table
 function Program:results() end

@@ -493,7 +493,10 @@ add("a step as a program", {
         assert(#core.why_traced(y) > 0)
         return y
       end),
-      elsewhere:relayout(1, NamedSharding(s.other, P()))}
+      core.laid_as({NamedSharding(mesh, P(nil, "model"))}, function()
+        local otherwise <close> = s.step:program(s.x, 2)
+        return tostring(otherwise:plan())
+      end)}
     elsewhere:close()
     return program:run(program:results(), inputs)[1], told
   end,

@@ -278,33 +278,6 @@ static void set_results(lua_State *L, Host *h, Graph *g, int index) {
     state_check(L, h, b.err);
 }
 
-/* program:relayout(i, sharding): as if input i had come with this sharding. True; false where types
- * depend on it (explicit axes): another trace would be needed. */
-static int program_relayout(lua_State *L) {
-    Host *h = state_of(L);
-    Graph *g = program_at(L)->graph;
-    const Region *top = &g->region.at[0];
-    lua_Integer i = arg_integer(L, 2, "relayout: the input");
-    LuaSharding s = value_sharding(L, h, 3);
-    if (i < 1 || i > top->param.n)
-        state_error(L, E_VALUE, "relayout: the program has no input %lld", (long long)i);
-    if (s.mesh && g->mesh && s.mesh != g->mesh)
-        value_two_meshes(L, "the sharding", s.mesh, g->mesh);
-    for (Val v = 1; v < g->value.n; v++)
-        if (graph_type(g, v)->layout && !(graph_opdef(g, graph_def(g, v))->flags & OPF_PARAM)) {
-            lua_pushboolean(L, 0);
-            return 1;
-        }
-    Value *value = &g->value.at[top->param.at[i - 1]];
-    const Layout *l = value_layout(L, h, &s, &value->type->dims, "relayout");
-    const Type *t = type_with_layout(&h->cx, value->type, l);
-    if (!t) state_check(L, h, err_nomem(&h->cx, "a type"));
-    value->type = t;
-    if (l) g->mesh = l->mesh;
-    lua_pushboolean(L, 1);
-    return 1;
-}
-
 /* program:plan(): as the step itself would be planned. */
 static int program_plan(lua_State *L) {
     Host *h = state_of(L);
@@ -451,11 +424,10 @@ static int why_traced(lua_State *L) {
 void jit_open_program(lua_State *L) {
     static const luaL_Reg meta[] = {
         {"__gc", program_close}, {"__close", program_close}, {NULL, NULL}};
-    static const luaL_Reg methods[] = {{"nodes", program_nodes},       {"params", program_params},
-                                       {"results", program_results},   {"plan", program_plan},
-                                       {"run", program_run},           {"why", program_why},
-                                       {"relayout", program_relayout}, {"blocks", program_blocks},
-                                       {"close", program_close},       {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"nodes", program_nodes},   {"params", program_params}, {"results", program_results},
+        {"plan", program_plan},     {"run", program_run},       {"why", program_why},
+        {"blocks", program_blocks}, {"close", program_close},   {NULL, NULL}};
     value_new_type(L, VALUE_PROGRAM, meta, methods, NULL);
     lua_pushcfunction(L, why_traced);
     lua_setfield(L, -2, "why_traced");

@@ -125,9 +125,10 @@ Err state_compile(Host *h, const Graph *g, const uint8_t *donated, bool by_place
     k.hi = hash_u64(k.hi, (uint64_t)h->expand << 8 | (uint64_t)(uintptr_t)h->rt.target);
     k.hi = hash_u64(k.hi, by_place ? hash_places(g) : 0);
     *out = stages ? NULL : plan_cache_find(&h->plans, k);
+    bool kept = !stages && !h->laid; /* what is only asked about would push out what runs */
     if (*out) {
         exec_retain(*out);
         return E_OK;
     }
-    return stages ? compile(h, g, donated, stages, out) : state_compile_as(h, k, g, donated, out);
+    return kept ? state_compile_as(h, k, g, donated, out) : compile(h, g, donated, stages, out);
 }

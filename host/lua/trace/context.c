@@ -5,6 +5,7 @@
 #include "base/plain.h"
 
 static const char rules_key; /* its address is the registry key of a table, or false */
+static const char laid_key;  /* the same, of shardings by input */
 
 /* in_context(mesh or nil, rules or nil, fn, ...): fn's results, with these in context meanwhile.
  * What puts the context back needs no memory and is no Lua, so that nothing can keep it from
@@ -50,6 +51,37 @@ static int instead_of(lua_State *L) {
     h->mesh = before;
     if (status != LUA_OK) return lua_error(L);
     return lua_gettop(L) - 2;
+}
+
+/* laid_as(shardings, fn, ...): fn's results, where meanwhile input i of a trace lies as
+ * shardings[i], where there is one, and plans are not kept. For asking what a step would be then:
+ * nothing can run that way. */
+static int laid_as(lua_State *L) {
+    Host *h = state_of(L);
+    if (h->laid) state_error(L, E_STATE, "laid_as: inputs are laid out otherwise already");
+    arg_check_type(L, 1, LUA_TTABLE, "laid_as");
+    arg_check_type(L, 2, LUA_TFUNCTION, "laid_as");
+    lua_pushvalue(L, 1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &laid_key);
+    h->laid = true;
+    int status = wrap_pcall(L, lua_gettop(L) - 2);
+    h->laid = false;
+    lua_pushboolean(L, 0);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &laid_key);
+    if (status != LUA_OK) return lua_error(L);
+    return lua_gettop(L) - 1;
+}
+
+const Type *trace_input_type(lua_State *L, Host *h, const Type *t, const char *what) {
+    t = value_type_now(L, h, t, what);
+    if (!h->laid) return t;
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &laid_key);
+    lua_rawgeti(L, -1, h->trace->graph->region.at[0].param.n + 1);
+    if (!lua_isnil(L, -1))
+        t = type_with_layout(&h->cx, t, value_layout_at(L, h, -1, &t->dims, what));
+    if (!t) state_check(L, h, err_nomem(&h->cx, "a type"));
+    lua_pop(L, 2);
+    return t;
 }
 
 /* mesh_current(): nil if none is in context. */
@@ -107,14 +139,13 @@ static int plain(lua_State *L) {
 }
 
 void trace_open_context(lua_State *L) {
-    static const luaL_Reg fns[] = {{"in_context", in_context},
-                                   {"plain", plain},
-                                   {"instead_of", instead_of},
-                                   {"mesh_current", mesh_current},
-                                   {"set_mesh", set_mesh},
-                                   {"rules_current", rules_current},
-                                   {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"in_context", in_context},       {"plain", plain},
+                                   {"instead_of", instead_of},       {"laid_as", laid_as},
+                                   {"mesh_current", mesh_current},   {"set_mesh", set_mesh},
+                                   {"rules_current", rules_current}, {NULL, NULL}};
     lua_pushboolean(L, 0);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &rules_key);
+    lua_pushboolean(L, 0); /* the slot is there: to empty it takes no memory */
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &laid_key);
     luaL_setfuncs(L, fns, 0);
 }

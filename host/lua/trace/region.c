@@ -66,7 +66,7 @@ Val trace_value(lua_State *L, Host *h, int index) {
     uint64_t hash = hash_u64(0, (uint64_t)(uintptr_t)of);
     int32_t known = map_find(&t->captured, hash, same_capture, t, of);
     if (known >= 0) return capture(L, h, t->capture.at[known].v);
-    const Type *type = value_type_now(L, h, u->t->type, "a tensor met in this trace");
+    const Type *type = trace_input_type(L, h, u->t->type, "a tensor met in this trace");
     const Layout *l = type->layout;
     if (l) value_use_mesh(L, h, l->mesh, "a tensor met in this trace");
     Capture c = {.of = of, .ref = LUA_NOREF};

@@ -127,7 +127,7 @@ int trace_protected(lua_State *L, lua_CFunction body) {
 Val trace_param(lua_State *L, Host *h, const Type *type, const char *name, bool state) {
     Trace *t = h->trace;
     const char *own = name ? intern_name(&h->cx, name) : NULL;
-    type = value_type_now(L, h, type, name ? name : "argument");
+    type = trace_input_type(L, h, type, name ? name : "argument");
     ParamAttr attr = {t->graph->region.at[0].param.n + 1, own, state};
     Val v = build_param(&t->build, OP_PARAM, &attr, type);
     if (type->layout) {

@@ -23,6 +23,9 @@ int trace_protected(lua_State *L, lua_CFunction body);
 /* A parameter of the program, named for messages; `state`: it comes from a box. Raises when out of
  * memory. */
 Val trace_param(lua_State *L, Host *h, const Type *type, const char *name, bool state);
+/* The type that the trace's next input has, of one whose tensor has type t: see instead_of and
+ * laid_as. Raises when out of memory. */
+const Type *trace_input_type(lua_State *L, Host *h, const Type *t, const char *what);
 /* The traced value on top of the stack (popped) takes the place of the box's tensor. */
 void trace_enter_box(lua_State *L, int box);
 /* The same for the slot of a table: pops value and key. */

@@ -47,8 +47,6 @@ Program:params(program: Program) -> table
   What goes in.
 Program:plan(program: Program) -> Plan
   Its plan.
-Program:relayout(program: Program, ...: any) -> any
-  Its plan with other layouts.
 Program:results(program: Program) -> table
   The values that come out.
 Program:run(program: Program, ...: any) -> any

@@ -139,6 +139,18 @@ local function wall_of(items)
   return math.max(computing, sending)
 end
 
+--- What M.of gives of all steps together, and no more.
+---@param plan Plan
+---@return table
+function M.total(plan)
+  local mesh, all = plan:mesh(), new_sum {}
+  local devices = mesh and mesh.size or 1
+  for i, s in ipairs(plan:steps()) do
+    if s.kind == "kernel" or s.kind == "collective" then add_to(all, item_of(s, i, devices)) end
+  end
+  return finish(all)
+end
+
 --- Counts a plan. All figures are of one device and of all times that a step runs: a loop's body counts as
 --- often as the loop turns (once where that is not known).
 ---@param plan Plan

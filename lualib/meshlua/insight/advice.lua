@@ -4,6 +4,7 @@ local account = require "meshlua.insight.account"
 local core = require "meshlua.core"
 local facts = require "meshlua.insight.facts"
 local lib = require "meshlua.lib"
+local proposals = require "meshlua.insight.proposals"
 
 local M = {}
 
@@ -11,8 +12,6 @@ local LARGE = 1 << 20 -- bytes that are worth a word when every device holds the
 local GAIN = 1.05     -- a layout must be better by this much to be named
 local NAMED = 3       -- arguments that are named in a list
 local PATIENCE = 1.0  -- seconds spent on looking for a better one
-local MUCH = 0.05     -- of the time: who sends so much is tried on other dims,
-local SHIFTS = 8      -- so often
 
 -- ---- what stands in the plan --------------------------------------------------------------------------
 
@@ -148,14 +147,6 @@ end
 
 -- ---- what would serve better --------------------------------------------------------------------------
 
---- Seconds, share of unique compute and whether it fits, of a plan.
-local function judge(plan)
-  local work = account.of(plan)
-  return {seconds = work.seconds, unique = work.unique, share = work.share, peak = plan:memory().peak,
-    results = plan:memory().results,
-    fits = plan:fits() == true}
-end
-
 local function better(a, b)
   if a.fits ~= b.fits then return a.fits end
   return a.seconds < b.seconds
@@ -234,7 +225,7 @@ local function try_meshes(found, mesh, retrace, deadline)
     if ok then
       local planned, plan = pcall(program.plan, program)
       if planned then
-        local j = judge(plan)
+        local j = proposals.judge(plan)
         j.mesh, j.text = other, "on " .. facts.mesh_text(other) .. split_text(other, program:params())
         found[#found + 1] = j
       end
@@ -243,96 +234,20 @@ local function try_meshes(found, mesh, retrace, deadline)
   end
 end
 
---- The entry of a spec with one axis for another, as P takes it.
-local function entry_with(entry, from, to)
-  if entry == nil then return core.P.none end
-  if type(entry) ~= "table" then return entry == from and to or entry end
-  local list = {}
-  for key, axis in pairs(entry) do list[key] = axis == from and to or axis end
-  return list
-end
-
---- The spec's entries with the axis of one dim moved to another one; nil where it does not stand alone there.
-local function entries_moved(spec, axis, to, rank)
-  local entries = {}
-  for d = 1, rank do
-    local entry = spec and spec[d]
-    local alone = type(entry) == "table" and #entry == 1 and entry[1] or entry
-    if alone == axis then
-      if d == to then return nil end
-      entries[d] = core.P.none
-    else
-      entries[d] = entry_with(entry, axis, axis)
-    end
-  end
-  if entries[to] ~= core.P.none or not splits(spec, axis) then return nil end
-  entries[to] = axis
-  return entries
-end
-
---- The same step with input `index` as P(entries).
-local function try_layout(found, mesh, index, entries, rank, retrace, results)
-  local program <close> = retrace()
-  local p, to = program:params()[index], core.P(table.unpack(entries, 1, rank))
-  local ok, plan = pcall(function()
-    return program:relayout(index, core.NamedSharding(mesh, to)) and program:plan()
-  end)
-  if ok and plan and plan:memory().results >= (results or 0) then
-    local j = judge(plan)
-    j.argument, j.spec, j.state, j.index = p.name, to, p.state, index
-    j.text = ("with %s as %s"):format(p.name, tostring(to))
-    found[#found + 1] = j
-  end
-end
-
---- Of what is sent: the same step with the argument that asks for it on an axis that nothing uses, or, where
---- it takes much of the time, with the axis on another of its dims.
-local function try_arguments(found, mesh, rows, params, unused, now, retrace, deadline)
-  local tried, shifts = {}, 0
-  for _, row in ipairs(rows) do
-    for _, o in ipairs(row.members[1].reasons[1].origins) do
-      local p = o.index and o.axis and params[o.index]
-      local spec, rank = p and p.sharding and p.sharding.spec, p and #p.shape or 0
-      for _, axis in ipairs(p and unused or {}) do
-        local key, entries = o.index .. " " .. o.axis .. " " .. axis, {}
-        for d = 1, spec and #spec or 0 do entries[d] = entry_with(spec[d], o.axis, axis) end
-        if not tried[key] and core.clock() <= deadline then
-          tried[key] = true
-          try_layout(found, mesh, o.index, entries, #entries, retrace)
-        end
-      end
-      for d = 1, row.seconds >= MUCH * now.seconds and rank or 0 do
-        local key = o.index .. " " .. o.axis .. " at " .. d
-        local entries = not tried[key] and entries_moved(spec, o.axis, d, rank)
-        if entries and shifts < SHIFTS and core.clock() <= deadline then
-          tried[key], shifts = true, shifts + 1
-          try_layout(found, mesh, o.index, entries, rank, retrace, now.results)
-        end
-      end
-    end
-  end
-end
-
---- The best layout found for the step, if it is better than its own: {text, mesh? or argument and spec,
---- seconds, gain (how many times faster), unique, share, peak, fits}; and all that were tried.
----@param now table judge of the step's own plan
+--- The best layout found for the step, if it is better than its own: {text, mesh? or edits (see proposals.lua),
+--- seconds, gain (how many times faster), unique, share, peak, fits}.
+---@param now table proposals.judge of the step's own plan
+---@param proposed table of proposals.lua
 ---@param retrace fun(): Program
-function M.alternatives(plan, mesh, rows, params, unused, retrace)
-  local now, found = judge(plan), {}
-  local deadline = core.clock() + PATIENCE
-  try_arguments(found, mesh, rows, params, unused, now, retrace, deadline)
-  try_meshes(found, mesh, retrace, deadline)
+function M.alternatives(now, mesh, proposed, retrace)
+  local found = {#proposed.edits > 0 and proposed or nil}
+  try_meshes(found, mesh, retrace, core.clock() + PATIENCE)
   local best
   for _, j in ipairs(found) do
     j.gain = now.seconds / j.seconds
-    if not best or better(j, best) or j.seconds == best.seconds and best.state and not j.state then
-      best = j
-    end
+    if not best or better(j, best) then best = j end
   end
-  if best and (best.fits and not now.fits or best.fits == now.fits and best.gain >= GAIN) then
-    return best, found
-  end
-  return nil, found
+  if best and (best.fits and not now.fits or best.fits == now.fits and best.gain >= GAIN) then return best end
 end
 
 return M

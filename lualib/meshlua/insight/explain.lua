@@ -4,6 +4,7 @@ local advice = require "meshlua.insight.advice"
 local core = require "meshlua.core"
 local facts = require "meshlua.insight.facts"
 local findings = require "meshlua.insight.findings"
+local proposals = require "meshlua.insight.proposals"
 local rules_of = require "meshlua.sharding.rules"
 local lib = require "meshlua.lib"
 local processor = require "meshlua.insight.processor"
@@ -47,6 +48,27 @@ local function add_collectives(lines, rows)
     add_wrapped(lines, "         ", "of " .. lib.some(row.tensors, 2))
     add_wrapped(lines, "         ", "as " .. lib.some(row.reasons, 2))
     for _, by in ipairs(row.by) do add_wrapped(lines, "         ", "split on " .. by) end
+  end
+end
+
+--- Other specs that serve better, each as a line to paste, and what it is for.
+local function add_proposals(lines, e)
+  local p = e.proposals
+  local late = p and p.untried > 0 and ("%d more were not tried"):format(p.untried)
+  if late and #p.edits == 0 then
+    add_wrapped(lines, "", ("%s planned, none is better; %s"):format(lib.count(p.tried, "other spec"), late))
+  end
+  if not p or #p.edits == 0 then return end
+  local more = p.peak - e.memory.peak
+  add_wrapped(lines, "", ("better specs, each planned with those above it: %s in place of %s%s%s"):format(
+    seconds_text(p.seconds), seconds_text(e.work.seconds),
+    more > 0 and (", with %s more on each device"):format(bytes_text(more)) or "",
+    late and "; " .. late or ""))
+  for _, edit in ipairs(p.edits) do
+    lines[#lines + 1] = "  " .. edit.line
+    add_wrapped(lines, "         ", ("%s: %s %s, %s of the step, for %s at %s"):format(edit.how,
+      edit.gain < 0 and "takes" or "saves", seconds_text(math.abs(edit.gain)), percent(math.abs(edit.share)),
+      edit.of, edit.where))
   end
 end
 
@@ -114,6 +136,7 @@ Explanation.__tostring = core.plain(function(self)
     or ("%s, %d of them collectives, which send %s: %s"):format(steps, self.count, bytes_text(self.sent),
     table.concat(sums, ", ")))
   add_collectives(lines, self.collectives)
+  add_proposals(lines, self)
   add_memory(lines, self)
   add_work(lines, self)
   for _, note in ipairs(self.notes) do add_wrapped(lines, "note: ", note) end
@@ -162,7 +185,7 @@ local function notes_of(e)
     note("every device holds all of %s: %s", lib.some(names, 3), bytes_text(bytes))
   end
   local b = e.better
-  if b then
+  if b and b ~= e.proposals then
     note("%s it would take %s, %.3g times %s%s", b.text, seconds_text(b.seconds),
       b.gain >= 1 and b.gain or 1 / b.gain, b.gain >= 1 and "as fast" or "as long",
       b.unique - e.work.unique > 0.005 and (", with %s of the compute unique"):format(percent(b.unique))
@@ -216,14 +239,14 @@ end
 --- Says how a call of a jitted function would run with these arguments, all figures of one device. First the
 --- findings, worst first: what is wrong or dear for nothing, with cause, line, what to change and what it
 --- gains. Then every collective with its loop, lines, tensors, bytes, mesh axes and reasons; memory by kind
---- of tensor; operations, time at best and how much of it is communication; and a mesh or layout that would
---- serve better, if one is found. The step is traced and planned, several times; nothing runs.
+--- of tensor; operations, time at best and how much of it is communication; and specs (see proposals.lua) and a
+--- mesh that would serve better, if there are. The step is traced and planned, many times; nothing runs.
 ---@param step any what ml.jit returned, or a plan (step:plan(...))
 ---@param ... any its arguments
 ---@return table explanation {findings (see findings.lua), mesh, kind, plan, collectives, by_op, count, sent,
 ---bytes,
---- memory, work (see account.lua), fsdp, unused_axes, between_hosts, replicated, notes, better?}; as a text
---- by tostring
+--- memory, work (see account.lua), fsdp, unused_axes, between_hosts, replicated, notes, proposals?, better?}; as a
+--- text by tostring
 function M.explain(step, ...)
   local name = core.type_name(step)
   if name == "Plan" then return finish(of_plan(step), {}) end
@@ -237,7 +260,8 @@ function M.explain(step, ...)
   local rules, params = rules_of.latest, program:params()
   local e = of_plan(program:plan(), params)
   if e.mesh and e.mesh.size > 1 then
-    e.better = advice.alternatives(e.plan, e.mesh, e.collectives, params, e.unused_axes, retrace)
+    e.proposals = proposals.of(program, e.mesh, e.collectives, e.unused_axes, retrace)
+    e.better = advice.alternatives(proposals.judge(e.plan), e.mesh, e.proposals, retrace)
     e.between_hosts = advice.between_hosts(e.collectives, e.mesh, e.work.seconds, retrace)
   end
   local body = debug.getinfo(debug.getuservalue(step, 1), "S")

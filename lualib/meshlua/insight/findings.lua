@@ -18,6 +18,7 @@ local ROOM = 1 << 30     -- bytes that a device has anyway, where its memory is 
 local BETTER = 1.1       -- an argument that is laid out otherwise must make the step faster by so much,
 local FASTER = 1.5       -- another mesh by so much
 local SLOW = 1e-3        -- seconds: shorter steps are dear in many ways that do not last
+local SHORT = 2e-5       -- seconds: shorter steps are mostly what starts their ops
 local ALWAYS = math.huge -- the gain of what makes results wrong, or a step impossible
 
 local bytes_text, percent, has = core.bytes_text, facts.percent, lib.position
@@ -478,7 +479,7 @@ end
 function rules.better(x, add)
   local b, a = x.better, x.account
   if not b or x.told.better then return end
-  local item = b.index and b.gain >= BETTER and asked_by(x, b.index)
+  local item = b.index and b.gain >= BETTER and a.seconds >= SHORT and asked_by(x, b.index)
   if item then
     add {cause = ("%s over %s takes %s of the time, because %s lies as it does"):format(item.op,
       axes_text(item.axes), percent(item.sending / a.seconds), b.argument), where = item.line,

@@ -20,18 +20,6 @@ end
 
 local function same_axes(a, b) return axes_text(a) == axes_text(b) end
 
---- "{"hidden", "model"}", for a rule.
-local function rule_text(rule)
-  if type(rule) == "function" then return "a function" end
-  if rule.opt then return "{opt = " .. rule_text(rule.opt) .. "}" end
-  local to = rule[2]
-  if core.is_spec(to) then to = tostring(to)
-  elseif type(to) == "table" then to = '{"' .. table.concat(to, '", "') .. '"}'
-  elseif type(to) == "string" then to = '"' .. to .. '"'
-  else to = tostring(to) end
-  return ('{"%s", %s}'):format(rule[1], to)
-end
-
 --- The rule for a logical name that gave these axes, and the first one before it whose mesh axes are there
 --- and were taken, with the dim that has them.
 local function rule_for(rules, mesh, spec, name, d)
@@ -87,7 +75,7 @@ end
 local function findings_of(rules, rows)
   local list, passed = {}, {}
   local function add(i, fmt, ...)
-    list[#list + 1] = ("rule %d, %s, %s"):format(i, rule_text(rules[i]), fmt:format(...))
+    list[#list + 1] = ("rule %d, %s, %s"):format(i, rules_of.text(rules[i]), fmt:format(...))
   end
   for i, rule in ipairs(rules) do
     local own = type(rule) == "table" and (rule.opt or rule)
@@ -136,7 +124,7 @@ end
 
 local function how_text(row, rules)
   if row.rule then
-    return ("rule %d, %s: %s"):format(row.rule, rule_text(rules[row.rule]), tostring(row.spec))
+    return ("rule %d, %s: %s"):format(row.rule, rules_of.text(rules[row.rule]), tostring(row.spec))
   end
   local words = {}
   for d, dim in ipairs(row.dims) do words[d] = dim_text(dim) end
@@ -174,7 +162,7 @@ Report.__tostring = core.plain(function(self)
     lines[#lines + 1] = "mesh axes without use: " .. table.concat(self.unused_axes, ", ")
   end
   for _, i in ipairs(self.unused_rules) do
-    lines[#lines + 1] = ("rule %d, %s, gives no Param its layout"):format(i, rule_text(self.rules[i]))
+    lines[#lines + 1] = ("rule %d, %s, gives no Param its layout"):format(i, rules_of.text(self.rules[i]))
   end
   return table.concat(lines, "\n")
 end)

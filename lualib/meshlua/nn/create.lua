@@ -52,6 +52,7 @@ local function build(fn, rngs, mesh)
       if box then
         sharding = sharding_of(mesh, leaf, paths[i])
         param.set_sharding(leaf, sharding)
+        param.note_birth(leaf, {rules = core.rules_current(), path = paths[i]})
         core.box_meta(leaf).opt_sharding = state_sharding_of(mesh, leaf, paths[i])
       else
         sharding = core.NamedSharding(mesh, core.P())

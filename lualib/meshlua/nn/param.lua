@@ -89,6 +89,19 @@ function M.sharding(box)
   return box.sharding.mesh and box.sharding or nil
 end
 
+-- Params -> {rules, path} by which ml.init laid them out; optimizer state -> {of = its Param}.
+local births = setmetatable({}, {__mode = "k"})
+
+--- Notes where a Param has its layout from, so that explain can say what to change.
+---@param box Param
+---@param birth {rules: table?, path: string?, of: Param?}
+function M.note_birth(box, birth) births[box] = birth end
+
+--- What was noted of a Param, or nil.
+---@param box Param?
+---@return {rules: table?, path: string?, of: Param?}?
+function M.birth(box) return box and births[box] end
+
 --- The axes of a bias: the last n entries of the kernel's axes.
 ---@param axes (string|false)[]|P|nil
 ---@param rank integer the kernel's

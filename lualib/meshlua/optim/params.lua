@@ -167,6 +167,7 @@ local function state_like(model, entries, dtype, copies)
     local meta = core.box_meta(entries[i].box)
     local box = param.Param(x, {kind = "opt_state", axes = meta.opt_axes or meta.axes})
     if core.is_traced(x) then param.set_sharding(box, list[i].sharding) end
+    param.note_birth(box, {of = entries[i].box})
     boxes[entries[i].box] = box
   end
   return tree.only(model, boxes)

@@ -53,13 +53,49 @@ function M.check(rules)
   return rules
 end
 
+--- Are two rule sets, rows or targets the same? A set that jit has copied is.
+local function same(a, b)
+  if type(a) ~= "table" or type(b) ~= "table" then return a == b end
+  for key, x in pairs(a) do
+    if not same(x, b[key]) then return false end
+  end
+  for key in pairs(b) do
+    if a[key] == nil then return false end
+  end
+  return true
+end
+
+-- For explain: rule sets -> those that stand in for them meanwhile, or nil.
+M.instead = nil ---@type table<table, table>?
+
 --- fn(...) with a mesh and rules in context, in place of those that are.
 ---@param mesh Mesh?
 ---@param rules table?
 ---@param fn function
 function M.within(mesh, rules, fn, ...)
   if rules then M.latest = rules end -- for explain: those that a step was traced under
+  for from, to in pairs(rules and M.instead or {}) do
+    if same(rules, from) then
+      rules = to
+      break
+    end
+  end
   return core.in_context(mesh, rules and M.check(rules), fn, ...)
+end
+
+--- A rule as one writes it: {"hidden", "model"}.
+---@param rule table|function
+---@return string
+function M.text(rule)
+  if type(rule) == "function" then return "a function" end
+  if rule.opt then return "{opt = " .. M.text(rule.opt) .. "}" end
+  local to, words = rule[2], {}
+  if type(to) == "table" then to = '{"' .. table.concat(to, '", "') .. '"}'
+  elseif type(to) == "string" then to = '"' .. to .. '"' end
+  words[1] = ('{"%s", %s'):format(rule[1], tostring(to))
+  if rule.uneven then words[#words + 1] = ('uneven = "%s"'):format(rule.uneven) end
+  if rule.priority then words[#words + 1] = "priority = " .. tostring(rule.priority) end
+  return table.concat(words, ", ") .. "}"
 end
 
 local function logical_names(rules)

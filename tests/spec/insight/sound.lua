@@ -109,13 +109,12 @@ return {
   end},
   {"an embedding split by rows", function()
     local mesh = ml.make_mesh({4, 2}, {"data", "model"})
-    return ml.jit(function(table_, ids) return table_:take(ids, 1) end), put(mesh, ml.ones {1024,
-      64}, "model"),
-      put(mesh, ml.zeros({64, 32}, "int32"), "data")
+    return ml.jit(function(table_, ids) return table_:take(ids, 1) end), put(mesh,
+      ml.ones {16384, 256}, "model"), put(mesh, ml.zeros({64, 64}, "int32"), "data")
   end},
   {"attention over heads and batch", function()
     local mesh = ml.make_mesh({4, 2}, {"data", "model"})
-    local function heads() return put(mesh, ml.ones {8, 4, 64, 32}, "data", "model") end
+    local function heads() return put(mesh, ml.ones {8, 64, 4, 32}, "data", nil, "model") end
     return ml.jit(function(q, k, v) return nn.attention(q, k, v, {causal = true}) end), heads(), heads(),
       heads()
   end},

@@ -1,0 +1,557 @@
+-- proposals.lua: other specs that would serve a step better. For each collective that takes much of its time the
+-- step is planned with every other spec of the inputs that ask for it, as the user would write it: another P of
+-- an argument or of a Param's axes, another row of the rules. The best stay, and what is left is tried again.
+-- Layouts stand in for others while the step is traced; nothing of the user's is written, and nothing runs.
+local account = require "meshlua.insight.account"
+local core = require "meshlua.core"
+local facts = require "meshlua.insight.facts"
+local lib = require "meshlua.lib"
+local param = require "meshlua.nn.param"
+local rules_of = require "meshlua.sharding.rules"
+
+local M = {}
+
+local MUCH = 0.05    -- of the time: who asks for less is left as it is
+local KEPT = 0.01    -- of the time: a change that gains less is none
+local WORTH = 0.05   -- of the time: all of them together must gain it
+local ALIKE = 0.05   -- of the compute may become work that several devices do alike
+local MORE = 1.03    -- so much more memory may the step take: who splits what is large pays with time
+local ROUNDS = 4     -- changes are looked for again in what the last ones have left, so often,
+local MOST = 160     -- in so many plans,
+local TOGETHER = 8   -- of those that gain so many are tried together
+
+--- Seconds of this process that may go into it.
+M.patience = 1.5
+
+local has = lib.position
+
+-- ---- specs --------------------------------------------------------------------------------------------
+
+local function axes_of(entry) return type(entry) == "table" and entry or {entry} end
+
+--- The entry without an axis, as P takes it.
+local function without(entry, axis)
+  local axes = axes_of(entry)
+  if not has(axes, axis) then return entry or core.P.none end
+  local rest = {}
+  for _, a in ipairs(axes) do
+    if a ~= axis then rest[#rest + 1] = a end
+  end
+  return #rest > 0 and rest or core.P.none
+end
+
+--- The spec with dim d over `axis` alone (nil: whole), which no other dim has then.
+local function spec_with(spec, rank, d, axis)
+  local entries = {}
+  for k = 1, rank do entries[k] = without(spec[k], axis) end
+  entries[d] = axis or core.P.none
+  local whole = true
+  for k = 1, rank do whole = whole and entries[k] == core.P.none end
+  if whole then return core.P() end
+  return core.P(table.unpack(entries, 1, rank))
+end
+
+--- "data|model,x|": what the spec splits, whatever else it says.
+local function key_of(spec, rank)
+  local words = {}
+  for d = 1, rank do words[d] = table.concat(axes_of(spec and spec[d]), ",") end
+  return table.concat(words, "|")
+end
+
+--- Do the axes of each dim that is another than in `spec` divide it?
+local function divides(to, spec, shape, mesh)
+  for d, size in ipairs(shape) do
+    local axes, parts = axes_of(to[d]), 1
+    for _, axis in ipairs(axes) do parts = parts * mesh.shape[axis] end
+    local as_before = table.concat(axes, ",") == table.concat(axes_of(spec[d]), ",")
+    if size % parts ~= 0 and not as_before then return false end
+  end
+  return true
+end
+
+--- All specs that differ in where one axis is, or in one dim that becomes whole: those first that put `asked`
+--- elsewhere, which are `first` many.
+local function other_specs(spec, shape, mesh, asked)
+  local list, rest = {}, {}
+  for d = 1, #shape do
+    for _, axis in ipairs(mesh.axis_names) do
+      local to = mesh.shape[axis] > 1 and not has(axes_of(spec[d]), axis) and spec_with(spec, #shape, d, axis)
+      if to and divides(to, spec, shape, mesh) then table.insert(axis == asked and list or rest, to) end
+    end
+    if spec[d] then rest[#rest + 1] = spec_with(spec, #shape, d, nil) end
+  end
+  local first = #list
+  return table.move(rest, 1, #rest, first + 1, list), first
+end
+
+-- ---- edits: what the user would change ----------------------------------------------------------------
+
+---@class Edit
+---@field kind string "rows" (of rules), "front" (one more, before them), "spec" (of an input)
+---@field key string edits of one key are of one thing
+---@field rules table? those that change
+---@field at table<integer, table>? "rows": the row's number -> what stands there then
+---@field row table? "front": {pattern, P}
+---@field group string? "spec": the name of the inputs, alike for layers
+---@field spec P?
+---@field was P?
+---@field axes boolean? the spec is given as a Param's axes
+---@field rank integer?
+---@field from string? "spec": what `was` splits
+---@field input table? that it lays out
+---@field row_of table? the collective that it is for, of facts.lua
+
+--- The rules with the edits; themselves where none is of them.
+local function edited(rules, edits)
+  local list, change = {}, false
+  for _, e in ipairs(edits) do
+    if e.rules == rules and e.kind == "front" then list[#list + 1], change = e.row, true end
+  end
+  local front = #list
+  table.move(rules, 1, #rules, front + 1, list)
+  for _, e in ipairs(edits) do
+    if e.rules == rules and e.kind == "rows" then
+      for i, row in pairs(e.at) do list[front + i], change = row, true end
+    end
+  end
+  return change and list or rules, front
+end
+
+--- Does it say what the user has said?
+local function is_back(e)
+  if e.kind ~= "rows" then return e.kind == "spec" and key_of(e.spec, e.rank) == e.from end
+  for i, row in pairs(e.at) do
+    if rules_of.text(row) ~= rules_of.text(e.rules[i]) then return false end
+  end
+  return true
+end
+
+--- The edits with one more, in the place of one of the same thing; nil where another changes a row of it.
+local function with_edit(edits, new)
+  local list = {}
+  for _, e in ipairs(edits) do
+    if e.key ~= new.key then
+      for i in pairs(e.rules == new.rules and e.at and new.at or {}) do
+        if e.at[i] then return nil end
+      end
+      list[#list + 1] = e
+    end
+  end
+  if not is_back(new) then list[#list + 1] = new end
+  return list
+end
+
+--- The rows' numbers, in order.
+local function numbers_of(at)
+  local numbers = {}
+  for i in pairs(at) do numbers[#numbers + 1] = i end
+  table.sort(numbers)
+  return numbers
+end
+
+local function rows_text(rows, numbers)
+  local words = {}
+  for k, i in ipairs(numbers) do words[k] = rules_of.text(rows[i]) end
+  return table.concat(words, ", ")
+end
+
+--- The line to paste, and what to do with it.
+local function line_of(e)
+  if e.kind == "front" then return rules_of.text(e.row) .. ",", "before the other rules" end
+  if e.kind == "rows" then
+    local numbers = numbers_of(e.at)
+    return rows_text(e.at, numbers) .. ",", "in place of " .. rows_text(e.rules, numbers)
+  end
+  return (e.axes and "axes = " or "") .. tostring(e.spec), ("for %s, in place of %s"):format(e.group,
+    tostring(e.was))
+end
+
+--- "with w as P(nil, "model")", for a sentence.
+local function phrase_of(e)
+  if e.kind == "spec" then return ("with %s as %s"):format(e.group, tostring(e.spec)) end
+  local line, how = line_of(e)
+  return ("with %s %s"):format(line:sub(1, -2), how)
+end
+
+-- ---- where an input has its layout from ---------------------------------------------------------------
+
+local function box_of(p) return core.is_box(p.object) and p.object or nil end
+
+--- The Param whose optimizer state the box is, or the box.
+local function main_of(box)
+  local birth = box and param.birth(box)
+  return birth and birth.of or box
+end
+
+--- Of input i its name, alike for layers; "" where it has none.
+local function name_of(p, i)
+  local birth = box_of(p) and param.birth(box_of(p))
+  if p.name == "argument" then return "argument " .. i end -- of a vararg function
+  if p.name ~= "" then return account.alike(p.name) end
+  return birth and birth.path and account.alike(birth.path) or ""
+end
+
+--- The spec that a Param made by ml.init has by these rules, and the number of the row that says so of all of
+--- it.
+local function born_spec(s, box, rules)
+  local spec, row = rules_of.within(s.mesh, rules, rules_of.param_spec, box, param.birth(box).path)
+  return spec or core.P(), row
+end
+
+--- Does the Param lie as the rules say under which ml.init has made it?
+local function lies_as_born(s, box, p)
+  local birth = param.birth(box)
+  if not birth or not birth.rules or #birth.rules == 0 then return false end
+  local ok, spec = pcall(born_spec, s, box, birth.rules)
+  return ok and key_of(spec, #p.shape) == key_of(p.sharding.spec, #p.shape)
+end
+
+--- Fills in what is known of each input: {p, index, name, key (of its spec), box?, main?, born (by its rules it
+--- lies so), of (the input whose state it is), as_main (it lies as that)}.
+local function read_inputs(s, params)
+  local at = {}
+  for i, p in ipairs(params) do
+    local box = box_of(p)
+    local x = {p = p, index = i, box = box, main = main_of(box), name = name_of(p, i),
+      key = p.sharding and key_of(p.sharding.spec, #p.shape)}
+    if box then at[box] = x end
+    x.born = x.key and box and x.main == box and lies_as_born(s, box, p)
+    local rules = x.born and param.birth(box).rules
+    if rules and not has(s.rules, rules) then table.insert(s.rules, rules) end
+    s.inputs[i] = x
+  end
+  for _, x in ipairs(s.inputs) do
+    local main = x.box and x.main ~= x.box and at[x.main]
+    if main and x.key then x.of, x.as_main = main, x.key == main.key end
+  end
+end
+
+--- The spec that an input has after the edits, with these rules in the place of others; nil: as it is.
+local function spec_after(s, x, edits, instead)
+  local birth = param.birth(x.main)
+  if x.of then
+    local rules = x.of.born and instead[birth.rules]
+    local own = rules and rules_of.within(s.mesh, rules, rules_of.state_spec, x.main, birth.path)
+    return own or x.as_main and spec_after(s, x.of, edits, instead) or nil
+  end
+  for _, e in ipairs(edits) do
+    if e.kind == "spec" and e.group == x.name and e.from == x.key then return e.spec end
+  end
+  local rules = x.born and instead[birth.rules]
+  return rules and born_spec(s, x.box, rules) or nil
+end
+
+-- ---- planning -----------------------------------------------------------------------------------------
+
+--- pcall, which lets Ctrl-C through; no rules stand in for others behind it.
+local function attempt(fn, ...)
+  local results = table.pack(pcall(fn, ...))
+  rules_of.instead = nil
+  local message = not results[1] and tostring(results[2])
+  if message and (message:find "%[E_INTERRUPT%]" or message:find "%[E_STOP%]") then error(results[2], 0) end
+  return table.unpack(results, 1, results.n)
+end
+
+--- Seconds, share of unique compute and whether it fits, of a plan.
+function M.judge(plan)
+  local work = account.total(plan)
+  return {seconds = work.seconds, unique = work.unique, share = work.share, peak = plan:memory().peak,
+    fits = plan:fits() == true}
+end
+
+--- The same of a program, with its inputs, and the types of its results as they lie.
+local function judge_program(program)
+  local j = M.judge(program:plan())
+  j.params, j.results = program:params(), program:why(program:results())
+  return j
+end
+
+--- Does each result lie as it does now, or as an input of its type that lies otherwise, too (a Param's next
+--- value)?
+local function same_results(now, j)
+  if #now.params ~= #j.params then return false end
+  for k, text in ipairs(now.results) do
+    local same = j.results[k] == text
+    for i, p in ipairs(now.params) do
+      same = same or p.type == text and j.params[i].type == j.results[k]
+    end
+    if not same then return false end
+  end
+  return true
+end
+
+--- What the step comes to after the edits, or what `judge` gives of its program; nil where it cannot be so.
+local function try(s, edits, judge)
+  s.tried = s.tried + 1
+  local ok, j = attempt(function()
+    local laid, instead = {}, {}
+    for _, e in ipairs(edits) do
+      if e.rules then instead[e.rules] = (edited(e.rules, edits)) end
+    end
+    for i, x in ipairs(s.inputs) do
+      local spec = x.key and spec_after(s, x, edits, instead)
+      if spec then laid[i] = core.NamedSharding(s.mesh, spec) end
+    end
+    rules_of.instead = instead
+    return core.laid_as(laid, function()
+      local program <close> = s.retrace()
+      return (judge or judge_program)(program)
+    end)
+  end)
+  return ok and j or nil
+end
+
+--- Is it so much better than `now` that it may take its place? Not where devices do alike what each did alone,
+--- nor with much more memory; and results lie as before, as somebody else has a use for them, unless an axis had
+--- split nothing.
+local function gains(s, j, now)
+  local faster = j.seconds < (1 - KEPT) * now.seconds
+  if j.fits ~= now.fits then faster = j.fits end
+  return faster and j.peak <= MORE * s.now.peak and j.unique >= s.now.unique - ALIKE
+    and (#s.unused > 0 or same_results(s.now, j))
+end
+
+-- ---- which edits --------------------------------------------------------------------------------------
+
+--- "^h%.%d+%.up%.kernel$"
+local function pattern_of(path)
+  return "^" .. path:gsub("[%^%$%(%)%%%.%[%]%*%+%-%?]", "%%%0"):gsub("%f[%w_]%d+%f[^%w_]", "%%d+") .. "$"
+end
+
+--- Row i of the rules, with another target.
+local function row_to(rules, i, to)
+  local row = {}
+  for key, value in pairs(rules[i]) do row[key] = value end
+  row[2] = to
+  return row
+end
+
+--- The edit of rows of a rule set.
+local function rows_edit(s, rules, at)
+  return {kind = "rows", rules = rules, at = at,
+    key = ("rows %d: %s"):format(has(s.rules, rules), table.concat(numbers_of(at), " "))}
+end
+
+local function is_name(rule)
+  return type(rule) == "table" and type(rule[1]) == "string" and not core.is_spec(rule[2])
+end
+
+--- Adds the edits of the rows that say where logical axes are: to each mesh axis, also so that the row leaves it
+--- that has it, or to none.
+local function edit_names(s, edits, rules, asked, add)
+  local now, front = edited(rules, edits)
+  local function to(axis, at)
+    for i, target in pairs(at) do at[i] = row_to(now, front + i, target) end
+    add(rows_edit(s, rules, at), axis == asked)
+  end
+  for i = 1, #now - front do
+    local row = now[front + i]
+    for _, axis in ipairs(is_name(row) and s.mesh.axis_names or {}) do
+      if s.mesh.shape[axis] > 1 and not has(axes_of(row[2] or nil), axis) then
+        to(axis, {[i] = axis})
+        for k = 1, #now - front do
+          local other = now[front + k]
+          if is_name(other) and other[1] ~= row[1] and has(axes_of(other[2] or nil), axis) then
+            local rest = without(other[2], axis)
+            to(axis, {[i] = axis, [k] = rest ~= core.P.none and rest})
+          end
+        end
+      end
+    end
+    if is_name(row) and row[2] then to(nil, {[i] = false}) end
+  end
+end
+
+--- Adds the edits of the rules that lay out a Param.
+local function edit_rules(s, edits, x, spec, asked, add)
+  local birth = param.birth(x.box)
+  local rules, front = edited(birth.rules, edits)
+  local _, number = born_spec(s, x.box, rules)
+  if not number then edit_names(s, edits, birth.rules, asked, add) end
+  local specs, first = other_specs(spec, x.p.shape, s.mesh, asked)
+  local rule, pattern = number and number > front and rules[number], pattern_of(birth.path)
+  local key = ("front %d: %s"):format(has(s.rules, birth.rules), pattern)
+  for k, to in ipairs(specs) do
+    if type(rule) == "table" then
+      add(rows_edit(s, birth.rules, {[number - front] = row_to(rules, number, to)}), k <= first)
+    end
+    if not (type(rule) == "table" and rule[1] == pattern) then
+      add({kind = "front", rules = birth.rules, row = {pattern, to}, key = key}, k <= first)
+    end
+  end
+end
+
+--- Adds the edits of what gives an input its layout, which lies by `spec` now.
+local function edit_input(s, edits, x, spec, asked, add)
+  if x.born then return edit_rules(s, edits, x, spec, asked, add) end
+  if x.name == "" then return end
+  local rank = #x.p.shape
+  local meta = x.box and core.box_meta(x.box).axes
+  local axes = core.is_spec(meta) and key_of(meta, rank) == x.key
+  local specs, first = other_specs(spec, x.p.shape, s.mesh, asked)
+  for k, to in ipairs(specs) do
+    add({kind = "spec", key = "spec " .. x.name .. " " .. x.key, group = x.name, from = x.key, rank = rank,
+      spec = to, was = axes and meta or x.p.sharding.spec, axes = axes}, k <= first)
+  end
+end
+
+--- Who asks for what is sent: inputs (of those alike the first) with the axis, {x, axis, seconds (of the
+--- collectives that name them), row (the dearest of these)}, the dearest first; and the dearest that a
+--- constraint asks for. Collectives over axes that take little are left out, unless an axis splits nothing.
+local function askers(s, now, rows)
+  local by_axes, list, by_key = {}, {}, {}
+  local asked -- the dearest that a constraint asks for
+  for _, row in ipairs(rows) do
+    local axes = table.concat(row.axes, ",")
+    by_axes[axes] = (by_axes[axes] or 0) + row.seconds
+  end
+  local function name(row, o, named)
+    if o.kind == "constraint" and (not asked or row.seconds > asked.seconds) then asked = row end
+    local x = o.index and o.axis and s.inputs[o.index]
+    x = x and x.of or x
+    local key = x and x.key and #x.p.shape > 0 and ("%s %s %s"):format(x.name, x.key, o.axis)
+    if not key or named[key] then return end
+    named[key] = true
+    local by = by_key[key]
+    if not by then
+      by = {x = x, axis = o.axis, seconds = 0, row = row, order = #list}
+      by_key[key], list[#list + 1] = by, by
+    end
+    by.seconds = by.seconds + row.seconds
+    if row.seconds > by.row.seconds then by.row = row end
+  end
+  for _, row in ipairs(rows) do
+    local named = {}
+    local much = #s.unused > 0 or by_axes[table.concat(row.axes, ",")] >= MUCH * now.seconds
+    for _, c in ipairs(much and row.members or {}) do
+      for _, reason in ipairs(c.reasons) do
+        for _, o in ipairs(reason.origins) do name(row, o, named) end
+      end
+    end
+  end
+  table.sort(list, function(a, b)
+    if a.seconds ~= b.seconds then return a.seconds > b.seconds end
+    return a.order < b.order
+  end)
+  return list, asked
+end
+
+--- The edits that come into question, those first that put elsewhere an axis that is asked for.
+local function edits_for(s, edits, now)
+  local list, rest = {}, {}
+  local rows = #edits == 0 and s.rows or try(s, edits, function(program)
+    return facts.collectives(account.of(program:plan()))
+  end)
+  local inputs, asked = askers(s, now, rows or {})
+  for _, rules in ipairs(asked and s.rules or {}) do
+    edit_names(s, edits, rules, nil, function(e)
+      e.row_of = asked
+      list[#list + 1] = e
+    end)
+  end
+  for _, by in ipairs(inputs) do
+    attempt(edit_input, s, edits, by.x, now.params[by.x.index].sharding.spec, by.axis, function(e, first)
+      e.row_of, e.input = by.row, by.x
+      table.insert(first and list or rest, e)
+    end)
+  end
+  return table.move(rest, 1, #rest, #list + 1, list)
+end
+
+-- ---- the search ---------------------------------------------------------------------------------------
+
+--- Those that fit first, then the faster, then those that came first.
+local function before(a, b)
+  if a.j.fits ~= b.j.fits then return a.j.fits end
+  if a.j.seconds ~= b.j.seconds then return a.j.seconds < b.j.seconds end
+  return a.order < b.order
+end
+
+--- All edits one by one on top of what is there: those that gain, the best first.
+local function gaining(s, edits, now)
+  local found, seen = {}, {}
+  for order, e in ipairs(edits_for(s, edits, now)) do
+    local line = e.key .. " " .. line_of(e)
+    local list = not seen[line] and with_edit(edits, e)
+    seen[line] = true
+    local late = s.tried >= MOST or os.clock() > s.deadline
+    if list and late then s.untried = s.untried + 1 end
+    local j = list and not late and try(s, list)
+    if j and gains(s, j, now) then found[#found + 1] = {edit = e, list = list, j = j, order = order} end
+  end
+  table.sort(found, before)
+  return found
+end
+
+--- The edits with the best of those found, and each other that still gains then.
+local function add_gaining(s, edits, now, found)
+  for i = 1, math.min(#found, TOGETHER) do
+    local list = i == 1 and found[i].list or with_edit(edits, found[i].edit)
+    local j = i == 1 and found[i].j or list and try(s, list)
+    if j and gains(s, j, now) then edits, now = list, j end
+  end
+  return edits, now
+end
+
+--- The edits without those that gain nothing where the others are.
+local function pruned(s, edits, now)
+  for i = #edits - 1, 1, -1 do
+    local list = table.move(edits, 1, #edits, 1, {})
+    table.remove(list, i)
+    local j = try(s, list)
+    if j and j.fits == now.fits and j.seconds <= now.seconds and same_results(s.now, j) then
+      edits, now = list, j
+    end
+  end
+  return edits, now
+end
+
+--- The edits as they are told, each with what it gains on top of those before it.
+local function told_of(s, edits, best)
+  local list, before_it = {}, s.now.seconds
+  for i, e in ipairs(edits) do
+    local line, how = line_of(e)
+    local j = i == #edits and best or try(s, table.move(edits, 1, i, 1, {}))
+    local gain = before_it - (j and j.seconds or before_it)
+    before_it = before_it - gain
+    list[i] = {kind = e.kind, line = line, how = how, gain = gain, share = gain / s.now.seconds,
+      of = ("%s over %s"):format(e.row_of.op, table.concat(e.row_of.axes, ",")), where = e.row_of.where[1]}
+  end
+  return list
+end
+
+--- What to change of the specs that a step's inputs have, for a shorter step: {edits: list of {kind (of Edit),
+--- line (to paste), how (what with it), of (the collective that asks for it), where (its line), gain (seconds,
+--- on top of those before it), share}, tried, untried (plans that were too many)}; where there are edits also
+--- {text ("with ..."), seconds, unique, share, peak, fits (of the step with all of them), index?, argument? (the
+--- input of the first), spec? (its)}.
+---@param program Program the step's
+---@param mesh Mesh
+---@param rows table[] its collectives, of facts.lua
+---@param unused string[] mesh axes that split nothing
+---@param retrace fun(): Program
+---@return table
+function M.of(program, mesh, rows, unused, retrace)
+  local now = judge_program(program)
+  local s = {now = now, mesh = mesh, rows = rows, unused = unused, retrace = retrace, inputs = {}, rules = {},
+    tried = 0, untried = 0, deadline = os.clock() + M.patience}
+  read_inputs(s, now.params)
+  local edits, best = {}, now
+  for _ = 1, ROUNDS do
+    local found = gaining(s, edits, best)
+    if #found == 0 then break end
+    edits, best = add_gaining(s, edits, best, found)
+  end
+  if #edits > 1 then edits, best = pruned(s, edits, best) end
+  local worth = #edits > 0 and (best.fits ~= now.fits or best.seconds <= (1 - WORTH) * now.seconds)
+  local told = {edits = worth and told_of(s, edits, best) or {}, tried = s.tried, untried = s.untried}
+  if not worth then return told end
+  local first = edits[1]
+  told.text = phrase_of(first) .. (#edits > 1 and " and " .. lib.count(#edits - 1, "other spec") or "")
+  told.index, told.argument = first.input and first.input.index, first.input and first.input.name
+  told.spec = first.spec
+  for _, name in ipairs {"seconds", "unique", "share", "peak", "fits"} do told[name] = best[name] end
+  return told
+end
+
+return M
