@@ -1,4 +1,4 @@
--- join_spec.lua: the steps of AdamW of many parameters are few launches, on GPUs that the stand-ins play.
+-- combine_spec.lua: the steps of AdamW of many parameters are few launches, on GPUs that the stand-ins play.
 local helper = require "spec.helper"
 local standin = require "cuda.standin"
 local shell = helper.shell
