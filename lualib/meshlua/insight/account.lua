@@ -146,7 +146,7 @@ function M.total(plan)
   local mesh, all = plan:mesh(), new_sum {}
   local devices = mesh and mesh.size or 1
   for i, s in ipairs(plan:steps()) do
-    if s.kind == "kernel" or s.kind == "collective" then add_to(all, item_of(s, i, devices)) end
+    if s.kind == "kernel" or s.kind == "collective" then add_to(all, item_of(s, i, nil, devices)) end
   end
   return finish(all)
 end
