@@ -7,7 +7,7 @@
 /* The Lua library, embedded at build time; ends with a row whose name is NULL. */
 typedef struct EmbeddedFile {
     const char *name, *chunk; /* "meshlua.nn", "meshlua/nn.lua" */
-    const char *text;         /* NUL-terminated */
+    const char *code, *end;   /* bytecode */
 } EmbeddedFile;
 extern const EmbeddedFile embedded_modules[];
 
