@@ -159,19 +159,21 @@ local function group_of_argument(p)
   return group_of_kind[kind] or "other state"
 end
 
---- For each buffer the steps that write it, and the last step of the backward part that reads it.
+--- For each buffer the steps that write it, the last step of the backward part that reads it, and the last one that
+--- makes or takes gradients.
 local function uses_of(steps)
-  local writes, read_backward = {}, {}
+  local writes, read_backward, read_beyond = {}, {}, {}
   for i, s in ipairs(steps) do
     for _, v in ipairs(s.outputs) do
       local list = writes[v.buffer] or {}
       writes[v.buffer], list[#list + 1] = list, i
     end
-    if s.role ~= "forward" then
-      for _, v in ipairs(s.inputs) do read_backward[v.buffer] = i end
+    for _, v in ipairs(s.inputs) do
+      if s.role ~= "forward" then read_backward[v.buffer] = i end
+      if s.role == "forward" or s.role == "gradient" then read_beyond[v.buffer] = i end
     end
   end
-  return writes, read_backward
+  return writes, read_backward, read_beyond
 end
 
 --- Bytes of temporaries that are in use at each step.
@@ -205,16 +207,18 @@ function M.fullest(live)
   return at, most
 end
 
---- What the buffer holds at step `at`: who wrote it last, and who will read it.
-local function group_of_temporary(b, index, at, steps, writes, read_backward)
+--- What the buffer holds at step `at`: who wrote it last, and who will read it. What the backward part hands on is a
+--- gradient, as those of stacked layers, which a loop writes.
+local function group_of_temporary(b, index, at, steps, writes, read_backward, read_beyond)
   local writer
   for _, i in ipairs(writes[index] or {}) do
-    if i <= at then writer = i end
+    if i <= at or not writer then writer = i end -- a loop's result is there before its turn writes it
   end
   local role = writer and steps[writer].role or "forward"
-  if role == "gradient" then return "gradients" end
-  local later = read_backward[index]
-  if role == "forward" and later and later >= at and b.last >= at then return "activations" end
+  local handed_on = role == "backward" and (read_beyond[index] or 0) >= at
+  if role == "gradient" or handed_on then return "gradients" end
+  -- A loop's turn may read behind `at` what the next one reads again.
+  if role == "forward" and read_backward[index] and b.last >= at then return "activations" end
   return "other temporaries"
 end
 
@@ -226,7 +230,7 @@ function M.memory(plan, params)
   m.groups = {}
   for _, name in ipairs(groups) do m.groups[name] = 0 end
   local function add(group, bytes) m.groups[group] = m.groups[group] + bytes end
-  local writes, read_backward = uses_of(steps)
+  local writes, read_backward, read_beyond = uses_of(steps)
   local at = M.fullest(M.temporaries(buffers, #steps))
   for i, b in ipairs(buffers) do
     if b.kind == "argument" then
@@ -234,7 +238,7 @@ function M.memory(plan, params)
     elseif b.kind == "result" then
       if not b.takes then add("results", b.bytes) end
     elseif b.first <= at and at <= b.last then
-      add(group_of_temporary(b, i, at, steps, writes, read_backward), b.bytes)
+      add(group_of_temporary(b, i, at, steps, writes, read_backward, read_beyond), b.bytes)
     end
   end
   if at > 0 then m.fullest = {step = at, where = steps[at].where[1] or "?", op = steps[at].op} end

@@ -134,6 +134,13 @@ describe("meshlua plan", function()
     assert.equal("cpu", p.kind)
   end)
 
+  it("calls the gradients of stacked layers gradients", function()
+    local p = planned("llama-3.2-1b", "fake:h200:8", "--mesh=data:8", "--rules=dp", "--seq=256")
+    local groups = p.layouts[1].groups
+    assert.near(1, groups.gradients / groups.parameters, 0.3)
+    assert(groups["other temporaries"] < 0.3 * groups.gradients)
+  end)
+
   it("says on how many devices it would fit", function()
     local out = plan("llama-2-70b", "fake:h200:8", "--seq=4096")
     assert.matches("^does not fit: the least is %S+ GiB of %S+ GiB a device, with ", out)
