@@ -114,6 +114,7 @@ endif()
 function(kernel_test name source)
   set(target cuda_kernels_${name})
   add_executable(${target} ${source} ${kernel_objects})
+  plain_test(${target} ${CMAKE_SOURCE_DIR}/${source})
   target_include_directories(${target} PRIVATE host kernels tests/unit
                              tests/unit/kernels tests/cuda)
   target_compile_definitions(${target} PRIVATE KC_CUDA KC_LIBRARY="$<TARGET_FILE:meshlua_cuda>")
