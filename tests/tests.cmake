@@ -128,24 +128,33 @@ set_tests_properties(dist/segments PROPERTIES RUN_SERIAL ON)
 # ---- tiers: what takes more than two seconds of a core, or waits for long; the longest begin first.
 # `script/test --quick` leaves them out.
 set(slow
-    dist/mpi cuda/merge cuda/failures fault/ops fault/core dist/hosts dist/fault dist/agree dist/data
-    spec/misuse cuda/processes dist/seeds dist/processes cuda/kernels/rowwise spec/transform/vmap_ops
-    dist/stop dist/transfer cuda/kernels/reduce spec/convnet golden/gpt3 unit/kernels/test_rowwise
-    spec/op/sharded spec/jit unit/kernels/test_movement spec/op/value cuda/kernels/lines
-    spec/checkpoint/verbs spec/dtype golden/device cuda/run cuda/algorithm unit/kernels/test_reduce
-    unit/kernels/test_matmul spec/op/gradient cuda/sharded spec/random cuda/kernels/attention
-    spec/layout/reshard cuda/kernels/attention_wgmma spec/attribute cuda/kernels/attention_mma
-    unit/kernels/test_misc spec/manual/fuzz spec/train/program spec/train/memory
-    unit/kernels/test_attention unit/kernels/test_lines golden/plan spec/fuzz spec/init
-    spec/train/layout spec/docs spec/insight/sound spec/nn/smollm dist/files dist/exchange spec/checkpoint/save
-    repl/sessions repl/complete fault/kill spec/train/resume spec/manager fault/power dist/checkpoint)
+    spec/misuse dist/mpi cuda/merge fault/core fault/ops cuda/run fault/kill spec/train/resume
+    spec/transform/vmap_ops spec/plan/plan spec/nn/pretrained spec/fuzz dist/hosts dist/data
+    dist/fault spec/train/program golden/gpt3 repl/sessions dist/replicas dist/stranger
+    unit/kernels/test_rowwise spec/insight/sound spec/convnet dist/exchange spec/docs
+    unit/kernels/test_matmul spec/manager golden/plan spec/op/sharded spec/locale spec/op/gradient
+    spec/checkpoint/save dist/checkpoint unit/kernels/test_attention spec/dtype
+    unit/run/job/test_channel cuda/failures cuda/processes cuda/kernels/rowwise cuda/kernels/reduce
+    cuda/kernels/lines dist/agree dist/seeds dist/processes dist/stop dist/transfer spec/jit
+    unit/kernels/test_movement spec/op/value spec/checkpoint/verbs golden/device cuda/algorithm
+    unit/kernels/test_reduce cuda/sharded spec/random cuda/kernels/attention spec/layout/reshard
+    cuda/kernels/attention_wgmma spec/attribute cuda/kernels/attention_mma unit/kernels/test_misc
+    spec/manual/fuzz spec/train/memory unit/kernels/test_lines spec/init spec/train/layout
+    spec/nn/smollm dist/files repl/complete fault/power dist/output spec/scale spec/insight/reasons
+    spec/checkpoint/map spec/control/carries spec/manual/meshes spec/interrupt)
+set(next # those that would else begin last, and be what is waited for
+    spec/mlp spec/program spec/nn/llama spec/transfer spec/train/precision spec/plan/estimate pass/define
+    spec/manual/oracle op/parse)
 set(cost 1000)
-foreach(name ${slow})
+foreach(name ${slow} ${next})
   if(TEST ${name})
-    set_tests_properties(${name} PROPERTIES LABELS slow COST ${cost})
+    set_tests_properties(${name} PROPERTIES COST ${cost})
     math(EXPR cost "${cost} - 1")
   elseif(NOT name MATCHES "^cuda/")
     message(FATAL_ERROR "tests/tests.cmake: ${name} is among the slow tests, and is none")
+  endif()
+  if(TEST ${name} AND NOT name IN_LIST next)
+    set_tests_properties(${name} PROPERTIES LABELS slow)
   endif()
 endforeach()
 
@@ -165,4 +174,5 @@ find_program(LUACHECK luacheck)
 if(LUACHECK)
   add_test(NAME gate/luacheck COMMAND ${LUACHECK} --quiet --no-color bench/worker.lua bench/processes.lua bench/gpu bench/rows docs lualib models tests
            WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(gate/luacheck PROPERTIES COST 900) # of those that are not slow the longest
 endif()
