@@ -205,8 +205,10 @@ static Words flags() {
         f.push_back("-march=x86-64-v3");
 #endif
 #ifdef __SANITIZE_ADDRESS__
-    f.insert(f.end(), {"-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-                       "-fno-omit-frame-pointer"});
+    /* Pointers that are wrong are found where they are used. */
+    f.insert(f.end(),
+             {"-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+              "-fno-sanitize=null,object-size,pointer-overflow", "-fno-omit-frame-pointer"});
 #else
     /* A GPU faults where an access is not aligned to its size. */
     f.insert(f.end(), {"-fno-asynchronous-unwind-tables", "-Wl,--build-id=none",
