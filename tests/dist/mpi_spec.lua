@@ -24,11 +24,11 @@ describe("many processes", function()
 
   check("have devices that stand apart in the mesh", function()
     same({{4, 2}}, "tests/dist/scripts/collectives.lua 2,4 mixed large")
-    same({{3, 2}, {6, 1}}, "tests/dist/scripts/collectives.lua 6 mixed large")
+    same(helper.watched and {{3, 2}} or {{3, 2}, {6, 1}}, "tests/dist/scripts/collectives.lua 6 mixed large")
   end)
 
   check("reduce and gather in loops and branches", function()
-    same({{2, 4}, {8, 1}}, "tests/dist/scripts/loops.lua")
+    same(helper.watched and {{4, 2}} or {{2, 4}, {8, 1}}, "tests/dist/scripts/loops.lua")
   end)
 
   check("work while an exchange is on its way, with the same bits", function()
@@ -48,10 +48,12 @@ describe("many processes", function()
     end)
   end
 
-  -- fsdp_tp has what each of the others has: it is split in every way, they in one each.
+  -- fsdp_tp has what each of the others has: it is split in every way, they in one each, or not where a sanitizer
+  -- watches.
   local tiny = helper.watched and " tiny" or ""
-  for case, splits in pairs {["dp 8 1"] = {{8, 1}}, ["tp 4 2"] = {{4, 2}}, ["fsdp_tp 4 2"] = SPLITS,
-    ["tp_sp 2 4"] = {{2, 4}}} do
+  local cases = {["fsdp_tp 4 2"] = SPLITS, ["tp_sp 2 4"] = {{2, 4}}}
+  if not helper.watched then cases["dp 8 1"], cases["tp 4 2"] = {{8, 1}}, {{4, 2}} end
+  for case, splits in pairs(cases) do
     check("train a GPT as one does: " .. case, function()
       same(helper.watched and SPLITS or splits, "tests/dist/scripts/train.lua " .. case .. tiny)
     end)

@@ -1,6 +1,6 @@
 -- kill_spec.lua: a run that saves at each step is killed at any moment, again and again, and goes on: no checkpoint
--- that was committed is lost or broken, and at its end it is, bit for bit, the run that nobody killed. 20 kills, or
--- one of each run where a sanitizer watches; KILLS=n: so many in all.
+-- that was committed is lost or broken, and at its end it is, bit for bit, the run that nobody killed. 20 kills;
+-- where a sanitizer watches one of a run of one process and one of two. KILLS=n: so many in all.
 local core = require "meshlua.core"
 local helper = require "spec.helper"
 local manifest = require "meshlua.checkpoint.manifest"
@@ -24,6 +24,7 @@ local runs = {
   {"two processes, tp", mpi.program(2, 4), GPT .. " --rules=tp", mpi = true},
   {"two processes, fsdp_tp", mpi.program(2, 4), GPT .. " --rules=fsdp_tp", mpi = true},
 }
+if helper.watched then runs = {runs[2], runs[6]} end
 local KILLS = tonumber(rawget(_G, "KILLS")) or helper.watched and #runs or 20
 
 local function temporary()

@@ -21,7 +21,7 @@ local function check(seed, mode)
 end
 
 describe("random programs are the same on a mesh as on one device:", function()
-  for first = 1, helper.watched and 60 or 200, 20 do
+  for first = 1, helper.watched and 40 or 200, 20 do
     it(("seeds %d to %d"):format(first, first + 19), function()
       for seed = first, first + 19 do
         check(seed)
@@ -39,7 +39,7 @@ describe("random programs are the same on a mesh as on one device:", function()
   end
 
   it("two of them in a row, on two meshes", function()
-    for seed = 1, helper.watched and 10 or 60 do
+    for seed = 1, helper.watched and 8 or 60 do
       local pair = meshes.make(seed)
       local ok, bad = pcall(meshes.check, pair)
       if not ok or bad then error(meshes.describe(pair) .. "\n-- " .. tostring(bad)) end
@@ -48,7 +48,7 @@ describe("random programs are the same on a mesh as on one device:", function()
 
   for _, mode in ipairs {"explicit", "mixed", "nested_explicit", "nested_mixed"} do
     it(("with layouts in types, %s axes"):format(mode), function()
-      local asked, count = 0, helper.watched and 12 or 40
+      local asked, count = 0, helper.watched and 8 or 40
       for seed = 1, count do
         local program = check(seed, mode)
         asked = asked + (program.asked or 0)

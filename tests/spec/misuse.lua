@@ -23,6 +23,8 @@ local function nested(depth)
   return t
 end
 
+local deep, deeper = nested(500), nested(10000) -- much work to make; nothing changes what is in them
+
 --- A fresh list of {name, value}: plain values, tables of every wrong kind, tensors in every state.
 ---@return {[1]: string, [2]: any}[]
 function M.values()
@@ -37,7 +39,7 @@ function M.values()
     {"'x\\0y'", "x\0y"}, {"'ij->ji'", "ij->ji"}, {"{}", {}}, {"{2,3}", {2, 3}}, {"{0}", {0}}, {"{-1}", {-1}},
     {"{0.5}", {0.5}}, {"{nan}", {0 / 0}}, {"{true}", {true}}, {"{'a'}", {"a"}}, {"{a=1}", {a = 1}},
     {"{maxinteger,maxinteger}", {math.maxinteger, math.maxinteger}}, {"{{1,2},{3}}", {{1, 2}, {3}}},
-    {"{[function]=1}", {[print] = 1}}, {"cyclic", cyclic}, {"deep", nested(500)}, {"deeper", nested(10000)},
+    {"{[function]=1}", {[print] = 1}}, {"cyclic", cyclic}, {"deep", deep}, {"deeper", deeper},
     {"nine dims", {1, 1, 1, 1, 1, 1, 1, 1, 1}}, {"function", function(...) return ... end},
     {"raising function", function() error("raised", 0) end}, {"thread", coroutine.create(print)},
     {"file", io.stdout}, {"tensor", ml.reshape(ml.arange(6.0), {2, 3})}, {"scalar", ml.tensor(2.0)},
@@ -145,9 +147,11 @@ local function names_of(values, chosen)
   return table.concat(names, ", ")
 end
 
+local turn = 0
+
 --- Calls fn with no argument, with each value alone, with each behind a usual first one (where a sanitizer watches,
---- behind one of these in turn), and with `many` drawn lists of up to four. report(arguments, ok, result) is told of
---- each.
+--- in turn alone or behind one of these, from function to function the other way), and with `many` drawn lists of up
+--- to four. report(arguments, ok, result) is told of each.
 ---@param fn function
 ---@param first any[] values that such a function takes first
 ---@param many integer
@@ -170,10 +174,12 @@ function M.call(fn, first, many, report)
     if witness:is_deleted() then renew() end
   end
   attempt("")
+  turn = turn + 1
   for i = 1, #values do
-    attempt(values[i][1], values[i][2])
+    local behind = #first > 0 and (i + turn) % 2 == 0 and (i // 2) % #first + 1
+    if not (WATCHED and behind) then attempt(values[i][1], values[i][2]) end
     for k = 1, #first do
-      if not WATCHED or i % #first + 1 == k then
+      if not WATCHED or k == behind then
         attempt("<first " .. k .. ">, " .. values[i][1], first[k](), values[i][2])
       end
     end
