@@ -5,6 +5,10 @@
  * the work units [lo, hi) of a step. Units write disjoint parts of the outputs, so the caller may
  * hand them to any number of threads in any order: a result never depends on the cut.
  *
+ * All units together write every element of every output, whatever lay there: outputs are memory
+ * that nobody has cleared, and a param that is written may be given fresh memory for any call
+ * (run/bind/fresh.h). After a fault they hold anything.
+ *
  * Strides are in bytes and may be 0 (a broadcast dim) or negative (a reversed one). Inputs and
  * outputs never overlap, except where an op's row lets an output alias an input of the same
  * strides.

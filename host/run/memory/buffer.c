@@ -1,5 +1,11 @@
 #include "run/memory/buffer.h"
 
+#include <string.h>
+
+#ifdef MESHLUA_CHECKED
+enum { FILL = 0x7f }; /* large numbers of all types, where a kernel leaves something unwritten */
+#endif
+
 /* The host's data begins one cache line behind the Buffer, which fits into that line. */
 enum { HEAD = ALLOC_ALIGN };
 _Static_assert(sizeof(Buffer) <= HEAD, "a Buffer and its data share a block");
@@ -17,6 +23,9 @@ Buffer *buffer_new(Ctx *cx, int32_t domain, size_t bytes) {
     if (!b) return NULL;
     *b = (Buffer){1, bytes, (char *)b + HEAD, cx, m};
     if (m) b->data = take(cx, m, bytes);
+#ifdef MESHLUA_CHECKED
+    if (!m) memset(b->data, FILL, bytes);
+#endif
     if (b->data) return b;
     alloc_give(&cx->alloc, b, HEAD);
     return NULL;

@@ -1,9 +1,10 @@
 /* kcheck.h - runs a case on every level of this processor and holds it to the naive kernel. With
  * KC_CUDA: on a GPU instead (kcuda.h of tests/cuda).
  *
- * Checked: the result code and fault; every element against the naive kernel; that inputs, guards
- * and gaps are unharmed; that random cuts of the units in random order give the same bits as one
- * call; and that the levels agree bit for bit (NaNs of any bits are equal).
+ * Checked: the result code and fault; every element against the naive kernel; that each is written,
+ * for outputs begin with other bytes in each run; that inputs, guards and gaps are unharmed; that
+ * random cuts of the units in random order give the same bits as one call; and that the levels
+ * agree bit for bit (NaNs of any bits are equal).
  */
 #ifndef MESHLUA_KCHECK_H
 #define MESHLUA_KCHECK_H
@@ -13,10 +14,14 @@
 #    include "kcuda.h"
 #endif
 
+static inline void kc_fill(const Tensor *x, int byte) {
+    for (int64_t i = 0; i < kt_count(x); i++)
+        memset(kt_at(x, i), byte, (size_t)kt_size(x->t.dtype));
+}
+
 /* Whether all bytes that are not elements are GUARD_BYTE. Spoils the elements. */
 static inline int kc_unharmed(Tensor *x) {
-    for (int64_t i = 0; i < kt_count(x); i++)
-        memset(kt_at(x, i), GUARD_BYTE, (size_t)kt_size(x->t.dtype));
+    kc_fill(x, GUARD_BYTE);
     for (size_t i = 0; i < x->bytes; i++)
         if ((uint8_t)x->block[i] != GUARD_BYTE) return 0;
     return 1;
@@ -93,6 +98,8 @@ static inline void kc_everywhere(Case *c, const Tensor *want) {
     int fails = c->fault.kind != K_FAULT_NONE;
     kc_operands(c, in, got);
     kc_operands(c, in_again, again);
+    for (int k = 0; k < c->nout; k++)
+        if (!c->alias[k]) kc_fill(&got[k], OTHER_BYTE);
     fails |= !kc_open() || !kc_launch_twice(c, in, got, in_again, again);
     kc_inputs_kept(c, "cuda", in);
     for (int k = 0; k < c->nout; k++)
@@ -121,6 +128,8 @@ static inline Tensor *kc_level(const Case *c, const char *level, const Tensor *w
     Tensor *got = malloc(sizeof(Tensor) * KC_MAX);
     kc_operands(c, in, got);
     kc_operands(c, in_cut, cut);
+    for (int k = 0; k < c->nout; k++)
+        if (!c->alias[k]) kc_fill(&got[k], OTHER_BYTE);
     CHECKF(kc_run(c, row, in, got, 0, &fault) == fails, "%s %s", level, c->name);
     CHECKF(kc_run(c, row, in_cut, cut, 1, &other) == fails, "%s %s", level, c->name);
     CHECKF(!fails || (fault.kind == c->fault.kind && fault.value == c->fault.value &&

@@ -25,7 +25,7 @@ enum { GUARD = 0, KT_SHARE = 6 };
 #else
 enum { GUARD = 192, KT_SHARE = 1 };
 #endif
-enum { GUARD_BYTE = 0xa5 };
+enum { GUARD_BYTE = 0xa5, OTHER_BYTE = 0x5b };
 
 /* ---- random numbers (splitmix64) ------------------------------------------------------------ */
 static uint64_t rng_state = 1;
