@@ -493,10 +493,7 @@ add("a step as a program", {
         assert(#core.why_traced(y) > 0)
         return y
       end),
-      core.laid_as({NamedSharding(mesh, P(nil, "model"))}, function()
-        local otherwise <close> = s.step:program(s.x, 2)
-        return tostring(otherwise:plan())
-      end)}
+      core.laid_as({NamedSharding(mesh, P())}, function() return s.step:program(s.x, 2):plan():steps() end)}
     elsewhere:close()
     return program:run(program:results(), inputs)[1], told
   end,

@@ -4,6 +4,7 @@
 -- Layouts stand in for others while the step is traced; nothing of the user's is written, and nothing runs.
 local account = require "meshlua.insight.account"
 local core = require "meshlua.core"
+local edits_of = require "meshlua.insight.edits"
 local facts = require "meshlua.insight.facts"
 local lib = require "meshlua.lib"
 local param = require "meshlua.nn.param"
@@ -24,154 +25,6 @@ local TOGETHER = 8   -- of those that gain so many are tried together
 M.patience = 1.5
 
 local has = lib.position
-
--- ---- specs --------------------------------------------------------------------------------------------
-
-local function axes_of(entry) return type(entry) == "table" and entry or {entry} end
-
---- The entry without an axis, as P takes it.
-local function without(entry, axis)
-  local axes = axes_of(entry)
-  if not has(axes, axis) then return entry or core.P.none end
-  local rest = {}
-  for _, a in ipairs(axes) do
-    if a ~= axis then rest[#rest + 1] = a end
-  end
-  return #rest > 0 and rest or core.P.none
-end
-
---- The spec with dim d over `axis` alone (nil: whole), which no other dim has then.
-local function spec_with(spec, rank, d, axis)
-  local entries = {}
-  for k = 1, rank do entries[k] = without(spec[k], axis) end
-  entries[d] = axis or core.P.none
-  local whole = true
-  for k = 1, rank do whole = whole and entries[k] == core.P.none end
-  if whole then return core.P() end
-  return core.P(table.unpack(entries, 1, rank))
-end
-
---- "data|model,x|": what the spec splits, whatever else it says.
-local function key_of(spec, rank)
-  local words = {}
-  for d = 1, rank do words[d] = table.concat(axes_of(spec and spec[d]), ",") end
-  return table.concat(words, "|")
-end
-
---- Do the axes of each dim that is another than in `spec` divide it?
-local function divides(to, spec, shape, mesh)
-  for d, size in ipairs(shape) do
-    local axes, parts = axes_of(to[d]), 1
-    for _, axis in ipairs(axes) do parts = parts * mesh.shape[axis] end
-    local as_before = table.concat(axes, ",") == table.concat(axes_of(spec[d]), ",")
-    if size % parts ~= 0 and not as_before then return false end
-  end
-  return true
-end
-
---- All specs that differ in where one axis is, or in one dim that becomes whole: those first that put `asked`
---- elsewhere, which are `first` many.
-local function other_specs(spec, shape, mesh, asked)
-  local list, rest = {}, {}
-  for d = 1, #shape do
-    for _, axis in ipairs(mesh.axis_names) do
-      local to = mesh.shape[axis] > 1 and not has(axes_of(spec[d]), axis) and spec_with(spec, #shape, d, axis)
-      if to and divides(to, spec, shape, mesh) then table.insert(axis == asked and list or rest, to) end
-    end
-    if spec[d] then rest[#rest + 1] = spec_with(spec, #shape, d, nil) end
-  end
-  local first = #list
-  return table.move(rest, 1, #rest, first + 1, list), first
-end
-
--- ---- edits: what the user would change ----------------------------------------------------------------
-
----@class Edit
----@field kind string "rows" (of rules), "front" (one more, before them), "spec" (of an input)
----@field key string edits of one key are of one thing
----@field rules table? those that change
----@field at table<integer, table>? "rows": the row's number -> what stands there then
----@field row table? "front": {pattern, P}
----@field group string? "spec": the name of the inputs, alike for layers
----@field spec P?
----@field was P?
----@field axes boolean? the spec is given as a Param's axes
----@field rank integer?
----@field from string? "spec": what `was` splits
----@field input table? that it lays out
----@field row_of table? the collective that it is for, of facts.lua
-
---- The rules with the edits; themselves where none is of them.
-local function edited(rules, edits)
-  local list, change = {}, false
-  for _, e in ipairs(edits) do
-    if e.rules == rules and e.kind == "front" then list[#list + 1], change = e.row, true end
-  end
-  local front = #list
-  table.move(rules, 1, #rules, front + 1, list)
-  for _, e in ipairs(edits) do
-    if e.rules == rules and e.kind == "rows" then
-      for i, row in pairs(e.at) do list[front + i], change = row, true end
-    end
-  end
-  return change and list or rules, front
-end
-
---- Does it say what the user has said?
-local function is_back(e)
-  if e.kind ~= "rows" then return e.kind == "spec" and key_of(e.spec, e.rank) == e.from end
-  for i, row in pairs(e.at) do
-    if rules_of.text(row) ~= rules_of.text(e.rules[i]) then return false end
-  end
-  return true
-end
-
---- The edits with one more, in the place of one of the same thing; nil where another changes a row of it.
-local function with_edit(edits, new)
-  local list = {}
-  for _, e in ipairs(edits) do
-    if e.key ~= new.key then
-      for i in pairs(e.rules == new.rules and e.at and new.at or {}) do
-        if e.at[i] then return nil end
-      end
-      list[#list + 1] = e
-    end
-  end
-  if not is_back(new) then list[#list + 1] = new end
-  return list
-end
-
---- The rows' numbers, in order.
-local function numbers_of(at)
-  local numbers = {}
-  for i in pairs(at) do numbers[#numbers + 1] = i end
-  table.sort(numbers)
-  return numbers
-end
-
-local function rows_text(rows, numbers)
-  local words = {}
-  for k, i in ipairs(numbers) do words[k] = rules_of.text(rows[i]) end
-  return table.concat(words, ", ")
-end
-
---- The line to paste, and what to do with it.
-local function line_of(e)
-  if e.kind == "front" then return rules_of.text(e.row) .. ",", "before the other rules" end
-  if e.kind == "rows" then
-    local numbers = numbers_of(e.at)
-    return rows_text(e.at, numbers) .. ",", "in place of " .. rows_text(e.rules, numbers)
-  end
-  return (e.axes and "axes = " or "") .. tostring(e.spec), ("for %s, in place of %s"):format(e.group,
-    tostring(e.was))
-end
-
---- "with w as P(nil, "model")", for a sentence.
-local function phrase_of(e)
-  if e.kind == "spec" then return ("with %s as %s"):format(e.group, tostring(e.spec)) end
-  local line, how = line_of(e)
-  return ("with %s %s"):format(line:sub(1, -2), how)
-end
 
 -- ---- where an input has its layout from ---------------------------------------------------------------
 
@@ -203,7 +56,7 @@ local function lies_as_born(s, box, p)
   local birth = param.birth(box)
   if not birth or not birth.rules or #birth.rules == 0 then return false end
   local ok, spec = pcall(born_spec, s, box, birth.rules)
-  return ok and key_of(spec, #p.shape) == key_of(p.sharding.spec, #p.shape)
+  return ok and edits_of.key_of(spec, #p.shape) == edits_of.key_of(p.sharding.spec, #p.shape)
 end
 
 --- Fills in what is known of each input: {p, index, name, key (of its spec), box?, main?, born (by its rules it
@@ -213,7 +66,7 @@ local function read_inputs(s, params)
   for i, p in ipairs(params) do
     local box = box_of(p)
     local x = {p = p, index = i, box = box, main = main_of(box), name = name_of(p, i),
-      key = p.sharding and key_of(p.sharding.spec, #p.shape)}
+      key = p.sharding and edits_of.key_of(p.sharding.spec, #p.shape)}
     if box then at[box] = x end
     x.born = x.key and box and x.main == box and lies_as_born(s, box, p)
     local rules = x.born and param.birth(box).rules
@@ -286,7 +139,7 @@ local function try(s, edits, judge)
   local ok, j = attempt(function()
     local laid, instead = {}, {}
     for _, e in ipairs(edits) do
-      if e.rules then instead[e.rules] = (edited(e.rules, edits)) end
+      if e.rules then instead[e.rules] = (edits_of.edited(e.rules, edits)) end
     end
     for i, x in ipairs(s.inputs) do
       local spec = x.key and spec_after(s, x, edits, instead)
@@ -329,7 +182,7 @@ end
 --- The edit of rows of a rule set.
 local function rows_edit(s, rules, at)
   return {kind = "rows", rules = rules, at = at,
-    key = ("rows %d: %s"):format(has(s.rules, rules), table.concat(numbers_of(at), " "))}
+    key = ("rows %d: %s"):format(has(s.rules, rules), table.concat(edits_of.numbers_of(at), " "))}
 end
 
 local function is_name(rule)
@@ -339,7 +192,7 @@ end
 --- Adds the edits of the rows that say where logical axes are: to each mesh axis, also so that the row leaves it
 --- that has it, or to none.
 local function edit_names(s, edits, rules, asked, add)
-  local now, front = edited(rules, edits)
+  local now, front = edits_of.edited(rules, edits)
   local function to(axis, at)
     for i, target in pairs(at) do at[i] = row_to(now, front + i, target) end
     add(rows_edit(s, rules, at), axis == asked)
@@ -347,12 +200,12 @@ local function edit_names(s, edits, rules, asked, add)
   for i = 1, #now - front do
     local row = now[front + i]
     for _, axis in ipairs(is_name(row) and s.mesh.axis_names or {}) do
-      if s.mesh.shape[axis] > 1 and not has(axes_of(row[2] or nil), axis) then
+      if s.mesh.shape[axis] > 1 and not has(edits_of.axes_of(row[2] or nil), axis) then
         to(axis, {[i] = axis})
         for k = 1, #now - front do
           local other = now[front + k]
-          if is_name(other) and other[1] ~= row[1] and has(axes_of(other[2] or nil), axis) then
-            local rest = without(other[2], axis)
+          if is_name(other) and other[1] ~= row[1] and has(edits_of.axes_of(other[2] or nil), axis) then
+            local rest = edits_of.without(other[2], axis)
             to(axis, {[i] = axis, [k] = rest ~= core.P.none and rest})
           end
         end
@@ -365,10 +218,10 @@ end
 --- Adds the edits of the rules that lay out a Param.
 local function edit_rules(s, edits, x, spec, asked, add)
   local birth = param.birth(x.box)
-  local rules, front = edited(birth.rules, edits)
+  local rules, front = edits_of.edited(birth.rules, edits)
   local _, number = born_spec(s, x.box, rules)
   if not number then edit_names(s, edits, birth.rules, asked, add) end
-  local specs, first = other_specs(spec, x.p.shape, s.mesh, asked)
+  local specs, first = edits_of.other_specs(spec, x.p.shape, s.mesh, asked)
   local rule, pattern = number and number > front and rules[number], pattern_of(birth.path)
   local key = ("front %d: %s"):format(has(s.rules, birth.rules), pattern)
   for k, to in ipairs(specs) do
@@ -387,8 +240,8 @@ local function edit_input(s, edits, x, spec, asked, add)
   if x.name == "" then return end
   local rank = #x.p.shape
   local meta = x.box and core.box_meta(x.box).axes
-  local axes = core.is_spec(meta) and key_of(meta, rank) == x.key
-  local specs, first = other_specs(spec, x.p.shape, s.mesh, asked)
+  local axes = core.is_spec(meta) and edits_of.key_of(meta, rank) == x.key
+  local specs, first = edits_of.other_specs(spec, x.p.shape, s.mesh, asked)
   for k, to in ipairs(specs) do
     add({kind = "spec", key = "spec " .. x.name .. " " .. x.key, group = x.name, from = x.key, rank = rank,
       spec = to, was = axes and meta or x.p.sharding.spec, axes = axes}, k <= first)
@@ -471,8 +324,8 @@ end
 local function gaining(s, edits, now)
   local found, seen = {}, {}
   for order, e in ipairs(edits_for(s, edits, now)) do
-    local line = e.key .. " " .. line_of(e)
-    local list = not seen[line] and with_edit(edits, e)
+    local line = e.key .. " " .. edits_of.line_of(e)
+    local list = not seen[line] and edits_of.with_edit(edits, e)
     seen[line] = true
     local late = s.tried >= MOST or os.clock() > s.deadline
     if list and late then s.untried = s.untried + 1 end
@@ -486,7 +339,7 @@ end
 --- The edits with the best of those found, and each other that still gains then.
 local function add_gaining(s, edits, now, found)
   for i = 1, math.min(#found, TOGETHER) do
-    local list = i == 1 and found[i].list or with_edit(edits, found[i].edit)
+    local list = i == 1 and found[i].list or edits_of.with_edit(edits, found[i].edit)
     local j = i == 1 and found[i].j or list and try(s, list)
     if j and gains(s, j, now) then edits, now = list, j end
   end
@@ -510,7 +363,7 @@ end
 local function told_of(s, edits, best)
   local list, before_it = {}, s.now.seconds
   for i, e in ipairs(edits) do
-    local line, how = line_of(e)
+    local line, how = edits_of.line_of(e)
     local j = i == #edits and best or try(s, table.move(edits, 1, i, 1, {}))
     local gain = before_it - (j and j.seconds or before_it)
     before_it = before_it - gain
@@ -547,7 +400,8 @@ function M.of(program, mesh, rows, unused, retrace)
   local told = {edits = worth and told_of(s, edits, best) or {}, tried = s.tried, untried = s.untried}
   if not worth then return told end
   local first = edits[1]
-  told.text = phrase_of(first) .. (#edits > 1 and " and " .. lib.count(#edits - 1, "other spec") or "")
+  told.text = edits_of.phrase_of(first)
+  if #edits > 1 then told.text = ("%s and %s"):format(told.text, lib.count(#edits - 1, "other spec")) end
   told.index, told.argument = first.input and first.input.index, first.input and first.input.name
   told.spec = first.spec
   for _, name in ipairs {"seconds", "unique", "share", "peak", "fits"} do told[name] = best[name] end
