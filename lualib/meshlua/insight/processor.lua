@@ -16,11 +16,14 @@ local SLOW = {exp = FUNCTION, expm1 = FUNCTION, log = FUNCTION, log1p = FUNCTION
   sigmoid = FUNCTION, erf = FUNCTION, erf_inv = FUNCTION, sin = FUNCTION, cos = FUNCTION, pow = FUNCTION,
   iota = PLACE}
 
+--- Do fake devices of kind cpu stand for this process's own, which `plan` does not run on?
+M.stand_in = false
+
 --- Are the devices the processor's, and one process has them?
 ---@return boolean
 function M.has_devices()
   local kind, fake = core.device_kind()
-  return kind == "cpu" and not fake and core.process_count() == 1
+  return kind == "cpu" and (not fake or M.stand_in) and core.process_count() == 1
 end
 
 local function bytes_of(list)

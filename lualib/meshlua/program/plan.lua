@@ -5,6 +5,7 @@ local core = require "meshlua.core"
 local files = require "meshlua.train.files"
 local estimate = require "meshlua.plan.estimate"
 local precision = require "meshlua.train.precision"
+local processor = require "meshlua.insight.processor"
 local recipe_of = require "meshlua.plan.recipe"
 local report = require "meshlua.plan.report"
 local runs = require "meshlua.train.run"
@@ -84,6 +85,7 @@ local function count_devices()
   local n, of_host = core.device_count(), core.host_devices()
   if not fake then
     if n == 1 then kind, n = DEVICES[1], DEVICES[2] end
+    processor.stand_in = kind == "cpu"
     of_host = n
   end
   local most = math.max(n, math.min(n << DOUBLINGS, MOST_DEVICES))

@@ -51,6 +51,21 @@ describe("the time of a step on the processor", function()
     assert.equal("false\n", out)
   end)
 
+  it("is what plan tells of this machine's devices", function()
+    local function planned(devices)
+      local out, err, code = helper.run {"--devices=" .. devices, "plan", "models/gpt.lua", "--mesh=data:8",
+        "--rules=dp", "--seq=8", "--layers=1"}
+      assert.equal(0, code, err)
+      return out:match "a device, ([%d.]+ %a+) a step", out:match "on this processor: ([%d.]+ %a+) of"
+    end
+    local here, together = planned "8"
+    local apart, none = planned "fake:cpu:8"
+    assert.not_equal(here, apart)
+    assert.is_nil(none)
+    local threads, number = core.thread_count(), tonumber((together:match "[%d.]+"))
+    assert.near(number / threads, tonumber((here:match "[%d.]+")), 0.02 * number)
+  end)
+
   it("orders layouts as they are measured", function()
     local out, err, code = helper.run {"--devices=8", "bench/layouts.lua", "3", "cpu", "MLP"}
     assert.equal(0, code, err)
