@@ -144,9 +144,7 @@ describe("meshlua plan", function()
     assert(groups["other temporaries"] < 0.3 * groups.gradients)
   end)
 
-  it("says on how many devices it would fit", =======
-  figures("says on how many devices it would fit", >>>>>>> /tmp/sm2
-function()
+  figures("says on how many devices it would fit", function()
     local out = plan("llama-2-70b", "fake:h200:8", "--seq=4096")
     assert.matches("^does not fit: the least is %S+ GiB of %S+ GiB a device, with ", out)
     assert.matches("^[^\n]*; it fits on %d+ of them with", out)
