@@ -274,8 +274,17 @@ M.rules = {
 }
 for name, set in pairs(M.dense_rules) do M.rules[name] = set end
 
---- The key of the config that a mesh axis must divide.
-M.divided = {expert = "experts"}
+--- Is a size of a mesh axis worth a plan? Experts are not padded; and of heads no more than half are padding, where
+--- their axis leaves a host.
+---@param cfg DecoderConfig
+---@param axis string
+---@param size integer
+---@param host integer devices of a host
+---@return boolean
+function M.sensible(cfg, axis, size, host)
+  if axis == "expert" then return cfg.experts % size == 0 end
+  return axis ~= "model" or size <= math.min(cfg.heads, math.max(2 * cfg.kv_heads, host))
+end
 
 ml.train.script(M)
 return M

@@ -11,16 +11,15 @@ local MOST = 256 -- layouts that are planned; those on few axes come first
 
 -- ---- layouts ------------------------------------------------------------------------------------------
 
---- Are sizes of axes worth a plan? Not those that do not divide what the recipe says is split over an axis; nor,
---- of three axes and more, those of which the last leaves its host.
+--- Are sizes of axes worth a plan? Not those that the recipe rules out; nor, of three axes and more, those of which
+--- the last leaves its host.
 local function sensible(recipe, config, axes, sizes)
-  local above_1, last = 0, 1
+  local above_1, last, host = 0, 1, core.host_devices()
   for i, size in ipairs(sizes) do
-    local what = recipe.divided and recipe.divided[axes[i]]
-    if what and config[what] % size ~= 0 then return false end
+    if recipe.sensible and not recipe.sensible(config, axes[i], size, host) then return false end
     if size > 1 then above_1, last = above_1 + 1, size end
   end
-  return above_1 < 3 or last <= core.host_devices()
+  return above_1 < 3 or last <= host
 end
 
 --- The layouts that come into question: for each rule set the sizes of the axes that it names. Axes of size 1
