@@ -185,10 +185,13 @@ describe("meshlua plan", function()
     end
   end)
 
-  it("plans recipes as it does a config.json", function()
+  figures("plans recipes as it does a config.json", function()
     local p = planned("models/gpt.lua", "fake:h200:8", "--size=gpt2", "--precision=bf16")
     assert.equal(124439808, p.parameters)
     assert(#p.layouts > 4)
+  end)
+
+  it("plans recipes on a mesh", function()
     local own = planned("models/decoder.lua", "fake:h200:4", "--mesh=data:4", "--rules=dp")
     assert.equal(1, #own.layouts)
   end)

@@ -20,8 +20,8 @@
 #    endif
 #endif
 #if defined(__SANITIZE_ADDRESS__) || defined(KT_ASAN)
-/* Cases take ten times as long: a sixth of the random ones. */
-enum { GUARD = 0, KT_SHARE = 6 };
+/* Cases take ten times as long: a tenth of the random ones. */
+enum { GUARD = 0, KT_SHARE = 10 };
 #else
 enum { GUARD = 192, KT_SHARE = 1 };
 #endif
