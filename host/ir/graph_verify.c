@@ -1,5 +1,7 @@
 #include "ir/graph.h"
 
+#include <string.h>
+
 static Err bad(const Graph *g, int32_t id, const char *what) {
     Str s;
     str_init(&s, &g->cx->alloc);
@@ -60,6 +62,93 @@ static Err check_again(const Graph *g, int32_t id) {
     return E_OK;
 }
 
+/* ---- attributes and offsets ---- */
+
+static bool fits_mesh(const Mesh *m, const AxisList *a) {
+    if (a->n > MAX_AXES || (a->n && !m)) return false;
+    for (int i = 0; i < a->n; i++) {
+        const AxisRef *r = &a->at[i];
+        if (r->axis >= m->naxes || r->pre < 1 || r->size < 1 ||
+            m->size[r->axis] % ((int32_t)r->pre * r->size) != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool fits_dims(const Dims *d, int64_t least, int64_t most) {
+    if (d->rank < 0 || d->rank > MAX_RANK) return false;
+    for (int i = 0; i < d->rank; i++)
+        if (d->at[i] < least || d->at[i] > most) return false;
+    return true;
+}
+
+/* Whatever the op: what printers, rules and kernels take as an index of a table. */
+static bool fits_field(const AttrField *f, const void *at, const Mesh *m) {
+    const int32_t i = *(const int32_t *)at;
+    int words = 0;
+    switch (f->kind) {
+    case ATTR_BOOL:
+    case ATTR_FLAG: return i == 0 || i == 1;
+    case ATTR_DTYPE: return i >= 0 && i < DT_COUNT;
+    case ATTR_DIM: return i >= -1 && i < MAX_RANK; /* -1: none */
+    case ATTR_DIMS: return fits_dims(at, 0, MAX_RANK - 1);
+    case ATTR_SHAPE: return fits_dims(at, 0, DIMS_MOST);
+    case ATTR_LIST: return fits_dims(at, INT64_MIN, INT64_MAX);
+    case ATTR_AXES: return fits_mesh(m, at);
+    case ATTR_MASK: return (*(const uint32_t *)at >> (m ? m->naxes : 0)) == 0;
+    case ATTR_LAYOUT: return !*(const Layout *const *)at || (*(const Layout *const *)at)->mesh == m;
+    case ATTR_ENUM:
+        while (f->names[words]) words++;
+        return i >= 0 && i < words;
+    default: return true;
+    }
+}
+
+/* Not printed: printers trust what this looks for. */
+static Err check_attr(const Graph *g, int32_t id) {
+    const Node *n = graph_node(g, id);
+    const OpDef *def = graph_opdef(g, n);
+    for (const AttrField *f = def->attr; f && n->attr && f->name; f++)
+        if (!fits_field(f, (const char *)n->attr + f->offset, g->mesh))
+            return err_set(g->cx, E_PARSE,
+                           "graph: attribute %s of %s is out of its range at node %d", f->name,
+                           def->name, id);
+    return E_OK;
+}
+
+/* How many offsets the op's row gives a node: kernels and views read so many. -1: any. */
+static int count_offsets(const Graph *g, const Node *n) {
+    enum { FEW = 32 };
+    const OpDef *def = graph_opdef(g, n);
+    const Type *type[2 * FEW];
+    const Layout *layout[2 * FEW];
+    _Alignas(16) char attr[1024];
+    Offset offset[2 * MAX_RANK];
+    if (!def->local) return def->flags & OPF_COLLECTIVE ? 1 : 0;
+    if (n->nin > FEW || n->nout > FEW || def->attr_size > sizeof attr) return -1;
+    graph_in_types(g, n, type);
+    graph_out_types(g, n, type + n->nin);
+    for (int i = 0; i < n->nin + n->nout; i++) layout[i] = type[i]->layout;
+    if (n->attr) memcpy(attr, n->attr, def->attr_size);
+    LocalArgs a = {g->cx,  n->nin,          n->nout, type,   type + n->nin,
+                   layout, layout + n->nin, attr,    offset, 0};
+    def->local(&a);
+    return a.noffset;
+}
+
+static Err check_offsets(const Graph *g, int32_t id) {
+    const Node *n = graph_node(g, id);
+    if (!n->noffset) return E_OK;
+    int wanted = g->mesh ? count_offsets(g, n) : 0;
+    if (wanted >= 0 && n->noffset != wanted) return bad(g, id, "a wrong number of offsets");
+    for (int i = 0; i < n->noffset; i++) {
+        const Offset *o = &n->offset[i];
+        if (!fits_mesh(g->mesh, &o->axes)) return bad(g, id, "an offset along no axes of the mesh");
+        if (o->unit < 0 || o->unit > DIMS_MOST) return bad(g, id, "an offset out of its range");
+    }
+    return E_OK;
+}
+
 static Err check_region(const Graph *g, int32_t r) {
     const Region *region = &g->region.at[r];
     for (int i = 0; i < region->param.n; i++) {
@@ -77,6 +166,7 @@ Err graph_verify(const Graph *g) {
     for (int32_t id = 1; id < g->node.n; id++) {
         TRY(check_inputs(g, id));
         TRY(check_types(g, id));
+        TRY(check_attr(g, id));
         TRY(check_again(g, id));
         const Node *n = graph_node(g, id);
         int32_t owner = g->region.at[n->region].owner;
@@ -137,6 +227,7 @@ Err graph_verify_local(const Graph *g) {
             if (t->layout && layout_used(t->layout))
                 return bad(g, id, "a local type that is split");
         }
+        TRY(check_offsets(g, id));
         TRY(check_vary(g, id));
     }
     return E_OK;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { NONE, PARAM, ADD, OWNER, MARK, OPS };
+enum { NONE, PARAM, ADD, OWNER, MARK, CELL, OPS };
 
 static Err same(const OpArgs *a, OutType *out, int *nout) {
     for (int i = 0; i < *nout; i++) out[i] = (OutType){a->in[0]->dtype, false, a->in[0]->dims};
@@ -18,6 +18,30 @@ typedef struct ParamAttr {
 static const AttrField param_fields[] = {ATTR_FIELD(ParamAttr, ATTR_INT, index),
                                          {NULL, ATTR_INT, 0, NULL}};
 
+typedef struct CellAttr {
+    int32_t dtype, dim, word, flag;
+    Dims dims, shape;
+    AxisList axes;
+    uint32_t mask;
+    const Layout *layout;
+} CellAttr;
+static const char *const words[] = {"one", "two", NULL};
+static const AttrField cell_fields[] = {ATTR_FIELD(CellAttr, ATTR_DTYPE, dtype),
+                                        ATTR_FIELD(CellAttr, ATTR_DIM, dim),
+                                        ATTR_FIELD(CellAttr, ATTR_FLAG, flag),
+                                        ATTR_FIELD(CellAttr, ATTR_DIMS, dims),
+                                        ATTR_FIELD(CellAttr, ATTR_SHAPE, shape),
+                                        ATTR_FIELD(CellAttr, ATTR_AXES, axes),
+                                        ATTR_FIELD(CellAttr, ATTR_MASK, mask),
+                                        ATTR_FIELD(CellAttr, ATTR_LAYOUT, layout),
+                                        {"word", ATTR_ENUM, offsetof(CellAttr, word), words},
+                                        {NULL, ATTR_INT, 0, NULL}};
+
+static void local_cell(LocalArgs *a) {
+    a->offset[0] = (Offset){.unit = 1};
+    a->noffset = 1;
+}
+
 static const OpDef ops[OPS] = {
     [NONE] = {.name = "none"},
     [PARAM] = {.name = "param",
@@ -26,13 +50,22 @@ static const OpDef ops[OPS] = {
                .flags = OPF_PARAM | OPF_TYPED,
                .attr = param_fields,
                .attr_size = sizeof(ParamAttr)},
-    [ADD] = {.name = "add", .operands = "x,y", .nin = 2, .nout = 1, .shape = same},
+    [ADD] =
+        {.name = "add", .operands = "x,y", .nin = 2, .nout = 1, .local = local_cell, .shape = same},
     [OWNER] = {.name = "owner", .operands = "x", .nin = 1, .nout = 1, .flags = OPF_TYPED},
     [MARK] = {.name = "mark",
               .operands = "x",
               .nin = 1,
               .nout = 1,
               .flags = OPF_CONSTRAINT,
+              .shape = same},
+    [CELL] = {.name = "cell",
+              .operands = "x,y",
+              .nin = 2,
+              .nout = 1,
+              .attr = cell_fields,
+              .attr_size = sizeof(CellAttr),
+              .local = local_cell,
               .shape = same},
 };
 
@@ -141,6 +174,47 @@ static const char *damage(Graph *g, int which) {
     case 9: g->region.at[1].owner = SUM; return "a body of another node";
     case 10: g->region.at[1].param.at[0] = X; return "a parameter of another region";
     default: g->region.at[0].result.at[0] = DOUBLE; return "a result of another region";
+    }
+}
+
+/* An op whose attributes are as they may be, then one by one as they may not. */
+static const char *damage_attr(Graph *g, int which) {
+    static CellAttr a;
+    a = (CellAttr){.dim = MAX_RANK - 1, .word = 1, .flag = 1, .layout = graph_type(g, SUM)->layout};
+    node(g, SUM)->op = CELL;
+    node(g, SUM)->attr = &a;
+    CHECKF(graph_verify(g) == E_OK, "%s", cx.err.text);
+    switch (which) {
+    case 0: a.dtype = DT_COUNT; break;
+    case 1: a.dim = MAX_RANK; break;
+    case 2: a.word = 2; break;
+    case 3: a.flag = 2; break;
+    case 4: a.dims = (Dims){2, {1, -1}}; break;
+    case 5: a.shape = (Dims){MAX_RANK + 1, {0}}; break;
+    case 6: a.axes = (AxisList){1, {{2, 1, 2}}}; break;
+    case 7: a.axes = (AxisList){1, {{1, 2, 2}}}; break;
+    case 8: a.mask = 4; break;
+    default: a.layout = type(other, 1, false)->layout;
+    }
+    return "of cell is out of its range at node";
+}
+
+static const char *damage_offsets(Graph *g, int which) {
+    static CellAttr a;
+    static Offset offset[2];
+    a = (CellAttr){0};
+    memset(offset, 0, sizeof offset);
+    node(g, SUM)->op = CELL;
+    node(g, SUM)->attr = &a;
+    node(g, SUM)->offset = offset;
+    node(g, SUM)->noffset = 1;
+    CHECKF(graph_verify_local(g) == E_OK, "%s", cx.err.text);
+    switch (which) {
+    case 0: node(g, SUM)->noffset = 2; return "a wrong number of offsets";
+    case 1: node(g, SUM)->op = OWNER; return "a wrong number of offsets";
+    case 2: offset->axes = (AxisList){1, {{2, 1, 2}}}; return "an offset along no axes";
+    case 3: offset->unit = -1; return "an offset out of its range";
+    default: offset->unit = DIMS_MOST + 1; return "an offset out of its range";
     }
 }
 
@@ -264,6 +338,8 @@ int main(void) {
     check_found(false, graph_verify, damage, VERIFY_DAMAGES);
     check_found(false, graph_verify_laid, damage_laid, LAID_DAMAGES);
     check_found(true, graph_verify_local, damage_local, LOCAL_DAMAGES);
+    check_found(false, graph_verify, damage_attr, 10);
+    check_found(true, graph_verify_local, damage_offsets, 5);
     test_equal();
     intern_free(&cx);
     CHECK(cx.alloc.live == 0);
