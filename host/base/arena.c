@@ -5,7 +5,7 @@
 /* In checked builds every allocation is its own chunk, so that the address sanitizer sees an
  * overrun of any of them. */
 #ifdef MESHLUA_CHECKED
-enum { CHUNK_MIN = 0, CHUNK_MAX = 0 };
+enum { CHUNK_MIN = 0, CHUNK_MAX = 0, FILL = 0xa5 };
 #else
 enum { CHUNK_MIN = 4096, CHUNK_MAX = 1 << 18 };
 #endif
@@ -15,7 +15,20 @@ struct ArenaChunk {
     size_t size;             /* of the whole chunk */
     ArenaChunk *prev, *next; /* among those that the arena's guard knows */
 };
-enum { HEAD = (sizeof(ArenaChunk) + 15) / 16 * 16 };
+/* Chunks as large are kept for the next of that size: each pass over a large graph takes those that
+ * the one before it took, and the system would hand them out anew, page by page. */
+enum { HEAD = (sizeof(ArenaChunk) + 15) / 16 * 16, KEPT = 1 << 20 };
+
+static ArenaChunk *take_chunk(Alloc *a, size_t size) {
+    return size < KEPT ? alloc_resize(a, NULL, 0, size) : alloc_take(a, size);
+}
+
+static void give_chunk(Alloc *a, ArenaChunk *c) {
+    if (c->size < KEPT)
+        alloc_free(a, c, c->size);
+    else
+        alloc_give(a, c, c->size);
+}
 
 void arena_init(Arena *a, Alloc *alloc) {
     *a = (Arena){.alloc = alloc, .guard = alloc->guard};
@@ -37,14 +50,14 @@ static void free_chunks(Arena *a, ArenaChunk *c) {
     for (ArenaChunk *older; c; c = older) {
         older = c->older;
         if (a->guard) leave(a->guard, c);
-        alloc_free(a->alloc, c, c->size);
+        give_chunk(a->alloc, c);
     }
 }
 
 void arena_free_all(Alloc *alloc, ArenaChunk **known) {
     for (ArenaChunk *c; (c = *known);) {
         *known = c->next;
-        alloc_free(alloc, c, c->size);
+        give_chunk(alloc, c);
     }
 }
 
@@ -68,7 +81,7 @@ static bool grow(Arena *a, size_t size) {
     size_t want = a->chunk ? a->chunk->size * 2 : CHUNK_MIN;
     if (want > CHUNK_MAX) want = CHUNK_MAX;
     if (want < size + HEAD) want = size + HEAD;
-    ArenaChunk *c = alloc_resize(a->alloc, NULL, 0, want);
+    ArenaChunk *c = take_chunk(a->alloc, want);
     if (!c) return false;
     c->older = a->chunk;
     c->size = want;
@@ -99,7 +112,9 @@ void *arena_grown(Arena *a, const void *p, size_t have, size_t size) {
     char *grown = take(a, size);
     if (!grown) return NULL;
     if (have) memcpy(grown, p, have);
-    memset(grown + have, 0, size - have);
+#ifdef MESHLUA_CHECKED
+    memset(grown + have, FILL, size - have);
+#endif
     return grown;
 }
 

@@ -21,7 +21,7 @@ void arena_free_all(Alloc *alloc, ArenaChunk **known);
 void arena_clear(Arena *a);
 /* Zeroed, aligned to 16 bytes. NULL when out of memory. */
 void *arena_alloc(Arena *a, size_t size);
-/* The same with these bytes in front. */
+/* These bytes, and room behind them: what is there is for the caller to write. */
 void *arena_grown(Arena *a, const void *p, size_t have, size_t size);
 /* A copy of the bytes, of the string. */
 void *arena_copy(Arena *a, const void *p, size_t size);

@@ -43,6 +43,15 @@ void str_put(Str *s, const char *text) {
     str_put_n(s, text, strlen(text));
 }
 
+void str_int(Str *s, int64_t x) {
+    char digits[20], *at = digits + sizeof digits;
+    uint64_t left = x < 0 ? 0 - (uint64_t)x : (uint64_t)x;
+    do *--at = (char)('0' + left % 10);
+    while (left /= 10);
+    if (x < 0) *--at = '-';
+    str_put_n(s, at, (size_t)(digits + sizeof digits - at));
+}
+
 void str_fmt(Str *s, const char *fmt, ...) {
     va_list ap, again;
     va_start(ap, fmt);

@@ -28,6 +28,7 @@ static inline char *str_extend(Str *s, size_t n) {
     at[n] = '\0';
     return at;
 }
+void str_int(Str *s, int64_t x);
 void str_fmt(Str *s, const char *fmt, ...) PRINTF(2, 3);
 /* The shortest decimal that reads back as the same double; "nan", "inf" and "-inf". */
 void str_double(Str *s, double x);

@@ -11,7 +11,7 @@
         int32_t n, cap;                                                                            \
     }
 
-/* Makes room for `more` elements; false when out of memory. */
+/* Makes room for `more` elements, which hold anything; false when out of memory. */
 #define VEC_ROOM(arena, v, more)                                                                   \
     vec_room((arena), (void **)&(v)->at, (v)->n, &(v)->cap, (more), sizeof *(v)->at)
 /* Appends; false when out of memory. */

@@ -37,7 +37,8 @@ static Val append(Build *b, Node n, const Type *const *types) {
 /* The node with its lists copied into the graph's arena. */
 static bool own(Build *b, Node *n, const Val *in, const void *attr) {
     const OpDef *def = graph_opdef(b->g, n);
-    n->in = arena_copy(&b->g->arena, in, sizeof *in * (size_t)n->nin);
+    static const Val none[1];
+    n->in = n->nin ? arena_copy(&b->g->arena, in, sizeof *in * (size_t)n->nin) : none;
     if (n->nloc) n->loc = arena_copy(&b->g->arena, n->loc, sizeof *n->loc * (size_t)n->nloc);
     if (n->nwhy) n->why = arena_copy(&b->g->arena, n->why, sizeof *n->why * (size_t)n->nwhy);
     if (n->nbody) n->body = arena_copy(&b->g->arena, n->body, sizeof *n->body * (size_t)n->nbody);

@@ -332,7 +332,7 @@ static void build_rest(Parse *p, Graph *g) {
     }
     if (p->err || p->nsource < 0) return;
     g->nsource = p->nsource;
-    g->source = arena_copy(&g->arena, p->source.at, sizeof *p->source.at * (size_t)p->nsource + 1);
+    g->source = arena_copy(&g->arena, p->source, sizeof *p->source * (size_t)p->nsource + 1);
     if (!g->source) parse_no_memory(p);
 }
 

@@ -49,7 +49,7 @@ typedef struct Parse {
     VEC(ParseValue) value;
     VEC(ParseNode) node;
     VEC(ParseRegion) region;
-    VEC(AxisSource) source;
+    AxisSource *source;
     int32_t nsource; /* -1: none given */
     VEC(Span) span;
     int depth;

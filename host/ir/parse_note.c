@@ -146,7 +146,8 @@ bool parse_source(Parse *p) {
     if (parse_take(p, "sources")) {
         int64_t most = (int64_t)1 << 24;
         p->nsource = (int32_t)parse_int(p, 0, most, "how many values' axes are known");
-        if (!p->err && !VEC_ROOM(&p->arena, &p->source, p->nsource + 1)) parse_no_memory(p);
+        p->source = p->err ? NULL : ARENA_ARRAY(&p->arena, AxisSource, p->nsource + 1);
+        if (!p->err && !p->source) parse_no_memory(p);
         if (!p->err && !p->def.mesh) parse_fail(p, "expected a mesh before its axes");
         return true;
     }
@@ -162,7 +163,7 @@ bool parse_source(Parse *p) {
     if (axis.n != 1 || place >= p->nsource || from.node > p->node.n || from.from > p->value.n)
         parse_fail_at(p, at, "expected a value, an axis and a source among %d", (int)p->nsource);
     else
-        p->source.at[place] = from;
+        p->source[place] = from;
     return true;
 }
 

@@ -100,7 +100,8 @@ void type_print(const Type *t, Str *s) {
     str_put(s, dtype_name(t->dtype));
     str_put(s, "[");
     for (int d = 0; d < t->dims.rank; d++) {
-        str_fmt(s, "%s%lld", d ? "," : "", (long long)t->dims.at[d]);
+        if (d) str_put(s, ",");
+        str_int(s, t->dims.at[d]);
         if (t->layout && t->layout->dim[d].axes.n) {
             str_put(s, "@");
             axes_print(&t->layout->dim[d].axes, t->layout->mesh, s);

@@ -33,8 +33,7 @@ static void push_leaf_params(lua_State *L, Host *h, const Walk *w) {
 static void enter_leaves(lua_State *L, Host *h, const Walk *w, int copies, int n) {
     push_leaf_params(L, h, w);
     int tracers = lua_gettop(L);
-    lua_Integer nslot = (lua_Integer)lua_rawlen(L, w->slots) / 3;
-    for (lua_Integer s = 0; s < nslot; s++) {
+    for (lua_Integer s = 0; s < w->nslot; s++) {
         lua_rawgeti(L, w->slots, 3 * s + 1);
         lua_rawgeti(L, w->slots, 3 * s + 2);
         lua_rawgeti(L, w->slots, 3 * s + 3);

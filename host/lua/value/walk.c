@@ -20,15 +20,21 @@ static int compare_keys(const void *a, const void *b) {
     return c ? c : (x->n > y->n) - (x->n < y->n);
 }
 
-enum { FEW_KEYS = 48 };
+enum { FEW_KEYS = 48, MOST_AT_ONCE = 1 << 16 };
 
 /* The keys of the table at `index`, sorted; strings stay valid as long as the table has them. `few`
  * is room for FEW_KEYS; more come in a userdata, which is pushed (else nil is). */
 static Key *sorted_keys(lua_State *L, int index, Key *few, int *count) {
     Key *keys = few;
     int n = 0, cap = FEW_KEYS;
+    lua_Unsigned length = lua_rawlen(L, index); /* with holes it may be any */
     index = lua_absindex(L, index);
-    lua_pushnil(L); /* the userdata's place */
+    if (length > FEW_KEYS) {
+        cap = length < MOST_AT_ONCE ? (int)length : MOST_AT_ONCE;
+        keys = lua_newuserdatauv(L, sizeof *keys * (size_t)cap, 0);
+    } else {
+        lua_pushnil(L); /* the userdata's place */
+    }
     int place = lua_gettop(L);
     for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
         if (n == cap) {
@@ -156,6 +162,7 @@ static void describe_static(Walk *w, int index) {
     lua_State *L = w->L;
     int type = lua_type(L, index);
     lua_Number x = lua_tonumber(L, index);
+    w->printed = NULL;
     if (luaL_testudata(L, index, VALUE_TENSOR))
         type_print(value_type(w->h, value_tensor(L, w->h, index)), state_text(w->h));
     else if (type == LUA_TUSERDATA)
@@ -287,6 +294,7 @@ static void leaf(Walk *w, int index, char tag) {
     int32_t number;
     if (known_leaf(w, index, &number)) {
         put(w, 'r', &number, sizeof number);
+        w->printed = NULL;
         if (w->describe) str_fmt(state_text(w->h), "tied to leaf %d", (int)number);
         describe(w, str_of(&w->h->text));
         return;
@@ -296,7 +304,12 @@ static void leaf(Walk *w, int index, char tag) {
     put_pointer(w, tag, type);
     if (w->identity && tag == 'T') put(w, 'v', &u->v, sizeof u->v);
     if (!w->describe) return;
+    if (w->printed == type) { /* as that of the leaf before it: the text is there */
+        describe(w, str_of(&w->h->text));
+        return;
+    }
     Str *s = state_text(w->h);
+    w->printed = w->identity ? NULL : type;
     if (!w->identity) {
         type_print(type, s);
         if (type->layout) {
@@ -318,14 +331,14 @@ static const char *path_in_argument(const Walk *w) {
 
 static void add_slot(Walk *w, int table, int key, int value) {
     lua_State *L = w->L;
-    lua_Integer n = (lua_Integer)lua_rawlen(L, w->slots);
+    lua_Integer n = 3 * (lua_Integer)w->nslot++;
+    lua_pushvalue(L, table);
+    lua_rawseti(L, w->slots, n + 1);
+    lua_pushvalue(L, key);
+    lua_rawseti(L, w->slots, n + 2);
     lua_pushvalue(L, value);
     lua_rawget(L, w->seen);
     lua_rawseti(L, w->slots, n + 3);
-    lua_pushvalue(L, key);
-    lua_rawseti(L, w->slots, n + 2);
-    lua_pushvalue(L, table);
-    lua_rawseti(L, w->slots, n + 1);
 }
 
 static void value(Walk *w, int index);
@@ -413,7 +426,7 @@ static void quick_table(Walk *w, int index) {
 /* A key of a table, as Lua prints it. */
 static void put_number(Str *s, double x) {
     if (x == (double)(int32_t)x)
-        str_fmt(s, "%d", (int)x);
+        str_int(s, (int32_t)x);
     else
         str_fmt(s, "%.14g", x);
 }
@@ -458,6 +471,7 @@ static void table(Walk *w, int index) {
     check_enter(w, index);
     mark_entered(w, index, true);
     put_metatable(w, index);
+    w->printed = NULL;
     Key few[FEW_KEYS];
     int n;
     size_t length = w->h->path.n;

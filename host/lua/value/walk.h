@@ -29,14 +29,15 @@ typedef struct Walk {
     int depth; /* of tables on the way */
     size_t root;   /* bytes of h->path that are the name of the argument */
     size_t around; /* bytes of h->describe that are about what is around the arguments */
-    int32_t nleaf, nnumber;
-    bool name_modules; /* note the paths of modules, for scopes */
-    bool describe;     /* one line per part into h->describe */
-    bool identity;     /* tensors by which they are, not only by their types; quick: Params, too,
-                        * and no leaves are found */
-    bool quick;        /* the handles of leaves are in h->leaf, and there are no tables of them */
-    bool failed;       /* quick: there is something that another walk would raise for */
-    uint64_t before;   /* quick: h->marks; leaf i has the mark `before + i` */
+    int32_t nleaf, nnumber, nslot;
+    const Type *printed; /* h->text holds it as text; or NULL */
+    bool name_modules;   /* note the paths of modules, for scopes */
+    bool describe;       /* one line per part into h->describe */
+    bool identity;       /* tensors by which they are, not only by their types; quick: Params, too,
+                          * and no leaves are found */
+    bool quick;          /* the handles of leaves are in h->leaf, and there are no tables of them */
+    bool failed;         /* quick: there is something that another walk would raise for */
+    uint64_t before;     /* quick: h->marks; leaf i has the mark `before + i` */
     const WayPoint *way;
 } Walk;
 

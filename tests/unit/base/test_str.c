@@ -20,6 +20,11 @@ static void test_put(void) {
     str_put(&s, "a");
     str_put_n(&s, "bcd", 2);
     CHECK(strcmp(str_of(&s), "abc") == 0);
+    str_clear(&s);
+    str_int(&s, INT64_MIN);
+    str_int(&s, 0);
+    str_int(&s, 1234567890123456789);
+    CHECK(strcmp(str_of(&s), "-922337203685477580801234567890123456789") == 0);
     str_free(&s);
     str_free(&s);
     CHECK(a.live == 0);
