@@ -59,8 +59,17 @@ local function lies_as_born(s, box, p)
   return ok and edits_of.key_of(spec, #p.shape) == edits_of.key_of(p.sharding.spec, #p.shape)
 end
 
+--- The rule set; of those that say the same the first.
+local function set_of(s, rules)
+  for _, known in ipairs(s.rules) do
+    if rules_of.same(known, rules) then return known end
+  end
+  table.insert(s.rules, rules)
+  return rules
+end
+
 --- Fills in what is known of each input: {p, index, name, key (of its spec), box?, main?, born (by its rules it
---- lies so), of (the input whose state it is), as_main (it lies as that)}.
+--- lies so), rules? (these), of (the input whose state it is), as_main (it lies as that)}.
 local function read_inputs(s, params)
   local at = {}
   for i, p in ipairs(params) do
@@ -69,8 +78,7 @@ local function read_inputs(s, params)
       key = p.sharding and edits_of.key_of(p.sharding.spec, #p.shape)}
     if box then at[box] = x end
     x.born = x.key and box and x.main == box and lies_as_born(s, box, p)
-    local rules = x.born and param.birth(box).rules
-    if rules and not has(s.rules, rules) then table.insert(s.rules, rules) end
+    x.rules = x.born and set_of(s, param.birth(box).rules)
     s.inputs[i] = x
   end
   for _, x in ipairs(s.inputs) do
@@ -83,14 +91,14 @@ end
 local function spec_after(s, x, edits, instead)
   local birth = param.birth(x.main)
   if x.of then
-    local rules = x.of.born and instead[birth.rules]
+    local rules = x.of.born and instead[x.of.rules]
     local own = rules and rules_of.within(s.mesh, rules, rules_of.state_spec, x.main, birth.path)
     return own or x.as_main and spec_after(s, x.of, edits, instead) or nil
   end
   for _, e in ipairs(edits) do
     if e.kind == "spec" and e.group == x.name and e.from == x.key then return e.spec end
   end
-  local rules = x.born and instead[birth.rules]
+  local rules = x.born and instead[x.rules]
   return rules and born_spec(s, x.box, rules) or nil
 end
 
@@ -217,19 +225,18 @@ end
 
 --- Adds the edits of the rules that lay out a Param.
 local function edit_rules(s, edits, x, spec, asked, add)
-  local birth = param.birth(x.box)
-  local rules, front = edits_of.edited(birth.rules, edits)
+  local rules, front = edits_of.edited(x.rules, edits)
   local _, number = born_spec(s, x.box, rules)
-  if not number then edit_names(s, edits, birth.rules, asked, add) end
+  if not number then edit_names(s, edits, x.rules, asked, add) end
   local specs, first = edits_of.other_specs(spec, x.p.shape, s.mesh, asked)
-  local rule, pattern = number and number > front and rules[number], pattern_of(birth.path)
-  local key = ("front %d: %s"):format(has(s.rules, birth.rules), pattern)
+  local rule, pattern = number and number > front and rules[number], pattern_of(param.birth(x.box).path)
+  local key = ("front %d: %s"):format(has(s.rules, x.rules), pattern)
   for k, to in ipairs(specs) do
     if type(rule) == "table" then
-      add(rows_edit(s, birth.rules, {[number - front] = row_to(rules, number, to)}), k <= first)
+      add(rows_edit(s, x.rules, {[number - front] = row_to(rules, number, to)}), k <= first)
     end
     if not (type(rule) == "table" and rule[1] == pattern) then
-      add({kind = "front", rules = birth.rules, row = {pattern, to}, key = key}, k <= first)
+      add({kind = "front", rules = x.rules, row = {pattern, to}, key = key}, k <= first)
     end
   end
 end
@@ -296,16 +303,16 @@ local function edits_for(s, edits, now)
     return facts.collectives(account.of(program:plan()))
   end)
   local inputs, asked = askers(s, now, rows or {})
-  for _, rules in ipairs(asked and s.rules or {}) do
-    edit_names(s, edits, rules, nil, function(e)
-      e.row_of = asked
-      list[#list + 1] = e
-    end)
-  end
   for _, by in ipairs(inputs) do
     attempt(edit_input, s, edits, by.x, now.params[by.x.index].sharding.spec, by.axis, function(e, first)
       e.row_of, e.input = by.row, by.x
       table.insert(first and list or rest, e)
+    end)
+  end
+  for _, rules in ipairs(asked and s.rules or {}) do
+    edit_names(s, edits, rules, nil, function(e)
+      e.row_of = asked
+      list[#list + 1] = e
     end)
   end
   return table.move(rest, 1, #rest, #list + 1, list)

@@ -54,10 +54,10 @@ function M.check(rules)
 end
 
 --- Are two rule sets, rows or targets the same? A set that jit has copied is.
-local function same(a, b)
+function M.same(a, b)
   if type(a) ~= "table" or type(b) ~= "table" then return a == b end
   for key, x in pairs(a) do
-    if not same(x, b[key]) then return false end
+    if not M.same(x, b[key]) then return false end
   end
   for key in pairs(b) do
     if a[key] == nil then return false end
@@ -75,7 +75,7 @@ M.instead = nil ---@type table<table, table>?
 function M.within(mesh, rules, fn, ...)
   if rules then M.latest = rules end -- for explain: those that a step was traced under
   for from, to in pairs(rules and M.instead or {}) do
-    if same(rules, from) then
+    if M.same(rules, from) then
       rules = to
       break
     end
