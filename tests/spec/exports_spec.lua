@@ -289,7 +289,7 @@ describe("what is written elsewhere", function()
   end)
   for text, fn in pairs {
     ["[E_STATE] a tensor does not change: '1' cannot be assigned; x:scatter_set"] = function() x[1] = 2 end,
-    ["[E_STATE] a Param's 'kind' cannot be assigned; box:set(t)"] = function() layer.kernel.kind = "x" end,
+    ["[E_STATE] a Param's 'kind' cannot be assigned; param:set(t)"] = function() layer.kernel.kind = "x" end,
     ["[E_VALUE] x.shape[0]: dims count from 1"] = function() return x.shape[0] end,
     ["[E_VALUE] x.shape[-1]: the last dim is x.shape[x.ndim]"] = function() return x.shape[-1] end,
     ["[E_VALUE] sum: expected a tensor, got a number; as a method it is called with a colon: x:sum(...)"] =
