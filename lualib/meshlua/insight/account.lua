@@ -99,6 +99,13 @@ local function sums_by(items, name)
   return list
 end
 
+-- Sums by line and group are made where they are asked for: a search counts many plans, and explains one.
+local Sums = {__index = function(account, name)
+  local key = name == "lines" and "line" or name == "groups" and "group"
+  if key then account[name] = sums_by(account.items, key) end
+  return rawget(account, name)
+end}
+
 --- The seconds that the items take where a collective that is waited for later runs beside what stands between: a clock
 --- for what is computed and one for what is sent; who reads a buffer waits for who wrote it. A loop takes its turns one
 --- after the other.
@@ -179,8 +186,8 @@ function M.of(plan)
     if item.kind == "loop" then find_steady(items, i + 1, i + item.step.inside, item.step.loop) end
   end
   all.wall = wall_of(items)
-  all.items, all.lines, all.groups = items, sums_by(items, "line"), sums_by(items, "group")
-  return finish(all)
+  all.items = items
+  return setmetatable(finish(all), Sums)
 end
 
 --- Collectives that add up what is the same on all their devices already, and along which axes: {item, axes,
