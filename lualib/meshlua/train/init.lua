@@ -262,7 +262,13 @@ function M.script(recipe)
   if arg and from == "@" .. tostring(arg[0]) then M.main(recipe, arg) end
 end
 
-M.run, M.mesh = runs.new, runs.mesh
+M.run = runs.new
+
+--- A mesh that can run from "data:4,model:2" (train.run's `mesh`); nil for "none".
+---@param text string
+---@return Mesh?
+---@return string? message, string? code
+function M.mesh(text) return runs.mesh(text) end
 
 --- The dtype of a recipe's arithmetic (see precision.lua). Raises where config.precision names none.
 ---@param config table
