@@ -22,6 +22,8 @@ M.config = {
   embed_scale = false, -- embeddings times sqrt(width)
   experts = 0, top_k = 2,
   dtype = "float32", precision = "", remat = "none", scan = true,
+  remat_every = 1, -- blocks: one of so many is computed again, where they are no loop
+  loss_parts = 1, -- of each sequence: one part's logits are held at a time
   batch = 16, steps = 3000, lr = 3e-3, warmup = 100, weight_decay = 0.1, clip = 1.0,
   sample = 1000, temperature = 0.5,
 }
@@ -42,7 +44,8 @@ M.range = {
   dtype = {words = {"float32", "bfloat16", "float16"}},
 }
 
---- What of a block a gradient computes again, by name: nothing, all, or all but products.
+--- What of a block a gradient keeps, by name: nothing, or products. Others may be added: a block's products have names
+--- for ml.remat_policies.save_only_these_names.
 M.remat = {
   full = ml.remat_policies.nothing_saveable,
   dots = ml.remat_policies.dots_saveable,
@@ -54,6 +57,8 @@ local function options(cfg, rngs, more)
   more.rngs, more.param_dtype, more.dtype = rngs, cfg.dtype, ml.train.precision(cfg)
   return more
 end
+
+local named = ml.checkpoint_name
 
 local function Norm(cfg, rngs, features, axes)
   local more = options(cfg, rngs, {axes = axes or {"embed"}, epsilon = cfg.epsilon})
@@ -91,12 +96,12 @@ local function turned(self, x)
 end
 
 function Attention:__call(x)
-  local q = self.query(x):constrain {"batch", "seq", "heads", false}
-  local k = self.key(x):constrain {"batch", "seq", "kv_heads", false}
-  local v = self.value(x):constrain {"batch", "seq", "kv_heads", false}
+  local q = named(self.query(x):constrain {"batch", "seq", "heads", false}, "query")
+  local k = named(self.key(x):constrain {"batch", "seq", "kv_heads", false}, "key")
+  local v = named(self.value(x):constrain {"batch", "seq", "kv_heads", false}, "value")
   if self.query_norm then q, k = self.query_norm(q), self.key_norm(k) end
-  local y = nn.attention(turned(self, q), turned(self, k), v, {causal = true})
-  return self.out(y:constrain {"batch", "seq", "heads", false})
+  local y = named(nn.attention(turned(self, q), turned(self, k), v, {causal = true}), "context")
+  return named(self.out(y:constrain {"batch", "seq", "heads", false}), "out")
 end
 
 local MLP = nn.module "MLP"
@@ -113,9 +118,9 @@ function MLP:init(cfg, rngs)
 end
 
 function MLP:__call(x)
-  local h = self.activation((self.gate or self.up)(x))
-  if self.gate then h = h * self.up(x) end
-  return self.down(h:constrain {"batch", "seq", "mlp"})
+  local h = self.activation(self.gate and named(self.gate(x), "gate") or named(self.up(x), "up"))
+  if self.gate then h = h * named(self.up(x), "up") end
+  return named(self.down(h:constrain {"batch", "seq", "mlp"}), "down")
 end
 
 local function Feed(cfg, rngs)
@@ -168,30 +173,37 @@ function Decoder:init(cfg, rngs)
     self.head = nn.Linear(cfg.width, cfg.vocab,
       options(cfg, rngs, {axes = {"embed", "vocab"}, use_bias = cfg.head_bias}))
   end
-  self.scan, self.policy = cfg.scan, M.remat[cfg.remat]
+  self.scan, self.policy, self.every = cfg.scan, M.remat[cfg.remat], cfg.remat_every
+  self.parts = cfg.loss_parts
   self.scale = cfg.embed_scale and math.sqrt(cfg.width) or nil
 end
 
---- Logits for the token behind each position.
----@param ids Tensor int32 [batch, T]
----@return Tensor [batch, T, vocab]
-function Decoder:__call(ids)
+--- What the head reads.
+function Decoder:features(ids)
   local x = self.embed(ids)
   if self.scale then x = x * self.scale end
   if self.positions then x = x + self.positions(ml.arange(ids.shape[2])) end
   if self.embed_norm then x = self.embed_norm(x) end
   x = x:constrain {"batch", "tokens", "embed"}
   local function through(layer, carry) return layer(carry) end
-  if self.policy then through = ml.remat(through, {policy = self.policy}) end
+  local again = self.policy and ml.remat(through, {policy = self.policy}) or through
   if self.scan then
-    x = nn.scan(self.layers, x, function(layer, carry) return through(layer, carry) end)
+    x = nn.scan(self.layers, x, function(layer, carry) return again(layer, carry) end)
   else
-    for _, layer in ipairs(self.layers) do x = through(layer, x) end
+    for i, layer in ipairs(self.layers) do x = (i % self.every == 0 and again or through)(layer, x) end
   end
-  x = self.norm(x)
+  return self.norm(x)
+end
+
+function Decoder:logits(x)
   local logits = self.head and self.head(x) or self.embed:attend(x)
   return logits:constrain {"batch", "seq", "vocab"}
 end
+
+--- Logits for the token behind each position.
+---@param ids Tensor int32 [batch, T]
+---@return Tensor [batch, T, vocab]
+function Decoder:__call(ids) return self:logits(self:features(ids)) end
 
 ---@param cfg DecoderConfig
 ---@param rngs Rngs
@@ -200,7 +212,15 @@ function M.build(cfg, rngs) return Decoder(cfg, rngs) end
 
 --- The mean loss in nats per token.
 function M.loss(model, ids, labels)
-  return nn.softmax_cross_entropy_with_integer_labels(model(ids), labels):mean()
+  local cross_entropy = nn.softmax_cross_entropy_with_integer_labels
+  if model.parts == 1 then return cross_entropy(model(ids), labels):mean() end
+  local x, sum = model:features(ids), 0.0
+  local part = ml.remat(function(h, classes) return cross_entropy(model:logits(h), classes):sum() end)
+  for i = 1, model.parts do
+    local from, to = (i - 1) * ids.shape[2] // model.parts + 1, i * ids.shape[2] // model.parts
+    sum = sum + part(x:slice(false, {from, to}, false), labels:slice(false, {from, to}))
+  end
+  return sum / labels.size
 end
 
 --- The learning rate of a step.
