@@ -106,35 +106,36 @@ local Sums = {__index = function(account, name)
   return rawget(account, name)
 end}
 
---- The seconds that the items take where a collective that is waited for later runs beside what stands between: a clock
---- for what is computed and one for what is sent; who reads a buffer waits for who wrote it. A loop takes its turns one
---- after the other.
+--- The seconds that the items take where a collective runs beside what does not read it: a clock for what is computed,
+--- one for what is sent within hosts and one for what goes between them; who reads a buffer waits for who wrote it. A
+--- loop takes its turns one after the other.
 ---@param items table[]
+---@param times number[]? of each item, all its times; nil: at best
 ---@return number
-local function wall_of(items)
-  local ready, computing, sending = {}, 0, 0
+function M.wall(items, times)
+  local ready, computing, sending = {}, 0, {0, 0}
   local function run(first, last)
     local i = first
     while i <= last do
       local item, s = items[i], items[i].step
-      local start = 0
+      local start, seconds = 0, times and times[i] or item.computing + item.sending
       for _, list in ipairs {s.inputs, s.outputs} do
         for _, v in ipairs(list) do start = math.max(start, ready[v.buffer] or 0) end
       end
       if item.kind == "loop" then
-        local from = math.max(computing, start)
-        computing = from
-        sending = math.max(sending, from)
+        computing = math.max(computing, start)
+        sending = {math.max(sending[1], computing), math.max(sending[2], computing)}
         run(i + 1, i + s.inside)
-        computing = math.max(computing, sending)
+        computing = math.max(computing, sending[1], sending[2])
         i = i + s.inside
-      else
+      elseif item.kind ~= "done" then
         local over
         if s.axes then
-          sending = math.max(sending, start, computing) + item.seconds
-          over = sending
+          local way = item.between > 0 and 2 or 1
+          sending[way] = math.max(sending[way], start, computing) + seconds
+          over = sending[way]
         else
-          computing = math.max(computing, start) + item.seconds
+          computing = math.max(computing, start) + seconds
           over = computing
         end
         for _, v in ipairs(s.outputs) do ready[v.buffer] = over end
@@ -143,7 +144,7 @@ local function wall_of(items)
     end
   end
   run(1, #items)
-  return math.max(computing, sending)
+  return math.max(computing, sending[1], sending[2])
 end
 
 --- What M.of gives of all steps together, and no more.
@@ -185,7 +186,6 @@ function M.of(plan)
   for i, item in ipairs(items) do
     if item.kind == "loop" then find_steady(items, i + 1, i + item.step.inside, item.step.loop) end
   end
-  all.wall = wall_of(items)
   all.items = items
   return setmetatable(finish(all), Sums)
 end

@@ -222,8 +222,9 @@ local function group_of_temporary(b, index, at, steps, writes, read_backward, re
   return "other temporaries"
 end
 
---- {peak, arguments, results, temporaries (all that is set aside), groups (name -> bytes), fullest ({step,
---- where}), by_param}. The groups of temporaries are of the step at which most are in use.
+--- {peak, arguments, results, temporaries (all that is set aside), groups (name -> bytes), live (bytes of temporaries
+--- in use at each step), fullest ({step, where}), by_param}. The groups of temporaries are of the step at which most
+--- are in use.
 ---@param params table[]? what program:params() gives
 function M.memory(plan, params)
   local m, steps, buffers = plan:memory(), plan:steps(), plan:buffers()
@@ -231,7 +232,8 @@ function M.memory(plan, params)
   for _, name in ipairs(groups) do m.groups[name] = 0 end
   local function add(group, bytes) m.groups[group] = m.groups[group] + bytes end
   local writes, read_backward, read_beyond = uses_of(steps)
-  local at = M.fullest(M.temporaries(buffers, #steps))
+  m.live = M.temporaries(buffers, #steps)
+  local at = M.fullest(m.live)
   for i, b in ipairs(buffers) do
     if b.kind == "argument" then
       add(group_of_argument(params and params[b.index]), b.bytes)

@@ -87,7 +87,7 @@ function M.plan(recipe, config, data, layout)
     local program <close> = program_of(recipe, config, data, layout)
     local plan = program:plan()
     local work, memory = account.of(plan), facts.memory(plan, program:params())
-    local seconds, waited = estimate.here(work, layout.kernels)
+    local seconds, waited = estimate.here(work, layout.kernels, {vocab = config.vocab})
     return {layout = layout, config = config, work = work, memory = memory, seconds = seconds,
       waited = waited, peak = memory.peak, fits = plan:fits() == true, sent = work.sent}
   end)
