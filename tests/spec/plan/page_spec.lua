@@ -43,7 +43,7 @@ describe("the page of a plan", function()
     for _, id in ipairs {"verdict", "layouts", "mesh", "timeline", "memory", "collectives", "explanation"} do
       assert(dom:find('id="' .. id .. '"', 1, true), id)
     end
-    for _, part in ipairs {"Layouts, best first", "what a device holds", "device 63: data=63; holds ",
+    for _, part in ipairs {"Layouts, best first", "what a device holds", "device 63: data=", "; holds ",
       "Memory over the step", "a device has 131.32 GiB", "all_gather over data"} do
       assert(dom:find(part, 1, true), part)
     end
