@@ -79,7 +79,9 @@ local function other_kind(plans)
   if not other then return "" end
   local more = other.seconds / best.seconds - 1
   local kind = has_model_axis(other) and "model axes" or "the batch's axis alone"
-  return ("; %s (%s) would cost +%.0f %%"):format(kind, step_of.mesh_text(other.layout), 100 * more)
+  local text = more < 0 and "; %s (%s) would gain %.0f %%, less than an estimate can tell"
+    or "; %s (%s) would cost +%.0f %%"
+  return text:format(kind, step_of.mesh_text(other.layout), 100 * math.abs(more))
 end
 
 local function held(planned)

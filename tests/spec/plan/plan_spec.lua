@@ -51,13 +51,19 @@ describe("meshlua plan", function()
     assert.same({16, 1024, "float32"}, {p.batch, p.seq, p.precision})
   end)
 
-  figures("puts the layouts in order: those that fit, by their time", function()
-    local p = planned("llama-3-8b", "fake:h200:8")
-    assert(#p.layouts > 5)
-    for i = 2, #p.layouts do
-      local a, b = p.layouts[i - 1], p.layouts[i]
-      assert(a.fits or not b.fits)
-      assert(a.fits ~= b.fits or not a.fits or a.seconds <= b.seconds)
+  figures("puts the layouts in order: the simplest of the fastest, then those that fit, by time", function()
+    for _, devices in ipairs {8, 64} do
+      local layouts = planned("llama-3-8b", "fake:h200:" .. devices).layouts
+      local first, least = layouts[1], math.huge
+      assert(#layouts > 5)
+      for i = 2, #layouts do
+        local a, b = layouts[i - 1], layouts[i]
+        assert(a.fits or not b.fits)
+        assert(i == 2 or a.fits ~= b.fits or not a.fits or a.seconds <= b.seconds)
+        if b.fits then least = math.min(least, b.seconds) end
+      end
+      assert(first.fits and first.seconds <= 1.03 * least)
+      assert.is_nil(first.mesh:find(",", 1, true), first.mesh)
     end
   end)
 
