@@ -81,7 +81,8 @@ packages. Nothing of theirs is in this tree; `tests/peers/` says by which call o
 operators is meant. `script/peers` has written this page.
 
 Values must agree within 3e-6 of each element for float32, 1e-13 for float64, 1e-2 for bfloat16 and 1.5e-3 for
-float16; of the largest element where elements are added up, and 5 times that for gradients.
+float16; of the largest element where elements are added up, and 5 times that for gradients. Dtypes must
+agree, but for places and sums of integers, which are int64 in PyTorch and int32 here.
 
 *Run* are the cases whose operator and dtypes meshlua has; *on purpose* those of them that it answers
 otherwise, for a reason below.
