@@ -47,6 +47,15 @@ function Tensor:add(y) end
 ---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:all(axes, keepdims) end
 
+--- Is isclose true of all?
+---@param y Tensor|number
+---@param rtol? number
+---@param atol? number
+---@param equal_nan? boolean
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {rtol?: number, atol?: number, equal_nan?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:allclose(y, rtol, atol, equal_nan) end
+
 --- Is any true, over axes (default all)?
 ---@param axes? integer|integer[]
 ---@param keepdims? boolean
@@ -75,6 +84,13 @@ function Tensor:argmin(axis, keepdims) end
 ---@overload fun(self: Tensor, options: {axis?: integer, descending?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:argsort(axis, descending) end
 
+--- x cut along an axis (default 1) into n parts whose sizes differ by 1 at most, or as split does by a list.
+---@param n integer|integer[]
+---@param axis? integer
+---@return Tensor[]
+---@overload fun(self: Tensor, n: integer|integer[], options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor[]
+function Tensor:array_split(n, axis) end
+
 --- x as another dtype; floats become integers by cutting toward zero.
 ---@param dtype DType
 ---@return Tensor
@@ -86,6 +102,14 @@ function Tensor:astype(dtype) end
 ---@return Tensor
 ---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:at(...) end
+
+--- How often each of 0, 1, ... stands in x, or the sum of its weights; `length`: how many are counted (default up to the largest, at least minlength).
+---@param weights? Tensor
+---@param minlength? integer
+---@param length? integer
+---@return Tensor
+---@overload fun(self: Tensor, options: {weights?: Tensor, minlength?: integer, length?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:bincount(weights, minlength, length) end
 
 --- x & y.
 ---@param y Tensor|number
@@ -145,6 +169,11 @@ function Tensor:conv(w) end
 ---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:cos() end
 
+--- The hyperbolic cosine.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:cosh() end
+
 --- The largest of the elements up to each one along an axis; reverse: from each one on.
 ---@param axis integer
 ---@param reverse? boolean
@@ -173,11 +202,40 @@ function Tensor:cumprod(axis, reverse) end
 ---@overload fun(self: Tensor, axis: integer, options: {reverse?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:cumsum(axis, reverse) end
 
+--- The matrix that has a vector as its k-th diagonal (default 0), or that diagonal of a matrix.
+---@param k? integer
+---@return Tensor
+---@overload fun(self: Tensor, options: {k?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:diag(k) end
+
+--- The diagonals of matrices over two axes (default 1 and 2), as the last dim; `offset` above the main one.
+---@param offset? integer
+---@param axis1? integer
+---@param axis2? integer
+---@return Tensor
+---@overload fun(self: Tensor, options: {offset?: integer, axis1?: integer, axis2?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:diagonal(offset, axis1, axis2) end
+
+--- The differences of neighbours along an axis (default last), taken n times (default 1).
+---@param n? integer
+---@param axis? integer
+---@param prepend? Tensor
+---@param append? Tensor
+---@return Tensor
+---@overload fun(self: Tensor, options: {n?: integer, axis?: integer, prepend?: Tensor, append?: Tensor, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:diff(n, axis, prepend, append) end
+
 --- x / y: a float.
 ---@param y Tensor|number
 ---@return Tensor
 ---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:div(y) end
+
+--- The product over the last dim of x and the second last (the only one of a vector) of y; other dims stand behind each other.
+---@param y Tensor
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:dot(y) end
 
 --- The part of x with these sizes that begins at starts (0-based, computed).
 ---@param starts (integer|Tensor)[]
@@ -214,6 +272,11 @@ function Tensor:erf_inv() end
 ---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:exp() end
 
+--- 2^x.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:exp2() end
+
 --- A dim of size 1 put in at `axis` of the result.
 ---@param axis integer
 ---@return Tensor
@@ -242,6 +305,12 @@ function Tensor:floor() end
 ---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:floor_divide(y) end
 
+--- What is left of the division, with x's sign; of integers by 0 it is 0.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:fmod(y) end
+
 --- A constant with the shape, dtype and sharding of x.
 ---@param value number|boolean
 ---@param dtype? DType
@@ -261,10 +330,60 @@ function Tensor:ge(y) end
 ---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:gt(y) end
 
+--- How many elements fall into each of so many bins (default 10), or between edges; and the edges.
+---@param bins? integer|number[]|Tensor
+---@param range? number[]
+---@param weights? Tensor
+---@param density? boolean
+---@return Tensor
+---@return Tensor
+---@overload fun(self: Tensor, options: {bins?: integer|number[]|Tensor, range?: number[], weights?: Tensor, density?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:histogram(bins, range, weights, density) end
+
+--- sqrt(x^2 + y^2), without overflow.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:hypot(y) end
+
+--- The piecewise linear function through the points (xp, fp), xp ascending, at x; left and right: what is beside them.
+---@param xp Tensor
+---@param fp Tensor
+---@param left? number
+---@param right? number
+---@return Tensor
+---@overload fun(self: Tensor, xp: Tensor, fp: Tensor, options: {left?: number, right?: number, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:interp(xp, fp, left, right) end
+
+--- |x - y| <= atol + rtol |y| (default 1e-8, 1e-5), or both the same infinity, or with equal_nan both NaN: bool.
+---@param y Tensor|number
+---@param rtol? number
+---@param atol? number
+---@param equal_nan? boolean
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {rtol?: number, atol?: number, equal_nan?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:isclose(y, rtol, atol, equal_nan) end
+
 --- Neither infinite nor NaN: bool.
 ---@return Tensor
 ---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:isfinite() end
+
+--- Infinite, of either sign: bool.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:isinf() end
+
+--- Not a number: bool.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:isnan() end
+
+--- Kronecker's product: each element of x times all of y, in its place.
+---@param y Tensor
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:kron(y) end
 
 --- x <= y: bool.
 ---@param y Tensor|number
@@ -277,16 +396,37 @@ function Tensor:le(y) end
 ---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:log() end
 
+--- The logarithm to base 10.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:log10() end
+
 --- log(1 + x), also where x is near 0.
 ---@return Tensor
 ---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:log1p() end
+
+--- The logarithm to base 2.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:log2() end
 
 --- x - log(sum(exp(x))) along an axis (default the last).
 ---@param axis? integer
 ---@return Tensor
 ---@overload fun(self: Tensor, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:log_softmax(axis) end
+
+--- log(exp(x) + exp(y)), without overflow.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:logaddexp(y) end
+
+--- log(x / (1 - x)).
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:logit() end
 
 --- log(sum(exp(x))) over axes (default all), without overflow.
 ---@param axes? integer|integer[]
@@ -327,6 +467,13 @@ function Tensor:maximum(y) end
 ---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:mean(axes, keepdims) end
 
+--- The element in the middle over axes (default all), or the mean of the two.
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:median(axes, keepdims) end
+
 --- The smallest over axes (default all).
 ---@param axes? integer|integer[]
 ---@param keepdims? boolean
@@ -346,11 +493,61 @@ function Tensor:minimum(y) end
 ---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:mod(y) end
 
+--- Axes moved to other places; the others keep their order.
+---@param source integer|integer[]
+---@param destination integer|integer[]
+---@return Tensor
+---@overload fun(self: Tensor, source: integer|integer[], destination: integer|integer[], options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:moveaxis(source, destination) end
+
 --- x * y.
 ---@param y Tensor|number
 ---@return Tensor
 ---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:mul(y) end
+
+--- x with numbers for NaN (default 0) and the infinities (default the largest and the smallest of the dtype).
+---@param nan? number
+---@param posinf? number
+---@param neginf? number
+---@return Tensor
+---@overload fun(self: Tensor, options: {nan?: number, posinf?: number, neginf?: number, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:nan_to_num(nan, posinf, neginf) end
+
+--- The largest that is not NaN, over axes (default all).
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:nanmax(axes, keepdims) end
+
+--- The mean of what is not NaN, over axes (default all).
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:nanmean(axes, keepdims) end
+
+--- The smallest that is not NaN, over axes (default all).
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:nanmin(axes, keepdims) end
+
+--- The product of what is not NaN, over axes (default all).
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:nanprod(axes, keepdims) end
+
+--- The sum of what is not NaN, over axes (default all).
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:nansum(axes, keepdims) end
 
 --- x ~= y, element by element: bool.
 ---@param y Tensor|number
@@ -376,18 +573,41 @@ function Tensor:one_hot(n, dtype) end
 ---@overload fun(self: Tensor, options: {dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:ones_like(dtype) end
 
---- x with a border: {{low, high[, interior]}, ...}, one (or false) for each dim; value: default 0.
+--- The product of each element of x with each of y: [x.size, y.size].
+---@param y Tensor
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:outer(y) end
+
+--- x with a border: {{low, high[, interior]}, ...}, one (or false) for each dim; value: default 0; mode: "constant", or of x's elements "edge", "wrap", "reflect", "symmetric".
 ---@param pads table
 ---@param value? number
+---@param mode? string
 ---@return Tensor
----@overload fun(self: Tensor, pads: table, options: {value?: number, out_sharding?: NamedSharding|P|table}): Tensor
-function Tensor:pad(pads, value) end
+---@overload fun(self: Tensor, pads: table, options: {value?: number, mode?: string, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:pad(pads, value, mode) end
 
 --- x ^ y.
 ---@param y Tensor|number
 ---@return Tensor
 ---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:pow(y) end
+
+--- The product over axes (default all).
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:prod(axes, keepdims) end
+
+--- What q (0 to 1, or a list, which becomes dim 1) of the elements over axes do not exceed; method: "linear", "lower", "higher", "midpoint", "nearest".
+---@param q number|number[]
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@param method? string
+---@return Tensor
+---@overload fun(self: Tensor, q: number|number[], options: {axes?: integer|integer[], keepdims?: boolean, method?: string, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:quantile(q, axes, keepdims, method) end
 
 --- The largest, or the sum, of each window that slides over x.
 ---@param kind "max"|"sum"
@@ -402,11 +622,25 @@ function Tensor:reduce_window(kind, window) end
 ---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:rem(y) end
 
+--- Each element `repeats` times, or the i-th repeats[i] times, along an axis; without one of x as a vector.
+---@param repeats integer|integer[]
+---@param axis? integer
+---@return Tensor
+---@overload fun(self: Tensor, repeats: integer|integer[], options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:repeat_interleave(repeats, axis) end
+
 --- The same elements in another shape: {2, -1}, or 2, -1; one dim may be -1.
 ---@param ... integer|integer[]
 ---@return Tensor
 ---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:reshape(...) end
+
+--- Elements moved on by `shift` along axes, those at the end to the front; without axes of x as a vector.
+---@param shift integer|integer[]|Tensor
+---@param axes? integer|integer[]
+---@return Tensor
+---@overload fun(self: Tensor, shift: integer|integer[]|Tensor, options: {axes?: integer|integer[], out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:roll(shift, axes) end
 
 --- The nearest whole number; halves to the even one.
 ---@return Tensor
@@ -452,6 +686,11 @@ function Tensor:sign() end
 ---@return Tensor
 ---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:sin() end
+
+--- The hyperbolic sine.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:sinh() end
 
 --- A range of each dim, 1-based and inclusive: {first, last, step}, a position, whose dim is dropped, or false: whole.
 ---@param ... integer|table|false
@@ -542,10 +781,28 @@ function Tensor:take(ids, axis) end
 ---@overload fun(self: Tensor, indices: Tensor, axis: integer, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:take_along_axis(indices, axis) end
 
+--- The tangent.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:tan() end
+
 --- The hyperbolic tangent.
 ---@return Tensor
 ---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:tanh() end
+
+--- The product over the last n axes of x and the first n of y (default 2), or over {axes of x, axes of y}.
+---@param y Tensor
+---@param axes? integer|table
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor, options: {axes?: integer|table, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:tensordot(y, axes) end
+
+--- x as often as `reps` says along each dim; dims align at the end.
+---@param reps integer|integer[]
+---@return Tensor
+---@overload fun(self: Tensor, reps: integer|integer[], options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:tile(reps) end
 
 --- The k largest along an axis (default last), falling, and their 0-based places.
 ---@param k integer
@@ -555,11 +812,36 @@ function Tensor:tanh() end
 ---@overload fun(self: Tensor, k: integer, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:top_k(k, axis) end
 
+--- The sum of the diagonal, as `diagonal` takes it.
+---@param offset? integer
+---@param axis1? integer
+---@param axis2? integer
+---@return Tensor
+---@overload fun(self: Tensor, options: {offset?: integer, axis1?: integer, axis2?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:trace(offset, axis1, axis2) end
+
 --- The dims in another order: {3, 1, 2}, or 3, 1, 2; without axes reversed.
 ---@param ... integer|integer[]
 ---@return Tensor
 ---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:transpose(...) end
+
+--- Matrices with zeros above the k-th diagonal (default 0: the main one).
+---@param k? integer
+---@return Tensor
+---@overload fun(self: Tensor, options: {k?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:tril(k) end
+
+--- Matrices with zeros below the k-th diagonal (default 0: the main one).
+---@param k? integer
+---@return Tensor
+---@overload fun(self: Tensor, options: {k?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:triu(k) end
+
+--- The next whole number toward 0.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:trunc() end
 
 --- The variance over axes (default all), divided by n - ddof (default 0).
 ---@param axes? integer|integer[]
@@ -569,14 +851,20 @@ function Tensor:transpose(...) end
 ---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, ddof?: integer, out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:var(axes, keepdims, ddof) end
 
+--- x log(y), 0 where x is 0.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:xlogy(y) end
+
 --- Zeros with the shape, dtype and sharding of x.
 ---@param dtype? DType
 ---@return Tensor
 ---@overload fun(self: Tensor, options: {dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:zeros_like(dtype) end
 
---- x cut into n equal parts along an axis (default 1): a list.
----@param n integer
+--- x cut along an axis (default 1) into n equal parts, or behind the elements that a list counts: {2, 5}.
+---@param n integer|integer[]
 ---@param axis? integer
 ---@return Tensor[]
 function Tensor:split(n, axis) end
@@ -1120,6 +1408,16 @@ function ml.add(x, y) end
 ---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.all(x, axes, keepdims) end
 
+--- Is isclose true of all?
+---@param x Tensor|number
+---@param y Tensor|number
+---@param rtol? number
+---@param atol? number
+---@param equal_nan? boolean
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {rtol?: number, atol?: number, equal_nan?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.allclose(x, y, rtol, atol, equal_nan) end
+
 --- Is any true, over axes (default all)?
 ---@param x Tensor
 ---@param axes? integer|integer[]
@@ -1152,6 +1450,14 @@ function ml.argmin(x, axis, keepdims) end
 ---@overload fun(x: Tensor, options: {axis?: integer, descending?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.argsort(x, axis, descending) end
 
+--- x cut along an axis (default 1) into n parts whose sizes differ by 1 at most, or as split does by a list.
+---@param x Tensor
+---@param n integer|integer[]
+---@param axis? integer
+---@return Tensor[]
+---@overload fun(x: Tensor, n: integer|integer[], options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor[]
+function ml.array_split(x, n, axis) end
+
 --- x as another dtype; floats become integers by cutting toward zero.
 ---@param x Tensor
 ---@param dtype DType
@@ -1165,6 +1471,15 @@ function ml.astype(x, dtype) end
 ---@return Tensor
 ---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.at(x, ...) end
+
+--- How often each of 0, 1, ... stands in x, or the sum of its weights; `length`: how many are counted (default up to the largest, at least minlength).
+---@param x Tensor
+---@param weights? Tensor
+---@param minlength? integer
+---@param length? integer
+---@return Tensor
+---@overload fun(x: Tensor, options: {weights?: Tensor, minlength?: integer, length?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.bincount(x, weights, minlength, length) end
 
 --- x & y.
 ---@param x Tensor|number
@@ -1234,6 +1549,12 @@ function ml.conv(x, w) end
 ---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.cos(x) end
 
+--- The hyperbolic cosine.
+---@param x Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.cosh(x) end
+
 --- The largest of the elements up to each one along an axis; reverse: from each one on.
 ---@param x Tensor
 ---@param axis integer
@@ -1266,12 +1587,45 @@ function ml.cumprod(x, axis, reverse) end
 ---@overload fun(x: Tensor, axis: integer, options: {reverse?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.cumsum(x, axis, reverse) end
 
+--- The matrix that has a vector as its k-th diagonal (default 0), or that diagonal of a matrix.
+---@param x Tensor
+---@param k? integer
+---@return Tensor
+---@overload fun(x: Tensor, options: {k?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.diag(x, k) end
+
+--- The diagonals of matrices over two axes (default 1 and 2), as the last dim; `offset` above the main one.
+---@param x Tensor
+---@param offset? integer
+---@param axis1? integer
+---@param axis2? integer
+---@return Tensor
+---@overload fun(x: Tensor, options: {offset?: integer, axis1?: integer, axis2?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.diagonal(x, offset, axis1, axis2) end
+
+--- The differences of neighbours along an axis (default last), taken n times (default 1).
+---@param x Tensor
+---@param n? integer
+---@param axis? integer
+---@param prepend? Tensor
+---@param append? Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {n?: integer, axis?: integer, prepend?: Tensor, append?: Tensor, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.diff(x, n, axis, prepend, append) end
+
 --- x / y: a float.
 ---@param x Tensor|number
 ---@param y Tensor|number
 ---@return Tensor
 ---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.div(x, y) end
+
+--- The product over the last dim of x and the second last (the only one of a vector) of y; other dims stand behind each other.
+---@param x Tensor
+---@param y Tensor
+---@return Tensor
+---@overload fun(x: Tensor, y: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.dot(x, y) end
 
 --- The part of x with these sizes that begins at starts (0-based, computed).
 ---@param x Tensor
@@ -1314,6 +1668,12 @@ function ml.erf_inv(x) end
 ---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.exp(x) end
 
+--- 2^x.
+---@param x Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.exp2(x) end
+
 --- A dim of size 1 put in at `axis` of the result.
 ---@param x Tensor
 ---@param axis integer
@@ -1347,6 +1707,13 @@ function ml.floor(x) end
 ---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.floor_divide(x, y) end
 
+--- What is left of the division, with x's sign; of integers by 0 it is 0.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.fmod(x, y) end
+
 --- A constant with the shape, dtype and sharding of x.
 ---@param x Tensor
 ---@param value number|boolean
@@ -1369,11 +1736,68 @@ function ml.ge(x, y) end
 ---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.gt(x, y) end
 
+--- How many elements fall into each of so many bins (default 10), or between edges; and the edges.
+---@param x Tensor
+---@param bins? integer|number[]|Tensor
+---@param range? number[]
+---@param weights? Tensor
+---@param density? boolean
+---@return Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {bins?: integer|number[]|Tensor, range?: number[], weights?: Tensor, density?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.histogram(x, bins, range, weights, density) end
+
+--- sqrt(x^2 + y^2), without overflow.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.hypot(x, y) end
+
+--- The piecewise linear function through the points (xp, fp), xp ascending, at x; left and right: what is beside them.
+---@param x Tensor
+---@param xp Tensor
+---@param fp Tensor
+---@param left? number
+---@param right? number
+---@return Tensor
+---@overload fun(x: Tensor, xp: Tensor, fp: Tensor, options: {left?: number, right?: number, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.interp(x, xp, fp, left, right) end
+
+--- |x - y| <= atol + rtol |y| (default 1e-8, 1e-5), or both the same infinity, or with equal_nan both NaN: bool.
+---@param x Tensor|number
+---@param y Tensor|number
+---@param rtol? number
+---@param atol? number
+---@param equal_nan? boolean
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {rtol?: number, atol?: number, equal_nan?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.isclose(x, y, rtol, atol, equal_nan) end
+
 --- Neither infinite nor NaN: bool.
 ---@param x Tensor
 ---@return Tensor
 ---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.isfinite(x) end
+
+--- Infinite, of either sign: bool.
+---@param x Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.isinf(x) end
+
+--- Not a number: bool.
+---@param x Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.isnan(x) end
+
+--- Kronecker's product: each element of x times all of y, in its place.
+---@param x Tensor
+---@param y Tensor
+---@return Tensor
+---@overload fun(x: Tensor, y: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.kron(x, y) end
 
 --- x <= y: bool.
 ---@param x Tensor|number
@@ -1388,11 +1812,23 @@ function ml.le(x, y) end
 ---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.log(x) end
 
+--- The logarithm to base 10.
+---@param x Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.log10(x) end
+
 --- log(1 + x), also where x is near 0.
 ---@param x Tensor
 ---@return Tensor
 ---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.log1p(x) end
+
+--- The logarithm to base 2.
+---@param x Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.log2(x) end
 
 --- x - log(sum(exp(x))) along an axis (default the last).
 ---@param x Tensor
@@ -1400,6 +1836,19 @@ function ml.log1p(x) end
 ---@return Tensor
 ---@overload fun(x: Tensor, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.log_softmax(x, axis) end
+
+--- log(exp(x) + exp(y)), without overflow.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.logaddexp(x, y) end
+
+--- log(x / (1 - x)).
+---@param x Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.logit(x) end
 
 --- log(sum(exp(x))) over axes (default all), without overflow.
 ---@param x Tensor
@@ -1446,6 +1895,14 @@ function ml.maximum(x, y) end
 ---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.mean(x, axes, keepdims) end
 
+--- The element in the middle over axes (default all), or the mean of the two.
+---@param x Tensor
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.median(x, axes, keepdims) end
+
 --- The smallest over axes (default all).
 ---@param x Tensor
 ---@param axes? integer|integer[]
@@ -1468,12 +1925,69 @@ function ml.minimum(x, y) end
 ---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.mod(x, y) end
 
+--- Axes moved to other places; the others keep their order.
+---@param x Tensor
+---@param source integer|integer[]
+---@param destination integer|integer[]
+---@return Tensor
+---@overload fun(x: Tensor, source: integer|integer[], destination: integer|integer[], options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.moveaxis(x, source, destination) end
+
 --- x * y.
 ---@param x Tensor|number
 ---@param y Tensor|number
 ---@return Tensor
 ---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.mul(x, y) end
+
+--- x with numbers for NaN (default 0) and the infinities (default the largest and the smallest of the dtype).
+---@param x Tensor|number
+---@param nan? number
+---@param posinf? number
+---@param neginf? number
+---@return Tensor
+---@overload fun(x: Tensor|number, options: {nan?: number, posinf?: number, neginf?: number, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.nan_to_num(x, nan, posinf, neginf) end
+
+--- The largest that is not NaN, over axes (default all).
+---@param x Tensor
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.nanmax(x, axes, keepdims) end
+
+--- The mean of what is not NaN, over axes (default all).
+---@param x Tensor
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.nanmean(x, axes, keepdims) end
+
+--- The smallest that is not NaN, over axes (default all).
+---@param x Tensor
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.nanmin(x, axes, keepdims) end
+
+--- The product of what is not NaN, over axes (default all).
+---@param x Tensor
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.nanprod(x, axes, keepdims) end
+
+--- The sum of what is not NaN, over axes (default all).
+---@param x Tensor
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.nansum(x, axes, keepdims) end
 
 --- x ~= y, element by element: bool.
 ---@param x Tensor|number
@@ -1503,13 +2017,21 @@ function ml.one_hot(ids, n, dtype) end
 ---@overload fun(x: Tensor, options: {dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.ones_like(x, dtype) end
 
---- x with a border: {{low, high[, interior]}, ...}, one (or false) for each dim; value: default 0.
+--- The product of each element of x with each of y: [x.size, y.size].
+---@param x Tensor
+---@param y Tensor
+---@return Tensor
+---@overload fun(x: Tensor, y: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.outer(x, y) end
+
+--- x with a border: {{low, high[, interior]}, ...}, one (or false) for each dim; value: default 0; mode: "constant", or of x's elements "edge", "wrap", "reflect", "symmetric".
 ---@param x Tensor
 ---@param pads table
 ---@param value? number
+---@param mode? string
 ---@return Tensor
----@overload fun(x: Tensor, pads: table, options: {value?: number, out_sharding?: NamedSharding|P|table}): Tensor
-function ml.pad(x, pads, value) end
+---@overload fun(x: Tensor, pads: table, options: {value?: number, mode?: string, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.pad(x, pads, value, mode) end
 
 --- x ^ y.
 ---@param x Tensor|number
@@ -1517,6 +2039,24 @@ function ml.pad(x, pads, value) end
 ---@return Tensor
 ---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.pow(x, y) end
+
+--- The product over axes (default all).
+---@param x Tensor
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@return Tensor
+---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.prod(x, axes, keepdims) end
+
+--- What q (0 to 1, or a list, which becomes dim 1) of the elements over axes do not exceed; method: "linear", "lower", "higher", "midpoint", "nearest".
+---@param x Tensor
+---@param q number|number[]
+---@param axes? integer|integer[]
+---@param keepdims? boolean
+---@param method? string
+---@return Tensor
+---@overload fun(x: Tensor, q: number|number[], options: {axes?: integer|integer[], keepdims?: boolean, method?: string, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.quantile(x, q, axes, keepdims, method) end
 
 --- The largest, or the sum, of each window that slides over x.
 ---@param x Tensor
@@ -1533,12 +2073,28 @@ function ml.reduce_window(x, kind, window) end
 ---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.rem(x, y) end
 
+--- Each element `repeats` times, or the i-th repeats[i] times, along an axis; without one of x as a vector.
+---@param x Tensor
+---@param repeats integer|integer[]
+---@param axis? integer
+---@return Tensor
+---@overload fun(x: Tensor, repeats: integer|integer[], options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.repeat_interleave(x, repeats, axis) end
+
 --- The same elements in another shape: {2, -1}, or 2, -1; one dim may be -1.
 ---@param x Tensor
 ---@param ... integer|integer[]
 ---@return Tensor
 ---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.reshape(x, ...) end
+
+--- Elements moved on by `shift` along axes, those at the end to the front; without axes of x as a vector.
+---@param x Tensor
+---@param shift integer|integer[]|Tensor
+---@param axes? integer|integer[]
+---@return Tensor
+---@overload fun(x: Tensor, shift: integer|integer[]|Tensor, options: {axes?: integer|integer[], out_sharding?: NamedSharding|P|table}): Tensor
+function ml.roll(x, shift, axes) end
 
 --- The nearest whole number; halves to the even one.
 ---@param x Tensor
@@ -1592,6 +2148,12 @@ function ml.sign(x) end
 ---@return Tensor
 ---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.sin(x) end
+
+--- The hyperbolic sine.
+---@param x Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.sinh(x) end
 
 --- A range of each dim, 1-based and inclusive: {first, last, step}, a position, whose dim is dropped, or false: whole.
 ---@param x Tensor
@@ -1696,11 +2258,32 @@ function ml.take(x, ids, axis) end
 ---@overload fun(x: Tensor, indices: Tensor, axis: integer, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.take_along_axis(x, indices, axis) end
 
+--- The tangent.
+---@param x Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.tan(x) end
+
 --- The hyperbolic tangent.
 ---@param x Tensor
 ---@return Tensor
 ---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.tanh(x) end
+
+--- The product over the last n axes of x and the first n of y (default 2), or over {axes of x, axes of y}.
+---@param x Tensor
+---@param y Tensor
+---@param axes? integer|table
+---@return Tensor
+---@overload fun(x: Tensor, y: Tensor, options: {axes?: integer|table, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.tensordot(x, y, axes) end
+
+--- x as often as `reps` says along each dim; dims align at the end.
+---@param x Tensor
+---@param reps integer|integer[]
+---@return Tensor
+---@overload fun(x: Tensor, reps: integer|integer[], options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.tile(x, reps) end
 
 --- The k largest along an axis (default last), falling, and their 0-based places.
 ---@param x Tensor
@@ -1711,12 +2294,41 @@ function ml.tanh(x) end
 ---@overload fun(x: Tensor, k: integer, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.top_k(x, k, axis) end
 
+--- The sum of the diagonal, as `diagonal` takes it.
+---@param x Tensor
+---@param offset? integer
+---@param axis1? integer
+---@param axis2? integer
+---@return Tensor
+---@overload fun(x: Tensor, options: {offset?: integer, axis1?: integer, axis2?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.trace(x, offset, axis1, axis2) end
+
 --- The dims in another order: {3, 1, 2}, or 3, 1, 2; without axes reversed.
 ---@param x Tensor
 ---@param ... integer|integer[]
 ---@return Tensor
 ---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.transpose(x, ...) end
+
+--- Matrices with zeros above the k-th diagonal (default 0: the main one).
+---@param x Tensor
+---@param k? integer
+---@return Tensor
+---@overload fun(x: Tensor, options: {k?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.tril(x, k) end
+
+--- Matrices with zeros below the k-th diagonal (default 0: the main one).
+---@param x Tensor
+---@param k? integer
+---@return Tensor
+---@overload fun(x: Tensor, options: {k?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.triu(x, k) end
+
+--- The next whole number toward 0.
+---@param x Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.trunc(x) end
 
 --- The variance over axes (default all), divided by n - ddof (default 0).
 ---@param x Tensor
@@ -1726,6 +2338,13 @@ function ml.transpose(x, ...) end
 ---@return Tensor
 ---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, ddof?: integer, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.var(x, axes, keepdims, ddof) end
+
+--- x log(y), 0 where x is 0.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.xlogy(x, y) end
 
 --- Zeros with the shape, dtype and sharding of x.
 ---@param x Tensor
@@ -1750,13 +2369,13 @@ function ml.arange(first, last, step, dtype) end
 ---@overload fun(list: Tensor[], options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.concat(list, axis) end
 
---- A sum of products of two tensors (or a sum over one) by letters: einsum("btc,vc->btv", x, w).
+--- A sum of products of tensors by letters: einsum("btc,vc->btv", x, w); "..." stands for any dims, a letter twice for a diagonal; without "->" the result has what stands once.
 ---@param spec string
 ---@param x Tensor
----@param w? Tensor
+---@param ... Tensor
 ---@return Tensor
----@overload fun(spec: string, x: Tensor, options: {w?: Tensor, out_sharding?: NamedSharding|P|table}): Tensor
-function ml.einsum(spec, x, w) end
+---@overload fun(spec: string, x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.einsum(spec, x, ...) end
 
 --- The identity matrix, n x m (default n).
 ---@param n integer
@@ -1789,6 +2408,22 @@ function ml.iota(shape, dim, dtype) end
 ---@return Tensor
 ---@overload fun(first: number, last: number, n: integer, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.linspace(first, last, n) end
+
+--- n numbers from base^first to base^last, both included (base: default 10): float32.
+---@param first number
+---@param last number
+---@param n integer
+---@param base? number
+---@return Tensor
+---@overload fun(first: number, last: number, n: integer, options: {base?: number, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.logspace(first, last, n, base) end
+
+--- The coordinates of a grid, a tensor for each of the vectors; "xy" (default) has the first along dim 2.
+---@param list Tensor[]
+---@param indexing? "xy"|"ij"
+---@return Tensor[]
+---@overload fun(list: Tensor[], options: {indexing?: "xy"|"ij", out_sharding?: NamedSharding|P|table}): Tensor[]
+function ml.meshgrid(list, indexing) end
 
 --- Ones: ones({2, 3}, dtype), or ones(2, 3, dtype); default float32.
 ---@param shape integer|integer[]

@@ -374,7 +374,7 @@ describe("what is written elsewhere", function()
     ["'grad': ml.grad(fn) gives a function of gradients"] = function() return layer.kernel.grad end,
     ["ml has no 'array': ml.tensor(values)"] = function() return ml.array {1} end,
     ["ml has no 'no_grad': nothing is kept for gradients"] = function() return ml.no_grad() end,
-    ["ml has no 'dot': ml.matmul(x, y)"] = function() return ml.dot(x, x) end,
+    ["ml has no 'mm': ml.matmul(x, y)"] = function() return ml.mm(x, x) end,
     ["nn has no 'Dense': nn.Linear(n_in, n_out, {rngs = rngs})"] = function() return nn.Dense(4) end,
     ["optim has no 'SGD': optim.sgd(model, {lr = 0.1})"] = function() return optim.SGD end,
     ["'step': opt:update(model, grads)"] = function() samples.Optimizer:step() end,

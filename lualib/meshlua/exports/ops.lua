@@ -5,8 +5,9 @@ arange(first: number, last: number|dtype?, step: number?, dtype: dtype?) -> Tens
   0, 1, ... below n: arange(n); or from first, below last. int32 for whole numbers, float32 for others.
 concat(list: Tensor[], axis: integer?) -> Tensor
   Tensors behind each other along an axis (default 1).
-einsum(spec: string, x: Tensor, w: Tensor?) -> Tensor
-  A sum of products of two tensors (or a sum over one) by letters: einsum("btc,vc->btv", x, w).
+einsum(spec: string, x: Tensor, ...: Tensor) -> Tensor
+  A sum of products of tensors by letters: einsum("btc,vc->btv", x, w); "..." stands for any dims, a
+  letter twice for a diagonal; without "->" the result has what stands once.
 eye(n: integer, m: integer?, dtype: dtype?) -> Tensor
   The identity matrix, n x m (default n).
 full(shape: shape, value: number|boolean, dtype: dtype?) -> Tensor
@@ -15,6 +16,10 @@ iota(shape: shape, dim: integer?, dtype: dtype?) -> Tensor
   0, 1, 2, ... along a dim (default 1) of a shape; default int32.
 linspace(first: number, last: number, n: integer) -> Tensor
   n numbers from first to last, both included: float32.
+logspace(first: number, last: number, n: integer, base: number?) -> Tensor
+  n numbers from base^first to base^last, both included (base: default 10): float32.
+meshgrid(list: Tensor[], indexing: "xy"|"ij"?) -> Tensor[]
+  The coordinates of a grid, a tensor for each of the vectors; "xy" (default) has the first along dim 2.
 ones(shape: shape, ...: integer|dtype, {dtype: dtype}) -> Tensor
   Ones: ones({2, 3}, dtype), or ones(2, 3, dtype); default float32.
 scatter_add(ids: Tensor, updates: Tensor, size: integer, axis: integer?) -> Tensor

@@ -24,6 +24,15 @@ end
 ---@return Tensor|Param
 function M.as(x, dtype) return x.dtype == dtype and x or core.op.astype(x, {dtype = dtype}) end
 
+--- fn of x as a float wide enough for what is between, its result as the float that x is.
+---@param x Tensor|Param
+---@param fn fun(x: Tensor): Tensor
+---@return Tensor
+function M.in_sums(x, fn)
+  local dtype = lib.floats[x.dtype] and x.dtype or "float32"
+  return M.as(fn(M.as(x, dtype == "float64" and dtype or "float32")), dtype)
+end
+
 --- Raises unless x is a number or a tensor.
 function M.check_operand(who, x)
   if type(x) ~= "number" then M.check_tensor(who, x) end

@@ -13,6 +13,24 @@ for _, part in ipairs {"shape", "parts", "dynamic", "reduce", "product", "conv",
   for name, fn in pairs(require("meshlua.ops." .. part)) do M[name] = fn end
 end
 
+-- What is made of others is loaded when it is first called: starting should not wait for it.
+for part, names in pairs {
+  einsum = {"dot", "einsum", "kron", "outer", "tensordot"},
+  math = {"allclose", "cosh", "exp2", "fmod", "hypot", "isclose", "isinf", "isnan", "log10", "log2",
+    "logaddexp", "logit", "nan_to_num", "sinh", "tan", "trunc", "xlogy"},
+  matrix = {"diag", "diagonal", "trace", "tril", "triu"},
+  rearrange = {"meshgrid", "moveaxis", "repeat_interleave", "roll", "tile"},
+  statistics = {"bincount", "diff", "histogram", "interp", "median", "quantile"},
+} do
+  for _, name in ipairs(names) do
+    local fn
+    M[name] = function(...)
+      fn = fn or core.wrap(require("meshlua.ops." .. part)[name], false, name) -- counts its arguments
+      return fn(...)
+    end
+  end
+end
+
 -- ---- elementwise: straight from the op table ------------------------------------------------------
 for _, row in ipairs(core.ops()) do
   if row.elementwise and not row.internal and #row.attributes == 0 and row.operands ~= "" then

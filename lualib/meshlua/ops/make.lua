@@ -105,6 +105,15 @@ function M.linspace(first, last, n)
   return op.add(op.mul(x, n > 1 and (last - first) / (n - 1) or 0.0), first + 0.0)
 end
 
+--- n numbers from base^first to base^last, both included: float32; base: default 10.
+function M.logspace(first, last, n, base)
+  lib.check_integer("logspace", "the number of elements", n)
+  for i, number in ipairs {first, last, base or 10} do
+    lib.check_number("logspace", ({"first", "last", "base"})[i], number)
+  end
+  return op.pow((base or 10) + 0.0, M.linspace(first, last, n))
+end
+
 --- The identity matrix.
 function M.eye(n, m, dtype)
   local shape = shape_of("eye", {n, m or n})

@@ -81,9 +81,40 @@ function M.flip(x, axes)
   return op.flip(x, {axes = axes_of("flip", axes, x.ndim)})
 end
 
---- x with a border: pad(x, {{low, high}, ...}, value) with one pair (or false) per dim.
+--- Where the 0-based place p of a border beside n elements comes from.
+local sources = {
+  edge = function(p, n) return math.max(0, math.min(p, n - 1)) end,
+  wrap = function(p, n) return p % n end,
+  reflect = function(p, n)
+    if n == 1 then return 0 end
+    p = p % (2 * n - 2)
+    return p < n and p or 2 * n - 2 - p
+  end,
+  symmetric = function(p, n)
+    p = p % (2 * n)
+    return p < n and p or 2 * n - 1 - p
+  end,
+}
+
+--- x with a border made of its own elements.
+local function bordered(x, low, high, interior, mode)
+  for d, n in ipairs(x.shape) do
+    if low[d] < 0 or high[d] < 0 or interior[d] ~= 0 or n == 0 and low[d] + high[d] > 0 then
+      raise("E_SHAPE", "pad: '%s' takes no {%d, %d, %d} for dim %d of %s", mode, low[d], high[d],
+        interior[d], d, core.typeof(x))
+    end
+    local ids = {}
+    for p = -low[d], n + high[d] - 1 do ids[#ids + 1] = sources[mode](p, n) end
+    if #ids > n then x = op.take(x, core.tensor(ids, "int32"), {axis = d, size = n}) end
+  end
+  return x
+end
+
+--- x with a border: pad(x, {{low, high}, ...}, value) with one pair (or false) per dim; or of its own elements: the
+--- nearest ("edge"), those of the other end ("wrap"), mirrored at the last one ("reflect") or behind it ("symmetric").
 ---@param value number? default 0
-function M.pad(x, pads, value)
+---@param mode string? default "constant"
+function M.pad(x, pads, value, mode)
   check_tensor("pad", x)
   local low, high, interior = {}, {}, {}
   if #lib.check_list("pad", "the pads", pads) ~= x.ndim then
@@ -95,6 +126,13 @@ function M.pad(x, pads, value)
     low[d] = lib.check_integer("pad", "the low pad", p[1])
     high[d] = lib.check_integer("pad", "the high pad", p[2])
     interior[d] = lib.check_integer("pad", "the interior pad", p[3] or 0)
+  end
+  if mode ~= nil and mode ~= "constant" then
+    if not sources[mode] then
+      raise("E_VALUE", "pad: mode %s; it is 'constant', 'edge', 'wrap', 'reflect' or 'symmetric'",
+        type(mode) == "string" and "'" .. mode .. "'" or lib.kind(mode))
+    end
+    return bordered(x, low, high, interior, mode)
   end
   local v = op.full({dtype = x.dtype, dims = {}, value = value or 0})
   return op.pad(x, v, {low = low, high = high, interior = interior})
@@ -130,22 +168,59 @@ end
 
 local MOST_EMPTY = 4096 -- parts of a dim without elements
 
---- x cut into n equal parts along an axis (default 1): a list.
-function M.split(x, n, axis)
-  check_tensor("split", x)
-  axis = axis_of("split", axis or 1, x.ndim)
-  local size = x.shape[axis]
+--- Where n equal parts of a dim end, the last one left out.
+local function equal_cuts(n, size, axis)
   if math.type(n) ~= "integer" or n < 1 or size % n ~= 0 or n > math.max(size, MOST_EMPTY) then
     raise("E_INDIVISIBLE", "split: dim %d of size %d is not divided by %s", axis, size, n)
   end
-  local parts, each, ranges = {}, size // n, {}
-  for d = 1, x.ndim do ranges[d] = false end
-  for i = 1, n do
-    ranges[axis] = {(i - 1) * each + 1, i * each}
-    parts[i] = M.slice(x, table.unpack(ranges))
-  end
-  return parts
+  local cuts = {}
+  for i = 1, n - 1 do cuts[i] = i * (size // n) end
+  return cuts
 end
+
+--- Into n parts whose sizes differ by 1 at most.
+local function near_cuts(n, size, axis)
+  if lib.check_integer("array_split", "the number of parts", n) < 1 or n > math.max(size, MOST_EMPTY) then
+    raise("E_VALUE", "array_split: dim %d of size %d in %d parts", axis, size, n)
+  end
+  local cuts = {}
+  for i = 1, n - 1 do cuts[i] = i * (size // n) + math.min(i, size % n) end
+  return cuts
+end
+
+local function split(who, x, n, axis, cuts_of)
+  check_tensor(who, x)
+  axis = axis_of(who, axis or 1, x.ndim)
+  local size, ranges, list = x.shape[axis], {}, {}
+  local cuts = type(n) == "table" and lib.check_list(who, "the places", n) or cuts_of(n, size, axis)
+  for d = 1, x.ndim do ranges[d] = false end
+  local first = 0
+  for i = 1, #cuts + 1 do
+    local last = cuts[i] and lib.check_integer(who, "a place", cuts[i]) or size
+    if last < first or last > size then
+      raise("E_SHAPE", "%s: cut behind element %d of dim %d of %s; places rise from 0 to %d", who, last, axis,
+        core.typeof(x), size)
+    end
+    ranges[axis] = {first + 1, last}
+    list[i], first = M.slice(x, table.unpack(ranges)), last
+  end
+  return list
+end
+
+--- x cut along an axis (default 1) into n equal parts, or behind the elements that a list counts: {2, 5} gives
+--- elements 1..2, 3..5 and the rest. A list of parts.
+---@param x Tensor
+---@param n integer|integer[]
+---@param axis integer?
+---@return Tensor[]
+function M.split(x, n, axis) return split("split", x, n, axis, equal_cuts) end
+
+--- The same; of the n parts the first may be larger by 1 than the others.
+---@param x Tensor
+---@param n integer|integer[]
+---@param axis integer?
+---@return Tensor[]
+function M.array_split(x, n, axis) return split("array_split", x, n, axis, near_cuts) end
 
 --- Ids of any integer dtype as int32; the op refuses others.
 local function check_ids(who, ids)

@@ -6,7 +6,7 @@ local shapes = require "meshlua.ops.shape"
 
 local op = core.op
 local check_tensor, axis_of, axes_of = args.check_tensor, args.axis_of, args.axes_of
-local by_axes = args.by_axes
+local by_axes, in_sums = args.by_axes, args.in_sums
 
 local M = {}
 
@@ -61,14 +61,6 @@ local function count_of(x, axes)
   return n
 end
 
---- fn of x as a float wide enough for sums and counts, its result as the float that x is.
-local function in_sums(x, fn)
-  local given = x.dtype
-  local dtype = lib.floats[given] and given or "float32"
-  local wide = dtype == "float64" and dtype or "float32"
-  return args.as(fn(args.as(x, wide)), dtype)
-end
-
 --- The mean over axes; integers become float32.
 function M.mean(x, axes, keepdims)
   axes = axes_of("mean", axes, check_tensor("mean", x).ndim)
@@ -102,6 +94,68 @@ function M.logsumexp(x, axes, keepdims)
     m = op.where(op.isfinite(m), m, 0.0)
     local s = op.log(op.sum(op.exp(op.sub(w, m)), sum_over[axes]))
     return reduced(w, op.add(s, m), axes, keepdims)
+  end)
+end
+
+--- The product along an axis, which stays with size 1: of both halves element by element, again and again. So its
+--- gradient is right where elements are 0.
+local function product_along(x, axis)
+  local shape, rest = x.shape, nil
+  local start, limit, step = {}, args.copy(shape), {}
+  for d = 1, #shape do start[d], step[d] = 0, 1 end
+  local function part(first, last)
+    start[axis], limit[axis] = first, last
+    return op.slice(x, {start = start, limit = limit, step = step})
+  end
+  local n = shape[axis]
+  if n == 0 then
+    shape[axis] = 1
+    return op.full {dims = shape, value = 1, dtype = x.dtype}
+  end
+  while n > 1 do
+    if n % 2 == 1 then rest = rest and op.mul(rest, part(n - 1, n)) or part(n - 1, n) end
+    n = n // 2
+    x = op.mul(part(0, n), part(n, 2 * n))
+  end
+  return rest and op.mul(x, rest) or x
+end
+
+local function prod(x, axes, keepdims)
+  x = x.dtype == "bool" and op.astype(x, {dtype = "int32"}) or countable(x)
+  local y = x
+  for _, axis in ipairs(axes) do y = product_along(y, axis) end
+  return reduced(x, y, axes, keepdims)
+end
+
+--- The product over axes; of uint8 it is uint32, of bool int32.
+function M.prod(x, axes, keepdims)
+  axes = axes_of("prod", axes, check_tensor("prod", x).ndim)
+  if not lib.floats[x.dtype] then return prod(x, axes, keepdims) end
+  return in_sums(x, function(w) return prod(w, axes, keepdims) end)
+end
+
+--- Reductions of what is not NaN; where all are, `none` says what comes out.
+local function without_nan(name, reduce, fill, none)
+  return function(x, axes, keepdims)
+    axes = axes_of(name, axes, check_tensor(name, x).ndim)
+    if not lib.floats[x.dtype] then return reduce(x, axes, keepdims) end
+    local is_nan = op.ne(x, x)
+    local y = reduce(op.where(is_nan, fill, x), axes, keepdims)
+    return none and op.where(M.all(is_nan, axes, keepdims), none, y) or y
+  end
+end
+
+--- Sum, product, largest and smallest of the elements that are not NaN; of none 0, 1, NaN and NaN.
+M.nansum, M.nanprod = without_nan("nansum", M.sum, 0.0), without_nan("nanprod", M.prod, 1.0)
+M.nanmax = without_nan("nanmax", M.max, -math.huge, 0.0 / 0.0)
+M.nanmin = without_nan("nanmin", M.min, math.huge, 0.0 / 0.0)
+
+--- The mean of the elements that are not NaN.
+function M.nanmean(x, axes, keepdims)
+  axes = axes_of("nanmean", axes, check_tensor("nanmean", x).ndim)
+  return in_sums(x, function(w)
+    local count = M.sum(args.as(op.eq(w, w), w.dtype), axes, keepdims)
+    return op.div(M.nansum(w, axes, keepdims), count)
   end)
 end
 
