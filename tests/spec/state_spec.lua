@@ -86,7 +86,7 @@ describe("what a trace may change", function()
       return a.x
     end), t)
     assert.truthy(message:find("[E_STATE]", 1, true), message)
-    assert.truthy(message:find("only Params can change (box:set)", 1, true), message)
+    assert.truthy(message:find("only Params can change (param:set)", 1, true), message)
     assert.same({1.0}, t.x:totable())
     assert.same({2.0}, deep[1]:totable())
   end
