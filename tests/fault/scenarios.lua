@@ -3,6 +3,7 @@
 local files = require "fault.file_scenarios"
 local helper = require "spec.helper"
 local ml = require "meshlua"
+local ops = require "fault.ops_scenarios"
 local transforms = require "fault.transform_scenarios"
 
 local core, nn, P, NamedSharding = ml.core, ml.nn, ml.P, ml.NamedSharding
@@ -82,19 +83,6 @@ add("shapes and parts", {
       ml.dynamic_slice(x, {0, s.ids:at(1), 0}, {1, 1, 1}), x:top_k(2), x:argsort(),
       x:sort(-1, true), x:astype "int32", x:bitcast "int32", x:clip(1, 2), x:stop_gradient()}
   end,
-})
-
-add("reductions and products", {
-  make = function() return {x = ml.arange(6.0):reshape {2, 3}} end,
-  run = function(s)
-    local x = s.x
-    local b = x:gt(2)
-    return {x:sum(1), x:max(), x:min(2, true), x:mean(), x:var(), x:std(1), x:logsumexp(2), b:all(), b:any(1),
-      x:argmax(1),
-      x:argmin(), x:softmax(), x:log_softmax(1), x:matmul(x:T()), ml.einsum("ab,cb->ac", x, x), ml.where(b, x,
-        0.0)}
-  end,
-  check = function(s, r) same(s.x:sum(1), r[1]) end,
 })
 
 add("switches of passes", {
@@ -796,4 +784,5 @@ add("explicit types", {
 
 table.move(transforms, 1, #transforms, #M + 1, M)
 table.move(files, 1, #files, #M + 1, M)
+table.move(ops, 1, #ops, #M + 1, M)
 return M
