@@ -69,7 +69,7 @@ static bool fits_mesh(const Mesh *m, const AxisList *a) {
     for (int i = 0; i < a->n; i++) {
         const AxisRef *r = &a->at[i];
         if (r->axis >= m->naxes || r->pre < 1 || r->size < 1 ||
-            m->size[r->axis] % ((int32_t)r->pre * r->size) != 0)
+            m->size[r->axis] % ((int64_t)r->pre * r->size) != 0)
             return false;
     }
     return true;

@@ -193,7 +193,8 @@ static const char *damage_attr(Graph *g, int which) {
     case 5: a.shape = (Dims){MAX_RANK + 1, {0}}; break;
     case 6: a.axes = (AxisList){1, {{2, 1, 2}}}; break;
     case 7: a.axes = (AxisList){1, {{1, 2, 2}}}; break;
-    case 8: a.mask = 4; break;
+    case 8: a.axes = (AxisList){1, {{1, 65535, 65535}}}; break;
+    case 9: a.mask = 4; break;
     default: a.layout = type(other, 1, false)->layout;
     }
     return "of cell is out of its range at node";
