@@ -56,12 +56,14 @@ static bool set_direct(int fd, bool on) {
 /* Whole blocks: a file system that cannot write these so refuses the flag, or says so of the first
  * write; then the file's others go the usual way, too. */
 static int put_blocks(Direct *d, const char *from, size_t n, int64_t at) {
-    int error = EINVAL;
-    if (n >= LEAST && !d->refused && set_direct(d->fd, true)) {
-        error = file_write_at(d->fd, from, n, at);
-        if (!set_direct(d->fd, false)) return errno;
-        d->refused = error == EINVAL || error == EOPNOTSUPP || error == ENOSYS;
-        if (!d->refused) return error;
+    if (n >= LEAST && !d->refused) {
+        d->refused = !set_direct(d->fd, true);
+        if (!d->refused) {
+            int error = file_write_at(d->fd, from, n, at);
+            if (!set_direct(d->fd, false)) return errno;
+            d->refused = error == EINVAL || error == EOPNOTSUPP || error == ENOSYS;
+            if (!d->refused) return error;
+        }
     }
     return file_write_at(d->fd, from, n, at);
 }

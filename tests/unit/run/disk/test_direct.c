@@ -23,7 +23,7 @@ static struct {
     int64_t block, memory; /* what it asks for of files and memory; 0: BLOCK */
     bool mute, never;      /* it does not say so, but for st_blksize; it says that it takes none */
     int64_t prefers;       /* st_blksize of one that is mute; 0: the block */
-    int writes, blocks, misfits;
+    int writes, blocks, misfits, refusals;
 } plan;
 static bool is_direct[64]; /* by descriptor */
 
@@ -35,6 +35,7 @@ int fcntl(int fd, int command, ...) {
     if (command == F_GETFL) return O_WRONLY | (is_direct[fd] ? O_DIRECT : 0);
     if (command != F_SETFL) return (int)syscall(SYS_fcntl, fd, command, flags);
     if (plan.refuses && flags & O_DIRECT) {
+        plan.refusals++;
         errno = EINVAL;
         return -1;
     }
@@ -122,6 +123,22 @@ static void check(const char *what, const int *fd) {
     memset(&plan, 0, sizeof plan);
 }
 
+/* A file system that refuses the flag is asked once for a file. */
+static void check_asked_once(int fd) {
+    Ctx cx;
+    Direct d;
+    ctx_init(&cx);
+    plan.refuses = true;
+    CHECK(direct_init(&d, &cx));
+    for (int64_t at = 0; at < SIZE; at += 1 << 20)
+        CHECK(direct_write(&d, 0, fd, at, image[0] + at, 1 << 20) == 0);
+    CHECK(direct_flush(&d) == 0);
+    CHECKF(plan.refusals == 1, "asked %d times", plan.refusals);
+    direct_free(&d, &cx);
+    alloc_trim(&cx.alloc);
+    memset(&plan, 0, sizeof plan);
+}
+
 int main(void) {
     int fd[2];
     for (int i = 0; i < 2; i++) {
@@ -131,6 +148,7 @@ int main(void) {
     check("blocks", fd);
     plan.refuses = true;
     check("no blocks", fd);
+    check_asked_once(fd[0]);
     plan.einval = true;
     check("EINVAL", fd);
     plan.halves = true;
