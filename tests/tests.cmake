@@ -128,7 +128,7 @@ set_tests_properties(dist/segments PROPERTIES RUN_SERIAL ON)
 # ---- tiers: what takes more than two seconds of a core, or waits for long; the longest begin first.
 # `script/test --quick` leaves them out.
 set(slow
-    spec/misuse dist/mpi cuda/merge fault/core fault/ops cuda/run fault/kill spec/train/resume
+    spec/misuse dist/mpi cuda/epilogue fault/core fault/ops cuda/run fault/kill spec/train/resume
     spec/transform/vmap_ops spec/plan/plan spec/nn/pretrained spec/fuzz dist/hosts dist/data
     dist/fault spec/train/program golden/gpt3 repl/sessions dist/replicas dist/stranger
     unit/kernels/test_rowwise spec/insight/sound spec/convnet dist/exchange spec/docs
@@ -150,7 +150,7 @@ foreach(name ${slow} ${next})
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES COST ${cost})
     math(EXPR cost "${cost} - 1")
-  elseif(NOT name MATCHES "^cuda/")
+  elseif(NOT name MATCHES "^cuda/" OR (TARGET cuda_kernels_attention AND NOT MESHLUA_SANITIZE))
     message(FATAL_ERROR "tests/tests.cmake: ${name} is among the slow tests, and is none")
   endif()
   if(TEST ${name} AND NOT name IN_LIST next)
