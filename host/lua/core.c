@@ -54,7 +54,7 @@ static int load_embedded(lua_State *L) {
     for (const EmbeddedFile *f = embedded_modules; f->name; f++) {
         if (strcmp(f->name, name) != 0) continue;
         lua_pushfstring(L, "=%s", f->chunk);
-        if (luaL_loadbufferx(L, f->code, (size_t)(f->end - f->code), lua_tostring(L, -1), "b"))
+        if (luaL_loadbufferx(L, f->code, (size_t)(f->end - f->code), lua_tostring(L, -1), NULL))
             return lua_error(L);
         lua_insert(L, 1);
         lua_settop(L, 2);

@@ -7,7 +7,7 @@
 /* The Lua library, embedded at build time; ends with a row whose name is NULL. */
 typedef struct EmbeddedFile {
     const char *name, *chunk; /* "meshlua.nn", "meshlua/nn.lua" */
-    const char *code, *end;   /* bytecode */
+    const char *code, *end;   /* bytecode, or the text */
 } EmbeddedFile;
 extern const EmbeddedFile embedded_modules[];
 

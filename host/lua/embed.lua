@@ -7,6 +7,7 @@ for i = 1, #arg, 3 do
     io.stderr:write(arg[i], ": ", message, "\n")
     os.exit(1)
   end
-  local out <close> = assert(io.open(arg[i + 2], "wb"))
+  local out = assert(io.open(arg[i + 2], "wb"))
   assert(out:write(string.dump(chunk)))
+  assert(out:close()) -- a full disk may say so only here
 end
