@@ -38,8 +38,11 @@ local ACTIVATIONS = {silu = "silu", swish = "silu", gelu = "gelu", gelu_new = "g
 ---@class FamilyRow
 ---@field has table what each model of the family has, over decoder.lua's defaults
 ---@field fields table[]? fields of its own: {config key, field, ..., default =}
----@field as fun(cfg: table, given: table, note: fun(text: string))? what fields decide beside numbers
----@field reads string[]? the fields that `as` reads
+---@field as (fun(cfg: table, given: table, note: fun(text: string)): string?)? what fields decide beside numbers; or
+--- what is wrong with them
+---@field reads table<string, string>? the fields that `as` reads, and what each is: see KINDS
+---@field window integer? of attention, where the file says nothing
+---@field switched boolean? is there a window only where use_sliding_window is true?
 ---@field notes string[]? how what is planned differs from the family's arithmetic
 ---@field sizes integer[]? layers, width, heads, kv_heads, hidden, vocab of a text_config that leaves them out
 
@@ -61,82 +64,75 @@ local EXPERTS = "tokens go to their experts by products with one-hot tensors, wi
   .. "even share"
 local ALIBI = "ALiBi's addition to the scores is not planned"
 
---- The window of attention that a config names, or that its family has.
-local function windowed(default)
-  return function(_, given, note)
-    local window = given.sliding_window
-    if window == nil then window = default end
-    if math.type(window) ~= "integer" or given.use_sliding_window == false then return end
-    note(("attention is planned over the whole sequence: its window of %d tokens is not"):format(window))
-  end
-end
-
 --- Biases of attention where the config wants them.
 local function biased(cfg, given)
   cfg.attention_bias, cfg.out_bias = given.attention_bias == true, given.attention_bias == true
 end
 
-local function both(first, second)
-  return function(...)
-    first(...)
-    second(...)
+--- What is planned of experts where some layers have none.
+local function sparse(cfg, given, note)
+  biased(cfg, given)
+  if #(given.mlp_only_layers or {}) > 0 or (given.decoder_sparse_step or 1) > 1 then
+    note "each layer is planned with experts, and some have none"
   end
 end
 
-local BIASED, WINDOWED = "attention_bias", {"sliding_window", "use_sliding_window"}
-
---- What is planned of experts where some layers have none.
-local function sparse(_, given, note)
-  local dense = type(given.mlp_only_layers) == "table" and #given.mlp_only_layers or 0
-  local every = math.tointeger(given.decoder_sparse_step) or 1
-  if dense > 0 or every > 1 then note "each layer is planned with experts, and some have none" end
+local function blocks_of_mpt(cfg, given)
+  local attention, ratio = given.attn_config or {}, given.expansion_ratio or 4
+  local hidden = math.tointeger(ratio * cfg.width)
+  if not hidden or hidden > 1 << 31 then
+    return ("expansion_ratio is %s; times d_model, %d, it must be a whole number"):format(ratio, cfg.width)
+  end
+  cfg.hidden = hidden
+  if attention.alibi == false then cfg.positions = "learned" end
+  cfg.kv_heads = attention.attn_type == "multiquery_attention" and 1 or attention.kv_n_heads or cfg.kv_heads
+  if given.no_bias == false then
+    cfg.attention_bias, cfg.out_bias, cfg.mlp_bias, cfg.norm_bias = true, true, true, true
+  end
 end
+
+local BIASED = {attention_bias = "flag"}
+local WINDOWED = {sliding_window = "window", use_sliding_window = "flag"}
 
 ---@type table<string, FamilyRow>
 M.families = {
   gpt2 = {has = plain {positions = "learned", tied = true}},
-  llama = {has = gated {}, reads = {BIASED, "mlp_bias"}, as = both(biased, function(cfg, given)
+  llama = {has = gated {}, reads = with(BIASED, {mlp_bias = "flag"}), as = function(cfg, given)
+    biased(cfg, given)
     cfg.mlp_bias = given.mlp_bias == true
-  end), sizes = {32, 4096, 32, 32, 11008, 32000}},
-  mistral = {has = gated {kv_heads = 8}, as = windowed(4096), reads = WINDOWED,
+  end, sizes = {32, 4096, 32, 32, 11008, 32000}},
+  mistral = {has = gated {kv_heads = 8}, window = 4096, reads = WINDOWED,
     sizes = {32, 4096, 32, 8, 14336, 32000}},
   mixtral = {has = gated {kv_heads = 8}, fields = {{"experts", "num_local_experts", default = 8},
-    {"top_k", "num_experts_per_tok", default = 2}}, notes = {EXPERTS}, as = windowed(), reads = WINDOWED},
-  qwen2 = {has = gated {attention_bias = true}, as = function(cfg, given, note)
-    if given.use_sliding_window then windowed()(cfg, given, note) end
-  end, reads = WINDOWED, sizes = {32, 4096, 32, 32, 22016, 151936}},
-  qwen3 = {has = gated {qk_norm = true, head_dim = 128}, as = biased, reads = {BIASED},
+    {"top_k", "num_experts_per_tok", default = 2}}, notes = {EXPERTS}, reads = WINDOWED},
+  qwen2 = {has = gated {attention_bias = true}, switched = true, reads = WINDOWED,
+    sizes = {32, 4096, 32, 32, 22016, 151936}},
+  qwen3 = {has = gated {qk_norm = true, head_dim = 128}, as = biased, reads = BIASED,
     sizes = {32, 4096, 32, 32, 22016, 151936}},
   qwen3_moe = {has = gated {qk_norm = true}, fields = {{"experts", "num_experts", default = 128},
     {"top_k", "num_experts_per_tok", default = 8}, {"hidden", "moe_intermediate_size", default = 768}},
-    as = both(biased, sparse), reads = {BIASED, "mlp_only_layers", "decoder_sparse_step"},
+    as = sparse, reads = with(BIASED, {mlp_only_layers = "list", decoder_sparse_step = "size"}),
     notes = {EXPERTS}},
   gemma = {has = gated {activation = "gelu", embed_scale = true, tied = true, head_dim = 256}, as = biased,
-    reads = {BIASED}, sizes = {28, 3072, 16, 16, 24576, 256000}},
+    reads = BIASED, sizes = {28, 3072, 16, 16, 24576, 256000}},
   gemma2 = {has = gated {activation = "gelu", embed_scale = true, tied = true, norms_behind = true,
-    head_dim = 256}, as = both(biased, windowed(4096)),
+    head_dim = 256}, as = biased, window = 4096,
     notes = {"soft caps of scores and logits are not planned"},
-    reads = {BIASED, "sliding_window", "attn_logit_softcapping", "final_logit_softcapping"},
+    reads = with(BIASED, {sliding_window = "window", attn_logit_softcapping = "number",
+      final_logit_softcapping = "number"}),
     sizes = {26, 2304, 8, 4, 9216, 256000}},
   phi = {has = plain {parallel = 1, head_bias = true, rotary = 0.5}, as = function(cfg, given)
     cfg.qk_norm = given.qk_layernorm == true
-  end, reads = {"qk_layernorm"}},
-  phi3 = {has = gated {}, as = windowed(), reads = WINDOWED},
+  end, reads = {qk_layernorm = "flag"}},
+  phi3 = {has = gated {}, reads = WINDOWED},
   gpt_neox = {has = plain {parallel = 2, rotary = 0.25}, as = function(cfg, given)
     if given.use_parallel_residual == false then cfg.parallel = 0 end
     if given.attention_bias == false then cfg.attention_bias, cfg.out_bias = false, false end
-  end, reads = {"use_parallel_residual", BIASED}},
+  end, reads = with(BIASED, {use_parallel_residual = "flag"})},
   mpt = {has = plain {positions = "alibi", attention_bias = false, out_bias = false, mlp_bias = false,
-    norm_bias = false, tied = true}, as = function(cfg, given)
-    local attention = type(given.attn_config) == "table" and given.attn_config or {}
-    local ratio = given.expansion_ratio or 4
-    cfg.hidden = type(ratio) == "number" and math.tointeger(ratio * cfg.width) or 0
-    if attention.alibi == false then cfg.positions = "learned" end
-    cfg.kv_heads = attention.attn_type == "multiquery_attention" and 1 or attention.kv_n_heads or cfg.kv_heads
-    if given.no_bias == false then
-      cfg.attention_bias, cfg.out_bias, cfg.mlp_bias, cfg.norm_bias = true, true, true, true
-    end
-  end, reads = {"attn_config", "expansion_ratio", "no_bias"}, notes = {ALIBI}},
+    norm_bias = false, tied = true}, as = blocks_of_mpt, reads = {attn_config = "object",
+    ["attn_config.alibi"] = "flag", ["attn_config.attn_type"] = "text", ["attn_config.kv_n_heads"] = "size",
+    expansion_ratio = "number", no_bias = "flag"}, notes = {ALIBI}},
   bloom = {has = plain {positions = "alibi", embed_norm = true, tied = true}, notes = {ALIBI}},
 }
 
@@ -144,16 +140,23 @@ M.families = {
 
 local null = core.null
 
---- What a field must be, by its default: integers, unless that is a float or a boolean.
-local function expects(row)
-  if math.type(row.default) == "float" then
-    return "a number above 0", function(x) return type(x) == "number" and x > 0 and x < math.huge end
-  end
-  if type(row.default) == "boolean" then
-    return "true or false", function(x) return type(x) == "boolean" end
-  end
-  return "a whole number from 1 to 2^31", function(x) return math.type(x) == "integer" and x >= 1
-    and x <= 1 << 31 end
+local function is_size(x) return math.type(x) == "integer" and x >= 1 and x <= 1 << 31 end
+local function of_type(name) return function(x) return type(x) == name end end
+
+--- What a field may be, in words, and whether a value is that.
+local KINDS = {
+  size = {"a whole number from 1 to 2^31", is_size},
+  window = {"a whole number from 1 to 2^31, or null", function(x) return x == false or is_size(x) end},
+  number = {"a number above 0", function(x) return type(x) == "number" and x > 0 and x < math.huge end},
+  flag = {"true or false", of_type "boolean"},
+  text = {"a text", of_type "string"},
+  object = {"an object", of_type "table"},
+  list = {"a list", function(x) return type(x) == "table" and (#x > 0 or next(x) == nil) end},
+}
+
+--- The kind of a row's field, by its default: integers, unless that is a float or a boolean.
+local function kind_of(row)
+  return math.type(row.default) == "float" and "number" or type(row.default) == "boolean" and "flag" or "size"
 end
 
 --- A value of a file, for messages.
@@ -162,35 +165,59 @@ local function shown(value)
   return type(value) == "table" and "a table" or value == nil and "missing" or value
 end
 
+--- Is a value what such a field may be? A message, or nil.
+local function fault_of(name, value, kind)
+  local wanted, fine = KINDS[kind][1], KINDS[kind][2]
+  if not fine(value) then return lib.format("%s is %s; it must be %s", name, shown(value), wanted) end
+end
+
+--- The rows of a family: its own in place of the common ones.
+local function rows_of(family)
+  local own, rows = {}, {}
+  for _, row in ipairs(family.fields or {}) do own[row[1]] = row end
+  for _, row in ipairs(COMMON) do
+    if not own[row[1]] then rows[#rows + 1] = row end
+  end
+  return table.move(family.fields or {}, 1, #(family.fields or {}), #rows + 1, rows)
+end
+
 --- Puts the fields of rows into cfg. Returns what is wrong with one, or nil.
 local function read_fields(cfg, given, rows)
   for _, row in ipairs(rows) do
     local value, name = nil, row[2]
     for i = 2, #row do
       local x = given[row[i]]
-      if value == nil and x ~= nil and x ~= null then value, name = x, row[i] end
+      if value == nil and x ~= nil then value, name = x, row[i] end
     end
     if value == nil then value = rawget(cfg, row[1]) end
     if value == nil then value = row.default end
     if type(value) == "function" then value = value(cfg) end
-    if value == nil then return ("it has no %s, %s"):format(name, (expects(row))) end
-    local wanted, fine = expects(row)
-    if not fine(value) then
-      return lib.format("%s is %s; it must be %s", name, shown(value), wanted)
-    end
+    if value == nil then return ("it has no %s, %s"):format(name, KINDS[kind_of(row)][1]) end
+    local fault = fault_of(name, value, kind_of(row))
+    if fault then return fault end
     cfg[row[1]] = value
   end
 end
 
-local SIZES = {"layers", "width", "heads", "kv_heads", "head_dim", "hidden", "vocab", "seq"}
+local ACTIVATION = {"hidden_activation", "hidden_act", "activation_function"}
+
+--- What is wrong with a field that is read beside those of rows, or nil.
+local function check_read(given, family)
+  for _, name in ipairs(lib.names(family.reads or {})) do
+    local outer, inner = name:match "^(.-)%.(.*)$"
+    local value = given[outer or name]
+    if outer and value ~= nil then value = value[inner] end -- an object: its name comes first
+    local fault = value ~= nil and fault_of(name, value, family.reads[name])
+    if fault then return fault end
+  end
+  for _, name in ipairs(ACTIVATION) do
+    local fault = given[name] ~= nil and fault_of(name, given[name], "text")
+    if fault then return fault end
+  end
+end
 
 --- Numbers that do not go together: a message, or nil.
 local function clash(cfg)
-  for _, name in ipairs(SIZES) do
-    if math.type(cfg[name]) ~= "integer" or cfg[name] < 1 then
-      return lib.format("%s comes to %s; it must be a whole number from 1 on", name, shown(cfg[name]))
-    end
-  end
   if cfg.rotary > 1 then return lib.format("a share of %s of a head's features is turned", cfg.rotary) end
   if cfg.heads % cfg.kv_heads ~= 0 then
     return ("%d key heads for %d heads; the first must divide the second"):format(cfg.kv_heads, cfg.heads)
@@ -202,23 +229,43 @@ end
 
 local TEXT = {"text_config", "llm_config", "language_config"} -- where models that read more than text keep its
 
+--- A value of a file without what is null in it.
+local function without_null(value)
+  if type(value) ~= "table" then return value end
+  local copy = {}
+  for key, x in pairs(value) do
+    if x ~= null then copy[key] = without_null(x) end
+  end
+  return copy
+end
+
+--- Puts fields of rope_parameters beside the others; where one changes a plan, what else is there is named by itself.
+local function take_rope(known)
+  local rope = type(known.rope_parameters) == "table" and known.rope_parameters or {}
+  if type(rope.full_attention) == "table" then rope = rope.full_attention end
+  local turned = known.partial_rotary_factor == nil and rope.partial_rotary_factor ~= nil
+  for _, name in ipairs {"rope_theta", "partial_rotary_factor"} do
+    if known[name] == nil then known[name] = rope[name] end
+  end
+  if not turned then return end
+  known.rope_parameters = nil
+  rope.rope_theta, rope.partial_rotary_factor = nil, nil
+  for key, value in pairs(rope) do known["rope_parameters." .. key] = value end
+end
+
 --- The fields that are given, without those that are null, and with those of rope_parameters beside them; the
 --- family's name, and its row. Of a model that reads more than text those of its text: then `of` is its type.
 local function family_of(given, of)
   local known = {}
   for key, value in pairs(given) do
-    if value ~= null and type(key) == "string" then known[key] = value end
+    if type(key) == "string" and value ~= null then known[key] = without_null(value) end
   end
   if given.sliding_window == null then known.sliding_window = false end -- there is none, whatever its family has
-  local rope = type(known.rope_parameters) == "table" and known.rope_parameters or {}
-  if type(rope.full_attention) == "table" then rope = rope.full_attention end
-  for _, name in ipairs {"rope_theta", "partial_rotary_factor"} do
-    if known[name] == nil and rope[name] ~= null then known[name] = rope[name] end
-  end
+  take_rope(known)
   local kind = type(known.model_type) == "string" and known.model_type:lower():gsub("_text$", "") or nil
   local family = kind and M.families[kind]
   for _, name in ipairs(family and {} or TEXT) do
-    if type(known[name]) == "table" then return family_of(known[name], of or kind or "the model") end
+    if type(known[name]) == "table" then return family_of(given[name], of or kind or "the model") end
   end
   return known, kind, family, of
 end
@@ -226,13 +273,11 @@ end
 --- The names of the fields that a family's config is read by: those that change a plan, or all.
 local function names_of(family, all)
   local set = {model_type = true}
-  for _, rows in ipairs {COMMON, family.fields or {}} do
-    for _, row in ipairs(rows) do
-      for i = 2, row.idle and not all and 1 or #row do set[row[i]] = true end
-    end
+  for _, row in ipairs(rows_of(family)) do
+    for i = 2, row.idle and not all and 1 or #row do set[row[i]] = true end
   end
-  for _, name in ipairs(family.reads or {}) do set[name] = true end
-  for _, name in ipairs {"hidden_act", "hidden_activation", "activation_function"} do set[name] = true end
+  for name in pairs(family.reads or {}) do set[name] = true end
+  for _, name in ipairs(ACTIVATION) do set[name] = true end
   return set
 end
 
@@ -297,11 +342,22 @@ local function fill(cfg, given, family, note)
   if #silent > 0 then note("the file leaves out what the family has: " .. table.concat(silent, ", ")) end
 end
 
+--- The window of attention that a file names, or that its family has: a number of tokens, or nil.
+local function window_of(given, family)
+  local window, on = given.sliding_window, given.use_sliding_window
+  if not (family.reads and family.reads.sliding_window) or on == false or family.switched and not on then
+    return nil
+  end
+  if window == nil then window = family.window end
+  return window or nil
+end
+
 --- The decoder's config that a config.json describes.
 ---@param given table what the file holds
 ---@return table? config as decoder.lua's
 ---@return string message what is not planned as the family has it; or what is wrong
 ---@return string[]? idle the fields that change nothing of the plan
+---@return integer? window tokens that attention reaches back, where it does not reach all: that is not planned
 function M.config(given)
   local kind, family, of
   given, kind, family, of = family_of(given)
@@ -313,14 +369,12 @@ function M.config(given)
     note(("of %s the text model (%s) is planned alone"):format(of, kind))
     fill(cfg, given, family, note)
   end
-  local fault = read_fields(cfg, given, COMMON) or read_fields(cfg, given, family.fields or {})
+  local fault = read_fields(cfg, given, rows_of(family)) or check_read(given, family)
+    or family.as and family.as(cfg, given, note) or clash(cfg)
   if fault then return nil, fault end
   activation_of(cfg, given, note)
-  if family.as then family.as(cfg, given, note) end
-  fault = clash(cfg)
-  if fault then return nil, fault end
   table.move(family.notes or {}, 1, #(family.notes or {}), #notes + 1, notes)
-  return cfg, table.concat(notes, "; "), idle_of(given, family)
+  return cfg, table.concat(notes, "; "), idle_of(given, family), window_of(given, family)
 end
 
 return M

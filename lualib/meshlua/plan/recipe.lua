@@ -49,14 +49,15 @@ end
 ---@return table? recipe
 ---@return string? message, string? code
 function M.of(given, ndevices)
-  local cfg, note, idle = families.config(given)
+  local cfg, note, idle, window = families.config(given)
   if not cfg then return nil, note, "E_VALUE" end
   local config = {}
   for key, value in pairs(decoder.config) do config[key] = value end
   for key, value in pairs(cfg) do config[key] = value end
   config.seq, config.batch, config.precision = math.min(cfg.seq, LONGEST), ndevices, "bf16"
   return setmetatable({name = given.model_type, context = cfg.seq, build = build, config = config,
-    rules = cfg.experts == 0 and decoder.dense_rules or nil, note = note ~= "" and note or nil, idle = idle},
+    rules = cfg.experts == 0 and decoder.dense_rules or nil, note = note ~= "" and note or nil, idle = idle,
+    window = window},
     {__index = decoder})
 end
 

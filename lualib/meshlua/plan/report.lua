@@ -180,11 +180,23 @@ local function padded(planned)
   return facts.distinct(words)
 end
 
+--- How what is planned differs from the family's arithmetic; "" where it does not.
+local function notes(found)
+  local window, seq = found.recipe.window, found.plans[1].config.seq
+  local list = {found.recipe.note}
+  if window and seq > window then
+    list[#list + 1] = ("attention is planned over the whole sequence: its window of %d tokens is not"):format(
+      window)
+  end
+  return table.concat(list, "; ")
+end
+
 --- The verdict, what was planned, and what is not as it should be.
 local function head(found, n)
   local lines, wider = {M.verdict(found), describe(found, n)}, padded(found.plans[1])
   if #wider > 0 then lines[3] = "padded, so that the mesh divides them: " .. table.concat(wider, ", ") end
-  if found.recipe.note then lines[#lines + 1] = "not as the family has it: " .. found.recipe.note end
+  local note = notes(found)
+  if note ~= "" then lines[#lines + 1] = "not as the family has it: " .. note end
   local idle = found.recipe.idle or {}
   if #idle > 0 then lines[#lines + 1] = "in the file, without effect on the plan: " .. lib.some(idle, 12) end
   return lines

@@ -102,14 +102,45 @@ describe("models of a config.json", function()
     assert.equal(32, config.kv_heads)
   end)
 
-  it("are refused with sizes that come to nothing", function()
-    for _, changes in ipairs {{expansion_ratio = -1}, {expansion_ratio = "x"},
-      {attn_config = {kv_n_heads = "x"}}} do
-      local config, message = families.config(changed("mpt-7b", changes))
+  it("are refused where what a family reads is of another kind", function()
+    for _, case in ipairs {
+      {"mpt-7b", {expansion_ratio = -1}, "expansion_ratio is %-1; it must be a number above 0"},
+      {"mpt-7b", {expansion_ratio = 1e-4}, "expansion_ratio is 0.0001; times d_model, 4096, it must be"},
+      {"mpt-7b", {attn_config = {kv_n_heads = "x"}}, "attn_config.kv_n_heads is 'x'; it must be a whole"},
+      {"mpt-7b", {attn_config = {alibi = 1}}, "attn_config.alibi is 1; it must be true or false"},
+      {"mpt-7b", {attn_config = 1}, "attn_config is 1; it must be an object"},
+      {"llama-3-8b", {attention_bias = "yes"}, "attention_bias is 'yes'; it must be true or false"},
+      {"llama-3-8b", {hidden_act = 1}, "hidden_act is 1; it must be a text"},
+      {"mistral-7b", {sliding_window = "4096"}, "sliding_window is '4096'; it must be a whole number"},
+      {"qwen3-30b-a3b", {mlp_only_layers = {a = 1}}, "mlp_only_layers is a table; it must be a list"}} do
+      local config, message = families.config(changed(case[1], case[2]))
       assert.is_nil(config)
-      assert.matches("comes to", message)
+      assert.matches(case[3], message)
     end
   end)
+
+  it("are read past null within what a field holds", function()
+    local config = changed("mpt-7b", {attn_config = {kv_n_heads = core.null, alibi = core.null}})
+    assert.equal(32, assert(families.config(config)).kv_heads)
+  end)
+
+  it("need no number that their family has in another's place", function()
+    local cfg = families.config(changed("qwen3-30b-a3b", {intermediate_size = false}))
+    assert.equal(768, cfg.hidden)
+    local _, _, idle = families.config(changed("qwen3-30b-a3b", {}))
+    assert.matches("intermediate_size", table.concat(idle, " "))
+  end)
+
+  for _, case in ipairs {
+    {"mistral-7b", {}, 4096}, {"mistral-7b", {sliding_window = false}, 4096},
+    {"mistral-7b", {sliding_window = core.null}}, {"mistral-7b", {sliding_window = 512}, 512},
+    {"mixtral-8x7b", {}}, {"qwen2-7b", {}}, {"qwen2-7b", {use_sliding_window = true}, 131072},
+    {"llama-3-8b", {sliding_window = 512}},
+  } do
+    it(("have the window of their file, or of their family: %s %s"):format(case[1], case[3]), function()
+      assert.equal(case[3], (select(4, families.config(changed(case[1], case[2])))))
+    end)
+  end
 
   it("are refused with more experts for a token than there are", function()
     local config, message = families.config(changed("mixtral-8x7b", {num_experts_per_tok = 9}))
@@ -118,11 +149,7 @@ describe("models of a config.json", function()
   end)
 
   for _, case in ipairs {
-    {"mistral-7b", {}, "its window of 4096 tokens is not"},
-    {"mistral-7b", {sliding_window = false}, "4096"},
-    {"mistral-7b", {sliding_window = core.null}, "^$"},
-    {"mistral-7b", {sliding_window = 512}, "its window of 512 tokens"}, {"mixtral-8x7b", {}, "^tokens go"},
-    {"qwen2-7b", {}, "^$"}, {"qwen2-7b", {use_sliding_window = true}, "window of 131072 tokens"},
+    {"mistral-7b", {}, "^$"}, {"mixtral-8x7b", {}, "^tokens go"}, {"qwen2-7b", {}, "^$"},
     {"mpt-7b", {}, "ALiBi"}, {"llama-3-8b", {}, "^$"},
     {"llama-3-8b", {hidden_act = "quick_gelu"}, "the activation 'quick_gelu' is planned as silu"},
     {"qwen3-30b-a3b", {mlp_only_layers = {1}}, "and some have none"},
@@ -146,6 +173,14 @@ describe("models of a config.json", function()
   it("say which fields change nothing of a plan", function()
     local _, _, idle = families.config(changed("llama-3.1-405b", {dtype = "bfloat16", eos_token_id = 2}))
     assert.same({"rms_norm_eps", "rope_scaling", "rope_theta"}, idle)
+    local function turned(rope)
+      rope.rope_theta, rope.rope_type = 1e4, "default"
+      local given = changed("gpt-neox-20b", {rotary_pct = false, rotary_emb_base = false,
+        rope_parameters = rope})
+      return " " .. table.concat(select(3, families.config(given)), " ") .. " "
+    end
+    assert.matches(" rope_parameters.rope_type ", turned {partial_rotary_factor = 0.5}, 1, true)
+    assert.matches(" rope_parameters ", turned {}, 1, true)
   end)
 
   it("are those of the text of what reads more, with the sizes that its family has", function()

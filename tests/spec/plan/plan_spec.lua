@@ -202,6 +202,14 @@ describe("meshlua plan", function()
     assert.equal(1, #own.layouts)
   end)
 
+  it("speaks of a window where the sequence is longer", function()
+    local function note(seq)
+      return plan("mistral-7b", "fake:h200:8", "--mesh=data:8", "--rules=fsdp", "--seq=" .. seq):find(
+        "its window of 4096 tokens is not", 1, true) ~= nil
+    end
+    assert.same({false, true}, {note(4096), note(4097)})
+  end)
+
   it("says what differs from another plan", function()
     local path = helper.file("", ".json")
     local handle = assert(io.open(path, "w"))
