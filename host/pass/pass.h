@@ -75,6 +75,9 @@ Err pass_propagate(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK
 /* Given `g` and what pass_propagate made of it: `g` with the definitions of those nodes that would
  * gather a dim they need whole, where these send less; NULL in *out where there is none. */
 Err pass_define(const Graph *g, const Graph *laid, const PassOptions *o, Graph **out) MUST_CHECK;
+/* Layouts for every value, and definitions for ops that would gather what lies split, as every
+ * program has them. *out is to be freed also where it failed. */
+Err pipeline_propagate(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Local shapes, explicit collectives. */
 Err pass_partition(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Fewer and larger collectives. */

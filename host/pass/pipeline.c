@@ -15,10 +15,9 @@ static bool overlaps(const PassOptions *o) {
     return pass_is_on(o, SWITCH_OVERLAP, !o->target->shared_memory);
 }
 
-/* Layouts for every value, and definitions for ops that would gather what lies split: with these,
- * layouts get further and reach others, so propagation starts again until there are no more. A
- * round costs time: what is found after the last one gathers. */
-static Err propagate(const Graph *g, const PassOptions *o, Graph **out) {
+/* With definitions for ops, layouts get further and reach others, so propagation starts again until
+ * there are no more. A round costs time: what is found after the last one gathers. */
+Err pipeline_propagate(const Graph *g, const PassOptions *o, Graph **out) {
     enum { ROUNDS = 8 };
     Graph *owned = NULL, *laid = NULL;
     Err e = E_OK;
@@ -35,7 +34,7 @@ static Err propagate(const Graph *g, const PassOptions *o, Graph **out) {
         g = owned = next;
     }
     graph_free(owned);
-    *out = laid; /* freed by who runs this, also where it failed */
+    *out = laid;
     return e;
 }
 
@@ -54,7 +53,7 @@ static bool sums_products(const PassOptions *o) {
 static const Pass passes[] = {
     {"expand", pass_expand, expands, graph_verify},
     {"simplify", pass_simplify, NULL, graph_verify},
-    {"propagate", propagate, NULL, graph_verify_laid},
+    {"propagate", pipeline_propagate, NULL, graph_verify_laid},
     {"partition", pass_partition, NULL, graph_verify_local},
     {"hoist", pass_hoist, hoists, graph_verify_local},
     {"comm", pass_comm, NULL, graph_verify_local},
@@ -126,7 +125,7 @@ static Err run_all(Guarded *guarded) {
         e = run(&passes[i], guarded->g, o, &next);
         graph_free(owned);
         guarded->g = owned = next;
-        if (!e && passes[i].run == propagate) /* the last graph with global types */
+        if (!e && passes[i].run == pipeline_propagate) /* the last graph with global types */
             for (int k = 0; k < next->region.at[0].result.n; k++)
                 w->types[k] = graph_type(next, next->region.at[0].result.at[k]);
     }

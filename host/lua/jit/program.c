@@ -357,8 +357,8 @@ static int close_graph(lua_State *L) {
     return 0;
 }
 
-/* The graph with these n results and no others, as propagation has it; in a userdata that is pushed
- * and owns it. */
+/* The graph with these n results and no others, laid out as a plan of it would be; in a userdata
+ * that is pushed and owns it. */
 static const Graph *push_propagated(lua_State *L, Host *h, Graph *g, const Val *v, int32_t n) {
     Graph **out = lua_newuserdatauv(L, sizeof *out, 0);
     *out = NULL;
@@ -367,13 +367,16 @@ static const Graph *push_propagated(lua_State *L, Host *h, Graph *g, const Val *
     lua_setfield(L, -2, "__gc");
     lua_setmetatable(L, -2);
     Region *top = &g->region.at[0];
-    PassOptions o = {.target = h->rt.target};
+    PassOptions o = {.target = h->rt.target, .on = h->passes_on, .off = h->passes_off};
+    Graph *simple = NULL;
     Region all = *top;
     top->result.n = top->result.cap = 0;
     top->result.at = NULL;
     Build b = build_in(g, 0);
     for (int32_t i = 0; i < n; i++) build_result(&b, v[i]);
-    Err e = b.err ? b.err : pass_propagate(g, &o, out);
+    Err e = b.err ? b.err : pass_simplify(g, &o, &simple);
+    if (!e) e = pipeline_propagate(simple, &o, out);
+    graph_free(simple);
     g->region.at[0].result.at = all.result.at;
     g->region.at[0].result.n = all.result.n;
     g->region.at[0].result.cap = all.result.cap;

@@ -37,6 +37,28 @@ describe("why_sharding", function()
     assert.equal("float32[]: nothing splits it", second)
   end)
 
+  it("tells of results how the step lays them out, also by the definitions of ops", function()
+    local norm = ml.nn.LayerNorm(64, {rngs = ml.nn.Rngs(0)})
+    local x = ones({64, 64}, "data", "model")
+    for name, f in pairs {softmax = function(v) return ml.softmax(v, 2) end,
+        log_softmax = function(v) return ml.log_softmax(v, 2) end,
+        logsumexp = function(v) return ml.logsumexp(v, 2) end,
+        ["LayerNorm"] = function(v) return norm(v) end,
+        ["LayerNorm of a softmax"] = function(v) return norm(ml.softmax(v, 2)) end,
+        sort = function(v) return ml.sort(v, 1) end, cumsum = function(v) return ml.cumsum(v, 2) end} do
+      local inside
+      local step = ml.jit(function(v)
+        local y = f(v)
+        inside = ml.why_sharding(y)
+        return y
+      end)
+      local type_of = ml.typeof(step(x))
+      for _, told in ipairs {ml.why_sharding(step, x), inside} do
+        assert.equal(tostring(type_of), told:match "^[^\n:]*%]", name)
+      end
+    end
+  end)
+
   it("tells of a concrete tensor how it was placed, and refuses the rest", function()
     assert.truthy(ml.why_sharding(ones({8, 2}, "data")):find("placed so, as NamedSharding", 1, true))
     helper.raises("[E_VALUE] why_sharding: expected a tensor or a function made by ml.jit, got a number",
