@@ -30,9 +30,9 @@ typedef struct Node {
     int32_t nbody;
     int32_t clone; /* two nodes are the same only if this is, too: 0 unless copied on purpose */
     int32_t nloc, noffset;
-    const Loc *const *loc;    /* where it was written: more than one after merging */
+    const Loc *const *loc;    /* where it was written: more than one where it stands for several */
     const Offset *offset;     /* partitioned graphs: see OpDef.local */
-    const Reason *const *why; /* collectives: one reason for each that was joined */
+    const Reason *const *why; /* collectives: one reason for each that it stands for */
     int32_t nwhy;
     uint8_t role;   /* Role */
     uint16_t parts; /* partitioned graphs: into so many its work is cut, or 0 */

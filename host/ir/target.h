@@ -18,7 +18,7 @@ typedef struct Target {
     double link;          /* bytes per second, one device to its neighbour */
     double latency;       /* seconds, one collective */
     double network;       /* bytes per second, one device to one on another host */
-    int64_t bucket_bytes; /* an all_reduce is not made larger than this by joining others */
+    int64_t bucket_bytes; /* an all_reduce is not made larger than this by taking others in */
     int64_t alignment;    /* of buffers */
     int64_t parts; /* an op with few results is cut into so many at most; 1: its kernels do so */
     bool shared_memory; /* all local devices read one memory: equal values are kept once */

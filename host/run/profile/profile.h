@@ -23,7 +23,8 @@ typedef struct ProfileWork {
     double flops, bytes;
 } ProfileWork;
 ProfileWork profile_work(const ProfilePlan *plan, int32_t item);
-/* The steps that an item does, in their order: its own, and of a merged one another. How many. */
+/* The steps that an item does, in their order: its own, and those that run as one with it. How
+ * many. */
 static inline int profile_steps(const Item *item, int32_t step[2]) {
     bool later = item->with > item->step;
     step[0] = item->with < 0 || later ? item->step : item->with;
