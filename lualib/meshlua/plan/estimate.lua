@@ -36,13 +36,12 @@ local WIDE = {float32 = true, float64 = true}
 ---@field hides string? the axis of which sends are cut up and go beside the product that needs them
 ---@field gradients number? bytes for each byte of a device's parameters, of gradients that are kept over the whole step
 
---- Are there such kernels for a card? A card that is not known has any.
+--- The kinds of kernels that a time is known of; of a card that is not known only what a plan itself has.
 ---@param card string as core.device_kind
----@param kernels string "eager", "compiled", "fp8"
----@return boolean
-function M.has(card, kernels)
+---@return table<string, true> of "eager", "compiled", "fp8"
+function M.kinds(card)
   local row = cards[card]
-  return not row or kernels ~= "fp8" or row.fp8 ~= nil
+  return {compiled = true, eager = row and true, fp8 = row and row.fp8 and true}
 end
 
 --- The factor of a card: where its kernels were not measured, that of the card's slowest; nil where nothing was.

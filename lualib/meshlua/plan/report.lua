@@ -278,14 +278,14 @@ end
 ---@return string[]? lines
 ---@return string? message
 function M.against(found, other)
-  if type(other) ~= "table" or type(other.layouts) ~= "table" or type(other.layouts[1]) ~= "table" then
-    return nil, "it holds no plan; meshlua plan --json writes one"
-  end
+  local rows = type(other) == "table" and other.layouts
+  local first, none = type(rows) == "table" and rows[1], "it holds no plan; meshlua plan --json writes one"
+  if not first then return nil, none end
   local function name_of(row) return ("%s %s"):format(row.mesh, row.rules) end
   local by_name, lines = {}, {}
-  for _, row in ipairs(other.layouts) do
-    if type(row) ~= "table" or not row.mesh or not row.rules then
-      return nil, "it holds no plan; meshlua plan --json writes one"
+  for _, row in ipairs(rows) do
+    if type(row) ~= "table" or type(row.mesh) ~= "string" or type(row.rules) ~= "string" then
+      return nil, none
     end
     by_name[name_of(row)] = row
   end
@@ -293,8 +293,8 @@ function M.against(found, other)
     local now = as_object(found, planned, 0)
     local same = by_name[name_of(now)]
     if i == 1 then
-      lines[1] = ("the best, %s, beside %s there: %s"):format(name_of(now), name_of(other.layouts[1]),
-        difference(now, other.layouts[1]))
+      lines[1] = ("the best, %s, beside %s there: %s"):format(name_of(now), name_of(first),
+        difference(now, first))
     end
     if same and #lines <= SHOWN then lines[#lines + 1] = ("%s: %s"):format(name_of(now), difference(now,
       same)) end
@@ -316,7 +316,8 @@ function M.json(found)
   return json.encode {name = found.recipe.name, parameters = n, devices = found.ndevices,
     kind = (core.device_kind()), batch = best.config.batch, seq = best.config.seq,
     precision = precision.of(best.config), verdict = M.verdict(found), layouts = json.list(layouts),
-    refused = json.list(refused), untried = found.untried}
+    refused = json.list(refused), untried = found.untried, looped = found.looped, note = notes(found),
+    idle = json.list(found.recipe.idle or {}), widened = json.list(padded(best))}
 end
 
 return M

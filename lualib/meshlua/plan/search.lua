@@ -32,7 +32,7 @@ end
 ---@return Layout[]? layouts
 ---@return string? message
 function M.layouts(recipe, config, asked, ndevices)
-  local list, seen = {}, {}
+  local list, seen, some = {}, {}, false -- some: come into question
   local function add(axes, sizes, rules)
     local layout = {axes = {}, sizes = {}, rules = rules, microbatches = asked.microbatches,
       kernels = asked.kernels, asked = asked.mesh ~= ""}
@@ -56,10 +56,15 @@ function M.layouts(recipe, config, asked, ndevices)
       add(axes, sizes, rules)
     else
       local axes = lib.names(runs.named_axes(recipe.rules and recipe.rules[rules]))
+      some = some or #axes > 0 and ndevices > 1
       for _, sizes in ipairs(#axes > 0 and lib.factorings(ndevices, #axes) or {}) do
         if sensible(recipe, config, axes, sizes) then add(axes, sizes, rules) end
       end
     end
+  end
+  if #list == 0 and some then
+    local text = "the recipe finds no layout of %d devices sensible; --mesh=AXIS:SIZE plans one all the same"
+    return nil, text:format(ndevices)
   end
   if #list == 0 then add({}, {}, sets[1]) end
   return list

@@ -4,6 +4,7 @@ local arguments = require "meshlua.train.arguments"
 local core = require "meshlua.core"
 local files = require "meshlua.train.files"
 local estimate = require "meshlua.plan.estimate"
+local lib = require "meshlua.lib"
 local precision = require "meshlua.train.precision"
 local processor = require "meshlua.insight.processor"
 local recipe_of = require "meshlua.plan.recipe"
@@ -43,8 +44,10 @@ end
 local function fault_of(recipe, values, config)
   local dtype, wrong = precision.of(config)
   if not dtype then return wrong end
-  if not estimate.has(core.device_kind(), values.kernels) then
-    return ("--kernels=%s: %s has none such"):format(values.kernels, (core.device_kind()))
+  local kinds = estimate.kinds((core.device_kind()))
+  if not kinds[values.kernels] then
+    return ("--kernels=%s: of %s is known: %s"):format(values.kernels, (core.device_kind()),
+      table.concat(lib.names(kinds), ", "))
   end
   if config.scan == false and config.layers > MOST_UNROLLED then
     return ("--layers=unrolled: of %d layers; at most %d are written out, a loop may have more"):format(
@@ -78,6 +81,19 @@ local function read_arguments(path, words, ndevices)
   return recipe, values, config
 end
 
+--- Of the layouts that cannot be, the one to tell of: of the rule sets that name the mesh's axes the one that names
+--- the fewest others; where none does, the one that splits most.
+local function telling(recipe, refused)
+  local best, fewest = refused[#refused], math.huge
+  for _, r in ipairs(refused) do
+    local axes = runs.named_axes(recipe.rules and recipe.rules[r.layout.rules])
+    local named, n = true, #lib.names(axes)
+    for _, axis in ipairs(r.layout.axes) do named = named and axes[axis] end
+    if named and n < fewest then best, fewest = r, n end
+  end
+  return best
+end
+
 --- How many devices are planned for. From here on they are fake, as nothing is to run, and more of them, to say on how
 --- many it would fit.
 local function count_devices()
@@ -109,7 +125,7 @@ function M.run(path, words)
   found, message = search.find(recipe, config, data, asked, ndevices)
   if not found then return nil, message, "E_VALUE" end
   if not found.plans[1] then
-    local last = found.refused[#found.refused] -- of the rule set that splits most
+    local last = telling(recipe, found.refused)
     return nil, ("--mesh=%s --rules=%s: %s"):format(step_of.mesh_text(last.layout), last.layout.rules,
       last.why), "E_VALUE"
   end

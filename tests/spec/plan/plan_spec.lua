@@ -24,6 +24,11 @@ local function planned(name, devices, ...)
   return core.json(out)
 end
 
+local INSENSIBLE = [[
+  local recipe = setmetatable({sensible = function() return false end}, {__index = require "models.mlp"})
+  for key, value in pairs(require "models.mlp") do recipe[key] = recipe[key] or value end
+  return recipe]]
+
 -- Figures alone: the same code runs in the others, and for golden/plan, where a sanitizer watches.
 local figures = helper.watched and function() end or it
 
@@ -49,6 +54,8 @@ describe("meshlua plan", function()
     assert.equal("tp", p.layouts[1].rules)
     assert.equal("full", p.layouts[1].remat)
     assert.same({16, 1024, "float32"}, {p.batch, p.seq, p.precision})
+    assert.same({"rms_norm_eps", "rope_theta"}, p.idle)
+    assert.equal("", p.note)
   end)
 
   figures("puts the layouts in order: the simplest of the fastest, then those that fit, by time", function()
@@ -81,6 +88,8 @@ describe("meshlua plan", function()
     assert.matches("\npadded, so that the mesh divides them: vocab 50257 to 50260, ", out)
     assert.matches("heads 25 to 28", out)
     assert.matches("embed.embedding: P%('model', 'data'%)", out)
+    local wide = planned("gpt2-xl", "fake:h200:8", "--mesh=data:2,model:4", "--rules=fsdp_tp")
+    assert.equal("vocab 50257 to 50260", wide.widened[1])
     local p = planned("gpt2", "fake:h200:8")
     local sets = {}
     for _, row in ipairs(p.layouts) do sets[row.rules] = true end
@@ -262,7 +271,14 @@ describe("meshlua plan", function()
     {"too many layers to write out", {"llama-3-8b", "--layers=257", "--layers=unrolled"},
       "--layers=unrolled: of 257 layers; at most 256 are written out", 2},
     {"kernels that a card has not", {"llama-3-8b", "--devices=fake:a100:8", "--kernels=fp8"},
-      "a100 has none", 2},
+      "--kernels=fp8: of a100 is known: compiled, eager", 2},
+    {"kernels of a card that is not known", {"llama-3-8b", "--devices=fake:cpu:8", "--kernels=fp8"},
+      "--kernels=fp8: of cpu is known: compiled", 2},
+    {"an axis of experts that do not divide", {"mixtral-8x7b", "--devices=fake:h200:3", "--mesh=expert:3"},
+      "which mesh axis expert of size 3 does not divide", 2},
+    {"a recipe that finds nothing sensible", {"lua:" .. INSENSIBLE}, "no layout of 8 devices sensible", 2},
+    {"a plan whose names are none", {"llama-3-8b", "--mesh=data:8", "--rules=fsdp",
+      '--against=text:{"layouts":[{"mesh":{},"rules":5}]}'}, "it holds no plan", 2},
     {"a dtype that is none", {"llama-3-8b", "--precision=fp8"}, "--precision=fp8: expected", 2},
     {"an unknown rule set", {"llama-3-8b", "--rules=tpp"}, "no such rule set; did you mean tp?", 2},
     {"a page that cannot be written", {"llama-3-8b", "--html=/nonexist/x.html"}, "/nonexist/x.html", 3},
@@ -291,7 +307,12 @@ describe("meshlua plan", function()
       .. '"vocab_size":9}'}, "intermediate_size is 8589934592; it must be", 2},
   } do
     it("refuses " .. case[1], function()
-      local out, err, code = helper.run {"plan", case[2][1] and file_of(case[2][1]), table.unpack(case[2], 2)}
+      local words = {"plan", case[2][1] and file_of(case[2][1]), table.unpack(case[2], 2)}
+      for i, word in ipairs(words) do
+        local flag, text = word:match "^(%-%-against=)(text:.*)"
+        words[i] = flag and flag .. file_of(text) or word
+      end
+      local out, err, code = helper.run(words)
       assert.equal(case[4], code, out .. err)
       assert(err:find(case[3], 1, true), err)
       assert.equal("", out)
