@@ -83,6 +83,9 @@ function M.within(mesh, rules, fn, ...)
   return core.in_context(mesh, rules and M.check(rules), fn, ...)
 end
 
+--- A string as one writes it, in one line.
+local function quoted(s) return (("%q"):format(s):gsub("\\\n", "\\n")) end
+
 --- A rule as one writes it: {"hidden", "model"}.
 ---@param rule table|function
 ---@return string
@@ -90,10 +93,13 @@ function M.text(rule)
   if type(rule) == "function" then return "a function" end
   if rule.opt then return "{opt = " .. M.text(rule.opt) .. "}" end
   local to, words = rule[2], {}
-  if type(to) == "table" then to = '{"' .. table.concat(to, '", "') .. '"}'
-  elseif type(to) == "string" then to = '"' .. to .. '"' end
-  words[1] = ('{"%s", %s'):format(rule[1], tostring(to))
-  if rule.uneven then words[#words + 1] = ('uneven = "%s"'):format(rule.uneven) end
+  if type(to) == "table" then
+    local axes = {}
+    for i, axis in ipairs(to) do axes[i] = quoted(axis) end
+    to = "{" .. table.concat(axes, ", ") .. "}"
+  elseif type(to) == "string" then to = quoted(to) end
+  words[1] = ("{%s, %s"):format(quoted(rule[1]), tostring(to))
+  if rule.uneven then words[#words + 1] = "uneven = " .. quoted(rule.uneven) end
   if rule.priority then words[#words + 1] = "priority = " .. tostring(rule.priority) end
   return table.concat(words, ", ") .. "}"
 end

@@ -216,6 +216,17 @@ describe("no better spec", function()
   end)
 end)
 
+describe("better specs are told", function()
+  it("as Lua", function()
+    local text = require("meshlua.sharding.rules").text
+    for _, rule in ipairs {{'a"b', 'm"'}, {"^a%.b\\c\n$", P("model")}, {"x", {"a", "b\n"}}, {"x", {}},
+        {"x", false}, {"x", "a", uneven = "pad", priority = 1}} do
+      assert.falsy(text(rule):find "\n", text(rule))
+      assert.same(rule, pasted {line = text(rule)})
+    end
+  end)
+end)
+
 describe("looking for better specs", function()
   it("changes nothing, and finds the same again", function()
     local rules = {{"embed", "model"}, {"embed", false}, {"hidden", false}}
