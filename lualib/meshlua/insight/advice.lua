@@ -136,9 +136,9 @@ end
 --- Arguments of which every device holds all: {name, bytes, copies}, the largest first.
 function M.replicated(params, mesh)
   local list = {}
-  for _, p in ipairs(params) do
+  for i, p in ipairs(params) do
     if p.part == p.bytes and p.bytes >= LARGE and mesh.size > 1 then
-      list[#list + 1] = {name = p.name, bytes = p.bytes, copies = mesh.size}
+      list[#list + 1] = {name = facts.unnamed(p.name, i) or p.name, bytes = p.bytes, copies = mesh.size}
     end
   end
   table.sort(list, function(a, b) return a.bytes > b.bytes or a.bytes == b.bytes and a.name < b.name end)
@@ -187,12 +187,12 @@ end
 --- What the axis splits: "x, y and Params"; nil where it splits nothing.
 local function split_along(axis, params)
   local names, state, more = {}, false, 0
-  for _, p in ipairs(params) do
+  for i, p in ipairs(params) do
     if splits(p.sharding and p.sharding.spec, axis) then
       if p.state then
         state = true
       elseif #names < NAMED then
-        names[#names + 1] = p.name
+        names[#names + 1] = facts.unnamed(p.name, i) or p.name
       else
         more = more + 1
       end

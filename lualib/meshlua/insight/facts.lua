@@ -46,13 +46,17 @@ end
 
 local origin_kinds = {argument = "argument ", param = "Param ", constraint = "", op = ""}
 
+--- What an input is called that has no name of its own; nil where it has.
+function M.unnamed(name, index)
+  if name == "argument" then return ("input %d"):format(index) end -- of a vararg function
+  if name == "" then return ("input %d, met in the trace"):format(index) end
+end
+
 --- "argument x", "Param h.*.mlp.weight", "train.lua:12 (h.*)".
 function M.origin_text(o)
   if o.kind == "op" then return account.alike(("%s at %s"):format(o.name, o.where or "?")) end
   if o.kind == "constraint" then return account.alike("the constraint at " .. (o.where or "?")) end
-  if o.name == "argument" then return ("argument %d"):format(o.index) end -- of a vararg function
-  if o.name == "" then return ("input %d, met in the trace"):format(o.index) end
-  return account.alike(origin_kinds[o.kind] .. o.name)
+  return M.unnamed(o.name, o.index) or account.alike(origin_kinds[o.kind] .. o.name)
 end
 
 

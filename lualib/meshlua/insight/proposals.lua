@@ -39,8 +39,7 @@ end
 --- Of input i its name, alike for layers; "" where it has none.
 local function name_of(p, i)
   local birth = box_of(p) and param.birth(box_of(p))
-  if p.name == "argument" then return "argument " .. i end -- of a vararg function
-  if p.name ~= "" then return account.alike(p.name) end
+  if p.name ~= "" then return facts.unnamed(p.name, i) or account.alike(p.name) end
   return birth and birth.path and account.alike(birth.path) or ""
 end
 

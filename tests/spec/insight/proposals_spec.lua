@@ -217,6 +217,23 @@ describe("no better spec", function()
 end)
 
 describe("better specs are told", function()
+  it("of inputs without a name by their number", function()
+    local step = ml.jit(function(...)
+      local t, x, w = ...
+      return x:matmul(w) + t.b:sum()
+    end)
+    local e, p = explained(step, {b = put {4}, c = put {8}}, put({1024, 1024}, nil, "model"),
+      put({1024, 1024}, "model"))
+    assert.equal('P(nil, "model") for input 4, in place of P("model", nil)', lines_of(p)[1])
+    assert.truthy(e:find("split on model by input 3, input 4", 1, true), tostring(e))
+    local x, w = put({1024, 1024}, "batch", "model"), put({1024, 1024}, "model")
+    e = explained(ml.jit(function(v) return x:matmul(w):sum() + v:sum() end), x)
+    assert.falsy(e:find "splits [%w, ]* and %)", tostring(e))
+    assert.falsy(e:find "splits and", tostring(e))
+    e = explained(ml.jit(function(v) return x:matmul(w):sum() + v:sum() end), put({64, 64}, "batch", "model"))
+    assert.truthy(e:find "splits v and input %d, met in the trace%)", tostring(e))
+  end)
+
   it("as Lua", function()
     local text = require("meshlua.sharding.rules").text
     for _, rule in ipairs {{'a"b', 'm"'}, {"^a%.b\\c\n$", P("model")}, {"x", {"a", "b\n"}}, {"x", {}},
