@@ -60,10 +60,10 @@ local function add_proposals(lines, e)
   end
   if not p or #p.edits == 0 then return end
   local more = p.peak - e.memory.peak
-  add_wrapped(lines, "", ("better specs, each planned with those above it: %s in place of %s%s%s"):format(
+  add_wrapped(lines, "", ("better specs, each planned with those above it: %s in place of %s%s%s%s"):format(
     seconds_text(p.seconds), seconds_text(e.work.seconds),
     more > 0 and (", with %s more on each device"):format(bytes_text(more)) or "",
-    late and "; " .. late or ""))
+    p.moved and "; " .. p.moved or "", late and "; " .. late or ""))
   for _, edit in ipairs(p.edits) do
     lines[#lines + 1] = "  " .. edit.line
     add_wrapped(lines, "         ", ("%s: %s %s, %s of the step, for %s at %s"):format(edit.how,

@@ -126,18 +126,17 @@ local function judge_program(program)
   return j
 end
 
---- Does each result lie as it does now, or as an input of its type that lies otherwise, too (a Param's next
---- value)?
-local function same_results(now, j)
-  if #now.params ~= #j.params then return false end
-  for k, text in ipairs(now.results) do
-    local same = j.results[k] == text
-    for i, p in ipairs(now.params) do
-      same = same or p.type == text and j.params[i].type == j.results[k]
-    end
-    if not same then return false end
+--- The first result that lies otherwise than now; nil where all lie as now, or as the Param that they replace.
+local function moved_result(now, j)
+  local replaced = {}
+  for i, p in ipairs(now.params) do
+    if p.result then replaced[p.result] = i end
   end
-  return true
+  for k, text in ipairs(now.results) do
+    local i = replaced[k]
+    local with_param = i and now.params[i].type == text and j.params[i].type == j.results[k]
+    if j.results[k] ~= text and not with_param then return k end
+  end
 end
 
 --- What the step comes to after the edits, or what `judge` gives of its program; nil where it cannot be so.
@@ -161,14 +160,19 @@ local function try(s, edits, judge)
   return ok and j or nil
 end
 
---- Is it so much better than `now` that it may take its place? Not where devices do alike what each did alone,
---- nor with much more memory; and results lie as before, as somebody else has a use for them, unless an axis had
---- split nothing.
+--- May it take the place of what is there? Not where devices do alike what each did alone, nor with much more
+--- memory; and results lie as before, as somebody else has a use for them, unless an axis had split nothing:
+--- then it is told that one lies otherwise.
+local function is_allowed(s, j)
+  return #j.params == #s.now.params and #j.results == #s.now.results and j.peak <= MORE * s.now.peak
+    and j.unique >= s.now.unique - ALIKE and (#s.unused > 0 or not moved_result(s.now, j))
+end
+
+--- Is it so much better than `now` that it may take its place?
 local function gains(s, j, now)
   local faster = j.seconds < (1 - KEPT) * now.seconds
   if j.fits ~= now.fits then faster = j.fits end
-  return faster and j.peak <= MORE * s.now.peak and j.unique >= s.now.unique - ALIKE
-    and (#s.unused > 0 or same_results(s.now, j))
+  return faster and is_allowed(s, j)
 end
 
 -- ---- which edits --------------------------------------------------------------------------------------
@@ -358,7 +362,7 @@ local function pruned(s, edits, now)
     local list = table.move(edits, 1, #edits, 1, {})
     table.remove(list, i)
     local j = try(s, list)
-    if j and j.fits == now.fits and j.seconds <= now.seconds and same_results(s.now, j) then
+    if j and j.fits == now.fits and j.seconds <= now.seconds and is_allowed(s, j) then
       edits, now = list, j
     end
   end
@@ -382,8 +386,8 @@ end
 --- What to change of the specs that a step's inputs have, for a shorter step: {edits: list of {kind (of Edit),
 --- line (to paste), how (what with it), of (the collective that asks for it), where (its line), gain (seconds,
 --- on top of those before it), share}, tried, untried (plans that were too many)}; where there are edits also
---- {text ("with ..."), seconds, unique, share, peak, fits (of the step with all of them), index?, argument? (the
---- input of the first), spec? (its)}.
+--- {text ("with ..."), seconds, unique, share, peak, fits (of the step with all of them), moved? (what is to be
+--- said of a result that lies otherwise then), index?, argument? (the input of the first), spec? (its)}.
 ---@param program Program the step's
 ---@param mesh Mesh
 ---@param rows table[] its collectives, of facts.lua
@@ -405,6 +409,8 @@ function M.of(program, mesh, rows, unused, retrace)
   local worth = #edits > 0 and (best.fits ~= now.fits or best.seconds <= (1 - WORTH) * now.seconds)
   local told = {edits = worth and told_of(s, edits, best) or {}, tried = s.tried, untried = s.untried}
   if not worth then return told end
+  local k = moved_result(now, best)
+  told.moved = k and ("result %d lies as %s then, not as %s"):format(k, best.results[k], now.results[k])
   local first = edits[1]
   told.text = edits_of.phrase_of(first)
   if #edits > 1 then told.text = ("%s and %s"):format(told.text, lib.count(#edits - 1, "other spec")) end

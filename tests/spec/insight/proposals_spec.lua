@@ -214,9 +214,29 @@ describe("no better spec", function()
     local _, p = explained(step, batch(), put({WIDTH, HIDDEN}, "model", nil))
     for _, edit in ipairs(p.edits) do assert.falsy(edit.how:find "for w") end
   end)
+
+  it("moves a result that only looks like an input", function()
+    local lone = ml.make_mesh({8}, {"model"})
+    local step = ml.jit(function(x) return x - x:mean(2, {keepdims = true}) end)
+    local _, p = explained(step, ml.device_put(ml.ones {1024, 1024}, NamedSharding(lone, P(nil, "model"))))
+    assert.same({}, p.edits)
+    assert.is_true(p.tried > 0)
+    local beside = ml.jit(function(x, w, s) return x:matmul(w):sum(), ml.softmax(s, 2) end)
+    _, p = explained(beside, put({2048, 2048}, "batch"), put({2048, 2048}, nil, "model"),
+      put({256, 256}, "batch", "model"))
+    assert.same({}, p.edits)
+  end)
 end)
 
 describe("better specs are told", function()
+  it("with the result that lies otherwise, where an axis splits nothing", function()
+    local step = ml.jit(function(x, v, w) return x:matmul(v):matmul(w) end)
+    local e, p = explained(step, put({1024, 1024}, nil, "model"), put {1024, 1024}, put {1024, 1024})
+    assert.same({'P("batch", nil) for x, in place of P(nil, "model")'}, lines_of(p))
+    assert.equal("result 1 lies as float32[1024@batch,1024] then, not as float32[1024,1024]", p.moved)
+    assert.truthy(e:find("; " .. p.moved, 1, true), tostring(e))
+  end)
+
   it("of inputs without a name by their number", function()
     local step = ml.jit(function(...)
       local t, x, w = ...
