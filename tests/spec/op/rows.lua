@@ -27,10 +27,17 @@
 --   step      {takes, make}: a step of random programs, as tests/fuzz/steps.lua has them
 --   sums      over the devices, where a letter is in no result; default one per result
 --   mesh      the only mesh on which it runs
+--   of_ops    it is made of ops in Lua, and they have rows themselves
 local ml = require "meshlua"
 local data = require "spec.op.data"
 
+local watched = rawget(_G, "SANITIZE") ~= nil
+
 local M = {}
+
+--- The rows that values, gradients, layouts and batches are tried of: where a sanitizer watches, without those
+--- that are made of ops.
+M.tried = {}
 
 --- What the passes make and no script can call. What owns regions is in tests/spec/control.
 M.made_by_passes = {}
@@ -51,6 +58,7 @@ do
     for _, row in ipairs(require("spec.op.cases." .. file:match "^(.*)%.lua$")) do
       row.name = row.name or row.op
       M[#M + 1] = row
+      if not (watched and row.of_ops) then M.tried[#M.tried + 1] = row end
     end
   end
 end

@@ -21,7 +21,7 @@ local function check(row, dtype, tensors)
 end
 
 describe("value", function()
-  for _, row in ipairs(rows) do
+  for _, row in ipairs(rows.tried) do
     it("of " .. row.name .. " in " .. table.concat(rows.dtypes(row), ", "), function()
       for _, dtype in ipairs(rows.dtypes(row)) do
         check(row, dtype, rows.inputs(row, dtype, rows.generator(row)))
@@ -32,7 +32,7 @@ end)
 
 describe("value at edge sizes", function()
   local edges = {{}, {0}, {1}, {0, 4}, {4, 0}, {1, 1}, {3}, {17}, {1, 0, 1}, {2, 3, 5}, {1, 2, 1, 2, 1}}
-  for _, row in ipairs(rows) do
+  for _, row in ipairs(rows.tried) do
     if row.elementwise and row.name == row.op then
       it("of " .. row.op, function()
         for _, shape in ipairs(edges) do
@@ -47,7 +47,7 @@ describe("value at edge sizes", function()
 end)
 
 describe("a jitted call gives what the eager one gives, bit for bit:", function()
-  for _, row in ipairs(rows) do
+  for _, row in ipairs(rows.tried) do
     it(row.name, function()
       local dtype = rows.dtypes(row)[1]
       local tensors = rows.inputs(row, dtype, rows.generator(row))

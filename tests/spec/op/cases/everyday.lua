@@ -9,7 +9,8 @@ local rows = {}
 
 --- A row whose `op` is the one that matters most.
 local function add(op, name, rule, inputs, call, ref, more)
-  local row = {op = op, name = name, rule = rule, inputs = inputs, call = call, ref = ref, tolerance = 16}
+  local row = {op = op, name = name, rule = rule, inputs = inputs, call = call, ref = ref, tolerance = 16,
+    of_ops = true}
   for k, v in pairs(more or {}) do row[k] = v end
   rows[#rows + 1] = row
 end
