@@ -11,7 +11,7 @@ local M = {}
 local LARGE = 1 << 20 -- bytes that are worth a word when every device holds them
 local GAIN = 1.05     -- a layout must be better by this much to be named
 local NAMED = 3       -- arguments that are named in a list
-local PATIENCE = 1.0  -- seconds spent on looking for a better one
+local MESHES = 16     -- so many are tried
 
 -- ---- what stands in the plan --------------------------------------------------------------------------
 
@@ -217,9 +217,9 @@ local function split_text(mesh, params)
 end
 
 --- The same step with the mesh's devices in other numbers along its axes.
-local function try_meshes(found, mesh, retrace, deadline)
-  for _, sizes in ipairs(other_sizes(mesh)) do
-    if core.clock() > deadline then return end
+local function try_meshes(found, mesh, retrace)
+  for k, sizes in ipairs(other_sizes(mesh)) do
+    if k > MESHES then return end
     local other = core.mesh_new(mesh.axis_names, sizes, mesh.device_ids)
     local ok, program = pcall(core.instead_of, mesh, other, retrace)
     if ok then
@@ -235,19 +235,23 @@ local function try_meshes(found, mesh, retrace, deadline)
 end
 
 --- The best layout found for the step, if it is better than its own: {text, mesh? or edits (see proposals.lua),
---- seconds, gain (how many times faster), unique, share, peak, fits}.
----@param now table proposals.judge of the step's own plan
+--- seconds, gain (how many times faster), unique, share, peak, fits}. Where the step is another when it is traced
+--- once more there is none, which is noted in `proposed`.
+---@param now table proposals.judge_program of the step
 ---@param proposed table of proposals.lua
 ---@param retrace fun(): Program
 function M.alternatives(now, mesh, proposed, retrace)
+  if proposed.differs then return end
   local found = {#proposed.edits > 0 and proposed or nil}
-  try_meshes(found, mesh, retrace, core.clock() + PATIENCE)
+  try_meshes(found, mesh, retrace)
   local best
   for _, j in ipairs(found) do
     j.gain = now.seconds / j.seconds
     if not best or better(j, best) then best = j end
   end
-  if best and (best.fits and not now.fits or best.fits == now.fits and best.gain >= GAIN) then return best end
+  if not best or now.fits and not best.fits or best.fits == now.fits and best.gain < GAIN then return end
+  if best ~= proposed then proposed.differs = proposals.differs(now, retrace) end
+  return not proposed.differs and best or nil
 end
 
 return M

@@ -54,9 +54,14 @@ end
 --- Other specs that serve better, each as a line to paste, and what it is for.
 local function add_proposals(lines, e)
   local p = e.proposals
+  if p and p.differs then
+    add_wrapped(lines, "", ("traced once more the step is another: %s; so no other layout is told"):format(
+      p.differs))
+    return
+  end
   local late = p and p.untried > 0 and ("%d more were not tried"):format(p.untried)
   if late and #p.edits == 0 then
-    add_wrapped(lines, "", ("%s planned, none is better; %s"):format(lib.count(p.tried, "other spec"), late))
+    add_wrapped(lines, "", ("no better spec found in %s; %s"):format(lib.count(p.tried, "plan"), late))
   end
   if not p or #p.edits == 0 then return end
   local more = p.peak - e.memory.peak
@@ -257,17 +262,18 @@ function M.explain(step, ...)
   local function retrace() return step:program(table.unpack(args, 1, args.n)) end
   rules_of.latest = nil
   local program <close> = retrace()
-  local rules, params = rules_of.latest, program:params()
+  local rules, params, nodes = rules_of.latest, program:params(), program:nodes()
   local e = of_plan(program:plan(), params)
   if e.mesh and e.mesh.size > 1 then
-    e.proposals = proposals.of(program, e.mesh, e.collectives, e.unused_axes, retrace)
-    e.better = advice.alternatives(proposals.judge(e.plan), e.mesh, e.proposals, retrace)
-    e.between_hosts = advice.between_hosts(e.collectives, e.mesh, e.work.seconds, retrace)
+    local now = proposals.judge_program(program)
+    e.proposals = proposals.of(now, #nodes, e.mesh, e.collectives, e.unused_axes, retrace)
+    e.better = advice.alternatives(now, e.mesh, e.proposals, retrace)
+    e.between_hosts = e.proposals.differs and {}
+      or advice.between_hosts(e.collectives, e.mesh, e.work.seconds, retrace)
   end
   local body = debug.getinfo(debug.getuservalue(step, 1), "S")
   return finish(e, {step = step, line = ("%s:%d"):format(body.short_src, body.linedefined), args = args,
-    params = params, nodes = program:nodes(), rules = rules,
-    retrace = retrace})
+    params = params, nodes = nodes, rules = rules, retrace = retrace})
 end
 
 lib.export(M, "", true)

@@ -18,11 +18,12 @@ local WORTH = 0.05   -- of the time: all of them together must gain it
 local ALIKE = 0.05   -- of the compute may become work that several devices do alike
 local MORE = 1.03    -- so much more memory may the step take: who splits what is large pays with time
 local ROUNDS = 4     -- changes are looked for again in what the last ones have left, so often,
-local MOST = 160     -- in so many plans,
 local TOGETHER = 8   -- of those that gain so many are tried together
 
---- Seconds of this process that may go into it.
-M.patience = 1.5
+-- Plans: not more than M.most, nor than WORK nodes take, but FEW in any case. What comes out is the same on
+-- every machine; only one that takes PATIENCE seconds of the processor stops before.
+M.most = 160
+local WORK, FEW, PATIENCE = 150000, 16, 60
 
 local has = lib.position
 
@@ -107,8 +108,10 @@ end
 local function attempt(fn, ...)
   local results = table.pack(pcall(fn, ...))
   rules_of.instead = nil
-  local message = not results[1] and tostring(results[2])
-  if message and (message:find "%[E_INTERRUPT%]" or message:find "%[E_STOP%]") then error(results[2], 0) end
+  local message = not results[1] and results[2]
+  if type(message) == "string" and (message:find "%[E_INTERRUPT%]" or message:find "%[E_STOP%]") then
+    error(message, 0)
+  end
   return table.unpack(results, 1, results.n)
 end
 
@@ -120,27 +123,55 @@ function M.judge(plan)
 end
 
 --- The same of a program, with its inputs, and the types of its results as they lie.
-local function judge_program(program)
+function M.judge_program(program)
   local j = M.judge(program:plan())
   j.params, j.results = program:params(), program:why(program:results())
   return j
 end
 
---- The first result that lies otherwise than now; nil where all lie as now, or as the Param that they replace.
-local function moved_result(now, j)
-  local replaced = {}
+--- In what a step is another when it is traced once more, as a text; nil where it is the same. What other
+--- layouts gain can be told of the same step alone.
+---@param now table M.judge_program of it
+---@param retrace fun(): Program
+function M.differs(now, retrace)
+  local ok, j = attempt(function()
+    local program <close> = retrace()
+    return M.judge_program(program)
+  end)
+  if not ok then return "it raises an error" end
+  local function types(params)
+    local list = {}
+    for i, p in ipairs(params) do list[i] = p.type end
+    return table.concat(list, " ")
+  end
+  if types(j.params) ~= types(now.params) then return "it has other inputs" end
+  if table.concat(j.results, " ") ~= table.concat(now.results, " ") then return "it has other results" end
+  if j.seconds ~= now.seconds then
+    return ("it takes %s in place of %s"):format(facts.seconds_text(j.seconds),
+      facts.seconds_text(now.seconds))
+  end
+  if j.peak ~= now.peak then
+    return ("it holds %s in place of %s"):format(core.bytes_text(j.peak), core.bytes_text(now.peak))
+  end
+end
+
+--- The results that lie otherwise than now, and not as the Param that they replace.
+local function moved_results(now, j)
+  local list, replaced = {}, {}
   for i, p in ipairs(now.params) do
     if p.result then replaced[p.result] = i end
   end
   for k, text in ipairs(now.results) do
     local i = replaced[k]
     local with_param = i and now.params[i].type == text and j.params[i].type == j.results[k]
-    if j.results[k] ~= text and not with_param then return k end
+    if j.results[k] ~= text and not with_param then list[#list + 1] = k end
   end
+  return list
 end
 
 --- What the step comes to after the edits, or what `judge` gives of its program; nil where it cannot be so.
 local function try(s, edits, judge)
+  if s.tried >= s.most then return nil end
   s.tried = s.tried + 1
   local ok, j = attempt(function()
     local laid, instead = {}, {}
@@ -154,7 +185,7 @@ local function try(s, edits, judge)
     rules_of.instead = instead
     return core.laid_as(laid, function()
       local program <close> = s.retrace()
-      return (judge or judge_program)(program)
+      return (judge or M.judge_program)(program)
     end)
   end)
   return ok and j or nil
@@ -165,7 +196,7 @@ end
 --- then it is told that one lies otherwise.
 local function is_allowed(s, j)
   return #j.params == #s.now.params and #j.results == #s.now.results and j.peak <= MORE * s.now.peak
-    and j.unique >= s.now.unique - ALIKE and (#s.unused > 0 or not moved_result(s.now, j))
+    and j.unique >= s.now.unique - ALIKE and (#s.unused > 0 or #moved_results(s.now, j) == 0)
 end
 
 --- Is it so much better than `now` that it may take its place?
@@ -174,6 +205,10 @@ local function gains(s, j, now)
   if j.fits ~= now.fits then faster = j.fits end
   return faster and is_allowed(s, j)
 end
+
+--- Is there no room for a plan with n edits, and for what is planned of them when they stay: without each, up to
+--- each, and the step as it is?
+local function is_late(s, n) return s.tried + 2 * n + 1 > s.most or os.clock() > s.deadline end
 
 -- ---- which edits --------------------------------------------------------------------------------------
 
@@ -302,7 +337,8 @@ end
 --- The edits that come into question, those first that put elsewhere an axis that is asked for.
 local function edits_for(s, edits, now)
   local list, rest = {}, {}
-  local rows = #edits == 0 and s.rows or try(s, edits, function(program)
+  local known = #edits == 0 or is_late(s, #edits)
+  local rows = known and s.rows or try(s, edits, function(program)
     return facts.collectives(account.of(program:plan()))
   end)
   local inputs, asked = askers(s, now, rows or {})
@@ -330,6 +366,13 @@ local function before(a, b)
   return a.order < b.order
 end
 
+--- Notes whether the step is another when it is traced once more.
+local function check_same(s)
+  s.tried = s.tried + 1
+  s.differs = M.differs(s.now, s.retrace)
+  return not s.differs
+end
+
 --- All edits one by one on top of what is there: those that gain, the best first.
 local function gaining(s, edits, now)
   local found, seen = {}, {}
@@ -337,8 +380,9 @@ local function gaining(s, edits, now)
     local line = e.key .. " " .. edits_of.line_of(e)
     local list = not seen[line] and edits_of.with_edit(edits, e)
     seen[line] = true
-    local late = s.tried >= MOST or os.clock() > s.deadline
-    if list and late then s.untried = s.untried + 1 end
+    local late = list and is_late(s, #list)
+    if late then s.untried = s.untried + 1 end
+    if list and not late and s.tried == 0 and not check_same(s) then return {} end
     local j = list and not late and try(s, list)
     if j and gains(s, j, now) then found[#found + 1] = {edit = e, list = list, j = j, order = order} end
   end
@@ -350,7 +394,7 @@ end
 local function add_gaining(s, edits, now, found)
   for i = 1, math.min(#found, TOGETHER) do
     local list = i == 1 and found[i].list or edits_of.with_edit(edits, found[i].edit)
-    local j = i == 1 and found[i].j or list and try(s, list)
+    local j = i == 1 and found[i].j or list and not is_late(s, #list) and try(s, list)
     if j and gains(s, j, now) then edits, now = list, j end
   end
   return edits, now
@@ -385,19 +429,21 @@ end
 
 --- What to change of the specs that a step's inputs have, for a shorter step: {edits: list of {kind (of Edit),
 --- line (to paste), how (what with it), of (the collective that asks for it), where (its line), gain (seconds,
---- on top of those before it), share}, tried, untried (plans that were too many)}; where there are edits also
---- {text ("with ..."), seconds, unique, share, peak, fits (of the step with all of them), moved? (what is to be
---- said of a result that lies otherwise then), index?, argument? (the input of the first), spec? (its)}.
----@param program Program the step's
+--- on top of those before it), share}, tried (plans), untried (those that were too many), differs? (see
+--- M.differs: then there are no edits)}; where there are edits also {text ("with ..."), seconds, unique, share,
+--- peak, fits (of the step with all of them), moved? (what is to be said of a result that lies otherwise then),
+--- index?, argument? (the input of the first), spec? (its)}.
+---@param now table M.judge_program of the step
+---@param nodes integer how many it has
 ---@param mesh Mesh
 ---@param rows table[] its collectives, of facts.lua
 ---@param unused string[] mesh axes that split nothing
 ---@param retrace fun(): Program
 ---@return table
-function M.of(program, mesh, rows, unused, retrace)
-  local now = judge_program(program)
+function M.of(now, nodes, mesh, rows, unused, retrace)
   local s = {now = now, mesh = mesh, rows = rows, unused = unused, retrace = retrace, inputs = {}, rules = {},
-    tried = 0, untried = 0, deadline = os.clock() + M.patience}
+    tried = 0, untried = 0, most = math.min(M.most, math.max(FEW, WORK // nodes)),
+    deadline = os.clock() + PATIENCE}
   read_inputs(s, now.params)
   local edits, best = {}, now
   for _ = 1, ROUNDS do
@@ -407,10 +453,14 @@ function M.of(program, mesh, rows, unused, retrace)
   end
   if #edits > 1 then edits, best = pruned(s, edits, best) end
   local worth = #edits > 0 and (best.fits ~= now.fits or best.seconds <= (1 - WORTH) * now.seconds)
-  local told = {edits = worth and told_of(s, edits, best) or {}, tried = s.tried, untried = s.untried}
-  if not worth then return told end
-  local k = moved_result(now, best)
-  told.moved = k and ("result %d lies as %s then, not as %s"):format(k, best.results[k], now.results[k])
+  local told = {edits = worth and told_of(s, edits, best) or {}, untried = s.untried}
+  if worth and not check_same(s) then told.edits = {} end
+  told.tried, told.differs = s.tried, s.differs
+  if #told.edits == 0 then return told end
+  local moved = moved_results(now, best)
+  local k = moved[1]
+  told.moved = k and ("result %d lies as %s then, not as %s%s"):format(k, best.results[k], now.results[k],
+    #moved > 1 and ("; %s otherwise, too"):format(lib.count(#moved - 1, "more lies", "more lie")) or "")
   local first = edits[1]
   told.text = edits_of.phrase_of(first)
   if #edits > 1 then told.text = ("%s and %s"):format(told.text, lib.count(#edits - 1, "other spec")) end

@@ -44,7 +44,6 @@ local function training(model, rules)
 end
 
 local function explained(...)
-  proposals.patience = math.huge
   local e = ml.explain(...)
   return e, e.proposals
 end
@@ -197,22 +196,23 @@ describe("no better spec", function()
     assert.falsy(e:find "better specs")
   end)
 
-  it("is tried when there is no time, which is said", function()
-    proposals.patience = -1
-    local e = ml.explain(mlp, batch(), put({WIDTH, HIDDEN}, "model"), put({HIDDEN}, "model"),
-      put({HIDDEN, WIDTH}, "model"), put({WIDTH}, "model"))
-    proposals.patience = math.huge
-    assert.same({}, e.proposals.edits)
-    assert.truthy(e:find "0 other specs planned, none is better; %d+ more were not tried", tostring(e))
-  end)
-
-  it("is one that the step cannot have", function()
-    local step = ml.jit(function(x, w)
-      assert(w.sharding.spec == P("model", nil), "this one alone")
-      return x:matmul(w):sum()
-    end)
-    local _, p = explained(step, batch(), put({WIDTH, HIDDEN}, "model", nil))
-    for _, edit in ipairs(p.edits) do assert.falsy(edit.how:find "for w") end
+  it("is planned beyond the bound, which is said", function()
+    local most = proposals.most
+    for _, bound in ipairs {0, 3, 4, 7, 12, 18} do
+      proposals.most = bound
+      local e, p = explained(mlp, batch(), put({WIDTH, HIDDEN}, "model"), put({HIDDEN}, "model"),
+        put({HIDDEN, WIDTH}, "model"), put({WIDTH}, "model"))
+      proposals.most = most
+      assert.is_true(p.tried <= bound, p.tried .. " of " .. bound)
+      assert.is_true(p.untried > 0)
+      if #p.edits == 0 then
+        assert.truthy(e:find("no better spec found in " .. p.tried .. " plans?; %d+ more were not tried"),
+          tostring(e))
+      end
+      local gain = 0
+      for _, edit in ipairs(p.edits) do gain = gain + edit.gain end
+      assert.near(e.work.seconds - (p.seconds or e.work.seconds), gain, 1e-9)
+    end
   end)
 
   it("moves a result that only looks like an input", function()
@@ -226,15 +226,77 @@ describe("no better spec", function()
       put({256, 256}, "batch", "model"))
     assert.same({}, p.edits)
   end)
+
+  it("is one that the step cannot have", function()
+    local step = ml.jit(function(x, w)
+      assert(w.sharding.spec == P("model", nil), "this one alone")
+      return x:matmul(w):sum()
+    end)
+    local _, p = explained(step, batch(), put({WIDTH, HIDDEN}, "model", nil))
+    for _, edit in ipairs(p.edits) do assert.falsy(edit.how:find "for w") end
+  end)
+end)
+
+describe("a step that is traced otherwise the next time", function()
+  local function x() return put({1024, 1024}, "batch", "model") end
+  local function w() return put({1024, 1024}, "model") end
+  local function told_of(f)
+    local n = 0
+    local e, p = explained(ml.jit(function(...)
+      n = n + 1
+      return f(n, ...)
+    end), x(), w())
+    assert.same({}, p.edits)
+    assert.is_nil(e.better)
+    assert.same({}, e.between_hosts)
+    return e
+  end
+
+  it("is told of no other layout, but why", function()
+    local e = told_of(function(n, a, b)
+      local y = a
+      for _ = 1, math.max(1, 5 - n) do y = y:matmul(b) end
+      return y:sum()
+    end)
+    assert.truthy(e:find "traced once more the step is another: it takes .- in place of .-; so no other "
+      , tostring(e))
+    for _, later in ipairs {1, 3} do
+      e = told_of(function(n, a, b) return n > later and a or a:matmul(b) end)
+      assert.truthy(e:find "the step is another: it has other results; so no other layout", tostring(e))
+      e = told_of(function(n, a, b)
+        if n > later then return a:matmul(b), a end
+        return a:matmul(b)
+      end)
+      assert.truthy(e:find "the step is another: it has other results", tostring(e))
+    end
+  end)
+
+  it("may raise any error", function()
+    local bad = setmetatable({}, {__tostring = function() error "no text" end})
+    for _, value in ipairs {"text", bad, false} do
+      local e = told_of(function(n, a, b)
+        if n > 1 then error(value) end
+        return a:matmul(b)
+      end)
+      assert.truthy(e:find "the step is another: it raises an error", tostring(e))
+    end
+  end)
 end)
 
 describe("better specs are told", function()
   it("with the result that lies otherwise, where an axis splits nothing", function()
     local step = ml.jit(function(x, v, w) return x:matmul(v):matmul(w) end)
-    local e, p = explained(step, put({1024, 1024}, nil, "model"), put {1024, 1024}, put {1024, 1024})
+    local args = {put({1024, 1024}, nil, "model"), put {1024, 1024}, put {1024, 1024}}
+    local e, p = explained(step, table.unpack(args))
     assert.same({'P("batch", nil) for x, in place of P(nil, "model")'}, lines_of(p))
     assert.equal("result 1 lies as float32[1024@batch,1024] then, not as float32[1024,1024]", p.moved)
     assert.truthy(e:find("; " .. p.moved, 1, true), tostring(e))
+    local both = ml.jit(function(x, v, w)
+      local y = x:matmul(v)
+      return y, y:matmul(w), y:tanh()
+    end)
+    p = ml.explain(both, table.unpack(args)).proposals
+    assert.truthy(p.moved:find "^result 1 lies as .-, not as float32%[1024,1024%]; 2 more lie otherwise, too$", p.moved)
   end)
 
   it("of inputs without a name by their number", function()

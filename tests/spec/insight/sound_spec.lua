@@ -4,7 +4,7 @@ local helper = require "spec.helper"
 local ml = require "meshlua"
 local sound = require "spec.insight.sound"
 
-require("meshlua.insight.proposals").patience = 0.4 -- of the specs of large ones the likeliest are tried
+require("meshlua.insight.proposals").most = 20 -- of the specs of large ones the likeliest are tried
 
 describe("explain has no finding on", function()
   for _, case in ipairs(sound) do
@@ -18,7 +18,7 @@ describe("explain has no finding on", function()
     local out, err, status = helper.run {"--devices=fake:h200:8", helper.file([[
       package.path = "tests/?.lua;" .. package.path
       local ml = require "meshlua"
-      require("meshlua.insight.proposals").patience = 0.4
+      require("meshlua.insight.proposals").most = 20
       for _, case in ipairs(require "spec.insight.sound") do
         local e = ml.explain(case[2]())
         if #e.findings > 0 then print(case[1], e) end
