@@ -23,7 +23,7 @@ local TOGETHER = 8   -- of those that gain so many are tried together
 -- Plans: not more than M.most, nor than WORK nodes take, but FEW in any case. What comes out is the same on
 -- every machine; only one that takes PATIENCE seconds of the processor stops before.
 M.most = 160
-local WORK, FEW, PATIENCE = 150000, 16, 60
+local WORK, FEW, PATIENCE = 120000, 16, 60
 
 local has = lib.position
 
