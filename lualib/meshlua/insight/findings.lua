@@ -308,8 +308,8 @@ function rules.uneven(x, add)
           parts = parts * (x.mesh.shape[axis] or 1)
         end
         if part[d] * parts > p.shape[d] then
-          named[#named + 1] = ("dim %d of %s, %d on %d places: use %d"):format(d, p.name, p.shape[d], parts,
-            part[d] * parts)
+          named[#named + 1] = ("dim %d of %s, %d on %d places: use %d"):format(d,
+            facts.unnamed(p.name, i) or p.name, p.shape[d], parts, part[d] * parts)
         end
       end
     end
@@ -318,7 +318,7 @@ function rules.uneven(x, add)
       for _, axis in ipairs(p.refused) do parts = parts * x.mesh.shape[axis] end
       add {cause = ("%s is whole on every device: no dim of it that was to be split over %s divides by "
         .. "%d"):format(
-        p.name, axes_text(p.refused), parts),
+        facts.unnamed(p.name, i) or p.name, axes_text(p.refused), parts),
         where = line_of_input(x, i), bytes = p.bytes * (1 - 1 / parts),
         gain = a.computing * WORTH, mend = ("make the dim a multiple of %d"):format(parts)}
     end
@@ -530,15 +530,16 @@ end
 function rules.moved_input(x, add)
   local input = {}
   for b, buffer in ipairs(x.buffers) do
-    if buffer.kind == "argument" then input[b] = x.params[buffer.index] end
+    local p = buffer.kind == "argument" and x.params[buffer.index]
+    if p then input[b] = facts.unnamed(p.name, buffer.index) or p.name end
   end
   for _, item in ipairs(x.account.items) do
-    local p = item.kind == "collective" and item.step.moves and input[item.step.inputs[1].buffer]
+    local name = item.kind == "collective" and item.step.moves and input[item.step.inputs[1].buffer]
     local written = item.step.reasons and item.step.reasons[1].text:find "as written"
-    if p and not written and item.sending >= WORTH * x.account.seconds then
+    if name and not written and item.sending >= WORTH * x.account.seconds then
       add {cause = ("%s over %s moves %s to another layout at every call: %s"):format(item.op,
         axes_text(item.axes),
-        p.name, account.alike(item.step.reasons[1].text)), where = item.line, gain = item.sending,
+        name, account.alike(item.step.reasons[1].text)), where = item.line, gain = item.sending,
         mend = "place it as it is used"}
     end
   end

@@ -316,6 +316,14 @@ describe("better specs are told", function()
     assert.truthy(e:find "splits v and input %d, met in the trace%)", tostring(e))
   end)
 
+  it("beside findings, which count inputs without a name, too", function()
+    local x = put({1024, 1024}, "batch", "model")
+    local to = NamedSharding(mesh, P("model", "batch"))
+    local moved = ml.jit(function(...) return (...):constrain(to):tanh() end)
+    local e = explained(moved, x)
+    assert.truthy(e:find "moves input 1 to another layout at every call", tostring(e))
+  end)
+
   it("as Lua", function()
     local text = require("meshlua.sharding.rules").text
     for _, rule in ipairs {{'a"b', 'm"'}, {"^a%.b\\c\n$", P("model")}, {"x", {"a", "b\n"}}, {"x", {}},
