@@ -168,7 +168,7 @@ end
 --- figures, and op, line, group, role, times, loops (those around it, outermost first), axes, members (of a
 --- collective's group), parts (slots that differ), dtype, unique,
 --- steady (a collective that gets the same in every turn: the loop's number)); lines, groups: sums, the
---- dearest first}
+--- dearest first, made when they are asked for by name, and not among its pairs before}
 function M.of(plan)
   local mesh = plan:mesh()
   local devices = mesh and mesh.size or 1

@@ -31,7 +31,6 @@ function M.percent(x) return ("%.3g%%"):format(100 * x) end
 --- "Mesh(data=4, model=2)", without its devices.
 function M.mesh_text(mesh) return (tostring(mesh):gsub(" of devices.*", "")) end
 
-
 --- A list of texts without those that are there already, in order.
 function M.distinct(list)
   local out, seen = {}, {}
@@ -58,7 +57,6 @@ function M.origin_text(o)
   if o.kind == "constraint" then return account.alike("the constraint at " .. (o.where or "?")) end
   return M.unnamed(o.name, o.index) or account.alike(origin_kinds[o.kind] .. o.name)
 end
-
 
 --- Who split what, a text for each mesh axis: "data: by argument x, Param up.weight".
 local function origins_text(reasons)
@@ -163,8 +161,8 @@ local function group_of_argument(p)
   return group_of_kind[kind] or "other state"
 end
 
---- For each buffer the steps that write it, the last step of the backward part that reads it, and the last one that
---- makes or takes gradients.
+--- For each buffer the steps that write it; the last step that reads it and is not of the forward part; and the last
+--- one that reads it beyond the way back: its role is gradient, or forward, as that of updates.
 local function uses_of(steps)
   local writes, read_backward, read_beyond = {}, {}, {}
   for i, s in ipairs(steps) do
