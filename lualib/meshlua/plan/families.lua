@@ -165,10 +165,11 @@ local function shown(value)
   return type(value) == "table" and "a table" or value == nil and "missing" or value
 end
 
---- Is a value what such a field may be? A message, or nil.
-local function fault_of(name, value, kind)
+--- Is a value what such a field may be, as the file has it or computed from others? A message, or nil.
+local function fault_of(name, value, kind, computed)
   local wanted, fine = KINDS[kind][1], KINDS[kind][2]
-  if not fine(value) then return lib.format("%s is %s; it must be %s", name, shown(value), wanted) end
+  if fine(value) then return end
+  return lib.format("%s %s %s; it must be %s", name, computed and "comes to" or "is", shown(value), wanted)
 end
 
 --- The rows of a family: its own in place of the common ones.
@@ -191,9 +192,10 @@ local function read_fields(cfg, given, rows)
     end
     if value == nil then value = rawget(cfg, row[1]) end
     if value == nil then value = row.default end
-    if type(value) == "function" then value = value(cfg) end
+    local computed = type(value) == "function"
+    if computed then value = value(cfg) end
     if value == nil then return ("it has no %s, %s"):format(name, KINDS[kind_of(row)][1]) end
-    local fault = fault_of(name, value, kind_of(row))
+    local fault = fault_of(name, value, kind_of(row), computed)
     if fault then return fault end
     cfg[row[1]] = value
   end

@@ -78,6 +78,8 @@ describe("models of a config.json", function()
     {"a missing number", {num_attention_heads = false},
       "it has no num_attention_heads, a whole number from 1 to 2^31"},
     {"a text for a number", {hidden_size = "x"}, "hidden_size is 'x'; it must be a whole number"},
+    {"heads of nothing", {num_attention_heads = 8192, num_key_value_heads = false, head_dim = false},
+      "head_dim comes to 0; it must be"},
     {"no layers", {num_hidden_layers = 0}, "num_hidden_layers is 0"},
     {"a fraction of a layer", {num_hidden_layers = 2.5}, "num_hidden_layers is 2.5"},
     {"too much of anything", {vocab_size = 1 << 40}, "vocab_size is 1099511627776"},

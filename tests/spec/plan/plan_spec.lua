@@ -304,7 +304,7 @@ describe("meshlua plan", function()
       "the nearest is llama, which has no kv_lora_rank; with \"model_type\": \"llama\"", 2},
     {"numbers beyond all", {'text:{"model_type":"gpt2","n_layer":1,"n_embd":1e300}'}, "n_embd is 1e+300", 2},
     {"sizes beyond all", {'text:{"model_type":"gpt2","n_layer":2147483648,"n_embd":2147483648,"n_head":1,'
-      .. '"vocab_size":9}'}, "intermediate_size is 8589934592; it must be", 2},
+      .. '"vocab_size":9}'}, "intermediate_size comes to 8589934592; it must be", 2},
   } do
     it("refuses " .. case[1], function()
       local words = {"plan", case[2][1] and file_of(case[2][1]), table.unpack(case[2], 2)}
