@@ -131,7 +131,8 @@ set(slow
     spec/misuse dist/mpi cuda/epilogue fault/core fault/ops cuda/run fault/kill spec/train/resume
     spec/transform/vmap_ops spec/plan/plan spec/nn/pretrained spec/fuzz dist/hosts dist/data
     dist/fault spec/train/program golden/gpt3 repl/sessions dist/replicas dist/stranger
-    unit/kernels/test_rowwise spec/insight/sound spec/convnet dist/exchange spec/docs
+    unit/kernels/test_rowwise spec/insight/proposals spec/insight/processor spec/insight/sound
+    spec/plan/page spec/convnet dist/exchange spec/docs
     unit/kernels/test_matmul spec/manager golden/plan spec/op/sharded spec/locale spec/op/gradient
     spec/checkpoint/save dist/checkpoint unit/kernels/test_attention spec/dtype
     unit/run/job/test_channel cuda/failures cuda/processes cuda/kernels/rowwise cuda/kernels/reduce
