@@ -10,9 +10,11 @@ local check_tensor, axis_of = args.check_tensor, args.axis_of
 
 local M = {}
 
+local MOST_IDS = 1 << 26 -- places that a list of numbers can ask for
+
 --- Whole numbers as a list: one stands for a list of one.
 local function integers(who, what, value)
-  if type(value) ~= "table" then value = {value} end
+  if type(value) ~= "table" then value = {lib.check_integer(who, what, value)} end
   for _, n in ipairs(lib.check_list(who, what, value)) do lib.check_integer(who, what, n) end
   return value
 end
@@ -71,12 +73,16 @@ function M.repeat_interleave(x, repeats, axis)
     for d = 1, x.ndim do counts[d] = d == axis and repeats[1] or 1 end
     return copies(x, counts, true)
   end
-  local ids = {}
+  local ids, total = {}, 0
   for i, count in ipairs(repeats) do
-    for _ = 1, count do ids[#ids + 1] = i - 1 end
+    total = total + count
+    if count > MOST_IDS or total > MOST_IDS then
+      raise("E_SHAPE", "%s: a list of repeats makes at most %d of axis %d of %s", who, MOST_IDS, axis,
+        core.typeof(x))
+    end
+    ids[i] = string.pack("=i4", i - 1):rep(count)
   end
-  local none = #ids == 0 and op.full {dims = {0}, value = 0, dtype = "int32"}
-  return parts.take(x, none or core.tensor(ids, "int32"), axis)
+  return parts.take(x, core.from_string(table.concat(ids), "int32", {total}), axis)
 end
 
 --- x along one axis from place n - shift on, and round.
@@ -109,7 +115,7 @@ function M.roll(x, shift, axes)
   check_tensor("roll", x)
   local shifts = lib.is_tensor(shift) and {shift} or integers("roll", "the shift", shift)
   local y, list = axes and x or flat(x), axes and integers("roll", "axes", axes) or {1}
-  if #shifts ~= #list and #shifts ~= 1 and #list ~= 1 then
+  if #shifts ~= #list and (#shifts ~= 1 and #list ~= 1 or #shifts * #list == 0) then
     raise("E_SHAPE", "roll: %s for %s", lib.count(#shifts, "shift"), lib.count(#list, "axis", "axes"))
   end
   for i = 1, math.max(#shifts, #list) do

@@ -223,7 +223,7 @@ end
 ---@param right number?
 ---@return Tensor
 function M.interp(x, xp, fp, left, right)
-  local list = args.meet("interp", {x, xp, fp})
+  local list = args.meet("interp", {x, check_tensor("interp", xp, "xp"), check_tensor("interp", fp, "fp")})
   local dtype = lib.floats[list[1].dtype] and list[1].dtype or "float32"
   for i, t in ipairs(list) do list[i] = as(t, dtype) end
   x, xp, fp = table.unpack(list)

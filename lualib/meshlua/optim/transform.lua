@@ -172,8 +172,8 @@ end
 ---@param options {nesterov: boolean, accumulator_dtype: string}?
 ---@return Transformation
 function M.trace(decay, options)
-  options = lib.options("trace", options)
-  decay = check_number("trace", "decay", decay, 0)
+  options = lib.options("optim.trace", options)
+  decay = check_number("optim.trace", "decay", decay, 0)
   local function init(model, entries)
     return {trace = params_of.zeros_like(model, entries, options.accumulator_dtype)}
   end

@@ -199,6 +199,12 @@ describe("is refused at the caller's line:", function()
     ["[E_SHAPE] repeat_interleave: 2 numbers for axis 2 of float32[2,3]"] = function()
       x:repeat_interleave({1, 2}, 2)
     end,
+    ["[E_SHAPE] repeat_interleave: a list of repeats makes at most 67108864 of axis 2"] = function()
+      x:repeat_interleave({1, 1, 1 << 40}, 2)
+    end,
+    ["[E_VALUE] roll: the shift must be a whole number"] = function() x:roll() end,
+    ["[E_SHAPE] roll: 0 shifts for 1 axis"] = function() x:roll {} end,
+    ["[E_VALUE] interp: expected a tensor as xp, got nil"] = function() ml.interp(x) end,
     ["[E_SHAPE] roll: axis 3 of a tensor of rank 2"] = function() x:roll(1, 3) end,
     ["[E_SHAPE] roll: 3 shifts for 2 axes"] = function() x:roll({1, 2, 3}, {1, 2}) end,
     ["[E_SHAPE] moveaxis: 2 axes to 1 place"] = function() x:moveaxis({1, 2}, 1) end,

@@ -174,7 +174,7 @@ products("einsum with dots", "abc,cd->abd", {2, 8, 4}, {4, 8},
 products("tensordot", "abc,bcd->ad", {8, 4, 2}, {4, 2, 8}, ml.tensordot, "abc,bcd->ad")
 products("dot", "ab,cbd->acd", {8, 4}, {2, 4, 8}, ml.dot, "ab,cbd->acd")
 products("outer", "a,b->ab", {8}, {4}, ml.outer, "a,b->ab")
-add("mul", "kron", "Ab,Cd->EF", {{2, 4}, {3, 2}}, ml.kron, function(x, w)
+add("mul", "kron", "AB,CD->EF", {{2, 4}, {3, 2}}, ml.kron, function(x, w)
   return naive.make({6, 8}, function(i)
     return naive.at(x, {i[1] // 3, i[2] // 2}) * naive.at(w, {i[1] % 3, i[2] % 2})
   end)
@@ -190,7 +190,7 @@ add("matmul", "einsum of three", "ab,bc,cd->ad", {{8, 4}, {4, 2}, {2, 8}},
   function(x, y, z) return ml.einsum("ab,bc,cd->ad", x, y, z) end,
   function(x, y, z) return naive.einsum("ac,cd->ad", naive.einsum("ab,bc->ac", x, y), z) end,
   {dtypes = {"float64", "float32", "int32"}})
-add("matmul", "einsum of a diagonal", "AAb,b->Ab", {{4, 4, 8}, {8}},
+add("matmul", "einsum of a diagonal", "AAb,b->A", {{4, 4, 8}, {8}},
   function(x, w) return ml.einsum("iij,j->i", x, w) end, function(x, w)
     local y = naive.make({4, 8}, function(i) return naive.at(x, {i[1], i[1], i[2]}) end)
     return naive.einsum("ij,j->i", y, w)
