@@ -48,7 +48,7 @@ describe("random programs are the same on a mesh as on one device:", function()
 
   for _, mode in ipairs {"explicit", "mixed", "nested_explicit", "nested_mixed"} do
     it(("with layouts in types, %s axes"):format(mode), function()
-      local asked, count = 0, helper.watched and 8 or 40
+      local asked, count = 0, helper.watched and 12 or 40
       for seed = 1, count do
         local program = check(seed, mode)
         asked = asked + (program.asked or 0)
