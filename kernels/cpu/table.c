@@ -4,8 +4,10 @@
 #include <threads.h>
 #include "kernel.h"
 
-#if defined(__x86_64__)
+#if defined(K_HAS_V4)
 #    define LEVELS(X) X(naive) X(default) X(v3) X(v4)
+#elif defined(__x86_64__)
+#    define LEVELS(X) X(naive) X(default) X(v3)
 #else
 #    define LEVELS(X) X(naive) X(default)
 #endif
@@ -67,6 +69,8 @@ static int runs_here(const char *level) {
     int v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
              __builtin_cpu_supports("bmi2");
     if (strcmp(level, "v3") == 0) return v3;
+#endif
+#if defined(K_HAS_V4)
     if (strcmp(level, "v4") == 0)
         return v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&

@@ -11,11 +11,11 @@ local core = ml.core
 
 local M = {}
 
---- Seconds for one scenario; a sanitizer makes each call longer, and what it finds shows early. When half are
+--- Seconds for one scenario. When half are
 --- used up, n begins to go in steps that grow: by the share GROWTH of n where all are. tests/fault/full.lua lifts
 --- the limit.
 local watched = rawget(_G, "SANITIZE") ~= nil
-M.budget = FAULT_BUDGET or (watched and 0.1 or 0.2) -- luacheck: ignore
+M.budget = FAULT_BUDGET or 0.1 -- luacheck: ignore
 local GROWTH = watched and 0.25 or 0.1
 local AGAIN = watched and 8 or 21 -- allocations that fail once more, to see what runs leave behind
 

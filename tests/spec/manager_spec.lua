@@ -382,7 +382,7 @@ describe("a broken checkpoint", function()
     within(function(folder)
       saved(folder, {2}):close()
       local path = folder .. "/step-00000002"
-      local flips = helper.watched and 100 or 1000
+      local flips = helper.watched and 30 or 1000
       local names, x = core.list_folder(path), 12345
       local function random(n)
         x = x * 6364136223846793005 + 1442695040888963407

@@ -176,7 +176,7 @@ describe("verbs", function()
     assert.falsy(out:find("seconds in all", 1, true), out)
   end)
 
-  it("train --explain tells of devices that are fake, too", function()
+  helper.figures("train --explain tells of devices that are fake, too", function()
     local head = "Mesh(data=64, model=2) of h200; every figure is of one device\n"
     local args = {"train", "models/gpt.lua", "--devices=fake:h200:128", "--mesh=data:64,model:2",
       "--rules=fsdp_tp", "--batch=64", "--precision=f16", "--explain"}

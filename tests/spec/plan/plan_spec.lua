@@ -29,8 +29,7 @@ local INSENSIBLE = [[
   for key, value in pairs(require "models.mlp") do recipe[key] = recipe[key] or value end
   return recipe]]
 
--- Figures alone: the same code runs in the others, and for golden/plan, where a sanitizer watches.
-local figures = helper.watched and function() end or it
+local figures = helper.figures
 
 describe("meshlua plan", function()
   it("says in its first line what to use", function()
@@ -103,6 +102,9 @@ describe("meshlua plan", function()
       "--parallelism.expert_parallel_degree=8", "layers.mlp.up: P(None, 'expert', 'data', 'model')"} do
       assert(out:find(text, 1, true), text)
     end
+  end)
+
+  figures("tries experts' rules for what has experts, and for nothing else", function()
     local sets = {}
     for _, row in ipairs(planned("mixtral-8x7b", "fake:h200:16", "--remat=full").layouts) do
       sets[row.rules] = true
@@ -173,14 +175,14 @@ describe("meshlua plan", function()
     assert(best.memory > 0.7 * 131.3 * 2 ^ 30)
   end)
 
-  it("looks for layouts with layers as a loop, and plans the best with layers written out", function()
+  figures("looks for layouts with layers as a loop, and plans the best with layers written out", function()
     local out, err, code = plan("gpt2-xl", "fake:h200:8", "--layers=24", "--layers=unrolled")
     assert.equal(0, code, err)
     assert.matches("layouts, best first %(3 planned with layers written out, %d+ as a loop%)", out)
     assert(tonumber(out:match "(%d+) steps") > 24 * 20)
   end)
 
-  it("plans layers as a loop: a step for each is not there", function()
+  figures("plans layers as a loop: a step for each is not there", function()
     local steps = {}
     for i, layers in ipairs {8, 32, 126} do
       local out = plan("llama-3.1-405b", "fake:h200:64", "--mesh=data:8,model:8", "--rules=fsdp_tp",
