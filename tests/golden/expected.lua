@@ -10,7 +10,8 @@
 --         gradient norm sums squares of split gradients: a scalar over model.
 --   fsdp  each matrix is gathered before each use and its gradient scattered (ZeRO-3, Rajbhandari et al.
 --         2020). A use is a product with it, forward or backward; the token table is looked up, is the
---         head, and is used again for the head's gradient; positions are looked up. What is below the
+--         head, and is used again for the head's gradient; positions are looked up. A block that is computed
+--         again shares its gathers with its gradient: remat sends nothing more. What is below the
 --         recipe's threshold is as under dp. The loss and the norm are scalars; the norm may go with the leaves.
 --   tp_sp each of tp's four sums becomes a reduce_scatter, and the gather before the next product (Korthikanti
 --         et al. 2022): the same bytes. What is whole has gradients of the tokens at hand: summed over both axes.

@@ -2,7 +2,9 @@
 -- Plans of a GPT's train step send what tests/golden/expected.lua says, and nothing else.
 local ml = require "meshlua"
 local expected = require "golden.expected"
+local decoder = require "models.decoder"
 local recipe = require "models.gpt"
+local step_of = require "meshlua.plan.step"
 local check = require "golden.traffic"
 
 local P, NamedSharding = ml.P, ml.NamedSharding
@@ -70,3 +72,33 @@ for name, cfg in pairs(sizes) do
     end)
   end)
 end
+
+-- A block that is computed again and its gradient share a gather: remat sends nothing more.
+describe("the plan of a decoder under fsdp on data:8, blocks computed again:", function()
+  local cfg = setmetatable({layers = 2, width = 256, heads = 4, kv_heads = 4, head_dim = 64, hidden = 1024,
+    vocab = 512, seq = 256, batch = 16, tied = true, positions = "alibi", attention_bias = true,
+    out_bias = true, mlp_bias = true}, {__index = decoder.config})
+  local function plan_with(remat, scan)
+    local own = setmetatable({remat = remat, scan = scan}, {__index = cfg})
+    local layout = {axes = {"data"}, sizes = {8}, rules = "fsdp", microbatches = 1, kernels = "compiled"}
+    return step_of.plan(decoder, own, step_of.data(decoder, own), layout)
+  end
+  local function bytes_of(planned, op)
+    local sum = 0
+    for _, item in ipairs(planned.work.items) do
+      if item.op == op then sum = sum + item.step.bytes * item.times end
+    end
+    return sum
+  end
+  for _, remat in ipairs {"none", "dots", "full"} do
+    it(remat, function()
+      local list = expected.fsdp(setmetatable({seq = 0}, {__index = cfg}), 8, decoder.min_sharded) -- no positions
+      for _, scan in ipairs {false, true} do
+        local planned = plan_with(remat, scan)
+        for _, entry in ipairs(list) do
+          if entry[1] ~= "all_reduce" then assert.equal(entry[4], bytes_of(planned, entry[1]), entry[1]) end
+        end
+      end
+    end)
+  end
+end)
