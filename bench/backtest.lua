@@ -114,7 +114,7 @@ local function habits_of(row, kernels)
   return {flash = source.flash or tonumber(numerics:match "FA(%d)") or 3,
     vocab = row.model.vocab // row.layout.sizes[3],
     network = gigabits and gigabits * 1e9 / 8 / 8, loss = loss.loss,
-    held_logits = row.config.loss_parts == 1 and loss.held_logits or 0, data = "data",
+    held_logits = row.config.loss_parts == 1 and loss.held_logits or 0,
     hides = (source.hides or numerics:find "aTP") and "model" or nil, gradients = source.gradients,
     half = {reduce_scatter = source.half or numerics:find "bf16r" ~= nil,
       all_gather = kernels == "fp8" and source.fp8_gather}}

@@ -32,7 +32,6 @@ local WIDE = {float32 = true, float64 = true}
 ---@field loss number? bytes for each logit that the loss reads and writes beside the plan's
 ---@field held_logits number? bytes for each logit that it holds beside the plan's
 ---@field half table<string, boolean>? collectives that send half of what the plan has: "all_gather", "reduce_scatter"
----@field data string? the axis along which weights are gathered once for a recomputed block and its gradient
 ---@field hides string? the axis of which sends are cut up and go beside the product that needs them
 ---@field gradients number? bytes for each byte of a device's parameters, of gradients that are kept over the whole step
 
@@ -102,8 +101,6 @@ end
 
 local function collective_seconds(item, row, habits)
   local among = item.axes[1]
-  local again = item.op == "all_gather" and item.role == "recomputed"
-  if again and habits.data and among == habits.data then return 0 end
   local seconds = item.sending
   if habits.network then seconds = seconds + item.between / habits.network - item.between / row.network end
   seconds = seconds / LINKED
