@@ -470,6 +470,13 @@ local loss, grads = ml.value_and_grad(function(m) return m(x):square():mean() en
 opt:update(model, grads)
 print(opt.count:get())]],
   ["optim.sgd"] = "optim.sgd(nn.Linear(2, 3, {rngs = nn.Rngs(0)}), {lr = 0.1, momentum = 0.9})",
+  ["optim.adafactor"] = "optim.adafactor(nn.Linear(2, 3, {rngs = nn.Rngs(0)}), {lr = 1e-2})",
+  ["optim.adagrad"] = "optim.adagrad(nn.Linear(2, 3, {rngs = nn.Rngs(0)}), {lr = 0.1})",
+  ["optim.lamb"] = "optim.lamb(nn.Linear(2, 3, {rngs = nn.Rngs(0)}), {lr = 1e-3})",
+  ["optim.lars"] = "optim.lars(nn.Linear(2, 3, {rngs = nn.Rngs(0)}), {lr = 0.1})",
+  ["optim.lion"] = "optim.lion(nn.Linear(2, 3, {rngs = nn.Rngs(0)}), {lr = 1e-4, weight_decay = 0.1})",
+  ["optim.muon"] = "optim.muon(nn.Linear(2, 3, {rngs = nn.Rngs(0)}), {lr = 0.02, adam_lr = 3e-4})",
+  ["optim.rmsprop"] = "optim.rmsprop(nn.Linear(2, 3, {rngs = nn.Rngs(0)}), {lr = 1e-3, momentum = 0.9})",
   ["optim.chain"] = [[
 optim.Optimizer(nn.Linear(2, 3, {rngs = nn.Rngs(0)}),
   optim.chain(optim.clip_by_global_norm(1), optim.scale_by_adam(), optim.scale_by_learning_rate(1e-3)))]],
@@ -477,10 +484,46 @@ optim.Optimizer(nn.Linear(2, 3, {rngs = nn.Rngs(0)}),
   ["optim.clip"] =
     "optim.Optimizer(nn.Linear(2, 1, {rngs = nn.Rngs(0)}), optim.chain(optim.clip(1), optim.scale(-0.1)))",
   ["optim.clip_by_global_norm"] = "optim.chain(optim.clip_by_global_norm(1), optim.scale(-0.1)) ~= nil",
+  ["optim.clip_by_block_rms"] = "optim.chain(optim.clip_by_block_rms(1), optim.scale(-0.1)) ~= nil",
+  ["optim.ema"] = "optim.chain(optim.ema(0.9), optim.scale(-0.1)) ~= nil",
+  ["optim.masked"] = 'optim.chain(optim.masked(optim.clip(1), "bias"), optim.scale(-0.1)) ~= nil',
+  ["optim.multi_transform"] = [[
+local model = {body = nn.Linear(2, 3, {rngs = nn.Rngs(0)}), head = nn.Linear(3, 1, {rngs = nn.Rngs(1)})}
+local opt = optim.Optimizer(model, optim.multi_transform({slow = optim.adamw {lr = 1e-4},
+  fast = optim.sgd {lr = 0.1}, frozen = optim.set_to_zero()},
+  {{"^body.*bias", "frozen"}, {"^body", "slow"}, {".", "fast"}}))
+print(opt.state.slow.mu.body.kernel.shape)]],
+  ["optim.set_to_zero"] = [[
+local model = nn.Linear(2, 1, {rngs = nn.Rngs(0)})
+print(optim.Optimizer(model, optim.set_to_zero()):update(model, ml.state(model)).grad_norm:gt(0))]],
+  ["optim.MultiSteps"] = [[
+local model = nn.Linear(2, 1, {rngs = nn.Rngs(0)})
+print(optim.Optimizer(model, optim.MultiSteps(optim.adamw {lr = 1e-3}, 4)).state.mini_step)]],
+  ["optim.EMA"] = [[
+local model = nn.Linear(2, 1, {rngs = nn.Rngs(0)})
+local mean = optim.EMA(model, {decay = 0.99})
+mean:update(model) -- behind each opt:update
+print(mean:apply_to(model)(ml.ones {1, 2}).shape)]],
+  ["EMA:apply_to"] = [[
+local model = {w = nn.Param(ml.tensor {1.0})}
+print(optim.EMA(model):apply_to(model).w)]],
+  ["EMA:update"] = [[
+local model = {w = nn.Param(ml.tensor {1.0})}
+local mean = optim.EMA(model, {decay = 0.75})
+model.w:set(ml.tensor {2.0})
+mean:update(model)
+print(mean.params.w)]],
   ["optim.scale"] = "optim.chain(optim.scale(-0.1)) ~= nil",
   ["optim.scale_by_adam"] = "optim.chain(optim.scale_by_adam {b1 = 0.9}, optim.scale(-0.1)) ~= nil",
   ["optim.scale_by_learning_rate"] = "optim.chain(optim.scale_by_learning_rate(0.1)) ~= nil",
   ["optim.scale_by_schedule"] = "optim.chain(optim.scale_by_schedule(ml.schedule.constant(-0.1))) ~= nil",
+  ["optim.scale_by_factored_rms"] = "optim.chain(optim.scale_by_factored_rms(), optim.scale(-0.1)) ~= nil",
+  ["optim.scale_by_lion"] = "optim.chain(optim.scale_by_lion {b1 = 0.9}, optim.scale(-1e-4)) ~= nil",
+  ["optim.scale_by_param_block_rms"] =
+    "optim.chain(optim.scale_by_param_block_rms(), optim.scale(-0.1)) ~= nil",
+  ["optim.scale_by_rms"] = "optim.chain(optim.scale_by_rms {decay = 0.9}, optim.scale(-0.1)) ~= nil",
+  ["optim.scale_by_rss"] = "optim.chain(optim.scale_by_rss(), optim.scale(-0.1)) ~= nil",
+  ["optim.scale_by_trust_ratio"] = "optim.chain(optim.scale_by_trust_ratio(), optim.scale(-0.1)) ~= nil",
   ["optim.trace"] = "optim.chain(optim.trace(0.9), optim.scale(-0.1)) ~= nil",
   ["optim.Optimizer"] =
     "optim.Optimizer(nn.Linear(2, 1, {rngs = nn.Rngs(0)}), optim.scale(-0.1), {clip = 1})",
@@ -496,6 +539,20 @@ print(opt:update(model, grads).grad_norm)]],
   ["optim.LossScale"] = "optim.LossScale {initial = 1024}:scaled(ml.tensor(2.0))",
   ["schedule.constant"] = "ml.schedule.constant(0.1)(7)",
   ["schedule.cosine"] = "ml.schedule.cosine {init_value = 1, decay_steps = 10}(5)",
+  ["schedule.cosine_onecycle"] = "ml.schedule.cosine_onecycle {transition_steps = 10, peak_value = 1}(3)",
+  ["schedule.exponential"] =
+    "ml.schedule.exponential {init_value = 1, transition_steps = 10, decay_rate = 0.5}(20)",
+  ["schedule.inverse_sqrt"] = "ml.schedule.inverse_sqrt {peak_value = 1, warmup_steps = 10}(40)",
+  ["schedule.linear_onecycle"] = "ml.schedule.linear_onecycle {transition_steps = 10, peak_value = 1}(3)",
+  ["schedule.piecewise_constant"] =
+    "ml.schedule.piecewise_constant {init_value = 1, boundaries_and_scales = {[10] = 0.5, [20] = 0.5}}(20)",
+  ["schedule.piecewise_interpolate"] = [[
+ml.schedule.piecewise_interpolate {interpolate_type = "linear", init_value = 1,
+  boundaries_and_scales = {[10] = 0.5}}(5)]],
+  ["schedule.polynomial"] =
+    "ml.schedule.polynomial {init_value = 1, end_value = 0, power = 2, transition_steps = 10}(5)",
+  ["schedule.wsd"] =
+    "ml.schedule.wsd {peak_value = 1, warmup_steps = 10, stable_steps = 80, decay_steps = 10}(95)",
   ["schedule.join"] = "ml.schedule.join({ml.schedule.constant(1), ml.schedule.constant(2)}, {10})(12)",
   ["schedule.linear"] = "ml.schedule.linear {init_value = 0, end_value = 1, transition_steps = 10}(5)",
   ["schedule.warmup_cosine"] = [[

@@ -31,7 +31,7 @@ local samples = {any = tensor, axes = 1, boolean = true, dtype = "float32", ["fa
 --- Of parameters for which any value of the type will not do.
 local own = {format = "%s", sizes = {1}, names = {"data"}, seeds = 0, mode = "fan_in",
   distribution = "normal",
-  transformation = optim.scale(1.0), scale = 1.0}
+  transformation = optim.scale(1.0), scale = 1.0, labels = {}}
 
 local function sample(p)
   local value = own[p.name]
@@ -72,7 +72,7 @@ local instances = {Manager = manager,
   {rngs = rngs}),
   LayerNorm = nn.LayerNorm(4, {rngs = rngs}), RMSNorm = nn.RMSNorm(4, {rngs = rngs}),
   MoE = nn.MoE(4, 4, 2, {rngs = rngs}), RngStream = nn.RngStream(0, "params"), Sequential = nn.Sequential {},
-  MultiHeadAttention = samples.MultiHeadAttention}
+  MultiHeadAttention = samples.MultiHeadAttention, EMA = optim.EMA(layer)}
 
 for class, object in pairs(instances) do samples[class] = samples[class] or object end
 
@@ -324,7 +324,7 @@ describe("what is written elsewhere", function()
       function() ml.jit(print, {static_argnums = 1}) end,
     ["[E_KEY] adam: unknown option 'learning_rate'; it is called 'lr' here"] =
       function() optim.adam(layer, {learning_rate = 1}) end,
-    ["[E_KEY] sgd: unknown option 'zzzzzz'; there are clip, lr, momentum, nesterov"] =
+    ["[E_KEY] sgd: unknown option 'zzzzzz'; there are clip, freeze, lr, momentum, nesterov, only"] =
       function() optim.sgd(layer, {zzzzzz = 1}) end,
     ["[E_VALUE] Linear: options must be a table, not a Rngs; options have names: {name = value}"] =
       function() nn.Linear(2, 2, rngs) end,

@@ -108,6 +108,7 @@ local makers = {
   DistributedConfig = function() return {ml.distributed()} end,
   Optimizer = function(of) return {of.opt} end,
   LossScale = function() return {ml.optim.LossScale()} end,
+  EMA = function(of) return {ml.optim.EMA(of.layer)} end,
   Linear = function(of) return {of.layer} end,
   Conv = function(of) return {ml.nn.Conv(3, 2, {1, 1}, {rngs = of.rngs})} end,
   Dropout = function() return {ml.nn.Dropout(0.5)} end,

@@ -102,19 +102,24 @@ function M.note_birth(box, birth) births[box] = birth end
 ---@return {rules: table?, path: string?, of: Param?}?
 function M.birth(box) return box and births[box] end
 
+--- The entries of axes for some dims, in this order; false: a dim of none of them, whole.
+---@param axes (string|false)[]|P|nil
+---@param dims (integer|false)[]
+function M.pick_axes(axes, dims)
+  if axes == nil then return nil end
+  local entries, spec = {}, core.is_spec(axes)
+  for i, d in ipairs(dims) do entries[i] = d and axes[d] or spec and core.P.none or false end
+  return spec and core.P(table.unpack(entries, 1, #dims)) or entries
+end
+
 --- The axes of a bias: the last n entries of the kernel's axes.
 ---@param axes (string|false)[]|P|nil
 ---@param rank integer the kernel's
 ---@param n integer the bias's rank
 function M.last_axes(axes, rank, n)
-  if axes == nil then return nil end
-  local entries = {}
-  for d = 1, n do
-    local entry = axes[rank - n + d]
-    if core.is_spec(axes) then entries[d] = entry or core.P.none else entries[d] = entry or false end
-  end
-  if core.is_spec(axes) then return core.P(table.unpack(entries, 1, n)) end
-  return entries
+  local dims = {}
+  for d = 1, n do dims[d] = rank - n + d end
+  return M.pick_axes(axes, dims)
 end
 
 --- How many elements are trained: those of Params of the kind "param" in a list.

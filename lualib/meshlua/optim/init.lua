@@ -1,14 +1,16 @@
 -- optim/init.lua: optimizers. An Optimizer holds a transformation and its state, in boxes that lie as the Params
--- do; opt:update(model, grads) writes both. sgd, adam and adamw make one when they get a model, and without
--- a model the transformation, for chain.
+-- do; opt:update(model, grads) writes both. The ones with names (sgd, adamw, lion, ...) make one when they get a model,
+-- and without a model the transformation, for chain.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local module = require "meshlua.nn.module"
 local loss_scale = require "meshlua.optim.loss_scale"
 local param = require "meshlua.nn.param"
 local params_of = require "meshlua.optim.params"
+local scale = require "meshlua.optim.scale"
 local transform = require "meshlua.optim.transform"
 local tree = require "meshlua.tree"
+local wrappers = require "meshlua.optim.wrappers"
 
 local op, raise = core.op, lib.raise
 
@@ -20,14 +22,17 @@ M.Optimizer = module.module("Optimizer")
 
 ---@param model table its Params of kind "param" are what is trained
 ---@param transformation Transformation
----@param options {clip: number}? clip: the global norm that gradients are scaled down to; default none
+---@param options {clip: number?, only: Mask?, freeze: Mask?}? clip: the global norm that gradients are scaled down to;
+--- default none. only: which Params are trained; default all. freeze: which are not. What is not trained keeps its bits,
+--- has no state, and its gradients are not looked at
 function M.Optimizer:init(model, transformation, options)
   options = lib.options("Optimizer", options)
   if not transform.is_transformation(transformation) then
     raise("E_VALUE", "Optimizer: the second argument must be a transformation, got a %s",
       type(transformation))
   end
-  local entries = params_of.of(model)
+  self.trained = params_of.trained("Optimizer", options)
+  local entries = self.trained((params_of.of(model)))
   self.clip = options.clip and transform.check_number("Optimizer", "clip", options.clip, 0)
   self.transformation = transformation
   self.count = params_of.counter(entries)
@@ -42,16 +47,6 @@ local function scalar_dtype(entries)
   return "float32"
 end
 
---- Every box that an update writes, with what it holds now.
-local function snapshot(optimizer, entries)
-  local before = {}
-  for _, entry in ipairs(entries) do before[#before + 1] = {entry.box, entry.box:get()} end
-  for _, box in ipairs((tree.leaves({optimizer.state, optimizer.count}))) do
-    before[#before + 1] = {box, box:get()}
-  end
-  return before
-end
-
 --- One step: the Params and the state are written.
 ---@param model table
 ---@param grads table a tree like the model, from ml.value_and_grad
@@ -62,30 +57,22 @@ end
 function M.Optimizer:update(model, grads, options)
   options = lib.options("Optimizer:update", options)
   local entries, paths = params_of.of(model)
-  local updates = params_of.gradients(entries, paths, grads)
-  local norm = transform.global_norm(updates)
-  local before = options.if_finite and snapshot(self, entries)
-  local context = {entries = entries, count = op.astype(self.count, {dtype = scalar_dtype(entries)})}
-  local factor = self.clip and transform.clip_factor(norm, self.clip)
-  if self.transformation.step then
-    self.transformation.step(updates, self.state, context, factor)
-  else
-    for i, u in ipairs(updates) do
-      if factor then updates[i] = op.mul(u, transform.scalar_as(factor, u.dtype)) end
-    end
-    updates = self.transformation.update(updates, self.state, context)
-    for i, u in ipairs(updates) do
-      local box = entries[i].box
-      box:set(transform.scalar_as(op.add(box, u), box.dtype))
-    end
+  entries = self.trained(entries)
+  grads = params_of.gradients(entries, paths, grads)
+  local norm = transform.global_norm(grads)
+  local function step()
+    local context = {entries = entries, count = op.astype(self.count, {dtype = scalar_dtype(entries)})}
+    local factor = self.clip and transform.clip_factor(norm, self.clip)
+    transform.apply(self.transformation, grads, self.state, context, factor)
+    self.count:set(op.add(self.count, 1))
   end
-  self.count:set(op.add(self.count, 1))
-  if not before then return {grad_norm = norm} end
-  local finite = op.isfinite(norm)
-  for _, saved in ipairs(before) do
-    local box, old = saved[1], saved[2]
-    box:set(op.where(finite, box:get(), old))
+  if not options.if_finite then
+    step()
+    return {grad_norm = norm}
   end
+  local finite, boxes = op.isfinite(norm), tree.leaves {self.state, self.count}
+  for _, entry in ipairs(entries) do boxes[#boxes + 1] = entry.box end
+  transform.guarded(boxes, finite, step)
   return {grad_norm = norm, finite = finite}
 end
 
@@ -99,27 +86,57 @@ local function made(who, make)
   return function(model, options)
     local alone = options == nil
     options = lib.options(who, alone and model or options)
-    if options.lr == nil then raise("E_VALUE", "%s: the learning rate `lr` is missing", who) end
-    transform.check_rate(who, options.lr)
+    if options.lr == nil and who ~= "adafactor" then
+      raise("E_VALUE", "%s: the learning rate `lr` is missing", who)
+    end
+    if options.lr ~= nil then transform.check_rate(who, options.lr) end
     local transformation = make(options)
-    if not alone then return M.Optimizer(model, transformation, {clip = options.clip}) end
+    if not alone then
+      return M.Optimizer(model, transformation, {clip = options.clip, only = options.only,
+        freeze = options.freeze})
+    end
+    if options.only ~= nil or options.freeze ~= nil then
+      raise("E_VALUE", "%s: only and freeze need the model: %s(model, options); in a chain, masked and "
+        .. "multi_transform choose Params", who, who)
+    end
     if not options.clip then return transformation end
     return transform.chain(transform.clip_by_global_norm(options.clip), transformation)
   end
+end
+
+--- The same for a chain of parts: each maker(who, options) gives one, or nil for none.
+local function chained(who, ...)
+  local makers = {...}
+  return made(who, function(options)
+    local parts = {}
+    for _, maker in ipairs(makers) do parts[#parts + 1] = maker(who, options) end
+    return transform.chain(table.unpack(parts))
+  end)
+end
+
+local function lr_of(_, options) return transform.scale_by_learning_rate(options.lr) end
+
+--- The weight decay of its options, with this default.
+local function decayed(default)
+  return function(who, options)
+    local weight_decay = transform.check_number(who, "weight_decay", options.weight_decay or default, 0)
+    return weight_decay > 0 and transform.add_decayed_weights(weight_decay, options.mask) or nil
+  end
+end
+
+local function momentum(_, options)
+  return options.momentum and transform.trace(options.momentum, {nesterov = options.nesterov})
 end
 
 --- Stochastic gradient descent: p - lr g, or with momentum p - lr (g + momentum t), t the same at the step
 --- before (nesterov: looking one step ahead).
 ---@overload fun(options: table): Transformation
 ---@param model table
----@param options {lr: number|Schedule, momentum: number, nesterov: boolean, clip: number}
---- lr: a number or a schedule. momentum: default none. clip: largest global norm; default none
+---@param options {lr: number|Schedule, momentum: number, nesterov: boolean, clip: number, only: Mask, freeze: Mask}
+--- lr: a number or a schedule. momentum: default none. clip: largest global norm; default none. only, freeze: see
+--- Optimizer
 ---@return Optimizer
-M.sgd = made("sgd", function(options)
-  local step = transform.scale_by_learning_rate(options.lr)
-  if not options.momentum then return step end
-  return transform.chain(transform.trace(options.momentum, {nesterov = options.nesterov}), step)
-end)
+M.sgd = chained("sgd", momentum, lr_of)
 
 --- The native op for a whole Adam(W) step: it takes the clip factor with it.
 local function fused_step(numbers, lr, decay_of)
@@ -134,6 +151,7 @@ local function fused_step(numbers, lr, decay_of)
     end
     local rate, step = scalar(transform.rate_at(lr, context)), op.add(context.count, 1)
     clip = clip or scalar(1.0)
+    local decays = decay_of(entries)
     for i, entry in ipairs(entries) do
       local box = entry.box
       local scalars = box.dtype == "float64" and "float64" or "float32"
@@ -143,7 +161,7 @@ local function fused_step(numbers, lr, decay_of)
       local g = sharding and op.constrain(grads[i], {layout = sharding, state = true}) or grads[i]
       local p, mu, nu = op.adamw(held, g, mus[i], nus[i], as(rate), as(step), as(clip),
         {b1 = numbers.b1, b2 = numbers.b2, eps = numbers.eps, eps_root = numbers.eps_root,
-          decay = decay_of(entry)})
+          decay = decays[i]})
       held:set(p)
       if masters then box:set(op.astype(p, {dtype = box.dtype})) end
       mus[i]:set(mu)
@@ -160,6 +178,11 @@ local function adam_like(who, options, weight_decay, mask)
   local parts = {transform.scale_by_adam(adam), transform.add_decayed_weights(weight_decay, mask),
     transform.scale_by_learning_rate(options.lr)}
   local on = params_of.mask(who, mask)
+  local function decays(entries)
+    local list = {}
+    for i, marked in ipairs(on(entries)) do list[i] = marked and weight_decay or 0.0 end
+    return list
+  end
   if options.master and options.nesterov then
     raise("E_VALUE", "%s: master weights and nesterov do not go together", who)
   end
@@ -174,9 +197,7 @@ local function adam_like(who, options, weight_decay, mask)
       updates = parts[1].update(updates, state, context)
       return parts[3].update(parts[2].update(updates, nil, context), nil, context)
     end,
-    step = not options.nesterov and fused_step(numbers, options.lr, function(entry)
-      return on(entry) and weight_decay or 0.0
-    end) or nil,
+    step = not options.nesterov and fused_step(numbers, options.lr, decays) or nil,
   }
 end
 
@@ -190,10 +211,12 @@ end
 ---@field nesterov boolean
 ---@field master boolean
 ---@field clip number
+---@field only Mask
+---@field freeze Mask
 
 ---@class AdamWOptions: AdamOptions
 ---@field weight_decay number
----@field mask "matrices"|table|fun(path: string, param: Param): boolean
+---@field mask Mask
 
 --- Adam (Kingma and Ba 2015).
 ---@overload fun(options: table): Transformation
@@ -207,23 +230,113 @@ M.adam = made("adam", function(options) return adam_like("adam", options, 0.0) e
 ---@overload fun(options: table): Transformation
 ---@param model table
 ---@param options AdamWOptions weight_decay: default 1e-4. mask: which Params decay: "matrices" (kernels and
---- embeddings), fun(path, param): boolean, or a tree of booleans; default all. The rest as adam
+--- embeddings), a pattern of paths or a list of them, fun(path, param): boolean, or a tree of booleans; default all. The
+--- rest as adam
 ---@return Optimizer
 M.adamw = made("adamw", function(options)
   local decay = transform.check_number("adamw", "weight_decay", options.weight_decay or 1e-4, 0)
   return adam_like("adamw", options, decay, options.mask)
 end)
 
+--- The sign of momentum, with decay (Chen et al. 2023). Like those below it takes lr, clip, only, freeze, weight_decay
+--- and mask as adamw does.
+---@overload fun(options: table): Transformation
+---@param model table
+---@param options table b1: default 0.9. b2: default 0.99. mu_dtype: default the Param's. weight_decay: default 1e-3
+---@return Optimizer
+M.lion = chained("lion", scale.by.lion, decayed(1e-3), lr_of)
+
+--- Gradients over the root of their running mean square (Tieleman and Hinton 2012).
+---@overload fun(options: table): Transformation
+---@param model table
+---@param options table decay: default 0.9. eps: default 1e-8, inside the root unless eps_in_sqrt is false. centered: by
+--- the standard deviation. momentum, nesterov: as sgd. initial_scale: of the squares; default 0. bias_correction:
+--- default false
+---@return Optimizer
+M.rmsprop = chained("rmsprop", scale.by.rms, lr_of, momentum)
+
+--- Gradients over the root of the sum of their squares (Duchi et al. 2011).
+---@overload fun(options: table): Transformation
+---@param model table
+---@param options table initial_accumulator_value: default 0.1. eps: default 1e-7
+---@return Optimizer
+M.adagrad = chained("adagrad", scale.by.rss, lr_of)
+
+--- Adam with steps in proportion to each Param's norm (You et al. 2020).
+---@overload fun(options: table): Transformation
+---@param model table
+---@param options table b1, b2, eps_root: as adam. eps: default 1e-6. weight_decay: default 0
+---@return Optimizer
+M.lamb = chained("lamb", function(_, o)
+  return transform.scale_by_adam {b1 = o.b1, b2 = o.b2, eps = o.eps or 1e-6, eps_root = o.eps_root}
+end, decayed(0.0), function() return scale.scale_by_trust_ratio() end, lr_of)
+
+--- Momentum in proportion to each Param's norm (You et al. 2017).
+---@overload fun(options: table): Transformation
+---@param model table
+---@param options table momentum: default 0.9. nesterov. trust_coefficient: default 1e-3. eps, weight_decay: default 0
+---@return Optimizer
+M.lars = chained("lars", decayed(0.0), function(who, o)
+  return scale.by.trust_ratio(who, {trust_coefficient = o.trust_coefficient or 1e-3, eps = o.eps})
+end, lr_of, function(_, o) return transform.trace(o.momentum or 0.9, {nesterov = o.nesterov}) end)
+
+--- Second moments by rows and columns (Shazeer and Stern 2018).
+---@overload fun(options: table): Transformation
+---@param model table
+---@param options table lr: default none. min_dim_size_to_factor: default 128. factored: default true. decay_rate:
+--- default 0.8. decay_offset: default 0. clipping_threshold: default 1, or false. multiply_by_parameter_scale: default true.
+--- momentum: default none. dtype_momentum: default float32. eps: default 1e-30. weight_decay: default 0, not times lr
+---@return Optimizer
+M.adafactor = chained("adafactor", scale.by.factored_rms, function(_, o)
+  return o.clipping_threshold ~= false and scale.clip_by_block_rms(o.clipping_threshold or 1.0) or nil
+end, function(_, o)
+  if type(o.lr) == "number" then return transform.scale(o.lr) end
+  return o.lr and transform.scale_by_schedule(o.lr)
+end, function(_, o)
+  return o.multiply_by_parameter_scale ~= false and scale.scale_by_param_block_rms() or nil
+end, function(_, o)
+  local dtype = o.dtype_momentum or "float32"
+  return o.momentum and scale.ema(o.momentum, {debias = false, accumulator_dtype = dtype})
+end, decayed(0.0), function() return transform.scale(-1) end)
+
+--- Momentum of matrices made orthogonal (Jordan et al. 2024); adamw for all other Params.
+---@overload fun(options: table): Transformation
+---@param model table
+---@param options table matrices: which Params are such; default those of rank 2. Of more dims the last two are
+--- the matrix. beta: default 0.95. ns_steps: default 5. ns_coeffs: 3 numbers, or 3 a step. nesterov: default
+--- true. eps: default 1e-8. consistent_rms: default none. weight_decay: default 0. adam_lr: default lr. adam_b1, adam_b2, adam_eps_root, adam_weight_decay
+---@return Optimizer
+M.muon = made("muon", function(options)
+  local matrices = options.matrices
+  local on = params_of.mask("muon", matrices == nil and function(_, p) return p.ndim == 2 end or matrices)
+  local weight_decay = decayed(0.0)("muon", options)
+  local adam = adam_like("muon", {lr = options.adam_lr or options.lr, b1 = options.adam_b1,
+    b2 = options.adam_b2, eps = options.eps, eps_root = options.adam_eps_root, mu_dtype = options.mu_dtype,
+    nesterov = options.nesterov ~= false}, options.adam_weight_decay or 0.0)
+  local parts = {scale.by.muon("muon", options), lr_of("muon", options)}
+  if weight_decay then table.insert(parts, 2, weight_decay) end
+  local groups = {muon = transform.chain(table.unpack(parts)), adam = adam}
+  return wrappers.grouped("muon", groups, function(entries)
+    local labels = {}
+    for i, marked in ipairs(on(entries)) do labels[i] = marked and "muon" or "adam" end
+    return labels
+  end)
+end)
+
 for _, name in ipairs {"chain", "clip", "clip_by_global_norm", "add_decayed_weights", "global_norm", "scale",
     "scale_by_adam", "scale_by_learning_rate", "scale_by_schedule", "trace"} do
   M[name] = transform[name]
 end
-
-M.LossScale = loss_scale
+for name, fn in pairs(scale) do
+  if type(fn) == "function" then M[name] = fn end
+end
+for _, name in ipairs {"set_to_zero", "masked", "multi_transform", "MultiSteps"} do
+  M[name] = wrappers[name]
+end
 
 local Optimizer = M.Optimizer
-M.Optimizer, M.LossScale = nil, nil
+M.Optimizer = nil
 lib.export(M, "optim.")
-M.Optimizer, M.LossScale = Optimizer, loss_scale
+M.Optimizer, M.LossScale, M.EMA = Optimizer, loss_scale, wrappers.EMA
 
 return lib.strict(M, "optim", "optim.")

@@ -105,24 +105,113 @@ local function is_matrix(entry)
   return role == "kernel" or role == "embedding"
 end
 
---- Reads a mask: nil (everything), "matrices" (kernels and embeddings), fun(path, param): boolean, or a tree
---- of booleans like the model, which may stop where one serves all below it.
----@param who string for messages
----@return fun(entry: OptimEntry): boolean
-function M.mask(who, mask)
-  if mask == nil then return function() return true end end
-  if mask == "matrices" then return is_matrix end
-  if type(mask) ~= "function" and type(mask) ~= "table" then
-    raise("E_VALUE", "%s: the mask must be \"matrices\", a function (path, param) or a tree of booleans, "
-      .. "not %s", who, mask)
-  end
-  return function(entry)
-    local on
-    if type(mask) == "function" then on = mask(entry.path, entry.box) else on = at(mask, entry.keys) end
-    if type(on) ~= "boolean" then
-      raise("E_VALUE", "%s: the mask gives %s for %s; expected true or false", who, on, entry.path)
+--- Which entries have a path that one of the patterns is found in. Each must find one: a pattern that does nothing
+--- is a mistake.
+local function found(who, patterns, entries)
+  local marks, paths = {}, {}
+  for i, entry in ipairs(entries) do marks[i], paths[i] = false, entry.path end
+  for _, pattern in ipairs(patterns) do
+    local any = false
+    for i, path in ipairs(paths) do
+      local ok, hit = pcall(string.find, path, pattern)
+      if not ok then raise("E_VALUE", "%s: '%s' is no Lua pattern: %s", who, pattern, hit) end
+      if hit then marks[i], any = true, true end
     end
-    return on
+    if not any then
+      raise("E_VALUE", "%s: the pattern '%s' finds no Param; there are %s", who, pattern, lib.some(paths, 6))
+    end
+  end
+  return marks
+end
+
+---@alias Mask "matrices"|string|string[]|table|fun(path: string, param: Param): boolean
+
+--- Reads a mask: nil (everything), "matrices" (kernels and embeddings), another text or a list of them (Lua patterns
+--- that are found in paths), fun(path, param): boolean, or a tree of booleans like the model, which may stop where
+--- one serves all below it.
+---@param who string for messages
+---@param mask Mask?
+---@return fun(entries: OptimEntry[]): boolean[]
+function M.mask(who, mask)
+  if type(mask) == "string" and mask ~= "matrices" then mask = {mask} end
+  local kind = type(mask)
+  if mask ~= nil and mask ~= "matrices" and kind ~= "function" and kind ~= "table" then
+    raise("E_VALUE", "%s: a mask is \"matrices\", a pattern of paths or a list of them, a function (path, "
+      .. "param) or a tree of booleans, not %s", who, mask)
+  end
+  if kind == "table" and type(mask[1]) == "string" then
+    return function(entries) return found(who, mask, entries) end
+  end
+  return function(entries)
+    local marks = {}
+    for i, entry in ipairs(entries) do
+      local on = true
+      if mask == "matrices" then on = is_matrix(entry)
+      elseif kind == "function" then on = mask(entry.path, entry.box)
+      elseif kind == "table" then on = at(mask, entry.keys) end
+      if type(on) ~= "boolean" then
+        raise("E_VALUE", "%s: the mask gives %s for %s; expected true or false", who, on, entry.path)
+      end
+      marks[i] = on
+    end
+    return marks
+  end
+end
+
+--- What is trained: the entries in `only` (default all) but those in `freeze`.
+---@param who string
+---@param options {only: Mask?, freeze: Mask?}
+---@return fun(entries: OptimEntry[]): OptimEntry[]
+function M.trained(who, options)
+  if options.only == nil and options.freeze == nil then return function(entries) return entries end end
+  local only, freeze = M.mask(who, options.only), options.freeze ~= nil and M.mask(who, options.freeze)
+  return function(entries)
+    local list, on, off = {}, only(entries), freeze and freeze(entries) or {}
+    for i, entry in ipairs(entries) do
+      if on[i] and not off[i] then list[#list + 1] = entry end
+    end
+    if #list == 0 then raise("E_VALUE", "%s: every Param is frozen; nothing is left to train", who) end
+    return list
+  end
+end
+
+--- For each entry the label of the first row {pattern, label} whose pattern is found in its path, or what a function
+--- (path, param) gives; one of those in `known`.
+---@param who string
+---@param labels string[][]|fun(path: string, param: Param): string
+---@param known table<string, any>
+---@return fun(entries: OptimEntry[]): string[]
+function M.labels(who, labels, known)
+  local named = lib.quoted(lib.names(known))
+  local function check(label, what)
+    if known[label] == nil then
+      raise("E_VALUE", "%s: %s is labelled %s; there are %s", who, what, label, named)
+    end
+    return label
+  end
+  if type(labels) == "table" then
+    for i, row in ipairs(lib.check_list(who, "the labels", labels)) do
+      if type(row) ~= "table" or type(row[1]) ~= "string" then
+        raise("E_VALUE", "%s: row %d of the labels is %s; it is {pattern, label}", who, i, lib.kind(row))
+      end
+      check(row[2], "'" .. row[1] .. "'")
+    end
+  elseif type(labels) ~= "function" then
+    raise("E_VALUE", "%s: labels are a list of {pattern, label} or a function (path, param), not %s", who,
+      lib.kind(labels))
+  end
+  return function(entries)
+    local list = {}
+    for _, row in ipairs(type(labels) == "table" and labels or {}) do
+      for i, hit in ipairs(found(who, {row[1]}, entries)) do
+        if hit then list[i] = list[i] or row[2] end
+      end
+    end
+    for i, entry in ipairs(entries) do
+      if type(labels) == "function" then list[i] = labels(entry.path, entry.box) end
+      check(list[i], entry.path)
+    end
+    return list
   end
 end
 
@@ -141,7 +230,7 @@ end
 local function tensors(list, mesh)
   local function make(t)
     local x = t.copy and op.astype(t.copy, {dtype = t.dtype})
-      or op.full {dtype = t.dtype, dims = t.dims, value = 0}
+      or op.full {dtype = t.dtype, dims = t.dims, value = t.value or 0}
     return t.sharding and op.constrain(x, {layout = t.sharding}) or op.identity(x)
   end
   local function all()
@@ -149,23 +238,36 @@ local function tensors(list, mesh)
     for i, t in ipairs(list) do made[i] = make(t) end
     return table.unpack(made)
   end
-  if core.is_tracing() then return {all()} end
+  if core.is_tracing() or #list == 0 then return {all()} end
   return {core.run_traced(all, mesh)}
 end
 
 --- A tree like the model with a box for each entry: in the Param's shape, in its dtype unless another is
 --- given, and in its opt_sharding or sharding.
-local function state_like(model, entries, dtype, copies)
+---@param model table
+---@param entries OptimEntry[]
+---@param options {dtype: (string|fun(entry: OptimEntry): string)?, value: number?, copy: boolean?, dims: (fun(entry: OptimEntry): integer[])?}
+--- value: of all elements; default 0. copy: the Param's own. dims: those of the Param that the box has; default all
+---@return table?
+function M.state_like(model, entries, options)
   local list, mesh = {}, mesh_of(entries)
   for i, entry in ipairs(entries) do
-    local box = entry.box
-    list[i] = {dtype = dtype or box.dtype, dims = box.shape,
-      sharding = core.box_meta(box).opt_sharding or param.sharding(box), copy = copies and box}
+    local box, meta, dtype = entry.box, core.box_meta(entry.box), options.dtype
+    if type(dtype) == "function" then dtype = dtype(entry) end
+    local t = {dtype = dtype or box.dtype, dims = box.shape, value = options.value,
+      copy = options.copy and box, axes = meta.opt_axes or meta.axes,
+      sharding = meta.opt_sharding or param.sharding(box)}
+    if options.dims then
+      local dims, shape = options.dims(entry), {}
+      for k, d in ipairs(dims) do shape[k] = box.shape[d] end
+      t.dims, t.axes = shape, param.pick_axes(t.axes, dims)
+      t.sharding = t.sharding and core.NamedSharding(t.sharding.mesh, param.pick_axes(t.sharding.spec, dims))
+    end
+    list[i] = t
   end
   local boxes = {}
   for i, x in ipairs(tensors(list, mesh)) do
-    local meta = core.box_meta(entries[i].box)
-    local box = param.Param(x, {kind = "opt_state", axes = meta.opt_axes or meta.axes})
+    local box = param.Param(x, {kind = "opt_state", axes = list[i].axes})
     if core.is_traced(x) then param.set_sharding(box, list[i].sharding) end
     param.note_birth(box, {of = entries[i].box})
     boxes[entries[i].box] = box
@@ -173,17 +275,11 @@ local function state_like(model, entries, dtype, copies)
   return tree.only(model, boxes)
 end
 
---- A tree like the model with a box of zeros for each entry, where the optimizer's state for it belongs.
+--- Zeros, where the optimizer's state for each entry belongs.
 ---@param model table
 ---@param entries OptimEntry[]
 ---@param dtype string? default: the Param's
-function M.zeros_like(model, entries, dtype) return state_like(model, entries, dtype, false) end
-
---- The same with a copy of the Param.
----@param model table
----@param entries OptimEntry[]
----@param dtype string
-function M.copies_of(model, entries, dtype) return state_like(model, entries, dtype, true) end
+function M.zeros_like(model, entries, dtype) return M.state_like(model, entries, {dtype = dtype}) end
 
 --- A box with a whole number, 0, on the mesh of the Params.
 ---@param entries OptimEntry[]

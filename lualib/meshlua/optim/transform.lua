@@ -16,7 +16,8 @@ local M = {}
 ---@field name string
 ---@field init fun(model: table, entries: OptimEntry[]): table?
 ---@field update fun(updates: Tensor[], state: table?, context: table): Tensor[]
----@field step (fun(grads: Tensor[], state: table?, context: table, clip: Tensor?))? writes the Params itself
+---@field step (fun(grads: Tensor[], state: table?, context: table, factor: Tensor?))? writes the Params itself, from
+--- gradients times the factor
 
 function M.is_transformation(x)
   return type(x) == "table" and type(rawget(x, "update")) == "function"
@@ -75,6 +76,95 @@ local function map(updates, fn)
   return out
 end
 
+--- All updates times a scalar tensor.
+local function times(updates, factor)
+  return map(updates, function(u) return op.mul(u, scalar_as(factor, u.dtype)) end)
+end
+M.times = times
+
+--- Writes the Params of context.entries: what the transformation makes of the gradients is added to them.
+---@param transformation Transformation
+---@param factor Tensor? of the gradients
+function M.apply(transformation, updates, state, context, factor)
+  if transformation.step then return transformation.step(updates, state, context, factor) end
+  if factor then updates = times(updates, factor) end
+  for i, u in ipairs(transformation.update(updates, state, context)) do
+    local box = context.entries[i].box
+    box:set(scalar_as(op.add(box, u), box.dtype))
+  end
+end
+
+--- Calls fn; where `when` is false, the boxes hold what they held before.
+---@param boxes Param[]
+---@param when Tensor bool scalar
+---@param fn fun()
+function M.guarded(boxes, when, fn)
+  local before = {}
+  for i, box in ipairs(boxes) do before[i] = box:get() end
+  fn()
+  for i, box in ipairs(boxes) do box:set(op.where(when, box:get(), before[i])) end
+end
+
+--- A transformation that needs no state: fn(update, Param) of each.
+---@param who string
+---@param fn fun(u: Tensor, p: Param): Tensor
+function M.each(who, fn)
+  return stateless(who, function(updates, _, context)
+    return map(updates, function(u, i) return fn(u, context.entries[i].box) end)
+  end)
+end
+
+--- A transformation with boxes of state for each Param.
+---@param who string
+---@param boxes table<string, table> for each name what params_of.state_like is told of them
+---@param make fun(context: table): fun(u: Tensor, boxes: table<string, Param>): Tensor the update of one Param
+---@return Transformation
+function M.stateful(who, boxes, make)
+  local names = lib.names(boxes)
+  return {
+    name = who,
+    init = function(model, entries)
+      local state = {}
+      for _, name in ipairs(names) do state[name] = params_of.state_like(model, entries, boxes[name]) end
+      return state
+    end,
+    update = function(updates, state, context)
+      local lists, fn = {}, make(context)
+      for _, name in ipairs(names) do lists[name] = boxes_of(state[name], context.entries) end
+      return map(updates, function(u, i)
+        local own = {}
+        for _, name in ipairs(names) do own[name] = lists[name][i] end
+        return fn(u, own)
+      end)
+    end,
+  }
+end
+
+--- Moves a running mean toward x; beta, a number or a scalar tensor, is what it keeps.
+---@return Tensor mean as it is now
+function M.moved(box, x, beta)
+  local mean = op.add(op.mul(x, 1 - beta), op.mul(box, beta))
+  box:set(scalar_as(mean, box.dtype))
+  return mean
+end
+
+--- 1 - beta^count, without the digits that the subtraction would lose in float32.
+local function correction(beta, count) return op.neg(op.expm1(op.mul(count, math.log(beta)))) end
+
+--- What corrects running means for their start at 0: fn(mean, u); with nesterov as they will be one step later, if u
+--- came again.
+---@param beta number
+---@param nesterov boolean?
+---@return fun(mean: Tensor, u: Tensor?): Tensor
+function M.debias(beta, context, nesterov)
+  local step = op.add(context.count, 1)
+  local now = correction(beta, step)
+  local function by(x, c) return op.div(x, scalar_as(c, x.dtype)) end
+  if not nesterov then return function(mean) return by(mean, now) end end
+  local ahead = correction(beta, op.add(step, 1))
+  return function(mean, u) return op.add(op.mul(by(mean, ahead), beta), op.mul(by(u, now), 1 - beta)) end
+end
+
 -- ---- scaling ----------------------------------------------------------------------------------------
 
 --- Multiplies by a number.
@@ -84,9 +174,7 @@ function M.scale(factor)
   if type(factor) ~= "number" then
     raise("E_VALUE", "scale: expected a number, got %s", lib.kind(factor))
   end
-  return stateless("scale", function(updates)
-    return map(updates, function(u) return op.mul(u, factor + 0.0) end)
-  end)
+  return M.each("scale", function(u) return op.mul(u, factor + 0.0) end)
 end
 
 --- Multiplies by what a schedule gives.
@@ -97,8 +185,7 @@ function M.scale_by_schedule(schedule)
     raise("E_VALUE", "scale_by_schedule: expected a schedule, got %s", lib.kind(schedule))
   end
   return stateless("scale_by_schedule", function(updates, _, context)
-    local factor = schedule(context.count)
-    return map(updates, function(u) return op.mul(u, scalar_as(factor, u.dtype)) end)
+    return times(updates, schedule(context.count))
   end)
 end
 
@@ -128,7 +215,7 @@ function M.adam_state(mu_dtype, master)
     local dtype = master and "float32" or nil
     return {mu = params_of.zeros_like(model, entries, mu_dtype or dtype),
       nu = params_of.zeros_like(model, entries, dtype),
-      master = master and params_of.copies_of(model, entries, dtype) or nil}
+      master = master and params_of.state_like(model, entries, {dtype = dtype, copy = true}) or nil}
   end
 end
 
@@ -140,31 +227,15 @@ end
 ---@return Transformation
 function M.scale_by_adam(options)
   options = lib.options("scale_by_adam", options)
-  local n, nesterov = M.adam_numbers("scale_by_adam", options), options.nesterov
-  local function update(updates, state, context)
-    local mus, nus = boxes_of(state.mu, context.entries), boxes_of(state.nu, context.entries)
-    local step = op.add(context.count, 1)
-    -- 1 - beta^count, without the digits that the subtraction would lose in float32.
-    local function correction(beta, count) return op.neg(op.expm1(op.mul(count, math.log(beta)))) end
-    local unbias1, unbias2 = correction(n.b1, step), correction(n.b2, step)
-    local ahead = nesterov and correction(n.b1, op.add(step, 1))
-    return map(updates, function(g, i)
-      local mu = op.add(op.mul(g, 1 - n.b1), op.mul(mus[i], n.b1))
-      local nu = op.add(op.mul(op.square(g), 1 - n.b2), op.mul(nus[i], n.b2))
-      mus[i]:set(scalar_as(mu, mus[i].dtype))
-      nus[i]:set(scalar_as(nu, nus[i].dtype))
-      local first
-      if nesterov then
-        first = op.add(op.mul(op.div(mu, scalar_as(ahead, mu.dtype)), n.b1),
-          op.mul(op.div(g, scalar_as(unbias1, g.dtype)), 1 - n.b1))
-      else
-        first = op.div(mu, scalar_as(unbias1, mu.dtype))
-      end
-      local second = op.div(nu, scalar_as(unbias2, nu.dtype))
-      return op.div(first, op.add(op.sqrt(op.add(second, n.eps_root)), n.eps))
-    end)
-  end
-  return {name = "scale_by_adam", init = M.adam_state(options.mu_dtype), update = update}
+  local n = M.adam_numbers("scale_by_adam", options)
+  return M.stateful("scale_by_adam", {mu = {dtype = options.mu_dtype}, nu = {}}, function(context)
+    local first = M.debias(n.b1, context, options.nesterov)
+    local second = M.debias(n.b2, context)
+    return function(g, own)
+      local mu, nu = M.moved(own.mu, g, n.b1), M.moved(own.nu, op.square(g), n.b2)
+      return op.div(first(mu, g), op.add(op.sqrt(op.add(second(nu), n.eps_root)), n.eps))
+    end
+  end)
 end
 
 --- Momentum: the sum of gradients that fade by `decay` at each step (Sutskever et al. 2013).
@@ -174,34 +245,29 @@ end
 function M.trace(decay, options)
   options = lib.options("optim.trace", options)
   decay = check_number("optim.trace", "decay", decay, 0)
-  local function init(model, entries)
-    return {trace = params_of.zeros_like(model, entries, options.accumulator_dtype)}
-  end
-  local function update(updates, state, context)
-    local traces = boxes_of(state.trace, context.entries)
-    return map(updates, function(g, i)
-      local sum = op.add(g, op.mul(traces[i], decay))
-      traces[i]:set(scalar_as(sum, traces[i].dtype))
+  return M.stateful("trace", {trace = {dtype = options.accumulator_dtype}}, function()
+    return function(g, own)
+      local sum = op.add(g, op.mul(own.trace, decay))
+      own.trace:set(scalar_as(sum, own.trace.dtype))
       return options.nesterov and op.add(g, op.mul(sum, decay)) or sum
-    end)
-  end
-  return {name = "trace", init = init, update = update}
+    end
+  end)
 end
 
 -- ---- decay and clipping -----------------------------------------------------------------------------
 
 --- Adds weight_decay times the Param.
 ---@param weight_decay number
----@param mask nil|"matrices"|table|fun(path: string, param: Param): boolean which Params; default all
+---@param mask Mask? which Params; default all
 ---@return Transformation
 function M.add_decayed_weights(weight_decay, mask)
   weight_decay = check_number("add_decayed_weights", "weight_decay", weight_decay, 0)
   local on = params_of.mask("add_decayed_weights", mask)
   return stateless("add_decayed_weights", function(updates, _, context)
+    local marks = on(context.entries)
     return map(updates, function(u, i)
-      local entry = context.entries[i]
-      if weight_decay == 0 or not on(entry) then return u end
-      return op.add(u, op.mul(entry.box, weight_decay))
+      if weight_decay == 0 or not marks[i] then return u end
+      return op.add(u, op.mul(context.entries[i].box, weight_decay))
     end)
   end)
 end
@@ -211,9 +277,7 @@ end
 ---@return Transformation
 function M.clip(limit)
   limit = check_number("clip", "the limit", limit, 0)
-  return stateless("clip", function(updates)
-    return map(updates, function(u) return op.minimum(op.maximum(u, -limit), limit) end)
-  end)
+  return M.each("clip", function(u) return op.minimum(op.maximum(u, -limit), limit) end)
 end
 
 --- sqrt(sum of all squares) over all tensors of a tree: one number. Squares are summed in float32 (float64
@@ -249,8 +313,7 @@ end
 function M.clip_by_global_norm(max_norm)
   max_norm = check_number("clip_by_global_norm", "max_norm", max_norm, 0)
   return stateless("clip_by_global_norm", function(updates)
-    local factor = M.clip_factor(M.global_norm(updates), max_norm)
-    return map(updates, function(u) return op.mul(u, scalar_as(factor, u.dtype)) end)
+    return times(updates, M.clip_factor(M.global_norm(updates), max_norm))
   end)
 end
 
