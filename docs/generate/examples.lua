@@ -387,7 +387,14 @@ local stack = nn.stack(3, function() return nn.Linear(2, 2, {rngs = nn.Rngs(0)})
 print(nn.layer(stack, 2)(ml.ones {1, 2}).shape)]],
   ["nn.leaky_relu"] = "nn.leaky_relu(ml.tensor {-1.0, 1.0})",
   ["nn.log_sigmoid"] = "nn.log_sigmoid(ml.tensor {0.0})",
+  ["nn.lora"] = [[
+local model = nn.lora(nn.Linear(8, 4, {rngs = nn.Rngs(0)}), {rank = 2, rngs = nn.Rngs(1)})
+optim.adamw(model, {lr = 1e-4, only = "lora_"})
+print(model)]],
   ["nn.max_pool"] = "nn.max_pool(ml.arange(4.0):reshape(1, 4, 1), 2, {strides = 2})",
+  ["nn.merge_lora"] = [[
+local model = nn.lora(nn.Linear(8, 4, {rngs = nn.Rngs(0)}), {rank = 2, rngs = nn.Rngs(1)})
+print(nn.merge_lora(model))]],
   ["nn.module"] = [[
 local Scale = nn.module "Scale"
 function Scale:init(n) self.factor = nn.Param(ml.ones {n}) end

@@ -308,6 +308,59 @@ describe("EMA", function()
   end)
 end)
 
+describe("LoRA", function()
+  it("trains as its twin, leaves the rest to the bit, and merges", function()
+    local layer = nn.Linear(5, 6, {rngs = nn.Rngs(0), param_dtype = "float64"})
+    layer.kernel:set(oracle.ramp {5, 6})
+    layer.bias:set(oracle.ramp {6})
+    local before = layer.kernel:get():bytes() .. layer.bias:get():bytes()
+    local x, y = oracle.ramp {8, 5}, oracle.ramp({6, 8}):T()
+    local plain = layer(x)
+    nn.lora(layer, {rank = 2, alpha = 4, rngs = nn.Rngs(1), param_dtype = "float64"})
+    assert.equal(plain:bytes(), layer(x):bytes())
+    layer.lora_a:set(oracle.ramp({2, 5}):T())
+    layer.lora_b:set(oracle.ramp {2, 6} * 0.1)
+    local opt = optim.adamw(layer, {lr = 0.05, only = "lora_"})
+    local step = ml.jit(function(m, o)
+      o:update(m, ml.grad(function(n) return nn.mse(n(x), y) end)(m))
+    end)
+    for _ = 1, 20 do step(layer, opt) end
+    for name, numbers in pairs(vectors.lora) do
+      helper.close(numbers, layer[name]:get():reshape(#numbers), 1e-9)
+    end
+    assert.equal(before, layer.kernel:get():bytes() .. layer.bias:get():bytes())
+    local unmerged = layer(x)
+    nn.merge_lora(layer)
+    assert.is_nil(layer.lora_a)
+    helper.close(unmerged, layer(x), 1e-14)
+  end)
+
+  it("of heads, by path, on a mesh: it lies as the kernel, and what was saved fits", function()
+    local mesh = ml.make_mesh({4, 2}, {"data", "model"})
+    local model = ml.init(function(rngs)
+      return {attn = nn.MultiHeadAttention(16, 4, {rngs = rngs, axes = {"x", "y"}}),
+        mlp = nn.Linear(16, 8, {rngs = rngs, axes = {"x", "y"}, dtype = "bfloat16"})}
+    end, {mesh = mesh, rules = {{"x", "data"}, {"y", "model"}}})
+    local x = ml.random.normal(ml.random.key(0), {2, 8, 16})
+    nn.lora(model, {rank = 2, rngs = nn.Rngs(1), only = {"attn", "mlp"},
+      b_init = nn.initializers.normal(0.1)})
+    local function at(...) return ml.NamedSharding(mesh, P(...)) end
+    assert.same({{16, 2}, {2, 4, 4}, {4, 4, 2}, {2, 16}}, {model.attn.query.lora_a.shape,
+      model.attn.query.lora_b.shape, model.attn.out.lora_a.shape, model.attn.out.lora_b.shape})
+    assert.equal(at "data", model.attn.query.lora_a.sharding)
+    assert.equal(at(nil, "model"), model.attn.query.lora_b.sharding)
+    assert.equal("bfloat16", model.mlp(x).dtype)
+    local before, sharding = model.attn(x), model.attn.query.kernel.sharding
+    nn.merge_lora(model)
+    assert.equal(sharding, model.attn.query.kernel.sharding)
+    helper.close(before, model.attn(x), 1e-5)
+    raises("the pattern 'head' finds no Linear", nn.lora, model, {rank = 2, rngs = nn.Rngs(1), only = "head"})
+    raises("no Linear", nn.lora, {nn.relu}, {rank = 2, rngs = nn.Rngs(1)})
+    raises("the rank", nn.lora, model, {rngs = nn.Rngs(1)})
+    raises("it is at least 1", nn.lora, model, {rank = 0, rngs = nn.Rngs(1)})
+  end)
+end)
+
 -- ---- on a mesh, and on the disk -----------------------------------------------------------------------
 
 local axes = {b = {"y"}, t = {false, "x", "y"}, v = {false, false}, w = {"x", "y"}}

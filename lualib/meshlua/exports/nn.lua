@@ -28,8 +28,13 @@ nn.leaky_relu(x: Tensor, slope: number?) -> Tensor
   x where it is not negative, else slope x (default 0.01).
 nn.log_sigmoid(x: Tensor) -> Tensor
   log(sigmoid(x)).
+nn.lora(model: table, {rank: integer, rngs: table, alpha: number, only: string|table|function,
+    a_init: function, b_init: function, param_dtype: dtype}) -> table
+  Gives Linear layers Params lora_a and lora_b of low rank, whose product is added to the kernel.
 nn.max_pool(x: Tensor, window: integers, {strides: integers, padding: padding}) -> Tensor
   The largest of each window over the spatial dims of [batch, spatial..., features].
+nn.merge_lora(model: table) -> table
+  Adds to the kernels what nn.lora has given their layers, and takes that away.
 nn.module(name: string) -> table
   A class of modules: write Name:init(...) and Name:__call(x) on it; Name(...) makes one.
 nn.mse(predictions: Tensor, targets: Tensor) -> Tensor
@@ -151,7 +156,7 @@ initializers.lecun_uniform({in_axis: integers, out_axis: integers, batch_axis: i
   variance_scaling(1, "fan_in", "uniform").
 initializers.normal(stddev: number?) -> function
   Normal with mean 0; stddev: default 0.01.
-initializers.ones(_: any, shape: shape, dtype: dtype?) -> Tensor
+initializers.ones(_: any, shape: shape, dtype: dtype?, _dims: table?) -> Tensor
   Ones; itself an initialiser.
 initializers.truncated_normal(stddev: number?, lower: number?, upper: number?) -> function
   Normal, cut to [lower, upper] (default -2, 2) before it is multiplied by stddev (default 0.01).
@@ -165,6 +170,6 @@ initializers.xavier_normal({in_axis: integers, out_axis: integers, batch_axis: i
   As glorot_normal.
 initializers.xavier_uniform({in_axis: integers, out_axis: integers, batch_axis: integers}) -> function
   As glorot_uniform.
-initializers.zeros(_: any, shape: shape, dtype: dtype?) -> Tensor
+initializers.zeros(_: any, shape: shape, dtype: dtype?, _dims: table?) -> Tensor
   Zeros; itself an initialiser.
 ]]

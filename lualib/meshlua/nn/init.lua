@@ -18,6 +18,8 @@ local M = lib.export({
   attention = attention.attention,
   rope = require("meshlua.nn.rope").rope,
   dropout = require("meshlua.nn.dropout").dropout,
+  lora = require("meshlua.nn.lora").lora,
+  merge_lora = require("meshlua.nn.lora").merge_lora,
   max_pool = conv.max_pool,
   avg_pool = conv.avg_pool,
 }, "nn.")

@@ -26,8 +26,8 @@ end
 local function scaled(x, factor) return op.mul(x, factor + 0.0) end
 
 --- Zeros and ones; themselves initialisers.
-function M.zeros(_, shape, dtype) return ops.zeros(shape, default(dtype)) end
-function M.ones(_, shape, dtype) return ops.ones(shape, default(dtype)) end
+function M.zeros(_, shape, dtype, _dims) return ops.zeros(shape, default(dtype)) end
+function M.ones(_, shape, dtype, _dims) return ops.ones(shape, default(dtype)) end
 
 --- Every element the same.
 ---@param value number

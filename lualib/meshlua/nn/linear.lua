@@ -72,8 +72,8 @@ end
 M.apply = apply
 
 --- y = x kernel + bias. With a list of features the kernel has a dim for each: Linear(128, {8, 16}) makes
---- heads, Linear({8, 16}, 128) joins them.
-M.Linear = module.module("Linear")
+--- heads, Linear({8, 16}, 128) joins them. nn.lora may add a product of low rank to the kernel.
+M.Linear, M.meta = module.module("Linear")
 
 ---@class LinearOptions
 ---@field rngs Rngs
@@ -109,7 +109,11 @@ end
 ---@param x Tensor [..., in_features]
 ---@return Tensor [..., out_features]
 function M.Linear:__call(x)
-  return apply(x, self.kernel, self.bias, self.inputs, self.dtype)
+  local y = apply(x, self.kernel, self.bias, self.inputs, self.dtype)
+  if not self.lora_a then return y end
+  local narrow = apply(x, self.lora_a, nil, self.inputs, self.dtype)
+  local more = apply(narrow, self.lora_b, nil, 1, self.dtype)
+  return op.add(y, op.astype(op.mul(more, self.lora_scale), {dtype = y.dtype}))
 end
 
 M.features = features

@@ -107,7 +107,7 @@ end
 
 --- Which entries have a path that one of the patterns is found in. Each must find one: a pattern that does nothing
 --- is a mistake.
-local function found(who, patterns, entries)
+local function found(who, patterns, entries, what)
   local marks, paths = {}, {}
   for i, entry in ipairs(entries) do marks[i], paths[i] = false, entry.path end
   for _, pattern in ipairs(patterns) do
@@ -118,7 +118,8 @@ local function found(who, patterns, entries)
       if hit then marks[i], any = true, true end
     end
     if not any then
-      raise("E_VALUE", "%s: the pattern '%s' finds no Param; there are %s", who, pattern, lib.some(paths, 6))
+      raise("E_VALUE", "%s: the pattern '%s' finds no %s; there are %s", who, pattern, what or "Param",
+        lib.some(paths, 6))
     end
   end
   return marks
@@ -131,8 +132,9 @@ end
 --- one serves all below it.
 ---@param who string for messages
 ---@param mask Mask?
+---@param what string? it chooses from; default Param
 ---@return fun(entries: OptimEntry[]): boolean[]
-function M.mask(who, mask)
+function M.mask(who, mask, what)
   if type(mask) == "string" and mask ~= "matrices" then mask = {mask} end
   local kind = type(mask)
   if mask ~= nil and mask ~= "matrices" and kind ~= "function" and kind ~= "table" then
@@ -140,7 +142,7 @@ function M.mask(who, mask)
       .. "param) or a tree of booleans, not %s", who, mask)
   end
   if kind == "table" and type(mask[1]) == "string" then
-    return function(entries) return found(who, mask, entries) end
+    return function(entries) return found(who, mask, entries, what) end
   end
   return function(entries)
     local marks = {}

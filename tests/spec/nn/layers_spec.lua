@@ -135,6 +135,13 @@ describe("layers", function()
     assert.equal("float32", grads.kernel.dtype)
   end)
 
+  it("Linear's kernel may begin as zeros, or as ones", function()
+    for value, name in pairs {[0] = "zeros", [1] = "ones"} do
+      local layer = nn.Linear(4, {3, 2}, {rngs = nn.Rngs(0), kernel_init = nn.initializers[name]})
+      helper.close(ml.full({4, 3, 2}, value), layer.kernel:get())
+    end
+  end)
+
   it("Linear without a bias", function()
     local layer = nn.Linear(4, 3, {rngs = nn.Rngs(0), use_bias = false})
     assert.is_nil(layer.bias)
