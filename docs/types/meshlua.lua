@@ -1190,6 +1190,18 @@ function Module:train() end
 ---@return table
 function Module:eval() end
 
+---@class EMA
+local EMA = {}
+
+--- The model with the means in the place of its Params.
+---@param model table
+---@return table
+function EMA:apply_to(model) end
+
+--- Moves the means toward the model's Params.
+---@param model table
+function EMA:update(model) end
+
 ---@class Optimizer
 local Optimizer = {}
 
@@ -3163,12 +3175,23 @@ function ml.nn.leaky_relu(x, slope) end
 ---@return Tensor
 function ml.nn.log_sigmoid(x) end
 
+--- Gives Linear layers Params lora_a and lora_b of low rank, whose product is added to the kernel.
+---@param model table
+---@param options? {a_init?: function, alpha?: number, b_init?: function, only?: string|table|function, param_dtype?: DType, rank?: integer, rngs?: table}
+---@return table
+function ml.nn.lora(model, options) end
+
 --- The largest of each window over the spatial dims of [batch, spatial..., features].
 ---@param x Tensor
 ---@param window integer|integer[]
 ---@param options? {padding?: "same"|"valid"|integer[][], strides?: integer|integer[]}
 ---@return Tensor
 function ml.nn.max_pool(x, window, options) end
+
+--- Adds to the kernels what nn.lora has given their layers, and takes that away.
+---@param model table
+---@return table
+function ml.nn.merge_lora(model) end
 
 --- A class of modules: write Name:init(...) and Name:__call(x) on it; Name(...) makes one.
 ---@param name string
@@ -3377,8 +3400,9 @@ function ml.nn.initializers.normal(stddev) end
 ---@param _ any
 ---@param shape integer|integer[]
 ---@param dtype? DType
+---@param _dims? table
 ---@return Tensor
-function ml.nn.initializers.ones(_, shape, dtype) end
+function ml.nn.initializers.ones(_, shape, dtype, _dims) end
 
 --- Normal, cut to [lower, upper] (default -2, 2) before it is multiplied by stddev (default 0.01).
 ---@param stddev? number
@@ -3414,30 +3438,73 @@ function ml.nn.initializers.xavier_uniform(options) end
 ---@param _ any
 ---@param shape integer|integer[]
 ---@param dtype? DType
+---@param _dims? table
 ---@return Tensor
-function ml.nn.initializers.zeros(_, shape, dtype) end
+function ml.nn.initializers.zeros(_, shape, dtype, _dims) end
 
---- Adam; without a model the transformation, for chain.
+--- Adafactor: second moments of large matrices by rows and columns.
 ---@param model? table
----@param options? {b1?: number, b2?: number, clip?: number, eps?: number, eps_root?: number, lr?: number|function, master?: boolean, mu_dtype?: DType, nesterov?: boolean}
+---@param options? {clip?: number, clipping_threshold?: number|false, decay_offset?: number, decay_rate?: number, dtype_momentum?: DType, eps?: number, factored?: boolean, freeze?: string|table|function, lr?: number|function, mask?: string|table|function, min_dim_size_to_factor?: integer, momentum?: number, multiply_by_parameter_scale?: boolean, only?: string|table|function, weight_decay?: number}
+---@return Optimizer
+function ml.optim.adafactor(model, options) end
+
+--- Gradients over the root of the sum of their squares.
+---@param model? table
+---@param options? {clip?: number, eps?: number, freeze?: string|table|function, initial_accumulator_value?: number, lr?: number|function, only?: string|table|function}
+---@return Optimizer
+function ml.optim.adagrad(model, options) end
+
+--- Adam; without a model the transformation, for chain. only, freeze: which Params are trained, and which are not, by a pattern of paths or a list of them, fun(path, param) or a tree of booleans.
+---@param model? table
+---@param options? {b1?: number, b2?: number, clip?: number, eps?: number, eps_root?: number, freeze?: string|table|function, lr?: number|function, master?: boolean, mu_dtype?: DType, nesterov?: boolean, only?: string|table|function}
 ---@return Optimizer
 function ml.optim.adam(model, options) end
 
 --- Adam with weight decay beside the gradients, times lr.
 ---@param model? table
----@param options? {b1?: number, b2?: number, clip?: number, eps?: number, eps_root?: number, lr?: number|function, mask?: "matrices"|table|function, master?: boolean, mu_dtype?: DType, nesterov?: boolean, weight_decay?: number}
+---@param options? {b1?: number, b2?: number, clip?: number, eps?: number, eps_root?: number, freeze?: string|table|function, lr?: number|function, mask?: string|table|function, master?: boolean, mu_dtype?: DType, nesterov?: boolean, only?: string|table|function, weight_decay?: number}
 ---@return Optimizer
 function ml.optim.adamw(model, options) end
 
+--- Adam with steps in proportion to each Param's norm.
+---@param model? table
+---@param options? {b1?: number, b2?: number, clip?: number, eps?: number, eps_root?: number, freeze?: string|table|function, lr?: number|function, mask?: string|table|function, only?: string|table|function, weight_decay?: number}
+---@return Optimizer
+function ml.optim.lamb(model, options) end
+
+--- Momentum in proportion to each Param's norm.
+---@param model? table
+---@param options? {clip?: number, eps?: number, freeze?: string|table|function, lr?: number|function, mask?: string|table|function, momentum?: number, nesterov?: boolean, only?: string|table|function, trust_coefficient?: number, weight_decay?: number}
+---@return Optimizer
+function ml.optim.lars(model, options) end
+
+--- The sign of momentum, with weight decay.
+---@param model? table
+---@param options? {b1?: number, b2?: number, clip?: number, freeze?: string|table|function, lr?: number|function, mask?: string|table|function, mu_dtype?: DType, only?: string|table|function, weight_decay?: number}
+---@return Optimizer
+function ml.optim.lion(model, options) end
+
+--- Momentum of matrices made orthogonal; adamw for all other Params.
+---@param model? table
+---@param options? {adam_b1?: number, adam_b2?: number, adam_eps_root?: number, adam_lr?: number|function, adam_weight_decay?: number, beta?: number, clip?: number, consistent_rms?: number, eps?: number, freeze?: string|table|function, lr?: number|function, mask?: string|table|function, matrices?: string|table|function, mu_dtype?: DType, nesterov?: boolean, ns_coeffs?: table, ns_steps?: integer, only?: string|table|function, weight_decay?: number}
+---@return Optimizer
+function ml.optim.muon(model, options) end
+
+--- Gradients over the root of their running mean square.
+---@param model? table
+---@param options? {bias_correction?: boolean, centered?: boolean, clip?: number, decay?: number, eps?: number, eps_in_sqrt?: boolean, freeze?: string|table|function, initial_scale?: number, lr?: number|function, momentum?: number, nesterov?: boolean, only?: string|table|function}
+---@return Optimizer
+function ml.optim.rmsprop(model, options) end
+
 --- Stochastic gradient descent.
 ---@param model? table
----@param options? {clip?: number, lr?: number|function, momentum?: number, nesterov?: boolean}
+---@param options? {clip?: number, freeze?: string|table|function, lr?: number|function, momentum?: number, nesterov?: boolean, only?: string|table|function}
 ---@return Optimizer
 function ml.optim.sgd(model, options) end
 
 --- Adds weight_decay times the Param.
 ---@param weight_decay number
----@param mask? "matrices"|table|function
+---@param mask? string|table|function
 ---@return table
 function ml.optim.add_decayed_weights(weight_decay, mask) end
 
@@ -3456,10 +3523,37 @@ function ml.optim.clip(limit) end
 ---@return table
 function ml.optim.clip_by_global_norm(max_norm) end
 
+--- Scales each update whose root mean square is above the threshold down to it.
+---@param threshold number
+---@return table
+function ml.optim.clip_by_block_rms(threshold) end
+
+--- The running mean of updates; debias (default true) corrects it for its start at 0.
+---@param decay number
+---@param options? {accumulator_dtype?: DType, debias?: boolean}
+---@return table
+function ml.optim.ema(decay, options) end
+
 --- sqrt(sum of all squares) over all tensors of a tree.
 ---@param x Tensor|table|number
 ---@return Tensor
 function ml.optim.global_norm(x) end
+
+--- A transformation of the Params in the mask alone; updates of the others pass as they are.
+---@param transformation table
+---@param mask string|table|function
+---@return table
+function ml.optim.masked(transformation, mask) end
+
+--- For each Param the transformation of its label: labels are rows {pattern, label}, or fun(path, param).
+---@param transforms table
+---@param labels table|function
+---@return table
+function ml.optim.multi_transform(transforms, labels) end
+
+--- Updates of 0: Params of this label are frozen.
+---@return table
+function ml.optim.set_to_zero() end
 
 --- Multiplies by a number.
 ---@param factor number
@@ -3471,15 +3565,45 @@ function ml.optim.scale(factor) end
 ---@return table
 function ml.optim.scale_by_adam(options) end
 
+--- Divides by the root of running means of squares, of large matrices those of rows and columns alone.
+---@param options? {decay_offset?: number, decay_rate?: number, eps?: number, factored?: boolean, min_dim_size_to_factor?: integer}
+---@return table
+function ml.optim.scale_by_factored_rms(options) end
+
 --- Multiplies by -lr.
 ---@param lr number|function
 ---@return table
 function ml.optim.scale_by_learning_rate(lr) end
 
+--- The sign of a running mean that leans toward the gradient.
+---@param options? {b1?: number, b2?: number, mu_dtype?: DType}
+---@return table
+function ml.optim.scale_by_lion(options) end
+
+--- Multiplies each update by the root mean square of its Param, at least min_scale (default 1e-3).
+---@param min_scale? number
+---@return table
+function ml.optim.scale_by_param_block_rms(min_scale) end
+
+--- Divides by the root of the running mean of squares; centered: by the running standard deviation.
+---@param options? {bias_correction?: boolean, centered?: boolean, decay?: number, eps?: number, eps_in_sqrt?: boolean, initial_scale?: number}
+---@return table
+function ml.optim.scale_by_rms(options) end
+
+--- Divides by the root of the sum of all squares so far.
+---@param options? {eps?: number, initial_accumulator_value?: number}
+---@return table
+function ml.optim.scale_by_rss(options) end
+
 --- Multiplies by what a schedule gives.
 ---@param schedule function
 ---@return table
 function ml.optim.scale_by_schedule(schedule) end
+
+--- Gives each update the norm of its Param, times a coefficient.
+---@param options? {eps?: number, min_norm?: number, trust_coefficient?: number}
+---@return table
+function ml.optim.scale_by_trust_ratio(options) end
 
 --- Momentum: the sum of gradients that fade by `decay` at each step.
 ---@param decay number
@@ -3487,10 +3611,23 @@ function ml.optim.scale_by_schedule(schedule) end
 ---@return table
 function ml.optim.trace(decay, options) end
 
+--- The running mean of a model's Params; decay: default 0.999.
+---@param model table
+---@param options? {decay?: number, dtype?: DType}
+---@return EMA
+function ml.optim.EMA(model, options) end
+
+--- Gathers the mean of every_k gradients, and gives the transformation that.
+---@param transformation table
+---@param every_k integer|function
+---@param options? {accumulator_dtype?: DType, use_grad_mean?: boolean}
+---@return table
+function ml.optim.MultiSteps(transformation, every_k, options) end
+
 --- What holds a transformation and its state.
 ---@param model table
 ---@param transformation table
----@param options? {clip?: number}
+---@param options? {clip?: number, freeze?: string|table|function, only?: string|table|function}
 ---@return Optimizer
 function ml.optim.Optimizer(model, transformation, options) end
 
@@ -3509,6 +3646,21 @@ function ml.schedule.constant(value) end
 ---@return function
 function ml.schedule.cosine(options) end
 
+--- Up to peak_value and down to nearly nothing, along cosines.
+---@param options? {div_factor?: number, final_div_factor?: number, pct_start?: number, peak_value?: number, transition_steps?: number}
+---@return function
+function ml.schedule.cosine_onecycle(options) end
+
+--- init_value times decay_rate ^ (count / transition_steps).
+---@param options? {decay_rate?: number, end_value?: number, init_value?: number, staircase?: boolean, transition_begin?: number, transition_steps?: number}
+---@return function
+function ml.schedule.exponential(options) end
+
+--- Linear to peak_value over warmup_steps, then falling as 1 / sqrt(count).
+---@param options? {init_value?: number, peak_value?: number, timescale?: number, warmup_steps?: number}
+---@return function
+function ml.schedule.inverse_sqrt(options) end
+
 --- The first schedule up to the first boundary, then the next one, counted from there.
 ---@param schedules table
 ---@param boundaries table
@@ -3520,10 +3672,35 @@ function ml.schedule.join(schedules, boundaries) end
 ---@return function
 function ml.schedule.linear(options) end
 
+--- Up to peak_value and down to nearly nothing, in straight lines.
+---@param options? {div_factor?: number, final_div_factor?: number, pct_final?: number, pct_start?: number, peak_value?: number, transition_steps?: number}
+---@return function
+function ml.schedule.linear_onecycle(options) end
+
+--- init_value, times a factor at each boundary: {[count] = factor}.
+---@param options? {boundaries_and_scales?: table, init_value?: number}
+---@return function
+function ml.schedule.piecewise_constant(options) end
+
+--- The same in straight lines or half cosines between the boundaries.
+---@param options? {boundaries_and_scales?: table, init_value?: number, interpolate_type?: "linear"|"cosine"}
+---@return function
+function ml.schedule.piecewise_interpolate(options) end
+
+--- From init_value to end_value along a power of what is left.
+---@param options? {end_value?: number, init_value?: number, power?: number, transition_begin?: number, transition_steps?: number}
+---@return function
+function ml.schedule.polynomial(options) end
+
 --- Linear to peak_value over warmup_steps, then a cosine to end_value at decay_steps.
 ---@param options? {decay_steps?: number, end_value?: number, exponent?: number, init_value?: number, peak_value?: number, warmup_steps?: number}
 ---@return function
 function ml.schedule.warmup_cosine(options) end
+
+--- Warm-up to peak_value, stable, decay to end_value.
+---@param options? {decay?: "linear"|"cosine"|"sqrt", decay_steps?: number, end_value?: number, init_value?: number, peak_value?: number, stable_steps?: number, warmup_steps?: number}
+---@return function
+function ml.schedule.wsd(options) end
 
 --- The tensors of a .safetensors, .npy, .npz or .gguf file, or of a folder of Hugging Face, as a table by name and the file's metadata; or into the Params of a model, each device reading its part. Or nil, message, code.
 ---@param file string
