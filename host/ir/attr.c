@@ -30,7 +30,8 @@ const IntList *attr_list_of(Ctx *cx, const int32_t *at, int32_t n) {
 static size_t size_of(AttrKind kind) {
     switch (kind) {
     case ATTR_INT: return sizeof(int64_t);
-    case ATTR_FLOAT: return sizeof(double);
+    case ATTR_FLOAT:
+    case ATTR_NUMBER: return sizeof(double);
     case ATTR_SCALAR: return sizeof(Scalar);
     case ATTR_LAYOUT: return sizeof(Layout *);
     case ATTR_NAME: return sizeof(char *);
@@ -43,7 +44,8 @@ static bool field_equal(const AttrField *f, const char *x, const char *y) {
     switch (f->kind) {
     case ATTR_DIMS:
     case ATTR_SHAPE:
-    case ATTR_LIST: return dims_equal((const Dims *)x, (const Dims *)y);
+    case ATTR_LIST:
+    case ATTR_SOME: return dims_equal((const Dims *)x, (const Dims *)y);
     case ATTR_AXES: return axes_equal((const AxisList *)x, (const AxisList *)y);
     default: return memcmp(x, y, size_of(f->kind)) == 0;
     }
@@ -68,7 +70,8 @@ uint64_t attr_hash(const AttrField *fields, const void *a, uint64_t h) {
         switch (f->kind) {
         case ATTR_DIMS:
         case ATTR_SHAPE:
-        case ATTR_LIST: {
+        case ATTR_LIST:
+        case ATTR_SOME: {
             const Dims *d = (const Dims *)x;
             h = hash_bytes(h, d->at, sizeof d->at[0] * (size_t)d->rank);
             break;
@@ -121,10 +124,13 @@ static void print_mask(uint32_t axes, const Mesh *m, Str *s) {
     str_put(s, ")");
 }
 
-/* A flag that is not set is never said, false and nil not in the full form. */
+/* A flag that is not set is never said, nor a number or a list that is not given; false and nil not
+ * in the full form. */
 static bool is_left_out(AttrKind kind, const char *x, bool full) {
     const char *name = NULL;
     int32_t i32 = 1;
+    if (kind == ATTR_NUMBER) return memcmp(x, &(double){0}, sizeof(double)) == 0; /* not -0 */
+    if (kind == ATTR_SOME) return ((const Dims *)(const void *)x)->rank == 0;
     if (kind == ATTR_FLAG || (kind == ATTR_BOOL && full)) memcpy(&i32, x, sizeof i32);
     if (kind == ATTR_NAME && full) {
         memcpy(&name, x, sizeof name);
@@ -142,13 +148,15 @@ static void print_value(const AttrField *f, const char *x, const Mesh *m, DType 
     case ATTR_INT: str_fmt(s, "%lld", (long long)*(const int64_t *)x); break;
     case ATTR_BOOL:
     case ATTR_FLAG: str_put(s, i32 ? "true" : "false"); break;
-    case ATTR_FLOAT: str_double(s, *(const double *)x); break;
+    case ATTR_FLOAT:
+    case ATTR_NUMBER: str_double(s, *(const double *)x); break;
     case ATTR_DTYPE: str_put(s, dtype_name(*dtype = (DType)i32)); break;
     case ATTR_SCALAR: print_scalar((const Scalar *)x, *dtype, s); break;
     case ATTR_DIM: str_fmt(s, "%d", i32 + 1); break;
     case ATTR_DIMS: print_list((const Dims *)x, 1, s); break;
     case ATTR_SHAPE:
-    case ATTR_LIST: print_list((const Dims *)x, 0, s); break;
+    case ATTR_LIST:
+    case ATTR_SOME: print_list((const Dims *)x, 0, s); break;
     case ATTR_AXES: axes_print((const AxisList *)x, m, s); break;
     case ATTR_MASK: print_mask((uint32_t)i32, m, s); break;
     case ATTR_LAYOUT: print_layout(*(const Layout *const *)(const void *)x, s); break;

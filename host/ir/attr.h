@@ -10,12 +10,14 @@ typedef enum AttrKind {
     ATTR_BOOL,   /* int32_t, 0 or 1 */
     ATTR_FLAG,   /* the same, and not printed where it is 0 */
     ATTR_FLOAT,  /* double */
+    ATTR_NUMBER, /* the same, and not printed where it is 0 */
     ATTR_DTYPE,  /* int32_t, a DType */
     ATTR_SCALAR, /* Scalar: a number of the dtype field before it */
     ATTR_DIM,    /* int32_t: a dim, 0-based here, 1-based in text and in Lua */
     ATTR_DIMS,   /* Dims: a list of dims, counted as ATTR_DIM */
     ATTR_SHAPE,  /* Dims: sizes */
     ATTR_LIST,   /* Dims: plain integers */
+    ATTR_SOME,   /* the same, and not printed where there are none */
     ATTR_AXES,   /* AxisList */
     ATTR_MASK,   /* uint32_t: a set of mesh axes */
     ATTR_LAYOUT, /* const Layout *, or NULL */

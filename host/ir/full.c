@@ -196,7 +196,8 @@ static void put_scalar(const Scalar *x, DType dtype, Str *s) {
 
 bool full_value(AttrKind kind, const void *x, DType dtype, const Mesh *m, Str *s) {
     switch (kind) {
-    case ATTR_FLOAT: put_double(*(const double *)x, s); return true;
+    case ATTR_FLOAT:
+    case ATTR_NUMBER: put_double(*(const double *)x, s); return true;
     case ATTR_SCALAR: put_scalar(x, dtype, s); return true;
     case ATTR_AXES: full_axes(x, m, s); return true;
     case ATTR_MASK: full_mask(m, *(const uint32_t *)x, s); return true;

@@ -93,7 +93,8 @@ static bool fits_field(const AttrField *f, const void *at, const Mesh *m) {
     case ATTR_DIM: return i >= -1 && i < MAX_RANK; /* -1: none */
     case ATTR_DIMS: return fits_dims(at, 0, MAX_RANK - 1);
     case ATTR_SHAPE: return fits_dims(at, 0, DIMS_MOST);
-    case ATTR_LIST: return fits_dims(at, INT64_MIN, INT64_MAX);
+    case ATTR_LIST:
+    case ATTR_SOME: return fits_dims(at, INT64_MIN, INT64_MAX);
     case ATTR_AXES: return fits_mesh(m, at);
     case ATTR_MASK: return (*(const uint32_t *)at >> (m ? m->naxes : 0)) == 0;
     case ATTR_LAYOUT: return !*(const Layout *const *)at || (*(const Layout *const *)at)->mesh == m;

@@ -55,7 +55,8 @@ static void read_value(Parse *p, const AttrField *f, void *x, DType *dtype) {
     case ATTR_INT: *(int64_t *)x = parse_int(p, INT64_MIN, INT64_MAX, "an integer"); break;
     case ATTR_BOOL:
     case ATTR_FLAG: *(int32_t *)x = read_bool(p); break;
-    case ATTR_FLOAT: *(double *)x = parse_double(p); break;
+    case ATTR_FLOAT:
+    case ATTR_NUMBER: *(double *)x = parse_double(p); break;
     case ATTR_DTYPE: *(int32_t *)x = (int32_t)(*dtype = parse_dtype(p)); break;
     case ATTR_SCALAR: *(Scalar *)x = read_scalar(p, *dtype); break;
     case ATTR_DIM:
@@ -63,7 +64,8 @@ static void read_value(Parse *p, const AttrField *f, void *x, DType *dtype) {
         break;
     case ATTR_DIMS: *(Dims *)x = read_list(p, 1); break;
     case ATTR_SHAPE:
-    case ATTR_LIST: *(Dims *)x = read_list(p, 0); break;
+    case ATTR_LIST:
+    case ATTR_SOME: *(Dims *)x = read_list(p, 0); break;
     case ATTR_AXES: *(AxisList *)x = parse_axes(p, p->def.mesh); break;
     case ATTR_MASK: *(uint32_t *)x = parse_mask(p, p->def.mesh); break;
     case ATTR_LAYOUT: *(const Layout **)x = parse_layout(p); break;

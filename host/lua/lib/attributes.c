@@ -74,11 +74,13 @@ static size_t read_value(lua_State *L, Host *h, const AttrField *f, const Dims *
                          AttrValue *x) {
     switch (f->kind) {
     case ATTR_INT: x->whole = arg_integer(L, -1, f->name); return sizeof x->whole;
-    case ATTR_FLOAT: x->number = arg_number(L, -1, f->name); return sizeof x->number;
+    case ATTR_FLOAT:
+    case ATTR_NUMBER: x->number = arg_number(L, -1, f->name); return sizeof x->number;
     case ATTR_SCALAR: read_scalar(L, *dtype, &x->scalar); return sizeof x->scalar;
     case ATTR_DIMS: x->dims = value_dims(L, -1, -1, f->name); return sizeof x->dims;
     case ATTR_SHAPE:
-    case ATTR_LIST: x->dims = value_dims(L, -1, 0, f->name); return sizeof x->dims;
+    case ATTR_LIST:
+    case ATTR_SOME: x->dims = value_dims(L, -1, 0, f->name); return sizeof x->dims;
     case ATTR_LAYOUT: read_layout(L, h, dims, &x->layout); return sizeof x->layout;
     case ATTR_NAME:
         x->name = intern_name(&h->cx, arg_string(L, -1, NULL, f->name));
@@ -110,7 +112,8 @@ static void read_fields(lua_State *L, Host *h, const OpDef *def, int index, cons
         state_error(L, E_VALUE, "%s: attributes expected as a table", def->name);
     for (const AttrField *f = def->attr; f->name; f++) {
         bool optional = f->kind == ATTR_BOOL || f->kind == ATTR_FLAG || f->kind == ATTR_LAYOUT ||
-                        f->kind == ATTR_DIMS || f->kind == ATTR_LIST;
+                        f->kind == ATTR_DIMS || f->kind == ATTR_LIST || f->kind == ATTR_SOME ||
+                        f->kind == ATTR_NUMBER;
         if (lua_getfield(L, index, f->name) != LUA_TNIL)
             memcpy(at + f->offset, &x, read_value(L, h, f, dims, &dtype, &x));
         else if (!optional)

@@ -117,7 +117,8 @@ static void draw_value(const AttrField *f, char *x, DType *dtype) {
     case ATTR_INT: *(int64_t *)(void *)x = draw_int(); break;
     case ATTR_BOOL:
     case ATTR_FLAG: *(int32_t *)(void *)x = (int32_t)draw(2); break;
-    case ATTR_FLOAT: *(double *)(void *)x = draw_double(); break;
+    case ATTR_FLOAT:
+    case ATTR_NUMBER: *(double *)(void *)x = draw(4) ? draw_double() : 0; break;
     case ATTR_DTYPE: *(int32_t *)(void *)x = (int32_t)(*dtype = (DType)draw(DT_COUNT)); break;
     case ATTR_SCALAR:
         *(Scalar *)(void *)x = draw(2)   ? attr_scalar_int(draw_int())
@@ -130,7 +131,8 @@ static void draw_value(const AttrField *f, char *x, DType *dtype) {
         *(Dims *)(void *)x = dims;
         break;
     case ATTR_SHAPE:
-    case ATTR_LIST: *(Dims *)(void *)x = dims; break;
+    case ATTR_LIST:
+    case ATTR_SOME: *(Dims *)(void *)x = dims; break;
     case ATTR_AXES: *(AxisList *)(void *)x = draw_axes(mesh_a); break;
     case ATTR_MASK: *(uint32_t *)(void *)x = draw_mask(mesh_a); break;
     case ATTR_LAYOUT:
