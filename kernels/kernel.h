@@ -361,22 +361,40 @@ typedef struct KNorm {
  * softmax_cross_entropy_grad: in logits, labels, lse, dloss; out dlogits.
  * softmax_cross_entropy_both: in logits, labels, dloss; out loss, lse, dlogits. No attr. */
 
-/* attention: in q[B,T,H,D], k[B,S,G,D], v[B,S,G,D] (G divides H: query head h uses h*G/H); out
- * y[B,T,H,D], lse[B,H,T] (float32, or float64). scores = scale * q.k, softmax over S; causal: query
- * t sees keys s <= t + (S - T). A query that sees none has y = 0, lse = -inf and no gradient.
- * units: B*H*ceil(T/64) (forward), B*G (grad). attention_grad: in q, k, v, y, lse, dy; out dq, dk,
- * dv. */
+/* attention: in q[B,T,H,D], k[B,S,G,D], v[B,S,G,D] (G divides H: query head h uses h*G/H), then
+ * those of the options that `at` has, in their order; out y[B,T,H,D] (q's dtype), lse[B,H,T].
+ * Scores, sums, lse and what is between are float64 where q, k and v are, else float32; k and v
+ * have one dtype, which need not be q's. score = scale * q.k; with a soft cap cap * tanh(score /
+ * cap); then + bias. Softmax over the keys that the query sees, then dropout (below) of the
+ * probabilities, as its x of dims [B,H,T,S]. A query that sees none has y = 0, lse = -inf and no
+ * gradient. Query t has the place p = (offset of its row, or `ahead`) + offsets[2] + t among the
+ * keys. It sees key s where all hold: s <= p if causal; p - left <= s <= p + right; s < lengths;
+ * offsets[2] + t < query_lengths; its segment is the key's; the mask says so. No work is done for
+ * tiles in which nobody sees anything.
+ * units: B*H*ceil(T/64) (forward), B*G (grad). attention_grad: in q, k, v, y, lse, dy, options; out
+ * dq, dk, dv, and dbias where wanted. */
+typedef enum KAttentionOption {
+    K_ATTENTION_MASK,           /* bool[B,H,T,S]: where a query may look */
+    K_ATTENTION_KEY,            /* uint32[2], of dropout */
+    K_ATTENTION_BIAS,           /* floats[B,H,T,S] */
+    K_ATTENTION_LENGTHS,        /* int32[B]; any number, as those below */
+    K_ATTENTION_QUERY_LENGTHS,  /* int32[B] */
+    K_ATTENTION_OFFSET,         /* int32[B] */
+    K_ATTENTION_QUERY_SEGMENTS, /* int32[B,T], together with those of keys */
+    K_ATTENTION_SEGMENTS,       /* int32[B,S] */
+    K_ATTENTION_OPTIONS
+} KAttentionOption;
+
 typedef struct KAttention {
     double scale;
     int32_t causal;
-    double keep;        /* masked_attention: of dropout */
-    int64_t strides[4]; /* masked_attention: of the global [B,H,T,S], in elements */
+    int32_t at[K_ATTENTION_OPTIONS]; /* which operand each option is; 0: it is not there */
+    double keep;                     /* of dropout, where there is a key */
+    double soft_cap;                 /* 0: none */
+    int64_t strides[4];              /* of dropout: of the global [B,H,T,S], in elements */
+    int64_t left, right;             /* < 0: no limit */
+    int64_t ahead;
 } KAttention;
-
-/* masked_attention: as attention, with in mask[B,H,T,S] (bool: where a query may look), key
- * (uint32[2]) behind v. A query that may look nowhere looks at all S keys alike, and has lse =
- * -inf. Where keep < 1 the probabilities go through dropout (below), as its x of dims [B,H,T,S].
- * masked_attention_grad: in mask, key behind dy. A query that looks nowhere has no dq and no dk. */
 
 /* dropout: in x, key (uint32[2]); out y = u(key, i) < keep ? x / keep : 0, where i is the row-major
  * index in the global shape (offsets[d] is this device's first index along dim d) and u the uniform

@@ -1,57 +1,123 @@
-/* attention.c - scaled dot-product attention with grouped heads, and the same with a mask and
- * dropout. */
-#include "op/op.h"
-
-#include <math.h>
+/* attention.c - scaled dot-product attention with grouped heads; which keys a query sees is told by
+ * attributes and by operands that may be there (kernels/kernel.h). */
+#include "op/attention.h"
 
 #define CT (a->ct)
 
-typedef struct AttentionAttr {
-    double scale;
-    int32_t causal;
-    double keep;  /* masked: of dropout, on the probabilities [B, H, T, S] */
-    Dims strides; /* masked: of their global shape, in elements */
-} AttentionAttr;
-
+#define OPTION(name, i)                                                                            \
+    { name, ATTR_FLAG, offsetof(AttentionAttr, has[i]), NULL }
 static const AttrField fields[] = {ATTR_FIELD(AttentionAttr, ATTR_FLOAT, scale),
                                    ATTR_FIELD(AttentionAttr, ATTR_BOOL, causal),
+                                   ATTR_FIELD(AttentionAttr, ATTR_SOME, window),
+                                   ATTR_FIELD(AttentionAttr, ATTR_SOME, ahead),
+                                   ATTR_FIELD(AttentionAttr, ATTR_NUMBER, soft_cap),
+                                   OPTION("mask", K_ATTENTION_MASK),
+                                   OPTION("dropout", K_ATTENTION_KEY),
+                                   OPTION("bias", K_ATTENTION_BIAS),
+                                   OPTION("lengths", K_ATTENTION_LENGTHS),
+                                   OPTION("query_lengths", K_ATTENTION_QUERY_LENGTHS),
+                                   OPTION("offset", K_ATTENTION_OFFSET),
+                                   OPTION("query_segments", K_ATTENTION_QUERY_SEGMENTS),
+                                   OPTION("segments", K_ATTENTION_SEGMENTS),
+                                   ATTR_FIELD(AttentionAttr, ATTR_NUMBER, keep),
+                                   ATTR_FIELD(AttentionAttr, ATTR_SOME, strides),
+                                   ATTR_FIELD(AttentionAttr, ATTR_FLAG, bias_grad),
                                    {0}};
-static const AttrField masked_fields[] = {ATTR_FIELD(AttentionAttr, ATTR_FLOAT, scale),
-                                          ATTR_FIELD(AttentionAttr, ATTR_BOOL, causal),
-                                          ATTR_FIELD(AttentionAttr, ATTR_FLOAT, keep),
-                                          ATTR_FIELD(AttentionAttr, ATTR_LIST, strides),
-                                          {0}};
 
-/* The operand that is the mask, behind which the dropout's key stands; 0: none. */
-static int mask_operand(int op) {
-    return op == OP_MASKED_ATTENTION ? 3 : op == OP_MASKED_ATTENTION_GRAD ? 6 : 0;
+/* What a tensor's dims are. */
+typedef enum Lies { QUERIES, KEYS, LSE, SCORES, ROWS, QUERY_IDS, KEY_IDS, WORDS } Lies;
+
+/* The options' operands. A bias is of any float, and float64 where q is. */
+static const struct {
+    const char *name, *dims;
+    DType dtype;
+    Lies lies;
+} options[K_ATTENTION_OPTIONS] = {
+    {"mask", "[batch, heads, length, keys]", DT_BOOL, SCORES},
+    {"key", "uint32[2]", DT_U32, WORDS},
+    {"bias", "[batch, heads, length, keys]", DT_F32, SCORES},
+    {"lengths", "[batch]", DT_I32, ROWS},
+    {"query lengths", "[batch]", DT_I32, ROWS},
+    {"offset", "[batch]", DT_I32, ROWS},
+    {"segments of queries", "[batch, length]", DT_I32, QUERY_IDS},
+    {"segments of keys", "[batch, keys]", DT_I32, KEY_IDS},
+};
+
+static Dims dims_of(const OpArgs *a, Lies lies) {
+    const Dims *q = &a->in[0]->dims, *k = &a->in[1]->dims;
+    switch (lies) {
+    case QUERIES: return *q;
+    case KEYS: return *k;
+    case LSE: return (Dims){3, {q->at[0], q->at[2], q->at[1]}};
+    case SCORES: return (Dims){4, {q->at[0], q->at[2], q->at[1], k->at[1]}};
+    case ROWS: return (Dims){1, {q->at[0]}};
+    case QUERY_IDS: return (Dims){2, {q->at[0], q->at[1]}};
+    case KEY_IDS: return (Dims){2, {k->at[0], k->at[1]}};
+    default: return (Dims){1, {2}};
+    }
 }
 
-/* mask [B,H,T,S], key [2] */
-static Err check_mask(const OpArgs *a, int at) {
+static Err check_options(const OpArgs *a, int inputs) {
     const AttentionAttr *t = a->attr;
-    const Dims *q = &a->in[0]->dims;
-    const Type *mask = a->in[at], *key = a->in[at + 1];
-    Dims dims = {4, {q->at[0], q->at[2], q->at[1], a->in[1]->dims.at[1]}};
-    if (mask->dtype != DT_BOOL) return op_error(a, E_DTYPE, "the mask must be bool");
-    if (!dims_equal(&mask->dims, &dims))
-        return op_error(a, E_SHAPE, "the mask must be [batch, heads, length, keys]");
-    if (key->dtype != DT_U32 || key->dims.rank != 1 || key->dims.at[0] != 2)
-        return op_error(a, E_DTYPE, "the key must be uint32[2]");
+    for (int i = 0; i < K_ATTENTION_OPTIONS; i++) {
+        int at = attention_at(t, inputs, (KAttentionOption)i);
+        if (!at) continue;
+        const Type *type = a->in[at];
+        Dims dims = dims_of(a, options[i].lies);
+        bool fits = type->dtype == options[i].dtype;
+        if (i == K_ATTENTION_BIAS)
+            fits = dtype_is_float(type->dtype) &&
+                   (type->dtype == DT_F64) == (a->in[0]->dtype == DT_F64);
+        if (!fits && i != K_ATTENTION_KEY)
+            return op_error(a, E_DTYPE, "the %s must be %s", options[i].name,
+                            i == K_ATTENTION_BIAS ? "floats, float64 with those"
+                                                  : dtype_name(options[i].dtype));
+        if (!fits || !dims_equal(&type->dims, &dims))
+            return op_error(a, fits && i != K_ATTENTION_KEY ? E_SHAPE : E_DTYPE,
+                            "the %s must be %s", options[i].name, options[i].dims);
+    }
+    if (t->has[K_ATTENTION_QUERY_SEGMENTS] != t->has[K_ATTENTION_SEGMENTS])
+        return op_error(a, E_VALUE, "segments of queries and of keys come together");
+    if (!t->has[K_ATTENTION_KEY]) return E_OK;
     if (!(t->keep > 0 && t->keep <= 1))
         return op_error(a, E_VALUE, "keeps a share of %g; it must be in (0, 1]", t->keep);
-    if (t->strides.rank != 4) return op_error(a, E_SHAPE, "four strides, of the mask's dims");
+    if (t->strides.rank != 4) return op_error(a, E_SHAPE, "four strides, of the scores' dims");
+    return E_OK;
+}
+
+static Err check_numbers(const OpArgs *a) {
+    const AttentionAttr *t = a->attr;
+    const int64_t most = INT32_MAX / 2;
+    if (t->window.rank && t->window.rank != 2)
+        return op_error(a, E_VALUE,
+                        "a window is two numbers, of keys to the left and to the right");
+    for (int i = 0; i < t->window.rank; i++)
+        if (t->window.at[i] < -1 || t->window.at[i] > most)
+            return op_error(a, E_VALUE, "a window of %lld keys; it must be from 0, or -1, to %lld",
+                            (long long)t->window.at[i], (long long)most);
+    if (t->ahead.rank > 1 || (t->ahead.rank && (t->ahead.at[0] > most || t->ahead.at[0] < -most)))
+        return op_error(a, E_VALUE, "ahead is one number, at most %lld", (long long)most);
+    if (!(t->soft_cap >= 0)) return op_error(a, E_VALUE, "a soft cap is positive, or 0: none");
     return E_OK;
 }
 
 /* q [B,T,H,D], k and v [B,S,G,D] */
-static Err check_qkv(const OpArgs *a) {
+static Err check_qkv(const OpArgs *a, int inputs) {
+    const AttentionAttr *t = a->attr;
+    int nin = inputs;
+    for (int i = 0; i < K_ATTENTION_OPTIONS; i++) nin += t->has[i];
+    if (a->nin != nin)
+        return op_error(a, E_VALUE, "%d operand%s; with what is said to be there %d", a->nin,
+                        str_s(a->nin), nin);
     const Dims *q = &a->in[0]->dims, *k = &a->in[1]->dims, *v = &a->in[2]->dims;
     for (int i = 0; i < 3; i++) {
+        DType dtype = a->in[i]->dtype;
         if (a->in[i]->dims.rank != 4)
             return op_error(a, E_SHAPE, "takes [batch, length, heads, head size]");
-        if (!dtype_is_float(a->in[i]->dtype) || a->in[i]->dtype != a->in[0]->dtype)
-            return op_error(a, E_DTYPE, "takes floats of one dtype");
+        if (!dtype_is_float(dtype) || (i == 2 && dtype != a->in[1]->dtype) ||
+            (dtype == DT_F64) != (a->in[0]->dtype == DT_F64))
+            return op_error(a, E_DTYPE,
+                            "takes floats, k and v of one dtype, float64 for all or for none");
     }
     if (!dims_equal(k, v) || k->at[0] != q->at[0] || k->at[3] != q->at[3])
         return op_error(a, E_SHAPE, "q, k and v do not fit together");
@@ -60,107 +126,118 @@ static Err check_qkv(const OpArgs *a) {
             a, E_SHAPE,
             "%lld query head%s for %lld key heads; the first must be a multiple of the second",
             (long long)q->at[2], str_s(q->at[2]), (long long)k->at[2]);
-    if (((const AttentionAttr *)a->attr)->causal && k->at[1] < q->at[1])
-        return op_error(a, E_SHAPE, "causal attention needs as many keys as queries");
-    return E_OK;
-}
-
-static OutType lse_type(const OpArgs *a) {
-    const Dims *q = &a->in[0]->dims;
-    return (OutType){
-        dtype_accumulator(a->in[0]->dtype), false, {3, {q->at[0], q->at[2], q->at[1]}}};
+    if (t->causal && !t->ahead.rank && !t->has[K_ATTENTION_OFFSET] && k->at[1] < q->at[1])
+        return op_error(a, E_SHAPE, "causal attention needs as many keys as queries, or an offset");
+    TRY(check_numbers(a));
+    return check_options(a, inputs);
 }
 
 static Err shape_attention(const OpArgs *a, OutType *out, int *nout) {
-    TRY(check_qkv(a));
+    TRY(check_qkv(a, ATTENTION_INPUTS));
     out[0] = (OutType){a->in[0]->dtype, false, a->in[0]->dims};
-    out[1] = lse_type(a);
+    out[1] = (OutType){dtype_accumulator(a->in[0]->dtype), false, dims_of(a, LSE)};
     return E_OK;
-}
-
-static Err shape_masked_attention(const OpArgs *a, OutType *out, int *nout) {
-    TRY(shape_attention(a, out, nout));
-    return check_mask(a, mask_operand(OP_MASKED_ATTENTION));
 }
 
 static Err shape_attention_grad(const OpArgs *a, OutType *out, int *nout) {
-    TRY(check_qkv(a));
-    OutType lse = lse_type(a);
+    const AttentionAttr *t = a->attr;
+    TRY(check_qkv(a, ATTENTION_GRAD_INPUTS));
+    Dims lse = dims_of(a, LSE);
     if (!dims_equal(&a->in[3]->dims, &a->in[0]->dims) ||
-        !dims_equal(&a->in[5]->dims, &a->in[0]->dims) || !dims_equal(&a->in[4]->dims, &lse.dims))
+        !dims_equal(&a->in[5]->dims, &a->in[0]->dims) || !dims_equal(&a->in[4]->dims, &lse))
         return op_error(a, E_SHAPE, "shapes differ");
-    for (int i = 0; i < *nout; i++) out[i] = (OutType){a->in[i]->dtype, false, a->in[i]->dims};
+    int bias = attention_at(t, ATTENTION_GRAD_INPUTS, K_ATTENTION_BIAS);
+    if (t->bias_grad && !bias) return op_error(a, E_VALUE, "there is no bias");
+    *nout = t->bias_grad ? 4 : 3;
+    for (int i = 0; i < *nout; i++) {
+        const Type *like = a->in[i < 3 ? i : bias];
+        out[i] = (OutType){like->dtype, false, like->dims};
+    }
     return E_OK;
 }
 
-static Err shape_masked_attention_grad(const OpArgs *a, OutType *out, int *nout) {
-    TRY(shape_attention_grad(a, out, nout));
-    return check_mask(a, mask_operand(OP_MASKED_ATTENTION_GRAD));
+/* The factors, as they are numbered: of the batch, key heads, members of a head's group, queries,
+ * keys, depths. */
+typedef struct Factors {
+    int batch, head, member, query, key, depth;
+} Factors;
+
+/* Batch and heads pass; query heads are (key head, member of its group). Queries pass: what sees by
+ * its place knows it (local_attention). Keys and the head size are whole. */
+static void map_tensor(FactorRule *r, int t, Lies lies, const Factors *f, bool grouped) {
+    if (lies == WORDS) {
+        factor_map(r, t, 0, factor_add(r, FACTOR_REPLICATE, 2));
+        return;
+    }
+    bool scores = lies == LSE || lies == SCORES; /* heads stand before the length */
+    bool keys = lies == KEYS || lies == KEY_IDS;
+    factor_map(r, t, 0, f->batch);
+    if (lies == ROWS) return;
+    factor_map(r, t, scores ? 2 : 1, keys ? f->key : f->query);
+    if (lies == QUERY_IDS || lies == KEY_IDS) return;
+    factor_map(r, t, scores ? 1 : 2, f->head);
+    if (lies != KEYS && grouped) factor_map(r, t, scores ? 1 : 2, f->member);
+    if (lies != LSE) factor_map(r, t, 3, scores ? f->key : f->depth);
 }
 
-/* Batch and heads pass; query heads are (key head, member of its group). Lengths and the
- * head size are whole. `lse` tells which tensor has dims [B,H,T], `mask` which, unless it is
- * 0, [B,H,T,S], with the key behind it; tensors 1, 2 and (in the gradient) results 1 and 2
- * are laid out as keys. */
-static void factors(const OpArgs *a, FactorRule *r, int lse, int first_key_result, int mask) {
+/* What is made of keys adds up over queries, and over the members of a group. */
+static void factors(const OpArgs *a, FactorRule *r, int inputs, const Lies *in, const Lies *out) {
+    const AttentionAttr *attr = a->attr;
     const Dims *q = &a->in[0]->dims, *k = &a->in[1]->dims;
-    int batch = factor_add(r, FACTOR_PASS, q->at[0]);
-    int head = factor_add(r, FACTOR_PASS, k->at[2]);
-    int member = factor_add(r, FACTOR_PASS, q->at[2] / k->at[2]);
-    /* Causal rows must know their place; others stand alone, and keys'
-     * gradients add up over them. */
-    FactorKind rows = ((const AttentionAttr *)a->attr)->causal ? FACTOR_REPLICATE
-                      : first_key_result                       ? FACTOR_SUM
-                                                               : FACTOR_PASS;
-    int t_len = factor_add(r, rows, q->at[1]);
-    int s_len = factor_add(r, FACTOR_REPLICATE, k->at[1]);
-    int size = factor_add(r, FACTOR_REPLICATE, q->at[3]);
     bool grouped = q->at[2] != k->at[2];
-    for (int t = 0; t < r->ntensor; t++) {
-        bool keys = t == 1 || t == 2 || (first_key_result && t >= first_key_result);
-        bool scores = t == lse || (mask && t == mask); /* heads stand before the length */
-        if (mask && t == mask + 1) {
-            factor_map(r, t, 0, factor_add(r, FACTOR_REPLICATE, 2));
-            continue;
-        }
-        factor_map(r, t, 0, batch);
-        factor_map(r, t, scores ? 1 : 2, head);
-        if (!keys && grouped) factor_map(r, t, scores ? 1 : 2, member);
-        factor_map(r, t, scores ? 2 : 1, keys ? s_len : t_len);
-        if (t != lse) factor_map(r, t, 3, scores ? s_len : size);
+    FactorKind over = out[1] == KEYS ? FACTOR_SUM : FACTOR_PASS;
+    Factors f;
+    f.batch = factor_add(r, FACTOR_PASS, q->at[0]);
+    f.head = factor_add(r, FACTOR_PASS, k->at[2]);
+    f.member = factor_add(r, over, q->at[2] / k->at[2]);
+    f.query = factor_add(r, over, q->at[1]);
+    f.key = factor_add(r, FACTOR_REPLICATE, k->at[1]);
+    f.depth = factor_add(r, FACTOR_REPLICATE, q->at[3]);
+    for (int t = 0; t < inputs; t++) map_tensor(r, t, in[t], &f, grouped);
+    for (int i = 0; i < K_ATTENTION_OPTIONS; i++) {
+        int t = attention_at(attr, inputs, (KAttentionOption)i);
+        if (t) map_tensor(r, t, options[i].lies, &f, grouped);
     }
-    /* Keys have no members: their gradients add up over a group. */
-    if (first_key_result) r->kind[member] = FACTOR_SUM;
+    for (int t = a->nin; t < r->ntensor; t++) map_tensor(r, t, out[t - a->nin], &f, grouped);
 }
 
 static void factors_attention(const OpArgs *a, const Type *const *out, FactorRule *r) {
-    factors(a, r, 4, 0, 0);
+    factors(a, r, ATTENTION_INPUTS, (Lies[]){QUERIES, KEYS, KEYS}, (Lies[]){QUERIES, LSE});
 }
 static void factors_attention_grad(const OpArgs *a, const Type *const *out, FactorRule *r) {
-    factors(a, r, 4, 7, 0);
-}
-static void factors_masked_attention(const OpArgs *a, const Type *const *out, FactorRule *r) {
-    factors(a, r, 6, 0, mask_operand(OP_MASKED_ATTENTION));
-}
-static void factors_masked_attention_grad(const OpArgs *a, const Type *const *out, FactorRule *r) {
-    factors(a, r, 4, 9, mask_operand(OP_MASKED_ATTENTION_GRAD));
+    factors(a, r, ATTENTION_GRAD_INPUTS, (Lies[]){QUERIES, KEYS, KEYS, QUERIES, LSE, QUERIES},
+            (Lies[]){QUERIES, KEYS, KEYS, SCORES});
 }
 
-/* Where this device's first probability stands in the global [B,H,T,S]. */
-static void local_masked(LocalArgs *a) {
+/* Where this device's first score stands in the global [B,H,T,S], and its first query among the
+ * keys: the offsets count from that of the whole. */
+static void local_attention(LocalArgs *a) {
     static const int dim[3] = {0, 2, 1}; /* of q */
-    for (int d = 0; d < 3; d++)
-        a->offset[d] = op_local_offset(a->in_layout[0], &a->in[0]->dims, dim[d]);
+    AttentionAttr *t = a->attr;
+    const Layout *q = a->in_layout[0];
+    bool placed = t->causal || t->window.rank || t->has[K_ATTENTION_QUERY_LENGTHS];
+    bool split = placed && q && q->dim[1].axes.n;
+    if (!split && !t->has[K_ATTENTION_KEY]) return;
+    if (split && !t->ahead.rank)
+        t->ahead = (Dims){1, {a->in[1]->dims.at[1] - a->in[0]->dims.at[1]}};
+    for (int d = 0; d < 3; d++) a->offset[d] = op_local_offset(q, &a->in[0]->dims, dim[d]);
     a->offset[3] = (Offset){.unit = a->in[1]->dims.at[1]};
     a->noffset = 4;
 }
 
-/* 2 products forward, 5 in the gradient; the causal half counted as half. */
+/* 2 products forward, 5 in the gradient; the causal half counted as half, of a window what is in
+ * it. */
 static double flops_of(const OpArgs *a, double products) {
+    const AttentionAttr *t = a->attr;
     const Dims *q = &a->in[0]->dims;
-    double pairs = (double)q->at[1] * (double)a->in[1]->dims.at[1];
-    if (((const AttentionAttr *)a->attr)->causal) pairs /= 2;
-    return products * 2 * (double)(q->at[0] * q->at[2] * q->at[3]) * pairs;
+    double keys = (double)a->in[1]->dims.at[1];
+    if (t->causal) keys /= 2;
+    if (t->window.rank) {
+        double left = t->window.at[0] < 0 ? keys : (double)t->window.at[0];
+        double right = t->causal ? 0 : t->window.at[1] < 0 ? keys : (double)t->window.at[1];
+        if (left + 1 + right < keys) keys = left + 1 + right;
+    }
+    return products * 2 * (double)(q->at[0] * q->at[2] * q->at[3]) * (double)q->at[1] * keys;
 }
 static double flops_attention(const OpArgs *a, const Type *const *out) {
     return flops_of(a, 2);
@@ -169,171 +246,47 @@ static double flops_attention_grad(const OpArgs *a, const Type *const *out) {
     return flops_of(a, 5);
 }
 
-static void lower_attention(const OpArgs *a, const Type *const *out, void *kernel_attr) {
+static void lower(const OpArgs *a, KAttention *k, int inputs) {
     const AttentionAttr *t = a->attr;
-    KAttention *k = kernel_attr;
-    *k = (KAttention){t->scale, t->causal, t->keep, {0}};
+    *k = (KAttention){.scale = t->scale,
+                      .causal = t->causal,
+                      .keep = t->keep,
+                      .soft_cap = t->soft_cap,
+                      .left = t->window.rank ? t->window.at[0] : -1,
+                      .right = t->window.rank ? t->window.at[1] : -1,
+                      .ahead = t->ahead.rank ? t->ahead.at[0]
+                                             : a->in[1]->dims.at[1] - a->in[0]->dims.at[1]};
+    for (int i = 0; i < K_ATTENTION_OPTIONS; i++)
+        k->at[i] = attention_at(t, inputs, (KAttentionOption)i);
     for (int i = 0; i < t->strides.rank; i++) k->strides[i] = t->strides.at[i];
 }
-
-static void vjp(Build *b, const VjpArgs *a, int grad) {
-    Val in[8] = {a->in[0], a->in[1], a->in[2], a->out[0], a->out[1], CT[0]};
-    int mask = mask_operand(grad);
-    for (int i = 0; mask && i < 2; i++) in[mask + i] = a->in[3 + i];
-    Val d = build_op(b, grad, in, mask ? 8 : 6, a->node->attr);
-    for (int i = 0; d && i < 3; i++) a->din[i] = d + i;
+static void lower_attention(const OpArgs *a, const Type *const *out, void *kernel_attr) {
+    lower(a, kernel_attr, ATTENTION_INPUTS);
 }
+static void lower_attention_grad(const OpArgs *a, const Type *const *out, void *kernel_attr) {
+    lower(a, kernel_attr, ATTENTION_GRAD_INPUTS);
+}
+
 static void vjp_attention(Build *b, const VjpArgs *a) {
-    vjp(b, a, OP_ATTENTION_GRAD);
-}
-static void vjp_masked_attention(Build *b, const VjpArgs *a) {
-    vjp(b, a, OP_MASKED_ATTENTION_GRAD);
-}
-
-/* ---- the definition ---- */
-typedef struct Sizes {
-    int64_t b, t, s, g, r, d; /* r: query heads per key head */
-} Sizes;
-
-static Sizes sizes_of(Build *b, const Val *in) {
-    Dims q = op_dims(b, in[0]), k = op_dims(b, in[1]);
-    if (b->err) return (Sizes){1, 1, 1, 1, 1, 1};
-    return (Sizes){q.at[0], q.at[1], k.at[1], k.at[2], q.at[2] / k.at[2], q.at[3]};
-}
-
-static Val split_heads(Build *b, Val q, Sizes z) { /* [B,T,H,D] -> [B,T,G,R,D], accumulator dtype */
-    Dims dims = {5, {z.b, z.t, z.g, z.r, z.d}};
-    return op_reshape(b, op_astype(b, q, dtype_accumulator(op_dtype(b, q))), &dims);
-}
-
-static Val product(Build *b, Val x, Val w, MatmulAttr m) {
-    return build_op(b, OP_MATMUL, (Val[]){x, w}, 2, &m);
-}
-
-/* [B,H,T,S] -> [B,G,T,R,S], as scores are, and back */
-static Val split_scores(Build *b, Val x, Sizes z) {
-    Dims dims = {5, {z.b, z.g, z.r, z.t, z.s}}, perm = {5, {0, 1, 3, 2, 4}};
-    return op_transpose(b, op_reshape(b, x, &dims), &perm);
-}
-static Val merge_scores(Build *b, Val x, Sizes z) {
-    Dims dims = {4, {z.b, z.g * z.r, z.t, z.s}}, perm = {5, {0, 1, 3, 2, 4}};
-    return op_reshape(b, op_transpose(b, x, &perm), &dims);
-}
-
-/* Scores [B,G,T,R,S], -inf where a query may not look. */
-static Val scores_of(Build *b, const Node *n, const Val *in, Val q, Val k, Sizes z) {
-    const AttentionAttr *attr = n->attr;
-    MatmulAttr m = {{1, {4}}, {1, {3}}, {2, {0, 2}}, {2, {0, 2}}, 0};
-    int mask = mask_operand(n->op);
-    Val s = product(b, q, k, m);
-    s = op2(b, OP_MUL, s, op_const_like(b, s, attr->scale));
-    if (mask) s = op3(b, OP_WHERE, split_scores(b, in[mask], z), s, op_const_like(b, s, -INFINITY));
-    if (!attr->causal || !s) return s;
-    Dims dims = op_dims(b, s);
-    Val query = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, dims, 2});
-    Val key = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, dims, 4});
-    Val ahead = op_full(b, DT_I32, &dims, attr_scalar_int(z.s - z.t));
-    Val sees = op2(b, OP_LE, key, op2(b, OP_ADD, query, ahead));
-    return op3(b, OP_WHERE, sees, s, op_const_like(b, s, -INFINITY));
-}
-
-/* x, but `other` for the queries that look nowhere: x is -inf there, or all along its last dim. */
-static Val where_none(Build *b, Val none, Val x, double other) {
-    return op3(b, OP_WHERE, op_broadcast_like(b, none, x), op_const_like(b, x, other), x);
-}
-static Val is_none(Build *b, Val x) {
-    return op2(b, OP_EQ, x, op_const_like(b, x, -INFINITY));
-}
-
-/* The probabilities, from which dropout has taken some. */
-static Val dropped(Build *b, const Node *n, const Val *in, Val p, Sizes z) {
-    const AttentionAttr *attr = n->attr;
-    int mask = mask_operand(n->op);
-    if (!mask || attr->keep == 1) return p;
-    Val v[2] = {merge_scores(b, p, z), in[mask + 1]};
-    Val d = build_op(b, OP_DROPOUT, v, 2, &(DropoutAttr){attr->keep, attr->strides});
-    if (d && n->noffset) build_set_offsets(b, d, n->offset, n->noffset);
-    return split_scores(b, d, z);
-}
-
-static Val lse_of(Build *b, Val scores, Sizes z) { /* [B,G,T,R,S] -> [B,H,T] */
-    Val max = op1(b, OP_STOP_GRADIENT, op_reduce_last(b, OP_MAX, scores));
-    Val e = op1(b, OP_EXP, op2(b, OP_SUB, scores, op_broadcast_like(b, max, scores)));
-    Val lse = op2(b, OP_ADD, max, op1(b, OP_LOG, op_reduce_last(b, OP_SUM, e)));
-    Dims perm = {4, {0, 1, 3, 2}}, dims = {3, {z.b, z.g * z.r, z.t}};
-    return op_reshape(b, op_transpose(b, op_drop_last(b, lse), &perm), &dims);
-}
-
-static Val lse_to_scores(Build *b, Val lse, Val scores, Sizes z) { /* the way back, broadcast */
-    Dims dims = {4, {z.b, z.g, z.r, z.t}}, perm = {4, {0, 1, 3, 2}};
-    Val x = op_transpose(b, op_reshape(b, lse, &dims), &perm);
-    return op_broadcast_like(b, op_add_last(b, x), scores);
-}
-
-static Val merge_heads(Build *b, Val y, Sizes z, DType dtype) { /* [B,G,T,R,D] -> [B,T,H,D] */
-    Dims perm = {5, {0, 2, 1, 3, 4}}, dims = {4, {z.b, z.t, z.g * z.r, z.d}};
-    return op_astype(b, op_reshape(b, op_transpose(b, y, &perm), &dims), dtype);
-}
-
-static void expand_attention(Build *b, const Node *n, const Val *in, Val *out) {
-    Sizes z = sizes_of(b, in);
-    DType dtype = op_dtype(b, in[0]), acc = dtype_accumulator(dtype);
-    Val q = split_heads(b, in[0], z), k = op_astype(b, in[1], acc), v = op_astype(b, in[2], acc);
-    Val s = scores_of(b, n, in, q, k, z), none = 0;
-    if (mask_operand(n->op)) { /* who may look nowhere looks at all keys alike */
-        none = is_none(b, op_reduce_last(b, OP_MAX, s));
-        s = where_none(b, none, s, 0);
-    }
-    Val lse = lse_of(b, s, z);
-    Val p = op1(b, OP_EXP, op2(b, OP_SUB, s, lse_to_scores(b, lse, s, z)));
-    MatmulAttr m = {{1, {4}}, {1, {1}}, {2, {0, 1}}, {2, {0, 2}}, 0};
-    out[0] = merge_heads(b, product(b, dropped(b, n, in, p, z), v, m), z, dtype);
-    Dims perm = {4, {0, 1, 3, 2}}, dims = {3, {z.b, z.g * z.r, z.t}};
-    if (none) none = op_reshape(b, op_transpose(b, op_drop_last(b, none), &perm), &dims);
-    out[1] = none ? where_none(b, none, lse, -INFINITY) : lse;
-}
-
-/* p = exp(s - lse); ds = p * (dy v^T - rowsum(dy * y)); dq = ds k, dk = ds^T q, dv = p^T dy. */
-static void expand_attention_grad(Build *b, const Node *n, const Val *in, Val *out) {
-    Sizes z = sizes_of(b, in);
-    DType dtype = op_dtype(b, in[0]), acc = dtype_accumulator(dtype);
-    double scale = ((const AttentionAttr *)n->attr)->scale;
-    Val q = split_heads(b, in[0], z), k = op_astype(b, in[1], acc), v = op_astype(b, in[2], acc);
-    Val y = split_heads(b, in[3], z), dy = split_heads(b, in[5], z);
-    Val s = scores_of(b, n, in, q, k, z), lse = lse_to_scores(b, in[4], s, z), none = 0;
-    if (mask_operand(n->op)) {
-        none = is_none(b, lse);
-        s = where_none(b, none, s, 0);
-        lse = where_none(b, none, lse, log((double)z.s));
-    }
-    Val p = op1(b, OP_EXP, op2(b, OP_SUB, s, lse));
-    MatmulAttr with_keys = {{1, {4}}, {1, {3}}, {2, {0, 2}}, {2, {0, 2}}, 0};
-    Val dp = dropped(b, n, in, product(b, dy, v, with_keys), z); /* [B,G,T,R,S] */
-    Dims perm = {5, {0, 2, 1, 3, 4}};
-    Val dot = op_transpose(b, op_reduce_last(b, OP_SUM, op2(b, OP_MUL, dy, y)), &perm);
-    Val ds = op2(b, OP_MUL, p, op2(b, OP_SUB, dp, op_broadcast_like(b, dot, dp)));
-    ds = op2(b, OP_MUL, ds, op_const_like(b, ds, scale));
-    if (none) ds = where_none(b, none, ds, 0);
-    p = dropped(b, n, in, p, z);
-    MatmulAttr over_keys = {{1, {4}}, {1, {1}}, {2, {0, 1}}, {2, {0, 2}}, 0};
-    out[0] = merge_heads(b, product(b, ds, k, over_keys), z, dtype);
-    /* [B,G,T,R,S] x [B,T,G,R,D] over T and R -> [B,G,S,D] -> [B,S,G,D] */
-    MatmulAttr over_queries = {{2, {2, 3}}, {2, {1, 3}}, {2, {0, 1}}, {2, {0, 2}}, 0};
-    Dims back = {4, {0, 2, 1, 3}};
-    out[1] = op_astype(b, op_transpose(b, product(b, ds, q, over_queries), &back), dtype);
-    out[2] = op_astype(b, op_transpose(b, product(b, p, dy, over_queries), &back), dtype);
+    enum { MOST = ATTENTION_GRAD_INPUTS + K_ATTENTION_OPTIONS };
+    AttentionAttr attr = *(const AttentionAttr *)a->node->attr;
+    Val in[MOST] = {a->in[0], a->in[1], a->in[2], a->out[0], a->out[1], CT[0]};
+    int nin = a->node->nin + ATTENTION_GRAD_INPUTS - ATTENTION_INPUTS;
+    for (int i = ATTENTION_GRAD_INPUTS; i < nin; i++)
+        in[i] = a->in[i - ATTENTION_GRAD_INPUTS + ATTENTION_INPUTS];
+    int bias = attention_at(&attr, ATTENTION_INPUTS, K_ATTENTION_BIAS);
+    attr.bias_grad = bias && a->wanted >> bias & 1;
+    Val d = build_op(b, OP_ATTENTION_GRAD, in, nin, &attr);
+    for (int i = 0; d && i < 3; i++) a->din[i] = d + i;
+    if (d && attr.bias_grad) a->din[bias] = d + 3;
 }
 
 /* Examples are more of the batch. With dropout they are not: each drops the same. */
 static void batch_attention(Build *b, const BatchArgs *a) {
-    Val in[8];
-    int mask = mask_operand(a->node->op), key = mask ? mask + 1 : -1;
-    if (mask && ((const AttentionAttr *)a->node->attr)->keep < 1) return;
+    enum { MOST = ATTENTION_GRAD_INPUTS + K_ATTENTION_OPTIONS };
+    Val in[MOST];
+    if (((const AttentionAttr *)a->node->attr)->has[K_ATTENTION_KEY]) return;
     for (int i = 0; i < a->node->nin; i++) {
-        if (i == key) {
-            in[i] = a->in[i];
-            continue;
-        }
         in[i] = batch_operand(b, a, i);
         Dims one = op_dims(b, a->node->in[i]);
         one.at[0] *= a->size;
@@ -350,19 +303,22 @@ static void batch_attention(Build *b, const BatchArgs *a) {
 const OpDef op_row_ATTENTION = {
     .name = "attention",
     .operands = "q,k,v",
-    .doc = "softmax(scale q k^T) v per head, and the log-sum-exp of the scores",
-    .nin = 3,
+    .doc =
+        "softmax(scale q k^T) v per head of the keys that a query sees, and the log-sum-exp of the "
+        "scores; behind v what is said to be there",
+    .nin = -1,
     .nout = 2,
     OP_ATTR(AttentionAttr, fields),
     .shape = shape_attention,
     .vjp = vjp_attention,
     .batch = batch_attention,
-    .expand = expand_attention,
+    .expand = attention_define,
     .factors = factors_attention,
     .pads = PADS_PASS,
     .flops = flops_attention,
     .kernel = "attention",
     OP_LOWER(KAttention, lower_attention),
+    .local = local_attention,
     .inner = 7,
     .grad_results = 1,
     .flags = OPF_SAVE | OPF_PRODUCT,
@@ -372,61 +328,18 @@ const OpDef op_row_ATTENTION_GRAD = {
     .name = "attention_grad",
     .operands = "q,k,v,y,lse,dy",
     .doc = "gradient of attention",
-    .nin = 6,
-    .nout = 3,
+    .nin = -1,
+    .nout = -1,
     OP_ATTR(AttentionAttr, fields),
     .shape = shape_attention_grad,
     .batch = batch_attention,
-    .expand = expand_attention_grad,
+    .expand = attention_define_grad,
     .factors = factors_attention_grad,
     .pads = PADS_PASS,
     .flops = flops_attention_grad,
     .kernel = "attention_grad",
-    OP_LOWER(KAttention, lower_attention),
-    .inner = 0x2f,
-    .flags = OPF_INTERNAL | OPF_PRODUCT,
-};
-
-const OpDef op_row_MASKED_ATTENTION = {
-    .name = "masked_attention",
-    .operands = "q,k,v,mask,key",
-    .doc = "attention where the mask lets look, the probabilities after dropout with the key",
-    .nin = 5,
-    .nout = 2,
-    OP_ATTR(AttentionAttr, masked_fields),
-    .shape = shape_masked_attention,
-    .vjp = vjp_masked_attention,
-    .batch = batch_attention,
-    .expand = expand_attention,
-    .factors = factors_masked_attention,
-    .pads = PADS_PASS,
-    .flops = flops_attention,
-    .kernel = "masked_attention",
-    OP_LOWER(KAttention, lower_attention),
-    .local = local_masked,
-    .shared = 1 << 4,
-    .inner = 7,
-    .grad_results = 1,
-    .flags = OPF_SAVE | OPF_PRODUCT,
-};
-
-const OpDef op_row_MASKED_ATTENTION_GRAD = {
-    .name = "masked_attention_grad",
-    .operands = "q,k,v,y,lse,dy,mask,key",
-    .doc = "gradient of masked_attention",
-    .nin = 8,
-    .nout = 3,
-    OP_ATTR(AttentionAttr, masked_fields),
-    .shape = shape_masked_attention_grad,
-    .batch = batch_attention,
-    .expand = expand_attention_grad,
-    .factors = factors_masked_attention_grad,
-    .pads = PADS_PASS,
-    .flops = flops_attention_grad,
-    .kernel = "masked_attention_grad",
-    OP_LOWER(KAttention, lower_attention),
-    .local = local_masked,
-    .shared = 1 << 7,
+    OP_LOWER(KAttention, lower_attention_grad),
+    .local = local_attention,
     .inner = 0x2f,
     .flags = OPF_INTERNAL | OPF_PRODUCT,
 };

@@ -147,8 +147,6 @@ OP(RMS_NORM_GRAD_PARTS, norm)
 /* attention */
 OP(ATTENTION, attention)
 OP(ATTENTION_GRAD, attention)
-OP(MASKED_ATTENTION, attention)
-OP(MASKED_ATTENTION_GRAD, attention)
 OP(ROPE, rope)
 
 /* train */

@@ -4,17 +4,18 @@
  * sums and rescaling need no step across lanes, the keys and values are read where they lie, and
  * scores turn into the operand of the second product in place. The running maximum and sum of a
  * query rescale what is there (Milakov and Gimelshein 2018; Dao et al. 2022), so the scores never
- * exist as a whole. Tiles after the last visible key are left out. A query that sees no key has
- * y = 0, lse = -inf and no gradient.
+ * exist as a whole. Tiles of keys that no query of a block sees are left out: before the first and
+ * behind the last that any reaches, and those of other segments. A query that sees no key has y =
+ * 0, lse = -inf and no gradient.
  *
  * Any strides; quick where D is contiguous float32 and a multiple of 16. 16-bit floats are
  * converted by tiles and rounded once. Sums over keys and queries are float32 in tile order. */
 #include "attention_rows.h"
-#include "vmath.h"
 
 typedef struct Forward {
     Heads h;
     Mask mask;
+    Reach reach;
     int64_t batch, head;
     int64_t depth; /* in whole lanes */
     float *q, *y;  /* [BLOCKS][depth][LANES] */
@@ -36,20 +37,29 @@ static Forward forward_of(const KArgs *a, Room *room) {
     return f;
 }
 
+/* From products to scores: what a query does not see is -inf. */
+static void finish_scores(Forward *f, const Sight *see, int64_t t, int64_t s, int64_t n,
+                          int flagged) {
+    const Mask *mask = &f->mask;
+    int64_t rows = f->h.queries - t;
+    if (f->h.attr->soft_cap != 0) k_cap(f->p, see->most, f->h.attr->soft_cap, NULL);
+    if (mask->bias) k_add_bias(f->p, mask->bias, f->batch, f->head, t, rows, s, n);
+    k_hide(f->p, see, -INFINITY);
+    if (!flagged) return;
+    k_flags_seen(f->flags, mask, f->batch, f->head, t, rows, s, n);
+    k_select(f->p, see->most, f->flags, 1, -INFINITY);
+}
+
 /* The scores of queries from t on, a block, and n keys from s on become p,
  * and p v is added to y. */
 static void absorb(Forward *f, int block, const Sight *see, int64_t t, int64_t s, int64_t n,
-                   Tile keys, Tile values) {
+                   Tile keys, Tile values, int flagged) {
     const Mask *mask = &f->mask;
     float *top = f->top + block * LANES, *sum = f->sum + block * LANES;
     float base[LANES], keep[LANES], tile_sum[LANES];
     int64_t panel = block * f->depth * LANES;
     tile_scores(f->p, see->most, f->depth, keys.data, keys.row, f->q + panel);
-    k_hide(f->p, see, -INFINITY);
-    if (mask->sees) {
-        k_flags_seen(f->flags, mask, f->batch, f->head, t, f->h.queries - t, s, n);
-        k_select(f->p, see->most, f->flags, 1, -INFINITY);
-    }
+    finish_scores(f, see, t, s, n, flagged);
     memcpy(keep, top, sizeof keep);
     tile_max(f->p, see->most, top);
     for (int j = 0; j < LANES; j++) base[j] = top[j] == -INFINITY ? 0 : top[j];
@@ -67,33 +77,28 @@ static void absorb(Forward *f, int block, const Sight *see, int64_t t, int64_t s
 static void forward_unit(Forward *f, const HeadRows *q, const HeadRows *k, const HeadRows *v,
                          int64_t t) {
     int64_t depth = f->h.depth, rows = k_min(QUERIES, f->h.queries - t);
-    int64_t end = k_visible(&f->h, t + rows - 1), panel = f->depth * LANES;
+    int64_t panel = f->depth * LANES;
+    KeyRange seen = k_seen(&f->reach, t, rows);
+    Ids ids = f->mask.query_ids ? k_ids(f->mask.query_ids, f->batch, t, rows) : (Ids){0, 0};
     for (int64_t i = 0; i < rows; i += LANES) {
         Tile block = k_rows_in(q, t + i, k_min(LANES, rows - i), depth, f->rows);
         k_panel(f->q + i / LANES * panel, block, f->depth, (float)(f->h.scale / M_LN2));
     }
     memset(f->y, 0, (size_t)(QUERIES * f->depth) * sizeof *f->y);
     for (int i = 0; i < QUERIES; i++) f->top[i] = -INFINITY, f->sum[i] = 0;
-    for (int64_t s = 0; s < end; s += KEYS) {
-        int64_t n = k_min(KEYS, end - s);
-        n = k_min(k_whole(n), f->h.keys - s);
+    for (int64_t s = seen.first; s < seen.end; s += KEYS) {
+        int64_t n = k_min(KEYS, seen.end - s);
+        n = k_min(k_whole(n), f->reach.keys - s);
+        Seen of_ids = SEEN_ALL;
+        if (f->mask.key_ids) of_ids = k_ids_seen(ids, k_ids(f->mask.key_ids, f->batch, s, n));
+        if (of_ids == SEEN_NONE) continue;
+        int flagged = f->mask.sees || of_ids == SEEN_SOME;
         Tile keys = k_rows_in(k, s, n, depth, f->k), values = k_rows_in(v, s, n, depth, f->v);
         for (int64_t i = 0; i < rows; i += LANES) {
-            Sight see = k_sight(&f->h, t + i, s, n);
-            if (see.most) absorb(f, (int)(i / LANES), &see, t + i, s, n, keys, values);
+            Sight see = k_sight(&f->h, &f->reach, t + i, s, n);
+            if (see.most) absorb(f, (int)(i / LANES), &see, t + i, s, n, keys, values, flagged);
         }
     }
-}
-
-/* The mask lets query t, of row i of the unit, look nowhere: it looks at all keys alike. */
-static void look_at_all(Forward *f, const HeadRows *v, int64_t t, int64_t i) {
-    float *y = f->y + i / LANES * LANES * f->depth + i % LANES;
-    for (int64_t s = 0; s < f->h.keys; s++) {
-        Tile value = k_rows_in(v, s, 1, f->h.depth, f->rows);
-        double share = k_kept(&f->mask, f->batch, f->head, t, s) / (double)f->h.keys;
-        for (int64_t d = 0; d < f->depth; d++) y[d * LANES] += (float)share * value.data[d];
-    }
-    f->sum[i] = 1;
 }
 
 static void store_unit(Forward *f, const HeadRows *y, const KTensor *lse, int64_t b, int64_t h,
@@ -116,16 +121,14 @@ static int attention(const KArgs *a) {
     if (a->in[0].dtype == DT_F64) return k_attention_wide(a);
     Room room = {k_align(a->workspace), 0};
     Forward f = forward_of(a, &room);
-    f.mask = k_mask(a, 3);
+    f.mask = k_mask(a);
     for (int64_t u = a->lo; u < a->hi; u++) {
         int64_t t = u % f.h.blocks * QUERIES, head = u / f.h.blocks;
         int64_t b = head / f.h.heads, h = head % f.h.heads, g = h * f.h.groups / f.h.heads;
-        f.batch = b, f.head = h;
+        f.batch = b, f.head = h, f.reach = k_reach(a, &f.h, b);
         HeadRows q = k_head_rows(&a->in[0], b, h), k = k_head_rows(&a->in[1], b, g);
         HeadRows v = k_head_rows(&a->in[2], b, g), y = k_head_rows(&a->out[0], b, h);
         forward_unit(&f, &q, &k, &v, t);
-        for (int64_t i = 0; f.mask.sees && i < k_min(QUERIES, f.h.queries - t); i++)
-            if (f.sum[i] == 0) look_at_all(&f, &v, t + i, i);
         store_unit(&f, &y, &a->out[1], b, h, t);
     }
     return 0;
@@ -152,7 +155,5 @@ static size_t grad_workspace_bytes(const KArgs *a) {
 K_ROWS(attention) = {
     {"attention", attention, units, workspace_bytes},
     {"attention_grad", k_attention_grad, grad_units, grad_workspace_bytes},
-    {"masked_attention", attention, units, workspace_bytes},
-    {"masked_attention_grad", k_attention_grad, grad_units, grad_workspace_bytes},
     {NULL, NULL, NULL, NULL},
 };

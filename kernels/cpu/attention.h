@@ -2,6 +2,7 @@
 #ifndef MESHLUA_CPU_ATTENTION_H
 #define MESHLUA_CPU_ATTENTION_H
 
+#include <string.h>
 #include "convert.h"
 
 #define k_attention_wide       K_SYM(k_attention_wide)
@@ -27,21 +28,61 @@ typedef struct Heads {
     int64_t batches, queries, heads, depth, keys, groups;
     int64_t blocks; /* units of a head */
     double scale;
-    int causal;
+    const KAttention *attr;
 } Heads;
 
 static inline Heads k_heads(const KArgs *a) {
     const KAttention *attr = a->attr;
     const int64_t *q = a->in[0].dims, *k = a->in[1].dims;
-    Heads h = {q[0],        q[1],        q[2], q[3], k[1], k[2], k_ceil_div(q[1], QUERIES),
-               attr->scale, attr->causal};
+    Heads h = {q[0], q[1], q[2], q[3], k[1], k[2], k_ceil_div(q[1], QUERIES), attr->scale, attr};
     return h;
 }
 
-/* The number of keys, from the first, that query t sees. */
-static inline int64_t k_visible(const Heads *h, int64_t t) {
-    int64_t n = h->causal ? t + 1 + h->keys - h->queries : h->keys;
-    return n < 0 ? 0 : k_min(n, h->keys);
+/* By their places, queries of a batch row see keys [place + t - left, place + t + right], those
+ * before `keys`; queries from `rows` on see none. */
+typedef struct Reach {
+    int64_t place, left, right, keys, rows;
+} Reach;
+
+static inline int64_t k_row_number(const KArgs *a, KAttentionOption o, int64_t b, int64_t other) {
+    const KAttention *attr = a->attr;
+    int32_t x;
+    if (!attr->at[o]) return other;
+    const KTensor *t = &a->in[attr->at[o]];
+    memcpy(&x, t->data + b * t->strides[0], sizeof x);
+    return x;
+}
+
+static inline Reach k_reach(const KArgs *a, const Heads *h, int64_t b) {
+    const int64_t far = INT64_MAX / 4, first = a->offsets ? a->offsets[2] : 0;
+    const KAttention *attr = h->attr;
+    Reach r = {.left = attr->left < 0 ? far : attr->left,
+               .right = attr->causal      ? 0
+                        : attr->right < 0 ? far
+                                          : attr->right};
+    r.place = first + k_row_number(a, K_ATTENTION_OFFSET, b, attr->ahead);
+    r.keys = k_max(0, k_min(h->keys, k_row_number(a, K_ATTENTION_LENGTHS, b, h->keys)));
+    r.rows = k_row_number(a, K_ATTENTION_QUERY_LENGTHS, b, far) - first;
+    return r;
+}
+
+/* Query t sees the keys from the first one on, before the second one. */
+static inline int64_t k_first(const Reach *r, int64_t t) {
+    return k_max(0, k_min(r->keys, r->place + t - r->left));
+}
+static inline int64_t k_before(const Reach *r, int64_t t) {
+    return t >= r->rows ? 0 : k_max(0, k_min(r->keys, r->place + t + r->right + 1));
+}
+
+/* The keys [first, second) that some of n > 0 queries from t on see. */
+typedef struct KeyRange {
+    int64_t first, end;
+} KeyRange;
+
+static inline KeyRange k_seen(const Reach *r, int64_t t, int64_t n) {
+    int64_t last = k_min(t + n, r->rows) - 1;
+    if (last < t) return (KeyRange){0, 0};
+    return (KeyRange){k_first(r, t), k_before(r, last)};
 }
 
 /* One head's [rows, D] of an operand [B, rows, heads, D]. */

@@ -8,6 +8,8 @@
 typedef struct Backward {
     Heads h;
     Mask mask;
+    Reach reach;
+    const KTensor *dbias;      /* NULL: not wanted */
     int64_t depth;             /* in whole lanes */
     float *q_panel, *dy_panel; /* [BLOCKS][depth][LANES] */
     float *dq;                 /* the same */
@@ -16,6 +18,7 @@ typedef struct Backward {
     float *dk, *dv;            /* [keys][depth] */
     float *rows;
     float lse[QUERIES], delta[QUERIES];
+    float slope[KEYS * LANES]; /* of the soft cap */
     Flags seen, kept;
 } Backward;
 
@@ -57,18 +60,20 @@ static void row_dots(Tile x, Tile y, int64_t depth, float *delta) {
     memcpy(delta, lanes[0], sizeof lanes[0]);
 }
 
-/* Rows [s, s + n) of `to` += the sum over the queries of blocks from `first[s]` on of
- * p[query][s] x[query], where p is [BLOCKS][KEYS][LANES]. */
+/* Rows [s, s + n) of `to` += the sum over the queries of blocks that see s of p[query][s] x[query],
+ * where p is [BLOCKS][KEYS][LANES]. */
 static void add_outer(float *to, int64_t depth, const Sight *see, int blocks, const float *p,
                       Tile x) {
-    int64_t n = see[blocks - 1].most;
-    int first = 0;
+    int64_t n = 0;
+    for (int i = 0; i < blocks; i++) n = k_max(n, see[i].most);
     for (int64_t s = 0; s < n; s += STRIP) {
+        int first = 0, end = blocks;
         while (see[first].most <= s) first++;
+        while (see[end - 1].most <= s) end--;
         for (int64_t d = 0; d < depth; d += LANES) {
             Strip acc;
             strip_clear(acc);
-            for (int i = first; i < blocks; i++)
+            for (int i = first; i < end; i++)
                 strip_add(acc, LANES, p + (i * KEYS + s) * LANES, LANES, 1,
                           x.data + i * LANES * x.row + d, x.row);
             for (int i = 0; i < STRIP; i++)
@@ -87,12 +92,34 @@ typedef struct Queries {
     Tile q, dy;
 } Queries;
 
-/* p and ds of tile i and n keys from s on, from scores and dp. */
+/* Tile i of dbias, of n keys from s on, is ds. */
+static void write_bias(Backward *w, const Queries *at, int i, int64_t s, int64_t n) {
+    const float *ds = w->ds + i * KEYS * LANES;
+    float row[KEYS];
+    for (int64_t j = 0; j < k_min(LANES, at->n - i * LANES); j++) {
+        for (int64_t k = 0; k < n; k++) row[k] = ds[k * LANES + j];
+        k_store_fn(w->dbias->dtype)(k_score_at(w->dbias, at->b, at->h, at->t + i * LANES + j, s),
+                                    w->dbias->strides[3], row, n);
+    }
+}
+/* What nobody sees has no gradient. */
+static void clear_bias(Backward *w, const Queries *at) {
+    static const float zeros[KEYS];
+    for (int64_t t = at->t; t < at->t + at->n; t++)
+        for (int64_t s = 0; s < w->h.keys; s += KEYS)
+            k_store_fn(w->dbias->dtype)(k_score_at(w->dbias, at->b, at->h, t, s),
+                                        w->dbias->strides[3], zeros, k_min(KEYS, w->h.keys - s));
+}
+
+/* p and ds of tile i and n keys from s on, from products and dp. */
 static void tile_grads(Backward *w, const Queries *at, int i, int64_t s, int64_t n,
-                       const Sight *see) {
+                       const Sight *see, int flagged) {
     const Mask *mask = &w->mask;
     float *p = w->p + i * KEYS * LANES, *ds = w->ds + i * KEYS * LANES, scale = (float)mask->scale;
     int64_t b = at->b, h = at->h, t = at->t + i * LANES;
+    double cap = w->h.attr->soft_cap;
+    if (cap != 0) k_cap(p, see->most, cap, w->slope);
+    if (mask->bias) k_add_bias(p, mask->bias, b, h, t, w->h.queries - t, s, n);
     if (mask->drops) {
         k_flags_kept(w->kept, mask, b, h, t, s);
         k_select(ds, see->most, w->kept, scale, 0);
@@ -100,23 +127,17 @@ static void tile_grads(Backward *w, const Queries *at, int i, int64_t s, int64_t
     tile_grad(p, ds, see->most, w->lse + i * LANES, w->delta + i * LANES);
     k_hide(p, see, 0);
     k_hide(ds, see, 0);
-    if (mask->sees) {
+    if (flagged) {
         k_flags_seen(w->seen, mask, b, h, t, w->h.queries - t, s, n);
         k_select(p, see->most, w->seen, 1, 0);
         k_select(ds, see->most, w->seen, 1, 0);
     }
+    if (w->dbias) write_bias(w, at, i, s, k_min(n, see->most));
+    for (int64_t k = 0; cap != 0 && k < see->most * LANES; k++) ds[k] *= w->slope[k];
     if (mask->drops) k_select(p, see->most, w->kept, scale, 0);
 }
 
-/* Query t looks nowhere, so at all keys alike: adds to dv. */
-static void look_at_all(Backward *w, int64_t b, int64_t h, int64_t t, const float *dy) {
-    for (int64_t s = 0; s < w->h.keys; s++) {
-        double share = k_kept(&w->mask, b, h, t, s) / (double)w->h.keys;
-        for (int64_t d = 0; d < w->depth; d++) w->dv[s * w->depth + d] += (float)share * dy[d];
-    }
-}
-
-/* The panels, delta and lse of tile i; queries that look nowhere add to dv. */
+/* The panels, delta and lse of tile i. */
 static void take_tile(Backward *w, const KArgs *a, const Queries *at, const HeadRows *y, int i) {
     int64_t from = i * LANES, panel = i * w->depth * LANES, n = k_min(LANES, at->n - from);
     Tile q = {at->q.data + from * at->q.row, at->q.row};
@@ -128,22 +149,22 @@ static void take_tile(Backward *w, const KArgs *a, const Queries *at, const Head
         int64_t t = at->t + from + j;
         float lse = 0;
         if (j < n) memcpy(&lse, k_lse_at(&a->in[4], at->b, at->h, t), sizeof lse);
-        if (lse == -INFINITY && w->mask.sees) look_at_all(w, at->b, at->h, t, dy.data + j * dy.row);
         w->lse[from + j] = lse == -INFINITY ? 0 : lse * (1 / SCORE_UNIT);
     }
 }
 
 /* n keys from s on: adds to their dk and dv, and to dq. */
-static void absorb(Backward *w, const Queries *at, int64_t s, int64_t n, Tile keys, Tile values) {
+static void absorb(Backward *w, const Queries *at, int64_t s, int64_t n, Tile keys, Tile values,
+                   int flagged) {
     static const float one[LANES] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     int64_t panel = w->depth * LANES;
     Sight see[BLOCKS];
     for (int i = 0; i < at->tiles; i++) {
         float *p = w->p + i * KEYS * LANES, *ds = w->ds + i * KEYS * LANES;
-        see[i] = k_sight(&w->h, at->t + i * LANES, s, n);
+        see[i] = k_sight(&w->h, &w->reach, at->t + i * LANES, s, n);
         tile_scores(p, see[i].most, w->depth, keys.data, keys.row, w->q_panel + i * panel);
         tile_scores(ds, see[i].most, w->depth, values.data, values.row, w->dy_panel + i * panel);
-        tile_grads(w, at, i, s, n, &see[i]);
+        tile_grads(w, at, i, s, n, &see[i], flagged);
         tile_values(w->dq + i * panel, one, see[i].most, w->depth, keys.data, keys.row, ds);
     }
     add_outer(w->dv + s * w->depth, w->depth, see, at->tiles, w->p, at->dy);
@@ -161,7 +182,9 @@ static void write_dq(Backward *w, const Queries *at, const HeadRows *dq) {
 /* QUERIES queries of one head from t on: adds to dk and dv of the group, and makes dq. */
 static void backward_block(Backward *w, const KArgs *a, int64_t b, int64_t h, int64_t t) {
     int64_t depth = w->h.depth, n = k_min(QUERIES, w->h.queries - t);
-    int64_t g = h * w->h.groups / w->h.heads, end = k_visible(&w->h, t + n - 1);
+    int64_t g = h * w->h.groups / w->h.heads;
+    KeyRange seen = k_seen(&w->reach, t, n);
+    Ids ids = w->mask.query_ids ? k_ids(w->mask.query_ids, b, t, n) : (Ids){0, 0};
     HeadRows q = k_head_rows(&a->in[0], b, h), k = k_head_rows(&a->in[1], b, g);
     HeadRows v = k_head_rows(&a->in[2], b, g), y = k_head_rows(&a->in[3], b, h);
     HeadRows dy = k_head_rows(&a->in[5], b, h), dq = k_head_rows(&a->out[0], b, h);
@@ -174,10 +197,14 @@ static void backward_block(Backward *w, const KArgs *a, int64_t b, int64_t h, in
                   k_rows_in(&dy, t, n, depth, w->dy)};
     for (int i = 0; i < at.tiles; i++) take_tile(w, a, &at, &y, i);
     memset(w->dq, 0, (size_t)(QUERIES * w->depth) * sizeof *w->dq);
-    for (int64_t s = 0; s < end; s += KEYS) {
-        int64_t some = k_min(k_whole(k_min(KEYS, end - s)), w->h.keys - s);
+    if (w->dbias) clear_bias(w, &at);
+    for (int64_t s = seen.first; s < seen.end; s += KEYS) {
+        int64_t some = k_min(k_whole(k_min(KEYS, seen.end - s)), w->reach.keys - s);
+        Seen of_ids = SEEN_ALL;
+        if (w->mask.key_ids) of_ids = k_ids_seen(ids, k_ids(w->mask.key_ids, b, s, some));
+        if (of_ids == SEEN_NONE) continue;
         absorb(w, &at, s, some, k_rows_in(&k, s, some, depth, w->k),
-               k_rows_in(&v, s, some, depth, w->v));
+               k_rows_in(&v, s, some, depth, w->v), w->mask.sees || of_ids == SEEN_SOME);
     }
     write_dq(w, &at, &dq);
 }
@@ -193,11 +220,13 @@ int k_attention_grad(const KArgs *a) {
     if (a->in[0].dtype == DT_F64) return k_attention_wide_grad(a);
     Room room = {k_align(a->workspace), 0};
     Backward w = backward_of(a, &room);
-    w.mask = k_mask(a, 6);
+    w.mask = k_mask(a);
+    w.dbias = a->nout > 3 ? &a->out[3] : NULL;
     int64_t keys = k_whole(w.h.keys) * w.depth;
     int64_t shared = w.h.groups ? w.h.heads / w.h.groups : 0;
     for (int64_t u = a->lo; u < a->hi; u++) {
         int64_t b = u / w.h.groups, g = u % w.h.groups;
+        w.reach = k_reach(a, &w.h, b);
         HeadRows dk = k_head_rows(&a->out[1], b, g), dv = k_head_rows(&a->out[2], b, g);
         memset(w.dk, 0, (size_t)keys * sizeof *w.dk);
         memset(w.dv, 0, (size_t)keys * sizeof *w.dv);

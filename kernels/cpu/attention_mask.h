@@ -1,5 +1,5 @@
-/* attention_mask.h - where a mask lets queries look, and which probabilities dropout keeps: one by
- * one, and by tiles of keys and lanes of queries. */
+/* attention_mask.h - where a mask and segments let queries look, the bias of scores, and which
+ * probabilities dropout keeps: one by one, and by tiles of keys and lanes of queries. */
 #ifndef MESHLUA_CPU_ATTENTION_MASK_H
 #define MESHLUA_CPU_ATTENTION_MASK_H
 
@@ -7,7 +7,9 @@
 #include "threefry.h"
 
 typedef struct Mask {
-    const KTensor *sees; /* bool[B, H, T, S]; NULL: there is no mask and no dropout */
+    const KTensor *sees;                /* bool[B, H, T, S]; NULL: there is no mask */
+    const KTensor *query_ids, *key_ids; /* int32[B, T], [B, S]; NULL: no segments */
+    const KTensor *bias;                /* floats[B, H, T, S]; NULL: none */
     int drops;
     double scale;           /* of what is kept */
     uint32_t key[2], below; /* kept where bits >> 9 < below, as in dropout.c */
@@ -15,13 +17,22 @@ typedef struct Mask {
     uint64_t first;
 } Mask;
 
-/* The mask is operand `at`, if there are as many, and the key the next one. */
-static inline Mask k_mask(const KArgs *a, int at) {
+static inline const KTensor *k_option(const KArgs *a, KAttentionOption o) {
     const KAttention *attr = a->attr;
-    Mask m = {0};
-    if (a->nin <= at) return m;
-    const KTensor *key = &a->in[at + 1];
-    m = (Mask){.sees = &a->in[at], .drops = attr->keep < 1, .scale = 1 / attr->keep};
+    return attr->at[o] ? &a->in[attr->at[o]] : NULL;
+}
+
+static inline Mask k_mask(const KArgs *a) {
+    const KAttention *attr = a->attr;
+    const KTensor *key = k_option(a, K_ATTENTION_KEY);
+    Mask m = {.sees = k_option(a, K_ATTENTION_MASK),
+              .query_ids = k_option(a, K_ATTENTION_QUERY_SEGMENTS),
+              .key_ids = k_option(a, K_ATTENTION_SEGMENTS),
+              .bias = k_option(a, K_ATTENTION_BIAS),
+              .drops = key && attr->keep < 1,
+              .scale = 1};
+    if (!m.drops) return m;
+    m.scale = 1 / attr->keep;
     for (int i = 0; i < 2; i++) memcpy(&m.key[i], key->data + i * key->strides[0], 4);
     m.below = k_random_below(attr->keep);
     for (int d = 0; d < 4; d++) {
@@ -31,9 +42,40 @@ static inline Mask k_mask(const KArgs *a, int at) {
     return m;
 }
 
-static inline const char *k_sees_at(const Mask *m, int64_t b, int64_t h, int64_t t, int64_t s) {
-    const int64_t *by = m->sees->strides;
-    return m->sees->data + b * by[0] + h * by[1] + t * by[2] + s * by[3];
+/* Of a mask or a bias. */
+static inline char *k_score_at(const KTensor *x, int64_t b, int64_t h, int64_t t, int64_t s) {
+    const int64_t *by = x->strides;
+    return x->data + b * by[0] + h * by[1] + t * by[2] + s * by[3];
+}
+static inline int32_t k_id(const KTensor *ids, int64_t b, int64_t i) {
+    int32_t x;
+    memcpy(&x, ids->data + b * ids->strides[0] + i * ids->strides[1], sizeof x);
+    return x;
+}
+/* Whether the mask and the segments let query t see key s. */
+static inline int k_sees(const Mask *m, int64_t b, int64_t h, int64_t t, int64_t s) {
+    if (m->query_ids && k_id(m->query_ids, b, t) != k_id(m->key_ids, b, s)) return 0;
+    return !m->sees || *k_score_at(m->sees, b, h, t, s);
+}
+
+/* The least and the largest of n > 0 ids. */
+typedef struct Ids {
+    int32_t least, most;
+} Ids;
+static inline Ids k_ids(const KTensor *ids, int64_t b, int64_t from, int64_t n) {
+    Ids x = {INT32_MAX, INT32_MIN};
+    for (int64_t i = from; i < from + n; i++) {
+        int32_t id = k_id(ids, b, i);
+        x.least = id < x.least ? id : x.least;
+        x.most = id > x.most ? id : x.most;
+    }
+    return x;
+}
+/* How queries with such ids see keys with others. */
+typedef enum Seen { SEEN_NONE, SEEN_SOME, SEEN_ALL } Seen;
+static inline Seen k_ids_seen(Ids x, Ids y) {
+    if (x.most < y.least || y.most < x.least) return SEEN_NONE;
+    return x.least == x.most && y.least == y.most ? SEEN_ALL : SEEN_SOME;
 }
 static inline uint64_t k_counter(const Mask *m, int64_t b, int64_t h, int64_t t, int64_t s) {
     const int64_t *by = m->strides;
@@ -52,11 +94,14 @@ typedef uint8_t Flags[KEYS * LANES];
 /* Of n keys from s on and queries from t on, of which `rows` exist; of what does not, 0. */
 static inline void k_flags_seen(Flags flags, const Mask *m, int64_t b, int64_t h, int64_t t,
                                 int64_t rows, int64_t s, int64_t n) {
-    int64_t step = m->sees->strides[3];
+    int64_t step = m->sees ? m->sees->strides[3] : 0;
     memset(flags, 0, sizeof(Flags));
     for (int64_t j = 0; j < k_min(rows, LANES); j++) {
-        const char *row = k_sees_at(m, b, h, t + j, s);
-        for (int64_t i = 0; i < n; i++) flags[i * LANES + j] = (uint8_t)row[i * step];
+        const char *row = m->sees ? k_score_at(m->sees, b, h, t + j, s) : NULL;
+        for (int64_t i = 0; i < n; i++) flags[i * LANES + j] = row ? (uint8_t)row[i * step] : 1;
+        if (!m->query_ids) continue;
+        int32_t id = k_id(m->query_ids, b, t + j);
+        for (int64_t i = 0; i < n; i++) flags[i * LANES + j] &= id == k_id(m->key_ids, b, s + i);
     }
 }
 static inline void k_flags_kept(Flags flags, const Mask *m, int64_t b, int64_t h, int64_t t,

@@ -5,6 +5,7 @@
 #include <math.h>
 #include "attention_mask.h"
 #include "attention_tile.h"
+#include "vmath.h"
 
 /* Scores are kept in units of log 2. */
 #define SCORE_UNIT ((float)M_LN2)
@@ -71,26 +72,58 @@ static inline void k_panel_out(const HeadRows *r, int64_t i, int64_t n, int64_t 
 }
 
 /* What block t of LANES queries sees of n keys from s on: `most` of them, in whole lanes, must be
- * computed; before `least` every query sees every key. limit[lane]: keys that a query sees. */
+ * computed; from `all` on, before `least`, every query sees every key. A query sees those from
+ * from[lane] on, before limit[lane]. */
 typedef struct Sight {
-    int64_t least, most;
-    int32_t limit[LANES];
+    int64_t all, least, most;
+    int32_t from[LANES], limit[LANES];
 } Sight;
 
-static inline Sight k_sight(const Heads *h, int64_t t, int64_t s, int64_t n) {
-    Sight see = {n, 0, {0}};
+static inline Sight k_sight(const Heads *h, const Reach *r, int64_t t, int64_t s, int64_t n) {
+    Sight see = {0, n, 0, {0}, {0}};
+    int any = 0;
     for (int j = 0; j < LANES; j++) {
-        int64_t limit = t + j < h->queries ? k_visible(h, t + j) - s : 0;
+        int64_t limit = t + j < h->queries ? k_before(r, t + j) - s : 0;
+        int64_t from = t + j < h->queries ? k_first(r, t + j) - s : 0;
         see.limit[j] = (int32_t)k_max(0, k_min(n, limit));
+        see.from[j] = (int32_t)k_max(0, k_min(n, from));
         see.least = k_min(see.least, see.limit[j]);
         see.most = k_max(see.most, see.limit[j]);
+        see.all = k_max(see.all, see.from[j]);
+        any |= see.from[j] < see.limit[j];
     }
-    see.most = k_whole(see.most);
+    see.most = any ? k_whole(see.most) : 0;
     return see;
+}
+
+/* p += a bias of the scores of n keys from s on and LANES queries from t on, of which so many
+ * `rows` exist. */
+static inline void k_add_bias(float *p, const KTensor *bias, int64_t b, int64_t h, int64_t t,
+                              int64_t rows, int64_t s, int64_t n) {
+    float row[LANES][KEYS], lanes[KEYS * LANES];
+    memset(row, 0, sizeof row);
+    for (int64_t j = 0; j < k_min(rows, LANES); j++)
+        k_load_fn(bias->dtype)(row[j], k_score_at(bias, b, h, t + j, s), bias->strides[3], n);
+    for (int64_t i = 0; i < n; i += LANES)
+        tile_transpose(lanes + i * LANES, LANES, row[0] + i, KEYS);
+    for (int64_t i = 0; i < n * LANES; i++) p[i] = k_fma(lanes[i], 1 / SCORE_UNIT, p[i]);
+}
+
+/* p = cap tanh(p / cap); what that does to a gradient goes to slope, if there is one. */
+static inline void k_cap(float *p, int64_t n, double soft_cap, float *slope) {
+    float cap = (float)soft_cap;
+    for (int64_t i = 0; i < n * LANES; i++) {
+        float u = vm_tanh(p[i] * (SCORE_UNIT / cap));
+        p[i] = u * (cap / SCORE_UNIT);
+        if (slope) slope[i] = 1 - u * u;
+    }
 }
 
 /* Puts `value` where a query does not see a key. */
 static inline void k_hide(float *p, const Sight *see, float value) {
+    for (int64_t s = 0; s < k_min(see->all, see->most); s++)
+        for (int j = 0; j < LANES; j++)
+            p[s * LANES + j] = s >= see->from[j] ? p[s * LANES + j] : value;
     for (int64_t s = see->least; s < see->most; s++)
         for (int j = 0; j < LANES; j++)
             p[s * LANES + j] = s < see->limit[j] ? p[s * LANES + j] : value;

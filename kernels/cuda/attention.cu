@@ -6,55 +6,35 @@
  * far rescale what there is (Milakov and Gimelshein 2018). */
 #include "attention_plain.cuh"
 
-/* The rows that see nothing through the mask look at all keys alike. */
-DEVICE void look_at_all(Shared &sh, Real (&out)[M][N], Real (&sum)[M], const AttentionArgs &a,
-                        const Sight &sight, const Rows &v, int t, int d) {
-    bool none[M], any = false;
-#pragma unroll
-    for (int i = 0; i < M; i++) {
-        none[i] = sum[i] == 0 && t + y() * M + i < a.queries;
-        any |= none[i];
-        if (none[i]) sum[i] = (Real)a.keys;
-    }
-    if (!__syncthreads_or(any)) return;
-    for (int s = 0; s < a.keys; s += TILE) {
-        Real p[M][M];
-#pragma unroll
-        for (int i = 0; i < M; i++)
-#pragma unroll
-            for (int n = 0; n < M; n++)
-                p[i][n] = none[i] && sight.keeps(t + y() * M + i, s + x() * M + n) ? 1 : 0;
-        accumulate(sh, out, p, v, s, a.keys, d, a.depth);
-    }
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS)
-    attention(const Element *q, const Element *k, const Element *v, const u8 *mask, const u8 *key,
+    attention(const Element *q, const KeyElement *k, const KeyElement *v, OPTION_PARAMS,
               Element *out, char *lse, AttentionArgs a) {
     __shared__ Shared sh;
     int blocks = (a.queries + TILE - 1) / TILE, chunks = max(1, (a.depth + CHUNK - 1) / CHUNK);
     int d = (int)blockIdx.x % chunks * CHUNK, at = (int)(blockIdx.x / chunks);
     int t = (blocks - 1 - at % blocks) * TILE, h = at / blocks % a.heads, b = at / blocks / a.heads;
-    int g = h / (a.heads / a.groups), end = keys_before(a, min(t + TILE, a.queries) - 1);
-    Rows qs(q, a.q, a.depth, b, h), ks(k, a.k, a.depth, b, g), vs(v, a.v, a.depth, b, g);
-    Sight sight(a, mask, key, b, h);
+    int g = h / (a.heads / a.groups);
+    Rows qs(q, a.q, a.depth, b, h);
+    KeyRows ks(k, a.k, a.depth, b, g), vs(v, a.v, a.depth, b, g);
+    Sight sight(a, OPTIONS, b, h);
+    Span span = sight.of_queries(t, min(t + TILE, a.queries));
     Real sums[M][N], top[M], sum[M], scale = (Real)a.scale;
     clear(sums);
 #pragma unroll
     for (int i = 0; i < M; i++) top[i] = -INFINITE, sum[i] = 0;
 
-    for (int s = 0; s < end; s += TILE) {
+    for (int s = span.first / TILE * TILE; s < span.end; s += TILE) {
         Real p[M][M];
-        scores(sh, p, qs, t, a.queries, ks, s, a.keys, a.depth);
+        scores(sh, p, qs, t, a.queries, ks, s, sight.keys, a.depth);
 #pragma unroll
         for (int i = 0; i < M; i++) {
-            int query = t + y() * M + i, before = query < a.queries ? keys_before(a, query) : 0;
-            Real best = top[i], part = 0;
+            int query = t + y() * M + i;
+            Real best = top[i], part = 0, slope;
 #pragma unroll
             for (int n = 0; n < M; n++) {
                 int other = s + x() * M + n;
-                bool seen = other < before && sight.sees(query, other);
-                p[i][n] = seen ? p[i][n] * scale : (Real)-INFINITE;
+                bool seen = sight.sees(query, other);
+                p[i][n] = seen ? sight.score(p[i][n] * scale, query, other, &slope) : -INFINITE;
                 best = math::max(best, p[i][n]);
             }
             best = warp_reduce<16>(best, Higher());
@@ -69,10 +49,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 for (int n = 0; n < M; n++)
                     if (!sight.keeps(query, s + x() * M + n)) p[i][n] = 0;
         }
-        accumulate(sh, sums, p, vs, s, a.keys, d, a.depth);
+        accumulate(sh, sums, p, vs, s, sight.keys, d, a.depth);
     }
 
-    if (MASKED) look_at_all(sh, sums, sum, a, sight, vs, t, d);
     Real share[M];
 #pragma unroll
     for (int i = 0; i < M; i++) {

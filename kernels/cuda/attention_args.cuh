@@ -16,12 +16,19 @@ typedef struct AttentionArgs {
     double scale;
     AttentionSteps q, k, v, y, dy, dq, dk, dv;
     long long lse[3]; /* bytes, of [batch, head, query] */
-    /* masked_attention: the mask [batch, head, query, key] in bytes, dropout's
-     * counter in elements */
-    long long mask[4], key, counter[4];
+    /* dropout: between the words of the key in bytes, its counter in elements */
+    long long key, counter[4];
     unsigned long long first;
     double keep;
     unsigned below; /* kept where random bits >> 9 < below */
+    /* options: bytes between neighbours of [batch, head, query, key], of [batch, row], of
+     * [batch] */
+    long long mask[4], bias[4], dbias[4], query_ids[2], key_ids[2], lengths, query_lengths, offset;
+    int bias_type;   /* as KIND_... of attention.cuh */
+    int left, right; /* at most 2^30 */
+    long long row,
+        ahead; /* the first query's number, and its place among the keys without offset */
+    double soft_cap;
 } AttentionArgs;
 
 #endif

@@ -1,8 +1,7 @@
 /* attention_delta.cu - what the gradient of attention needs of each query, made once for the
  * kernels that follow: delta, the sum of dy y, and base = lse times `unit`, in the unit of
  * the scores that it is subtracted from. Both are [batch, head, a.padded]. base is inf where there
- * are no probabilities (beyond the queries, and where a query sees no key), and -inf where the mask
- * lets a query look nowhere, so that it looks at all keys alike.
+ * are no probabilities: beyond the queries, and where a query sees no key.
  *
  * LANES threads a row. Traffic: y and dy once. */
 #include "attention.cuh"
@@ -33,6 +32,6 @@ extern "C" __global__ void attention_delta(const Element *y, const char *lse, co
     Real l = -INFINITE;
     if (t < a.queries)
         l = *(const Real *)(lse + b * a.lse[0] + h * a.lse[1] + t * a.lse[2]) * (Real)unit;
-    base[row] = l != -INFINITE || (MASKED && t < a.queries) ? l : (Real)INFINITE;
+    base[row] = l != -INFINITE ? l : (Real)INFINITE;
     delta[row] = sum;
 }

@@ -26,36 +26,30 @@
 #endif
 #include "attention_wgmma.cuh"
 
-/* A probability after dropout, but for the factor 1 / keep, and what its score's gradient is. */
+/* A probability after dropout, but for the factor 1 / keep, and what its score's gradient is, but
+ * for the slope of the soft cap. With options, of what is hidden both are 0. */
 struct Share {
-    float p, ds;
+    float p, ds, slope;
 };
 DEVICE Share share_of(const AttentionArgs &a, const Sight &sight, int t, int s, float score,
                       float dp, float base, float delta) {
-    bool none = MASKED && base == -INFINITE, kept = !DROPS || sight.keeps(t, s);
-    float p = none ? 1 / (float)a.keys : exp2_approx(fmaf(score, (float)a.scale * LOG2_E, -base));
+    bool kept = !DROPS || sight.keeps(t, s);
+    float slope = 1, exponent = fmaf(score, (float)a.scale * LOG2_E, -base);
+    if (GENERAL) {
+        if (!sight.sees(t, s)) return Share{0, 0, 0};
+        if (!sight.plain_scores())
+            exponent = fmaf(sight.score(score * (float)a.scale, t, s, &slope), LOG2_E, -base);
+    }
+    float p = exp2_approx(exponent);
     if (DROPS) dp = kept ? dp * (1 / (float)a.keep) : 0;
-    return Share{kept ? p : 0, none ? 0 : p * (dp - delta)};
+    return Share{kept ? p : 0, p * (dp - delta), slope};
 }
 
 #ifdef QUERIES
-/* Tiles of queries that a block meets before those that see its first key: where a query looks
- * nowhere, it looks at all keys. */
-DEVICE int first_query(const AttentionArgs &a, const float *base, int members, int key) {
-    int begin = a.causal ? max(0, key + a.queries - a.keys) : 0, none = begin;
-    if (MASKED) {
-        for (int h = 0; h < members; h++)
-            for (int t = (int)threadIdx.x; t < begin; t += THREADS)
-                if (base[(i64)h * a.padded + t] == -INFINITE) none = min(none, t);
-        none = block_reduce(none, Lower());
-    }
-    return none / QUERIES * QUERIES;
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS)
     attention_grad_keys(const Element *q, const Element *k, const Element *v, const Element *dy,
-                        const u8 *mask, const u8 *key, const float *base, const float *delta,
-                        Element *dk, Element *dv, AttentionArgs a) {
+                        OPTION_PARAMS, const float *base, const float *delta, Element *dk,
+                        Element *dv, AttentionArgs a) {
     extern __shared__ uint4 shared[];
     constexpr int own_tile = BLOCK_ROWS * PITCH, tile = Tile::size;
     Element *keys = Tile::align((Element *)shared), *values = keys + own_tile,
@@ -68,8 +62,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     int least = first + own / together * together;
     base += (i64)(b * a.heads + g * members) * a.padded;
     delta += (i64)(b * a.heads + g * members) * a.padded;
-    int begin = first_query(a, base, members, first);
-    int steps = (max(0, a.queries - begin) + QUERIES - 1) / QUERIES; /* of a head */
+    Span seen = Sight(a, OPTIONS, b, g * members).of_keys(first, first + BLOCK_ROWS);
+    int begin = seen.first / QUERIES * QUERIES;
+    int steps = (max(0, seen.end - begin) + QUERIES - 1) / QUERIES; /* of a head */
 
     auto fetch = [&](int step, int stage) {
         int h = step / steps, t = begin + step % steps * QUERIES;
@@ -102,14 +97,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         Tile::arrived();
         __syncthreads(); /* this tile is there, and nobody reads the one before any more */
         if (step + 1 < steps * members) fetch(step + 1, stage ^ 1);
-        if (!MASKED && least >= keys_before(a, t + QUERIES - 1)) continue;
+        Sight sight(a, OPTIONS, b, h);
+        if (GENERAL ? !sight.meet(t, t + QUERIES, least, together)
+                    : least >= sight.before(t + QUERIES - 1))
+            continue;
         Sums<QUERIES> p, ds;
         Tile::multiply(p, my_keys, queries);
         Tile::multiply(ds, my_values, grads);
         Tile::finish<QUERIES>(p);
         Tile::finish<QUERIES>(ds);
-        Sight sight(a, mask, key, b, h);
-        if (MASKED || s + STRIPS * 16 > keys_before(a, t)) hide<true>(p, a, sight, s, t);
+        if (!GENERAL && s + STRIPS * 16 > sight.before(t)) hide<true>(p, a, sight, s, t);
 #    pragma unroll
         for (int n = 0; n < QUERIES / 8; n++)
 #    pragma unroll
@@ -121,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                     Share r = share_of(a, sight, t + i, s + row_of(m, e), p[m][n][e], ds[m][n][e],
                                        my_base, my_delta);
                     p[m][n][e] = r.p;
-                    ds[m][n][e] = r.ds;
+                    ds[m][n][e] = r.ds * r.slope;
                 }
             }
         Tile::accumulate(sum_v, p, grads);
@@ -145,8 +142,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #ifdef KEYS
 extern "C" __global__ void __launch_bounds__(THREADS)
     attention_grad_queries(const Element *q, const Element *k, const Element *v, const Element *dy,
-                           const u8 *mask, const u8 *key, const float *base, const float *delta,
-                           Element *dq, AttentionArgs a) {
+                           OPTION_PARAMS, const float *base, const float *delta, Element *dq,
+                           char *dbias, AttentionArgs a) {
     extern __shared__ uint4 shared[];
     constexpr int own_tile = BLOCK_ROWS * PITCH, tile = Tile::size;
     Element *queries = Tile::align((Element *)shared), *grads = queries + own_tile,
@@ -157,16 +154,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     int own = (int)threadIdx.x / 32 * STRIPS * 16, t = first + own; /* the warp's rows */
     Rows qs(q, a.q, a.depth, b, h), dys(dy, a.dy, a.depth, b, h);
     Rows ks(k, a.k, a.depth, b, g), vs(v, a.v, a.depth, b, g);
-    Sight sight(a, mask, key, b, h);
-    int end = keys_before(a, min(first + BLOCK_ROWS, a.queries) - 1);
-    /* Keys that all of the warp see, and that some of those see with which it works. */
-    int all = keys_before(a, t);
-    int some = keys_before(a, first + own / together * together + together - 1);
+    Sight sight(a, OPTIONS, b, h);
+    Span seen = sight.of_queries(first, min(first + BLOCK_ROWS, a.queries));
+    if (dbias) { /* what nobody sees has none */
+        seen = Span{0, a.keys};
+        dbias += b * a.dbias[0] + h * a.dbias[1];
+    }
+    int begin = seen.first / KEYS * KEYS, end = seen.end;
+    int least = first + own / together * together; /* of the rows with which the warp works */
+    /* Without options: keys that all of the warp see, and that some of those rows see. */
+    int all = sight.before(t), some = sight.before(least + together - 1);
 
     tile_load<BLOCK_ROWS>(queries, qs, first, a.queries, a.depth);
     tile_load<BLOCK_ROWS>(grads, dys, first, a.queries, a.depth);
-    Tile::load(tiles, ks, 0, a.keys, a.depth);
-    Tile::load(tiles + tile, vs, 0, a.keys, a.depth);
+    Tile::load(tiles, ks, begin, sight.keys, a.depth);
+    Tile::load(tiles + tile, vs, begin, sight.keys, a.depth);
     cp_async_commit();
     float my_base[STRIPS][2], my_delta[STRIPS][2];
 #    pragma unroll
@@ -174,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #    pragma unroll
         for (int i = 0; i < 2; i++) {
             i64 row = (i64)(b * a.heads + h) * a.padded + t + row_of(m, 2 * i);
-            my_base[m][i] = fabsf(base[row]) == INFINITE ? INFINITE : base[row];
+            my_base[m][i] = base[row];
             my_delta[m][i] = delta[row];
         }
     Tile::arrived();
@@ -183,33 +185,37 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     Sums<DEPTH> sum;
     clear(sum);
 
-    for (int s = 0, stage = 0; s < end; s += KEYS, stage ^= 1) {
+    for (int s = begin, stage = 0; s < end; s += KEYS, stage ^= 1) {
         const Element *now = tiles + stage * 2 * tile;
         Element *next = tiles + (stage ^ 1) * 2 * tile;
         Tile::arrived();
         __syncthreads(); /* this tile is there, and nobody reads the one before any more */
         if (s + KEYS < end) {
-            Tile::load(next, ks, s + KEYS, a.keys, a.depth);
-            Tile::load(next + tile, vs, s + KEYS, a.keys, a.depth);
+            Tile::load(next, ks, s + KEYS, sight.keys, a.depth);
+            Tile::load(next + tile, vs, s + KEYS, sight.keys, a.depth);
             cp_async_commit();
         }
-        if (s >= some) continue;
+        if (GENERAL ? !dbias && !sight.meet(least, least + together, s, KEYS) : s >= some) continue;
         Sums<KEYS> p, ds;
         Tile::multiply(p, my_queries, now);
         Tile::multiply(ds, my_grads, now + tile);
         Tile::finish<KEYS>(p);
         Tile::finish<KEYS>(ds);
-        if (MASKED || s + KEYS > all) hide<false>(p, a, sight, t, s);
+        if (!GENERAL && s + KEYS > all) hide<false>(p, a, sight, t, s);
 #    pragma unroll
         for (int m = 0; m < STRIPS; m++)
 #    pragma unroll
             for (int n = 0; n < KEYS / 8; n++)
 #    pragma unroll
-                for (int e = 0; e < 4; e++)
-                    ds[m][n][e] =
-                        share_of(a, sight, t + row_of(m, e), s + column_of(n, e), p[m][n][e],
-                                 ds[m][n][e], my_base[m][e / 2], my_delta[m][e / 2])
-                            .ds;
+                for (int e = 0; e < 4; e++) {
+                    int query = t + row_of(m, e), other = s + column_of(n, e);
+                    Share x = share_of(a, sight, query, other, p[m][n][e], ds[m][n][e],
+                                       my_base[m][e / 2], my_delta[m][e / 2]);
+                    ds[m][n][e] = x.ds * x.slope;
+                    if (GENERAL && dbias && query < a.queries && other < a.keys)
+                        bias_write(dbias + query * a.dbias[2] + other * a.dbias[3], a.bias_type,
+                                   x.ds);
+                }
         Tile::accumulate(sum, ds, now);
         Tile::finish<DEPTH>(sum);
     }

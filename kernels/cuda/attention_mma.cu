@@ -66,41 +66,24 @@ DEVICE void drop(Sums<KEYS> &p, const Sight &sight, int t, int s) {
                 if (!sight.keeps(t + row_of(m, e), s + column_of(n, e))) p[m][n][e] = 0;
 }
 
-/* The rows whose sum is 0 look nowhere: at all keys alike. */
-DEVICE void look_at_all(Softmax &row, Sums<DEPTH> &y, const AttentionArgs &a, const Sight &sight,
-                        const Rows &v, int t, Element *tile) {
-    bool none[STRIPS][2], any = false;
+/* Products become scores over the scale, by which they are multiplied later. */
+DEVICE void shape_scores(Sums<KEYS> &p, const AttentionArgs &a, const Sight &sight, int t, int s) {
+    float scale = (float)a.scale, slope;
 #pragma unroll
     for (int m = 0; m < STRIPS; m++)
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            none[m][i] = row.sum[m][i] == 0 && t + row_of(m, 2 * i) < a.queries;
-            any |= none[m][i];
-            if (none[m][i]) row.sum[m][i] = (float)a.keys;
-        }
-    if (!__syncthreads_or(any)) return;
-    for (int s = 0; s < a.keys; s += KEYS) {
-        Tile::load(tile, v, s, a.keys, a.depth);
-        cp_async_commit();
-        Tile::arrived();
-        __syncthreads();
-        Sums<KEYS> p;
+        for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
-        for (int m = 0; m < STRIPS; m++)
-#pragma unroll
-            for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) p[m][n][e] = none[m][e / 2];
-        if (DROPS) drop(p, sight, t, s);
-        Tile::accumulate(y, p, tile);
-        Tile::finish<DEPTH>(y);
-        __syncthreads();
-    }
+            for (int e = 0; e < 4; e++) {
+                int query = t + row_of(m, e), other = s + column_of(n, e);
+                if (query < sight.rows && other < sight.keys)
+                    p[m][n][e] = sight.score(p[m][n][e] * scale, query, other, &slope) / scale;
+            }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    attention_mma(const Element *q, const Element *k, const Element *v, const u8 *mask,
-                  const u8 *key, Element *out, char *lse, AttentionArgs a) {
+    attention_mma(const Element *q, const Element *k, const Element *v, OPTION_PARAMS, Element *out,
+                  char *lse, AttentionArgs a) {
     extern __shared__ uint4 shared[];
     constexpr int tile = Tile::size;
     Element *queries = Tile::align((Element *)shared), *tiles = queries + BLOCK_ROWS * PITCH;
@@ -109,15 +92,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     int g = h / (a.heads / a.groups), first = (blocks - 1 - at) * BLOCK_ROWS;
     int own = (int)threadIdx.x / 32 * STRIPS * 16, t = first + own; /* the warp's rows */
     Rows qs(q, a.q, a.depth, b, h), ks(k, a.k, a.depth, b, g), vs(v, a.v, a.depth, b, g);
-    Sight sight(a, mask, key, b, h);
-    int end = keys_before(a, min(first + BLOCK_ROWS, a.queries) - 1);
-    /* Keys that all of the warp see, and that some of those see with which it works. */
-    int all = keys_before(a, t),
-        some = keys_before(a, first + own / together * together + together - 1);
+    Sight sight(a, OPTIONS, b, h);
+    Span seen = sight.of_queries(first, min(first + BLOCK_ROWS, a.queries));
+    int begin = seen.first / KEYS * KEYS, end = seen.end;
+    int least = first + own / together * together; /* of the rows with which the warp works */
+    /* Without options: keys that all of the warp see, and that some of those rows see. */
+    int all = sight.before(t), some = sight.before(least + together - 1);
 
     tile_load<BLOCK_ROWS>(queries, qs, first, a.queries, a.depth);
-    Tile::load(tiles, ks, 0, a.keys, a.depth);
-    Tile::load(tiles + tile, vs, 0, a.keys, a.depth);
+    Tile::load(tiles, ks, begin, sight.keys, a.depth);
+    Tile::load(tiles + tile, vs, begin, sight.keys, a.depth);
     cp_async_commit();
     Tile::arrived();
     __syncthreads();
@@ -130,21 +114,23 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int i = 0; i < 2; i++) row.top[m][i] = -INFINITE, row.sum[m][i] = 0;
 
-    for (int s = 0, stage = 0; s < end; s += KEYS, stage ^= 1) {
+    for (int s = begin, stage = 0; s < end; s += KEYS, stage ^= 1) {
         const Element *now = tiles + stage * 2 * tile;
         Element *next = tiles + (stage ^ 1) * 2 * tile;
         Tile::arrived();
         __syncthreads(); /* this tile is there, and nobody reads the one before any more */
         if (s + KEYS < end) {
-            Tile::load(next, ks, s + KEYS, a.keys, a.depth);
-            Tile::load(next + tile, vs, s + KEYS, a.keys, a.depth);
+            Tile::load(next, ks, s + KEYS, sight.keys, a.depth);
+            Tile::load(next + tile, vs, s + KEYS, sight.keys, a.depth);
             cp_async_commit();
         }
-        if (s >= some) continue;
+        if (GENERAL ? !sight.meet(least, least + together, s, KEYS) : s >= some) continue;
         Sums<KEYS> p;
         Tile::multiply(p, mine, now);
         Tile::finish<KEYS>(p);
-        if (MASKED || s + KEYS > all) hide<false>(p, a, sight, t, s);
+        if (!sight.plain_scores()) shape_scores(p, a, sight, t, s);
+        bool whole = GENERAL ? sight.all_see(t, t + STRIPS * 16, s, KEYS) : s + KEYS <= all;
+        if (!whole) hide<false>(p, a, sight, t, s);
         absorb(row, p, y, (float)a.scale * LOG2_E);
         if (DROPS) drop(p, sight, t, s);
         Tile::accumulate(y, p, now + tile);
@@ -156,7 +142,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int m = 0; m < STRIPS; m++)
 #pragma unroll
         for (int i = 0; i < 2; i++) row.sum[m][i] = warp_reduce<4>(row.sum[m][i], Add());
-    if (MASKED) look_at_all(row, y, a, sight, vs, t, tiles);
     float share[STRIPS][2];
 #pragma unroll
     for (int m = 0; m < STRIPS; m++)

@@ -50,13 +50,14 @@ DEVICE void multiply(Real (&sums)[M][W], const Real (&a)[J][PA], const Real (&b)
     }
 }
 
-DEVICE Real read(const Rows &from, int row, int end, int d, int depth) {
+template <class T> DEVICE Real read(const RowsOf<T> &from, int row, int end, int d, int depth) {
     return row < end && d < depth ? widen(*from.at(row, d)) : 0;
 }
 
 /* sums = u w^T of TILE rows each, from `ui` and `wi` on. */
-DEVICE void scores(Shared &sh, Real (&sums)[M][M], const Rows &u, int ui, int uend, const Rows &w,
-                   int wi, int wend, int depth) {
+template <class T, class U>
+DEVICE void scores(Shared &sh, Real (&sums)[M][M], const RowsOf<T> &u, int ui, int uend,
+                   const RowsOf<U> &w, int wi, int wend, int depth) {
     clear(sums);
     for (int d = 0; d < depth; d += DEEP) {
         __syncthreads();
@@ -71,7 +72,8 @@ DEVICE void scores(Shared &sh, Real (&sums)[M][M], const Rows &u, int ui, int ue
 }
 
 /* sums += p rows: TILE rows of `from`, of which p's columns, CHUNK depths from d on. */
-DEVICE void accumulate(Shared &sh, Real (&sums)[M][N], const Real (&p)[M][M], const Rows &from,
+template <class T>
+DEVICE void accumulate(Shared &sh, Real (&sums)[M][N], const Real (&p)[M][M], const RowsOf<T> &from,
                        int row, int end, int d, int depth) {
     __syncthreads();
 #pragma unroll
@@ -90,13 +92,14 @@ DEVICE void accumulate(Shared &sh, Real (&sums)[M][N], const Real (&p)[M][M], co
 }
 
 /* The thread's part of TILE rows times scale[i]. */
-DEVICE void write(const Rows &to, int row, int end, int d, int depth, const Real (&sums)[M][N],
+template <class T>
+DEVICE void write(const RowsOf<T> &to, int row, int end, int d, int depth, const Real (&sums)[M][N],
                   const Real (&scale)[M]) {
 #pragma unroll
     for (int i = 0; i < M; i++)
         for (int n = 0; n < N; n++) {
             int r = row + y() * M + i, e = d + x() * N + n;
-            if (r < end && e < depth) *to.at(r, e) = narrow<Element>(sums[i][n] * scale[i]);
+            if (r < end && e < depth) *to.at(r, e) = narrow<T>(sums[i][n] * scale[i]);
         }
 }
 

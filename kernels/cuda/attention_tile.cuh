@@ -201,11 +201,9 @@ DEVICE void hide(float (&p)[STRIPS][N][4], const AttentionArgs &a, const Sight &
                 for (int e = 2 * i; e < 2 * i + 2; e++) {
                     int c = column_of(n, e);
                     bool hidden = (c < edge) == TRANSPOSED;
-                    if (MASKED) {
-                        int t = TRANSPOSED ? column + c : row + r;
-                        int s = TRANSPOSED ? row + r : column + c;
-                        hidden = hidden || t >= a.queries || s >= a.keys || !sight.sees(t, s);
-                    }
+                    if (GENERAL)
+                        hidden = TRANSPOSED ? !sight.sees(column + c, row + r)
+                                            : !sight.sees(row + r, column + c);
                     if (hidden) p[m][n][e] = -INFINITE;
                 }
         }

@@ -124,7 +124,8 @@ def dropout():
 
 def masked_attention():
     """Attention where a mask lets look, its probabilities after dropout: the result, and the gradients of
-    sum(result * ramp) with respect to query, key and value. The last query of the last case looks nowhere."""
+    sum(result * ramp) with respect to query, key and value. The last query of the last case looks nowhere, which
+    gives flax's mean of the values: here zeros."""
     t, s = jnp.arange(5)[:, None], jnp.arange(6)[None, :]
     band, ahead = jnp.abs(t - s) <= 1, s <= t
     some = ((t * 5 + s * 3) % 4 != 0) & (t < 4)
@@ -146,6 +147,8 @@ def masked_attention():
                     q, k, v, mask=mask, dropout_rng=jax.random.key(7), dropout_rate=rate,
                     broadcast_dropout=False, deterministic=rate == 0,
                 )
+                if mask is not None:
+                    y = jnp.where(mask.any(-1)[None, :, None, None], y, 0)
                 return jnp.sum(y * ramp(*y.shape, dtype="float32")), y
 
             grads, y = jax.grad(loss, argnums=(0, 1, 2), has_aux=True)(q, k, v)

@@ -2,8 +2,9 @@
 -- what an
 -- instance takes.
 return [[
-nn.attention(q: Tensor, k: Tensor, v: Tensor, {mask: Tensor, causal: boolean, scale: number,
-    dropout: number, key: key}) -> Tensor
+nn.attention(q: Tensor, k: Tensor, v: Tensor, {mask: Tensor, causal: boolean, window: integer|table,
+    offset: integer|Tensor, lengths: Tensor, query_lengths: Tensor, segment_ids: Tensor|table,
+    bias: Tensor, soft_cap: number, scale: number, dropout: number, key: key}) -> Tensor
   softmax(scale q k^T) v for each head: [batch, length, heads, head_dim].
 nn.avg_pool(x: Tensor, window: integers, {strides: integers, padding: padding,
     count_include_pad: boolean}) -> Tensor
@@ -90,7 +91,7 @@ nn.MoE(width: integer, hidden: integer, experts: integer, {rngs: table, top_k: i
 nn.MultiHeadAttention(width: integer, heads: integer, {rngs: table, axes: table, kv_heads: integer,
     head_dim: integer, causal: boolean, fused: boolean, use_bias: boolean, kernel_init: function,
     out_kernel_init: function, bias_init: function, param_dtype: dtype, dtype: dtype, rope: number|table,
-    dropout: number}) -> MultiHeadAttention
+    dropout: number, window: integer|table, soft_cap: number}) -> MultiHeadAttention
   Self-attention (or cross-attention) with q, k, v and output projections.
 nn.RMSNorm(features: integers, {rngs: table, axes: table|P, epsilon: number, use_scale: boolean,
     scale_init: function, param_dtype: dtype, dtype: dtype}) -> RMSNorm
@@ -122,7 +123,7 @@ MoE:__call(self: MoE, x: Tensor) -> Tensor
 MoE:capacity(self: MoE, tokens: integer) -> integer
   How many tokens of a group an expert has room for.
 MultiHeadAttention:__call(self: MultiHeadAttention, x: Tensor, {mask: Tensor, kv: Tensor, causal: boolean,
-    rngs: table}) -> Tensor
+    rngs: table, lengths: Tensor, segment_ids: Tensor|table, bias: Tensor}) -> Tensor
   Attention of x [batch, length, width] to itself, or to kv.
 RMSNorm:__call(self: RMSNorm, x: Tensor) -> Tensor
   x normalised over its last dim.

@@ -13,35 +13,102 @@ local op, raise = core.op, lib.raise
 
 local M = {}
 
---- The operands and attributes that a mask and dropout add, for q [B,T,H,D] and k [B,S,G,D].
-local function masking(q, k, options, rate, attr)
-  local dims = {q.shape[1], q.shape[3], q.shape[2], k.shape[2]}
-  local mask, key = options.mask or ops.full({}, true), options.key or ops.zeros({2}, "uint32")
-  args.check_tensor("attention", mask, "the mask")
-  args.check_tensor("attention", key, "the key")
-  if mask.dtype ~= "bool" then
-    raise("E_DTYPE", "attention: the mask is %s; it must be bool", core.typeof(mask))
+local MOST = 1 << 30
+
+--- The operands behind q [B,T,H,D], k [B,S,G,D] and v, in the order of the op, and what they add to its attributes.
+local function operands(q, k, v, options, attr)
+  local B, T, H, S = q.shape[1], q.shape[2], q.shape[3], k.shape[2]
+  local list = {q, k, v}
+  local function add(name, x, what, dtype, dims)
+    args.check_tensor("attention", x, what)
+    if dtype == "bool" and x.dtype ~= "bool" or dtype == "int32" and not x.dtype:match "^u?int" then
+      raise("E_DTYPE", "attention: %s is %s; it must be %s", what, core.typeof(x),
+        dtype == "bool" and "bool" or "whole numbers")
+    end
+    if dtype == "int32" then x = args.to_int32(x) end
+    if name == "bias" then
+      if not x.dtype:match "float" then
+        raise("E_DTYPE", "attention: the bias is %s; it must be floats", core.typeof(x))
+      end
+      if q.dtype == "float64" or x.dtype == "float64" then
+        x = args.as(x, q.dtype == "float64" and "float64" or "float32")
+      end
+    end
+    attr[name] = true
+    list[#list + 1] = dims and ops.broadcast(x, dims) or x
   end
-  attr.keep = 1.0 - rate
-  attr.strides = {dims[2] * dims[3] * dims[4], dims[3] * dims[4], dims[4], 1}
-  return ops.broadcast(mask, dims), key
+  local scores = {B, H, T, S}
+  if options.mask then add("mask", options.mask, "the mask", "bool", scores) end
+  if attr.keep then
+    add("dropout", options.key, "the key of the dropout")
+    attr.strides = {H * T * S, T * S, S, 1}
+  end
+  if options.bias then add("bias", options.bias, "the bias", nil, scores) end
+  if options.lengths then add("lengths", options.lengths, "lengths", "int32", {B}) end
+  if options.query_lengths then add("query_lengths", options.query_lengths, "query_lengths", "int32", {B}) end
+  local offset = options.offset
+  if math.type(offset) == "integer" then
+    attr.ahead = {math.max(-MOST, math.min(MOST, offset))}
+  elseif offset then
+    add("offset", offset, "the offset", "int32", {B})
+  end
+  local ids = options.segment_ids
+  if ids then
+    local pair = lib.is_tensor(ids) and {ids, ids} or ids
+    add("query_segments", pair[1], "segment_ids", "int32", {B, T})
+    add("segments", pair[2], "segment_ids of the keys", "int32", {B, S})
+  end
+  return list
 end
 
---- softmax(scale q k^T) v for each head. Fewer key heads than query heads serve groups of them in order.
+--- {left, right} as the op has them, of a number or a pair; false: no limit.
+local function window_of(window)
+  if type(window) == "number" then window = {window, window} end
+  local pair = {}
+  for i = 1, 2 do
+    local n = type(window) == "table" and window[i]
+    if n == false then n = -1 elseif math.type(n) ~= "integer" or n < 0 then n = nil end
+    if not n then
+      raise("E_VALUE", "attention: a window is a whole number from 0, or {left, right}, false for no limit; "
+        .. "got %s", lib.kind(window))
+    end
+    pair[i] = math.min(n, MOST)
+  end
+  return pair
+end
+
+--- What the op is told by numbers: scale, causal, window, soft cap, dropout.
+local function attributes(q, options)
+  local attr = {scale = (options.scale or 1 / math.sqrt(q.shape[4])) + 0.0, causal = options.causal or false}
+  if options.window then attr.window = window_of(options.window) end
+  if options.soft_cap then
+    attr.soft_cap = lib.check_number("attention", "soft_cap", options.soft_cap) + 0.0
+    if not (attr.soft_cap > 0) then
+      raise("E_VALUE", "attention: soft_cap is %s; it must be above 0", options.soft_cap)
+    end
+  end
+  local rate = lib.check_number("attention", "dropout", options.dropout or 0)
+  if not (rate >= 0 and rate < 1) then
+    raise("E_VALUE", "attention: dropout is %s; it must be from 0 to below 1", rate)
+  end
+  if rate > 0 then attr.keep = 1.0 - rate end
+  return attr
+end
+
+--- softmax(scale q k^T) v for each head, over the keys that a query sees: all, but for what the options say
+--- together. One that sees none gives zeros and has no gradient. Fewer key heads than query heads serve groups of
+--- them in order. Query t has the place t + offset among the keys, both counted from 0.
 ---@param q Tensor [batch, length, heads, head_dim], or without batch
----@param k Tensor [batch, keys, key heads, head_dim]
----@param v Tensor of k's shape
----@param options {mask: Tensor, causal: boolean, scale: number, dropout: number, key: Tensor}? mask: bool,
---- broadcast to [batch, heads, length, keys], true where a query may look; one that may look nowhere looks at
---- all alike. causal: nothing ahead is seen. scale: default 1 / sqrt(head_dim). dropout: the share of the
---- probabilities that is dropped, with the key
----@return Tensor of q's shape
+---@param k Tensor [batch, keys, key heads, head_dim]; its float need not be q's (a cache in bfloat16)
+---@param v Tensor of k's shape and dtype
+---@param options AttentionCallOptions?
+---@return Tensor of q's shape and dtype; scores and sums are float32, or float64
 function M.attention(q, k, v, options)
   options = lib.options("attention", options)
   args.check_tensor("attention", q, "q")
   args.check_tensor("attention", k, "k")
   args.check_tensor("attention", v, "v")
-  local rank = q.ndim
+  local rank, dtype = q.ndim, q.dtype
   if rank ~= 3 and rank ~= 4 then
     raise("E_SHAPE", "attention: takes [batch, length, heads, head size], got %s", core.typeof(q))
   end
@@ -53,22 +120,30 @@ function M.attention(q, k, v, options)
   if rank == 3 then
     q, k, v = ops.expand_dims(q, 1), ops.expand_dims(k, 1), ops.expand_dims(v, 1)
   end
-  local scale = (options.scale or 1 / math.sqrt(q.shape[4])) + 0.0
-  local attr = {scale = scale, causal = options.causal or false}
-  local rate = lib.check_number("attention", "dropout", options.dropout or 0)
-  if not (rate >= 0 and rate < 1) then
-    raise("E_VALUE", "attention: dropout is %s; it must be from 0 to below 1", rate)
+  if dtype ~= k.dtype and (dtype == "float64" or k.dtype == "float64") then
+    q, k, v = args.as(q, "float64"), args.as(k, "float64"), args.as(v, "float64")
   end
-  if rate > 0 then args.check_tensor("attention", options.key, "the key of the dropout") end
-  local y
-  if options.mask or rate > 0 then
-    local mask, key = masking(q, k, options, rate, attr)
-    y = op.masked_attention(q, k, v, mask, key, attr)
-  else
-    y = op.attention(q, k, v, attr)
-  end
+  local attr = attributes(q, options)
+  local list = operands(q, k, v, options, attr)
+  list[#list + 1] = attr
+  local y = args.as((op.attention(table.unpack(list))), dtype)
   return rank == 3 and ops.squeeze(y, 1) or y
 end
+
+---@class AttentionCallOptions
+---@field mask Tensor? bool, broadcast to [batch, heads, length, keys]: true where a query may look
+---@field causal boolean? keys behind the query's place are not seen
+---@field window integer|table? {left, right}: keys further than that from the query's place are not seen; false: no
+--- limit on that side; a number: both
+---@field offset integer|Tensor? of the first query among the keys; [batch]: of each row. Default: keys - length
+---@field lengths Tensor? [batch]: only so many keys of a row are seen (and read)
+---@field query_lengths Tensor? [batch]: later queries of a row see nothing
+---@field segment_ids Tensor|table? [batch, length]: only keys of the query's segment are seen; {of queries, of keys}
+---@field bias Tensor? floats, broadcast to [batch, heads, length, keys]: added to the scores; has a gradient
+---@field soft_cap number? scores become soft_cap * tanh(score / soft_cap), before the bias
+---@field scale number? default 1 / sqrt(head_dim)
+---@field dropout number? the share of the probabilities that is dropped, with the key
+---@field key Tensor?
 
 -- ---- the layer --------------------------------------------------------------------------------------
 
@@ -97,6 +172,8 @@ M.MultiHeadAttention = module.module("MultiHeadAttention")
 ---@field out_kernel_init Initializer
 ---@field rope number|table
 ---@field dropout number
+---@field window integer|table
+---@field soft_cap number
 
 --- The counts of heads and of key heads, and the size of a head.
 local function sizes(who, width, heads, options)
@@ -133,7 +210,7 @@ end
 --- axes: names of {width, heads [, key heads]}. kv_heads: default heads; fewer are shared by groups of
 --- queries. head_dim: default width / heads. causal: default false. fused: q, k and v in one Param
 --- [width, 3, heads, head_dim]; default false. rope: rotary positions: their base (10000), or
---- {base =, interleaved =, scaling =} as nn.rope takes them; default none.
+--- {base =, interleaved =, scaling =} as nn.rope takes them; default none. window, soft_cap: see nn.attention.
 --- dropout: the share of the probabilities that is dropped while training (see :train() and :eval()), each on
 --- its own, with keys that come with the call; default 0. The rest as Linear's.
 function M.MultiHeadAttention:init(width, heads, options)
@@ -156,6 +233,8 @@ function M.MultiHeadAttention:init(width, heads, options)
     {axes = {head, false, embed}, bias_axes = {embed}, kernel_init = options.out_kernel_init})
   self.heads_axis, self.kv_axis = head or nil, kv or nil
   self.causal = options.causal or false
+  self.window, self.soft_cap = options.window, options.soft_cap
+  if self.window then window_of(self.window) end
   if options.rope then
     self.rope = rope.check(who, type(options.rope) == "number" and {base = options.rope} or options.rope)
   end
@@ -185,8 +264,9 @@ local function third(qkv, i)
 end
 
 ---@param x Tensor [batch, length, width]
----@param options {mask: Tensor, kv: Tensor, causal: boolean, rngs: Rngs}? mask: see nn.attention. kv: what
---- keys and values are made of (default x). causal: default the layer's. rngs: keys of the dropout
+---@param options {mask: Tensor, kv: Tensor, causal: boolean, rngs: Rngs, lengths: Tensor, segment_ids: Tensor|table,
+--- bias: Tensor}? mask, lengths, segment_ids, bias: see nn.attention. kv: what keys and values are made of (default x).
+--- causal: default the layer's. rngs: keys of the dropout
 ---@return Tensor of x's shape
 function M.MultiHeadAttention:__call(x, options)
   options = lib.options("MultiHeadAttention:__call", options)
@@ -209,7 +289,9 @@ function M.MultiHeadAttention:__call(x, options)
   if causal == nil then causal = self.causal end
   local key = self.dropout and self.dropout:key(options.rngs)
   local y = M.attention(q, k, v,
-    {mask = options.mask, causal = causal, dropout = key and self.dropout.rate, key = key})
+    {mask = options.mask, causal = causal, window = self.window, soft_cap = self.soft_cap,
+      lengths = options.lengths, segment_ids = options.segment_ids, bias = options.bias,
+      dropout = key and self.dropout.rate, key = key})
   return self.out(with_heads(y, self.heads_axis))
 end
 

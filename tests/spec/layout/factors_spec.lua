@@ -73,10 +73,10 @@ local rows = {
   {"attention: rows of queries pass", function(q, k, v) return ml.nn.attention(q, k, v, {}) end,
     {heads, heads, heads}, "attention ([i,l,j,n],[i,m,j,n],[i,m,j,n])->([i,l,j,n],[i,j,l]) "
     .. "{i=2, j=8, k=1, l=4, m=4, n=16, replicate=m, replicate=n}"},
-  {"causal attention: rows must know their place",
+  {"causal attention: rows know their place",
     function(q, k, v) return ml.nn.attention(q, k, v, {causal = true}) end, {heads, heads, heads},
     "attention ([i,l,j,n],[i,m,j,n],[i,m,j,n])->([i,l,j,n],[i,j,l]) "
-    .. "{i=2, j=8, k=1, l=4, m=4, n=16, replicate=l, replicate=m, replicate=n}"},
+    .. "{i=2, j=8, k=1, l=4, m=4, n=16, replicate=m, replicate=n}"},
   {"shard_alike", function(a, b) return (ml.shard_alike(a, b)) end, {{4, 6}, {4, 6}},
     "shard_alike ([i,j],[i,j])->([i,j]) {i=4, j=6}"},
   {"propagation_barrier has none", function(a) return ml.propagation_barrier(a) end, {{4, 6}}},

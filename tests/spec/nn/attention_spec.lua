@@ -71,10 +71,19 @@ describe("nn.attention", function()
     for i = 1, 3 do helper.close(causal[i], masked[i], 1e-13) end
   end)
 
-  it("a query that may look at nothing looks at all alike, without NaN", function()
-    local none = ml.full({1, 1, 5, 5}, false)
-    local y = nn.attention(q, k, v, {mask = none})
-    helper.close(v:mean(1), y:slice(1), 1e-14)
+  it("a query that sees nothing gives zeros and has no gradient", function()
+    local some = ml.iota({5, 5}, 1):ne(1):reshape {1, 1, 5, 5}
+    for _, options in ipairs {{mask = some}, {lengths = ml.tensor {0}}, {window = {0, false}, offset = 9}} do
+      local function loss(a, b, c)
+        local y = nn.attention(a, b, c, options)
+        return (y * oracle.ramp {5, 4, 3}):sum(), y
+      end
+      local grads, y = ml.grad(loss, {argnums = {1, 2, 3}, has_aux = true})(q, k, v)
+      local row = options.mask and 2 or 1
+      helper.close(ml.zeros({4, 3}, "float64"), y:slice(row), 0)
+      helper.close(ml.zeros({4, 3}, "float64"), grads[1]:slice(row), 0)
+      for i = 1, 3 do assert.truthy(grads[i]:sum():item() == grads[i]:sum():item()) end
+    end
   end)
 
   it("dropout drops probabilities, the same as nn.dropout of them", function()
@@ -135,12 +144,107 @@ describe("nn.attention", function()
     helper.close(grad, sharded_grad, 1e-5)
   end)
 
+  it("a window, lengths, an offset, segments: as the mask that says the same", function()
+    local a, b, c = oracle.ramp {2, 5, 4, 3}, oracle.ramp {2, 7, 2, 3}, oracle.ramp {2, 7, 2, 3} + 0.5
+    local t, s = ml.iota({2, 1, 5, 7}, 3), ml.iota({2, 1, 5, 7}, 4)
+    local lengths, offset = ml.tensor {4, 7}, ml.tensor {0, 3}
+    local function rows(x) return x:reshape {2, 1, 1, 1} end
+    local ids = ml.tensor {{0, 0, 0, 1, 1}, {0, 1, 1, 1, 2}}
+    local key_ids = ml.tensor {{0, 0, 1, 1, 1, 1, 2}, {0, 0, 0, 1, 1, 2, 2}}
+    for name, pair in pairs {
+      causal = {{causal = true}, s:le(t + 2)},
+      first = {{causal = true, offset = 0}, s:le(t)},
+      window = {{window = {1, 2}, offset = 1}, s:ge(t):bitand(s:le(t + 3))},
+      number = {{window = 1, offset = 0}, (s - t):abs():le(1)},
+      left = {{window = {2, false}}, s:ge(t)},
+      lengths = {{lengths = lengths}, s:lt(rows(lengths))},
+      query_lengths = {{query_lengths = lengths, lengths = lengths},
+        s:lt(rows(lengths)):bitand(t:lt(rows(lengths)))},
+      offset = {{offset = offset, causal = true}, s:le(t + rows(offset))},
+      segments = {{segment_ids = {ids, key_ids}},
+        ids:reshape {2, 1, 5, 1}:eq(key_ids:reshape {2, 1, 1, 7})},
+    } do
+      helper.close(nn.attention(a, b, c, {mask = pair[2]}), nn.attention(a, b, c, pair[1]), 1e-14, name)
+    end
+    local same = ml.ones({2, 5}, "int32")
+    helper.close(nn.attention(a, a, a), nn.attention(a, a, a, {segment_ids = same}), 1e-14)
+  end)
+
+  it("what lies behind a row's length is not read", function()
+    for _, dtype in ipairs {"float32", "bfloat16", "float64"} do
+      local a, b = oracle.ramp({2, 3, 2, 4}, dtype), oracle.ramp({2, 40, 2, 4}, dtype)
+      local there = ml.iota({2, 40, 2, 4}, 2):lt(21)
+      local lost = ml.where(there, b, 0 / 0):astype(dtype)
+      local function both(x) return nn.attention(a, x, x, {lengths = ml.tensor {21, 3}}) end
+      helper.close(both(b), both(lost), 0)
+      local function sum(x) return both(x):astype("float32"):sum() end
+      helper.close(ml.grad(sum)(b):slice(false, {1, 21}), ml.grad(sum)(lost):slice(false, {1, 21}), 0)
+    end
+  end)
+
+  it("keys and values of another dtype than the queries", function()
+    local a, b = oracle.ramp({2, 5, 4, 8}, "bfloat16"), oracle.ramp({2, 7, 2, 8}, "float32")
+    local y = nn.attention(a, b, b, {causal = true})
+    assert.equal("bfloat16", y.dtype)
+    helper.close(nn.attention(a:astype "float32", b, b, {causal = true}), y:astype "float32", 0.01)
+    local wide = oracle.ramp {2, 7, 2, 8}
+    y = nn.attention(a, wide, wide)
+    assert.equal("bfloat16", y.dtype)
+    local grads = ml.grad(function(x, z) return nn.attention(x, z, z):astype("float32"):sum() end,
+      {argnums = {1, 2}})(a, b)
+    assert.same({"bfloat16", "float32"}, {grads[1].dtype, grads[2].dtype})
+  end)
+
+  it("queries split over devices know their places", function()
+    local mesh = ml.make_mesh({8}, {"seq"})
+    local a = oracle.ramp({2, 16, 4, 8}, "float32")
+    local b = oracle.ramp({2, 24, 2, 8}, "float32")
+    local function loss(options)
+      return function(x, z, bias)
+        local given = {bias = bias}
+        for key, value in pairs(options) do given[key] = value end
+        local y = nn.attention(x, z, z, given)
+        return (y * oracle.ramp({2, 16, 4, 8}, "float32")):sum(), y
+      end
+    end
+    local ragged = {causal = true, soft_cap = 2.0, offset = ml.tensor {1, 9}, lengths = ml.tensor {11, 24},
+      query_lengths = ml.tensor {7, 16}}
+    for _, options in ipairs {{causal = true}, {causal = true, window = {5, 0}},
+      {window = {3, 4}, offset = 2}, ragged} do
+      local both = ml.jit(ml.grad(loss(options), {argnums = {1, 2, 3}, has_aux = true}))
+      local bias = oracle.ramp({1, 1, 16, 24}, "float32")
+      local grads, y = both(a, b, bias)
+      local laid = ml.device_put(a, ml.NamedSharding(mesh, P(nil, "seq")))
+      local split_grads, split = both(laid, b, bias)
+      assert.equal("seq", split.sharding.spec[2])
+      helper.close(y, split, 1e-6)
+      for i = 1, 3 do helper.close(grads[i], split_grads[i], 1e-5) end
+    end
+  end)
+
+  it("many examples at once", function()
+    local a, b = oracle.ramp {3, 2, 5, 4, 2}, oracle.ramp {3, 2, 5, 2, 2}
+    local lengths = ml.tensor {{1, 2}, {5, 0}, {3, 4}}
+    local function f(x, z, n)
+      return nn.attention(x, z, z, {lengths = n, causal = true, bias = x:sum() * ml.ones {5, 5}})
+    end
+    local y = ml.vmap(f)(a, b, lengths)
+    for i = 1, 3 do helper.close(f(a:slice(i), b:slice(i), lengths:slice(i)), y:slice(i), 1e-14) end
+  end)
+
   it("wrong operands are named", function()
     helper.raises("the key of the dropout", nn.attention, q, k, v, {dropout = 0.5})
     helper.raises("dropout is 1.0", nn.attention, q, k, v, {dropout = 1.0, key = ml.random.key(0)})
     helper.raises("E_SHAPE", nn.attention, ml.ones {2, 3}, ml.ones {2, 3}, ml.ones {2, 3})
     helper.raises("expected a tensor as k", nn.attention, q, 3, v)
     helper.raises("it must be bool", nn.attention, q, k, v, {mask = ml.ones {5, 5}})
+    helper.raises("lengths is float32[1]; it must be whole numbers", nn.attention, q, k, v,
+      {lengths = ml.ones {1}})
+    helper.raises("it must be floats", nn.attention, q, k, v, {bias = ml.zeros({5, 5}, "int32")})
+    helper.raises("a window is a whole number from 0", nn.attention, q, k, v, {window = -1})
+    helper.raises("a window is a whole number from 0", nn.attention, q, k, v, {window = {1}})
+    helper.raises("soft_cap is 0", nn.attention, q, k, v, {soft_cap = 0})
+    helper.raises("or an offset", nn.attention, q, k:slice({1, 3}), v:slice({1, 3}), {causal = true})
     helper.raises("did you mean 'causal'", nn.attention, q, k, v, {casual = true})
   end)
 end)
@@ -206,6 +310,18 @@ describe("nn.MultiHeadAttention", function()
     layer:eval()
     helper.close(plain(x), layer(x), 0)
     helper.raises("dropout is 1.0", nn.MultiHeadAttention, 8, 2, {rngs = nn.Rngs(0), dropout = 1.0})
+  end)
+
+  it("a window, a soft cap, lengths, segments and a bias go to the attention", function()
+    local layer = nn.MultiHeadAttention(8, 2,
+      {rngs = nn.Rngs(0), causal = true, window = {2, 0}, soft_cap = 0.5})
+    local given = {lengths = ml.tensor {3, 5}, segment_ids = ml.tensor {{0, 0, 1, 1, 1}, {0, 0, 0, 0, 1}},
+      bias = oracle.ramp({1, 2, 5, 5}, "float32")}
+    local options = {causal = true, window = {2, 0}, soft_cap = 0.5}
+    for name, value in pairs(given) do options[name] = value end
+    local y = nn.attention(layer.query(x), layer.key(x), layer.value(x), options)
+    helper.close(layer.out(y), layer(x, given), 0)
+    helper.raises("a window is", nn.MultiHeadAttention, 8, 2, {rngs = nn.Rngs(0), window = -2})
   end)
 
   it("heads that do not divide the width are an error that names those that do", function()
