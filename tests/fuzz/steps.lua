@@ -492,8 +492,13 @@ end)
 
 step("attention", "float", function(g, x)
   if #x.shape ~= 4 then return end
-  return ("(ml.core.op.attention(%s, %s * 0.5, ml.sin(%s), {scale = 0.5, causal = %s}))")
-    :format(x.name, x.name, x.name, tostring(g.chance(50))), x.shape
+  local B, T = x.shape[1], x.shape[2]
+  local options = g.pick {"", "causal = true", "causal = true, window = {2, false}, soft_cap = 2.0",
+    "window = {1, 2}, offset = 1, query_lengths = ml.full({}, 3)", ("lengths = ml.iota({%d}, 1)"):format(B),
+    ("bias = ml.sin(ml.iota({%d, %d}, 1, 'float32'))"):format(T, T),
+    ("segment_ids = ml.rem(ml.iota({%d, %d}, 2), 2), causal = true, offset = ml.full({}, 1)"):format(B, T)}
+  return ("ml.nn.attention(%s, %s * 0.5, ml.sin(%s), {scale = 0.5, %s})")
+    :format(x.name, x.name, x.name, options), x.shape
 end)
 
 step("rope", "float", function(_, x)
