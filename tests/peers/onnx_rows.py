@@ -301,30 +301,29 @@ def attention(q, k, v, mask=None, past_k=None, past_v=None, nonpad=None, is_caus
               left_window_size=None,
               right_window_size=None):
     """[batch, heads, length, size], or [batch, length, heads * size] where heads are given."""
-    if softcap:
-        absent("nn.attention (soft cap)")
-    if left_window_size is not None or right_window_size is not None:
-        absent("nn.attention (window)")
     if v.ndim == 4 and v.shape[-1] != q.shape[-1] or v.ndim == 3 and v.shape[-1] != k.shape[-1]:
         absent("nn.attention (values of another size)")
-    if nonpad is not None:
-        absent("nn.attention (lengths per row)")
-    if past_k is not None:
-        absent("nn.attention (row offset)")
-    if mask is not None and mask.dtype != "bool":
-        absent("nn.attention (bias)")
     if q.dtype == "float16":
         departs("softmax of 16 bits computes in float32")
-    if is_causal and q.shape[-2 if q.ndim == 4 else 1] != k.shape[-2 if q.ndim == 4 else 1]:
-        departs("causal masks of unequal lengths are aligned at the end, not at the start")
 
     def heads(x, n):
         if x.ndim == 4:
             return ml.transpose(x, (1, 3, 2, 4))
         return ml.reshape(x, (*x.shape[:2], n, x.shape[2] // n))
 
-    y = ml.nn.attention(heads(q, q_num_heads), heads(k, kv_num_heads), heads(v, kv_num_heads), mask=mask,
-                        causal=bool(is_causal) or None, scale=scale)
+    keys, values = heads(k, kv_num_heads), heads(v, kv_num_heads)
+    count, past = k.shape[-2 if k.ndim == 4 else 1], past_k.shape[2] if past_k is not None else 0
+    if past:
+        keys, values = (ml.concat((heads(x, None), y), 2) for x, y in ((past_k, keys), (past_v, values)))
+    if mask is not None and mask.shape[-1] != count + past:
+        departs("a mask is of all keys")
+    window = tuple(False if n is None or n < 0 else n for n in (left_window_size, right_window_size))
+    options = {"offset": past if nonpad is None else ml.sub(nonpad, q.shape[-2 if q.ndim == 4 else 1]),
+               "window": None if window == (False, False) else window, "lengths": nonpad,
+               "soft_cap": softcap or None, "causal": bool(is_causal) or None, "scale": scale}
+    if mask is not None:
+        options["mask" if mask.dtype == "bool" else "bias"] = mask
+    y = ml.nn.attention(heads(q, q_num_heads), keys, values, **options)
     return ml.transpose(y, (1, 3, 2, 4)) if q.ndim == 4 else ml.reshape(y, (*q.shape[:2], -1))
 
 

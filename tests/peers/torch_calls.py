@@ -495,12 +495,9 @@ def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=Non
         departs("dropout: other random bits")
     if q.ndim != 4:
         departs("attention is of [batch, length, heads, size]")
-    if attn_mask is not None and attn_mask.dtype != "bool":
-        return absent("nn.attention (bias)")
-    if is_causal and q.shape[-2] != k.shape[-2]:
-        departs("causal masks of unequal lengths are aligned at the end, not at the start")
     heads = lambda t: ml.transpose(t, (1, 3, 2, 4))  # noqa: E731
-    y = ml.nn.attention(heads(q), heads(k), heads(v), causal=is_causal or None, scale=scale, mask=attn_mask)
+    options = {} if attn_mask is None else {"mask" if attn_mask.dtype == "bool" else "bias": attn_mask}
+    y = ml.nn.attention(heads(q), heads(k), heads(v), causal=is_causal or None, scale=scale, offset=0, **options)
     return ml.transpose(y, (1, 3, 2, 4))
 
 
