@@ -33,18 +33,28 @@ void *alloc_new(Alloc *a, size_t size) {
     return count(a, calloc(1, size ? size : 1), 0, size);
 }
 
+/* The sanitizer sees a use after free only if memory is freed, and an overrun only if a block has
+ * no byte more than was asked for. */
+#ifdef __SANITIZE_ADDRESS__
+static const bool keeps = false;
+#else
+static const bool keeps = true;
+#endif
+
 static size_t padded(size_t size) {
+    if (!keeps && size) return size;
     return size ? (size + ALLOC_ALIGN - 1) / ALLOC_ALIGN * ALLOC_ALIGN : ALLOC_ALIGN;
 }
 
 /* A large block asks for large pages, where the system gives them to those who ask: there are fewer
  * to touch first, and a stream through memory crosses fewer borders. */
 static void *from_system(size_t size) {
-    void *p = aligned_alloc(ALLOC_ALIGN, size);
+    void *p;
+    if (posix_memalign(&p, ALLOC_ALIGN, size) != 0) return NULL;
 #ifdef MADV_HUGEPAGE
     enum { PAGE = 4096, LARGE = 4 << 20 };
     size_t into = (uintptr_t)p % PAGE; /* a neighbour's page may be a part of a large one, too */
-    if (p && size >= LARGE) (void)madvise((char *)p - into, size + into, MADV_HUGEPAGE);
+    if (size >= LARGE) (void)madvise((char *)p - into, size + into, MADV_HUGEPAGE);
 #endif
     return p;
 }
@@ -64,14 +74,8 @@ void *alloc_aligned(Alloc *a, size_t size) {
 
 /* ---- blocks that are kept ---- */
 
-#ifdef __SANITIZE_ADDRESS__
-static const bool keeps = false; /* the sanitizer sees a use after free only if memory is freed */
-#else
-static const bool keeps = true;
-#endif
-
 static int bin_of(size_t size) {
-    return (int)(padded(size) / ALLOC_ALIGN) - 1;
+    return size ? (int)((size - 1) / ALLOC_ALIGN) : 0;
 }
 
 static void forget(Alloc *a, int i) {

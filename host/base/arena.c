@@ -2,12 +2,12 @@
 
 #include <string.h>
 
-/* In checked builds every allocation is its own chunk, so that the address sanitizer sees an
- * overrun of any of them. */
+/* In checked builds every allocation is its own chunk and no byte longer than was asked for, so that
+ * the address sanitizer sees an overrun of any of them. */
 #ifdef MESHLUA_CHECKED
-enum { CHUNK_MIN = 0, CHUNK_MAX = 0, FILL = 0xa5 };
+enum { CHUNK_MIN = 0, CHUNK_MAX = 0, GRAIN = 1, FILL = 0xa5 };
 #else
-enum { CHUNK_MIN = 4096, CHUNK_MAX = 1 << 18 };
+enum { CHUNK_MIN = 4096, CHUNK_MAX = 1 << 18, GRAIN = 16 };
 #endif
 
 struct ArenaChunk {
@@ -94,8 +94,8 @@ static bool grow(Arena *a, size_t size) {
 
 static void *take(Arena *a, size_t size) {
     if (size > SIZE_MAX / 4) return NULL;
-    size = (size + 15) / 16 * 16;
-    if (size == 0) size = 16;
+    size = (size + GRAIN - 1) / GRAIN * GRAIN;
+    if (size == 0) size = GRAIN;
     if ((size_t)(a->end - a->at) < size && !grow(a, size)) return NULL;
     void *p = a->at;
     a->at += size;

@@ -138,7 +138,8 @@ add("layouts that nobody named before", {
   grows = true,
   run = function()
     fresh = fresh + 1
-    return P("new" .. fresh, nil, {"newer" .. fresh, "newest" .. fresh}, {unreduced = {"other" .. fresh}})
+    return tostring(P("new" .. fresh, nil, {"newer" .. fresh, "newest" .. fresh},
+      {unreduced = {"other" .. fresh}}))
   end,
 })
 

@@ -133,7 +133,7 @@ static Err bind_params(Exec *e) {
     const Plan *p = e->plan;
     int32_t *param = ARENA_ARRAY(&e->arena, int32_t, p->buffers.n + 1); /* of a buffer, + 1 */
     e->param = ARENA_ARRAY(&e->arena, BoundParam, p->params.n + 1);
-    e->copy = ARENA_ARRAY(&e->arena, Buffer *, p->params.n * e->domains + 1);
+    e->copy = ARENA_ARRAY(&e->arena, Buffer *, p->params.n * e->domains);
     if (!param || !e->param || !e->copy) return exec_no_memory(e);
     e->writes = NEVER_WRITTEN;
     for (int32_t i = 0; i < p->params.n; i++) {
