@@ -153,6 +153,9 @@ static void begin_exchange(ExecCall *c, Exchange *x) {
         atomic_store(&c->failed, 1);
         return;
     }
+    for (const Exchange *y = e->flying; y; y = y->next)
+        ASSERT(y->wire_end <= x->wire || x->wire_end <= y->wire, "steps %d and %d, one wire",
+               (int)y->step, (int)x->step);
     x->at = 0;
     x->next = e->flying;
     e->flying = x;
