@@ -107,14 +107,24 @@ static Err listen_for_others(Ctx *cx, Channel *c) {
                    error);
 }
 
-/* A process of a large job holds a socket to each other. */
-static void raise_files(const Channel *c) {
+/* Rank 0 holds a socket to each other, and has so many places for guests as there are files left:
+ * poll takes no longer list than files may be open. */
+static Err raise_files(Ctx *cx, Channel *c) {
     struct rlimit l;
-    if (getrlimit(RLIMIT_NOFILE, &l) != 0) return;
-    rlim_t want = (rlim_t)(c->world + c->nguest) + SPARE_FILES;
-    if (l.rlim_cur >= want || l.rlim_max < want) return;
-    l.rlim_cur = want;
-    setrlimit(RLIMIT_NOFILE, &l);
+    c->nguest = channel_guests_most(c->world);
+    if (getrlimit(RLIMIT_NOFILE, &l) != 0) return E_OK;
+    rlim_t peers = POLL_PEERS + (rlim_t)c->world, want = peers + (rlim_t)c->nguest + SPARE_FILES;
+    if (l.rlim_cur < want) {
+        l.rlim_cur = want < l.rlim_max ? want : l.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &l);
+    }
+    if (l.rlim_cur <= peers)
+        return err_set(cx, E_RANKS,
+                       "rank 0 may have %lld files open, which is too few for %d processes; raise "
+                       "the limit (ulimit -n)",
+                       (long long)l.rlim_cur, (int)c->world);
+    if (l.rlim_cur - peers < (rlim_t)c->nguest) c->nguest = (int32_t)(l.rlim_cur - peers);
+    return E_OK;
 }
 
 static size_t polled(const Channel *c) {
@@ -125,7 +135,6 @@ static Err allocate(Ctx *cx, Channel *c) {
     size_t world = (size_t)c->world;
     c->npeer = c->rank == 0 ? c->world : 1;
     c->peer = alloc_new(&c->alloc, sizeof *c->peer * (size_t)c->npeer);
-    c->nguest = c->rank == 0 ? channel_guests_most(c->world) : 0;
     c->guest = alloc_new(&c->alloc, sizeof *c->guest * (size_t)c->nguest);
     c->poll = alloc_new(&c->alloc, sizeof *c->poll * polled(c));
     c->status = c->rank == 0 ? alloc_new(&c->alloc, sizeof *c->status * world) : NULL;
@@ -190,12 +199,10 @@ Err channel_open(Ctx *cx, const Ranks *r, const ChannelOptions *o, Channel **out
     pthread_cond_init(&c->changed, &attr);
     pthread_condattr_destroy(&attr);
     c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    Err err = allocate(cx, c);
+    Err err = c->rank == 0 ? raise_files(cx, c) : E_OK;
+    if (!err) err = allocate(cx, c);
     if (c->wake < 0 && !err) err = err_set(cx, E_RANKS, "eventfd: %s", strerror(errno));
-    if (!err && c->rank == 0) {
-        raise_files(c);
-        err = listen_for_others(cx, c);
-    }
+    if (!err && c->rank == 0) err = listen_for_others(cx, c);
     fill_hello(c, r, o);
     if (!err) err = start_thread(cx, c);
     if (err)

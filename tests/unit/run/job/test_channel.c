@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,6 +27,7 @@ struct Scenario {
     int odd;                          /* the rank that the play is about */
     bool tcp, stranger;               /* they meet over TCP; someone else knocks first */
     bool silent;         /* someone else comes first, says nothing, and stays until he is put out */
+    bool crowd;          /* so many do that rank 0 has no file left */
     bool squatter;       /* another user's program waits where rank 0 should; only root can tell */
     int code[MOST];      /* that each ends with; STILL: it stops and is killed by the test */
     const char *says[4]; /* what is in the text, */
@@ -169,6 +171,15 @@ static Scenario scenarios[] = {
      .play = talk,
      .tcp = true,
      .silent = true},
+    {.name = "no file is left",
+     .world = 2,
+     .rank = {0, 1},
+     .n = 2,
+     .timeout = 10,
+     .play = talk,
+     .tcp = true,
+     .crowd = true,
+     .most_ms = 3000}, /* less than a guest has to prove who he is */
     {.name = "a program of another user",
      .world = 2,
      .rank = {1},
@@ -418,6 +429,18 @@ static void say_nothing(const Rendezvous *m) {
     _exit(51);
 }
 
+/* More than rank 0 can have open: the rest wait at its door, and this process behind them. */
+static void come_in_crowds(const Rendezvous *m) {
+    for (int i = 0; i < 24; i++) connect_to_hub(m);
+}
+
+static void limit_files(void) {
+    int next = dup(0);
+    struct rlimit l = {.rlim_cur = (rlim_t)next + 8, .rlim_max = (rlim_t)next + 8};
+    if (setrlimit(RLIMIT_NOFILE, &l) != 0) _exit(52);
+    close(next);
+}
+
 static void squat(Rendezvous *m) {
     char error[HOST_TEXT];
     bool taken;
@@ -489,6 +512,8 @@ static void run_process(Scenario *s, int i) {
         _exit(0);
     }
     if (rank > 0 && s->silent) say_nothing(&o.meet);
+    if (rank > 0 && s->crowd) come_in_crowds(&o.meet);
+    if (rank == 0 && s->crowd) limit_files();
     if (rank > 0 && s->squatter && geteuid() == 0) squat(&o.meet);
     if (channel_open(&cx, &r, &o, &c)) _exit(47);
     for (int k = 1; s->tcp && rank == 0 && k < s->world; k++)
@@ -616,6 +641,13 @@ static void test_open_fails(void) {
     c = (Channel *)&cx;
     cx.alloc.fail_in = 0;
     CHECK(channel_open(&cx, &r, &o, &c) == E_NOMEM && !c && cx.alloc.live == 0);
+    cx.alloc.fail_in = -1;
+    err_clear(&cx);
+    r.world = 1000;
+    limit_files();
+    CHECK(channel_open(&cx, &r, &o, &c) == E_RANKS && !c && cx.alloc.live == 0);
+    CHECKF(strstr(cx.err.text, "files open, which is too few for 1000 processes; raise the limit"),
+           "%s", cx.err.text);
 }
 
 int main(void) {
