@@ -312,6 +312,7 @@ static int call(void *state, char *const *address, char *scratch, void *stream, 
         p->ncandidate = 0;
     } else if (alignment < p->query.alignment && !prepare(p, alignment)) {
         snprintf(error, size, "cublasLt has no algorithm for %s", p->query.key);
+        p->query.alignment = UINT32_MAX; /* the next call asks anew, for what it brings */
         return 0;
     } else if (p->ncandidate > 0 && !choose(&c)) {
         snprintf(error, size, "out of memory for a product");

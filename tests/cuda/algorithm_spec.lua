@@ -24,6 +24,17 @@ for _ = 1, 3 do
 end
 ]]
 
+-- A product of what lies at addresses of 4 bytes, of 16, and of 4 again.
+local elsewhere = [[
+local ml = require "meshlua"
+local long, w = ml.arange(53 * 52 + 0.0), ml.ones {52, 52}
+local step = ml.jit(function(a, b) return a:reshape(52, 52):matmul(b) end)
+for _, first in ipairs {2, 1, 2} do
+  local ok, y = pcall(step, long:slice({first, first + 52 * 52 - 1}), w)
+  print(ok and y:at(1, 1):item() or y)
+end
+]]
+
 local root, cache, program -- of the running spec; the cache is to be made, in a folder that is not there
 
 --- Runs the program, with the spec's folder for what is kept or another. Its three lines of output, and how often
@@ -122,6 +133,23 @@ describe("the algorithm of a product", function()
     local _, err, code = shell('MESHLUA_ALGORITHMS=fast "$MESHLUA" --devices=cuda -e ""')
     assert.truthy(err:find("MESHLUA_ALGORITHMS=fast: expected some of first | tf32 | wgmma", 1, true), err)
     assert.equal(2, code)
+  end)
+
+  check("is one for what its addresses are, and said where there is none, at each call", function()
+    program = helper.file(elsewhere)
+    local lines, calls = run("off")
+    assert.same({"1378.0", "1326.0", "1378.0"}, lines)
+    assert.same({2, 3}, {calls.heuristic, calls["matmul 3"]})
+    for more, pattern in pairs {
+      ["STANDIN_CUBLASLT_ALIGNED=1"] = ":5: %[E_DEVICE%] matmul: cublasLt has no algorithm for NVIDIA "
+        .. "H200 of .*: float32 to float32, m 52 n 52 k 52 batch 1, aligned 4, ",
+      ["STANDIN_CUBLASLT_FAIL=1"] = ":5: %[E_DEVICE%] matmul: cublasLtMatmul: a failure %(NVIDIA H200 of ",
+    } do
+      lines = run("off", more)
+      assert.matches(pattern, lines[1])
+      assert.equal(lines[1], lines[3])
+      if more:find "ALIGNED" then assert.equal("1326.0", lines[2]) end
+    end
   end)
 
   check("is another one with tf32, whose digits are fewer", function()

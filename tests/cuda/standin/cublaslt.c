@@ -4,7 +4,8 @@
  * that overlap, addresses and a workspace that an algorithm cannot use.
  *
  * Its algorithms add up in different orders, so that results say which of them ran: algorithm i
- * sums i + 1 parts, held in the workspace. All but the last want addresses of 16 bytes.
+ * sums i + 1 parts, held in the workspace. All but the last want addresses of 16 bytes;
+ * STANDIN_CUBLASLT_ALIGNED=1: all. STANDIN_CUBLASLT_FAIL=1: no product runs.
  *
  * STANDIN_CUBLASLT_LOG=FILE gets a line for each call: "heuristic", "check I", "matmul I", with
  * what the product does besides: "matmul I c bias aux gelu".
@@ -305,7 +306,7 @@ static size_t workspace_of(int algorithm) {
     return algorithm == 0 ? 0 : (size_t)(algorithm + 1) * sizeof(double);
 }
 static uint32_t alignment_of(int algorithm) {
-    return algorithm == ALGORITHMS - 1 ? 1 : 16;
+    return algorithm == ALGORITHMS - 1 && !getenv("STANDIN_CUBLASLT_ALIGNED") ? 1 : 16;
 }
 
 /* -1: it is none of ours. */
@@ -484,6 +485,7 @@ API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t 
     note("matmul", i, words);
     if (does_more(how, factor) && more() == UNSUPPORTED) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (!handle || i < 0 || !from_a || !from_b || !to) return CUBLAS_STATUS_INVALID_VALUE;
+    if (getenv("STANDIN_CUBLASLT_FAIL")) return CUBLAS_STATUS_EXECUTION_FAILED;
     cudaGetDevice(&device); /* that a kernel is launched on */
     if (standin_device_of(stream) != device) return CUBLAS_STATUS_EXECUTION_FAILED;
     if (workspace_bytes < workspace_of(i) ||
