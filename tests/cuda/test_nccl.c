@@ -122,6 +122,8 @@ static void lose_one(Process *p) {
     CHECKF(strstr(p->comm.error(p->comm.self), "NCCL: remote process exited"), "%s",
            p->comm.error(p->comm.self));
     CHECK(!start(p, 1));
+    CHECKF(strstr(p->comm.error(p->comm.self), "NCCL: remote process exited"), "then %s",
+           p->comm.error(p->comm.self));
     for (int g = 0; g < p->each; g++) CHECK(p->device.wait(p->device.self, g));
 }
 
@@ -204,6 +206,8 @@ static void collide(Process *p) {
     p->device.close(p->device.self);
 }
 
+static void fail_each(Process *p);
+
 static void start_all(int processes, int each, Play *play, Shared *shared) {
     for (int i = 0; i < processes; i++) {
         if (fork()) continue;
@@ -211,10 +215,10 @@ static void start_all(int processes, int each, Play *play, Shared *shared) {
         test_failures = 0;
         *p =
             (Process){.shared = shared, .first = i * each, .each = each, .world = processes * each};
-        if (play)
-            run(p, play);
+        if (play == collide || play == fail_each)
+            play(p);
         else
-            collide(p);
+            run(p, play);
         free(p);
         shared->failed[i] = test_failures + 1;
         _exit(0);
@@ -231,6 +235,58 @@ static void play_all(const char *name, int processes, int each, Play *play, int 
             CHECKF(shared->failed[i] == 1, "%s: process %d of %d with %d GPUs", name, i, processes,
                    each);
     munmap(shared, sizeof *shared);
+}
+
+/* ---- calls that fail ---- */
+
+typedef struct Failing { /* of the stand-in that the library has opened: see standin.h */
+    void (*fail_in)(int calls);
+    int (*fails_in)(void);
+} Failing;
+
+static Failing find_failing(void) {
+    void *cuda = dlopen("libcudart.so.13", RTLD_NOW | RTLD_NOLOAD);
+    CHECKF(cuda, "%s", dlerror());
+    return (Failing){(void (*)(int))(uintptr_t)dlsym(cuda, "standin_fail_in"),
+                     (int (*)(void))(uintptr_t)dlsym(cuda, "standin_fails_in")};
+}
+
+/* They meet and exchange once. Else `error` says why not. */
+static int meet_once(Process *p, char *error, size_t size) {
+    Device *d = &p->device;
+    snprintf(error, size, "%s", "");
+    if (!d->join(d->self, p->shared->id, 0, p->world, &p->comm)) {
+        snprintf(error, size, "%s", d->error(d->self));
+        return 0;
+    }
+    void *request = start(p, 1);
+    int well = request && p->comm.wait(p->comm.self, request) && finish(p, request) == 1;
+    if (!well) snprintf(error, size, "%s", p->comm.error(p->comm.self));
+    p->comm.close(p->comm.self);
+    return well;
+}
+
+/* Each call of CUDA fails once: it is said which. NCCL says of its own that it was one of CUDA's.
+ */
+static void fail_each(Process *p) {
+    char error[1024];
+    int said = 0, broke = 1;
+    if (!open_gpus(p, 0)) return;
+    for (int g = 0; g < p->each; g++) p->memory[g] = p->device.alloc(p->device.self, g, 2 * ROOM);
+    Failing failing = find_failing();
+    for (int call = 1; broke && call < 200; call++) {
+        CHECK(p->device.meet(p->device.self, p->shared->id));
+        failing.fail_in(call);
+        int well = meet_once(p, error, sizeof error);
+        broke = failing.fails_in() == 0;
+        failing.fail_in(0);
+        said += !well;
+        CHECKF(well || strstr(error, "(CUDA error 999)") || strstr(error, "unhandled cuda error"),
+               "call %d: '%s'", call, error);
+    }
+    CHECKF(!broke && said > 10, "%d calls", said);
+    for (int g = 0; g < p->each; g++) p->device.free(p->device.self, g, p->memory[g], 2 * ROOM);
+    p->device.close(p->device.self);
 }
 
 /* ---- the record ---- */
@@ -275,7 +331,8 @@ int main(int argc, char **argv) {
     if (on_gpu) return test_end();
     play_all("a rank that goes", 3, 1, lose_one, 2);
     play_all("a process that goes", 2, 2, lose_one, 1);
-    play_all("one GPU", 2, 1, NULL, -1);
+    play_all("one GPU", 2, 1, collide, -1);
+    play_all("calls that fail", 1, 2, fail_each, -1);
     setenv("STANDIN_NCCL_STALL", "1:0", 1);
     play_all("two of three ranks", 1, 3, hold_two, -1);
     return test_end();

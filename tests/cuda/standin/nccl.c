@@ -358,18 +358,15 @@ static Group *open_group(ncclComm_t c, cudaStream_t stream) {
     return g;
 }
 
-static int is_of(ncclComm_t c, const void *data) {
-    struct cudaPointerAttributes at;
-    return cudaPointerGetAttributes(&at, data) == cudaSuccess && at.type == cudaMemoryTypeDevice &&
-           at.device == c->gpu;
-}
-
 static ncclResult_t add(ncclComm_t c, void *data, size_t bytes, int peer, cudaStream_t stream,
                         int out) {
+    struct cudaPointerAttributes at;
     if (depth == 0 || peer < 0 || peer >= c->world || peer == c->rank) return ncclInvalidUsage;
     if (c->pending || c->state != ncclSuccess) return ncclInvalidUsage;
     if (standin_device_of(stream) != c->gpu) return wrong("a stream of another GPU");
-    if (!is_of(c, data)) return wrong("memory of another GPU");
+    if (cudaPointerGetAttributes(&at, data) != cudaSuccess) return ncclUnhandledCudaError;
+    if (at.type != cudaMemoryTypeDevice || at.device != c->gpu)
+        return wrong("memory of another GPU");
     Group *g = open_group(c, stream);
     if (!g) return ncclSystemError;
     if (g->stream != stream) return wrong("two streams in one group");
