@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* In checked builds every allocation is its own chunk and no byte longer than was asked for, so that
- * the address sanitizer sees an overrun of any of them. */
+/* In checked builds every allocation is its own chunk and no byte longer than was asked for, so
+ * that the address sanitizer sees an overrun of any of them. */
 #ifdef MESHLUA_CHECKED
 enum { CHUNK_MIN = 0, CHUNK_MAX = 0, GRAIN = 1, FILL = 0xa5 };
 #else
