@@ -14,6 +14,15 @@ function lib.raise(code, fmt, ...)
   core.raise(code, lib.format(fmt, ...))
 end
 
+--- What a pcall gave; but a wish to stop (Ctrl-C) goes on up: lib.unless_stopped(pcall(fn, ...)).
+---@param ok boolean
+function lib.unless_stopped(ok, fault, ...)
+  if not ok and type(fault) == "string" and (fault:find "%[E_INTERRUPT%]" or fault:find "%[E_STOP%]") then
+    error(fault, 0)
+  end
+  return ok, fault, ...
+end
+
 --- The table of public names; loaded when something is wrong with a call, or has options.
 local function exports() return require "meshlua.exports" end
 

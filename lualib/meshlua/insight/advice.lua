@@ -66,9 +66,9 @@ function M.between_hosts(rows, mesh, seconds, retrace)
     local then_axes, stays = core.axes_between_hosts(mesh, axis), true
     for _, other in ipairs(then_axes) do stays = stays and other ~= axis end
     if stays and #rows > 0 then
-      local ok, program = pcall(core.instead_of, mesh, with_last(mesh, axis), retrace)
+      local ok, program = lib.unless_stopped(pcall(core.instead_of, mesh, with_last(mesh, axis), retrace))
       local planned, plan = false, nil
-      if ok then planned, plan = pcall(program.plan, program) end
+      if ok then planned, plan = lib.unless_stopped(pcall(program.plan, program)) end
       if planned then
         local now, as_last = 0, account.of(plan)
         for _, row in ipairs(rows) do
@@ -221,9 +221,9 @@ local function try_meshes(found, mesh, retrace)
   for k, sizes in ipairs(other_sizes(mesh)) do
     if k > MESHES then return end
     local other = core.mesh_new(mesh.axis_names, sizes, mesh.device_ids)
-    local ok, program = pcall(core.instead_of, mesh, other, retrace)
+    local ok, program = lib.unless_stopped(pcall(core.instead_of, mesh, other, retrace))
     if ok then
-      local planned, plan = pcall(program.plan, program)
+      local planned, plan = lib.unless_stopped(pcall(program.plan, program))
       if planned then
         local j = proposals.judge(plan)
         j.mesh, j.text = other, "on " .. facts.mesh_text(other) .. split_text(other, program:params())

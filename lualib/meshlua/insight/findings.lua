@@ -378,6 +378,7 @@ function rules.recomputed(x, add)
     return account.of(plan), plan:memory().peak
   end)
   lib.keeps_all = nil
+  lib.unless_stopped(ok, kept)
   local room = x.memory.device > 0 and x.memory.device / 2 or ROOM
   if not ok or peak > room then return end
   local worst

@@ -55,7 +55,7 @@ end
 local function lies_as_born(s, box, p)
   local birth = param.birth(box)
   if not birth or not birth.rules or #birth.rules == 0 then return false end
-  local ok, spec = pcall(born_spec, s, box, birth.rules)
+  local ok, spec = lib.unless_stopped(pcall(born_spec, s, box, birth.rules))
   return ok and edits_of.key_of(spec, #p.shape) == edits_of.key_of(p.sharding.spec, #p.shape)
 end
 
@@ -108,11 +108,7 @@ end
 local function attempt(fn, ...)
   local results = table.pack(pcall(fn, ...))
   rules_of.instead = nil
-  local message = not results[1] and results[2]
-  if type(message) == "string" and (message:find "%[E_INTERRUPT%]" or message:find "%[E_STOP%]") then
-    error(message, 0)
-  end
-  return table.unpack(results, 1, results.n)
+  return lib.unless_stopped(table.unpack(results, 1, results.n))
 end
 
 --- Seconds, share of unique compute and whether it fits, of a plan.

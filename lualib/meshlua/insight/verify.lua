@@ -289,9 +289,9 @@ function M.verify(step, ...)
   local args = table.pack(...)
   local there <close> = step:program(...)
   local mesh = mesh_of("verify", there:params())
-  local traced, other_program = pcall(core.instead_of, mesh, one_device_mesh(mesh), function()
-    return step:program(table.unpack(args, 1, args.n))
-  end)
+  local function retrace() return step:program(table.unpack(args, 1, args.n)) end
+  local one = one_device_mesh(mesh)
+  local traced, other_program = lib.unless_stopped(pcall(core.instead_of, mesh, one, retrace))
   if not traced then
     raise("E_STATE", "verify: on one device the step cannot be traced, so there is nothing to compare it "
       .. "with: %s",

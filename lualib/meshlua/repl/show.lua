@@ -46,10 +46,9 @@ end
 
 --- Calls fn(...), whose errors end as words; a wish to stop goes on up.
 local function guarded(what, fn, ...)
-  local ok, result = pcall(fn, ...)
+  local ok, result = lib.unless_stopped(pcall(fn, ...))
   if ok then return result, true end
   local message = type(result) == "string" and result or "an error that is " .. lib.kind(result)
-  if message:find "%[E_INTERRUPT%]" or message:find "%[E_STOP%]" then error(result, 0) end
   message = printable(cut(message:match "^[^\n]*", MESSAGE), "%c")
   return ("<%s raised: %s>"):format(what, message), false
 end
