@@ -91,7 +91,7 @@ function M.load(path, ndevices)
     return M.of(given, ndevices)
   end
   recipes.look_beside(path)
-  local ok, recipe, message = pcall(recipes.load, path)
+  local ok, recipe, message = lib.unless_stopped(pcall(recipes.load, path))
   if not ok then recipe, message = nil, raised(recipe) end
   if recipe then return recipe end
   return nil, message .. "; give a file that returns a recipe, as models/gpt.lua, or a config.json", "E_VALUE"

@@ -109,6 +109,17 @@ local function count_devices()
   return n
 end
 
+--- fn(recipe, ...), in which functions of the recipe run: what they raise is a message.
+local function with_recipe(path, fn, recipe, ...)
+  local results = table.pack(lib.unless_stopped(pcall(fn, recipe, ...)))
+  local fault = results[2]
+  if results[1] then return table.unpack(results, 2, results.n) end
+  if type(fault) ~= "string" then fault = "it raises " .. lib.kind(fault) end
+  if fault:find "^meshlua/" then error(fault, 0) end -- of our own making
+  return nil, ("%s: a step of the recipe cannot be planned: %s; mend it there"):format(path,
+    fault:match "^[^\n]*"), "E_VALUE"
+end
+
 ---@param path string
 ---@param words string[] what stands behind it
 ---@return integer? code, string? message, string? error
@@ -117,12 +128,13 @@ function M.run(path, words)
   local recipe, values, config = read_arguments(path, words, ndevices)
   if not recipe then return nil, values, config end
   if not values then return 0 end
-  local data, message, code = step_of.data(recipe, config, values.data ~= "" and values.data or nil)
+  local data, message, code = with_recipe(path, step_of.data, recipe, config,
+    values.data ~= "" and values.data or nil)
   if not data then return nil, message, code end
   local asked = {mesh = values.mesh, rules = values.rules, microbatches = values.microbatches,
     kernels = values.kernels, remat = table.concat(words, " "):find "%-%-remat=" ~= nil}
   local found
-  found, message = search.find(recipe, config, data, asked, ndevices)
+  found, message = with_recipe(path, search.find, recipe, config, data, asked, ndevices)
   if not found then return nil, message, "E_VALUE" end
   if not found.plans[1] then
     local last = telling(recipe, found.refused)
@@ -130,7 +142,8 @@ function M.run(path, words)
       last.why), "E_VALUE"
   end
   found.recipe, found.ndevices = recipe, ndevices
-  step_of.explain(recipe, data, found.plans[1])
+  local _, fault, kind_of = with_recipe(path, step_of.explain, recipe, data, found.plans[1])
+  if fault then return nil, fault, kind_of end
   if values.against ~= "" then
     local other, why, kind = recipe_of.json(values.against)
     local lines

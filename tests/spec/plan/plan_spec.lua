@@ -29,6 +29,14 @@ local INSENSIBLE = [[
   for key, value in pairs(require "models.mlp") do recipe[key] = recipe[key] or value end
   return recipe]]
 
+--- A recipe one of whose functions raises.
+local function raising(name, how)
+  return ([[lua:local recipe = setmetatable({}, {__index = require "models.mlp"})
+  for key, value in pairs(require "models.mlp") do recipe[key] = value end
+  function recipe.%s() %s end
+  return recipe]]):format(name, how or "error 'boom'")
+end
+
 local figures = helper.figures
 
 describe("meshlua plan", function()
@@ -263,8 +271,8 @@ describe("meshlua plan", function()
     {"a mesh that does not divide", {"llama-3-8b", "--mesh=data:3"},
       "which mesh axis data of size 3 does not divide", 2},
     {"a mesh axis that nothing names", {"llama-3-8b", "--mesh=foo:8"},
-      "nothing is split over the axis foo: its 8 devices do the same work; the rule set fsdp_tp_sp names "
-      .. "data, model", 2},
+      "nothing is split over the axis foo: its 8 devices would do the same work; the rule set fsdp_tp_sp "
+      .. "names data, model", 2},
     {"a mesh axis that the rules do not name", {"llama-3-8b", "--mesh=data:4,model:2", "--rules=dp"},
       "the rule set dp names data", 2},
     {"microbatches that do not divide", {"llama-3-8b", "--microbatches=3"},
@@ -279,6 +287,12 @@ describe("meshlua plan", function()
     {"an axis of experts that do not divide", {"mixtral-8x7b", "--devices=fake:h200:3", "--mesh=expert:3"},
       "which mesh axis expert of size 3 does not divide", 2},
     {"a recipe that finds nothing sensible", {"lua:" .. INSENSIBLE}, "no layout of 8 devices sensible", 2},
+    {"a recipe whose build raises", {raising "build"}, ".lua:3: boom; mend it there", 2},
+    {"a recipe whose loss raises", {raising "loss"}, ".lua:3: boom; mend it there", 2},
+    {"a recipe whose data raises", {raising "data"}, ".lua:3: boom; mend it there", 2},
+    {"a recipe that raises a table", {raising("build", "error {}")}, "planned: it raises a table; mend", 2},
+    {"a recipe whose build is wrong", {raising("build", "return require 'meshlua'.zeros(-1)")},
+      "dim 1 of the result has size -1", 2},
     {"a plan whose names are none", {"llama-3-8b", "--mesh=data:8", "--rules=fsdp",
       '--against=text:{"layouts":[{"mesh":{},"rules":5}]}'}, "it holds no plan", 2},
     {"a dtype that is none", {"llama-3-8b", "--precision=fp8"}, "--precision=fp8: expected", 2},
