@@ -307,13 +307,25 @@ print(f(ml.ones {2}).shape)]],
 local clipped = ml.custom_vjp(function(t) return t end,
   {fwd = function(t) return t, t end, bwd = function(t, g) return g:clip(-1, 1) end})
 print(ml.grad(function(t) return (clipped(t) * 5):sum() end)(ml.ones {2}))]],
+  custom_jvp = [[
+local doubled = ml.custom_jvp(function(t) return t:sin() end,
+  {jvp = function(p, d) return p[1]:sin(), d[1] * p[1]:cos() * 2 end})
+print(ml.grad(doubled)(ml.tensor(0.0)))]],
   fori_loop = "ml.fori_loop(0, 5, function(i, sum) return sum + i end, ml.tensor(0))",
   grad = "ml.grad(function(t) return (t ^ 2):sum() end)(x)",
+  hessian = "ml.hessian(function(t) return (t ^ 3):sum() end)(ml.tensor {1.0, 2.0})",
+  hvp = "ml.hvp(function(t) return (t ^ 3):sum() end, {ml.tensor {1.0, 2.0}}, {ml.tensor {1.0, 0.0}})",
   init = 'ml.init(function(rngs) return nn.Linear(2, 3, {rngs = rngs}) end, {mesh = mesh})',
+  jacfwd = "ml.jacfwd(function(t) return t * t end)(ml.tensor {1.0, 2.0})",
+  jacrev = "ml.jacrev(function(t) return (t * t):sum() end)(ml.tensor {1.0, 2.0})",
   jit = [[
 local step = ml.jit(function(t) return t * 2 end)
 print(step(x):sum(), step(x):sum())
 print(step)]],
+  jvp = "ml.jvp(function(t) return t * t end, {ml.tensor(3.0)}, {ml.tensor(1.0)})",
+  linearize = [[
+local y, linear = ml.linearize(function(t) return t * t end, ml.tensor(3.0))
+print(y, linear(ml.tensor(1.0)), linear(ml.tensor(2.0)))]],
   merge = [[
 local structure, state = ml.split(nn.Linear(2, 3, {rngs = nn.Rngs(0)}))
 print(ml.merge(structure, state))]],

@@ -266,14 +266,7 @@ void build_inline(Build *b, int32_t region, const Val *args, int32_t clone, Val 
         c.region[region] = b->region;
         const Region *r = &g->region.at[region];
         for (int i = 0; i < r->param.n; i++) c.map[r->param.at[i]] = args[i];
-        for (int32_t id = r->first; id < end && !c.b.err; id++) {
-            const Node *n = graph_node(g, id);
-            if (!graph_within(g, n->region, region)) continue;
-            bool param = graph_opdef(g, n)->flags & OPF_PARAM;
-            if (n->region == region && param) continue;
-            Val v = copy_node(&c, n);
-            if (v && clone && !param) build_set_clone(&c.b, v, clone);
-        }
+        copy_stretch(&c, region, r->first, end, clone);
         r = &g->region.at[region];
         for (int i = 0; i < r->result.n; i++) results[i] = c.map[r->result.at[i]];
     }

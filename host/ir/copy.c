@@ -125,3 +125,98 @@ Val copy_node(Copy *c, const Node *n) {
     const Val *in = copy_operands(c, n);
     return in ? copy_node_with(c, n, in) : 0;
 }
+
+/* ---- spans go along ---- */
+static Graph *graph_of(CopySpans *s) {
+    return s->c->b.g;
+}
+
+bool copy_spans_begin(CopySpans *s, Copy *c, int32_t region, int32_t first, int32_t end,
+                      bool deep) {
+    const Graph *g = c->from;
+    *s = (CopySpans){.c = c, .region = region, .first = first, .end = end, .deep = deep};
+    s->at = ARENA_ARRAY(&c->arena, int32_t, end - first + 1);
+    s->next = ARENA_ARRAY(&c->arena, int32_t, g->span.n + 1);
+    if (!s->at || !s->next) {
+        copy_no_memory(c);
+        return false;
+    }
+    for (int32_t k = 1; k <= g->span.n; k++) { /* outer ones come last, and stand in front */
+        const Span *span = &g->span.at[k - 1];
+        if (span->first < first || span->end > end) continue;
+        int32_t in = graph_node(g, span->end - 1)->region;
+        if (deep ? !graph_within(g, in, region) : in != region) continue;
+        s->next[k] = s->at[span->first - first];
+        s->at[span->first - first] = k;
+    }
+    return true;
+}
+
+void copy_spans_open(CopySpans *s, int32_t id) {
+    Graph *g = graph_of(s);
+    for (int32_t k = s->at[id - s->first]; k; k = s->next[k]) {
+        Span one = g->span.at[k - 1];
+        /* Its gradient has been taken: what is differentiated now is the function. */
+        if (!s->deep && one.rule && one.taken && !one.rule->t) continue;
+        if (!VEC_PUSH(&s->c->arena, &s->open, (CopiedSpan){one, g->node.n, 0, 0}))
+            copy_no_memory(s->c);
+    }
+    for (int32_t i = 0; i < s->open.n; i++) {
+        CopiedSpan *o = &s->open.at[i];
+        if (o->one.rule && o->one.rule->bwd == id) o->bwd = g->node.n;
+        if (o->one.rule && o->one.rule->bwd_end == id) o->bwd_end = g->node.n;
+    }
+}
+
+static const Val *mapped(CopySpans *s, const Val *list, int32_t n) {
+    Val *out = list ? ARENA_ARRAY(&graph_of(s)->arena, Val, n + 1) : NULL;
+    if (list && !out) copy_no_memory(s->c);
+    for (int32_t i = 0; out && i < n; i++) out[i] = s->c->map[list[i]];
+    return out;
+}
+
+static void close_span(CopySpans *s, const CopiedSpan *o) {
+    Graph *g = graph_of(s);
+    Span all = {.first = o->first, .end = g->node.n, .policy = o->one.policy};
+    all.taken = o->one.taken;
+    if (o->one.rule) {
+        CustomVjp *rule = arena_copy(&g->arena, o->one.rule, sizeof *rule);
+        if (!rule) {
+            copy_no_memory(s->c);
+            return;
+        }
+        rule->bwd = o->bwd;
+        rule->bwd_end = o->bwd_end;
+        rule->x = mapped(s, rule->x, rule->nx);
+        rule->dx = mapped(s, rule->dx, rule->nx);
+        rule->t = mapped(s, rule->t, rule->nx);
+        rule->y = mapped(s, rule->y, rule->ny);
+        rule->ct = mapped(s, rule->ct, rule->ny);
+        rule->dy = mapped(s, rule->dy, rule->ny);
+        all.rule = rule;
+    }
+    if (all.first < all.end && !s->c->b.err && !graph_add_span(g, all)) copy_no_memory(s->c);
+}
+
+void copy_spans_close(CopySpans *s, int32_t id) {
+    while (s->open.n && s->open.at[s->open.n - 1].one.end == id)
+        close_span(s, &s->open.at[--s->open.n]);
+}
+
+void copy_stretch(Copy *c, int32_t region, int32_t first, int32_t end, int32_t clone) {
+    const Graph *g = c->from;
+    CopySpans spans;
+    if (c->b.err || !copy_spans_begin(&spans, c, region, first, end, true)) return;
+    for (int32_t id = first; id < end && !c->b.err; id++) {
+        copy_spans_open(&spans, id);
+        const Node n = *graph_node(g, id);
+        uint32_t flags = graph_opdef(g, &n)->flags;
+        bool stays = n.region == region && flags & OPF_PARAM;
+        if (n.nout && flags & OPF_PLACEHOLDER && c->map[n.out]) stays = true; /* it has its value */
+        if (graph_within(g, n.region, region) && !stays) {
+            Val v = copy_node(c, &n);
+            if (v && clone && !(flags & OPF_PARAM)) build_set_clone(&c->b, v, clone);
+        }
+        copy_spans_close(&spans, id + 1);
+    }
+}

@@ -39,5 +39,28 @@ void copy_set(Copy *c, const Node *n, Val v);
 void copy_results(Copy *c, int32_t region);
 /* The same for those that are kept; the new region. */
 int32_t copy_body(Copy *c, int32_t region, const bool *kept);
+/* Appends the nodes [first, end) of the region, and of regions within, once more, with the spans
+ * that lie there; `clone`: as in build_inline. c->from is the graph that is built; c->region says
+ * where the region's copies stand, c->map knows its parameters and what comes from outside. */
+void copy_stretch(Copy *c, int32_t region, int32_t first, int32_t end, int32_t clone);
+
+/* The spans alone, for who copies nodes by itself, in their order: open before node `id` is copied,
+ * close(id + 1) behind it. `deep`: also the spans of regions within. */
+typedef struct CopiedSpan {
+    Span one;
+    int32_t first, bwd, bwd_end; /* of the new one */
+} CopiedSpan;
+
+typedef struct CopySpans {
+    Copy *c;
+    int32_t region, first, end;
+    bool deep;
+    int32_t *at, *next; /* spans, from 1, by their first node; and lists of them */
+    VEC(CopiedSpan) open;
+} CopySpans;
+
+bool copy_spans_begin(CopySpans *s, Copy *c, int32_t region, int32_t first, int32_t end, bool deep);
+void copy_spans_open(CopySpans *s, int32_t id);
+void copy_spans_close(CopySpans *s, int32_t id);
 
 #endif

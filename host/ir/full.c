@@ -286,6 +286,8 @@ void full_span(const Span *span, Str *s) {
         put_values("dx", r->dx, r->nx, s);
         put_values("y", r->y, r->ny, s);
         put_values("ct", r->ct, r->ny, s);
+        if (r->t) put_values("forward t", r->t, r->nx, s);
+        if (r->t) put_values("dy", r->dy, r->ny, s);
     }
     str_put(s, "\n");
 }

@@ -42,6 +42,30 @@ bool graph_add_span(Graph *g, Span s) {
     return VEC_PUSH(&g->arena, &g->span, s);
 }
 
+int32_t graph_span_ending(const Graph *g, int32_t id) {
+    int32_t lo = 0, hi = g->span.n;
+    while (lo < hi) {
+        int32_t mid = (lo + hi) / 2;
+        if (g->span.at[mid].end <= id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+Span *graph_rule_ending(const Graph *g, int32_t id) {
+    for (int32_t i = graph_span_ending(g, id); i < g->span.n && g->span.at[i].end == id + 1; i++)
+        if (g->span.at[i].rule) return &g->span.at[i];
+    return NULL;
+}
+
+bool graph_is_ruled(const Graph *g, Val v) {
+    int32_t id = g->value.at[v].node, k = graph_span_ending(g, id);
+    const Span *s = k < g->span.n ? &g->span.at[k] : NULL;
+    return s && s->rule && s->first <= id && id >= s->end - s->rule->ny;
+}
+
 void graph_in_types(const Graph *g, const Node *n, const Type **types) {
     for (int i = 0; i < n->nin; i++) types[i] = graph_type(g, n->in[i]);
 }

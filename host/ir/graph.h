@@ -129,6 +129,12 @@ GraphHash graph_hash(const Graph *g);
 
 /* Adds a span that ends behind the last node; false when out of memory. */
 bool graph_add_span(Graph *g, Span s);
+/* The number of the first span that ends behind the node. */
+int32_t graph_span_ending(const Graph *g, int32_t id);
+/* The span with a rule whose last node it is, or NULL. */
+Span *graph_rule_ending(const Graph *g, int32_t id);
+/* Is it a result of such a span's function? */
+bool graph_is_ruled(const Graph *g, Val v);
 
 /* The text form for people, ending with a "return" line; and the full one (full.h), which
  * graph_parse reads back as an equal graph. */

@@ -65,7 +65,10 @@ static bool same_rule(const CustomVjp *x, const CustomVjp *y) {
     if (!x || !y) return x == y;
     return x->nx == y->nx && x->ny == y->ny && x->bwd == y->bwd && x->bwd_end == y->bwd_end &&
            same(x->x, y->x, x->nx, sizeof(Val)) && same(x->dx, y->dx, x->nx, sizeof(Val)) &&
-           same(x->y, y->y, x->ny, sizeof(Val)) && same(x->ct, y->ct, x->ny, sizeof(Val));
+           same(x->y, y->y, x->ny, sizeof(Val)) && same(x->ct, y->ct, x->ny, sizeof(Val)) &&
+           !x->t == !y->t &&
+           (!x->t ||
+            (same(x->t, y->t, x->nx, sizeof(Val)) && same(x->dy, y->dy, x->ny, sizeof(Val))));
 }
 
 static bool same_span(const Compare *c, int32_t i) {

@@ -321,7 +321,10 @@ static bool own_rule(Graph *g, const CustomVjp **rule) {
     own->dx = arena_copy(&g->arena, own->dx, nx);
     own->y = arena_copy(&g->arena, own->y, ny);
     own->ct = arena_copy(&g->arena, own->ct, ny);
-    return own->x && own->dx && own->y && own->ct;
+    bool forward = own->t, ok = own->x && own->dx && own->y && own->ct;
+    if (forward) own->t = arena_copy(&g->arena, own->t, nx);
+    if (forward) own->dy = arena_copy(&g->arena, own->dy, ny);
+    return ok && (!forward || (own->t && own->dy));
 }
 
 static void build_rest(Parse *p, Graph *g) {

@@ -135,8 +135,11 @@ typedef struct OpDef {
      * results, parameters and region results are numbered so that leaving some of the ways out
      * leaves the rest in order. */
     bool (*flow)(const struct Node *n, int i, Flow *f);
-    /* Rewrites the attributes for the ways that are kept. */
-    void (*keep)(const struct Node *n, const bool *kept, void *attr);
+    /* Rewrites the attributes where each way is there so many times. */
+    void (*keep)(const struct Node *n, const uint8_t *times, void *attr);
+    /* Appends the node over other regions, with all that a gradient asks for; fills its results. */
+    void (*make)(struct Build *b, const int32_t *region, int nregion, const int32_t *in, int nin,
+                 const void *attr, int32_t *out);
     void (*control)(const void *attr, ControlInfo *c);
     int8_t alias[4]; /* of result i: 1 + the operand whose buffer it may take over; 0: none */
 } OpDef;

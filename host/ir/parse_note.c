@@ -197,7 +197,7 @@ static const RematPolicy *read_policy(Parse *p) {
 
 static const CustomVjp *read_rule(Parse *p) {
     CustomVjp *r = ARENA_NEW(&p->arena, CustomVjp);
-    int32_t ndx = 0, nct = 0;
+    int32_t ndx = 0, nct = 0, nt = 0, ndy = 0;
     if (!r) {
         parse_no_memory(p);
         return NULL;
@@ -208,6 +208,11 @@ static const CustomVjp *read_rule(Parse *p) {
     r->dx = read_values(p, "dx", &ndx);
     r->y = read_values(p, "y", &r->ny);
     r->ct = read_values(p, "ct", &nct);
+    if (parse_take(p, "forward")) {
+        r->t = read_values(p, "t", &nt);
+        r->dy = read_values(p, "dy", &ndy);
+        if (nt != r->nx || ndy != r->ny) parse_fail(p, "expected as many t as x, dy as y");
+    }
     if (ndx != r->nx || nct != r->ny)
         parse_fail(p, "expected as many dx as x and as many ct as y before this");
     if (r->bwd > r->bwd_end || r->bwd_end > p->node.n + 1)

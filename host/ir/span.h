@@ -6,6 +6,7 @@
 #ifndef MESHLUA_SPAN_H
 #define MESHLUA_SPAN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef enum RematSave {
@@ -28,16 +29,19 @@ typedef struct RematPolicy {
 
 /* A gradient given by the user: that of y follows from nodes [bwd, bwd_end), in which `ct` are
  * placeholders of y's cotangents, and which give `dx`, the cotangents of `x` (0: none). y are
- * identities, the last nodes of the span. */
+ * identities, the last nodes of the span. Where the user gave the tangents of y instead, they are
+ * `dy` (0: zero), computed there from `t`, placeholders of x's (0: none); else both are NULL. */
 typedef struct CustomVjp {
     int32_t nx, ny, bwd, bwd_end;
     const int32_t *x, *dx, *y, *ct;
+    const int32_t *t, *dy;
 } CustomVjp;
 
 typedef struct Span {
     int32_t first, end;        /* nodes */
     const RematPolicy *policy; /* a stretch that the gradient computes again, or */
     const CustomVjp *rule;     /* one whose gradient the user gives */
+    bool taken;                /* a gradient has been taken by the rule */
     int32_t outer, before;     /* spans, from 1; 0: none: the innermost around it, and the latest
                                 * of those before it that does not lie in it */
 } Span;

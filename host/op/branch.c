@@ -13,7 +13,7 @@ static bool flow_cond(const Node *n, int i, Flow *f) {
     return true;
 }
 
-static void keep_cond(const Node *n, const bool *kept, void *attr) {} /* it has none */
+static void keep_cond(const Node *n, const uint8_t *times, void *attr) {} /* it has none */
 
 static void control_cond(const void *attr, ControlInfo *c) {
     *c = (ControlInfo){.branch = true, .trips = 1};
@@ -71,6 +71,11 @@ void op_cond(Build *b, const int32_t *region, int nregion, const Val *in, int ni
     meet_modes(b, region, nregion, nresult);
     Val v = b->err ? 0 : op_control(b, OP_COND, in, nin, NULL, region, nregion, nresult, 0);
     for (int i = 0; v && i < nresult; i++) out[i] = v + i;
+}
+
+static void make_cond(Build *b, const int32_t *region, int nregion, const Val *in, int nin,
+                      const void *attr, Val *out) {
+    op_cond(b, region, nregion, in, nin, out);
 }
 
 /* What the gradient's regions have in common. */
@@ -207,6 +212,7 @@ const OpDef op_row_COND = {
     .flags = OPF_TYPED | OPF_INTERNAL,
     .flow = flow_cond,
     .keep = keep_cond,
+    .make = make_cond,
     .control = control_cond,
     .vjp = vjp_cond,
     .batch = batch_cond,

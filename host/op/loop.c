@@ -40,12 +40,12 @@ static bool flow_scan(const Node *n, int i, Flow *f) {
     return true;
 }
 
-static void keep_scan(const Node *n, const bool *kept, void *attr) {
+static void keep_scan(const Node *n, const uint8_t *times, void *attr) {
     const ScanAttr *a = n->attr;
     ScanAttr *out = attr;
     out->ncarry = out->nxs = 0;
-    for (int64_t i = 0; i < a->ncarry; i++) out->ncarry += kept[i];
-    for (int64_t i = 0; i < a->nxs; i++) out->nxs += kept[a->ncarry + i];
+    for (int64_t i = 0; i < a->ncarry; i++) out->ncarry += times[i];
+    for (int64_t i = 0; i < a->nxs; i++) out->nxs += times[a->ncarry + i];
 }
 
 static void control_scan(const void *attr, ControlInfo *c) {
@@ -86,14 +86,17 @@ void op_region_params(Build *b, int32_t region, const Val *param, int n) {
     r->param.cap = n + 1;
 }
 
-/* What costs no work is made again rather than kept. */
-static bool is_free(const OpDef *def, const Node *n) {
-    return !n->nbody && n->nout == 1 && (def->flags & OPF_NULLARY || def->view);
+/* What costs no work is made again rather than kept; but not the results of a function whose
+ * derivative the user gave, as that is theirs and not that of what they are made of. */
+static bool is_free(const Graph *g, const Node *n) {
+    const OpDef *def = graph_opdef(g, n);
+    return !n->nbody && n->nout == 1 && (def->flags & OPF_NULLARY || def->view) &&
+           !graph_is_ruled(g, n->out);
 }
 
 /* Which values the gradient may ask for. */
 static bool may_be_residual(const Graph *g, const Node *n, Val v) {
-    return !is_free(graph_opdef(g, n), n) && graph_type(g, v)->dims.rank < MAX_RANK;
+    return !is_free(g, n) && graph_type(g, v)->dims.rank < MAX_RANK;
 }
 
 /* Appends the residuals to the region's results. */
@@ -149,6 +152,13 @@ Val op_scan(Build *b, int32_t region, const Val *in, int nin, const ScanAttr *at
     add_residuals(b, region, attr->ncarry);
     return op_control(b, OP_SCAN, in, nin, attr, &region, 1, b->g->region.at[region].result.n,
                       attr->length);
+}
+
+static void make_scan(Build *b, const int32_t *region, int nregion, const Val *in, int nin,
+                      const void *attr, Val *out) {
+    int nout = b->g->region.at[region[0]].result.n;
+    Val v = op_scan(b, region[0], in, nin, attr);
+    for (int i = 0; v && i < nout; i++) out[i] = v + i;
 }
 
 /* ---- the gradient of a scan ---- */
@@ -229,7 +239,7 @@ static Val primal(void *ud, Build *b, Val v) {
             made = constant_of(w, w->in[i]);
         else if (i >= a->ncarry)
             made = slice_of(w, w->in[i]);
-    } else if (is_free(def, &n) || (!n.nbody && n.nout == 1 && w->invariant[v])) {
+    } else if (is_free(g, &n) || (!n.nbody && n.nout == 1 && w->invariant[v])) {
         made = made_again(w, &n);
     }
     if (!made && w->result[v]) made = slice_of(w, w->out[w->result[v] - 1]);
@@ -457,6 +467,7 @@ const OpDef op_row_SCAN = {
     OP_ATTR(ScanAttr, scan_fields),
     .flow = flow_scan,
     .keep = keep_scan,
+    .make = make_scan,
     .control = control_scan,
     .vjp = vjp_scan,
     .batch = batch_scan,
@@ -583,21 +594,26 @@ static bool flow_while(const Node *n, int i, Flow *f) {
     return true;
 }
 
-static void keep_while(const Node *n, const bool *kept, void *attr) {
+static void keep_while(const Node *n, const uint8_t *times, void *attr) {
     WhileAttr *out = attr;
     out->ncarry = 0;
-    for (int64_t i = 0; i < ((const WhileAttr *)n->attr)->ncarry; i++) out->ncarry += kept[i];
+    for (int64_t i = 0; i < ((const WhileAttr *)n->attr)->ncarry; i++) out->ncarry += times[i];
 }
 
 static void control_while(const void *attr, ControlInfo *c) {
     *c = (ControlInfo){.trips = -1};
 }
 
+static void make_while(Build *b, const int32_t *region, int nregion, const Val *in, int nin,
+                       const void *attr, Val *out) {
+    op_while(b, region[0], in, nin, ((const WhileAttr *)attr)->ncarry, out);
+}
+
 static void vjp_while(Build *b, const VjpArgs *a) {
     build_fail(b, err_set(b->g->cx, E_GRAD,
                           "while_loop is not differentiable: nobody knows beforehand how many "
                           "iterations' values to keep; use scan, or fori_loop with bounds that are "
-                          "Lua numbers"));
+                          "Lua numbers, or forward mode (jvp)"));
 }
 
 /* x where the examples still go on, else what it was. */
@@ -679,6 +695,7 @@ const OpDef op_row_WHILE = {
     OP_ATTR(WhileAttr, while_fields),
     .flow = flow_while,
     .keep = keep_while,
+    .make = make_while,
     .control = control_while,
     .vjp = vjp_while,
     .batch = batch_while,

@@ -104,6 +104,19 @@ Val op_const_like(Build *b, Val like, double x) {
     return op_full(b, op_dtype(b, like), &dims, attr_scalar_float(x));
 }
 
+Val op_zeros_like(Build *b, Val v, bool cotangent) {
+    if (!v || b->err) return 0;
+    Dims dims = op_dims(b, v);
+    Mode mode = mode_of(graph_type(b->g, v));
+    if (cotangent) mode = mode_cotangent(mode);
+    Build at = *b;
+    at.manual = mode.manual;
+    Val zeros = op_full(&at, op_dtype(b, v), &dims, attr_scalar_float(0));
+    zeros = op_lay_like(&at, mode_bring(&at, zeros, mode), graph_type(b->g, v), cotangent);
+    build_fail(b, at.err);
+    return zeros;
+}
+
 Val op_astype(Build *b, Val x, DType dtype) {
     if (!x || (op_dtype(b, x) == dtype && !graph_type(b->g, x)->weak)) return x;
     return build_op(b, OP_ASTYPE, &x, 1, &(DtypeAttr){(int32_t)dtype});

@@ -82,6 +82,8 @@ Val op_reduce_last(Build *b, int op, Val x);
 Val op_broadcast_like(Build *b, Val x, Val like); /* same rank */
 Val op_drop_last(Build *b, Val x);                /* reshape without the last dim, of size 1 */
 Val op_add_last(Build *b, Val x);                 /* reshape with a last dim of size 1 */
+/* A tangent or cotangent of v that is zero. */
+Val op_zeros_like(Build *b, Val v, bool cotangent);
 /* Explicit mode: v laid out as the type says, or as that of its cotangent; v itself if it is. */
 Val op_lay_like(Build *b, Val v, const Type *like, bool cotangent);
 
@@ -116,6 +118,11 @@ DType op_dtype(const Build *b, Val v);
 
 /* Does the policy keep the results of the node, which stands in a remat stretch? */
 bool remat_keeps(const Graph *g, const Span *span, const Node *n);
+
+/* E_GRAD where the function of a span with a rule reads what is `active`, but not given to it: the
+ * rule says nothing of that. */
+Err custom_check_closed(const Graph *g, const Span *s, bool (*active)(const void *ud, Val v),
+                        const void *ud) MUST_CHECK;
 
 /* ---- examples (vmap): see BatchArgs ---- */
 Val batch_operand(Build *b, const BatchArgs *a, int i); /* mapped, by broadcast if it is not */

@@ -34,7 +34,7 @@ static const char *hole(const OpDef *d) {
     if (!d->vjp && !d->expand && !(d->flags & (OPF_NO_GRAD | OPF_TYPED)))
         return "a gradient (vjp, expand or OPF_NO_GRAD)";
     if (!d->factors && !(d->flags & OPF_TYPED)) return "a sharding rule";
-    if (d->control && (!d->flow || !d->keep)) return "the flow through its regions";
+    if (d->control && (!d->flow || !d->keep || !d->make)) return "the flow through its regions";
     if (!d->view && !d->emit && !d->instr && !d->kernel && !d->control && !d->split)
         return "a view, an instruction or a kernel";
     if (!d->batch && d->nin != 0 && !(d->flags & (OPF_ELEMENTWISE | OPF_TYPED)))

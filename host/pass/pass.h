@@ -15,6 +15,16 @@
  * errors only where a gradient would have to pass through them. */
 void pass_grad(Build *b, const Val *y, const Val *ct, int ny, const Val *wrt, int nwrt, Val *grad);
 
+typedef struct JvpCall {
+    int32_t first; /* nodes from here on compute y of x */
+    const Val *x, *t;
+    int32_t nx, ny;
+    Val *y;  /* those that stand for them from now on */
+    Val *dy; /* to fill; 0: y is no float */
+} JvpCall;
+/* Appends to `b` the tangents of y given those of x (0: zero). */
+void pass_jvp(Build *b, JvpCall *c);
+
 typedef struct BatchCall {
     int32_t first; /* nodes from here on are of one example */
     /* Placeholders of one example, and the values of all: with a dim in front, of this size. */

@@ -140,8 +140,8 @@ static void narrow_node(Simplify *s, const Node *n, const OpDef *def) {
     Copy *c = &s->c;
     const Graph *g = c->from;
     int nresult = g->region.at[n->body[0]].result.n, most = n->nin + nresult + n->nout + 1;
-    bool *kept = ARENA_ARRAY(&c->arena, bool, most), *result = ARENA_ARRAY(&c->arena, bool, most);
-    bool *out = ARENA_ARRAY(&c->arena, bool, most);
+    uint8_t *kept = ARENA_ARRAY(&c->arena, uint8_t, most);
+    bool *result = ARENA_ARRAY(&c->arena, bool, most), *out = ARENA_ARRAY(&c->arena, bool, most);
     Val *in = ARENA_ARRAY(&c->arena, Val, most);
     const Type **types = ARENA_ARRAY(&c->arena, const Type *, most);
     int32_t *body = ARENA_ARRAY(&c->arena, int32_t, n->nbody);

@@ -84,6 +84,21 @@ add("custom_vjp", {
   end,
 })
 
+add("jvp and custom_jvp", {
+  run = function()
+    local f = ml.custom_jvp(function(t) return {t.a * 2, t.b} end, {
+      jvp = function(p, d) return {p[1].a * 2, p[1].b}, {d[1].a * p[1].a} end,
+    })
+    local function total(a)
+      local c = ml.fori_loop(0, 2, function(_, v) return f {a = v:softmax(), b = ml.tensor {1, 2}}[1] end, a)
+      return ml.cond(c:sum():gt(0), function(v) return v:max() end, function(v) return v:sum() end, c)
+    end
+    local x = ml.ones {2}
+    local _, slope = ml.jvp(ml.remat(total), {x}, {x})
+    return {slope, ml.hvp(total, {x}, {x})}
+  end,
+})
+
 add("effects and scopes", {
   run = function()
     local seen = {}

@@ -475,6 +475,7 @@ static int gradient(lua_State *L) {
     for (int i = 0; i < ny + nwrt; i++)
         if (!(i < ny ? y[i] : wrt[i - ny]))
             state_error(L, E_VALUE, "gradient: expected a tensor, got false");
+    for (int i = 0; i < nwrt; i++) trace_check_variable(L, t, wrt[i]);
     const Loc *loc = where_loc(L, h);
     Build at = t->build;
     at.loc = &loc;

@@ -46,6 +46,9 @@ void trace_run_effects(lua_State *L);
 
 /* Raises where v was made for one example of a vmap that has ended, or in a custom_vjp's bwd. */
 void trace_check(lua_State *L, Host *h, Val v);
+/* Raises where v, a variable of a derivative, has come into this region from outside: what was
+ * computed of it there is not known here. */
+void trace_check_variable(lua_State *L, const Trace *t, Val v);
 /* The tensor at `index` as a value of the trace: a concrete one becomes an input of it. */
 Val trace_value(lua_State *L, Host *h, int index);
 

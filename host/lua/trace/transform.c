@@ -106,6 +106,15 @@ void trace_check(lua_State *L, Host *h, Val v) {
                 n->nloc ? str_of(s) : "its entry");
 }
 
+void trace_check_variable(lua_State *L, const Trace *t, Val v) {
+    const Node *n = graph_def(t->graph, v);
+    if (n->region && graph_opdef(t->graph, n)->flags & OPF_PARAM)
+        state_error(
+            L, E_STATE,
+            "a derivative is asked for inside a loop or branch, and the function was called "
+            "outside of it; call it inside, too");
+}
+
 /* transform_enter(): until transform_leave() no Param may be written. */
 static int transform_enter(lua_State *L) {
     trace_of(L, state_of(L), "transform_enter")->inside++;
@@ -163,6 +172,18 @@ static void check_values(lua_State *L, const Val *list, int n, const char *what)
         if (!list[i]) state_error(L, E_VALUE, "%s %d is false", what, i + 1);
 }
 
+/* Pushes the list; 0 gives false. */
+static void push_values(lua_State *L, Host *h, const Val *list, int n) {
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        if (list[i])
+            value_push_traced(L, h, list[i]);
+        else
+            lua_pushboolean(L, 0);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
 static const char **read_axes(lua_State *L, Host *h, int index, int *n) {
     arg_check_type(L, index, LUA_TTABLE, "batch: the axes");
     *n = (int)lua_rawlen(L, index);
@@ -217,21 +238,52 @@ static int batch(lua_State *L) {
     return 2;
 }
 
-/* custom_vjp(first, bwd, bwd_end, xs, dxs, ys, cts): the nodes from `first` on compute ys of xs,
- * and those from `bwd` to before `bwd_end` the cotangents dxs (false: none) of xs, if those of ys
- * are the placeholders cts (false: y is no float). Returns the list of ys, whose gradient that is;
+/* jvp(first, xs, ts, ys): what the nodes from `first` on compute of xs, once more with tangents:
+ * ts of xs (false: zero). Returns the list of what stands for ys, and that of their tangents
+ * (false: y is no float). */
+static int jvp(lua_State *L) {
+    Trace *t = trace_of(L, state_of(L), "jvp");
+    Host *h = state_of(L);
+    int nt;
+    JvpCall c = {.first = read_node(L, t, 1)};
+    c.x = read_values(L, h, 2, &c.nx, "jvp: the variables");
+    c.t = read_values(L, h, 3, &nt, "jvp: the tangents");
+    c.y = read_values(L, h, 4, &c.ny, "jvp: the results");
+    if (nt != c.nx) state_error(L, E_VALUE, "jvp: %d tangents of %d", nt, c.nx);
+    check_values(L, c.x, c.nx, "jvp: variable");
+    check_values(L, c.y, c.ny, "jvp: result");
+    c.dy = ARENA_ARRAY(&t->graph->arena, Val, c.ny + 1);
+    if (!c.dy) state_check(L, h, err_nomem(&h->cx, "a trace"));
+    for (int i = 0; i < c.nx; i++) trace_check_variable(L, t, c.x[i]);
+    Build at = t->build;
+    at.strict = false;
+    pass_jvp(&at, &c);
+    state_check(L, h, at.err);
+    push_values(L, h, c.y, c.ny);
+    push_values(L, h, c.dy, c.ny);
+    return 2;
+}
+
+/* custom_vjp(first, bwd, bwd_end, xs, dxs, ys, cts [, ts, dys]): the nodes from `first` on compute
+ * ys of xs, and those from `bwd` to before `bwd_end` the cotangents dxs (false: none) of xs, if
+ * those of ys are the placeholders cts (false: y is no float); and the tangents dys of ys (false:
+ * zero), if those of xs are the placeholders ts. Returns the list of ys, whose gradient that is;
  * what was made from `bwd` on is no longer to be used. */
 static int custom_vjp(lua_State *L) {
     Trace *t = trace_of(L, state_of(L), "custom_vjp");
     Host *h = state_of(L);
-    int ndx, nct;
+    int ndx, nct, nt, ndy;
     CustomVjp c = {.bwd = read_node(L, t, 2), .bwd_end = read_node(L, t, 3)};
     int32_t first = read_node(L, t, 1);
     c.x = read_values(L, h, 4, &c.nx, "custom_vjp: the arguments");
     c.dx = read_values(L, h, 5, &ndx, "custom_vjp: the cotangents");
     const Val *y = read_values(L, h, 6, &c.ny, "custom_vjp: the results");
     c.ct = read_values(L, h, 7, &nct, "custom_vjp: the placeholders");
-    if (first > c.bwd || c.bwd > c.bwd_end || ndx != c.nx || nct != c.ny || c.ny == 0)
+    bool forward = !lua_isnoneornil(L, 8);
+    if (forward) c.t = read_values(L, h, 8, &nt, "custom_vjp: the tangents' placeholders");
+    if (forward) c.dy = read_values(L, h, 9, &ndy, "custom_vjp: the tangents");
+    if (first > c.bwd || c.bwd > c.bwd_end || ndx != c.nx || nct != c.ny || c.ny == 0 ||
+        (forward && (nt != c.nx || ndy != c.ny)))
         state_error(L, E_VALUE, "custom_vjp: lists that do not belong together");
     check_values(L, c.x, c.nx, "custom_vjp: argument");
     check_values(L, y, c.ny, "custom_vjp: result");
@@ -245,11 +297,7 @@ static int custom_vjp(lua_State *L) {
     c.y = out;
     *rule = c;
     push_span(L, h, &(Span){.first = first, .end = t->graph->node.n, .rule = rule});
-    lua_createtable(L, c.ny, 0);
-    for (int i = 0; i < c.ny; i++) {
-        value_push_traced(L, h, out[i]);
-        lua_rawseti(L, -2, i + 1);
-    }
+    push_values(L, h, out, c.ny);
     let_go(L, h, c.bwd, end);
     return 1;
 }
@@ -261,6 +309,7 @@ void trace_open_transform(lua_State *L) {
                                    {"transform_leave", transform_leave},
                                    {"placeholder", placeholder},
                                    {"batch", batch},
+                                   {"jvp", jvp},
                                    {"custom_vjp", custom_vjp},
                                    {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);

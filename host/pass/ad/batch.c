@@ -82,6 +82,7 @@ static void need_custom(Batch *m, const CustomVjp *c) {
     for (int i = 0; i < c->ny; i++) any = any || m->live[m->b->g->value.at[c->y[i]].node];
     for (int i = 0; any && i < c->ny; i++) need(m, c->y[i]);
     for (int i = 0; any && i < c->nx; i++) need(m, c->dx[i]);
+    for (int i = 0; any && c->t && i < c->ny; i++) need(m, c->dy[i]);
 }
 
 static void mark_live(Batch *m) {
@@ -248,23 +249,27 @@ static const int32_t *spread_list(Batch *m, const Val *list, int n, bool is_mapp
     return all;
 }
 
-/* Placeholders of the cotangents, before what computes with them: of all examples, or of what they
- * share. */
-static void spread_placeholders(Batch *m, const CustomVjp *c, bool is_mapped) {
-    for (int i = 0; i < c->ny && !m->b->err; i++) {
-        if (!c->ct[i] || !room_for(m, c->ct[i] + 1)) continue;
-        const Type *type = graph_type(m->b->g, c->ct[i]);
-        if (is_mapped && type->dims.rank == MAX_RANK) {
-            refuse(m, graph_opdef(m->b->g, graph_def(m->b->g, c->ct[i])), "has no room for a dim");
-            return;
-        }
-        if (is_mapped) type = type_stack(m->b->g->cx, type, m->call->size);
-        if (!type)
-            no_memory(m);
-        else
-            (is_mapped ? m->map : m->same)[c->ct[i]] =
-                build_typed(m->b, OP_PLACEHOLDER, NULL, 0, NULL, 1, &type, NULL, 0);
+static void spread_placeholder(Batch *m, Val one, bool is_mapped) {
+    if (!one || m->b->err || !room_for(m, one + 1)) return;
+    const Type *type = graph_type(m->b->g, one);
+    if (is_mapped && type->dims.rank == MAX_RANK) {
+        refuse(m, graph_opdef(m->b->g, graph_def(m->b->g, one)), "has no room for a dim");
+        return;
     }
+    if (is_mapped) type = type_stack(m->b->g->cx, type, m->call->size);
+    if (!type)
+        no_memory(m);
+    else
+        (is_mapped ? m->map : m->same)[one] =
+            build_typed(m->b, OP_PLACEHOLDER, NULL, 0, NULL, 1, &type, NULL, 0);
+}
+
+/* Placeholders of the cotangents, before what computes with them: of all examples, or of what they
+ * share. Those of tangents are as what they are the tangents of. */
+static void spread_placeholders(Batch *m, const CustomVjp *c, bool is_mapped) {
+    for (int i = 0; i < c->ny; i++) spread_placeholder(m, c->ct[i], is_mapped);
+    for (int i = 0; c->t && i < c->nx; i++)
+        spread_placeholder(m, c->t[i], is_mapped && mapped(m, c->x[i]));
 }
 
 /* The cotangents of what all examples share add up over them. */
@@ -294,6 +299,13 @@ static CustomVjp *spread_custom(Batch *m, const CustomVjp *c, bool is_mapped) {
     }
     *all = (CustomVjp){.nx = c->nx, .ny = c->ny, .x = x, .dx = dx};
     all->ct = spread_list(m, c->ct, c->ny, is_mapped);
+    if (!c->t) return all;
+    Val *t = ARENA_ARRAY(&m->b->g->arena, Val, c->nx + 1);
+    if (!t) no_memory(m);
+    for (int i = 0; t && i < c->nx; i++)
+        t[i] = c->t[i] ? spread_if(m, c->t[i], is_mapped && mapped(m, c->x[i])) : 0;
+    all->t = t;
+    all->dy = spread_list(m, c->dy, c->ny, is_mapped);
     return all;
 }
 
@@ -317,7 +329,7 @@ static bool touches(const Batch *m, const Span *s, const Val *map) {
 
 static void close_span(Batch *m, const Open *o) {
     Graph *g = m->b->g;
-    Span all = {.first = o->first, .end = g->node.n, .policy = o->one.policy};
+    Span all = {o->first, g->node.n, .policy = o->one.policy, .taken = o->one.taken};
     if (o->one.rule) {
         CustomVjp *c = spread_custom(m, o->one.rule, o->is_mapped);
         if (!c) return;
@@ -381,10 +393,6 @@ static void batch_nodes(Batch *m, int32_t first, int32_t end, int32_t region) {
             if (region_of(g, &one) != region) continue;
             bool is_mapped = touches(m, &one, m->map);
             if (!anew && !is_mapped && !touches(m, &one, m->same)) continue;
-            if (one.rule && anew && is_mapped)
-                build_fail(m->b, err_set(g->cx, E_UNSUPPORTED,
-                                         "vmap of a loop or branch with a custom_vjp inside is not "
-                                         "possible yet; call vmap inside"));
             if (one.rule) spread_placeholders(m, one.rule, is_mapped);
             if (!VEC_PUSH(&m->arena, &open, (Open){one, is_mapped, g->node.n, 0, 0})) no_memory(m);
         }

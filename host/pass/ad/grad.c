@@ -66,24 +66,10 @@ static bool any_active(const Grad *g, const Node *n) {
     return false;
 }
 
-/* The first span that ends behind the node. */
-static int32_t first_ending(const Graph *g, int32_t id) {
-    int32_t lo = 0, hi = g->span.n;
-    while (lo < hi) {
-        int32_t mid = (lo + hi) / 2;
-        if (g->span.at[mid].end <= id)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-/* What leads from the values that are active already. */
-static void mark_active(Grad *g) {
+/* What leads from the values that are active already, which come from node `first` on. */
+static void mark_active(Grad *g, int32_t first) {
     const Graph *graph = g->b->g;
-    int32_t end = graph_region_end(graph, g->region);
-    int32_t first = graph->region.at[g->region].first, span = first_ending(graph, first);
+    int32_t end = graph_region_end(graph, g->region), span = graph_span_ending(graph, first);
     for (int32_t id = first; id <= end; id++) {
         for (; span < graph->span.n && graph->span.at[span].end <= id; span++)
             if (graph->span.at[span].rule) mark_custom(g, graph->span.at[span].rule);
@@ -250,44 +236,25 @@ static void enter_span(Grad *g, int32_t k, int32_t id) {
 static void enter_stretch(Grad *g, int32_t id) {
     const Graph *graph = g->b->g;
     while (g->anew && !within(g->anew->span, id)) leave_stretch(g);
-    int32_t i = first_ending(graph, id), k = i < graph->span.n ? i + 1 : 0;
+    int32_t i = graph_span_ending(graph, id), k = i < graph->span.n ? i + 1 : 0;
     while (k && !within(&graph->span.at[k - 1], id)) k = graph->span.at[k - 1].outer;
     enter_span(g, k, id);
 }
 
 /* ---- a gradient that the user gave ---- */
 
-/* The gradient of a custom_vjp's function reaches its arguments only. */
-static void check_closed(Grad *g, const Span *s) {
-    const Graph *graph = g->b->g;
-    for (int32_t id = s->first; id < s->rule->bwd; id++) {
-        const Node *n = graph_node(graph, id);
-        for (int k = 0; k < n->nin; k++) {
-            if (!g->active[n->in[k]] || graph->value.at[n->in[k]].node >= s->first) continue;
-            bool argument = false;
-            for (int i = 0; i < s->rule->nx; i++) argument = argument || s->rule->x[i] == n->in[k];
-            if (argument) continue;
-            Str t;
-            str_init(&t, &graph->cx->alloc);
-            type_print(graph_type(graph, n->in[k]), &t);
-            build_fail(g->b,
-                       err_set(graph->cx, E_GRAD,
-                               "custom_vjp: the function uses a %s from outside of it that is "
-                               "differentiated, and its bwd gives nothing for it; pass it as "
-                               "an argument",
-                               str_of(&t)));
-            str_free(&t);
-            return;
-        }
-    }
+static bool is_active(const void *grad, Val v) {
+    return ((const Grad *)grad)->active[v];
 }
 
-static void step_custom(Grad *g, const Span *s) {
+static void step_custom(Grad *g, Span *s) {
     const CustomVjp *rule = s->rule;
     bool any = false;
     for (int i = 0; i < rule->ny; i++) any = any || g->ct[rule->y[i]];
     if (!any) return;
-    check_closed(g, s);
+    s->taken = true;
+    build_fail(g->b, custom_check_closed(g->b->g, s, is_active, g));
+    if (g->b->err) return;
     enter_stretch(g, s->end - 1);
     Anew *a = g->b->err ? NULL : anew_in(g, s, g->anew);
     if (!a) return;
@@ -307,13 +274,6 @@ static void step_custom(Grad *g, const Span *s) {
             add_cotangent(g, graph_node(b->g, s->end - 1), rule->x[i],
                           anew_value(g, a, rule->dx[i]));
     anew_end(g, a);
-}
-
-/* The span of a custom_vjp that ends behind the node, or NULL. */
-static const Span *custom_ending(const Graph *g, int32_t id) {
-    for (int32_t i = first_ending(g, id); i < g->span.n && g->span.at[i].end == id + 1; i++)
-        if (g->span.at[i].rule) return &g->span.at[i];
-    return NULL;
 }
 
 static void refuse(Grad *g, const Node *n) {
@@ -362,7 +322,7 @@ static void step(Grad *g, const Node *n, const Val *ct) {
 
 static void walk(Grad *g, int32_t first, int32_t end) {
     for (int32_t id = end - 1; id >= first && !g->b->err; id--) {
-        const Span *custom = custom_ending(g->b->g, id);
+        Span *custom = graph_rule_ending(g->b->g, id);
         if (custom) {
             step_custom(g, custom);
             id -= custom->rule->ny - 1; /* its results; what is inside leads to residuals */
@@ -375,17 +335,6 @@ static void walk(Grad *g, int32_t first, int32_t end) {
         enter_stretch(g, id);
         step(g, &n, &g->ct[n.out]);
     }
-}
-
-static Val zeros_like(Build *b, Val v) {
-    Dims dims = op_dims(b, v);
-    Mode mode = mode_cotangent(mode_of(graph_type(b->g, v)));
-    Build at = *b;
-    at.manual = mode.manual;
-    Val zeros = op_full(&at, op_dtype(b, v), &dims, attr_scalar_float(0));
-    zeros = op_lay_like(&at, mode_bring(&at, zeros, mode), graph_type(b->g, v), true);
-    build_fail(b, at.err);
-    return zeros;
 }
 
 static bool grad_init(Grad *g, Build *b, int32_t region) {
@@ -414,12 +363,12 @@ static void grad_of(Build *b, const Val *y, const Val *ct, int ny, const Val *wr
             if (b->g->value.at[wrt[i]].node < first) first = b->g->value.at[wrt[i]].node;
             g.active[wrt[i]] = true;
         }
-        mark_active(&g);
+        mark_active(&g, first);
         for (int i = 0; i < ny; i++)
             if (ct[i]) add_cotangent(&g, graph_def(b->g, y[i]), y[i], ct[i]);
         walk(&g, first, end);
         for (int i = 0; i < nwrt && !b->err; i++) {
-            grad[i] = g.ct[wrt[i]] ? g.ct[wrt[i]] : zeros_like(b, wrt[i]);
+            grad[i] = g.ct[wrt[i]] ? g.ct[wrt[i]] : op_zeros_like(b, wrt[i], true);
             int32_t id = b->err ? 0 : b->g->value.at[grad[i]].node;
             if (id >= end) b->g->node.at[id].role = ROLE_GRADIENT;
         }
@@ -452,7 +401,7 @@ void pass_grad(Build *b, const Val *y, const Val *ct, int ny, const Val *wrt, in
 static void start_region(Grad *g, const bool *param) {
     const Region *r = &g->b->g->region.at[g->region];
     for (int i = 0; i < r->param.n; i++) g->active[r->param.at[i]] = param[i];
-    mark_active(g);
+    mark_active(g, r->first);
 }
 
 static void region_active(Build *b, int32_t region, const bool *param, bool *result) {

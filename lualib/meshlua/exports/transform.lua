@@ -8,6 +8,8 @@ checkpoint_name(x: Tensor, name: string) -> Tensor
   x, under a name that policies of `remat` can ask for.
 cond(pred: Tensor|boolean, true_fn: function, false_fn: function, ...: any) -> any, ...
   true_fn(...) or false_fn(...), as the predicate says.
+custom_jvp(fn: function, {jvp: *function, nondiff: integer[]}) -> function
+  fn, with a derivative of its own, for forward and reverse mode.
 custom_vjp(fn: function, {fwd: *function, bwd: *function, nondiff: integer[]}) -> function
   fn, with a gradient of its own.
 debug_callback(fn: function, ...: any)
@@ -19,12 +21,24 @@ fori_loop(lower: integer|Tensor, upper: integer|Tensor, body: function, init: an
   carry = body(i, carry) for i = lower, ..., upper - 1; returns the last carry.
 grad(fn: function, {argnums: *integer|integer[], has_aux: boolean}) -> function
   A function that returns the gradients of fn's loss.
+hessian(fn: function, {argnums: *integer|integer[], has_aux: boolean}) -> function
+  A function that returns the second derivatives of fn's scalar result.
+hvp(fn: function, primals: table, tangents: table) -> any, ...
+  The Hessian of fn at the primals times the tangents, without the Hessian.
 init(fn: function, {mesh: Mesh, rules: table, seed: integer}) -> table
   The module that fn(rngs) makes (a function, or a class), every Param born in its sharding.
+jacfwd(fn: function, {argnums: *integer|integer[], has_aux: boolean}) -> function
+  A function that returns the Jacobian of fn, by forward mode: for results larger than the argument.
+jacrev(fn: function, {argnums: *integer|integer[], has_aux: boolean}) -> function
+  A function that returns the Jacobian of fn, by reverse mode: for arguments larger than the result.
 jit(fn: function, {mesh: Mesh, rules: table, static: integer|string|table,
     donate: integer|string|table|false, in_shardings: *P|NamedSharding|table,
     out_shardings: *P|NamedSharding|table}) -> JittedFunction
   fn, traced once per kind of arguments and then run as a plan.
+jvp(fn: function, primals: table, tangents: table, {has_aux: boolean}) -> any, any, ...
+  fn at the primals, and its derivative there along the tangents.
+linearize(fn: function, ...: any) -> any, function
+  fn at the arguments, and the linear function of tangents that is its derivative there.
 merge(structure: table, ...: table) -> table
   The module that split took apart, with these tensors.
 microbatches(batch: any, n: integer) -> any[]
@@ -56,7 +70,7 @@ update(model: table, state: table) -> table
   Writes the tensors of a state into a module.
 value_and_grad(fn: function, {argnums: *integer|integer[], has_aux: boolean}) -> function
   A function that returns fn's loss and its gradients.
-vjp(fn: function, ...: any) -> Tensor, function
+vjp(fn: function, ...: any) -> any, function
   fn's result at the arguments, and its pullback.
 vmap(fn: function, {in_axes: integer|table|false, out_axes: integer|table|false, axis_size: integer,
     spmd_axis: string|string[]}) -> function

@@ -1,17 +1,18 @@
--- custom_vjp.lua: functions whose gradient the user gives. All three functions are traced at the call; what is
--- not needed is dropped with the rest of dead code.
+-- custom_vjp.lua: functions whose gradient, or derivative, the user gives. All functions are traced at the call; what
+-- is not needed is dropped with the rest of dead code.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local trace = require "meshlua.transform.trace"
+local variables = require "meshlua.transform.variables"
 
 local raise = lib.raise
 
 local M = {}
 
 --- The tensors of a tree and their paths.
-local function leaves_of(node, path)
+local function leaves_of(who, node, path)
   local list = {}
-  trace.map("custom_vjp", node, path, function(leaf, at)
+  trace.map(who, node, path, function(leaf, at)
     list[#list + 1] = {leaf = leaf, path = at}
     return leaf
   end)
@@ -19,26 +20,26 @@ local function leaves_of(node, path)
 end
 
 --- The only value that `what` returned; raises unless it holds tensors.
-local function check_result(what, results)
+local function check_result(who, results)
   if results.n ~= 1 then
-    raise("E_GRAD", "custom_vjp: %s returned %d values; it must return one, a tensor or a table of them",
-      what, results.n)
+    raise("E_GRAD", "%s: the function returned %d values; it must return one, a tensor or a table of them",
+      who, results.n)
   end
-  local leaves = leaves_of(results[1], "the result")
+  local leaves = leaves_of(who, results[1], "the result")
   if #leaves == 0 then
-    raise("E_GRAD", "custom_vjp: %s returned %s; it must return a tensor or a table of them", what,
+    raise("E_GRAD", "%s: the function returned %s; it must return a tensor or a table of them", who,
       lib.kind(results[1]))
   end
   return leaves
 end
 
---- Raises unless fwd's first result is like f's.
-local function check_fwd(y, out)
-  local a, b = y, leaves_of(out, "the result")
+--- Raises unless the first result of what the user gave is like the function's.
+local function check_first(who, what, y, out)
+  local a, b = y, leaves_of(who, out, "the result")
   for i = 1, math.max(#a, #b) do
     local p, q = a[i], b[i]
     if not p or not q or p.path ~= q.path or not lib.same_type(p.leaf, q.leaf) then
-      raise("E_GRAD", "custom_vjp: fwd's first result has %s where the function's has %s",
+      raise("E_GRAD", "%s: %s's first result has %s where the function's has %s", who, what,
         q and ("%s at %s"):format(core.typeof(q.leaf), q.path) or "nothing",
         p and ("%s at %s"):format(core.typeof(p.leaf), p.path) or "nothing")
     end
@@ -78,11 +79,11 @@ local function pair_up(x, dx, path, number, xs, dxs)
 end
 
 --- The positions in nondiff, as a set.
-local function check_nondiff(list)
+local function check_nondiff(who, list)
   local set = {}
-  for _, i in ipairs(lib.check_list("custom_vjp", "nondiff", list or {})) do
-    if lib.check_integer("custom_vjp", "a position in nondiff", i) < 1 then
-      raise("E_VALUE", "custom_vjp: argument %d; positions count from 1", i)
+  for _, i in ipairs(lib.check_list(who, "nondiff", list or {})) do
+    if lib.check_integer(who, "a position in nondiff", i) < 1 then
+      raise("E_VALUE", "%s: argument %d; positions count from 1", who, i)
     end
     set[i] = true
   end
@@ -106,24 +107,33 @@ local function call_bwd(bwd, args, nondiff, y, residuals)
   return table.pack(bwd(table.unpack(call, 1, call.n))), cts
 end
 
-local function check_effects(before)
+local function check_effects(who, what, before)
   if #core.effects() > before then
-    raise("E_STATE", "custom_vjp: debug_print in bwd is not possible; print in the function")
+    raise("E_STATE", "%s: debug_print in %s is not possible; print in the function", who, what)
   end
+end
+
+--- The function's result with what core.custom_vjp made of its leaves.
+local function with_rule(who, y, results)
+  local i = 0
+  return (trace.map(who, y, "the result", function()
+    i = i + 1
+    return results[i]
+  end))
 end
 
 local function call_traced(fn, fwd, bwd, nondiff, args)
   local first = core.next_node()
   local inside <close> = trace.inside() -- luacheck: ignore
   local y = table.pack(fn(table.unpack(args, 1, args.n)))
-  local ys = check_result("the function", y)
+  local ys = check_result("custom_vjp", y)
   local printed = #core.effects()
   local out, residuals = fwd(table.unpack(args, 1, args.n))
-  check_fwd(ys, out)
+  check_first("custom_vjp", "fwd", ys, out)
   core.effects(printed) -- the function's own have been noted
   local from = core.next_node()
   local dargs, cts = call_bwd(bwd, args, nondiff, y[1], residuals)
-  check_effects(printed)
+  check_effects("custom_vjp", "bwd", printed)
   local xs, dxs, k = {}, {}, 0
   for i = 1, args.n do
     if not nondiff[i] then
@@ -137,11 +147,7 @@ local function call_traced(fn, fwd, bwd, nondiff, args)
   end
   local values = {}
   for i, leaf in ipairs(ys) do values[i] = leaf.leaf end
-  local results, i = core.custom_vjp(first, from, core.next_node(), xs, dxs, values, cts), 0
-  return (trace.map("custom_vjp", y[1], "the result", function()
-    i = i + 1
-    return results[i]
-  end))
+  return with_rule("custom_vjp", y[1], core.custom_vjp(first, from, core.next_node(), xs, dxs, values, cts))
 end
 
 --- The function, with a gradient of its own.
@@ -159,10 +165,96 @@ function M.custom_vjp(fn, options)
   options = lib.options("custom_vjp", options)
   local fwd = lib.check_function("custom_vjp: fwd", options.fwd)
   local bwd = lib.check_function("custom_vjp: bwd", options.bwd)
-  local nondiff = check_nondiff(options.nondiff)
+  local nondiff = check_nondiff("custom_vjp", options.nondiff)
   return core.wrap(function(...)
     if not core.is_tracing() then return fn(...) end
     return call_traced(fn, fwd, bwd, nondiff, table.pack(...))
+  end)
+end
+
+-- ---- custom_jvp -----------------------------------------------------------------------------------------
+
+--- The arguments that have tangents, and trees of placeholders of these: {primals, tangents, xs, ts}.
+local function placeholders(args, nondiff)
+  local p = {primals = {}, tangents = {}, xs = {}, ts = {}}
+  for i = 1, args.n do
+    if not nondiff[i] then
+      local k = #p.primals + 1
+      p.primals[k] = args[i]
+      p.tangents[k] = trace.map("custom_jvp", args[i], "argument " .. i, function(leaf)
+        local t = lib.floats[leaf.dtype] and core.placeholder(leaf) or nil
+        p.xs[#p.xs + 1], p.ts[#p.ts + 1] = leaf, t or false
+        return t
+      end)
+      if type(args[i]) == "number" then p.tangents[k] = 0.0 end
+    end
+  end
+  return p
+end
+
+--- The tangents of y's leaves, false where they are zero.
+local function tangents_of(y, ys, dy)
+  local of, list = {}, {}
+  variables.pair("custom_jvp", "tangent", y, dy, "the result", "the rule's second result", function(leaf, t)
+    of[leaf] = t
+  end)
+  for i, leaf in ipairs(ys) do list[i] = of[leaf.leaf] or false end
+  return list
+end
+
+--- The rule's transpose: the cotangents of xs, and placeholders of those of ys.
+local function transposed(p, ys, dys)
+  local cts, given, of, wrt, dxs = {}, {}, {}, {}, {}
+  for i, y in ipairs(ys) do
+    cts[i] = lib.floats[y.leaf.dtype] and core.placeholder(y.leaf) or false
+    if dys[i] and cts[i] then given[#given + 1], of[#of + 1] = dys[i], cts[i] end
+  end
+  for i, t in ipairs(p.ts) do wrt[#wrt + 1] = p.ts[i] and t or nil end
+  local gradients, k = core.gradient(given, of, wrt), 0
+  for i, t in ipairs(p.ts) do
+    k = t and k + 1 or k
+    dxs[i] = t and gradients[k] or false
+  end
+  return dxs, cts
+end
+
+local function call_with_jvp(fn, rule, nondiff, args)
+  local first = core.next_node()
+  local inside <close> = trace.inside() -- luacheck: ignore
+  local y = table.pack(fn(table.unpack(args, 1, args.n)))
+  local ys = check_result("custom_jvp", y)
+  local printed, from = #core.effects(), core.next_node()
+  local p, call = placeholders(args, nondiff), {}
+  for i = 1, args.n do
+    if nondiff[i] then call[#call + 1] = args[i] end
+  end
+  call[#call + 1], call[#call + 2] = p.primals, p.tangents
+  local out, dy = rule(table.unpack(call))
+  check_first("custom_jvp", "jvp", ys, out)
+  check_effects("custom_jvp", "jvp", printed)
+  local dys, values = tangents_of(y[1], ys, dy), {}
+  local dxs, cts = transposed(p, ys, dys)
+  for i, leaf in ipairs(ys) do values[i] = leaf.leaf end
+  return with_rule("custom_jvp", y[1],
+    core.custom_vjp(first, from, core.next_node(), p.xs, dxs, values, cts, p.ts, dys))
+end
+
+--- The function, with a derivative of its own: in forward mode, and transposed in reverse mode.
+---   jvp      called with (the arguments in nondiff, then) a list of the other arguments, and one of their tangents:
+---            trees like them. Returns what the function returns, and its tangent, a tree like it (nil where it is
+---            zero). It is linear in the tangents
+---   nondiff  1-based positions of arguments that have no derivative
+--- The function returns one value, a tensor or a table of them, and uses nothing from outside that is differentiated.
+---@param fn function
+---@param options {jvp: function, nondiff: integer[]}
+function M.custom_jvp(fn, options)
+  lib.check_function("custom_jvp", fn)
+  options = lib.options("custom_jvp", options)
+  local rule = lib.check_function("custom_jvp: jvp", options.jvp)
+  local nondiff = check_nondiff("custom_jvp", options.nondiff)
+  return core.wrap(function(...)
+    if not core.is_tracing() then return fn(...) end
+    return call_with_jvp(fn, rule, nondiff, table.pack(...))
   end)
 end
 

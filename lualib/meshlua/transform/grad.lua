@@ -3,88 +3,11 @@
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local traced = require "meshlua.transform.traced"
-local tree = require "meshlua.tree"
-local trace = require "meshlua.transform.trace"
+local variables = require "meshlua.transform.variables"
 
 local raise = lib.raise
 
 local M = {}
-
---- Checks options; returns the list of argument numbers and whether one number was given.
-local function read(who, options)
-  options = lib.options(who, options)
-  local numbers = options.argnums or 1
-  local single = math.type(numbers) == "integer"
-  if single then numbers = {numbers} end
-  if type(numbers) ~= "table" or #numbers == 0 then
-    raise("E_VALUE", "%s: argnums is a 1-based position or a list of them", who)
-  end
-  local seen = {}
-  for _, n in ipairs(lib.check_list(who, "argnums", numbers)) do
-    if math.type(n) ~= "integer" or n < 1 then
-      raise("E_VALUE", "%s: argument %s; positions count from 1", who, n)
-    end
-    if seen[n] then raise("E_VALUE", "%s: argument %d is listed twice", who, n) end
-    seen[n] = true
-  end
-  return numbers, single, options.has_aux
-end
-
---- The leaves of an argument that are differentiated: Params of kind "param", and tensors; all floats.
-local function variables_of(who, x, argument)
-  if type(x) == "number" then x = core.tensor(x + 0.0) end
-  local leaves, paths = tree.leaves(x)
-  local list = {}
-  for i, leaf in ipairs(leaves) do
-    local box = core.is_box(leaf)
-    if not box or leaf.kind == "param" then
-      if not lib.floats[leaf.dtype] then
-        raise("E_GRAD", "%s: argument %d%s is %s; gradients are of floats", who, argument,
-          paths[i] ~= "" and " at " .. paths[i] or "", core.typeof(leaf))
-      end
-      list[#list + 1] = leaf
-    end
-  end
-  if #list == 0 then
-    raise("E_GRAD", "%s: argument %d holds nothing to differentiate", who, argument)
-  end
-  return x, list
-end
-
---- Runs fn(args...) in the trace under way with variables for the leaves of args[argnums]. Returns what
---- it returned (packed), and for each argnum a function from leaf cotangents to its gradient tree.
-local function forward(who, fn, args, numbers)
-  local all, boxes, is_known, places = {}, {}, {}, {}
-  for _, n in ipairs(numbers) do
-    if n > args.n then raise("E_VALUE", "%s: argument %d of %d", who, n, args.n) end
-    local x, leaves = variables_of(who, args[n], n)
-    local variable = {}
-    for _, leaf in ipairs(leaves) do
-      if not core.is_box(leaf) then
-        variable[leaf] = core.variable(leaf)
-      elseif not is_known[leaf] then -- a Param in two arguments is one leaf, with one gradient
-        is_known[leaf], boxes[#boxes + 1] = true, leaf
-      end
-    end
-    places[#places + 1] = {n = n, tree = x, leaves = leaves, variable = variable}
-  end
-  local swapped <close> = trace.swapped(boxes)
-  for _, box in ipairs(boxes) do swapped:put(core.variable(box)) end
-  local box_variable = {}
-  for i, box in ipairs(boxes) do box_variable[box] = swapped.values[i] end
-  local call = table.move(args, 1, args.n, 1, {n = args.n})
-  for _, place in ipairs(places) do
-    if next(place.variable) then
-      call[place.n] = tree.is_leaf(place.tree) and place.variable[place.tree]
-        or tree.replace(place.tree, place.variable)
-    end
-    for _, leaf in ipairs(place.leaves) do
-      place.variable[leaf] = place.variable[leaf] or box_variable[leaf]
-      all[#all + 1] = place.variable[leaf]
-    end
-  end
-  return table.pack(fn(table.unpack(call, 1, call.n))), places, all
-end
 
 --- A gradient in the layout of what it is the gradient of: what is reduced there is unreduced here.
 local function laid_out_like(leaf, gradient)
@@ -101,17 +24,9 @@ end
 --- The gradients as trees like the arguments: of the leaves that were differentiated. `eager`: they leave
 --- their trace at once, where nothing else says how they lie.
 local function gradient_trees(places, cotangents, eager)
-  local next_one, trees = 1, {}
-  for i, place in ipairs(places) do
-    local of = {}
-    for _, leaf in ipairs(place.leaves) do
-      local gradient = cotangents[next_one]
-      of[leaf] = eager and laid_out_like(leaf, gradient) or gradient
-      next_one = next_one + 1
-    end
-    trees[i] = tree.only(place.tree, of)
-  end
-  return trees
+  return variables.trees(places, function(leaf, i)
+    return eager and laid_out_like(leaf, cotangents[i]) or cotangents[i]
+  end)
 end
 
 local function value_and_grad(who, fn, numbers, single, has_aux)
@@ -119,8 +34,8 @@ local function value_and_grad(who, fn, numbers, single, has_aux)
   return function(...)
     local args, eager = table.pack(...), not core.is_tracing()
     local out = traced.run(function()
-      local results, places, variables = forward(who, fn, args, numbers)
-      local loss = results[1]
+      local traced_fn = variables.run(who, fn, args, numbers)
+      local results, loss = traced_fn.results, traced_fn.results[1]
       if not core.is_tensor(loss) then
         raise("E_GRAD", "%s: the function returned %s; the loss must be a tensor", who, lib.kind(loss))
       end
@@ -129,12 +44,12 @@ local function value_and_grad(who, fn, numbers, single, has_aux)
           results.n)
       end
       if loss.ndim ~= 0 or not lib.floats[loss.dtype] then
-        raise("E_GRAD", "%s: the loss is %s; it must be a float scalar (use :mean() or :sum())", who,
-          core.typeof(loss))
+        raise("E_GRAD", "%s: the loss is %s; it must be a float scalar (use :mean() or :sum()%s)", who,
+          core.typeof(loss), who == "hessian" and ", or jacfwd(jacrev(fn)) for all elements" or "")
       end
       local one = core.op.full {dtype = loss.dtype, dims = {}, value = 1.0}
-      local cotangents = core.gradient({loss}, {one}, variables)
-      local trees = gradient_trees(places, cotangents, eager)
+      local cotangents = core.gradient({loss}, {one}, traced_fn.variables)
+      local trees = gradient_trees(traced_fn.places, cotangents, eager)
       return {loss = loss, aux = table.pack(table.unpack(results, 2, results.n)),
         grads = single and trees[1] or trees}
     end)
@@ -148,7 +63,7 @@ end
 ---@param fn function returns a float scalar
 ---@param options {argnums: integer|integer[], has_aux: boolean}?
 function M.value_and_grad(fn, options)
-  local numbers, single, has_aux = read("value_and_grad", options)
+  local numbers, single, has_aux = variables.read("value_and_grad", options)
   local run = value_and_grad("value_and_grad", fn, numbers, single, has_aux)
   return core.wrap(function(...)
     local out = run(...)
@@ -156,64 +71,59 @@ function M.value_and_grad(fn, options)
   end)
 end
 
---- A function that returns the gradients of fn's loss (and aux behind them, with has_aux).
-function M.grad(fn, options)
-  local numbers, single, has_aux = read("grad", options)
-  local run = value_and_grad("grad", fn, numbers, single, has_aux)
-  return core.wrap(function(...)
+--- The function of `grad`, in the name of another transform.
+local function gradient_of(who, fn, numbers, single, has_aux)
+  local run = value_and_grad(who, fn, numbers, single, has_aux)
+  return function(...)
     local out = run(...)
     return out.grads, table.unpack(out.aux, 1, out.aux.n)
-  end)
+  end
 end
 
---- The one tensor among what a function returned.
-local function check_result(results)
-  local y = results[1]
-  if results.n ~= 1 or not core.is_tensor(y) then
-    raise("E_GRAD", "vjp: the function returned %s, the first %s; it must return one tensor",
-      lib.count(results.n, "value"), lib.kind(y))
-  end
-  if not lib.floats[y.dtype] then
-    raise("E_GRAD", "vjp: the function returned %s; gradients are of floats", core.typeof(y))
-  end
-  return y
+--- A function that returns the gradients of fn's loss (and aux behind them, with has_aux).
+function M.grad(fn, options)
+  local numbers, single, has_aux = variables.read("grad", options)
+  return core.wrap(gradient_of("grad", fn, numbers, single, has_aux))
 end
 
-local function check_cotangent(y, ct)
-  if not lib.is_tensor(ct) then
-    raise("E_GRAD", "vjp: expected a cotangent like %s, got %s", core.typeof(y), lib.kind(ct))
+--- The gradients of what a function returned, whose cotangents are in a tree like it.
+local function pull_back(traced_fn, ct, eager)
+  local ys, cts = {}, {}
+  if ct == nil then
+    raise("E_GRAD", "vjp: expected a cotangent like %s, got nil", lib.is_tensor(traced_fn.results[1])
+      and core.typeof(traced_fn.results[1]) or "what the function returned")
   end
-  if not lib.same_type(ct, y) then
-    raise("E_GRAD", "vjp: the cotangent is %s, the result %s; they must have one shape and dtype",
-      core.typeof(ct), core.typeof(y))
-  end
+  local function add(y, of_y) ys[#ys + 1], cts[#cts + 1] = y, of_y end
+  variables.pair("vjp", "cotangent", traced_fn.results[1], ct, "the result", "the cotangent", add)
+  return gradient_trees(traced_fn.places, core.gradient(ys, cts, traced_fn.variables), eager)
 end
 
 --- fn's result at the arguments, and its pullback: a function from the result's cotangent to those of the
---- arguments, in order. Inside a trace only: outside, the residuals would be traced anew at each call.
----@param fn function returns one tensor
+--- arguments, in order. Where the result is a tree the cotangent is one like it; what is missing from it is zero.
+--- Outside of a trace fn is traced anew at each call of the pullback.
+---@param fn function returns a tensor or a tree of them
 function M.vjp(fn, ...)
   lib.check_function("vjp", fn)
   local args = table.pack(...)
   local numbers = {}
   for i = 1, args.n do numbers[i] = i end
   if core.is_tracing() then
-    local results, places, variables = forward("vjp", fn, args, numbers)
-    check_result(results)
-    return results[1], core.wrap(function(ct)
-      check_cotangent(results[1], ct)
-      return table.unpack(gradient_trees(places, core.gradient({results[1]}, {ct}, variables)))
-    end)
+    local traced_fn = variables.run("vjp", fn, args, numbers)
+    variables.result_leaves("vjp", traced_fn.results)
+    return traced_fn.results[1], core.wrap(function(ct) return table.unpack(pull_back(traced_fn, ct)) end)
   end
-  local y = traced.run(function() return check_result(table.pack(fn(table.unpack(args, 1, args.n)))) end)
+  local y = traced.run(function()
+    local results = table.pack(fn(table.unpack(args, 1, args.n)))
+    variables.result_leaves("vjp", results)
+    return results[1]
+  end)
   return y, core.wrap(function(ct)
-    check_cotangent(y, ct)
-    local trees = traced.run(function()
-      local results, places, variables = forward("vjp", fn, args, numbers)
-      return gradient_trees(places, core.gradient({results[1]}, {ct}, variables), true)
-    end)
-    return table.unpack(trees)
+    return table.unpack(traced.run(function()
+      return pull_back(variables.run("vjp", fn, args, numbers), ct, true)
+    end))
   end)
 end
 
-return lib.export(M)
+M = lib.export(M)
+M.gradient_of = gradient_of
+return M

@@ -1,6 +1,6 @@
 -- devices: 8
 -- gradient_spec.lua: gradients of every op against finite differences in float64: along random directions,
--- whole Jacobians where they are small, and gradients of gradients.
+-- whole Jacobians where they are small, and gradients of gradients; and forward mode against both.
 local ml = require "meshlua"
 local data = require "spec.op.data"
 local helper = require "spec.helper"
@@ -79,6 +79,18 @@ local function along(gradients, u)
   return total, magnitude(flats, u)
 end
 
+--- The derivative of fn's results along u by forward mode; `product` of them with something is compared with what
+--- reverse mode gives for it.
+local function check_forward(fn, tensors, which, u, product, slope, scale)
+  local tangents = {}
+  for i, k in ipairs(which) do tangents[k] = data.tensor(u[i]) end
+  local _, forward = ml.jvp(fn, tensors, tangents)
+  forward = product(forward):item()
+  if not (math.abs(forward - slope) <= 1e-11 * math.max(1, scale, math.abs(slope))) then
+    error(("forward mode gives %.17g, the gradient %.17g"):format(forward, slope), 2)
+  end
+end
+
 local function check_first(row)
   local g, tensors, which, fn = problem(row)
   local gradients = ml.grad(fn, {argnums = which})(table.unpack(tensors))
@@ -90,6 +102,9 @@ local function check_first(row)
     local u = directions(g, gradients)
     local slope, scale = along(gradients, u)
     check("direction " .. trial, difference(fn, tensors, which, u), slope, scale)
+    if trial == 1 then
+      check_forward(fn, tensors, which, u, function(d) return d end, slope, scale)
+    end
   end
 end
 
@@ -99,18 +114,20 @@ local function check_second(row)
   local gradient = ml.grad(fn, {argnums = which})
   local v = {}
   for i, x in ipairs(directions(g, gradient(table.unpack(tensors)))) do v[i] = data.tensor(x) end
-  local function slope(...)
+  local function with_v(gradients)
     local total
-    for i, d in ipairs(gradient(...)) do
+    for i, d in ipairs(gradients) do
       local part = ml.sum(d * v[i])
       total = total and total + part or part
     end
     return total
   end
+  local function slope(...) return with_v(gradient(...)) end
   local second = ml.grad(slope, {argnums = which})(table.unpack(tensors))
   local u = directions(g, second)
   local curvature, scale = along(second, u)
   check("second order", difference(slope, tensors, which, u), curvature, scale)
+  check_forward(gradient, tensors, which, u, with_v, curvature, scale)
 end
 
 --- A list like x with a one at place k.

@@ -100,6 +100,20 @@ describe("custom_vjp: C2:", function()
 end)
 
 describe("custom_vjp with other transforms: C2:", function()
+  it("in loops and branches, also of many examples", function()
+    local function branch(a)
+      return ml.cond(a:sum():gt(0), function(v) return straight(v) end, function(v) return v * 2 end, a):sum()
+    end
+    local function loop(a) return ml.fori_loop(0, 3, function(_, c) return straight(c) * c end, a):sum() end
+    local rows = ml.tensor {{0.5, 1.5}, {2.25, -3.5}}
+    assert.same({1.0, 1.0}, ml.grad(branch)(rows:at(1)):totable())
+    assert.same({{1.0, 1.0}, {2.0, 2.0}}, ml.vmap(ml.grad(branch))(rows):totable())
+    local each = ml.stack({ml.grad(loop)(rows:at(1)), ml.grad(loop)(rows:at(2))}, 1)
+    assert.same({0.0, 8.0}, ml.grad(loop)(ml.tensor {0.25, 1.0}):totable()) -- of c + floor(c), three times
+    assert.same(each:totable(), ml.vmap(ml.grad(loop))(rows):totable())
+    assert.same(each:totable(), ml.grad(function(a) return ml.vmap(loop)(a):sum() end)(rows):totable())
+  end)
+
   local x = (ml.arange(12.0) / 5 - 1):reshape(4, 3)
   local function total(f) return function(a) return (f(a * 2) * a):sum() end end
 

@@ -117,9 +117,9 @@ static Graph *example(bool local) {
     Val *one = ARENA_ARRAY(&g->arena, Val, 1);
     *policy = (RematPolicy){.save = SAVE_DOTS};
     one[0] = X;
-    *rule = (CustomVjp){1, 1, 1, 2, one, one, one, one};
-    CHECK(graph_add_span(g, (Span){1, 2, policy, NULL, 0, 0}));
-    CHECK(graph_add_span(g, (Span){1, SUM, NULL, rule, 0, 0}));
+    *rule = (CustomVjp){1, 1, 1, 2, one, one, one, one, one, one};
+    CHECK(graph_add_span(g, (Span){1, 2, .policy = policy}));
+    CHECK(graph_add_span(g, (Span){1, SUM, .rule = rule}));
     g->nsource = g->value.n * mesh->naxes;
     g->source = ARENA_ARRAY(&g->arena, AxisSource, g->nsource);
     CHECK(!b.err && !inner.err && g->node.n == SUM + 1 && g->value.n == SUM + 1);
@@ -255,7 +255,7 @@ static void check_found(bool local, Err (*verify)(const Graph *),
 
 /* ---- equal ---- */
 
-enum { DIFFERENCES = 32 };
+enum { DIFFERENCES = 33 };
 
 static const char *differ_in_node(Graph *g, int which) {
     Node *sum = node(g, SUM);
@@ -309,6 +309,7 @@ static const char *differ(Graph *g, int which) {
     case 29: g->span.n = 1; return "the number of spans differs at 1";
     case 30: g->source[3].from = X; return "where axes came from differs";
     case 31: g->source = NULL; return "where axes came from differs";
+    case 32: ((CustomVjp *)(uintptr_t)span[1].rule)->t = NULL; return "a span differs at 1";
     default: return differ_in_node(g, which);
     }
 }

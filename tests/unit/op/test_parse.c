@@ -214,9 +214,10 @@ static Graph *draw_graph(int op) {
     *policy = (RematPolicy){.save = SAVE_DOTS, .also = also};
     CustomVjp *rule = ARENA_NEW(&g->arena, CustomVjp);
     static const int32_t one[] = {1}, two[] = {2, 0};
-    *rule = (CustomVjp){2, 1, 1, 2, two, two, one, one};
-    if (draw(2)) graph_add_span(g, (Span){1, 2, policy, NULL, 0, 0});
-    if (draw(2)) graph_add_span(g, (Span){1, g->node.n, NULL, rule, 0, 0});
+    bool forward = draw(2);
+    *rule = (CustomVjp){2, 1, 1, 2, two, two, one, one, forward ? two : NULL, forward ? one : NULL};
+    if (draw(2)) graph_add_span(g, (Span){1, 2, .policy = policy});
+    if (draw(2)) graph_add_span(g, (Span){1, g->node.n, .rule = rule});
     if (draw(2)) {
         g->nsource = 2 * g->mesh->naxes;
         g->source = ARENA_ARRAY(&g->arena, AxisSource, g->nsource + 1);
