@@ -26,7 +26,11 @@ enum { K_MAX_RANK = 8 };
 typedef enum DType {
     DT_BOOL, /* one byte, 0 or 1 */
     DT_U8,
+    DT_U16,
     DT_U32,
+    DT_U64,
+    DT_I8,
+    DT_I16,
     DT_I32,
     DT_I64,
     DT_BF16, /* storage only on a CPU: arithmetic is float32 */
@@ -35,6 +39,31 @@ typedef enum DType {
     DT_F64,
     DT_COUNT
 } DType;
+
+static inline int k_dtype_is_float(DType t) {
+    return t >= DT_BF16;
+}
+/* Bytes of an element. */
+static inline int64_t k_dtype_size(DType t) {
+    static const uint8_t size[DT_COUNT] = {
+        [DT_BOOL] = 1, [DT_U8] = 1,  [DT_U16] = 2, [DT_U32] = 4, [DT_U64] = 8,
+        [DT_I8] = 1,   [DT_I16] = 2, [DT_I32] = 4, [DT_I64] = 8, [DT_BF16] = 2,
+        [DT_F16] = 2,  [DT_F32] = 4, [DT_F64] = 8};
+    return size[t];
+}
+/* The least and the greatest number of bool and the integers; uint64's as the int64 of its bits. */
+static inline int64_t k_dtype_least(DType t) {
+    static const int64_t least[DT_COUNT] = {
+        [DT_I8] = INT8_MIN, [DT_I16] = INT16_MIN, [DT_I32] = INT32_MIN, [DT_I64] = INT64_MIN};
+    return least[t];
+}
+static inline int64_t k_dtype_greatest(DType t) {
+    static const int64_t greatest[DT_COUNT] = {
+        [DT_BOOL] = 1,         [DT_U8] = UINT8_MAX,  [DT_U16] = UINT16_MAX,
+        [DT_U32] = UINT32_MAX, [DT_U64] = -1,        [DT_I8] = INT8_MAX,
+        [DT_I16] = INT16_MAX,  [DT_I32] = INT32_MAX, [DT_I64] = INT64_MAX};
+    return greatest[t];
+}
 
 typedef struct KTensor {
     char *data;
@@ -111,16 +140,17 @@ int k_cpu_uses_blas(const char *level, DType t);
  * (inputs have the outputs' dims; broadcasting is a zero stride). attr is a KProgram: the header,
  * then nimm KImm, then ninstr KInstr (in this order, so that each is aligned).
  *
- * A register has one type while it lives. bool and uint8 travel in KT_I32 registers; after an
- * operation on uint8 the program itself holds an AND with 255. float16 and bfloat16 travel in
- * KT_F32 registers; the program holds a ROUND after each operation whose result has that type.
+ * A register has one type while it lives. bool and integers of 8 and 16 bits travel in KT_I32
+ * registers; after an operation on such integers the program itself makes them wrap. float16 and
+ * bfloat16 travel in KT_F32 registers; the program holds a ROUND after each operation whose result
+ * has that type.
  *
  * Where an output aliases an input, every LOAD of that input stands before the STORE of that
  * output. */
-typedef enum KType { KT_F32, KT_F64, KT_I32, KT_U32, KT_I64, KT_COUNT } KType;
+typedef enum KType { KT_F32, KT_F64, KT_I32, KT_U32, KT_I64, KT_U64, KT_COUNT } KType;
 
 typedef enum KOp {
-    /* dst = input `a`, converted to the register's type (bf16, f16 -> f32; bool, u8 -> i32) */
+    /* dst = input `a`, converted to the register's type (k_dtype_register) */
     KI_LOAD,
     /* output `dst` = register `a`, converted to the output's dtype (i32 -> bool: != 0) */
     KI_STORE,
@@ -217,8 +247,11 @@ static inline const KInstr *k_program_code(const KProgram *p) {
 }
 /* The type of the register in which elements of a dtype are computed. */
 static inline KType k_dtype_register(DType t) {
-    static const uint8_t type[DT_COUNT] = {KT_I32, KT_I32, KT_U32, KT_I32, KT_I64,
-                                           KT_F32, KT_F32, KT_F32, KT_F64};
+    static const uint8_t type[DT_COUNT] = {
+        [DT_BOOL] = KT_I32, [DT_U8] = KT_I32,   [DT_U16] = KT_I32, [DT_U32] = KT_U32,
+        [DT_U64] = KT_U64,  [DT_I8] = KT_I32,   [DT_I16] = KT_I32, [DT_I32] = KT_I32,
+        [DT_I64] = KT_I64,  [DT_BF16] = KT_F32, [DT_F16] = KT_F32, [DT_F32] = KT_F32,
+        [DT_F64] = KT_F64};
     return (KType)type[t];
 }
 /* How many of an instruction's a, b, c, d are registers: the first ones. */

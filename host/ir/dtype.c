@@ -5,34 +5,32 @@
 
 static const struct {
     const char *name;
-    int8_t size, kind;
-    double lowest, highest;
+    int8_t kind;
 } rows[DT_COUNT] = {
-    [DT_BOOL] = {"bool", 1, KIND_BOOL, 0, 1},
-    [DT_U8] = {"uint8", 1, KIND_INT, 0, 255},
-    [DT_U32] = {"uint32", 4, KIND_INT, 0, 4294967295.0},
-    [DT_I32] = {"int32", 4, KIND_INT, -2147483648.0, 2147483647.0},
-    [DT_I64] = {"int64", 8, KIND_INT, -9223372036854775808.0, 9223372036854775807.0},
-    [DT_BF16] = {"bfloat16", 2, KIND_FLOAT, -INFINITY, INFINITY},
-    [DT_F16] = {"float16", 2, KIND_FLOAT, -INFINITY, INFINITY},
-    [DT_F32] = {"float32", 4, KIND_FLOAT, -INFINITY, INFINITY},
-    [DT_F64] = {"float64", 8, KIND_FLOAT, -INFINITY, INFINITY},
+    [DT_BOOL] = {"bool", KIND_BOOL},    [DT_U8] = {"uint8", KIND_INT},
+    [DT_U16] = {"uint16", KIND_INT},    [DT_U32] = {"uint32", KIND_INT},
+    [DT_U64] = {"uint64", KIND_INT},    [DT_I8] = {"int8", KIND_INT},
+    [DT_I16] = {"int16", KIND_INT},     [DT_I32] = {"int32", KIND_INT},
+    [DT_I64] = {"int64", KIND_INT},     [DT_BF16] = {"bfloat16", KIND_FLOAT},
+    [DT_F16] = {"float16", KIND_FLOAT}, [DT_F32] = {"float32", KIND_FLOAT},
+    [DT_F64] = {"float64", KIND_FLOAT},
 };
 
 const char *dtype_name(DType d) {
     return rows[d].name;
 }
 int dtype_size(DType d) {
-    return rows[d].size;
+    return (int)k_dtype_size(d);
 }
 DKind dtype_kind(DType d) {
     return (DKind)rows[d].kind;
 }
 double dtype_lowest(DType d) {
-    return rows[d].lowest;
+    return dtype_is_float(d) ? -INFINITY : (double)k_dtype_least(d);
 }
 double dtype_highest(DType d) {
-    return rows[d].highest;
+    if (dtype_is_float(d)) return INFINITY;
+    return d == DT_U64 ? (double)UINT64_MAX : (double)k_dtype_greatest(d);
 }
 
 int dtype_of(const char *name) {
@@ -41,22 +39,17 @@ int dtype_of(const char *name) {
     return -1;
 }
 
-/* Two strong types of different name. The table is symmetric: only the upper half is written. */
+/* Two strong types, a <= b. DType's order is by kind; floats stand by width, integers by sign, then
+ * by width, so that the later one holds the earlier except for the pairs below. */
 static DType meet(DType a, DType b) {
-    if (a == b) return a;
-    if (a > b) {
-        DType t = a;
-        a = b;
-        b = t;
-    }
-    /* DType's order within a kind is by width, so the later one holds the earlier except for the
-     * pairs below. */
     if (a == DT_BF16 && b == DT_F16) return DT_F32;
-    return b;
+    bool wraps = dtype_kind(a) == KIND_INT && a <= DT_U64 && b >= DT_I8 && b <= DT_I64;
+    if (!wraps || dtype_size(a) < dtype_size(b)) return b;
+    return a == DT_U8 ? DT_I16 : a == DT_U64 ? DT_F64 : DT_I32;
 }
 
 DType dtype_promote(DType a, bool a_weak, DType b, bool b_weak) {
-    if (a_weak == b_weak) return meet(a, b);
+    if (a_weak == b_weak) return a < b ? meet(a, b) : meet(b, a);
     DType weak = a_weak ? a : b, strong = a_weak ? b : a;
     if (dtype_kind(weak) <= dtype_kind(strong)) return strong;
     return weak; /* a float meets integers, an integer meets bool: the weak one's default type */
@@ -78,5 +71,5 @@ DType dtype_to_float(DType d) {
     return dtype_is_float(d) ? d : DT_F32;
 }
 DType dtype_accumulator(DType d) {
-    return d == DT_BF16 || d == DT_F16 ? DT_F32 : d;
+    return dtype_is_narrow(d) ? DT_F32 : d;
 }

@@ -16,6 +16,11 @@ static inline bool dtype_is_float(DType d) {
     return dtype_kind(d) == KIND_FLOAT;
 }
 
+/* A float that is stored, and computed in float32. */
+static inline bool dtype_is_narrow(DType d) {
+    return dtype_is_float(d) && dtype_size(d) < 4;
+}
+
 /* The type in which two tensors meet: JAX's lattice with 64-bit types off, except that a 64-bit
  * tensor keeps its width. A weak operand (a Lua number) takes the other's type within its kind. */
 DType dtype_promote(DType a, bool a_weak, DType b, bool b_weak);
@@ -23,7 +28,8 @@ DType dtype_promote(DType a, bool a_weak, DType b, bool b_weak);
 DType dtype_to_float(DType d);
 /* What sums and products of `d` are accumulated in: float32 for 16-bit floats. */
 DType dtype_accumulator(DType d);
-/* The lowest and highest values as doubles (64-bit integers rounded); floats: -inf, inf. */
+/* The lowest and highest values as doubles (64-bit integers rounded); floats: -inf, inf. In full
+ * k_dtype_least, k_dtype_greatest. */
 double dtype_lowest(DType d);
 double dtype_highest(DType d);
 /* The float of the dtype that is nearest to x, ties to even; 16-bit floats by way of float32. */

@@ -93,10 +93,12 @@ static void round_result(Emit *e, const Graph *g, Val v) {
     uint16_t r = program_reg_of(e, v);
     if (d == DT_BF16) program_set(e, v, program_op(e, KI_ROUND_BF16, KT_F32, r, 0));
     if (d == DT_F16) program_set(e, v, program_op(e, KI_ROUND_F16, KT_F32, r, 0));
-    if (d == DT_U8) {
-        Scalar mask = attr_scalar_int(255);
-        program_set(e, v, program_op(e, KI_AND, KT_I32, r, program_imm(e, DT_I32, &mask)));
-    }
+    if (dtype_kind(d) != KIND_INT || dtype_size(d) >= 4) return;
+    bool is_signed = k_dtype_least(d) < 0; /* its sign goes to the upper bits, else they are 0 */
+    Scalar s = attr_scalar_int(is_signed ? 32 - 8 * dtype_size(d) : k_dtype_greatest(d));
+    uint16_t by = program_imm(e, DT_I32, &s);
+    r = program_op(e, is_signed ? KI_SHL : KI_AND, KT_I32, r, by);
+    program_set(e, v, is_signed ? program_op(e, KI_SHR, KT_I32, r, by) : r);
 }
 
 static void emit_node(Emit *e, const Graph *g, const Node *n) {

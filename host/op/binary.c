@@ -166,7 +166,9 @@ static Val fold_pow(Build *b, const Node *n, const Val *in) {
 static Val fold_compare(Build *b, const Val *in, bool less, bool equal, bool greater) {
     const FullAttr *x = op_full_attr(b, in[0]), *y = op_full_attr(b, in[1]);
     if (!x || !y) return 0;
-    bool holds = x->value.i < y->value.i ? less : x->value.i == y->value.i ? equal : greater;
+    bool wide = x->dtype == DT_U64; /* whose numbers are bits here */
+    bool below = wide ? (uint64_t)x->value.i < (uint64_t)y->value.i : x->value.i < y->value.i;
+    bool holds = below ? less : x->value.i == y->value.i ? equal : greater;
     if (dtype_is_float((DType)x->dtype)) {
         if (isnan(x->value.f) || isnan(y->value.f)) return 0;
         holds = x->value.f < y->value.f ? less : x->value.f == y->value.f ? equal : greater;

@@ -33,13 +33,8 @@ static Scalar neutral(int op, DType dtype) {
     case OP_ADD: return attr_scalar_int(0);
     case OP_MUL: return attr_scalar_int(1);
     case OP_MAXIMUM:
-        return real              ? attr_scalar_float(-INFINITY)
-               : dtype == DT_I64 ? attr_scalar_int(INT64_MIN)
-                                 : attr_scalar_int((int64_t)dtype_lowest(dtype));
-    default:
-        return real              ? attr_scalar_float(INFINITY)
-               : dtype == DT_I64 ? attr_scalar_int(INT64_MAX)
-                                 : attr_scalar_int((int64_t)dtype_highest(dtype));
+        return real ? attr_scalar_float(-INFINITY) : attr_scalar_int(k_dtype_least(dtype));
+    default: return real ? attr_scalar_float(INFINITY) : attr_scalar_int(k_dtype_greatest(dtype));
     }
 }
 
@@ -47,7 +42,7 @@ static Scalar neutral(int op, DType dtype) {
 static void expand(Build *b, const Node *n, const Val *in, Val *out, int op) {
     const CumulativeAttr *c = n->attr;
     DType dtype = op_dtype(b, in[0]);
-    bool narrow = dtype == DT_BF16 || dtype == DT_F16;
+    bool narrow = dtype_is_narrow(dtype);
     Val y = narrow ? op_astype(b, in[0], DT_F32) : in[0];
     Dims dims = op_dims(b, y);
     Val fill = op_scalar(b, op_dtype(b, y), neutral(op, op_dtype(b, y)));

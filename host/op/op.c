@@ -123,7 +123,7 @@ Val op_astype(Build *b, Val x, DType dtype) {
 }
 
 Val op_wide(Build *b, Val x) {
-    if (!x || dtype_size(op_dtype(b, x)) != 2) return op_astype(b, x, DT_F32);
+    if (!x || !dtype_is_narrow(op_dtype(b, x))) return op_astype(b, x, DT_F32);
     const Node n = *graph_def(b->g, x);
     const OpDef *def = graph_opdef(b->g, &n);
     if (def->wide) {

@@ -195,16 +195,18 @@ static Val fold_astype(Build *b, const Node *n, const Val *in) {
     DType to = (DType)((const DtypeAttr *)n->attr)->dtype;
     if (x->dtype == to && !x->weak) return in[0];
     const FullAttr *f = op_full_attr(b, in[0]);
-    if (!f || !dtype_is_float(to) || to == DT_F16 || to == DT_BF16) return 0;
+    if (!f || !dtype_is_float(to) || dtype_is_narrow(to)) return 0;
     double v = f->value.f;
     if (!dtype_is_float(x->dtype)) /* rounded once, as kernels do */
         v = to == DT_F32 ? (double)(float)f->value.i : (double)f->value.i;
+    if (x->dtype == DT_U64 && f->value.i < 0)
+        v = to == DT_F32 ? (double)(float)(uint64_t)f->value.i : (double)(uint64_t)f->value.i;
     return op_full(b, to, &f->dims, attr_scalar_float(v));
 }
 
-/* An int32 register stopped at the ends of uint8. */
-static uint16_t emit_saturate_u8(Emit *e, uint16_t x) {
-    Scalar low = attr_scalar_int(0), high = attr_scalar_int(255);
+/* An int32 register stopped at the ends of an integer of 8 or 16 bits. */
+static uint16_t emit_saturate(Emit *e, DType to, uint16_t x) {
+    Scalar low = attr_scalar_int(k_dtype_least(to)), high = attr_scalar_int(k_dtype_greatest(to));
     x = program_op(e, KI_MAX, KT_I32, x, program_imm(e, DT_I32, &low));
     return program_op(e, KI_MIN, KT_I32, x, program_imm(e, DT_I32, &high));
 }
@@ -225,7 +227,8 @@ static void emit_astype(Emit *e, const Node *n, const Type *const *in, const Typ
     }
     uint16_t dst = program_reg(e);
     program_instr(e, KI_CONVERT, from_k, dst, x, 0, 0, to_k);
-    if (to == DT_U8 && dtype_is_float(in[0]->dtype)) dst = emit_saturate_u8(e, dst);
+    if (dtype_size(to) < 4 && to_k == KT_I32 && dtype_is_float(in[0]->dtype))
+        dst = emit_saturate(e, to, dst);
     program_set(e, n->out, dst);
 }
 

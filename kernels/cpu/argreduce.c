@@ -55,24 +55,31 @@ typedef void FoldColumns(void *best, int32_t *index, int started, const void *v,
 EXTREME(max_i32, int32_t, >)
 EXTREME(max_u32, uint32_t, >)
 EXTREME(max_i64, int64_t, >)
+EXTREME(max_u64, uint64_t, >)
 EXTREME(min_i32, int32_t, <)
 EXTREME(min_u32, uint32_t, <)
 EXTREME(min_i64, int64_t, <)
+EXTREME(min_u64, uint64_t, <)
 FOLDS(argmax_f32, float, ABOVE_FLOAT, peak_f32)
 FOLDS(argmax_f64, double, ABOVE_FLOAT, peak_f64)
 FOLDS(argmax_i32, int32_t, ABOVE, max_i32)
 FOLDS(argmax_u32, uint32_t, ABOVE, max_u32)
 FOLDS(argmax_i64, int64_t, ABOVE, max_i64)
+FOLDS(argmax_u64, uint64_t, ABOVE, max_u64)
 FOLDS(argmin_f32, float, BELOW_FLOAT, dip_f32)
 FOLDS(argmin_f64, double, BELOW_FLOAT, dip_f64)
 FOLDS(argmin_i32, int32_t, BELOW, min_i32)
 FOLDS(argmin_u32, uint32_t, BELOW, min_u32)
 FOLDS(argmin_i64, int64_t, BELOW, min_i64)
+FOLDS(argmin_u64, uint64_t, BELOW, min_u64)
 
 #define ROW(op)                                                                                    \
-    { op##_f32_row, op##_f64_row, op##_i32_row, op##_u32_row, op##_i64_row }
+    { op##_f32_row, op##_f64_row, op##_i32_row, op##_u32_row, op##_i64_row, op##_u64_row }
 #define COLUMN(op)                                                                                 \
-    { op##_f32_columns, op##_f64_columns, op##_i32_columns, op##_u32_columns, op##_i64_columns }
+    {                                                                                              \
+        op##_f32_columns, op##_f64_columns, op##_i32_columns, op##_u32_columns, op##_i64_columns,  \
+            op##_u64_columns                                                                       \
+    }
 static FoldRow *const fold_row[2][KT_COUNT] = {ROW(argmax), ROW(argmin)};
 static FoldColumns *const fold_columns[2][KT_COUNT] = {COLUMN(argmax), COLUMN(argmin)};
 

@@ -35,6 +35,9 @@
 #define NOT_ZERO(x) ((x) != 0)
 
 LOAD(load_u8, uint8_t, int32_t, SAME)
+LOAD(load_u16, uint16_t, int32_t, SAME)
+LOAD(load_i8, int8_t, int32_t, SAME)
+LOAD(load_i16, int16_t, int32_t, SAME)
 LOAD(load_u32, uint32_t, uint32_t, SAME)
 LOAD(load_i64, int64_t, int64_t, SAME)
 LOAD(load_bf16, uint16_t, float, k_from_bf16)
@@ -43,6 +46,7 @@ LOAD(load_f32, float, float, SAME)
 LOAD(load_f64, double, double, SAME)
 STORE(store_bool, uint8_t, int32_t, NOT_ZERO)
 STORE(store_u8, uint8_t, int32_t, SAME)
+STORE(store_u16, uint16_t, int32_t, SAME)
 STORE(store_u32, uint32_t, uint32_t, SAME)
 STORE(store_i64, int64_t, int64_t, SAME)
 STORE(store_bf16, uint16_t, float, k_to_bf16)
@@ -51,14 +55,20 @@ STORE(store_f32, float, float, SAME)
 STORE(store_f64, double, double, SAME)
 
 KLoadFn *k_load_fn(DType t) {
-    static KLoadFn *const fn[DT_COUNT] = {load_u8,   load_u8,  load_u32, load_u32, load_i64,
-                                          load_bf16, load_f16, load_f32, load_f64};
+    static KLoadFn *const fn[DT_COUNT] = {
+        [DT_BOOL] = load_u8, [DT_U8] = load_u8,     [DT_U16] = load_u16, [DT_U32] = load_u32,
+        [DT_U64] = load_i64, [DT_I8] = load_i8,     [DT_I16] = load_i16, [DT_I32] = load_u32,
+        [DT_I64] = load_i64, [DT_BF16] = load_bf16, [DT_F16] = load_f16, [DT_F32] = load_f32,
+        [DT_F64] = load_f64};
     return fn[t];
 }
 
 KStoreFn *k_store_fn(DType t) {
-    static KStoreFn *const fn[DT_COUNT] = {store_bool, store_u8,  store_u32, store_u32, store_i64,
-                                           store_bf16, store_f16, store_f32, store_f64};
+    static KStoreFn *const fn[DT_COUNT] = {
+        [DT_BOOL] = store_bool, [DT_U8] = store_u8,     [DT_U16] = store_u16, [DT_U32] = store_u32,
+        [DT_U64] = store_i64,   [DT_I8] = store_u8,     [DT_I16] = store_u16, [DT_I32] = store_u32,
+        [DT_I64] = store_i64,   [DT_BF16] = store_bf16, [DT_F16] = store_f16, [DT_F32] = store_f32,
+        [DT_F64] = store_f64};
     return fn[t];
 }
 

@@ -27,10 +27,12 @@ STEP(sum_i, uint64_t, a + x)
 STEP(prod_i, uint64_t, a *x)
 STEP(max_i, int64_t, a > x ? a : x)
 STEP(min_i, int64_t, a < x ? a : x)
+STEP(max_u, uint64_t, a > x ? a : x)
+STEP(min_u, uint64_t, a < x ? a : x)
 
 typedef void CumulativeFn(const void *before, void *at, int64_t n);
 typedef struct Combine {
-    CumulativeFn *real, *whole;
+    CumulativeFn *real, *whole, *wide; /* wide: of uint64 */
 } Combine;
 
 /* The dims but the axis, and the two strides along it. */
@@ -70,8 +72,8 @@ CONVERT(narrow_f32, float, double)
 CONVERT(narrow_i32, uint32_t, int64_t)
 
 typedef void ConvertFn(const void *from, void *to, int64_t n);
-static ConvertFn *const widen[KT_COUNT] = {widen_f32, NULL, widen_i32, widen_u32, NULL};
-static ConvertFn *const narrow[KT_COUNT] = {narrow_f32, NULL, narrow_i32, narrow_i32, NULL};
+static ConvertFn *const widen[KT_COUNT] = {widen_f32, NULL, widen_i32, widen_u32, NULL, NULL};
+static ConvertFn *const narrow[KT_COUNT] = {narrow_f32, NULL, narrow_i32, narrow_i32, NULL, NULL};
 
 static void get(DType t, const char *from, int64_t stride, int64_t n, void *to) {
     _Alignas(64) char raw[LINES * 8];
@@ -134,7 +136,9 @@ static void run_lines(const KArgs *a, const CumulativeLines *l, const Combine *c
     _Alignas(64) char last[LINES * 8];
     KType reg = k_dtype_register(a->in[0].dtype);
     int reverse = ((const KCumulative *)a->attr)->reverse;
-    CumulativeFn *step = reg == KT_F32 || reg == KT_F64 ? c->real : c->whole;
+    CumulativeFn *step = reg == KT_F32 || reg == KT_F64 ? c->real
+                         : reg == KT_U64                ? c->wide
+                                                        : c->whole;
     Side x = side_of(&a->in[0], l, 0, first), y = side_of(&a->out[0], l, 1, first);
     const char *before = NULL;
     for (int64_t done = 0, some; done < l->n; done += some) {
@@ -167,14 +171,14 @@ static int64_t units(const KArgs *a) {
     return k_ceil_div(l.count, LINES);
 }
 
-#define KERNEL(name, real, whole)                                                                  \
+#define KERNEL(name, real, whole, wide)                                                            \
     static int name(const KArgs *a) {                                                              \
-        return cumulative(a, (Combine){real, whole});                                              \
+        return cumulative(a, (Combine){real, whole, wide});                                        \
     }
-KERNEL(cumsum, sum_f, sum_i)
-KERNEL(cumprod, prod_f, prod_i)
-KERNEL(cummax, max_f, max_i)
-KERNEL(cummin, min_f, min_i)
+KERNEL(cumsum, sum_f, sum_i, sum_i)
+KERNEL(cumprod, prod_f, prod_i, prod_i)
+KERNEL(cummax, max_f, max_i, max_u)
+KERNEL(cummin, min_f, min_i, min_u)
 
 K_ROWS(cumulative) = {
     {"cumsum", cumsum, units, NULL}, {"cumprod", cumprod, units, NULL},

@@ -150,7 +150,8 @@ static void put_integer(char *dst, KType type, int64_t j, int64_t v) {
     switch (type) {
     case KT_F32: ((float *)(void *)dst)[j] = (float)v; break;
     case KT_F64: ((double *)(void *)dst)[j] = (double)v; break;
-    case KT_I64: ((int64_t *)(void *)dst)[j] = v; break;
+    case KT_I64:
+    case KT_U64: ((int64_t *)(void *)dst)[j] = v; break;
     default: ((uint32_t *)(void *)dst)[j] = (uint32_t)v; break;
     }
 }

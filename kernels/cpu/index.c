@@ -128,7 +128,7 @@ ADD(add_u32, uint32_t)
 ADD(add_u64, uint64_t)
 
 typedef void AddFn(void *to, const void *from, int64_t n);
-static AddFn *const add_fn[KT_COUNT] = {add_f32, add_f64, add_u32, add_u32, add_u64};
+static AddFn *const add_fn[KT_COUNT] = {add_f32, add_f64, add_u32, add_u32, add_u64, add_u64};
 
 /* Positions in ids by row: head[r] is the first of row r of the block, next[i] the one after i; -1
  * ends. */
@@ -413,6 +413,7 @@ static int add_line(const KArgs *a, const Lines *l, char *sum) {
             failed = add_at_f64(a, &l->table, (double *)(void *)sum, at, is, from, n);
             break;
         case KT_I64:
+        case KT_U64:
             failed = add_at_u64(a, &l->table, (uint64_t *)(void *)sum, at, is, from, n);
             break;
         default: failed = add_at_u32(a, &l->table, (uint32_t *)(void *)sum, at, is, from, n);

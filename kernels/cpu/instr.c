@@ -209,10 +209,27 @@ INTEGER(u32, uint32_t, uint32_t)
 INTEGER(i64, int64_t, uint64_t)
 SIGNED(i32, int32_t, uint32_t)
 SIGNED(i64, int64_t, uint64_t)
-UNARY(sign_u32, uint32_t, uint32_t, x > 0)
-BINARY_SCALAR(div_u32, uint32_t, uint32_t, y == 0 ? UINT32_MAX : x / y)
-BINARY_SCALAR(rem_u32, uint32_t, uint32_t, y == 0 ? x : x % y)
-BINARY(shr_u32, uint32_t, uint32_t, y < 32 ? x >> (y & 31) : 0)
+#define UNSIGNED(t, T)                                                                             \
+    UNARY(sign_##t, T, T, x > 0)                                                                   \
+    BINARY_SCALAR(div_##t, T, T, y == 0 ? (T)-1 : x / y)                                           \
+    BINARY_SCALAR(rem_##t, T, T, y == 0 ? x : x % y)                                               \
+    BINARY(shr_##t, T, T, y < 8 * sizeof(T) ? x >> (y & (8 * sizeof(T) - 1)) : 0)
+UNSIGNED(u32, uint32_t)
+UNSIGNED(u64, uint64_t)
+/* What has another result than of int64. */
+static uint64_t unsigned_pow(uint64_t b, uint64_t e) {
+    uint64_t r = 1;
+    for (; e; e >>= 1, b *= b)
+        if (e & 1) r *= b;
+    return r;
+}
+BINARY_SCALAR(pow_u64, uint64_t, uint64_t, unsigned_pow(x, y))
+BINARY(max_u64, uint64_t, uint64_t, x > y ? x : y)
+BINARY(min_u64, uint64_t, uint64_t, x < y ? x : y)
+BINARY(lt_u64, uint64_t, int32_t, x < y)
+BINARY(le_u64, uint64_t, int32_t, x <= y)
+BINARY(gt_u64, uint64_t, int32_t, x > y)
+BINARY(ge_u64, uint64_t, int32_t, x >= y)
 
 /* (o0 << 32 | o1) of key (a, b) and counter (c, d) */
 static void threefry(char *dst_, const char *const *src, int64_t n) {
@@ -242,17 +259,21 @@ static void threefry(char *dst_, const char *const *src, int64_t n) {
 TRUNCATE(f32_to_i32, float, int32_t, -0x1p31f, 0x1.fffffep30f, 0x1p31f, INT32_MAX)
 TRUNCATE(f32_to_u32, float, uint32_t, 0.0f, 0x1.fffffep31f, 0x1p32f, UINT32_MAX)
 TRUNCATE(f32_to_i64, float, int64_t, -0x1p63f, 0x1.fffffep62f, 0x1p63f, INT64_MAX)
+TRUNCATE(f32_to_u64, float, uint64_t, 0.0f, 0x1.fffffep63f, 0x1p64f, UINT64_MAX)
 TRUNCATE(f64_to_i32, double, int32_t, -0x1p31, 2147483647.0, 0x1p31, INT32_MAX)
 TRUNCATE(f64_to_u32, double, uint32_t, 0.0, 4294967295.0, 0x1p32, UINT32_MAX)
 TRUNCATE(f64_to_i64, double, int64_t, -0x1p63, 0x1.fffffffffffffp62, 0x1p63, INT64_MAX)
+TRUNCATE(f64_to_u64, double, uint64_t, 0.0, 0x1.fffffffffffffp63, 0x1p64, UINT64_MAX)
 UNARY(f32_to_f64, float, double, x)
 UNARY(f64_to_f32, double, float, (float)x)
 UNARY(i32_to_f32, int32_t, float, (float)x)
 UNARY(u32_to_f32, uint32_t, float, (float)x)
 UNARY(i64_to_f32, int64_t, float, (float)x)
+UNARY(u64_to_f32, uint64_t, float, (float)x)
 UNARY(i32_to_f64, int32_t, double, x)
 UNARY(u32_to_f64, uint32_t, double, x)
 UNARY(i64_to_f64, int64_t, double, (double)x)
+UNARY(u64_to_f64, uint64_t, double, (double)x)
 UNARY(i32_to_i64, int32_t, int64_t, x)
 UNARY(u32_to_i64, uint32_t, int64_t, x)
 UNARY(i64_to_u32, int64_t, uint32_t, (uint32_t)x)
@@ -261,19 +282,23 @@ UNARY(same_64, uint64_t, uint64_t, x)
 
 /* [from][to] */
 static KInstrFn *const convert[KT_COUNT][KT_COUNT] = {
-    [KT_F32] = {same_32, f32_to_f64, f32_to_i32, f32_to_u32, f32_to_i64},
-    [KT_F64] = {f64_to_f32, same_64, f64_to_i32, f64_to_u32, f64_to_i64},
-    [KT_I32] = {i32_to_f32, i32_to_f64, same_32, same_32, i32_to_i64},
-    [KT_U32] = {u32_to_f32, u32_to_f64, same_32, same_32, u32_to_i64},
-    [KT_I64] = {i64_to_f32, i64_to_f64, i64_to_u32, i64_to_u32, same_64},
+    [KT_F32] = {same_32, f32_to_f64, f32_to_i32, f32_to_u32, f32_to_i64, f32_to_u64},
+    [KT_F64] = {f64_to_f32, same_64, f64_to_i32, f64_to_u32, f64_to_i64, f64_to_u64},
+    [KT_I32] = {i32_to_f32, i32_to_f64, same_32, same_32, i32_to_i64, i32_to_i64},
+    [KT_U32] = {u32_to_f32, u32_to_f64, same_32, same_32, u32_to_i64, u32_to_i64},
+    [KT_I64] = {i64_to_f32, i64_to_f64, i64_to_u32, i64_to_u32, same_64, same_64},
+    [KT_U64] = {u64_to_f32, u64_to_f64, i64_to_u32, i64_to_u32, same_64, same_64},
 };
 
 #define BOTH(name)                                                                                 \
     { name##_f32, name##_f64 }
+/* uint64 shares int64's code where the bits are the same, and has ORDERED of its own. */
 #define INTS(name)                                                                                 \
-    { 0, 0, name##_i32, name##_u32, name##_i64 }
+    { 0, 0, name##_i32, name##_u32, name##_i64, name##_i64 }
 #define NUMBERS(name)                                                                              \
-    { name##_f32, name##_f64, name##_i32, name##_u32, name##_i64 }
+    { name##_f32, name##_f64, name##_i32, name##_u32, name##_i64, name##_i64 }
+#define ORDERED(name)                                                                              \
+    { name##_f32, name##_f64, name##_i32, name##_u32, name##_i64, name##_u64 }
 
 /* Small powers as INT_POW computes them. */
 static KInstrFn *const cube[KT_COUNT] = NUMBERS(cube);
@@ -282,8 +307,8 @@ static KInstrFn *const cube[KT_COUNT] = NUMBERS(cube);
 static KInstrFn *const table[KI_COUNT][KT_COUNT] = {
     [KI_THREEFRY] = {[KT_U32] = threefry, [KT_I64] = threefry},
     [KI_NEG] = NUMBERS(neg),
-    [KI_ABS] = {abs_f32, abs_f64, abs_i32, same_32, abs_i64},
-    [KI_SIGN] = NUMBERS(sign),
+    [KI_ABS] = {abs_f32, abs_f64, abs_i32, same_32, abs_i64, same_64},
+    [KI_SIGN] = ORDERED(sign),
     [KI_EXP] = BOTH(exp),
     [KI_LOG] = BOTH(log),
     [KI_LOG1P] = BOTH(log1p),
@@ -308,22 +333,22 @@ static KInstrFn *const table[KI_COUNT][KT_COUNT] = {
     [KI_ADD] = NUMBERS(add),
     [KI_SUB] = NUMBERS(sub),
     [KI_MUL] = NUMBERS(mul),
-    [KI_DIV] = NUMBERS(div),
-    [KI_REM] = NUMBERS(rem),
-    [KI_POW] = NUMBERS(pow),
-    [KI_MAX] = NUMBERS(max),
-    [KI_MIN] = NUMBERS(min),
+    [KI_DIV] = ORDERED(div),
+    [KI_REM] = ORDERED(rem),
+    [KI_POW] = ORDERED(pow),
+    [KI_MAX] = ORDERED(max),
+    [KI_MIN] = ORDERED(min),
     [KI_AND] = INTS(and),
     [KI_OR] = INTS(or),
     [KI_XOR] = INTS(xor),
     [KI_SHL] = INTS(shl),
-    [KI_SHR] = INTS(shr),
+    [KI_SHR] = {0, 0, shr_i32, shr_u32, shr_i64, shr_u64},
     [KI_EQ] = NUMBERS(eq),
     [KI_NE] = NUMBERS(ne),
-    [KI_LT] = NUMBERS(lt),
-    [KI_LE] = NUMBERS(le),
-    [KI_GT] = NUMBERS(gt),
-    [KI_GE] = NUMBERS(ge),
+    [KI_LT] = ORDERED(lt),
+    [KI_LE] = ORDERED(le),
+    [KI_GT] = ORDERED(gt),
+    [KI_GE] = ORDERED(ge),
     [KI_SELECT] = NUMBERS(select),
     [KI_FMA] = BOTH(fma),
 };

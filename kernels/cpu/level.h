@@ -73,13 +73,8 @@ K_INLINE float k_fma(float a, float b, float c) {
 #endif
 }
 
-static inline int64_t k_dtype_size(DType t) {
-    static const uint8_t size[DT_COUNT] = {1, 1, 4, 4, 8, 2, 2, 4, 8};
-    return size[t];
-}
-
 static inline int64_t k_type_size(KType t) {
-    return t == KT_F64 || t == KT_I64 ? 8 : 4;
+    return t == KT_F64 || t == KT_I64 || t == KT_U64 ? 8 : 4;
 }
 
 static inline int64_t k_count(const KTensor *t) {

@@ -278,7 +278,7 @@ static void multiply(const Product *p, int64_t m, int64_t n, int64_t k, Block a,
         k_gemm(m, n, k, matrix(a), matrix(b), (float *)(void *)c, ldc, accumulate, packed);
     else if (p->type == KT_F64)
         product_f64(m, n, k, a, b, c, ldc, accumulate);
-    else if (p->type == KT_I64)
+    else if (p->size == 8)
         product_i64(m, n, k, a, b, c, ldc, accumulate);
     else
         product_i32(m, n, k, a, b, c, ldc, accumulate);

@@ -38,7 +38,7 @@ static inline char *n_elem(const KTensor *t, int64_t i) {
 }
 
 static inline int n_is_float(DType t) {
-    return t >= DT_BF16;
+    return k_dtype_is_float(t);
 }
 
 /* x rounded to `digits` bits of mantissa (the leading one included), ties to even, with exponents
@@ -107,12 +107,17 @@ static inline void n_put(const KTensor *t, char *p, double x) {
     }
 }
 
+/* uint64 as the int64 of its bits. */
 static inline int64_t n_get_int(const KTensor *t, const char *p) {
     uint32_t u;
+    uint16_t h;
     int64_t i;
     switch (t->dtype) {
     case DT_BOOL:
     case DT_U8: return *(const uint8_t *)p;
+    case DT_I8: return *(const int8_t *)p;
+    case DT_U16: memcpy(&h, p, 2); return h;
+    case DT_I16: memcpy(&h, p, 2); return (int16_t)h;
     case DT_U32: memcpy(&u, p, 4); return u;
     case DT_I32: memcpy(&u, p, 4); return (int32_t)u;
     default: memcpy(&i, p, 8); return i;
@@ -120,18 +125,26 @@ static inline int64_t n_get_int(const KTensor *t, const char *p) {
 }
 static inline void n_put_int(const KTensor *t, char *p, int64_t i) {
     uint32_t u = (uint32_t)i;
+    uint16_t h = (uint16_t)i;
     switch (t->dtype) {
     case DT_BOOL: *p = i != 0; return;
-    case DT_U8: *(uint8_t *)p = (uint8_t)i; return;
+    case DT_U8:
+    case DT_I8: *(uint8_t *)p = (uint8_t)i; return;
+    case DT_U16:
+    case DT_I16: memcpy(p, &h, 2); return;
     case DT_U32:
     case DT_I32: memcpy(p, &u, 4); return;
     default: memcpy(p, &i, 8); return;
     }
 }
 
+/* Whether x is less than y, integers of that dtype. */
+static inline int n_less(DType t, int64_t x, int64_t y) {
+    return t == DT_U64 ? (uint64_t)x < (uint64_t)y : x < y;
+}
+
 static inline int64_t n_size(DType t) {
-    static const uint8_t size[DT_COUNT] = {1, 1, 4, 4, 8, 2, 2, 4, 8};
-    return size[t];
+    return k_dtype_size(t);
 }
 
 #endif

@@ -9,10 +9,10 @@ static double real(Kind kind, double a, double x) {
     if (a != a || x != x) return NAN;
     return kind == MAX ? (a > x ? a : x) : (a < x ? a : x);
 }
-static int64_t whole(Kind kind, int64_t a, int64_t x) {
+static int64_t whole(DType t, Kind kind, int64_t a, int64_t x) {
     if (kind == SUM) return (int64_t)((uint64_t)a + (uint64_t)x);
     if (kind == PROD) return (int64_t)((uint64_t)a * (uint64_t)x);
-    return kind == MAX ? (a > x ? a : x) : (a < x ? a : x);
+    return n_less(t, a, x) == (kind == MAX) ? x : a;
 }
 
 static int cumulative(const KArgs *a, Kind kind) {
@@ -30,7 +30,7 @@ static int cumulative(const KArgs *a, Kind kind) {
             if (n_is_float(x->dtype))
                 f = j == from ? n_get(x, at) : real(kind, f, n_get(x, at));
             else
-                w = j == from ? n_get_int(x, at) : whole(kind, w, n_get_int(x, at));
+                w = j == from ? n_get_int(x, at) : whole(x->dtype, kind, w, n_get_int(x, at));
             if (j == to) break;
         }
         if (n_is_float(x->dtype))

@@ -5,7 +5,7 @@
 
 typedef struct Reg {
     double f;  /* KT_F32, KT_F64 */
-    int64_t i; /* the others; a uint32 is not negative here */
+    int64_t i; /* the others; a uint32 is not negative here, a uint64 has its bits */
 } Reg;
 
 static int is_float(KType t) {
@@ -100,17 +100,36 @@ static int64_t unary_integer(KOp op, KType t, int64_t x) {
     uint64_t u = (uint64_t)x;
     switch (op) {
     case KI_NEG: return wrap(t, 0 - u);
-    case KI_ABS: return wrap(t, x < 0 ? 0 - u : u);
-    case KI_SIGN: return (x > 0) - (x < 0);
+    case KI_ABS: return wrap(t, x < 0 && t != KT_U64 ? 0 - u : u);
+    case KI_SIGN: return t == KT_U64 ? x != 0 : (x > 0) - (x < 0);
     case KI_SQUARE: return wrap(t, u * u);
     case KI_NOT: return wrap(t, ~u);
     default: abort();
     }
 }
 
+/* What depends on uint64 having no sign. */
+static uint64_t binary_unsigned(KOp op, uint64_t x, uint64_t y) {
+    uint64_t r = 1;
+    switch (op) {
+    case KI_DIV: return y == 0 ? UINT64_MAX : x / y;
+    case KI_REM: return y == 0 ? x : x % y;
+    case KI_MAX: return x > y ? x : y;
+    case KI_MIN: return x < y ? x : y;
+    case KI_SHR: return y >= 64 ? 0 : x >> y;
+    case KI_POW:
+        for (; y; y >>= 1, x *= x)
+            if (y & 1) r *= x;
+        return r;
+    default: abort();
+    }
+}
+
 static int64_t binary_integer(KOp op, KType t, int64_t x, int64_t y) {
-    uint64_t u = (uint64_t)x, v = (uint64_t)y, width = t == KT_I64 ? 64 : 32;
-    uint64_t count = t == KT_I64 ? v : (uint32_t)v;
+    uint64_t u = (uint64_t)x, v = (uint64_t)y, width = t == KT_I64 || t == KT_U64 ? 64 : 32;
+    uint64_t count = width == 64 ? v : (uint32_t)v;
+    if (t == KT_U64 && op >= KI_DIV && op != KI_AND && op != KI_OR && op != KI_XOR && op != KI_SHL)
+        return (int64_t)binary_unsigned(op, u, v);
     switch (op) {
     case KI_ADD: return wrap(t, u + v);
     case KI_SUB: return wrap(t, u - v);
@@ -138,12 +157,13 @@ static int64_t binary_integer(KOp op, KType t, int64_t x, int64_t y) {
                      : (x) >= (y))
 
 static int64_t truncate(KType to, double x) {
-    double low = to == KT_I32 ? -0x1p31 : to == KT_U32 ? 0 : -0x1p63;
-    double end = to == KT_I32 ? 0x1p31 : to == KT_U32 ? 0x1p32 : 0x1p63;
+    double low = to == KT_I32 ? -0x1p31 : to == KT_I64 ? -0x1p63 : 0;
+    double end = to == KT_I32 ? 0x1p31 : to == KT_U32 ? 0x1p32 : to == KT_I64 ? 0x1p63 : 0x1p64;
     if (x != x) return 0;
     if (x <= low) return (int64_t)low;
-    if (x >= end) return to == KT_I32 ? INT32_MAX : to == KT_U32 ? UINT32_MAX : INT64_MAX;
-    return (int64_t)x;
+    if (x >= end)
+        return to == KT_I32 ? INT32_MAX : to == KT_U32 ? UINT32_MAX : to == KT_I64 ? INT64_MAX : -1;
+    return to == KT_U64 ? (int64_t)(uint64_t)x : (int64_t)x;
 }
 
 static Reg convert(KType from, KType to, Reg x) {
@@ -152,6 +172,8 @@ static Reg convert(KType from, KType to, Reg x) {
         r.f = to == KT_F32 ? (float)x.f : x.f;
     else if (is_float(from))
         r.i = truncate(to, x.f);
+    else if (is_float(to) && from == KT_U64)
+        r.f = to == KT_F32 ? (float)(uint64_t)x.i : (double)(uint64_t)x.i;
     else if (is_float(to))
         r.f = to == KT_F32 ? (float)x.i : (double)x.i;
     else
@@ -228,7 +250,9 @@ static Reg arithmetic(const KInstr *in, const Reg *reg) {
     const Reg *x = &reg[in->a], *y = &reg[in->b];
     Reg r = {0, 0};
     if (op >= KI_EQ && op <= KI_GE)
-        r.i = is_float(t) ? COMPARE(op, x->f, y->f) : COMPARE(op, x->i, y->i);
+        r.i = is_float(t)   ? COMPARE(op, x->f, y->f)
+              : t == KT_U64 ? COMPARE(op, (uint64_t)x->i, (uint64_t)y->i)
+                            : COMPARE(op, x->i, y->i);
     else if (op >= KI_ADD && is_float(t))
         r.f = binary_float(op, x->f, y->f);
     else if (op >= KI_ADD)

@@ -54,7 +54,7 @@ static int before(const KTensor *keys, const char *p, const char *q, int descend
         return descending ? x > y : x < y;
     }
     int64_t x = n_get_int(keys, p), y = n_get_int(keys, q);
-    return descending ? x > y : x < y;
+    return descending ? n_less(keys->dtype, y, x) : n_less(keys->dtype, x, y);
 }
 
 /* The place of an element is the number of those that come before it. */
@@ -111,7 +111,7 @@ const KernelRow k_rows_tree_sum_naive[] = {
 static int precedes(const KTensor *t, const char *p, const char *q, int first) {
     if (!n_is_float(t->dtype)) {
         int64_t a = n_get_int(t, p), b = n_get_int(t, q);
-        return a > b || (a == b && first);
+        return n_less(t->dtype, b, a) || (a == b && first);
     }
     double a = n_get(t, p), b = n_get(t, q);
     if (a != a || b != b) return b == b || (a != a && first);

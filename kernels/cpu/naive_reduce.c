@@ -10,11 +10,11 @@ static double fold_float(Op op, double l, double m) {
     return op == MAX ? (m > l ? m : l) : (m < l ? m : l);
 }
 
-static int64_t fold_int(Op op, int64_t l, int64_t m) {
+static int64_t fold_int(Op op, DType t, int64_t l, int64_t m) {
     switch (op) {
     case SUM: return (int64_t)((uint64_t)l + (uint64_t)m);
-    case MAX: return m > l ? m : l;
-    case MIN: return m < l ? m : l;
+    case MAX: return n_less(t, l, m) ? m : l;
+    case MIN: return n_less(t, m, l) ? m : l;
     case AND: return l & m;
     case OR: return l | m;
     }
@@ -22,10 +22,8 @@ static int64_t fold_int(Op op, int64_t l, int64_t m) {
 }
 
 static int64_t identity_int(Op op, DType t) {
-    static const int64_t lowest[] = {0, 0, 0, INT32_MIN, INT64_MIN};
-    static const int64_t highest[] = {1, 255, UINT32_MAX, INT32_MAX, INT64_MAX};
-    if (op == MAX) return lowest[t];
-    if (op == MIN) return highest[t];
+    if (op == MAX) return k_dtype_least(t);
+    if (op == MIN) return k_dtype_greatest(t);
     return op == AND ? (t == DT_BOOL ? 1 : -1) : 0;
 }
 
@@ -55,7 +53,7 @@ static int reduce_of(const KArgs *a, Op op, int squares) {
             if (n_is_float(x->dtype))
                 f = fold_float(op, f, squares ? e * e : e);
             else
-                v = fold_int(op, v, n_get_int(x, n_at(x, i)));
+                v = fold_int(op, x->dtype, v, n_get_int(x, n_at(x, i)));
         }
         if (n_is_float(x->dtype))
             n_put(y, n_at(y, o), f);
@@ -90,7 +88,7 @@ static int argreduce(const KArgs *a, int min) {
                 better = (p != p && q == q) || (min ? p < q : p > q);
             } else {
                 int64_t p = n_get_int(x, m), q = n_get_int(x, l);
-                better = min ? p < q : p > q;
+                better = min ? n_less(x->dtype, p, q) : n_less(x->dtype, q, p);
             }
             if (better) best = j;
         }

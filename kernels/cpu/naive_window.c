@@ -22,7 +22,7 @@ static int reduce(const KArgs *a, int max) {
     const KWindow *w = a->attr;
     const KTensor *x = &a->in[0], *y = &a->out[0];
     int64_t count = n_count(y), at[K_MAX_RANK], place[K_MAX_RANK];
-    int64_t least = x->dtype == DT_I64 ? INT64_MIN : x->dtype == DT_I32 ? INT32_MIN : 0;
+    int64_t least = n_is_float(x->dtype) ? 0 : k_dtype_least(x->dtype);
     for (int64_t k = 0; k < count; k++) {
         double f = max ? -INFINITY : 0;
         int64_t i = max ? least : 0;
@@ -34,7 +34,7 @@ static int reduce(const KArgs *a, int max) {
                 f = !max ? f + v : f != f || f >= v ? f : v;
             } else {
                 int64_t v = n_get_int(x, n_at(x, place));
-                i = !max ? (int64_t)((uint64_t)i + (uint64_t)v) : i >= v ? i : v;
+                i = !max ? (int64_t)((uint64_t)i + (uint64_t)v) : n_less(x->dtype, i, v) ? v : i;
             }
         }
         if (n_is_float(x->dtype))

@@ -91,9 +91,11 @@ FOLDS_INT(sum, u64, uint64_t, l + m)
 FOLDS_INT(max, i32, int32_t, m > l ? m : l)
 FOLDS_INT(max, u32, uint32_t, m > l ? m : l)
 FOLDS_INT(max, i64, int64_t, m > l ? m : l)
+FOLDS_INT(max, u64, uint64_t, m > l ? m : l)
 FOLDS_INT(min, i32, int32_t, m < l ? m : l)
 FOLDS_INT(min, u32, uint32_t, m < l ? m : l)
 FOLDS_INT(min, i64, int64_t, m < l ? m : l)
+FOLDS_INT(min, u64, uint64_t, m < l ? m : l)
 FOLDS_INT(and, u32, uint32_t, l &m)
 FOLDS_INT(and, u64, uint64_t, l &m)
 FOLDS_INT(or, u32, uint32_t, l | m)
@@ -123,22 +125,22 @@ static void sum_rows(float *restrict to, const float *restrict x, int64_t stride
     { op##_row_##t, op##_columns_##t }
 /* [op][register type]: by rows, by columns */
 static Fold *const folds[][KT_COUNT][2] = {
-    [SUM] = {PAIR(sum, f32), PAIR(sum, f64), PAIR(sum, u32), PAIR(sum, u32), PAIR(sum, u64)},
-    [MAX] = {PAIR(max, f32), PAIR(max, f64), PAIR(max, i32), PAIR(max, u32), PAIR(max, i64)},
-    [MIN] = {PAIR(min, f32), PAIR(min, f64), PAIR(min, i32), PAIR(min, u32), PAIR(min, i64)},
-    [AND] = {{0}, {0}, PAIR(and, u32), PAIR(and, u32), PAIR(and, u64)},
-    [OR] = {{0}, {0}, PAIR(or, u32), PAIR(or, u32), PAIR(or, u64)},
+#define PAIRS(op, i, u, l, w)                                                                      \
+    { PAIR(op, f32), PAIR(op, f64), PAIR(op, i), PAIR(op, u), PAIR(op, l), PAIR(op, w) }
+    [SUM] = PAIRS(sum, u32, u32, u64, u64),
+    [MAX] = PAIRS(max, i32, u32, i64, u64),
+    [MIN] = PAIRS(min, i32, u32, i64, u64),
+    [AND] = {{0}, {0}, PAIR(and, u32), PAIR(and, u32), PAIR(and, u64), PAIR(and, u64)},
+    [OR] = {{0}, {0}, PAIR(or, u32), PAIR(or, u32), PAIR(or, u64), PAIR(or, u64)},
 };
 
 /* The result of reducing nothing, in the accumulator's type. */
 static void identity(Op op, DType t, void *acc) {
-    static const int64_t lowest[DT_COUNT] = {0, 0, 0, INT32_MIN, INT64_MIN};
-    static const int64_t highest[DT_COUNT] = {1, 255, UINT32_MAX, INT32_MAX, INT64_MAX};
     KType type = k_dtype_register(t);
     double edge = op == MAX ? -INFINITY : INFINITY;
     float narrow = (float)edge;
-    int64_t i = op == MAX   ? lowest[t]
-                : op == MIN ? highest[t]
+    int64_t i = op == MAX   ? k_dtype_least(t)
+                : op == MIN ? k_dtype_greatest(t)
                 : op == AND ? (t == DT_BOOL ? 1 : -1)
                             : 0;
     memset(acc, 0, 8);
@@ -146,7 +148,7 @@ static void identity(Op op, DType t, void *acc) {
         memcpy(acc, &edge, 8);
     else if (type == KT_F32 && op != SUM)
         memcpy(acc, &narrow, 4);
-    else if (type == KT_I64)
+    else if (k_type_size(type) == 8 && type != KT_F64)
         memcpy(acc, &i, 8);
     else if (type == KT_I32 || type == KT_U32)
         memcpy(acc, &(uint32_t){(uint32_t)i}, 4);

@@ -44,6 +44,7 @@ static void read_keys(DType type, const char *at, int64_t stride, int64_t n, int
         case KT_F64: item[i].key = float_key(x.d, descending); break;
         case KT_I32: item[i].key = int_key(x.i, descending); break;
         case KT_U32: item[i].key = int_key(x.u, descending); break;
+        case KT_U64: item[i].key = int_key((int64_t)((uint64_t)x.l ^ FLIP64), descending); break;
         default: item[i].key = int_key(x.l, descending); break;
         }
     }
@@ -168,7 +169,7 @@ static int top_k(const KArgs *a) {
         char *to = values->data + k_offset(out.rank, out.dims, out.strides, u);
         char *place = ids->data + k_offset(places.rank, places.dims, places.strides, u);
         read_keys(x->dtype, from, in.stride, n, 1, item);
-        if (x->dtype >= DT_BF16) /* NaN, the greatest key, becomes 0 */
+        if (k_dtype_is_float(x->dtype)) /* NaN, the greatest key, becomes 0 */
             for (int64_t i = 0; i < n; i++) item[i].key += 1;
         select_first(item, n, k);
         for (int64_t i = 0; i < k; i++) {

@@ -92,5 +92,5 @@ const char *k_cpu_best_level(void) {
 }
 
 int k_cpu_uses_blas(const char *level, DType t) {
-    return t == DT_F64 || (t >= DT_BF16 && strcmp(level, "default") == 0);
+    return t == DT_F64 || (k_dtype_is_float(t) && strcmp(level, "default") == 0);
 }

@@ -109,22 +109,23 @@ STEPS(f64, double, double)
 STEPS(i32, int32_t, uint32_t)
 STEPS(u32, uint32_t, uint32_t)
 STEPS(i64, int64_t, uint64_t)
+STEPS(u64, uint64_t, uint64_t)
 
 typedef void WindowFn(void *acc, const void *x, int64_t n);
-static WindowFn *const max_fn[KT_COUNT] = {max_f32, max_f64, max_i32, max_u32, max_i64};
-static WindowFn *const sum_fn[KT_COUNT] = {sum_f32, sum_f64, sum_i32, sum_u32, sum_i64};
+static WindowFn *const max_fn[KT_COUNT] = {max_f32, max_f64, max_i32, max_u32, max_i64, max_u64};
+static WindowFn *const sum_fn[KT_COUNT] = {sum_f32, sum_f64, sum_i32, sum_u32, sum_i64, sum_u64};
 
 /* The largest of no elements. */
 static void fill_lowest(DType t, void *to, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         if (t == DT_F64)
             ((double *)to)[i] = -INFINITY;
-        else if (t >= DT_BF16)
+        else if (k_dtype_is_float(t))
             ((float *)to)[i] = -INFINITY;
-        else if (t == DT_I64)
-            ((int64_t *)to)[i] = INT64_MIN;
+        else if (k_dtype_size(t) == 8)
+            ((int64_t *)to)[i] = k_dtype_least(t);
         else
-            ((int32_t *)to)[i] = t == DT_I32 ? INT32_MIN : 0;
+            ((int32_t *)to)[i] = (int32_t)k_dtype_least(t);
     }
 }
 

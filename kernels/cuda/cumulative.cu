@@ -13,6 +13,7 @@ constexpr u32 ALL = 0xffffffffu;
 template <class C> struct WideOf { typedef i64 type; };
 template <> struct WideOf<float> { typedef double type; };
 template <> struct WideOf<double> { typedef double type; };
+template <> struct WideOf<u64> { typedef u64 type; };
 typedef WideOf<Compute<TYPE>>::type Wide;
 constexpr bool REAL = Wide(1) / 2 != 0;
 

@@ -3,7 +3,7 @@
  *
  * No CUDA header is included: NVRTC knows what is used here by itself. The few functions that are
  * PTX stand under `#ifndef STANDIN`, so that a CPU may run the rest. The types of elements are
- * bool, u8, u32, i32, i64, bf16, f16, float and double.
+ * bool, u8 to u64, i8 to i64, bf16, f16, float and double.
  *
  * Names of one capital letter are parameters of templates here, so a row defines longer ones. */
 #ifndef MESHLUA_CUDA_DEVICE_CUH
@@ -13,6 +13,8 @@ typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+typedef signed char i8;
+typedef short i16;
 typedef int i32;
 typedef long long i64;
 
@@ -68,6 +70,9 @@ template <> struct ComputeOf<bf16> { typedef float type; };
 template <> struct ComputeOf<f16> { typedef float type; };
 template <> struct ComputeOf<bool> { typedef i32 type; };
 template <> struct ComputeOf<u8> { typedef i32 type; };
+template <> struct ComputeOf<u16> { typedef i32 type; };
+template <> struct ComputeOf<i8> { typedef i32 type; };
+template <> struct ComputeOf<i16> { typedef i32 type; };
 template <class T> using Compute = typename ComputeOf<T>::type;
 /* What sums of values of a type that is computed in are made in: integers wrap. */
 template <class C> struct SumOf { typedef C type; };

@@ -31,6 +31,7 @@ template <int N, class T> DEVICE void store_apart(T *p, i64 stride, const Vec<T,
 /* ---- integers: arithmetic wraps, so it is done unsigned ---- */
 template <class T> struct UnsignedOf { typedef u32 type; };
 template <> struct UnsignedOf<i64> { typedef u64 type; };
+template <> struct UnsignedOf<u64> { typedef u64 type; };
 template <class T> using Unsigned = typename UnsignedOf<T>::type;
 
 template <class T> DEVICE T negate(T x) {
@@ -130,6 +131,9 @@ DEVICE u32 to_u32(float x) {
 DEVICE i64 to_i64(float x) {
     return saturate(x, -0x1p63f, 0x1.fffffep62f, 0x1p63f, (i64)0x7fffffffffffffff);
 }
+DEVICE u64 to_u64(float x) {
+    return saturate(x, 0.0f, 0x1.fffffep63f, 0x1p64f, ~(u64)0);
+}
 DEVICE i32 to_i32(double x) {
     return saturate(x, -0x1p31, 2147483647.0, 0x1p31, (i32)0x7fffffff);
 }
@@ -138,6 +142,9 @@ DEVICE u32 to_u32(double x) {
 }
 DEVICE i64 to_i64(double x) {
     return saturate(x, -0x1p63, 0x1.fffffffffffffp62, 0x1p63, (i64)0x7fffffffffffffff);
+}
+DEVICE u64 to_u64(double x) {
+    return saturate(x, 0.0, 0x1.fffffffffffffp63, 0x1p64, ~(u64)0);
 }
 
 /* ---- floats ---- */

@@ -7,11 +7,14 @@
 #include <string.h>
 
 /* ---- types ---------------------------------------------------------------------------------- */
-static const char *const type_name[KT_COUNT] = {"float", "double", "i32", "u32", "i64"};
+static const char *const type_name[KT_COUNT] = {"float", "double", "i32", "u32", "i64", "u64"};
 
 const char *fused_type(DType t) {
-    static const char *const name[DT_COUNT] = {"bool", "u8",  "u32",   "i32",   "i64",
-                                               "bf16", "f16", "float", "double"};
+    static const char *const name[DT_COUNT] = {
+        [DT_BOOL] = "bool", [DT_U8] = "u8",     [DT_U16] = "u16", [DT_U32] = "u32",
+        [DT_U64] = "u64",   [DT_I8] = "i8",     [DT_I16] = "i16", [DT_I32] = "i32",
+        [DT_I64] = "i64",   [DT_BF16] = "bf16", [DT_F16] = "f16", [DT_F32] = "float",
+        [DT_F64] = "double"};
     return name[t];
 }
 
@@ -301,6 +304,7 @@ static void put_constant(Text *t, KType type, KImm imm) {
     case KT_F64: put_float(t, type, imm.f); break;
     case KT_U32: text_put(t, "%" PRIu32 "u", (uint32_t)imm.i); break;
     case KT_I32: put_integer(t, (int32_t)imm.i, INT32_MIN, ""); break;
+    case KT_U64: text_put(t, "%" PRIu64 "ull", (uint64_t)imm.i); break;
     default: put_integer(t, imm.i, INT64_MIN, "ll");
     }
 }
@@ -335,6 +339,7 @@ static const char *form_of(const KInstr *i, int coarse) {
         return from == KT_I64   ? "$i"
                : from == KT_I32 ? "(i32)$i"
                : from == KT_U32 ? "(u32)$i"
+               : from == KT_U64 ? "(u64)$i"
                : from == KT_F32 ? "(float)$i"
                                 : "(double)$i";
     case KI_RANDOM_BITS:

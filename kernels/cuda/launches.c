@@ -149,9 +149,19 @@ void cuda_define(Launches *p, const char *name, const char *format, ...) {
 
 void cuda_define_type(Launches *p, const char *name, DType t) {
     static const char *const types[DT_COUNT] = {
-        [DT_BOOL] = "bool", [DT_U8] = "unsigned char", [DT_U32] = "unsigned int",
-        [DT_I32] = "int",   [DT_I64] = "long long",    [DT_BF16] = "bf16",
-        [DT_F16] = "f16",   [DT_F32] = "float",        [DT_F64] = "double",
+        [DT_BOOL] = "bool",
+        [DT_U8] = "unsigned char",
+        [DT_U16] = "unsigned short",
+        [DT_U32] = "unsigned int",
+        [DT_U64] = "unsigned long long",
+        [DT_I8] = "signed char",
+        [DT_I16] = "short",
+        [DT_I32] = "int",
+        [DT_I64] = "long long",
+        [DT_BF16] = "bf16",
+        [DT_F16] = "f16",
+        [DT_F32] = "float",
+        [DT_F64] = "double",
     };
     cuda_define(p, name, "%s", types[t]);
 }

@@ -66,23 +66,28 @@ static const char *accumulator(const Reduction *r) {
     case DT_F32: return "float";
     case DT_F64: return "double";
     case DT_I64: return r->op == SUM ? "u64" : "i64"; /* sums wrap */
+    case DT_U64: return "u64";
     case DT_U32: return "u32";
     default: return r->op == SUM ? "u32" : "i32";
     }
 }
 static int64_t accumulator_size(DType t) {
-    return t == DT_F64 || t == DT_I64 ? 8 : 4;
+    return cuda_size(t) == 8 ? 8 : 4;
 }
 
 /* What reducing nothing gives. */
 static const char *none(Op op, DType t) {
-    static const char *const lowest[] = {"0", "0", "0", "(-2147483647 - 1)",
-                                         "(-9223372036854775807 - 1)"};
-    static const char *const highest[] = {"1", "255", "4294967295u", "2147483647",
-                                          "9223372036854775807"};
-    int floats = t >= DT_BF16;
+    static const char *const lowest[DT_COUNT] = {[DT_I8] = "-128",
+                                                 [DT_I16] = "-32768",
+                                                 [DT_I32] = "(-2147483647 - 1)",
+                                                 [DT_I64] = "(-9223372036854775807 - 1)"};
+    static const char *const highest[DT_COUNT] = {
+        [DT_BOOL] = "1",          [DT_U8] = "255",         [DT_U16] = "65535",
+        [DT_U32] = "4294967295u", [DT_U64] = "~0ull",      [DT_I8] = "127",
+        [DT_I16] = "32767",       [DT_I32] = "2147483647", [DT_I64] = "9223372036854775807"};
+    int floats = k_dtype_is_float(t);
     switch (op) {
-    case MAX: return floats ? "-math::infinity<ACC>()" : lowest[t];
+    case MAX: return floats ? "-math::infinity<ACC>()" : lowest[t] ? lowest[t] : "0";
     case MIN: return floats ? "math::infinity<ACC>()" : highest[t];
     case ALL: return t == DT_BOOL ? "1" : "(ACC)-1";
     default: return "0";

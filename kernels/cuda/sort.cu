@@ -45,6 +45,7 @@ struct Order {
     }
     DEVICE Key of(float x) const { return of_float(x); }
     DEVICE Key of(double x) const { return of_float(x); }
+    DEVICE Key of(u64 x) const { return descending ? ~(Key)x : (Key)x; }
     DEVICE Key of(u32 x) const { return descending ? ~(Key)x : (Key)x; }
     DEVICE Key of(i32 x) const { return of((u32)x ^ 0x80000000u); }
     DEVICE Key of(i64 x) const {

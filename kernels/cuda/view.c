@@ -2,8 +2,7 @@
 #include "view.h"
 
 int64_t cuda_size(DType t) {
-    static const uint8_t size[DT_COUNT] = {1, 1, 4, 4, 8, 2, 2, 4, 8};
-    return size[t];
+    return k_dtype_size(t);
 }
 
 int64_t cuda_count(const KTensor *t) {

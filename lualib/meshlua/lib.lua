@@ -112,8 +112,13 @@ function lib.strict(module, name, prefix)
 end
 
 lib.floats = {float64 = true, float32 = true, float16 = true, bfloat16 = true}
-lib.element_bytes = {float64 = 8, int64 = 8, float32 = 4, int32 = 4, uint32 = 4, float16 = 2, bfloat16 = 2,
-  uint8 = 1, bool = 1}
+lib.element_bytes = {float64 = 8, int64 = 8, uint64 = 8, float32 = 4, int32 = 4, uint32 = 4, float16 = 2,
+  bfloat16 = 2, int16 = 2, uint16 = 2, int8 = 1, uint8 = 1, bool = 1}
+lib.dtypes = {"bfloat16", "bool", "float16", "float32", "float64", "int16", "int32", "int64", "int8",
+  "uint16", "uint32",
+  "uint64", "uint8"}
+--- In what sums and products of integers have room.
+lib.sums = {uint8 = "uint32", uint16 = "uint32", int8 = "int32", int16 = "int32"}
 
 --- The product of numbers; of a shape the elements.
 ---@param sizes integer[]
@@ -252,7 +257,8 @@ function lib.quoted(names)
   return table.concat(list, ", ")
 end
 
---- Is x a function, or called like one? What a tensor and its shape have as __call only says that they are not.
+--- Is x a function, or called like one? What a tensor and its shape have as __call only says that they are
+--- not.
 function lib.is_callable(x)
   local meta = (type(x) == "table" or type(x) == "userdata") and debug.getmetatable(x)
   local is_called = meta and meta.__call ~= nil and meta ~= core.shape_meta and not lib.is_tensor(x)
@@ -283,7 +289,8 @@ function lib.check_integer(who, what, x)
   return x
 end
 
---- Raises unless t is a table whose keys are 1, 2, ... without holes, and no metatable says otherwise; returns
+--- Raises unless t is a table whose keys are 1, 2, ... without holes, and no metatable says otherwise;
+--- returns
 --- it.
 function lib.check_list(who, what, t)
   if type(t) ~= "table" then
@@ -358,7 +365,8 @@ function lib.copy(t, more)
   return copy
 end
 
---- The names of the parameters of a Lua function, and whether it takes more than these; of what is none no names.
+--- The names of the parameters of a Lua function, and whether it takes more than these; of what is none no
+--- names.
 ---@return string[] names, boolean? is_vararg
 function lib.parameters(fn)
   local names = {}

@@ -198,10 +198,17 @@ local function float_words(list, kind, options)
   return words
 end
 
-local function integer_words(list, options)
+--- A whole number; of uint64 those below 0 are bits.
+local function digits_of(x, dtype)
+  if dtype ~= "uint64" or x >= 0 then return format("%d", x) end
+  local tens = (x >> 1) // 5
+  return format("%d%d", tens, x - tens * 10)
+end
+
+local function integer_words(list, dtype, options)
   local words, width = {}, 0
   for i, x in ipairs(list) do
-    words[i] = (x >= 0 and options.sign == "+" and "+" or "") .. format("%d", x)
+    words[i] = (x >= 0 and options.sign == "+" and "+" or "") .. digits_of(x, dtype)
     width = math.max(width, #words[i])
   end
   if options.sign == " " and #list > 0 and math.min(table.unpack(list, 1, 1)) >= 0 then
@@ -215,7 +222,7 @@ end
 
 local function words_of(list, dtype, options)
   if kinds[dtype] then return float_words(list, kinds[dtype], options) end
-  if dtype ~= "bool" then return integer_words(list, options) end
+  if dtype ~= "bool" then return integer_words(list, dtype, options) end
   local words = {}
   for i, x in ipairs(list) do words[i] = x and " true" or "false" end
   return words
@@ -224,7 +231,7 @@ end
 --- The only element of a tensor without dims.
 local function scalar_text(x, dtype)
   local kind = kinds[dtype]
-  if not kind then return tostring(x) end
+  if not kind then return dtype == "bool" and tostring(x) or digits_of(x, dtype) end
   if not is_finite(x) then return x ~= x and "nan" or x < 0 and "-inf" or "inf" end
   local size, sign = math.abs(x), sign_of(x, defaults)
   if size ~= 0 and (size >= (kind.bits == 53 and 1e16 or kind.cutoff) or size < 0.0001) then

@@ -277,7 +277,8 @@ end
 local whole = {
   int32 = {low = -2147483648, high = 2147483647, drawn = "int32"},
   uint32 = {low = 0, high = 4294967295, drawn = "uint32"},
-  uint8 = {low = 0, high = 255, drawn = "int32"},
+  uint8 = {low = 0, high = 255, drawn = "int32"}, uint16 = {low = 0, high = 65535, drawn = "int32"},
+  int8 = {low = -128, high = 127, drawn = "int32"}, int16 = {low = -32768, high = 32767, drawn = "int32"},
   int64 = {low = math.mininteger, high = math.maxinteger, drawn = "int64"},
 }
 
@@ -305,14 +306,14 @@ end
 ---@param shape integer[]?
 ---@param low integer
 ---@param high integer
----@param dtype string? int32 (the default), uint32, uint8 or int64
+---@param dtype string? int32 (the default), another integer but uint64
 function M.randint(key, shape, low, high, dtype)
   local who = "random.randint"
   check_key(who, key)
   dtype = dtype or "int32"
   local range = whole[dtype]
   if not range then
-    raise("E_DTYPE", "%s: gives int32, uint32, uint8 or int64, not %s", who, dtype)
+    raise("E_DTYPE", "%s: gives integers of 8 to 64 bits, uint64 as int64, not %s", who, dtype)
   end
   if math.type(low) ~= "integer" or math.type(high) ~= "integer" or high <= low
       or low < range.low or high - 1 > range.high then

@@ -80,7 +80,7 @@ def write_safetensors():
     for e in ["BOOL", "U8", "U32", "I32", "I64", "BF16", "F16", "F32", "F64"]:
         by_library(f"{e.lower()}.safetensors", {"x": some(e, (2, 3)), "v": some(e, (5,))})
     for e in ["I8", "I16", "U16", "U64", "F8_E4M3", "F8_E5M2"]:
-        by_library(f"unread-{e.lower()}.safetensors", {"x": some(e, (2, 2)), "y": some("F32", (2,))})
+        by_library(f"{e.lower()}.safetensors", {"x": some(e, (2, 2)), "y": some("F32", (2,))})
     by_library("scalar.safetensors", {"s": some("F32", ()), "i": some("I64", ())})
     by_library("zero.safetensors", {"a": some("F32", (0,)), "b": some("F32", (2, 0, 3)), "c": some("I32", (2,))})
     by_library("empty.safetensors", {})
@@ -140,7 +140,7 @@ def write_numpy():
     for d in ["bool", "uint8", "uint32", "int32", "int64", "float16", "float32", "float64"]:
         npy(f"{d}.npy", drawn(d, (2, 3)))
     for d in ["int8", "int16", "uint64", "complex64"]:
-        npy(f"unread-{d}.npy", drawn(d, (2,)))
+        npy(f"unread-{d}.npy" if d == "complex64" else f"{d}.npy", drawn(d, (2,)))
     npy("unread-big.npy", drawn("float32", (2, 2)).astype(">f4"), encoding=">f4")
     npy("unread-text.npy", np.array(["ab", "c"]), encoding="<U2")
     npy("scalar.npy", drawn("float32", ()))
@@ -225,7 +225,7 @@ def write_gguf():
         raw = RNG.integers(0, 255, (2, 256 // block * size)).astype("uint8")
         gguf_file(f"unread-{kind.name.lower()}.gguf", [("x", raw, kind, (2, 256)), plain("y", drawn("float32", (2,)))])
     for d in ["int8", "int16"]:
-        gguf_file(f"unread-{d}.gguf", [plain("x", drawn(d, (4,)))])
+        gguf_file(f"{d}.gguf", [plain("x", drawn(d, (4,)))])
     gguf_file("metadata.gguf", [plain("x", drawn("float32", (3,)))], {
         "t.u8": ("add_uint8", 200), "t.i8": ("add_int8", -100), "t.u16": ("add_uint16", 60000),
         "t.i16": ("add_int16", -30000),

@@ -9,7 +9,7 @@ local core = ml.core
 
 local FOLDER = "tests/oracle/disk/"
 
-local sizes = {BOOL = 1, U8 = 1, U32 = 4, I32 = 4, I64 = 8, BF16 = 2, F16 = 2, F32 = 4, F64 = 8}
+local sizes = {BOOL = 1, U8 = 1, U16 = 2, U32 = 4, U64 = 8, I8 = 1, I16 = 2, I32 = 4, I64 = 8, BF16 = 2, F16 = 2, F32 = 4, F64 = 8}
 
 local function hex(bytes) return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end)) end
 
@@ -20,9 +20,7 @@ end
 
 --- Names of encodings that no dtype holds; theirs begin with "unread" in names of files.
 local function is_read(encoding)
-  local dtypes = {BOOL = 1, U8 = 1, U32 = 1, I32 = 1, I64 = 1, BF16 = 1, F16 = 1, F32 = 1, F64 = 1,
-    Q8_0 = 1, Q4_0 = 1, Q4_1 = 1}
-  return dtypes[encoding] ~= nil
+  return sizes[encoding] ~= nil or encoding == "Q8_0" or encoding == "Q4_0" or encoding == "Q4_1"
 end
 
 describe("of other libraries:", function()
@@ -49,7 +47,7 @@ describe("of other libraries:", function()
 end)
 
 --- What Lua's string.unpack makes of an encoding; of others bits.
-local packed = {U8 = "B", BOOL = "B", I32 = "<i4", U32 = "<I4", I64 = "<i8", F32 = "<f", F64 = "<d"}
+local packed = {U8 = "B", BOOL = "B", I8 = "b", U16 = "<I2", I16 = "<i2", U64 = "<I8", I32 = "<i4", U32 = "<I4", I64 = "<i8", F32 = "<f", F64 = "<d"}
 
 --- The numbers of a tensor as a list, row-major.
 local function numbers(t)
@@ -123,6 +121,9 @@ local ours = {
     entry("u32", "U32", 3), entry("i32", "I32", 1, 3), entry("bf16", "BF16", 5), entry("f16", "F16", 2, 3),
       entry("u8", "U8", 3),
     entry("bool", "BOOL", 7)}, {format = "pt"}},
+  ["ours-narrow.safetensors"] = {{entry("u64", "U64", 3), entry("u16", "U16", 2, 2), entry("i16", "I16", 3),
+    entry("i8", "I8", 2, 3)}},
+  ["ours-narrow.gguf"] = {{entry("i16", "I16", 3), entry("i8", "I8", 2, 3)}, {["general.architecture"] = "x"}},
   ["ours-small.safetensors"] = {{entry("scalar", "F32"), entry("zero", "F32", 0, 3),
     entry("a/b \u{e9}\"", "I32", 2)},
     {note = "two\nlines \u{4e16}"}},
@@ -159,7 +160,8 @@ end
 --- An npz file with a tensor of every dtype that numpy has.
 local function written_npz()
   local path, list = helper.file("", ".npz"), {}
-  for _, d in ipairs {"bool", "uint8", "uint32", "int32", "int64", "float16", "float32", "float64"} do
+  for _, d in ipairs {"bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32",
+    "float64"} do
     list[#list + 1] = {"of/" .. d, ml.arange(6):reshape {2, 3}:astype(d)}
   end
   list[#list + 1] = {"scalar", ml.full({}, 2.5)}
@@ -196,7 +198,7 @@ describe("for other libraries:", function()
   it("ours-all.npz", function()
     assert.equal(hex(read_all(FOLDER .. "ours-all.npz")), hex(written_npz()))
     local c, found = assert(core.catalog(FOLDER .. "ours-all.npz")), they["ours-all.npz"].tensors
-    assert.equal(10, #c:entries())
+    assert.equal(14, #c:entries())
     for i, e in ipairs(c:entries()) do
       assert.same({e.encoding, e.shape, hex(c:bytes(i))}, found[e.name])
     end

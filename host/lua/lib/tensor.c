@@ -39,13 +39,7 @@ static void write_element(lua_State *L, DType dtype, char *p) {
         return;
     }
     lua_Integer i = value_held(L, -1, dtype);
-    uint32_t low = (uint32_t)i;
-    if (dtype == DT_I64)
-        memcpy(p, &i, 8);
-    else if (dtype == DT_U8)
-        *p = (char)i;
-    else
-        memcpy(p, &low, 4);
+    memcpy(p, &i, (size_t)dtype_size(dtype)); /* the low bytes */
 }
 
 /* ---- from Lua ---- */
@@ -94,11 +88,9 @@ static void scan(lua_State *L, Shape *s, int depth) {
 
 static char *fill(lua_State *L, DType dtype, char *at) {
     if (!lua_istable(L, -1)) {
-        if (dtype == DT_BF16 || dtype == DT_F16)
-            write_element(L, DT_F32, at);
-        else
-            write_element(L, dtype, at);
-        return at + (dtype == DT_BF16 || dtype == DT_F16 ? 4 : dtype_size(dtype));
+        dtype = dtype_accumulator(dtype);
+        write_element(L, dtype, at);
+        return at + dtype_size(dtype);
     }
     lua_Unsigned n = lua_rawlen(L, -1);
     for (lua_Unsigned i = 1; i <= n; i++) {
@@ -114,7 +106,7 @@ static Tensor *push_alloc(lua_State *L, Host *h, DType dtype, const Dims *dims) 
     return value_push_fresh(L, h, type_make(&h->cx, dtype, dims, NULL), false)->t;
 }
 
-/* tensor(numbers [, dtype]): a number or nested lists. 16-bit floats come as float32. */
+/* tensor(numbers [, dtype]): a number or nested lists. Narrow floats come as float32. */
 static int tensor_from_table(lua_State *L) {
     Host *h = state_of(L);
     Shape s = {.dims = {0}};
@@ -124,7 +116,7 @@ static int tensor_from_table(lua_State *L) {
     lua_pop(L, 1);
     DType dtype = s.is_bool ? DT_BOOL : s.is_float || !s.any ? DT_F32 : DT_I32;
     if (!lua_isnil(L, 2)) dtype = value_dtype(L, 2);
-    Tensor *t = push_alloc(L, h, dtype == DT_BF16 || dtype == DT_F16 ? DT_F32 : dtype, &s.dims);
+    Tensor *t = push_alloc(L, h, dtype_accumulator(dtype), &s.dims);
     char *room = value_push_room(L, t, 0);
     lua_pushvalue(L, 1);
     fill(L, dtype, room);
@@ -197,7 +189,8 @@ static int tensor_tostring_bytes(lua_State *L) {
     return 1;
 }
 
-/* elements(x [, edge]): a flat list of them; of those within `edge` of an end along every dim. */
+/* elements(x [, edge]): a flat list of them; of those within `edge` of an end along every dim. Of
+ * uint64 the int64 of the same bits. */
 static int tensor_elements(lua_State *L) {
     Tensor *t = value_whole(L, state_of(L), 1, "elements");
     DType dtype = t->type->dtype;
@@ -209,7 +202,7 @@ static int tensor_elements(lua_State *L) {
     state_check(L, state_of(L), tensor_read_corners(t, edge, bytes));
     lua_createtable(L, (int)n, 0);
     for (int64_t i = 0; i < n; i++) {
-        push_element(L, dtype, bytes + i * dtype_size(dtype));
+        push_element(L, dtype == DT_U64 ? DT_I64 : dtype, bytes + i * dtype_size(dtype));
         lua_rawseti(L, -2, i + 1);
     }
     return 1;

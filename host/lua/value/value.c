@@ -349,6 +349,8 @@ lua_Integer value_held(lua_State *L, int index, DType dtype) {
     lua_Integer i = lua_tointegerx(L, index, &whole);
     if (whole && (double)i >= dtype_lowest(dtype) && (double)i <= dtype_highest(dtype)) return i;
     double x = lua_tonumber(L, index);
+    if (dtype == DT_U64 && floor(x) == x && x >= 0x1p63 && x < 0x1p64)
+        return (lua_Integer)(uint64_t)x;
     if (whole)
         state_error(L, E_VALUE, "%lld is out of range for %s", (long long)i, dtype_name(dtype));
     state_error(L, E_VALUE,
@@ -368,12 +370,15 @@ void *value_udata(lua_State *L, int index, const char *type) {
 DType value_dtype(lua_State *L, int index) {
     const char *name = arg_string(L, index, NULL, "dtype");
     int d = dtype_of(name);
-    if (d < 0)
-        state_error(L, E_DTYPE,
-                    "unknown dtype '%s'; there are bool, uint8, uint32, int32, int64, bfloat16, "
-                    "float16, float32, float64",
-                    name);
-    return (DType)d;
+    if (d >= 0) return (DType)d;
+    luaL_Buffer b;
+    luaL_buffinit(L, &b);
+    for (d = 0; d < DT_COUNT; d++) {
+        if (d) luaL_addstring(&b, ", ");
+        luaL_addstring(&b, dtype_name((DType)d));
+    }
+    luaL_pushresult(&b);
+    state_error(L, E_DTYPE, "unknown dtype '%s'; there are %s", name, lua_tostring(L, -1));
 }
 
 Dims value_dims(lua_State *L, int index, int add, const char *what) {

@@ -39,8 +39,7 @@ static Scalar identity(DType dtype, FactorKind kind) {
     bool max = kind == FACTOR_MAX;
     if (kind == FACTOR_SUM) return attr_scalar_int(0);
     if (dtype_is_float(dtype)) return attr_scalar_float(max ? -INFINITY : INFINITY);
-    if (dtype == DT_I64) return attr_scalar_int(max ? INT64_MIN : INT64_MAX);
-    return attr_scalar_int((int64_t)(max ? dtype_lowest(dtype) : dtype_highest(dtype)));
+    return attr_scalar_int(max ? k_dtype_least(dtype) : k_dtype_greatest(dtype));
 }
 
 Val pad_mask(Build *b, Val v, int dim, const AxisList *axes, int64_t size, FactorKind kind) {

@@ -35,7 +35,7 @@ static void member_at(const GroupReduction *r, int32_t member, int32_t coord[MAX
 /* What a subtree's members come to: one alone is as it was. */
 static DType root_dtype(const GroupReduction *r, const Subtree *root) {
     DType t = (DType)r->result->dtype;
-    return (t == DT_BF16 || t == DT_F16) && root->n > 1 ? DT_F32 : t;
+    return root->n > 1 && dtype_is_float(t) ? dtype_accumulator(t) : t;
 }
 
 /* Elements [lo, hi) of a dense tensor. */

@@ -11,7 +11,11 @@ enum { BLOCK = 32 };
 static const Encoding encodings[] = {
     {"BOOL", DT_BOOL, 1, 1, -1, true, "|b1"},
     {"U8", DT_U8, 1, 1, -1, true, "|u1"},
+    {"U16", DT_U16, 1, 2, -1, true, "<u2"},
     {"U32", DT_U32, 1, 4, -1, true, "<u4"},
+    {"U64", DT_U64, 1, 8, -1, true, "<u8"},
+    {"I8", DT_I8, 1, 1, 24, true, "|i1"},
+    {"I16", DT_I16, 1, 2, 25, true, "<i2"},
     {"I32", DT_I32, 1, 4, 26, true, "<i4"},
     {"I64", DT_I64, 1, 8, 27, true, "<i8"},
     {"BF16", DT_BF16, 1, 2, 30, true, NULL},
@@ -22,10 +26,6 @@ static const Encoding encodings[] = {
     {"Q4_0", DT_F32, BLOCK, 18, 2, false, NULL},
     {"Q4_1", DT_F32, BLOCK, 20, 3, false, NULL},
     /* known, and not read */
-    {"I8", -1, 1, 1, 24, true, "|i1"},
-    {"I16", -1, 1, 2, 25, true, "<i2"},
-    {"U16", -1, 1, 2, -1, true, "<u2"},
-    {"U64", -1, 1, 8, -1, true, "<u8"},
     {"C64", -1, 1, 8, -1, true, "<c8"},
     {"F4", -1, 2, 1, -1, true, NULL},
     {"F6_E2M3", -1, 4, 3, -1, true, NULL},

@@ -50,7 +50,14 @@ ConvertValue convert_get(DType d, const char *at) {
     switch (d) {
     case DT_BOOL:
     case DT_U8: return (ConvertValue){true, AS(uint8_t, at), 0};
+    case DT_U16: return (ConvertValue){true, AS(uint16_t, at), 0};
     case DT_U32: return (ConvertValue){true, AS(uint32_t, at), 0};
+    case DT_U64: {
+        uint64_t u = AS(uint64_t, at);
+        return (ConvertValue){u <= INT64_MAX, (int64_t)u, (double)u};
+    }
+    case DT_I8: return (ConvertValue){true, AS(int8_t, at), 0};
+    case DT_I16: return (ConvertValue){true, AS(int16_t, at), 0};
     case DT_I32: return (ConvertValue){true, AS(int32_t, at), 0};
     case DT_I64: return (ConvertValue){true, AS(int64_t, at), 0};
     case DT_BF16: return (ConvertValue){false, 0, float_of((uint32_t)AS(uint16_t, at) << 16)};
@@ -69,30 +76,26 @@ double convert_value(DType d, const char *at) {
 static bool to_whole(DType d, ConvertValue *v) {
     if (!v->whole) {
         double x = trunc(v->f);
+        if (d == DT_BOOL && x != v->f) return false;
+        if (d == DT_U64 && x >= 0x1p63 && x < 0x1p64) {
+            v->i = (int64_t)(uint64_t)x;
+            return true;
+        }
         if (!(x >= -0x1p63 && x < 0x1p63)) return false;
         v->i = (int64_t)x;
     }
-    switch (d) {
-    case DT_BOOL:
-        if (!v->whole && v->f != trunc(v->f)) return false;
-        return v->i == 0 || v->i == 1;
-    case DT_U8: return v->i >= 0 && v->i <= UINT8_MAX;
-    case DT_U32: return v->i >= 0 && v->i <= UINT32_MAX;
-    case DT_I32: return v->i >= INT32_MIN && v->i <= INT32_MAX;
-    default: return true;
-    }
+    return v->i >= k_dtype_least(d) && (d == DT_U64 || v->i <= k_dtype_greatest(d));
 }
 
 static bool put(DType d, char *at, ConvertValue v) {
-    if (!dtype_is_float(d) && !to_whole(d, &v)) return false;
+    if (!dtype_is_float(d)) {
+        if (!to_whole(d, &v)) return false;
+        memcpy(at, &v.i, (size_t)dtype_size(d)); /* the low bytes */
+        return true;
+    }
     float x = v.whole ? (float)v.i : (float)v.f;
     bool finite = v.whole || isfinite(v.f);
     switch (d) {
-    case DT_BOOL:
-    case DT_U8: PUT(uint8_t, at, v.i); return true;
-    case DT_U32: PUT(uint32_t, at, v.i); return true;
-    case DT_I32: PUT(int32_t, at, v.i); return true;
-    case DT_I64: PUT(int64_t, at, v.i); return true;
     case DT_BF16: {
         uint16_t b = to_brain(x);
         PUT(uint16_t, at, b);

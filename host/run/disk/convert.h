@@ -17,7 +17,7 @@ const char *convert_plane(DType to, char *out, const int64_t out_stride[2], DTyp
 static inline bool convert_is_copy(DType to, DType from) {
     return to == from && to != DT_BOOL;
 }
-/* An element: a whole number, or not. */
+/* An element: a whole number that an int64 holds, or not. */
 typedef struct ConvertValue {
     bool whole;
     int64_t i;

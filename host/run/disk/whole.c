@@ -29,7 +29,7 @@ static Err each_unit(const PieceMap *p, DType dtype, UnitsBoxFn *fn, void *ud) {
 typedef struct WholePair {
     Ctx *cx;
     PieceMap a, b;
-    DType dtype; /* DT_I64 or DT_F64 */
+    DType dtype; /* DT_I64, DT_U64 or DT_F64 */
     int64_t done;
     char *room[2];
     const volatile int *stop;
@@ -47,8 +47,10 @@ static void compare_whole(WholePair *w, const int64_t *a, const int64_t *b, int6
     for (int64_t i = 0; i < n; i++) {
         if (a[i] == b[i]) continue;
         uint64_t x = (uint64_t)a[i], y = (uint64_t)b[i];
-        double scale = fmax(fabs((double)a[i]), fabs((double)b[i]));
-        note(w->out, w->done + i, (double)(a[i] > b[i] ? x - y : y - x), scale);
+        bool wide = w->dtype == DT_U64, above = wide ? x > y : a[i] > b[i];
+        double scale =
+            wide ? fmax((double)x, (double)y) : fmax(fabs((double)a[i]), fabs((double)b[i]));
+        note(w->out, w->done + i, (double)(above ? x - y : y - x), scale);
     }
 }
 
@@ -68,7 +70,7 @@ static Err compare_unit(void *ud, const UnitBox *unit) {
     TRY(check_stop(w->cx, w->stop));
     TRY(read_unit(w->cx, &w->a, w->dtype, unit, w->room[0]));
     TRY(read_unit(w->cx, &w->b, w->dtype, unit, w->room[1]));
-    if (w->dtype == DT_I64)
+    if (w->dtype != DT_F64)
         compare_whole(w, (const int64_t *)(void *)w->room[0], (const int64_t *)(void *)w->room[1],
                       n);
     else
@@ -81,12 +83,14 @@ Err whole_compare(Ctx *cx, Catalog *a, int32_t i, Catalog *b, int32_t j, const v
                   WholeDifference *out) {
     TRY(catalog_can_read(cx, a, i));
     TRY(catalog_can_read(cx, b, j));
-    bool real =
-        dtype_is_float((DType)a->entry[i].dtype) || dtype_is_float((DType)b->entry[j].dtype);
+    DType x = (DType)a->entry[i].dtype, y = (DType)b->entry[j].dtype;
+    bool real = dtype_is_float(x) || dtype_is_float(y) || (x == DT_U64) != (y == DT_U64);
     WholePair w = {.cx = cx,
                    .a = read_whole(a, i),
                    .b = read_whole(b, j),
-                   .dtype = real ? DT_F64 : DT_I64,
+                   .dtype = real          ? DT_F64
+                            : x == DT_U64 ? DT_U64
+                                          : DT_I64,
                    .stop = stop,
                    .out = out};
     *out = (WholeDifference){.first = -1};

@@ -1,6 +1,7 @@
 -- types.lua: the public names as annotations for lua-language-server: made from the rows, so that an editor completes
 -- and checks what the library checks. `meshlua --types` prints them.
 local exports = require "meshlua.exports"
+local lib = require "meshlua.lib"
 
 local M = {}
 
@@ -149,7 +150,7 @@ end
 ---@return string
 function M.text()
   local lines = {"---@meta meshlua", "-- Made by `meshlua --types`: the public names, for editors.\n",
-    '---@alias DType "float32"|"bfloat16"|"float16"|"float64"|"int32"|"int64"|"uint32"|"uint8"|"bool"\n'}
+    '---@alias DType "' .. table.concat(lib.dtypes, '"|"') .. '"\n'}
   local functions, of, names = sorted()
   for _, name in ipairs(names) do add_class(lines, name, of[name], exports.row("nn." .. name)) end
   lines[#lines + 1] = "---@class meshlua"

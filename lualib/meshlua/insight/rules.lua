@@ -10,9 +10,6 @@ local raise = lib.raise
 
 local M = {}
 
-local element_bytes = {float32 = 4, float64 = 8, bfloat16 = 2, float16 = 2, int32 = 4, uint32 = 4, int64 = 8,
-  uint8 = 1, bool = 1}
-
 local function axes_text(axes)
   if not axes then return "whole" end
   return type(axes) == "table" and table.concat(axes, ",") or axes
@@ -52,7 +49,7 @@ local function row_of(rules, mesh, box, path, used_rules)
   local shape, dims = box.shape, {}
   local logical = not by and type(names) == "table" and not core.is_spec(names)
   local local_shape = core.NamedSharding(mesh, spec):shard_shape(shape)
-  local part, whole, each = 1, 1, element_bytes[box.dtype]
+  local part, whole, each = 1, 1, lib.element_bytes[box.dtype]
   for d, size in ipairs(shape) do
     local name = logical and names[d] or nil
     local dim = {size = size, name = name, axes = axes_text(spec[d])}

@@ -52,7 +52,7 @@ function M.to_int32(x)
   local op, dtype = core.op, x.dtype
   if dtype == "int32" then return x end
   if dtype == "int64" then x = op.maximum(x, -2147483648) end
-  if dtype == "int64" or dtype == "uint32" then x = op.minimum(x, 2147483647) end
+  if dtype == "int64" or dtype == "uint32" or dtype == "uint64" then x = op.minimum(x, 2147483647) end
   return op.astype(x, {dtype = "int32"})
 end
 

@@ -22,7 +22,8 @@ end
 
 --- x in a dtype in which its sums have room.
 local function countable(x)
-  return x.dtype == "uint8" and op.astype(x, {dtype = "uint32"}) or x
+  local wide = lib.sums[x.dtype]
+  return wide and op.astype(x, {dtype = wide}) or x
 end
 
 local function reduction(name)
@@ -34,7 +35,7 @@ local function reduction(name)
 end
 
 --- Sums, extrema and logic over axes (nil: all; a number or a list); keepdims leaves dims of size 1. Sums
---- of uint8 are uint32.
+--- of uint8 and uint16 are uint32, those of int8 and int16 int32.
 M.max, M.min = reduction "max", reduction "min"
 local sum, sum_over, max_over = reduction "sum", by_axes "sum", by_axes "max"
 function M.sum(x, axes, keepdims) return sum(countable(check_tensor("sum", x)), axes, keepdims) end
@@ -127,7 +128,7 @@ local function prod(x, axes, keepdims)
   return reduced(x, y, axes, keepdims)
 end
 
---- The product over axes; of uint8 it is uint32, of bool int32.
+--- The product over axes; of uint8 and uint16 it is uint32, of bool, int8 and int16 int32.
 function M.prod(x, axes, keepdims)
   axes = axes_of("prod", axes, check_tensor("prod", x).ndim)
   if not lib.floats[x.dtype] then return prod(x, axes, keepdims) end
@@ -173,7 +174,7 @@ M.cumprod, M.cummax, M.cummin = cumulative "cumprod", cumulative "cummax", cumul
 local cumsum = cumulative "cumsum"
 
 --- Sums of the elements up to each one along an axis, itself among them; reverse: from each one on. A bool
---- counts as int32, sums of uint8 are uint32.
+--- counts as int32; sums of uint8 and uint16 are uint32, of int8 and int16 int32.
 ---@param x Tensor
 ---@param axis integer
 ---@param reverse boolean?

@@ -4,13 +4,13 @@ local block = require "meshlua.repl.block"
 local core = require "meshlua.core"
 local exports = require "meshlua.exports"
 local lex = require "meshlua.repl.lex"
+local lib = require "meshlua.lib"
 local subject = require "meshlua.repl.subject"
 
 local M = {}
 
 --- Words that types of rows stand for.
-local words = {padding = {"same", "valid"},
-  dtype = {"bfloat16", "bool", "float16", "float32", "float64", "int32", "int64", "uint32", "uint8"}}
+local words = {padding = {"same", "valid"}, dtype = lib.dtypes}
 
 ---@class Completion
 ---@field word string what stands there of it

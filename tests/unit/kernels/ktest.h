@@ -55,11 +55,10 @@ typedef struct Tensor {
 typedef enum Layout { DENSE, LAST_DENSE, ANY, ANY_BROADCAST } Layout;
 
 static inline int64_t kt_size(DType t) {
-    static const uint8_t size[DT_COUNT] = {1, 1, 4, 4, 8, 2, 2, 4, 8};
-    return size[t];
+    return k_dtype_size(t);
 }
 static inline int kt_is_float(DType t) {
-    return t >= DT_BF16;
+    return k_dtype_is_float(t);
 }
 static inline int64_t kt_count(const Tensor *x) {
     int64_t n = 1;

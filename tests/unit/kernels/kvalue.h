@@ -33,9 +33,16 @@ static inline double kt_float(DType t, const void *p) {
     return t == DT_BF16 ? kt_decode(h, 7, 127) : kt_decode(h, 10, 15);
 }
 static inline int64_t kt_int(DType t, const void *p) {
-    if (t == DT_I64) return *(const int64_t *)p;
-    if (t == DT_I32) return *(const int32_t *)p;
-    return t == DT_U32 ? *(const uint32_t *)p : *(const uint8_t *)p;
+    switch (t) {
+    case DT_U16: return *(const uint16_t *)p;
+    case DT_U32: return *(const uint32_t *)p;
+    case DT_I8: return *(const int8_t *)p;
+    case DT_I16: return *(const int16_t *)p;
+    case DT_I32: return *(const int32_t *)p;
+    case DT_U64:
+    case DT_I64: return *(const int64_t *)p;
+    default: return *(const uint8_t *)p;
+    }
 }
 static inline void kt_put_float(DType t, void *p, double x) {
     if (t == DT_F64)
@@ -46,12 +53,8 @@ static inline void kt_put_float(DType t, void *p, double x) {
         *(uint16_t *)p = t == DT_BF16 ? kt_encode(x, 7, 127) : kt_encode(x, 10, 15);
 }
 static inline void kt_put_int(DType t, void *p, int64_t i) {
-    if (t == DT_I64)
-        *(int64_t *)p = i;
-    else if (t == DT_I32 || t == DT_U32)
-        *(uint32_t *)p = (uint32_t)i;
-    else
-        *(uint8_t *)p = t == DT_BOOL ? i & 1 : (uint8_t)i;
+    if (t == DT_BOOL) i &= 1;
+    memcpy(p, &i, (size_t)kt_size(t)); /* the low bytes */
 }
 
 /* Floats in [lo, hi]; integers in it too, or of all sizes and signs if it is [0, 0]. */

@@ -3,7 +3,7 @@
 #include "kcheck.h"
 #include "kprogram.h"
 
-static const DType natural[KT_COUNT] = {DT_F32, DT_F64, DT_I32, DT_U32, DT_I64};
+static const DType natural[KT_COUNT] = {DT_F32, DT_F64, DT_I32, DT_U32, DT_I64, DT_U64};
 
 static int is_float(KType t) {
     return t == KT_F32 || t == KT_F64;
@@ -108,8 +108,7 @@ static void conversion(KType from, KType to, int bits) {
 
 /* Loads and stores of every dtype through the register it travels in, several outputs. */
 static void storage(DType t) {
-    static const KType reg[] = {KT_I32, KT_I32, KT_U32, KT_I32, KT_I64,
-                                KT_F32, KT_F32, KT_F32, KT_F64};
+    const KType reg = k_dtype_register(t);
     int64_t dims[8];
     int rank = (int)random_dims(dims, 4, 5000);
     if (rnd() % 8 == 0 && rank) dims[below(rank)] = 0;
@@ -117,14 +116,14 @@ static void storage(DType t) {
     c.in[0] = tensor(t, rank, dims, (Layout)below(4));
     fill(&c.in[0], kt_is_float(t) ? -1e5 : 0, kt_is_float(t) ? 1e5 : 0);
     if (rnd() % 2) sprinkle(&c.in[0]);
-    emit(KI_LOAD, reg[t], 0, 0, 0, 0, 0);
-    emit(KI_STORE, reg[t], 0, 0, 0, 0, 0);
-    if (reg[t] == KT_F32) {
+    emit(KI_LOAD, reg, 0, 0, 0, 0, 0);
+    emit(KI_STORE, reg, 0, 0, 0, 0, 0);
+    if (reg == KT_F32) {
         emit(KI_ROUND_BF16, KT_F32, 1, 0, 0, 0, 0);
         emit(KI_STORE, KT_F32, 1, 1, 0, 0, 0);
         c.out[1] = tensor(DT_BF16, rank, dims, ANY);
     } else {
-        emit(KI_STORE, reg[t], 1, 0, 0, 0, 0);
+        emit(KI_STORE, reg, 1, 0, 0, 0, 0);
         c.out[1] = tensor(t, rank, dims, DENSE);
     }
     c.out[0] = tensor(t, rank, dims, ANY);
@@ -299,10 +298,10 @@ int main(void) {
     for (int from = 0; from < KT_COUNT; from++)
         for (int to = 0; to < KT_COUNT; to++)
             for (int k = 0; k < 12; k++) conversion((KType)from, (KType)to, 0);
-    static const KType pairs[][2] = {{KT_F32, KT_I32}, {KT_F32, KT_U32}, {KT_I32, KT_F32},
-                                     {KT_U32, KT_F32}, {KT_F64, KT_I64}, {KT_I64, KT_F64},
-                                     {KT_I32, KT_U32}, {KT_U32, KT_I32}};
-    for (int k = 0; k < 16; k++) conversion(pairs[k % 8][0], pairs[k % 8][1], 1);
+    static const KType pairs[][2] = {
+        {KT_F32, KT_I32}, {KT_F32, KT_U32}, {KT_I32, KT_F32}, {KT_U32, KT_F32}, {KT_F64, KT_I64},
+        {KT_I64, KT_F64}, {KT_I32, KT_U32}, {KT_U32, KT_I32}, {KT_U64, KT_I64}, {KT_F64, KT_U64}};
+    for (int k = 0; k < 20; k++) conversion(pairs[k % 10][0], pairs[k % 10][1], 1);
     for (int k = 0; k < 60; k++)
         for (int t = 0; t < DT_COUNT; t++) storage((DType)t);
     for (int k = 0; k < 1500; k++) random_program();
