@@ -68,8 +68,8 @@ local function program_of(recipe, config, data, layout)
   end
   local run = runs.new(recipe, {config = config, seed = 0, mesh = mesh, data = data,
     rules = recipe.rules and recipe.rules[layout.rules], microbatches = layout.microbatches})
-  local fits, why = runs.check_axes(run, "", layout.rules)
-  if layout.asked and not fits then lib.raise("E_MESH", "%s", why:match ": (.*)") end
+  local idle = layout.asked and runs.unused_axes(run, "", layout.rules)[1]
+  if idle then lib.raise("E_MESH", "%s", idle:match ": (.*)") end
   local fields = data.train.fields
   return run.train_step:program(run.model:train(), run.optimizer, run.rngs, batch_of(run, fields.inputs),
     batch_of(run, fields.labels), run.loss_scale)

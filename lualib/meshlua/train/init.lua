@@ -97,6 +97,9 @@ local function describe(run, values)
     count_parameters(run.model), values.mesh, values.mesh ~= "none" and values.rules or "none", values.seed,
     kind ~= "cpu" and "; on " .. kind or ""))
   print(table.concat(words, " "))
+  for _, line in ipairs(runs.unused_axes(run, values.mesh, values.rules)) do
+    io.stderr:write("train: warning: ", line, "\n")
+  end
 end
 
 --- Do the options of checkpoints fit together?
@@ -225,7 +228,6 @@ function M.main(recipe, args)
   local before = core.clock()
   local run = prepare(recipe, values, config)
   if values.explain or values.checks then return tell(run, values) end
-  check(runs.check_axes(run, values.mesh, values.rules))
   local saver <close> = values.out ~= "" and check(saver_of.open(values)) or nil
   begin_from(run, values.from)
   describe(run, values)

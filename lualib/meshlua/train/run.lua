@@ -169,31 +169,31 @@ function M.named_axes(rules)
   return set
 end
 
---- Does every axis of a run's mesh split something? One that no rule names, and neither a Param nor the batch
---- lies over, would make its devices do the same work.
+--- What is to be said of the axes of a run's mesh that split nothing: no rule names them, and neither a Param
+--- nor the batch lies over them. A line for each.
 ---@param run Run
 ---@param text string the mesh as the user wrote it
 ---@param rules string the name of the rule set
----@return true?, string? message, string? code
-function M.check_axes(run, text, rules)
-  if not run.mesh then return true end
+---@return string[]
+function M.unused_axes(run, text, rules)
+  if not run.mesh then return {} end
   local named, used = M.named_axes(run.rules), {}
   for axis in pairs(named) do used[axis] = true end
   for _, leaf in ipairs((tree.leaves(run.model))) do
     if core.is_box(leaf) then add_axes(used, leaf.sharding.spec) end
   end
   for _, sharding in pairs(run.shardings) do add_axes(used, sharding.spec) end
-  local names = lib.names(next(named) and named or used)
+  local names, lines = lib.names(next(named) and named or used), {}
   for _, axis in ipairs(run.mesh.axis_names) do
     if run.mesh.shape[axis] > 1 and not used[axis] then
       local near = lib.nearest(axis, names)
-      return nil, ("--mesh=%s: nothing is split over the axis %s: its %d devices would do the same work; the "
-        .. "rule set %s names %s%s"):format(text, axis, run.mesh.shape[axis], rules,
+      lines[#lines + 1] = ("--mesh=%s: nothing is split over the axis %s: its %d devices do the same work; "
+        .. "the rule set %s names %s%s"):format(text, axis, run.mesh.shape[axis], rules,
         #names > 0 and table.concat(names, ", ") or "no axis",
-        near and "; did you mean " .. near .. "?" or ""), "E_VALUE"
+        near and "; did you mean " .. near .. "?" or "")
     end
   end
-  return true
+  return lines
 end
 
 --- Can batches of that size be put on the mesh, and be cut into so many parts?
