@@ -301,6 +301,7 @@ print(f(ml.ones {2}).shape)]],
   -- ---- transformations ------------------------------------------------------------------------------
   abstract = "ml.abstract(function() return {w = ml.zeros {1 << 20, 1 << 20}} end)",
   accumulate = "ml.accumulate(2, function(part) return part:mean() end, ml.arange(8.0))",
+  associative_scan = "ml.associative_scan(ml.mul, ml.tensor {1, 2, 3, 4})",
   checkpoint_name = 'ml.checkpoint_name(x, "hidden").shape',
   cond = "ml.cond(x:sum():gt(10), function(t) return t end, function(t) return -t end, x)",
   custom_vjp = [[
@@ -326,6 +327,7 @@ print(step)]],
   linearize = [[
 local y, linear = ml.linearize(function(t) return t * t end, ml.tensor(3.0))
 print(y, linear(ml.tensor(1.0)), linear(ml.tensor(2.0)))]],
+  map = "ml.map(function(row) return row:sum() end, x)",
   merge = [[
 local structure, state = ml.split(nn.Linear(2, 3, {rngs = nn.Rngs(0)}))
 print(ml.merge(structure, state))]],
@@ -355,6 +357,9 @@ local model = nn.Linear(2, 3, {rngs = nn.Rngs(0)})
 ml.update(model, {bias = ml.ones {3}})
 print(model.bias)]],
   value_and_grad = "ml.value_and_grad(function(t) return (t ^ 2):sum() end)(x)",
+  vectorize = [[
+local f = ml.vectorize(function(m, v) return m:matmul(v) end, {signature = "(n,m),(m)->(n)"})
+print(f(ml.ones {4, 2, 3}, ml.ones {3}).shape)]],
   vjp = [[
 local y, pull = ml.vjp(function(t) return t * t end, ml.tensor(3.0))
 print(y, pull(ml.tensor(1.0)))]],

@@ -63,6 +63,7 @@ for module, names in pairs {
   ["transform.custom_vjp"] = {"custom_vjp", "custom_jvp"},
   ["transform.debug"] = {"debug_print", "debug_callback"},
   ["transform.forward"] = {"jvp", "linearize", "jacfwd", "jacrev", "hessian", "hvp"},
+  ["transform.mapping"] = {"associative_scan", "map", "vectorize"},
   ["transform.microbatch"] = {"microbatches", "accumulate"},
   ["transform.remat"] = {"remat", "checkpoint_name", "remat_policies"},
   ["transform.scope"] = {"named_scope"},

@@ -4,6 +4,8 @@ abstract(fn: function, ...: any) -> any
   What fn(...) returns (a function, class or module), with types in the place of tensors; nothing runs.
 accumulate(n: integer, fn: function, batch: any) -> any, ...
   Calls fn on each of n microbatches, and gives the means of what it returns.
+associative_scan(fn: function, elems: tree, {axis: integer, reverse: boolean}) -> any
+  All partial results of an associative function of two.
 checkpoint_name(x: Tensor, name: string) -> Tensor
   x, under a name that policies of `remat` can ask for.
 cond(pred: Tensor|boolean, true_fn: function, false_fn: function, ...: any) -> any, ...
@@ -39,6 +41,8 @@ jvp(fn: function, primals: table, tangents: table, {has_aux: boolean}) -> any, a
   fn at the primals, and its derivative there along the tangents.
 linearize(fn: function, ...: any) -> any, function
   fn at the arguments, and the linear function of tangents that is its derivative there.
+map(f: function, xs: tree, {batch_size: integer}) -> any
+  f of each slice of xs along dim 1, one after another, stacked.
 merge(structure: table, ...: table) -> table
   The module that split took apart, with these tensors.
 microbatches(batch: any, n: integer) -> any[]
@@ -70,6 +74,8 @@ update(model: table, state: table) -> table
   Writes the tensors of a state into a module.
 value_and_grad(fn: function, {argnums: *integer|integer[], has_aux: boolean}) -> function
   A function that returns fn's loss and its gradients.
+vectorize(fn: function, {signature: string, excluded: integer[]}) -> function
+  fn over all dims in front of those that it takes, as the functions on tensors broadcast.
 vjp(fn: function, ...: any) -> any, function
   fn's result at the arguments, and its pullback.
 vmap(fn: function, {in_axes: integer|table|false, out_axes: integer|table|false, axis_size: integer,

@@ -9,23 +9,13 @@ local raise = lib.raise
 
 local M = {}
 
---- The tensors of a tree and their paths.
-local function leaves_of(who, node, path)
-  local list = {}
-  trace.map(who, node, path, function(leaf, at)
-    list[#list + 1] = {leaf = leaf, path = at}
-    return leaf
-  end)
-  return list
-end
-
 --- The only value that `what` returned; raises unless it holds tensors.
 local function check_result(who, results)
   if results.n ~= 1 then
     raise("E_GRAD", "%s: the function returned %d values; it must return one, a tensor or a table of them",
       who, results.n)
   end
-  local leaves = leaves_of(who, results[1], "the result")
+  local leaves = trace.leaves(who, results[1], "the result")
   if #leaves == 0 then
     raise("E_GRAD", "%s: the function returned %s; it must return a tensor or a table of them", who,
       lib.kind(results[1]))
@@ -35,7 +25,7 @@ end
 
 --- Raises unless the first result of what the user gave is like the function's.
 local function check_first(who, what, y, out)
-  local a, b = y, leaves_of(who, out, "the result")
+  local a, b = y, trace.leaves(who, out, "the result")
   for i = 1, math.max(#a, #b) do
     local p, q = a[i], b[i]
     if not p or not q or p.path ~= q.path or not lib.same_type(p.leaf, q.leaf) then
@@ -113,15 +103,6 @@ local function check_effects(who, what, before)
   end
 end
 
---- The function's result with what core.custom_vjp made of its leaves.
-local function with_rule(who, y, results)
-  local i = 0
-  return (trace.map(who, y, "the result", function()
-    i = i + 1
-    return results[i]
-  end))
-end
-
 local function call_traced(fn, fwd, bwd, nondiff, args)
   local first = core.next_node()
   local inside <close> = trace.inside() -- luacheck: ignore
@@ -147,7 +128,7 @@ local function call_traced(fn, fwd, bwd, nondiff, args)
   end
   local values = {}
   for i, leaf in ipairs(ys) do values[i] = leaf.leaf end
-  return with_rule("custom_vjp", y[1], core.custom_vjp(first, from, core.next_node(), xs, dxs, values, cts))
+  return trace.refill("custom_vjp", y[1], core.custom_vjp(first, from, core.next_node(), xs, dxs, values, cts))
 end
 
 --- The function, with a gradient of its own.
@@ -235,7 +216,7 @@ local function call_with_jvp(fn, rule, nondiff, args)
   local dys, values = tangents_of(y[1], ys, dy), {}
   local dxs, cts = transposed(p, ys, dys)
   for i, leaf in ipairs(ys) do values[i] = leaf.leaf end
-  return with_rule("custom_jvp", y[1],
+  return trace.refill("custom_jvp", y[1],
     core.custom_vjp(first, from, core.next_node(), p.xs, dxs, values, cts, p.ts, dys))
 end
 

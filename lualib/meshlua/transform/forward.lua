@@ -13,15 +13,6 @@ local raise = lib.raise
 
 local M = {}
 
---- A tree like fn's result with of[i] in the place of its i-th tensor; false leaves it out.
-local function result_like(who, result, of)
-  local i = 0
-  return (trace.map(who, result, "the result", function()
-    i = i + 1
-    return of[i] or nil
-  end))
-end
-
 --- The results of a traced function (variables.run), and their tangents: trees.
 ---@param leaves table its result's, as variables.result_leaves gives them
 ---@param tangent_of table<Tensor, Tensor> by leaf of the arguments
@@ -35,7 +26,7 @@ local function forward(who, fn, leaves, tangent_of)
   end
   for i, y in ipairs(leaves) do ys[i] = y.leaf end
   local now, dys = core.jvp(fn.first, xs, ts, ys)
-  return result_like(who, fn.results[1], now), result_like(who, fn.results[1], dys)
+  return trace.refill(who, fn.results[1], now), trace.refill(who, fn.results[1], dys)
 end
 
 --- The tangents of lists of arguments, by leaf.
@@ -202,7 +193,7 @@ local function jacobian(who, fn, numbers, single, has_aux, derivatives)
         local of_args = at[i] and variables.trees(run.places, function(_, k) return list[k][at[i]] end)
         trees[i] = of_args and (single and of_args[1] or of_args)
       end
-      return {jacobian = result_like(who, run.results[1], trees),
+      return {jacobian = trace.refill(who, run.results[1], trees),
         aux = table.move(run.results, 2, run.results.n, 1, {n = run.results.n - 1})}
     end)
     return out.jacobian, table.unpack(out.aux, 1, out.aux.n)

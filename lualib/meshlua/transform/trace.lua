@@ -21,6 +21,26 @@ function M.map(who, node, path, visit, above)
   return setmetatable(copy, getmetatable(node))
 end
 
+--- The tensors of a tree, by place: {leaf, path}.
+---@return table[]
+function M.leaves(who, node, path)
+  local list = {}
+  M.map(who, node, path, function(leaf, at)
+    list[#list + 1] = {leaf = leaf, path = at}
+    return leaf
+  end)
+  return list
+end
+
+--- A tree like `node` with of[i] in the place of its i-th tensor; false leaves it out.
+function M.refill(who, node, of)
+  local i = 0
+  return (M.map(who, node, "", function()
+    i = i + 1
+    return of[i] or nil
+  end))
+end
+
 --- The path of what stands under a key.
 function M.below(path, key) return path .. (type(key) == "number" and "[%s]" or ".%s"):format(key) end
 

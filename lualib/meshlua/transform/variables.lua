@@ -117,16 +117,13 @@ end
 --- The tensors of what a function returned first, by place: {leaf, path}. One of them is a float; and it returned
 --- nothing else, but for has_aux.
 function M.result_leaves(who, results, has_aux)
-  local list, floats = {}, false
+  local floats = false
   if results.n ~= 1 and not (has_aux and results.n > 1) then
     raise("E_GRAD", "%s: the function returned %d values; it must return one, a tensor or a tree of them%s",
       who, results.n, has_aux == false and " (has_aux = true gives the others back, too)" or "")
   end
-  trace.map(who, results[1], "the result", function(leaf, path)
-    list[#list + 1] = {leaf = leaf, path = path}
-    floats = floats or lib.floats[leaf.dtype]
-    return leaf
-  end)
+  local list = trace.leaves(who, results[1], "the result")
+  for _, y in ipairs(list) do floats = floats or lib.floats[y.leaf.dtype] end
   if not floats then
     raise("E_GRAD", "%s: the function returned %s; gradients are of floats: of a tensor, or a tree with one",
       who, lib.is_tensor(results[1]) and core.typeof(results[1]) or lib.kind(results[1]))
