@@ -397,6 +397,43 @@ print(y, pull(ml.tensor(1.0)))]],
   ["nn.elu"] = "nn.elu(ml.tensor {-1.0, 1.0})",
   ["nn.gelu"] = "nn.gelu(ml.tensor {-1.0, 1.0})",
   ["nn.huber"] = "nn.huber(ml.tensor {0.0, 0.0}, ml.tensor {0.5, 3.0})",
+  ["nn.celu"] = "nn.celu(ml.tensor {-2.0, 0.5})",
+  ["nn.hard_sigmoid"] = "nn.hard_sigmoid(ml.tensor {-2.0, 0.5})",
+  ["nn.hard_silu"] = "nn.hard_silu(ml.tensor {-2.0, 0.5})",
+  ["nn.hard_swish"] = "nn.hard_swish(ml.tensor {-2.0, 0.5})",
+  ["nn.hard_tanh"] = "nn.hard_tanh(ml.tensor {-2.0, 0.5})",
+  ["nn.identity"] = "nn.identity(ml.tensor {-2.0, 0.5})",
+  ["nn.mish"] = "nn.mish(ml.tensor {-2.0, 0.5})",
+  ["nn.relu6"] = "nn.relu6(ml.tensor {-2.0, 0.5})",
+  ["nn.selu"] = "nn.selu(ml.tensor {-2.0, 0.5})",
+  ["nn.soft_sign"] = "nn.soft_sign(ml.tensor {-2.0, 0.5})",
+  ["nn.sparse_plus"] = "nn.sparse_plus(ml.tensor {-2.0, 0.5})",
+  ["nn.sparse_sigmoid"] = "nn.sparse_sigmoid(ml.tensor {-2.0, 0.5})",
+  ["nn.squareplus"] = "nn.squareplus(ml.tensor {-2.0, 0.5})",
+  ["nn.standardize"] = "nn.standardize(ml.tensor {-2.0, 0.5})",
+  ["nn.swish"] = "nn.swish(ml.tensor {-2.0, 0.5})",
+  ["nn.glu"] = "nn.glu(ml.tensor {1.0, 2.0, 0.0, 0.0})",
+  ["nn.cosine_distance"] = "nn.cosine_distance(ml.tensor {1.0, 0.0}, ml.tensor {1.0, 1.0})",
+  ["nn.cosine_similarity"] = "nn.cosine_similarity(ml.tensor {1.0, 0.0}, ml.tensor {1.0, 1.0})",
+  ["nn.generalized_kl_divergence"] =
+    "nn.generalized_kl_divergence(ml.tensor({0.5, 0.5}):log(), ml.tensor {0.9, 0.3})",
+  ["nn.hinge_loss"] = "nn.hinge_loss(ml.tensor {0.5, -2.0}, ml.tensor {1.0, 1.0})",
+  ["nn.kl_divergence_with_log_targets"] =
+    "nn.kl_divergence_with_log_targets(ml.tensor({0.5, 0.5}):log(), ml.tensor({0.9, 0.1}):log())",
+  ["nn.l2_loss"] = "nn.l2_loss(ml.tensor {1.0, 2.0}, ml.tensor {1.0, 4.0})",
+  ["nn.log_cosh"] = "nn.log_cosh(ml.tensor {0.0, 2.0}, ml.tensor {0.0, 0.0})",
+  ["nn.multiclass_hinge_loss"] = "nn.multiclass_hinge_loss(x, ml.tensor {2, 0})",
+  ["nn.multiclass_perceptron_loss"] = "nn.multiclass_perceptron_loss(x, ml.tensor {2, 0})",
+  ["nn.perceptron_loss"] = "nn.perceptron_loss(ml.tensor {0.5, -2.0}, ml.tensor {1.0, 1.0})",
+  ["nn.poly_loss_cross_entropy"] =
+    "nn.poly_loss_cross_entropy(x, ml.one_hot(ml.tensor {2, 0}, 3, \"float32\"))",
+  ["nn.safe_softmax_cross_entropy"] =
+    "nn.safe_softmax_cross_entropy(ml.tensor {-math.huge, 0.0, 0.0}, ml.tensor {0.0, 0.5, 0.5})",
+  ["nn.sigmoid_focal_loss"] = "nn.sigmoid_focal_loss(ml.tensor {0.0, 2.0}, ml.tensor {1.0, 1.0})",
+  ["nn.smooth_labels"] = "nn.smooth_labels(ml.tensor {0.0, 1.0, 0.0, 0.0}, 0.1)",
+  ["nn.softmax_cross_entropy"] =
+    "nn.softmax_cross_entropy(ml.tensor {1.0, 0.0}, nn.smooth_labels(ml.tensor {1.0, 0.0}, 0.1))",
+  ["nn.squared_error"] = "nn.squared_error(ml.tensor {1.0, 2.0}, ml.tensor {1.0, 4.0})",
   ["nn.is_module"] = "nn.is_module(nn.Linear(2, 3, {rngs = nn.Rngs(0)}))",
   ["nn.kl"] = "nn.kl(ml.tensor({0.5, 0.5}):log(), ml.tensor {0.9, 0.1})",
   ["nn.layer"] = [[
@@ -436,6 +473,25 @@ print((nn.scan(stack, ml.ones {1, 2})).shape)]],
   ["nn.tanh"] = "nn.tanh(ml.tensor {1.0})",
   ["nn.BatchNorm"] = "nn.BatchNorm(3, {rngs = nn.Rngs(0)})(x)",
   ["nn.Conv"] = "nn.Conv(1, 4, {3, 3}, {rngs = nn.Rngs(0)})(ml.ones {2, 8, 8, 1}).shape",
+  ["nn.Bidirectional"] = [[
+local rngs = nn.Rngs(0)
+local function rnn() return nn.RNN(nn.LSTMCell(3, 4, {rngs = rngs})) end
+print(nn.Bidirectional(rnn(), rnn())(ml.ones {2, 5, 3}).shape)]],
+  ["nn.ConvTranspose"] = [[
+nn.ConvTranspose(4, 1, {3, 3}, {rngs = nn.Rngs(0), strides = 2})(ml.ones {2, 8, 8, 4}).shape]],
+  ["nn.GroupNorm"] = "nn.GroupNorm(4, {rngs = nn.Rngs(0), num_groups = 2})(ml.ones {1, 8, 8, 4}).shape",
+  ["nn.GRUCell"] = "(nn.RNN(nn.GRUCell(3, 4, {rngs = nn.Rngs(0)}))(ml.ones {2, 5, 3})).shape",
+  ["nn.InstanceNorm"] = "nn.InstanceNorm(4, {rngs = nn.Rngs(0)})(ml.ones {1, 8, 8, 4}).shape",
+  ["nn.LSTMCell"] = [[
+local cell = nn.LSTMCell(3, 4, {rngs = nn.Rngs(0)})
+local carry, y = cell(cell:initialize_carry(x), x)
+print(carry[1].shape, y.shape)]],
+  ["nn.RNN"] = [[
+local rnn = nn.RNN(nn.LSTMCell(3, 4, {rngs = nn.Rngs(0)}))
+local y, carry = rnn(ml.ones {2, 5, 3}, {seq_lengths = ml.tensor {5, 2}})
+print(y.shape, carry[1].shape)]],
+  ["nn.SimpleCell"] = "(nn.RNN(nn.SimpleCell(3, 4, {rngs = nn.Rngs(0)}))(ml.ones {2, 5, 3})).shape",
+  ["nn.WeightNorm"] = "nn.WeightNorm(nn.Linear(3, 4, {rngs = nn.Rngs(0)}), {rngs = nn.Rngs(0)})(x).shape",
   ["nn.Dropout"] = "nn.Dropout(0.5, {rngs = nn.Rngs(0)}):eval()(x).shape",
   ["nn.Embed"] = "nn.Embed(10, 4, {rngs = nn.Rngs(0)})(ml.tensor {1, 3}).shape",
   ["nn.LayerNorm"] = "nn.LayerNorm(3, {rngs = nn.Rngs(0)})(x)",
@@ -450,6 +506,31 @@ print((nn.scan(stack, ml.ones {1, 2})).shape)]],
 nn.each_module({a = nn.Linear(2, 3, {rngs = nn.Rngs(0)})}, function(_, path) print(path) end)]],
   ["nn.RngStream"] = 'nn.RngStream(0, "dropout")().shape',
   ["BatchNorm:__call"] = "nn.BatchNorm(3, {rngs = nn.Rngs(0)}):eval()(x).shape",
+  ["Bidirectional:__call"] = [[
+local function rnn(seed) return nn.RNN(nn.GRUCell(3, 4, {rngs = nn.Rngs(seed)})) end
+print(nn.Bidirectional(rnn(0), rnn(1))(x:reshape(1, 2, 3)).shape)]],
+  ["ConvTranspose:__call"] = "nn.ConvTranspose(1, 2, {3}, {rngs = nn.Rngs(0)})(ml.ones {1, 8, 1}).shape",
+  ["GroupNorm:__call"] = "nn.GroupNorm(4, {rngs = nn.Rngs(0), group_size = 2})(ml.ones {1, 8, 4}).shape",
+  ["GRUCell:__call"] = [[
+local cell = nn.GRUCell(3, 4, {rngs = nn.Rngs(0)})
+print((cell(ml.zeros {2, 4}, x)).shape)]],
+  ["GRUCell:initialize_carry"] = "nn.GRUCell(3, 4, {rngs = nn.Rngs(0)}):initialize_carry(x).shape",
+  ["InstanceNorm:__call"] = "nn.InstanceNorm(4, {rngs = nn.Rngs(0)})(ml.ones {1, 8, 4}).shape",
+  ["LSTMCell:__call"] = [[
+local cell = nn.LSTMCell(3, 4, {rngs = nn.Rngs(0)})
+print(select(2, cell({ml.zeros {2, 4}, ml.zeros {2, 4}}, x)).shape)]],
+  ["LSTMCell:initialize_carry"] = "#nn.LSTMCell(3, 4, {rngs = nn.Rngs(0)}):initialize_carry(x)",
+  ["RNN:__call"] = "(nn.RNN(nn.GRUCell(3, 4, {rngs = nn.Rngs(0)}))(x:reshape(1, 2, 3))).shape",
+  ["SimpleCell:__call"] = [[
+local cell = nn.SimpleCell(3, 4, {rngs = nn.Rngs(0)})
+print((cell(ml.zeros {2, 4}, x)).shape)]],
+  ["SimpleCell:initialize_carry"] = "nn.SimpleCell(3, 4, {rngs = nn.Rngs(0)}):initialize_carry(x).shape",
+  ["WeightNorm:__call"] =
+    "nn.WeightNorm(nn.Linear(3, 4, {rngs = nn.Rngs(0)}), {rngs = nn.Rngs(0)})(ml.ones {2, 3}).shape",
+  ["initializers.delta_orthogonal"] =
+    'nn.initializers.delta_orthogonal()(key, {3, 2, 2}, "float32"):sum(1):square():sum():round()',
+  ["initializers.orthogonal"] =
+    'nn.initializers.orthogonal()(key, {4, 2}, "float32"):square():sum(1):round()',
   ["Conv:__call"] = "nn.Conv(1, 2, {3}, {rngs = nn.Rngs(0)})(ml.ones {1, 8, 1}).shape",
   ["Dropout:__call"] = "nn.Dropout(0.5)(x, nn.Rngs(0)).shape",
   ["Dropout:key"] = "nn.Dropout(0.5, {rngs = nn.Rngs(0)}):key().shape",

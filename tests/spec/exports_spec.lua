@@ -72,7 +72,14 @@ local instances = {Manager = manager,
   {rngs = rngs}),
   LayerNorm = nn.LayerNorm(4, {rngs = rngs}), RMSNorm = nn.RMSNorm(4, {rngs = rngs}),
   MoE = nn.MoE(4, 4, 2, {rngs = rngs}), RngStream = nn.RngStream(0, "params"), Sequential = nn.Sequential {},
-  MultiHeadAttention = samples.MultiHeadAttention, EMA = optim.EMA(layer)}
+  MultiHeadAttention = samples.MultiHeadAttention, EMA = optim.EMA(layer),
+  GroupNorm = nn.GroupNorm(4, {rngs = rngs, num_groups = 2}),
+  InstanceNorm = nn.InstanceNorm(4, {rngs = rngs}), WeightNorm = nn.WeightNorm(layer, {rngs = rngs}),
+  ConvTranspose = nn.ConvTranspose(1, 1, {1}, {rngs = rngs}),
+  LSTMCell = nn.LSTMCell(4, 4, {rngs = rngs}), GRUCell = nn.GRUCell(4, 4, {rngs = rngs}),
+  SimpleCell = nn.SimpleCell(4, 4, {rngs = rngs}), RNN = nn.RNN(nn.GRUCell(4, 4, {rngs = rngs})),
+  Bidirectional = nn.Bidirectional(nn.RNN(nn.GRUCell(4, 4, {rngs = rngs})), nn.RNN(nn.GRUCell(4, 4,
+    {rngs = rngs})))}
 
 for class, object in pairs(instances) do samples[class] = samples[class] or object end
 

@@ -26,49 +26,100 @@ M.Conv = module.module("Conv")
 ---@field param_dtype string default float32
 ---@field dtype string in which it computes; default where x and kernel meet
 
----@param n_in integer features of x
----@param n_out integer features of the result
----@param window integer[] the kernel's spatial dims: {3, 3}
----@param options ConvLayerOptions padding: default "same", as flax
-function M.Conv:init(n_in, n_out, window, options)
-  options = lib.options("Conv", options)
-  n_in = linear.features("Conv", "in_features", n_in)[1]
-  n_out = linear.features("Conv", "out_features", n_out)[1]
-  window = linear.features("Conv", "the kernel's window", window)
+--- What both kinds of layer begin with.
+local function init(self, who, n_in, n_out, window, options)
+  n_in = linear.features(who, "in_features", n_in)[1]
+  n_out = linear.features(who, "out_features", n_out)[1]
+  window = linear.features(who, "the kernel's window", window)
   local groups, dtype = options.groups or 1, options.param_dtype or "float32"
-  lib.check_integer("Conv", "groups", groups)
+  lib.check_integer(who, "groups", groups)
   if groups < 1 or n_in % groups ~= 0 or n_out % groups ~= 0 then
-    raise("E_VALUE", "Conv: %s to %d in %s; both must be multiples", lib.count(n_in, "feature"), n_out,
+    raise("E_VALUE", "%s: %s to %d in %s; both must be multiples", who, lib.count(n_in, "feature"), n_out,
       lib.count(groups, "group"))
   end
   local shape = table.move(window, 1, #window, 1, {})
   shape[#shape + 1], shape[#shape + 2] = n_in // groups, n_out
   self.dtype, self.groups = options.dtype, groups
   self.padding = options.padding or "same"
-  self.strides, self.input_dilation = options.strides, options.input_dilation
-  self.kernel_dilation = options.kernel_dilation
-  local key = rngs_of.stream("Conv", options.rngs, "params")()
-  local init = options.kernel_init or initializers.lecun_normal()
-  self.kernel = param.Param(init(key, shape, dtype), {axes = options.axes, role = "kernel"})
+  self.strides, self.kernel_dilation = options.strides, options.kernel_dilation
+  local key = rngs_of.stream(who, options.rngs, "params")()
+  local kernel_init = options.kernel_init or initializers.lecun_normal()
+  self.kernel = param.Param(kernel_init(key, shape, dtype), {axes = options.axes, role = "kernel"})
   if options.use_bias == false then return end
   local axes = options.bias_axes
   if axes == nil then axes = param.last_axes(options.axes, #shape, 1) end
-  self.bias = linear.bias_param("Conv", options.rngs, options.bias_init, {n_out}, dtype,
+  self.bias = linear.bias_param(who, options.rngs, options.bias_init, {n_out}, dtype,
     {axes = axes, role = "bias"})
 end
 
----@param x Tensor [batch, spatial..., in]
----@return Tensor [batch, spatial..., out]
-function M.Conv:__call(x)
-  args.check_tensor("Conv", x)
+--- The convolution of x with the kernel, in the layer's dtype, plus the bias.
+local function apply(self, who, x, options)
+  args.check_tensor(who, x)
   local kernel, bias, dtype = self.kernel, self.bias, self.dtype
   if dtype then
     x, kernel = op.astype(x, {dtype = dtype}), op.astype(kernel, {dtype = dtype})
     bias = bias and op.astype(bias, {dtype = dtype})
   end
-  local y = convs.conv(x, kernel, {strides = self.strides, padding = self.padding, groups = self.groups,
-    input_dilation = self.input_dilation, kernel_dilation = self.kernel_dilation})
+  options.groups, options.kernel_dilation = self.groups, self.kernel_dilation
+  local y = convs.conv(x, kernel, options)
   return bias and op.add(y, bias) or y
+end
+
+---@param n_in integer features of x
+---@param n_out integer features of the result
+---@param window integer[] the kernel's spatial dims: {3, 3}
+---@param options ConvLayerOptions padding: default "same", as flax
+function M.Conv:init(n_in, n_out, window, options)
+  options = lib.options("Conv", options)
+  init(self, "Conv", n_in, n_out, window, options)
+  self.input_dilation = options.input_dilation
+end
+
+---@param x Tensor [batch, spatial..., in]
+---@return Tensor [batch, spatial..., out]
+function M.Conv:__call(x)
+  return apply(self, "Conv", x, {strides = self.strides, padding = self.padding,
+    input_dilation = self.input_dilation})
+end
+
+--- What a Conv with strides has taken away: each element of x, strides apart, times the kernel.
+M.ConvTranspose = module.module("ConvTranspose")
+
+---@param n_in integer features of x
+---@param n_out integer features of the result
+---@param window integer[] the kernel's spatial dims: {3, 3}
+---@param options ConvLayerOptions padding: "same" (default: strides times the size) or "valid" (all that an element of x
+--- reaches), or {low, high} for each dim, the pads of x with strides - 1 zeros between its elements
+function M.ConvTranspose:init(n_in, n_out, window, options)
+  init(self, "ConvTranspose", n_in, n_out, window, lib.options("ConvTranspose", options))
+end
+
+--- The pads of x, whose elements lie strides apart; k: the size that the kernel covers.
+local function transposed_pads(word, k, stride)
+  local all, low = k + stride - 2, k - 1
+  if word == "valid" then all = all + math.max(k - stride, 0)
+  elseif stride < k then low = (all + 1) // 2 end
+  return {low, all - low}
+end
+
+---@param x Tensor [batch, spatial..., in]
+---@return Tensor [batch, spatial..., out]
+function M.ConvTranspose:__call(x)
+  local n, pads = self.kernel.ndim - 2, self.padding
+  local strides = args.each("ConvTranspose", "strides", self.strides, n, 1)
+  local dilation = args.each("ConvTranspose", "kernel dilations", self.kernel_dilation, n, 1)
+  if type(pads) == "string" then
+    local word = pads:lower()
+    if word ~= "same" and word ~= "valid" then
+      raise("E_VALUE", "ConvTranspose: padding '%s'; it is 'same', 'valid' or a {low, high} for each dim",
+        pads)
+    end
+    pads = {}
+    for i = 1, n do
+      pads[i] = transposed_pads(word, (self.kernel.shape[i] - 1) * dilation[i] + 1, strides[i])
+    end
+  end
+  return apply(self, "ConvTranspose", x, {padding = pads, input_dilation = strides})
 end
 
 -- ---- pooling --------------------------------------------------------------------------------------

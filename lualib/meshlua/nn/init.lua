@@ -30,7 +30,10 @@ M.Embed = require("meshlua.nn.embed").Embed
 M.LayerNorm = require("meshlua.nn.norm").LayerNorm
 M.RMSNorm = require("meshlua.nn.norm").RMSNorm
 M.BatchNorm = require("meshlua.nn.batch_norm").BatchNorm
-M.Conv = conv.Conv
+M.Conv, M.ConvTranspose = conv.Conv, conv.ConvTranspose
+for _, part in ipairs {"group_norm", "recurrent"} do
+  for name, class in pairs(require("meshlua.nn." .. part)) do M[name] = class end
+end
 M.MoE = require("meshlua.nn.moe").MoE
 M.MultiHeadAttention = attention.MultiHeadAttention
 M.Dropout = require("meshlua.nn.dropout").Dropout

@@ -2,6 +2,8 @@
 -- mathematics of jax.nn.initializers, so that equal keys give JAX's numbers. Scales are computed in the
 -- dtype of the draw, as JAX does. dims = {in_axis =, out_axis =} comes from layers whose kernels have
 -- several input or output dims.
+local args = require "meshlua.ops.args"
+local control = require "meshlua.transform.control"
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"
@@ -159,6 +161,65 @@ end
 
 local function family(name, scale, mode, distribution)
   return function(options) return scaling("initializers." .. name, scale, mode, distribution, options) end
+end
+
+--- The rows of z [m, n], m <= n, each without its part along the ones before it, and of length 1: what QR gives, with
+--- signs such that R's diagonal is positive. Each is cleaned twice, against rounding.
+local function orthonormal(z)
+  local m, n = z.shape[1], z.shape[2]
+  return (control.scan(function(q, row)
+    local v = row.z
+    for _ = 1, 2 do v = op.sub(v, ops.matmul(ops.matmul(q, v), q)) end
+    v = op.mul(v, op.rsqrt(ops.sum(op.square(v))))
+    local here = ops.reshape(op.eq(ops.arange(0, m), row.at), {m, 1})
+    return op.where(ops.broadcast(here, {m, n}), ops.broadcast(ops.reshape(v, {1, n}), {m, n}), q)
+  end, ops.zeros({m, n}, z.dtype), {z = z, at = ops.arange(0, m)}))
+end
+
+--- A matrix with columns (or rows, where these are fewer) at right angles, each of length `scale` (Saxe et al. 2014).
+---@param scale number? default 1
+---@param column_axis integer? the dim of the columns; the others together are the rows. Default -1
+---@return Initializer
+function M.orthogonal(scale, column_axis)
+  local who = "initializers.orthogonal"
+  scale, column_axis = number(who, scale or 1.0), column_axis or -1
+  return function(key, shape, dtype)
+    if #shape < 2 then raise("E_SHAPE", "%s: a shape of rank %d is no matrix", who, #shape) end
+    local at = args.axis_of(who, column_axis, #shape)
+    local rest = table.move(shape, 1, #shape, 1, {})
+    local columns = table.remove(rest, at)
+    local rows = lib.product(rest)
+    if rows * columns == 0 then return ops.zeros(shape, default(dtype)) end
+    local tall = rows >= columns
+    local z = random.normal(key, {math.max(rows, columns), math.min(rows, columns)}, default(dtype))
+    local wide = z.dtype == "float64" and "float64" or "float32"
+    local q = orthonormal(ops.swapaxes(op.astype(z, {dtype = wide}), 1, 2))
+    if tall then q = ops.swapaxes(q, 1, 2) end
+    rest[#rest + 1] = columns
+    q = ops.moveaxis(ops.reshape(q, rest), -1, at)
+    return op.astype(scaled(q, scale), {dtype = default(dtype)})
+  end
+end
+
+--- Of a convolution's kernel: an orthogonal matrix in the middle, zeros around it (Xiao et al. 2018).
+---@param scale number? default 1
+---@param column_axis integer? of the matrix; default -1
+---@return Initializer
+function M.delta_orthogonal(scale, column_axis)
+  local matrix = M.orthogonal(scale, column_axis)
+  return function(key, shape, dtype)
+    local n = #shape
+    if n < 3 or shape[n] < shape[n - 1] then
+      raise("E_SHAPE", "initializers.delta_orthogonal: a kernel of %s; expected [spatial..., in, out], in at "
+        .. "most out", lib.shape_text(shape))
+    end
+    local ones, pads = {}, {}
+    for d = 1, n do
+      local before = (shape[d] - 1) // 2
+      ones[d], pads[d] = d < n - 1 and 1 or shape[d], d < n - 1 and {before, shape[d] - 1 - before} or {0, 0}
+    end
+    return ops.pad(ops.reshape(matrix(key, {shape[n - 1], shape[n]}, dtype), ones), pads)
+  end
 end
 
 --- The named members of variance_scaling; each takes its options.
