@@ -78,7 +78,7 @@ typedef struct KTensor {
 typedef enum KFaultKind { K_FAULT_NONE, K_FAULT_INDEX } KFaultKind;
 typedef struct KFault {
     KFaultKind kind;
-    int64_t value, limit; /* K_FAULT_INDEX: the id found; valid ids are 0 <= id < limit */
+    int64_t value, limit; /* K_FAULT_INDEX: the id found; valid ids are below the limit */
 } KFault;
 
 /* Row-major gemm used by the matmul kernel when a BLAS was loaded: cblas_sgemm / cblas_dgemm. */
@@ -320,19 +320,23 @@ typedef struct KWindow {
     int64_t window[K_MAX_RANK], stride[K_MAX_RANK], low[K_MAX_RANK];
 } KWindow;
 
-/* take: in table, ids (int32); out y. y's dims: table's before `axis`, ids', table's after. An id
- * is global; this device holds rows [offsets[0], offsets[0] + table.dims[axis]) of `size`. An id
- * outside 0 <= id < size is K_FAULT_INDEX; one held elsewhere gives zeros. */
-/* scatter_add: in ids, updates (laid out as take's y); out table = zeros, then updates added in the
- * order of ids. Same attr and rules. float16/bfloat16 are added in float32 and rounded once. */
-typedef struct KTake {
-    int32_t axis; /* 0-based, of one example's table */
-    int64_t size;
-    int32_t batched; /* every tensor has a dim of examples in front */
-} KTake;
-
-/* scatter_set: in x, ids, updates (laid out as take's y); out x with the rows named by the ids
- * replaced by their updates: of several the last in the order of ids. Attr and rules of take. */
+/* gather: in x, ids (int32); out y. scatter: in x, ids, updates; out y (may alias x): x, and each
+ * update combined with what is there, in the order of ids. scatter_add: in ids, updates; out y:
+ * zeros, and each update added. The table is x or y; rows are gather's y, or updates: their dim d
+ * is dim table[d] of the table and dim ids[d] of the ids, -1: of none. The ids name the table's
+ * dims `axes`; of several axes they have a last dim, with one for each. An id is global and counts
+ * from the end below 0; this device has, of axis k, offsets[k] up to offsets[k] + the table's dim,
+ * of size[k]. What is held elsewhere, or nowhere, is 0 in y, or changes nothing. float16/bfloat16
+ * are added and multiplied in float32 and rounded once (not to a float32 y); NaN wins as it does
+ * in KI_MAX. An id beyond both ends: K_ERROR is K_FAULT_INDEX, K_DROP is nowhere, K_CLIP means the
+ * nearest end, K_WRAP goes on at the other. An axis of size 0 has no ends. */
+typedef enum KOutside { K_ERROR, K_DROP, K_CLIP, K_WRAP } KOutside;
+typedef enum KCombine { K_SET, K_ADD, K_MUL, K_MAX, K_MIN } KCombine;
+typedef struct KIndex {
+    int64_t size[K_MAX_RANK]; /* of the axes, in the whole table */
+    int8_t axes[K_MAX_RANK], table[K_MAX_RANK], ids[K_MAX_RANK];
+    int32_t naxes, outside, combine;
+} KIndex;
 
 /* dynamic_slice: in x, starts (int32, one per dim); out y, the part of y's dims that begins at the
  * starts of a whole of which x is the part that begins at offsets[d]; zeros where x has nothing.

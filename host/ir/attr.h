@@ -14,7 +14,7 @@ typedef enum AttrKind {
     ATTR_DTYPE,  /* int32_t, a DType */
     ATTR_SCALAR, /* Scalar: a number of the dtype field before it */
     ATTR_DIM,    /* int32_t: a dim, 0-based here, 1-based in text and in Lua */
-    ATTR_DIMS,   /* Dims: a list of dims, counted as ATTR_DIM */
+    ATTR_DIMS,   /* Dims: a list of dims, counted as ATTR_DIM; -1: none */
     ATTR_SHAPE,  /* Dims: sizes */
     ATTR_LIST,   /* Dims: plain integers */
     ATTR_SOME,   /* the same, and not printed where there are none */

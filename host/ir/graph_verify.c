@@ -90,8 +90,8 @@ static bool fits_field(const AttrField *f, const void *at, const Mesh *m) {
     case ATTR_BOOL:
     case ATTR_FLAG: return i == 0 || i == 1;
     case ATTR_DTYPE: return i >= 0 && i < DT_COUNT;
-    case ATTR_DIM: return i >= -1 && i < MAX_RANK; /* -1: none */
-    case ATTR_DIMS: return fits_dims(at, 0, MAX_RANK - 1);
+    case ATTR_DIM: return i >= -1 && i < MAX_RANK;          /* -1: none */
+    case ATTR_DIMS: return fits_dims(at, -1, MAX_RANK - 1); /* the same */
     case ATTR_SHAPE: return fits_dims(at, 0, DIMS_MOST);
     case ATTR_LIST:
     case ATTR_SOME: return fits_dims(at, INT64_MIN, INT64_MAX);

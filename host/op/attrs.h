@@ -63,13 +63,16 @@ typedef struct MatmulAttr {
     Dims x_contract, w_contract, x_batch, w_batch; /* pairs by position */
     int32_t wide;                                  /* see OpDef.wide */
 } MatmulAttr;
-typedef struct TakeAttr {
-    int32_t axis;
-    int64_t size;    /* rows of the whole table */
-    int64_t rows;    /* scatter_add: rows of this device's part of its result */
+/* gather, scatter: ids name dims `axes` of x, which are `size` long in the whole x. Dim d of the
+ * rows (gather's result, scatter's updates) is dim table[d] of x and dim ids[d] of the ids; -1: it
+ * is none. Of several axes the ids have a last dim, with one for each. */
+typedef struct IndexAttr {
+    Dims axes, table, ids, size;
+    Dims rows;       /* scatter_add: how long the axes are on this device */
+    int32_t outside; /* KOutside */
+    int32_t combine; /* scatter: KCombine */
     int32_t wide;    /* scatter_add: see OpDef.wide */
-    int32_t batched; /* table, ids and rows have a dim in front that they share; `axis` counts it */
-} TakeAttr;
+} IndexAttr;
 typedef struct DropoutAttr {
     double keep;
     Dims strides; /* of the global shape, in elements */

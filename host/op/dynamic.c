@@ -86,8 +86,13 @@ static Val count_along(Build *b, Val like) {
 }
 
 static Val take_own(Build *b, Val x, Val ids, int axis) {
-    TakeAttr t = {.axis = axis, .size = op_dims(b, x).at[axis], .batched = 1};
-    return build_op(b, OP_TAKE, (Val[]){x, ids}, 2, &t);
+    Dims dims = op_dims(b, x);
+    IndexAttr t = {.axes = {1, {axis}}, .size = {1, {dims.at[axis]}}};
+    for (int d = 0; d < dims.rank; d++) {
+        dims_push(&t.table, d == axis ? -1 : d);
+        dims_push(&t.ids, d == axis ? 1 : d ? -1 : 0);
+    }
+    return build_op(b, OP_GATHER, (Val[]){x, ids}, 2, &t);
 }
 
 static void batch_slice(Build *b, const BatchArgs *a) {

@@ -1,228 +1,396 @@
-/* index.c - rows by number, and lines in order. */
+/* index.c - elements by number, and lines in order. */
 #include "op/op.h"
 
 #define CT (a->ct)
 
-static const AttrField take_fields[] = {ATTR_FIELD(TakeAttr, ATTR_DIM, axis),
-                                        ATTR_FIELD(TakeAttr, ATTR_INT, size),
-                                        ATTR_FIELD(TakeAttr, ATTR_FLAG, batched),
-                                        {0}};
+static const char *const outside_words[] = {"error", "drop", "clip", "wrap", NULL};
+static const char *const set_words[] = {"set", "add", NULL};
+static const char *const combine_words[] = {"set", "add", "mul", "max", "min", NULL};
 
-static Err check_ids(const OpArgs *a, int operand) {
-    if (a->in[operand]->dtype != DT_I32)
+#define OUTSIDE                                                                                    \
+    { "outside", ATTR_ENUM, offsetof(IndexAttr, outside), outside_words }
+static const AttrField gather_fields[] = {ATTR_FIELD(IndexAttr, ATTR_DIMS, axes),
+                                          ATTR_FIELD(IndexAttr, ATTR_DIMS, table),
+                                          ATTR_FIELD(IndexAttr, ATTR_DIMS, ids),
+                                          ATTR_FIELD(IndexAttr, ATTR_SHAPE, size),
+                                          OUTSIDE,
+                                          {0}};
+static const AttrField scatter_add_fields[] = {
+    ATTR_FIELD(IndexAttr, ATTR_DIMS, axes),  ATTR_FIELD(IndexAttr, ATTR_DIMS, table),
+    ATTR_FIELD(IndexAttr, ATTR_DIMS, ids),   ATTR_FIELD(IndexAttr, ATTR_SHAPE, size),
+    ATTR_FIELD(IndexAttr, ATTR_SHAPE, rows), OUTSIDE,
+    ATTR_FIELD(IndexAttr, ATTR_FLAG, wide),  {0}};
+#define SCATTER_FIELDS(words)                                                                      \
+    {                                                                                              \
+        ATTR_FIELD(IndexAttr, ATTR_DIMS, axes), ATTR_FIELD(IndexAttr, ATTR_DIMS, table),           \
+            ATTR_FIELD(IndexAttr, ATTR_DIMS, ids), ATTR_FIELD(IndexAttr, ATTR_SHAPE, size),        \
+            OUTSIDE, {"combine", ATTR_ENUM, offsetof(IndexAttr, combine), words}, {                \
+            0                                                                                      \
+        }                                                                                          \
+    }
+static const AttrField scatter_fields[] = SCATTER_FIELDS(set_words);
+static const AttrField scatter_reduce_fields[] = SCATTER_FIELDS(combine_words);
+
+/* ---- shapes --------------------------------------------------------------------------------- */
+/* The dims of ids that are not the axes' own. */
+static int id_rank(const IndexAttr *t, const Dims *ids) {
+    return ids->rank - (t->axes.rank > 1);
+}
+
+static bool mark(uint32_t *seen, int64_t dim, int rank) {
+    bool fresh = dim >= 0 && dim < rank && !(*seen >> dim & 1);
+    if (fresh) *seen |= 1u << dim;
+    return fresh;
+}
+
+/* Do axes and lists name every dim of x and of the ids once? */
+static bool names_all(const IndexAttr *t, int rank, int nids) {
+    uint32_t x = 0, ids = 0;
+    if (t->axes.rank < 1 || t->size.rank != t->axes.rank || t->table.rank != t->ids.rank)
+        return false;
+    for (int k = 0; k < t->axes.rank; k++)
+        if (!mark(&x, t->axes.at[k], rank)) return false;
+    for (int d = 0; d < t->table.rank; d++) {
+        if (t->table.at[d] < 0 && t->ids.at[d] < 0) return false;
+        if (t->table.at[d] >= 0 && !mark(&x, t->table.at[d], rank)) return false;
+        if (t->ids.at[d] >= 0 && !mark(&ids, t->ids.at[d], nids)) return false;
+    }
+    return nids >= 0 && x == (1u << rank) - 1 && ids == (1u << nids) - 1;
+}
+
+static Err check_index(const OpArgs *a, int ids, int rank) {
+    const IndexAttr *t = a->attr;
+    const Type *type = a->in[ids];
+    if (type->dtype != DT_I32)
         return op_error(a, E_DTYPE, "the ids must be int32, not %s; ids:astype \"int32\"",
-                        dtype_name(a->in[operand]->dtype));
+                        dtype_name(type->dtype));
+    if (!names_all(t, rank, id_rank(t, &type->dims)))
+        return op_error(a, E_SHAPE, "axes, table and ids must name every dim of x and ids once");
+    if (t->axes.rank > 1 && type->dims.at[type->dims.rank - 1] != t->axes.rank)
+        return op_error(a, E_SHAPE, "the last dim of the ids must have one for each of %d axes",
+                        t->axes.rank);
+    for (int k = 0; k < t->size.rank; k++)
+        if (t->size.at[k] < 0)
+            return op_error(a, E_SHAPE, "an axis of %lld", (long long)t->size.at[k]);
     return E_OK;
 }
 
-/* Table (or updates) and ids of a batched op share their first dim. */
-static Err check_batched(const OpArgs *a, int table, int ids) {
-    const TakeAttr *t = a->attr;
-    const Dims *x = &a->in[table]->dims, *i = &a->in[ids]->dims;
-    if (t->batched && (x->rank < 1 || i->rank < 1 || x->at[0] != i->at[0] || t->axis < 1))
-        return op_error(a, E_SHAPE, "the examples of table and ids differ");
+/* The dims of gather's result, of updates. */
+static Err row_dims(const OpArgs *a, const Dims *x, const Dims *ids, Dims *rows) {
+    const IndexAttr *t = a->attr;
+    for (int d = 0; d < t->table.rank; d++) {
+        int of_x = (int)t->table.at[d], of_ids = (int)t->ids.at[d];
+        if (of_x >= 0 && of_ids >= 0 && x->at[of_x] != ids->at[of_ids])
+            return op_error(a, E_SHAPE, "dim %d of the ids is not dim %d of x", of_ids + 1,
+                            of_x + 1);
+        dims_push(rows, of_x >= 0 ? x->at[of_x] : ids->at[of_ids]);
+    }
     return E_OK;
 }
 
-/* The dims of take's result, of updates: `table` with those of ids at the axis. */
-static Dims row_dims(const TakeAttr *t, const Dims *table, const Dims *ids) {
-    Dims rows = {0};
-    for (int d = 0; d < t->axis; d++) dims_push(&rows, table->at[d]);
-    for (int d = t->batched; d < ids->rank; d++) dims_push(&rows, ids->at[d]);
-    for (int d = t->axis + 1; d < table->rank; d++) dims_push(&rows, table->at[d]);
-    return rows;
+static Err shape_gather(const OpArgs *a, OutType *out, int *nout) {
+    TRY(check_index(a, 1, a->in[0]->dims.rank));
+    out[0] = (OutType){.dtype = a->in[0]->dtype};
+    return row_dims(a, &a->in[0]->dims, &a->in[1]->dims, &out[0].dims);
 }
 
-/* ---- take ---- */
-static Err shape_take(const OpArgs *a, OutType *out, int *nout) {
-    const TakeAttr *t = a->attr;
-    const Dims *table = &a->in[0]->dims, *ids = &a->in[1]->dims;
-    TRY(check_ids(a, 1));
-    TRY(op_check_axis(a, t->axis, table->rank));
-    TRY(check_batched(a, 0, 1));
-    int rank = table->rank - 1 + ids->rank - t->batched;
+static Err shape_scatter_add(const OpArgs *a, OutType *out, int *nout) {
+    const IndexAttr *t = a->attr;
+    const Dims *ids = &a->in[0]->dims, *updates = &a->in[1]->dims;
+    DType dtype = a->in[1]->dtype;
+    int rank = t->axes.rank;
+    for (int d = 0; d < t->table.rank; d++) rank += t->table.at[d] >= 0;
     if (rank > MAX_RANK) return op_error(a, E_SHAPE, "the result would have rank %d", rank);
-    out[0] = (OutType){.dtype = a->in[0]->dtype, .dims = row_dims(t, table, ids)};
+    TRY(check_index(a, 0, rank));
+    if (updates->rank != t->table.rank || t->rows.rank != t->axes.rank)
+        return op_error(a, E_SHAPE, "the updates must have rank %d", t->table.rank);
+    out[0] = (OutType){.dtype = t->wide ? dtype_accumulator(dtype) : dtype, .dims = {.rank = rank}};
+    for (int d = 0; d < updates->rank; d++) {
+        int of_ids = (int)t->ids.at[d];
+        if (of_ids >= 0 && updates->at[d] != ids->at[of_ids])
+            return op_error(a, E_SHAPE, "dim %d of the updates is not dim %d of the ids", d + 1,
+                            of_ids + 1);
+        if (t->table.at[d] >= 0) out[0].dims.at[t->table.at[d]] = updates->at[d];
+    }
+    for (int k = 0; k < t->axes.rank; k++) {
+        if (t->rows.at[k] < 0)
+            return op_error(a, E_SHAPE, "a table of %lld rows", (long long)t->rows.at[k]);
+        out[0].dims.at[t->axes.at[k]] = t->rows.at[k];
+    }
     return E_OK;
 }
 
-static void vjp_take(Build *b, const VjpArgs *a) {
-    TakeAttr t = *(const TakeAttr *)a->node->attr;
+static Err shape_scatter(const OpArgs *a, OutType *out, int *nout) {
+    const IndexAttr *t = a->attr;
+    Dims want = {0};
+    TRY(check_index(a, 1, a->in[0]->dims.rank));
+    if (a->in[0]->dtype != a->in[2]->dtype) return op_error(a, E_DTYPE, "dtypes differ");
+    if (!a->def->linear && t->combine <= K_ADD)
+        return op_error(a, E_VALUE, "set and add are scatter's");
+    TRY(row_dims(a, &a->in[0]->dims, &a->in[1]->dims, &want));
+    if (!dims_equal(&want, &a->in[2]->dims))
+        return op_error(a, E_SHAPE, "the updates must have x's dims with the ids' for the axes");
+    out[0] = (OutType){.dtype = a->in[0]->dtype, .dims = a->in[0]->dims};
+    return E_OK;
+}
+
+/* ---- sharding ------------------------------------------------------------------------------- */
+typedef struct Tensors {    /* their numbers; -1: there is none */
+    int x, ids, rows, also; /* also: one that lies as x */
+    FactorKind axis, id;    /* along the axes, and along dims of ids alone */
+} Tensors;
+
+/* An x that is split along an axis holds other rows on each device. */
+static void map_index(FactorRule *r, const IndexAttr *t, Tensors n, const Dims *x, const Dims *ids,
+                      const Dims *rows) {
+    int lies[] = {n.x, n.also};
+    for (int d = 0; d < rows->rank; d++) {
+        int of_x = (int)t->table.at[d], of_ids = (int)t->ids.at[d];
+        int f = factor_add(r, of_x >= 0 ? FACTOR_PASS : n.id, rows->at[d]);
+        for (int k = 0; k < 2; k++)
+            if (of_x >= 0 && lies[k] >= 0) factor_map(r, lies[k], of_x, f);
+        if (of_ids >= 0) factor_map(r, n.ids, of_ids, f);
+        factor_map(r, n.rows, d, f);
+    }
+    for (int i = 0; i < t->axes.rank; i++) {
+        int f = factor_add(r, n.axis, x->at[t->axes.at[i]]);
+        for (int k = 0; k < 2; k++)
+            if (lies[k] >= 0) factor_map(r, lies[k], (int)t->axes.at[i], f);
+    }
+    if (t->axes.rank > 1)
+        factor_map(r, n.ids, ids->rank - 1, factor_add(r, FACTOR_REPLICATE, t->axes.rank));
+}
+
+/* Rows that a device has not count as zeros. */
+static void factors_gather(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    map_index(r, a->attr, (Tensors){0, 1, 2, -1, FACTOR_SUM, FACTOR_PASS}, &a->in[0]->dims,
+              &a->in[1]->dims, &out[0]->dims);
+}
+
+static void factors_scatter_add(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    map_index(r, a->attr, (Tensors){2, 0, 1, -1, FACTOR_PASS, FACTOR_SUM}, &out[0]->dims,
+              &a->in[0]->dims, &a->in[1]->dims);
+}
+
+/* Each device changes the rows that it has. x counts once, and which update of a row is last only
+ * who sees all ids can tell; a maximum may have x in it on every device. */
+static void factors_scatter(const OpArgs *a, const Type *const *out, FactorRule *r) {
+    static const FactorKind kind[] = {[K_MAX] = FACTOR_MAX, [K_MIN] = FACTOR_MIN};
+    int combine = ((const IndexAttr *)a->attr)->combine;
+    FactorKind id = combine >= K_MAX ? kind[combine] : FACTOR_REPLICATE;
+    map_index(r, a->attr, (Tensors){0, 1, 2, 3, FACTOR_PASS, id}, &a->in[0]->dims, &a->in[1]->dims,
+              &a->in[2]->dims);
+}
+
+static void first_rows(LocalArgs *a, const Layout *l, const Type *type) {
+    const IndexAttr *t = a->attr;
+    for (int k = 0; k < t->axes.rank; k++)
+        a->offset[k] = op_local_offset(l, &type->dims, (int)t->axes.at[k]);
+    a->noffset = t->axes.rank;
+}
+
+static void local_of_x(LocalArgs *a) {
+    first_rows(a, a->in_layout[0], a->in[0]);
+}
+
+static void local_scatter_add(LocalArgs *a) {
+    IndexAttr *t = a->attr;
+    Dims local = layout_local(a->out_layout[0], &a->out[0]->dims);
+    first_rows(a, a->out_layout[0], a->out[0]);
+    for (int k = 0; k < t->axes.rank; k++) t->rows.at[k] = local.at[t->axes.at[k]];
+}
+
+static void lower_as(const IndexAttr *t, int combine, KIndex *k) {
+    *k = (KIndex){.naxes = t->axes.rank, .outside = t->outside, .combine = combine};
+    for (int i = 0; i < t->axes.rank; i++) {
+        k->size[i] = t->size.at[i];
+        k->axes[i] = (int8_t)t->axes.at[i];
+    }
+    for (int d = 0; d < t->table.rank; d++) {
+        k->table[d] = (int8_t)t->table.at[d];
+        k->ids[d] = (int8_t)t->ids.at[d];
+    }
+}
+
+static void lower_index(const OpArgs *a, const Type *const *out, void *kernel_attr) {
+    lower_as(a->attr, ((const IndexAttr *)a->attr)->combine, kernel_attr);
+}
+static void lower_scatter_add(const OpArgs *a, const Type *const *out, void *kernel_attr) {
+    lower_as(a->attr, K_ADD, kernel_attr);
+}
+
+/* ---- examples: one more dim in front, which those that are mapped share ---------------------- */
+static void shift(Dims *list) {
+    for (int d = 0; d < list->rank; d++) list->at[d] += list->at[d] >= 0;
+}
+
+/* The operands by number; -1: there is none. */
+static void batch_index(Build *b, const BatchArgs *a, int x, int ids, int rows) {
+    IndexAttr t = *(const IndexAttr *)a->node->attr;
+    Val in[3];
+    bool x_mapped = rows >= 0 || a->mapped[x], ids_mapped = a->mapped[ids];
+    for (int i = 0; i < a->node->nin; i++)
+        in[i] =
+            a->mapped[i] || i == rows || (i == x && x_mapped) ? batch_operand(b, a, i) : a->in[i];
+    if (x_mapped) {
+        shift(&t.axes);
+        shift(&t.table);
+    }
+    if (ids_mapped) shift(&t.ids);
+    dims_insert(&t.table, 0, x_mapped ? 0 : -1);
+    dims_insert(&t.ids, 0, ids_mapped ? 0 : -1);
+    batch_apply(b, a, in, &t);
+}
+
+static void batch_gather(Build *b, const BatchArgs *a) {
+    batch_index(b, a, 0, 1, -1);
+}
+static void batch_scatter_add(Build *b, const BatchArgs *a) {
+    batch_index(b, a, -1, 0, 1);
+}
+static void batch_scatter(Build *b, const BatchArgs *a) {
+    batch_index(b, a, 0, 1, 2);
+}
+
+/* ---- gradients ------------------------------------------------------------------------------ */
+static Val gather_as(Build *b, const IndexAttr *t, Val x, Val ids) {
+    IndexAttr g = *t;
+    g.combine = g.wide = 0;
+    g.rows = (Dims){0};
+    return build_op(b, OP_GATHER, (Val[]){x, ids}, 2, &g);
+}
+
+static Val scatter_as(Build *b, const IndexAttr *t, int combine, Val x, Val ids, Val updates) {
+    IndexAttr s = *t;
+    s.combine = combine;
+    return build_op(b, combine <= K_ADD ? OP_SCATTER : OP_SCATTER_REDUCE, (Val[]){x, ids, updates},
+                    3, &s);
+}
+
+static void vjp_gather(Build *b, const VjpArgs *a) {
+    IndexAttr t = *(const IndexAttr *)a->node->attr;
     t.rows = t.size;
     a->din[0] = build_op(b, OP_SCATTER_ADD, (Val[]){a->in[1], CT[0]}, 2, &t);
 }
 
-/* Between `rows` (take's result, scatter_add's updates), `ids` and `table`, given as tensor
- * numbers. A table split along its axis holds other rows on each device: those it has not count as
- * zeros. */
-static void map_take(FactorRule *r, const TakeAttr *t, int table, const Dims *table_dims, int ids,
-                     const Dims *ids_dims, int rows, FactorKind along_table, FactorKind along_ids) {
-    for (int d = 0; d < table_dims->rank; d++) {
-        int f = factor_add(r, d == t->axis ? along_table : FACTOR_PASS, table_dims->at[d]);
-        factor_map(r, table, d, f);
-        int behind = d - 1 + ids_dims->rank - t->batched;
-        if (d != t->axis) factor_map(r, rows, d < t->axis ? d : behind, f);
-        if (d < t->batched) factor_map(r, ids, d, f);
-    }
-    for (int d = t->batched; d < ids_dims->rank; d++) {
-        int f = factor_add(r, along_ids, ids_dims->at[d]);
-        factor_map(r, ids, d, f);
-        factor_map(r, rows, t->axis + d - t->batched, f);
-    }
-}
-
-static void factors_take(const OpArgs *a, const Type *const *out, FactorRule *r) {
-    map_take(r, a->attr, 0, &a->in[0]->dims, 1, &a->in[1]->dims, 2, FACTOR_SUM, FACTOR_PASS);
-}
-
-static void table_offset(LocalArgs *a, const Layout *table, const Type *type) {
-    int axis = ((const TakeAttr *)a->attr)->axis;
-    a->offset[0] = op_local_offset(table, &type->dims, axis);
-    a->noffset = 1;
-}
-
-static void local_take(LocalArgs *a) {
-    table_offset(a, a->in_layout[0], a->in[0]);
-}
-
-static void lower_take(const OpArgs *a, const Type *const *out, void *kernel_attr) {
-    const TakeAttr *t = a->attr;
-    *(KTake *)kernel_attr = (KTake){t->axis - t->batched, t->size, t->batched};
-}
-
-/* Examples of a batched op: both are one dim in front. */
-static void batch_more(Build *b, const BatchArgs *a) {
-    Val in[3];
-    for (int i = 0; i < a->node->nin; i++) {
-        Dims one = op_dims(b, a->node->in[i]);
-        one.at[0] *= a->size;
-        in[i] = op_reshape(b, batch_operand(b, a, i), &one);
-    }
-    batch_apply(b, a, in, a->node->attr);
-    Dims dims = op_dims(b, a->node->out);
-    dims_insert(&dims, 0, a->size);
-    a->out[0] = op_reshape(b, a->out[0], &dims);
-}
-
-/* Every example its own ids: one dim that all share, in front. */
-static void batch_own_ids(Build *b, const BatchArgs *a) {
-    TakeAttr t = *(const TakeAttr *)a->node->attr;
-    Val in[3];
-    t.axis++;
-    t.batched = 1;
-    for (int i = 0; i < a->node->nin; i++) in[i] = batch_operand(b, a, i);
-    batch_apply(b, a, in, &t);
-}
-
-/* `ids`: the number of that operand. */
-static void batch_rows(Build *b, const BatchArgs *a, int ids) {
-    TakeAttr t = *(const TakeAttr *)a->node->attr;
-    if (t.batched) {
-        batch_more(b, a);
-    } else if (!a->mapped[ids]) {
-        Val in[3];
-        for (int i = 0; i < a->node->nin; i++) in[i] = i == ids ? a->in[i] : batch_operand(b, a, i);
-        t.axis++;
-        batch_apply(b, a, in, &t);
-    } else {
-        batch_own_ids(b, a);
-    }
-}
-
-static void batch_take(Build *b, const BatchArgs *a) {
-    TakeAttr t = *(const TakeAttr *)a->node->attr;
-    if (t.batched || a->mapped[0]) {
-        batch_rows(b, a, 1);
-    } else { /* a table for all: more ids */
-        batch_apply(b, a, a->in, &t);
-        a->out[0] = batch_to_front(b, a->out[0], t.axis);
-    }
-}
-static void batch_scatter_add(Build *b, const BatchArgs *a) {
-    batch_rows(b, a, 0);
-}
-static void batch_scatter_set(Build *b, const BatchArgs *a) {
-    batch_rows(b, a, 1);
-}
-
-const OpDef op_row_TAKE = {
-    .name = "take",
-    .operands = "table,ids",
-    .doc = "rows of a table by 0-based id; an id outside the table is an error",
-    .nin = 2,
-    .nout = 1,
-    .flags = OPF_FAULTS,
-    OP_ATTR(TakeAttr, take_fields),
-    .shape = shape_take,
-    .vjp = vjp_take,
-    .batch = batch_take,
-    .factors = factors_take,
-    .local = local_take,
-    .flops = op_no_flops,
-    .kernel = "take",
-    OP_LOWER(KTake, lower_take),
-    .linear = 1,
-};
-
-/* ---- scatter_add ---- */
-static const AttrField scatter_add_fields[] = {
-    ATTR_FIELD(TakeAttr, ATTR_DIM, axis),     ATTR_FIELD(TakeAttr, ATTR_INT, size),
-    ATTR_FIELD(TakeAttr, ATTR_INT, rows),     ATTR_FIELD(TakeAttr, ATTR_FLAG, wide),
-    ATTR_FIELD(TakeAttr, ATTR_FLAG, batched), {0}};
-
-static Err shape_scatter_add(const OpArgs *a, OutType *out, int *nout) {
-    const TakeAttr *t = a->attr;
-    const Dims *ids = &a->in[0]->dims, *rows = &a->in[1]->dims;
-    TRY(check_ids(a, 0));
-    TRY(check_batched(a, 1, 0));
-    int nids = ids->rank - t->batched;
-    if (t->axis < 0 || t->axis + nids > rows->rank)
-        return op_error(a, E_SHAPE, "axis %d does not fit the updates", t->axis + 1);
-    if (rows->rank - nids + 1 > MAX_RANK)
-        return op_error(a, E_SHAPE, "the result would have rank %d", rows->rank - nids + 1);
-    if (t->rows < 0 || t->size < 0)
-        return op_error(a, E_SHAPE, "a table of %lld rows",
-                        (long long)(t->rows < 0 ? t->rows : t->size));
-    DType dtype = a->in[1]->dtype;
-    out[0] = (OutType){.dtype = t->wide ? dtype_accumulator(dtype) : dtype};
-    for (int d = 0; d < rows->rank; d++) {
-        int i = d - t->axis;
-        if (i == 0) dims_push(&out[0].dims, t->rows);
-        if (i >= 0 && i < nids) {
-            if (rows->at[d] != ids->at[i + t->batched])
-                return op_error(a, E_SHAPE, "dim %d of the updates is not dim %d of the ids", d + 1,
-                                i + 1);
-        } else {
-            dims_push(&out[0].dims, rows->at[d]);
-        }
-    }
-    if (t->axis == rows->rank) dims_push(&out[0].dims, t->rows);
-    return E_OK;
-}
-
 static void vjp_scatter_add(Build *b, const VjpArgs *a) {
-    a->din[1] = build_op(b, OP_TAKE, (Val[]){CT[0], a->in[0]}, 2, a->node->attr);
+    a->din[1] = gather_as(b, a->node->attr, CT[0], a->in[0]);
     a->din[1] = op_astype(b, a->din[1], op_dtype(b, a->in[1]));
 }
 
-static void factors_scatter_add(const OpArgs *a, const Type *const *out, FactorRule *r) {
-    map_take(r, a->attr, 2, &out[0]->dims, 0, &a->in[0]->dims, 1, FACTOR_PASS, FACTOR_SUM);
+/* Which updates are the last of their row, as a mask of the updates' dims: found by setting the
+ * ids' numbers instead of updates. */
+static Val last_of_row(Build *b, Val x, Val ids, Val updates, const IndexAttr *t) {
+    Dims x_dims = op_dims(b, x), rows = op_dims(b, updates), dims = op_dims(b, ids), at = {0};
+    IndexAttr w = {.size = t->size, .outside = t->outside};
+    Dims table = {0}, all = {.rank = 1, .at = {1}};
+    dims.rank = id_rank(t, &dims);
+    w.table.rank = w.ids.rank = at.rank = dims.rank;
+    for (int d = 0; d < rows.rank; d++) {
+        int i = (int)t->ids.at[d];
+        if (i < 0) continue;
+        at.at[i] = d;
+        w.ids.at[i] = i;
+        w.table.at[i] = t->table.at[d] >= 0 ? table.rank : -1;
+        if (t->table.at[d] >= 0) dims_push(&table, rows.at[d]);
+        all.at[0] *= rows.at[d];
+    }
+    for (int k = 0; k < t->axes.rank; k++) {
+        dims_push(&w.axes, table.rank);
+        dims_push(&table, x_dims.at[t->axes.at[k]]);
+    }
+    Val number = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, all, 0});
+    number = op_reshape(b, number, &dims);
+    Val none = op_full(b, DT_I32, &table, attr_scalar_int(0));
+    Val last = scatter_as(b, &w, K_SET, none, ids, number);
+    return op_broadcast(b, op2(b, OP_EQ, gather_as(b, &w, last, ids), number), &rows, &at);
 }
 
-static void local_scatter_add(LocalArgs *a) {
-    TakeAttr *t = a->attr;
-    table_offset(a, a->out_layout[0], a->out[0]);
-    t->rows = layout_local(a->out_layout[0], &a->out[0]->dims).at[t->axis];
+static void vjp_set(Build *b, const VjpArgs *a) {
+    const IndexAttr *t = a->node->attr;
+    Val zeros = op_const_like(b, a->in[2], 0);
+    a->din[0] = scatter_as(b, t, K_SET, CT[0], a->in[1], zeros);
+    if (!(a->wanted >> 2 & 1)) return;
+    Val last = last_of_row(b, a->in[0], a->in[1], a->in[2], t);
+    a->din[2] = op3(b, OP_WHERE, last, gather_as(b, t, CT[0], a->in[1]), zeros);
 }
+
+static void vjp_scatter(Build *b, const VjpArgs *a) {
+    const IndexAttr *t = a->node->attr;
+    if (t->combine == K_SET) {
+        vjp_set(b, a);
+        return;
+    }
+    a->din[0] = CT[0];
+    a->din[2] = gather_as(b, t, CT[0], a->in[1]);
+}
+
+/* The derivative of a product by one factor is the product of the others: where none is 0 all of
+ * them by it, where it is the only 0 that of the rest. */
+static void vjp_mul(Build *b, const VjpArgs *a) {
+    const IndexAttr *t = a->node->attr;
+    Val ids = a->in[1], v[2] = {a->in[0], a->in[2]}, is_0[2], not_0[2], count[2];
+    for (int k = 0; k < 2; k++) {
+        is_0[k] = op2(b, OP_EQ, v[k], op_const_like(b, v[k], 0));
+        not_0[k] = op3(b, OP_WHERE, is_0[k], op_const_like(b, v[k], 1), v[k]);
+        count[k] = op_astype(b, is_0[k], op_dtype(b, v[k]));
+    }
+    Val zeros = scatter_as(b, t, K_ADD, count[0], ids, count[1]);
+    Val rest = op2(b, OP_MUL, CT[0], scatter_as(b, t, K_MUL, not_0[0], ids, not_0[1]));
+    Val nothing = op_const_like(b, rest, 0), by[2];
+    for (int n = 0; n < 2; n++)
+        by[n] = op3(b, OP_WHERE, op2(b, OP_EQ, zeros, op_const_like(b, zeros, n)), rest, nothing);
+    for (int k = 0; k < 2; k++) {
+        Val of[2];
+        for (int n = 0; n < 2; n++) of[n] = k ? gather_as(b, t, by[n], ids) : by[n];
+        a->din[2 * k] = op3(b, OP_WHERE, is_0[k], of[1], op2(b, OP_DIV, of[0], not_0[k]));
+    }
+}
+
+/* A maximum's cotangent goes to all that are it, in equal parts. */
+static void vjp_scatter_reduce(Build *b, const VjpArgs *a) {
+    const IndexAttr *t = a->node->attr;
+    Val x = a->in[0], ids = a->in[1], updates = a->in[2], y = a->out[0];
+    if (t->combine == K_MUL) {
+        vjp_mul(b, a);
+        return;
+    }
+    DType dtype = op_dtype(b, x);
+    Val x_is = op_astype(b, op2(b, OP_EQ, x, y), dtype);
+    Val update_is = op_astype(b, op2(b, OP_EQ, updates, gather_as(b, t, y, ids)), dtype);
+    Val part = op2(b, OP_DIV, CT[0], scatter_as(b, t, K_ADD, x_is, ids, update_is));
+    a->din[0] = op2(b, OP_MUL, x_is, part);
+    a->din[2] = op2(b, OP_MUL, update_is, gather_as(b, t, part, ids));
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+const OpDef op_row_GATHER = {
+    .name = "gather",
+    .operands = "x,ids",
+    .doc = "elements, or rows, of a tensor by 0-based ids along one axis or several",
+    .nin = 2,
+    .nout = 1,
+    .flags = OPF_FAULTS,
+    OP_ATTR(IndexAttr, gather_fields),
+    .shape = shape_gather,
+    .vjp = vjp_gather,
+    .batch = batch_gather,
+    .factors = factors_gather,
+    .local = local_of_x,
+    .flops = op_no_flops,
+    .kernel = "gather",
+    OP_LOWER(KIndex, lower_index),
+    .linear = 1,
+};
 
 const OpDef op_row_SCATTER_ADD = {
     .name = "scatter_add",
     .operands = "ids,updates",
-    .doc = "a table of zeros with the updates added to the rows named by their ids",
+    .doc = "zeros with the updates added where their ids say",
     .nin = 2,
     .nout = 1,
     .flags = OPF_FAULTS,
-    OP_ATTR(TakeAttr, scatter_add_fields),
+    OP_ATTR(IndexAttr, scatter_add_fields),
     .shape = shape_scatter_add,
     .vjp = vjp_scatter_add,
     .batch = batch_scatter_add,
@@ -230,201 +398,38 @@ const OpDef op_row_SCATTER_ADD = {
     .local = local_scatter_add,
     .flops = op_no_flops,
     .kernel = "scatter_add",
-    OP_LOWER(KTake, lower_take),
+    OP_LOWER(KIndex, lower_scatter_add),
     .linear = 2,
-    .wide = offsetof(TakeAttr, wide),
+    .wide = offsetof(IndexAttr, wide),
 };
 
-/* ---- scatter_set ---- */
-static Err shape_scatter_set(const OpArgs *a, OutType *out, int *nout) {
-    const TakeAttr *t = a->attr;
-    const Dims *x = &a->in[0]->dims, *ids = &a->in[1]->dims, *rows = &a->in[2]->dims;
-    TRY(check_ids(a, 1));
-    TRY(check_batched(a, 0, 1));
-    if (a->in[0]->dtype != a->in[2]->dtype) return op_error(a, E_DTYPE, "dtypes differ");
-    TRY(op_check_axis(a, t->axis, x->rank));
-    int rank = x->rank - 1 + ids->rank - t->batched;
-    if (rank > MAX_RANK) return op_error(a, E_SHAPE, "the updates would have rank %d", rank);
-    Dims want = row_dims(t, x, ids);
-    if (!dims_equal(&want, rows))
-        return op_error(a, E_SHAPE, "the updates must have x's dims with the ids' at axis %d",
-                        t->axis + 1);
-    out[0] = (OutType){.dtype = a->in[0]->dtype, .dims = *x};
-    return E_OK;
-}
+#define SCATTER                                                                                    \
+    .operands = "x,ids,updates", .nin = 3, .nout = 1, .shape = shape_scatter,                      \
+    .batch = batch_scatter, .factors = factors_scatter, .local = local_of_x, .flops = op_no_flops, \
+    .kernel = "scatter", OP_LOWER(KIndex, lower_index), .alias = {1}
 
-/* An update that a later one of its row has replaced has no gradient: the winner of each row is
- * found by setting positions instead of updates. */
-static Val kept_updates(Build *b, Val ids, Val updates, const TakeAttr *t) {
-    Dims dims = op_dims(b, ids), one = {.rank = 1 + t->batched}, at = dims;
-    Dims rows = op_dims(b, updates);
-    int last = t->batched;
-    one.at[0] = dims.rank ? dims.at[0] : 0;
-    one.at[last] = 1;
-    for (int d = last; d < dims.rank; d++) one.at[last] *= dims.at[d];
-    Val flat = op_reshape(b, ids, &one);
-    Val place = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, one, last});
-    TakeAttr list = {.axis = last, .size = t->size, .rows = t->size, .batched = t->batched};
-    one.at[last] = t->size;
-    Val table = op_full(b, DT_I32, &one, attr_scalar_int(0));
-    Val winner = build_op(b, OP_SCATTER_SET, (Val[]){table, flat, place}, 3, &list);
-    Val kept = op2(b, OP_EQ, build_op(b, OP_TAKE, (Val[]){winner, flat}, 2, &list), place);
-    for (int d = last; d < at.rank; d++) at.at[d] = t->axis + d - last;
-    if (last) at.at[0] = 0;
-    return op_broadcast(b, op_reshape(b, kept, &dims), &rows, &at);
-}
-
-static void vjp_scatter_set(Build *b, const VjpArgs *a) {
-    const TakeAttr *t = a->node->attr;
-    Val zeros = op_const_like(b, a->in[2], 0);
-    a->din[0] = build_op(b, OP_SCATTER_SET, (Val[]){CT[0], a->in[1], zeros}, 3, t);
-    if (!(a->wanted >> 2 & 1)) return;
-    Val rows = build_op(b, OP_TAKE, (Val[]){CT[0], a->in[1]}, 2, t);
-    a->din[2] = op3(b, OP_WHERE, kept_updates(b, a->in[1], a->in[2], t), rows, zeros);
-}
-
-/* Each device sets the rows that it has; which update of a row is last only who sees all ids can
- * tell. */
-static void factors_scatter_set(const OpArgs *a, const Type *const *out, FactorRule *r) {
-    const TakeAttr *t = a->attr;
-    map_take(r, t, 0, &a->in[0]->dims, 1, &a->in[1]->dims, 2, FACTOR_PASS, FACTOR_REPLICATE);
-    for (int d = 0; d < a->in[0]->dims.rank; d++) factor_map(r, 3, d, d);
-}
-
-const OpDef op_row_SCATTER_SET = {
-    .name = "scatter_set",
-    .operands = "x,ids,updates",
-    .doc = "x with the rows named by 0-based ids replaced; of several updates of a row the last",
-    .nin = 3,
-    .nout = 1,
+const OpDef op_row_SCATTER = {
+    .name = "scatter",
+    .doc = "x with updates set, of several of a place the last, or added where their ids say",
     .flags = OPF_FAULTS | OPF_JOINT,
-    OP_ATTR(TakeAttr, take_fields),
-    .shape = shape_scatter_set,
-    .vjp = vjp_scatter_set,
-    .batch = batch_scatter_set,
-    .factors = factors_scatter_set,
-    .local = local_take,
-    .flops = op_no_flops,
-    .kernel = "scatter_set",
-    OP_LOWER(KTake, lower_take),
+    OP_ATTR(IndexAttr, scatter_fields),
+    .vjp = vjp_scatter,
     .linear = 5,
-    .alias = {1},
+    SCATTER,
+};
+
+const OpDef op_row_SCATTER_REDUCE = {
+    .name = "scatter_reduce",
+    .doc = "x times the updates where their ids say, or the largest or smallest of both",
+    .flags = OPF_FAULTS,
+    OP_ATTR(IndexAttr, scatter_reduce_fields),
+    .vjp = vjp_scatter_reduce,
+    SCATTER,
 };
 
 typedef struct SortAttr {
     int32_t axis, descending;
 } SortAttr;
-
-/* ---- along an axis: each line of the table has ids of its own ---- */
-static const AttrField along_fields[] = {
-    ATTR_FIELD(TakeAttr, ATTR_DIM, axis), ATTR_FIELD(TakeAttr, ATTR_INT, size), {0}};
-static const AttrField add_along_fields[] = {ATTR_FIELD(TakeAttr, ATTR_DIM, axis),
-                                             ATTR_FIELD(TakeAttr, ATTR_INT, size),
-                                             ATTR_FIELD(TakeAttr, ATTR_INT, rows),
-                                             ATTR_FIELD(TakeAttr, ATTR_FLAG, wide),
-                                             {0}};
-
-static Err shape_take_along(const OpArgs *a, OutType *out, int *nout) {
-    int axis = ((const TakeAttr *)a->attr)->axis;
-    const Dims *x = &a->in[0]->dims, *ids = &a->in[1]->dims;
-    TRY(check_ids(a, 1));
-    TRY(op_check_axis(a, axis, x->rank));
-    if (x->rank != ids->rank)
-        return op_error(a, E_SHAPE,
-                        "the ids must have x's rank, a dim of size 1 where all share them");
-    for (int d = 0; d < x->rank; d++)
-        if (d != axis && x->at[d] != ids->at[d])
-            return op_error(a, E_SHAPE, "dim %d of the ids is not dim %d of x", d + 1, d + 1);
-    out[0] = (OutType){.dtype = a->in[0]->dtype, .dims = *ids};
-    return E_OK;
-}
-
-static void vjp_take_along(Build *b, const VjpArgs *a) {
-    TakeAttr t = *(const TakeAttr *)a->node->attr;
-    t.rows = t.size;
-    a->din[0] = build_op(b, OP_ADD_ALONG_AXIS, (Val[]){a->in[1], CT[0]}, 2, &t);
-}
-
-/* As map_take: of tensors that differ in size along the axis alone. */
-static void map_along(FactorRule *r, int axis, int table, const Dims *table_dims, int ids, int rows,
-                      const Dims *row_dims, FactorKind along_table, FactorKind along_ids) {
-    for (int d = 0; d < row_dims->rank; d++) {
-        int f = factor_add(r, d == axis ? along_table : FACTOR_PASS, table_dims->at[d]);
-        factor_map(r, table, d, f);
-        if (d == axis) f = factor_add(r, along_ids, row_dims->at[d]);
-        factor_map(r, ids, d, f);
-        factor_map(r, rows, d, f);
-    }
-}
-
-static void factors_take_along(const OpArgs *a, const Type *const *out, FactorRule *r) {
-    map_along(r, ((const TakeAttr *)a->attr)->axis, 0, &a->in[0]->dims, 1, 2, &out[0]->dims,
-              FACTOR_SUM, FACTOR_PASS);
-}
-
-const OpDef op_row_TAKE_ALONG_AXIS = {
-    .name = "take_along_axis",
-    .operands = "x,ids",
-    .doc = "of each line along an axis the elements at 0-based ids; one outside is an error",
-    .nin = 2,
-    .nout = 1,
-    .flags = OPF_FAULTS,
-    OP_ATTR(TakeAttr, along_fields),
-    .shape = shape_take_along,
-    .vjp = vjp_take_along,
-    .batch = batch_leading,
-    .factors = factors_take_along,
-    .local = local_take,
-    .flops = op_no_flops,
-    .kernel = "take_along_axis",
-    OP_LOWER(KTake, lower_take),
-    .linear = 1,
-};
-
-static Err shape_add_along(const OpArgs *a, OutType *out, int *nout) {
-    const TakeAttr *t = a->attr;
-    const Dims *ids = &a->in[0]->dims, *updates = &a->in[1]->dims;
-    DType dtype = a->in[1]->dtype;
-    TRY(check_ids(a, 0));
-    TRY(op_check_axis(a, t->axis, ids->rank));
-    if (!dims_equal(ids, updates)) return op_error(a, E_SHAPE, "shapes differ");
-    if (t->rows < 0 || t->size < 0)
-        return op_error(a, E_SHAPE, "a line of %lld elements",
-                        (long long)(t->rows < 0 ? t->rows : t->size));
-    out[0] = (OutType){.dtype = t->wide ? dtype_accumulator(dtype) : dtype, .dims = *ids};
-    out[0].dims.at[t->axis] = t->rows;
-    return E_OK;
-}
-
-static void vjp_add_along(Build *b, const VjpArgs *a) {
-    Val rows = build_op(b, OP_TAKE_ALONG_AXIS, (Val[]){CT[0], a->in[0]}, 2, a->node->attr);
-    a->din[1] = op_astype(b, rows, op_dtype(b, a->in[1]));
-}
-
-static void factors_add_along(const OpArgs *a, const Type *const *out, FactorRule *r) {
-    map_along(r, ((const TakeAttr *)a->attr)->axis, 2, &out[0]->dims, 0, 1, &a->in[1]->dims,
-              FACTOR_PASS, FACTOR_SUM);
-}
-
-const OpDef op_row_ADD_ALONG_AXIS = {
-    .name = "add_along_axis",
-    .operands = "ids,updates",
-    .doc = "lines of zeros along an axis with the updates added at their ids",
-    .nin = 2,
-    .nout = 1,
-    .flags = OPF_FAULTS | OPF_INTERNAL,
-    OP_ATTR(TakeAttr, add_along_fields),
-    .shape = shape_add_along,
-    .vjp = vjp_add_along,
-    .batch = batch_leading,
-    .factors = factors_add_along,
-    .local = local_scatter_add,
-    .flops = op_no_flops,
-    .kernel = "add_along_axis",
-    OP_LOWER(KTake, lower_take),
-    .linear = 2,
-    .wide = offsetof(TakeAttr, wide),
-};
 
 /* ---- sort ---- */
 static const AttrField sort_fields[] = {

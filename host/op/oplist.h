@@ -110,11 +110,10 @@ OP(SELECT_AND_SCATTER_ADD, window)
 OP(SELECT_AND_GATHER_ADD, window)
 
 /* index */
-OP(TAKE, index)
+OP(GATHER, index)
 OP(SCATTER_ADD, index)
-OP(SCATTER_SET, index)
-OP(TAKE_ALONG_AXIS, index)
-OP(ADD_ALONG_AXIS, index)
+OP(SCATTER, index)
+OP(SCATTER_REDUCE, index)
 OP(SORT, index)
 OP(TOP_K, index)
 

@@ -121,8 +121,14 @@ static Val is_label(Build *b, Val labels, Val logits) {
     Dims dims = op_dims(b, logits), classes = {0};
     dims_push(&classes, dims.rank ? dims.at[dims.rank - 1] : 1);
     Val all = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, classes, 0});
-    labels = build_op(b, OP_TAKE, (Val[]){all, labels}, 2,
-                      &(TakeAttr){.axis = 0, .size = classes.at[0]});
+    IndexAttr t = {.axes = {1, {0}}, .size = classes};
+    for (int d = 0; d < op_dims(b, labels).rank; d++) {
+        dims_push(&t.table, -1);
+        dims_push(&t.ids, d);
+    }
+    Val below = op2(b, OP_LT, labels, op_const_like(b, labels, 0)); /* no place from the end */
+    labels = op3(b, OP_WHERE, below, op_const_like(b, labels, (double)classes.at[0]), labels);
+    labels = build_op(b, OP_GATHER, (Val[]){all, labels}, 2, &t);
     Val cls = build_op(b, OP_IOTA, NULL, 0, &(IotaAttr){DT_I32, dims, dims.rank - 1});
     return op2(b, OP_EQ, cls, op_broadcast_like(b, op_add_last(b, labels), logits));
 }

@@ -1,34 +1,25 @@
-/* along.cu - add_along_axis where lines have few updates: a thread has an element of the table, and
- * adds those of its line's updates that are for it, in the order of ids and without atomics.
+/* along.cu - scatter of few updates: a thread has an element of the table, and looks through its
+ * example's ids for those that are for it, in their order and without atomics.
  *
- * Limited by memory: the table is written once; a line's ids and updates are read once for each of
- * its elements, from cache, by threads that are mostly neighbours. Lines of many updates go through
- * scatter.cu. Compiled with TABLE and UPDATE, the types of their elements. */
-#include "walk.cuh"
+ * Limited by memory: the table is read and written once; an example's ids and updates are read once
+ * for each of its elements, from cache, by threads that are mostly neighbours. Many updates go
+ * through scatter.cu. */
+#include "ids.cuh"
 
 enum { THREADS = 256 };
 
-typedef SumOf<Compute<UPDATE>>::type Sum;
-
-/* Which elements of a line this device has: first .. first + rows - 1 of `size`. */
-struct Rows { /* as in index.cu */
-    i64 first, rows, size, stride;
-};
-
-/* walk: strides of table, ids and updates (0 along the axis), and the place along the axis. */
+/* walk: strides of y, x, ids and updates (0 along axes), and the number of the row. of_ids,
+ * of_updates: along ids. zeros: there is no x. */
 extern "C" __global__ void __launch_bounds__(THREADS)
-    add_along(const char *ids, const char *updates, char *table, Walk walk, i64 count, i64 n,
-              i64 id_stride, i64 update_stride, Rows rows, Fault fault) {
-    i64 i = (i64)blockIdx.x * THREADS + threadIdx.x, at[4];
+    scatter_few(const char *x, const char *ids, const char *updates, char *y, Walk walk, i64 count,
+                View of_ids, View of_updates, i64 n, i32 zeros, Axes axes, Fault fault) {
+    i64 i = (i64)blockIdx.x * THREADS + threadIdx.x, at[5], bytes, line;
     if (i >= count) return;
-    walk.offsets<4>(i, at);
-    Sum sum = Sum();
-    for (i64 k = 0; k < n; k++) {
-        i32 id = *(const i32 *)(ids + at[1] + k * id_stride);
-        if (id < 0 || id >= rows.size)
-            fault.report(id, rows.size);
-        else if (id - rows.first == at[3])
-            sum += (Sum)widen(*(const UPDATE *)(updates + at[2] + k * update_stride));
-    }
-    *(TABLE *)(table + at[0]) = narrow<TABLE>(sum);
+    walk.offsets<5>(i, at);
+    Sum sum = zeros ? Sum() : (Sum)widen(*(const TABLE *)(x + at[1]));
+    for (i64 k = 0; k < n; k++)
+        if (axes.find(ids + at[2] + of_ids.offset(k), &bytes, &line, fault) && line == at[4])
+            sum =
+                combine(sum, (Sum)widen(*(const UPDATE *)(updates + at[3] + of_updates.offset(k))));
+    *(TABLE *)(y + at[0]) = narrow<TABLE>(sum);
 }

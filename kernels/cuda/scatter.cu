@@ -1,4 +1,4 @@
-/* scatter.cu - scatter_add, in the order of ids and without atomics on what is summed.
+/* scatter.cu - scatter that combines, in the order of ids and without atomics on what is combined.
  *
  * The places of the ids are put into buckets, one for each row of the table: `count_ids` counts
  * them, `allot` gives each row its part of one array, `place_ids` fills the parts in any order, and
@@ -8,13 +8,11 @@
  * lies and how it is filled, which no result shows.
  *
  * Limited by memory: the updates are read once, the table is written once; beside them about
- * 28 bytes an id and 8 a row. Compiled with TABLE and UPDATE, the types of their elements. */
-#include "walk.cuh"
+ * 28 bytes an id and 8 a row. */
+#include "ids.cuh"
 
 enum { THREADS = 256, WARP = 32, LIGHT = 32 /* updates of a row that a warp sums */ };
 constexpr u32 ALL = 0xffffffffu;
-
-typedef SumOf<Compute<UPDATE>>::type Sum;
 
 /* The sum of the values of a warp's threads up to this one. */
 DEVICE i32 warp_scan(i32 x) {
@@ -25,9 +23,10 @@ DEVICE i32 warp_scan(i32 x) {
     return x;
 }
 
-struct Ids { /* ids and rows are those of an example */
+struct Ids { /* n ids and `rows` rows of an example */
     Walk walk;
-    i64 n, examples, first, rows, size; /* `first` and on: as Rows of index.cu */
+    i64 n, examples, rows;
+    Axes axes;
 };
 
 /* In the scratch. Rows are counted through all examples. */
@@ -53,16 +52,10 @@ struct Buckets {
 
 /* The row of id number i, or -1. */
 DEVICE i64 row_of(const char *at, const Ids &ids, i64 i, Fault fault) {
-    i64 bytes[1];
+    i64 bytes[1], to, row;
     if (i >= ids.n * ids.examples) return -1;
     ids.walk.offsets<1>(i, bytes);
-    i32 id = *(const i32 *)(at + bytes[0]);
-    i64 row = id - ids.first;
-    if (id < 0 || id >= ids.size) {
-        fault.report(id, ids.size);
-        return -1;
-    }
-    return row >= 0 && row < ids.rows ? i / ids.n * ids.rows + row : -1;
+    return ids.axes.find(at + bytes[0], &to, &row, fault) ? i / ids.n * ids.rows + row : -1;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -128,11 +121,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) order_heavy(char *scratch,
 }
 
 /* ---- sums ---- */
-struct Sums {
-    Walk before, columns; /* the dims before and behind the rows: strides of table, updates */
+struct Sums {             /* strides of table, updates and x */
+    Walk rows;            /* of all examples */
+    Walk before, columns; /* dims that ids have not: the inner ones are columns */
     View place;           /* of updates along ids */
-    i64 nbefore, ncolumns, row_stride, example_stride[2]; /* of table; of table, updates */
-    i32 vectors; /* columns lie without gaps in both, and in whole vectors */
+    i64 nbefore, ncolumns;
+    i32 vectors; /* columns lie without gaps in all, and in whole vectors */
+    i32 zeros;   /* there is no x */
 };
 
 constexpr int VECTOR = sizeof(UPDATE) < 16 ? 16 / sizeof(UPDATE) : 1;
@@ -141,17 +136,18 @@ enum { TILE = 128, TILE_COLUMNS = WARP }; /* places and columns of a tile of a h
 
 struct Row { /* of the table, with its updates */
     char *to;
-    const char *from;
+    const char *from, *x;
     i32 n, start; /* its places */
 };
 
-DEVICE Row row_at(const Sums &s, const Ids &ids, const Buckets &b, char *table, const char *updates,
+DEVICE Row row_at(const Sums &s, const Buckets &b, const char *x, char *table, const char *updates,
                   i64 row, i64 before) {
-    i64 at[2], example = row / ids.rows;
-    s.before.offsets<2>(before, at);
+    i64 at[3], own[3];
+    s.rows.offsets<3>(row, own);
+    s.before.offsets<3>(before, at);
     i32 n = b.count[row];
-    return Row{table + example * s.example_stride[0] + at[0] + row % ids.rows * s.row_stride,
-               updates + example * s.example_stride[1] + at[1], n, b.end[row] - n};
+    return Row{table + own[0] + at[0], updates + own[1] + at[1], x + own[2] + at[2], n,
+               b.end[row] - n};
 }
 
 /* The places of a light row in order: lane k of a warp has one of them. */
@@ -176,6 +172,11 @@ DEVICE void add_vectors(const Sums &s, const Order &order, const Row &r, i64 col
     Vec<Sum, VECTOR> sum = Vec<Sum, VECTOR>();
     column += threadIdx.x % WARP * VECTOR;
     bool there = column < s.ncolumns;
+    if (there && !s.zeros) {
+        Vec<TABLE, VECTOR> x = load<VECTOR>((const TABLE *)r.x + column);
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) sum.at[i] = (Sum)widen(x.at[i]);
+    }
     for (int first = 0; first < r.n; first += AHEAD) {
         Vec<UPDATE, VECTOR> v[AHEAD];
 #pragma unroll
@@ -188,7 +189,8 @@ DEVICE void add_vectors(const Sums &s, const Order &order, const Row &r, i64 col
         for (int k = 0; k < AHEAD; k++)
             if (there && first + k < r.n)
 #pragma unroll
-                for (int i = 0; i < VECTOR; i++) sum.at[i] += (Sum)widen(v[k].at[i]);
+                for (int i = 0; i < VECTOR; i++)
+                    sum.at[i] = combine(sum.at[i], (Sum)widen(v[k].at[i]));
     }
     if (there) store<VECTOR>((TABLE *)r.to + column, narrow<TABLE>(sum));
 }
@@ -197,12 +199,13 @@ DEVICE void add_vectors(const Sums &s, const Order &order, const Row &r, i64 col
 DEVICE void add_columns(const Sums &s, const Order &order, const Row &r, i64 column) {
     for (int i = 0; i < VECTOR; i++) {
         i64 c = column + i * WARP + threadIdx.x % WARP;
-        i64 at[2];
+        i64 at[3];
         Sum sum = Sum();
-        s.columns.offsets<2>(c, at);
+        s.columns.offsets<3>(c, at);
+        if (c < s.ncolumns && !s.zeros) sum = (Sum)widen(*(const TABLE *)(r.x + at[2]));
         for (int k = 0; k < r.n; k++) {
             const char *from = r.from + at[1] + s.place.offset(order.at(k));
-            if (c < s.ncolumns) sum += (Sum)widen(*(const UPDATE *)from);
+            if (c < s.ncolumns) sum = combine(sum, (Sum)widen(*(const UPDATE *)from));
         }
         if (c < s.ncolumns) *(TABLE *)(r.to + at[0]) = narrow<TABLE>(sum);
     }
@@ -217,9 +220,10 @@ DEVICE void add_heavy(const Sums &s, const Buckets &b, const Row &r, i64 column)
     const i32 *place = b.sorted + r.start;
     bool there = column + lane < s.ncolumns;
     Sum sum = Sum(), ahead[EACH];
-    i64 at[2];
-    s.columns.offsets<2>(column + lane, at);
+    i64 at[3];
+    s.columns.offsets<3>(column + lane, at);
     const char *updates = r.from + at[1];
+    if (warp == 0 && there && !s.zeros) sum = (Sum)widen(*(const TABLE *)(r.x + at[2]));
     for (i32 first = -TILE; first < r.n; first += TILE) {
         i32 next = first + TILE + warp * EACH;
         i32 mine = lane < EACH && next + lane < r.n ? place[next + lane] : 0;
@@ -229,7 +233,7 @@ DEVICE void add_heavy(const Sums &s, const Buckets &b, const Row &r, i64 column)
             ahead[k] = there && next + k < r.n ? (Sum)widen(*(const UPDATE *)from) : Sum();
         }
         if (first >= 0 && warp == 0)
-            for (int k = 0; k < TILE && first + k < r.n; k++) sum += tile[k][lane];
+            for (int k = 0; k < TILE && first + k < r.n; k++) sum = combine(sum, tile[k][lane]);
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < EACH; k++) tile[warp * EACH + k][lane] = ahead[k];
@@ -240,14 +244,14 @@ DEVICE void add_heavy(const Sums &s, const Buckets &b, const Row &r, i64 column)
 
 /* The first `heavy_blocks` blocks do what takes longest. */
 extern "C" __global__ void __launch_bounds__(THREADS, 3)
-    scatter_add(const char *updates, char *table, char *scratch, Ids ids, Sums s,
-                i32 heavy_blocks) {
+    combine_rows(const char *x, const char *updates, char *table, char *scratch, Ids ids, Sums s,
+                 i32 heavy_blocks) {
     Buckets b(scratch, ids);
     if ((i32)blockIdx.x < heavy_blocks) {
         i64 parts = (s.ncolumns + TILE_COLUMNS - 1) / TILE_COLUMNS, each = s.nbefore * parts;
         for (i64 i = blockIdx.x; i < *b.nheavy * each; i += heavy_blocks) {
             i64 rest = i % each;
-            Row r = row_at(s, ids, b, table, updates, b.heavy[i / each], rest / parts);
+            Row r = row_at(s, b, x, table, updates, b.heavy[i / each], rest / parts);
             add_heavy(s, b, r, rest % parts * TILE_COLUMNS);
         }
         return;
@@ -255,9 +259,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
     i64 item = (i64)(blockIdx.x - heavy_blocks) * (THREADS / WARP) + threadIdx.x / WARP;
     i64 parts = (s.ncolumns + CHUNK - 1) / CHUNK, each = s.nbefore * parts, row = item / each;
     if (row >= ids.rows * ids.examples || b.count[row] > LIGHT) return;
-    Row r = row_at(s, ids, b, table, updates, row, item % each / parts);
+    Row r = row_at(s, b, x, table, updates, row, item % each / parts);
     Order order(b.place + r.start, r.n);
     if (s.vectors && is_aligned<VECTOR>((const TABLE *)table) &&
+        (s.zeros || is_aligned<VECTOR>((const TABLE *)x)) &&
         is_aligned<VECTOR>((const UPDATE *)updates))
         add_vectors(s, order, r, item % parts * CHUNK);
     else

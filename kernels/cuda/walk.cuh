@@ -6,7 +6,7 @@
 #include "device.cuh"
 
 struct Walk {
-    i64 dims[8], strides[4][8]; /* bytes, by operand */
+    i64 dims[8], strides[5][8]; /* bytes, by operand */
     i32 rank;
     i32 small; /* there are fewer than 2^31 positions, so that 32 bits do for an index */
 

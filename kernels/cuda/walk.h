@@ -5,7 +5,7 @@
 
 #include "view.h"
 
-enum { WALK_OPERANDS = 4 };
+enum { WALK_OPERANDS = 5 };
 
 /* walk.cuh's Walk: a parameter by value. */
 typedef struct CudaWalk {

@@ -90,7 +90,7 @@ print(ml.tensor({1.0}):item())
 ]])
     assert.same({"", 0}, {err, code})
     assert.truthy(out:find("goes on\nfalse", 1, true), out)
-    assert.truthy(out:find("%[E_INDEX%] take: id 7 is outside 0%.%.2 .*the op was written at %S+:2"), out)
+    assert.truthy(out:find("%[E_INDEX%] gather: id 7 is outside 0%.%.2 .*the op was written at %S+:2"), out)
     assert.truthy(out:find("\n1.0\n", 1, true), out)
   end)
 

@@ -80,6 +80,7 @@ add("shapes and parts", {
       x:cumsum(1), x:dynamic_slice({0, 1, 0}, {1, 1, 1}), x:dynamic_update_slice(x:at(1):expand_dims(1),
         {1, 0, 0}),
       x:cumprod(2), x:cummax(3), x:cummin(1, true), ml.scatter_set(x, s.ids, x),
+      x:at(s.ids, false, s.ids):add(1, "drop"), x:at(s.ids, s.ids):max(2), x:at(s.ids):get("fill"),
       ml.dynamic_slice(x, {0, s.ids:at(1), 0}, {1, 1, 1}), x:top_k(2), x:argsort(),
       x:sort(-1, true), x:astype "int32", x:bitcast "int32", x:clip(1, 2), x:stop_gradient()}
   end,

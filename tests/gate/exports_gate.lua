@@ -8,7 +8,7 @@ local core = ml.core
 local functions, fields, rows, looked = all.functions(), all.fields(), {}, 0
 
 --- Methods of tables: there is an object of theirs in the specs.
-local of_tables = {Records = true, Manager = true, Traced = true, Lowered = true, Compiled = true,
+local of_tables = {At = true, Records = true, Manager = true, Traced = true, Lowered = true, Compiled = true,
   DistributedConfig = true, module = true}
 
 for _, name in ipairs(exports.names()) do

@@ -300,7 +300,7 @@ describe("Params that a step writes", function()
     look(m, ml.tensor {0, 1})
     look(m, ml.tensor {0, 1})
     collectgarbage()
-    helper.raises("[E_INDEX] take: id 7 is outside 0..2", look, m, ml.tensor {0, 7})
+    helper.raises("[E_INDEX] gather: id 7 is outside 0..2", look, m, ml.tensor {0, 7})
     assert.equal(3, m.n:item())
     assert.same({{0.0, 4.0}, {8.0, 12.0}, {16.0, 20.0}}, m.w:totable())
     assert.equal(2 * (8 + 12), look(m, ml.tensor {1, 1}):item() / 2)
@@ -329,7 +329,7 @@ describe("a call that fails half-way", function()
       step({w = w}, put(ml.arange(800)))
       local copies = step:plan({w = w}, put(bad_ids())):copies() -- of what the Param was made of
       for _ = 1, 5 do
-        helper.raises("[E_INDEX] take: id 5000 is outside", step, {w = w}, put(bad_ids()))
+        helper.raises("[E_INDEX] gather: id 5000 is outside", step, {w = w}, put(bad_ids()))
         assert.same({2.0, 2.0}, {w:min():item(), w:max():item()})
       end
       assert.equal(copies, step:plan({w = w}, put(bad_ids())):copies())
@@ -341,7 +341,7 @@ describe("a call that fails half-way", function()
       return ml.fori_loop(0, 4, function(i, c) return c + rows:take(ids:take(i), 1):sum() end, x), y * 2
     end, {donate = {"x", "y"}})
     local x, y = fresh(ml.ones {100}), fresh(ml.ones {200})
-    helper.raises("[E_INDEX] take: id 5000 is outside", step, x, y, ml.tensor({0, 1, 5000, 2}, "int32"))
+    helper.raises("[E_INDEX] gather: id 5000 is outside", step, x, y, ml.tensor({0, 1, 5000, 2}, "int32"))
     local gone = "[E_DELETED] this tensor has been deleted: a call that it was donated to failed half-way"
     helper.raises(gone, function() return x:sum() end)
     helper.raises(gone, step, x, y, ml.arange(4))

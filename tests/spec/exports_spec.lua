@@ -64,7 +64,7 @@ teardown(function()
   ml.core.disk_task {{"remove", folder}}:wait()
 end)
 
-local instances = {Manager = manager,
+local instances = {Manager = manager, At = ml.zeros({2}):at(ml.tensor {0}),
   Compiled = traced:lower():compile(), Lowered = traced:lower(), Traced = traced,
   DistributedConfig = ml.distributed(), Records = ml.data.windows(ml.core.tokens("abcdefgh", 1), 2),
   module = layer, Tensor = tensor(), Linear = layer, Conv = nn.Conv(1, 1, {1}, {rngs = rngs}),

@@ -14,6 +14,9 @@ full(shape: shape, value: number|boolean, dtype: dtype?) -> Tensor
   Every element the same; the dtype follows the number.
 iota(shape: shape, dim: integer?, dtype: dtype?) -> Tensor
   0, 1, 2, ... along a dim (default 1) of a shape; default int32.
+lexsort(keys: Tensor[], axis: integer?) -> Tensor
+  The 0-based places that sort lines along an axis (default last) by several keys, the last of which counts
+  most.
 linspace(first: number, last: number, n: integer) -> Tensor
   n numbers from first to last, both included: float32.
 logspace(first: number, last: number, n: integer, base: number?) -> Tensor
@@ -22,9 +25,10 @@ meshgrid(list: Tensor[], indexing: "xy"|"ij"?) -> Tensor[]
   The coordinates of a grid, a tensor for each of the vectors; "xy" (default) has the first along dim 2.
 ones(shape: shape, ...: integer|dtype, {dtype: dtype}) -> Tensor
   Ones: ones({2, 3}, dtype), or ones(2, 3, dtype); default float32.
-scatter_add(ids: Tensor, updates: Tensor, size: integer, axis: integer?) -> Tensor
+scatter_add(ids: Tensor, updates: Tensor, size: integer, axis: integer?,
+    mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
   A table of `size` rows of zeros along an axis (default 1), with the updates added to rows `ids`
-  (0-based).
+  (0-based); mode as of take.
 stack(list: Tensor[], axis: integer?) -> Tensor
   Tensors of one shape along a new axis (default 1).
 tensor(values: number|boolean|table, dtype: dtype?) -> Tensor

@@ -24,8 +24,10 @@ array_split(x: Tensor, n: integers, axis: integer?) -> Tensor[]
   list.
 astype(x: Tensor, dtype: dtype) -> Tensor
   x as another dtype; floats become integers by cutting toward zero.
-at(x: Tensor, ...: integer|table|false) -> Tensor
-  x at position i (1-based) of its first dim, which is dropped; more positions go on with the next.
+at(x: Tensor, ...: integer|table|Tensor|false) -> Tensor|At
+  x at position i (1-based) of its first dim, which is dropped; more positions go on with the next. By
+  tensors of ids (0-based; false: a whole dim), or a mask: what x:at(ids):get(), :set(u), :add(u), :mul(u),
+  :max(u) and :min(u) read or change.
 bincount(x: Tensor, weights: Tensor?, minlength: integer?, length: integer?) -> Tensor
   How often each of 0, 1, ... stands in x, or the sum of its weights; `length`: how many are counted
   (default up to the largest, at least minlength).
@@ -45,6 +47,8 @@ ceil(x: Tensor) -> Tensor
   The next whole number that is not smaller.
 clip(x: Tensor, low: Tensor|number?, high: Tensor|number?) -> Tensor
   x within [low, high]; either may be nil.
+compress(x: Tensor, mask: Tensor, size: integer, axis: integer?, fill: number|boolean?) -> Tensor
+  The first `size` rows along an axis (default 1) that a mask marks, and `fill` (default 0) behind them.
 conv(x: Tensor, w: Tensor, {strides: integers, padding: padding, input_dilation: integers,
     kernel_dilation: integers, groups: integer}) -> Tensor
   The convolution of x [batch, spatial..., in] with w [spatial..., in / groups, out]; padding: default
@@ -182,6 +186,9 @@ ne(x: Tensor|number, y: Tensor|number) -> Tensor
   x ~= y, element by element: bool.
 neg(x: Tensor) -> Tensor
   -x.
+nonzero(x: Tensor, size: integer, fill: integer?) -> Tensor, ...
+  The 0-based places of the first `size` elements that are not zero, one tensor for each dim; `fill`
+  (default 0) behind them.
 one_hot(ids: Tensor, n: integer, dtype: dtype?) -> Tensor
   1 where the last, new dim's 0-based position is the id, else 0; default float32.
 ones_like(x: Tensor, dtype: dtype?) -> Tensor
@@ -195,6 +202,9 @@ pow(x: Tensor|number, y: Tensor|number) -> Tensor
   x ^ y.
 prod(x: Tensor, axes: axes?, keepdims: boolean?) -> Tensor
   The product over axes (default all).
+put_along_axis(x: Tensor, indices: Tensor, values: Tensor|number, axis: integer,
+    combine: "set"|"add"|"mul"|"max"|"min"?, mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+  x with the elements that take_along_axis would take set to values, or combined with them.
 quantile(x: Tensor, q: number|number[], axes: axes?, keepdims: boolean?, method: string?) -> Tensor
   What q (0 to 1, or a list, which becomes dim 1) of the elements over axes do not exceed; method:
   "linear", "lower", "higher", "midpoint", "nearest".
@@ -214,8 +224,25 @@ round(x: Tensor) -> Tensor
   The nearest whole number; halves to the even one.
 rsqrt(x: Tensor) -> Tensor
   1 / sqrt(x).
-scatter_set(x: Tensor, ids: Tensor, updates: Tensor, axis: integer?) -> Tensor
-  x with its rows `ids` (0-based) along an axis (default 1) replaced by the updates.
+scatter_set(x: Tensor, ids: Tensor, updates: Tensor|number, axis: integer?,
+    mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+  x with its rows `ids` (0-based) along an axis (default 1) replaced by the updates; mode as of take.
+searchsorted(a: Tensor, v: Tensor|number, side: "left"|"right"?) -> Tensor
+  The 0-based places in the ascending vector a at which elements of v keep it sorted, before equal ones
+  ("left", default) or behind them.
+segment_max(x: Tensor, ids: Tensor, n: integer,
+    mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+  As segment_sum, of the largest; of no rows the least number.
+segment_min(x: Tensor, ids: Tensor, n: integer,
+    mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+  As segment_sum, of the smallest; of no rows the largest number.
+segment_prod(x: Tensor, ids: Tensor, n: integer,
+    mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+  As segment_sum, of products; of no rows 1.
+segment_sum(x: Tensor, ids: Tensor, n: integer,
+    mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+  For each of n segments the sum of the rows of x whose id, one of each row, names it. Ids that are none
+  of 0..n-1 are left out (mode: default "drop").
 shl(x: Tensor|number, y: Tensor|number) -> Tensor
   x << y.
 shr(x: Tensor|number, y: Tensor|number) -> Tensor
@@ -253,10 +280,15 @@ swapaxes(x: Tensor, a: integer, b: integer) -> Tensor
   Two axes exchanged.
 T(x: Tensor) -> Tensor
   The last two dims exchanged.
-take(x: Tensor, ids: Tensor, axis: integer?) -> Tensor
-  Rows of x by 0-based id along an axis (default 1): the ids' shape takes the axis's place.
-take_along_axis(x: Tensor, indices: Tensor, axis: integer) -> Tensor
-  The elements of each line of x along an axis at 0-based indices; beside it dims of size 1 stretch.
+take(x: Tensor, ids: Tensor, axis: integer?, mode: "error"|"fill"|"drop"|"clip"|"wrap"?,
+    fill: number|boolean?) -> Tensor
+  Rows of x by 0-based id along an axis (default 1): the ids' shape takes the axis's place. Below 0 they
+  count from the end; one beyond both ends is an error, or by mode `fill` (default NaN), the nearest end
+  ("clip"), or goes on at the other ("wrap").
+take_along_axis(x: Tensor, indices: Tensor, axis: integer,
+    mode: "error"|"fill"|"drop"|"clip"|"wrap"?, fill: number|boolean?) -> Tensor
+  The elements of each line of x along an axis at 0-based indices; beside it dims of size 1 stretch. Mode
+  as of take.
 tan(x: Tensor|number) -> Tensor
   The tangent.
 tanh(x: Tensor) -> Tensor
@@ -278,12 +310,28 @@ triu(x: Tensor, k: integer?) -> Tensor
   Matrices with zeros below the k-th diagonal (default 0: the main one).
 trunc(x: Tensor|number) -> Tensor
   The next whole number toward 0.
+unique(x: Tensor, size: integer, fill: number|boolean?, {index: boolean, inverse: boolean,
+    counts: boolean}) -> Tensor, ...
+  The first `size` different elements, ascending, and `fill` (default the least) behind them; then, on
+  request, the place of the first of each, for each element of x the number of its own, and counts.
 var(x: Tensor, axes: axes?, keepdims: boolean?, ddof: integer?) -> Tensor
   The variance over axes (default all), divided by n - ddof (default 0).
 xlogy(x: Tensor|number, y: Tensor|number) -> Tensor
   x log(y), 0 where x is 0.
 zeros_like(x: Tensor, dtype: dtype?) -> Tensor
   Zeros with the shape, dtype and sharding of x.
+At:get(self: At, mode: "error"|"fill"|"drop"|"clip"|"wrap"?, fill: number|boolean?) -> Tensor
+  What the ids of x:at(ids) name; mode as of take.
+At:set(self: At, u: Tensor|number|boolean, mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+  x with that replaced by u, which stretches to it; of several updates of one place the last.
+At:add(self: At, u: Tensor|number, mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+  x with u added there, of several of one place all.
+At:mul(self: At, u: Tensor|number, mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+  The same of products.
+At:max(self: At, u: Tensor|number, mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+  The same of the largest.
+At:min(self: At, u: Tensor|number, mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+  The same of the smallest.
 Tensor:split(x: Tensor, n: integers, axis: integer?) -> Tensor[]
   x cut along an axis (default 1) into n equal parts, or behind the elements that a list counts: {2, 5}.
 Tensor:constrain(x: Tensor, spec: P|NamedSharding|table) -> Tensor

@@ -9,7 +9,7 @@ local check_operand, check_dtype = args.check_operand, args.check_dtype
 
 local M = {}
 
-for _, part in ipairs {"shape", "parts", "dynamic", "reduce", "product", "conv", "make"} do
+for _, part in ipairs {"shape", "parts", "index", "dynamic", "reduce", "product", "conv", "make"} do
   for name, fn in pairs(require("meshlua.ops." .. part)) do M[name] = fn end
 end
 
@@ -19,6 +19,7 @@ for part, names in pairs {
   math = {"allclose", "cosh", "exp2", "fmod", "hypot", "isclose", "isinf", "isnan", "log10", "log2",
     "logaddexp", "logit", "nan_to_num", "sinh", "tan", "trunc", "xlogy"},
   matrix = {"diag", "diagonal", "trace", "tril", "triu"},
+  order = {"compress", "lexsort", "nonzero", "searchsorted", "unique"},
   rearrange = {"meshgrid", "moveaxis", "repeat_interleave", "roll", "tile"},
   statistics = {"bincount", "diff", "histogram", "interp", "median", "quantile"},
 } do
@@ -38,6 +39,7 @@ for _, row in ipairs(core.ops()) do
   end
 end
 M.threefry = nil
+M.at_ids = nil -- as x:at
 
 --- x as another dtype; floats become integers by cutting toward zero.
 ---@param x Tensor

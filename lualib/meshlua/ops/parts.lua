@@ -1,7 +1,8 @@
--- parts.lua: tensors taken apart and put together: slices, rows by id, concatenation, sorting.
+-- parts.lua: tensors taken apart and put together: slices, concatenation, sorting.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local args = require "meshlua.ops.args"
+local index = require "meshlua.ops.index"
 local shapes = require "meshlua.ops.shape"
 
 local op, raise = core.op, lib.raise
@@ -72,8 +73,14 @@ end
 ---@param x Tensor
 function M.slice(x, ...) return slice("slice", x, ...) end
 
---- x at position i (1-based) of its first dim, which is dropped; more positions go on with the next.
-function M.at(x, ...) return slice("at", x, ...) end
+--- x at position i (1-based) of its first dim, which is dropped; more positions go on with the next. With ids (tensors,
+--- 0-based) or a mask: elements to be read or changed, by x:at(ids):get(), :set(u), :add(u), :mul(u), :max(u), :min(u).
+function M.at(x, ...)
+  for d = 1, select("#", ...) do
+    if lib.is_tensor((select(d, ...))) then return index.at_ids(check_tensor("at", x), ...) end
+  end
+  return slice("at", x, ...)
+end
 
 --- The given axes backwards (nil: all).
 function M.flip(x, axes)
@@ -105,7 +112,7 @@ local function bordered(x, low, high, interior, mode)
     end
     local ids = {}
     for p = -low[d], n + high[d] - 1 do ids[#ids + 1] = sources[mode](p, n) end
-    if #ids > n then x = op.take(x, core.tensor(ids, "int32"), {axis = d, size = n}) end
+    if #ids > n then x = index.take(x, core.tensor(ids, "int32"), d) end
   end
   return x
 end
@@ -221,72 +228,6 @@ function M.split(x, n, axis) return split("split", x, n, axis, equal_cuts) end
 ---@param axis integer?
 ---@return Tensor[]
 function M.array_split(x, n, axis) return split("array_split", x, n, axis, near_cuts) end
-
---- Ids of any integer dtype as int32; the op refuses others.
-local function check_ids(who, ids)
-  check_tensor(who, ids)
-  return ids.dtype:match "int" and args.to_int32(ids) or ids
-end
-
---- Rows of x by 0-based id along an axis (default 1): the ids' shape takes the axis's place. An id
---- outside the table is an error.
----@param x Tensor
----@param ids Tensor of integers
----@param axis integer?
-function M.take(x, ids, axis)
-  check_tensor("take", x)
-  ids = check_ids("take", ids)
-  axis = axis_of("take", axis or 1, x.ndim)
-  return op.take(x, ids, {axis = axis, size = x.shape[axis]})
-end
-
---- x with its dims of size 1 beside the axis as large as the other's.
-local function stretch(x, other, axis)
-  local shape, larger = copy(x.shape), false
-  for d, n in ipairs(other) do
-    if d ~= axis and shape[d] == 1 and n ~= 1 then shape[d], larger = n, true end
-  end
-  return larger and shapes.broadcast(x, shape) or x
-end
-
---- The elements of each line of x along an axis at 0-based indices: along axis 2 y[i, k] is x[i, indices[i, k]].
---- Both have one rank; dims of size 1 beside the axis stretch. An index outside the axis is an error.
----@param x Tensor
----@param indices Tensor of integers
----@param axis integer
----@return Tensor of the indices' size along the axis
-function M.take_along_axis(x, indices, axis)
-  check_tensor("take_along_axis", x)
-  indices = check_ids("take_along_axis", indices)
-  local shape, own = x.shape, indices.shape
-  axis = axis_of("take_along_axis", axis, #shape)
-  if #own == #shape then x, indices = stretch(x, own, axis), stretch(indices, shape, axis) end
-  return op.take_along_axis(x, indices, {axis = axis, size = shape[axis]})
-end
-
---- A table of `size` rows of zeros along `axis` (default 1), with the updates added to rows `ids`.
-function M.scatter_add(ids, updates, size, axis)
-  ids = check_ids("scatter_add", ids)
-  check_tensor("scatter_add", updates)
-  lib.check_integer("scatter_add", "the size", size)
-  axis = axis_of("scatter_add", axis or 1, updates.ndim - ids.ndim + 1)
-  return op.scatter_add(ids, updates, {axis = axis, size = size, rows = size})
-end
-
---- x with its rows `ids` along an axis (default 1) replaced by the updates; of several of one row the last.
---- An id outside x is an error.
----@param x Tensor
----@param ids Tensor 0-based
----@param updates Tensor of x's dtype; x's shape with the ids' in the axis's place
----@param axis integer?
----@return Tensor of x's shape
-function M.scatter_set(x, ids, updates, axis)
-  check_tensor("scatter_set", x)
-  ids = check_ids("scatter_set", ids)
-  check_tensor("scatter_set", updates)
-  axis = axis_of("scatter_set", axis or 1, x.ndim)
-  return op.scatter_set(x, ids, updates, {axis = axis, size = x.shape[axis]})
-end
 
 --- 1 where the last, new dim's 0-based position is the id, else 0.
 ---@param dtype string? default float32

@@ -3,6 +3,7 @@ local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local args = require "meshlua.ops.args"
 local dynamic = require "meshlua.ops.dynamic"
+local index = require "meshlua.ops.index"
 local parts = require "meshlua.ops.parts"
 
 local op, raise = core.op, lib.raise
@@ -82,7 +83,7 @@ function M.repeat_interleave(x, repeats, axis)
     end
     ids[i] = string.pack("=i4", i - 1):rep(count)
   end
-  return parts.take(x, core.from_string(table.concat(ids), "int32", {total}), axis)
+  return index.take(x, core.from_string(table.concat(ids), "int32", {total}), axis)
 end
 
 --- x along one axis from place n - shift on, and round.

@@ -2,6 +2,7 @@
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local args = require "meshlua.ops.args"
+local index = require "meshlua.ops.index"
 local parts = require "meshlua.ops.parts"
 
 local op, raise = core.op, lib.raise
@@ -211,7 +212,7 @@ function M.bincount(x, weights, minlength, length)
   local ids = args.to_int32(x)
   ids = op.minimum(dtype:match "^u" and ids or op.maximum(ids, 0), length)
   local ones = weights or op.full {dims = x.shape, value = 1, dtype = "int32"}
-  return (parts.slice(parts.scatter_add(ids, ones, length + 1), {1, length}))
+  return (parts.slice(index.scatter_add(ids, ones, length + 1), {1, length}))
 end
 
 --- The piecewise linear function through the points (xp, fp), xp ascending, at x; beside them left (default the first
@@ -239,8 +240,8 @@ function M.interp(x, xp, fp, left, right)
   place = op.minimum(op.maximum(place, 1), math.max(n - 1, 1))
   local before = op.sub(place, 1)
   place = op.minimum(place, n - 1)
-  local x0, f0 = parts.take(xp, before), parts.take(fp, before)
-  local width, rise = op.sub(parts.take(xp, place), x0), op.sub(parts.take(fp, place), f0)
+  local x0, f0 = index.take(xp, before), index.take(fp, before)
+  local width, rise = op.sub(index.take(xp, place), x0), op.sub(index.take(fp, place), f0)
   local none = op.eq(width, 0.0)
   local y = op.where(none, f0, op.add(f0, op.mul(op.div(op.sub(x, x0), op.where(none, 1.0, width)), rise)))
   y = op.where(op.lt(x, parts.at(xp, 1)), left or parts.at(fp, 1), y)

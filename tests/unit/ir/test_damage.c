@@ -189,7 +189,7 @@ static const char *damage_attr(Graph *g, int which) {
     case 1: a.dim = MAX_RANK; break;
     case 2: a.word = 2; break;
     case 3: a.flag = 2; break;
-    case 4: a.dims = (Dims){2, {1, -1}}; break;
+    case 4: a.dims = (Dims){2, {1, -2}}; break;
     case 5: a.shape = (Dims){MAX_RANK + 1, {0}}; break;
     case 6: a.axes = (AxisList){1, {{2, 1, 2}}}; break;
     case 7: a.axes = (AxisList){1, {{1, 2, 2}}}; break;

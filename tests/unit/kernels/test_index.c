@@ -1,114 +1,139 @@
-/* test_index.c - take and scatter_add, their faults, rows that other devices hold, many examples.
- */
+/* test_index.c - gather, scatter and scatter_add: any dims of table, ids and rows, ids outside,
+ * their faults, rows that other devices hold. */
 #include "kcheck.h"
 
-/* fault: an id below 0 (1) or at size (2) */
-static void indexing(int scatter, DType t, int fault) {
-    int before = (int)below(3), ids = (int)below(3), after = (int)below(3);
-    int64_t table[8], other[8], id_dims[8];
-    for (int d = 0; d < before + after + 1; d++) table[d] = 1 + below(d == before ? 30 : 5);
-    if (after && rnd() % 6 == 0) table[before + after] = 300;
-    for (int d = 0; d < ids; d++) id_dims[d] = 1 + below(rnd() % 4 ? 6 : 20);
-    int *any = &before;
-    if (!fault && rnd() % 8 == 0) (rnd() % 2 && ids ? id_dims : table)[0] = 0;
-    for (int d = 0; d < before; d++) other[d] = table[d];
-    for (int d = 0; d < ids; d++) other[before + d] = id_dims[d];
-    for (int d = 0; d < after; d++) other[before + ids + d] = table[before + 1 + d];
-    int64_t rows = table[before], offset = rnd() % 2 ? 0 : 1 + below(9);
-    KTake attr = {.axis = *any, .size = rows + offset + (rnd() % 2 ? 0 : below(9))};
-    if (attr.size == 0) return;
-    Case c = {.name = scatter ? "scatter_add" : "take",
-              .attr = &attr,
-              .offsets = &offset,
-              .nin = 2,
-              .nout = 1};
-    c.rtol = t == DT_F64 ? 1e-14 : t >= DT_BF16 ? 1e-5 : 0;
-    c.atol = scatter && kt_is_float(t) ? 1e-5 : 0;
-    Tensor index = tensor(DT_I32, ids, id_dims, ANY_BROADCAST);
-    fill(&index, 0, (double)(attr.size - 1));
-    if (attr.size == 1) memset(index.block, 0, index.bytes);
-    if (fault) {
-        int64_t bad = fault == 1 ? -1 - below(5) : attr.size + below(5);
-        kt_put_int(DT_I32, kt_at(&index, below(kt_count(&index))), bad);
-        c.fault = (KFault){K_FAULT_INDEX, bad, attr.size};
+typedef enum Role { COLUMN, ID, EXAMPLE } Role;
+
+/* Random dims that belong together. */
+typedef struct Shapes {
+    int nrow, ntable, nids; /* ranks */
+    int64_t row[8], table[8], ids[8], offset[8], least;
+    KIndex attr;
+} Shapes;
+
+/* A random order of n numbers. */
+static void shuffle(int *order, int n) {
+    for (int i = 0; i < n; i++) order[i] = i;
+    for (int i = n - 1; i > 0; i--) {
+        int j = (int)below(i + 1), x = order[i];
+        order[i] = order[j];
+        order[j] = x;
     }
-    c.in[scatter ? 0 : 1] = index;
-    c.in[scatter ? 1 : 0] = tensor(t, scatter ? before + ids + after : before + 1 + after,
-                                   scatter ? other : table, ANY_BROADCAST);
-    fill(&c.in[scatter ? 1 : 0], kt_is_float(t) ? -5 : 0, kt_is_float(t) ? 5 : 0);
-    c.out[0] = scatter ? tensor(t, before + 1 + after, table, ANY)
-                       : tensor(t, before + ids + after, other, ANY);
-    check_case(&c);
 }
 
-/* Every tensor with a dim of examples in front, each with ids of its own. `scatter_set` has x as
- * its first operand. */
-static void batched(const char *name, DType t, int fault) {
-    int64_t n = rnd() % 8 ? 1 + below(4) : 0, rows = 1 + below(9), nids = below(5),
-            after = 1 + below(40);
-    int64_t table[] = {n, 3, rows, after}, other[] = {n, 3, nids, after}, id_dims[] = {n, nids};
-    int64_t offset = 0;
-    int take = strcmp(name, "take") == 0, set = strcmp(name, "scatter_set") == 0;
-    KTake attr = {.axis = 1, .size = rows, .batched = 1};
-    Case c = {.name = name, .attr = &attr, .offsets = &offset, .nin = set ? 3 : 2, .nout = 1};
-    c.rtol = t == DT_F64 ? 1e-14 : t >= DT_BF16 ? 1e-5 : 0;
-    c.atol = kt_is_float(t) ? 1e-5 : 0;
-    Tensor ids = tensor(DT_I32, 2, id_dims, ANY_BROADCAST);
-    fill(&ids, 0, (double)(rows - 1));
-    if (rows == 1) memset(ids.block, 0, ids.bytes);
-    if (fault && kt_count(&ids)) { /* it must not be taken for a row of the next example */
-        kt_put_int(DT_I32, kt_at(&ids, 0), rows);
-        c.fault = (KFault){K_FAULT_INDEX, rows, rows};
+/* `most`: of a dim that ids have. */
+static Shapes shapes(int64_t most) {
+    Shapes s = {.least = INT32_MAX};
+    KIndex *t = &s.attr;
+    int of_table = 0, of_ids = 0, order[8];
+    t->naxes = 1 + (int)below(rnd() % 2 ? 1 : 3);
+    s.nrow = (int)below(6);
+    for (int d = 0; d < s.nrow; d++) {
+        Role role = (Role)below(3);
+        if (role == EXAMPLE && of_table + t->naxes > 6) role = ID;
+        s.row[d] = 1 + below(role == COLUMN ? 5 : most);
+        if (rnd() % 30 == 0) s.row[d] = 0;
+        t->table[d] = role == ID ? -1 : (int8_t)of_table++;
+        t->ids[d] = role == COLUMN ? -1 : (int8_t)of_ids++;
     }
-    Tensor x = tensor(t, 4, take || set ? table : other, ANY_BROADCAST);
-    fill(&x, kt_is_float(t) ? -5 : 0, kt_is_float(t) ? 5 : 0);
-    c.in[take || set ? 0 : 1] = x;
-    c.in[take || set ? 1 : 0] = ids;
-    if (set) {
-        c.in[2] = tensor(t, 4, other, ANY_BROADCAST);
-        fill(&c.in[2], kt_is_float(t) ? -5 : 0, kt_is_float(t) ? 5 : 0);
+    int64_t all = 1;
+    for (int d = 0; d < s.nrow; d++) {
+        if (all * s.row[d] > 2000) s.row[d] = 1;
+        all *= s.row[d];
     }
-    c.out[0] = tensor(t, 4, take ? other : table, ANY);
-    check_case(&c);
+    if (s.nrow && t->ids[s.nrow - 1] < 0 && all < 20) s.row[s.nrow - 1] = 1300;
+    s.ntable = of_table + t->naxes;
+    s.nids = of_ids + (t->naxes > 1);
+    shuffle(order, s.ntable);
+    for (int d = 0; d < s.nrow; d++) {
+        if (t->table[d] < 0) continue;
+        t->table[d] = (int8_t)order[t->table[d]];
+        s.table[t->table[d]] = s.row[d];
+    }
+    for (int k = 0; k < t->naxes; k++) {
+        t->axes[k] = (int8_t)order[of_table + k];
+        int64_t rows = s.table[t->axes[k]] = 1 + below(t->naxes > 1 ? 6 : 30);
+        s.offset[k] = rnd() % 2 ? 0 : 1 + below(9);
+        t->size[k] = rows + s.offset[k] + (rnd() % 2 ? 0 : below(9));
+        if (t->size[k] < s.least) s.least = t->size[k];
+    }
+    shuffle(order, of_ids);
+    for (int d = 0; d < s.nrow; d++) {
+        if (t->ids[d] < 0) continue;
+        t->ids[d] = (int8_t)order[t->ids[d]];
+        s.ids[t->ids[d]] = s.row[d];
+    }
+    if (t->naxes > 1) s.ids[of_ids] = t->naxes;
+    return s;
 }
 
-/* take_along_axis and add_along_axis: every line with ids of its own. `few`: so many ids of a
- * line at most. */
-static void along(int add, DType t, int64_t few, int fault) {
-    int rank = 1 + (int)below(4), axis = rnd() % 2 ? rank - 1 : (int)below(rank);
-    int64_t table[8], other[8], offset = rnd() % 2 ? 0 : 1 + below(9);
-    for (int d = 0; d < rank; d++) table[d] = other[d] = 1 + below(d == axis ? 30 : 5);
-    other[axis] = 1 + below(few);
-    if (!fault && rnd() % 8 == 0) other[axis] = 0;
-    KTake attr = {.axis = axis, .size = table[axis] + offset + (rnd() % 2 ? 0 : below(9))};
-    Case c = {.name = add ? "add_along_axis" : "take_along_axis",
-              .attr = &attr,
-              .offsets = &offset,
-              .nin = 2,
+/* Ids within all axes, or (`outside`) beyond them. */
+static void fill_ids(const Tensor *ids, int64_t least, int outside) {
+    int64_t reach = outside == K_ERROR ? least : 2 * least + 3;
+    for (int64_t i = 0; i < kt_count(ids); i++)
+        kt_put_int(DT_I32, kt_at(ids, i), below(2 * reach) - reach);
+}
+
+static void fill_numbers(Tensor *x, int combine) {
+    double most = !kt_is_float(x->t.dtype) ? 0 : combine == K_MUL ? 1.3 : 5;
+    fill(x, combine == K_MUL && most > 0 ? 0.7 : -most, most);
+}
+
+/* name: "gather", "scatter" or "scatter_add". fault: an id below the start (1) or at the end (2).
+ */
+static void indexing(const char *name, DType t, int combine, int outside, int fault, int64_t most) {
+    Shapes s = shapes(most);
+    int gather = strcmp(name, "gather") == 0, zeros = strcmp(name, "scatter_add") == 0;
+    s.attr.outside = outside;
+    s.attr.combine = combine;
+    Case c = {.name = name,
+              .attr = &s.attr,
+              .offsets = s.offset,
+              .nin = gather || zeros ? 2 : 3,
               .nout = 1};
-    c.rtol = t == DT_F64 ? 1e-14 : t >= DT_BF16 ? 1e-5 : 0;
-    c.atol = add && kt_is_float(t) ? (few > 64 ? 1e-4 : 1e-5) : 0;
-    Tensor ids = tensor(DT_I32, rank, other, ANY_BROADCAST);
-    fill(&ids, 0, (double)(attr.size - 1));
-    if (attr.size == 1) memset(ids.block, 0, ids.bytes);
-    if (fault) {
-        int64_t bad = fault == 1 ? -1 - below(5) : attr.size + below(5);
+    int rounds = !gather && (combine == K_ADD || combine == K_MUL) && kt_is_float(t);
+    c.rtol = rounds ? (t == DT_F64 ? 1e-12 : 1e-4) : 0;
+    c.atol = rounds ? (t == DT_F64 ? 1e-12 : 1e-3) : 0;
+    Tensor ids = tensor(DT_I32, s.nids, s.ids, ANY_BROADCAST);
+    fill_ids(&ids, s.least, outside);
+    if (fault && kt_count(&ids) && s.attr.naxes == 1) {
+        int64_t n = s.attr.size[0], bad = fault == 1 ? -n - 1 - below(5) : n + below(5);
         kt_put_int(DT_I32, kt_at(&ids, below(kt_count(&ids))), bad);
-        c.fault = (KFault){K_FAULT_INDEX, bad, attr.size};
+        int64_t elements = 1;
+        for (int d = 0; d < s.nrow; d++) elements *= s.row[d];
+        if (elements > 0) c.fault = (KFault){K_FAULT_INDEX, bad, n};
     }
-    Tensor x = tensor(t, rank, add ? other : table, ANY_BROADCAST);
-    fill(&x, kt_is_float(t) ? -5 : 0, kt_is_float(t) ? 5 : 0);
-    c.in[add ? 0 : 1] = ids;
-    c.in[add ? 1 : 0] = x;
-    c.out[0] = tensor(t, rank, add ? table : other, ANY);
+    Tensor rows = tensor(t, s.nrow, s.row, gather ? ANY : ANY_BROADCAST);
+    Tensor table = tensor(t, s.ntable, s.table, gather ? ANY_BROADCAST : ANY);
+    if (!gather) fill_numbers(&rows, combine);
+    if (!zeros) fill_numbers(&table, combine);
+    int at = 0;
+    if (!zeros) c.in[at++] = table;
+    c.in[at++] = ids;
+    if (!gather) c.in[at++] = rows;
+    c.out[0] = gather ? rows : table;
+    if (!gather && !zeros) {
+        if (rnd() % 3 == 0)
+            c.alias[0] = 1;
+        else
+            c.out[0] = tensor(t, s.ntable, s.table, ANY);
+    }
     check_case(&c);
+}
+
+static KIndex plain(int64_t size, int64_t columns) { /* rows of a table */
+    return (KIndex){.size = {size},
+                    .table = {-1, (int8_t)(columns ? 1 : 0)},
+                    .ids = {0, -1},
+                    .naxes = 1,
+                    .combine = K_ADD};
 }
 
 /* Updates of one row are added in the order of ids: 1 is lost in 2^30, which then goes. */
 static void order(void) {
     static const double updates[] = {1, 0x1p30, -0x1p30, 3};
     int64_t rows = 2, n = 4, offset = 0;
-    KTake attr = {.size = 2};
+    KIndex attr = plain(2, 0);
     KFault fault;
     Case c = {.name = "scatter_add", .attr = &attr, .offsets = &offset, .nin = 2, .nout = 1};
     c.in[0] = tensor(DT_I32, 1, &n, DENSE);
@@ -126,36 +151,39 @@ static void order(void) {
     free(c.out[0].block);
 }
 
-/* Rows that have most of many updates, as a frequent word has. */
-static void frequent(DType t, DType wide, int64_t n, int64_t columns) {
-    int64_t rows = 40, offset = 0, table[] = {rows, columns}, other[] = {n, columns};
-    KTake attr = {.size = rows};
+/* Rows that have most of many updates, as a frequent word has. columns 0: there are none. */
+static void frequent(DType t, DType wide, int64_t n, int64_t rows, int64_t columns) {
+    int64_t offset = 0, table[] = {rows, columns}, other[] = {n, columns};
+    KIndex attr = plain(rows, columns);
     Case c = {.name = "scatter_add", .attr = &attr, .offsets = &offset, .nin = 2, .nout = 1};
     c.rtol = kt_is_float(t) ? 1e-5 : 0;
     c.atol = kt_is_float(t) ? 1e-4 : 0;
     c.in[0] = tensor(DT_I32, 1, &n, DENSE);
     for (int64_t i = 0; i < n; i++)
         kt_put_int(DT_I32, kt_at(&c.in[0], i), below(rnd() % 3 ? 2 : rows));
-    c.in[1] = tensor(t, 2, other, DENSE);
+    c.in[1] = tensor(t, columns ? 2 : 1, other, DENSE);
     fill(&c.in[1], kt_is_float(t) ? -5 : 0, kt_is_float(t) ? 5 : 0);
-    c.out[0] = tensor(wide, 2, table, DENSE);
+    c.out[0] = tensor(wide, columns ? 2 : 1, table, DENSE);
     check_case(&c);
 }
 
 int main(void) {
     order();
-    frequent(DT_BF16, DT_F32, 700, 264);
-    frequent(DT_F32, DT_F32, 300, 17);
-    frequent(DT_I32, DT_I32, 70000, 1);
+    frequent(DT_BF16, DT_F32, 700, 40, 264);
+    frequent(DT_BF16, DT_BF16, 700, 300, 1100); /* more than is kept at a time */
+    frequent(DT_F32, DT_F32, 300, 40, 17);
+    frequent(DT_I32, DT_I32, 70000, 40, 1);
+    frequent(DT_I64, DT_I64, 3000, 9000, 0);
     rng_state = 1;
-    for (int k = 0; k < 30; k++)
+    static const char *const names[] = {"gather", "scatter", "scatter_add"};
+    for (int k = 0; k < 40; k++)
         for (int t = 0; t < DT_COUNT; t++)
-            for (int scatter = 0; scatter < 2; scatter++) indexing(scatter, (DType)t, 0);
-    static const char *const names[] = {"take", "scatter_add", "scatter_set"};
-    for (int k = 0; k < 60; k++) batched(names[k % 3], k % 2 ? DT_F32 : DT_I32, k % 5 == 0);
-    for (int k = 0; k < 20; k++) indexing(k % 2, DT_F32, 1 + k / 2 % 2);
-    for (int k = 0; k < 30; k++)
-        for (int t = 0; t < DT_COUNT; t++) along(k % 2, (DType)t, k % 3 ? 6 : 300, 0);
-    for (int k = 0; k < 20; k++) along(k % 2, DT_F32, 6, 1 + k / 2 % 2);
+            for (int n = 0; n < 3; n++) {
+                int combine = n == 1 ? (int)below(5) : K_ADD;
+                if (t == DT_BOOL && (combine == K_ADD || combine == K_MUL)) combine = K_SET;
+                if (t == DT_BOOL && n == 2) continue;
+                indexing(names[n], (DType)t, combine, (int)below(4), 0, k % 10 ? 6 : 100);
+            }
+    for (int k = 0; k < 60; k++) indexing(names[k % 3], DT_F32, K_ADD, K_ERROR, 1 + k / 3 % 2, 6);
     return test_end();
 }

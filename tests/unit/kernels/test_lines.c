@@ -1,4 +1,4 @@
-/* test_lines.c - cumulative ops, top_k, scatter_set and slices whose place is computed. */
+/* test_lines.c - cumulative ops, top_k and slices whose place is computed. */
 #include "kcheck.h"
 
 static int shape(int64_t *dims, int min_rank, int64_t limit) {
@@ -71,33 +71,6 @@ static void long_lines(void) {
     top_k_of(DT_F32, 1, line, 0, 3);
 }
 
-static void scatter_set(DType t, int fault) {
-    int before = (int)below(3), ids = (int)below(3), after = (int)below(3);
-    int64_t x[8], updates[8], id_dims[8];
-    for (int d = 0; d < before + after + 1; d++) x[d] = 1 + below(d == before ? 30 : 5);
-    for (int d = 0; d < ids; d++) id_dims[d] = 1 + below(6);
-    for (int d = 0; d < before; d++) updates[d] = x[d];
-    for (int d = 0; d < ids; d++) updates[before + d] = id_dims[d];
-    for (int d = 0; d < after; d++) updates[before + ids + d] = x[before + 1 + d];
-    int64_t offset = rnd() % 2 ? 0 : 1 + below(9);
-    KTake attr = {.axis = before, .size = x[before] + offset + below(9)};
-    Case c = {.name = "scatter_set", .attr = &attr, .offsets = &offset, .nin = 3, .nout = 1};
-    c.in[0] = tensor(t, before + 1 + after, x, rnd() % 4 ? ANY : ANY_BROADCAST);
-    c.in[1] = tensor(DT_I32, ids, id_dims, ANY_BROADCAST);
-    c.in[2] = tensor(t, before + ids + after, updates, ANY_BROADCAST);
-    fill_any(&c.in[0]);
-    fill(&c.in[1], 0, (double)(attr.size - 1));
-    if (attr.size == 1) memset(c.in[1].block, 0, c.in[1].bytes);
-    fill_any(&c.in[2]);
-    if (fault) {
-        int64_t bad = fault == 1 ? -1 - below(5) : attr.size + below(5);
-        kt_put_int(DT_I32, kt_at(&c.in[1], below(kt_count(&c.in[1]))), bad);
-        c.fault = (KFault){K_FAULT_INDEX, bad, attr.size};
-    }
-    c.out[0] = tensor(t, before + 1 + after, x, ANY);
-    check_case(&c);
-}
-
 /* `part` of a whole of which x is a part; the part in y's place is that of a slice, or an update.
  */
 static void dynamic(DType t, int update) {
@@ -141,10 +114,8 @@ int main(void) {
             for (int n = 0; n < 4; n++)
                 if (t != DT_BOOL) cumulative(names[n], (DType)t);
             top_k((DType)t, 1 + below(k % 4 ? 20 : 150));
-            scatter_set((DType)t, 0);
             dynamic((DType)t, 0);
             dynamic((DType)t, 1);
         }
-    for (int k = 0; k < 20; k++) scatter_set(DT_F32, 1 + k % 2);
     return test_end();
 }

@@ -129,7 +129,7 @@ moved("broadcast", "tile", "aB->aC", {8, 3}, function(x) return x:tile(2) end, {
   function(i, j) return {i, j % 3} end)
 moved("broadcast", "repeat_interleave", "ab->ab", {8, 4},
   function(x) return x:repeat_interleave(2, 1) end, {16, 4}, function(i, j) return {i // 2, j} end)
-moved("take", "repeat_interleave by a list", "Ab->Cb", {2, 8},
+moved("gather", "repeat_interleave by a list", "Ab->Cb", {2, 8},
   function(x) return x:repeat_interleave({1, 2}, 1) end, {3, 8}, function(i, j) return {(i + 1) // 2, j} end)
 moved("concat", "roll", "aB->aB", {8, 5}, function(x) return x:roll(2, 2) end, {8, 5},
   function(i, j) return {i, (j - 2) % 5} end)
@@ -145,10 +145,10 @@ moved("slice", "diag of a matrix", "AB->C", {8, 5}, function(x) return x:diag(1)
   function(i) return {i, i + 1} end)
 moved("slice", "diagonal", "ABc->cD", {4, 4, 8}, function(x) return x:diagonal(-1) end, {8, 3},
   function(i, j) return {j + 1, j, i} end)
-moved("take", "pad with edges", "aB->aC", {8, 3},
+moved("gather", "pad with edges", "aB->aC", {8, 3},
   function(x) return x:pad({false, {2, 2}}, {mode = "edge"}) end, {8, 7},
   function(i, j) return {i, math.max(0, math.min(j - 2, 2))} end)
-moved("take", "pad mirrored", "aB->aC", {8, 3},
+moved("gather", "pad mirrored", "aB->aC", {8, 3},
   function(x) return x:pad({false, {2, 2}}, {mode = "reflect"}) end, {8, 7},
   function(i, j) return {i, ({[0] = 2, 1, 0, 1, 2, 1, 0})[j]} end)
 moved("broadcast", "meshgrid", "a->.a", {8},
@@ -212,7 +212,7 @@ add("scatter_add", "bincount", "a->.", {{16, dtype = "int32", low = 0, high = 5}
     end
     return counts
   end, {dtypes = {"float32"}, result = "int32", exact = true, sums = 1})
-add("take", "interp", "ab,.,.->ab", {{8, 4, distinct = true}, {4}, {4}},
+add("gather", "interp", "ab,.,.->ab", {{8, 4, distinct = true}, {4}, {4}},
   function(x, _, fp) return ml.interp(x, ml.tensor({-1.25, -0.5, 0.25, 1.5}, x.dtype), fp) end,
   function(x, _, fp)
     local xp = {-1.25, -0.5, 0.25, 1.5}
