@@ -66,6 +66,15 @@ local function build(fn, rngs, mesh)
   return model, leaves, placed
 end
 
+local again = setmetatable({}, {__close = function() lib.no_values = nil end})
+
+--- On devices that are not there nobody sees a value: from here until the result is closed initialisers draw nothing.
+local function no_values()
+  local _, fake = core.device_kind()
+  lib.no_values = fake or nil
+  return again
+end
+
 --- Puts the leaves' values in place: into boxes, and into the tables that hold plain tensors.
 local function settle(model, leaves, values)
   local with = {}
@@ -106,6 +115,7 @@ function M.init(fn, options)
     local rngs = rngs_of.Rngs(seed)
     if core.is_tracing() then return settle(build(fn, rngs, mesh)) end
     local model, leaves
+    local _ <close> = no_values()
     local values = table.pack(core.run_traced(function()
       local placed
       model, leaves, placed = build(fn, rngs, mesh)

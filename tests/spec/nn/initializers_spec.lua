@@ -59,6 +59,23 @@ describe("initializers", function()
     helper.close(init.he_uniform()(key, {3, 3}), init.kaiming_uniform()(key, {3, 3}))
   end)
 
+  it("draw nothing in ml.init on devices that are not there, and whatever is planned elsewhere", function()
+    local out, err, code = helper.run {"--devices=fake:h200:1", "-e", [[
+      local ml, lib = require "meshlua", require "meshlua.lib"
+      local function make(rngs) return ml.nn.Linear(4, 4, {rngs = rngs}) end
+      assert(not pcall(ml.init, function(rngs) make(rngs) error "no" end) and lib.no_values == nil)
+      local seen
+      local model = ml.init(function(rngs) seen = lib.no_values return make(rngs) end)
+      local draws = 0
+      for _, s in ipairs(ml.jit(function(key) return ml.nn.initializers.normal()(key, {8}) end):plan(
+        ml.random.key(0)):steps()) do
+        for _, op in ipairs(#s.ops > 0 and s.ops or {s.op}) do draws = draws + (op:find "bits" and 1 or 0) end
+      end
+      print(seen, lib.no_values, model.kernel.shape[2], draws)]]}
+    assert.equal(0, code, err)
+    assert.equal("true\tnil\t4\t1\n", out)
+  end)
+
   it("refuses what it cannot do", function()
     helper.raises("E_VALUE", init.variance_scaling, 1.0, "fan_inn", "normal")
     helper.raises("E_VALUE", init.variance_scaling, 1.0, "fan_in", "gauss")
