@@ -35,27 +35,31 @@ local function find_steady(items, first, last, loop)
   end
 end
 
---- Into how many parts axes cut the mesh.
-local function parts_of(mesh, axes)
+--- Into how many parts axes cut a mesh of such a shape.
+local function parts_of(shape, axes)
   local parts = 1
-  for _, axis in ipairs(mesh and axes or {}) do parts = parts * mesh.shape[axis] end
+  for _, axis in ipairs(shape and axes or {}) do parts = parts * shape[axis] end
   return parts
 end
 
-local function item_of(s, i, mesh, devices)
-  local line, scope = place_of(s.where[1])
-  local unique = s.distinct / devices
-  local item = {index = i, step = s, kind = s.kind, op = s.op, ops = s.ops, kernel = s.kernel, role = s.role,
-    line = line, scope = scope, group = M.alike(scope), where = s.where, times = s.times, loops = {},
+--- An item of an account: what a step does, all its times. places: what was said of texts of `where` before.
+local function item_of(s, i, shape, devices, places)
+  local where = s.where[1] or "?"
+  local place = places[where]
+  if not place then
+    local line, scope = place_of(where)
+    place = {line, scope, M.alike(scope)}
+    places[where] = place
+  end
+  local kernel, times, unique = s.kind == "kernel", s.times, s.distinct / devices
+  local flops = kernel and s.flops * times or 0
+  return {index = i, step = s, kind = s.kind, op = s.op, ops = s.ops, kernel = s.kernel, role = s.role,
+    line = place[1], scope = place[2], group = place[3], where = s.where, times = times, loops = {},
     axes = s.axes, product = s.product, dtype = s.inputs[1] and s.inputs[1].dtype, unique = unique,
-    seconds = s.seconds, parts = parts_of(mesh, s.vary), members = parts_of(mesh, s.axes)}
-  local kernel = s.kind == "kernel"
-  item.flops, item.traffic = kernel and s.flops * s.times or 0, kernel and s.traffic * s.times or 0
-  item.padded, item.recomputed = s.padded * s.times, s.recomputed * s.times
-  item.repeated = item.flops * (1 - unique)
-  item.sent, item.between = s.sent or 0, s.between or 0
-  item.computing, item.sending = kernel and s.seconds or 0, s.axes and s.seconds or 0
-  return item
+    seconds = s.seconds, parts = parts_of(shape, s.vary), members = parts_of(shape, s.axes),
+    flops = flops, traffic = kernel and s.traffic * times or 0, padded = s.padded * times,
+    recomputed = s.recomputed * times, repeated = flops * (1 - unique), sent = s.sent or 0,
+    between = s.between or 0, computing = kernel and s.seconds or 0, sending = s.axes and s.seconds or 0}
 end
 
 local function add_to(sum, item)
@@ -152,9 +156,9 @@ end
 ---@return table
 function M.total(plan)
   local mesh, all = plan:mesh(), new_sum {}
-  local devices = mesh and mesh.size or 1
+  local devices, places = mesh and mesh.size or 1, {}
   for i, s in ipairs(plan:steps()) do
-    if s.kind == "kernel" or s.kind == "collective" then add_to(all, item_of(s, i, nil, devices)) end
+    if s.kind == "kernel" or s.kind == "collective" then add_to(all, item_of(s, i, nil, devices, places)) end
   end
   return finish(all)
 end
@@ -162,6 +166,7 @@ end
 --- Counts a plan. All figures are of one device and of all times that a step runs: a loop's body counts as
 --- often as the loop turns (once where that is not known).
 ---@param plan Plan
+---@param steps table[]? plan:steps(), where it is known
 ---@return table account {steps, count, flops, traffic, computing, sending, seconds, share (of the seconds, in
 --- communication), sent, between (of it, to other hosts), repeated, padded, recomputed (operations done by
 --- several devices alike, on padding, once more), unique, useful (shares); items (one for each step: the same
@@ -169,14 +174,14 @@ end
 --- collective's group), parts (slots that differ), dtype, unique,
 --- steady (a collective that gets the same in every turn: the loop's number)); lines, groups: sums, the
 --- dearest first, made when they are asked for by name, and not among its pairs before}
-function M.of(plan)
+function M.of(plan, steps)
   local mesh = plan:mesh()
-  local devices = mesh and mesh.size or 1
+  local devices, shape, places = mesh and mesh.size or 1, mesh and mesh.shape, {}
   local all, items = new_sum {steps = 0}, {}
   local open = {} -- loops that are not over: {item, last}
-  for i, s in ipairs(plan:steps()) do
+  for i, s in ipairs(steps or plan:steps()) do
     while #open > 0 and open[#open].last < i do table.remove(open) end
-    local item = item_of(s, i, mesh, devices)
+    local item = item_of(s, i, shape, devices, places)
     items[i] = item
     for k, o in ipairs(open) do item.loops[k] = o.item end
     if s.kind == "loop" then open[#open + 1] = {item = item, last = i + s.inside} end

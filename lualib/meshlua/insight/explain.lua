@@ -201,14 +201,15 @@ end
 
 -- ---- explain ------------------------------------------------------------------------------------------
 
---- Fills in what a plan alone tells.
-local function of_plan(plan, params)
-  local mesh, work = plan:mesh(), account.of(plan)
+--- Fills in what a plan alone tells. known: {work, memory}, where it was counted before.
+local function of_plan(plan, params, known)
+  local mesh, steps = plan:mesh(), not known and plan:steps() or nil
+  local work = known and known.work or account.of(plan, steps)
   local rows = facts.collectives(work)
   local fits, why = plan:fits()
   local e = {plan = plan, mesh = mesh, kind = (core.device_kind()), collectives = rows,
     by_op = facts.by_op(rows), count = 0, sent = 0, bytes = 0, work = work,
-    memory = facts.memory(plan, params), fits = fits == true, misfit = why,
+    memory = known and known.memory or facts.memory(plan, params, steps), fits = fits == true, misfit = why,
     fsdp = advice.fsdp(rows, params), unused_axes = mesh and advice.unused_axes(plan, mesh) or {},
     between_hosts = {}, replicated = mesh and params and advice.replicated(params, mesh) or {}}
   for _, sum in pairs(e.by_op) do
@@ -231,10 +232,11 @@ end
 --- The same of a program, without looking for what would serve better.
 ---@param program Program
 ---@param retrace fun(): Program which makes it again
+---@param known {plan: Plan, work: table, memory: table}? its plan, and what was counted of it
 ---@return table explanation
-local function of_program(program, retrace)
+local function of_program(program, retrace, known)
   local params = program:params()
-  local e = of_plan(program:plan(), params)
+  local e = of_plan(known and known.plan or program:plan(), params, known)
   if e.mesh and e.mesh.size > 1 then
     e.between_hosts = advice.between_hosts(e.collectives, e.mesh, e.work.seconds, retrace)
   end

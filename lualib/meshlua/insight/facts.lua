@@ -228,8 +228,10 @@ end
 --- in use at each step), fullest ({step, where}), by_param}. The groups of temporaries are of the step at which most
 --- are in use.
 ---@param params table[]? what program:params() gives
-function M.memory(plan, params)
-  local m, steps, buffers = plan:memory(), plan:steps(), plan:buffers()
+---@param steps table[]? plan:steps(), where it is known
+function M.memory(plan, params, steps)
+  local m, buffers = plan:memory(), plan:buffers()
+  steps = steps or plan:steps()
   m.groups = {}
   for _, name in ipairs(groups) do m.groups[name] = 0 end
   local function add(group, bytes) m.groups[group] = m.groups[group] + bytes end

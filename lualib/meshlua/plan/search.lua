@@ -2,6 +2,7 @@
 -- would make it fit where none does. Nothing is solved: every layout is planned exactly, in milliseconds.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local rules_of = require "meshlua.sharding.rules"
 local runs = require "meshlua.train.run"
 local step_of = require "meshlua.plan.step"
 
@@ -23,6 +24,23 @@ local function sensible(recipe, config, axes, sizes)
   return above_1 < 3 or last <= host
 end
 
+--- What rules say on a mesh of such axes, as a text: of two sets with the same a plan is the same. Logical axes go to
+--- the first rule all of whose axes the mesh has.
+local function effect_of(rules, axes)
+  local there, words = lib.set(axes), {}
+  for _, rule in ipairs(rules or {}) do
+    local to, has = type(rule) == "table" and rule[2], true
+    for _, axis in ipairs(type(to) == "table" and to or {to or nil}) do has = has and there[axis] end
+    local plain = type(rule) == "table" and not rule.opt and not core.is_spec(to)
+    if not plain then
+      words[#words + 1] = ("%p"):format(rule)
+    elseif has then
+      words[#words + 1] = rules_of.text(rule)
+    end
+  end
+  return table.concat(words, "\n")
+end
+
 --- The layouts that come into question: for each rule set the sizes of the axes that it names. Axes of size 1
 --- are left out, and what that makes alike.
 ---@param recipe table
@@ -42,8 +60,10 @@ function M.layouts(recipe, config, asked, ndevices)
         table.insert(layout.sizes, size)
       end
     end
-    layout.name = step_of.mesh_text(layout) .. " " .. rules
-    if not seen[layout.name] then list[#list + 1], seen[layout.name] = layout, true end
+    local mesh = step_of.mesh_text(layout)
+    local same = mesh .. " " .. effect_of(recipe.rules and recipe.rules[rules], layout.axes)
+    layout.name = mesh .. " " .. rules
+    if layout.asked or not seen[same] then list[#list + 1], seen[same] = layout, true end
   end
   local sets = asked.rules ~= "" and {asked.rules} or lib.names(recipe.rules or {})
   if #sets == 0 then sets = {""} end
@@ -91,15 +111,31 @@ local function prefer_simple(plans)
   table.insert(plans, 1, table.remove(plans, first))
 end
 
+--- The better of the best plan so far and another; lets go of the other one.
+local function better_of(best, planned)
+  if best and not before(planned, best) then best, planned = planned, best end
+  if best then step_of.let_go(best) end
+  return planned
+end
+
+--- Bytes of Params and optimizer state on a device.
+local function state_of(planned)
+  local groups = planned.memory.groups
+  return groups.parameters + groups["optimizer state"]
+end
+
 --- Plans of layouts, the best first, without those that come to the same; and the layouts that cannot be,
 --- each with the reason.
 ---@param recipe table
 ---@param config table
 ---@param data table
 ---@param layouts Layout[]
+---@param hopeless table<string, boolean> is given the names of those whose Params and optimizer state alone are too
+--- large for a device: what is computed again, and in how many parts the batch comes, changes nothing of these
 ---@return {plans: Planned[], refused: {layout: Layout, why: string}[], untried: integer} untried: above MOST
-function M.plans(recipe, config, data, layouts)
-  local plans, refused, seen, untried = {}, {}, {}, 0
+function M.plans(recipe, config, data, layouts, hopeless)
+  local plans, refused, seen, untried, capacity = {}, {}, {}, 0, core.device_memory() or math.huge
+  local best ---@type Planned?
   for i, layout in ipairs(layouts) do layout.number = i end
   table.sort(layouts, function(a, b)
     if #a.axes ~= #b.axes then return #a.axes < #b.axes end
@@ -110,18 +146,21 @@ function M.plans(recipe, config, data, layouts)
     if i > MOST then
       untried = untried + 1
     else
-      local planned, why = step_of.plan(recipe, config, data, layout)
+      local planned, why = step_of.plan(recipe, config, data, layout, true)
       local key = planned and ("%.17g %.17g %.17g"):format(planned.seconds, planned.peak,
         planned.sent)
       if not planned then
         refused[#refused + 1] = {layout = layout, why = why}
-      elseif not seen[key] then
-        seen[key], plans[#plans + 1] = true, planned
+      else
+        if state_of(planned) > capacity then hopeless[layout.name] = true end
+        best = better_of(best, planned)
+        if not seen[key] then seen[key], plans[#plans + 1] = true, planned end
       end
     end
   end
   table.sort(plans, before)
   prefer_simple(plans)
+  if plans[1] ~= best then step_of.let_go(best) end
   return {plans = plans, refused = refused, untried = untried}
 end
 
@@ -145,8 +184,7 @@ end
 local function more_parts(batch, parts, plans, ndevices)
   local free, need = core.device_memory() or math.huge, math.huge
   for _, planned in ipairs(plans) do
-    local groups = planned.memory.groups
-    local state = groups.parameters + groups["optimizer state"]
+    local state = state_of(planned)
     if state < free then need = math.min(need, parts * (planned.peak - state) / (free - state)) end
   end
   if need == math.huge then need = 0 end
@@ -161,13 +199,9 @@ local function more_parts(batch, parts, plans, ndevices)
   return best
 end
 
---- The layouts without those whose Params and optimizer state alone were too large for a device the last time.
-local function hopeful(layouts, last)
-  local capacity, hopeless, list = core.device_memory() or math.huge, {}, {}
-  for _, planned in ipairs(last and last.plans or {}) do
-    local groups = planned.memory.groups
-    hopeless[planned.layout.name] = groups.parameters + groups["optimizer state"] > capacity
-  end
+--- The layouts that are not among the hopeless ones.
+local function hopeful(layouts, hopeless)
+  local list = {}
   for _, layout in ipairs(layouts) do
     if not hopeless[layout.name] then list[#list + 1] = layout end
   end
@@ -176,19 +210,20 @@ end
 
 --- The plans of the first attempt of which one fits; where none does, of the one that comes nearest.
 local function find_on(recipe, config, data, asked, ndevices)
-  local list, nearest, last, i = attempts(config, asked), nil, nil, 1
+  local list, nearest, last, i, hopeless = attempts(config, asked), nil, nil, 1, {}
   while list[i] do
     local attempt = list[i]
     local layouts, message = M.layouts(recipe, attempt.config, {mesh = asked.mesh, rules = asked.rules,
       kernels = asked.kernels, microbatches = attempt.microbatches}, ndevices)
     if not layouts then return nil, message end
     local all = #layouts
-    layouts = hopeful(layouts, last)
+    layouts = hopeful(layouts, hopeless)
     if last and #layouts == 0 then break end
-    last = M.plans(recipe, attempt.config, data, layouts)
+    last = M.plans(recipe, attempt.config, data, layouts, hopeless)
     last.left_out = all > #layouts
     local best, least = last.plans[1], nearest and nearest.plans[1]
     if best and best.fits then return last end
+    if best then step_of.let_go(best) end
     if attempt.microbatches > 1 and best and least and best.peak >= least.peak then break end
     if not nearest or best and (not least or best.peak < least.peak) then nearest = last end
     i = i + 1
@@ -202,27 +237,26 @@ end
 --- The least bytes that Params and optimizer state take on a device.
 local function least_state(plans)
   local least = math.huge
-  for _, planned in ipairs(plans) do
-    local groups = planned.memory.groups
-    least = math.min(least, groups.parameters + groups["optimizer state"])
-  end
+  for _, planned in ipairs(plans) do least = math.min(least, state_of(planned)) end
   return least
 end
 
 local FEW, WRITTEN_OUT = 16, 3 -- layers that are soon planned one by one; layouts that are planned so
 
---- Plans as M.find gives them, of many layers written out: the layouts are found with layers as a loop, and the best
---- ones planned again. `looped`: how many layouts were planned as a loop.
+--- Plans as M.find gives them, of many layers written out: the layouts, and what must be computed again, are found with
+--- layers as a loop, and the best ones planned again. `looped`: how many layouts were planned as a loop.
 local function find_unrolled(recipe, config, data, asked, ndevices)
   local looped = setmetatable({scan = true}, {__index = config})
   local found, message = find_on(recipe, looped, data, asked, ndevices)
   if not found or not found.plans[1] then return found, message end
-  local plans, all = {}, #found.plans
+  local plans, all, best = {}, #found.plans, nil
+  step_of.let_go(found.plans[1])
   for i = 1, math.min(all, WRITTEN_OUT) do
     local planned = found.plans[i]
     planned.config = setmetatable({scan = false}, {__index = planned.config})
-    plans[i], message = step_of.plan(recipe, planned.config, data, planned.layout)
+    plans[i], message = step_of.plan(recipe, planned.config, data, planned.layout, true)
     if not plans[i] then return nil, message end
+    best = better_of(best, plans[i])
   end
   table.sort(plans, before)
   found.plans, found.looped = plans, all
@@ -241,7 +275,7 @@ end
 ---@return string? message
 function M.find(recipe, config, data, asked, ndevices)
   local find = find_on
-  if config.scan == false and asked.mesh == "" and config.layers > FEW then find = find_unrolled end
+  if config.scan == false and config.layers > FEW then find = find_unrolled end
   local found, message = find(recipe, config, data, asked, ndevices)
   local best = found and found.plans[1]
   if not best or best.fits or asked.mesh ~= "" then return found, message end
@@ -250,6 +284,7 @@ function M.find(recipe, config, data, asked, ndevices)
     ndevices = 2 * ndevices
     local more = ndevices >= least and find(recipe, config, data, asked, ndevices)
     best = more and more.plans[1]
+    if best then step_of.let_go(best) end
     if best and best.fits then found.fits_on = {devices = ndevices, planned = best} end
   end
   return found

@@ -25,6 +25,8 @@ local M = {}
 ---@field config table the recipe's
 ---@field work table of account.lua
 ---@field memory table of facts.lua
+---@field program Program? where M.plan was to keep it, until M.let_go
+---@field plan Plan? the same
 ---@field explanation table? of ml.explain; see M.explain
 ---@field params table[]? of program:params()
 ---@field seconds number a step's
@@ -63,8 +65,9 @@ end
 local function program_of(recipe, config, data, layout)
   local mesh
   if #layout.axes > 0 then
-    local need = lib.product(layout.sizes)
-    mesh = mesh_of.make_mesh(layout.sizes, layout.axes, table.move(core.devices(), 1, need, 1, {}))
+    local first = {} -- of the devices: there may be many more, to say on how many it would fit
+    for id = 0, lib.product(layout.sizes) - 1 do first[id + 1] = id end
+    mesh = mesh_of.make_mesh(layout.sizes, layout.axes, first)
   end
   local run = runs.new(recipe, {config = config, seed = 0, mesh = mesh, data = data,
     rules = recipe.rules and recipe.rules[layout.rules], microbatches = layout.microbatches})
@@ -80,16 +83,20 @@ end
 ---@param config table
 ---@param data table see M.data
 ---@param layout Layout
+---@param keep boolean? the program and its plan, for M.explain
 ---@return Planned?
 ---@return string? message
-function M.plan(recipe, config, data, layout)
+function M.plan(recipe, config, data, layout, keep)
   local made, result = pcall(function()
-    local program <close> = program_of(recipe, config, data, layout)
+    local program = program_of(recipe, config, data, layout)
+    local _ <close> = not keep and program or nil
     local plan = program:plan()
-    local work, memory = account.of(plan), facts.memory(plan, program:params())
+    local steps = plan:steps()
+    local work, memory = account.of(plan, steps), facts.memory(plan, program:params(), steps)
     local seconds, waited = estimate.here(work, layout.kernels, {vocab = config.vocab})
     return {layout = layout, config = config, work = work, memory = memory, seconds = seconds,
-      waited = waited, peak = memory.peak, fits = plan:fits() == true, sent = work.sent}
+      waited = waited, peak = memory.peak, fits = plan:fits() == true, sent = work.sent,
+      program = keep and program or nil, plan = keep and plan or nil}
   end)
   if made then return result end
   local code, text = tostring(result):match "%[(E_%u+)%] (.*)"
@@ -99,14 +106,23 @@ function M.plan(recipe, config, data, layout)
   error(result, 0)
 end
 
+--- Of a plan that is one of many its sums are kept; what it was made of goes.
+---@param planned Planned
+function M.let_go(planned)
+  if planned.program then planned.program:close() end
+  planned.program, planned.plan, planned.work.items, planned.memory.live = nil, nil, nil, nil
+end
+
 --- Adds to what M.plan gave the explanation, and the Params.
 ---@param recipe table
 ---@param data table
 ---@param planned Planned
 function M.explain(recipe, data, planned)
   local function retrace() return program_of(recipe, planned.config, data, planned.layout) end
-  local program <close> = retrace()
-  planned.explanation, planned.params = explain.of(program, retrace), program:params()
+  local program <close> = planned.program or retrace()
+  planned.explanation, planned.params = explain.of(program, retrace, planned.program and planned),
+    program:params()
+  planned.program, planned.plan = nil, nil
 end
 
 return M

@@ -124,6 +124,7 @@ end
 ---@param words string[] what stands behind it
 ---@return integer? code, string? message, string? error
 function M.run(path, words)
+  collectgarbage("incremental", 400) -- a plan leaves little behind it, and the program ends soon
   local ndevices = count_devices()
   local recipe, values, config = read_arguments(path, words, ndevices)
   if not recipe then return nil, values, config end

@@ -190,6 +190,27 @@ describe("meshlua plan", function()
     assert(tonumber(out:match "(%d+) steps") > 24 * 20)
   end)
 
+  it("finds what must be computed again with layers as a loop, on a mesh that the user names, too", function()
+    local p = planned("gpt2-xl", "fake:a100-40:8", "--layers=17", "--layers=unrolled", "--mesh=data:8",
+      "--rules=fsdp", "--batch=256")
+    assert.equal(1, #p.layouts)
+    assert.equal(1, p.looped)
+    assert.truthy(p.layouts[1].fits and p.layouts[1].remat ~= "none")
+  end)
+
+  it("tries no layout twice: rule sets that say the same of a mesh are one", function()
+    local decoder, search = require "models.decoder", require "meshlua.plan.search"
+    local names = {}
+    local open = {mesh = "", rules = "", microbatches = 1}
+    for i, layout in ipairs(search.layouts(decoder, decoder.config, open, 2)) do
+      names[i] = layout.name
+    end
+    table.sort(names)
+    -- of data alone dp, tp and tp_sp are the same; what a function says of an axis that is not there is not known
+    assert.same({"data:2 dp", "data:2 fsdp", "data:2 fsdp_ep", "expert:2 ep", "expert:2 fsdp_ep",
+      "model:2 fsdp_ep_tp", "model:2 fsdp_tp", "model:2 fsdp_tp_sp", "model:2 tp", "model:2 tp_sp"}, names)
+  end)
+
   figures("plans layers as a loop: a step for each is not there", function()
     local steps = {}
     for i, layers in ipairs {8, 32, 126} do
