@@ -64,12 +64,12 @@ static double combine_floats(int how, double x, double u) {
     }
 }
 
-static int64_t combine_ints(int how, int64_t x, int64_t u) {
+static int64_t combine_ints(int how, DType t, int64_t x, int64_t u) {
     switch (how) {
     case K_ADD: return (int64_t)((uint64_t)x + (uint64_t)u);
     case K_MUL: return (int64_t)((uint64_t)x * (uint64_t)u);
-    case K_MAX: return x > u ? x : u;
-    case K_MIN: return x < u ? x : u;
+    case K_MAX: return n_less(t, x, u) ? u : x;
+    case K_MIN: return n_less(t, u, x) ? u : x;
     default: return u;
     }
 }
@@ -97,7 +97,7 @@ static int combine(const KArgs *a, const KTensor *x, const KTensor *ids, const K
         if (is_float)
             real[at] = combine_floats(how, real[at], n_get(u, n_at(u, o)));
         else
-            whole[at] = combine_ints(how, whole[at], n_get_int(u, n_at(u, o)));
+            whole[at] = combine_ints(how, u->dtype, whole[at], n_get_int(u, n_at(u, o)));
     }
     for (int64_t k = 0; k < elements; k++) {
         if (is_float)
