@@ -191,18 +191,18 @@ static void large_cases(void) {
 }
 
 /* Blocks of a GPU's tensor cores with all their warps. */
-static void block_cases(void) {
+static void block_cases(int count) {
     Shape n = {1, 130, 140, 2, 1, 64};
-    for (int k = 0; k < 3; k++) {
-        forward(DT_BF16, n, 1, options_of(k), DENSE);
-        backward(DT_BF16, n, 1, options_of(k), DENSE);
+    for (int k = 0; k < count; k++) {
+        forward(DT_BF16, n, k % 4 != 3, options_of(k), DENSE);
+        backward(DT_BF16, n, k % 4 != 3, options_of(k), DENSE);
     }
 }
 
-/* `blocks`: those cases alone. */
+/* `blocks`: those cases alone; `blocks N`: so many. */
 int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "blocks") == 0) {
-        block_cases();
+        block_cases(argc > 2 ? atoi(argv[2]) : 3);
         return test_end();
     }
     small_cases();
