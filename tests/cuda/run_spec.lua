@@ -76,6 +76,24 @@ describe("a plan on a GPU", function()
     assert.equal(1 + 1, select(2, text:gsub("cudaGraphInstantiate", "")))
   end)
 
+  check("says which call of CUDA failed, whichever it is", function()
+    local source = [[
+      local ml = require "meshlua"
+      local mesh = ml.make_mesh({2}, {"x"})
+      local x = ml.device_put(ml.arange(8.0), ml.NamedSharding(mesh, ml.P "x"))
+      local step = ml.jit(function(v) return (v * 2):sum() end)
+      for _ = 1, 3 do assert(step(x):item() == 56) end
+    ]]
+    local said, n = 0, 1
+    repeat
+      local out, err, code = run("cuda:0,1", source, "STANDIN_GPUS=2 STANDIN_BREAK=" .. n)
+      local word = err:match "%(CUDA error 999" or err:match "unhandled cuda error"
+      assert.truthy(code == 0 and out .. err == "" or code == 3 and word, n .. ": " .. code .. ": " .. err)
+      said, n = said + code // 3, n + 7
+    until code == 0 and n > 100 or n > 300
+    assert.truthy(said > 10, said)
+  end)
+
   check("gives the same bits in every run", function()
     assert.equal(must("'cuda:0*4'", train), must("'cuda:0*4'", train))
   end)

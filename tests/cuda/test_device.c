@@ -241,8 +241,9 @@ static void a_graph_runs_when_it_is_replayed(void) {
     pair.x.data = middle;
     pair.y.data = gy;
     launch(copy, 0);
-    CHECK(!d.upload(d.self, 0, gx, x, sizeof x) && says("while work is kept"));
-    CHECK(d.stamp(d.self, 0) < 0);
+    CHECK(!d.upload(d.self, 0, gx, x, sizeof x) && says("an upload while work is kept"));
+    CHECK(!d.download(d.self, 0, y, gx, sizeof y) && says("a download while work is kept"));
+    CHECK(d.stamp(d.self, 0) < 0 && says("a time cannot be taken while work is kept"));
     void *graph = d.captured(d.self, 0);
     CHECKF(graph, "%s", d.error(d.self));
     get_y();

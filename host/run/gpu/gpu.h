@@ -9,6 +9,8 @@
 #include "run/comm/transport.h"
 #include "run/gpu/device.h"
 
+#include <string.h>
+
 typedef struct GpuMemory {
     Memory memory; /* first: what it is given leads back here */
     struct Gpus *gpu;
@@ -48,7 +50,10 @@ DeviceCompile *gpu_compile(Ctx *cx);
 
 /* The library's latest failure, while it was at `what`. */
 static inline Err gpu_error(const Gpus *g, const char *what) {
-    return err_set(g->cx, E_DEVICE, "%s: %s", what, g->device.error(g->device.self));
+    const char *text = g->device.error(g->device.self);
+    size_t n = strlen(what);
+    bool said = strncmp(text, what, n) == 0 && text[n] == ':'; /* a kernel's name, once is enough */
+    return err_set(g->cx, E_DEVICE, "%s%s%s", said ? "" : what, said ? "" : ": ", text);
 }
 /* What a kernel found wrong in its data since the last time, in what has been waited for. */
 Err gpu_fault(Gpus *g) MUST_CHECK;

@@ -5,7 +5,8 @@
  *
  * Its algorithms add up in different orders, so that results say which of them ran: algorithm i
  * sums i + 1 parts, held in the workspace. All but the last want addresses of 16 bytes;
- * STANDIN_CUBLASLT_ALIGNED=1: all. STANDIN_CUBLASLT_FAIL=1: no product runs.
+ * STANDIN_CUBLASLT_ALIGNED=1: all. STANDIN_CUBLASLT_FAIL=create: it does not open; matmul: no
+ * product runs.
  *
  * STANDIN_CUBLASLT_LOG=FILE gets a line for each call: "heuristic", "check I", "matmul I", with
  * what the product does besides: "matmul I c bias aux gelu".
@@ -317,7 +318,13 @@ static int algorithm_of(const cublasLtMatmulAlgo_t *x) {
 
 /* ---- the library ---- */
 
+static int fails(const char *what) {
+    const char *which = getenv("STANDIN_CUBLASLT_FAIL");
+    return which && strcmp(which, what) == 0;
+}
+
 API cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
+    if (fails("create")) return CUBLAS_STATUS_NOT_INITIALIZED;
     *handle = (cublasLtHandle_t)calloc(1, 1);
     return *handle ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
 }
@@ -485,7 +492,7 @@ API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t 
     note("matmul", i, words);
     if (does_more(how, factor) && more() == UNSUPPORTED) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (!handle || i < 0 || !from_a || !from_b || !to) return CUBLAS_STATUS_INVALID_VALUE;
-    if (getenv("STANDIN_CUBLASLT_FAIL")) return CUBLAS_STATUS_EXECUTION_FAILED;
+    if (fails("matmul")) return CUBLAS_STATUS_EXECUTION_FAILED;
     cudaGetDevice(&device); /* that a kernel is launched on */
     if (standin_device_of(stream) != device) return CUBLAS_STATUS_EXECUTION_FAILED;
     if (workspace_bytes < workspace_of(i) ||

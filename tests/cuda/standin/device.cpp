@@ -23,7 +23,8 @@ static FILE *log_file() {
 }
 
 long given_out;
-static int left_to_break; /* calls, the last of which fails */
+static int
+    left_to_break; /* calls, the last of which fails; STANDIN_BREAK: so many from the start */
 
 void standin_fail_in(int calls) {
     left_to_break = calls;
@@ -35,6 +36,9 @@ long standin_held() {
     return given_out;
 }
 bool Call::breaks() {
+    static bool begun;
+    if (!begun) left_to_break = (int)setting("STANDIN_BREAK", left_to_break);
+    begun = true;
     return left_to_break > 0 && --left_to_break == 0;
 }
 

@@ -28,6 +28,7 @@ struct Scenario {
     bool tcp, stranger;               /* they meet over TCP; someone else knocks first */
     bool silent;         /* someone else comes first, says nothing, and stays until he is put out */
     bool crowd;          /* so many do that rank 0 has no file left */
+    bool knocks;         /* another user does, and nobody else; only root can be one */
     bool squatter;       /* another user's program waits where rank 0 should; only root can tell */
     int code[MOST];      /* that each ends with; STILL: it stops and is killed by the test */
     const char *says[4]; /* what is in the text, */
@@ -88,6 +89,17 @@ static void talk_but_one(const Scenario *s, int rank, Ctx *cx, Channel *c) {
     for (int i = 0; rank == 0 && i < s->world; i++)
         if ((texts[i] == NULL) != (i == s->odd)) _exit(41);
     channel_free_texts(cx, c, texts);
+}
+
+/* Nothing comes from rank 0. */
+static void hear_nothing(const Scenario *s, int rank, Ctx *cx, Channel *c) {
+    Str all;
+    (void)s;
+    pause_ms(rank == 0 ? 1500 : 0);
+    if (rank == 0) return;
+    str_init(&all, &cx->alloc);
+    if (channel_share(cx, c, NULL, 1, &all) != E_RANKS || all.n) _exit(42);
+    if (!strstr(cx->err.text, "nothing came from rank 0 within 1 s")) _exit(43);
 }
 
 static void fail(const Scenario *s, int rank, Ctx *cx, Channel *c) {
@@ -195,6 +207,20 @@ static Scenario scenarios[] = {
      .timeout = 10,
      .play = talk_but_one,
      .odd = 1},
+    {.name = "rank 0 is silent",
+     .world = 3,
+     .rank = {0, 1, 2},
+     .n = 3,
+     .timeout = 10,
+     .play = hear_nothing},
+    {.name = "another user knocks",
+     .world = 2,
+     .rank = {0, 1},
+     .n = 2,
+     .timeout = 1,
+     .knocks = true,
+     .code = {3, 0},
+     .says = {"rank 1 did not start within 1 s (--timeout); turned away: uid 1, another user\n"}},
     {.name = "an end", .world = 3, .rank = {0, 1, 2}, .n = 3, .timeout = 10, .play = leave_at_once},
     {.name = "two are missing",
      .world = 4,
@@ -514,6 +540,10 @@ static void run_process(Scenario *s, int i) {
     if (rank > 0 && s->silent) say_nothing(&o.meet);
     if (rank > 0 && s->crowd) come_in_crowds(&o.meet);
     if (rank == 0 && s->crowd) limit_files();
+    if (rank > 0 && s->knocks) {
+        if (geteuid() != 0 || setuid(1) == 0) connect_to_hub(&o.meet);
+        _exit(0);
+    }
     if (rank > 0 && s->squatter && geteuid() == 0) squat(&o.meet);
     if (channel_open(&cx, &r, &o, &c)) _exit(47);
     for (int k = 1; s->tcp && rank == 0 && k < s->world; k++)
@@ -533,6 +563,7 @@ static void run_process(Scenario *s, int i) {
 
 static void start(Scenario *s) {
     if (s->squatter && geteuid() != 0) s->says[0] = "rank 0 did not start";
+    if (s->knocks && geteuid() != 0) s->says[0] = "which did not prove to be of this job";
     snprintf(s->file, sizeof s->file, "/tmp/meshlua-channel-XXXXXX");
     close(mkstemp(s->file));
     if (pipe(s->told) != 0) abort();
