@@ -104,17 +104,18 @@ describe("a GPU", function()
     assert.truthy(shell(("MESHLUA_CACHE=%s/kept %s"):format(broken, say)):find "20.08")
     -- What has a library's name and not its functions is of another version.
     for name, row in pairs {libnvrtc = {"NVRTC", "exp(x)"}, libcublasLt = {"cublasLt", "matmul(x, x)"}} do
-      shell(("cp %s/*.so.* %s; cc -shared -x c /dev/null -o %s/%s.so.13"):format(folder, broken, broken, name))
-      local words = ("'local ml = require [[meshlua]] local x = ml.ones {64, 64} print(ml.%s)'"):format(row[2])
-      _, err, code = shell(('MESHLUA_CACHE=%s/none LD_LIBRARY_PATH=%s "$MESHLUA" --devices=cuda -e %s'):format(
-        broken, broken, words))
+      shell(("cp %s/*.so.* %s; cc -shared -x c /dev/null -o %s/%s.so.13"):format(folder, broken, broken,
+        name))
+      local words = ("'local ml = require [[meshlua]] local x = ml.ones {64, 64} ml.%s'"):format(row[2])
+      local start = 'MESHLUA_CACHE=%s/none LD_LIBRARY_PATH=%s "$MESHLUA" --devices=cuda -e %s'
+      _, err, code = shell(start:format(broken, broken, words))
       assert.matches(("%s %%(%s%%.so%%.1%%d%%) is too old: it has no %%a+\n"):format(row[1], name), err)
       assert.equal(3, code)
     end
     shell(("cp %s %s/meshlua"):format(helper.program(), broken)) -- without its library for GPUs
     _, err, code = shell(broken .. "/meshlua --devices=cuda -e ''")
-    assert.matches("^meshlua: %[E_DEVICE%] %-%-devices=cuda: .*meshlua_cuda.so.*; build meshlua where the CUDA "
-      .. "toolkit is, or use %-%-devices=N for CPU devices\n$", err)
+    assert.matches("^meshlua: %[E_DEVICE%] %-%-devices=cuda: .*meshlua_cuda.so.*; build meshlua where the "
+      .. "CUDA toolkit is, or use %-%-devices=N for CPU devices\n$", err)
     assert.equal(3, code)
     library "libcudart"
     _, err, code = shell(say)
