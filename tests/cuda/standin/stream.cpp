@@ -276,6 +276,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
     Call call("cudaEventQuery");
+    if (call.breaks()) return call(cudaErrorUnknown);
     if (!e) return call(cudaErrorInvalidResourceHandle);
     if (e->capture) return call(cudaErrorCapturedEvent);
     if (e->reached >= e->recorded) return call(device(e->device).fault);
