@@ -69,8 +69,9 @@ typedef struct BatchArgs {
     const bool *mapped;      /* by operand: one at least */
     const char *const *axis; /* mesh axes that constraints put on the examples, or none */
     int32_t naxis;
-    int32_t *out; /* to fill; 0 stays "by its expansion" */
-    bool *same;   /* by result: it is not mapped after all; for nodes that own regions */
+    const char *name; /* the vmap's axis_name, interned, or NULL */
+    int32_t *out;     /* to fill; 0 stays "by its expansion" */
+    bool *same;       /* by result: it is not mapped after all; for nodes that own regions */
     const struct RegionBatch *regions;
 } BatchArgs;
 

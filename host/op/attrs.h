@@ -73,6 +73,10 @@ typedef struct IndexAttr {
     int32_t combine; /* scatter: KCombine */
     int32_t wide;    /* scatter_add: see OpDef.wide */
 } IndexAttr;
+typedef struct ExamplesAttr {
+    const char *name; /* of the vmap, interned */
+    int64_t size;     /* its examples */
+} ExamplesAttr;
 typedef struct DropoutAttr {
     double keep;
     Dims strides; /* of the global shape, in elements */

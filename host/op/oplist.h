@@ -4,6 +4,7 @@
 /* marker */
 OP(PARAM, marker)
 OP(PLACEHOLDER, marker)
+OP(GATHER_EXAMPLES, examples)
 OP(IDENTITY, marker)
 OP(STOP_GRADIENT, marker)
 OP(CONSTRAIN, marker)

@@ -33,8 +33,9 @@ typedef struct BatchCall {
     int64_t size;
     const char *const *axis; /* mesh axes on which constraints inside put the examples */
     int32_t naxis;
-    Val *out;        /* results of one example, that of all where they differ by example */
-    bool *is_mapped; /* to fill, by result: do they? */
+    const char *name; /* by which examples ask for each other, interned, or NULL */
+    Val *out;         /* results of one example, that of all where they differ by example */
+    bool *is_mapped;  /* to fill, by result: do they? */
     int32_t nout;
 } BatchCall;
 /* Appends to `b` what the nodes compute, for all examples at once. */

@@ -69,6 +69,7 @@ add("vmap", {
     local function pair(a, b) return {a:matmul(b), ml.ones {2}} end
     return {ml.vmap(ml.grad(picked))(s.x, ids),
       ml.vmap(pair, {in_axes = {2, false}, out_axes = {{-1, 1}}})(s.x, s.b),
+      ml.vmap(function(a) return ml.psum(a, "i") * a end, {axis_name = "i"})(s.x),
       ml.vmap(function(a) return a * 2 end, {spmd_axis = "data"})(s.b)}
   end,
 })

@@ -22,7 +22,8 @@ for _, op in ipairs(core.ops()) do
   -- a node with regions: the flow through them is its sharding rule (op_init holds it to have one)
   need(made or op.factors or op.runs == "control", "it has no sharding rule (factors)")
   need(made or op.batch or op.runs == "control", "it has no rule for many examples (batch)")
-  need(op.name == "param" or op.name == "placeholder" or op.runs ~= "-",
+  local traced = op.name == "param" or op.name == "placeholder" or op.name == "gather_examples"
+  need(traced or op.runs ~= "-",
     "nothing runs it (view, emit, instr, kernel, split or collective)")
   if not ({view = 1, fused = 1, collective = 1, control = 1, split = 1, ["-"] = 1})[op.runs] then
     for level, names in pairs(kernels) do

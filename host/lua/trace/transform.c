@@ -197,11 +197,11 @@ static const char **read_axes(lua_State *L, Host *h, int index, int *n) {
     return axes;
 }
 
-/* batch(first, examples, all, size, results, axes): what the nodes from `first` on compute, for all
- * examples. `examples`: placeholders of one; `all`: the tensors whose slices they are. Returns a
- * list with, for each result, that of all examples (they are its first dim), or false where it is
- * the same for every one; then the list of the latter. What was made of one example is no longer to
- * be used. */
+/* batch(first, examples, all, size, results, axes [, name]): what the nodes from `first` on
+ * compute, for all examples. `examples`: placeholders of one; `all`: the tensors whose slices they
+ * are. Returns a list with, for each result, that of all examples (they are its first dim), or
+ * false where it is the same for every one; then the list of the latter. What was made of one
+ * example is no longer to be used. */
 static int batch(lua_State *L) {
     Trace *t = trace_of(L, state_of(L), "batch");
     Host *h = state_of(L);
@@ -212,6 +212,10 @@ static int batch(lua_State *L) {
     c.out = read_values(L, h, 5, &c.nout, "batch: the results");
     c.axis = read_axes(L, h, 6, &naxis);
     c.naxis = naxis;
+    if (lua_isstring(L, 7)) {
+        c.name = intern_name(&h->cx, lua_tostring(L, 7));
+        if (!c.name) state_check(L, h, err_nomem(&h->cx, "a trace"));
+    }
     if (c.nexample != nall)
         state_error(L, E_VALUE, "batch: %d examples of %d tensors", c.nexample, nall);
     check_values(L, c.example, c.nexample, "batch: example");
@@ -302,6 +306,24 @@ static int custom_vjp(lua_State *L) {
     return 1;
 }
 
+/* gather_examples(x, index, name, size): the x of all examples of the vmap of that name. */
+static int gather_examples(lua_State *L) {
+    Trace *t = trace_of(L, state_of(L), "gather_examples");
+    Host *h = state_of(L);
+    Val in[2] = {trace_value(L, h, 1), trace_value(L, h, 2)};
+    ExamplesAttr attr = {intern_name(&h->cx, arg_string(L, 3, NULL, "the name")),
+                         arg_integer(L, 4, "the size")};
+    if (!attr.name) state_check(L, h, err_nomem(&h->cx, "a trace"));
+    const Loc *loc = where_loc(L, h);
+    Build at = t->build;
+    at.loc = &loc;
+    at.nloc = loc ? 1 : 0;
+    Val v = build_op(&at, OP_GATHER_EXAMPLES, in, 2, &attr);
+    state_check(L, h, at.err);
+    value_push_traced(L, h, v);
+    return 1;
+}
+
 void trace_open_transform(lua_State *L) {
     static const luaL_Reg fns[] = {{"next_node", next_node},
                                    {"remat", remat},
@@ -311,6 +333,7 @@ void trace_open_transform(lua_State *L) {
                                    {"batch", batch},
                                    {"jvp", jvp},
                                    {"custom_vjp", custom_vjp},
+                                   {"gather_examples", gather_examples},
                                    {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
 }

@@ -158,6 +158,7 @@ static void batch_by_rule(Batch *m, const Node *n, const bool *is_mapped, Val *i
                    .mapped = is_mapped,
                    .axis = m->call->axis,
                    .naxis = m->call->naxis,
+                   .name = m->call->name,
                    .out = out,
                    .same = same,
                    .regions = &m->regions};

@@ -79,7 +79,7 @@ vectorize(fn: function, {signature: string, excluded: integer[]}) -> function
 vjp(fn: function, ...: any) -> any, function
   fn's result at the arguments, and its pullback.
 vmap(fn: function, {in_axes: integer|table|false, out_axes: integer|table|false, axis_size: integer,
-    spmd_axis: string|string[]}) -> function
+    axis_name: string, spmd_axis: string|string[]}) -> function
   The function of one example, for many at once.
 while_loop(cond_fn: function, body_fn: function, init: any) -> any
   Runs body_fn on the carry as long as cond_fn of it is true.

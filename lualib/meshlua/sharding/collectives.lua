@@ -1,19 +1,23 @@
--- collectives.lua: what shard_map's function may do with the other devices' blocks. An axis is the name of a
--- manual mesh axis or a list of names, the first the slowest. Dims count from 1; places along an axis, as
--- axis_index gives them and ppermute takes them, from 0.
+-- collectives.lua: what shard_map's function may do with the other devices' blocks, and a vmap's with the other
+-- examples. An axis is the name of a manual mesh axis or a list of names, the first the slowest, or that of a vmap.
+-- Dims count from 1; places along an axis, as axis_index gives them and ppermute takes them, from 0.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local args = require "meshlua.ops.args"
+local ops = require "meshlua.ops"
 local shapes = require "meshlua.ops.shape"
+local trace = require "meshlua.transform.trace"
 
 local op, raise, quoted, axis_of = core.op, lib.raise, lib.quoted, args.axis_of
 
 local M = {}
 
 local function unbound(who, name, mesh, manual)
+  local _, vmaps = trace.named()
   if not mesh then
     raise("E_STATE", "%s: mesh axis '%s' is not bound here; collectives are called in the function that "
-      .. "shard_map or pmap runs", who, name)
+      .. "shard_map or pmap runs, or vmap with an axis_name%s", who, name,
+      #vmaps > 0 and "; here these are " .. quoted(vmaps) or "")
   end
   if mesh.shape[name] then
     raise("E_SPEC", "%s: mesh axis '%s' is not manual here; shard_map's axis_names are %s: put it among them",
@@ -23,8 +27,23 @@ local function unbound(who, name, mesh, manual)
     quoted(manual), lib.did_you_mean(name, manual))
 end
 
---- The names of manual axes, as a list, and the number of devices along them.
+--- The vmap of that name: the only one of a list; nil where it is none. Lists of several are for mesh axes.
+local function examples_of(who, axes)
+  local list = type(axes) == "table" and axes or {axes}
+  for _, name in ipairs(list) do
+    local vmap = type(name) == "string" and trace.named(name)
+    if vmap and #list > 1 then
+      raise("E_UNSUPPORTED", "%s: '%s' is the name of a vmap; it stands alone, so call %s for each of %s",
+        who, name, who, quoted(list))
+    end
+    if vmap then return {name = name, index = vmap.index, size = vmap.size} end
+  end
+end
+
+--- The names of manual axes, or that of a vmap, as a list, and the number of devices or examples along them.
 local function axes_of(who, axes)
+  local vmap = examples_of(who, axes)
+  if vmap then return {vmap.name}, vmap.size end
   local mesh, manual = core.manual()
   if type(axes) == "string" then axes = {axes} end
   lib.check_list(who, "the mesh axes", axes)
@@ -36,6 +55,32 @@ local function axes_of(who, axes)
     seen[name], size = true, size * mesh.shape[name]
   end
   return axes, size
+end
+
+-- ---- the examples of a vmap ---------------------------------------------------------------------------
+
+--- The x of all examples, in front.
+local function all_of(x, vmap) return core.gather_examples(x, vmap.index, vmap.name, vmap.size) end
+
+--- This example's place along a dim with one for each, which goes away.
+local function own(x, vmap, dim) return op.take(x, vmap.index, {axis = dim, size = vmap.size}) end
+
+--- Dim 1 of x at `dim` of the others; tiled: in front of that dim, as one.
+local function put(x, dim, tiled)
+  x = ops.moveaxis(x, 1, dim)
+  if not tiled then return x end
+  local shape = x.shape
+  shape[dim] = shape[dim] * table.remove(shape, dim + 1)
+  return op.reshape(x, {dims = shape})
+end
+
+--- Dim `dim` of x as two, the first with a place for each example.
+local function cut(x, vmap, dim, tiled)
+  local shape = x.shape
+  if not tiled then return x end
+  shape[dim] = shape[dim] // vmap.size
+  table.insert(shape, dim, vmap.size)
+  return op.reshape(x, {dims = shape})
 end
 
 --- fn of x, or of every tensor of a tree; `number` of a Lua number.
@@ -58,12 +103,16 @@ local function each(who, x, fn, number)
 end
 
 local function all_reduce(who, x, axes, kind)
+  local vmap = examples_of(who, axes)
+  if vmap then return ops[kind](all_of(x, vmap), 1) end
   if #axes_of(who, axes) == 0 then return x end
   if type(axes) == "string" then axes = {axes} end
   return op.all_reduce(x, {axes = axes, kind = kind})
 end
 
 local function no_bool(x) return x.dtype == "bool" and op.astype(x, {dtype = "int32"}) or x end
+
+-- ---- collectives ----------------------------------------------------------------------------------------
 
 --- The sum of all devices' x along mesh axes: the same on all of them. A bool counts as int32; of a number it
 --- is the number times the devices.
@@ -114,6 +163,8 @@ function M.all_gather(x, axis_name, options)
   local axes = axes_of("all_gather", axis_name)
   return each("all_gather", x, function(t)
     local dim = axis_of("all_gather", o.axis or 1, tiled and t.ndim or t.ndim + 1)
+    local vmap = examples_of("all_gather", axes)
+    if vmap then return put(all_of(t, vmap), dim, tiled) end
     if not tiled then t = shapes.expand_dims(t, dim) end
     return op.all_gather(t, {dim = dim, axes = axes})
   end)
@@ -142,6 +193,8 @@ function M.psum_scatter(x, axis_name, options)
     t = no_bool(t)
     local dim = axis_of("psum_scatter", o.scatter_dimension or 1, t.ndim)
     check_parts("psum_scatter", t, dim, n, axes, tiled)
+    local vmap = examples_of("psum_scatter", axes)
+    if vmap then return own(cut(ops.sum(all_of(t, vmap), 1), vmap, dim, tiled), vmap, dim) end
     local y = op.reduce_scatter(t, {dim = dim, axes = axes, kind = "sum"})
     return tiled and y or shapes.squeeze(y, dim)
   end)
@@ -162,6 +215,11 @@ function M.all_to_all(x, axis_name, split_axis, concat_axis, options)
     local split = axis_of("all_to_all", split_axis, t.ndim)
     local concat = axis_of("all_to_all", concat_axis, t.ndim)
     check_parts("all_to_all", t, split, n, axes, tiled)
+    local vmap = examples_of("all_to_all", axes)
+    if vmap then
+      local parts = own(cut(all_of(t, vmap), vmap, split + 1, tiled), vmap, split + 1)
+      return put(parts, concat, tiled)
+    end
     if tiled then return op.all_to_all(t, {split = split, concat = concat, axes = axes}) end
     -- A new dim where concat will be once the split dim is gone.
     local at = concat < split and concat or concat + 1
@@ -201,14 +259,24 @@ end
 ---@param perm integer[][]
 function M.ppermute(x, axis_name, perm)
   local axes, n = axes_of("ppermute", axis_name)
-  local flat = pairs_of(perm, n, axes)
+  local flat, vmap = pairs_of(perm, n, axes), examples_of("ppermute", axes)
+  if vmap then
+    local from, is = {}, {}
+    for place = 1, n do from[place], is[place] = 0, false end
+    for i = 1, #flat, 2 do from[flat[i + 1] + 1], is[flat[i + 1] + 1] = flat[i], true end
+    from, is = own(core.tensor(from, "int32"), vmap, 1), own(core.tensor(is, "bool"), vmap, 1)
+    return each("ppermute", x, function(t)
+      return ops.where(is, op.take(all_of(t, vmap), from, {axis = 1, size = n}), ops.zeros_like(t))
+    end)
+  end
   return each("ppermute", x, function(t) return op.ppermute(t, {axes = axes, pairs = flat}) end)
 end
 
 --- This device's place along the axes, from 0: an int32 scalar.
 ---@param axis_name string|string[]
 function M.axis_index(axis_name)
-  local axes = axes_of("axis_index", axis_name)
+  local axes, vmap = axes_of("axis_index", axis_name), examples_of("axis_index", axis_name)
+  if vmap then return vmap.index end
   return op.reshape(op.axis_index {axes = axes}, {dims = {}})
 end
 
@@ -230,6 +298,7 @@ end
 function M.pcast(x, axis_name, options)
   local to = lib.options("pcast", options).to or "varying"
   local axes = axes_of("pcast", axis_name)
+  if examples_of("pcast", axis_name) then return x end
   if to ~= "varying" and to ~= "reduced" and to ~= "unreduced" then
     raise("E_VALUE", "pcast: to = '%s'; a value can be cast to 'varying', 'reduced' and 'unreduced' (psum "
       .. "makes one that is the same on all devices)", to)

@@ -128,7 +128,8 @@ local function call_traced(fn, fwd, bwd, nondiff, args)
   end
   local values = {}
   for i, leaf in ipairs(ys) do values[i] = leaf.leaf end
-  return trace.refill("custom_vjp", y[1], core.custom_vjp(first, from, core.next_node(), xs, dxs, values, cts))
+  return trace.refill("custom_vjp", y[1],
+    core.custom_vjp(first, from, core.next_node(), xs, dxs, values, cts))
 end
 
 --- The function, with a gradient of its own.

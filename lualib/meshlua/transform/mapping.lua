@@ -1,4 +1,4 @@
--- mapping.lua: a function of one slice or of two neighbours, over all of them: built of scan, vmap and slices.
+-- mapping.lua: a function of one slice or of two neighbours, over all of them: built of scan, vmap, slices.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"
@@ -84,8 +84,8 @@ local function combine(fn, elems, a, b)
   for i, leaf in ipairs(a) do
     local is = found[i].leaf
     if not lib.same_type(is, leaf.x) then
-      raise("E_SHAPE", "associative_scan: the function gives %s for %s; both are of one type", core.typeof(is),
-        core.typeof(leaf.x))
+      raise("E_SHAPE", "associative_scan: the function gives %s for %s; both are of one type",
+        core.typeof(is), core.typeof(leaf.x))
     end
     list[i] = {x = is, axis = leaf.axis}
   end
@@ -108,8 +108,8 @@ local function scan_leaves(fn, elems, leaves, n)
   return in_turn(even, odd, n - half, half)
 end
 
---- All partial results of an associative function: the k-th element of the result is fn(fn(e1, e2), ...ek), made in a
---- logarithmic number of steps of many elements each.
+--- All partial results of an associative function: the k-th element of the result is fn(fn(e1, e2), ...ek), made
+--- in a logarithmic number of steps of many elements each.
 ---@param fn fun(a: any, b: any): any of two trees like elems, of many elements; returns one like them
 ---@param elems any a tensor or a tree of them, of the same size along the axis
 ---@param options {axis: integer, reverse: boolean}? default: axis 1; reverse: from the last on
@@ -205,8 +205,7 @@ local function bind(who, names, x, sizes)
   end
 end
 
---- The dims in front of those of the signature, met by numpy's rule: for each argument a list from the shared dims to
---- whether it has it; and their sizes.
+--- The sizes of the dims in front of those of the signature, met by numpy's rule.
 local function loop_dims(args, core_dims)
   local sizes, rank = {}, 0
   for i, names in pairs(core_dims) do rank = math.max(rank, args[i].ndim - #names) end
@@ -216,8 +215,9 @@ local function loop_dims(args, core_dims)
     for d = 1, own do
       local at, size = rank - own + d, args[i].shape[d]
       if size ~= 1 and sizes[at] ~= 1 and sizes[at] ~= size then
-        raise("E_SHAPE", "vectorize: the dims in front of those that the function takes do not meet: %d and %d",
-          sizes[at], size)
+        raise("E_SHAPE",
+          "vectorize: the dims in front of those that the function takes do not meet: %d and %d", sizes[at],
+          size)
       end
       if size ~= 1 then sizes[at] = size end
     end
@@ -225,7 +225,7 @@ local function loop_dims(args, core_dims)
   return sizes
 end
 
---- The function over all dims in front: x without its dims of size 1 where others have more, and a vmap for each dim.
+--- The function over all dims in front: a vmap for each, where arguments whose size is 1 are not mapped.
 local function run_over(fn, args, core_dims, sizes)
   local has = {}
   for i, names in pairs(core_dims) do

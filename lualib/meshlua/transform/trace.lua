@@ -92,4 +92,28 @@ function M.inside()
   return setmetatable({}, Inside)
 end
 
+-- The vmaps under way that have a name: {index = the example's number, a tracer, size}.
+local named = {}
+
+local Bound = {__close = function(bound) named[bound.name] = nil end}
+
+--- Until what it returns is closed, the name is of a vmap; nil: nothing.
+function M.bound(name, vmap)
+  if name == nil then return nil end
+  if named[name] then
+    lib.raise("E_VALUE", "vmap: axis_name '%s' is that of a vmap around this one; give it another", name)
+  end
+  named[name] = vmap
+  return setmetatable({name = name}, Bound)
+end
+
+--- The vmap under way of that name, and a list of all names.
+---@param name string?
+function M.named(name)
+  local names = {}
+  for key in next, named do names[#names + 1] = key end
+  table.sort(names)
+  return named[name], names
+end
+
 return M

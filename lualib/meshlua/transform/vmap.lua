@@ -146,7 +146,7 @@ end
 
 --- The function traced for one example; returns its results, and for the mapped leaves the placeholders of one
 --- example and the tensors of all.
-local function trace_one(fn, args, in_axes, list)
+local function trace_one(fn, args, in_axes, list, axis_name, n)
   local examples, all, boxes, of_box = {}, {}, {}, {}
   for i, m in ipairs(list) do
     if core.is_box(m.leaf) then
@@ -162,6 +162,11 @@ local function trace_one(fn, args, in_axes, list)
   end
   local swapped <close> = trace.swapped(boxes)
   for _, box in ipairs(boxes) do swapped:put(examples[of_box[box].number]) end
+  if axis_name then
+    all[#all + 1] = core.variable(ops.arange(n))
+    examples[#all] = core.placeholder(all[#all], true)
+  end
+  local bound <close> = trace.bound(axis_name, {index = examples[#all], size = n}) -- luacheck: ignore
   local inside <close> = trace.inside() -- luacheck: ignore
   local i = 0
   local call = {n = args.n}
@@ -229,9 +234,11 @@ end
 ---              argument: a position, false (not mapped), or a tree of them that may stop early. Default 1
 ---   out_axes   the same for the results; false where a result is the same for all. Default 1
 ---   axis_size  the number of examples, where nothing is mapped
+---   axis_name  by which psum, pmean, all_gather, axis_index and their like reach the other examples
 ---   spmd_axis  the mesh axis (or axes) on which constraints inside put the examples
 ---@param fn function
----@param options {in_axes: any, out_axes: any, axis_size: integer, spmd_axis: string|string[]}?
+---@param options {in_axes: any, out_axes: any, axis_size: integer, axis_name: string,
+---   spmd_axis: string|string[]}?
 function M.vmap(fn, options)
   lib.check_function("vmap", fn)
   options = lib.options("vmap", options)
@@ -243,16 +250,20 @@ function M.vmap(fn, options)
   if size ~= nil and lib.check_integer("vmap", "axis_size", size) < 0 then
     raise("E_VALUE", "vmap: axis_size is %d; it is at least 0", size)
   end
-  local axes = check_names(options.spmd_axis)
+  local axes, axis_name = check_names(options.spmd_axis), options.axis_name
+  if axis_name ~= nil and type(axis_name) ~= "string" then
+    raise("E_VALUE", "vmap: axis_name is %s; it is a name", lib.kind(axis_name))
+  end
   return core.wrap(function(...)
     local args = table.pack(...)
     local list = mapped_leaves(fn, args, in_axes)
     local n = examples_of(list, size)
     local results = traced.run(function()
       local first, before = core.next_node(), #core.effects()
-      local one, examples, all = trace_one(fn, args, in_axes, list)
+      local one, examples, all = trace_one(fn, args, in_axes, list, axis_name, n)
       local tensors = tensors_of(one)
-      local many, same = core.batch(first, examples, all, n, add_effects(tensors, before), axes)
+      local many, same = core.batch(first, examples, all, n, add_effects(tensors, before), axes,
+        axis_name)
       spread_effects(#tensors_of(one), before, many, same, n)
       return placed(one, out_axes, many, same, n)
     end)

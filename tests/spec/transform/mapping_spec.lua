@@ -11,7 +11,8 @@ describe("associative_scan", function()
       local x = ml.random.normal(ml.random.key(n), {2, n})
       for _, axis in ipairs {2, -1} do
         same(ml.cumsum(x, 2), ml.associative_scan(ml.add, x, {axis = axis}))
-        same(ml.flip(ml.cumsum(ml.flip(x, 2), 2), 2), ml.associative_scan(ml.add, x, {axis = 2, reverse = true}))
+        local back = ml.associative_scan(ml.add, x, {axis = axis, reverse = true})
+        same(ml.flip(ml.cumsum(ml.flip(x, 2), 2), 2), back)
       end
       same(ml.cumprod(x:T(), 1), ml.jit(function(v) return ml.associative_scan(ml.mul, v) end)(x:T()))
     end
@@ -39,12 +40,12 @@ describe("associative_scan", function()
   end)
 
   it("says what is wrong", function()
-    helper.raises("[E_SHAPE] associative_scan: elems[1] has size 2 along axis 1, and elems[2] has 3", ml.associative_scan, ml.add,
-      {ml.zeros {2}, ml.zeros {3}})
+    helper.raises("[E_SHAPE] associative_scan: elems[1] has size 2 along axis 1, and elems[2] has 3",
+      ml.associative_scan, ml.add, {ml.zeros {2}, ml.zeros {3}})
     helper.raises("[E_SHAPE] associative_scan: elems is float32[2], which has no axis 2", ml.associative_scan,
       ml.add, ml.zeros {2}, {axis = 2})
-    helper.raises("[E_SHAPE] associative_scan: the function gives float32[] for float32[2]; both are of one type",
-      ml.associative_scan, function(p) return p:sum() end, ml.zeros {4})
+    helper.raises("[E_SHAPE] associative_scan: the function gives float32[] for float32[2]; both are of one "
+      .. "type", ml.associative_scan, function(p) return p:sum() end, ml.zeros {4})
     helper.raises("[E_VALUE] associative_scan: elems holds no tensor", ml.associative_scan, ml.add, {})
   end)
 end)
@@ -81,7 +82,8 @@ describe("vectorize", function()
     end
     assert.same({2}, f(m:at(1, 1), v:at(1)).shape)
     assert.same({1, 1, 2}, f(m:slice(1, false):reshape(1, 1, 2, 3), v:at(1)).shape)
-    local scalar = ml.vectorize(function(a, b, way) return way == "sum" and a + b or a * b end, {excluded = {3}})
+    local function either(a, b, way) return way == "sum" and a + b or a * b end
+    local scalar = ml.vectorize(either, {excluded = {3}})
     same(ml.ones {3, 2} * 3, scalar(ml.ones {3, 1}, ml.full({2}, 2.0), "sum"))
     same(ml.ones {2} * 5, scalar(ml.ones {2}, 5.0, "product"))
     local a, b = ml.vectorize(function(p) return p:sum(), p * 2 end, {signature = "(n) -> (), (n)"})(v)
@@ -89,18 +91,19 @@ describe("vectorize", function()
   end)
 
   it("says what is wrong", function()
-    helper.raises("[E_SHAPE] vectorize: dim 'm' has size 4 in argument 2, and 3 in argument 1", f, ml.zeros {2, 3},
-      ml.zeros {4})
-    helper.raises("[E_SHAPE] vectorize: argument 1 is float32[2]; the signature gives it 2 dims", f, ml.zeros {2},
-      ml.zeros {2})
-    helper.raises("[E_SHAPE] vectorize: the dims in front of those that the function takes do not meet: 5 and 4", f,
-      ml.zeros {5, 2, 3}, ml.zeros {4, 3})
+    helper.raises("[E_SHAPE] vectorize: dim 'm' has size 4 in argument 2, and 3 in argument 1", f,
+      ml.zeros {2, 3}, ml.zeros {4})
+    helper.raises("[E_SHAPE] vectorize: argument 1 is float32[2]; the signature gives it 2 dims", f,
+      ml.zeros {2}, ml.zeros {2})
+    helper.raises("[E_SHAPE] vectorize: the dims in front of those that the function takes do not meet: 5 "
+      .. "and 4", f, ml.zeros {5, 2, 3}, ml.zeros {4, 3})
     helper.raises("[E_VALUE] vectorize: '(n,m),(m)->(n)' is of 2 arguments, 1 given", function()
       return ml.vectorize(matvec, {signature = "(n,m),(m)->(n)"})(ml.zeros {2, 3})
     end)
-    helper.raises("[E_VALUE] vectorize: '(n->()' is not a signature such as '(n,m),(m)->(n)'", ml.vectorize, matvec,
-      {signature = "(n->()"})
+    helper.raises("[E_VALUE] vectorize: '(n->()' is not a signature such as '(n,m),(m)->(n)'",
+      ml.vectorize, matvec, {signature = "(n->()"})
     helper.raises("[E_SHAPE] vectorize: dim 'n' has size 3 in result 1, and 2 in argument 1",
-      ml.vectorize(function(p) return ml.concat {p, p:slice {1, 1}} end, {signature = "(n)->(n)"}), ml.zeros {2})
+      ml.vectorize(function(p) return ml.concat {p, p:slice {1, 1}} end, {signature = "(n)->(n)"}),
+      ml.zeros {2})
   end)
 end)
