@@ -33,7 +33,9 @@ typedef enum DType {
     DT_I16,
     DT_I32,
     DT_I64,
-    DT_BF16, /* storage only on a CPU: arithmetic is float32 */
+    DT_E4M3, /* of 8 bits: 448 is the largest, there is no infinity */
+    DT_E5M2, /* the upper half of a float16 */
+    DT_BF16, /* storage only on a CPU, as the others below 32 bits: arithmetic is float32 */
     DT_F16,
     DT_F32,
     DT_F64,
@@ -41,14 +43,14 @@ typedef enum DType {
 } DType;
 
 static inline int k_dtype_is_float(DType t) {
-    return t >= DT_BF16;
+    return t >= DT_E4M3;
 }
 /* Bytes of an element. */
 static inline int64_t k_dtype_size(DType t) {
     static const uint8_t size[DT_COUNT] = {
-        [DT_BOOL] = 1, [DT_U8] = 1,  [DT_U16] = 2, [DT_U32] = 4, [DT_U64] = 8,
-        [DT_I8] = 1,   [DT_I16] = 2, [DT_I32] = 4, [DT_I64] = 8, [DT_BF16] = 2,
-        [DT_F16] = 2,  [DT_F32] = 4, [DT_F64] = 8};
+        [DT_BOOL] = 1, [DT_U8] = 1,   [DT_U16] = 2, [DT_U32] = 4, [DT_U64] = 8,
+        [DT_I8] = 1,   [DT_I16] = 2,  [DT_I32] = 4, [DT_I64] = 8, [DT_E4M3] = 1,
+        [DT_E5M2] = 1, [DT_BF16] = 2, [DT_F16] = 2, [DT_F32] = 4, [DT_F64] = 8};
     return size[t];
 }
 /* The least and the greatest number of bool and the integers; uint64's as the int64 of its bits. */
@@ -141,9 +143,9 @@ int k_cpu_uses_blas(const char *level, DType t);
  * then nimm KImm, then ninstr KInstr (in this order, so that each is aligned).
  *
  * A register has one type while it lives. bool and integers of 8 and 16 bits travel in KT_I32
- * registers; after an operation on such integers the program itself makes them wrap. float16 and
- * bfloat16 travel in KT_F32 registers; the program holds a ROUND after each operation whose result
- * has that type.
+ * registers; after an operation on such integers the program itself makes them wrap. Floats of
+ * 8 and 16 bits travel in KT_F32 registers; the program holds a ROUND after each operation whose
+ * result has that type.
  *
  * Where an output aliases an input, every LOAD of that input stands before the STORE of that
  * output. */
@@ -189,6 +191,8 @@ typedef enum KOp {
     KI_IS_FINITE, /* -> KT_I32 0 or 1 */
     KI_ROUND_BF16,
     KI_ROUND_F16,
+    KI_ROUND_E4M3,
+    KI_ROUND_E5M2,
     KI_INT_POW, /* a ^ imm[b], an integer exponent >= 0, by repeated squaring */
     /* conversions: `type` is the source's, `d` is the destination KType. Float to integer truncates
      * toward zero and saturates, NaN gives 0. BITCAST keeps the bits (equal widths only). */
@@ -248,10 +252,10 @@ static inline const KInstr *k_program_code(const KProgram *p) {
 /* The type of the register in which elements of a dtype are computed. */
 static inline KType k_dtype_register(DType t) {
     static const uint8_t type[DT_COUNT] = {
-        [DT_BOOL] = KT_I32, [DT_U8] = KT_I32,   [DT_U16] = KT_I32, [DT_U32] = KT_U32,
-        [DT_U64] = KT_U64,  [DT_I8] = KT_I32,   [DT_I16] = KT_I32, [DT_I32] = KT_I32,
-        [DT_I64] = KT_I64,  [DT_BF16] = KT_F32, [DT_F16] = KT_F32, [DT_F32] = KT_F32,
-        [DT_F64] = KT_F64};
+        [DT_BOOL] = KT_I32, [DT_U8] = KT_I32,   [DT_U16] = KT_I32,  [DT_U32] = KT_U32,
+        [DT_U64] = KT_U64,  [DT_I8] = KT_I32,   [DT_I16] = KT_I32,  [DT_I32] = KT_I32,
+        [DT_I64] = KT_I64,  [DT_E4M3] = KT_F32, [DT_E5M2] = KT_F32, [DT_BF16] = KT_F32,
+        [DT_F16] = KT_F32,  [DT_F32] = KT_F32,  [DT_F64] = KT_F64};
     return (KType)type[t];
 }
 /* How many of an instruction's a, b, c, d are registers: the first ones. */
@@ -284,16 +288,17 @@ static inline KType k_instr_result(const KArgs *a, const KInstr *i) {
 /* sum, sum_squares (of floats), max, min, all, any: in x; out y has x's dims with the
  * reduced ones set to 1 (the plan drops or keeps them by a view). argmax, argmin: one reduced dim,
  * y is int32, the first of equal elements wins, NaN wins over all. bool sums as int32.
- * float16/bfloat16 accumulate in float32 and may go to a float32 y. An output is one unit's work: a
- * sum to few elements that should use many threads is made in two steps (OpDef.split). */
+ * Narrow floats accumulate in float32, narrow integers in 32 bits; they may go to such a y. An
+ * output is one unit's work: a sum to few elements that should use many threads is made in two
+ * steps (OpDef.split). */
 typedef struct KReduce {
     uint8_t reduced[K_MAX_RANK]; /* 1 where the dim is reduced */
 } KReduce;
 
 /* matmul: y[batch..., m..., n...] = sum over k of x[batch, m, k] * w[batch, k, n]. The dims of x, w
  * and y are in any order; a role per dim says what it is, and dims of one role correspond in order.
- * float16/bfloat16: float32 products and sums, one rounding at the end (or none to a float32 y).
- * Integers wrap. */
+ * Narrow floats: float32 products and sums, one rounding at the end (or none to a float32 y).
+ * Integers wrap, those of 8 and 16 bits at 32 where y has as many. */
 typedef enum KRole { K_BATCH, K_M, K_N, K_K } KRole;
 typedef struct KMatmul {
     uint8_t x[K_MAX_RANK], w[K_MAX_RANK], y[K_MAX_RANK]; /* KRole per dim */

@@ -7,12 +7,13 @@ static const struct {
     const char *name;
     int8_t kind;
 } rows[DT_COUNT] = {
-    [DT_BOOL] = {"bool", KIND_BOOL},    [DT_U8] = {"uint8", KIND_INT},
-    [DT_U16] = {"uint16", KIND_INT},    [DT_U32] = {"uint32", KIND_INT},
-    [DT_U64] = {"uint64", KIND_INT},    [DT_I8] = {"int8", KIND_INT},
-    [DT_I16] = {"int16", KIND_INT},     [DT_I32] = {"int32", KIND_INT},
-    [DT_I64] = {"int64", KIND_INT},     [DT_BF16] = {"bfloat16", KIND_FLOAT},
-    [DT_F16] = {"float16", KIND_FLOAT}, [DT_F32] = {"float32", KIND_FLOAT},
+    [DT_BOOL] = {"bool", KIND_BOOL},         [DT_U8] = {"uint8", KIND_INT},
+    [DT_U16] = {"uint16", KIND_INT},         [DT_U32] = {"uint32", KIND_INT},
+    [DT_U64] = {"uint64", KIND_INT},         [DT_I8] = {"int8", KIND_INT},
+    [DT_I16] = {"int16", KIND_INT},          [DT_I32] = {"int32", KIND_INT},
+    [DT_I64] = {"int64", KIND_INT},          [DT_E4M3] = {"float8_e4m3fn", KIND_FLOAT},
+    [DT_E5M2] = {"float8_e5m2", KIND_FLOAT}, [DT_BF16] = {"bfloat16", KIND_FLOAT},
+    [DT_F16] = {"float16", KIND_FLOAT},      [DT_F32] = {"float32", KIND_FLOAT},
     [DT_F64] = {"float64", KIND_FLOAT},
 };
 
@@ -43,6 +44,7 @@ int dtype_of(const char *name) {
  * by width, so that the later one holds the earlier except for the pairs below. */
 static DType meet(DType a, DType b) {
     if (a == DT_BF16 && b == DT_F16) return DT_F32;
+    if (dtype_is_float(a) && dtype_size(a) == 1 && a != b) return DT_COUNT;
     bool wraps = dtype_kind(a) == KIND_INT && a <= DT_U64 && b >= DT_I8 && b <= DT_I64;
     if (!wraps || dtype_size(a) < dtype_size(b)) return b;
     return a == DT_U8 ? DT_I16 : a == DT_U64 ? DT_F64 : DT_I32;
@@ -56,20 +58,30 @@ DType dtype_promote(DType a, bool a_weak, DType b, bool b_weak) {
 }
 
 double dtype_round(DType d, double x) {
-    bool half = d == DT_F16;
-    if (d != DT_F32 && !half && d != DT_BF16) return x;
+    static const struct {
+        int digits, lowest; /* the exponent of the smallest normal number, as frexp has it */
+        double most, beyond;
+    } narrow[DT_COUNT] = {[DT_E4M3] = {4, -5, 448, NAN},
+                          [DT_E5M2] = {3, -13, 57344, INFINITY},
+                          [DT_BF16] = {8, -125, 0x1.fep127, INFINITY},
+                          [DT_F16] = {11, -13, 65504, INFINITY}};
+    int exponent, lowest = narrow[d].lowest;
+    if (d == DT_F32) return (double)(float)x;
+    if (!dtype_is_narrow(d)) return x;
     x = (double)(float)x;
-    if (d == DT_F32 || x == 0 || !isfinite(x)) return x;
-    int exponent, lowest = half ? -13 : -125; /* of the smallest normal number, as frexp has it */
+    if (x == 0 || isnan(x)) return x;
+    if (isinf(x)) return copysign(narrow[d].beyond, x);
     frexp(x, &exponent);
-    double step = ldexp(1, (exponent > lowest ? exponent : lowest) - (half ? 11 : 8));
+    double step = ldexp(1, (exponent > lowest ? exponent : lowest) - narrow[d].digits);
     double y = rint(x / step) * step;
-    return fabs(y) > (half ? 65504.0 : 0x1.fep127) ? copysign(INFINITY, x) : y;
+    return fabs(y) > narrow[d].most ? copysign(narrow[d].beyond, x) : y;
 }
 
 DType dtype_to_float(DType d) {
     return dtype_is_float(d) ? d : DT_F32;
 }
 DType dtype_accumulator(DType d) {
-    return dtype_is_narrow(d) ? DT_F32 : d;
+    if (dtype_is_narrow(d)) return DT_F32;
+    if (dtype_kind(d) != KIND_INT || dtype_size(d) >= 4) return d;
+    return k_dtype_least(d) < 0 ? DT_I32 : DT_U32;
 }

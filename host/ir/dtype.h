@@ -22,17 +22,20 @@ static inline bool dtype_is_narrow(DType d) {
 }
 
 /* The type in which two tensors meet: JAX's lattice with 64-bit types off, except that a 64-bit
- * tensor keeps its width. A weak operand (a Lua number) takes the other's type within its kind. */
+ * tensor keeps its width. A weak operand (a Lua number) takes the other's type within its kind.
+ * DT_COUNT: an 8-bit float meets no other float. */
 DType dtype_promote(DType a, bool a_weak, DType b, bool b_weak);
+#define DTYPE_APART "%s and %s do not meet by themselves; convert one with astype"
 /* What a mean, a division or a sine of `d` has: floats stay, the others become float32. */
 DType dtype_to_float(DType d);
-/* What sums and products of `d` are accumulated in: float32 for 16-bit floats. */
+/* What sums and products of `d` are accumulated in where they have room: 32 bits of its kind, or
+ * as many as it has. */
 DType dtype_accumulator(DType d);
 /* The lowest and highest values as doubles (64-bit integers rounded); floats: -inf, inf. In full
  * k_dtype_least, k_dtype_greatest. */
 double dtype_lowest(DType d);
 double dtype_highest(DType d);
-/* The float of the dtype that is nearest to x, ties to even; 16-bit floats by way of float32. */
+/* The float of the dtype that is nearest to x, ties to even; narrow floats by way of float32. */
 double dtype_round(DType d, double x);
 
 #endif

@@ -90,9 +90,12 @@ static int32_t reuse_registers(Emit *e) {
 /* The rounding that a narrow dtype needs after arithmetic in its register type. */
 static void round_result(Emit *e, const Graph *g, Val v) {
     DType d = graph_type(g, v)->dtype;
+    static const uint8_t rounding[DT_COUNT] = {[DT_E4M3] = KI_ROUND_E4M3,
+                                               [DT_E5M2] = KI_ROUND_E5M2,
+                                               [DT_BF16] = KI_ROUND_BF16,
+                                               [DT_F16] = KI_ROUND_F16};
     uint16_t r = program_reg_of(e, v);
-    if (d == DT_BF16) program_set(e, v, program_op(e, KI_ROUND_BF16, KT_F32, r, 0));
-    if (d == DT_F16) program_set(e, v, program_op(e, KI_ROUND_F16, KT_F32, r, 0));
+    if (rounding[d]) program_set(e, v, program_op(e, (KOp)rounding[d], KT_F32, r, 0));
     if (dtype_kind(d) != KIND_INT || dtype_size(d) >= 4) return;
     bool is_signed = k_dtype_least(d) < 0; /* its sign goes to the upper bits, else they are 0 */
     Scalar s = attr_scalar_int(is_signed ? 32 - 8 * dtype_size(d) : k_dtype_greatest(d));

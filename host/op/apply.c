@@ -3,7 +3,8 @@
 #include "op/op.h"
 
 /* The dtype and weakness in which all operands from `first` on meet. */
-static void meet(const Build *b, const Operand *in, int first, int nin, DType *dtype, bool *weak) {
+static Err meet(const Build *b, int op, const Operand *in, int first, int nin, DType *dtype,
+                bool *weak) {
     bool any = false;
     for (int i = first; i < nin; i++) {
         DType d = in[i].v ? op_dtype(b, in[i].v) : in[i].is_float ? DT_F32 : DT_I32;
@@ -12,11 +13,16 @@ static void meet(const Build *b, const Operand *in, int first, int nin, DType *d
             *dtype = d;
             *weak = w;
         } else {
-            *dtype = dtype_promote(*dtype, *weak, d, w);
+            DType both = dtype_promote(*dtype, *weak, d, w);
+            if (both == DT_COUNT)
+                return err_set(b->g->cx, E_DTYPE, "%s: " DTYPE_APART, build_opdef(b, op)->name,
+                               dtype_name(*dtype), dtype_name(d));
+            *dtype = both;
             *weak = *weak && w;
         }
         any = true;
     }
+    return E_OK;
 }
 
 static Err wrong_dtype(Build *b, int op, DType dtype) {
@@ -82,7 +88,11 @@ Val op_apply(Build *b, int op, const Operand *in, int nin, const void *attr) {
     DType dtype = DT_F32;
     bool weak = false;
     Dims dims;
-    meet(b, in, first, nin, &dtype, &weak);
+    Err err = meet(b, op, in, first, nin, &dtype, &weak);
+    if (err) {
+        build_fail(b, err);
+        return 0;
+    }
     if (def->promote == PROMOTE_FLOAT) dtype = dtype_to_float(dtype);
     if (def->promote == PROMOTE_INT && dtype_is_float(dtype)) {
         build_fail(b, wrong_dtype(b, op, dtype));

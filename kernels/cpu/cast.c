@@ -40,6 +40,8 @@ LOAD(load_i8, int8_t, int32_t, SAME)
 LOAD(load_i16, int16_t, int32_t, SAME)
 LOAD(load_u32, uint32_t, uint32_t, SAME)
 LOAD(load_i64, int64_t, int64_t, SAME)
+LOAD(load_e4m3, uint8_t, float, k_from_e4m3)
+LOAD(load_e5m2, uint8_t, float, k_from_e5m2)
 LOAD(load_bf16, uint16_t, float, k_from_bf16)
 LOAD(load_f16, uint16_t, float, k_from_f16)
 LOAD(load_f32, float, float, SAME)
@@ -49,6 +51,8 @@ STORE(store_u8, uint8_t, int32_t, SAME)
 STORE(store_u16, uint16_t, int32_t, SAME)
 STORE(store_u32, uint32_t, uint32_t, SAME)
 STORE(store_i64, int64_t, int64_t, SAME)
+STORE(store_e4m3, uint8_t, float, k_to_e4m3)
+STORE(store_e5m2, uint8_t, float, k_to_e5m2)
 STORE(store_bf16, uint16_t, float, k_to_bf16)
 STORE(store_f16, uint16_t, float, k_to_f16)
 STORE(store_f32, float, float, SAME)
@@ -56,19 +60,20 @@ STORE(store_f64, double, double, SAME)
 
 KLoadFn *k_load_fn(DType t) {
     static KLoadFn *const fn[DT_COUNT] = {
-        [DT_BOOL] = load_u8, [DT_U8] = load_u8,     [DT_U16] = load_u16, [DT_U32] = load_u32,
-        [DT_U64] = load_i64, [DT_I8] = load_i8,     [DT_I16] = load_i16, [DT_I32] = load_u32,
-        [DT_I64] = load_i64, [DT_BF16] = load_bf16, [DT_F16] = load_f16, [DT_F32] = load_f32,
-        [DT_F64] = load_f64};
+        [DT_BOOL] = load_u8, [DT_U8] = load_u8,     [DT_U16] = load_u16,   [DT_U32] = load_u32,
+        [DT_U64] = load_i64, [DT_I8] = load_i8,     [DT_I16] = load_i16,   [DT_I32] = load_u32,
+        [DT_I64] = load_i64, [DT_E4M3] = load_e4m3, [DT_E5M2] = load_e5m2, [DT_BF16] = load_bf16,
+        [DT_F16] = load_f16, [DT_F32] = load_f32,   [DT_F64] = load_f64};
     return fn[t];
 }
 
 KStoreFn *k_store_fn(DType t) {
     static KStoreFn *const fn[DT_COUNT] = {
-        [DT_BOOL] = store_bool, [DT_U8] = store_u8,     [DT_U16] = store_u16, [DT_U32] = store_u32,
-        [DT_U64] = store_i64,   [DT_I8] = store_u8,     [DT_I16] = store_u16, [DT_I32] = store_u32,
-        [DT_I64] = store_i64,   [DT_BF16] = store_bf16, [DT_F16] = store_f16, [DT_F32] = store_f32,
-        [DT_F64] = store_f64};
+        [DT_BOOL] = store_bool, [DT_U8] = store_u8,     [DT_U16] = store_u16,
+        [DT_U32] = store_u32,   [DT_U64] = store_i64,   [DT_I8] = store_u8,
+        [DT_I16] = store_u16,   [DT_I32] = store_u32,   [DT_I64] = store_i64,
+        [DT_E4M3] = store_e4m3, [DT_E5M2] = store_e5m2, [DT_BF16] = store_bf16,
+        [DT_F16] = store_f16,   [DT_F32] = store_f32,   [DT_F64] = store_f64};
     return fn[t];
 }
 

@@ -1,4 +1,4 @@
-/* convert.h - bfloat16 and float16 to and from float32, and runs of elements of any dtype to and
+/* convert.h - floats of 8 and 16 bits to and from float32, and runs of elements of any dtype to and
  * from the type in which they are computed. Rounding is to nearest, ties to even. */
 #ifndef MESHLUA_CPU_CONVERT_H
 #define MESHLUA_CPU_CONVERT_H
@@ -29,6 +29,35 @@ K_INLINE uint32_t k_to_f16(float x) {
     r = a >= 0x477ff000u ? 0x7c00u : r; /* 65520 and above */
     r = a > 0x7f800000u ? 0x7e00u | (a >> 13 & 0x3ffu) : r;
     return r | (u >> 16 & 0x8000u);
+}
+
+/* 448 is the largest; what would be rounded to more, and the infinities, is NaN. */
+K_INLINE float k_from_e4m3(uint32_t b) {
+    uint32_t a = b & 0x7fu;
+    uint32_t u = k_bits(k_float(a << 20) * 0x1p120f);
+    u = a == 0x7fu ? 0x7fc00000u : u;
+    return k_float(u | (b & 0x80u) << 24);
+}
+K_INLINE uint32_t k_to_e4m3(float x) {
+    uint32_t u = k_bits(x), a = u & 0x7fffffffu;
+    uint32_t normal = (a - 0x3c000000u + 0x7ffffu + (a >> 20 & 1)) >> 20;
+    uint32_t small = k_bits(k_float(a) + 0x1p14f) - 0x46800000u; /* the sum rounds at 2^-9 */
+    uint32_t r = a < 0x3c800000u ? small : normal;
+    r = a > 0x43e80000u ? 0x7fu : r; /* above 464 */
+    return r | (u >> 24 & 0x80u);
+}
+
+K_INLINE float k_from_e5m2(uint32_t b) {
+    return k_from_f16(b << 8);
+}
+K_INLINE uint32_t k_to_e5m2(float x) {
+    uint32_t u = k_bits(x), a = u & 0x7fffffffu;
+    uint32_t normal = (a - 0x38000000u + 0xfffffu + (a >> 21 & 1)) >> 21;
+    uint32_t small = k_bits(k_float(a) + 0x1p7f) - 0x43000000u; /* the sum rounds at 2^-16 */
+    uint32_t r = a < 0x38800000u ? small : normal;
+    r = a >= 0x47700000u ? 0x7cu : r; /* 61440 and above */
+    r = a > 0x7f800000u ? 0x7eu : r;
+    return r | (u >> 24 & 0x80u);
 }
 
 /* dst[i] = element at src + i * stride, for 0 <= i < n, in its register type */

@@ -115,6 +115,8 @@ UNARY(round_f32, float, float, vm_rint(x))
 UNARY(is_finite_f32, float, int32_t, vm_abs(x) < INFINITY)
 UNARY(round_bf16, float, float, k_from_bf16(k_to_bf16(x)))
 UNARY(round_f16, float, float, k_from_f16(k_to_f16(x)))
+UNARY(round_e4m3, float, float, k_from_e4m3(k_to_e4m3(x)))
+UNARY(round_e5m2, float, float, k_from_e5m2(k_to_e5m2(x)))
 BINARY_SCALAR(rem_f32, float, float, fmodf(x, y)) /* exact, so the library's is as good as any */
 BINARY(pow_f32, float, float, vm_pow(x, y))
 
@@ -329,6 +331,8 @@ static KInstrFn *const table[KI_COUNT][KT_COUNT] = {
     [KI_IS_FINITE] = BOTH(is_finite),
     [KI_ROUND_BF16] = {[KT_F32] = round_bf16},
     [KI_ROUND_F16] = {[KT_F32] = round_f16},
+    [KI_ROUND_E4M3] = {[KT_F32] = round_e4m3},
+    [KI_ROUND_E5M2] = {[KT_F32] = round_e5m2},
     [KI_INT_POW] = NUMBERS(int_pow),
     [KI_ADD] = NUMBERS(add),
     [KI_SUB] = NUMBERS(sub),

@@ -56,6 +56,14 @@ static inline double n_round_f16(double x) {
     return n_round(x, 11, -14, 65504);
 }
 
+static inline double n_round_e5m2(double x) {
+    return n_round(x, 3, -14, 57344);
+}
+static inline double n_round_e4m3(double x) { /* without infinities */
+    double r = n_round(x, 4, -6, 448);
+    return isinf(r) ? NAN : r;
+}
+
 /* An IEEE format of 16 bits with this many bits of fraction and this bias. */
 static inline double n_decode16(uint16_t h, int fraction, int bias) {
     int e = (h & 0x7fff) >> fraction, max = (1 << (15 - fraction)) - 1;
@@ -79,11 +87,25 @@ static inline uint16_t n_encode16(double x, int fraction, int bias) { /* x has t
                       (int)(ldexp(x, fraction - e) - (1 << fraction)));
 }
 
+static inline double n_decode_e4m3(uint8_t b) {
+    int e = b >> 3 & 15, m = b & 7;
+    double x = (b & 127) == 127 ? NAN : e ? ldexp(m + 8, e - 10) : ldexp(m, -9);
+    return b >> 7 ? -x : x;
+}
+static inline uint8_t n_encode_e4m3(double x) { /* x has that precision */
+    int sign = signbit(x) ? 0x80 : 0, e = x == 0 ? -7 : ilogb(x);
+    if (x != x) return (uint8_t)(sign | 127);
+    return (uint8_t)(sign | (e < -6 ? (int)ldexp(fabs(x), 9)
+                                    : (e + 7) << 3 | ((int)ldexp(fabs(x), 3 - e) - 8)));
+}
+
 static inline double n_get(const KTensor *t, const char *p) {
     uint16_t h;
     float f;
     double d;
     switch (t->dtype) {
+    case DT_E4M3: return n_decode_e4m3(*(const uint8_t *)p);
+    case DT_E5M2: return n_decode16((uint16_t)(*(const uint8_t *)p << 8), 10, 15);
     case DT_BF16: memcpy(&h, p, 2); return n_decode16(h, 7, 127);
     case DT_F16: memcpy(&h, p, 2); return n_decode16(h, 10, 15);
     case DT_F32: memcpy(&f, p, 4); return f;
@@ -94,6 +116,8 @@ static inline void n_put(const KTensor *t, char *p, double x) {
     float f = (float)x;
     uint16_t h;
     switch (t->dtype) {
+    case DT_E4M3: *(uint8_t *)p = n_encode_e4m3(n_round_e4m3(f)); return;
+    case DT_E5M2: *(uint8_t *)p = (uint8_t)(n_encode16(n_round_e5m2(f), 10, 15) >> 8); return;
     case DT_BF16:
         h = n_encode16(n_round_bf16(f), 7, 127);
         memcpy(p, &h, 2);

@@ -70,6 +70,8 @@ static double unary_float(KOp op, double x) {
     case KI_SQUARE: return x * x;
     case KI_ROUND_BF16: return n_round_bf16(x);
     case KI_ROUND_F16: return n_round_f16(x);
+    case KI_ROUND_E4M3: return n_round_e4m3(x);
+    case KI_ROUND_E5M2: return n_round_e5m2(x);
     default: abort();
     }
 }

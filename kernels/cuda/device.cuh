@@ -3,7 +3,7 @@
  *
  * No CUDA header is included: NVRTC knows what is used here by itself. The few functions that are
  * PTX stand under `#ifndef STANDIN`, so that a CPU may run the rest. The types of elements are
- * bool, u8 to u64, i8 to i64, bf16, f16, float and double.
+ * bool, u8 to u64, i8 to i64, e4m3, e5m2, bf16, f16, float and double.
  *
  * Names of one capital letter are parameters of templates here, so a row defines longer ones. */
 #ifndef MESHLUA_CUDA_DEVICE_CUH
@@ -20,6 +20,12 @@ typedef long long i64;
 
 #define DEVICE __device__ __forceinline__
 
+struct e4m3 {
+    u8 bits;
+};
+struct e5m2 {
+    u8 bits;
+};
 struct bf16 {
     u16 bits;
 };
@@ -66,6 +72,8 @@ DEVICE i64 global_thread() {
 
 /* ---- elements: what a kernel computes in (Compute<T>), and the ways (widen, narrow<T>) ---- */
 template <class T> struct ComputeOf { typedef T type; };
+template <> struct ComputeOf<e4m3> { typedef float type; };
+template <> struct ComputeOf<e5m2> { typedef float type; };
 template <> struct ComputeOf<bf16> { typedef float type; };
 template <> struct ComputeOf<f16> { typedef float type; };
 template <> struct ComputeOf<bool> { typedef i32 type; };
@@ -88,12 +96,41 @@ template <> DEVICE float widen(bf16 x) {
 template <> DEVICE float widen(f16 x) {
     return f16_value(x.bits);
 }
+/* The 8-bit ones as kernels/cpu/convert.h has them. */
+template <> DEVICE float widen(e5m2 x) {
+    return f16_value((u16)(x.bits << 8));
+}
+template <> DEVICE float widen(e4m3 x) {
+    u32 a = x.bits & 0x7fu, u = __float_as_uint(__uint_as_float(a << 20) * 0x1p120f);
+    return __uint_as_float((a == 0x7fu ? 0x7fc00000u : u) | (u32)(x.bits & 0x80u) << 24);
+}
 
 template <class T> struct Narrow {
     template <class C> static DEVICE T of(C x) { return (T)x; }
 };
 template <> struct Narrow<bf16> {
     static DEVICE bf16 of(float x) { return bf16{(u16)bf16_pair(x, 0.0f)}; }
+};
+template <> struct Narrow<e4m3> {
+    static DEVICE e4m3 of(float x) {
+        u32 u = __float_as_uint(x), a = u & 0x7fffffffu;
+        u32 normal = (a - 0x3c000000u + 0x7ffffu + (a >> 20 & 1)) >> 20;
+        u32 small = __float_as_uint(__uint_as_float(a) + 0x1p14f) - 0x46800000u;
+        u32 r = a > 0x43e80000u ? 0x7fu : a < 0x3c800000u ? small : normal;
+        return e4m3{(u8)(r | (u >> 24 & 0x80u))};
+    }
+};
+template <> struct Narrow<e5m2> {
+    static DEVICE e5m2 of(float x) {
+        u32 u = __float_as_uint(x), a = u & 0x7fffffffu;
+        u32 normal = (a - 0x38000000u + 0xfffffu + (a >> 21 & 1)) >> 21;
+        u32 small = __float_as_uint(__uint_as_float(a) + 0x1p7f) - 0x43000000u;
+        u32 r = a > 0x7f800000u    ? 0x7eu
+                : a >= 0x47700000u ? 0x7cu
+                : a < 0x38800000u  ? small
+                                   : normal;
+        return e5m2{(u8)(r | (u >> 24 & 0x80u))};
+    }
 };
 template <> struct Narrow<f16> {
     static DEVICE f16 of(float x) { return f16{(u16)f16_pair(x, 0.0f)}; }

@@ -157,6 +157,12 @@ DEVICE bool is_finite(double x) {
 DEVICE float round_bf16(float x) {
     return widen(narrow<bf16>(x));
 }
+DEVICE float round_e4m3(float x) {
+    return widen(narrow<e4m3>(x));
+}
+DEVICE float round_e5m2(float x) {
+    return widen(narrow<e5m2>(x));
+}
 DEVICE float round_f16(float x) {
     return widen(narrow<f16>(x));
 }

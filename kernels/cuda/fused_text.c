@@ -11,10 +11,10 @@ static const char *const type_name[KT_COUNT] = {"float", "double", "i32", "u32",
 
 const char *fused_type(DType t) {
     static const char *const name[DT_COUNT] = {
-        [DT_BOOL] = "bool", [DT_U8] = "u8",     [DT_U16] = "u16", [DT_U32] = "u32",
-        [DT_U64] = "u64",   [DT_I8] = "i8",     [DT_I16] = "i16", [DT_I32] = "i32",
-        [DT_I64] = "i64",   [DT_BF16] = "bf16", [DT_F16] = "f16", [DT_F32] = "float",
-        [DT_F64] = "double"};
+        [DT_BOOL] = "bool", [DT_U8] = "u8",     [DT_U16] = "u16",   [DT_U32] = "u32",
+        [DT_U64] = "u64",   [DT_I8] = "i8",     [DT_I16] = "i16",   [DT_I32] = "i32",
+        [DT_I64] = "i64",   [DT_E4M3] = "e4m3", [DT_E5M2] = "e5m2", [DT_BF16] = "bf16",
+        [DT_F16] = "f16",   [DT_F32] = "float", [DT_F64] = "double"};
     return name[t];
 }
 
@@ -55,6 +55,8 @@ static const Form form[KI_COUNT] = {
     [KI_IS_FINITE] = {"is_finite", "is_finite($a)", "is_finite($a)", NULL},
     [KI_ROUND_BF16] = {NULL, "round_bf16($a)", NULL, NULL},
     [KI_ROUND_F16] = {NULL, "round_f16($a)", NULL, NULL},
+    [KI_ROUND_E4M3] = {NULL, "round_e4m3($a)", NULL, NULL},
+    [KI_ROUND_E5M2] = {NULL, "round_e5m2($a)", NULL, NULL},
     [KI_ADD] = {"add", "$a + $b", "$a + $b", "add($a, $b)"},
     [KI_SUB] = {"sub", "$a - $b", "$a - $b", "subtract($a, $b)"},
     [KI_MUL] = {"mul", "$a * $b", "$a * $b", "multiply($a, $b)"},

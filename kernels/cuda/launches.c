@@ -158,6 +158,8 @@ void cuda_define_type(Launches *p, const char *name, DType t) {
         [DT_I16] = "short",
         [DT_I32] = "int",
         [DT_I64] = "long long",
+        [DT_E4M3] = "e4m3",
+        [DT_E5M2] = "e5m2",
         [DT_BF16] = "bf16",
         [DT_F16] = "f16",
         [DT_F32] = "float",

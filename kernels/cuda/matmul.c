@@ -192,10 +192,10 @@ static Operand operand_of(const KTensor *t, const uint8_t *roles, KRole row, KRo
 
 static void own_kernel(const KArgs *a, Launches *p, const Params *q) {
     static const char *const sums[DT_COUNT] = {
-        [DT_BOOL] = "u32",   [DT_U8] = "u32",     [DT_U16] = "u32",   [DT_U32] = "u32",
-        [DT_U64] = "u64",    [DT_I8] = "u32",     [DT_I16] = "u32",   [DT_I32] = "u32",
-        [DT_I64] = "u64",    [DT_BF16] = "float", [DT_F16] = "float", [DT_F32] = "float",
-        [DT_F64] = "double",
+        [DT_BOOL] = "u32",  [DT_U8] = "u32",     [DT_U16] = "u32",    [DT_U32] = "u32",
+        [DT_U64] = "u64",   [DT_I8] = "u32",     [DT_I16] = "u32",    [DT_I32] = "u32",
+        [DT_I64] = "u64",   [DT_E4M3] = "float", [DT_E5M2] = "float", [DT_BF16] = "float",
+        [DT_F16] = "float", [DT_F32] = "float",  [DT_F64] = "double",
     };
     int64_t tiles = cuda_ceil_div(q->m, TILE) * cuda_ceil_div(q->n, TILE) * q->batch;
     cuda_launch(p, "matmul.cu", "matmul", tiles < INT32_MAX ? tiles : INT32_MAX, THREADS);

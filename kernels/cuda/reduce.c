@@ -61,6 +61,8 @@ static int runs_by_columns(const Reduction *r) {
 /* ---- what is computed in -------------------------------------------------------------------- */
 static const char *accumulator(const Reduction *r) {
     switch (r->type) {
+    case DT_E4M3:
+    case DT_E5M2:
     case DT_BF16:
     case DT_F16:
     case DT_F32: return "float";

@@ -111,12 +111,12 @@ function lib.strict(module, name, prefix)
   return setmetatable(module, {__index = function(_, key) return lib.missing(name, prefix, key) end})
 end
 
-lib.floats = {float64 = true, float32 = true, float16 = true, bfloat16 = true}
+lib.floats = {float64 = true, float32 = true, float16 = true, bfloat16 = true, float8_e4m3fn = true,
+  float8_e5m2 = true}
 lib.element_bytes = {float64 = 8, int64 = 8, uint64 = 8, float32 = 4, int32 = 4, uint32 = 4, float16 = 2,
-  bfloat16 = 2, int16 = 2, uint16 = 2, int8 = 1, uint8 = 1, bool = 1}
-lib.dtypes = {"bfloat16", "bool", "float16", "float32", "float64", "int16", "int32", "int64", "int8",
-  "uint16", "uint32",
-  "uint64", "uint8"}
+  bfloat16 = 2, int16 = 2, uint16 = 2, int8 = 1, uint8 = 1, bool = 1, float8_e4m3fn = 1, float8_e5m2 = 1}
+lib.dtypes = {"bfloat16", "bool", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "int16",
+  "int32", "int64", "int8", "uint16", "uint32", "uint64", "uint8"}
 --- In what sums and products of integers have room.
 lib.sums = {uint8 = "uint32", uint16 = "uint32", int8 = "int32", int16 = "int32"}
 

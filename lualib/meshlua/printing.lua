@@ -28,6 +28,8 @@ local kinds = {
   float64 = {bits = 53, least = -1022, safe = 15, most = 17, cutoff = 1e8},
   float32 = {bits = 24, least = -126, safe = 6, most = 9, cutoff = 1e6},
   float16 = {bits = 11, least = -14, safe = 3, most = 5, cutoff = 1e3},
+  float8_e4m3fn = {bits = 4, least = -6, safe = 1, most = 3, cutoff = 1e3},
+  float8_e5m2 = {bits = 3, least = -14, safe = 1, most = 2, cutoff = 1e3},
   bfloat16 = {bits = 8, least = -126, safe = 2, most = 4, cutoff = 1e3},
 }
 

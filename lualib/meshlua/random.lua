@@ -181,6 +181,9 @@ end
 local function float_dtype(who, dtype)
   dtype = dtype or "float32"
   if not formats[dtype] then
+    if lib.floats[dtype] then
+      raise("E_DTYPE", "%s: %s is not drawn; draw float32 and convert it with astype", who, dtype)
+    end
     raise("E_DTYPE", "%s: %s is no float dtype%s", who, dtype,
       type(dtype) == "number" and "; a shape is a list: {2, 3}" or "")
   end

@@ -22,8 +22,8 @@ TOLERANCE = {
     "float16": (1.5e-3, 5e-4),
 }
 SAFE = {
-    "bool": "BOOL", "uint8": "U8", "int32": "I32", "uint32": "U32", "int64": "I64", "float16": "F16",
-    "bfloat16": "BF16", "float32": "F32", "float64": "F64",
+    "bool": "BOOL", "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64", "int8": "I8", "int16": "I16",
+    "int32": "I32", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
 }
 
 

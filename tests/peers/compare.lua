@@ -1,7 +1,8 @@
 -- compare.lua: a tensor beside what a peer made: shape, dtype, and each element.
 local ml = require "meshlua"
 
-local formats = {bool = "B", uint8 = "B", int32 = "i4", uint32 = "I4", int64 = "i8", float32 = "f",
+local formats = {bool = "B", uint8 = "B", uint16 = "I2", uint32 = "I4", uint64 = "I8", int8 = "b",
+  int16 = "i2", int32 = "i4", int64 = "i8", float32 = "f",
   float64 = "d"}
 local AT_ONCE = 100
 

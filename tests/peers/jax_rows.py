@@ -65,8 +65,8 @@ def reduce_(name):
 
 
 def kept(x, y):
-    """Sums of uint8 are uint32 here, as those of jax.numpy are; the primitive keeps uint8."""
-    return ml.astype(y, "uint8") if x.dtype == "uint8" else y
+    """Sums of 8 and 16 bits have 32 here, as those of jax.numpy do; the primitive keeps the dtype."""
+    return ml.astype(y, x.dtype) if x.dtype in ("uint8", "uint16", "int8", "int16") else y
 
 
 def reduce_sum(x, axes, out_sharding=None):

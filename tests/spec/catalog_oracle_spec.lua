@@ -1,4 +1,5 @@
--- catalog_oracle_spec.lua: files of tensors, against the libraries of their formats (tests/oracle/disk.py): what they
+-- catalog_oracle_spec.lua: files of tensors, against the libraries of their formats (tests/oracle/disk.py):
+-- what they
 -- wrote is read here, and what is written here was read by them.
 --
 -- tests/oracle/disk/ours-* are written by `build/meshlua -e "WRITE=true" tests/specs.lua FILE`.
@@ -9,7 +10,8 @@ local core = ml.core
 
 local FOLDER = "tests/oracle/disk/"
 
-local sizes = {BOOL = 1, U8 = 1, U16 = 2, U32 = 4, U64 = 8, I8 = 1, I16 = 2, I32 = 4, I64 = 8, BF16 = 2, F16 = 2, F32 = 4, F64 = 8}
+local sizes = {BOOL = 1, U8 = 1, U16 = 2, U32 = 4, U64 = 8, I8 = 1, I16 = 2, I32 = 4, I64 = 8, BF16 = 2,
+  F16 = 2, F32 = 4, F64 = 8, F8_E4M3 = 1, F8_E5M2 = 1}
 
 local function hex(bytes) return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end)) end
 
@@ -47,7 +49,8 @@ describe("of other libraries:", function()
 end)
 
 --- What Lua's string.unpack makes of an encoding; of others bits.
-local packed = {U8 = "B", BOOL = "B", I8 = "b", U16 = "<I2", I16 = "<i2", U64 = "<I8", I32 = "<i4", U32 = "<I4", I64 = "<i8", F32 = "<f", F64 = "<d"}
+local packed = {U8 = "B", BOOL = "B", I8 = "b", U16 = "<I2", I16 = "<i2", U64 = "<I8", I32 = "<i4",
+  U32 = "<I4", I64 = "<i8", F32 = "<f", F64 = "<d"}
 
 --- The numbers of a tensor as a list, row-major.
 local function numbers(t)
@@ -122,8 +125,9 @@ local ours = {
       entry("u8", "U8", 3),
     entry("bool", "BOOL", 7)}, {format = "pt"}},
   ["ours-narrow.safetensors"] = {{entry("u64", "U64", 3), entry("u16", "U16", 2, 2), entry("i16", "I16", 3),
-    entry("i8", "I8", 2, 3)}},
-  ["ours-narrow.gguf"] = {{entry("i16", "I16", 3), entry("i8", "I8", 2, 3)}, {["general.architecture"] = "x"}},
+    entry("i8", "I8", 2, 3), entry("e4", "F8_E4M3", 5), entry("e5", "F8_E5M2", 3)}},
+  ["ours-narrow.gguf"] = {{entry("i16", "I16", 3), entry("i8", "I8", 2, 3)},
+    {["general.architecture"] = "x"}},
   ["ours-small.safetensors"] = {{entry("scalar", "F32"), entry("zero", "F32", 0, 3),
     entry("a/b \u{e9}\"", "I32", 2)},
     {note = "two\nlines \u{4e16}"}},
@@ -140,7 +144,7 @@ local ours = {
     ["general.alignment"] = 64}},
 }
 for encoding in pairs(sizes) do
-  if encoding ~= "BF16" then ours["ours-" .. encoding:lower()
+  if encoding ~= "BF16" and not encoding:find "^F8" then ours["ours-" .. encoding:lower()
     .. ".npy"] = {{entry("arr_0", encoding, 2, 3)}} end
 end
 ours["ours-scalar.npy"] = {{entry("arr_0", "F32")}}
@@ -160,7 +164,8 @@ end
 --- An npz file with a tensor of every dtype that numpy has.
 local function written_npz()
   local path, list = helper.file("", ".npz"), {}
-  for _, d in ipairs {"bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32",
+  for _, d in ipairs {"bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
+    "float16", "float32",
     "float64"} do
     list[#list + 1] = {"of/" .. d, ml.arange(6):reshape {2, 3}:astype(d)}
   end

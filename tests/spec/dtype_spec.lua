@@ -1,4 +1,5 @@
--- dtype_spec.lua: how dtypes meet, what a Lua number does to them, casts, and the 16-bit floats; against JAX's
+-- dtype_spec.lua: how dtypes meet, what a Lua number does to them, casts, and the 16-bit floats; against
+-- JAX's
 -- tables (tests/oracle/dtypes.py).
 local helper = require "spec.helper"
 local ml = require "meshlua"
@@ -9,9 +10,10 @@ local op = ml.core.op
 local jax = oracle.read "dtypes"
 
 local short = {"bool", "uint8", "uint32", "int32", "bfloat16", "float16", "float32"}
-local old = {bool = true, uint8 = true, uint32 = true, int32 = true, bfloat16 = true, float16 = true, float32 = true,
+local old = {bool = true, uint8 = true, uint32 = true, int32 = true, bfloat16 = true, float16 = true,
+  float32 = true,
   int64 = true, float64 = true}
-local added = {"uint16", "int8", "int16"} -- what storage_spec.lua is about
+local added = {"uint16", "int8", "int16", "float8_e4m3fn", "float8_e5m2"} -- what storage_spec.lua is about
 table.move(added, 1, #added, #short + 1, short)
 local all = {table.unpack(short)}
 table.move({"uint64", "int64", "float64"}, 1, 3, #all + 1, all)
@@ -22,11 +24,13 @@ local function ones(dtype) return ml.ones({2, 2}, dtype) end
 
 -- ---- two tensors ------------------------------------------------------------------------------------
 
---- Ways for two tensors to meet, each of which brings them to one dtype first; a few of them for dtypes that are
+--- Ways for two tensors to meet, each of which brings them to one dtype first; a few of them for dtypes that
+--- are
 --- there for storage.
 local function meetings(x, y)
   if not (old[x.dtype] and old[y.dtype]) then
-    return {where = ml.where(ml.full({2, 2}, true), x, y), concat = ml.concat {x, y}, maximum = ml.maximum(x, y)}
+    return {where = ml.where(ml.full({2, 2}, true), x, y), concat = ml.concat {x, y},
+      maximum = ml.maximum(x, y)}
   end
   local list = {
     maximum = ml.maximum(x, y), where = ml.where(ml.full({2, 2}, true), x, y), concat = ml.concat {x, y},
@@ -131,7 +135,8 @@ end)
 
 describe("a Lua number out of range raises:", function()
   local limits = {
-    int8 = {-128, 127}, int16 = {-32768, 32767}, uint16 = {0, 65535}, uint8 = {0, 255}, uint32 = {0, 4294967295}, int32 = {-2147483648, 2147483647},
+    int8 = {-128, 127}, int16 = {-32768, 32767}, uint16 = {0, 65535}, uint8 = {0, 255}, uint32 = {0,
+      4294967295}, int32 = {-2147483648, 2147483647},
   }
   for dtype, range in pairs(limits) do
     it(dtype, function()
@@ -250,7 +255,8 @@ local function cast_ways(c)
   local constants = ml.jit(function()
     local list = {}
     for i, v in ipairs(values) do
-      list[i] = (c.from == "uint64" and math.type(v) == "float" and x:at(i) or ml.full({}, v, c.from)):astype(c.to)
+      list[i] = (c.from == "uint64" and math.type(v) == "float" and x:at(i) or ml.full({}, v,
+        c.from)):astype(c.to)
     end
     return table.unpack(list)
   end)

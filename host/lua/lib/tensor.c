@@ -88,7 +88,7 @@ static void scan(lua_State *L, Shape *s, int depth) {
 
 static char *fill(lua_State *L, DType dtype, char *at) {
     if (!lua_istable(L, -1)) {
-        dtype = dtype_accumulator(dtype);
+        dtype = dtype_is_narrow(dtype) ? DT_F32 : dtype;
         write_element(L, dtype, at);
         return at + dtype_size(dtype);
     }
@@ -116,7 +116,7 @@ static int tensor_from_table(lua_State *L) {
     lua_pop(L, 1);
     DType dtype = s.is_bool ? DT_BOOL : s.is_float || !s.any ? DT_F32 : DT_I32;
     if (!lua_isnil(L, 2)) dtype = value_dtype(L, 2);
-    Tensor *t = push_alloc(L, h, dtype_accumulator(dtype), &s.dims);
+    Tensor *t = push_alloc(L, h, dtype_is_narrow(dtype) ? DT_F32 : dtype, &s.dims);
     char *room = value_push_room(L, t, 0);
     lua_pushvalue(L, 1);
     fill(L, dtype, room);
@@ -428,7 +428,8 @@ static int tensor_address(lua_State *L) {
 
 /* promote(a, b): the dtype in which tensors of two dtypes meet. */
 static int promote(lua_State *L) {
-    DType d = dtype_promote(value_dtype(L, 1), false, value_dtype(L, 2), false);
+    DType a = value_dtype(L, 1), b = value_dtype(L, 2), d = dtype_promote(a, false, b, false);
+    if (d == DT_COUNT) state_error(L, E_DTYPE, DTYPE_APART, dtype_name(a), dtype_name(b));
     lua_pushstring(L, dtype_name(d));
     return 1;
 }

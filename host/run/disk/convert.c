@@ -34,6 +34,25 @@ static uint16_t to_brain(float x) {
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
 
+/* As kernels do it (kernels/cpu/convert.h). */
+static float from_e4m3(uint8_t b) {
+    uint32_t a = b & 0x7fu, u = bits_of(float_of(a << 20) * 0x1p120f);
+    return float_of((a == 0x7fu ? 0x7fc00000u : u) | (uint32_t)(b & 0x80u) << 24);
+}
+static uint8_t to_e4m3(float x) {
+    uint32_t u = bits_of(x), a = u & 0x7fffffffu, sign = u >> 24 & 0x80u;
+    if (a > 0x43e80000u) return (uint8_t)(sign | 0x7fu); /* above 464 */
+    if (a < 0x3c800000u) return (uint8_t)(sign | (bits_of(float_of(a) + 0x1p14f) - 0x46800000u));
+    return (uint8_t)(sign | (a - 0x3c000000u + 0x7ffffu + (a >> 20 & 1)) >> 20);
+}
+static uint8_t to_e5m2(float x) {
+    uint32_t u = bits_of(x), a = u & 0x7fffffffu, sign = u >> 24 & 0x80u;
+    if (a > 0x7f800000u) return (uint8_t)(sign | 0x7eu);
+    if (a >= 0x47700000u) return (uint8_t)(sign | 0x7cu); /* 61440 and above */
+    if (a < 0x38800000u) return (uint8_t)(sign | (bits_of(float_of(a) + 0x1p7f) - 0x43000000u));
+    return (uint8_t)(sign | (a - 0x38000000u + 0xfffffu + (a >> 21 & 1)) >> 21);
+}
+
 #define AS(type, at)                                                                               \
     ({                                                                                             \
         type as_;                                                                                  \
@@ -60,6 +79,8 @@ ConvertValue convert_get(DType d, const char *at) {
     case DT_I16: return (ConvertValue){true, AS(int16_t, at), 0};
     case DT_I32: return (ConvertValue){true, AS(int32_t, at), 0};
     case DT_I64: return (ConvertValue){true, AS(int64_t, at), 0};
+    case DT_E4M3: return (ConvertValue){false, 0, from_e4m3(AS(uint8_t, at))};
+    case DT_E5M2: return (ConvertValue){false, 0, from_half((uint16_t)(AS(uint8_t, at) << 8))};
     case DT_BF16: return (ConvertValue){false, 0, float_of((uint32_t)AS(uint16_t, at) << 16)};
     case DT_F16: return (ConvertValue){false, 0, from_half(AS(uint16_t, at))};
     case DT_F32: return (ConvertValue){false, 0, AS(float, at)};
@@ -96,6 +117,16 @@ static bool put(DType d, char *at, ConvertValue v) {
     float x = v.whole ? (float)v.i : (float)v.f;
     bool finite = v.whole || isfinite(v.f);
     switch (d) {
+    case DT_E4M3: {
+        uint8_t b = to_e4m3(x);
+        PUT(uint8_t, at, b);
+        return !finite || (b & 0x7f) != 0x7f;
+    }
+    case DT_E5M2: {
+        uint8_t b = to_e5m2(x);
+        PUT(uint8_t, at, b);
+        return !finite || (b & 0x7f) != 0x7c;
+    }
     case DT_BF16: {
         uint16_t b = to_brain(x);
         PUT(uint16_t, at, b);
@@ -130,7 +161,7 @@ static void copy_run(int size, char *out, int64_t os, const char *in, int64_t is
 enum { FLOATS = 256 };
 
 static bool is_short(DType d) {
-    return d == DT_F32 || d == DT_F16 || d == DT_BF16;
+    return dtype_is_float(d) && d != DT_F64;
 }
 
 static void get_floats(DType from, const char *in, int64_t is, int64_t n, float *to) {
@@ -138,6 +169,11 @@ static void get_floats(DType from, const char *in, int64_t is, int64_t n, float 
         for (int64_t i = 0; i < n; i++) to[i] = AS(float, in + i * is);
     else if (from == DT_F16)
         for (int64_t i = 0; i < n; i++) to[i] = from_half(AS(uint16_t, in + i * is));
+    else if (from == DT_E4M3)
+        for (int64_t i = 0; i < n; i++) to[i] = from_e4m3(AS(uint8_t, in + i * is));
+    else if (from == DT_E5M2)
+        for (int64_t i = 0; i < n; i++)
+            to[i] = from_half((uint16_t)(AS(uint8_t, in + i * is) << 8));
     else
         for (int64_t i = 0; i < n; i++) to[i] = float_of((uint32_t)AS(uint16_t, in + i * is) << 16);
 }
@@ -160,6 +196,16 @@ static bool put_floats(DType to, char *out, int64_t os, const float *from, int64
         uint16_t b = to_brain(from[i]);
         fits &= (b & 0x7fff) != 0x7f80 || !is_finite(from[i]);
         PUT(uint16_t, out + i * os, b);
+    }
+    for (int64_t i = 0; i < n && to == DT_E4M3; i++) {
+        uint8_t b = to_e4m3(from[i]);
+        fits &= (b & 0x7f) != 0x7f || !is_finite(from[i]);
+        PUT(uint8_t, out + i * os, b);
+    }
+    for (int64_t i = 0; i < n && to == DT_E5M2; i++) {
+        uint8_t b = to_e5m2(from[i]);
+        fits &= (b & 0x7f) != 0x7c || !is_finite(from[i]);
+        PUT(uint8_t, out + i * os, b);
     }
     return fits;
 }

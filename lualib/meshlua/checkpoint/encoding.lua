@@ -5,7 +5,8 @@ local M = {}
 
 --- dtype -> encoding, and back: of blocks what comes out of them.
 M.of = {float64 = "F64", float32 = "F32", float16 = "F16", bfloat16 = "BF16", int64 = "I64", int32 = "I32",
-  int16 = "I16", int8 = "I8", uint64 = "U64", uint32 = "U32", uint16 = "U16", uint8 = "U8", bool = "BOOL"}
+  int16 = "I16", int8 = "I8", uint64 = "U64", uint32 = "U32", uint16 = "U16", uint8 = "U8", bool = "BOOL",
+  float8_e4m3fn = "F8_E4M3", float8_e5m2 = "F8_E5M2"}
 M.dtype = {Q8_0 = "float32"}
 for dtype, encoding in pairs(M.of) do M.dtype[encoding] = dtype end
 

@@ -336,7 +336,8 @@ end
 
 --- Products in a dtype that only some of their operands have: the others were widened for it.
 function rules.widened(x, add)
-  local def, float_bytes = {}, {float64 = 8, float32 = 4, bfloat16 = 2, float16 = 2}
+  local def, float_bytes = {}, {float64 = 8, float32 = 4, bfloat16 = 2, float16 = 2, float8_e4m3fn = 1,
+    float8_e5m2 = 1}
   for _, node in ipairs(x.nodes) do
     for i, v in ipairs(node.outputs) do def[v] = {node = node, dtype = node.dtypes[i]} end
   end

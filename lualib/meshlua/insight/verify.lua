@@ -14,8 +14,10 @@ local M = {}
 -- How far two roundings of one value may be apart, by dtype, as a part of the largest element. Where sums
 -- cancel that is not enough: so the arguments are also shaken by a rounding error (`shake`, relative), and by
 -- some times of what that changes a value, it may differ.
-local tolerance = {float64 = 1e-10, float32 = 1e-3, bfloat16 = 1e-1, float16 = 2e-2}
-local shake = {float64 = 1e-15, float32 = 5e-7, bfloat16 = 8e-3, float16 = 1e-3}
+local tolerance = {float64 = 1e-10, float32 = 1e-3, bfloat16 = 1e-1, float16 = 2e-2, float8_e4m3fn = 1,
+  float8_e5m2 = 2}
+local shake = {float64 = 1e-15, float32 = 5e-7, bfloat16 = 8e-3, float16 = 1e-3, float8_e4m3fn = 0.125,
+  float8_e5m2 = 0.25}
 local SHAKES = 30
 local CHUNK = 256 -- values looked at in one run
 

@@ -58,7 +58,7 @@ function M.isinf(x)
 end
 
 local largest = {float64 = 0x1.fffffffffffffp1023, float32 = 0x1.fffffep127, bfloat16 = 0x1.fep127,
-  float16 = 65504.0}
+  float16 = 65504.0, float8_e4m3fn = 448.0, float8_e5m2 = 57344.0}
 
 --- x with numbers for NaN (default 0) and the infinities (default the largest and the smallest of the dtype).
 ---@param x Tensor

@@ -1,8 +1,8 @@
 -- casts.lua: prints what every cast between two dtypes and every division of integers gives, also out of
 -- range; a line for each dtype and op. Programs on other kernels and on GPUs must print the same.
 local ml = require "meshlua"
-local dtypes = {"bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "bfloat16",
-  "float16", "float32", "float64"}
+local dtypes = {"bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
+  "float8_e4m3fn", "float8_e5m2", "bfloat16", "float16", "float32", "float64"}
 local floats = {0.0, -0.0, 0.5, -0.5, -0.9, 1e-8, 254.5, 255.5, 256.0, 300.0, -1.0, -255.0, -256.0, 65519.0,
   65520.0, 1e5, -1e5, 2147483520.0, 2147483647.0, 2147483648.0, -2147483648.0, -2147483649.0, 4294967295.0,
   4294967296.0, 2.0 ^ 63, -2.0 ^ 63, 2.0 ^ 64, 1e20, -1e20, 3.4e38, 1e39, -1e39, 1 / 0, -1 / 0, 0 / 0}

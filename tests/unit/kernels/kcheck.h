@@ -41,12 +41,20 @@ static inline int kc_same_bits(const Tensor *x, const Tensor *y) {
 static inline int kc_close(const Case *c, DType t, const void *p, const void *q) {
     if (!kt_is_float(t)) return memcmp(p, q, (size_t)kt_size(t)) == 0;
     double x = kt_float(t, p), y = kt_float(t, q);
-    if (isnan(y) || isnan(x)) return isnan(x) && isnan(y);
-    double unit = t == DT_BF16  ? 0x1p-7
-                  : t == DT_F16 ? 0x1p-10
-                                : 0,
-           tiny = t == DT_F16 ? 0x1p-24 : 0;
-    if (isinf(x) != isinf(y)) return t == DT_F16 && fabs(isinf(x) ? y : x) > 65000;
+    if (isnan(y) || isnan(x)) /* beyond its largest number */
+        return (isnan(x) && isnan(y)) || (t == DT_E4M3 && fabs(isnan(x) ? y : x) == 448);
+    double unit = t == DT_BF16   ? 0x1p-7
+                  : t == DT_F16  ? 0x1p-10
+                  : t == DT_E4M3 ? 0x1p-3
+                  : t == DT_E5M2 ? 0x1p-2
+                                 : 0,
+           tiny = t == DT_F16    ? 0x1p-24
+                  : t == DT_E4M3 ? 0x1p-9
+                  : t == DT_E5M2 ? 0x1p-16
+                                 : 0;
+    if (isinf(x) != isinf(y))
+        return (t == DT_F16 && fabs(isinf(x) ? y : x) > 65000) ||
+               (t == DT_E5M2 && fabs(isinf(x) ? y : x) == 57344);
     return x == y || fabs(x - y) <= c->atol + tiny + (c->rtol + unit) * fabs(y);
 }
 
@@ -141,8 +149,7 @@ static inline Tensor *kc_level(const Case *c, const char *level, const Tensor *w
         if (c->alias[k]) kc_keep(&got[k]);
     for (int k = 0; k < c->nout && !fails; k++) {
         kc_compare(c, level, &got[k], &want[k], k);
-        CHECKF(memcmp(got[k].block, cut[k].block, got[k].bytes) == 0, "%s %s: a cut changed out %d",
-               level, c->name, k);
+        CHECKF(kc_same_bits(&got[k], &cut[k]), "%s %s: a cut changed out %d", level, c->name, k);
         CHECKF(!earlier || kc_same_bits(&got[k], &earlier[k]), "%s %s: out %d differs in bits",
                level, c->name, k);
         CHECKF(c->alias[k] || kc_unharmed(&cut[k]), "%s %s: wrote outside out %d", level, c->name,

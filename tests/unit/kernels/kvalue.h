@@ -26,7 +26,22 @@ static inline uint16_t kt_encode(double x, int fraction, int bias) { /* cuts, do
     return (uint16_t)(bits | (signbit(x) ? 0x8000 : 0));
 }
 
+/* float8_e4m3fn; beyond 448 NaN */
+static inline double kt_decode_e4m3(int b) {
+    int e = b >> 3 & 15, m = b & 7;
+    double x = (b & 127) == 127 ? NAN : ldexp(e ? m + 8 : m, (e ? e : 1) - 10);
+    return b >> 7 ? -x : x;
+}
+static inline uint8_t kt_encode_e4m3(double x) { /* cuts, does not round */
+    int b = 0;
+    if (!(fabs(x) < 480)) return (uint8_t)(127 | (signbit(x) ? 128 : 0));
+    while (b < 126 && kt_decode_e4m3(b + 1) <= fabs(x)) b++;
+    return (uint8_t)(b | (signbit(x) ? 128 : 0));
+}
+
 static inline double kt_float(DType t, const void *p) {
+    if (t == DT_E4M3) return kt_decode_e4m3(*(const uint8_t *)p);
+    if (t == DT_E5M2) return kt_decode((uint16_t)(*(const uint8_t *)p << 8), 10, 15);
     if (t == DT_F64) return *(const double *)p;
     if (t == DT_F32) return (double)*(const float *)p;
     uint16_t h = *(const uint16_t *)p;
@@ -45,7 +60,11 @@ static inline int64_t kt_int(DType t, const void *p) {
     }
 }
 static inline void kt_put_float(DType t, void *p, double x) {
-    if (t == DT_F64)
+    if (t == DT_E4M3)
+        *(uint8_t *)p = kt_encode_e4m3(x);
+    else if (t == DT_E5M2)
+        *(uint8_t *)p = (uint8_t)((kt_encode(x, 10, 15) >> 8) | (x != x ? 1 : 0));
+    else if (t == DT_F64)
         *(double *)p = x;
     else if (t == DT_F32)
         *(float *)p = (float)x;

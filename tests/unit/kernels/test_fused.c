@@ -13,7 +13,7 @@ static int operands(KOp op) {
     return op == KI_THREEFRY ? 4 : op >= KI_ADD ? 2 : 1;
 }
 static int has(KOp op, KType t) {
-    if (op == KI_ROUND_BF16 || op == KI_ROUND_F16) return t == KT_F32;
+    if (op >= KI_ROUND_BF16 && op <= KI_ROUND_E5M2) return t == KT_F32;
     if (op >= KI_AND && op <= KI_SHR) return !is_float(t);
     if (op == KI_NOT) return !is_float(t);
     if (op >= KI_EXP && op <= KI_ROUND) return is_float(t);
