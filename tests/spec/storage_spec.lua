@@ -138,6 +138,26 @@ describe("every number of", function()
   end
 end)
 
+-- ---- products ---------------------------------------------------------------------------------------
+
+describe("a product in the dtype that is asked for:", function()
+  for _, c in ipairs(jax.products) do
+    it(c.dtype .. " as " .. (c.wanted or "it comes"), function()
+      local x, w = tensor(c.x, c.dtype, {3, 5}), tensor(c.w, c.dtype, {5, 4})
+      local options = c.wanted and {preferred_element_type = c.wanted}
+      if c.error or lib.floats[c.dtype] and not lib.floats[c.wanted or c.dtype] then -- floats as integers, too
+        helper.raises("preferred_element_type", function() return ml.matmul(x, w, options) end)
+        return
+      end
+      local y = ml.matmul(x, w, options)
+      if c.dtype ~= "bfloat16" or c.wanted ~= "float16" then -- which JAX rounds to bfloat16 first
+        assert.is_nil(difference(tensor(c.hex, c.result, {3, 4}), y))
+      end
+      assert.is_nil(difference(y, ml.einsum("ij,jk->ik", x, w, options)))
+    end)
+  end
+end)
+
 -- ---- meshes, moves, files ---------------------------------------------------------------------------
 
 local function range_of(dtype, n)
@@ -167,6 +187,9 @@ describe("moved, sharded and summed as on one device:", function()
       end
       local over = ml.device_put(x, ml.NamedSharding(mesh, P("a", "b")))
       assert.same(x:sum():item(), ml.jit(function(v) return v:sum() end)(over):item())
+      local product = ml.jit(function(v) return ml.matmul(v, v, {preferred_element_type = lib.sums[dtype]
+        or lib.floats[dtype] and "float32" or dtype}) end)
+      assert.same(product(x):totable(), ml.all_gather_to_host(product(over)):totable())
     end)
   end
 end)

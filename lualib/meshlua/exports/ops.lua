@@ -5,7 +5,7 @@ arange(first: number, last: number|dtype?, step: number?, dtype: dtype?) -> Tens
   0, 1, ... below n: arange(n); or from first, below last. int32 for whole numbers, float32 for others.
 concat(list: Tensor[], axis: integer?) -> Tensor
   Tensors behind each other along an axis (default 1).
-einsum(spec: string, x: Tensor, ...: Tensor) -> Tensor
+einsum(spec: string, x: Tensor, ...: Tensor, {preferred_element_type: dtype}) -> Tensor
   A sum of products of tensors by letters: einsum("btc,vc->btv", x, w); "..." stands for any dims, a
   letter twice for a diagonal; without "->" the result has what stands once.
 eye(n: integer, m: integer?, dtype: dtype?) -> Tensor

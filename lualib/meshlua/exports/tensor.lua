@@ -50,7 +50,7 @@ clip(x: Tensor, low: Tensor|number?, high: Tensor|number?) -> Tensor
 compress(x: Tensor, mask: Tensor, size: integer, axis: integer?, fill: number|boolean?) -> Tensor
   The first `size` rows along an axis (default 1) that a mask marks, and `fill` (default 0) behind them.
 conv(x: Tensor, w: Tensor, {strides: integers, padding: padding, input_dilation: integers,
-    kernel_dilation: integers, groups: integer}) -> Tensor
+    kernel_dilation: integers, groups: integer, preferred_element_type: dtype}) -> Tensor
   The convolution of x [batch, spatial..., in] with w [spatial..., in / groups, out]; padding: default
   "valid".
 cos(x: Tensor) -> Tensor
@@ -74,7 +74,7 @@ diff(x: Tensor, n: integer?, axis: integer?, prepend: Tensor?, append: Tensor?) 
   The differences of neighbours along an axis (default last), taken n times (default 1).
 div(x: Tensor|number, y: Tensor|number) -> Tensor
   x / y: a float.
-dot(x: Tensor, y: Tensor) -> Tensor
+dot(x: Tensor, y: Tensor, {preferred_element_type: dtype}) -> Tensor
   The product over the last dim of x and the second last (the only one of a vector) of y; other dims
   stand behind each other.
 dynamic_slice(x: Tensor, starts: (integer|Tensor)[], sizes: shape) -> Tensor
@@ -148,9 +148,9 @@ logsumexp(x: Tensor, axes: axes?, keepdims: boolean?) -> Tensor
   log(sum(exp(x))) over axes (default all), without overflow.
 lt(x: Tensor|number, y: Tensor|number) -> Tensor
   x < y: bool.
-matmul(x: Tensor, w: Tensor) -> Tensor
+matmul(x: Tensor, w: Tensor, {preferred_element_type: dtype}) -> Tensor
   The matrix product by numpy's rules: the last dim of x with the second last of w; leading dims
-  broadcast.
+  broadcast. preferred_element_type: in which it adds up and comes, such as int32 of int8.
 max(x: Tensor, axes: axes?, keepdims: boolean?) -> Tensor
   The largest over axes (default all).
 maximum(x: Tensor|number, y: Tensor|number) -> Tensor
@@ -293,7 +293,7 @@ tan(x: Tensor|number) -> Tensor
   The tangent.
 tanh(x: Tensor) -> Tensor
   The hyperbolic tangent.
-tensordot(x: Tensor, y: Tensor, axes: integer|table?) -> Tensor
+tensordot(x: Tensor, y: Tensor, axes: integer|table?, {preferred_element_type: dtype}) -> Tensor
   The product over the last n axes of x and the first n of y (default 2), or over {axes of x, axes of
   y}.
 tile(x: Tensor, reps: integers) -> Tensor

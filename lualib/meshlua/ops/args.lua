@@ -112,6 +112,27 @@ function M.copy(list)
   return table.move(list, 1, #list, 1, {})
 end
 
+--- How tensors of a dtype are multiplied to give another: the dtype that they are brought to, whether the
+--- product then adds up and comes as what its sums have (op.matmul's `wide`), and the dtype of the result.
+---@param who string
+---@param dtype string
+---@param wanted string? preferred_element_type
+---@return string dtype, boolean? wide, string result
+function M.product_dtypes(who, dtype, wanted)
+  if wanted == nil or wanted == dtype then return dtype, nil, dtype end
+  local floats, bytes = lib.floats, lib.element_bytes
+  if not bytes[wanted] then core.promote(wanted, wanted) end -- names those that are there
+  if dtype == "bool" or wanted == "bool" or floats[dtype] and not floats[wanted]
+      or not floats[dtype] and bytes[wanted] < bytes[dtype] then
+    raise("E_DTYPE", "%s: preferred_element_type %s of %s operands; it is a float, or of integers an integer "
+      .. "that is no narrower; convert the result with astype", who, wanted, dtype)
+  end
+  if wanted == lib.sums[dtype] then return dtype, true, wanted end
+  if floats[dtype] and bytes[dtype] < 4 and bytes[wanted] <= 4 then return dtype, true, wanted end
+  if floats[dtype] and bytes[wanted] < bytes[dtype] then return dtype, nil, wanted end
+  return wanted, nil, wanted
+end
+
 --- Brings a list of tensors to one dtype.
 function M.meet(who, list)
   if #lib.check_list(who, "the tensors", list) == 0 then raise("E_VALUE", "%s: no tensors", who) end

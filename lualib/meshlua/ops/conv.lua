@@ -15,6 +15,7 @@ local M = {}
 ---@field input_dilation integer|integer[] default 1; above, zeros stand between x's elements
 ---@field kernel_dilation integer|integer[] default 1
 ---@field groups integer default 1: features in groups that do not mix
+---@field preferred_element_type string the dtype in which it adds up and comes; default that of x and w
 
 --- The convolution (without turning the kernel round, as everywhere in this field) of x with w. "same" gives
 --- ceil(size / stride) places, the odd pad at the end.
@@ -44,10 +45,13 @@ function M.conv(x, w, options)
   local low, high = args.pads("conv", options.padding, sizes, strides, windows)
   local meet = core.promote(x.dtype, w.dtype)
   if not meet:match "float" then meet = "float32" end
+  local wide, result
+  meet, wide, result = args.product_dtypes("conv", meet, options.preferred_element_type)
   if x.dtype ~= meet then x = op.astype(x, {dtype = meet}) end
   if w.dtype ~= meet then w = op.astype(w, {dtype = meet}) end
-  return op.conv(x, w, {strides = strides, low = low, high = high, x_dilation = x_dilation,
-    w_dilation = w_dilation, groups = lib.check_integer("conv", "groups", options.groups or 1)})
+  return args.as(op.conv(x, w, {strides = strides, low = low, high = high, x_dilation = x_dilation,
+    w_dilation = w_dilation, groups = lib.check_integer("conv", "groups", options.groups or 1),
+    wide = wide or false}), result)
 end
 
 --- The largest, or the sum, of each window that slides over x. A window sees only what x has: pads add

@@ -145,7 +145,7 @@ end
 
 --- The product of two operands, summed over the letters that are not to be kept. Letters of both are batch if
 --- they are, else contracted; in the order of the first, which the second is brought to.
-local function multiply(t, u, keep)
+local function multiply(t, u, keep, wide)
   t, u = sum_out(t, u.letters .. keep), sum_out(u, t.letters .. keep)
   local a, b, w = t.letters, u.letters, u.x
   local shared, free = pick(a, b, true), pick(a, b, false)
@@ -158,7 +158,7 @@ local function multiply(t, u, keep)
     w_batch, w_contract = positions(batch, b), positions(contract, b)
   end
   local y = op.matmul(t.x, w, {x_batch = (positions(batch, a)), w_batch = w_batch,
-    x_contract = (positions(contract, a)), w_contract = w_contract})
+    x_contract = (positions(contract, a)), w_contract = w_contract, wide = wide or false})
   return {letters = batch .. free .. pick(b, a, false), x = y}
 end
 
@@ -193,21 +193,32 @@ local function next_pair(list, size, result)
   return first, second, keep
 end
 
+--- Is there a sum outside of one product of two? It has to be in the dtype of the result.
+local function adds_alone(words, given)
+  if #words ~= 2 then return true end
+  local a, b = words[1], words[2]
+  return given ~= nil and pick(pick(a, b, false) .. pick(b, a, false), given, false) ~= ""
+end
+
 --- A sum of products of tensors by letters: einsum("btc,vc->btv", x, w). Letters that the result lacks are summed
 --- over; one that an operand has twice takes its diagonal; "..." stands for any dims, which align at the end;
 --- without "->" the result has what stands once, in alphabetical order. Dims of size 1 stretch.
 ---@param spec string
 ---@param x Tensor
----@param ... Tensor
+---@param ... Tensor behind them {preferred_element_type = dtype}: in which it adds up and comes
 ---@return Tensor
 function M.einsum(spec, x, ...)
-  local n = select("#", ...)
-  while n > 0 and (select(n, ...)) == nil do n = n - 1 end
-  local words, given = read(spec, n + 1)
-  local list = meet("einsum", {x, ...})
-  local dtype = list[1].dtype
+  local list, n = {x, ...}, 1 + select("#", ...)
+  while n > 1 and list[n] == nil do n = n - 1 end
+  local options = n > 1 and type(list[n]) == "table" and not lib.is_tensor(list[n]) and list[n] or nil
+  if options then list[n], n = nil, n - 1 end
+  local words, given = read(spec, n)
+  list = meet("einsum", list)
+  local dtype, wide, wanted = args.product_dtypes("einsum", list[1].dtype,
+    options and options.preferred_element_type)
+  if wanted ~= dtype and adds_alone(words, given) then dtype, wide = wanted, nil end
   for i, word in ipairs(words) do
-    local t = list[i]
+    local t = args.as(list[i], dtype)
     list[i] = {letters = expanded(word, t), x = dtype == "bool" and args.as(t, "int32") or t}
   end
   local size = sizes_of(list)
@@ -215,13 +226,13 @@ function M.einsum(spec, x, ...)
   for i, t in ipairs(list) do list[i] = plain(t, size) end
   while #list > 1 do
     local i, j, keep = next_pair(list, size, result)
-    local y = multiply(list[i], list[j], keep)
+    local y = multiply(list[i], list[j], keep, wide)
     table.remove(list, j)
     list[i] = y
   end
   local y = sum_out(list[1], result)
   if y.letters ~= result then y.x = op.transpose(y.x, {perm = (positions(result, y.letters))}) end
-  return dtype == "bool" and op.ne(y.x, 0) or args.as(y.x, dtype)
+  return dtype == "bool" and op.ne(y.x, 0) or args.as(y.x, wanted)
 end
 
 -- ---- products by words --------------------------------------------------------------------------------------
@@ -243,8 +254,9 @@ end
 ---@param x Tensor
 ---@param y Tensor
 ---@param axes integer|table? or {axes of x, axes of y}
+---@param options {preferred_element_type: string}?
 ---@return Tensor
-function M.tensordot(x, y, axes)
+function M.tensordot(x, y, axes, options)
   local who = "tensordot"
   local rx, ry = check_tensor(who, x).ndim, check_tensor(who, y).ndim
   local of_x, of_y = {}, {}
@@ -277,23 +289,27 @@ function M.tensordot(x, y, axes)
     b[q], seen[p] = a[p], true
   end
   a, b = table.concat(a), table.concat(b)
-  return M.einsum(a .. "," .. b .. "->" .. pick(a, b, false) .. pick(b, a, false), x, y)
+  return M.einsum(a .. "," .. b .. "->" .. pick(a, b, false) .. pick(b, a, false), x, y, options)
 end
 
 --- The product of vectors, of matrices, or over the last dim of x and the second last of y, whose other dims stand
 --- behind each other; of a scalar with anything.
 ---@param x Tensor
 ---@param y Tensor
+---@param options {preferred_element_type: string}?
 ---@return Tensor
-function M.dot(x, y)
+function M.dot(x, y, options)
   local rx, ry = check_tensor("dot", x).ndim, check_tensor("dot", y).ndim
-  if rx == 0 or ry == 0 then return times(x, y) end
+  if rx == 0 or ry == 0 then
+    local wanted = options and options.preferred_element_type
+    return wanted and times(args.as(x, wanted), args.as(y, wanted)) or times(x, y)
+  end
   local n, m = x.shape[rx], y.shape[math.max(1, ry - 1)]
   if n ~= m then
     raise("E_SHAPE", "dot: the last dim of %s is %d, the one of %s that meets it %d", core.typeof(x), n,
       core.typeof(y), m)
   end
-  return M.tensordot(x, y, {rx, math.max(1, ry - 1)})
+  return M.tensordot(x, y, {rx, math.max(1, ry - 1)}, options)
 end
 
 --- The product of each element of x with each of y: [x.size, y.size].
