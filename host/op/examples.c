@@ -30,8 +30,13 @@ static void vjp(Build *b, const VjpArgs *a) {
     for (int d = 1; d < sum.rank; d++) sum.at[d - 1] = sum.at[d];
     if (sum.rank) sum.at[--sum.rank] = 0;
     all = op_reshape(b, all, &sum);
-    TakeAttr take = {.size = ((const ExamplesAttr *)a->node->attr)->size};
-    a->din[0] = build_op(b, OP_TAKE, (Val[]){all, a->in[1]}, 2, &take);
+    IndexAttr own = {.axes = {1, {0}}, .size = {1, {((const ExamplesAttr *)a->node->attr)->size}}};
+    own.table.rank = own.ids.rank = op_dims(b, all).rank - 1;
+    for (int d = 0; d < own.table.rank; d++) {
+        own.table.at[d] = d + 1;
+        own.ids.at[d] = -1;
+    }
+    a->din[0] = build_op(b, OP_GATHER, (Val[]){all, a->in[1]}, 2, &own);
 }
 
 static void batch(Build *b, const BatchArgs *a) {
