@@ -1,7 +1,7 @@
 ---@meta meshlua
 -- Made by `meshlua --types`: the public names, for editors.
 
----@alias DType "float32"|"bfloat16"|"float16"|"float64"|"int32"|"int64"|"uint32"|"uint8"|"bool"
+---@alias DType "bfloat16"|"bool"|"float16"|"float32"|"float64"|"float8_e4m3fn"|"float8_e5m2"|"int16"|"int32"|"int64"|"int8"|"uint16"|"uint32"|"uint64"|"uint8"
 
 ---@class Tensor
 ---@operator add(Tensor|number): Tensor
@@ -97,10 +97,10 @@ function Tensor:array_split(n, axis) end
 ---@overload fun(self: Tensor, dtype: DType, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:astype(dtype) end
 
---- x at position i (1-based) of its first dim, which is dropped; more positions go on with the next.
----@param ... integer|table|false
----@return Tensor
----@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+--- x at position i (1-based) of its first dim, which is dropped; more positions go on with the next. By tensors of ids (0-based; false: a whole dim), or a mask: what x:at(ids):get(), :set(u), :add(u), :mul(u), :max(u) and :min(u) read or change.
+---@param ... integer|table|Tensor|false
+---@return Tensor|At
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor|At
 function Tensor:at(...) end
 
 --- How often each of 0, 1, ... stands in x, or the sum of its weights; `length`: how many are counted (default up to the largest, at least minlength).
@@ -158,10 +158,19 @@ function Tensor:ceil() end
 ---@overload fun(self: Tensor, options: {low?: Tensor|number, high?: Tensor|number, out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:clip(low, high) end
 
+--- The first `size` rows along an axis (default 1) that a mask marks, and `fill` (default 0) behind them.
+---@param mask Tensor
+---@param size integer
+---@param axis? integer
+---@param fill? number|boolean
+---@return Tensor
+---@overload fun(self: Tensor, mask: Tensor, size: integer, options: {axis?: integer, fill?: number|boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:compress(mask, size, axis, fill) end
+
 --- The convolution of x [batch, spatial..., in] with w [spatial..., in / groups, out]; padding: default "valid".
 ---@param w Tensor
 ---@return Tensor
----@overload fun(self: Tensor, w: Tensor, options: {groups?: integer, input_dilation?: integer|integer[], kernel_dilation?: integer|integer[], out_sharding?: NamedSharding|P|table, padding?: "same"|"valid"|integer[][], strides?: integer|integer[]}): Tensor
+---@overload fun(self: Tensor, w: Tensor, options: {groups?: integer, input_dilation?: integer|integer[], kernel_dilation?: integer|integer[], out_sharding?: NamedSharding|P|table, padding?: "same"|"valid"|integer[][], preferred_element_type?: DType, strides?: integer|integer[]}): Tensor
 function Tensor:conv(w) end
 
 --- The cosine.
@@ -234,7 +243,7 @@ function Tensor:div(y) end
 --- The product over the last dim of x and the second last (the only one of a vector) of y; other dims stand behind each other.
 ---@param y Tensor
 ---@return Tensor
----@overload fun(self: Tensor, y: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(self: Tensor, y: Tensor, options: {out_sharding?: NamedSharding|P|table, preferred_element_type?: DType}): Tensor
 function Tensor:dot(y) end
 
 --- The part of x with these sizes that begins at starts (0-based, computed).
@@ -441,10 +450,10 @@ function Tensor:logsumexp(axes, keepdims) end
 ---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:lt(y) end
 
---- The matrix product by numpy's rules: the last dim of x with the second last of w; leading dims broadcast.
+--- The matrix product by numpy's rules: the last dim of x with the second last of w; leading dims broadcast. preferred_element_type: in which it adds up and comes, such as int32 of int8.
 ---@param w Tensor
 ---@return Tensor
----@overload fun(self: Tensor, w: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(self: Tensor, w: Tensor, options: {out_sharding?: NamedSharding|P|table, preferred_element_type?: DType}): Tensor
 function Tensor:matmul(w) end
 
 --- The largest over axes (default all).
@@ -560,6 +569,14 @@ function Tensor:ne(y) end
 ---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:neg() end
 
+--- The 0-based places of the first `size` elements that are not zero, one tensor for each dim; `fill` (default 0) behind them.
+---@param size integer
+---@param fill? integer
+---@return Tensor
+---@return any ...
+---@overload fun(self: Tensor, size: integer, options: {fill?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:nonzero(size, fill) end
+
 --- 1 where the last, new dim's 0-based position is the id, else 0; default float32.
 ---@param n integer
 ---@param dtype? DType
@@ -599,6 +616,16 @@ function Tensor:pow(y) end
 ---@return Tensor
 ---@overload fun(self: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:prod(axes, keepdims) end
+
+--- x with the elements that take_along_axis would take set to values, or combined with them.
+---@param indices Tensor
+---@param values Tensor|number
+---@param axis integer
+---@param combine? "set"|"add"|"mul"|"max"|"min"
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@return Tensor
+---@overload fun(self: Tensor, indices: Tensor, values: Tensor|number, axis: integer, options: {combine?: "set"|"add"|"mul"|"max"|"min", mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:put_along_axis(indices, values, axis, combine, mode) end
 
 --- What q (0 to 1, or a list, which becomes dim 1) of the elements over axes do not exceed; method: "linear", "lower", "higher", "midpoint", "nearest".
 ---@param q number|number[]
@@ -652,13 +679,53 @@ function Tensor:round() end
 ---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:rsqrt() end
 
---- x with its rows `ids` (0-based) along an axis (default 1) replaced by the updates.
+--- x with its rows `ids` (0-based) along an axis (default 1) replaced by the updates; mode as of take.
 ---@param ids Tensor
----@param updates Tensor
+---@param updates Tensor|number
 ---@param axis? integer
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
----@overload fun(self: Tensor, ids: Tensor, updates: Tensor, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
-function Tensor:scatter_set(ids, updates, axis) end
+---@overload fun(self: Tensor, ids: Tensor, updates: Tensor|number, options: {axis?: integer, mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:scatter_set(ids, updates, axis, mode) end
+
+--- The 0-based places in the ascending vector a at which elements of v keep it sorted, before equal ones ("left", default) or behind them.
+---@param v Tensor|number
+---@param side? "left"|"right"
+---@return Tensor
+---@overload fun(self: Tensor, v: Tensor|number, options: {side?: "left"|"right", out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:searchsorted(v, side) end
+
+--- As segment_sum, of the largest; of no rows the least number.
+---@param ids Tensor
+---@param n integer
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@return Tensor
+---@overload fun(self: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:segment_max(ids, n, mode) end
+
+--- As segment_sum, of the smallest; of no rows the largest number.
+---@param ids Tensor
+---@param n integer
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@return Tensor
+---@overload fun(self: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:segment_min(ids, n, mode) end
+
+--- As segment_sum, of products; of no rows 1.
+---@param ids Tensor
+---@param n integer
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@return Tensor
+---@overload fun(self: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:segment_prod(ids, n, mode) end
+
+--- For each of n segments the sum of the rows of x whose id, one of each row, names it. Ids that are none of 0..n-1 are left out (mode: default "drop").
+---@param ids Tensor
+---@param n integer
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@return Tensor
+---@overload fun(self: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:segment_sum(ids, n, mode) end
 
 --- x << y.
 ---@param y Tensor|number
@@ -767,19 +834,23 @@ function Tensor:swapaxes(a, b) end
 ---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:T() end
 
---- Rows of x by 0-based id along an axis (default 1): the ids' shape takes the axis's place.
+--- Rows of x by 0-based id along an axis (default 1): the ids' shape takes the axis's place. Below 0 they count from the end; one beyond both ends is an error, or by mode `fill` (default NaN), the nearest end ("clip"), or goes on at the other ("wrap").
 ---@param ids Tensor
 ---@param axis? integer
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param fill? number|boolean
 ---@return Tensor
----@overload fun(self: Tensor, ids: Tensor, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
-function Tensor:take(ids, axis) end
+---@overload fun(self: Tensor, ids: Tensor, options: {axis?: integer, mode?: "error"|"fill"|"drop"|"clip"|"wrap", fill?: number|boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:take(ids, axis, mode, fill) end
 
---- The elements of each line of x along an axis at 0-based indices; beside it dims of size 1 stretch.
+--- The elements of each line of x along an axis at 0-based indices; beside it dims of size 1 stretch. Mode as of take.
 ---@param indices Tensor
 ---@param axis integer
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param fill? number|boolean
 ---@return Tensor
----@overload fun(self: Tensor, indices: Tensor, axis: integer, options: {out_sharding?: NamedSharding|P|table}): Tensor
-function Tensor:take_along_axis(indices, axis) end
+---@overload fun(self: Tensor, indices: Tensor, axis: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", fill?: number|boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:take_along_axis(indices, axis, mode, fill) end
 
 --- The tangent.
 ---@return Tensor
@@ -795,7 +866,7 @@ function Tensor:tanh() end
 ---@param y Tensor
 ---@param axes? integer|table
 ---@return Tensor
----@overload fun(self: Tensor, y: Tensor, options: {axes?: integer|table, out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(self: Tensor, y: Tensor, options: {axes?: integer|table, out_sharding?: NamedSharding|P|table, preferred_element_type?: DType}): Tensor
 function Tensor:tensordot(y, axes) end
 
 --- x as often as `reps` says along each dim; dims align at the end.
@@ -842,6 +913,14 @@ function Tensor:triu(k) end
 ---@return Tensor
 ---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:trunc() end
+
+--- The first `size` different elements, ascending, and `fill` (default the least) behind them; then, on request, the place of the first of each, for each element of x the number of its own, and counts.
+---@param size integer
+---@param fill? number|boolean
+---@return Tensor
+---@return any ...
+---@overload fun(self: Tensor, size: integer, options: {fill?: number|boolean, counts?: boolean, index?: boolean, inverse?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:unique(size, fill) end
 
 --- The variance over axes (default all), divided by n - ddof (default 0).
 ---@param axes? integer|integer[]
@@ -922,6 +1001,45 @@ function Tensor:release() end
 --- Its elements as nested lists.
 ---@return table
 function Tensor:totable() end
+
+---@class At
+local At = {}
+
+--- What the ids of x:at(ids) name; mode as of take.
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param fill? number|boolean
+---@return Tensor
+function At:get(mode, fill) end
+
+--- x with that replaced by u, which stretches to it; of several updates of one place the last.
+---@param u Tensor|number|boolean
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@return Tensor
+function At:set(u, mode) end
+
+--- x with u added there, of several of one place all.
+---@param u Tensor|number
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@return Tensor
+function At:add(u, mode) end
+
+--- The same of products.
+---@param u Tensor|number
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@return Tensor
+function At:mul(u, mode) end
+
+--- The same of the largest.
+---@param u Tensor|number
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@return Tensor
+function At:max(u, mode) end
+
+--- The same of the smallest.
+---@param u Tensor|number
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@return Tensor
+function At:min(u, mode) end
 
 ---@class Param: Tensor
 ---@field kind string "param", "batch_stat", "rng", "opt_state", ...
@@ -1117,9 +1235,17 @@ function Compiled:memory_analysis() end
 ---@overload fun(x: Tensor): Tensor
 local BatchNorm = {}
 
+---@class Bidirectional: Module
+---@overload fun(x: Tensor, options?: {initial_carry?: table, seq_lengths?: Tensor}): Tensor
+local Bidirectional = {}
+
 ---@class Conv: Module
 ---@overload fun(x: Tensor): Tensor
 local Conv = {}
+
+---@class ConvTranspose: Module
+---@overload fun(x: Tensor): Tensor
+local ConvTranspose = {}
 
 ---@class Dropout: Module
 ---@overload fun(x: Tensor, rngs?: table): Tensor
@@ -1139,6 +1265,23 @@ local Embed = {}
 ---@return Tensor
 function Embed:attend(x) end
 
+---@class GroupNorm: Module
+---@overload fun(x: Tensor): Tensor
+local GroupNorm = {}
+
+---@class GRUCell: Module
+---@overload fun(carry: Tensor, x: Tensor): Tensor
+local GRUCell = {}
+
+--- Zeros for the rows of one step's x.
+---@param x Tensor
+---@return Tensor
+function GRUCell:initialize_carry(x) end
+
+---@class InstanceNorm: Module
+---@overload fun(x: Tensor): Tensor
+local InstanceNorm = {}
+
 ---@class LayerNorm: Module
 ---@overload fun(x: Tensor): Tensor
 local LayerNorm = {}
@@ -1146,6 +1289,15 @@ local LayerNorm = {}
 ---@class Linear: Module
 ---@overload fun(x: Tensor): Tensor
 local Linear = {}
+
+---@class LSTMCell: Module
+---@overload fun(carry: table, x: Tensor): table
+local LSTMCell = {}
+
+--- Zeros for the rows of one step's x.
+---@param x Tensor
+---@return table
+function LSTMCell:initialize_carry(x) end
 
 ---@class MoE: Module
 ---@overload fun(x: Tensor): Tensor
@@ -1157,12 +1309,15 @@ local MoE = {}
 function MoE:capacity(tokens) end
 
 ---@class MultiHeadAttention: Module
----@overload fun(x: Tensor, options?: {causal?: boolean, kv?: Tensor, mask?: Tensor, rngs?: table}): Tensor
+---@overload fun(x: Tensor, options?: {bias?: Tensor, causal?: boolean, kv?: Tensor, lengths?: Tensor, mask?: Tensor, rngs?: table, segment_ids?: Tensor|table}): Tensor
 local MultiHeadAttention = {}
 
 ---@class RMSNorm: Module
 ---@overload fun(x: Tensor): Tensor
 local RMSNorm = {}
+
+---@class Rngs: Module
+local Rngs = {}
 
 ---@class RngStream: Module
 ---@overload fun(): Tensor
@@ -1172,23 +1327,37 @@ local RngStream = {}
 ---@return RngStream
 function RngStream:fork() end
 
----@class Rngs: Module
-local Rngs = {}
+---@class RNN: Module
+---@overload fun(x: Tensor, options?: {initial_carry?: Tensor|table|number, seq_lengths?: Tensor}): Tensor
+local RNN = {}
 
 ---@class Sequential: Module
 ---@overload fun(x: any, ...: any): any
 local Sequential = {}
 
+---@class SimpleCell: Module
+---@overload fun(carry: Tensor, x: Tensor): Tensor
+local SimpleCell = {}
+
+--- Zeros for the rows of one step's x.
+---@param x Tensor
+---@return Tensor
+function SimpleCell:initialize_carry(x) end
+
+---@class WeightNorm: Module
+---@overload fun(...: any): any
+local WeightNorm = {}
+
 ---@class Module
 local Module = {}
-
---- Switches the module and all in it to training; returns it.
----@return table
-function Module:train() end
 
 --- Switches the module and all in it to evaluation; returns it.
 ---@return table
 function Module:eval() end
+
+--- Switches the module and all in it to training; returns it.
+---@return table
+function Module:train() end
 
 ---@class EMA
 local EMA = {}
@@ -1477,11 +1646,11 @@ function ml.array_split(x, n, axis) end
 ---@overload fun(x: Tensor, dtype: DType, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.astype(x, dtype) end
 
---- x at position i (1-based) of its first dim, which is dropped; more positions go on with the next.
+--- x at position i (1-based) of its first dim, which is dropped; more positions go on with the next. By tensors of ids (0-based; false: a whole dim), or a mask: what x:at(ids):get(), :set(u), :add(u), :mul(u), :max(u) and :min(u) read or change.
 ---@param x Tensor
----@param ... integer|table|false
----@return Tensor
----@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+---@param ... integer|table|Tensor|false
+---@return Tensor|At
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor|At
 function ml.at(x, ...) end
 
 --- How often each of 0, 1, ... stands in x, or the sum of its weights; `length`: how many are counted (default up to the largest, at least minlength).
@@ -1548,11 +1717,21 @@ function ml.ceil(x) end
 ---@overload fun(x: Tensor, options: {low?: Tensor|number, high?: Tensor|number, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.clip(x, low, high) end
 
+--- The first `size` rows along an axis (default 1) that a mask marks, and `fill` (default 0) behind them.
+---@param x Tensor
+---@param mask Tensor
+---@param size integer
+---@param axis? integer
+---@param fill? number|boolean
+---@return Tensor
+---@overload fun(x: Tensor, mask: Tensor, size: integer, options: {axis?: integer, fill?: number|boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.compress(x, mask, size, axis, fill) end
+
 --- The convolution of x [batch, spatial..., in] with w [spatial..., in / groups, out]; padding: default "valid".
 ---@param x Tensor
 ---@param w Tensor
 ---@return Tensor
----@overload fun(x: Tensor, w: Tensor, options: {groups?: integer, input_dilation?: integer|integer[], kernel_dilation?: integer|integer[], out_sharding?: NamedSharding|P|table, padding?: "same"|"valid"|integer[][], strides?: integer|integer[]}): Tensor
+---@overload fun(x: Tensor, w: Tensor, options: {groups?: integer, input_dilation?: integer|integer[], kernel_dilation?: integer|integer[], out_sharding?: NamedSharding|P|table, padding?: "same"|"valid"|integer[][], preferred_element_type?: DType, strides?: integer|integer[]}): Tensor
 function ml.conv(x, w) end
 
 --- The cosine.
@@ -1636,7 +1815,7 @@ function ml.div(x, y) end
 ---@param x Tensor
 ---@param y Tensor
 ---@return Tensor
----@overload fun(x: Tensor, y: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(x: Tensor, y: Tensor, options: {out_sharding?: NamedSharding|P|table, preferred_element_type?: DType}): Tensor
 function ml.dot(x, y) end
 
 --- The part of x with these sizes that begins at starts (0-based, computed).
@@ -1877,11 +2056,11 @@ function ml.logsumexp(x, axes, keepdims) end
 ---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.lt(x, y) end
 
---- The matrix product by numpy's rules: the last dim of x with the second last of w; leading dims broadcast.
+--- The matrix product by numpy's rules: the last dim of x with the second last of w; leading dims broadcast. preferred_element_type: in which it adds up and comes, such as int32 of int8.
 ---@param x Tensor
 ---@param w Tensor
 ---@return Tensor
----@overload fun(x: Tensor, w: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(x: Tensor, w: Tensor, options: {out_sharding?: NamedSharding|P|table, preferred_element_type?: DType}): Tensor
 function ml.matmul(x, w) end
 
 --- The largest over axes (default all).
@@ -2014,6 +2193,15 @@ function ml.ne(x, y) end
 ---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.neg(x) end
 
+--- The 0-based places of the first `size` elements that are not zero, one tensor for each dim; `fill` (default 0) behind them.
+---@param x Tensor
+---@param size integer
+---@param fill? integer
+---@return Tensor
+---@return any ...
+---@overload fun(x: Tensor, size: integer, options: {fill?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.nonzero(x, size, fill) end
+
 --- 1 where the last, new dim's 0-based position is the id, else 0; default float32.
 ---@param ids Tensor
 ---@param n integer
@@ -2059,6 +2247,17 @@ function ml.pow(x, y) end
 ---@return Tensor
 ---@overload fun(x: Tensor, options: {axes?: integer|integer[], keepdims?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.prod(x, axes, keepdims) end
+
+--- x with the elements that take_along_axis would take set to values, or combined with them.
+---@param x Tensor
+---@param indices Tensor
+---@param values Tensor|number
+---@param axis integer
+---@param combine? "set"|"add"|"mul"|"max"|"min"
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@return Tensor
+---@overload fun(x: Tensor, indices: Tensor, values: Tensor|number, axis: integer, options: {combine?: "set"|"add"|"mul"|"max"|"min", mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+function ml.put_along_axis(x, indices, values, axis, combine, mode) end
 
 --- What q (0 to 1, or a list, which becomes dim 1) of the elements over axes do not exceed; method: "linear", "lower", "higher", "midpoint", "nearest".
 ---@param x Tensor
@@ -2120,14 +2319,59 @@ function ml.round(x) end
 ---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.rsqrt(x) end
 
---- x with its rows `ids` (0-based) along an axis (default 1) replaced by the updates.
+--- x with its rows `ids` (0-based) along an axis (default 1) replaced by the updates; mode as of take.
 ---@param x Tensor
 ---@param ids Tensor
----@param updates Tensor
+---@param updates Tensor|number
 ---@param axis? integer
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
----@overload fun(x: Tensor, ids: Tensor, updates: Tensor, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
-function ml.scatter_set(x, ids, updates, axis) end
+---@overload fun(x: Tensor, ids: Tensor, updates: Tensor|number, options: {axis?: integer, mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+function ml.scatter_set(x, ids, updates, axis, mode) end
+
+--- The 0-based places in the ascending vector a at which elements of v keep it sorted, before equal ones ("left", default) or behind them.
+---@param a Tensor
+---@param v Tensor|number
+---@param side? "left"|"right"
+---@return Tensor
+---@overload fun(a: Tensor, v: Tensor|number, options: {side?: "left"|"right", out_sharding?: NamedSharding|P|table}): Tensor
+function ml.searchsorted(a, v, side) end
+
+--- As segment_sum, of the largest; of no rows the least number.
+---@param x Tensor
+---@param ids Tensor
+---@param n integer
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@return Tensor
+---@overload fun(x: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+function ml.segment_max(x, ids, n, mode) end
+
+--- As segment_sum, of the smallest; of no rows the largest number.
+---@param x Tensor
+---@param ids Tensor
+---@param n integer
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@return Tensor
+---@overload fun(x: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+function ml.segment_min(x, ids, n, mode) end
+
+--- As segment_sum, of products; of no rows 1.
+---@param x Tensor
+---@param ids Tensor
+---@param n integer
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@return Tensor
+---@overload fun(x: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+function ml.segment_prod(x, ids, n, mode) end
+
+--- For each of n segments the sum of the rows of x whose id, one of each row, names it. Ids that are none of 0..n-1 are left out (mode: default "drop").
+---@param x Tensor
+---@param ids Tensor
+---@param n integer
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@return Tensor
+---@overload fun(x: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+function ml.segment_sum(x, ids, n, mode) end
 
 --- x << y.
 ---@param x Tensor|number
@@ -2254,21 +2498,25 @@ function ml.swapaxes(x, a, b) end
 ---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.T(x) end
 
---- Rows of x by 0-based id along an axis (default 1): the ids' shape takes the axis's place.
+--- Rows of x by 0-based id along an axis (default 1): the ids' shape takes the axis's place. Below 0 they count from the end; one beyond both ends is an error, or by mode `fill` (default NaN), the nearest end ("clip"), or goes on at the other ("wrap").
 ---@param x Tensor
 ---@param ids Tensor
 ---@param axis? integer
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param fill? number|boolean
 ---@return Tensor
----@overload fun(x: Tensor, ids: Tensor, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
-function ml.take(x, ids, axis) end
+---@overload fun(x: Tensor, ids: Tensor, options: {axis?: integer, mode?: "error"|"fill"|"drop"|"clip"|"wrap", fill?: number|boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.take(x, ids, axis, mode, fill) end
 
---- The elements of each line of x along an axis at 0-based indices; beside it dims of size 1 stretch.
+--- The elements of each line of x along an axis at 0-based indices; beside it dims of size 1 stretch. Mode as of take.
 ---@param x Tensor
 ---@param indices Tensor
 ---@param axis integer
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param fill? number|boolean
 ---@return Tensor
----@overload fun(x: Tensor, indices: Tensor, axis: integer, options: {out_sharding?: NamedSharding|P|table}): Tensor
-function ml.take_along_axis(x, indices, axis) end
+---@overload fun(x: Tensor, indices: Tensor, axis: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", fill?: number|boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.take_along_axis(x, indices, axis, mode, fill) end
 
 --- The tangent.
 ---@param x Tensor|number
@@ -2287,7 +2535,7 @@ function ml.tanh(x) end
 ---@param y Tensor
 ---@param axes? integer|table
 ---@return Tensor
----@overload fun(x: Tensor, y: Tensor, options: {axes?: integer|table, out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(x: Tensor, y: Tensor, options: {axes?: integer|table, out_sharding?: NamedSharding|P|table, preferred_element_type?: DType}): Tensor
 function ml.tensordot(x, y, axes) end
 
 --- x as often as `reps` says along each dim; dims align at the end.
@@ -2342,6 +2590,15 @@ function ml.triu(x, k) end
 ---@overload fun(x: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.trunc(x) end
 
+--- The first `size` different elements, ascending, and `fill` (default the least) behind them; then, on request, the place of the first of each, for each element of x the number of its own, and counts.
+---@param x Tensor
+---@param size integer
+---@param fill? number|boolean
+---@return Tensor
+---@return any ...
+---@overload fun(x: Tensor, size: integer, options: {fill?: number|boolean, counts?: boolean, index?: boolean, inverse?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.unique(x, size, fill) end
+
 --- The variance over axes (default all), divided by n - ddof (default 0).
 ---@param x Tensor
 ---@param axes? integer|integer[]
@@ -2386,7 +2643,7 @@ function ml.concat(list, axis) end
 ---@param x Tensor
 ---@param ... Tensor
 ---@return Tensor
----@overload fun(spec: string, x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(spec: string, x: Tensor, options: {out_sharding?: NamedSharding|P|table, preferred_element_type?: DType}): Tensor
 function ml.einsum(spec, x, ...) end
 
 --- The identity matrix, n x m (default n).
@@ -2412,6 +2669,13 @@ function ml.full(shape, value, dtype) end
 ---@return Tensor
 ---@overload fun(shape: integer|integer[], options: {dim?: integer, dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.iota(shape, dim, dtype) end
+
+--- The 0-based places that sort lines along an axis (default last) by several keys, the last of which counts most.
+---@param keys Tensor[]
+---@param axis? integer
+---@return Tensor
+---@overload fun(keys: Tensor[], options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.lexsort(keys, axis) end
 
 --- n numbers from first to last, both included: float32.
 ---@param first number
@@ -2444,14 +2708,15 @@ function ml.meshgrid(list, indexing) end
 ---@overload fun(shape: integer|integer[], options: {dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.ones(shape, ...) end
 
---- A table of `size` rows of zeros along an axis (default 1), with the updates added to rows `ids` (0-based).
+--- A table of `size` rows of zeros along an axis (default 1), with the updates added to rows `ids` (0-based); mode as of take.
 ---@param ids Tensor
 ---@param updates Tensor
 ---@param size integer
 ---@param axis? integer
+---@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
----@overload fun(ids: Tensor, updates: Tensor, size: integer, options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
-function ml.scatter_add(ids, updates, size, axis) end
+---@overload fun(ids: Tensor, updates: Tensor, size: integer, options: {axis?: integer, mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+function ml.scatter_add(ids, updates, size, axis, mode) end
 
 --- Tensors of one shape along a new axis (default 1).
 ---@param list Tensor[]
@@ -2889,6 +3154,13 @@ function ml.abstract(fn, ...) end
 ---@return any ...
 function ml.accumulate(n, fn, batch) end
 
+--- All partial results of an associative function of two.
+---@param fn function
+---@param elems Tensor|table|number
+---@param options? {axis?: integer, reverse?: boolean}
+---@return any
+function ml.associative_scan(fn, elems, options) end
+
 --- x, under a name that policies of `remat` can ask for.
 ---@param x Tensor
 ---@param name string
@@ -2903,6 +3175,12 @@ function ml.checkpoint_name(x, name) end
 ---@return any
 ---@return any ...
 function ml.cond(pred, true_fn, false_fn, ...) end
+
+--- fn, with a derivative of its own, for forward and reverse mode.
+---@param fn function
+---@param options? {jvp?: function, nondiff?: integer[]}
+---@return function
+function ml.custom_jvp(fn, options) end
 
 --- fn, with a gradient of its own.
 ---@param fn function
@@ -2934,17 +3212,67 @@ function ml.fori_loop(lower, upper, body, init) end
 ---@return function
 function ml.grad(fn, options) end
 
+--- A function that returns the second derivatives of fn's scalar result.
+---@param fn function
+---@param options? {argnums?: integer|integer[], has_aux?: boolean}
+---@return function
+function ml.hessian(fn, options) end
+
+--- The Hessian of fn at the primals times the tangents, without the Hessian.
+---@param fn function
+---@param primals table
+---@param tangents table
+---@return any
+---@return any ...
+function ml.hvp(fn, primals, tangents) end
+
 --- The module that fn(rngs) makes (a function, or a class), every Param born in its sharding.
 ---@param fn function
 ---@param options? {mesh?: Mesh, rules?: table, seed?: integer}
 ---@return table
 function ml.init(fn, options) end
 
+--- A function that returns the Jacobian of fn, by forward mode: for results larger than the argument.
+---@param fn function
+---@param options? {argnums?: integer|integer[], has_aux?: boolean}
+---@return function
+function ml.jacfwd(fn, options) end
+
+--- A function that returns the Jacobian of fn, by reverse mode: for arguments larger than the result.
+---@param fn function
+---@param options? {argnums?: integer|integer[], has_aux?: boolean}
+---@return function
+function ml.jacrev(fn, options) end
+
 --- fn, traced once per kind of arguments and then run as a plan.
 ---@param fn function
 ---@param options? {donate?: integer|string|table|false, in_shardings?: P|NamedSharding|table, mesh?: Mesh, out_shardings?: P|NamedSharding|table, rules?: table, static?: integer|string|table}
 ---@return JittedFunction
 function ml.jit(fn, options) end
+
+--- fn at the primals, and its derivative there along the tangents.
+---@param fn function
+---@param primals table
+---@param tangents table
+---@param options? {has_aux?: boolean}
+---@return any
+---@return any
+---@return any ...
+function ml.jvp(fn, primals, tangents, options) end
+
+--- fn at the arguments, and the linear function of tangents that is its derivative there.
+---@param fn function
+---@param ... any
+---@return any
+---@return function
+function ml.linearize(fn, ...) end
+
+--- f of each slice of xs along dim 1, one after another, stacked.
+---@param f function
+---@param xs Tensor|table|number
+---@param options? {batch_size?: integer}
+---@return any
+function ml.map(f, xs, options) end
 
 --- The module that split took apart, with these tensors.
 ---@param structure table
@@ -3040,16 +3368,22 @@ function ml.update(model, state) end
 ---@return function
 function ml.value_and_grad(fn, options) end
 
+--- fn over all dims in front of those that it takes, as the functions on tensors broadcast.
+---@param fn function
+---@param options? {excluded?: integer[], signature?: string}
+---@return function
+function ml.vectorize(fn, options) end
+
 --- fn's result at the arguments, and its pullback.
 ---@param fn function
 ---@param ... any
----@return Tensor
+---@return any
 ---@return function
 function ml.vjp(fn, ...) end
 
 --- The function of one example, for many at once.
 ---@param fn function
----@param options? {axis_size?: integer, in_axes?: integer|table|false, out_axes?: integer|table|false, spmd_axis?: string|string[]}
+---@param options? {axis_name?: string, axis_size?: integer, in_axes?: integer|table|false, out_axes?: integer|table|false, spmd_axis?: string|string[]}
 ---@return function
 function ml.vmap(fn, options) end
 
@@ -3105,7 +3439,7 @@ function ml.tree.visit(tree, visit) end
 ---@param q Tensor
 ---@param k Tensor
 ---@param v Tensor
----@param options? {causal?: boolean, dropout?: number, key?: Tensor, mask?: Tensor, scale?: number}
+---@param options? {bias?: Tensor, causal?: boolean, dropout?: number, key?: Tensor, lengths?: Tensor, mask?: Tensor, offset?: integer|Tensor, query_lengths?: Tensor, scale?: number, segment_ids?: Tensor|table, soft_cap?: number, window?: integer|table}
 ---@return Tensor
 function ml.nn.attention(q, k, v, options) end
 
@@ -3115,6 +3449,26 @@ function ml.nn.attention(q, k, v, options) end
 ---@param options? {count_include_pad?: boolean, padding?: "same"|"valid"|integer[][], strides?: integer|integer[]}
 ---@return Tensor
 function ml.nn.avg_pool(x, window, options) end
+
+--- x where it is positive, else alpha (exp(x / alpha) - 1); alpha: default 1.
+---@param x Tensor
+---@param alpha? number
+---@return Tensor
+function ml.nn.celu(x, alpha) end
+
+--- 1 - cosine_similarity.
+---@param predictions Tensor
+---@param targets Tensor
+---@param epsilon? number
+---@return Tensor
+function ml.nn.cosine_distance(predictions, targets, epsilon) end
+
+--- The cosine of the angle between rows; epsilon: what the square of a norm is at least (default 0).
+---@param predictions Tensor
+---@param targets Tensor
+---@param epsilon? number
+---@return Tensor
+function ml.nn.cosine_similarity(predictions, targets, epsilon) end
 
 --- x / (1 - rate) with probability 1 - rate, else 0.
 ---@param x Tensor
@@ -3140,12 +3494,55 @@ function ml.nn.elu(x, alpha) end
 ---@return Tensor
 function ml.nn.gelu(x, approximate) end
 
+--- kl of numbers whose sum need not be 1.
+---@param log_predictions Tensor
+---@param targets Tensor
+---@return Tensor
+function ml.nn.generalized_kl_divergence(log_predictions, targets) end
+
+--- The first half along an axis (default last) times the sigmoid of the second.
+---@param x Tensor
+---@param axis? integer
+---@return Tensor
+function ml.nn.glu(x, axis) end
+
+--- relu6(x + 3) / 6.
+---@param x Tensor
+---@return Tensor
+function ml.nn.hard_sigmoid(x) end
+
+--- x hard_sigmoid(x).
+---@param x Tensor
+---@return Tensor
+function ml.nn.hard_silu(x) end
+
+--- hard_silu.
+---@param x Tensor
+---@return Tensor
+function ml.nn.hard_swish(x) end
+
+--- x within [-1, 1].
+---@param x Tensor
+---@return Tensor
+function ml.nn.hard_tanh(x) end
+
+--- max(0, 1 - x y) of each element; y is -1 or 1.
+---@param predictions Tensor
+---@param targets Tensor
+---@return Tensor
+function ml.nn.hinge_loss(predictions, targets) end
+
 --- Quadratic up to |x - y| = delta (default 1), linear beyond, of each element.
 ---@param predictions Tensor
 ---@param targets Tensor
 ---@param delta? number
 ---@return Tensor
 function ml.nn.huber(predictions, targets, delta) end
+
+--- x.
+---@param x any
+---@return any
+function ml.nn.identity(x) end
 
 --- Is x an instance of a class made by nn.module?
 ---@param x any
@@ -3158,6 +3555,18 @@ function ml.nn.is_module(x) end
 ---@return Tensor
 function ml.nn.kl(log_predictions, targets) end
 
+--- kl of logarithms.
+---@param log_predictions Tensor
+---@param log_targets Tensor
+---@return Tensor
+function ml.nn.kl_divergence_with_log_targets(log_predictions, log_targets) end
+
+--- (x - y)^2 / 2 of each element.
+---@param predictions Tensor
+---@param targets Tensor
+---@return Tensor
+function ml.nn.l2_loss(predictions, targets) end
+
 --- Layer i (1-based) of a stack, to be called.
 ---@param stack table
 ---@param i integer
@@ -3169,6 +3578,12 @@ function ml.nn.layer(stack, i) end
 ---@param slope? number
 ---@return Tensor
 function ml.nn.leaky_relu(x, slope) end
+
+--- log(cosh(x - y)) of each element.
+---@param predictions Tensor
+---@param targets Tensor
+---@return Tensor
+function ml.nn.log_cosh(predictions, targets) end
 
 --- log(sigmoid(x)).
 ---@param x Tensor
@@ -3193,6 +3608,11 @@ function ml.nn.max_pool(x, window, options) end
 ---@return table
 function ml.nn.merge_lora(model) end
 
+--- x tanh(softplus(x)).
+---@param x Tensor
+---@return Tensor
+function ml.nn.mish(x) end
+
 --- A class of modules: write Name:init(...) and Name:__call(x) on it; Name(...) makes one.
 ---@param name string
 ---@return table
@@ -3204,22 +3624,52 @@ function ml.nn.module(name) end
 ---@return Tensor
 function ml.nn.mse(predictions, targets) end
 
---- A place for a tensor in a module; meta: kind, axes, opt_axes, role, rules, and anything else.
----@param value Tensor|number|table
----@param meta? table
----@return Param
-function ml.nn.Param(value, meta) end
+--- What the largest score, those of other classes plus 1, has above the label's; labels are class ids.
+---@param scores Tensor
+---@param labels Tensor
+---@return Tensor
+function ml.nn.multiclass_hinge_loss(scores, labels) end
+
+--- What the largest score has above the label's; labels are 0-based class ids.
+---@param scores Tensor
+---@param labels Tensor
+---@return Tensor
+function ml.nn.multiclass_perceptron_loss(scores, labels) end
+
+--- max(0, -x y) of each element; y is -1 or 1.
+---@param predictions Tensor
+---@param targets Tensor
+---@return Tensor
+function ml.nn.perceptron_loss(predictions, targets) end
+
+--- softmax_cross_entropy + epsilon * (1 - the probability of the label); epsilon: default 2.
+---@param logits Tensor
+---@param labels Tensor
+---@param epsilon? number
+---@return Tensor
+function ml.nn.poly_loss_cross_entropy(logits, labels, epsilon) end
 
 --- max(x, 0).
 ---@param x Tensor
 ---@return Tensor
 function ml.nn.relu(x) end
 
+--- x within [0, 6].
+---@param x Tensor
+---@return Tensor
+function ml.nn.relu6(x) end
+
 --- Rotary positions: each pair of features of [..., length, heads, size] turned by position / base^(2i / size).
 ---@param x Tensor
 ---@param options? {base?: number, interleaved?: boolean, positions?: Tensor, scaling?: table}
 ---@return Tensor
 function ml.nn.rope(x, options) end
+
+--- softmax_cross_entropy where a label of 0 counts nothing, also beside a logit of -inf.
+---@param logits Tensor
+---@param labels Tensor
+---@return Tensor
+function ml.nn.safe_softmax_cross_entropy(logits, labels) end
 
 --- Goes through the layers of a stack in order, as one loop that is traced once.
 ---@param stack table
@@ -3229,6 +3679,11 @@ function ml.nn.rope(x, options) end
 ---@return any
 ---@return any
 function ml.nn.scan(stack, carry, body, options) end
+
+--- elu with the alpha and factor that keep mean 0 and variance 1.
+---@param x Tensor
+---@return Tensor
+function ml.nn.selu(x) end
 
 --- 1 / (1 + exp(-x)).
 ---@param x Tensor
@@ -3241,10 +3696,34 @@ function ml.nn.sigmoid(x) end
 ---@return Tensor
 function ml.nn.sigmoid_binary_cross_entropy(logits, labels) end
 
+--- sigmoid_binary_cross_entropy times (1 - p)^gamma, p the probability of the label; gamma: default 2.
+---@param logits Tensor
+---@param labels Tensor
+---@param options? {alpha?: number, gamma?: number}
+---@return Tensor
+function ml.nn.sigmoid_focal_loss(logits, labels, options) end
+
 --- x sigmoid(x), also called swish.
 ---@param x Tensor
 ---@return Tensor
 function ml.nn.silu(x) end
+
+--- Labels times 1 - alpha, and alpha evenly over all classes.
+---@param labels Tensor
+---@param alpha number
+---@return Tensor
+function ml.nn.smooth_labels(labels, alpha) end
+
+--- x / (1 + |x|).
+---@param x Tensor
+---@return Tensor
+function ml.nn.soft_sign(x) end
+
+--- -sum of label * log softmax(logits) of each row; labels are probabilities.
+---@param logits Tensor
+---@param labels Tensor
+---@return Tensor
+function ml.nn.softmax_cross_entropy(logits, labels) end
 
 --- -log softmax(logits)[label] of each row; labels are 0-based class ids.
 ---@param logits Tensor
@@ -3257,12 +3736,46 @@ function ml.nn.softmax_cross_entropy_with_integer_labels(logits, labels) end
 ---@return Tensor
 function ml.nn.softplus(x) end
 
+--- 0 up to -1, x from 1 on, (x + 1)^2 / 4 between.
+---@param x Tensor
+---@return Tensor
+function ml.nn.sparse_plus(x) end
+
+--- (x + 1) / 2 within [0, 1].
+---@param x Tensor
+---@return Tensor
+function ml.nn.sparse_sigmoid(x) end
+
+--- (x - y)^2 of each element.
+---@param predictions Tensor
+---@param targets Tensor
+---@return Tensor
+function ml.nn.squared_error(predictions, targets) end
+
+--- (x + sqrt(x^2 + b)) / 2; b: default 4.
+---@param x Tensor
+---@param b? number
+---@return Tensor
+function ml.nn.squareplus(x, b) end
+
 --- The modules make(1), ..., make(n) as one: each Param has a leading dim of size n.
 ---@param n integer
 ---@param make function
 ---@param options? {axis?: string}
 ---@return table
 function ml.nn.stack(n, make, options) end
+
+--- x less its mean, over its deviation, along axes (default last); epsilon: default 1e-5.
+---@param x Tensor
+---@param axes? integer|integer[]
+---@param epsilon? number
+---@return Tensor
+function ml.nn.standardize(x, axes, epsilon) end
+
+--- silu.
+---@param x Tensor
+---@return Tensor
+function ml.nn.swish(x) end
 
 --- The hyperbolic tangent.
 ---@param x Tensor
@@ -3275,6 +3788,13 @@ function ml.nn.tanh(x) end
 ---@return BatchNorm
 function ml.nn.BatchNorm(features, options) end
 
+--- Two RNNs, one from the start and one from the end; results one behind the other, or as merge_fn says.
+---@param forward table
+---@param backward table
+---@param options? {merge_fn?: function}
+---@return Bidirectional
+function ml.nn.Bidirectional(forward, backward, options) end
+
 --- y = conv(x, kernel) + bias; padding: default "same".
 ---@param n_in integer|integer[]
 ---@param n_out integer|integer[]
@@ -3282,6 +3802,14 @@ function ml.nn.BatchNorm(features, options) end
 ---@param options? {axes?: table|P, bias_axes?: table|P, bias_init?: function, dtype?: DType, groups?: integer, input_dilation?: integer|integer[], kernel_dilation?: integer|integer[], kernel_init?: function, padding?: "same"|"valid"|integer[][], param_dtype?: DType, rngs?: table, strides?: integer|integer[], use_bias?: boolean}
 ---@return Conv
 function ml.nn.Conv(n_in, n_out, window, options) end
+
+--- Each element of x, strides apart, times the kernel; padding: default "same".
+---@param n_in integer|integer[]
+---@param n_out integer|integer[]
+---@param window integer|integer[]
+---@param options? {axes?: table|P, bias_axes?: table|P, bias_init?: function, dtype?: DType, groups?: integer, kernel_dilation?: integer|integer[], kernel_init?: function, padding?: "same"|"valid"|integer[][], param_dtype?: DType, rngs?: table, strides?: integer|integer[], use_bias?: boolean}
+---@return ConvTranspose
+function ml.nn.ConvTranspose(n_in, n_out, window, options) end
 
 --- Drops elements while training.
 ---@param rate number
@@ -3296,6 +3824,25 @@ function ml.nn.Dropout(rate, options) end
 ---@return Embed
 function ml.nn.Embed(num_embeddings, features, options) end
 
+--- Normalises each example over its spatial dims and groups of features; num_groups: default 32.
+---@param features integer|integer[]
+---@param options? {axes?: table|P, bias_init?: function, dtype?: DType, epsilon?: number, group_size?: integer, num_groups?: integer, param_dtype?: DType, rngs?: table, scale_init?: function, use_bias?: boolean, use_scale?: boolean}
+---@return GroupNorm
+function ml.nn.GroupNorm(features, options) end
+
+--- The gated recurrent unit.
+---@param n_in integer|integer[]
+---@param hidden integer|integer[]
+---@param options? {activation_fn?: function, axes?: table|P, bias_init?: function, dtype?: DType, gate_fn?: function, kernel_init?: function, param_dtype?: DType, recurrent_kernel_init?: function, rngs?: table}
+---@return GRUCell
+function ml.nn.GRUCell(n_in, hidden, options) end
+
+--- Normalises each feature of each example over its spatial dims.
+---@param features integer|integer[]
+---@param options? {axes?: table|P, bias_init?: function, dtype?: DType, epsilon?: number, param_dtype?: DType, rngs?: table, scale_init?: function, use_bias?: boolean, use_scale?: boolean}
+---@return InstanceNorm
+function ml.nn.InstanceNorm(features, options) end
+
 --- (x - mean) / sqrt(variance + epsilon) * scale + bias over the last dim.
 ---@param features integer|integer[]
 ---@param options? {axes?: table|P, bias_init?: function, dtype?: DType, epsilon?: number, param_dtype?: DType, rngs?: table, scale_init?: function, use_bias?: boolean, use_scale?: boolean}
@@ -3309,6 +3856,13 @@ function ml.nn.LayerNorm(features, options) end
 ---@return Linear
 function ml.nn.Linear(n_in, n_out, options) end
 
+--- Long short-term memory; the carry is {c, h}.
+---@param n_in integer|integer[]
+---@param hidden integer|integer[]
+---@param options? {activation_fn?: function, axes?: table|P, bias_init?: function, dtype?: DType, gate_fn?: function, kernel_init?: function, param_dtype?: DType, recurrent_kernel_init?: function, rngs?: table}
+---@return LSTMCell
+function ml.nn.LSTMCell(n_in, hidden, options) end
+
 --- A mixture of experts behind a router.
 ---@param width integer
 ---@param hidden integer
@@ -3320,9 +3874,15 @@ function ml.nn.MoE(width, hidden, experts, options) end
 --- Self-attention (or cross-attention) with q, k, v and output projections.
 ---@param width integer
 ---@param heads integer
----@param options? {axes?: table, bias_init?: function, causal?: boolean, dropout?: number, dtype?: DType, fused?: boolean, head_dim?: integer, kernel_init?: function, kv_heads?: integer, out_kernel_init?: function, param_dtype?: DType, rngs?: table, rope?: number|table, use_bias?: boolean}
+---@param options? {axes?: table, bias_init?: function, causal?: boolean, dropout?: number, dtype?: DType, fused?: boolean, head_dim?: integer, kernel_init?: function, kv_heads?: integer, out_kernel_init?: function, param_dtype?: DType, rngs?: table, rope?: number|table, soft_cap?: number, use_bias?: boolean, window?: integer|table}
 ---@return MultiHeadAttention
 function ml.nn.MultiHeadAttention(width, heads, options) end
+
+--- A place for a tensor in a module; meta: kind, axes, opt_axes, role, rules, and anything else.
+---@param value Tensor|number|table
+---@param meta? table
+---@return Param
+function ml.nn.Param(value, meta) end
 
 --- x / sqrt(mean(x^2) + epsilon) * scale over the last dim.
 ---@param features integer|integer[]
@@ -3330,26 +3890,51 @@ function ml.nn.MultiHeadAttention(width, heads, options) end
 ---@return RMSNorm
 function ml.nn.RMSNorm(features, options) end
 
+--- Streams of keys by name: nn.Rngs(0), nn.Rngs{params = 0, dropout = 1}.
+---@param seeds integer|Tensor|table
+---@return Rngs
+function ml.nn.Rngs(seeds) end
+
 --- A stream of keys; calling it gives the next one.
 ---@param key integer|Tensor
 ---@param tag string
 ---@return RngStream
 function ml.nn.RngStream(key, tag) end
 
---- Streams of keys by name: nn.Rngs(0), nn.Rngs{params = 0, dropout = 1}.
----@param seeds integer|Tensor|table
----@return Rngs
-function ml.nn.Rngs(seeds) end
+--- A cell over time; reverse: from the end on.
+---@param cell_of table
+---@param options? {keep_order?: boolean, reverse?: boolean, time_major?: boolean, unroll?: integer}
+---@return RNN
+function ml.nn.RNN(cell_of, options) end
 
 --- Modules (or functions) called one behind the other.
 ---@param layers table
 ---@return Sequential
 function ml.nn.Sequential(layers) end
 
+--- tanh(x W + b + h U).
+---@param n_in integer|integer[]
+---@param hidden integer|integer[]
+---@param options? {activation_fn?: function, axes?: table|P, bias_init?: function, dtype?: DType, gate_fn?: function, kernel_init?: function, param_dtype?: DType, recurrent_kernel_init?: function, rngs?: table}
+---@return SimpleCell
+function ml.nn.SimpleCell(n_in, hidden, options) end
+
+--- A layer whose kernels are over their columns' norms, times scales.
+---@param layer table
+---@param options? {epsilon?: number, param_dtype?: DType, rngs?: table, scale_init?: function, use_scale?: boolean}
+---@return WeightNorm
+function ml.nn.WeightNorm(layer, options) end
+
 --- Every element the same.
 ---@param value number
 ---@return function
 function ml.nn.initializers.constant(value) end
+
+--- Of a convolution's kernel: an orthogonal matrix in the middle, zeros around it.
+---@param scale? number
+---@param column_axis? integer
+---@return function
+function ml.nn.initializers.delta_orthogonal(scale, column_axis) end
 
 --- variance_scaling(1, "fan_avg", "truncated_normal").
 ---@param options? {batch_axis?: integer|integer[], in_axis?: integer|integer[], out_axis?: integer|integer[]}
@@ -3403,6 +3988,12 @@ function ml.nn.initializers.normal(stddev) end
 ---@param _dims? table
 ---@return Tensor
 function ml.nn.initializers.ones(_, shape, dtype, _dims) end
+
+--- Columns, or rows, at right angles, each of length scale (default 1).
+---@param scale? number
+---@param column_axis? integer
+---@return function
+function ml.nn.initializers.orthogonal(scale, column_axis) end
 
 --- Normal, cut to [lower, upper] (default -2, 2) before it is multiplied by stddev (default 0.01).
 ---@param stddev? number
