@@ -16,7 +16,7 @@ static double kernel_seconds(const Exec *e, const PlanStep *s) {
 }
 
 /* How many members of the first group stand in the host of its first. */
-static int32_t members_together(const Exec *e, const DeviceGroup *g) {
+static int32_t count_together(const Exec *e, const DeviceGroup *g) {
     int32_t zero[MAX_AXES] = {0}, coord[MAX_AXES], n = 0;
     if (!hosts_several(e->rt) || e->mesh->abstract) return g->size;
     int32_t host = hosts_of(e->rt, e->mesh->device[0]);
@@ -27,12 +27,29 @@ static int32_t members_together(const Exec *e, const DeviceGroup *g) {
     return n;
 }
 
-static StepCost collective_cost(const Exec *e, const PlanStep *s) {
+static int32_t members_together(const Exec *e, const PlanStep *s, const DeviceGroup *g,
+                                KnownGroups *known) {
+    enum { ROOM = sizeof known->axes / sizeof *known->axes };
+    uint32_t axes = s->coll.list.n ? 0 : (uint32_t)s->coll.axes;
+    int i = 0;
+    while (i < known->n && (known->axes[i] != axes || !axes_equal(&known->list[i], &s->coll.list)))
+        i++;
+    if (i < known->n) return known->together[i];
+    int32_t together = count_together(e, g);
+    if (i == ROOM) return together;
+    known->axes[i] = axes;
+    known->list[i] = s->coll.list;
+    known->together[i] = together;
+    known->n++;
+    return together;
+}
+
+static StepCost collective_cost(const Exec *e, const PlanStep *s, KnownGroups *known) {
     const Target *t = e->rt->target;
     StepCost c = {.sent = plan_bytes_sent(e->plan, s)};
     if (!e->mesh) return c;
     DeviceGroup g = group_of(e->plan, s);
-    double near = members_together(e, &g), n = g.size;
+    double near = members_together(e, s, &g, known), n = g.size;
     double bytes = plan_operand_bytes(e->plan, s) * s->times;
     CollectiveKind kind = (CollectiveKind)s->coll.kind;
     bool sums = kind == COLL_ALL_REDUCE || kind == COLL_REDUCE_SCATTER;
@@ -44,7 +61,7 @@ static StepCost collective_cost(const Exec *e, const PlanStep *s) {
     return c;
 }
 
-StepCost plan_cost(const Exec *e, const PlanStep *s) {
-    if (s->kind == STEP_COLLECTIVE) return collective_cost(e, s);
+StepCost plan_cost(const Exec *e, const PlanStep *s, KnownGroups *known) {
+    if (s->kind == STEP_COLLECTIVE) return collective_cost(e, s, known);
     return (StepCost){.seconds = kernel_seconds(e, s) * s->times};
 }

@@ -9,6 +9,14 @@ typedef struct StepCost {
     double sent, between; /* bytes; of these to devices on other hosts */
 } StepCost;
 
-StepCost plan_cost(const Exec *e, const PlanStep *s);
+/* How many members of groups over such axes stand in one host: a plan has few kinds of groups, and
+ * a group many members. Zeroed at first. */
+typedef struct KnownGroups {
+    uint32_t axes[8];
+    AxisList list[8];
+    int32_t together[8], n;
+} KnownGroups;
+
+StepCost plan_cost(const Exec *e, const PlanStep *s, KnownGroups *known);
 
 #endif

@@ -122,10 +122,11 @@ static void push_control(lua_State *L, const Plan *p, const PlanStep *s) {
         value_set_integer(L, "inside", plan_steps_in(p, s));
 }
 
-static void push_step(lua_State *L, const Exec *e, const PlanStep *s, double distinct) {
+static void push_step(lua_State *L, const Exec *e, const PlanStep *s, double distinct,
+                      KnownGroups *known) {
     static const char *const kind[] = {"kernel", "collective", "loop", "branch", "done"};
     const Plan *p = e->plan;
-    StepCost cost = plan_cost(e, s);
+    StepCost cost = plan_cost(e, s, known);
     lua_createtable(L, 0, 20);
     value_set_string(L, "kind", kind[s->kind]);
     push_control(L, p, s);
@@ -169,11 +170,12 @@ static int push_steps(lua_State *L, bool only_collectives) {
     size_t nsteps = (size_t)e->plan->steps.n + 1, nbuffers = (size_t)e->plan->buffers.n + 1;
     double *distinct = lua_newuserdatauv(L, sizeof *distinct * nsteps, 0);
     plan_distinct(e->plan, lua_newuserdatauv(L, sizeof(PlanDigits) * nbuffers, 0), distinct);
+    KnownGroups known = {.n = 0};
     lua_newtable(L);
     for (int32_t i = 0, n = 0; i < e->plan->steps.n; i++) {
         const PlanStep *s = plan_step(e->plan, i);
         if (only_collectives && s->kind != STEP_COLLECTIVE) continue;
-        push_step(L, e, s, distinct[i]);
+        push_step(L, e, s, distinct[i], &known);
         lua_rawseti(L, -2, ++n);
     }
     return 1;

@@ -27,15 +27,13 @@ end
 
 local function scaled(x, factor) return op.mul(x, factor + 0.0) end
 
---- What random.lua's function draws of the key; where values are of no account (lib.no_values, which ml.init sets),
---- zeros: a draw is much to trace and to plan.
-local function draw(fn, key, shape, dtype, ...)
-  if lib.no_values then return ops.zeros(shape, dtype) end
-  return fn(key, shape, dtype, ...)
-end
-
-local function cut_normal(key, shape, dtype, lower, upper)
-  return random.truncated_normal(key, lower, upper, shape, dtype)
+--- The initialiser; where values are of no account (lib.no_values, which ml.init sets), zeros: a draw is much to
+--- trace and to plan.
+local function drawn_by(draw)
+  return function(key, shape, dtype, dims)
+    if lib.no_values then return ops.zeros(shape, default(dtype)) end
+    return draw(key, shape, default(dtype), dims)
+  end
 end
 
 --- Zeros and ones; themselves initialisers.
@@ -55,9 +53,7 @@ end
 ---@return Initializer
 function M.uniform(scale)
   scale = number("initializers.uniform", scale or 1e-2)
-  return function(key, shape, dtype)
-    return scaled(draw(random.uniform, key, shape, default(dtype)), scale)
-  end
+  return drawn_by(function(key, shape, dtype) return scaled(random.uniform(key, shape, dtype), scale) end)
 end
 
 --- Normal with mean 0.
@@ -65,9 +61,7 @@ end
 ---@return Initializer
 function M.normal(stddev)
   stddev = number("initializers.normal", stddev or 1e-2)
-  return function(key, shape, dtype)
-    return scaled(draw(random.normal, key, shape, default(dtype)), stddev)
-  end
+  return drawn_by(function(key, shape, dtype) return scaled(random.normal(key, shape, dtype), stddev) end)
 end
 
 --- Normal, cut to [lower, upper] before it is multiplied by stddev (which is not corrected for the cut).
@@ -79,9 +73,9 @@ function M.truncated_normal(stddev, lower, upper)
   stddev = number("initializers.truncated_normal", stddev or 1e-2)
   lower = number("initializers.truncated_normal", lower or -2.0)
   upper = number("initializers.truncated_normal", upper or 2.0)
-  return function(key, shape, dtype)
-    return scaled(draw(cut_normal, key, shape, default(dtype), lower, upper), stddev)
-  end
+  return drawn_by(function(key, shape, dtype)
+    return scaled(random.truncated_normal(key, lower, upper, shape, dtype), stddev)
+  end)
 end
 
 --- Positions of dims (a number or a list, negative from the end) as a set; their sizes' product.
@@ -115,13 +109,13 @@ local CUT_STDDEV = .87962566103423978
 local draws = {
   truncated_normal = function(key, shape, dtype, variance)
     local stddev = op.div(op.sqrt(variance), scalar(CUT_STDDEV, dtype))
-    return op.mul(draw(cut_normal, key, shape, dtype, -2.0, 2.0), stddev)
+    return op.mul(random.truncated_normal(key, -2.0, 2.0, shape, dtype), stddev)
   end,
   normal = function(key, shape, dtype, variance)
-    return op.mul(draw(random.normal, key, shape, dtype), op.sqrt(variance))
+    return op.mul(random.normal(key, shape, dtype), op.sqrt(variance))
   end,
   uniform = function(key, shape, dtype, variance)
-    return op.mul(draw(random.uniform, key, shape, dtype, -1.0, 1.0), op.sqrt(op.mul(variance, 3.0)))
+    return op.mul(random.uniform(key, shape, dtype, -1.0, 1.0), op.sqrt(op.mul(variance, 3.0)))
   end,
 }
 
@@ -136,12 +130,12 @@ local denominators = {
 local function scaling(who, scale, mode, distribution, options)
   number(who, scale)
   options = lib.options(who, options)
-  local denominator, drawn = denominators[mode], draws[distribution]
+  local denominator, draw = denominators[mode], draws[distribution]
   if not denominator then
     raise("E_VALUE", "%s: the mode is '%s'; there are %s", who, mode,
       table.concat(lib.names(denominators), ", "))
   end
-  if not drawn then
+  if not draw then
     raise("E_VALUE", "%s: the distribution is '%s'; there are %s", who, distribution,
       table.concat(lib.names(draws), ", "))
   end
@@ -153,7 +147,8 @@ local function scaling(who, scale, mode, distribution, options)
         #shape)
     end
     local n_in, n_out = fans(who, shape, in_axis or -2, out_axis or -1, options.batch_axis or {})
-    return drawn(key, shape, dtype, scalar(scale / denominator(n_in, n_out), dtype))
+    if lib.no_values then return ops.zeros(shape, dtype) end
+    return draw(key, shape, dtype, scalar(scale / denominator(n_in, n_out), dtype))
   end
 end
 

@@ -130,8 +130,9 @@ end
 ---@param config table
 ---@param data table
 ---@param layouts Layout[]
----@param hopeless table<string, boolean> is given the names of those whose Params and optimizer state alone are too
---- large for a device: what is computed again, and in how many parts the batch comes, changes nothing of these
+---@param hopeless table<string, boolean> is given the names of those that cannot be, and of those whose Params and
+--- optimizer state alone are too large for a device: that stays so, whatever is computed again and in however many
+--- more parts the batch comes
 ---@return {plans: Planned[], refused: {layout: Layout, why: string}[], untried: integer} untried: above MOST
 function M.plans(recipe, config, data, layouts, hopeless)
   local plans, refused, seen, untried, capacity = {}, {}, {}, 0, core.device_memory() or math.huge
@@ -150,7 +151,7 @@ function M.plans(recipe, config, data, layouts, hopeless)
       local key = planned and ("%.17g %.17g %.17g"):format(planned.seconds, planned.peak,
         planned.sent)
       if not planned then
-        refused[#refused + 1] = {layout = layout, why = why}
+        refused[#refused + 1], hopeless[layout.name] = {layout = layout, why = why}, true
       else
         if state_of(planned) > capacity then hopeless[layout.name] = true end
         best = better_of(best, planned)
@@ -210,7 +211,7 @@ end
 
 --- The plans of the first attempt of which one fits; where none does, of the one that comes nearest.
 local function find_on(recipe, config, data, asked, ndevices)
-  local list, nearest, last, i, hopeless = attempts(config, asked), nil, nil, 1, {}
+  local list, nearest, last, i, hopeless, refused = attempts(config, asked), nil, nil, 1, {}, {}
   while list[i] do
     local attempt = list[i]
     local layouts, message = M.layouts(recipe, attempt.config, {mesh = asked.mesh, rules = asked.rules,
@@ -220,7 +221,8 @@ local function find_on(recipe, config, data, asked, ndevices)
     layouts = hopeful(layouts, hopeless)
     if last and #layouts == 0 then break end
     last = M.plans(recipe, attempt.config, data, layouts, hopeless)
-    last.left_out = all > #layouts
+    last.left_out = all > #layouts + #refused
+    last.refused = table.move(last.refused, 1, #last.refused, #refused + 1, refused)
     local best, least = last.plans[1], nearest and nearest.plans[1]
     if best and best.fits then return last end
     if best then step_of.let_go(best) end
