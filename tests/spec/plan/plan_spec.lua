@@ -292,7 +292,7 @@ describe("meshlua plan", function()
     {"a mesh that does not divide", {"llama-3-8b", "--mesh=data:3"},
       "which mesh axis data of size 3 does not divide", 2},
     {"a mesh axis that nothing names", {"llama-3-8b", "--mesh=foo:8"},
-      "nothing is split over the axis foo: its 8 devices would do the same work; the rule set fsdp_tp_sp "
+      "nothing is split over the axis foo: its 8 devices do the same work; the rule set fsdp_tp_sp "
       .. "names data, model", 2},
     {"a mesh axis that the rules do not name", {"llama-3-8b", "--mesh=data:4,model:2", "--rules=dp"},
       "the rule set dp names data", 2},
