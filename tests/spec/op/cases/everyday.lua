@@ -229,6 +229,75 @@ add("gather", "interp", "ab,.,.->ab", {{8, 4, distinct = true}, {4}, {4}},
 add("pow", "logspace", nil, {}, function() return ml.logspace(0, 3, 4) end,
   function() return naive.make({4}, function(i) return 10 ^ i[1] end) end, {dtypes = {"float32"}})
 
+-- ---- by id ----------------------------------------------------------------------------------------------------
+
+for name, combine in pairs {segment_sum = "sum", segment_prod = "prod", segment_max = "max", segment_min = "min"} do
+  local extreme = combine == "max" or combine == "min"
+  add(combine == "sum" and "scatter_add" or "scatter_reduce", name,
+    combine == "prod" and "Ab,A->.b" or "ab,a->.b", {{8, 4, distinct = true}, {8, dtype = "int32", low = -1, high = 3}},
+    function(x, ids) return ml[name](x, ids, 3) end, function(x, ids)
+      local start = ({sum = 0, prod = 1, max = -math.huge, min = math.huge})[combine]
+      return naive.make({3, 4}, function(at)
+        local v = start
+        for i = 0, 7 do
+          local u = naive.at(x, {i, at[2]})
+          if naive.at(ids, {i}) == at[1] then
+            v = combine == "sum" and v + u or combine == "prod" and v * u or math[combine](v, u)
+          end
+        end
+        return v
+      end)
+    end, {dtypes = {"float64", "float32"}, exact = extreme, sums = 1})
+end
+add("scatter", "nonzero", "A->.", {{16, dtype = "int32", low = 0, high = 2}},
+  function(x) return ml.nonzero(x, 6, -1) end, function(x)
+    local list = {}
+    for i, v in ipairs(x) do
+      if v ~= 0 then list[#list + 1] = i - 1 end
+    end
+    return naive.make({6}, function(i) return list[i[1] + 1] or -1 end)
+  end, {dtypes = {"float32"}, result = "int32", exact = true})
+add("gather", "compress", "Ab,.->.b", {{8, 4}, {8, dtype = "bool"}},
+  function(x, mask) return x:compress(mask, 5) end, function(x, mask)
+    local list = {}
+    for i, v in ipairs(mask) do
+      if v then list[#list + 1] = i - 1 end
+    end
+    return naive.make({5, 4}, function(i) return list[i[1] + 1] and naive.at(x, {list[i[1] + 1], i[2]}) or 0 end)
+  end, {exact = true})
+add("sort", "unique", "A->.", {{16, dtype = "int32", low = 0, high = 5}}, function(x) return (x:unique(8, -1)) end,
+  function(x)
+    local list, seen = {}, {}
+    for _, v in ipairs(x) do
+      if not seen[v] then list[#list + 1] = v end
+      seen[v] = true
+    end
+    table.sort(list)
+    return naive.make({8}, function(i) return list[i[1] + 1] or -1 end)
+  end, {dtypes = {"float32"}, result = "int32", exact = true})
+add("gather", "searchsorted", "A,bc->bc", {{8}, {8, 4}}, function(a, v) return ml.searchsorted(a:sort(), v) end,
+  function(a, v)
+    return naive.map(function(u)
+      local n = 0
+      for _, w in ipairs(a) do n = n + (w < u and 1 or 0) end
+      return n
+    end, v)
+  end, {dtypes = {"float32"}, result = "int32", exact = true, no_gradient_check = true})
+add("sort", "lexsort", "aB,aB->aB", {{8, 6, dtype = "int32", low = 0, high = 2}, {8, 6}},
+  function(x, y) return ml.lexsort {y, x} end, function(x, y)
+    return naive.make({8, 6}, function(at)
+      local order = {}
+      for i = 0, 5 do order[i + 1] = i end
+      local function key(t, i) return naive.at(t, {at[1], i}) end
+      table.sort(order, function(i, j)
+        if key(x, i) ~= key(x, j) then return key(x, i) < key(x, j) end
+        if key(y, i) ~= key(y, j) then return key(y, i) < key(y, j) end
+        return i < j
+      end)
+      return order[at[2] + 1]
+    end)
+  end, {dtypes = {"float32"}, result = "int32", exact = true, no_gradient_check = true})
+
 -- ---- steps of random programs -------------------------------------------------------------------------------
 
 --- A copy of x's shape with n at dim d; without that dim where n is nil.

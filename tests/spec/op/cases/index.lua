@@ -220,13 +220,15 @@ for _, c in ipairs {
   end
   for n, combine in ipairs {"set", "add", "mul", "max", "min"} do
     local mode = ({"drop", "clip", "wrap"})[n % 3 + 1]
-    local letters = combine == "max" and "nmc,k,k,kc->nmc" or nil
+    -- An extreme's updates may lie split; its gradient looks along a split axis twice.
+    local extreme = combine == "max" or combine == "min"
     local of_x, _, _, of_rows = rule:match "^(%w+),(%w+),(%w+)%->(%w+)$"
-    local ids_rule = letters and "k" or "K"
+    local ids_rule = extreme and "k" or "K"
+    if extreme then of_x = of_x:gsub("[nm]", string.upper) end
     add {op = (combine == "set" or combine == "add") and "scatter" or "scatter_reduce",
       name = ("at:%s %s, %s"):format(combine, name, mode),
       rule = ("%s,%s,%s,%s->%s"):format(of_x, ids_rule, ids_rule, of_rows:gsub("k", ids_rule), of_x),
-      sums = letters and 1 or nil, inputs = {shape, far {4}, far {4}, updates}, ints = true,
+      inputs = {shape, far {4}, far {4}, updates}, ints = true,
       exact = combine ~= "add" and combine ~= "mul", tolerance = 16,
       call = function(x, i, k, u) return x:at(entries(i, k))[combine](x:at(entries(i, k)), u, mode) end,
       ref = function(x, i, k, u)
@@ -235,12 +237,14 @@ for _, c in ipairs {
   end
 end
 
+local along_line = {max = "Nb,kb,kb->Nb", min = "bN,bk,bk->bN"}
 for n, combine in ipairs {"set", "add", "mul", "max", "min"} do
   local axis = n % 2 + 1
   local shape, updates, own = {4, 4, distinct = true}, {4, 4, distinct = true, phase = 0.25}, ids {4, 4}
   shape[axis], updates[axis], own[axis] = 8, 3, 3
   add {op = (combine == "set" or combine == "add") and "scatter" or "scatter_reduce",
-    name = "put_along_axis " .. combine, rule = axis == 1 and "nb,Kb,Kb->nb" or "bn,bK,bK->bn",
+    name = "put_along_axis " .. combine,
+    rule = along_line[combine] or axis == 1 and "nb,Kb,Kb->nb" or "bn,bK,bK->bn",
     inputs = {shape, own, updates}, ints = true, exact = combine ~= "add" and combine ~= "mul",
     tolerance = 16,
     call = function(x, i, u) return x:put_along_axis(i, u, axis, combine) end,
