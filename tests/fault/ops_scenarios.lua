@@ -41,5 +41,19 @@ end)
 add("tables of samples", function(x, v, ids)
   return v:diff(), x:histogram(2), ids:bincount(), v:interp(v, v), ml.logspace(0, 1, 3)
 end)
+add("elements by id", function(x, v, ids)
+  return v:segment_sum(ids:clip(0, 1):repeat_interleave {1, 2}, 2), x:take_along_axis(ids:reshape(1, 2), 2),
+    x:put_along_axis(ids:reshape(1, 2), 1, 2, "max"), v:take(ids, 1, "fill")
+end)
+add("the extremes and products of segments", function(_, v, ids)
+  local own = ids:repeat_interleave {1, 2}
+  return v:segment_max(own, 2), v:segment_min(own, 2), v:segment_prod(own, 2)
+end)
+add("places of what is there", function(x, v)
+  return x:nonzero(2), v:compress(v:gt(0), 2), ml.lexsort {v, v}
+end)
+add("places in what is sorted", function(_, v)
+  return v:searchsorted(1), v:unique(2)
+end)
 
 return M

@@ -229,12 +229,14 @@ add("gather", "interp", "ab,.,.->ab", {{8, 4, distinct = true}, {4}, {4}},
 add("pow", "logspace", nil, {}, function() return ml.logspace(0, 3, 4) end,
   function() return naive.make({4}, function(i) return 10 ^ i[1] end) end, {dtypes = {"float32"}})
 
--- ---- by id ----------------------------------------------------------------------------------------------------
+-- ---- by id ------------------------------------------------------------------------------------------------
 
-for name, combine in pairs {segment_sum = "sum", segment_prod = "prod", segment_max = "max", segment_min = "min"} do
+for _, combine in ipairs {"sum", "prod", "max", "min"} do
+  local name = "segment_" .. combine
   local extreme = combine == "max" or combine == "min"
-  add(combine == "sum" and "scatter_add" or "scatter_reduce", name,
-    combine == "prod" and "Ab,A->.b" or "ab,a->.b", {{8, 4, distinct = true}, {8, dtype = "int32", low = -1, high = 3}},
+  local op = combine == "sum" and "scatter_add" or "scatter_reduce"
+  add(op, name, combine == "prod" and "Ab,A->.b" or "ab,a->.b",
+    {{8, 4, distinct = true}, {8, dtype = "int32", low = -1, high = 3}},
     function(x, ids) return ml[name](x, ids, 3) end, function(x, ids)
       local start = ({sum = 0, prod = 1, max = -math.huge, min = math.huge})[combine]
       return naive.make({3, 4}, function(at)
@@ -263,10 +265,12 @@ add("gather", "compress", "Ab,.->.b", {{8, 4}, {8, dtype = "bool"}},
     for i, v in ipairs(mask) do
       if v then list[#list + 1] = i - 1 end
     end
-    return naive.make({5, 4}, function(i) return list[i[1] + 1] and naive.at(x, {list[i[1] + 1], i[2]}) or 0 end)
+    return naive.make({5, 4}, function(i)
+      return list[i[1] + 1] and naive.at(x, {list[i[1] + 1], i[2]}) or 0
+    end)
   end, {exact = true})
-add("sort", "unique", "A->.", {{16, dtype = "int32", low = 0, high = 5}}, function(x) return (x:unique(8, -1)) end,
-  function(x)
+add("sort", "unique", "A->.", {{16, dtype = "int32", low = 0, high = 5}},
+  function(x) return (x:unique(8, -1)) end, function(x)
     local list, seen = {}, {}
     for _, v in ipairs(x) do
       if not seen[v] then list[#list + 1] = v end
@@ -275,8 +279,8 @@ add("sort", "unique", "A->.", {{16, dtype = "int32", low = 0, high = 5}}, functi
     table.sort(list)
     return naive.make({8}, function(i) return list[i[1] + 1] or -1 end)
   end, {dtypes = {"float32"}, result = "int32", exact = true})
-add("gather", "searchsorted", "A,bc->bc", {{8}, {8, 4}}, function(a, v) return ml.searchsorted(a:sort(), v) end,
-  function(a, v)
+add("gather", "searchsorted", "A,bc->bc", {{8}, {8, 4}},
+  function(a, v) return ml.searchsorted(a:sort(), v) end, function(a, v)
     return naive.map(function(u)
       local n = 0
       for _, w in ipairs(a) do n = n + (w < u and 1 or 0) end
