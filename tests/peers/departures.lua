@@ -15,5 +15,8 @@ return {
   {"", "^Reduce", "is empty and has no extremum", "the largest of no elements is an error"},
   {"jax", "^integer_pow$", "5%.15625, not 5%.21875",
     "powers of bfloat16 are rounded once, not at each product"},
+  {"optax", "^exponential_decay$", "decay_rate is 0", "a schedule that would not move is an error"},
+  {"optax", "^[ep][xo].*", "transition_steps is", "a schedule that would not move is an error"},
+  {"optax", "^adafactor$", "18%.0398", "optax's decay of adafactor is float32, also of Params of float64"},
   {"torch", "layer_norm", "gradient: 1 of 1 elements: 0%.0, not", "PyTorch's rounding, beside an exact 0"},
 }

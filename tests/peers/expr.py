@@ -88,7 +88,7 @@ def lua(x):
         return "{" + ", ".join(t for t, _ in parts) + "}", frozenset().union(*(u for _, u in parts))
     if isinstance(x, dict):
         parts = [(k, *lua(v)) for k, v in x.items() if v is not None]
-        return ("{" + ", ".join(f"{k} = {t}" for k, t, _ in parts) + "}",
+        return ("{" + ", ".join(f"{k if isinstance(k, str) else [k]} = {t}" for k, t, _ in parts) + "}",
                 frozenset().union(*(u for _, _, u in parts)))
     return number(x), frozenset()
 

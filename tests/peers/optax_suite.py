@@ -51,14 +51,53 @@ def huber(x, y=None, delta=1.0):
     return ml.nn.huber(x, y, float(delta))
 
 
+def same(name, n=2, of=None, table=False):
+    """A loss of the same name and arguments: n tensors, and options, which have places or a table."""
+    order = inspect.signature(getattr(optax.losses, of or name))
+
+    def row(*args, **keys):
+        given = order.bind(*args, **keys).arguments
+        tensors = [given.pop(k, None) for k in list(order.parameters)[:n]]
+        last_axis(tensors[0], given.pop("axis", -1))
+        given.pop("where", None)
+        if not all(isinstance(x, Expr) for x in tensors):
+            departs("losses are of tensors: predictions and targets")
+        options = {k: float(v) for k, v in given.items() if v is not None}
+        return getattr(ml.nn, name)(*tensors, *([options] if table else options.values()))
+    return row
+
+
 LOSSES = {
+    **{name: same(name) for name in (
+        "softmax_cross_entropy", "safe_softmax_cross_entropy", "poly_loss_cross_entropy", "hinge_loss", "perceptron_loss",
+        "multiclass_hinge_loss", "multiclass_perceptron_loss", "kl_divergence_with_log_targets", "l2_loss", "log_cosh",
+        "generalized_kl_divergence", "cosine_similarity", "cosine_distance")},
+    "convex_kl_divergence": same("generalized_kl_divergence", of="convex_kl_divergence"), "smooth_labels": same("smooth_labels", 1),
+    "sigmoid_focal_loss": same("sigmoid_focal_loss", table=True),
     "softmax_cross_entropy_with_integer_labels": integer_labels, "kl_divergence": kl, "squared_error": squared,
     "sigmoid_binary_cross_entropy": lambda x, y: ml.nn.sigmoid_binary_cross_entropy(x, y),
     "huber_loss": huber,
 }
 WARMUP = dict(init_value="init_value", peak_value="peak_value", warmup_steps="warmup_steps", decay_steps="decay_steps",
               end_value="end_value", exponent="exponent")
+
+
+def schedule(name, *same):
+    return lambda **o: getattr(ml.schedule, name)(given(o, **{k: k for k in same}))
+
+
+PIECES = ("init_value", "boundaries_and_scales")
 SCHEDULES = {
+    "polynomial_schedule": schedule("polynomial", "init_value", "end_value", "power", "transition_steps",
+                                    "transition_begin"),
+    "exponential_decay": schedule("exponential", "init_value", "transition_steps", "decay_rate", "transition_begin",
+                                  "staircase", "end_value"),
+    "piecewise_constant_schedule": schedule("piecewise_constant", *PIECES),
+    "piecewise_interpolate_schedule": schedule("piecewise_interpolate", "interpolate_type", *PIECES),
+    "cosine_onecycle_schedule": schedule("cosine_onecycle", "transition_steps", "peak_value", "pct_start", "div_factor",
+                                         "final_div_factor"),
+    "linear_onecycle_schedule": schedule("linear_onecycle", "transition_steps", "peak_value", "pct_start", "pct_final",
+                                         "div_factor", "final_div_factor"),
     "constant_schedule": lambda value: ml.schedule.constant(float(value)),
     "linear_schedule": lambda **o: ml.schedule.linear(given(o, init_value="init_value", end_value="end_value",
                                                             transition_steps="transition_steps",

@@ -30,8 +30,25 @@ def nadam(name):
     return lambda **o: getattr(ml.optim, name)(M, {**given(o, **ADAM, weight_decay="weight_decay"), "nesterov": True})
 
 
+def optax(name, *same, **renamed):
+    """Options of the same names, the learning rate and others renamed; mu_dtype stays what it is by itself."""
+    return lambda **o: getattr(ml.optim, name)(M, given(o, learning_rate="lr", **{k: k for k in same}, **renamed))
+
+
+def adafactor(**o):
+    return optax("adafactor", "min_dim_size_to_factor", "decay_rate", "decay_offset", "multiply_by_parameter_scale",
+                 "clipping_threshold", "momentum", "eps", "factored", weight_decay_rate="weight_decay")(**o)
+
+
 # optax's by their names.
 OPTAX = {
+    "lion": optax("lion", "b1", "b2", "weight_decay"),
+    "rmsprop": optax("rmsprop", "decay", "eps", "initial_scale", "eps_in_sqrt", "centered", "momentum", "nesterov",
+                     "bias_correction"),
+    "adagrad": optax("adagrad", "initial_accumulator_value", "eps"),
+    "lamb": optax("lamb", "b1", "b2", "eps", "eps_root", "weight_decay"),
+    "lars": optax("lars", "momentum", "nesterov", "trust_coefficient", "eps", "weight_decay"),
+    "adafactor": adafactor,
     "adam": optax_adam("adam"), "adamw": lambda **o: optax_adam("adamw")(**{"weight_decay": 1e-4, **o}),
     "nadam": nadam("adam"), "nadamw": lambda **o: nadam("adamw")(**{"weight_decay": 1e-4, **o}),
     "sgd": lambda **o: ml.optim.sgd(M, given(o, learning_rate="lr", momentum="momentum", nesterov="nesterov")),
