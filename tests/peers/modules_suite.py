@@ -39,6 +39,22 @@ def conv(n):
     return row
 
 
+def conv_transpose(n):
+    def row(m, p, x):
+        return ROWS[f"nn.functional.conv_transpose{n}d"](
+            x, p["weight"], p.get("bias"), tuple(m.stride), tuple(m.padding), tuple(m.output_padding), m.groups,
+            tuple(m.dilation))
+    return row
+
+
+def instance_norm(m, p, x):
+    if m.track_running_stats:
+        departs("InstanceNorm has no running means")
+    if x.ndim != (2 + int(type(m).__name__[-2])):
+        departs("InstanceNorm without a batch")
+    return ROWS["nn.functional.instance_norm"](x, None, None, p.get("weight"), p.get("bias"), True, 0.1, m.eps)
+
+
 def batch_norm(m, p, x):
     if not m.track_running_stats:
         departs("BatchNorm keeps running means")
@@ -75,6 +91,9 @@ def pool(n, kind):
 MODULES = {
     "Linear": function("linear", w="weight", b="bias"), "LayerNorm": function(
         "layer_norm", "normalized_shape", "eps", weight="weight", bias="bias"),
+    "GroupNorm": function("group_norm", "num_groups", "eps", weight="weight", bias="bias"),
+    **{f"InstanceNorm{n}d": instance_norm for n in (1, 2, 3)},
+    **{f"ConvTranspose{n}d": conv_transpose(n) for n in (1, 2, 3)},
     "RMSNorm": function("rms_norm", "normalized_shape", "eps", weight="weight"),
     "Embedding": lambda m, p, ids: ROWS["nn.functional.embedding"](p["weight"], ids, m.padding_idx, m.max_norm),
     **{f"Conv{n}d": conv(n) for n in (1, 2, 3)}, **{f"BatchNorm{n}d": batch_norm for n in (1, 2, 3)},
@@ -99,7 +118,6 @@ MODULES = {
        for n in (1, 2, 3)},
 }
 ABSENT = {
-    "GroupNorm": "nn.GroupNorm", "InstanceNorm": "nn.InstanceNorm", "ConvTranspose": "nn.ConvTranspose",
     "GRU": "nn.GRU",
     "LSTM": "nn.LSTM", "RNN": "nn.RNN", "ReflectionPad": "pad (reflect)", "ReplicationPad": "pad (replicate)",
     "CircularPad": "pad (circular)", "PReLU": "nn.prelu", "Hardshrink": "nn.hardshrink", "NLLLoss": "nn.nll_loss",

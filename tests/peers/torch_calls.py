@@ -398,20 +398,39 @@ def smooth_l1(x, y, reduction="mean", beta=1.0, **k):
     return reduced(ml.div(ml.nn.huber(x, y, beta), beta), reduction)
 
 
+def whole_sizes(shape):
+    if len(shape) == 0:
+        departs("a norm over no dim")
+    return [int(n) for n in shape]
+
+
+def group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):
+    if weight is None and bias is not None:
+        departs("a bias without a scale")
+    m = ml.nn.GroupNorm(x.shape[1], rngs=ml.nn.Rngs(0), num_groups=int(num_groups), epsilon=eps,
+                        use_scale=weight is not None, use_bias=bias is not None, param_dtype=x.dtype)
+    return back(filled(m, scale=weight, bias=bias)(last(x, x.ndim)), x.ndim)
+
+
+def instance_norm(x, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1,
+                  eps=1e-5):
+    if not use_input_stats:
+        departs("InstanceNorm has no running means")
+    m = ml.nn.InstanceNorm(x.shape[1], rngs=ml.nn.Rngs(0), epsilon=eps, use_scale=weight is not None,
+                           use_bias=bias is not None, param_dtype=x.dtype)
+    return back(filled(m, scale=weight, bias=bias)(last(x, x.ndim)), x.ndim)
+
+
 def layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
-    if len(normalized_shape) != 1:
-        return absent("nn.LayerNorm (over several dims)")
-    m = ml.nn.LayerNorm(int(normalized_shape[0]), rngs=ml.nn.Rngs(0), epsilon=eps, use_scale=weight is not None,
+    m = ml.nn.LayerNorm(whole_sizes(normalized_shape), rngs=ml.nn.Rngs(0), epsilon=eps, use_scale=weight is not None,
                         use_bias=bias is not None, param_dtype=x.dtype)
     return filled(m, scale=weight, bias=bias)(x)
 
 
 def rms_norm(x, normalized_shape, weight=None, eps=None):
-    if len(normalized_shape) != 1:
-        return absent("nn.RMSNorm (over several dims)")
     if eps is None:
         eps = {"float64": 2.220446049250313e-16, "float32": 1.1920928955078125e-07}[x.dtype]
-    m = ml.nn.RMSNorm(int(normalized_shape[0]), rngs=ml.nn.Rngs(0), epsilon=eps, use_scale=weight is not None,
+    m = ml.nn.RMSNorm(whole_sizes(normalized_shape), rngs=ml.nn.Rngs(0), epsilon=eps, use_scale=weight is not None,
                       param_dtype=x.dtype)
     return filled(m, scale=weight)(x)
 
@@ -457,6 +476,25 @@ def conv(n):
         if bias is not None:
             y = ml.add(y, bias)
         y = back(y, n + 2)
+        return ml.squeeze(y, 1) if added else y
+    return row
+
+
+def conv_transpose(n):
+    def row(x, w, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+        if not is_float(x):
+            absent("conv (of integers)")
+        x, added = batched(x, n + 2)
+        n_in, n_out, *window = w.shape
+        stride, padding, more, dilation = (ntuple(v, n) for v in (stride, padding, output_padding, dilation))
+        reach = [d * (k - 1) - p for d, k, p in zip(dilation, window, padding)]
+        m = ml.nn.ConvTranspose(n_in, groups * n_out, window, rngs=ml.nn.Rngs(0), strides=stride, groups=groups,
+                                padding=[(r, r + o) for r, o in zip(reach, more)], kernel_dilation=dilation,
+                                use_bias=bias is not None, param_dtype=x.dtype)
+        # Features in of each group, then features out of all groups; the window turned round.
+        w = ml.transpose(ml.reshape(w, (groups, n_in // groups, n_out, *window)), (*range(4, n + 4), 2, 1, 3))
+        w = ml.flip(ml.reshape(w, (*window, n_in // groups, groups * n_out)), tuple(range(1, n + 1)))
+        y = back(filled(m, kernel=w, bias=bias)(last(x, n + 2)), n + 2)
         return ml.squeeze(y, 1) if added else y
     return row
 

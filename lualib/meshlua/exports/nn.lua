@@ -242,7 +242,8 @@ MultiHeadAttention:__call(self: MultiHeadAttention, x: Tensor, {mask: Tensor, kv
 RMSNorm:__call(self: RMSNorm, x: Tensor) -> Tensor
   x normalised over its last dim.
 RNN:__call(self: RNN, x: Tensor, {initial_carry: tree, seq_lengths: Tensor}) -> Tensor, any
-  The results of all steps of x [batch, time, features], and the last carry.
+  The results of all steps of x [batch, time, features], and the last carry; seq_lengths: how many steps of
+  each row count: behind them results are 0, and the carry stays.
 RngStream:__call(self: RngStream) -> key
   The next key of the stream.
 RngStream:fork(self: RngStream) -> RngStream
