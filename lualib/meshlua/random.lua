@@ -316,7 +316,7 @@ function M.randint(key, shape, low, high, dtype)
   dtype = dtype or "int32"
   local range = whole[dtype]
   if not range then
-    raise("E_DTYPE", "%s: gives integers of 8 to 64 bits, uint64 as int64, not %s", who, dtype)
+    raise("E_DTYPE", "%s: gives int8 to int64 and uint8 to uint32, not %s; convert with astype", who, dtype)
   end
   if math.type(low) ~= "integer" or math.type(high) ~= "integer" or high <= low
       or low < range.low or high - 1 > range.high then
