@@ -216,9 +216,8 @@ static void local_attention(LocalArgs *a) {
     AttentionAttr *t = a->attr;
     const Layout *q = a->in_layout[0];
     bool placed = t->causal || t->window.rank || t->has[K_ATTENTION_QUERY_LENGTHS];
-    bool split = placed && q && q->dim[1].axes.n;
-    if (!split && !t->has[K_ATTENTION_KEY]) return;
-    if (split && !t->ahead.rank)
+    if (!placed && !t->has[K_ATTENTION_KEY]) return;
+    if (q && q->dim[1].axes.n && !t->ahead.rank)
         t->ahead = (Dims){1, {a->in[1]->dims.at[1] - a->in[0]->dims.at[1]}};
     for (int d = 0; d < 3; d++) a->offset[d] = op_local_offset(q, &a->in[0]->dims, dim[d]);
     a->offset[3] = (Offset){.unit = a->in[1]->dims.at[1]};
