@@ -413,7 +413,8 @@ typedef struct KNorm {
  * keys. It sees key s where all hold: s <= p if causal; p - left <= s <= p + right; s < lengths;
  * offsets[2] + t < query_lengths; its segment is the key's; the mask says so. No work is done for
  * tiles in which nobody sees anything.
- * units: B*H*ceil(T/64) (forward), B*G (grad). attention_grad: in q, k, v, y, lse, dy, options; out
+ * units: B*H*ceil(T/64), or, where T is 1 and heads share keys, B*G*ceil(H/G/64) (forward), B*G
+ * (grad). attention_grad: in q, k, v, y, lse, dy, options; out
  * dq, dk, dv, and dbias where wanted. */
 typedef enum KAttentionOption {
     K_ATTENTION_MASK,           /* bool[B,H,T,S]: where a query may look */

@@ -117,10 +117,58 @@ static void store_unit(Forward *f, const HeadRows *y, const KTensor *lse, int64_
     }
 }
 
+/* One query for each head, and heads that share keys (a decoder's step): the heads of a group are
+ * taken as queries of one head, which lie side by side in lanes and meet the keys together. */
+static int is_one(const KArgs *a) {
+    const KAttention *attr = a->attr;
+    return a->in[0].dims[1] == 1 && a->in[0].dims[2] > a->in[1].dims[2] &&
+           !attr->at[K_ATTENTION_KEY];
+}
+
+/* The operands seen so. */
+typedef struct One {
+    KTensor in[3 + K_ATTENTION_OPTIONS], out[2];
+    int64_t dims[3 + K_ATTENTION_OPTIONS + 2][4], strides[3 + K_ATTENTION_OPTIONS + 2][4];
+    KArgs args;
+} One;
+
+/* Dim `head`, of H, becomes dim `head` of G and dim `row` of members; `row` had 1. */
+static void take_heads(One *o, int k, KTensor *t, const KTensor *from, int row, int head,
+                       int64_t groups) {
+    int64_t members = from->dims[head] / groups;
+    for (int d = 0; d < from->rank; d++)
+        o->dims[k][d] = from->dims[d], o->strides[k][d] = from->strides[d];
+    o->dims[k][row] = members, o->strides[k][row] = from->strides[head];
+    o->dims[k][head] = groups, o->strides[k][head] = members * from->strides[head];
+    *t = *from, t->dims = o->dims[k], t->strides = o->strides[k];
+}
+
+static const KArgs *one_of(const KArgs *a, One *o) {
+    const KAttention *attr = a->attr;
+    int64_t groups = a->in[1].dims[2];
+    o->args = *a, o->args.in = o->in, o->args.out = o->out;
+    for (int i = 0; i < a->nin; i++) o->in[i] = a->in[i];
+    take_heads(o, 0, &o->in[0], &a->in[0], 1, 2, groups);
+    for (int k = 1; k < a->nin; k++) {
+        if (k == attr->at[K_ATTENTION_MASK] || k == attr->at[K_ATTENTION_BIAS])
+            take_heads(o, k, &o->in[k], &a->in[k], 2, 1, groups);
+        if (k != attr->at[K_ATTENTION_QUERY_SEGMENTS]) continue;
+        o->strides[k][0] = a->in[k].strides[0], o->strides[k][1] = 0;
+        o->in[k].strides = o->strides[k];
+    }
+    take_heads(o, a->nin, &o->out[0], &a->out[0], 1, 2, groups);
+    take_heads(o, a->nin + 1, &o->out[1], &a->out[1], 2, 1, groups);
+    return &o->args;
+}
+
 static int attention(const KArgs *a) {
     if (a->in[0].dtype == DT_F64) return k_attention_wide(a);
     Room room = {k_align(a->workspace), 0};
+    One one;
+    int64_t step = !is_one(a);
+    if (!step) a = one_of(a, &one);
     Forward f = forward_of(a, &room);
+    f.h.step = step;
     f.mask = k_mask(a);
     for (int64_t u = a->lo; u < a->hi; u++) {
         int64_t t = u % f.h.blocks * QUERIES, head = u / f.h.blocks;
@@ -136,6 +184,8 @@ static int attention(const KArgs *a) {
 
 static int64_t units(const KArgs *a) {
     Heads h = k_heads(a);
+    if (a->in[0].dtype != DT_F64 && is_one(a))
+        return h.batches * h.groups * k_ceil_div(h.heads / h.groups, QUERIES);
     return h.batches * h.heads * h.blocks;
 }
 static int64_t grad_units(const KArgs *a) {

@@ -29,19 +29,20 @@ typedef struct Heads {
     int64_t blocks; /* units of a head */
     double scale;
     const KAttention *attr;
+    int64_t step; /* between the places of neighbours */
 } Heads;
 
 static inline Heads k_heads(const KArgs *a) {
     const KAttention *attr = a->attr;
     const int64_t *q = a->in[0].dims, *k = a->in[1].dims;
-    Heads h = {q[0], q[1], q[2], q[3], k[1], k[2], k_ceil_div(q[1], QUERIES), attr->scale, attr};
+    Heads h = {q[0], q[1], q[2], q[3], k[1], k[2], k_ceil_div(q[1], QUERIES), attr->scale, attr, 1};
     return h;
 }
 
-/* By their places, queries of a batch row see keys [place + t - left, place + t + right], those
- * before `keys`; queries from `rows` on see none. */
+/* By their places, place + step t, queries of a batch row see the keys from that - left to that +
+ * right, those before `keys`; queries from `rows` on see none. */
 typedef struct Reach {
-    int64_t place, left, right, keys, rows;
+    int64_t place, step, left, right, keys, rows;
 } Reach;
 
 static inline int64_t k_row_number(const KArgs *a, KAttentionOption o, int64_t b, int64_t other) {
@@ -56,22 +57,24 @@ static inline int64_t k_row_number(const KArgs *a, KAttentionOption o, int64_t b
 static inline Reach k_reach(const KArgs *a, const Heads *h, int64_t b) {
     const int64_t far = INT64_MAX / 4, first = a->offsets ? a->offsets[2] : 0;
     const KAttention *attr = h->attr;
-    Reach r = {.left = attr->left < 0 ? far : attr->left,
+    Reach r = {.step = h->step,
+               .left = attr->left < 0 ? far : attr->left,
                .right = attr->causal      ? 0
                         : attr->right < 0 ? far
                                           : attr->right};
     r.place = first + k_row_number(a, K_ATTENTION_OFFSET, b, attr->ahead);
     r.keys = k_max(0, k_min(h->keys, k_row_number(a, K_ATTENTION_LENGTHS, b, h->keys)));
     r.rows = k_row_number(a, K_ATTENTION_QUERY_LENGTHS, b, far) - first;
+    if (!r.step) r.rows = r.rows > 0 ? far : 0;
     return r;
 }
 
 /* Query t sees the keys from the first one on, before the second one. */
 static inline int64_t k_first(const Reach *r, int64_t t) {
-    return k_max(0, k_min(r->keys, r->place + t - r->left));
+    return k_max(0, k_min(r->keys, r->place + r->step * t - r->left));
 }
 static inline int64_t k_before(const Reach *r, int64_t t) {
-    return t >= r->rows ? 0 : k_max(0, k_min(r->keys, r->place + t + r->right + 1));
+    return t >= r->rows ? 0 : k_max(0, k_min(r->keys, r->place + r->step * t + r->right + 1));
 }
 
 /* The keys [first, second) that some of n > 0 queries from t on see. */

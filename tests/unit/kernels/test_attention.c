@@ -177,6 +177,16 @@ static void small_cases(void) {
     }
 }
 
+/* One query, whose heads share keys: more of them than a unit has, too. */
+static void one_cases(void) {
+    static const int64_t members[] = {2, 3, 16, 17, 70};
+    for (int k = 0; k < 40; k++) {
+        int64_t g = 1 + below(3);
+        Shape n = {1 + below(3), 1, 1 + below(150), g * members[k % 5], g, 8 * (1 + below(4))};
+        forward(k % 2 ? DT_BF16 : DT_F32, n, k / 2 % 2, options_of(2 - k % 3), (Layout)below(4));
+    }
+}
+
 /* More than one tile of queries and of keys, exactly full tiles, tails. */
 static void large_cases(void) {
     Shape large[] = {{1, 70, 140, 2, 1, 16},
@@ -206,6 +216,7 @@ int main(int argc, char **argv) {
         return test_end();
     }
     small_cases();
+    one_cases();
     large_cases();
     return test_end();
 }
