@@ -222,6 +222,48 @@ describe("nn.attention", function()
     end
   end)
 
+  it("keys, and depths, split over devices give the same", function()
+    local mesh = ml.make_mesh({8}, {"x"})
+    local a, b = oracle.ramp {2, 8, 4, 8}, oracle.ramp {2, 16, 2, 8}
+    local function loss(x, z, bias)
+      local y = nn.attention(x, z, z * 0.5,
+        {bias = bias, causal = true, lengths = ml.tensor {7, 16}, soft_cap = 2.0})
+      return (y * oracle.ramp {2, 8, 4, 8}):sum(), y
+    end
+    local both = ml.jit(ml.grad(loss, {argnums = {1, 2, 3}, has_aux = true}))
+    local grads, y = both(a, b, oracle.ramp {1, 1, 8, 16})
+    for _, specs in ipairs {{P(), P(nil, "x"), P()}, {P(), P(), P(nil, nil, nil, "x")},
+      {P(nil, nil, nil, "x"), P(nil, nil, nil, "x"), P(nil, nil, "x")}} do
+      local args = {a, b, oracle.ramp {1, 1, 8, 16}}
+      for i, spec in ipairs(specs) do args[i] = ml.device_put(args[i], ml.NamedSharding(mesh, spec)) end
+      local split_grads, split = both(table.unpack(args))
+      helper.close(y, split, 1e-13)
+      for i = 1, 3 do helper.close(grads[i], split_grads[i], 1e-13) end
+    end
+  end)
+
+  it("second derivatives are those of differences", function()
+    local a, b, bias = oracle.ramp {2, 3, 2, 2}, oracle.ramp {2, 5, 1, 2}, oracle.ramp {1, 1, 3, 5}
+    local sets = {{causal = true, window = {1, 0}, soft_cap = 1.5}, {lengths = ml.tensor {0, 4}}}
+    for _, options in ipairs(sets) do
+      local function first(x, z, w)
+        local given = {}
+        for key, value in pairs(options) do given[key] = value end
+        local function loss(p, r, t)
+          given.bias = t
+          return (nn.attention(p, r, r, given) * oracle.ramp {2, 3, 2, 2}):sum()
+        end
+        local grads = ml.grad(loss, {argnums = {1, 2, 3}})(x, z, w)
+        return (grads[1] * a):sum() + (grads[2] * b):sum() - (grads[3] * bias):sum()
+      end
+      local second = ml.grad(first, {argnums = {1, 2, 3}})(a, b, bias)
+      local along = (second[1] * a):sum() + (second[2] * b):sum() - (second[3] * bias):sum()
+      local e = 1e-5
+      local function at(h) return first(a * (1 + h), b * (1 + h), bias * (1 - h)) end
+      helper.close((at(e) - at(-e)) / (2 * e), along, 1e-8)
+    end
+  end)
+
   it("many examples at once", function()
     local a, b = oracle.ramp {3, 2, 5, 4, 2}, oracle.ramp {3, 2, 5, 2, 2}
     local lengths = ml.tensor {{1, 2}, {5, 0}, {3, 4}}
